@@ -1,0 +1,102 @@
+// Package guest boots and stops QEMU guests: their image, their boot, their
+// power-down. It knows no container, no experiment and no pod.
+package guest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+)
+
+// Accel is a QEMU accelerator.
+type Accel string
+
+// The accelerators that guests run with.
+const (
+	AccelAuto Accel = "auto" // KVM where it can run a stock kernel, else TCG
+	KVM       Accel = "kvm"
+	TCG       Accel = "tcg"
+)
+
+// Choice is an accelerator and why it was taken; the reason is one clause fit
+// to be printed beside every figure.
+type Choice struct {
+	Accel  Accel
+	Reason string
+}
+
+// ErrAccel says that the accelerator asked for cannot be had.
+var ErrAccel = errors.New("accelerator not available")
+
+// ChooseAccel resolves want on this machine. Auto takes KVM only when
+// /dev/kvm opens and the processor shows hardware virtualization: a /dev/kvm
+// without it (a paravirtual KVM such as PVM) runs only kernels made for it and
+// hangs on a distribution's. Asking for kvm by name skips that second test.
+func ChooseAccel(want Accel) (Choice, error) {
+	return chooseAccel(want, openKVM, hardwareVirtualization)
+}
+
+func chooseAccel(want Accel, open func() error, hardware func() (bool, error)) (Choice, error) {
+	switch want {
+	case TCG:
+		return Choice{TCG, "asked for"}, nil
+	case KVM:
+		if err := open(); err != nil {
+			return Choice{}, fmt.Errorf("%w: kvm: %w; use --accel auto or tcg", ErrAccel, err)
+		}
+		return Choice{KVM, "asked for"}, nil
+	case AccelAuto, "":
+		if err := open(); err != nil {
+			return Choice{TCG, fmt.Sprintf("KVM cannot be used: %v", err)}, nil
+		}
+		ok, err := hardware()
+		if err != nil {
+			return Choice{TCG, fmt.Sprintf("KVM cannot be judged: %v", err)}, nil
+		}
+		if !ok {
+			return Choice{TCG, "/dev/kvm opens, but the processor shows neither vmx nor svm, so a stock kernel would not run"}, nil
+		}
+		return Choice{KVM, "/dev/kvm opens"}, nil
+	}
+	return Choice{}, fmt.Errorf("accelerator %q: want auto, kvm or tcg", string(want))
+}
+
+func openKVM() error {
+	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// hardwareVirtualization reports whether the processor offers hardware
+// virtualization to this kernel. Only x86 announces it by processor flags;
+// elsewhere an opened /dev/kvm is proof enough.
+func hardwareVirtualization() (bool, error) {
+	if runtime.GOARCH != "amd64" {
+		return true, nil
+	}
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	s := bufio.NewScanner(f)
+	s.Buffer(nil, 1<<20)
+	for s.Scan() {
+		key, value, _ := strings.Cut(s.Text(), ":")
+		if strings.TrimSpace(key) != "flags" {
+			continue
+		}
+		for flag := range strings.FieldsSeq(value) {
+			if flag == "vmx" || flag == "svm" {
+				return true, nil
+			}
+		}
+		return false, nil
+	}
+	return false, s.Err()
+}

@@ -1,0 +1,133 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/qmp"
+)
+
+// Errors that callers tell apart.
+var (
+	ErrBoot = errors.New("guest did not boot") // with the last lines of its console
+	ErrDied = errors.New("guest died")
+)
+
+// Guest is a running guest.
+type Guest struct {
+	Config
+	PID     int
+	started time.Time
+	done    chan struct{} // closed when QEMU has ended; nil when it is not our child
+	exit    error
+}
+
+// Start starts QEMU and returns at once. The guest is not bound to ctx, nor to
+// the life of this process: Kill or PowerDown ends it.
+func Start(_ context.Context, c Config) (*Guest, error) {
+	seed, err := c.Seed.Archive()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(c.path(seedFile), seed, 0o600); err != nil {
+		return nil, fmt.Errorf("start guest %s: %w", c.Name, err)
+	}
+	log, err := os.Create(c.path(qemuFile))
+	if err != nil {
+		return nil, fmt.Errorf("start guest %s: %w", c.Name, err)
+	}
+	defer log.Close()
+	cmd := exec.Command("qemu-system-x86_64", c.arguments()...)
+	cmd.Stdout, cmd.Stderr = log, log
+	for _, nic := range c.NICs {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, nic.TAP)
+	}
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true} // Ctrl-C at the terminal is for us, not for QEMU
+	started := time.Now()
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start guest %s: %w", c.Name, err)
+	}
+	g := &Guest{Config: c, PID: cmd.Process.Pid, started: started, done: make(chan struct{})}
+	go func() {
+		g.exit = cmd.Wait()
+		close(g.done)
+	}()
+	return g, nil
+}
+
+// Done is closed when QEMU has ended.
+func (g *Guest) Done() <-chan struct{} { return g.done }
+
+// Err says why the guest is gone, with the last lines of its console and of
+// QEMU's own output; nil while it runs.
+func (g *Guest) Err() error {
+	select {
+	case <-g.done:
+	default:
+		return nil
+	}
+	text := "QEMU ended"
+	if g.exit != nil {
+		text = fmt.Sprintf("QEMU: %v", g.exit)
+	}
+	return fmt.Errorf("%w: %s: %s%s", ErrDied, g.Name, text, g.lastWords())
+}
+
+// lastWords quotes the ends of the guest's logs.
+func (g *Guest) lastWords() string {
+	var b strings.Builder
+	for _, file := range []string{qemuFile, consoleFile} {
+		content, err := os.ReadFile(g.path(file))
+		if words := lastLines(string(content), 3); err == nil && words != "" {
+			fmt.Fprintf(&b, "; %s ends: %s", filepath.Base(file), words)
+		}
+	}
+	return b.String()
+}
+
+// PowerDown presses the guest's power button and waits for its end; a guest
+// that does not obey within a few seconds is killed.
+func (g *Guest) PowerDown(ctx context.Context) error {
+	press, cancel := context.WithTimeout(ctx, powerDownLimit)
+	defer cancel()
+	client, err := qmp.Dial(press, g.path(ownerQMP))
+	if err == nil {
+		err = errors.Join(client.SystemPowerdown(press), client.Close())
+	}
+	if err == nil {
+		select {
+		case <-g.done:
+			return nil
+		case <-press.Done():
+		}
+	}
+	return g.Kill()
+}
+
+const powerDownLimit = 10 * time.Second
+
+// Kill ends QEMU at once and waits for that.
+func (g *Guest) Kill() error {
+	select {
+	case <-g.done:
+		return nil
+	default:
+	}
+	if err := unix.Kill(g.PID, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill guest %s: %w", g.Name, err)
+	}
+	select {
+	case <-g.done:
+		return nil
+	case <-time.After(stopGrace):
+		return fmt.Errorf("kill guest %s: QEMU (pid %d) does not end", g.Name, g.PID)
+	}
+}

@@ -1,0 +1,263 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Image is a guest image on disk. Guests share it and never write to it.
+type Image struct {
+	Digest string // of its recipe
+	Kernel string // path of the ELF kernel
+	Initrd string
+	Root   string // path of a raw ext4 image
+}
+
+// rootSize is the size of the root file system that a guest sees; the file is
+// sparse.
+const rootSize = 4 << 30
+
+// Builder makes guest images and keeps them in Cache.
+type Builder struct {
+	Cache    string            // directory; images are found there by digest
+	Programs map[string]string // programs added to the image: path in the image -> file here
+	Progress io.Writer         // what is done, a line each; nil: silent
+}
+
+// Build returns the image of r, making it if the cache does not hold it. Of
+// several processes that want the same image one makes it, the others wait.
+// What a failed or interrupted build leaves is removed by the next one.
+func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
+	programs, err := b.readPrograms()
+	if err != nil {
+		return Image{}, err
+	}
+	digest, err := r.Digest(programs)
+	if err != nil {
+		return Image{}, err
+	}
+	dir := filepath.Join(b.Cache, "image-"+digest)
+	image := Image{digest, filepath.Join(dir, "vmlinux"), filepath.Join(dir, "initrd"), filepath.Join(dir, "root.ext4")}
+	if _, err := os.Stat(dir); err == nil {
+		return image, nil
+	}
+	unlock, err := b.lock(ctx)
+	if err != nil {
+		return Image{}, err
+	}
+	defer unlock()
+	if _, err := os.Stat(dir); err == nil {
+		return image, nil
+	}
+	root, err := b.debianRoot(ctx, r)
+	if err != nil {
+		return Image{}, err
+	}
+	err = b.whole(dir, func(tmp string) error { return b.assemble(ctx, r, root, programs, tmp) })
+	return image, err
+}
+
+func (b *Builder) say(format string, args ...any) {
+	if b.Progress != nil {
+		fmt.Fprintf(b.Progress, format+"\n", args...)
+	}
+}
+
+func (b *Builder) readPrograms() (map[string][]byte, error) {
+	programs := map[string][]byte{}
+	for target, path := range b.Programs {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read program for the guest image: %w: run `make build`, which puts it beside unnest", err)
+		}
+		programs[target] = content
+	}
+	return programs, nil
+}
+
+// lock takes the cache for this process.
+func (b *Builder) lock(ctx context.Context) (unlock func(), err error) {
+	if err := os.MkdirAll(b.Cache, 0o755); err != nil {
+		return nil, fmt.Errorf("create image cache: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(b.Cache, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("lock image cache: %w", err)
+	}
+	for said := false; ; {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("lock image cache %s: %w", b.Cache, err), f.Close())
+		}
+		if !said {
+			b.say("another unnest builds an image in %s; waiting for it", b.Cache)
+			said = true
+		}
+		if err := sleep(ctx, pollInterval); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
+}
+
+// whole fills the directory path by make, or leaves no path at all.
+func (b *Builder) whole(path string, make func(tmp string) error) error {
+	tmp := path + ".part"
+	if err := os.RemoveAll(tmp); err != nil {
+		return fmt.Errorf("remove unfinished %s: %w", tmp, err)
+	}
+	err := os.Mkdir(tmp, 0o755)
+	if err == nil {
+		err = make(tmp)
+	}
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(tmp))
+	}
+	return nil
+}
+
+// debianRoot returns a directory with the unpacked Debian of r.
+func (b *Builder) debianRoot(ctx context.Context, r Recipe) (string, error) {
+	dir := filepath.Join(b.Cache, "debian-"+r.rootDigest())
+	root := filepath.Join(dir, "root")
+	if _, err := os.Stat(dir); err == nil {
+		return root, nil
+	}
+	b.say("unpacking Debian %s and %d packages (about a minute, once)", r.Suite, len(r.Packages))
+	return root, b.whole(dir, func(tmp string) error { return b.mmdebstrap(ctx, r, filepath.Join(tmp, "root")) })
+}
+
+func (b *Builder) mmdebstrap(ctx context.Context, r Recipe, target string) error {
+	args := []string{"--variant=minbase", "--mode=root", "--include=" + strings.Join(r.Packages, ","),
+		"--aptopt=Acquire::Languages \"none\"", "--aptopt=Acquire::Retries \"3\""}
+	for _, path := range r.Excluded {
+		args = append(args, "--dpkgopt=path-exclude="+path)
+	}
+	cmd := exec.CommandContext(ctx, "mmdebstrap", append(args, r.Suite, target)...)
+	cmd.Env = append(os.Environ(), "INITRD=No", "DEBIAN_FRONTEND=noninteractive") // INITRD=No: the guest has its own initrd
+	return b.run(cmd)
+}
+
+// run runs cmd in a process group of its own, which is killed as a whole when
+// the context ends, and reports its last lines when it fails.
+func (b *Builder) run(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) }
+	cmd.WaitDelay = stopGrace
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("run %s: %w: %s", cmd.Args[0], err, lastLines(string(out), 3))
+	}
+	return nil
+}
+
+// assemble writes kernel, initrd and root image of r into dir.
+func (b *Builder) assemble(ctx context.Context, r Recipe, debian string, programs map[string][]byte, dir string) error {
+	b.say("assembling the guest image")
+	root := filepath.Join(dir, "root")
+	// Hard links keep the unpacked Debian as it is: our files are new names in it.
+	if err := b.run(exec.CommandContext(ctx, "cp", "--archive", "--link", debian, root)); err != nil {
+		return err
+	}
+	files, err := overlayFiles()
+	if err != nil {
+		return err
+	}
+	if err := b.kernel(ctx, r, root, files["initrd:/init"], dir); err != nil {
+		return err
+	}
+	delete(files, "initrd:/init")
+	for path, content := range programs {
+		files[path] = content
+	}
+	if err := addFiles(root, files); err != nil {
+		return err
+	}
+	images := filepath.Join(root, "usr/share/unnest/images")
+	if err := os.MkdirAll(images, 0o755); err != nil {
+		return err
+	}
+	if err := writeContainerImage(filepath.Join(images, "tools.tar"), root, r.Image); err != nil {
+		return err
+	}
+	if err := b.ext4(ctx, root, filepath.Join(dir, "root.ext4")); err != nil {
+		return err
+	}
+	return os.RemoveAll(root)
+}
+
+// kernel writes the uncompressed kernel and the initrd into dir.
+func (b *Builder) kernel(ctx context.Context, r Recipe, root string, init []byte, dir string) error {
+	release, err := kernelRelease(root)
+	if err != nil {
+		return err
+	}
+	bzImage, err := os.ReadFile(filepath.Join(root, "boot/vmlinuz-"+release))
+	if err != nil {
+		return fmt.Errorf("read kernel: %w", err)
+	}
+	elf, err := uncompressKernel(ctx, bzImage)
+	if err != nil {
+		return fmt.Errorf("kernel %s: %w", release, err)
+	}
+	initrd, err := buildInitrd(ctx, root, release, r.Modules, init)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(dir, "vmlinux"), elf, 0o644),
+		os.WriteFile(filepath.Join(dir, "initrd"), initrd, 0o644))
+}
+
+func kernelRelease(root string) (string, error) {
+	found, err := filepath.Glob(filepath.Join(root, "boot/vmlinuz-*"))
+	if err != nil || len(found) != 1 {
+		return "", fmt.Errorf("find kernel in %s: want one vmlinuz, found %d", root, len(found))
+	}
+	return strings.TrimPrefix(filepath.Base(found[0]), "vmlinuz-"), nil
+}
+
+// addFiles writes executable files into root, replacing links and files there
+// without touching what they are linked to.
+func addFiles(root string, files map[string][]byte) error {
+	for path, content := range files {
+		target := filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			return fmt.Errorf("add %s to the guest image: %w", path, err)
+		}
+		if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("add %s to the guest image: %w", path, err)
+		}
+		if err := os.WriteFile(target, content, 0o755); err != nil {
+			return fmt.Errorf("add %s to the guest image: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// ext4 packs the directory root into the file path, without mounting anything.
+func (b *Builder) ext4(ctx context.Context, root, path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Truncate(rootSize), f.Close()); err != nil {
+		return fmt.Errorf("create root image: %w", err)
+	}
+	// No journal: the disk of a guest is a snapshot that is thrown away.
+	return b.run(exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-d", root, path))
+}

@@ -1,0 +1,85 @@
+package guest
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// Seed is what makes a guest that guest: the files that its first process finds
+// in QEMU's firmware configuration device and unpacks over the root file
+// system. Only root in the guest can read them.
+type Seed struct {
+	Hostname   string
+	HostKey    ed25519.PrivateKey // the SSH server's
+	Authorized ssh.PublicKey      // who may log in as root
+	Interfaces []Interface
+	Files      map[string]string // further files, mode 0600, by absolute path
+}
+
+// Interface is a NIC that the guest configures when it boots.
+type Interface struct {
+	MAC     string
+	Name    string
+	Address string // with prefix length
+	Gateway string // of the default route; empty: none
+}
+
+// Archive returns the seed as the tar archive that the guest unpacks.
+func (s Seed) Archive() ([]byte, error) {
+	files := map[string]string{
+		"/etc/hostname": s.Hostname + "\n",
+		"/etc/hosts":    "127.0.0.1 localhost " + s.Hostname + "\n::1 localhost\n",
+		"/etc/dropbear/dropbear_ed25519_host_key": dropbearKey(s.HostKey),
+		"/root/.ssh/authorized_keys":              string(ssh.MarshalAuthorizedKey(s.Authorized)),
+		"/etc/unnest/interfaces":                  s.interfaces(),
+	}
+	for path, content := range s.Files {
+		files[path] = content
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	var errs []error
+	errs = append(errs, w.WriteHeader(&tar.Header{Name: "root/.ssh/", Typeflag: tar.TypeDir, Mode: 0o700}))
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		errs = append(errs, w.WriteHeader(&tar.Header{
+			Name: strings.TrimPrefix(path, "/"), Typeflag: tar.TypeReg, Mode: 0o600, Size: int64(len(files[path])),
+		}))
+		_, err := w.Write([]byte(files[path]))
+		errs = append(errs, err)
+	}
+	if err := errors.Join(append(errs, w.Close())...); err != nil {
+		return nil, fmt.Errorf("pack seed of guest %s: %w", s.Hostname, err)
+	}
+	return b.Bytes(), nil
+}
+
+// interfaces returns the table that the guest's boot script reads: MAC, name,
+// address and gateway or -, a line each.
+func (s Seed) interfaces() string {
+	var b strings.Builder
+	for _, i := range s.Interfaces {
+		gateway := i.Gateway
+		if gateway == "" {
+			gateway = "-"
+		}
+		fmt.Fprintln(&b, i.MAC, i.Name, i.Address, gateway)
+	}
+	return b.String()
+}
+
+// dropbearKey encodes an Ed25519 key as Dropbear keeps its host keys: the SSH
+// strings of the key's type and of the 64 bytes of private and public half.
+func dropbearKey(key ed25519.PrivateKey) string {
+	return string(ssh.Marshal(struct {
+		Type string
+		Key  []byte
+	}{ssh.KeyAlgoED25519, key}))
+}

@@ -1,0 +1,223 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// hostNS is the namespace of the bridges, of the guests' TAPs and of the host
+// daemon; clientNS that of the measuring clients.
+func (l *Lab) hostNS() string   { return "unnest-" + l.Name }
+func (l *Lab) clientNS() string { return "unnest-" + l.Name + "-client" }
+
+// HostNS is the path of the namespace that stands for the host.
+func (l *Lab) HostNS() string { return nsPath(l.hostNS()) }
+
+// ClientNS is the path of the clients' namespace: a network behind the host's
+// NAT, as a client on the physical host is in Bacou et al. 2019, §5.1.
+func (l *Lab) ClientNS() string { return nsPath(l.clientNS()) }
+
+func nsPath(name string) string { return filepath.Join("/run/netns", name) }
+
+// buildNetwork makes both namespaces and everything in them.
+func (l *Lab) buildNetwork() error {
+	for _, ns := range []string{l.hostNS(), l.clientNS()} {
+		if err := newNS(ns); err != nil {
+			return err
+		}
+	}
+	if err := Do(l.HostNS(), l.buildHost); err != nil {
+		return err
+	}
+	return Do(l.ClientNS(), buildClient)
+}
+
+// newNS makes a named network namespace, as `ip netns add` does.
+func newNS(name string) error {
+	return onOwnThread(func() error {
+		ns, err := netns.NewNamed(name)
+		if err != nil {
+			return fmt.Errorf("create network namespace %s: %w", name, err)
+		}
+		return ns.Close()
+	})
+}
+
+func deleteNS(name string) error {
+	err := netns.DeleteNamed(name)
+	if errors.Is(err, unix.EINVAL) { // a name without a namespace: its maker died in between
+		err = os.Remove(nsPath(name))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("delete network namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// onOwnThread runs f on a thread that ends with it, so that a namespace left
+// behind on the thread is never seen by other code.
+func onOwnThread(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		done <- f()
+	}()
+	return <-done
+}
+
+// Do runs f in the network namespace at path. Goroutines that f starts are not
+// in it.
+func Do(path string, f func() error) error {
+	return onOwnThread(func() error {
+		ns, err := netns.GetFromPath(path)
+		if err != nil {
+			return fmt.Errorf("open network namespace %s: %w", path, err)
+		}
+		defer ns.Close()
+		if err := netns.Set(ns); err != nil {
+			return fmt.Errorf("enter network namespace %s: %w", path, err)
+		}
+		return f()
+	})
+}
+
+// Dial connects to a literal address from the host's namespace of the lab.
+func (l *Lab) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	err = Do(l.HostNS(), func() (err error) {
+		conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
+// buildHost makes the host's side in the current namespace: the two bridges,
+// the way to the clients, routing and NAT.
+func (l *Lab) buildHost() error {
+	if err := linkUp("lo"); err != nil {
+		return err
+	}
+	if err := addBridge(ManagementBridge, fmt.Sprintf("%s/%d", ManagementGateway, ManagementPrefix)); err != nil {
+		return err
+	}
+	if err := addBridge(TenantBridge, fmt.Sprintf("%s/%d", TenantGateway, TenantPrefix)); err != nil {
+		return err
+	}
+	if err := l.addClientLink(); err != nil {
+		return err
+	}
+	for file, value := range map[string]string{
+		"net/ipv4/ip_forward":                "1",
+		"net/bridge/bridge-nf-call-iptables": "0", // a frame that stays on a bridge meets no packet filter
+	} {
+		err := os.WriteFile(filepath.Join("/proc/sys", file), []byte(value), 0)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("set %s: %w", file, err)
+		}
+	}
+	return masqueradeClients()
+}
+
+func addBridge(name, address string) error {
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: MTU}}
+	if err := netlink.LinkAdd(bridge); err != nil {
+		return fmt.Errorf("add bridge %s: %w", name, err)
+	}
+	return addAddress(name, address)
+}
+
+func addAddress(name, address string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find interface %s: %w", name, err)
+	}
+	addr, err := netlink.ParseAddr(address)
+	if err != nil {
+		return err
+	}
+	if err := netlink.AddrAdd(link, addr); err != nil {
+		return fmt.Errorf("add address %s to %s: %w", address, name, err)
+	}
+	return linkUp(name)
+}
+
+func linkUp(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkSetUp(link)
+	}
+	if err != nil {
+		return fmt.Errorf("set %s up: %w", name, err)
+	}
+	return nil
+}
+
+func (l *Lab) addClientLink() error {
+	client, err := netns.GetFromPath(l.ClientNS())
+	if err != nil {
+		return fmt.Errorf("open network namespace %s: %w", l.ClientNS(), err)
+	}
+	defer client.Close()
+	veth := &netlink.Veth{
+		LinkAttrs:     netlink.LinkAttrs{Name: "client", MTU: MTU},
+		PeerName:      "eth0",
+		PeerNamespace: netlink.NsFd(client),
+	}
+	if err := netlink.LinkAdd(veth); err != nil {
+		return fmt.Errorf("add veth to the clients: %w", err)
+	}
+	return addAddress("client", clientGateway+"/30")
+}
+
+func buildClient() error {
+	if err := linkUp("lo"); err != nil {
+		return err
+	}
+	if err := addAddress("eth0", ClientAddress+"/30"); err != nil {
+		return err
+	}
+	if err := netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(clientGateway)}); err != nil {
+		return fmt.Errorf("add the clients' default route: %w", err)
+	}
+	return nil
+}
+
+// masqueradeClients hides the clients behind the bridges' addresses, as a VMM's
+// default network does.
+func masqueradeClients() error {
+	_, clients, err := net.ParseCIDR(clientNetwork)
+	if err != nil {
+		return err
+	}
+	c, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("open nftables: %w", err)
+	}
+	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "unnest"})
+	chain := c.AddChain(&nftables.Chain{
+		Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT,
+		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
+	})
+	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: 4}, // source address
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: clients.Mask, Xor: binaryutil.NativeEndian.PutUint32(0)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: clients.IP.To4()},
+		&expr.Masq{},
+	}})
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("add NAT for the clients: %w", err)
+	}
+	return nil
+}

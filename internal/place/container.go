@@ -1,0 +1,65 @@
+package place
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+)
+
+// containerKillLimit bounds the killing of a command: entering a container
+// takes a second or two in an emulated guest.
+const containerKillLimit = 4 * time.Second
+
+// Container is a running container of another place, entered by an engine with
+// Docker's command line (nerdctl, docker, podman). It needs sh, cat,
+// kill and rm inside; an engine makes each command the leader of its group.
+type Container struct {
+	Place  Place
+	Engine string // "nerdctl"
+	Name   string
+}
+
+// String names the place.
+func (c Container) String() string { return fmt.Sprintf("container %s in %s", c.Name, c.Place) }
+
+// Start starts the command in the container.
+func (c Container) Start(ctx context.Context, command Command) (Process, error) {
+	file := pidFile()
+	carried := command
+	carried.Env = nil
+	carried.Args = append([]string{c.Engine, "exec", "--interactive", c.Name}, noted(file, command.Env, command.Args)...)
+	process, err := c.Place.Start(context.WithoutCancel(ctx), carried)
+	if err != nil {
+		return nil, err
+	}
+	p := &containerProcess{Process: process, killed: make(chan struct{})}
+	p.stop = context.AfterFunc(ctx, func() {
+		defer close(p.killed)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), containerKillLimit)
+		defer cancel()
+		_ = Run(ctx, c.Place, append([]string{c.Engine, "exec", c.Name}, killer(file)...)...) // gone already: nothing to kill
+	})
+	return p, nil
+}
+
+type containerProcess struct {
+	Process
+	stop   func() bool
+	killed chan struct{}
+}
+
+// Wait waits for the command, and for its killing when that was asked for.
+func (p *containerProcess) Wait() error {
+	err := p.Process.Wait()
+	if !p.stop() {
+		<-p.killed
+	}
+	return err
+}
+
+// Put writes a file in the container.
+func (c Container) Put(ctx context.Context, path string, mode fs.FileMode, content io.Reader) error {
+	return put(ctx, c, path, mode, content)
+}

@@ -1,0 +1,128 @@
+package place
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// killDelay is how long a killed command's output is still awaited.
+const killDelay = time.Second
+
+// Local is this machine, seen from one of its network namespaces.
+type Local struct {
+	NetNS string // path of a network namespace; empty: the one of this process
+}
+
+// String names the place.
+func (l Local) String() string {
+	if l.NetNS == "" {
+		return "this host"
+	}
+	return "this host in " + filepath.Base(l.NetNS)
+}
+
+// Start starts c in a process group of its own, which is killed when ctx ends.
+func (l Local) Start(ctx context.Context, c Command) (Process, error) {
+	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
+	cmd.Env = append(os.Environ(), c.Env...)
+	cmd.Stdin, cmd.Stdout = c.Stdin, c.Stdout
+	p := &localProcess{cmd: cmd, place: l.String(), args: c.Args}
+	cmd.Stderr = &p.tail
+	if c.Stderr != nil {
+		cmd.Stderr = io.MultiWriter(c.Stderr, &p.tail)
+	}
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error {
+		if err := unix.Kill(-cmd.Process.Pid, unix.SIGKILL); !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+		return os.ErrProcessDone
+	}
+	cmd.WaitDelay = killDelay
+	if err := inNetNS(l.NetNS, cmd.Start); err != nil {
+		return nil, fmt.Errorf("start %s on %s: %w", c.Args[0], l, err)
+	}
+	return p, nil
+}
+
+// Put writes a file on this machine.
+func (l Local) Put(_ context.Context, path string, mode fs.FileMode, content io.Reader) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".put-*")
+	if err != nil {
+		return fmt.Errorf("put %s: %w", path, err)
+	}
+	_, err = io.Copy(f, content)
+	err = errors.Join(err, f.Chmod(mode), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("put %s: %w", path, err), os.Remove(f.Name()))
+	}
+	return nil
+}
+
+type localProcess struct {
+	cmd   *exec.Cmd
+	place string
+	args  []string
+	tail  tail
+}
+
+func (p *localProcess) Wait() error {
+	err := p.cmd.Wait()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return &ExitError{Place: p.place, Args: p.args, Code: exit.ExitCode(), Stderr: p.tail.String()}
+	}
+	return err
+}
+
+// inNetNS runs f on a thread in the network namespace at path. A process
+// started by f stays there.
+func inNetNS(path string, f func() error) error {
+	if path == "" {
+		return f()
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		ns, err := netns.GetFromPath(path)
+		if err == nil {
+			err = netns.Set(ns)
+			err = errors.Join(err, ns.Close())
+		}
+		if err == nil {
+			err = f()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// tail keeps the end of what is written to it.
+type tail struct{ b []byte }
+
+const tailSize = 2048
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.b = append(t.b, p...)
+	if extra := len(t.b) - tailSize; extra > 0 {
+		t.b = append(t.b[:0], t.b[extra:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string { return string(bytes.TrimSpace(t.b)) }

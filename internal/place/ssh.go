@@ -1,0 +1,138 @@
+package place
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"path"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// SSH is a machine behind SSH: a guest of ours, or any host. All commands share
+// one connection.
+type SSH struct {
+	name   string
+	client *ssh.Client
+}
+
+// Dialer opens the connection that SSH runs over.
+type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// DialSSH logs in at address (host:port). name names the place for people.
+func DialSSH(ctx context.Context, name, address string, dial Dialer, config *ssh.ClientConfig) (*SSH, error) {
+	conn, err := dial(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("reach %s: %w", name, err)
+	}
+	// The handshake knows no context: closing the connection ends it.
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	c, channels, requests, err := ssh.NewClientConn(conn, address, config)
+	if !stop() || err != nil {
+		return nil, fmt.Errorf("log in to %s: %w", name, errors.Join(err, context.Cause(ctx), ignoreClosed(conn.Close())))
+	}
+	return &SSH{name, ssh.NewClient(c, channels, requests)}, nil
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// String names the place.
+func (s *SSH) String() string { return s.name }
+
+// Close ends the connection and every command that runs over it.
+func (s *SSH) Close() error { return ignoreClosed(s.client.Close()) }
+
+// Client is the connection, for what a Place does not offer: a terminal.
+func (s *SSH) Client() *ssh.Client { return s.client }
+
+// Start starts c as the leader of a session in the machine.
+func (s *SSH) Start(ctx context.Context, c Command) (Process, error) {
+	session, err := s.client.NewSession()
+	if err != nil {
+		return nil, fmt.Errorf("start %s on %s: %w", c.Args[0], s.name, err)
+	}
+	p := &sshProcess{place: s, session: session, args: c.Args, killed: make(chan struct{})}
+	session.Stdin, session.Stdout, session.Stderr = c.Stdin, c.Stdout, &p.tail
+	if c.Stderr != nil {
+		session.Stderr = io.MultiWriter(c.Stderr, &p.tail)
+	}
+	file := pidFile()
+	if err := session.Start(quote(append([]string{"setsid", "--wait"}, noted(file, c.Env, c.Args)...))); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s on %s: %w", c.Args[0], s.name, err), ignoreClosed(session.Close()))
+	}
+	p.stop = context.AfterFunc(ctx, func() { p.kill(file) })
+	return p, nil
+}
+
+type sshProcess struct {
+	place   *SSH
+	session *ssh.Session
+	args    []string
+	tail    tail
+	stop    func() bool
+	killed  chan struct{} // closed when kill has done what it could
+}
+
+// kill ends the process from a session of its own, then the channel, so that
+// Wait returns even when the machine no longer answers.
+func (p *sshProcess) kill(file string) {
+	defer close(p.killed)
+	defer p.session.Close()
+	timer := time.AfterFunc(killDelay, func() { p.session.Close() })
+	defer timer.Stop()
+	if session, err := p.place.client.NewSession(); err == nil {
+		_ = session.Run(quote(killer(file))) // gone already: nothing to kill
+		session.Close()
+	}
+}
+
+func (p *sshProcess) Wait() error {
+	err := p.session.Wait()
+	if !p.stop() {
+		<-p.killed
+	}
+	var exit *ssh.ExitError
+	if errors.As(err, &exit) {
+		code := exit.ExitStatus()
+		if exit.Signal() != "" {
+			code = -1
+		}
+		return &ExitError{Place: p.place.name, Args: p.args, Code: code, Stderr: p.tail.String()}
+	}
+	if err != nil {
+		return fmt.Errorf("%s on %s: connection lost: %w", p.args[0], p.place.name, err)
+	}
+	return nil
+}
+
+// Put writes a file in the machine.
+func (s *SSH) Put(ctx context.Context, file string, mode fs.FileMode, content io.Reader) error {
+	return put(ctx, s, file, mode, content)
+}
+
+// put writes a file through a shell in p.
+func put(ctx context.Context, p Place, file string, mode fs.FileMode, content io.Reader) error {
+	const script = `set -e; umask 077; mkdir -p "$2"; cat >"$0.put"; chmod "$1" "$0.put"; mv "$0.put" "$0"`
+	var out bytes.Buffer
+	process, err := p.Start(ctx, Command{
+		Args:  []string{"sh", "-c", script, file, fmt.Sprintf("%o", mode.Perm()), path.Dir(file)},
+		Stdin: content, Stdout: &out,
+	})
+	if err == nil {
+		err = process.Wait()
+	}
+	if err != nil {
+		return fmt.Errorf("put %s on %s: %w", file, p, err)
+	}
+	return nil
+}

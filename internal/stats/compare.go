@@ -1,0 +1,129 @@
+package stats
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Options says how two sides are compared.
+type Options struct {
+	HigherIsBetter bool    // throughput, not latency
+	Interleaved    bool    // equal block numbers mean the same pass over all configurations
+	Confidence     float64 // of the interval of the ratio, such as DefaultConfidence
+	Seed           uint64  // of the bootstrap
+}
+
+// Comparison is what can be said of a against the baseline b. Each block counts
+// once per side, as the median of its values, so N in A and B is the number of
+// blocks. Numbers that the data do not allow are NaN, which JSON cannot hold: see
+// Test.Defined and RatioEstimate.Defined.
+type Comparison struct {
+	A, B           Summary
+	Ratio          RatioEstimate // median of A over median of B
+	Welch          Test
+	MannWhitney    Test
+	Detectable     float64 // see MinimumDetectable
+	HigherIsBetter bool
+	Doubts         []Doubt // of the pair; Doubts(obs) has those of each side
+}
+
+// Compare compares a with the baseline b. The ratio is BlockRatio when the
+// sides are interleaved and share a block, else Ratio. It fails only when a
+// side is empty, a value is not finite or the confidence is not in (0, 1):
+// too few samples, no variance or no ratio are in the Comparison.
+func Compare(a, b []Observation, o Options) (Comparison, error) {
+	if err := checkConfidence(o.Confidence); err != nil {
+		return Comparison{}, err
+	}
+	a, summaryA, err := summarizeBlocks(a)
+	if err != nil {
+		return Comparison{}, fmt.Errorf("compare: %w", err)
+	}
+	b, summaryB, err := summarizeBlocks(b)
+	if err != nil {
+		return Comparison{}, fmt.Errorf("compare with baseline: %w", err)
+	}
+	c := Comparison{A: summaryA, B: summaryB, HigherIsBetter: o.HigherIsBetter}
+	if c.MannWhitney, err = MannWhitney(Values(a), Values(b)); err != nil {
+		return Comparison{}, err
+	}
+	// What Welch cannot test shows as an undefined test, and its reason in the
+	// summaries: one sample, or no variance.
+	c.Welch, _ = Welch(c.A.Moments, c.B.Moments)
+	c.Detectable = MinimumDetectable(c.A.Moments, c.B.Moments)
+	err = c.addRatio(a, b, o)
+	return c, err
+}
+
+// summarizeBlocks reduces obs to one value per block and summarizes those.
+func summarizeBlocks(obs []Observation) ([]Observation, Summary, error) {
+	if err := checkSample(Values(obs), 1); err != nil { // a median would hide NaN
+		return nil, Summary{}, err
+	}
+	blocks := BlockMedians(obs)
+	s, err := Summarize(Values(blocks))
+	return blocks, s, err
+}
+
+// addRatio fills in the ratio and the doubts about the pair.
+func (c *Comparison) addRatio(a, b []Observation, o Options) error {
+	doubt := func(kind Kind, text string) { c.Doubts = append(c.Doubts, Doubt{kind, text}) }
+	var err error
+	if _, both := pairs(a, b); o.Interleaved && both > 0 {
+		c.Ratio, err = BlockRatio(a, b, o.Confidence, o.Seed)
+	} else {
+		c.Ratio, err = Ratio(Values(a), Values(b), o.Confidence, o.Seed)
+		doubt(NotInterleaved, "the two were measured at different times: a change of the machine in between looks like a difference between them")
+	}
+	if errors.Is(err, ErrNotPositive) {
+		doubt(NoRatio, fmt.Sprintf("no ratio: %v", err))
+		err = nil
+	}
+	if (c.A.Mean-c.B.Mean)*(c.A.Median-c.B.Median) < 0 {
+		doubt(Disagreement, "means and medians differ in opposite directions: the distributions are skewed")
+	}
+	if r := c.Ratio; r.Paired && r.Interval.Defined() && !r.Interval.Contains(1) && c.P() > 1-o.Confidence {
+		doubt(SharedNoise, "the interval, which keeps blocks together, excludes a ratio of 1, but the test, which does not, sees no difference: noise common to both sides of a block may hide it")
+	}
+	return err
+}
+
+// P returns the p-value that decides: Welch's, or that of Mann-Whitney where
+// Welch's test is not defined because nothing varies. Adjust those of a table
+// with Holm before asking for verdicts.
+func (c Comparison) P() float64 {
+	if c.Welch.Defined() {
+		return c.Welch.P
+	}
+	return c.MannWhitney.P
+}
+
+// Verdict is a comparison in one word.
+type Verdict string
+
+// The verdicts on a against its baseline.
+const (
+	Better           Verdict = "better"
+	Worse            Verdict = "worse"
+	NoDifferenceSeen Verdict = "no difference seen" // which does not mean that there is none
+	TooFew           Verdict = "too few samples"    // to see a difference, if there is one
+)
+
+// Verdict judges the comparison by its p-value, adjusted for the table it
+// stands in, at level alpha. The direction is that of the means, to which the
+// p-value belongs. Below MinRepetitions not seeing a difference is TooFew.
+func (c Comparison) Verdict(adjustedP, alpha float64) Verdict {
+	least := min(c.A.N, c.B.N)
+	switch {
+	case least < 2 || math.IsNaN(adjustedP):
+		return TooFew
+	case adjustedP > alpha && least < MinRepetitions:
+		return TooFew
+	case adjustedP > alpha:
+		return NoDifferenceSeen
+	case (c.A.Mean > c.B.Mean) == c.HigherIsBetter:
+		return Better
+	}
+	return Worse
+}

@@ -1,0 +1,145 @@
+package stats
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Kind names a doubt for programs.
+type Kind string
+
+// The kinds of doubt. The first group concerns one sample, the second a pair.
+const (
+	Unusable       Kind = "unusable"        // no value, or one that is not finite
+	FewRepetitions Kind = "few-repetitions" // below MinRepetitions
+	Repeated       Kind = "repeated"        // several values per block count as one
+	NoVariance     Kind = "no-variance"     // all values are equal
+	Noisy          Kind = "noisy"           // coefficient of variation above NoisyCV
+	Outliers       Kind = "outliers"        // values beyond OutlierMADs
+	Drift          Kind = "drift"           // a trend over the blocks
+
+	NotInterleaved Kind = "not-interleaved" // the sides were measured at different times
+	NoRatio        Kind = "no-ratio"        // the ratio needs positive values
+	Disagreement   Kind = "disagreement"    // means and medians differ in opposite directions
+	SharedNoise    Kind = "shared-noise"    // the interval sees a difference that the test does not
+)
+
+// Doubt is a reason to trust a result less. It is data and never a failure.
+type Doubt struct {
+	Kind Kind
+	Text string // one sentence without a full stop
+}
+
+// Thresholds of the doubts.
+const (
+	// NoisyCV is the coefficient of variation above which a sample is noisy: at
+	// six repetitions a difference below 16 % would then be missed.
+	NoisyCV = 0.10
+	// OutlierMADs is the distance from the median, in median absolute deviations
+	// scaled to the standard deviation of a normal distribution, beyond which a
+	// value is an outlier. It is twice the usual 3.5, which would flag 15 % of
+	// undisturbed samples of six, because their MAD is itself unsure; this flags
+	// 3 %. Below MinRepetitions nothing is flagged.
+	OutlierMADs = 7.0
+	// DriftAlpha is the level of the trend test. It is strict because a report
+	// tests hundreds of samples; six values must all rise or all fall.
+	DriftAlpha = 0.01
+)
+
+// Doubts returns what weakens conclusions from one sample: too few blocks,
+// several values per block, no variance, noise, outliers, drift.
+func Doubts(obs []Observation) []Doubt {
+	s, err := Summarize(Values(obs))
+	if err != nil {
+		return []Doubt{{Unusable, err.Error()}}
+	}
+	xs := Values(BlockMedians(obs))
+	var doubts []Doubt
+	add := func(kind Kind, format string, args ...any) {
+		doubts = append(doubts, Doubt{kind, fmt.Sprintf(format, args...)})
+	}
+	if len(xs) < MinRepetitions {
+		add(FewRepetitions, "fewer than %d repetitions (%d): a rank test against as many cannot give p below %.2g",
+			MinRepetitions, len(xs), leastRankP(len(xs)))
+	}
+	if len(obs) > len(xs) {
+		add(Repeated, "several values of one block are not independent and count as one (values: %d, blocks: %d)", len(obs), len(xs))
+	}
+	if s.N > 1 && s.StdDev == 0 {
+		add(NoVariance, "all %d values are %v: the tool may not resolve the differences", s.N, s.Mean)
+	}
+	if cv := s.CV(); cv > NoisyCV && !math.IsInf(cv, 1) {
+		add(Noisy, "noisy: standard deviation %.0f %% of the mean", 100*cv)
+	}
+	if n := outliers(Values(obs)); n > 0 {
+		add(Outliers, "%d of %d values lie more than %v scaled median absolute deviations from the median", n, s.N, OutlierMADs)
+	}
+	if p := trendP(xs); p < DriftAlpha {
+		add(Drift, "the values drift over the %d blocks (Mann-Kendall, p = %.2g)", len(xs), p)
+	}
+	return doubts
+}
+
+// leastRankP returns the smallest p that the Mann-Whitney test can give for n
+// against n samples: 2/C(2n,n).
+func leastRankP(n int) float64 {
+	ways := 1.0
+	for i := 1; i <= n; i++ {
+		ways *= float64(n+i) / float64(i)
+	}
+	return min(1, 2/ways)
+}
+
+// outliers counts the values of xs beyond OutlierMADs. When more than half of
+// the values are equal there is no scale to judge by, and none counts.
+func outliers(xs []float64) int {
+	const toStdDev = 1.4826 // of the MAD of a normal distribution
+	if len(xs) < MinRepetitions {
+		return 0
+	}
+	center := median(slices.Clone(xs))
+	distances := make([]float64, len(xs))
+	for i, x := range xs {
+		distances[i] = math.Abs(x - center)
+	}
+	limit := OutlierMADs * toStdDev * median(distances)
+	count := 0
+	for _, d := range distances {
+		if limit > 0 && d > limit {
+			count++
+		}
+	}
+	return count
+}
+
+// trendP returns the p-value of the Mann-Kendall test for a monotonic trend in
+// the order of xs, by its normal approximation with tie and continuity
+// correction; 1 when there is nothing to test.
+func trendP(xs []float64) float64 {
+	rises := 0.0
+	tied := map[float64]float64{}
+	for i, x := range xs {
+		tied[x]++
+		for _, y := range xs[i+1:] {
+			rises += sign(y - x)
+		}
+	}
+	weight := func(n float64) float64 { return n * (n - 1) * (2*n + 5) / 18 }
+	variance := weight(float64(len(xs)))
+	for _, t := range tied {
+		variance -= weight(t)
+	}
+	// Kendall's S moves in steps of 2, and normalTail corrects for steps of 1.
+	return normalTail(math.Abs(rises)/2, variance/4)
+}
+
+func sign(x float64) float64 {
+	switch {
+	case x > 0:
+		return 1
+	case x < 0:
+		return -1
+	}
+	return 0
+}

@@ -1,0 +1,89 @@
+package stats
+
+import (
+	"math"
+	"slices"
+
+	moremath "github.com/aclements/go-moremath/stats"
+)
+
+// Interval is a two-sided confidence interval. Confidence is the coverage that
+// the method gives, which a small sample can hold below the one asked for. The
+// zero Interval means that there is none.
+type Interval struct {
+	Low, High, Confidence float64
+}
+
+// Defined reports whether there is an interval at all.
+func (i Interval) Defined() bool { return i.Confidence > 0 }
+
+// Contains reports whether x lies in the interval, bounds included.
+func (i Interval) Contains(x float64) bool { return i.Defined() && i.Low <= x && x <= i.High }
+
+// MeanInterval returns Student's t interval of the mean. It needs two values.
+func MeanInterval(xs []float64, confidence float64) (Interval, error) {
+	if err := checkConfidence(confidence); err != nil {
+		return Interval{}, err
+	}
+	if err := checkSample(xs, 2); err != nil {
+		return Interval{}, err
+	}
+	s, err := Summarize(xs)
+	if err != nil {
+		return Interval{}, err
+	}
+	dist := moremath.TDist{V: min(float64(s.N-1), maxDF)}
+	half := moremath.InvCDF(dist)((1+confidence)/2) * s.StdErr
+	return Interval{s.Mean - half, s.Mean + half, confidence}, nil
+}
+
+// MedianInterval returns the interval of the median between two order
+// statistics at equal distance from the ends. It assumes nothing of the
+// distribution and needs no random numbers; its coverage is exact and at least
+// confidence, but below it where even the smallest and largest value do not
+// reach it: under six values at 95 %, and Interval.Confidence says so. It
+// needs two values.
+func MedianInterval(xs []float64, confidence float64) (Interval, error) {
+	if err := checkConfidence(confidence); err != nil {
+		return Interval{}, err
+	}
+	if err := checkSample(xs, 2); err != nil {
+		return Interval{}, err
+	}
+	sorted := slices.Sorted(slices.Values(xs))
+	below := moremath.BinomialDist{N: len(xs), P: 0.5} // values below the true median
+	coverage := func(k int) float64 { return 1 - 2*below.CDF(float64(k)) }
+	k := 0
+	for coverage(k+1) >= confidence {
+		k++
+	}
+	return Interval{sorted[k], sorted[len(sorted)-1-k], coverage(k)}, nil
+}
+
+// Answer is the answer to a question that data may leave open.
+type Answer string
+
+// The answers.
+const (
+	Yes       Answer = "yes"
+	No        Answer = "no"
+	Undecided Answer = "undecided"
+)
+
+// Within answers whether a ratio is equivalent to 1 within margin, a fraction:
+// Yes when the whole interval lies in [1-margin, 1+margin], No when all of it
+// lies outside, Undecided when it straddles a bound or is not defined. Yes from
+// an interval with confidence 1-2α is the two one-sided tests procedure at
+// level α (Schuirmann 1987), so an interval of 95 % decides at 2.5 %.
+func Within(ratio Interval, margin float64) Answer {
+	low, high := 1-math.Abs(margin), 1+math.Abs(margin)
+	switch {
+	case !ratio.Defined():
+		return Undecided
+	case low <= ratio.Low && ratio.High <= high:
+		return Yes
+	case ratio.High < low || high < ratio.Low:
+		return No
+	}
+	return Undecided
+}
