@@ -131,3 +131,32 @@ func (g *Guest) Kill() error {
 		return fmt.Errorf("kill guest %s: QEMU (pid %d) does not end", g.Name, g.PID)
 	}
 }
+
+// Adopt returns a guest that another process started, or an error that wraps
+// ErrDied when it has ended since. c need not hold the seed.
+func Adopt(c Config, pid int) (*Guest, error) {
+	g := &Guest{Config: c, PID: pid, done: make(chan struct{})}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err == nil {
+		// The number may have been given to another process since.
+		line, readErr := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if readErr != nil || !strings.Contains(string(line), c.path(ownerQMP)) {
+			err = errors.Join(unix.ESRCH, unix.Close(fd))
+		}
+	}
+	if err != nil {
+		close(g.done)
+		return nil, fmt.Errorf("%w: %s: QEMU (pid %d) is gone%s", ErrDied, c.Name, pid, g.lastWords())
+	}
+	go func() {
+		defer close(g.done)
+		defer unix.Close(fd)
+		for {
+			_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
+			if !errors.Is(err, unix.EINTR) {
+				return
+			}
+		}
+	}()
+	return g, nil
+}

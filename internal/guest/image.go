@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -16,10 +15,11 @@ import (
 
 // Image is a guest image on disk. Guests share it and never write to it.
 type Image struct {
-	Digest string // of its recipe
-	Kernel string // path of the ELF kernel
-	Initrd string
-	Root   string // path of a raw ext4 image
+	Digest     string // of its recipe
+	Kernel     string // path of the ELF kernel
+	Compressed string // path of the same kernel as Debian ships it
+	Initrd     string
+	Root       string // path of a raw ext4 image
 }
 
 // rootSize is the size of the root file system that a guest sees; the file is
@@ -30,7 +30,7 @@ const rootSize = 4 << 30
 type Builder struct {
 	Cache    string            // directory; images are found there by digest
 	Programs map[string]string // programs added to the image: path in the image -> file here
-	Progress io.Writer         // what is done, a line each; nil: silent
+	Progress func(step string) // is told what is done; nil: nobody is
 }
 
 // Build returns the image of r, making it if the cache does not hold it. Of
@@ -46,7 +46,8 @@ func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 		return Image{}, err
 	}
 	dir := filepath.Join(b.Cache, "image-"+digest)
-	image := Image{digest, filepath.Join(dir, "vmlinux"), filepath.Join(dir, "initrd"), filepath.Join(dir, "root.ext4")}
+	file := func(name string) string { return filepath.Join(dir, name) }
+	image := Image{digest, file("vmlinux"), file("vmlinuz"), file("initrd"), file("root.ext4")}
 	if _, err := os.Stat(dir); err == nil {
 		return image, nil
 	}
@@ -68,7 +69,7 @@ func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 
 func (b *Builder) say(format string, args ...any) {
 	if b.Progress != nil {
-		fmt.Fprintf(b.Progress, format+"\n", args...)
+		b.Progress(fmt.Sprintf(format, args...))
 	}
 }
 
@@ -220,6 +221,7 @@ func (b *Builder) kernel(ctx context.Context, r Recipe, root string, init []byte
 	}
 	return errors.Join(
 		os.WriteFile(filepath.Join(dir, "vmlinux"), elf, 0o644),
+		os.WriteFile(filepath.Join(dir, "vmlinuz"), bzImage, 0o644),
 		os.WriteFile(filepath.Join(dir, "initrd"), initrd, 0o644))
 }
 

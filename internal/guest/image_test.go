@@ -28,7 +28,7 @@ func privileged(t *testing.T) {
 // that Debian is unpacked once per machine.
 func testImage(t *testing.T) Image {
 	t.Helper()
-	builder := Builder{Cache: CacheDir(), Progress: t.Output()}
+	builder := Builder{Cache: CacheDir(), Progress: func(step string) { t.Log(step) }}
 	image, err := builder.Build(t.Context(), DefaultRecipe())
 	if err != nil {
 		t.Fatal(err)

@@ -99,3 +99,6 @@ func vhostArgument() string {
 	}
 	return ",vhost=on"
 }
+
+// DaemonQMP is the path of the QMP socket that is the host daemon's alone.
+func (c Config) DaemonQMP() string { return c.path(daemonQMP) }

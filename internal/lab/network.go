@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -131,11 +132,27 @@ func (l *Lab) buildHost() error {
 }
 
 func addBridge(name, address string) error {
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: MTU}}
+	mac, err := randomMAC()
+	if err != nil {
+		return err
+	}
+	// Without a MAC of its own a bridge takes one of its ports', and changes it
+	// as they come and go.
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: MTU, HardwareAddr: mac}}
 	if err := netlink.LinkAdd(bridge); err != nil {
 		return fmt.Errorf("add bridge %s: %w", name, err)
 	}
 	return addAddress(name, address)
+}
+
+// randomMAC returns a locally administered unicast address.
+func randomMAC() (net.HardwareAddr, error) {
+	mac := make(net.HardwareAddr, 6)
+	if _, err := rand.Read(mac); err != nil {
+		return nil, err
+	}
+	mac[0] = mac[0]&^1 | 2
+	return mac, nil
 }
 
 func addAddress(name, address string) error {

@@ -25,7 +25,7 @@ func noted(file string, env, args []string) []string {
 
 // killer returns a command line that kills the process group noted in file.
 func killer(file string) []string {
-	return []string{"sh", "-c", `kill -KILL -- "-$(cat "$0")"; rm -f "$0"`, file}
+	return []string{"sh", "-c", `kill -s KILL -- "-$(cat "$0")"; rm -f "$0"`, file}
 }
 
 // quote returns args as one line of a POSIX shell.

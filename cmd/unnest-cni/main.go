@@ -1,0 +1,13 @@
+// Command unnest-cni is the CNI plugins of Unnest: it is the one by whose name
+// it is called.
+package main
+
+import (
+	"os"
+
+	"unnest/internal/podnet/cni"
+)
+
+func main() {
+	os.Exit(cni.Main(os.Args[0], os.Stderr))
+}

@@ -1,0 +1,100 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"unnest/internal/cputime"
+	"unnest/internal/experiment"
+	"unnest/internal/place"
+	"unnest/internal/result"
+	"unnest/internal/workload"
+)
+
+// Execute runs the client of a case once against a configuration, see
+// experiment.Bench.
+func (b *Bench) Execute(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
+	var err error
+	c := b.turn(ctx, e)
+	defer c.kill()
+	var before, after cpuTimes
+	if before.guest, err = b.guestTimes(ctx); err != nil {
+		return experiment.Outcome{}, err
+	}
+	if before.host, err = hostTimes(); err != nil {
+		return experiment.Outcome{}, err
+	}
+	out, err := load(ctx, c)
+	if err != nil {
+		return experiment.Outcome{}, b.explain(err)
+	}
+	if after.host, err = hostTimes(); err != nil {
+		return experiment.Outcome{}, err
+	}
+	if after.guest, err = b.guestTimes(ctx); err != nil {
+		return experiment.Outcome{}, err
+	}
+	spent, err := perOperation(before, after, out.Operations)
+	return experiment.Outcome{Values: append(out.Values, spent...), Boot: b.bootID}, err
+}
+
+// load waits for the client. What it prints is parsed also when it fails,
+// because its own words say best why.
+func load(ctx context.Context, c *client) (workload.Output, error) {
+	<-c.done
+	if ctx.Err() != nil {
+		return workload.Output{}, fmt.Errorf("%s: %w", c.workload.Name(), context.Cause(ctx))
+	}
+	out, err := c.workload.Parse(c.execution.Case.Params, c.printed)
+	if c.err != nil && (err == nil || len(c.printed) == 0) {
+		err = c.err
+	}
+	return out, err
+}
+
+// cpuTimes are the CPU times that host and guest have spent since they booted.
+type cpuTimes struct{ host, guest cputime.Times }
+
+const statFile = "/proc/stat"
+
+func hostTimes() (cputime.Times, error) {
+	content, err := os.ReadFile(statFile)
+	if err != nil {
+		return cputime.Times{}, fmt.Errorf("read the host's CPU time: %w", err)
+	}
+	return cputime.Parse(content)
+}
+
+func (b *Bench) guestTimes(ctx context.Context) (cputime.Times, error) {
+	content, err := place.Output(ctx, b.ssh, "cat", statFile)
+	if err != nil {
+		return cputime.Times{}, b.explain(fmt.Errorf("read the guest's CPU time: %w", err))
+	}
+	return cputime.Parse(content)
+}
+
+// Metrics lists what is measured beside the workloads: the CPU time of host and
+// guest.
+func Metrics() []result.Metric { return cputime.Metrics() }
+
+// perOperation divides the CPU time between two readings by the operations done.
+func perOperation(before, after cpuTimes, operations float64) ([]workload.Value, error) {
+	host, err := after.host.Sub(before.host)
+	if err != nil {
+		return nil, fmt.Errorf("host's CPU time: %w", err)
+	}
+	guest, err := after.guest.Sub(before.guest)
+	if err != nil {
+		return nil, fmt.Errorf("guest's CPU time: %w", err)
+	}
+	spent, err := cputime.Values(host.Breakdown(), guest.Breakdown(), operations)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]workload.Value, len(spent))
+	for i, v := range spent {
+		values[i] = workload.Value(v)
+	}
+	return values, nil
+}

@@ -1,0 +1,168 @@
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"unnest/internal/bench"
+	"unnest/internal/cli/document"
+	"unnest/internal/cli/version"
+	"unnest/internal/experiment"
+	"unnest/internal/guest"
+	"unnest/internal/lab"
+	"unnest/internal/report"
+	"unnest/internal/result"
+)
+
+// start runs an experiment from its beginning.
+func start(ctx context.Context, o Options) error {
+	spec, err := load(o.Experiment)
+	if err != nil {
+		return err
+	}
+	if o.Repetitions > 0 {
+		spec.Repetitions = o.Repetitions
+	}
+	spec.AddMetrics(spec.metrics...)
+	now := time.Now()
+	path := o.Dir
+	if path == "" {
+		path = filepath.Join("runs", now.Format("20060102-150405")+"-"+spec.Name)
+	}
+	seed := spec.Seed
+	if seed == 0 {
+		seed = drawSeed()
+	}
+	dir, err := result.Create(path, spec.NewRun(filepath.Base(path), seed, now))
+	if err != nil {
+		return err
+	}
+	begun, err := measure(ctx, o, spec, dir)
+	err = errors.Join(err, dir.Close())
+	if !begun {
+		return errors.Join(err, discard(path))
+	}
+	return finish(o, path, err)
+}
+
+// discard removes the directory of a run that never took a sample.
+func discard(path string) error {
+	return errors.Join(
+		os.Remove(filepath.Join(path, result.RunFile)),
+		os.Remove(filepath.Join(path, result.SamplesFile)),
+		ignoreNotEmpty(os.Remove(path)))
+}
+
+// ignoreNotEmpty drops the error of removing a directory with other files in it.
+func ignoreNotEmpty(err error) error {
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// resume goes on with a run.
+func resume(ctx context.Context, o Options) error {
+	dir, err := result.Open(o.Resume)
+	if err != nil {
+		return err
+	}
+	if note := dir.Note(); note != "" {
+		fmt.Fprintln(o.Streams.Err, note)
+	}
+	if dir.Run().Experiment == bootName {
+		return errors.Join(fmt.Errorf("resume %s: a run of %s cannot be resumed: start it anew", o.Resume, bootName), dir.Close())
+	}
+	spec, err := of(experiment.FromRun(o.Resume, dir.Run()))
+	if err == nil && dir.Run().State != result.Complete {
+		_, err = measure(ctx, o, spec, dir)
+	}
+	return finish(o, o.Resume, errors.Join(err, dir.Close()))
+}
+
+// measure brings the experiment up, runs it and takes it down. begun says
+// whether it came as far as the executions.
+func measure(ctx context.Context, o Options, s study, dir *result.Dir) (begun bool, err error) {
+	accel, err := guest.ChooseAccel(guest.Accel(o.Accel))
+	if err != nil {
+		return false, err
+	}
+	programs, err := bench.ProgramsDir()
+	if err != nil {
+		return false, err
+	}
+	if err := tidy(ctx, o.Streams.Err); err != nil {
+		return false, err
+	}
+	fmt.Fprintf(o.Streams.Err, "%s: %d executions; accelerator %s (%s)\n", s.Name, dir.Run().Planned, accel.Accel, accel.Reason)
+	for _, w := range s.Warnings() {
+		fmt.Fprintln(o.Streams.Err, "warning: "+w)
+	}
+	progress := experiment.NewTerminal(o.Streams.Err, o.Streams.ErrWidth)
+	b, err := s.up(ctx, s.Spec, bench.Options{
+		Lab: "run-" + strings.ToLower(rand.Text()[:8]), Accel: accel.Accel, Programs: programs, Progress: progress,
+	})
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, b.Down()) }()
+	host, err := bench.Host(ctx)
+	if err != nil {
+		return false, err
+	}
+	if err := dir.Update(func(r *result.Run) {
+		build, facts := version.Get(), b.Facts()
+		r.Accelerator, r.AccelReason = string(accel.Accel), accel.Reason
+		r.Host, r.Guests, r.Image, r.Tools = host, facts.Guests, facts.Image, facts.Tools
+		r.Version, r.Revision = build.Version, build.Revision
+	}); err != nil {
+		return false, err
+	}
+	return true, experiment.Run(ctx, s.Spec, dir, b, progress)
+}
+
+// tidy removes what killed runs left on the machine, and warns of runs that are
+// going on, since they disturb this one.
+func tidy(ctx context.Context, w io.Writer) error {
+	reaped, err := lab.Reap(ctx)
+	for _, name := range reaped {
+		fmt.Fprintf(w, "removed what was left of %s, which had been killed\n", name)
+	}
+	if err != nil {
+		return fmt.Errorf("remove what killed runs have left: %w", err)
+	}
+	others, err := lab.List()
+	if err == nil && len(others) > 0 {
+		fmt.Fprintf(w, "warning: other labs are up on this machine (%s): they disturb the figures\n", strings.Join(others, ", "))
+	}
+	return err
+}
+
+// finish reports the run, however far it has come, and returns why it ended.
+func finish(o Options, path string, why error) error {
+	input, _, err := document.Load(path)
+	if err != nil {
+		return errors.Join(why, err)
+	}
+	if len(input.Samples) > 0 {
+		doc := report.Build(input.Run, input.Samples, report.Options{Dir: path})
+		html := filepath.Join(path, "report.html")
+		err = errors.Join(
+			document.Output{}.Print(o.Streams, doc),
+			document.WriteFile(html, func(w io.Writer) error { return report.HTML(w, doc) }))
+		if err == nil {
+			fmt.Fprintf(o.Streams.Out, "\nrun directory  %s\nreport         %s\n", path, html)
+		}
+	}
+	if why != nil {
+		why = fmt.Errorf("%w; the samples are kept: go on by `unnest bench --resume %s`", why, path)
+	}
+	return errors.Join(why, err)
+}

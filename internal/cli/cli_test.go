@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"unnest/internal/cli/terminal"
+	"unnest/internal/cli/usage"
+)
+
+func TestExecute(t *testing.T) {
+	stopped, cancel := context.WithCancelCause(context.Background())
+	cancel(interrupted{syscall.SIGINT})
+	tests := []struct {
+		name   string
+		ctx    context.Context
+		err    error
+		code   int
+		stderr string
+	}{
+		{"done", t.Context(), nil, 0, ""},
+		{"done although interrupted", stopped, nil, 0, ""},
+		{"failed", t.Context(), errors.New("read x: broken"), 1, "unnest: read x: broken\n"},
+		{"failed twice", t.Context(), errors.Join(errors.New("run"), errors.New("undo")), 1, "unnest: run; undo\n"},
+		{"wrong usage", t.Context(), fmt.Errorf("x: %w", usage.Errorf("no case %q", "y")), 2, "unnest: x: no case \"y\"\nsee unnest x --help\n"},
+		{"interrupted", stopped, context.Canceled, 130, "unnest: interrupted\n"},
+		{"interrupted by cause", stopped, context.Cause(stopped), 130, "unnest: interrupted\n"},
+		{"interrupted while undoing", stopped, fmt.Errorf("undo: %w", errors.New("no")), 130, "unnest: undo: no\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var out, stderr bytes.Buffer
+			root := newRootCmd(terminal.Streams{Out: &out, Err: &stderr})
+			root.AddCommand(&cobra.Command{Use: "x", RunE: func(*cobra.Command, []string) error { return tt.err }})
+			root.SetArgs([]string{"x"})
+			if code := execute(tt.ctx, root, &stderr); code != tt.code || stderr.String() != tt.stderr || out.Len() > 0 {
+				t.Errorf("got %d, stderr %q, stdout %q; want %d, %q", code, stderr.String(), out.String(), tt.code, tt.stderr)
+			}
+		})
+	}
+}
+
+// A group below the root answers as the root does, and a command of the group
+// as one of the root.
+func TestGroup(t *testing.T) {
+	tests := []struct {
+		args   []string
+		code   int
+		stderr string
+	}{
+		{[]string{"vm"}, 0, ""},
+		{[]string{"vm", "start", "--name", "a"}, 0, ""},
+		{[]string{"vm", "start"}, 2, "unnest: required flag(s) \"name\" not set\nsee unnest vm start --help\n"},
+		{[]string{"vm", "start", "--nam", "a"}, 2, "unnest: unknown flag --nam: did you mean --name?\nsee unnest vm start --help\n"},
+		{[]string{"vm", "strat"}, 2, "unnest: unknown command \"strat\": did you mean start?\nsee unnest vm --help\n"},
+	}
+	for _, tt := range tests {
+		var out, stderr bytes.Buffer
+		streams := terminal.Streams{Out: &out, Err: &stderr}
+		root, vm := &cobra.Command{Use: "unnest", SilenceErrors: true, SilenceUsage: true}, &cobra.Command{Use: "vm"}
+		start := &cobra.Command{Use: "start", RunE: func(*cobra.Command, []string) error { return nil }}
+		start.Flags().String("name", "", "")
+		if err := start.MarkFlagRequired("name"); err != nil {
+			t.Fatal(err)
+		}
+		vm.AddCommand(start)
+		root.AddCommand(vm)
+		equip(root, streams)
+		root.SetArgs(tt.args)
+		if code := execute(t.Context(), root, &stderr); code != tt.code || stderr.String() != tt.stderr {
+			t.Errorf("%v: got %d, %q; want %d, %q", tt.args, code, stderr.String(), tt.code, tt.stderr)
+		}
+	}
+}
+
+// Every command explains itself, and none panics for want of flags.
+func TestEveryCommandHasHelp(t *testing.T) {
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		if cmd.Short == "" {
+			t.Errorf("%s says nothing about itself", cmd.CommandPath())
+		}
+		for _, c := range cmd.Commands() {
+			visit(c)
+		}
+	}
+	visit(newRootCmd(terminal.Streams{Out: new(bytes.Buffer), Err: new(bytes.Buffer)}))
+}
+
+// A warning does not stand beside a status line.
+func TestWarnClearsStatusLine(t *testing.T) {
+	var buf bytes.Buffer
+	warn(terminal.Streams{Err: &buf, ErrWidth: 80}, "x")
+	if got := buf.String(); got != "\r\x1b[Kunnest: x\n" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,63 @@
+// Package compare is the command "unnest compare": it sets one run against
+// another.
+package compare
+
+import (
+	"context"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"unnest/internal/cli/document"
+	"unnest/internal/cli/terminal"
+	"unnest/internal/cli/usage"
+	"unnest/internal/report"
+)
+
+// Options are what the command line asks for.
+type Options struct {
+	Streams terminal.Streams
+	A, B    string // run directories; B is divided by A
+	Output  document.Output
+}
+
+// NewCmd returns the command. A runF that is not nil runs in place of the
+// command, with the options that it would have had.
+func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
+	if runF == nil {
+		runF = run
+	}
+	opts := Options{Streams: streams}
+	cmd := &cobra.Command{
+		Use:   "compare A B",
+		Short: "Compare two runs, metric by metric",
+		Long: `Compare the run in directory B with the run in directory A, metric by metric, in
+the cases and configurations that both have.
+
+Two runs are separate blocks of time: what changed on the machine between them
+looks like a difference. To decide between two configurations, measure both in
+one run.`,
+		Example: `  unnest compare runs/before runs/after
+  unnest compare runs/before runs/after -o compare.md`,
+		Args: usage.Args("A", "B"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opts.A, opts.B = args[0], args[1]
+			return runF(cmd.Context(), opts)
+		},
+	}
+	opts.Output.AddFlags(cmd)
+	return cmd
+}
+
+func run(_ context.Context, opts Options) error {
+	a, notesA, err := document.Load(opts.A)
+	if err != nil {
+		return err
+	}
+	b, notesB, err := document.Load(opts.B)
+	if err != nil {
+		return err
+	}
+	doc := report.Compare(a, b, report.Options{Notes: slices.Concat(notesA, notesB)})
+	return opts.Output.Print(opts.Streams, doc)
+}

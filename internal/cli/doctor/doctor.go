@@ -1,0 +1,67 @@
+// Package doctor is the command "unnest doctor": it prints what package doctor
+// of the house finds out.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"unnest/internal/cli/terminal"
+	"unnest/internal/cli/usage"
+	"unnest/internal/doctor"
+	"unnest/internal/guest"
+)
+
+// Options are what the command line asks for.
+type Options struct {
+	Streams terminal.Streams
+	Probes  doctor.Probes
+	JSON    bool
+}
+
+// NewCmd returns the command. A runF that is not nil runs in place of the
+// command, with the options that it would have had.
+func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
+	if runF == nil {
+		runF = run
+	}
+	opts := Options{Streams: streams}
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what this machine can do, and how to mend what it cannot",
+		Long: `Say what this machine can do for nested virtualization and its networks, and
+how to mend what it cannot.
+
+Every line names one capability: ok, limited (works, slower or smaller than it
+could) or missing, what was found, and what to do about it. The exit code is 0
+when nothing is missing that the quick start requires, else 1.`,
+		Args: usage.Args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts.Probes = doctor.System(guest.CacheDir())
+			return runF(cmd.Context(), opts)
+		},
+	}
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print an array of {name, state, found, remedy, required}")
+	return cmd
+}
+
+func run(ctx context.Context, opts Options) error {
+	checks := doctor.Examine(ctx, opts.Probes)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	printChecks := printTable
+	if opts.JSON {
+		printChecks = printJSON
+	}
+	if err := printChecks(opts.Streams, checks); err != nil {
+		return fmt.Errorf("print checks: %w", err)
+	}
+	if unmet := doctor.Unmet(checks); len(unmet) > 0 {
+		return fmt.Errorf("this machine lacks what the quick start requires: %s", strings.Join(unmet, ", "))
+	}
+	return nil
+}

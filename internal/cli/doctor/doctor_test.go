@@ -1,0 +1,146 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"unnest/internal/cli/terminal"
+	"unnest/internal/doctor"
+	"unnest/internal/guest"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// rich returns the probes of a machine with everything but KVM and a running
+// container engine.
+func rich() doctor.Probes {
+	return doctor.Probes{
+		Root: true, CPUs: 2, CacheDir: "/root/.cache/unnest",
+		Accel:       func() (guest.Choice, error) { return guest.Choice{Accel: guest.TCG, Reason: "no /dev/kvm"}, nil },
+		ReadFile:    func(string) (string, error) { return "MemAvailable: 8388608 kB\n", nil },
+		Stat:        func(string) error { return nil },
+		OpenDevice:  func(string) error { return nil },
+		LookPath:    func(program string) (string, error) { return "/usr/bin/" + program, nil },
+		Output:      func(context.Context, string, ...string) (string, error) { return "version 7.2.22", nil },
+		Dial:        func(string) error { return errors.New("connect: no such file or directory") },
+		FreeDisk:    func(string) (uint64, error) { return 100 << 30, nil },
+		Namespace:   func(try func(doctor.Namespace) error) error { return try(network{}) },
+		LoadProgram: func() error { return nil },
+	}
+}
+
+type network struct{}
+
+func (network) AddLink(string) error { return nil }
+func (network) Masquerade() error    { return nil }
+
+// poor returns the probes of a machine that an ordinary user finds.
+func poor() doctor.Probes {
+	refused := errors.New("operation not permitted")
+	p := rich()
+	p.Root, p.CPUs = false, 1
+	p.LookPath = func(string) (string, error) { return "", errors.New("not found") }
+	p.OpenDevice = func(string) error { return refused }
+	p.Namespace = func(func(doctor.Namespace) error) error { return errors.Join(refused, errors.New("on line two")) }
+	p.LoadProgram = func() error { return refused }
+	return p
+}
+
+func TestRun(t *testing.T) {
+	const lacks = "this machine lacks what the quick start requires: root, qemu, tun, network namespaces, bridge, veth, nftables, mmdebstrap, mkfs.ext4, xz, dpkg-deb, sockperf, iperf3"
+	tests := []struct {
+		name   string
+		probes doctor.Probes
+		colour bool
+		err    string
+	}{
+		{"rich", rich(), false, ""},
+		{"poor", poor(), false, lacks},
+		{"poor-colour", poor(), true, lacks},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var out bytes.Buffer
+			err := run(t.Context(), Options{Streams: terminal.Streams{Out: &out, Colour: tt.colour}, Probes: tt.probes})
+			if got := text(err); got != tt.err {
+				t.Errorf("error %q, want %q", got, tt.err)
+			}
+			golden := filepath.Join("testdata", tt.name+".golden")
+			if *update {
+				if err := os.WriteFile(golden, out.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), out.String()); diff != "" {
+				t.Errorf("output differs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRunJSON(t *testing.T) {
+	var out bytes.Buffer
+	opts := Options{Streams: terminal.Streams{Out: &out, Colour: true}, Probes: poor(), JSON: true}
+	if err := run(t.Context(), opts); err == nil {
+		t.Error("poor machine: got no error")
+	}
+	var got []map[string]any
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"name": "root", "state": "missing", "found": "running as an ordinary user", "remedy": "run unnest by sudo", "required": true}
+	if diff := cmp.Diff(want, got[0]); diff != "" {
+		t.Errorf("first check differs (-want +got):\n%s", diff)
+	}
+	if checks := doctor.Examine(t.Context(), poor()); len(got) != len(checks) {
+		t.Errorf("%d checks printed of %d", len(got), len(checks))
+	}
+}
+
+// Interrupted, the command prints no half truth.
+func TestRunInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out bytes.Buffer
+	err := run(ctx, Options{Streams: terminal.Streams{Out: &out}, Probes: rich()})
+	if !errors.Is(err, context.Canceled) || out.Len() > 0 {
+		t.Errorf("got %v and\n%s", err, out.String())
+	}
+}
+
+func TestNewCmd(t *testing.T) {
+	t.Setenv("UNNEST_CACHE", "/cache")
+	for _, tt := range []struct {
+		args []string
+		json bool
+	}{{nil, false}, {[]string{"--json"}, true}} {
+		var got Options
+		cmd := NewCmd(terminal.Streams{}, func(_ context.Context, o Options) error { got = o; return nil })
+		cmd.SetArgs(append([]string{}, tt.args...))
+		if err := cmd.ExecuteContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got.JSON != tt.json || got.Probes.CacheDir != "/cache" {
+			t.Errorf("%v: JSON %v, cache %q", tt.args, got.JSON, got.Probes.CacheDir)
+		}
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

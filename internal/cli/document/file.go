@@ -1,0 +1,71 @@
+package document
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// WriteFile gives path what write writes: the whole of it or, on an error, what
+// it held before. A symbolic link is followed; a device or a pipe is written to,
+// never replaced.
+func WriteFile(path string, write func(io.Writer) error) error {
+	var content bytes.Buffer
+	if err := write(&content); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return fmt.Errorf("write %s: it is a directory: name a file in it", path)
+	case err == nil && !info.Mode().IsRegular():
+		err = os.WriteFile(path, content.Bytes(), 0)
+	default:
+		err = replace(path, content.Bytes())
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, withoutPath(err))
+	}
+	return nil
+}
+
+// replace writes content to a new file beside path and renames it.
+func replace(path string, content []byte) (err error) {
+	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"."+rand.Text())
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) // less the umask
+	if err != nil {
+		return err
+	}
+	success := false
+	defer func() {
+		if !success {
+			err = errors.Join(err, os.Remove(name))
+		}
+	}()
+	_, err = f.Write(content)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(name, path); err != nil {
+		return err
+	}
+	success = true
+	return nil
+}
+
+// withoutPath drops from err the name of the file beside, which the user never
+// named.
+func withoutPath(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}

@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"unnest/internal/cli/terminal"
+)
+
+// waiter is the name of a program that is unnest with a command more, which
+// says on standard output that it has begun, waits for the end of its context
+// and cleans up until a file is there.
+const waiter = "unnest-waiter"
+
+func waiterMain() int {
+	streams := terminal.System()
+	ctx, stop := interruptible(context.Background(), streams, os.Exit)
+	defer stop()
+	root := newRootCmd(streams)
+	root.AddCommand(&cobra.Command{
+		Use: "wait FILE",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := fmt.Fprintln(streams.Out, "waiting"); err != nil {
+				return err
+			}
+			<-cmd.Context().Done()
+			for {
+				if _, err := os.Stat(args[0]); err == nil {
+					return fmt.Errorf("boot guest node1: %w", cmd.Context().Err())
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		},
+	})
+	return execute(ctx, root, streams.Err)
+}
+
+func TestInterrupt(t *testing.T) {
+	const (
+		undoing = "unnest: interrupted: undoing what was begun; once more leaves at once\n"
+		ended   = "unnest: boot guest node1: interrupted\n"
+		remains = "unnest: interrupted again: guests, network namespaces and TAP devices of this run may remain; the next start of unnest removes them\n"
+	)
+	tests := []struct {
+		name    string
+		signals []syscall.Signal
+		code    int
+		stderr  string
+	}{
+		{"once", []syscall.Signal{syscall.SIGINT}, 130, undoing + ended},
+		{"terminated", []syscall.Signal{syscall.SIGTERM}, 143, undoing + ended},
+		{"hung up", []syscall.Signal{syscall.SIGHUP}, 129, undoing + ended},
+		{"twice", []syscall.Signal{syscall.SIGINT, syscall.SIGINT}, 130, undoing + remains},
+		{"two kinds", []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}, 130, undoing + remains},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			goOn := filepath.Join(t.TempDir(), "go-on")
+			p := startWaiter(t, waiter, "wait", goOn)
+			for i, s := range tt.signals {
+				p.signal(s)
+				p.await(&p.stderr, strings.Join(strings.SplitAfter(tt.stderr, "\n")[:i+1], ""))
+			}
+			if len(tt.signals) == 1 {
+				if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if code := p.exitCode(); code != tt.code {
+				t.Errorf("exit code %d, want %d", code, tt.code)
+			}
+			if got := p.stderr.String(); got != tt.stderr {
+				t.Errorf("stderr %q, want %q", got, tt.stderr)
+			}
+		})
+	}
+}
+
+// What runs under nohup survives a hang-up.
+func TestInterruptLeavesIgnoredSignals(t *testing.T) {
+	goOn := filepath.Join(t.TempDir(), "go-on")
+	p := startWaiter(t, "sh", "-c", `trap "" HUP; exec `+waiter+` wait "$0"`, goOn)
+	p.signal(syscall.SIGHUP)
+	p.signal(syscall.SIGTERM)
+	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.exitCode(); code != 143 {
+		t.Errorf("exit code %d, want 143; stderr %q", code, p.stderr.String())
+	}
+}
+
+// process is a waiter under test.
+type process struct {
+	t              *testing.T
+	cmd            *exec.Cmd
+	stdout, stderr safeBuffer
+}
+
+// startWaiter returns when the waiter waits.
+func startWaiter(t *testing.T, args ...string) *process {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	p := &process{t: t, cmd: exec.CommandContext(ctx, args[0], args[1:]...)}
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.await(&p.stdout, "waiting\n")
+	return p
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// await returns when buf begins with want.
+func (p *process) await(buf *safeBuffer, want string) {
+	p.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if strings.HasPrefix(buf.String(), want) {
+			return
+		}
+	}
+	p.t.Fatalf("got %q, still waiting for %q", buf.String(), want)
+}
+
+func (p *process) exitCode() int {
+	p.t.Helper()
+	var exit *exec.ExitError
+	if err := p.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		p.t.Fatal(err)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// safeBuffer is a buffer that one goroutine writes while another reads.
+type safeBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}

@@ -1,0 +1,81 @@
+package terminal
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestWidth(t *testing.T) {
+	pty := openTerminal(t)
+	if got := width(pty); got != assumed {
+		t.Errorf("terminal without a size: width %d, want %d", got, assumed)
+	}
+	if err := unix.IoctlSetWinsize(int(pty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 132}); err != nil {
+		t.Fatal(err)
+	}
+	if got := width(pty); got != 132 {
+		t.Errorf("terminal of 132 columns: width %d", got)
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	if got := width(file); got != 0 {
+		t.Errorf("file: width %d, want 0", got)
+	}
+}
+
+func TestSystemColour(t *testing.T) {
+	tests := []struct {
+		name, noColour, term string
+		terminal, want       bool
+	}{
+		{"terminal", "", "xterm", true, true},
+		{"NO_COLOR", "1", "xterm", true, false},
+		{"dumb terminal", "", "dumb", true, false},
+		{"file", "", "xterm", false, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("NO_COLOR", tt.noColour)
+			t.Setenv("TERM", tt.term)
+			stdout := os.Stdout
+			t.Cleanup(func() { os.Stdout = stdout })
+			if os.Stdout = openFile(t, filepath.Join(t.TempDir(), "out"), os.O_CREATE|os.O_WRONLY); tt.terminal {
+				os.Stdout = openTerminal(t)
+			}
+			if s := System(); s.Colour != tt.want || s.IsTTY() != tt.terminal {
+				t.Errorf("colour %v, terminal %v; want %v, %v", s.Colour, s.IsTTY(), tt.want, tt.terminal)
+			}
+		})
+	}
+}
+
+// openTerminal returns the user's side of a new pseudo-terminal.
+func openTerminal(t *testing.T) *os.File {
+	t.Helper()
+	master := openFile(t, "/dev/ptmx", os.O_RDWR|unix.O_NOCTTY)
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	return openFile(t, "/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY)
+}
+
+func openFile(t *testing.T, path string, flags int) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(path, flags, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}

@@ -1,0 +1,71 @@
+package usage
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+func TestError(t *testing.T) {
+	err := fmt.Errorf("outside: %w", Errorf("read %s: %w", "x", fs.ErrNotExist))
+	if _, ok := errors.AsType[*Error](err); !ok || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v is no usage error, or has lost its cause", err)
+	}
+	if Wrap(nil) != nil {
+		t.Error("Wrap(nil) is an error")
+	}
+	if _, ok := errors.AsType[*Error](Wrap(fs.ErrNotExist)); !ok {
+		t.Error("Wrap does not give a usage error")
+	}
+}
+
+func TestArgs(t *testing.T) {
+	tests := []struct {
+		names, args []string
+		want        string
+	}{
+		{nil, nil, ""},
+		{nil, []string{"a"}, `unexpected argument "a"`},
+		{[]string{"A", "B"}, nil, "missing argument A B"},
+		{[]string{"A", "B"}, []string{"a"}, "missing argument B"},
+		{[]string{"A", "B"}, []string{"a", "b"}, ""},
+		{[]string{"A", "B"}, []string{"a", "b", "c"}, `unexpected argument "c"`},
+	}
+	for _, tt := range tests {
+		got := ""
+		if err := Args(tt.names...)(nil, tt.args); err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("Args(%q) of %q: got %q, want %q", tt.names, tt.args, got, tt.want)
+		}
+	}
+}
+
+func TestChoice(t *testing.T) {
+	tests := []struct {
+		args []string
+		want string
+		err  string
+	}{
+		{nil, "one", ""},
+		{[]string{"--word", "two"}, "two", ""},
+		{[]string{"--word", "three"}, "one", `invalid argument "three" for "--word" flag: want one of one, two`},
+		{[]string{"--word="}, "one", `invalid argument "" for "--word" flag: want one of one, two`},
+	}
+	for _, tt := range tests {
+		word := "one"
+		flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+		flags.Var(Choice(&word, "one", "two"), "word", "")
+		got := ""
+		if err := flags.Parse(tt.args); err != nil {
+			got = err.Error()
+		}
+		if word != tt.want || got != tt.err {
+			t.Errorf("%v: got %q, error %q; want %q, %q", tt.args, word, got, tt.want, tt.err)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/term"
+
+	"unnest/internal/cli/terminal"
+	"unnest/internal/lab"
+	"unnest/internal/place"
+)
+
+func newSSHCmd(streams terminal.Streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ssh NAME [COMMAND...]",
+		Short: "Enter a guest, or run a command in it",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return enterGuest(cmd.Context(), streams, args[0], args[1:])
+		},
+	}
+	cmd.Flags().SetInterspersed(false) // flags after NAME are the command's
+	return cmd
+}
+
+func enterGuest(ctx context.Context, streams terminal.Streams, name string, command []string) (err error) {
+	f, err := view()
+	if errors.Is(err, lab.ErrNoLab) {
+		return fmt.Errorf("no guest runs: start one by `unnest vm up %s`", name)
+	}
+	if err != nil {
+		return err
+	}
+	n, err := f.Find(name)
+	if err != nil {
+		return err
+	}
+	connection, err := f.Reach(ctx, n)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, connection.Close()) }()
+	if len(command) == 0 {
+		return shell(streams, connection)
+	}
+	process, err := connection.Start(ctx, place.Command{Args: command, Stdin: streams.In, Stdout: streams.Out, Stderr: streams.Err})
+	if err != nil {
+		return err
+	}
+	return process.Wait()
+}
+
+// shell gives the terminal to a shell in the guest.
+func shell(streams terminal.Streams, connection *place.SSH) error {
+	session, err := connection.Client().NewSession()
+	if err != nil {
+		return fmt.Errorf("open a shell on %s: %w", connection, err)
+	}
+	defer session.Close()
+	session.Stdin, session.Stdout, session.Stderr = streams.In, streams.Out, streams.Err
+	if in, ok := streams.In.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
+		saved, err := term.MakeRaw(int(in.Fd()))
+		if err != nil {
+			return fmt.Errorf("take the terminal: %w", err)
+		}
+		defer func() { _ = term.Restore(int(in.Fd()), saved) }()
+		width, height, err := term.GetSize(int(in.Fd()))
+		if err != nil {
+			width, height = 80, 24
+		}
+		kind := os.Getenv("TERM")
+		if err := session.RequestPty(kind, height, width, ssh.TerminalModes{}); err != nil {
+			return fmt.Errorf("open a terminal on %s: %w", connection, err)
+		}
+	}
+	if err := session.Shell(); err != nil {
+		return fmt.Errorf("open a shell on %s: %w", connection, err)
+	}
+	err = session.Wait()
+	var exit *ssh.ExitError
+	if errors.As(err, &exit) {
+		return nil // the code of an interactive shell is that of its last command
+	}
+	return err
+}

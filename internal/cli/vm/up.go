@@ -1,0 +1,137 @@
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"unnest/internal/bench"
+	"unnest/internal/cli/terminal"
+	"unnest/internal/cli/usage"
+	"unnest/internal/fleet"
+	"unnest/internal/guest"
+	"unnest/internal/lab"
+)
+
+// upOptions are what the command line asks for.
+type upOptions struct {
+	names  []string
+	accel  string
+	vcpus  int
+	memory int // MiB
+	slots  int
+	wait   time.Duration
+}
+
+func newUpCmd(streams terminal.Streams) *cobra.Command {
+	var o upOptions
+	cmd := &cobra.Command{
+		Use:   "up NAME...",
+		Short: "Start guests and wait until they are ready",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			o.names = names
+			if err := o.check(); err != nil {
+				return err
+			}
+			return up(cmd.Context(), streams, o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&o.vcpus, "vcpus", 1, "virtual processors of each guest")
+	flags.IntVar(&o.memory, "memory", 1024, "memory of each guest, in `MIB`")
+	flags.IntVar(&o.slots, "slots", 8, "NICs that each guest can be given while it runs")
+	flags.DurationVar(&o.wait, "wait", 2*time.Minute, "how long a guest may take until it is ready")
+	flags.Var(usage.Choice(&o.accel, "auto", "kvm", "tcg"), "accel", "accelerator (default auto: kvm where it works)")
+	return cmd
+}
+
+func (o upOptions) check() error {
+	switch {
+	case o.vcpus < 1 || o.vcpus > 255:
+		return usage.Errorf("--vcpus %d: want 1 to 255", o.vcpus)
+	case o.memory < 256:
+		return usage.Errorf("--memory %d: want at least 256 MiB", o.memory)
+	case o.slots < 0 || o.slots > maxSlots:
+		return usage.Errorf("--slots %d: want 0 to %d", o.slots, maxSlots)
+	}
+	return nil
+}
+
+// maxSlots is how many ports fit on the machine's bus beside its own devices,
+// one to a device number.
+const maxSlots = 24
+
+func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) {
+	accel, err := guest.ChooseAccel(guest.Accel(o.accel))
+	if err != nil {
+		return err
+	}
+	programs, err := bench.ProgramsDir()
+	if err != nil {
+		return err
+	}
+	image, err := bench.BuildImage(ctx, programs, func(step string) { fmt.Fprintln(streams.Err, step) })
+	if err != nil {
+		return err
+	}
+	f, err := enter(ctx, filepath.Join(programs, "unnest"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, leave(f.Lab)) }()
+	var g errgroup.Group
+	for _, name := range o.names {
+		n, err := f.Launch(ctx, fleet.Options{
+			Name: name, Image: image, Accel: accel.Accel, VCPUs: o.vcpus, Memory: int64(o.memory) << 20, Slots: o.slots,
+		})
+		if err != nil {
+			return errors.Join(err, g.Wait())
+		}
+		g.Go(func() error { return await(ctx, streams, f, n, o.wait) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	fmt.Fprintf(streams.Err, "accelerator %s (%s); enter by `unnest vm ssh %s`\n", accel.Accel, accel.Reason, o.names[0])
+	return nil
+}
+
+// enter opens the lab, or makes it with its host daemon.
+func enter(ctx context.Context, unnest string) (_ *fleet.Fleet, err error) {
+	l, err := lab.Open(labName)
+	if err == nil {
+		return fleet.Open(l)
+	}
+	if !errors.Is(err, lab.ErrNoLab) {
+		return nil, err
+	}
+	if l, err = lab.Create(labName); err != nil {
+		return nil, err
+	}
+	f, err := fleet.Open(l)
+	if err == nil {
+		err = f.StartDaemon(ctx, unnest)
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return f, nil
+}
+
+// await waits until the guest is ready, or removes it.
+func await(ctx context.Context, streams terminal.Streams, f *fleet.Fleet, n *fleet.Node, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	ssh, boot, err := f.Login(ctx, n)
+	if err != nil {
+		return errors.Join(err, n.Kill(), f.Remove(n.Name))
+	}
+	fmt.Fprintf(streams.Err, "%s is ready after %.1f s at %s\n", n.Name, boot.Total.Seconds(), n.TenantIP)
+	return ssh.Close()
+}

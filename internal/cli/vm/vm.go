@@ -1,0 +1,151 @@
+// Package vm is the command "unnest vm": guests for people, outside any
+// experiment. They live in one lab, which stays until its last guest is down.
+package vm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"unnest/internal/cli/terminal"
+	"unnest/internal/cli/usage"
+	"unnest/internal/fleet"
+	"unnest/internal/guest"
+	"unnest/internal/lab"
+)
+
+// labName is the lab of all guests that people start.
+const labName = "vms"
+
+// NewCmd returns the command with its subcommands.
+func NewCmd(streams terminal.Streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "vm",
+		Short: "Start, enter and stop guests",
+		Long: `Start, enter and stop guests: Debian with containerd, in a network of their own,
+each with room for NICs that the host daemon plugs in while they run.`,
+		Example: `  unnest vm up node1 node2
+  unnest vm ssh node1
+  unnest vm ssh node1 nerdctl run --network brfusion --rm localhost/unnest/tools:1 busybox ip addr
+  unnest vm down --all`,
+	}
+	cmd.AddCommand(newUpCmd(streams), newLsCmd(streams), newSSHCmd(streams), newDownCmd(streams))
+	return cmd
+}
+
+func newLsCmd(streams terminal.Streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "List the guests",
+		Args:  usage.Args(),
+		RunE:  func(*cobra.Command, []string) error { return ls(streams) },
+	}
+}
+
+func ls(streams terminal.Streams) error {
+	f, err := view()
+	if errors.Is(err, lab.ErrNoLab) {
+		fmt.Fprintln(streams.Err, "no guest runs; start one by `unnest vm up NAME`")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	names, err := f.Lab.Guests()
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(streams.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tSTATE\tACCEL\tVCPUS\tMEMORY\tADDRESS\tPID")
+	for _, name := range names {
+		n, err := f.Find(name)
+		if errors.Is(err, guest.ErrDied) {
+			fmt.Fprintf(w, "%s\tdead\t\t\t\t\t\n", name)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%s\trunning\t%s\t%d\t%d MiB\t%s\t%d\n", name, n.Accel, n.VCPUs, n.Memory>>20, n.TenantIP, n.PID)
+	}
+	return w.Flush()
+}
+
+// view returns the fleet without taking the lab.
+func view() (*fleet.Fleet, error) {
+	l, err := lab.View(labName)
+	if err != nil {
+		return nil, err
+	}
+	return fleet.Open(l)
+}
+
+func newDownCmd(streams terminal.Streams) *cobra.Command {
+	all := false
+	cmd := &cobra.Command{
+		Use:   "down NAME... | --all",
+		Short: "Power guests down and remove them",
+		RunE: func(cmd *cobra.Command, names []string) error {
+			if all == (len(names) > 0) {
+				return usage.Errorf("name the guests to stop, or give --all")
+			}
+			return down(cmd.Context(), streams, names)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "stop every guest")
+	return cmd
+}
+
+// down stops the guests named, or all, and removes the lab after the last.
+func down(ctx context.Context, streams terminal.Streams, names []string) (err error) {
+	l, err := lab.Open(labName)
+	if errors.Is(err, lab.ErrNoLab) && len(names) == 0 {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("stop guests: %w", err)
+	}
+	defer func() { err = errors.Join(err, leave(l)) }()
+	f, err := fleet.Open(l)
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 {
+		if names, err = l.Guests(); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		if err := stop(ctx, f, name); err != nil {
+			return err
+		}
+		fmt.Fprintf(streams.Err, "%s is down\n", name)
+	}
+	return nil
+}
+
+func stop(ctx context.Context, f *fleet.Fleet, name string) error {
+	n, err := f.Find(name)
+	if err == nil {
+		err = n.PowerDown(ctx)
+	}
+	if err != nil && !errors.Is(err, guest.ErrDied) {
+		return err
+	}
+	return f.Remove(name)
+}
+
+// leave gives the lab back: removed when no guest is left in it, kept else.
+func leave(l *lab.Lab) error {
+	names, err := l.Guests()
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 {
+		return l.Close()
+	}
+	return l.Release()
+}

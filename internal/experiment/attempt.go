@@ -1,0 +1,109 @@
+package experiment
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"unnest/internal/result"
+)
+
+// attempt runs x once within its time limit.
+func (e *engine) attempt(ctx context.Context, x Execution) ([]result.Sample, error) {
+	limited, cancel := context.WithTimeout(ctx, x.Case.Timeout)
+	defer cancel()
+	start := time.Now()
+	outcome, err := e.bench.Execute(limited, x)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("no result within the time limit of %s: %w", x.Case.Timeout, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return e.samples(x, outcome, start, time.Since(start))
+}
+
+// samples returns one sample for each value of the outcome.
+func (e *engine) samples(x Execution, o Outcome, start time.Time, took time.Duration) ([]result.Sample, error) {
+	var samples []result.Sample
+	seen := map[string]bool{}
+	for _, v := range o.Values {
+		i := slices.IndexFunc(x.Case.Metrics, func(m result.Metric) bool { return m.Name == v.Metric })
+		if i < 0 || seen[v.Metric] {
+			return nil, fmt.Errorf("execution gave %s, which is not one metric of its case", v.Metric)
+		}
+		seen[v.Metric] = true
+		m := x.Case.Metrics[i]
+		s := result.Sample{
+			Run: e.dir.Run().ID, Configuration: x.Configuration.Name,
+			Suite: x.Case.Suite, Case: x.Case.Name,
+			Metric: m.Name, Unit: m.Unit, Order: m.Order, Value: v.Value,
+			Block: x.Block, Repetition: x.Repetition,
+			Boot: o.Boot, Start: start.UTC(), Duration: took.Seconds(), Tags: o.Tags,
+		}
+		if err := s.Validate(); err != nil {
+			return nil, err
+		}
+		samples = append(samples, s)
+	}
+	if !seen[x.Case.Primary] {
+		return nil, fmt.Errorf("execution gave no %s", x.Case.Primary)
+	}
+	return samples, nil
+}
+
+// done writes the samples of x to the journal.
+func (e *engine) done(x Execution, attempt int, samples []result.Sample) error {
+	if attempt > 1 {
+		tag(samples, "attempt", strconv.Itoa(attempt))
+	}
+	if err := e.dir.Append(samples); err != nil {
+		return err
+	}
+	e.inRow = 0
+	delete(e.failed, pair(x))
+	e.todo = e.todo[1:]
+	e.estimate.observe(x, time.Duration(samples[0].Duration*float64(time.Second)))
+	shown := samples[slices.IndexFunc(samples, func(s result.Sample) bool { return s.Metric == x.Case.Primary })]
+	e.report(Event{Kind: Done, Execution: x, Attempt: attempt, Value: shown.Value, Unit: shown.Unit})
+	return nil
+}
+
+// tag adds a tag to each sample.
+func tag(samples []result.Sample, key, value string) {
+	for i, s := range samples {
+		tags := map[string]string{key: value}
+		maps.Copy(tags, s.Tags)
+		samples[i].Tags = tags
+	}
+}
+
+// giveUp records that x has no samples, and stops the run when nothing has
+// succeeded for long: three times in every configuration.
+func (e *engine) giveUp(x Execution, attempts int, cause error) error {
+	failure := result.Failure{
+		Configuration: x.Configuration.Name, Case: x.Case.Name, Block: x.Block,
+		Attempts: attempts, Error: cause.Error(),
+	}
+	err := e.dir.Update(func(r *result.Run) { r.Failures = append(r.Failures, failure) })
+	if err != nil {
+		return err
+	}
+	e.givenUp++
+	e.inRow++
+	e.failed[pair(x)] = true
+	e.todo = e.todo[1:]
+	e.report(Event{Kind: GivenUp, Execution: x, Attempt: attempts, Err: cause})
+	if e.inRow >= 3*len(e.spec.Configurations) && len(e.todo) > 0 {
+		return fmt.Errorf("%d executions in a row failed, the last was %s: %w", e.inRow, x, cause)
+	}
+	return nil
+}
+
+// pair identifies what x measures, in any block.
+func pair(x Execution) result.Execution {
+	return result.Execution{Configuration: x.Configuration.Name, Case: x.Case.Name}
+}

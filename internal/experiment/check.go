@@ -1,0 +1,189 @@
+package experiment
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"unnest/internal/result"
+	"unnest/internal/workload"
+)
+
+// Limits of what a file can ask for; they catch slips, not ambitions.
+const (
+	maxRepetitions    = 10000
+	maxConfigurations = 64
+	maxSizes          = 256
+	maxExecutions     = 1 << 20
+)
+
+// has reports whether the file has the key at path.
+func (f *file) has(path string) bool {
+	_, ok := f.lines[path]
+	return ok
+}
+
+// require notes each key that the file lacks below path.
+func (f *file) require(path string, keys ...string) bool {
+	complete := true
+	for _, k := range keys {
+		if !f.has(join(path, k)) {
+			f.fail(path, "key %s is missing", k)
+			complete = false
+		}
+	}
+	return complete
+}
+
+// check finds what is wrong between keys, and fills what was left out.
+func (f *file) check() {
+	if len(f.wrong) > 0 {
+		return // what follows from a mistake only confuses
+	}
+	if !f.require("", "name", "suite", "configurations", "cases") {
+		return
+	}
+	f.checkConfigurations()
+	f.checkBaselines()
+	names := map[string]string{}
+	for _, g := range f.groups {
+		if at, twice := names[g.name]; twice && g.name != "" {
+			f.fail(g.path+".name", "%q is already the name of %s", g.name, at)
+		}
+		names[g.name] = g.path
+		f.checkGroup(g)
+	}
+	s := &f.spec
+	if s.Title == "" {
+		s.Title = s.Name
+	}
+	if n := s.Repetitions * len(s.Cases) * len(s.Configurations); n > maxExecutions {
+		f.fail("repetitions", "%d executions are more than the %d that a run can have", n, maxExecutions)
+	}
+}
+
+func (f *file) checkConfigurations() {
+	seen := map[string]bool{}
+	for i, c := range f.spec.Configurations {
+		path := fmt.Sprintf("configurations[%d]", i)
+		if !f.require(path, "name") {
+			continue
+		}
+		if seen[c.Name] {
+			f.fail(path+".name", "%q is the name of an earlier configuration", c.Name)
+		}
+		seen[c.Name] = true
+		if len(c.Stack) == 0 {
+			f.fail(path, "key stack is missing")
+			continue
+		}
+		if err := c.Validate(); err != nil {
+			f.fail(path, "%v", err)
+			continue
+		}
+		if _, container := c.Stack.Engine(); container && c.Network == "" && f.spec.Suite == networkSuite {
+			f.fail(path, "key network is missing: want host, nat or brfusion")
+		}
+	}
+	if n := len(f.spec.Configurations); n > maxConfigurations {
+		f.fail("configurations", "%d are more than the %d that a run can have", n, maxConfigurations)
+	}
+}
+
+// networkSuite is the suite whose cases reach a container from outside.
+const networkSuite = "network"
+
+func (f *file) checkBaselines() {
+	s := &f.spec
+	var names []string
+	for _, c := range s.Configurations {
+		names = append(names, c.Name)
+	}
+	if s.Baselines == nil {
+		s.Baselines = names[:1]
+	}
+	seen := map[string]bool{}
+	for i, b := range s.Baselines {
+		path := fmt.Sprintf("baselines[%d]", i)
+		if !slices.Contains(names, b) {
+			f.fail(path, "no configuration is named %q: there are %s", b, strings.Join(names, ", "))
+		}
+		if seen[b] {
+			f.fail(path, "%q stands there twice", b)
+		}
+		seen[b] = true
+	}
+}
+
+// checkGroup asks the workload whether it can run the group, and spreads the
+// group over its sizes.
+func (f *file) checkGroup(g group) {
+	if !f.require(g.path, "name", "workload", "duration") {
+		return
+	}
+	w, err := workload.Lookup(g.workload)
+	if err != nil {
+		f.fail(g.path+".workload", "%v", err)
+		return
+	}
+	g.title = cmp.Or(g.title, g.name)
+	g.timeout = cmp.Or(g.timeout, f.timeout)
+	if g.sizes == nil {
+		f.checkCase(g.path, g, w, 0)
+		return
+	}
+	if len(g.sizes) > maxSizes {
+		f.fail(g.path+".sizes", "%d are more than the %d that a case can have", len(g.sizes), maxSizes)
+		return
+	}
+	for i, size := range g.sizes {
+		path := fmt.Sprintf("%s.sizes[%d]", g.path, i)
+		if slices.Contains(g.sizes[:i], size) {
+			f.fail(path, "%d stands there twice", size)
+			continue
+		}
+		if !f.checkCase(path, g, w, size) {
+			return // the other sizes mostly fail for the same reason
+		}
+	}
+}
+
+// checkCase adds the case of g with this size when its workload takes it.
+func (f *file) checkCase(path string, g group, w workload.Workload, size int) bool {
+	c := Case{Params: g.params, Timeout: g.timeout}
+	c.Params.Size = size
+	if err := w.Validate(c.Params); err != nil {
+		f.fail(g.culprit(path, err), "%v", err)
+		return false
+	}
+	if c.Wall = w.Wall(c.Params); c.Timeout <= c.Wall {
+		f.fail(g.path+".timeout", "want more than the %s that an execution takes, got %q", c.Wall, c.Timeout)
+		return false
+	}
+	c.Case = result.Case{
+		Suite: f.spec.Suite, Name: g.name, Group: g.name, Size: size, Title: g.title,
+		Tool: g.workload, Primary: w.Primary(c.Params), Metrics: w.Metrics(c.Params),
+	}
+	if size > 0 {
+		c.Name = fmt.Sprintf("%s/%d", g.name, size)
+		c.Title = fmt.Sprintf("%s, %d B", g.title, size)
+	}
+	f.spec.Cases = append(f.spec.Cases, c)
+	return true
+}
+
+// culprit returns the path of the param that a workload's error names; size is
+// the path of the size.
+func (g group) culprit(size string, err error) string {
+	paths := map[string]string{
+		"size":     size,
+		"protocol": g.path + ".protocol",
+		"duration": g.path + ".duration",
+		"warmup":   g.path + ".warmup",
+		"nodelay":  g.path + ".options.nodelay",
+	}
+	_, complaint, _ := strings.Cut(err.Error(), ": ")
+	param, _, _ := strings.Cut(strings.ReplaceAll(complaint, ":", " "), " ")
+	return cmp.Or(paths[param], g.path)
+}

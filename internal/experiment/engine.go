@@ -1,0 +1,227 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"unnest/internal/result"
+	"unnest/internal/workload"
+)
+
+// ErrFatal is wrapped by a Bench's error after which no execution can succeed,
+// such as a dead guest: the run stops at once and can be resumed.
+var ErrFatal = errors.New("the bench cannot go on")
+
+// ErrIncomplete is wrapped by the error of a run that came to its end but gave
+// up executions on the way.
+var ErrIncomplete = errors.New("executions have no samples")
+
+// Bench is what the engine drives: it has the configurations running and
+// executes one case in one of them at a time. It must refuse options of a
+// configuration that it does not honour.
+type Bench interface {
+	// Execute runs the case once and returns its values. When ctx ends, it
+	// stops what it started and returns soon. An error that wraps ErrFatal stops
+	// the run, any other is tried again.
+	Execute(ctx context.Context, e Execution) (Outcome, error)
+}
+
+// Foresight is implemented by a Bench that makes use of knowing what follows.
+type Foresight interface {
+	// Next says which execution follows the one that comes now. It is a hint:
+	// another may follow, or none.
+	Next(e Execution)
+}
+
+// Outcome is what one execution yields.
+type Outcome struct {
+	Values []workload.Value  // metrics of the case, its primary one among them
+	Boot   string            // kernel boot id of the guest measured
+	Tags   map[string]string // anything else worth grouping by
+}
+
+// retryPause comes before the second attempt, twice of it before the third.
+const retryPause = time.Second
+
+// Run executes what of the plan has no samples in dir yet, so that an
+// interrupted run is resumed by running it again. Each execution goes to the
+// journal as soon as it is done. The run's final state is in dir:
+//   - complete, and Run returns nil;
+//   - interrupted, because ctx ended: the error wraps its cause;
+//   - failed, because of an error of the disk, one that wraps ErrFatal, or too
+//     many executions in a row that failed;
+//   - failed with ErrIncomplete, when all were tried and some given up.
+//
+// spec must be the experiment that dir holds; see FromRun.
+func Run(ctx context.Context, spec *Spec, dir *result.Dir, bench Bench, progress Progress) error {
+	run := dir.Run()
+	if run.File != spec.Text {
+		return fmt.Errorf("run experiment %s: directory %s holds a run of another experiment file", spec.Name, dir.Path())
+	}
+	e := &engine{spec: spec, dir: dir, bench: bench, progress: progress, failed: map[result.Execution]bool{}}
+	e.load(Plan(spec, run.Seed))
+	if err := dir.Update(func(r *result.Run) {
+		r.State, r.Error, r.Ended, r.Planned = result.Running, "", time.Time{}, e.planned
+		r.Failures = nil // they are to do again
+	}); err != nil {
+		return err
+	}
+	return e.finish(ctx, e.executions(ctx))
+}
+
+type engine struct {
+	spec     *Spec
+	dir      *result.Dir
+	bench    Bench
+	progress Progress
+
+	planned  int
+	todo     []Execution // in order; the first is the next
+	estimate estimator
+	givenUp  int                       // executions
+	inRow    int                       // executions given up since the last that succeeded
+	failed   map[result.Execution]bool // pairs of case and configuration given up the last time
+}
+
+// load keeps of the plan what has no samples yet, and learns from the others.
+func (e *engine) load(plan []Execution) {
+	took := map[result.Execution]time.Duration{}
+	for _, s := range e.dir.Samples() {
+		took[s.Execution()] = time.Duration(s.Duration * float64(time.Second))
+	}
+	e.planned = len(plan)
+	for _, x := range plan {
+		if d, done := took[x.Key()]; done {
+			e.estimate.observe(x, d)
+		} else {
+			e.todo = append(e.todo, x)
+		}
+	}
+}
+
+// executions runs what is to do; its error stops the run.
+func (e *engine) executions(ctx context.Context) error {
+	if len(e.todo) == 0 {
+		return nil
+	}
+	if err := e.warmUp(ctx); err != nil {
+		return err
+	}
+	e.report(Event{Kind: Begun})
+	for len(e.todo) > 0 && ctx.Err() == nil {
+		if err := e.execution(ctx, e.todo[0]); err != nil {
+			return err
+		}
+	}
+	if len(e.todo) > 0 {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// warmUp runs the warm-up executions. One that fails stops the run only when it
+// is fatal: its case is tried again in the blocks.
+func (e *engine) warmUp(ctx context.Context) error {
+	plan := warmups(e.spec)
+	if len(plan) > 0 {
+		e.progress.Phase(fmt.Sprintf("warm up with %d executions", len(plan)))
+	}
+	for _, x := range plan {
+		_, err := e.attempt(ctx, x)
+		if err := stops(ctx, err); err != nil {
+			return err
+		}
+		if err != nil {
+			e.report(Event{Kind: Retried, Execution: x, Attempt: 1, Err: err})
+		}
+	}
+	return nil
+}
+
+// execution tries x until it has its samples or is given up.
+func (e *engine) execution(ctx context.Context, x Execution) error {
+	attempts := 1 + e.spec.Retries
+	if e.failed[pair(x)] {
+		attempts = 1
+	}
+	if bench, ok := e.bench.(Foresight); ok && len(e.todo) > 1 {
+		bench.Next(e.todo[1])
+	}
+	for n := 1; ; n++ {
+		e.report(Event{Kind: Started, Execution: x, Attempt: n})
+		samples, err := e.attempt(ctx, x)
+		if err == nil {
+			return e.done(x, n, samples)
+		}
+		if err := stops(ctx, err); err != nil {
+			return err
+		}
+		if n == attempts {
+			return e.giveUp(x, n, err)
+		}
+		e.report(Event{Kind: Retried, Execution: x, Attempt: n, Err: err})
+		if err := sleep(ctx, time.Duration(n)*retryPause); err != nil {
+			return err
+		}
+	}
+}
+
+// finish writes the final state. The error of the run wins over one of writing
+// it down.
+func (e *engine) finish(ctx context.Context, err error) error {
+	state := result.Failed
+	switch {
+	case err == nil && e.givenUp == 0:
+		state = result.Complete
+	case err == nil:
+		err = fmt.Errorf("%d of %d %w: resume the run to try them again", e.givenUp, e.planned, ErrIncomplete)
+	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
+		state = result.Interrupted
+		err = fmt.Errorf("interrupted with %d of %d executions to do: %w", len(e.todo), e.planned, context.Cause(ctx))
+	}
+	updateErr := e.dir.Update(func(r *result.Run) {
+		r.State, r.Ended = state, time.Now().UTC()
+		if err != nil {
+			r.Error = err.Error()
+		}
+	})
+	if err == nil {
+		err = updateErr
+	}
+	e.report(Event{Kind: Ended, Err: err})
+	return err
+}
+
+// report adds to the event how far the run is.
+func (e *engine) report(event Event) {
+	event.Done = e.planned - len(e.todo)
+	event.Planned = e.planned
+	event.Failures = e.givenUp
+	event.Left = e.estimate.left(e.todo)
+	e.progress.Report(event)
+}
+
+// stops returns why err stops the run, nil when it does not.
+func stops(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if errors.Is(err, ErrFatal) {
+		return err
+	}
+	return nil
+}
+
+// sleep waits for d, or returns why ctx ended.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

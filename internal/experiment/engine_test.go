@@ -1,0 +1,546 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"unnest/internal/result"
+	"unnest/internal/workload"
+)
+
+// fakeBench answers after a second, unless its script for the execution says
+// otherwise. Failures of a real bench cannot be provoked one by one.
+type fakeBench struct {
+	calls  []Execution
+	script func(ctx context.Context, call int, x Execution) (Outcome, error) // nil: always good
+}
+
+func (b *fakeBench) Execute(ctx context.Context, x Execution) (Outcome, error) {
+	b.calls = append(b.calls, x)
+	if b.script != nil {
+		return b.script(ctx, len(b.calls), x)
+	}
+	time.Sleep(time.Second)
+	return good(x), nil
+}
+
+// good returns a value for each metric of x: 100, 101, …
+func good(x Execution) Outcome {
+	o := Outcome{Boot: "boot-1", Tags: map[string]string{"tool": x.Case.Tool}}
+	for i, m := range x.Case.Metrics {
+		o.Values = append(o.Values, workload.Value{Metric: m.Name, Value: float64(100 + i)})
+	}
+	return o
+}
+
+// recorder keeps what it hears.
+type recorder struct {
+	phases []string
+	events []Event
+}
+
+func (r *recorder) Phase(name string) { r.phases = append(r.phases, name) }
+func (r *recorder) Report(e Event)    { r.events = append(r.events, e) }
+
+// kinds returns one letter per event.
+func (r *recorder) kinds() string {
+	var b strings.Builder
+	for _, e := range r.events {
+		b.WriteByte("BSRDGE"[e.Kind])
+	}
+	return b.String()
+}
+
+// rig is a run directory and what runs in it.
+type rig struct {
+	t        *testing.T
+	path     string
+	spec     *Spec
+	bench    fakeBench
+	progress recorder
+}
+
+func newRig(t *testing.T, change func(*Spec)) *rig {
+	t.Helper()
+	r := &rig{t: t, path: filepath.Join(t.TempDir(), "run"), spec: mustParse(t, small)}
+	r.spec.Repetitions, r.spec.Warmup = 2, 0
+	if change != nil {
+		change(r.spec)
+	}
+	dir, err := result.Create(r.path, r.spec.NewRun("r1", 42, time.Now()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dir.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// run begins or resumes the run from what its directory holds.
+func (r *rig) run(ctx context.Context) error {
+	r.t.Helper()
+	dir, err := result.Open(r.path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	spec, err := FromRun(r.path, dir.Run())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	spec.Warmup = r.spec.Warmup
+	return errors.Join(Run(ctx, spec, dir, &r.bench, &r.progress), dir.Close())
+}
+
+func (r *rig) load() (result.Run, []result.Sample) {
+	r.t.Helper()
+	run, samples, err := result.Load(r.path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return run, samples
+}
+
+// wantExecutions checks that the journal holds exactly these executions, in
+// this order.
+func (r *rig) wantExecutions(want []Execution) {
+	r.t.Helper()
+	_, samples := r.load()
+	var got, keys []result.Execution
+	for _, s := range samples {
+		if len(got) == 0 || got[len(got)-1] != s.Execution() {
+			got = append(got, s.Execution())
+		}
+	}
+	for _, x := range want {
+		keys = append(keys, x.Key())
+	}
+	if diff := cmp.Diff(keys, got); diff != "" {
+		r.t.Errorf("executions in the journal (-want +got):\n%s", diff)
+	}
+}
+
+func (r *rig) wantState(state result.State, message string) {
+	r.t.Helper()
+	run, _ := r.load()
+	if run.State != state || !strings.Contains(run.Error, message) || (message == "") != (run.Error == "") {
+		r.t.Errorf("state %s, error %q; want %s, %q", run.State, run.Error, state, message)
+	}
+	if run.Ended.IsZero() {
+		r.t.Error("the run has no end")
+	}
+}
+
+func TestRunCompletes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		start := time.Now()
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		plan := Plan(r.spec, 42)
+		r.wantState(result.Complete, "")
+		r.wantExecutions(plan)
+		run, samples := r.load()
+		if run.Planned != 12 || len(run.Failures) != 0 || run.Ended.Sub(start) != 12*time.Second {
+			t.Errorf("planned %d, failures %v, took %v", run.Planned, run.Failures, run.Ended.Sub(start))
+		}
+		x := plan[0]
+		want := result.Sample{
+			Run: "r1", Configuration: x.Configuration.Name, Suite: "network", Case: x.Case.Name,
+			Metric: x.Case.Metrics[1].Name, Unit: x.Case.Metrics[1].Unit, Order: x.Case.Metrics[1].Order, Value: 101,
+			Boot: "boot-1", Start: start.UTC(), Duration: 1, Tags: map[string]string{"tool": x.Case.Tool},
+		}
+		if diff := cmp.Diff(want, samples[1]); diff != "" {
+			t.Errorf("second sample (-want +got):\n%s", diff)
+		}
+		if got, want := r.progress.kinds(), "B"+strings.Repeat("SD", 12)+"E"; got != want {
+			t.Errorf("events %s, want %s", got, want)
+		}
+		last := r.progress.events[len(r.progress.events)-2]
+		if last.Done != 12 || last.Planned != 12 || last.Left != 0 || last.Value != 100 {
+			t.Errorf("last execution reported as %+v", last)
+		}
+	})
+}
+
+func TestRunLearnsWhatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.bench.script = func(_ context.Context, _ int, x Execution) (Outcome, error) {
+			time.Sleep(x.Case.Wall + 3*time.Second)
+			return good(x), nil
+		}
+		start := time.Now()
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		end := time.Now()
+		if begun := r.progress.events[0]; begun.Left != r.spec.Estimate() {
+			t.Errorf("at first %v are left, want %v", begun.Left, r.spec.Estimate())
+		}
+		x := Plan(r.spec, 42)[0]
+		if first, want := r.progress.events[2], end.Sub(start)-x.Case.Wall-3*time.Second; first.Left != want {
+			t.Errorf("after the first execution %v are left, want %v", first.Left, want)
+		}
+	})
+}
+
+func TestWarmupIsThrownAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Warmup = 1 })
+		r.bench.script = func(_ context.Context, call int, x Execution) (Outcome, error) {
+			if call == 2 {
+				return Outcome{}, errors.New("cold")
+			}
+			return good(x), nil
+		}
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		plan := Plan(r.spec, 42)
+		r.wantExecutions(plan)
+		r.wantState(result.Complete, "")
+		if diff := cmp.Diff(append(warmups(r.spec), plan...), r.bench.calls); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"warm up with 4 executions"}, r.progress.phases); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestFailedAttemptsAreRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.bench.script = func(_ context.Context, call int, x Execution) (Outcome, error) {
+			if call <= 2 {
+				return Outcome{}, errors.New("connection refused")
+			}
+			return good(x), nil
+		}
+		start := time.Now()
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took != 3*time.Second {
+			t.Errorf("took %v, want pauses of 1s and 2s", took)
+		}
+		r.wantState(result.Complete, "")
+		r.wantExecutions(Plan(r.spec, 42))
+		_, samples := r.load()
+		if samples[0].Tags["attempt"] != "3" || samples[0].Tags["tool"] == "" {
+			t.Errorf("first execution has tags %v", samples[0].Tags)
+		}
+		if last := samples[len(samples)-1]; last.Tags["attempt"] != "" {
+			t.Errorf("last execution has tags %v", last.Tags)
+		}
+		if got, want := r.progress.kinds(), "BSRSRSD"+strings.Repeat("SD", 11)+"E"; got != want {
+			t.Errorf("events %s, want %s", got, want)
+		}
+	})
+}
+
+func TestGivenUpExecutionsAreTriedAgainByAResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		bad := func(x Execution) bool { return x.Configuration.Name == "fused" && x.Case.Group == "tcp_stream" }
+		r.bench.script = func(_ context.Context, _ int, x Execution) (Outcome, error) {
+			if bad(x) {
+				return Outcome{}, errors.New("connection refused")
+			}
+			return good(x), nil
+		}
+		err := r.run(t.Context())
+		if !errors.Is(err, ErrIncomplete) {
+			t.Errorf("error %v, want ErrIncomplete", err)
+		}
+		r.wantState(result.Failed, "2 of 12 executions have no samples")
+		plan := Plan(r.spec, 42)
+		r.wantExecutions(slices.DeleteFunc(slices.Clone(plan), bad))
+		run, _ := r.load()
+		failure := result.Failure{Configuration: "fused", Case: "tcp_stream/1280", Attempts: 3, Error: "connection refused"}
+		again := failure
+		again.Block, again.Attempts = 1, 1 // no retries for what failed the last time
+		if diff := cmp.Diff([]result.Failure{failure, again}, run.Failures); diff != "" {
+			t.Errorf("failures (-want +got):\n%s", diff)
+		}
+		if last := r.progress.events[len(r.progress.events)-1]; last.Failures != 2 || last.Done != 12 {
+			t.Errorf("ended with %+v", last)
+		}
+
+		r.bench = fakeBench{}
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.wantState(result.Complete, "")
+		if run, samples := r.load(); len(run.Failures) != 0 || len(r.bench.calls) != 2 || len(samples) == 0 {
+			t.Errorf("%d failures and %d executions after the resume", len(run.Failures), len(r.bench.calls))
+		}
+	})
+}
+
+func TestTimeLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		hangs := func(x Execution) bool { return x.Case.Name == "udp_rr/64" && x.Block == 0 }
+		r.bench.script = func(ctx context.Context, _ int, x Execution) (Outcome, error) {
+			if hangs(x) {
+				<-ctx.Done()
+				return Outcome{}, ctx.Err()
+			}
+			return good(x), nil
+		}
+		start := time.Now()
+		if err := r.run(t.Context()); !errors.Is(err, ErrIncomplete) {
+			t.Errorf("error %v", err)
+		}
+		if took, want := time.Since(start), 2*(3*20+3)*time.Second; took != want {
+			t.Errorf("took %v, want %v", took, want)
+		}
+		run, _ := r.load()
+		for _, f := range run.Failures {
+			if want := "no result within the time limit of 20s: context deadline exceeded"; f.Error != want {
+				t.Errorf("failure %q, want %q", f.Error, want)
+			}
+		}
+		if len(run.Failures) != 2 {
+			t.Errorf("failures %v", run.Failures)
+		}
+	})
+}
+
+func TestFatalErrorStopsTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.bench.script = func(_ context.Context, call int, x Execution) (Outcome, error) {
+			if call == 6 {
+				return Outcome{}, fmt.Errorf("guest node1 died: %w", ErrFatal)
+			}
+			return good(x), nil
+		}
+		if err := r.run(t.Context()); !errors.Is(err, ErrFatal) {
+			t.Errorf("error %v, want ErrFatal", err)
+		}
+		plan := Plan(r.spec, 42)
+		r.wantState(result.Failed, "guest node1 died")
+		r.wantExecutions(plan[:5])
+
+		r.bench = fakeBench{}
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.wantState(result.Complete, "")
+		r.wantExecutions(plan)
+	})
+}
+
+func TestFatalErrorInWarmup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Warmup = 1 })
+		r.bench.script = func(context.Context, int, Execution) (Outcome, error) { return Outcome{}, ErrFatal }
+		if err := r.run(t.Context()); !errors.Is(err, ErrFatal) || len(r.bench.calls) != 1 {
+			t.Errorf("error %v after %d executions", err, len(r.bench.calls))
+		}
+		r.wantState(result.Failed, ErrFatal.Error())
+	})
+}
+
+func TestRunStopsWhenNothingSucceeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.bench.script = func(context.Context, int, Execution) (Outcome, error) {
+			return Outcome{}, errors.New("no route to host")
+		}
+		err := r.run(t.Context())
+		if err == nil || errors.Is(err, ErrIncomplete) {
+			t.Errorf("error %v", err)
+		}
+		r.wantState(result.Failed, "6 executions in a row failed")
+		if run, _ := r.load(); len(run.Failures) != 6 {
+			t.Errorf("%d failures, want 6", len(run.Failures))
+		}
+		if len(r.bench.calls) != 6*3 {
+			t.Errorf("%d attempts, want 18", len(r.bench.calls))
+		}
+	})
+}
+
+// Whenever the run is interrupted, what is resumed yields the planned set in
+// the planned order.
+func TestInterruptAndResume(t *testing.T) {
+	for stop := 1; stop <= 12; stop++ {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, nil)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cause := errors.New("interrupted by a signal")
+			r.bench.script = func(ctx context.Context, call int, x Execution) (Outcome, error) {
+				if call == stop {
+					cancel(cause)
+					return Outcome{}, ctx.Err()
+				}
+				return good(x), nil
+			}
+			if err := r.run(ctx); !errors.Is(err, cause) {
+				t.Errorf("error %v, want %v", err, cause)
+			}
+			plan := Plan(r.spec, 42)
+			r.wantState(result.Interrupted, fmt.Sprintf("%d of 12 executions to do", 13-stop))
+			r.wantExecutions(plan[:stop-1])
+
+			r.bench = fakeBench{}
+			if err := r.run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			r.wantState(result.Complete, "")
+			r.wantExecutions(plan)
+			if len(r.bench.calls) != 13-stop {
+				t.Errorf("%d executions after the resume, want %d", len(r.bench.calls), 13-stop)
+			}
+		})
+	}
+}
+
+func TestInterruptKeepsTheExecutionThatEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		r.bench.script = func(_ context.Context, call int, x Execution) (Outcome, error) {
+			if call == 3 {
+				cancel()
+			}
+			return good(x), nil
+		}
+		if err := r.run(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+		r.wantExecutions(Plan(r.spec, 42)[:3])
+		r.wantState(result.Interrupted, "9 of 12")
+	})
+}
+
+func TestInterruptDuringThePause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		r.bench.script = func(context.Context, int, Execution) (Outcome, error) { return Outcome{}, errors.New("busy") }
+		if err := r.run(ctx); !errors.Is(err, context.DeadlineExceeded) || len(r.bench.calls) != 1 {
+			t.Errorf("error %v after %d attempts", err, len(r.bench.calls))
+		}
+		r.wantState(result.Interrupted, "12 of 12")
+	})
+}
+
+func TestResumeOfACompleteRunDoesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Warmup = 1 })
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.bench = fakeBench{}
+		if err := r.run(t.Context()); err != nil || len(r.bench.calls) != 0 {
+			t.Errorf("error %v after %d executions", err, len(r.bench.calls))
+		}
+		r.wantState(result.Complete, "")
+	})
+}
+
+func TestOutcomesThatAreNone(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*Outcome)
+		want   string
+	}{
+		"nothing":   {func(o *Outcome) { o.Values = nil }, "execution gave no "},
+		"unknown":   {func(o *Outcome) { o.Values = append(o.Values, workload.Value{Metric: "mood", Value: 1}) }, "gave mood, which is not one metric"},
+		"twice":     {func(o *Outcome) { o.Values = append(o.Values, o.Values[0]) }, "which is not one metric"},
+		"infinite":  {func(o *Outcome) { o.Values[0].Value = math.Inf(1) }, "value is not finite"},
+		"secondary": {func(o *Outcome) { o.Values = o.Values[1:] }, "execution gave no "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, nil)
+				r.bench.script = func(_ context.Context, call int, x Execution) (Outcome, error) {
+					o := good(x)
+					if x.Block == 0 && x.Case.Name == "udp_rr/64" {
+						test.change(&o)
+					}
+					return o, nil
+				}
+				if err := r.run(t.Context()); !errors.Is(err, ErrIncomplete) {
+					t.Errorf("error %v", err)
+				}
+				run, _ := r.load()
+				if len(run.Failures) != 2 || !strings.Contains(run.Failures[0].Error, test.want) {
+					t.Errorf("failures %v, want %q", run.Failures, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestMetricsOfTheBench(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cpu := result.Metric{Name: "guest_cpu_per_op", Unit: "us/op", Order: result.LIB}
+		r := newRig(t, func(s *Spec) { s.AddMetrics(cpu) })
+		if err := r.run(t.Context()); err != nil { // reads the spec from the run directory
+			t.Fatal(err)
+		}
+		_, samples := r.load()
+		n := 0
+		for _, s := range samples {
+			if s.Metric == cpu.Name && s.Unit == cpu.Unit {
+				n++
+			}
+		}
+		if n != 12 {
+			t.Errorf("%d samples of %s, want 12", n, cpu.Name)
+		}
+	})
+}
+
+func TestRunStopsWhenTheJournalCannotBeWritten(t *testing.T) {
+	r := newRig(t, nil)
+	dir, err := result.Open(r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.bench.script = func(_ context.Context, call int, x Execution) (Outcome, error) {
+		if call == 3 {
+			return good(x), dir.Close()
+		}
+		return good(x), nil
+	}
+	err = Run(t.Context(), r.spec, dir, &r.bench, Silent{})
+	if !errors.Is(err, fs.ErrClosed) || !strings.Contains(err.Error(), r.path) {
+		t.Errorf("error %v does not say that %s is closed", err, r.path)
+	}
+	r.wantState(result.Failed, r.path)
+	r.wantExecutions(Plan(r.spec, 42)[:2])
+}
+
+func TestRunRefusesAnotherExperiment(t *testing.T) {
+	r := newRig(t, nil)
+	dir, err := result.Open(r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := mustParse(t, small+"# changed\n")
+	if err := Run(t.Context(), other, dir, &r.bench, Silent{}); err == nil || len(r.bench.calls) != 0 {
+		t.Errorf("error %v after %d executions", err, len(r.bench.calls))
+	}
+	if err := dir.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,152 @@
+package experiment
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// quiet is how long a log stays without a line while executions get done.
+const quiet = 10 * time.Second
+
+// Terminal is a Progress for people: on a terminal it rewrites one status line
+// in place, in a log it writes a line now and then.
+type Terminal struct {
+	w     io.Writer
+	width int // columns of the terminal, 0: not a terminal
+
+	mu       sync.Mutex
+	status   bool      // a status line is on the screen
+	phase    string    // the phase going on
+	since    time.Time // its begin
+	begun    time.Time // begin of the executions
+	lastLine time.Time // when a log had its last line
+}
+
+// NewTerminal returns a Progress that writes to w: a terminal of width columns
+// or, when width is 0, a log.
+func NewTerminal(w io.Writer, width int) *Terminal {
+	return &Terminal{w: w, width: width}
+}
+
+// Phase ends the phase before with the time it took, and shows the new one.
+func (t *Terminal) Phase(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.endPhase()
+	t.phase, t.since = name, time.Now()
+	if t.width > 0 {
+		t.show(name + " …")
+	} else {
+		t.line(name + " …")
+	}
+}
+
+// Report shows the event.
+func (t *Terminal) Report(e Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch e.Kind {
+	case Begun:
+		t.endPhase()
+		t.begun, t.lastLine = time.Now(), time.Now()
+		t.line(fmt.Sprintf("%d of %d executions to do, about %s", e.Planned-e.Done, e.Planned, short(e.Left)))
+	case Started:
+		if !t.status && t.width > 0 {
+			t.show(fmt.Sprintf("[%d/%d] %s …  %s left", e.Done, e.Planned, label(e.Execution), short(e.Left)))
+		}
+	case Retried:
+		t.line(fmt.Sprintf("%s: attempt %d: %v: trying again", label(e.Execution), e.Attempt, e.Err))
+	case GivenUp:
+		t.line(fmt.Sprintf("%s: given up after attempt %d: %v", label(e.Execution), e.Attempt, e.Err))
+	case Done:
+		t.done(e)
+	case Ended:
+		t.endPhase()
+		t.end(e)
+	}
+}
+
+func (t *Terminal) done(e Event) {
+	text := fmt.Sprintf("[%d/%d] %s  %s  %s left", e.Done, e.Planned, label(e.Execution), quantity(e.Value, e.Unit), short(e.Left))
+	if t.width > 0 {
+		t.show(text)
+	} else if time.Since(t.lastLine) >= quiet {
+		t.line(text)
+	}
+}
+
+func (t *Terminal) end(e Event) {
+	if t.begun.IsZero() {
+		return
+	}
+	text := fmt.Sprintf("%d of %d executions done in %s", e.Done-e.Failures, e.Planned, short(time.Since(t.begun)))
+	if e.Failures > 0 {
+		text += fmt.Sprintf(", %d given up", e.Failures)
+	}
+	t.line(text)
+}
+
+// endPhase leaves a line that says how long the phase took.
+func (t *Terminal) endPhase() {
+	if t.phase != "" {
+		t.line(fmt.Sprintf("%s: %s", t.phase, short(time.Since(t.since))))
+	}
+	t.phase = ""
+}
+
+// show rewrites the status line, cut to the width of the terminal: a line that
+// wraps could not be rewritten.
+func (t *Terminal) show(text string) {
+	runes := []rune(text)
+	if len(runes) >= t.width {
+		runes = runes[:t.width-1]
+	}
+	t.status = true
+	_, _ = fmt.Fprintf(t.w, "\r\x1b[K%s", string(runes))
+}
+
+// line writes a line that stays.
+func (t *Terminal) line(text string) {
+	if t.status {
+		_, _ = io.WriteString(t.w, "\r\x1b[K")
+	}
+	t.status = false
+	t.lastLine = time.Now()
+	_, _ = fmt.Fprintln(t.w, text)
+}
+
+// label names an execution: "NAT udp_rr 1280 B".
+func label(e Execution) string {
+	name := e.Configuration.Name + " " + e.Case.Group
+	if e.Case.Size > 0 {
+		name += " " + strconv.Itoa(e.Case.Size) + " B"
+	}
+	return name
+}
+
+// quantity prints three significant digits and the unit: "213 µs".
+func quantity(value float64, unit string) string {
+	digits := 0
+	for limit := 100.0; digits < 3 && value != 0 && value < limit && value > -limit; limit /= 10 {
+		digits++
+	}
+	if unit == "us" {
+		unit = "µs"
+	}
+	return strconv.FormatFloat(value, 'f', digits, 64) + " " + unit
+}
+
+// short prints a duration without more detail than people want: 2m10s, 21.3s,
+// 450ms.
+func short(d time.Duration) string {
+	switch {
+	case d >= time.Minute:
+		return d.Round(time.Second).String()
+	case d >= time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Millisecond).String()
+}

@@ -1,0 +1,169 @@
+// Package fleet puts guests and the host daemon into a lab: addresses, keys,
+// certificates, the record by which the daemon knows a guest, and the CNI
+// configuration by which a guest finds the daemon.
+//
+// What runs in the guests does not belong here.
+package fleet
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/crypto/ssh"
+
+	"unnest/internal/guest"
+	"unnest/internal/identity"
+	"unnest/internal/lab"
+)
+
+// Fleet is the guests of a lab.
+type Fleet struct {
+	Lab       *lab.Lab
+	key       ssh.Signer
+	authority *identity.Authority
+}
+
+// Open returns the fleet of l. The key by which one logs in to its guests, and
+// the authority that names them to the daemon, are made when missing.
+func Open(l *lab.Lab) (*Fleet, error) {
+	key, err := loginKey(filepath.Join(l.Dir, "ssh.key"))
+	if err != nil {
+		return nil, err
+	}
+	authority, err := identity.OpenAuthority(l.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Fleet{l, key, authority}, nil
+}
+
+// loginKey returns the private key in the file path, made when missing.
+func loginKey(path string) (ssh.Signer, error) {
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		content, err = writeKey(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read login key: %w", err)
+	}
+	key, err := ssh.ParsePrivateKey(content)
+	if err != nil {
+		return nil, fmt.Errorf("read login key %s: %w", path, err)
+	}
+	return key, nil
+}
+
+func writeKey(path string) ([]byte, error) {
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	block, err := ssh.MarshalPrivateKey(key, "unnest")
+	if err != nil {
+		return nil, err
+	}
+	content := pem.EncodeToMemory(block)
+	return content, os.WriteFile(path, content, 0o600)
+}
+
+// Options says what guest to launch.
+type Options struct {
+	Name   string
+	Image  guest.Image
+	Accel  guest.Accel
+	VCPUs  int
+	Memory int64 // bytes
+	Slots  int   // NICs that can be hot-plugged at the same time
+}
+
+// Node is a guest of the fleet.
+type Node struct {
+	*guest.Guest
+	Index    int    // from 1; part of the addresses
+	TenantIP string // of its NIC on the tenant bridge
+}
+
+// Launch starts a guest and returns at once; it is ready when Login succeeds.
+// A step that fails leaves no guest.
+func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
+	if err := identity.CheckGuestName(o.Name); err != nil {
+		return nil, err
+	}
+	index, err := f.freeIndex()
+	if err != nil {
+		return nil, err
+	}
+	dir := f.Lab.GuestDir(o.Name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			err = errors.New("there is one of that name: choose another, or stop it first")
+		}
+		return nil, fmt.Errorf("launch guest %s: %w", o.Name, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
+	credentials, err := f.authority.Issue(o.Name)
+	if err != nil {
+		return nil, err
+	}
+	p := plan(index)
+	config, err := f.config(o, p, credentials, dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.plug(&config, p); err != nil {
+		return nil, err
+	}
+	g, err := guest.Start(ctx, config)
+	for _, nic := range config.NICs {
+		err = errors.Join(err, nic.TAP.Close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{g, index, p.tenantIP}
+	if err := n.note(f.Lab.Dir, credentials.Fingerprint); err != nil {
+		return nil, errors.Join(err, g.Kill())
+	}
+	return n, nil
+}
+
+// freeIndex returns the lowest index that no guest of the lab has.
+func (f *Fleet) freeIndex() (int, error) {
+	names, err := f.Lab.Guests()
+	if err != nil {
+		return 0, err
+	}
+	taken := map[int]bool{}
+	for _, name := range names {
+		note, err := readNote(f.Lab.GuestDir(name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return 0, err
+		}
+		taken[note.Index] = true
+	}
+	for i := 1; i <= maxGuests; i++ {
+		if !taken[i] {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("lab %s is full: it has room for %d guests", f.Lab.Name, maxGuests)
+}
+
+// Remove takes a guest that has ended out of the lab.
+func (f *Fleet) Remove(name string) error {
+	if err := os.RemoveAll(f.Lab.GuestDir(name)); err != nil {
+		return fmt.Errorf("remove guest %s: %w", name, err)
+	}
+	return nil
+}

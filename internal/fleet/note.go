@@ -1,0 +1,118 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"unnest/internal/guest"
+	"unnest/internal/hostd"
+	"unnest/internal/lab"
+	"unnest/internal/place"
+)
+
+// note is what another process needs to know of a running guest, kept in its
+// state directory. Whether it still runs is asked of the kernel.
+type note struct {
+	Index   int         `json:"index"`
+	PID     int         `json:"pid"`
+	Accel   guest.Accel `json:"accelerator"`
+	VCPUs   int         `json:"vcpus"`
+	Memory  int64       `json:"memory"`
+	Slots   int         `json:"slots"`
+	Address string      `json:"address"`
+	HostKey string      `json:"host_key"` // as in authorized_keys
+	Started time.Time   `json:"started"`
+}
+
+const noteFile = "node.json"
+
+// note writes what others need to know of the guest: its note for us, its
+// record for the host daemon.
+func (n *Node) note(stateDir, fingerprint string) error {
+	hostKey, err := ssh.NewPublicKey(n.Seed.HostKey.Public())
+	if err != nil {
+		return err
+	}
+	if err := writeJSON(filepath.Join(n.Dir, noteFile), note{
+		Index: n.Index, PID: n.PID, Accel: n.Accel, VCPUs: n.VCPUs, Memory: n.Memory, Slots: n.Slots,
+		Address: n.Address, HostKey: string(ssh.MarshalAuthorizedKey(hostKey)), Started: time.Now().UTC(),
+	}); err != nil {
+		return err
+	}
+	return hostd.WriteRecord(stateDir, hostd.GuestRecord{
+		Name: n.Name, Index: n.Index, PID: n.PID, QMP: n.DaemonQMP(), Slots: n.Slots,
+		Bridge: lab.TenantBridge, MTU: lab.MTU, CertificateSHA256: fingerprint,
+	})
+}
+
+func writeJSON(path string, v any) error {
+	content, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".part", content, 0o600); err != nil {
+		return fmt.Errorf("note guest: %w", err)
+	}
+	return os.Rename(path+".part", path)
+}
+
+func readNote(dir string) (note, error) {
+	var n note
+	content, err := os.ReadFile(filepath.Join(dir, noteFile))
+	if err != nil {
+		return n, fmt.Errorf("read note of guest: %w", err)
+	}
+	if err := json.Unmarshal(content, &n); err != nil {
+		return n, fmt.Errorf("read note of guest %s: %w", filepath.Join(dir, noteFile), err)
+	}
+	return n, nil
+}
+
+// ErrNoGuest says that the lab has no guest of a name.
+var ErrNoGuest = errors.New("no such guest")
+
+// Find returns the guest name, which another process may have started. When
+// the guest has ended, the error wraps guest.ErrDied.
+func (f *Fleet) Find(name string) (*Node, error) {
+	dir := f.Lab.GuestDir(name)
+	n, err := readNote(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s: `unnest vm ls` lists them", ErrNoGuest, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	g, err := guest.Adopt(guest.Config{
+		Name: name, Dir: dir, Accel: n.Accel, VCPUs: n.VCPUs, Memory: n.Memory, Slots: n.Slots, Address: n.Address,
+	}, n.PID)
+	if err != nil {
+		return nil, err
+	}
+	return &Node{g, n.Index, plan(n.Index).tenantIP}, nil
+}
+
+// Login waits until the guest that this process launched is ready.
+func (f *Fleet) Login(ctx context.Context, n *Node) (*place.SSH, guest.BootTimes, error) {
+	return n.WaitReady(ctx, f.Lab.Dial, f.key)
+}
+
+// Reach logs in to a guest that is ready, whoever launched it.
+func (f *Fleet) Reach(ctx context.Context, n *Node) (*place.SSH, error) {
+	saved, err := readNote(n.Dir)
+	if err != nil {
+		return nil, err
+	}
+	hostKey, _, _, _, err := ssh.ParseAuthorizedKey([]byte(saved.HostKey))
+	if err != nil {
+		return nil, fmt.Errorf("read host key of guest %s: %w", n.Name, err)
+	}
+	return place.DialSSH(ctx, "guest "+n.Name, n.Address, f.Lab.Dial, guest.ClientConfig(f.key, hostKey))
+}

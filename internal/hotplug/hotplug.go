@@ -1,0 +1,143 @@
+// Package hotplug decides which NIC of a guest goes into which slot, in what
+// order, and what to undo when a step fails or the guest does not answer
+// (BrFusion: Bacou et al. 2019, §3). It is a pure state machine: Step takes a
+// state and an event and returns the next state and the actions to perform.
+//
+// Performing actions (QMP, TAP devices, timers), who may ask for a NIC, and
+// addresses inside the guest do not belong here; nor does any clock.
+//
+// The caller feeds the events of one guest one at a time and performs the
+// actions of one guest in the order given, one at a time, under these rules:
+//
+//   - AddTAP, NetdevAdd and DeviceAdd of one occupant are a plug. After the last
+//     one the caller feeds PlugSucceeded; at the first that fails it skips the
+//     rest of the plug and feeds PlugFailed. One of both always comes.
+//   - NetdevDel and DelTAP are performed even when one before them failed, and
+//     succeed when there is nothing to delete. What they leave behind none the
+//     less is found by the next Observed.
+//   - DeviceDel that finds no device is a DeviceDeleted event; one that QEMU
+//     refuses because an unplug is already pending is a success; any other
+//     refusal is an UnplugRefused event.
+//   - Events about occupants that have left are harmless, in any number.
+package hotplug
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Config is what stays the same for one guest.
+type Config struct {
+	// Prefix begins the names of the guest's TAPs: 1 to 4 lower-case letters
+	// and digits, the first and the last of them a letter. No two guests of a
+	// host share it: every TAP so named belongs to this state.
+	Prefix string
+	// Slots is the number of root ports, named Port(1) to Port(Slots): 1 to 255.
+	Slots int
+	// MAC begins the NICs' addresses. It is locally administered and unicast
+	// (02:…) and no two guests of a network share it.
+	MAC [3]byte
+	// UnplugTimeout is how long the guest has to answer one request to unplug.
+	// An operating system takes 0.2 to 5 s.
+	UnplugTimeout time.Duration
+	// UnplugTries is how often the guest is asked before the slot is
+	// quarantined, at least 1.
+	UnplugTries int
+}
+
+// Validate returns an error that names the first field out of its bounds.
+func (c Config) Validate() error {
+	switch {
+	case !validPrefix(c.Prefix):
+		return fmt.Errorf("TAP prefix %q: want 1 to 4 lower-case letters and digits, a letter first and last", c.Prefix)
+	case c.Slots < 1 || c.Slots > 255:
+		return fmt.Errorf("%d NIC slots: want 1 to 255", c.Slots)
+	case c.MAC[0]&3 != 2:
+		return fmt.Errorf("MAC prefix %x: want a locally administered unicast one, such as 02:00:01", c.MAC)
+	case c.UnplugTimeout <= 0:
+		return fmt.Errorf("unplug timeout %v: want more than 0", c.UnplugTimeout)
+	case c.UnplugTries < 1:
+		return fmt.Errorf("%d unplug tries: want at least 1", c.UnplugTries)
+	}
+	return nil
+}
+
+// State is the NIC slots of one guest. It is a value: Step never changes the
+// state that it is given. The zero State has no slots.
+type State struct {
+	config Config
+	slots  []Slot
+	next   int  // index where the search for a free slot begins
+	gone   bool // the guest has ended
+}
+
+// New returns the state of a guest with no NIC in any slot. For a guest that
+// already runs, feed Observed first.
+func New(c Config) (State, error) {
+	if err := c.Validate(); err != nil {
+		return State{}, err
+	}
+	s := State{config: c, slots: make([]Slot, c.Slots)}
+	for i := range s.slots {
+		s.slots[i].Slot = i + 1
+	}
+	return s, nil
+}
+
+// Slots returns all slots in the order of their numbers.
+func (s State) Slots() []Slot { return slices.Clone(s.slots) }
+
+// Lookup returns the attachment of key, if its NIC is plugged.
+func (s State) Lookup(key Key) (Attachment, bool) {
+	for i := range s.slots {
+		if s.slots[i].Status == Plugged && s.slots[i].Key == key {
+			return s.attachment(&s.slots[i]), true
+		}
+	}
+	return Attachment{}, false
+}
+
+func (s *State) attachment(slot *Slot) Attachment {
+	o := slot.Occupant
+	return Attachment{Key: slot.Key, Occupant: o, TAP: o.TAP(s.config.Prefix), MAC: o.MAC(s.config.MAC)}
+}
+
+// Status is what a slot is doing.
+type Status int
+
+// The statuses of a slot.
+const (
+	Free        Status = iota // no device: the next attachment may take it
+	Plugging                  // a plug is on its way
+	Plugged                   // the NIC is there
+	Unplugging                // the guest has been asked to give the NIC up
+	Quarantined               // the guest did not give it up: the port is taken, the NIC has no TAP
+)
+
+// String gives the status in lower case.
+func (s Status) String() string {
+	return [...]string{"free", "plugging", "plugged", "unplugging", "quarantined"}[s]
+}
+
+// Slot is one root port and what is in it.
+type Slot struct {
+	Occupant        // Generation is 0 in a free slot and beside a foreign device
+	Status   Status //
+	Device   string // ID of the device in the port, "" in a free slot
+	Key      Key    // zero in a free slot and for a device whose owner is not known
+
+	attach, detach []RequestID // to be answered when the plug, the unplug ends
+	tries          int         // DeviceDel so far, for this occupant
+	refusal        error       // why the guest did not give the NIC up, if it said so
+	last           uint32      // generation of the latest occupant
+}
+
+// Attachment is one NIC given to one container's interface. Its names follow
+// from slot and generation alone, so that they are never an earlier NIC's.
+type Attachment struct {
+	Key
+	Occupant
+	TAP string // the host's end
+	MAC string // by which the guest finds its end
+}

@@ -1,0 +1,121 @@
+package hotplug
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Key is whose NIC it is: one interface of one container, as in CNI.
+type Key struct {
+	ContainerID string
+	Interface   string
+}
+
+// String gives "container/interface".
+func (k Key) String() string { return k.ContainerID + "/" + k.Interface }
+
+// Validate returns an error unless k can be written into a TAP's alias and read
+// back from it.
+func (k Key) Validate() error {
+	if !printable(k.ContainerID) || !printable(k.Interface) {
+		return fmt.Errorf("attachment %q: want a container ID and an interface name, in printable ASCII without blank and slash", k)
+	}
+	if n := len(Owner(k)); n > maxAlias {
+		return fmt.Errorf("attachment %q: alias of its TAP would have %d bytes, want at most %d", k, n, maxAlias)
+	}
+	return nil
+}
+
+func printable(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || r == '/' })
+}
+
+const (
+	ownerPrefix = "unnest:"
+	maxAlias    = 255 // of a Linux network interface (IFALIASZ without its NUL)
+)
+
+// Owner returns the alias of the TAP that belongs to key.
+func Owner(k Key) string { return ownerPrefix + k.String() }
+
+// ParseOwner returns the key in a TAP's alias; false when it is not one that
+// Owner made of a valid key.
+func ParseOwner(alias string) (Key, bool) {
+	rest, ours := strings.CutPrefix(alias, ownerPrefix)
+	container, iface, _ := strings.Cut(rest, "/")
+	k := Key{ContainerID: container, Interface: iface}
+	return k, ours && k.Validate() == nil
+}
+
+// Occupant is one NIC in one slot. The generation counts the slot's NICs from 1,
+// so that late events of an earlier one are not taken for the present one's.
+type Occupant struct {
+	Slot       int
+	Generation uint32
+}
+
+// String gives "slot-generation", the generation in base 36.
+func (o Occupant) String() string {
+	return strconv.Itoa(o.Slot) + "-" + strconv.FormatUint(uint64(o.Generation), 36)
+}
+
+const (
+	devicePrefix = "nic"
+	portPrefix   = "rp"
+)
+
+// DeviceID is the ID of the occupant's device in QEMU.
+func (o Occupant) DeviceID() string { return devicePrefix + o.String() }
+
+// NetdevID is the ID of the occupant's netdev in QEMU.
+func (o Occupant) NetdevID() string { return "net" + o.String() }
+
+// TAP is the name of the occupant's TAP, for the guest with the given prefix:
+// at most 15 characters.
+func (o Occupant) TAP(prefix string) string { return prefix + o.String() }
+
+// MAC is the occupant's address, for the guest with the given MAC prefix. It
+// comes back in the same slot after 65,536 generations.
+func (o Occupant) MAC(prefix [3]byte) string {
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", prefix[0], prefix[1], prefix[2],
+		o.Slot, byte(o.Generation>>8), byte(o.Generation))
+}
+
+// Port is the ID of a slot's pcie-root-port in QEMU, and the name of the bus
+// behind it.
+func Port(slot int) string { return portPrefix + strconv.Itoa(slot) }
+
+// parsePort returns the slot of a bus; false when the bus is none of ours.
+func parsePort(bus string) (int, bool) {
+	number, ours := strings.CutPrefix(bus, portPrefix)
+	slot, err := strconv.Atoi(number)
+	return slot, ours && err == nil && slot > 0 && Port(slot) == bus
+}
+
+// parseOccupant reads prefix and an occupant; false when name is anything else,
+// or not written as String writes it.
+func parseOccupant(name, prefix string) (Occupant, bool) {
+	rest, ours := strings.CutPrefix(name, prefix)
+	slotText, generationText, _ := strings.Cut(rest, "-")
+	slot, err1 := strconv.Atoi(slotText)
+	generation, err2 := strconv.ParseUint(generationText, 36, 32)
+	o := Occupant{Slot: slot, Generation: uint32(generation)}
+	return o, ours && err1 == nil && err2 == nil && slot > 0 && generation > 0 && o.String() == rest
+}
+
+// following is the generation after g. It begins anew when all are used up, one
+// a second, after 136 years.
+func following(g uint32) uint32 { return g%math.MaxUint32 + 1 }
+
+// validPrefix keeps TAP names within 15 characters (prefix 4, slot 3, dash,
+// generation 7) and makes the end of the prefix recognisable: a digit there
+// would read as the slot's.
+func validPrefix(p string) bool {
+	letter := func(c byte) bool { return 'a' <= c && c <= 'z' }
+	if len(p) < 1 || len(p) > 4 || !letter(p[0]) || !letter(p[len(p)-1]) {
+		return false
+	}
+	return !strings.ContainsFunc(p, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
+}

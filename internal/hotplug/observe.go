@@ -1,0 +1,141 @@
+package hotplug
+
+import (
+	"maps"
+	"slices"
+)
+
+// sight is what was seen of one slot, by generation.
+type sight struct {
+	devices map[uint32]bool
+	taps    map[uint32]string // owner
+	foreign []string          // devices on the port that are none of ours
+}
+
+func (e Observed) apply(m *machine) {
+	m.gone = false
+	sights := m.sights(e)
+	numbers := slices.Sorted(maps.Keys(sights))
+	for i := range m.slots {
+		m.observe(&m.slots[i], sights[i+1])
+	}
+	for _, n := range numbers {
+		if n > len(m.slots) { // of a run of the guest with more slots
+			m.removeRest(&Slot{Occupant: Occupant{Slot: n}}, sights[n])
+		}
+	}
+}
+
+// sights sorts what was seen by slot. Every slot of the state has one.
+func (m *machine) sights(e Observed) map[int]*sight {
+	sights := map[int]*sight{}
+	at := func(slot int) *sight {
+		if sights[slot] == nil {
+			sights[slot] = &sight{devices: map[uint32]bool{}, taps: map[uint32]string{}}
+		}
+		return sights[slot]
+	}
+	for i := range m.slots {
+		at(i + 1)
+	}
+	for _, d := range e.Devices {
+		slot, ok := parsePort(d.Bus)
+		if !ok {
+			continue
+		}
+		if o, ours := parseOccupant(d.ID, devicePrefix); ours && o.Slot == slot {
+			at(slot).devices[o.Generation] = true
+		} else {
+			at(slot).foreign = append(at(slot).foreign, d.ID)
+		}
+	}
+	for _, t := range e.TAPs {
+		if o, ours := parseOccupant(t.Name, m.config.Prefix); ours {
+			at(o.Slot).taps[o.Generation] = t.Owner
+		}
+	}
+	return sights
+}
+
+// observe brings one slot in line with what was seen of it.
+func (m *machine) observe(s *Slot, seen *sight) {
+	before := s.last
+	for _, g := range seen.generations() {
+		s.last = max(s.last, g)
+	}
+	switch {
+	case s.Status == Free || s.Status == Plugging:
+	case !seen.has(s):
+		if s.Status != Quarantined { // its TAP should be gone: removeRest sees to it
+			delete(seen.taps, s.Generation)
+		}
+		m.deleted(s)
+	case s.Status == Plugged && !seen.hasTAP(s):
+		m.do(Lost{Attachment: m.attachment(s)})
+		m.unplug(s)
+	}
+	if s.Status == Free {
+		m.adopt(s, seen, before)
+	}
+	m.removeRest(s, seen)
+}
+
+// adopt takes over a device seen in a free slot: plugged when its owner is
+// known, else to be unplugged. A generation up to used is one that this state
+// has given up already.
+func (m *machine) adopt(s *Slot, seen *sight, used uint32) {
+	if len(seen.devices) == 0 {
+		if len(seen.foreign) > 0 {
+			s.Status, s.Device = Quarantined, seen.foreign[0]
+		}
+		return
+	}
+	s.Generation = slices.Max(slices.Collect(maps.Keys(seen.devices)))
+	s.Device = s.DeviceID()
+	owner, hasTAP := seen.taps[s.Generation]
+	key, known := ParseOwner(owner)
+	if hasTAP && known && s.Generation > used && m.holder(key) == nil {
+		s.Status, s.Key = Plugged, key
+		return
+	}
+	m.unplug(s)
+}
+
+// removeRest removes what was seen of a slot beside its occupant: NICs that a
+// plug or an unplug left behind.
+func (m *machine) removeRest(s *Slot, seen *sight) {
+	for _, g := range seen.generations() {
+		o := Occupant{Slot: s.Slot, Generation: g}
+		_, hasTAP := seen.taps[g]
+		present := o == s.Occupant
+		if present && !(s.Status == Quarantined && hasTAP) {
+			continue
+		}
+		if seen.devices[g] && !present {
+			m.do(DeviceDel{ID: o.DeviceID()})
+		}
+		m.do(NetdevDel{ID: o.NetdevID()})
+		if hasTAP {
+			m.do(DelTAP{Name: o.TAP(m.config.Prefix)})
+		}
+	}
+}
+
+// generations lists those seen of the slot, in their order.
+func (v *sight) generations() []uint32 {
+	all := maps.Clone(v.devices)
+	for g := range v.taps {
+		all[g] = true
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// has reports whether the device of a slot that is not free was seen.
+func (v *sight) has(s *Slot) bool {
+	return v.devices[s.Generation] || s.Generation == 0 && slices.Contains(v.foreign, s.Device)
+}
+
+func (v *sight) hasTAP(s *Slot) bool {
+	_, ok := v.taps[s.Generation]
+	return ok
+}

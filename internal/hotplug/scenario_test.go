@@ -1,0 +1,182 @@
+package hotplug
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "rewrite the expectations in testdata")
+
+// The files in testdata are blocks: comments (#), one event, a line of dashes,
+// then the actions that come out and the slots that are not free.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios in testdata (error %v)", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := play(string(want))
+			if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("%s (-want +got, -update rewrites):\n%s", file, diff)
+			}
+		})
+	}
+}
+
+// play runs a scenario and returns it with the expectations that come out.
+func play(text string) (string, error) {
+	var out []string
+	var state State
+	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
+		head, _, _ := strings.Cut(block+"\n", "\n----\n")
+		head = strings.TrimSpace(head)
+		lines := strings.Split(head, "\n")
+		line := lines[len(lines)-1]
+		if strings.HasPrefix(line, "#") {
+			out = append(out, head)
+			continue
+		}
+		result, err := playLine(&state, strings.Fields(line))
+		if err != nil {
+			return "", fmt.Errorf("line %q: %w", line, err)
+		}
+		out = append(out, head+"\n----\n"+result)
+	}
+	return strings.Join(out, "\n\n") + "\n", nil
+}
+
+func playLine(state *State, words []string) (string, error) {
+	if words[0] == "config" {
+		config, err := parseConfig(words[1:])
+		if err != nil {
+			return "", err
+		}
+		*state, err = New(config)
+		return "ok", err
+	}
+	e, err := parseEvent(words)
+	if err != nil {
+		return "", err
+	}
+	next, actions := Step(*state, e)
+	*state = next
+	var out []string
+	for _, a := range actions {
+		out = append(out, a.String())
+	}
+	return strings.Join(append(out, describe(next)), "\n"), nil
+}
+
+// describe lists the slots that are not free.
+func describe(s State) string {
+	var out []string
+	for _, slot := range s.Slots() {
+		if slot.Status != Free {
+			out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s", slot.Device, slot.Status, strings.Trim(slot.Key.String(), "/"))))
+		}
+	}
+	return "= " + strings.Join(append(out, fmt.Sprintf("%d free", len(s.slots)-len(out))), ", ")
+}
+
+func parseConfig(words []string) (Config, error) {
+	c := Config{MAC: [3]byte{2, 0, 1}}
+	for _, w := range words {
+		name, value, _ := strings.Cut(w, "=")
+		var err error
+		switch name {
+		case "prefix":
+			c.Prefix = value
+		case "slots":
+			c.Slots, err = strconv.Atoi(value)
+		case "tries":
+			c.UnplugTries, err = strconv.Atoi(value)
+		case "timeout":
+			c.UnplugTimeout, err = time.ParseDuration(value)
+		default:
+			err = errors.New("unknown field " + name)
+		}
+		if err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+func parseEvent(words []string) (Event, error) {
+	arg := func(i int) string {
+		if i < len(words) {
+			return words[i]
+		}
+		return ""
+	}
+	occupant, isOccupant := parseOccupant(arg(1), "")
+	number, _ := strconv.Atoi(arg(1))
+	container, iface, _ := strings.Cut(arg(2), "/")
+	key := Key{container, iface}
+	switch kind := words[0]; {
+	case kind == "attach" && number > 0:
+		return Attach{Request: RequestID(number), Key: key}, nil
+	case kind == "detach" && number > 0:
+		return Detach{Request: RequestID(number), Key: key}, nil
+	case kind == "plugged" && isOccupant:
+		return PlugSucceeded{occupant}, nil
+	case kind == "plug-failed" && isOccupant:
+		step, ok := map[string]PlugStep{"tap": StepTAP, "netdev": StepNetdev, "device": StepDevice}[arg(2)]
+		if !ok {
+			return nil, errors.New("unknown step " + arg(2))
+		}
+		return PlugFailed{Occupant: occupant, Step: step, Err: errors.New("no luck"), Uncertain: arg(3) == "uncertain"}, nil
+	case kind == "deleted":
+		return DeviceDeleted{Device: arg(1)}, nil
+	case kind == "refused":
+		return UnplugRefused{Device: arg(1), Err: errors.New(strings.Join(words[min(2, len(words)):], " "))}, nil
+	case kind == "timeout" && isOccupant:
+		try, err := strconv.Atoi(arg(2))
+		return UnplugTimedOut{Timer{occupant, try}}, err
+	case kind == "reset":
+		return GuestReset{}, nil
+	case kind == "gone":
+		return GuestGone{}, nil
+	case kind == "observed":
+		return parseObserved(words[1:])
+	}
+	return nil, errors.New("unknown event")
+}
+
+// parseObserved reads name=owner for a TAP and id@bus for a device.
+func parseObserved(words []string) (Event, error) {
+	var o Observed
+	for _, w := range words {
+		if name, owner, ok := strings.Cut(w, "="); ok {
+			o.TAPs = append(o.TAPs, ObservedTAP{Name: name, Owner: owner})
+		} else if id, bus, ok := strings.Cut(w, "@"); ok {
+			o.Devices = append(o.Devices, ObservedDevice{ID: id, Bus: bus})
+		} else {
+			return nil, errors.New("unknown observation " + w)
+		}
+	}
+	return o, nil
+}

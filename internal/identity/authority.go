@@ -1,0 +1,191 @@
+package identity
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const (
+	// GuestValidity is how long a guest's certificate is good for. It bounds the
+	// use of a key that leaked. A guest that lives longer needs a new one.
+	GuestValidity = 30 * 24 * time.Hour
+	// LabValidity is how long a lab's authority is good for, and the daemon's
+	// own certificate with it, whose key never leaves the daemon's memory.
+	LabValidity = 10 * 365 * 24 * time.Hour
+	// clockSkew is how far behind the host's clock a guest's may be.
+	clockSkew = time.Hour
+)
+
+const (
+	authorityFile   = "authority.pem" // certificate and key, in one file so that both appear at once
+	certificateType = "CERTIFICATE"
+	keyType         = "PRIVATE KEY"
+)
+
+// Authority issues the certificates of one lab.
+type Authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// OpenAuthority loads the authority of the lab with the given state directory,
+// from authority.pem (mode 0600) in it, and creates it at the first time. It is
+// safe when several processes do so at once.
+func OpenAuthority(stateDir string) (*Authority, error) {
+	path := filepath.Join(stateDir, authorityFile)
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := createAuthority(path); err != nil {
+			return nil, fmt.Errorf("create certificate authority: %w", err)
+		}
+		content, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read certificate authority: %w", err)
+	}
+	a, err := parseAuthority(content)
+	if err != nil {
+		return nil, fmt.Errorf("read certificate authority %s: %w", path, err)
+	}
+	return a, nil
+}
+
+// createAuthority writes a new authority to path, unless there is one by then.
+func createAuthority(path string) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	t := template("unnest lab", LabValidity)
+	t.IsCA, t.BasicConstraintsValid, t.MaxPathLenZero = true, true, true
+	t.KeyUsage = x509.KeyUsageCertSign
+	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
+	if err != nil {
+		return err
+	}
+	keyPEM, err := encodeKey(key)
+	if err != nil {
+		return err
+	}
+	return linkNew(path, append(encodeCertificate(der), keyPEM...))
+}
+
+// linkNew writes a file of mode 0600 that appears whole or not at all. It
+// leaves a file that is there already alone.
+func linkNew(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+func parseAuthority(content []byte) (*Authority, error) {
+	certBlock, rest := pem.Decode(content)
+	keyBlock, _ := pem.Decode(rest)
+	if certBlock == nil || keyBlock == nil || certBlock.Type != certificateType || keyBlock.Type != keyType {
+		return nil, fmt.Errorf("want a %s and a %s in PEM", certificateType, keyType)
+	}
+	cert, err := x509.ParseCertificate(certBlock.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	key, err := x509.ParsePKCS8PrivateKey(keyBlock.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	ec, ok := key.(*ecdsa.PrivateKey)
+	if !ok || !ec.PublicKey.Equal(cert.PublicKey) {
+		return nil, errors.New("key does not belong to the certificate")
+	}
+	return &Authority{cert: cert, key: ec}, nil
+}
+
+// CertificatePEM is the authority's certificate, the ca.crt that guests trust.
+func (a *Authority) CertificatePEM() []byte { return encodeCertificate(a.cert.Raw) }
+
+// Credentials are a certificate with its key.
+type Credentials struct {
+	CertificatePEM []byte
+	KeyPEM         []byte // for root's eyes only
+	Fingerprint    string // SHA-256 of the certificate's DER form, in hex
+}
+
+// Issue makes credentials for the guest of the given name, for use as a client
+// only, good for GuestValidity.
+func (a *Authority) Issue(guest string) (Credentials, error) {
+	if err := CheckGuestName(guest); err != nil {
+		return Credentials{}, err
+	}
+	t := template(guest, GuestValidity)
+	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	t.URIs = []*url.URL{guestURI(guest)}
+	return a.sign(t)
+}
+
+// issueServer makes credentials for a daemon that listens on ip.
+func (a *Authority) issueServer(ip net.IP) (Credentials, error) {
+	t := template("unnest hostd", time.Until(a.cert.NotAfter))
+	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	t.IPAddresses = []net.IP{ip}
+	return a.sign(t)
+}
+
+func (a *Authority) sign(t *x509.Certificate) (Credentials, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Credentials{}, fmt.Errorf("make key for %s: %w", t.Subject.CommonName, err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, a.cert, key.Public(), a.key)
+	if err != nil {
+		return Credentials{}, fmt.Errorf("sign certificate for %s: %w", t.Subject.CommonName, err)
+	}
+	keyPEM, err := encodeKey(key)
+	if err != nil {
+		return Credentials{}, fmt.Errorf("encode key for %s: %w", t.Subject.CommonName, err)
+	}
+	return Credentials{
+		CertificatePEM: encodeCertificate(der),
+		KeyPEM:         keyPEM,
+		Fingerprint:    Fingerprint(&x509.Certificate{Raw: der}),
+	}, nil
+}
+
+func template(name string, validity time.Duration) *x509.Certificate {
+	now := time.Now()
+	return &x509.Certificate{ // a random serial number is given at the signature
+		Subject:   pkix.Name{CommonName: name},
+		NotBefore: now.Add(-clockSkew),
+		NotAfter:  now.Add(validity),
+		KeyUsage:  x509.KeyUsageDigitalSignature,
+	}
+}
+
+func encodeCertificate(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: certificateType, Bytes: der})
+}
+
+func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	return pem.EncodeToMemory(&pem.Block{Type: keyType, Bytes: der}), err
+}

@@ -1,0 +1,72 @@
+// Package identity says who a guest is to the host daemon, and the reverse, by
+// mutual TLS. A lab has one certificate authority; a guest's certificate carries
+// its name, the daemon's carries the address that it listens on.
+//
+// Why a certificate, when the host knows its guests' sockets and addresses? A
+// container inside a guest can route to the daemon through the guest's own NAT,
+// so its packets carry the guest's address; it does not hold the private key,
+// which only root of the guest can read. A socket per guest (vsock, a virtio
+// serial port) would be open to the same container in a privileged pod, and
+// exists only with some VMMs, while TLS works with any VMM and any network
+// between the two.
+//
+// A certificate outlives the guest it was issued to. Whoever accepts one
+// therefore compares its Fingerprint with the one on record for the present
+// guest of that name. What a guest may ask for does not belong here.
+package identity
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+)
+
+// ErrNoGuest is wrapped when a peer's certificate does not name a guest.
+var ErrNoGuest = errors.New("peer's certificate names no guest")
+
+var guestName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// CheckGuestName returns an error unless name is a DNS label in lower case
+// (RFC 1123): 1 to 63 of a-z, 0-9 and inner hyphens. A guest's name is also a
+// directory's, and part of a URI.
+func CheckGuestName(name string) error {
+	if !guestName.MatchString(name) {
+		return fmt.Errorf("guest name %.80q: want 1 to 63 of a-z, 0-9 and, inside, '-'", name)
+	}
+	return nil
+}
+
+func guestURI(name string) *url.URL {
+	return &url.URL{Scheme: "unnest", Host: "guest", Path: "/" + name}
+}
+
+// GuestName returns the guest that the peer's verified certificate was issued
+// to. Every other peer gets an error wrapping ErrNoGuest, also one whose
+// certificate names two guests.
+func GuestName(peer tls.ConnectionState) (string, error) {
+	if len(peer.VerifiedChains) == 0 {
+		return "", fmt.Errorf("%w: it is not verified", ErrNoGuest)
+	}
+	uris := peer.PeerCertificates[0].URIs
+	if len(uris) != 1 {
+		return "", fmt.Errorf("%w: it has %d URIs, want 1", ErrNoGuest, len(uris))
+	}
+	if len(uris[0].Path) > 0 {
+		name := uris[0].Path[1:]
+		if CheckGuestName(name) == nil && uris[0].String() == guestURI(name).String() {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("%w: its URI is %.100q, want %q", ErrNoGuest, uris[0], guestURI("NAME"))
+}
+
+// Fingerprint is the SHA-256 of the certificate's DER form, in lower-case hex.
+func Fingerprint(c *x509.Certificate) string {
+	sum := sha256.Sum256(c.Raw)
+	return hex.EncodeToString(sum[:])
+}

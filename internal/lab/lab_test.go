@@ -1,0 +1,192 @@
+package lab
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+func privileged(t *testing.T) {
+	t.Helper()
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
+	}
+	t.Setenv("UNNEST_STATE", t.TempDir())
+}
+
+func TestCreateAndClose(t *testing.T) {
+	privileged(t)
+	l, err := Create("test-lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Do(l.HostNS(), func() error {
+		for _, name := range []string{ManagementBridge, TenantBridge, "client"} {
+			if _, err := netlink.LinkByName(name); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	assertNAT(t, l)
+	if _, err := Create("test-lab"); !errors.Is(err, ErrInUse) {
+		t.Errorf("second lab of that name: got %v, want ErrInUse", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	assertGone(t, l)
+}
+
+// assertNAT checks that a server on the tenant bridge can be reached from the
+// clients' namespace, and sees the bridge's own address.
+func assertNAT(t *testing.T, l *Lab) {
+	t.Helper()
+	const server = "10.201.7.7"
+	var listener net.Listener
+	if err := newNS("unnest-test-server"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := deleteNS("unnest-test-server"); err != nil {
+			t.Error(err)
+		}
+	}()
+	serverNS := nsPath("unnest-test-server")
+	err := errors.Join(
+		Do(l.HostNS(), func() error {
+			ns, err := netns.GetFromPath(serverNS)
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			bridge, err := netlink.LinkByName(TenantBridge)
+			if err != nil {
+				return err
+			}
+			attrs := netlink.LinkAttrs{Name: "server", MasterIndex: bridge.Attrs().Index}
+			err = netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(ns)})
+			return errors.Join(err, linkUp("server"))
+		}),
+		Do(serverNS, func() (err error) {
+			if err := addAddress("eth0", server+"/16"); err != nil {
+				return err
+			}
+			listener, err = net.Listen("tcp", server+":0")
+			return err
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	var conn net.Conn
+	if err := Do(l.ClientNS(), func() (err error) {
+		conn, err = net.DialTimeout("tcp", listener.Addr().String(), 5*time.Second)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	accepted, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	if got, _, _ := net.SplitHostPort(accepted.RemoteAddr().String()); got != TenantGateway {
+		t.Errorf("the server sees the client as %s, want %s", got, TenantGateway)
+	}
+}
+
+func assertGone(t *testing.T, l *Lab) {
+	t.Helper()
+	for _, path := range []string{l.HostNS(), l.ClientNS(), l.Dir} {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left: %v", path, err)
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil || strings.Contains(string(mounts), "unnest-"+l.Name) {
+		t.Errorf("a mount is left (%v)", err)
+	}
+}
+
+// What a killed owner leaves, a process included, is reaped; what has an owner
+// or is persistent is not.
+func TestReap(t *testing.T) {
+	privileged(t)
+	dead, err := Create("test-dead")
+	if err != nil {
+		t.Fatal(err)
+	}
+	orphan := exec.Command("sh", "-c", "sleep 61.25; true", filepath.Join(dead.Dir, "socket"))
+	if err := orphan.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- orphan.Wait() }()
+	if err := dead.lock.Close(); err != nil { // as the kernel does when the owner is killed
+		t.Fatal(err)
+	}
+	kept, err := Create("test-kept")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kept.Release(); err != nil {
+		t.Fatal(err)
+	}
+	owned, err := Create("test-owned")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reaped, err := Reap(t.Context())
+	if err != nil || strings.Join(reaped, " ") != "test-dead" {
+		t.Errorf("reaped %v, %v; want test-dead alone", reaped, err)
+	}
+	assertGone(t, dead)
+	if err := <-ended; err == nil {
+		t.Error("the orphan was not killed")
+	}
+	if kept, err = Open("test-kept"); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(kept.Close(), owned.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCreateBadName(t *testing.T) {
+	for _, name := range []string{"", "Upper", "a/b", "-x", strings.Repeat("a", 33)} {
+		if _, err := Create(name); err == nil || !strings.Contains(err.Error(), "lab name") {
+			t.Errorf("%q: got %v, want an error about the name", name, err)
+		}
+	}
+}
+
+func TestNamesDir(t *testing.T) {
+	tests := []struct {
+		cmdline string
+		want    bool
+	}{
+		{"qemu\x00-qmp\x00unix:/run/unnest/a/guests/n/qmp,server=on\x00", true},
+		{"unnest\x00hostd\x00--state\x00/run/unnest/a\x00", true},
+		{"unnest\x00hostd\x00--state=/run/unnest/a,x\x00", true},
+		{"unnest\x00hostd\x00--state\x00/run/unnest/ab\x00", false},
+		{"cat\x00/run/unnest/ab/x /run/unnest/a/x\x00", true},
+		{"", false},
+	}
+	for _, tt := range tests {
+		if got := namesDir([]byte(tt.cmdline), "/run/unnest/a"); got != tt.want {
+			t.Errorf("%q: got %v, want %v", tt.cmdline, got, tt.want)
+		}
+	}
+}

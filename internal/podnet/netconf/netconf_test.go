@@ -1,0 +1,89 @@
+package netconf
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+const least = `{"cniVersion":"1.0.0","name":"brfusion","type":"brfusion","server":"10.200.0.1:7443","ipam":{"type":"host-local"}}`
+
+func TestDefaults(t *testing.T) {
+	c, err := ParseBrFusion([]byte(least))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Server != netip.MustParseAddrPort("10.200.0.1:7443") || c.Credentials != "/etc/unnest" || c.Bridge != "" ||
+		c.MTU != 0 || c.Wait != 30*time.Second || c.Log || c.IPAM.Type != "host-local" || c.CNIVersion != "1.0.0" || c.PrevResult != nil {
+		t.Errorf("got %+v", c)
+	}
+}
+
+func TestAllKeys(t *testing.T) {
+	c, err := ParseBrFusion([]byte(`{"cniVersion":"1.0.0","name":"n","type":"brfusion","server":"[fd00::1]:7443","credentials":"/c",
+		"bridge":"br0","mtu":1400,"wait":"1m30s","log":true,"ipam":{"type":"static","addresses":[]},"runtimeConfig":{},
+		"prevResult":{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","mac":"02:00:00:00:00:01","sandbox":"/n"}],
+		"ips":[{"address":"10.0.0.2/16","interface":0}]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Server.Addr() != netip.MustParseAddr("fd00::1") || c.Credentials != "/c" || c.Bridge != "br0" || c.MTU != 1400 ||
+		c.Wait != 90*time.Second || !c.Log || c.PrevResult == nil {
+		t.Errorf("got %+v", c)
+	}
+}
+
+func TestErrorsNameTheKey(t *testing.T) {
+	for _, c := range []struct{ old, new, want string }{
+		{`"server":"10.200.0.1:7443"`, `"x":1`, "server is missing"},
+		{`"10.200.0.1:7443"`, `"10.200.0.1"`, "server "},
+		{`"10.200.0.1:7443"`, `"10.200.0.1:0"`, "server "},
+		{`"10.200.0.1:7443"`, `"0.0.0.0:7443"`, "server "},
+		{`"10.200.0.1:7443"`, `"host.example:7443"`, "server "},
+		{`"10.200.0.1:7443"`, `7443`, "server"},
+		{`"ipam":{"type":"host-local"}`, `"ipam":{}`, "ipam.type is missing"},
+		{`"type":"brfusion"`, `"credentials":"etc"`, "credentials "},
+		{`"type":"brfusion"`, `"bridge":"a/b"`, "bridge "},
+		{`"type":"brfusion"`, `"bridge":"sixteen-bytes-ab"`, "bridge "},
+		{`"type":"brfusion"`, `"mtu":67`, "mtu "},
+		{`"type":"brfusion"`, `"mtu":65536`, "mtu "},
+		{`"type":"brfusion"`, `"mtu":"1500"`, "mtu"},
+		{`"type":"brfusion"`, `"wait":"30"`, "wait "},
+		{`"type":"brfusion"`, `"wait":"0s"`, "wait "},
+		{`"type":"brfusion"`, `"wait":"121s"`, "wait "},
+		{`"type":"brfusion"`, `"log":"yes"`, "log"},
+		{`"type":"brfusion"`, `"prevResult":{"cniVersion":"1.0.0","ips":"x"}`, "prevResult"},
+		{least, ``, "parse network configuration"},
+		{least, `[]`, "parse network configuration"},
+	} {
+		in := strings.Replace(least, c.old, c.new, 1)
+		if in == least {
+			t.Fatalf("%s is not in the configuration", c.old)
+		}
+		_, err := ParseBrFusion([]byte(in))
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v, want one line with %q", c.new, err, c.want)
+		}
+	}
+}
+
+func FuzzConfig(f *testing.F) {
+	f.Add([]byte(least))
+	f.Add([]byte(strings.Replace(least, `"type":"brfusion"`, `"wait":"1s","mtu":9000,"bridge":"br0","credentials":"/x"`, 1)))
+	f.Add([]byte(strings.Replace(least, `"type":"brfusion"`, `"prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.2/16"}]}`, 1)))
+	f.Add([]byte(strings.Replace(least, `"1.0.0"`, `"0.3.1","prevResult":{"cniVersion":"0.3.1","ips":[{"version":"4","address":"10.0.0.2/16"}]}`, 1)))
+	f.Add([]byte(`{"server":"[::1%lo]:1","ipam":{"type":"x"}}`))
+	f.Add([]byte(`null`))
+	f.Add([]byte(`{`))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		c, err := ParseBrFusion(in)
+		if err != nil {
+			return
+		}
+		if !c.Server.IsValid() || c.Server.Port() == 0 || c.Credentials[0] != '/' || c.Wait <= 0 || c.Wait > MaxWait ||
+			c.MTU < 0 || c.MTU > maxMTU || len(c.Bridge) > 15 || c.IPAM.Type == "" {
+			t.Errorf("accepted %s as %+v", in, c)
+		}
+	})
+}

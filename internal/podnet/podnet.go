@@ -1,0 +1,84 @@
+// Package podnet is the guest's side of a pod's network: it finds a NIC that the
+// VMM has just plugged, moves it into the pod's network namespace under the
+// pod's name for it, gives it addresses, and takes each step back.
+//
+// Where the NIC comes from and which addresses it gets do not belong here. Its
+// functions work on the network namespace of the calling thread, unless they are
+// given another.
+package podnet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Await returns the link with the given MAC and waits for it to appear. When ctx
+// ends first, the error wraps its cause.
+func Await(ctx context.Context, mac net.HardwareAddr) (netlink.Link, error) {
+	link, err := await(ctx, func(l netlink.Link) bool { return hasMAC(l, mac) })
+	if err != nil {
+		return nil, fmt.Errorf("wait for NIC %s: %w", mac, err)
+	}
+	return link, nil
+}
+
+func hasMAC(l netlink.Link, mac net.HardwareAddr) bool {
+	return bytes.Equal(l.Attrs().HardwareAddr, mac)
+}
+
+// errNewsLost says that link events may have been dropped, by a full socket
+// buffer above all. The links have to be listed anew.
+var errNewsLost = errors.New("link events lost")
+
+// await returns the first link that matches, among those that exist and those
+// that come or change until ctx ends.
+func await(ctx context.Context, match func(netlink.Link) bool) (netlink.Link, error) {
+	for {
+		link, err := awaitOnce(ctx, match)
+		if !errors.Is(err, errNewsLost) {
+			return link, err
+		}
+	}
+}
+
+// awaitOnce subscribes before it lists, so that no link can appear in between.
+func awaitOnce(ctx context.Context, match func(netlink.Link) bool) (netlink.Link, error) {
+	updates, done := make(chan netlink.LinkUpdate, 64), make(chan struct{})
+	if err := netlink.LinkSubscribe(updates, done); err != nil {
+		return nil, fmt.Errorf("subscribe to link events: %w", err)
+	}
+	defer func() {
+		close(done)
+		for range updates { // the sender closes it when it has seen done
+		}
+	}()
+	links, err := netlinksafe.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	for _, l := range links {
+		if match(l) {
+			return l, nil
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case u, ok := <-updates:
+			if !ok {
+				return nil, errNewsLost
+			}
+			if u.Header.Type != unix.RTM_DELLINK && match(u.Link) {
+				return u.Link, nil
+			}
+		}
+	}
+}

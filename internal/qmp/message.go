@@ -1,0 +1,118 @@
+package qmp
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// MaxMessage bounds one message from QEMU, in bytes. A longer one ends the
+// connection instead of the process's memory. The largest replies in use
+// (query-qmp-schema, about 200 kB) are far below.
+const MaxMessage = 64 << 20
+
+// message is anything that QEMU sends: greeting, reply or event.
+type message struct {
+	Greeting *struct {
+		Version struct {
+			QEMU    struct{ Major, Minor, Micro int }
+			Package string
+		}
+	} `json:"QMP"`
+	ID     json.RawMessage
+	Return json.RawMessage
+	Error  *struct{ Class, Desc string }
+
+	Event     string
+	Data      json.RawMessage
+	Timestamp struct{ Seconds, Microseconds int64 }
+}
+
+// check returns an error unless m is exactly one kind of message.
+func (m *message) check() error {
+	kinds := 0
+	for _, is := range []bool{m.Greeting != nil, m.Return != nil, m.Error != nil, m.Event != ""} {
+		if is {
+			kinds++
+		}
+	}
+	if kinds != 1 {
+		return fmt.Errorf("message is %d of greeting, return, error and event: want exactly one", kinds)
+	}
+	return nil
+}
+
+func (m *message) version() Version {
+	v := m.Greeting.Version
+	return Version{Major: v.QEMU.Major, Minor: v.QEMU.Minor, Micro: v.QEMU.Micro, Package: v.Package}
+}
+
+func (m *message) event() Event {
+	at := time.Unix(m.Timestamp.Seconds, m.Timestamp.Microseconds*1000)
+	return Event{Name: m.Event, Data: m.Data, Time: at}
+}
+
+// replyID is the id of a reply. Every command of this package carries one, so a
+// reply without it answers something that QEMU could not read.
+func (m *message) replyID() (uint64, error) {
+	var id *uint64
+	if err := json.Unmarshal(m.ID, &id); err == nil && id != nil {
+		return *id, nil
+	}
+	if m.Error != nil {
+		return 0, fmt.Errorf("QEMU refused unreadable input: %s", m.Error.Desc)
+	}
+	return 0, fmt.Errorf("reply has id %q: want a number", m.ID)
+}
+
+// decoder splits a stream into messages, on one line or over several
+// (QEMU's pretty=on).
+type decoder struct {
+	meter meter
+	limit int
+	json  *json.Decoder
+}
+
+// newDecoder returns a decoder that reads at most limit bytes for one message,
+// beside what it has already read ahead.
+func newDecoder(r io.Reader, limit int) *decoder {
+	d := &decoder{limit: limit, meter: meter{r: r}}
+	d.json = json.NewDecoder(&d.meter)
+	return d
+}
+
+// next returns the next message. Any error is final; a stream that ends between
+// or within messages gives an error that wraps io.EOF.
+func (d *decoder) next() (message, error) {
+	d.meter.left = d.limit
+	var m message
+	err := d.json.Decode(&m)
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return m, fmt.Errorf("stream ends within a message: %w", io.EOF)
+	case errors.Is(err, io.EOF), errors.Is(err, errTooLong):
+		return m, err
+	case err != nil:
+		return m, fmt.Errorf("decode QMP message: %w", err)
+	}
+	return m, m.check()
+}
+
+var errTooLong = fmt.Errorf("message is longer than %d MiB", MaxMessage>>20)
+
+// meter reads at most left bytes from r.
+type meter struct {
+	r    io.Reader
+	left int
+}
+
+func (m *meter) Read(p []byte) (int, error) {
+	if m.left <= 0 {
+		return 0, errTooLong
+	}
+	n, err := m.r.Read(p[:min(len(p), m.left)])
+	m.left -= n
+	return n, err
+}

@@ -1,0 +1,72 @@
+// Package qmp speaks the QEMU Machine Protocol (QEMU, docs/interop/qmp-spec)
+// with one QEMU process over its unix socket: commands with their replies in
+// any order, file descriptors, and events that are not lost silently.
+//
+// What to plug where, when to try again and what an unplug means for a pod do
+// not belong here: this package carries single commands. Starting QEMU does not
+// belong here either.
+package qmp
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrClosed is wrapped by every error that is due to the end of the connection.
+// When QEMU itself went away the error wraps io.EOF as well.
+var ErrClosed = errors.New("connection to QEMU closed")
+
+// Error classes of QMP that callers tell apart. Every other failure has the
+// class GenericError.
+const (
+	ClassGeneric         = "GenericError"
+	ClassCommandNotFound = "CommandNotFound"
+	ClassDeviceNotFound  = "DeviceNotFound"
+)
+
+// Error is QEMU's refusal of one command. The connection goes on.
+type Error struct {
+	Class   string // "GenericError", "DeviceNotFound", …
+	Desc    string // QEMU's own words
+	Command string // the command refused
+}
+
+// Error gives the command and QEMU's words, and the class where it says more.
+func (e *Error) Error() string {
+	if e.Class == ClassGeneric {
+		return fmt.Sprintf("qmp %s: %s", e.Command, e.Desc)
+	}
+	return fmt.Sprintf("qmp %s: %s (%s)", e.Command, e.Desc, e.Class)
+}
+
+// IsNotFound reports whether QEMU refused a command because the device or
+// netdev named does not exist. For a deletion this means that it is already
+// done.
+func IsNotFound(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Class == ClassDeviceNotFound
+}
+
+// IsUnplugPending reports whether QEMU refused device_del because an earlier
+// one still waits for the guest. The unplug goes on; DEVICE_DELETED is still to
+// come. QEMU gives this error no class of its own, so its words are matched.
+func IsUnplugPending(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && strings.Contains(e.Desc, "in the process of unplug")
+}
+
+// Version is QEMU's version from the greeting.
+type Version struct {
+	Major, Minor, Micro int
+	Package             string // the distribution's package, may be empty
+}
+
+// String gives "7.2.22" or "7.2.22 (Debian 1:7.2+dfsg-7)".
+func (v Version) String() string {
+	s := fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Micro)
+	if v.Package != "" {
+		s += " (" + v.Package + ")"
+	}
+	return s
+}

@@ -1,0 +1,183 @@
+"use strict";
+// Draws the charts of the report from the data beside it. The numbers, their
+// order and their words were decided before: here they only get a shape.
+(() => {
+  const data = JSON.parse(document.getElementById("report-data").textContent);
+  const marks = ["circle", "diamond", "triangle", "rect", "inverse", "circle", "diamond", "rect"];
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const drawn = new Map();
+
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const colours = () => ({ ink: css("--ink"), soft: css("--soft"), line: css("--line"), page: css("--page"), wash: css("--wash") });
+  const escape = (text) => echarts.format.encodeHTML(String(text));
+  const number = (v) => v === null ? "missing" : Math.abs(v) >= 1000 ? v.toFixed(0) : String(Number(v.toPrecision(4)));
+
+  const family = getComputedStyle(document.body).fontFamily;
+  const axisText = (c) => ({ color: c.soft, fontSize: 12, fontFamily: family });
+  const valueAxis = (chart, c) => ({
+    type: "value", name: chart.axis, nameLocation: "end", nameGap: 14,
+    nameTextStyle: { ...axisText(c), align: "left" },
+    axisLabel: { ...axisText(c), hideOverlap: true, formatter: number }, axisLine: { show: false }, axisTick: { show: false },
+    splitLine: { lineStyle: { color: c.line } },
+  });
+  const categoryAxis = (chart, c) => ({
+    type: "category", data: chart.categories,
+    axisLabel: { ...axisText(c), interval: 0, hideOverlap: true }, axisTick: { show: false },
+    axisLine: { lineStyle: { color: c.soft } },
+  });
+  const common = (chart, c) => ({
+    animation: false,
+    textStyle: { fontFamily: family },
+    legend: { type: "scroll", bottom: 0, left: 0, itemWidth: 12, itemHeight: 12, itemGap: 18, textStyle: axisText(c), icon: "rect" },
+    grid: { left: 4, right: 12, top: 34, bottom: 34, containLabel: true },
+    tooltip: {
+      trigger: "axis", axisPointer: { type: "shadow", shadowStyle: { color: c.line, opacity: 0.4 } }, confine: true,
+      backgroundColor: c.page, borderColor: c.line, textStyle: { color: c.ink, fontSize: 12 },
+      formatter: (items) => tooltip(chart, items),
+    },
+  });
+
+  function tooltip(chart, items) {
+    const at = items[0].dataIndex;
+    const rows = chart.series.map((s, i) => {
+      const interval = s.low && s.low[at] !== null ? ` [${number(s.low[at])}, ${number(s.high[at])}]` : "";
+      const dot = `<span style="color:${colourOf(chart, s)}">■</span>`;
+      return `${dot} ${escape(s.name)}: <b>${number(s.values[at])}</b>${interval}`;
+    });
+    return [`<b>${escape(chart.categories[at])}</b>`, ...rows].join("<br>");
+  }
+
+  const colourOf = (chart, s) => css(chart.kind === "stack" ? `--p${s.slot % 4}` : `--s${s.slot}`);
+
+  // Intervals reach past the values, so the axis must know their ends.
+  function extent(chart) {
+    const values = chart.series.flatMap((s) => [...s.values, ...s.low, ...s.high]).filter((v) => v !== null);
+    return [Math.min(...values), Math.max(...values)];
+  }
+
+  // An axis in round steps that holds both ends.
+  function around(low, high) {
+    const rough = (high - low) / 5 || 0.1, power = 10 ** Math.floor(Math.log10(rough));
+    const interval = power * [1, 2, 5, 10].find((f) => f * power >= rough);
+    return { min: Math.floor(low / interval) * interval, max: Math.ceil(high / interval) * interval, interval };
+  }
+
+  // One mark of a series in its own lane within the category: a bar or a point,
+  // and a whisker over the interval.
+  function mark(chart, lane, colour, c) {
+    const lanes = chart.series.length;
+    const symbol = marks[chart.series[lane].slot % marks.length];
+    return (params, api) => {
+      const value = api.value(1);
+      if (Number.isNaN(value)) return undefined;
+      const band = api.size([1, 0])[0];
+      const width = Math.min(44, band * 0.72 / lanes);
+      const [middle, y] = api.coord([api.value(0), value]);
+      const x = middle + (lane - (lanes - 1) / 2) * width;
+      const children = [];
+      if (chart.kind === "bars") {
+        const base = api.coord([api.value(0), 0])[1];
+        const w = Math.max(2, width * 0.84);
+        children.push({ type: "rect", shape: { x: x - w / 2, y: Math.min(y, base), width: w, height: Math.abs(base - y) }, style: { fill: colour } });
+      }
+      children.push(...whisker(api, x, width, chart.kind === "bars" ? c.ink : colour));
+      if (chart.kind === "ratios") children.push(point(symbol, x, y, colour, c.page));
+      return { type: "group", children };
+    };
+  }
+
+  function whisker(api, x, width, stroke) {
+    const low = api.value(2), high = api.value(3);
+    if (Number.isNaN(low) || Number.isNaN(high)) return [];
+    const top = api.coord([api.value(0), high])[1], bottom = api.coord([api.value(0), low])[1];
+    const cap = Math.min(5, width / 4);
+    const line = (x1, y1, x2, y2) => ({ type: "line", shape: { x1, y1, x2, y2 }, style: { stroke, lineWidth: 1.5 } });
+    return [line(x, top, x, bottom), line(x - cap, top, x + cap, top), line(x - cap, bottom, x + cap, bottom)];
+  }
+
+  function point(symbol, x, y, fill, stroke) {
+    const style = { fill, stroke, lineWidth: 1.5 }, r = 5.5;
+    const polygon = (points) => ({ type: "polygon", shape: { points: points.map(([dx, dy]) => [x + dx * r, y + dy * r]) }, style });
+    switch (symbol) {
+      case "diamond": return polygon([[0, -1.2], [1.2, 0], [0, 1.2], [-1.2, 0]]);
+      case "triangle": return polygon([[0, -1.15], [1.15, 0.95], [-1.15, 0.95]]);
+      case "inverse": return polygon([[0, 1.15], [1.15, -0.95], [-1.15, -0.95]]);
+      case "rect": return polygon([[-0.95, -0.95], [0.95, -0.95], [0.95, 0.95], [-0.95, 0.95]]);
+    }
+    return { type: "circle", shape: { cx: x, cy: y, r }, style };
+  }
+
+  // The legend shows the marks of the points; ECharts turns only some of them.
+  const icons = { inverse: "path://M0 0L10 0L5 9Z" };
+  const legendOf = (chart, base) => chart.kind !== "ratios" ? base : {
+    ...base, icon: undefined,
+    data: chart.series.map((s) => ({ name: s.name, icon: icons[marks[s.slot % marks.length]] || marks[s.slot % marks.length] })),
+  };
+
+  function marked(chart, c) {
+    const [low, high] = extent(chart);
+    const series = chart.series.map((s, lane) => {
+      const colour = colourOf(chart, s);
+      return {
+        type: "custom", name: s.name, itemStyle: { color: colour }, encode: { x: 0, y: 1 }, clip: true,
+        data: s.values.map((v, i) => [i, v ?? NaN, s.low[i] ?? NaN, s.high[i] ?? NaN]),
+        renderItem: mark(chart, lane, colour, c),
+      };
+    });
+    const y = valueAxis(chart, c);
+    if (chart.kind === "ratios") {
+      const margin = chart.margin || 0;
+      Object.assign(y, around(Math.min(low, 1 - margin), Math.max(high, 1 + margin)));
+      series[0].markLine = { silent: true, symbol: "none", label: { show: false }, lineStyle: { color: c.soft, type: "solid", width: 1 }, data: [{ yAxis: 1 }] };
+      if (chart.margin) series[0].markArea = { silent: true, itemStyle: { color: c.soft, opacity: 0.14 }, data: [[{ yAxis: 1 - chart.margin }, { yAxis: 1 + chart.margin }]] };
+    } else {
+      Object.assign(y, around(0, high));
+    }
+    const base = common(chart, c);
+    return { ...base, legend: legendOf(chart, base.legend), xAxis: categoryAxis(chart, c), yAxis: y, series };
+  }
+
+  function stacked(chart, c) {
+    const base = common(chart, c);
+    return {
+      ...base,
+      grid: { ...base.grid, top: 8, bottom: 56 },
+      xAxis: { ...valueAxis(chart, c), nameLocation: "middle", nameGap: 24, nameTextStyle: axisText(c) },
+      yAxis: { ...categoryAxis(chart, c), inverse: true },
+      series: chart.series.map((s) => ({
+        type: "bar", stack: "all", name: s.name, data: s.values, barMaxWidth: 18,
+        itemStyle: { color: colourOf(chart, s), borderColor: c.page, borderWidth: 0.5 },
+      })),
+    };
+  }
+
+  function draw(chart) {
+    const element = document.getElementById(chart.id);
+    let instance = drawn.get(chart.id);
+    if (!instance) {
+      if (chart.kind === "stack") element.style.height = `${80 + 22 * chart.categories.length}px`;
+      instance = echarts.init(element, null, { renderer: "svg" });
+      drawn.set(chart.id, instance);
+      new ResizeObserver(() => instance.resize()).observe(element);
+    }
+    const c = colours();
+    instance.setOption(chart.kind === "stack" ? stacked(chart, c) : marked(chart, c), true);
+  }
+
+  const redraw = () => data.charts.forEach(draw);
+  redraw();
+  dark.addEventListener("change", redraw);
+  // On paper the page is light, and nothing can be unfolded.
+  let folded = [];
+  addEventListener("beforeprint", () => {
+    folded = [...document.querySelectorAll("details:not([open])")];
+    folded.forEach((d) => { d.open = true; });
+    redraw();
+    // A drawing with a view box takes the width that the paper leaves it.
+    drawn.forEach((chart) => chart.getDom().querySelector("svg").setAttribute("viewBox", `0 0 ${chart.getWidth()} ${chart.getHeight()}`));
+  });
+  addEventListener("afterprint", () => {
+    folded.forEach((d) => { d.open = false; });
+    redraw();
+  });
+})();

@@ -1,0 +1,253 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"unnest/internal/result"
+	"unnest/internal/stats"
+)
+
+// Build makes the report of a run. It depends on its arguments only: the seed of
+// every bootstrap derives from run.Seed. Configurations, cases and metrics stand
+// in the order of the run; where an execution is missing, so is its number.
+func Build(run result.Run, samples []result.Sample, o Options) Document {
+	b := newBuilder(run, samples, o.withDefaults())
+	doc := Document{
+		Title: titleOf(run), Description: run.Description, Run: run.ID, Dir: o.Dir, Setting: setting(run),
+		Baselines: b.baselines(), Series: seriesOf(run), Methods: methods(b.opts, run), File: run.File,
+		Samples: b.samples, Source: run,
+	}
+	for i, g := range b.groups() {
+		group, estimates := b.group(i, g)
+		doc.Groups = append(doc.Groups, group)
+		doc.Estimates = append(doc.Estimates, estimates...)
+		doc.Headlines = append(doc.Headlines, b.headlines(g, estimates)...)
+		doc.Figures = append(doc.Figures, b.keyFigures(g, estimates)...)
+	}
+	if len(doc.Headlines) == 0 {
+		doc.Headlines = []string{"This run has no samples to compare yet."}
+	}
+	doc.Figures = doc.Figures[:min(len(doc.Figures), maxFigures)]
+	doc.Warnings = slices.Concat(runWarnings(run, b.samples), b.strays, o.Notes)
+	doc.Failures, doc.Doubts = failureTable(run), doubtTable(doc.Estimates)
+	doc.Provenance = provenanceTable(facts(o.Dir, run, b.samples))
+	return doc
+}
+
+// builder holds what the parts of a report have in common.
+type builder struct {
+	run     result.Run
+	opts    Options
+	samples []result.Sample // those that belong to the run
+	cells   map[cellKey][]stats.Observation
+	metrics map[string][]result.Metric // by case name: declared or found
+	strays  []string                   // warnings about samples that do not belong
+}
+
+func newBuilder(run result.Run, samples []result.Sample, o Options) *builder {
+	b := &builder{run: run, opts: o, metrics: map[string][]result.Metric{}}
+	b.samples, b.strays = belonging(run, samples)
+	b.cells = observations(b.samples)
+	for _, c := range run.Cases {
+		b.metrics[c.Name] = metricsOf(c, b.samples)
+	}
+	return b
+}
+
+// belonging drops samples whose case, configuration or unit the run does not
+// know, with a warning for each kind.
+func belonging(run result.Run, samples []result.Sample) (kept []result.Sample, warnings []string) {
+	configurations, units := map[string]bool{}, map[[2]string]string{}
+	cases := map[string]bool{}
+	for _, c := range run.Configurations {
+		configurations[c.Name] = true
+	}
+	for _, c := range run.Cases {
+		cases[c.Name] = true
+		for _, m := range c.Metrics {
+			units[[2]string{c.Name, m.Name}] = m.Unit
+		}
+	}
+	strays := map[string]int{}
+	for _, s := range samples {
+		unit, declared := units[[2]string{s.Case, s.Metric}]
+		switch {
+		case !configurations[s.Configuration]:
+			strays[fmt.Sprintf("configuration %q, which the run does not list", s.Configuration)]++
+		case !cases[s.Case]:
+			strays[fmt.Sprintf("case %q, which the run does not list", s.Case)]++
+		case declared && unit != s.Unit:
+			strays[fmt.Sprintf("%s of %s in %s instead of %s", s.Metric, s.Case, s.Unit, unit)]++
+		default:
+			kept = append(kept, s)
+		}
+	}
+	for what, n := range strays {
+		warnings = append(warnings, fmt.Sprintf("%s left out: %s.", plural(n, "sample"), what))
+	}
+	slices.Sort(warnings)
+	return kept, warnings
+}
+
+// metricsOf returns the metrics that a case declares, its primary first, and
+// those found among its samples.
+func metricsOf(c result.Case, samples []result.Sample) []result.Metric {
+	metrics := slices.Clone(c.Metrics)
+	for _, s := range samples {
+		known := slices.ContainsFunc(metrics, func(m result.Metric) bool { return m.Name == s.Metric })
+		if s.Case == c.Name && !known {
+			metrics = append(metrics, result.Metric{Name: s.Metric, Unit: s.Unit, Order: s.Order})
+		}
+	}
+	slices.SortStableFunc(metrics, func(a, b result.Metric) int {
+		return compareBool(a.Name == c.Primary, b.Name == c.Primary)
+	})
+	return metrics
+}
+
+// compareBool puts true first.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+// groups splits the cases into those that share a table: the same suite, group
+// and primary metric.
+func (b *builder) groups() [][]result.Case {
+	var order []string
+	byKey := map[string][]result.Case{}
+	for _, c := range b.run.Cases {
+		key := strings.Join([]string{c.Suite, groupKey(c), c.Primary}, "\x00")
+		if byKey[key] == nil {
+			order = append(order, key)
+		}
+		byKey[key] = append(byKey[key], c)
+	}
+	groups := make([][]result.Case, len(order))
+	for i, key := range order {
+		groups[i] = byKey[key]
+	}
+	return groups
+}
+
+// group makes the section of the report on cases, the i-th, and their estimates.
+func (b *builder) group(i int, cases []result.Case) (Group, []Estimate) {
+	g := Group{ID: anchor(fmt.Sprint("g", i+1), groupKey(cases[0])), Title: groupTitle(cases[0])}
+	families := map[string][]Estimate{}
+	var names []string
+	var all []Estimate
+	for _, c := range cases {
+		for _, m := range b.metrics[c.Name] {
+			if slices.Contains(names, m.Name) || len(b.run.Configurations) == 0 {
+				continue
+			}
+			names = append(names, m.Name)
+			families[m.Name] = b.family(cases, m.Name)
+			all = append(all, families[m.Name]...)
+		}
+	}
+	if main := families[cases[0].Primary]; main != nil {
+		g.Tables = append(g.Tables, b.mainTable(g, main))
+	}
+	if main := families[cases[0].Primary]; measured(main) {
+		g.Charts = append(g.Charts, b.valueChart(g, main))
+		g.Charts = append(g.Charts, b.ratioCharts(g, main)...)
+	}
+	g.Tables = append(g.Tables, b.minorTables(g, names, families)...)
+	if t, charts, ok := b.cpu(g, families); ok {
+		g.Tables = append(g.Tables, t)
+		g.Charts = append(g.Charts, charts...)
+	}
+	return g, all
+}
+
+// family estimates one metric in every case and configuration, and compares with
+// every baseline.
+func (b *builder) family(cases []result.Case, metric string) []Estimate {
+	var estimates []Estimate
+	for _, c := range cases {
+		i := slices.IndexFunc(b.metrics[c.Name], func(m result.Metric) bool { return m.Name == metric })
+		if i < 0 {
+			continue // the case does not measure it
+		}
+		for _, conf := range b.run.Configurations {
+			estimates = append(estimates, b.estimate(c, conf, b.metrics[c.Name][i]))
+		}
+	}
+	adjust(estimates, b.opts, func(e Estimate, c Comparison) Estimate {
+		i := slices.IndexFunc(estimates, func(o Estimate) bool {
+			return o.Suite == e.Suite && o.Case == e.Case && o.Configuration == c.Baseline
+		})
+		return estimates[i]
+	})
+	return estimates
+}
+
+// estimate describes one cell and compares it with the baselines.
+func (b *builder) estimate(c result.Case, conf result.Configuration, m result.Metric) Estimate {
+	e := b.describe(c, conf, m)
+	baselines := b.baselines()
+	self := slices.Index(baselines, conf.Name)
+	for i, name := range baselines {
+		if i == self {
+			continue
+		}
+		comparison := compare(b.side(c, conf.Name, m), b.side(c, name, m), stats.Options{
+			HigherIsBetter: m.Order == result.HIB, Interleaved: b.run.Interleaved,
+			Confidence: b.opts.Confidence, Seed: seed(b.run.Seed, c.Suite, c.Name, m.Name),
+		})
+		comparison.first = self < 0 || self > i
+		e.Comparisons = append(e.Comparisons, comparison)
+	}
+	return e
+}
+
+// describe is the estimate of one cell by itself.
+func (b *builder) describe(c result.Case, conf result.Configuration, m result.Metric) Estimate {
+	e := Estimate{
+		Run: b.run.ID, Suite: c.Suite, Case: c.Name, Group: groupKey(c), Size: c.Size, Label: caseLabel(c), Tool: c.Tool,
+		Configuration: conf.Name, Stack: conf.Stack, Accelerator: b.run.Accelerator, Metric: m.Name, Unit: m.Unit, Order: m.Order, Primary: m.Name == c.Primary,
+	}
+	e.describe(b.side(c, conf.Name, m).obs, b.opts.Confidence)
+	if e.N == 0 && e.Missing == "" {
+		e.Missing = b.whyMissing(c.Name, conf.Name)
+	}
+	return e
+}
+
+// side returns the observations of one cell as a side of a comparison.
+func (b *builder) side(c result.Case, configuration string, m result.Metric) side {
+	return side{b.cells[cellKey{c.Suite, c.Name, configuration, m.Name}], configuration}
+}
+
+// baselines returns the baselines that the run has as configurations.
+func (b *builder) baselines() []string {
+	var names []string
+	for _, name := range b.run.Baselines {
+		known := slices.ContainsFunc(b.run.Configurations, func(c result.Configuration) bool { return c.Name == name })
+		if known && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// whyMissing says why a case has no sample in a configuration.
+func (b *builder) whyMissing(name, configuration string) string {
+	for _, f := range b.run.Failures {
+		if f.Case == name && f.Configuration == configuration {
+			return fmt.Sprintf("missing: failed %d times: %s", f.Attempts, f.Error)
+		}
+	}
+	if b.run.State != result.Complete {
+		return "missing: not measured yet"
+	}
+	return "missing"
+}

@@ -1,0 +1,310 @@
+package report
+
+import (
+	"bytes"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"unnest/internal/result"
+	"unnest/internal/stats"
+)
+
+// estimateOf finds one estimate of a document.
+func estimateOf(t *testing.T, doc Document, name, configuration, metric string) Estimate {
+	t.Helper()
+	for _, e := range doc.Estimates {
+		if e.Case == name && e.Configuration == configuration && e.Metric == metric {
+			return e
+		}
+	}
+	t.Fatalf("no estimate of %s of %s in %s", metric, name, configuration)
+	return Estimate{}
+}
+
+// valuesOf returns the values of one cell.
+func valuesOf(samples []result.Sample, name, configuration, metric string) []float64 {
+	var values []float64
+	for _, s := range samples {
+		if s.Case == name && s.Configuration == configuration && s.Metric == metric {
+			values = append(values, s.Value)
+		}
+	}
+	return values
+}
+
+func median(values []float64) float64 {
+	slices.Sort(values)
+	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+}
+
+func near(a Number, b float64) bool { return math.Abs(float64(a)-b) < 1e-9*math.Abs(b) }
+
+func TestEstimatesAreThoseOfTheSamples(t *testing.T) {
+	run, samples := synthetic(6)
+	doc := build(run, samples)
+	if want := 4*3*10 + 3*3*2; len(doc.Estimates) != want {
+		t.Errorf("%d estimates, want one per case, configuration and metric: %d", len(doc.Estimates), want)
+	}
+	e := estimateOf(t, doc, "udp_rr/1280", "BrFusion", "latency_mean")
+	values := valuesOf(samples, "udp_rr/1280", "BrFusion", "latency_mean")
+	total := 0.0
+	for _, v := range values {
+		total += v
+	}
+	if e.N != 6 || !near(e.Median, median(values)) || !near(e.Mean, total/6) || !near(e.Min, slices.Min(values)) {
+		t.Errorf("estimate %+v of %v", e, values)
+	}
+	if float64(e.Interval.Low) != values[0] || float64(e.Interval.High) != values[5] {
+		t.Errorf("interval %+v, want the least and the largest of six values %v", e.Interval, values)
+	}
+	for _, baseline := range []string{"NoCont", "NAT"} {
+		c := e.against(baseline)
+		want := median(values) / median(valuesOf(samples, "udp_rr/1280", baseline, "latency_mean"))
+		if !near(c.Ratio, want) || !(c.Interval.Low <= c.Ratio && c.Ratio <= c.Interval.High) {
+			t.Errorf("ratio to %s: %v in %+v, want %v", baseline, c.Ratio, c.Interval, want)
+		}
+	}
+	if c := e.against("BrFusion"); c != nil {
+		t.Errorf("compared with itself: %+v", c)
+	}
+}
+
+// The family that Holm corrects for holds each pair of configurations once, and
+// the mirror image of a comparison has the same p and the inverse ratio.
+func TestHolmOverTheTable(t *testing.T) {
+	doc := build(synthetic(6))
+	var ps []float64
+	var adjusted []Number
+	for _, e := range doc.Estimates {
+		if e.Metric != "latency_mean" {
+			continue
+		}
+		for _, c := range e.Comparisons {
+			if c.first {
+				ps, adjusted = append(ps, float64(c.P)), append(adjusted, c.Adjusted)
+			}
+		}
+	}
+	if len(ps) != 4*3 {
+		t.Fatalf("%d pairs in the table, want 3 for each of 4 sizes", len(ps))
+	}
+	for i, want := range stats.Holm(ps) {
+		if float64(adjusted[i]) != want {
+			t.Errorf("pair %d: adjusted p %v, want %v", i, adjusted[i], want)
+		}
+	}
+	nat := estimateOf(t, doc, "udp_rr/64", "NAT", "latency_mean").against("NoCont")
+	mirror := estimateOf(t, doc, "udp_rr/64", "NoCont", "latency_mean").against("NAT")
+	if nat.Adjusted != mirror.Adjusted || !near(mirror.Ratio, 1/float64(nat.Ratio)) || !near(mirror.Interval.Low, 1/float64(nat.Interval.High)) {
+		t.Errorf("NAT over NoCont %+v, NoCont over NAT %+v", nat, mirror)
+	}
+}
+
+// exactly returns a run of one case in NoCont and BrFusion with the values given.
+func exactly(noCont, brFusion []float64) (result.Run, []result.Sample) {
+	run := syntheticRun(len(noCont))
+	run.Cases, run.Baselines = run.Cases[3:4], []string{"NoCont"}
+	run.Configurations = slices.Delete(run.Configurations, 1, 2)
+	var samples []result.Sample
+	for name, values := range map[string][]float64{"NoCont": noCont, "BrFusion": brFusion} {
+		for i, v := range values {
+			samples = append(samples, result.Sample{Run: run.ID, Configuration: name, Suite: "network", Case: "udp_rr/1280",
+				Metric: "latency_mean", Unit: "us", Order: result.LIB, Value: v, Block: i, Repetition: i})
+		}
+	}
+	return run, samples
+}
+
+func TestVerdictsInWords(t *testing.T) {
+	tests := []struct {
+		name             string
+		noCont, brFusion []float64
+		want             []string
+	}{
+		{"equivalent", []float64{100, 101, 99, 100, 101, 99}, []float64{100.5, 101, 99.5, 100, 101, 99},
+			[]string{"no difference from NoCont seen (p = 0.74)", "this run could have seen 1.4 % or more", "shown to be within 3.5 % of NoCont"}},
+		{"slower", []float64{100, 101, 99, 100, 101, 99}, []float64{150, 151, 149, 150, 151, 149},
+			[]string{"50 % higher latency than NoCont; such a difference would hardly ever appear by chance (p < 0.001)", "not shown to be within 3.5 % of NoCont"}},
+		{"different and equivalent", []float64{100, 100.1, 99.9, 100, 100.1, 99.9}, []float64{101, 101.1, 100.9, 101, 101.1, 100.9},
+			[]string{"1 % higher latency than NoCont", "shown to be within 3.5 % of NoCont"}},
+		{"much slower", []float64{100, 101, 99, 100, 101, 99}, []float64{310, 311, 309, 310, 311, 309},
+			[]string{"3.10 times the latency of NoCont"}},
+		{"noisy", []float64{100, 150, 80, 120, 90, 140}, []float64{130, 90, 150, 100, 160, 80},
+			[]string{"no difference from NoCont seen", "not shown to be within 3.5 %"}},
+		{"one each", []float64{100}, []float64{150}, []string{"too few samples to tell it from NoCont (n = 1 and 1)", "not shown to be within"}},
+		{"skewed", []float64{100, 100, 100, 100, 100, 101}, []float64{99, 99, 99, 300, 400, 500}, []string{"NoCont"}},
+		{"zero baseline", []float64{0, 0, 0, 0, 0, 0}, []float64{1, 2, 1, 2, 1, 2}, []string{"higher mean latency than NoCont"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := estimateOf(t, build(exactly(tt.noCont, tt.brFusion)), "udp_rr/1280", "BrFusion", "latency_mean").against("NoCont")
+			for _, want := range tt.want {
+				if !strings.Contains(c.Words, want) {
+					t.Errorf("verdict %q lacks %q", c.Words, want)
+				}
+			}
+			if c.Equivalent == stats.Yes && strings.Contains(c.Words, "not shown") || strings.Contains(strings.ToLower(c.Words), "probability that") {
+				t.Errorf("verdict %q", c.Words)
+			}
+		})
+	}
+}
+
+func TestClaimHeadline(t *testing.T) {
+	steady := []float64{100, 101, 99, 100, 101, 99}
+	shown := strings.Join(build(exactly(steady, steady)).Headlines, "\n")
+	if want := "UDP ping-pong, BrFusion: shown to be within 3.5 % of NoCont for 1280 B."; !strings.Contains(shown, want) {
+		t.Errorf("headlines lack %q:\n%s", want, shown)
+	}
+	open := strings.Join(build(exactly(steady, []float64{150, 151, 149, 150, 151, 149})).Headlines, "\n")
+	if want := "not shown to be within 3.5 % of NoCont for 1280 B."; !strings.Contains(open, want) {
+		t.Errorf("headlines lack %q:\n%s", want, open)
+	}
+	run, samples := exactly(steady, steady)
+	without := Build(run, samples, Options{Equivalence: &Claim{}})
+	if all := strings.Join(without.Headlines, "\n"); strings.Contains(all, "within") {
+		t.Errorf("headlines of a report without a claim: %s", all)
+	}
+}
+
+func TestMissingCellsAreMissingAndNeverZero(t *testing.T) {
+	doc := build(holed())
+	e := estimateOf(t, doc, "udp_rr/256", "NAT", "latency_mean")
+	if e.N != 0 || e.Median.Defined() || !strings.Contains(e.Missing, "failed 3 times") {
+		t.Errorf("estimate of a missing cell: %+v", e)
+	}
+	if e := estimateOf(t, doc, "tcp_stream/64", "NAT", "throughput"); e.Missing != "missing: not measured yet" {
+		t.Errorf("cell not reached: %q", e.Missing)
+	}
+	row := doc.Groups[0].Tables[0].Rows[4]
+	for _, c := range row[3:] {
+		if !c.Missing {
+			t.Errorf("cell %+v of a row without samples", c)
+		}
+	}
+	if c := estimateOf(t, doc, "udp_rr/256", "BrFusion", "latency_mean").against("NAT"); c.Ratio.Defined() || c.Verdict != "" || c.Words != "" {
+		t.Errorf("comparison with a missing baseline: %+v", c)
+	}
+	chart := doc.Groups[0].Charts[0]
+	if v := chart.Series[1].Values[1]; v.Defined() || !strings.Contains(chart.Words, "256 B missing") {
+		t.Errorf("chart draws %v for a missing value, and says %q", v, chart.Words)
+	}
+}
+
+func TestThinRuns(t *testing.T) {
+	run, samples := synthetic(1)
+	none := run
+	none.State = result.Running
+	empty := result.Run{ID: "r", State: result.Failed, Error: "boot guest: timeout"}
+	noBaseline := run
+	noBaseline.Baselines = []string{"Metal"}
+	tests := []struct {
+		name    string
+		doc     Document
+		warning string
+	}{
+		{"one repetition", build(run, samples), "1 repetition planned: fewer than 6"},
+		{"no samples", build(none, nil), "The run is running, not complete: 0 of 21 planned executions have samples."},
+		{"nothing at all", build(empty, nil), "The run is failed, not complete (boot guest: timeout): 0 of 0 planned executions"},
+		{"no baseline", build(noBaseline, samples), "The baseline Metal is not among the configurations"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if all := strings.Join(tt.doc.Warnings, "\n"); !strings.Contains(all, tt.warning) {
+				t.Errorf("warnings lack %q:\n%s", tt.warning, all)
+			}
+			if len(tt.doc.Headlines) == 0 {
+				t.Error("no headline")
+			}
+			for _, f := range Formats {
+				var out bytes.Buffer
+				if err := f.Print(&out, tt.doc); err != nil {
+					t.Errorf("%s: %v", f.Name, err)
+				}
+				if s := strings.ReplaceAll(out.String(), chartLibrary, ""); strings.Contains(strings.ReplaceAll(s, pageScript, ""), "NaN") {
+					t.Errorf("%s prints NaN", f.Name)
+				}
+			}
+		})
+	}
+	if c := estimateOf(t, tests[0].doc, "udp_rr/64", "NAT", "latency_mean"); c.StdErr.Defined() || c.Interval.Low.Defined() {
+		t.Errorf("one value has no spread: %+v", c)
+	}
+}
+
+func TestWarnsOfSeparateBlocksAndNotes(t *testing.T) {
+	run, samples := synthetic(6)
+	run.Interleaved, run.Accelerator = false, "kvm"
+	doc := Build(run, samples, Options{Notes: []string{"samples.jsonl: dropped"}})
+	if len(doc.Warnings) != 2 || !strings.Contains(doc.Warnings[0], "not interleaved") || doc.Warnings[1] != "samples.jsonl: dropped" {
+		t.Errorf("warnings %q", doc.Warnings)
+	}
+	if doc.Setting != "6 repetitions, kvm" {
+		t.Errorf("setting %q", doc.Setting)
+	}
+}
+
+func TestStraySamplesAreLeftOutWithAWarning(t *testing.T) {
+	run, samples := synthetic(6)
+	stray := func(change func(*result.Sample)) result.Sample {
+		s := samples[0]
+		change(&s)
+		return s
+	}
+	doc := build(run, append(samples,
+		stray(func(s *result.Sample) { s.Configuration = "Overlay" }),
+		stray(func(s *result.Sample) { s.Case = "udp_rr/9" }),
+		stray(func(s *result.Sample) { s.Unit = "ms" })))
+	want := []string{
+		`1 sample left out: case "udp_rr/9", which the run does not list.`,
+		`1 sample left out: configuration "Overlay", which the run does not list.`,
+		"1 sample left out: latency_mean of udp_rr/64 in ms instead of us.",
+	}
+	for _, w := range want {
+		if !slices.Contains(doc.Warnings, w) {
+			t.Errorf("warnings lack %q: %q", w, doc.Warnings)
+		}
+	}
+	if len(doc.Samples) != len(samples) {
+		t.Errorf("%d samples kept, want %d", len(doc.Samples), len(samples))
+	}
+}
+
+// A metric that the case did not declare is reported all the same.
+func TestUndeclaredMetricsAreFound(t *testing.T) {
+	run, samples := synthetic(6)
+	for i := range run.Cases {
+		run.Cases[i].Metrics = nil
+	}
+	doc := build(run, samples)
+	if want := 4*3*10 + 3*3*2; len(doc.Estimates) != want {
+		t.Errorf("%d estimates, want %d", len(doc.Estimates), want)
+	}
+	if title := doc.Groups[0].Tables[0].Title; title != "UDP ping-pong: latency_mean (us, lower is better)" {
+		t.Errorf("first table %q", title)
+	}
+}
+
+func TestSeveralValuesOfABlockCountOnce(t *testing.T) {
+	run, samples := synthetic(6)
+	e := estimateOf(t, build(run, append(samples, samples...)), "udp_rr/64", "NAT", "latency_mean")
+	if e.N != 6 || !slices.ContainsFunc(e.Doubts, func(d string) bool { return strings.Contains(d, "several values of one block") }) {
+		t.Errorf("n = %d, doubts %q", e.N, e.Doubts)
+	}
+}
+
+func TestSlotsAreFixedForKnownNames(t *testing.T) {
+	run := result.Run{}
+	for _, name := range []string{"custom", "Hostlo", "SameNode", "NoCont"} {
+		run.Configurations = append(run.Configurations, result.Configuration{Name: name})
+	}
+	var got []int
+	for _, s := range seriesOf(run) {
+		got = append(got, s.Slot)
+	}
+	if want := []int{1, 2, 0, 3}; !slices.Equal(got, want) {
+		t.Errorf("slots %v, want %v", got, want)
+	}
+}

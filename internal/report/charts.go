@@ -1,0 +1,133 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// valueChart draws the primary metric of a group: one bar per case and
+// configuration, with its interval.
+func (b *builder) valueChart(g Group, estimates []Estimate) Chart {
+	first := estimates[0]
+	c := Chart{
+		ID: g.ID + "-values", Kind: Bars, Setting: setting(b.run), Categories: labels(estimates),
+		Title: fmt.Sprintf("%s: %s, median and %s interval", g.Title, quantity(first.Metric), percent(b.opts.Confidence)),
+		Axis:  fmt.Sprintf("%s, %s (%s)", quantity(first.Metric), first.Unit, better(first.Order)),
+	}
+	for _, s := range seriesOf(b.run) {
+		series := ChartSeries{Name: s.Name, Slot: s.Slot}
+		for _, e := range estimates {
+			if e.Configuration == s.Name {
+				series.add(e.Median, e.Interval)
+			}
+		}
+		c.Series = append(c.Series, series)
+	}
+	c.Words = describe(c, func(v Number) string { return number(v) + " " + first.Unit })
+	return c
+}
+
+// add appends one value with its interval.
+func (s *ChartSeries) add(v Number, i Interval) {
+	s.Values, s.Low, s.High = append(s.Values, v), append(s.Low, i.Low), append(s.High, i.High)
+}
+
+// ratioCharts draw the primary metric over each baseline.
+func (b *builder) ratioCharts(g Group, estimates []Estimate) []Chart {
+	var charts []Chart
+	for _, baseline := range b.baselines() {
+		c := Chart{
+			ID: g.ID + "-" + anchor("ratio", fmt.Sprint(len(charts)+1)), Kind: Ratios, Setting: setting(b.run), Categories: labels(estimates),
+			Title: fmt.Sprintf("%s: %s over that of %s, with %s interval", g.Title, quantity(estimates[0].Metric), baseline, percent(b.opts.Confidence)),
+			Axis:  fmt.Sprintf("ratio to %s (%s)", baseline, better(estimates[0].Order)),
+		}
+		if baseline == b.opts.Equivalence.Baseline {
+			c.Margin = b.opts.Equivalence.Margin
+		}
+		for _, s := range seriesOf(b.run) {
+			series := ChartSeries{Name: s.Name, Slot: s.Slot}
+			for _, e := range estimates {
+				if cmp := e.against(baseline); e.Configuration == s.Name && cmp != nil {
+					series.add(cmp.Ratio, cmp.Interval)
+				}
+			}
+			if s.Name != baseline {
+				c.Series = append(c.Series, series)
+			}
+		}
+		c.Words = describe(c, ratio)
+		if len(c.Series) > 0 {
+			charts = append(charts, c)
+		}
+	}
+	return charts
+}
+
+// stackChart draws the parts of the CPU time of one side.
+func (b *builder) stackChart(g Group, side string, parts []cpuPart) Chart {
+	first := parts[0].estimates[0]
+	c := Chart{
+		ID: g.ID + "-cpu-" + side, Kind: Stack, Setting: setting(b.run),
+		Title: fmt.Sprintf("%s: CPU time %s, mean", g.Title, map[string]string{"host": "on the host", "guest": "in the guest"}[side]),
+		Axis:  "CPU time, " + first.Unit,
+	}
+	severalCases := len(labels(parts[0].estimates)) > 1
+	for _, e := range parts[0].estimates {
+		name := e.Configuration
+		if severalCases {
+			name = e.Label + ", " + name
+		}
+		c.Categories = append(c.Categories, name)
+	}
+	for i, p := range parts {
+		series := ChartSeries{Name: p.name, Slot: i}
+		for _, e := range p.estimates {
+			series.Values = append(series.Values, e.Mean)
+		}
+		c.Series = append(c.Series, series)
+	}
+	c.Words = describe(c, func(v Number) string { return number(v) + " " + first.Unit })
+	return c
+}
+
+// labels names the cases of estimates, each once, in their order.
+func labels(estimates []Estimate) []string {
+	var names []string
+	for i, e := range estimates {
+		if i == 0 || e.Case != estimates[i-1].Case {
+			names = append(names, e.Label)
+		}
+	}
+	return names
+}
+
+// describe puts a chart into words.
+func describe(c Chart, value func(Number) string) string {
+	var parts []string
+	for _, s := range c.Series {
+		var values []string
+		for i, v := range s.Values {
+			text := "missing"
+			if v.Defined() {
+				text = value(v)
+			}
+			values = append(values, c.Categories[i]+" "+text)
+		}
+		parts = append(parts, s.Name+": "+strings.Join(values, ", "))
+	}
+	return c.Title + ". " + strings.Join(parts, "; ") + "."
+}
+
+// reference returns the first estimate of the case that stands for the group in
+// the headlines: 1280 B, which Bacou et al. 2019, §5.2.1 single out, else the
+// last.
+func reference(estimates []Estimate) Estimate {
+	const paperSize = 1280
+	i := slices.IndexFunc(estimates, func(e Estimate) bool { return e.Size == paperSize })
+	if i < 0 {
+		last := estimates[len(estimates)-1].Case
+		i = slices.IndexFunc(estimates, func(e Estimate) bool { return e.Case == last })
+	}
+	return estimates[i]
+}

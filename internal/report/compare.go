@@ -1,0 +1,224 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+
+	"unnest/internal/result"
+	"unnest/internal/stats"
+)
+
+// Input is a run to compare, with its samples and the path of its directory.
+type Input struct {
+	Dir     string
+	Run     result.Run
+	Samples []result.Sample
+}
+
+// Names of the two sides of a comparison of runs.
+const (
+	sideA = "A"
+	sideB = "B"
+)
+
+// separateBlocks warns of what comparing two runs means. The figures are those
+// of A/A tests on two years of measurements in public clouds.
+const separateBlocks = "The two runs are separate blocks of time: what changed on the machine between them looks like a difference between the configurations. In public clouds, tests called 29 to 63 % of equal pairs different that had been measured so, against 3 to 5 % when interleaved. To decide between two versions, measure both in one run."
+
+// Compare sets run b against run a, metric by metric, in the cases and
+// configurations that both have. It depends on its arguments only.
+func Compare(a, b Input, o Options) Document {
+	o = o.withDefaults()
+	o.Equivalence = &Claim{} // a claim about two configurations, not about two runs
+	c := comparer{a: newBuilder(a.Run, a.Samples, o), b: newBuilder(b.Run, b.Samples, o), opts: o}
+	c.setting = settings(a.Run, b.Run)
+	series := seriesOf(a.Run)
+	doc := Document{
+		Title: compareTitle(a.Run, b.Run), Run: a.Run.ID + ", " + b.Run.ID, Dir: joinDirs(a.Dir, b.Dir), Setting: c.setting,
+		Baselines: []string{sideA}, Series: series, Methods: methods(o, result.Run{Interleaved: false}),
+	}
+	for i, g := range c.a.groups() {
+		group, estimates := c.group(i, g, series)
+		if len(group.Tables) > 0 {
+			doc.Groups = append(doc.Groups, group)
+			doc.Estimates = append(doc.Estimates, estimates...)
+		}
+	}
+	doc.Headlines = compareHeadlines(doc.Estimates, o.Alpha)
+	differences, provenance := compareProvenance(a, b, c.a.samples, c.b.samples)
+	doc.Warnings = slices.Concat([]string{separateBlocks}, differences, c.warnings,
+		attributed(slices.Concat(runWarnings(a.Run, c.a.samples), c.a.strays), slices.Concat(runWarnings(b.Run, c.b.samples), c.b.strays)),
+		c.onlyOne(), o.Notes)
+	doc.Provenance = provenance
+	doc.Failures = failureTable(result.Run{Failures: slices.Concat(a.Run.Failures, b.Run.Failures)})
+	doc.Doubts = doubtTable(doc.Estimates)
+	return doc
+}
+
+// comparer holds the two sides.
+type comparer struct {
+	a, b     *builder
+	opts     Options
+	setting  string
+	warnings []string
+}
+
+func (c *comparer) group(i int, cases []result.Case, series []Series) (Group, []Estimate) {
+	g := Group{ID: anchor(fmt.Sprint("g", i+1), groupKey(cases[0])), Title: groupTitle(cases[0])}
+	var names []string
+	for _, cs := range cases {
+		for _, m := range c.a.metrics[cs.Name] {
+			if !slices.Contains(names, m.Name) {
+				names = append(names, m.Name)
+			}
+		}
+	}
+	var all []Estimate
+	for _, name := range names {
+		as, bs := c.family(cases, name)
+		if len(bs) == 0 {
+			continue
+		}
+		all = append(append(all, as...), bs...)
+		if bs[0].Primary {
+			g.Tables = append(g.Tables, c.table(g, as, bs))
+			g.Charts = append(g.Charts, c.chart(g, bs, series))
+		}
+	}
+	return g, all
+}
+
+// family estimates one metric on both sides, and compares b with a. The two
+// slices correspond.
+func (c *comparer) family(cases []result.Case, metric string) (as, bs []Estimate) {
+	for _, cs := range cases {
+		ma, mb := metricNamed(c.a.metrics[cs.Name], metric), metricNamed(c.b.metrics[cs.Name], metric)
+		if ma == nil || mb == nil {
+			continue
+		}
+		if ma.Unit != mb.Unit || ma.Order != mb.Order {
+			c.warnings = append(c.warnings, fmt.Sprintf("%s of %s is left out: it is in %s (%s) in A and in %s (%s) in B.", metric, cs.Name, ma.Unit, ma.Order, mb.Unit, mb.Order))
+			continue
+		}
+		for _, conf := range c.common() {
+			a, b := c.pair(cs, conf, *ma)
+			as, bs = append(as, a), append(bs, b)
+		}
+	}
+	adjust(bs, c.opts, func(e Estimate, _ Comparison) Estimate { return find(as, e.Case, e.Configuration) })
+	return as, bs
+}
+
+func metricNamed(metrics []result.Metric, name string) *result.Metric {
+	i := slices.IndexFunc(metrics, func(m result.Metric) bool { return m.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &metrics[i]
+}
+
+// common are the configurations that both runs have.
+func (c *comparer) common() []result.Configuration {
+	var both []result.Configuration
+	for _, conf := range c.a.run.Configurations {
+		if slices.ContainsFunc(c.b.run.Configurations, func(o result.Configuration) bool { return o.Name == conf.Name }) {
+			both = append(both, conf)
+		}
+	}
+	return both
+}
+
+// pair estimates one cell on both sides.
+func (c *comparer) pair(cs result.Case, conf result.Configuration, m result.Metric) (a, b Estimate) {
+	a, b = c.a.describe(cs, conf, m), c.b.describe(cs, conf, m)
+	a.Run, b.Run = sideA, sideB
+	obsA, obsB := c.a.side(cs, conf.Name, m).obs, c.b.side(cs, conf.Name, m).obs
+	b.Comparisons = []Comparison{compare(side{obsB, sideB}, side{obsA, sideA}, stats.Options{
+		HigherIsBetter: m.Order == result.HIB, Confidence: c.opts.Confidence,
+		Seed: seed(c.a.run.Seed^c.b.run.Seed, cs.Suite, cs.Name, conf.Name, m.Name),
+	})}
+	return a, b
+}
+
+func (c *comparer) table(g Group, as, bs []Estimate) Table {
+	first := bs[0]
+	t := Table{
+		ID: g.ID + "-main", Setting: c.setting,
+		Title: fmt.Sprintf("%s: %s (%s, %s)", g.Title, first.Metric, first.Unit, better(first.Order)),
+	}
+	t.Columns = append(rowColumns(bs),
+		Column{Name: "n A", Numeric: true, Wide: sameN(as, c.a.run.Repetitions)}, Column{Name: "n B", Numeric: true, Wide: sameN(bs, c.b.run.Repetitions)},
+		Column{Name: "median A", Numeric: true}, Column{Name: "median B", Numeric: true},
+		Column{Name: "B / A", Numeric: true}, Column{Name: "verdict"})
+	for i, b := range bs {
+		row := append(rowCells(b, i > 0 && bs[i-1].Case == b.Case),
+			Cell{Text: fmt.Sprint(as[i].N)}, Cell{Text: fmt.Sprint(b.N)},
+			numeric(as[i].Median, number(as[i].Median)), numeric(b.Median, number(b.Median)),
+			c.b.ratioCell(b, sideA))
+		t.Rows = append(t.Rows, append(row, compareVerdict(as[i], b)))
+	}
+	return t
+}
+
+func compareVerdict(a, b Estimate) Cell {
+	for _, side := range []Estimate{a, b} {
+		if side.N == 0 {
+			return Cell{Text: side.Run + " " + side.Missing, Short: side.Run + " missing", Missing: true}
+		}
+	}
+	return verdictCell(b)
+}
+
+func (c *comparer) chart(g Group, bs []Estimate, series []Series) Chart {
+	chart := Chart{
+		ID: g.ID + "-ratio", Kind: Ratios, Setting: c.setting, Categories: labels(bs),
+		Title: fmt.Sprintf("%s: %s of B over that of A, with %s interval", g.Title, quantity(bs[0].Metric), percent(c.opts.Confidence)),
+		Axis:  fmt.Sprintf("ratio of B to A (%s)", better(bs[0].Order)),
+	}
+	for _, s := range series {
+		drawn := ChartSeries{Name: s.Name, Slot: s.Slot}
+		for _, e := range bs {
+			if e.Configuration == s.Name {
+				drawn.add(e.Comparisons[0].Ratio, e.Comparisons[0].Interval)
+			}
+		}
+		if len(drawn.Values) > 0 {
+			chart.Series = append(chart.Series, drawn)
+		}
+	}
+	chart.Words = describe(chart, ratio)
+	return chart
+}
+
+// onlyOne warns of cases and configurations that one run lacks.
+func (c *comparer) onlyOne() []string {
+	names := func(r result.Run) (cases, configurations []string) {
+		for _, cs := range r.Cases {
+			cases = append(cases, cs.Name)
+		}
+		for _, conf := range r.Configurations {
+			configurations = append(configurations, conf.Name)
+		}
+		return cases, configurations
+	}
+	casesA, confsA := names(c.a.run)
+	casesB, confsB := names(c.b.run)
+	var warnings []string
+	for _, w := range []struct {
+		what string
+		a, b []string
+	}{{"case", casesA, casesB}, {"configuration", confsA, confsB}} {
+		for name, missing := range map[string][]string{sideA: without(w.a, w.b), sideB: without(w.b, w.a)} {
+			if len(missing) > 0 {
+				warnings = append(warnings, fmt.Sprintf("Only %s has the %s %s: left out.", name, w.what, list(missing)))
+			}
+		}
+	}
+	slices.Sort(warnings)
+	return warnings
+}
+
+// without returns the names that are not among others.
+func without(names, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(others, n) })
+}

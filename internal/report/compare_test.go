@@ -1,0 +1,102 @@
+package report
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"unnest/internal/result"
+	"unnest/internal/stats"
+)
+
+// comparison of the synthetic run with itself after change.
+func comparison(change func(*result.Run, []result.Sample)) Document {
+	a, samplesA := synthetic(6)
+	b, samplesB := synthetic(6)
+	change(&b, samplesB)
+	return Compare(Input{"a", a, samplesA}, Input{"b", b, samplesB}, Options{})
+}
+
+func TestCompareSeesNoDifferenceBetweenEqualRuns(t *testing.T) {
+	doc := comparison(func(*result.Run, []result.Sample) {})
+	if want := "No difference between B and A is seen in 21 comparisons (adjusted p above 0.05)."; doc.Headlines[0] != want {
+		t.Errorf("headline %q, want %q", doc.Headlines[0], want)
+	}
+	for _, e := range doc.Estimates {
+		for _, c := range e.Comparisons {
+			if c.Ratio.Defined() && c.Ratio != 1 {
+				t.Errorf("%s of %s in %s: ratio %v", e.Metric, e.Case, e.Configuration, c.Ratio)
+			}
+		}
+	}
+	if !strings.Contains(doc.Warnings[0], "separate blocks of time") || !strings.Contains(doc.Warnings[0], "29 to 63 %") {
+		t.Errorf("first warning %q", doc.Warnings[0])
+	}
+}
+
+func TestCompareFindsTheDifference(t *testing.T) {
+	doc := comparison(func(_ *result.Run, samples []result.Sample) {
+		for i := range samples {
+			if samples[i].Case == "tcp_stream/64" && samples[i].Configuration == "BrFusion" {
+				samples[i].Value *= 1.5
+			}
+		}
+	})
+	want := []string{"B differs from A in 1 of 21 comparisons (adjusted p at most 0.05).",
+		"tcp_stream/64, BrFusion: B has 50 % higher throughput than A; such a difference would hardly ever appear by chance (p < 0.001)."}
+	if !slices.Equal(doc.Headlines, want) {
+		t.Errorf("headlines %q, want %q", doc.Headlines, want)
+	}
+	for _, e := range doc.Estimates {
+		if e.Run == sideB && e.Primary && e.Case == "tcp_stream/64" && e.Configuration == "BrFusion" && e.Comparisons[0].Verdict != stats.Better {
+			t.Errorf("verdict %s, want better: throughput rose", e.Comparisons[0].Verdict)
+		}
+	}
+}
+
+func TestCompareWarnsWhereTheRunsDiffer(t *testing.T) {
+	doc := comparison(func(r *result.Run, _ []result.Sample) {
+		r.Accelerator, r.Host.CPU, r.Image, r.File = "kvm", "Xeon", "sha256:0", "other"
+		r.Configurations = r.Configurations[:2]
+		r.Cases = r.Cases[1:]
+		r.Cases[0].Metrics = []result.Metric{{Name: "latency_mean", Unit: "ms", Order: result.LIB}}
+	})
+	all := strings.Join(doc.Warnings, "\n")
+	for _, want := range []string{"accelerator, host CPU", "guest image, experiment file", "Only A has the configuration BrFusion: left out.",
+		"Only A has the case udp_rr/64: left out.", "latency_mean of udp_rr/256 is left out: it is in us (LIB) in A and in ms (LIB) in B.",
+		"A: Guests ran under TCG"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("warnings lack %q:\n%s", want, all)
+		}
+	}
+	if doc.Setting != "A: 6 repetitions, tcg; B: 6 repetitions, kvm" {
+		t.Errorf("setting %q", doc.Setting)
+	}
+}
+
+func TestCompareWithNothingInCommon(t *testing.T) {
+	a, samples := synthetic(6)
+	doc := Compare(Input{"a", a, samples}, Input{"b", result.Run{ID: "empty"}, nil}, Options{})
+	if doc.Headlines[0] != "The two runs have no samples in common to compare." {
+		t.Errorf("headline %q", doc.Headlines[0])
+	}
+	doc = Compare(Input{"a", a, samples}, Input{"b", a, nil}, Options{})
+	if cell := doc.Groups[0].Tables[0].Rows[0][7]; cell.Text != "B missing" || !cell.Missing {
+		t.Errorf("verdict of a cell that B lacks: %+v", cell)
+	}
+}
+
+func TestComparisonsHaveNoSamplesOfTheirOwn(t *testing.T) {
+	doc := comparison(func(*result.Run, []result.Sample) {})
+	for _, name := range []string{"gobench", "pkb"} {
+		f, err := FormatNamed(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Print(&bytes.Buffer{}, doc); !errors.Is(err, ErrNoSamples) {
+			t.Errorf("%s: error %v, want ErrNoSamples", name, err)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+// Package report turns a run and its samples into one document, and prints the
+// document as text, CSV, JSON, Markdown, HTML, in the Go benchmark format and as
+// PerfKitBenchmarker samples.
+//
+// Build and Compare decide what is said; the renderers only print it. How
+// estimates and tests are computed belongs to package stats, where samples come
+// from to package result, and which file or terminal a report goes to belongs to
+// the caller: nothing here opens a file or asks for the time.
+package report
+
+import (
+	"encoding/json"
+	"math"
+
+	"unnest/internal/result"
+	"unnest/internal/stats"
+)
+
+// Options says how a document is built. Zero fields take their defaults.
+type Options struct {
+	Dir         string   // path of the run directory, printed beside the figures
+	Notes       []string // what reading the run directory had to tell, printed among the warnings
+	Confidence  float64  // of intervals, default 0.95
+	Alpha       float64  // level of the verdicts, default 0.05
+	Equivalence *Claim   // default: BrFusion within 3.5 % of NoCont; &Claim{}: none
+}
+
+// Claim is a claim of equivalence: Configuration lies within Margin, a fraction,
+// of Baseline.
+type Claim struct {
+	Configuration string  `json:"configuration"`
+	Baseline      string  `json:"baseline"`
+	Margin        float64 `json:"margin"`
+}
+
+// brFusionClaim is what Bacou et al. 2019, §5.2.1 found: "BrFusion is also
+// within 3.5% of NoCont's performance".
+var brFusionClaim = Claim{Configuration: "BrFusion", Baseline: "NoCont", Margin: 0.035}
+
+func (o Options) withDefaults() Options {
+	if o.Confidence == 0 {
+		o.Confidence = stats.DefaultConfidence
+	}
+	if o.Alpha == 0 {
+		o.Alpha = stats.DefaultAlpha
+	}
+	if o.Equivalence == nil {
+		o.Equivalence = &brFusionClaim
+	}
+	return o
+}
+
+// Document is a report before it is printed.
+type Document struct {
+	Title       string      `json:"title"`
+	Description string      `json:"description,omitempty"`
+	Run         string      `json:"run"`               // run identifier, of the two runs in a comparison
+	Dir         string      `json:"dir,omitempty"`     // run directory
+	Setting     string      `json:"setting"`           // "6 repetitions, tcg": stands beside every table and chart
+	Headlines   []string    `json:"headlines"`         // the findings in plain words
+	Figures     []KeyFigure `json:"figures,omitempty"` // the few numbers to remember
+	Warnings    []string    `json:"warnings,omitempty"`
+	Baselines   []string    `json:"baselines"` // what the others are divided by, the main one first
+	Series      []Series    `json:"series"`    // the configurations
+	Groups      []Group     `json:"groups"`    // one per group of cases
+	Failures    Table       `json:"failures"`
+	Doubts      Table       `json:"doubts"`
+	Provenance  Table       `json:"provenance"`
+	File        string      `json:"file,omitempty"` // the experiment file
+	Methods     []Method    `json:"methods"`        // how to read the report
+	Estimates   []Estimate  `json:"estimates"`      // everything computed, in long form
+
+	// Samples are what the estimates come from: of the run that Build was given,
+	// none in a comparison.
+	Samples []result.Sample `json:"-"`
+	// Source is the run that Build was given.
+	Source result.Run `json:"-"`
+}
+
+// KeyFigure is one number worth a line of its own.
+type KeyFigure struct {
+	Value  string `json:"value"`  // "1.52×"
+	Label  string `json:"label"`  // "NAT / NoCont"
+	Detail string `json:"detail"` // "UDP ping-pong, 1280 B, latency (1.49 to 1.55)"
+	Series string `json:"series"` // the configuration that it is about
+}
+
+// Series is one configuration as it appears in charts and tables.
+type Series struct {
+	Name  string `json:"name"`
+	Stack string `json:"stack,omitempty"`
+	Slot  int    `json:"slot"` // colour and mark, the same for a known name in every report
+}
+
+// Group is what is said of cases that differ in message size only.
+type Group struct {
+	ID     string  `json:"id"` // usable as an anchor
+	Title  string  `json:"title"`
+	Charts []Chart `json:"charts,omitempty"`
+	Tables []Table `json:"tables"`
+}
+
+// Table is a grid of text.
+type Table struct {
+	ID      string   `json:"id"`
+	Title   string   `json:"title"`
+	Setting string   `json:"setting,omitempty"` // repetitions and accelerator
+	Columns []Column `json:"columns"`
+	Rows    [][]Cell `json:"rows"`
+	Notes   []string `json:"notes,omitempty"`
+	Minor   bool     `json:"minor,omitempty"` // not what the reader came for
+}
+
+// Column is one column of a table.
+type Column struct {
+	Name    string `json:"name"`
+	Numeric bool   `json:"numeric,omitempty"` // aligned to the right
+	Wide    bool   `json:"wide,omitempty"`    // left out where space is scarce
+	Header  bool   `json:"header,omitempty"`  // its cells name their row
+}
+
+// Cell is one cell of a table.
+type Cell struct {
+	Text    string `json:"text"`
+	Short   string `json:"short,omitempty"`   // instead of Text where space is scarce
+	Remark  string `json:"remark,omitempty"`  // beside or under Text, left out where space is scarce
+	Repeat  bool   `json:"repeat,omitempty"`  // the same as in the row above
+	Missing bool   `json:"missing,omitempty"` // there is no value; Text says so
+	Series  string `json:"series,omitempty"`  // the configuration that the cell names
+}
+
+// The kinds of chart.
+const (
+	Bars   = "bars"   // values with their intervals, from zero
+	Ratios = "ratios" // ratios with their intervals, around one
+	Stack  = "stack"  // parts that add up
+)
+
+// Chart is a figure as data.
+type Chart struct {
+	ID         string        `json:"id"`
+	Kind       string        `json:"kind"`
+	Title      string        `json:"title"`
+	Setting    string        `json:"setting"`
+	Axis       string        `json:"axis"` // quantity and unit of the values
+	Categories []string      `json:"categories"`
+	Series     []ChartSeries `json:"series"`
+	Margin     float64       `json:"margin,omitempty"` // half width of the band of equivalence around 1
+	Words      string        `json:"words"`            // for those who cannot see it
+}
+
+// ChartSeries holds one value per category; a missing one is NaN.
+type ChartSeries struct {
+	Name   string   `json:"name"`
+	Slot   int      `json:"slot"`
+	Values []Number `json:"values"`
+	Low    []Number `json:"low,omitempty"`
+	High   []Number `json:"high,omitempty"`
+}
+
+// Method explains one notion that the report uses.
+type Method struct {
+	Term string `json:"term"`
+	Text string `json:"text"`
+}
+
+// Number is a float that may be missing: NaN, null in JSON.
+type Number float64
+
+var missing = Number(math.NaN())
+
+// Defined reports whether there is a finite number.
+func (n Number) Defined() bool { return !math.IsNaN(float64(n)) && !math.IsInf(float64(n), 0) }
+
+// MarshalJSON writes null for a missing number.
+func (n Number) MarshalJSON() ([]byte, error) {
+	if !n.Defined() {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(n))
+}

@@ -1,0 +1,239 @@
+package report
+
+import (
+	"hash/fnv"
+	"slices"
+
+	"unnest/internal/result"
+	"unnest/internal/stats"
+)
+
+// Interval is a confidence interval; its bounds are missing when there is none.
+type Interval struct {
+	Low        Number `json:"low"`
+	High       Number `json:"high"`
+	Confidence Number `json:"confidence"` // coverage, below the one asked for when samples are few
+}
+
+// Estimate is what the samples of one metric of one case in one configuration
+// say. Each block counts once, by the median of its values.
+type Estimate struct {
+	Run           string       `json:"run"`
+	Suite         string       `json:"suite"`
+	Case          string       `json:"case"`
+	Group         string       `json:"group"`
+	Size          int          `json:"size,omitempty"`
+	Label         string       `json:"label"` // the case among those of its group: "1280 B"
+	Tool          string       `json:"tool"`
+	Configuration string       `json:"configuration"`
+	Stack         string       `json:"stack"`
+	Accelerator   string       `json:"accelerator"`
+	Metric        string       `json:"metric"`
+	Unit          string       `json:"unit"`
+	Order         result.Order `json:"order"`
+	Primary       bool         `json:"primary"`
+	N             int          `json:"n"`                 // blocks with a value
+	Missing       string       `json:"missing,omitempty"` // why N is 0
+	Median        Number       `json:"median"`
+	Mean          Number       `json:"mean"`
+	StdDev        Number       `json:"stddev"`
+	StdErr        Number       `json:"stderr"`
+	Min           Number       `json:"min"`
+	Max           Number       `json:"max"`
+	Interval      Interval     `json:"interval"` // of the median
+	Comparisons   []Comparison `json:"comparisons,omitempty"`
+	Doubts        []string     `json:"doubts,omitempty"`
+}
+
+// Comparison is an Estimate against that of a baseline.
+type Comparison struct {
+	Baseline     string        `json:"baseline"`
+	Ratio        Number        `json:"ratio"` // of the medians
+	Interval     Interval      `json:"interval"`
+	Welch        Number        `json:"welch_p"`
+	MannWhitney  Number        `json:"mann_whitney_p"`
+	P            Number        `json:"p"`          // the one that decides
+	Adjusted     Number        `json:"adjusted_p"` // by Holm over the metric's table
+	Detectable   Number        `json:"detectable"` // smallest relative difference this run could have seen
+	Verdict      stats.Verdict `json:"verdict,omitempty"`
+	Equivalent   stats.Answer  `json:"equivalent,omitempty"` // within the margin of the claim, if there is one for this pair
+	Words        string        `json:"words"`                // the verdict in plain words
+	Short        string        `json:"short"`
+	Doubts       []string      `json:"doubts,omitempty"`
+	meansReverse bool          // the means differ in the opposite direction from the medians
+	higher       bool          // the mean is above that of the baseline
+	first        bool          // the pair's mirror image comes later, or never
+}
+
+// against returns the comparison of e with a baseline, nil if there is none.
+func (e Estimate) against(baseline string) *Comparison {
+	for i := range e.Comparisons {
+		if e.Comparisons[i].Baseline == baseline {
+			return &e.Comparisons[i]
+		}
+	}
+	return nil
+}
+
+// cellKey names the samples of one estimate.
+type cellKey struct{ suite, name, configuration, metric string }
+
+// observations sorts samples into cells.
+func observations(samples []result.Sample) map[cellKey][]stats.Observation {
+	cells := map[cellKey][]stats.Observation{}
+	for _, s := range samples {
+		k := cellKey{s.Suite, s.Case, s.Configuration, s.Metric}
+		cells[k] = append(cells[k], stats.Observation{Block: s.Block, Value: s.Value})
+	}
+	return cells
+}
+
+// describe fills in what obs say by themselves.
+func (e *Estimate) describe(obs []stats.Observation, confidence float64) {
+	e.Median, e.Mean, e.StdDev, e.StdErr, e.Min, e.Max = missing, missing, missing, missing, missing, missing
+	e.Interval = interval(stats.Interval{})
+	if len(obs) == 0 {
+		return
+	}
+	for _, d := range stats.Doubts(obs) {
+		e.Doubts = append(e.Doubts, d.Text)
+	}
+	values := stats.Values(stats.BlockMedians(obs))
+	s, err := stats.Summarize(values)
+	if err != nil { // not finite: the doubts say so
+		e.Missing = err.Error()
+		return
+	}
+	e.N, e.Median, e.Mean, e.Min, e.Max = s.N, Number(s.Median), Number(s.Mean), Number(s.Min), Number(s.Max)
+	if s.N < 2 { // one value has no spread, and no interval
+		return
+	}
+	e.StdDev, e.StdErr = Number(s.StdDev), Number(s.StdErr)
+	if i, err := stats.MedianInterval(values, confidence); err == nil {
+		e.Interval = interval(i)
+	}
+}
+
+// interval copies an interval; one that is not defined has missing bounds.
+func interval(i stats.Interval) Interval {
+	if !i.Defined() {
+		return Interval{missing, missing, missing}
+	}
+	return Interval{Number(i.Low), Number(i.High), Number(i.Confidence)}
+}
+
+// side is one side of a comparison.
+type side struct {
+	obs  []stats.Observation
+	name string
+}
+
+// compare fills in the numbers of a comparison, all but the adjusted p and what
+// depends on it. Either side may be empty.
+func compare(a, b side, o stats.Options) Comparison {
+	c := Comparison{Baseline: b.name, Ratio: missing, Interval: interval(stats.Interval{}), Welch: missing,
+		MannWhitney: missing, P: missing, Adjusted: missing, Detectable: missing, first: true}
+	if len(a.obs) == 0 || len(b.obs) == 0 {
+		return c
+	}
+	s, err := stats.Compare(a.obs, b.obs, o)
+	if err != nil {
+		c.Doubts = append(c.Doubts, err.Error())
+		return c
+	}
+	c.Ratio, c.Interval = Number(s.Ratio.Point), interval(s.Ratio.Interval)
+	c.Welch, c.MannWhitney, c.P = Number(s.Welch.P), Number(s.MannWhitney.P), Number(s.P())
+	c.Detectable = Number(s.Detectable)
+	c.higher = s.A.Mean > s.B.Mean
+	for _, d := range s.Doubts {
+		// The warning on the run says it once for all.
+		if d.Kind != stats.NotInterleaved {
+			c.Doubts = append(c.Doubts, d.Text)
+		}
+		c.meansReverse = c.meansReverse || d.Kind == stats.Disagreement
+	}
+	return c
+}
+
+// verdict judges c with its p adjusted for the table it stands in.
+func (c *Comparison) verdict(e, base Estimate, adjusted, alpha float64) {
+	c.Adjusted = Number(adjusted)
+	if e.N == 0 || base.N == 0 {
+		return
+	}
+	judged := stats.Comparison{HigherIsBetter: e.Order == result.HIB}
+	judged.A.N, judged.B.N = e.N, base.N
+	judged.A.Mean, judged.B.Mean = float64(e.Mean), float64(base.Mean)
+	c.Verdict = judged.Verdict(adjusted, alpha)
+}
+
+// claim answers whether c, a comparison of e, is within the margin claimed for
+// it. The claim is about the primary metrics.
+func (c *Comparison) claim(claim Claim, e Estimate) {
+	if !e.Primary || claim.Configuration != e.Configuration || claim.Baseline != c.Baseline || !c.Ratio.Defined() {
+		return
+	}
+	i := stats.Interval{}
+	if c.Interval.Low.Defined() {
+		i = stats.Interval{Low: float64(c.Interval.Low), High: float64(c.Interval.High), Confidence: float64(c.Interval.Confidence)}
+	}
+	c.Equivalent = stats.Within(i, claim.Margin)
+}
+
+// adjust corrects the p-values of the comparisons of one table by Holm and
+// judges them. A pair that stands in the table twice, once each way, is one
+// test. lookup returns the estimate that a comparison is against.
+func adjust(estimates []Estimate, o Options, lookup func(Estimate, Comparison) Estimate) {
+	type pair struct{ suite, name, a, b string }
+	var order []pair
+	ps := map[pair]float64{}
+	key := func(e Estimate, c Comparison) pair {
+		return pair{e.Suite, e.Case, min(e.Configuration, c.Baseline), max(e.Configuration, c.Baseline)}
+	}
+	for _, e := range estimates {
+		for _, c := range e.Comparisons {
+			if _, known := ps[key(e, c)]; !known {
+				order = append(order, key(e, c))
+				ps[key(e, c)] = float64(c.P)
+			}
+		}
+	}
+	family := make([]float64, len(order))
+	for i, k := range order {
+		family[i] = ps[k]
+	}
+	adjusted := stats.Holm(family)
+	for i := range estimates {
+		e := &estimates[i]
+		for j := range e.Comparisons {
+			c := &e.Comparisons[j]
+			base := lookup(*e, *c)
+			c.verdict(*e, base, adjusted[slices.Index(order, key(*e, *c))], o.Alpha)
+			c.claim(*o.Equivalence, *e)
+			c.Words, c.Short = verdictWords(*e, base, *c, *o.Equivalence)
+		}
+	}
+}
+
+// seed derives the seed of a bootstrap from that of the run and what is
+// compared, so that no two tables share their random numbers.
+func seed(run uint64, parts ...string) uint64 {
+	h := fnv.New64a()
+	for _, p := range parts {
+		h.Write([]byte(p))
+		h.Write([]byte{0})
+	}
+	return run ^ h.Sum64()
+}
+
+// sum adds numbers up; one that is missing makes the sum missing.
+func sum(ns []Number) Number {
+	total := 0.0
+	for _, n := range ns {
+		total += float64(n)
+	}
+	if len(ns) == 0 {
+		return missing
+	}
+	return Number(total)
+}

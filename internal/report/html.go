@@ -1,0 +1,118 @@
+package report
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+)
+
+//go:embed assets/report.html.tmpl
+var pageSource string
+
+//go:embed assets/report.css
+var pageStyle string
+
+//go:embed assets/report.js
+var pageScript string
+
+// chartLibrary is dist/echarts.min.js of Apache ECharts 6.1.0 as published on npm,
+// unchanged: the smallest build with the custom series that draws intervals. Its
+// licences lie beside it.
+//
+//go:embed assets/echarts/echarts.min.js
+var chartLibrary string
+
+var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
+	"glue":    glue,
+	"place":   place,
+	"rowspan": rowspan,
+	"charts":  chartsOf,
+	"count":   plural,
+}).Parse(pageSource))
+
+// page is what the template sees.
+type page struct {
+	Document
+	Style   template.CSS
+	Library template.JS // empty when there is nothing to draw
+	Script  template.JS
+	Data    chartData
+}
+
+// chartData is what the script draws.
+type chartData struct {
+	Charts []Chart `json:"charts"`
+}
+
+// HTML prints doc as one file that needs no other: style, script and charts are
+// in it, and without JavaScript the tables still say everything.
+func HTML(w io.Writer, doc Document) error {
+	p := page{Document: doc, Style: template.CSS(pageStyle), Script: template.JS(pageScript)}
+	for _, g := range doc.Groups {
+		p.Data.Charts = append(p.Data.Charts, g.Charts...)
+	}
+	if len(p.Data.Charts) > 0 {
+		p.Library = template.JS(chartLibrary)
+	}
+	if err := pageTemplate.Execute(w, p); err != nil {
+		return fmt.Errorf("print report as html: %w", err)
+	}
+	return nil
+}
+
+// What the templates within the page are given.
+type (
+	pageCell struct {
+		Page page
+		Cell Cell
+	}
+	pageTable struct {
+		Page  page
+		Table Table
+	}
+	pageCharts struct {
+		Page   page
+		Charts []Chart
+	}
+)
+
+// With gives a template the page and a cell.
+func (p page) With(c Cell) pageCell { return pageCell{p, c} }
+
+// WithTable gives a template the page and a table.
+func (p page) WithTable(t Table) pageTable { return pageTable{p, t} }
+
+// WithCharts gives a template the page and charts.
+func (p page) WithCharts(cs []Chart) pageCharts { return pageCharts{p, cs} }
+
+// Slot returns the colour of a configuration.
+func (p page) Slot(series string) int {
+	for _, s := range p.Series {
+		if s.Name == series {
+			return s.Slot
+		}
+	}
+	return 0
+}
+
+// rowspan returns how many rows the cell in row i and column j stands for.
+func rowspan(t Table, i, j int) int {
+	n := 1
+	for i+n < len(t.Rows) && t.Rows[i+n][j].Repeat {
+		n++
+	}
+	return n
+}
+
+// chartsOf returns the charts of a group that break CPU time down, or all the
+// others.
+func chartsOf(g Group, stacked bool) []Chart {
+	var charts []Chart
+	for _, c := range g.Charts {
+		if (c.Kind == Stack) == stacked {
+			charts = append(charts, c)
+		}
+	}
+	return charts
+}

@@ -1,0 +1,91 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Markdown prints doc as GitHub Flavored Markdown.
+func Markdown(w io.Writer, doc Document) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# %s\n\n", inline(doc.Title))
+	if doc.Description != "" {
+		fmt.Fprintf(&b, "%s\n\n", inline(doc.Description))
+	}
+	fmt.Fprintf(&b, "%s\n\n", inline(place(doc.Setting, doc.Dir)+", run "+doc.Run))
+	bullets(&b, doc.Headlines)
+	if len(doc.Warnings) > 0 {
+		b.WriteString("**Warnings**\n\n")
+		bullets(&b, doc.Warnings)
+	}
+	for _, g := range doc.Groups {
+		fmt.Fprintf(&b, "## %s\n\n", inline(g.Title))
+		for _, t := range g.Tables {
+			markdownTable(&b, t, doc.Dir)
+		}
+	}
+	for _, t := range []Table{doc.Failures, doc.Doubts, doc.Provenance} {
+		if len(t.Rows) > 0 {
+			fmt.Fprintf(&b, "## %s\n\n", inline(t.Title))
+			markdownRows(&b, t)
+		}
+	}
+	b.WriteString("## How to read this\n\n")
+	for _, m := range doc.Methods {
+		fmt.Fprintf(&b, "- **%s**: %s\n", inline(m.Term), inline(m.Text))
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// place joins what stands beside a figure: its setting and the run directory.
+func place(setting, dir string) string {
+	if dir == "" {
+		return setting
+	}
+	return setting + ", " + dir
+}
+
+func bullets(b *bytes.Buffer, lines []string) {
+	for _, l := range lines {
+		fmt.Fprintf(b, "- %s\n", inline(l))
+	}
+	b.WriteString("\n")
+}
+
+func markdownTable(b *bytes.Buffer, t Table, dir string) {
+	fmt.Fprintf(b, "**%s**, %s\n\n", inline(t.Title), inline(place(t.Setting, dir)))
+	markdownRows(b, t)
+}
+
+func markdownRows(b *bytes.Buffer, t Table) {
+	var names, rules []string
+	for _, c := range t.Columns {
+		names = append(names, inline(c.Name))
+		rules = append(rules, map[bool]string{true: "---:", false: "---"}[c.Numeric])
+	}
+	fmt.Fprintf(b, "| %s |\n| %s |\n", strings.Join(names, " | "), strings.Join(rules, " | "))
+	for _, row := range t.Rows {
+		cells := make([]string, len(row))
+		for i, c := range row {
+			cells[i] = inline(c.Text)
+			if c.Remark != "" {
+				cells[i] += ", " + inline(c.Remark)
+			}
+		}
+		fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | "))
+	}
+	b.WriteString("\n")
+	if len(t.Notes) > 0 {
+		bullets(b, t.Notes)
+	}
+}
+
+// markdownEscapes keeps names from being taken for Markdown or HTML.
+var markdownEscapes = strings.NewReplacer(
+	`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`,
+	"|", `\|`, "<", "&lt;", ">", "&gt;", "&", "&amp;", "#", `\#`, "~", `\~`)
+
+func inline(s string) string { return markdownEscapes.Replace(clean(s)) }

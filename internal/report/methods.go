@@ -1,0 +1,29 @@
+package report
+
+import (
+	"fmt"
+
+	"unnest/internal/result"
+	"unnest/internal/stats"
+)
+
+// methods explain how to read the numbers of a report.
+func methods(o Options, run result.Run) []Method {
+	confidence := percent(o.Confidence)
+	resampled := "blocks, the passes over all configurations, so that what disturbed both sides of a block cancels out"
+	if !run.Interleaved {
+		resampled = "each side by itself"
+	}
+	ms := []Method{
+		{"n", "The number of repetitions. Several values of one repetition count once, by their median."},
+		{"median, interval", fmt.Sprintf("The median is the middle value. Its %s interval lies between two of the measured values and assumes nothing of their distribution; where there are too few values to reach %s, the coverage reached is printed beside it.", confidence, confidence)},
+		{"ratio", fmt.Sprintf("The median divided by that of the baseline: 1 is no difference. Its %s interval is a percentile bootstrap of %d resamples, of %s. An interval that reaches from 0.98 to 1.05 is compatible with both 2 %% less and 5 %% more.", confidence, stats.Resamples, resampled)},
+		{"p", fmt.Sprintf("Welch's t test: %s. It is not the probability that the means are equal, and a large p does not show that they are.", stats.PMeaning)},
+		{"adjusted p", fmt.Sprintf("Corrected by Holm for the number of comparisons in the table: calling a difference where it is at most %s keeps the chance of any false call in the table at or below that level.", fmt.Sprint(o.Alpha))},
+		{"no difference seen", "Neither shown to differ nor shown to be equal. The verdict names the smallest difference that a run of this size and noise would have seen four times out of five."},
+	}
+	if margin := percent(o.Equivalence.Margin); o.Equivalence.Configuration != "" {
+		ms = append(ms, Method{"within " + margin, fmt.Sprintf("Shown when the whole %s interval of the ratio lies within %s of 1. The default margin is that of Bacou et al. 2019, §5.2.1, who report BrFusion within 3.5 %% of NoCont.", confidence, margin)})
+	}
+	return ms
+}

@@ -1,0 +1,177 @@
+package report
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"unnest/internal/result"
+	"unnest/internal/stats"
+)
+
+// titleOf is the title of a run.
+func titleOf(run result.Run) string {
+	for _, t := range []string{run.Title, run.Experiment, run.ID} {
+		if t != "" {
+			return t
+		}
+	}
+	return "untitled run"
+}
+
+// setting is what stands beside every figure: how often, and on what.
+func setting(run result.Run) string {
+	return plural(run.Repetitions, "repetition") + ", " + accelerator(run)
+}
+
+func accelerator(run result.Run) string {
+	switch run.Accelerator {
+	case "":
+		return "accelerator unknown"
+	case "none":
+		return "no guest"
+	}
+	return run.Accelerator
+}
+
+// runWarnings are the reasons to trust a whole run less.
+func runWarnings(run result.Run, samples []result.Sample) []string {
+	var warnings []string
+	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
+	done := map[result.Execution]bool{}
+	for _, s := range samples {
+		done[s.Execution()] = true
+	}
+	if run.State != result.Complete {
+		why := ""
+		if run.Error != "" {
+			why = " (" + run.Error + ")"
+		}
+		warn("The run is %s, not complete%s: %d of %s have samples.", run.State, why, len(done), plural(run.Planned, "planned execution"))
+	}
+	if !run.Interleaved {
+		warn("The configurations were not interleaved: each was measured in a block of time of its own, and a change of the machine in between looks like a difference between them.")
+	}
+	if run.Repetitions < stats.MinRepetitions {
+		warn("%s planned: fewer than %d cannot show a difference with confidence.", plural(run.Repetitions, "repetition"), stats.MinRepetitions)
+	}
+	if len(run.Failures) > 0 {
+		warn("%s given up after retries: see the failures.", plural(len(run.Failures), "execution"))
+	}
+	if run.Accelerator == "tcg" {
+		warn("Guests ran under TCG, which emulates the processor: expect other times, and other ratios, under KVM.")
+	}
+	for _, b := range run.Baselines {
+		if !slices.ContainsFunc(run.Configurations, func(c result.Configuration) bool { return c.Name == b }) {
+			warn("The baseline %s is not among the configurations: nothing is compared with it.", b)
+		}
+	}
+	return warnings
+}
+
+// failureTable lists the executions that yielded nothing.
+func failureTable(run result.Run) Table {
+	t := Table{ID: "failures", Title: "Failures", Columns: []Column{
+		{Name: "case", Header: true}, {Name: "configuration", Header: true},
+		{Name: "block", Numeric: true}, {Name: "attempts", Numeric: true}, {Name: "error"}}}
+	for _, f := range run.Failures {
+		t.Rows = append(t.Rows, []Cell{{Text: f.Case}, {Text: f.Configuration, Series: f.Configuration},
+			{Text: fmt.Sprint(f.Block)}, {Text: fmt.Sprint(f.Attempts)}, {Text: f.Error}})
+	}
+	return t
+}
+
+// fact is one line of provenance.
+type fact struct{ name, value string }
+
+// provenanceTable tells what was run, where and with what.
+func provenanceTable(facts []fact) Table {
+	t := Table{ID: "provenance", Title: "Provenance", Columns: []Column{{Name: "what", Header: true}, {Name: "value"}}}
+	for _, f := range facts {
+		if f.value != "" {
+			t.Rows = append(t.Rows, []Cell{{Text: f.name}, {Text: f.value}})
+		}
+	}
+	return t
+}
+
+// facts are the provenance of a run; a value may be empty.
+func facts(dir string, run result.Run, samples []result.Sample) []fact {
+	boots := map[string]bool{}
+	for _, s := range samples {
+		boots[s.Boot] = true
+	}
+	fs := []fact{
+		{"run", run.ID},
+		{"run directory", dir},
+		{"experiment", run.Experiment},
+		{"state", string(run.State)},
+		{"started", timeOf(run.Started)},
+		{"ended", timeOf(run.Ended)},
+		{"repetitions", fmt.Sprint(run.Repetitions)},
+		{"executions planned", fmt.Sprint(run.Planned)},
+		{"samples", fmt.Sprint(len(samples))},
+		{"guest boots", fmt.Sprint(len(boots))},
+		{"order", map[bool]string{true: "random, interleaved in blocks", false: "separate blocks of time"}[run.Interleaved]},
+		{"seed", fmt.Sprint(run.Seed)},
+		{"accelerator", joined(run.Accelerator, run.AccelReason)},
+		{"baselines", strings.Join(run.Baselines, ", ")},
+	}
+	fs = append(fs, machineFacts("host", run.Host)...)
+	for _, g := range run.Guests {
+		fs = append(fs, machineFacts("guest "+g.Name, g)...)
+	}
+	for _, c := range run.Configurations {
+		fs = append(fs, fact{"configuration " + c.Name, joined(c.Stack, configurationText(c))})
+	}
+	fs = append(fs, fact{"guest image", run.Image})
+	for _, tool := range slices.Sorted(maps.Keys(run.Tools)) {
+		fs = append(fs, fact{tool, run.Tools[tool]})
+	}
+	return append(fs, fact{"unnest", joined(run.Version, run.Revision)})
+}
+
+func configurationText(c result.Configuration) string {
+	var options []string
+	for _, k := range slices.Sorted(maps.Keys(c.Options)) {
+		options = append(options, k+"="+c.Options[k])
+	}
+	if c.Description != "" {
+		options = append(options, c.Description)
+	}
+	return strings.Join(options, ", ")
+}
+
+func machineFacts(name string, m result.Machine) []fact {
+	fs := []fact{
+		{name + " kernel", m.Kernel},
+		{name + " CPU", joined(m.CPU, m.Arch)},
+	}
+	if m.VCPUs > 0 {
+		fs = append(fs, fact{name + " size", fmt.Sprintf("%s, %s of memory", plural(m.VCPUs, "CPU"), mebibytes(m.Memory))})
+	}
+	return fs
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
+
+func timeOf(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+// joined puts a remark in brackets behind a value.
+func joined(value, remark string) string {
+	remark = strings.TrimSpace(remark)
+	switch {
+	case remark == "":
+		return value
+	case value == "":
+		return remark
+	}
+	return value + " (" + remark + ")"
+}

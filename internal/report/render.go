@@ -1,0 +1,39 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Format is a way to print a document.
+type Format struct {
+	Name      string // as a user names it
+	Extension string // of a file in this format, with its dot
+	Print     func(io.Writer, Document) error
+}
+
+// Formats are all the formats, text with its default options.
+var Formats = []Format{
+	{"text", ".txt", func(w io.Writer, d Document) error { return Text(w, d, TextOptions{}) }},
+	{"csv", ".csv", CSV},
+	{"json", ".json", JSON},
+	{"markdown", ".md", Markdown},
+	{"html", ".html", HTML},
+	{"gobench", ".bench.txt", GoBench},
+	{"pkb", ".pkb.jsonl", PKB},
+}
+
+// FormatNamed returns a format by its name; the error lists the names.
+func FormatNamed(name string) (Format, error) {
+	i := slices.IndexFunc(Formats, func(f Format) bool { return f.Name == name })
+	if i < 0 {
+		var names []string
+		for _, f := range Formats {
+			names = append(names, f.Name)
+		}
+		return Format{}, fmt.Errorf("report format %q: want one of %s", name, strings.Join(names, ", "))
+	}
+	return Formats[i], nil
+}

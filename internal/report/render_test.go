@@ -1,0 +1,265 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/html"
+	"golang.org/x/perf/benchfmt"
+
+	"unnest/internal/result"
+)
+
+// hostile is the synthetic run with names that try to be markup, with line
+// breaks and with escape sequences.
+func hostile() Document {
+	const markup = `</script><script>alert(1)</script><img src=x onerror="alert(1)">`
+	run, samples := synthetic(6)
+	name := func(s string) string { return s + markup + "\x1b[2J\n| a | **b**" }
+	run.Title, run.Description, run.File, run.Error = name("title"), name("description"), name("file"), name("error")
+	run.State, run.Image, run.Host.CPU = result.Failed, name("image"), name("cpu")
+	for i := range run.Configurations {
+		run.Configurations[i].Name = name(run.Configurations[i].Name)
+	}
+	for i := range run.Baselines {
+		run.Baselines[i] = name(run.Baselines[i])
+	}
+	for i := range run.Cases {
+		run.Cases[i].Title = name(run.Cases[i].Title)
+		run.Cases[i].Size = 0
+	}
+	for i := range samples {
+		samples[i].Configuration = name(samples[i].Configuration)
+		samples[i].Tags = map[string]string{"a|b": "c|,|d"}
+	}
+	run.Failures = []result.Failure{{Configuration: run.Configurations[0].Name, Case: run.Cases[0].Name, Error: name("failure")}}
+	return Build(run, samples, Options{Dir: name("dir"), Notes: []string{name("note")}})
+}
+
+// elements counts the elements of a page by their tag.
+func elements(t *testing.T, page string) map[string]int {
+	t.Helper()
+	count := map[string]int{}
+	z := html.NewTokenizer(strings.NewReader(page))
+	for {
+		switch z.Next() {
+		case html.ErrorToken:
+			return count
+		case html.StartTagToken, html.SelfClosingTagToken:
+			name, _ := z.TagName()
+			count[string(name)]++
+		}
+	}
+}
+
+func printed(t *testing.T, doc Document) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := HTML(&b, doc); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestHTMLEscapesNames(t *testing.T) {
+	got := printed(t, hostile())
+	count := elements(t, got)
+	if count["script"] != 4 || count["img"] != 0 {
+		t.Errorf("page has %d script and %d img elements, want 4 and 0", count["script"], count["img"])
+	}
+	if strings.Contains(got, "alert(1)</script>") || strings.Contains(got, `onerror="alert`) {
+		t.Error("page holds the markup of a name as it was")
+	}
+	_, island, _ := strings.Cut(got, `id="report-data">`)
+	island, _, _ = strings.Cut(island, "</script>")
+	var data chartData
+	if err := json.Unmarshal([]byte(strings.ReplaceAll(island, "null", "0")), &data); err != nil {
+		t.Fatalf("parse the data of the charts: %v", err)
+	}
+	if name := data.Charts[0].Series[0].Name; !strings.Contains(name, "<script>alert(1)") {
+		t.Errorf("series %q lost its name", name)
+	}
+}
+
+// The page needs nothing but itself.
+func TestHTMLIsSelfContained(t *testing.T) {
+	got := printed(t, build(synthetic(6)))
+	count := elements(t, got)
+	for _, tag := range []string{"link", "img", "iframe", "base"} {
+		if count[tag] > 0 {
+			t.Errorf("page has %d %s elements", count[tag], tag)
+		}
+	}
+	markup := strings.NewReplacer(chartLibrary, "", pageScript, "", pageStyle, "").Replace(got)
+	for _, outside := range []string{"src=", "href=\"http", "url(", "@import"} {
+		if strings.Contains(markup+pageStyle+pageScript, outside) {
+			t.Errorf("page refers to something outside: %s", outside)
+		}
+	}
+	if !strings.Contains(got, "Licensed to the Apache Software Foundation") {
+		t.Error("page lost the licence of the chart library")
+	}
+}
+
+// What the charts show, the tables say.
+func TestHTMLSaysEverythingWithoutJavaScript(t *testing.T) {
+	doc := build(synthetic(6))
+	got := strings.ReplaceAll(printed(t, doc), noBreak, " ")
+	for _, e := range doc.Estimates {
+		if e.Primary && !strings.Contains(got, ">"+number(e.Median)+"</td>") {
+			t.Errorf("no cell holds the median %s of %s in %s", number(e.Median), e.Case, e.Configuration)
+		}
+	}
+	for _, h := range doc.Headlines {
+		if !strings.Contains(got, "<li>"+html.EscapeString(h)+"</li>") {
+			t.Errorf("page lacks the headline %q", h)
+		}
+	}
+	if empty := printed(t, build(result.Run{ID: "r"}, nil)); strings.Contains(empty, chartLibrary) {
+		t.Error("a page without charts carries the chart library")
+	}
+}
+
+func TestTextCannotSteerTheTerminal(t *testing.T) {
+	var b bytes.Buffer
+	if err := Text(&b, hostile(), TextOptions{Width: 120}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsRune(b.String(), '\x1b') {
+		t.Error("an escape sequence of a name reached the terminal")
+	}
+}
+
+func TestMarkdownEscapesNames(t *testing.T) {
+	var b bytes.Buffer
+	if err := Markdown(&b, hostile()); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(b.String(), "<script>") || strings.Contains(b.String(), "**b**") {
+		t.Error("a name became markup")
+	}
+	columns := 0
+	for l := range strings.Lines(b.String()) {
+		if !strings.HasPrefix(l, "|") {
+			columns = 0
+			continue
+		}
+		n := strings.Count(strings.ReplaceAll(l, `\|`, ""), "|")
+		if columns != 0 && n != columns {
+			t.Errorf("row with %d bars in a table of %d: %s", n, columns, l)
+		}
+		columns = n
+	}
+}
+
+func TestCSVIsTidy(t *testing.T) {
+	doc := build(holed())
+	var b bytes.Buffer
+	if err := CSV(&b, doc); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(&b).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != len(doc.Estimates)+1 {
+		t.Errorf("%d rows for %d estimates", len(rows)-1, len(doc.Estimates))
+	}
+	field := map[string]int{}
+	for i, name := range rows[0] {
+		field[name] = i
+	}
+	for _, row := range rows[1:] {
+		if row[field["n"]] == "0" && (row[field["median"]] != "" || row[field["low"]] != "") {
+			t.Errorf("row without samples has numbers: %v", row)
+		}
+	}
+	if _, ok := field["ratio vs NoCont"]; !ok {
+		t.Errorf("no column for the ratio to NoCont in %v", rows[0])
+	}
+}
+
+// benchstat reads what GoBench prints: every sample, in its unit, with the keys.
+func TestGoBenchParsesBack(t *testing.T) {
+	run, samples := synthetic(6)
+	var b bytes.Buffer
+	if err := GoBench(&b, build(run, samples)); err != nil {
+		t.Fatal(err)
+	}
+	r := benchfmt.NewReader(&b, "report")
+	lines, values := 0, 0
+	for r.Scan() {
+		switch rec := r.Result().(type) {
+		case *benchfmt.SyntaxError:
+			t.Errorf("syntax: %v", rec)
+		case *benchfmt.Result:
+			lines++
+			values += len(rec.Values)
+			if rec.GetConfig("accelerator") != "tcg" || rec.Iters != 1 {
+				t.Errorf("%s: accelerator %q, %d iterations", rec.Name, rec.GetConfig("accelerator"), rec.Iters)
+			}
+			if lines == 1 {
+				if string(rec.Name) != "UDPPingPong/size=64/config=NoCont" {
+					t.Errorf("first benchmark %s", rec.Name)
+				}
+				if v, ok := rec.Value("us-latency_mean/op"); !ok || v != samples[0].Value {
+					t.Errorf("latency %v, %v, want %v", v, ok, samples[0].Value)
+				}
+			}
+		}
+	}
+	if err := r.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if lines != 6*7*3 || values != len(samples) {
+		t.Errorf("%d lines with %d values, want %d with %d", lines, values, 6*7*3, len(samples))
+	}
+	if got := r.Units().GetBetter("Mbit/s-throughput"); got != 1 {
+		t.Errorf("throughput: better %d, want higher", got)
+	}
+	if got := r.Units().GetBetter("us-latency_mean/op"); got != -1 {
+		t.Errorf("latency: better %d, want lower", got)
+	}
+}
+
+func TestGoBenchWithHostileNamesParses(t *testing.T) {
+	var b bytes.Buffer
+	if err := GoBench(&b, hostile()); err != nil {
+		t.Fatal(err)
+	}
+	r := benchfmt.NewReader(&b, "report")
+	lines := 0
+	for r.Scan() {
+		switch rec := r.Result().(type) {
+		case *benchfmt.SyntaxError:
+			t.Errorf("syntax: %v", rec)
+		case *benchfmt.Result:
+			lines++
+		}
+	}
+	if lines != 6*7*3 {
+		t.Errorf("%d lines, want %d", lines, 6*7*3)
+	}
+}
+
+func TestPKBLabels(t *testing.T) {
+	var b bytes.Buffer
+	if err := PKB(&b, hostile()); err != nil {
+		t.Fatal(err)
+	}
+	var s pkbSample
+	if err := json.NewDecoder(&b).Decode(&s); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"|accelerator:tcg|,", "|block:0|", "|tag_a/b:c/,/d|"} {
+		if !strings.Contains(s.Labels, want) {
+			t.Errorf("labels %q lack %q", s.Labels, want)
+		}
+	}
+	if s.Metric != "latency_mean" || s.Unit != "us" || s.Timestamp != float64(started.Unix()) || s.Test != "udp_rr/64" {
+		t.Errorf("sample %+v", s)
+	}
+}

@@ -1,0 +1,52 @@
+package report
+
+import (
+	"slices"
+
+	"unnest/internal/result"
+)
+
+// slots is the number of distinct colours and marks.
+const slots = 8
+
+// knownSlots gives the networks of Bacou et al. 2019 and the guest domains the
+// same colour in every report: what is aimed at in the first, what is proposed
+// in the third.
+var knownSlots = map[string]int{
+	"NoCont": 0, "SameNode": 0, "metal": 0, "L0": 0,
+	"NAT": 1, "L1": 1,
+	"BrFusion": 2, "Hostlo": 2, "L2": 2,
+	"Overlay": 3,
+}
+
+// seriesOf gives every configuration its slot; those that are not known take
+// the free ones in the order of the run.
+func seriesOf(run result.Run) []Series {
+	series := make([]Series, len(run.Configurations))
+	var taken []int
+	for i, c := range run.Configurations {
+		slot, known := knownSlots[c.Name]
+		if !known || slices.Contains(taken, slot) {
+			slot = -1
+		} else {
+			taken = append(taken, slot)
+		}
+		series[i] = Series{Name: c.Name, Stack: c.Stack, Slot: slot}
+	}
+	for i := range series {
+		if series[i].Slot < 0 {
+			series[i].Slot = freeSlot(taken)
+			taken = append(taken, series[i].Slot)
+		}
+	}
+	return series
+}
+
+// freeSlot returns the slot taken least often, the lowest of them.
+func freeSlot(taken []int) int {
+	uses := make([]int, slots)
+	for _, s := range taken {
+		uses[s]++
+	}
+	return slices.Index(uses, slices.Min(uses))
+}

@@ -1,0 +1,253 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// minorColumns is the number of metrics that share a table.
+const minorColumns = 5
+
+// mainTable sets the primary metric of a group out: what was measured, the
+// ratios to the baselines, the verdict.
+func (b *builder) mainTable(g Group, estimates []Estimate) Table {
+	first := estimates[0]
+	t := Table{
+		ID:      g.ID + "-main",
+		Title:   fmt.Sprintf("%s: %s (%s, %s)", g.Title, first.Metric, first.Unit, better(first.Order)),
+		Setting: setting(b.run),
+	}
+	t.Columns = append(rowColumns(estimates),
+		Column{Name: "n", Numeric: true, Wide: sameN(estimates, b.run.Repetitions)},
+		Column{Name: "median", Numeric: true},
+		Column{Name: "mean", Numeric: true, Wide: true},
+		Column{Name: "standard error", Numeric: true, Wide: true},
+		Column{Name: percent(b.opts.Confidence) + " interval", Numeric: true},
+	)
+	for _, name := range b.baselines() {
+		t.Columns = append(t.Columns, Column{Name: "vs " + name, Numeric: true})
+	}
+	if len(b.baselines()) > 0 {
+		t.Columns = append(t.Columns, Column{Name: "verdict"})
+	}
+	for i, e := range estimates {
+		t.Rows = append(t.Rows, b.mainRow(e, i > 0 && estimates[i-1].Case == e.Case))
+	}
+	return t
+}
+
+// sameN reports whether every estimate has the n planned, so that the column
+// tells nothing new.
+func sameN(estimates []Estimate, n int) bool {
+	return !slices.ContainsFunc(estimates, func(e Estimate) bool { return e.N != n })
+}
+
+// rowColumns are the columns that name a row.
+func rowColumns(estimates []Estimate) []Column {
+	name := "size"
+	if slices.ContainsFunc(estimates, func(e Estimate) bool { return e.Size == 0 }) {
+		name = "case"
+	}
+	return []Column{{Name: name, Header: true}, {Name: "configuration", Header: true}}
+}
+
+// rowCells name the row of e.
+func rowCells(e Estimate, repeat bool) []Cell {
+	return []Cell{{Text: e.Label, Repeat: repeat}, {Text: e.Configuration, Series: e.Configuration}}
+}
+
+func (b *builder) mainRow(e Estimate, repeat bool) []Cell {
+	places := decimals(e.Median)
+	row := append(rowCells(e, repeat),
+		Cell{Text: fmt.Sprint(e.N)},
+		numeric(e.Median, number(e.Median)),
+		numeric(e.Mean, decimal(e.Mean, places)),
+		numeric(e.StdErr, number(e.StdErr)),
+		numeric(e.Interval.Low, bracket(e.Interval, places, b.opts.Confidence)),
+	)
+	for _, name := range b.baselines() {
+		row = append(row, b.ratioCell(e, name))
+	}
+	if len(b.baselines()) > 0 {
+		row = append(row, verdictCell(e))
+	}
+	return row
+}
+
+// numeric is a cell for v, printed as text.
+func numeric(v Number, text string) Cell { return Cell{Text: text, Missing: !v.Defined()} }
+
+// ratioCell is the ratio to a baseline with its interval and adjusted p; 1 for
+// the baseline itself.
+func (b *builder) ratioCell(e Estimate, baseline string) Cell {
+	c := e.against(baseline)
+	switch {
+	case c == nil && e.N == 0, c != nil && !c.Ratio.Defined():
+		return Cell{Text: none, Missing: true}
+	case c == nil:
+		return Cell{Text: "1"}
+	}
+	cell := Cell{Text: ratio(c.Ratio)}
+	if c.Interval.Low.Defined() {
+		cell.Text += fmt.Sprintf(" [%s, %s]", ratio(c.Interval.Low), ratio(c.Interval.High))
+	}
+	if c.Adjusted.Defined() {
+		cell.Remark = "adjusted " + pValue(c.Adjusted)
+	}
+	return cell
+}
+
+// verdictCell gathers the verdicts on e, each pair of configurations once.
+func verdictCell(e Estimate) Cell {
+	if e.N == 0 {
+		return Cell{Text: e.Missing, Short: "missing", Missing: true}
+	}
+	var long, short []string
+	owned := false
+	for _, c := range e.Comparisons {
+		owned = owned || c.first
+		if c.first && c.Words != "" {
+			long, short = append(long, c.Words), append(short, c.Short)
+		}
+	}
+	if !owned { // the baseline itself
+		return Cell{}
+	}
+	return Cell{Text: sentence(strings.Join(long, ". ")) + ".", Short: strings.Join(short, "; ")}
+}
+
+// sentence starts every part of s, which end in ". ", with a capital letter.
+func sentence(s string) string {
+	parts := strings.Split(s, ". ")
+	for i, p := range parts {
+		if p != "" {
+			parts[i] = strings.ToUpper(p[:1]) + p[1:]
+		}
+	}
+	return strings.Join(parts, ". ")
+}
+
+// minorTables set the other metrics of a group out, a few per table: medians,
+// and their ratios to the main baseline.
+func (b *builder) minorTables(g Group, names []string, families map[string][]Estimate) []Table {
+	var others []string
+	for _, name := range names {
+		if !isCPU(name) && !families[name][0].Primary && measured(families[name]) {
+			others = append(others, name)
+		}
+	}
+	var tables []Table
+	for chunk := range slices.Chunk(others, minorColumns) {
+		t := Table{ID: fmt.Sprintf("%s-minor-%d", g.ID, len(tables)+1), Setting: setting(b.run), Minor: true,
+			Title: g.Title + ": other metrics, median"}
+		if baselines := b.baselines(); len(baselines) > 0 {
+			t.Title += " (ratio to " + baselines[0] + ")"
+		}
+		if len(tables) > 0 {
+			t.Title += ", continued"
+		}
+		var columns [][]Estimate
+		for _, name := range chunk {
+			columns = append(columns, families[name])
+		}
+		tables = append(tables, b.pivot(t, columns, b.medianCell))
+	}
+	return tables
+}
+
+// measured reports whether any of estimates has samples.
+func measured(estimates []Estimate) bool {
+	return slices.ContainsFunc(estimates, func(e Estimate) bool { return e.N > 0 })
+}
+
+// pivot fills t with one row per case and configuration and one column per
+// metric.
+func (b *builder) pivot(t Table, columns [][]Estimate, cell func(Estimate) Cell) Table {
+	longest := slices.MaxFunc(columns, func(a, b []Estimate) int { return len(a) - len(b) })
+	t.Columns = rowColumns(longest)
+	for _, c := range columns {
+		t.Columns = append(t.Columns, Column{Name: withUnit(c[0]), Numeric: true})
+	}
+	for i, e := range longest {
+		row := rowCells(e, i > 0 && longest[i-1].Case == e.Case)
+		for _, c := range columns {
+			row = append(row, cell(find(c, e.Case, e.Configuration)))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// withUnit names a metric and its unit, unless it is a mere number.
+func withUnit(e Estimate) string {
+	if e.Unit == "" || e.Unit == "1" {
+		return e.Metric
+	}
+	return e.Metric + ", " + e.Unit
+}
+
+// find returns the estimate of a case in a configuration; one without samples
+// if the case does not measure it.
+func find(estimates []Estimate, name, configuration string) Estimate {
+	for _, e := range estimates {
+		if e.Case == name && e.Configuration == configuration {
+			return e
+		}
+	}
+	e := Estimate{Case: name, Configuration: configuration}
+	e.describe(nil, 0)
+	return e
+}
+
+func (b *builder) medianCell(e Estimate) Cell {
+	if e.N == 0 {
+		return Cell{Text: none, Missing: true}
+	}
+	text := number(e.Median)
+	if len(e.Comparisons) > 0 && e.Comparisons[0].Baseline == b.baselines()[0] && e.Comparisons[0].Ratio.Defined() {
+		text += " (" + ratio(e.Comparisons[0].Ratio) + ")"
+	}
+	return Cell{Text: text}
+}
+
+// maxConcerned is the number of cells that a doubt names.
+const maxConcerned = 6
+
+// doubtTable lists what weakens the estimates of the primary metrics, each doubt
+// once with the cells that it concerns.
+func doubtTable(estimates []Estimate) Table {
+	several := slices.ContainsFunc(estimates, func(e Estimate) bool { return e.Run != estimates[0].Run })
+	var order []string
+	concerned := map[string][]string{}
+	add := func(doubt, cell string) {
+		if concerned[doubt] == nil {
+			order = append(order, doubt)
+		}
+		concerned[doubt] = append(concerned[doubt], cell)
+	}
+	for _, e := range primaries(estimates) {
+		cell := e.Case + " in " + e.Configuration
+		if several {
+			cell = e.Run + ": " + cell
+		}
+		for _, d := range e.Doubts {
+			add(d, cell)
+		}
+		for _, c := range e.Comparisons {
+			for _, d := range c.Doubts {
+				add(d, cell+" against "+c.Baseline)
+			}
+		}
+	}
+	t := Table{ID: "doubts", Title: "Doubts", Columns: []Column{{Name: "doubt", Header: true}, {Name: "concerns"}}}
+	for _, doubt := range order {
+		cells := concerned[doubt]
+		text := strings.Join(cells[:min(len(cells), maxConcerned)], "; ")
+		if rest := len(cells) - maxConcerned; rest > 0 {
+			text += fmt.Sprintf("; and %d more", rest)
+		}
+		t.Rows = append(t.Rows, []Cell{{Text: doubt}, {Text: text}})
+	}
+	return t
+}

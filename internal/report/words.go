@@ -1,0 +1,215 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"unnest/internal/result"
+)
+
+// none stands where there is no value.
+const none = "–"
+
+// number prints v with four significant digits; whole above 1000, and when it is
+// whole, as counts are.
+func number(v Number) string {
+	if float64(v) == math.Trunc(float64(v)) {
+		return decimal(v, 0)
+	}
+	return decimal(v, decimals(v))
+}
+
+// decimals returns how many decimals of v are worth printing.
+func decimals(v Number) int {
+	if !v.Defined() || v == 0 {
+		return 0
+	}
+	return min(9, max(0, 3-int(math.Floor(math.Log10(math.Abs(float64(v)))))))
+}
+
+func decimal(v Number, places int) string {
+	if !v.Defined() {
+		return none
+	}
+	return strconv.FormatFloat(float64(v), 'f', places, 64)
+}
+
+// ratio prints a ratio with two decimals, or three significant digits below
+// one tenth.
+func ratio(v Number) string {
+	places := 2
+	if v.Defined() && math.Abs(float64(v)) < 0.1 && v != 0 {
+		places = 2 - int(math.Floor(math.Log10(math.Abs(float64(v)))))
+	}
+	return decimal(v, min(places, 9))
+}
+
+// percent prints a positive fraction as a percentage.
+func percent(v float64) string {
+	if v = 100 * v; v < 9.95 {
+		return strconv.FormatFloat(v, 'g', 2, 64) + " %"
+	}
+	return strconv.FormatFloat(v, 'f', 0, 64) + " %"
+}
+
+// pValue prints p as "p = 0.013".
+func pValue(p Number) string {
+	switch {
+	case !p.Defined():
+		return "p undefined"
+	case p < 0.001:
+		return "p < 0.001"
+	case p < 0.1:
+		return "p = " + strconv.FormatFloat(float64(p), 'g', 2, 64)
+	}
+	return "p = " + strconv.FormatFloat(float64(p), 'f', 2, 64)
+}
+
+// bracket prints an interval with the decimals given, and its confidence where
+// it falls short of what was asked for.
+func bracket(i Interval, places int, confidence float64) string {
+	if !i.Low.Defined() {
+		return none
+	}
+	s := "[" + decimal(i.Low, places) + ", " + decimal(i.High, places) + "]"
+	if float64(i.Confidence) < confidence-0.0005 {
+		s += " at " + percent(float64(i.Confidence))
+	}
+	return s
+}
+
+// change says what a ratio means: "18 % lower", "2.1 times".
+func change(r Number) string {
+	switch {
+	case r >= 2:
+		return ratio(r) + " times"
+	case r >= 1:
+		return percent(float64(r)-1) + " higher"
+	}
+	return percent(1-float64(r)) + " lower"
+}
+
+// cpuParts are the metrics of CPU time, as Bacou et al. 2019, §5.1 break it down,
+// with what each measures. Their order is that of the stacked bars.
+var cpuParts = []struct{ metric, column, quantity string }{
+	{"host_usr", "usr", "user time on the host"},
+	{"host_sys", "sys", "kernel time on the host"},
+	{"host_soft", "soft", "software interrupt time on the host"},
+	{"host_guest", "guest", "time given to the guest"},
+	{"guest_usr", "usr", "user time in the guest"},
+	{"guest_sys", "sys", "kernel time in the guest"},
+	{"guest_soft", "soft", "software interrupt time in the guest"},
+}
+
+// isCPU reports whether a metric is one of cpuParts.
+func isCPU(metric string) bool {
+	for _, p := range cpuParts {
+		if p.metric == metric {
+			return true
+		}
+	}
+	return false
+}
+
+// quantity names what a metric measures: "latency" for latency_mean.
+func quantity(metric string) string {
+	for _, p := range cpuParts {
+		if p.metric == metric {
+			return p.quantity
+		}
+	}
+	for _, suffix := range []string{"_mean", "_avg"} {
+		if q, ok := strings.CutSuffix(metric, suffix); ok {
+			return strings.ReplaceAll(q, "_", " ")
+		}
+	}
+	return strings.ReplaceAll(metric, "_", " ")
+}
+
+// better spells an order out.
+func better(o result.Order) string {
+	if o == result.HIB {
+		return "higher is better"
+	}
+	return "lower is better"
+}
+
+// isTime reports whether unit is a unit of time.
+func isTime(unit string) bool {
+	switch unit {
+	case "ns", "us", "µs", "ms", "s", "sec":
+		return true
+	}
+	return false
+}
+
+// noBreak is a space at which no line is broken.
+const noBreak = "\u00a0"
+
+var numberSpaces = regexp.MustCompile(`(\d) (%|B\b|times|repetitions?)|\b([pn]) ([<=]) (\d)`)
+
+// glue keeps a number together with its unit, and a p with its value.
+func glue(s string) string {
+	return numberSpaces.ReplaceAllStringFunc(s, func(m string) string { return strings.ReplaceAll(m, " ", noBreak) })
+}
+
+// plural prints a count with its noun.
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// list joins names as "a, b and c".
+func list(names []string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
+// sizeLabel names a message size.
+func sizeLabel(size int) string { return strconv.Itoa(size) + " B" }
+
+// caseLabel names a case among those of its group.
+func caseLabel(c result.Case) string {
+	switch {
+	case c.Size > 0:
+		return sizeLabel(c.Size)
+	case c.Title != "":
+		return c.Title
+	}
+	return c.Name
+}
+
+// groupTitle names what the cases of a group have in common: the title of the
+// first without its size.
+func groupTitle(c result.Case) string {
+	if c.Title == "" {
+		return groupKey(c)
+	}
+	if c.Size == 0 {
+		return c.Title
+	}
+	return strings.TrimSuffix(c.Title, ", "+sizeLabel(c.Size))
+}
+
+// groupKey is the group of a case, which may stand alone.
+func groupKey(c result.Case) string {
+	if c.Group != "" {
+		return c.Group
+	}
+	return c.Name
+}
+
+var notAnchor = regexp.MustCompile(`[^a-zA-Z0-9]+`)
+
+// anchor makes an identifier for a document of s.
+func anchor(parts ...string) string {
+	return strings.Trim(notAnchor.ReplaceAllString(strings.ToLower(strings.Join(parts, "-")), "-"), "-")
+}

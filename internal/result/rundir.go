@@ -1,0 +1,295 @@
+package result
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// The files of a run directory.
+const (
+	RunFile     = "run.json"      // the Run
+	SamplesFile = "samples.jsonl" // the journal
+)
+
+// Reasons why a run directory cannot be used.
+var (
+	ErrHoldsRun = errors.New("directory already holds a run")
+	ErrLocked   = errors.New("another process is writing this run")
+)
+
+// Dir is a run directory open for writing, locked against other writers. It is
+// not safe for concurrent use.
+type Dir struct {
+	path    string
+	run     Run
+	journal *os.File // holds the lock
+	size    int64    // bytes of whole executions in journal
+	samples []Sample // as in journal
+	note    string
+	broken  error // why the journal can no longer be appended to
+}
+
+// Create makes the run directory path, with its parents, and writes run to it.
+// It returns ErrHoldsRun when path holds a run already, ErrLocked when another
+// process has just begun one.
+func Create(path string, run Run) (*Dir, error) {
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return nil, fmt.Errorf("create run directory: %w", err)
+	}
+	d, err := lock(path, os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.start(run); err != nil {
+		return nil, errors.Join(err, d.journal.Close())
+	}
+	return d, nil
+}
+
+// start writes run into the locked directory unless it holds one.
+func (d *Dir) start(run Run) error {
+	_, err := os.Stat(filepath.Join(d.path, RunFile))
+	info, errJournal := d.journal.Stat()
+	if errJournal != nil {
+		return fmt.Errorf("create run directory: %w", errJournal)
+	}
+	if err == nil || info.Size() > 0 {
+		return fmt.Errorf("create run in %s: %w: go on with it by --resume, or name another directory", d.path, ErrHoldsRun)
+	}
+	return d.writeRun(run)
+}
+
+// Open opens the run in the directory path to go on with it. Samples of an
+// execution whose writing was cut short are truncated away; Note tells.
+func Open(path string) (*Dir, error) {
+	d, err := lock(path, os.O_RDWR)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.resume(); err != nil {
+		return nil, errors.Join(err, d.journal.Close())
+	}
+	return d, nil
+}
+
+// resume reads the locked directory and cuts the journal to whole executions.
+func (d *Dir) resume() error {
+	run, journal, err := read(d.path)
+	if err != nil {
+		return err
+	}
+	if journal.Note != "" {
+		if err := d.cut(journal.Size); err != nil {
+			return err
+		}
+	}
+	d.run, d.samples, d.size, d.note = run, journal.Samples, journal.Size, journal.Note
+	return nil
+}
+
+// lock opens and locks the journal: it is never renamed, unlike run.json.
+func lock(path string, flags int) (*Dir, error) {
+	f, err := os.OpenFile(filepath.Join(path, SamplesFile), flags|os.O_APPEND, 0o644)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("open run directory %s: it holds no run: %w", path, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open run directory: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = ErrLocked
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock run directory %s: %w", path, err), f.Close())
+	}
+	return &Dir{path: path, journal: f}, nil
+}
+
+// Path returns the directory as it was given to Create or Open.
+func (d *Dir) Path() string { return d.path }
+
+// Run returns the run as last written.
+func (d *Dir) Run() Run { return d.run }
+
+// Samples returns the samples in the journal, in the order of their appending.
+func (d *Dir) Samples() []Sample { return slices.Clone(d.samples) }
+
+// Note says what Open dropped from the end of the journal; empty: nothing.
+func (d *Dir) Note() string { return d.note }
+
+// Close gives the lock back.
+func (d *Dir) Close() error { return d.journal.Close() }
+
+// Update lets change alter the run and writes run.json anew: at any moment the
+// file holds the old run or the new one, whole.
+func (d *Dir) Update(change func(*Run)) error {
+	run := d.run
+	change(&run)
+	return d.writeRun(run)
+}
+
+// Append adds the samples of one execution to the journal, with one write and
+// one fsync: a reader sees all of them or none. An execution that the journal
+// has already is refused. When the disk is full, the samples so far are kept and
+// Append may be called again.
+func (d *Dir) Append(samples []Sample) error {
+	if len(samples) == 0 {
+		return nil
+	}
+	lines, err := d.encode(samples)
+	if err != nil {
+		return fmt.Errorf("append to %s: %w", d.path, err)
+	}
+	if err := d.write(lines); err != nil {
+		return d.explain(err)
+	}
+	d.size += int64(len(lines))
+	d.samples = append(d.samples, samples...)
+	return nil
+}
+
+// encode checks that samples are of this run and new to it.
+func (d *Dir) encode(samples []Sample) ([]byte, error) {
+	lines, err := EncodeExecution(samples)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range samples {
+		if s.Run != d.run.ID {
+			return nil, fmt.Errorf("sample of run %q: this is run %q", s.Run, d.run.ID)
+		}
+	}
+	twice := func(s Sample) bool { return s.Execution() == samples[0].Execution() }
+	if slices.ContainsFunc(d.samples, twice) {
+		return nil, fmt.Errorf("%s is already in the journal", samples[0].Execution())
+	}
+	return lines, nil
+}
+
+// write adds lines to the journal or leaves it as it was.
+func (d *Dir) write(lines []byte) error {
+	if d.broken != nil {
+		return d.broken
+	}
+	_, err := d.journal.Write(lines)
+	if err == nil {
+		err = d.journal.Sync()
+	}
+	if err == nil {
+		return nil
+	}
+	if errCut := d.cut(d.size); errCut != nil {
+		d.broken = fmt.Errorf("an earlier write was cut short: %w", errCut)
+	}
+	return err
+}
+
+// cut takes away what stands in the journal after size bytes.
+func (d *Dir) cut(size int64) error {
+	if err := d.journal.Truncate(size); err != nil {
+		return fmt.Errorf("truncate journal: %w", err)
+	}
+	if err := d.journal.Sync(); err != nil {
+		return fmt.Errorf("truncate journal: %w", err)
+	}
+	return nil
+}
+
+// explain tells a full disk from other errors.
+func (d *Dir) explain(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fmt.Errorf("write to %s: %w: the %d samples so far are kept; make room and go on with --resume", d.path, err, len(d.samples))
+	}
+	return fmt.Errorf("write to %s: %w", d.path, err)
+}
+
+// writeRun replaces run.json.
+func (d *Dir) writeRun(run Run) error {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(run); err != nil {
+		return fmt.Errorf("encode run %s: %w", run.ID, err)
+	}
+	if err := replace(filepath.Join(d.path, RunFile), buf.Bytes()); err != nil {
+		return d.explain(err)
+	}
+	d.run = run
+	return nil
+}
+
+// replace writes content to a new file beside path, and renames it to path.
+func replace(path string, content []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	success := false
+	defer func() {
+		if !success {
+			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+		}
+	}()
+	if _, err := f.Write(content); err != nil {
+		return err
+	}
+	if err := errors.Join(f.Chmod(0o644), f.Sync()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	success = true
+	return errors.Join(f.Close(), syncDir(filepath.Dir(path)))
+}
+
+// syncDir makes a rename in path last.
+func syncDir(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// Load reads the run directory path without locking it: the run may still be
+// going on. Samples of an execution whose writing was cut short are left out.
+func Load(path string) (Run, []Sample, error) {
+	run, journal, err := read(path)
+	return run, journal.Samples, err
+}
+
+// LoadJournal reads the journal of the run directory path, with the note on what
+// was cut short.
+func LoadJournal(path string) (Journal, error) {
+	name := filepath.Join(path, SamplesFile)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return Journal{}, fmt.Errorf("read journal: %w", err)
+	}
+	return ParseJournal(name, data)
+}
+
+// read reads run.json and the journal.
+func read(path string) (Run, Journal, error) {
+	name := filepath.Join(path, RunFile)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return Run{}, Journal{}, fmt.Errorf("read run directory: %w", err)
+	}
+	var run Run
+	if err := json.Unmarshal(data, &run); err != nil {
+		return Run{}, Journal{}, fmt.Errorf("parse %s: %w", name, err)
+	}
+	journal, err := LoadJournal(path)
+	return run, journal, err
+}

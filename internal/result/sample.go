@@ -1,0 +1,134 @@
+// Package result holds the values that a run leaves behind: its provenance
+// (run.json) and its samples (samples.jsonl, an append-only journal).
+//
+// The experiment engine writes them, reports and comparisons read them. What a
+// sample means statistically belongs to package stats, how it is printed to
+// package report.
+package result
+
+import (
+	"fmt"
+	"time"
+)
+
+// Order says in which direction a metric improves.
+type Order string
+
+// The two orders of a metric.
+const (
+	HIB Order = "HIB" // higher is better: throughput
+	LIB Order = "LIB" // lower is better: latency, CPU time
+)
+
+// Validate returns an error unless o is HIB or LIB.
+func (o Order) Validate() error {
+	if o != HIB && o != LIB {
+		return fmt.Errorf("order %q: want HIB (higher is better) or LIB (lower is better)", string(o))
+	}
+	return nil
+}
+
+// Sample is one measured value: one metric of one execution of one case in one
+// configuration.
+type Sample struct {
+	Run           string            `json:"run"`            // run identifier
+	Configuration string            `json:"configuration"`  // configuration name, as in Run.Configurations
+	Suite         string            `json:"suite"`          // "network"
+	Case          string            `json:"case"`           // "udp_rr/1280": workload case and the swept value
+	Metric        string            `json:"metric"`         // "latency_mean"
+	Unit          string            `json:"unit"`           // SI, "us", "Mbit/s", "us/op"
+	Order         Order             `json:"order"`          //
+	Value         float64           `json:"value"`          // always finite
+	Block         int               `json:"block"`          // the pass over all configurations, from 0
+	Repetition    int               `json:"repetition"`     // execution of this case in this configuration, from 0
+	Boot          string            `json:"boot"`           // kernel boot id of the guest measured
+	Start         time.Time         `json:"start"`          // when the execution began
+	Duration      float64           `json:"duration"`       // seconds that the execution took
+	Tags          map[string]string `json:"tags,omitempty"` // anything else worth grouping by
+}
+
+// Configuration describes one column of the run.
+type Configuration struct {
+	Name        string            `json:"name"`              // the paper's name: "NoCont"
+	Stack       string            `json:"stack"`             // our notation: "vm/containerd"
+	Options     map[string]string `json:"options,omitempty"` // "network": "nat"
+	Description string            `json:"description,omitempty"`
+}
+
+// Case describes one row of the run.
+type Case struct {
+	Suite   string   `json:"suite"`
+	Name    string   `json:"name"`            // "udp_rr/1280", the key used in samples
+	Group   string   `json:"group"`           // "udp_rr": cases of one group differ only in Size and share a chart
+	Size    int      `json:"size,omitempty"`  // message size in bytes, 0 when the case has none
+	Title   string   `json:"title,omitempty"` // "UDP ping-pong, 1280 B"
+	Tool    string   `json:"tool"`            // "sockperf"
+	Primary string   `json:"primary"`         // the metric that stands for the case in tables
+	Metrics []Metric `json:"metrics"`         // every metric that the case yields
+}
+
+// Metric names a measured quantity of a case.
+type Metric struct {
+	Name  string `json:"name"` // "latency_mean"
+	Unit  string `json:"unit"`
+	Order Order  `json:"order"`
+}
+
+// State is how far a run has come.
+type State string
+
+// The states of a run.
+const (
+	Running     State = "running"     // being written, or its writer was killed
+	Complete    State = "complete"    // every planned execution has its samples
+	Interrupted State = "interrupted" // stopped by a signal; can be resumed
+	Failed      State = "failed"      // stopped by an error; can be resumed
+)
+
+// Run is the provenance of a set of samples: what was run, where and with what.
+type Run struct {
+	ID             string            `json:"id"`
+	Experiment     string            `json:"experiment"` // name of the experiment
+	Title          string            `json:"title"`
+	Description    string            `json:"description,omitempty"`
+	File           string            `json:"file"` // the experiment file, verbatim
+	State          State             `json:"state"`
+	Error          string            `json:"error,omitempty"` // why it failed
+	Started        time.Time         `json:"started"`
+	Ended          time.Time         `json:"ended,omitzero"`
+	Seed           uint64            `json:"seed"`        // of the order of executions
+	Repetitions    int               `json:"repetitions"` // planned per case and configuration
+	Interleaved    bool              `json:"interleaved"` // false warns that data came in separate blocks of time
+	Planned        int               `json:"planned"`     // executions planned
+	Accelerator    string            `json:"accelerator"` // "kvm", "tcg" or "none"
+	AccelReason    string            `json:"accelerator_reason,omitempty"`
+	Host           Machine           `json:"host"`
+	Guests         []Machine         `json:"guests,omitempty"`
+	Image          string            `json:"image,omitempty"`    // digest of the guest image's recipe
+	Tools          map[string]string `json:"tools,omitempty"`    // tool -> version
+	Revision       string            `json:"revision,omitempty"` // git revision of unnest
+	Version        string            `json:"version"`            // version of unnest
+	Baselines      []string          `json:"baselines"`          // configurations that the others are divided by, first is the main one
+	Configurations []Configuration   `json:"configurations"`
+	Cases          []Case            `json:"cases"`
+	Failures       []Failure         `json:"failures,omitempty"` // executions given up after their retries
+}
+
+// Machine is one host or guest as it was during the run.
+type Machine struct {
+	Name   string `json:"name"`
+	Kernel string `json:"kernel"`
+	CPU    string `json:"cpu"`
+	VCPUs  int    `json:"vcpus"`
+	Memory int64  `json:"memory"` // bytes
+	Arch   string `json:"arch"`
+}
+
+// Failure is one execution that yielded no sample.
+type Failure struct {
+	Configuration string `json:"configuration"`
+	Case          string `json:"case"`
+	Block         int    `json:"block"`
+	Attempts      int    `json:"attempts"`
+	Error         string `json:"error"`
+}
