@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -41,7 +42,7 @@ func newNamespace() (netns.NsHandle, error) {
 	defer func() { _ = here.Close() }()
 	ns, err := netns.New()
 	if back := netns.Set(here); back != nil {
-		return netns.None(), errors.Join(err, back)
+		return netns.None(), cmp.Or(err, back)
 	}
 	runtime.UnlockOSThread()
 	return ns, err

@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 
@@ -114,7 +115,7 @@ func (f *Fleet) plug(c *guest.Config, p addresses) error {
 			file, err := tap.Open(tap.Device{Name: d.tap, Bridge: d.bridge, MTU: lab.MTU})
 			if err != nil {
 				for _, nic := range c.NICs {
-					nic.TAP.Close()
+					err = errors.Join(err, nic.TAP.Close())
 				}
 				return err
 			}

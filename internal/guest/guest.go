@@ -150,13 +150,12 @@ func Adopt(c Config, pid int) (*Guest, error) {
 	}
 	go func() {
 		defer close(g.done)
-		defer unix.Close(fd)
-		for {
-			_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
-			if !errors.Is(err, unix.EINTR) {
-				return
+		for errors.Is(err, unix.EINTR) || err == nil {
+			if _, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); err == nil {
+				break
 			}
 		}
+		g.exit = errors.Join(err, unix.Close(fd))
 	}()
 	return g, nil
 }

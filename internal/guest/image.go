@@ -97,7 +97,7 @@ func (b *Builder) lock(ctx context.Context) (unlock func(), err error) {
 	for said := false; ; {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return func() { f.Close() }, nil
+			return func() { _ = f.Close() }, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, errors.Join(fmt.Errorf("lock image cache %s: %w", b.Cache, err), f.Close())

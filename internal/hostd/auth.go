@@ -3,7 +3,6 @@ package hostd
 import (
 	"context"
 	"errors"
-	"log/slog"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -23,13 +22,17 @@ func caller(ctx context.Context) GuestRecord { return ctx.Value(callerKey{}).(Gu
 // record, and bounds the request's time.
 func (d *daemon) authenticate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	r, err := d.identify(ctx)
-	if err != nil {
-		d.config.Logger.Warn("refuse", "peer", peerAddress(ctx), "error", err)
-		return nil, err
+	var answer any
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.WithValue(ctx, callerKey{}, r), requestTime)
+		defer cancel()
+		answer, err = handler(ctx, req)
 	}
-	ctx, cancel := context.WithTimeout(context.WithValue(ctx, callerKey{}, r), requestTime)
-	defer cancel()
-	return handler(ctx, req)
+	switch status.Code(err) {
+	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:
+		d.config.Logger.Warn("refuse", "peer", peerAddress(ctx), "guest", r.Name, "error", err)
+	}
+	return answer, err
 }
 
 // identify returns the record of the guest whose certificate the peer has shown.
@@ -46,7 +49,7 @@ func (d *daemon) identify(ctx context.Context) (GuestRecord, error) {
 	r, err := readRecord(d.config.StateDir, name)
 	switch {
 	case errors.Is(err, ErrNoRecord):
-		return r, status.Error(codes.Unauthenticated, err.Error())
+		return GuestRecord{Name: name}, status.Error(codes.Unauthenticated, err.Error())
 	case err != nil:
 		d.config.Logger.Error("identify", "guest", name, "error", err)
 		return r, status.Errorf(codes.Internal, "the record of guest %s is not readable", name)
@@ -56,9 +59,7 @@ func (d *daemon) identify(ctx context.Context) (GuestRecord, error) {
 	return r, nil
 }
 
-func peerAddress(ctx context.Context) slog.Value {
-	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
-		return slog.StringValue(p.Addr.String())
-	}
-	return slog.StringValue("unknown")
+func peerAddress(ctx context.Context) string {
+	p, _ := peer.FromContext(ctx) // every request has one
+	return p.Addr.String()
 }

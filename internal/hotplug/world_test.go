@@ -315,7 +315,7 @@ func (w *world) request(make func(RequestID, Key) Event) {
 func attach(r RequestID, k Key) Event { return Attach{r, k} }
 func detach(r RequestID, k Key) Event { return Detach{r, k} }
 
-// any takes one element out of list at random.
+// anyOf takes one element out of list at random.
 func anyOf[T any](w *world, list *[]T) T {
 	i := w.rng.IntN(len(*list))
 	v := (*list)[i]

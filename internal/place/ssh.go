@@ -31,7 +31,7 @@ func DialSSH(ctx context.Context, name, address string, dial Dialer, config *ssh
 		return nil, fmt.Errorf("reach %s: %w", name, err)
 	}
 	// The handshake knows no context: closing the connection ends it.
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	c, channels, requests, err := ssh.NewClientConn(conn, address, config)
 	if !stop() || err != nil {
 		return nil, fmt.Errorf("log in to %s: %w", name, errors.Join(err, context.Cause(ctx), ignoreClosed(conn.Close())))
@@ -88,11 +88,11 @@ type sshProcess struct {
 func (p *sshProcess) kill(file string) {
 	defer close(p.killed)
 	defer p.session.Close()
-	timer := time.AfterFunc(killDelay, func() { p.session.Close() })
+	timer := time.AfterFunc(killDelay, func() { _ = p.session.Close() })
 	defer timer.Stop()
 	if session, err := p.place.client.NewSession(); err == nil {
 		_ = session.Run(quote(killer(file))) // gone already: nothing to kill
-		session.Close()
+		_ = session.Close()
 	}
 }
 

@@ -58,7 +58,7 @@ func broadcastARP(l netlink.Link, a netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("open packet socket: %w", err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	to := &unix.SockaddrLinklayer{
 		Protocol: binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ARP)),
 		Ifindex:  l.Attrs().Index,

@@ -13,6 +13,7 @@ import (
 
 	"unnest/internal/bench"
 	"unnest/internal/cli/document"
+	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/version"
 	"unnest/internal/experiment"
 	"unnest/internal/guest"
@@ -98,7 +99,7 @@ func measure(ctx context.Context, o Options, s study, dir *result.Dir) (begun bo
 	if err != nil {
 		return false, err
 	}
-	if err := tidy(ctx, o.Streams.Err); err != nil {
+	if err := tidy(ctx, o.Streams); err != nil {
 		return false, err
 	}
 	fmt.Fprintf(o.Streams.Err, "%s: %d executions; accelerator %s (%s)\n", s.Name, dir.Run().Planned, accel.Accel, accel.Reason)
@@ -130,35 +131,35 @@ func measure(ctx context.Context, o Options, s study, dir *result.Dir) (begun bo
 
 // tidy removes what killed runs left on the machine, and warns of runs that are
 // going on, since they disturb this one.
-func tidy(ctx context.Context, w io.Writer) error {
+func tidy(ctx context.Context, streams terminal.Streams) error {
 	reaped, err := lab.Reap(ctx)
 	for _, name := range reaped {
-		fmt.Fprintf(w, "removed what was left of %s, which had been killed\n", name)
+		fmt.Fprintf(streams.Err, "removed what was left of %s, which had been killed\n", name)
 	}
 	if err != nil {
 		return fmt.Errorf("remove what killed runs have left: %w", err)
 	}
 	others, err := lab.List()
 	if err == nil && len(others) > 0 {
-		fmt.Fprintf(w, "warning: other labs are up on this machine (%s): they disturb the figures\n", strings.Join(others, ", "))
+		fmt.Fprintf(streams.Err, "warning: other labs are up on this machine (%s): they disturb the figures\n", strings.Join(others, ", "))
 	}
 	return err
 }
 
 // finish reports the run, however far it has come, and returns why it ended.
 func finish(o Options, path string, why error) error {
-	input, _, err := document.Load(path)
+	input, notes, err := document.Load(path)
 	if err != nil {
 		return errors.Join(why, err)
 	}
 	if len(input.Samples) > 0 {
-		doc := report.Build(input.Run, input.Samples, report.Options{Dir: path})
+		doc := report.Build(input.Run, input.Samples, report.Options{Dir: path, Notes: notes})
 		html := filepath.Join(path, "report.html")
 		err = errors.Join(
 			document.Output{}.Print(o.Streams, doc),
 			document.WriteFile(html, func(w io.Writer) error { return report.HTML(w, doc) }))
 		if err == nil {
-			fmt.Fprintf(o.Streams.Out, "\nrun directory  %s\nreport         %s\n", path, html)
+			_, err = fmt.Fprintf(o.Streams.Out, "\nrun directory  %s\nreport         %s\n", path, html)
 		}
 	}
 	if why != nil {
