@@ -87,6 +87,8 @@ func Up(ctx context.Context, spec *experiment.Spec, o Options) (_ *Bench, err er
 	if err := b.boot(ctx, spec, image, o); err != nil {
 		return nil, err
 	}
+	ctx, done := b.whileAlive(ctx)
+	defer done()
 	o.Progress.Phase("start containerd in the guest")
 	if err := b.startEngine(ctx, spec); err != nil {
 		return nil, err
@@ -171,6 +173,20 @@ func (b *Bench) startEngine(ctx context.Context, spec *experiment.Spec) error {
 
 // Facts says where and with what the experiment runs.
 func (b *Bench) Facts() Facts { return b.facts }
+
+// whileAlive returns a context that ends with ctx, or with the guest, whose
+// death is then its cause.
+func (b *Bench) whileAlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-b.node.Done():
+			cancel(b.node.Err())
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
 
 // explain adds that the guest has died to an error that follows from it.
 func (b *Bench) explain(err error) error {

@@ -15,10 +15,12 @@ import (
 // Execute runs the client of a case once against a configuration, see
 // experiment.Bench.
 func (b *Bench) Execute(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
-	var err error
+	ctx, done := b.whileAlive(ctx)
+	defer done()
 	c := b.turn(ctx, e)
 	defer c.kill()
 	var before, after cpuTimes
+	var err error
 	if before.guest, err = b.guestTimes(ctx); err != nil {
 		return experiment.Outcome{}, err
 	}

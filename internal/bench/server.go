@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -42,6 +43,9 @@ func startServer(ctx, serving context.Context, p place.Place, c serverCommand) e
 	case <-w.found:
 		return nil
 	case err := <-ended:
+		if err == nil {
+			err = errors.New("exit code 0")
+		}
 		return fmt.Errorf("it ended at once: %w: %s", err, w)
 	case <-time.After(serverPatience):
 		return fmt.Errorf("it does not say %q after %v: %s", c.ready, serverPatience, w)

@@ -51,7 +51,10 @@ func (f *Fleet) awaitDaemon(ctx context.Context, ended <-chan error) error {
 		}
 		select {
 		case err := <-ended:
-			return fmt.Errorf("start host daemon: it ended (%w): %s", errors.Join(err), f.lastLog())
+			if err == nil {
+				err = errors.New("exit status 0")
+			}
+			return fmt.Errorf("start host daemon: it ended (%w): %s", err, f.lastLog())
 		case <-ctx.Done():
 			return fmt.Errorf("start host daemon: no answer on %s: %w: %s", daemonAddress, context.Cause(ctx), f.lastLog())
 		case <-time.After(daemonPoll):

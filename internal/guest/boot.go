@@ -1,10 +1,10 @@
 package guest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -100,21 +100,24 @@ func (c *console) look() {
 
 func (c *console) read(content string, now time.Time) {
 	for line := range strings.Lines(content) {
+		if !strings.HasSuffix(line, "\n") {
+			return // still being written
+		}
 		if strings.Contains(line, "Kernel panic") {
-			c.failed = strings.TrimSpace(line)
+			c.failed = cmp.Or(c.failed, strings.TrimSpace(line))
 		}
 		_, text, ok := strings.Cut(line, bootMark)
-		if !ok || !strings.HasSuffix(line, "\n") {
+		if !ok {
 			continue
 		}
 		if why, ok := strings.CutPrefix(text, "failed: "); ok {
-			c.failed = strings.TrimSpace(why)
+			c.failed = cmp.Or(c.failed, strings.TrimSpace(why))
 			continue
 		}
-		name, uptime, _ := strings.Cut(strings.TrimSpace(text), " ")
+		name, seconds, _ := strings.Cut(strings.TrimSpace(text), " ")
 		if m := c.named(name); m != nil && !m.seen() {
-			if seconds, err := strconv.ParseFloat(uptime, 64); err == nil {
-				*m = mark{time.Duration(seconds * float64(time.Second)), now}
+			if uptime, err := time.ParseDuration(seconds + "s"); err == nil && uptime >= 0 {
+				*m = mark{uptime, now}
 			}
 		}
 	}

@@ -148,20 +148,24 @@ func (b *Builder) mmdebstrap(ctx context.Context, r Recipe, target string) error
 	for _, path := range r.Excluded {
 		args = append(args, "--dpkgopt=path-exclude="+path)
 	}
-	cmd := exec.CommandContext(ctx, "mmdebstrap", append(args, r.Suite, target)...)
-	cmd.Env = append(os.Environ(), "INITRD=No", "DEBIAN_FRONTEND=noninteractive") // INITRD=No: the guest has its own initrd
-	return b.run(cmd)
+	return b.run(ctx, []string{"INITRD=No", "DEBIAN_FRONTEND=noninteractive"}, // INITRD=No: the guest has its own initrd
+		append(append([]string{"mmdebstrap"}, args...), r.Suite, target)...)
 }
 
-// run runs cmd in a process group of its own, which is killed as a whole when
-// the context ends, and reports its last lines when it fails.
-func (b *Builder) run(cmd *exec.Cmd) error {
-	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGTERM) }
+// run runs a program to its end, in a process namespace of its own: when ctx
+// ends, all that it has started dies at once with it, also what has left its
+// session, as dpkg does. When it fails, the error quotes its last lines.
+func (b *Builder) run(ctx context.Context, env []string, args ...string) error {
+	cmd := exec.CommandContext(ctx, "unshare", append([]string{"--pid", "--fork", "--mount-proc", "--kill-child"}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // Ctrl-C at the terminal is for us
 	cmd.WaitDelay = stopGrace
 	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", args[0], context.Cause(ctx))
+	}
 	if err != nil {
-		return fmt.Errorf("run %s: %w: %s", cmd.Args[0], err, lastLines(string(out), 3))
+		return fmt.Errorf("run %s: %w: %s", args[0], err, lastLines(string(out), 3))
 	}
 	return nil
 }
@@ -171,7 +175,7 @@ func (b *Builder) assemble(ctx context.Context, r Recipe, debian string, program
 	b.say("assembling the guest image")
 	root := filepath.Join(dir, "root")
 	// Hard links keep the unpacked Debian as it is: our files are new names in it.
-	if err := b.run(exec.CommandContext(ctx, "cp", "--archive", "--link", debian, root)); err != nil {
+	if err := b.run(ctx, nil, "cp", "--archive", "--link", debian, root); err != nil {
 		return err
 	}
 	files, err := overlayFiles()
@@ -261,5 +265,5 @@ func (b *Builder) ext4(ctx context.Context, root, path string) error {
 		return fmt.Errorf("create root image: %w", err)
 	}
 	// No journal: the disk of a guest is a snapshot that is thrown away.
-	return b.run(exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-d", root, path))
+	return b.run(ctx, nil, "mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-d", root, path)
 }

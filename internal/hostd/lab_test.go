@@ -45,7 +45,7 @@ func daemonMain(stateDir, unplugTimeout string) int {
 		err = Serve(ctx, Config{
 			StateDir: stateDir, Listen: "127.0.0.1:0", UnplugTimeout: d,
 			Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-			Ready:  func(a net.Addr) { fmt.Println(a) },
+			Ready:  func(a net.Addr) { _, _ = fmt.Fprintln(os.Stdout, a) },
 		})
 	}
 	if err != nil {

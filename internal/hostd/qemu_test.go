@@ -158,8 +158,8 @@ func TestStopWhileDetaching(t *testing.T) {
 	l.eventually("the guest is asked", func() bool { return strings.Contains(m.nics()[0], "detaching") })
 	begin := time.Now()
 	l.check(l.daemon.Process.Signal(syscall.SIGTERM))
-	if err := <-ended; status.Code(err) != codes.Unavailable {
-		t.Errorf("detach got %v, want Unavailable", err)
+	if err := <-ended; status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "stopping") {
+		t.Errorf("detach got %v, want Unavailable and why", err)
 	}
 	if err := l.daemon.Wait(); err != nil || time.Since(begin) > 3*time.Second {
 		t.Errorf("daemon ended with %v after %v", err, time.Since(begin))
@@ -188,6 +188,33 @@ func TestVMMIsKilled(t *testing.T) {
 	}
 	m.mustAttach("c2")
 	l.wantTAPs("u1n1-1 unnest:c2/eth0")
+}
+
+// A VMM that is stopped answers nothing: requests end in time, and leave nothing
+// when it goes on.
+func TestVMMHangs(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	m := l.boot(1, 2)
+	l.serve(patience)
+	m.free() // the daemon is connected
+	l.check(m.qemu.Process.Signal(syscall.SIGSTOP))
+	begin := time.Now()
+	if _, err := m.attach("c1"); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("attach got %v, want DeadlineExceeded", err)
+	}
+	if took := time.Since(begin); took > 4*qmpTime {
+		t.Errorf("attach took %v", took)
+	}
+	l.wantTAPs()
+	l.check(m.qemu.Process.Signal(syscall.SIGCONT))
+	m.mustAttach("c1")
+	l.wantTAPs("u1n2-1 unnest:c1/eth0")
+	if d := m.devices(); len(d) != 1 {
+		t.Errorf("devices are %v", d)
+	}
+	m.detachWilling("c1")
+	m.wantNothing()
 }
 
 // The same guest with another record: the daemon goes by the new one.

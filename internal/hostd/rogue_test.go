@@ -167,6 +167,7 @@ func TestRecordComesAndGoes(t *testing.T) {
 }
 
 func TestGarbageOnThePort(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config, c := client(t, dir, "node1")
 	withRecord(t, dir, c)

@@ -34,7 +34,7 @@ const (
 	// room for all tries of an unplug.
 	requestTime   = 50 * time.Second
 	handshakeTime = 5 * time.Second // of TCP and TLS
-	stopTime      = 2 * time.Second // for the requests under way when the daemon is to stop
+	stopTime      = time.Second     // for the requests under way when the daemon is to stop
 	idleTime      = 5 * time.Minute // of a connection
 	maxRequest    = 16 << 10        // bytes
 	maxStreams    = 64              // requests at a time on one connection
@@ -128,11 +128,8 @@ func serve(ctx context.Context, c Config, listener net.Listener, tlsConfig *tls.
 		return fmt.Errorf("serve on %s: %w", listener.Addr(), err)
 	case <-ctx.Done():
 	}
-	late := time.AfterFunc(stopTime, func() {
-		end(errStopping) // those who wait for a guest get an answer
-		server.Stop()
-	})
-	defer late.Stop()
+	defer time.AfterFunc(stopTime, func() { end(errStopping) }).Stop() // who waits for a guest gets an answer
+	defer time.AfterFunc(2*stopTime, server.Stop).Stop()               // who does not read it is left
 	server.GracefulStop()
 	return nil
 }
@@ -153,7 +150,7 @@ func (d *daemon) takeOver(ctx context.Context) {
 				_, err = d.guest(ctx, r)
 			}
 			if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNoRecord) {
-				d.config.Logger.Warn("take over", "guest", name, "error", err)
+				d.config.Logger.Info("take over", "guest", name, "error", err) // it may have ended, or only begin
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package place
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -13,8 +14,8 @@ import (
 const containerKillLimit = 4 * time.Second
 
 // Container is a running container of another place, entered by an engine with
-// Docker's command line (nerdctl, docker, podman). It needs sh, cat,
-// kill and rm inside; an engine makes each command the leader of its group.
+// Docker's command line (nerdctl, docker, podman). It needs sh, cat, kill, rm
+// and sleep inside; an engine makes each command the leader of its group.
 type Container struct {
 	Place  Place
 	Engine string // "nerdctl"
@@ -30,13 +31,16 @@ func (c Container) Start(ctx context.Context, command Command) (Process, error) 
 	carried := command
 	carried.Env = nil
 	carried.Args = append([]string{c.Engine, "exec", "--interactive", c.Name}, noted(file, command.Env, command.Args)...)
-	process, err := c.Place.Start(context.WithoutCancel(ctx), carried)
+	carrying, drop := context.WithCancel(context.WithoutCancel(ctx))
+	process, err := c.Place.Start(carrying, carried)
 	if err != nil {
+		drop()
 		return nil, err
 	}
-	p := &containerProcess{Process: process, killed: make(chan struct{})}
+	p := &containerProcess{carrier: process, drop: drop, place: c.String(), args: command.Args, killed: make(chan struct{})}
 	p.stop = context.AfterFunc(ctx, func() {
 		defer close(p.killed)
+		defer drop()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), containerKillLimit)
 		defer cancel()
 		_ = Run(ctx, c.Place, append([]string{c.Engine, "exec", c.Name}, killer(file)...)...) // gone already: nothing to kill
@@ -45,16 +49,24 @@ func (c Container) Start(ctx context.Context, command Command) (Process, error) 
 }
 
 type containerProcess struct {
-	Process
-	stop   func() bool
-	killed chan struct{}
+	carrier Process // the engine, which carries the command's input and output
+	drop    func()  // kills the carrier
+	place   string
+	args    []string
+	stop    func() bool
+	killed  chan struct{}
 }
 
 // Wait waits for the command, and for its killing when that was asked for.
 func (p *containerProcess) Wait() error {
-	err := p.Process.Wait()
+	defer p.drop()
+	err := p.carrier.Wait()
 	if !p.stop() {
 		<-p.killed
+	}
+	var exit *ExitError
+	if errors.As(err, &exit) { // the engine passes on the command's code and words
+		return &ExitError{Place: p.place, Args: p.args, Code: exit.Code, Stderr: exit.Stderr}
 	}
 	return err
 }

@@ -17,15 +17,22 @@ import (
 // SSH is a machine behind SSH: a guest of ours, or any host. All commands share
 // one connection.
 type SSH struct {
-	name   string
-	client *ssh.Client
+	name     string
+	client   *ssh.Client
+	patience time.Duration // answerLimit
 }
 
 // Dialer opens the connection that SSH runs over.
 type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// DialSSH logs in at address (host:port). name names the place for people.
+// DialSSH logs in at address (host:port). name names the place for people. The
+// configuration's Timeout bounds all of it.
 func DialSSH(ctx context.Context, name, address string, dial Dialer, config *ssh.ClientConfig) (*SSH, error) {
+	if config.Timeout > 0 {
+		limited, cancel := context.WithTimeout(ctx, config.Timeout)
+		defer cancel()
+		ctx = limited
+	}
 	conn, err := dial(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("reach %s: %w", name, err)
@@ -36,7 +43,7 @@ func DialSSH(ctx context.Context, name, address string, dial Dialer, config *ssh
 	if !stop() || err != nil {
 		return nil, fmt.Errorf("log in to %s: %w", name, errors.Join(err, context.Cause(ctx), ignoreClosed(conn.Close())))
 	}
-	return &SSH{name, ssh.NewClient(c, channels, requests)}, nil
+	return &SSH{name, ssh.NewClient(c, channels, requests), answerLimit}, nil
 }
 
 func ignoreClosed(err error) error {
@@ -55,13 +62,18 @@ func (s *SSH) Close() error { return ignoreClosed(s.client.Close()) }
 // Client is the connection, for what a Place does not offer: a terminal.
 func (s *SSH) Client() *ssh.Client { return s.client }
 
+// answerLimit is how long a machine may take to answer once ctx has ended. One
+// that takes longer is given up, with every command that runs on it.
+const answerLimit = 2 * time.Second
+
 // Start starts c as the leader of a session in the machine.
 func (s *SSH) Start(ctx context.Context, c Command) (Process, error) {
+	defer s.expectAnswer(ctx)()
 	session, err := s.client.NewSession()
 	if err != nil {
 		return nil, fmt.Errorf("start %s on %s: %w", c.Args[0], s.name, err)
 	}
-	p := &sshProcess{place: s, session: session, args: c.Args, killed: make(chan struct{})}
+	p := &sshProcess{place: s, session: session, args: c.Args, ended: make(chan struct{}), killed: make(chan struct{})}
 	session.Stdin, session.Stdout, session.Stderr = c.Stdin, c.Stdout, &p.tail
 	if c.Stderr != nil {
 		session.Stderr = io.MultiWriter(c.Stderr, &p.tail)
@@ -70,8 +82,29 @@ func (s *SSH) Start(ctx context.Context, c Command) (Process, error) {
 	if err := session.Start(quote(append([]string{"setsid", "--wait"}, noted(file, c.Env, c.Args)...))); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s on %s: %w", c.Args[0], s.name, err), ignoreClosed(session.Close()))
 	}
-	p.stop = context.AfterFunc(ctx, func() { p.kill(file) })
+	go func() {
+		p.exit = session.Wait()
+		close(p.ended)
+	}()
+	p.stop = context.AfterFunc(ctx, func() { p.kill(ctx, file) })
 	return p, nil
+}
+
+// expectAnswer closes the connection if the machine has not answered soon after
+// the end of ctx. The function that it returns says that the answer is there.
+func (s *SSH) expectAnswer(ctx context.Context) (answered func()) {
+	done := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-done:
+		case <-time.After(s.patience):
+			_ = s.client.Close()
+		}
+	})
+	return func() {
+		close(done)
+		stop()
+	}
 }
 
 type sshProcess struct {
@@ -79,28 +112,34 @@ type sshProcess struct {
 	session *ssh.Session
 	args    []string
 	tail    tail
+	ended   chan struct{} // closed when the session has ended, with exit
+	exit    error
 	stop    func() bool
 	killed  chan struct{} // closed when kill has done what it could
 }
 
-// kill ends the process from a session of its own, then the channel, so that
-// Wait returns even when the machine no longer answers.
-func (p *sshProcess) kill(file string) {
+// kill ends the process from a session of its own, then the channel.
+func (p *sshProcess) kill(ctx context.Context, file string) {
 	defer close(p.killed)
-	defer p.session.Close()
-	timer := time.AfterFunc(killDelay, func() { _ = p.session.Close() })
-	defer timer.Stop()
+	defer p.place.expectAnswer(ctx)()
 	if session, err := p.place.client.NewSession(); err == nil {
 		_ = session.Run(quote(killer(file))) // gone already: nothing to kill
 		_ = session.Close()
 	}
+	_ = p.session.Close()
+	<-p.ended
 }
 
 func (p *sshProcess) Wait() error {
-	err := p.session.Wait()
+	<-p.ended
 	if !p.stop() {
 		<-p.killed
 	}
+	return p.explain(p.exit)
+}
+
+// explain words what a session ended with.
+func (p *sshProcess) explain(err error) error {
 	var exit *ssh.ExitError
 	if errors.As(err, &exit) {
 		code := exit.ExitStatus()

@@ -39,13 +39,14 @@ func Announce(ctx context.Context, pod ns.NetNS, link string, addrs []netip.Addr
 	return nil
 }
 
-// awaitCarrier returns the link, running or not: whoever has no carrier has no
-// neighbour to tell.
+// awaitCarrier returns the link, with a carrier or not: whoever has none has no
+// neighbour to tell. It does not wait for the operational state, which the kernel
+// updates once a second only.
 func awaitCarrier(ctx context.Context, name string) (netlink.Link, error) {
 	wait, cancel := context.WithTimeout(ctx, carrierWait)
 	defer cancel()
 	l, err := await(wait, func(l netlink.Link) bool {
-		return l.Attrs().Name == name && l.Attrs().RawFlags&unix.IFF_RUNNING != 0
+		return l.Attrs().Name == name && l.Attrs().RawFlags&unix.IFF_LOWER_UP != 0
 	})
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return netlink.LinkByName(name)

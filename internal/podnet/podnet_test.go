@@ -95,8 +95,9 @@ func TestAwait(t *testing.T) {
 // The events of many other links must not make Await miss its own.
 func TestAwaitAmongMany(t *testing.T) {
 	guest := newNS(t)
+	ended := make(chan error, 1)
 	go func() {
-		_ = guest.Do(func(ns.NetNS) error { // what goes wrong here makes Await fail
+		ended <- guest.Do(func(ns.NetNS) error {
 			for i := range 60 {
 				if err := plug("x", net.HardwareAddr{2, 0, 0, 0, 1, byte(i)}); err != nil {
 					return err
@@ -121,6 +122,9 @@ func TestAwaitAmongMany(t *testing.T) {
 		}
 		return err
 	})
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 func TestMoveInAndOut(t *testing.T) {

@@ -156,10 +156,10 @@ func finish(o Options, path string, why error) error {
 		doc := report.Build(input.Run, input.Samples, report.Options{Dir: path, Notes: notes})
 		html := filepath.Join(path, "report.html")
 		err = errors.Join(
-			document.Output{}.Print(o.Streams, doc),
+			report.Text(o.Streams.Out, doc, report.TextOptions{Width: o.Streams.OutWidth, Colour: o.Streams.Colour, Brief: true}),
 			document.WriteFile(html, func(w io.Writer) error { return report.HTML(w, doc) }))
 		if err == nil {
-			_, err = fmt.Fprintf(o.Streams.Out, "\nrun directory  %s\nreport         %s\n", path, html)
+			_, err = fmt.Fprintf(o.Streams.Out, "\nrun directory  %s\nreport         %s\nall tables     unnest report %s\n", path, html, path)
 		}
 	}
 	if why != nil {

@@ -167,6 +167,7 @@ func (l *lab) command(cniCommand string, config []byte, env ...string) *exec.Cmd
 		"PATH=" + os.Getenv("PATH"), "CNI_COMMAND=" + cniCommand, "CNI_CONTAINERID=c1", "CNI_NETNS=" + l.podPath(),
 		"CNI_IFNAME=eth0", "CNI_PATH=" + l.dir + ":" + ipamDir,
 		"HTTPS_PROXY=http://127.0.0.1:1", // must not matter
+		"GOCOVERDIR=" + l.dir,            // else a test binary built for coverage complains
 	}, env...)
 	return cmd
 }

@@ -1,0 +1,67 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A daemon that does not come up says why, by the last line of its log.
+func TestAwaitDaemon(t *testing.T) {
+	why := errors.New("told to stop")
+	stopped, stop := context.WithCancelCause(t.Context())
+	stop(why)
+	ended := func(err error) <-chan error {
+		c := make(chan error, 1)
+		c <- err
+		return c
+	}
+	tests := []struct {
+		name  string
+		ctx   context.Context
+		ended <-chan error
+		words []string
+	}{
+		{"it fails", t.Context(), ended(errors.New("exit status 1")), []string{"it ended", "exit status 1", "listen: address in use"}},
+		{"it ends", t.Context(), ended(nil), []string{"it ended", "listen: address in use"}},
+		{"stopped", stopped, nil, []string{"no answer on 10.200.0.1:7443", "told to stop", "listen: address in use"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := openFleet(t)
+			if err := os.WriteFile(filepath.Join(f.Lab.Dir, daemonLog), []byte("starting\nlisten: address in use\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			err := f.awaitDaemon(tt.ctx, tt.ended)
+			if err == nil {
+				t.Fatal("got no error")
+			}
+			for _, w := range tt.words {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("%q is not in: %v", w, err)
+				}
+			}
+			if strings.Contains(err.Error(), "%!") {
+				t.Errorf("badly worded: %v", err)
+			}
+		})
+	}
+}
+
+func TestLastLog(t *testing.T) {
+	f := openFleet(t)
+	if got := f.lastLog(); !strings.Contains(got, daemonLog) {
+		t.Errorf("no log: got %q, want an error that names it", got)
+	}
+	for content, want := range map[string]string{"": "", "one\n": "one", "one\ntwo\n\n": "two"} {
+		if err := os.WriteFile(filepath.Join(f.Lab.Dir, daemonLog), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.lastLog(); got != want {
+			t.Errorf("%q: got %q, want %q", content, got, want)
+		}
+	}
+}

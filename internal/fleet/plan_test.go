@@ -1,0 +1,143 @@
+package fleet
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	"golang.org/x/crypto/ssh"
+
+	"unnest/internal/guest"
+	"unnest/internal/lab"
+	"unnest/internal/podnet/netconf"
+)
+
+// No two guests share anything, nor do their pods, and all of it is inside the
+// lab's networks but not the gateways'.
+func TestPlanIsDisjoint(t *testing.T) {
+	management := netip.PrefixFrom(netip.MustParseAddr(lab.ManagementGateway), lab.ManagementPrefix)
+	tenant := netip.PrefixFrom(netip.MustParseAddr(lab.TenantGateway), lab.TenantPrefix)
+	owner := map[string]int{lab.ManagementGateway: 0, lab.TenantGateway: 0}
+	own := func(i int, what string) {
+		if other, taken := owner[what]; taken {
+			t.Errorf("guest %d: %s is of guest %d already (0: the lab's)", i, what, other)
+		}
+		owner[what] = i
+	}
+	inside := func(i int, network netip.Prefix, address string) netip.Addr {
+		a, err := netip.ParseAddr(address)
+		if err != nil || !network.Contains(a) {
+			t.Errorf("guest %d: %s is not in %s (%v)", i, address, network.Masked(), err)
+		}
+		return a
+	}
+	for i := 1; i <= maxGuests; i++ {
+		p := plan(i)
+		inside(i, management, p.managementIP)
+		inside(i, tenant, p.tenantIP)
+		for _, what := range []string{p.managementIP, p.tenantIP, p.managementMAC, p.tenantMAC, p.managementTAP, p.tenantTAP} {
+			own(i, what)
+		}
+		first, last := inside(i, tenant, p.podFirst), inside(i, tenant, p.podLast)
+		pods := 0
+		for a := first; a.Compare(last) <= 0; a = a.Next() {
+			own(i, a.String())
+			pods++
+		}
+		if pods < 200 {
+			t.Errorf("guest %d: room for %d pods", i, pods)
+		}
+		for _, tap := range []string{p.managementTAP, p.tenantTAP} {
+			if len(tap) > 15 {
+				t.Errorf("guest %d: the kernel takes no name of %d bytes: %s", i, len(tap), tap)
+			}
+		}
+	}
+}
+
+func TestPlan(t *testing.T) {
+	want := addresses{
+		managementIP: "10.200.0.18", managementMAC: "52:54:00:c8:00:11", managementTAP: "g17mgmt",
+		tenantIP: "10.201.0.18", tenantMAC: "52:54:00:c9:00:11", tenantTAP: "g17tenant",
+		podFirst: "10.201.17.1", podLast: "10.201.17.254",
+	}
+	if got := plan(17); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// The container engine, and our plugin, can read the configuration of every
+// guest.
+func TestCNIConfig(t *testing.T) {
+	for _, index := range []int{1, 17, maxGuests} {
+		p := plan(index)
+		text := cniConfig(p)
+		list, err := libcni.NetworkConfFromBytes([]byte(text))
+		if err != nil {
+			t.Fatalf("guest %d: %v\n%s", index, err, text)
+		}
+		if list.Name != Network || list.CNIVersion != "1.0.0" || len(list.Plugins) != 1 || list.Plugins[0].Network.Type != "brfusion" {
+			t.Errorf("guest %d: got %+v", index, list)
+		}
+		c, err := netconf.ParseBrFusion(list.Plugins[0].Bytes)
+		if err != nil {
+			t.Fatalf("guest %d: %v\n%s", index, err, text)
+		}
+		if c.Server.String() != "10.200.0.1:7443" || c.Credentials != "/etc/unnest" || c.IPAM.Type != "host-local" {
+			t.Errorf("guest %d: got %+v", index, c)
+		}
+		for _, want := range []string{
+			`"subnet": "10.201.0.0/16"`, `"rangeStart": "` + p.podFirst + `"`, `"rangeEnd": "` + p.podLast + `"`,
+			`"gateway": "10.201.0.1"`, `"dst": "0.0.0.0/0"`,
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("guest %d: %s is not in\n%s", index, want, text)
+			}
+		}
+	}
+}
+
+// The guest gets what it needs to be reached, and to reach the daemon as itself.
+func TestConfig(t *testing.T) {
+	f := openFleet(t)
+	credentials, err := f.authority.Issue("node1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Name: "node1", Image: guest.Image{Root: "/cache/root.ext4"}, Accel: guest.TCG, VCPUs: 2, Memory: 1 << 30, Slots: 8}
+	p := plan(3)
+	c, err := f.config(o, p, credentials, "/state/node1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Name != "node1" || c.Dir != "/state/node1" || c.Image != o.Image || c.Accel != guest.TCG || c.VCPUs != 2 || c.Memory != 1<<30 || c.Slots != 8 {
+		t.Errorf("got %+v, want what was asked for", c)
+	}
+	if c.Address != "10.200.0.4:22" || c.Seed.Hostname != "node1" || string(c.Seed.Authorized.Marshal()) != string(f.key.PublicKey().Marshal()) {
+		t.Errorf("got address %s, host name %s, key %s", c.Address, c.Seed.Hostname, ssh.FingerprintSHA256(c.Seed.Authorized))
+	}
+	interfaces := []guest.Interface{
+		{MAC: p.managementMAC, Name: "mgmt", Address: "10.200.0.4/24"},
+		{MAC: p.tenantMAC, Name: "eth0", Address: "10.201.0.4/16", Gateway: "10.201.0.1"},
+	}
+	if !slices.Equal(c.Seed.Interfaces, interfaces) {
+		t.Errorf("interfaces: got %+v, want %+v", c.Seed.Interfaces, interfaces)
+	}
+	files := map[string]string{
+		"/etc/unnest/ca.crt":                  string(f.authority.CertificatePEM()),
+		"/etc/unnest/client.crt":              string(credentials.CertificatePEM),
+		"/etc/unnest/client.key":              string(credentials.KeyPEM),
+		"/etc/cni/net.d/50-brfusion.conflist": cniConfig(p),
+	}
+	for path, want := range files {
+		if c.Seed.Files[path] != want || want == "" {
+			t.Errorf("%s: got %q, want %q", path, c.Seed.Files[path], want)
+		}
+	}
+	again, err := f.config(o, p, credentials, "/state/node1")
+	if err != nil || again.Seed.HostKey.Equal(c.Seed.HostKey) {
+		t.Errorf("two guests have the same host key (%v)", err)
+	}
+}

@@ -1,0 +1,217 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// A directory is there whole or not at all, whatever an earlier process left.
+func TestWhole(t *testing.T) {
+	broken := errors.New("broken")
+	fill := func(tmp string) error { return os.WriteFile(filepath.Join(tmp, "file"), []byte("new"), 0o600) }
+	tests := []struct {
+		name string
+		make func(tmp string) error
+		want error
+	}{
+		{"success", fill, nil},
+		{"failure", func(tmp string) error { return errors.Join(fill(tmp), broken) }, broken},
+	}
+	for _, tt := range tests {
+		for _, unfinished := range []bool{false, true} {
+			t.Run(tt.name, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "image")
+				if unfinished {
+					if err := os.MkdirAll(filepath.Join(path+".part", "old/deep"), 0o700); err != nil {
+						t.Fatal(err)
+					}
+				}
+				err := (&Builder{}).whole(path, func(tmp string) error {
+					if exists(path) || exists(filepath.Join(tmp, "old")) {
+						t.Error("make sees what was there before, or others see what it makes")
+					}
+					return tt.make(tmp)
+				})
+				if !errors.Is(err, tt.want) {
+					t.Errorf("got %v, want %v", err, tt.want)
+				}
+				if got := exists(filepath.Join(path, "file")); got != (tt.want == nil) {
+					t.Errorf("directory is there: %v", got)
+				}
+				if exists(path + ".part") {
+					t.Error("an unfinished directory is left")
+				}
+			})
+		}
+	}
+}
+
+// Of two that want the same cache one waits for the other, and says so once.
+func TestLockWaits(t *testing.T) {
+	cache := filepath.Join(t.TempDir(), "deep", "cache")
+	unlock, err := (&Builder{Cache: cache}).lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := make(chan string, 10)
+	waiting := &Builder{Cache: cache, Progress: func(step string) { said <- step }}
+	got := make(chan error, 1)
+	go func() {
+		unlock, err := waiting.lock(t.Context())
+		if err == nil {
+			unlock()
+		}
+		got <- err
+	}()
+	if step := <-said; !strings.Contains(step, cache) {
+		t.Errorf("it says %q; want the cache that it waits for", step)
+	}
+	select {
+	case err := <-got:
+		t.Fatalf("it did not wait: %v", err)
+	case <-time.After(5 * pollInterval):
+	}
+	unlock()
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	if len(said) > 0 {
+		t.Errorf("it goes on saying %q", <-said)
+	}
+}
+
+func TestLockObeysContext(t *testing.T) {
+	cache := t.TempDir()
+	unlock, err := (&Builder{Cache: cache}).lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	why := errors.New("told to stop")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	waiting := &Builder{Cache: cache, Progress: func(string) { cancel(why) }}
+	if _, err := waiting.lock(ctx); !errors.Is(err, why) {
+		t.Errorf("got %v, want %v", err, why)
+	}
+}
+
+func TestLockWithoutCache(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := (&Builder{Cache: filepath.Join(file, "cache")}).lock(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "create image cache: ") || !strings.Contains(err.Error(), file) {
+		t.Errorf("got %v; want an error that names the cache", err)
+	}
+}
+
+// A program that was not built is noticed before anything is made.
+func TestBuildWithoutProgram(t *testing.T) {
+	cache, missing := t.TempDir(), filepath.Join(t.TempDir(), "unnest-cni")
+	b := Builder{Cache: cache, Programs: map[string]string{"/usr/lib/cni/brfusion": missing}}
+	_, err := b.Build(t.Context(), DefaultRecipe())
+	if err == nil || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "make build") {
+		t.Errorf("got %v; want an error that names %s and `make build`", err, missing)
+	}
+	if entries, err := os.ReadDir(cache); err != nil || len(entries) > 0 {
+		t.Errorf("%v was made in the cache (%v)", entries, err)
+	}
+}
+
+// An image that the cache holds is taken as it is.
+func TestBuildTakesCached(t *testing.T) {
+	cache, r := t.TempDir(), DefaultRecipe()
+	digest := mustDigest(t, r, map[string][]byte{})
+	dir := filepath.Join(cache, "image-"+digest)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	image, err := (&Builder{Cache: cache}).Build(t.Context(), r)
+	want := Image{digest, dir + "/vmlinux", dir + "/vmlinuz", dir + "/initrd", dir + "/root.ext4"}
+	if err != nil || image != want {
+		t.Errorf("got %+v, %v; want %+v", image, err, want)
+	}
+}
+
+// What is added to the image never changes the Debian that it shares files
+// with, nor what a link there points to.
+func TestAddFiles(t *testing.T) {
+	debian, root := t.TempDir(), t.TempDir()
+	shared, outside := filepath.Join(debian, "inittab"), filepath.Join(t.TempDir(), "outside")
+	for _, path := range []string{shared, outside} {
+		if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(root, "etc"), 0o755),
+		os.Link(shared, filepath.Join(root, "etc/inittab")), os.Symlink(outside, filepath.Join(root, "etc/link"))); err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{"/etc/inittab": []byte("new"), "/etc/link": []byte("new"), "/a/new/place": []byte("new")}
+	if err := addFiles(root, files); err != nil {
+		t.Fatal(err)
+	}
+	for path := range files {
+		content, err := os.ReadFile(filepath.Join(root, path))
+		info, statErr := os.Lstat(filepath.Join(root, path))
+		if err != nil || statErr != nil || string(content) != "new" || info.Mode() != 0o755 {
+			t.Errorf("%s: got %q, %v, mode %v", path, content, errors.Join(err, statErr), info)
+		}
+	}
+	for _, path := range []string{shared, outside} {
+		if content, err := os.ReadFile(path); err != nil || string(content) != "old" {
+			t.Errorf("%s was changed to %q (%v)", path, content, err)
+		}
+	}
+}
+
+func TestKernelRelease(t *testing.T) {
+	tests := []struct {
+		files []string
+		want  string
+	}{
+		{[]string{"vmlinuz-6.1.0-40-amd64"}, "6.1.0-40-amd64"},
+		{nil, ""},
+		{[]string{"vmlinuz-6.1.0-40-amd64", "vmlinuz-6.1.0-41-amd64"}, ""},
+	}
+	for _, tt := range tests {
+		root := t.TempDir()
+		for _, f := range tt.files {
+			if err := addFiles(root, map[string][]byte{"/boot/" + f: nil}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := kernelRelease(root)
+		if got != tt.want || (err == nil) != (tt.want != "") {
+			t.Errorf("%v: got %q, %v; want %q", tt.files, got, err, tt.want)
+		}
+	}
+}
+
+func TestCacheDir(t *testing.T) {
+	t.Setenv("HOME", "/home/me")
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("UNNEST_CACHE", "")
+	if got := CacheDir(); got != "/home/me/.cache/unnest" {
+		t.Errorf("got %s", got)
+	}
+	t.Setenv("HOME", "")
+	if got := CacheDir(); got != "/var/cache/unnest" {
+		t.Errorf("without a home: got %s", got)
+	}
+	t.Setenv("UNNEST_CACHE", "/big/disk")
+	if got := CacheDir(); got != "/big/disk" {
+		t.Errorf("asked for: got %s", got)
+	}
+}

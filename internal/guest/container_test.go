@@ -1,0 +1,123 @@
+package guest
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const iperf3 = "/usr/bin/iperf3" // Debian's package iperf3
+
+// The root of this host serves as a guest's: it is Debian too.
+func TestWithLibraries(t *testing.T) {
+	got, err := withLibraries("/", []string{iperf3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got[0] != iperf3 {
+		t.Errorf("first is %s, want the program itself", got[0])
+	}
+	for _, want := range []string{"ld-linux-x86-64.so.2", "libc.so.6", "libiperf.so.0"} {
+		if !slices.ContainsFunc(got, func(p string) bool { return path.Base(p) == want }) {
+			t.Errorf("no %s in %v", want, got)
+		}
+	}
+	for i, p := range got {
+		if info, err := os.Stat(p); err != nil || !info.Mode().IsRegular() || slices.Contains(got[:i], p) {
+			t.Errorf("%s is no file, or there twice (%v)", p, err)
+		}
+	}
+	again, err := withLibraries("/", []string{iperf3, iperf3, strings.TrimPrefix(iperf3, "/")})
+	if err != nil || !slices.Equal(again, got) {
+		t.Errorf("one program named three times: got %v, %v; want %v", again, err, got)
+	}
+}
+
+func TestWithLibrariesMissing(t *testing.T) {
+	root := t.TempDir()
+	content, err := os.ReadFile(iperf3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := addFiles(root, map[string][]byte{iperf3: content, "/etc/text": []byte("text")}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ file, want string }{
+		{iperf3, ".so"},             // none of its libraries is there
+		{"/usr/bin/none", "none"},   // not there itself
+		{"/etc/text", "/etc/text:"}, // no program
+	} {
+		got, err := withLibraries(root, []string{tt.file})
+		if err == nil || !strings.Contains(err.Error(), "find libraries of "+tt.file) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, %v; want an error that names it", tt.file, got, err)
+		}
+	}
+}
+
+// The layer has what a shell needs, and files in place of links to them.
+func TestTarOf(t *testing.T) {
+	root := t.TempDir()
+	busybox := "/bin/busybox"
+	if err := addFiles(root, map[string][]byte{busybox: []byte("busybox")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("busybox", filepath.Join(root, "bin/link")); err != nil {
+		t.Fatal(err)
+	}
+	layer, err := tarOf(root, []string{busybox, "/bin/link"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]*tar.Header{}
+	for r := tar.NewReader(bytes.NewReader(layer)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[h.Name] = h
+	}
+	for _, applet := range []string{"sh", "cat", "kill", "rm", "sleep"} { // what package place needs
+		if h := found["bin/"+applet]; h == nil || h.Typeflag != tar.TypeSymlink || h.Linkname != "busybox" {
+			t.Errorf("bin/%s: got %+v, want a link to busybox", applet, h)
+		}
+	}
+	if h := found["bin/link"]; h == nil || h.Typeflag != tar.TypeReg || h.Size != int64(len("busybox")) {
+		t.Errorf("bin/link: got %+v, want the file that it links to", h)
+	}
+	if h := found["bin/busybox"]; h == nil || h.Mode != 0o755 {
+		t.Errorf("bin/busybox: got %+v, want a program", h)
+	}
+	if h := found["tmp/"]; h == nil || h.Mode != 0o1777 {
+		t.Errorf("tmp/: got %+v, want a directory for all", h)
+	}
+	if _, err := tarOf(root, []string{"/bin/none"}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing file: got %v", err)
+	}
+}
+
+// The archive is one that container engines load, under its name.
+func TestWriteContainerImage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tools.tar")
+	if err := writeContainerImage(path, "/", []string{iperf3}); err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := exec.Command("tar", "-xOf", path, "manifest.json").Output()
+	if err != nil || !strings.Contains(string(manifest), `"RepoTags":["`+ContainerImage+`"]`) {
+		t.Errorf("manifest: %s, %v; want the tag %s", manifest, err, ContainerImage)
+	}
+	if err := writeContainerImage(path, "/", []string{"/no/such/program"}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("missing program: got %v", err)
+	}
+}

@@ -1,0 +1,117 @@
+package guest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const xzMagic = "\xfd7zXZ\x00"
+
+// bzImageOf returns a kernel image with a setup code of so many sectors and
+// payload, followed by its uncompressed length, at offset of what comes after.
+func bzImageOf(sectors byte, offset int, payload []byte) []byte {
+	setup := (int(sectors) + 1) * 512
+	if sectors == 0 {
+		setup = 5 * 512 // "for backwards compatibility", boot.rst on setup_sects
+	}
+	image := make([]byte, setup+offset)
+	image[0x1f1] = sectors
+	copy(image[0x202:], "HdrS")
+	binary.LittleEndian.PutUint32(image[0x248:], uint32(offset))
+	binary.LittleEndian.PutUint32(image[0x24c:], uint32(len(payload)+4))
+	return append(append(image, payload...), 1, 2, 3, 4)
+}
+
+func TestKernelPayload(t *testing.T) {
+	payload := []byte(xzMagic + "stream")
+	good := func() []byte { return bzImageOf(1, 16, payload) }
+	with := func(at int, b ...byte) []byte {
+		image := good()
+		copy(image[at:], b)
+		return image
+	}
+	tests := []struct {
+		name  string
+		image []byte
+		ok    bool
+	}{
+		{"one sector", good(), true},
+		{"sectors left at 0 mean 4", bzImageOf(0, 16, payload), true},
+		{"many sectors", bzImageOf(255, 0, payload), true},
+		{"more after the payload", append(good(), make([]byte, 100)...), true},
+		{"empty", nil, false},
+		{"header cut short", good()[:0x24f], false},
+		{"payload cut short", good()[:len(good())-1], false},
+		{"no kernel", with(0x202, 'E', 'L', 'F', ' '), false},
+		{"gzip", bzImageOf(1, 16, []byte("\x1f\x8b\x08stream")), false},
+		{"payload far beyond the end", with(0x248, 0xff, 0xff, 0xff, 0xff), false},
+		{"payload as long as can be", with(0x24c, 0xff, 0xff, 0xff, 0xff), false},
+		{"payload of no length", with(0x24c, 0, 0, 0, 0), false},
+		{"payload shorter than its magic", with(0x24c, 9, 0, 0, 0), false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := kernelPayload(tt.image)
+			if tt.ok && (err != nil || !bytes.Equal(got, payload)) {
+				t.Errorf("got %q, %v; want %q", got, err, payload)
+			}
+			if !tt.ok && !errors.Is(err, errBzImage) {
+				t.Errorf("got %q, %v; want errBzImage", got, err)
+			}
+		})
+	}
+}
+
+// What was compressed comes out; what is no xz stream gives xz's own words.
+func TestUncompressKernel(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "vmlinux")
+	kernel := []byte(strings.Repeat("\x7fELF kernel ", 1000))
+	if err := os.WriteFile(path, kernel, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	compressed, err := exec.Command("xz", "--check=crc32", "--stdout", path).Output()
+	if err != nil {
+		t.Fatalf("xz: %v (install it by `apt-get install xz-utils`)", err)
+	}
+	if got, err := uncompressKernel(t.Context(), bzImageOf(27, 300, compressed)); err != nil || !bytes.Equal(got, kernel) {
+		t.Errorf("got %d bytes, %v; want the %d that were compressed", len(got), err, len(kernel))
+	}
+	_, err = uncompressKernel(t.Context(), bzImageOf(27, 300, []byte(xzMagic+"but no stream")))
+	if err == nil || !strings.Contains(err.Error(), "uncompress kernel: ") || !strings.Contains(err.Error(), "xz:") {
+		t.Errorf("got %v; want what xz says", err)
+	}
+}
+
+// The fields of the header are arguments of their own: the fuzzer is slow at
+// shrinking images.
+func FuzzKernelPayload(f *testing.F) {
+	f.Add(byte(1), uint32(16), uint32(16), uint16(1056), []byte(xzMagic+"stream"))
+	f.Add(byte(0), uint32(0), uint32(10), uint16(2570), []byte(xzMagic))
+	f.Add(byte(1), uint32(16), uint32(16), uint16(1055), []byte(xzMagic+"stream"))
+	f.Add(byte(4), uint32(1<<32-1), uint32(1<<32-1), uint16(0x250), []byte("\x1f\x8b"))
+	f.Add(byte(4), uint32(0), uint32(0), uint16(0x24f), []byte{})
+	f.Fuzz(func(t *testing.T, sectors byte, offset, length uint32, size uint16, content []byte) {
+		image := make([]byte, max(int(size), 0x250))
+		image[0x1f1] = sectors
+		copy(image[0x202:], "HdrS")
+		binary.LittleEndian.PutUint32(image[0x248:], offset)
+		binary.LittleEndian.PutUint32(image[0x24c:], length)
+		image = image[:size]
+		if start := (int(sectors)+1)*512 + int(offset); start < len(image) {
+			copy(image[start:], content)
+		}
+		payload, err := kernelPayload(image)
+		if err == nil && (!bytes.HasPrefix(payload, []byte(xzMagic)) || len(payload) != int(length)-4 || !bytes.Contains(image, payload)) {
+			t.Errorf("got %q, which is no xz stream of the image", payload)
+		}
+		if err != nil && len(payload) > 0 {
+			t.Errorf("got %d bytes with the error %v", len(payload), err)
+		}
+	})
+}

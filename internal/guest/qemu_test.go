@@ -1,0 +1,95 @@
+package guest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The whole command line, without the in-kernel network backend, which follows
+// the machine that the test runs on.
+func TestArguments(t *testing.T) {
+	c := Config{
+		Name: "node1", Dir: "/run/unnest/lab/guests/node1",
+		Image: Image{Kernel: "/cache/vmlinux", Compressed: "/cache/vmlinuz", Initrd: "/cache/initrd", Root: "/cache/root.ext4"},
+		Accel: TCG, VCPUs: 2, Memory: 1 << 30, Slots: 2,
+		NICs: []NIC{{MAC: "52:54:00:c8:00:01"}, {MAC: "52:54:00:c9:00:01"}},
+	}
+	want := `-name guest=node1
+-nodefaults
+-no-user-config
+-display none
+-no-reboot
+-machine q35
+-accel tcg,thread=multi
+-cpu max
+-smp 2
+-m 1024M
+-kernel /cache/vmlinux
+-initrd /cache/initrd
+-append console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off tsc=reliable no_timer_check random.trust_cpu=on 8250.nr_uarts=1 i8042.noaux
+-drive if=none,id=root,format=raw,snapshot=on,cache=unsafe,file=/cache/root.ext4
+-device virtio-blk-pci,drive=root
+-fw_cfg name=opt/unnest/seed,file=/run/unnest/lab/guests/node1/seed.tar
+-chardev file,id=console,path=/run/unnest/lab/guests/node1/console.log
+-serial chardev:console
+-qmp unix:/run/unnest/lab/guests/node1/qmp,server=on,wait=off
+-qmp unix:/run/unnest/lab/guests/node1/hostd.qmp,server=on,wait=off
+-netdev tap,id=nic0,fd=3
+-device virtio-net-pci,netdev=nic0,mac=52:54:00:c8:00:01,romfile=
+-netdev tap,id=nic1,fd=4
+-device virtio-net-pci,netdev=nic1,mac=52:54:00:c9:00:01,romfile=
+-device pcie-root-port,id=rp1,chassis=1,slot=1
+-device pcie-root-port,id=rp2,chassis=2,slot=2`
+	if diff := cmp.Diff(want, optionPerLine(c.arguments())); diff != "" {
+		t.Errorf("command line (-want +got):\n%s", diff)
+	}
+}
+
+// optionPerLine puts each option on a line of its own, with its value.
+func optionPerLine(args []string) string {
+	line := strings.ReplaceAll(strings.Join(args, "\x00"), ",vhost=on", "")
+	return strings.ReplaceAll(strings.ReplaceAll(line, "\x00-", "\n-"), "\x00", " ")
+}
+
+func TestArgumentsChoose(t *testing.T) {
+	tests := []struct {
+		name   string
+		config Config
+		want   []string
+		lacks  string
+	}{
+		{"TCG shows everything it can emulate", Config{Accel: TCG}, []string{"-accel tcg,thread=multi", "-cpu max"}, "-cpu host"},
+		{"KVM shows the host's processor", Config{Accel: KVM}, []string{"-accel kvm", "-cpu host"}, "-accel tcg"},
+		{"CPU asked for", Config{Accel: TCG, CPU: "EPYC,+svm,+npt"}, []string{"-cpu EPYC,+svm,+npt"}, "-cpu max"},
+		{"memory in MiB", Config{Memory: 1536 << 20}, []string{"-m 1536M"}, ""},
+		{"no NIC, no slot", Config{}, nil, "-netdev"},
+		{"no slot", Config{NICs: []NIC{{MAC: "02:00:00:00:00:01"}}}, []string{"-netdev tap,id=nic0,fd=3"}, "pcie-root-port"},
+		{"slots alone", Config{Slots: 1}, []string{"-device pcie-root-port,id=rp1,chassis=1,slot=1"}, "virtio-net"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := optionPerLine(tt.config.arguments())
+			for _, w := range tt.want {
+				if !strings.Contains("\n"+got+"\n", "\n"+w+"\n") {
+					t.Errorf("no %q in\n%s", w, got)
+				}
+			}
+			if tt.lacks != "" && strings.Contains(got, tt.lacks) {
+				t.Errorf("%q is in\n%s", tt.lacks, got)
+			}
+		})
+	}
+}
+
+// The host daemon's way to QEMU is not that of whoever started the guest.
+func TestDaemonQMP(t *testing.T) {
+	c := Config{Dir: "/state/node1"}
+	if got := c.DaemonQMP(); got != "/state/node1/hostd.qmp" {
+		t.Errorf("got %s", got)
+	}
+	if c.DaemonQMP() == c.path(ownerQMP) {
+		t.Error("daemon and owner share a socket")
+	}
+}

@@ -1,0 +1,84 @@
+package guest
+
+import (
+	"slices"
+	"testing"
+)
+
+func mustDigest(t *testing.T, r Recipe, programs map[string][]byte) string {
+	t.Helper()
+	d, err := r.Digest(programs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// An image is made anew when anything in it changes, Debian only when Debian
+// does.
+func TestDigests(t *testing.T) {
+	programs := func() map[string][]byte {
+		return map[string][]byte{"/usr/bin/a": []byte("one"), "/usr/bin/b": []byte("two")}
+	}
+	tests := []struct {
+		name          string
+		change        func(*Recipe, map[string][]byte)
+		image, debian bool // whether the digest changes
+	}{
+		{"nothing", func(*Recipe, map[string][]byte) {}, false, false},
+		{"program's content", func(_ *Recipe, p map[string][]byte) { p["/usr/bin/a"] = []byte("One") }, true, false},
+		{"program more", func(_ *Recipe, p map[string][]byte) { p["/usr/bin/c"] = nil }, true, false},
+		{"program elsewhere", func(_ *Recipe, p map[string][]byte) {
+			p["/bin/a"] = p["/usr/bin/a"]
+			delete(p, "/usr/bin/a")
+		}, true, false},
+		{"contents swapped", func(_ *Recipe, p map[string][]byte) {
+			p["/usr/bin/a"], p["/usr/bin/b"] = p["/usr/bin/b"], p["/usr/bin/a"]
+		}, true, false},
+		{"module", func(r *Recipe, _ map[string][]byte) { r.Modules = append(r.Modules, "dummy") }, true, false},
+		{"program of the container image", func(r *Recipe, _ map[string][]byte) { r.Image = r.Image[1:] }, true, false},
+		{"package", func(r *Recipe, _ map[string][]byte) { r.Packages = append(r.Packages, "nginx") }, true, true},
+		{"release", func(r *Recipe, _ map[string][]byte) { r.Suite = "trixie" }, true, true},
+		{"what is left out", func(r *Recipe, _ map[string][]byte) { r.Excluded = r.Excluded[1:] }, true, true},
+		{"package moved to what is left out", func(r *Recipe, _ map[string][]byte) {
+			last := len(r.Packages) - 1
+			r.Excluded = slices.Insert(r.Excluded, 0, r.Packages[last])
+			r.Packages = r.Packages[:last]
+		}, true, true},
+	}
+	image, root := mustDigest(t, DefaultRecipe(), programs()), DefaultRecipe().rootDigest()
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, p := DefaultRecipe(), programs()
+			tt.change(&r, p)
+			if changed := mustDigest(t, r, p) != image; changed != tt.image {
+				t.Errorf("digest of the image changed: %v, want %v", changed, tt.image)
+			}
+			if changed := r.rootDigest() != root; changed != tt.debian {
+				t.Errorf("digest of Debian's files changed: %v, want %v", changed, tt.debian)
+			}
+		})
+	}
+}
+
+// Our own scripts are part of the image's digest, each where it goes.
+func TestDigestCoversScripts(t *testing.T) {
+	files, err := overlayFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) != len(overlayPaths) {
+		t.Errorf("%d files, but places for %d", len(files), len(overlayPaths))
+	}
+	r := DefaultRecipe()
+	if got, want := mustDigest(t, r, nil), digest(r, files, map[string][]byte(nil)); got != want {
+		t.Fatalf("digest %s is not that of recipe, files and programs: %s", got, want)
+	}
+	for path, content := range files {
+		files[path] = append([]byte("#"), content...)
+		if digest(r, files, map[string][]byte(nil)) == mustDigest(t, r, nil) {
+			t.Errorf("a change of %s does not change the digest", path)
+		}
+		files[path] = content
+	}
+}

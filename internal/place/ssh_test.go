@@ -1,0 +1,166 @@
+package place
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+func dialTCP(ctx context.Context, network, address string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, network, address)
+}
+
+// Who is not who was expected is not spoken to.
+func TestSSHWrongHostKey(t *testing.T) {
+	s := newServer(t)
+	p, err := DialSSH(t.Context(), "guest node1", s.listen.Addr().String(), dialTCP, s.clientConfig(newKey(t).PublicKey()))
+	if p != nil || err == nil || !strings.Contains(err.Error(), "log in to guest node1") || !strings.Contains(err.Error(), "host key mismatch") {
+		t.Errorf("got %v, %v; want the host key refused", p, err)
+	}
+}
+
+func TestSSHNobodyThere(t *testing.T) {
+	s := newServer(t)
+	s.hangUp()
+	_, err := DialSSH(t.Context(), "guest node1", s.listen.Addr().String(), dialTCP, s.clientConfig(s.key))
+	if err == nil || !strings.Contains(err.Error(), "reach guest node1: ") {
+		t.Errorf("got %v; want an error that names the place", err)
+	}
+}
+
+// A server that takes the connection and says nothing does not hold up the
+// caller: neither beyond the configuration's time limit nor beyond ctx.
+func TestSSHSilentServer(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	s := newServer(t)
+	why := errors.New("told to stop")
+	tests := []struct {
+		name    string
+		timeout time.Duration
+		cancel  bool
+		want    error
+	}{
+		{"time limit", 100 * time.Millisecond, false, context.DeadlineExceeded},
+		{"context", time.Minute, true, why},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			config := s.clientConfig(s.key)
+			config.Timeout = tt.timeout
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			if tt.cancel {
+				time.AfterFunc(100*time.Millisecond, func() { cancel(why) })
+			}
+			done := make(chan error, 1)
+			go func() {
+				_, err := DialSSH(ctx, "guest node1", listener.Addr().String(), dialTCP, config)
+				done <- err
+			}()
+			select {
+			case err := <-done:
+				if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), "log in to guest node1") {
+					t.Errorf("got %v, want %v", err, tt.want)
+				}
+			case <-time.After(5 * time.Second):
+				t.Error("the login goes on and on")
+				cancel(why)
+				<-done
+			}
+		})
+	}
+}
+
+func TestSSHConnectionLost(t *testing.T) {
+	s := newServer(t)
+	p, _ := s.dial(t)
+	process, err := p.Start(t.Context(), Command{Args: []string{"sleep", "0.5"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.hangUp()
+	err = process.Wait()
+	var exit *ExitError
+	if err == nil || errors.As(err, &exit) || !strings.Contains(err.Error(), "sleep on guest node1: connection lost") {
+		t.Errorf("got %v; want the connection lost", err)
+	}
+	err = Run(t.Context(), p, "true")
+	if err == nil || !strings.Contains(err.Error(), "start true on guest node1") {
+		t.Errorf("got %v; want an error that names program and place", err)
+	}
+}
+
+func TestSSHClose(t *testing.T) {
+	p, _ := newServer(t).dial(t)
+	process, err := p.Start(t.Context(), Command{Args: []string{"sleep", "0.5"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.Close(), p.Close()); err != nil {
+		t.Errorf("close, twice: %v", err)
+	}
+	if err := process.Wait(); err == nil {
+		t.Error("the command outlived the connection")
+	}
+}
+
+// A machine that no longer answers does not hold up whoever has stopped to
+// wait for it.
+func TestSSHFrozenMachine(t *testing.T) {
+	t.Run("while a command runs", func(t *testing.T) {
+		p, line := newServer(t).dial(t)
+		p.patience = 200 * time.Millisecond
+		ctx, cancel := context.WithCancel(t.Context())
+		process, err := p.Start(ctx, Command{Args: []string{"sleep", "0.5"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		line.freeze()
+		cancel()
+		assertEnds(t, line, process.Wait)
+	})
+	t.Run("when a command is to start", func(t *testing.T) {
+		p, line := newServer(t).dial(t)
+		p.patience = 200 * time.Millisecond
+		line.freeze()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		assertEnds(t, line, func() error { return Run(ctx, p, "true") })
+	})
+	t.Run("while a command runs in a container", func(t *testing.T) {
+		p, line := newServer(t).dial(t)
+		p.patience = 200 * time.Millisecond
+		ctx, cancel := context.WithCancel(t.Context())
+		process, err := Container{Place: p, Engine: newEngine(t), Name: "web"}.Start(ctx, Command{Args: []string{"sleep", "0.5"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		line.freeze()
+		cancel()
+		assertEnds(t, line, process.Wait)
+	})
+}
+
+// assertEnds checks that wait returns an error within the limits for killing.
+func assertEnds(t *testing.T, line *freezable, wait func() error) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- wait() }()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("got no error from a machine that does not answer")
+		}
+	case <-time.After(15 * time.Second):
+		t.Error("waits for a machine that does not answer")
+		line.Close()
+		<-done
+	}
+}

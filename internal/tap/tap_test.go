@@ -1,0 +1,177 @@
+package tap
+
+import (
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// inNewNS runs f in a fresh network namespace with the bridge br0. It ends with
+// the test.
+func inNewNS(t *testing.T, f func()) {
+	t.Helper()
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root and /dev/net/tun: set UNNEST_PRIVILEGED=1")
+	}
+	done := make(chan struct{})
+	go func() { // t.Fatal ends this goroutine, and its thread with it
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		ns, err := netns.New()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer ns.Close()
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = "br0"
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+			t.Error(err)
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+// links lists the names of the devices of the namespace, but lo.
+func links(t *testing.T) string {
+	t.Helper()
+	all, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, l := range all {
+		if name := l.Attrs().Name; name != "lo" {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+func TestOpen(t *testing.T) {
+	inNewNS(t, func() {
+		for _, d := range []Device{
+			{Name: "tap0", Bridge: "br0", MTU: 1400, Alias: "unnest:node1/pod1/eth0"},
+			{Name: "fifteen-letters", Bridge: "br0", MTU: 9000},
+		} {
+			f, err := Open(d)
+			if err != nil {
+				t.Errorf("%s: %v", d.Name, err)
+				continue
+			}
+			link, err := netlink.LinkByName(d.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			bridge, err := netlink.LinkByName("br0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := link.Attrs()
+			if a.Flags&net.FlagUp == 0 {
+				t.Errorf("%s is down", d.Name)
+			}
+			if link.Type() != "tuntap" || a.MTU != d.MTU || a.Alias != d.Alias || a.MasterIndex != bridge.Attrs().Index {
+				t.Errorf("%s: got %s, MTU %d, alias %q, master %d; want %+v", d.Name, link.Type(), a.MTU, a.Alias, a.MasterIndex, d)
+			}
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+			if got := links(t); got != "br0" {
+				t.Errorf("%s is closed, but there is %s", d.Name, got)
+			}
+		}
+	})
+}
+
+// A step that fails leaves no TAP, and its error names the device.
+func TestOpenFails(t *testing.T) {
+	tests := []struct {
+		name   string
+		device Device
+		words  []string
+	}{
+		{"no such bridge", Device{Name: "tap0", Bridge: "br1", MTU: 1500}, []string{"tap0", "bridge br1"}},
+		{"name of 16 bytes", Device{Name: "sixteen--letters", Bridge: "br0", MTU: 1500}, []string{"sixteen--letters"}},
+		{"MTU too large", Device{Name: "tap0", Bridge: "br0", MTU: 1 << 20}, []string{"tap0", "MTU 1048576"}},
+		{"not a bridge", Device{Name: "tap0", Bridge: "lo", MTU: 1500}, []string{"tap0", "lo"}},
+		{"alias too long", Device{Name: "tap0", Bridge: "br0", MTU: 1500, Alias: strings.Repeat("a", 256)}, []string{"tap0", "alias"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inNewNS(t, func() {
+				f, err := Open(tt.device)
+				if f != nil || err == nil {
+					t.Fatalf("got %v, %v; want an error", f, err)
+				}
+				for _, w := range tt.words {
+					if !strings.Contains(err.Error(), w) {
+						t.Errorf("%q is not in: %v", w, err)
+					}
+				}
+				if got := links(t); got != "br0" {
+					t.Errorf("there is %s", got)
+				}
+			})
+		})
+	}
+}
+
+// A TAP that somebody holds is not taken from him.
+func TestOpenTaken(t *testing.T) {
+	inNewNS(t, func() {
+		d := Device{Name: "tap0", Bridge: "br0", MTU: 1500}
+		first, err := Open(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if second, err := Open(d); second != nil || err == nil || !strings.Contains(err.Error(), "tap0") {
+			t.Errorf("got %v, %v; want an error", second, err)
+		}
+		if got := links(t); !strings.Contains(got, "tap0") {
+			t.Errorf("the first is gone: %s", got)
+		}
+		if err := first.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What a child gets of a descriptor keeps the TAP alive, as QEMU's does.
+func TestOpenSharedDescriptor(t *testing.T) {
+	inNewNS(t, func() {
+		f, err := Open(Device{Name: "tap0", Bridge: "br0", MTU: 1500})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reader, writer, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		child, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "read line"}, &os.ProcAttr{Files: []*os.File{reader, nil, nil, f}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.Close(), reader.Close()); err != nil {
+			t.Error(err)
+		}
+		if got := links(t); !strings.Contains(got, "tap0") {
+			t.Errorf("the TAP went before its last holder: %s", got)
+		}
+		writer.Close()
+		if _, err := child.Wait(); err != nil {
+			t.Error(err)
+		}
+		if got := links(t); got != "br0" {
+			t.Errorf("the last holder is gone, but there is %s", got)
+		}
+	})
+}
