@@ -188,10 +188,14 @@ func (b *Bench) whileAlive(ctx context.Context) (context.Context, context.Cancel
 	return ctx, func() { cancel(nil) }
 }
 
-// explain adds that the guest has died to an error that follows from it.
+// explain adds that the guest has died, or no longer answers, to an error that
+// follows from it.
 func (b *Bench) explain(err error) error {
 	if died := b.node.Err(); died != nil {
 		return fmt.Errorf("%w: %w", experiment.ErrFatal, died)
+	}
+	if b.ssh != nil && b.ssh.Lost() {
+		return fmt.Errorf("%w: guest %s no longer answers: %w", experiment.ErrFatal, node, err)
 	}
 	return err
 }

@@ -53,7 +53,7 @@ func Start(_ context.Context, c Config) (*Guest, error) {
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true} // Ctrl-C at the terminal is for us, not for QEMU
 	started := time.Now()
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start guest %s: %w", c.Name, err)
+		return nil, fmt.Errorf("start guest %s: %w: `unnest doctor` says what to install", c.Name, err)
 	}
 	g := &Guest{Config: c, PID: cmd.Process.Pid, started: started, done: make(chan struct{})}
 	go func() {

@@ -20,6 +20,7 @@ type SSH struct {
 	name     string
 	client   *ssh.Client
 	patience time.Duration // answerLimit
+	lost     chan struct{} // closed when the connection has ended
 }
 
 // Dialer opens the connection that SSH runs over.
@@ -43,7 +44,12 @@ func DialSSH(ctx context.Context, name, address string, dial Dialer, config *ssh
 	if !stop() || err != nil {
 		return nil, fmt.Errorf("log in to %s: %w", name, errors.Join(err, context.Cause(ctx), ignoreClosed(conn.Close())))
 	}
-	return &SSH{name, ssh.NewClient(c, channels, requests), answerLimit}, nil
+	s := &SSH{name, ssh.NewClient(c, channels, requests), answerLimit, make(chan struct{})}
+	go func() {
+		_ = s.client.Wait()
+		close(s.lost)
+	}()
+	return s, nil
 }
 
 func ignoreClosed(err error) error {
@@ -58,6 +64,16 @@ func (s *SSH) String() string { return s.name }
 
 // Close ends the connection and every command that runs over it.
 func (s *SSH) Close() error { return ignoreClosed(s.client.Close()) }
+
+// Lost reports whether the connection has ended: no command can run any more.
+func (s *SSH) Lost() bool {
+	select {
+	case <-s.lost:
+		return true
+	default:
+		return false
+	}
+}
 
 // Client is the connection, for what a Place does not offer: a terminal.
 func (s *SSH) Client() *ssh.Client { return s.client }
