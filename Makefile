@@ -32,7 +32,7 @@ quickstart: deps build ## boot a guest, measure a container's network three ways
 	bin/unnest bench quickstart
 
 .PHONY: test
-test: deps bin/gotestsum ## run every test, none skipped (root)
+test: deps build bin/gotestsum ## run every test, none skipped (root)
 	@bin/gotestsum --format pkgname-and-test-fails --jsonfile bin/test.json --raw-command -- hack/test
 	@hack/no-skips bin/test.json
 

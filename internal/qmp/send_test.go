@@ -69,8 +69,11 @@ func checkFDs(f *fake, conn *net.UnixConn, commands int) error {
 		if fd != nil {
 			name, err := io.ReadAll(fd)
 			_ = fd.Close()
-			if err != nil || string(name) != cmd.Arguments["fdname"] {
-				return fmt.Errorf("getfd %v came with descriptor of %q, error %v", cmd.Arguments["fdname"], name, err)
+			if err != nil {
+				return fmt.Errorf("read descriptor of getfd: %w", err)
+			}
+			if string(name) != cmd.Arguments["fdname"] {
+				return fmt.Errorf("getfd %v came with descriptor of %q", cmd.Arguments["fdname"], name)
 			}
 		}
 		if err := f.say(`{"return": {}, "id": %s}`, cmd.ID); err != nil {

@@ -102,10 +102,12 @@ func newDownCmd(streams terminal.Streams) *cobra.Command {
 // down stops the guests named, or all, and removes the lab after the last.
 func down(ctx context.Context, streams terminal.Streams, names []string) (err error) {
 	l, err := lab.Open(labName)
-	if errors.Is(err, lab.ErrNoLab) && len(names) == 0 {
+	switch {
+	case errors.Is(err, lab.ErrNoLab) && len(names) == 0:
 		return nil
-	}
-	if err != nil {
+	case errors.Is(err, lab.ErrNoLab):
+		return fmt.Errorf("stop guests: %w: %s: no guest runs", fleet.ErrNoGuest, names[0])
+	case err != nil:
 		return fmt.Errorf("stop guests: %w", err)
 	}
 	defer func() { err = errors.Join(err, leave(l)) }()

@@ -1,0 +1,112 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"unnest/internal/cli/terminal"
+	"unnest/internal/cli/usage"
+)
+
+// execute runs the command with args and returns what it wrote.
+func execute(t *testing.T, runF func(context.Context, Options) error, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	cmd := NewCmd(terminal.Streams{In: strings.NewReader(""), Out: &out, Err: &errOut}, runF)
+	cmd.SetArgs(args)
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(io.Discard)
+	err = cmd.ExecuteContext(t.Context())
+	return out.String(), errOut.String(), err
+}
+
+func TestOptions(t *testing.T) {
+	tests := []struct {
+		args []string
+		want Options
+	}{
+		{[]string{"quickstart"}, Options{Experiment: "quickstart"}},
+		{[]string{"./mine.yaml", "-o", "results/mine", "--repetitions", "12", "--accel", "tcg"},
+			Options{Experiment: "./mine.yaml", Dir: "results/mine", Repetitions: 12, Accel: "tcg"}},
+		{[]string{"--output", "x", "boot"}, Options{Experiment: "boot", Dir: "x"}},
+		{[]string{"--list"}, Options{List: true}},
+		{[]string{"--resume", "runs/1", "--accel", "kvm"}, Options{Resume: "runs/1", Accel: "kvm"}},
+	}
+	for _, tt := range tests {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			var got Options
+			_, _, err := execute(t, func(_ context.Context, o Options) error { got = o; return nil }, tt.args...)
+			got.Streams = terminal.Streams{}
+			if err != nil || got != tt.want {
+				t.Errorf("got %+v, %v; want %+v", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestUsageErrors(t *testing.T) {
+	const one = "give one of an experiment, --resume and --list"
+	const planned = "--resume goes on with the run as it was planned: leave out --output and --repetitions"
+	tests := []struct {
+		args []string
+		want string
+	}{
+		{nil, "no experiment given: name one of [boot brfusion harness quickstart selftest], or a file"},
+		{[]string{"quickstart", "selftest"}, "2 experiments given: name one"},
+		{[]string{"quickstart", "--list"}, one},
+		{[]string{"quickstart", "--resume", "runs/1"}, one},
+		{[]string{"--list", "--resume", "runs/1"}, one},
+		{[]string{"--resume", "runs/1", "-o", "x"}, planned},
+		{[]string{"--resume", "runs/1", "--repetitions", "3"}, planned},
+		{[]string{"quickstart", "--repetitions", "-1"}, "--repetitions -1: want a positive number"},
+	}
+	for _, tt := range tests {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			stdout, _, err := execute(t, func(context.Context, Options) error { t.Error("it ran"); return nil }, tt.args...)
+			var wrong *usage.Error
+			if !errors.As(err, &wrong) || err.Error() != tt.want || stdout != "" {
+				t.Errorf("got %v, stdout %q; want %q", err, stdout, tt.want)
+			}
+		})
+	}
+	_, _, err := execute(t, nil, "quickstart", "--accel", "xen")
+	if err == nil || !strings.Contains(err.Error(), "--accel") || !strings.Contains(err.Error(), "want one of auto, kvm, tcg") {
+		t.Errorf("unknown accelerator: got %v", err)
+	}
+}
+
+// What is listed can be run, and says what it is.
+func TestList(t *testing.T) {
+	stdout, stderr, err := execute(t, nil, "--list")
+	if err != nil || stderr != "" {
+		t.Fatalf("got %v, stderr %q", err, stderr)
+	}
+	var listed []string
+	for line := range strings.Lines(stdout) {
+		name, title, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if s, err := load(name); err != nil || s.Name != name || strings.TrimSpace(title) != s.Title || s.Title == "" {
+			t.Errorf("%q: %v", line, err)
+		}
+		listed = append(listed, name)
+	}
+	if want := names(); !slices.Equal(listed, want) || !slices.IsSorted(listed) {
+		t.Errorf("listed %v, want %v", listed, want)
+	}
+}
+
+// A list that cannot be written is an error.
+func TestListBrokenPipe(t *testing.T) {
+	broken := errors.New("broken pipe")
+	if err := list(writer(func([]byte) (int, error) { return 0, broken })); !errors.Is(err, broken) {
+		t.Errorf("got %v, want %v", err, broken)
+	}
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }

@@ -1,0 +1,274 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"unnest/internal/cli/terminal"
+	"unnest/internal/experiment"
+	"unnest/internal/result"
+)
+
+// content returns what the files below dir hold, directories as "/".
+func content(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		name, _ := filepath.Rel(dir, path)
+		if d.IsDir() {
+			files[name] = "/"
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		files[name] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// createRun makes a run directory of the experiment small, with n samples.
+func createRun(t *testing.T, path, text string, state result.State, n int) {
+	t.Helper()
+	spec, err := experiment.Parse("small.yaml", []byte(small))
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Text = text
+	dir, err := result.Create(path, spec.NewRun("r1", 1, time.Unix(1000, 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	for i, x := range experiment.Plan(spec, 1)[:n] {
+		m := x.Case.Metrics[0]
+		if err := dir.Append([]result.Sample{{
+			Run: "r1", Configuration: x.Configuration.Name, Suite: x.Case.Suite, Case: x.Case.Name,
+			Metric: m.Name, Unit: m.Unit, Order: m.Order, Value: 100 + float64(i),
+			Block: x.Block, Repetition: x.Repetition, Boot: "b1", Start: time.Unix(1000, 0), Duration: 1,
+		}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := dir.Update(func(r *result.Run) { r.State = state }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A run directory that cannot be made, or is another run's, stays as it is:
+// nothing is booted and nothing is left.
+func TestStartWithoutDirectory(t *testing.T) {
+	tests := []struct {
+		name    string
+		prepare func(t *testing.T, dir string)
+		output  string
+		is      error
+		want    string
+	}{
+		{"below a file", func(t *testing.T, dir string) {
+			if err := os.WriteFile(filepath.Join(dir, "file"), []byte("mine"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "file/run", nil, "create run directory"},
+		{"a file", func(t *testing.T, dir string) {
+			if err := os.WriteFile(filepath.Join(dir, "file"), []byte("mine"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "file", nil, "create run directory"},
+		{"default below a file", func(t *testing.T, dir string) {
+			if err := os.WriteFile(filepath.Join(dir, "runs"), []byte("mine"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "", nil, "create run directory"},
+		{"holds a run", func(t *testing.T, dir string) {
+			createRun(t, filepath.Join(dir, "run"), small, result.Interrupted, 2)
+		}, "run", result.ErrHoldsRun, "go on with it by --resume"},
+		{"holds a journal", func(t *testing.T, dir string) {
+			path := filepath.Join(dir, "run")
+			if err := errors.Join(os.Mkdir(path, 0o700), os.WriteFile(filepath.Join(path, result.SamplesFile), []byte("{}\n"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}, "run", result.ErrHoldsRun, "go on with it by --resume"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Chdir(dir)
+			t.Setenv("UNNEST_STATE", filepath.Join(t.TempDir(), "state"))
+			tt.prepare(t, dir)
+			before := content(t, dir)
+			var out, errOut bytes.Buffer
+			err := start(t.Context(), Options{Streams: terminal.Streams{Out: &out, Err: &errOut}, Experiment: "selftest", Dir: tt.output})
+			if err == nil || !strings.Contains(err.Error(), tt.want) || tt.is != nil && !errors.Is(err, tt.is) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+			if after := content(t, dir); !maps.Equal(before, after) {
+				t.Errorf("before:\n%v\nafter:\n%v", before, after)
+			}
+			if out.Len()+errOut.Len() > 0 {
+				t.Errorf("it prints %q, %q", &out, &errOut)
+			}
+		})
+	}
+}
+
+// A run that fails before its first execution leaves no directory, and no file
+// of the user's is touched.
+func TestStartFailsEarly(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "results", "mine")
+		if own {
+			if err := errors.Join(os.MkdirAll(path, 0o700), os.WriteFile(filepath.Join(path, "notes.txt"), []byte("mine"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var out, errOut bytes.Buffer
+		err := start(t.Context(), Options{Streams: terminal.Streams{Out: &out, Err: &errOut}, Experiment: "selftest", Dir: path, Accel: "xen"})
+		if err == nil || !strings.Contains(err.Error(), `accelerator "xen"`) {
+			t.Errorf("got %v; want the accelerator refused", err)
+		}
+		want := map[string]string{"results": "/"}
+		if own {
+			want = map[string]string{"results": "/", "results/mine": "/", "results/mine/notes.txt": "mine"}
+		}
+		if got := content(t, dir); !maps.Equal(got, want) {
+			t.Errorf("left: %v, want %v", got, want)
+		}
+	}
+}
+
+func TestStartUnknownExperiment(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	if err := start(t.Context(), Options{Experiment: "none", Dir: "run"}); err == nil || len(content(t, dir)) > 0 {
+		t.Errorf("got %v, left %v", err, content(t, dir))
+	}
+}
+
+func TestDiscard(t *testing.T) {
+	tests := []struct {
+		name string
+		more []string // files beside the run's
+		left []string
+	}{
+		{"the run alone", nil, nil},
+		{"a file of the user's", []string{"notes.txt"}, []string{"run", "run/notes.txt"}},
+		{"a report of an earlier run", []string{"report.html"}, []string{"run", "run/report.html"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "run")
+			createRun(t, path, small, result.Running, 0)
+			for _, name := range tt.more {
+				if err := os.WriteFile(filepath.Join(path, name), []byte("mine"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := discard(path); err != nil {
+				t.Error(err)
+			}
+			var left []string
+			for name := range content(t, dir) {
+				left = append(left, name)
+			}
+			slices.Sort(left)
+			if !slices.Equal(left, tt.left) {
+				t.Errorf("left: %v, want %v", left, tt.left)
+			}
+		})
+	}
+	if err := discard(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no directory: got %v", err)
+	}
+}
+
+// A run that is complete is reported, not measured again.
+func TestResumeComplete(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run")
+	createRun(t, path, small, result.Complete, 12)
+	before := content(t, path)
+	var out, errOut bytes.Buffer
+	if err := resume(t.Context(), Options{Streams: terminal.Streams{Out: &out, Err: &errOut}, Resume: path}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"NoCont", "NAT", "run directory  " + path, filepath.Join(path, "report.html")} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, &out)
+		}
+	}
+	after := content(t, path)
+	if !strings.Contains(after["report.html"], "<html") {
+		t.Errorf("report.html: %.100q", after["report.html"])
+	}
+	delete(after, "report.html")
+	if !maps.Equal(before, after) {
+		t.Errorf("the run has changed from %v to %v", before, after)
+	}
+}
+
+// A run that cannot go on keeps its samples, and the error says what to do.
+func TestResumeRefuses(t *testing.T) {
+	tests := []struct {
+		name    string
+		prepare func(t *testing.T, path string)
+		want    []string
+	}{
+		{"no directory", func(*testing.T, string) {}, []string{"it holds no run"}},
+		{"experiment that cannot be read", func(t *testing.T, path string) {
+			createRun(t, path, "name: [\n", result.Interrupted, 2)
+		}, []string{"experiment file:", "samples are kept"}},
+		{"boot study", func(t *testing.T, path string) {
+			spec, err := load(bootName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir, err := result.Create(path, spec.NewRun("r1", 1, time.Unix(1000, 0)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir.Close()
+		}, []string{"a run of boot cannot be resumed", "start it anew"}},
+		{"being written", func(t *testing.T, path string) {
+			createRun(t, path, small, result.Interrupted, 2)
+			dir, err := result.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { dir.Close() })
+		}, []string{result.ErrLocked.Error()}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "run")
+			tt.prepare(t, path)
+			samples, _ := os.ReadFile(filepath.Join(path, result.SamplesFile))
+			var out, errOut bytes.Buffer
+			err := resume(t.Context(), Options{Streams: terminal.Streams{Out: &out, Err: &errOut}, Resume: path})
+			if err == nil {
+				t.Fatal("got no error")
+			}
+			for _, w := range append(tt.want, path) {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("%q is not in: %v", w, err)
+				}
+			}
+			if after, _ := os.ReadFile(filepath.Join(path, result.SamplesFile)); !bytes.Equal(samples, after) {
+				t.Errorf("the samples have changed from %q to %q", samples, after)
+			}
+		})
+	}
+}

@@ -1,0 +1,207 @@
+package vm
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"unnest/internal/cli/terminal"
+	"unnest/internal/cli/usage"
+	"unnest/internal/fleet"
+	"unnest/internal/guest"
+	"unnest/internal/lab"
+)
+
+// execute runs "unnest vm" with args and returns what it wrote.
+func execute(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	cmd := NewCmd(terminal.Streams{In: strings.NewReader(""), Out: &out, Err: &errOut})
+	cmd.SetArgs(args)
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(io.Discard)
+	err = cmd.ExecuteContext(t.Context())
+	return out.String(), errOut.String(), err
+}
+
+// newState gives the test a state directory of its own, without a lab.
+func newState(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("UNNEST_STATE", dir)
+	return filepath.Join(dir, labName)
+}
+
+// newDead makes the lab, with guests that have ended: their numbers are that of
+// this process, which is no QEMU.
+func newDead(t *testing.T, names ...string) (dir string) {
+	t.Helper()
+	dir = newState(t)
+	for i, name := range names {
+		note, err := json.Marshal(map[string]any{"index": i + 1, "pid": os.Getpid(), "accelerator": "tcg", "address": "10.200.0.2:22"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := filepath.Join(dir, "guests", name)
+		if err := errors.Join(os.MkdirAll(state, 0o700), os.WriteFile(filepath.Join(state, "node.json"), note, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestUpOptions(t *testing.T) {
+	good := upOptions{names: []string{"node1"}, vcpus: 1, memory: 1024, slots: 8}
+	tests := []struct {
+		name   string
+		change func(*upOptions)
+		want   string // empty: no error
+	}{
+		{"defaults", func(*upOptions) {}, ""},
+		{"least", func(o *upOptions) { o.vcpus, o.memory, o.slots = 1, 256, 0 }, ""},
+		{"most", func(o *upOptions) { o.vcpus, o.slots = 255, maxSlots }, ""},
+		{"no processor", func(o *upOptions) { o.vcpus = 0 }, "--vcpus 0: want 1 to 255"},
+		{"too many processors", func(o *upOptions) { o.vcpus = 256 }, "--vcpus 256: want 1 to 255"},
+		{"little memory", func(o *upOptions) { o.memory = 255 }, "--memory 255: want at least 256 MiB"},
+		{"negative slots", func(o *upOptions) { o.slots = -1 }, "--slots -1: want 0 to 24"},
+		{"too many slots", func(o *upOptions) { o.slots = maxSlots + 1 }, "--slots 25: want 0 to 24"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := good
+			tt.change(&o)
+			err := o.check()
+			var wrong *usage.Error
+			if tt.want == "" && err != nil || tt.want != "" && (!errors.As(err, &wrong) || err.Error() != tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// What is wrong on the command line is told before anything is made.
+func TestWrongUsage(t *testing.T) {
+	tests := []struct {
+		args []string
+		want string
+	}{
+		{[]string{"up"}, "at least 1 arg"},
+		{[]string{"up", "node1", "--vcpus", "0"}, "--vcpus 0"},
+		{[]string{"up", "node1", "--accel", "xen"}, "want one of auto, kvm, tcg"},
+		{[]string{"up", "node1", "--memory", "1G"}, "--memory"},
+		{[]string{"ls", "node1"}, `unexpected argument "node1"`},
+		{[]string{"ssh"}, "at least 1 arg"},
+		{[]string{"down"}, "name the guests to stop, or give --all"},
+		{[]string{"down", "node1", "--all"}, "name the guests to stop, or give --all"},
+	}
+	for _, tt := range tests {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			dir := newState(t)
+			stdout, _, err := execute(t, tt.args...)
+			if err == nil || !strings.Contains(err.Error(), tt.want) || stdout != "" {
+				t.Errorf("got %v, stdout %q; want %q", err, stdout, tt.want)
+			}
+			if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("a lab was made (%v)", err)
+			}
+		})
+	}
+}
+
+// Where no guest runs, nothing is made, and the answer says so.
+func TestWithoutLab(t *testing.T) {
+	tests := []struct {
+		args   []string
+		stderr string
+		err    string // empty: none
+	}{
+		{[]string{"ls"}, "no guest runs; start one by `unnest vm up NAME`\n", ""},
+		{[]string{"ssh", "node1"}, "", "no guest runs: start one by `unnest vm up node1`"},
+		{[]string{"ssh", "node1", "ls", "-l", "--all"}, "", "no guest runs: start one by `unnest vm up node1`"},
+		{[]string{"down", "--all"}, "", ""},
+		{[]string{"down", "node1"}, "", "stop guests: no such guest: node1: no guest runs"},
+	}
+	for _, tt := range tests {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			dir := newState(t)
+			stdout, stderr, err := execute(t, tt.args...)
+			if stdout != "" || stderr != tt.stderr || (err == nil) != (tt.err == "") || err != nil && err.Error() != tt.err {
+				t.Errorf("got stdout %q, stderr %q, %v; want %q, %q", stdout, stderr, err, tt.stderr, tt.err)
+			}
+			if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("a lab was made (%v)", err)
+			}
+		})
+	}
+}
+
+// A guest that has ended is shown as such, cannot be entered, and can be
+// removed; the lab stays while another guest is in it.
+func TestDeadGuests(t *testing.T) {
+	dir := newDead(t, "node1", "node2")
+	stdout, _, err := execute(t, "ls")
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	if err != nil || len(lines) != 3 || strings.Join(strings.Fields(lines[1]), " ") != "node1 dead" || strings.Join(strings.Fields(lines[2]), " ") != "node2 dead" {
+		t.Errorf("ls: got %v\n%s", err, stdout)
+	}
+	if _, _, err := execute(t, "ssh", "node1"); !errors.Is(err, guest.ErrDied) || !strings.Contains(err.Error(), "node1") {
+		t.Errorf("ssh: got %v, want ErrDied", err)
+	}
+	for _, args := range [][]string{{"ssh", "node3"}, {"down", "node3"}} {
+		if _, _, err := execute(t, args...); !errors.Is(err, fleet.ErrNoGuest) || !strings.Contains(err.Error(), "node3") {
+			t.Errorf("%v: got %v, want ErrNoGuest", args, err)
+		}
+	}
+	_, stderr, err := execute(t, "down", "node1")
+	if err != nil || stderr != "node1 is down\n" {
+		t.Errorf("down: got %v, stderr %q", err, stderr)
+	}
+	left, err := os.ReadDir(filepath.Join(dir, "guests"))
+	if err != nil || len(left) != 1 || left[0].Name() != "node2" {
+		t.Errorf("guests are %v (%v), want node2 alone", left, err)
+	}
+	l, err := lab.Open(labName) // nobody holds it any more
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Release(); err != nil {
+		t.Error(err)
+	}
+}
+
+// While one unnest works with the lab, another does not take its guests.
+func TestDownWhileInUse(t *testing.T) {
+	newDead(t, "node1", "node2")
+	l, err := lab.Open(labName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Release(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, _, err := execute(t, "down", "node1"); !errors.Is(err, lab.ErrInUse) || !strings.Contains(err.Error(), "wait for it to end") {
+		t.Errorf("got %v, want ErrInUse", err)
+	}
+	if stdout, _, err := execute(t, "ls"); err != nil || !strings.Contains(stdout, "node1") {
+		t.Errorf("ls: got %q, %v; looking is allowed", stdout, err)
+	}
+}
+
+// Flags after the guest's name are the command's, not ours.
+func TestSSHLeavesFlags(t *testing.T) {
+	newState(t)
+	cmd := newSSHCmd(terminal.Streams{Out: io.Discard, Err: io.Discard})
+	if err := cmd.ParseFlags([]string{"node1", "ls", "--all", "-h"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(cmd.Flags().Args(), " "); got != "node1 ls --all -h" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,185 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/lab"
+	"unnest/internal/result"
+)
+
+// executions returns how many executions the run in dir has samples of.
+func executions(dir string) int {
+	journal, err := result.LoadJournal(dir)
+	if err != nil {
+		return 0
+	}
+	seen := map[result.Execution]bool{}
+	for _, s := range journal.Samples {
+		seen[s.Execution()] = true
+	}
+	return len(seen)
+}
+
+// awaitExecutions waits until the run in dir has n executions.
+func (r *running) awaitExecutions(t *testing.T, dir string, n int) {
+	t.Helper()
+	for end := time.Now().Add(bringUp); executions(dir) < n; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			_ = r.Process.Signal(unix.SIGINT)
+			_ = <-r.ended
+			t.Fatalf("no %d executions after %v:\n%s", n, bringUp, r.out.String())
+		}
+	}
+}
+
+// bringUp is more than a noisy machine needs until the first executions.
+const bringUp = 4 * time.Minute
+
+// planned is how many executions the selftest has.
+const planned = 12
+
+// The whole of it: a complete run and its reports, interrupted once by Ctrl-C
+// and once by a kill.
+func TestInterruptKillResume(t *testing.T) {
+	unnest, dir := program(t), filepath.Join(t.TempDir(), "run")
+
+	r := launch(t, unnest, "bench", "selftest", "-o", dir)
+	r.awaitExecutions(t, dir, 2)
+	if err := r.Process.Signal(unix.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if code := r.end(t, 5*time.Second); code != 130 || !strings.Contains(r.out.String(), "--resume "+dir) {
+		t.Errorf("interrupted: exit code %d, want 130 and how to resume:\n%s", code, r.out.String())
+	}
+	assertNothingLeft(t)
+	assertState(t, dir, result.Interrupted)
+
+	r = launch(t, unnest, "bench", "--resume", dir)
+	r.awaitExecutions(t, dir, 5)
+	if err := r.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	r.end(t, 5*time.Second)
+	before := executions(dir)
+
+	r = launch(t, unnest, "bench", "--resume", dir)
+	if code := r.end(t, bringUp); code != 0 {
+		t.Fatalf("resumed: exit code %d:\n%s", code, r.out.String())
+	}
+	out := r.out.String()
+	if !strings.Contains(out, "removed what was left of run-") {
+		t.Errorf("the resumed run does not say that it removed the killed one:\n%s", out)
+	}
+	assertState(t, dir, result.Complete)
+	if n := executions(dir); n != planned || before < 5 {
+		t.Errorf("%d executions, %d before the last resume; want %d, at least 5", n, before, planned)
+	}
+	assertReport(t, unnest, dir, out)
+}
+
+func assertState(t *testing.T, dir string, want result.State) {
+	t.Helper()
+	run, _, err := result.Load(dir)
+	if err != nil || run.State != want {
+		t.Errorf("the run is %q, %v; want %q", run.State, err, want)
+	}
+}
+
+// assertReport checks that the report has every configuration and case.
+func assertReport(t *testing.T, unnest, dir, terminal string) {
+	t.Helper()
+	html, err := os.ReadFile(filepath.Join(dir, "report.html"))
+	if err != nil {
+		t.Error(err)
+	}
+	text, err := exec.Command(unnest, "report", dir).Output()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"NoCont", "NAT", "BrFusion", "UDP ping-pong", "TCP stream", "1280 B"} {
+		for name, content := range map[string]string{"page": string(html), "text": string(text), "terminal": terminal} {
+			if !strings.Contains(content, want) {
+				t.Errorf("the %s does not mention %s", name, want)
+			}
+		}
+	}
+	run, samples, err := result.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run.Accelerator == "" || run.Image == "" || len(run.Guests) != 1 || run.Tools["sockperf"] == "" || run.Tools["containerd"] == "" {
+		t.Errorf("provenance lacks something: %+v", run)
+	}
+	boots := map[string]map[string]bool{}
+	for _, s := range samples {
+		if boots[s.Configuration] == nil {
+			boots[s.Configuration] = map[string]bool{}
+		}
+		boots[s.Configuration][s.Boot] = true
+	}
+	for _, c := range run.Configurations {
+		if len(boots[c.Name]) == 0 || boots[c.Name][""] {
+			t.Errorf("%s was measured in boots %v", c.Name, boots[c.Name])
+		}
+	}
+}
+
+// A guest that dies ends the run soon, by a message that says so, and the
+// samples stay.
+func TestGuestDies(t *testing.T) {
+	unnest, dir := program(t), filepath.Join(t.TempDir(), "run")
+	r := launch(t, unnest, "bench", "selftest", "-o", dir)
+	r.awaitExecutions(t, dir, 1)
+	killGuest(t)
+	if code := r.end(t, 10*time.Second); code != 1 || !strings.Contains(r.out.String(), "guest died: node1") {
+		t.Errorf("exit code %d, want 1 and the reason:\n%s", code, r.out.String())
+	}
+	assertState(t, dir, result.Failed)
+	if n := executions(dir); n < 1 {
+		t.Error("the samples are gone")
+	}
+}
+
+// killGuest kills the one QEMU of this test.
+func killGuest(t *testing.T) {
+	t.Helper()
+	records, err := filepath.Glob(filepath.Join(os.Getenv("UNNEST_STATE"), "*/guests/*/node.json"))
+	if err != nil || len(records) != 1 {
+		t.Fatalf("guests: %v, %v; want one", records, err)
+	}
+	name := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(records[0]))))
+	l, err := lab.View(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := guestPID(t, records[0])
+	line, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
+	if err != nil || !bytes.Contains(line, []byte(l.Dir)) {
+		t.Fatalf("process %s is not the guest: %q, %v", pid, line, err)
+	}
+	if out, err := exec.Command("kill", "-KILL", pid).CombinedOutput(); err != nil {
+		t.Fatalf("kill: %v: %s", err, out)
+	}
+}
+
+func guestPID(t *testing.T, note string) string {
+	t.Helper()
+	content, err := os.ReadFile(note)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n struct{ PID json.Number }
+	if err := json.Unmarshal(content, &n); err != nil {
+		t.Fatal(err)
+	}
+	return n.PID.String()
+}

@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"bytes"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Two guests, each with a container that has a NIC of its own: the containers
+// reach each other over the host's bridge, without the guests' network, and the
+// NICs go with the containers.
+func TestBrFusionAcrossGuests(t *testing.T) {
+	unnest := program(t)
+	mustRun(t, unnest, "vm", "up", "--slots", "2", "node1", "node2")
+	defer func() { mustRun(t, unnest, "vm", "down", "--all") }()
+	if out := mustRun(t, unnest, "vm", "ls"); strings.Count(out, "running") != 2 {
+		t.Errorf("vm ls: want two running guests, got\n%s", out)
+	}
+	before := map[string]string{}
+	for _, node := range []string{"node1", "node2"} {
+		before[node] = mustRun(t, unnest, "vm", "ssh", node, "ls", "/sys/class/net")
+		mustRun(t, unnest, "vm", "ssh", node, "/etc/unnest/engine")
+		mustRun(t, unnest, "vm", "ssh", node, "nerdctl", "run", "--detach", "--network", "brfusion", "--name", "web", image,
+			"busybox", "nc", "-lk", "-p", "8080", "-e", "echo", "hello from "+node)
+	}
+	for client, server := range map[string]string{"node1": "node2", "node2": "node1"} {
+		address := strings.TrimSpace(mustRun(t, unnest, "vm", "ssh", server,
+			"nerdctl", "inspect", "--format", "{{.NetworkSettings.IPAddress}}", "web"))
+		out := mustRun(t, unnest, "vm", "ssh", client, "nerdctl", "exec", "web", "busybox", "nc", "-w", "5", address, "8080")
+		if out != "hello from "+server+"\n" {
+			t.Errorf("%s at %s says %q to %s", server, address, out, client)
+		}
+	}
+	// The NIC is a real one from the VMM: a virtio device, not one end of a veth.
+	if out := mustRun(t, unnest, "vm", "ssh", "node1", "nerdctl", "exec", "web", "busybox", "ls", "/sys/class/net/eth0/device/driver/module"); out == "" {
+		t.Error("eth0 of the container has no driver")
+	}
+	for _, node := range []string{"node1", "node2"} {
+		mustRun(t, unnest, "vm", "ssh", node, "nerdctl", "rm", "--force", "web")
+		if out := mustRun(t, unnest, "vm", "ssh", node, "ls", "/sys/class/net"); out != before[node] {
+			t.Errorf("%s has the interfaces %q after the container, %q before", node, out, before[node])
+		}
+	}
+}
+
+const image = "localhost/unnest/tools:1"
+
+// mustRun runs a command that must succeed and returns its standard output.
+func mustRun(t *testing.T, args ...string) string {
+	t.Helper()
+	var out, problem bytes.Buffer
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdout, cmd.Stderr = &out, &problem
+	cmd.WaitDelay = time.Second
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s: %v: %s", strings.Join(args[1:], " "), err, problem.String())
+	}
+	return out.String()
+}
