@@ -17,8 +17,8 @@ import (
 // load is killed, and started anew in its turn.
 
 const (
-	turnGuard = 150 * time.Millisecond // a client has to be claimed so long before its load begins
-	turnGap   = 550 * time.Millisecond // from the expected end of one client to the load of the next
+	turnGuard = 250 * time.Millisecond // a client has to be claimed so long before its load begins
+	turnGap   = 650 * time.Millisecond // from the expected end of one client to the load of the next
 )
 
 // The states of a client.
@@ -77,24 +77,40 @@ func (c *client) kill() {
 func (b *Bench) Next(e experiment.Execution) { b.next = &e }
 
 // turn returns the client of e, whose turn has come: the one started ahead, if
-// it is e's and in time, else a new one. It also has the client of the next
-// execution started ahead, if that one idles for long enough.
-func (b *Bench) turn(ctx context.Context, e experiment.Execution) *client {
-	c := b.ahead
-	b.ahead = nil
-	if c != nil && c.execution.Key() == e.Key() && c.state.CompareAndSwap(idling, claimed) {
+// it is e's and in time, else a new one. What prepare does is done before the
+// client loads the network. It also has the client of the next execution started
+// ahead, if that one idles for long enough.
+func (b *Bench) turn(ctx context.Context, e experiment.Execution, prepare func() error) (*client, error) {
+	c := b.claim(e)
+	if c != nil {
 		context.AfterFunc(ctx, c.stop)
-	} else {
+	}
+	if err := prepare(); err != nil {
 		if c != nil {
 			c.kill()
 		}
+		return nil, err
+	}
+	if c == nil {
 		c = b.newClient(ctx, e, 0, claimed)
 	}
 	if b.next != nil {
 		b.startAhead(ctx, *b.next, c.started.Add(c.workload.Wall(e.Case.Params)))
 		b.next = nil
 	}
-	return c
+	return c, nil
+}
+
+// claim returns the client that was started ahead, if it is e's and idles; any
+// other it kills.
+func (b *Bench) claim(e experiment.Execution) *client {
+	c := b.ahead
+	b.ahead = nil
+	if c == nil || c.execution.Key() == e.Key() && c.state.CompareAndSwap(idling, claimed) {
+		return c
+	}
+	c.kill()
+	return nil
 }
 
 // startAhead has the client of e started so that its load begins soon after

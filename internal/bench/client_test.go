@@ -107,7 +107,10 @@ func newExecution(configuration string, c experiment.Case, block int) experiment
 
 // execute does with the client what Execute does.
 func execute(ctx context.Context, b *Bench, e experiment.Execution) {
-	c := b.turn(ctx, e)
+	c, err := b.turn(ctx, e, func() error { return nil })
+	if err != nil {
+		panic(err)
+	}
 	<-c.done
 	c.kill()
 }

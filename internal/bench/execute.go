@@ -17,16 +17,19 @@ import (
 func (b *Bench) Execute(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
 	ctx, done := b.whileAlive(ctx)
 	defer done()
-	c := b.turn(ctx, e)
-	defer c.kill()
 	var before, after cpuTimes
-	var err error
-	if before.guest, err = b.guestTimes(ctx); err != nil {
+	c, err := b.turn(ctx, e, func() (err error) {
+		// The guest is read by a command in it, which must not run while the
+		// client loads.
+		if before.guest, err = b.guestTimes(ctx); err == nil {
+			before.host, err = hostTimes()
+		}
+		return err
+	})
+	if err != nil {
 		return experiment.Outcome{}, err
 	}
-	if before.host, err = hostTimes(); err != nil {
-		return experiment.Outcome{}, err
-	}
+	defer c.kill()
 	out, err := load(ctx, c)
 	if err != nil {
 		return experiment.Outcome{}, b.explain(err)

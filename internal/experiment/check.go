@@ -157,6 +157,7 @@ func (f *file) checkCase(path string, g group, w workload.Workload, size int) bo
 		f.fail(g.culprit(path, err), "%v", err)
 		return false
 	}
+	c.Lead = w.Lead()
 	if c.Wall = w.Wall(c.Params); c.Timeout <= c.Wall {
 		f.fail(g.path+".timeout", "want more than the %s that an execution takes, got %q", c.Wall, c.Timeout)
 		return false

@@ -13,26 +13,36 @@ func (s *Spec) Estimate() time.Duration {
 	return e.left(warmups(s)) + e.left(Plan(s, 1))
 }
 
-// estimator learns what executions take beside their clients.
+// estimator learns what executions take beside their clients, for each group of
+// cases by itself.
 type estimator struct {
+	groups map[string]observed
+}
+
+type observed struct {
 	extra time.Duration
 	seen  int
 }
 
 // observe takes the duration of an execution done.
 func (e *estimator) observe(x Execution, took time.Duration) {
-	e.extra += took - x.Case.Wall
-	e.seen++
+	if e.groups == nil {
+		e.groups = map[string]observed{}
+	}
+	o := e.groups[x.Case.Group]
+	o.extra += took - x.Case.Wall
+	o.seen++
+	e.groups[x.Case.Group] = o
 }
 
 // left estimates the time that plan will take.
 func (e *estimator) left(plan []Execution) time.Duration {
-	extra := overhead
-	if e.seen > 0 {
-		extra = e.extra / time.Duration(e.seen)
-	}
 	var total time.Duration
 	for _, x := range plan {
+		extra := overhead - x.Case.Lead*3/4 // a bench may let most of it pass meanwhile
+		if o := e.groups[x.Case.Group]; o.seen > 0 {
+			extra = o.extra / time.Duration(o.seen)
+		}
 		total += max(0, x.Case.Wall+extra)
 	}
 	return total

@@ -45,6 +45,7 @@ type Case struct {
 	result.Case
 	Params  workload.Params
 	Wall    time.Duration // what the client takes when all goes well
+	Lead    time.Duration // how much of that it idles before it loads anything
 	Timeout time.Duration // limit of one execution
 }
 

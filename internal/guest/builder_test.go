@@ -215,3 +215,54 @@ func TestCacheDir(t *testing.T) {
 		t.Errorf("asked for: got %s", got)
 	}
 }
+
+// What a build has started dies with it, also what has left its session.
+func TestRunKillsEverything(t *testing.T) {
+	privileged(t)
+	why := errors.New("told to stop")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	const mark = "61.2517" // seconds that nobody else sleeps
+	begun := filepath.Join(t.TempDir(), "begun")
+	done := make(chan error, 1)
+	go func() {
+		done <- (&Builder{}).run(ctx, nil, "sh", "-c", `setsid sleep `+mark+` & touch "$0"; wait`, begun)
+	}()
+	for end := time.Now().Add(patience); !exists(begun) || sleepers(t, mark) == 0; time.Sleep(pollInterval) {
+		if time.Now().After(end) {
+			t.Fatal("it does not begin")
+		}
+	}
+	cancel(why)
+	if err := <-done; !errors.Is(err, why) {
+		t.Errorf("got %v, want %v", err, why)
+	}
+	for end := time.Now().Add(stopGrace); sleepers(t, mark) > 0; time.Sleep(pollInterval) {
+		if time.Now().After(end) {
+			t.Fatal("a process is left")
+		}
+	}
+}
+
+// sleepers counts the processes with mark in their command lines.
+func sleepers(t *testing.T, mark string) int {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, path := range paths {
+		if line, err := os.ReadFile(path); err == nil && strings.Contains(string(line), mark) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestRunQuotesTheEnd(t *testing.T) {
+	privileged(t)
+	err := (&Builder{}).run(t.Context(), []string{"WORD=four"}, "sh", "-c", "for w in one two three $WORD; do echo $w >&2; done; exit 7")
+	if err == nil || err.Error() != "run sh: exit status 7: two | three | four" {
+		t.Errorf("got %v; want the program, its code and its last lines", err)
+	}
+}

@@ -72,7 +72,7 @@ func TestSSHSilentServer(t *testing.T) {
 			case <-time.After(5 * time.Second):
 				t.Error("the login goes on and on")
 				cancel(why)
-				<-done
+				t.Logf("it ends with: %v", <-done)
 			}
 		})
 	}
@@ -85,8 +85,12 @@ func TestSSHConnectionLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if p.Lost() {
+		t.Error("a connection that works is lost")
+	}
 	s.hangUp()
 	err = process.Wait()
+	assertLost(t, p)
 	var exit *ExitError
 	if err == nil || errors.As(err, &exit) || !strings.Contains(err.Error(), "sleep on guest node1: connection lost") {
 		t.Errorf("got %v; want the connection lost", err)
@@ -94,6 +98,17 @@ func TestSSHConnectionLost(t *testing.T) {
 	err = Run(t.Context(), p, "true")
 	if err == nil || !strings.Contains(err.Error(), "start true on guest node1") {
 		t.Errorf("got %v; want an error that names program and place", err)
+	}
+}
+
+// assertLost checks that the connection is known to be lost, soon.
+func assertLost(t *testing.T, p *SSH) {
+	t.Helper()
+	for end := time.Now().Add(time.Second); !p.Lost(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Error("nobody knows that the connection is lost")
+			return
+		}
 	}
 }
 
@@ -125,6 +140,7 @@ func TestSSHFrozenMachine(t *testing.T) {
 		line.freeze()
 		cancel()
 		assertEnds(t, line, process.Wait)
+		assertLost(t, p)
 	})
 	t.Run("when a command is to start", func(t *testing.T) {
 		p, line := newServer(t).dial(t)
@@ -161,6 +177,6 @@ func assertEnds(t *testing.T, line *freezable, wait func() error) {
 	case <-time.After(15 * time.Second):
 		t.Error("waits for a machine that does not answer")
 		line.Close()
-		<-done
+		t.Logf("it ends with: %v", <-done)
 	}
 }

@@ -20,6 +20,7 @@ func methods(o Options, run result.Run) []Method {
 		{"ratio", fmt.Sprintf("The median divided by that of the baseline: 1 is no difference. Its %s interval is a percentile bootstrap of %d resamples, of %s. An interval that reaches from 0.98 to 1.05 is compatible with both 2 %% less and 5 %% more.", confidence, stats.Resamples, resampled)},
 		{"p", fmt.Sprintf("Welch's t test: %s. It is not the probability that the means are equal, and a large p does not show that they are.", stats.PMeaning)},
 		{"adjusted p", fmt.Sprintf("Corrected by Holm for the number of comparisons in the table: calling a difference where it is at most %s keeps the chance of any false call in the table at or below that level.", fmt.Sprint(o.Alpha))},
+		{"unclear", "The interval of the ratio leaves 1 out, but the test, corrected for the other comparisons in its table and blind to the blocks, sees no difference. More repetitions would tell."},
 		{"no difference seen", "Neither shown to differ nor shown to be equal. The verdict names the smallest difference that a run of this size and noise would have seen four times out of five."},
 	}
 	if margin := percent(o.Equivalence.Margin); o.Equivalence.Configuration != "" {

@@ -28,6 +28,11 @@ func difference(e, base Estimate, c Comparison) (long, short string) {
 	case c.Verdict == stats.TooFew:
 		long = fmt.Sprintf("too few samples to tell it from %s (n = %d and %d)", c.Baseline, e.N, base.N)
 		return long, "too few samples against " + c.Baseline
+	case c.Verdict == stats.Unclear:
+		short = "unclear against " + c.Baseline
+		long = fmt.Sprintf("%s: the interval of the ratio leaves 1 out, but after the correction for the other comparisons "+
+			"in the table such a difference may well appear by chance (%s); more repetitions would tell", short, pValue(c.Adjusted))
+		return long, short + fmt.Sprintf(" (%s)", pValue(c.Adjusted))
 	case c.Verdict == stats.NoDifferenceSeen:
 		short = "no difference from " + c.Baseline + " seen"
 		long = fmt.Sprintf("%s (%s)", short, pValue(c.Adjusted))

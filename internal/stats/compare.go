@@ -107,7 +107,10 @@ const (
 	Better           Verdict = "better"
 	Worse            Verdict = "worse"
 	NoDifferenceSeen Verdict = "no difference seen" // which does not mean that there is none
-	TooFew           Verdict = "too few samples"    // to see a difference, if there is one
+	// Unclear is when the interval of the ratio leaves 1 out, but the test, which
+	// is adjusted for its table and does not use the blocks, sees no difference.
+	Unclear Verdict = "unclear"
+	TooFew  Verdict = "too few samples" // to see a difference, if there is one
 )
 
 // Verdict judges the comparison by its p-value, adjusted for the table it
@@ -120,6 +123,8 @@ func (c Comparison) Verdict(adjustedP, alpha float64) Verdict {
 		return TooFew
 	case adjustedP > alpha && least < MinRepetitions:
 		return TooFew
+	case adjustedP > alpha && c.Ratio.Interval.Defined() && !c.Ratio.Interval.Contains(1):
+		return Unclear
 	case adjustedP > alpha:
 		return NoDifferenceSeen
 	case (c.A.Mean > c.B.Mean) == c.HigherIsBetter:

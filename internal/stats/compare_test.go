@@ -49,8 +49,12 @@ func TestVerdict(t *testing.T) {
 		}
 	}
 	c := compare(t, high, low, Options{Interleaved: true})
+	if got := c.Verdict(0.2, DefaultAlpha); got != Unclear {
+		t.Errorf("interval without 1, adjusted to 0.2: %s, want %s", got, Unclear)
+	}
+	c = compare(t, low, similar, Options{Interleaved: true})
 	if got := c.Verdict(0.2, DefaultAlpha); got != NoDifferenceSeen {
-		t.Errorf("adjusted to 0.2: %s, want %s", got, NoDifferenceSeen)
+		t.Errorf("interval with 1, adjusted to 0.2: %s, want %s", got, NoDifferenceSeen)
 	}
 }
 

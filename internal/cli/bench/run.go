@@ -33,24 +33,36 @@ func start(ctx context.Context, o Options) error {
 	}
 	spec.AddMetrics(spec.metrics...)
 	now := time.Now()
-	path := o.Dir
-	if path == "" {
-		path = filepath.Join("runs", now.Format("20060102-150405")+"-"+spec.Name)
-	}
 	seed := spec.Seed
 	if seed == 0 {
 		seed = drawSeed()
 	}
-	dir, err := result.Create(path, spec.NewRun(filepath.Base(path), seed, now))
+	dir, err := create(o.Dir, func(path string) result.Run { return spec.NewRun(filepath.Base(path), seed, now) },
+		filepath.Join("runs", now.Format("20060102-150405")+"-"+spec.Name))
 	if err != nil {
 		return err
 	}
+	path := dir.Path()
 	begun, err := measure(ctx, o, spec, dir)
 	err = errors.Join(err, dir.Close())
 	if !begun {
 		return errors.Join(err, discard(path))
 	}
 	return finish(o, path, err)
+}
+
+// create makes the run directory wanted, or, when none is, one called proposed,
+// with a number behind it if another run of the same second has that name.
+func create(wanted string, run func(path string) result.Run, proposed string) (*result.Dir, error) {
+	if wanted != "" {
+		return result.Create(wanted, run(wanted))
+	}
+	for path, n := proposed, 2; ; path, n = fmt.Sprintf("%s-%d", proposed, n), n+1 {
+		dir, err := result.Create(path, run(path))
+		if !errors.Is(err, result.ErrHoldsRun) && !errors.Is(err, result.ErrLocked) {
+			return dir, err
+		}
+	}
 }
 
 // discard removes the directory of a run that never took a sample.

@@ -272,3 +272,23 @@ func TestResumeRefuses(t *testing.T) {
 		})
 	}
 }
+
+// Runs of the same second get directories of their own, unless the user has
+// named one.
+func TestCreate(t *testing.T) {
+	proposed := filepath.Join(t.TempDir(), "runs", "20260314-092653-small")
+	run := func(path string) result.Run { return result.Run{ID: filepath.Base(path)} }
+	for _, want := range []string{proposed, proposed + "-2", proposed + "-3"} {
+		dir, err := create("", run, proposed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.Close()
+		if dir.Path() != want || dir.Run().ID != filepath.Base(want) {
+			t.Errorf("got %s with the run %s, want %s", dir.Path(), dir.Run().ID, want)
+		}
+	}
+	if _, err := create(proposed, run, proposed); !errors.Is(err, result.ErrLocked) {
+		t.Errorf("a directory that is named: got %v, want ErrLocked", err)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"unnest/experiments"
 	"unnest/internal/bench"
 )
 
@@ -61,7 +62,7 @@ func TestLoadErrors(t *testing.T) {
 		text string
 		want []string
 	}{
-		{"unknown name", "quickstar", "", []string{`no experiment "quickstar"`, "brfusion, harness, quickstart, selftest", "./quickstar.yaml"}},
+		{"unknown name", "quickstar", "", []string{`no experiment "quickstar"`, strings.Join(experiments.List(), ", "), "./quickstar.yaml"}},
 		{"missing file", "./none.yaml", "", []string{"read experiment: ", "./none.yaml"}},
 		{"directory", "./", "", []string{"read experiment: ", "is a directory"}},
 		{"unknown key", "x.yaml", small + "repetition: 3\n", []string{"x.yaml:8: ", "repetition", "repetitions"}},
