@@ -35,8 +35,7 @@ func (r *running) awaitExecutions(t *testing.T, dir string, n int) {
 	for end := time.Now().Add(bringUp); executions(dir) < n; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			_ = r.Process.Signal(unix.SIGINT)
-			_ = <-r.ended
-			t.Fatalf("no %d executions after %v:\n%s", n, bringUp, r.out.String())
+			t.Fatalf("no %d executions after %v, then %v:\n%s", n, bringUp, <-r.ended, r.out.String())
 		}
 	}
 }
