@@ -84,37 +84,6 @@ func TestSubBackwards(t *testing.T) {
 	}
 }
 
-func TestParseProcess(t *testing.T) {
-	// A real line of Linux 6.18, with another name, utime, stime and guest_time.
-	line := func(name, guest string) string {
-		return "21372 (" + name + ") R 21355 21355 7086 0 -1 4194304 101 0 0 0 7 3 1 2 20 0 1 0 252302 3133440 408" +
-			" 18446744073709551615 94683242500096 94683242519977 140722569191136 0 0 0 0 0 0 0 0 0 17 1 0 0 0 " + guest +
-			" 0 94683242535984 94683242537600 94684192542720 140722569198275 140722569198295 140722569198295 140722569199595 0\n"
-	}
-	want := Times{User: 70 * ms, System: 30 * ms, Guest: 50 * ms}
-	for _, name := range []string{"cat", "tmux: server", "a) R 1 (b", "", "\n"} {
-		if got, err := ParseProcess([]byte(line(name, "5"))); err != nil || got != want {
-			t.Errorf("%q: got %+v, %v, want %+v", name, got, err, want)
-		}
-	}
-	short := "1 (init) S 0 1 1 0 -1 4194560 1 2 3 4 7 3"
-	if got, err := ParseProcess([]byte(short)); err != nil || got != (Times{User: 70 * ms, System: 30 * ms}) {
-		t.Errorf("old kernel: got %+v, %v", got, err)
-	}
-	errors := []struct{ stat, want string }{
-		{"", "/proc/PID/stat: no program name in parentheses"},
-		{"1 (init) S 0 1", "/proc/PID/stat: 3 fields after the program name, want at least 13"},
-		{"1 (init) S 0 1 1 0 -1 4194560 1 2 3 4 x 3", `/proc/PID/stat: utime: read ticks: strconv.ParseUint: parsing "x": invalid syntax`},
-		{"1 (init) S 0 1 1 0 -1 4194560 1 2 3 4 7 -3", `/proc/PID/stat: stime: read ticks: strconv.ParseUint: parsing "-3": invalid syntax`},
-		{line("cat", "x"), `/proc/PID/stat: guest_time: read ticks: strconv.ParseUint: parsing "x": invalid syntax`},
-	}
-	for _, tt := range errors {
-		if got, err := ParseProcess([]byte(tt.stat)); err == nil || err.Error() != tt.want {
-			t.Errorf("%q: got %+v, %v\nwant %s", tt.stat, got, err, tt.want)
-		}
-	}
-}
-
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{realStat, "cpu 1 2 3 4\n", "cpu 1 2 3 4 5 6 7 8 9 10 11", "cpu0 1\ncpu 1", "cpu 18446744073709551615 1 1 1", ""} {
 		f.Add([]byte(seed))
@@ -137,21 +106,6 @@ func FuzzParse(f *testing.F) {
 		}
 		if d, err := got.Sub(got); err != nil || d != (Times{}) {
 			t.Fatalf("minus itself: %+v, %v", d, err)
-		}
-	})
-}
-
-func FuzzParseProcess(f *testing.F) {
-	for _, seed := range []string{"1 (a b) S 0 1 1 0 -1 4194560 1 2 3 4 7 3", "1 (a)) S 0 1", "(", ")", ""} {
-		f.Add([]byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, stat []byte) {
-		got, err := ParseProcess(stat)
-		if err != nil && (got != (Times{}) || !strings.HasPrefix(err.Error(), "/proc/PID/stat: ")) {
-			t.Fatalf("got %+v, %v", got, err)
-		}
-		if got.User < 0 || got.System < 0 || got.Guest < 0 {
-			t.Fatalf("negative: %+v", got)
 		}
 	})
 }

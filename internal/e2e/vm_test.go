@@ -23,12 +23,12 @@ func TestBrFusionAcrossGuests(t *testing.T) {
 		before[node] = mustRun(t, unnest, "vm", "ssh", node, "ls", "/sys/class/net")
 		mustRun(t, unnest, "vm", "ssh", node, "/etc/unnest/engine")
 		mustRun(t, unnest, "vm", "ssh", node, "nerdctl", "run", "--detach", "--network", "brfusion", "--name", "web", image,
-			"busybox", "nc", "-lk", "-p", "8080", "-e", "echo", "hello from "+node)
+			"sh", "-c", "echo hello from "+node+" >/tmp/index.html; exec busybox httpd -f -p 8080 -h /tmp")
 	}
 	for client, server := range map[string]string{"node1": "node2", "node2": "node1"} {
 		address := strings.TrimSpace(mustRun(t, unnest, "vm", "ssh", server,
 			"nerdctl", "inspect", "--format", "{{.NetworkSettings.IPAddress}}", "web"))
-		out := mustRun(t, unnest, "vm", "ssh", client, "nerdctl", "exec", "web", "busybox", "nc", "-w", "5", address, "8080")
+		out := mustRun(t, unnest, "vm", "ssh", client, "nerdctl", "exec", "web", "busybox", "wget", "-q", "-O", "-", "http://"+address+":8080/")
 		if out != "hello from "+server+"\n" {
 			t.Errorf("%s at %s says %q to %s", server, address, out, client)
 		}

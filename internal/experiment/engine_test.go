@@ -529,7 +529,7 @@ func TestRunStopsWhenTheJournalCannotBeWritten(t *testing.T) {
 		}
 		return good(x), nil
 	}
-	err = Run(t.Context(), r.spec, dir, &r.bench, Silent{})
+	err = Run(t.Context(), r.spec, dir, &r.bench, silent{})
 	if !errors.Is(err, fs.ErrClosed) || !strings.Contains(err.Error(), r.path) {
 		t.Errorf("error %v does not say that %s is closed", err, r.path)
 	}
@@ -544,10 +544,19 @@ func TestRunRefusesAnotherExperiment(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := mustParse(t, small+"# changed\n")
-	if err := Run(t.Context(), other, dir, &r.bench, Silent{}); err == nil || len(r.bench.calls) != 0 {
+	if err := Run(t.Context(), other, dir, &r.bench, silent{}); err == nil || len(r.bench.calls) != 0 {
 		t.Errorf("error %v after %d executions", err, len(r.bench.calls))
 	}
 	if err := dir.Close(); err != nil {
 		t.Error(err)
 	}
 }
+
+// silent is a Progress that nobody watches.
+type silent struct{}
+
+// Phase does nothing.
+func (silent) Phase(string) {}
+
+// Report does nothing.
+func (silent) Report(Event) {}

@@ -36,12 +36,3 @@ type Event struct {
 	Failures  int           // executions given up
 	Left      time.Duration // estimated time to the end
 }
-
-// Silent is a Progress that nobody watches.
-type Silent struct{}
-
-// Phase does nothing.
-func (Silent) Phase(string) {}
-
-// Report does nothing.
-func (Silent) Report(Event) {}

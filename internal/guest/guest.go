@@ -139,8 +139,7 @@ func Adopt(c Config, pid int) (*Guest, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err == nil {
 		// The number may have been given to another process since.
-		line, readErr := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if readErr != nil || !strings.Contains(string(line), c.path(ownerQMP)) {
+		if !strings.Contains(commandLine(pid), c.path(ownerQMP)) {
 			err = errors.Join(unix.ESRCH, unix.Close(fd))
 		}
 	}
@@ -158,4 +157,17 @@ func Adopt(c Config, pid int) (*Guest, error) {
 		g.exit = errors.Join(err, unix.Close(fd))
 	}()
 	return g, nil
+}
+
+// commandLine returns the arguments of a process, empty when it is gone. For a
+// moment after exec a process has none yet.
+func commandLine(pid int) string {
+	for range 10 {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil || len(line) > 0 {
+			return string(line)
+		}
+		time.Sleep(pollInterval)
+	}
+	return ""
 }
