@@ -63,6 +63,7 @@ type Bench struct {
 	targets map[string]*target    // by configuration
 	next    *experiment.Execution // what follows, if known
 	ahead   *client               // of what follows, started ahead of its turn
+	meter   *meter                // of the guest's CPU time, nil: to be started
 	stop    context.CancelFunc    // of the servers
 }
 
@@ -72,8 +73,9 @@ func Up(ctx context.Context, spec *experiment.Spec, o Options) (_ *Bench, err er
 	if err := supported(spec); err != nil {
 		return nil, err
 	}
-	o.Progress.Phase("make the guest image")
-	image, err := BuildImage(ctx, o.Programs, func(step string) { o.Progress.Phase(step) })
+	phase := phases(o.Progress, 3+len(spec.Configurations))
+	phase("make the guest image")
+	image, err := BuildImage(ctx, o.Programs, o.Progress.Phase)
 	if err != nil {
 		return nil, err
 	}
@@ -83,13 +85,13 @@ func Up(ctx context.Context, spec *experiment.Spec, o Options) (_ *Bench, err er
 			err = errors.Join(err, b.Down())
 		}
 	}()
-	o.Progress.Phase("boot the guest")
+	phase("boot the guest")
 	if err := b.boot(ctx, spec, image, o); err != nil {
 		return nil, err
 	}
 	ctx, done := b.whileAlive(ctx)
 	defer done()
-	o.Progress.Phase("start containerd in the guest")
+	phase("start containerd in the guest")
 	if err := b.startEngine(ctx, spec); err != nil {
 		return nil, err
 	}
@@ -99,12 +101,21 @@ func Up(ctx context.Context, spec *experiment.Spec, o Options) (_ *Bench, err er
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	b.stop = stop
 	for _, c := range spec.Configurations {
-		o.Progress.Phase("start " + c.Name)
+		phase("start " + c.Name)
 		if err := b.startTarget(ctx, serving, spec, c); err != nil {
 			return nil, fmt.Errorf("configuration %s: %w", c.Name, err)
 		}
 	}
 	return b, nil
+}
+
+// phases returns a function that tells p of one of n steps after the other.
+func phases(p experiment.Progress, n int) func(step string) {
+	done := 0
+	return func(step string) {
+		done++
+		p.Phase(fmt.Sprintf("[%d/%d] %s", done, n, step))
+	}
 }
 
 // supported returns an error unless this bench can bring up every configuration
@@ -205,6 +216,9 @@ func (b *Bench) explain(err error) error {
 func (b *Bench) Down() error {
 	if b.ahead != nil {
 		b.ahead.kill()
+	}
+	if b.meter != nil {
+		b.meter.stop()
 	}
 	if b.stop != nil {
 		b.stop()

@@ -7,7 +7,6 @@ import (
 
 	"unnest/internal/cputime"
 	"unnest/internal/experiment"
-	"unnest/internal/place"
 	"unnest/internal/result"
 	"unnest/internal/workload"
 )
@@ -72,11 +71,20 @@ func hostTimes() (cputime.Times, error) {
 }
 
 func (b *Bench) guestTimes(ctx context.Context) (cputime.Times, error) {
-	content, err := place.Output(ctx, b.ssh, "cat", statFile)
-	if err != nil {
-		return cputime.Times{}, b.explain(fmt.Errorf("read the guest's CPU time: %w", err))
+	if b.meter == nil {
+		m, err := startMeter(context.WithoutCancel(ctx), b.ssh)
+		if err != nil {
+			return cputime.Times{}, b.explain(err)
+		}
+		b.meter = m
 	}
-	return cputime.Parse(content)
+	t, err := b.meter.times(ctx)
+	if err != nil {
+		b.meter.stop()
+		b.meter = nil
+		return cputime.Times{}, b.explain(fmt.Errorf("guest: %w", err))
+	}
+	return t, nil
 }
 
 // Metrics lists what is measured beside the workloads: the CPU time of host and
