@@ -164,6 +164,11 @@ func (c *Comparison) verdict(e, base Estimate, adjusted, alpha float64) {
 	judged := stats.Comparison{HigherIsBetter: e.Order == result.HIB}
 	judged.A.N, judged.B.N = e.N, base.N
 	judged.A.Mean, judged.B.Mean = float64(e.Mean), float64(base.Mean)
+	if c.Interval.Low.Defined() {
+		judged.Ratio.Interval = stats.Interval{
+			Low: float64(c.Interval.Low), High: float64(c.Interval.High), Confidence: float64(c.Interval.Confidence),
+		}
+	}
 	c.Verdict = judged.Verdict(adjusted, alpha)
 }
 
