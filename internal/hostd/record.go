@@ -19,7 +19,6 @@ import (
 type GuestRecord struct {
 	Name  string `json:"name"`  // as in the guest's certificate
 	Index int    `json:"index"` // 1 to 1295, no other guest of the lab has it; it is part of TAPs' names and MACs
-	UUID  string `json:"uuid"`  // of the virtual machine, for people
 	PID   int    `json:"pid"`   // of the VMM, for people
 	QMP   string `json:"qmp"`   // unix socket that only the daemon uses
 	Slots int    `json:"slots"` // free pcie-root-ports with the IDs rp1 to rpN, N from 0 to 255

@@ -11,7 +11,7 @@ import (
 type ExitError struct {
 	Place  string
 	Args   []string
-	Code   int    // -1 when killed by a signal
+	Code   int    // when killed by a signal -1 on this machine, 128 plus its number elsewhere
 	Stderr string // its last lines
 }
 

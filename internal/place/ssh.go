@@ -177,7 +177,7 @@ func (s *SSH) Put(ctx context.Context, file string, mode fs.FileMode, content io
 
 // put writes a file through a shell in p.
 func put(ctx context.Context, p Place, file string, mode fs.FileMode, content io.Reader) error {
-	const script = `set -e; umask 077; mkdir -p "$2"; cat >"$0.put"; chmod "$1" "$0.put"; mv "$0.put" "$0"`
+	const script = `set -e; umask 077; mkdir -p "$2"; trap 'rm -f "$0.put"' EXIT; cat >"$0.put"; chmod "$1" "$0.put"; mv "$0.put" "$0"`
 	var out bytes.Buffer
 	process, err := p.Start(ctx, Command{
 		Args:  []string{"sh", "-c", script, file, fmt.Sprintf("%o", mode.Perm()), path.Dir(file)},

@@ -30,7 +30,7 @@ func Build(run result.Run, samples []result.Sample, o Options) Document {
 		doc.Headlines = []string{"This run has no samples to compare yet."}
 	}
 	doc.Figures = doc.Figures[:min(len(doc.Figures), maxFigures)]
-	doc.Warnings = slices.Concat(runWarnings(run, b.samples), b.strays, o.Notes)
+	doc.Warnings = slices.Concat(runWarnings(run, b.samples), b.strays, run.Notes, o.Notes)
 	doc.Failures, doc.Doubts = failureTable(run), doubtTable(doc.Estimates)
 	doc.Provenance = provenanceTable(facts(o.Dir, run, b.samples))
 	return doc

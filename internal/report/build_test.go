@@ -237,8 +237,10 @@ func TestThinRuns(t *testing.T) {
 func TestWarnsOfSeparateBlocksAndNotes(t *testing.T) {
 	run, samples := synthetic(6)
 	run.Interleaved, run.Accelerator = false, "kvm"
+	run.Notes = []string{"other labs were up"}
 	doc := Build(run, samples, Options{Notes: []string{"samples.jsonl: dropped"}})
-	if len(doc.Warnings) != 2 || !strings.Contains(doc.Warnings[0], "not interleaved") || doc.Warnings[1] != "samples.jsonl: dropped" {
+	if len(doc.Warnings) != 3 || !strings.Contains(doc.Warnings[0], "not interleaved") ||
+		doc.Warnings[1] != "other labs were up" || doc.Warnings[2] != "samples.jsonl: dropped" {
 		t.Errorf("warnings %q", doc.Warnings)
 	}
 	if doc.Setting != "6 repetitions, kvm" {

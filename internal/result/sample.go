@@ -111,6 +111,7 @@ type Run struct {
 	Baselines      []string          `json:"baselines"`          // configurations that the others are divided by, first is the main one
 	Configurations []Configuration   `json:"configurations"`
 	Cases          []Case            `json:"cases"`
+	Notes          []string          `json:"notes,omitempty"`    // what else a reader has to know, such as other work on the machine
 	Failures       []Failure         `json:"failures,omitempty"` // executions given up after their retries
 }
 

@@ -111,7 +111,8 @@ func measure(ctx context.Context, o Options, s study, dir *result.Dir) (begun bo
 	if err != nil {
 		return false, err
 	}
-	if err := tidy(ctx, o.Streams); err != nil {
+	notes, err := tidy(ctx, o.Streams)
+	if err != nil {
 		return false, err
 	}
 	fmt.Fprintf(o.Streams.Err, "%s: %d executions; accelerator %s (%s)\n", s.Name, dir.Run().Planned, accel.Accel, accel.Reason)
@@ -134,6 +135,7 @@ func measure(ctx context.Context, o Options, s study, dir *result.Dir) (begun bo
 		build, facts := version.Get(), b.Facts()
 		r.Accelerator, r.AccelReason = string(accel.Accel), accel.Reason
 		r.Host, r.Guests, r.Image, r.Tools = host, facts.Guests, facts.Image, facts.Tools
+		r.Notes = append(r.Notes, notes...)
 		r.Version, r.Revision = build.Version, build.Revision
 	}); err != nil {
 		return false, err
@@ -141,21 +143,22 @@ func measure(ctx context.Context, o Options, s study, dir *result.Dir) (begun bo
 	return true, experiment.Run(ctx, s.Spec, dir, b, progress)
 }
 
-// tidy removes what killed runs left on the machine, and warns of runs that are
+// tidy removes what killed runs left on the machine. It notes runs that are
 // going on, since they disturb this one.
-func tidy(ctx context.Context, streams terminal.Streams) error {
+func tidy(ctx context.Context, streams terminal.Streams) (notes []string, err error) {
 	reaped, err := lab.Reap(ctx)
 	for _, name := range reaped {
 		fmt.Fprintf(streams.Err, "removed what was left of %s, which had been killed\n", name)
 	}
 	if err != nil {
-		return fmt.Errorf("remove what killed runs have left: %w", err)
+		return nil, fmt.Errorf("remove what killed runs have left: %w", err)
 	}
 	others, err := lab.List()
 	if err == nil && len(others) > 0 {
-		fmt.Fprintf(streams.Err, "warning: other labs are up on this machine (%s): they disturb the figures\n", strings.Join(others, ", "))
+		notes = append(notes, fmt.Sprintf("other labs were up on this machine when the run began (%s): they disturb the figures", strings.Join(others, ", ")))
+		fmt.Fprintln(streams.Err, "warning: "+notes[0])
 	}
-	return err
+	return notes, err
 }
 
 // finish reports the run, however far it has come, and returns why it ended.
