@@ -219,7 +219,7 @@ func TestRunAndBack(t *testing.T) {
 
 func TestEmbeddedExperiments(t *testing.T) {
 	for name, limit := range map[string][2]time.Duration{
-		"quickstart": {120 * time.Second, 200 * time.Second},
+		"quickstart": {120 * time.Second, 180 * time.Second},
 		"network":    {10 * time.Minute, 40 * time.Minute},
 		"selftest":   {10 * time.Second, 40 * time.Second},
 		"brfusion":   {90 * time.Minute, 150 * time.Minute},
