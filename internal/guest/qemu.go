@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+
+	"unnest/internal/tap"
 )
 
 // Config says how to start a guest.
@@ -94,10 +96,10 @@ func (c Config) cpuArgument() string {
 // vhostArgument asks for the in-kernel backend, as in the paper's evaluation,
 // where this kernel has it.
 func vhostArgument() string {
-	if _, err := os.Stat("/dev/vhost-net"); err != nil {
-		return ""
+	if tap.VHost() {
+		return ",vhost=on"
 	}
-	return ",vhost=on"
+	return ""
 }
 
 // DaemonQMP is the path of the QMP socket that is the host daemon's alone.

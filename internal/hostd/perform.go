@@ -109,7 +109,7 @@ func (g *guest) addNetdev(ctx context.Context, a hotplug.NetdevAdd) error {
 	if err := g.qmp.SendFD(ctx, name, g.plug.tap); err != nil {
 		return err
 	}
-	err := g.qmp.NetdevAdd(ctx, map[string]any{"type": "tap", "id": a.ID, "fd": name, "vhost": vhostWorks()})
+	err := g.qmp.NetdevAdd(ctx, map[string]any{"type": "tap", "id": a.ID, "fd": name, "vhost": tap.VHost()})
 	if errors.As(err, new(*qmp.Error)) {
 		return errors.Join(err, g.closeDescriptor(ctx, name))
 	}

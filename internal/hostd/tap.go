@@ -3,7 +3,6 @@ package hostd
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
@@ -40,15 +39,4 @@ func deleteTAP(name string) error {
 		return fmt.Errorf("delete TAP %s: %w", name, err)
 	}
 	return nil
-}
-
-// vhostWorks reports whether the kernel can move the NICs' frames in QEMU's
-// stead, which runs as the same user as we do.
-func vhostWorks() bool {
-	f, err := os.OpenFile("/dev/vhost-net", os.O_RDWR, 0)
-	if err != nil {
-		return false
-	}
-	_ = f.Close()
-	return true
 }

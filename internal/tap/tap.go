@@ -78,3 +78,15 @@ func configure(d Device) error {
 	}
 	return netlink.LinkSetUp(link)
 }
+
+// VHost reports whether the kernel can move frames between a TAP and a guest in
+// QEMU's stead, which runs as the same user as we do. All NICs of a guest ask
+// here, so that those that are compared have the same backend.
+func VHost() bool {
+	f, err := os.OpenFile("/dev/vhost-net", os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	_ = f.Close()
+	return true
+}
