@@ -12,36 +12,19 @@ import (
 
 // Limits of what a file can ask for; they catch slips, not ambitions.
 const (
+	maxFile           = 32 << 10 // bytes
 	maxRepetitions    = 10000
 	maxConfigurations = 64
 	maxSizes          = 256
 	maxExecutions     = 1 << 20
 )
 
-// has reports whether the file has the key at path.
-func (f *file) has(path string) bool {
-	_, ok := f.lines[path]
-	return ok
-}
-
-// require notes each key that the file lacks below path.
-func (f *file) require(path string, keys ...string) bool {
-	complete := true
-	for _, k := range keys {
-		if !f.has(join(path, k)) {
-			f.fail(path, "key %s is missing", k)
-			complete = false
-		}
-	}
-	return complete
-}
-
 // check finds what is wrong between keys, and fills what was left out.
 func (f *file) check() {
-	if len(f.wrong) > 0 {
+	if f.Failed() {
 		return // what follows from a mistake only confuses
 	}
-	if !f.require("", "name", "suite", "configurations", "cases") {
+	if !f.Require("", "name", "suite", "configurations", "cases") {
 		return
 	}
 	f.checkConfigurations()
@@ -49,7 +32,7 @@ func (f *file) check() {
 	names := map[string]string{}
 	for _, g := range f.groups {
 		if at, twice := names[g.name]; twice && g.name != "" {
-			f.fail(g.path+".name", "%q is already the name of %s", g.name, at)
+			f.Fail(g.path+".name", "%q is already the name of %s", g.name, at)
 		}
 		names[g.name] = g.path
 		f.checkGroup(g)
@@ -59,7 +42,7 @@ func (f *file) check() {
 		s.Title = s.Name
 	}
 	if n := s.Repetitions * len(s.Cases) * len(s.Configurations); n > maxExecutions {
-		f.fail("repetitions", "%d executions are more than the %d that a run can have", n, maxExecutions)
+		f.Fail("repetitions", "%d executions are more than the %d that a run can have", n, maxExecutions)
 	}
 }
 
@@ -67,27 +50,27 @@ func (f *file) checkConfigurations() {
 	seen := map[string]bool{}
 	for i, c := range f.spec.Configurations {
 		path := fmt.Sprintf("configurations[%d]", i)
-		if !f.require(path, "name") {
+		if !f.Require(path, "name") {
 			continue
 		}
 		if seen[c.Name] {
-			f.fail(path+".name", "%q is the name of an earlier configuration", c.Name)
+			f.Fail(path+".name", "%q is the name of an earlier configuration", c.Name)
 		}
 		seen[c.Name] = true
 		if len(c.Stack) == 0 {
-			f.fail(path, "key stack is missing")
+			f.Fail(path, "key stack is missing")
 			continue
 		}
 		if err := c.Validate(); err != nil {
-			f.fail(path, "%v", err)
+			f.Fail(path, "%v", err)
 			continue
 		}
 		if _, container := c.Stack.Engine(); container && c.Network == "" && f.spec.Suite == networkSuite {
-			f.fail(path, "key network is missing: want host, nat or brfusion")
+			f.Fail(path, "key network is missing: want host, nat or brfusion")
 		}
 	}
 	if n := len(f.spec.Configurations); n > maxConfigurations {
-		f.fail("configurations", "%d are more than the %d that a run can have", n, maxConfigurations)
+		f.Fail("configurations", "%d are more than the %d that a run can have", n, maxConfigurations)
 	}
 }
 
@@ -107,10 +90,10 @@ func (f *file) checkBaselines() {
 	for i, b := range s.Baselines {
 		path := fmt.Sprintf("baselines[%d]", i)
 		if !slices.Contains(names, b) {
-			f.fail(path, "no configuration is named %q: there are %s", b, strings.Join(names, ", "))
+			f.Fail(path, "no configuration is named %q: there are %s", b, strings.Join(names, ", "))
 		}
 		if seen[b] {
-			f.fail(path, "%q stands there twice", b)
+			f.Fail(path, "%q stands there twice", b)
 		}
 		seen[b] = true
 	}
@@ -119,12 +102,12 @@ func (f *file) checkBaselines() {
 // checkGroup asks the workload whether it can run the group, and spreads the
 // group over its sizes.
 func (f *file) checkGroup(g group) {
-	if !f.require(g.path, "name", "workload", "duration") {
+	if !f.Require(g.path, "name", "workload", "duration") {
 		return
 	}
 	w, err := workload.Lookup(g.workload)
 	if err != nil {
-		f.fail(g.path+".workload", "%v", err)
+		f.Fail(g.path+".workload", "%v", err)
 		return
 	}
 	g.title = cmp.Or(g.title, g.name)
@@ -134,13 +117,13 @@ func (f *file) checkGroup(g group) {
 		return
 	}
 	if len(g.sizes) > maxSizes {
-		f.fail(g.path+".sizes", "%d are more than the %d that a case can have", len(g.sizes), maxSizes)
+		f.Fail(g.path+".sizes", "%d are more than the %d that a case can have", len(g.sizes), maxSizes)
 		return
 	}
 	for i, size := range g.sizes {
 		path := fmt.Sprintf("%s.sizes[%d]", g.path, i)
 		if slices.Contains(g.sizes[:i], size) {
-			f.fail(path, "%d stands there twice", size)
+			f.Fail(path, "%d stands there twice", size)
 			continue
 		}
 		if !f.checkCase(path, g, w, size) {
@@ -154,12 +137,12 @@ func (f *file) checkCase(path string, g group, w workload.Workload, size int) bo
 	c := Case{Params: g.params, Timeout: g.timeout}
 	c.Params.Size = size
 	if err := w.Validate(c.Params); err != nil {
-		f.fail(g.culprit(path, err), "%v", err)
+		f.Fail(g.culprit(path, err), "%v", err)
 		return false
 	}
 	c.Lead = w.Lead()
 	if c.Wall = w.Wall(c.Params); c.Timeout <= c.Wall {
-		f.fail(g.path+".timeout", "want more than the %s that an execution takes, got %q", c.Wall, c.Timeout)
+		f.Fail(g.path+".timeout", "want more than the %s that an execution takes, got %q", c.Wall, c.Timeout)
 		return false
 	}
 	c.Case = result.Case{

@@ -7,12 +7,13 @@ import (
 
 	"unnest/internal/stack"
 	"unnest/internal/workload"
+	"unnest/internal/yamldoc"
 )
 
 // file is an experiment file as it is written, before its cases are spread
 // over their sizes.
 type file struct {
-	*document
+	*yamldoc.Document
 	spec    Spec
 	timeout time.Duration
 	groups  []group
@@ -35,12 +36,12 @@ type group struct {
 // warmup 1, retries 2, timeout 60s. A configuration without stack is the one
 // that the papers call by its name (see stack.Named).
 func Parse(name string, data []byte) (*Spec, error) {
-	root, err := parseYAML(name, data)
+	doc, root, err := yamldoc.Parse(name, data, maxFile)
 	if err != nil {
 		return nil, err
 	}
 	f := &file{
-		document: &document{file: name, lines: map[string]int{}},
+		Document: doc,
 		timeout:  time.Minute,
 		spec: Spec{
 			Text:  string(data),
@@ -49,7 +50,7 @@ func Parse(name string, data []byte) (*Spec, error) {
 	}
 	f.decode(root)
 	f.check()
-	if err := f.err(); err != nil {
+	if err := f.Err(); err != nil {
 		return nil, err
 	}
 	return &f.spec, nil
@@ -58,40 +59,40 @@ func Parse(name string, data []byte) (*Spec, error) {
 // decode fills the file from YAML.
 func (f *file) decode(root ast.Node) {
 	s := &f.spec
-	f.mapping("", root, map[string]key{
-		"name":           scalar(f.document, &s.Name, parseName),
-		"title":          scalar(f.document, &s.Title, parseText),
-		"description":    scalar(f.document, &s.Description, parseAny),
-		"suite":          scalar(f.document, &s.Suite, parseName),
-		"baselines":      scalars(f.document, &s.Baselines, parseText),
+	f.Mapping("", root, map[string]yamldoc.Key{
+		"name":           yamldoc.Scalar(f.Document, &s.Name, yamldoc.Name),
+		"title":          yamldoc.Scalar(f.Document, &s.Title, yamldoc.Text),
+		"description":    yamldoc.Scalar(f.Document, &s.Description, parseAny),
+		"suite":          yamldoc.Scalar(f.Document, &s.Suite, yamldoc.Name),
+		"baselines":      f.NotEmpty(yamldoc.Scalars(f.Document, &s.Baselines, yamldoc.Text)),
 		"guest":          f.guest,
-		"configurations": f.list(f.configuration),
-		"cases":          f.list(f.group),
-		"repetitions":    scalar(f.document, &s.Repetitions, count(1, maxRepetitions)),
-		"warmup":         scalar(f.document, &s.Warmup, count(0, 100)),
-		"retries":        scalar(f.document, &s.Retries, count(0, 100)),
-		"timeout":        scalar(f.document, &f.timeout, parseDuration),
-		"seed":           scalar(f.document, &s.Seed, parseSeed),
+		"configurations": f.NotEmpty(f.List(f.configuration)),
+		"cases":          f.NotEmpty(f.List(f.group)),
+		"repetitions":    yamldoc.Scalar(f.Document, &s.Repetitions, yamldoc.Count(1, maxRepetitions)),
+		"warmup":         yamldoc.Scalar(f.Document, &s.Warmup, yamldoc.Count(0, 100)),
+		"retries":        yamldoc.Scalar(f.Document, &s.Retries, yamldoc.Count(0, 100)),
+		"timeout":        yamldoc.Scalar(f.Document, &f.timeout, yamldoc.Duration),
+		"seed":           yamldoc.Scalar(f.Document, &s.Seed, parseSeed),
 	})
 }
 
 func (f *file) guest(path string, n ast.Node) {
-	f.mapping(path, n, map[string]key{
-		"vcpus":  scalar(f.document, &f.spec.Guest.VCPUs, count(1, 1024)),
-		"memory": scalar(f.document, &f.spec.Guest.Memory, parseBytes),
+	f.Mapping(path, n, map[string]yamldoc.Key{
+		"vcpus":  yamldoc.Scalar(f.Document, &f.spec.Guest.VCPUs, yamldoc.Count(1, 1024)),
+		"memory": yamldoc.Scalar(f.Document, &f.spec.Guest.Memory, parseBytes),
 	})
 }
 
 func (f *file) configuration(path string, n ast.Node) {
 	var c stack.Configuration
 	var network, storage string
-	f.mapping(path, n, map[string]key{
-		"name":    scalar(f.document, &c.Name, parseName),
-		"stack":   scalar(f.document, &c.Stack, stack.Parse),
-		"network": scalar(f.document, &network, parseText),
-		"storage": scalar(f.document, &storage, parseText),
+	f.Mapping(path, n, map[string]yamldoc.Key{
+		"name":    yamldoc.Scalar(f.Document, &c.Name, yamldoc.Name),
+		"stack":   yamldoc.Scalar(f.Document, &c.Stack, stack.Parse),
+		"network": yamldoc.Scalar(f.Document, &network, yamldoc.Text),
+		"storage": yamldoc.Scalar(f.Document, &storage, yamldoc.Text),
 	})
-	if known, ok := stack.Named(c.Name); ok && !f.has(join(path, "stack")) {
+	if known, ok := stack.Named(c.Name); ok && !f.Has(path+".stack") {
 		c = known
 	}
 	if network != "" {
@@ -106,29 +107,29 @@ func (f *file) configuration(path string, n ast.Node) {
 func (f *file) group(path string, n ast.Node) {
 	g := group{path: path}
 	p := &g.params
-	f.mapping(path, n, map[string]key{
-		"name":     scalar(f.document, &g.name, parseName),
-		"title":    scalar(f.document, &g.title, parseText),
-		"workload": scalar(f.document, &g.workload, parseText),
-		"protocol": scalar(f.document, &p.Protocol, parseProtocol),
-		"sizes":    scalars(f.document, &g.sizes, parseSize),
-		"duration": scalar(f.document, &p.Duration, parseDuration),
-		"warmup":   scalar(f.document, &p.Warmup, parseDurationOrZero),
-		"timeout":  scalar(f.document, &g.timeout, parseDuration),
+	f.Mapping(path, n, map[string]yamldoc.Key{
+		"name":     yamldoc.Scalar(f.Document, &g.name, yamldoc.Name),
+		"title":    yamldoc.Scalar(f.Document, &g.title, yamldoc.Text),
+		"workload": yamldoc.Scalar(f.Document, &g.workload, yamldoc.Text),
+		"protocol": yamldoc.Scalar(f.Document, &p.Protocol, parseProtocol),
+		"sizes":    f.NotEmpty(yamldoc.Scalars(f.Document, &g.sizes, parseSize)),
+		"duration": yamldoc.Scalar(f.Document, &p.Duration, yamldoc.Duration),
+		"warmup":   yamldoc.Scalar(f.Document, &p.Warmup, yamldoc.DurationOrZero),
+		"timeout":  yamldoc.Scalar(f.Document, &g.timeout, yamldoc.Duration),
 		"options":  f.options(p),
 	})
 	f.groups = append(f.groups, g)
 }
 
-func (f *file) options(p *workload.Params) key {
+func (f *file) options(p *workload.Params) yamldoc.Key {
 	return func(path string, n ast.Node) {
-		f.mapping(path, n, map[string]key{
-			"nodelay": scalar(f.document, &p.NoDelay, parseBool),
+		f.Mapping(path, n, map[string]yamldoc.Key{
+			"nodelay": yamldoc.Scalar(f.Document, &p.NoDelay, yamldoc.Bool),
 		})
 	}
 }
 
 func parseProtocol(text string) (workload.Protocol, error) {
-	name, err := parseText(text)
+	name, err := yamldoc.Text(text)
 	return workload.Protocol(name), err
 }

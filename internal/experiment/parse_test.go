@@ -150,13 +150,13 @@ func TestParseRefuses(t *testing.T) {
 		{"suite: network", "suite: network\nguest: {memory: 1GB}", `x.yaml:3: guest.memory: want a positive number of bytes such as 1280 or 64KiB, got "1GB"`},
 		{"suite: network", "suite: network\nguest: {memory: 9223372036854775807GiB}", `x.yaml:3: guest.memory: want a positive number`},
 		{"suite: network", "suite: network\nguest:", `x.yaml:3: guest: want keys and values such as memory, vcpus, got nothing`},
-		{"suite: network", "suite: &a network", `x.yaml:2: suite: want a single value, got a YAML anchor, alias or tag, which experiment files do not have`},
+		{"suite: network", "suite: &a network", `x.yaml:2: suite: want a single value, got a YAML anchor, alias or tag, which is not read here`},
 		{"suite: network", "suite: network\n  broken", `x.yaml:`},
 		{small, "", `x.yaml:1: the file is empty`},
 		{small, "- a", `x.yaml:1: want keys and values such as baselines, cases, configurations, got a list`},
-		{small, small + "---\na: b\n", `x.yaml:16: a second document begins: write one experiment per file`},
-		{small, strings.Repeat("[", 5000), `x.yaml: the file has 5000 opening brackets: an experiment file has at most 4096`},
-		{small, strings.Repeat("#", maxFile+1), `x.yaml: the file has 32769 bytes: an experiment file has at most 32768`},
+		{small, small + "---\na: b\n", `x.yaml:16: a second document begins: want one in a file`},
+		{small, strings.Repeat("[", 5000), `x.yaml: the file has 5000 opening brackets: want at most 4096`},
+		{small, strings.Repeat("#", maxFile+1), `x.yaml: the file has 32769 bytes: want at most 32768`},
 	} {
 		text := strings.Replace(small, test.old, test.new, 1)
 		if text == small {

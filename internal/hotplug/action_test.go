@@ -5,22 +5,7 @@ import (
 	"io"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 )
-
-// What QEMU is told: with addr=0, or it would accept a second device on the
-// port.
-func TestDeviceAddArguments(t *testing.T) {
-	a := DeviceAdd{ID: "nic3-1", Netdev: "net3-1", Bus: "rp3", MAC: "02:00:01:03:00:01"}
-	want := map[string]any{
-		"driver": "virtio-net-pci", "id": "nic3-1", "netdev": "net3-1",
-		"bus": "rp3", "addr": "0", "mac": "02:00:01:03:00:01", "romfile": "",
-	}
-	if diff := cmp.Diff(want, a.Arguments()); diff != "" {
-		t.Errorf("arguments (-want +got):\n%s", diff)
-	}
-}
 
 // Callers tell the reasons of a refusal apart.
 func TestReplyErrors(t *testing.T) {
@@ -39,6 +24,12 @@ func TestReplyErrors(t *testing.T) {
 	if e, ok := errors.AsType[*PlugError](reply.Err); !ok || e.Step != StepNetdev || !errors.Is(reply.Err, io.EOF) {
 		t.Errorf("got error %v, want a PlugError at netdev wrapping EOF", reply.Err)
 	}
+	s, _ = Step(s, PlugSucceeded{Occupant{1, 1}})
+	_, failed = Step(s, ConnectFailed{Occupant: Occupant{1, 1}, Err: io.EOF})
+	reply = failed[0].(Reply)
+	if e, ok := errors.AsType[*ConnectError](reply.Err); !ok || e.Occupant.Slot != 1 || !errors.Is(reply.Err, io.EOF) {
+		t.Errorf("got error %v, want a ConnectError of slot 1 wrapping EOF", reply.Err)
+	}
 }
 
 // News of slots that do not exist are as harmless as any other.
@@ -49,7 +40,7 @@ func TestUnknownSlot(t *testing.T) {
 	}
 	for _, slot := range []int{-1, 0, 2} {
 		o := Occupant{Slot: slot, Generation: 1}
-		for _, e := range []Event{PlugSucceeded{o}, PlugFailed{Occupant: o}, UnplugTimedOut{Timer{o, 1}}} {
+		for _, e := range []Event{PlugSucceeded{o}, PlugFailed{Occupant: o}, Connected{o}, ConnectFailed{Occupant: o}, UnplugTimedOut{Timer{o, 1}}} {
 			if _, actions := Step(s, e); len(actions) > 0 {
 				t.Errorf("%T of slot %d calls for %v", e, slot, actions)
 			}

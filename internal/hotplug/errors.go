@@ -6,13 +6,15 @@ import (
 )
 
 // Reasons in the Err of a Reply, to be told apart with errors.Is. Beside them
-// there are *NoFreeSlotError and *PlugError.
+// there are *NoFreeSlotError, *PlugError and *ConnectError.
 var (
 	// ErrDetaching refuses an Attach while the same key's NIC is being taken
 	// away: try again when that has ended.
 	ErrDetaching = errors.New("a detach of it is on its way")
 	// ErrDetached ends an Attach that a Detach of the same key overtook.
 	ErrDetached = errors.New("detached before it was plugged")
+	// ErrGuestReset ends an Attach that a start of the guest overtook.
+	ErrGuestReset = errors.New("the guest has started anew")
 	// ErrDeviceLost ends an Attach whose NIC the guest gave up at once.
 	ErrDeviceLost = errors.New("the guest gave the NIC up at once")
 	// ErrGuestGone says that there is no guest (any more) to plug in.
@@ -51,3 +53,18 @@ func (e *PlugError) Error() string {
 
 // Unwrap returns the step's error.
 func (e *PlugError) Unwrap() error { return e.Err }
+
+// ConnectError ends an Attach because the TAP could not be connected. An
+// attachment that was there before is as it was.
+type ConnectError struct {
+	Occupant Occupant
+	Err      error
+}
+
+// Error names the slot.
+func (e *ConnectError) Error() string {
+	return fmt.Sprintf("connect NIC in slot %d: %v", e.Occupant.Slot, e.Err)
+}
+
+// Unwrap returns the connect's error.
+func (e *ConnectError) Unwrap() error { return e.Err }

@@ -10,18 +10,28 @@ type Event interface {
 type RequestID uint64
 
 // Attach asks for a NIC. A key that has one, or is getting one, gets the same.
+// Else it gets the oldest warm NIC, or one plugged in a free slot.
+//
+// A key's several Attaches take effect in the order in which they came: each is
+// answered when its note is true.
 type Attach struct {
 	Request RequestID
 	Key     Key
+	// Note goes into the alias beside the key: printable ASCII without blank. All
+	// of the alias has at most 255 bytes. Empty: the attachment's note stays.
+	Note string
+	// Cold wants a NIC plugged anew, unless no slot is free.
+	Cold bool
 }
 
-// Detach asks that key's NIC be taken away. A key without NIC is no error.
+// Detach asks that key's NIC be taken away. A key without NIC is no error. The
+// NIC does not come into the pool.
 type Detach struct {
 	Request RequestID
 	Key     Key
 }
 
-// PlugSucceeded ends a plug: QEMU has accepted the device.
+// PlugSucceeded ends a plug: the VMM has accepted the device.
 type PlugSucceeded struct{ Occupant }
 
 // PlugFailed ends a plug: Step failed, later steps were not tried.
@@ -47,6 +57,23 @@ func (s PlugStep) String() string {
 	return [...]string{"add TAP", "add netdev", "add device"}[s]
 }
 
+// Connected ends a Connect.
+type Connected struct{ Occupant }
+
+// ConnectFailed ends a Connect.
+type ConnectFailed struct {
+	Occupant
+	Err error
+}
+
+// Refill begins to plug one NIC for the pool, if State.Deficit says that one is
+// wanted. Nobody is told how that ends but the caller, who feeds it.
+type Refill struct{}
+
+// Drain gives the pool up: every warm NIC is unplugged, and there will be no
+// other, until the state is made anew. State.Draining tells when that has ended.
+type Drain struct{}
+
 // DeviceDeleted is QEMU's event DEVICE_DELETED, or that QEMU knows no such
 // device. Deletions may also come unasked, when the guest gives a NIC up by
 // itself: a guest in the middle of its boot takes a plug for an unplug.
@@ -62,10 +89,13 @@ type UnplugRefused struct {
 // UnplugTimedOut says that a timer started by StartTimer has expired.
 type UnplugTimedOut struct{ Timer Timer }
 
-// GuestReset says that the guest starts anew, with the same devices.
+// GuestReset says that the guest starts anew, with the same devices. Its
+// containers are gone, and their attachments with them: the NICs become warm,
+// also beyond the pool's target. A VMM that resets a guest as it powers it on
+// does no harm: there is no attachment then.
 type GuestReset struct{}
 
-// GuestGone says that QEMU has ended, and its devices with it. Until the next
+// GuestGone says that the VMM has ended, and its devices with it. Until the next
 // Observed every Attach is refused.
 type GuestGone struct{}
 
@@ -76,24 +106,24 @@ type GuestGone struct{}
 //
 // Plugs on their way are left alone. Devices and TAPs that no slot accounts for
 // are taken over when they have an owner and removed when they do not. A
-// foreign device on a port quarantines the slot and is never touched.
+// foreign device in a slot quarantines that and is never touched.
 //
-// Take the devices from QEMU's object tree, not from query-pci: the latter
-// shows the ports empty after a reset, until the firmware has numbered the
+// Take QEMU's devices from QEMU's object tree, not from query-pci: the latter
+// shows the slots empty after a reset, until the firmware has numbered the
 // buses.
 type Observed struct {
 	TAPs    []ObservedTAP    // all of the host; others than the guest's are ignored
-	Devices []ObservedDevice // all of the guest; those on other buses are ignored
+	Devices []ObservedDevice // all in the guest's slots
 }
 
 // ObservedTAP is a TAP of the host.
 type ObservedTAP struct {
 	Name  string
-	Owner string // its alias, as Owner writes it
+	Owner string // its alias, as Owner writes it, or WarmOwner
 }
 
 // ObservedDevice is a device of the guest.
 type ObservedDevice struct {
-	ID  string
-	Bus string // the bus that it is plugged in: "rp3"
+	ID   string
+	Slot int // from 1
 }

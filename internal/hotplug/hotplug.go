@@ -3,8 +3,12 @@
 // (BrFusion: Bacou et al. 2019, §3). It is a pure state machine: Step takes a
 // state and an event and returns the next state and the actions to perform.
 //
-// Performing actions (QMP, TAP devices, timers), who may ask for a NIC, and
-// addresses inside the guest do not belong here; nor does any clock.
+// Each NIC that the guest has is an attachment's or warm: plugged in advance,
+// unconnected, and given to the next who asks. A warm NIC spares its taker the
+// plug and leaves the connect.
+//
+// Performing actions (the VMM, TAP devices, timers), who may ask for a NIC, and
+// what a note says (networks, addresses) do not belong here; nor does any clock.
 //
 // The caller feeds the events of one guest one at a time and performs the
 // actions of one guest in the order given, one at a time, under these rules:
@@ -12,9 +16,14 @@
 //   - AddTAP, NetdevAdd and DeviceAdd of one occupant are a plug. After the last
 //     one the caller feeds PlugSucceeded; at the first that fails it skips the
 //     rest of the plug and feeds PlugFailed. One of both always comes.
-//   - NetdevDel and DelTAP are performed even when one before them failed, and
-//     succeed when there is nothing to delete. What they leave behind none the
-//     less is found by the next Observed.
+//   - After Connect the caller feeds Connected or ConnectFailed, one of both and
+//     once. Whatever the TAP was connected to before, it is as Connect says
+//     afterwards. The alias is written last, so that it never promises more than
+//     there is. A Connect that fails leaves a Change as it was before; of a new
+//     attachment it may leave parts, DelTAP removes them with the TAP.
+//   - NetdevDel, DelTAP and Disconnect are performed even when one before them
+//     failed, and succeed when there is nothing to do. What they leave behind none
+//     the less is found by the next Observed.
 //   - DeviceDel that finds no device is a DeviceDeleted event; one that QEMU
 //     refuses because an unplug is already pending is a success; any other
 //     refusal is an UnplugRefused event.
@@ -33,8 +42,10 @@ type Config struct {
 	// and digits, the first and the last of them a letter. No two guests of a
 	// host share it: every TAP so named belongs to this state.
 	Prefix string
-	// Slots is the number of root ports, named Port(1) to Port(Slots): 1 to 255.
+	// Slots is the number of the guest's slots, numbered from 1: 1 to 255.
 	Slots int
+	// Pool is how many warm NICs are wanted: 0 to Slots.
+	Pool int
 	// MAC begins the NICs' addresses. It is locally administered and unicast
 	// (02:…) and no two guests of a network share it.
 	MAC [3]byte
@@ -54,6 +65,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("TAP prefix %q: want 1 to 4 lower-case letters and digits, a letter first and last", c.Prefix)
 	case c.Slots < 1 || c.Slots > 255:
 		return fmt.Errorf("%d NIC slots: want 1 to 255", c.Slots)
+	case c.Pool < 0 || c.Pool > c.Slots:
+		return fmt.Errorf("%d warm NICs: want 0 to %d, the number of slots", c.Pool, c.Slots)
 	case c.MAC[0]&3 != 2:
 		return fmt.Errorf("MAC prefix %x: want a locally administered unicast one, such as 02:00:01", c.MAC)
 	case c.UnplugTimeout <= 0:
@@ -69,8 +82,10 @@ func (c Config) Validate() error {
 type State struct {
 	config Config
 	slots  []Slot
-	next   int  // index where the search for a free slot begins
-	gone   bool // the guest has ended
+	next   int    // index where the search for a free slot begins
+	turn   uint64 // counts the NICs made for the pool, for their age
+	gone   bool   // the guest has ended
+	drain  bool   // the pool is given up
 }
 
 // New returns the state of a guest with no NIC in any slot. For a guest that
@@ -89,10 +104,11 @@ func New(c Config) (State, error) {
 // Slots returns all slots in the order of their numbers.
 func (s State) Slots() []Slot { return slices.Clone(s.slots) }
 
-// Lookup returns the attachment of key, if its NIC is plugged.
+// Lookup returns the attachment of key, if its NIC is plugged and connected.
+// While its note changes, the attachment has the old one.
 func (s State) Lookup(key Key) (Attachment, bool) {
 	for i := range s.slots {
-		if s.slots[i].Status == Plugged && s.slots[i].Key == key {
+		if s.slots[i].connected() && s.slots[i].Key == key {
 			return s.attachment(&s.slots[i]), true
 		}
 	}
@@ -101,7 +117,7 @@ func (s State) Lookup(key Key) (Attachment, bool) {
 
 func (s *State) attachment(slot *Slot) Attachment {
 	o := slot.Occupant
-	return Attachment{Key: slot.Key, Occupant: o, TAP: o.TAP(s.config.Prefix), MAC: o.MAC(s.config.MAC)}
+	return Attachment{Key: slot.Key, Note: slot.Note, Occupant: o, TAP: o.TAP(s.config.Prefix), MAC: o.MAC(s.config.MAC)}
 }
 
 // Status is what a slot is doing.
@@ -110,34 +126,62 @@ type Status int
 // The statuses of a slot.
 const (
 	Free        Status = iota // no device: the next attachment may take it
-	Plugging                  // a plug is on its way
-	Plugged                   // the NIC is there
+	Plugging                  // a plug is on its way, for the pool if there is no key
+	Warm                      // the NIC is there, given to nobody
+	Connecting                // the NIC is there, its TAP is being connected or its note changed
+	Plugged                   // the NIC is there and its key's
 	Unplugging                // the guest has been asked to give the NIC up
 	Quarantined               // the guest did not give it up: the port is taken, the NIC has no TAP
 )
 
 // String gives the status in lower case.
 func (s Status) String() string {
-	return [...]string{"free", "plugging", "plugged", "unplugging", "quarantined"}[s]
+	return [...]string{"free", "plugging", "warm", "connecting", "plugged", "unplugging", "quarantined"}[s]
 }
 
-// Slot is one root port and what is in it.
+// Slot is one slot of the guest and what is in it.
 type Slot struct {
 	Occupant        // Generation is 0 in a free slot and beside a foreign device
 	Status   Status //
 	Device   string // ID of the device in the port, "" in a free slot
-	Key      Key    // zero in a free slot and for a device whose owner is not known
+	Key      Key    // zero in a free slot, for a warm NIC, and for a device whose owner is not known
+	Note     string // the attachment's; while it changes, the old one
 
-	attach, detach []RequestID // to be answered when the plug, the unplug ends
-	tries          int         // DeviceDel so far, for this occupant
-	refusal        error       // why the guest did not give the NIC up, if it said so
-	last           uint32      // generation of the latest occupant
+	attach  []waiter    // to be answered when the NIC is plugged and connected as they want
+	detach  []RequestID // to be answered when the NIC is taken away
+	pending string      // while connecting: the note being made true; Note itself for a new attachment
+	reset   bool        // while connecting: the guest has started anew, the attachment has ended
+	since   uint64      // turn in which the NIC was made for the pool
+	tries   int         // DeviceDel so far, for this occupant
+	refusal error       // why the guest did not give the NIC up, if it said so
+	last    uint32      // generation of the latest occupant
+}
+
+// waiter is an Attach to be answered.
+type waiter struct {
+	request RequestID
+	note    string
+}
+
+// connected reports whether the slot's NIC is given to its key, and not being
+// taken away from it.
+func (s *Slot) connected() bool {
+	return s.Status == Plugged || s.changing() && !s.reset && len(s.detach) == 0
+}
+
+// changing reports whether the slot's attachment is getting another note.
+func (s *Slot) changing() bool { return s.Status == Connecting && s.pending != s.Note }
+
+// mayWait reports whether an Attach of the slot's key can be answered in the end.
+func (s *Slot) mayWait() bool {
+	return s.Status == Plugged || (s.Status == Plugging || s.Status == Connecting) && !s.reset && len(s.detach) == 0
 }
 
 // Attachment is one NIC given to one container's interface. Its names follow
 // from slot and generation alone, so that they are never an earlier NIC's.
 type Attachment struct {
 	Key
+	Note string
 	Occupant
 	TAP string // the host's end
 	MAC string // by which the guest finds its end

@@ -10,7 +10,7 @@ import (
 // Random lives of a guest, each with its seed. What must hold after every step
 // is checked in world; this checks what must hold in the end.
 func TestModel(t *testing.T) {
-	worlds, moves := 3000, 300
+	worlds, moves := 2000, 300
 	if testing.Short() {
 		worlds = 300
 	}
@@ -30,25 +30,32 @@ func TestModel(t *testing.T) {
 func (w *world) finish() {
 	w.settle()
 	w.checkAnswered() // nothing is on its way: nobody may wait for anything
+	if w.weather != calm && !w.up {
+		w.observe()
+		w.settle()
+	}
+	w.fillPool()
 	if w.weather == calm && w.chance(20) {
 		w.gone()
 	}
-	if w.weather != calm && !w.up {
-		w.observe()
-	}
 	for i := range 5 {
 		r := RequestID(len(w.requests) + 1)
-		w.requests[r] = false
+		w.requests[r] = &request{}
 		w.feed(Detach{Request: r, Key: Key{fmt.Sprintf("c%d", i), "eth0"}})
 	}
+	w.drained = true
+	w.feed(Drain{})
 	w.settle()
+	if w.state.Draining() {
+		w.failf("the drain has not ended")
+	}
 	w.checkAnswered()
 	for i := 0; w.weather != calm && i < 20 && len(w.taps) > 1; i++ {
 		w.observe() // deletions that failed: the next looks find them
 		w.settle()
 	}
-	if len(w.taps) != 1 || len(w.netdevs) != 0 {
-		w.failf("left over: TAPs %v, netdevs %v", w.taps, w.netdevs)
+	if len(w.taps) != 1 || len(w.netdevs) != 0 || len(w.linked) != 0 {
+		w.failf("left over: TAPs %v, netdevs %v, connected %v", w.taps, w.netdevs, w.linked)
 	}
 	for _, s := range w.state.Slots() {
 		if s.Status != Free && (s.Status != Quarantined || !w.up) {
@@ -58,9 +65,31 @@ func (w *world) finish() {
 	w.lateAnswers()
 }
 
+// fillPool refills until nothing is wanted, and checks that the pool has what it
+// is to have and that nobody is connected to it.
+func (w *world) fillPool() {
+	for i := 0; i < 100 && w.state.Deficit() > 0; i++ {
+		w.feed(Refill{})
+		w.settle()
+	}
+	for i := 0; w.weather == crashes && i < 20; i++ {
+		w.observe() // disconnects that failed
+		w.settle()
+	}
+	if free, warm := w.count(w.state, Free), w.count(w.state, Warm); !w.state.gone && !w.drained && free > 0 && warm < w.config.Pool {
+		w.failf("%d NICs are warm and %d slots free, want %d warm", warm, free, w.config.Pool)
+	}
+	for _, s := range w.state.Slots() {
+		tap := s.TAP(w.config.Prefix)
+		if s.Status == Warm && w.weather != vandals && (w.linked[tap] != "" || w.taps[tap] != WarmOwner) {
+			w.failf("TAP %s of a warm NIC is connected for %q, its alias is %q", tap, w.linked[tap], w.taps[tap])
+		}
+	}
+}
+
 func (w *world) checkAnswered() {
-	for r, answered := range w.requests {
-		if !answered {
+	for r, asked := range w.requests {
+		if !asked.answered {
 			w.failf("request %d was never answered", r)
 		}
 	}
@@ -106,7 +135,8 @@ func TestStepIsPersistent(t *testing.T) {
 		futures = append(futures, s)
 	}
 	for i, s := range futures {
-		_, actions := Step(s, PlugSucceeded{Occupant{1, 1}})
+		s, _ = Step(s, PlugSucceeded{Occupant{1, 1}})
+		_, actions := Step(s, Connected{Occupant{1, 1}})
 		if len(actions) != 6 {
 			t.Fatalf("%d actions, want 6 replies", len(actions))
 		}

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Key is whose NIC it is: one interface of one container, as in CNI.
+// Key is whose NIC it is: one interface of one container, as in CNI. A container
+// ID that CNI would not allow ("@trunk") can stand for the caller's own.
 type Key struct {
 	ContainerID string
 	Interface   string
@@ -19,17 +20,29 @@ func (k Key) String() string { return k.ContainerID + "/" + k.Interface }
 // Validate returns an error unless k can be written into a TAP's alias and read
 // back from it.
 func (k Key) Validate() error {
-	if !printable(k.ContainerID) || !printable(k.Interface) {
+	return validateOwner(k, "")
+}
+
+// validateOwner returns an error unless key and note can be written into a TAP's
+// alias and read back from it.
+func validateOwner(k Key, note string) error {
+	if !validName(k.ContainerID) || !validName(k.Interface) {
 		return fmt.Errorf("attachment %q: want a container ID and an interface name, in printable ASCII without blank and slash", k)
 	}
-	if n := len(Owner(k)); n > maxAlias {
-		return fmt.Errorf("attachment %q: alias of its TAP would have %d bytes, want at most %d", k, n, maxAlias)
+	if !printable(note) {
+		return fmt.Errorf("attachment %q: note %q: want printable ASCII without blank", k, note)
+	}
+	if n := len(Owner(k, note)); n > maxAlias {
+		return fmt.Errorf("attachment %q: alias of its TAP would have %d bytes, %d of them its note, want at most %d",
+			k, n, len(note), maxAlias)
 	}
 	return nil
 }
 
+func validName(s string) bool { return s != "" && printable(s) && !strings.Contains(s, "/") }
+
 func printable(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || r == '/' })
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 const (
@@ -37,16 +50,25 @@ const (
 	maxAlias    = 255 // of a Linux network interface (IFALIASZ without its NUL)
 )
 
-// Owner returns the alias of the TAP that belongs to key.
-func Owner(k Key) string { return ownerPrefix + k.String() }
+// WarmOwner is the alias of a TAP that is nobody's yet.
+const WarmOwner = ownerPrefix
 
-// ParseOwner returns the key in a TAP's alias; false when it is not one that
-// Owner made of a valid key.
-func ParseOwner(alias string) (Key, bool) {
-	rest, ours := strings.CutPrefix(alias, ownerPrefix)
-	container, iface, _ := strings.Cut(rest, "/")
-	k := Key{ContainerID: container, Interface: iface}
-	return k, ours && k.Validate() == nil
+// Owner returns the alias of the TAP that belongs to key: "unnest:c1/eth0", and
+// behind a blank the note, if there is one.
+func Owner(k Key, note string) string {
+	if note == "" {
+		return ownerPrefix + k.String()
+	}
+	return ownerPrefix + k.String() + " " + note
+}
+
+// ParseOwner returns key and note in a TAP's alias; false when it is not one that
+// Owner made of a valid key and note, such as WarmOwner.
+func ParseOwner(alias string) (k Key, note string, ok bool) {
+	rest, _ := strings.CutPrefix(alias, ownerPrefix)
+	name, note, _ := strings.Cut(rest, " ")
+	k.ContainerID, k.Interface, _ = strings.Cut(name, "/")
+	return k, note, Owner(k, note) == alias && validateOwner(k, note) == nil
 }
 
 // Occupant is one NIC in one slot. The generation counts the slot's NICs from 1,
@@ -61,15 +83,12 @@ func (o Occupant) String() string {
 	return strconv.Itoa(o.Slot) + "-" + strconv.FormatUint(uint64(o.Generation), 36)
 }
 
-const (
-	devicePrefix = "nic"
-	portPrefix   = "rp"
-)
+const devicePrefix = "nic"
 
-// DeviceID is the ID of the occupant's device in QEMU.
+// DeviceID is the ID of the occupant's device in the VMM.
 func (o Occupant) DeviceID() string { return devicePrefix + o.String() }
 
-// NetdevID is the ID of the occupant's netdev in QEMU.
+// NetdevID is the ID of the occupant's netdev in the VMM.
 func (o Occupant) NetdevID() string { return "net" + o.String() }
 
 // TAP is the name of the occupant's TAP, for the guest with the given prefix:
@@ -81,17 +100,6 @@ func (o Occupant) TAP(prefix string) string { return prefix + o.String() }
 func (o Occupant) MAC(prefix [3]byte) string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", prefix[0], prefix[1], prefix[2],
 		o.Slot, byte(o.Generation>>8), byte(o.Generation))
-}
-
-// Port is the ID of a slot's pcie-root-port in QEMU, and the name of the bus
-// behind it.
-func Port(slot int) string { return portPrefix + strconv.Itoa(slot) }
-
-// parsePort returns the slot of a bus; false when the bus is none of ours.
-func parsePort(bus string) (int, bool) {
-	number, ours := strings.CutPrefix(bus, portPrefix)
-	slot, err := strconv.Atoi(number)
-	return slot, ours && err == nil && slot > 0 && Port(slot) == bus
 }
 
 // parseOccupant reads prefix and an occupant; false when name is anything else,

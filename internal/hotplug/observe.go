@@ -9,7 +9,7 @@ import (
 type sight struct {
 	devices map[uint32]bool
 	taps    map[uint32]string // owner
-	foreign []string          // devices on the port that are none of ours
+	foreign []string          // devices in the slot that are none of ours
 }
 
 func (e Observed) apply(m *machine) {
@@ -39,14 +39,10 @@ func (m *machine) sights(e Observed) map[int]*sight {
 		at(i + 1)
 	}
 	for _, d := range e.Devices {
-		slot, ok := parsePort(d.Bus)
-		if !ok {
-			continue
-		}
-		if o, ours := parseOccupant(d.ID, devicePrefix); ours && o.Slot == slot {
-			at(slot).devices[o.Generation] = true
+		if o, ours := parseOccupant(d.ID, devicePrefix); ours && o.Slot == d.Slot {
+			at(d.Slot).devices[o.Generation] = true
 		} else {
-			at(slot).foreign = append(at(slot).foreign, d.ID)
+			at(d.Slot).foreign = append(at(d.Slot).foreign, d.ID)
 		}
 	}
 	for _, t := range e.TAPs {
@@ -70,9 +66,11 @@ func (m *machine) observe(s *Slot, seen *sight) {
 			delete(seen.taps, s.Generation)
 		}
 		m.deleted(s)
-	case s.Status == Plugged && !seen.hasTAP(s):
-		m.do(Lost{Attachment: m.attachment(s)})
+	case (s.Status == Plugged || s.Status == Warm) && !seen.hasTAP(s):
+		m.lose(s)
 		m.unplug(s)
+	case s.Status == Warm:
+		m.disconnect(s)
 	}
 	if s.Status == Free {
 		m.adopt(s, seen, before)
@@ -81,8 +79,8 @@ func (m *machine) observe(s *Slot, seen *sight) {
 }
 
 // adopt takes over a device seen in a free slot: plugged when its owner is
-// known, else to be unplugged. A generation up to used is one that this state
-// has given up already.
+// known, warm when it has none, else to be unplugged. A generation up to used is
+// one that this state has given up already.
 func (m *machine) adopt(s *Slot, seen *sight, used uint32) {
 	if len(seen.devices) == 0 {
 		if len(seen.foreign) > 0 {
@@ -92,13 +90,20 @@ func (m *machine) adopt(s *Slot, seen *sight, used uint32) {
 	}
 	s.Generation = slices.Max(slices.Collect(maps.Keys(seen.devices)))
 	s.Device = s.DeviceID()
-	owner, hasTAP := seen.taps[s.Generation]
-	key, known := ParseOwner(owner)
-	if hasTAP && known && s.Generation > used && m.holder(key) == nil {
-		s.Status, s.Key = Plugged, key
-		return
+	owner := seen.taps[s.Generation] // empty without TAP
+	key, note, known := ParseOwner(owner)
+	switch {
+	case s.Generation <= used:
+		m.unplug(s)
+	case owner == WarmOwner:
+		m.disconnect(s)
+		m.pool(s)
+	case known && m.holder(key) == nil:
+		s.Status, s.Key, s.Note = Plugged, key, note
+		m.do(Adopted{Attachment: m.attachment(s)})
+	default:
+		m.unplug(s)
 	}
-	m.unplug(s)
 }
 
 // removeRest removes what was seen of a slot beside its occupant: NICs that a

@@ -1,9 +1,10 @@
 package hotplug
 
-// plug begins to plug a NIC in the next free slot. Slots are taken in turn, so
-// that one that keeps failing does not fail every Attach.
-func (m *machine) plug(e Attach) {
-	s := m.nextFree()
+import "cmp"
+
+// give finds a NIC for a key that has none, and begins to make it the key's.
+func (m *machine) give(e Attach) {
+	s := m.choose(e.Cold)
 	if s == nil {
 		m.refuse(e, m.noFreeSlot())
 		for i := range m.slots {
@@ -11,18 +12,43 @@ func (m *machine) plug(e Attach) {
 		}
 		return
 	}
+	s.Key, s.Note = e.Key, e.Note
+	s.attach = []waiter{{request: e.Request, note: e.Note}}
+	switch s.Status {
+	case Free:
+		m.plug(s)
+	case Warm:
+		m.connect(s, s.Note)
+	}
+}
+
+// choose returns the slot for a new attachment, or nil. A slot in which a NIC is
+// being plugged for the pool is the last resort: the pool keeps no slot from an
+// attachment.
+func (m *machine) choose(cold bool) *Slot {
+	warm := m.oldest(Warm)
+	if warm != nil && !cold {
+		return warm
+	}
+	return cmp.Or(m.nextFree(), warm, m.oldest(Plugging))
+}
+
+// plug begins to plug a NIC in a free slot.
+func (m *machine) plug(s *Slot) {
 	s.last = following(s.last)
 	s.Generation = s.last
-	s.Status, s.Device, s.Key = Plugging, s.DeviceID(), e.Key
-	s.attach = []RequestID{e.Request}
+	s.Status, s.Device = Plugging, s.DeviceID()
+	s.since = m.nextTurn()
 	a := m.attachment(s)
 	m.do(
-		AddTAP{Occupant: s.Occupant, Name: a.TAP, Owner: Owner(e.Key)},
+		AddTAP{Occupant: s.Occupant, Name: a.TAP, Owner: WarmOwner},
 		NetdevAdd{Occupant: s.Occupant, ID: s.NetdevID(), TAP: a.TAP},
-		DeviceAdd{Occupant: s.Occupant, ID: s.Device, Netdev: s.NetdevID(), Bus: Port(s.Slot), MAC: a.MAC},
+		DeviceAdd{Occupant: s.Occupant, ID: s.Device, Netdev: s.NetdevID(), MAC: a.MAC},
 	)
 }
 
+// nextFree returns the next free slot, or nil. They are taken in turn, so that
+// one that keeps failing does not fail every plug.
 func (m *machine) nextFree() *Slot {
 	for i := range m.slots {
 		at := (m.next + i) % len(m.slots)
@@ -52,10 +78,13 @@ func (e PlugSucceeded) apply(m *machine) {
 	if s == nil {
 		return
 	}
-	s.Status = Plugged
-	m.replyAttach(s, nil)
-	if len(s.detach) > 0 {
+	switch {
+	case s.Key == Key{}:
+		m.pool(s)
+	case len(s.detach) > 0:
 		m.unplug(s)
+	default:
+		m.connect(s, s.Note)
 	}
 }
 
@@ -66,7 +95,7 @@ func (e PlugFailed) apply(m *machine) {
 	}
 	err := &PlugError{Occupant: e.Occupant, Step: e.Step, Err: e.Err}
 	if e.Step == StepDevice && e.Uncertain {
-		m.replyAttach(s, err)
+		m.failAttach(s, err)
 		m.unplug(s)
 		return
 	}
@@ -76,6 +105,7 @@ func (e PlugFailed) apply(m *machine) {
 	if e.Step > StepTAP || e.Uncertain {
 		m.do(DelTAP{Name: s.TAP(m.config.Prefix)})
 	}
-	m.replyAttach(s, err)
+	m.release(s)
+	m.failAttach(s, err)
 	m.free(s)
 }

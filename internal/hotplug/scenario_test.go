@@ -90,15 +90,23 @@ func playLine(state *State, words []string) (string, error) {
 	return strings.Join(append(out, describe(next)), "\n"), nil
 }
 
-// describe lists the slots that are not free.
+// describe lists the slots that are not free, and how many warm NICs are wanted.
 func describe(s State) string {
 	var out []string
 	for _, slot := range s.Slots() {
 		if slot.Status != Free {
-			out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s", slot.Device, slot.Status, strings.Trim(slot.Key.String(), "/"))))
+			text := fmt.Sprintf("%s %s %s %s", slot.Device, slot.Status, strings.Trim(slot.Key.String(), "/"), slot.Note)
+			out = append(out, strings.TrimSpace(text))
 		}
 	}
-	return "= " + strings.Join(append(out, fmt.Sprintf("%d free", len(s.slots)-len(out))), ", ")
+	out = append(out, fmt.Sprintf("%d free", len(s.slots)-len(out)))
+	if n := s.Deficit(); n > 0 {
+		out = append(out, fmt.Sprintf("%d wanted", n))
+	}
+	if s.Draining() {
+		out = append(out, "draining")
+	}
+	return "= " + strings.Join(out, ", ")
 }
 
 func parseConfig(words []string) (Config, error) {
@@ -111,6 +119,8 @@ func parseConfig(words []string) (Config, error) {
 			c.Prefix = value
 		case "slots":
 			c.Slots, err = strconv.Atoi(value)
+		case "pool":
+			c.Pool, err = strconv.Atoi(value)
 		case "tries":
 			c.UnplugTries, err = strconv.Atoi(value)
 		case "timeout":
@@ -138,7 +148,15 @@ func parseEvent(words []string) (Event, error) {
 	key := Key{container, iface}
 	switch kind := words[0]; {
 	case kind == "attach" && number > 0:
-		return Attach{Request: RequestID(number), Key: key}, nil
+		a := Attach{Request: RequestID(number), Key: key}
+		for _, w := range words[min(3, len(words)):] {
+			if w == "cold" {
+				a.Cold = true
+			} else {
+				a.Note = w
+			}
+		}
+		return a, nil
 	case kind == "detach" && number > 0:
 		return Detach{Request: RequestID(number), Key: key}, nil
 	case kind == "plugged" && isOccupant:
@@ -149,6 +167,14 @@ func parseEvent(words []string) (Event, error) {
 			return nil, errors.New("unknown step " + arg(2))
 		}
 		return PlugFailed{Occupant: occupant, Step: step, Err: errors.New("no luck"), Uncertain: arg(3) == "uncertain"}, nil
+	case kind == "connected" && isOccupant:
+		return Connected{occupant}, nil
+	case kind == "connect-failed" && isOccupant:
+		return ConnectFailed{Occupant: occupant, Err: errors.New("no luck")}, nil
+	case kind == "refill":
+		return Refill{}, nil
+	case kind == "drain":
+		return Drain{}, nil
 	case kind == "deleted":
 		return DeviceDeleted{Device: arg(1)}, nil
 	case kind == "refused":
@@ -166,17 +192,21 @@ func parseEvent(words []string) (Event, error) {
 	return nil, errors.New("unknown event")
 }
 
-// parseObserved reads name=owner for a TAP and id@bus for a device.
+// parseObserved reads name=owner for a TAP, with + for a blank in the owner, and
+// id@slot for a device.
 func parseObserved(words []string) (Event, error) {
 	var o Observed
 	for _, w := range words {
 		if name, owner, ok := strings.Cut(w, "="); ok {
-			o.TAPs = append(o.TAPs, ObservedTAP{Name: name, Owner: owner})
-		} else if id, bus, ok := strings.Cut(w, "@"); ok {
-			o.Devices = append(o.Devices, ObservedDevice{ID: id, Bus: bus})
-		} else {
-			return nil, errors.New("unknown observation " + w)
+			o.TAPs = append(o.TAPs, ObservedTAP{Name: name, Owner: strings.ReplaceAll(owner, "+", " ")})
+			continue
 		}
+		id, number, _ := strings.Cut(w, "@")
+		slot, err := strconv.Atoi(number)
+		if err != nil {
+			return nil, fmt.Errorf("observation %s: %w", w, err)
+		}
+		o.Devices = append(o.Devices, ObservedDevice{ID: id, Slot: slot})
 	}
 	return o, nil
 }

@@ -27,7 +27,7 @@ func (m *machine) do(a ...Action) { m.actions = append(m.actions, a...) }
 func (m *machine) holder(key Key) *Slot {
 	for i := range m.slots {
 		s := &m.slots[i]
-		if s.Key == key && (s.Status == Plugging || s.Status == Plugged || s.Status == Unplugging) {
+		if s.Key == key && s.Status != Free && s.Status != Quarantined {
 			return s
 		}
 	}
@@ -58,7 +58,7 @@ func (m *machine) holding(device string) *Slot {
 }
 
 func (e Attach) apply(m *machine) {
-	err := e.Key.Validate()
+	err := validateOwner(e.Key, e.Note)
 	s := m.holder(e.Key)
 	switch {
 	case err != nil:
@@ -66,13 +66,14 @@ func (e Attach) apply(m *machine) {
 	case m.gone:
 		m.refuse(e, ErrGuestGone)
 	case s == nil:
-		m.plug(e)
-	case s.Status == Plugged:
-		m.do(Reply{Request: e.Request, Key: e.Key, Attachment: m.attachment(s)})
-	case s.Status == Plugging && len(s.detach) == 0:
-		s.attach = with(s.attach, e.Request)
-	default:
+		m.give(e)
+	case !s.mayWait():
 		m.refuse(e, ErrDetaching)
+	default:
+		s.attach = with(s.attach, waiter{request: e.Request, note: e.Note})
+		if s.Status == Plugged {
+			m.serve(s)
+		}
 	}
 }
 
@@ -80,8 +81,8 @@ func (m *machine) refuse(e Attach, err error) {
 	m.do(Reply{Request: e.Request, Key: e.Key, Err: fmt.Errorf("attach %s: %w", e.Key, err)})
 }
 
-// with returns list with r added; states before this step keep theirs.
-func with(list []RequestID, r RequestID) []RequestID { return append(slices.Clip(list), r) }
+// with returns list with v added; states before this step keep theirs.
+func with[T any](list []T, v T) []T { return append(slices.Clip(list), v) }
 
 func (e Detach) apply(m *machine) {
 	if err := e.Key.Validate(); err != nil {
@@ -95,8 +96,8 @@ func (e Detach) apply(m *machine) {
 	}
 	s.detach = with(s.detach, e.Request)
 	switch s.Status {
-	case Plugging: // its end begins the unplug
-		m.replyAttach(s, ErrDetached)
+	case Plugging, Connecting: // its end begins the unplug
+		m.failAttach(s, ErrDetached)
 	case Plugged:
 		m.unplug(s)
 	}
@@ -105,13 +106,28 @@ func (e Detach) apply(m *machine) {
 // A reset makes QEMU complete the unplugs that it knows of; the guest that
 // starts forgets the others, so they are asked for once more. The tries are not
 // counted anew: a guest that resets for ever is quarantined like any other.
+//
+// Who waits for an attachment is gone with the guest. A plug on its way goes on,
+// for the pool; a connect has to end before it can be undone.
 func (GuestReset) apply(m *machine) {
 	for i := range m.slots {
 		s := &m.slots[i]
-		if s.Status == Unplugging {
+		m.lose(s)
+		switch s.Status {
+		case Plugging:
+			m.release(s)
+			m.failAttach(s, ErrGuestReset)
+			m.disown(s)
+		case Connecting:
+			m.failAttach(s, ErrGuestReset)
+			s.reset = true
+		case Plugged:
+			m.retire(s)
+		case Unplugging:
 			m.do(DeviceDel{ID: s.Device})
+		case Quarantined:
+			m.askAgain(s)
 		}
-		m.askAgain(s)
 	}
 }
 
@@ -122,10 +138,11 @@ func (GuestGone) apply(m *machine) {
 		if s.Status == Free {
 			continue
 		}
-		if s.Status != Quarantined { // the netdev went with QEMU
+		if s.Status != Quarantined { // the netdev went with the VMM
 			m.do(DelTAP{Name: s.TAP(m.config.Prefix)})
+			m.release(s)
 		}
-		m.replyAttach(s, ErrGuestGone)
+		m.failAttach(s, ErrGuestGone)
 		m.free(s)
 	}
 }
@@ -136,18 +153,30 @@ func (m *machine) free(s *Slot) {
 	*s = Slot{Occupant: Occupant{Slot: s.Slot}, last: s.last}
 }
 
-// replyAttach answers all who wait for the plug.
-func (m *machine) replyAttach(s *Slot, err error) {
-	for _, r := range s.attach {
-		reply := Reply{Request: r, Key: s.Key}
-		if err == nil {
-			reply.Attachment = m.attachment(s)
-		} else {
-			reply.Err = fmt.Errorf("attach %s: %w", s.Key, err)
-		}
-		m.do(reply)
+// lose tells that the slot's attachment ends unasked, if it has one.
+func (m *machine) lose(s *Slot) {
+	if s.connected() {
+		m.do(Lost{Attachment: m.attachment(s)})
+	}
+}
+
+// release tells that the host's side of the slot's attachment has gone.
+func (m *machine) release(s *Slot) {
+	if s.Key != (Key{}) {
+		m.do(Released{Key: s.Key, Note: s.Note})
+	}
+}
+
+// failAttach answers all who wait for the plug or the connect.
+func (m *machine) failAttach(s *Slot, err error) {
+	for _, w := range s.attach {
+		m.fail(s, w, err)
 	}
 	s.attach = nil
+}
+
+func (m *machine) fail(s *Slot, w waiter, err error) {
+	m.do(Reply{Request: w.request, Key: s.Key, Err: fmt.Errorf("attach %s: %w", s.Key, err)})
 }
 
 // replyDetach answers all who wait for the unplug.

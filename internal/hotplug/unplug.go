@@ -60,17 +60,16 @@ func (e DeviceDeleted) apply(m *machine) {
 
 // deleted cleans up after the device of a slot that is not free.
 func (m *machine) deleted(s *Slot) {
-	if s.Status == Plugged {
-		m.do(Lost{Attachment: m.attachment(s)})
-	}
+	m.lose(s)
 	if s.Status != Quarantined {
 		m.tearDown(s)
 	}
-	m.replyAttach(s, ErrDeviceLost)
+	m.failAttach(s, ErrDeviceLost)
 	m.free(s)
 }
 
 // tearDown deletes the host's part of a NIC.
 func (m *machine) tearDown(s *Slot) {
 	m.do(NetdevDel{ID: s.NetdevID()}, DelTAP{Name: s.TAP(m.config.Prefix)})
+	m.release(s)
 }

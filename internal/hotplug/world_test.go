@@ -16,7 +16,7 @@ type weather int
 
 const (
 	calm    weather = iota // nothing: whatever is left over is the state machine's fault
-	crashes                // the caller and QEMU crash, TAPs refuse to be deleted
+	crashes                // the caller and QEMU crash, TAPs refuse to be deleted or disconnected
 	vandals                // others delete TAPs
 )
 
@@ -35,26 +35,36 @@ type world struct {
 	timers  []Timer // running
 
 	taps    map[string]string // name -> alias
+	linked  map[string]string // TAP -> the owner that its bridge and filter are for
 	netdevs map[string]string // ID -> TAP
-	devices map[string]string // ID -> port
+	devices map[string]int    // ID -> slot
 	pending map[string]bool   // devices that the guest has been asked for
 	used    map[string]bool   // IDs and names used since the caller started
 
-	requests map[RequestID]bool // true: answered
-	skip     *Occupant          // the rest of its plug is skipped
-	told     bool               // that the guest is gone
+	requests map[RequestID]*request
+	skip     *Occupant         // the rest of its plug is skipped
+	told     bool              // that the guest is gone
+	drained  bool              // the pool is given up
+	doomed   map[Occupant]bool // was being connected as the guest started anew
 	log      []string
+}
+
+// request is what somebody asked for.
+type request struct {
+	note     string
+	answered bool
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), weather: weather(seed % 3),
 		config: Config{Prefix: "g1n", Slots: 3, MAC: [3]byte{2, 0, 1}, UnplugTimeout: time.Second, UnplugTries: 2},
-		taps:   map[string]string{"tap0": ""}, netdevs: map[string]string{}, devices: map[string]string{},
-		pending: map[string]bool{}, requests: map[RequestID]bool{},
+		taps:   map[string]string{"tap0": ""}, linked: map[string]string{}, netdevs: map[string]string{},
+		devices: map[string]int{}, pending: map[string]bool{}, requests: map[RequestID]*request{},
 	}
+	w.config.Pool = w.rng.IntN(4)
 	if w.chance(10) {
-		w.devices["usb1"] = Port(1 + w.rng.IntN(3))
+		w.devices["usb1"] = 1 + w.rng.IntN(3)
 	}
 	w.restart()
 	return w
@@ -74,8 +84,8 @@ func (w *world) failf(format string, args ...any) {
 // knew is lost.
 func (w *world) restart() {
 	w.log = append(w.log, "-- restart of the caller")
-	w.actions, w.events, w.timers, w.skip = nil, nil, nil, nil
-	w.requests, w.used = map[RequestID]bool{}, map[string]bool{}
+	w.actions, w.events, w.timers, w.skip, w.drained = nil, nil, nil, nil, false
+	w.requests, w.used, w.doomed = map[RequestID]*request{}, map[string]bool{}, map[Occupant]bool{}
 	var err error
 	if w.state, err = New(w.config); err != nil {
 		w.failf("new state: %v", err)
@@ -92,7 +102,7 @@ func (w *world) observe() {
 		o.TAPs = append(o.TAPs, ObservedTAP{Name: name, Owner: w.taps[name]})
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.devices)) {
-		o.Devices = append(o.Devices, ObservedDevice{ID: id, Bus: w.devices[id]})
+		o.Devices = append(o.Devices, ObservedDevice{ID: id, Slot: w.devices[id]})
 	}
 	w.feed(o)
 }
@@ -108,9 +118,13 @@ func (w *world) feed(e Event) {
 	w.log = append(w.log, fmt.Sprintf("%T%+v: %v %s", e, e, actions, describe(next)))
 	w.actions = append(w.actions, actions...)
 	w.checkSlots()
+	w.checkReleased(before, actions)
+	w.checkAdopted(before, e, actions)
+	w.checkPool(before, e, actions)
 	for _, a := range actions {
 		w.checkAction(a)
 	}
+	w.checkDoomed(e)
 	if timeout, ok := e.(UnplugTimedOut); ok && describe(before) != describe(next) && timeout.Timer.Try != w.config.UnplugTries {
 		w.failf("quarantined after try %d", timeout.Timer.Try)
 	}
@@ -127,6 +141,18 @@ func (w *world) checkAction(a Action) {
 		if _, ok := parseOccupant(a.Name, w.config.Prefix); !ok {
 			w.failf("TAP %q deleted, which is no NIC's", a.Name)
 		}
+	case AddTAP:
+		if a.Owner != WarmOwner {
+			w.failf("TAP %s is made for %q", a.Name, a.Owner)
+		}
+	case Connect:
+		if a.Owner != Owner(a.Key, a.Note) || a.Change && a.Was == a.Note {
+			w.failf("connect is %+v", a)
+		}
+	case Lost:
+		if w.doomed[a.Attachment.Occupant] {
+			w.failf("%s, for the second time", a)
+		}
 	case Reply:
 		w.checkReply(a)
 	}
@@ -142,6 +168,9 @@ func (w *world) checkReply(a Reply) {
 		}
 	case a.Err != nil:
 	case a.Attachment != Attachment{}:
+		if note := w.requests[a.Request].note; note != "" && note != a.Attachment.Note {
+			w.failf("request %d wants note %q, got %q", a.Request, note, a.Attachment.Note)
+		}
 		detaching := slices.ContainsFunc(w.state.slots, func(s Slot) bool { return s.Key == a.Key && s.Status == Unplugging })
 		if !(plugged && got == a.Attachment) || detaching {
 			w.failf("request %d got %+v, the slots are %s", a.Request, a.Attachment, describe(w.state))
@@ -153,32 +182,174 @@ func (w *world) checkReply(a Reply) {
 	}
 }
 
-// checkSlots: no key has two NICs, no slot or MAC two keys.
+// attachments are those that a state has, also those not connected or about to
+// end, with the notes that they may have as they end.
+func attachments(s State) map[Occupant]map[Released]bool {
+	all := map[Occupant]map[Released]bool{}
+	for _, slot := range s.Slots() {
+		if slot.Status == Free || slot.Status == Quarantined || slot.Key == (Key{}) {
+			continue
+		}
+		all[slot.Occupant] = map[Released]bool{{Key: slot.Key, Note: slot.Note}: true}
+		if slot.Status == Connecting {
+			all[slot.Occupant][Released{Key: slot.Key, Note: slot.pending}] = true
+		}
+	}
+	return all
+}
+
+// checkReleased: every attachment that the step ended is released once, no other.
+func (w *world) checkReleased(before State, actions []Action) {
+	left := attachments(w.state)
+	var ended []map[Released]bool
+	for o, may := range attachments(before) {
+		if _, there := left[o]; !there {
+			ended = append(ended, may)
+		}
+	}
+	for _, a := range actions {
+		r, ok := a.(Released)
+		if !ok {
+			continue
+		}
+		i := slices.IndexFunc(ended, func(may map[Released]bool) bool { return may[r] })
+		if i < 0 {
+			w.failf("%s, but it has not ended, or twice", r)
+		}
+		ended = slices.Delete(ended, i, i+1)
+	}
+	if len(ended) > 0 {
+		w.failf("ended, but not released: %v", ended)
+	}
+}
+
+// checkAdopted: every attachment that is found is told once, no other.
+func (w *world) checkAdopted(before State, e Event, actions []Action) {
+	told, had := map[Occupant]bool{}, attachments(before)
+	for _, a := range actions {
+		if a, ok := a.(Adopted); ok {
+			if got, ok := w.state.Lookup(a.Attachment.Key); !ok || got != a.Attachment || told[got.Occupant] {
+				w.failf("%s, but it is not there, or twice", a)
+			}
+			told[a.Attachment.Occupant] = true
+		}
+	}
+	_, observed := e.(Observed)
+	for o := range attachments(w.state) {
+		if found := observed && had[o] == nil; found != told[o] {
+			w.failf("attachment in %s is found %t, told %t", o, found, told[o])
+		}
+	}
+}
+
+// checkDoomed: what was being connected as the guest started anew ends with that.
+func (w *world) checkDoomed(e Event) {
+	var o Occupant
+	switch e := e.(type) {
+	case GuestReset:
+		for _, s := range w.state.Slots() {
+			if s.Status == Connecting {
+				w.doomed[s.Occupant] = true
+			}
+		}
+		return
+	case Connected:
+		o = e.Occupant
+	case ConnectFailed:
+		o = e.Occupant
+	}
+	if !w.doomed[o] {
+		return
+	}
+	delete(w.doomed, o)
+	if s := w.state.Slots()[o.Slot-1]; s.Occupant == o && s.Status != Warm && s.Status != Unplugging {
+		w.failf("slot %d is %s, but its guest has started anew", o.Slot, s.Status)
+	}
+}
+
+// checkPool: it takes what it is to take, and nothing from attachments.
+func (w *world) checkPool(before State, e Event, actions []Action) {
+	counts := map[string]int{}
+	for _, a := range actions {
+		counts[fmt.Sprintf("%T", a)]++
+	}
+	plugs := counts["hotplug.AddTAP"]
+	switch e := e.(type) {
+	case Refill:
+		if plugs != min(1, before.Deficit()) || w.drained && plugs > 0 {
+			w.failf("refill plugs %d NICs of %d wanted", plugs, before.Deficit())
+		}
+	case Attach:
+		warm, free := w.count(before, Warm), w.count(before, Free)
+		fresh := !before.gone && (&machine{State: before}).holder(e.Key) == nil
+		if fresh && warm+free > 0 && counts["hotplug.Reply"] > 0 {
+			w.failf("refused with %d slots free and %d warm", free, warm)
+		}
+		if cold := e.Cold && free > 0; fresh && warm > 0 && (plugs == 0) == cold {
+			w.failf("%d plugs with %d warm NICs", plugs, warm)
+		}
+	case GuestReset:
+		if w.count(w.state, Plugged) > 0 {
+			w.failf("attachments outlive the guest")
+		}
+	default:
+		if plugs > 0 {
+			w.failf("nobody asked for a plug")
+		}
+	}
+	if n := w.state.Deficit(); n < 0 || n > w.count(w.state, Free) || n > w.config.Pool {
+		w.failf("%d warm NICs wanted", n)
+	}
+	if w.drained && w.count(w.state, Warm) > 0 {
+		w.failf("warm NIC in a pool that is given up")
+	}
+}
+
+func (w *world) count(s State, status Status) int {
+	n := 0
+	for _, slot := range s.Slots() {
+		if slot.Status == status {
+			n++
+		}
+	}
+	return n
+}
+
+// checkSlots: no key has two NICs, no slot or MAC two keys. A NIC that is given
+// to nobody has no key.
 func (w *world) checkSlots() {
 	keys, macs := map[Key]bool{}, map[string]bool{}
 	for i, s := range w.state.Slots() {
 		if s.Slot != i+1 || (s.Status == Free) != (s.Device == "") {
 			w.failf("slot %d is %+v", i+1, s)
 		}
-		if s.Status != Plugging && s.Status != Plugged {
+		keyless := s.Key == Key{}
+		if keyless && (s.Status == Connecting || s.Status == Plugged) || !keyless && (s.Status == Free || s.Status == Warm) {
+			w.failf("slot %d is %s with key %s", s.Slot, s.Status, s.Key)
+		}
+		if keyless && s.Note != "" || len(s.attach) > 0 && s.Status != Plugging && s.Status != Connecting {
+			w.failf("slot is %+v", s)
+		}
+		if s.Status == Free || s.Status == Quarantined {
 			continue
 		}
 		mac := s.MAC(w.config.MAC)
-		if keys[s.Key] || macs[mac] {
+		if keys[s.Key] && !keyless || macs[mac] {
 			w.failf("two NICs with key %s or MAC %s", s.Key, mac)
 		}
 		keys[s.Key], macs[mac] = true, true
 	}
 }
 
-// live returns the status of the slot whose present device or TAP is named.
-func (w *world) live(name string) Status {
+// checkDead checks that the TAP or netdev named, which is being deleted, is that
+// of no NIC in use.
+func (w *world) checkDead(name string) {
 	for _, s := range w.state.Slots() {
-		if s.Status != Free && (s.Device == name || s.TAP(w.config.Prefix) == name || s.NetdevID() == name) {
-			return s.Status
+		inUse := s.Status == Plugging || s.Status == Warm || s.Status == Connecting || s.Status == Plugged
+		if inUse && (s.TAP(w.config.Prefix) == name || s.NetdevID() == name) {
+			w.failf("%s deleted in a slot that is %s", name, s.Status)
 		}
 	}
-	return Free
 }
 
 // perform performs the oldest action.
@@ -187,26 +358,37 @@ func (w *world) perform() {
 	w.actions = w.actions[1:]
 	switch a := a.(type) {
 	case AddTAP:
-		w.plugStep(a.Occupant, StepTAP, func() { w.create(w.taps, a.Name, a.Owner) })
+		w.plugStep(a.Occupant, StepTAP, func() { create(w, w.taps, a.Name, a.Owner) })
 	case NetdevAdd:
-		w.plugStep(a.Occupant, StepNetdev, func() { w.create(w.netdevs, a.ID, a.TAP) })
+		w.plugStep(a.Occupant, StepNetdev, func() { create(w, w.netdevs, a.ID, a.TAP) })
 	case DeviceAdd:
 		w.plugStep(a.Occupant, StepDevice, func() { w.addDevice(a) })
 	case DeviceDel:
 		w.delDevice(a.ID)
-	case NetdevDel:
-		if s := w.live(a.ID); s == Plugged || s == Plugging {
-			w.failf("netdev %s deleted in a slot that is %s", a.ID, s)
+	case Connect:
+		w.connect(a)
+	case Disconnect:
+		if w.weather != crashes || w.chance(90) { // else it could not be disconnected
+			w.link(a.TAP, "")
+			w.rename(a.TAP, a.Owner)
 		}
+	case Adopted:
+		w.link(a.Attachment.TAP, Owner(a.Attachment.Key, a.Attachment.Note))
+	case NetdevDel:
+		w.checkDead(a.ID)
 		if w.up {
 			delete(w.netdevs, a.ID)
 		}
 	case DelTAP:
-		if s := w.live(a.Name); s == Plugged || s == Plugging {
-			w.failf("TAP %s deleted in a slot that is %s", a.Name, s)
-		}
+		w.checkDead(a.Name)
 		if w.weather != crashes || w.chance(90) { // else it could not be deleted
-			delete(w.taps, a.Name)
+			w.deleteTAP(a.Name)
+		}
+	case Released:
+		for name, owner := range w.linked {
+			if k, _, _ := ParseOwner(owner); k == a.Key && w.weather != crashes {
+				w.failf("%s, but TAP %s is connected for %s", a, name, owner)
+			}
 		}
 	case StartTimer:
 		w.timers = append(w.timers, a.Timer)
@@ -215,8 +397,53 @@ func (w *world) perform() {
 	}
 }
 
+func (w *world) deleteTAP(name string) {
+	delete(w.taps, name)
+	delete(w.linked, name)
+}
+
+// link connects a TAP for an owner, or for nobody. A TAP that is not there has
+// nothing to connect.
+func (w *world) link(tap, owner string) bool {
+	_, there := w.taps[tap]
+	if owner == "" || !there {
+		delete(w.linked, tap)
+		return there
+	}
+	w.linked[tap] = owner
+	return true
+}
+
+func (w *world) rename(tap, alias string) {
+	if _, there := w.taps[tap]; there {
+		w.taps[tap] = alias
+	}
+}
+
+// connect connects a TAP and writes its alias, or fails, and then undoes what is
+// half done if it is a change. The caller may crash in the middle.
+func (w *world) connect(a Connect) {
+	was := w.linked[a.TAP]
+	if a.Change && w.weather == calm && was != Owner(a.Key, a.Was) {
+		w.failf("%s, but it is connected for %q", a, was)
+	}
+	there := w.link(a.TAP, a.Owner)
+	switch {
+	case w.weather == crashes && w.chance(3):
+		w.restart()
+	case !there || w.chance(15):
+		if a.Change {
+			w.link(a.TAP, was)
+		}
+		w.events = append(w.events, ConnectFailed{Occupant: a.Occupant, Err: errors.New("no luck")})
+	default:
+		w.rename(a.TAP, a.Owner)
+		w.events = append(w.events, Connected{a.Occupant})
+	}
+}
+
 // create makes something with a name that must never have been used.
-func (w *world) create(in map[string]string, name, value string) {
+func create[T any](w *world, in map[string]T, name string, value T) {
 	if _, exists := in[name]; exists || w.used[name] {
 		w.failf("%s is created, exists %t, has been used %t", name, exists, w.used[name])
 	}
@@ -225,15 +452,15 @@ func (w *world) create(in map[string]string, name, value string) {
 }
 
 func (w *world) addDevice(a DeviceAdd) {
-	for id, port := range w.devices {
-		if port == a.Bus {
-			w.failf("device %s plugged in %s beside %s", a.ID, a.Bus, id)
+	for id, slot := range w.devices {
+		if slot == a.Slot {
+			w.failf("device %s plugged in slot %d beside %s", a.ID, a.Slot, id)
 		}
 	}
 	if _, ok := w.netdevs[a.Netdev]; !ok {
 		w.failf("device %s plugged on netdev %s, which is not there", a.ID, a.Netdev)
 	}
-	w.create(w.devices, a.ID, a.Bus)
+	create(w, w.devices, a.ID, a.Slot)
 }
 
 // plugStep performs one step of a plug, or fails, or leaves it in doubt.
@@ -283,18 +510,25 @@ func (w *world) giveUp(id string) {
 }
 
 func (w *world) answer(a Reply) {
-	answered, asked := w.requests[a.Request]
-	if !asked || answered {
-		w.failf("request %d asked %t, answered before %t", a.Request, asked, answered)
+	r := w.requests[a.Request]
+	if r == nil || r.answered {
+		w.failf("request %d is %+v and answered", a.Request, r)
 	}
-	w.requests[a.Request] = true
+	r.answered = true
+	if a.Attachment == (Attachment{}) || w.weather == vandals {
+		return
+	}
+	owner := Owner(a.Attachment.Key, a.Attachment.Note)
+	if tap := a.Attachment.TAP; w.linked[tap] != owner || w.taps[tap] != owner {
+		w.failf("%s, but its TAP is connected for %q, its alias is %q", a, w.linked[tap], w.taps[tap])
+	}
 }
 
 // gone is the end of QEMU.
 func (w *world) gone() {
 	w.up = false
 	w.netdevs, w.pending = map[string]string{}, map[string]bool{}
-	w.devices = map[string]string{}
+	w.devices = map[string]int{}
 	w.events = slices.DeleteFunc(w.events, func(e Event) bool { return w.chance(50) && isDeletion(e) })
 	w.told = true
 	w.feed(GuestGone{})
@@ -308,12 +542,17 @@ func isDeletion(e Event) bool {
 // request asks for something, in the name of a new request.
 func (w *world) request(make func(RequestID, Key) Event) {
 	r := RequestID(len(w.requests) + 1)
-	w.requests[r] = false
+	w.requests[r] = &request{}
 	w.feed(make(r, Key{fmt.Sprintf("c%d", w.rng.IntN(5)), "eth0"}))
 }
 
-func attach(r RequestID, k Key) Event { return Attach{r, k} }
-func detach(r RequestID, k Key) Event { return Detach{r, k} }
+func (w *world) attach(r RequestID, k Key) Event {
+	note := []string{"", "a", "b"}[w.rng.IntN(3)]
+	w.requests[r].note = note
+	return Attach{Request: r, Key: k, Note: note, Cold: w.chance(20)}
+}
+
+func (w *world) detach(r RequestID, k Key) Event { return Detach{Request: r, Key: k} }
 
 // anyOf takes one element out of list at random.
 func anyOf[T any](w *world, list *[]T) T {
@@ -326,16 +565,18 @@ func anyOf[T any](w *world, list *[]T) T {
 // move makes one thing happen.
 func (w *world) move() {
 	switch n := w.rng.IntN(100); {
-	case n < 12:
-		w.request(attach)
-	case n < 22:
-		w.request(detach)
+	case n < 13:
+		w.request(w.attach)
+	case n < 20:
+		w.request(w.detach)
+	case n < 24:
+		w.feed(Refill{})
 	case n < 62 && len(w.actions) > 0:
 		w.perform()
 	case n < 82 && len(w.events) > 0:
 		e := anyOf(w, &w.events)
 		w.feed(e)
-		if w.chance(5) {
+		if w.chance(5) && !endsConnect(e) {
 			w.events = append(w.events, e) // told twice
 		}
 	case n < 90 && len(w.timers) > 0:
@@ -351,9 +592,21 @@ func (w *world) move() {
 	}
 }
 
+// endsConnect reports whether e is told once only.
+func endsConnect(e Event) bool {
+	switch e.(type) {
+	case Connected, ConnectFailed:
+		return true
+	}
+	return false
+}
+
 // misfortune is what the weather brings.
 func (w *world) misfortune(n int) {
 	switch {
+	case n == 96 && w.chance(5):
+		w.drained = true
+		w.feed(Drain{})
 	case w.weather == calm:
 	case n < 98 && len(w.actions) == 0:
 		w.observe()
@@ -364,7 +617,7 @@ func (w *world) misfortune(n int) {
 	case w.weather == vandals && w.chance(30):
 		names := slices.Sorted(maps.Keys(w.taps))
 		if name := names[w.rng.IntN(len(names))]; name != "tap0" {
-			delete(w.taps, name)
+			w.deleteTAP(name)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package experiment
+package yamldoc
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 )
 
 // suggest says which of the known keys the unknown one was meant to be.
-func suggest(unknown string, keys map[string]key) string {
+func suggest(unknown string, keys map[string]Key) string {
 	known := slices.Sorted(maps.Keys(keys))
 	best, nearest := 1+max(2, len(unknown)/3), ""
 	for _, k := range known {
@@ -23,7 +23,7 @@ func suggest(unknown string, keys map[string]key) string {
 }
 
 // example names the first keys in alphabetical order.
-func example(keys map[string]key) string {
+func example(keys map[string]Key) string {
 	known := slices.Sorted(maps.Keys(keys))
 	return strings.Join(known[:min(3, len(known))], ", ")
 }
