@@ -2,11 +2,11 @@ package lab
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,6 +17,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"unnest/internal/hostnet"
 )
 
 // hostNS is the namespace of the bridges, of the guests' TAPs and of the host
@@ -104,55 +106,27 @@ func (l *Lab) Dial(ctx context.Context, network, address string) (conn net.Conn,
 	return conn, err
 }
 
-// buildHost makes the host's side in the current namespace: the two bridges,
-// the way to the clients, routing and NAT.
+// buildHost makes the host's side in the current namespace: the two bridges, which
+// do not reach each other, the way to the clients, routing and NAT.
 func (l *Lab) buildHost() error {
 	if err := linkUp("lo"); err != nil {
 		return err
 	}
-	if err := addBridge(ManagementBridge, fmt.Sprintf("%s/%d", ManagementGateway, ManagementPrefix)); err != nil {
-		return err
-	}
-	if err := addBridge(TenantBridge, fmt.Sprintf("%s/%d", TenantGateway, TenantPrefix)); err != nil {
+	err := hostnet.Ensure([]hostnet.Network{
+		{Bridge: ManagementBridge, MTU: MTU, Gateways: gateway(ManagementGateway, ManagementPrefix)},
+		{Bridge: TenantBridge, MTU: MTU, Gateways: gateway(TenantGateway, TenantPrefix)},
+	})
+	if err != nil {
 		return err
 	}
 	if err := l.addClientLink(); err != nil {
 		return err
 	}
-	for file, value := range map[string]string{
-		"net/ipv4/ip_forward":                "1",
-		"net/bridge/bridge-nf-call-iptables": "0", // a frame that stays on a bridge meets no packet filter
-	} {
-		err := os.WriteFile(filepath.Join("/proc/sys", file), []byte(value), 0)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("set %s: %w", file, err)
-		}
-	}
 	return masqueradeClients()
 }
 
-func addBridge(name, address string) error {
-	mac, err := randomMAC()
-	if err != nil {
-		return err
-	}
-	// Without a MAC of its own a bridge takes one of its ports', and changes it
-	// as they come and go.
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: MTU, HardwareAddr: mac}}
-	if err := netlink.LinkAdd(bridge); err != nil {
-		return fmt.Errorf("add bridge %s: %w", name, err)
-	}
-	return addAddress(name, address)
-}
-
-// randomMAC returns a locally administered unicast address.
-func randomMAC() (net.HardwareAddr, error) {
-	mac := make(net.HardwareAddr, 6)
-	if _, err := rand.Read(mac); err != nil {
-		return nil, err
-	}
-	mac[0] = mac[0]&^1 | 2
-	return mac, nil
+func gateway(address string, bits int) []netip.Prefix {
+	return []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr(address), bits)}
 }
 
 func addAddress(name, address string) error {

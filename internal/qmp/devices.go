@@ -40,47 +40,71 @@ func (c *Client) QueryPCI(ctx context.Context) ([]PCIBus, error) {
 	return buses, err
 }
 
-// Peripheral is a device with an ID, from the command line or device_add.
+// Peripheral is a device from the command line or device_add.
 type Peripheral struct {
-	ID     string
+	ID     string // a device without one has its QOM path here, which commands take as well
 	Driver string // "virtio-net-pci"
 	Bus    string // the bus it is plugged in, named as in device_add: "rp1"; "" when it has none
 }
 
-const peripherals = "/machine/peripheral"
+// Where QEMU keeps the devices that have an ID, and those that have none.
+const (
+	named    = "/machine/peripheral"
+	nameless = "/machine/peripheral-anon"
+)
 
-// Peripherals lists the devices that have an ID, sorted by it. Unlike QueryPCI
-// it does not depend on what the guest has done so far.
+// Peripherals lists the devices, sorted by ID. Unlike QueryPCI it does not
+// depend on what the guest has done so far.
 func (c *Client) Peripherals(ctx context.Context) ([]Peripheral, error) {
-	var nodes []struct{ Name, Type string }
-	if err := c.Execute(ctx, "qom-list", map[string]any{"path": peripherals}, &nodes); err != nil {
-		return nil, fmt.Errorf("list devices: %w", err)
-	}
 	var found []Peripheral
-	for _, n := range nodes {
-		driver, ok := strings.CutPrefix(n.Type, "child<")
-		if !ok {
-			continue
+	for _, container := range []string{named, nameless} {
+		var nodes []struct{ Name, Type string }
+		if err := c.Execute(ctx, "qom-list", map[string]any{"path": container}, &nodes); err != nil {
+			return nil, fmt.Errorf("list devices: %w", err)
 		}
-		bus, err := c.parentBus(ctx, n.Name)
-		if IsNotFound(err) {
-			continue // unplugged since the list was made
+		for _, n := range nodes {
+			driver, ok := strings.CutPrefix(n.Type, "child<")
+			if !ok {
+				continue
+			}
+			p := Peripheral{ID: n.Name, Driver: strings.TrimSuffix(driver, ">")}
+			if container == nameless {
+				p.ID = nameless + "/" + n.Name
+			}
+			err := c.findBus(ctx, &p)
+			if IsNotFound(err) {
+				continue // unplugged since the list was made
+			}
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, p)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("find bus of device %s: %w", n.Name, err)
-		}
-		found = append(found, Peripheral{ID: n.Name, Driver: strings.TrimSuffix(driver, ">"), Bus: bus})
 	}
 	slices.SortFunc(found, func(a, b Peripheral) int { return strings.Compare(a.ID, b.ID) })
 	return found, nil
 }
 
-// parentBus returns the name of the bus that the device is plugged in, or "".
-func (c *Client) parentBus(ctx context.Context, device string) (string, error) {
-	args := map[string]any{"path": peripherals + "/" + device, "property": "parent_bus"}
+// findBus fills in the name of the bus that the device is plugged in.
+func (c *Client) findBus(ctx context.Context, p *Peripheral) error {
 	var bus string // its canonical path; empty for a device without a bus
-	if err := c.Execute(ctx, "qom-get", args, &bus); err != nil || bus == "" {
-		return "", err
+	if err := c.Property(ctx, p.ID, "parent_bus", &bus); err != nil {
+		return err
 	}
-	return path.Base(bus), nil
+	if bus != "" {
+		p.Bus = path.Base(bus)
+	}
+	return nil
+}
+
+// Property reads a property of a device, given as in Peripheral, into value.
+// When there is no such device the error is one of IsNotFound.
+func (c *Client) Property(ctx context.Context, device, name string, value any) error {
+	if !path.IsAbs(device) {
+		device = named + "/" + device
+	}
+	if err := c.Execute(ctx, "qom-get", map[string]any{"path": device, "property": name}, value); err != nil {
+		return fmt.Errorf("read %s of device %s: %w", name, path.Base(device), err)
+	}
+	return nil
 }

@@ -248,7 +248,7 @@ func TestQEMUUnplug(t *testing.T) {
 	if err := c.NetdevDel(t.Context(), "net1-1"); !IsNotFound(err) {
 		t.Errorf("netdev_del of a deleted netdev: got error %v, want not found", err)
 	}
-	if _, err := c.parentBus(t.Context(), "nic1-1"); !IsNotFound(err) {
+	if err := c.Property(t.Context(), "nic1-1", "parent_bus", new(string)); !IsNotFound(err) {
 		t.Errorf("bus of a deleted device: got error %v, want not found", err)
 	}
 }

@@ -1,6 +1,7 @@
-// Package tap opens TAP devices for QEMU. A TAP lives as long as somebody holds
+// Package tap opens TAP devices for VMMs. A TAP lives as long as somebody holds
 // its descriptor: QEMU gets the only one, so that the device goes with the NIC
-// or the process, however that ends, and none can be left behind.
+// or the process, however that ends, and none can be left behind. Only for a VMM
+// that opens a TAP by its name it is made to stay.
 package tap
 
 import (
@@ -14,14 +15,18 @@ import (
 
 // Device says what a TAP shall be.
 type Device struct {
-	Name   string // at most 15 bytes
-	Bridge string // bridge in the same namespace that it is plugged into
+	Name string // at most 15 bytes
+	// Bridge is what it is plugged into, in the same namespace. Without one the
+	// device stays down: up, it would hand frames to the host's own IP stack.
+	Bridge string
 	MTU    int    // bytes
 	Alias  string // note of the owner, kept by the kernel; may be empty
+	// Persistent has the device stay when its descriptor is closed.
+	Persistent bool
 }
 
-// Open makes the TAP in the current network namespace, up and on its bridge,
-// and returns its descriptor for QEMU (vnet_hdr on, single queue). The caller
+// Open makes the TAP in the current network namespace, up and on its bridge if it
+// has one, and returns its descriptor for QEMU (vnet_hdr on, single queue). The caller
 // stays locked to its thread while in the namespace. When a step fails there is
 // no TAP.
 func Open(d Device) (_ *os.File, err error) {
@@ -36,6 +41,11 @@ func Open(d Device) (_ *os.File, err error) {
 	}()
 	if err := configure(d); err != nil {
 		return nil, fmt.Errorf("configure TAP %s: %w", d.Name, err)
+	}
+	if d.Persistent {
+		if err := unix.IoctlSetInt(int(f.Fd()), unix.TUNSETPERSIST, 1); err != nil {
+			return nil, fmt.Errorf("keep TAP %s: %w", d.Name, err)
+		}
 	}
 	return f, nil
 }
@@ -61,10 +71,6 @@ func configure(d Device) error {
 	if err != nil {
 		return err
 	}
-	bridge, err := netlink.LinkByName(d.Bridge)
-	if err != nil {
-		return fmt.Errorf("find bridge %s: %w", d.Bridge, err)
-	}
 	if d.Alias != "" {
 		if err := netlink.LinkSetAlias(link, d.Alias); err != nil {
 			return fmt.Errorf("set alias: %w", err)
@@ -72,6 +78,13 @@ func configure(d Device) error {
 	}
 	if err := netlink.LinkSetMTU(link, d.MTU); err != nil {
 		return fmt.Errorf("set MTU %d: %w", d.MTU, err)
+	}
+	if d.Bridge == "" {
+		return nil
+	}
+	bridge, err := netlink.LinkByName(d.Bridge)
+	if err != nil {
+		return fmt.Errorf("find bridge %s: %w", d.Bridge, err)
 	}
 	if err := netlink.LinkSetMaster(link, bridge); err != nil {
 		return fmt.Errorf("plug into bridge %s: %w", d.Bridge, err)

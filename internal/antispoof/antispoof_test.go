@@ -1,0 +1,422 @@
+package antispoof
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	linkLocal1 = "fe80::ff:fe00:1" // of mac1
+	all6       = "ff02::1"
+	solicited1 = "ff02::1:ff00:1"
+)
+
+func addrs(all ...string) (parsed []netip.Addr) {
+	for _, a := range all {
+		parsed = append(parsed, netip.MustParseAddr(a))
+	}
+	return parsed
+}
+
+func open(n *network) *Table {
+	n.t.Helper()
+	t, err := Open()
+	n.check(err)
+	n.t.Cleanup(func() { t.Close() })
+	return t
+}
+
+// From its port p1 a guest sends each frame to all. It arrives, or is dropped for
+// the reason given. From p3, which nobody guards, it always arrives.
+func TestFrames(t *testing.T) {
+	full := Port{"p1", mac1, addrs("10.0.0.1", "fd00::1"), false}
+	silent := Port{"p1", mac1, nil, false}
+	asking := Port{"p1", mac1, nil, true}
+	leased := Port{"p1", mac1, addrs("10.0.0.1"), true}
+
+	arpFrame := func(payload []byte) []byte { return ether(broadcast, mac1, unix.ETH_P_ARP, payload) }
+	ip4 := func(payload []byte) []byte { return ether(broadcast, mac1, unix.ETH_P_IP, payload) }
+	ip6 := func(payload []byte) []byte { return ether(broadcast, mac1, unix.ETH_P_IPV6, payload) }
+	udp4 := func(from, to string, source, destination uint16) []byte {
+		return ip4(ipv4(unix.IPPROTO_UDP, from, to, datagram(source, destination)))
+	}
+	udp6 := func(from, to string, source, destination uint16) []byte {
+		return ip6(ipv6(unix.IPPROTO_UDP, from, to, datagram(source, destination)))
+	}
+	icmp := func(kind byte, from, to, target string) []byte {
+		return ip6(ipv6(unix.IPPROTO_ICMPV6, from, to, icmp6(kind, target)))
+	}
+	options := func(next byte, rest []byte) []byte { return append([]byte{next, 0, 1, 4, 0, 0, 0, 0}, rest...) }
+	own4, own6 := udp4("10.0.0.1", "10.0.0.2", 1000, 2000), udp6("fd00::1", "fd00::2", 1000, 2000)
+
+	tests := []struct {
+		name   string
+		port   Port
+		frame  []byte
+		reason string // empty: passes
+	}{
+		{"IPv4", full, own4, ""},
+		{"IPv4 from another MAC", full, ether(broadcast, forged, unix.ETH_P_IP, own4[14:]), "mac"},
+		{"IPv4 from a neighbour's MAC", full, ether(broadcast, mac2, unix.ETH_P_IP, own4[14:]), "mac"},
+		{"IPv4 from another address", full, udp4("10.0.0.9", "10.0.0.2", 1000, 2000), "ipv4"},
+		{"IPv4 from a neighbour's address", full, udp4("10.0.0.2", "10.0.0.3", 1000, 2000), "ipv4"},
+		{"IPv4 from nothing", full, udp4("0.0.0.0", "10.0.0.2", 1000, 2000), "ipv4"},
+		{"IPv4 that is no packet", full, ip4(append([]byte{0x4f, 0, 0, 0, 0, 0, 0, 0, 0, 17, 0, 0}, 10, 0, 0, 1, 10, 0, 0, 2)), "ipv4"},
+		{"IPv4 without leave", silent, own4, "ipv4"},
+		{"IPv4 with a lease", leased, own4, ""},
+
+		{"802.1Q", full, tagged(unix.ETH_P_8021Q, own4), "vlan"},
+		{"802.1ad", full, tagged(unix.ETH_P_8021AD, own4), "vlan"},
+		{"802.1Q in 802.1Q", full, tagged(unix.ETH_P_8021Q, tagged(unix.ETH_P_8021Q, own4)), "vlan"},
+		{"802.1Q, forged", full, tagged(unix.ETH_P_8021Q, ether(broadcast, forged, unix.ETH_P_IP, own4[14:])), "mac"},
+		{"PPPoE discovery", full, ether(broadcast, mac1, unix.ETH_P_PPP_DISC, make([]byte, 50)), "ethertype"},
+		{"LLDP to all", full, ether(broadcast, mac1, 0x88cc, make([]byte, 50)), "ethertype"},
+		{"spanning tree", full, ether(net.HardwareAddr{1, 0x80, 0xc2, 0, 0, 0}, mac1, 38, append([]byte{0x42, 0x42, 3}, make([]byte, 35)...)), "ethertype"},
+		{"local experiment", full, ether(broadcast, mac1, 0x88b5, make([]byte, 50)), "ethertype"},
+
+		{"ARP request", full, arpFrame(arp(1, mac1, "10.0.0.1", "10.0.0.2")), ""},
+		{"ARP reply", full, arpFrame(arp(2, mac1, "10.0.0.1", "10.0.0.2")), ""},
+		{"ARP announcement", full, arpFrame(arp(1, mac1, "10.0.0.1", "10.0.0.1")), ""},
+		{"ARP for a neighbour", full, arpFrame(arp(2, mac1, "10.0.0.2", "10.0.0.3")), "arp"},
+		{"ARP with another MAC inside", full, arpFrame(arp(2, forged, "10.0.0.1", "10.0.0.2")), "arp"},
+		{"ARP probe", full, arpFrame(arp(1, mac1, "0.0.0.0", "10.0.0.1")), ""},
+		{"ARP probe for another's", full, arpFrame(arp(1, mac1, "0.0.0.0", "10.0.0.2")), "arp"},
+		{"ARP of other kind", full, arpFrame(append([]byte{0, 6}, arp(1, mac1, "10.0.0.1", "10.0.0.2")[2:]...)), "arp"},
+		{"ARP without leave", silent, arpFrame(arp(1, mac1, "10.0.0.1", "10.0.0.2")), "arp"},
+		{"ARP probe without leave", silent, arpFrame(arp(1, mac1, "0.0.0.0", "10.0.0.1")), "arp"},
+		{"ARP probe of an offered address", asking, arpFrame(arp(1, mac1, "0.0.0.0", "10.0.0.7")), ""},
+		{"ARP of an offered address", asking, arpFrame(arp(1, mac1, "10.0.0.7", "10.0.0.2")), "arp"},
+
+		{"DHCP discover", asking, udp4("0.0.0.0", "255.255.255.255", 68, 67), ""},
+		{"DHCP discover, leased", leased, udp4("0.0.0.0", "255.255.255.255", 68, 67), ""},
+		{"DHCP renewal", leased, udp4("10.0.0.1", "10.0.0.2", 68, 67), ""},
+		{"DHCP discover to one", asking, udp4("0.0.0.0", "10.0.0.2", 68, 67), "ipv4"},
+		{"from nothing to another port", asking, udp4("0.0.0.0", "255.255.255.255", 68, 69), "ipv4"},
+		{"DHCP discover without leave", full, udp4("0.0.0.0", "255.255.255.255", 68, 67), "ipv4"},
+		{"DHCP offer", full, udp4("10.0.0.1", "255.255.255.255", 67, 68), "dhcp"},
+		{"DHCP offer from another port", leased, udp4("10.0.0.1", "10.0.0.2", 1000, 68), "dhcp"},
+		{"TCP to port 68", full, ip4(ipv4(unix.IPPROTO_TCP, "10.0.0.1", "10.0.0.2", append(datagram(67, 68), make([]byte, 12)...))), ""},
+		{"DHCPv6 solicit", asking, udp6(linkLocal1, "ff02::1:2", 546, 547), ""},
+		{"DHCPv6 reply", full, udp6(linkLocal1, "fe80::2", 547, 546), "dhcp"},
+
+		{"IPv6", full, own6, ""},
+		{"IPv6 from the link-local address", full, udp6(linkLocal1, all6, 1000, 2000), ""},
+		{"IPv6 from another link-local address", full, udp6("fe80::ff:fe00:2", all6, 1000, 2000), "ipv6"},
+		{"IPv6 from another address", full, udp6("fd00::9", "fd00::2", 1000, 2000), "ipv6"},
+		{"IPv6 from nothing", full, udp6("::", all6, 1000, 2000), "ipv6"},
+		{"IPv6 without leave", silent, own6, "ipv6"},
+		{"IPv6 link-local without leave", silent, udp6(linkLocal1, all6, 1000, 2000), "ipv6"},
+		{"echo request", full, icmp(128, "fd00::1", "fd00::2", "::"), ""},
+		{"router solicitation", full, icmp(133, linkLocal1, "ff02::2", "::"), ""},
+		{"router advertisement", full, icmp(134, linkLocal1, all6, "::"), "router"},
+		{"router advertisement behind options", full, ip6(ipv6(unix.IPPROTO_DSTOPTS, linkLocal1, all6, options(unix.IPPROTO_ICMPV6, icmp6(134, "::")))), "router"},
+		{"header chain without an end", full, ip6(ipv6(unix.IPPROTO_DSTOPTS, linkLocal1, all6, []byte{unix.IPPROTO_DSTOPTS, 200, 0, 0})), "ipv6"},
+		{"second fragment", full, ip6(ipv6(unix.IPPROTO_FRAGMENT, "fd00::1", "fd00::2", append([]byte{unix.IPPROTO_UDP, 0, 1, 0, 0, 0, 0, 7}, "the rest"...))), ""},
+		{"redirect", full, icmp(137, linkLocal1, all6, "fd00::1"), "router"},
+		{"neighbour solicitation", full, icmp(135, "fd00::1", "ff02::1:ff00:2", "fd00::2"), ""},
+		{"neighbour advertisement", full, icmp(136, "fd00::1", all6, "fd00::1"), ""},
+		{"neighbour advertisement, link-local", full, icmp(136, linkLocal1, all6, linkLocal1), ""},
+		{"neighbour advertisement for another", full, icmp(136, "fd00::1", all6, "fd00::2"), "neighbour"},
+		{"neighbour advertisement from another", full, icmp(136, "fd00::2", all6, "fd00::2"), "ipv6"},
+		{"detection of a duplicate", full, icmp(135, "::", solicited1, "fd00::1"), ""},
+		{"detection for another's address", full, icmp(135, "::", "ff02::1:ff00:2", "fd00::2"), "ipv6"},
+		{"detection sent to one", full, icmp(135, "::", "fd00::2", "fd00::1"), "ipv6"},
+		{"detection without leave", silent, icmp(135, "::", solicited1, "fd00::1"), "ipv6"},
+		{"listener report from nothing", full, icmp(143, "::", "ff02::16", "::"), ""},
+		{"neighbour advertisement from nothing", full, icmp(136, "::", all6, "fd00::2"), "neighbour"},
+	}
+	inNetwork(t, func(n *network) {
+		table := open(n)
+		n.check(table.Set(Port{"p2", mac2, addrs("10.0.0.2", "fd00::2"), false}))
+		for _, tt := range tests {
+			n.check(table.Set(tt.port))
+			before := n.drops(table)
+			sent := n.send("g1", tt.frame)
+			if tt.reason == "" {
+				if !n.arrives("g2", sent, 2*time.Second) {
+					t.Errorf("%s: does not arrive", tt.name)
+				}
+				if got := n.drops(table); !cmp.Equal(got, before) {
+					t.Errorf("%s: passes, but drops are %v", tt.name, got)
+				}
+			} else {
+				if got := n.dropsFor(table, before); got != tt.reason {
+					t.Errorf("%s: dropped for %q, want %q", tt.name, got, tt.reason)
+				}
+				if n.arrives("g2", sent, 25*time.Millisecond) {
+					t.Errorf("%s: arrives", tt.name)
+				}
+			}
+			if sent := n.send("g3", tt.frame); !n.arrives("g2", sent, 2*time.Second) {
+				t.Errorf("%s: does not arrive from a port that nobody guards", tt.name)
+			}
+		}
+	})
+}
+
+// A frame to the bridge itself is taken in before prerouting. Its source must not
+// be learnt for all that.
+func TestControlFrame(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		table := open(n)
+		frame := ether(net.HardwareAddr{1, 0x80, 0xc2, 0, 0, 3}, forged, unix.ETH_P_PAE, make([]byte, 50))
+		learnt := func() bool {
+			entries, err := netlink.NeighList(0, unix.AF_BRIDGE)
+			n.check(err)
+			return slices.ContainsFunc(entries, func(e netlink.Neigh) bool { return e.HardwareAddr.String() == forged.String() })
+		}
+		n.check(table.Set(Port{"p1", mac1, addrs("10.0.0.1"), false}))
+		before := n.drops(table)
+		n.send("g1", frame)
+		if got := n.dropsFor(table, before); got != "control" {
+			t.Errorf("dropped for %q, want control", got)
+		}
+		if learnt() {
+			t.Error("the bridge has learnt a forged address")
+		}
+		n.check(table.Remove("p1"))
+		n.send("g1", frame)
+		for end := time.Now().Add(2 * time.Second); !learnt(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("the bridge does not learn an unguarded port's address: the test shows nothing")
+			}
+		}
+	})
+}
+
+// What comes over the bridge reaches the host; what a guarded port that is on no
+// bridge sends does not.
+func TestHost(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		table := open(n)
+		for _, link := range []struct{ name, address string }{{"br0", "10.0.0.254/24"}, {"p4", "10.0.4.254/24"}} {
+			l, err := netlink.LinkByName(link.name)
+			n.check(err)
+			address, err := netlink.ParseAddr(link.address)
+			n.check(err)
+			n.check(netlink.AddrAdd(l, address))
+		}
+		n.check(os.WriteFile("/proc/sys/net/ipv4/conf/all/rp_filter", []byte("0"), 0))
+		conn, err := net.ListenPacket("udp4", ":4000")
+		n.check(err)
+		defer conn.Close()
+		reaches := func(guest, from, to string, mac net.HardwareAddr) bool {
+			n.send(guest, ether(broadcast, mac, unix.ETH_P_IP, ipv4(unix.IPPROTO_UDP, from, to, datagram(1000, 4000))))
+			n.check(conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond)))
+			_, _, err := conn.ReadFrom(make([]byte, 100))
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				n.check(err)
+			}
+			return err == nil
+		}
+		guard := func(on bool) {
+			for _, p := range []Port{{"p1", mac1, addrs("10.0.0.1"), false}, {"p4", mac1, addrs("10.0.4.1"), false}} {
+				if on {
+					n.check(table.Set(p))
+				} else {
+					n.check(table.Remove(p.Interface))
+				}
+			}
+		}
+		for _, call := range []string{"0", "1"} {
+			n.check(os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte(call), 0))
+			guard(true)
+			if !reaches("g1", "10.0.0.1", "10.0.0.254", mac1) {
+				t.Errorf("bridge-nf-call-iptables=%s: a guarded port on the bridge cannot reach the host", call)
+			}
+			before := n.drops(table)
+			if reaches("g4", "10.0.4.1", "10.0.4.254", mac1) {
+				t.Errorf("bridge-nf-call-iptables=%s: a guarded port on no bridge reaches the host", call)
+			}
+			if got := n.dropsFor(table, before); got != "unbridged" {
+				t.Errorf("dropped for %q, want unbridged", got)
+			}
+			guard(false)
+			if !reaches("g4", "10.0.4.1", "10.0.4.254", mac1) {
+				t.Errorf("bridge-nf-call-iptables=%s: a port that nobody guards does not reach the host", call)
+			}
+		}
+		guard(true)
+		before := n.drops(table)
+		n.send("g4", ether(broadcast, mac1, unix.ETH_P_ARP, arp(1, mac1, "10.0.4.1", "10.0.4.254")))
+		if got := n.dropsFor(table, before); got != "unbridged" {
+			t.Errorf("ARP is dropped for %q, want unbridged", got)
+		}
+	})
+}
+
+func somePorts(count int) []Port {
+	var all []Port
+	for i := range count {
+		all = append(all, Port{
+			Interface: fmt.Sprintf("tap%04d", i), MAC: net.HardwareAddr{2, 1, 0, 0, byte(i >> 8), byte(i)},
+			Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), netip.AddrFrom16([16]byte{0xfd, 14: byte(i >> 8), 15: byte(i)})},
+			DHCP:      i%2 == 0,
+		})
+	}
+	return all
+}
+
+func wantPorts(n *network, t *Table, want []Port) {
+	n.t.Helper()
+	got, err := t.Ports()
+	n.check(err)
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		n.t.Errorf("ports: (-want +got)\n%s", diff)
+	}
+}
+
+// A thousand ports, set by several callers at once from threads that are not in
+// the namespace, are all there, also after the daemon has started again.
+func TestManyPorts(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		table := open(n)
+		all := somePorts(1000)
+		var wait sync.WaitGroup
+		for part := range slices.Chunk(all, 125) {
+			wait.Go(func() {
+				for _, p := range part {
+					for _, p := range []Port{{p.Interface, mac2, addrs("10.9.9.9"), !p.DHCP}, p} {
+						if err := table.Set(p); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+			})
+		}
+		wait.Wait()
+		wantPorts(n, table, all)
+		wantPorts(n, open(n), all)
+		n.check(table.Reset(all[:3]))
+		wantPorts(n, table, all[:3])
+		n.check(table.Reset(all))
+		wantPorts(n, table, all)
+		own := Port{"p1", mac1, addrs("10.0.0.1"), false}
+		start := time.Now()
+		n.check(table.Set(own))
+		t.Logf("Set beside 1000 ports: %v", time.Since(start))
+		if sent := n.send("g1", ether(broadcast, mac1, unix.ETH_P_IP, ipv4(17, "10.0.0.1", "10.0.0.2", datagram(1, 2)))); !n.arrives("g2", sent, 2*time.Second) {
+			t.Error("the port's own frame does not arrive")
+		}
+		before := n.drops(table)
+		n.send("g1", ether(broadcast, mac1, unix.ETH_P_IP, ipv4(17, "10.1.0.1", "10.0.0.2", datagram(1, 2))))
+		if got := n.dropsFor(table, before); got != "ipv4" {
+			t.Errorf("another port's address is dropped for %q", got)
+		}
+	})
+}
+
+// While the table is made anew and ports change, no forged frame passes and no
+// other is lost.
+func TestAtomic(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		table := open(n)
+		own := Port{"p1", mac1, addrs("10.0.0.1", "fd00::1"), false}
+		n.check(table.Set(own))
+		const enough = 20
+		var changes atomic.Int32
+		var wait sync.WaitGroup
+		defer wait.Wait()
+		wait.Go(func() {
+			for ; changes.Load() < enough; changes.Add(1) {
+				if err := errors.Join(table.Reset([]Port{own}), table.Set(own)); err != nil {
+					t.Error(err)
+					changes.Store(enough)
+				}
+			}
+		})
+		right := ether(broadcast, mac1, unix.ETH_P_IP, ipv4(unix.IPPROTO_UDP, "10.0.0.1", "10.0.0.2", datagram(1, 2)))
+		wrong := ether(broadcast, mac1, unix.ETH_P_IP, ipv4(unix.IPPROTO_UDP, "10.0.0.9", "10.0.0.2", datagram(1, 2)))
+		sent, forged := 0, 0
+		for ; changes.Load() < enough; sent++ {
+			n.send("g1", wrong)
+			n.send("g1", right)
+			for arrived := false; !arrived; {
+				got := make([]byte, 2048)
+				size, err := unix.Read(n.guest["g2"], got)
+				if err != nil {
+					t.Fatalf("after %d frames a right one is lost: %v", sent, err)
+				}
+				arrived = bytes.HasPrefix(got[:size], right)
+				if bytes.HasPrefix(got[:size], wrong) {
+					forged++
+				}
+			}
+		}
+		if forged > 0 || sent < enough {
+			t.Errorf("%d forged frames of %d arrived", forged, sent)
+		}
+	})
+}
+
+// After somebody has flushed all rules the next change brings everything back.
+func TestFlushed(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		table := open(n)
+		all := somePorts(3)
+		n.check(table.Reset(all[:2]))
+		for _, change := range []func() error{
+			func() error { return table.Set(all[2]) },
+			func() error { return table.Set(all[2]) },
+			func() error { return table.Remove(all[2].Interface) },
+		} {
+			c, err := nftables.New()
+			n.check(err)
+			c.FlushRuleset()
+			n.check(c.Flush())
+			wantPorts(n, table, nil)
+			n.check(change())
+		}
+		wantPorts(n, table, all[:2])
+		n.check(table.Remove("none"))
+		n.check(table.Delete())
+		n.check(table.Delete())
+		wantPorts(n, table, nil)
+		n.check(table.Set(all[0]))
+		wantPorts(n, table, all[:1])
+	})
+}
+
+// The link-local address of the MAC is everybody's, and may be given as well.
+func TestGivenLinkLocal(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		table := open(n)
+		n.check(table.Set(Port{"p1", mac1, addrs(linkLocal1, "::ffff:10.0.0.1"), false}))
+		wantPorts(n, table, []Port{{"p1", mac1, addrs("10.0.0.1"), false}})
+	})
+}
+
+func TestBadPort(t *testing.T) {
+	table := &Table{ns: netns.None()}
+	for want, p := range map[string]Port{
+		"name":             {"", mac1, nil, false},
+		"sixteen--letters": {"sixteen--letters", mac1, nil, false},
+		"MAC ":             {"p1", nil, nil, false},
+		"unicast":          {"p1", broadcast, nil, false},
+		"address 0.0.0.0":  {"p1", mac1, addrs("0.0.0.0"), false},
+		"address ff02::1":  {"p1", mac1, addrs("ff02::1"), false},
+		"invalid":          {"p1", mac1, []netip.Addr{{}}, false},
+	} {
+		for _, err := range []error{table.Set(p), table.Reset([]Port{p})} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%+v: got %v, want an error with %q", p, err, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,201 @@
+// Package libvirt reaches the QEMU of a libvirt domain through libvirtd, as the
+// host daemon's VMM. A guest is known by its domain's name.
+//
+// libvirtd opens TAPs by their names: it has to run in the daemon's network
+// namespace. It must be 5.7 or later: earlier ones do not leave a TAP alone
+// that they have not made.
+//
+// The slots of a domain are its pcie-root-port controllers that take hot-plug,
+// numbered from 1 in the order of their indexes. A port that holds one of the
+// domain's own devices is a slot that is always in use. libvirt keeps one port
+// free for hot-plug: a domain for pods needs as many controllers in its XML as
+// it shall have pods, and a processor for each 40 of them, or its kernel runs out
+// of interrupt vectors and leaves a NIC without a driver.
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"unnest/internal/vmm"
+	"unnest/internal/vmm/libvirt/rpc"
+)
+
+// VMM is a connection to libvirtd, about one run of one domain.
+type VMM struct {
+	client *rpc.Client
+	domain rpc.Domain
+	buses  []uint64 // behind the root ports, by slot, from the first
+	events chan vmm.Event
+	lost   atomic.Bool // events were dropped
+}
+
+var _ vmm.VMM = (*VMM)(nil)
+
+// maxQueued is how many events are kept for a slow reader.
+const maxQueued = 4096
+
+// Dial connects to libvirtd's read-write unix socket, as a rule
+// /run/libvirt/libvirt-sock, for the running domain of the given name. For one
+// that does not run, or that there is not, the error wraps vmm.ErrNotRunning.
+func Dial(ctx context.Context, socket, domain string) (*VMM, error) {
+	v := &VMM{events: make(chan vmm.Event, maxQueued)}
+	var err error
+	if v.client, err = rpc.Dial(ctx, socket, v.handle); err != nil {
+		return nil, err
+	}
+	if err := v.begin(ctx, domain); err != nil {
+		return nil, errors.Join(fmt.Errorf("domain %s: %w", domain, err), v.Close())
+	}
+	return v, nil
+}
+
+// begin watches the domain before it looks whether it runs, so that its end is
+// not missed.
+func (v *VMM) begin(ctx context.Context, name string) (err error) {
+	if v.domain, err = v.client.Lookup(ctx, name); err != nil {
+		if e, ok := errors.AsType[*rpc.Error](err); ok && e.Code == rpc.CodeNoDomain {
+			err = fmt.Errorf("%w: %w", vmm.ErrNotRunning, err)
+		}
+		return err
+	}
+	if err := v.client.Watch(ctx, v.domain); err != nil {
+		return err
+	}
+	if v.domain, err = v.client.Lookup(ctx, name); err != nil {
+		return err
+	}
+	if !v.domain.Running() {
+		return fmt.Errorf("%w: start it", vmm.ErrNotRunning)
+	}
+	devices, err := v.look(ctx)
+	if err != nil {
+		return err
+	}
+	v.buses, err = rootPorts(devices)
+	return err
+}
+
+// handle is called with every event.
+func (v *VMM) handle(e rpc.Event) error {
+	switch e := e.(type) {
+	case rpc.Stopped:
+		return errors.New("the domain has stopped")
+	case rpc.Rebooted:
+		v.queue(vmm.Reset{})
+	case rpc.DeviceRemoved:
+		v.queue(vmm.Deleted{ID: parseAlias(e.Alias)})
+	case rpc.RemovalFailed:
+		v.queue(vmm.Refused{ID: parseAlias(e.Alias)})
+	}
+	return nil
+}
+
+func (v *VMM) queue(e vmm.Event) {
+	select {
+	case v.events <- e:
+	default:
+		v.lost.Store(true)
+	}
+}
+
+// AddNetdev does nothing: libvirt makes the netdev with the device.
+func (v *VMM) AddNetdev(context.Context, string, vmm.TAP) error { return nil }
+
+// DeleteNetdev does nothing: the netdev goes with the device. A NIC that the
+// guest does not give up is cut off by deleting its TAP.
+func (v *VMM) DeleteNetdev(context.Context, string) error { return nil }
+
+// AddDevice attaches a NIC to the running domain, and to that only: it is gone
+// when the domain starts the next time.
+func (v *VMM) AddDevice(ctx context.Context, d vmm.Device) error {
+	if d.Slot < 1 || d.Slot > len(v.buses) {
+		return &vmm.RefusedError{Err: fmt.Errorf("slot %d: want 1 to %d", d.Slot, len(v.buses))}
+	}
+	text, err := describe(d, v.buses[d.Slot-1])
+	if err != nil {
+		return err
+	}
+	if err := v.client.AttachDevice(ctx, v.domain, text); err != nil {
+		return fmt.Errorf("attach NIC on TAP %s: %w", d.TAP, judge(err))
+	}
+	return nil
+}
+
+// DeleteDevice asks the guest to give a device up. That it has been asked before
+// libvirt passes on in QEMU's words. That there is no such device it says in
+// words of its own, which depend on its version and language: so we look.
+func (v *VMM) DeleteDevice(ctx context.Context, id string) error {
+	refused := v.client.DetachDevice(ctx, v.domain, alias(id))
+	e, ok := errors.AsType[*rpc.Error](refused)
+	if !ok {
+		return refused
+	}
+	if strings.Contains(e.Message, "in the process of unplug") {
+		return nil
+	}
+	devices, err := v.Devices(ctx)
+	if err == nil && !slices.ContainsFunc(devices, func(o vmm.Occupied) bool { return o.ID == id }) {
+		return fmt.Errorf("%w: %w", vmm.ErrNotFound, refused)
+	}
+	return judge(refused)
+}
+
+// Devices lists what is in the root ports.
+func (v *VMM) Devices(ctx context.Context) ([]vmm.Occupied, error) {
+	devices, err := v.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return occupied(devices, v.buses)
+}
+
+func (v *VMM) look(ctx context.Context) ([]deviceXML, error) {
+	text, err := v.client.XML(ctx, v.domain)
+	if err != nil {
+		return nil, err
+	}
+	return parseDomain(text)
+}
+
+// Next returns the next event.
+func (v *VMM) Next(ctx context.Context) (vmm.Event, error) {
+	if v.lost.Swap(false) {
+		return vmm.Lost{}, nil
+	}
+	select {
+	case e := <-v.events:
+		return e, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for libvirt's event: %w", context.Cause(ctx))
+	case <-v.client.Done():
+		return nil, v.client.Err()
+	}
+}
+
+// Slots is the number of root ports.
+func (v *VMM) Slots() int { return len(v.buses) }
+
+// PersistentTAPs is true: libvirtd opens TAPs by their names.
+func (v *VMM) PersistentTAPs() bool { return true }
+
+// Done is closed when the connection has ended, or the domain has stopped.
+func (v *VMM) Done() <-chan struct{} { return v.client.Done() }
+
+// Err says why; nil before that.
+func (v *VMM) Err() error { return v.client.Err() }
+
+// Close ends the connection. What was attached stays.
+func (v *VMM) Close() error { return v.client.Close() }
+
+// judge marks libvirt's own refusals.
+func judge(err error) error {
+	if errors.As(err, new(*rpc.Error)) {
+		return &vmm.RefusedError{Err: err}
+	}
+	return err
+}

@@ -1,0 +1,363 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+
+	"unnest/internal/qmp"
+	"unnest/internal/tap"
+	"unnest/internal/vmm"
+)
+
+const patience = 30 * time.Second
+
+// machine is a paused QEMU, without a system that would take part in an unplug:
+// a reset completes it.
+type machine struct {
+	t      *testing.T
+	socket string
+	owner  *qmp.Client // another connection than the one that is tested
+	cmd    *exec.Cmd
+	host   ns.NetNS // has the bridge br0
+}
+
+func boot(t *testing.T, devices ...string) *machine {
+	t.Helper()
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root, network namespaces and QEMU: set UNNEST_PRIVILEGED=1")
+	}
+	dir, err := os.MkdirTemp("", "qemu") // t.TempDir can be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	m := &machine{t: t, socket: filepath.Join(dir, "daemon")}
+	args := []string{
+		"-S", "-M", "q35", "-accel", "tcg", "-m", "64", "-nodefaults", "-display", "none",
+		"-qmp", "unix:" + dir + "/owner,server=on,wait=off", "-qmp", "unix:" + m.socket + ",server=on,wait=off",
+	}
+	for _, d := range devices {
+		args = append(args, "-device", d)
+	}
+	m.cmd = exec.Command("qemu-system-x86_64", args...)
+	m.cmd.Stderr = t.Output()
+	if err := m.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.kill)
+	for begin := time.Now(); m.owner == nil; time.Sleep(20 * time.Millisecond) {
+		c, err := qmp.Dial(t.Context(), dir+"/owner")
+		if err != nil && time.Since(begin) > patience {
+			t.Fatal(err)
+		}
+		m.owner = c
+	}
+	t.Cleanup(func() { m.owner.Close() })
+	m.newHost()
+	return m
+}
+
+func (m *machine) kill() {
+	if m.cmd.ProcessState == nil {
+		_ = m.cmd.Process.Kill()
+		_ = m.cmd.Wait() // says that it was killed
+	}
+}
+
+func (m *machine) newHost() {
+	m.t.Helper()
+	host, err := ns.TempNetNS()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.host = host
+	m.t.Cleanup(func() { host.Close() })
+	err = host.Do(func(ns.NetNS) error {
+		a := netlink.NewLinkAttrs()
+		a.Name = "br0"
+		return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: a})
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// addTAP returns a TAP with its only descriptor.
+func (m *machine) addTAP(name string) vmm.TAP {
+	m.t.Helper()
+	var f *os.File
+	err := m.host.Do(func(ns.NetNS) (err error) {
+		f, err = tap.Open(tap.Device{Name: name, Bridge: "br0", MTU: 1400})
+		return err
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return vmm.TAP{Name: name, File: f, VHost: tap.VHost()}
+}
+
+// taps names the TAPs that are there.
+func (m *machine) taps() string {
+	m.t.Helper()
+	var names []string
+	err := m.host.Do(func(ns.NetNS) error {
+		links, err := netlink.LinkList()
+		for _, l := range links {
+			if l.Type() == "tuntap" {
+				names = append(names, l.Attrs().Name)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return strings.Join(names, " ")
+}
+
+func (m *machine) dial(ports ...string) *VMM {
+	m.t.Helper()
+	v, err := Dial(m.t.Context(), m.socket, ports)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { v.Close() })
+	return v
+}
+
+// plug plugs a NIC on a TAP of its own.
+func (m *machine) plug(v *VMM, d vmm.Device) {
+	m.t.Helper()
+	t := m.addTAP(d.TAP)
+	err := v.AddNetdev(m.t.Context(), d.Netdev, t)
+	if err == nil {
+		err = v.AddDevice(m.t.Context(), d)
+	}
+	if err := errors.Join(err, t.File.Close()); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) reset() {
+	m.t.Helper()
+	if err := m.owner.Execute(m.t.Context(), "system_reset", nil, nil); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func await(t *testing.T, v *VMM, want vmm.Event) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		e, err := v.Next(ctx)
+		if err != nil {
+			t.Fatalf("wait for %#v: %v", want, err)
+		}
+		if e == want {
+			return
+		}
+	}
+}
+
+func wantDevices(t *testing.T, v *VMM, want ...vmm.Occupied) {
+	t.Helper()
+	got, err := v.Devices(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+}
+
+func wantRefused(t *testing.T, what string, err error) {
+	t.Helper()
+	if !errors.As(err, new(*vmm.RefusedError)) {
+		t.Errorf("%s: got %v, want a refusal", what, err)
+	}
+}
+
+func portAt(id, number string) string {
+	return "pcie-root-port,id=" + id + ",chassis=" + number + ",slot=" + number
+}
+
+var (
+	nic1 = vmm.Device{ID: "nic1-1", Netdev: "net1-1", TAP: "tap1", Slot: 1, MAC: "02:00:00:00:00:01", MTU: 1400}
+	nic2 = vmm.Device{ID: "nic2-1", Netdev: "net2-1", TAP: "tap2", Slot: 2, MAC: "02:00:00:00:00:02", MTU: 1400}
+)
+
+func TestPlug(t *testing.T) {
+	m := boot(t, portAt("rp1", "1"), portAt("rp2", "2"), portAt("other", "3"), "virtio-rng-pci,bus=other,id=rng")
+	v := m.dial(Ports(2)...)
+	if v.Slots() != 2 || v.PersistentTAPs() {
+		t.Errorf("%d slots, persistent TAPs %t", v.Slots(), v.PersistentTAPs())
+	}
+	m.plug(v, nic1)
+	m.plug(v, nic2)
+	both := []vmm.Occupied{{ID: "nic1-1", Slot: 1}, {ID: "nic2-1", Slot: 2}}
+	wantDevices(t, v, both...)
+	for name, want := range map[string]any{"mac": nic1.MAC, "host_mtu": 1400.0, "romfile": ""} {
+		var got any
+		if err := m.owner.Property(t.Context(), "nic1-1", name, &got); err != nil || got != want {
+			t.Errorf("%s is %v, want %v (%v)", name, got, want, err)
+		}
+	}
+
+	for range 2 { // the second time it has been asked already
+		if err := v.DeleteDevice(t.Context(), "nic1-1"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := v.DeleteNetdev(t.Context(), "net1-1"); err != nil { // also under a device
+		t.Error(err)
+	}
+	if got := m.taps(); got != "tap2" {
+		t.Errorf("TAPs are %q, want tap2 alone", got)
+	}
+	wantDevices(t, v, both...)
+	m.reset()
+	await(t, v, vmm.Deleted{ID: "nic1-1"})
+	wantDevices(t, v, both[1])
+	m.reset()
+	await(t, v, vmm.Reset{})
+	if err := v.DeleteDevice(t.Context(), "nic1-1"); !errors.Is(err, vmm.ErrNotFound) {
+		t.Errorf("delete a device that is not there: got %v", err)
+	}
+	if err := v.DeleteNetdev(t.Context(), "net1-1"); err != nil {
+		t.Errorf("delete a netdev that is not there: %v", err)
+	}
+	v.Close()
+	wantDevices(t, m.dial(Ports(2)...), both[1]) // it is still there for the next connection
+}
+
+// What is refused leaves nothing, neither in QEMU nor on the host.
+func TestRefused(t *testing.T) {
+	m := boot(t, portAt("rp1", "1"), portAt("rp2", "2"), "virtio-rng-pci,bus=rp2")
+	v := m.dial(Ports(2)...)
+	m.plug(v, nic1)
+	first := []vmm.Occupied{{ID: "/machine/peripheral-anon/device[0]", Slot: 2}, {ID: "nic1-1", Slot: 1}}
+	wantDevices(t, v, first...)
+
+	twin := m.addTAP("twin")
+	wantRefused(t, "a netdev that there is", v.AddNetdev(t.Context(), "net1-1", twin))
+	twin.File.Close()
+	if got := m.taps(); got != "tap1" {
+		t.Errorf("TAPs are %q, want tap1 alone", got)
+	}
+	spare := m.addTAP("spare")
+	if err := v.AddNetdev(t.Context(), "net1-2", spare); err != nil {
+		t.Fatal(err)
+	}
+	spare.File.Close()
+	for name, d := range map[string]vmm.Device{
+		"a slot in use":         {ID: "nic1-2", Netdev: "net1-2", Slot: 1, MAC: nic1.MAC, MTU: 1400},
+		"a foreign slot in use": {ID: "nic2-1", Netdev: "net1-2", Slot: 2, MAC: nic1.MAC, MTU: 1400},
+		"slot 0":                {ID: "nic0-1", Netdev: "net1-2", MAC: nic1.MAC, MTU: 1400},
+		"slot 3":                {ID: "nic3-1", Netdev: "net1-2", Slot: 3, MAC: nic1.MAC, MTU: 1400},
+		"no netdev":             {ID: "nic2-1", Netdev: "none", Slot: 2, MAC: nic1.MAC, MTU: 1400},
+	} {
+		wantRefused(t, name, v.AddDevice(t.Context(), d))
+	}
+	wantDevices(t, v, first...)
+	if err := v.DeleteNetdev(t.Context(), "net1-2"); err != nil {
+		t.Error(err)
+	}
+	// An AddNetdev that was cut off has left a descriptor in QEMU.
+	orphan := m.addTAP("orphan")
+	if err := v.client.SendFD(t.Context(), descriptor("net9-1"), orphan.File); err != nil {
+		t.Fatal(err)
+	}
+	orphan.File.Close()
+	if got := m.taps(); got != "tap1 orphan" {
+		t.Errorf("TAPs are %q, want tap1 and the orphan", got)
+	}
+	if err := v.DeleteNetdev(t.Context(), "net9-1"); err != nil {
+		t.Error(err)
+	}
+	if got := m.taps(); got != "tap1" {
+		t.Errorf("TAPs are %q, want tap1 alone", got)
+	}
+}
+
+func TestDialFails(t *testing.T) {
+	m := boot(t, portAt("rp1", "1"), "virtio-rng-pci,id=rp2")
+	for _, ports := range [][]string{Ports(2), {"rp1", "rp9"}} {
+		_, err := Dial(t.Context(), m.socket, ports)
+		if err == nil || !strings.Contains(err.Error(), "no root port "+ports[1]) || !strings.Contains(err.Error(), m.socket) {
+			t.Errorf("ports %v: got %v, want to be told of %s", ports, err, ports[1])
+		}
+	}
+	if _, err := Dial(t.Context(), m.socket+".none", nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no socket: got %v", err)
+	}
+	m.dial("rp1") // the failures have not kept the socket
+}
+
+func TestQEMUIsGone(t *testing.T) {
+	m := boot(t, portAt("rp1", "1"))
+	v := m.dial("rp1")
+	if err := m.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := v.DeleteDevice(ctx, "nic1-1"); !errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*vmm.RefusedError)) {
+		t.Errorf("stopped QEMU: got %v, want a deadline exceeded", err)
+	}
+	if _, err := v.Next(ctx); !errors.Is(err, context.DeadlineExceeded) || v.Err() != nil {
+		t.Errorf("no event: got %v, want a deadline exceeded", err)
+	}
+	m.kill()
+	<-v.Done()
+	if _, err := v.Next(t.Context()); !errors.Is(err, io.EOF) || !errors.Is(v.Err(), io.EOF) {
+		t.Errorf("got %v and %v, want QEMU's end", err, v.Err())
+	}
+	if err := v.AddDevice(t.Context(), nic1); err == nil || errors.As(err, new(*vmm.RefusedError)) {
+		t.Errorf("got %v, want an error that is no refusal", err)
+	}
+}
+
+// The answer stays the same whatever is plugged in later.
+func TestDiscover(t *testing.T) {
+	m := boot(t,
+		portAt("last", "20"), portAt("b", "3"), portAt("a", "10"), "ioh3420,id=old,chassis=1,slot=2",
+		portAt("full", "4"), "virtio-rng-pci,bus=full",
+		portAt("fixed", "5")+",hotplug=off",
+		"pcie-root-port,chassis=6,slot=6",
+		"pcie-pci-bridge,id=bridge",
+	)
+	want := []string{"old", "b", "a", "last"}
+	discover := func() {
+		t.Helper()
+		got, err := Discover(t.Context(), m.socket)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("ports (-want +got), %v:\n%s", err, diff)
+		}
+	}
+	discover()
+	v := m.dial(want...)
+	m.plug(v, nic1)
+	m.plug(v, nic2)
+	err := m.owner.DeviceAdd(t.Context(), map[string]any{"driver": "virtio-rng-pci", "id": "foreign", "bus": "a", "addr": "0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantDevices(t, v, vmm.Occupied{ID: "foreign", Slot: 3}, vmm.Occupied{ID: "nic1-1", Slot: 1}, vmm.Occupied{ID: "nic2-1", Slot: 2})
+	v.Close()
+	discover()
+	m.reset()
+	discover()
+}
