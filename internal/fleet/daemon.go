@@ -13,10 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"unnest/internal/lab"
+	"unnest/internal/policy"
 )
 
 const (
 	daemonLog      = "hostd.log"
+	daemonConfig   = "hostd.yaml"
 	daemonPatience = 10 * time.Second
 	daemonPoll     = 20 * time.Millisecond
 )
@@ -25,12 +27,20 @@ const (
 // the host's namespace, and waits until it takes connections. It lives until
 // the lab is closed.
 func (f *Fleet) StartDaemon(ctx context.Context, path string) error {
+	config := filepath.Join(f.Lab.Dir, daemonConfig)
+	content, err := policy.Marshal(f.Policy)
+	if err == nil {
+		err = os.WriteFile(config, content, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("configure host daemon: %w", err)
+	}
 	log, err := os.OpenFile(filepath.Join(f.Lab.Dir, daemonLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("start host daemon: %w", err)
 	}
 	defer log.Close()
-	cmd := exec.Command(path, "hostd", "--state", f.Lab.Dir, "--listen", daemonAddress)
+	cmd := exec.Command(path, "hostd", "--config", config, "--state", f.Lab.Dir)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	if err := lab.Do(f.Lab.HostNS(), cmd.Start); err != nil {

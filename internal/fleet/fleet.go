@@ -21,11 +21,14 @@ import (
 	"unnest/internal/guest"
 	"unnest/internal/identity"
 	"unnest/internal/lab"
+	"unnest/internal/policy"
 )
 
 // Fleet is the guests of a lab.
 type Fleet struct {
-	Lab       *lab.Lab
+	Lab *lab.Lab
+	// Policy is what the host daemon allows; to be changed before it starts.
+	Policy    policy.Policy
 	key       ssh.Signer
 	authority *identity.Authority
 }
@@ -41,7 +44,7 @@ func Open(l *lab.Lab) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Fleet{l, key, authority}, nil
+	return &Fleet{Lab: l, Policy: defaultPolicy(), key: key, authority: authority}, nil
 }
 
 // loginKey returns the private key in the file path, made when missing.
@@ -79,8 +82,10 @@ type Options struct {
 	Image  guest.Image
 	Accel  guest.Accel
 	VCPUs  int
-	Memory int64 // bytes
-	Slots  int   // NICs that can be hot-plugged at the same time
+	Memory int64  // bytes
+	Slots  int    // NICs that can be hot-plugged at the same time
+	Pool   int    // of which the host daemon keeps so many plugged ahead
+	Tenant string // empty: the only one of the default policy
 }
 
 // Node is a guest of the fleet.
@@ -132,7 +137,7 @@ func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	n := &Node{g, index, p.tenantIP}
-	if err := n.note(f.Lab.Dir, credentials.Fingerprint); err != nil {
+	if err := n.note(f.Lab.Dir, o, credentials.Fingerprint); err != nil {
 		return nil, errors.Join(err, g.Kill())
 	}
 	return n, nil

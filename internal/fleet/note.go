@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,8 +15,8 @@ import (
 
 	"unnest/internal/guest"
 	"unnest/internal/hostd"
-	"unnest/internal/lab"
 	"unnest/internal/place"
+	"unnest/internal/vmm/qemu"
 )
 
 // note is what another process needs to know of a running guest, kept in its
@@ -36,7 +37,7 @@ const noteFile = "node.json"
 
 // note writes what others need to know of the guest: its note for us, its
 // record for the host daemon.
-func (n *Node) note(stateDir, fingerprint string) error {
+func (n *Node) note(stateDir string, o Options, fingerprint string) error {
 	hostKey, err := ssh.NewPublicKey(n.Seed.HostKey.Public())
 	if err != nil {
 		return err
@@ -47,9 +48,11 @@ func (n *Node) note(stateDir, fingerprint string) error {
 	}); err != nil {
 		return err
 	}
+	p := plan(n.Index)
 	return hostd.WriteRecord(stateDir, hostd.GuestRecord{
-		Name: n.Name, Index: n.Index, PID: n.PID, QMP: n.DaemonQMP(), Slots: n.Slots,
-		Bridge: lab.TenantBridge, MTU: lab.MTU, CertificateSHA256: fingerprint,
+		Name: n.Name, Tenant: cmp.Or(o.Tenant, Tenant), Index: n.Index, PID: n.PID, QMP: n.DaemonQMP(),
+		Ports: qemu.Ports(n.Slots), Pool: o.Pool, CertificateSHA256: fingerprint,
+		NICs: []hostd.BootNIC{p.managementNIC(), p.tenantNIC()},
 	})
 }
 

@@ -5,17 +5,18 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/crypto/ssh"
 
 	"unnest/internal/guest"
 	"unnest/internal/hostd"
-	"unnest/internal/lab"
 )
 
 // newNode returns a guest that is described only; its number is that of a
@@ -47,7 +48,7 @@ var fingerprint = strings.Repeat("ab", 32)
 func TestNoteRoundTrip(t *testing.T) {
 	f := openFleet(t)
 	n := newNode(t, f)
-	if err := n.note(f.Lab.Dir, fingerprint); err != nil {
+	if err := n.note(f.Lab.Dir, Options{Pool: 2}, fingerprint); err != nil {
 		t.Fatal(err)
 	}
 	got, err := readNote(n.Dir)
@@ -84,7 +85,7 @@ func TestNoteRoundTrip(t *testing.T) {
 func TestNoteForDaemon(t *testing.T) {
 	f := openFleet(t)
 	n := newNode(t, f)
-	if err := n.note(f.Lab.Dir, fingerprint); err != nil {
+	if err := n.note(f.Lab.Dir, Options{Pool: 2}, fingerprint); err != nil {
 		t.Fatal(err)
 	}
 	content, err := os.ReadFile(hostd.RecordPath(f.Lab.Dir, "node1"))
@@ -96,11 +97,15 @@ func TestNoteForDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := hostd.GuestRecord{
-		Name: "node1", Index: 3, PID: os.Getpid(), QMP: n.DaemonQMP(), Slots: 8,
-		Bridge: lab.TenantBridge, MTU: lab.MTU, CertificateSHA256: fingerprint,
+		Name: "node1", Tenant: Tenant, Index: 3, PID: os.Getpid(), QMP: n.DaemonQMP(), Pool: 2, CertificateSHA256: fingerprint,
+		Ports: []string{"rp1", "rp2", "rp3", "rp4", "rp5", "rp6", "rp7", "rp8"},
+		NICs: []hostd.BootNIC{
+			{TAP: "g3mgmt", MAC: "52:54:00:c8:00:03", Addresses: []netip.Addr{netip.MustParseAddr("10.200.0.4")}},
+			{TAP: "g3tenant", MAC: "52:54:00:c9:00:03", Addresses: []netip.Addr{netip.MustParseAddr("10.201.0.4")}},
+		},
 	}
-	if got != want {
-		t.Errorf("got %+v, want %+v", got, want)
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Errorf("record differs (-want +got):\n%s", diff)
 	}
 }
 
@@ -113,7 +118,7 @@ func TestFind(t *testing.T) {
 	if n, err := f.Find("node1"); n != nil || !errors.Is(err, ErrNoGuest) {
 		t.Errorf("guest without a note: got %v, %v; want ErrNoGuest", n, err)
 	}
-	if err := node.note(f.Lab.Dir, fingerprint); err != nil {
+	if err := node.note(f.Lab.Dir, Options{}, fingerprint); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := f.Find("node1"); n != nil || !errors.Is(err, guest.ErrDied) || errors.Is(err, ErrNoGuest) {

@@ -6,11 +6,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"net/netip"
 
 	"unnest/internal/guest"
+	"unnest/internal/hostd"
 	"unnest/internal/identity"
+	"unnest/internal/ipam"
 	"unnest/internal/lab"
+	"unnest/internal/policy"
 	"unnest/internal/tap"
 )
 
@@ -23,19 +28,56 @@ const DaemonPort = "7443"
 // daemonAddress is where guests find the host daemon.
 var daemonAddress = net.JoinHostPort(lab.ManagementGateway, DaemonPort)
 
-// Network is the name of the CNI network by which a container in a guest gets a
-// NIC of its own.
-const Network = "brfusion"
+// Tenant is the only tenant of the default policy.
+const Tenant = "default"
+
+// The CNI networks by which a container in a guest gets a NIC of its own: out of
+// the pool, plugged for it, or as a VLAN of the guest's trunk NIC.
+const (
+	Network      = "brfusion"
+	ColdNetwork  = "brfusion-cold"
+	TrunkNetwork = "brfusion-trunk"
+)
+
+// The first and the last address of pods on the tenant network; the guests' own
+// are below.
+const (
+	firstPod = "10.201.1.0"
+	lastPod  = "10.201.254.255"
+)
+
+// defaultPolicy is that of a lab whose guests trust each other.
+func defaultPolicy() policy.Policy {
+	subnet := netip.MustParsePrefix(fmt.Sprintf("%s/%d", lab.TenantGateway, lab.TenantPrefix)).Masked()
+	return policy.Policy{
+		Listen: netip.MustParseAddrPort(daemonAddress), Trunk: true, Pool: policy.DefaultPool,
+		Tenants: []policy.Tenant{{
+			Name: Tenant, Bridge: lab.TenantBridge, MTU: lab.MTU,
+			Ranges: []ipam.Range{{
+				Subnet: subnet, First: netip.MustParseAddr(firstPod), Last: netip.MustParseAddr(lastPod),
+				Gateway: netip.MustParseAddr(lab.TenantGateway),
+			}},
+			Cooldown: policy.DefaultCooldown, Limits: policy.DefaultLimits,
+		}},
+	}
+}
 
 // addresses are a guest's own part of the network plan.
 type addresses struct {
 	managementIP, managementMAC, managementTAP string
 	tenantIP, tenantMAC, tenantTAP             string
-	podFirst, podLast                          string // the range of its pods' addresses
 }
 
-// plan returns the addresses of the guest of the given index. Pods' addresses
-// are on the tenant network too, since their NICs are on its bridge.
+// managementNIC and tenantNIC are what the host daemon keeps the guest to.
+func (a addresses) managementNIC() hostd.BootNIC {
+	return hostd.BootNIC{TAP: a.managementTAP, MAC: a.managementMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.managementIP)}}
+}
+
+func (a addresses) tenantNIC() hostd.BootNIC {
+	return hostd.BootNIC{TAP: a.tenantTAP, MAC: a.tenantMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.tenantIP)}}
+}
+
+// plan returns the addresses of the guest of the given index.
 func plan(index int) addresses {
 	return addresses{
 		managementIP:  fmt.Sprintf("10.200.0.%d", index+1),
@@ -44,8 +86,6 @@ func plan(index int) addresses {
 		tenantIP:      fmt.Sprintf("10.201.0.%d", index+1),
 		tenantMAC:     fmt.Sprintf("52:54:00:c9:00:%02x", index),
 		tenantTAP:     fmt.Sprintf("g%dtenant", index),
-		podFirst:      fmt.Sprintf("10.201.%d.1", index),
-		podLast:       fmt.Sprintf("10.201.%d.254", index),
 	}
 }
 
@@ -65,44 +105,46 @@ func (f *Fleet) config(o Options, p addresses, c identity.Credentials, dir strin
 				{MAC: p.tenantMAC, Name: "eth0", Address: fmt.Sprintf("%s/%d", p.tenantIP, lab.TenantPrefix), Gateway: lab.TenantGateway},
 			},
 			Files: map[string]string{
-				"/etc/unnest/ca.crt":                         string(f.authority.CertificatePEM()),
-				"/etc/unnest/client.crt":                     string(c.CertificatePEM),
-				"/etc/unnest/client.key":                     string(c.KeyPEM),
-				"/etc/cni/net.d/50-" + Network + ".conflist": cniConfig(p),
+				"/etc/unnest/ca.crt":                              string(f.authority.CertificatePEM()),
+				"/etc/unnest/client.crt":                          string(c.CertificatePEM),
+				"/etc/unnest/client.key":                          string(c.KeyPEM),
+				"/etc/unnest/brfusion.json":                       asJSON(brfusion("1.1.0", map[string]any{"name": Network})), // for STATUS
+				"/etc/cni/net.d/50-" + Network + ".conflist":      cniConfig(Network, nil),
+				"/etc/cni/net.d/51-" + ColdNetwork + ".conflist":  cniConfig(ColdNetwork, map[string]any{"pool": false}),
+				"/etc/cni/net.d/52-" + TrunkNetwork + ".conflist": cniConfig(TrunkNetwork, map[string]any{"mode": "trunk"}),
 			},
 		},
 	}, nil
 }
 
-// cniConfig returns the network configuration list for a guest's container
-// engine.
-func cniConfig(p addresses) string {
-	type object = map[string]any
-	tenant := fmt.Sprintf("%s/%d", lab.TenantGateway, lab.TenantPrefix)
-	_, subnet, err := net.ParseCIDR(tenant)
-	if err != nil {
-		panic(fmt.Sprintf("network plan: %v", err))
+// cniVersion is the newest that the guests' own plugins know.
+const cniVersion = "1.0.0"
+
+// cniConfig returns a network configuration list for a guest's container engine.
+func cniConfig(name string, keys map[string]any) string {
+	return asJSON(map[string]any{"cniVersion": cniVersion, "name": name, "plugins": []map[string]any{brfusion("", keys)}})
+}
+
+// brfusion returns the plugin's configuration with more keys.
+func brfusion(version string, keys map[string]any) map[string]any {
+	c := map[string]any{
+		"type": "brfusion", "server": daemonAddress, "credentials": "/etc/unnest",
+		"capabilities": map[string]bool{"bandwidth": true},
+		"ipam":         map[string]any{"type": "hostd"},
 	}
-	list, err := json.MarshalIndent(object{
-		"cniVersion": "1.0.0",
-		"name":       Network,
-		"plugins": []object{{
-			"type":        "brfusion",
-			"server":      daemonAddress,
-			"credentials": "/etc/unnest",
-			"ipam": object{
-				"type": "host-local",
-				"ranges": [][]object{{{
-					"subnet": subnet.String(), "rangeStart": p.podFirst, "rangeEnd": p.podLast, "gateway": lab.TenantGateway,
-				}}},
-				"routes": []object{{"dst": "0.0.0.0/0"}},
-			},
-		}},
-	}, "", "  ")
+	if version != "" {
+		c["cniVersion"] = version
+	}
+	maps.Copy(c, keys)
+	return c
+}
+
+func asJSON(v any) string {
+	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		panic(fmt.Sprintf("network plan: %v", err)) // plain data always marshals
 	}
-	return string(list) + "\n"
+	return string(text) + "\n"
 }
 
 // plug opens the TAPs of the guest's two NICs.

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"unnest/internal/guest"
 	"unnest/internal/lab"
 	"unnest/internal/podnet/netconf"
+	"unnest/internal/policy"
 )
 
 // No two guests share anything, nor do their pods, and all of it is inside the
@@ -40,14 +42,8 @@ func TestPlanIsDisjoint(t *testing.T) {
 		for _, what := range []string{p.managementIP, p.tenantIP, p.managementMAC, p.tenantMAC, p.managementTAP, p.tenantTAP} {
 			own(i, what)
 		}
-		first, last := inside(i, tenant, p.podFirst), inside(i, tenant, p.podLast)
-		pods := 0
-		for a := first; a.Compare(last) <= 0; a = a.Next() {
-			own(i, a.String())
-			pods++
-		}
-		if pods < 200 {
-			t.Errorf("guest %d: room for %d pods", i, pods)
+		if a := inside(i, tenant, p.tenantIP); a.Compare(netip.MustParseAddr(firstPod)) >= 0 {
+			t.Errorf("guest %d: %s may be a pod's", i, a)
 		}
 		for _, tap := range []string{p.managementTAP, p.tenantTAP} {
 			if len(tap) > 15 {
@@ -61,7 +57,6 @@ func TestPlan(t *testing.T) {
 	want := addresses{
 		managementIP: "10.200.0.18", managementMAC: "52:54:00:c8:00:11", managementTAP: "g17mgmt",
 		tenantIP: "10.201.0.18", tenantMAC: "52:54:00:c9:00:11", tenantTAP: "g17tenant",
-		podFirst: "10.201.17.1", podLast: "10.201.17.254",
 	}
 	if got := plan(17); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -71,31 +66,39 @@ func TestPlan(t *testing.T) {
 // The container engine, and our plugin, can read the configuration of every
 // guest.
 func TestCNIConfig(t *testing.T) {
-	for _, index := range []int{1, 17, maxGuests} {
-		p := plan(index)
-		text := cniConfig(p)
+	for _, keys := range []map[string]any{nil, {"pool": false}, {"mode": "trunk"}} {
+		text := cniConfig(Network, keys)
 		list, err := libcni.NetworkConfFromBytes([]byte(text))
 		if err != nil {
-			t.Fatalf("guest %d: %v\n%s", index, err, text)
+			t.Fatalf("%v\n%s", err, text)
 		}
 		if list.Name != Network || list.CNIVersion != "1.0.0" || len(list.Plugins) != 1 || list.Plugins[0].Network.Type != "brfusion" {
-			t.Errorf("guest %d: got %+v", index, list)
+			t.Errorf("got %+v", list)
 		}
 		c, err := netconf.ParseBrFusion(list.Plugins[0].Bytes)
 		if err != nil {
-			t.Fatalf("guest %d: %v\n%s", index, err, text)
+			t.Fatalf("%v\n%s", err, text)
 		}
-		if c.Server.String() != "10.200.0.1:7443" || c.Credentials != "/etc/unnest" || c.IPAM.Type != "host-local" {
-			t.Errorf("guest %d: got %+v", index, c)
+		if c.Server.String() != "10.200.0.1:7443" || c.Credentials != "/etc/unnest" || c.IPAM.Type != "hostd" {
+			t.Errorf("got %+v", c)
 		}
-		for _, want := range []string{
-			`"subnet": "10.201.0.0/16"`, `"rangeStart": "` + p.podFirst + `"`, `"rangeEnd": "` + p.podLast + `"`,
-			`"gateway": "10.201.0.1"`, `"dst": "0.0.0.0/0"`,
-		} {
-			if !strings.Contains(text, want) {
-				t.Errorf("guest %d: %s is not in\n%s", index, want, text)
+		for key, value := range keys {
+			if want := fmt.Sprintf("%q: %#v", key, value); !strings.Contains(text, want) {
+				t.Errorf("%s is not in\n%s", want, text)
 			}
 		}
+	}
+}
+
+// The host daemon can read what it is configured by.
+func TestDefaultPolicy(t *testing.T) {
+	text, err := policy.Marshal(defaultPolicy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := policy.Parse("hostd.yaml", text)
+	if err != nil || got.Listen.String() != daemonAddress || got.Tenants[0].Name != Tenant {
+		t.Errorf("got %+v, %v", got, err)
 	}
 }
 
@@ -126,10 +129,12 @@ func TestConfig(t *testing.T) {
 		t.Errorf("interfaces: got %+v, want %+v", c.Seed.Interfaces, interfaces)
 	}
 	files := map[string]string{
-		"/etc/unnest/ca.crt":                  string(f.authority.CertificatePEM()),
-		"/etc/unnest/client.crt":              string(credentials.CertificatePEM),
-		"/etc/unnest/client.key":              string(credentials.KeyPEM),
-		"/etc/cni/net.d/50-brfusion.conflist": cniConfig(p),
+		"/etc/unnest/ca.crt":                        string(f.authority.CertificatePEM()),
+		"/etc/unnest/client.crt":                    string(credentials.CertificatePEM),
+		"/etc/unnest/client.key":                    string(credentials.KeyPEM),
+		"/etc/cni/net.d/50-brfusion.conflist":       cniConfig("brfusion", nil),
+		"/etc/cni/net.d/51-brfusion-cold.conflist":  cniConfig("brfusion-cold", map[string]any{"pool": false}),
+		"/etc/cni/net.d/52-brfusion-trunk.conflist": cniConfig("brfusion-trunk", map[string]any{"mode": "trunk"}),
 	}
 	for path, want := range files {
 		if c.Seed.Files[path] != want || want == "" {

@@ -33,6 +33,9 @@ type Guest struct {
 // Start starts QEMU and returns at once. The guest is not bound to ctx, nor to
 // the life of this process: Kill or PowerDown ends it.
 func Start(_ context.Context, c Config) (*Guest, error) {
+	if c.Slots > MaxSlots {
+		return nil, fmt.Errorf("start guest %s: %d slots: want at most %d", c.Name, c.Slots, MaxSlots)
+	}
 	seed, err := c.Seed.Archive()
 	if err != nil {
 		return nil, err

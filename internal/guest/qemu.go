@@ -17,7 +17,7 @@ type Config struct {
 	CPU     string // QEMU's CPU model; empty: the accelerator's fullest
 	VCPUs   int
 	Memory  int64 // bytes
-	Slots   int   // PCIe ports kept free for NICs to be hot-plugged, rp1 to rpN
+	Slots   int   // PCIe ports kept free for NICs to be hot-plugged, rp1 to rpN, at most MaxSlots
 	NICs    []NIC
 	Seed    Seed
 	Address string // host:port where SSH will answer
@@ -64,14 +64,63 @@ func (c Config) arguments() []string {
 			"-device", fmt.Sprintf("virtio-net-pci,netdev=%s,mac=%s,romfile=", id, nic.MAC))
 	}
 	for slot := 1; slot <= c.Slots; slot++ {
-		args = append(args, "-device", fmt.Sprintf("pcie-root-port,id=rp%d,chassis=%d,slot=%d", slot, slot, slot))
+		args = append(args, "-device", port(slot))
+	}
+	if n := c.vectors(); n < vectorsWanted {
+		args = append(args, "-global", "virtio-net-pci.vectors="+strconv.Itoa(n))
 	}
 	return args
 }
 
+// The machine's bus has 31 free device numbers. Ports share one by eights, as
+// its functions, from firstPort on; the devices that the guest has from the
+// start are below, and the chipset's own is the last.
+const (
+	firstPort = 0x0f
+	lastPort  = 0x1e
+	functions = 8
+)
+
+// MaxSlots is the most slots that a guest can have.
+const MaxSlots = (lastPort - firstPort + 1) * functions
+
+// port returns the root port of a slot. Function 0 of a device number announces
+// the others, and is there because slots are numbered from 1 without a gap.
+func port(slot int) string {
+	device, function := firstPort+(slot-1)/functions, (slot-1)%functions
+	text := fmt.Sprintf("pcie-root-port,id=rp%d,chassis=%d,slot=%d,addr=%#x.%d", slot, slot, slot, device, function)
+	if function == 0 {
+		text += ",multifunction=on"
+	}
+	return text
+}
+
+// A processor has about 200 interrupt vectors for devices, and Linux gives a
+// NIC that finds none left no driver. A virtio NIC wants three: for receiving,
+// for sending, for its configuration.
+const (
+	vectorsPerCPU = 180
+	vectorsWanted = 3
+	vectorsShared = 2 // one for both queues
+)
+
+// vectors returns how many interrupt vectors each NIC gets, so that there are
+// enough when every slot is in use. With 0 NICs share the few lines of the
+// interrupt controller, which is slow but never runs out.
+func (c Config) vectors() int {
+	for _, n := range []int{vectorsWanted, vectorsShared} {
+		if n*c.Slots <= vectorsPerCPU*c.VCPUs {
+			return n
+		}
+	}
+	return 0
+}
+
 // kernelCommandLine keeps the boot short: the console is slow when emulated,
-// and what is probed for is known not to be there.
-const kernelCommandLine = "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off " +
+// and what is probed for is known not to be there. The ports' own services
+// (pcie_ports) would take an interrupt vector each; hot-plug does not need them,
+// because it is ACPI's.
+const kernelCommandLine = "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off pcie_ports=compat " +
 	"tsc=reliable no_timer_check random.trust_cpu=on 8250.nr_uarts=1 i8042.noaux"
 
 func (c Config) path(file string) string { return c.Dir + "/" + file }

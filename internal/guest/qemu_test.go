@@ -28,7 +28,7 @@ func TestArguments(t *testing.T) {
 -m 1024M
 -kernel /cache/vmlinux
 -initrd /cache/initrd
--append console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off tsc=reliable no_timer_check random.trust_cpu=on 8250.nr_uarts=1 i8042.noaux
+-append console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off pcie_ports=compat tsc=reliable no_timer_check random.trust_cpu=on 8250.nr_uarts=1 i8042.noaux
 -drive if=none,id=root,format=raw,snapshot=on,cache=unsafe,file=/cache/root.ext4
 -device virtio-blk-pci,drive=root
 -fw_cfg name=opt/unnest/seed,file=/run/unnest/lab/guests/node1/seed.tar
@@ -40,8 +40,8 @@ func TestArguments(t *testing.T) {
 -device virtio-net-pci,netdev=nic0,mac=52:54:00:c8:00:01,romfile=
 -netdev tap,id=nic1,fd=4
 -device virtio-net-pci,netdev=nic1,mac=52:54:00:c9:00:01,romfile=
--device pcie-root-port,id=rp1,chassis=1,slot=1
--device pcie-root-port,id=rp2,chassis=2,slot=2`
+-device pcie-root-port,id=rp1,chassis=1,slot=1,addr=0xf.0,multifunction=on
+-device pcie-root-port,id=rp2,chassis=2,slot=2,addr=0xf.1`
 	if diff := cmp.Diff(want, optionPerLine(c.arguments())); diff != "" {
 		t.Errorf("command line (-want +got):\n%s", diff)
 	}
@@ -66,7 +66,12 @@ func TestArgumentsChoose(t *testing.T) {
 		{"memory in MiB", Config{Memory: 1536 << 20}, []string{"-m 1536M"}, ""},
 		{"no NIC, no slot", Config{}, nil, "-netdev"},
 		{"no slot", Config{NICs: []NIC{{MAC: "02:00:00:00:00:01"}}}, []string{"-netdev tap,id=nic0,fd=3"}, "pcie-root-port"},
-		{"slots alone", Config{Slots: 1}, []string{"-device pcie-root-port,id=rp1,chassis=1,slot=1"}, "virtio-net"},
+		{"slots alone", Config{VCPUs: 1, Slots: 1}, []string{"-device " + port(1)}, "virtio-net"},
+		{"last vector for each queue", Config{VCPUs: 1, Slots: 60}, nil, "vectors="},
+		{"a vector for both queues", Config{VCPUs: 1, Slots: 61}, []string{"-global virtio-net-pci.vectors=2"}, ""},
+		{"last vector for both queues", Config{VCPUs: 1, Slots: 90}, []string{"-global virtio-net-pci.vectors=2"}, ""},
+		{"interrupt lines", Config{VCPUs: 1, Slots: 91}, []string{"-global virtio-net-pci.vectors=0"}, ""},
+		{"each processor has vectors", Config{VCPUs: 2, Slots: 112}, nil, "vectors="},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -80,6 +85,29 @@ func TestArgumentsChoose(t *testing.T) {
 				t.Errorf("%q is in\n%s", tt.lacks, got)
 			}
 		})
+	}
+}
+
+// Every port has an address of its own, and the first of a device number says
+// that there are more.
+func TestPorts(t *testing.T) {
+	for slot, want := range map[int]string{
+		1:        "pcie-root-port,id=rp1,chassis=1,slot=1,addr=0xf.0,multifunction=on",
+		8:        "pcie-root-port,id=rp8,chassis=8,slot=8,addr=0xf.7",
+		9:        "pcie-root-port,id=rp9,chassis=9,slot=9,addr=0x10.0,multifunction=on",
+		MaxSlots: "pcie-root-port,id=rp128,chassis=128,slot=128,addr=0x1e.7",
+	} {
+		if got := port(slot); got != want {
+			t.Errorf("slot %d: got %s, want %s", slot, got, want)
+		}
+	}
+}
+
+// What does not fit on the bus is refused before QEMU is.
+func TestTooManySlots(t *testing.T) {
+	g, err := Start(t.Context(), Config{Name: "node1", Dir: t.TempDir(), Slots: MaxSlots + 1})
+	if g != nil || err == nil || !strings.Contains(err.Error(), "129 slots: want at most 128") {
+		t.Errorf("got %v, %v", g, err)
 	}
 }
 

@@ -3,6 +3,8 @@ package hostd
 import (
 	"context"
 	"errors"
+	"path"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -15,48 +17,75 @@ import (
 
 type callerKey struct{}
 
-// caller is the guest that a handler's request comes from.
-func caller(ctx context.Context) GuestRecord { return ctx.Value(callerKey{}).(GuestRecord) }
+// client is a guest that calls.
+type client struct {
+	record GuestRecord
+	tenant *tenant
+}
 
-// authenticate is the interceptor before every handler: it finds the caller's
-// record, and bounds the request's time.
-func (d *daemon) authenticate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	r, err := d.identify(ctx)
+// caller is the guest that a handler's request comes from.
+func caller(ctx context.Context) client { return ctx.Value(callerKey{}).(client) }
+
+// authenticate is the interceptor before every handler: it finds the caller,
+// keeps it to its rate, and bounds the request's time.
+func (d *daemon) authenticate(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	begin := time.Now()
+	c, err := d.identify(ctx)
+	if err == nil && !d.allow(c) {
+		err = status.Errorf(codes.ResourceExhausted, "guest %s sends more than %v requests a second: slow down", c.record.Name, c.tenant.Limits.RequestsPerSecond)
+	}
 	var answer any
 	if err == nil {
-		ctx, cancel := context.WithTimeout(context.WithValue(ctx, callerKey{}, r), requestTime)
+		ctx, cancel := context.WithTimeout(context.WithValue(ctx, callerKey{}, c), requestTime)
 		defer cancel()
+		ctx, stop := context.WithCancelCause(ctx)
+		defer context.AfterFunc(d.serving, func() { stop(errStopping) })()
 		answer, err = handler(ctx, req)
 	}
+	d.metrics.request(path.Base(info.FullMethod), status.Code(err), begin)
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:
-		d.config.Logger.Warn("refuse", "peer", peerAddress(ctx), "guest", r.Name, "error", err)
+		d.refusals.log(d.config.Logger, "refuse", "peer", peerAddress(ctx), "guest", c.record.Name, "error", err)
 	}
 	return answer, err
 }
 
-// identify returns the record of the guest whose certificate the peer has shown.
-func (d *daemon) identify(ctx context.Context) (GuestRecord, error) {
+// identify returns the guest whose certificate the peer has shown.
+func (d *daemon) identify(ctx context.Context) (client, error) {
 	p, _ := peer.FromContext(ctx)
 	info, ok := p.AuthInfo.(credentials.TLSInfo)
 	if !ok {
-		return GuestRecord{}, status.Error(codes.Unauthenticated, "connection has no TLS")
+		return client{}, status.Error(codes.Unauthenticated, "connection has no TLS")
 	}
 	name, err := identity.GuestName(info.State)
 	if err != nil {
-		return GuestRecord{}, status.Error(codes.Unauthenticated, err.Error())
+		return client{}, status.Error(codes.Unauthenticated, err.Error())
 	}
-	r, err := readRecord(d.config.StateDir, name)
+	c, err := d.client(name)
 	switch {
 	case errors.Is(err, ErrNoRecord):
-		return GuestRecord{Name: name}, status.Error(codes.Unauthenticated, err.Error())
+		return client{record: GuestRecord{Name: name}}, status.Error(codes.Unauthenticated, err.Error())
 	case err != nil:
 		d.config.Logger.Error("identify", "guest", name, "error", err)
-		return r, status.Errorf(codes.Internal, "the record of guest %s is not readable", name)
-	case identity.Fingerprint(info.State.PeerCertificates[0]) != r.CertificateSHA256:
-		return r, status.Errorf(codes.Unauthenticated, "certificate is not that of the present guest %s", name)
+		return c, status.Errorf(codes.Internal, "the record of guest %s is not usable: the host daemon's log says why", name)
+	case identity.Fingerprint(info.State.PeerCertificates[0]) != c.record.CertificateSHA256:
+		return c, status.Errorf(codes.Unauthenticated, "certificate is not that of the present guest %s", name)
 	}
-	return r, nil
+	return c, nil
+}
+
+// client returns the guest of the name.
+func (d *daemon) client(name string) (client, error) {
+	r, err := readRecord(d.config.StateDir, name, d.config.Policy.Guests)
+	if err != nil {
+		return client{record: r}, err
+	}
+	t, ok := d.tenants[r.Tenant]
+	if !ok {
+		_, err = d.config.Policy.Tenant(r.Tenant)
+		return client{record: r}, err
+	}
+	return client{record: r, tenant: t}, nil
 }
 
 func peerAddress(ctx context.Context) string {

@@ -6,32 +6,42 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"unnest/internal/hotplug"
-	"unnest/internal/qmp"
+	"unnest/internal/tap"
+	"unnest/internal/trunk"
+	"unnest/internal/vmm"
 )
 
 const (
-	// qmpTime bounds each command to QEMU, which answers within milliseconds
+	// vmmTime bounds each command to the VMM, which answers within milliseconds
 	// unless it is stopped.
-	qmpTime = 5 * time.Second
+	vmmTime = 5 * time.Second
 	// defaultUnplugTime is how long a guest has to answer one request to unplug.
 	// Linux' pciehp waits 5 s before it acts.
 	defaultUnplugTime = 10 * time.Second
 	unplugTries       = 3
 	// mendTime is when to look for what failed deletions have left behind.
 	mendTime = 10 * time.Second
+	// refillQuiet is how long a guest has to have asked for nothing before a NIC is
+	// plugged for its pool: what the guest's kernel does for a new NIC takes time
+	// from the pod that starts. refillRetry is when a plug for the pool has failed.
+	refillQuiet = 500 * time.Millisecond
+	refillRetry = 5 * time.Second
 )
 
 // errUnavailable is wrapped when the guest's VMM cannot be asked.
 var errUnavailable = errors.New("the guest's VMM does not answer")
 
-// guest drives the NICs of one guest as long as one QMP connection lasts. What
-// it knows it has learnt from QEMU and from the TAPs, so that another can go on
-// at any time, in this process or the next.
+// guest drives the NICs of one guest as long as one connection to its VMM lasts.
+// What it knows it has learnt from the VMM and from the host's links, so that
+// another can go on at any time, in this process or the next.
 type guest struct {
 	record     GuestRecord
+	tenant     *tenant
+	host       *host
 	unplugTime time.Duration
 	log        *slog.Logger
 
@@ -40,27 +50,36 @@ type guest struct {
 	ready chan struct{}              // closed when requests are taken
 	done  chan struct{}              // closed when run has ended, err set before
 	err   error                      // why it has; wraps errUnavailable
+	// awake is set by the first request of the guest's system: one that is not
+	// up takes a plug for an unplug, so no NIC is plugged ahead for it.
+	awake atomic.Bool
 
 	// The rest belongs to run.
-	qmp     *qmp.Client
-	state   hotplug.State
-	waiting map[hotplug.RequestID]chan<- outcome
-	lastID  hotplug.RequestID
-	plug    plug // the one under way
-	mending bool // a look at what is there is due
+	vmm       vmm.VMM
+	state     hotplug.State
+	waiting   map[hotplug.RequestID]chan<- outcome
+	lastID    hotplug.RequestID
+	plug      plug      // the one under way
+	mending   bool      // a look at what is there is due
+	refilling bool      // a plug for the pool is due
+	asked     time.Time // the latest request
+	trunk     *trunk.Trunk
+	vlans     map[hotplug.Key]vlan // attachments of mode trunk
+	lastVLAN  int
 }
 
 // outcome is the answer to a request.
 type outcome struct {
 	hotplug.Reply
+	warm  bool
 	steps []slog.Attr // how long each step of the plug took
 }
 
-func newGuest(r GuestRecord, unplugTime time.Duration, log *slog.Logger) *guest {
+func newGuest(r GuestRecord, t *tenant, h *host, unplugTime time.Duration, log *slog.Logger) *guest {
 	return &guest{
-		record: r, unplugTime: unplugTime, log: log.With("guest", r.Name),
+		record: r, tenant: t, host: h, unplugTime: unplugTime, log: log.With("guest", r.Name),
 		inbox: make(chan func(context.Context)), ready: make(chan struct{}), done: make(chan struct{}),
-		waiting: map[hotplug.RequestID]chan<- outcome{},
+		waiting: map[hotplug.RequestID]chan<- outcome{}, vlans: map[hotplug.Key]vlan{},
 	}
 }
 
@@ -82,20 +101,21 @@ func (g *guest) serve(ctx context.Context) (err error) {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer g.qmp.Close()
-	events := g.qmp.Subscribe(qmp.EventDeviceDeleted, qmp.EventUnplugGuestError, qmp.EventReset)
-	defer events.Close()
+	defer g.vmm.Close()
+	if err := g.guardBootNICs(); err != nil {
+		return err
+	}
 	if err := g.observe(ctx); err != nil {
 		return err
 	}
-	wg.Go(func() { g.forward(ctx, events) })
+	wg.Go(func() { g.forward(ctx) })
 	close(g.ready)
 	for {
 		select {
 		case f := <-g.inbox:
 			f(ctx)
-		case <-g.qmp.Done():
-			return g.qmp.Err()
+		case <-g.vmm.Done():
+			return g.vmm.Err()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -103,19 +123,23 @@ func (g *guest) serve(ctx context.Context) (err error) {
 }
 
 func (g *guest) connect(ctx context.Context) (err error) {
-	if g.record.Slots > 0 { // else the zero State fits
-		g.state, err = hotplug.New(hotplug.Config{
-			Prefix: g.record.tapPrefix(), Slots: g.record.Slots, MAC: g.record.macPrefix(),
-			UnplugTimeout: g.unplugTime, UnplugTries: unplugTries,
-		})
-		if err != nil {
-			return err
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, qmpTime)
+	ctx, cancel := context.WithTimeout(ctx, vmmTime)
 	defer cancel()
-	g.qmp, err = qmp.Dial(ctx, g.record.QMP)
-	return err
+	if g.vmm, err = dialVMM(ctx, g.record); err != nil {
+		return err
+	}
+	slots := g.vmm.Slots()
+	if slots == 0 {
+		return nil // the zero State fits
+	}
+	g.state, err = hotplug.New(hotplug.Config{
+		Prefix: g.record.tapPrefix(), Slots: slots, MAC: g.record.macPrefix(), Pool: min(g.record.Pool, slots),
+		UnplugTimeout: g.unplugTime, UnplugTries: unplugTries,
+	})
+	if err != nil {
+		return errors.Join(err, g.vmm.Close())
+	}
+	return nil
 }
 
 // submit has run call f; ctx bounds the wait for that to begin.
@@ -126,7 +150,7 @@ func (g *guest) submit(ctx context.Context, f func(context.Context)) error {
 	case <-g.done:
 		return g.err
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 }
 
@@ -134,6 +158,7 @@ func (g *guest) submit(ctx context.Context, f func(context.Context)) error {
 func (g *guest) request(ctx context.Context, event func(hotplug.RequestID) hotplug.Event) (outcome, error) {
 	answer := make(chan outcome, 1) // run does not wait for a handler that has given up
 	err := g.submit(ctx, func(ctx context.Context) {
+		g.asked = time.Now()
 		g.lastID++
 		g.waiting[g.lastID] = answer
 		g.feed(ctx, event(g.lastID))
@@ -147,46 +172,46 @@ func (g *guest) request(ctx context.Context, event func(hotplug.RequestID) hotpl
 	case <-g.done:
 		return outcome{}, g.err
 	case <-ctx.Done():
-		return outcome{}, ctx.Err()
+		return outcome{}, context.Cause(ctx)
 	}
 }
 
-// slots tells what is in the guest's slots.
-func (g *guest) slots(ctx context.Context) ([]hotplug.Slot, error) {
-	answer := make(chan []hotplug.Slot, 1)
-	if err := g.submit(ctx, func(context.Context) { answer <- g.state.Slots() }); err != nil {
-		return nil, err
+// ask has run compute something.
+func ask[T any](ctx context.Context, g *guest, f func() T) (T, error) {
+	answer := make(chan T, 1)
+	if err := g.submit(ctx, func(context.Context) { answer <- f() }); err != nil {
+		var none T
+		return none, err
 	}
 	return <-answer, nil
 }
 
-// forward feeds QEMU's events until the connection or ctx ends.
-func (g *guest) forward(ctx context.Context, events *qmp.Subscription) {
+// forward feeds the VMM's events until the connection or ctx ends.
+func (g *guest) forward(ctx context.Context) {
 	for {
-		e, err := events.Next(ctx)
-		var f func(context.Context)
-		switch {
-		case errors.As(err, new(*qmp.LostError)):
-			f = g.mend
-		case err != nil:
+		e, err := g.vmm.Next(ctx)
+		if err != nil {
 			return
-		default:
-			f = func(ctx context.Context) { g.feed(ctx, translate(e)) }
 		}
-		if g.submit(ctx, f) != nil {
+		if g.submit(ctx, func(ctx context.Context) { g.happened(ctx, e) }) != nil {
 			return
 		}
 	}
 }
 
-func translate(e qmp.Event) hotplug.Event {
-	switch e.Name {
-	case qmp.EventReset:
-		return hotplug.GuestReset{}
-	case qmp.EventUnplugGuestError:
-		return hotplug.UnplugRefused{Device: e.Device(), Err: errors.New("the guest's kernel refused")}
+func (g *guest) happened(ctx context.Context, e vmm.Event) {
+	switch e := e.(type) {
+	case vmm.Deleted:
+		g.feed(ctx, hotplug.DeviceDeleted{Device: e.ID})
+	case vmm.Refused:
+		g.feed(ctx, hotplug.UnplugRefused{Device: e.ID, Err: errors.New("the guest's kernel refused")})
+	case vmm.Reset:
+		g.awake.Store(false)
+		g.dropVLANs()
+		g.feed(ctx, hotplug.GuestReset{})
+	case vmm.Lost:
+		g.mend(ctx)
 	}
-	return hotplug.DeviceDeleted{Device: e.Device()}
 }
 
 // observe brings the state in line with what is there.
@@ -200,9 +225,9 @@ func (g *guest) observe(ctx context.Context) error {
 }
 
 func (g *guest) look(ctx context.Context) (hotplug.Observed, error) {
-	ctx, cancel := context.WithTimeout(ctx, qmpTime)
+	ctx, cancel := context.WithTimeout(ctx, vmmTime)
 	defer cancel()
-	devices, err := g.qmp.Peripherals(ctx)
+	devices, err := g.vmm.Devices(ctx)
 	if err != nil {
 		return hotplug.Observed{}, err
 	}
@@ -212,7 +237,7 @@ func (g *guest) look(ctx context.Context) (hotplug.Observed, error) {
 	}
 	seen := hotplug.Observed{TAPs: taps}
 	for _, d := range devices {
-		seen.Devices = append(seen.Devices, hotplug.ObservedDevice{ID: d.ID, Bus: d.Bus})
+		seen.Devices = append(seen.Devices, hotplug.ObservedDevice{ID: d.ID, Slot: d.Slot})
 	}
 	return seen, nil
 }
@@ -233,7 +258,61 @@ func (g *guest) mendLater(ctx context.Context) {
 	}
 }
 
+// wake notes that the guest's system is up, and fills its pool.
+func (g *guest) wake(ctx context.Context) {
+	if !g.awake.Swap(true) {
+		_ = g.submit(ctx, func(ctx context.Context) { g.refillAfter(ctx, 0) }) // else it has ended
+	}
+}
+
+// refillAfter plugs the next NIC for the pool, if one is wanted, after a while.
+func (g *guest) refillAfter(ctx context.Context, d time.Duration) {
+	if g.refilling || !g.awake.Load() || g.state.Deficit() == 0 {
+		return
+	}
+	g.refilling = true
+	g.after(ctx, d, func(ctx context.Context) {
+		g.refilling = false
+		if quiet := time.Since(g.asked); quiet < refillQuiet {
+			g.refillAfter(ctx, refillQuiet-quiet)
+			return
+		}
+		g.refill(ctx)
+	})
+}
+
+// refill plugs one NIC for the pool.
+func (g *guest) refill(ctx context.Context) {
+	before := g.state.Deficit()
+	g.refilling = true // feed is not to plan another
+	g.feed(ctx, hotplug.Refill{})
+	g.refilling = false
+	pause := time.Duration(0)
+	if g.state.Deficit() >= before {
+		pause = refillRetry // what it met is in the log
+	}
+	g.refillAfter(ctx, pause)
+}
+
+// drain gives the pool up and waits for that, as long as ctx lasts.
+func (g *guest) drain(ctx context.Context) {
+	err := g.submit(ctx, func(ctx context.Context) {
+		if g.awake.Load() { // else nobody would answer
+			g.feed(ctx, hotplug.Drain{})
+		}
+	})
+	for left := err == nil; left; {
+		time.Sleep(10 * time.Millisecond)
+		if left, err = ask(ctx, g, func() bool { return g.state.Draining() }); err != nil {
+			return
+		}
+	}
+}
+
 // after has run call f after a while, unless it has ended by then.
 func (g *guest) after(ctx context.Context, d time.Duration, f func(context.Context)) {
 	time.AfterFunc(d, func() { _ = g.submit(ctx, f) })
 }
+
+// vhost is asked once: all NICs of a guest have the same backend.
+var vhost = sync.OnceValue(tap.VHost)

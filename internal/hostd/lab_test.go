@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,7 +26,10 @@ import (
 	"google.golang.org/grpc"
 
 	"unnest/internal/hostd/hostdpb"
+	"unnest/internal/ipam"
+	"unnest/internal/policy"
 	"unnest/internal/qmp"
+	"unnest/internal/vmm/qemu"
 )
 
 // TestMain is a daemon when the test binary is called as one: it has to be a
@@ -43,7 +48,7 @@ func daemonMain(stateDir, unplugTimeout string) int {
 	d, err := time.ParseDuration(unplugTimeout)
 	if err == nil {
 		err = Serve(ctx, Config{
-			StateDir: stateDir, Listen: "127.0.0.1:0", UnplugTimeout: d,
+			StateDir: stateDir, Policy: testPolicy(), UnplugTimeout: d,
 			Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 			Ready:  func(a net.Addr) { _, _ = fmt.Fprintln(os.Stdout, a) },
 		})
@@ -55,7 +60,22 @@ func daemonMain(stateDir, unplugTimeout string) int {
 	return 0
 }
 
-// lab is a network namespace with the bridge br0, for a daemon and real QEMUs
+// testPolicy has two tenants with a bridge each.
+func testPolicy() policy.Policy {
+	tenant := func(name, bridge, subnet string) policy.Tenant {
+		s := netip.MustParsePrefix(subnet)
+		return policy.Tenant{
+			Name: name, Bridge: bridge, MTU: 1400, Ranges: []ipam.Range{{Subnet: s}},
+			Limits: policy.Limits{NICs: 16, Connections: 100},
+		}
+	}
+	return policy.Policy{
+		Listen:  netip.MustParseAddrPort("127.0.0.1:0"),
+		Tenants: []policy.Tenant{tenant("default", "br0", "10.9.0.0/24"), tenant("other", "br1", "10.8.0.0/24")},
+	}
+}
+
+// lab is a network namespace with the bridges br0 and br1, for a daemon and real QEMUs
 // whose machines are paused: they have no firmware and no system that would take
 // part in an unplug. A reset makes such a machine give up what it was asked for.
 type lab struct {
@@ -73,6 +93,10 @@ type machine struct {
 	config *tls.Config // the guest's
 	qemu   *exec.Cmd
 	owner  *qmp.Client // another connection than the daemon's
+
+	mu      sync.Mutex
+	calls   hostdpb.HostDaemonClient
+	dialled string // with what
 }
 
 func newLab(t *testing.T) *lab {
@@ -96,9 +120,12 @@ func newLab(t *testing.T) *lab {
 		if err != nil {
 			return err
 		}
-		a := netlink.NewLinkAttrs()
-		a.Name = "br0"
-		return errors.Join(netlink.LinkSetUp(lo), netlink.LinkAdd(&netlink.Bridge{LinkAttrs: a}))
+		bridge := func(name string) error {
+			a := netlink.NewLinkAttrs()
+			a.Name = name
+			return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: a})
+		}
+		return errors.Join(netlink.LinkSetUp(lo), bridge("br0"), bridge("br1"))
 	})
 	return l
 }
@@ -145,11 +172,11 @@ func (l *lab) end(cmd *exec.Cmd, s os.Signal) {
 func (l *lab) boot(index, slots int) *machine {
 	l.t.Helper()
 	name := fmt.Sprintf("node%d", index)
-	config, credentials := client(l.t, l.dir, name)
+	config, credentials := issue(l.t, l.dir, name)
 	dir := filepath.Dir(RecordPath(l.dir, name))
 	m := &machine{lab: l, config: config, record: GuestRecord{
-		Name: name, Index: index, QMP: filepath.Join(dir, "hostd.qmp"),
-		Slots: slots, Bridge: "br0", MTU: 1400, CertificateSHA256: credentials.Fingerprint,
+		Name: name, Tenant: "default", Index: index, QMP: filepath.Join(dir, "hostd.qmp"),
+		Ports: qemu.Ports(slots), CertificateSHA256: credentials.Fingerprint,
 	}}
 	l.check(os.MkdirAll(dir, 0o700))
 	m.boot()
@@ -170,8 +197,8 @@ func (m *machine) boot() {
 		"-S", "-M", "q35", "-accel", "tcg", "-m", "64", "-nodefaults", "-display", "none",
 		"-qmp", "unix:" + owner + ",server=on,wait=off", "-qmp", "unix:" + m.record.QMP + ",server=on,wait=off",
 	}
-	for slot := 1; slot <= m.record.Slots; slot++ {
-		args = append(args, "-device", fmt.Sprintf("pcie-root-port,id=rp%d,chassis=%d,slot=%d", slot, slot, slot))
+	for i, port := range m.record.Ports {
+		args = append(args, "-device", fmt.Sprintf("pcie-root-port,id=%s,chassis=%d,slot=%d", port, i+1, i+1))
 	}
 	m.qemu = exec.Command("qemu-system-x86_64", args...)
 	m.qemu.Stderr = l.t.Output()
@@ -196,6 +223,15 @@ func (m *machine) reset() {
 
 // client is the guest's, in the lab's namespace.
 func (m *machine) client() hostdpb.HostDaemonClient {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if key := fmt.Sprintf("%s %p", m.lab.addr, m.config); m.dialled != key {
+		m.calls, m.dialled = m.dial(), key
+	}
+	return m.calls
+}
+
+func (m *machine) dial() hostdpb.HostDaemonClient {
 	inLab := grpc.WithContextDialer(func(ctx context.Context, address string) (conn net.Conn, err error) {
 		err = m.lab.host.Do(func(ns.NetNS) error {
 			conn, err = new(net.Dialer).DialContext(ctx, "tcp", address)
@@ -224,16 +260,31 @@ func (m *machine) detach(container string) error {
 }
 
 // detachWilling detaches while the guest goes along: it resets until the unplug
-// has ended.
+// has ended. All its other attachments end by that as well.
 func (m *machine) detachWilling(container string) {
 	m.lab.t.Helper()
-	ended := make(chan error, 1)
-	go func() { ended <- m.detach(container) }()
-	for {
+	m.detachAllWilling(container)
+}
+
+// detachAllWilling detaches several, of which the guest is asked before it goes
+// along.
+func (m *machine) detachAllWilling(containers ...string) {
+	m.lab.t.Helper()
+	ended := make(chan error, len(containers))
+	for _, c := range containers {
+		go func() { ended <- m.detach(c) }()
+	}
+	asked := func() bool {
+		return !slices.ContainsFunc(m.nics(), func(nic string) bool {
+			return slices.ContainsFunc(containers, func(c string) bool { return strings.Contains(nic, " "+c+" attached ") })
+		})
+	}
+	m.lab.eventually("the guest is asked", asked)
+	for left := len(containers); left > 0; {
 		select {
 		case err := <-ended:
 			m.lab.check(err)
-			return
+			left--
 		case <-time.After(50 * time.Millisecond):
 			m.reset()
 		}
@@ -265,7 +316,7 @@ func (m *machine) free() int {
 	m.lab.t.Helper()
 	s, err := m.client().Status(m.lab.t.Context(), &hostdpb.StatusRequest{})
 	m.lab.check(err)
-	if s.GetGuest() != m.record.Name || int(s.GetSlotsTotal()) != m.record.Slots || s.GetVersion() == "" {
+	if s.GetGuest() != m.record.Name || int(s.GetSlotsTotal()) != len(m.record.Ports) || s.GetVersion() == "" {
 		m.lab.t.Errorf("status is %v", s)
 	}
 	return int(s.GetSlotsFree())

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"unnest/internal/hotplug"
-	"unnest/internal/qmp"
 	"unnest/internal/tap"
+	"unnest/internal/vmm"
 )
 
 // feed gives the event to the state machine, performs what that wants, and goes
@@ -28,11 +28,12 @@ func (g *guest) feed(ctx context.Context, e hotplug.Event) {
 		}
 	}
 	g.plug = plug{}
+	g.refillAfter(ctx, refillQuiet)
 }
 
 // perform does one action. It returns what has come of it, if that is news.
 func (g *guest) perform(ctx context.Context, action hotplug.Action) hotplug.Event {
-	bound, cancel := context.WithTimeout(ctx, qmpTime)
+	bound, cancel := context.WithTimeout(ctx, vmmTime)
 	defer cancel()
 	switch a := action.(type) {
 	case hotplug.AddTAP:
@@ -42,17 +43,26 @@ func (g *guest) perform(ctx context.Context, action hotplug.Action) hotplug.Even
 		return g.plug.do(a.Occupant, hotplug.StepNetdev, func() error { return g.addNetdev(bound, a) })
 	case hotplug.DeviceAdd:
 		return g.plug.do(a.Occupant, hotplug.StepDevice, func() error { return g.addDevice(bound, a) })
+	case hotplug.Connect:
+		return g.connectNIC(a)
+	case hotplug.Disconnect:
+		g.check(ctx, a, g.disconnectNIC(a))
+	case hotplug.Adopted:
+		g.check(ctx, a, g.adopt(a.Attachment))
 	case hotplug.DeviceDel:
 		return g.deleteDevice(bound, a)
 	case hotplug.NetdevDel:
-		g.check(ctx, a, g.deleteNetdev(bound, a))
+		g.check(ctx, a, g.vmm.DeleteNetdev(bound, a.ID))
 	case hotplug.DelTAP:
-		g.check(ctx, a, deleteTAP(a.Name))
+		g.check(ctx, a, g.host.deletePort(a.Name))
 	case hotplug.StartTimer:
 		g.after(ctx, a.After, func(ctx context.Context) { g.feed(ctx, hotplug.UnplugTimedOut{Timer: a.Timer}) })
+	case hotplug.Released:
+		g.check(ctx, a, g.tenant.release(owner(g.record.Name, a.Key)))
 	case hotplug.Reply:
 		g.reply(a)
 	case hotplug.Lost:
+		g.host.metrics.lost.WithLabelValues(g.record.Name).Inc()
 		g.log.Warn("lost NIC: the guest has given it up unasked", "container", a.Attachment.ContainerID,
 			"interface", a.Attachment.Interface, "mac", a.Attachment.MAC, "slot", a.Attachment.Slot)
 	}
@@ -73,17 +83,21 @@ func (p *plug) do(o hotplug.Occupant, step hotplug.PlugStep, f func() error) hot
 	}
 	begin := time.Now()
 	err := f()
-	p.steps = append(p.steps, slog.Duration([]string{"tap", "netdev", "device"}[step], time.Since(begin)))
+	p.took([]string{"tap", "netdev", "device"}[step], begin)
 	if err != nil {
 		p.failed = true
 		p.closeTAP()
-		uncertain := step != hotplug.StepTAP && !errors.As(err, new(*qmp.Error))
+		uncertain := step != hotplug.StepTAP && !errors.As(err, new(*vmm.RefusedError))
 		return hotplug.PlugFailed{Occupant: o, Step: step, Err: err, Uncertain: uncertain}
 	}
 	if step == hotplug.StepDevice {
 		return hotplug.PlugSucceeded{Occupant: o}
 	}
 	return nil
+}
+
+func (p *plug) took(step string, begin time.Time) {
+	p.steps = append(p.steps, slog.Duration(step, time.Since(begin)))
 }
 
 // closeTAP closes our descriptor: if QEMU has none, the TAP is gone.
@@ -94,61 +108,85 @@ func (p *plug) closeTAP() {
 	}
 }
 
+// addTAP makes the TAP, on no bridge and with nothing that it may send.
 func (g *guest) addTAP(a hotplug.AddTAP) (err error) {
-	g.plug.tap, err = tap.Open(tap.Device{Name: a.Name, Bridge: g.record.Bridge, MTU: g.record.MTU, Alias: a.Owner})
-	return err
+	if err := g.host.guard(a.Name, a.MAC(g.record.macPrefix()), note{}); err != nil {
+		return err
+	}
+	d := tap.Device{Name: a.Name, MTU: g.tenant.MTU, Alias: a.Owner, Persistent: g.vmm.PersistentTAPs()}
+	if g.plug.tap, err = tap.Open(d); err != nil {
+		return errors.Join(err, g.host.unguard(a.Name))
+	}
+	if d.Persistent {
+		g.plug.closeTAP()
+	}
+	return nil
 }
-
-// descriptor is the name under which QEMU keeps a TAP's descriptor until the
-// netdev takes it.
-func descriptor(netdev string) string { return "tap-" + netdev }
 
 func (g *guest) addNetdev(ctx context.Context, a hotplug.NetdevAdd) error {
 	defer g.plug.closeTAP()
-	name := descriptor(a.ID)
-	if err := g.qmp.SendFD(ctx, name, g.plug.tap); err != nil {
-		return err
-	}
-	err := g.qmp.NetdevAdd(ctx, map[string]any{"type": "tap", "id": a.ID, "fd": name, "vhost": tap.VHost()})
-	if errors.As(err, new(*qmp.Error)) {
-		return errors.Join(err, g.closeDescriptor(ctx, name))
-	}
-	return err
+	return g.vmm.AddNetdev(ctx, a.ID, vmm.TAP{Name: a.TAP, File: g.plug.tap, VHost: vhost()})
 }
 
 func (g *guest) addDevice(ctx context.Context, a hotplug.DeviceAdd) error {
-	args := a.Arguments()
-	args["host_mtu"] = g.record.MTU // the guest's kernel takes it over
-	return g.qmp.DeviceAdd(ctx, args)
+	return g.vmm.AddDevice(ctx, vmm.Device{
+		ID: a.ID, Netdev: a.Netdev, TAP: a.TAP(g.record.tapPrefix()), Slot: a.Slot, MAC: a.MAC, MTU: g.tenant.MTU,
+	})
 }
 
 func (g *guest) deleteDevice(ctx context.Context, a hotplug.DeviceDel) hotplug.Event {
-	err := g.qmp.DeviceDel(ctx, a.ID)
+	err := g.vmm.DeleteDevice(ctx, a.ID)
 	switch {
-	case err == nil || qmp.IsUnplugPending(err):
+	case err == nil:
 		return nil
-	case qmp.IsNotFound(err):
+	case errors.Is(err, vmm.ErrNotFound):
 		return hotplug.DeviceDeleted{Device: a.ID}
 	}
 	return hotplug.UnplugRefused{Device: a.ID, Err: err}
 }
 
-// deleteNetdev deletes the netdev, or the descriptor that waits for one.
-func (g *guest) deleteNetdev(ctx context.Context, a hotplug.NetdevDel) error {
-	err := g.qmp.NetdevDel(ctx, a.ID)
-	if !qmp.IsNotFound(err) {
-		return err
+// connectNIC gives a NIC to its pod.
+func (g *guest) connectNIC(a hotplug.Connect) hotplug.Event {
+	begin := time.Now()
+	err := g.giveNIC(a)
+	g.plug.took("connect", begin)
+	if err != nil {
+		return hotplug.ConnectFailed{Occupant: a.Occupant, Err: err}
 	}
-	return g.closeDescriptor(ctx, descriptor(a.ID))
+	return hotplug.Connected{Occupant: a.Occupant}
 }
 
-// closeDescriptor makes QEMU close a descriptor, if it has it.
-func (g *guest) closeDescriptor(ctx context.Context, name string) error {
-	err := g.qmp.Execute(ctx, "closefd", map[string]any{"fdname": name}, nil)
-	if errors.As(err, new(*qmp.Error)) {
-		return nil
+func (g *guest) giveNIC(a hotplug.Connect) error {
+	if a.Key == trunkKey {
+		return g.openTrunk(a)
+	}
+	err := g.give(a.Attachment, a.Note, a.Owner)
+	if err != nil && a.Change {
+		err = errors.Join(err, g.give(a.Attachment, a.Was, hotplug.Owner(a.Key, a.Was)))
 	}
 	return err
+}
+
+// give makes a NIC what the note says.
+func (g *guest) give(a hotplug.Attachment, text, alias string) error {
+	n, err := parseNote(text)
+	if err != nil {
+		return err
+	}
+	// The request has taken the addresses, but may have been given up since.
+	if _, err := g.tenant.take(owner(g.record.Name, a.Key), n.addresses, false); err != nil {
+		return err
+	}
+	return g.host.connect(a.TAP, a.MAC, n, alias)
+}
+
+// disconnectNIC takes a NIC away from its pod, but not from the guest.
+func (g *guest) disconnectNIC(a hotplug.Disconnect) error {
+	if a.Key == trunkKey {
+		g.dropVLANs()
+		g.closeTrunk()
+	}
+	return g.host.disconnect(a.TAP, a.MAC, a.Owner)
 }
 
 // check notes that a deletion has failed. What it has left is looked for later.
@@ -166,5 +204,9 @@ func (g *guest) reply(r hotplug.Reply) {
 	if answer == nil {
 		panic(fmt.Sprintf("guest %s: %v: nobody waits for it", g.record.Name, r))
 	}
-	answer <- outcome{Reply: r, steps: g.plug.steps}
+	warm := true
+	for _, s := range g.plug.steps {
+		warm = warm && s.Key != "device"
+	}
+	answer <- outcome{Reply: r, steps: g.plug.steps, warm: warm}
 }

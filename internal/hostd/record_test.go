@@ -16,7 +16,7 @@ var fingerprint = strings.Repeat("0a", 32)
 
 func goodRecord() GuestRecord {
 	return GuestRecord{
-		Name: "node1", Index: 1, PID: 42, QMP: "/run/x/hostd.qmp", Slots: 4, Bridge: "br0", MTU: 1500, CertificateSHA256: fingerprint,
+		Name: "node1", Tenant: "default", Index: 1, PID: 42, QMP: "/run/x/hostd.qmp", Ports: []string{"rp1", "rp2"}, CertificateSHA256: fingerprint,
 	}
 }
 
@@ -28,8 +28,8 @@ func TestRecordComesBack(t *testing.T) {
 		if err := WriteRecord(dir, want); err != nil {
 			t.Fatal(err)
 		}
-		got, err := readRecord(dir, "node1")
-		if err != nil || got != want {
+		got, err := readRecord(dir, "node1", nil)
+		if err != nil || !got.same(want) {
 			t.Errorf("got %+v, error %v, want %+v", got, err, want)
 		}
 	}
@@ -44,10 +44,10 @@ func TestRecordComesBack(t *testing.T) {
 }
 
 func TestNoRecord(t *testing.T) {
-	if _, err := readRecord(t.TempDir(), "node1"); !errors.Is(err, ErrNoRecord) {
+	if _, err := readRecord(t.TempDir(), "node1", nil); !errors.Is(err, ErrNoRecord) {
 		t.Errorf("got %v, want ErrNoRecord", err)
 	}
-	if _, err := readRecord(t.TempDir(), "../node1"); err == nil || errors.Is(err, ErrNoRecord) {
+	if _, err := readRecord(t.TempDir(), "../node1", nil); err == nil || errors.Is(err, ErrNoRecord) {
 		t.Errorf("name with a path: got %v", err)
 	}
 	if names, err := guestNames(t.TempDir()); len(names) > 0 || err != nil {
@@ -57,20 +57,20 @@ func TestNoRecord(t *testing.T) {
 
 func TestBadRecord(t *testing.T) {
 	for want, spoil := range map[string]func(*GuestRecord){
-		"name ":              func(r *GuestRecord) { r.Name = "node2" },
+		"guest name ":        func(r *GuestRecord) { r.Name = "/" },
+		"tenant":             func(r *GuestRecord) { r.Tenant = "" },
 		"index 0":            func(r *GuestRecord) { r.Index = 0 },
 		"index 1296":         func(r *GuestRecord) { r.Index = 1296 },
-		"slots -1":           func(r *GuestRecord) { r.Slots = -1 },
-		"slots 256":          func(r *GuestRecord) { r.Slots = 256 },
-		"mtu 0":              func(r *GuestRecord) { r.MTU = 0 },
-		"mtu 65536":          func(r *GuestRecord) { r.MTU = 65536 },
+		"256 ports":          func(r *GuestRecord) { r.Ports = make([]string, 256) },
+		"pool -1":            func(r *GuestRecord) { r.Pool = -1 },
 		"qmp ":               func(r *GuestRecord) { r.QMP = "hostd.qmp" },
-		"bridge":             func(r *GuestRecord) { r.Bridge = "" },
+		"one of qmp and":     func(r *GuestRecord) { r.Libvirt = &Domain{Socket: "/s", Name: "d"} },
+		"nics: ":             func(r *GuestRecord) { r.NICs = []BootNIC{{TAP: "tap0", MAC: "x"}} },
 		"certificate_sha256": func(r *GuestRecord) { r.CertificateSHA256 = "00" },
 	} {
 		r := goodRecord()
 		spoil(&r)
-		if err := r.check("node1"); err == nil || !strings.Contains(err.Error(), want) {
+		if err := r.check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want an error with %q", err, want)
 		}
 	}
@@ -82,7 +82,7 @@ func TestBadRecord(t *testing.T) {
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readRecord(dir, "node1"); err == nil || !strings.Contains(err.Error(), path) {
+	if _, err := readRecord(dir, "node1", nil); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("cut record: got %v, want an error that names %s", err, path)
 	}
 }
@@ -130,14 +130,6 @@ func TestAttachmentKey(t *testing.T) {
 		_, err := attachmentKey(c.container, c.iface)
 		if (err == nil) != c.ok || err != nil && (status.Code(err) != codes.InvalidArgument || len(err.Error()) > 400) {
 			t.Errorf("%q %q: got %v, want ok %v", c.container, c.iface, err, c.ok)
-		}
-	}
-}
-
-func TestCheckBridge(t *testing.T) {
-	for asked, want := range map[string]codes.Code{"": codes.OK, "br0": codes.OK, "br1": codes.PermissionDenied, strings.Repeat("x", 9999): codes.PermissionDenied} {
-		if err := checkBridge(asked, goodRecord()); status.Code(err) != want {
-			t.Errorf("bridge %.20q: got %v, want %v", asked, err, want)
 		}
 	}
 }

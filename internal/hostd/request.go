@@ -43,10 +43,14 @@ func checkInterface(name string) error {
 	return nil
 }
 
-// checkBridge lets a guest name its own bridge, or none.
-func checkBridge(asked string, r GuestRecord) error {
-	if asked != "" && asked != r.Bridge {
-		return status.Errorf(codes.PermissionDenied, "bridge %.40q is not for guest %s", asked, r.Name)
+// maxNetwork leaves an alias room for the rest.
+const maxNetwork = 63
+
+// networkName checks the name of a CNI network; an older plugin gives none.
+func networkName(name string) (string, error) {
+	if name != "" && (len(name) > maxNetwork || !containerID.MatchString(name)) {
+		return "", status.Errorf(codes.InvalidArgument,
+			"network %.80q: want at most %d of a-z, A-Z, 0-9, '_', '.' and '-', beginning with a letter or digit", name, maxNetwork)
 	}
-	return nil
+	return name, nil
 }

@@ -1,13 +1,17 @@
-// Package hostd is the host daemon, beside the VMM: guests ask it for NICs of
-// their own, one for each pod (Bacou et al. 2019, §3.1), and it plugs and unplugs
-// them. It decides who may ask for what, and performs what package hotplug
-// decides: TAPs on a bridge, commands to QEMU.
+// Package hostd is the daemon beside the VMM: it gives NICs to guests that ask
+// for them, one for each pod (BrFusion: Bacou et al. 2019, §3), out of a pool of
+// NICs plugged ahead, or as VLANs of one NIC. A guest is who its TLS certificate
+// says it is (package identity), and gets what the policy of its tenant allows
+// (package policy): every guest is taken for hostile, and none can harm another
+// or the host through the daemon.
 //
-// The daemon keeps nothing on disk. QEMU knows what is plugged, and a TAP's alias
-// whose it is; a daemon that starts anew, even after a crash, goes on from there.
+// Nothing needs to be kept: what a guest has is read from its VMM and from the
+// aliases of its ports, so that a daemon that starts anew, even after a crash,
+// goes on from there. Only the addresses that cool down are in a file.
 //
-// It works in the network namespace of its process, which is the lab's. Starting
-// guests, making bridges and what a guest does with a NIC do not belong here.
+// It works in the network namespace of its process. Starting guests and what a
+// guest does with a NIC do not belong here; deciding which NIC goes where belongs
+// to hotplug, which address to ipam, what is allowed to policy.
 package hostd
 
 import (
@@ -19,14 +23,20 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	systemd "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
 	"unnest/internal/hostd/hostdpb"
+	"unnest/internal/hostnet"
 	"unnest/internal/identity"
+	"unnest/internal/policy"
+	"unnest/internal/shape"
 )
 
 const (
@@ -35,22 +45,26 @@ const (
 	requestTime   = 50 * time.Second
 	handshakeTime = 5 * time.Second // of TCP and TLS
 	stopTime      = time.Second     // for the requests under way when the daemon is to stop
+	drainTime     = 2 * time.Second // for the guests to give their pools up then
 	idleTime      = 5 * time.Minute // of a connection
-	maxRequest    = 16 << 10        // bytes
+	maxRequest    = 64 << 10        // bytes: a GC names all pods of a node
 	maxStreams    = 64              // requests at a time on one connection
+	lookTime      = time.Second     // between two looks for guests that came or went
+	connections   = 32              // with one address, unless a tenant has more
 )
 
 // Why a guest's run was ended.
 var (
-	errStopping = errors.New("the host daemon is stopping")
-	errChanged  = errors.New("the guest has been started anew")
+	errStopping  = errors.New("the host daemon is stopping")
+	errChanged   = errors.New("the guest has been started anew")
+	errForgotten = errors.New("the guest has no record any more")
 )
 
 // Config is what a daemon needs to know.
 type Config struct {
-	StateDir string       // of the lab: certificate authority and guest records
-	Listen   string       // ADDRESS:PORT, the address as the guests see it; port 0 for any
-	Logger   *slog.Logger // required
+	StateDir string        // certificate authority and guest records
+	Policy   policy.Policy // tenants, limits, further guests
+	Logger   *slog.Logger  // required
 
 	// Ready, unless nil, is called once with the address when guests can call.
 	Ready func(net.Addr)
@@ -59,48 +73,118 @@ type Config struct {
 	UnplugTimeout time.Duration
 }
 
-// daemon serves the guests of one lab.
+// daemon serves the guests of one host.
 type daemon struct {
 	hostdpb.UnimplementedHostDaemonServer
-	config Config
-	launch func(*guest) // starts its run
+	config   Config
+	host     *host
+	metrics  *metrics
+	tenants  map[string]*tenant
+	launch   func(*guest) // starts its run
+	since    time.Time
+	listen   string
+	refusals few
+	serving  context.Context // of requests; it ends before the guests' runs
+	stopping atomic.Bool
 
 	mu     sync.Mutex
 	guests map[string]*guest // the latest of each name, ended or not
+	rates  map[string]*rate.Limiter
 }
 
-// Serve runs the daemon until ctx ends, and then up to 3 s more for the requests
-// under way. It returns an error when it cannot begin, and nil after ctx has
-// ended. The guests' NICs stay when it stops.
+// Serve runs the daemon until ctx ends, and then up to 5 s more for the requests
+// under way and the pools. It returns an error when it cannot begin, and nil after
+// ctx has ended. The pods' NICs stay when it stops.
 func Serve(ctx context.Context, c Config) error {
-	address, err := netip.ParseAddrPort(c.Listen)
-	if err != nil || address.Addr().IsUnspecified() {
-		return fmt.Errorf("listen on %q: want IP-ADDRESS:PORT, as the guests see it, such as %q", c.Listen, "10.200.0.1:7443")
-	}
-	authority, err := identity.OpenAuthority(c.StateDir)
-	if err != nil {
-		return err
-	}
-	tlsConfig, err := authority.ServerConfig(address.Addr().AsSlice())
-	if err != nil {
-		return err
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.Listen)
-	if err != nil {
-		return fmt.Errorf("listen: %w", err) // names the address
+	address := c.Policy.Listen
+	if !address.IsValid() || address.Addr().IsUnspecified() {
+		return fmt.Errorf("listen on %q: want IP-ADDRESS:PORT, as the guests see it, such as %q", address, "10.200.0.1:7443")
 	}
 	if c.UnplugTimeout == 0 {
 		c.UnplugTimeout = defaultUnplugTime
 	}
-	return serve(ctx, c, listener, tlsConfig)
+	d, err := newDaemon(c)
+	if err != nil {
+		return err
+	}
+	local, err := d.listenHTTP(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.serveHTTP(local)()
+	if err := d.buildNetworks(); err != nil {
+		return err
+	}
+	tlsConfig, err := serverTLS(c.StateDir, address.Addr())
+	if err != nil {
+		return err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address.String())
+	if err != nil {
+		return fmt.Errorf("listen: %w", err) // names the address
+	}
+	return d.serve(ctx, listener, tlsConfig)
 }
 
-func serve(ctx context.Context, c Config, listener net.Listener, tlsConfig *tls.Config) error {
+func serverTLS(stateDir string, ip netip.Addr) (*tls.Config, error) {
+	authority, err := identity.OpenAuthority(stateDir)
+	if err != nil {
+		return nil, err
+	}
+	return authority.ServerConfig(ip.AsSlice())
+}
+
+func newDaemon(c Config) (*daemon, error) {
+	m := newMetrics()
+	d := &daemon{
+		config: c, metrics: m, host: &host{log: c.Logger, metrics: m}, since: time.Now(), refusals: newFew(),
+		tenants: map[string]*tenant{}, guests: map[string]*guest{}, rates: map[string]*rate.Limiter{},
+	}
+	m.registry.MustRegister(newLevels(d))
+	for _, t := range c.Policy.Tenants {
+		made, err := newTenant(t, c.StateDir)
+		if err != nil {
+			return nil, err
+		}
+		d.tenants[t.Name] = made
+	}
+	return d, nil
+}
+
+// buildNetworks makes the bridges that the policy says are ours to make, and keeps
+// all tenants' apart. They stay when the daemon ends: the pods' NICs are on them.
+// For a single bridge that is the operator's there is nothing to do.
+func (d *daemon) buildNetworks() error {
+	var networks []hostnet.Network
+	ours := len(d.config.Policy.Tenants) > 1
+	for _, t := range d.config.Policy.Tenants {
+		ours = ours || len(t.Gateways) > 0
+		networks = append(networks, hostnet.Network{Bridge: t.Bridge, MTU: t.MTU, Gateways: t.Gateways, NAT: t.NAT})
+	}
+	if !ours {
+		return nil
+	}
+	return hostnet.Ensure(networks)
+}
+
+// connectionLimit is the most of all tenants': which a connection is of is known
+// only after its handshake.
+func (d *daemon) connectionLimit() int {
+	most := connections
+	for _, t := range d.tenants {
+		most = max(most, t.Limits.Connections)
+	}
+	return most
+}
+
+func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tls.Config) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx)) // of the guests' runs: longer than ctx
 	defer end(errStopping)
-	d := &daemon{config: c, guests: map[string]*guest{}}
+	serving, hangUp := context.WithCancel(life)
+	defer hangUp()
+	d.serving, d.listen = serving, listener.Addr().String()
 	d.launch = func(g *guest) {
 		var own context.Context
 		own, g.stop = context.WithCancelCause(life)
@@ -116,11 +200,14 @@ func serve(ctx context.Context, c Config, listener net.Listener, tlsConfig *tls.
 		grpc.WaitForHandlers(true),
 	)
 	hostdpb.RegisterHostDaemonServer(server, d)
-	running.Go(func() { d.takeOver(ctx) })
+	running.Go(func() { d.follow(ctx) })
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
-	if c.Ready != nil {
-		c.Ready(listener.Addr())
+	go func() { failed <- server.Serve(newGate(listener, d.connectionLimit(), d.refuseConnection)) }()
+	if d.config.Ready != nil {
+		d.config.Ready(listener.Addr())
+	}
+	if _, err := systemd.SdNotify(false, systemd.SdNotifyReady); err != nil {
+		d.config.Logger.Warn("tell systemd", "error", err)
 	}
 	select {
 	case err := <-failed:
@@ -128,40 +215,156 @@ func serve(ctx context.Context, c Config, listener net.Listener, tlsConfig *tls.
 		return fmt.Errorf("serve on %s: %w", listener.Addr(), err)
 	case <-ctx.Done():
 	}
-	defer time.AfterFunc(stopTime, func() { end(errStopping) }).Stop() // who waits for a guest gets an answer
-	defer time.AfterFunc(2*stopTime, server.Stop).Stop()               // who does not read it is left
+	d.stopping.Store(true)
+	defer time.AfterFunc(stopTime, hangUp).Stop()        // who waits for a guest gets an answer
+	defer time.AfterFunc(2*stopTime, server.Stop).Stop() // who does not read it is left
 	server.GracefulStop()
+	d.drain()
 	return nil
 }
 
-// takeOver connects to all guests, so that what an earlier daemon has left is
-// mended without waiting for a request.
-func (d *daemon) takeOver(ctx context.Context) {
-	names, err := guestNames(d.config.StateDir)
-	if err != nil {
-		d.config.Logger.Warn("take over", "error", err)
-	}
+func (d *daemon) refuseConnection(from net.Addr) {
+	d.metrics.refused.Inc()
+	d.refusals.log(d.config.Logger, "refuse connection: the address has too many", "peer", from)
+}
+
+// drain gives all pools up.
+func (d *daemon) drain() {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for _, name := range names {
-		wg.Go(func() {
-			r, err := readRecord(d.config.StateDir, name)
-			if err == nil {
-				_, err = d.guest(ctx, r)
-			}
-			if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNoRecord) {
-				d.config.Logger.Info("take over", "guest", name, "error", err) // it may have ended, or only begin
-			}
-		})
+	for _, g := range d.all() {
+		wg.Go(func() { g.drain(ctx) })
 	}
 }
 
-// guest returns the guest with the given record when it takes requests, and
-// connects to its VMM if need be.
-func (d *daemon) guest(ctx context.Context, r GuestRecord) (*guest, error) {
+// follow connects to guests that have come, so that what an earlier daemon has
+// left is mended and what they send is guarded without waiting for a request, and
+// clears up after those that have gone.
+func (d *daemon) follow(ctx context.Context) {
+	if err := shape.Reap(); err != nil { // not beside guests' own changes
+		d.config.Logger.Warn("reap bandwidth limits", "error", err)
+	}
+	said := map[string]string{} // the last error of each, to say it once
+	for first := true; ; first = false {
+		d.look(ctx, said)
+		if first {
+			d.sweep()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(lookTime):
+		}
+	}
+}
+
+func (d *daemon) look(ctx context.Context, said map[string]string) {
+	names, err := guestNames(d.config.StateDir)
+	if err != nil {
+		d.config.Logger.Warn("look for guests", "error", err)
+	}
+	present := map[string]bool{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, name := range names {
+		wg.Go(func() {
+			err, text := d.meet(ctx, name), ""
+			if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNoRecord) {
+				text = err.Error()
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			present[name] = !errors.Is(err, ErrNoRecord)
+			if text != "" && text != said[name] { // it may have ended, or only begin
+				d.config.Logger.Info("take over", "guest", name, "error", text)
+			}
+			said[name] = text
+		})
+	}
+	wg.Wait()
+	if err == nil {
+		d.forget(present)
+	}
+}
+
+// meet connects to a guest, unless its VMM has gone: then nothing of it stays.
+func (d *daemon) meet(ctx context.Context, name string) error {
+	c, err := d.client(name)
+	if err != nil {
+		return err
+	}
+	if _, err = d.guest(ctx, c); err != nil && isGone(err) {
+		return errors.Join(err, d.clear(c.record))
+	}
+	return err
+}
+
+// forget clears up after guests whose record is gone.
+func (d *daemon) forget(present map[string]bool) {
+	for _, g := range d.all() {
+		if present[g.record.Name] {
+			continue
+		}
+		select {
+		case <-g.done:
+			if err := d.clear(g.record); err != nil {
+				d.config.Logger.Warn("clear up", "guest", g.record.Name, "error", err)
+				continue
+			}
+			d.mu.Lock()
+			delete(d.guests, g.record.Name)
+			delete(d.rates, g.record.Name)
+			d.mu.Unlock()
+		default:
+			g.stop(errForgotten) // and clear up at the next look
+		}
+	}
+}
+
+// clear takes away what the host has of a guest that is gone.
+func (d *daemon) clear(r GuestRecord) error {
+	err := d.host.clear(r.tapPrefix(), r.vlanPrefix())
+	for _, n := range r.NICs {
+		if n.TAP != "" {
+			err = errors.Join(err, d.host.unguard(n.TAP))
+		}
+	}
+	if t := d.tenants[r.Tenant]; t != nil {
+		err = errors.Join(err, t.releaseAll(r.Name))
+	}
+	return err
+}
+
+// sweep deletes ports that an earlier daemon has left of guests that nobody
+// knows any more.
+func (d *daemon) sweep() {
+	if err := d.host.sweep(d.prefixes()); err != nil {
+		d.config.Logger.Warn("sweep", "error", err)
+	}
+}
+
+// prefixes are those of the ports of all guests that have a record.
+func (d *daemon) prefixes() (known []string) {
+	names, err := guestNames(d.config.StateDir)
+	if err != nil {
+		return nil
+	}
+	for _, name := range names {
+		if r, err := readRecord(d.config.StateDir, name, d.config.Policy.Guests); err == nil {
+			known = append(known, r.tapPrefix(), r.vlanPrefix())
+		}
+	}
+	return known
+}
+
+// guest returns the guest that calls when it takes requests, and connects to its
+// VMM if need be.
+func (d *daemon) guest(ctx context.Context, c client) (*guest, error) {
 	for {
-		g, fresh := d.lookup(r)
-		if g.record != r { // started anew, or with a new certificate
+		g, fresh := d.lookup(c)
+		if !g.record.same(c.record) { // started anew, or with a new certificate
 			g.stop(errChanged)
 			select {
 			case <-g.done: // QEMU takes one connection at a time
@@ -185,18 +388,18 @@ func (d *daemon) guest(ctx context.Context, r GuestRecord) (*guest, error) {
 
 // lookup returns the guest of the record's name; a fresh one when there is none
 // that runs.
-func (d *daemon) lookup(r GuestRecord) (g *guest, fresh bool) {
+func (d *daemon) lookup(c client) (g *guest, fresh bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if g := d.guests[r.Name]; g != nil {
+	if g := d.guests[c.record.Name]; g != nil {
 		select {
 		case <-g.done:
 		default:
 			return g, false
 		}
 	}
-	g = newGuest(r, d.config.UnplugTimeout, d.config.Logger)
-	d.guests[r.Name] = g
+	g = newGuest(c.record, c.tenant, d.host, d.config.UnplugTimeout, d.config.Logger)
+	d.guests[c.record.Name] = g
 	d.launch(g)
 	return g, true
 }

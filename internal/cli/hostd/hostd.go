@@ -4,9 +4,12 @@ package hostd
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -14,16 +17,22 @@ import (
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
 	"unnest/internal/hostd"
+	"unnest/internal/policy"
 )
 
-// DefaultListen is the gateway of the guests' management network.
-const DefaultListen = "10.200.0.1:7443"
+// Where the daemon's files are, unless flags say otherwise.
+const (
+	defaultConfig = "/etc/unnest/hostd.yaml"
+	defaultState  = "/var/lib/unnest"
+)
 
 // Options are what the command line asks for.
 type Options struct {
 	Streams terminal.Streams
-	State   string // directory of the lab
-	Listen  string // ADDRESS:PORT
+	Config  string // file
+	State   string // directory
+	Listen  string // ADDRESS:PORT; empty: as the configuration says
+	JSON    bool   // log, or status, as JSON
 	Verbose bool
 }
 
@@ -35,47 +44,107 @@ func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error)
 	}
 	opts := Options{Streams: streams}
 	cmd := &cobra.Command{
-		Use:   "hostd --state DIR",
-		Short: "Give NICs to the guests of a lab",
+		Use:   "hostd",
+		Short: "Give NICs to guests, one for each of their pods",
 		Long: `Run the daemon beside the VMM: guests ask it for a NIC for each of their pods,
 and it plugs and unplugs them (BrFusion). It runs in the network namespace with
-the lab's bridges, until SIGINT or SIGTERM. The NICs stay when it ends, and the
-next daemon takes them over.
+the tenants' bridges, until SIGINT or SIGTERM. The pods' NICs stay when it ends,
+and the next daemon takes them over.
 
-Guests show the certificate that the lab's authority, authority.pem in the state
-directory, has issued to them.`,
-		Example: `  unnest hostd --state /run/unnest/lab
-  unnest hostd --state /run/unnest/lab --listen 10.200.0.1:7443`,
+The configuration says which tenants there are, what they may have, and which
+guests there are beside those of "unnest vm". Guests show the certificate that
+"unnest hostd enroll" has issued to them.`,
+		Example: `  unnest hostd
+  unnest hostd --config /etc/unnest/hostd.yaml --state /var/lib/unnest
+  unnest hostd enroll node1 --out node1.credentials
+  unnest hostd status`,
 		Args: usage.Args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if opts.State == "" {
-				return usage.Errorf("missing flag --state: want the state directory of the lab")
-			}
-			return runF(cmd.Context(), opts)
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return runF(cmd.Context(), opts) },
 	}
-	cmd.Flags().StringVar(&opts.State, "state", "", "state `directory` of the lab")
-	cmd.Flags().StringVar(&opts.Listen, "listen", DefaultListen, "`address:port` to listen on, as the guests see it")
+	cmd.PersistentFlags().StringVar(&opts.Config, "config", defaultConfig, "configuration `file`")
+	cmd.PersistentFlags().StringVar(&opts.State, "state", defaultState, "state `directory`")
+	cmd.Flags().StringVar(&opts.Listen, "listen", "", "`address:port` to listen on, as the guests see it, in place of the configuration's")
+	cmd.Flags().BoolVar(&opts.JSON, "log-json", false, "log as JSON")
 	cmd.Flags().BoolVarP(&opts.Verbose, "verbose", "v", false, "log each step of each attach and detach")
+	cmd.AddCommand(newStatusCmd(&opts), newEnrollCmd(&opts))
 	return cmd
+}
+
+// load reads the configuration.
+func (o Options) load() (policy.Policy, error) {
+	content, err := os.ReadFile(o.Config)
+	if errors.Is(err, fs.ErrNotExist) {
+		return policy.Policy{}, fmt.Errorf("read configuration: %w: write one, or name it by --config", err)
+	}
+	if err != nil {
+		return policy.Policy{}, fmt.Errorf("read configuration: %w", err)
+	}
+	p, err := policy.Parse(o.Config, content)
+	if err != nil {
+		return p, err
+	}
+	if o.Listen != "" {
+		if p.Listen, err = netip.ParseAddrPort(o.Listen); err != nil {
+			return p, usage.Errorf("--listen %q: want IP-ADDRESS:PORT, such as 10.200.0.1:7443", o.Listen)
+		}
+	}
+	return p, nil
 }
 
 // run serves until ctx ends.
 func run(ctx context.Context, opts Options) error {
-	if info, err := os.Stat(opts.State); err != nil {
-		return fmt.Errorf("open state directory: %w", err)
-	} else if !info.IsDir() {
-		return fmt.Errorf("open state directory: %s is a file", opts.State)
+	p, err := opts.load()
+	if err != nil {
+		return err
 	}
-	level := slog.LevelInfo
-	if opts.Verbose {
-		level = slog.LevelDebug
+	if err := os.MkdirAll(opts.State, 0o700); err != nil {
+		return fmt.Errorf("open state directory: %w", err)
 	}
 	log := opts.Streams.Err
 	return hostd.Serve(ctx, hostd.Config{
 		StateDir: opts.State,
-		Listen:   opts.Listen,
-		Logger:   slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: level})),
+		Policy:   p,
+		Logger:   opts.logger(),
 		Ready:    func(a net.Addr) { _, _ = fmt.Fprintf(log, "hostd: serving on %s\n", a) },
 	})
+}
+
+func (o Options) logger() *slog.Logger {
+	h := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if o.Verbose {
+		h.Level = slog.LevelDebug
+	}
+	if o.JSON {
+		return slog.New(slog.NewJSONHandler(o.Streams.Err, h))
+	}
+	return slog.New(slog.NewTextHandler(o.Streams.Err, h))
+}
+
+func newEnrollCmd(opts *Options) *cobra.Command {
+	out := ""
+	cmd := &cobra.Command{
+		Use:   "enroll GUEST --out DIR",
+		Short: "Issue the credentials of a guest of the configuration",
+		Long: `Issue the certificate by which a guest of the configuration shows who it is, and
+write it to a directory (ca.crt, client.crt, client.key). Copy that to /etc/unnest
+in the guest; the key is for root alone. What was issued to the guest before is no
+longer good.`,
+		Args: usage.Args("GUEST"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if out == "" {
+				return usage.Errorf("missing flag --out: want the directory to write the credentials to")
+			}
+			p, err := opts.load()
+			if err != nil {
+				return err
+			}
+			if err := hostd.Enroll(opts.State, p, args[0], out); err != nil {
+				return err
+			}
+			fmt.Fprintf(opts.Streams.Err, "%s may call now with what is in %s: copy it to /etc/unnest in the guest\n", args[0], out)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", "", "`directory` to write to")
+	return cmd
 }

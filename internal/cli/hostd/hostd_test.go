@@ -3,6 +3,8 @@ package hostd
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/cli/terminal"
+	"unnest/internal/identity"
 )
 
 func TestNewCmd(t *testing.T) {
@@ -18,8 +21,9 @@ func TestNewCmd(t *testing.T) {
 		args []string
 		want Options
 	}{
-		{[]string{"--state", "d"}, Options{State: "d", Listen: DefaultListen}},
-		{[]string{"--state=d", "--listen", "127.0.0.1:0", "-v"}, Options{State: "d", Listen: "127.0.0.1:0", Verbose: true}},
+		{nil, Options{Config: "/etc/unnest/hostd.yaml", State: "/var/lib/unnest"}},
+		{[]string{"--config", "c", "--state=d", "--listen", "127.0.0.1:0", "--log-json", "-v"},
+			Options{Config: "c", State: "d", Listen: "127.0.0.1:0", JSON: true, Verbose: true}},
 	} {
 		var got Options
 		cmd := NewCmd(terminal.Streams{}, func(_ context.Context, o Options) error { got = o; return nil })
@@ -35,19 +39,24 @@ func TestNewCmd(t *testing.T) {
 
 func TestWrongLines(t *testing.T) {
 	dir := t.TempDir()
-	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
+	file, empty := filepath.Join(dir, "file"), filepath.Join(dir, "empty")
+	config := configFile(t, "")
+	if err := errors.Join(os.WriteFile(file, []byte("tenants: 5"), 0o600), os.WriteFile(empty, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
 		args []string
 		want string
 	}{
-		{nil, "missing flag --state: want the state directory of the lab"},
-		{[]string{"--state", dir, "x"}, `unexpected argument "x"`},
-		{[]string{"--state", filepath.Join(dir, "nowhere")}, "open state directory: "},
-		{[]string{"--state", file}, "is a file"},
-		{[]string{"--state", dir, "--listen", "7443"}, `listen on "7443": want IP-ADDRESS:PORT`},
+		{[]string{"x"}, `unexpected argument "x"`},
+		{[]string{"--config", dir + "/nowhere", "--state", dir}, "write one, or name it by --config"},
+		{[]string{"--config", file, "--state", dir}, file + ":1: tenants: "},
+		{[]string{"--config", config, "--state", file}, "open state directory: "},
+		{[]string{"--config", config, "--state", dir, "--listen", "7443"}, `--listen "7443": want IP-ADDRESS:PORT`},
+		{[]string{"status", "--state", dir}, "does it run, with this state directory?"},
+		{[]string{"enroll", "--config", config, "--state", dir}, "missing argument GUEST"},
+		{[]string{"enroll", "node1", "--config", config, "--state", dir}, "missing flag --out"},
+		{[]string{"enroll", "node2", "--config", config, "--state", dir, "--out", dir}, "no such guest"},
 	} {
 		var stderr bytes.Buffer
 		cmd := NewCmd(terminal.Streams{Err: &stderr}, nil)
@@ -65,9 +74,50 @@ func TestServesUntilItIsTold(t *testing.T) {
 	defer cancel()
 	stderr := &watched{wait: "hostd: serving on 127.0.0.1:", seen: cancel}
 	cmd := NewCmd(terminal.Streams{Err: stderr}, nil)
-	cmd.SetArgs([]string{"--state", t.TempDir(), "--listen", "127.0.0.1:0"})
+	cmd.SetArgs([]string{"--config", configFile(t, ""), "--state", t.TempDir(), "--listen", "127.0.0.1:0"})
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// configFile is a configuration with one tenant, one guest, and more.
+func configFile(t *testing.T, more string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "hostd.yaml")
+	content := `tenants: [{name: default, bridge: br0}]
+guests: [{name: node1, tenant: default, qmp: /nowhere/qmp, index: 1}]
+` + more
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Enrolling a guest writes what its plugin needs, once.
+func TestEnroll(t *testing.T) {
+	config, state, out := configFile(t, ""), t.TempDir(), t.TempDir()
+	enroll := func() error {
+		cmd := NewCmd(terminal.Streams{Err: io.Discard}, nil)
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs([]string{"enroll", "node1", "--config", config, "--state", state, "--out", out})
+		return cmd.ExecuteContext(t.Context())
+	}
+	if err := enroll(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := identity.ClientConfig(out); err != nil {
+		t.Error(err)
+	}
+	before, err := os.ReadFile(filepath.Join(out, identity.KeyFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := enroll(); err == nil {
+		t.Error("a second time: there was no error")
+	}
+	after, err := os.ReadFile(filepath.Join(out, identity.KeyFile))
+	if err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the key has changed (%v)", err)
 	}
 }
 

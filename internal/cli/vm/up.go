@@ -16,6 +16,7 @@ import (
 	"unnest/internal/fleet"
 	"unnest/internal/guest"
 	"unnest/internal/lab"
+	"unnest/internal/policy"
 )
 
 // upOptions are what the command line asks for.
@@ -25,6 +26,7 @@ type upOptions struct {
 	vcpus  int
 	memory int // MiB
 	slots  int
+	pool   int
 	wait   time.Duration
 }
 
@@ -46,6 +48,7 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 	flags.IntVar(&o.vcpus, "vcpus", 1, "virtual processors of each guest")
 	flags.IntVar(&o.memory, "memory", 1024, "memory of each guest, in `MIB`")
 	flags.IntVar(&o.slots, "slots", 8, "NICs that each guest can be given while it runs")
+	flags.IntVar(&o.pool, "pool", policy.DefaultPool, "of which so many are kept plugged ahead, for pods to come")
 	flags.DurationVar(&o.wait, "wait", 2*time.Minute, "how long a guest may take until it is ready")
 	flags.Var(usage.Choice(&o.accel, "auto", "kvm", "tcg"), "accel", "accelerator (default auto: kvm where it works)")
 	return cmd
@@ -57,15 +60,13 @@ func (o upOptions) check() error {
 		return usage.Errorf("--vcpus %d: want 1 to 255", o.vcpus)
 	case o.memory < 256:
 		return usage.Errorf("--memory %d: want at least 256 MiB", o.memory)
-	case o.slots < 0 || o.slots > maxSlots:
-		return usage.Errorf("--slots %d: want 0 to %d", o.slots, maxSlots)
+	case o.slots < 0 || o.slots > guest.MaxSlots:
+		return usage.Errorf("--slots %d: want 0 to %d", o.slots, guest.MaxSlots)
+	case o.pool < 0:
+		return usage.Errorf("--pool %d: want 0 or more", o.pool)
 	}
 	return nil
 }
-
-// maxSlots is how many ports fit on the machine's bus beside its own devices,
-// one to a device number.
-const maxSlots = 24
 
 func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) {
 	accel, err := guest.ChooseAccel(guest.Accel(o.accel))
@@ -88,7 +89,7 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 	var g errgroup.Group
 	for _, name := range o.names {
 		n, err := f.Launch(ctx, fleet.Options{
-			Name: name, Image: image, Accel: accel.Accel, VCPUs: o.vcpus, Memory: int64(o.memory) << 20, Slots: o.slots,
+			Name: name, Image: image, Accel: accel.Accel, VCPUs: o.vcpus, Memory: int64(o.memory) << 20, Slots: o.slots, Pool: o.pool,
 		})
 		if err != nil {
 			return errors.Join(err, g.Wait())

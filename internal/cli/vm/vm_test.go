@@ -64,12 +64,13 @@ func TestUpOptions(t *testing.T) {
 	}{
 		{"defaults", func(*upOptions) {}, ""},
 		{"least", func(o *upOptions) { o.vcpus, o.memory, o.slots = 1, 256, 0 }, ""},
-		{"most", func(o *upOptions) { o.vcpus, o.slots = 255, maxSlots }, ""},
+		{"most", func(o *upOptions) { o.vcpus, o.slots = 255, guest.MaxSlots }, ""},
 		{"no processor", func(o *upOptions) { o.vcpus = 0 }, "--vcpus 0: want 1 to 255"},
 		{"too many processors", func(o *upOptions) { o.vcpus = 256 }, "--vcpus 256: want 1 to 255"},
 		{"little memory", func(o *upOptions) { o.memory = 255 }, "--memory 255: want at least 256 MiB"},
-		{"negative slots", func(o *upOptions) { o.slots = -1 }, "--slots -1: want 0 to 24"},
-		{"too many slots", func(o *upOptions) { o.slots = maxSlots + 1 }, "--slots 25: want 0 to 24"},
+		{"negative pool", func(o *upOptions) { o.pool = -1 }, "--pool -1: want 0 or more"},
+		{"negative slots", func(o *upOptions) { o.slots = -1 }, "--slots -1: want 0 to 128"},
+		{"too many slots", func(o *upOptions) { o.slots = guest.MaxSlots + 1 }, "--slots 129: want 0 to 128"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

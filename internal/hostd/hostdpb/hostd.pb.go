@@ -23,6 +23,53 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Mode is how the pod gets its NIC.
+type Mode int32
+
+const (
+	Mode_MODE_HOTPLUG Mode = 0 // a NIC of its own, plugged by the VMM
+	Mode_MODE_TRUNK   Mode = 1 // a VLAN of its own on the guest's trunk NIC
+)
+
+// Enum value maps for Mode.
+var (
+	Mode_name = map[int32]string{
+		0: "MODE_HOTPLUG",
+		1: "MODE_TRUNK",
+	}
+	Mode_value = map[string]int32{
+		"MODE_HOTPLUG": 0,
+		"MODE_TRUNK":   1,
+	}
+)
+
+func (x Mode) Enum() *Mode {
+	p := new(Mode)
+	*p = x
+	return p
+}
+
+func (x Mode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Mode) Descriptor() protoreflect.EnumDescriptor {
+	return file_hostd_proto_enumTypes[0].Descriptor()
+}
+
+func (Mode) Type() protoreflect.EnumType {
+	return &file_hostd_proto_enumTypes[0]
+}
+
+func (x Mode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Mode.Descriptor instead.
+func (Mode) EnumDescriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{0}
+}
+
 type NICState int32
 
 const (
@@ -31,6 +78,7 @@ const (
 	NICState_NIC_STATE_ATTACHED    NICState = 2
 	NICState_NIC_STATE_DETACHING   NICState = 3
 	NICState_NIC_STATE_QUARANTINED NICState = 4 // the guest did not give it up; its slot waits for that
+	NICState_NIC_STATE_WARM        NICState = 5 // in the pool, given to nobody
 )
 
 // Enum value maps for NICState.
@@ -41,6 +89,7 @@ var (
 		2: "NIC_STATE_ATTACHED",
 		3: "NIC_STATE_DETACHING",
 		4: "NIC_STATE_QUARANTINED",
+		5: "NIC_STATE_WARM",
 	}
 	NICState_value = map[string]int32{
 		"NIC_STATE_UNSPECIFIED": 0,
@@ -48,6 +97,7 @@ var (
 		"NIC_STATE_ATTACHED":    2,
 		"NIC_STATE_DETACHING":   3,
 		"NIC_STATE_QUARANTINED": 4,
+		"NIC_STATE_WARM":        5,
 	}
 )
 
@@ -62,11 +112,11 @@ func (x NICState) String() string {
 }
 
 func (NICState) Descriptor() protoreflect.EnumDescriptor {
-	return file_hostd_proto_enumTypes[0].Descriptor()
+	return file_hostd_proto_enumTypes[1].Descriptor()
 }
 
 func (NICState) Type() protoreflect.EnumType {
-	return &file_hostd_proto_enumTypes[0]
+	return &file_hostd_proto_enumTypes[1]
 }
 
 func (x NICState) Number() protoreflect.EnumNumber {
@@ -75,14 +125,24 @@ func (x NICState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use NICState.Descriptor instead.
 func (NICState) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{0}
+	return file_hostd_proto_rawDescGZIP(), []int{1}
 }
 
 type AttachNICRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"` // as CNI_CONTAINERID: [a-zA-Z0-9][a-zA-Z0-9_.-]*, at most 128 bytes
-	Interface     string                 `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`                        // the NIC's name in the pod, as CNI_IFNAME: at most 15 bytes
-	Bridge        string                 `protobuf:"bytes,3,opt,name=bridge,proto3" json:"bridge,omitempty"`                              // the host's bridge; empty for the guest's own
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"` // as CNI_CONTAINERID: [a-zA-Z0-9][a-zA-Z0-9_.-]*, at most 128 bytes
+	Interface   string                 `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`                        // the NIC's name in the pod, as CNI_IFNAME: at most 15 bytes
+	Bridge      string                 `protobuf:"bytes,3,opt,name=bridge,proto3" json:"bridge,omitempty"`                              // the host's bridge; empty for the guest's own
+	Network     string                 `protobuf:"bytes,4,opt,name=network,proto3" json:"network,omitempty"`                            // name of the CNI network, for GC: at most 63 bytes, as a container ID
+	Mode        Mode                   `protobuf:"varint,5,opt,name=mode,proto3,enum=unnest.hostd.v1.Mode" json:"mode,omitempty"`
+	// The pod's addresses, as the guest's own IPAM chose them. The NIC may send
+	// from these only. Refused when another attachment of the tenant has one.
+	Addresses     []string   `protobuf:"bytes,6,rep,name=addresses,proto3" json:"addresses,omitempty"`  // ADDRESS/PREFIX-LENGTH
+	Allocate      bool       `protobuf:"varint,7,opt,name=allocate,proto3" json:"allocate,omitempty"`   // choose the addresses from the tenant's ranges, one a family
+	Cold          bool       `protobuf:"varint,8,opt,name=cold,proto3" json:"cold,omitempty"`           // plug a new NIC although one is in the pool
+	Dhcp          bool       `protobuf:"varint,9,opt,name=dhcp,proto3" json:"dhcp,omitempty"`           // let the NIC ask for an address by DHCP
+	Bandwidth     *Bandwidth `protobuf:"bytes,10,opt,name=bandwidth,proto3" json:"bandwidth,omitempty"` // unset: no limit but the tenant's
+	Mtu           uint32     `protobuf:"varint,11,opt,name=mtu,proto3" json:"mtu,omitempty"`            // bytes; 0: the tenant's, which is also the most
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -138,16 +198,143 @@ func (x *AttachNICRequest) GetBridge() string {
 	return ""
 }
 
-type AttachNICResponse struct {
+func (x *AttachNICRequest) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+func (x *AttachNICRequest) GetMode() Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return Mode_MODE_HOTPLUG
+}
+
+func (x *AttachNICRequest) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *AttachNICRequest) GetAllocate() bool {
+	if x != nil {
+		return x.Allocate
+	}
+	return false
+}
+
+func (x *AttachNICRequest) GetCold() bool {
+	if x != nil {
+		return x.Cold
+	}
+	return false
+}
+
+func (x *AttachNICRequest) GetDhcp() bool {
+	if x != nil {
+		return x.Dhcp
+	}
+	return false
+}
+
+func (x *AttachNICRequest) GetBandwidth() *Bandwidth {
+	if x != nil {
+		return x.Bandwidth
+	}
+	return nil
+}
+
+func (x *AttachNICRequest) GetMtu() uint32 {
+	if x != nil {
+		return x.Mtu
+	}
+	return 0
+}
+
+// Bandwidth limits a NIC, seen from the pod, as in CNI's conventions. 0: none.
+type Bandwidth struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Nic           *NIC                   `protobuf:"bytes,1,opt,name=nic,proto3" json:"nic,omitempty"`
+	IngressRate   uint64                 `protobuf:"varint,1,opt,name=ingress_rate,json=ingressRate,proto3" json:"ingress_rate,omitempty"`    // bit/s
+	IngressBurst  uint64                 `protobuf:"varint,2,opt,name=ingress_burst,json=ingressBurst,proto3" json:"ingress_burst,omitempty"` // bit
+	EgressRate    uint64                 `protobuf:"varint,3,opt,name=egress_rate,json=egressRate,proto3" json:"egress_rate,omitempty"`       // bit/s
+	EgressBurst   uint64                 `protobuf:"varint,4,opt,name=egress_burst,json=egressBurst,proto3" json:"egress_burst,omitempty"`    // bit
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Bandwidth) Reset() {
+	*x = Bandwidth{}
+	mi := &file_hostd_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Bandwidth) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Bandwidth) ProtoMessage() {}
+
+func (x *Bandwidth) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Bandwidth.ProtoReflect.Descriptor instead.
+func (*Bandwidth) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Bandwidth) GetIngressRate() uint64 {
+	if x != nil {
+		return x.IngressRate
+	}
+	return 0
+}
+
+func (x *Bandwidth) GetIngressBurst() uint64 {
+	if x != nil {
+		return x.IngressBurst
+	}
+	return 0
+}
+
+func (x *Bandwidth) GetEgressRate() uint64 {
+	if x != nil {
+		return x.EgressRate
+	}
+	return 0
+}
+
+func (x *Bandwidth) GetEgressBurst() uint64 {
+	if x != nil {
+		return x.EgressBurst
+	}
+	return 0
+}
+
+type AttachNICResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Nic   *NIC                   `protobuf:"bytes,1,opt,name=nic,proto3" json:"nic,omitempty"`
+	// With AttachNICRequest.allocate: the addresses chosen.
+	Addresses     []*Address `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AttachNICResponse) Reset() {
 	*x = AttachNICResponse{}
-	mi := &file_hostd_proto_msgTypes[1]
+	mi := &file_hostd_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -159,7 +346,7 @@ func (x *AttachNICResponse) String() string {
 func (*AttachNICResponse) ProtoMessage() {}
 
 func (x *AttachNICResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[1]
+	mi := &file_hostd_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -172,7 +359,7 @@ func (x *AttachNICResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachNICResponse.ProtoReflect.Descriptor instead.
 func (*AttachNICResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{1}
+	return file_hostd_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *AttachNICResponse) GetNic() *NIC {
@@ -180,6 +367,66 @@ func (x *AttachNICResponse) GetNic() *NIC {
 		return x.Nic
 	}
 	return nil
+}
+
+func (x *AttachNICResponse) GetAddresses() []*Address {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+// Address is one that the daemon has chosen for a pod.
+type Address struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"` // ADDRESS/PREFIX-LENGTH
+	Gateway       string                 `protobuf:"bytes,2,opt,name=gateway,proto3" json:"gateway,omitempty"` // empty: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Address) Reset() {
+	*x = Address{}
+	mi := &file_hostd_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Address) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Address) ProtoMessage() {}
+
+func (x *Address) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Address.ProtoReflect.Descriptor instead.
+func (*Address) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Address) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Address) GetGateway() string {
+	if x != nil {
+		return x.Gateway
+	}
+	return ""
 }
 
 // NIC is one NIC of the guest. When AttachNIC returns, the VMM has plugged it;
@@ -193,13 +440,18 @@ type NIC struct {
 	Mtu           uint32                 `protobuf:"varint,5,opt,name=mtu,proto3" json:"mtu,omitempty"`   // bytes
 	Slot          uint32                 `protobuf:"varint,6,opt,name=slot,proto3" json:"slot,omitempty"` // number of the root port, from 1
 	State         NICState               `protobuf:"varint,7,opt,name=state,proto3,enum=unnest.hostd.v1.NICState" json:"state,omitempty"`
+	Network       string                 `protobuf:"bytes,8,opt,name=network,proto3" json:"network,omitempty"`
+	Addresses     []string               `protobuf:"bytes,9,rep,name=addresses,proto3" json:"addresses,omitempty"` // that it may send from, ADDRESS/PREFIX-LENGTH
+	Mode          Mode                   `protobuf:"varint,10,opt,name=mode,proto3,enum=unnest.hostd.v1.Mode" json:"mode,omitempty"`
+	Vlan          uint32                 `protobuf:"varint,11,opt,name=vlan,proto3" json:"vlan,omitempty"`                        // of MODE_TRUNK: 1 to 4094; slot is then 0
+	TrunkMac      string                 `protobuf:"bytes,12,opt,name=trunk_mac,json=trunkMac,proto3" json:"trunk_mac,omitempty"` // of MODE_TRUNK: the trunk NIC, in which the guest makes the VLAN
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NIC) Reset() {
 	*x = NIC{}
-	mi := &file_hostd_proto_msgTypes[2]
+	mi := &file_hostd_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -211,7 +463,7 @@ func (x *NIC) String() string {
 func (*NIC) ProtoMessage() {}
 
 func (x *NIC) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[2]
+	mi := &file_hostd_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -224,7 +476,7 @@ func (x *NIC) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NIC.ProtoReflect.Descriptor instead.
 func (*NIC) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{2}
+	return file_hostd_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *NIC) GetContainerId() string {
@@ -276,6 +528,41 @@ func (x *NIC) GetState() NICState {
 	return NICState_NIC_STATE_UNSPECIFIED
 }
 
+func (x *NIC) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+func (x *NIC) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *NIC) GetMode() Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return Mode_MODE_HOTPLUG
+}
+
+func (x *NIC) GetVlan() uint32 {
+	if x != nil {
+		return x.Vlan
+	}
+	return 0
+}
+
+func (x *NIC) GetTrunkMac() string {
+	if x != nil {
+		return x.TrunkMac
+	}
+	return ""
+}
+
 type DetachNICRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
@@ -286,7 +573,7 @@ type DetachNICRequest struct {
 
 func (x *DetachNICRequest) Reset() {
 	*x = DetachNICRequest{}
-	mi := &file_hostd_proto_msgTypes[3]
+	mi := &file_hostd_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -298,7 +585,7 @@ func (x *DetachNICRequest) String() string {
 func (*DetachNICRequest) ProtoMessage() {}
 
 func (x *DetachNICRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[3]
+	mi := &file_hostd_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -311,7 +598,7 @@ func (x *DetachNICRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachNICRequest.ProtoReflect.Descriptor instead.
 func (*DetachNICRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{3}
+	return file_hostd_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *DetachNICRequest) GetContainerId() string {
@@ -336,7 +623,7 @@ type DetachNICResponse struct {
 
 func (x *DetachNICResponse) Reset() {
 	*x = DetachNICResponse{}
-	mi := &file_hostd_proto_msgTypes[4]
+	mi := &file_hostd_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -348,7 +635,7 @@ func (x *DetachNICResponse) String() string {
 func (*DetachNICResponse) ProtoMessage() {}
 
 func (x *DetachNICResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[4]
+	mi := &file_hostd_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -361,7 +648,7 @@ func (x *DetachNICResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachNICResponse.ProtoReflect.Descriptor instead.
 func (*DetachNICResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{4}
+	return file_hostd_proto_rawDescGZIP(), []int{6}
 }
 
 type ListNICsRequest struct {
@@ -372,7 +659,7 @@ type ListNICsRequest struct {
 
 func (x *ListNICsRequest) Reset() {
 	*x = ListNICsRequest{}
-	mi := &file_hostd_proto_msgTypes[5]
+	mi := &file_hostd_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -384,7 +671,7 @@ func (x *ListNICsRequest) String() string {
 func (*ListNICsRequest) ProtoMessage() {}
 
 func (x *ListNICsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[5]
+	mi := &file_hostd_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -397,7 +684,7 @@ func (x *ListNICsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNICsRequest.ProtoReflect.Descriptor instead.
 func (*ListNICsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{5}
+	return file_hostd_proto_rawDescGZIP(), []int{7}
 }
 
 type ListNICsResponse struct {
@@ -409,7 +696,7 @@ type ListNICsResponse struct {
 
 func (x *ListNICsResponse) Reset() {
 	*x = ListNICsResponse{}
-	mi := &file_hostd_proto_msgTypes[6]
+	mi := &file_hostd_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -421,7 +708,7 @@ func (x *ListNICsResponse) String() string {
 func (*ListNICsResponse) ProtoMessage() {}
 
 func (x *ListNICsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[6]
+	mi := &file_hostd_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -434,7 +721,7 @@ func (x *ListNICsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNICsResponse.ProtoReflect.Descriptor instead.
 func (*ListNICsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{6}
+	return file_hostd_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListNICsResponse) GetNics() []*NIC {
@@ -444,15 +731,276 @@ func (x *ListNICsResponse) GetNics() []*NIC {
 	return nil
 }
 
+type CheckRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	Interface     string                 `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
+	Mac           string                 `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"`             // empty: not compared
+	Addresses     []string               `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"` // empty: not compared
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckRequest) Reset() {
+	*x = CheckRequest{}
+	mi := &file_hostd_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckRequest) ProtoMessage() {}
+
+func (x *CheckRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
+func (*CheckRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *CheckRequest) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *CheckRequest) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+func (x *CheckRequest) GetMac() string {
+	if x != nil {
+		return x.Mac
+	}
+	return ""
+}
+
+func (x *CheckRequest) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+type CheckResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nic           *NIC                   `protobuf:"bytes,1,opt,name=nic,proto3" json:"nic,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckResponse) Reset() {
+	*x = CheckResponse{}
+	mi := &file_hostd_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckResponse) ProtoMessage() {}
+
+func (x *CheckResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
+func (*CheckResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *CheckResponse) GetNic() *NIC {
+	if x != nil {
+		return x.Nic
+	}
+	return nil
+}
+
+type GCRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Network       string                 `protobuf:"bytes,1,opt,name=network,proto3" json:"network,omitempty"`
+	Valid         []*Attachment          `protobuf:"bytes,2,rep,name=valid,proto3" json:"valid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GCRequest) Reset() {
+	*x = GCRequest{}
+	mi := &file_hostd_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GCRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GCRequest) ProtoMessage() {}
+
+func (x *GCRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GCRequest.ProtoReflect.Descriptor instead.
+func (*GCRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *GCRequest) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+func (x *GCRequest) GetValid() []*Attachment {
+	if x != nil {
+		return x.Valid
+	}
+	return nil
+}
+
+type Attachment struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	Interface     string                 `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Attachment) Reset() {
+	*x = Attachment{}
+	mi := &file_hostd_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Attachment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Attachment) ProtoMessage() {}
+
+func (x *Attachment) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Attachment.ProtoReflect.Descriptor instead.
+func (*Attachment) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Attachment) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *Attachment) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+type GCResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Removed       []*Attachment          `protobuf:"bytes,1,rep,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GCResponse) Reset() {
+	*x = GCResponse{}
+	mi := &file_hostd_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GCResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GCResponse) ProtoMessage() {}
+
+func (x *GCResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GCResponse.ProtoReflect.Descriptor instead.
+func (*GCResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *GCResponse) GetRemoved() []*Attachment {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Allocate      bool                   `protobuf:"varint,1,opt,name=allocate,proto3" json:"allocate,omitempty"` // also whether an address is free in each of the tenant's ranges
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_hostd_proto_msgTypes[7]
+	mi := &file_hostd_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -464,7 +1012,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[7]
+	mi := &file_hostd_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -477,22 +1025,36 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{7}
+	return file_hostd_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *StatusRequest) GetAllocate() bool {
+	if x != nil {
+		return x.Allocate
+	}
+	return false
 }
 
 type StatusResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"` // of the daemon
-	Guest         string                 `protobuf:"bytes,2,opt,name=guest,proto3" json:"guest,omitempty"`     // whom the daemon takes the caller for
-	SlotsFree     uint32                 `protobuf:"varint,3,opt,name=slots_free,json=slotsFree,proto3" json:"slots_free,omitempty"`
-	SlotsTotal    uint32                 `protobuf:"varint,4,opt,name=slots_total,json=slotsTotal,proto3" json:"slots_total,omitempty"`
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Version          string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"` // of the daemon
+	Guest            string                 `protobuf:"bytes,2,opt,name=guest,proto3" json:"guest,omitempty"`     // whom the daemon takes the caller for
+	SlotsFree        uint32                 `protobuf:"varint,3,opt,name=slots_free,json=slotsFree,proto3" json:"slots_free,omitempty"`
+	SlotsTotal       uint32                 `protobuf:"varint,4,opt,name=slots_total,json=slotsTotal,proto3" json:"slots_total,omitempty"`
+	Protocol         uint32                 `protobuf:"varint,5,opt,name=protocol,proto3" json:"protocol,omitempty"` // number of the protocol; 0 is number 1's
+	Tenant           string                 `protobuf:"bytes,6,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Pool             uint32                 `protobuf:"varint,7,opt,name=pool,proto3" json:"pool,omitempty"`                                                 // warm NICs now
+	PoolTarget       uint32                 `protobuf:"varint,8,opt,name=pool_target,json=poolTarget,proto3" json:"pool_target,omitempty"`                   // and wanted
+	SlotsQuarantined uint32                 `protobuf:"varint,9,opt,name=slots_quarantined,json=slotsQuarantined,proto3" json:"slots_quarantined,omitempty"` // lost until the guest gives them up
+	// Set when an AttachNIC would be refused now: no slot, no address, a limit.
+	Limited       string `protobuf:"bytes,10,opt,name=limited,proto3" json:"limited,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_hostd_proto_msgTypes[8]
+	mi := &file_hostd_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -504,7 +1066,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[8]
+	mi := &file_hostd_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -517,7 +1079,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{8}
+	return file_hostd_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StatusResponse) GetVersion() string {
@@ -548,17 +1110,78 @@ func (x *StatusResponse) GetSlotsTotal() uint32 {
 	return 0
 }
 
+func (x *StatusResponse) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *StatusResponse) GetPool() uint32 {
+	if x != nil {
+		return x.Pool
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetPoolTarget() uint32 {
+	if x != nil {
+		return x.PoolTarget
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetSlotsQuarantined() uint32 {
+	if x != nil {
+		return x.SlotsQuarantined
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetLimited() string {
+	if x != nil {
+		return x.Limited
+	}
+	return ""
+}
+
 var File_hostd_proto protoreflect.FileDescriptor
 
 const file_hostd_proto_rawDesc = "" +
 	"\n" +
-	"\vhostd.proto\x12\x0funnest.hostd.v1\"k\n" +
+	"\vhostd.proto\x12\x0funnest.hostd.v1\"\xde\x02\n" +
 	"\x10AttachNICRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x16\n" +
-	"\x06bridge\x18\x03 \x01(\tR\x06bridge\";\n" +
+	"\x06bridge\x18\x03 \x01(\tR\x06bridge\x12\x18\n" +
+	"\anetwork\x18\x04 \x01(\tR\anetwork\x12)\n" +
+	"\x04mode\x18\x05 \x01(\x0e2\x15.unnest.hostd.v1.ModeR\x04mode\x12\x1c\n" +
+	"\taddresses\x18\x06 \x03(\tR\taddresses\x12\x1a\n" +
+	"\ballocate\x18\a \x01(\bR\ballocate\x12\x12\n" +
+	"\x04cold\x18\b \x01(\bR\x04cold\x12\x12\n" +
+	"\x04dhcp\x18\t \x01(\bR\x04dhcp\x128\n" +
+	"\tbandwidth\x18\n" +
+	" \x01(\v2\x1a.unnest.hostd.v1.BandwidthR\tbandwidth\x12\x10\n" +
+	"\x03mtu\x18\v \x01(\rR\x03mtu\"\x97\x01\n" +
+	"\tBandwidth\x12!\n" +
+	"\fingress_rate\x18\x01 \x01(\x04R\vingressRate\x12#\n" +
+	"\ringress_burst\x18\x02 \x01(\x04R\fingressBurst\x12\x1f\n" +
+	"\vegress_rate\x18\x03 \x01(\x04R\n" +
+	"egressRate\x12!\n" +
+	"\fegress_burst\x18\x04 \x01(\x04R\vegressBurst\"s\n" +
 	"\x11AttachNICResponse\x12&\n" +
-	"\x03nic\x18\x01 \x01(\v2\x14.unnest.hostd.v1.NICR\x03nic\"\xc7\x01\n" +
+	"\x03nic\x18\x01 \x01(\v2\x14.unnest.hostd.v1.NICR\x03nic\x126\n" +
+	"\taddresses\x18\x02 \x03(\v2\x18.unnest.hostd.v1.AddressR\taddresses\"=\n" +
+	"\aAddress\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x18\n" +
+	"\agateway\x18\x02 \x01(\tR\agateway\"\xdb\x02\n" +
 	"\x03NIC\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x10\n" +
@@ -566,33 +1189,72 @@ const file_hostd_proto_rawDesc = "" +
 	"\x06bridge\x18\x04 \x01(\tR\x06bridge\x12\x10\n" +
 	"\x03mtu\x18\x05 \x01(\rR\x03mtu\x12\x12\n" +
 	"\x04slot\x18\x06 \x01(\rR\x04slot\x12/\n" +
-	"\x05state\x18\a \x01(\x0e2\x19.unnest.hostd.v1.NICStateR\x05state\"S\n" +
+	"\x05state\x18\a \x01(\x0e2\x19.unnest.hostd.v1.NICStateR\x05state\x12\x18\n" +
+	"\anetwork\x18\b \x01(\tR\anetwork\x12\x1c\n" +
+	"\taddresses\x18\t \x03(\tR\taddresses\x12)\n" +
+	"\x04mode\x18\n" +
+	" \x01(\x0e2\x15.unnest.hostd.v1.ModeR\x04mode\x12\x12\n" +
+	"\x04vlan\x18\v \x01(\rR\x04vlan\x12\x1b\n" +
+	"\ttrunk_mac\x18\f \x01(\tR\btrunkMac\"S\n" +
 	"\x10DetachNICRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\"\x13\n" +
 	"\x11DetachNICResponse\"\x11\n" +
 	"\x0fListNICsRequest\"<\n" +
 	"\x10ListNICsResponse\x12(\n" +
-	"\x04nics\x18\x01 \x03(\v2\x14.unnest.hostd.v1.NICR\x04nics\"\x0f\n" +
-	"\rStatusRequest\"\x80\x01\n" +
+	"\x04nics\x18\x01 \x03(\v2\x14.unnest.hostd.v1.NICR\x04nics\"\x7f\n" +
+	"\fCheckRequest\x12!\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
+	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x10\n" +
+	"\x03mac\x18\x03 \x01(\tR\x03mac\x12\x1c\n" +
+	"\taddresses\x18\x04 \x03(\tR\taddresses\"7\n" +
+	"\rCheckResponse\x12&\n" +
+	"\x03nic\x18\x01 \x01(\v2\x14.unnest.hostd.v1.NICR\x03nic\"X\n" +
+	"\tGCRequest\x12\x18\n" +
+	"\anetwork\x18\x01 \x01(\tR\anetwork\x121\n" +
+	"\x05valid\x18\x02 \x03(\v2\x1b.unnest.hostd.v1.AttachmentR\x05valid\"M\n" +
+	"\n" +
+	"Attachment\x12!\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
+	"\tinterface\x18\x02 \x01(\tR\tinterface\"C\n" +
+	"\n" +
+	"GCResponse\x125\n" +
+	"\aremoved\x18\x01 \x03(\v2\x1b.unnest.hostd.v1.AttachmentR\aremoved\"+\n" +
+	"\rStatusRequest\x12\x1a\n" +
+	"\ballocate\x18\x01 \x01(\bR\ballocate\"\xb0\x02\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
 	"\x05guest\x18\x02 \x01(\tR\x05guest\x12\x1d\n" +
 	"\n" +
 	"slots_free\x18\x03 \x01(\rR\tslotsFree\x12\x1f\n" +
 	"\vslots_total\x18\x04 \x01(\rR\n" +
-	"slotsTotal*\x8a\x01\n" +
+	"slotsTotal\x12\x1a\n" +
+	"\bprotocol\x18\x05 \x01(\rR\bprotocol\x12\x16\n" +
+	"\x06tenant\x18\x06 \x01(\tR\x06tenant\x12\x12\n" +
+	"\x04pool\x18\a \x01(\rR\x04pool\x12\x1f\n" +
+	"\vpool_target\x18\b \x01(\rR\n" +
+	"poolTarget\x12+\n" +
+	"\x11slots_quarantined\x18\t \x01(\rR\x10slotsQuarantined\x12\x18\n" +
+	"\alimited\x18\n" +
+	" \x01(\tR\alimited*(\n" +
+	"\x04Mode\x12\x10\n" +
+	"\fMODE_HOTPLUG\x10\x00\x12\x0e\n" +
+	"\n" +
+	"MODE_TRUNK\x10\x01*\x9e\x01\n" +
 	"\bNICState\x12\x19\n" +
 	"\x15NIC_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13NIC_STATE_ATTACHING\x10\x01\x12\x16\n" +
 	"\x12NIC_STATE_ATTACHED\x10\x02\x12\x17\n" +
 	"\x13NIC_STATE_DETACHING\x10\x03\x12\x19\n" +
-	"\x15NIC_STATE_QUARANTINED\x10\x042\xd0\x02\n" +
+	"\x15NIC_STATE_QUARANTINED\x10\x04\x12\x12\n" +
+	"\x0eNIC_STATE_WARM\x10\x052\xd7\x03\n" +
 	"\n" +
 	"HostDaemon\x12R\n" +
 	"\tAttachNIC\x12!.unnest.hostd.v1.AttachNICRequest\x1a\".unnest.hostd.v1.AttachNICResponse\x12R\n" +
 	"\tDetachNIC\x12!.unnest.hostd.v1.DetachNICRequest\x1a\".unnest.hostd.v1.DetachNICResponse\x12O\n" +
-	"\bListNICs\x12 .unnest.hostd.v1.ListNICsRequest\x1a!.unnest.hostd.v1.ListNICsResponse\x12I\n" +
+	"\bListNICs\x12 .unnest.hostd.v1.ListNICsRequest\x1a!.unnest.hostd.v1.ListNICsResponse\x12F\n" +
+	"\x05Check\x12\x1d.unnest.hostd.v1.CheckRequest\x1a\x1e.unnest.hostd.v1.CheckResponse\x12=\n" +
+	"\x02GC\x12\x1a.unnest.hostd.v1.GCRequest\x1a\x1b.unnest.hostd.v1.GCResponse\x12I\n" +
 	"\x06Status\x12\x1e.unnest.hostd.v1.StatusRequest\x1a\x1f.unnest.hostd.v1.StatusResponseB\x1fZ\x1dunnest/internal/hostd/hostdpbb\x06proto3"
 
 var (
@@ -607,37 +1269,56 @@ func file_hostd_proto_rawDescGZIP() []byte {
 	return file_hostd_proto_rawDescData
 }
 
-var file_hostd_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_hostd_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_hostd_proto_goTypes = []any{
-	(NICState)(0),             // 0: unnest.hostd.v1.NICState
-	(*AttachNICRequest)(nil),  // 1: unnest.hostd.v1.AttachNICRequest
-	(*AttachNICResponse)(nil), // 2: unnest.hostd.v1.AttachNICResponse
-	(*NIC)(nil),               // 3: unnest.hostd.v1.NIC
-	(*DetachNICRequest)(nil),  // 4: unnest.hostd.v1.DetachNICRequest
-	(*DetachNICResponse)(nil), // 5: unnest.hostd.v1.DetachNICResponse
-	(*ListNICsRequest)(nil),   // 6: unnest.hostd.v1.ListNICsRequest
-	(*ListNICsResponse)(nil),  // 7: unnest.hostd.v1.ListNICsResponse
-	(*StatusRequest)(nil),     // 8: unnest.hostd.v1.StatusRequest
-	(*StatusResponse)(nil),    // 9: unnest.hostd.v1.StatusResponse
+	(Mode)(0),                 // 0: unnest.hostd.v1.Mode
+	(NICState)(0),             // 1: unnest.hostd.v1.NICState
+	(*AttachNICRequest)(nil),  // 2: unnest.hostd.v1.AttachNICRequest
+	(*Bandwidth)(nil),         // 3: unnest.hostd.v1.Bandwidth
+	(*AttachNICResponse)(nil), // 4: unnest.hostd.v1.AttachNICResponse
+	(*Address)(nil),           // 5: unnest.hostd.v1.Address
+	(*NIC)(nil),               // 6: unnest.hostd.v1.NIC
+	(*DetachNICRequest)(nil),  // 7: unnest.hostd.v1.DetachNICRequest
+	(*DetachNICResponse)(nil), // 8: unnest.hostd.v1.DetachNICResponse
+	(*ListNICsRequest)(nil),   // 9: unnest.hostd.v1.ListNICsRequest
+	(*ListNICsResponse)(nil),  // 10: unnest.hostd.v1.ListNICsResponse
+	(*CheckRequest)(nil),      // 11: unnest.hostd.v1.CheckRequest
+	(*CheckResponse)(nil),     // 12: unnest.hostd.v1.CheckResponse
+	(*GCRequest)(nil),         // 13: unnest.hostd.v1.GCRequest
+	(*Attachment)(nil),        // 14: unnest.hostd.v1.Attachment
+	(*GCResponse)(nil),        // 15: unnest.hostd.v1.GCResponse
+	(*StatusRequest)(nil),     // 16: unnest.hostd.v1.StatusRequest
+	(*StatusResponse)(nil),    // 17: unnest.hostd.v1.StatusResponse
 }
 var file_hostd_proto_depIdxs = []int32{
-	3, // 0: unnest.hostd.v1.AttachNICResponse.nic:type_name -> unnest.hostd.v1.NIC
-	0, // 1: unnest.hostd.v1.NIC.state:type_name -> unnest.hostd.v1.NICState
-	3, // 2: unnest.hostd.v1.ListNICsResponse.nics:type_name -> unnest.hostd.v1.NIC
-	1, // 3: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
-	4, // 4: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
-	6, // 5: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
-	8, // 6: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
-	2, // 7: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
-	5, // 8: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
-	7, // 9: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
-	9, // 10: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
-	7, // [7:11] is the sub-list for method output_type
-	3, // [3:7] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	0,  // 0: unnest.hostd.v1.AttachNICRequest.mode:type_name -> unnest.hostd.v1.Mode
+	3,  // 1: unnest.hostd.v1.AttachNICRequest.bandwidth:type_name -> unnest.hostd.v1.Bandwidth
+	6,  // 2: unnest.hostd.v1.AttachNICResponse.nic:type_name -> unnest.hostd.v1.NIC
+	5,  // 3: unnest.hostd.v1.AttachNICResponse.addresses:type_name -> unnest.hostd.v1.Address
+	1,  // 4: unnest.hostd.v1.NIC.state:type_name -> unnest.hostd.v1.NICState
+	0,  // 5: unnest.hostd.v1.NIC.mode:type_name -> unnest.hostd.v1.Mode
+	6,  // 6: unnest.hostd.v1.ListNICsResponse.nics:type_name -> unnest.hostd.v1.NIC
+	6,  // 7: unnest.hostd.v1.CheckResponse.nic:type_name -> unnest.hostd.v1.NIC
+	14, // 8: unnest.hostd.v1.GCRequest.valid:type_name -> unnest.hostd.v1.Attachment
+	14, // 9: unnest.hostd.v1.GCResponse.removed:type_name -> unnest.hostd.v1.Attachment
+	2,  // 10: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
+	7,  // 11: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
+	9,  // 12: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
+	11, // 13: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
+	13, // 14: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
+	16, // 15: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
+	4,  // 16: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
+	8,  // 17: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
+	10, // 18: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
+	12, // 19: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
+	15, // 20: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
+	17, // 21: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
+	16, // [16:22] is the sub-list for method output_type
+	10, // [10:16] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_hostd_proto_init() }
@@ -650,8 +1331,8 @@ func file_hostd_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_proto_rawDesc), len(file_hostd_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   9,
+			NumEnums:      2,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

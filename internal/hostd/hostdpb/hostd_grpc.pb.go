@@ -24,6 +24,8 @@ const (
 	HostDaemon_AttachNIC_FullMethodName = "/unnest.hostd.v1.HostDaemon/AttachNIC"
 	HostDaemon_DetachNIC_FullMethodName = "/unnest.hostd.v1.HostDaemon/DetachNIC"
 	HostDaemon_ListNICs_FullMethodName  = "/unnest.hostd.v1.HostDaemon/ListNICs"
+	HostDaemon_Check_FullMethodName     = "/unnest.hostd.v1.HostDaemon/Check"
+	HostDaemon_GC_FullMethodName        = "/unnest.hostd.v1.HostDaemon/GC"
 	HostDaemon_Status_FullMethodName    = "/unnest.hostd.v1.HostDaemon/Status"
 )
 
@@ -36,19 +38,38 @@ const (
 //
 // Codes: INVALID_ARGUMENT for a malformed request; UNAUTHENTICATED for a
 // certificate that is not the present guest's; PERMISSION_DENIED for what is not
-// the guest's to ask for; RESOURCE_EXHAUSTED when no slot is free; UNAVAILABLE
-// when the guest's VMM does not answer; DEADLINE_EXCEEDED when the guest does not
-// give up a NIC in time; ABORTED when another request for the same attachment
-// came in between. The last three are worth another try.
+// the guest's to ask for, such as another tenant's bridge or an address in use;
+// RESOURCE_EXHAUSTED when no slot or no address is free, a limit is reached or
+// requests come too fast; UNAVAILABLE when the guest's VMM does not answer;
+// DEADLINE_EXCEEDED when the guest does not give up a NIC in time; ABORTED when
+// another request for the same attachment came in between; NOT_FOUND and
+// FAILED_PRECONDITION from Check alone. RESOURCE_EXHAUSTED, UNAVAILABLE,
+// DEADLINE_EXCEEDED and ABORTED are worth another try.
+//
+// Versions: the daemon and a guest's plugin may differ by one protocol number
+// (StatusResponse.protocol) in either direction. Fields and verbs are only added.
+// A daemon of the number before ignores the fields and answers UNIMPLEMENTED to
+// the verbs that it does not know; the plugin does without, or says what the
+// daemon lacks. Number 1 had AttachNIC, DetachNIC, ListNICs and Status, and of
+// them the fields up to AttachNICRequest.bridge, NIC.state and
+// StatusResponse.slots_total.
 type HostDaemonClient interface {
 	// AttachNIC gives one NIC to one attachment (container ID, interface name).
-	// Asked again for the same attachment, it answers with the same NIC.
+	// Asked again for the same attachment, it answers with the same NIC, and its
+	// addresses are from now on those of the latest request, if that has any.
 	AttachNIC(ctx context.Context, in *AttachNICRequest, opts ...grpc.CallOption) (*AttachNICResponse, error)
 	// DetachNIC takes an attachment's NIC away. It returns once the guest has given
 	// it up, and succeeds when there is none.
 	DetachNIC(ctx context.Context, in *DetachNICRequest, opts ...grpc.CallOption) (*DetachNICResponse, error)
 	// ListNICs lists the guest's NICs by slot.
 	ListNICs(ctx context.Context, in *ListNICsRequest, opts ...grpc.CallOption) (*ListNICsResponse, error)
+	// Check compares an attachment with what is there: NOT_FOUND when there is
+	// none, FAILED_PRECONDITION, with the difference, when it is not as the request
+	// says or its host side is damaged.
+	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*CheckResponse, error)
+	// GC takes away every NIC of the guest that was attached for the network and
+	// is not among those that are valid. It waits until they are gone.
+	GC(ctx context.Context, in *GCRequest, opts ...grpc.CallOption) (*GCResponse, error)
 	// Status tells whether the daemon can serve this guest now.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
 }
@@ -91,6 +112,26 @@ func (c *hostDaemonClient) ListNICs(ctx context.Context, in *ListNICsRequest, op
 	return out, nil
 }
 
+func (c *hostDaemonClient) Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*CheckResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CheckResponse)
+	err := c.cc.Invoke(ctx, HostDaemon_Check_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *hostDaemonClient) GC(ctx context.Context, in *GCRequest, opts ...grpc.CallOption) (*GCResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GCResponse)
+	err := c.cc.Invoke(ctx, HostDaemon_GC_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *hostDaemonClient) Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(StatusResponse)
@@ -110,19 +151,38 @@ func (c *hostDaemonClient) Status(ctx context.Context, in *StatusRequest, opts .
 //
 // Codes: INVALID_ARGUMENT for a malformed request; UNAUTHENTICATED for a
 // certificate that is not the present guest's; PERMISSION_DENIED for what is not
-// the guest's to ask for; RESOURCE_EXHAUSTED when no slot is free; UNAVAILABLE
-// when the guest's VMM does not answer; DEADLINE_EXCEEDED when the guest does not
-// give up a NIC in time; ABORTED when another request for the same attachment
-// came in between. The last three are worth another try.
+// the guest's to ask for, such as another tenant's bridge or an address in use;
+// RESOURCE_EXHAUSTED when no slot or no address is free, a limit is reached or
+// requests come too fast; UNAVAILABLE when the guest's VMM does not answer;
+// DEADLINE_EXCEEDED when the guest does not give up a NIC in time; ABORTED when
+// another request for the same attachment came in between; NOT_FOUND and
+// FAILED_PRECONDITION from Check alone. RESOURCE_EXHAUSTED, UNAVAILABLE,
+// DEADLINE_EXCEEDED and ABORTED are worth another try.
+//
+// Versions: the daemon and a guest's plugin may differ by one protocol number
+// (StatusResponse.protocol) in either direction. Fields and verbs are only added.
+// A daemon of the number before ignores the fields and answers UNIMPLEMENTED to
+// the verbs that it does not know; the plugin does without, or says what the
+// daemon lacks. Number 1 had AttachNIC, DetachNIC, ListNICs and Status, and of
+// them the fields up to AttachNICRequest.bridge, NIC.state and
+// StatusResponse.slots_total.
 type HostDaemonServer interface {
 	// AttachNIC gives one NIC to one attachment (container ID, interface name).
-	// Asked again for the same attachment, it answers with the same NIC.
+	// Asked again for the same attachment, it answers with the same NIC, and its
+	// addresses are from now on those of the latest request, if that has any.
 	AttachNIC(context.Context, *AttachNICRequest) (*AttachNICResponse, error)
 	// DetachNIC takes an attachment's NIC away. It returns once the guest has given
 	// it up, and succeeds when there is none.
 	DetachNIC(context.Context, *DetachNICRequest) (*DetachNICResponse, error)
 	// ListNICs lists the guest's NICs by slot.
 	ListNICs(context.Context, *ListNICsRequest) (*ListNICsResponse, error)
+	// Check compares an attachment with what is there: NOT_FOUND when there is
+	// none, FAILED_PRECONDITION, with the difference, when it is not as the request
+	// says or its host side is damaged.
+	Check(context.Context, *CheckRequest) (*CheckResponse, error)
+	// GC takes away every NIC of the guest that was attached for the network and
+	// is not among those that are valid. It waits until they are gone.
+	GC(context.Context, *GCRequest) (*GCResponse, error)
 	// Status tells whether the daemon can serve this guest now.
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
 	mustEmbedUnimplementedHostDaemonServer()
@@ -143,6 +203,12 @@ func (UnimplementedHostDaemonServer) DetachNIC(context.Context, *DetachNICReques
 }
 func (UnimplementedHostDaemonServer) ListNICs(context.Context, *ListNICsRequest) (*ListNICsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListNICs not implemented")
+}
+func (UnimplementedHostDaemonServer) Check(context.Context, *CheckRequest) (*CheckResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Check not implemented")
+}
+func (UnimplementedHostDaemonServer) GC(context.Context, *GCRequest) (*GCResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GC not implemented")
 }
 func (UnimplementedHostDaemonServer) Status(context.Context, *StatusRequest) (*StatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
@@ -222,6 +288,42 @@ func _HostDaemon_ListNICs_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _HostDaemon_Check_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CheckRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HostDaemonServer).Check(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HostDaemon_Check_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HostDaemonServer).Check(ctx, req.(*CheckRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HostDaemon_GC_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GCRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HostDaemonServer).GC(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HostDaemon_GC_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HostDaemonServer).GC(ctx, req.(*GCRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _HostDaemon_Status_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StatusRequest)
 	if err := dec(in); err != nil {
@@ -258,6 +360,14 @@ var HostDaemon_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListNICs",
 			Handler:    _HostDaemon_ListNICs_Handler,
+		},
+		{
+			MethodName: "Check",
+			Handler:    _HostDaemon_Check_Handler,
+		},
+		{
+			MethodName: "GC",
+			Handler:    _HostDaemon_GC_Handler,
 		},
 		{
 			MethodName: "Status",

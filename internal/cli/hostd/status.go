@@ -1,0 +1,70 @@
+package hostd
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"unnest/internal/cli/usage"
+	"unnest/internal/hostd"
+)
+
+func newStatusCmd(opts *Options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what the daemon with a state directory serves",
+		Args:  usage.Args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := hostd.AskStatus(cmd.Context(), opts.State)
+			if err != nil {
+				return err
+			}
+			if opts.JSON {
+				e := json.NewEncoder(opts.Streams.Out)
+				e.SetIndent("", "  ")
+				return e.Encode(s)
+			}
+			return printStatus(opts.Streams.Out, s)
+		},
+	}
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printStatus(out io.Writer, s hostd.Status) error {
+	if _, err := fmt.Fprintf(out, "unnest hostd %s, protocol %d, on %s since %s\n",
+		s.Version, s.Protocol, s.Listen, s.Since.Format(time.DateTime)); err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "\nTENANT\tBRIDGE\tATTACHMENTS\tADDRESSES\tCOOLING")
+	for _, t := range s.Tenants {
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\n", t.Name, t.Bridge, t.Attachments, t.AddressesInUse, t.AddressesCooling)
+	}
+	fmt.Fprintln(w, "\nGUEST\tTENANT\tATTACHMENTS\tSLOTS FREE\tPOOL\tQUARANTINED")
+	for _, g := range s.Guests {
+		if g.Error != "" {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", g.Name, g.Tenant, g.Error)
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d of %d\t%d of %d\t%d\n",
+			g.Name, g.Tenant, g.Attachments, g.SlotsFree, g.Slots, g.Pool, g.PoolTarget, g.SlotsQuarantined)
+	}
+	fmt.Fprintln(w, "\nGUEST\tSLOT\tSTATE\tCONTAINER\tINTERFACE\tMAC\tADDRESSES")
+	for _, g := range s.Guests {
+		for _, n := range g.NICs {
+			slot := fmt.Sprint(n.Slot)
+			if n.VLAN > 0 {
+				slot = fmt.Sprintf("VLAN %d", n.VLAN)
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%.12s\t%s\t%s\t%s\n",
+				g.Name, slot, n.State, n.Container, n.Interface, n.MAC, strings.Join(n.Addresses, " "))
+		}
+	}
+	return w.Flush()
+}
