@@ -88,6 +88,23 @@ func bringUp(name string, mac net.HardwareAddr, mtu int) error {
 	return nil
 }
 
+// MoveOut moves the NIC with the given MAC, if the pod has it, into the calling
+// thread's network namespace: down, under a free name that begins with "unnest".
+func MoveOut(pod ns.NetNS, mac net.HardwareAddr) error {
+	guest, err := ns.GetCurrentNS()
+	if err != nil {
+		return fmt.Errorf("move NIC %s out of the pod: %w", mac, err)
+	}
+	defer guest.Close()
+	if err := takeBack(pod, guest, mac, anyName); err != nil {
+		return fmt.Errorf("move NIC %s out of the pod: %w", mac, err)
+	}
+	return nil
+}
+
+// anyName has the kernel put a number in.
+const anyName = "unnest%d"
+
 // takeBack undoes as much of a move as was done.
 func takeBack(pod, guest ns.NetNS, mac net.HardwareAddr, name string) error {
 	return pod.Do(func(ns.NetNS) error {
@@ -99,7 +116,7 @@ func takeBack(pod, guest ns.NetNS, mac net.HardwareAddr, name string) error {
 			return fmt.Errorf("set down: %w", err)
 		}
 		if errors.Is(CheckFree(guest, name), ErrNameTaken) {
-			name = "unnest%d" // the kernel puts a number in
+			name = anyName
 		}
 		return sendTo(l, guest, name)
 	})

@@ -5,15 +5,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 
-	"github.com/containernetworking/cni/pkg/invoke"
 	cnins "github.com/containernetworking/cni/pkg/ns"
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
-	"github.com/containernetworking/plugins/pkg/ipam"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
@@ -31,9 +28,10 @@ type addition struct {
 
 	nic     *hostdpb.NIC
 	mac     net.HardwareAddr
-	link    netlink.Link
+	link    netlink.Link // the NIC, or the trunk
 	moveOut func() error
-	result  *types100.Result
+	eth     types100.Interface
+	result  *types100.Result // addresses, routes and DNS; then all of it
 }
 
 // add is the command ADD: all of it is done, or, on an error, nothing.
@@ -42,6 +40,14 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	if err := findIPAM(c); err != nil {
+		return err
+	}
+	unlock, err := lock(ctx, args)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	pod, err := openPod(args)
 	if err != nil {
 		return err
@@ -60,15 +66,23 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 	return err
 }
 
+// checkPod refuses a path that is no pod's network namespace.
+func checkPod(path string) error {
+	own, cniErr := cnins.CheckNetNS(path)
+	if cniErr != nil {
+		return cniErr
+	}
+	if own {
+		return types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("network namespace %s is the guest's own, not a pod's", path), "")
+	}
+	return nil
+}
+
 // openPod opens the pod's network namespace. An interface of the wanted name in
 // it is a pod that has its NIC: an ADD that went on and failed would take it away.
 func openPod(args *skel.CmdArgs) (ns.NetNS, error) {
-	own, cniErr := cnins.CheckNetNS(args.Netns)
-	if cniErr != nil {
-		return nil, cniErr
-	}
-	if own {
-		return nil, types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("network namespace %s is the guest's own, not a pod's", args.Netns), "")
+	if err := checkPod(args.Netns); err != nil {
+		return nil, err
 	}
 	pod, err := ns.GetNS(args.Netns)
 	if err != nil {
@@ -81,102 +95,88 @@ func openPod(args *skel.CmdArgs) (ns.NetNS, error) {
 	return pod, nil
 }
 
+// steps are in the order of who has to know what: the host daemon is told the
+// addresses that the NIC may use, and refuses those of another pod; only a DHCP
+// client needs the NIC first.
 func (a *addition) steps() []step {
 	return []step{
-		{"attach", a.attach, func(ctx context.Context) error { return a.daemon.detach(ctx, a.args) }},
+		{"settle", a.settle, nil},
+		{"lease", a.lease, a.release},
+		{"attach", a.attach, a.detach},
 		{"appear", a.appear, nil},
-		{"move", a.moveIn, a.undoMove},
-		{"ipam", a.takeAddress, func(ctx context.Context) error { return releaseAddress(ctx, a.config, a.args) }},
+		{"move", a.move, a.undoMove},
+		{"dhcp", a.dhcp, a.undoDHCP},
 		{"configure", a.configure, nil}, // what it sets goes with the NIC
+		{"services", a.services, a.undoServices},
 		{"announce", a.announce, nil},
 		{"print", a.print, nil},
 	}
 }
 
-func (a *addition) attach(ctx context.Context) (err error) {
-	if a.nic, err = a.daemon.attach(ctx, a.args, a.config.Bridge); err != nil {
+// settle finishes what earlier DELs have left, which may stand in the way.
+func (a *addition) settle(ctx context.Context) error {
+	if err := pendingOf(a.config, a.args).settle(ctx, a.daemon); err != nil {
 		return err
 	}
-	if a.mac, err = net.ParseMAC(a.nic.GetMac()); err != nil {
-		return fmt.Errorf("read the host daemon's answer: %w", err)
-	}
+	_ = finishPending(ctx, a.daemon, a.config) // others' NICs are no reason to fail
 	return nil
 }
 
-func (a *addition) appear(ctx context.Context) (err error) {
-	late := fmt.Errorf("it has not appeared after %v: does the guest's kernel have hot-plug (pciehp or acpiphp) and virtio_net?", a.config.Wait)
-	ctx, cancel := context.WithTimeoutCause(ctx, a.config.Wait, late)
-	defer cancel()
-	a.link, err = podnet.Await(ctx, a.mac)
+// early reports whether addresses are chosen before there is a NIC.
+func (a *addition) early() bool {
+	return a.config.IPAM.Delegated() && a.config.IPAM.Type != netconf.DHCP
+}
+
+func (a *addition) lease(ctx context.Context) (err error) {
+	if a.early() {
+		a.result, err = lease(ctx, a.config, a.args)
+	}
 	return err
 }
 
-func (a *addition) moveIn(context.Context) (err error) {
-	a.moveOut, err = podnet.MoveIn(a.link, a.pod, a.args.IfName, a.mtu())
-	return err
-}
-
-func (a *addition) undoMove(context.Context) error {
-	if a.moveOut == nil {
+func (a *addition) release(ctx context.Context) error {
+	if !a.early() {
 		return nil
 	}
-	return a.moveOut()
+	return release(ctx, a.config, a.args)
 }
 
-func (a *addition) mtu() int {
-	if a.config.MTU != 0 {
-		return a.config.MTU
+// dhcp takes an address over the NIC, and tells the host daemon, which until now
+// has let the NIC do nothing else.
+func (a *addition) dhcp(ctx context.Context) (err error) {
+	if a.config.IPAM.Type != netconf.DHCP {
+		return nil
 	}
-	return int(a.nic.GetMtu())
+	if a.result, err = lease(ctx, a.config, a.args); err != nil {
+		return err
+	}
+	r := request(a.config, a.args)
+	r.Addresses = prefixed(a.result.IPs)
+	_, err = a.daemon.attach(ctx, r)
+	return err
 }
 
-func (a *addition) takeAddress(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, ipamTime)
-	defer cancel()
-	got, err := invoke.DelegateAdd(ctx, a.config.IPAM.Type, a.args.StdinData, nil)
-	if err != nil {
-		return fmt.Errorf("take address by %s: %w", a.config.IPAM.Type, err)
+func (a *addition) undoDHCP(ctx context.Context) error {
+	if a.config.IPAM.Type != netconf.DHCP {
+		return nil
 	}
-	if a.result, err = types100.NewResultFromResult(got); err != nil {
-		return fmt.Errorf("read the answer of %s: %w", a.config.IPAM.Type, err)
-	}
-	if len(a.result.IPs) == 0 {
-		return fmt.Errorf("%s gave no address", a.config.IPAM.Type)
-	}
-	return nil
+	return release(ctx, a.config, a.args)
 }
 
-// configure sets addresses and routes, and completes the result.
+// configure sets addresses and routes.
 func (a *addition) configure(context.Context) error {
-	a.result.Interfaces = []*types100.Interface{{Name: a.args.IfName, Mac: a.mac.String(), Sandbox: a.args.Netns}}
-	for _, ip := range a.result.IPs {
-		ip.Interface = types100.Int(0)
-	}
-	if a.result.DNS.IsEmpty() {
-		a.result.DNS = a.config.DNS
-	}
 	return a.pod.Do(func(ns.NetNS) error {
 		l, err := netlink.LinkByName(a.args.IfName)
 		if err != nil {
 			return err
 		}
-		a.result.Interfaces[0].Mtu = l.Attrs().MTU
-		return ipam.ConfigureIface(a.args.IfName, a.result)
+		a.eth.Mtu = l.Attrs().MTU
+		return address(a.args.IfName, a.result)
 	})
 }
 
 func (a *addition) announce(ctx context.Context) error {
-	var addrs []netip.Addr
-	for _, ip := range a.result.IPs {
-		if addr, ok := netip.AddrFromSlice(ip.Address.IP); ok {
-			addrs = append(addrs, addr.Unmap())
-		}
-	}
-	return podnet.Announce(ctx, a.pod, a.args.IfName, addrs)
-}
-
-func (a *addition) print(context.Context) error {
-	return types.PrintResult(a.result, a.config.CNIVersion)
+	return podnet.Announce(ctx, a.pod, a.args.IfName, plain(a.result.IPs))
 }
 
 // log writes one line with how long each step took.

@@ -8,53 +8,159 @@ import (
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/skel"
-	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
+	"unnest/internal/hostd/hostdpb"
 	"unnest/internal/podnet"
+	"unnest/internal/podnet/netconf"
 )
 
-// check is the command CHECK: is the pod's interface as the ADD has left it?
+// attachment is what prevResult says about the pod's interface.
+type attachment struct {
+	mac net.HardwareAddr
+	mtu int // 0: not said
+	ips []*types100.IPConfig
+}
+
+// check is the command CHECK: is everything as the ADD has left it, in the pod,
+// on the host, and at the IPAM plugin?
 func check(ctx context.Context, args *skel.CmdArgs) error {
 	c, err := parse(args)
 	if err != nil {
 		return err
 	}
 	if c.PrevResult == nil {
-		return types.NewError(types.ErrInvalidNetworkConfig, "network configuration: prevResult is missing: CHECK compares with it", "")
+		return invalid(errors.New("network configuration: prevResult is missing: CHECK compares with it"))
 	}
 	want, err := types100.NewResultFromResult(c.PrevResult)
 	if err != nil {
 		return fmt.Errorf("read prevResult: %w", err)
 	}
-	if err := checkLink(args, want); err != nil {
+	a, err := find(want, args)
+	if err != nil {
 		return fmt.Errorf("check %s in %s: %w", args.IfName, args.Netns, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, ipamTime)
-	defer cancel()
-	if err := invoke.DelegateCheck(ctx, c.IPAM.Type, args.StdinData, nil); err != nil {
-		return fmt.Errorf("check address by %s: %w", c.IPAM.Type, err)
+	if err := checkPodSide(c, args, want, a); err != nil {
+		return err
 	}
-	return nil
+	if err := checkHost(ctx, c, args, a); err != nil {
+		return err
+	}
+	return delegate(ctx, c, args, "check address by", invoke.DelegateCheck)
 }
 
-func checkLink(args *skel.CmdArgs, want *types100.Result) error {
+// find looks the interface up by its name and the pod's namespace.
+func find(want *types100.Result, args *skel.CmdArgs) (a attachment, err error) {
 	for i, nic := range want.Interfaces {
 		if nic.Name != args.IfName || nic.Sandbox != args.Netns {
 			continue
 		}
-		mac, err := net.ParseMAC(nic.Mac)
-		if err != nil {
-			return fmt.Errorf("read prevResult: %w", err)
+		if a.mac, err = net.ParseMAC(nic.Mac); err != nil {
+			return a, fmt.Errorf("read prevResult: %w", err)
 		}
-		var addrs []net.IPNet
+		a.mtu = nic.Mtu
 		for _, ip := range want.IPs {
 			if ip.Interface != nil && *ip.Interface == i {
-				addrs = append(addrs, ip.Address)
+				a.ips = append(a.ips, ip)
 			}
 		}
-		return ns.WithNetNSPath(args.Netns, func(ns.NetNS) error { return podnet.Check(args.IfName, mac, addrs) })
+		return a, nil
 	}
-	return errors.New("prevResult has no such interface")
+	return a, errors.New("prevResult has no such interface")
+}
+
+func checkPodSide(c netconf.BrFusion, args *skel.CmdArgs, want *types100.Result, a attachment) error {
+	pod, err := ns.GetNS(args.Netns)
+	if err != nil {
+		return fmt.Errorf("check %s: open network namespace: %w", args.IfName, err)
+	}
+	defer pod.Close()
+	err = pod.Do(func(ns.NetNS) error {
+		var addrs []net.IPNet
+		for _, ip := range a.ips {
+			addrs = append(addrs, ip.Address)
+		}
+		if err := podnet.Check(args.IfName, a.mac, addrs); err != nil {
+			return err
+		}
+		l, err := netlinksafe.LinkByName(args.IfName)
+		if err != nil {
+			return err
+		}
+		// Tuning, chained after us, lowers it without a word in the result.
+		if a.mtu != 0 && l.Attrs().MTU > a.mtu {
+			return fmt.Errorf("link %s has the MTU %d, want %d", args.IfName, l.Attrs().MTU, a.mtu)
+		}
+		return checkRoutes(want, a.ips, l)
+	})
+	if err != nil {
+		return fmt.Errorf("check %s in %s: %w", args.IfName, args.Netns, err)
+	}
+	if path, ok := pathOf(c, args, a.ips, a.mtu); ok {
+		return path.Check(pod)
+	}
+	return nil
+}
+
+// checkRoutes wants each route that the result lists, by whichever link: a
+// plugin before or after us may have made it.
+func checkRoutes(want *types100.Result, ips []*types100.IPConfig, l netlink.Link) error {
+	for _, r := range want.Routes {
+		e := entry(r, ips, l)
+		table := e.Table
+		if table == 0 {
+			table = unix.RT_TABLE_MAIN
+		}
+		family := netlink.FAMILY_V4
+		if is6(r.Dst.IP) {
+			family = netlink.FAMILY_V6
+		}
+		have, err := netlinksafe.RouteListFiltered(family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return fmt.Errorf("list routes: %w", err)
+		}
+		if !hasRoute(have, e) {
+			return fmt.Errorf("the route to %s is missing", &r.Dst)
+		}
+	}
+	return nil
+}
+
+func hasRoute(have []netlink.Route, want *netlink.Route) bool {
+	for _, h := range have {
+		if h.Dst == nil || h.Dst.String() != want.Dst.String() {
+			continue
+		}
+		if h.Gw.Equal(want.Gw) {
+			return true
+		}
+		for _, hop := range h.MultiPath {
+			if hop.Gw.Equal(want.Gw) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkHost asks the host daemon, unless it is too old to know. One that does not
+// answer is no fault of the pod, whose NIC works without; a runtime may take a
+// failed CHECK for the pod's end.
+func checkHost(ctx context.Context, c netconf.BrFusion, args *skel.CmdArgs, a attachment) error {
+	d, err := dial(c)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	err = d.check(ctx, &hostdpb.CheckRequest{
+		ContainerId: args.ContainerID, Interface: args.IfName, Mac: a.mac.String(), Addresses: prefixed(a.ips),
+	})
+	if err != nil && !unknown(err) && !unanswered(err) {
+		return fmt.Errorf("check %s on the host: %w", args.IfName, err)
+	}
+	return nil
 }

@@ -3,15 +3,12 @@ package brfusion_test
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,19 +17,17 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/status"
 
 	"unnest/internal/hostd/hostdpb"
 	"unnest/internal/identity"
+	"unnest/internal/podnet/brfusion"
 	"unnest/internal/podnet/cni"
 )
 
 // TestMain is the plugin itself when the test binary is called by its name.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "brfusion" {
+		brfusion.SetPendingDir(os.Getenv("TEST_PENDING_DIR"))
 		os.Exit(cni.Main(os.Args[0], os.Stderr))
 	}
 	os.Exit(m.Run())
@@ -98,23 +93,15 @@ func (l *lab) startDaemon() {
 	}
 	config, err := a.ServerConfig(net.IPv4(127, 0, 0, 1))
 	l.check(err)
-	l.daemon = &fakeDaemon{lab: l, nics: map[string]*hostdpb.NIC{}}
+	l.daemon = &fakeDaemon{lab: l, config: config, protocol: 2, nics: map[string]*hostdpb.NIC{}}
 	l.check(l.guest.Do(func(ns.NetNS) error {
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
 			return err
 		}
-		if err := netlink.LinkSetUp(lo); err != nil {
-			return err
-		}
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		l.server = listener.Addr().String()
-		l.daemon.serve(l.t, listener, config)
-		return nil
+		return netlink.LinkSetUp(lo)
 	}))
+	l.server = l.daemon.start("127.0.0.1:0")
 }
 
 // podPath is good as long as the test has the namespace open.
@@ -157,6 +144,13 @@ func (a answer) code() uint {
 	return e.Code
 }
 
+// message is that of the error on the standard output.
+func (a answer) message() string {
+	var e struct{ Msg string }
+	_ = json.Unmarshal([]byte(a.stdout), &e)
+	return e.Msg
+}
+
 // command is one call of the plugin in the guest.
 func (l *lab) command(cniCommand string, config []byte, env ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
@@ -168,6 +162,7 @@ func (l *lab) command(cniCommand string, config []byte, env ...string) *exec.Cmd
 		"CNI_IFNAME=eth0", "CNI_PATH=" + l.dir + ":" + ipamDir,
 		"HTTPS_PROXY=http://127.0.0.1:1", // must not matter
 		"GOCOVERDIR=" + l.dir,            // else a test binary built for coverage complains
+		"TEST_PENDING_DIR=" + l.pendingDir(),
 	}, env...)
 	return cmd
 }
@@ -218,6 +213,16 @@ func (l *lab) links(n ns.NetNS) []string {
 	return names
 }
 
+func (l *lab) pendingDir() string { return filepath.Join(l.dir, "run", "pending") }
+
+// noted are the NICs that are noted to be given back.
+func (l *lab) noted() []string {
+	l.t.Helper()
+	found, err := filepath.Glob(filepath.Join(l.pendingDir(), "*"))
+	l.check(err)
+	return found
+}
+
 // leases are the addresses that host-local has given away.
 func (l *lab) leases() []string {
 	found, err := filepath.Glob(filepath.Join(l.dir, "leases", "*", "10.*"))
@@ -239,117 +244,9 @@ func (l *lab) wantNothing() {
 	if leases := l.leases(); len(leases) > 0 {
 		l.t.Errorf("host-local still has %v", leases)
 	}
-}
-
-// fakeDaemon gives out veths in the place of hot-plugged NICs: one end appears in
-// the guest, the other on the host.
-type fakeDaemon struct {
-	hostdpb.UnimplementedHostDaemonServer
-	lab *lab
-
-	mu       sync.Mutex
-	nics     map[string]*hostdpb.NIC
-	made     int
-	delay    time.Duration                         // until the NIC appears
-	onAttach func(*hostdpb.AttachNICRequest) error // instead of a NIC, when set
-	detaches int
-}
-
-func (d *fakeDaemon) serve(t *testing.T, l net.Listener, config *tls.Config) {
-	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)))
-	hostdpb.RegisterHostDaemonServer(s, d)
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = s.Serve(l) })
-	t.Cleanup(func() {
-		s.Stop()
-		wg.Wait()
-	})
-}
-
-func (d *fakeDaemon) all() map[string]*hostdpb.NIC {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.nics
-}
-
-func (d *fakeDaemon) Status(context.Context, *hostdpb.StatusRequest) (*hostdpb.StatusResponse, error) {
-	return &hostdpb.StatusResponse{Guest: "node1", SlotsFree: 1, SlotsTotal: 1}, nil
-}
-
-func (d *fakeDaemon) AttachNIC(_ context.Context, r *hostdpb.AttachNICRequest) (*hostdpb.AttachNICResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	key := r.GetContainerId() + " " + r.GetInterface()
-	if nic := d.nics[key]; nic != nil {
-		return &hostdpb.AttachNICResponse{Nic: nic}, nil
+	if noted := l.noted(); len(noted) > 0 {
+		l.t.Errorf("still noted: %v", noted)
 	}
-	d.made++
-	nic := &hostdpb.NIC{
-		ContainerId: r.GetContainerId(), Interface: r.GetInterface(), Bridge: "br0", Mtu: 1400,
-		Mac: fmt.Sprintf("02:00:00:00:00:%02x", d.made),
-	}
-	d.nics[key] = nic
-	make := func() error { return d.plug(nic) }
-	if d.onAttach != nil {
-		make = func() error { return d.onAttach(r) }
-	}
-	if d.delay > 0 {
-		time.AfterFunc(d.delay, func() { _ = make() }) // the test sees when it did not appear
-		return &hostdpb.AttachNICResponse{Nic: nic}, nil
-	}
-	if err := make(); err != nil {
-		return nil, err
-	}
-	return &hostdpb.AttachNICResponse{Nic: nic}, nil
-}
-
-func (d *fakeDaemon) plug(nic *hostdpb.NIC) error {
-	mac, err := net.ParseMAC(nic.GetMac())
-	if err != nil {
-		return err
-	}
-	return d.lab.host.Do(func(ns.NetNS) error {
-		a := netlink.NewLinkAttrs()
-		a.Name = fmt.Sprintf("tap%d", d.made)
-		v := &netlink.Veth{
-			LinkAttrs: a, PeerName: fmt.Sprintf("ens%d", d.made), PeerHardwareAddr: mac,
-			PeerNamespace: netlink.NsFd(d.lab.guest.Fd()),
-		}
-		if err := netlink.LinkAdd(v); err != nil {
-			return err
-		}
-		return netlink.LinkSetUp(v)
-	})
-}
-
-func (d *fakeDaemon) DetachNIC(_ context.Context, r *hostdpb.DetachNICRequest) (*hostdpb.DetachNICResponse, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.detaches++
-	key := r.GetContainerId() + " " + r.GetInterface()
-	if nic := d.nics[key]; nic != nil {
-		delete(d.nics, key)
-		d.unplug()
-	}
-	return &hostdpb.DetachNICResponse{}, nil
-}
-
-// unplug takes all NICs away: no test has two.
-func (d *fakeDaemon) unplug() {
-	_ = d.lab.host.Do(func(ns.NetNS) error {
-		links, err := netlink.LinkList()
-		for _, l := range links {
-			if strings.HasPrefix(l.Attrs().Name, "tap") {
-				_ = netlink.LinkDel(l) // gone with its pod, perhaps
-			}
-		}
-		return err
-	})
-}
-
-// refuse makes every AttachNIC fail.
-func refuse(c codes.Code, message string) func(*hostdpb.AttachNICRequest) error {
-	return func(*hostdpb.AttachNICRequest) error { return status.Error(c, message) }
 }
 
 // frames receives the ARP frames that arrive at the host's end of the NIC.

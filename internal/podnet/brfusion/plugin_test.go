@@ -16,7 +16,6 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
-	"google.golang.org/grpc/codes"
 
 	"unnest/internal/hostd/hostdpb"
 )
@@ -120,75 +119,10 @@ func (l *lab) checkPod(config []byte, result *types100.Result) {
 	}
 }
 
-func TestAddThatFailsLeavesNothing(t *testing.T) {
-	anyNIC := func(l *lab) {}
-	ipam := func(edit func(map[string]any)) func(map[string]any) {
-		return func(c map[string]any) { edit(c["ipam"].(map[string]any)) }
-	}
-	for _, c := range []struct {
-		name   string
-		lab    func(*lab)
-		config func(map[string]any)
-		code   uint
-		want   string
-	}{
-		{"configuration", anyNIC, with("mtu", 1), 7, "mtu 1"},
-		{"credentials", anyNIC, with("credentials", "/nowhere"), 7, "/nowhere"},
-		{"daemon is away", anyNIC, with("server", "127.0.0.1:1"), 11, "attach: host daemon: connection error"},
-		{"daemon refuses", func(l *lab) { l.daemon.onAttach = refuse(codes.PermissionDenied, "bridge br9 is not yours") },
-			with("bridge", "br9"), 999, "attach: host daemon: bridge br9 is not yours (PermissionDenied)"},
-		{"daemon is full", func(l *lab) { l.daemon.onAttach = refuse(codes.ResourceExhausted, "no free slot") },
-			with("mtu", 0), 11, "no free slot"},
-		{"NIC does not appear", func(l *lab) { l.daemon.onAttach = func(*hostdpb.AttachNICRequest) error { return nil } },
-			with("wait", "300ms"), 999, "appear: wait for NIC 02:00:00:00:00:01: it has not appeared after 300ms"},
-		{"name is taken meanwhile", func(l *lab) {
-			l.daemon.onAttach = func(*hostdpb.AttachNICRequest) error {
-				l.check(l.pod.Do(func(ns.NetNS) error { return netlink.LinkAdd(bridge("eth0")) }))
-				return l.daemon.plug(l.daemon.nics["c1 eth0"])
-			}
-		}, with("mtu", 0), 999, "move: move NIC 02:00:00:00:00:01 (ens1) into the pod as eth0: a link of this name exists in the pod"},
-		{"no such IPAM plugin", anyNIC, ipam(func(c map[string]any) { c["type"] = "nowhere-local" }), 999, "ipam: "},
-		{"IPAM refuses", anyNIC, ipam(func(c map[string]any) { c["ranges"] = []any{} }), 999, "ipam: take address by host-local: "},
-		{"route is refused", anyNIC, ipam(func(c map[string]any) {
-			c["routes"] = []any{map[string]any{"dst": "10.99.0.0/16", "gw": "192.0.2.1"}}
-		}), 999, "configure: "},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			l := newLab(t)
-			c.lab(l)
-			a := l.run("ADD", l.config(c.config))
-			if a.exit != 1 || a.code() != c.code || !strings.Contains(a.stdout, c.want) {
-				t.Errorf("got exit %d, code %d, want 1 and %d, and an error with %q", a.exit, a.code(), c.code, c.want)
-			}
-			l.wantNothing()
-			if c.name != "name is taken meanwhile" && len(l.links(l.pod)) > 0 {
-				t.Errorf("pod has %v", l.links(l.pod))
-			}
-		})
-	}
-}
-
 func bridge(name string) netlink.Link {
 	a := netlink.NewLinkAttrs()
 	a.Name = name
 	return &netlink.Bridge{LinkAttrs: a}
-}
-
-func TestResultThatCannotBePrinted(t *testing.T) {
-	l := newLab(t)
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	l.check(err)
-	defer full.Close()
-	var stderr bytes.Buffer
-	cmd := l.command("ADD", l.config())
-	cmd.Stdout, cmd.Stderr = full, &stderr
-	if err := l.guest.Do(func(ns.NetNS) error { return cmd.Run() }); err == nil {
-		t.Error("ADD succeeded")
-	}
-	if !strings.Contains(stderr.String(), "print: ") || !strings.Contains(stderr.String(), "announce=") {
-		t.Errorf("log is %s", &stderr)
-	}
-	l.wantNothing()
 }
 
 func TestAddThatIsKilled(t *testing.T) {
@@ -247,23 +181,6 @@ func TestDelWithoutNamespace(t *testing.T) {
 	}
 }
 
-// DEL gives back what it can, and tells the runtime to come again for the rest.
-func TestDelWithoutDaemon(t *testing.T) {
-	l := newLab(t)
-	l.add(l.config())
-	a := l.run("DEL", l.config(with("server", "127.0.0.1:1")))
-	if a.exit != 1 || a.code() != 11 {
-		t.Errorf("DEL without a daemon: exit %d, code %d, want 1 and 11", a.exit, a.code())
-	}
-	if len(l.leases()) != 0 || len(l.daemon.all()) != 1 {
-		t.Errorf("leases %v, NICs %v", l.leases(), l.daemon.all())
-	}
-	if a := l.run("DEL", l.config()); a.exit != 0 {
-		t.Error("DEL was refused")
-	}
-	l.wantNothing()
-}
-
 func TestNamespaces(t *testing.T) {
 	l := newLab(t)
 	for name, c := range map[string]struct{ path, want string }{
@@ -275,25 +192,6 @@ func TestNamespaces(t *testing.T) {
 			t.Errorf("%s: got %s, want code 8 and %q", name, a.stdout, c.want)
 		}
 		l.wantNothing()
-	}
-}
-
-func TestStatus(t *testing.T) {
-	l := newLab(t)
-	script := "#!/bin/sh\ncat >/dev/null\n[ $CNI_COMMAND = STATUS ] || exit 1\n"
-	l.check(os.WriteFile(filepath.Join(l.dir, "yes-local"), []byte(script), 0o755))
-	edit := func(c map[string]any) { c["cniVersion"] = "1.1.0"; c["ipam"] = map[string]any{"type": "yes-local"} }
-	if a := l.run("STATUS", l.config(edit)); a.exit != 0 || a.stdout != "" {
-		t.Error("STATUS was refused")
-	}
-	if a := l.run("STATUS", l.config(edit, with("server", "127.0.0.1:1"))); a.code() != 50 {
-		t.Errorf("STATUS without a daemon: code %d, want 50", a.code())
-	}
-	if a := l.run("GC", l.config(edit)); a.exit != 0 {
-		t.Error("GC was refused")
-	}
-	if a := l.run("VERSION", nil); !strings.Contains(a.stdout, `"0.3.1","0.4.0","1.0.0","1.1.0"`) {
-		t.Errorf("VERSION: got %s", a.stdout)
 	}
 }
 

@@ -54,6 +54,19 @@ func TestErrorsNameTheKey(t *testing.T) {
 		{`"type":"brfusion"`, `"wait":"121s"`, "wait "},
 		{`"type":"brfusion"`, `"log":"yes"`, "log"},
 		{`"type":"brfusion"`, `"prevResult":{"cniVersion":"1.0.0","ips":"x"}`, "prevResult"},
+		{`"type":"brfusion"`, `"mode":"macvtap"`, "mode "},
+		{`"type":"brfusion"`, `"pool":1`, "pool"},
+		{`"type":"brfusion"`, `"bandwidth":{"ingressRate":8000}`, "bandwidth: ingressRate 8000"},
+		{`"type":"brfusion"`, `"bandwidth":{"egressBurst":8000}`, "bandwidth: egressRate 0"},
+		{`"type":"brfusion"`, `"bandwidth":{"egressRate":1,"egressBurst":34359738368}`, "bandwidth: egressBurst"},
+		{`"type":"brfusion"`, `"runtimeConfig":{"bandwidth":{"ingressRate":8000}}`, "bandwidth: ingressRate 8000"},
+		{`"type":"brfusion"`, `"services":{}`, "services.ranges is missing"},
+		{`"type":"brfusion"`, `"services":{"ranges":["10.96.0.1/12"]}`, "services.ranges"},
+		{`"type":"brfusion"`, `"services":{"ranges":["::/0"]}`, "services.ranges"},
+		{`"type":"host-local"`, `"type":"a/b"`, "ipam.type "},
+		{`"type":"host-local"`, `"type":"hostd","routes":1`, "ipam.routes"},
+		{`"type":"host-local"`, `"type":"hostd","routes":[{"gw":"10.0.0.1"}]`, "ipam.routes"},
+		{`"type":"brfusion"`, `"cni.dev/valid-attachments":{}`, "cni.dev/valid-attachments"},
 		{least, ``, "parse network configuration"},
 		{least, `[]`, "parse network configuration"},
 	} {
@@ -68,11 +81,60 @@ func TestErrorsNameTheKey(t *testing.T) {
 	}
 }
 
+func TestNewerKeys(t *testing.T) {
+	c, err := ParseBrFusion([]byte(`{"cniVersion":"1.1.0","name":"n","type":"brfusion","server":"10.0.0.1:7443",
+		"mode":"trunk","pool":false,"bandwidth":{"ingressRate":1,"ingressBurst":1},
+		"runtimeConfig":{"bandwidth":{"egressRate":8000,"egressBurst":80000}},
+		"services":{"ranges":["10.96.0.0/12","fd00:96::/112"]},
+		"ipam":{"type":"hostd","routes":[{"dst":"0.0.0.0/0","gw":"10.0.0.1","mtu":1400}]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Mode != Trunk || !c.Cold || c.Bandwidth != (Bandwidth{EgressRate: 8000, EgressBurst: 80000}) || len(c.Services) != 2 ||
+		c.IPAM.Delegated() || len(c.IPAM.Routes) != 1 || c.IPAM.Routes[0].MTU != 1400 {
+		t.Errorf("got %+v", c)
+	}
+}
+
+func TestDefaultsOfNewerKeys(t *testing.T) {
+	for in, wantRoutes := range map[string]bool{`"hostd"`: false, `"hostd","routes":[]`: true, `"x","routes":"its own"`: false} {
+		c, err := ParseBrFusion([]byte(strings.Replace(least, `"host-local"`, in, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Mode != Hotplug || c.Cold || c.Bandwidth != (Bandwidth{}) || c.Services != nil || (c.IPAM.Routes != nil) != wantRoutes {
+			t.Errorf("%s: got %+v", in, c)
+		}
+	}
+}
+
+// A runtime that gives no list says nothing about what is valid; one whose list
+// is empty says that nothing is.
+func TestValidAttachments(t *testing.T) {
+	for _, c := range []struct {
+		value    string
+		complete bool
+		n        int
+	}{
+		{``, false, 0},
+		{`"cni.dev/valid-attachments":null,`, true, 0},
+		{`"cni.dev/valid-attachments":[],`, true, 0},
+		{`"cni.dev/valid-attachments":[{"containerID":"c","ifname":"eth0"}],`, true, 1},
+	} {
+		got, err := ParseBrFusion([]byte(strings.Replace(least, `"type":"brfusion"`, c.value+`"type":"brfusion"`, 1)))
+		if err != nil || got.Complete != c.complete || len(got.ValidAttachments) != c.n {
+			t.Errorf("%s: got %v, %v, error %v", c.value, got.Complete, got.ValidAttachments, err)
+		}
+	}
+}
+
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(least))
 	f.Add([]byte(strings.Replace(least, `"type":"brfusion"`, `"wait":"1s","mtu":9000,"bridge":"br0","credentials":"/x"`, 1)))
 	f.Add([]byte(strings.Replace(least, `"type":"brfusion"`, `"prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.2/16"}]}`, 1)))
 	f.Add([]byte(strings.Replace(least, `"1.0.0"`, `"0.3.1","prevResult":{"cniVersion":"0.3.1","ips":[{"version":"4","address":"10.0.0.2/16"}]}`, 1)))
+	f.Add([]byte(strings.Replace(least, `"host-local"`, `"hostd","routes":[{"dst":"::/0","gw":"fd00::1"}]`, 1)))
+	f.Add([]byte(strings.Replace(least, `"type":"brfusion"`, `"mode":"trunk","pool":false,"services":{"ranges":["10.96.0.0/12"]}`, 1)))
 	f.Add([]byte(`{"server":"[::1%lo]:1","ipam":{"type":"x"}}`))
 	f.Add([]byte(`null`))
 	f.Add([]byte(`{`))
@@ -82,7 +144,8 @@ func FuzzConfig(f *testing.F) {
 			return
 		}
 		if !c.Server.IsValid() || c.Server.Port() == 0 || c.Credentials[0] != '/' || c.Wait <= 0 || c.Wait > MaxWait ||
-			c.MTU < 0 || c.MTU > maxMTU || len(c.Bridge) > 15 || c.IPAM.Type == "" {
+			c.MTU < 0 || c.MTU > maxMTU || len(c.Bridge) > 15 || c.IPAM.Type == "" ||
+			(c.Mode != Hotplug && c.Mode != Trunk) || (c.Bandwidth.IngressRate == 0) != (c.Bandwidth.IngressBurst == 0) {
 			t.Errorf("accepted %s as %+v", in, c)
 		}
 	})

@@ -1,0 +1,13 @@
+// Command cni-timer stands in for the CNI plugin by whose name it is called, and
+// writes down how long each run of it takes.
+package main
+
+import (
+	"os"
+
+	"unnest/internal/cnitimer"
+)
+
+func main() {
+	os.Exit(cnitimer.Main(os.Args[0]))
+}

@@ -1,0 +1,101 @@
+package brfusion
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"unnest/internal/podnet"
+)
+
+// refusal is the host daemon's answer, or that there was none.
+type refusal struct {
+	status *status.Status
+	// reached: the daemon itself says so, not our end of the connection.
+	reached bool
+}
+
+func (r *refusal) Error() string {
+	return fmt.Sprintf("host daemon: %s (%s)", r.status.Message(), r.status.Code())
+}
+
+// code is the CNI specification's (section 5, Error) for what the daemon says:
+// 11 when the same request may succeed later without anybody's doing, 7 when the
+// request itself cannot succeed.
+func (r *refusal) code() uint {
+	switch r.status.Code() {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Aborted, codes.Canceled:
+		return types.ErrTryAgainLater
+	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented:
+		return types.ErrInvalidNetworkConfig
+	}
+	return types.ErrInternal
+}
+
+// unanswered reports whether err means that the daemon could not be asked, or
+// cannot reach the guest's VMM. The request may be repeated later.
+func unanswered(err error) bool {
+	r := (*refusal)(nil)
+	return errors.As(err, &r) && (!r.reached || r.status.Code() == codes.Unavailable)
+}
+
+// unknown reports whether the daemon is too old for the verb.
+func unknown(err error) bool {
+	r := (*refusal)(nil)
+	return errors.As(err, &r) && r.status.Code() == codes.Unimplemented
+}
+
+// invalid says that nothing but another configuration helps.
+func invalid(err error) error {
+	return types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
+}
+
+// tooOld says what the daemon lacks.
+func tooOld(what string) error {
+	return invalid(fmt.Errorf("the host daemon is too old: it does not know %s: update unnest hostd", what))
+}
+
+// coded gives an error the code that tells the runtime whether to try again.
+func coded(err error) error {
+	if err == nil {
+		return nil
+	}
+	code := types.ErrInternal
+	if r := (*refusal)(nil); errors.As(err, &r) {
+		code = r.code()
+	} else if e := (*types.Error)(nil); errors.As(err, &e) && e.Code != types.ErrUnknown && e.Code != types.ErrUnknownContainer {
+		code = e.Code // ours, or an IPAM plugin's; but only we know whether a DEL is needed
+	} else if errors.Is(err, podnet.ErrVLANTaken) || errors.Is(err, unix.ENODEV) {
+		// Until the former pod's namespace is gone; or the NIC went in the middle.
+		code = types.ErrTryAgainLater
+	}
+	return withCode(code, err)
+}
+
+// unavailable gives STATUS's codes. 50: no ADD can work now. 51, that pods may
+// suffer as well, is for a daemon that answers but cannot reach the guest's VMM:
+// what the daemon keeps of the pods' NICs on the host can then not be mended.
+// Without a daemon the NICs work on, so that is 50; and a slot in quarantine is
+// no pod's, so it is nothing as long as others are free.
+func unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
+	code := types.ErrPluginNotAvailable
+	if r := (*refusal)(nil); errors.As(err, &r) && r.reached && r.status.Code() == codes.Unavailable {
+		code = types.ErrLimitedConnectivity
+	} else if e := (*types.Error)(nil); errors.As(err, &e) && e.Code == types.ErrLimitedConnectivity {
+		code = e.Code
+	}
+	return withCode(code, err)
+}
+
+// withCode keeps all of err's words, on one line.
+func withCode(code uint, err error) error {
+	return types.NewError(code, strings.ReplaceAll(err.Error(), "\n", "; "), "")
+}

@@ -1,0 +1,57 @@
+package brfusion
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/skel"
+
+	"unnest/internal/hostd/hostdpb"
+	"unnest/internal/podnet/netconf"
+)
+
+// protocol is the number of the host daemon's protocol that the newer keys of the
+// configuration need.
+const protocol = 2
+
+// state is the command STATUS: can an ADD succeed?
+func state(ctx context.Context, args *skel.CmdArgs) error {
+	c, err := parse(args)
+	if err != nil {
+		return err
+	}
+	d, err := dial(c)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	s, err := d.status(ctx, !c.IPAM.Delegated())
+	if err != nil {
+		return err
+	}
+	_ = finishPending(ctx, d, c) // what it could not finish is no reason to refuse an ADD
+	if s.GetLimited() != "" {
+		return fmt.Errorf("host daemon: %s", s.GetLimited())
+	}
+	if err := serves(c, s); err != nil {
+		return err
+	}
+	return delegate(ctx, c, args, "status of", invoke.DelegateStatus)
+}
+
+// serves reports what the configuration asks for that a daemon of an older
+// protocol does not know.
+func serves(c netconf.BrFusion, s *hostdpb.StatusResponse) error {
+	switch {
+	case s.GetProtocol() >= protocol:
+		return nil
+	case !c.IPAM.Delegated():
+		return tooOld(`ipam.type "hostd"`)
+	case c.Mode == netconf.Trunk:
+		return tooOld(`mode "trunk"`)
+	case c.Bandwidth != netconf.Bandwidth{}:
+		return tooOld("bandwidth")
+	}
+	return nil
+}
