@@ -7,7 +7,7 @@ import (
 )
 
 func TestOpen(t *testing.T) {
-	if want := []string{"brfusion", "harness", "network", "quickstart", "selftest"}; !slices.Equal(List(), want) {
+	if want := []string{"brfusion", "harness", "latency", "network", "quickstart", "selftest"}; !slices.Equal(List(), want) {
 		t.Errorf("List() = %q, want %q", List(), want)
 	}
 	for _, name := range List() {
@@ -17,7 +17,7 @@ func TestOpen(t *testing.T) {
 		}
 	}
 	_, _, err := Open("quickstar")
-	if err == nil || !strings.Contains(err.Error(), "brfusion, harness, network, quickstart, selftest") {
+	if err == nil || !strings.Contains(err.Error(), "brfusion, harness, latency, network, quickstart, selftest") {
 		t.Errorf("Open(quickstar): %v; want an error that lists the experiments", err)
 	}
 }

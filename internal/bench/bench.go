@@ -86,7 +86,7 @@ func Up(ctx context.Context, spec *experiment.Spec, o Options) (_ *Bench, err er
 		}
 	}()
 	phase("boot the guest")
-	if err := b.boot(ctx, spec, image, o); err != nil {
+	if err := b.boot(ctx, spec, image, o, 0); err != nil {
 		return nil, err
 	}
 	ctx, done := b.whileAlive(ctx)
@@ -142,13 +142,16 @@ func BuildImage(ctx context.Context, programs string, step func(string)) (guest.
 		Programs: map[string]string{
 			"/usr/local/bin/nerdctl": filepath.Join(programs, "nerdctl"),
 			"/usr/lib/cni/brfusion":  filepath.Join(programs, "unnest-cni"),
+			cniTimer:                 filepath.Join(programs, "cni-timer"),
 		},
 		Progress: step,
 	}
 	return builder.Build(ctx, guest.DefaultRecipe())
 }
 
-func (b *Bench) boot(ctx context.Context, spec *experiment.Spec, image guest.Image, o Options) error {
+// boot makes the lab and boots the guest in it. The host daemon keeps pool NICs
+// plugged ahead.
+func (b *Bench) boot(ctx context.Context, spec *experiment.Spec, image guest.Image, o Options, pool int) error {
 	var err error
 	if b.lab, err = lab.Create(o.Lab); err != nil {
 		return err
@@ -159,7 +162,7 @@ func (b *Bench) boot(ctx context.Context, spec *experiment.Spec, image guest.Ima
 		return err
 	}
 	if b.node, err = f.Launch(ctx, fleet.Options{
-		Name: node, Image: image, Accel: o.Accel, VCPUs: spec.Guest.VCPUs, Memory: spec.Guest.Memory, Slots: slots,
+		Name: node, Image: image, Accel: o.Accel, VCPUs: spec.Guest.VCPUs, Memory: spec.Guest.Memory, Slots: slots, Pool: pool,
 	}); err != nil {
 		return err
 	}

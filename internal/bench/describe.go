@@ -17,11 +17,6 @@ import (
 // describe notes what the run is made with: the guest as it is, and the
 // versions of every tool on both sides.
 func (b *Bench) describe(ctx context.Context, spec *experiment.Spec) error {
-	m, boot, err := machine(ctx, b.ssh, node)
-	if err != nil {
-		return b.explain(err)
-	}
-	b.bootID, b.facts.Guests = boot, []result.Machine{m}
 	for _, c := range spec.Cases {
 		w := lookup(c)
 		if b.facts.Tools[w.Tool()] != "" {
@@ -35,6 +30,17 @@ func (b *Bench) describe(ctx context.Context, spec *experiment.Spec) error {
 			return err
 		}
 	}
+	return b.describeGuest(ctx)
+}
+
+// describeGuest notes the guest as it is, and the versions of what runs it and
+// its containers.
+func (b *Bench) describeGuest(ctx context.Context) error {
+	m, boot, err := machine(ctx, b.ssh, node)
+	if err != nil {
+		return b.explain(err)
+	}
+	b.bootID, b.facts.Guests = boot, []result.Machine{m}
 	return b.findVersions(ctx)
 }
 

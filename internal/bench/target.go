@@ -39,7 +39,7 @@ func (b *Bench) startTarget(ctx, serving context.Context, spec *experiment.Spec,
 			return b.explain(err)
 		}
 		t.place = place.Container{Place: b.ssh, Engine: engine, Name: name}
-		if c.Network == stack.BrFusion {
+		if c.Network.Reached() {
 			address, err := b.podAddress(ctx, name)
 			if err != nil {
 				return err
@@ -59,6 +59,10 @@ func networkArgs(n stack.Network, ports []workload.Port) []string {
 		return []string{"--network", "host"}
 	case stack.BrFusion:
 		return []string{"--network", fleet.Network}
+	case stack.BrFusionCold:
+		return []string{"--network", fleet.ColdNetwork}
+	case stack.BrFusionTrunk:
+		return []string{"--network", fleet.TrunkNetwork}
 	}
 	var args []string
 	for _, p := range ports {

@@ -156,8 +156,12 @@ func (b *builder) group(i int, cases []result.Case) (Group, []Estimate) {
 	if main := families[cases[0].Primary]; main != nil {
 		g.Tables = append(g.Tables, b.mainTable(g, main))
 	}
+	tables, charts := b.distributions(g, cases, names)
+	g.Tables, g.Charts = append(g.Tables, tables...), append(g.Charts, charts...)
 	if main := families[cases[0].Primary]; measured(main) {
-		g.Charts = append(g.Charts, b.valueChart(g, main))
+		if len(charts) == 0 { // a distribution says more than its median
+			g.Charts = append(g.Charts, b.valueChart(g, main))
+		}
 		g.Charts = append(g.Charts, b.ratioCharts(g, main)...)
 	}
 	g.Tables = append(g.Tables, b.minorTables(g, names, families)...)

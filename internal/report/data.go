@@ -19,7 +19,7 @@ func JSON(w io.Writer, doc Document) error {
 // metric, with empty fields where a number is missing.
 func CSV(w io.Writer, doc Document) error {
 	header := []string{"run", "suite", "case", "group", "size", "tool", "configuration", "stack", "accelerator", "metric", "unit", "order", "primary",
-		"n", "median", "mean", "stddev", "stderr", "min", "max", "low", "high", "confidence"}
+		"n", "median", "mean", "stddev", "stderr", "min", "p25", "p75", "p90", "p99", "max", "low", "high", "confidence"}
 	for _, b := range doc.Baselines {
 		for _, field := range []string{"ratio", "ratio_low", "ratio_high", "welch_p", "mann_whitney_p", "adjusted_p", "detectable", "verdict", "equivalent"} {
 			header = append(header, field+" vs "+b)
@@ -43,7 +43,7 @@ func estimateFields(e Estimate) []string {
 	}
 	return append([]string{e.Run, e.Suite, e.Case, e.Group, size, e.Tool, e.Configuration, e.Stack, e.Accelerator, e.Metric, e.Unit, string(e.Order),
 		strconv.FormatBool(e.Primary), strconv.Itoa(e.N)},
-		exact(e.Median, e.Mean, e.StdDev, e.StdErr, e.Min, e.Max, e.Interval.Low, e.Interval.High, e.Interval.Confidence)...)
+		exact(e.Median, e.Mean, e.StdDev, e.StdErr, e.Min, e.P25, e.P75, e.P90, e.P99, e.Max, e.Interval.Low, e.Interval.High, e.Interval.Confidence)...)
 }
 
 func comparisonFields(c *Comparison) []string {

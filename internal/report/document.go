@@ -134,6 +134,7 @@ const (
 	Bars   = "bars"   // values with their intervals, from zero
 	Ratios = "ratios" // ratios with their intervals, around one
 	Stack  = "stack"  // parts that add up
+	CDF    = "cdf"    // cumulative distributions, as stairs
 )
 
 // Chart is a figure as data.
@@ -142,14 +143,15 @@ type Chart struct {
 	Kind       string        `json:"kind"`
 	Title      string        `json:"title"`
 	Setting    string        `json:"setting"`
-	Axis       string        `json:"axis"` // quantity and unit of the values
-	Categories []string      `json:"categories"`
+	Axis       string        `json:"axis"`                 // quantity and unit of the values
+	Categories []string      `json:"categories,omitempty"` // none of a CDF
 	Series     []ChartSeries `json:"series"`
 	Margin     float64       `json:"margin,omitempty"` // half width of the band of equivalence around 1
 	Words      string        `json:"words"`            // for those who cannot see it
 }
 
-// ChartSeries holds one value per category; a missing one is NaN.
+// ChartSeries holds one value per category; a missing one is NaN. Of a CDF it
+// holds all values, in ascending order.
 type ChartSeries struct {
 	Name   string   `json:"name"`
 	Slot   int      `json:"slot"`

@@ -39,6 +39,10 @@ type Estimate struct {
 	StdDev        Number       `json:"stddev"`
 	StdErr        Number       `json:"stderr"`
 	Min           Number       `json:"min"`
+	P25           Number       `json:"p25"` // percentiles
+	P75           Number       `json:"p75"`
+	P90           Number       `json:"p90"`
+	P99           Number       `json:"p99"`
 	Max           Number       `json:"max"`
 	Interval      Interval     `json:"interval"` // of the median
 	Comparisons   []Comparison `json:"comparisons,omitempty"`
@@ -91,6 +95,7 @@ func observations(samples []result.Sample) map[cellKey][]stats.Observation {
 // describe fills in what obs say by themselves.
 func (e *Estimate) describe(obs []stats.Observation, confidence float64) {
 	e.Median, e.Mean, e.StdDev, e.StdErr, e.Min, e.Max = missing, missing, missing, missing, missing, missing
+	e.P25, e.P75, e.P90, e.P99 = missing, missing, missing, missing
 	e.Interval = interval(stats.Interval{})
 	if len(obs) == 0 {
 		return
@@ -105,6 +110,9 @@ func (e *Estimate) describe(obs []stats.Observation, confidence float64) {
 		return
 	}
 	e.N, e.Median, e.Mean, e.Min, e.Max = s.N, Number(s.Median), Number(s.Mean), Number(s.Min), Number(s.Max)
+	if q, err := stats.Quantiles(values, 0.25, 0.75, 0.9, 0.99); err == nil {
+		e.P25, e.P75, e.P90, e.P99 = Number(q[0]), Number(q[1]), Number(q[2]), Number(q[3])
+	}
 	if s.N < 2 { // one value has no spread, and no interval
 		return
 	}

@@ -91,6 +91,7 @@ func TestGolden(t *testing.T) {
 	runA, samplesA := synthetic(6)
 	runB, samplesB := later()
 	compared := Compare(Input{"runs/a", runA, samplesA}, Input{"runs/b", runB, samplesB}, Options{})
+	spread := build(startup(24))
 	tests := []struct {
 		file  string
 		print func(io.Writer, Document) error
@@ -100,6 +101,10 @@ func TestGolden(t *testing.T) {
 		{"narrow.txt", width(100, TextOptions{Brief: true}), full},
 		{"colour.txt", width(120, TextOptions{Brief: true, Colour: true}), small},
 		{"holed.txt", width(120, TextOptions{}), gaps},
+		{"startup.txt", width(100, TextOptions{Brief: true}), spread},
+		{"startup.md", Markdown, spread},
+		{"startup.html", bare, spread},
+		{"startup.csv", CSV, spread},
 		{"compared.txt", width(120, TextOptions{}), compared},
 		{"full.md", Markdown, full},
 		{"holed.html", bare, gaps},

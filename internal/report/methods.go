@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 
 	"unnest/internal/result"
 	"unnest/internal/stats"
@@ -23,8 +24,18 @@ func methods(o Options, run result.Run) []Method {
 		{"unclear", "The interval of the ratio leaves 1 out, but the test, corrected for the other comparisons in its table and blind to the blocks, sees no difference. More repetitions would tell."},
 		{"no difference seen", "Neither shown to differ nor shown to be equal. The verdict names the smallest difference that a run of this size and noise would have seen four times out of five."},
 	}
+	if distributed(run) {
+		ms = append(ms, Method{"distribution", "Each line rises by one step at every measured value: its height is the share of executions that took no more than what stands below it. A line further left is faster; one that reaches the top late has slow stragglers. p25, p75, p90 and p99 are percentiles, interpolated between the values."})
+	}
 	if margin := percent(o.Equivalence.Margin); o.Equivalence.Configuration != "" {
 		ms = append(ms, Method{"within " + margin, fmt.Sprintf("Shown when the whole %s interval of the ratio lies within %s of 1. The default margin is that of Bacou et al. 2019, §5.2.1, who report BrFusion within 3.5 %% of NoCont.", confidence, margin)})
 	}
 	return ms
+}
+
+// distributed reports whether a run has a metric whose spread is a result.
+func distributed(run result.Run) bool {
+	return slices.ContainsFunc(run.Cases, func(c result.Case) bool {
+		return slices.ContainsFunc(c.Metrics, func(m result.Metric) bool { return m.Distribution })
+	})
 }

@@ -16,7 +16,8 @@ var knownSlots = map[string]int{
 	"NoCont": 0, "SameNode": 0, "metal": 0, "L0": 0,
 	"NAT": 1, "L1": 1,
 	"BrFusion": 2, "Hostlo": 2, "L2": 2,
-	"Overlay": 3,
+	"Overlay":       3,
+	"BrFusion-cold": 4, "BrFusion-trunk": 5,
 }
 
 // seriesOf gives every configuration its slot; those that are not known take

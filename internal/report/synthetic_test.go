@@ -62,6 +62,41 @@ func syntheticRun(repetitions int) result.Run {
 	return run
 }
 
+// startup is a run whose values spread: most starts take about as long in each
+// network, one in twelve waits.
+func startup(repetitions int) (result.Run, []result.Sample) {
+	run := syntheticRun(repetitions)
+	run.ID, run.Experiment, run.Title = "20260314-092653-startup", "startup", "From the order of a container to its first message"
+	run.Description, run.Baselines, run.Planned = "Containers are started one after another.", []string{"NAT"}, 3*repetitions
+	run.Configurations = run.Configurations[1:]
+	run.Cases = []result.Case{{
+		Suite: "startup", Name: "start", Group: "start", Title: "Start of a container", Tool: "nerdctl", Primary: "start",
+		Metrics: []result.Metric{
+			{Name: "start", Unit: "s", Order: result.LIB, Distribution: true},
+			{Name: "add", Unit: "s", Order: result.LIB, Distribution: true},
+		},
+	}}
+	rng := rand.New(rand.NewPCG(7, 11))
+	var samples []result.Sample
+	for block := range repetitions {
+		for _, conf := range run.Configurations {
+			add := map[string]float64{"NAT": 0.52, "BrFusion": 0.41}[conf.Name] * (1 + 0.08*rng.NormFloat64())
+			wait := 0.0
+			if rng.IntN(12) == 0 {
+				wait = 0.8 * rng.Float64()
+			}
+			for i, value := range []float64{1.9 + add + wait, add} {
+				metric := run.Cases[0].Metrics[i].Name
+				samples = append(samples, result.Sample{
+					Run: run.ID, Configuration: conf.Name, Suite: "startup", Case: "start", Metric: metric, Unit: "s", Order: result.LIB,
+					Value: value, Block: block, Repetition: block, Boot: "boot", Start: started.Add(time.Duration(block) * time.Minute), Duration: 4,
+				})
+			}
+		}
+	}
+	return run, samples
+}
+
 // cost is what a configuration multiplies the time of an operation by.
 var cost = map[string]float64{"NoCont": 1, "NAT": 1.5, "BrFusion": 1.02}
 

@@ -114,8 +114,15 @@ func isCPU(metric string) bool {
 	return false
 }
 
+// startTimes are the metrics of a container's start (Bacou et al. 2019, §5.2.4)
+// with what each measures.
+var startTimes = map[string]string{"start": "start-up time", "add": "time of CNI ADD", "del": "time of CNI DEL"}
+
 // quantity names what a metric measures: "latency" for latency_mean.
 func quantity(metric string) string {
+	if q, ok := startTimes[metric]; ok {
+		return q
+	}
 	for _, p := range cpuParts {
 		if p.metric == metric {
 			return p.quantity

@@ -72,6 +72,10 @@ type Metric struct {
 	Name  string `json:"name"` // "latency_mean"
 	Unit  string `json:"unit"`
 	Order Order  `json:"order"`
+
+	// Distribution says that how the values spread is a result of its own, as of
+	// the start-up times of Bacou et al. 2019, Fig. 8, and not only noise.
+	Distribution bool `json:"distribution,omitempty"`
 }
 
 // State is how far a run has come.

@@ -62,6 +62,22 @@ func Summarize(xs []float64) (Summary, error) {
 	return s, nil
 }
 
+// Quantiles returns the values below which the fractions ps of the distribution
+// of xs lie, estimated by interpolation between neighbours (Hyndman and Fan 1996,
+// definition 8). Beyond what xs resolves, as the 99th percentile of few values,
+// it is the least or the greatest of them. It fails as Summarize does.
+func Quantiles(xs []float64, ps ...float64) ([]float64, error) {
+	if err := checkSample(xs, 1); err != nil {
+		return nil, err
+	}
+	sample := moremath.Sample{Xs: slices.Sorted(slices.Values(xs)), Sorted: true}
+	qs := make([]float64, len(ps))
+	for i, p := range ps {
+		qs[i] = sample.Quantile(p)
+	}
+	return qs, nil
+}
+
 // median returns the median of xs, which must not be empty and is sorted.
 func median(xs []float64) float64 {
 	slices.Sort(xs)

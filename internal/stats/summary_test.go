@@ -42,6 +42,30 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
+// Of 1 to 9 the percentiles are known, in whatever order the values come; they
+// never lie beyond the values.
+func TestQuantiles(t *testing.T) {
+	xs := []float64{9, 1, 8, 2, 7, 3, 6, 4, 5}
+	got, err := Quantiles(xs, 0, 0.01, 0.25, 0.5, 0.75, 0.99, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []float64{1, 1, 8.0 / 3, 5, 22.0 / 3, 9, 9} {
+		if !near(got[i], want, 1e-12) {
+			t.Errorf("quantile %d of 1 to 9: got %v, want %v", i, got[i], want)
+		}
+	}
+	if xs[0] != 9 {
+		t.Error("the values were sorted in place")
+	}
+	if one, err := Quantiles([]float64{7}, 0.25, 0.99); err != nil || one[0] != 7 || one[1] != 7 {
+		t.Errorf("of one value: got %v, %v", one, err)
+	}
+	if _, err := Quantiles(nil, 0.5); !errors.Is(err, ErrTooFew) {
+		t.Errorf("of none: got %v, want ErrTooFew", err)
+	}
+}
+
 func TestSummarizeErrors(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -90,10 +90,7 @@ func resume(ctx context.Context, o Options) error {
 	if note := dir.Note(); note != "" {
 		fmt.Fprintln(o.Streams.Err, note)
 	}
-	if dir.Run().Experiment == bootName {
-		return errors.Join(fmt.Errorf("resume %s: a run of %s cannot be resumed: start it anew", o.Resume, bootName), dir.Close())
-	}
-	spec, err := of(experiment.FromRun(o.Resume, dir.Run()))
+	spec, err := planned(o.Resume, dir.Run())
 	if err == nil && dir.Run().State != result.Complete {
 		_, err = measure(ctx, o, spec, dir)
 	}

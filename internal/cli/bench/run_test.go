@@ -231,17 +231,19 @@ func TestResumeRefuses(t *testing.T) {
 		{"experiment that cannot be read", func(t *testing.T, path string) {
 			createRun(t, path, "name: [\n", result.Interrupted, 2)
 		}, []string{"experiment file:", "samples are kept"}},
-		{"boot study", func(t *testing.T, path string) {
-			spec, err := load(bootName)
+		{"study that has changed", func(t *testing.T, path string) {
+			spec, err := load("boot")
 			if err != nil {
 				t.Fatal(err)
 			}
-			dir, err := result.Create(path, spec.NewRun("r1", 1, time.Unix(1000, 0)))
+			run := spec.NewRun("r1", 1, time.Unix(1000, 0))
+			run.Configurations = run.Configurations[1:]
+			dir, err := result.Create(path, run)
 			if err != nil {
 				t.Fatal(err)
 			}
 			dir.Close()
-		}, []string{"a run of boot cannot be resumed", "start it anew"}},
+		}, []string{"study boot has changed", "start it anew"}},
 		{"being written", func(t *testing.T, path string) {
 			createRun(t, path, small, result.Interrupted, 2)
 			dir, err := result.Open(path)

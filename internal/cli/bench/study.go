@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,12 +25,28 @@ type study struct {
 	up      func(context.Context, *experiment.Spec, bench.Options) (bench.Running, error)
 }
 
-// bootName is the one study that is no file: nothing in it has a workload.
-const bootName = "boot"
+// builtin are the studies that are no files: nothing in them has a workload.
+var builtin = []func() study{
+	func() study { return study{Spec: bench.BootSpec(), up: bench.UpBooter} },
+	func() study { return study{Spec: bench.StartupSpec(), up: bench.UpStartup} },
+}
+
+// findBuiltin returns the study of builtin that has the name.
+func findBuiltin(name string) (study, bool) {
+	for _, make := range builtin {
+		if s := make(); s.Name == name {
+			return s, true
+		}
+	}
+	return study{}, false
+}
 
 // names lists the studies that come with unnest.
 func names() []string {
-	all := append(experiments.List(), bootName)
+	all := experiments.List()
+	for _, make := range builtin {
+		all = append(all, make().Name)
+	}
 	slices.Sort(all)
 	return all
 }
@@ -36,8 +54,8 @@ func names() []string {
 // load reads a study: a path has a slash or the ending of a file, else it is
 // the name of one that comes with unnest.
 func load(name string) (study, error) {
-	if name == bootName {
-		return study{Spec: bench.BootSpec(), up: bench.UpBooter}, nil
+	if s, ok := findBuiltin(name); ok {
+		return s, nil
 	}
 	if !strings.ContainsRune(name, '/') && filepath.Ext(name) == "" {
 		file, data, err := experiments.Open(name)
@@ -65,6 +83,27 @@ func of(spec *experiment.Spec, err error) (study, error) {
 	return study{spec, bench.Metrics(), func(ctx context.Context, s *experiment.Spec, o bench.Options) (bench.Running, error) {
 		return bench.Up(ctx, s, o)
 	}}, nil
+}
+
+// planned returns the study that the run in dir was made of, to go on with it.
+func planned(dir string, run result.Run) (study, error) {
+	s, ok := findBuiltin(run.Experiment)
+	if !ok || run.File != "" {
+		return of(experiment.FromRun(dir, run))
+	}
+	s.Repetitions = run.Repetitions
+	again := s.NewRun(run.ID, run.Seed, run.Started)
+	if !equal(again.Configurations, run.Configurations) || !equal(again.Cases, run.Cases) {
+		return study{}, fmt.Errorf("go on with %s: its study %s has changed since: start it anew", dir, s.Name)
+	}
+	return s, nil
+}
+
+// equal reports whether two values are the same in a run's file.
+func equal(a, b any) bool {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
 // drawSeed returns a seed that is not 0.

@@ -6,9 +6,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"unnest/experiments"
 	"unnest/internal/bench"
+	"unnest/internal/result"
 )
 
 const small = `name: small
@@ -46,6 +48,7 @@ func TestLoad(t *testing.T) {
 		{"quickstart", len(bench.Metrics())},
 		{"harness", len(bench.HarnessMetrics())},
 		{"boot", 0},
+		{"startup", 0},
 	}
 	for _, tt := range tests {
 		s, err := load(tt.name)
@@ -87,6 +90,31 @@ func TestLoadErrors(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A run of a study that is no file goes on with what was planned.
+func TestPlanned(t *testing.T) {
+	for _, name := range []string{"boot", "startup"} {
+		s, err := load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Repetitions = 7
+		path := filepath.Join(t.TempDir(), "run")
+		dir, err := result.Create(path, s.NewRun("r1", 5, time.Unix(1000, 0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir.Close()
+		if dir, err = result.Open(path); err != nil {
+			t.Fatal(err)
+		}
+		again, err := planned(path, dir.Run())
+		dir.Close()
+		if err != nil || again.Name != name || again.Repetitions != 7 || again.up == nil {
+			t.Errorf("%s: got %+v, %v", name, again, err)
+		}
 	}
 }
 

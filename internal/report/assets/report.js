@@ -151,6 +151,41 @@
     };
   }
 
+  // Stairs: each value lifts its line by one part of all. The shape of the dashes
+  // tells the lines apart without their colours.
+  const dashes = ["solid", [7, 3], [2, 3], [9, 3, 2, 3]];
+
+  function cumulative(chart, c) {
+    const base = common(chart, c);
+    const all = chart.series.flatMap((s) => s.values);
+    const ends = around(Math.min(...all), Math.max(...all));
+    const series = chart.series.map((s, i) => {
+      const stairs = [[ends.min, 0], ...s.values.map((v, k) => [v, (k + 1) / s.values.length]), [ends.max, 1]];
+      return {
+        type: "line", step: "end", name: s.name, data: stairs, symbol: "none", animation: false,
+        color: colourOf(chart, s), lineStyle: { color: colourOf(chart, s), width: 2, type: dashes[i % dashes.length] },
+      };
+    });
+    return {
+      ...base, series,
+      legend: { ...base.legend, icon: undefined, itemWidth: 30, itemStyle: { opacity: 0 } },
+      grid: { ...base.grid, top: 34, bottom: 58 },
+      tooltip: { ...base.tooltip, axisPointer: { type: "line", lineStyle: { color: c.soft }, snap: false }, formatter: (items) => shares(chart, items[0].axisValue) },
+      xAxis: { ...valueAxis(chart, c), ...ends, nameLocation: "middle", nameGap: 26, nameTextStyle: axisText(c), axisLine: { show: true, lineStyle: { color: c.soft } }, splitLine: { show: false } },
+      yAxis: { ...valueAxis(chart, c), name: "share of executions", min: 0, max: 1, interval: 0.25, axisLabel: { ...axisText(c), formatter: (v) => `${Math.round(100 * v)} %` } },
+    };
+  }
+
+  function shares(chart, x) {
+    const rows = chart.series.map((s) => {
+      const share = s.values.filter((v) => v <= x).length / s.values.length;
+      return `<span style="color:${colourOf(chart, s)}">■</span> ${escape(s.name)}: <b>${Math.round(100 * share)} %</b>`;
+    });
+    return [`<b>within ${number(x)}</b>`, ...rows].join("<br>");
+  }
+
+  const shapes = { stack: stacked, cdf: cumulative };
+
   function draw(chart) {
     const element = document.getElementById(chart.id);
     let instance = drawn.get(chart.id);
@@ -161,7 +196,7 @@
       new ResizeObserver(() => instance.resize()).observe(element);
     }
     const c = colours();
-    instance.setOption(chart.kind === "stack" ? stacked(chart, c) : marked(chart, c), true);
+    instance.setOption((shapes[chart.kind] || marked)(chart, c), true);
   }
 
   const redraw = () => data.charts.forEach(draw);

@@ -1,0 +1,91 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+)
+
+// inbox takes the messages that containers send, one over each connection.
+type inbox struct {
+	listener net.Listener
+	messages chan message
+	closed   chan struct{}
+}
+
+type message struct {
+	text    string
+	arrived time.Time // of its first byte
+}
+
+// The bounds of a message.
+const (
+	messageSize  = 256
+	messageLimit = 10 * time.Second
+)
+
+// openInbox listens on address in the network namespace of the calling thread.
+func openInbox(address string) (*inbox, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for containers' messages: %w", err)
+	}
+	i := &inbox{l, make(chan message), make(chan struct{})}
+	go i.serve()
+	return i, nil
+}
+
+func (i *inbox) serve() {
+	for {
+		conn, err := i.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			go i.take(conn)
+		}
+	}
+}
+
+// take reads one message. A connection without one, or one that nobody waits
+// for, is nobody's.
+func (i *inbox) take(conn net.Conn) {
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(messageLimit))
+	first := make([]byte, messageSize)
+	n, err := conn.Read(first)
+	arrived := time.Now()
+	if err != nil {
+		return
+	}
+	rest, _ := io.ReadAll(io.LimitReader(conn, messageSize))
+	select {
+	case i.messages <- message{strings.TrimSpace(string(first[:n]) + string(rest)), arrived}:
+	case <-i.closed:
+	case <-time.After(messageLimit):
+	}
+}
+
+// await returns when the message text began to arrive. Others, of containers
+// given up, are dropped.
+func (i *inbox) await(ctx context.Context, text string) (time.Time, error) {
+	for {
+		select {
+		case m := <-i.messages:
+			if m.text == text {
+				return m.arrived, nil
+			}
+		case <-ctx.Done():
+			return time.Time{}, fmt.Errorf("wait for the message of container %s: %w", text, context.Cause(ctx))
+		}
+	}
+}
+
+func (i *inbox) close() error {
+	close(i.closed)
+	return i.listener.Close()
+}

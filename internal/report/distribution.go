@@ -1,0 +1,87 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"unnest/internal/result"
+	"unnest/internal/stats"
+)
+
+// distributions sets out how the values spread, case by case: a figure as Bacou
+// et al. 2019, Fig. 8a and a table as their Fig. 8b for each metric whose spread
+// is a result of its own. names are the metrics of the cases.
+func (b *builder) distributions(g Group, cases []result.Case, names []string) (tables []Table, charts []Chart) {
+	for _, name := range names {
+		for _, c := range cases {
+			i := slices.IndexFunc(b.metrics[c.Name], func(m result.Metric) bool { return m.Name == name && m.Distribution })
+			if i < 0 {
+				continue
+			}
+			var estimates []Estimate
+			for _, conf := range b.run.Configurations {
+				estimates = append(estimates, b.describe(c, conf, b.metrics[c.Name][i]))
+			}
+			if !measured(estimates) {
+				continue
+			}
+			id := g.ID + "-" + anchor("distribution", fmt.Sprint(len(tables)+1))
+			tables = append(tables, b.distributionTable(id+"-table", c, estimates))
+			charts = append(charts, b.distributionChart(id, c, b.metrics[c.Name][i], estimates))
+		}
+	}
+	return tables, charts
+}
+
+// distributionTable lists the statistics of each configuration.
+func (b *builder) distributionTable(id string, c result.Case, estimates []Estimate) Table {
+	t := Table{
+		ID: id, Setting: setting(b.run), Minor: !estimates[0].Primary,
+		Title: fmt.Sprintf("%s: distribution of %s (%s, %s)", c.Title, estimates[0].Metric, estimates[0].Unit, better(estimates[0].Order)),
+		Columns: []Column{
+			{Name: "configuration", Header: true}, {Name: "n", Numeric: true},
+			{Name: "min", Numeric: true}, {Name: "p25", Numeric: true}, {Name: "median", Numeric: true}, {Name: "p75", Numeric: true},
+			{Name: "p90", Numeric: true}, {Name: "p99", Numeric: true}, {Name: "max", Numeric: true},
+			{Name: "mean", Numeric: true}, {Name: "sd", Numeric: true},
+		},
+	}
+	few := false
+	for _, e := range estimates {
+		few = few || e.N > 0 && e.N < 100
+		row := []Cell{{Text: e.Configuration, Series: e.Configuration}, {Text: fmt.Sprint(e.N)}}
+		for _, v := range []Number{e.Min, e.P25, e.Median, e.P75, e.P90, e.P99, e.Max, e.Mean, e.StdDev} {
+			row = append(row, numeric(v, number(v)))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	if few {
+		t.Notes = []string{"With fewer than 100 values the 99th percentile is little more than the largest of them."}
+	}
+	return t
+}
+
+// distributionChart draws the share of executions that took no more than x.
+func (b *builder) distributionChart(id string, c result.Case, m result.Metric, estimates []Estimate) Chart {
+	chart := Chart{
+		ID: id, Kind: CDF, Setting: setting(b.run),
+		Title: fmt.Sprintf("%s: cumulative distribution of %s", c.Title, quantity(m.Name)),
+		Axis:  fmt.Sprintf("%s, %s (%s)", quantity(m.Name), m.Unit, better(m.Order)),
+	}
+	var words []string
+	for i, s := range seriesOf(b.run) {
+		e := estimates[i]
+		if e.N == 0 {
+			continue
+		}
+		series := ChartSeries{Name: s.Name, Slot: s.Slot}
+		values := stats.Values(stats.BlockMedians(b.side(c, s.Name, m).obs))
+		for _, v := range slices.Sorted(slices.Values(values)) {
+			series.Values = append(series.Values, Number(v))
+		}
+		chart.Series = append(chart.Series, series)
+		words = append(words, fmt.Sprintf("%s: half within %s %s, 90 %% within %s %s", s.Name, number(e.Median), m.Unit, number(e.P90), m.Unit))
+	}
+	chart.Words = chart.Title + ". " + strings.Join(words, "; ") + "."
+	return chart
+}
