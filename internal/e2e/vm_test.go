@@ -13,7 +13,7 @@ import (
 // NICs go with the containers.
 func TestBrFusionAcrossGuests(t *testing.T) {
 	unnest := program(t)
-	mustRun(t, unnest, "vm", "up", "--slots", "2", "node1", "node2")
+	mustRun(t, unnest, "vm", "up", "--slots", "2", "--pool", "0", "node1", "node2")
 	defer func() { mustRun(t, unnest, "vm", "down", "--all") }()
 	if out := mustRun(t, unnest, "vm", "ls"); strings.Count(out, "running") != 2 {
 		t.Errorf("vm ls: want two running guests, got\n%s", out)

@@ -11,10 +11,18 @@ type Network string
 // The networks of a container. Empty means that nobody asks, because what is
 // measured does not leave the container.
 const (
-	HostNetwork Network = "host"     // the container uses its machine's network
-	NAT         Network = "nat"      // a bridge and port forwarding in the container's machine
-	BrFusion    Network = "brfusion" // a NIC of its own, hot-plugged by the VMM (Bacou et al. 2019, §3)
+	HostNetwork   Network = "host"           // the container uses its machine's network
+	NAT           Network = "nat"            // a bridge and port forwarding in the container's machine
+	BrFusion      Network = "brfusion"       // a NIC of its own, hot-plugged by the VMM (Bacou et al. 2019, §3)
+	BrFusionCold  Network = "brfusion-cold"  // the same, always plugged on demand, never taken from a pool
+	BrFusionTrunk Network = "brfusion-trunk" // a VLAN of its own on a NIC that the pods of a machine share
 )
+
+// Reached reports whether a container on the network is reached at an address of
+// its own, not at its machine's.
+func (n Network) Reached() bool {
+	return n == BrFusion || n == BrFusionCold || n == BrFusionTrunk
+}
 
 // Storage is where a container keeps the files that it works on.
 type Storage string
@@ -135,6 +143,10 @@ func (c Configuration) Describe() string {
 		words += ", behind a bridge and NAT"
 	case BrFusion:
 		words += ", with a NIC of its own from the VMM"
+	case BrFusionCold:
+		words += ", with a NIC of its own that the VMM plugs on demand"
+	case BrFusionTrunk:
+		words += ", with a VLAN of its own on a NIC from the VMM"
 	}
 	switch c.Storage {
 	case Image:
@@ -146,7 +158,7 @@ func (c Configuration) Describe() string {
 }
 
 // Validate returns an error unless the stack is valid and the options fit it:
-// options need a container, BrFusion needs a container in a VM.
+// options need a container, a BrFusion network needs a container in a VM.
 func (c Configuration) Validate() error {
 	if err := c.validate(); err != nil {
 		return fmt.Errorf("configuration %q: %w", c.Name, err)
@@ -177,15 +189,15 @@ func (c Configuration) validate() error {
 
 func (c Configuration) validateNetwork() error {
 	switch c.Network {
-	case "", HostNetwork, NAT, BrFusion:
+	case "", HostNetwork, NAT, BrFusion, BrFusionCold, BrFusionTrunk:
 	default:
-		return fmt.Errorf("unknown network %q: want host, nat or brfusion", string(c.Network))
+		return fmt.Errorf("unknown network %q: want host, nat, brfusion, brfusion-cold or brfusion-trunk", string(c.Network))
 	}
 	if _, ok := c.Stack.Engine(); !ok && c.Network != "" {
 		return fmt.Errorf("network %s needs a container: put one on top of the stack, as in %s/containerd", c.Network, c.Stack)
 	}
-	if c.Network == BrFusion && c.Level() == 0 {
-		return fmt.Errorf("network brfusion needs a container in a VM: its VMM plugs the NIC; use a stack such as vm/containerd")
+	if c.Network.Reached() && c.Level() == 0 {
+		return fmt.Errorf("network %s needs a container in a VM: its VMM plugs the NIC; use a stack such as vm/containerd", c.Network)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func TestConfigurationRefuses(t *testing.T) {
 		"vm:network=nat":                         "needs a container: put one on top of the stack, as in vm/containerd",
 		"vm:storage=volume":                      "needs a container",
 		"metal/containerd:network=brfusion":      "network brfusion needs a container in a VM",
-		"vm/containerd:network=bridge":           `unknown network "bridge": want host, nat or brfusion`,
+		"vm/containerd:network=bridge":           `unknown network "bridge": want host, nat, brfusion, brfusion-cold or brfusion-trunk`,
 		"vm/containerd:storage=aufs":             `unknown storage "aufs": want image or volume`,
 		"vm/containerd:colour=red":               `unknown option "colour"`,
 		"vm/containerd:network":                  `option "network" has no value`,
@@ -162,5 +162,17 @@ func TestSixteenConfigurationsFit(t *testing.T) {
 	}
 	if len(seen) != 16 {
 		t.Errorf("%d configurations can be told apart, want 16", len(seen))
+	}
+}
+
+// A container is reached at its own address on every network of BrFusion's.
+func TestReached(t *testing.T) {
+	for network, want := range map[Network]bool{
+		"": false, HostNetwork: false, NAT: false, BrFusion: true, BrFusionCold: true, BrFusionTrunk: true,
+	} {
+		c := Configuration{Name: "x", Stack: Stack{Metal, Containerd}, Network: network}
+		if network.Reached() != want || (c.Validate() != nil) != want {
+			t.Errorf("network %q: reached %v, without a VM: %v", network, network.Reached(), c.Validate())
+		}
 	}
 }

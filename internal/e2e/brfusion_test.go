@@ -1,0 +1,370 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/fleet"
+	"unnest/internal/hostd"
+	"unnest/internal/ipam"
+	"unnest/internal/lab"
+	"unnest/internal/policy"
+	"unnest/internal/qmp"
+)
+
+var gateway = netip.MustParseAddr(lab.TenantGateway)
+
+// The daemon keeps a pool, fills it anew, and gives it up when it ends; what it
+// has lost is found by the next.
+func TestPool(t *testing.T) {
+	n := newNodes(t, nil)
+	m := n.boot(fleet.Options{Name: "node1", Slots: 6, Pool: 2})
+	if _, err := m.brfusion("STATUS", "none", nil); err != nil {
+		t.Fatal(err)
+	}
+	full := func() bool { return n.guestStatus("node1").Pool == 2 }
+	n.eventually("the pool is full", full)
+	for _, pod := range []string{"p1", "p2", "p3"} {
+		m.pod(pod, nil)
+		m.wantReach(pod, gateway, true)
+	}
+	n.eventually("the pool is full again", full)
+	n.check(unix.Kill(n.daemonPID(), unix.SIGKILL))
+	n.startDaemon()
+	if s := n.guestStatus("node1"); s.Pool != 2 || s.Attachments != 3 {
+		t.Errorf("after a kill the daemon has %d warm NICs and %d attachments, want 2 and 3", s.Pool, s.Attachments)
+	}
+	m.wantReach("p1", gateway, true)
+	// The last slots are the pods', pool or not.
+	for _, pod := range []string{"p4", "p5", "p6"} {
+		m.pod(pod, nil)
+		m.wantReach(pod, gateway, true)
+	}
+	m.run("ip netns add p7")
+	_, err := m.brfusion("ADD", "p7", nil)
+	wantCode(t, "ADD without a free slot", err, 11, "no free NIC slot of 6")
+	_, err = m.brfusion("STATUS", "none", nil)
+	wantCode(t, "STATUS without a free slot", err, 50, "no free NIC slot of 6")
+	for _, pod := range []string{"p1", "p2", "p3", "p4", "p5", "p6"} {
+		if _, err := m.brfusion("DEL", pod, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	n.eventually("the pool is full again", full)
+	pid := n.daemonPID()
+	n.check(unix.Kill(pid, unix.SIGTERM))
+	n.eventually("the daemon has ended", func() bool { return unix.Kill(pid, 0) != nil || zombie(pid) })
+	if left := m.run("ls /sys/class/net"); strings.Fields(left)[0] != "eth0" || len(strings.Fields(left)) != 3 {
+		t.Errorf("the guest has %q after the daemon's end, want its own NICs", left)
+	}
+	n.startDaemon()
+}
+
+func zombie(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && strings.Contains(string(stat), ") Z ")
+}
+
+// DEL works without the daemon, and is finished when that is back.
+func TestDelWithoutDaemon(t *testing.T) {
+	n := newNodes(t, nil)
+	m := n.boot(fleet.Options{Name: "node1", Slots: 4})
+	m.pod("p1", nil)
+	pid := n.daemonPID()
+	n.check(unix.Kill(pid, unix.SIGKILL))
+	begin := time.Now()
+	if _, err := m.brfusion("DEL", "p1", nil); err != nil {
+		t.Errorf("DEL without the daemon: %v", err)
+	}
+	if took := time.Since(begin); took > 15*time.Second {
+		t.Errorf("DEL without the daemon took %v", took)
+	}
+	m.run("ip netns del p1; ip netns add p2")
+	_, err := m.brfusion("ADD", "p2", nil)
+	wantCode(t, "ADD without the daemon", err, 11, "host daemon")
+	_, err = m.brfusion("STATUS", "none", nil)
+	wantCode(t, "STATUS without the daemon", err, 50, "host daemon")
+	n.startDaemon()
+	if got := n.guestStatus("node1").Attachments; got != 1 {
+		t.Errorf("%d attachments before the DEL is finished, want 1", got)
+	}
+	if _, err := m.brfusion("ADD", "p2", nil); err != nil {
+		t.Error(err)
+	}
+	n.eventually("the DEL is finished", func() bool { return n.guestStatus("node1").Attachments == 1 })
+	m.wantReach("p2", gateway, true)
+}
+
+// GC collects what a runtime has forgotten, of its own network alone.
+func TestGC(t *testing.T) {
+	n := newNodes(t, nil)
+	m := n.boot(fleet.Options{Name: "node1", Slots: 4})
+	m.pod("kept", nil)
+	m.pod("leaked", nil)
+	m.pod("other", map[string]any{"name": "another"})
+	m.pod("vlan", map[string]any{"mode": "trunk"})
+	m.run("ip netns del leaked; ip netns del vlan")
+	valid := map[string]any{"cni.dev/valid-attachments": []map[string]string{{"containerID": "kept", "ifname": "eth0"}}}
+	if _, err := m.brfusion("GC", "none", valid); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("two are left", func() bool { return n.guestStatus("node1").Attachments == 2 })
+	m.wantReach("kept", gateway, true)
+	m.wantReach("other", gateway, true)
+}
+
+// After a reboot of the guest its pods are gone; their NICs are used again.
+func TestGuestReboots(t *testing.T) {
+	n := newNodes(t, nil)
+	m := n.boot(fleet.Options{Name: "node1", Slots: 4, Pool: 1})
+	m.pod("p1", nil)
+	m.pod("p2", map[string]any{"mode": "trunk"})
+	owner, err := qmp.Dial(t.Context(), filepath.Join(m.Dir, "qmp"))
+	n.check(err)
+	defer owner.Close()
+	n.check(owner.Execute(t.Context(), "set-action", map[string]any{"reboot": "reset"}, nil))
+	n.check(owner.Execute(t.Context(), "system_reset", nil, nil))
+	n.eventually("the attachments are gone", func() bool {
+		s := n.guestStatus("node1")
+		return s.Attachments == 0 && !s.Awake
+	})
+	for _, tenant := range n.status().Tenants {
+		if tenant.AddressesInUse != 0 {
+			t.Errorf("%d addresses are in use after the reboot", tenant.AddressesInUse)
+		}
+	}
+	n.eventually("the guest is back", func() bool {
+		ssh, err := n.fleet.Reach(t.Context(), m.Node)
+		if err != nil {
+			return false
+		}
+		m.ssh = ssh
+		out, err := m.try("cat /proc/uptime", "")
+		return err == nil && len(out) < 12 // below 1,000 s, and not of the connection before
+	})
+	for _, mode := range []string{"hotplug", "trunk"} {
+		m.pod("again-"+mode, map[string]any{"mode": mode})
+		m.wantReach("again-"+mode, gateway, true)
+	}
+}
+
+// A second NIC by either way, IPv4 and IPv6 at once, limits, and CHECK.
+func TestModes(t *testing.T) {
+	v6 := netip.MustParseAddr("fd00:c9::1")
+	n := newNodes(t, func(f *fleet.Fleet) {
+		f.Policy.Tenants[0].Ranges = append(f.Policy.Tenants[0].Ranges, ipam.Range{Subnet: netip.MustParsePrefix("fd00:c9::/64"), Gateway: v6})
+		f.Policy.Tenants[0].Gateways = []netip.Prefix{netip.MustParsePrefix("10.201.0.1/16"), netip.PrefixFrom(v6, 64)}
+		f.Policy.Tenants[0].NAT = true
+	})
+	m := n.boot(fleet.Options{Name: "node1", Slots: 4, Pool: 1})
+	for _, mode := range []string{"hotplug", "trunk"} {
+		keys := map[string]any{"mode": mode, "mtu": 1400, "bandwidth": map[string]any{"ingressRate": 8_000_000, "ingressBurst": 800_000}}
+		a, b := m.pod(mode+"1", keys), m.pod(mode+"2", keys)
+		if len(a) != 2 || !a[0].Is4() || !a[1].Is6() {
+			t.Fatalf("%s: addresses are %v, want one a family", mode, a)
+		}
+		for i, peer := range []netip.Addr{b[0], b[1]} {
+			m.wantReach(mode+"1", peer, true)
+			m.wantReach(mode+"1", []netip.Addr{gateway, v6}[i], true)
+		}
+		// The clients' namespace is the outside, behind the tenant's NAT.
+		m.wantReach(mode+"1", netip.MustParseAddr(lab.ClientAddress), true)
+		if mtu := strings.TrimSpace(m.run("ip netns exec " + mode + "1 cat /sys/class/net/eth0/mtu")); mtu != "1400" {
+			t.Errorf("%s: MTU is %s, want 1400", mode, mtu)
+		}
+		rate := m.rate(mode+"1", mode+"2", b[0])
+		if rate > 12e6 || rate < 2e6 {
+			t.Errorf("%s: %.1f Mbit/s arrive, want about 8", mode, rate/1e6)
+		}
+	}
+	listed := n.guestStatus("node1")
+	if listed.Attachments != 4 {
+		t.Errorf("%d attachments, want 4: %+v", listed.Attachments, listed)
+	}
+}
+
+// rate is how many bits a second a pod receives over TCP.
+func (m *node) rate(client, server string, address netip.Addr) float64 {
+	m.nodes.t.Helper()
+	out := m.run(fmt.Sprintf(`ip netns exec %s iperf3 -s -1 >/dev/null 2>&1 </dev/null &
+		for _ in $(seq 20); do sleep 0.5; ip netns exec %s iperf3 -c %s -t 3 --json && exit; done`, server, client, address))
+	var measured struct {
+		End struct {
+			Received struct {
+				Rate float64 `json:"bits_per_second"`
+			} `json:"sum_received"`
+		} `json:"end"`
+	}
+	// Tries before the server was there have their own documents.
+	if err := json.Unmarshal([]byte(out[max(0, strings.LastIndex(out, "\n{")):]), &measured); err != nil || measured.End.Received.Rate == 0 {
+		m.nodes.t.Fatalf("iperf3 says (%v): %s", err, out)
+	}
+	return measured.End.Received.Rate
+}
+
+// Guests of two tenants have a bridge each, and neither reaches the other's.
+func TestTenants(t *testing.T) {
+	n := newNodes(t, func(f *fleet.Fleet) {
+		red := f.Policy.Tenants[0]
+		red.Name, red.Bridge, red.NAT = "red", "br-red", true
+		red.Gateways = []netip.Prefix{netip.MustParsePrefix("10.203.0.1/16")}
+		red.Ranges = []ipam.Range{{Subnet: netip.MustParsePrefix("10.203.0.0/16"), Gateway: netip.MustParseAddr("10.203.0.1")}}
+		f.Policy.Tenants[0].Gateways = []netip.Prefix{netip.MustParsePrefix("10.201.0.1/16")}
+		f.Policy.Tenants = append(f.Policy.Tenants, red)
+	})
+	blue := n.boot(fleet.Options{Name: "blue", Slots: 2})
+	red := n.boot(fleet.Options{Name: "red", Slots: 2, Tenant: "red"})
+	b, r := blue.pod("b1", nil)[0], red.pod("r1", nil)[0]
+	if !netip.MustParsePrefix("10.203.0.0/16").Contains(r) {
+		t.Errorf("the pod of tenant red has %s", r)
+	}
+	redGateway := netip.MustParseAddr("10.203.0.1")
+	blue.wantReach("b1", gateway, true)
+	red.wantReach("r1", redGateway, true)
+	red.wantReach("r1", netip.MustParseAddr(lab.ClientAddress), true)
+	blue.wantReach("b1", r, false)
+	red.wantReach("r1", b, false)
+	red.wantReach("r1", gateway, false)
+	red.run("ip netns add x")
+	_, err := red.brfusion("ADD", "x", map[string]any{"bridge": "br0"})
+	wantCode(t, "the other tenant's bridge", err, 7, "br0")
+	if left := red.run("ip -n x -brief link"); strings.Contains(left, "eth0") {
+		t.Errorf("the failed ADD left %s", left)
+	}
+}
+
+// What an operator asks the daemon.
+func TestHostdForItsOperator(t *testing.T) {
+	n := newNodes(t, func(f *fleet.Fleet) { f.Policy.HTTP = netip.MustParseAddrPort("127.0.0.1:9477") })
+	m := n.boot(fleet.Options{Name: "node1", Slots: 3, Pool: 1})
+	m.pod("p1", nil)
+	unnest := filepath.Join(n.programs, "unnest")
+	out := mustRun(t, unnest, "hostd", "status", "--state", n.fleet.Lab.Dir)
+	for _, want := range []string{"protocol 2", "node1", "default", "attached", "p1", "10.201."} {
+		if !strings.Contains(out, want) {
+			t.Errorf("status lacks %q:\n%s", want, out)
+		}
+	}
+	for path, wants := range map[string][]string{
+		"/healthz": {"ok"},
+		"/metrics": {
+			`unnest_hostd_attachments{guest="node1",tenant="default"} 1`, `unnest_hostd_attach_seconds_bucket{result="OK"`,
+			`unnest_hostd_pool_target{guest="node1"} 1`, `unnest_hostd_requests_total{code="OK",verb="AttachNIC"} 1`,
+		},
+	} {
+		got := mustRun(t, "nsenter", "--net="+n.fleet.Lab.HostNS(), "curl", "-sf", "http://127.0.0.1:9477"+path)
+		for _, want := range wants {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s lacks %q:\n%.3000s", path, want, got)
+			}
+		}
+	}
+}
+
+// Ports that a daemon has left of guests that are gone are swept up.
+func TestSweep(t *testing.T) {
+	n := newNodes(t, nil)
+	m := n.boot(fleet.Options{Name: "node1", Slots: 2})
+	m.pod("p1", map[string]any{"mode": "trunk"})
+	n.check(unix.Kill(n.daemonPID(), unix.SIGKILL))
+	n.check(m.Kill())
+	n.check(n.fleet.Remove("node1"))
+	n.startDaemon()
+	n.eventually("nothing is left", func() bool {
+		out := mustRun(t, "nsenter", "--net="+n.fleet.Lab.HostNS(), "ip", "-o", "link")
+		return !strings.Contains(out, "unnest:")
+	})
+}
+
+// Another guest than Unnest's own: the configuration names its QMP socket, and
+// enrolling gives it its certificate.
+func TestConfiguredGuest(t *testing.T) {
+	n := newNodes(t, func(f *fleet.Fleet) {
+		f.Policy.Guests = []policy.Guest{{
+			Name: "theirs", Tenant: fleet.Tenant, Index: 9, QMP: filepath.Join(f.Lab.GuestDir("mine"), "hostd.qmp"), Pool: 1,
+		}}
+	})
+	// A guest of ours plays theirs: its own record is taken away.
+	m := n.boot(fleet.Options{Name: "mine", Slots: 3})
+	n.check(os.Remove(hostd.RecordPath(n.fleet.Lab.Dir, "mine")))
+	out := t.TempDir()
+	mustRun(t, filepath.Join(n.programs, "unnest"), "hostd", "enroll", "theirs",
+		"--config", filepath.Join(n.fleet.Lab.Dir, "hostd.yaml"), "--state", n.fleet.Lab.Dir, "--out", out)
+	for _, name := range []string{"ca.crt", "client.crt", "client.key"} {
+		content, err := os.ReadFile(filepath.Join(out, name))
+		n.check(err)
+		n.check(m.ssh.Put(t.Context(), "/etc/unnest/"+name, 0o600, strings.NewReader(string(content))))
+	}
+	var err error
+	defer func() {
+		if t.Failed() {
+			t.Logf("STATUS: %v", err)
+		}
+	}()
+	n.eventually("the daemon has the guest", func() bool {
+		_, err = m.brfusion("STATUS", "none", nil)
+		return err == nil
+	})
+	m.pod("p1", nil)
+	m.wantReach("p1", gateway, true)
+	if s := n.guestStatus("theirs"); s.Slots != 3 || s.Attachments != 1 {
+		t.Errorf("status is %+v", s)
+	}
+}
+
+// Addresses by the reference IPAM plugins: the daemon learns them, and refuses
+// what another pod of the tenant has.
+func TestIPAM(t *testing.T) {
+	n := newNodes(t, nil)
+	one, two := n.boot(fleet.Options{Name: "node1", Slots: 4}), n.boot(fleet.Options{Name: "node2", Slots: 2})
+	static := func(address string) map[string]any {
+		return map[string]any{"cniVersion": "1.0.0", "ipam": map[string]any{
+			"type": "static", "addresses": []map[string]string{{"address": address, "gateway": lab.TenantGateway}},
+			"routes": []map[string]string{{"dst": "0.0.0.0/0"}},
+		}}
+	}
+	const chosen = "10.201.77.7/16"
+	if got := one.pod("static", static(chosen)); len(got) != 1 || got[0] != netip.MustParsePrefix(chosen).Addr() {
+		t.Errorf("static gave %v", got)
+	}
+	one.wantReach("static", gateway, true)
+	two.run("ip netns add thief")
+	_, err := two.brfusion("ADD", "thief", static(chosen))
+	wantCode(t, "another pod's address", err, 7, "10.201.77.7")
+	if _, err := one.brfusion("DEL", "static", static(chosen)); err != nil {
+		t.Error(err)
+	}
+
+	// A DHCP server on the tenant's bridge, and the plugin's own daemon.
+	dir := t.TempDir()
+	config := filepath.Join(dir, "udhcpd.conf")
+	n.check(os.WriteFile(config, []byte(fmt.Sprintf(
+		"interface br0\nstart 10.201.90.1\nend 10.201.90.9\nlease_file %s/leases\npidfile %s/pid\nopt subnet 255.255.0.0\nopt router %s\nopt lease 600\n",
+		dir, dir, lab.TenantGateway)), 0o600))
+	n.check(os.WriteFile(filepath.Join(dir, "leases"), nil, 0o600))
+	server := exec.Command("nsenter", "--net="+n.fleet.Lab.HostNS(), "udhcpd", "-f", config)
+	n.check(server.Start())
+	defer func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	}()
+	one.run("rm -f /run/cni/dhcp.sock; setsid /usr/lib/cni/dhcp daemon >/tmp/dhcp.log 2>&1 </dev/null & sleep 1")
+	dhcp := map[string]any{"cniVersion": "1.0.0", "ipam": map[string]any{"type": "dhcp"}}
+	leased := one.pod("leased", dhcp)
+	if len(leased) != 1 || !netip.MustParsePrefix("10.201.90.0/24").Contains(leased[0]) {
+		t.Fatalf("dhcp gave %v: %s", leased, one.run("cat /tmp/dhcp.log"))
+	}
+	one.wantReach("leased", gateway, true)
+	if _, err := one.brfusion("DEL", "leased", dhcp); err != nil {
+		t.Error(err)
+	}
+}

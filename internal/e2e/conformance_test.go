@@ -1,0 +1,182 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/fleet"
+)
+
+// put copies a program that `make build` has left into the guest.
+func (m *node) put(name string) {
+	m.nodes.t.Helper()
+	f, err := os.Open(filepath.Join(m.nodes.programs, name))
+	m.nodes.check(err)
+	defer f.Close()
+	m.nodes.check(m.ssh.Put(m.nodes.t.Context(), "/usr/local/bin/"+name, 0o755, f))
+}
+
+// putJSON writes a value to a file of the guest.
+func (m *node) putJSON(path string, v any) {
+	m.nodes.t.Helper()
+	content, err := json.Marshal(v)
+	m.nodes.check(err)
+	m.nodes.check(m.ssh.Put(m.nodes.t.Context(), path, 0o600, strings.NewReader(string(content))))
+}
+
+// network is a network configuration list of one plugin and those chained to it.
+func network(version string, plugins ...map[string]any) map[string]any {
+	return map[string]any{"cniVersion": version, "name": "conformance", "plugins": plugins}
+}
+
+func brfusionPlugin(keys map[string]any) map[string]any {
+	p := map[string]any{"type": "brfusion", "server": daemonAddress, "ipam": map[string]any{"type": "hostd"}}
+	for k, v := range keys {
+		p[k] = v
+	}
+	return p
+}
+
+// Our plugin passes the same suite as the reference plugin, in the same guest.
+func TestConformance(t *testing.T) {
+	n := newNodes(t, func(f *fleet.Fleet) { f.Policy.Tenants[0].Limits.RequestsPerSecond = 0 })
+	m := n.boot(fleet.Options{Name: "node1", VCPUs: 2, Slots: 24, Pool: 4})
+	m.put("unnest-conformance")
+	m.run("modprobe -a bridge veth iptable_nat 8021q")
+	hostLocal := map[string]any{"type": "host-local", "ranges": [][]map[string]string{{{"subnet": "10.77.0.0/24"}}}, "routes": []map[string]string{{"dst": "0.0.0.0/0"}}}
+	inTenant := map[string]any{"type": "host-local", "ranges": [][]map[string]string{{{
+		"subnet": "10.201.0.0/16", "rangeStart": "10.201.240.1", "rangeEnd": "10.201.240.200", "gateway": "10.201.0.1",
+	}}}}
+	for _, c := range []struct {
+		name  string
+		list  map[string]any
+		flags string
+	}{
+		{"reference bridge", network("1.0.0", map[string]any{"type": "bridge", "bridge": "cni9", "isGateway": true, "ipam": hostLocal}),
+			"--spare-links 1 --version 1.0.0 --kills 1"},
+		{"brfusion", network("1.1.0", brfusionPlugin(nil)), "--peer 10.201.0.1 --spare-links 4 --kills 3"},
+		{"brfusion with host-local", network("1.0.0", brfusionPlugin(map[string]any{"ipam": inTenant})), "--peer 10.201.0.1 --spare-links 4 --version 1.0.0 --kills 1"},
+		{"brfusion on a trunk", network("1.1.0", brfusionPlugin(map[string]any{"mode": "trunk"})), "--peer 10.201.0.1 --spare-links 5 --version 1.1.0 --kills 2"},
+		{"brfusion in a chain", network("1.0.0", brfusionPlugin(nil), map[string]any{"type": "tuning"},
+			map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}}), "--peer 10.201.0.1 --spare-links 4 --version 1.0.0 --kills 1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m.putJSON("/tmp/network.conflist", c.list)
+			begin := time.Now()
+			out, err := m.try("unnest-conformance --cni-path /usr/lib/cni "+c.flags+" /tmp/network.conflist", "")
+			if err != nil || strings.Count(out, "pass") < 30 {
+				t.Errorf("%v:\n%s", err, out)
+			}
+			lines := strings.Split(strings.TrimSpace(out), "\n")
+			t.Logf("%v: %s", time.Since(begin).Round(time.Second), lines[len(lines)-1])
+		})
+	}
+	if s := n.guestStatus("node1"); s.Attachments != 0 || s.SlotsQuarantined != 0 {
+		t.Errorf("after the suite there are %d attachments, %d slots quarantined", s.Attachments, s.SlotsQuarantined)
+	}
+}
+
+// churned is what the churn driver prints.
+type churned struct {
+	Adds     int      `json:"adds"`
+	Dels     int      `json:"dels"`
+	Verified int      `json:"verified"`
+	Retries  int      `json:"add_retries"`
+	Failures []string `json:"failures"`
+}
+
+// churnSize is how many pods there are at a time, and how often each is replaced:
+// a full node, three times, takes five minutes and is `make soak`.
+func churnSize() (pods, rounds int) {
+	if os.Getenv("UNNEST_SOAK") == "1" {
+		return 110, 3
+	}
+	return 40, 2
+}
+
+// Many pods come and go in random order, eight at a time, while the daemon is
+// killed again and again.
+func TestChurn(t *testing.T) {
+	pods, rounds := churnSize() // the first round fills the node
+	n := newNodes(t, func(f *fleet.Fleet) { f.Policy.Tenants[0].Cooldown = 10 * time.Second })
+	m := n.boot(fleet.Options{Name: "node1", VCPUs: 2, Memory: 2 << 30, Slots: pods + 10, Pool: 4})
+	m.put("unnest-conformance")
+	m.putJSON("/tmp/network.conflist", network("1.1.0", brfusionPlugin(nil)))
+	before := m.run("ls /sys/class/net")
+
+	ctx, stop := context.WithCancel(t.Context())
+	killed := make(chan int)
+	go func() { killed <- n.killDaemonAgainAndAgain(ctx) }()
+	begin := time.Now()
+	out, err := m.try(fmt.Sprintf("unnest-conformance churn --cni-path /usr/lib/cni --retry 3m --pods %d --parallel 8 --rounds %d --peer 10.201.0.1 /tmp/network.conflist 2>/tmp/churn.log",
+		pods, rounds-1), "")
+	stop()
+	kills := <-killed
+	var got churned
+	if jsonErr := json.Unmarshal([]byte(out), &got); err != nil || jsonErr != nil {
+		t.Fatalf("%v, %v: %s\n%s", err, jsonErr, out, m.run("tail -n 20 /tmp/churn.log"))
+	}
+	t.Logf("%d pods, %d ADDs (%d tried again), %d DELs, %d times verified, daemon killed %d times, %v",
+		pods, got.Adds, got.Retries, got.Dels, got.Verified, kills, time.Since(begin).Round(time.Second))
+	if len(got.Failures) > 0 || got.Adds < pods*rounds || got.Dels < got.Adds || got.Verified < 2*got.Adds || kills < 3 {
+		t.Errorf("%+v", got)
+	}
+	// The last DELs may have met a dead daemon: the next command finishes them.
+	if _, err := m.brfusion("STATUS", "none", nil); err != nil {
+		t.Error(err)
+	}
+	n.eventually("nothing is attached", func() bool { return n.guestStatus("node1").Attachments == 0 })
+	if s := n.guestStatus("node1"); s.SlotsQuarantined != 0 || s.SlotsFree+s.Pool < s.Slots {
+		n.eventually("all slots are free or warm", func() bool {
+			s := n.guestStatus("node1")
+			return s.SlotsQuarantined == 0 && s.SlotsFree+s.Pool == s.Slots
+		})
+	}
+	for _, tenant := range n.status().Tenants {
+		if tenant.AddressesInUse != 0 || tenant.Attachments != 0 {
+			t.Errorf("addresses or attachments have leaked: %+v", tenant)
+		}
+	}
+	links := mustRun(t, "nsenter", "--net="+n.fleet.Lab.HostNS(), "ip", "-o", "link")
+	if strings.Contains(links, "unnest:c") || strings.Count(links, "u1n") > 2*4 {
+		t.Errorf("ports have leaked:\n%s", links)
+	}
+	pool := n.guestStatus("node1").Pool
+	if after := m.run("ls /sys/class/net"); len(strings.Fields(after)) > len(strings.Fields(before))+pool {
+		t.Errorf("the guest has the links %q, had %q, with %d in the pool", after, before, pool)
+	}
+}
+
+// killDaemonAgainAndAgain returns how often, when ctx ends; the daemon runs then.
+func (n *nodes) killDaemonAgainAndAgain(ctx context.Context) (kills int) {
+	for {
+		select {
+		case <-ctx.Done():
+			return kills
+		case <-time.After(time.Duration(4000+rand.IntN(8000)) * time.Millisecond):
+		}
+		pid, err := n.findDaemon()
+		if err == nil {
+			err = unix.Kill(pid, unix.SIGKILL)
+		}
+		if err != nil {
+			n.t.Error(err)
+			return kills
+		}
+		kills++
+		time.Sleep(time.Duration(rand.IntN(1500)) * time.Millisecond)
+		if err := n.fleet.StartDaemon(n.t.Context(), filepath.Join(n.programs, "unnest")); err != nil {
+			n.t.Error(err)
+			return kills
+		}
+	}
+}

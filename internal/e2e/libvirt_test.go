@@ -1,0 +1,113 @@
+package e2e
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"unnest/internal/fleet"
+	"unnest/internal/guest"
+	"unnest/internal/identity"
+	"unnest/internal/lab"
+	"unnest/internal/place"
+	"unnest/internal/policy"
+	"unnest/internal/tap"
+	"unnest/internal/vmm/libvirt/libvirttest"
+)
+
+// A domain of a real libvirtd is a guest like any other: pods in it get their NICs
+// through libvirt, and keep them when the daemon is killed.
+func TestLibvirt(t *testing.T) {
+	const mac, tenantMAC, address, own = "52:54:00:00:00:02", "52:54:00:00:00:03", "10.200.0.99", "10.201.0.99"
+	var libvirtd *libvirttest.Daemon
+	n := newNodes(t, func(f *fleet.Fleet) {
+		libvirtd = libvirttest.Start(t, f.Lab.HostNS())
+		f.Policy.Guests = []policy.Guest{{
+			Name: "domain", Tenant: fleet.Tenant, Index: 77, Pool: 1, Addresses: []netip.Addr{netip.MustParseAddr(own)},
+			Libvirt: &policy.Domain{Socket: libvirtd.Socket, Domain: "domain"},
+		}}
+	})
+	out := t.TempDir()
+	mustRun(t, filepath.Join(n.programs, "unnest"), "hostd", "enroll", "domain",
+		"--config", filepath.Join(n.fleet.Lab.Dir, "hostd.yaml"), "--state", n.fleet.Lab.Dir, "--out", out)
+	files := map[string]string{}
+	for _, name := range []string{identity.CAFile, identity.CertificateFile, identity.KeyFile} {
+		content, err := os.ReadFile(filepath.Join(out, name))
+		n.check(err)
+		files["/etc/unnest/"+name] = string(content)
+	}
+	_, hostKey, err := ed25519.GenerateKey(rand.Reader)
+	n.check(err)
+	_, login, err := ed25519.GenerateKey(rand.Reader)
+	n.check(err)
+	signer, err := ssh.NewSignerFromKey(login)
+	n.check(err)
+	seed, err := guest.Seed{
+		Hostname: "domain", HostKey: hostKey, Authorized: signer.PublicKey(), Files: files,
+		Interfaces: []guest.Interface{
+			{MAC: mac, Name: "mgmt", Address: address + "/24"}, {MAC: tenantMAC, Name: "eth0", Address: own + "/16", Gateway: lab.TenantGateway},
+		},
+	}.Archive()
+	n.check(err)
+	path := filepath.Join(out, "seed")
+	n.check(os.WriteFile(path, seed, 0o600))
+	n.check(lab.Do(n.fleet.Lab.HostNS(), func() error {
+		for name, bridge := range map[string]string{"lvmgmt": lab.ManagementBridge, "lvtenant": lab.TenantBridge} {
+			f, err := tap.Open(tap.Device{Name: name, Bridge: bridge, MTU: lab.MTU, Persistent: true})
+			if err != nil {
+				return err
+			}
+			f.Close()
+		}
+		return nil
+	}))
+	libvirtd.Boot(libvirttest.Domain{
+		Name: "domain", Kernel: n.image.Kernel, Initrd: n.image.Initrd, Root: n.image.Root, Seed: path,
+		Command: "console=ttyS0 quiet panic=-1 net.ifnames=0", Ports: 6,
+		NICs: []libvirttest.NIC{{TAP: "lvmgmt", MAC: mac}, {TAP: "lvtenant", MAC: tenantMAC}},
+	})
+	key, err := ssh.NewPublicKey(hostKey.Public())
+	n.check(err)
+	m := &node{nodes: n, Node: &fleet.Node{Guest: &guest.Guest{Config: guest.Config{Name: "domain"}}}}
+	n.eventually("the domain answers", func() bool {
+		m.ssh, err = place.DialSSH(t.Context(), "domain", address+":22", n.fleet.Lab.Dial, guest.ClientConfig(signer, key))
+		return err == nil
+	})
+	t.Cleanup(func() { m.ssh.Close() })
+
+	first := m.pod("p1", nil)[0]
+	m.wantReach("p1", gateway, true)
+	n.eventually("the pool is full", func() bool { return n.guestStatus("domain").Pool == 1 })
+	n.killDaemon()
+	n.startDaemon()
+	second := m.pod("p2", nil)[0]
+	m.wantReach("p2", first, true)
+	m.wantReach("p1", second, true)
+	if s := n.guestStatus("domain"); s.Attachments != 2 {
+		t.Errorf("%d attachments, want 2", s.Attachments)
+	}
+	if _, err := m.brfusion("DEL", "p1", nil); err != nil {
+		t.Error(err)
+	}
+	m.wantReach("p2", gateway, true)
+	m.pod("p3", map[string]any{"mode": "trunk"})
+	m.wantReach("p3", gateway, true)
+
+	// A domain that is switched off has no attachments, and leaves no TAP.
+	libvirtd.Virsh("destroy", "domain")
+	n.eventually("the attachments are gone", func() bool {
+		links := mustRun(t, "nsenter", "--net="+n.fleet.Lab.HostNS(), "ip", "-o", "link")
+		taken := 0
+		for _, tenant := range n.status().Tenants {
+			taken += tenant.Attachments + tenant.AddressesInUse
+		}
+		return taken == 0 && !hasPort(links)
+	})
+	time.Sleep(time.Second) // libvirtd notes the end on its own time
+}

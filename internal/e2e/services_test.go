@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"unnest/internal/fleet"
+)
+
+// A pod with a NIC of its own reaches Services: the rules in its guest are those
+// that kube-proxy's mode iptables writes for a ClusterIP with two backends, one
+// on the same guest and one on another, each with its own NIC.
+func TestServices(t *testing.T) {
+	n := newNodes(t, nil)
+	one, two := n.boot(fleet.Options{Name: "node1", Slots: 4}), n.boot(fleet.Options{Name: "node2", Slots: 4})
+	services := map[string]any{"services": map[string]any{"ranges": []string{"10.96.0.0/12"}}}
+	_, near := one.pod("client", services)[0], one.pod("near", services)[0]
+	far := two.pod("far", services)[0]
+	serve := func(m *node, pod string) {
+		m.run(fmt.Sprintf("mkdir -p /tmp/%s && echo %s >/tmp/%s/index.html", pod, pod, pod))
+		m.run(fmt.Sprintf("ip netns exec %s busybox httpd -p 8080 -h /tmp/%s", pod, pod))
+	}
+	serve(one, "near")
+	serve(two, "far")
+	const address = "10.96.0.10"
+	one.run("modprobe -a iptable_nat xt_statistic xt_comment xt_tcpudp xt_mark xt_MASQUERADE")
+	one.run(kubeProxy(address, near, far))
+
+	seen := map[string]int{}
+	for range 12 {
+		seen[one.get("client", address)]++
+	}
+	if seen["near"]+seen["far"] != 12 || seen["near"] == 0 || seen["far"] == 0 {
+		t.Errorf("the service's answers came from %v, want both backends", seen)
+	}
+	// A backend may be its own client.
+	for range 4 {
+		if got := one.get("near", address); got != "near" && got != "far" {
+			t.Errorf("a backend gets %q from its own service", got)
+		}
+	}
+	// Between pods there is nothing in the way.
+	one.wantReach("client", far, true)
+	if route := one.run("ip -n client route get " + far.String()); !strings.Contains(route, "dev eth0") {
+		t.Errorf("the way to another pod is %s, want its own NIC", route)
+	}
+	for _, pod := range []string{"client", "near"} {
+		if _, err := one.brfusion("CHECK", pod, services); err == nil {
+			t.Errorf("CHECK of %s without prevResult succeeded", pod)
+		}
+		if _, err := one.brfusion("DEL", pod, services); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := one.run("ip -o link"); strings.Contains(left, "unsv") {
+		t.Errorf("the service path has left %s", left)
+	}
+}
+
+// get returns the last line of what an address answers on port 80.
+func (m *node) get(pod, address string) string {
+	out, err := m.try(fmt.Sprintf(`printf 'GET / HTTP/1.0\r\n\r\n' | ip netns exec %s busybox nc -w 5 %s 80`, pod, address), "")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if err != nil {
+		return fmt.Sprintf("%v: %s", err, out)
+	}
+	return lines[len(lines)-1]
+}
+
+// kubeProxy is what kube-proxy's mode iptables writes for a ClusterIP on port 80
+// with two endpoints on port 8080 (pkg/proxy/iptables of Kubernetes).
+func kubeProxy(address string, endpoints ...netip.Addr) string {
+	rules := []string{
+		"set -e", "sysctl -qw net.ipv4.ip_forward=1",
+		"for c in KUBE-SERVICES KUBE-SVC-E2E KUBE-POSTROUTING KUBE-MARK-MASQ; do iptables -t nat -N $c; done",
+		"iptables -t nat -A PREROUTING -m comment --comment 'kubernetes service portals' -j KUBE-SERVICES",
+		"iptables -t nat -A OUTPUT -m comment --comment 'kubernetes service portals' -j KUBE-SERVICES",
+		"iptables -t nat -A POSTROUTING -j KUBE-POSTROUTING",
+		"iptables -t nat -A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN",
+		"iptables -t nat -A KUBE-POSTROUTING -j MARK --xor-mark 0x4000",
+		"iptables -t nat -A KUBE-POSTROUTING -j MASQUERADE --random-fully",
+		"iptables -t nat -A KUBE-MARK-MASQ -j MARK --or-mark 0x4000",
+		fmt.Sprintf("iptables -t nat -A KUBE-SERVICES -d %s/32 -p tcp -m tcp --dport 80 -j KUBE-SVC-E2E", address),
+	}
+	for i, e := range endpoints {
+		chain, choice := fmt.Sprintf("KUBE-SEP-%d", i), ""
+		if left := len(endpoints) - i; left > 1 {
+			choice = fmt.Sprintf("-m statistic --mode random --probability %.5f", 1/float64(left))
+		}
+		rules = append(rules,
+			"iptables -t nat -N "+chain,
+			fmt.Sprintf("iptables -t nat -A %s -s %s/32 -j KUBE-MARK-MASQ", chain, e),
+			fmt.Sprintf("iptables -t nat -A %s -p tcp -m tcp -j DNAT --to-destination %s:8080", chain, e),
+			fmt.Sprintf("iptables -t nat -A KUBE-SVC-E2E %s -j %s", choice, chain))
+	}
+	return strings.Join(rules, "\n")
+}
+
+// A port of the guest leads to the pod, by the reference plugin in the chain, and
+// the pod sees who calls.
+func TestHostPort(t *testing.T) {
+	n := newNodes(t, nil)
+	m := n.boot(fleet.Options{Name: "node1", Slots: 2})
+	m.run("/etc/unnest/engine")
+	m.putJSON("/etc/cni/net.d/60-ports.conflist", map[string]any{
+		"cniVersion": "1.0.0", "name": "ports", "plugins": []map[string]any{
+			brfusionPlugin(map[string]any{"services": map[string]any{"ranges": []string{"10.96.0.0/12"}}}),
+			{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}},
+		},
+	})
+	m.run("nerdctl run --detach --name web --network ports --publish 8088:8080 " + image +
+		" sh -c 'echo from the pod >/tmp/index.html; exec busybox httpd -f -v -p 8080 -h /tmp'")
+	out := mustRun(t, "nsenter", "--net="+n.fleet.Lab.ClientNS(), "curl", "-sS", "--max-time", "10", "http://"+m.TenantIP+":8088/")
+	if out != "from the pod\n" {
+		t.Errorf("the guest's port answers %q", out)
+	}
+	m.run("nerdctl rm --force web")
+}
