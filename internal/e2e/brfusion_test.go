@@ -38,7 +38,7 @@ func TestPool(t *testing.T) {
 		m.wantReach(pod, gateway, true)
 	}
 	n.eventually("the pool is full again", full)
-	n.check(unix.Kill(n.daemonPID(), unix.SIGKILL))
+	n.killDaemon()
 	n.startDaemon()
 	if s := n.guestStatus("node1"); s.Pool != 2 || s.Attachments != 3 {
 		t.Errorf("after a kill the daemon has %d warm NICs and %d attachments, want 2 and 3", s.Pool, s.Attachments)
@@ -62,16 +62,11 @@ func TestPool(t *testing.T) {
 	n.eventually("the pool is full again", full)
 	pid := n.daemonPID()
 	n.check(unix.Kill(pid, unix.SIGTERM))
-	n.eventually("the daemon has ended", func() bool { return unix.Kill(pid, 0) != nil || zombie(pid) })
+	n.eventually("the daemon has ended", func() bool { return ended(pid) })
 	if left := m.run("ls /sys/class/net"); strings.Fields(left)[0] != "eth0" || len(strings.Fields(left)) != 3 {
 		t.Errorf("the guest has %q after the daemon's end, want its own NICs", left)
 	}
 	n.startDaemon()
-}
-
-func zombie(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && strings.Contains(string(stat), ") Z ")
 }
 
 // DEL works without the daemon, and is finished when that is back.
@@ -79,8 +74,7 @@ func TestDelWithoutDaemon(t *testing.T) {
 	n := newNodes(t, nil)
 	m := n.boot(fleet.Options{Name: "node1", Slots: 4})
 	m.pod("p1", nil)
-	pid := n.daemonPID()
-	n.check(unix.Kill(pid, unix.SIGKILL))
+	n.killDaemon()
 	begin := time.Now()
 	if _, err := m.brfusion("DEL", "p1", nil); err != nil {
 		t.Errorf("DEL without the daemon: %v", err)
@@ -275,7 +269,7 @@ func TestSweep(t *testing.T) {
 	n := newNodes(t, nil)
 	m := n.boot(fleet.Options{Name: "node1", Slots: 2})
 	m.pod("p1", map[string]any{"mode": "trunk"})
-	n.check(unix.Kill(n.daemonPID(), unix.SIGKILL))
+	n.killDaemon()
 	n.check(m.Kill())
 	n.check(n.fleet.Remove("node1"))
 	n.startDaemon()
@@ -366,5 +360,23 @@ func TestIPAM(t *testing.T) {
 	one.wantReach("leased", gateway, true)
 	if _, err := one.brfusion("DEL", "leased", dhcp); err != nil {
 		t.Error(err)
+	}
+}
+
+// VLANs need a kernel that has them, as that of a guest: package podnet's tests of
+// them run there.
+func TestVLANInGuest(t *testing.T) {
+	n := newNodes(t, nil)
+	n.programs = t.TempDir()
+	build := exec.Command("go", "test", "-c", "-tags", "vlan", "-o", filepath.Join(n.programs, "podnet.test"), "../podnet")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	m := n.boot(fleet.Options{Name: "node1"})
+	m.put("podnet.test")
+	out, err := m.try("UNNEST_PRIVILEGED=1 podnet.test -test.v -test.run VLAN", "")
+	if err != nil || strings.Count(out, "--- PASS") != 6 || strings.Contains(out, "--- SKIP") {
+		t.Errorf("%v, want 6 tests passed:\n%s", err, out)
 	}
 }

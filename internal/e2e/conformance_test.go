@@ -173,6 +173,7 @@ func (n *nodes) killDaemonAgainAndAgain(ctx context.Context) (kills int) {
 			return kills
 		}
 		kills++
+		n.eventually("the daemon has ended", func() bool { return ended(pid) })
 		time.Sleep(time.Duration(rand.IntN(1500)) * time.Millisecond)
 		if err := n.fleet.StartDaemon(n.t.Context(), filepath.Join(n.programs, "unnest")); err != nil {
 			n.t.Error(err)

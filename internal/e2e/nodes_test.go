@@ -271,9 +271,17 @@ func (n *nodes) findDaemon() (int, error) {
 	return 0, errors.New("there is no daemon")
 }
 
+// killDaemon kills it and waits for its end.
 func (n *nodes) killDaemon() {
 	n.t.Helper()
-	n.check(unix.Kill(n.daemonPID(), unix.SIGKILL))
+	pid := n.daemonPID()
+	n.check(unix.Kill(pid, unix.SIGKILL))
+	n.eventually("the daemon has ended", func() bool { return ended(pid) })
+}
+
+func ended(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
 // hasPort reports whether a list of links has one that is a pod's or the pool's.

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
+	systemd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
 	"unnest/internal/lab"
@@ -20,7 +23,7 @@ const (
 	daemonLog      = "hostd.log"
 	daemonConfig   = "hostd.yaml"
 	daemonPatience = 10 * time.Second
-	daemonPoll     = 20 * time.Millisecond
+	daemonNotify   = "hostd.notify" // where it says that it is ready: sd_notify(3)
 )
 
 // StartDaemon starts the host daemon of the lab, the program unnest at path, in
@@ -40,7 +43,13 @@ func (f *Fleet) StartDaemon(ctx context.Context, path string) error {
 		return fmt.Errorf("start host daemon: %w", err)
 	}
 	defer log.Close()
+	ready, err := listenReady(filepath.Join(f.Lab.Dir, daemonNotify))
+	if err != nil {
+		return fmt.Errorf("start host daemon: %w", err)
+	}
+	defer ready.Close()
 	cmd := exec.Command(path, "hostd", "--config", config, "--state", f.Lab.Dir)
+	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+ready.LocalAddr().String())
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	if err := lab.Do(f.Lab.HostNS(), cmd.Start); err != nil {
@@ -48,27 +57,45 @@ func (f *Fleet) StartDaemon(ctx context.Context, path string) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	return f.awaitDaemon(ctx, ended)
+	return f.awaitDaemon(ctx, ready, ended)
 }
 
-func (f *Fleet) awaitDaemon(ctx context.Context, ended <-chan error) error {
+// listenReady opens the socket at which a daemon reports as to systemd. A file
+// that is there already was a former daemon's.
+func listenReady(path string) (*net.UnixConn, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+}
+
+// awaitDaemon waits for the word of this very process: another one's port may be
+// open still, as that of one which was killed is for a while.
+func (f *Fleet) awaitDaemon(ctx context.Context, ready io.Reader, ended <-chan error) error {
 	ctx, cancel := context.WithTimeout(ctx, daemonPatience)
 	defer cancel()
-	for {
-		conn, err := f.Lab.Dial(ctx, "tcp", daemonAddress)
+	said := make(chan error, 1)
+	go func() {
+		b := make([]byte, 256)
+		n, err := ready.Read(b)
+		if err == nil && string(b[:n]) != systemd.SdNotifyReady {
+			err = fmt.Errorf("it reports %q", b[:n])
+		}
+		said <- err
+	}()
+	select {
+	case err := <-said:
+		if err != nil {
+			return fmt.Errorf("start host daemon: %w", err)
+		}
+		return nil
+	case err := <-ended:
 		if err == nil {
-			return conn.Close()
+			err = errors.New("exit status 0")
 		}
-		select {
-		case err := <-ended:
-			if err == nil {
-				err = errors.New("exit status 0")
-			}
-			return fmt.Errorf("start host daemon: it ended (%w): %s", err, f.lastLog())
-		case <-ctx.Done():
-			return fmt.Errorf("start host daemon: no answer on %s: %w: %s", daemonAddress, context.Cause(ctx), f.lastLog())
-		case <-time.After(daemonPoll):
-		}
+		return fmt.Errorf("start host daemon: it ended (%w): %s", err, f.lastLog())
+	case <-ctx.Done():
+		return fmt.Errorf("start host daemon: it is not ready on %s: %w: %s", daemonAddress, context.Cause(ctx), f.lastLog())
 	}
 }
 

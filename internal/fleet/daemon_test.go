@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,12 +23,15 @@ func TestAwaitDaemon(t *testing.T) {
 	tests := []struct {
 		name  string
 		ctx   context.Context
+		says  string
 		ended <-chan error
-		words []string
+		words []string // of the error
 	}{
-		{"it fails", t.Context(), ended(errors.New("exit status 1")), []string{"it ended", "exit status 1", "listen: address in use"}},
-		{"it ends", t.Context(), ended(nil), []string{"it ended", "listen: address in use"}},
-		{"stopped", stopped, nil, []string{"no answer on 10.200.0.1:7443", "told to stop", "listen: address in use"}},
+		{"it fails", t.Context(), "", ended(errors.New("exit status 1")), []string{"it ended", "exit status 1", "listen: address in use"}},
+		{"it ends", t.Context(), "", ended(nil), []string{"it ended", "listen: address in use"}},
+		{"ready", t.Context(), "READY=1", nil, nil},
+		{"something else", t.Context(), "STOPPING=1", nil, []string{"STOPPING=1"}},
+		{"stopped", stopped, "", nil, []string{"not ready on 10.200.0.1:7443", "told to stop", "listen: address in use"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -35,9 +39,17 @@ func TestAwaitDaemon(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(f.Lab.Dir, daemonLog), []byte("starting\nlisten: address in use\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			err := f.awaitDaemon(tt.ctx, tt.ended)
+			ready, says := io.Pipe()
+			defer says.Close()
+			if tt.says != "" {
+				go func() { _, _ = says.Write([]byte(tt.says)) }()
+			}
+			err := f.awaitDaemon(tt.ctx, ready, tt.ended)
+			if (err == nil) != (tt.words == nil) {
+				t.Fatalf("got %v", err)
+			}
 			if err == nil {
-				t.Fatal("got no error")
+				return
 			}
 			for _, w := range tt.words {
 				if !strings.Contains(err.Error(), w) {

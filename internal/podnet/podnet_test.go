@@ -15,6 +15,7 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 var mac = net.HardwareAddr{2, 0, 0, 0, 0, 1}
@@ -275,4 +276,29 @@ func TestGratuitousARP(t *testing.T) {
 	if got := gratuitousARP(mac, netip.MustParseAddr("10.201.0.7")); !bytes.Equal(got, want) {
 		t.Errorf("got % x, want % x", got, want)
 	}
+}
+
+// A kernel without 802.1Q is named, and nothing is left.
+func TestAddVLANOnThisKernel(t *testing.T) {
+	guest, pod := newNS(t), newNS(t)
+	in(t, guest, func() error {
+		if err := plug("ens1", mac); err != nil {
+			return err
+		}
+		trunk, err := netlink.LinkByName("ens1")
+		if err != nil {
+			return err
+		}
+		undo, err := AddVLAN(trunk, 1, net.HardwareAddr{2, 0, 0, 0, 0, 5}, 0, pod, "eth0")
+		switch {
+		case err == nil:
+			return undo()
+		case errors.Is(err, unix.EOPNOTSUPP) && strings.Contains(err.Error(), "module 8021q"):
+			return nil
+		default:
+			return err
+		}
+	})
+	wantNames(t, "pod", pod, nil)
+	wantNames(t, "guest", guest, []string{"ens1"})
 }

@@ -1,3 +1,7 @@
+//go:build vlan
+
+// These tests need a kernel with 802.1Q. The end-to-end tests run them in a guest.
+
 package podnet
 
 import (
@@ -9,14 +13,12 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 var vlanMAC = net.HardwareAddr{2, 0, 0, 0, 0, 5}
 
 // newGuest is a namespace with the trunk ens1, down, with MTU 1400, and an eth0
-// of its own. It ends the test when the kernel has no 802.1Q: AddVLAN has to say
-// so then.
+// of its own.
 func newGuest(t *testing.T) (guest ns.NetNS, trunk netlink.Link) {
 	t.Helper()
 	guest = newNS(t)
@@ -29,22 +31,6 @@ func newGuest(t *testing.T) (guest ns.NetNS, trunk netlink.Link) {
 		}
 		return netlink.LinkSetMTU(trunk, 1400)
 	})
-	pod := newNS(t)
-	var err error
-	in(t, guest, func() error {
-		var undo func() error
-		if undo, err = AddVLAN(trunk, 1, vlanMAC, 0, pod, "eth0"); err == nil {
-			return errors.Join(undo(), netlink.LinkSetDown(trunk))
-		}
-		return nil
-	})
-	wantNames(t, "pod", pod, nil)
-	if errors.Is(err, unix.EOPNOTSUPP) && strings.Contains(err.Error(), "module 8021q") {
-		t.Skip("this kernel has no 802.1Q, as AddVLAN says: run the test in a guest")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 	return guest, trunk
 }
 

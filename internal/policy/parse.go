@@ -18,8 +18,9 @@ const (
 )
 
 // DefaultLimits are the limits that a tenant has unless its file says otherwise.
-// A node of Kubernetes has at most 110 pods; its kubelet starts a few a second.
-var DefaultLimits = Limits{NICs: 110, RequestsPerSecond: 50, Burst: 200, Connections: 32}
+// A node of Kubernetes has at most 110 pods, and beside them NICs of pods that have
+// gone, until the guest has given those up; its kubelet starts a few a second.
+var DefaultLimits = Limits{NICs: 128, RequestsPerSecond: 50, Burst: 200, Connections: 32}
 
 // The bounds of a file; they catch slips, not ambitions.
 const (

@@ -47,7 +47,7 @@ func mustParse(t *testing.T, text string) policy.Policy {
 }
 
 func TestParseFillsWhatIsLeftOut(t *testing.T) {
-	limits := policy.Limits{NICs: 110, RequestsPerSecond: 50, Burst: 200, Connections: 32}
+	limits := policy.Limits{NICs: 128, RequestsPerSecond: 50, Burst: 200, Connections: 32}
 	want := policy.Policy{
 		Tenants: []policy.Tenant{{
 			Name: "default", Bridge: "br0", MTU: 1500, Cooldown: time.Minute, Limits: limits,
