@@ -120,9 +120,10 @@ const (
 	// burstsPerSecond is the default burst: 50 ms, some ticks of the slowest
 	// kernel timer (100 Hz).
 	burstsPerSecond = 20
-	// queuesPerSecond is what may wait beside the burst: 25 ms, as the bandwidth
-	// plugin has it.
-	queuesPerSecond = 40
+	// queuesPerSecond is what may wait beside the burst: 100 ms. With the 25 ms of
+	// the bandwidth plugin a whole window is lost at times on a busy host, and TCP
+	// then waits for its timeout: it got 4 of 10 Mbit/s.
+	queuesPerSecond = 10
 )
 
 // newBucket takes bit/s and bits. No rate, no bucket.
