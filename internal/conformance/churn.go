@@ -118,7 +118,7 @@ func Churn(ctx context.Context, o ChurnOptions) (Churned, error) {
 		})
 	}
 	c.eachInRandomOrder(residents, func(r **resident) { c.leave(ctx, *r) })
-	if err := n.gc(context.WithoutCancel(ctx), nil); err != nil {
+	if err := c.collect(context.WithoutCancel(ctx)); err != nil {
 		c.fail("GC", err)
 	}
 	c.seen.Add, c.seen.Del, c.seen.Ready = latencyOf(c.adds), latencyOf(c.dels), latencyOf(c.ups)
@@ -249,6 +249,15 @@ func (c *churn) del(r *resident) error {
 		took := time.Since(begin)
 		c.note(func(s *Churned) { s.Dels++; c.dels = append(c.dels, took) })
 		return true, r.clean()
+	})
+}
+
+// collect tells that there is no pod, once more when that fails: a runtime does so
+// from time to time.
+func (c *churn) collect(ctx context.Context) error {
+	return retry(ctx, c.o.Retry, func() (done bool, err error) {
+		err = c.net.gc(ctx, nil)
+		return err == nil, err
 	})
 }
 

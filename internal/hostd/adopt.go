@@ -62,7 +62,7 @@ func (g *guest) adoptPort(key hotplug.Key, n note, port, mac string) error {
 // nics lists what is in the guest's slots, and its VLANs.
 func (g *guest) nics() (nics []*hostdpb.NIC) {
 	for _, s := range g.state.Slots() {
-		if s.Status != hotplug.Free && s.Key != trunkKey {
+		if s.Device != "" && s.Key != trunkKey {
 			nics = append(nics, g.describe(s))
 		}
 	}

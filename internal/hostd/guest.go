@@ -23,6 +23,9 @@ const (
 	// Linux' pciehp waits 5 s before it acts.
 	defaultUnplugTime = 10 * time.Second
 	unplugTries       = 3
+	// slotRest is many times what a busy guest takes for the notes that it has made
+	// of a NIC, see package hotplug.
+	slotRest = 3 * time.Second
 	// mendTime is when to look for what failed deletions have left behind.
 	mendTime = 10 * time.Second
 	// refillQuiet is how long a guest has to have asked for nothing before a NIC is
@@ -105,9 +108,11 @@ func (g *guest) serve(ctx context.Context) (err error) {
 	if err := g.guardBootNICs(); err != nil {
 		return err
 	}
+	begin := time.Now()
 	if err := g.observe(ctx); err != nil {
 		return err
 	}
+	g.log.Info("take over", "attachments", g.attachments(), "total", time.Since(begin))
 	wg.Go(func() { g.forward(ctx) })
 	close(g.ready)
 	for {
@@ -134,7 +139,7 @@ func (g *guest) connect(ctx context.Context) (err error) {
 	}
 	g.state, err = hotplug.New(hotplug.Config{
 		Prefix: g.record.tapPrefix(), Slots: slots, MAC: g.record.macPrefix(), Pool: min(g.record.Pool, slots),
-		UnplugTimeout: g.unplugTime, UnplugTries: unplugTries,
+		UnplugTimeout: g.unplugTime, UnplugTries: unplugTries, Rest: slotRest,
 	})
 	if err != nil {
 		return errors.Join(err, g.vmm.Close())

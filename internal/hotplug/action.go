@@ -86,10 +86,11 @@ type StartTimer struct {
 	After time.Duration
 }
 
-// Timer names one try of one unplug.
+// Timer names one try of one unplug, or the rest of an empty slot after its last
+// occupant.
 type Timer struct {
 	Occupant
-	Try int // from 1
+	Try int // from 1; 0 is the rest
 }
 
 // Reply answers a request. To a Detach, no error means that the key has no NIC:

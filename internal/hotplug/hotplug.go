@@ -7,6 +7,15 @@
 // unconnected, and given to the next who asks. A warm NIC spares its taker the
 // plug and leaves the connect.
 //
+// A guest with ACPI hot-plug (q35's default) looks at all its slots at every plug
+// and every request to unplug, and notes for each NIC that is being asked for that
+// it is to go, once more. It works on its notes one by one, and a late one takes
+// whatever NIC is in the slot by then (QEMU, hw/acpi/pcihp.c, whose PCID register
+// keeps its bits until the eject; Linux, drivers/pci/hotplug/acpiphp_glue.c). So the
+// guest is asked for one NIC at a time, unless it lets one wait; and a slot whose
+// NIC it may have noted twice rests, until the guest has given up another that it
+// was asked for later, or for a while.
+//
 // Performing actions (the VMM, TAP devices, timers), who may ask for a NIC, and
 // what a note says (networks, addresses) do not belong here; nor does any clock.
 //
@@ -56,6 +65,9 @@ type Config struct {
 	// UnplugTries is how often the guest is asked before the slot is
 	// quarantined, at least 1.
 	UnplugTries int
+	// Rest is how long a slot stays empty at most after the guest may have been
+	// asked twice for what was in it. 0: slots need no rest.
+	Rest time.Duration
 }
 
 // Validate returns an error that names the first field out of its bounds.
@@ -73,6 +85,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("unplug timeout %v: want more than 0", c.UnplugTimeout)
 	case c.UnplugTries < 1:
 		return fmt.Errorf("%d unplug tries: want at least 1", c.UnplugTries)
+	case c.Rest < 0:
+		return fmt.Errorf("rest of slots %v: want 0 or more", c.Rest)
 	}
 	return nil
 }
@@ -83,7 +97,8 @@ type State struct {
 	config Config
 	slots  []Slot
 	next   int    // index where the search for a free slot begins
-	turn   uint64 // counts the NICs made for the pool, for their age
+	turn   uint64 // counts what has an age
+	known  bool   // what is there has been observed
 	gone   bool   // the guest has ended
 	drain  bool   // the pool is given up
 }
@@ -132,27 +147,30 @@ const (
 	Plugged                   // the NIC is there and its key's
 	Unplugging                // the guest has been asked to give the NIC up
 	Quarantined               // the guest did not give it up: the port is taken, the NIC has no TAP
+	Resting                   // no device, but the guest may still take away what comes: see the package
 )
 
 // String gives the status in lower case.
 func (s Status) String() string {
-	return [...]string{"free", "plugging", "warm", "connecting", "plugged", "unplugging", "quarantined"}[s]
+	return [...]string{"free", "plugging", "warm", "connecting", "plugged", "unplugging", "quarantined", "resting"}[s]
 }
 
 // Slot is one slot of the guest and what is in it.
 type Slot struct {
-	Occupant        // Generation is 0 in a free slot and beside a foreign device
+	Occupant        // Generation is 0 in an empty slot and beside a foreign device
 	Status   Status //
-	Device   string // ID of the device in the port, "" in a free slot
-	Key      Key    // zero in a free slot, for a warm NIC, and for a device whose owner is not known
+	Device   string // ID of the device in the port, "" in an empty slot
+	Key      Key    // zero in an empty slot, for a warm NIC, and for a device whose owner is not known
 	Note     string // the attachment's; while it changes, the old one
 
 	attach  []waiter    // to be answered when the NIC is plugged and connected as they want
 	detach  []RequestID // to be answered when the NIC is taken away
 	pending string      // while connecting: the note being made true; Note itself for a new attachment
 	reset   bool        // while connecting: the guest has started anew, the attachment has ended
-	since   uint64      // turn in which the NIC was made for the pool
-	tries   int         // DeviceDel so far, for this occupant
+	since   uint64      // turn in which it became warm, was to be unplugged, or began to rest
+	asked   uint64      // turn of the first DeviceDel
+	tries   int         // DeviceDel so far, for this occupant; 0 while another NIC is asked for
+	crowded bool        // there was another plug or request since it was asked for
 	refusal error       // why the guest did not give the NIC up, if it said so
 	last    uint32      // generation of the latest occupant
 }

@@ -24,6 +24,24 @@ func (e Observed) apply(m *machine) {
 			m.removeRest(&Slot{Occupant: Occupant{Slot: n}}, sights[n])
 		}
 	}
+	if !m.known {
+		m.known = true
+		m.restUnknown(sights)
+	}
+}
+
+// restUnknown has every empty slot rest when a guest is taken over that has NICs:
+// who made them may have asked for others just before.
+func (m *machine) restUnknown(sights map[int]*sight) {
+	used := false
+	for _, seen := range sights {
+		used = used || len(seen.devices) > 0
+	}
+	for i := range m.slots {
+		if s := &m.slots[i]; used && s.Status == Free {
+			m.rest(s)
+		}
+	}
 }
 
 // sights sorts what was seen by slot. Every slot of the state has one.
@@ -60,7 +78,7 @@ func (m *machine) observe(s *Slot, seen *sight) {
 		s.last = max(s.last, g)
 	}
 	switch {
-	case s.Status == Free || s.Status == Plugging:
+	case s.Device == "" || s.Status == Plugging:
 	case !seen.has(s):
 		if s.Status != Quarantined { // its TAP should be gone: removeRest sees to it
 			delete(seen.taps, s.Generation)
@@ -72,7 +90,7 @@ func (m *machine) observe(s *Slot, seen *sight) {
 	case s.Status == Warm:
 		m.disconnect(s)
 	}
-	if s.Status == Free {
+	if s.Device == "" && !seen.empty() {
 		m.adopt(s, seen, before)
 	}
 	m.removeRest(s, seen)
@@ -83,9 +101,7 @@ func (m *machine) observe(s *Slot, seen *sight) {
 // one that this state has given up already.
 func (m *machine) adopt(s *Slot, seen *sight, used uint32) {
 	if len(seen.devices) == 0 {
-		if len(seen.foreign) > 0 {
-			s.Status, s.Device = Quarantined, seen.foreign[0]
-		}
+		s.Status, s.Device = Quarantined, seen.foreign[0]
 		return
 	}
 	s.Generation = slices.Max(slices.Collect(maps.Keys(seen.devices)))
@@ -117,6 +133,7 @@ func (m *machine) removeRest(s *Slot, seen *sight) {
 			continue
 		}
 		if seen.devices[g] && !present {
+			m.crowd()
 			m.do(DeviceDel{ID: o.DeviceID()})
 		}
 		m.do(NetdevDel{ID: o.NetdevID()})
@@ -139,6 +156,9 @@ func (v *sight) generations() []uint32 {
 func (v *sight) has(s *Slot) bool {
 	return v.devices[s.Generation] || s.Generation == 0 && slices.Contains(v.foreign, s.Device)
 }
+
+// empty reports whether there was no device in the slot.
+func (v *sight) empty() bool { return len(v.devices)+len(v.foreign) == 0 }
 
 func (v *sight) hasTAP(s *Slot) bool {
 	_, ok := v.taps[s.Generation]

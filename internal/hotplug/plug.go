@@ -39,6 +39,7 @@ func (m *machine) plug(s *Slot) {
 	s.Generation = s.last
 	s.Status, s.Device = Plugging, s.DeviceID()
 	s.since = m.nextTurn()
+	m.crowd()
 	a := m.attachment(s)
 	m.do(
 		AddTAP{Occupant: s.Occupant, Name: a.TAP, Owner: WarmOwner},
@@ -64,7 +65,7 @@ func (m *machine) noFreeSlot() error {
 	err := &NoFreeSlotError{Slots: len(m.slots)}
 	for _, s := range m.slots {
 		switch s.Status {
-		case Unplugging:
+		case Unplugging, Resting:
 			err.Unplugging++
 		case Quarantined:
 			err.Quarantined++

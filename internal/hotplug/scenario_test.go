@@ -95,7 +95,11 @@ func describe(s State) string {
 	var out []string
 	for _, slot := range s.Slots() {
 		if slot.Status != Free {
-			text := fmt.Sprintf("%s %s %s %s", slot.Device, slot.Status, strings.Trim(slot.Key.String(), "/"), slot.Note)
+			device := slot.Device
+			if device == "" {
+				device = fmt.Sprintf("slot %d", slot.Slot)
+			}
+			text := fmt.Sprintf("%s %s %s %s", device, slot.Status, strings.Trim(slot.Key.String(), "/"), slot.Note)
 			out = append(out, strings.TrimSpace(text))
 		}
 	}
@@ -125,6 +129,8 @@ func parseConfig(words []string) (Config, error) {
 			c.UnplugTries, err = strconv.Atoi(value)
 		case "timeout":
 			c.UnplugTimeout, err = time.ParseDuration(value)
+		case "rest":
+			c.Rest, err = time.ParseDuration(value)
 		default:
 			err = errors.New("unknown field " + name)
 		}

@@ -27,7 +27,7 @@ func (m *machine) do(a ...Action) { m.actions = append(m.actions, a...) }
 func (m *machine) holder(key Key) *Slot {
 	for i := range m.slots {
 		s := &m.slots[i]
-		if s.Key == key && s.Status != Free && s.Status != Quarantined {
+		if s.Key == key && s.Device != "" && s.Status != Quarantined {
 			return s
 		}
 	}
@@ -110,6 +110,7 @@ func (e Detach) apply(m *machine) {
 // Who waits for an attachment is gone with the guest. A plug on its way goes on,
 // for the pool; a connect has to end before it can be undone.
 func (GuestReset) apply(m *machine) {
+	var asked []*Slot
 	for i := range m.slots {
 		s := &m.slots[i]
 		m.lose(s)
@@ -123,11 +124,17 @@ func (GuestReset) apply(m *machine) {
 			s.reset = true
 		case Plugged:
 			m.retire(s)
-		case Unplugging:
-			m.do(DeviceDel{ID: s.Device})
-		case Quarantined:
-			m.askAgain(s)
+		case Unplugging, Quarantined:
+			if s.tries > 0 {
+				asked = append(asked, s)
+			}
+		case Resting: // the guest has forgotten its notes
+			m.free(s)
 		}
+	}
+	for _, s := range asked {
+		s.crowded = len(asked) > 1
+		m.do(DeviceDel{ID: s.Device})
 	}
 }
 
@@ -135,7 +142,8 @@ func (GuestGone) apply(m *machine) {
 	m.gone = true
 	for i := range m.slots {
 		s := &m.slots[i]
-		if s.Status == Free {
+		if s.Device == "" {
+			m.free(s)
 			continue
 		}
 		if s.Status != Quarantined { // the netdev went with the VMM

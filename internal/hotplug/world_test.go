@@ -18,6 +18,8 @@ const (
 	calm    weather = iota // nothing: whatever is left over is the state machine's fault
 	crashes                // the caller and QEMU crash, TAPs refuse to be deleted or disconnected
 	vandals                // others delete TAPs
+	acpi                   // nothing, and the guest notes what it is to give up as with ACPI hot-plug
+	weathers
 )
 
 // world is a host with one guest, played at random: what is really there,
@@ -39,6 +41,7 @@ type world struct {
 	netdevs map[string]string // ID -> TAP
 	devices map[string]int    // ID -> slot
 	pending map[string]bool   // devices that the guest has been asked for
+	notes   []int             // slots that the guest is to empty, in weather acpi
 	used    map[string]bool   // IDs and names used since the caller started
 
 	requests map[RequestID]*request
@@ -57,8 +60,8 @@ type request struct {
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
-		t: t, rng: rand.New(rand.NewPCG(seed, 1)), weather: weather(seed % 3),
-		config: Config{Prefix: "g1n", Slots: 3, MAC: [3]byte{2, 0, 1}, UnplugTimeout: time.Second, UnplugTries: 2},
+		t: t, rng: rand.New(rand.NewPCG(seed, 1)), weather: weather(seed % uint64(weathers)),
+		config: Config{Prefix: "g1n", Slots: 3, MAC: [3]byte{2, 0, 1}, UnplugTimeout: time.Second, UnplugTries: 2, Rest: 2 * time.Second},
 		taps:   map[string]string{"tap0": ""}, linked: map[string]string{}, netdevs: map[string]string{},
 		devices: map[string]int{}, pending: map[string]bool{}, requests: map[RequestID]*request{},
 	}
@@ -125,7 +128,7 @@ func (w *world) feed(e Event) {
 		w.checkAction(a)
 	}
 	w.checkDoomed(e)
-	if timeout, ok := e.(UnplugTimedOut); ok && describe(before) != describe(next) && timeout.Timer.Try != w.config.UnplugTries {
+	if timeout, ok := e.(UnplugTimedOut); ok && timeout.Timer.Try != restTimer && describe(before) != describe(next) && timeout.Timer.Try != w.config.UnplugTries {
 		w.failf("quarantined after try %d", timeout.Timer.Try)
 	}
 }
@@ -134,6 +137,12 @@ func (w *world) feed(e Event) {
 func (w *world) checkAction(a Action) {
 	switch a := a.(type) {
 	case StartTimer:
+		if a.Timer.Try == restTimer {
+			if a.After != w.config.Rest {
+				w.failf("rest of %v", a.After)
+			}
+			return
+		}
 		if a.Timer.Try < 1 || a.Timer.Try > w.config.UnplugTries || a.After != w.config.UnplugTimeout {
 			w.failf("timer of try %d after %v", a.Timer.Try, a.After)
 		}
@@ -187,7 +196,7 @@ func (w *world) checkReply(a Reply) {
 func attachments(s State) map[Occupant]map[Released]bool {
 	all := map[Occupant]map[Released]bool{}
 	for _, slot := range s.Slots() {
-		if slot.Status == Free || slot.Status == Quarantined || slot.Key == (Key{}) {
+		if slot.Device == "" || slot.Status == Quarantined || slot.Key == (Key{}) {
 			continue
 		}
 		all[slot.Occupant] = map[Released]bool{{Key: slot.Key, Note: slot.Note}: true}
@@ -320,17 +329,17 @@ func (w *world) count(s State, status Status) int {
 func (w *world) checkSlots() {
 	keys, macs := map[Key]bool{}, map[string]bool{}
 	for i, s := range w.state.Slots() {
-		if s.Slot != i+1 || (s.Status == Free) != (s.Device == "") {
+		if s.Slot != i+1 || (s.Status == Free || s.Status == Resting) != (s.Device == "") {
 			w.failf("slot %d is %+v", i+1, s)
 		}
 		keyless := s.Key == Key{}
-		if keyless && (s.Status == Connecting || s.Status == Plugged) || !keyless && (s.Status == Free || s.Status == Warm) {
+		if keyless && (s.Status == Connecting || s.Status == Plugged) || !keyless && (s.Device == "" || s.Status == Warm) {
 			w.failf("slot %d is %s with key %s", s.Slot, s.Status, s.Key)
 		}
 		if keyless && s.Note != "" || len(s.attach) > 0 && s.Status != Plugging && s.Status != Connecting {
 			w.failf("slot is %+v", s)
 		}
-		if s.Status == Free || s.Status == Quarantined {
+		if s.Device == "" || s.Status == Quarantined {
 			continue
 		}
 		mac := s.MAC(w.config.MAC)
@@ -461,6 +470,32 @@ func (w *world) addDevice(a DeviceAdd) {
 		w.failf("device %s plugged on netdev %s, which is not there", a.ID, a.Netdev)
 	}
 	create(w, w.devices, a.ID, a.Slot)
+	w.look()
+}
+
+// look is the guest looking at its slots, as it does at every plug and request.
+func (w *world) look() {
+	if w.weather != acpi {
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.pending)) {
+		w.notes = append(w.notes, w.devices[id])
+	}
+}
+
+// obey is the guest doing what it has noted first: whatever is in the slot goes.
+func (w *world) obey() {
+	slot := w.notes[0]
+	w.notes = w.notes[1:]
+	for id, at := range w.devices {
+		if at == slot && !w.pending[id] {
+			w.failf("the guest takes %s away for what was in slot %d before", id, slot)
+		}
+		if at == slot {
+			w.giveUp(id)
+			return
+		}
+	}
 }
 
 // plugStep performs one step of a plug, or fails, or leaves it in doubt.
@@ -493,6 +528,9 @@ func (w *world) delDevice(id string) {
 	case !w.up:
 	case !exists:
 		w.events = append(w.events, DeviceDeleted{Device: id})
+	case w.weather == acpi:
+		w.pending[id] = true
+		w.look()
 	case w.chance(40):
 		w.giveUp(id)
 	case w.chance(30):
@@ -527,7 +565,7 @@ func (w *world) answer(a Reply) {
 // gone is the end of QEMU.
 func (w *world) gone() {
 	w.up = false
-	w.netdevs, w.pending = map[string]string{}, map[string]bool{}
+	w.netdevs, w.pending, w.notes = map[string]string{}, map[string]bool{}, nil
 	w.devices = map[string]int{}
 	w.events = slices.DeleteFunc(w.events, func(e Event) bool { return w.chance(50) && isDeletion(e) })
 	w.told = true
@@ -581,6 +619,10 @@ func (w *world) move() {
 		}
 	case n < 90 && len(w.timers) > 0:
 		timer := anyOf(w, &w.timers)
+		if timer.Try == restTimer && len(w.notes) > 0 { // it is long enough
+			w.timers = append(w.timers, timer)
+			return
+		}
 		w.feed(UnplugTimedOut{timer})
 		if w.chance(10) {
 			w.timers = append(w.timers, timer) // expires twice
@@ -607,7 +649,7 @@ func (w *world) misfortune(n int) {
 	case n == 96 && w.chance(5):
 		w.drained = true
 		w.feed(Drain{})
-	case w.weather == calm:
+	case w.weather == calm || w.weather == acpi:
 	case n < 98 && len(w.actions) == 0:
 		w.observe()
 	case w.weather == crashes && n == 98 && w.chance(30):
@@ -629,6 +671,10 @@ func (w *world) guestMoves() {
 	all := slices.Sorted(maps.Keys(w.devices))
 	switch {
 	case !w.up:
+	case w.weather == acpi:
+		if len(w.notes) > 0 {
+			w.obey()
+		}
 	case w.chance(60) && len(late) > 0:
 		w.giveUp(late[w.rng.IntN(len(late))])
 	case w.chance(20):
@@ -643,12 +689,14 @@ func (w *world) guestMoves() {
 
 // settle lets everything that is on its way happen, and all timers expire.
 func (w *world) settle() {
-	for len(w.actions)+len(w.events)+len(w.timers) > 0 {
+	for len(w.actions)+len(w.events)+len(w.timers)+len(w.notes) > 0 {
 		switch {
 		case len(w.actions) > 0:
 			w.perform()
 		case len(w.events) > 0:
 			w.feed(anyOf(w, &w.events))
+		case len(w.notes) > 0:
+			w.obey()
 		default:
 			w.feed(UnplugTimedOut{anyOf(w, &w.timers)})
 		}
