@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -23,6 +24,7 @@ func List() []string {
 	for _, e := range entries {
 		names = append(names, strings.TrimSuffix(e.Name(), ".yaml"))
 	}
+	slices.Sort(names) // not the order of the files: "levels.yaml" comes after "levels-reserved.yaml"
 	return names
 }
 

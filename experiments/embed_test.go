@@ -4,11 +4,21 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"unnest/internal/experiment"
+	"unnest/internal/suite"
 )
 
+// comes lists every experiment that comes with unnest.
+var comes = []string{
+	"aa", "brfusion", "harness", "latency", "levels", "levels-reserved",
+	"multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore",
+	"network", "quickstart", "selftest",
+}
+
 func TestOpen(t *testing.T) {
-	if want := []string{"brfusion", "harness", "latency", "network", "quickstart", "selftest"}; !slices.Equal(List(), want) {
-		t.Errorf("List() = %q, want %q", List(), want)
+	if !slices.Equal(List(), comes) {
+		t.Errorf("List() = %q, want %q", List(), comes)
 	}
 	for _, name := range List() {
 		file, data, err := Open(name)
@@ -17,7 +27,83 @@ func TestOpen(t *testing.T) {
 		}
 	}
 	_, _, err := Open("quickstar")
-	if err == nil || !strings.Contains(err.Error(), "brfusion, harness, latency, network, quickstart, selftest") {
+	if err == nil || !strings.Contains(err.Error(), strings.Join(comes, ", ")) {
 		t.Errorf("Open(quickstar): %v; want an error that lists the experiments", err)
+	}
+}
+
+// parsed reads an experiment as unnest bench does.
+func parsed(t *testing.T, name string, p suite.Profile) *experiment.Spec {
+	t.Helper()
+	file, data, err := Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := experiment.ParseProfile(file, data, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestAllParse(t *testing.T) {
+	for _, name := range List() {
+		if s := parsed(t, name, ""); s.Name != name || len(s.Cases) == 0 || s.Title == "" || s.Description == "" {
+			t.Errorf("%s: named %q with %d cases", name, s.Name, len(s.Cases))
+		}
+	}
+}
+
+// The multi-level studies have the configurations of Table 2 of Lubomski et al.
+// and every case of their suite, in both profiles.
+func TestMultilevel(t *testing.T) {
+	for _, name := range []string{"cpu", "multicore", "memory", "java", "disk"} {
+		want := []string{"metal.local", "metal.aufs", "vm.local", "vm.aufs"}
+		if name == "disk" {
+			want = []string{"metal.local", "metal.aufs", "metal.mnt", "vm.local", "vm.aufs", "vm.mnt"}
+		}
+		for _, profile := range []suite.Profile{suite.Quick, suite.Paper} {
+			s := parsed(t, "multilevel-"+name, profile)
+			cases, err := suite.Of(name)
+			if err != nil || len(s.Cases) != len(cases) || s.Cases[0].Suite != name || s.Cases[0].Profile != profile {
+				t.Errorf("%s: %d cases of %d, profile %q, %v", name, len(s.Cases), len(cases), s.Profile, err)
+			}
+			if !slices.Equal(configurations(s), want) {
+				t.Errorf("%s: configurations %q, want %q", name, configurations(s), want)
+			}
+		}
+	}
+}
+
+func configurations(s *experiment.Spec) (names []string) {
+	for _, c := range s.Configurations {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// The levels of the thesis, §2.4, with a quarter of its memory.
+func TestLevels(t *testing.T) {
+	for name, want := range map[string][]suite.Resources{
+		"levels":          {{VCPUs: 4, Memory: 4 << 30}, {VCPUs: 4, Memory: 4 << 30}, {VCPUs: 4, Memory: 4 << 30}},
+		"levels-reserved": {{VCPUs: 4, Memory: 4096 << 20}, {VCPUs: 3, Memory: 3584 << 20}, {VCPUs: 2, Memory: 3072 << 20}},
+	} {
+		s := parsed(t, name, "")
+		if len(s.Cases) != 5 || !slices.Equal(configurations(s), []string{"L0", "L1", "L2"}) {
+			t.Errorf("%s: %d cases, configurations %q", name, len(s.Cases), configurations(s))
+		}
+		for i, c := range s.Configurations {
+			if got, err := s.Resources(c); err != nil || got != want[i] || c.Level() != i {
+				t.Errorf("%s %s: level %d with %+v, %v; want %+v", name, c.Name, c.Level(), got, err, want[i])
+			}
+		}
+	}
+}
+
+// The two configurations differ in nothing but their names.
+func TestAA(t *testing.T) {
+	s := parsed(t, "aa", "")
+	if got := configurations(s); !slices.Equal(got, []string{"NoCont-a", "NoCont-b"}) || s.Configurations[0].Notation() != s.Configurations[1].Notation() {
+		t.Errorf("configurations %+v", s.Configurations)
 	}
 }

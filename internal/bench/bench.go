@@ -1,7 +1,8 @@
 // Package bench brings up what an experiment asks for and executes its cases:
-// a lab, guests, the host daemon, a container for each configuration that has
-// one, the workloads' servers; then client after client, with the CPU time that
-// host and guest spend meanwhile.
+// a lab, guests and this host in it, the host daemon, a container for each
+// configuration that has one, the workloads' servers; then client after client,
+// with the CPU time that host and guest spend meanwhile. Cases of suites run in
+// the machines and containers themselves.
 //
 // In which order, how often and how long is decided by package experiment.
 package bench
@@ -10,9 +11,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"unnest/internal/experiment"
 	"unnest/internal/fleet"
@@ -35,14 +38,15 @@ type Options struct {
 // room for those that are being given back.
 const slots = 8
 
-// node is the name of the guest under test.
-const node = "node1"
+// nodeName is the name of the guest n, from 1.
+func nodeName(n int) string { return "node" + strconv.Itoa(n) }
 
 // Facts are what a run notes of where and with what it was made.
 type Facts struct {
 	Guests []result.Machine
 	Tools  map[string]string // tool -> version
 	Image  string            // digest of the guest image
+	Notes  []string          // what else a reader has to know
 }
 
 // Running is an experiment brought up, to be driven and then taken down.
@@ -52,18 +56,18 @@ type Running interface {
 	Down() error
 }
 
-// Bench is an experiment on containers in a guest, brought up.
+// Bench is an experiment on servers in machines and in their containers, brought
+// up: this host, and a guest of each size that is asked for.
 type Bench struct {
 	facts   Facts
 	lab     *lab.Lab
-	node    *fleet.Node
-	ssh     *place.SSH
 	client  place.Place
-	bootID  string
+	metal   *metal
+	nodes   []*fleet.Node
+	systems map[string]*system    // by systemKey
 	targets map[string]*target    // by configuration
 	next    *experiment.Execution // what follows, if known
 	ahead   *client               // of what follows, started ahead of its turn
-	meter   *meter                // of the guest's CPU time, nil: to be started
 	stop    context.CancelFunc    // of the servers
 }
 
@@ -79,7 +83,7 @@ func Up(ctx context.Context, spec *experiment.Spec, o Options) (_ *Bench, err er
 	if err != nil {
 		return nil, err
 	}
-	b := &Bench{facts: Facts{Image: image.Digest, Tools: map[string]string{}}, targets: map[string]*target{}}
+	b := emptyBench(image)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.Down())
@@ -89,10 +93,10 @@ func Up(ctx context.Context, spec *experiment.Spec, o Options) (_ *Bench, err er
 	if err := b.boot(ctx, spec, image, o, 0); err != nil {
 		return nil, err
 	}
-	ctx, done := b.whileAlive(ctx)
+	ctx, done := whileAlive(ctx, slices.Collect(maps.Values(b.systems))...)
 	defer done()
 	phase("start containerd in the guest")
-	if err := b.startEngine(ctx, spec); err != nil {
+	if err := b.startEngines(ctx, spec); err != nil {
 		return nil, err
 	}
 	if err := b.describe(ctx, spec); err != nil {
@@ -109,6 +113,13 @@ func Up(ctx context.Context, spec *experiment.Spec, o Options) (_ *Bench, err er
 	return b, nil
 }
 
+func emptyBench(image guest.Image) *Bench {
+	return &Bench{
+		facts:   Facts{Image: image.Digest, Tools: map[string]string{}},
+		systems: map[string]*system{}, targets: map[string]*target{},
+	}
+}
+
 // phases returns a function that tells p of one of n steps after the other.
 func phases(p experiment.Progress, n int) func(step string) {
 	done := 0
@@ -122,12 +133,15 @@ func phases(p experiment.Progress, n int) func(step string) {
 // of spec.
 func supported(spec *experiment.Spec) error {
 	for _, c := range spec.Configurations {
+		_, contained := c.Stack.Engine()
 		switch s := c.Stack.String(); {
-		case s != "vm" && s != "vm/containerd":
-			return fmt.Errorf("configuration %s: stack %s cannot be run yet: use vm or vm/containerd", c.Name, s)
-		case c.Storage != "":
-			return fmt.Errorf("configuration %s: storage %s cannot be chosen yet: leave it out", c.Name, c.Storage)
-		case s == "vm/containerd" && c.Network == "":
+		case s != "vm" && s != "vm/containerd" && s != "metal" && s != "metal/containerd":
+			return fmt.Errorf("configuration %s: stack %s cannot be loaded from outside yet: use vm or metal, or a containerd container in it", c.Name, s)
+		case c.Architecture() != stack.X8664:
+			return fmt.Errorf("configuration %s: guests of %s cannot be loaded from outside yet: leave arch out", c.Name, c.Architecture())
+		case c.Drive == stack.Local:
+			return fmt.Errorf("configuration %s: drive local: the clients of workloads are in a network of their own: leave it out", c.Name)
+		case contained && c.Network == "":
 			return fmt.Errorf("configuration %s: say which network the container has: host, nat or brfusion", c.Name)
 		}
 	}
@@ -137,7 +151,13 @@ func supported(spec *experiment.Spec) error {
 // BuildImage returns the guest image with our programs in it. programs is the
 // directory that `make build` fills; step is told what is done.
 func BuildImage(ctx context.Context, programs string, step func(string)) (guest.Image, error) {
-	builder := guest.Builder{
+	builder := imageBuilder(programs, step)
+	return builder.Build(ctx, guest.DefaultRecipe())
+}
+
+// imageBuilder makes images with our programs in them.
+func imageBuilder(programs string, step func(string)) guest.Builder {
+	return guest.Builder{
 		Cache: guest.CacheDir(),
 		Programs: map[string]string{
 			"/usr/local/bin/nerdctl": filepath.Join(programs, "nerdctl"),
@@ -146,12 +166,15 @@ func BuildImage(ctx context.Context, programs string, step func(string)) (guest.
 		},
 		Progress: step,
 	}
-	return builder.Build(ctx, guest.DefaultRecipe())
 }
 
-// boot makes the lab and boots the guest in it. The host daemon keeps pool NICs
-// plugged ahead.
+// boot makes the lab and in it the machines that the configurations stand on, at
+// the same time. The host daemon keeps pool NICs plugged ahead.
 func (b *Bench) boot(ctx context.Context, spec *experiment.Spec, image guest.Image, o Options, pool int) error {
+	builder := imageBuilder(o.Programs, o.Progress.Phase)
+	if err := reapWork(builder.Cache); err != nil {
+		return err
+	}
 	var err error
 	if b.lab, err = lab.Create(o.Lab); err != nil {
 		return err
@@ -161,26 +184,73 @@ func (b *Bench) boot(ctx context.Context, spec *experiment.Spec, image guest.Ima
 	if err != nil {
 		return err
 	}
-	if b.node, err = f.Launch(ctx, fleet.Options{
-		Name: node, Image: image, Accel: o.Accel, VCPUs: spec.Guest.VCPUs, Memory: spec.Guest.Memory, Slots: slots, Pool: pool,
-	}); err != nil {
-		return err
+	launched := map[string]*fleet.Node{}
+	for _, c := range spec.Configurations {
+		key, err := systemKey(spec, c)
+		if err != nil {
+			return err
+		}
+		switch {
+		case b.systems[key] != nil || launched[key] != nil:
+		case c.Level() == 0:
+			if b.metal, err = newMetal(ctx, b.lab, builder, guest.DefaultRecipe()); err == nil {
+				b.systems[key] = b.metal.system()
+			}
+		default:
+			launched[key], err = b.launch(ctx, f, spec, c, fleet.Options{Image: image, Accel: o.Accel, Slots: slots, Pool: pool})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(launched) == 0 {
+		return nil
 	}
 	if err := f.StartDaemon(ctx, filepath.Join(o.Programs, "unnest")); err != nil {
 		return err
 	}
-	b.ssh, _, err = f.Login(ctx, b.node)
-	return err
+	for key, n := range launched {
+		if b.systems[key], err = newGuest(ctx, f, n, n.Err); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// startEngine starts the container engine when a configuration needs it.
-func (b *Bench) startEngine(ctx context.Context, spec *experiment.Spec) error {
-	needed := slices.ContainsFunc(spec.Configurations, func(c stack.Configuration) bool { return c.Network != "" })
-	if !needed {
-		return nil
+// launch starts a guest of the size that a configuration asks for.
+func (b *Bench) launch(ctx context.Context, f *fleet.Fleet, spec *experiment.Spec, c stack.Configuration, o fleet.Options) (*fleet.Node, error) {
+	r, err := spec.Resources(c)
+	if err != nil {
+		return nil, err
 	}
-	if err := place.Run(ctx, b.ssh, "/etc/unnest/engine"); err != nil {
-		return b.explain(fmt.Errorf("start the container engine: %w", err))
+	o.Name, o.VCPUs, o.Memory = nodeName(len(b.nodes)+1), r.VCPUs, r.Memory
+	n, err := f.Launch(ctx, o)
+	if err == nil {
+		b.nodes = append(b.nodes, n)
+	}
+	return n, err
+}
+
+// system returns the machine of a configuration.
+func (b *Bench) system(spec *experiment.Spec, c stack.Configuration) (*system, error) {
+	key, err := systemKey(spec, c)
+	return b.systems[key], err
+}
+
+// startEngines starts the container engine in each machine with a configuration
+// that needs it.
+func (b *Bench) startEngines(ctx context.Context, spec *experiment.Spec) error {
+	for _, c := range spec.Configurations {
+		if _, contained := c.Stack.Engine(); !contained {
+			continue
+		}
+		s, err := b.system(spec, c)
+		if err != nil {
+			return err
+		}
+		if err := s.start(ctx); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -188,50 +258,37 @@ func (b *Bench) startEngine(ctx context.Context, spec *experiment.Spec) error {
 // Facts says where and with what the experiment runs.
 func (b *Bench) Facts() Facts { return b.facts }
 
-// whileAlive returns a context that ends with ctx, or with the guest, whose
-// death is then its cause.
-func (b *Bench) whileAlive(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
-		select {
-		case <-b.node.Done():
-			cancel(b.node.Err())
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { cancel(nil) }
-}
-
-// explain adds that the guest has died, or no longer answers, to an error that
-// follows from it.
-func (b *Bench) explain(err error) error {
-	if died := b.node.Err(); died != nil {
-		return fmt.Errorf("%w: %w", experiment.ErrFatal, died)
-	}
-	if b.ssh != nil && b.ssh.Lost() {
-		return fmt.Errorf("%w: guest %s no longer answers: %w", experiment.ErrFatal, node, err)
-	}
-	return err
-}
-
-// Down takes everything down: servers, guest, daemon, lab. The guest's disk is
-// a snapshot, so it is killed, not shut down.
+// Down takes everything down: servers, machines, daemon, lab. A guest's disk is a
+// snapshot, so it is killed, not shut down.
 func (b *Bench) Down() error {
 	if b.ahead != nil {
 		b.ahead.kill()
 	}
-	if b.meter != nil {
-		b.meter.stop()
-	}
 	if b.stop != nil {
 		b.stop()
 	}
+	return takeDown(b.systems, b.nodes, b.metal, b.lab)
+}
+
+// takeDown ends machines and removes what they stood on. Everything is tried.
+func takeDown(systems map[string]*system, nodes []*fleet.Node, m *metal, l *lab.Lab) error {
 	var err error
-	if b.node != nil {
-		err = b.node.Kill()
+	for _, s := range systems {
+		if s != nil {
+			err = errors.Join(err, s.leave())
+		}
 	}
-	if b.lab != nil {
-		err = errors.Join(err, b.lab.Close())
+	for _, n := range nodes {
+		err = errors.Join(err, n.Kill())
+	}
+	if m != nil {
+		m.end()
+	}
+	if l != nil {
+		err = errors.Join(err, l.Close())
+	}
+	if m != nil {
+		err = errors.Join(err, m.clean())
 	}
 	return err
 }

@@ -14,7 +14,7 @@ import (
 	"unnest/internal/result"
 )
 
-// describe notes what the run is made with: the guest as it is, and the
+// describe notes what the run is made with: the machines as they are, and the
 // versions of every tool on both sides.
 func (b *Bench) describe(ctx context.Context, spec *experiment.Spec) error {
 	for _, c := range spec.Cases {
@@ -30,38 +30,64 @@ func (b *Bench) describe(ctx context.Context, spec *experiment.Spec) error {
 			return err
 		}
 	}
-	return b.describeGuest(ctx)
+	return b.describeSystems(ctx, spec)
 }
 
-// describeGuest notes the guest as it is, and the versions of what runs it and
-// its containers.
-func (b *Bench) describeGuest(ctx context.Context) error {
-	m, boot, err := machine(ctx, b.ssh, node)
-	if err != nil {
-		return b.explain(err)
+// describeSystems notes the guests as they are, and the versions of what runs them
+// and their containers, which are the same in all of them and on this host.
+func (b *Bench) describeSystems(ctx context.Context, spec *experiment.Spec) error {
+	guests := 0
+	for _, c := range spec.Configurations {
+		s, err := b.system(spec, c)
+		if err != nil {
+			return err
+		}
+		if s.boot != "" {
+			continue
+		}
+		if c.Level() == 0 { // described as the host of the run
+			if err := s.describe(ctx, "metal"); err != nil {
+				return err
+			}
+			continue
+		}
+		guests++
+		if err := s.describe(ctx, nodeName(guests)); err != nil {
+			return err
+		}
+		b.facts.Guests = append(b.facts.Guests, s.facts)
 	}
-	b.bootID, b.facts.Guests = boot, []result.Machine{m}
-	return b.findVersions(ctx)
+	s, err := b.system(spec, spec.Configurations[0])
+	if err != nil {
+		return err
+	}
+	return b.findVersions(ctx, s, guests > 0)
 }
 
 var versionNumber = regexp.MustCompile(`\d+\.\d+[^\s,]*`)
 
 // findVersions notes the first number that each program prints of itself.
-func (b *Bench) findVersions(ctx context.Context) error {
-	for _, v := range []struct {
+func (b *Bench) findVersions(ctx context.Context, s *system, guests bool) error {
+	programs := []struct {
 		place place.Place
 		args  []string
 	}{
-		{place.Local{}, []string{"qemu-system-x86_64", "--version"}},
-		{b.ssh, []string{"containerd", "--version"}},
-		{b.ssh, []string{"runc", "--version"}},
-		{b.ssh, []string{engine, "--version"}},
-	} {
-		out, err := place.Output(ctx, v.place, v.args...)
+		{s.place, []string{"containerd", "--version"}},
+		{s.place, []string{"runc", "--version"}},
+		{s.place, []string{engine, "--version"}},
+	}
+	if guests {
+		programs = append(programs, struct {
+			place place.Place
+			args  []string
+		}{place.Local{}, []string{"qemu-system-x86_64", "--version"}})
+	}
+	for _, p := range programs {
+		out, err := place.Output(ctx, p.place, p.args...)
 		if err != nil {
-			return b.explain(err)
+			return s.explain(err)
 		}
-		b.facts.Tools[v.args[0]] = versionNumber.FindString(string(out))
+		b.facts.Tools[p.args[0]] = versionNumber.FindString(string(out))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 
 	"unnest/internal/cputime"
 	"unnest/internal/experiment"
@@ -14,33 +15,34 @@ import (
 // Execute runs the client of a case once against a configuration, see
 // experiment.Bench.
 func (b *Bench) Execute(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
-	ctx, done := b.whileAlive(ctx)
+	s := b.targets[e.Configuration.Name].system
+	ctx, done := whileAlive(ctx, s)
 	defer done()
 	var before, after cpuTimes
 	c, err := b.turn(ctx, e, func() (err error) {
-		// The guest is read by a command in it, which must not run while the
-		// client loads.
-		if before.guest, err = b.guestTimes(ctx); err == nil {
+		// The guest is read by a command in it, which must not run while the client
+		// loads.
+		if before.guest, err = s.guestTimes(ctx); err == nil {
 			before.host, err = hostTimes()
 		}
 		return err
 	})
 	if err != nil {
-		return experiment.Outcome{}, err
+		return experiment.Outcome{}, s.explain(err)
 	}
 	defer c.kill()
 	out, err := load(ctx, c)
 	if err != nil {
-		return experiment.Outcome{}, b.explain(err)
+		return experiment.Outcome{}, s.explain(err)
 	}
 	if after.host, err = hostTimes(); err != nil {
 		return experiment.Outcome{}, err
 	}
-	if after.guest, err = b.guestTimes(ctx); err != nil {
-		return experiment.Outcome{}, err
+	if after.guest, err = s.guestTimes(ctx); err != nil {
+		return experiment.Outcome{}, s.explain(err)
 	}
 	spent, err := perOperation(before, after, out.Operations)
-	return experiment.Outcome{Values: append(out.Values, spent...), Boot: b.bootID}, err
+	return experiment.Outcome{Values: append(out.Values, spent...), Boot: s.boot}, err
 }
 
 // load waits for the client. What it prints is parsed also when it fails,
@@ -57,8 +59,12 @@ func load(ctx context.Context, c *client) (workload.Output, error) {
 	return out, err
 }
 
-// cpuTimes are the CPU times that host and guest have spent since they booted.
-type cpuTimes struct{ host, guest cputime.Times }
+// cpuTimes are the CPU times that host and guest have spent since they booted. On
+// the host itself there is no guest.
+type cpuTimes struct {
+	host  cputime.Times
+	guest *cputime.Times
+}
 
 const statFile = "/proc/stat"
 
@@ -70,21 +76,25 @@ func hostTimes() (cputime.Times, error) {
 	return cputime.Parse(content)
 }
 
-func (b *Bench) guestTimes(ctx context.Context) (cputime.Times, error) {
-	if b.meter == nil {
-		m, err := startMeter(context.WithoutCancel(ctx), b.ssh)
+// guestTimes reads the CPU time of a guest; of this host's it returns nil.
+func (s *system) guestTimes(ctx context.Context) (*cputime.Times, error) {
+	if s.gone == nil {
+		return nil, nil
+	}
+	if s.meter == nil {
+		m, err := startMeter(context.WithoutCancel(ctx), s.place)
 		if err != nil {
-			return cputime.Times{}, b.explain(err)
+			return nil, err
 		}
-		b.meter = m
+		s.meter = m
 	}
-	t, err := b.meter.times(ctx)
+	t, err := s.meter.times(ctx)
 	if err != nil {
-		b.meter.stop()
-		b.meter = nil
-		return cputime.Times{}, b.explain(fmt.Errorf("guest: %w", err))
+		s.meter.stop()
+		s.meter = nil
+		return nil, fmt.Errorf("guest: %w", err)
 	}
-	return t, nil
+	return &t, nil
 }
 
 // Metrics lists what is measured beside the workloads: the CPU time of host and
@@ -97,17 +107,21 @@ func perOperation(before, after cpuTimes, operations float64) ([]workload.Value,
 	if err != nil {
 		return nil, fmt.Errorf("host's CPU time: %w", err)
 	}
-	guest, err := after.guest.Sub(before.guest)
-	if err != nil {
-		return nil, fmt.Errorf("guest's CPU time: %w", err)
+	var inside cputime.Times
+	if before.guest != nil && after.guest != nil {
+		if inside, err = after.guest.Sub(*before.guest); err != nil {
+			return nil, fmt.Errorf("guest's CPU time: %w", err)
+		}
 	}
-	spent, err := cputime.Values(host.Breakdown(), guest.Breakdown(), operations)
+	spent, err := cputime.Values(host.Breakdown(), inside.Breakdown(), operations)
 	if err != nil {
 		return nil, err
 	}
-	values := make([]workload.Value, len(spent))
-	for i, v := range spent {
-		values[i] = workload.Value(v)
+	var values []workload.Value
+	for _, v := range spent {
+		if after.guest != nil || !strings.HasPrefix(v.Metric, "guest_") {
+			values = append(values, workload.Value(v))
+		}
 	}
 	return values, nil
 }

@@ -12,10 +12,10 @@ import (
 )
 
 func TestPerOperation(t *testing.T) {
-	before := cpuTimes{host: cputime.Times{User: time.Minute, Guest: time.Second}, guest: cputime.Times{System: time.Minute}}
+	before := cpuTimes{host: cputime.Times{User: time.Minute, Guest: time.Second}, guest: &cputime.Times{System: time.Minute}}
 	after := cpuTimes{
 		host:  cputime.Times{User: time.Minute + 3*time.Second, System: 2 * time.Second, Guest: 2 * time.Second, Idle: time.Hour},
-		guest: cputime.Times{System: time.Minute + 4*time.Second, SoftIRQ: time.Second},
+		guest: &cputime.Times{System: time.Minute + 4*time.Second, SoftIRQ: time.Second},
 	}
 	got, err := perOperation(before, after, 1e6)
 	want := []workload.Value{
@@ -36,6 +36,18 @@ func TestPerOperation(t *testing.T) {
 	}
 }
 
+// On the host itself there is no guest, and no figure of one.
+func TestPerOperationWithoutGuest(t *testing.T) {
+	got, err := perOperation(cpuTimes{}, cpuTimes{host: cputime.Times{User: 3 * time.Second}}, 1e6)
+	want := []workload.Value{{Metric: "host_usr", Value: 3}, {Metric: "host_sys"}, {Metric: "host_soft"}, {Metric: "host_guest"}}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %v, %v; want %v", got, err, want)
+	}
+	if times, err := (&system{}).guestTimes(t.Context()); times != nil || err != nil {
+		t.Errorf("a guest's times on this host: %v, %v", times, err)
+	}
+}
+
 // Counters that went backwards are of another boot, and no operations divide
 // nothing: neither gives a figure.
 func TestPerOperationRefuses(t *testing.T) {
@@ -47,7 +59,7 @@ func TestPerOperationRefuses(t *testing.T) {
 		want          string
 	}{
 		{"host backwards", cpuTimes{host: late}, cpuTimes{host: early}, 1, "host's CPU time"},
-		{"guest rebooted", cpuTimes{guest: late}, cpuTimes{guest: early}, 1, "guest's CPU time"},
+		{"guest rebooted", cpuTimes{guest: &late}, cpuTimes{guest: &early}, 1, "guest's CPU time"},
 		{"nothing done", cpuTimes{}, cpuTimes{}, 0, "0 operations"},
 		{"no number", cpuTimes{}, cpuTimes{}, math.NaN(), "NaN operations"},
 	}

@@ -60,12 +60,12 @@ func (h Harness) Execute(ctx context.Context, e experiment.Execution) (experimen
 // byHand runs the client by `ip netns exec`, and does nothing else.
 func (h Harness) byHand(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
 	h.next = nil
-	w, target := lookup(e.Case), h.targets[e.Configuration.Name].endpoint(e.Case)
-	args := slices.Concat([]string{"netns", "exec", filepath.Base(h.lab.ClientNS())}, w.Client(e.Case.Params, target))
+	w, target := lookup(e.Case), h.targets[e.Configuration.Name]
+	args := slices.Concat([]string{"netns", "exec", filepath.Base(h.lab.ClientNS())}, w.Client(e.Case.Params, target.endpoint(e.Case)))
 	printed, err := exec.CommandContext(ctx, "ip", args...).Output()
 	if err != nil {
 		return experiment.Outcome{}, fmt.Errorf("run %s by hand: %w", w.Name(), err)
 	}
 	out, err := w.Parse(e.Case.Params, printed)
-	return experiment.Outcome{Values: out.Values, Boot: h.bootID}, err
+	return experiment.Outcome{Values: out.Values, Boot: target.system.boot}, err
 }

@@ -18,12 +18,12 @@ import (
 const serverPatience = 30 * time.Second
 
 // startServers starts the commands in the target and waits until each is ready.
-func (b *Bench) startServers(ctx, serving context.Context, t *target, commands []serverCommand) error {
+func startServers(ctx, serving context.Context, t *target, commands []serverCommand) error {
 	var g errgroup.Group
 	for _, c := range commands {
 		g.Go(func() error {
 			if err := startServer(ctx, serving, t.place, c); err != nil {
-				return b.explain(fmt.Errorf("start server %s: %w", c, err))
+				return t.system.explain(fmt.Errorf("start server %s: %w", c, err))
 			}
 			return nil
 		})

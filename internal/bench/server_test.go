@@ -100,10 +100,9 @@ func TestStartServerNeverReady(t *testing.T) {
 func TestStartServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		serving, stop := context.WithCancel(t.Context())
-		b := &Bench{}
 		start := time.Now()
 		commands := []serverCommand{{[]string{"iperf3", "-s"}, "ready"}, {[]string{"sockperf"}, "ready"}}
-		if err := b.startServers(t.Context(), serving, &target{place: silent{"ready"}}, commands); err != nil || time.Since(start) != 0 {
+		if err := startServers(t.Context(), serving, &target{system: &system{}, place: silent{"ready"}}, commands); err != nil || time.Since(start) != 0 {
 			t.Errorf("got %v after %v", err, time.Since(start))
 		}
 		stop()

@@ -80,6 +80,7 @@ func StartupSpec() *experiment.Spec {
 // Startup starts containers in a guest, one at a time, as an experiment.
 type Startup struct {
 	bench *Bench
+	guest *system
 	inbox *inbox
 }
 
@@ -92,7 +93,7 @@ func UpStartup(ctx context.Context, spec *experiment.Spec, o Options) (_ Running
 	if err != nil {
 		return nil, err
 	}
-	s := &Startup{bench: &Bench{facts: Facts{Image: image.Digest, Tools: map[string]string{}}}}
+	s := &Startup{bench: emptyBench(image)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Down())
@@ -110,18 +111,22 @@ func (s *Startup) up(ctx context.Context, spec *experiment.Spec, o Options, imag
 	if err := b.boot(ctx, spec, image, o, pool); err != nil {
 		return err
 	}
-	ctx, done := b.whileAlive(ctx)
-	defer done()
-	phase("start containerd in the guest")
-	if err := b.startEngine(ctx, spec); err != nil {
+	var err error
+	if s.guest, err = b.system(spec, spec.Configurations[0]); err != nil {
 		return err
 	}
-	if err := b.describeGuest(ctx); err != nil {
+	ctx, done := whileAlive(ctx, s.guest)
+	defer done()
+	phase("start containerd in the guest")
+	if err := b.startEngines(ctx, spec); err != nil {
+		return err
+	}
+	if err := b.describeSystems(ctx, spec); err != nil {
 		return err
 	}
 	phase("prepare the networks")
 	if err := s.timePlugins(ctx, spec); err != nil {
-		return b.explain(err)
+		return s.guest.explain(err)
 	}
 	return lab.Do(b.lab.HostNS(), func() (err error) {
 		s.inbox, err = openInbox(net.JoinHostPort(lab.TenantGateway, strconv.Itoa(inboxPort)))
@@ -152,8 +157,8 @@ for plugin in bridge portmap firewall tuning brfusion; do ln -sf "$1" "$2/$plugi
 # Delegated to by the real plugins, in whose time it is.
 ln -sf /usr/lib/cni/host-local "$2/host-local"
 dpkg-query --show --showformat '${Version}' containernetworking-plugins`
-	ssh := s.bench.ssh
-	version, err := place.Output(ctx, ssh, "sh", "-c", links, "sh", cniTimer, timedPlugins)
+	in := s.guest.place
+	version, err := place.Output(ctx, in, "sh", "-c", links, "sh", cniTimer, timedPlugins)
 	if err != nil {
 		return err
 	}
@@ -161,7 +166,7 @@ dpkg-query --show --showformat '${Version}' containernetworking-plugins`
 	for _, c := range spec.Configurations {
 		content := []byte(bridgeConfig)
 		if c.Network != stack.NAT {
-			list, err := place.Output(ctx, ssh, "sh", "-c", `cat /etc/cni/net.d/*-"$1".conflist`, "sh", string(c.Network))
+			list, err := place.Output(ctx, in, "sh", "-c", `cat /etc/cni/net.d/*-"$1".conflist`, "sh", string(c.Network))
 			if err != nil {
 				return err
 			}
@@ -169,7 +174,7 @@ dpkg-query --show --showformat '${Version}' containernetworking-plugins`
 				return err
 			}
 		}
-		if err := ssh.Put(ctx, pluginConfig(c.Network), 0o644, strings.NewReader(string(content))); err != nil {
+		if err := in.Put(ctx, pluginConfig(c.Network), 0o644, strings.NewReader(string(content))); err != nil {
 			return err
 		}
 	}

@@ -23,7 +23,7 @@ import (
 
 // Execute starts one container, or runs one plugin alone, and removes it.
 func (s *Startup) Execute(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
-	ctx, done := s.bench.whileAlive(ctx)
+	ctx, done := whileAlive(ctx, s.guest)
 	defer done()
 	run := s.start
 	if e.Case.Name == addCase {
@@ -31,9 +31,9 @@ func (s *Startup) Execute(ctx context.Context, e experiment.Execution) (experime
 	}
 	values, err := run(ctx, e.Configuration)
 	if err != nil {
-		return experiment.Outcome{}, s.bench.explain(err)
+		return experiment.Outcome{}, s.guest.explain(err)
 	}
-	return experiment.Outcome{Values: values, Boot: s.bench.bootID}, nil
+	return experiment.Outcome{Values: values, Boot: s.guest.boot}, nil
 }
 
 // start starts a container and waits for its message.
@@ -49,7 +49,7 @@ func (s *Startup) start(ctx context.Context, c stack.Configuration) (_ []workloa
 	}()
 	var id bytes.Buffer
 	ordered := time.Now()
-	order, err := s.bench.ssh.Start(ctx, place.Command{Args: args, Stdout: &id})
+	order, err := s.guest.place.Start(ctx, place.Command{Args: args, Stdout: &id})
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ const removeLimit = 30 * time.Second
 func (s *Startup) remove(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeLimit)
 	defer cancel()
-	err := place.Run(ctx, s.bench.ssh, engine, "rm", "--force", name)
+	err := place.Run(ctx, s.guest.place, engine, "rm", "--force", name)
 	var exit *place.ExitError
 	if errors.As(err, &exit) && strings.Contains(exit.Stderr, "no such container") {
 		return nil
@@ -105,7 +105,7 @@ func (s *Startup) plugin(ctx context.Context, c stack.Configuration) ([]workload
 		program = "bridge"
 	}
 	name := fresh()
-	err := place.Run(ctx, s.bench.ssh, "sh", "-c", pluginAlone, "sh", name, timedPlugins+"/"+program, pluginConfig(c.Network))
+	err := place.Run(ctx, s.guest.place, "sh", "-c", pluginAlone, "sh", name, timedPlugins+"/"+program, pluginConfig(c.Network))
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (s *Startup) plugin(ctx context.Context, c stack.Configuration) ([]workload
 // pluginTimes returns how long the plugins took for a container, which is gone
 // by now: all ADDs together, and all DELs.
 func (s *Startup) pluginTimes(ctx context.Context, container string) ([]workload.Value, error) {
-	journal, err := place.Output(ctx, s.bench.ssh, "sh", "-c", `cat "$1" && : >"$1"`, "sh", cnitimer.Journal)
+	journal, err := place.Output(ctx, s.guest.place, "sh", "-c", `cat "$1" && : >"$1"`, "sh", cnitimer.Journal)
 	if err != nil {
 		return nil, err
 	}

@@ -4,51 +4,55 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"path"
 	"strconv"
 	"strings"
 
 	"unnest/internal/experiment"
 	"unnest/internal/fleet"
-	"unnest/internal/guest"
 	"unnest/internal/place"
 	"unnest/internal/stack"
 	"unnest/internal/workload"
 )
 
-// engine is the command line of the container engine in the guest.
+// engine is the command line of the container engine.
 const engine = "nerdctl"
 
 // target is one configuration brought up: where its servers run and where its
 // clients find them.
 type target struct {
+	system  *system
 	place   place.Place
 	address string
 	ports   map[string]int // server, as serverKey, -> port
 }
 
-// startTarget starts the container of c, if it has one, and in it, or in the
-// guest, one server for each that the cases need. The servers live until
-// serving ends.
+// startTarget starts the container of c, if it has one, and in it, or in its
+// machine, one server for each that the cases need. The servers live until serving
+// ends.
 func (b *Bench) startTarget(ctx, serving context.Context, spec *experiment.Spec, c stack.Configuration) error {
-	servers := b.assignPorts(spec)
-	t := &target{place: b.ssh, address: b.node.TenantIP, ports: servers.ports}
+	s, err := b.system(spec, c)
+	if err != nil {
+		return err
+	}
+	listen := s.listen
+	if c.Network != "" && c.Network != stack.HostNetwork {
+		listen = ""
+	}
+	servers := b.assignPorts(spec, listen)
+	t := &target{system: s, place: s.place, address: s.address, ports: servers.ports}
 	if c.Network != "" {
-		name := strings.ToLower(c.Name)
-		args := append([]string{engine, "run", "--detach", "--name", name}, networkArgs(c.Network, servers.published)...)
-		if err := place.Run(ctx, b.ssh, append(args, guest.ContainerImage)...); err != nil {
-			return b.explain(err)
+		if t.place, err = s.contain(ctx, c, path.Join(s.work, containerName(c)), networkArgs(c.Network, servers.published)); err != nil {
+			return err
 		}
-		t.place = place.Container{Place: b.ssh, Engine: engine, Name: name}
 		if c.Network.Reached() {
-			address, err := b.podAddress(ctx, name)
-			if err != nil {
+			if t.address, err = podAddress(ctx, s, containerName(c)); err != nil {
 				return err
 			}
-			t.address = address
 		}
 	}
 	b.targets[c.Name] = t
-	return b.startServers(ctx, serving, t, servers.commands)
+	return startServers(ctx, serving, t, servers.commands)
 }
 
 // networkArgs asks the engine for a network. NAT is its default network with
@@ -72,10 +76,10 @@ func networkArgs(n stack.Network, ports []workload.Port) []string {
 }
 
 // podAddress returns the address of the container's own NIC.
-func (b *Bench) podAddress(ctx context.Context, name string) (string, error) {
-	out, err := place.Output(ctx, b.ssh, engine, "inspect", "--format", "{{.NetworkSettings.IPAddress}}", name)
+func podAddress(ctx context.Context, s *system, name string) (string, error) {
+	out, err := place.Output(ctx, s.place, engine, "inspect", "--format", "{{.NetworkSettings.IPAddress}}", name)
 	if err != nil {
-		return "", b.explain(err)
+		return "", s.explain(err)
 	}
 	address := strings.TrimSpace(string(out))
 	if net.ParseIP(address) == nil {
@@ -85,7 +89,7 @@ func (b *Bench) podAddress(ctx context.Context, name string) (string, error) {
 }
 
 // servers is what one configuration has to run: its ports are its own, because
-// configurations without a container of their own share the guest's address.
+// configurations without a NIC of their own share their machine's address.
 type servers struct {
 	ports     map[string]int
 	published []workload.Port
@@ -100,7 +104,9 @@ type serverCommand struct {
 // firstPort is the first that servers get.
 const firstPort = 5001
 
-func (b *Bench) assignPorts(spec *experiment.Spec) servers {
+// assignPorts gives each server that the cases need a port that no other of the bench
+// has. They listen on an address; empty: on every one.
+func (b *Bench) assignPorts(spec *experiment.Spec, listen string) servers {
 	s := servers{ports: map[string]int{}}
 	port := firstPort
 	for _, t := range b.targets {
@@ -113,7 +119,7 @@ func (b *Bench) assignPorts(spec *experiment.Spec) servers {
 		}
 		s.ports[key] = port
 		s.published = append(s.published, w.Ports(c.Params, port)...)
-		s.commands = append(s.commands, serverCommand{w.Server(c.Params, workload.Endpoint{Port: port}), w.Ready()})
+		s.commands = append(s.commands, serverCommand{w.Server(c.Params, workload.Endpoint{Address: listen, Port: port}), w.Ready()})
 		port++
 	}
 	return s

@@ -38,13 +38,22 @@ func TestSupported(t *testing.T) {
 		}, nil},
 		{"container without a network", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.VM, stack.Containerd} },
 			[]string{"host, nat or brfusion"}},
-		{"no VM", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.Metal} }, []string{"stack metal", "use vm or vm/containerd"}},
-		{"nested VM", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.VM, stack.VM} }, []string{"stack vm/vm"}},
+		{"this host", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.Metal} }, nil},
+		{"container on this host", func(c *stack.Configuration) {
+			c.Stack, c.Network, c.Storage = stack.Stack{stack.Metal, stack.Containerd}, stack.NAT, stack.Overlay
+		}, nil},
+		{"container with a volume", func(c *stack.Configuration) {
+			c.Stack, c.Network, c.Storage = stack.Stack{stack.VM, stack.Containerd}, stack.NAT, stack.Volume
+		}, nil},
+		{"container on this host without a network", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.Metal, stack.Containerd} },
+			[]string{"host, nat or brfusion"}},
+		{"nested VM", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.VM, stack.VM} }, []string{"stack vm/vm", "use vm or metal"}},
+		{"host behind SSH", func(c *stack.Configuration) { c.Stack, c.Host = stack.Stack{stack.SSH}, "ssh://192.0.2.1" }, []string{"stack ssh"}},
 		{"another engine", func(c *stack.Configuration) { c.Stack, c.Network = stack.Stack{stack.VM, stack.Docker}, stack.NAT },
 			[]string{"stack vm/docker"}},
-		{"storage", func(c *stack.Configuration) {
-			c.Stack, c.Network, c.Storage = stack.Stack{stack.VM, stack.Containerd}, stack.NAT, stack.Volume
-		}, []string{"storage volume", "leave it out"}},
+		{"driven from outside", func(c *stack.Configuration) { c.Drive = stack.Remote }, nil},
+		{"driven from inside", func(c *stack.Configuration) { c.Drive = stack.Local }, []string{"drive local", "leave it out"}},
+		{"another architecture", func(c *stack.Configuration) { c.Arch = stack.S390x }, []string{"s390x", "leave arch out"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -73,7 +82,11 @@ func TestSupportedStudies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := supported(spec); err != nil {
+		check := supported
+		if spec.Cases[0].Local != nil {
+			check = supportedSuites
+		}
+		if err := check(spec); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -116,7 +129,7 @@ func TestAssignPorts(t *testing.T) {
 	b := &Bench{targets: map[string]*target{}}
 	used := map[int]string{}
 	for _, c := range spec.Configurations {
-		s := b.assignPorts(spec)
+		s := b.assignPorts(spec, "")
 		b.targets[c.Name] = &target{address: "10.201.0.2", ports: s.ports}
 		if len(s.ports) != 4 || len(s.commands) != 4 {
 			t.Errorf("%s: %d ports for %d servers, want 4", c.Name, len(s.ports), len(s.commands))
@@ -147,7 +160,7 @@ func TestAssignPorts(t *testing.T) {
 // What is published is what the servers listen on: nothing less, or a client
 // behind NAT would not get through.
 func TestAssignPortsPublishes(t *testing.T) {
-	s := (&Bench{}).assignPorts(mustParse(t, manyCases))
+	s := (&Bench{}).assignPorts(mustParse(t, manyCases), "")
 	want := []workload.Port{
 		{Protocol: workload.UDP, Number: 5001}, {Protocol: workload.TCP, Number: 5002}, {Protocol: workload.TCP, Number: 5003},
 		{Protocol: workload.TCP, Number: 5004}, {Protocol: workload.UDP, Number: 5004}, // iperf3 controls a UDP test by TCP
@@ -164,5 +177,15 @@ func TestAssignPortsPublishes(t *testing.T) {
 "iperf3 -s -p 5003 --forceflush" Server listening on
 "iperf3 -s -p 5004 --forceflush" Server listening on`; got != want {
 		t.Errorf("servers:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// A server of a machine with several addresses answers from the one that it is asked
+// at.
+func TestAssignPortsListens(t *testing.T) {
+	for _, c := range (&Bench{}).assignPorts(mustParse(t, manyCases), "10.201.0.1").commands {
+		if !strings.Contains(c.String(), "10.201.0.1") {
+			t.Errorf("%s listens on every address", c)
+		}
 	}
 }

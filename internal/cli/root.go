@@ -13,6 +13,7 @@ import (
 	"unnest/internal/cli/doctor"
 	"unnest/internal/cli/hostd"
 	"unnest/internal/cli/report"
+	"unnest/internal/cli/score"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
 	"unnest/internal/cli/version"
@@ -33,6 +34,7 @@ func newRootCmd(streams terminal.Streams) *cobra.Command {
 		vm.NewCmd(streams),
 		bench.NewCmd(streams, nil),
 		report.NewCmd(streams, nil),
+		score.NewCmd(streams, nil),
 		compare.NewCmd(streams, nil),
 		hostd.NewCmd(streams, nil),
 		version.NewCmd(streams),

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -63,8 +64,10 @@ func (e *engine) done(x Execution, attempt int, samples []result.Sample) error {
 	if err := e.dir.Append(samples); err != nil {
 		return err
 	}
-	e.inRow = 0
+	e.inRow, e.broken = 0, 0
+	clear(e.since)
 	delete(e.failed, pair(x))
+	e.worked[pair(x)] = true
 	e.todo = e.todo[1:]
 	e.estimate.observe(x, time.Duration(samples[0].Duration*float64(time.Second)))
 	shown := samples[slices.IndexFunc(samples, func(s result.Sample) bool { return s.Metric == x.Case.Primary })]
@@ -81,8 +84,11 @@ func tag(samples []result.Sample, key, value string) {
 	}
 }
 
-// giveUp records that x has no samples, and stops the run when nothing has
-// succeeded for long: three times in every configuration.
+// giveUp records that x has no samples. It stops the run when nothing succeeds any
+// more: when, since the last success, three executions for each configuration
+// failed, and either as many of them had worked before, or every case was among them
+// in every configuration. A case that has never worked in a configuration therefore
+// stops nothing as long as others work, and a hole never does.
 func (e *engine) giveUp(x Execution, attempts int, cause error) error {
 	failure := result.Failure{
 		Configuration: x.Configuration.Name, Case: x.Case.Name, Block: x.Block,
@@ -92,15 +98,31 @@ func (e *engine) giveUp(x Execution, attempts int, cause error) error {
 	if err != nil {
 		return err
 	}
-	e.givenUp++
-	e.inRow++
-	e.failed[pair(x)] = true
+	e.count(x, cause)
 	e.todo = e.todo[1:]
 	e.report(Event{Kind: GivenUp, Execution: x, Attempt: attempts, Err: cause})
-	if e.inRow >= 3*len(e.spec.Configurations) && len(e.todo) > 0 {
+	few := 3 * len(e.spec.Configurations)
+	all := len(e.spec.Cases)*len(e.spec.Configurations) - len(e.holes)
+	if len(e.todo) > 0 && e.inRow >= few && (e.broken >= few || len(e.since) >= all) {
 		return fmt.Errorf("%d executions in a row failed, the last was %s: %w", e.inRow, x, cause)
 	}
 	return nil
+}
+
+// count adds x to the executions that were given up.
+func (e *engine) count(x Execution, cause error) {
+	e.givenUp++
+	if errors.Is(cause, ErrHole) {
+		e.holed++
+		e.holes[pair(x)] = cause
+		delete(e.since, pair(x))
+		return
+	}
+	e.inRow++
+	e.failed[pair(x)], e.since[pair(x)] = true, true
+	if e.worked[pair(x)] {
+		e.broken++
+	}
 }
 
 // pair identifies what x measures, in any block.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"unnest/internal/result"
+	"unnest/internal/stack"
 	"unnest/internal/workload"
 )
 
@@ -24,25 +25,80 @@ func (f *file) check() {
 	if f.Failed() {
 		return // what follows from a mistake only confuses
 	}
-	if !f.Require("", "name", "suite", "configurations", "cases") {
+	if !f.Require("", "name", "configurations", "cases") || !f.checkSuite() {
 		return
 	}
 	f.checkConfigurations()
 	f.checkBaselines()
-	names := map[string]string{}
-	for _, g := range f.groups {
-		if at, twice := names[g.name]; twice && g.name != "" {
-			f.Fail(g.path+".name", "%q is already the name of %s", g.name, at)
-		}
-		names[g.name] = g.path
-		f.checkGroup(g)
-	}
+	f.checkGroups()
+	f.checkUntil()
 	s := &f.spec
 	if s.Title == "" {
 		s.Title = s.Name
 	}
 	if n := s.Repetitions * len(s.Cases) * len(s.Configurations); n > maxExecutions {
 		f.Fail("repetitions", "%d executions are more than the %d that a run can have", n, maxExecutions)
+	}
+}
+
+// checkSuite wants a suite for the cases that bring none, and a profile only for
+// those that come from a suite.
+func (f *file) checkSuite() bool {
+	withWorkload := slices.ContainsFunc(f.groups, func(g group) bool { return !f.Has(g.path + ".suite") })
+	fromSuite := slices.ContainsFunc(f.groups, func(g group) bool { return f.Has(g.path + ".suite") })
+	if withWorkload && !f.Require("", "suite") {
+		return false
+	}
+	if !withWorkload && f.Has("suite") {
+		f.Fail("suite", "it names the suite of cases that have a workload, and there are none: leave it out")
+	}
+	if !fromSuite && f.Has("profile") {
+		f.Fail("profile", "it sizes the cases of suites, and there are none: leave it out")
+	}
+	if !fromSuite && f.profile != "" {
+		f.Fail("cases", "none comes from a suite: no profile %q can be chosen", f.profile)
+	}
+	f.spec.Profile = cmp.Or(f.profile, f.spec.Profile)
+	if !fromSuite {
+		f.spec.Profile = ""
+	}
+	return !f.Failed()
+}
+
+// checkGroups makes the cases, and refuses names that are taken.
+func (f *file) checkGroups() {
+	names := map[string]string{}
+	taken := func(path, name, by string) {
+		if at, twice := names[name]; twice && name != "" {
+			f.Fail(path, "%q is already the name of %s", name, at)
+		}
+		names[name] = by
+	}
+	for _, g := range f.groups {
+		if !f.Has(g.path + ".suite") {
+			taken(g.path+".name", g.name, g.path)
+			f.checkGroup(g)
+			continue
+		}
+		before := len(f.spec.Cases)
+		f.checkSuiteGroup(g)
+		for _, c := range f.spec.Cases[before:] {
+			taken(g.path, c.Name, "a case of "+g.path)
+		}
+	}
+}
+
+func (f *file) checkUntil() {
+	s := &f.spec
+	switch {
+	case f.Has("limit") && !f.Has("until"):
+		f.Fail("limit", "it ends what until begins: say until, such as 3%%, or leave it out")
+	case f.Has("until") && !f.Has("limit"):
+		f.Fail("until", "key limit is missing: say how many repetitions there may be at most")
+	case f.Has("until") && s.Limit < s.Repetitions:
+		f.Fail("limit", "want at least the %d repetitions, got %d", s.Repetitions, s.Limit)
+	case f.Has("until") && s.Limit*len(s.Cases)*len(s.Configurations) > maxExecutions:
+		f.Fail("limit", "%d repetitions are more executions than the %d that a run can have", s.Limit, maxExecutions)
 	}
 }
 
@@ -65,12 +121,27 @@ func (f *file) checkConfigurations() {
 			f.Fail(path, "%v", err)
 			continue
 		}
-		if _, container := c.Stack.Engine(); container && c.Network == "" && f.spec.Suite == networkSuite {
-			f.Fail(path, "key network is missing: want host, nat or brfusion")
-		}
+		f.checkConfiguration(path, c)
 	}
 	if n := len(f.spec.Configurations); n > maxConfigurations {
 		f.Fail("configurations", "%d are more than the %d that a run can have", n, maxConfigurations)
+	}
+}
+
+// checkConfiguration finds what a valid configuration lacks for the experiment.
+func (f *file) checkConfiguration(path string, c stack.Configuration) {
+	_, container := c.Stack.Engine()
+	if container && c.Network == "" && c.Drive != stack.Local && f.spec.Suite == networkSuite {
+		f.Fail(path, "key network is missing: want host, nat or brfusion")
+	}
+	if _, err := f.spec.Resources(c); err != nil {
+		f.Fail(path, "%v", err)
+	}
+	for _, g := range f.groups {
+		if c.Drive == stack.Remote && g.suite != "" {
+			f.Fail(path, "drive remote needs a client, and the cases of suite %s have none: use another configuration, or leave out the suite", g.suite)
+			return
+		}
 	}
 }
 
@@ -102,6 +173,12 @@ func (f *file) checkBaselines() {
 // checkGroup asks the workload whether it can run the group, and spreads the
 // group over its sizes.
 func (f *file) checkGroup(g group) {
+	for _, key := range []string{"only", "except"} {
+		if f.Has(g.path + "." + key) {
+			f.Fail(g.path+"."+key, "it chooses among the cases of a suite: say which by suite")
+			return
+		}
+	}
 	if !f.Require(g.path, "name", "workload", "duration") {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"unnest/internal/result"
@@ -13,6 +14,11 @@ import (
 // ErrFatal is wrapped by a Bench's error after which no execution can succeed,
 // such as a dead guest: the run stops at once and can be resumed.
 var ErrFatal = errors.New("the bench cannot go on")
+
+// ErrHole is wrapped by a Bench's error that says that the case cannot run in the
+// configuration, now or later: its tool is missing, its machine is too small. The
+// execution is not tried again, nor are those of later blocks, and the run goes on.
+var ErrHole = errors.New("the case cannot run in this configuration")
 
 // ErrIncomplete is wrapped by the error of a run that came to its end but gave
 // up executions on the way.
@@ -24,7 +30,8 @@ var ErrIncomplete = errors.New("executions have no samples")
 type Bench interface {
 	// Execute runs the case once and returns its values. When ctx ends, it
 	// stops what it started and returns soon. An error that wraps ErrFatal stops
-	// the run, any other is tried again.
+	// the run, one that wraps ErrHole leaves the case out of the configuration, any
+	// other is tried again.
 	Execute(ctx context.Context, e Execution) (Outcome, error)
 }
 
@@ -47,11 +54,13 @@ const retryPause = time.Second
 
 // Run executes what of the plan has no samples in dir yet, so that an
 // interrupted run is resumed by running it again. Each execution goes to the
-// journal as soon as it is done. The run's final state is in dir:
-//   - complete, and Run returns nil;
+// journal as soon as it is done. With spec.Until, further blocks follow the planned
+// ones. The run's final state is in dir:
+//   - complete, and Run returns nil: each execution has its samples, or is a hole
+//     (ErrHole), whose reason is among the run's failures;
 //   - interrupted, because ctx ended: the error wraps its cause;
-//   - failed, because of an error of the disk, one that wraps ErrFatal, or too
-//     many executions in a row that failed;
+//   - failed, because of an error of the disk, one that wraps ErrFatal, or because
+//     nothing succeeds any more, see giveUp;
 //   - failed with ErrIncomplete, when all were tried and some given up.
 //
 // spec must be the experiment that dir holds; see FromRun.
@@ -60,8 +69,12 @@ func Run(ctx context.Context, spec *Spec, dir *result.Dir, bench Bench, progress
 	if run.File != spec.Text {
 		return fmt.Errorf("run experiment %s: directory %s holds a run of another experiment file", spec.Name, dir.Path())
 	}
-	e := &engine{spec: spec, dir: dir, bench: bench, progress: progress, failed: map[result.Execution]bool{}}
-	e.load(Plan(spec, run.Seed))
+	e := &engine{
+		spec: spec, dir: dir, bench: bench, progress: progress, block: spec.Repetitions,
+		known: map[result.Execution]bool{}, failed: map[result.Execution]bool{}, since: map[result.Execution]bool{}, worked: map[result.Execution]bool{}, holes: map[result.Execution]error{},
+	}
+	e.add(Plan(spec, run.Seed))
+	e.addBegun()
 	if err := dir.Update(func(r *result.Run) {
 		r.State, r.Error, r.Ended, r.Planned = result.Running, "", time.Time{}, e.planned
 		r.Failures = nil // they are to do again
@@ -78,47 +91,110 @@ type engine struct {
 	progress Progress
 
 	planned  int
-	todo     []Execution // in order; the first is the next
+	known    map[result.Execution]bool // executions planned
+	block    int                       // that may be added next
+	todo     []Execution               // in order; the first is the next
 	estimate estimator
-	givenUp  int                       // executions
-	inRow    int                       // executions given up since the last that succeeded
-	failed   map[result.Execution]bool // pairs of case and configuration given up the last time
+	givenUp  int                        // executions, holes among them
+	holed    int                        // executions that are holes
+	inRow    int                        // executions given up since the last that succeeded, without holes
+	broken   int                        // of those, how many had worked before
+	failed   map[result.Execution]bool  // pairs of case and configuration given up the last time
+	since    map[result.Execution]bool  // pairs given up since the last execution that succeeded, without holes
+	worked   map[result.Execution]bool  // pairs that have samples
+	holes    map[result.Execution]error // pairs that cannot work, and why
 }
 
-// load keeps of the plan what has no samples yet, and learns from the others.
-func (e *engine) load(plan []Execution) {
+// add takes those of plan that are not known yet into the run: what has no samples
+// is to do, from the others it learns.
+func (e *engine) add(plan []Execution) {
 	took := map[result.Execution]time.Duration{}
 	for _, s := range e.dir.Samples() {
 		took[s.Execution()] = time.Duration(s.Duration * float64(time.Second))
 	}
-	e.planned = len(plan)
 	for _, x := range plan {
+		if e.known[x.Key()] {
+			continue
+		}
+		e.known[x.Key()] = true
+		e.planned++
 		if d, done := took[x.Key()]; done {
 			e.estimate.observe(x, d)
+			e.worked[pair(x)] = true
 		} else {
 			e.todo = append(e.todo, x)
 		}
 	}
 }
 
+// addBegun adds the blocks beyond the plan of which there are samples already.
+func (e *engine) addBegun() {
+	samples := e.dir.Samples()
+	last := -1
+	for _, s := range samples {
+		last = max(last, s.Block)
+	}
+	for block := e.spec.Repetitions; block <= last; block++ {
+		e.add(extension(e.spec, e.dir.Run().Seed, samples, block))
+	}
+}
+
+// more reports whether there is an execution to do. When the plan is through, it
+// adds the blocks that are needed beyond it: also to those of a resumed run, whose
+// plan may have yielded more than before.
+func (e *engine) more() (bool, error) {
+	for len(e.todo) == 0 {
+		if e.spec.Until == 0 || e.block >= e.spec.Limit {
+			return false, nil
+		}
+		plan := extension(e.spec, e.dir.Run().Seed, e.dir.Samples(), e.block)
+		if len(plan) == 0 {
+			return false, nil
+		}
+		e.block++
+		e.add(plan)
+		if len(e.todo) == 0 {
+			continue // it is known
+		}
+		if err := e.dir.Update(func(r *result.Run) { r.Planned = e.planned }); err != nil {
+			return false, err
+		}
+		e.report(Event{Kind: Extended, Cases: casesOf(e.todo)})
+	}
+	return true, nil
+}
+
+// casesOf names the cases of plan, each once.
+func casesOf(plan []Execution) []string {
+	var names []string
+	for _, x := range plan {
+		if !slices.Contains(names, x.Case.Name) {
+			names = append(names, x.Case.Name)
+		}
+	}
+	return names
+}
+
 // executions runs what is to do; its error stops the run.
 func (e *engine) executions(ctx context.Context) error {
-	if len(e.todo) == 0 {
-		return nil
+	if more, err := e.more(); err != nil || !more {
+		return err
 	}
 	if err := e.warmUp(ctx); err != nil {
 		return err
 	}
 	e.report(Event{Kind: Begun})
-	for len(e.todo) > 0 && ctx.Err() == nil {
+	for {
+		if more, err := e.more(); err != nil || !more {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		if err := e.execution(ctx, e.todo[0]); err != nil {
 			return err
 		}
 	}
-	if len(e.todo) > 0 {
-		return context.Cause(ctx)
-	}
-	return nil
 }
 
 // warmUp runs the warm-up executions. One that fails stops the run only when it
@@ -142,6 +218,9 @@ func (e *engine) warmUp(ctx context.Context) error {
 
 // execution tries x until it has its samples or is given up.
 func (e *engine) execution(ctx context.Context, x Execution) error {
+	if cause := e.holes[pair(x)]; cause != nil {
+		return e.giveUp(x, 1, cause)
+	}
 	attempts := 1 + e.spec.Retries
 	if e.failed[pair(x)] {
 		attempts = 1
@@ -158,7 +237,7 @@ func (e *engine) execution(ctx context.Context, x Execution) error {
 		if err := stops(ctx, err); err != nil {
 			return err
 		}
-		if n == attempts {
+		if n == attempts || errors.Is(err, ErrHole) {
 			return e.giveUp(x, n, err)
 		}
 		e.report(Event{Kind: Retried, Execution: x, Attempt: n, Err: err})
@@ -173,7 +252,7 @@ func (e *engine) execution(ctx context.Context, x Execution) error {
 func (e *engine) finish(ctx context.Context, err error) error {
 	state := result.Failed
 	switch {
-	case err == nil && e.givenUp == 0:
+	case err == nil && e.givenUp == e.holed:
 		state = result.Complete
 	case err == nil:
 		err = fmt.Errorf("%d of %d %w: resume the run to try them again", e.givenUp, e.planned, ErrIncomplete)

@@ -57,7 +57,7 @@ func (r *recorder) Report(e Event)    { r.events = append(r.events, e) }
 func (r *recorder) kinds() string {
 	var b strings.Builder
 	for _, e := range r.events {
-		b.WriteByte("BSRDGE"[e.Kind])
+		b.WriteByte("BSRDGEX"[e.Kind])
 	}
 	return b.String()
 }
@@ -73,7 +73,12 @@ type rig struct {
 
 func newRig(t *testing.T, change func(*Spec)) *rig {
 	t.Helper()
-	r := &rig{t: t, path: filepath.Join(t.TempDir(), "run"), spec: mustParse(t, small)}
+	return newRigOf(t, small, change)
+}
+
+func newRigOf(t *testing.T, text string, change func(*Spec)) *rig {
+	t.Helper()
+	r := &rig{t: t, path: filepath.Join(t.TempDir(), "run"), spec: mustParse(t, text)}
 	r.spec.Repetitions, r.spec.Warmup = 2, 0
 	if change != nil {
 		change(r.spec)
@@ -381,6 +386,95 @@ func TestRunStopsWhenNothingSucceeds(t *testing.T) {
 		if len(r.bench.calls) != 6*3 {
 			t.Errorf("%d attempts, want 18", len(r.bench.calls))
 		}
+	})
+}
+
+// A hole is tried once, its reason is kept, and the run is complete without it; to
+// go on with the run tries it again.
+func TestHoles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Repetitions = 5 })
+		hole := func(x Execution) bool { return x.Configuration.Name == "fused" && x.Case.Group == "udp_rr" }
+		r.bench.script = func(_ context.Context, _ int, x Execution) (Outcome, error) {
+			if hole(x) {
+				return Outcome{}, fmt.Errorf("%w: sockperf is not installed", ErrHole)
+			}
+			return good(x), nil
+		}
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		plan := Plan(r.spec, 42)
+		r.wantState(result.Complete, "")
+		r.wantExecutions(slices.DeleteFunc(slices.Clone(plan), hole))
+		tried := 0
+		for _, x := range r.bench.calls {
+			if hole(x) {
+				tried++
+			}
+		}
+		run, _ := r.load()
+		if tried != 2 || len(run.Failures) != 10 { // two sizes
+			t.Errorf("tried %d times, failures %v", tried, run.Failures)
+		}
+		for _, f := range run.Failures {
+			if f.Configuration != "fused" || f.Attempts != 1 || !strings.HasSuffix(f.Error, "sockperf is not installed") {
+				t.Errorf("failure %+v", f)
+			}
+		}
+
+		r.bench = fakeBench{}
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if run, _ := r.load(); len(run.Failures) != 0 || len(r.bench.calls) != 10 {
+			t.Errorf("%d failures and %d executions after the resume", len(run.Failures), len(r.bench.calls))
+		}
+	})
+}
+
+// Cases that never worked stop nothing as long as others work: all executions but
+// those of one case in one configuration fail, six and more in a row.
+func TestOneCaseThatWorksKeepsTheRunGoing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Repetitions = 5 })
+		works := func(x Execution) bool { return x.Configuration.Name == "NoCont" && x.Case.Name == "udp_rr/64" }
+		row, longest := 0, 0
+		r.bench.script = func(_ context.Context, _ int, x Execution) (Outcome, error) {
+			if works(x) {
+				row = 0
+				return good(x), nil
+			}
+			row++
+			longest = max(longest, row)
+			return Outcome{}, errors.New("no such program")
+		}
+		if err := r.run(t.Context()); !errors.Is(err, ErrIncomplete) {
+			t.Errorf("error %v, want ErrIncomplete", err)
+		}
+		r.wantState(result.Failed, "25 of 30 executions have no samples")
+		if run, samples := r.load(); len(run.Failures) != 25 || len(samples) == 0 || longest < 6 {
+			t.Errorf("%d failures, %d samples, %d attempts failed in a row", len(run.Failures), len(samples), longest)
+		}
+	})
+}
+
+// What worked and works no more stops the run after three executions for each
+// configuration, whatever else has never worked.
+func TestRunStopsWhenWhatWorkedFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Repetitions = 9 })
+		r.bench.script = func(_ context.Context, call int, x Execution) (Outcome, error) {
+			if x.Block >= 2 {
+				return Outcome{}, errors.New("no route to host")
+			}
+			return good(x), nil
+		}
+		err := r.run(t.Context())
+		if err == nil || errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "6 executions in a row failed") {
+			t.Errorf("error %v", err)
+		}
+		r.wantExecutions(Plan(r.spec, 42)[:12])
 	})
 }
 

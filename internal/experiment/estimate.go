@@ -6,8 +6,12 @@ import "time"
 // better: starting and stopping the server, reaching the guest.
 const overhead = 250 * time.Millisecond
 
+// expected is what an execution of c takes as long as nothing is known of any: a
+// bench may let most of its idle time pass meanwhile.
+func expected(c Case) time.Duration { return max(0, c.Wall+overhead-c.Lead*3/4) }
+
 // Estimate returns how long the executions of spec will take, warm-up
-// included, when none fails. Booting guests comes on top.
+// included, when none fails and no block is added. Booting guests comes on top.
 func (s *Spec) Estimate() time.Duration {
 	var e estimator
 	return e.left(warmups(s)) + e.left(Plan(s, 1))
@@ -39,11 +43,11 @@ func (e *estimator) observe(x Execution, took time.Duration) {
 func (e *estimator) left(plan []Execution) time.Duration {
 	var total time.Duration
 	for _, x := range plan {
-		extra := overhead - x.Case.Lead*3/4 // a bench may let most of it pass meanwhile
 		if o := e.groups[x.Case.Group]; o.seen > 0 {
-			extra = o.extra / time.Duration(o.seen)
+			total += max(0, x.Case.Wall+o.extra/time.Duration(o.seen))
+		} else {
+			total += expected(x.Case)
 		}
-		total += max(0, x.Case.Wall+extra)
 	}
 	return total
 }

@@ -15,12 +15,13 @@ type Kind int
 
 // The kinds of events.
 const (
-	Begun   Kind = iota // the executions begin: Done of Planned are there already
-	Started             // an attempt at Execution has started
-	Retried             // the attempt has failed with Err, another follows
-	Done                // Execution has its samples; Value is that of its primary metric
-	GivenUp             // the last attempt has failed with Err
-	Ended               // no execution follows; Err says why when some are missing
+	Begun    Kind = iota // the executions begin: Done of Planned are there already
+	Started              // an attempt at Execution has started
+	Retried              // the attempt has failed with Err, another follows
+	Done                 // Execution has its samples; Value is that of its primary metric
+	GivenUp              // the last attempt has failed with Err
+	Ended                // no execution follows; Err says why when some are missing
+	Extended             // a block was added, because Cases are not narrow enough yet
 )
 
 // Event is one step of a run.
@@ -32,7 +33,8 @@ type Event struct {
 	Unit      string
 	Err       error
 	Done      int           // executions that have their samples or were given up
-	Planned   int           // executions of the whole run
+	Planned   int           // executions of the whole run, as far as they are known
 	Failures  int           // executions given up
 	Left      time.Duration // estimated time to the end
+	Cases     []string      // of the block that was added
 }

@@ -9,10 +9,12 @@ package experiment
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"unnest/internal/result"
 	"unnest/internal/stack"
+	"unnest/internal/suite"
 	"unnest/internal/workload"
 )
 
@@ -23,27 +25,35 @@ type Spec struct {
 	Name           string
 	Title          string
 	Description    string
-	Suite          string
-	Baselines      []string // configurations that the others are divided by, first is the main one
+	Suite          string        // of the cases that have a workload, empty when there are none
+	Profile        suite.Profile // of the cases that come from a suite
+	Baselines      []string      // configurations that the others are divided by, first is the main one
 	Guest          Guest
+	Overcommit     Overcommit // empty: Full
 	Configurations []stack.Configuration
 	Cases          []Case
-	Repetitions    int    // blocks
-	Warmup         int    // executions of each group of cases in each configuration, before the first block
-	Retries        int    // attempts after the first
-	Seed           uint64 // of the order, 0: to be drawn
+	Repetitions    int     // blocks
+	Until          float64 // blocks are added while an interval is wider than this fraction of its mean, 0: never
+	Limit          int     // with Until: of all blocks
+	Warmup         int     // executions of each group of cases in each configuration, before the first block
+	Retries        int     // attempts after the first
+	Seed           uint64  // of the order, 0: to be drawn
 }
 
-// Guest is the size of each VM.
+// Guest is the size of each VM, unless its configuration or Overcommit say
+// otherwise.
 type Guest struct {
 	VCPUs  int
 	Memory int64 // bytes
 }
 
-// Case is one row of the result: a workload with its parameters.
+// Case is one row of the result: a workload with its parameters, or a case that a
+// suite has made.
 type Case struct {
 	result.Case
 	Params  workload.Params
+	Local   *suite.Case   // runs in the configuration itself; nil: a workload, with Params
+	Profile suite.Profile // of Local
 	Wall    time.Duration // what the client takes when all goes well
 	Lead    time.Duration // how much of that it idles before it loads anything
 	Timeout time.Duration // limit of one execution
@@ -94,7 +104,7 @@ func (s *Spec) NewRun(id string, seed uint64, started time.Time) result.Run {
 	}
 	for _, c := range s.Configurations {
 		run.Configurations = append(run.Configurations, result.Configuration{
-			Name: c.Name, Stack: c.Stack.String(), Options: c.Options(), Description: c.Describe(),
+			Name: c.Name, Stack: c.Stack.String(), Options: s.options(c), Description: c.Describe(),
 		})
 	}
 	for _, c := range s.Cases {
@@ -103,11 +113,47 @@ func (s *Spec) NewRun(id string, seed uint64, started time.Time) result.Run {
 	return run
 }
 
+// The options of a configuration in a run that are not its own, but follow from
+// the experiment.
+const (
+	vcpusOption   = "vcpus"   // of the machine that a case runs in, see Spec.Resources
+	memoryOption  = "memory"  // likewise
+	profileOption = "profile" // when a case comes from a suite
+)
+
+// options returns what a run notes of a configuration's options.
+func (s *Spec) options(c stack.Configuration) map[string]string {
+	options := c.Options()
+	if r, err := s.Resources(c); err == nil && r.VCPUs > 0 && r.Memory > 0 {
+		options[vcpusOption], options[memoryOption] = strconv.Itoa(r.VCPUs), stack.FormatBytes(r.Memory)
+	}
+	if s.local() {
+		options[profileOption] = string(s.Profile)
+	}
+	return options
+}
+
+// local reports whether a case comes from a suite.
+func (s *Spec) local() bool {
+	return slices.ContainsFunc(s.Cases, func(c Case) bool { return c.Local != nil })
+}
+
+// profileOf returns the profile that a run was planned with, empty when none of
+// its cases has one.
+func profileOf(run result.Run) suite.Profile {
+	if len(run.Configurations) == 0 {
+		return ""
+	}
+	return suite.Profile(run.Configurations[0].Options[profileOption])
+}
+
 // FromRun returns the experiment that run was made of, so that it can be
-// resumed: the file in it, with the repetitions and metrics that were planned.
-// dir names the run in errors.
-func FromRun(dir string, run result.Run) (*Spec, error) {
-	s, err := Parse(dir+": experiment file", []byte(run.File))
+// resumed: the file in it, with the repetitions, profile and metrics that were
+// planned. dir names the run in errors.
+func FromRun(dir string, run result.Run) (*Spec, error) { return fromRun(dir, run, suite.Of) }
+
+func fromRun(dir string, run result.Run, suites suites) (*Spec, error) {
+	s, err := parse(dir+": experiment file", []byte(run.File), profileOf(run), suites)
 	if err != nil {
 		return nil, fmt.Errorf("read the experiment of the run: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -63,6 +64,8 @@ func (t *Terminal) Report(e Event) {
 		t.line(fmt.Sprintf("%s: given up after attempt %d: %v", label(e.Execution), e.Attempt, e.Err))
 	case Done:
 		t.done(e)
+	case Extended:
+		t.line(fmt.Sprintf("%d executions more: not narrow enough yet: %s", e.Planned-e.Done, strings.Join(e.Cases, ", ")))
 	case Ended:
 		t.endPhase()
 		t.end(e)

@@ -34,6 +34,7 @@ func story(p Progress) {
 	p.Report(Event{Kind: Done, Execution: brf, Value: 21.34, Unit: "Mbit/s", Done: 2, Planned: 4, Left: 6 * time.Second})
 	p.Report(Event{Kind: Retried, Execution: nat, Attempt: 1, Err: errors.New("no route"), Done: 2, Planned: 4})
 	p.Report(Event{Kind: GivenUp, Execution: nat, Attempt: 2, Err: errors.New("no route"), Done: 3, Planned: 4})
+	p.Report(Event{Kind: Extended, Done: 3, Planned: 5, Cases: []string{"udp_rr/1280", "tcp_stream"}})
 	p.Report(Event{Kind: Ended, Done: 3, Planned: 4, Failures: 1})
 }
 
@@ -52,6 +53,7 @@ start containers: 450ms
 [2/4] BrFusion tcp_stream  21.3 Mbit/s  6s left
 NAT udp_rr 1280 B: attempt 1: no route: trying again
 NAT udp_rr 1280 B: given up after attempt 2: no route
+2 executions more: not narrow enough yet: udp_rr/1280, tcp_stream
 2 of 4 executions done in 11s, 1 given up
 `
 	if got := play(t, 0); got != want {
@@ -72,6 +74,7 @@ func TestTerminal(t *testing.T) {
 		clear + "[2/4] BrFusion tcp_stream  21.3 Mbit/s  6s left",
 		clear + "NAT udp_rr 1280 B: attempt 1: no route: trying again\n",
 		"NAT udp_rr 1280 B: given up after attempt 2: no route\n",
+		"2 executions more: not narrow enough yet: udp_rr/1280, tcp_stream\n",
 		"2 of 4 executions done in 11s, 1 given up\n",
 	}, "")
 	if got := play(t, 80); got != want {

@@ -2,9 +2,11 @@ package experiment
 
 import (
 	"fmt"
-	"math"
+	"slices"
 	"strconv"
 	"strings"
+
+	"unnest/internal/stack"
 )
 
 // The parsers of single values. Their errors say what is wanted and what was
@@ -20,31 +22,35 @@ func parseSeed(text string) (uint64, error) {
 	return n, nil
 }
 
-var byteUnits = []struct {
-	suffix string
-	bytes  int64
-}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}}
-
-// parseBytes accepts 1280, 64KiB, 512MiB and 1GiB.
-func parseBytes(text string) (int64, error) {
-	digits, unit := text, int64(1)
-	for _, u := range byteUnits {
-		if before, ok := strings.CutSuffix(text, u.suffix); ok {
-			digits, unit = strings.TrimSpace(before), u.bytes
-		}
-	}
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil || n <= 0 || n > math.MaxInt64/unit {
-		return 0, fmt.Errorf("want a positive number of bytes such as 1280 or 64KiB, got %q", text)
-	}
-	return n * unit, nil
-}
-
 // parseSize accepts the size of a message, at most 1 GiB.
 func parseSize(text string) (int, error) {
-	n, err := parseBytes(text)
+	n, err := stack.ParseBytes(text)
 	if err == nil && n > 1<<30 {
 		err = fmt.Errorf("want at most 1GiB, got %q", text)
 	}
 	return int(n), err
+}
+
+// parsePercent accepts 3%, 0.5% and 2.5 %, as a fraction.
+func parsePercent(text string) (float64, error) {
+	digits, ok := strings.CutSuffix(text, "%")
+	percent, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
+	if !ok || err != nil || !(percent > 0 && percent < 100) {
+		return 0, fmt.Errorf("want a percentage between 0%% and 100%% such as 3%% or 0.5%%, got %q", text)
+	}
+	return percent / 100, nil
+}
+
+// oneOf returns a parser of words.
+func oneOf[T ~string](words ...T) func(string) (T, error) {
+	return func(text string) (T, error) {
+		if !slices.Contains(words, T(text)) {
+			var list []string
+			for _, w := range words {
+				list = append(list, string(w))
+			}
+			return "", fmt.Errorf("want %s, got %q", strings.Join(list, " or "), text)
+		}
+		return T(text), nil
+	}
 }

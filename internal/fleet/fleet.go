@@ -86,6 +86,12 @@ type Options struct {
 	Slots  int    // NICs that can be hot-plugged at the same time
 	Pool   int    // of which the host daemon keeps so many plugged ahead
 	Tenant string // empty: the only one of the default policy
+	// Nesting gives the guest the processor that one with Nested has, so that what
+	// they measure can be compared.
+	Nesting bool
+	// Nested is the image of a guest that LaunchNested can run in this one, whose
+	// own image must have a hypervisor (guest.HypervisorRecipe). Nil: none.
+	Nested *guest.Image
 }
 
 // Node is a guest of the fleet.
@@ -126,7 +132,7 @@ func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.plug(&config, p); err != nil {
+	if err := f.plug(&config, p, o.Nested != nil); err != nil {
 		return nil, err
 	}
 	g, err := guest.Start(ctx, config)

@@ -24,6 +24,7 @@ import (
 type note struct {
 	Index   int         `json:"index"`
 	PID     int         `json:"pid"`
+	Arch    guest.Arch  `json:"arch,omitempty"` // empty: guest.AMD64
 	Accel   guest.Accel `json:"accelerator"`
 	VCPUs   int         `json:"vcpus"`
 	Memory  int64       `json:"memory"`
@@ -31,6 +32,8 @@ type note struct {
 	Address string      `json:"address"`
 	HostKey string      `json:"host_key"` // as in authorized_keys
 	Started time.Time   `json:"started"`
+	// Nested is the image of a guest that can be launched in this one.
+	Nested *guest.Image `json:"nested,omitempty"`
 }
 
 const noteFile = "node.json"
@@ -43,16 +46,21 @@ func (n *Node) note(stateDir string, o Options, fingerprint string) error {
 		return err
 	}
 	if err := writeJSON(filepath.Join(n.Dir, noteFile), note{
-		Index: n.Index, PID: n.PID, Accel: n.Accel, VCPUs: n.VCPUs, Memory: n.Memory, Slots: n.Slots,
+		Index: n.Index, PID: n.PID, Arch: n.Arch, Accel: n.Accel, VCPUs: n.VCPUs, Memory: n.Memory, Slots: n.Slots,
 		Address: n.Address, HostKey: string(ssh.MarshalAuthorizedKey(hostKey)), Started: time.Now().UTC(),
+		Nested: o.Nested,
 	}); err != nil {
 		return err
 	}
 	p := plan(n.Index)
+	nics := []hostd.BootNIC{p.managementNIC(), p.tenantNIC()}
+	if o.Nested != nil {
+		nics = append(nics, p.nestedNIC())
+	}
 	return hostd.WriteRecord(stateDir, hostd.GuestRecord{
 		Name: n.Name, Tenant: cmp.Or(o.Tenant, Tenant), Index: n.Index, PID: n.PID, QMP: n.DaemonQMP(),
 		Ports: qemu.Ports(n.Slots), Pool: o.Pool, CertificateSHA256: fingerprint,
-		NICs: []hostd.BootNIC{p.managementNIC(), p.tenantNIC()},
+		NICs: nics,
 	})
 }
 
@@ -94,7 +102,7 @@ func (f *Fleet) Find(name string) (*Node, error) {
 		return nil, err
 	}
 	g, err := guest.Adopt(guest.Config{
-		Name: name, Dir: dir, Accel: n.Accel, VCPUs: n.VCPUs, Memory: n.Memory, Slots: n.Slots, Address: n.Address,
+		Name: name, Dir: dir, Arch: n.Arch, Accel: n.Accel, VCPUs: n.VCPUs, Memory: n.Memory, Slots: n.Slots, Address: n.Address,
 	}, n.PID)
 	if err != nil {
 		return nil, err

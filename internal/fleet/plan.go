@@ -66,6 +66,8 @@ func defaultPolicy() policy.Policy {
 type addresses struct {
 	managementIP, managementMAC, managementTAP string
 	tenantIP, tenantMAC, tenantTAP             string
+	nestedIP, nestedMAC, nestedTAP             string // of a guest in this one
+	uplinkMAC                                  string // of this guest's NIC on nestedTAP, which has no address
 }
 
 // managementNIC and tenantNIC are what the host daemon keeps the guest to.
@@ -77,6 +79,12 @@ func (a addresses) tenantNIC() hostd.BootNIC {
 	return hostd.BootNIC{TAP: a.tenantTAP, MAC: a.tenantMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.tenantIP)}}
 }
 
+// nestedNIC is what the host daemon keeps the guest in the guest to. All that
+// comes out of its TAP is from that one: the guest itself only passes it on.
+func (a addresses) nestedNIC() hostd.BootNIC {
+	return hostd.BootNIC{TAP: a.nestedTAP, MAC: a.nestedMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.nestedIP)}}
+}
+
 // plan returns the addresses of the guest of the given index.
 func plan(index int) addresses {
 	return addresses{
@@ -86,6 +94,10 @@ func plan(index int) addresses {
 		tenantIP:      fmt.Sprintf("10.201.0.%d", index+1),
 		tenantMAC:     fmt.Sprintf("52:54:00:c9:00:%02x", index),
 		tenantTAP:     fmt.Sprintf("g%dtenant", index),
+		nestedIP:      fmt.Sprintf("10.201.255.%d", index+1),
+		nestedMAC:     fmt.Sprintf("52:54:00:ca:00:%02x", index),
+		nestedTAP:     fmt.Sprintf("g%dnested", index),
+		uplinkMAC:     fmt.Sprintf("52:54:00:cb:00:%02x", index),
 	}
 }
 
@@ -95,8 +107,8 @@ func (f *Fleet) config(o Options, p addresses, c identity.Credentials, dir strin
 	if err != nil {
 		return guest.Config{}, err
 	}
-	return guest.Config{
-		Name: o.Name, Dir: dir, Image: o.Image, Accel: o.Accel, VCPUs: o.VCPUs, Memory: o.Memory, Slots: o.Slots,
+	config := guest.Config{
+		Name: o.Name, Dir: dir, Arch: o.Image.Arch, Image: o.Image, Accel: o.Accel, VCPUs: o.VCPUs, Memory: o.Memory, Slots: o.Slots,
 		Address: net.JoinHostPort(p.managementIP, "22"),
 		Seed: guest.Seed{
 			Hostname: o.Name, HostKey: hostKey, Authorized: f.key.PublicKey(),
@@ -114,7 +126,14 @@ func (f *Fleet) config(o Options, p addresses, c identity.Credentials, dir strin
 				"/etc/cni/net.d/52-" + TrunkNetwork + ".conflist": cniConfig(TrunkNetwork, map[string]any{"mode": "trunk"}),
 			},
 		},
-	}, nil
+	}
+	if o.Nested != nil {
+		config.Disks = guest.NestingDisks(*o.Nested)
+	}
+	if (o.Nested != nil || o.Nesting) && o.Accel == guest.TCG {
+		config.CPU = guest.NestingCPU
+	}
+	return config, nil
 }
 
 // cniVersion is the newest that the guests' own plugins know.
@@ -147,13 +166,19 @@ func asJSON(v any) string {
 	return string(text) + "\n"
 }
 
-// plug opens the TAPs of the guest's two NICs.
-func (f *Fleet) plug(c *guest.Config, p addresses) error {
+// plug opens the TAPs of the guest's two NICs, and of a third one for a guest in
+// it.
+func (f *Fleet) plug(c *guest.Config, p addresses, nested bool) error {
+	type device struct{ tap, bridge, mac string }
+	devices := []device{
+		{p.managementTAP, lab.ManagementBridge, p.managementMAC},
+		{p.tenantTAP, lab.TenantBridge, p.tenantMAC},
+	}
+	if nested {
+		devices = append(devices, device{p.nestedTAP, lab.TenantBridge, p.uplinkMAC})
+	}
 	return lab.Do(f.Lab.HostNS(), func() error {
-		for _, d := range []struct{ tap, bridge, mac string }{
-			{p.managementTAP, lab.ManagementBridge, p.managementMAC},
-			{p.tenantTAP, lab.TenantBridge, p.tenantMAC},
-		} {
+		for _, d := range devices {
 			file, err := tap.Open(tap.Device{Name: d.tap, Bridge: d.bridge, MTU: lab.MTU})
 			if err != nil {
 				for _, nic := range c.NICs {

@@ -39,13 +39,19 @@ func TestPlanIsDisjoint(t *testing.T) {
 		p := plan(i)
 		inside(i, management, p.managementIP)
 		inside(i, tenant, p.tenantIP)
-		for _, what := range []string{p.managementIP, p.tenantIP, p.managementMAC, p.tenantMAC, p.managementTAP, p.tenantTAP} {
+		if a := inside(i, tenant, p.nestedIP); a.Compare(netip.MustParseAddr(lastPod)) <= 0 {
+			t.Errorf("guest %d: %s may be a pod's", i, a)
+		}
+		for _, what := range []string{
+			p.managementIP, p.tenantIP, p.managementMAC, p.tenantMAC, p.managementTAP, p.tenantTAP,
+			p.nestedIP, p.nestedMAC, p.nestedTAP, p.uplinkMAC,
+		} {
 			own(i, what)
 		}
 		if a := inside(i, tenant, p.tenantIP); a.Compare(netip.MustParseAddr(firstPod)) >= 0 {
 			t.Errorf("guest %d: %s may be a pod's", i, a)
 		}
-		for _, tap := range []string{p.managementTAP, p.tenantTAP} {
+		for _, tap := range []string{p.managementTAP, p.tenantTAP, p.nestedTAP} {
 			if len(tap) > 15 {
 				t.Errorf("guest %d: the kernel takes no name of %d bytes: %s", i, len(tap), tap)
 			}
@@ -57,6 +63,7 @@ func TestPlan(t *testing.T) {
 	want := addresses{
 		managementIP: "10.200.0.18", managementMAC: "52:54:00:c8:00:11", managementTAP: "g17mgmt",
 		tenantIP: "10.201.0.18", tenantMAC: "52:54:00:c9:00:11", tenantTAP: "g17tenant",
+		nestedIP: "10.201.255.18", nestedMAC: "52:54:00:ca:00:11", nestedTAP: "g17nested", uplinkMAC: "52:54:00:cb:00:11",
 	}
 	if got := plan(17); got != want {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -138,7 +138,7 @@ func TestBuildTakesCached(t *testing.T) {
 		t.Fatal(err)
 	}
 	image, err := (&Builder{Cache: cache}).Build(t.Context(), r)
-	want := Image{digest, dir + "/vmlinux", dir + "/vmlinuz", dir + "/initrd", dir + "/root.ext4"}
+	want := Image{"", digest, dir + "/vmlinux", dir + "/vmlinuz", dir + "/initrd", dir + "/root.ext4"}
 	if err != nil || image != want {
 		t.Errorf("got %+v, %v; want %+v", image, err, want)
 	}
@@ -264,5 +264,41 @@ func TestRunQuotesTheEnd(t *testing.T) {
 	err := (&Builder{}).run(t.Context(), []string{"WORD=four"}, "sh", "-c", "for w in one two three $WORD; do echo $w >&2; done; exit 7")
 	if err == nil || err.Error() != "run sh: exit status 7: two | three | four" {
 		t.Errorf("got %v; want the program, its code and its last lines", err)
+	}
+}
+
+// Free space stays as the image grows.
+func TestRootSize(t *testing.T) {
+	const gib = int64(1) << 30
+	for content, want := range map[int64]int64{0: 4, gib: 4, gib + 1: 5, 2 * gib: 5, 10*gib - 1: 13} {
+		if got := rootSize(content); got != want*gib {
+			t.Errorf("%d bytes of content: got %d, want %d GiB", content, got, want)
+		}
+	}
+}
+
+// A file with many names, and one with holes, take what they take on the disk.
+func TestDiskUsage(t *testing.T) {
+	root := t.TempDir()
+	first := filepath.Join(root, "first")
+	if err := os.WriteFile(first, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(first, filepath.Join(root, "second")); err != nil {
+		t.Fatal(err)
+	}
+	hole, err := os.Create(filepath.Join(root, "hole"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(hole.Truncate(1<<30), hole.Close()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := diskUsage(root)
+	if err != nil || got < 1<<20 || got > 1<<20+64<<10 {
+		t.Errorf("got %d, %v; want 1 MiB and a little", got, err)
+	}
+	if _, err := diskUsage(filepath.Join(root, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package guest
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -24,18 +25,13 @@ import (
 // and its guest run the same code.
 const ContainerImage = "localhost/unnest/tools:1"
 
-// libraryPaths are where Debian keeps shared libraries.
-var libraryPaths = []string{"lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu", "lib64"}
-
-// writeContainerImage writes a docker-archive with the programs, and the shared
-// libraries that they need, taken from the root file system root. The image has
-// busybox as its shell, for commands run in the container.
-func writeContainerImage(path, root string, programs []string) error {
-	files, err := withLibraries(root, programs)
-	if err != nil {
-		return err
-	}
-	layerTar, err := tarOf(root, files)
+// writeContainerImage writes the docker-archive of ContainerImage. Its layer has
+// the recipe's programs, and the shared libraries that they need, taken from the
+// root file system root, with busybox as shell for commands run in the
+// container; or, when the container is to have the whole of root, wholeMark
+// alone: see linkWhole.
+func writeContainerImage(path, root string, r Recipe) error {
+	layerTar, err := r.layer(root)
 	if err != nil {
 		return err
 	}
@@ -47,7 +43,7 @@ func writeContainerImage(path, root string, programs []string) error {
 	}
 	image, err := mutate.AppendLayers(empty.Image, layer)
 	if err == nil {
-		image, err = mutate.ConfigFile(image, imageConfig(image))
+		image, err = mutate.ConfigFile(image, imageConfig(image, r.Arch.or()))
 	}
 	if err != nil {
 		return fmt.Errorf("make container image: %w", err)
@@ -62,15 +58,83 @@ func writeContainerImage(path, root string, programs []string) error {
 	return nil
 }
 
-func imageConfig(image v1.Image) *v1.ConfigFile {
+// wholeMark is the only file of a container image that stands for the whole root
+// file system.
+const wholeMark = ".unnest-whole"
+
+func (r Recipe) layer(root string) ([]byte, error) {
+	if r.Whole {
+		return packed(func(w *tar.Writer) error {
+			return w.WriteHeader(&tar.Header{Name: wholeMark, Typeflag: tar.TypeReg, Mode: 0o644})
+		})
+	}
+	files, err := withLibraries(root, r.Image, r.Arch)
+	if err != nil {
+		return nil, err
+	}
+	return tarOf(root, files)
+}
+
+// wholeRoot is where a guest keeps the root of containers that have all of its
+// tools, until the container engine is first started. It is not packed: an archive
+// of half a gigabyte takes minutes to import under TCG. The engine loads an image
+// of one file, and this directory takes the place of its unpacked layer.
+const wholeRoot = "/var/lib/unnest/container"
+
+// notInContainer are directories of the guest that a container has empty; the
+// first ones are mounted anew in each.
+var notInContainer = []string{"proc", "sys", "dev", "run", "tmp", "boot", "var/cache/apt", "var/lib/apt", "usr/lib/modules", "usr/share/unnest"}
+
+// linkWhole adds wholeRoot to the root file system root, as hard links, so that a
+// program is the same file, in the disk and in the guest's page cache, in the
+// guest and in its containers. What is in /etc may be written by either and is
+// copied.
+func (b *Builder) linkWhole(ctx context.Context, root string) error {
+	part := root + ".container"
+	if err := b.run(ctx, nil, "cp", "--archive", "--link", root, part); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(part, "etc")); err != nil {
+		return fmt.Errorf("make root of containers: %w", err)
+	}
+	if err := b.run(ctx, nil, "cp", "--archive", filepath.Join(root, "etc"), part); err != nil {
+		return err
+	}
+	for _, dir := range notInContainer {
+		if err := clearDir(filepath.Join(part, dir)); err != nil {
+			return fmt.Errorf("make root of containers: %w", err)
+		}
+	}
+	target := filepath.Join(root, wholeRoot)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(target), 0o700), os.Rename(part, target)); err != nil {
+		return fmt.Errorf("make root of containers: %w", err)
+	}
+	return nil
+}
+
+// clearDir removes what is in a directory, if there is one.
+func clearDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func imageConfig(image v1.Image, arch Arch) *v1.ConfigFile {
 	config, err := image.ConfigFile()
 	if err != nil {
 		config = &v1.ConfigFile{}
 	}
 	config = config.DeepCopy()
-	config.OS, config.Architecture = "linux", "amd64"
+	config.OS, config.Architecture = "linux", string(arch)
 	config.Config = v1.Config{
-		Env: []string{"PATH=/usr/bin:/bin"},
+		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 		Cmd: []string{"/bin/sh", "-c", "trap exit TERM; while :; do sleep 3600 & wait; done"},
 	}
 	return config
@@ -78,7 +142,7 @@ func imageConfig(image v1.Image) *v1.ConfigFile {
 
 // withLibraries returns files and, after them, every shared library and program
 // interpreter that they need, as paths below root.
-func withLibraries(root string, files []string) ([]string, error) {
+func withLibraries(root string, files []string, arch Arch) ([]string, error) {
 	var all []string
 	for queue := slices.Clone(files); len(queue) > 0; queue = queue[1:] {
 		path := filepath.Clean("/" + queue[0])
@@ -86,7 +150,7 @@ func withLibraries(root string, files []string) ([]string, error) {
 			continue
 		}
 		all = append(all, path)
-		needed, err := neededBy(root, path)
+		needed, err := neededBy(root, path, arch)
 		if err != nil {
 			return nil, fmt.Errorf("find libraries of %s: %w", path, err)
 		}
@@ -95,7 +159,7 @@ func withLibraries(root string, files []string) ([]string, error) {
 	return all, nil
 }
 
-func neededBy(root, path string) ([]string, error) {
+func neededBy(root, path string, arch Arch) ([]string, error) {
 	f, err := elf.Open(filepath.Join(root, path))
 	if err != nil {
 		return nil, err
@@ -116,7 +180,7 @@ func neededBy(root, path string) ([]string, error) {
 		return nil, err
 	}
 	for _, l := range libraries {
-		found, err := findLibrary(root, l)
+		found, err := findLibrary(root, l, arch)
 		if err != nil {
 			return nil, err
 		}
@@ -125,8 +189,8 @@ func neededBy(root, path string) ([]string, error) {
 	return needed, nil
 }
 
-func findLibrary(root, library string) (string, error) {
-	for _, dir := range libraryPaths {
+func findLibrary(root, library string, arch Arch) (string, error) {
+	for _, dir := range arch.libraryPaths() {
 		path := filepath.Join("/", dir, library)
 		if _, err := os.Stat(filepath.Join(root, path)); err == nil {
 			return path, nil
@@ -138,8 +202,10 @@ func findLibrary(root, library string) (string, error) {
 // tarOf packs the files of root, symbolic links followed, with the links that a
 // shell needs and a directory for temporary files.
 func tarOf(root string, files []string) ([]byte, error) {
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
+	return packed(func(w *tar.Writer) error { return writeLayer(w, root, files) })
+}
+
+func writeLayer(w *tar.Writer, root string, files []string) error {
 	err := w.WriteHeader(&tar.Header{Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o1777})
 	for _, applet := range []string{"sh", "sleep", "cat", "kill", "setsid", "rm", "true"} {
 		err = errors.Join(err, w.WriteHeader(&tar.Header{Name: "bin/" + applet, Linkname: "busybox", Typeflag: tar.TypeSymlink, Mode: 0o777}))
@@ -151,7 +217,14 @@ func tarOf(root string, files []string) ([]byte, error) {
 		_, writeErr := w.Write(content)
 		err = errors.Join(err, writeErr)
 	}
-	if err := errors.Join(err, w.Close()); err != nil {
+	return err
+}
+
+// packed returns the archive that write writes.
+func packed(write func(*tar.Writer) error) ([]byte, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	if err := errors.Join(write(w), w.Close()); err != nil {
 		return nil, fmt.Errorf("pack container image: %w", err)
 	}
 	return b.Bytes(), nil

@@ -19,7 +19,7 @@ const iperf3 = "/usr/bin/iperf3" // Debian's package iperf3
 
 // The root of this host serves as a guest's: it is Debian too.
 func TestWithLibraries(t *testing.T) {
-	got, err := withLibraries("/", []string{iperf3})
+	got, err := withLibraries("/", []string{iperf3}, AMD64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestWithLibraries(t *testing.T) {
 			t.Errorf("%s is no file, or there twice (%v)", p, err)
 		}
 	}
-	again, err := withLibraries("/", []string{iperf3, iperf3, strings.TrimPrefix(iperf3, "/")})
+	again, err := withLibraries("/", []string{iperf3, iperf3, strings.TrimPrefix(iperf3, "/")}, AMD64)
 	if err != nil || !slices.Equal(again, got) {
 		t.Errorf("one program named three times: got %v, %v; want %v", again, err, got)
 	}
@@ -56,7 +56,7 @@ func TestWithLibrariesMissing(t *testing.T) {
 		{"/usr/bin/none", "none"},   // not there itself
 		{"/etc/text", "/etc/text:"}, // no program
 	} {
-		got, err := withLibraries(root, []string{tt.file})
+		got, err := withLibraries(root, []string{tt.file}, AMD64)
 		if err == nil || !strings.Contains(err.Error(), "find libraries of "+tt.file) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, %v; want an error that names it", tt.file, got, err)
 		}
@@ -110,14 +110,82 @@ func TestTarOf(t *testing.T) {
 // The archive is one that container engines load, under its name.
 func TestWriteContainerImage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tools.tar")
-	if err := writeContainerImage(path, "/", []string{iperf3}); err != nil {
+	if err := writeContainerImage(path, "/", Recipe{Image: []string{iperf3}}); err != nil {
 		t.Fatal(err)
 	}
 	manifest, err := exec.Command("tar", "-xOf", path, "manifest.json").Output()
 	if err != nil || !strings.Contains(string(manifest), `"RepoTags":["`+ContainerImage+`"]`) {
 		t.Errorf("manifest: %s, %v; want the tag %s", manifest, err, ContainerImage)
 	}
-	if err := writeContainerImage(path, "/", []string{"/no/such/program"}); !errors.Is(err, fs.ErrNotExist) {
+	if err := writeContainerImage(path, "/", Recipe{Image: []string{"/no/such/program"}}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("missing program: got %v", err)
+	}
+}
+
+// The image of a whole root is a mark alone, of the architecture of the guest.
+func TestWholeContainerImage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tools.tar")
+	if err := writeContainerImage(path, "/no/such/root", Recipe{Whole: true, Arch: S390X, Image: []string{"/bin/none"}}); err != nil {
+		t.Fatal(err)
+	}
+	files, err := exec.Command("sh", "-c", `tar -xOf "$0" --wildcards '*.tar.gz' | tar -tz`, path).Output()
+	if err != nil || strings.TrimSpace(string(files)) != wholeMark {
+		t.Errorf("files: got %q, %v; want %s", files, err, wholeMark)
+	}
+	config, err := exec.Command("tar", "-xOf", path, "--wildcards", "sha256:*").Output()
+	if err != nil || !strings.Contains(string(config), `"architecture":"s390x"`) {
+		t.Errorf("configuration: got %s, %v", config, err)
+	}
+	engine, err := overlay.ReadFile("rootfs/engine")
+	if err != nil || !strings.Contains(string(engine), wholeMark) || !strings.Contains(string(engine), wholeRoot) {
+		t.Errorf("the engine's script knows neither mark nor root (%v)", err)
+	}
+}
+
+// Containers' root shares the files of the guest's, but not what either writes, nor
+// what is mounted there.
+func TestLinkWhole(t *testing.T) {
+	privileged(t)
+	root := filepath.Join(t.TempDir(), "root")
+	if err := addFiles(root, map[string][]byte{
+		"/usr/bin/tool": []byte("tool"), "/etc/conf": []byte("conf"), "/proc/left": nil, "/boot/vmlinuz": nil,
+		"/usr/lib/modules/6.1/kernel.ko": nil, "/usr/share/unnest/images/tools.tar": nil, "/var/lib/dpkg/status": []byte("status"), "/tmp/left": nil,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(root, "tmp"), 0o777|os.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&Builder{}).linkWhole(t.Context(), root); err != nil {
+		t.Fatal(err)
+	}
+	same := func(path string) bool {
+		guest, err := os.Stat(filepath.Join(root, path))
+		container, err2 := os.Stat(filepath.Join(root, wholeRoot, path))
+		if err := errors.Join(err, err2); err != nil {
+			t.Error(err)
+			return false
+		}
+		return os.SameFile(guest, container)
+	}
+	for path, want := range map[string]bool{"usr/bin/tool": true, "var/lib/dpkg/status": true, "etc/conf": false} {
+		if got := same(path); got != want {
+			t.Errorf("%s: one file for both: %v, want %v", path, got, want)
+		}
+	}
+	for _, dir := range []string{"proc", "boot", "usr/lib/modules", "usr/share/unnest", "tmp"} {
+		entries, err := os.ReadDir(filepath.Join(root, wholeRoot, dir))
+		if err != nil || len(entries) > 0 {
+			t.Errorf("%s: %v are in it (%v), want nothing", dir, entries, err)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(root, wholeRoot, "tmp")); err != nil || info.Mode()&os.ModeSticky == 0 || info.Mode().Perm() != 0o777 {
+		t.Errorf("tmp: %v, mode %v; want it open to all, sticky", err, info.Mode())
+	}
+	if _, err := os.Stat(filepath.Join(root, wholeRoot, wholeRoot)); err == nil {
+		t.Error("the containers' root has a containers' root")
+	}
+	if !exists(filepath.Join(root, "boot/vmlinuz")) {
+		t.Error("the guest's own files were removed")
 	}
 }

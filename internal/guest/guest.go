@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -24,8 +25,9 @@ var (
 // Guest is a running guest.
 type Guest struct {
 	Config
-	PID     int
+	PID     int // of QEMU; 0: it runs in another guest
 	started time.Time
+	stop    func()        // ends a QEMU that has no PID here
 	done    chan struct{} // closed when QEMU has ended; nil when it is not our child
 	exit    error
 }
@@ -33,8 +35,8 @@ type Guest struct {
 // Start starts QEMU and returns at once. The guest is not bound to ctx, nor to
 // the life of this process: Kill or PowerDown ends it.
 func Start(_ context.Context, c Config) (*Guest, error) {
-	if c.Slots > MaxSlots {
-		return nil, fmt.Errorf("start guest %s: %d slots: want at most %d", c.Name, c.Slots, MaxSlots)
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("start guest %s: %w", c.Name, err)
 	}
 	seed, err := c.Seed.Archive()
 	if err != nil {
@@ -48,7 +50,7 @@ func Start(_ context.Context, c Config) (*Guest, error) {
 		return nil, fmt.Errorf("start guest %s: %w", c.Name, err)
 	}
 	defer log.Close()
-	cmd := exec.Command("qemu-system-x86_64", c.arguments()...)
+	cmd := exec.Command(c.Arch.QEMU(), c.arguments()...)
 	cmd.Stdout, cmd.Stderr = log, log
 	for _, nic := range c.NICs {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, nic.TAP)
@@ -66,6 +68,24 @@ func Start(_ context.Context, c Config) (*Guest, error) {
 	return g, nil
 }
 
+// check refuses what QEMU would take, or refuse in words of its own.
+func (c Config) check() error {
+	if err := c.Arch.check(); err != nil {
+		return err
+	}
+	switch a := c.Arch.or(); {
+	case c.Slots > MaxSlots:
+		return fmt.Errorf("%d slots: want at most %d", c.Slots, MaxSlots)
+	case c.Slots > 0 && !a.traits().slots:
+		return fmt.Errorf("%d slots: NICs cannot be plugged into a guest of %s: want 0", c.Slots, a)
+	case c.Accel == KVM && string(a) != runtime.GOARCH:
+		return fmt.Errorf("KVM runs guests of %s here, the guest is %s: use --accel auto or tcg", runtime.GOARCH, a)
+	case c.Image.Arch.or() != a:
+		return fmt.Errorf("the image is for %s, the guest is %s", c.Image.Arch.or(), a)
+	}
+	return nil
+}
+
 // Done is closed when QEMU has ended.
 func (g *Guest) Done() <-chan struct{} { return g.done }
 
@@ -77,11 +97,10 @@ func (g *Guest) Err() error {
 	default:
 		return nil
 	}
-	text := "QEMU ended"
-	if g.exit != nil {
-		text = fmt.Sprintf("QEMU: %v", g.exit)
+	if g.exit == nil {
+		return fmt.Errorf("%w: %s: QEMU ended%s", ErrDied, g.Name, g.lastWords())
 	}
-	return fmt.Errorf("%w: %s: %s%s", ErrDied, g.Name, text, g.lastWords())
+	return fmt.Errorf("%w: %s: QEMU: %w%s", ErrDied, g.Name, g.exit, g.lastWords())
 }
 
 // lastWords quotes the ends of the guest's logs.
@@ -117,22 +136,33 @@ func (g *Guest) PowerDown(ctx context.Context) error {
 
 const powerDownLimit = 10 * time.Second
 
-// Kill ends QEMU at once and waits for that.
+// Kill ends QEMU at once and waits for that. A guest in another is always killed,
+// never powered down.
 func (g *Guest) Kill() error {
 	select {
 	case <-g.done:
 		return nil
 	default:
 	}
-	if err := unix.Kill(g.PID, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+	if g.stop != nil {
+		g.stop()
+	} else if err := unix.Kill(g.PID, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("kill guest %s: %w", g.Name, err)
 	}
 	select {
 	case <-g.done:
 		return nil
-	case <-time.After(stopGrace):
+	case <-time.After(g.grace()):
 		return fmt.Errorf("kill guest %s: QEMU (pid %d) does not end", g.Name, g.PID)
 	}
+}
+
+// grace is how long QEMU may take to end: one in a guest is told so over SSH.
+func (g *Guest) grace() time.Duration {
+	if g.stop != nil {
+		return powerDownLimit
+	}
+	return stopGrace
 }
 
 // Adopt returns a guest that another process started, or an error that wraps

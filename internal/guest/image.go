@@ -15,16 +15,27 @@ import (
 
 // Image is a guest image on disk. Guests share it and never write to it.
 type Image struct {
+	Arch       Arch   // empty: AMD64
 	Digest     string // of its recipe
-	Kernel     string // path of the ELF kernel
+	Kernel     string // path of the kernel that QEMU enters: on AMD64 the ELF kernel
 	Compressed string // path of the same kernel as Debian ships it
 	Initrd     string
 	Root       string // path of a raw ext4 image
 }
 
-// rootSize is the size of the root file system that a guest sees; the file is
-// sparse.
-const rootSize = 4 << 30
+// The root file system that a guest sees is at least so large, and has at least
+// so much free. The file is sparse.
+const (
+	minimumSize = 4 << 30
+	minimumFree = 3 << 30
+)
+
+// rootSize returns the size of a root file system with content of so many bytes,
+// in whole GiB.
+func rootSize(content int64) int64 {
+	const gib = 1 << 30
+	return max(minimumSize, (content+minimumFree+gib-1)/gib*gib)
+}
 
 // Builder makes guest images and keeps them in Cache.
 type Builder struct {
@@ -37,7 +48,10 @@ type Builder struct {
 // several processes that want the same image one makes it, the others wait.
 // What a failed or interrupted build leaves is removed by the next one.
 func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
-	programs, err := b.readPrograms()
+	if err := r.Arch.check(); err != nil {
+		return Image{}, err
+	}
+	programs, err := b.readPrograms(r.Arch)
 	if err != nil {
 		return Image{}, err
 	}
@@ -47,7 +61,7 @@ func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 	}
 	dir := filepath.Join(b.Cache, "image-"+digest)
 	file := func(name string) string { return filepath.Join(dir, name) }
-	image := Image{digest, file("vmlinux"), file("vmlinuz"), file("initrd"), file("root.ext4")}
+	image := Image{r.Arch, digest, file("vmlinux"), file("vmlinuz"), file("initrd"), file("root.ext4")}
 	if _, err := os.Stat(dir); err == nil {
 		return image, nil
 	}
@@ -73,12 +87,17 @@ func (b *Builder) say(format string, args ...any) {
 	}
 }
 
-func (b *Builder) readPrograms() (map[string][]byte, error) {
+// readPrograms reads the programs to be added, which have to be of the guest's
+// architecture if they are ELF files.
+func (b *Builder) readPrograms(arch Arch) (map[string][]byte, error) {
 	programs := map[string][]byte{}
 	for target, path := range b.Programs {
 		content, err := os.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("read program for the guest image: %w: run `make build`, which puts it beside unnest", err)
+		}
+		if err := arch.checkProgram(path, content); err != nil {
+			return nil, err
 		}
 		programs[target] = content
 	}
@@ -131,6 +150,10 @@ func (b *Builder) whole(path string, make func(tmp string) error) error {
 	return nil
 }
 
+// Root returns the directory that a recipe's Debian packages are unpacked in,
+// without the builder's programs. Several share it: it is not to be written to.
+func (b *Builder) Root(ctx context.Context, r Recipe) (string, error) { return b.debianRoot(ctx, r) }
+
 // debianRoot returns a directory with the unpacked Debian of r.
 func (b *Builder) debianRoot(ctx context.Context, r Recipe) (string, error) {
 	dir := filepath.Join(b.Cache, "debian-"+r.rootDigest())
@@ -138,13 +161,19 @@ func (b *Builder) debianRoot(ctx context.Context, r Recipe) (string, error) {
 	if _, err := os.Stat(dir); err == nil {
 		return root, nil
 	}
-	b.say("unpacking Debian %s and %d packages (about a minute, once)", r.Suite, len(r.Packages))
-	return root, b.whole(dir, func(tmp string) error { return b.mmdebstrap(ctx, r, filepath.Join(tmp, "root")) })
+	b.say("unpacking Debian %s for %s and %d packages (minutes, once)", r.Suite, r.Arch.or(), len(r.Packages))
+	return root, b.whole(dir, func(tmp string) error {
+		target := filepath.Join(tmp, "root")
+		if r.foreign() {
+			return b.extract(ctx, r, target)
+		}
+		return b.mmdebstrap(ctx, r, target, "--variant=minbase")
+	})
 }
 
-func (b *Builder) mmdebstrap(ctx context.Context, r Recipe, target string) error {
-	args := []string{"--variant=minbase", "--mode=root", "--include=" + strings.Join(r.Packages, ","),
-		"--aptopt=Acquire::Languages \"none\"", "--aptopt=Acquire::Retries \"3\""}
+func (b *Builder) mmdebstrap(ctx context.Context, r Recipe, target string, options ...string) error {
+	args := append(options, "--mode=root", "--architectures="+string(r.Arch.or()), "--include="+strings.Join(r.Packages, ","),
+		"--aptopt=Acquire::Languages \"none\"", "--aptopt=Acquire::Retries \"3\"")
 	for _, path := range r.Excluded {
 		args = append(args, "--dpkgopt=path-exclude="+path)
 	}
@@ -196,8 +225,13 @@ func (b *Builder) assemble(ctx context.Context, r Recipe, debian string, program
 	if err := os.MkdirAll(images, 0o755); err != nil {
 		return err
 	}
-	if err := writeContainerImage(filepath.Join(images, "tools.tar"), root, r.Image); err != nil {
+	if err := writeContainerImage(filepath.Join(images, "tools.tar"), root, r); err != nil {
 		return err
+	}
+	if r.Whole {
+		if err := b.linkWhole(ctx, root); err != nil {
+			return err
+		}
 	}
 	if err := b.ext4(ctx, root, filepath.Join(dir, "root.ext4")); err != nil {
 		return err
@@ -215,9 +249,11 @@ func (b *Builder) kernel(ctx context.Context, r Recipe, root string, init []byte
 	if err != nil {
 		return fmt.Errorf("read kernel: %w", err)
 	}
-	elf, err := uncompressKernel(ctx, bzImage)
-	if err != nil {
-		return fmt.Errorf("kernel %s: %w", release, err)
+	elf := bzImage // other architectures' kernels are not compressed, or uncompress themselves soon
+	if r.Arch.or() == AMD64 {
+		if elf, err = uncompressKernel(ctx, bzImage); err != nil {
+			return fmt.Errorf("kernel %s: %w", release, err)
+		}
 	}
 	initrd, err := buildInitrd(ctx, root, release, r.Modules, init)
 	if err != nil {
@@ -255,13 +291,39 @@ func addFiles(root string, files map[string][]byte) error {
 	return nil
 }
 
+// diskUsage returns what the files below root take on a disk, each link of a file
+// counted once.
+func diskUsage(root string) (int64, error) {
+	var sum int64
+	seen := map[uint64]bool{}
+	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		var s unix.Stat_t
+		if err := unix.Lstat(path, &s); err != nil {
+			return &fs.PathError{Op: "lstat", Path: path, Err: err}
+		}
+		if !seen[s.Ino] {
+			seen[s.Ino] = true
+			sum += s.Blocks * 512
+		}
+		return nil
+	})
+	return sum, err
+}
+
 // ext4 packs the directory root into the file path, without mounting anything.
 func (b *Builder) ext4(ctx context.Context, root, path string) error {
+	content, err := diskUsage(root)
+	if err != nil {
+		return fmt.Errorf("create root image: %w", err)
+	}
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(f.Truncate(rootSize), f.Close()); err != nil {
+	if err := errors.Join(f.Truncate(rootSize(content)), f.Close()); err != nil {
 		return fmt.Errorf("create root image: %w", err)
 	}
 	// No journal: the disk of a guest is a snapshot that is thrown away.

@@ -64,12 +64,13 @@ func moduleOrder(ctx context.Context, root, release string, modules []string) ([
 	var order []string
 	seen := map[string]bool{}
 	for _, m := range modules {
-		out, err := exec.CommandContext(ctx, "chroot", root, "modprobe", "--set-version", release, "--show-depends", m).Output()
+		// This machine's modprobe: that of a foreign architecture does not run here.
+		out, err := exec.CommandContext(ctx, "modprobe", "--dirname", root, "--set-version", release, "--show-depends", m).Output()
 		if err != nil {
-			return nil, fmt.Errorf("find module %s of kernel %s: %w", m, release, err)
+			return nil, fmt.Errorf("find module %s of kernel %s: %w (modprobe is in Debian's package kmod)", m, release, err)
 		}
 		for line := range strings.Lines(string(out)) {
-			path, ok := strings.CutPrefix(strings.TrimSpace(line), "insmod ")
+			path, ok := strings.CutPrefix(strings.TrimSpace(line), "insmod "+root)
 			if ok && !seen[path] {
 				seen[path] = true
 				order = append(order, strings.TrimSpace(path))

@@ -11,6 +11,7 @@ import (
 // Config says how to start a guest.
 type Config struct {
 	Name    string
+	Arch    Arch   // empty: AMD64
 	Dir     string // state directory, which must exist; the guest's sockets and logs go there
 	Image   Image
 	Accel   Accel  // KVM or TCG
@@ -19,6 +20,7 @@ type Config struct {
 	Memory  int64 // bytes
 	Slots   int   // PCIe ports kept free for NICs to be hot-plugged, rp1 to rpN, at most MaxSlots
 	NICs    []NIC
+	Disks   []Disk // besides the root disk; the guest cannot write to them
 	Seed    Seed
 	Address string // host:port where SSH will answer
 }
@@ -27,6 +29,12 @@ type Config struct {
 type NIC struct {
 	TAP *os.File // passed to QEMU; the caller may close its own when Start has returned
 	MAC string
+}
+
+// Disk is a read-only disk. The guest finds it by its serial number, of at most 20
+// bytes: /sys/block/*/serial.
+type Disk struct {
+	Path, Serial string
 }
 
 // The files in a guest's state directory.
@@ -44,24 +52,15 @@ const firstTAP = 3
 // arguments returns QEMU's command line. It is pure: the same config gives the
 // same line.
 func (c Config) arguments() []string {
-	args := []string{
-		"-name", "guest=" + c.Name, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-machine", "q35", "-accel", c.accelArgument(), "-cpu", c.cpuArgument(),
-		"-smp", strconv.Itoa(c.VCPUs), "-m", strconv.FormatInt(c.Memory>>20, 10) + "M",
-		"-kernel", c.Image.Kernel, "-initrd", c.Image.Initrd, "-append", kernelCommandLine,
-		"-drive", "if=none,id=root,format=raw,snapshot=on,cache=unsafe,file=" + c.Image.Root,
-		"-device", "virtio-blk-pci,drive=root",
-		"-fw_cfg", "name=opt/unnest/seed,file=" + c.path(seedFile),
-		"-chardev", "file,id=console,path=" + c.path(consoleFile), "-serial", "chardev:console",
-	}
+	t := c.Arch.traits()
+	args := append(c.machineArguments(), "-chardev", "file,id=console,path="+c.path(consoleFile))
+	args = append(args, t.console...)
 	for _, socket := range []string{ownerQMP, daemonQMP} {
 		args = append(args, "-qmp", "unix:"+c.path(socket)+",server=on,wait=off")
 	}
 	for i, nic := range c.NICs {
-		id := "nic" + strconv.Itoa(i)
-		args = append(args,
-			"-netdev", fmt.Sprintf("tap,id=%s,fd=%d%s", id, firstTAP+i, vhostArgument()),
-			"-device", fmt.Sprintf("virtio-net-pci,netdev=%s,mac=%s,romfile=", id, nic.MAC))
+		args = append(args, "-netdev", fmt.Sprintf("tap,id=nic%d,fd=%d%s", i, firstTAP+i, vhostArgument()))
+		args = append(args, "-device", c.nicArgument(i, nic))
 	}
 	for slot := 1; slot <= c.Slots; slot++ {
 		args = append(args, "-device", port(slot))
@@ -70,6 +69,41 @@ func (c Config) arguments() []string {
 		args = append(args, "-global", "virtio-net-pci.vectors="+strconv.Itoa(n))
 	}
 	return args
+}
+
+// machineArguments are those of the guest's processors, memory and disks.
+func (c Config) machineArguments() []string {
+	t := c.Arch.traits()
+	args := []string{
+		"-name", "guest=" + c.Name, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-machine", t.machine, "-accel", c.accelArgument(), "-cpu", c.cpuArgument(),
+		"-smp", strconv.Itoa(c.VCPUs), "-m", strconv.FormatInt(c.Memory>>20, 10) + "M",
+		"-kernel", c.Image.Kernel, "-initrd", c.Image.Initrd, "-append", t.commandLine,
+		"-drive", "if=none,id=root,format=raw,snapshot=on,cache=unsafe,file=" + c.Image.Root,
+		"-device", t.virtio("blk", "drive=root"),
+	}
+	disks := c.Disks
+	if t.firmware {
+		args = append(args, "-fw_cfg", "name=opt/unnest/seed,file="+c.path(seedFile))
+	} else {
+		disks = append([]Disk{{c.path(seedFile), "unnest-seed"}}, disks...)
+	}
+	for i, d := range disks {
+		id := "disk" + strconv.Itoa(i)
+		args = append(args, "-drive", fmt.Sprintf("if=none,id=%s,format=raw,readonly=on,file=%s", id, d.Path),
+			"-device", t.virtio("blk", "drive="+id, "serial="+d.Serial))
+	}
+	return args
+}
+
+// nicArgument is the guest's side of its NIC of the number i.
+func (c Config) nicArgument(i int, nic NIC) string {
+	t := c.Arch.traits()
+	options := []string{"netdev=nic" + strconv.Itoa(i), "mac=" + nic.MAC}
+	if t.bus == "pci" {
+		options = append(options, "romfile=") // no network boot: it takes a second
+	}
+	return t.virtio("net", options...)
 }
 
 // The machine's bus has 31 free device numbers. Ports share one by eights, as
@@ -137,7 +171,7 @@ func (c Config) cpuArgument() string {
 	case c.CPU != "":
 		return c.CPU
 	case c.Accel == TCG:
-		return "max"
+		return c.Arch.traits().cpu
 	}
 	return "host"
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 )
 
@@ -17,10 +18,12 @@ var overlay embed.FS
 // differ only by the date of the packages.
 type Recipe struct {
 	Suite    string   // Debian release
+	Arch     Arch     // empty: AMD64
 	Packages []string // Debian packages beyond the minimal base
 	Excluded []string // paths that are not unpacked, in dpkg's path-exclude form
 	Modules  []string // kernel modules, with what they need, that the initrd loads
 	Image    []string // programs of the container image, as paths in the root file system
+	Whole    bool     // the container image is the whole root file system, not these programs alone
 }
 
 // kernelExcluded are directories of drivers that no QEMU guest of ours has the
@@ -33,20 +36,59 @@ var kernelExcluded = []string{
 // DefaultRecipe is the guest that Unnest boots: Debian's stock kernel and
 // packages, containerd with runc and the standard CNI plugins as container
 // engine, and the measuring tools on both sides of the container's wall.
-func DefaultRecipe() Recipe {
+func DefaultRecipe() Recipe { return recipeOf(AMD64) }
+
+// ArchRecipe is the same guest of another architecture. Its Debian is unpacked
+// only, not configured, as no script of it runs here; see foreign.go.
+func ArchRecipe(a Arch) (Recipe, error) {
+	if err := a.check(); err != nil {
+		return Recipe{}, err
+	}
+	return recipeOf(a.or()), nil
+}
+
+// SuiteRecipe is the default guest with the Debian packages of benchmark suites,
+// which its containers have too: their image is the whole root file system.
+func SuiteRecipe(packages []string) Recipe { return DefaultRecipe().With(packages...).whole() }
+
+// HypervisorRecipe is the default guest with a hypervisor, for guests in it. KVM,
+// TUN and vhost are modules of the kernel that every guest has.
+func HypervisorRecipe() Recipe { return DefaultRecipe().With(HypervisorPackages...) }
+
+// HypervisorPackages are what a guest needs to run guests.
+var HypervisorPackages = []string{"qemu-system-x86"}
+
+// With returns the recipe with more Debian packages; which of them come first,
+// or twice, makes no difference.
+func (r Recipe) With(packages ...string) Recipe {
+	more := slices.Sorted(slices.Values(packages))
+	more = slices.DeleteFunc(slices.Compact(more), func(p string) bool { return slices.Contains(r.Packages, p) })
+	r.Packages = slices.Concat(r.Packages, more)
+	return r
+}
+
+func (r Recipe) whole() Recipe {
+	r.Whole = true
+	return r
+}
+
+func recipeOf(a Arch) Recipe {
 	r := Recipe{
 		Suite: "bookworm",
 		Packages: []string{
-			"linux-image-amd64", "busybox-static", "kmod", "iproute2", "procps", "dropbear-bin",
+			a.traits().kernel, "busybox-static", "kmod", "iproute2", "procps", "dropbear-bin",
 			"containerd", "runc", "containernetworking-plugins", "iptables",
 			"sockperf", "iperf3", "tcpdump",
 		},
 		Excluded: []string{"/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/lib/modules/*/kernel/sound/*"},
-		Modules:  []string{"virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "virtio_net", "qemu_fw_cfg"},
+		Modules:  a.traits().modules,
 		Image:    []string{"/usr/bin/sockperf", "/usr/bin/iperf3", "/bin/busybox"},
 	}
 	for _, d := range kernelExcluded {
 		r.Excluded = append(r.Excluded, "/lib/modules/*/kernel/drivers/"+d+"/*")
+	}
+	if a != AMD64 {
+		r.Arch = a
 	}
 	return r
 }
@@ -54,6 +96,9 @@ func DefaultRecipe() Recipe {
 // rootDigest identifies the Debian root file system that r asks for: a part of
 // the recipe only, so that a change of scripts does not unpack Debian again.
 func (r Recipe) rootDigest() string {
+	if a := r.Arch.or(); a != AMD64 {
+		return digest(a, configuration, r.Suite, r.Packages, r.Excluded)
+	}
 	return digest(r.Suite, r.Packages, r.Excluded)
 }
 
@@ -64,7 +109,7 @@ func (r Recipe) Digest(programs map[string][]byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return digest(r, files, programs), nil
+	return digest(r, r.rootDigest(), files, programs), nil
 }
 
 func digest(parts ...any) string {
@@ -86,6 +131,7 @@ var overlayPaths = map[string]string{
 	"inittab":       "/etc/inittab",
 	"boot":          "/etc/unnest/boot",
 	"engine":        "/etc/unnest/engine",
+	"nest":          "/etc/unnest/nest",
 	"powerbutton":   "/etc/unnest/powerbutton",
 	"acpi-powerbtn": "/etc/acpi/PWRF/00000080",
 }

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -38,6 +39,8 @@ func TestDigests(t *testing.T) {
 		{"module", func(r *Recipe, _ map[string][]byte) { r.Modules = append(r.Modules, "dummy") }, true, false},
 		{"program of the container image", func(r *Recipe, _ map[string][]byte) { r.Image = r.Image[1:] }, true, false},
 		{"package", func(r *Recipe, _ map[string][]byte) { r.Packages = append(r.Packages, "nginx") }, true, true},
+		{"architecture", func(r *Recipe, _ map[string][]byte) { r.Arch = S390X }, true, true},
+		{"whole root in containers", func(r *Recipe, _ map[string][]byte) { r.Whole = true }, true, false},
 		{"release", func(r *Recipe, _ map[string][]byte) { r.Suite = "trixie" }, true, true},
 		{"what is left out", func(r *Recipe, _ map[string][]byte) { r.Excluded = r.Excluded[1:] }, true, true},
 		{"package moved to what is left out", func(r *Recipe, _ map[string][]byte) {
@@ -71,14 +74,45 @@ func TestDigestCoversScripts(t *testing.T) {
 		t.Errorf("%d files, but places for %d", len(files), len(overlayPaths))
 	}
 	r := DefaultRecipe()
-	if got, want := mustDigest(t, r, nil), digest(r, files, map[string][]byte(nil)); got != want {
+	if got, want := mustDigest(t, r, nil), digest(r, r.rootDigest(), files, map[string][]byte(nil)); got != want {
 		t.Fatalf("digest %s is not that of recipe, files and programs: %s", got, want)
 	}
 	for path, content := range files {
 		files[path] = append([]byte("#"), content...)
-		if digest(r, files, map[string][]byte(nil)) == mustDigest(t, r, nil) {
+		if digest(r, r.rootDigest(), files, map[string][]byte(nil)) == mustDigest(t, r, nil) {
 			t.Errorf("a change of %s does not change the digest", path)
 		}
 		files[path] = content
+	}
+}
+
+// Which packages a suite has makes the image, not the order in which they are
+// named; those that every guest has count for nothing.
+func TestRecipes(t *testing.T) {
+	base := DefaultRecipe()
+	suite := SuiteRecipe([]string{"sysbench", "fio", "iperf3", "fio"})
+	if want := slices.Concat(base.Packages, []string{"fio", "sysbench"}); !slices.Equal(suite.Packages, want) || !suite.Whole {
+		t.Errorf("got %v, whole %v; want %v, whole", suite.Packages, suite.Whole, want)
+	}
+	if mustDigest(t, suite, nil) != mustDigest(t, SuiteRecipe([]string{"fio", "sysbench"}), nil) {
+		t.Error("order and repetition change the digest")
+	}
+	if got := HypervisorRecipe(); !slices.Contains(got.Packages, "qemu-system-x86") || got.Whole {
+		t.Errorf("got %v, whole %v; want QEMU, and containers with the tools only", got.Packages, got.Whole)
+	}
+	if again := DefaultRecipe(); !slices.Equal(again.Packages, base.Packages) || again.Whole {
+		t.Errorf("the default recipe was changed: %+v", again)
+	}
+	for _, a := range Arches() {
+		r, err := ArchRecipe(a)
+		if err != nil || !slices.Contains(r.Packages, "linux-image-"+string(a)) || !slices.Contains(r.Modules, "virtio_net") {
+			t.Errorf("%s: got %+v, %v", a, r, err)
+		}
+	}
+	if r, err := ArchRecipe(""); err != nil || mustDigest(t, r, nil) != mustDigest(t, base, nil) {
+		t.Errorf("no architecture: got %+v, %v; want the default", r, err)
+	}
+	if _, err := ArchRecipe("pdp11"); err == nil || !strings.Contains(err.Error(), `"pdp11"`) {
+		t.Errorf("got %v", err)
 	}
 }

@@ -41,8 +41,11 @@ func DialSSH(ctx context.Context, name, address string, dial Dialer, config *ssh
 	// The handshake knows no context: closing the connection ends it.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	c, channels, requests, err := ssh.NewClientConn(conn, address, config)
-	if !stop() || err != nil {
-		return nil, fmt.Errorf("log in to %s: %w", name, errors.Join(err, context.Cause(ctx), ignoreClosed(conn.Close())))
+	if !stop() {
+		err = context.Cause(ctx) // what else fails follows from it
+	}
+	if err != nil {
+		return nil, fmt.Errorf("log in to %s: %w", name, errors.Join(err, ignoreClosed(conn.Close())))
 	}
 	s := &SSH{name, ssh.NewClient(c, channels, requests), answerLimit, make(chan struct{})}
 	go func() {
@@ -74,6 +77,9 @@ func (s *SSH) Lost() bool {
 		return false
 	}
 }
+
+// Done is closed when the connection has ended.
+func (s *SSH) Done() <-chan struct{} { return s.lost }
 
 // Client is the connection, for what a Place does not offer: a terminal.
 func (s *SSH) Client() *ssh.Client { return s.client }

@@ -19,21 +19,40 @@ func Build(run result.Run, samples []result.Sample, o Options) Document {
 		Baselines: b.baselines(), Series: seriesOf(run), Methods: methods(b.opts, run), File: run.File,
 		Samples: b.samples, Source: run,
 	}
-	for i, g := range b.groups() {
-		group, estimates := b.group(i, g)
-		doc.Groups = append(doc.Groups, group)
+	for i, g := range b.sections() {
+		group, estimates := b.section(i, g)
+		doc.Groups = append(append(doc.Groups, group), b.levels(i, g, estimates)...)
 		doc.Estimates = append(doc.Estimates, estimates...)
-		doc.Headlines = append(doc.Headlines, b.headlines(g, estimates)...)
-		doc.Figures = append(doc.Figures, b.keyFigures(g, estimates)...)
+		if !b.tabled(g) {
+			doc.Headlines = append(doc.Headlines, b.headlines(g, estimates)...)
+			doc.Figures = append(doc.Figures, b.keyFigures(g, estimates)...)
+		}
 	}
+	unscored := b.addScores(&doc)
 	if len(doc.Headlines) == 0 {
 		doc.Headlines = []string{"This run has no samples to compare yet."}
 	}
 	doc.Figures = doc.Figures[:min(len(doc.Figures), maxFigures)]
-	doc.Warnings = slices.Concat(runWarnings(run, b.samples), b.strays, run.Notes, o.Notes)
+	doc.Warnings = slices.Concat(runWarnings(run, b.samples), b.strays, unscored, run.Notes, o.Notes)
 	doc.Failures, doc.Doubts = failureTable(run), doubtTable(doc.Estimates)
 	doc.Provenance = provenanceTable(facts(o.Dir, run, b.samples))
 	return doc
+}
+
+// addScores puts the scores of suites, which sum the cases up, before the
+// sections on those. The warnings say what has none.
+func (b *builder) addScores(doc *Document) (warnings []string) {
+	scores, warnings := b.scores(doc.Estimates)
+	var groups []Group
+	var headlines []string
+	var figures []KeyFigure
+	for _, s := range scores {
+		doc.Suites = append(doc.Suites, s.said)
+		groups, headlines, figures = append(groups, b.scoreGroup(s)), append(headlines, scoreHeadlines(s)...), append(figures, scoreFigures(s)...)
+	}
+	doc.Groups = append(groups, doc.Groups...)
+	doc.Headlines, doc.Figures = append(headlines, doc.Headlines...), append(figures, doc.Figures...)
+	return warnings
 }
 
 // builder holds what the parts of a report have in common.
@@ -175,14 +194,20 @@ func (b *builder) group(i int, cases []result.Case) (Group, []Estimate) {
 // family estimates one metric in every case and configuration, and compares with
 // every baseline.
 func (b *builder) family(cases []result.Case, metric string) []Estimate {
+	return b.estimates(cases, func(result.Case) string { return metric })
+}
+
+// estimates is family for the metric that metric chooses in each case; one that
+// the case does not measure is left out.
+func (b *builder) estimates(cases []result.Case, metric func(result.Case) string) []Estimate {
 	var estimates []Estimate
 	for _, c := range cases {
-		i := slices.IndexFunc(b.metrics[c.Name], func(m result.Metric) bool { return m.Name == metric })
-		if i < 0 {
-			continue // the case does not measure it
+		m := metricNamed(b.metrics[c.Name], metric(c))
+		if m == nil {
+			continue
 		}
 		for _, conf := range b.run.Configurations {
-			estimates = append(estimates, b.estimate(c, conf, b.metrics[c.Name][i]))
+			estimates = append(estimates, b.estimate(c, conf, *m))
 		}
 	}
 	adjust(estimates, b.opts, func(e Estimate, c Comparison) Estimate {

@@ -310,3 +310,29 @@ func TestSlotsAreFixedForKnownNames(t *testing.T) {
 		t.Errorf("slots %v, want %v", got, want)
 	}
 }
+
+// What would stand in every row of a table stands once below it.
+func TestTooFewSamplesAreToldOnce(t *testing.T) {
+	runA, samplesA := exactly([]float64{100}, []float64{150})
+	runA.Configurations[1].Name = "other" // no claim is made of it
+	for i := range samplesA {
+		if samplesA[i].Configuration == "BrFusion" {
+			samplesA[i].Configuration = "other"
+		}
+	}
+	const note = "Too few samples for any verdict against "
+	for baseline, doc := range map[string]Document{
+		"NoCont": Build(runA, samplesA, Options{}),
+		"A":      Compare(Input{"a", runA, samplesA}, Input{"b", runA, samplesA}, Options{}),
+	} {
+		table := doc.Groups[0].Tables[0]
+		if len(table.Notes) != 1 || !strings.HasPrefix(table.Notes[0], note+baseline) {
+			t.Errorf("against %s: notes %q", baseline, table.Notes)
+		}
+		for _, row := range table.Rows {
+			if verdict := row[len(row)-1]; verdict.Text != "" || verdict.Short != "" {
+				t.Errorf("against %s: verdict %+v", baseline, verdict)
+			}
+		}
+	}
+}

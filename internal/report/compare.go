@@ -150,23 +150,25 @@ func (c *comparer) table(g Group, as, bs []Estimate) Table {
 		Column{Name: "n A", Numeric: true, Wide: sameN(as, c.a.run.Repetitions)}, Column{Name: "n B", Numeric: true, Wide: sameN(bs, c.b.run.Repetitions)},
 		Column{Name: "median A", Numeric: true}, Column{Name: "median B", Numeric: true},
 		Column{Name: "B / A", Numeric: true}, Column{Name: "verdict"})
+	few := tooFewAgainst([]string{sideA}, bs)
+	t.Notes = tooFewNotes(few)
 	for i, b := range bs {
 		row := append(rowCells(b, i > 0 && bs[i-1].Case == b.Case),
 			Cell{Text: fmt.Sprint(as[i].N)}, Cell{Text: fmt.Sprint(b.N)},
 			numeric(as[i].Median, number(as[i].Median)), numeric(b.Median, number(b.Median)),
 			c.b.ratioCell(b, sideA))
-		t.Rows = append(t.Rows, append(row, compareVerdict(as[i], b)))
+		t.Rows = append(t.Rows, append(row, compareVerdict(as[i], b, few)))
 	}
 	return t
 }
 
-func compareVerdict(a, b Estimate) Cell {
+func compareVerdict(a, b Estimate, few []string) Cell {
 	for _, side := range []Estimate{a, b} {
 		if side.N == 0 {
 			return Cell{Text: side.Run + " " + side.Missing, Short: side.Run + " missing", Missing: true}
 		}
 	}
-	return verdictCell(b)
+	return verdictCell(b, few)
 }
 
 func (c *comparer) chart(g Group, bs []Estimate, series []Series) Chart {

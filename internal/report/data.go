@@ -4,8 +4,12 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
+
+	"unnest/internal/result"
+	"unnest/internal/stats"
 )
 
 // JSON prints the whole document.
@@ -25,13 +29,32 @@ func CSV(w io.Writer, doc Document) error {
 			header = append(header, field+" vs "+b)
 		}
 	}
-	rows := [][]string{append(header, "doubts")}
+	header = append(header, "doubts")
+	steps := slices.ContainsFunc(doc.Estimates, func(e Estimate) bool { return e.Step != nil })
+	architectures := publishedFor(doc.Estimates)
+	if steps {
+		header = append(header, stepHeader(architectures)...)
+	}
+	if len(doc.Suites) > 0 {
+		header = append(header, scoreHeader...)
+	}
+	rows := [][]string{header}
 	for _, e := range doc.Estimates {
 		row := estimateFields(e)
 		for _, b := range doc.Baselines {
 			row = append(row, comparisonFields(e.against(b))...)
 		}
-		rows = append(rows, append(row, strings.Join(e.Doubts, "; ")))
+		row = append(row, strings.Join(e.Doubts, "; "))
+		if steps {
+			row = append(row, stepFields(e.Step, architectures)...)
+		}
+		if len(doc.Suites) > 0 {
+			row = append(row, scoreFields(e.Score)...)
+		}
+		rows = append(rows, row)
+	}
+	for _, s := range doc.Suites {
+		rows = append(rows, totalRows(doc, s, header)...)
 	}
 	return csv.NewWriter(w).WriteAll(rows)
 }
@@ -52,6 +75,77 @@ func comparisonFields(c *Comparison) []string {
 	}
 	return append(exact(c.Ratio, c.Interval.Low, c.Interval.High, c.Welch, c.MannWhitney, c.Adjusted, c.Detectable),
 		string(c.Verdict), string(c.Equivalent))
+}
+
+// stepHeader names the columns of a run at several levels of virtualization.
+func stepHeader(architectures []string) []string {
+	header := []string{"level", "below", "vcpus", "relative_stderr", "change", "per_vcpu", "change_per_vcpu", "t", "df", "p",
+		"step_adjusted_p", "step_detectable", "step_verdict"}
+	for _, a := range architectures {
+		header = append(header, "published mean "+a, "published stderr "+a, "published change "+a)
+	}
+	return header
+}
+
+// stepFields are the fields under stepHeader, empty for a nil step.
+func stepFields(s *Step, architectures []string) []string {
+	if s == nil {
+		return make([]string, len(stepHeader(architectures)))
+	}
+	vcpus := ""
+	if s.VCPUs > 0 {
+		vcpus = strconv.Itoa(s.VCPUs)
+	}
+	row := []string{strconv.Itoa(s.Level), s.Below, vcpus}
+	row = append(row, exact(s.RelStdErr, s.Change, s.PerVCPU, s.ChangePerVCPU, s.T, s.DF, s.P, s.Adjusted, s.Detectable)...)
+	row = append(row, string(s.Verdict))
+	for _, a := range architectures {
+		p := s.published(a)
+		row = append(row, exact(p.Mean, p.StdErr, p.Change)...)
+	}
+	return row
+}
+
+// scoreHeader names the columns of a run that has scores.
+var scoreHeader = []string{"score", "counted", "published table", "published value", "published unit", "published score"}
+
+// scoreFields are the fields under scoreHeader, empty for a nil score.
+func scoreFields(s *Score) []string {
+	if s == nil {
+		return make([]string, len(scoreHeader))
+	}
+	row := append(exact(s.Score), strconv.FormatBool(s.Counted))
+	if s.Published == nil {
+		return append(row, "", "", "", "")
+	}
+	return append(row, strconv.Itoa(s.Published.Table), s.Published.Value, s.Published.Unit, s.Published.Score)
+}
+
+// totalRows are the rows of what a suite amounts to: they name no case, n is the
+// number of cases that count, and the figure stands as the mean.
+func totalRows(doc Document, s SuiteScore, header []string) [][]string {
+	var rows [][]string
+	add := func(t Total, metric string, value Number, i Interval, published *PublishedTotal) {
+		fields := map[string]string{"run": doc.Run, "suite": s.Suite, "configuration": t.Configuration, "metric": metric,
+			"unit": "1", "order": string(result.HIB), "primary": "false", "n": strconv.Itoa(s.Cases)}
+		for name, n := range map[string]Number{"mean": value, "low": i.Low, "high": i.High, "confidence": i.Confidence} {
+			fields[name] = exact(n)[0]
+		}
+		if published != nil {
+			fields["published table"], fields["published score"] = strconv.Itoa(published.Table), published.Total
+		}
+		row := make([]string, len(header))
+		for j, name := range header {
+			row[j] = fields[name]
+		}
+		rows = append(rows, row)
+	}
+	for _, t := range s.Totals {
+		add(t, "total_score", t.Total, interval(stats.Interval{}), t.Published)
+		add(t, "total_of_rounded_scores", t.Rounded, interval(stats.Interval{}), nil)
+		add(t, "geometric_mean vs "+s.Baseline, t.GeoMean, t.Interval, nil)
+	}
+	return rows
 }
 
 // exact prints numbers so that reading them gives the same again.

@@ -23,6 +23,10 @@ type Options struct {
 	Confidence  float64  // of intervals, default 0.95
 	Alpha       float64  // level of the verdicts, default 0.05
 	Equivalence *Claim   // default: BrFusion within 3.5 % of NoCont; &Claim{}: none
+
+	Published       []PublishedLevel // set beside the levels of virtualization that they match
+	PublishedScores []PublishedScore // set beside the scores of suites that they match
+	PublishedTotals []PublishedTotal // likewise, beside the totals
 }
 
 // Claim is a claim of equivalence: Configuration lies within Margin, a fraction,
@@ -52,23 +56,24 @@ func (o Options) withDefaults() Options {
 
 // Document is a report before it is printed.
 type Document struct {
-	Title       string      `json:"title"`
-	Description string      `json:"description,omitempty"`
-	Run         string      `json:"run"`               // run identifier, of the two runs in a comparison
-	Dir         string      `json:"dir,omitempty"`     // run directory
-	Setting     string      `json:"setting"`           // "6 repetitions, tcg": stands beside every table and chart
-	Headlines   []string    `json:"headlines"`         // the findings in plain words
-	Figures     []KeyFigure `json:"figures,omitempty"` // the few numbers to remember
-	Warnings    []string    `json:"warnings,omitempty"`
-	Baselines   []string    `json:"baselines"` // what the others are divided by, the main one first
-	Series      []Series    `json:"series"`    // the configurations
-	Groups      []Group     `json:"groups"`    // one per group of cases
-	Failures    Table       `json:"failures"`
-	Doubts      Table       `json:"doubts"`
-	Provenance  Table       `json:"provenance"`
-	File        string      `json:"file,omitempty"` // the experiment file
-	Methods     []Method    `json:"methods"`        // how to read the report
-	Estimates   []Estimate  `json:"estimates"`      // everything computed, in long form
+	Title       string       `json:"title"`
+	Description string       `json:"description,omitempty"`
+	Run         string       `json:"run"`               // run identifier, of the two runs in a comparison
+	Dir         string       `json:"dir,omitempty"`     // run directory
+	Setting     string       `json:"setting"`           // "6 repetitions, tcg": stands beside every table and chart
+	Headlines   []string     `json:"headlines"`         // the findings in plain words
+	Figures     []KeyFigure  `json:"figures,omitempty"` // the few numbers to remember
+	Warnings    []string     `json:"warnings,omitempty"`
+	Baselines   []string     `json:"baselines"`        // what the others are divided by, the main one first
+	Series      []Series     `json:"series"`           // the configurations
+	Suites      []SuiteScore `json:"suites,omitempty"` // what suites of cases amount to
+	Groups      []Group      `json:"groups"`           // one per group of cases
+	Failures    Table        `json:"failures"`
+	Doubts      Table        `json:"doubts"`
+	Provenance  Table        `json:"provenance"`
+	File        string       `json:"file,omitempty"` // the experiment file
+	Methods     []Method     `json:"methods"`        // how to read the report
+	Estimates   []Estimate   `json:"estimates"`      // everything computed, in long form
 
 	// Samples are what the estimates come from: of the run that Build was given,
 	// none in a comparison.
@@ -109,6 +114,7 @@ type Table struct {
 	Rows    [][]Cell `json:"rows"`
 	Notes   []string `json:"notes,omitempty"`
 	Minor   bool     `json:"minor,omitempty"` // not what the reader came for
+	Sums    int      `json:"sums,omitempty"`  // the last rows that sum up those above
 }
 
 // Column is one column of a table.
@@ -135,6 +141,8 @@ const (
 	Ratios = "ratios" // ratios with their intervals, around one
 	Stack  = "stack"  // parts that add up
 	CDF    = "cdf"    // cumulative distributions, as stairs
+	Totals = "totals" // as Bars, of sums, which may be below zero
+	Levels = "levels" // as Bars, of means with their standard errors by level of virtualization
 )
 
 // Chart is a figure as data.

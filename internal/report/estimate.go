@@ -46,6 +46,8 @@ type Estimate struct {
 	Max           Number       `json:"max"`
 	Interval      Interval     `json:"interval"` // of the median
 	Comparisons   []Comparison `json:"comparisons,omitempty"`
+	Step          *Step        `json:"step,omitempty"`  // in a run at several levels of virtualization
+	Score         *Score       `json:"score,omitempty"` // of a primary metric in a suite that is summed up
 	Doubts        []string     `json:"doubts,omitempty"`
 }
 

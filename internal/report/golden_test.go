@@ -91,7 +91,7 @@ func TestGolden(t *testing.T) {
 	runA, samplesA := synthetic(6)
 	runB, samplesB := later()
 	compared := Compare(Input{"runs/a", runA, samplesA}, Input{"runs/b", runB, samplesB}, Options{})
-	spread := build(startup(24))
+	spread, levels, suite := build(startup(24)), buildNested(), buildSuite()
 	tests := []struct {
 		file  string
 		print func(io.Writer, Document) error
@@ -112,6 +112,16 @@ func TestGolden(t *testing.T) {
 		{"small.json", JSON, small},
 		{"small.csv", CSV, small},
 		{"compared.csv", CSV, Compare(Input{"runs/a", runA, samplesA}, Input{"runs/b", runB, samplesB}, Options{})},
+		{"levels.txt", width(120, TextOptions{}), levels},
+		{"levels.md", Markdown, levels},
+		{"levels.html", bare, levels},
+		{"levels.csv", CSV, levels},
+		{"levels.json", JSON, levels},
+		{"suite.txt", width(120, TextOptions{}), suite},
+		{"suite.md", Markdown, suite},
+		{"suite.html", bare, suite},
+		{"suite.csv", CSV, suite},
+		{"suite.json", JSON, suite},
 		{"small.bench.txt", GoBench, small},
 		{"small.pkb.jsonl", PKB, small},
 	}

@@ -27,6 +27,8 @@ var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 	"glue":    glue,
 	"place":   place,
 	"rowspan": rowspan,
+	"broad":   broad,
+	"sum":     func(t Table, i int) bool { return i >= len(t.Rows)-t.Sums },
 	"charts":  chartsOf,
 	"count":   plural,
 }).Parse(pageSource))
@@ -103,6 +105,12 @@ func rowspan(t Table, i, j int) int {
 		n++
 	}
 	return n
+}
+
+// broad reports whether a chart has too many points for half the page.
+func broad(c Chart) bool {
+	const most = 8
+	return (c.Kind == Ratios || c.Kind == Totals) && len(c.Categories) > most
 }
 
 // chartsOf returns the charts of a group that break CPU time down, or all the

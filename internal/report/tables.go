@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"unnest/internal/stats"
 )
 
 // minorColumns is the number of metrics that share a table.
@@ -31,10 +33,39 @@ func (b *builder) mainTable(g Group, estimates []Estimate) Table {
 	if len(b.baselines()) > 0 {
 		t.Columns = append(t.Columns, Column{Name: "verdict"})
 	}
+	few := tooFewAgainst(b.baselines(), estimates)
 	for i, e := range estimates {
-		t.Rows = append(t.Rows, b.mainRow(e, i > 0 && estimates[i-1].Case == e.Case))
+		t.Rows = append(t.Rows, b.mainRow(e, i > 0 && estimates[i-1].Case == e.Case, few))
 	}
+	t.Notes = tooFewNotes(few)
 	return t
+}
+
+// tooFewAgainst returns those of baselines against which no comparison of a table
+// has enough samples.
+func tooFewAgainst(baselines []string, estimates []Estimate) []string {
+	var few []string
+	for _, name := range baselines {
+		some, decided := false, false
+		for _, e := range estimates {
+			if c := e.against(name); c != nil && c.Verdict != "" {
+				some, decided = true, decided || c.Verdict != stats.TooFew
+			}
+		}
+		if some && !decided {
+			few = append(few, name)
+		}
+	}
+	return few
+}
+
+// tooFewNotes say once for a table what would stand in every row.
+func tooFewNotes(baselines []string) []string {
+	var notes []string
+	for _, name := range baselines {
+		notes = append(notes, fmt.Sprintf("Too few samples for any verdict against %s: it takes %d of each.", name, stats.MinRepetitions))
+	}
+	return notes
 }
 
 // sameN reports whether every estimate has the n planned, so that the column
@@ -57,7 +88,7 @@ func rowCells(e Estimate, repeat bool) []Cell {
 	return []Cell{{Text: e.Label, Repeat: repeat}, {Text: e.Configuration, Series: e.Configuration}}
 }
 
-func (b *builder) mainRow(e Estimate, repeat bool) []Cell {
+func (b *builder) mainRow(e Estimate, repeat bool, few []string) []Cell {
 	places := decimals(e.Median)
 	row := append(rowCells(e, repeat),
 		Cell{Text: fmt.Sprint(e.N)},
@@ -70,7 +101,7 @@ func (b *builder) mainRow(e Estimate, repeat bool) []Cell {
 		row = append(row, b.ratioCell(e, name))
 	}
 	if len(b.baselines()) > 0 {
-		row = append(row, verdictCell(e))
+		row = append(row, verdictCell(e, few))
 	}
 	return row
 }
@@ -98,8 +129,9 @@ func (b *builder) ratioCell(e Estimate, baseline string) Cell {
 	return cell
 }
 
-// verdictCell gathers the verdicts on e, each pair of configurations once.
-func verdictCell(e Estimate) Cell {
+// verdictCell gathers the verdicts on e, each pair of configurations once. Those
+// against few, for which the samples of the whole table are too few, stand below it.
+func verdictCell(e Estimate, few []string) Cell {
 	if e.N == 0 {
 		return Cell{Text: e.Missing, Short: "missing", Missing: true}
 	}
@@ -107,11 +139,12 @@ func verdictCell(e Estimate) Cell {
 	owned := false
 	for _, c := range e.Comparisons {
 		owned = owned || c.first
-		if c.first && c.Words != "" {
+		told := slices.Contains(few, c.Baseline) && c.Equivalent == ""
+		if c.first && c.Words != "" && !told {
 			long, short = append(long, c.Words), append(short, c.Short)
 		}
 	}
-	if !owned { // the baseline itself
+	if !owned || len(long) == 0 { // the baseline itself, or nothing to add
 		return Cell{}
 	}
 	return Cell{Text: sentence(strings.Join(long, ". ")) + ".", Short: strings.Join(short, "; ")}

@@ -1,8 +1,12 @@
 package stack
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Network is how a container is reached from outside the machine it runs in.
@@ -27,18 +31,50 @@ func (n Network) Reached() bool {
 // Storage is where a container keeps the files that it works on.
 type Storage string
 
-// The storages of a container. Empty is the engine's default, Image.
+// The storages of a container. Empty is the engine's default, Overlay.
 const (
-	Image  Storage = "image"  // copy-on-write layers of its image, the papers' aufs
-	Volume Storage = "volume" // a directory of its machine, the papers' mnt
+	Overlay Storage = "overlay" // copy-on-write layers over its image, the papers' aufs
+	Volume  Storage = "volume"  // a directory of its machine, the papers' mnt
+)
+
+// Drive is where the client of a case runs.
+type Drive string
+
+// The places of a client. Empty means what the case does by itself: a client
+// loads its server from outside, and what needs no client runs where it is.
+const (
+	Local  Drive = "local"  // beside what is measured
+	Remote Drive = "remote" // in another network namespace, or on another host
+)
+
+// Arch is the architecture of a processor, as uname -m says it.
+type Arch string
+
+// The architectures of guests. Empty is X8664.
+const (
+	X8664   Arch = "x86_64"
+	S390x   Arch = "s390x"
+	AArch64 Arch = "aarch64"
+)
+
+// Limits of what a configuration can ask for.
+const (
+	MaxVCPUs  = 1024
+	maxMemory = 1 << 50 // bytes
 )
 
 // Configuration is a stack with its options: one column of a result table.
 type Configuration struct {
-	Name    string // the paper's name, "BrFusion", or the notation when there is none
-	Stack   Stack
-	Network Network // only with a container
-	Storage Storage // only with a container
+	Name     string // the paper's name, "BrFusion", or the notation when there is none
+	Stack    Stack
+	Network  Network // only with a container
+	Storage  Storage // only with a container
+	Drive    Drive
+	Arch     Arch   // of every VM, only with one
+	VCPUs    int    // of a guest; without one: what a case may use of its machine. 0: as the experiment says
+	Memory   int64  // bytes, likewise
+	Host     string // of a stack on ssh: its address, see ParseHost
+	Identity string // of a stack on ssh: the file of the private key. Empty: what ssh would take
 }
 
 // ParseConfiguration reads what String writes, "BrFusion=vm/containerd:network=brfusion".
@@ -73,41 +109,79 @@ func ParseConfiguration(text string) (Configuration, error) {
 
 func (c *Configuration) setOptions(text string) error {
 	seen := map[string]bool{}
-	for option := range strings.SplitSeq(text, ",") {
-		key, value, _ := strings.Cut(option, "=")
+	for text := range strings.SplitSeq(text, ",") {
+		key, value, _ := strings.Cut(text, "=")
 		if value == "" {
-			return fmt.Errorf("option %q has no value: write it as key=value", option)
+			return fmt.Errorf("option %q has no value: write it as key=value", text)
 		}
 		if seen[key] {
 			return fmt.Errorf("option %s is given twice", key)
 		}
 		seen[key] = true
-		switch key {
-		case "network":
-			c.Network = Network(value)
-		case "storage":
-			c.Storage = Storage(value)
-		default:
-			return fmt.Errorf("unknown option %q: want network or storage", key)
+		if err := c.setOption(key, value); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+func (c *Configuration) setOption(key, value string) (err error) {
+	switch key {
+	case "network":
+		c.Network = Network(value)
+	case "storage":
+		c.Storage = Storage(value)
+	case "drive":
+		c.Drive = Drive(value)
+	case "arch":
+		c.Arch = Arch(value)
+	case "vcpus":
+		if c.VCPUs, err = strconv.Atoi(value); err != nil || c.VCPUs < 1 {
+			return fmt.Errorf("vcpus %q: want a whole number from 1 to %d", value, MaxVCPUs)
+		}
+	case "memory":
+		if c.Memory, err = ParseBytes(value); err != nil {
+			return fmt.Errorf("memory: %w", err)
+		}
+	case "host":
+		c.Host = value
+	case "identity":
+		c.Identity = value
+	default:
+		return fmt.Errorf("unknown option %q: want network, storage, drive, arch, vcpus, memory, host or identity", key)
+	}
+	return nil
+}
+
+// option is one option that is set, as it is written.
+type option struct{ key, value string }
+
+// options lists what is set, in the order in which it is written.
+func (c Configuration) options() []option {
+	set := []option{
+		{"network", string(c.Network)}, {"storage", string(c.Storage)}, {"drive", string(c.Drive)}, {"arch", string(c.Arch)},
+	}
+	if c.VCPUs != 0 {
+		set = append(set, option{"vcpus", strconv.Itoa(c.VCPUs)})
+	}
+	if c.Memory != 0 {
+		set = append(set, option{"memory", FormatBytes(c.Memory)})
+	}
+	set = append(set, option{"host", c.Host}, option{"identity", c.Identity})
+	return slices.DeleteFunc(set, func(o option) bool { return o.value == "" })
+}
+
 // Notation returns the configuration without its name:
 // "vm/containerd:network=brfusion".
 func (c Configuration) Notation() string {
-	var options []string
-	if c.Network != "" {
-		options = append(options, "network="+string(c.Network))
+	var written []string
+	for _, o := range c.options() {
+		written = append(written, o.key+"="+o.value)
 	}
-	if c.Storage != "" {
-		options = append(options, "storage="+string(c.Storage))
-	}
-	if len(options) == 0 {
+	if len(written) == 0 {
 		return c.Stack.String()
 	}
-	return c.Stack.String() + ":" + strings.Join(options, ",")
+	return c.Stack.String() + ":" + strings.Join(written, ",")
 }
 
 // String returns the notation, after the name and "=" when they differ.
@@ -118,17 +192,18 @@ func (c Configuration) String() string {
 	return c.Name
 }
 
-// Options returns the options that are set, by their key.
+// Options returns the options that are set, by their key, as they are written.
 func (c Configuration) Options() map[string]string {
 	options := map[string]string{}
-	if c.Network != "" {
-		options["network"] = string(c.Network)
-	}
-	if c.Storage != "" {
-		options["storage"] = string(c.Storage)
+	for _, o := range c.options() {
+		options[o.key] = o.value
 	}
 	return options
 }
+
+// Architecture returns the architecture of the guests, which is X8664 unless Arch
+// says otherwise.
+func (c Configuration) Architecture() Arch { return cmp.Or(c.Arch, X8664) }
 
 // Level returns the degree of virtualization, see Stack.Level.
 func (c Configuration) Level() int { return c.Stack.Level() }
@@ -149,16 +224,46 @@ func (c Configuration) Describe() string {
 		words += ", with a VLAN of its own on a NIC from the VMM"
 	}
 	switch c.Storage {
-	case Image:
-		words += ", files in its image's layers"
+	case Overlay:
+		words += ", files in layers over its image"
 	case Volume:
 		words += ", files in a mounted directory"
+	}
+	switch c.Drive {
+	case Local:
+		words += ", driven locally"
+	case Remote:
+		words += ", driven from outside"
+	}
+	if c.Arch != "" {
+		words += ", on " + string(c.Arch)
+	}
+	return words + c.describeSize()
+}
+
+func (c Configuration) describeSize() string {
+	words := ""
+	switch {
+	case c.VCPUs == 1:
+		words += ", 1 vCPU"
+	case c.VCPUs != 0:
+		words += fmt.Sprintf(", %d vCPUs", c.VCPUs)
+	}
+	if c.Memory != 0 {
+		words += ", " + FormatBytes(c.Memory) + " of memory"
+	}
+	if c.Host != "" {
+		words += ", at " + c.Host
+	}
+	if c.Identity != "" {
+		words += ", by the key " + c.Identity
 	}
 	return words
 }
 
 // Validate returns an error unless the stack is valid and the options fit it:
-// options need a container, a BrFusion network needs a container in a VM.
+// network and storage need a container, a BrFusion network needs a container in a
+// VM, an architecture needs a VM, and a machine reached over SSH its address.
 func (c Configuration) Validate() error {
 	if err := c.validate(); err != nil {
 		return fmt.Errorf("configuration %q: %w", c.Name, err)
@@ -173,18 +278,64 @@ func (c Configuration) validate() error {
 	if err := c.Stack.Validate(); err != nil {
 		return err
 	}
-	if err := c.validateNetwork(); err != nil {
-		return err
+	for _, check := range []func() error{c.validateNetwork, c.validateStorage, c.validateMachine, c.validateHost} {
+		if err := check(); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func (c Configuration) validateStorage() error {
 	switch c.Storage {
-	case "", Image, Volume:
+	case "", Overlay, Volume:
 	default:
-		return fmt.Errorf("unknown storage %q: want image or volume", string(c.Storage))
+		return fmt.Errorf("unknown storage %q: want overlay or volume", string(c.Storage))
 	}
 	if _, ok := c.Stack.Engine(); !ok && c.Storage != "" {
 		return fmt.Errorf("storage %s needs a container: put one on top of the stack, as in %s/containerd", c.Storage, c.Stack)
 	}
 	return nil
+}
+
+// validateMachine checks where the client runs, and what the guests are like.
+func (c Configuration) validateMachine() error {
+	switch c.Drive {
+	case "", Local, Remote:
+	default:
+		return fmt.Errorf("unknown drive %q: want local or remote", string(c.Drive))
+	}
+	switch c.Arch {
+	case "", X8664, S390x, AArch64:
+	default:
+		return fmt.Errorf("unknown architecture %q: want x86_64, s390x or aarch64", string(c.Arch))
+	}
+	switch {
+	case c.Arch != "" && c.Level() == 0:
+		return fmt.Errorf("architecture %s needs a VM: a machine that is there already has its own", c.Arch)
+	case c.VCPUs < 0 || c.VCPUs > MaxVCPUs:
+		return fmt.Errorf("vcpus %d: want a whole number from 1 to %d", c.VCPUs, MaxVCPUs)
+	case c.Memory < 0 || c.Memory > maxMemory:
+		return fmt.Errorf("memory %d: want 1 to %s", c.Memory, FormatBytes(maxMemory))
+	}
+	return nil
+}
+
+func (c Configuration) validateHost() error {
+	switch {
+	case c.Stack.Remote() && c.Host == "":
+		return fmt.Errorf("stack %s has no host: say host=ssh://user@address:port", c.Stack)
+	case !c.Stack.Remote() && c.Host != "":
+		return fmt.Errorf("host %s needs a machine reached over SSH: write stack ssh or ssh/containerd", c.Host)
+	case !c.Stack.Remote() && c.Identity != "":
+		return fmt.Errorf("identity %s needs a machine reached over SSH: write stack ssh or ssh/containerd", c.Identity)
+	case strings.ContainsFunc(c.Identity, func(r rune) bool { return r == ',' || !unicode.IsPrint(r) }):
+		return fmt.Errorf("identity %q: want the path of a file without commas", c.Identity)
+	case c.Host == "":
+		return nil
+	}
+	_, err := ParseHost(c.Host)
+	return err
 }
 
 func (c Configuration) validateNetwork() error {

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -18,6 +19,13 @@ func TestConfigurations(t *testing.T) {
 		{"BrFusion=vm/containerd:network=brfusion", Configuration{Name: "BrFusion", Stack: Stack{VM, Containerd}, Network: BrFusion}},
 		{"metal.mnt.host=metal/docker:network=host,storage=volume",
 			Configuration{Name: "metal.mnt.host", Stack: Stack{Metal, Docker}, Network: HostNetwork, Storage: Volume}},
+		{"z=vm/vm:drive=remote,arch=s390x,vcpus=2,memory=1536MiB",
+			Configuration{Name: "z", Stack: Stack{VM, VM}, Drive: Remote, Arch: S390x, VCPUs: 2, Memory: 1536 << 20}},
+		{"ssh:host=ssh://me@[fe80::1]:2222,identity=/home/me/key=1",
+			Configuration{Name: "ssh:host=ssh://me@[fe80::1]:2222,identity=/home/me/key=1", Stack: Stack{SSH},
+				Host: "ssh://me@[fe80::1]:2222", Identity: "/home/me/key=1"}},
+		{"esxi=ssh/containerd:storage=overlay,host=ssh://192.0.2.1",
+			Configuration{Name: "esxi", Stack: Stack{SSH, Containerd}, Storage: Overlay, Host: "ssh://192.0.2.1"}},
 	} {
 		got, err := ParseConfiguration(test.text)
 		if err != nil {
@@ -33,11 +41,11 @@ func TestConfigurations(t *testing.T) {
 }
 
 func TestParseConfigurationOrdersOptions(t *testing.T) {
-	got, err := ParseConfiguration("vm/docker:storage=image,network=nat")
+	got, err := ParseConfiguration("vm/docker:storage=overlay,network=nat")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "vm/docker:network=nat,storage=image"; got.Name != want || got.String() != want {
+	if want := "vm/docker:network=nat,storage=overlay"; got.Name != want || got.String() != want {
 		t.Errorf("named %q, written %q; want %q", got.Name, got.String(), want)
 	}
 }
@@ -51,13 +59,26 @@ func TestConfigurationRefuses(t *testing.T) {
 		"vm:storage=volume":                      "needs a container",
 		"metal/containerd:network=brfusion":      "network brfusion needs a container in a VM",
 		"vm/containerd:network=bridge":           `unknown network "bridge": want host, nat, brfusion, brfusion-cold or brfusion-trunk`,
-		"vm/containerd:storage=aufs":             `unknown storage "aufs": want image or volume`,
+		"vm/containerd:storage=aufs":             `unknown storage "aufs": want overlay or volume`,
 		"vm/containerd:colour=red":               `unknown option "colour"`,
 		"vm/containerd:network":                  `option "network" has no value`,
 		"vm/containerd:":                         `option "" has no value`,
 		"vm/containerd:network=nat,network=host": "option network is given twice",
-		"a b=vm":                                 `character ' ' in its name`,
-		"vm/kvm":                                 `unknown layer "kvm"`,
+		"vm:drive=near":                          `unknown drive "near": want local or remote`,
+		"vm:arch=amd64":                          `unknown architecture "amd64": want x86_64, s390x or aarch64`,
+		"metal:arch=s390x":                       "architecture s390x needs a VM",
+		"vm:vcpus=0":                             `vcpus "0": want a whole number`,
+		"vm:vcpus=1025":                          "vcpus 1025: want a whole number from 1 to 1024",
+		"vm:memory=1GB":                          `memory: want a positive number of bytes such as 1280 or 64KiB, got "1GB"`,
+		"vm:memory=2097152GiB":                   "want 1 to 1048576GiB",
+		"vm/containerd:storage=image":            `unknown storage "image": want overlay or volume`,
+		"ssh":                                    "stack ssh has no host: say host=ssh://user@address:port",
+		"vm:host=ssh://h":                        "host ssh://h needs a machine reached over SSH",
+		"vm:identity=/k":                         "identity /k needs a machine reached over SSH",
+		"ssh:host=h":                             `host "h": it does not begin with ssh://`,
+		"ssh/containerd:host=ssh://h,network=brfusion": "needs a container in a VM",
+		"a b=vm": `character ' ' in its name`,
+		"vm/kvm": `unknown layer "kvm"`,
 	} {
 		if c, err := ParseConfiguration(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ParseConfiguration(%q) = %+v, %v; want an error with %q", text, c, err, want)
@@ -70,8 +91,13 @@ func TestDescribe(t *testing.T) {
 		"NoCont":   "in a VM, no container",
 		"NAT":      "in a containerd container in a VM, behind a bridge and NAT",
 		"BrFusion": "in a containerd container in a VM, with a NIC of its own from the VMM",
-		"metal/docker:network=host,storage=image": "in a docker container on the host, on its machine's network, files in its image's layers",
-		"vm/docker:storage=volume":                "in a docker container in a VM, files in a mounted directory",
+		"metal/docker:network=host,storage=overlay": "in a docker container on the host, on its machine's network, files in layers over its image",
+		"vm/docker:storage=volume":                  "in a docker container in a VM, files in a mounted directory",
+		"metal.local":                               "on the host, no container, driven locally",
+		"vm.mnt.nat":                                "in a containerd container in a VM, behind a bridge and NAT, files in a mounted directory, driven from outside",
+		"vm:vcpus=1":                                "in a VM, no container, 1 vCPU",
+		"vm:arch=s390x,vcpus=2,memory=2GiB":         "in a VM, no container, on s390x, 2 vCPUs, 2GiB of memory",
+		"ssh:host=ssh://me@h,identity=/k":           "on a machine reached over SSH, no container, at ssh://me@h, by the key /k",
 	} {
 		c, err := ParseConfiguration(text)
 		if err != nil {
@@ -103,8 +129,8 @@ func TestNamed(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	c := Configuration{Name: "x", Stack: Stack{VM, Docker}, Network: NAT, Storage: Volume}
-	if diff := cmp.Diff(map[string]string{"network": "nat", "storage": "volume"}, c.Options()); diff != "" {
+	c := Configuration{Name: "x", Stack: Stack{VM, Docker}, Network: NAT, Storage: Volume, Drive: Local, Arch: AArch64, VCPUs: 3, Memory: 1 << 20}
+	if diff := cmp.Diff(map[string]string{"network": "nat", "storage": "volume", "drive": "local", "arch": "aarch64", "vcpus": "3", "memory": "1MiB"}, c.Options()); diff != "" {
 		t.Error(diff)
 	}
 	if got := (Configuration{Stack: Stack{VM}}).Options(); len(got) != 0 {
@@ -114,7 +140,8 @@ func TestOptions(t *testing.T) {
 
 func FuzzParseConfiguration(f *testing.F) {
 	for _, text := range []string{"NoCont", "vm", "a=vm", "BrFusion=vm/containerd:network=brfusion",
-		"metal/docker:storage=volume,network=host", "=", ":", "a=:", "vm:=", "L2=metal"} {
+		"metal/docker:storage=volume,network=host", "vm.aufs.nat", "ssh:host=ssh://u@[::1]:22,identity=a=b",
+		"vm/vm:drive=local,arch=s390x,vcpus=2,memory=1536MiB", "vm:memory=1024KiB", "vm:vcpus=+2", "=", ":", "a=:", "vm:=", "L2=metal"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -135,33 +162,136 @@ func FuzzParseConfiguration(f *testing.F) {
 	})
 }
 
-// The 16 configurations of the paper that first measured the layers: local and
-// remote differ in where the client runs, which belongs to the case.
-func TestSixteenConfigurationsFit(t *testing.T) {
-	machines := map[string]Layer{"metal": Metal, "vm": VM}
-	storages := map[string]Storage{"aufs": Image, "mnt": Volume}
-	networks := map[string]Network{"": "", ".nat": NAT, ".host": HostNetwork}
+// The 16 configurations of Table 1 have the paper's names, and no two are the same.
+func TestSixteenConfigurations(t *testing.T) {
+	written := map[string]string{
+		"local": "M:drive=local", "remote": "M:drive=remote",
+		"aufs":      "M/containerd:storage=overlay,drive=local",
+		"mnt":       "M/containerd:storage=volume,drive=local",
+		"aufs.nat":  "M/containerd:network=nat,storage=overlay,drive=remote",
+		"aufs.host": "M/containerd:network=host,storage=overlay,drive=remote",
+		"mnt.nat":   "M/containerd:network=nat,storage=volume,drive=remote",
+		"mnt.host":  "M/containerd:network=host,storage=volume,drive=remote",
+	}
 	seen := map[string]bool{}
-	for machine, layer := range machines {
-		for _, client := range []string{"local", "remote"} {
-			c := Configuration{Name: machine + "." + client, Stack: Stack{layer}}
-			if err := c.Validate(); err != nil {
-				t.Error(err)
+	for _, machine := range []string{"metal", "vm"} {
+		for name, want := range written {
+			name, want = machine+"."+name, strings.Replace(want, "M", machine, 1)
+			c, ok := Named(name)
+			if !ok || c.Name != name || c.Notation() != want {
+				t.Errorf("Named(%q) = %+v, %v; want %s", name, c, ok, want)
 			}
-			seen[c.String()] = true
-		}
-		for storage, s := range storages {
-			for network, n := range networks {
-				c := Configuration{Name: machine + "." + storage + network, Stack: Stack{layer, Docker}, Network: n, Storage: s}
-				if err := c.Validate(); err != nil {
-					t.Error(err)
-				}
-				seen[c.String()] = true
+			if again, err := ParseConfiguration(c.String()); err != nil || !cmp.Equal(c, again) {
+				t.Errorf("%s is read as %+v, %v", c.String(), again, err)
 			}
+			seen[c.Notation()] = true
 		}
 	}
 	if len(seen) != 16 {
 		t.Errorf("%d configurations can be told apart, want 16", len(seen))
+	}
+}
+
+// Whatever is valid is written so that it is read again as the same, its options
+// are those of its notation, and its description names what it consists of.
+func TestEveryValidConfigurationSurvives(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	pick := func(from ...string) string { return from[r.IntN(len(from))] }
+	valid := 0
+	for range 20000 {
+		c := Configuration{
+			Name:    pick("x", "L9", "vm.local", "a.b-c_d"),
+			Network: Network(pick("", "", "host", "nat", "brfusion", "brfusion-cold", "brfusion-trunk")),
+			Storage: Storage(pick("", "overlay", "volume")), Drive: Drive(pick("", "local", "remote")),
+			Arch: Arch(pick("", "x86_64", "s390x", "aarch64")), VCPUs: r.IntN(3), Memory: int64(r.IntN(2)) * r.Int64N(1<<40),
+			Host: pick("", "", "ssh://h", "ssh://u@h:23", "ssh://u@[::1]:22"), Identity: pick("", "", "/k"),
+		}
+		for range r.IntN(5) {
+			c.Stack = append(c.Stack, Layer(pick("metal", "vm", "vm", "vm", "ssh", "containerd", "docker")))
+		}
+		if c.Validate() != nil {
+			continue
+		}
+		valid++
+		again, err := ParseConfiguration(c.String())
+		if err != nil || !cmp.Equal(c, again) {
+			t.Fatalf("%+v, written %q, is read as %+v, %v", c, c.String(), again, err)
+		}
+		_, notation, _ := strings.Cut(c.Notation(), ":")
+		for key, value := range c.Options() {
+			if !strings.Contains(","+notation+",", ","+key+"="+value+",") {
+				t.Fatalf("option %s=%s is not in %q", key, value, notation)
+			}
+		}
+		if len(c.Options()) != strings.Count(notation, "=") {
+			t.Fatalf("options %v of %q", c.Options(), notation)
+		}
+		for _, word := range []string{string(c.Arch), c.Host, c.Identity, c.Stack.Describe()} {
+			if !strings.Contains(c.Describe(), word) {
+				t.Fatalf("%q is not in the description %q of %s", word, c.Describe(), c.Notation())
+			}
+		}
+	}
+	if valid < 300 {
+		t.Errorf("only %d of 20000 drawn are valid: the test shows little", valid)
+	}
+}
+
+func TestArchitecture(t *testing.T) {
+	if got := (Configuration{}).Architecture(); got != X8664 {
+		t.Errorf("by default %s", got)
+	}
+	if got := (Configuration{Arch: S390x}).Architecture(); got != S390x {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestParseHost(t *testing.T) {
+	for text, want := range map[string]Host{
+		"ssh://192.0.2.1":          {"root", "192.0.2.1", 22},
+		"ssh://me@esxi.lan:2222":   {"me", "esxi.lan", 2222},
+		"ssh://root@[fe80::1]:22":  {"root", "fe80::1", 22},
+		"ssh://root@[2001:db8::1]": {"root", "2001:db8::1", 22},
+	} {
+		if got, err := ParseHost(text); err != nil || got != want {
+			t.Errorf("ParseHost(%q) = %+v, %v; want %+v", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"":                    "does not begin with ssh://",
+		"http://h":            "does not begin with ssh://",
+		"ssh://":              "no address",
+		"ssh://@h":            "user or address is empty",
+		"ssh://h/":            "goes on after the port",
+		"ssh://h?x":           "goes on after the port",
+		"ssh://h:":            "no port after the colon",
+		"ssh://h:0":           "port is not between",
+		"ssh://h:65536":       "port is not between",
+		"ssh://h:x":           "no address",
+		"ssh://-oProxy@h":     "begins with a dash",
+		"ssh://-h":            "begins with a dash",
+		"ssh://a b":           "a space",
+		"ssh://a,b":           "a comma",
+		"ssh://u:secret@h:22": "has a password",
+		"ssh://u@h\x00":       "cannot be printed",
+	} {
+		_, err := ParseHost(text)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("ParseHost(%q): %v; want %q", text, err, want)
+		}
+	}
+}
+
+func TestBytes(t *testing.T) {
+	for text, n := range map[string]int64{"1280": 1280, "64KiB": 64 << 10, "1536MiB": 1536 << 20, "2GiB": 2 << 30, "1025": 1025} {
+		if got, err := ParseBytes(text); err != nil || got != n || FormatBytes(n) != text {
+			t.Errorf("ParseBytes(%q) = %d, %v; FormatBytes(%d) = %q", text, got, err, n, FormatBytes(n))
+		}
+	}
+	for _, text := range []string{"", "0", "-1", "1GB", "GiB", "1.5GiB", "9223372036854775807GiB"} {
+		if n, err := ParseBytes(text); err == nil || !strings.Contains(err.Error(), "want a positive number of bytes") {
+			t.Errorf("ParseBytes(%q) = %d, %v", text, n, err)
+		}
 	}
 }
 

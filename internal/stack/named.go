@@ -11,10 +11,30 @@ var named = []Configuration{
 	{Name: "L0", Stack: Stack{Metal}},
 	{Name: "L1", Stack: Stack{VM}},
 	{Name: "L2", Stack: Stack{VM, VM}},
+
+	{Name: "metal.local", Stack: Stack{Metal}, Drive: Local},
+	{Name: "metal.remote", Stack: Stack{Metal}, Drive: Remote},
+	{Name: "metal.aufs", Stack: Stack{Metal, Containerd}, Storage: Overlay, Drive: Local},
+	{Name: "metal.mnt", Stack: Stack{Metal, Containerd}, Storage: Volume, Drive: Local},
+	{Name: "metal.aufs.nat", Stack: Stack{Metal, Containerd}, Network: NAT, Storage: Overlay, Drive: Remote},
+	{Name: "metal.aufs.host", Stack: Stack{Metal, Containerd}, Network: HostNetwork, Storage: Overlay, Drive: Remote},
+	{Name: "metal.mnt.nat", Stack: Stack{Metal, Containerd}, Network: NAT, Storage: Volume, Drive: Remote},
+	{Name: "metal.mnt.host", Stack: Stack{Metal, Containerd}, Network: HostNetwork, Storage: Volume, Drive: Remote},
+	{Name: "vm.local", Stack: Stack{VM}, Drive: Local},
+	{Name: "vm.remote", Stack: Stack{VM}, Drive: Remote},
+	{Name: "vm.aufs", Stack: Stack{VM, Containerd}, Storage: Overlay, Drive: Local},
+	{Name: "vm.mnt", Stack: Stack{VM, Containerd}, Storage: Volume, Drive: Local},
+	{Name: "vm.aufs.nat", Stack: Stack{VM, Containerd}, Network: NAT, Storage: Overlay, Drive: Remote},
+	{Name: "vm.aufs.host", Stack: Stack{VM, Containerd}, Network: HostNetwork, Storage: Overlay, Drive: Remote},
+	{Name: "vm.mnt.nat", Stack: Stack{VM, Containerd}, Network: NAT, Storage: Volume, Drive: Remote},
+	{Name: "vm.mnt.host", Stack: Stack{VM, Containerd}, Network: HostNetwork, Storage: Volume, Drive: Remote},
 }
 
 // Named returns the configuration that a paper gave this name: NoCont, NAT and
-// BrFusion (Bacou et al. 2019, §5.1), L0, L1 and L2 (levels of nested VMs).
+// BrFusion (Bacou et al. 2019, §5.1), L0, L1 and L2 (FitzGerald 2014, §2.3), and
+// the 16 of Lubomski et al. (§3.1, Table 1), (metal|vm).(local|remote|aufs|mnt|
+// aufs.nat|aufs.host|mnt.nat|mnt.host), of which .local, .aufs and .mnt are driven
+// locally, the others from outside (Table 7).
 func Named(name string) (Configuration, bool) {
 	for _, c := range named {
 		if c.Name == name {

@@ -17,20 +17,22 @@ type Layer string
 const (
 	Metal      Layer = "metal"      // the host's operating system itself
 	VM         Layer = "vm"         // a virtual machine of the layer below
+	SSH        Layer = "ssh"        // a machine that is there already, reached over SSH
 	Containerd Layer = "containerd" // a container run by containerd
 	Docker     Layer = "docker"     // a container run by Docker
 )
 
-const knownLayers = "metal, vm, containerd or docker"
+const knownLayers = "metal, vm, ssh, containerd or docker"
 
 // Container reports whether the layer is a container engine.
 func (l Layer) Container() bool { return l == Containerd || l == Docker }
 
-func (l Layer) known() bool { return l == Metal || l == VM || l.Container() }
+func (l Layer) known() bool { return l == Metal || l == VM || l == SSH || l.Container() }
 
 // Stack is an ordered list of layers from the host up. The host itself is
 // written only when no virtual machine stands on it: "metal",
-// "metal/containerd", but "vm", "vm/vm", "vm/containerd".
+// "metal/containerd", but "vm", "vm/vm", "vm/containerd". A machine that is
+// reached over SSH stands for whatever it runs in: "ssh", "ssh/containerd".
 type Stack []Layer
 
 // Parse reads the notation that String writes: layers from the host up, joined
@@ -60,7 +62,8 @@ func (s Stack) String() string {
 
 // Validate returns an error unless every layer is known and can stand where it
 // does: metal only at the bottom and with no virtual machine on it (which is
-// plain "vm"), a container only on top.
+// plain "vm"), ssh only at the bottom and with no virtual machine either, a
+// container only on top. Virtual machines may be nested to any depth.
 func (s Stack) Validate() error {
 	if len(s) == 0 {
 		return fmt.Errorf("stack has no layer: write one such as vm or vm/containerd")
@@ -77,12 +80,14 @@ func (s Stack) validateLayer(i int, l Layer) error {
 	switch {
 	case !l.known():
 		return fmt.Errorf("unknown layer %q: want %s", string(l), knownLayers)
-	case l == Metal && i > 0:
-		return fmt.Errorf("layer metal stands on another: it can only be the first")
+	case (l == Metal || l == SSH) && i > 0:
+		return fmt.Errorf("layer %s stands on another: it can only be the first", l)
 	case i == 0 && l.Container():
 		return fmt.Errorf("the container stands on nothing: write metal/%s or vm/%s", l, l)
 	case l == VM && i > 0 && s[i-1] == Metal:
 		return fmt.Errorf("leave out metal: a stack that begins with vm stands on the host")
+	case l == VM && i > 0 && s[i-1] == SSH:
+		return fmt.Errorf("no VM is started on a machine reached over SSH: start it by hand, and write stack ssh with its address")
 	case i > 0 && s[i-1].Container():
 		return fmt.Errorf("layer %s stands on a container: a container can only be the last", l)
 	}
@@ -90,7 +95,8 @@ func (s Stack) validateLayer(i int, l Layer) error {
 }
 
 // Level returns the degree of virtualization: how many hypervisors are under
-// the running operating system. Containers do not count.
+// the running operating system. Containers do not count, nor does what a machine
+// reached over SSH runs in, which is not known.
 func (s Stack) Level() int {
 	level := 0
 	for _, l := range s {
@@ -110,9 +116,15 @@ func (s Stack) Engine() (Layer, bool) {
 	return s[len(s)-1], true
 }
 
+// Remote reports whether the stack stands on a machine that is reached over SSH.
+func (s Stack) Remote() bool { return len(s) > 0 && s[0] == SSH }
+
 // Describe says the stack in plain words: "in a containerd container in a VM".
 func (s Stack) Describe() string {
 	machine := "on the host"
+	if s.Remote() {
+		machine = "on a machine reached over SSH"
+	}
 	if level := s.Level(); level > 0 {
 		machine = "in a VM" + strings.Repeat(" in a VM", level-1)
 	}

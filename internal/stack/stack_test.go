@@ -19,6 +19,9 @@ func TestStacks(t *testing.T) {
 		{"vm/docker", 1, Docker, "in a docker container in a VM"},
 		{"vm/vm", 2, "", "in a VM in a VM, no container"},
 		{"vm/vm/containerd", 2, Containerd, "in a containerd container in a VM in a VM"},
+		{"vm/vm/vm/vm", 4, "", "in a VM in a VM in a VM in a VM, no container"},
+		{"ssh", 0, "", "on a machine reached over SSH, no container"},
+		{"ssh/containerd", 0, Containerd, "in a containerd container on a machine reached over SSH"},
 	} {
 		s, err := Parse(test.text)
 		if err != nil {
@@ -43,12 +46,14 @@ func TestStacks(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                        "stack is empty",
-		"kvm":                     `unknown layer "kvm": want metal, vm, containerd or docker`,
+		"kvm":                     `unknown layer "kvm": want metal, vm, ssh, containerd or docker`,
 		"vm/":                     `unknown layer ""`,
 		"VM":                      `unknown layer "VM"`,
 		"containerd":              "write metal/containerd or vm/containerd",
 		"metal/vm":                "leave out metal",
 		"vm/metal":                "layer metal stands on another",
+		"vm/ssh":                  "layer ssh stands on another",
+		"ssh/vm":                  "no VM is started on a machine reached over SSH",
 		"vm/docker/vm":            "layer vm stands on a container",
 		"vm/docker/vm/x":          "layer vm stands on a container",
 		"metal/docker/containerd": "layer containerd stands on a container",
@@ -63,7 +68,7 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, text := range []string{"metal", "vm", "vm/vm", "vm/containerd", "metal/docker", "metal/vm", "", "/", "vm//"} {
+	for _, text := range []string{"metal", "vm", "vm/vm", "vm/containerd", "metal/docker", "metal/vm", "ssh", "ssh/docker", "ssh/vm", "", "/", "vm//"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -1,63 +1,37 @@
 package stats
 
 import (
-	"bufio"
 	"fmt"
 	"math"
-	"os"
-	"strconv"
-	"strings"
 	"testing"
+
+	"unnest/internal/published"
 )
 
-// printed is one mean of FitzGerald 2014 as printed; change and percent are
-// strings because their digits give the tolerance.
+// printed is one mean of FitzGerald 2014, Tables 5-14.
 type printed struct {
 	Moments
 	key, level      string // key: table, architecture, measure
-	change, percent string
+	change, percent published.Number
 }
 
-func readSysbench(t *testing.T) []printed {
-	t.Helper()
-	file, err := os.Open("testdata/sysbench.tsv")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
+func sysbench() []printed {
 	var rows []printed
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		f := strings.Split(lines.Text(), "\t")
-		if len(f) != 8 || f[0] == "table" {
-			continue
-		}
-		rows = append(rows, printed{
-			Moments: Moments{N: 6, Mean: parse(t, f[4]), StdErr: parse(t, f[6])},
-			key:     f[0] + " " + f[1] + " " + f[3], level: f[2], change: f[5], percent: f[7],
-		})
-	}
-	if len(rows) != 120 {
-		t.Fatalf("read %d rows, want 120: 10 tables, 2 architectures, 3 levels, 2 measures", len(rows))
+	for _, r := range published.Sysbench() {
+		key := fmt.Sprint(r.Table, " ", r.Architecture, " ")
+		rows = append(rows, newPrinted(key+"throughput", r.Level, r.Throughput), newPrinted(key+"response", r.Level, r.Response))
 	}
 	return rows
 }
 
-func parse(t *testing.T, s string) float64 {
-	t.Helper()
-	x, err := strconv.ParseFloat(s, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return x
+func newPrinted(key, level string, m published.Mean) printed {
+	return printed{Moments{N: 6, Mean: m.Mean.Float(), StdErr: m.StdErr.Float()}, key, level, m.Change, m.RelStdErr}
 }
 
 // matches reports whether got agrees with a printed number up to one unit of
 // its last digit: some are rounded, some cut.
-func matches(t *testing.T, got float64, want string) bool {
-	t.Helper()
-	_, decimals, _ := strings.Cut(want, ".")
-	unit := math.Pow(10, -float64(len(decimals)))
-	return math.Abs(got-parse(t, want)) <= unit*1.001
+func matches(got float64, want published.Number) bool {
+	return math.Abs(got-want.Float()) <= want.Unit()*1.001
 }
 
 func find(t *testing.T, rows []printed, key, level string) Moments {
@@ -81,13 +55,15 @@ func TestPrintedDerivatives(t *testing.T) {
 		"14 S390x throughput L2 change": "-98.85, is -96.85",
 	}
 	base := map[string]Moments{}
-	check := func(name string, got float64, want string) {
+	checked := 0
+	check := func(name string, got float64, want published.Number) {
+		checked++
 		_, misprinted := misprints[name]
-		if matches(t, got, want) == misprinted {
+		if matches(got, want) == misprinted {
 			t.Errorf("%s: computed %.5f, printed %s, known misprint %v", name, got, want, misprinted)
 		}
 	}
-	for _, r := range readSysbench(t) {
+	for _, r := range sysbench() {
 		name := r.key + " " + r.level
 		check(name+" stderr", 100*r.RelStdErr(), r.percent)
 		if r.level != "L0" {
@@ -95,13 +71,16 @@ func TestPrintedDerivatives(t *testing.T) {
 		}
 		base[r.key] = r.Moments
 	}
+	if checked != 200 {
+		t.Errorf("checked %d numbers, want 120 standard errors and 80 changes", checked)
+	}
 }
 
 // TestPrintedPValues checks the p-values of FitzGerald 2014, notes 4 and 5. Two
 // come out with another last digit from the printed moments than from his data;
 // all five lie within the rounding of the printed moments.
 func TestPrintedPValues(t *testing.T) {
-	rows := readSysbench(t)
+	rows := sysbench()
 	for _, tc := range []struct {
 		key, from, to             string
 		printed, truncated, uncut float64

@@ -11,6 +11,7 @@ import (
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
+	"unnest/internal/suite"
 )
 
 // Options are what the command line asks for.
@@ -20,7 +21,9 @@ type Options struct {
 	Resume      string // run directory to go on with, instead of Experiment
 	Dir         string // run directory to write; empty: a new one below runs
 	Accel       string
-	Repetitions int // 0: as the experiment says
+	Repetitions int    // 0: as the experiment says
+	Profile     string // of the cases of suites; empty: as the experiment says
+	DryRun      bool   // print what would run, and run nothing
 	List        bool
 }
 
@@ -39,9 +42,15 @@ own, by its path. Guests are booted, containers started, and every case measured
 in every configuration, in random interleaved order. The samples go to a run
 directory as they are taken; the report is printed and written there too.
 
+Two configurations that are the same and called X-a and X-b make an A/A
+measurement: after the report stands how often a test calls them different, which
+should be in 5 % of the cases (unnest bench aa).
+
 Ctrl-C stops everything and removes it; --resume goes on from the last sample.`,
 		Example: `  unnest bench --list
   unnest bench quickstart
+  unnest bench levels --dry-run
+  unnest bench multilevel-disk --profile paper
   unnest bench ./my-experiment.yaml -o results/mine
   unnest bench --resume runs/20260314-092653-quickstart`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -56,6 +65,8 @@ Ctrl-C stops everything and removes it; --resume goes on from the last sample.`,
 	flags.StringVar(&o.Resume, "resume", "", "go on with the run in `DIR`")
 	flags.StringVarP(&o.Dir, "output", "o", "", "write the run to the new directory `DIR` (default runs/TIME-NAME)")
 	flags.IntVar(&o.Repetitions, "repetitions", 0, "repeat `N` times instead of what the experiment says")
+	flags.Var(usage.Choice(&o.Profile, string(suite.Quick), string(suite.Paper)), "profile", "size of the cases of suites (default: as the experiment says, quick if it does not)")
+	flags.BoolVar(&o.DryRun, "dry-run", false, "print what would run and how long it would take, and run nothing")
 	flags.Var(usage.Choice(&o.Accel, "auto", "kvm", "tcg"), "accel", "accelerator of the guests (default auto: kvm where it works)")
 	return cmd
 }
@@ -75,8 +86,8 @@ func (o *Options) take(args []string) error {
 		return usage.Errorf("no experiment given: name one of %v, or a file", names())
 	case wanted > 1:
 		return usage.Errorf("give one of an experiment, --resume and --list")
-	case o.Resume != "" && (o.Dir != "" || o.Repetitions != 0):
-		return usage.Errorf("--resume goes on with the run as it was planned: leave out --output and --repetitions")
+	case o.Resume != "" && (o.Dir != "" || o.Repetitions != 0 || o.Profile != "" || o.DryRun):
+		return usage.Errorf("--resume goes on with the run as it was planned: leave out --output, --repetitions, --profile and --dry-run")
 	case o.Repetitions < 0:
 		return usage.Errorf("--repetitions %d: want a positive number", o.Repetitions)
 	}
@@ -92,6 +103,8 @@ func run(ctx context.Context, o Options) error {
 		return list(o.Streams.Out)
 	case o.Resume != "":
 		return resume(ctx, o)
+	case o.DryRun:
+		return dryRun(o)
 	}
 	return start(ctx, o)
 }
@@ -99,11 +112,11 @@ func run(ctx context.Context, o Options) error {
 // list prints the experiments that come with unnest, with their titles.
 func list(w io.Writer) error {
 	for _, name := range names() {
-		spec, err := load(name)
+		spec, err := load(name, "")
 		if err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(w, "%-12s %s\n", name, spec.Title); err != nil {
+		if _, err := fmt.Fprintf(w, "%-20s %s\n", name, spec.Title); err != nil {
 			return err
 		}
 	}

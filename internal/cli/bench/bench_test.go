@@ -36,6 +36,7 @@ func TestOptions(t *testing.T) {
 			Options{Experiment: "./mine.yaml", Dir: "results/mine", Repetitions: 12, Accel: "tcg"}},
 		{[]string{"--output", "x", "boot"}, Options{Experiment: "boot", Dir: "x"}},
 		{[]string{"--list"}, Options{List: true}},
+		{[]string{"levels", "--dry-run", "--profile", "paper"}, Options{Experiment: "levels", DryRun: true, Profile: "paper"}},
 		{[]string{"--resume", "runs/1", "--accel", "kvm"}, Options{Resume: "runs/1", Accel: "kvm"}},
 	}
 	for _, tt := range tests {
@@ -52,7 +53,7 @@ func TestOptions(t *testing.T) {
 
 func TestUsageErrors(t *testing.T) {
 	const one = "give one of an experiment, --resume and --list"
-	const planned = "--resume goes on with the run as it was planned: leave out --output and --repetitions"
+	const planned = "--resume goes on with the run as it was planned: leave out --output, --repetitions, --profile and --dry-run"
 	tests := []struct {
 		args []string
 		want string
@@ -64,6 +65,8 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"--list", "--resume", "runs/1"}, one},
 		{[]string{"--resume", "runs/1", "-o", "x"}, planned},
 		{[]string{"--resume", "runs/1", "--repetitions", "3"}, planned},
+		{[]string{"--resume", "runs/1", "--profile", "paper"}, planned},
+		{[]string{"--resume", "runs/1", "--dry-run"}, planned},
 		{[]string{"quickstart", "--repetitions", "-1"}, "--repetitions -1: want a positive number"},
 	}
 	for _, tt := range tests {
@@ -90,7 +93,7 @@ func TestList(t *testing.T) {
 	var listed []string
 	for line := range strings.Lines(stdout) {
 		name, title, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if s, err := load(name); err != nil || s.Name != name || strings.TrimSpace(title) != s.Title || s.Title == "" {
+		if s, err := load(name, ""); err != nil || s.Name != name || strings.TrimSpace(title) != s.Title || s.Title == "" {
 			t.Errorf("%q: %v", line, err)
 		}
 		listed = append(listed, name)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,16 +21,14 @@ import (
 	"unnest/internal/lab"
 	"unnest/internal/report"
 	"unnest/internal/result"
+	"unnest/internal/suite"
 )
 
 // start runs an experiment from its beginning.
 func start(ctx context.Context, o Options) error {
-	spec, err := load(o.Experiment)
+	spec, err := asked(o)
 	if err != nil {
 		return err
-	}
-	if o.Repetitions > 0 {
-		spec.Repetitions = o.Repetitions
 	}
 	spec.AddMetrics(spec.metrics...)
 	now := time.Now()
@@ -38,7 +37,7 @@ func start(ctx context.Context, o Options) error {
 		seed = drawSeed()
 	}
 	dir, err := create(o.Dir, func(path string) result.Run { return spec.NewRun(filepath.Base(path), seed, now) },
-		filepath.Join("runs", now.Format("20060102-150405")+"-"+spec.Name))
+		filepath.Join(runsDir, now.Format("20060102-150405")+"-"+spec.Name))
 	if err != nil {
 		return err
 	}
@@ -49,6 +48,15 @@ func start(ctx context.Context, o Options) error {
 		return errors.Join(err, discard(path))
 	}
 	return finish(o, path, err)
+}
+
+// asked returns the study that the options ask for.
+func asked(o Options) (study, error) {
+	s, err := load(o.Experiment, suite.Profile(o.Profile))
+	if err == nil && o.Repetitions > 0 {
+		s.Repetitions = o.Repetitions
+	}
+	return s, err
 }
 
 // create makes the run directory wanted, or, when none is, one called proposed,
@@ -91,7 +99,8 @@ func resume(ctx context.Context, o Options) error {
 		fmt.Fprintln(o.Streams.Err, note)
 	}
 	spec, err := planned(o.Resume, dir.Run())
-	if err == nil && dir.Run().State != result.Complete {
+	// A run that is complete can have holes, which are tried again.
+	if err == nil && (dir.Run().State != result.Complete || len(dir.Run().Failures) > 0) {
 		_, err = measure(ctx, o, spec, dir)
 	}
 	return finish(o, o.Resume, errors.Join(err, dir.Close()))
@@ -132,7 +141,7 @@ func measure(ctx context.Context, o Options, s study, dir *result.Dir) (begun bo
 		build, facts := version.Get(), b.Facts()
 		r.Accelerator, r.AccelReason = string(accel.Accel), accel.Reason
 		r.Host, r.Guests, r.Image, r.Tools = host, facts.Guests, facts.Image, facts.Tools
-		r.Notes = append(r.Notes, notes...)
+		r.Notes = append(r.Notes, slices.Concat(notes, facts.Notes)...)
 		r.Version, r.Revision = build.Version, build.Revision
 	}); err != nil {
 		return false, err
@@ -165,11 +174,12 @@ func finish(o Options, path string, why error) error {
 		return errors.Join(why, err)
 	}
 	if len(input.Samples) > 0 {
-		doc := report.Build(input.Run, input.Samples, report.Options{Dir: path, Notes: notes})
+		doc := document.Build(input, notes)
 		html := filepath.Join(path, "report.html")
 		err = errors.Join(
 			report.Text(o.Streams.Out, doc, report.TextOptions{Width: o.Streams.OutWidth, Colour: o.Streams.Colour, Brief: true}),
-			document.WriteFile(html, func(w io.Writer) error { return report.HTML(w, doc) }))
+			document.WriteFile(html, func(w io.Writer) error { return report.HTML(w, doc) }),
+			aa(o.Streams.Out, input.Run, input.Samples))
 		if err == nil {
 			_, err = fmt.Fprintf(o.Streams.Out, "\nrun directory  %s\nreport         %s\nall tables     unnest report %s\n", path, html, path)
 		}

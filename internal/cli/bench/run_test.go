@@ -47,6 +47,12 @@ func createRun(t *testing.T, path, text string, state result.State, n int) {
 		t.Fatal(err)
 	}
 	spec.Text = text
+	createRunOf(t, path, spec, state, n)
+}
+
+// createRunOf makes a run directory of spec, with n samples.
+func createRunOf(t *testing.T, path string, spec *experiment.Spec, state result.State, n int) {
+	t.Helper()
 	dir, err := result.Create(path, spec.NewRun("r1", 1, time.Unix(1000, 0)))
 	if err != nil {
 		t.Fatal(err)
@@ -220,6 +226,46 @@ func TestResumeComplete(t *testing.T) {
 	}
 }
 
+// A run that is complete but for holes goes on to fill them; here it cannot.
+func TestResumeWithHoles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run")
+	createRun(t, path, small, result.Complete, 11)
+	dir, err := result.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dir.Update(func(r *result.Run) {
+		r.Failures = []result.Failure{{Configuration: "NAT", Case: "udp_rr/64", Block: 5, Attempts: 1, Error: "no tool"}}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	dir.Close()
+	var out, errOut bytes.Buffer
+	err = resume(t.Context(), Options{Streams: terminal.Streams{Out: &out, Err: &errOut}, Resume: path, Accel: "xen"})
+	if err == nil || !strings.Contains(err.Error(), `accelerator "xen"`) {
+		t.Errorf("got %v; want it to try, and the accelerator refused", err)
+	}
+}
+
+// After the report of an A/A run stands its rate of false positives.
+func TestReportOfAA(t *testing.T) {
+	s, err := load("aa", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "run")
+	createRunOf(t, path, s.Spec, result.Complete, 240)
+	var out, errOut bytes.Buffer
+	if err := resume(t.Context(), Options{Streams: terminal.Streams{Out: &out, Err: &errOut}, Resume: path}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"A/A: NoCont-a against NoCont-b", "udp_rr/1280 ", "24 blocks"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, &out)
+		}
+	}
+}
+
 // A run that cannot go on keeps its samples, and the error says what to do.
 func TestResumeRefuses(t *testing.T) {
 	tests := []struct {
@@ -232,7 +278,7 @@ func TestResumeRefuses(t *testing.T) {
 			createRun(t, path, "name: [\n", result.Interrupted, 2)
 		}, []string{"experiment file:", "samples are kept"}},
 		{"study that has changed", func(t *testing.T, path string) {
-			spec, err := load("boot")
+			spec, err := load("boot", "")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,6 +16,7 @@ import (
 	"unnest/internal/bench"
 	"unnest/internal/experiment"
 	"unnest/internal/result"
+	"unnest/internal/suite"
 )
 
 // study is an experiment and what brings it up.
@@ -52,9 +53,13 @@ func names() []string {
 }
 
 // load reads a study: a path has a slash or the ending of a file, else it is
-// the name of one that comes with unnest.
-func load(name string) (study, error) {
+// the name of one that comes with unnest. The profile wins over the file's, unless
+// it is empty.
+func load(name string, profile suite.Profile) (study, error) {
 	if s, ok := findBuiltin(name); ok {
+		if profile != "" {
+			return study{}, fmt.Errorf("study %s has no case of a suite: no profile %q can be chosen", name, profile)
+		}
 		return s, nil
 	}
 	if !strings.ContainsRune(name, '/') && filepath.Ext(name) == "" {
@@ -62,20 +67,35 @@ func load(name string) (study, error) {
 		if err != nil {
 			return study{}, err
 		}
-		return of(experiment.Parse(file, data))
+		return of(experiment.ParseProfile(file, data, profile))
 	}
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return study{}, fmt.Errorf("read experiment: %w", err)
 	}
-	return of(experiment.Parse(name, data))
+	return of(experiment.ParseProfile(name, data, profile))
 }
 
-// of returns the study of an experiment file. The suite harness compares ways
-// to measure, every other one what is measured.
+// of returns the study of an experiment file. Cases of suites run where they are
+// measured, workloads are loaded from outside; the suite harness compares ways to
+// measure, every other one what is measured.
 func of(spec *experiment.Spec, err error) (study, error) {
 	if err != nil {
 		return study{}, err
+	}
+	local := 0
+	for _, c := range spec.Cases {
+		if c.Local != nil {
+			local++
+		}
+	}
+	switch {
+	case local == len(spec.Cases):
+		return study{spec, nil, func(ctx context.Context, s *experiment.Spec, o bench.Options) (bench.Running, error) {
+			return bench.UpSuites(ctx, s, o)
+		}}, nil
+	case local > 0:
+		return study{}, fmt.Errorf("experiment %s: cases of suites and workloads stand on different machines: write two files", spec.Name)
 	}
 	if spec.Suite == "harness" {
 		return study{spec, bench.HarnessMetrics(), bench.UpHarness}, nil

@@ -36,7 +36,7 @@ func TestLoad(t *testing.T) {
 	path := write(t, "mine.yaml", small)
 	t.Chdir(filepath.Dir(path))
 	for _, name := range []string{path, "mine.yaml", "./mine.yaml"} {
-		s, err := load(name)
+		s, err := load(name, "")
 		if err != nil || s.Name != "small" || s.Text != small || s.up == nil || !slices.Equal(s.metrics, bench.Metrics()) {
 			t.Errorf("%s: got %+v, %v", name, s, err)
 		}
@@ -51,7 +51,7 @@ func TestLoad(t *testing.T) {
 		{"startup", 0},
 	}
 	for _, tt := range tests {
-		s, err := load(tt.name)
+		s, err := load(tt.name, "")
 		if err != nil || s.Name != tt.name || s.up == nil || len(s.metrics) != tt.metrics {
 			t.Errorf("%s: got %+v, %v; want %d metrics", tt.name, s, err, tt.metrics)
 		}
@@ -80,7 +80,7 @@ func TestLoadErrors(t *testing.T) {
 			if name == "x.yaml" {
 				name = write(t, name, tt.text)
 			}
-			_, err := load(name)
+			_, err := load(name, "")
 			if err == nil {
 				t.Fatal("got no error")
 			}
@@ -96,7 +96,7 @@ func TestLoadErrors(t *testing.T) {
 // A run of a study that is no file goes on with what was planned.
 func TestPlanned(t *testing.T) {
 	for _, name := range []string{"boot", "startup"} {
-		s, err := load(name)
+		s, err := load(name, "")
 		if err != nil {
 			t.Fatal(err)
 		}

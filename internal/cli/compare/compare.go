@@ -1,5 +1,5 @@
 // Package compare is the command "unnest compare": it sets one run against
-// another.
+// another, or one published mean against another.
 package compare
 
 import (
@@ -17,7 +17,9 @@ import (
 // Options are what the command line asks for.
 type Options struct {
 	Streams terminal.Streams
-	A, B    string // run directories; B is divided by A
+	A, B    string // run directories, or with Summary means; B is divided by A
+	Summary bool   // A and B are MEAN,STANDARD_ERROR,N
+	JSON    bool
 	Output  document.Output
 }
 
@@ -30,15 +32,21 @@ func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error)
 	opts := Options{Streams: streams}
 	cmd := &cobra.Command{
 		Use:   "compare A B",
-		Short: "Compare two runs, metric by metric",
+		Short: "Compare two runs, metric by metric, or two published means",
 		Long: `Compare the run in directory B with the run in directory A, metric by metric, in
 the cases and configurations that both have.
 
 Two runs are separate blocks of time: what changed on the machine between them
 looks like a difference. To decide between two configurations, measure both in
-one run.`,
+one run.
+
+With --summary, A and B are means as publications print them, each written
+MEAN,STANDARD_ERROR,N, where N is the number of runs: prints Welch's t test of
+the two, and the smallest difference that they could have shown. Write -- before
+a mean below 0.`,
 		Example: `  unnest compare runs/before runs/after
-  unnest compare runs/before runs/after -o compare.md`,
+  unnest compare runs/before runs/after -o compare.md
+  unnest compare --summary 1068.5,2.40,6 1041.3,18.60,6`,
 		Args: usage.Args("A", "B"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.A, opts.B = args[0], args[1]
@@ -46,10 +54,21 @@ one run.`,
 		},
 	}
 	opts.Output.AddFlags(cmd)
+	cmd.Flags().BoolVar(&opts.Summary, "summary", false, "A and B are MEAN,STANDARD_ERROR,N instead of run directories")
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON, of runs the same as --format json")
+	cmd.MarkFlagsMutuallyExclusive("json", "format")
+	cmd.MarkFlagsMutuallyExclusive("summary", "format")
+	cmd.MarkFlagsMutuallyExclusive("summary", "output")
 	return cmd
 }
 
 func run(_ context.Context, opts Options) error {
+	if opts.Summary {
+		return compareSummaries(opts)
+	}
+	if opts.JSON {
+		opts.Output.Format = "json"
+	}
 	a, notesA, err := document.Load(opts.A)
 	if err != nil {
 		return err

@@ -9,7 +9,6 @@ import (
 	"unnest/internal/cli/document"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
-	"unnest/internal/report"
 )
 
 // Options are what the command line asks for.
@@ -52,6 +51,5 @@ func run(_ context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
-	doc := report.Build(input.Run, input.Samples, report.Options{Dir: opts.Dir, Notes: notes})
-	return opts.Output.Print(opts.Streams, doc)
+	return opts.Output.Print(opts.Streams, document.Build(input, notes))
 }

@@ -20,11 +20,18 @@
     axisLabel: { ...axisText(c), hideOverlap: true, formatter: number }, axisLine: { show: false }, axisTick: { show: false },
     splitLine: { lineStyle: { color: c.line } },
   });
-  const categoryAxis = (chart, c) => ({
+  const categoryAxis = (chart, c, rotate = 0) => ({
     type: "category", data: chart.categories,
-    axisLabel: { ...axisText(c), interval: 0, hideOverlap: true }, axisTick: { show: false },
+    axisLabel: { ...axisText(c), interval: 0, hideOverlap: rotate === 0, rotate }, axisTick: { show: false },
     axisLine: { lineStyle: { color: c.soft } },
   });
+
+  // Names too long to stand side by side stand aslant.
+  function slant(chart) {
+    const longest = Math.max(...chart.categories.map((name) => name.length));
+    const room = document.getElementById(chart.id).clientWidth / chart.categories.length;
+    return room > 0 && 7 * longest > room ? 35 : 0;
+  }
   const common = (chart, c) => ({
     animation: false,
     textStyle: { fontFamily: family },
@@ -75,12 +82,12 @@
       const [middle, y] = api.coord([api.value(0), value]);
       const x = middle + (lane - (lanes - 1) / 2) * width;
       const children = [];
-      if (chart.kind === "bars") {
+      if (chart.kind !== "ratios") {
         const base = api.coord([api.value(0), 0])[1];
         const w = Math.max(2, width * 0.84);
         children.push({ type: "rect", shape: { x: x - w / 2, y: Math.min(y, base), width: w, height: Math.abs(base - y) }, style: { fill: colour } });
       }
-      children.push(...whisker(api, x, width, chart.kind === "bars" ? c.ink : colour));
+      children.push(...whisker(api, x, width, chart.kind !== "ratios" ? c.ink : colour));
       if (chart.kind === "ratios") children.push(point(symbol, x, y, colour, c.page));
       return { type: "group", children };
     };
@@ -131,10 +138,10 @@
       series[0].markLine = { silent: true, symbol: "none", label: { show: false }, lineStyle: { color: c.soft, type: "solid", width: 1 }, data: [{ yAxis: 1 }] };
       if (chart.margin) series[0].markArea = { silent: true, itemStyle: { color: c.soft, opacity: 0.14 }, data: [[{ yAxis: 1 - chart.margin }, { yAxis: 1 + chart.margin }]] };
     } else {
-      Object.assign(y, around(0, high));
+      Object.assign(y, around(Math.min(0, low), Math.max(0, high)));
     }
     const base = common(chart, c);
-    return { ...base, legend: legendOf(chart, base.legend), xAxis: categoryAxis(chart, c), yAxis: y, series };
+    return { ...base, legend: legendOf(chart, base.legend), xAxis: categoryAxis(chart, c, slant(chart)), yAxis: y, series };
   }
 
   function stacked(chart, c) {

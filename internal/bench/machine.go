@@ -1,0 +1,241 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"unnest/internal/experiment"
+	"unnest/internal/fleet"
+	"unnest/internal/guest"
+	"unnest/internal/place"
+	"unnest/internal/result"
+	"unnest/internal/stack"
+)
+
+// system is a machine that configurations run on, brought up: this host, a guest, a
+// guest in a guest, or a host that the user has named.
+type system struct {
+	facts   result.Machine
+	boot    string
+	place   place.Place
+	address string          // where the lab's clients find it; empty: nowhere
+	listen  string          // address that servers on its network answer from; empty: any does
+	work    string          // directory on its own disk for what the cases write
+	gone    <-chan struct{} // closed when it has ended; nil: it does not end
+	died    func() error    // why it has ended; returns nil while it lives
+	close   func() error    // undoes what was done on it; nil: nothing to undo
+	engine  bool            // its container engine has been started
+	meter   *meter          // of its CPU time, when it is a guest; nil: to be started
+
+	// container starts a container with these options of the engine's run.
+	container   func(ctx context.Context, name string, options ...string) (place.Place, error)
+	startEngine func(ctx context.Context) error
+}
+
+// whileAlive returns a context that ends with ctx, or with one of the machines,
+// whose end is then its cause.
+func whileAlive(ctx context.Context, systems ...*system) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	for _, s := range systems {
+		if s.gone == nil {
+			continue
+		}
+		go func() {
+			select {
+			case <-s.gone:
+				cancel(s.died())
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return ctx, func() { cancel(nil) }
+}
+
+// explain adds that the machine is gone to an error that follows from it.
+func (s *system) explain(err error) error {
+	if s.died == nil || err == nil {
+		return err
+	}
+	if died := s.died(); died != nil {
+		return fmt.Errorf("%w: %w", experiment.ErrFatal, died)
+	}
+	return err
+}
+
+// describe notes the machine as it is.
+func (s *system) describe(ctx context.Context, name string) (err error) {
+	s.facts, s.boot, err = machine(ctx, s.place, name)
+	return s.explain(err)
+}
+
+// contain starts the container of a configuration, with network options of the
+// engine's run. What it keeps on a volume is in dir.
+func (s *system) contain(ctx context.Context, c stack.Configuration, dir string, options []string) (place.Place, error) {
+	if c.Storage == stack.Volume {
+		if err := place.Run(ctx, s.place, "mkdir", "-p", dir); err != nil {
+			return nil, s.explain(err)
+		}
+		options = append(slices.Clone(options), "--volume", dir+":"+dir)
+	}
+	p, err := s.container(ctx, containerName(c), options...)
+	return p, s.explain(err)
+}
+
+// containerName is what the engine calls the container of a configuration.
+func containerName(c stack.Configuration) string {
+	return strings.ToLower(strings.ReplaceAll(c.Name, ".", "-"))
+}
+
+// start starts the container engine, unless it runs.
+func (s *system) start(ctx context.Context) error {
+	if s.engine {
+		return nil
+	}
+	if err := s.startEngine(ctx); err != nil {
+		return s.explain(fmt.Errorf("start the container engine: %w", err))
+	}
+	s.engine = true
+	return nil
+}
+
+// leave undoes what was done on the machine.
+func (s *system) leave() error {
+	if s.meter != nil {
+		s.meter.stop()
+	}
+	if s.close == nil {
+		return nil
+	}
+	return s.close()
+}
+
+// systemKey names what configurations share a system.
+func systemKey(spec *experiment.Spec, c stack.Configuration) (string, error) {
+	if c.Stack.Remote() {
+		return c.Host, nil
+	}
+	sizes, err := spec.Machines(c)
+	if err != nil {
+		return "", err
+	}
+	if c.Level() == 0 {
+		return "metal", nil
+	}
+	return fmt.Sprintf("%s %v", c.Architecture(), sizes[1:]), nil
+}
+
+// system returns the machine of a configuration, brought up when it is the first
+// on it.
+func (b *Suites) system(ctx context.Context, c stack.Configuration) (*system, error) {
+	key, err := systemKey(b.spec, c)
+	if err != nil {
+		return nil, err
+	}
+	if s := b.systems[key]; s != nil {
+		return s, nil
+	}
+	var s *system
+	switch {
+	case c.Stack.Remote():
+		s, err = newRemote(ctx, c, b.lab.Name)
+	case c.Level() == 0:
+		if b.metal, err = newMetal(ctx, b.lab, b.builder, b.recipe); err == nil {
+			s = b.metal.system()
+		}
+	default:
+		s, err = b.guest(ctx, c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	b.systems[key] = s
+	if err := s.describe(ctx, c.Stack[:max(1, c.Level())].String()); err != nil {
+		return nil, err
+	}
+	if c.Level() > 0 || c.Stack.Remote() { // this host is described anyway
+		b.facts.Guests = append(b.facts.Guests, s.facts)
+	}
+	return s, nil
+}
+
+// guest boots the guests that a configuration's cases run in the innermost of.
+func (b *Suites) guest(ctx context.Context, c stack.Configuration) (*system, error) {
+	sizes, err := b.spec.Machines(c)
+	if err != nil {
+		return nil, err
+	}
+	b.booted++
+	o := fleet.Options{
+		Name: nodeName(b.booted), Image: b.image, Accel: b.accel,
+		VCPUs: sizes[1].VCPUs, Memory: sizes[1].Memory, Nesting: b.nests,
+	}
+	if c.Level() == 1 {
+		n, err := b.fleet.Launch(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		b.nodes = append(b.nodes, n)
+		return newGuest(ctx, b.fleet, n, n.Err)
+	}
+	if c.Level() > 2 {
+		return nil, fmt.Errorf("stack %s: guests nest two levels deep here, not %d", c.Stack, c.Level())
+	}
+	o.Image, o.Nested = b.outer, &b.image
+	outer, err := b.fleet.Launch(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	b.nodes = append(b.nodes, outer)
+	if err := b.readyOuter(ctx, outer); err != nil {
+		return nil, err
+	}
+	inner, err := b.fleet.LaunchNested(ctx, outer, fleet.Options{Name: o.Name + "-l2", VCPUs: sizes[2].VCPUs, Memory: sizes[2].Memory})
+	if err != nil {
+		return nil, err
+	}
+	b.facts.Notes = append(b.facts.Notes, fmt.Sprintf("The guest of %s runs on %s in its own hypervisor: %s.", c.Name, inner.Choice.Accel, inner.Choice.Reason))
+	return newGuest(ctx, b.fleet, inner.Node, inner.Err)
+}
+
+// readyOuter waits until a guest can run another, which may be promised as much
+// memory as it has itself: a kernel refuses that unless it is told to overcommit.
+func (b *Suites) readyOuter(ctx context.Context, outer *fleet.Node) error {
+	in, _, err := b.fleet.Login(ctx, outer)
+	if err != nil {
+		return err
+	}
+	return errors.Join(place.Run(ctx, in, "sysctl", "-qw", "vm.overcommit_memory=1"), in.Close())
+}
+
+// newGuest logs in to a guest, as soon as it is ready. died says why it is gone.
+func newGuest(ctx context.Context, f *fleet.Fleet, n *fleet.Node, died func() error) (*system, error) {
+	in, _, err := f.Login(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	inside := place.Within{Place: in, Env: []string{"LC_ALL=C", "HOME=/tmp"}, Name: in.String()}
+	return &system{
+		place: inside, address: n.TenantIP, work: "/var/lib/unnest/work", gone: n.Done(),
+		died: func() error {
+			if err := died(); err != nil {
+				return err
+			}
+			if in.Lost() {
+				return fmt.Errorf("guest %s no longer answers", n.Name)
+			}
+			return nil
+		},
+		close:       func() error { _ = in.Close(); return nil }, // it is killed anyway
+		startEngine: func(ctx context.Context) error { return place.Run(ctx, in, "/etc/unnest/engine") },
+		container: func(ctx context.Context, name string, options ...string) (place.Place, error) {
+			args := append([]string{engine, "run", "--detach", "--name", name}, options...)
+			if err := place.Run(ctx, in, append(args, guest.ContainerImage)...); err != nil {
+				return nil, err
+			}
+			return place.Container{Place: inside, Engine: engine, Name: name}, nil
+		},
+	}, nil
+}

@@ -1,0 +1,150 @@
+package bench
+
+import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
+)
+
+// newKeys returns a key of each type, with its private part.
+func newKeys(t *testing.T) (ed, ec ssh.Signer, private ed25519.PrivateKey) {
+	t.Helper()
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ed, err = ssh.NewSignerFromKey(private); err == nil {
+		ec, err = ssh.NewSignerFromKey(curve)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ed, ec, private
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		err = os.WriteFile(path, []byte(content), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A host is asked for the keys that are known of it, and only for those: by its own
+// choice it would show another, which looks like another host.
+func TestHostKeyAlgorithms(t *testing.T) {
+	ed, ec, _ := newKeys(t)
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "known_hosts")
+	write(t, path, strings.Join([]string{
+		knownhosts.Line([]string{"[127.0.0.1]:2222"}, ed.PublicKey()),
+		knownhosts.Line([]string{"both.example"}, ec.PublicKey()),
+		knownhosts.Line([]string{knownhosts.HashHostname("both.example")}, ed.PublicKey()),
+		knownhosts.Line([]string{"rsa.example"}, old.PublicKey()),
+	}, "\n")+"\n")
+	isKnown, err := knownhosts.New(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for address, want := range map[string][]string{
+		"127.0.0.1:2222":  {ssh.KeyAlgoED25519},
+		"127.0.0.1:22":    nil,
+		"both.example:22": {ssh.KeyAlgoECDSA256, ssh.KeyAlgoED25519},
+		"rsa.example:22":  {ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256, ssh.KeyAlgoRSA},
+	} {
+		if got := hostKeyAlgorithms(isKnown, address); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", address, got, want)
+		}
+	}
+}
+
+func TestFindKey(t *testing.T) {
+	_, _, private := newKeys(t)
+	plain, err := ssh.MarshalPrivateKey(private, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	locked, err := ssh.MarshalPrivateKeyWithPassphrase(private, "", []byte("secret"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	if _, _, err := findKey(home, ""); err == nil || !containsAll(err.Error(), "there is no key", "id_ed25519", "name one as identity") {
+		t.Errorf("without a key: %v", err)
+	}
+	write(t, filepath.Join(home, ".ssh/id_rsa"), string(pem.EncodeToMemory(plain)))
+	if key, path, err := findKey(home, ""); err != nil || key == nil || filepath.Base(path) != "id_rsa" {
+		t.Errorf("the only key: %s, %v", path, err)
+	}
+	write(t, filepath.Join(home, ".ssh/id_ed25519"), string(pem.EncodeToMemory(locked)))
+	if _, _, err := findKey(home, ""); err == nil || !containsAll(err.Error(), "id_ed25519", "without a passphrase") {
+		t.Errorf("a key with a passphrase: %v", err)
+	}
+	if _, path, err := findKey(home, filepath.Join(home, ".ssh/id_rsa")); err != nil || filepath.Base(path) != "id_rsa" {
+		t.Errorf("a named key: %s, %v", path, err)
+	}
+	if _, _, err := findKey(home, filepath.Join(home, "none")); err == nil || !containsAll(err.Error(), filepath.Join(home, "none"), "no such file") {
+		t.Errorf("a named key that is not there: %v", err)
+	}
+}
+
+// Each failure to log in is one line that says the mend.
+func TestExplainLogin(t *testing.T) {
+	ed, ec, _ := newKeys(t)
+	known := filepath.Join(t.TempDir(), "known_hosts")
+	write(t, known, "# mine\n"+knownhosts.Line([]string{"192.0.2.1"}, ed.PublicKey())+"\n")
+	isKnown, err := knownhosts.New(known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := errors.New("reach ssh://192.0.2.1: connection refused")
+	for _, tt := range []struct {
+		name string
+		err  error
+		want []string
+	}{
+		{"unknown", isKnown("192.0.2.2:22", &net.TCPAddr{}, ec.PublicKey()), []string{"is not in " + known, "once by ssh"}},
+		{"another", isKnown("192.0.2.1:22", &net.TCPAddr{}, ec.PublicKey()), []string{"another than in " + known + ", line 2"}},
+		{"refused", errors.New("ssh: unable to authenticate, attempted methods [none publickey]"), []string{"does not take the key /k", "authorized_keys"}},
+		{"down", other, []string{"connection refused"}},
+	} {
+		if tt.err == nil {
+			t.Fatalf("%s: it is no error", tt.name)
+		}
+		got := explainLogin(fmt.Errorf("log in: %w", tt.err), "ssh://192.0.2.1", known, "/k")
+		if got == nil || !containsAll(got.Error(), tt.want...) || strings.Contains(got.Error(), "\n") {
+			t.Errorf("%s: got %v, want %q", tt.name, got, tt.want)
+		}
+	}
+	if err := explainLogin(nil, "", "", ""); err != nil {
+		t.Errorf("no error: %v", err)
+	}
+}

@@ -1,0 +1,147 @@
+package bench
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"unnest/internal/experiment"
+	"unnest/internal/result"
+)
+
+// dry runs the command in a fresh directory that prepare has filled.
+func dry(t *testing.T, text string, prepare func(), args ...string) string {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("x.yaml", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if prepare != nil {
+		prepare()
+	}
+	before := content(t, ".")
+	stdout, stderr, err := execute(t, nil, append([]string{"x.yaml", "--dry-run", "--accel", "tcg"}, args...)...)
+	if err != nil || stderr != "" {
+		t.Fatalf("got %v, stderr %q", err, stderr)
+	}
+	if after := content(t, "."); len(after) != len(before) {
+		t.Errorf("it leaves %v", after)
+	}
+	return stdout
+}
+
+// The list is the first block of the plan of the seed, each execution with its time.
+func TestDryRun(t *testing.T) {
+	got := dry(t, small+"seed: 7\nrepetitions: 8\n", nil)
+	spec, err := experiment.Parse("x.yaml", []byte(small+"repetitions: 8\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := experiment.Plan(spec, 7)
+	for _, want := range []string{
+		"small: 2 executions to warm up, then 8 blocks × 1 cases × 2 configurations = 16 executions\n",
+		"accelerator tcg (asked for); seed 7\n",
+		"Block 1 of 8; the others have the same executions in other orders.\n",
+		"of 16 executions, the times of 0 are learned from 0 runs in runs, those of 16 are estimates.\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in:\n%s", want, got)
+		}
+	}
+	lines := regexp.MustCompile(`(?m)^ +(\d+)  (\S*) +(\S+) +(\S+s)  estimate$`).FindAllStringSubmatch(got, -1)
+	if len(lines) != 2 {
+		t.Fatalf("%d executions listed, want 2:\n%s", len(lines), got)
+	}
+	for i, l := range lines {
+		if l[3] != plan[i].Configuration.Name || (l[2] != "") != (i == 0) {
+			t.Errorf("line %d: %q, want %s", i+1, l[0], plan[i])
+		}
+	}
+}
+
+// The times of earlier runs with the same accelerator are used, and it is said from
+// how many executions they are.
+func TestDryRunLearns(t *testing.T) {
+	prepare := func() {
+		createRun(t, filepath.Join("runs", "1"), small, result.Complete, 12)
+		createRun(t, filepath.Join("runs", "2"), small, result.Complete, 3)
+		createRun(t, filepath.Join("runs", "kvm"), small, result.Complete, 12)
+		createRun(t, filepath.Join("runs", "broken"), "name: [\n", result.Complete, 2)
+		for path, accel := range map[string]string{"1": "tcg", "2": "tcg", "kvm": "kvm", "broken": "tcg"} {
+			dir, err := result.Open(filepath.Join("runs", path))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := dir.Update(func(r *result.Run) { r.Accelerator = accel }); err != nil {
+				t.Fatal(err)
+			}
+			dir.Close()
+		}
+		if err := os.Mkdir(filepath.Join("runs", "no run"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := dry(t, small+"seed: 7\nuntil: 3%\nlimit: 10\n", prepare)
+	// The durations in the runs are all 1 s: 12 executions, 2 of them warm up.
+	for _, want := range []string{
+		"1s  learned from 7 executions\n", "1s  learned from 8 executions\n",
+		"It takes about 14s without the boot of guests: of 12 executions, the times of 12 are learned from 2 runs in runs, those of 0 are estimates.\n",
+		"Up to 4 blocks more follow of the cases whose mean is not known to 3 %: 8s more at most.\n",
+		"1 runs in runs could not be read and teach nothing.\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in:\n%s", want, got)
+		}
+	}
+}
+
+func TestDryRunRepetitionsAndSeed(t *testing.T) {
+	got := dry(t, small, nil, "--repetitions", "3")
+	for _, want := range []string{"3 blocks × 1 cases", "drawn for this list", "warning: 3 repetitions can hardly tell"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in:\n%s", want, got)
+		}
+	}
+}
+
+// The profile of the command line sizes the cases of suites.
+func TestDryRunProfile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	total := map[string]time.Duration{}
+	for _, profile := range []string{"quick", "paper"} {
+		stdout, _, err := execute(t, nil, "levels", "--dry-run", "--profile", profile)
+		if err != nil || !strings.Contains(stdout, "6 blocks × 5 cases × 3 configurations = 90 executions\n") {
+			t.Fatalf("%v:\n%s", err, stdout)
+		}
+		found := regexp.MustCompile(`It takes about (\S+) without`).FindStringSubmatch(stdout)
+		if found == nil {
+			t.Fatalf("no time in:\n%s", stdout)
+		}
+		if total[profile], err = time.ParseDuration(found[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if total["paper"] < 2*total["quick"] {
+		t.Errorf("it takes %v", total)
+	}
+}
+
+func TestDryRunRefuses(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"none", "--dry-run"}, `no experiment "none"`},
+		{[]string{"boot", "--dry-run", "--profile", "paper"}, `study boot has no case of a suite: no profile "paper" can be chosen`},
+		{[]string{"selftest", "--dry-run", "--profile", "paper"}, `no profile "paper" can be chosen`},
+		{[]string{"selftest", "--dry-run", "--profile", "slow"}, "want one of quick, paper"},
+	} {
+		stdout, _, err := execute(t, nil, tt.args...)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || stdout != "" {
+			t.Errorf("%v: got %v, stdout %q; want %q", tt.args, err, stdout, tt.want)
+		}
+	}
+}

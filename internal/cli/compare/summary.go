@@ -1,0 +1,68 @@
+package compare
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"unnest/internal/cli/usage"
+	"unnest/internal/report"
+	"unnest/internal/stats"
+)
+
+// compareSummaries compares the means written in opts.A and opts.B.
+func compareSummaries(opts Options) error {
+	a, err := parseMoments("A", opts.A)
+	if err != nil {
+		return err
+	}
+	b, err := parseMoments("B", opts.B)
+	if err != nil {
+		return err
+	}
+	c, err := report.CompareSummaries(a, b)
+	if errors.Is(err, stats.ErrNoVariance) {
+		return usage.Errorf("arguments A and B: both standard errors are 0, and without scatter there is no test: give at least one that is greater than 0, with more digits if it was rounded")
+	}
+	if err != nil {
+		return err
+	}
+	if opts.JSON {
+		err = c.JSON(opts.Streams.Out)
+	} else {
+		err = c.Text(opts.Streams.Out, opts.Streams.OutWidth)
+	}
+	if err != nil {
+		return fmt.Errorf("print comparison: %w", err)
+	}
+	return nil
+}
+
+// parseMoments reads MEAN,STANDARD_ERROR,N. Errors call the argument name.
+func parseMoments(name, text string) (stats.Moments, error) {
+	refuse := func(why string) (stats.Moments, error) {
+		return stats.Moments{}, usage.Errorf("argument %s, %q: %s", name, text, why)
+	}
+	fields := strings.Split(text, ",")
+	if len(fields) != 3 {
+		return refuse("want MEAN,STANDARD_ERROR,N, such as 1068.5,2.40,6")
+	}
+	var numbers [2]float64
+	for i, what := range []string{"mean", "standard error"} {
+		x, err := strconv.ParseFloat(strings.TrimSpace(fields[i]), 64)
+		if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
+			return refuse(fmt.Sprintf("%s %q is not a finite number: write it as 1068.5 or 3.3e-4", what, fields[i]))
+		}
+		numbers[i] = x
+	}
+	if numbers[1] < 0 {
+		return refuse(fmt.Sprintf("standard error %s is below 0: give the standard error of the mean, s/√n", fields[1]))
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(fields[2]))
+	if err != nil || n < 2 {
+		return refuse(fmt.Sprintf("N %q: give the number of runs, a whole number of at least 2", fields[2]))
+	}
+	return stats.Moments{N: n, Mean: numbers[0], StdErr: numbers[1]}, nil
+}

@@ -1,0 +1,154 @@
+package score
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"unnest/internal/score"
+)
+
+// columns are those that a file must have.
+var columns = []string{"suite", "case", "order", "unit", "configuration", "value"}
+
+// load reads the file of opts and sums up its suites.
+func load(opts Options) ([]score.Suite, error) {
+	name, input := opts.File, opts.Streams.In
+	if name == "-" {
+		name = "standard input"
+	} else {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", name, withoutPath(err))
+		}
+		defer file.Close()
+		input = file
+	}
+	t, err := read(input)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, withoutPath(err))
+	}
+	suites, err := score.Suites(t.rows, opts.Score)
+	if row, ok := errors.AsType[*score.RowError](err); ok {
+		return nil, fmt.Errorf("read %s: %w", name, wrong(t.lines[row.Row], row.Column, row.Text))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("score %s: %w", name, err)
+	}
+	return suites, nil
+}
+
+// withoutPath drops from err the path that stands before it already.
+func withoutPath(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+func wrong(line int, column, text string) error {
+	return fmt.Errorf("line %d, column %s: %s", line, column, text)
+}
+
+// table is what a file says, and in which lines.
+type table struct {
+	rows  []score.Row
+	lines []int
+}
+
+// read reads CSV (RFC 4180) with a header. Space around fields, lines that begin
+// with # and a byte order mark are dropped.
+func read(input io.Reader) (table, error) {
+	buffered := bufio.NewReader(input)
+	if mark, _ := buffered.Peek(3); bytes.Equal(mark, []byte("\ufeff")) {
+		_, _ = buffered.Discard(len(mark)) // it has been peeked at
+	}
+	reader := csv.NewReader(buffered)
+	reader.Comment = '#'
+	reader.FieldsPerRecord = -1
+	at, width, err := readHeader(reader)
+	if err != nil {
+		return table{}, err
+	}
+	var t table
+	for {
+		fields, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return t, nil
+		}
+		if err != nil {
+			return table{}, explain(err)
+		}
+		line, _ := reader.FieldPos(0)
+		if len(fields) != width {
+			return table{}, fmt.Errorf("line %d: %d fields, but the header has %d: give each column one, and quote those that hold commas", line, len(fields), width)
+		}
+		row, err := parse(func(column string) string { return strings.TrimSpace(fields[at[column]]) })
+		if err != nil {
+			return table{}, wrong(line, "value", err.Error())
+		}
+		t.rows, t.lines = append(t.rows, row), append(t.lines, line)
+	}
+}
+
+// readHeader returns where each column is, and how many there are.
+func readHeader(reader *csv.Reader) (at map[string]int, width int, err error) {
+	begin := "begin the file with a line " + strings.Join(columns, ",")
+	fields, err := reader.Read()
+	if errors.Is(err, io.EOF) {
+		return nil, 0, errors.New("it is empty: " + begin)
+	}
+	if err != nil {
+		return nil, 0, explain(err)
+	}
+	line, _ := reader.FieldPos(0)
+	at = map[string]int{}
+	for i, field := range fields {
+		name := strings.TrimSpace(field)
+		if _, twice := at[name]; twice && slices.Contains(columns, name) {
+			return nil, 0, wrong(line, name, "is there twice: remove or rename one")
+		}
+		at[name] = i
+	}
+	var missing []string
+	for _, name := range columns {
+		if _, has := at[name]; !has {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		return nil, 0, fmt.Errorf("line %d: the header lacks %s: %s", line, strings.Join(missing, ", "), begin)
+	}
+	return at, len(fields), nil
+}
+
+// parse makes a row of its fields. Only the value can be wrong by itself.
+func parse(field func(column string) string) (score.Row, error) {
+	row := score.Row{
+		Suite: field("suite"), Case: field("case"), Order: score.Order(field("order")),
+		Unit: field("unit"), Configuration: field("configuration"),
+	}
+	value, err := strconv.ParseFloat(field("value"), 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) { // what is out of range is infinite
+		return score.Row{}, fmt.Errorf("%q is no number: write one such as 12.5", field("value"))
+	}
+	row.Value = value
+	return row, nil
+}
+
+// explain words an error of the reader of CSV.
+func explain(err error) error {
+	e, ok := errors.AsType[*csv.ParseError](err)
+	if !ok {
+		return err
+	}
+	return fmt.Errorf("line %d, character %d: %w: put fields that hold quotes in quotes, and double those inside", e.Line, e.Column, e.Err)
+}

@@ -1,0 +1,80 @@
+package guest
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// foreign reports whether programs of the image do not run on this machine.
+func (r Recipe) foreign() bool { return r.Arch.or() != Arch(runtime.GOARCH) }
+
+// extract unpacks Debian of a foreign architecture. None of the packages' scripts
+// runs, so that neither user-mode emulation nor binfmt_misc is needed; what those
+// of the base and of our packages would have done, and a guest needs, is done
+// here. A package that needs its own script has to do without.
+func (b *Builder) extract(ctx context.Context, r Recipe, target string) error {
+	// The variant has no base of its own; these are what a guest uses of the
+	// packages that are required, but not essential.
+	if err := b.mmdebstrap(ctx, r, target, "--variant=extract", "--include=?essential", "--include=mount,passwd,mawk"); err != nil {
+		return err
+	}
+	if err := configure(target); err != nil {
+		return fmt.Errorf("configure Debian for %s: %w", r.Arch, err)
+	}
+	release, err := kernelRelease(target)
+	if err != nil {
+		return err
+	}
+	return b.run(ctx, nil, "depmod", "--basedir", target, release)
+}
+
+// configuration counts the changes of extract and configure: it is part of the
+// digest.
+const configuration = 2
+
+// configure makes the files that the packages' scripts would have made.
+func configure(root string) error {
+	var errs []error
+	for _, d := range []string{"proc", "sys", "dev", "run", "tmp", "root", "etc", "mnt", "var/log", "var/lib", "var/tmp"} {
+		errs = append(errs, os.MkdirAll(filepath.Join(root, d), 0o755))
+	}
+	for _, file := range []string{"passwd", "group"} { // base-passwd
+		content, err := os.ReadFile(filepath.Join(root, "usr/share/base-passwd", file+".master"))
+		errs = append(errs, err, os.WriteFile(filepath.Join(root, "etc", file), content, 0o644))
+	}
+	errs = append(errs, os.WriteFile(filepath.Join(root, "etc/shells"), []byte("/bin/sh\n/bin/bash\n"), 0o644), // debianutils
+		os.Chmod(filepath.Join(root, "tmp"), 0o777|os.ModeSticky), os.Chmod(filepath.Join(root, "var/tmp"), 0o777|os.ModeSticky))
+	for _, l := range []struct{ link, target string }{
+		{"usr/bin/awk", "mawk"},                    // mawk
+		{"usr/sbin/iptables", "xtables-nft-multi"}, // iptables, by update-alternatives
+		{"usr/sbin/iptables-save", "xtables-nft-multi"},
+		{"usr/sbin/iptables-restore", "xtables-nft-multi"},
+		{"usr/sbin/ip6tables", "xtables-nft-multi"},
+		{"usr/sbin/ip6tables-save", "xtables-nft-multi"},
+		{"usr/sbin/ip6tables-restore", "xtables-nft-multi"},
+	} {
+		if err := os.Symlink(l.target, filepath.Join(root, l.link)); err != nil && !errors.Is(err, os.ErrExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkProgram refuses an ELF file of another architecture; the file path has
+// the content.
+func (a Arch) checkProgram(path string, content []byte) error {
+	f, err := elf.NewFile(bytes.NewReader(content))
+	if err != nil {
+		return nil // a script
+	}
+	if f.Machine != a.traits().elf {
+		return fmt.Errorf("add %s to the guest image: it is for %s, the guest is %s: build it with GOARCH=%s", path, f.Machine, a.or(), a.or())
+	}
+	return nil
+}

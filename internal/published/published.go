@@ -1,0 +1,180 @@
+// Package published holds what papers have printed, so that our own results can
+// be set beside theirs, and our formulas checked against theirs:
+//
+//   - Lubomski, Kalinowski, Krawczyk: Multi-level virtualization and its impact
+//     on system performance in cloud computing, Tables 3-7;
+//   - FitzGerald: A Comparative Analysis of Nested Virtualization in x86_64 and
+//     S390x Hypervisors, 2014, Tables 5-14.
+//
+// The CSV files beside this one are part of the program and say where they come
+// from. Numbers are as printed, misprints included. What follows from them
+// belongs to packages score and stats.
+package published
+
+import (
+	"bytes"
+	"embed"
+	"encoding/csv"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+//go:embed *.csv
+var files embed.FS
+
+// Number is a number as printed: its digits say how far it was rounded. It is
+// empty where the paper has none.
+type Number string
+
+// Float returns the number, NaN where there is none.
+func (n Number) Float() float64 {
+	x, err := strconv.ParseFloat(string(n), 64)
+	if err != nil {
+		return math.NaN()
+	}
+	return x
+}
+
+// Unit returns one unit of the last digit: 0.01 for 7.06, 1 for 4427.
+func (n Number) Unit() float64 {
+	_, decimals, _ := strings.Cut(string(n), ".")
+	return math.Pow(10, -float64(len(decimals)))
+}
+
+// Total is a total score of Lubomski et al.: of a suite in Tables 3-6, of the
+// application stack in Table 7. It has no unit.
+type Total struct {
+	Table         int
+	Suite         string // CPU, multicore, java, memory, network, disk, application
+	Execution     string // local or remote in Table 7, else empty
+	Configuration string
+	Total         Number
+}
+
+// Score is the score of one case in one configuration: of Lubomski et al.,
+// Tables 5 and 6, with the result it was made from, or Table 4, which has no
+// results.
+type Score struct {
+	Table         int
+	Suite, Case   string
+	Order         string // HIB or LIB, higher or lower is better; empty in Table 4
+	Unit          string // of Value, as printed; empty in Table 4
+	Configuration string
+	Value, Score  Number
+}
+
+// Mean is a mean over six runs as FitzGerald prints it.
+type Mean struct {
+	Mean, StdErr Number // transactions per second, or milliseconds
+	Change       Number // against the previous level, percent of it (his ΔL); empty at L0
+	RelStdErr    Number // percent of the mean
+}
+
+// SysbenchRow is one row of FitzGerald's Tables 5-14. The rows of L0 in the tables
+// without over-commitment (6, 8, 10, 12, 14) repeat those of the table before: L0
+// was measured once, with all processors and memory.
+type SysbenchRow struct {
+	Table         int
+	Test          string // cpu, threads, memory (write), memory (read), oltp
+	Overcommitted bool   // every level was given all processors and memory
+	Architecture  string // S390x or x86_64
+	Level         string // L0, L1, L2
+	Throughput    Mean   // transactions per second
+	Response      Mean   // mean response time in milliseconds
+}
+
+// Totals returns the total scores of Lubomski et al., Tables 3-7, in their order.
+func Totals() []Total {
+	var totals []Total
+	for _, r := range read("lubomski_totals.csv") {
+		totals = append(totals, Total{r.integer("table"), r["suite"], r["execution"], r["configuration"], r.number("total")})
+	}
+	return totals
+}
+
+// NetworkScores returns the scores of Lubomski et al., Table 4.
+func NetworkScores() []Score { return scores("lubomski_network.csv") }
+
+// DiskScores returns the results and scores of Lubomski et al., Tables 5 and 6,
+// case by case. Formula (1) divides by the best of both tables.
+func DiskScores() []Score { return scores("lubomski_disk.csv") }
+
+func scores(file string) []Score {
+	var all []Score
+	for _, r := range read(file) {
+		all = append(all, Score{
+			Table: r.integer("table"), Suite: r["suite"], Case: r["case"], Order: r["order"], Unit: r["unit"],
+			Configuration: r["configuration"], Value: r.number("value"), Score: r.number("score"),
+		})
+	}
+	return all
+}
+
+// Sysbench returns FitzGerald's Tables 5-14, by table, architecture and level.
+func Sysbench() []SysbenchRow {
+	var rows []SysbenchRow
+	for _, r := range read("fitzgerald_sysbench.csv") {
+		rows = append(rows, SysbenchRow{
+			Table: r.integer("table"), Test: r["test"], Overcommitted: r["overcommitted"] == "yes",
+			Architecture: r["architecture"], Level: r["level"],
+			Throughput: r.mean("throughput"), Response: r.mean("response"),
+		})
+	}
+	return rows
+}
+
+// record is a line of a file by the names of its columns.
+type record map[string]string
+
+// read returns the records of an embedded file. The files are part of the
+// program: one that cannot be read is a mistake in it, and panics.
+func read(file string) []record {
+	text, err := files.ReadFile(file)
+	if err != nil {
+		panic(fmt.Sprintf("published: %v", err))
+	}
+	reader := csv.NewReader(bytes.NewReader(text))
+	reader.Comment = '#'
+	lines, err := reader.ReadAll()
+	if err != nil {
+		panic(fmt.Sprintf("published: read %s: %v", file, err))
+	}
+	var records []record
+	for _, line := range lines[1:] {
+		r := record{}
+		for i, column := range lines[0] {
+			r[column] = line[i]
+		}
+		records = append(records, r)
+	}
+	return records
+}
+
+func (r record) integer(column string) int {
+	i, err := strconv.Atoi(r[column])
+	if err != nil {
+		panic(fmt.Sprintf("published: column %s: %v", column, err))
+	}
+	return i
+}
+
+// number returns a number or, where the paper prints a dash, none.
+func (r record) number(column string) Number {
+	n := Number(r[column])
+	if n == "-" || n == "" {
+		return ""
+	}
+	if math.IsNaN(n.Float()) {
+		panic(fmt.Sprintf("published: column %s: %q is no number", column, n))
+	}
+	return n
+}
+
+func (r record) mean(column string) Mean {
+	return Mean{
+		Mean: r.number(column), Change: r.number(column + "_change"),
+		StdErr: r.number(column + "_stderr"), RelStdErr: r.number(column + "_relative"),
+	}
+}

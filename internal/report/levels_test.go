@@ -1,0 +1,344 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"unnest/internal/result"
+	"unnest/internal/stats"
+)
+
+// nested is a run at three levels of virtualization, with over-commitment (L0,
+// L1, L2) and without (L0, L1-3, L2-2), that loses about a tenth per level. One
+// case yields a throughput only.
+func nested(repetitions int) (result.Run, []result.Sample) {
+	run := syntheticRun(repetitions)
+	run.ID, run.Experiment, run.Title = "20260314-092653-levels", "levels", "SysBench at three levels of virtualization"
+	run.Description, run.Baselines, run.Planned = "What each level of KVM costs.", []string{"L0"}, 15*repetitions
+	run.Guests, run.File = nil, "name: levels\n"
+	run.Configurations = nil
+	for _, c := range []struct{ name, stack, vcpus string }{
+		{"L0", "metal", "4"}, {"L1", "vm", "4"}, {"L2", "vm/vm", "4"}, {"L1-3", "vm", "3"}, {"L2-2", "vm/vm", "2"},
+	} {
+		run.Configurations = append(run.Configurations, result.Configuration{Name: c.name, Stack: c.stack, Options: map[string]string{"vcpus": c.vcpus}})
+	}
+	both := []result.Metric{{Name: throughput, Unit: "1/s", Order: result.HIB}, {Name: response, Unit: "us", Order: result.LIB}}
+	run.Cases = []result.Case{
+		{Suite: "sysbench", Name: "cpu", Group: "cpu", Title: "SysBench CPU", Tool: "sysbench", Primary: throughput, Metrics: both},
+		{Suite: "sysbench", Name: "memory_write", Group: "memory_write", Title: "SysBench memory write", Tool: "sysbench", Primary: throughput, Metrics: both[:1]},
+	}
+	rng := rand.New(rand.NewPCG(7, 11))
+	level := map[string]float64{"L0": 1, "L1": 0.99, "L1-3": 0.99, "L2": 0.9, "L2-2": 0.9}
+	var samples []result.Sample
+	for block := range repetitions {
+		for _, c := range run.Cases {
+			for _, conf := range run.Configurations {
+				speed := level[conf.Name] * (1 + 0.005*rng.NormFloat64())
+				for _, m := range c.Metrics {
+					value := 3200 / speed
+					if m.Name == throughput {
+						value = 310 * speed * float64(vcpus(conf))
+					}
+					samples = append(samples, result.Sample{
+						Run: run.ID, Configuration: conf.Name, Suite: c.Suite, Case: c.Name, Metric: m.Name, Unit: m.Unit, Order: m.Order,
+						Value: value, Block: block, Repetition: block, Boot: fmt.Sprintf("%s-boot-%d", conf.Name, bootOf(conf.Name, block)),
+						Start: started.Add(time.Duration(block) * time.Minute), Duration: 10,
+					})
+				}
+			}
+		}
+	}
+	return run, samples
+}
+
+// bootOf numbers the boots: L2 was booted for every block, the others for two.
+func bootOf(configuration string, block int) int {
+	if configuration == "L2" {
+		return block
+	}
+	return block / 2
+}
+
+// thesis are rows of FitzGerald 2014, Tables 5 and 6.
+var thesis = []PublishedLevel{
+	{"S390x", "L0", true, "cpu", 1068.5, 2.40, 3.7300, 0.00683},
+	{"S390x", "L1", true, "cpu", 1041.3, 18.60, 3.8450, 0.0707},
+	{"S390x", "L2", true, "cpu", 1046.8, 16.40, 3.8200, 0.0603},
+	{"x86_64", "L0", true, "cpu", 1251.9, 1.37, 3.1933, 0.00333},
+	{"x86_64", "L1", true, "cpu", 1238.3, 3.70, 3.2267, 0.0105},
+	{"x86_64", "L2", true, "cpu", 1199.2, 3.17, 3.3300, 0.00816},
+	{"x86_64", "L0", false, "cpu", 1251.9, 1.37, 3.1933, 0.00333},
+	{"x86_64", "L1", false, "cpu", 927.61, 4.52, 3.2333, 0.0167},
+	{"x86_64", "L2", false, "cpu", 574.66, 3.46, 3.4767, 0.0203},
+	{"x86_64", "L1", true, "memory (read)", 0.89967, 0.000271, 2776.0, 1.42},
+}
+
+func buildNested() Document {
+	run, samples := nested(6)
+	return Build(run, samples, Options{Dir: "runs/20260314-levels", Published: thesis})
+}
+
+func TestLadders(t *testing.T) {
+	conf := func(name, stack string, options ...string) result.Configuration {
+		c := result.Configuration{Name: name, Stack: stack, Options: map[string]string{}}
+		for _, o := range options {
+			key, value, _ := strings.Cut(o, "=")
+			c.Options[key] = value
+		}
+		return c
+	}
+	tests := []struct {
+		name           string
+		configurations []result.Configuration
+		want           []string // name, level, below
+	}{
+		{"one level", []result.Configuration{conf("NoCont", "vm"), conf("by-hand", "vm")}, nil},
+		{"containers are not levels", []result.Configuration{conf("vm.local", "vm"), conf("vm.aufs", "vm/docker"), conf("metal.aufs", "metal/containerd")}, nil},
+		{"the thesis, in any order", []result.Configuration{conf("L2", "vm/vm"), conf("L0", "metal"), conf("L1", "vm")},
+			[]string{"L0 0 ", "L1 1 L0", "L2 2 L1"}},
+		{"a level left out", []result.Configuration{conf("L0", "metal"), conf("L2", "vm/vm")}, []string{"L0 0 ", "L2 2 L0"}},
+		{"what stands above the VMs is shared", []result.Configuration{
+			conf("metal.local", "metal"), conf("metal.aufs", "metal/docker"), conf("vm.local", "vm"), conf("vm.aufs", "vm/docker")},
+			[]string{"metal.local 0 ", "vm.local 1 metal.local", "metal.aufs 0 ", "vm.aufs 1 metal.aufs"}},
+		{"options are shared, but for the size", []result.Configuration{
+			conf("a", "metal/docker", "network=nat"), conf("b", "vm/docker", "network=nat", "vcpus=2", "memory=1GiB"), conf("c", "vm/docker", "network=host")},
+			[]string{"a 0 ", "b 1 a"}},
+		{"two of a level share the one below", []result.Configuration{conf("L0", "metal"), conf("L1", "vm"), conf("L1-3", "vm"), conf("L2", "vm/vm"), conf("L2-2", "vm/vm")},
+			[]string{"L0 0 ", "L1 1 L0", "L1-3 1 L0", "L2 2 L1", "L2-2 2 L1-3"}},
+		{"a machine reached over SSH has no known level", []result.Configuration{conf("far", "ssh"), conf("L1", "vm")}, nil},
+	}
+	for _, tt := range tests {
+		var got []string
+		for _, r := range rungsOf(ladders(result.Run{Configurations: tt.configurations})) {
+			got = append(got, fmt.Sprintf("%s %d %s", r.name, r.level, r.below))
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// Each step is what package stats says of the samples.
+func TestStepsAreThoseOfTheSamples(t *testing.T) {
+	run, samples := nested(6)
+	doc := Build(run, samples, Options{})
+	moments := func(configuration, metric string) stats.Moments {
+		s, err := stats.Summarize(valuesOf(samples, "cpu", configuration, metric))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Moments
+	}
+	var ps []float64
+	var adjusted []Number
+	for _, metric := range []string{throughput, response} {
+		for _, pair := range [][2]string{{"L0", "L1"}, {"L0", "L1-3"}, {"L1", "L2"}, {"L1-3", "L2-2"}} {
+			below, above := moments(pair[0], metric), moments(pair[1], metric)
+			s := estimateOf(t, doc, "cpu", pair[1], metric).Step
+			welch, err := stats.Welch(above, below)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Below != pair[0] || !near(s.Change, above.Mean/below.Mean-1) || !near(s.T, welch.Statistic) || !near(s.DF, welch.DF) ||
+				!near(s.P, welch.P) || !near(s.Detectable, stats.MinimumDetectable(above, below)) || !near(s.RelStdErr, above.StdErr/above.Mean) {
+				t.Errorf("%s, %v: %+v, want %+v", metric, pair, s, welch)
+			}
+			ps, adjusted = append(ps, welch.P), append(adjusted, s.Adjusted)
+		}
+	}
+	for i, want := range stats.Holm(ps) {
+		if !near(adjusted[i], want) {
+			t.Errorf("test %d of the table: adjusted p %v, want %v", i, adjusted[i], want)
+		}
+	}
+	worse := estimateOf(t, doc, "cpu", "L2", throughput).Step
+	if worse.Verdict != stats.Worse || worse.T >= 0 || estimateOf(t, doc, "cpu", "L2", response).Step.Verdict != stats.Worse {
+		t.Errorf("a tenth less throughput, and as much more response time: %+v", worse)
+	}
+}
+
+func TestFiguresPerVCPU(t *testing.T) {
+	run, samples := nested(6)
+	doc := Build(run, samples, Options{})
+	total, below := estimateOf(t, doc, "cpu", "L1-3", throughput), estimateOf(t, doc, "cpu", "L0", throughput)
+	want := (float64(total.Mean)/3)/(float64(below.Mean)/4) - 1
+	if s := total.Step; s.VCPUs != 3 || !near(s.PerVCPU, float64(total.Mean)/3) || math.Abs(float64(s.ChangePerVCPU)-want) > 1e-12 {
+		t.Errorf("per vCPU: %+v, want a change of %v", s, want)
+	}
+	if s := estimateOf(t, doc, "cpu", "L1-3", response).Step; s.PerVCPU.Defined() {
+		t.Errorf("a response time was divided by the vCPUs: %+v", s)
+	}
+	for name, options := range map[string]map[string]string{"all the same": {"vcpus": "4"}, "not told": nil} {
+		run, samples := nested(6)
+		for i := range run.Configurations {
+			run.Configurations[i].Options = options
+		}
+		doc := Build(run, samples, Options{})
+		g := levelGroup(t, doc, "cpu")
+		for _, c := range g.Tables[0].Columns {
+			if strings.Contains(c.Name, "vCPU") {
+				t.Errorf("vCPUs %s: column %q", name, c.Name)
+			}
+		}
+	}
+}
+
+// levelGroup finds the section of a case by levels.
+func levelGroup(t *testing.T, doc Document, name string) Group {
+	t.Helper()
+	title := map[string]string{"cpu": "SysBench CPU", "memory_write": "SysBench memory write"}[name]
+	i := slices.IndexFunc(doc.Groups, func(g Group) bool { return g.Title == title+": levels of virtualization" })
+	if i < 0 {
+		t.Fatalf("no section on %s by levels", name)
+	}
+	return doc.Groups[i]
+}
+
+func TestLevelCharts(t *testing.T) {
+	doc := buildNested()
+	g := levelGroup(t, doc, "cpu")
+	if len(g.Charts) != 2 {
+		t.Fatalf("%d charts, want throughput and response time", len(g.Charts))
+	}
+	c := g.Charts[0]
+	if diff := cmp.Diff([]string{"L0", "L1", "L2"}, c.Categories); diff != "" || c.Kind != Levels || len(c.Series) != 2 {
+		t.Fatalf("chart %+v", c)
+	}
+	if c.Series[1].Name != "L0 → L1-3 → L2-2" {
+		t.Errorf("second series %q", c.Series[1].Name)
+	}
+	e := estimateOf(t, doc, "cpu", "L2-2", throughput)
+	if s := c.Series[1]; s.Values[2] != e.Mean || s.Low[2] != e.Mean-e.StdErr || s.High[2] != e.Mean+e.StdErr || s.Values[0] != c.Series[0].Values[0] {
+		t.Errorf("series %+v, want mean and standard error of %+v", s, e)
+	}
+	if n := len(levelGroup(t, doc, "memory_write").Charts); n != 1 {
+		t.Errorf("%d charts of a case with throughput only", n)
+	}
+}
+
+func TestPublishedStandsBesideWhatItMatches(t *testing.T) {
+	doc := buildNested()
+	tests := []struct {
+		configuration, metric string
+		want                  string // architecture, mean, ΔL
+	}{
+		{"L0", throughput, "S390x 1068.5 –; x86_64 1251.9 –"},
+		{"L1", throughput, "S390x 1041.3 -2.55 %; x86_64 1238.3 -1.09 %"},
+		{"L2", response, "S390x 3820 -0.65 %; x86_64 3330 +3.20 %"}, // in us, as ours
+		{"L1-3", throughput, "x86_64 927.61 -25.90 %"},
+		{"L2-2", throughput, "x86_64 574.66 -38.05 %"}, // printed -38.04, cut
+	}
+	for _, tt := range tests {
+		var got []string
+		for _, p := range estimateOf(t, doc, "cpu", tt.configuration, tt.metric).Step.Published {
+			got = append(got, fmt.Sprintf("%s %s %s", p.Architecture, asPrinted(p.Mean), changeCell(p.Change).Text))
+		}
+		if strings.Join(got, "; ") != tt.want {
+			t.Errorf("%s in %s: got %q, want %q", tt.metric, tt.configuration, got, tt.want)
+		}
+	}
+	if p := estimateOf(t, doc, "memory_write", "L1", throughput).Step.Published; p != nil {
+		t.Errorf("memory write stands beside %+v", p)
+	}
+	if n := len(levelGroup(t, doc, "memory_write").Tables); n != 2 {
+		t.Errorf("%d tables for a case of one metric of which nothing is published, want 2", n)
+	}
+	run, samples := nested(6)
+	for i := range run.Configurations {
+		run.Configurations[i].Name = "x" + run.Configurations[i].Name
+	}
+	run.Baselines = nil
+	for i := range samples {
+		samples[i].Configuration = "x" + samples[i].Configuration
+	}
+	for _, e := range Build(run, samples, Options{Published: thesis}).Estimates {
+		if e.Step == nil || e.Step.Published != nil {
+			t.Errorf("%s, not named after a level: %+v", e.Configuration, e.Step)
+		}
+	}
+}
+
+// What is missing, constant or too little is told, not tested.
+func TestLevelsWithHoles(t *testing.T) {
+	run, samples := nested(6)
+	samples = slices.DeleteFunc(samples, func(s result.Sample) bool {
+		return s.Configuration == "L2" || s.Configuration == "L2-2" && s.Block > 0
+	})
+	for i := range samples {
+		if c := samples[i].Configuration; samples[i].Metric == throughput && (c == "L0" || c == "L1") {
+			samples[i].Value = 1000
+		}
+	}
+	run.State = result.Interrupted
+	g := levelGroup(t, Build(run, samples, Options{}), "cpu")
+	want := map[string]string{
+		"throughput L0 → L1":     "no test: both are constant",
+		"throughput L0 → L1-3":   "worse",
+		"throughput L1 → L2":     "L2 missing: not measured yet",
+		"throughput L1-3 → L2-2": "too few samples",
+	}
+	tests := g.Tables[2]
+	for _, row := range tests.Rows[:4] {
+		key := row[0].Text + " " + row[1].Text
+		if got := row[len(row)-1].Text; got != want[key] {
+			t.Errorf("%s: %q, want %q", key, got, want[key])
+		}
+	}
+	if c := tests.Rows[0][2].Text; c != "+0.00 %" {
+		t.Errorf("change between equal constants: %q", c)
+	}
+	if !tests.Rows[2][5].Missing || tests.Rows[2][5].Text != none {
+		t.Errorf("p without samples: %+v", tests.Rows[2][5])
+	}
+	if g.Charts[0].Series[0].Values[2].Defined() {
+		t.Error("a bar for a level without samples")
+	}
+}
+
+// Across levels the boot is what is repeated: who boots less often is told so.
+func TestBootNotes(t *testing.T) {
+	notes := strings.Join(levelGroup(t, buildNested(), "cpu").Tables[2].Notes, "\n")
+	for name, want := range map[string]bool{"L1": true, "L1-3": true, "L2-2": true, "L2": false, "L0": false} {
+		if got := strings.Contains(notes, name+" (6 times in 3 boots)"); got != want {
+			t.Errorf("note on the boots of %s: %v, want %v\n%s", name, got, want, notes)
+		}
+	}
+}
+
+func TestPublishedMatches(t *testing.T) {
+	tests := []struct {
+		test string
+		of   result.Case
+		want bool
+	}{
+		{"cpu", result.Case{Name: "cpu", Tool: "sysbench"}, true},
+		{"cpu", result.Case{Name: "sysbench-cpu", Tool: "sh"}, true},
+		{"memory (write)", result.Case{Name: "sysbench-memory-write"}, true},
+		{"memory (write)", result.Case{Name: "memory_write/16", Group: "memory_write", Tool: "sysbench"}, true},
+		{"memory (write)", result.Case{Name: "sysbench-memory-read", Tool: "sysbench"}, false},
+		{"cpu", result.Case{Name: "cpu", Tool: "stress-ng"}, false},
+		{"cpu", result.Case{Name: "sysbench-cpus", Tool: "sysbench"}, false},
+	}
+	for _, tt := range tests {
+		if got := (PublishedLevel{Test: tt.test}).matches(tt.of); got != tt.want {
+			t.Errorf("%q of %+v: %v", tt.test, tt.of, got)
+		}
+	}
+	for _, unit := range []string{"MiB/s", "Mbit/s"} {
+		if _, _, ok := thesis[0].in(result.Metric{Name: throughput, Unit: unit}); ok {
+			t.Errorf("transactions per second stand beside %s", unit)
+		}
+	}
+	for name, want := range map[string]bool{"L1": true, "L1-3": true, "L1.small": true, "L10": false, "xL1": false} {
+		if got := namedAfter(name, "L1"); got != want {
+			t.Errorf("%s is named after L1: %v", name, got)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"unnest/internal/result"
+	"unnest/internal/score"
+)
+
+// scoreCharts draw the totals of a suite as Lubomski et al., Figs. 2-5, and its
+// geometric means, which do not depend on what else is in the table.
+func (b *builder) scoreCharts(s scored) []Chart {
+	if s.said.Cases == 0 {
+		return nil
+	}
+	charts := []Chart{b.totalChart(s)}
+	if c, ok := b.geoMeanChart(s); ok {
+		charts = append(charts, c)
+	}
+	for _, a := range alternatives {
+		if c, ok := b.pairChart(s, a); ok {
+			charts = append(charts, c)
+		}
+	}
+	return charts
+}
+
+// totalAxis is the axis of every chart of totals.
+const totalAxis = "total score (higher is better)"
+
+// totalChart draws one bar per configuration, as Figs. 2 and 3.
+func (b *builder) totalChart(s scored) Chart {
+	c := Chart{ID: s.id + "-totals", Kind: Totals, Setting: setting(b.run), Axis: totalAxis,
+		Title: fmt.Sprintf("Suite %s: total score of %s", s.sum.Name, plural(s.said.Cases, "case"))}
+	series := ChartSeries{Name: "total score"}
+	for _, t := range s.said.Totals {
+		c.Categories = append(c.Categories, t.Configuration)
+		series.add(t.Total, Interval{Low: missing, High: missing})
+	}
+	c.Series = []ChartSeries{series}
+	c.Words = describe(c, func(v Number) string { return decimal(v, 2) })
+	return c
+}
+
+// geoMeanChart draws the geometric means with their intervals; there is none
+// when nothing stands beside the baseline.
+func (b *builder) geoMeanChart(s scored) (Chart, bool) {
+	c := Chart{ID: s.id + "-geomean", Kind: Ratios, Setting: setting(b.run),
+		Title: fmt.Sprintf("Suite %s: geometric mean of the ratios to %s, with %s interval over cases", s.sum.Name, s.sum.Baseline, percent(score.Confidence)),
+		Axis:  fmt.Sprintf("ratio to %s (above 1 is better)", s.sum.Baseline)}
+	series := ChartSeries{Name: "geometric mean"}
+	for _, t := range s.said.Totals {
+		if t.Configuration != s.sum.Baseline && t.GeoMean.Defined() {
+			c.Categories = append(c.Categories, t.Configuration)
+			series.add(t.GeoMean, t.Interval)
+		}
+	}
+	c.Series = []ChartSeries{series}
+	c.Words = describe(c, ratio)
+	return c, len(c.Categories) > 0
+}
+
+// alternative is an option of which two values are compared.
+type alternative struct {
+	option, what string
+	values       [2]string // as in the options of configurations
+	names        [2]string // the paper's, which are parts of its configurations' names
+}
+
+// alternatives are those of Figs. 5 and 4.
+var alternatives = []alternative{
+	{"storage", "files in layers over the image (aufs) against a mounted directory (mnt)", [2]string{"overlay", "volume"}, [2]string{"aufs", "mnt"}},
+	{"network", "port forwarding (nat) against the machine's own network (host)", [2]string{"nat", "host"}, [2]string{"nat", "host"}},
+}
+
+// pairChart draws the totals of the configurations that differ in one option
+// only, side by side.
+func (b *builder) pairChart(s scored, a alternative) (Chart, bool) {
+	c := Chart{ID: s.id + "-" + a.option, Kind: Totals, Setting: setting(b.run), Axis: totalAxis,
+		Title: fmt.Sprintf("Suite %s: %s", s.sum.Name, a.what)}
+	sides := [2]ChartSeries{{Name: a.names[0]}, {Name: a.names[1], Slot: 1}}
+	for _, first := range b.run.Configurations {
+		second, ok := a.partner(b.run, first)
+		totals := [2]Total{s.total(first.Name), s.total(second.Name)}
+		if !ok || !totals[0].Total.Defined() || !totals[1].Total.Defined() {
+			continue
+		}
+		c.Categories = append(c.Categories, a.category(first.Name, second.Name))
+		for i := range sides {
+			sides[i].add(totals[i].Total, Interval{Low: missing, High: missing})
+		}
+	}
+	c.Series = sides[:]
+	c.Words = describe(c, func(v Number) string { return decimal(v, 2) })
+	return c, len(c.Categories) > 0
+}
+
+// total returns the total of a configuration, a missing one if it has none.
+func (s *scored) total(configuration string) Total {
+	for _, t := range s.said.Totals {
+		if t.Configuration == configuration {
+			return t
+		}
+	}
+	return Total{Total: missing}
+}
+
+// partner returns the configuration that has the second value of the option
+// where c has the first, and is like c otherwise.
+func (a alternative) partner(run result.Run, c result.Configuration) (result.Configuration, bool) {
+	if c.Options[a.option] != a.values[0] {
+		return result.Configuration{}, false
+	}
+	i := slices.IndexFunc(run.Configurations, func(o result.Configuration) bool {
+		return o.Stack == c.Stack && o.Options[a.option] == a.values[1] && a.others(o) == a.others(c)
+	})
+	if i < 0 {
+		return result.Configuration{}, false
+	}
+	return run.Configurations[i], true
+}
+
+// others writes the other options of a configuration.
+func (a alternative) others(c result.Configuration) string {
+	var parts []string
+	for key, value := range c.Options {
+		if key != a.option {
+			parts = append(parts, key+"="+value)
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ",")
+}
+
+// category names a pair by what its names have in common: "metal.nat" for
+// metal.aufs.nat and metal.mnt.nat.
+func (a alternative) category(first, second string) string {
+	var common []string
+	parts := strings.Split(second, ".")
+	for i, part := range strings.Split(first, ".") {
+		if i < len(parts) && parts[i] == part {
+			common = append(common, part)
+		}
+	}
+	if len(common) == 0 {
+		return first + ", " + second
+	}
+	return strings.Join(common, ".")
+}

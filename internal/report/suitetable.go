@@ -1,0 +1,208 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+
+	"unnest/internal/result"
+	"unnest/internal/stats"
+)
+
+// sections splits the cases into those that share a section of the report: the
+// groups, but of a suite all cases in one.
+func (b *builder) sections() [][]result.Case {
+	var all [][]result.Case
+	of := map[string]int{}
+	for _, g := range b.groups() {
+		i, known := of[g[0].Suite]
+		switch {
+		case !ofSuites(b.run) || len(g) > 1 || g[0].Size > 0:
+			all = append(all, g)
+		case known:
+			all[i] = append(all[i], g...)
+		default:
+			of[g[0].Suite] = len(all)
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// section makes the i-th section of the report, and its estimates.
+func (b *builder) section(i int, cases []result.Case) (Group, []Estimate) {
+	if b.tabled(cases) {
+		return b.suiteGroup(i, cases)
+	}
+	return b.group(i, cases)
+}
+
+// tabled reports whether cases are different ones of a suite, in one table.
+func (b *builder) tabled(cases []result.Case) bool {
+	return ofSuites(b.run) && len(cases) > 1 && !swept(cases)
+}
+
+// suiteGroup makes the section on the cases of a suite: one table of their
+// primary metrics, which are corrected for each other, and one of the others.
+func (b *builder) suiteGroup(i int, cases []result.Case) (Group, []Estimate) {
+	g := Group{ID: anchor(fmt.Sprint("g", i+1), cases[0].Suite), Title: fmt.Sprintf("Suite %s: case by case", cases[0].Suite)}
+	main := b.estimates(cases, func(c result.Case) string { return c.Primary })
+	var names []string
+	var others []Estimate
+	for _, c := range cases {
+		for _, m := range b.metrics[c.Name] {
+			if slices.Contains(names, m.Name) {
+				continue
+			}
+			names = append(names, m.Name)
+			others = append(others, b.estimates(cases, func(c result.Case) string {
+				if c.Primary == m.Name {
+					return ""
+				}
+				return m.Name
+			})...)
+		}
+	}
+	if len(main) > 0 {
+		g.Tables = append(g.Tables, b.suiteTable(g.ID+"-main", g.Title, main))
+	}
+	if measured(main) {
+		g.Charts = b.suiteCharts(g, main)
+	}
+	if measured(others) {
+		t := b.suiteTable(g.ID+"-minor", fmt.Sprintf("Suite %s: other metrics", cases[0].Suite), others)
+		t.Minor = true
+		g.Tables = append(g.Tables, t)
+	}
+	return g, slices.Concat(main, others)
+}
+
+// suiteTable lists estimates of different metrics: each row says its unit.
+func (b *builder) suiteTable(id, title string, estimates []Estimate) Table {
+	minor := !estimates[0].Primary
+	t := Table{ID: id, Title: title, Setting: setting(b.run), Columns: []Column{{Name: "case", Header: true}}}
+	if minor {
+		t.Columns = append(t.Columns, Column{Name: "metric", Header: true})
+	}
+	t.Columns = append(t.Columns, Column{Name: "unit, order", Header: true}, Column{Name: "configuration", Header: true},
+		Column{Name: "n", Numeric: true, Wide: sameN(estimates, b.run.Repetitions)}, Column{Name: "median", Numeric: true},
+		Column{Name: percent(b.opts.Confidence) + " interval", Numeric: true})
+	for _, name := range b.baselines() {
+		t.Columns = append(t.Columns, Column{Name: "vs " + name, Numeric: true}, Column{Name: "difference", Numeric: true})
+	}
+	for i, e := range estimates {
+		repeat := i > 0 && estimates[i-1].Case == e.Case && estimates[i-1].Metric == e.Metric
+		t.Rows = append(t.Rows, b.suiteRow(e, minor, repeat))
+	}
+	t.Notes = b.sparseNotes(estimates)
+	return t
+}
+
+func (b *builder) suiteRow(e Estimate, minor, repeat bool) []Cell {
+	row := []Cell{{Text: e.Case, Repeat: repeat}}
+	if e.Label != e.Case {
+		row[0].Remark = e.Label
+	}
+	if minor {
+		row = append(row, Cell{Text: e.Metric, Repeat: repeat})
+	}
+	row = append(row, Cell{Text: unitAndOrder(e.Unit, e.Order), Repeat: repeat}, Cell{Text: e.Configuration, Series: e.Configuration},
+		Cell{Text: fmt.Sprint(e.N)}, numeric(e.Median, number(e.Median)),
+		numeric(e.Interval.Low, bracket(e.Interval, decimals(e.Median), b.opts.Confidence)))
+	for _, name := range b.baselines() {
+		row = append(row, b.ratioCell(e, name), differenceCell(e, name))
+	}
+	return row
+}
+
+// unitAndOrder says what figures are in and which are the better ones.
+func unitAndOrder(unit string, order result.Order) string {
+	if unit == "" || unit == "1" {
+		return string(order)
+	}
+	return unit + ", " + string(order)
+}
+
+// differenceCell is the verdict on e against a baseline, in a word. Too few
+// samples are told of below the table.
+func differenceCell(e Estimate, baseline string) Cell {
+	c := e.against(baseline)
+	switch {
+	case e.N == 0:
+		return Cell{Text: "missing", Missing: true}
+	case c == nil || c.Verdict == stats.TooFew:
+		return Cell{}
+	case c.Verdict == stats.NoDifferenceSeen:
+		return Cell{Text: "none seen"}
+	}
+	return Cell{Text: string(c.Verdict)}
+}
+
+// sparseNotes are tooFewNotes, and say where only a part of the comparisons has
+// too few samples.
+func (b *builder) sparseNotes(estimates []Estimate) []string {
+	all := tooFewAgainst(b.baselines(), estimates)
+	notes := tooFewNotes(all)
+	for _, name := range without(b.baselines(), all) {
+		few, judged := 0, 0
+		for _, e := range estimates {
+			if c := e.against(name); c != nil && c.Verdict != "" {
+				judged++
+				if c.Verdict == stats.TooFew {
+					few++
+				}
+			}
+		}
+		if few > 0 {
+			notes = append(notes, fmt.Sprintf("Too few samples for a verdict against %s in %d of %d comparisons, where none is printed: it takes %d of each.", name, few, judged, stats.MinRepetitions))
+		}
+	}
+	return notes
+}
+
+// suiteCharts draw every case relative to each baseline, turned so that above 1
+// is better whatever its order.
+func (b *builder) suiteCharts(g Group, estimates []Estimate) []Chart {
+	var charts []Chart
+	for i, baseline := range b.baselines() {
+		c := Chart{ID: fmt.Sprintf("%s-ratio-%d", g.ID, i+1), Kind: Ratios, Setting: setting(b.run),
+			Title: fmt.Sprintf("%s, relative to %s, with %s interval", g.Title, baseline, percent(b.opts.Confidence)),
+			Axis:  fmt.Sprintf("ratio to %s, inverted where lower is better (above 1 is better)", baseline)}
+		for j, e := range estimates {
+			if j == 0 || estimates[j-1].Case != e.Case {
+				c.Categories = append(c.Categories, e.Case)
+			}
+		}
+		for _, s := range seriesOf(b.run) {
+			series := ChartSeries{Name: s.Name, Slot: s.Slot}
+			for _, e := range estimates {
+				if cmp := e.against(baseline); e.Configuration == s.Name && cmp != nil {
+					series.add(benefit(e, *cmp))
+				}
+			}
+			if s.Name != baseline {
+				c.Series = append(c.Series, series)
+			}
+		}
+		c.Words = describe(c, ratio)
+		if len(c.Series) > 0 {
+			charts = append(charts, c)
+		}
+	}
+	return charts
+}
+
+// benefit is the ratio of e to a baseline, inverted where lower is better.
+func benefit(e Estimate, c Comparison) (Number, Interval) {
+	if e.Order == result.HIB {
+		return c.Ratio, c.Interval
+	}
+	return inverse(c.Ratio), Interval{inverse(c.Interval.High), inverse(c.Interval.Low), c.Interval.Confidence}
+}
+
+// inverse returns 1/n, missing where there is none.
+func inverse(n Number) Number {
+	if n == 0 {
+		return missing
+	}
+	return 1 / n
+}

@@ -1,0 +1,298 @@
+// Package score sums up suites of benchmarks as Lubomski, Kalinowski and Krawczyk
+// do (Multi-level virtualization and its impact on system performance in cloud
+// computing, §3.6), and says what such a sum hides.
+//
+// A score is a mean result over the best of all configurations in its case,
+// formula (1); the total of a configuration is the sum of its scores, less those
+// where lower is better, formula (2). Totals depend on which configurations and
+// cases are in the table: one more configuration may turn the order of two
+// others, and a benchmark that runs in four variants counts four times. The
+// geometric mean of ratios to a baseline does not depend on the other
+// configurations and stands beside the total; where leaving something out turns
+// the order by total, a Warning says so.
+//
+// The package is pure. Reading files and wording tables does not belong here.
+package score
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Order says which results of a case are the better ones.
+type Order string
+
+// The orders.
+const (
+	HIB Order = "HIB" // higher is better
+	LIB Order = "LIB" // lower is better
+)
+
+// Row is one result. Several rows of the same case in the same configuration are
+// repetitions, of which the mean counts (§3.3).
+type Row struct {
+	Suite, Case   string
+	Order         Order
+	Unit          string // of Value; the same in all rows of a case; may be empty
+	Configuration string
+	Value         float64 // positive, see Least and Greatest
+}
+
+// The bounds of values. Within them no ratio overflows.
+const (
+	Least    = 1e-100
+	Greatest = 1e100
+)
+
+// RowError says which row cannot be used, and why.
+type RowError struct {
+	Row    int    // index of the row
+	Column string // suite, case, order, unit, configuration or value
+	Text   string // what is wrong, and the mend
+}
+
+// Error names the row, counted from 1, and its column.
+func (e *RowError) Error() string {
+	return fmt.Sprintf("row %d, %s: %s", e.Row+1, e.Column, e.Text)
+}
+
+// Options say how suites are summed up.
+type Options struct {
+	// Baseline is the configuration that geometric means are taken against.
+	// Empty: the first one of each suite.
+	Baseline string
+	// Partial says what becomes of a case that some configurations lack. False:
+	// it is left out of the totals of all. True: it counts for those that have
+	// it, and the totals of the others are marked partial.
+	Partial bool
+}
+
+// Suite is the outcome of one suite. Configurations and cases are in the order in
+// which the rows first name them.
+type Suite struct {
+	Name           string
+	Configurations []string
+	Cases          []Case
+	Baseline       string             // empty: the suite lacks the one asked for
+	Totals         map[string]Total   // by configuration; none where no case counts
+	GeoMeans       map[string]GeoMean // by configuration; none where there is no ratio
+	Missing        []Missing
+	Warnings       []Warning
+}
+
+// Case is one case of a suite.
+type Case struct {
+	Name    string
+	Order   Order
+	Unit    string
+	Cells   map[string]Cell // by configuration
+	Counted bool            // every configuration has it, or Options.Partial is set
+}
+
+// Cell is a case in a configuration.
+type Cell struct {
+	Mean  float64 // of the repetitions, in the unit of the case
+	N     int     // repetitions
+	Score float64 // formula (1), in (0, 1]; 1 is the highest result, also where lower is better
+}
+
+// Total is a total score. Higher is better, whatever the order of the cases.
+type Total struct {
+	Raw     float64 // formula (2)
+	Rounded float64 // formula (2) over scores rounded to two decimals, as the paper prints it
+	Cases   int     // that count
+	Partial bool    // the configuration lacks cases that count for others: not to be compared
+}
+
+// Missing is a case that a configuration lacks.
+type Missing struct {
+	Case          string `json:"case"`
+	Configuration string `json:"configuration"`
+}
+
+// Suites sums up every suite of rows, in the order in which they are first named.
+// It fails with a *RowError when a row is no positive finite result or
+// contradicts an earlier row of its case, and when no suite has the baseline.
+func Suites(rows []Row, opts Options) ([]Suite, error) {
+	if len(rows) == 0 {
+		return nil, errors.New("no results: give at least one row")
+	}
+	c := collection{cases: map[[2]string]int{}, configurations: map[[2]string]bool{}, suites: map[string]int{}}
+	for i, row := range rows {
+		if err := check(i, row); err != nil {
+			return nil, err
+		}
+		if err := c.add(i, row); err != nil {
+			return nil, err
+		}
+	}
+	if err := checkBaseline(c.list, opts.Baseline); err != nil {
+		return nil, err
+	}
+	for i := range c.list {
+		c.list[i].sumUp(opts)
+	}
+	return c.list, nil
+}
+
+func check(i int, row Row) error {
+	for _, name := range []struct{ column, text string }{
+		{"suite", row.Suite}, {"case", row.Case}, {"configuration", row.Configuration},
+	} {
+		if name.text == "" {
+			return &RowError{i, name.column, "is empty: give it a name"}
+		}
+	}
+	for _, name := range []struct{ column, text string }{
+		{"suite", row.Suite}, {"case", row.Case}, {"unit", row.Unit}, {"configuration", row.Configuration},
+	} {
+		if strings.ContainsFunc(name.text, unicode.IsControl) {
+			return &RowError{i, name.column, fmt.Sprintf("%q has a control character: remove it", name.text)}
+		}
+	}
+	if row.Order != HIB && row.Order != LIB {
+		return &RowError{i, "order", fmt.Sprintf("%q: want HIB (higher is better) or LIB (lower is better)", row.Order)}
+	}
+	if !(Least <= row.Value && row.Value <= Greatest) { // NaN neither
+		return &RowError{i, "value", fmt.Sprintf("%v: want a positive number, from %v to %v", row.Value, Least, Greatest)}
+	}
+	return nil
+}
+
+func checkBaseline(suites []Suite, baseline string) error {
+	if baseline == "" {
+		return nil
+	}
+	var known []string
+	for _, s := range suites {
+		for _, c := range s.Configurations {
+			if !slices.Contains(known, c) {
+				known = append(known, c)
+			}
+		}
+	}
+	if slices.Contains(known, baseline) {
+		return nil
+	}
+	return fmt.Errorf("no results of baseline %q: choose one of %s", baseline, strings.Join(known, ", "))
+}
+
+// collection is what the rows so far have named, and where it is. The keys of
+// cases and configurations begin with their suite.
+type collection struct {
+	list           []Suite
+	suites         map[string]int
+	cases          map[[2]string]int
+	configurations map[[2]string]bool
+}
+
+// add takes in row, which is the i-th.
+func (c *collection) add(i int, row Row) error {
+	s := c.suite(row.Suite)
+	if key := [2]string{row.Suite, row.Configuration}; !c.configurations[key] {
+		c.configurations[key] = true
+		s.Configurations = append(s.Configurations, row.Configuration)
+	}
+	key := [2]string{row.Suite, row.Case}
+	if _, known := c.cases[key]; !known {
+		c.cases[key] = len(s.Cases)
+		s.Cases = append(s.Cases, Case{Name: row.Case, Order: row.Order, Unit: row.Unit, Cells: map[string]Cell{}})
+	}
+	return s.Cases[c.cases[key]].add(i, row)
+}
+
+func (c *collection) suite(name string) *Suite {
+	if _, known := c.suites[name]; !known {
+		c.suites[name] = len(c.list)
+		c.list = append(c.list, Suite{Name: name, Totals: map[string]Total{}, GeoMeans: map[string]GeoMean{}})
+	}
+	return &c.list[c.suites[name]]
+}
+
+func (c Case) add(i int, row Row) error {
+	if c.Order != row.Order {
+		return &RowError{i, "order", fmt.Sprintf("%s, but case %q was %s before: give a case one order", row.Order, c.Name, c.Order)}
+	}
+	if c.Unit != row.Unit {
+		return &RowError{i, "unit", fmt.Sprintf("%q, but case %q was in %q before: give a case one unit", row.Unit, c.Name, c.Unit)}
+	}
+	cell := c.Cells[row.Configuration]
+	cell.N++
+	cell.Mean += (row.Value - cell.Mean) / float64(cell.N)
+	c.Cells[row.Configuration] = cell
+	return nil
+}
+
+// sumUp fills in what follows from the means.
+func (s *Suite) sumUp(opts Options) {
+	for i, c := range s.Cases {
+		best := highest(c, s.Configurations)
+		for name, cell := range c.Cells {
+			cell.Score = cell.Mean / best
+			c.Cells[name] = cell
+		}
+		s.Cases[i].Counted = opts.Partial || len(c.Cells) == len(s.Configurations)
+		for _, name := range s.Configurations {
+			if _, has := c.Cells[name]; !has {
+				s.Missing = append(s.Missing, Missing{c.Name, name})
+			}
+		}
+	}
+	s.total()
+	s.Baseline = opts.Baseline
+	if s.Baseline == "" {
+		s.Baseline = s.Configurations[0]
+	} else if !slices.Contains(s.Configurations, s.Baseline) {
+		s.Baseline = ""
+	}
+	s.compare()
+	s.warn(opts)
+}
+
+// highest returns the highest mean of c among configurations that have it, 0
+// where none has.
+func highest(c Case, configurations []string) float64 {
+	best := 0.0
+	for _, name := range configurations {
+		best = max(best, c.Cells[name].Mean)
+	}
+	return best
+}
+
+// total computes Totals from the scores of the cases that count.
+func (s *Suite) total() {
+	counted := 0
+	for _, c := range s.Cases {
+		if !c.Counted {
+			continue
+		}
+		counted++
+		for name, cell := range c.Cells {
+			t := s.Totals[name]
+			t.Cases++
+			t.Raw += c.Order.sign() * cell.Score
+			t.Rounded += c.Order.sign() * cents(cell.Score)
+			s.Totals[name] = t
+		}
+	}
+	for name, t := range s.Totals {
+		t.Rounded = cents(t.Rounded) // the sum of decimals is one
+		t.Partial = t.Cases < counted
+		s.Totals[name] = t
+	}
+}
+
+// sign is sgn of formula (2).
+func (o Order) sign() float64 {
+	if o == LIB {
+		return -1
+	}
+	return 1
+}
+
+// cents rounds x to two decimals.
+func cents(x float64) float64 { return math.Round(x*100) / 100 }
