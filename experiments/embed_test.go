@@ -11,7 +11,7 @@ import (
 
 // comes lists every experiment that comes with unnest.
 var comes = []string{
-	"aa", "brfusion", "harness", "latency", "levels", "levels-reserved",
+	"aa", "architectures", "brfusion", "harness", "latency", "levels", "levels-reserved",
 	"multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
 	"network", "quickstart", "selftest",
 }

@@ -172,6 +172,15 @@ func (b *Suites) guest(ctx context.Context, c stack.Configuration) (*system, err
 		Name: nodeName(b.booted), Image: b.image, Accel: b.accel,
 		VCPUs: sizes[1].VCPUs, Memory: sizes[1].Memory, Nesting: b.nests,
 	}
+	if image, ok := b.foreign[c.Architecture()]; ok {
+		choice, err := image.Arch.ChooseAccel(guest.AccelAuto)
+		if err != nil {
+			return nil, err
+		}
+		o.Image, o.Accel, o.Nesting = image, choice.Accel, false
+		b.facts.Notes = append(b.facts.Notes, fmt.Sprintf(
+			"The guest of %s is of another architecture, %s, and emulated (%s): what it takes is QEMU's time, not such a machine's.", c.Name, c.Architecture(), choice.Accel))
+	}
 	if c.Level() == 1 {
 		n, err := b.fleet.Launch(ctx, o)
 		if err != nil {

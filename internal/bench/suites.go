@@ -35,6 +35,7 @@ type Suites struct {
 	recipe  guest.Recipe
 	image   guest.Image // of the guests that cases run in
 	outer   guest.Image // of the guests that other guests run in
+	foreign map[stack.Arch]guest.Image
 	accel   guest.Accel
 	nests   bool // a configuration is of level 2: level 1 has the same processor
 	booted  int
@@ -60,7 +61,7 @@ func UpSuites(ctx context.Context, spec *experiment.Spec, o Options) (_ *Suites,
 	}
 	b := &Suites{
 		spec: spec, accel: o.Accel, facts: Facts{Tools: map[string]string{}},
-		systems: map[string]*system{}, sites: map[string]*site{},
+		foreign: map[stack.Arch]guest.Image{}, systems: map[string]*system{}, sites: map[string]*site{},
 	}
 	for _, c := range spec.Configurations {
 		b.nests = b.nests || c.Level() > 1
@@ -112,8 +113,8 @@ func supportedSuites(spec *experiment.Spec) error {
 	for _, c := range spec.Configurations {
 		_, contained := c.Stack.Engine()
 		switch {
-		case c.Architecture() != stack.X8664:
-			return fmt.Errorf("configuration %s: guests of %s have no tools of the suites yet: leave arch out", c.Name, c.Architecture())
+		case c.Architecture() != stack.X8664 && (contained || c.Level() != 1):
+			return fmt.Errorf("configuration %s: guests of %s run no containers and no guests: use stack vm", c.Name, c.Architecture())
 		case c.Stack.Remote() && contained:
 			return fmt.Errorf("configuration %s: containers on a host behind ssh cannot be started yet: use stack ssh", c.Name)
 		case c.Network != "" && c.Network != stack.HostNetwork:
@@ -128,6 +129,8 @@ func (b *Suites) build(ctx context.Context) (err error) {
 	for _, c := range b.spec.Configurations {
 		switch {
 		case c.Stack.Remote():
+		case c.Architecture() != stack.X8664:
+			err = b.buildForeign(ctx, c.Architecture())
 		case c.Level() == 0:
 			_, err = b.builder.Root(ctx, b.recipe)
 		default:
@@ -142,6 +145,30 @@ func (b *Suites) build(ctx context.Context) (err error) {
 		}
 	}
 	return nil
+}
+
+// buildForeign makes the image of another architecture, whose guests have the tools
+// and no container engine of ours.
+func (b *Suites) buildForeign(ctx context.Context, a stack.Arch) error {
+	if b.foreign[a] != (guest.Image{}) {
+		return nil
+	}
+	arch, err := guest.ParseArch(string(a))
+	if err != nil {
+		return err
+	}
+	recipe, err := guest.ArchRecipe(arch)
+	if err != nil {
+		return err
+	}
+	builder := guest.Builder{Cache: b.builder.Cache, Progress: b.builder.Progress, Programs: map[string]string{}}
+	for target, path := range b.builder.Programs {
+		if strings.HasSuffix(target, ".jar") {
+			builder.Programs[target] = path
+		}
+	}
+	b.foreign[a], err = builder.Build(ctx, recipe.With(packages(b.spec)...))
+	return err
 }
 
 // packages are the Debian packages of the cases' tools.
