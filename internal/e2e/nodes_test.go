@@ -216,16 +216,19 @@ func (n *nodes) status() hostd.Status {
 	return s
 }
 
-// guestStatus is the part of one guest.
-func (n *nodes) guestStatus(name string) hostd.GuestStatus {
+// guestStatus is the part of one guest, once the daemon has taken it over.
+func (n *nodes) guestStatus(name string) (s hostd.GuestStatus) {
 	n.t.Helper()
-	for _, g := range n.status().Guests {
-		if g.Name == name {
-			return g
+	n.eventually("the daemon knows "+name, func() bool {
+		for _, g := range n.status().Guests {
+			if g.Name == name && g.Error == "" {
+				s = g
+				return true
+			}
 		}
-	}
-	n.t.Fatalf("the daemon does not know %s", name)
-	return hostd.GuestStatus{}
+		return false
+	})
+	return s
 }
 
 func (n *nodes) eventually(what string, f func() bool) {

@@ -11,14 +11,15 @@ import (
 
 // follow connects to guests that have come, so that what an earlier daemon has
 // left is mended and what they send is guarded without waiting for a request, and
-// clears up after those that have gone.
-func (d *daemon) follow(ctx context.Context) {
+// clears up after those that have gone. It calls looked after its first look.
+func (d *daemon) follow(ctx context.Context, looked func()) {
 	if err := shape.Reap(); err != nil { // not beside guests' own changes
 		d.config.Logger.Warn("reap bandwidth limits", "error", err)
 	}
 	said := map[string]string{} // the last error of each, to say it once
 	for first := true; ; first = false {
 		d.look(ctx, said)
+		looked()
 		if first {
 			d.sweep()
 		}

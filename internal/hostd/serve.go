@@ -48,6 +48,7 @@ const (
 	idleTime      = 5 * time.Minute // of a connection
 	maxRequest    = 64 << 10        // bytes: a GC names all pods of a node
 	maxStreams    = 64              // requests at a time on one connection
+	takeOverTime  = 5 * time.Second // for the guests that are there at the start
 	lookTime      = time.Second     // between two looks for guests that came or went
 	connections   = 32              // with one address, unless a tenant has more
 )
@@ -199,15 +200,14 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 		grpc.WaitForHandlers(true),
 	)
 	hostdpb.RegisterHostDaemonServer(server, d)
-	running.Go(func() { d.follow(ctx) })
+	looked := make(chan struct{})
+	running.Go(func() { d.follow(ctx, sync.OnceFunc(func() { close(looked) })) })
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(newGate(listener, d.connectionLimit(), d.refuseConnection)) }()
 	if d.config.Ready != nil {
 		d.config.Ready(listener.Addr())
 	}
-	if _, err := systemd.SdNotify(false, systemd.SdNotifyReady); err != nil {
-		d.config.Logger.Warn("tell systemd", "error", err)
-	}
+	running.Go(func() { d.announce(ctx, looked) })
 	select {
 	case err := <-failed:
 		server.Stop()
@@ -220,6 +220,20 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 	server.GracefulStop()
 	d.drain()
 	return nil
+}
+
+// announce tells the service manager that the daemon is ready: it has taken over the
+// guests that were there, or has waited for them for long enough.
+func (d *daemon) announce(ctx context.Context, looked <-chan struct{}) {
+	select {
+	case <-looked:
+	case <-time.After(takeOverTime):
+	case <-ctx.Done():
+		return
+	}
+	if _, err := systemd.SdNotify(false, systemd.SdNotifyReady); err != nil {
+		d.config.Logger.Warn("tell systemd", "error", err)
+	}
 }
 
 func (d *daemon) refuseConnection(from net.Addr) {

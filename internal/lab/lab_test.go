@@ -132,8 +132,13 @@ func TestReap(t *testing.T) {
 	if err := orphan.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
+	client := exec.Command("sleep", "61.5") // nothing but its namespace tells whose it is
+	if err := Do(dead.ClientNS(), client.Start); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 2)
 	go func() { ended <- orphan.Wait() }()
+	go func() { ended <- client.Wait() }()
 	if err := dead.lock.Close(); err != nil { // as the kernel does when the owner is killed
 		t.Fatal(err)
 	}
@@ -153,8 +158,8 @@ func TestReap(t *testing.T) {
 		t.Errorf("reaped %v, %v; want test-dead alone", reaped, err)
 	}
 	assertGone(t, dead)
-	if err := <-ended; err == nil {
-		t.Error("the orphan was not killed")
+	if err := errors.Join(<-ended, <-ended); err == nil || strings.Count(err.Error(), "signal") != 2 {
+		t.Errorf("orphan and client ended with %v, want both killed", err)
 	}
 	if kept, err = Open("test-kept"); err != nil {
 		t.Fatal(err)

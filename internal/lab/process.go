@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -19,8 +20,9 @@ const (
 )
 
 // killProcesses ends every process whose command line names the lab's state
-// directory: its guests and its host daemon. The command line, not a noted pid,
-// says which they are, so that a recycled pid is never hit.
+// directory, its guests and its host daemon, and every one that is in its network
+// namespaces: clients whose owner was killed. What they are, not a noted pid, says
+// that they are the lab's, so that a recycled pid is never hit.
 func (l *Lab) killProcesses() error {
 	pids, err := l.processes()
 	if err != nil {
@@ -45,11 +47,17 @@ func (l *Lab) killProcesses() error {
 }
 
 // processes returns the living processes, other than this one, that have the
-// lab's state directory in an argument.
+// lab's state directory in an argument or are in its network namespaces.
 func (l *Lab) processes() ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
+	}
+	var namespaces []os.FileInfo
+	for _, path := range []string{l.HostNS(), l.ClientNS()} {
+		if info, err := os.Stat(path); err == nil {
+			namespaces = append(namespaces, info)
+		}
 	}
 	var pids []int
 	for _, e := range entries {
@@ -64,7 +72,9 @@ func (l *Lab) processes() ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		if namesDir(line, l.Dir) {
+		in, err := os.Stat(filepath.Join("/proc", e.Name(), "ns/net"))
+		inside := err == nil && slices.ContainsFunc(namespaces, func(ns os.FileInfo) bool { return os.SameFile(ns, in) })
+		if inside || namesDir(line, l.Dir) {
 			pids = append(pids, pid)
 		}
 	}
