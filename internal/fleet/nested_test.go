@@ -138,7 +138,7 @@ func TestNestedGuest(t *testing.T) {
 	defer outside.Close()
 	t.Logf("outer guest (%s): %+v", choice.Reason, times)
 
-	if n, err := f.LaunchNested(ctx, parent, Options{Name: "inner", VCPUs: 1, Memory: 1536 << 20}); n != nil || err == nil || !strings.Contains(err.Error(), "give it more") {
+	if n, err := f.LaunchNested(ctx, parent, Options{Name: "inner", VCPUs: 1, Memory: 1537 << 20}); n != nil || err == nil || !strings.Contains(err.Error(), "give it more") {
 		t.Fatalf("more memory than there is: got %v, %v", n, err)
 	}
 	n := launchNested(ctx, t, f, parent)
