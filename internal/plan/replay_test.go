@@ -1,0 +1,96 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A large costs 0.112 $/h for 2 vCPU, a 2xlarge 0.448.
+func TestReplayByHand(t *testing.T) {
+	const large, xxlarge = 112 * Dollar / 1000, 448 * Dollar / 1000
+	a, b, pair := of("a", 7), of("b", 7), of("c", 1, 1)
+	tests := []struct {
+		name   string
+		events []Event
+		end    time.Duration
+		opts   ReplayOptions
+		want   Timeline
+	}{
+		{"one pod for half an hour of one", []Event{{0, nil, []Pod{a}}, {30 * time.Minute, []string{"a"}, nil}}, time.Hour, ReplayOptions{},
+			Timeline{xxlarge / 2, 1, 0, []State{{0, 1, xxlarge}, {30 * time.Minute, 0, 0}}}},
+		{"a minute at least", []Event{{0, nil, []Pod{a}}, {time.Second, []string{"a"}, nil}}, time.Hour, ReplayOptions{},
+			Timeline{xxlarge/60 + 1, 1, 0, []State{{0, 1, xxlarge}, {time.Second, 1, xxlarge}}}},
+		{"what is paid serves another pod", []Event{{0, nil, []Pod{a}}, {time.Second, []string{"a"}, nil}, {time.Minute / 2, nil, []Pod{b}}}, time.Hour, ReplayOptions{},
+			Timeline{xxlarge, 1, 0, []State{{0, 1, xxlarge}, {time.Second, 1, xxlarge}, {time.Minute / 2, 1, xxlarge}}}},
+		{"without splitting a third VM", []Event{{0, nil, []Pod{a, b}}, {time.Hour, nil, []Pod{pair}}}, 2 * time.Hour, ReplayOptions{},
+			Timeline{4*xxlarge + large, 3, 0, []State{{0, 2, 2 * xxlarge}, {time.Hour, 3, 2*xxlarge + large}}}},
+		{"shared out among two", []Event{{0, nil, []Pod{a, b}}, {time.Hour, nil, []Pod{pair}}}, 2 * time.Hour, ReplayOptions{Split: true},
+			Timeline{4 * xxlarge, 2, 0, []State{{0, 2, 2 * xxlarge}, {time.Hour, 2, 2 * xxlarge}}}},
+		// d (8) leaves, e (7) comes, c's VM could be emptied into what a and e leave.
+		{"no migration without a budget", []Event{{0, nil, []Pod{a, of("d", 8), pair}}, {time.Hour, []string{"d"}, []Pod{of("e", 7)}}}, 2 * time.Hour, ReplayOptions{Split: true},
+			Timeline{4*xxlarge + 2*large, 4, 0, []State{{0, 3, 2*xxlarge + large}, {time.Hour, 3, 2*xxlarge + large}}}},
+		{"two containers migrate", []Event{{0, nil, []Pod{a, of("d", 8), pair}}, {time.Hour, []string{"d"}, []Pod{of("e", 7)}}}, 2 * time.Hour, ReplayOptions{Split: true, Migrations: 2},
+			Timeline{4*xxlarge + large, 4, 2, []State{{0, 3, 2*xxlarge + large}, {time.Hour, 2, 2 * xxlarge}}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := Replay("u", tt.events, tt.end, mustBuiltin(t, "bacou"), tt.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got.Cost = (got.Cost + 50) / 100 * 100 // VMs are rounded by the second
+			tt.want.Cost = (tt.want.Cost + 50) / 100 * 100
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("timeline differs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestReplayRefuses(t *testing.T) {
+	a := of("a", 1)
+	for _, tt := range []struct {
+		events []Event
+		opts   ReplayOptions
+		want   string
+	}{
+		{[]Event{{0, []string{"a"}, nil}}, ReplayOptions{}, "pod a departs: it is not there"},
+		{[]Event{{0, nil, []Pod{a, a}}}, ReplayOptions{}, "pod a arrives: one of that name is there"},
+		{[]Event{{2, nil, nil}, {1, nil, nil}}, ReplayOptions{}, "event 1 of user u is at 1ns"},
+		{[]Event{{2 * time.Hour, nil, nil}}, ReplayOptions{}, "none after 1h0m0s"},
+		{[]Event{{0, nil, []Pod{of("x", 97)}}}, ReplayOptions{}, "pod x needs 97 vCPU"},
+		{nil, ReplayOptions{Migrations: -1}, "migrations -1"},
+	} {
+		if _, err := Replay("u", tt.events, time.Hour, mustBuiltin(t, "bacou"), tt.opts); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v: error %v, want one with %q", tt.events, err, tt.want)
+		}
+	}
+}
+
+// Three containers of 2, 2 and 2 vCPU with links of 5 and 1: together they need an
+// 8, with the weak link cut a 4 and a 2, and with both cut three of 2.
+func TestFrontierByHand(t *testing.T) {
+	c := mustBuiltin(t, "bacou")
+	u := User{"u", []Pod{of("a", 2, 2, 2)}}
+	links := []Link{{0, 0, 1, 5}, {0, 1, 2, 1}}
+	choices, err := Frontier(u, c, links, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, ch := range choices {
+		got = append(got, fmt.Sprintf("%d cuts %v", ch.Cost*1000/Dollar, ch.Cut))
+	}
+	if want := "336 cuts 1, 448 cuts 0"; strings.Join(got, ", ") != want {
+		t.Errorf("choices %v, want %s", got, want)
+	}
+	for _, bad := range []Link{{1, 0, 1, 1}, {0, 0, 3, 1}, {0, -1, 0, 1}, {0, 0, 1, -1}} {
+		if _, err := Frontier(u, c, []Link{bad}, Options{}); err == nil || !strings.Contains(err.Error(), "link 0 of user u") {
+			t.Errorf("link %+v: error %v", bad, err)
+		}
+	}
+}

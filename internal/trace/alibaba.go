@@ -1,0 +1,200 @@
+package trace
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"unnest/internal/plan"
+)
+
+// rowAlibaba is a row of either table of the traces of 2017 and 2018.
+type rowAlibaba struct {
+	batch     bool
+	user, pod string
+	name      string
+	instances int64  // of a task
+	at        int64  // of an event of a container
+	change    change // likewise
+	request
+}
+
+// readAlibaba2017 reads the tables batch_task and container_event of cluster-trace-v2017
+// in github.com/alibaba/clusterdata: schema.csv there has the columns, issue 11 that
+// batch CPUs are in hundredths. Memory is a fraction of the largest machine. The
+// trace names no owners: all jobs are of the user "batch", a job is a pod and the
+// instances of its tasks are containers; online instances are of the user "online",
+// each a pod of one container.
+func readAlibaba2017(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error) {
+	return readAlibaba(ctx, paths, o, rep, parseAlibaba2017, "batch_task", "container_event")
+}
+
+// readAlibaba2018 reads the tables batch_task and container_meta of cluster-trace-v2018
+// (schema.txt there). CPUs are in hundredths, memory in percent of the largest
+// machine, where -1 and 101 mark invalid values. Jobs are as in 2017; a container is
+// a pod of its own, and its application (app_du) is the user.
+func readAlibaba2018(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error) {
+	return readAlibaba(ctx, paths, o, rep, parseAlibaba2018, "batch_task", "container_meta")
+}
+
+func readAlibaba(ctx context.Context, paths []string, o *Options, rep *Report,
+	parser func(*Options, span) parse[rowAlibaba], names ...string) ([]plan.User, error) {
+	found, err := tables(paths, names...)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, name := range append(names, "") {
+		files = append(files, found[name]...)
+	}
+	g := newGrouping(o)
+	l := newLives[string](o.Period.span(1e9), false)
+	err = eachLine(ctx, files, o, rep, func() parse[rowAlibaba] { return parser(o, l.span) }, func(r *rowAlibaba) error {
+		if !r.batch {
+			l.event(r.pod, r.at, r.change, r.request, r.user)
+			return nil
+		}
+		rep.settle(r.request)
+		if r.why != kept {
+			return nil
+		}
+		return g.task(r)
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.finish(rep)
+	for _, id := range slices.Sorted(maps.Keys(l.tasks)) {
+		t := l.tasks[id]
+		rep.settle(t.request)
+		if t.why != kept {
+			continue
+		}
+		if err := g.add(t.owner, id, id, t.Resources); err != nil {
+			return nil, err
+		}
+	}
+	return g.sorted(), nil
+}
+
+// task adds the instances of a task to the pod of its job.
+func (g *grouping) task(r *rowAlibaba) error {
+	if err := g.room(r.instances); err != nil {
+		return err
+	}
+	p := g.user(r.user).pod(r.pod)
+	p.Containers = slices.Grow(p.Containers, int(r.instances))
+	for i := range int(r.instances) {
+		name := r.name
+		if r.instances > 1 {
+			name += "/" + index(i)
+		}
+		p.Containers = append(p.Containers, plan.Container{Name: name, Request: r.Resources})
+	}
+	return nil
+}
+
+func parseAlibaba2017(o *Options, s span) parse[rowAlibaba] {
+	var column [8][]byte
+	pods := names{}
+	return func(line []byte, r *rowAlibaba) (Reason, error) {
+		if err := exactly(line, column[:], "an alibaba2017 task or container event"); err != nil {
+			return kept, err
+		}
+		*r = rowAlibaba{}
+		switch c := column; string(c[1]) {
+		case "Create":
+			return r.event(s, "online", string(c[2]), starts, c[0], o, c[4], plan.VCPU, c[5], 0)
+		case "Remove":
+			return r.event(s, "online", string(c[2]), ends, c[0], o, c[4], plan.VCPU, c[5], 0)
+		default:
+			r.pod, r.name = pods.of(c[2]), pods.of(c[3])
+			return r.task(s, c[4], c[5], c[0], c[1], o, c[6], c[7], 0)
+		}
+	}
+}
+
+func parseAlibaba2018(o *Options, s span) parse[rowAlibaba] {
+	var column [9][]byte
+	seen := names{}
+	return func(line []byte, r *rowAlibaba) (Reason, error) {
+		n := columns(line, column[:])
+		*r = rowAlibaba{}
+		switch c := column; n {
+		case 9:
+			r.pod, r.name = seen.of(c[2]), seen.of(c[0])
+			return r.task(s, c[1], c[4], c[5], c[6], o, c[7], c[8], 2)
+		case 8:
+			change := starts
+			if string(c[4]) == "stopped" {
+				change = ends
+			}
+			return r.event(s, seen.of(c[3]), string(c[0]), change, c[2], o, c[5], plan.VCPU/100, c[7], 2)
+		}
+		return kept, fmt.Errorf("has %d columns, where an alibaba2018 batch_task has 9 and a container_meta 8", n)
+	}
+}
+
+// event reads a row of a container.
+func (r *rowAlibaba) event(s span, user, id string, c change, at []byte, o *Options, cpu []byte, unit int64, memory []byte, percent int) (_ Reason, err error) {
+	r.user, r.pod, r.change = user, id, c
+	if r.at, err = whole("time", at); err != nil {
+		return kept, err
+	}
+	if r.request, err = o.alibaba(cpu, unit, memory, percent); err != nil {
+		return kept, err
+	}
+	if r.at > s.to {
+		return Outside, nil
+	}
+	return kept, nil
+}
+
+// task reads a row of a task. A start of 0 is before the trace, an end of 0 after it.
+func (r *rowAlibaba) task(s span, instances, status, start, end []byte, o *Options, cpu, memory []byte, percent int) (_ Reason, err error) {
+	r.batch, r.user = true, "batch"
+	n, err := parseNumber(instances)
+	if err == nil {
+		r.instances, err = n.times(1)
+	}
+	if err != nil || n.why != kept {
+		return kept, fmt.Errorf("number of instances %q is none", clip(instances))
+	}
+	from, err := whole("start time", start)
+	if err != nil {
+		return kept, err
+	}
+	to, err := whole("end time", end)
+	if err != nil {
+		return kept, err
+	}
+	if r.request, err = o.alibaba(cpu, plan.VCPU/100, memory, percent); err != nil {
+		return kept, err
+	}
+	if to == 0 {
+		to = math.MaxInt64
+	}
+	waits := string(status) == "Waiting" || string(status) == "Ready"
+	if !o.whole() && (waits || !s.overlaps(from, to)) {
+		return Outside, nil
+	}
+	return kept, nil
+}
+
+// alibaba reads the request of either year.
+func (o *Options) alibaba(cpu []byte, unit int64, memory []byte, percent int) (request, error) {
+	c, err := amountOf("CPU request", cpu, unit, 0)
+	if err != nil {
+		return request{}, err
+	}
+	m, err := amountOf("memory request", memory, o.Largest.Memory, percent)
+	if err != nil {
+		return request{}, err
+	}
+	if percent > 0 && (m.why == Negative || m.value > o.Largest.Memory) {
+		return request{why: Invalid}, nil
+	}
+	return o.request(c, m), nil
+}

@@ -1,0 +1,235 @@
+package trace
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+// expand returns the files that paths name. Globs are matched here as well, because
+// a quoted one reaches us as it is. A directory stands for the files in it.
+func expand(paths []string) ([]string, error) {
+	var files []string
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		switch {
+		case err == nil && info.IsDir():
+			found, err := inside(path)
+			if err != nil {
+				return nil, err
+			}
+			if len(found) == 0 {
+				return nil, fmt.Errorf("%s: the directory has no files: name the one with the trace", path)
+			}
+			files = append(files, found...)
+		case err == nil:
+			files = append(files, path)
+		case !errors.Is(err, fs.ErrNotExist) || !strings.ContainsAny(path, "*?["):
+			return nil, fmt.Errorf("%w: name a file, a directory or a glob of the trace", err)
+		default:
+			found, err := matches(path)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, found...)
+		}
+	}
+	return slices.Compact(files), nil
+}
+
+// matches returns the files of a glob, of which there is at least one.
+func matches(glob string) ([]string, error) {
+	found, err := filepath.Glob(glob)
+	if err != nil {
+		return nil, fmt.Errorf("glob %q: %w: close its brackets", glob, err)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("no file matches %q: check the directory and the ending", glob)
+	}
+	var files []string
+	for _, path := range found {
+		nested, err := inside(path)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, nested...)
+	}
+	return files, nil
+}
+
+// inside returns the regular files of a directory, by name, or the file itself.
+// Hidden ones are no data.
+func inside(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, e := range entries {
+		if !e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			files = append(files, filepath.Join(path, e.Name()))
+		}
+	}
+	return files, nil
+}
+
+// tables sorts the files of a trace of several tables by table. A directory holds
+// for each a directory of its name, or files whose names begin with it. A file
+// belongs to the table that its name, or its directory's, begins with; to none,
+// under "", otherwise.
+func tables(paths []string, names ...string) (map[string][]string, error) {
+	found := map[string][]string{}
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err == nil && info.IsDir() && !slices.Contains(names, filepath.Base(path)) {
+			if err := tablesInside(path, names, found); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		files, err := expand([]string{path})
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range files {
+			name := tableOf(f, names)
+			found[name] = append(found[name], f)
+		}
+	}
+	return found, nil
+}
+
+func tablesInside(dir string, names []string, found map[string][]string) error {
+	some := false
+	for _, name := range names {
+		beside, err := filepath.Glob(filepath.Join(dir, name+"*"))
+		if err != nil {
+			return fmt.Errorf("directory %q: %w", dir, err)
+		}
+		for _, path := range beside {
+			files, err := inside(path)
+			if err != nil {
+				return err
+			}
+			found[name] = append(found[name], files...)
+			some = some || len(files) > 0
+		}
+	}
+	if !some {
+		return fmt.Errorf("%s: has none of the tables %s: name the directory that holds them", dir, strings.Join(names, ", "))
+	}
+	return nil
+}
+
+func tableOf(file string, names []string) string {
+	base, dir := filepath.Base(file), filepath.Base(filepath.Dir(file))
+	for _, name := range names {
+		if strings.HasPrefix(base, name) || dir == name {
+			return name
+		}
+	}
+	return ""
+}
+
+// archives are wrappings that are not undone here, by how they begin.
+var archives = []struct{ magic, name, mend string }{
+	{"PK\x03\x04", "a zip archive", "unzip it"},
+	{"\x28\xb5\x2f\xfd", "compressed with zstd", "run unzstd on it"},
+	{"\xfd7zXZ\x00", "compressed with xz", "run unxz on it"},
+	{"BZh", "compressed with bzip2", "run bunzip2 on it"},
+}
+
+// open opens a file and undoes gzip, which it tells by the content.
+func open(path string) (io.ReadCloser, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	r, err := decompress(path, file)
+	if err != nil {
+		file.Close() //nolint:errcheck // only read
+		return nil, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{r, file}, nil
+}
+
+func decompress(path string, r io.Reader) (io.Reader, error) {
+	plain := bufio.NewReaderSize(r, 1<<16)
+	head, err := plain.Peek(6)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, a := range archives {
+		if bytes.HasPrefix(head, []byte(a.magic)) {
+			return nil, fmt.Errorf("%s: is %s: %s first", path, a.name, a.mend)
+		}
+	}
+	if !bytes.HasPrefix(head, []byte{0x1f, 0x8b}) {
+		return plain, notTar(path, plain)
+	}
+	unzipped, err := gzip.NewReader(plain)
+	if err != nil {
+		return nil, readError(path, err)
+	}
+	content := bufio.NewReaderSize(unzipped, 1<<16)
+	return content, notTar(path, content)
+}
+
+// notTar returns an error when a tar archive begins, as Alibaba publishes them.
+func notTar(path string, r *bufio.Reader) error {
+	head, err := r.Peek(262)
+	if err != nil && !errors.Is(err, io.EOF) && len(head) == 0 {
+		return readError(path, err)
+	}
+	if len(head) == 262 && string(head[257:]) == "ustar" {
+		return fmt.Errorf("%s: is a tar archive: unpack it first", path)
+	}
+	return nil
+}
+
+// readError says what an error of reading means.
+func readError(path string, err error) error {
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%s: the compressed data ends early: the file is cut off, fetch it again", path)
+	case errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader):
+		return fmt.Errorf("%s: %w: the file is damaged, fetch it again", path, err)
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// joined returns the files of the table that is joined to another, which lies beside
+// it if it was not named.
+func joined(with, named []string, name, join string) ([]string, error) {
+	if len(named) > 0 {
+		return named, nil
+	}
+	dir := filepath.Dir(with[0])
+	if filepath.Base(dir) == name {
+		dir = filepath.Dir(dir)
+	}
+	beside := filepath.Join(dir, join)
+	if files, err := matches(beside + "*"); err == nil && len(files) > 0 {
+		return files, nil
+	}
+	return nil, fmt.Errorf("%s: the table %s is missing: put it there, beside %s", beside, join, name)
+}

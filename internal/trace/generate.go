@@ -1,0 +1,119 @@
+package trace
+
+import (
+	"fmt"
+	"iter"
+	"math"
+	"math/rand/v2"
+
+	"unnest/internal/plan"
+)
+
+// Synthetic describes users like those of the Google trace of 2011. The zero value,
+// but for the seed, is as many as ran at its beginning.
+type Synthetic struct {
+	Seed uint64
+	// Scale multiplies the 507 users. Zero: 1.
+	Scale int
+	// Mixed is the share of pods of several containers whose containers differ in
+	// their requests. Zero: 9 in 1616, as in the trace. Below zero: none.
+	Mixed float64
+	// Largest is the machine that requests are fractions of. Zero: 96 vCPU, 384 GiB.
+	Largest plan.Resources
+}
+
+// The distributions at time 0 of clusterdata-2011-2, counted over its 507 users, 3,974
+// jobs and 132,980 tasks that request something.
+var (
+	shares         = [...]float64{0, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, .98, .99, .995, .999, 1}
+	podsOfUser     = quantiles{1, 1, 1, 1, 1, 2, 2, 3, 5, 7, 15, 28, 50, 63, 75, 257, 537}
+	containersOf   = quantiles{1, 1, 1, 1, 1, 1, 1, 2, 3, 6, 30, 100, 300, 500, 992, 3824, 20010}
+	cpuOfContainer = quantiles{1e-4, .003124, .006248, .006248, .0125, .01874, .03125, .04376, .0625, .0625,
+		.125, .1318, .1875, .25, .3125, .4375, .5}
+	memoryOfContainer = quantiles{1e-5, .001709, .003109, .003975, .007767, .01088, .0159, .02332, .0318,
+		.05316, .08569, .1228, .1592, .2068, .2544, .6367, .9551}
+)
+
+const (
+	users2011 = 507
+	mixed2011 = 9.0 / 1616
+	// together is the correlation of the logarithms of CPU and memory over jobs.
+	together = 0.56
+)
+
+// quantiles are the values at shares, of which what lies between follows by
+// interpolating logarithms.
+type quantiles [len(shares)]float64
+
+func (q *quantiles) at(share float64) float64 {
+	i := 1
+	for i < len(shares)-1 && share > shares[i] {
+		i++
+	}
+	f := (share - shares[i-1]) / (shares[i] - shares[i-1])
+	return math.Exp(math.Log(q[i-1])*(1-f) + math.Log(q[i])*f)
+}
+
+// Users yields the users one after the other; none is kept. Each follows from the
+// seed and its number alone, so a larger scale begins with the users of a smaller one.
+func (s Synthetic) Users() iter.Seq[plan.User] {
+	s.complete()
+	return func(yield func(plan.User) bool) {
+		for i := range users2011 * s.Scale {
+			if !yield(s.user(i)) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Synthetic) complete() {
+	if s.Scale <= 0 {
+		s.Scale = 1
+	}
+	if s.Mixed == 0 {
+		s.Mixed = mixed2011
+	}
+	if s.Largest == (plan.Resources{}) {
+		s.Largest = plan.Resources{CPU: 96 * plan.VCPU, Memory: 384 << 30}
+	}
+}
+
+func (s *Synthetic) user(i int) plan.User {
+	random := rand.New(rand.NewPCG(s.Seed, uint64(i)))
+	u := plan.User{Name: fmt.Sprintf("user-%06d", i)}
+	u.Pods = make([]plan.Pod, count(random, &podsOfUser))
+	for j := range u.Pods {
+		u.Pods[j] = s.pod(random, j)
+	}
+	return u
+}
+
+func (s *Synthetic) pod(random *rand.Rand, j int) plan.Pod {
+	p := plan.Pod{Name: index(j), Containers: make([]plan.Container, count(random, &containersOf))}
+	request := s.request(random)
+	mixed := random.Float64() < s.Mixed
+	for k := range p.Containers {
+		if mixed && k > 0 {
+			request = s.request(random)
+		}
+		p.Containers[k] = plan.Container{Name: index(k), Request: request}
+	}
+	return p
+}
+
+// count draws a whole number of at least 1.
+func count(random *rand.Rand, q *quantiles) int { return int(math.Round(q.at(random.Float64()))) }
+
+// request draws CPU and memory that are correlated, by a Gaussian copula.
+func (s *Synthetic) request(random *rand.Rand) plan.Resources {
+	a := random.NormFloat64()
+	b := together*a + math.Sqrt(1-together*together)*random.NormFloat64()
+	return plan.Resources{
+		CPU:    int64(cpuOfContainer.at(normal(a)) * float64(s.Largest.CPU)),
+		Memory: int64(memoryOfContainer.at(normal(b)) * float64(s.Largest.Memory)),
+	}
+}
+
+// normal is the distribution function of the standard normal distribution.
+func normal(x float64) float64 { return math.Erfc(-x/math.Sqrt2) / 2 }

@@ -1,0 +1,226 @@
+package trace
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"unnest/internal/plan"
+)
+
+// The columns of clusterdata-2011-2 (Reiss, Wilkes, Hellerstein, Google cluster-usage
+// traces: format + schema, version 2.1 of the trace), without a header:
+//
+//	task_events: time µs, missing info, job ID, task index, machine ID, event type,
+//	user, scheduling class, priority, CPU, memory, disk request, different machines
+//	job_events: time µs, missing info, job ID, event type, user, scheduling class,
+//	job name, logical job name
+//
+// Time 0 is before the trace began. Requests are fractions of the largest machine.
+// Rows are in the order of time, within and across the files of a table.
+const (
+	taskColumns2011 = 13
+	jobColumns2011  = 8
+)
+
+// change2011 says what event types do: SUBMIT 0, SCHEDULE 1, EVICT 2, FAIL 3,
+// FINISH 4, KILL 5, LOST 6, UPDATE_PENDING 7, UPDATE_RUNNING 8.
+func change2011(kind []byte) (c change, is bool, err error) {
+	if len(kind) == 1 {
+		switch kind[0] {
+		case '0', '7':
+			return 0, false, nil
+		case '1':
+			return starts, true, nil
+		case '2', '3', '4', '5', '6':
+			return ends, true, nil
+		case '8':
+			return updates, true, nil
+		}
+	}
+	return 0, false, fmt.Errorf("event type %q is none of 0 to 8", clip(kind))
+}
+
+type task2011 struct {
+	job   int64
+	index int64
+}
+
+type event2011 struct {
+	task   task2011
+	at     int64
+	change change
+	user   string
+	request
+}
+
+// readGoogle2011 reads user as user, job as pod and task as container, as the paper
+// does. Tasks whose rows do not name the user get that of their job.
+func readGoogle2011(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error) {
+	found, err := tables(paths, "task_events", "job_events")
+	if err != nil {
+		return nil, err
+	}
+	tasks := append(found["task_events"], found[""]...)
+	if len(tasks) == 0 {
+		return nil, fmt.Errorf("%s: has no task_events: name the directory with task_events and job_events in it", paths[0])
+	}
+	l := newLives[task2011](o.Period.span(1000), true)
+	newParse := func() parse[event2011] { return parseTask2011(o, l.span) }
+	jobs, err := joined(tasks, found["job_events"], "task_events", "job_events")
+	if err != nil {
+		return nil, cmp.Or(understood(ctx, tasks[0], o, newParse), err)
+	}
+	last := int64(0)
+	err = eachLine(ctx, tasks, o, rep, newParse, func(e *event2011) error {
+		if e.at < last {
+			return fmt.Errorf("time goes back from %d to %d µs: name files that follow each other in time", last, e.at)
+		}
+		last = e.at
+		l.event(e.task, e.at, e.change, e.request, e.user)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.finish(rep)
+	users, err := jobUsers2011(ctx, jobs, l, o)
+	if err != nil {
+		return nil, err
+	}
+	return gather2011(l, users, o, rep)
+}
+
+// parseTask2011 parses the rows of one file of task events.
+func parseTask2011(o *Options, s span) parse[event2011] {
+	var column [taskColumns2011][]byte
+	users, last, first := names{}, int64(0), true
+	return func(line []byte, e *event2011) (Reason, error) {
+		err := exactly(line, column[:], "a google2011 task event")
+		if err != nil {
+			return kept, err
+		}
+		if e.at, err = whole("time", column[0]); err != nil {
+			return kept, err
+		}
+		if first && e.at > s.to {
+			return kept, errPast
+		}
+		if e.at < last {
+			return kept, fatal{fmt.Errorf("time goes back from %d to %d µs: sort the file by its first column", last, e.at)}
+		}
+		last, first = e.at, false
+		if err := e.parse(column[:], o, users); err != nil {
+			return kept, err
+		}
+		c, is, err := change2011(column[5])
+		e.change = c
+		switch {
+		case err != nil:
+			return kept, err
+		case e.at > s.to:
+			return Outside, nil
+		case !is:
+			return OtherEvent, nil
+		}
+		return kept, nil
+	}
+}
+
+// parse reads the columns behind the time.
+func (e *event2011) parse(column [][]byte, o *Options, users names) (err error) {
+	if e.task.job, err = whole("job ID", column[2]); err != nil {
+		return err
+	}
+	if e.task.index, err = whole("task index", column[3]); err != nil {
+		return err
+	}
+	cpu, err := amountOf("CPU request", column[9], o.Largest.CPU, 0)
+	if err != nil {
+		return err
+	}
+	memory, err := amountOf("memory request", column[10], o.Largest.Memory, 0)
+	if err != nil {
+		return err
+	}
+	e.user, e.request = users.of(column[6]), o.request(cpu, memory)
+	return nil
+}
+
+// jobUsers2011 returns the users of the jobs whose tasks do not name one.
+func jobUsers2011(ctx context.Context, jobs []string, l *lives[task2011], o *Options) (map[int64]string, error) {
+	wanted := map[int64]string{}
+	for task, t := range l.tasks {
+		if t.owner == "" {
+			wanted[task.job] = ""
+		}
+	}
+	if len(wanted) == 0 {
+		return wanted, nil
+	}
+	type job struct {
+		id   int64
+		user string
+	}
+	newParse := func() parse[job] {
+		var column [jobColumns2011][]byte
+		return func(line []byte, j *job) (_ Reason, err error) {
+			if err = exactly(line, column[:], "a google2011 job event"); err != nil {
+				return kept, err
+			}
+			j.id, err = whole("job ID", column[2])
+			j.user = string(column[4])
+			return kept, err
+		}
+	}
+	table := Report{} // of rows that are no containers
+	err := eachLine(ctx, jobs, o, &table, newParse, func(j *job) error {
+		if user, is := wanted[j.id]; is && user == "" {
+			wanted[j.id] = j.user
+		}
+		return nil
+	})
+	return wanted, err
+}
+
+// gather2011 makes users of tasks, by user, job and index.
+func gather2011(l *lives[task2011], users map[int64]string, o *Options, rep *Report) ([]plan.User, error) {
+	order := make([]task2011, 0, len(l.tasks))
+	for task := range l.tasks {
+		order = append(order, task)
+	}
+	slices.SortFunc(order, func(a, b task2011) int {
+		return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.index, b.index))
+	})
+	g := newGrouping(o)
+	jobName := names{}
+	for _, task := range order {
+		t := l.tasks[task]
+		if t.owner == "" {
+			t.owner = users[task.job]
+		}
+		if t.owner == "" && t.why == kept {
+			t.why = NoOwner
+		}
+		rep.settle(t.request)
+		if t.why != kept {
+			continue
+		}
+		if err := g.add(t.owner, jobName.of(strconv.AppendInt(nil, task.job, 10)), index(int(task.index)), t.Resources); err != nil {
+			return nil, err
+		}
+	}
+	return g.sorted(), nil
+}
+
+// settle counts what became of a start that was counted as a row before.
+func (r *Report) settle(q request) {
+	r.note(q)
+	if q.why == kept {
+		r.Kept++
+	} else {
+		r.excluded[q.why]++
+	}
+}

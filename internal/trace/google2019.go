@@ -1,0 +1,239 @@
+package trace
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"unnest/internal/plan"
+)
+
+// instance2019 names an instance of a collection: a task of a job, or an alloc
+// instance of an alloc set.
+type instance2019 struct {
+	collection, index int64
+}
+
+// row2019 has the columns of InstanceEvent and CollectionEvent that we need
+// (clusterdata_trace_format_v3.proto in github.com/google/cluster-data). In the
+// published JSON lines, an export of BigQuery, whole numbers are in quotes, and
+// what is not there is left out.
+type row2019 struct {
+	Time           json.RawMessage `json:"time"`
+	Type           json.RawMessage `json:"type"`
+	Collection     json.RawMessage `json:"collection_id"`
+	CollectionType json.RawMessage `json:"collection_type"`
+	Index          json.RawMessage `json:"instance_index"`
+	Alloc          json.RawMessage `json:"alloc_collection_id"`
+	AllocIndex     json.RawMessage `json:"alloc_instance_index"`
+	Request        struct {
+		CPUs   json.RawMessage `json:"cpus"`
+		Memory json.RawMessage `json:"memory"`
+	} `json:"resource_request"`
+	User string `json:"user"`
+}
+
+type event2019 struct {
+	task   instance2019
+	alloc  instance2019 // collection 0: none
+	at     int64
+	change change
+	request
+}
+
+// The names of event types, in the order of their numbers.
+var types2019 = []string{"SUBMIT", "QUEUE", "ENABLE", "SCHEDULE", "EVICT", "FAIL", "FINISH", "KILL", "LOST",
+	"UPDATE_PENDING", "UPDATE_RUNNING"}
+
+func change2019(kind []byte) (c change, is bool, err error) {
+	n, err := whole("event type", kind)
+	if err != nil {
+		n = int64(slices.Index(types2019, string(kind)))
+	}
+	switch {
+	case n < 0 || n >= int64(len(types2019)):
+		return 0, false, fmt.Errorf("event type %q is none of 0 to 10", clip(kind))
+	case n == 3:
+		return starts, true, nil
+	case n >= 4 && n <= 8:
+		return ends, true, nil
+	case n == 10:
+		return updates, true, nil
+	}
+	return 0, false, nil
+}
+
+// readGoogle2019 reads clusterdata-2019 (trace version 3). An alloc instance is a
+// pod, and the tasks that run in it are its containers; the user is that of the
+// alloc set. A task outside an alloc is a pod of one container. What the alloc
+// instance itself reserves is not counted. Files are in no order of time, so all
+// tasks that began by the end of the period are remembered.
+func readGoogle2019(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error) {
+	found, err := tables(paths, "instance_events", "collection_events")
+	if err != nil {
+		return nil, err
+	}
+	instances := append(found["instance_events"], found[""]...)
+	if len(instances) == 0 {
+		return nil, fmt.Errorf("%s: has no instance_events: name the directory with instance_events and collection_events in it", paths[0])
+	}
+	l := newLives[instance2019](o.Period.span(1000), false)
+	newParse := func() parse[event2019] { return parseInstance2019(o, l.span) }
+	collections, err := joined(instances, found["collection_events"], "instance_events", "collection_events")
+	if err != nil {
+		return nil, cmp.Or(understood(ctx, instances[0], o, newParse), err)
+	}
+	allocs := map[instance2019]instance2019{}
+	err = eachLine(ctx, instances, o, rep, newParse, func(e *event2019) error {
+		l.event(e.task, e.at, e.change, e.request, "")
+		if e.alloc.collection != 0 {
+			allocs[e.task] = e.alloc
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.finish(rep)
+	users, err := users2019(ctx, collections, l, allocs, o)
+	if err != nil {
+		return nil, err
+	}
+	return gather2019(l, allocs, users, o, rep)
+}
+
+// parseInstance2019 parses the rows of one file of instance events.
+func parseInstance2019(o *Options, s span) parse[event2019] {
+	return func(line []byte, e *event2019) (Reason, error) {
+		var row row2019
+		if err := json.Unmarshal(line, &row); err != nil {
+			return kept, fmt.Errorf("is no google2019 instance event: %w", err)
+		}
+		*e = event2019{}
+		c, is, err := change2019(unquote(row.Type))
+		if err != nil {
+			return kept, err
+		}
+		e.change = c
+		if err := e.read(&row, o); err != nil {
+			return kept, err
+		}
+		kind := string(unquote(row.CollectionType))
+		switch {
+		case kind == "1" || kind == "ALLOC_SET":
+			return Reserved, nil
+		case e.at > s.to:
+			return Outside, nil
+		case !is:
+			return OtherEvent, nil
+		}
+		return kept, nil
+	}
+}
+
+func (e *event2019) read(row *row2019, o *Options) (err error) {
+	if e.at, err = whole("time", unquote(row.Time)); err != nil {
+		return err
+	}
+	if e.task.collection, err = whole("collection_id", unquote(row.Collection)); err != nil {
+		return err
+	}
+	if e.task.index, err = whole("instance_index", unquote(row.Index)); err != nil {
+		return err
+	}
+	if alloc, index := unquote(row.Alloc), unquote(row.AllocIndex); len(alloc) > 0 && len(index) > 0 && index[0] != '-' {
+		if e.alloc.collection, err = whole("alloc_collection_id", alloc); err != nil {
+			return err
+		}
+		if e.alloc.index, err = whole("alloc_instance_index", index); err != nil {
+			return err
+		}
+	}
+	cpu, err := amountOf("cpus", unquote(row.Request.CPUs), o.Largest.CPU, 0)
+	if err != nil {
+		return err
+	}
+	memory, err := amountOf("memory", unquote(row.Request.Memory), o.Largest.Memory, 0)
+	e.request = o.request(cpu, memory)
+	return err
+}
+
+// unquote returns the text of a JSON number or of a string without escapes.
+func unquote(raw json.RawMessage) []byte {
+	if bytes.Equal(raw, []byte("null")) {
+		return nil
+	}
+	return bytes.Trim(raw, `"`)
+}
+
+// users2019 returns the users of the collections that are needed.
+func users2019(ctx context.Context, files []string, l *lives[instance2019], allocs map[instance2019]instance2019, o *Options) (map[int64]string, error) {
+	users := map[int64]string{}
+	for task := range l.tasks {
+		users[task.collection] = ""
+		if alloc, in := allocs[task]; in {
+			users[alloc.collection] = ""
+		}
+	}
+	type collection struct {
+		id   int64
+		user string
+	}
+	newParse := func() parse[collection] {
+		return func(line []byte, c *collection) (Reason, error) {
+			var row row2019
+			err := json.Unmarshal(line, &row)
+			if err != nil {
+				return kept, fmt.Errorf("is no google2019 collection event: %w", err)
+			}
+			c.id, err = whole("collection_id", unquote(row.Collection))
+			c.user = row.User
+			return kept, err
+		}
+	}
+	table := Report{} // of rows that are no containers
+	err := eachLine(ctx, files, o, &table, newParse, func(c *collection) error {
+		if user, is := users[c.id]; is && user == "" {
+			users[c.id] = c.user
+		}
+		return nil
+	})
+	return users, err
+}
+
+// gather2019 makes users of tasks, by pod and task.
+func gather2019(l *lives[instance2019], allocs map[instance2019]instance2019, users map[int64]string, o *Options, rep *Report) ([]plan.User, error) {
+	order := slices.SortedFunc(maps.Keys(l.tasks), func(a, b instance2019) int {
+		return cmp.Or(cmp.Compare(a.collection, b.collection), cmp.Compare(a.index, b.index))
+	})
+	g := newGrouping(o)
+	for _, task := range order {
+		t := l.tasks[task]
+		pod, name := task.name(), index(int(task.index))
+		owner := users[task.collection]
+		if alloc, in := allocs[task]; in {
+			pod, name = alloc.name(), task.name()
+			owner = cmp.Or(users[alloc.collection], owner)
+		}
+		if owner == "" && t.why == kept {
+			t.why = NoOwner
+		}
+		rep.settle(t.request)
+		if t.why != kept {
+			continue
+		}
+		if err := g.add(owner, pod, name, t.Resources); err != nil {
+			return nil, err
+		}
+	}
+	return g.sorted(), nil
+}
+
+func (i instance2019) name() string {
+	return strconv.FormatInt(i.collection, 10) + "/" + index(int(i.index))
+}

@@ -1,0 +1,300 @@
+package trace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"unnest/internal/plan"
+)
+
+// podKubectl has the fields of a pod that count (core/v1).
+type podKubectl struct {
+	Kind     string `json:"kind"`
+	Metadata struct {
+		Name      string            `json:"name"`
+		Namespace string            `json:"namespace"`
+		Labels    map[string]string `json:"labels"`
+		Owners    []struct {
+			Kind string `json:"kind"`
+		} `json:"ownerReferences"`
+	} `json:"metadata"`
+	Spec struct {
+		HostNetwork bool                         `json:"hostNetwork"`
+		Overhead    map[string]resource.Quantity `json:"overhead"`
+		Resources   resourcesKubectl             `json:"resources"`
+		Init        []containerKubectl           `json:"initContainers"`
+		Containers  []containerKubectl           `json:"containers"`
+	} `json:"spec"`
+	Status struct {
+		Phase string `json:"phase"`
+	} `json:"status"`
+}
+
+type resourcesKubectl struct {
+	Requests map[string]resource.Quantity `json:"requests"`
+}
+
+type containerKubectl struct {
+	Name          string           `json:"name"`
+	RestartPolicy string           `json:"restartPolicy"`
+	Resources     resourcesKubectl `json:"resources"`
+	Ports         []struct {
+		HostPort int32 `json:"hostPort"`
+	} `json:"ports"`
+}
+
+// sidecar reports whether an init container goes on running beside the others.
+func (c *containerKubectl) sidecar() bool { return c.RestartPolicy == "Always" }
+
+// readKubectl reads what "kubectl get pods -A -o json" prints, or single pods as JSON.
+// The user is the namespace, or the value of Options.OwnerLabel. Pods that have run
+// to their end are left out; those that wait to be scheduled are kept. A pod's
+// request is what Kubernetes schedules by (see split). A row is a pod.
+func readKubectl(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error) {
+	files, err := expand(paths)
+	if err != nil {
+		return nil, err
+	}
+	g := newGrouping(o)
+	for _, path := range files {
+		t := &kubectlDump{path: path, g: g, o: o, rep: rep}
+		if err := t.read(ctx); err != nil {
+			return nil, inFile(path, err)
+		}
+		rep.Files++
+	}
+	return g.sorted(), nil
+}
+
+// kubectlDump is one file.
+type kubectlDump struct {
+	path string
+	pods int
+	g    *grouping
+	o    *Options
+	rep  *Report
+}
+
+func (t *kubectlDump) read(ctx context.Context) error {
+	r, err := open(t.path)
+	if err != nil {
+		return fatal{err}
+	}
+	defer r.Close()
+	d := json.NewDecoder(r)
+	found := false
+	for {
+		switch is, err := t.document(ctx, d); {
+		case errors.Is(err, io.EOF) && found:
+			return nil
+		case errors.Is(err, io.EOF):
+			return errors.New("has no list of pods: make it with kubectl get pods -A -o json")
+		case err != nil:
+			return t.jsonError(d, err)
+		default:
+			found = found || is
+		}
+	}
+}
+
+// jsonError says what an error of decoding means.
+func (t *kubectlDump) jsonError(d *json.Decoder, err error) error {
+	var syntax *json.SyntaxError
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("ends early, at byte %d after %d pods: the file is cut off, make it again", d.InputOffset(), t.pods)
+	case errors.As(err, &syntax):
+		return fmt.Errorf("is no JSON at byte %d: %w: make it with kubectl get pods -A -o json", syntax.Offset, err)
+	}
+	return err
+}
+
+// document reads a list, pod by pod, and reports whether it was one. io.EOF: there is
+// none.
+func (t *kubectlDump) document(ctx context.Context, d *json.Decoder) (bool, error) {
+	start, err := d.Token()
+	if err != nil {
+		return false, err
+	}
+	if start != json.Delim('{') {
+		return false, fmt.Errorf("begins with %v, not with an object: make it with kubectl get pods -A -o json", start)
+	}
+	is := false
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return is, noEOF(err)
+		}
+		if key == "items" {
+			is = true
+			err = t.items(ctx, d)
+		} else {
+			var skipped json.RawMessage
+			err = d.Decode(&skipped)
+		}
+		if err != nil {
+			return is, noEOF(err)
+		}
+	}
+	_, err = d.Token()
+	return is, noEOF(err)
+}
+
+// noEOF makes an end within a document an unexpected one.
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+func (t *kubectlDump) items(ctx context.Context, d *json.Decoder) error {
+	if start, err := d.Token(); err != nil || start != json.Delim('[') {
+		return errors.Join(err, errors.New("items is no list: make it with kubectl get pods -A -o json"))
+	}
+	for d.More() {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		var raw json.RawMessage
+		if err := d.Decode(&raw); err != nil {
+			return err
+		}
+		t.pods++
+		if err := t.item(raw); err != nil {
+			return err
+		}
+	}
+	_, err := d.Token()
+	return err
+}
+
+// item adds one pod.
+func (t *kubectlDump) item(raw []byte) error {
+	var p podKubectl
+	err := json.Unmarshal(raw, &p)
+	switch {
+	case err != nil:
+	case p.Kind != "" && p.Kind != "Pod":
+		return fmt.Errorf("has a %s, not only pods: make it with kubectl get pods -A -o json", p.Kind)
+	case p.Metadata.Name == "" || len(p.Spec.Containers) == 0:
+		err = fmt.Errorf("pod %q has no name or no containers", p.Metadata.Name)
+	}
+	pod, why := p.convert()
+	if err != nil {
+		return t.rep.broken(Broken{t.path, t.pods, err}, t.o)
+	}
+	user := p.Metadata.Namespace
+	if t.o.OwnerLabel != "" {
+		user = p.Metadata.Labels[t.o.OwnerLabel]
+	}
+	switch {
+	case p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed":
+		why = Finished
+	case user == "":
+		why = NoOwner
+	case why == kept && pod.Request() == plan.Resources{} && !t.o.KeepEmpty:
+		why = NoRequest
+	}
+	if why == kept && p.daemon() {
+		t.rep.notes[Daemon]++
+	}
+	if !t.rep.take(request{pod.Request(), why}) {
+		return nil
+	}
+	if t.o.OwnerLabel != "" {
+		pod.Name = p.Metadata.Namespace + "/" + pod.Name
+	}
+	if err := t.g.room(int64(len(pod.Containers))); err != nil {
+		return err
+	}
+	*t.g.user(user).pod(pod.Name) = pod
+	return nil
+}
+
+func (p *podKubectl) daemon() bool {
+	for _, o := range p.Metadata.Owners {
+		if o.Kind == "DaemonSet" {
+			return true
+		}
+	}
+	return false
+}
+
+// convert returns the pod with what it requests, or why it has no request.
+//
+// Kubernetes counts the larger of two sums, for each resource on its own: what runs
+// for good, which is the containers and the sidecars (init containers that restart
+// always), and the peak of the start, when each init container runs beside the
+// sidecars before it; to that it adds the overhead of the runtime class (KEP-753,
+// "Resources calculation for scheduling and pod admission"; PodRequests in
+// k8s.io/component-helpers/resource). Requests of the pod as a whole (KEP-2837)
+// stand in place of those of its containers.
+//
+// Containers and sidecars become containers. What the pod requests beyond them is its
+// Overhead, because it is not known to go with any of them.
+func (p *podKubectl) convert() (plan.Pod, Reason) {
+	pod := plan.Pod{Name: p.Metadata.Name, Whole: p.Spec.HostNetwork}
+	var sum, sidecars, peak plan.Resources
+	why := kept
+	add := func(c *containerKubectl, runs bool) plan.Resources {
+		r, bad := requests(c.Resources.Requests)
+		why = max(why, bad)
+		for _, port := range c.Ports {
+			pod.Whole = pod.Whole || port.HostPort > 0
+		}
+		if runs {
+			sum = sum.Add(r)
+			pod.Containers = append(pod.Containers, plan.Container{Name: c.Name, Request: r})
+		}
+		return r
+	}
+	for i := range p.Spec.Init {
+		c := &p.Spec.Init[i]
+		r := add(c, c.sidecar())
+		if c.sidecar() {
+			sidecars = sidecars.Add(r)
+			peak = larger(peak, sidecars)
+		} else {
+			peak = larger(peak, sidecars.Add(r))
+		}
+	}
+	for i := range p.Spec.Containers {
+		add(&p.Spec.Containers[i], true)
+	}
+	overhead, bad := requests(p.Spec.Overhead)
+	whole, badToo := requests(p.Spec.Resources.Requests)
+	needs := larger(sum, peak)
+	if _, has := p.Spec.Resources.Requests["cpu"]; has {
+		needs.CPU = max(whole.CPU, sum.CPU)
+	}
+	if _, has := p.Spec.Resources.Requests["memory"]; has {
+		needs.Memory = max(whole.Memory, sum.Memory)
+	}
+	pod.Overhead = overhead.Add(needs.Sub(sum))
+	if why = max(why, bad, badToo); why == kept && !pod.Request().Fits(most) {
+		why = Beyond
+	}
+	return pod, why
+}
+
+// requests returns the CPU and memory of a list of resources, rounded up.
+func requests(list map[string]resource.Quantity) (plan.Resources, Reason) {
+	cpu, memory := list["cpu"], list["memory"]
+	switch {
+	case cpu.Sign() < 0 || memory.Sign() < 0:
+		return plan.Resources{}, Negative
+	case cpu.CmpInt64(most.CPU/plan.VCPU) > 0 || memory.CmpInt64(most.Memory) > 0:
+		return plan.Resources{}, Beyond
+	}
+	return plan.Resources{CPU: cpu.ScaledValue(resource.Nano), Memory: memory.Value()}, kept
+}
+
+func larger(a, b plan.Resources) plan.Resources {
+	return plan.Resources{CPU: max(a.CPU, b.CPU), Memory: max(a.Memory, b.Memory)}
+}

@@ -1,0 +1,133 @@
+package trace
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"unnest/internal/plan"
+)
+
+// rowTable is one container of a table with a header.
+type rowTable struct {
+	user, pod, name string
+	request
+}
+
+// readTable reads files in which each row is a container.
+func readTable(ctx context.Context, paths []string, o *Options, rep *Report, parser func(*Options) parse[rowTable]) ([]plan.User, error) {
+	files, err := expand(paths)
+	if err != nil {
+		return nil, err
+	}
+	g := newGrouping(o)
+	err = eachLine(ctx, files, o, rep, func() parse[rowTable] { return parser(o) }, func(r *rowTable) error {
+		rep.settle(r.request)
+		if r.why != kept {
+			return nil
+		}
+		return g.add(r.user, r.pod, r.name, r.Resources)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return g.sorted(), nil
+}
+
+// readOpenB reads the pod lists openb_pod_list_*.csv of cluster-trace-gpu-v2023 in
+// github.com/alibaba/clusterdata (README.md there): CPUs in thousandths, memory in
+// MiB, times in seconds. Each row is a pod of one container. The trace names no
+// owners: all are of the user "openb". GPUs are not looked at. In a period are the
+// pods that were scheduled and not deleted.
+func readOpenB(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error) {
+	return readTable(ctx, paths, o, rep, parseOpenB)
+}
+
+func parseOpenB(o *Options) parse[rowTable] {
+	s := o.Period.span(1e9)
+	h := needs("name", "cpu_milli", "memory_mib", "scheduled_time", "deletion_time")
+	return func(line []byte, r *rowTable) (Reason, error) {
+		c, why, err := h.read(line)
+		if err != nil || why != kept {
+			return why, err
+		}
+		r.user, r.pod = "openb", string(c[0])
+		r.name = r.pod
+		if err := r.read(o, c[1], plan.VCPU/1000, c[2], 1<<20); err != nil {
+			return kept, err
+		}
+		return o.within(s, c[3], math.MaxInt64, c[4])
+	}
+}
+
+// readDLRM reads disaggregated_DLRM_trace.csv of cluster-trace-gpu-v2025 in
+// github.com/alibaba/clusterdata (README.md there): CPUs in vCPUs, memory in GiB,
+// times in seconds, empty before and after the trace. The application is the user,
+// an instance is a pod of one container. GPUs are not looked at.
+func readDLRM(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error) {
+	return readTable(ctx, paths, o, rep, parseDLRM)
+}
+
+func parseDLRM(o *Options) parse[rowTable] {
+	s := o.Period.span(1e9)
+	h, users := needs("instance_sn", "app_name", "cpu_request", "memory_request", "scheduled_time", "deletion_time"), names{}
+	return func(line []byte, r *rowTable) (Reason, error) {
+		c, why, err := h.read(line)
+		if err != nil || why != kept {
+			return why, err
+		}
+		r.user, r.pod = users.of(c[1]), string(c[0])
+		r.name = r.pod
+		if err := r.read(o, c[2], plan.VCPU, c[3], 1<<30); err != nil {
+			return kept, err
+		}
+		return o.within(s, c[4], math.MinInt64, c[5])
+	}
+}
+
+// read reads the request.
+func (r *rowTable) read(o *Options, cpu []byte, unit int64, memory []byte, bytes int64) error {
+	c, err := amountOf("CPU request", cpu, unit, 0)
+	if err != nil {
+		return err
+	}
+	m, err := amountOf("memory request", memory, bytes, 0)
+	r.request = o.request(c, m)
+	return err
+}
+
+// within says whether what runs from start to end is in the span. An empty start
+// stands for the given one; an empty end is after the trace.
+func (o *Options) within(s span, start []byte, unstarted int64, end []byte) (Reason, error) {
+	from, err := second("start time", start, unstarted)
+	if err != nil {
+		return kept, err
+	}
+	to, err := second("end time", end, math.MaxInt64)
+	if err != nil {
+		return kept, err
+	}
+	if !o.whole() && (len(start) == 0 && unstarted == math.MaxInt64 || !s.overlaps(from, to)) {
+		return Outside, nil
+	}
+	return kept, nil
+}
+
+// second reads a time in seconds, which may have a point, down to whole seconds.
+func second(column string, text []byte, empty int64) (int64, error) {
+	n, err := parseNumber(text)
+	if err != nil {
+		return 0, fmt.Errorf("%s %q %w", column, clip(text), err)
+	}
+	if len(text) == 0 || n.why == NotANumber {
+		return empty, nil
+	}
+	value, err := n.times(1)
+	if err != nil {
+		return 0, fmt.Errorf("%s %q %w", column, clip(text), err)
+	}
+	if n.why == Negative {
+		return -value, nil
+	}
+	return value, nil
+}
