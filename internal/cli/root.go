@@ -12,6 +12,7 @@ import (
 	"unnest/internal/cli/compare"
 	"unnest/internal/cli/doctor"
 	"unnest/internal/cli/hostd"
+	"unnest/internal/cli/plan"
 	"unnest/internal/cli/report"
 	"unnest/internal/cli/score"
 	"unnest/internal/cli/terminal"
@@ -36,6 +37,7 @@ func newRootCmd(streams terminal.Streams) *cobra.Command {
 		report.NewCmd(streams, nil),
 		score.NewCmd(streams, nil),
 		compare.NewCmd(streams, nil),
+		plan.NewCmd(streams, nil),
 		hostd.NewCmd(streams, nil),
 		version.NewCmd(streams),
 	)

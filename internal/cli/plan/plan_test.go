@@ -1,0 +1,493 @@
+package plan
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/google/go-cmp/cmp"
+
+	"unnest/internal/cli/terminal"
+	"unnest/internal/plan"
+)
+
+// pods is a small trace: ann saves by moving a container, dan only by buying small
+// VMs for one pod, bob nothing; no VM holds the pod of cyd.
+const pods = `user,pod,container,cpu,memory
+ann,big,a,1,4Gi
+ann,big,b,1,4Gi
+ann,big,c,1,4Gi
+ann,small,main,3,12Gi
+ann,idle,main,0,
+bob,web,main,0.5,1Gi
+bob,web,log,50m,
+cyd,huge,left,50,100Gi
+cyd,huge,right,50,100Gi
+dan,three,a,2,8Gi
+dan,three,b,2,8Gi
+dan,three,c,2,8Gi
+`
+
+// execute runs the command with args and returns what it has printed.
+func execute(ctx context.Context, t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out, stderr bytes.Buffer
+	cmd := NewCmd(terminal.Streams{In: strings.NewReader(""), Out: &out, Err: &stderr}, nil)
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	cmd.SetErr(&stderr)
+	err := cmd.ExecuteContext(ctx)
+	if stderr.Len() > 0 {
+		t.Errorf("%v: stderr %q", args, stderr.String())
+	}
+	return out.String(), err
+}
+
+// must is execute without an error.
+func must(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := execute(t.Context(), t, args...)
+	if err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return out
+}
+
+// file writes text to a new file and returns its path.
+func file(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// decode reads a result.
+func decode(t *testing.T, text string) Result {
+	t.Helper()
+	var r Result
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// The keys that others read, with the costs worked out by hand: ann has two xlarge,
+// then an xlarge and a large; bob a large; dan a 2xlarge, or three large.
+func TestJSON(t *testing.T) {
+	out := must(t, "--trace", "csv:"+file(t, "pods.csv", pods), "--json")
+	var got struct {
+		Users  int                `json:"users"`
+		Saving int                `json:"users_saving"`
+		Cost   map[string]float64 `json:"cost"`
+		Bound  float64            `json:"bound"`
+		Left   int                `json:"pods_left_out"`
+	}
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{
+		"kubernetes": .448 + .112 + .448, "resize": .448 + .112 + .448, "hostlo": .336 + .112 + .448,
+		"spread": .336 + .112 + .336, "whole": .448 + .112 + .448, "best": .336 + .112 + .336,
+	}
+	near := cmp.Comparer(func(a, b float64) bool { return a-b < 1e-9 && b-a < 1e-9 })
+	if diff := cmp.Diff(want, got.Cost, near); diff != "" {
+		t.Errorf("cost (-want +got):\n%s", diff)
+	}
+	if got.Users != 3 || got.Saving != 1 || got.Left != 1 || !cmp.Equal(got.Bound, want["best"], near) {
+		t.Errorf("got %+v, want 3 users of whom 1 saves, 1 pod left out, a bound of %v", got, want["best"])
+	}
+}
+
+// The order of files and rows, and chance, change nothing.
+func TestDeterministic(t *testing.T) {
+	args := []string{"--trace", "generated:1,7", "--model", "large,xlarge,2xlarge", "--json"}
+	first := must(t, args...)
+	if second := must(t, args...); first != second {
+		t.Error("the same line has printed something else the second time")
+	}
+	lines := strings.Split(strings.TrimSpace(pods), "\n")
+	slices.Reverse(lines[9:])
+	other := decode(t, must(t, "--trace", "csv:"+file(t, "a.csv", strings.Join(lines, "\n")), "--json"))
+	if diff := cmp.Diff(decode(t, must(t, "--trace", "csv:"+file(t, "b.csv", pods), "--json")).Cost, other.Cost); diff != "" {
+		t.Errorf("another order of equal containers has another cost:\n%s", diff)
+	}
+}
+
+// All shards put together are what is planned at once, in any order.
+func TestShards(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"--trace", "generated:1", "--model", "large,xlarge", "--json"}
+	whole := must(t, args...)
+	var files []string
+	users := 0
+	for i := range 3 {
+		path := filepath.Join(dir, fmt.Sprint(i, ".json"))
+		must(t, append(args, "--shard", fmt.Sprintf("%d/3", i), "-o", path)...)
+		files = append(files, path)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		part := len(decode(t, string(text)).PerUser)
+		if part == 0 {
+			t.Errorf("shard %d is empty", i)
+		}
+		users += part
+	}
+	if users != 507 {
+		t.Errorf("the shards have %d users, want 507", users)
+	}
+	for _, named := range [][]string{{files[2], files[0], files[1]}, {dir}} {
+		if diff := cmp.Diff(whole, must(t, append([]string{"merge", "--json"}, named...)...)); diff != "" {
+			t.Errorf("merge %v is not the whole:\n%s", named, diff)
+		}
+	}
+}
+
+// Pieces of a trace that share no users are put together as well.
+func TestMergePieces(t *testing.T) {
+	header, ann, _ := strings.Cut(pods, "\n")
+	ann, rest, _ := strings.Cut(ann, "bob,web,main")
+	a := file(t, "a.json", must(t, "--json", "--trace", "csv:"+file(t, "a.csv", header+"\n"+ann)))
+	b := file(t, "b.json", must(t, "--json", "--trace", "csv:"+file(t, "b.csv", header+"\nbob,web,main"+rest)))
+	whole := decode(t, must(t, "--json", "--trace", "csv:"+file(t, "all.csv", pods)))
+	merged := decode(t, must(t, "merge", a, b, "--json"))
+	if len(merged.Traces) != 2 || merged.Traces[0].Rows+merged.Traces[1].Rows != whole.Traces[0].Rows {
+		t.Errorf("read %+v, want two pieces of together %d rows", merged.Traces, whole.Traces[0].Rows)
+	}
+	merged.Traces = whole.Traces
+	if diff := cmp.Diff(whole, merged); diff != "" {
+		t.Errorf("merged pieces are not the whole:\n%s", diff)
+	}
+}
+
+func TestMergeErrors(t *testing.T) {
+	trace := "csv:" + file(t, "pods.csv", pods)
+	plain := file(t, "plain.json", must(t, "--trace", trace, "--json"))
+	zero := file(t, "zero.json", must(t, "--trace", trace, "--json", "--shard", "0/2"))
+	other := file(t, "other.json", must(t, "--trace", trace, "--json", "--shard", "1/2", "--oversize", "cut"))
+	odd := file(t, "odd.json", must(t, "--trace", trace, "--json", "--shard", "1/3"))
+	foreign := file(t, "foreign.json", must(t, "--trace", "csv:"+file(t, "f.csv", pods+"eve,x,y,1,1Gi\n"), "--json", "--shard", "1/2"))
+	tests := []struct {
+		args []string
+		want string
+	}{
+		{[]string{zero}, "of 2 shards these are missing: 1"},
+		{[]string{zero, other}, "were planned with other options or catalogues"},
+		{[]string{zero, odd}, "are not shards of the same number"},
+		{[]string{zero, foreign}, "are shards of different traces"},
+		{[]string{plain, plain}, "user ann is in"},
+		{[]string{file(t, "x.json", "{}")}, "is no result of a plan"},
+		{[]string{file(t, "y.json", "{")}, "want what unnest plan --json has written"},
+		{[]string{"nowhere.json"}, "no such file"},
+		{[]string{t.TempDir()}, "has no .json files"},
+		{nil, "missing argument FILE.json"},
+	}
+	for _, tt := range tests {
+		_, err := execute(t.Context(), t, append([]string{"merge"}, tt.args...)...)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("merge %v: got error %v, want one with %q", tt.args, err, tt.want)
+		}
+	}
+}
+
+// Interrupted, the command returns at once and has written nothing.
+func TestInterrupt(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("stopped")
+	time.AfterFunc(200*time.Millisecond, func() { cancel(stopped) })
+	var late time.Time
+	context.AfterFunc(ctx, func() { late = time.Now().Add(2 * time.Second) })
+	_, err := execute(ctx, t, "--trace", "generated:1000", "--json", "-o", filepath.Join(dir, "out.json"),
+		"--html", filepath.Join(dir, "out.html"), "--write-manifests", filepath.Join(dir, "manifests"))
+	if !errors.Is(err, stopped) || time.Now().After(late) {
+		t.Errorf("ended %v late with %v, want %v at once", time.Until(late), err, stopped)
+	}
+	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
+		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+// The first of several users who fail is named, whatever the processors do.
+func TestRefuseNamesTheSame(t *testing.T) {
+	trace := pods
+	for i := range 40 {
+		trace += fmt.Sprintf("u%d,p,c,%d,1Gi\n", i, 97+i)
+	}
+	path := file(t, "pods.csv", trace)
+	for range 5 {
+		_, err := execute(t.Context(), t, "--trace", "csv:"+path, "--oversize", "refuse")
+		if err == nil || !strings.Contains(err.Error(), "user cyd: pod huge needs 100 vCPU") {
+			t.Fatalf("got %v, want the pod of cyd", err)
+		}
+	}
+}
+
+func TestProgress(t *testing.T) {
+	var out, screen bytes.Buffer
+	cmd := NewCmd(terminal.Streams{Out: &out, Err: &screen, ErrWidth: 40}, nil)
+	cmd.SetArgs([]string{"--trace", "csv:" + file(t, "pods.csv", pods)})
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if text := screen.String(); !strings.Contains(text, "reading ") || !strings.HasSuffix(text, "\r\x1b[K") {
+		t.Errorf("the terminal was shown %q, want what is read, and an empty line at the end", text)
+	}
+	for _, line := range strings.Split(screen.String(), "\r\x1b[K") {
+		if len([]rune(line)) >= 40 {
+			t.Errorf("%q is wider than the terminal", line)
+		}
+	}
+}
+
+func TestHTML(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plan.html")
+	must(t, "--trace", "csv:"+file(t, "pods.csv", strings.ReplaceAll(pods, "ann", "<b>&ann")), "--html", path)
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"<title>hostlo: 1 user save 20-25 %</title>", "<polyline", "<td>1.008</td>", "&lt;b&gt;&amp;ann", "requests no memory",
+	} {
+		if !bytes.Contains(page, []byte(want)) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	for _, never := range []string{"<script", "http://", "https://", "<b>", "NaN", "Inf"} {
+		if bytes.Contains(page, []byte(never)) {
+			t.Errorf("the page has %q", never)
+		}
+	}
+}
+
+// A page of nobody has no values that cannot be drawn.
+func TestEmpty(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plan.html")
+	trace := "csv:" + file(t, "pods.csv", "user,pod,container,cpu,memory\ncyd,huge,x,100,1Gi\n")
+	out := must(t, "--trace", trace, "--html", path)
+	if !strings.Contains(out, "0 users, 0 pods") || !strings.Contains(out, "Left out: 1 pod") {
+		t.Errorf("printed %s", out)
+	}
+	page, err := os.ReadFile(path)
+	if err != nil || bytes.Contains(page, []byte("NaN")) {
+		t.Errorf("the page has NaN, or: %v", err)
+	}
+	if r := decode(t, must(t, "--trace", trace, "--json")); r.PerUser == nil || r.Largest == nil || r.Nothing != 1 {
+		t.Errorf("got %+v, want empty lists and one user without pods", r)
+	}
+}
+
+func TestManifests(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	trace := "csv:" + file(t, "pods.csv", strings.ReplaceAll(pods, "dan,three", "Dan=,3"))
+	must(t, "--trace", trace, "--write-manifests", dir)
+	got := map[string]string{}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m struct {
+			APIVersion, Kind string
+			Metadata         struct {
+				Name, Namespace     string
+				Labels, Annotations map[string]string
+			}
+		}
+		if err := yaml.Unmarshal(data, &m); err != nil {
+			t.Fatalf("%s: %v", data, err)
+		}
+		a := m.Metadata.Annotations
+		if m.Kind != "Pod" || m.Metadata.Labels[splitLabel] != "true" || len(a) != 3+3*count(a[countKey]) {
+			t.Errorf("%s: got %+v", e.Name(), m)
+		}
+		got[e.Name()] = m.Metadata.Namespace + "/" + m.Metadata.Name + ": " + a[userKey] + " " + a[podKey] + " " + a[countKey] + " " +
+			a["unnest.io/fraction.0"] + " on " + a["unnest.io/fraction.0.model"] + ", " + a["unnest.io/fraction.1"] + " on " + a["unnest.io/fraction.1.model"]
+	}
+	want := map[string]string{
+		"ann_big.yaml":                "ann/big: ann big 2 b,c on large, a on xlarge",
+		"dan_3_be55e4cc5c4b3d7c.yaml": "/3: Dan= 3 2 a,c on xlarge, b on large",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("manifests (-want +got):\n%s", diff)
+	}
+	if _, err := execute(t.Context(), t, "--trace", trace, "--write-manifests", dir); err == nil || !strings.Contains(err.Error(), "is not empty: name a new directory") {
+		t.Errorf("a second time: got %v, want a refusal", err)
+	}
+}
+
+// Where a label names the users, the namespace is in the pod's name.
+func TestManifestNamespace(t *testing.T) {
+	u := plan.User{Name: "team/red", Pods: []plan.Pod{{Name: "shop/web.0", Containers: []plan.Container{{Name: "a"}, {Name: "b"}}}}}
+	p := plan.Plan{VMs: []plan.VM{{ID: 3, Parts: []plan.Part{{Container: 0}}}, {ID: 5, Parts: []plan.Part{{Container: 1}}}}}
+	got := splitPods(u, true, plan.Catalogue{{Name: "large"}}, p)
+	want := []splitPod{{"team/red", "shop", "web.0", []fraction{{3, "large", []string{"a"}}, {5, "large", []string{"b"}}}}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(splitPod{}, fraction{})); diff != "" {
+		t.Errorf("split pods (-want +got):\n%s", diff)
+	}
+}
+
+// count reads a number, -1 if it is none.
+func count(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func TestDollars(t *testing.T) {
+	tests := []struct {
+		d    dollars
+		text string
+	}{{0, "0"}, {1, "0.000000001"}, {112_000_000, "0.112"}, {-2_500_000_000, "-2.5"}, {9_000_000_000_000_000_001, "9000000000.000000001"}}
+	for _, tt := range tests {
+		text, err := json.Marshal(tt.d)
+		var back dollars
+		if err != nil || string(text) != tt.text || json.Unmarshal(text, &back) != nil || back != tt.d {
+			t.Errorf("%d: got %s, %v, back %d, want %s", tt.d, text, err, back, tt.text)
+		}
+	}
+	for _, bad := range []string{`"x"`, "0.0000000001", "1e30"} {
+		var d dollars
+		if json.Unmarshal([]byte(bad), &d) == nil {
+			t.Errorf("%s was read as %d", bad, d)
+		}
+	}
+}
+
+// A saving of exactly 5 % is not more than 5 %.
+func TestBinOf(t *testing.T) {
+	for _, tt := range []struct {
+		saved, of dollars
+		want      int
+	}{{1, 100, 1}, {5, 100, 1}, {6, 100, 2}, {10, 100, 2}, {11, 100, 3}, {100, 100, 20}, {1, 9e18, 1}} {
+		if got := binOf(tt.saved, tt.of); got != tt.want {
+			t.Errorf("binOf(%d, %d): got %d, want %d", tt.saved, tt.of, got, tt.want)
+		}
+	}
+}
+
+// Three pods of 3 vCPU, and 1 vCPU: one model of 4 holds them on three VMs, one of 8
+// on two.
+func TestFirstFitDecreasing(t *testing.T) {
+	pod := func(cpu int64) plan.Pod {
+		return plan.Pod{Containers: []plan.Container{{Request: plan.Resources{CPU: cpu, Memory: cpu}}}}
+	}
+	c := plan.Catalogue{
+		{Name: "small", Size: plan.Resources{CPU: 2, Memory: 2}, Price: 1},
+		{Name: "four", Size: plan.Resources{CPU: 4, Memory: 4}, Price: 10},
+		{Name: "eight", Size: plan.Resources{CPU: 8, Memory: 8}, Price: 16},
+		{Name: "single", Size: plan.Resources{CPU: 8, Memory: 8}, Price: 9, Pods: 1},
+	}
+	tests := []struct {
+		pods []plan.Pod
+		want dollars
+	}{
+		{[]plan.Pod{pod(1), pod(3), pod(3), pod(3)}, 30},
+		{[]plan.Pod{pod(3), pod(3), pod(3), pod(3)}, 32},
+		{[]plan.Pod{pod(3)}, 9},
+		{[]plan.Pod{pod(9)}, 0},
+		{nil, 0},
+	}
+	for _, tt := range tests {
+		if got := firstFitDecreasing(plan.User{Pods: tt.pods}, c); got != tt.want {
+			t.Errorf("%d pods: got %d, want %d", len(tt.pods), got, tt.want)
+		}
+	}
+}
+
+// The recipe's arguments are ones that the commands take, and its numbers agree.
+func TestJobs(t *testing.T) {
+	type job struct {
+		Spec struct {
+			Completions, Parallelism int
+			Template                 struct {
+				Spec struct{ Containers []struct{ Args []string } }
+			}
+		}
+	}
+	load := func(name string) job {
+		data, err := os.ReadFile("../../../deploy/plan/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var j job
+		if err := yaml.Unmarshal(data, &j); err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	j := load("job.yaml")
+	var opts Options
+	cmd := NewCmd(terminal.Streams{}, func(_ context.Context, o Options) error { opts = o; return nil })
+	args := j.Spec.Template.Spec.Containers[0].Args
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "$(JOB_COMPLETION_INDEX)", "7")
+	}
+	cmd.SetArgs(args[1:])
+	if err := cmd.Execute(); err != nil || args[0] != "plan" {
+		t.Fatalf("%v: %v", args, err)
+	}
+	shard, err := parseShard(opts.Shard)
+	if err != nil || shard.Of != j.Spec.Completions || shard.Of != j.Spec.Parallelism || opts.Output.File != "/data/out/7.json" || !opts.Output.JSON {
+		t.Errorf("%+v of %+v, %v: want a shard for each of the completions, as JSON in a file", shard, j, err)
+	}
+	merge := load("merge.yaml").Spec.Template.Spec.Containers[0].Args
+	mergeCmd := newMergeCmd(terminal.Streams{})
+	if merge[0] != "plan" || merge[1] != "merge" || mergeCmd.ParseFlags(merge[2:]) != nil || !slices.Equal(mergeCmd.Flags().Args(), []string{filepath.Dir(opts.Output.File)}) {
+		t.Errorf("%v: want to merge %s", merge, filepath.Dir(opts.Output.File))
+	}
+}
+
+// The embedded piece always, and the real one where UNNEST_GOOGLE2011 names it. The
+// figures of the real one are docs/results/plan-google2011.md.
+func TestPiece(t *testing.T) {
+	pieces := []struct {
+		dir, oversize     string
+		users, kubernetes string
+		gap               float64
+	}{{"../../trace/testdata/google2011", "drop", "3", "5.488", 0}}
+	if dir := os.Getenv(googleVariable); dir != "" {
+		pieces = append(pieces, []struct {
+			dir, oversize     string
+			users, kubernetes string
+			gap               float64
+		}{{dir, "drop", "492", "2194.976", .02}, {dir, "cut", "507", "48687.184", .04}}...)
+	} else {
+		t.Logf("%s is not set: ONLY THE EMBEDDED PIECE WAS TRIED", googleVariable)
+	}
+	for _, p := range pieces {
+		r := decode(t, must(t, "--trace", "google2011:"+p.dir, "--oversize", p.oversize, "--json"))
+		if fmt.Sprint(r.Users) != p.users || r.Cost.Kubernetes.String() != p.kubernetes || r.Gap > p.gap {
+			t.Errorf("%s: %d users, %s $/h, gap %v; want %s, %s, at most %v", p.oversize, r.Users, r.Cost.Kubernetes, r.Gap, p.users, p.kubernetes, p.gap)
+		}
+		for _, u := range r.PerUser {
+			if u.Bound > u.Cost.Best || u.Cost.Best > min(u.Cost.Hostlo, u.Cost.Spread, u.Cost.Whole) || u.Cost.Hostlo > u.Cost.Kubernetes || u.Cost.Resize != u.Cost.Kubernetes {
+				t.Errorf("user %s: costs out of order: %+v, bound %s", u.Name, u.Cost, u.Bound)
+			}
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package plan
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+
+	"unnest/internal/cli/usage"
+	"unnest/internal/plan"
+	"unnest/internal/trace"
+)
+
+// Reading is what became of the rows of one format.
+type Reading struct {
+	Format     string   `json:"format"`
+	Files      int      `json:"files"`
+	Unread     int      `json:"unread_files"` // that begin after the period
+	Rows       int      `json:"rows"`
+	Kept       int      `json:"kept"`
+	Excluded   []Reason `json:"excluded"`
+	Broken     int      `json:"broken"`
+	Examples   []string `json:"broken_examples"` // the first of them
+	Notes      []Reason `json:"notes"`           // on rows that are kept
+	Users      int      `json:"users"`
+	Pods       int      `json:"pods"`
+	Containers int      `json:"containers"`
+}
+
+// Reason is a number of rows, and why.
+type Reason struct {
+	Why  string `json:"why"`
+	Rows int    `json:"rows"`
+}
+
+func newReading(r trace.Report) Reading {
+	reading := Reading{
+		Format: r.Format, Files: r.Files, Unread: len(r.Unread), Rows: r.Rows, Kept: r.Kept, Broken: r.Broken,
+		Users: r.Users, Pods: r.Pods, Containers: r.Containers,
+		Excluded: reasons(r.Excluded), Notes: reasons(r.Notes), Examples: []string{},
+	}
+	for _, b := range r.Examples {
+		reading.Examples = append(reading.Examples, b.String())
+	}
+	return reading
+}
+
+func reasons(counts []trace.Count) []Reason {
+	list := []Reason{}
+	for _, c := range counts {
+		list = append(list, Reason{c.Reason.String(), c.Rows})
+	}
+	return list
+}
+
+// crowd is users to plan.
+type crowd struct {
+	users    iter.Seq[plan.User]
+	count    int // an upper bound, for the progress
+	readings []Reading
+}
+
+// read reads all traces. With several formats, users are named FORMAT/USER, so that
+// they stay apart.
+func (s setting) read(ctx context.Context, p *progress) (crowd, error) {
+	if len(s.sources) == 1 && s.sources[0].format == generated {
+		return s.generate(s.sources[0].paths)
+	}
+	c := crowd{}
+	var all []plan.User
+	for _, from := range s.sources {
+		if from.format == generated {
+			return c, usage.Errorf("--trace %s:%s: cannot be read together with a trace: plan them one after the other", generated, from.paths[0])
+		}
+		p.phase("reading " + strings.Join(from.paths, ", "))
+		users, report, err := trace.Read(ctx, from.format, from.paths, s.trace)
+		if err != nil {
+			return c, err
+		}
+		c.readings = append(c.readings, newReading(report))
+		for _, u := range users {
+			if len(s.sources) > 1 {
+				u.Name = from.format + "/" + u.Name
+			}
+			if s.shard.has(u.Name) {
+				all = append(all, u)
+			}
+		}
+	}
+	// The biggest first: none is left to one processor at the end.
+	slices.SortStableFunc(all, func(a, b plan.User) int { return cmp.Compare(containers(b), containers(a)) })
+	c.users, c.count = slices.Values(all), len(all)
+	return c, nil
+}
+
+func containers(u plan.User) int {
+	n := 0
+	for _, p := range u.Pods {
+		n += len(p.Containers)
+	}
+	return n
+}
+
+// generate makes users up. None is kept, so memory does not grow with the scale.
+func (s setting) generate(paths []string) (crowd, error) {
+	const usersOfOne = 507
+	scale, seed, _ := strings.Cut(paths[0], ",")
+	n, err := strconv.Atoi(scale)
+	first, errSeed := strconv.ParseUint(cmp.Or(seed, "1"), 10, 64)
+	if err != nil || errSeed != nil || n < 1 || len(paths) > 1 {
+		return crowd{}, usage.Errorf("--trace %s:%s: want SCALE, or SCALE,SEED, once: %s:1 has 507 users", generated, strings.Join(paths, " "), generated)
+	}
+	users := func(yield func(plan.User) bool) {
+		for u := range (trace.Synthetic{Seed: first, Scale: n}).Users() {
+			if s.shard.has(u.Name) && !yield(u) {
+				return
+			}
+		}
+	}
+	count := usersOfOne * n
+	if s.shard != nil {
+		count /= s.shard.Of
+	}
+	reading := Reading{Format: fmt.Sprintf("%s, scale %d, seed %d", generated, n, first), Excluded: []Reason{}, Notes: []Reason{}, Examples: []string{}}
+	return crowd{users, count, []Reading{reading}}, nil
+}

@@ -1,0 +1,248 @@
+package plan
+
+import (
+	"fmt"
+	"hash/fnv"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"unnest/internal/cli/usage"
+	"unnest/internal/plan"
+	"unnest/internal/trace"
+)
+
+// setting is what the options mean.
+type setting struct {
+	catalogue plan.Catalogue
+	plan      plan.Options
+	trace     trace.Options
+	sources   []source
+	shard     *Shard
+	scheme    string // whose split pods are kept; empty: none
+}
+
+// source is the paths of one format.
+type source struct {
+	format string
+	paths  []string
+}
+
+// newSetting checks the options. Wrong words are usage errors.
+func newSetting(opts Options) (s setting, err error) {
+	s.plan = opts.Plan
+	if s.sources, err = parseTraces(opts.Traces); err != nil {
+		return s, err
+	}
+	if s.trace, err = traceOptions(opts); err != nil {
+		return s, err
+	}
+	if opts.Shard != "" {
+		if s.shard, err = parseShard(opts.Shard); err != nil {
+			return s, err
+		}
+	}
+	if opts.Host != "" {
+		if s.plan.Host, _, err = parseResources("host", opts.Host, false); err != nil {
+			return s, err
+		}
+	}
+	if opts.Plan.Rounds < 0 || opts.Plan.Effort < 0 {
+		return s, usage.Errorf("--rounds %d, --effort %d: want 0 or more", opts.Plan.Rounds, opts.Plan.Effort)
+	}
+	if opts.Manifests != "" {
+		if s.plan.Oversize == plan.Cut {
+			return s, usage.Errorf("--write-manifests with --oversize cut: what is cut off a pod is no pod: leave --oversize out, or take larger VMs")
+		}
+		s.scheme = opts.Scheme
+	}
+	if s.catalogue, err = loadCatalogue(opts); err != nil {
+		return s, err
+	}
+	_, err = plan.Kubernetes(plan.User{}, s.catalogue, s.plan) // refuses what no user could be planned with
+	return s, err
+}
+
+// generated is the format of users that are made up.
+const generated = "generated"
+
+func parseTraces(traces []string) ([]source, error) {
+	formats := append(trace.Formats(), generated)
+	if len(traces) == 0 {
+		return nil, usage.Errorf("no trace is named: want --trace FORMAT:PATH, such as --trace generated:1; the formats are %s", strings.Join(formats, ", "))
+	}
+	var sources []source
+	for _, t := range traces {
+		format, path, ok := strings.Cut(t, ":")
+		if !ok || path == "" {
+			return nil, usage.Errorf("--trace %s: want FORMAT:PATH, such as csv:pods.csv; the formats are %s", t, strings.Join(formats, ", "))
+		}
+		if !slices.Contains(formats, format) {
+			return nil, usage.Errorf("--trace %s: unknown format %q: choose one of %s", t, format, strings.Join(formats, ", "))
+		}
+		at := slices.IndexFunc(sources, func(s source) bool { return s.format == format })
+		if at < 0 {
+			at, sources = len(sources), append(sources, source{format: format})
+		}
+		sources[at].paths = append(sources[at].paths, path)
+	}
+	return sources, nil
+}
+
+func traceOptions(opts Options) (o trace.Options, err error) {
+	o.MaxBroken, o.MaxContainers = opts.MaxBroken, opts.MaxContainers
+	if o.MaxContainers < 0 {
+		return o, usage.Errorf("--max-containers %d: want a number above 0", o.MaxContainers)
+	}
+	if opts.MaxBroken > 0 {
+		o.MaxBrokenShare = -1 // the number alone decides
+	}
+	label, isLabel := strings.CutPrefix(opts.Owner, "label=")
+	switch {
+	case isLabel && label != "":
+		o.OwnerLabel = label
+	case opts.Owner != "namespace" && opts.Owner != "":
+		return o, usage.Errorf("--owner %s: want namespace or label=KEY", opts.Owner)
+	}
+	if opts.At != "" {
+		o.Period, err = parsePeriod(opts.At)
+	}
+	return o, err
+}
+
+// parsePeriod reads an instant, or FROM..TO.
+func parsePeriod(text string) (*trace.Period, error) {
+	from, to, isSpan := strings.Cut(text, "..")
+	if !isSpan {
+		to = from
+	}
+	a, errA := time.ParseDuration(from)
+	b, errB := time.ParseDuration(to)
+	if errA != nil || errB != nil || a < 0 || b < a {
+		return nil, usage.Errorf("--at %s: want a time since the trace's 0, such as 0 or 50m, or two, such as 1h..2h", text)
+	}
+	return &trace.Period{From: a, To: b}, nil
+}
+
+// loadCatalogue returns the models on sale, less what is not for pods.
+func loadCatalogue(opts Options) (plan.Catalogue, error) {
+	var all plan.Catalogue
+	for _, name := range opts.Catalogues {
+		c, err := oneCatalogue(name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c...)
+	}
+	all, err := choose(all, opts.Models)
+	if err != nil {
+		return nil, err
+	}
+	reserve := plan.Reserve{}
+	if opts.KubeReserved != "none" {
+		reserve.Kube = plan.Reservation(opts.KubeReserved)
+	}
+	if opts.SystemReserved != "" {
+		if reserve.System, _, err = parseResources("system-reserved", opts.SystemReserved, false); err != nil {
+			return nil, err
+		}
+	}
+	if opts.Daemons != "" {
+		if reserve.DaemonSets, reserve.DaemonPods, err = parseResources("daemonsets", opts.Daemons, true); err != nil {
+			return nil, err
+		}
+	}
+	return plan.Allocatable(all, reserve)
+}
+
+// oneCatalogue returns the catalogue of that name, or else of that file.
+func oneCatalogue(name string) (plan.Catalogue, error) {
+	if !slices.Contains(plan.Catalogues(), name) {
+		data, err := os.ReadFile(name)
+		if err == nil {
+			return plan.ParseCatalogue(name, data)
+		}
+		if !os.IsNotExist(err) {
+			return nil, fmt.Errorf("catalogue: %w", err)
+		}
+	}
+	return plan.Builtin(name)
+}
+
+// choose keeps the models of those names, all if there are none.
+func choose(c plan.Catalogue, names []string) (plan.Catalogue, error) {
+	if len(names) == 0 {
+		return c, nil
+	}
+	var kept plan.Catalogue
+	for _, name := range names {
+		at := slices.IndexFunc(c, func(m plan.Model) bool { return m.Name == name })
+		if at < 0 {
+			var known []string
+			for _, m := range c {
+				known = append(known, m.Name)
+			}
+			return nil, fmt.Errorf("model %q is not in the catalogue: choose of %s", name, strings.Join(known, ", "))
+		}
+		kept = append(kept, c[at])
+	}
+	return kept, nil
+}
+
+// parseResources reads VCPU,MEMORY or VCPU,MEMORY,PODS as Kubernetes writes
+// quantities.
+func parseResources(flag, text string, pods bool) (r plan.Resources, n int, err error) {
+	want, form := 2, "VCPU,MEMORY, such as 4,16Gi"
+	if pods {
+		want, form = 3, "VCPU,MEMORY,PODS, such as 0.3,500Mi,4"
+	}
+	wrong := usage.Errorf("--%s %s: want %s", flag, text, form)
+	parts := strings.Split(text, ",")
+	if len(parts) != want {
+		return r, 0, wrong
+	}
+	cpu, errCPU := resource.ParseQuantity(parts[0])
+	memory, errMemory := resource.ParseQuantity(parts[1])
+	if errCPU != nil || errMemory != nil || cpu.Sign() < 0 || memory.Sign() < 0 {
+		return r, 0, wrong
+	}
+	if cpu.Cmp(resource.MustParse("1M")) > 0 || memory.Cmp(resource.MustParse("1Pi")) > 0 {
+		return r, 0, wrong
+	}
+	if pods {
+		if n, err = strconv.Atoi(parts[2]); err != nil || n < 0 {
+			return r, 0, wrong
+		}
+	}
+	return plan.Resources{CPU: cpu.ScaledValue(resource.Nano), Memory: memory.Value()}, n, nil
+}
+
+// Shard is one of Of parts of all users, by a hash of their names.
+type Shard struct {
+	Index int `json:"index"` // from 0
+	Of    int `json:"of"`
+}
+
+func parseShard(text string) (*Shard, error) {
+	index, of, ok := strings.Cut(text, "/")
+	i, errI := strconv.Atoi(index)
+	n, errN := strconv.Atoi(of)
+	if !ok || errI != nil || errN != nil || i < 0 || i >= n {
+		return nil, usage.Errorf("--shard %s: want I/N with I from 0 to N-1, such as 0/8", text)
+	}
+	return &Shard{i, n}, nil
+}
+
+// has reports whether the user is in the shard: all are in none.
+func (s *Shard) has(user string) bool {
+	if s == nil {
+		return true
+	}
+	h := fnv.New64a()
+	h.Write([]byte(user)) //nolint:errcheck // never fails
+	return h.Sum64()%uint64(s.Of) == uint64(s.Index)
+}
