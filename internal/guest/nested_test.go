@@ -178,7 +178,7 @@ func TestStartNestedFails(t *testing.T) {
 		{"no QEMU", func(s *stranger, _, _ *Config) { s.fails[AMD64.QEMU()] = broken }, "broken"},
 		{"no logs", func(_ *stranger, inner, _ *Config) { inner.Dir += "/gone" }, "gone"},
 		{"no image", func(_ *stranger, inner, _ *Config) { inner.Image.Initrd += ".none" }, "initrd.none"},
-		{"too large", func(_ *stranger, inner, _ *Config) { inner.Memory = 1 << 30 }, "1024 MiB of memory: the outer guest has 1024 MiB"},
+		{"too large", func(_ *stranger, inner, _ *Config) { inner.Memory = 1025 << 20 }, "1025 MiB of memory: the outer guest has 1024 MiB"},
 		{"no NIC", func(_ *stranger, inner, _ *Config) { inner.NICs = nil }, "0 NICs"},
 		{"slots", func(_ *stranger, inner, _ *Config) { inner.Slots = 2 }, "2 slots"},
 		{"foreign", func(_ *stranger, inner, _ *Config) { inner.Arch, inner.Image.Arch = S390X, S390X }, "only amd64 nests"},
