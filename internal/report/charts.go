@@ -33,6 +33,25 @@ func (s *ChartSeries) add(v Number, i Interval) {
 	s.Values, s.Low, s.High = append(s.Values, v), append(s.Low, i.Low), append(s.High, i.High)
 }
 
+// addRatios adds to c a series for each configuration but the baseline, of what value
+// makes of its comparisons with that. It reports whether there is any.
+func (b *builder) addRatios(c *Chart, estimates []Estimate, baseline string, value func(Estimate, Comparison) (Number, Interval)) bool {
+	for _, s := range seriesOf(b.run) {
+		if s.Name == baseline {
+			continue
+		}
+		series := ChartSeries{Name: s.Name, Slot: s.Slot}
+		for _, e := range estimates {
+			if cmp := e.against(baseline); e.Configuration == s.Name && cmp != nil {
+				series.add(value(e, *cmp))
+			}
+		}
+		c.Series = append(c.Series, series)
+	}
+	c.Words = describe(*c, ratio)
+	return len(c.Series) > 0
+}
+
 // ratioCharts draw the primary metric over each baseline.
 func (b *builder) ratioCharts(g Group, estimates []Estimate) []Chart {
 	var charts []Chart
@@ -45,19 +64,7 @@ func (b *builder) ratioCharts(g Group, estimates []Estimate) []Chart {
 		if baseline == b.opts.Equivalence.Baseline {
 			c.Margin = b.opts.Equivalence.Margin
 		}
-		for _, s := range seriesOf(b.run) {
-			series := ChartSeries{Name: s.Name, Slot: s.Slot}
-			for _, e := range estimates {
-				if cmp := e.against(baseline); e.Configuration == s.Name && cmp != nil {
-					series.add(cmp.Ratio, cmp.Interval)
-				}
-			}
-			if s.Name != baseline {
-				c.Series = append(c.Series, series)
-			}
-		}
-		c.Words = describe(c, ratio)
-		if len(c.Series) > 0 {
+		if b.addRatios(&c, estimates, baseline, func(_ Estimate, cmp Comparison) (Number, Interval) { return cmp.Ratio, cmp.Interval }) {
 			charts = append(charts, c)
 		}
 	}

@@ -172,19 +172,7 @@ func (b *builder) suiteCharts(g Group, estimates []Estimate) []Chart {
 				c.Categories = append(c.Categories, e.Case)
 			}
 		}
-		for _, s := range seriesOf(b.run) {
-			series := ChartSeries{Name: s.Name, Slot: s.Slot}
-			for _, e := range estimates {
-				if cmp := e.against(baseline); e.Configuration == s.Name && cmp != nil {
-					series.add(benefit(e, *cmp))
-				}
-			}
-			if s.Name != baseline {
-				c.Series = append(c.Series, series)
-			}
-		}
-		c.Words = describe(c, ratio)
-		if len(c.Series) > 0 {
+		if b.addRatios(&c, estimates, baseline, benefit) {
 			charts = append(charts, c)
 		}
 	}

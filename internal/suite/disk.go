@@ -117,7 +117,7 @@ var postMarkFailure = regexp.MustCompile(`(?m)^.*(?:out of files!|Error: .*)$`)
 // readPostMark reads the rate of a run that did all its transactions.
 func readPostMark(output []byte) ([]workload.Value, error) {
 	if line := postMarkFailure.Find(output); line != nil {
-		return nil, fmt.Errorf("read throughput: the run ended early: %s", quote(line))
+		return nil, fmt.Errorf("read throughput: the run ended early: %s", workload.Quote(line))
 	}
 	return over(`(?m)^transactions (\d+)$`, 1)(output)
 }

@@ -57,7 +57,7 @@ var apacheFailures = regexp.MustCompile(`(?m)^(?:Failed requests: +[1-9]|Non-2xx
 // readApache reads the rate of a run whose requests were all answered.
 func readApache(output []byte) ([]workload.Value, error) {
 	if line := apacheFailures.Find(output); line != nil {
-		return nil, fmt.Errorf("read throughput: not every request was answered: %s", quote(line))
+		return nil, fmt.Errorf("read throughput: not every request was answered: %s", workload.Quote(line))
 	}
 	return number("throughput", `(?m)^Requests per second: +([\d.]+) \[#/sec\] \(mean\)$`)(output)
 }

@@ -64,7 +64,7 @@ func numbers(fields ...field) reader {
 				return nil, fmt.Errorf("read %s: %w", f.metric, err)
 			}
 			if i == 0 && v == 0 {
-				return nil, fmt.Errorf("read %s from %s: want a number over 0", f.metric, quote(f.pattern.Find(output)))
+				return nil, fmt.Errorf("read %s from %s: want a number over 0", f.metric, workload.Quote(f.pattern.Find(output)))
 			}
 			values[i] = workload.Value{Metric: f.metric, Value: v}
 		}
@@ -79,15 +79,15 @@ func (f field) read(output []byte) (float64, error) {
 	case 0:
 		return 0, missing(output)
 	case 2:
-		return 0, fmt.Errorf("in two places: %s and %s", quote(found[0][0]), quote(found[1][0]))
+		return 0, fmt.Errorf("in two places: %s and %s", workload.Quote(found[0][0]), workload.Quote(found[1][0]))
 	}
 	v, err := strconv.ParseFloat(string(found[0][1]), 64)
 	if err != nil {
-		return 0, fmt.Errorf("from %s: %w", quote(found[0][0]), err)
+		return 0, fmt.Errorf("from %s: %w", workload.Quote(found[0][0]), err)
 	}
 	v *= f.scale
 	if math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
-		return 0, fmt.Errorf("from %s: want a finite number of at least 0", quote(found[0][0]))
+		return 0, fmt.Errorf("from %s: want a finite number of at least 0", workload.Quote(found[0][0]))
 	}
 	return v, nil
 }
@@ -103,20 +103,7 @@ func missing(output []byte) error {
 		return errors.New("no output")
 	}
 	if line := failure.Find(text); line != nil {
-		return fmt.Errorf("no such line, but %s", quote(line))
+		return fmt.Errorf("no such line, but %s", workload.Quote(line))
 	}
-	return fmt.Errorf("no such line, output ends with %s", quote(text[bytes.LastIndexByte(text, '\n')+1:]))
-}
-
-// maxQuoted is the longest piece of a tool's output that an error repeats, in
-// bytes.
-const maxQuoted = 200
-
-// quote makes line fit for an error: one line, quoted, cut to maxQuoted bytes.
-func quote(line []byte) string {
-	line = bytes.TrimSpace(line)
-	if len(line) > maxQuoted {
-		line = line[:maxQuoted]
-	}
-	return strconv.Quote(string(line))
+	return fmt.Errorf("no such line, output ends with %s", workload.Quote(text[bytes.LastIndexByte(text, '\n')+1:]))
 }

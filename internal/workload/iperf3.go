@@ -178,10 +178,10 @@ func readIPerf3(p Params, stdout []byte) (iperf3Report, error) {
 		return r, errors.New("no output")
 	}
 	if err := json.Unmarshal(stdout, &r); err != nil {
-		return r, fmt.Errorf("decode report that ends with %s: %w", quote(lastLine(stdout)), err)
+		return r, fmt.Errorf("decode report that ends with %s: %w", Quote(lastLine(stdout)), err)
 	}
 	if r.Error != "" {
-		return r, fmt.Errorf("%s", quote([]byte(r.Error)))
+		return r, fmt.Errorf("%s", Quote([]byte(r.Error)))
 	}
 	if t := r.Start.TestStart; protocols[t.Protocol] != p.Protocol || t.Size != p.Size {
 		return r, fmt.Errorf("report of a %q test with %d B messages: want %s with %d B", t.Protocol, t.Size, p.Protocol, p.Size)

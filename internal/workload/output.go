@@ -12,8 +12,8 @@ import (
 // bytes.
 const maxQuoted = 200
 
-// quote makes line fit for an error: one line, quoted, cut to maxQuoted bytes.
-func quote(line []byte) string {
+// Quote makes line fit for an error: one line, quoted, cut to maxQuoted bytes.
+func Quote(line []byte) string {
 	line = bytes.TrimSpace(line)
 	if len(line) > maxQuoted {
 		line = line[:maxQuoted]
@@ -53,7 +53,7 @@ func finish(tool string, values []Value, operations float64) (Output, error) {
 func parseVersion(tool string, pattern *regexp.Regexp, output []byte) (string, error) {
 	m := pattern.FindSubmatch(output)
 	if m == nil {
-		return "", fmt.Errorf("%s: no version in %s", tool, quote(output))
+		return "", fmt.Errorf("%s: no version in %s", tool, Quote(output))
 	}
 	return string(m[1]), nil
 }

@@ -205,7 +205,7 @@ func readSockperf(stdout []byte) (sockperfRun, error) {
 		}
 	}
 	if r.valid == 0 || r.observations == 0 || r.validSeconds == 0 {
-		return sockperfRun{}, fmt.Errorf("no valid observations in %s: lengthen the duration", quote(sockperfValid.Find(text)))
+		return sockperfRun{}, fmt.Errorf("no valid observations in %s: lengthen the duration", Quote(sockperfValid.Find(text)))
 	}
 	return r, nil
 }
@@ -222,7 +222,7 @@ func scan(text []byte, what string, pattern *regexp.Regexp, into []*float64) err
 			err = checkNumber(*v)
 		}
 		if err != nil {
-			return fmt.Errorf("read %s from %s: %w", what, quote(m[0]), err)
+			return fmt.Errorf("read %s from %s: %w", what, Quote(m[0]), err)
 		}
 	}
 	return nil
@@ -235,10 +235,10 @@ func missing(text []byte, what string) error {
 	case line == nil && len(bytes.TrimSpace(text)) == 0:
 		return fmt.Errorf("no output")
 	case line == nil:
-		return fmt.Errorf("no line for the %s, output ends with %s", what, quote(lastLine(text)))
+		return fmt.Errorf("no line for the %s, output ends with %s", what, Quote(lastLine(text)))
 	}
 	if total := sockperfTotal.Find(text); total != nil {
-		return fmt.Errorf("%s after %s: a lost message ends a ping-pong, see whether the network drops any, or lengthen the duration", quote(line), quote(total))
+		return fmt.Errorf("%s after %s: a lost message ends a ping-pong, see whether the network drops any, or lengthen the duration", Quote(line), Quote(total))
 	}
-	return fmt.Errorf("%s", quote(line))
+	return fmt.Errorf("%s", Quote(line))
 }

@@ -9,9 +9,9 @@
 // guest. Tuning works, except that the host drops what a changed MAC sends. The
 // plugin bandwidth cannot: it shapes the host's end of a veth, which a NIC of
 // this kind does not have, and refuses, naming the missing peer, a pod that has a
-// limit; the service path's veth does not mislead it. The key and the capability "bandwidth" of this plugin take its place:
-// the host limits the NIC where it cannot be got round. Declare the capability
-// here and leave the plugin out.
+// limit; the service path's veth does not mislead it. The key and the capability
+// "bandwidth" of this plugin take its place: the host limits the NIC where it cannot
+// be got round. Declare the capability here and leave the plugin out.
 //
 // How a NIC is plugged belongs to the host daemon, how one is moved and found to
 // package podnet, the way through the guest to package servicepath, what the
