@@ -1,0 +1,215 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// levelTable is the thesis' table of a case, the part of one metric: one row per
+// level with the mean, ΔL, the standard error, and the same in percent of the
+// mean.
+func (b *builder) levelTable(l leveled, m int) Table {
+	family := l.cells[m]
+	first := *family[0]
+	t := Table{
+		ID: l.id + "-" + anchor("means", first.Metric), Setting: setting(b.run),
+		Title: fmt.Sprintf("%s by level of virtualization: %s (%s, %s)", caseTitle(l.of), first.Metric, first.Unit, better(first.Order)),
+	}
+	sized := l.sized()
+	perVCPU := sized && first.Metric == throughput
+	t.Columns = []Column{{Name: "level", Header: true}, {Name: "configuration", Header: true},
+		{Name: "n", Numeric: true, Wide: !slices.ContainsFunc(family, func(e *Estimate) bool { return e.N != b.run.Repetitions })}}
+	if sized {
+		t.Columns = append(t.Columns, Column{Name: "vCPUs", Numeric: true})
+	}
+	t.Columns = append(t.Columns, Column{Name: "mean", Numeric: true}, Column{Name: "ΔL", Numeric: true},
+		Column{Name: "standard error", Numeric: true}, Column{Name: "of the mean", Numeric: true})
+	if perVCPU {
+		t.Columns = append(t.Columns, Column{Name: "mean per vCPU", Numeric: true}, Column{Name: "ΔL per vCPU", Numeric: true})
+	}
+	for i, e := range family {
+		row := []Cell{{Text: levelName(e.Step.Level)}, {Text: e.Configuration, Series: e.Configuration}, {Text: fmt.Sprint(e.N)}}
+		if sized {
+			row = append(row, countCell(l.rows[i].vcpus))
+		}
+		row = append(row, numeric(e.Mean, number(e.Mean)), changeCell(e.Step.Change),
+			numeric(e.StdErr, number(e.StdErr)), shareCell(e.Step.RelStdErr))
+		if perVCPU {
+			row = append(row, numeric(e.Step.PerVCPU, number(e.Step.PerVCPU)), changeCell(e.Step.ChangePerVCPU))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// levelName names a level as the thesis does.
+func levelName(level int) string { return "L" + strconv.Itoa(level) }
+
+// bootNotes tell of guests that were booted fewer times than they were measured:
+// across levels the boot is what is repeated.
+func (b *builder) bootNotes(l leveled) []string {
+	var fewer []string
+	for i, r := range l.rows {
+		boots := map[string]bool{}
+		for _, s := range b.samples {
+			if s.Suite == l.of.Suite && s.Case == l.of.Name && s.Configuration == r.name && s.Boot != "" {
+				boots[s.Boot] = true
+			}
+		}
+		if n := l.cells[0][i].N; r.level > 0 && len(boots) > 0 && len(boots) < n {
+			fewer = append(fewer, fmt.Sprintf("%s (%d times in %s)", r.name, n, plural(len(boots), "boot")))
+		}
+	}
+	if len(fewer) == 0 {
+		return nil
+	}
+	return []string{"Measured more often than booted: " + list(fewer) + ". A standard error from few boots tells little of how one boot differs from the next."}
+}
+
+// stepTable tests each level against the one below.
+func (b *builder) stepTable(l leveled) Table {
+	t := Table{ID: l.id + "-tests", Title: caseTitle(l.of) + ": each level against the one below", Setting: setting(b.run)}
+	t.Columns = []Column{{Name: "metric", Header: true}, {Name: "step", Header: true}, {Name: "ΔL", Numeric: true},
+		{Name: "t", Numeric: true}, {Name: "df", Numeric: true}, {Name: "p", Numeric: true},
+		{Name: "adjusted p", Numeric: true}, {Name: "detectable", Numeric: true}, {Name: "verdict"}}
+	l.steps(func(e, below *Estimate) {
+		repeat := len(t.Rows) > 0 && t.Rows[len(t.Rows)-1][0].Text == e.Metric
+		t.Rows = append(t.Rows, append([]Cell{{Text: e.Metric, Repeat: repeat}}, stepCells(*e, *below)...))
+	})
+	t.Notes = []string{
+		"ΔL is the change of the mean against the level below. A step to fewer vCPUs costs throughput for that alone: there see ΔL per vCPU.",
+		pNote + " Adjusted p: corrected by Holm for the other tests in this table.",
+		detectableNote,
+	}
+	if !l.sized() {
+		t.Notes[0] = "ΔL is the change of the mean against the level below."
+	}
+	t.Notes = append(t.Notes, b.bootNotes(l)...)
+	return t
+}
+
+// stepCells are the cells on the step from below to e.
+func stepCells(e, below Estimate) []Cell {
+	s := e.Step
+	return []Cell{
+		{Text: below.Configuration + " → " + e.Configuration}, changeCell(s.Change),
+		numeric(s.T, decimal(s.T, 2)), numeric(s.DF, decimal(s.DF, 1)), pCell(s.P), pCell(s.Adjusted),
+		shareCell(s.Detectable), stepVerdict(e, below),
+	}
+}
+
+// suiteLevels sets the cases of a suite out by level in one table, of the first
+// metric each: what Lubomski et al. compare are sums over the cases.
+func (b *builder) suiteLevels(id string, all []leveled) Group {
+	name := all[0].of.Suite
+	g := Group{ID: id, Title: fmt.Sprintf("Suite %s: levels of virtualization", name)}
+	t := Table{ID: id + "-tests", Title: g.Title + ", each against the one below", Setting: setting(b.run)}
+	t.Columns = []Column{{Name: "case", Header: true}, {Name: "unit, order", Header: true}, {Name: "step", Header: true},
+		{Name: "ΔL", Numeric: true}, {Name: "t", Numeric: true, Wide: true}, {Name: "df", Numeric: true, Wide: true}, {Name: "p", Numeric: true, Wide: true},
+		{Name: "adjusted p", Numeric: true}, {Name: "detectable", Numeric: true}, {Name: "verdict"}}
+	for _, l := range all {
+		l.steps(func(e, below *Estimate) {
+			if e.Metric != l.metrics[0].Name {
+				return
+			}
+			repeat := len(t.Rows) > 0 && t.Rows[len(t.Rows)-1][0].Text == e.Case
+			t.Rows = append(t.Rows, append([]Cell{{Text: e.Case, Repeat: repeat}, {Text: unitAndOrder(e.Unit, e.Order), Repeat: repeat}}, stepCells(*e, *below)...))
+		})
+	}
+	t.Notes = []string{
+		"ΔL is the change of the mean against the level below.",
+		pNote + " Adjusted p: corrected by Holm for the other tests of the same case.",
+		detectableNote,
+	}
+	t.Notes = append(t.Notes, b.bootNotes(all[0])...)
+	g.Tables = []Table{t}
+	return g
+}
+
+// stepVerdict says what a test shows, or why there is none.
+func stepVerdict(e, below Estimate) Cell {
+	for _, side := range []Estimate{e, below} {
+		if side.N == 0 {
+			return Cell{Text: side.Configuration + " " + side.Missing, Short: side.Configuration + " missing", Missing: true}
+		}
+	}
+	if !e.Step.P.Defined() && e.N > 1 && below.N > 1 {
+		return Cell{Text: "no test: both are constant", Missing: true}
+	}
+	return Cell{Text: string(e.Step.Verdict)}
+}
+
+// levelChart draws one metric by level, as FitzGerald 2014, Figs. 2-16.
+func (b *builder) levelChart(l leveled, m int, ladders []ladder) Chart {
+	first := l.cells[m][0]
+	c := Chart{
+		ID: l.id + "-" + anchor("chart", l.metrics[m].Name), Kind: Levels, Setting: setting(b.run),
+		Title: fmt.Sprintf("%s: %s by level, mean and standard error", caseTitle(l.of), quantity(first.Metric)),
+		Axis:  fmt.Sprintf("%s, %s (%s)", quantity(first.Metric), first.Unit, better(first.Order)),
+	}
+	var levels []int
+	for _, r := range l.rows {
+		levels = append(levels, r.level)
+	}
+	slices.Sort(levels)
+	levels = slices.Compact(levels)
+	for _, level := range levels {
+		c.Categories = append(c.Categories, levelName(level))
+	}
+	for _, ladder := range ladders {
+		for k := range ladder.width() {
+			series := ChartSeries{Name: ladder.names(k), Slot: len(c.Series) % slots}
+			for _, level := range levels {
+				mean, stdErr := missing, missing
+				if i := slices.Index(ladder.levels, level); i >= 0 {
+					e := l.estimate(m, ladder.at(i, k).Name)
+					mean, stdErr = e.Mean, e.StdErr
+				}
+				series.add(mean, Interval{Low: mean - stdErr, High: mean + stdErr})
+			}
+			c.Series = append(c.Series, series)
+		}
+	}
+	c.Words = describe(c, func(v Number) string { return number(v) + " " + first.Unit })
+	return c
+}
+
+// countCell is a cell for a count that may not be known.
+func countCell(n int) Cell {
+	if n == 0 {
+		return Cell{Text: none, Missing: true}
+	}
+	return Cell{Text: strconv.Itoa(n)}
+}
+
+// changeCell prints a fraction as a percentage with its sign.
+func changeCell(v Number) Cell {
+	if !v.Defined() {
+		return Cell{Text: none, Missing: true}
+	}
+	places := 2
+	if math.Abs(float64(v)) >= 10 { // of the thesis' +2577.2 %
+		places = 1
+	}
+	return Cell{Text: fmt.Sprintf("%+.*f %%", places, 100*float64(v))}
+}
+
+// shareCell prints a positive fraction as a percentage with three significant
+// digits.
+func shareCell(v Number) Cell {
+	if !v.Defined() {
+		return Cell{Text: none, Missing: true}
+	}
+	percent := 100 * v
+	return Cell{Text: decimal(percent, max(0, decimals(percent)-1)) + " %"}
+}
+
+// pCell prints p with three decimals, as the thesis does.
+func pCell(p Number) Cell {
+	if p < 0.001 {
+		return Cell{Text: "< 0.001"}
+	}
+	return numeric(p, decimal(p, 3))
+}
