@@ -128,7 +128,7 @@ func stockfish(n processors) Case {
 	return Case{
 		Suite: n.suite, Name: n.suite + "-stockfish", Title: "Chess positions",
 		Package: "stockfish", Tools: []string{program}, Metrics: []result.Metric{rate("throughput", "nodes/s")},
-		Run:   n.command(program+" bench 16 %d 7 2>&1\n", program+" bench 128 %d 13 2>&1\n"),
+		Run:   n.command(program+" bench 16 %d 5 2>&1\n", program+" bench 128 %d 13 2>&1\n"),
 		Parse: number("throughput", `(?m)^Nodes/second +: (\d+)$`),
 		Wall:  wall(15*time.Second, 5*time.Minute),
 	}
@@ -142,9 +142,9 @@ func stressCPU(n processors) []Case {
 		name, method, title string
 		quick, paper        int
 	}{
-		{"queens", "queens", "Queens on a chess board", 300, 60_000},
-		{"fft", "fft", "Fourier transform", 500, 100_000},
-		{"matrix", "matrixprod", "Product of dense matrices", 500, 100_000},
+		{"queens", "queens", "Queens on a chess board", 100, 60_000},
+		{"fft", "fft", "Fourier transform", 150, 100_000},
+		{"matrix", "matrixprod", "Product of dense matrices", 150, 100_000},
 	} {
 		cases = append(cases, Case{
 			Suite: n.suite, Name: n.suite + "-" + c.name, Title: c.title,

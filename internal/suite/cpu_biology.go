@@ -40,7 +40,7 @@ func hmmer(n processors) Case {
 	}, 15*time.Second)
 	c.Tools = []string{"hmmsearch", "hmmbuild", "perl"}
 	c.Prepare = func(p Profile, _ Resources) string {
-		return proteins(12, 100, pick(p, 500, 20_000)) + "hmmbuild --cpu 0 --amino model family >/dev/null\n"
+		return proteins(12, 100, pick(p, 150, 20_000)) + "hmmbuild --cpu 0 --amino model family >/dev/null\n"
 	}
 	return c
 }

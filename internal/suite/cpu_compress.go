@@ -46,7 +46,7 @@ func gzipText() Case {
 	c := timedCase("cpu", "gzip", "Compression by gzip", func(p Profile, _ Resources) string {
 		return fmt.Sprintf("for ((i = 0; i < %d; i++)); do cat text; done | gzip -c >/dev/null\n", pick(p, 1, 8))
 	}, 8*time.Second)
-	c.Tools, c.Prepare = []string{"gzip", "perl"}, words(6*mib, 256*mib)
+	c.Tools, c.Prepare = []string{"gzip", "perl"}, words(3*mib, 256*mib)
 	return c
 }
 
@@ -55,7 +55,7 @@ func bzip2Text() Case {
 	c := timedCase("cpu", "bzip2", "Compression by bzip2", func(p Profile, _ Resources) string {
 		return pick(p, "bzip2 -1 -c text >/dev/null\n", "bzip2 -5 -c text >/dev/null\n")
 	}, 10*time.Second)
-	c.Tools, c.Prepare = []string{"bzip2", "perl"}, words(3*mib, 256*mib)
+	c.Tools, c.Prepare = []string{"bzip2", "perl"}, words(3*mib/2, 256*mib)
 	return c
 }
 
@@ -63,6 +63,6 @@ func bzip2Text() Case {
 func xzText(n processors) Case {
 	c := timedCase(n.suite, "xz", "Compression by xz",
 		n.command("xz -T%d -3 --block-size=256KiB -c text >/dev/null\n", "xz -T%d -c text >/dev/null\n"), 15*time.Second)
-	c.Package, c.Tools, c.Prepare = "xz-utils", []string{"xz", "perl"}, words(2*mib, 256*mib)
+	c.Package, c.Tools, c.Prepare = "xz-utils", []string{"xz", "perl"}, words(mib, 256*mib)
 	return c
 }

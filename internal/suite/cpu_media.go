@@ -15,7 +15,7 @@ func x264(n processors) Case {
 		Suite: n.suite, Name: n.suite + "-x264", Title: "H.264 encoding",
 		Package: "x264", Tools: []string{"x264", "perl"}, Metrics: []result.Metric{rate("throughput", "frames/s")},
 		Prepare: func(p Profile, _ Resources) string {
-			return fmt.Sprintf(x264Frames, pick(p, "352 288 20", "704 576 60"))
+			return fmt.Sprintf(x264Frames, pick(p, "352 288 8", "704 576 60"))
 		},
 		Run: func(p Profile, r Resources) string {
 			return fmt.Sprintf("{ cat header; for ((i = 0; i < %d; i++)); do cat frames; done; } |"+
@@ -62,7 +62,7 @@ func lame() Case {
 	c := timedCase("cpu", "lame", "MP3 encoding", func(Profile, Resources) string {
 		return "lame --quiet -h melody.wav /dev/null\n"
 	}, 10*time.Second)
-	c.Tools, c.Prepare = []string{"lame", "perl"}, melody(4, 210)
+	c.Tools, c.Prepare = []string{"lame", "perl"}, melody(2, 210)
 	return c
 }
 
@@ -71,7 +71,7 @@ func flac() Case {
 	c := timedCase("cpu", "flac", "FLAC encoding", func(Profile, Resources) string {
 		return "flac --silent --best -c melody.wav >/dev/null\n"
 	}, 5*time.Second)
-	c.Tools, c.Prepare = []string{"flac", "perl"}, melody(15, 210)
+	c.Tools, c.Prepare = []string{"flac", "perl"}, melody(6, 210)
 	return c
 }
 
@@ -79,7 +79,7 @@ func flac() Case {
 // standard one has: the standard one cannot be made small.
 func povray(n processors) Case {
 	c := timedCase(n.suite, "povray", "Ray tracing",
-		n.command("povray +Iscene.pov -D -F +W48 +H36 +WT%d >/dev/null 2>&1\n", "povray +Iscene.pov -D -F +W512 +H512 +A0.3 +WT%d >/dev/null 2>&1\n"),
+		n.command("povray +Iscene.pov -D -F +W32 +H24 +WT%d >/dev/null 2>&1\n", "povray +Iscene.pov -D -F +W512 +H512 +A0.3 +WT%d >/dev/null 2>&1\n"),
 		15*time.Second)
 	c.Prepare = func(Profile, Resources) string { return "cat >scene.pov <<'END'\n" + povrayScene + "END\n" }
 	return c

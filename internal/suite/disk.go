@@ -69,7 +69,7 @@ func sqlite() Case {
 		Prepare: func(p Profile, _ Resources) string {
 			return fmt.Sprintf("for i in $(seq %d); do\n"+
 				`  echo "INSERT INTO pts1 (I, DT, F1, F2) VALUES ('$i', CURRENT_TIMESTAMP, 'D5', '28; 28; 28; 29');"`+
-				"\ndone >insertions.sql\n", pick(p, 50, 2500))
+				"\ndone >insertions.sql\n", pick(p, 20, 2500))
 		},
 		Run: func(Profile, Resources) string {
 			return scratch("sqlite3 scratch/benchmark.db \"CREATE TABLE pts1 ('I' SMALLINT NOT NULL," +
@@ -87,7 +87,7 @@ func fsMark() Case {
 		Suite: "disk", Name: "fs-mark", Title: "Files of 1 MiB written and synchronized", Paper: "FS-Mark",
 		Package: "fsmark", Tools: []string{"fs_mark"}, Metrics: oneRate("files/s"),
 		Run: func(p Profile, _ Resources) string {
-			return scratch(fmt.Sprintf("mkdir scratch/files\nfs_mark -d scratch/files -l scratch/log -s 1048576 -n %d\n", pick(p, 100, 1000)))
+			return scratch(fmt.Sprintf("mkdir scratch/files\nfs_mark -d scratch/files -l scratch/log -s 1048576 -n %d\n", pick(p, 40, 1000)))
 		},
 		Parse: number("throughput", `(?m)^ +\d+ +\d+ +1048576 +([\d.]+) +\d+ *$`),
 		Wall:  wall(20*time.Second, 5*time.Minute),
@@ -101,9 +101,9 @@ func postMark() Case {
 		Suite: "disk", Name: "postmark", Title: "Transactions on many small files", Paper: "PostMark",
 		Package: "postmark", Tools: []string{"postmark"}, Metrics: oneRate("transactions/s"),
 		Run: func(p Profile, _ Resources) string {
-			n := pick(p, 1000, 250_000)
+			n := pick(p, 300, 250_000)
 			return scratch(timed(fmt.Sprintf("postmark <<'END'\nset location scratch\nset seed 42\n"+
-				"set size 5120 524288\nset number %d\nset transactions %d\nrun\nquit\nEND\necho", pick(p, 200, 500), n)) +
+				"set size 5120 524288\nset number %d\nset transactions %d\nrun\nquit\nEND\necho", pick(p, 100, 500), n)) +
 				fmt.Sprintf("echo transactions %d\n", n))
 		},
 		Parse: readPostMark,
@@ -129,7 +129,7 @@ func gzip() Case {
 		Suite: "disk", Name: "gzip-file", Title: "Compression of a file by gzip", Paper: "Gzip Compression",
 		Package: "gzip", Tools: []string{"gzip"}, Metrics: []result.Metric{seconds},
 		Prepare: func(p Profile, _ Resources) string {
-			return fmt.Sprintf("head -c %d /dev/zero >file\n", pick(p, 64*mib, 2*gib))
+			return fmt.Sprintf("head -c %d /dev/zero >file\n", pick(p, 24*mib, 2*gib))
 		},
 		Run:   func(Profile, Resources) string { return scratch(timed("gzip -c file >scratch/file.gz")) },
 		Parse: readElapsed,

@@ -18,7 +18,7 @@ func apacheBench() Case {
 		Suite: "disk", Name: "apache", Title: "Requests for a static page", Paper: "Apache Benchmark",
 		Package: "apache2-bin apache2-utils", Tools: []string{"apache2", "ab"}, Metrics: oneRate("requests/s"),
 		Run: func(p Profile, _ Resources) string {
-			return scratch(fmt.Sprintf(apacheScript, pick(p, 10_000, 1_000_000)))
+			return scratch(fmt.Sprintf(apacheScript, pick(p, 3_000, 1_000_000)))
 		},
 		Parse: readApache,
 		Wall:  wall(30*time.Second, 20*time.Minute),

@@ -24,7 +24,7 @@ func aioStress() Case {
 		Package: "fio", Tools: []string{"fio"}, Metrics: oneRate("MB/s"),
 		Run: func(p Profile, _ Resources) string {
 			return scratch(fioRun("scratch", "aio", fmt.Sprintf(
-				"--ioengine=libaio --rw=randwrite --bs=64k --size=%d --iodepth=64 --iodepth_batch=8", pick(p, 128*mib, 2*gib))))
+				"--ioengine=libaio --rw=randwrite --bs=64k --size=%d --iodepth=64 --iodepth_batch=8", pick(p, 32*mib, 2*gib))))
 		},
 		Parse: fioWrite,
 		Wall:  wall(10*time.Second, 2*time.Minute),
@@ -36,7 +36,7 @@ func aioStress() Case {
 // written. The paper's file has 8 GiB, half of the memory of its machine, and is
 // read from the page cache.
 func ioZone() []Case {
-	size := func(p Profile) int64 { return pick(p, 128*mib, 8*gib) }
+	size := func(p Profile) int64 { return pick(p, 32*mib, 8*gib) }
 	return []Case{
 		{
 			Suite: "disk", Name: "iozone-read", Title: "Read of a file in order", Paper: "IOzone1",

@@ -93,7 +93,7 @@ func withTreePerl(text int64, body string) string {
 // no longer has. As there, nothing is synchronized.
 func compileBench() []Case {
 	perl := func(p Profile, mode, under string) string {
-		return fmt.Sprintf("perl tree.pl %s %s %d %d <text", mode, under, pick(p, 1, 10), pick(p, 3000, kernelFiles))
+		return fmt.Sprintf("perl tree.pl %s %s %d %d <text", mode, under, pick(p, 1, 10), pick(p, 1000, kernelFiles))
 	}
 	compiled := func(p Profile) string {
 		return "rm -rf trees\nmkdir trees\n" + perl(p, "create", "trees") + " >/dev/null\n"
@@ -131,7 +131,7 @@ func unpack() Case {
 		Package: "bzip2", Tools: []string{"tar", "bzip2", "perl"}, Metrics: []result.Metric{seconds},
 		Prepare: func(p Profile, _ Resources) string {
 			return withTreePerl(pick(p, 2*mib, 16*mib), "rm -rf trees\nmkdir trees\n"+
-				fmt.Sprintf("perl tree.pl create trees 1 %d <text >/dev/null\n", pick(p, 400, kernelFiles))+
+				fmt.Sprintf("perl tree.pl create trees 1 %d <text >/dev/null\n", pick(p, 150, kernelFiles))+
 				"tar -c --sort=name trees | bzip2 >tree.tar.bz2\nrm -rf trees tree.pl text\n")
 		},
 		Run:   func(Profile, Resources) string { return scratch(timed("tar -xjf tree.tar.bz2 -C scratch")) },

@@ -86,7 +86,7 @@ func bork() Case {
 	c := javaCase("bork", "Encryption of a file in Java")
 	c.Metrics = []result.Metric{seconds}
 	c.Prepare = func(p Profile, r Resources) string {
-		return words(8*mib, 256*mib)(p, r) + javac("Bork", ".", borkSource)
+		return words(3*mib, 256*mib)(p, r) + javac("Bork", ".", borkSource)
 	}
 	c.Tools = append(c.Tools, "perl")
 	c.Run = elapsed(func(Profile, Resources) string { return "java Bork text phoronixtestsuite123\nrm text.bork\n" })

@@ -13,19 +13,19 @@ import (
 // STREAM's four kernels.
 func memory() []Case {
 	return []Case{
-		stressMemory("stream", "STREAM's copy, scale, add and triad", 40, 2000,
+		stressMemory("stream", "STREAM's copy, scale, add and triad", 15, 2000,
 			"--stream-l3-size "+streamCache),
 		mbw("memcpy", "MEMCPY", 0, "Copy of an array by memcpy"),
 		mbw("dumb", "DUMB", 1, "Copy of an array word by word"),
 		mbw("mcblock", "MCBLOCK", 2, "Copy of an array by memcpy of 256 KiB"),
-		sysbenchRAM("read-seq", "Read in order", "read", "seq", ramBlock, 4*gib),
-		sysbenchRAM("write-seq", "Write in order", "write", "seq", ramBlock, 4*gib),
+		sysbenchRAM("read-seq", "Read in order", "read", "seq", ramBlock, gib),
+		sysbenchRAM("write-seq", "Write in order", "write", "seq", ramBlock, gib),
 		sysbenchRAM("read-rnd", "Read at random", "read", "rnd", ramBlock, gib),
 		sysbenchRAM("write-rnd", "Write at random", "write", "rnd", ramBlock, gib),
-		sysbenchRAM("cache-read", "Read within the cache", "read", "seq", cacheBlock, 4*gib),
-		sysbenchRAM("cache-write", "Write within the cache", "write", "seq", cacheBlock, 4*gib),
-		stressMemory("memcpy", "Copies of 2 MiB by every memcpy there is", 100, 10_000, "--memcpy-method all"),
-		stressMemory("vm", "Moving inversions in fresh mappings", vmOps, 100*vmOps, "--vm-bytes 32M --vm-method move-inv"),
+		sysbenchRAM("cache-read", "Read within the cache", "read", "seq", cacheBlock, gib),
+		sysbenchRAM("cache-write", "Write within the cache", "write", "seq", cacheBlock, gib),
+		stressMemory("memcpy", "Copies of 2 MiB by every memcpy there is", 40, 10_000, "--memcpy-method all"),
+		stressMemory("vm", "Moving inversions in fresh mappings", 1500, 400_000, "--vm-bytes 32M --vm-method move-inv"),
 	}
 }
 
@@ -41,7 +41,6 @@ const (
 	// the arrays are four times as large, and what a guest sees of the host's
 	// cache differs between hypervisors.
 	streamCache = "8M"
-	vmOps       = 4000
 )
 
 // stressMemory is a stressor of stress-ng, one worker per processor. ops are
@@ -71,7 +70,7 @@ func mbw(name, method string, index int, title string) Case {
 		Package: "mbw", Tools: []string{"mbw"},
 		Metrics: oneRate("MiB/s"),
 		Run: func(p Profile, r Resources) string {
-			size := min(pick(p, 64*mib, gib), max(mib, r.Memory/4))
+			size := min(pick(p, 32*mib, gib), max(mib, r.Memory/4))
 			return fmt.Sprintf("mbw -t%d -n %d %d\n", index, pick(p, 5, 10), size/mib)
 		},
 		Parse: number("throughput", `(?m)^AVG\tMethod: `+method+`\t.*\tCopy: ([\d.]+) MiB/s$`),

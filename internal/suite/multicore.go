@@ -23,7 +23,7 @@ func multicore() []Case {
 func sevenZipArchive() Case {
 	c := timedCase("multicore", "7zip", "Compression by 7-Zip",
 		every.command("7z a -mmt%d -mx3 -md256k text.7z text >/dev/null\nrm text.7z\n", "7z a -mmt%d text.7z text >/dev/null\nrm text.7z\n"), 15*time.Second)
-	c.Package, c.Tools, c.Prepare = "p7zip-full", []string{"7z", "perl"}, words(4*mib, 256*mib)
+	c.Package, c.Tools, c.Prepare = "p7zip-full", []string{"7z", "perl"}, words(2*mib, 256*mib)
 	return c
 }
 
@@ -31,7 +31,7 @@ func sevenZipArchive() Case {
 func pbzip2() Case {
 	c := timedCase("multicore", "pbzip2", "Compression by parallel bzip2",
 		every.command("pbzip2 -c -p%d -r -1 text >/dev/null\n", "pbzip2 -c -p%d -r -5 text >/dev/null\n"), 15*time.Second)
-	c.Tools, c.Prepare = []string{"pbzip2", "perl"}, words(4*mib, 256*mib)
+	c.Tools, c.Prepare = []string{"pbzip2", "perl"}, words(2*mib, 256*mib)
 	return c
 }
 
@@ -39,7 +39,7 @@ func pbzip2() Case {
 func zstd() Case {
 	c := timedCase("multicore", "zstd", "Compression by zstd",
 		every.command("zstd -q -9 -T%d -B1MiB -c text >/dev/null\n", "zstd -q -19 -T%d -c text >/dev/null\n"), 15*time.Second)
-	c.Tools, c.Prepare = []string{"zstd", "perl"}, words(8*mib, 256*mib)
+	c.Tools, c.Prepare = []string{"zstd", "perl"}, words(4*mib, 256*mib)
 	return c
 }
 
@@ -47,5 +47,5 @@ func zstd() Case {
 // pts/smallpt, which Debian has not, load them.
 func primesieve() Case {
 	return timedCase("multicore", "primesieve", "Prime numbers",
-		every.command("primesieve -q -t%d 2e9 >/dev/null\n", "primesieve -q -t%d 1e12 >/dev/null\n"), 10*time.Second)
+		every.command("primesieve -q -t%d 5e8 >/dev/null\n", "primesieve -q -t%d 1e12 >/dev/null\n"), 10*time.Second)
 }
