@@ -177,13 +177,17 @@ func (b *Builder) mmdebstrap(ctx context.Context, r Recipe, target string, optio
 	for _, path := range r.Excluded {
 		args = append(args, "--dpkgopt=path-exclude="+path)
 	}
+	// Where manuals are left out there may be no directory for them, in which a Java
+	// runtime insists on a link.
+	args = append(args, `--setup-hook=mkdir -p "$1/usr/share/man/man1"`)
 	return b.run(ctx, []string{"INITRD=No", "DEBIAN_FRONTEND=noninteractive"}, // INITRD=No: the guest has its own initrd
 		append(append([]string{"mmdebstrap"}, args...), r.Suite, target)...)
 }
 
 // run runs a program to its end, in a process namespace of its own: when ctx
 // ends, all that it has started dies at once with it, also what has left its
-// session, as dpkg does. When it fails, the error quotes its last lines.
+// session, as dpkg does. When it fails, the error quotes what it said last, or
+// what dpkg did.
 func (b *Builder) run(ctx context.Context, env []string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "unshare", append([]string{"--pid", "--fork", "--mount-proc", "--kill-child"}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
@@ -194,7 +198,7 @@ func (b *Builder) run(ctx context.Context, env []string, args ...string) error {
 		return fmt.Errorf("%s: %w", args[0], context.Cause(ctx))
 	}
 	if err != nil {
-		return fmt.Errorf("run %s: %w: %s", args[0], err, lastLines(string(out), 3))
+		return fmt.Errorf("run %s: %w: %s", args[0], err, complaint(string(out)))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -30,4 +31,18 @@ func lastLines(s string, n int) string {
 		}
 	}
 	return strings.Join(lines[max(0, len(lines)-n):], " | ")
+}
+
+// packageError is dpkg's first word on a package that it could not install, after
+// the last of what the package's script has said.
+var packageError = regexp.MustCompile(`(?m)^.*\n(?:dpkg: error .*)$`)
+
+// complaint returns why a program has failed that ran dpkg: apt ends by quoting its
+// own command line, so that the last lines do not say it. Of any other program it
+// returns the last lines.
+func complaint(s string) string {
+	if found := packageError.FindString(s); found != "" {
+		return lastLines(found, 2)
+	}
+	return lastLines(s, 3)
 }
