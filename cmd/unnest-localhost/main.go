@@ -1,0 +1,13 @@
+// Command unnest-localhost asks the fractions of a pod whether together they have
+// one localhost.
+package main
+
+import (
+	"os"
+
+	"unnest/internal/localhost/program"
+)
+
+func main() {
+	os.Exit(program.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}

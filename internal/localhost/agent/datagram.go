@@ -1,0 +1,161 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// quiet is how long nothing more may come after the last answer, for a patience of
+// 1 s.
+const quiet = 50 * time.Millisecond
+
+func (j *job) quiet() time.Duration { return time.Duration(float64(quiet) * j.patience.Seconds()) }
+
+// asker is a UDP socket that sends to one address.
+type asker struct {
+	*net.UDPConn
+	to     *net.UDPAddr // nil: the socket is connected
+	anyone bool
+}
+
+func (j *job) asker(o Datagrams) (*asker, error) {
+	if o.Connected {
+		c, err := j.dial(target{network: o.Network, address: o.Address, local: o.Local, device: o.Device})
+		if err != nil {
+			return nil, err
+		}
+		return &asker{UDPConn: c.(*net.UDPConn)}, nil
+	}
+	local := o.Local
+	if local == "" {
+		local = ":0"
+	}
+	c, err := j.listenUDP(Serve{Network: o.Network, Address: local, Device: o.Device})
+	if err != nil {
+		return nil, err
+	}
+	to, err := net.ResolveUDPAddr(o.Network, o.Address)
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return &asker{UDPConn: c, to: to, anyone: o.Anyone}, nil
+}
+
+func (a *asker) send(m []byte) error {
+	var err error
+	if a.to == nil {
+		_, err = a.Write(m)
+	} else {
+		_, err = a.WriteToUDP(m, a.to)
+	}
+	return err
+}
+
+// receive returns the next datagram, which has to come from where the last went.
+func (a *asker) receive(buffer []byte) ([]byte, error) {
+	n, from, err := a.ReadFromUDP(buffer)
+	if err != nil {
+		return nil, err
+	}
+	if a.to == nil || a.anyone && from.IP.Equal(a.to.IP) || from.IP.Equal(a.to.IP) && from.Port == a.to.Port {
+		return buffer[:n], nil
+	}
+	return nil, mismatch{fmt.Sprintf("the answer of %s came from %s", a.to, from)}
+}
+
+// ask sends a datagram and awaits the answer.
+func (a *asker) ask(m []byte, until time.Time) ([]byte, error) {
+	_ = a.SetDeadline(until) // else the read tells
+	if err := a.send(m); err != nil {
+		return nil, err
+	}
+	return a.receive(make([]byte, largestDatagram+1))
+}
+
+// surplus returns an attempt when more comes than was asked for.
+func (a *asker) surplus(wait time.Duration) Attempts {
+	_ = a.SetReadDeadline(time.Now().Add(wait)) // else the read tells
+	if _, err := a.receive(make([]byte, largestDatagram+1)); codeOf(err) == Timeout {
+		return nil
+	} else if err != nil {
+		return Attempts{{Code: codeOf(err)}}
+	}
+	return Attempts{{Code: Surplus}}
+}
+
+func (j *job) datagrams(o Datagrams) (Attempts, error) {
+	a, err := j.asker(o)
+	if err != nil {
+		return nil, err
+	}
+	defer j.closing(a)()
+	var attempts Attempts
+	for i, size := range o.Sizes {
+		begin := time.Now()
+		m := message(uint64(i), size)
+		answer, err := a.ask(m, j.deadline())
+		if err == nil && !o.Named {
+			err = compare(answer, m)
+		}
+		attempt := Attempt{Code: codeOf(err), Took: time.Since(begin), Local: a.LocalAddr().String(), Peer: o.Address}
+		if o.Named {
+			attempt.Said = string(answer)
+		}
+		attempts = append(attempts, attempt)
+		if attempt.Code == Timeout {
+			return attempts, nil
+		}
+	}
+	return append(attempts, a.surplus(j.quiet())...), nil
+}
+
+func (j *job) pour(o Pour) (Poured, error) {
+	a, err := j.asker(Datagrams{Network: o.Network, Address: o.Address, Connected: true})
+	if err != nil {
+		return nil, err
+	}
+	defer j.closing(a)()
+	var failed Poured
+	for i := range o.Count {
+		if err := a.send(fmt.Appendf(nil, "%s %d", o.From, i)); err != nil {
+			failed = append(failed, codeOf(err))
+		}
+		time.Sleep(o.Gap)
+	}
+	// A refusal of the last would be told late.
+	for _, late := range a.surplus(j.quiet()) {
+		failed = append(failed, late.Code)
+	}
+	return failed, nil
+}
+
+func (j *job) segments(o Segments) (Poured, error) {
+	a, err := j.asker(Datagrams{Network: o.Network, Address: o.Address, Connected: true})
+	if err != nil {
+		return nil, err
+	}
+	defer j.closing(a)()
+	raw, err := a.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	err = onFD(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, o.Size) })
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		return nil, fmt.Errorf("the kernel has no UDP_SEGMENT: %w", err)
+	} else if err != nil {
+		return nil, err
+	}
+	if err := a.send(message(1, o.Size*o.Count)); err != nil {
+		return Poured{codeOf(err)}, nil
+	}
+	var failed Poured
+	for _, late := range a.surplus(j.quiet()) {
+		failed = append(failed, late.Code)
+	}
+	return failed, nil
+}

@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// held are connections that are kept open.
+type held []net.Conn
+
+func (h held) stop() error {
+	var first error
+	for _, c := range h {
+		if err := c.Close(); first == nil && !errors.Is(err, net.ErrClosed) {
+			first = err
+		}
+	}
+	return first
+}
+
+func (j *job) hold(o Hold) (Held, error) {
+	var conns held
+	var answer Held
+	for range o.Times {
+		c, err := j.dial(target{network: o.Network, address: o.Address, local: o.Local})
+		if err != nil {
+			_ = conns.stop()
+			return Held{}, fmt.Errorf("connection %d of %d: %w", len(conns)+1, o.Times, err)
+		}
+		conns = append(conns, c)
+		answer.Locals = append(answer.Locals, c.LocalAddr().String())
+	}
+	answer.Handle = j.keep(conns)
+	return answer, nil
+}
+
+func (j *job) exchange(o Exchange) (Attempts, error) {
+	conns, err := find[held](j.agent, o.Handle)
+	if err != nil {
+		return nil, err
+	}
+	var attempts Attempts
+	for i, c := range conns {
+		for k := range o.Times {
+			begin := time.Now()
+			m := message(uint64(i*o.Times+k), o.Size)
+			if o.Urgent {
+				err = j.echoedUrgently(c, m)
+			} else {
+				err = j.echoed(c, m)
+			}
+			attempts = append(attempts, Attempt{Code: codeOf(err), Took: time.Since(begin),
+				Local: c.LocalAddr().String(), Peer: c.RemoteAddr().String()})
+			if codeOf(err) == Timeout {
+				return attempts, nil
+			}
+		}
+	}
+	return attempts, nil
+}
+
+// echoedUrgently sends the middle byte out of band.
+func (j *job) echoedUrgently(c net.Conn, m []byte) error {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return errors.New("only TCP has urgent data")
+	}
+	_ = c.SetDeadline(j.deadline()) // else the read tells
+	middle := len(m) / 2
+	if _, err := c.Write(m[:middle]); err != nil {
+		return err
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := onFD(raw, func(fd int) error {
+		return unix.Send(fd, m[middle:middle+1], unix.MSG_OOB)
+	}); err != nil {
+		return err
+	}
+	if _, err := c.Write(m[middle+1:]); err != nil {
+		return err
+	}
+	return sameBack(c, m)
+}
+
+func (j *job) awaitEnd(o AwaitEnd) (Attempt, error) {
+	conns, err := find[held](j.agent, o.Handle)
+	if err != nil {
+		return Attempt{}, err
+	}
+	begin := time.Now()
+	_ = conns[0].SetReadDeadline(j.deadline()) // else the read tells
+	_, err = conns[0].Read(make([]byte, 1))
+	if err == nil {
+		err = mismatch{"it has not ended: more comes"}
+	}
+	return Attempt{Code: codeOf(err), Took: time.Since(begin)}, nil
+}
+
+func (j *job) abort(o Abort) (Nothing, error) {
+	conns, err := find[held](j.agent, o.Handle)
+	if err != nil {
+		return Nothing{}, err
+	}
+	for _, c := range conns {
+		tcp, ok := c.(*net.TCPConn)
+		if !ok {
+			return Nothing{}, errors.New("only TCP connections can be reset")
+		}
+		if err := tcp.SetLinger(0); err != nil {
+			return Nothing{}, err
+		}
+	}
+	return Nothing{}, conns.stop()
+}

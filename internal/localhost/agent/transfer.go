@@ -1,0 +1,129 @@
+package agent
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// transfers are the client's sides of the kinds of servers.
+var transfers = map[Kind]func(*transferring) error{
+	Echo:   (*transferring).echo,
+	Tally:  (*transferring).tally,
+	Greet:  (*transferring).greet,
+	Source: (*transferring).source,
+}
+
+// transferring is a transfer under way. It is given up when nothing has moved for
+// the job's limit.
+type transferring struct {
+	*job
+	conn           *net.TCPConn
+	size           int64
+	sent, received *sum
+	said           string
+}
+
+func (t *transferring) Write(p []byte) (int, error) {
+	_ = t.conn.SetWriteDeadline(t.deadline()) // else the write tells
+	n, err := t.conn.Write(p)
+	_, _ = t.sent.Write(p[:n]) // never fails
+	return n, err
+}
+
+func (t *transferring) Read(p []byte) (int, error) {
+	_ = t.conn.SetReadDeadline(t.deadline()) // else the read tells
+	n, err := t.conn.Read(p)
+	_, _ = t.received.Write(p[:n]) // never fails
+	return n, err
+}
+
+// send sends the stream that the size stands for.
+func (t *transferring) send() error {
+	_, err := io.CopyBuffer(struct{ io.Writer }{t}, stream(uint64(t.size), t.size), make([]byte, chunk))
+	return err
+}
+
+// receive reads at most so many bytes, or less when the end comes first.
+func (t *transferring) receive(most int64) error {
+	_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, io.LimitReader(struct{ io.Reader }{t}, most), make([]byte, chunk))
+	return err
+}
+
+// echo sends and receives at the same time.
+func (t *transferring) echo() error {
+	sent := make(chan error, 1)
+	go func() { sent <- t.send() }()
+	err := t.receive(t.size)
+	if err != nil || t.received.bytes < t.size {
+		_ = t.conn.Close() // so that sending ends
+	}
+	if failed := <-sent; err == nil {
+		err = failed
+	}
+	return err
+}
+
+func (t *transferring) tally() error {
+	if err := t.send(); err != nil {
+		return err
+	}
+	if err := t.conn.CloseWrite(); err != nil {
+		return err
+	}
+	var err error
+	t.said, err = t.listen(t.conn)
+	return err
+}
+
+func (t *transferring) greet() (err error) {
+	if t.said, err = t.listen(t.conn); err != nil {
+		return err
+	}
+	return t.send()
+}
+
+func (t *transferring) source() error {
+	if _, err := t.Write(binary.BigEndian.AppendUint64(nil, uint64(t.size))); err != nil {
+		return err
+	}
+	return t.receive(t.size + 1)
+}
+
+// transfer leaves comparing to whoever ordered it.
+func (j *job) transfer(o Transfer) (Moved, error) {
+	do, ok := transfers[o.Kind]
+	if !ok {
+		return Moved{}, fmt.Errorf("there is no transfer of kind %q", o.Kind)
+	}
+	c, err := j.dial(target{network: o.Network, address: o.Address})
+	if err != nil {
+		return Moved{}, err
+	}
+	defer j.closing(c)()
+	t := &transferring{job: j, conn: c.(*net.TCPConn), size: o.Size, sent: newSum(), received: newSum()}
+	if err := do(t); err != nil {
+		return Moved{}, fmt.Errorf("after %d bytes sent and %d received: %w", t.sent.bytes, t.received.bytes, err)
+	}
+	mss, err := segmentSize(t.conn)
+	if err != nil {
+		return Moved{}, err
+	}
+	return Moved{Sent: t.sent.bytes, SentSum: t.sent.Sum64(), Received: t.received.bytes,
+		ReceivedSum: t.received.Sum64(), Said: t.said, MSS: mss}, nil
+}
+
+func segmentSize(c *net.TCPConn) (size int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	err = onFD(raw, func(fd int) error {
+		size, err = unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG)
+		return err
+	})
+	return size, err
+}

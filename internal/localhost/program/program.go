@@ -1,0 +1,168 @@
+// Package program is the command line of unnest-localhost: flags to options,
+// outcomes to lines, and the exit code.
+//
+// What is asked belongs to package localhost, what is done in a fraction to its
+// agent.
+package program
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"unnest/internal/localhost"
+	"unnest/internal/localhost/agent"
+	"unnest/internal/place"
+)
+
+// The exit codes.
+const (
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+const usage = `usage:
+  unnest-localhost check [flags] --fraction COMMAND --fraction COMMAND ...
+      ask whether fractions behave as one loopback; each COMMAND, a shell line,
+      starts an agent in one of them, such as
+        --fraction "ip netns exec f1 unnest-localhost agent"
+        --fraction "ssh guest nsenter --net=/run/netns/pod /root/unnest-localhost agent"
+  unnest-localhost agent
+      do what check orders: JSON lines on standard input and output
+`
+
+// errUsage is wrapped by errors of who calls the program.
+var errUsage = errors.New("wrong usage")
+
+// errFailed says that cases have failed, which was told line by line.
+var errFailed = errors.New("failed")
+
+// Main runs the command in args, which begin after the program's name, and
+// returns the exit code: 0 all is well, 1 something failed, 2 wrong usage, 130
+// interrupted.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	switch err := dispatch(ctx, args, stdin, stdout); {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case errors.Is(err, errFailed):
+		return exitFailure
+	case errors.Is(err, errUsage):
+		fmt.Fprintln(stderr, "unnest-localhost:", err)
+		return exitUsage
+	case ctx.Err() != nil:
+		fmt.Fprintln(stderr, "unnest-localhost: interrupted")
+		return exitInterrupted
+	default:
+		fmt.Fprintln(stderr, "unnest-localhost:", err)
+		return exitFailure
+	}
+}
+
+func dispatch(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
+	if len(args) == 0 {
+		return fmt.Errorf("%w: want check or agent", errUsage)
+	}
+	switch command, rest := args[0], args[1:]; command {
+	case "check":
+		return check(ctx, rest, stdout)
+	case "agent":
+		if len(rest) > 0 {
+			return fmt.Errorf("%w: agent has no arguments, got %q", errUsage, rest)
+		}
+		return agent.Obey(ctx, stdin, stdout)
+	case "serve": // by agents only
+		if len(rest) != 1 {
+			return fmt.Errorf("%w: serve wants one order, got %d", errUsage, len(rest))
+		}
+		return agent.ServeOne(ctx, rest[0], stdin, stdout)
+	case "help", "-h", "-help", "--help":
+		return help(stdout, checkFlags(new(options)))
+	default:
+		return fmt.Errorf("%w: %q is none of check and agent", errUsage, command)
+	}
+}
+
+// options are check's flags.
+type options struct {
+	localhost.Options
+	json, list, strict bool
+}
+
+func checkFlags(o *options) *flag.FlagSet {
+	f := flag.NewFlagSet("unnest-localhost check", flag.ContinueOnError)
+	f.SetOutput(io.Discard) // Main tells what is wrong
+	f.Usage = func() {}
+	f.Func("fraction", "`command`, a shell line, that starts an agent in a fraction; repeat it for each", func(s string) error {
+		if strings.TrimSpace(s) == "" {
+			return errors.New("the command is empty")
+		}
+		o.Fractions = append(o.Fractions, localhost.Fraction{Place: place.Local{}, Args: []string{"sh", "-c", s}})
+		return nil
+	})
+	pattern := func(to **regexp.Regexp) func(string) error {
+		return func(s string) (err error) {
+			*to, err = regexp.Compile(s)
+			return err
+		}
+	}
+	f.Func("run", "try the cases whose names match the `pattern` only, such as ^(tcp|udp)/ipv4/", pattern(&o.Only))
+	f.Func("skip", "leave out the cases whose names match the `pattern`, such as ^bind/", pattern(&o.Skip))
+	f.DurationVar(&o.Patience, "patience", 0, "`time` that what happens at once may take; all else may take ten times that (default 1s)")
+	f.IntVar(&o.FirstPort, "first-port", 0, "first of up to 1000 `ports` that servers listen on (default 20000)")
+	f.BoolVar(&o.strict, "strict", false, "fail also when a program is not there")
+	f.BoolVar(&o.json, "json", false, "print JSON lines")
+	f.BoolVar(&o.list, "list", false, "print the names of the cases and end")
+	return f
+}
+
+func help(stdout io.Writer, f *flag.FlagSet) error {
+	_, err := fmt.Fprint(stdout, usage, "\nflags of check:\n")
+	f.SetOutput(stdout)
+	f.PrintDefaults()
+	return err
+}
+
+func check(ctx context.Context, args []string, stdout io.Writer) error {
+	var o options
+	f := checkFlags(&o)
+	switch err := f.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return help(stdout, f)
+	case err != nil:
+		return fmt.Errorf("%w: %w", errUsage, err)
+	case o.list:
+		_, err := fmt.Fprintln(stdout, strings.Join(localhost.Names(), "\n"))
+		return err
+	case f.NArg() > 0:
+		return fmt.Errorf("%w: %q is no flag: a command with blanks is quoted", errUsage, f.Arg(0))
+	case len(o.Fractions) < 2:
+		return fmt.Errorf("%w: %d fractions: at least 2 are needed to ask whether they are one", errUsage, len(o.Fractions))
+	}
+	p := &printer{out: stdout, json: o.json}
+	err := localhost.Run(ctx, o.Options, p.outcome)
+	if p.count != (counts{}) || err == nil {
+		p.summary()
+	}
+	switch {
+	case err != nil:
+		return err
+	case p.err != nil:
+		return p.err
+	case p.count == (counts{}):
+		return fmt.Errorf("%w: no case matches", errUsage)
+	case p.count.Fail > 0, o.strict && p.count.NotThere > 0:
+		return errFailed
+	}
+	return nil
+}
