@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* packet.h - what a packet of the pod's localhost says of its two ends. */
+#pragma once
+
+/* Of linux/icmp.h, which cannot be had without the C library. */
+#define ICMP_DEST_UNREACH 3
+#define ICMP_PORT_UNREACH 3
+#define ICMP_LENGTH 8		/* of its header, and of ICMPv6's */
+
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+
+/*
+ * A TCP segment, a UDP datagram, or an ICMP "port unreachable". That speaks for
+ * the end that it complains of: its source is the destination of the packet that
+ * it quotes. The addresses are IPv4's; IPv6 has one loopback address only, and
+ * they are zero.
+ */
+struct packet {
+	__be32 saddr, daddr;
+	__be16 sport, dport;
+	__u8 protocol;		/* of the quoted packet, in an ICMP packet */
+	__u8 ipv6;
+	__u8 icmp;
+	__u8 flags;		/* of TCP */
+	__u32 offset;		/* of TCP's or UDP's header */
+	__u32 seq, ack;		/* of TCP; seq is the quoted packet's in an ICMP packet */
+};
+
+static __always_inline int is_syn(const struct packet *p)
+{
+	return p->protocol == IPPROTO_TCP && (p->flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+}
+
+/* is_refused says whether a kernel without a listener has answered a SYN. */
+static __always_inline int is_refused(const struct packet *p)
+{
+	return (p->flags & (TCP_SYN | TCP_RST | TCP_ACK)) == (TCP_RST | TCP_ACK) && p->seq == 0;
+}
+
+/* read_ports reads the beginning of TCP's or UDP's header. */
+static __always_inline int read_ports(struct __sk_buff *skb, __u32 offset, struct packet *p)
+{
+	struct {
+		__be16 source, dest;
+		__be32 seq, ack;
+		__u8 length, flags;
+	} h = {};
+
+	if (p->protocol == IPPROTO_TCP) {
+		if (bpf_skb_load_bytes(skb, offset, &h, 14) < 0)
+			return 0;
+	} else if (p->protocol == IPPROTO_UDP) {
+		if (bpf_skb_load_bytes(skb, offset, &h, 4) < 0)
+			return 0;
+	} else {
+		return 0;
+	}
+	p->offset = offset;
+	p->sport = h.source;
+	p->dport = h.dest;
+	p->seq = bpf_ntohl(h.seq);
+	p->ack = bpf_ntohl(h.ack);
+	p->flags = h.flags;
+	return 1;
+}
+
+/*
+ * read_quoted_ports reads the eight bytes of a header that an ICMP packet quotes
+ * at least, and turns the packet's direction.
+ */
+static __always_inline int read_quoted_ports(struct __sk_buff *skb, __u32 offset, struct packet *p)
+{
+	struct {
+		__be16 source, dest;
+		__be32 seq;
+	} h;
+
+	if (p->protocol != IPPROTO_TCP && p->protocol != IPPROTO_UDP)
+		return 0;
+	if (bpf_skb_load_bytes(skb, offset, &h, sizeof(h)) < 0)
+		return 0;
+	p->icmp = 1;
+	p->sport = h.dest;
+	p->dport = h.source;
+	p->seq = bpf_ntohl(h.seq);
+	return 1;
+}
+
+static __always_inline int is_loopback4(__be32 address)
+{
+	return (address & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
+}
+
+/* read_ipv4_header refuses fragments: only the first one has ports. */
+static __always_inline int read_ipv4_header(struct __sk_buff *skb, __u32 offset, struct iphdr *ip)
+{
+	if (bpf_skb_load_bytes(skb, offset, ip, sizeof(*ip)) < 0)
+		return 0;
+	return is_loopback4(ip->saddr) && is_loopback4(ip->daddr) && !(ip->frag_off & bpf_htons(0x3fff));
+}
+
+static __always_inline int read_ipv4_icmp(struct __sk_buff *skb, __u32 offset, struct packet *p)
+{
+	struct iphdr ip;
+	__u8 icmp[2];		/* type, code */
+
+	if (bpf_skb_load_bytes(skb, offset, icmp, sizeof(icmp)) < 0)
+		return 0;
+	if (icmp[0] != ICMP_DEST_UNREACH || icmp[1] != ICMP_PORT_UNREACH)
+		return 0;
+	offset += ICMP_LENGTH;
+	if (!read_ipv4_header(skb, offset, &ip))
+		return 0;
+	p->saddr = ip.daddr;
+	p->daddr = ip.saddr;
+	p->protocol = ip.protocol;
+	return read_quoted_ports(skb, offset + ip.ihl * 4, p);
+}
+
+static __always_inline int read_ipv4(struct __sk_buff *skb, struct packet *p)
+{
+	struct iphdr ip;
+	__u32 offset;
+
+	if (!read_ipv4_header(skb, ETH_HLEN, &ip))
+		return 0;
+	offset = ETH_HLEN + ip.ihl * 4;
+	if (ip.protocol == IPPROTO_ICMP)
+		return read_ipv4_icmp(skb, offset, p);
+	p->saddr = ip.saddr;
+	p->daddr = ip.daddr;
+	p->protocol = ip.protocol;
+	return read_ports(skb, offset, p);
+}
+
+static __always_inline int is_loopback6(const struct in6_addr *a)
+{
+	return !(a->in6_u.u6_addr32[0] | a->in6_u.u6_addr32[1] | a->in6_u.u6_addr32[2]) &&
+	       a->in6_u.u6_addr32[3] == bpf_htonl(1);
+}
+
+static __always_inline int read_ipv6_header(struct __sk_buff *skb, __u32 offset, struct ipv6hdr *ip)
+{
+	if (bpf_skb_load_bytes(skb, offset, ip, sizeof(*ip)) < 0)
+		return 0;
+	return is_loopback6(&ip->saddr) && is_loopback6(&ip->daddr);
+}
+
+static __always_inline int read_ipv6_icmp(struct __sk_buff *skb, __u32 offset, struct packet *p)
+{
+	struct ipv6hdr ip;
+	__u8 icmp[2];		/* type, code */
+
+	if (bpf_skb_load_bytes(skb, offset, icmp, sizeof(icmp)) < 0)
+		return 0;
+	if (icmp[0] != ICMPV6_DEST_UNREACH || icmp[1] != ICMPV6_PORT_UNREACH)
+		return 0;
+	offset += ICMP_LENGTH;
+	if (!read_ipv6_header(skb, offset, &ip))
+		return 0;
+	p->protocol = ip.nexthdr;
+	return read_quoted_ports(skb, offset + sizeof(ip), p);
+}
+
+/*
+ * read_ipv6 skips a hop-by-hop header: the kernel gives one, with the jumbo option,
+ * to TCP segments of more than 64 KiB that it leaves for the device to cut.
+ */
+static __always_inline int read_ipv6(struct __sk_buff *skb, struct packet *p)
+{
+	__u32 offset = ETH_HLEN + sizeof(struct ipv6hdr);
+	struct ipv6hdr ip;
+	__u8 hop[2];		/* next header, length in 8 bytes beyond the first 8 */
+
+	p->ipv6 = 1;
+	if (!read_ipv6_header(skb, ETH_HLEN, &ip))
+		return 0;
+	p->protocol = ip.nexthdr;
+	if (p->protocol == IPPROTO_HOPOPTS) {
+		if (bpf_skb_load_bytes(skb, offset, hop, sizeof(hop)) < 0)
+			return 0;
+		p->protocol = hop[0];
+		offset += 8 + 8 * hop[1];
+	}
+	if (p->protocol == IPPROTO_ICMPV6)
+		return read_ipv6_icmp(skb, offset, p);
+	return read_ports(skb, offset, p);
+}
+
+/*
+ * read_packet says whether the packet may be between fractions. Pings, fragments,
+ * other protocols and what is not from loopback to loopback may not.
+ */
+static __always_inline int read_packet(struct __sk_buff *skb, struct packet *p)
+{
+	__builtin_memset(p, 0, sizeof(*p));
+	if (skb->protocol == bpf_htons(ETH_P_IP))
+		return read_ipv4(skb, p);
+	if (skb->protocol == bpf_htons(ETH_P_IPV6))
+		return read_ipv6(skb, p);
+	return 0;
+}

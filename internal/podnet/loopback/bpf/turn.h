@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* turn.h - answers in place of a kernel whose sockets a segment must not reach. */
+#pragma once
+
+#define TCP_SEQ 4		/* offsets in TCP's header */
+#define TCP_ACK_SEQ 8
+#define TCP_FLAGS 12		/* with the header's length */
+#define TCP_CHECK 16
+
+/* swap_ends does not change the checksums. */
+static __always_inline int swap_ends(struct __sk_buff *skb, const struct packet *p)
+{
+	__be32 addresses[2] = {p->daddr, p->saddr};
+	__be16 ports[2] = {p->dport, p->sport};
+
+	if (bpf_skb_store_bytes(skb, p->offset, ports, sizeof(ports), 0) < 0)
+		return 0;
+	if (p->ipv6)
+		return 1;
+	return bpf_skb_store_bytes(skb, ETH_HLEN + offsetof(struct iphdr, saddr), addresses, sizeof(addresses), 0) == 0;
+}
+
+/* replace writes two or four bytes of TCP's header. */
+static __always_inline int replace(struct __sk_buff *skb, const struct packet *p, __u32 at, __u32 old, __u32 new,
+				   __u32 size)
+{
+	return bpf_l4_csum_replace(skb, p->offset + TCP_CHECK, old, new, size) == 0 &&
+	       bpf_skb_store_bytes(skb, p->offset + at, &new, size, 0) == 0;
+}
+
+/*
+ * turn_away sends a SYN, with or without ACK, back as the reset that answers it (RFC
+ * 9293, section 3.10.7). Its options become data, which nobody reads: a timestamp
+ * would have the reset taken for an old one.
+ */
+static __always_inline int turn_away(struct __sk_buff *skb, const struct segment *s, const struct packet *p, __u32 to)
+{
+	__u32 seq = is_syn(p) ? 0 : p->ack, ack = is_syn(p) ? p->seq + 1 : 0;
+	__u8 flags = is_syn(p) ? TCP_RST | TCP_ACK : TCP_RST;
+	__be16 old;
+
+	if (bpf_skb_load_bytes(skb, p->offset + TCP_FLAGS, &old, sizeof(old)) < 0 || !swap_ends(skb, p) ||
+	    !replace(skb, p, TCP_SEQ, bpf_htonl(p->seq), bpf_htonl(seq), 4) ||
+	    !replace(skb, p, TCP_ACK_SEQ, bpf_htonl(p->ack), bpf_htonl(ack), 4) ||
+	    !replace(skb, p, TCP_FLAGS, old, bpf_htons(0x5000 | flags), 2))
+		return TC_ACT_SHOT;
+	return send_by_nic(skb, s, to);
+}
