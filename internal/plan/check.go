@@ -9,7 +9,8 @@ import (
 // pods, an unknown model, host or part, a container that is there twice or not at
 // all, an overhead likewise or without its pod's first container, a whole pod on two
 // VMs, fractions of a pod on two hosts, a host above its capacity, an ID that is
-// there twice. It returns all of it, one line each, nil if nothing is wrong.
+// there twice. It returns all of it, one line each, nil if nothing is wrong. It shares no
+// code with the planners, and tests call it on every plan; no command does.
 func Check(u User, c Catalogue, plan Plan, o Options) error {
 	k := checker{user: u, catalogue: c, host: o.Host, ids: map[int]bool{}, hosts: map[int]Resources{}}
 	k.seen = make([][]int, len(u.Pods))
@@ -33,7 +34,7 @@ func Check(u User, c Catalogue, plan Plan, o Options) error {
 }
 
 // CheckImproved returns an error unless the plan costs at most as much as the one it
-// improves, and its cost is the sum over its VMs.
+// improves, and its cost is the sum over its VMs. It is for tests, as Check is.
 func CheckImproved(c Catalogue, before, after Outcome) error {
 	for _, o := range []Outcome{before, after} {
 		if sum := o.Plan.Cost(c); sum != o.Cost {

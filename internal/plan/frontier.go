@@ -3,14 +3,15 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 )
 
 // Link is how much two containers of a pod talk to each other, in any unit, such as
 // messages per second. On different VMs they do so through Hostlo.
 type Link struct {
-	Pod, A, B int // indices
-	Weight    float64
+	A, B   int // indices in the pod's containers
+	Weight float64
 }
 
 // Choice is a plan with what it costs in communication.
@@ -22,46 +23,123 @@ type Choice struct {
 // mostThresholds bounds how many weights Frontier tries.
 const mostThresholds = 16
 
-// Frontier returns plans from the cheapest to the one that cuts least: each costs
-// more than the one before, and cuts less. It glues together the containers of all
-// links of at least some weight, packs what that leaves with Best, and does so for up
-// to 16 weights, from every link glued, which cuts nothing, to none. That is a
-// heuristic: between two choices there may be better ones.
-func Frontier(u User, c Catalogue, links []Link, o Options) ([]Choice, error) {
+// Frontier returns plans from the cheapest to the one that cuts least, which cuts
+// nothing: each costs more than the one before, and cuts less. Every two containers
+// of a pod are linked by the weight pairs, and beside that by the links of the pod. It
+// glues together the containers of all links of at least some weight, packs what that
+// leaves with Best, and does so for up to 16 weights, from every link glued to none.
+// From there it glues all links of up to 16 pods, one after the other, each the one
+// that the plan before cuts most. That is a heuristic: between two choices there may be better
+// ones.
+func Frontier(u User, c Catalogue, pairs float64, o Options) ([]Choice, error) {
 	o, err := o.withDefaults(c)
 	if err != nil {
 		return nil, err
 	}
-	for i, l := range links {
-		if l.Pod < 0 || l.Pod >= len(u.Pods) || l.A < 0 || l.B < 0 || max(l.A, l.B) >= len(u.Pods[l.Pod].Containers) || !(l.Weight >= 0) {
-			return nil, fmt.Errorf("link %d of user %s: pod %d, containers %d and %d, weight %v: want existing ones and a weight from 0", i, u.Name, l.Pod, l.A, l.B, l.Weight)
-		}
-	}
-	market := newMarket(c)
-	var all []Choice
-	var starts []Plan
-	for _, least := range glueAt(links) {
-		out, err := best(market, newCargo(u, glue(u, links, least)), o, starts)
-		if err != nil {
-			return nil, err
-		}
-		starts = []Plan{out.Plan} // what is glued less may stay where it is
-		all = append(all, Choice{out, CutWeight(u, out.Plan, links)})
-	}
-	out, err := best(market, newCargo(u, nil), o, starts)
-	if err != nil {
+	if err := checkLinks(u, pairs); err != nil {
 		return nil, err
 	}
-	return pareto(append(all, Choice{out, CutWeight(u, out.Plan, links)})), nil
+	f := &frontier{market: newMarket(c), user: u, pairs: pairs, opts: o}
+	weights := glueAt(u, pairs)
+	for _, least := range weights {
+		if err := f.try(glue(u, pairs, least)); err != nil {
+			return nil, err
+		}
+	}
+	if err := f.try(nil); err != nil {
+		return nil, err
+	}
+	if len(weights) > 0 {
+		if err := f.mend(glue(u, pairs, weights[0])); err != nil {
+			return nil, err
+		}
+	}
+	return pareto(f.all), nil
 }
 
-// glueAt returns at most mostThresholds of the weights, evenly among them, the
+// frontier is a user's choices while they are found.
+type frontier struct {
+	market market
+	user   User
+	pairs  float64
+	opts   Options
+	all    []Choice
+}
+
+// try packs what the glue leaves. What was glued more may stay where it is.
+func (f *frontier) try(glue groups) error {
+	var starts []Plan
+	if len(f.all) > 0 {
+		starts = []Plan{f.all[len(f.all)-1].Plan}
+	}
+	return f.pack(glue, starts)
+}
+
+func (f *frontier) pack(glue groups, starts []Plan) error {
+	out, err := best(f.market, newCargo(f.user, glue), f.opts, starts)
+	if err != nil {
+		return err
+	}
+	f.all = append(f.all, Choice{out, CutWeight(f.user, out.Plan, f.pairs)})
+	return nil
+}
+
+// mostMended bounds how many pods are glued one after the other.
+const mostMended = 16
+
+// mend glues the pods that the last plan cuts most, one after the other. The first
+// choice has all of them glued.
+func (f *frontier) mend(glue groups) error {
+	glued := make([]bool, len(f.user.Pods))
+	for range mostMended {
+		cuts := podCuts(f.user, f.all[len(f.all)-1].Plan, f.pairs)
+		most := slices.Max(append(cuts, 0))
+		if most == 0 {
+			return nil
+		}
+		glued[slices.Index(cuts, most)] = true
+		err := f.pack(func(pod int) []int {
+			if glued[pod] {
+				return glue(pod)
+			}
+			return nil
+		}, []Plan{f.all[0].Plan})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkLinks(u User, pairs float64) error {
+	if !weighs(pairs) {
+		return fmt.Errorf("every pair has the weight %v: want one from 0", pairs)
+	}
+	for _, p := range u.Pods {
+		for i, l := range p.Links {
+			if min(l.A, l.B) < 0 || max(l.A, l.B) >= len(p.Containers) || !weighs(l.Weight) {
+				return fmt.Errorf("user %s: link %d of pod %s: containers %d and %d, weight %v: want existing ones and a weight from 0",
+					u.Name, i, p.Name, l.A, l.B, l.Weight)
+			}
+		}
+	}
+	return nil
+}
+
+func weighs(x float64) bool { return x >= 0 && !math.IsInf(x, 1) }
+
+// glueAt returns at most mostThresholds of the weights above 0, evenly among them, the
 // lowest and the highest included, lowest first.
-func glueAt(links []Link) []float64 {
+func glueAt(u User, pairs float64) []float64 {
 	var weights []float64
-	for _, l := range links {
-		if l.Weight > 0 {
-			weights = append(weights, l.Weight)
+	if pairs > 0 {
+		weights = append(weights, pairs)
+	}
+	for _, p := range u.Pods {
+		for _, l := range p.Links {
+			if w := pairs + l.Weight; w > 0 {
+				weights = append(weights, w)
+			}
 		}
 	}
 	slices.Sort(weights)
@@ -77,54 +155,75 @@ func glueAt(links []Link) []float64 {
 }
 
 // glue returns groups of containers that links of at least so much connect.
-func glue(u User, links []Link, least float64) groups {
-	set := make([][]int, len(u.Pods)) // union-find by pod
-	for i, p := range u.Pods {
-		for k := range p.Containers {
-			set[i] = append(set[i], k)
-		}
-	}
-	root := func(pod, k int) int {
-		for set[pod][k] != k {
-			set[pod][k] = set[pod][set[pod][k]]
-			k = set[pod][k]
-		}
-		return k
-	}
-	for _, l := range links {
-		if l.Weight >= least {
-			set[l.Pod][root(l.Pod, l.B)] = root(l.Pod, l.A)
-		}
-	}
+func glue(u User, pairs, least float64) groups {
 	return func(pod int) []int {
-		group := make([]int, len(set[pod]))
+		p := u.Pods[pod]
+		if pairs >= least {
+			return make([]int, len(p.Containers))
+		}
+		group := make([]int, len(p.Containers)) // union-find
 		for k := range group {
-			group[k] = root(pod, k)
+			group[k] = k
+		}
+		root := func(k int) int {
+			for group[k] != k {
+				group[k] = group[group[k]]
+				k = group[k]
+			}
+			return k
+		}
+		for _, l := range p.Links {
+			if pairs+l.Weight >= least {
+				group[root(l.B)] = root(l.A)
+			}
+		}
+		for k := range group {
+			group[k] = root(k)
 		}
 		return group
 	}
 }
 
-// CutWeight returns the sum of the weights of links between different VMs of a plan.
-func CutWeight(u User, plan Plan, links []Link) float64 {
-	on := make([][]int, len(u.Pods))
+// CutWeight returns the sum of the weights of links between different VMs of a plan,
+// where every two containers of a pod are linked by pairs beside the pod's links.
+func CutWeight(u User, plan Plan, pairs float64) float64 {
+	var sum float64
+	for _, cut := range podCuts(u, plan, pairs) {
+		sum += cut
+	}
+	return sum
+}
+
+// podCuts returns that sum for each pod.
+func podCuts(u User, plan Plan, pairs float64) []float64 {
+	on := make([][]int, len(u.Pods)) // VM of each container
 	for i, p := range u.Pods {
 		on[i] = make([]int, len(p.Containers))
 	}
+	together := make([]int64, len(u.Pods)) // ordered pairs on one VM
 	for i, vm := range plan.VMs {
+		count := map[int]int64{}
 		for _, part := range vm.Parts {
 			if part.Container >= 0 {
 				on[part.Pod][part.Container] = i
+				count[part.Pod]++
+			}
+		}
+		for pod, n := range count {
+			together[pod] += n * n
+		}
+	}
+	cuts := make([]float64, len(u.Pods))
+	for i, p := range u.Pods {
+		n := int64(len(p.Containers))
+		cuts[i] = float64(pairs * float64((n*n-together[i])/2))
+		for _, l := range p.Links {
+			if on[i][l.A] != on[i][l.B] {
+				cuts[i] += l.Weight
 			}
 		}
 	}
-	var sum float64
-	for _, l := range links {
-		if on[l.Pod][l.A] != on[l.Pod][l.B] {
-			sum += l.Weight
-		}
-	}
-	return sum
+	return cuts
 }
 
 // pareto returns the choices that no other beats in cost and cut, cheapest first.

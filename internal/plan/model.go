@@ -40,6 +40,7 @@ type Pod struct {
 	Overhead   Resources // of the pod itself, stays with its first container
 	Whole      bool      // it must not be split, such as one with a host port
 	Containers []Container
+	Links      []Link // how much they talk to each other, which only Frontier looks at
 }
 
 // Container is the smallest part of a pod.

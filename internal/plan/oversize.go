@@ -11,8 +11,8 @@ type Left struct {
 // Fit returns the user with pods that the catalogue can hold, each on one VM, and
 // what was left out. The paper does not say what it did with larger ones. Cut makes
 // pods of them: containers in their order, as many as the largest model holds, named
-// <pod>/0, <pod>/1 and so on, the overhead with the first. Apart does so with one
-// container each. What must not be split, or has a container that no model holds, is
+// <pod>/0, <pod>/1 and so on, the overhead with the first; links between them are no
+// longer links. Apart does so with one container each. What must not be split, or has a container that no model holds, is
 // left out. Refuse makes it an error.
 func Fit(u User, c Catalogue, o Oversize) (User, []Left, error) {
 	if err := choose("oversize", &o, Drop, Cut, Apart, Refuse); err != nil {
@@ -65,7 +65,27 @@ func (m market) chunks(p Pod, apart bool) ([]Pod, error) {
 	for i := range chunks {
 		chunks[i].Name = fmt.Sprintf("%s/%d", p.Name, i)
 	}
+	relink(p.Links, chunks)
 	return chunks, nil
+}
+
+// relink gives the chunks of a pod those of its links that are within one of them.
+func relink(links []Link, chunks []Pod) {
+	if len(links) == 0 {
+		return
+	}
+	var chunk, first []int // of each container, and of each chunk
+	for i, c := range chunks {
+		first = append(first, len(chunk))
+		for range c.Containers {
+			chunk = append(chunk, i)
+		}
+	}
+	for _, l := range links {
+		if i := chunk[l.A]; i == chunk[l.B] {
+			chunks[i].Links = append(chunks[i].Links, Link{l.A - first[i], l.B - first[i], l.Weight})
+		}
+	}
 }
 
 // String returns the resources as people write them, such as "6 vCPU, 24 GiB".

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -67,30 +66,6 @@ func TestReplayRefuses(t *testing.T) {
 	} {
 		if _, err := Replay("u", tt.events, time.Hour, mustBuiltin(t, "bacou"), tt.opts); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v: error %v, want one with %q", tt.events, err, tt.want)
-		}
-	}
-}
-
-// Three containers of 2, 2 and 2 vCPU with links of 5 and 1: together they need an
-// 8, with the weak link cut a 4 and a 2, and with both cut three of 2.
-func TestFrontierByHand(t *testing.T) {
-	c := mustBuiltin(t, "bacou")
-	u := User{"u", []Pod{of("a", 2, 2, 2)}}
-	links := []Link{{0, 0, 1, 5}, {0, 1, 2, 1}}
-	choices, err := Frontier(u, c, links, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, ch := range choices {
-		got = append(got, fmt.Sprintf("%d cuts %v", ch.Cost*1000/Dollar, ch.Cut))
-	}
-	if want := "336 cuts 1, 448 cuts 0"; strings.Join(got, ", ") != want {
-		t.Errorf("choices %v, want %s", got, want)
-	}
-	for _, bad := range []Link{{1, 0, 1, 1}, {0, 0, 3, 1}, {0, -1, 0, 1}, {0, 0, 1, -1}} {
-		if _, err := Frontier(u, c, []Link{bad}, Options{}); err == nil || !strings.Contains(err.Error(), "link 0 of user u") {
-			t.Errorf("link %+v: error %v", bad, err)
 		}
 	}
 }

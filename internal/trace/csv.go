@@ -86,14 +86,14 @@ func quantity(column string, text []byte, unit int64, suffixes []suffix) (amount
 }
 
 // WriteCSV writes users in our own format, which Read reads as "csv". What a pod has
-// beyond its containers, Overhead and Whole, has no column and is an error.
+// beyond its containers, Overhead, Whole and Links, has no column and is an error.
 func WriteCSV(w io.Writer, users iter.Seq[plan.User]) error {
 	b := bufio.NewWriter(w)
 	line := append([]byte(strings.Join(ownColumns, ",")), '\n')
 	for u := range users {
 		for _, p := range u.Pods {
-			if p.Overhead != (plan.Resources{}) || p.Whole {
-				return fmt.Errorf("write pod %s of %s: the csv format has no column for overhead or for pods that stay whole", p.Name, u.Name)
+			if p.Overhead != (plan.Resources{}) || p.Whole || len(p.Links) > 0 {
+				return fmt.Errorf("write pod %s of %s: the csv format has no column for overhead, links or pods that stay whole", p.Name, u.Name)
 			}
 			for _, c := range p.Containers {
 				if _, err := b.Write(line); err != nil {

@@ -67,7 +67,8 @@ func matches(glob string) ([]string, error) {
 }
 
 // inside returns the regular files of a directory, by name, or the file itself.
-// Hidden ones are no data.
+// Hidden ones are no data, nor what begins with an underscore, such as the _SUCCESS that
+// Spark leaves.
 func inside(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -82,7 +83,7 @@ func inside(path string) ([]string, error) {
 	}
 	var files []string
 	for _, e := range entries {
-		if !e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+		if !e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !strings.HasPrefix(e.Name(), "_") {
 			files = append(files, filepath.Join(path, e.Name()))
 		}
 	}

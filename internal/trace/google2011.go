@@ -59,6 +59,30 @@ type event2011 struct {
 // readGoogle2011 reads user as user, job as pod and task as container, as the paper
 // does. Tasks whose rows do not name the user get that of their job.
 func readGoogle2011(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error) {
+	l := newLives[task2011](o.Period.span(1000), true)
+	jobs, err := eachTask2011(ctx, paths, o, l.span, rep, func(e *event2011) error {
+		l.event(e.task, e.at, e.change, e.request, e.user)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.finish(rep)
+	users := map[int64]string{} // of jobs whose tasks do not name one
+	for task, t := range l.tasks {
+		if t.owner == "" {
+			users[task.job] = ""
+		}
+	}
+	if err := jobUsers2011(ctx, jobs, users, o); err != nil {
+		return nil, err
+	}
+	return gather2011(l, users, o, rep)
+}
+
+// eachTask2011 applies the task events until the end of the span, in the order of time,
+// and returns the files of the job events.
+func eachTask2011(ctx context.Context, paths []string, o *Options, s span, rep *Report, apply func(*event2011) error) (jobs []string, err error) {
 	found, err := tables(paths, "task_events", "job_events")
 	if err != nil {
 		return nil, err
@@ -67,30 +91,18 @@ func readGoogle2011(ctx context.Context, paths []string, o *Options, rep *Report
 	if len(tasks) == 0 {
 		return nil, fmt.Errorf("%s: has no task_events: name the directory with task_events and job_events in it", paths[0])
 	}
-	l := newLives[task2011](o.Period.span(1000), true)
-	newParse := func() parse[event2011] { return parseTask2011(o, l.span) }
-	jobs, err := joined(tasks, found["job_events"], "task_events", "job_events")
-	if err != nil {
+	newParse := func() parse[event2011] { return parseTask2011(o, s) }
+	if jobs, err = joined(tasks, found["job_events"], "task_events", "job_events"); err != nil {
 		return nil, cmp.Or(understood(ctx, tasks[0], o, newParse), err)
 	}
 	last := int64(0)
-	err = eachLine(ctx, tasks, o, rep, newParse, func(e *event2011) error {
+	return jobs, eachLine(ctx, tasks, o, rep, newParse, func(e *event2011) error {
 		if e.at < last {
 			return fmt.Errorf("time goes back from %d to %d µs: name files that follow each other in time", last, e.at)
 		}
 		last = e.at
-		l.event(e.task, e.at, e.change, e.request, e.user)
-		return nil
+		return apply(e)
 	})
-	if err != nil {
-		return nil, err
-	}
-	l.finish(rep)
-	users, err := jobUsers2011(ctx, jobs, l, o)
-	if err != nil {
-		return nil, err
-	}
-	return gather2011(l, users, o, rep)
 }
 
 // parseTask2011 parses the rows of one file of task events.
@@ -149,16 +161,10 @@ func (e *event2011) parse(column [][]byte, o *Options, users names) (err error) 
 	return nil
 }
 
-// jobUsers2011 returns the users of the jobs whose tasks do not name one.
-func jobUsers2011(ctx context.Context, jobs []string, l *lives[task2011], o *Options) (map[int64]string, error) {
-	wanted := map[int64]string{}
-	for task, t := range l.tasks {
-		if t.owner == "" {
-			wanted[task.job] = ""
-		}
-	}
+// jobUsers2011 finds the users of the jobs that are wanted.
+func jobUsers2011(ctx context.Context, jobs []string, wanted map[int64]string, o *Options) error {
 	if len(wanted) == 0 {
-		return wanted, nil
+		return nil
 	}
 	type job struct {
 		id   int64
@@ -176,13 +182,12 @@ func jobUsers2011(ctx context.Context, jobs []string, l *lives[task2011], o *Opt
 		}
 	}
 	table := Report{} // of rows that are no containers
-	err := eachLine(ctx, jobs, o, &table, newParse, func(j *job) error {
+	return eachLine(ctx, jobs, o, &table, newParse, func(j *job) error {
 		if user, is := wanted[j.id]; is && user == "" {
 			wanted[j.id] = j.user
 		}
 		return nil
 	})
-	return wanted, err
 }
 
 // gather2011 makes users of tasks, by user, job and index.

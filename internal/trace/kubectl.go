@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -19,6 +22,7 @@ type podKubectl struct {
 		Name      string            `json:"name"`
 		Namespace string            `json:"namespace"`
 		Labels    map[string]string `json:"labels"`
+		Notes     map[string]string `json:"annotations"`
 		Owners    []struct {
 			Kind string `json:"kind"`
 		} `json:"ownerReferences"`
@@ -186,6 +190,9 @@ func (t *kubectlDump) item(raw []byte) error {
 		err = fmt.Errorf("pod %q has no name or no containers", p.Metadata.Name)
 	}
 	pod, why := p.convert()
+	if err == nil && t.o.Links {
+		pod.Links, err = annotatedLinks(pod, p.Metadata.Notes[LinksAnnotation])
+	}
 	if err != nil {
 		return t.rep.broken(Broken{t.path, t.pods, err}, t.o)
 	}
@@ -215,6 +222,37 @@ func (t *kubectlDump) item(raw []byte) error {
 	}
 	*t.g.user(user).pod(pod.Name) = pod
 	return nil
+}
+
+// LinksAnnotation is the annotation of a pod that says how much its containers talk to
+// each other: names and weights, such as "web:cache=5,web:log=0.5".
+const LinksAnnotation = "unnest.io/links"
+
+// annotatedLinks reads the annotation. Containers are those that run for good.
+func annotatedLinks(pod plan.Pod, text string) ([]plan.Link, error) {
+	if text == "" {
+		return nil, nil
+	}
+	index := map[string]int{}
+	for k, c := range pod.Containers {
+		index[c.Name] = k
+	}
+	var links []plan.Link
+	for one := range strings.SplitSeq(text, ",") {
+		names, weight, _ := strings.Cut(one, "=")
+		a, b, _ := strings.Cut(strings.TrimSpace(names), ":")
+		w, err := strconv.ParseFloat(strings.TrimSpace(weight), 64)
+		if err != nil || !(w >= 0) || math.IsInf(w, 1) {
+			return nil, fmt.Errorf("pod %s: annotation %s: %q: want A:B=WEIGHT, such as web:cache=5", pod.Name, LinksAnnotation, one)
+		}
+		i, knownA := index[a]
+		j, knownB := index[b]
+		if !knownA || !knownB || i == j {
+			return nil, fmt.Errorf("pod %s: annotation %s: %q: it has no two running containers of these names", pod.Name, LinksAnnotation, one)
+		}
+		links = append(links, plan.Link{A: i, B: j, Weight: w})
+	}
+	return links, nil
 }
 
 func (p *podKubectl) daemon() bool {

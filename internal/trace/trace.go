@@ -41,6 +41,9 @@ type Options struct {
 	// OwnerLabel is the label of pods, in a kubectl dump, that names the user.
 	// Empty: the namespace is the user.
 	OwnerLabel string
+	// Links reads how much containers talk to each other from the annotation
+	// LinksAnnotation of pods in a kubectl dump.
+	Links bool
 	// KeepEmpty keeps what requests neither CPU nor memory.
 	KeepEmpty bool
 	// MaxBroken and MaxBrokenShare stop the reading when both are exceeded: the

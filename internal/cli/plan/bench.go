@@ -1,24 +1,21 @@
 package plan
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
-	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
 	"github.com/spf13/cobra"
 
 	"unnest/internal/cli/terminal"
@@ -48,10 +45,22 @@ type benchmark struct {
 	containers  int // of the file that is generated
 	repetitions int
 	most        time.Duration // for one scale
+	only        []string      // parts; empty: all
 	dir         string        // for what is generated
 	rate        float64       // containers planned in a second, as far as is known
 	text        strings.Builder
 }
+
+// The parts of the benchmark, in their order.
+const (
+	benchPiece  = "piece"
+	benchFile   = "file"
+	benchScales = "scales"
+	benchCosts  = "costs"
+)
+
+// patience is after how long a command is not repeated any more.
+const patience = time.Minute
 
 // newBenchCmd returns "unnest plan bench".
 func newBenchCmd(streams terminal.Streams) *cobra.Command {
@@ -73,8 +82,9 @@ only.`,
 	cmd.Flags().StringVar(&b.google, "google2011", os.Getenv(googleVariable), "`DIR` of the piece of the Google trace (default: $"+googleVariable+")")
 	cmd.Flags().IntSliceVar(&b.scales, "scales", []int{10, 100, 1000}, "`SCALES` of 507 generated users")
 	cmd.Flags().IntVar(&b.containers, "containers", millionOf, "`CONTAINERS` in the file that is generated")
-	cmd.Flags().IntVar(&b.repetitions, "repetitions", 5, "`TIMES` that reading, and the piece of the trace, are measured")
+	cmd.Flags().IntVar(&b.repetitions, "repetitions", 5, "`TIMES` that reading, and commands that take less than a minute, are measured")
 	cmd.Flags().DurationVar(&b.most, "most", 15*time.Minute, "leave a scale out that would take longer than this `TIME`")
+	cmd.Flags().StringSliceVar(&b.only, "only", nil, "measure these `PARTS` only, of "+strings.Join([]string{benchPiece, benchFile, benchScales, benchCosts}, ", "))
 	return cmd
 }
 
@@ -82,6 +92,16 @@ func (b *benchmark) run(ctx context.Context) (err error) {
 	if b.repetitions < 1 || b.containers < 1 || slices.ContainsFunc(b.scales, func(s int) bool { return s < 1 }) {
 		return usage.Errorf("--repetitions, --containers and --scales: want numbers above 0")
 	}
+	for _, part := range b.only {
+		if !slices.Contains([]string{benchPiece, benchFile, benchScales, benchCosts}, part) {
+			return usage.Errorf("--only %s: unknown part: want %s, %s, %s or %s", part, benchPiece, benchFile, benchScales, benchCosts)
+		}
+	}
+	// While there is a directory to remove, writing to a reader that has gone is an
+	// error, and does not end the process.
+	gone := make(chan os.Signal, 1)
+	signal.Notify(gone, syscall.SIGPIPE)
+	defer signal.Stop(gone)
 	if b.dir, err = os.MkdirTemp("", "unnest-plan-bench."); err != nil {
 		return err
 	}
@@ -90,15 +110,18 @@ func (b *benchmark) run(ctx context.Context) (err error) {
 	if b.google == "" {
 		b.printf("\n%s IS NOT SET: NOTHING WAS MEASURED ON REAL DATA, only on generated users.\n", googleVariable)
 	}
-	steps := []func(context.Context) error{b.generated, b.scaled}
-	if b.google != "" {
-		steps = slices.Insert(steps, 0, b.cold)
-	}
-	for _, step := range append(steps, b.costs) {
+	steps := []struct {
+		name string
+		do   func(context.Context) error
+	}{{benchPiece, b.cold}, {benchFile, b.generated}, {benchScales, b.scaled}, {benchCosts, b.costs}}
+	for _, step := range steps {
+		if len(b.only) > 0 && !slices.Contains(b.only, step.name) || step.name == benchPiece && b.google == "" {
+			continue
+		}
 		if err := b.flush(); err != nil {
 			return err
 		}
-		if err := step(ctx); err != nil {
+		if err := step.do(ctx); err != nil {
 			return fmt.Errorf("bench: %w", err)
 		}
 	}
@@ -132,17 +155,11 @@ func (b *benchmark) cold(ctx context.Context) error {
 		return err
 	}
 	for _, oversize := range []string{"drop", "cut"} {
-		var runs []process
-		for range b.repetitions {
-			run, err := b.command(ctx, "google2011:"+b.google, oversize)
-			if err != nil {
-				return err
-			}
-			runs = append(runs, run)
+		run, err := b.repeated(ctx, "google2011:"+b.google, oversize)
+		if err != nil {
+			return err
 		}
-		slices.SortFunc(runs, func(x, y process) int { return int(x.wall - y.wall) })
-		run := runs[len(runs)/2]
-		b.printf("  from a new process, --oversize %s, median of %d: %s\n", oversize, len(runs), run)
+		b.printf("  from a new process, --oversize %s, %s\n", oversize, run)
 		if oversize == "drop" {
 			b.verdict("the piece from cold", run, run.wall < coldMost, "%.1f s on %d processors", coldMost.Seconds(), promisedOnCPUs)
 		}
@@ -152,7 +169,7 @@ func (b *benchmark) cold(ctx context.Context) error {
 
 // verdict says whether a promise was kept here, and if not, whether other programs had
 // the processors.
-func (b *benchmark) verdict(what string, run process, kept bool, promise string, args ...any) {
+func (b *benchmark) verdict(what string, run runs, kept bool, promise string, args ...any) {
 	word := "kept"
 	if !kept {
 		word = fmt.Sprintf("NOT KEPT; %.2f processors were used, at a load of %s", run.cpu.Seconds()/run.wall.Seconds(), load())
@@ -171,11 +188,11 @@ func (b *benchmark) generated(ctx context.Context) error {
 	if err := b.reading(ctx, "csv", file); err != nil {
 		return err
 	}
-	run, err := b.command(ctx, "csv:"+file, "cut")
+	run, err := b.repeated(ctx, "csv:"+file, "cut")
 	if err != nil {
 		return err
 	}
-	b.printf("  from a new process, --oversize cut: %s\n", run)
+	b.printf("  from a new process, --oversize cut, %s\n", run)
 	b.rate = run.rate()
 	if n >= millionOf {
 		b.verdict("a million containers", run, run.wall < millionMost && run.memory < millionMemory,
@@ -202,206 +219,47 @@ func writeGenerated(file string, most int) (n int, err error) {
 	return n, errors.Join(err, f.Close())
 }
 
-// reading measures trace.Read beside a plain scan of the same files: decompress, and
-// count the ends of lines. The two take turns.
-func (b *benchmark) reading(ctx context.Context, format, path string) error {
-	var scans, reads []time.Duration
-	var rows int
-	var bytes int64
-	for range b.repetitions {
-		begin := time.Now()
-		n, err := scan(ctx, path)
-		if err != nil {
-			return err
-		}
-		scans = append(scans, time.Since(begin))
-		begin = time.Now()
-		_, report, err := trace.Read(ctx, format, []string{path}, trace.Options{})
-		if err != nil {
-			return err
-		}
-		reads = append(reads, time.Since(begin))
-		rows, bytes = report.Rows, n
-	}
-	scanned, read := median(scans), median(reads)
-	b.printf("  reading: %d rows, %.1f MB decompressed, medians of %d in turns: %.0f rows/s, %.0f MB/s; plain scan of the bytes %.0f MB/s, so reading takes %.1f times as long\n",
-		rows, float64(bytes)/1e6, b.repetitions, float64(rows)/read.Seconds(), float64(bytes)/1e6/read.Seconds(),
-		float64(bytes)/1e6/scanned.Seconds(), read.Seconds()/scanned.Seconds())
-	return nil
-}
+// About how many containers 507 generated users have that are planned.
+var containersOfOne = map[string]float64{"drop": 13_000, "cut": 136_000}
 
-func median(times []time.Duration) time.Duration {
-	slices.Sort(times)
-	return times[len(times)/2]
-}
+// leastRate is the rate that is expected before anything was measured.
+const leastRate = 10_000
 
-// scan counts the lines of all files below path, and returns their decompressed bytes.
-func scan(ctx context.Context, path string) (n int64, err error) {
-	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return 0, err
-	}
-	err = filepath.WalkDir(path, func(file string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		bytes, err := scanFile(ctx, file)
-		n += bytes
-		return err
-	})
-	return n, err
-}
-
-func scanFile(ctx context.Context, file string) (n int64, err error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	r := io.Reader(bufio.NewReaderSize(f, 1<<20))
-	if strings.HasSuffix(file, ".gz") {
-		if r, err = gzip.NewReader(r); err != nil {
-			return 0, fmt.Errorf("%s: %w", file, err)
-		}
-	}
-	buffer := make([]byte, 1<<20)
-	lines := 0
-	for ctx.Err() == nil {
-		k, err := r.Read(buffer)
-		n += int64(k)
-		for _, c := range buffer[:k] {
-			if c == '\n' {
-				lines++
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return n, nil
-		}
-		if err != nil {
-			return n, fmt.Errorf("%s: %w", file, err)
-		}
-	}
-	return n, context.Cause(ctx)
-}
-
-// process is one run of this command in a process of its own.
-type process struct {
-	wall, cpu time.Duration
-	memory    int64 // bytes that were resident at most; not below what its parent had, as the kernel counts
-	result    Result
-}
-
-func (p process) String() string {
-	return fmt.Sprintf("%.2f s, %.2f s of CPU time (%.2f processors), at most %.0f MB, %.0f containers/s; best %.2f %% above the bound",
-		p.wall.Seconds(), p.cpu.Seconds(), p.cpu.Seconds()/p.wall.Seconds(), float64(p.memory)/1e6, p.rate(), 100*p.result.Gap)
-}
-
-// rate returns the containers planned in a second.
-func (p process) rate() float64 { return float64(p.result.Contain) / p.wall.Seconds() }
-
-// command runs this program's plan of a trace.
-func (b *benchmark) command(ctx context.Context, of, oversize string) (process, error) {
-	file := filepath.Join(b.dir, "result.json")
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", "plan", "--trace", of, "--oversize", oversize, "--json", "-o", file)
-	cmd.Args[0] = os.Args[0]
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	begin := time.Now()
-	if out, err := cmd.CombinedOutput(); err != nil {
-		if ctx.Err() != nil {
-			return process{}, context.Cause(ctx)
-		}
-		return process{}, fmt.Errorf("plan --trace %s: %w: %s", of, err, strings.TrimSpace(string(out)))
-	}
-	p := process{wall: time.Since(begin), cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
-	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		p.memory = usage.Maxrss << 10
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return process{}, err
-	}
-	return p, json.Unmarshal(data, &p.result)
-}
-
-// containersOfOne is about how many containers 507 generated users have.
-const containersOfOne = 136_000
-
-// scaled measures planning of more and more users. A scale that would take too long,
-// as the runs before tell, is left out.
+// scaled measures planning of more and more users, and how that grows. A scale that
+// would take too long, as the run before tells, is left out.
 func (b *benchmark) scaled(ctx context.Context) error {
-	b.printf("\nGenerated users, which are not kept, --oversize cut\n")
-	for _, scale := range b.scales {
-		forecast := time.Duration(float64(scale) * containersOfOne / b.rate * float64(time.Second))
-		if forecast > b.most {
-			b.printf("  %d×: left out, it would take about %s (see --most)\n", scale, forecast.Round(time.Second))
-			continue
-		}
-		run, err := b.command(ctx, generated+":"+strconv.Itoa(scale), "cut")
-		if err != nil {
-			return err
-		}
-		b.printf("  %d×: %s, %s: %s\n", scale, plural(run.result.Users, "user"), plural(run.result.Contain, "container"), run)
-		b.rate = run.rate()
-		if err := b.flush(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// costs sets the plans beside those of the cluster autoscaler.
-func (b *benchmark) costs(ctx context.Context) error {
-	file := filepath.Join(b.dir, "few.csv")
-	n, err := writeGenerated(file, max(1, b.containers/8))
-	if err != nil {
-		return err
-	}
-	sources := []source{{"csv", []string{file}}}
-	if b.google != "" {
-		sources = append(sources, source{"google2011", []string{b.google}})
-	}
-	c, err := plan.Builtin("bacou")
-	if err != nil {
-		return err
-	}
-	b.printf("\nCosts beside first-fit decreasing on one model for each user, $/h; csv is %d generated containers\n", n)
-	tw := tabwriter.NewWriter(&b.text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "  users\toversize\tffd\tkubernetes\thostlo\tbest\tbound\tffd took\tall plans took")
-	for _, from := range sources {
-		for _, oversize := range []plan.Oversize{plan.Drop, plan.Cut} {
-			line, err := sideBySide(ctx, from, c, oversize)
+	for _, oversize := range []string{"drop", "cut"} {
+		b.printf("\nGenerated users, which are not kept, --oversize %s\n", oversize)
+		rate := max(b.rate, leastRate)
+		var before runs
+		for _, scale := range b.scales {
+			forecast := time.Duration(float64(scale) * containersOfOne[oversize] / rate * float64(time.Second))
+			if forecast > b.most {
+				b.printf("  %d×: left out, it would take about %s (see --most)\n", scale, forecast.Round(time.Second))
+				continue
+			}
+			run, err := b.repeated(ctx, generated+":"+strconv.Itoa(scale), oversize)
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(tw, "  "+line)
+			b.printf("  %d×: %s, %s: %s%s\n", scale, plural(run.result.Users, "user"), plural(run.result.Contain, "container"), run, growth(before, run))
+			before, rate = run, run.rate()
+			if err := b.flush(); err != nil {
+				return err
+			}
 		}
 	}
-	return tw.Flush()
+	return nil
 }
 
-// sideBySide plans users in all ways and by first-fit decreasing.
-func sideBySide(ctx context.Context, from source, c plan.Catalogue, oversize plan.Oversize) (string, error) {
-	s := setting{catalogue: c, plan: plan.Options{Oversize: oversize}, sources: []source{from}}
-	crowd, err := s.read(ctx, nil)
-	if err != nil {
-		return "", err
+// growth words how time and memory grow with the containers between two runs: as which
+// power of their number.
+func growth(before, now runs) string {
+	more := math.Log(float64(now.result.Contain) / float64(before.result.Contain))
+	if before.wall == 0 || !(more > 0) || math.IsInf(more, 0) {
+		return ""
 	}
-	begin := time.Now()
-	var ffd dollars
-	for u := range crowd.users {
-		fit, _, err := plan.Fit(u, c, oversize)
-		if err != nil {
-			return "", err
-		}
-		ffd += firstFitDecreasing(fit, c)
-	}
-	took := time.Since(begin)
-	begin = time.Now()
-	all, err := s.each(ctx, crowd.users, crowd.count, nil)
-	if err != nil {
-		return "", err
-	}
-	users, _ := parts(all)
-	r := newResult(users, Setup{}, nil, nil)
-	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.3f s\t%.3f s", from.format, oversize, ffd, r.Cost.Kubernetes, r.Cost.Hostlo,
-		r.Cost.Best, r.Bound, took.Seconds(), time.Since(begin).Seconds()), nil
+	power := func(a, b float64) float64 { return math.Log(b/a) / more }
+	return fmt.Sprintf("; since the scale before CPU time grew as containers^%.2f, memory as containers^%.2f",
+		power(before.cpu.Seconds(), now.cpu.Seconds()), power(float64(before.memory), float64(now.memory)))
 }

@@ -1,22 +1,23 @@
 package plan
 
 import (
-	_ "embed"
+	"embed"
 	"fmt"
 	"html/template"
 	"io"
 	"slices"
 )
 
-//go:embed plan.html.tmpl
-var pageSource string
+//go:embed *.html.tmpl
+var pageSources embed.FS
 
-var pageTemplate = template.Must(template.New("plan").Funcs(template.FuncMap{
+var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"percent": percent,
 	"change":  change,
 	"share":   share,
+	"weight":  weight,
 	"means":   func(scheme string) string { return means[scheme] },
-}).Parse(pageSource))
+}).ParseFS(pageSources, "*.html.tmpl"))
 
 // page is what the template sees.
 type page struct {
@@ -31,7 +32,11 @@ type page struct {
 func (r Result) HTML(w io.Writer) error {
 	p := page{Result: r, Schemes: schemes, Savers: saving, Histogram: r.histogram(), Curve: r.curve()}
 	p.Bins = r.Savings.Hostlo.Distribution[:r.lastBin()+1]
-	if err := pageTemplate.Execute(w, p); err != nil {
+	return printPage(w, "plan.html.tmpl", p)
+}
+
+func printPage(w io.Writer, name string, data any) error {
+	if err := pages.ExecuteTemplate(w, name, data); err != nil {
 		return fmt.Errorf("print the plan as html: %w", err)
 	}
 	return nil

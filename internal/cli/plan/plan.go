@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -39,6 +40,16 @@ type Options struct {
 	Daemons        string // VCPU,MEMORY,PODS
 	Host           string // VCPU,MEMORY
 	Plan           plan.Options
+
+	Frontier   bool
+	Links      string  // all, annotations, or a file
+	HostloRun  string  // a run directory; empty: cuts have no price
+	HostloCase string  // of that run; empty: all with figures
+	LinkCPU    float64 // vCPUs that a link of weight 1 keeps busy within a VM
+
+	Replay     bool
+	Minimum    time.Duration // that a VM is billed for at least
+	Migrations int           // containers that may move at an event
 
 	Explain   string // a user
 	Manifests string // a directory
@@ -80,7 +91,7 @@ func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error)
 	if runF == nil {
 		runF = run
 	}
-	opts := Options{Streams: streams, KubeReserved: "none", Scheme: "best"}
+	opts := Options{Streams: streams, KubeReserved: "none", Scheme: "best", Links: linksAll, LinkCPU: defaultLinkCPU, Minimum: defaultMinimum, Migrations: defaultMigrations}
 	cmd := &cobra.Command{
 		Use:   "plan --trace FORMAT:PATH",
 		Short: "Say what a cluster's pods cost on VMs, and what they would cost if pods could be split",
@@ -108,6 +119,8 @@ Each user's pods are planned on VMs of the user's own, in these ways:
   kubectl get pods -A -o json > pods.json
   unnest plan --trace kubectl:pods.json --catalogue m6i --kube-reserved eks
   unnest plan --trace kubectl:pods.json --explain default
+  unnest plan --trace kubectl:pods.json --frontier --links links.csv --hostlo-run runs/hostlo
+  unnest plan --trace google2011:clusterdata-2011-2 --replay --at 0..1h --migrations 20
   unnest plan --trace parquet:users --shard 0/8 --json -o 0.json`,
 		Args: usage.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runF(cmd.Context(), opts) },
@@ -135,10 +148,28 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.Explain, "explain", "", "show which pods of `USER` go where, and what each move saves")
 	f.StringVar(&o.Manifests, "write-manifests", "", "write a YAML file for each split pod to the new `DIR`")
 	f.Var(usage.Choice(&o.Scheme, "best", "spread", "hostlo"), "scheme", "whose split pods --write-manifests writes")
+	o.addFrontier(cmd)
+	o.addReplay(cmd)
 	o.Output.AddFlags(cmd)
-	for _, other := range []string{"json", "html", "output", "shard", "write-manifests"} {
+	for _, other := range []string{"json", "html", "output", "shard", "write-manifests", "frontier", "replay"} {
 		cmd.MarkFlagsMutuallyExclusive("explain", other)
 	}
+	for _, other := range []string{"shard", "write-manifests", "replay"} {
+		cmd.MarkFlagsMutuallyExclusive("frontier", other)
+	}
+	for _, other := range []string{"shard", "write-manifests", "html"} {
+		cmd.MarkFlagsMutuallyExclusive("replay", other)
+	}
+}
+
+// addFrontier gives cmd the flags about what containers have to say to each other.
+func (o *Options) addFrontier(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&o.Frontier, "frontier", false, "show what VMs cost against how much of what containers say to each other goes from VM to VM")
+	f.StringVar(&o.Links, "links", linksAll, "`all|annotations|FILE`: every two containers of a pod talk as much; or as "+trace.LinksAnnotation+" of kubectl's pods says; or a CSV file with the columns "+strings.Join(linkColumns, ","))
+	f.StringVar(&o.HostloRun, "hostlo-run", "", "price what is cut by the latencies of "+sameNode+" and "+throughHostlo+" in the run directory `DIR`")
+	f.StringVar(&o.HostloCase, "hostlo-case", "", "take the latencies of this `CASE` only, such as udp_rr/1024 (default: all that have some)")
+	f.Float64Var(&o.LinkCPU, "link-cpu", defaultLinkCPU, "`VCPUS` that a link of weight 1 keeps busy or waiting within one VM, for --hostlo-run")
 }
 
 // addChoices gives cmd the flags of what the paper leaves open.
@@ -151,4 +182,12 @@ func (o *Options) addChoices(cmd *cobra.Command) {
 	f.Var(usage.Choice((*string)(&o.Plan.Emptying), "wasted", "filled", "cheapest", "bought"), "emptying", "the order of VMs in --moving vm (default: wasted)")
 	f.IntVar(&o.Plan.Rounds, "rounds", 0, "`ROUNDS` of moving at most (default: until nothing changes)")
 	f.IntVar(&o.Plan.Effort, "effort", 0, "how hard best, whole and spread try: `LOOKS` for each container (default 1000)")
+}
+
+// addReplay gives cmd the flags about pods that come and go.
+func (o *Options) addReplay(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVar(&o.Replay, "replay", false, "let the pods of the trace come and go (google2011), and show what the VMs cost over that time")
+	f.DurationVar(&o.Minimum, "billing-minimum", defaultMinimum, "a VM is billed for at least this `TIME`")
+	f.IntVar(&o.Migrations, "migrations", defaultMigrations, "`CONTAINERS` that may move when something comes or goes, for --replay")
 }

@@ -319,9 +319,11 @@ func (d dollars) String() string {
 }
 
 // JSON prints the result.
-func (r Result) JSON(w io.Writer) error {
+func (r Result) JSON(w io.Writer) error { return printJSON(w, r) }
+
+func printJSON(w io.Writer, result any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	return enc.Encode(r)
+	return enc.Encode(result)
 }

@@ -23,8 +23,17 @@ func run(ctx context.Context, opts Options) error {
 	if err := opts.writable(); err != nil {
 		return err
 	}
+	var price *CutPrice
+	if opts.HostloRun != "" {
+		if price, err = newCutPrice(opts, s.catalogue); err != nil {
+			return err
+		}
+	}
 	p := newProgress(opts.Streams.Err, opts.Streams.ErrWidth)
 	defer p.clear()
+	if opts.Replay {
+		return s.replay(ctx, opts, p)
+	}
 	c, err := s.read(ctx, p)
 	if err != nil {
 		return err
@@ -32,7 +41,15 @@ func run(ctx context.Context, opts Options) error {
 	if opts.Explain != "" {
 		return s.explain(opts.Streams.Out, c, opts.Explain)
 	}
-	all, err := s.each(ctx, c.users, c.count, p)
+	if opts.Frontier {
+		result, err := s.frontier(ctx, c, price, newSetup(opts, s), p)
+		if err != nil {
+			return fmt.Errorf("plan: %w", err)
+		}
+		p.clear()
+		return opts.Output.write(opts.Streams, result)
+	}
+	all, err := s.compare(ctx, c, p)
 	if err != nil {
 		return fmt.Errorf("plan: %w", err)
 	}
@@ -65,8 +82,15 @@ func parts(all []planned) (users []User, split []splitPod) {
 	return users, split
 }
 
+// printable is a result that every output can have.
+type printable interface {
+	Text(w io.Writer) error
+	JSON(w io.Writer) error
+	HTML(w io.Writer) error
+}
+
 // write prints the result wherever it was asked for.
-func (o Output) write(streams terminal.Streams, r Result) error {
+func (o Output) write(streams terminal.Streams, r printable) error {
 	if o.HTML != "" {
 		if err := document.WriteFile(o.HTML, r.HTML); err != nil {
 			return err

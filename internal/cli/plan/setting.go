@@ -24,6 +24,9 @@ type setting struct {
 	sources   []source
 	shard     *Shard
 	scheme    string // whose split pods are kept; empty: none
+	pairs     float64
+	links     string    // where they are from, for --frontier
+	linkFile  *linkFile // nil: none
 }
 
 // source is the paths of one format.
@@ -60,11 +63,46 @@ func newSetting(opts Options) (s setting, err error) {
 		}
 		s.scheme = opts.Scheme
 	}
+	if err := s.takeLinks(opts); err != nil {
+		return s, err
+	}
+	if err := checkReplay(opts); err != nil {
+		return s, err
+	}
 	if s.catalogue, err = loadCatalogue(opts); err != nil {
 		return s, err
 	}
 	_, err = plan.Kubernetes(plan.User{}, s.catalogue, s.plan) // refuses what no user could be planned with
 	return s, err
+}
+
+// takeLinks finds out where links are from. Flags that need another are usage errors.
+func (s *setting) takeLinks(opts Options) (err error) {
+	switch {
+	case !opts.Frontier && (opts.Links != linksAll || opts.HostloRun != ""):
+		return usage.Errorf("--links and --hostlo-run are about --frontier: name that as well")
+	case opts.HostloRun == "" && (opts.HostloCase != "" || opts.LinkCPU != defaultLinkCPU):
+		return usage.Errorf("--hostlo-case and --link-cpu are about --hostlo-run: name that as well")
+	case !(opts.LinkCPU > 0) || opts.LinkCPU > 1e6:
+		return usage.Errorf("--link-cpu %v: want a number of vCPUs above 0", opts.LinkCPU)
+	case !opts.Frontier:
+		return nil
+	}
+	s.links = opts.Links
+	switch opts.Links {
+	case linksAll:
+		s.pairs = 1
+	case linksAnnotations:
+		for _, from := range s.sources {
+			if from.format != "kubectl" {
+				return usage.Errorf("--links annotations with --trace %s:%s: only pods of kubectl have annotations: name a CSV file", from.format, from.paths[0])
+			}
+		}
+		s.trace.Links = true
+	default:
+		s.linkFile, err = readLinks(opts.Links)
+	}
+	return err
 }
 
 // generated is the format of users that are made up.

@@ -1,0 +1,69 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"unnest/internal/plan"
+)
+
+// costs sets the plans beside those of the cluster autoscaler.
+func (b *benchmark) costs(ctx context.Context) error {
+	file := filepath.Join(b.dir, "few.csv")
+	n, err := writeGenerated(file, max(1, b.containers/8))
+	if err != nil {
+		return err
+	}
+	sources := []source{{"csv", []string{file}}}
+	if b.google != "" {
+		sources = append(sources, source{"google2011", []string{b.google}})
+	}
+	c, err := plan.Builtin("bacou")
+	if err != nil {
+		return err
+	}
+	b.printf("\nCosts beside first-fit decreasing on one model for each user, $/h; csv is %d generated containers\n", n)
+	tw := tabwriter.NewWriter(&b.text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "  users\toversize\tffd\tkubernetes\thostlo\tbest\tbound\tffd took\tall plans took")
+	for _, from := range sources {
+		for _, oversize := range []plan.Oversize{plan.Drop, plan.Cut} {
+			line, err := sideBySide(ctx, from, c, oversize)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(tw, "  "+line)
+		}
+	}
+	return tw.Flush()
+}
+
+// sideBySide plans users in all ways and by first-fit decreasing.
+func sideBySide(ctx context.Context, from source, c plan.Catalogue, oversize plan.Oversize) (string, error) {
+	s := setting{catalogue: c, plan: plan.Options{Oversize: oversize}, sources: []source{from}}
+	crowd, err := s.read(ctx, nil)
+	if err != nil {
+		return "", err
+	}
+	begin := time.Now()
+	var ffd dollars
+	for u := range crowd.users {
+		fit, _, err := plan.Fit(u, c, oversize)
+		if err != nil {
+			return "", err
+		}
+		ffd += firstFitDecreasing(fit, c)
+	}
+	took := time.Since(begin)
+	begin = time.Now()
+	all, err := s.compare(ctx, crowd, nil)
+	if err != nil {
+		return "", err
+	}
+	users, _ := parts(all)
+	r := newResult(users, Setup{}, nil, nil)
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.3f s\t%.3f s", from.format, oversize, ffd, r.Cost.Kubernetes, r.Cost.Hostlo,
+		r.Cost.Best, r.Bound, took.Seconds(), time.Since(begin).Seconds()), nil
+}

@@ -1,0 +1,250 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"unnest/internal/result"
+)
+
+func frontierOf(t *testing.T, args ...string) Frontier {
+	t.Helper()
+	var f Frontier
+	if err := json.Unmarshal([]byte(must(t, append(args, "--frontier", "--json")...)), &f); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// By hand: ann saves 0.112 $/h where the container a of the pod big goes away from b
+// and c, a cut of 2; dan saves as much where one of three goes away.
+func TestFrontier(t *testing.T) {
+	f := frontierOf(t, "--trace", "csv:"+file(t, "pods.csv", pods))
+	want := []Point{{0, dollarsOf(t, "1.008"), 0, 0}, {.056, dollarsOf(t, "0.784"), 4, 2}}
+	if diff := cmp.Diff(want, f.Total, cmpopts.EquateApprox(1e-9, 0)); diff != "" {
+		t.Errorf("total (-want +got):\n%s", diff)
+	}
+	if f.Users != 3 || f.LeftOut != 1 || f.Links.Pairs != 1 || f.Whole != want[0].Cost || len(f.PerUser) != 4 {
+		t.Errorf("got %+v", f)
+	}
+}
+
+func dollarsOf(t *testing.T, text string) (d dollars) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// With a file of links, what no row names does not talk.
+func TestFrontierLinks(t *testing.T) {
+	trace := "csv:" + file(t, "pods.csv", pods)
+	links := file(t, "links.csv", "weight,user,pod,a,b,why\n7,ann,big,a,b,x\n3,ann,big,b,c,x\n0.5,dan,three,a,b,x\n1,eve,gone,a,b,x\n")
+	f := frontierOf(t, "--trace", trace, "--links", links)
+	got := map[string][]Choice{}
+	for _, u := range f.PerUser {
+		got[u.User] = u.Choices
+	}
+	want := map[string][]Choice{ // dan's a and b stay together, c goes
+		"ann": {{dollarsOf(t, "0.336"), 3, 1}, {dollarsOf(t, "0.448"), 0, 0}},
+		"bob": {{dollarsOf(t, "0.112"), 0, 0}},
+		"cyd": {},
+		"dan": {{dollarsOf(t, "0.336"), 0, 1}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("choices (-want +got):\n%s", diff)
+	}
+	if f.Links.Rows != 4 || f.Links.Unused != 1 {
+		t.Errorf("links %+v, want 4 rows, 1 unused", f.Links)
+	}
+	for content, want := range map[string]string{
+		"user,pod,a,b\n":                         "the header lacks the column weight",
+		"user,pod,a,b,weight\nann,big,a,b,-1\n":  `links.csv:2: weight "-1": want a number from 0`,
+		"user,pod,a,b,weight\nann,big,a,b,Inf\n": `want a number from 0`,
+		"user,pod,a,b,weight\nann,big,a,z,1\n":   `pod big of user ann has no two containers "a" and "z"`,
+		"user,pod,a,b,weight\nann,big,a,a,1\n":   `has no two containers`,
+		"user,pod,a,b,weight\nann,Big,a,b,1\n":   `no row is of a pod that was kept of the trace, the first is of user "ann", pod "Big"`,
+		"user,pod,a,b,weight\nann,big\n":         `wrong number of fields`,
+		"user,pod,a,b,weight\n":                  `has no rows`,
+		"":                                       `the first line must name user,pod,a,b,weight`,
+	} {
+		_, err := execute(t.Context(), t, "--trace", trace, "--frontier", "--links", file(t, "links.csv", content))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %s", content, err, want)
+		}
+	}
+}
+
+// A pod of kubectl says in an annotation what talks.
+func TestFrontierAnnotations(t *testing.T) {
+	dump := func(annotation string) string {
+		container := func(name string) string {
+			return `{"name":"` + name + `","resources":{"requests":{"cpu":"2","memory":"1Gi"}}}`
+		}
+		return file(t, "pods.json", `{"items":[{"kind":"Pod","metadata":{"name":"web","namespace":"shop","annotations":{"unnest.io/links":"`+annotation+
+			`"}},"spec":{"containers":[`+container("a")+","+container("b")+","+container("c")+`]}}]}`)
+	}
+	f := frontierOf(t, "--trace", "kubectl:"+dump("a:b=5, b:c=0.5"), "--links", "annotations")
+	want := []Choice{{dollarsOf(t, "0.336"), .5, 1}, {dollarsOf(t, "0.448"), 0, 0}}
+	if diff := cmp.Diff(want, f.PerUser[0].Choices); diff != "" {
+		t.Errorf("choices (-want +got):\n%s", diff)
+	}
+	for annotation, want := range map[string]string{
+		"a:b":      "want A:B=WEIGHT",
+		"a:b=-1":   "want A:B=WEIGHT",
+		"a:z=1":    "no two running containers",
+		"a:a=1":    "no two running containers",
+		"a:b=1;c":  "want A:B=WEIGHT",
+		"a:b=NaN":  "want A:B=WEIGHT",
+		"a:b=1,,c": "want A:B=WEIGHT",
+	} {
+		f := frontierOf(t, "--trace", "kubectl:"+dump(annotation), "--links", "annotations")
+		if r := f.Traces[0]; r.Broken != 1 || !strings.Contains(r.Examples[0], want) {
+			t.Errorf("%q: read %+v, want a broken row with %q", annotation, r, want)
+		}
+	}
+}
+
+// hostloRun writes a run of two cases: udp_rr/64 takes twice as long through Hostlo as
+// in SameNode, udp_rr/1024 eight times; a third case has no latencies.
+func hostloRun(t *testing.T, configurations ...string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "run")
+	run := result.Run{ID: "r1", State: result.Complete, Accelerator: "kvm", Started: time.Unix(0, 0)}
+	for _, name := range configurations {
+		run.Configurations = append(run.Configurations, result.Configuration{Name: name})
+	}
+	for _, name := range []string{"udp_rr/64", "udp_rr/1024", "tcp_stream"} {
+		run.Cases = append(run.Cases, result.Case{Suite: "network", Name: name})
+	}
+	d, err := result.Create(dir, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	times := map[string]map[string]float64{"udp_rr/64": {"SameNode": 10, "Hostlo": 20}, "udp_rr/1024": {"SameNode": 10, "Hostlo": 80}}
+	for block := range 6 {
+		for _, name := range configurations {
+			for kase, of := range times {
+				s := result.Sample{Run: "r1", Configuration: name, Suite: "network", Case: kase, Metric: "latency_mean", Unit: "us", Order: result.LIB,
+					Value: of[name] * (1 + float64(block)/100), Block: block, Repetition: block}
+				if err := d.Append([]result.Sample{s}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	return dir
+}
+
+// The ratio is 2 and 8, so 4; a link of weight 1 takes 3 × 0.5 vCPU more when it is
+// cut, at 0.056 $ each.
+func TestCutPrice(t *testing.T) {
+	trace, dir := "csv:"+file(t, "pods.csv", pods), hostloRun(t, "SameNode", "Hostlo", "NAT")
+	f := frontierOf(t, "--trace", trace, "--hostlo-run", dir, "--link-cpu", "0.5")
+	if p := f.Price; p == nil || !near(p.Latency.Ratio, 4) || !near(p.Price, 3*.5*.056) || len(p.Latency.Cases) != 2 || p.Latency.Accelerator != "kvm" {
+		t.Fatalf("price %+v", p)
+	}
+	if c := f.Price.Latency.Cases[1]; c.Ratio != 8 || c.Blocks != 6 || !near(c.Low, 8) || !near(c.High, 8) || c.SameNode != 10.25 || c.Hostlo != 82 || c.Unit != "us" {
+		t.Errorf("case %+v", c)
+	}
+	if *f.Priced != (Priced{Cost: f.Whole}) { // 0.084 is above the 0.056 that a cut saves
+		t.Errorf("at the price: %+v, want nothing cut", f.Priced)
+	}
+	f = frontierOf(t, "--trace", trace, "--hostlo-run", dir, "--link-cpu", "0.5", "--hostlo-case", "udp_rr/64")
+	if !near(f.Price.Price, .028) || f.Priced.Users != 2 || f.Priced.Cut != 4 || f.Priced.Talking != dollarsOf(t, "0.112") || f.Priced.Split != 2 {
+		t.Errorf("with the case of ratio 2: %+v, %+v", f.Price, f.Priced)
+	}
+}
+
+func near(a, b float64) bool { return a-b < 1e-9 && b-a < 1e-9 }
+
+func TestCutPriceErrors(t *testing.T) {
+	trace := "csv:" + file(t, "pods.csv", pods)
+	both := hostloRun(t, "SameNode", "Hostlo")
+	broken := hostloRun(t, "SameNode", "Hostlo")
+	if err := os.WriteFile(filepath.Join(broken, result.SamplesFile), []byte("{}\n{}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--frontier", "--hostlo-run", "nowhere"}, "no such directory"},
+		{[]string{"--frontier", "--hostlo-run", t.TempDir()}, "not a run directory"},
+		{[]string{"--frontier", "--hostlo-run", broken}, "samples.jsonl"},
+		{[]string{"--frontier", "--hostlo-run", hostloRun(t, "NAT", "SameNode")}, "lacks the configuration Hostlo, it has NAT, SameNode: name a run that compares"},
+		{[]string{"--frontier", "--hostlo-run", both, "--hostlo-case", "udp"}, `has no case "udp": choose one of udp_rr/64, udp_rr/1024`},
+		{[]string{"--frontier", "--hostlo-run", both, "--hostlo-case", "tcp_stream"}, "has no latency_mean of both SameNode and Hostlo in the case tcp_stream"},
+		{[]string{"--frontier", "--hostlo-run", both, "--link-cpu", "0"}, "want a number of vCPUs above 0"},
+		{[]string{"--hostlo-run", both}, "are about --frontier"},
+		{[]string{"--links", "annotations"}, "are about --frontier"},
+		{[]string{"--frontier", "--links", "annotations"}, "only pods of kubectl have annotations"},
+		{[]string{"--frontier", "--link-cpu", "1"}, "are about --hostlo-run"},
+		{[]string{"--frontier", "--shard", "0/2"}, "if any flags in the group"},
+	}
+	for _, tt := range tests {
+		_, err := execute(t.Context(), t, append([]string{"--trace", trace}, tt.args...)...)
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v: got %v, want %q", tt.args, err, tt.want)
+		}
+	}
+}
+
+func TestFrontierPrinted(t *testing.T) {
+	html := filepath.Join(t.TempDir(), "frontier.html")
+	trace := "csv:" + file(t, "pods.csv", strings.ReplaceAll(pods, "ann", "<b>&ann"))
+	text := must(t, "--trace", trace, "--frontier", "--hostlo-run", hostloRun(t, "SameNode", "Hostlo"), "--html", html)
+	for _, want := range []string{
+		"nothing cut     1.008  0 %                  0    0", "0.056           0.784  -22.22 %             4    2",
+		"udp_rr/1024  10.25 us  82 us    8.00   8.00-8.00  6",
+		"A link of weight 1 keeps 0.01 vCPU busy or waiting within a VM, and 4.000 times that when it is cut. At 0.056 $ for a vCPU and hour the difference is 0.00168 $/h.",
+		"At that price 2 users cut a weight of 4 in 2 split pods: VMs for 0.784 $/h and talking for 0.007 $/h, together -21.56 % against nothing cut.",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the text lacks %q:\n%s", want, text)
+		}
+	}
+	page, err := os.ReadFile(html)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`points="50.0,16.0 680.0,260.0"`, "<th scope=\"row\">0.056</th><td>0.784</td>", "&lt;b&gt;&amp;ann", "2 users cut a weight of 4"} {
+		if !bytes.Contains(page, []byte(want)) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	for _, never := range []string{"<script", "http://", "https://", "<b>", "NaN", "Inf"} {
+		if bytes.Contains(page, []byte(never)) {
+			t.Errorf("the page has %q", never)
+		}
+	}
+}
+
+// A frontier of nobody can be printed.
+func TestFrontierEmpty(t *testing.T) {
+	html := filepath.Join(t.TempDir(), "frontier.html")
+	text := must(t, "--trace", "csv:"+file(t, "pods.csv", "user,pod,container,cpu,memory\ncyd,huge,x,100,1Gi\n"), "--frontier", "--html", html)
+	page, err := os.ReadFile(html)
+	if err != nil || bytes.Contains(page, []byte("NaN")) || !strings.Contains(text, "nothing cut     0.000  0 %") {
+		t.Errorf("%v, printed %s", err, text)
+	}
+}
+
+// Choices that are the best at no price are passed over, and steps ascend in price.
+func TestSteps(t *testing.T) {
+	c := Choices{Choices: []Choice{{1e9, 100, 3}, {2e9, 90, 2}, {8e9, 30, 1}, {10e9, 10, 1}, {20e9, 0, 0}}}
+	want := []step{{7, 10e9, 10, 1}, {7, 9e9, 90, .1}}
+	if diff := cmp.Diff(want, c.steps(7), cmp.AllowUnexported(step{})); diff != "" {
+		t.Errorf("steps (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,144 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"unnest/internal/cli/document"
+	"unnest/internal/result"
+	"unnest/internal/stats"
+)
+
+// The comparison of Bacou et al., §5.3.2, that a run must hold: containers of a pod
+// that talk through the localhost of one VM, and through Hostlo.
+const (
+	sameNode      = "SameNode"
+	throughHostlo = "Hostlo"
+	latencyMetric = "latency_mean"
+	confidence    = 0.95
+)
+
+// Latency is how much longer messages take through Hostlo than within a VM.
+type Latency struct {
+	Run         string        `json:"run"`
+	Directory   string        `json:"directory"`
+	State       result.State  `json:"state"`
+	Accelerator string        `json:"accelerator"`
+	Notes       []string      `json:"notes,omitempty"` // what is missing of the journal
+	Ratio       float64       `json:"ratio"`           // geometric mean over the cases
+	Cases       []CaseLatency `json:"cases"`
+}
+
+// CaseLatency is the latency of one case: medians over the blocks of the run.
+type CaseLatency struct {
+	Case     string  `json:"case"`
+	Unit     string  `json:"unit"`
+	SameNode float64 `json:"same_node"`
+	Hostlo   float64 `json:"hostlo"`
+	Ratio    float64 `json:"ratio"`
+	Low      float64 `json:"low,omitempty"`  // of the 95 % interval of the ratio; 0: too few blocks
+	High     float64 `json:"high,omitempty"` //
+	Blocks   int     `json:"blocks"`         // of the configuration that has fewer
+}
+
+// readLatency reads the ratio from a run directory: of one case, or of all with
+// figures if it is empty.
+func readLatency(dir, only string) (Latency, error) {
+	input, notes, err := document.Load(dir)
+	if err != nil {
+		return Latency{}, err
+	}
+	l := Latency{Run: input.Run.ID, Directory: dir, State: input.Run.State, Accelerator: input.Run.Accelerator, Notes: notes}
+	if err := compares(dir, input.Run); err != nil {
+		return l, err
+	}
+	var names []string
+	logs := 0.0
+	for _, c := range input.Run.Cases {
+		names = append(names, c.Name)
+		if only != "" && c.Name != only {
+			continue
+		}
+		one, ok, err := caseLatency(c.Name, input.Samples)
+		if err != nil {
+			return l, fmt.Errorf("run %s: case %s: %w", dir, c.Name, err)
+		}
+		if ok {
+			l.Cases = append(l.Cases, one)
+			logs += math.Log(one.Ratio)
+		}
+	}
+	switch {
+	case only != "" && !slices.Contains(names, only):
+		return l, fmt.Errorf("run %s: has no case %q: choose one of %s", dir, only, strings.Join(names, ", "))
+	case len(l.Cases) == 0:
+		return l, fmt.Errorf("run %s: has no %s of both %s and %s in %s: measure a case such as udp_rr in both", dir, latencyMetric, sameNode, throughHostlo, caseWords(only))
+	}
+	l.Ratio = math.Exp(logs / float64(len(l.Cases)))
+	return l, nil
+}
+
+func caseWords(only string) string {
+	if only == "" {
+		return "any case"
+	}
+	return "the case " + only
+}
+
+// compares returns an error unless the run has both configurations.
+func compares(dir string, run result.Run) error {
+	var names []string
+	for _, c := range run.Configurations {
+		names = append(names, c.Name)
+	}
+	for _, want := range []string{sameNode, throughHostlo} {
+		if !slices.Contains(names, want) {
+			return fmt.Errorf("run %s: lacks the configuration %s, it has %s: name a run that compares %s and %s",
+				dir, want, strings.Join(names, ", "), sameNode, throughHostlo)
+		}
+	}
+	return nil
+}
+
+// caseLatency returns the latencies of a case, and whether both configurations have
+// some.
+func caseLatency(name string, samples []result.Sample) (CaseLatency, bool, error) {
+	of := map[string][]stats.Observation{}
+	units := map[string]bool{}
+	c := CaseLatency{Case: name}
+	for _, s := range samples {
+		if s.Case == name && s.Metric == latencyMetric && (s.Configuration == sameNode || s.Configuration == throughHostlo) {
+			of[s.Configuration] = append(of[s.Configuration], stats.Observation{Block: s.Block, Value: s.Value})
+			c.Unit, units[s.Unit] = s.Unit, true
+		}
+	}
+	slow, fast := stats.BlockMedians(of[throughHostlo]), stats.BlockMedians(of[sameNode])
+	if len(slow) == 0 || len(fast) == 0 {
+		return c, false, nil
+	}
+	if len(units) > 1 {
+		return c, false, fmt.Errorf("its %s is in several units", latencyMetric)
+	}
+	ratio, err := stats.BlockRatio(slow, fast, confidence, 1)
+	if err != nil {
+		return c, false, err
+	}
+	if !(ratio.Point > 0) {
+		return c, false, fmt.Errorf("a latency of %v through Hostlo is none", ratio.Point)
+	}
+	c.SameNode, c.Hostlo = medianOf(fast), medianOf(slow)
+	c.Ratio, c.Blocks = ratio.Point, min(len(slow), len(fast))
+	if ratio.Interval.Defined() {
+		c.Low, c.High = ratio.Interval.Low, ratio.Interval.High
+	}
+	return c, true, nil
+}
+
+func medianOf(obs []stats.Observation) float64 {
+	values := stats.Values(obs)
+	slices.Sort(values)
+	n := len(values)
+	return (values[(n-1)/2] + values[n/2]) / 2
+}

@@ -1,0 +1,225 @@
+package trace
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"unnest/internal/plan"
+)
+
+// Stay is a pod while it was there: from when the first of its containers ran until
+// none did. It has all containers that ran meanwhile, each with the most that it
+// requested, because a pod is placed with what it requests as a whole.
+type Stay struct {
+	Pod      plan.Pod
+	From, To time.Duration // of the trace, within the period; To is its end for one that went on
+}
+
+// History is the stays of one user, in the order of their beginnings.
+type History struct {
+	User  string
+	Stays []Stay
+}
+
+// ReadHistory reads which pods were there when, of a format with events in the order
+// of time: google2011. Options.Period is the span, by default all of the trace; what
+// was there before it begins with it. It returns the span that was found. A pod that
+// comes back has the name POD#2, and so on. Users are sorted by name.
+func ReadHistory(ctx context.Context, format string, paths []string, o Options) ([]History, Period, Report, error) {
+	rep := Report{Format: format}
+	if format != "google2011" {
+		return nil, Period{}, rep, fmt.Errorf("replay %s: only google2011 is read as events over time", format)
+	}
+	if o.Period == nil {
+		o.Period = &Period{0, math.MaxInt64}
+	}
+	if err := o.complete(format); err != nil {
+		return nil, Period{}, rep, err
+	}
+	h := &history{span: o.Period.span(1000), jobs: map[int64]*stay2011{}, before: map[int64]int{}, most: o.MaxContainers, rep: &rep}
+	jobs, err := eachTask2011(ctx, paths, &o, h.span, &rep, h.event)
+	if err == nil {
+		err = h.finish(ctx, jobs, &o)
+	}
+	if err != nil {
+		return nil, Period{}, rep, fmt.Errorf("read %s: %w", format, err)
+	}
+	histories := h.histories()
+	rep.complete(nil)
+	for _, u := range histories {
+		rep.Users++
+		rep.Pods += len(u.Stays)
+		for _, s := range u.Stays {
+			rep.Containers += len(s.Pod.Containers)
+		}
+	}
+	return histories, Period{h.time(h.from), h.time(h.to)}, rep, nil
+}
+
+// history follows the tasks of jobs.
+type history struct {
+	span
+	last       int64 // time of the last event
+	jobs       map[int64]*stay2011
+	before     map[int64]int // stays of a job that are over
+	over       []*stay2011
+	containers int
+	most       int
+	rep        *Report
+}
+
+// stay2011 is a job of which at least one task runs, or which is over.
+type stay2011 struct {
+	job      int64
+	owner    string
+	number   int // of the stays of the job, from 0
+	from, to int64
+	running  int
+	tasks    map[int64]*taskStay
+}
+
+type taskStay struct {
+	request
+	runs bool
+}
+
+// event applies one event, at or before the end of the span.
+func (h *history) event(e *event2011) error {
+	h.last = max(h.last, e.at)
+	switch e.change {
+	case starts:
+		return h.start(e)
+	case ends:
+		h.rep.excluded[EndEvent]++
+		h.end(e)
+	case updates:
+		h.rep.excluded[Update]++
+		if s := h.jobs[e.task.job]; s != nil && s.tasks[e.task.index] != nil && e.why == kept {
+			s.tasks[e.task.index].grow(e.request)
+		}
+	}
+	return nil
+}
+
+func (h *history) start(e *event2011) error {
+	if e.why != kept {
+		h.rep.settle(e.request)
+		return nil
+	}
+	s := h.jobs[e.task.job]
+	if s == nil {
+		s = &stay2011{job: e.task.job, number: h.before[e.task.job], from: max(e.at, h.from), tasks: map[int64]*taskStay{}}
+		h.jobs[e.task.job] = s
+	}
+	s.owner = cmp.Or(s.owner, e.user)
+	t := s.tasks[e.task.index]
+	if t == nil {
+		t = &taskStay{request: e.request}
+		s.tasks[e.task.index] = t
+		if h.containers++; h.containers > h.most {
+			return fatal{fmt.Errorf("more than %d containers: read a shorter period, or allow more containers", h.most)}
+		}
+	} else {
+		h.rep.excluded[Repeated]++
+		t.grow(e.request)
+	}
+	if !t.runs {
+		t.runs = true
+		s.running++
+	}
+	return nil
+}
+
+// grow makes the request the larger of both.
+func (t *taskStay) grow(q request) { t.Resources = larger(t.Resources, q.Resources) }
+
+func (h *history) end(e *event2011) {
+	s := h.jobs[e.task.job]
+	if s == nil || s.tasks[e.task.index] == nil || !s.tasks[e.task.index].runs {
+		return
+	}
+	s.tasks[e.task.index].runs = false
+	s.running--
+	if e.at <= h.from {
+		delete(s.tasks, e.task.index)
+		h.containers--
+		h.rep.excluded[Superseded]++
+	}
+	if s.running > 0 {
+		return
+	}
+	delete(h.jobs, s.job)
+	if len(s.tasks) > 0 {
+		h.close(s, e.at)
+	}
+}
+
+func (h *history) close(s *stay2011, at int64) {
+	h.before[s.job]++
+	s.to = at
+	h.over = append(h.over, s)
+}
+
+// finish ends the stays that go on at the end of the span, and finds out whose all
+// are.
+func (h *history) finish(ctx context.Context, jobs []string, o *Options) error {
+	if h.to == math.MaxInt64 {
+		h.to = h.last
+	}
+	for _, job := range slices.Sorted(maps.Keys(h.jobs)) {
+		h.close(h.jobs[job], h.to)
+	}
+	users := map[int64]string{}
+	for _, s := range h.over {
+		if s.owner == "" {
+			users[s.job] = ""
+		}
+	}
+	if err := jobUsers2011(ctx, jobs, users, o); err != nil {
+		return err
+	}
+	for _, s := range h.over {
+		s.owner = cmp.Or(s.owner, users[s.job])
+	}
+	return nil
+}
+
+// histories makes users of the stays.
+func (h *history) histories() []History {
+	slices.SortFunc(h.over, func(a, b *stay2011) int {
+		return cmp.Or(cmp.Compare(a.owner, b.owner), cmp.Compare(a.from, b.from), cmp.Compare(a.job, b.job), cmp.Compare(a.number, b.number))
+	})
+	var all []History
+	for _, s := range h.over {
+		if s.owner == "" {
+			h.rep.excluded[NoOwner] += len(s.tasks)
+			continue
+		}
+		if len(all) == 0 || all[len(all)-1].User != s.owner {
+			all = append(all, History{User: s.owner})
+		}
+		u := &all[len(all)-1]
+		u.Stays = append(u.Stays, Stay{h.pod(s), h.time(s.from), h.time(s.to)})
+	}
+	return all
+}
+
+func (h *history) pod(s *stay2011) plan.Pod {
+	p := plan.Pod{Name: strconv.FormatInt(s.job, 10)}
+	if s.number > 0 {
+		p.Name += "#" + strconv.Itoa(s.number+1)
+	}
+	for _, i := range slices.Sorted(maps.Keys(s.tasks)) {
+		h.rep.settle(s.tasks[i].request)
+		p.Containers = append(p.Containers, plan.Container{Name: index(int(i)), Request: s.tasks[i].Resources})
+	}
+	return p
+}
+
+func (h *history) time(µs int64) time.Duration { return time.Duration(µs) * time.Microsecond }

@@ -1,0 +1,98 @@
+package trace
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	kubernetes "k8s.io/component-helpers/resource"
+
+	"unnest/internal/plan"
+)
+
+// What a pod requests is what Kubernetes' scheduler counts, whatever it is made of.
+func TestKubectlRequestIsKubernetes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pod := drawPod(t)
+		text, err := json.Marshal(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read podKubectl
+		if err := json.Unmarshal(text, &read); err != nil {
+			t.Fatal(err)
+		}
+		converted, why := read.convert()
+		if why != kept {
+			t.Fatalf("%s: %v", text, why)
+		}
+		list := kubernetes.PodRequests(pod, kubernetes.PodResourcesOptions{})
+		want := plan.Resources{CPU: list.Cpu().ScaledValue(resource.Nano), Memory: list.Memory().Value()}
+		if got := converted.Request(); got != want {
+			t.Errorf("%s:\ngot %+v, Kubernetes counts %+v", text, got, want)
+		}
+		running := len(pod.Spec.Containers)
+		for _, c := range pod.Spec.InitContainers {
+			if c.RestartPolicy != nil {
+				running++
+			}
+		}
+		if len(converted.Containers) != running {
+			t.Errorf("%s: got %d containers, want the %d that run for good", text, len(converted.Containers), running)
+		}
+	})
+}
+
+// drawPod draws a pod that the API server admits: with requests of the pod as a whole,
+// those are at least what its containers request (KEP-2837).
+func drawPod(t *rapid.T) *corev1.Pod {
+	always := corev1.ContainerRestartPolicyAlways
+	pod := &corev1.Pod{}
+	pod.Name, pod.Namespace = "pod", "shop"
+	container := func(kind string, i int) corev1.Container {
+		return corev1.Container{Name: fmt.Sprint(kind, i), Resources: corev1.ResourceRequirements{Requests: drawRequests(t, kind)}}
+	}
+	for i := range rapid.IntRange(0, 5).Draw(t, "init containers") {
+		c := container("init", i)
+		if rapid.Bool().Draw(t, "sidecar") {
+			c.RestartPolicy = &always
+		}
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+	}
+	for i := range rapid.IntRange(1, 4).Draw(t, "containers") {
+		pod.Spec.Containers = append(pod.Spec.Containers, container("main", i))
+	}
+	if rapid.Bool().Draw(t, "with pod-level resources") {
+		sum := kubernetes.AggregateContainerRequests(pod, kubernetes.PodResourcesOptions{})
+		requests := drawRequests(t, "pod level")
+		for name, q := range requests {
+			q.Add(sum[name])
+			requests[name] = q
+		}
+		pod.Spec.Resources = &corev1.ResourceRequirements{Requests: requests}
+	}
+	if rapid.Bool().Draw(t, "with overhead") {
+		pod.Spec.Overhead = drawRequests(t, "overhead")
+	}
+	return pod
+}
+
+// drawRequests draws CPU, memory, both or none, in the forms of quantities, and what
+// does not count.
+func drawRequests(t *rapid.T, what string) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	if rapid.Bool().Draw(t, what+" has CPU") {
+		list[corev1.ResourceCPU] = resource.MustParse(rapid.SampledFrom([]string{"0", "1m", "50m", "250m", "0.5", "1", "1500m", "2"}).Draw(t, what+" CPU"))
+	}
+	if rapid.Bool().Draw(t, what+" has memory") {
+		list[corev1.ResourceMemory] = resource.MustParse(rapid.SampledFrom([]string{"0", "1", "64M", "64Mi", "1Gi", "1.5Gi", "2e9"}).Draw(t, what+" memory"))
+	}
+	if rapid.Bool().Draw(t, what+" has storage") {
+		list[corev1.ResourceEphemeralStorage] = resource.MustParse("1Gi")
+	}
+	return list
+}
