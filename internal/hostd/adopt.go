@@ -35,6 +35,9 @@ func (g *guest) adopt(a hotplug.Attachment) error {
 	if err != nil {
 		return err
 	}
+	if n.pod != "" {
+		return g.adoptEndpoint(a)
+	}
 	return g.adoptPort(a.Key, n, a.TAP, a.MAC)
 }
 
@@ -74,8 +77,9 @@ func (g *guest) nics() (nics []*hostdpb.NIC) {
 
 // describe puts a slot that is not free in the words of the protocol.
 func (g *guest) describe(s hotplug.Slot) *hostdpb.NIC {
+	key, _ := plainKey(s.Key)
 	nic := &hostdpb.NIC{
-		ContainerId: s.Key.ContainerID, Interface: s.Key.Interface, Slot: uint32(s.Slot), State: states[s.Status],
+		ContainerId: key.ContainerID, Interface: key.Interface, Slot: uint32(s.Slot), State: states[s.Status],
 		Mtu: uint32(g.tenant.MTU),
 	}
 	if s.Generation > 0 { // else it is a device of somebody else
@@ -83,6 +87,9 @@ func (g *guest) describe(s hotplug.Slot) *hostdpb.NIC {
 	}
 	if n, err := parseNote(s.Note); err == nil && s.Note != "" {
 		n.describe(nic)
+		if n.pod != "" {
+			g.describeEndpoint(nic, n, s.Occupant)
+		}
 	}
 	return nic
 }

@@ -23,6 +23,9 @@ func (d *daemon) AttachNIC(ctx context.Context, r *hostdpb.AttachNICRequest) (_ 
 	if err != nil {
 		return nil, err
 	}
+	if r.GetMode() == hostdpb.Mode_MODE_SEGMENT {
+		return nil, status.Error(codes.InvalidArgument, "an endpoint of a segment is no NIC of a bridge: use JoinSegment")
+	}
 	n, err := c.tenant.noteFor(r)
 	if err != nil {
 		return nil, coded(err)
@@ -153,8 +156,8 @@ func (g *guest) giveBack(ctx context.Context, key hotplug.Key) {
 		if g.holds(key) {
 			return
 		}
-		if err := g.tenant.release(owner(g.record.Name, key)); err != nil {
-			g.log.Warn("release addresses", "key", key, "error", err)
+		if err := g.release(key); err != nil {
+			g.log.Warn("release what it was given", "key", key, "error", err)
 		}
 	}
 	if g.submit(ctx, release) != nil { // its run has ended

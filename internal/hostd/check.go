@@ -15,6 +15,7 @@ import (
 
 var (
 	errNoAttachment = errors.New("it has no NIC")
+	errNoEndpoint   = errors.New("it has no endpoint of a segment")
 	errDamaged      = errors.New("it is not as it was made")
 )
 
@@ -99,7 +100,7 @@ func (g *guest) leaked(network string, valid map[hotplug.Key]bool) (keys []hotpl
 		}
 	}
 	for _, s := range g.state.Slots() {
-		if s.Status == hotplug.Plugged && s.Key != trunkKey {
+		if key, _ := plainKey(s.Key); s.Status == hotplug.Plugged && s.Key != trunkKey && !valid[key] {
 			n, err := parseNote(s.Note)
 			of(s.Key, n, err)
 		}

@@ -213,6 +213,9 @@ func (g *guest) happened(ctx context.Context, e vmm.Event) {
 	case vmm.Reset:
 		g.awake.Store(false)
 		g.dropVLANs()
+		if err := g.host.segments.adaptAll(g.record.Name); err != nil {
+			g.log.Warn("adapt segments", "error", err)
+		}
 		g.feed(ctx, hotplug.GuestReset{})
 	case vmm.Lost:
 		g.mend(ctx)

@@ -22,8 +22,9 @@ import (
 // guests' NICs. Connecting one ends with its alias: a port whose alias names no
 // attachment is nobody's.
 type host struct {
-	log     *slog.Logger
-	metrics *metrics
+	log      *slog.Logger
+	metrics  *metrics
+	segments *segments
 
 	once   sync.Once
 	filter *antispoof.Table
@@ -165,7 +166,8 @@ func isPort(name, prefix string) bool {
 	return ok && rest != "" && '0' <= rest[0] && rest[0] <= '9'
 }
 
-// observeTAPs lists the TAPs of the network namespace.
+// observeTAPs lists the TAPs of the network namespace, and what stands for those of
+// segments' endpoints.
 func observeTAPs() ([]hotplug.ObservedTAP, error) {
 	links, err := netlinksafe.LinkList()
 	if err != nil {
@@ -175,6 +177,7 @@ func observeTAPs() ([]hotplug.ObservedTAP, error) {
 	for _, l := range links {
 		if _, ok := l.(*netlink.Tuntap); ok {
 			taps = append(taps, hotplug.ObservedTAP{Name: l.Attrs().Name, Owner: l.Attrs().Alias})
+			taps = append(taps, observeEndpoints(l.Attrs())...)
 		}
 	}
 	return taps, nil

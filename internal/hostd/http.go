@@ -68,24 +68,35 @@ func (d *daemon) listenHTTP(ctx context.Context) ([]net.Listener, error) {
 	return []net.Listener{local, tcp}, nil
 }
 
-// serveHTTP serves until the listeners are closed by stop.
+// serveHTTP serves until stop, which closes the listeners. The server itself does
+// not know those that it has not begun to serve.
 func (d *daemon) serveHTTP(listeners []net.Listener) (stop func()) {
 	server := &http.Server{Handler: d.handler(), ReadHeaderTimeout: 5 * time.Second}
 	for _, l := range listeners {
 		go func() { _ = server.Serve(l) }()
 	}
-	return func() { _ = server.Close() }
+	return func() {
+		_ = server.Close()
+		for _, l := range listeners {
+			_ = l.Close()
+		}
+	}
+}
+
+// socketClient asks at a unix socket, whatever the URL's host.
+func socketClient(path string) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		},
+	}}
 }
 
 // AskStatus asks the daemon with the given state directory.
 func AskStatus(ctx context.Context, stateDir string) (Status, error) {
 	var s Status
 	path := filepath.Join(stateDir, socketFile)
-	client := http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
-		},
-	}}
+	client := socketClient(path)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://hostd/status", nil)
 	if err != nil {
 		return s, err

@@ -66,12 +66,14 @@ func testPolicy() policy.Policy {
 		s := netip.MustParsePrefix(subnet)
 		return policy.Tenant{
 			Name: name, Bridge: bridge, MTU: 1400, Ranges: []ipam.Range{{Subnet: s}},
-			Limits: policy.Limits{NICs: 16, Connections: 100},
+			Limits: policy.Limits{NICs: 16, Connections: 100, Segments: 3, Broadcasts: 1000},
 		}
 	}
+	other := tenant("other", "br1", "10.8.0.0/24")
+	other.Segments.Modes = []string{policy.SegmentUnicast}
 	return policy.Policy{
 		Listen:  netip.MustParseAddrPort("127.0.0.1:0"),
-		Tenants: []policy.Tenant{tenant("default", "br0", "10.9.0.0/24"), tenant("other", "br1", "10.8.0.0/24")},
+		Tenants: []policy.Tenant{tenant("default", "br0", "10.9.0.0/24"), other},
 	}
 }
 

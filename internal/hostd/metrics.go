@@ -37,7 +37,7 @@ func newMetrics() *metrics {
 			Name: "unnest_hostd_request_seconds", Help: "Time to answer a request.", Buckets: buckets,
 		}, []string{"verb"}),
 		attach: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "unnest_hostd_attach_seconds", Help: "Time to attach a NIC; source is pool, plug or trunk.", Buckets: buckets,
+			Name: "unnest_hostd_attach_seconds", Help: "Time to attach a NIC; source is pool, plug, trunk or segment.", Buckets: buckets,
 		}, []string{"source", "result"}),
 		detach: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "unnest_hostd_detach_seconds", Help: "Time until a guest has given a NIC up.", Buckets: buckets,
@@ -70,10 +70,17 @@ func (m *metrics) attached(mode hostdpb.Mode, warm bool, begin time.Time, err er
 	m.attach.WithLabelValues(source, status.Code(err).String()).Observe(time.Since(begin).Seconds())
 }
 
-func (m *metrics) detached(vlan bool, begin time.Time, err error) {
+func (m *metrics) joined(begin time.Time, err error) {
+	m.attach.WithLabelValues("segment", status.Code(err).String()).Observe(time.Since(begin).Seconds())
+}
+
+func (m *metrics) detached(vlan, endpoint bool, begin time.Time, err error) {
 	mode := "hotplug"
-	if vlan {
+	switch {
+	case vlan:
 		mode = "trunk"
+	case endpoint:
+		mode = "segment"
 	}
 	m.detach.WithLabelValues(mode, status.Code(err).String()).Observe(time.Since(begin).Seconds())
 }
@@ -83,6 +90,7 @@ type levels struct {
 	daemon *daemon
 
 	nics, slots, pool, target, up, addresses, drops *prometheus.Desc
+	segments, endpoints, frames, bytes, dropped     *prometheus.Desc
 }
 
 func newLevels(d *daemon) *levels {
@@ -98,6 +106,11 @@ func newLevels(d *daemon) *levels {
 		up:        desc("guest_up", "1 when the guest's VMM answers.", "guest"),
 		addresses: desc("addresses", "Addresses of a tenant, by state.", "tenant", "state"),
 		drops:     desc("dropped_frames_total", "Frames that guests were not to send, by reason.", "reason"),
+		segments:  desc("segments", "Segments of a tenant.", "tenant"),
+		endpoints: desc("segment_endpoints", "Endpoints of a segment; member is no for those on their way in or out.", "tenant", "pod", "member"),
+		frames:    desc("segment_frames_total", "Frames that a segment has passed on.", "tenant", "pod"),
+		bytes:     desc("segment_bytes_total", "Bytes that a segment has passed on.", "tenant", "pod"),
+		dropped:   desc("segment_dropped_frames_total", "Frames that a segment has not passed on, by reason.", "tenant", "pod", "reason"),
 	}
 }
 
@@ -129,7 +142,31 @@ func (l *levels) Collect(c chan<- prometheus.Metric) {
 		gauge(l.addresses, float64(t.AddressesInUse), t.Name, "in use")
 		gauge(l.addresses, float64(t.AddressesCooling), t.Name, "cooling")
 	}
+	l.collectSegments(c, s)
 	for reason, n := range l.daemon.host.drops() {
 		c <- prometheus.MustNewConstMetric(l.drops, prometheus.CounterValue, float64(n), reason)
+	}
+}
+
+func (l *levels) collectSegments(c chan<- prometheus.Metric, s Status) {
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, v uint64, labels ...string) {
+		c <- prometheus.MustNewConstMetric(d, kind, float64(v), labels...)
+	}
+	for _, t := range s.Tenants {
+		send(l.segments, prometheus.GaugeValue, uint64(t.Segments), t.Name)
+	}
+	for _, p := range s.Segments {
+		member := map[bool]uint64{}
+		for _, f := range p.Fractions {
+			member[f.Member]++
+		}
+		all := p.Total()
+		send(l.endpoints, prometheus.GaugeValue, member[true], p.Tenant, p.Pod, "yes")
+		send(l.endpoints, prometheus.GaugeValue, member[false], p.Tenant, p.Pod, "no")
+		send(l.frames, prometheus.CounterValue, all.Frames, p.Tenant, p.Pod)
+		send(l.bytes, prometheus.CounterValue, all.Bytes, p.Tenant, p.Pod)
+		for reason, n := range map[string]uint64{"spoofed": all.Spoofed, "limited": all.Limited, "oversize": all.Oversize, "unknown": all.Unknown} {
+			send(l.dropped, prometheus.CounterValue, n, p.Tenant, p.Pod, reason)
+		}
 	}
 }

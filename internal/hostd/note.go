@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"unnest/internal/segment"
 	"unnest/internal/shape"
 )
 
@@ -18,11 +19,19 @@ type note struct {
 	dhcp      bool
 	mtu       int // that the pod was told
 	limits    shape.Limits
+
+	// Of an endpoint of a segment, which has nothing of the above but the network.
+	pod      string // whose segment it is
+	fraction segment.Fraction
+	ownMAC   bool // the NIC has the slot's MAC, not the fraction's
 }
 
 // String gives the note without a blank: "n=pods,b=br0,a=10.201.0.9/16,m=1500".
-// What is not set is left out.
+// What is not set is left out. An endpoint has "s=web,f=2,n=pods".
 func (n note) String() string {
+	if n.pod != "" {
+		return n.endpoint()
+	}
 	parts := []string{"n=" + n.network, "b=" + n.bridge, "m=" + strconv.Itoa(n.mtu)}
 	for _, a := range n.addresses {
 		parts = append(parts, "a="+a.String())
@@ -34,6 +43,14 @@ func (n note) String() string {
 		parts = append(parts, fmt.Sprintf("l=%d:%d:%d:%d", l.IngressRate, l.IngressBurst, l.EgressRate, l.EgressBurst))
 	}
 	return strings.Join(parts, ",")
+}
+
+func (n note) endpoint() string {
+	text := fmt.Sprintf("s=%s,f=%d,n=%s", n.pod, n.fraction, n.network)
+	if n.ownMAC {
+		text += ",o=1"
+	}
+	return text
 }
 
 // parseNote reads what String has written. What it does not know is left for
@@ -54,6 +71,14 @@ func parseNote(s string) (n note, err error) {
 			n.addresses = append(n.addresses, a)
 		case "d":
 			n.dhcp = true
+		case "s":
+			n.pod = value
+		case "f":
+			var f uint64
+			f, err = strconv.ParseUint(value, 10, 8)
+			n.fraction = segment.Fraction(f)
+		case "o":
+			n.ownMAC = true
 		case "l":
 			l := &n.limits
 			_, err = fmt.Sscanf(value, "%d:%d:%d:%d", &l.IngressRate, &l.IngressBurst, &l.EgressRate, &l.EgressBurst)

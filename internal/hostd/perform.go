@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"unnest/internal/hotplug"
+	"unnest/internal/segment"
 	"unnest/internal/tap"
 	"unnest/internal/vmm"
 )
@@ -54,26 +55,28 @@ func (g *guest) perform(ctx context.Context, action hotplug.Action) hotplug.Even
 	case hotplug.NetdevDel:
 		g.check(ctx, a, g.vmm.DeleteNetdev(bound, a.ID))
 	case hotplug.DelTAP:
-		g.check(ctx, a, g.host.deletePort(a.Name))
+		g.check(ctx, a, g.host.deleteEnd(a.Name))
 	case hotplug.StartTimer:
 		g.after(ctx, a.After, func(ctx context.Context) { g.feed(ctx, hotplug.UnplugTimedOut{Timer: a.Timer}) })
 	case hotplug.Released:
-		g.check(ctx, a, g.tenant.release(owner(g.record.Name, a.Key)))
+		g.check(ctx, a, g.release(a.Key))
 	case hotplug.Reply:
 		g.reply(a)
 	case hotplug.Lost:
 		g.host.metrics.lost.WithLabelValues(g.record.Name).Inc()
-		g.log.Warn("lost NIC: the guest has given it up unasked", "container", a.Attachment.ContainerID,
-			"interface", a.Attachment.Interface, "mac", a.Attachment.MAC, "slot", a.Attachment.Slot)
+		key, endpoint := plainKey(a.Attachment.Key)
+		g.log.Warn("lost NIC: the guest has given it up unasked", "container", key.ContainerID,
+			"interface", key.Interface, "endpoint", endpoint, "slot", a.Attachment.Slot)
 	}
 	return nil
 }
 
 // plug is a plug under way.
 type plug struct {
-	failed bool
-	tap    *os.File // between its creation and its way to QEMU
-	steps  []slog.Attr
+	failed   bool
+	tap      *os.File // between its creation and its way to QEMU
+	endpoint *note    // of an endpoint of a segment
+	steps    []slog.Attr
 }
 
 // do does one step, unless an earlier one has failed.
@@ -110,6 +113,9 @@ func (p *plug) closeTAP() {
 
 // addTAP makes the TAP, on no bridge and with nothing that it may send.
 func (g *guest) addTAP(a hotplug.AddTAP) (err error) {
+	if a.Bound {
+		return g.openQueue(a)
+	}
 	if err := g.host.guard(a.Name, a.MAC(g.record.macPrefix()), note{}); err != nil {
 		return err
 	}
@@ -129,9 +135,16 @@ func (g *guest) addNetdev(ctx context.Context, a hotplug.NetdevAdd) error {
 }
 
 func (g *guest) addDevice(ctx context.Context, a hotplug.DeviceAdd) error {
-	return g.vmm.AddDevice(ctx, vmm.Device{
+	d := vmm.Device{
 		ID: a.ID, Netdev: a.Netdev, TAP: a.TAP(g.record.tapPrefix()), Slot: a.Slot, MAC: a.MAC, MTU: g.tenant.MTU,
-	})
+	}
+	if n := g.plug.endpoint; n != nil {
+		d.MAC, d.MTU = g.endpointMAC(*n, a.Occupant), segment.MTU
+	}
+	if err := g.vmm.AddDevice(ctx, d); err != nil {
+		return err
+	}
+	return g.host.segments.adapt(d.TAP) // if it is an endpoint's
 }
 
 func (g *guest) deleteDevice(ctx context.Context, a hotplug.DeviceDel) hotplug.Event {
@@ -160,6 +173,9 @@ func (g *guest) giveNIC(a hotplug.Connect) error {
 	if a.Key == trunkKey {
 		return g.openTrunk(a)
 	}
+	if _, endpoint := plainKey(a.Key); endpoint {
+		return g.host.segments.connect(a.TAP, a.Key)
+	}
 	err := g.give(a.Attachment, a.Note, a.Owner)
 	if err != nil && a.Change {
 		err = errors.Join(err, g.give(a.Attachment, a.Was, hotplug.Owner(a.Key, a.Was)))
@@ -185,6 +201,9 @@ func (g *guest) disconnectNIC(a hotplug.Disconnect) error {
 	if a.Key == trunkKey {
 		g.dropVLANs()
 		g.closeTrunk()
+	}
+	if endpoint, err := g.host.segments.disconnect(a.TAP); endpoint {
+		return err
 	}
 	return g.host.disconnect(a.TAP, a.MAC, a.Owner)
 }

@@ -154,6 +154,49 @@ func TestRogueRequests(t *testing.T) {
 	}
 }
 
+func TestRogueRequestsOfSegments(t *testing.T) {
+	dir := t.TempDir()
+	config, c := issue(t, dir, "node1")
+	withRecord(t, dir, c)
+	d := dial(t, start(t, dir), config)
+	join := func(container, pod, key string) error {
+		s := &hostdpb.SegmentSpec{Pod: pod, Key: key}
+		_, err := d.JoinSegment(t.Context(), &hostdpb.JoinSegmentRequest{Segment: s, ContainerId: container, Interface: "eth0"})
+		return err
+	}
+	for _, c := range []struct {
+		name string
+		err  error
+		code codes.Code
+	}{
+		{"right, but for the VMM", join("c", "web", testKey), codes.Unavailable},
+		{"path", join("../c", "web", testKey), codes.InvalidArgument},
+		{"another's attachment", join("hostlo@c", "web", testKey), codes.InvalidArgument},
+		{"other tenant's pod", join("c", "default/web", testKey), codes.InvalidArgument},
+		{"alias", join("c", "web;default;x", testKey), codes.InvalidArgument},
+		{"short key", join("c", "web", "secret"), codes.InvalidArgument},
+		{"huge", join("c", "web", strings.Repeat("k", maxRequest)), codes.ResourceExhausted},
+	} {
+		if status.Code(c.err) != c.code {
+			t.Errorf("%s: got %v, want %v", c.name, c.err, c.code)
+		}
+	}
+	if _, err := d.JoinSegment(t.Context(), &hostdpb.JoinSegmentRequest{ContainerId: "c", Interface: "eth0"}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("join of nothing: got %v", err)
+	}
+	if _, err := d.CreateSegment(t.Context(), &hostdpb.CreateSegmentRequest{}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("create nothing: got %v", err)
+	}
+	if _, err := d.LeaveSegment(t.Context(), &hostdpb.LeaveSegmentRequest{ContainerId: "/", Interface: "eth0"}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("leave of a bad ID: got %v", err)
+	}
+	for pod, code := range map[string]codes.Code{"web": codes.NotFound, "": codes.InvalidArgument, "a/b": codes.InvalidArgument} {
+		if _, err := d.SegmentStatus(t.Context(), &hostdpb.SegmentStatusRequest{Pod: pod, Key: testKey}); status.Code(err) != code {
+			t.Errorf("status of %q: got %v, want %v", pod, err, code)
+		}
+	}
+}
+
 // The guest's record is read at each request: it may come and go.
 func TestRecordComesAndGoes(t *testing.T) {
 	dir := t.TempDir()

@@ -1,17 +1,19 @@
 // Package hostd is the daemon beside the VMM: it gives NICs to guests that ask
 // for them, one for each pod (BrFusion: Bacou et al. 2019, §3), out of a pool of
-// NICs plugged ahead, or as VLANs of one NIC. A guest is who its TLS certificate
+// NICs plugged ahead, or as VLANs of one NIC; and endpoints of segments to guests
+// that run one pod together (Hostlo, §4). A guest is who its TLS certificate
 // says it is (package identity), and gets what the policy of its tenant allows
 // (package policy): every guest is taken for hostile, and none can harm another
 // or the host through the daemon.
 //
 // Nothing needs to be kept: what a guest has is read from its VMM and from the
-// aliases of its ports, so that a daemon that starts anew, even after a crash,
-// goes on from there. Only the addresses that cool down are in a file.
+// aliases of its ports, or the names of a segment's TAP, so that a daemon that
+// starts anew, even after a crash, goes on from there. Only the addresses that cool down are in a file.
 //
 // It works in the network namespace of its process. Starting guests and what a
 // guest does with a NIC do not belong here; deciding which NIC goes where belongs
-// to hotplug, which address to ipam, what is allowed to policy.
+// to hotplug, which address to ipam, what is allowed to policy, what becomes of a
+// segment's frames to hostlo.
 package hostd
 
 import (
@@ -115,6 +117,10 @@ func Serve(ctx context.Context, c Config) error {
 	if err := d.buildNetworks(); err != nil {
 		return err
 	}
+	if err := d.recoverSegments(ctx); err != nil {
+		return err
+	}
+	defer func() { _ = d.host.segments.letGo() }()
 	tlsConfig, err := serverTLS(c.StateDir, address.Addr())
 	if err != nil {
 		return err
@@ -137,8 +143,9 @@ func serverTLS(stateDir string, ip netip.Addr) (*tls.Config, error) {
 func newDaemon(c Config) (*daemon, error) {
 	m := newMetrics()
 	d := &daemon{
-		config: c, metrics: m, host: &host{log: c.Logger, metrics: m}, since: time.Now(), refusals: newFew(),
+		config: c, metrics: m, since: time.Now(), refusals: newFew(),
 		tenants: map[string]*tenant{}, guests: map[string]*guest{}, rates: map[string]*rate.Limiter{},
+		host: &host{log: c.Logger, metrics: m, segments: newSegments(c.Logger, createLoopback)},
 	}
 	m.registry.MustRegister(newLevels(d))
 	for _, t := range c.Policy.Tenants {
@@ -188,7 +195,10 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 	d.launch = func(g *guest) {
 		var own context.Context
 		own, g.stop = context.WithCancelCause(life)
-		running.Go(func() { g.run(own) })
+		running.Go(func() {
+			g.run(own)
+			d.depart(own, g)
+		})
 	}
 	server := grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(tlsConfig)),
@@ -200,6 +210,7 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 		grpc.WaitForHandlers(true),
 	)
 	hostdpb.RegisterHostDaemonServer(server, d)
+	running.Go(func() { d.followSegments(ctx) })
 	looked := make(chan struct{})
 	running.Go(func() { d.follow(ctx, sync.OnceFunc(func() { close(looked) })) })
 	failed := make(chan error, 1)

@@ -20,7 +20,7 @@ import (
 
 // protocol is the number of what this daemon speaks, as the protocol's
 // description counts.
-const protocol = 2
+const protocol = 3
 
 // called returns the guest that calls, whose system is thus up.
 func (d *daemon) called(ctx context.Context, c client) (*guest, error) {
@@ -53,8 +53,13 @@ func (d *daemon) detach(ctx context.Context, g *guest, key hotplug.Key) error {
 	if err == nil && !vlan {
 		_, err = g.request(ctx, func(id hotplug.RequestID) hotplug.Event { return hotplug.Detach{Request: id, Key: key} })
 	}
-	d.metrics.detached(vlan, begin, err)
-	d.log(ctx, "detach", g.record, key, begin, err)
+	plain, endpoint := plainKey(key)
+	what := "detach"
+	if endpoint {
+		what = "leave segment"
+	}
+	d.metrics.detached(vlan, endpoint, begin, err)
+	d.log(ctx, what, g.record, plain, begin, err)
 	return err
 }
 
@@ -82,17 +87,21 @@ func (d *daemon) Check(ctx context.Context, r *hostdpb.CheckRequest) (*hostdpb.C
 		return nil, coded(err)
 	}
 	type answer struct {
-		nic *hostdpb.NIC
-		err error
+		found *hostdpb.CheckResponse
+		err   error
 	}
 	a, err := ask(ctx, g, func() answer {
+		if r.GetEndpoint() {
+			e, err := g.checkEndpoint(key, r)
+			return answer{&hostdpb.CheckResponse{Endpoint: e}, err}
+		}
 		nic, err := g.checkNIC(key, r)
-		return answer{nic, err}
+		return answer{&hostdpb.CheckResponse{Nic: nic}, err}
 	})
 	if err = errors.Join(err, a.err); err != nil {
 		return nil, coded(err)
 	}
-	return &hostdpb.CheckResponse{Nic: a.nic}, nil
+	return a.found, nil
 }
 
 // GC implements hostdpb.HostDaemonServer.
@@ -124,7 +133,8 @@ func (d *daemon) GC(ctx context.Context, r *hostdpb.GCRequest) (*hostdpb.GCRespo
 			failed = err
 			continue
 		}
-		answer.Removed = append(answer.Removed, &hostdpb.Attachment{ContainerId: key.ContainerID, Interface: key.Interface})
+		plain, _ := plainKey(key)
+		answer.Removed = append(answer.Removed, &hostdpb.Attachment{ContainerId: plain.ContainerID, Interface: plain.Interface})
 	}
 	if failed != nil {
 		return nil, coded(failed)
@@ -148,6 +158,7 @@ func (d *daemon) Status(ctx context.Context, r *hostdpb.StatusRequest) (*hostdpb
 		Version: Version(), Guest: c.record.Name, SlotsFree: uint32(s.SlotsFree), SlotsTotal: uint32(s.Slots),
 		Protocol: protocol, Tenant: c.tenant.Name, Pool: uint32(s.Pool), PoolTarget: uint32(s.PoolTarget),
 		SlotsQuarantined: uint32(s.SlotsQuarantined), Limited: limited,
+		SegmentModes: wireModes(c.tenant.SegmentModes()), SegmentsLimited: d.segmentsLimited(c.tenant, s),
 	}, nil
 }
 
@@ -197,18 +208,20 @@ func coded(err error) error {
 		code = codes.Canceled
 	case errors.As(err, new(*hotplug.NoFreeSlotError)), errors.Is(err, policy.ErrLimit), errors.As(err, new(*ipam.ExhaustedError)), errors.Is(err, trunk.ErrNoVLAN):
 		code = codes.ResourceExhausted
-	case errors.Is(err, policy.ErrMTU), errors.Is(err, errOwner):
+	case errors.Is(err, policy.ErrMTU), errors.Is(err, policy.ErrSpan), errors.Is(err, errOwner):
 		code = codes.InvalidArgument
-	case errors.Is(err, policy.ErrBridge), errors.Is(err, ipam.ErrUnusable), errors.As(err, new(*ipam.TakenError)), errors.Is(err, errNoTrunk):
+	case errors.Is(err, policy.ErrBridge), errors.Is(err, ipam.ErrUnusable), errors.As(err, new(*ipam.TakenError)), errors.Is(err, errNoTrunk),
+		errors.Is(err, policy.ErrSegmentMode), errors.Is(err, errKey):
 		code = codes.PermissionDenied
-	case errors.Is(err, ipam.ErrNoRange):
+	case errors.Is(err, ipam.ErrNoRange), errors.Is(err, errDiffers), errors.Is(err, errNoQueues), errors.Is(err, errDamaged):
 		code = codes.FailedPrecondition
-	case errors.Is(err, hotplug.ErrDetaching), errors.Is(err, hotplug.ErrDetached), errors.Is(err, hotplug.ErrDeviceLost), errors.Is(err, hotplug.ErrGuestReset):
+	case errors.Is(err, hotplug.ErrDetaching), errors.Is(err, hotplug.ErrDetached), errors.Is(err, hotplug.ErrDeviceLost), errors.Is(err, hotplug.ErrGuestReset),
+		errors.Is(err, errTwice):
 		code = codes.Aborted
-	case errors.Is(err, errNoAttachment):
+	case errors.Is(err, errNoAttachment), errors.Is(err, errNoEndpoint), errors.Is(err, errNoSegment):
 		code = codes.NotFound
-	case errors.Is(err, errDamaged):
-		code = codes.FailedPrecondition
+	case errors.Is(err, errElsewhere):
+		code = codes.AlreadyExists
 	}
 	if plug := (*hotplug.PlugError)(nil); code == codes.Internal && errors.As(err, &plug) &&
 		plug.Step != hotplug.StepTAP && !errors.As(err, new(*vmm.RefusedError)) {

@@ -18,6 +18,8 @@ type Status struct {
 	Listen   string         `json:"listen"`
 	Guests   []GuestStatus  `json:"guests"`
 	Tenants  []TenantStatus `json:"tenants"`
+	// Segments are ordered by tenant and pod.
+	Segments []SegmentStatus `json:"segments"`
 }
 
 // GuestStatus is one guest's part. A guest whose VMM does not answer has an
@@ -47,6 +49,8 @@ type NICStatus struct {
 	Bridge    string   `json:"bridge,omitempty"`
 	MAC       string   `json:"mac,omitempty"`
 	Addresses []string `json:"addresses,omitempty"`
+	Pod       string   `json:"pod,omitempty"`      // of an endpoint: whose segment it is
+	Fraction  int      `json:"fraction,omitempty"` // of an endpoint
 }
 
 // TenantStatus is one tenant's part.
@@ -56,6 +60,7 @@ type TenantStatus struct {
 	Attachments      int    `json:"attachments"`
 	AddressesInUse   int    `json:"addresses_in_use"`
 	AddressesCooling int    `json:"addresses_cooling"`
+	Segments         int    `json:"segments"`
 }
 
 // status describes the guest.
@@ -82,6 +87,7 @@ func (g *guest) status() GuestStatus {
 		s.NICs = append(s.NICs, NICStatus{
 			Slot: int(n.GetSlot()), VLAN: int(n.GetVlan()), State: state, Container: n.GetContainerId(), Interface: n.GetInterface(),
 			Network: n.GetNetwork(), Bridge: n.GetBridge(), MAC: n.GetMac(), Addresses: n.GetAddresses(),
+			Pod: n.GetPod(), Fraction: int(n.GetFraction()),
 		})
 	}
 	slices.SortFunc(s.NICs, func(a, b NICStatus) int { return (a.VLAN<<8 | a.Slot) - (b.VLAN<<8 | b.Slot) })
@@ -97,9 +103,15 @@ func (d *daemon) status(ctx context.Context) Status {
 	for _, g := range d.all() {
 		s.Guests = append(s.Guests, describeGuest(ctx, g))
 	}
+	s.Segments = d.host.segments.status()
 	for _, t := range d.tenants {
 		stats, owned := t.stats()
 		ts := TenantStatus{Name: t.Name, Bridge: t.Bridge, Attachments: owned, AddressesInUse: stats.InUse, AddressesCooling: stats.Cooling}
+		for _, p := range s.Segments {
+			if p.Tenant == t.Name {
+				ts.Segments++
+			}
+		}
 		s.Tenants = append(s.Tenants, ts)
 	}
 	slices.SortFunc(s.Tenants, func(a, b TenantStatus) int { return strings.Compare(a.Name, b.Name) })

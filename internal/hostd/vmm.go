@@ -20,13 +20,18 @@ func dialVMM(ctx context.Context, r GuestRecord) (vmm.VMM, error) {
 		return libvirt.Dial(ctx, r.Libvirt.Socket, r.Libvirt.Name)
 	}
 	v, err := dialQEMU(ctx, r)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
+	if notListening(err) {
 		err = fmt.Errorf("%w: %w", vmm.ErrNotRunning, err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return v, nil
+}
+
+// notListening reports whether an error says that nobody listens on a socket.
+func notListening(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED)
 }
 
 func dialQEMU(ctx context.Context, r GuestRecord) (_ *qemu.VMM, err error) {

@@ -13,11 +13,18 @@ type Action interface {
 }
 
 // AddTAP creates a TAP, not connected to anything, with an alias. If the alias
-// cannot be set, the TAP is deleted again.
+// cannot be set, the TAP is deleted again. What serves as the TAP of a bound NIC is
+// made for the key and the note, but has no alias yet: it is given up if that
+// never comes.
 type AddTAP struct {
 	Occupant
 	Name  string
-	Owner string // the alias: WarmOwner
+	Owner string // the alias: WarmOwner; "" of a bound NIC
+
+	// Of a bound NIC alone.
+	Bound bool
+	Key   Key
+	Note  string
 }
 
 // NetdevAdd creates the netdev on the TAP, in the VMM.
@@ -49,10 +56,11 @@ type Connect struct {
 
 // Disconnect makes the TAP nobody's: it takes it off bridge and filter and
 // writes the alias. Observed calls for one of every warm NIC, with an empty key: an
-// earlier Connect or Disconnect may not have come to its end.
+// earlier Connect or Disconnect may not have come to its end. A bound NIC is
+// disconnected as soon as it is to be unplugged, whether it was connected or not.
 type Disconnect struct {
 	Attachment        // that has ended
-	Owner      string // the alias: WarmOwner
+	Owner      string // the alias: WarmOwner; "" of a bound NIC
 }
 
 // DeviceDel asks the guest to give a device up. The answer is a later event.
@@ -122,7 +130,12 @@ func (StartTimer) action() {}
 func (Reply) action()      {}
 func (Lost) action()       {}
 
-func (a AddTAP) String() string { return fmt.Sprintf("add TAP %s alias %s", a.Name, a.Owner) }
+func (a AddTAP) String() string {
+	if a.Bound {
+		return fmt.Sprintf("add TAP %s bound to %s, note %q", a.Name, a.Key, a.Note)
+	}
+	return fmt.Sprintf("add TAP %s alias %s", a.Name, a.Owner)
+}
 
 func (a NetdevAdd) String() string { return fmt.Sprintf("add netdev %s on TAP %s", a.ID, a.TAP) }
 
@@ -137,7 +150,9 @@ func (a Connect) String() string {
 	return fmt.Sprintf("connect TAP %s alias %s", a.TAP, a.Owner)
 }
 
-func (a Disconnect) String() string { return fmt.Sprintf("disconnect TAP %s alias %s", a.TAP, a.Owner) }
+func (a Disconnect) String() string {
+	return strings.TrimSpace(fmt.Sprintf("disconnect TAP %s alias %s", a.TAP, a.Owner))
+}
 
 func (a DeviceDel) String() string { return "delete device " + a.ID }
 

@@ -33,9 +33,9 @@ func (e Connected) apply(m *machine) {
 	}
 	s.Note = s.pending
 	switch {
-	case s.reset:
+	case s.reset && !s.bound:
 		m.retire(s)
-	case len(s.detach) > 0:
+	case s.reset, len(s.detach) > 0:
 		m.unplug(s)
 	default:
 		m.serve(s)
@@ -71,7 +71,11 @@ func (m *machine) retire(s *Slot) {
 }
 
 func (m *machine) disconnect(s *Slot) {
-	m.do(Disconnect{Attachment: m.attachment(s), Owner: WarmOwner})
+	d := Disconnect{Attachment: m.attachment(s), Owner: WarmOwner}
+	if s.bound {
+		d.Owner = ""
+	}
+	m.do(d)
 }
 
 // disown takes the slot's NIC from its key.

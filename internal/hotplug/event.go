@@ -22,6 +22,9 @@ type Attach struct {
 	Note string
 	// Cold wants a NIC plugged anew, unless no slot is free.
 	Cold bool
+	// Bound wants a bound NIC, see the package. All Attaches of a key say the
+	// same, and it has a note.
+	Bound bool
 }
 
 // Detach asks that key's NIC be taken away. A key without NIC is no error. The
@@ -89,9 +92,14 @@ type UnplugRefused struct {
 // UnplugTimedOut says that a timer started by StartTimer has expired.
 type UnplugTimedOut struct{ Timer Timer }
 
+// Crowded says that the caller is about to plug another device of the guest than a
+// NIC, or to ask for one, in a port that is none of the slots. The guest then looks at
+// the slots as well: see the package.
+type Crowded struct{}
+
 // GuestReset says that the guest starts anew, with the same devices. Its
 // containers are gone, and their attachments with them: the NICs become warm,
-// also beyond the pool's target. A VMM that resets a guest as it powers it on
+// also beyond the pool's target; bound ones are unplugged. A VMM that resets a guest as it powers it on
 // does no harm: there is no attachment then.
 type GuestReset struct{}
 
@@ -120,6 +128,7 @@ type Observed struct {
 type ObservedTAP struct {
 	Name  string
 	Owner string // its alias, as Owner writes it, or WarmOwner
+	Bound bool   // it was made for a bound NIC; without an owner that is given up
 }
 
 // ObservedDevice is a device of the guest.

@@ -7,6 +7,11 @@
 // unconnected, and given to the next who asks. A warm NIC spares its taker the
 // plug and leaves the connect.
 //
+// A bound NIC is its attachment's from the plug on, because its end on the host is:
+// a queue of what several guests share, say. It comes out of no pool and into none:
+// when its attachment ends, it is unplugged. Where warm NICs hold all slots, one of
+// them goes to make room, and the attachment waits for that.
+//
 // A guest with ACPI hot-plug (q35's default) looks at all its slots at every plug
 // and every request to unplug, and notes for each NIC that is being asked for that
 // it is to go, once more. It works on its notes one by one, and a late one takes
@@ -101,6 +106,8 @@ type State struct {
 	known  bool   // what is there has been observed
 	gone   bool   // the guest has ended
 	drain  bool   // the pool is given up
+
+	queue []Attach // of bound NICs, for which a slot is being made free
 }
 
 // New returns the state of a guest with no NIC in any slot. For a guest that
@@ -166,7 +173,8 @@ type Slot struct {
 	attach  []waiter    // to be answered when the NIC is plugged and connected as they want
 	detach  []RequestID // to be answered when the NIC is taken away
 	pending string      // while connecting: the note being made true; Note itself for a new attachment
-	reset   bool        // while connecting: the guest has started anew, the attachment has ended
+	bound   bool        // the NIC's end on the host is made for the key
+	reset   bool        // while connecting, or plugging a bound NIC: the guest has started anew, the attachment has ended
 	since   uint64      // turn in which it became warm, was to be unplugged, or began to rest
 	asked   uint64      // turn of the first DeviceDel
 	tries   int         // DeviceDel so far, for this occupant; 0 while another NIC is asked for

@@ -1,7 +1,6 @@
 package hotplug
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -38,10 +37,10 @@ func (w *world) finish() {
 	if w.weather == calm && w.chance(20) {
 		w.gone()
 	}
-	for i := range 5 {
+	for _, name := range []string{"c0", "c1", "c2", "c3", "c4", "b0", "b1", "b2"} {
 		r := RequestID(len(w.requests) + 1)
 		w.requests[r] = &request{}
-		w.feed(Detach{Request: r, Key: Key{fmt.Sprintf("c%d", i), "eth0"}})
+		w.feed(Detach{Request: r, Key: Key{name, "eth0"}})
 	}
 	w.drained = true
 	w.feed(Drain{})

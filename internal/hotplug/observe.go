@@ -8,8 +8,8 @@ import (
 // sight is what was seen of one slot, by generation.
 type sight struct {
 	devices map[uint32]bool
-	taps    map[uint32]string // owner
-	foreign []string          // devices in the slot that are none of ours
+	taps    map[uint32]ObservedTAP
+	foreign []string // devices in the slot that are none of ours
 }
 
 func (e Observed) apply(m *machine) {
@@ -49,7 +49,7 @@ func (m *machine) sights(e Observed) map[int]*sight {
 	sights := map[int]*sight{}
 	at := func(slot int) *sight {
 		if sights[slot] == nil {
-			sights[slot] = &sight{devices: map[uint32]bool{}, taps: map[uint32]string{}}
+			sights[slot] = &sight{devices: map[uint32]bool{}, taps: map[uint32]ObservedTAP{}}
 		}
 		return sights[slot]
 	}
@@ -65,7 +65,7 @@ func (m *machine) sights(e Observed) map[int]*sight {
 	}
 	for _, t := range e.TAPs {
 		if o, ours := parseOccupant(t.Name, m.config.Prefix); ours {
-			at(o.Slot).taps[o.Generation] = t.Owner
+			at(o.Slot).taps[o.Generation] = t
 		}
 	}
 	return sights
@@ -106,12 +106,13 @@ func (m *machine) adopt(s *Slot, seen *sight, used uint32) {
 	}
 	s.Generation = slices.Max(slices.Collect(maps.Keys(seen.devices)))
 	s.Device = s.DeviceID()
-	owner := seen.taps[s.Generation] // empty without TAP
-	key, note, known := ParseOwner(owner)
+	tap := seen.taps[s.Generation] // empty without TAP
+	key, note, known := ParseOwner(tap.Owner)
+	s.bound = tap.Bound
 	switch {
 	case s.Generation <= used:
 		m.unplug(s)
-	case owner == WarmOwner:
+	case tap.Owner == WarmOwner && !s.bound:
 		m.disconnect(s)
 		m.pool(s)
 	case known && m.holder(key) == nil:

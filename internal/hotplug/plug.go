@@ -4,15 +4,16 @@ import "cmp"
 
 // give finds a NIC for a key that has none, and begins to make it the key's.
 func (m *machine) give(e Attach) {
-	s := m.choose(e.Cold)
-	if s == nil {
-		m.refuse(e, m.noFreeSlot())
-		for i := range m.slots {
-			m.askAgain(&m.slots[i])
-		}
+	s := m.choose(e)
+	switch {
+	case s == nil && e.Bound:
+		m.queue = append(m.queue, e)
+		return
+	case s == nil:
+		m.refuseFull(e)
 		return
 	}
-	s.Key, s.Note = e.Key, e.Note
+	s.Key, s.Note, s.bound = e.Key, e.Note, e.Bound
 	s.attach = []waiter{{request: e.Request, note: e.Note}}
 	switch s.Status {
 	case Free:
@@ -22,12 +23,23 @@ func (m *machine) give(e Attach) {
 	}
 }
 
+// refuseFull refuses for want of a slot, and asks once more for those that are lost.
+func (m *machine) refuseFull(e Attach) {
+	m.refuse(e, m.noFreeSlot())
+	for i := range m.slots {
+		m.askAgain(&m.slots[i])
+	}
+}
+
 // choose returns the slot for a new attachment, or nil. A slot in which a NIC is
 // being plugged for the pool is the last resort: the pool keeps no slot from an
 // attachment.
-func (m *machine) choose(cold bool) *Slot {
+func (m *machine) choose(e Attach) *Slot {
+	if e.Bound {
+		return m.nextFree()
+	}
 	warm := m.oldest(Warm)
-	if warm != nil && !cold {
+	if warm != nil && !e.Cold {
 		return warm
 	}
 	return cmp.Or(m.nextFree(), warm, m.oldest(Plugging))
@@ -41,8 +53,12 @@ func (m *machine) plug(s *Slot) {
 	s.since = m.nextTurn()
 	m.crowd()
 	a := m.attachment(s)
+	add := AddTAP{Occupant: s.Occupant, Name: a.TAP, Owner: WarmOwner}
+	if s.bound {
+		add = AddTAP{Occupant: s.Occupant, Name: a.TAP, Bound: true, Key: s.Key, Note: s.Note}
+	}
 	m.do(
-		AddTAP{Occupant: s.Occupant, Name: a.TAP, Owner: WarmOwner},
+		add,
 		NetdevAdd{Occupant: s.Occupant, ID: s.NetdevID(), TAP: a.TAP},
 		DeviceAdd{Occupant: s.Occupant, ID: s.Device, Netdev: s.NetdevID(), MAC: a.MAC},
 	)
@@ -82,7 +98,7 @@ func (e PlugSucceeded) apply(m *machine) {
 	switch {
 	case s.Key == Key{}:
 		m.pool(s)
-	case len(s.detach) > 0:
+	case len(s.detach) > 0, s.reset:
 		m.unplug(s)
 	default:
 		m.connect(s, s.Note)

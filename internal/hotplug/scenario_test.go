@@ -156,9 +156,12 @@ func parseEvent(words []string) (Event, error) {
 	case kind == "attach" && number > 0:
 		a := Attach{Request: RequestID(number), Key: key}
 		for _, w := range words[min(3, len(words)):] {
-			if w == "cold" {
+			switch w {
+			case "cold":
 				a.Cold = true
-			} else {
+			case "bound":
+				a.Bound = true
+			default:
 				a.Note = w
 			}
 		}
@@ -188,6 +191,8 @@ func parseEvent(words []string) (Event, error) {
 	case kind == "timeout" && isOccupant:
 		try, err := strconv.Atoi(arg(2))
 		return UnplugTimedOut{Timer{occupant, try}}, err
+	case kind == "crowded":
+		return Crowded{}, nil
 	case kind == "reset":
 		return GuestReset{}, nil
 	case kind == "gone":
@@ -198,13 +203,14 @@ func parseEvent(words []string) (Event, error) {
 	return nil, errors.New("unknown event")
 }
 
-// parseObserved reads name=owner for a TAP, with + for a blank in the owner, and
-// id@slot for a device.
+// parseObserved reads name=owner for a TAP, with + for a blank in the owner and !
+// behind the name of a bound NIC's, and id@slot for a device.
 func parseObserved(words []string) (Event, error) {
 	var o Observed
 	for _, w := range words {
 		if name, owner, ok := strings.Cut(w, "="); ok {
-			o.TAPs = append(o.TAPs, ObservedTAP{Name: name, Owner: strings.ReplaceAll(owner, "+", " ")})
+			name, bound := strings.CutSuffix(name, "!")
+			o.TAPs = append(o.TAPs, ObservedTAP{Name: name, Owner: strings.ReplaceAll(owner, "+", " "), Bound: bound})
 			continue
 		}
 		id, number, _ := strings.Cut(w, "@")

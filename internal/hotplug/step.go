@@ -9,8 +9,10 @@ import (
 // performed in their order.
 func Step(s State, e Event) (State, []Action) {
 	s.slots = slices.Clone(s.slots)
+	s.queue = slices.Clone(s.queue)
 	m := machine{State: s}
 	e.apply(&m)
+	m.serveQueue()
 	return m.State, m.actions
 }
 
@@ -91,6 +93,7 @@ func (e Detach) apply(m *machine) {
 	}
 	s := m.holder(e.Key)
 	if s == nil {
+		m.failQueue(ErrDetached, func(a Attach) bool { return a.Key == e.Key })
 		m.do(Reply{Request: e.Request, Key: e.Key})
 		return
 	}
@@ -108,27 +111,30 @@ func (e Detach) apply(m *machine) {
 // counted anew: a guest that resets for ever is quarantined like any other.
 //
 // Who waits for an attachment is gone with the guest. A plug on its way goes on,
-// for the pool; a connect has to end before it can be undone.
+// for the pool, or to be undone; a connect has to end before it can be undone.
 func (GuestReset) apply(m *machine) {
-	var asked []*Slot
+	m.failQueue(ErrGuestReset, anyAttach)
+	var asked, ended []*Slot
 	for i := range m.slots {
 		s := &m.slots[i]
 		m.lose(s)
-		switch s.Status {
-		case Plugging:
+		switch {
+		case s.Status == Plugging && !s.bound:
 			m.release(s)
 			m.failAttach(s, ErrGuestReset)
 			m.disown(s)
-		case Connecting:
+		case s.Status == Connecting || s.Status == Plugging:
 			m.failAttach(s, ErrGuestReset)
 			s.reset = true
-		case Plugged:
+		case s.Status == Plugged && s.bound:
+			ended = append(ended, s)
+		case s.Status == Plugged:
 			m.retire(s)
-		case Unplugging, Quarantined:
+		case s.Status == Unplugging || s.Status == Quarantined:
 			if s.tries > 0 {
 				asked = append(asked, s)
 			}
-		case Resting: // the guest has forgotten its notes
+		case s.Status == Resting: // the guest has forgotten its notes
 			m.free(s)
 		}
 	}
@@ -136,10 +142,14 @@ func (GuestReset) apply(m *machine) {
 		s.crowded = len(asked) > 1
 		m.do(DeviceDel{ID: s.Device})
 	}
+	for _, s := range ended {
+		m.unplug(s)
+	}
 }
 
 func (GuestGone) apply(m *machine) {
 	m.gone = true
+	m.failQueue(ErrGuestGone, anyAttach)
 	for i := range m.slots {
 		s := &m.slots[i]
 		if s.Device == "" {

@@ -5,6 +5,9 @@ import "fmt"
 // unplug begins to take the NIC away, or has it wait for its turn.
 func (m *machine) unplug(s *Slot) {
 	s.Status, s.since = Unplugging, m.nextTurn()
+	if s.bound {
+		m.disconnect(s)
+	}
 	m.askNext()
 }
 
@@ -53,6 +56,8 @@ func (m *machine) crowd() {
 		}
 	}
 }
+
+func (Crowded) apply(m *machine) { m.crowd() }
 
 func (e UnplugTimedOut) apply(m *machine) {
 	if e.Timer.Try == restTimer {

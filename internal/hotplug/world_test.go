@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -37,6 +38,7 @@ type world struct {
 	timers  []Timer // running
 
 	taps    map[string]string // name -> alias
+	bound   map[string]bool   // TAPs that were made for bound NICs
 	linked  map[string]string // TAP -> the owner that its bridge and filter are for
 	netdevs map[string]string // ID -> TAP
 	devices map[string]int    // ID -> slot
@@ -62,7 +64,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), weather: weather(seed % uint64(weathers)),
 		config: Config{Prefix: "g1n", Slots: 3, MAC: [3]byte{2, 0, 1}, UnplugTimeout: time.Second, UnplugTries: 2, Rest: 2 * time.Second},
-		taps:   map[string]string{"tap0": ""}, linked: map[string]string{}, netdevs: map[string]string{},
+		taps:   map[string]string{"tap0": ""}, bound: map[string]bool{}, linked: map[string]string{}, netdevs: map[string]string{},
 		devices: map[string]int{}, pending: map[string]bool{}, requests: map[RequestID]*request{},
 	}
 	w.config.Pool = w.rng.IntN(4)
@@ -102,7 +104,7 @@ func (w *world) observe() {
 	w.up, w.told = true, false
 	var o Observed
 	for _, name := range slices.Sorted(maps.Keys(w.taps)) {
-		o.TAPs = append(o.TAPs, ObservedTAP{Name: name, Owner: w.taps[name]})
+		o.TAPs = append(o.TAPs, ObservedTAP{Name: name, Owner: w.taps[name], Bound: w.bound[name]})
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.devices)) {
 		o.Devices = append(o.Devices, ObservedDevice{ID: id, Slot: w.devices[id]})
@@ -151,8 +153,8 @@ func (w *world) checkAction(a Action) {
 			w.failf("TAP %q deleted, which is no NIC's", a.Name)
 		}
 	case AddTAP:
-		if a.Owner != WarmOwner {
-			w.failf("TAP %s is made for %q", a.Name, a.Owner)
+		if want := map[bool]string{false: WarmOwner}[a.Bound]; a.Owner != want || a.Bound != isBound(a.Key) {
+			w.failf("%s, alias %q", a, a.Owner)
 		}
 	case Connect:
 		if a.Owner != Owner(a.Key, a.Note) || a.Change && a.Was == a.Note {
@@ -245,7 +247,8 @@ func (w *world) checkAdopted(before State, e Event, actions []Action) {
 	}
 	_, observed := e.(Observed)
 	for o := range attachments(w.state) {
-		if found := observed && had[o] == nil; found != told[o] {
+		found := observed && had[o] == nil && w.state.Slots()[o.Slot-1].Status != Plugging // else it had waited for a slot
+		if found != told[o] {
 			w.failf("attachment in %s is found %t, told %t", o, found, told[o])
 		}
 	}
@@ -291,8 +294,12 @@ func (w *world) checkPool(before State, e Event, actions []Action) {
 	case Attach:
 		warm, free := w.count(before, Warm), w.count(before, Free)
 		fresh := !before.gone && (&machine{State: before}).holder(e.Key) == nil
-		if fresh && warm+free > 0 && counts["hotplug.Reply"] > 0 {
+		if fresh && warm+free > 0 && counts["hotplug.Reply"] > 0 && (!e.Bound || len(before.queue) == 0) {
 			w.failf("refused with %d slots free and %d warm", free, warm)
+		}
+		if e.Bound {
+			w.checkBoundAttach(fresh, plugs, free, warm-w.count(w.state, Warm))
+			break
 		}
 		if cold := e.Cold && free > 0; fresh && warm > 0 && (plugs == 0) == cold {
 			w.failf("%d plugs with %d warm NICs", plugs, warm)
@@ -302,10 +309,11 @@ func (w *world) checkPool(before State, e Event, actions []Action) {
 			w.failf("attachments outlive the guest")
 		}
 	default:
-		if plugs > 0 {
+		if plugs > len(before.queue)-len(w.state.queue) {
 			w.failf("nobody asked for a plug")
 		}
 	}
+	w.checkQueue()
 	if n := w.state.Deficit(); n < 0 || n > w.count(w.state, Free) || n > w.config.Pool {
 		w.failf("%d warm NICs wanted", n)
 	}
@@ -324,6 +332,34 @@ func (w *world) count(s State, status Status) int {
 	return n
 }
 
+// checkBoundAttach: a bound NIC is plugged if it can be, else warm NICs make room.
+func (w *world) checkBoundAttach(fresh bool, plugs, free, evicted int) {
+	switch {
+	case fresh && free > 0 && (plugs != 1 || evicted != 0):
+		w.failf("%d plugs and %d warm NICs gone for a bound NIC, with %d slots free", plugs, evicted, free)
+	case !fresh && plugs+evicted > 0, plugs > 1, evicted > 1:
+		w.failf("%d plugs and %d warm NICs gone for a bound NIC", plugs, evicted)
+	}
+}
+
+// checkQueue: nobody waits beside a free slot, nor without hope of one, nor while
+// the pool keeps what is wanted.
+func (w *world) checkQueue() {
+	waiting := len(w.state.queue)
+	if waiting == 0 {
+		return
+	}
+	if w.count(w.state, Free) > 0 || w.state.gone {
+		w.failf("%d wait with the slots %s", waiting, describe(w.state))
+	}
+	if coming := (&machine{State: w.state}).coming(); coming < waiting {
+		w.failf("%d wait for %d slots: %s", waiting, coming, describe(w.state))
+	}
+}
+
+// isBound tells the keys of bound NICs by their names.
+func isBound(k Key) bool { return strings.HasPrefix(k.ContainerID, "b") }
+
 // checkSlots: no key has two NICs, no slot or MAC two keys. A NIC that is given
 // to nobody has no key.
 func (w *world) checkSlots() {
@@ -335,6 +371,9 @@ func (w *world) checkSlots() {
 		keyless := s.Key == Key{}
 		if keyless && (s.Status == Connecting || s.Status == Plugged) || !keyless && (s.Device == "" || s.Status == Warm) {
 			w.failf("slot %d is %s with key %s", s.Slot, s.Status, s.Key)
+		}
+		if s.bound && s.Status == Warm || s.Status != Free && !keyless && s.bound != isBound(s.Key) {
+			w.failf("slot %d is %s, key %s, bound %t", s.Slot, s.Status, s.Key, s.bound)
 		}
 		if keyless && s.Note != "" || len(s.attach) > 0 && s.Status != Plugging && s.Status != Connecting {
 			w.failf("slot is %+v", s)
@@ -367,7 +406,10 @@ func (w *world) perform() {
 	w.actions = w.actions[1:]
 	switch a := a.(type) {
 	case AddTAP:
-		w.plugStep(a.Occupant, StepTAP, func() { create(w, w.taps, a.Name, a.Owner) })
+		w.plugStep(a.Occupant, StepTAP, func() {
+			create(w, w.taps, a.Name, a.Owner)
+			w.bound[a.Name] = a.Bound
+		})
 	case NetdevAdd:
 		w.plugStep(a.Occupant, StepNetdev, func() { create(w, w.netdevs, a.ID, a.TAP) })
 	case DeviceAdd:
@@ -408,6 +450,7 @@ func (w *world) perform() {
 
 func (w *world) deleteTAP(name string) {
 	delete(w.taps, name)
+	delete(w.bound, name)
 	delete(w.linked, name)
 }
 
@@ -581,11 +624,16 @@ func isDeletion(e Event) bool {
 func (w *world) request(make func(RequestID, Key) Event) {
 	r := RequestID(len(w.requests) + 1)
 	w.requests[r] = &request{}
-	w.feed(make(r, Key{fmt.Sprintf("c%d", w.rng.IntN(5)), "eth0"}))
+	names := []string{"c0", "c1", "c2", "c3", "c4", "b0", "b1", "b2"}
+	w.feed(make(r, Key{names[w.rng.IntN(len(names))], "eth0"}))
 }
 
 func (w *world) attach(r RequestID, k Key) Event {
 	note := []string{"", "a", "b"}[w.rng.IntN(3)]
+	if isBound(k) {
+		w.requests[r].note = "of-" + k.ContainerID
+		return Attach{Request: r, Key: k, Note: "of-" + k.ContainerID, Bound: true}
+	}
 	w.requests[r].note = note
 	return Attach{Request: r, Key: k, Note: note, Cold: w.chance(20)}
 }

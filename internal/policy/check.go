@@ -30,6 +30,7 @@ func (f *file) check() {
 		}
 		f.checkNetwork(path, t)
 		f.checkSubnets(i)
+		f.checkVolumes(i)
 		if l := t.Limits; l.RequestsPerSecond > 0 && l.Burst == 0 {
 			f.Fail(path+".limits.burst", "want at least 1 with requestsPerSecond %d, got 0", l.RequestsPerSecond)
 		}

@@ -19,8 +19,13 @@ const (
 
 // DefaultLimits are the limits that a tenant has unless its file says otherwise.
 // A node of Kubernetes has at most 110 pods, and beside them NICs of pods that have
-// gone, until the guest has given those up; its kubelet starts a few a second.
-var DefaultLimits = Limits{NICs: 128, RequestsPerSecond: 50, Burst: 200, Connections: 32}
+// gone, until the guest has given those up; its kubelet starts a few a second. A
+// client's first packet to a port of its pod is a broadcast.
+var DefaultLimits = Limits{
+	NICs: 128, RequestsPerSecond: 50, Burst: 200, Connections: 32,
+	Segments: 256, Endpoints: MaxEndpoints, Broadcasts: 20_000,
+	Volumes: 256, SharedMemory: 256,
+}
 
 // The bounds of a file; they catch slips, not ambitions.
 const (
@@ -39,7 +44,8 @@ type file struct {
 // Parse reads a configuration file; name stands for it in errors. Each error says
 // file, line and key. Left out, a key has this value: pool 4, trunk true, mtu
 // 1500, cooldown 60s, nat false, limits DefaultLimits, a guest's pool that of the
-// file, socket DefaultSocket; the others have none. So has an address that is "".
+// file, socket DefaultSocket, a segment's span host; the others have none. So has an
+// address that is "".
 func Parse(name string, content []byte) (Policy, error) {
 	doc, root, err := yamldoc.Parse(name, content, maxFile)
 	if err != nil {
@@ -85,6 +91,8 @@ func (f *file) tenant(path string, n ast.Node) {
 		"ranges":   f.List(f.addressRange(&t)),
 		"cooldown": yamldoc.Scalar(f.Document, &t.Cooldown, yamldoc.DurationOrZero),
 		"limits":   f.limits(&t.Limits),
+		"segments": f.segments(&t.Segments),
+		"volumes":  yamldoc.Scalar(f.Document, &t.Volumes, parseDirectory),
 	})
 	f.policy.Tenants = append(f.policy.Tenants, t)
 }
@@ -111,7 +119,21 @@ func (f *file) limits(l *Limits) yamldoc.Key {
 			"requestsPerSecond": yamldoc.Scalar(f.Document, &l.RequestsPerSecond, count),
 			"burst":             yamldoc.Scalar(f.Document, &l.Burst, count),
 			"connections":       yamldoc.Scalar(f.Document, &l.Connections, count),
+			"segments":          yamldoc.Scalar(f.Document, &l.Segments, count),
+			"endpoints":         yamldoc.Scalar(f.Document, &l.Endpoints, yamldoc.Count(0, MaxEndpoints)),
+			"broadcasts":        yamldoc.Scalar(f.Document, &l.Broadcasts, count),
+			"volumes":           yamldoc.Scalar(f.Document, &l.Volumes, count),
+			"sharedMemory":      yamldoc.Scalar(f.Document, &l.SharedMemory, count),
 			"bandwidth":         f.rates(&l.Bandwidth),
+		})
+	}
+}
+
+func (f *file) segments(s *Segments) yamldoc.Key {
+	return func(path string, n ast.Node) {
+		f.Mapping(path, n, map[string]yamldoc.Key{
+			"modes": yamldoc.Scalars(f.Document, &s.Modes, parseSegmentMode),
+			"span":  yamldoc.Scalar(f.Document, &s.Span, ParseSpan),
 		})
 	}
 }
@@ -136,6 +158,7 @@ func (f *file) guest(path string, n ast.Node) {
 		"pool":      yamldoc.Scalar(f.Document, &g.Pool, yamldoc.Count(0, maxPorts)),
 		"index":     yamldoc.Scalar(f.Document, &g.Index, yamldoc.Count(1, MaxIndex)),
 		"addresses": yamldoc.Scalars(f.Document, &g.Addresses, parseAddr),
+		"export":    yamldoc.Scalar(f.Document, &g.Export, parseDirectory),
 	})
 	f.policy.Guests = append(f.policy.Guests, g)
 }

@@ -47,7 +47,7 @@ func mustParse(t *testing.T, text string) policy.Policy {
 }
 
 func TestParseFillsWhatIsLeftOut(t *testing.T) {
-	limits := policy.Limits{NICs: 128, RequestsPerSecond: 50, Burst: 200, Connections: 32}
+	limits := policy.Limits{NICs: 128, RequestsPerSecond: 50, Burst: 200, Connections: 32, Segments: 256, Endpoints: 16, Broadcasts: 20000}
 	want := policy.Policy{
 		Tenants: []policy.Tenant{{
 			Name: "default", Bridge: "br0", MTU: 1500, Cooldown: time.Minute, Limits: limits,
@@ -82,7 +82,8 @@ tenants:
     nat: true
     ranges: [{subnet: 10.0.0.0/16, first: 10.0.1.1, last: 10.0.199.254, gateway: 10.0.0.1}, {subnet: 10.0.0.0/16, first: 10.0.200.1}]
     cooldown: 0s
-    limits: {nics: 0, tenantNICs: 500, requestsPerSecond: 0, burst: 0, connections: 0, bandwidth: {ingress: 1500M, egress: 64K}}
+    limits: {nics: 0, tenantNICs: 500, requestsPerSecond: 0, burst: 0, connections: 0, segments: 0, endpoints: 3, broadcasts: 70, bandwidth: {ingress: 1500M, egress: 64K}}
+    segments: {modes: [plain], span: host}
   - {name: b, bridge: "1e3", gateways: [], ranges: [], bridges: []}
 guests:
   - {name: "on", tenant: a, index: 1295, pool: 0, libvirt: {socket: /run/l, domain: "null"}}
@@ -96,7 +97,8 @@ func TestParseAllKeys(t *testing.T) {
 	a := p.Tenants[0]
 	if p.Listen.String() != "[fd00::1]:7443" || p.HTTP.String() != "127.0.0.1:9477" || p.Pool != 0 || p.Trunk ||
 		len(a.Bridges) != 2 || a.MTU != 9000 || !a.NAT || len(a.Ranges) != 2 || a.Cooldown != 0 ||
-		a.Limits != (policy.Limits{TenantNICs: 500, Bandwidth: policy.Rates{Ingress: 1.5e9, Egress: 64000}}) ||
+		a.Limits != (policy.Limits{TenantNICs: 500, Endpoints: 3, Broadcasts: 70, Bandwidth: policy.Rates{Ingress: 1.5e9, Egress: 64000}}) ||
+		len(a.Segments.Modes) != 1 || a.Segments.Modes[0] != policy.SegmentPlain || a.Segments.Span != policy.SpanHost ||
 		p.Tenants[1].Bridge != "1e3" || p.Guests[0].Pool != 0 || *p.Guests[0].Libvirt != (policy.Domain{Socket: "/run/l", Domain: "null"}) ||
 		p.Guests[1].Name != "007" || *p.Guests[1].Libvirt != (policy.Domain{Socket: "/run/libvirt/libvirt-sock", Domain: "x: y #"}) {
 		t.Errorf("%+v", p)
@@ -145,6 +147,11 @@ func TestParseRefuses(t *testing.T) {
 		{"bridge: br1", "bridge: br1\n    limits: {tenantnics: 1}", `x.yaml:9: tenants[1].limits.tenantnics: unknown key: did you mean tenantNICs?`},
 		{"bridge: br1", "bridge: br1\n    limits: {bandwidth: {ingress: 1Gbit}}", `x.yaml:9: tenants[1].limits.bandwidth.ingress: want a rate in bit/s such as 1G, 100M or 64K, or 0 for no limit, got "1Gbit"`},
 		{"bridge: br1", "bridge: br1\n    limits: {bandwidth: {egress: 18446744074G}}", `x.yaml:9: tenants[1].limits.bandwidth.egress: want a rate`},
+		{"bridge: br1", "bridge: br1\n    limits: {endpoints: 17}", `x.yaml:9: tenants[1].limits.endpoints: want a whole number from 0 to 16, got "17"`},
+		{"bridge: br1", "bridge: br1\n    limits: {broadcast: 1}", `x.yaml:9: tenants[1].limits.broadcast: unknown key: did you mean broadcasts?`},
+		{"bridge: br1", "bridge: br1\n    segments: {modes: [unicast, paper]}", `x.yaml:9: tenants[1].segments.modes[1]: want unicast or plain, got "paper"`},
+		{"bridge: br1", "bridge: br1\n    segments: {span: hosts}", `x.yaml:9: tenants[1].segments.span: span of the segment is not possible: want host, got hosts: a segment is a device of one physical host`},
+		{"bridge: br1", "bridge: br1\n    segments: {span: rack}", `x.yaml:9: tenants[1].segments.span: want host, got "rack"`},
 		{"[10.201.0.1/16,", "[10.201.0.1,", `x.yaml:4: tenants[0].gateways[0]: want ADDRESS/PREFIX-LENGTH, such as 10.201.0.1/16, got "10.201.0.1"`},
 		{"[10.201.0.1/16,", "[10.201.0.0/16,", `x.yaml:4: tenants[0].gateways[0]: want an address from 10.201.0.1 to 10.201.255.254, of subnet 10.201.0.0/16, got "10.201.0.0"`},
 		{"[10.201.0.1/16,", "[10.201.0.1/16, 10.201.0.2/16,", `x.yaml:4: tenants[0].gateways[1]: 10.201.0.2/16 overlaps 10.201.0.1/16: want one gateway in a subnet`},

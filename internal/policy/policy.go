@@ -45,6 +45,10 @@ type Tenant struct {
 	Ranges   []ipam.Range   `yaml:"ranges,omitempty"` // of the addresses that the daemon gives
 	Cooldown time.Duration  `yaml:"cooldown"`         // how long a released address is not given
 	Limits   Limits         `yaml:"limits"`
+	Segments Segments       `yaml:"segments,omitempty"`
+	// Volumes is the directory of pods' volumes, absolute and the tenant's alone:
+	// DIRECTORY/POD/VOLUME. Empty: none.
+	Volumes string `yaml:"volumes,omitempty"`
 }
 
 // Limits bound what the guests of a tenant get. 0: no limit.
@@ -54,6 +58,11 @@ type Limits struct {
 	RequestsPerSecond int   `yaml:"requestsPerSecond"` // of a guest, in the long run
 	Burst             int   `yaml:"burst"`             // requests at once
 	Connections       int   `yaml:"connections"`       // of a guest to the daemon
+	Segments          int   `yaml:"segments"`          // of all guests together
+	Endpoints         int   `yaml:"endpoints"`         // of a segment: at most MaxEndpoints, which 0 is
+	Broadcasts        int   `yaml:"broadcasts"`        // of an endpoint, frames a second
+	Volumes           int   `yaml:"volumes"`           // that all guests together have at a time, each as often as a guest has it
+	SharedMemory      int   `yaml:"sharedMemory"`      // of all pods together, MiB
 	Bandwidth         Rates `yaml:"bandwidth"`         // of a pod
 }
 
@@ -79,6 +88,9 @@ type Guest struct {
 	Index int `yaml:"index"`
 	// Addresses are the guest's own on the tenant's network. No pod gets them.
 	Addresses []netip.Addr `yaml:"addresses,omitempty"`
+	// Export is the directory, absolute and of no other use, that the guest has by 9p
+	// from its start. Volumes are mounted there if its memory is not shared.
+	Export string `yaml:"export,omitempty"`
 }
 
 // Domain is a guest of libvirt.

@@ -13,7 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/cli/terminal"
+	"unnest/internal/hostd"
 	"unnest/internal/identity"
+	"unnest/internal/segment"
 )
 
 func TestNewCmd(t *testing.T) {
@@ -77,6 +79,30 @@ func TestServesUntilItIsTold(t *testing.T) {
 	cmd.SetArgs([]string{"--config", configFile(t, ""), "--state", t.TempDir(), "--listen", "127.0.0.1:0"})
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// A table more when there are segments.
+func TestPrintStatus(t *testing.T) {
+	s := hostd.Status{Version: "v1", Protocol: 3, Listen: "10.0.0.1:1", Tenants: []hostd.TenantStatus{{Name: "shop", Bridge: "br0"}}}
+	var without, with bytes.Buffer
+	if err := printStatus(&without, s); err != nil || strings.Contains(without.String(), "POD") {
+		t.Errorf("got %v and:\n%s", err, &without)
+	}
+	s.Segments = []hostd.SegmentStatus{{
+		Tenant: "shop", Pod: "web", Mode: "unicast", TAP: "hlo0",
+		Fractions: []hostd.FractionStatus{{Fraction: 1, Guest: "node1", Member: true}, {Fraction: 2, Guest: "node2"}},
+		Counts:    map[segment.Fraction]hostd.FrameCounts{0: {Unknown: 1}, 1: {Frames: 5, Spoofed: 2}, 2: {Frames: 2, Limited: 3, Oversize: 4}},
+	}}
+	if err := printStatus(&with, s); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+TENANT  POD  MODE     TAP   FRAMES  DROPPED  FRACTIONS
+shop    web  unicast  hlo0  7       10       1 node1, 2 node2 (not ready)
+`
+	if got, ok := strings.CutPrefix(with.String(), without.String()); !ok || got != want {
+		t.Errorf("got:\n%s\nwant the same as without segments, and:\n%s", &with, want)
 	}
 }
 

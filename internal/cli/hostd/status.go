@@ -66,5 +66,27 @@ func printStatus(out io.Writer, s hostd.Status) error {
 				g.Name, slot, n.State, n.Container, n.Interface, n.MAC, strings.Join(n.Addresses, " "))
 		}
 	}
+	printSegments(w, s.Segments)
 	return w.Flush()
+}
+
+// printSegments shows who is in each segment, "1 node1, 2 node2 (not ready)", and
+// what became of the frames.
+func printSegments(w *tabwriter.Writer, segments []hostd.SegmentStatus) {
+	if len(segments) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nTENANT\tPOD\tMODE\tTAP\tFRAMES\tDROPPED\tFRACTIONS")
+	for _, s := range segments {
+		var fractions []string
+		for _, f := range s.Fractions {
+			text := fmt.Sprintf("%d %s", f.Fraction, f.Guest)
+			if !f.Member {
+				text += " (not ready)"
+			}
+			fractions = append(fractions, text)
+		}
+		n := s.Total()
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", s.Tenant, s.Pod, s.Mode, s.TAP, n.Frames, n.Dropped(), strings.Join(fractions, ", "))
+	}
 }

@@ -29,6 +29,10 @@ type Mode int32
 const (
 	Mode_MODE_HOTPLUG Mode = 0 // a NIC of its own, plugged by the VMM
 	Mode_MODE_TRUNK   Mode = 1 // a VLAN of its own on the guest's trunk NIC
+	// An endpoint of a segment; only in answers. It is another attachment than the
+	// NIC of the same container and interface, so that plugins of one chain, which
+	// have these in common, do not meet.
+	Mode_MODE_SEGMENT Mode = 2
 )
 
 // Enum value maps for Mode.
@@ -36,10 +40,12 @@ var (
 	Mode_name = map[int32]string{
 		0: "MODE_HOTPLUG",
 		1: "MODE_TRUNK",
+		2: "MODE_SEGMENT",
 	}
 	Mode_value = map[string]int32{
 		"MODE_HOTPLUG": 0,
 		"MODE_TRUNK":   1,
+		"MODE_SEGMENT": 2,
 	}
 )
 
@@ -126,6 +132,103 @@ func (x NICState) Number() protoreflect.EnumNumber {
 // Deprecated: Use NICState.Descriptor instead.
 func (NICState) EnumDescriptor() ([]byte, []int) {
 	return file_hostd_proto_rawDescGZIP(), []int{1}
+}
+
+// SegmentMode is how a segment passes frames on.
+type SegmentMode int32
+
+const (
+	SegmentMode_SEGMENT_MODE_UNSPECIFIED SegmentMode = 0 // in requests: that of the segment; of a new one the tenant's usual
+	SegmentMode_SEGMENT_MODE_UNICAST     SegmentMode = 1 // to the fraction that they are for
+	SegmentMode_SEGMENT_MODE_PLAIN       SegmentMode = 2 // to all fractions, the sender too, as in the paper
+)
+
+// Enum value maps for SegmentMode.
+var (
+	SegmentMode_name = map[int32]string{
+		0: "SEGMENT_MODE_UNSPECIFIED",
+		1: "SEGMENT_MODE_UNICAST",
+		2: "SEGMENT_MODE_PLAIN",
+	}
+	SegmentMode_value = map[string]int32{
+		"SEGMENT_MODE_UNSPECIFIED": 0,
+		"SEGMENT_MODE_UNICAST":     1,
+		"SEGMENT_MODE_PLAIN":       2,
+	}
+)
+
+func (x SegmentMode) Enum() *SegmentMode {
+	p := new(SegmentMode)
+	*p = x
+	return p
+}
+
+func (x SegmentMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SegmentMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_hostd_proto_enumTypes[2].Descriptor()
+}
+
+func (SegmentMode) Type() protoreflect.EnumType {
+	return &file_hostd_proto_enumTypes[2]
+}
+
+func (x SegmentMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SegmentMode.Descriptor instead.
+func (SegmentMode) EnumDescriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{2}
+}
+
+// SegmentSpan is what a segment reaches over.
+type SegmentSpan int32
+
+const (
+	SegmentSpan_SEGMENT_SPAN_HOST  SegmentSpan = 0 // guests of one host
+	SegmentSpan_SEGMENT_SPAN_HOSTS SegmentSpan = 1 // guests of several: always refused with INVALID_ARGUMENT, a segment is a device of one host
+)
+
+// Enum value maps for SegmentSpan.
+var (
+	SegmentSpan_name = map[int32]string{
+		0: "SEGMENT_SPAN_HOST",
+		1: "SEGMENT_SPAN_HOSTS",
+	}
+	SegmentSpan_value = map[string]int32{
+		"SEGMENT_SPAN_HOST":  0,
+		"SEGMENT_SPAN_HOSTS": 1,
+	}
+)
+
+func (x SegmentSpan) Enum() *SegmentSpan {
+	p := new(SegmentSpan)
+	*p = x
+	return p
+}
+
+func (x SegmentSpan) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SegmentSpan) Descriptor() protoreflect.EnumDescriptor {
+	return file_hostd_proto_enumTypes[3].Descriptor()
+}
+
+func (SegmentSpan) Type() protoreflect.EnumType {
+	return &file_hostd_proto_enumTypes[3]
+}
+
+func (x SegmentSpan) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SegmentSpan.Descriptor instead.
+func (SegmentSpan) EnumDescriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{3}
 }
 
 type AttachNICRequest struct {
@@ -445,6 +548,8 @@ type NIC struct {
 	Mode          Mode                   `protobuf:"varint,10,opt,name=mode,proto3,enum=unnest.hostd.v1.Mode" json:"mode,omitempty"`
 	Vlan          uint32                 `protobuf:"varint,11,opt,name=vlan,proto3" json:"vlan,omitempty"`                        // of MODE_TRUNK: 1 to 4094; slot is then 0
 	TrunkMac      string                 `protobuf:"bytes,12,opt,name=trunk_mac,json=trunkMac,proto3" json:"trunk_mac,omitempty"` // of MODE_TRUNK: the trunk NIC, in which the guest makes the VLAN
+	Pod           string                 `protobuf:"bytes,13,opt,name=pod,proto3" json:"pod,omitempty"`                           // of MODE_SEGMENT
+	Fraction      uint32                 `protobuf:"varint,14,opt,name=fraction,proto3" json:"fraction,omitempty"`                // of MODE_SEGMENT: 1 to 16
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -561,6 +666,20 @@ func (x *NIC) GetTrunkMac() string {
 		return x.TrunkMac
 	}
 	return ""
+}
+
+func (x *NIC) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *NIC) GetFraction() uint32 {
+	if x != nil {
+		return x.Fraction
+	}
+	return 0
 }
 
 type DetachNICRequest struct {
@@ -737,6 +856,8 @@ type CheckRequest struct {
 	Interface     string                 `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
 	Mac           string                 `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"`             // empty: not compared
 	Addresses     []string               `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"` // empty: not compared
+	Endpoint      bool                   `protobuf:"varint,5,opt,name=endpoint,proto3" json:"endpoint,omitempty"`  // the attachment's endpoint of a segment is meant, not its NIC
+	Pod           string                 `protobuf:"bytes,6,opt,name=pod,proto3" json:"pod,omitempty"`             // of an endpoint; empty: not compared
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -799,9 +920,24 @@ func (x *CheckRequest) GetAddresses() []string {
 	return nil
 }
 
+func (x *CheckRequest) GetEndpoint() bool {
+	if x != nil {
+		return x.Endpoint
+	}
+	return false
+}
+
+func (x *CheckRequest) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
 type CheckResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Nic           *NIC                   `protobuf:"bytes,1,opt,name=nic,proto3" json:"nic,omitempty"`
+	Endpoint      *Endpoint              `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"` // if that was meant
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -839,6 +975,13 @@ func (*CheckResponse) Descriptor() ([]byte, []int) {
 func (x *CheckResponse) GetNic() *NIC {
 	if x != nil {
 		return x.Nic
+	}
+	return nil
+}
+
+func (x *CheckResponse) GetEndpoint() *Endpoint {
+	if x != nil {
+		return x.Endpoint
 	}
 	return nil
 }
@@ -1047,9 +1190,12 @@ type StatusResponse struct {
 	PoolTarget       uint32                 `protobuf:"varint,8,opt,name=pool_target,json=poolTarget,proto3" json:"pool_target,omitempty"`                   // and wanted
 	SlotsQuarantined uint32                 `protobuf:"varint,9,opt,name=slots_quarantined,json=slotsQuarantined,proto3" json:"slots_quarantined,omitempty"` // lost until the guest gives them up
 	// Set when an AttachNIC would be refused now: no slot, no address, a limit.
-	Limited       string `protobuf:"bytes,10,opt,name=limited,proto3" json:"limited,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Limited      string        `protobuf:"bytes,10,opt,name=limited,proto3" json:"limited,omitempty"`
+	SegmentModes []SegmentMode `protobuf:"varint,11,rep,packed,name=segment_modes,json=segmentModes,proto3,enum=unnest.hostd.v1.SegmentMode" json:"segment_modes,omitempty"` // that the tenant may have, the usual first; none: no segments
+	// Set when a JoinSegment that makes a segment would be refused now.
+	SegmentsLimited string `protobuf:"bytes,12,opt,name=segments_limited,json=segmentsLimited,proto3" json:"segments_limited,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
@@ -1152,6 +1298,821 @@ func (x *StatusResponse) GetLimited() string {
 	return ""
 }
 
+func (x *StatusResponse) GetSegmentModes() []SegmentMode {
+	if x != nil {
+		return x.SegmentModes
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetSegmentsLimited() string {
+	if x != nil {
+		return x.SegmentsLimited
+	}
+	return ""
+}
+
+// SegmentSpec says which segment is meant, and what it is to be.
+type SegmentSpec struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`                                     // name of the segment: 1 to 63 bytes, as a container ID
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`                                     // 16 to 128 bytes of printable ASCII without blanks
+	Mode          SegmentMode            `protobuf:"varint,3,opt,name=mode,proto3,enum=unnest.hostd.v1.SegmentMode" json:"mode,omitempty"` // of a new segment; of one that is there it has to fit
+	Network       string                 `protobuf:"bytes,4,opt,name=network,proto3" json:"network,omitempty"`                             // name of the CNI network, for GC, as in AttachNICRequest; has to fit too
+	Span          SegmentSpan            `protobuf:"varint,5,opt,name=span,proto3,enum=unnest.hostd.v1.SegmentSpan" json:"span,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SegmentSpec) Reset() {
+	*x = SegmentSpec{}
+	mi := &file_hostd_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SegmentSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SegmentSpec) ProtoMessage() {}
+
+func (x *SegmentSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SegmentSpec.ProtoReflect.Descriptor instead.
+func (*SegmentSpec) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SegmentSpec) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *SegmentSpec) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *SegmentSpec) GetMode() SegmentMode {
+	if x != nil {
+		return x.Mode
+	}
+	return SegmentMode_SEGMENT_MODE_UNSPECIFIED
+}
+
+func (x *SegmentSpec) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+func (x *SegmentSpec) GetSpan() SegmentSpan {
+	if x != nil {
+		return x.Span
+	}
+	return SegmentSpan_SEGMENT_SPAN_HOST
+}
+
+type CreateSegmentRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Segment       *SegmentSpec           `protobuf:"bytes,1,opt,name=segment,proto3" json:"segment,omitempty"` // without key the daemon makes one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateSegmentRequest) Reset() {
+	*x = CreateSegmentRequest{}
+	mi := &file_hostd_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateSegmentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateSegmentRequest) ProtoMessage() {}
+
+func (x *CreateSegmentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateSegmentRequest.ProtoReflect.Descriptor instead.
+func (*CreateSegmentRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *CreateSegmentRequest) GetSegment() *SegmentSpec {
+	if x != nil {
+		return x.Segment
+	}
+	return nil
+}
+
+type CreateSegmentResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Segment       *Segment               `protobuf:"bytes,1,opt,name=segment,proto3" json:"segment,omitempty"`
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"` // that the daemon has made; told this once
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateSegmentResponse) Reset() {
+	*x = CreateSegmentResponse{}
+	mi := &file_hostd_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateSegmentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateSegmentResponse) ProtoMessage() {}
+
+func (x *CreateSegmentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateSegmentResponse.ProtoReflect.Descriptor instead.
+func (*CreateSegmentResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *CreateSegmentResponse) GetSegment() *Segment {
+	if x != nil {
+		return x.Segment
+	}
+	return nil
+}
+
+func (x *CreateSegmentResponse) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+type JoinSegmentRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Segment       *SegmentSpec           `protobuf:"bytes,1,opt,name=segment,proto3" json:"segment,omitempty"`
+	ContainerId   string                 `protobuf:"bytes,2,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"` // as in AttachNICRequest, but shorter: see INVALID_ARGUMENT
+	Interface     string                 `protobuf:"bytes,3,opt,name=interface,proto3" json:"interface,omitempty"`                        // as CNI_IFNAME, whatever the NIC is called in the pod
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinSegmentRequest) Reset() {
+	*x = JoinSegmentRequest{}
+	mi := &file_hostd_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinSegmentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinSegmentRequest) ProtoMessage() {}
+
+func (x *JoinSegmentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinSegmentRequest.ProtoReflect.Descriptor instead.
+func (*JoinSegmentRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *JoinSegmentRequest) GetSegment() *SegmentSpec {
+	if x != nil {
+		return x.Segment
+	}
+	return nil
+}
+
+func (x *JoinSegmentRequest) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *JoinSegmentRequest) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+type JoinSegmentResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Endpoint      *Endpoint              `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinSegmentResponse) Reset() {
+	*x = JoinSegmentResponse{}
+	mi := &file_hostd_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinSegmentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinSegmentResponse) ProtoMessage() {}
+
+func (x *JoinSegmentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinSegmentResponse.ProtoReflect.Descriptor instead.
+func (*JoinSegmentResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *JoinSegmentResponse) GetEndpoint() *Endpoint {
+	if x != nil {
+		return x.Endpoint
+	}
+	return nil
+}
+
+// Endpoint is a segment's NIC in one guest. Other fractions may join and leave at
+// any time: the NIC gets a membership frame then, and every 2 s.
+type Endpoint struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	Interface   string                 `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
+	// How the guest finds the NIC; no other of its NICs has it. It is segment_mac, but
+	// where a guest has more endpoints than there are fractions.
+	Mac        string      `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"`
+	SegmentMac string      `protobuf:"bytes,4,opt,name=segment_mac,json=segmentMac,proto3" json:"segment_mac,omitempty"` // that the NIC has to have in the pod; frames from another are dropped
+	Mtu        uint32      `protobuf:"varint,5,opt,name=mtu,proto3" json:"mtu,omitempty"`                                // bytes
+	Slot       uint32      `protobuf:"varint,6,opt,name=slot,proto3" json:"slot,omitempty"`                              // number of the root port, from 1
+	State      NICState    `protobuf:"varint,7,opt,name=state,proto3,enum=unnest.hostd.v1.NICState" json:"state,omitempty"`
+	Pod        string      `protobuf:"bytes,8,opt,name=pod,proto3" json:"pod,omitempty"`
+	Mode       SegmentMode `protobuf:"varint,9,opt,name=mode,proto3,enum=unnest.hostd.v1.SegmentMode" json:"mode,omitempty"`
+	Network    string      `protobuf:"bytes,10,opt,name=network,proto3" json:"network,omitempty"`
+	Fraction   uint32      `protobuf:"varint,11,opt,name=fraction,proto3" json:"fraction,omitempty"` // 1 to 16
+	// Who is in the segment, the caller included: bit f stands for fraction f, and a
+	// generation for a set; the later one is the higher by RFC 1982.
+	Members    uint32 `protobuf:"varint,12,opt,name=members,proto3" json:"members,omitempty"`
+	Generation uint32 `protobuf:"varint,13,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The ephemeral ports of the fraction, both included: no other's overlap.
+	PortLow       uint32 `protobuf:"varint,14,opt,name=port_low,json=portLow,proto3" json:"port_low,omitempty"`
+	PortHigh      uint32 `protobuf:"varint,15,opt,name=port_high,json=portHigh,proto3" json:"port_high,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Endpoint) Reset() {
+	*x = Endpoint{}
+	mi := &file_hostd_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Endpoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Endpoint) ProtoMessage() {}
+
+func (x *Endpoint) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
+func (*Endpoint) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Endpoint) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *Endpoint) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+func (x *Endpoint) GetMac() string {
+	if x != nil {
+		return x.Mac
+	}
+	return ""
+}
+
+func (x *Endpoint) GetSegmentMac() string {
+	if x != nil {
+		return x.SegmentMac
+	}
+	return ""
+}
+
+func (x *Endpoint) GetMtu() uint32 {
+	if x != nil {
+		return x.Mtu
+	}
+	return 0
+}
+
+func (x *Endpoint) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+func (x *Endpoint) GetState() NICState {
+	if x != nil {
+		return x.State
+	}
+	return NICState_NIC_STATE_UNSPECIFIED
+}
+
+func (x *Endpoint) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *Endpoint) GetMode() SegmentMode {
+	if x != nil {
+		return x.Mode
+	}
+	return SegmentMode_SEGMENT_MODE_UNSPECIFIED
+}
+
+func (x *Endpoint) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+func (x *Endpoint) GetFraction() uint32 {
+	if x != nil {
+		return x.Fraction
+	}
+	return 0
+}
+
+func (x *Endpoint) GetMembers() uint32 {
+	if x != nil {
+		return x.Members
+	}
+	return 0
+}
+
+func (x *Endpoint) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Endpoint) GetPortLow() uint32 {
+	if x != nil {
+		return x.PortLow
+	}
+	return 0
+}
+
+func (x *Endpoint) GetPortHigh() uint32 {
+	if x != nil {
+		return x.PortHigh
+	}
+	return 0
+}
+
+type LeaveSegmentRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	Interface     string                 `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaveSegmentRequest) Reset() {
+	*x = LeaveSegmentRequest{}
+	mi := &file_hostd_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaveSegmentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaveSegmentRequest) ProtoMessage() {}
+
+func (x *LeaveSegmentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaveSegmentRequest.ProtoReflect.Descriptor instead.
+func (*LeaveSegmentRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *LeaveSegmentRequest) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *LeaveSegmentRequest) GetInterface() string {
+	if x != nil {
+		return x.Interface
+	}
+	return ""
+}
+
+type LeaveSegmentResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LeaveSegmentResponse) Reset() {
+	*x = LeaveSegmentResponse{}
+	mi := &file_hostd_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaveSegmentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaveSegmentResponse) ProtoMessage() {}
+
+func (x *LeaveSegmentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaveSegmentResponse.ProtoReflect.Descriptor instead.
+func (*LeaveSegmentResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{23}
+}
+
+type SegmentStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"` // empty: the guest has an endpoint in it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SegmentStatusRequest) Reset() {
+	*x = SegmentStatusRequest{}
+	mi := &file_hostd_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SegmentStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SegmentStatusRequest) ProtoMessage() {}
+
+func (x *SegmentStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SegmentStatusRequest.ProtoReflect.Descriptor instead.
+func (*SegmentStatusRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *SegmentStatusRequest) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *SegmentStatusRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+type SegmentStatusResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Segment       *Segment               `protobuf:"bytes,1,opt,name=segment,proto3" json:"segment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SegmentStatusResponse) Reset() {
+	*x = SegmentStatusResponse{}
+	mi := &file_hostd_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SegmentStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SegmentStatusResponse) ProtoMessage() {}
+
+func (x *SegmentStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SegmentStatusResponse.ProtoReflect.Descriptor instead.
+func (*SegmentStatusResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *SegmentStatusResponse) GetSegment() *Segment {
+	if x != nil {
+		return x.Segment
+	}
+	return nil
+}
+
+type Segment struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	Mode          SegmentMode            `protobuf:"varint,2,opt,name=mode,proto3,enum=unnest.hostd.v1.SegmentMode" json:"mode,omitempty"`
+	Network       string                 `protobuf:"bytes,3,opt,name=network,proto3" json:"network,omitempty"`
+	Members       uint32                 `protobuf:"varint,4,opt,name=members,proto3" json:"members,omitempty"`
+	Generation    uint32                 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
+	Fractions     []*Fraction            `protobuf:"bytes,6,rep,name=fractions,proto3" json:"fractions,omitempty"` // in order of their numbers
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Segment) Reset() {
+	*x = Segment{}
+	mi := &file_hostd_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Segment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Segment) ProtoMessage() {}
+
+func (x *Segment) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Segment.ProtoReflect.Descriptor instead.
+func (*Segment) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Segment) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *Segment) GetMode() SegmentMode {
+	if x != nil {
+		return x.Mode
+	}
+	return SegmentMode_SEGMENT_MODE_UNSPECIFIED
+}
+
+func (x *Segment) GetNetwork() string {
+	if x != nil {
+		return x.Network
+	}
+	return ""
+}
+
+func (x *Segment) GetMembers() uint32 {
+	if x != nil {
+		return x.Members
+	}
+	return 0
+}
+
+func (x *Segment) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Segment) GetFractions() []*Fraction {
+	if x != nil {
+		return x.Fractions
+	}
+	return nil
+}
+
+// Fraction is one fraction of a segment, and what was done with its frames.
+type Fraction struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Fraction      uint32                 `protobuf:"varint,1,opt,name=fraction,proto3" json:"fraction,omitempty"`
+	Own           bool                   `protobuf:"varint,2,opt,name=own,proto3" json:"own,omitempty"`       // it is the caller's
+	Member        bool                   `protobuf:"varint,3,opt,name=member,proto3" json:"member,omitempty"` // else it is on its way in or out
+	Frames        uint64                 `protobuf:"varint,4,opt,name=frames,proto3" json:"frames,omitempty"`
+	Bytes         uint64                 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Broadcasts    uint64                 `protobuf:"varint,6,opt,name=broadcasts,proto3" json:"broadcasts,omitempty"` // of the frames
+	Dropped       uint64                 `protobuf:"varint,7,opt,name=dropped,proto3" json:"dropped,omitempty"`       // beside the frames, for whatever reason
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fraction) Reset() {
+	*x = Fraction{}
+	mi := &file_hostd_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fraction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fraction) ProtoMessage() {}
+
+func (x *Fraction) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fraction.ProtoReflect.Descriptor instead.
+func (*Fraction) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Fraction) GetFraction() uint32 {
+	if x != nil {
+		return x.Fraction
+	}
+	return 0
+}
+
+func (x *Fraction) GetOwn() bool {
+	if x != nil {
+		return x.Own
+	}
+	return false
+}
+
+func (x *Fraction) GetMember() bool {
+	if x != nil {
+		return x.Member
+	}
+	return false
+}
+
+func (x *Fraction) GetFrames() uint64 {
+	if x != nil {
+		return x.Frames
+	}
+	return 0
+}
+
+func (x *Fraction) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Fraction) GetBroadcasts() uint64 {
+	if x != nil {
+		return x.Broadcasts
+	}
+	return 0
+}
+
+func (x *Fraction) GetDropped() uint64 {
+	if x != nil {
+		return x.Dropped
+	}
+	return 0
+}
+
 var File_hostd_proto protoreflect.FileDescriptor
 
 const file_hostd_proto_rawDesc = "" +
@@ -1181,7 +2142,7 @@ const file_hostd_proto_rawDesc = "" +
 	"\taddresses\x18\x02 \x03(\v2\x18.unnest.hostd.v1.AddressR\taddresses\"=\n" +
 	"\aAddress\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x18\n" +
-	"\agateway\x18\x02 \x01(\tR\agateway\"\xdb\x02\n" +
+	"\agateway\x18\x02 \x01(\tR\agateway\"\x89\x03\n" +
 	"\x03NIC\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x10\n" +
@@ -1195,21 +2156,26 @@ const file_hostd_proto_rawDesc = "" +
 	"\x04mode\x18\n" +
 	" \x01(\x0e2\x15.unnest.hostd.v1.ModeR\x04mode\x12\x12\n" +
 	"\x04vlan\x18\v \x01(\rR\x04vlan\x12\x1b\n" +
-	"\ttrunk_mac\x18\f \x01(\tR\btrunkMac\"S\n" +
+	"\ttrunk_mac\x18\f \x01(\tR\btrunkMac\x12\x10\n" +
+	"\x03pod\x18\r \x01(\tR\x03pod\x12\x1a\n" +
+	"\bfraction\x18\x0e \x01(\rR\bfraction\"S\n" +
 	"\x10DetachNICRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\"\x13\n" +
 	"\x11DetachNICResponse\"\x11\n" +
 	"\x0fListNICsRequest\"<\n" +
 	"\x10ListNICsResponse\x12(\n" +
-	"\x04nics\x18\x01 \x03(\v2\x14.unnest.hostd.v1.NICR\x04nics\"\x7f\n" +
+	"\x04nics\x18\x01 \x03(\v2\x14.unnest.hostd.v1.NICR\x04nics\"\xad\x01\n" +
 	"\fCheckRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x10\n" +
 	"\x03mac\x18\x03 \x01(\tR\x03mac\x12\x1c\n" +
-	"\taddresses\x18\x04 \x03(\tR\taddresses\"7\n" +
+	"\taddresses\x18\x04 \x03(\tR\taddresses\x12\x1a\n" +
+	"\bendpoint\x18\x05 \x01(\bR\bendpoint\x12\x10\n" +
+	"\x03pod\x18\x06 \x01(\tR\x03pod\"n\n" +
 	"\rCheckResponse\x12&\n" +
-	"\x03nic\x18\x01 \x01(\v2\x14.unnest.hostd.v1.NICR\x03nic\"X\n" +
+	"\x03nic\x18\x01 \x01(\v2\x14.unnest.hostd.v1.NICR\x03nic\x125\n" +
+	"\bendpoint\x18\x02 \x01(\v2\x19.unnest.hostd.v1.EndpointR\bendpoint\"X\n" +
 	"\tGCRequest\x12\x18\n" +
 	"\anetwork\x18\x01 \x01(\tR\anetwork\x121\n" +
 	"\x05valid\x18\x02 \x03(\v2\x1b.unnest.hostd.v1.AttachmentR\x05valid\"M\n" +
@@ -1221,7 +2187,7 @@ const file_hostd_proto_rawDesc = "" +
 	"GCResponse\x125\n" +
 	"\aremoved\x18\x01 \x03(\v2\x1b.unnest.hostd.v1.AttachmentR\aremoved\"+\n" +
 	"\rStatusRequest\x12\x1a\n" +
-	"\ballocate\x18\x01 \x01(\bR\ballocate\"\xb0\x02\n" +
+	"\ballocate\x18\x01 \x01(\bR\ballocate\"\x9e\x03\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
 	"\x05guest\x18\x02 \x01(\tR\x05guest\x12\x1d\n" +
@@ -1236,18 +2202,93 @@ const file_hostd_proto_rawDesc = "" +
 	"poolTarget\x12+\n" +
 	"\x11slots_quarantined\x18\t \x01(\rR\x10slotsQuarantined\x12\x18\n" +
 	"\alimited\x18\n" +
-	" \x01(\tR\alimited*(\n" +
+	" \x01(\tR\alimited\x12A\n" +
+	"\rsegment_modes\x18\v \x03(\x0e2\x1c.unnest.hostd.v1.SegmentModeR\fsegmentModes\x12)\n" +
+	"\x10segments_limited\x18\f \x01(\tR\x0fsegmentsLimited\"\xaf\x01\n" +
+	"\vSegmentSpec\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x120\n" +
+	"\x04mode\x18\x03 \x01(\x0e2\x1c.unnest.hostd.v1.SegmentModeR\x04mode\x12\x18\n" +
+	"\anetwork\x18\x04 \x01(\tR\anetwork\x120\n" +
+	"\x04span\x18\x05 \x01(\x0e2\x1c.unnest.hostd.v1.SegmentSpanR\x04span\"N\n" +
+	"\x14CreateSegmentRequest\x126\n" +
+	"\asegment\x18\x01 \x01(\v2\x1c.unnest.hostd.v1.SegmentSpecR\asegment\"]\n" +
+	"\x15CreateSegmentResponse\x122\n" +
+	"\asegment\x18\x01 \x01(\v2\x18.unnest.hostd.v1.SegmentR\asegment\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"\x8d\x01\n" +
+	"\x12JoinSegmentRequest\x126\n" +
+	"\asegment\x18\x01 \x01(\v2\x1c.unnest.hostd.v1.SegmentSpecR\asegment\x12!\n" +
+	"\fcontainer_id\x18\x02 \x01(\tR\vcontainerId\x12\x1c\n" +
+	"\tinterface\x18\x03 \x01(\tR\tinterface\"L\n" +
+	"\x13JoinSegmentResponse\x125\n" +
+	"\bendpoint\x18\x01 \x01(\v2\x19.unnest.hostd.v1.EndpointR\bendpoint\"\xc1\x03\n" +
+	"\bEndpoint\x12!\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
+	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x10\n" +
+	"\x03mac\x18\x03 \x01(\tR\x03mac\x12\x1f\n" +
+	"\vsegment_mac\x18\x04 \x01(\tR\n" +
+	"segmentMac\x12\x10\n" +
+	"\x03mtu\x18\x05 \x01(\rR\x03mtu\x12\x12\n" +
+	"\x04slot\x18\x06 \x01(\rR\x04slot\x12/\n" +
+	"\x05state\x18\a \x01(\x0e2\x19.unnest.hostd.v1.NICStateR\x05state\x12\x10\n" +
+	"\x03pod\x18\b \x01(\tR\x03pod\x120\n" +
+	"\x04mode\x18\t \x01(\x0e2\x1c.unnest.hostd.v1.SegmentModeR\x04mode\x12\x18\n" +
+	"\anetwork\x18\n" +
+	" \x01(\tR\anetwork\x12\x1a\n" +
+	"\bfraction\x18\v \x01(\rR\bfraction\x12\x18\n" +
+	"\amembers\x18\f \x01(\rR\amembers\x12\x1e\n" +
+	"\n" +
+	"generation\x18\r \x01(\rR\n" +
+	"generation\x12\x19\n" +
+	"\bport_low\x18\x0e \x01(\rR\aportLow\x12\x1b\n" +
+	"\tport_high\x18\x0f \x01(\rR\bportHigh\"V\n" +
+	"\x13LeaveSegmentRequest\x12!\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
+	"\tinterface\x18\x02 \x01(\tR\tinterface\"\x16\n" +
+	"\x14LeaveSegmentResponse\":\n" +
+	"\x14SegmentStatusRequest\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"K\n" +
+	"\x15SegmentStatusResponse\x122\n" +
+	"\asegment\x18\x01 \x01(\v2\x18.unnest.hostd.v1.SegmentR\asegment\"\xda\x01\n" +
+	"\aSegment\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x120\n" +
+	"\x04mode\x18\x02 \x01(\x0e2\x1c.unnest.hostd.v1.SegmentModeR\x04mode\x12\x18\n" +
+	"\anetwork\x18\x03 \x01(\tR\anetwork\x12\x18\n" +
+	"\amembers\x18\x04 \x01(\rR\amembers\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x05 \x01(\rR\n" +
+	"generation\x127\n" +
+	"\tfractions\x18\x06 \x03(\v2\x19.unnest.hostd.v1.FractionR\tfractions\"\xb8\x01\n" +
+	"\bFraction\x12\x1a\n" +
+	"\bfraction\x18\x01 \x01(\rR\bfraction\x12\x10\n" +
+	"\x03own\x18\x02 \x01(\bR\x03own\x12\x16\n" +
+	"\x06member\x18\x03 \x01(\bR\x06member\x12\x16\n" +
+	"\x06frames\x18\x04 \x01(\x04R\x06frames\x12\x14\n" +
+	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\x12\x1e\n" +
+	"\n" +
+	"broadcasts\x18\x06 \x01(\x04R\n" +
+	"broadcasts\x12\x18\n" +
+	"\adropped\x18\a \x01(\x04R\adropped*:\n" +
 	"\x04Mode\x12\x10\n" +
 	"\fMODE_HOTPLUG\x10\x00\x12\x0e\n" +
 	"\n" +
-	"MODE_TRUNK\x10\x01*\x9e\x01\n" +
+	"MODE_TRUNK\x10\x01\x12\x10\n" +
+	"\fMODE_SEGMENT\x10\x02*\x9e\x01\n" +
 	"\bNICState\x12\x19\n" +
 	"\x15NIC_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13NIC_STATE_ATTACHING\x10\x01\x12\x16\n" +
 	"\x12NIC_STATE_ATTACHED\x10\x02\x12\x17\n" +
 	"\x13NIC_STATE_DETACHING\x10\x03\x12\x19\n" +
 	"\x15NIC_STATE_QUARANTINED\x10\x04\x12\x12\n" +
-	"\x0eNIC_STATE_WARM\x10\x052\xd7\x03\n" +
+	"\x0eNIC_STATE_WARM\x10\x05*]\n" +
+	"\vSegmentMode\x12\x1c\n" +
+	"\x18SEGMENT_MODE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14SEGMENT_MODE_UNICAST\x10\x01\x12\x16\n" +
+	"\x12SEGMENT_MODE_PLAIN\x10\x02*<\n" +
+	"\vSegmentSpan\x12\x15\n" +
+	"\x11SEGMENT_SPAN_HOST\x10\x00\x12\x16\n" +
+	"\x12SEGMENT_SPAN_HOSTS\x10\x012\xce\x06\n" +
 	"\n" +
 	"HostDaemon\x12R\n" +
 	"\tAttachNIC\x12!.unnest.hostd.v1.AttachNICRequest\x1a\".unnest.hostd.v1.AttachNICResponse\x12R\n" +
@@ -1255,7 +2296,11 @@ const file_hostd_proto_rawDesc = "" +
 	"\bListNICs\x12 .unnest.hostd.v1.ListNICsRequest\x1a!.unnest.hostd.v1.ListNICsResponse\x12F\n" +
 	"\x05Check\x12\x1d.unnest.hostd.v1.CheckRequest\x1a\x1e.unnest.hostd.v1.CheckResponse\x12=\n" +
 	"\x02GC\x12\x1a.unnest.hostd.v1.GCRequest\x1a\x1b.unnest.hostd.v1.GCResponse\x12I\n" +
-	"\x06Status\x12\x1e.unnest.hostd.v1.StatusRequest\x1a\x1f.unnest.hostd.v1.StatusResponseB\x1fZ\x1dunnest/internal/hostd/hostdpbb\x06proto3"
+	"\x06Status\x12\x1e.unnest.hostd.v1.StatusRequest\x1a\x1f.unnest.hostd.v1.StatusResponse\x12^\n" +
+	"\rCreateSegment\x12%.unnest.hostd.v1.CreateSegmentRequest\x1a&.unnest.hostd.v1.CreateSegmentResponse\x12X\n" +
+	"\vJoinSegment\x12#.unnest.hostd.v1.JoinSegmentRequest\x1a$.unnest.hostd.v1.JoinSegmentResponse\x12[\n" +
+	"\fLeaveSegment\x12$.unnest.hostd.v1.LeaveSegmentRequest\x1a%.unnest.hostd.v1.LeaveSegmentResponse\x12^\n" +
+	"\rSegmentStatus\x12%.unnest.hostd.v1.SegmentStatusRequest\x1a&.unnest.hostd.v1.SegmentStatusResponseB\x1fZ\x1dunnest/internal/hostd/hostdpbb\x06proto3"
 
 var (
 	file_hostd_proto_rawDescOnce sync.Once
@@ -1269,56 +2314,91 @@ func file_hostd_proto_rawDescGZIP() []byte {
 	return file_hostd_proto_rawDescData
 }
 
-var file_hostd_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_hostd_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_hostd_proto_goTypes = []any{
-	(Mode)(0),                 // 0: unnest.hostd.v1.Mode
-	(NICState)(0),             // 1: unnest.hostd.v1.NICState
-	(*AttachNICRequest)(nil),  // 2: unnest.hostd.v1.AttachNICRequest
-	(*Bandwidth)(nil),         // 3: unnest.hostd.v1.Bandwidth
-	(*AttachNICResponse)(nil), // 4: unnest.hostd.v1.AttachNICResponse
-	(*Address)(nil),           // 5: unnest.hostd.v1.Address
-	(*NIC)(nil),               // 6: unnest.hostd.v1.NIC
-	(*DetachNICRequest)(nil),  // 7: unnest.hostd.v1.DetachNICRequest
-	(*DetachNICResponse)(nil), // 8: unnest.hostd.v1.DetachNICResponse
-	(*ListNICsRequest)(nil),   // 9: unnest.hostd.v1.ListNICsRequest
-	(*ListNICsResponse)(nil),  // 10: unnest.hostd.v1.ListNICsResponse
-	(*CheckRequest)(nil),      // 11: unnest.hostd.v1.CheckRequest
-	(*CheckResponse)(nil),     // 12: unnest.hostd.v1.CheckResponse
-	(*GCRequest)(nil),         // 13: unnest.hostd.v1.GCRequest
-	(*Attachment)(nil),        // 14: unnest.hostd.v1.Attachment
-	(*GCResponse)(nil),        // 15: unnest.hostd.v1.GCResponse
-	(*StatusRequest)(nil),     // 16: unnest.hostd.v1.StatusRequest
-	(*StatusResponse)(nil),    // 17: unnest.hostd.v1.StatusResponse
+	(Mode)(0),                     // 0: unnest.hostd.v1.Mode
+	(NICState)(0),                 // 1: unnest.hostd.v1.NICState
+	(SegmentMode)(0),              // 2: unnest.hostd.v1.SegmentMode
+	(SegmentSpan)(0),              // 3: unnest.hostd.v1.SegmentSpan
+	(*AttachNICRequest)(nil),      // 4: unnest.hostd.v1.AttachNICRequest
+	(*Bandwidth)(nil),             // 5: unnest.hostd.v1.Bandwidth
+	(*AttachNICResponse)(nil),     // 6: unnest.hostd.v1.AttachNICResponse
+	(*Address)(nil),               // 7: unnest.hostd.v1.Address
+	(*NIC)(nil),                   // 8: unnest.hostd.v1.NIC
+	(*DetachNICRequest)(nil),      // 9: unnest.hostd.v1.DetachNICRequest
+	(*DetachNICResponse)(nil),     // 10: unnest.hostd.v1.DetachNICResponse
+	(*ListNICsRequest)(nil),       // 11: unnest.hostd.v1.ListNICsRequest
+	(*ListNICsResponse)(nil),      // 12: unnest.hostd.v1.ListNICsResponse
+	(*CheckRequest)(nil),          // 13: unnest.hostd.v1.CheckRequest
+	(*CheckResponse)(nil),         // 14: unnest.hostd.v1.CheckResponse
+	(*GCRequest)(nil),             // 15: unnest.hostd.v1.GCRequest
+	(*Attachment)(nil),            // 16: unnest.hostd.v1.Attachment
+	(*GCResponse)(nil),            // 17: unnest.hostd.v1.GCResponse
+	(*StatusRequest)(nil),         // 18: unnest.hostd.v1.StatusRequest
+	(*StatusResponse)(nil),        // 19: unnest.hostd.v1.StatusResponse
+	(*SegmentSpec)(nil),           // 20: unnest.hostd.v1.SegmentSpec
+	(*CreateSegmentRequest)(nil),  // 21: unnest.hostd.v1.CreateSegmentRequest
+	(*CreateSegmentResponse)(nil), // 22: unnest.hostd.v1.CreateSegmentResponse
+	(*JoinSegmentRequest)(nil),    // 23: unnest.hostd.v1.JoinSegmentRequest
+	(*JoinSegmentResponse)(nil),   // 24: unnest.hostd.v1.JoinSegmentResponse
+	(*Endpoint)(nil),              // 25: unnest.hostd.v1.Endpoint
+	(*LeaveSegmentRequest)(nil),   // 26: unnest.hostd.v1.LeaveSegmentRequest
+	(*LeaveSegmentResponse)(nil),  // 27: unnest.hostd.v1.LeaveSegmentResponse
+	(*SegmentStatusRequest)(nil),  // 28: unnest.hostd.v1.SegmentStatusRequest
+	(*SegmentStatusResponse)(nil), // 29: unnest.hostd.v1.SegmentStatusResponse
+	(*Segment)(nil),               // 30: unnest.hostd.v1.Segment
+	(*Fraction)(nil),              // 31: unnest.hostd.v1.Fraction
 }
 var file_hostd_proto_depIdxs = []int32{
 	0,  // 0: unnest.hostd.v1.AttachNICRequest.mode:type_name -> unnest.hostd.v1.Mode
-	3,  // 1: unnest.hostd.v1.AttachNICRequest.bandwidth:type_name -> unnest.hostd.v1.Bandwidth
-	6,  // 2: unnest.hostd.v1.AttachNICResponse.nic:type_name -> unnest.hostd.v1.NIC
-	5,  // 3: unnest.hostd.v1.AttachNICResponse.addresses:type_name -> unnest.hostd.v1.Address
+	5,  // 1: unnest.hostd.v1.AttachNICRequest.bandwidth:type_name -> unnest.hostd.v1.Bandwidth
+	8,  // 2: unnest.hostd.v1.AttachNICResponse.nic:type_name -> unnest.hostd.v1.NIC
+	7,  // 3: unnest.hostd.v1.AttachNICResponse.addresses:type_name -> unnest.hostd.v1.Address
 	1,  // 4: unnest.hostd.v1.NIC.state:type_name -> unnest.hostd.v1.NICState
 	0,  // 5: unnest.hostd.v1.NIC.mode:type_name -> unnest.hostd.v1.Mode
-	6,  // 6: unnest.hostd.v1.ListNICsResponse.nics:type_name -> unnest.hostd.v1.NIC
-	6,  // 7: unnest.hostd.v1.CheckResponse.nic:type_name -> unnest.hostd.v1.NIC
-	14, // 8: unnest.hostd.v1.GCRequest.valid:type_name -> unnest.hostd.v1.Attachment
-	14, // 9: unnest.hostd.v1.GCResponse.removed:type_name -> unnest.hostd.v1.Attachment
-	2,  // 10: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
-	7,  // 11: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
-	9,  // 12: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
-	11, // 13: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
-	13, // 14: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
-	16, // 15: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
-	4,  // 16: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
-	8,  // 17: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
-	10, // 18: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
-	12, // 19: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
-	15, // 20: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
-	17, // 21: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
-	16, // [16:22] is the sub-list for method output_type
-	10, // [10:16] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	8,  // 6: unnest.hostd.v1.ListNICsResponse.nics:type_name -> unnest.hostd.v1.NIC
+	8,  // 7: unnest.hostd.v1.CheckResponse.nic:type_name -> unnest.hostd.v1.NIC
+	25, // 8: unnest.hostd.v1.CheckResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
+	16, // 9: unnest.hostd.v1.GCRequest.valid:type_name -> unnest.hostd.v1.Attachment
+	16, // 10: unnest.hostd.v1.GCResponse.removed:type_name -> unnest.hostd.v1.Attachment
+	2,  // 11: unnest.hostd.v1.StatusResponse.segment_modes:type_name -> unnest.hostd.v1.SegmentMode
+	2,  // 12: unnest.hostd.v1.SegmentSpec.mode:type_name -> unnest.hostd.v1.SegmentMode
+	3,  // 13: unnest.hostd.v1.SegmentSpec.span:type_name -> unnest.hostd.v1.SegmentSpan
+	20, // 14: unnest.hostd.v1.CreateSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
+	30, // 15: unnest.hostd.v1.CreateSegmentResponse.segment:type_name -> unnest.hostd.v1.Segment
+	20, // 16: unnest.hostd.v1.JoinSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
+	25, // 17: unnest.hostd.v1.JoinSegmentResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
+	1,  // 18: unnest.hostd.v1.Endpoint.state:type_name -> unnest.hostd.v1.NICState
+	2,  // 19: unnest.hostd.v1.Endpoint.mode:type_name -> unnest.hostd.v1.SegmentMode
+	30, // 20: unnest.hostd.v1.SegmentStatusResponse.segment:type_name -> unnest.hostd.v1.Segment
+	2,  // 21: unnest.hostd.v1.Segment.mode:type_name -> unnest.hostd.v1.SegmentMode
+	31, // 22: unnest.hostd.v1.Segment.fractions:type_name -> unnest.hostd.v1.Fraction
+	4,  // 23: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
+	9,  // 24: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
+	11, // 25: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
+	13, // 26: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
+	15, // 27: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
+	18, // 28: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
+	21, // 29: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
+	23, // 30: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
+	26, // 31: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
+	28, // 32: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
+	6,  // 33: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
+	10, // 34: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
+	12, // 35: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
+	14, // 36: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
+	17, // 37: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
+	19, // 38: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
+	22, // 39: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
+	24, // 40: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
+	27, // 41: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
+	29, // 42: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
+	33, // [33:43] is the sub-list for method output_type
+	23, // [23:33] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_hostd_proto_init() }
@@ -1331,8 +2411,8 @@ func file_hostd_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_proto_rawDesc), len(file_hostd_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   16,
+			NumEnums:      4,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

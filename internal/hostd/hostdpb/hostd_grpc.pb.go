@@ -21,12 +21,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	HostDaemon_AttachNIC_FullMethodName = "/unnest.hostd.v1.HostDaemon/AttachNIC"
-	HostDaemon_DetachNIC_FullMethodName = "/unnest.hostd.v1.HostDaemon/DetachNIC"
-	HostDaemon_ListNICs_FullMethodName  = "/unnest.hostd.v1.HostDaemon/ListNICs"
-	HostDaemon_Check_FullMethodName     = "/unnest.hostd.v1.HostDaemon/Check"
-	HostDaemon_GC_FullMethodName        = "/unnest.hostd.v1.HostDaemon/GC"
-	HostDaemon_Status_FullMethodName    = "/unnest.hostd.v1.HostDaemon/Status"
+	HostDaemon_AttachNIC_FullMethodName     = "/unnest.hostd.v1.HostDaemon/AttachNIC"
+	HostDaemon_DetachNIC_FullMethodName     = "/unnest.hostd.v1.HostDaemon/DetachNIC"
+	HostDaemon_ListNICs_FullMethodName      = "/unnest.hostd.v1.HostDaemon/ListNICs"
+	HostDaemon_Check_FullMethodName         = "/unnest.hostd.v1.HostDaemon/Check"
+	HostDaemon_GC_FullMethodName            = "/unnest.hostd.v1.HostDaemon/GC"
+	HostDaemon_Status_FullMethodName        = "/unnest.hostd.v1.HostDaemon/Status"
+	HostDaemon_CreateSegment_FullMethodName = "/unnest.hostd.v1.HostDaemon/CreateSegment"
+	HostDaemon_JoinSegment_FullMethodName   = "/unnest.hostd.v1.HostDaemon/JoinSegment"
+	HostDaemon_LeaveSegment_FullMethodName  = "/unnest.hostd.v1.HostDaemon/LeaveSegment"
+	HostDaemon_SegmentStatus_FullMethodName = "/unnest.hostd.v1.HostDaemon/SegmentStatus"
 )
 
 // HostDaemonClient is the client API for HostDaemon service.
@@ -43,8 +47,9 @@ const (
 // requests come too fast; UNAVAILABLE when the guest's VMM does not answer;
 // DEADLINE_EXCEEDED when the guest does not give up a NIC in time; ABORTED when
 // another request for the same attachment came in between; NOT_FOUND and
-// FAILED_PRECONDITION from Check alone. RESOURCE_EXHAUSTED, UNAVAILABLE,
-// DEADLINE_EXCEEDED and ABORTED are worth another try.
+// FAILED_PRECONDITION from Check and the verbs of segments alone.
+// RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED and ABORTED are worth another
+// try.
 //
 // Versions: the daemon and a guest's plugin may differ by one protocol number
 // (StatusResponse.protocol) in either direction. Fields and verbs are only added.
@@ -52,7 +57,20 @@ const (
 // the verbs that it does not know; the plugin does without, or says what the
 // daemon lacks. Number 1 had AttachNIC, DetachNIC, ListNICs and Status, and of
 // them the fields up to AttachNICRequest.bridge, NIC.state and
-// StatusResponse.slots_total.
+// StatusResponse.slots_total. Number 2 had no segments: none of their verbs,
+// messages and fields, and no MODE_SEGMENT.
+//
+// Segments: a segment is a loopback that the fractions of one pod share, each on a
+// guest of its own, all on this host (Hostlo: Bacou et al. 2019, section 4). It
+// belongs to the caller's tenant and has the pod's name, which is its own among the
+// tenant's; a guest of another tenant that uses the name speaks of another segment.
+// Who may join is decided by the key. Whoever schedules the pod makes one that
+// nobody can guess, such as 32 random bytes in base64, and gives it to the guests
+// that are to run the pod, and to no other. The first request that names the segment
+// makes it, with its key, whichever guest's that is; every later one has to show
+// the same key. The daemon keeps a digest of it only. So the guests' requests may
+// come in any order, and a guest cannot join a pod that it was not given; what it can
+// do is take the name of a pod of its tenant before that, which then is refused.
 type HostDaemonClient interface {
 	// AttachNIC gives one NIC to one attachment (container ID, interface name).
 	// Asked again for the same attachment, it answers with the same NIC, and its
@@ -72,6 +90,25 @@ type HostDaemonClient interface {
 	GC(ctx context.Context, in *GCRequest, opts ...grpc.CallOption) (*GCResponse, error)
 	// Status tells whether the daemon can serve this guest now.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
+	// CreateSegment makes a pod's segment before any fraction joins, and is of no
+	// other use: JoinSegment makes one as well. A segment that nobody has joined is
+	// given up after a minute. Asked again with the same key, it answers with the
+	// segment that is there.
+	CreateSegment(ctx context.Context, in *CreateSegmentRequest, opts ...grpc.CallOption) (*CreateSegmentResponse, error)
+	// JoinSegment gives one fraction of a pod an endpoint of its segment, a NIC that
+	// is plugged anew. Asked again for the same attachment, it answers with the same
+	// endpoint. A guest has one endpoint in a segment; ABORTED says that another one
+	// is still on its way out. ALREADY_EXISTS: the attachment is in another segment.
+	// FAILED_PRECONDITION: the segment has another mode or network, or the guest's
+	// VMM cannot do it.
+	JoinSegment(ctx context.Context, in *JoinSegmentRequest, opts ...grpc.CallOption) (*JoinSegmentResponse, error)
+	// LeaveSegment takes an attachment's endpoint away. The other fractions hear of it
+	// at once; it returns when the guest has given the NIC up, and succeeds when there
+	// is none. The last to leave ends the segment.
+	LeaveSegment(ctx context.Context, in *LeaveSegmentRequest, opts ...grpc.CallOption) (*LeaveSegmentResponse, error)
+	// SegmentStatus describes a segment in which the guest has an endpoint, or of
+	// which it shows the key. NOT_FOUND: there is no segment of the name.
+	SegmentStatus(ctx context.Context, in *SegmentStatusRequest, opts ...grpc.CallOption) (*SegmentStatusResponse, error)
 }
 
 type hostDaemonClient struct {
@@ -142,6 +179,46 @@ func (c *hostDaemonClient) Status(ctx context.Context, in *StatusRequest, opts .
 	return out, nil
 }
 
+func (c *hostDaemonClient) CreateSegment(ctx context.Context, in *CreateSegmentRequest, opts ...grpc.CallOption) (*CreateSegmentResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreateSegmentResponse)
+	err := c.cc.Invoke(ctx, HostDaemon_CreateSegment_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *hostDaemonClient) JoinSegment(ctx context.Context, in *JoinSegmentRequest, opts ...grpc.CallOption) (*JoinSegmentResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(JoinSegmentResponse)
+	err := c.cc.Invoke(ctx, HostDaemon_JoinSegment_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *hostDaemonClient) LeaveSegment(ctx context.Context, in *LeaveSegmentRequest, opts ...grpc.CallOption) (*LeaveSegmentResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LeaveSegmentResponse)
+	err := c.cc.Invoke(ctx, HostDaemon_LeaveSegment_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *hostDaemonClient) SegmentStatus(ctx context.Context, in *SegmentStatusRequest, opts ...grpc.CallOption) (*SegmentStatusResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SegmentStatusResponse)
+	err := c.cc.Invoke(ctx, HostDaemon_SegmentStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // HostDaemonServer is the server API for HostDaemon service.
 // All implementations must embed UnimplementedHostDaemonServer
 // for forward compatibility.
@@ -156,8 +233,9 @@ func (c *hostDaemonClient) Status(ctx context.Context, in *StatusRequest, opts .
 // requests come too fast; UNAVAILABLE when the guest's VMM does not answer;
 // DEADLINE_EXCEEDED when the guest does not give up a NIC in time; ABORTED when
 // another request for the same attachment came in between; NOT_FOUND and
-// FAILED_PRECONDITION from Check alone. RESOURCE_EXHAUSTED, UNAVAILABLE,
-// DEADLINE_EXCEEDED and ABORTED are worth another try.
+// FAILED_PRECONDITION from Check and the verbs of segments alone.
+// RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED and ABORTED are worth another
+// try.
 //
 // Versions: the daemon and a guest's plugin may differ by one protocol number
 // (StatusResponse.protocol) in either direction. Fields and verbs are only added.
@@ -165,7 +243,20 @@ func (c *hostDaemonClient) Status(ctx context.Context, in *StatusRequest, opts .
 // the verbs that it does not know; the plugin does without, or says what the
 // daemon lacks. Number 1 had AttachNIC, DetachNIC, ListNICs and Status, and of
 // them the fields up to AttachNICRequest.bridge, NIC.state and
-// StatusResponse.slots_total.
+// StatusResponse.slots_total. Number 2 had no segments: none of their verbs,
+// messages and fields, and no MODE_SEGMENT.
+//
+// Segments: a segment is a loopback that the fractions of one pod share, each on a
+// guest of its own, all on this host (Hostlo: Bacou et al. 2019, section 4). It
+// belongs to the caller's tenant and has the pod's name, which is its own among the
+// tenant's; a guest of another tenant that uses the name speaks of another segment.
+// Who may join is decided by the key. Whoever schedules the pod makes one that
+// nobody can guess, such as 32 random bytes in base64, and gives it to the guests
+// that are to run the pod, and to no other. The first request that names the segment
+// makes it, with its key, whichever guest's that is; every later one has to show
+// the same key. The daemon keeps a digest of it only. So the guests' requests may
+// come in any order, and a guest cannot join a pod that it was not given; what it can
+// do is take the name of a pod of its tenant before that, which then is refused.
 type HostDaemonServer interface {
 	// AttachNIC gives one NIC to one attachment (container ID, interface name).
 	// Asked again for the same attachment, it answers with the same NIC, and its
@@ -185,6 +276,25 @@ type HostDaemonServer interface {
 	GC(context.Context, *GCRequest) (*GCResponse, error)
 	// Status tells whether the daemon can serve this guest now.
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
+	// CreateSegment makes a pod's segment before any fraction joins, and is of no
+	// other use: JoinSegment makes one as well. A segment that nobody has joined is
+	// given up after a minute. Asked again with the same key, it answers with the
+	// segment that is there.
+	CreateSegment(context.Context, *CreateSegmentRequest) (*CreateSegmentResponse, error)
+	// JoinSegment gives one fraction of a pod an endpoint of its segment, a NIC that
+	// is plugged anew. Asked again for the same attachment, it answers with the same
+	// endpoint. A guest has one endpoint in a segment; ABORTED says that another one
+	// is still on its way out. ALREADY_EXISTS: the attachment is in another segment.
+	// FAILED_PRECONDITION: the segment has another mode or network, or the guest's
+	// VMM cannot do it.
+	JoinSegment(context.Context, *JoinSegmentRequest) (*JoinSegmentResponse, error)
+	// LeaveSegment takes an attachment's endpoint away. The other fractions hear of it
+	// at once; it returns when the guest has given the NIC up, and succeeds when there
+	// is none. The last to leave ends the segment.
+	LeaveSegment(context.Context, *LeaveSegmentRequest) (*LeaveSegmentResponse, error)
+	// SegmentStatus describes a segment in which the guest has an endpoint, or of
+	// which it shows the key. NOT_FOUND: there is no segment of the name.
+	SegmentStatus(context.Context, *SegmentStatusRequest) (*SegmentStatusResponse, error)
 	mustEmbedUnimplementedHostDaemonServer()
 }
 
@@ -212,6 +322,18 @@ func (UnimplementedHostDaemonServer) GC(context.Context, *GCRequest) (*GCRespons
 }
 func (UnimplementedHostDaemonServer) Status(context.Context, *StatusRequest) (*StatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
+}
+func (UnimplementedHostDaemonServer) CreateSegment(context.Context, *CreateSegmentRequest) (*CreateSegmentResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateSegment not implemented")
+}
+func (UnimplementedHostDaemonServer) JoinSegment(context.Context, *JoinSegmentRequest) (*JoinSegmentResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method JoinSegment not implemented")
+}
+func (UnimplementedHostDaemonServer) LeaveSegment(context.Context, *LeaveSegmentRequest) (*LeaveSegmentResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method LeaveSegment not implemented")
+}
+func (UnimplementedHostDaemonServer) SegmentStatus(context.Context, *SegmentStatusRequest) (*SegmentStatusResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SegmentStatus not implemented")
 }
 func (UnimplementedHostDaemonServer) mustEmbedUnimplementedHostDaemonServer() {}
 func (UnimplementedHostDaemonServer) testEmbeddedByValue()                    {}
@@ -342,6 +464,78 @@ func _HostDaemon_Status_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _HostDaemon_CreateSegment_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateSegmentRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HostDaemonServer).CreateSegment(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HostDaemon_CreateSegment_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HostDaemonServer).CreateSegment(ctx, req.(*CreateSegmentRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HostDaemon_JoinSegment_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(JoinSegmentRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HostDaemonServer).JoinSegment(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HostDaemon_JoinSegment_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HostDaemonServer).JoinSegment(ctx, req.(*JoinSegmentRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HostDaemon_LeaveSegment_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LeaveSegmentRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HostDaemonServer).LeaveSegment(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HostDaemon_LeaveSegment_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HostDaemonServer).LeaveSegment(ctx, req.(*LeaveSegmentRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HostDaemon_SegmentStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SegmentStatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HostDaemonServer).SegmentStatus(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HostDaemon_SegmentStatus_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HostDaemonServer).SegmentStatus(ctx, req.(*SegmentStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // HostDaemon_ServiceDesc is the grpc.ServiceDesc for HostDaemon service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -372,6 +566,22 @@ var HostDaemon_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Status",
 			Handler:    _HostDaemon_Status_Handler,
+		},
+		{
+			MethodName: "CreateSegment",
+			Handler:    _HostDaemon_CreateSegment_Handler,
+		},
+		{
+			MethodName: "JoinSegment",
+			Handler:    _HostDaemon_JoinSegment_Handler,
+		},
+		{
+			MethodName: "LeaveSegment",
+			Handler:    _HostDaemon_LeaveSegment_Handler,
+		},
+		{
+			MethodName: "SegmentStatus",
+			Handler:    _HostDaemon_SegmentStatus_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
