@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
@@ -27,6 +28,25 @@ func Await(ctx context.Context, mac net.HardwareAddr) (netlink.Link, error) {
 		return nil, fmt.Errorf("wait for NIC %s: %w", mac, err)
 	}
 	return link, nil
+}
+
+// rescanTime is after how long the guest's kernel is asked to look by itself. It
+// misses a NIC at times when many come and go at once; as a rule it finds one
+// within 0.1 s.
+const rescanTime = 3 * time.Second
+
+// AwaitPlugged waits, as Await does, for a NIC that the VMM has just plugged.
+func AwaitPlugged(ctx context.Context, mac net.HardwareAddr) (netlink.Link, error) {
+	soon, cancel := context.WithTimeout(ctx, rescanTime)
+	defer cancel()
+	l, err := Await(soon, mac)
+	if err == nil || ctx.Err() != nil {
+		return l, err
+	}
+	if err := RescanPCI(); err != nil {
+		return nil, err
+	}
+	return Await(ctx, mac)
 }
 
 func hasMAC(l netlink.Link, mac net.HardwareAddr) bool {

@@ -7,23 +7,24 @@ import (
 	"net"
 	"os"
 
-	cnins "github.com/containernetworking/cni/pkg/ns"
 	"github.com/containernetworking/cni/pkg/skel"
-	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
 	"unnest/internal/hostd/hostdpb"
 	"unnest/internal/podnet"
+	"unnest/internal/podnet/attachment"
+	"unnest/internal/podnet/daemon"
 	"unnest/internal/podnet/netconf"
+	"unnest/internal/podnet/steps"
 )
 
 // addition is one ADD under way.
 type addition struct {
 	config netconf.BrFusion
 	args   *skel.CmdArgs
-	daemon daemon
+	daemon daemon.Client
 	pod    ns.NetNS
 
 	nic     *hostdpb.NIC
@@ -57,36 +58,21 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	defer d.close()
+	defer d.Close()
 	a := &addition{config: c, args: args, daemon: d, pod: pod}
-	times, err := run(ctx, a.steps())
+	times, err := steps.Run(ctx, a.steps())
 	if c.Log {
 		a.log(times, err)
 	}
 	return err
 }
 
-// checkPod refuses a path that is no pod's network namespace.
-func checkPod(path string) error {
-	own, cniErr := cnins.CheckNetNS(path)
-	if cniErr != nil {
-		return cniErr
-	}
-	if own {
-		return types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("network namespace %s is the guest's own, not a pod's", path), "")
-	}
-	return nil
-}
-
 // openPod opens the pod's network namespace. An interface of the wanted name in
 // it is a pod that has its NIC: an ADD that went on and failed would take it away.
 func openPod(args *skel.CmdArgs) (ns.NetNS, error) {
-	if err := checkPod(args.Netns); err != nil {
-		return nil, err
-	}
-	pod, err := ns.GetNS(args.Netns)
+	pod, err := attachment.OpenPod(args)
 	if err != nil {
-		return nil, types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("open network namespace: %v", err), "")
+		return nil, err
 	}
 	if err := podnet.CheckFree(pod, args.IfName); err != nil {
 		_ = pod.Close()
@@ -98,27 +84,28 @@ func openPod(args *skel.CmdArgs) (ns.NetNS, error) {
 // steps are in the order of who has to know what: the host daemon is told the
 // addresses that the NIC may use, and refuses those of another pod; only a DHCP
 // client needs the NIC first.
-func (a *addition) steps() []step {
-	return []step{
-		{"settle", a.settle, nil},
-		{"lease", a.lease, a.release},
-		{"attach", a.attach, a.detach},
-		{"appear", a.appear, nil},
-		{"move", a.move, a.undoMove},
-		{"dhcp", a.dhcp, a.undoDHCP},
-		{"configure", a.configure, nil}, // what it sets goes with the NIC
-		{"services", a.services, a.undoServices},
-		{"announce", a.announce, nil},
-		{"print", a.print, nil},
+func (a *addition) steps() []steps.Step {
+	return []steps.Step{
+		{Name: "settle", Do: a.settle},
+		{Name: "lease", Do: a.lease, Undo: a.release},
+		{Name: "attach", Do: a.attach, Undo: a.detach},
+		{Name: "appear", Do: a.appear},
+		{Name: "move", Do: a.move, Undo: a.undoMove},
+		{Name: "dhcp", Do: a.dhcp, Undo: a.undoDHCP},
+		{Name: "configure", Do: a.configure}, // what it sets goes with the NIC
+		{Name: "services", Do: a.services, Undo: a.undoServices},
+		{Name: "announce", Do: a.announce},
+		{Name: "print", Do: a.print},
 	}
 }
 
 // settle finishes what earlier DELs have left, which may stand in the way.
 func (a *addition) settle(ctx context.Context) error {
-	if err := pendingOf(a.config, a.args).settle(ctx, a.daemon); err != nil {
+	p := pending(a.config)
+	if err := p.Settle(ctx, a.daemon.Detach, a.args.ContainerID, a.args.IfName); err != nil {
 		return err
 	}
-	_ = finishPending(ctx, a.daemon, a.config) // others' NICs are no reason to fail
+	_ = p.Finish(ctx, a.daemon.Detach) // others' NICs are no reason to fail
 	return nil
 }
 
@@ -152,7 +139,7 @@ func (a *addition) dhcp(ctx context.Context) (err error) {
 	}
 	r := request(a.config, a.args)
 	r.Addresses = prefixed(a.result.IPs)
-	_, err = a.daemon.attach(ctx, r)
+	_, err = a.daemon.Attach(ctx, r)
 	return err
 }
 
@@ -180,19 +167,10 @@ func (a *addition) announce(ctx context.Context) error {
 }
 
 // log writes one line with how long each step took.
-func (a *addition) log(times []took, err error) {
-	attrs := []slog.Attr{
+func (a *addition) log(times []steps.Took, err error) {
+	steps.Log(os.Stderr, []slog.Attr{
 		slog.String("container", a.args.ContainerID),
 		slog.String("interface", a.args.IfName),
 		slog.String("mac", a.nic.GetMac()),
-	}
-	for _, t := range times {
-		attrs = append(attrs, slog.Duration(t.step, t.time))
-	}
-	l := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	if err != nil {
-		l.LogAttrs(context.Background(), slog.LevelError, "add", append(attrs, slog.Any("error", err))...)
-		return
-	}
-	l.LogAttrs(context.Background(), slog.LevelInfo, "add", attrs...)
+	}, times, err)
 }

@@ -25,6 +25,9 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"unnest/internal/podnet/attachment"
+	"unnest/internal/podnet/daemon"
+	"unnest/internal/podnet/failure"
 	"unnest/internal/podnet/netconf"
 	"unnest/internal/podnet/servicepath"
 )
@@ -36,11 +39,11 @@ const About = "CNI plugin brfusion: gives each pod a NIC of its own, hot-plugged
 // undoing what it has done.
 func Funcs(ctx context.Context) skel.CNIFuncs {
 	return skel.CNIFuncs{
-		Add:    func(args *skel.CmdArgs) error { return coded(add(ctx, args)) },
-		Del:    func(args *skel.CmdArgs) error { return coded(del(ctx, args)) },
-		Check:  func(args *skel.CmdArgs) error { return coded(check(ctx, args)) },
-		GC:     func(args *skel.CmdArgs) error { return coded(gc(ctx, args)) },
-		Status: func(args *skel.CmdArgs) error { return unavailable(state(ctx, args)) },
+		Add:    func(args *skel.CmdArgs) error { return failure.Coded(add(ctx, args)) },
+		Del:    func(args *skel.CmdArgs) error { return failure.Coded(del(ctx, args)) },
+		Check:  func(args *skel.CmdArgs) error { return failure.Coded(check(ctx, args)) },
+		GC:     func(args *skel.CmdArgs) error { return failure.Coded(gc(ctx, args)) },
+		Status: func(args *skel.CmdArgs) error { return failure.Unavailable(status(ctx, args)) },
 	}
 }
 
@@ -51,10 +54,24 @@ func parse(args *skel.CmdArgs) (netconf.BrFusion, error) {
 	case errors.Is(err, netconf.ErrDecode):
 		return c, types.NewError(types.ErrDecodingFailure, err.Error(), "")
 	case err != nil:
-		return c, invalid(err)
+		return c, failure.Invalid(err)
 	}
 	return c, nil
 }
+
+// state is where the guest keeps what it knows of attachments.
+var state = attachment.Run
+
+func lock(ctx context.Context, args *skel.CmdArgs) (unlock func(), err error) {
+	return state.Lock(ctx, args.ContainerID, args.IfName)
+}
+
+// pending are the notes of NICs that a DEL could not give back.
+func pending(c netconf.BrFusion) attachment.Pending {
+	return attachment.Pending{State: state, Dir: "pending", What: "the NIC", Server: c.Server.String()}
+}
+
+func dial(c netconf.BrFusion) (daemon.Client, error) { return daemon.Dial(c.Server, c.Credentials) }
 
 func owner(c netconf.BrFusion, args *skel.CmdArgs) servicepath.Owner {
 	return servicepath.Owner{Network: c.Name, Container: args.ContainerID, Interface: args.IfName}

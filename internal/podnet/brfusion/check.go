@@ -16,11 +16,12 @@ import (
 
 	"unnest/internal/hostd/hostdpb"
 	"unnest/internal/podnet"
+	"unnest/internal/podnet/failure"
 	"unnest/internal/podnet/netconf"
 )
 
-// attachment is what prevResult says about the pod's interface.
-type attachment struct {
+// wanted is what prevResult says about the pod's interface.
+type wanted struct {
 	mac net.HardwareAddr
 	mtu int // 0: not said
 	ips []*types100.IPConfig
@@ -34,7 +35,7 @@ func check(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	if c.PrevResult == nil {
-		return invalid(errors.New("network configuration: prevResult is missing: CHECK compares with it"))
+		return failure.Invalid(errors.New("network configuration: prevResult is missing: CHECK compares with it"))
 	}
 	want, err := types100.NewResultFromResult(c.PrevResult)
 	if err != nil {
@@ -54,7 +55,7 @@ func check(ctx context.Context, args *skel.CmdArgs) error {
 }
 
 // find looks the interface up by its name and the pod's namespace.
-func find(want *types100.Result, args *skel.CmdArgs) (a attachment, err error) {
+func find(want *types100.Result, args *skel.CmdArgs) (a wanted, err error) {
 	for i, nic := range want.Interfaces {
 		if nic.Name != args.IfName || nic.Sandbox != args.Netns {
 			continue
@@ -73,7 +74,7 @@ func find(want *types100.Result, args *skel.CmdArgs) (a attachment, err error) {
 	return a, errors.New("prevResult has no such interface")
 }
 
-func checkPodSide(c netconf.BrFusion, args *skel.CmdArgs, want *types100.Result, a attachment) error {
+func checkPodSide(c netconf.BrFusion, args *skel.CmdArgs, want *types100.Result, a wanted) error {
 	pod, err := ns.GetNS(args.Netns)
 	if err != nil {
 		return fmt.Errorf("check %s: open network namespace: %w", args.IfName, err)
@@ -150,16 +151,16 @@ func hasRoute(have []netlink.Route, want *netlink.Route) bool {
 // checkHost asks the host daemon, unless it is too old to know. One that does not
 // answer is no fault of the pod, whose NIC works without; a runtime may take a
 // failed CHECK for the pod's end.
-func checkHost(ctx context.Context, c netconf.BrFusion, args *skel.CmdArgs, a attachment) error {
+func checkHost(ctx context.Context, c netconf.BrFusion, args *skel.CmdArgs, a wanted) error {
 	d, err := dial(c)
 	if err != nil {
 		return err
 	}
-	defer d.close()
-	err = d.check(ctx, &hostdpb.CheckRequest{
+	defer d.Close()
+	_, err = d.Check(ctx, &hostdpb.CheckRequest{
 		ContainerId: args.ContainerID, Interface: args.IfName, Mac: a.mac.String(), Addresses: prefixed(a.ips),
 	})
-	if err != nil && !unknown(err) && !unanswered(err) {
+	if err != nil && !failure.Unknown(err) && !failure.Unanswered(err) {
 		return fmt.Errorf("check %s on the host: %w", args.IfName, err)
 	}
 	return nil

@@ -13,6 +13,9 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"unnest/internal/podnet"
+	"unnest/internal/podnet/attachment"
+	"unnest/internal/podnet/daemon"
+	"unnest/internal/podnet/failure"
 	"unnest/internal/podnet/netconf"
 	"unnest/internal/podnet/servicepath"
 )
@@ -31,7 +34,7 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	defer unlock()
-	pod := podOf(args)
+	pod := attachment.PodOf(args)
 	if pod != nil {
 		defer pod.Close()
 	}
@@ -39,9 +42,9 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 	err = errors.Join(release(ctx, c, args), servicepath.Del(owner(c, args), pod), removeVLAN(c, args, pod))
 	d, dialErr := dial(c)
 	if dialErr != nil { // no credentials: they may come back
-		return errors.Join(err, pendingOf(c, args).note(), takeOut(c, args, pod))
+		return errors.Join(err, pending(c).Note(args.ContainerID, args.IfName), takeOut(c, args, pod))
 	}
-	defer d.close()
+	defer d.Close()
 	noted, detachErr := giveBack(ctx, d, c, args)
 	if noted {
 		detachErr = errors.Join(detachErr, takeOut(c, args, pod))
@@ -49,21 +52,8 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 	if noted || detachErr != nil {
 		return errors.Join(err, detachErr)
 	}
-	_ = finishPending(ctx, d, c) // not this command's business if it fails
+	_ = pending(c).Finish(ctx, d.Detach) // not this command's business if it fails
 	return err
-}
-
-// podOf returns nil when the pod's namespace is gone, unknown, or the guest's
-// own, which no command may touch.
-func podOf(args *skel.CmdArgs) ns.NetNS {
-	if args.Netns == "" || checkPod(args.Netns) != nil {
-		return nil
-	}
-	pod, err := ns.GetNS(args.Netns)
-	if err != nil {
-		return nil
-	}
-	return pod
 }
 
 // removeVLAN removes a VLAN's link, which would outlive the VLAN in a pod that goes
@@ -113,15 +103,11 @@ func isOurs(c netconf.BrFusion, args *skel.CmdArgs, l netlink.Link) bool {
 	return err == nil && pci != ""
 }
 
-func pendingOf(c netconf.BrFusion, args *skel.CmdArgs) pending {
-	return pending{Container: args.ContainerID, Interface: args.IfName, Server: c.Server.String()}
-}
-
 // giveBack detaches the NIC, or notes that it has to be.
-func giveBack(ctx context.Context, d daemon, c netconf.BrFusion, args *skel.CmdArgs) (noted bool, err error) {
-	err = d.detach(ctx, args.ContainerID, args.IfName)
-	if unanswered(err) {
-		return true, pendingOf(c, args).note()
+func giveBack(ctx context.Context, d daemon.Client, c netconf.BrFusion, args *skel.CmdArgs) (noted bool, err error) {
+	err = d.Detach(ctx, args.ContainerID, args.IfName)
+	if failure.Unanswered(err) {
+		return true, pending(c).Note(args.ContainerID, args.IfName)
 	}
 	return false, err
 }

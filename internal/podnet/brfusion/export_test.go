@@ -1,4 +1,6 @@
 package brfusion
 
-// SetPendingDir lets each test have its own.
-func SetPendingDir(dir string) { pendingDir = dir }
+import "unnest/internal/podnet/attachment"
+
+// SetState lets each test have its own.
+func SetState(dir string) { state = attachment.State(dir) }

@@ -11,6 +11,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"unnest/internal/hostd/hostdpb"
+	"unnest/internal/podnet/failure"
 	"unnest/internal/podnet/netconf"
 	"unnest/internal/podnet/servicepath"
 )
@@ -40,17 +41,17 @@ func gcHost(ctx context.Context, c netconf.BrFusion) error {
 	if err != nil {
 		return err
 	}
-	defer d.close()
+	defer d.Close()
 	if c.Complete {
 		r := &hostdpb.GCRequest{Network: c.Name}
 		for _, a := range c.ValidAttachments {
 			r.Valid = append(r.Valid, &hostdpb.Attachment{ContainerId: a.ContainerID, Interface: a.IfName})
 		}
-		if err := d.gc(ctx, r); err != nil && !unknown(err) {
+		if err := d.GC(ctx, r); err != nil && !failure.Unknown(err) {
 			return fmt.Errorf("collect NICs: %w", err)
 		}
 	}
-	return finishPending(ctx, d, c)
+	return pending(c).Finish(ctx, d.Detach)
 }
 
 func gcIPAM(ctx context.Context, c netconf.BrFusion, args *skel.CmdArgs) error {

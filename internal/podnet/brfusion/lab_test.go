@@ -27,7 +27,7 @@ import (
 // TestMain is the plugin itself when the test binary is called by its name.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "brfusion" {
-		brfusion.SetPendingDir(os.Getenv("TEST_PENDING_DIR"))
+		brfusion.SetState(os.Getenv("TEST_STATE_DIR"))
 		os.Exit(cni.Main(os.Args[0], os.Stderr))
 	}
 	os.Exit(m.Run())
@@ -162,7 +162,7 @@ func (l *lab) command(cniCommand string, config []byte, env ...string) *exec.Cmd
 		"CNI_IFNAME=eth0", "CNI_PATH=" + l.dir + ":" + ipamDir,
 		"HTTPS_PROXY=http://127.0.0.1:1", // must not matter
 		"GOCOVERDIR=" + l.dir,            // else a test binary built for coverage complains
-		"TEST_PENDING_DIR=" + l.pendingDir(),
+		"TEST_STATE_DIR=" + filepath.Join(l.dir, "run"),
 	}, env...)
 	return cmd
 }

@@ -16,6 +16,7 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	"unnest/internal/hostd/hostdpb"
+	"unnest/internal/podnet/failure"
 	"unnest/internal/podnet/netconf"
 )
 
@@ -28,7 +29,7 @@ func findIPAM(c netconf.BrFusion) error {
 		return nil
 	}
 	if _, err := invoke.FindInPath(c.IPAM.Type, filepath.SplitList(os.Getenv("CNI_PATH"))); err != nil {
-		return invalid(fmt.Errorf("ipam.type %q: %w", c.IPAM.Type, err))
+		return failure.Invalid(fmt.Errorf("ipam.type %q: %w", c.IPAM.Type, err))
 	}
 	return nil
 }
@@ -76,7 +77,7 @@ func delegate(ctx context.Context, c netconf.BrFusion, args *skel.CmdArgs, do st
 func knowsGC(ctx context.Context, c netconf.BrFusion) (bool, error) {
 	path, err := invoke.FindInPath(c.IPAM.Type, filepath.SplitList(os.Getenv("CNI_PATH")))
 	if err != nil {
-		return false, invalid(fmt.Errorf("ipam.type %q: %w", c.IPAM.Type, err))
+		return false, failure.Invalid(fmt.Errorf("ipam.type %q: %w", c.IPAM.Type, err))
 	}
 	ctx, cancel := context.WithTimeout(ctx, ipamTime)
 	defer cancel()

@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"time"
 
+	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
-	"github.com/vishvananda/netlink"
 
+	"unnest/internal/hostd/hostdpb"
 	"unnest/internal/podnet"
+	"unnest/internal/podnet/failure"
 	"unnest/internal/podnet/netconf"
 )
 
@@ -23,7 +24,7 @@ func (a *addition) attach(ctx context.Context) error {
 	if a.early() {
 		r.Addresses = prefixed(a.result.IPs)
 	}
-	answer, err := a.daemon.attach(ctx, r)
+	answer, err := a.daemon.Attach(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -32,13 +33,13 @@ func (a *addition) attach(ctx context.Context) error {
 		return fmt.Errorf("read the host daemon's answer: %w", err)
 	}
 	if a.config.Mode == netconf.Trunk && a.nic.GetVlan() == 0 {
-		return tooOld(`mode "trunk"`)
+		return failure.TooOld(`mode "trunk"`)
 	}
 	if a.config.IPAM.Delegated() {
 		return nil
 	}
 	if len(answer.GetAddresses()) == 0 {
-		return tooOld(`ipam.type "hostd"`)
+		return failure.TooOld(`ipam.type "hostd"`)
 	}
 	a.result, err = granted(answer.GetAddresses(), a.config.IPAM)
 	return err
@@ -50,7 +51,7 @@ func (a *addition) checkBandwidth(ctx context.Context) error {
 	if a.config.Bandwidth == (netconf.Bandwidth{}) {
 		return nil
 	}
-	s, err := a.daemon.status(ctx, false)
+	s, err := a.daemon.Status(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -77,7 +78,7 @@ func (a *addition) appear(ctx context.Context) error {
 		mac = trunk
 	}
 	var err error
-	if a.link, err = awaitNIC(ctx, mac); err != nil {
+	if a.link, err = podnet.AwaitPlugged(ctx, mac); err != nil {
 		return err
 	}
 	a.eth = types100.Interface{Name: a.args.IfName, Mac: a.mac.String(), Sandbox: a.args.Netns}
@@ -85,24 +86,6 @@ func (a *addition) appear(ctx context.Context) error {
 		a.eth.PciID, _ = podnet.PCIAddress(a.link.Attrs().Name) // only told; it is not needed
 	}
 	return nil
-}
-
-// rescanTime is after how long the guest's kernel is asked to look by itself. It
-// misses a NIC at times when many come and go at once; as a rule it finds one
-// within 0.1 s.
-const rescanTime = 3 * time.Second
-
-func awaitNIC(ctx context.Context, mac net.HardwareAddr) (netlink.Link, error) {
-	soon, cancel := context.WithTimeout(ctx, rescanTime)
-	defer cancel()
-	l, err := podnet.Await(soon, mac)
-	if err == nil || ctx.Err() != nil {
-		return l, err
-	}
-	if err := podnet.RescanPCI(); err != nil {
-		return nil, err
-	}
-	return podnet.Await(ctx, mac)
 }
 
 // move makes the NIC, or a VLAN of the trunk, the pod's.
@@ -127,4 +110,21 @@ func (a *addition) mtu() int {
 		return a.config.MTU
 	}
 	return int(a.nic.GetMtu())
+}
+
+// request is what an ADD asks for, but for the addresses.
+func request(c netconf.BrFusion, args *skel.CmdArgs) *hostdpb.AttachNICRequest {
+	r := &hostdpb.AttachNICRequest{
+		ContainerId: args.ContainerID, Interface: args.IfName, Bridge: c.Bridge, Network: c.Name,
+		Allocate: !c.IPAM.Delegated(), Cold: c.Cold, Dhcp: c.IPAM.Type == netconf.DHCP, Mtu: uint32(c.MTU),
+	}
+	if c.Mode == netconf.Trunk {
+		r.Mode = hostdpb.Mode_MODE_TRUNK
+	}
+	if b := c.Bandwidth; b != (netconf.Bandwidth{}) {
+		r.Bandwidth = &hostdpb.Bandwidth{
+			IngressRate: b.IngressRate, IngressBurst: b.IngressBurst, EgressRate: b.EgressRate, EgressBurst: b.EgressBurst,
+		}
+	}
+	return r
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 
 	"unnest/internal/hostd/hostdpb"
+	"unnest/internal/podnet/failure"
 	"unnest/internal/podnet/netconf"
 )
 
@@ -15,8 +16,8 @@ import (
 // configuration need.
 const protocol = 2
 
-// state is the command STATUS: can an ADD succeed?
-func state(ctx context.Context, args *skel.CmdArgs) error {
+// status is the command STATUS: can an ADD succeed?
+func status(ctx context.Context, args *skel.CmdArgs) error {
 	c, err := parse(args)
 	if err != nil {
 		return err
@@ -25,12 +26,12 @@ func state(ctx context.Context, args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	defer d.close()
-	s, err := d.status(ctx, !c.IPAM.Delegated())
+	defer d.Close()
+	s, err := d.Status(ctx, !c.IPAM.Delegated())
 	if err != nil {
 		return err
 	}
-	_ = finishPending(ctx, d, c) // what it could not finish is no reason to refuse an ADD
+	_ = pending(c).Finish(ctx, d.Detach) // what it could not finish is no reason to refuse an ADD
 	if s.GetLimited() != "" {
 		return fmt.Errorf("host daemon: %s", s.GetLimited())
 	}
@@ -47,11 +48,11 @@ func serves(c netconf.BrFusion, s *hostdpb.StatusResponse) error {
 	case s.GetProtocol() >= protocol:
 		return nil
 	case !c.IPAM.Delegated():
-		return tooOld(`ipam.type "hostd"`)
+		return failure.TooOld(`ipam.type "hostd"`)
 	case c.Mode == netconf.Trunk:
-		return tooOld(`mode "trunk"`)
+		return failure.TooOld(`mode "trunk"`)
 	case c.Bandwidth != netconf.Bandwidth{}:
-		return tooOld("bandwidth")
+		return failure.TooOld("bandwidth")
 	}
 	return nil
 }

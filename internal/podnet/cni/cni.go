@@ -19,6 +19,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"unnest/internal/podnet/brfusion"
+	"unnest/internal/podnet/hostlo"
 )
 
 // versions are those of the CNI specification that the plugins speak.
@@ -40,8 +41,10 @@ func Main(argv0 string, stderr io.Writer) int {
 	switch name := filepath.Base(argv0); name {
 	case "brfusion":
 		failure = skel.PluginMainFuncsWithError(brfusion.Funcs(ctx), versions, brfusion.About)
+	case "hostlo":
+		failure = skel.PluginMainFuncsWithError(hostlo.Funcs(ctx), versions, hostlo.About)
 	default:
-		err := fmt.Errorf("%w: called as %q: install this binary, or a link to it, as brfusion", ErrUnknownName, name)
+		err := fmt.Errorf("%w: called as %q: install this binary, or a link to it, as brfusion or hostlo", ErrUnknownName, name)
 		fmt.Fprintln(stderr, err)
 		failure = types.NewError(types.ErrInvalidEnvironmentVariables, err.Error(), "")
 	}

@@ -29,7 +29,7 @@ func stdout(t *testing.T, f func()) []byte {
 }
 
 func TestUnknownName(t *testing.T) {
-	for _, name := range []string{"/opt/cni/bin/unnest-cni", "hostlo", ""} {
+	for _, name := range []string{"/opt/cni/bin/unnest-cni", "hostlo0", ""} {
 		var stderr bytes.Buffer
 		exit := 0
 		out := stdout(t, func() { exit = Main(name, &stderr) })
@@ -40,7 +40,7 @@ func TestUnknownName(t *testing.T) {
 		if err := json.Unmarshal(out, &answer); err != nil {
 			t.Errorf("%q: %s: %v", name, out, err)
 		}
-		want := "install this binary, or a link to it, as brfusion"
+		want := "install this binary, or a link to it, as brfusion or hostlo"
 		if exit != 1 || answer.Code == 0 || !strings.Contains(answer.Msg, want) || strings.Count(stderr.String(), "\n") != 1 {
 			t.Errorf("%q: exit %d, stderr %q, answer %+v", name, exit, &stderr, answer)
 		}
@@ -50,9 +50,11 @@ func TestUnknownName(t *testing.T) {
 func TestVersion(t *testing.T) {
 	t.Setenv("CNI_COMMAND", "VERSION")
 	t.Setenv("CNI_PATH", "/")
-	exit := 0
-	out := stdout(t, func() { exit = Main("/opt/cni/bin/brfusion", os.Stderr) })
-	if exit != 0 || !strings.Contains(string(out), `"supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]`) {
-		t.Errorf("exit %d, answer %s", exit, out)
+	for _, name := range []string{"brfusion", "hostlo"} {
+		exit := 0
+		out := stdout(t, func() { exit = Main("/opt/cni/bin/"+name, os.Stderr) })
+		if exit != 0 || !strings.Contains(string(out), `"supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]`) {
+			t.Errorf("%s: exit %d, answer %s", name, exit, out)
+		}
 	}
 }

@@ -10,21 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
-)
-
-// Defaults of BrFusion's keys.
-const (
-	DefaultCredentials = "/etc/unnest"
-	DefaultWait        = 30 * time.Second
-	// MaxWait is below the time that the kubelet gives to a whole ADD.
-	MaxWait = 2 * time.Minute
 )
 
 // Limits of an Ethernet NIC's MTU in bytes: what IPv4 needs (RFC 791), and what
@@ -49,17 +39,13 @@ const (
 	DHCP   = "dhcp"  // the plugin dhcp, which needs the interface in the pod
 )
 
-// BrFusion is the configuration of the plugin brfusion. Beside CNI's own keys it
-// has:
+// BrFusion is the configuration of the plugin brfusion. Beside CNI's own keys and
+// Host's it has:
 //
-//	"server"       "10.200.0.1:7443", the host daemon's address; required
-//	"credentials"  directory with ca.crt, client.crt, client.key; default /etc/unnest
 //	"bridge"       the host's bridge for the NIC; default: the guest's own
 //	"mode"         "hotplug" (default) or "trunk"
 //	"pool"         false: plug a new NIC although the host has a warm one; default true
 //	"mtu"          bytes; default 0: what the host daemon says
-//	"wait"         how long the NIC may take to appear, "30s" by default, at most "2m"
-//	"log"          true: one line per ADD with the duration of each step, to stderr
 //	"ipam"         with the "type" of the IPAM plugin, or "hostd"; required
 //	"bandwidth"    limits of the NIC, by the host; see Bandwidth
 //	"services"     {"ranges": ["10.96.0.0/12"]}: what the pod reaches through the
@@ -75,24 +61,19 @@ const (
 // configuration.
 type BrFusion struct {
 	types.PluginConf
-	Server      netip.AddrPort `json:"-"`
-	Credentials string         `json:"credentials"`
-	Bridge      string         `json:"bridge"`
-	Mode        string         `json:"mode"`
-	Cold        bool           `json:"-"` // the key "pool" is false
-	MTU         int            `json:"mtu"`
-	Wait        time.Duration  `json:"-"`
-	Log         bool           `json:"log"`
-	IPAM        IPAM           `json:"ipam"`
-	Bandwidth   Bandwidth      `json:"bandwidth"` // after the capability
-	Services    []netip.Prefix `json:"-"`         // nil: no service path
+	Host
+	Bridge    string         `json:"bridge"`
+	Mode      string         `json:"mode"`
+	Cold      bool           `json:"-"` // the key "pool" is false
+	MTU       int            `json:"mtu"`
+	IPAM      IPAM           `json:"ipam"`
+	Bandwidth Bandwidth      `json:"bandwidth"` // after the capability
+	Services  []netip.Prefix `json:"-"`         // nil: no service path
 
 	// Complete says that ValidAttachments is all there are. Without it the runtime
 	// has not said which are valid.
 	Complete bool `json:"-"`
 
-	RawServer   string          `json:"server"`
-	RawWait     string          `json:"wait"`
 	RawPool     *bool           `json:"pool"`
 	RawServices *services       `json:"services"`
 	RawRuntime  runtimeConfig   `json:"runtimeConfig"`
@@ -138,11 +119,9 @@ func ParseBrFusion(stdin []byte) (BrFusion, error) {
 	if err := c.complete(); err != nil {
 		return BrFusion{}, fmt.Errorf("network configuration: %w", err)
 	}
-	if err := c.readValid(); err != nil {
-		return BrFusion{}, fmt.Errorf("%w: %w", ErrDecode, err)
-	}
-	if err := version.ParsePrevResult(&c.PluginConf); err != nil {
-		return BrFusion{}, fmt.Errorf("network configuration: prevResult: %w", err)
+	var err error
+	if c.Complete, err = readAttachments(&c.PluginConf, c.RawValid); err != nil {
+		return BrFusion{}, err
 	}
 	return c, nil
 }
@@ -151,24 +130,23 @@ func ParseBrFusion(stdin []byte) (BrFusion, error) {
 // than its key wants.
 var ErrDecode = errors.New("parse network configuration")
 
-// readValid tells a list that is missing from one that is empty, which runtimes
-// also write as null.
-func (c *BrFusion) readValid() error {
-	c.Complete = c.RawValid != nil
-	if !c.Complete {
-		return nil
+// readAttachments reads prevResult, and the attachments that are valid. Complete
+// tells a list that is missing from one that is empty, which runtimes also write
+// as null.
+func readAttachments(c *types.PluginConf, valid json.RawMessage) (complete bool, err error) {
+	if valid != nil {
+		if err := json.Unmarshal(valid, &c.ValidAttachments); err != nil {
+			return false, fmt.Errorf("%w: cni.dev/valid-attachments: %w", ErrDecode, err)
+		}
 	}
-	if err := json.Unmarshal(c.RawValid, &c.ValidAttachments); err != nil {
-		return fmt.Errorf("cni.dev/valid-attachments: %w", err)
+	if err := version.ParsePrevResult(c); err != nil {
+		return false, fmt.Errorf("network configuration: prevResult: %w", err)
 	}
-	return nil
+	return valid != nil, nil
 }
 
 func (c *BrFusion) complete() (err error) {
-	if c.Server, err = server(c.RawServer); err != nil {
-		return err
-	}
-	if c.Wait, err = wait(c.RawWait); err != nil {
+	if err := c.Host.complete(); err != nil {
 		return err
 	}
 	if c.Services, err = c.RawServices.prefixes(); err != nil {
@@ -181,15 +159,10 @@ func (c *BrFusion) complete() (err error) {
 		return err
 	}
 	c.Cold = c.RawPool != nil && !*c.RawPool
-	if c.Credentials == "" {
-		c.Credentials = DefaultCredentials
-	}
 	if c.Mode == "" {
 		c.Mode = Hotplug
 	}
 	switch {
-	case !filepath.IsAbs(c.Credentials):
-		return fmt.Errorf("credentials %q: want an absolute path", c.Credentials)
 	case c.Bridge != "" && !isInterfaceName(c.Bridge):
 		return fmt.Errorf("bridge %q: want the name of a network interface", c.Bridge)
 	case c.Mode != Hotplug && c.Mode != Trunk:
@@ -254,28 +227,6 @@ func (s *services) prefixes() ([]netip.Prefix, error) {
 		all = append(all, p)
 	}
 	return all, nil
-}
-
-func server(s string) (netip.AddrPort, error) {
-	if s == "" {
-		return netip.AddrPort{}, fmt.Errorf("server is missing: want the host daemon's ADDRESS:PORT, such as %q", "10.200.0.1:7443")
-	}
-	a, err := netip.ParseAddrPort(s)
-	if err != nil || a.Port() == 0 || a.Addr().IsUnspecified() {
-		return netip.AddrPort{}, fmt.Errorf("server %q: want IP-ADDRESS:PORT, such as %q", s, "10.200.0.1:7443")
-	}
-	return a, nil
-}
-
-func wait(s string) (time.Duration, error) {
-	if s == "" {
-		return DefaultWait, nil
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d <= 0 || d > MaxWait {
-		return 0, fmt.Errorf("wait %q: want a duration above 0, at most %v, such as %q", s, MaxWait, "30s")
-	}
-	return d, nil
 }
 
 // isInterfaceName follows the kernel (dev_valid_name in net/core/dev.c).

@@ -1,4 +1,4 @@
-package brfusion
+package attachment
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/containernetworking/cni/pkg/skel"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,25 +18,33 @@ const (
 	locks    = 256              // files: those of attachments that are no more need no removal
 )
 
-// lock keeps other commands for the same attachment out until unlock is called or
+// Lock keeps other commands for the same attachment out until unlock is called or
 // the process ends. The specification forbids runtimes to have two at a time
 // (CNI 1.1, "Lifecycle & Ordering"); with those that do, the undo of one must not
 // take the other's NIC.
-func lock(ctx context.Context, args *skel.CmdArgs) (unlock func(), err error) {
+func (s State) Lock(ctx context.Context, container, iface string) (unlock func(), err error) {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(container + ":" + iface)) // never fails
+	unlock, err = s.lockFile(ctx, fmt.Sprint(h.Sum32()%locks))
+	if err != nil {
+		return nil, fmt.Errorf("wait for other commands for %s %s: %w", container, iface, err)
+	}
+	return unlock, nil
+}
+
+func (s State) lockFile(ctx context.Context, name string) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(args.ContainerID + ":" + args.IfName)) // never fails
-	dir := filepath.Join(filepath.Dir(pendingDir), "locks")
-	var f *os.File
-	if err = os.MkdirAll(dir, 0o700); err == nil {
-		f, err = os.OpenFile(filepath.Join(dir, fmt.Sprint(h.Sum32()%locks)), os.O_CREATE|os.O_RDWR, 0o600)
+	dir := filepath.Join(string(s), "locks")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		err = await(ctx, f)
-	}
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("wait for other commands for %s %s: %w", args.ContainerID, args.IfName, err)
+		return nil, err
+	}
+	if err := await(ctx, f); err != nil {
+		return nil, err
 	}
 	return func() { _ = f.Close() }, nil
 }

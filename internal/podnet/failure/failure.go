@@ -1,4 +1,9 @@
-package brfusion
+// Package failure gives what goes wrong in our CNI plugins the error codes of the
+// CNI specification (section 5, Error), which tell a runtime whether to try again,
+// and whether pods suffer.
+//
+// Asking the host daemon belongs to package daemon.
+package failure
 
 import (
 	"errors"
@@ -13,22 +18,21 @@ import (
 	"unnest/internal/podnet"
 )
 
-// refusal is the host daemon's answer, or that there was none.
-type refusal struct {
-	status *status.Status
-	// reached: the daemon itself says so, not our end of the connection.
-	reached bool
+// Refusal is the host daemon's answer, or that there was none.
+type Refusal struct {
+	Status *status.Status
+	// Reached: the daemon itself says so, not our end of the connection.
+	Reached bool
 }
 
-func (r *refusal) Error() string {
-	return fmt.Sprintf("host daemon: %s (%s)", r.status.Message(), r.status.Code())
+func (r *Refusal) Error() string {
+	return fmt.Sprintf("host daemon: %s (%s)", r.Status.Message(), r.Status.Code())
 }
 
-// code is the CNI specification's (section 5, Error) for what the daemon says:
-// 11 when the same request may succeed later without anybody's doing, 7 when the
-// request itself cannot succeed.
-func (r *refusal) code() uint {
-	switch r.status.Code() {
+// code is 11 when the same request may succeed later without anybody's doing, 7
+// when the request itself cannot succeed.
+func (r *Refusal) code() uint {
+	switch r.Status.Code() {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Aborted, codes.Canceled:
 		return types.ErrTryAgainLater
 	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented:
@@ -37,36 +41,37 @@ func (r *refusal) code() uint {
 	return types.ErrInternal
 }
 
-// unanswered reports whether err means that the daemon could not be asked, or
+// Unanswered reports whether err means that the daemon could not be asked, or
 // cannot reach the guest's VMM. The request may be repeated later.
-func unanswered(err error) bool {
-	r := (*refusal)(nil)
-	return errors.As(err, &r) && (!r.reached || r.status.Code() == codes.Unavailable)
+func Unanswered(err error) bool {
+	r := (*Refusal)(nil)
+	return errors.As(err, &r) && (!r.Reached || r.Status.Code() == codes.Unavailable)
 }
 
-// unknown reports whether the daemon is too old for the verb.
-func unknown(err error) bool {
-	r := (*refusal)(nil)
-	return errors.As(err, &r) && r.status.Code() == codes.Unimplemented
+// Unknown reports whether the daemon is too old for the verb.
+func Unknown(err error) bool {
+	r := (*Refusal)(nil)
+	return errors.As(err, &r) && r.Status.Code() == codes.Unimplemented
 }
 
-// invalid says that nothing but another configuration helps.
-func invalid(err error) error {
+// Invalid says that nothing but another configuration helps.
+func Invalid(err error) error {
 	return types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
 }
 
-// tooOld says what the daemon lacks.
-func tooOld(what string) error {
-	return invalid(fmt.Errorf("the host daemon is too old: it does not know %s: update unnest hostd", what))
+// TooOld says what the daemon lacks.
+func TooOld(what string) error {
+	return Invalid(fmt.Errorf("the host daemon is too old: it does not know %s: update unnest hostd", what))
 }
 
-// coded gives an error the code that tells the runtime whether to try again.
-func coded(err error) error {
+// Coded gives the error of an ADD, DEL, CHECK or GC the code that tells the runtime
+// whether to try again.
+func Coded(err error) error {
 	if err == nil {
 		return nil
 	}
 	code := types.ErrInternal
-	if r := (*refusal)(nil); errors.As(err, &r) {
+	if r := (*Refusal)(nil); errors.As(err, &r) {
 		code = r.code()
 	} else if e := (*types.Error)(nil); errors.As(err, &e) && e.Code != types.ErrUnknown && e.Code != types.ErrUnknownContainer {
 		code = e.Code // ours, or an IPAM plugin's; but only we know whether a DEL is needed
@@ -77,17 +82,17 @@ func coded(err error) error {
 	return withCode(code, err)
 }
 
-// unavailable gives STATUS's codes. 50: no ADD can work now. 51, that pods may
+// Unavailable gives STATUS's codes. 50: no ADD can work now. 51, that pods may
 // suffer as well, is for a daemon that answers but cannot reach the guest's VMM:
 // what the daemon keeps of the pods' NICs on the host can then not be mended.
 // Without a daemon the NICs work on, so that is 50; and a slot in quarantine is
 // no pod's, so it is nothing as long as others are free.
-func unavailable(err error) error {
+func Unavailable(err error) error {
 	if err == nil {
 		return nil
 	}
 	code := types.ErrPluginNotAvailable
-	if r := (*refusal)(nil); errors.As(err, &r) && r.reached && r.status.Code() == codes.Unavailable {
+	if r := (*Refusal)(nil); errors.As(err, &r) && r.Reached && r.Status.Code() == codes.Unavailable {
 		code = types.ErrLimitedConnectivity
 	} else if e := (*types.Error)(nil); errors.As(err, &e) && e.Code == types.ErrLimitedConnectivity {
 		code = e.Code

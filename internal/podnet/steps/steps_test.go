@@ -1,4 +1,4 @@
-package brfusion
+package steps
 
 import (
 	"context"
@@ -11,20 +11,20 @@ import (
 
 // recorded are n steps that write down what happens; step fails fails, counted
 // from 0, and so does the undo of the first.
-func recorded(n, fails int, events *[]string) []step {
-	var steps []step
+func recorded(n, fails int, events *[]string) []Step {
+	var steps []Step
 	for i := range n {
 		name := fmt.Sprintf("s%d", i)
-		steps = append(steps, step{
-			name: name,
-			do: func(context.Context) error {
+		steps = append(steps, Step{
+			Name: name,
+			Do: func(context.Context) error {
 				*events = append(*events, name)
 				if i == fails {
 					return errors.New("cause")
 				}
 				return nil
 			},
-			undo: func(ctx context.Context) error {
+			Undo: func(ctx context.Context) error {
 				*events = append(*events, "undo "+name)
 				if i == 0 {
 					return errors.New("stuck")
@@ -41,7 +41,7 @@ func TestRunUndoesInReverse(t *testing.T) {
 		var got, want []string
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel() // the undo goes on all the same
-		times, err := run(ctx, recorded(3, fails, &got))
+		times, err := Run(ctx, recorded(3, fails, &got))
 		for i := range fails + 1 {
 			want = append(want, fmt.Sprintf("s%d", i))
 		}
@@ -59,8 +59,8 @@ func TestRunUndoesInReverse(t *testing.T) {
 
 func TestRunUndoesNothingOnSuccess(t *testing.T) {
 	var got []string
-	times, err := run(t.Context(), recorded(3, -1, &got))
-	if err != nil || !slices.Equal(got, []string{"s0", "s1", "s2"}) || len(times) != 3 || times[2].step != "s2" {
+	times, err := Run(t.Context(), recorded(3, -1, &got))
+	if err != nil || !slices.Equal(got, []string{"s0", "s1", "s2"}) || len(times) != 3 || times[2].Step != "s2" {
 		t.Errorf("got %v, times %v, error %v", got, times, err)
 	}
 }
@@ -68,8 +68,8 @@ func TestRunUndoesNothingOnSuccess(t *testing.T) {
 func TestRunSkipsStepsWithoutUndo(t *testing.T) {
 	var got []string
 	steps := recorded(3, 2, &got)
-	steps[1].undo = nil
-	_, err := run(t.Context(), steps)
+	steps[1].Undo = nil
+	_, err := Run(t.Context(), steps)
 	if want := []string{"s0", "s1", "s2", "undo s2", "undo s0"}; err == nil || !slices.Equal(got, want) {
 		t.Errorf("got %v, error %v, want %v", got, err, want)
 	}

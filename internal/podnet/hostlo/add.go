@@ -1,0 +1,176 @@
+package hostlo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+
+	"unnest/internal/podnet"
+	"unnest/internal/podnet/attachment"
+	"unnest/internal/podnet/daemon"
+	"unnest/internal/podnet/failure"
+	"unnest/internal/podnet/loopback"
+	"unnest/internal/podnet/netconf"
+	"unnest/internal/podnet/steps"
+)
+
+// errInSegment is wrapped when the pod's localhost is shared already.
+var errInSegment = errors.New("the pod is in a segment already, and has one localhost only: name one segment for it")
+
+// addition is one ADD under way.
+type addition struct {
+	config netconf.Hostlo
+	args   *skel.CmdArgs
+	daemon daemon.Client
+	pod    ns.NetNS
+	name   string // of the endpoint in the pod
+
+	endpoint endpoint
+	nic      netlink.Link
+	moveOut  func() error
+}
+
+// add is the command ADD: all of it is done, or, on an error, nothing.
+func add(ctx context.Context, args *skel.CmdArgs) error {
+	c, err := parse(args)
+	if err != nil {
+		return err
+	}
+	if c.Segment.Name == "" {
+		return pass(c)
+	}
+	if err := lo.probe(); err != nil {
+		return err
+	}
+	unlock, err := state.Lock(ctx, args.ContainerID, args.IfName)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	pod, err := openPod(c, args)
+	if err != nil {
+		return err
+	}
+	defer pod.Close()
+	d, err := dial(c)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	a := &addition{config: c, args: args, daemon: d, pod: pod, name: nameIn(c, args)}
+	times, err := steps.Run(ctx, a.steps())
+	if c.Log {
+		steps.Log(os.Stderr, []slog.Attr{
+			slog.String("container", args.ContainerID),
+			slog.String("interface", args.IfName),
+			slog.String("segment", c.Segment.Name),
+			slog.Int("fraction", int(a.endpoint.fraction)),
+		}, times, err)
+	}
+	return err
+}
+
+// pass hands a pod without a segment on.
+func pass(c netconf.Hostlo) error {
+	if c.PrevResult == nil {
+		return failure.Invalid(errors.New("network configuration: segment is missing, and neither the runtime nor CNI_ARGS " +
+			"names one: a pod can do without one only in a chain, after the plugin that gives it its network"))
+	}
+	return types.PrintResult(c.PrevResult, c.CNIVersion)
+}
+
+// nameIn is the endpoint's name in the pod: the one that the runtime wants, unless
+// that belongs to a plugin before us in the chain.
+func nameIn(c netconf.Hostlo, args *skel.CmdArgs) string {
+	if c.PrevResult == nil {
+		return args.IfName
+	}
+	return c.Interface
+}
+
+// openPod opens the pod's network namespace, which must have room for the endpoint.
+func openPod(c netconf.Hostlo, args *skel.CmdArgs) (ns.NetNS, error) {
+	pod, err := attachment.OpenPod(args)
+	if err != nil {
+		return nil, err
+	}
+	if err = podnet.CheckFree(pod, nameIn(c, args)); err == nil {
+		if _, err = lo.membership(pod); err == nil {
+			err = errInSegment
+		} else if errors.Is(err, loopback.ErrNotJoined) {
+			return pod, nil
+		}
+	}
+	_ = pod.Close()
+	return nil, fmt.Errorf("check interface %s in %s: %w", nameIn(c, args), args.Netns, err)
+}
+
+func (a *addition) steps() []steps.Step {
+	return []steps.Step{
+		{Name: "settle", Do: a.settle},
+		{Name: "join", Do: a.join, Undo: a.leave},
+		{Name: "appear", Do: a.appear},
+		{Name: "move", Do: a.move, Undo: a.undoMove},
+		{Name: "address", Do: a.address, Undo: a.undoAddress},
+		{Name: "glue", Do: a.glue, Undo: a.unglue},
+		{Name: "print", Do: a.print},
+	}
+}
+
+// settle finishes what earlier DELs have left, which may stand in the way.
+func (a *addition) settle(ctx context.Context) error {
+	p := pending(a.config)
+	if err := p.Settle(ctx, a.daemon.Leave, a.args.ContainerID, a.args.IfName); err != nil {
+		return err
+	}
+	_ = p.Finish(ctx, a.daemon.Leave) // others' endpoints are no reason to fail
+	return nil
+}
+
+// glue makes the pod's lo a part of the segment. It brings lo up: a runtime may
+// leave that to plugins.
+func (a *addition) glue(context.Context) error {
+	err := a.pod.Do(func(ns.NetNS) error {
+		l, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(l)
+	})
+	if err != nil {
+		return fmt.Errorf("bring lo up: %w", err)
+	}
+	return lo.join(a.pod, a.name, a.endpoint.config)
+}
+
+func (a *addition) unglue(context.Context) error { return lo.leave(a.pod, a.name) }
+
+// print ends the ADD: the endpoint is the last interface of the result of the
+// plugins before us, or the only one.
+func (a *addition) print(context.Context) error {
+	r := &types100.Result{}
+	if a.config.PrevResult != nil {
+		before, err := types100.NewResultFromResult(a.config.PrevResult)
+		if err != nil {
+			return fmt.Errorf("read prevResult: %w", err)
+		}
+		r = before
+	}
+	if r.DNS.IsEmpty() {
+		r.DNS = a.config.DNS
+	}
+	nic, err := a.described()
+	if err != nil {
+		return err
+	}
+	r.Interfaces = append(r.Interfaces, nic)
+	return types.PrintResult(r, a.config.CNIVersion)
+}

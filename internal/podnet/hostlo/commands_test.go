@@ -1,0 +1,309 @@
+package hostlo_test
+
+import (
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"unnest/internal/podnet/loopback"
+	"unnest/internal/segment"
+)
+
+// DEL without the daemon takes the endpoint out of the pod and notes the rest;
+// whichever command next reaches the daemon finishes it.
+func TestDelWithoutDaemon(t *testing.T) {
+	newer := with("cniVersion", "1.1.0")
+	for _, command := range []string{"ADD", "DEL", "GC", "STATUS"} {
+		t.Run(command, func(t *testing.T) {
+			l := newLab(t)
+			config := l.config(newer)
+			r := l.add(config)
+			l.daemon.stop()
+			begin := time.Now()
+			for range 2 {
+				l.succeeds("DEL", l.withResult(config, r))
+			}
+			if time.Since(begin) > 10*time.Second || len(l.noted()) != 1 || len(l.daemon.all()) != 1 {
+				t.Errorf("took %v, noted %v, endpoints %v", time.Since(begin), l.noted(), l.daemon.all())
+			}
+			l.wantAlone(l.pod)
+			if a := l.run("STATUS", config); a.code() != 50 || len(l.noted()) != 1 {
+				t.Errorf("STATUS without a daemon: code %d, noted %v", a.code(), l.noted())
+			}
+			l.daemon.start(l.server)
+			if a := l.run(command, config, l.inWeb()...); a.exit != 0 {
+				t.Errorf("%s: code %d", command, a.code())
+			}
+			if left := l.daemon.all(); len(l.noted()) > 0 || len(left) > 0 && left[0] == "c1 eth0" {
+				t.Errorf("noted %v, endpoints %v", l.noted(), left)
+			}
+			l.succeeds("DEL", config, l.inWeb()...)
+			l.wantNothing()
+		})
+	}
+}
+
+// A host that takes the packets and says nothing; and no credentials.
+func TestUnreachableDaemon(t *testing.T) {
+	l := newLab(t)
+	var listener net.Listener
+	l.check(l.guest.Do(func(ns.NetNS) (err error) {
+		listener, err = net.Listen("tcp", "127.0.0.1:0")
+		return err
+	}))
+	defer listener.Close()
+	for name, edit := range map[string]func(map[string]any){
+		"silent":         with("server", listener.Addr().String()),
+		"no credentials": with("credentials", "/nowhere"),
+	} {
+		config := l.config()
+		l.add(config)
+		begin := time.Now()
+		l.succeeds("DEL", l.config(edit))
+		if time.Since(begin) > 10*time.Second || len(l.noted()) != 1 {
+			t.Errorf("%s: DEL took %v, noted %v", name, time.Since(begin), l.noted())
+		}
+		l.wantAlone(l.pod)
+		for _, noted := range l.noted() {
+			l.check(os.Remove(noted))
+		}
+		l.succeeds("DEL", config)
+		l.wantNothing()
+	}
+}
+
+func TestDelWithoutNamespace(t *testing.T) {
+	for name, env := range map[string]string{"gone": "", "path is stale": "CNI_NETNS=/var/run/netns/none", "unset": "CNI_NETNS="} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			l.add(l.config())
+			l.check(l.pod.Close()) // the last handle: the namespace ends
+			for range 2 {
+				l.succeeds("DEL", l.config(), env)
+				l.wantNothing()
+			}
+		})
+	}
+}
+
+// The endpoint is no more where it was.
+func TestDelWithoutEndpoint(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*lab)
+		left  []string
+	}{
+		"unplugged": {func(l *lab) { l.daemon.endpoints["c1 eth0"].unplug() }, nil},
+		"renamed": {func(l *lab) {
+			l.setLink("eth0", func(nic netlink.Link) error { return netlink.LinkSetName(nic, "other") })
+		}, nil},
+		"taken out": {func(l *lab) {
+			l.setLink("eth0", func(nic netlink.Link) error { return netlink.LinkSetNsFd(nic, int(l.web.Fd())) })
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			l.add(l.config())
+			c.spoil(l)
+			l.succeeds("DEL", l.config())
+			l.wantAlone(l.pod, c.left...)
+			l.wantNothing()
+		})
+	}
+}
+
+// A pod that goes on when its localhost cannot be made its own is no reason to keep
+// the endpoint.
+func TestDelThatFails(t *testing.T) {
+	l := newLab(t)
+	l.add(l.config())
+	if a := l.run("DEL", l.config(), "TEST_FAIL=leave"); a.code() != 999 || !strings.Contains(a.message(), "fault of the test") {
+		t.Error("DEL")
+	}
+	l.wantNothing()
+	l.succeeds("DEL", l.config())
+	l.wantAlone(l.pod)
+
+	l.add(l.config())
+	l.daemon.onLeave = status.Error(codes.DeadlineExceeded, "the guest does not give it up")
+	if a := l.run("DEL", l.config()); a.code() != 11 || !strings.Contains(a.message(), "does not give it up") {
+		t.Error("DEL that the daemon refuses")
+	}
+	l.daemon.onLeave = nil
+	l.succeeds("DEL", l.config())
+	l.wantAlone(l.pod)
+	l.wantNothing()
+}
+
+func TestCheck(t *testing.T) {
+	l := newLab(t)
+	config := l.config()
+	r := l.add(config)
+	l.add(config, l.inWeb()...)
+	checked := l.withResult(config, r)
+	check := func(want string) {
+		t.Helper()
+		if a := l.run("CHECK", checked); (a.exit == 0) != (want == "") || !strings.Contains(a.message(), want) {
+			t.Errorf("CHECK: want %q", want)
+		}
+	}
+	check("")
+	if a := l.run("CHECK", config); a.code() != 7 || !strings.Contains(a.message(), "prevResult is missing") {
+		t.Error("CHECK without prevResult")
+	}
+	if a := l.run("CHECK", checked, "CNI_NETNS="+path(l.web)); !strings.Contains(a.message(), "prevResult has no endpoint") {
+		t.Error("CHECK of another pod")
+	}
+
+	l.setLink("lo", netlink.LinkSetDown)
+	check("lo is down")
+	l.setLink("lo", netlink.LinkSetUp)
+	l.setLink("eth0", netlink.LinkSetDown)
+	check("want it up")
+	l.setLink("eth0", netlink.LinkSetUp)
+	l.setSetting("route_localnet", "0")
+	check("route_localnet is 0")
+	l.setSetting("route_localnet", "1")
+	l.setLink("eth0", func(nic netlink.Link) error { return netlink.LinkSetAlias(nic, "unnest:segment:c7/eth0") })
+	check("the pod has no endpoint of this attachment")
+	l.setLink("eth0", func(nic netlink.Link) error { return netlink.LinkSetAlias(nic, "unnest:segment:c1/eth0") })
+	check("")
+
+	e := l.daemon.endpoints["c1 eth0"]
+	e.Fraction = 3
+	check("it is fraction 3: want 1")
+	e.Fraction, e.Pod = 1, "bank"
+	check("it is in segment bank")
+	e.Pod = "shop"
+	l.daemon.silent = true
+	e.segment.generation++
+	check("the host's news do not arrive")
+	l.daemon.silent = false
+	check("")
+	delete(l.daemon.endpoints, "c1 eth0")
+	check("no such endpoint")
+	l.daemon.stop()
+	check("") // the pod's localhost works without
+	l.daemon.endpoints["c1 eth0"] = e
+	l.daemon.start(l.server)
+
+	l.check(loopback.Leave(l.pod, "eth0"))
+	check(loopback.ErrNotJoined.Error())
+	l.succeeds("DEL", config)
+	check("the pod has no endpoint of this attachment")
+	l.succeeds("DEL", config, l.inWeb()...)
+	l.wantNothing()
+}
+
+func (l *lab) setSetting(name, value string) {
+	l.t.Helper()
+	l.check(l.pod.Do(func(ns.NetNS) error {
+		return os.WriteFile("/proc/sys/net/ipv4/conf/lo/"+name, []byte(value), 0)
+	}))
+}
+
+func TestGC(t *testing.T) {
+	attachments := func(ids ...string) func(map[string]any) {
+		all := []any{}
+		for _, id := range ids {
+			all = append(all, map[string]any{"containerID": id, "ifname": "eth0"})
+		}
+		return with("cni.dev/valid-attachments", all)
+	}
+	for _, c := range []struct {
+		name string
+		edit func(map[string]any)
+		left bool
+	}{
+		{"runtime does not say", with("log", false), true},
+		{"valid", attachments("c1"), true},
+		{"another is valid", attachments("c2"), false},
+		{"none is valid", attachments(), false},
+		{"none is valid, as null", with("cni.dev/valid-attachments", nil), false},
+		{"no segment is named", edits(attachments(), without("segment", "key")), false},
+		{"another network", edits(attachments(), with("name", "other")), true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t)
+			newer := with("cniVersion", "1.1.0")
+			l.add(l.config(newer))
+			l.succeeds("GC", l.config(newer, c.edit))
+			if got := len(l.daemon.all()) == 1; got != c.left {
+				t.Errorf("the endpoint is left: %v, want %v", got, c.left)
+			}
+			l.succeeds("DEL", l.config())
+			l.wantAlone(l.pod)
+			l.wantNothing()
+		})
+	}
+	l := newLab(t)
+	for want, edit := range map[string]func(map[string]any){
+		"collect endpoints: host daemon: ": edits(attachments(), with("server", "127.0.0.1:1")),
+		"/nowhere":                         edits(attachments(), with("credentials", "/nowhere")),
+	} {
+		if a := l.run("GC", l.config(with("cniVersion", "1.1.0"), edit)); a.exit == 0 || !strings.Contains(a.message(), want) {
+			t.Errorf("GC: want an error with %q", want)
+		}
+	}
+}
+
+func TestStatus(t *testing.T) {
+	none := without("segment", "key")
+	for _, c := range []struct {
+		name string
+		lab  func(*lab)
+		edit func(map[string]any)
+		env  string
+		code uint
+		want string
+	}{
+		{"well", func(*lab) {}, with("log", true), "", 0, ""},
+		{"kernel", func(*lab) {}, with("log", true), "TEST_FAIL=probe", 50, "fault of the test"},
+		{"no daemon", func(*lab) {}, with("server", "127.0.0.1:1"), "", 50, "connection refused"},
+		{"credentials", func(*lab) {}, with("credentials", "/nowhere"), "", 50, "/nowhere"},
+		{"limited", func(l *lab) { l.daemon.limited = "no free slot" }, with("log", true), "", 50, "no free slot"},
+		{"limited, but most pods need none", func(l *lab) { l.daemon.limited = "no free slot" }, none, "", 0, ""},
+		{"refused", func(l *lab) { l.daemon.onStatus = status.Error(codes.Unauthenticated, "not this guest") }, none, "", 50, "not this guest"},
+		{"no VMM", func(l *lab) { l.daemon.onStatus = status.Error(codes.Unavailable, "QEMU does not answer") }, none, "", 51, "QEMU"},
+		{"old daemon", func(l *lab) { l.daemon.protocol = 2 }, none, "", 50, "too old"},
+		{"no segments", func(l *lab) { l.daemon.noModes = true }, none, "", 50, "may have no segments"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t)
+			c.lab(l)
+			a := l.run("STATUS", l.config(with("cniVersion", "1.1.0"), c.edit), c.env)
+			if a.code() != c.code || (a.exit == 0) != (c.code == 0) || !strings.Contains(a.message(), c.want) {
+				t.Errorf("code %d, want %d and %q", a.code(), c.code, c.want)
+			}
+		})
+	}
+}
+
+// A container whose network namespace is gone gets another one.
+func TestNewNamespaceOfSameContainer(t *testing.T) {
+	l := newLab(t)
+	config := l.config()
+	l.add(config)
+	l.check(l.pod.Close())
+	l.succeeds("DEL", config, "CNI_NETNS=")
+	r := l.add(config, "CNI_NETNS="+path(l.web))
+	wantEndpoint(t, r, "1.0.0", "eth0", 1, path(l.web))
+	if err := l.connect(l.web, "127.0.0.1:7999"); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("a port where nobody listens: %v", err)
+	}
+	if m, err := loopback.Membership(l.web); err != nil || m.Members != segment.Of(1) {
+		t.Errorf("members %s, %v", m.Members, err)
+	}
+	l.succeeds("DEL", config, "CNI_NETNS="+path(l.web))
+	l.wantAlone(l.web)
+	l.pod = l.web
+	l.wantNothing()
+}

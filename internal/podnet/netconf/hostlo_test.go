@@ -1,0 +1,112 @@
+package netconf
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+const leastHostlo = `{"cniVersion":"1.0.0","name":"split","type":"hostlo","server":"10.200.0.1:7443"}`
+
+func TestHostloDefaults(t *testing.T) {
+	c, err := ParseHostlo([]byte(leastHostlo), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Server.String() != "10.200.0.1:7443" || c.Credentials != DefaultCredentials || c.Wait != DefaultWait || c.Log ||
+		c.Segment != (Segment{}) || c.Interface != "hostlo0" || c.PrevResult != nil || c.Complete {
+		t.Errorf("got %+v", c)
+	}
+}
+
+// Each source, and which goes before which.
+func TestHostloSegment(t *testing.T) {
+	const (
+		config  = `,"segment":"configured","key":"0123456789abcde1"`
+		notes   = `"io.kubernetes.cri.pod-annotations":{"unnest.io/segment":"annotated","unnest.io/segment-key":"0123456789abcde2","other":"x"}`
+		given   = `"segment":{"name":"given","key":"0123456789abcde4"}`
+		args    = "IgnoreUnknown=1;K8S_POD_NAME=web-0;UNNEST_SEGMENT=argued;UNNEST_KEY=0123456789abcde3"
+		runtime = `,"runtimeConfig":`
+	)
+	for _, c := range []struct {
+		name, keys, args string
+		want             Segment
+	}{
+		{"nothing", ``, "IgnoreUnknown=1;X=a=b", Segment{}},
+		{"no name", `,"mode":"plain"`, "", Segment{}},
+		{"configuration", config, "", Segment{"configured", "0123456789abcde1", ""}},
+		{"its mode", config + `,"mode":"plain"`, "", Segment{"configured", "0123456789abcde1", "plain"}},
+		{"annotations", config + runtime + "{" + notes + "}", "", Segment{"annotated", "0123456789abcde2", ""}},
+		{"arguments", config + runtime + "{" + notes + "}", args, Segment{"argued", "0123456789abcde3", ""}},
+		{"a key in base64", "", "UNNEST_SEGMENT=s;UNNEST_KEY=+/+/+/+/+/+/+/+/=", Segment{"s", "+/+/+/+/+/+/+/+/=", ""}},
+		{"their mode", config, args + ";UNNEST_MODE=plain", Segment{"argued", "0123456789abcde3", "plain"}},
+		{"the configuration's mode", `,"mode":"plain"`, args, Segment{"argued", "0123456789abcde3", "plain"}},
+		{"capability", config + runtime + "{" + notes + "," + given + "}", args, Segment{"given", "0123456789abcde4", ""}},
+		{"capability for nobody", runtime + `{"segment":null}`, "", Segment{}},
+	} {
+		in := strings.TrimSuffix(leastHostlo, "}") + c.keys + "}"
+		got, err := ParseHostlo([]byte(in), c.args)
+		if err != nil || got.Segment != c.want {
+			t.Errorf("%s: got %+v, %v, want %+v", c.name, got.Segment, err, c.want)
+		}
+	}
+}
+
+func TestHostloErrors(t *testing.T) {
+	long := strings.Repeat("x", 129)
+	for _, c := range []struct {
+		keys, args, want string
+		is               error
+	}{
+		{`,"server":"x"`, "", "server ", nil},
+		{`,"credentials":"etc"`, "", "credentials ", nil},
+		{`,"wait":"0s"`, "", "wait ", nil},
+		{`,"interface":"a/b"`, "", "interface ", nil},
+		{`,"interface":"lo"`, "", "interface ", nil},
+		{`,"segment":"s"`, "", "network configuration: key is missing", nil},
+		{`,"key":"s"`, "", "network configuration: segment is missing", nil},
+		{`,"segment":"-s","key":"0123456789abcdef"`, "", `network configuration: segment "-s"`, nil},
+		{`,"segment":"` + long[:64] + `","key":"0123456789abcdef"`, "", "segment ", nil},
+		{`,"segment":"s","key":"` + long + `"`, "", "network configuration: key: ", nil},
+		{`,"segment":"s","key":"0123456789abcde"`, "", "network configuration: key: want 16 to 128", nil},
+		{`,"mode":"loud"`, "", `mode "loud"`, nil},
+		{`,"segment":1`, "", "segment", ErrDecode},
+		{`,"runtimeConfig":{"segment":{"name":"s"}}`, "", "runtimeConfig: segment.key is missing", nil},
+		{`,"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"unnest.io/segment":"s"}}`, "", "unnest.io/segment-key is missing", nil},
+		{``, "UNNEST_SEGMENT=s", "CNI_ARGS: UNNEST_KEY is missing", ErrArgs},
+		{``, "UNNEST_KEY=s", "CNI_ARGS: UNNEST_SEGMENT is missing", ErrArgs},
+		{``, "UNNEST_SEGMENT=s;UNNEST_KEY=a b c d e f g h i", "CNI_ARGS: UNNEST_KEY: ", ErrArgs},
+		{``, "UNNEST_SEGMENT=s;UNNEST_KEY=0123456789abcdef;UNNEST_MODE=x", "CNI_ARGS: UNNEST_MODE ", ErrArgs},
+		{``, "UNNEST_SEGMENT", "CNI_ARGS: ", ErrArgs},
+		{`,"cni.dev/valid-attachments":{}`, "", "valid-attachments", ErrDecode},
+		{`,"prevResult":{"cniVersion":"1.0.0","ips":"x"}`, "", "prevResult", nil},
+	} {
+		in := strings.TrimSuffix(leastHostlo, "}") + c.keys + "}"
+		_, err := ParseHostlo([]byte(in), c.args)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") || c.is != nil && !errors.Is(err, c.is) {
+			t.Errorf("%s, %s: got %v, want one line with %q", c.keys, c.args, err, c.want)
+		}
+	}
+	_, err := ParseHostlo([]byte(strings.TrimSuffix(leastHostlo, "}")+`,"segment":"s","key":"top secret"}`), "")
+	if err == nil || strings.Contains(err.Error(), "top") {
+		t.Errorf("the error shows the key: %v", err)
+	}
+}
+
+func FuzzHostlo(f *testing.F) {
+	f.Add([]byte(leastHostlo), "")
+	f.Add([]byte(strings.Replace(leastHostlo, `"type"`, `"segment":"s","key":"0123456789abcdef","mode":"plain","type"`, 1)), "IgnoreUnknown=1")
+	f.Add([]byte(strings.Replace(leastHostlo, `"type"`, `"runtimeConfig":{"segment":{"name":"s","key":"0123456789abcdef"}},"type"`, 1)), "")
+	f.Add([]byte(leastHostlo), "UNNEST_SEGMENT=s;UNNEST_KEY=0123456789abcdef;UNNEST_MODE=plain")
+	f.Fuzz(func(t *testing.T, in []byte, args string) {
+		c, err := ParseHostlo(in, args)
+		if err != nil {
+			return
+		}
+		s := c.Segment
+		if !c.Server.IsValid() || c.Interface == "" || len(c.Interface) > 15 || len(s.Name) > maxName || len(s.Key) > maxKey ||
+			(s.Name == "") != (s.Key == "") || s.Mode != "" && s.Mode != Unicast && s.Mode != Plain {
+			t.Errorf("accepted %s, %s as %+v", in, args, c)
+		}
+	})
+}
