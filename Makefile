@@ -18,6 +18,9 @@ PACKAGES := qemu-system-x86 mmdebstrap e2fsprogs xz-utils nftables iproute2 sock
 TEST_PACKAGES := libvirt-daemon libvirt-clients protobuf-compiler curl udhcpd \
 	qemu-system-arm qemu-system-misc openssh-server
 
+# What eBPF programs are compiled by.
+GENERATE_PACKAGES := clang llvm libbpf-dev linux-libc-dev
+
 .PHONY: help
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | while IFS=$$'\t' read -r target text; do printf '%-14s %s\n' "$$target" "$$text"; done
@@ -34,7 +37,7 @@ test-deps: deps ## install what the tests need beside (root)
 build: bin/nerdctl ## build bin/unnest and the programs of its guests, static
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/unnest
 	@# Without a version: an image that holds them need not change with every revision.
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o bin/ ./cmd/unnest-cni ./cmd/cni-timer ./cmd/unnest-conformance
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o bin/ ./cmd/unnest-cni ./cmd/cni-timer ./cmd/unnest-conformance ./cmd/unnest-localhost
 
 .PHONY: quickstart
 quickstart: deps build ## boot a guest, measure a container's network three ways, report (root)
@@ -60,6 +63,7 @@ lint: bin/golangci-lint ## check style, the arrows between packages, and go.mod
 
 .PHONY: generate
 generate: test-deps ## generate code anew; fails when it was out of date
+	@hack/deps $(GENERATE_PACKAGES)
 	@hack/generate
 
 .PHONY: bench-harness
@@ -69,6 +73,10 @@ bench-harness: build ## measure what the harness itself adds (root)
 .PHONY: bench-latency
 bench-latency: build ## compare the latency of BrFusion with that of no container (root)
 	bin/unnest bench latency
+
+.PHONY: bench-hostlo
+bench-hostlo: build ## compare what connects the two containers of a pod, on one VM and on two (root)
+	bin/unnest bench hostlo-quick
 
 .PHONY: bench-boot
 bench-boot: build ## measure how long guests take to boot (root)

@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"unnest/internal/experiment"
+	"unnest/internal/stack"
 	"unnest/internal/suite"
 )
 
 // comes lists every experiment that comes with unnest.
 var comes = []string{
-	"aa", "architectures", "brfusion", "harness", "latency", "levels", "levels-reserved",
+	"aa", "architectures", "brfusion", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
 	"multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
 	"network", "quickstart", "selftest",
 }
@@ -105,5 +106,29 @@ func TestAA(t *testing.T) {
 	s := parsed(t, "aa", "")
 	if got := configurations(s); !slices.Equal(got, []string{"NoCont-a", "NoCont-b"}) || s.Configurations[0].Notation() != s.Configurations[1].Notation() {
 		t.Errorf("configurations %+v", s.Configurations)
+	}
+}
+
+// The configurations of Figure 10 of Bacou et al. and the paper's own reflector, all
+// between the two containers of a pod, and both studies with the size that §5.3.2
+// singles out.
+func TestHostlo(t *testing.T) {
+	for name, sizes := range map[string]int{"hostlo": 11, "hostlo-quick": 3} {
+		s := parsed(t, name, "")
+		if want := []string{"SameNode", "NAT", "Overlay", "Hostlo", "Hostlo-plain"}; !slices.Equal(configurations(s), want) {
+			t.Errorf("%s: configurations %q", name, configurations(s))
+		}
+		for _, c := range s.Configurations {
+			if c.Drive != stack.Pod || c.Split() != (c.Name != "SameNode") {
+				t.Errorf("%s: %s", name, c)
+			}
+		}
+		single := slices.ContainsFunc(s.Cases, func(c experiment.Case) bool { return c.Size == 1024 })
+		if len(s.Cases) != 2*sizes || !single || s.Baselines[0] != "SameNode" {
+			t.Errorf("%s: %d cases, 1024 B among them: %v, baselines %q", name, len(s.Cases), single, s.Baselines)
+		}
+		if len(s.Warnings()) > 0 {
+			t.Errorf("%s: %q", name, s.Warnings())
+		}
 	}
 }

@@ -1,8 +1,8 @@
 // Package bench brings up what an experiment asks for and executes its cases:
 // a lab, guests and this host in it, the host daemon, a container for each
-// configuration that has one, the workloads' servers; then client after client,
-// with the CPU time that host and guest spend meanwhile. Cases of suites run in
-// the machines and containers themselves.
+// configuration that has one, two for each that is a pod, the workloads' servers;
+// then client after client, with the CPU time that host and guests spend meanwhile.
+// Cases of suites run in the machines and containers themselves.
 //
 // In which order, how often and how long is decided by package experiment.
 package bench
@@ -57,7 +57,8 @@ type Running interface {
 }
 
 // Bench is an experiment on servers in machines and in their containers, brought
-// up: this host, and a guest of each size that is asked for.
+// up: this host, and a guest of each size that is asked for, or two for pods that
+// are split.
 type Bench struct {
 	facts   Facts
 	lab     *lab.Lab
@@ -162,6 +163,7 @@ func imageBuilder(programs string, step func(string)) guest.Builder {
 		Programs: map[string]string{
 			"/usr/local/bin/nerdctl": filepath.Join(programs, "nerdctl"),
 			"/usr/lib/cni/brfusion":  filepath.Join(programs, "unnest-cni"),
+			"/usr/lib/cni/hostlo":    filepath.Join(programs, "unnest-cni"),
 			cniTimer:                 filepath.Join(programs, "cni-timer"),
 		},
 		Progress: step,
@@ -184,24 +186,9 @@ func (b *Bench) boot(ctx context.Context, spec *experiment.Spec, image guest.Ima
 	if err != nil {
 		return err
 	}
-	launched := map[string]*fleet.Node{}
-	for _, c := range spec.Configurations {
-		key, err := systemKey(spec, c)
-		if err != nil {
-			return err
-		}
-		switch {
-		case b.systems[key] != nil || launched[key] != nil:
-		case c.Level() == 0:
-			if b.metal, err = newMetal(ctx, b.lab, builder, guest.DefaultRecipe()); err == nil {
-				b.systems[key] = b.metal.system()
-			}
-		default:
-			launched[key], err = b.launch(ctx, f, spec, c, fleet.Options{Image: image, Accel: o.Accel, Slots: slots, Pool: pool})
-		}
-		if err != nil {
-			return err
-		}
+	launched, err := b.startAll(ctx, f, builder, spec, fleet.Options{Image: image, Accel: o.Accel, Slots: slots, Pool: pool})
+	if err != nil {
+		return err
 	}
 	if len(launched) == 0 {
 		return nil
@@ -215,6 +202,33 @@ func (b *Bench) boot(ctx context.Context, spec *experiment.Spec, image guest.Ima
 		}
 	}
 	return nil
+}
+
+// startAll starts the machines that the configurations stand on, and returns the
+// guests, which need not be ready, by the keys of their systems.
+func (b *Bench) startAll(ctx context.Context, f *fleet.Fleet, builder guest.Builder, spec *experiment.Spec, o fleet.Options) (map[string]*fleet.Node, error) {
+	launched := map[string]*fleet.Node{}
+	for _, c := range spec.Configurations {
+		keys, err := machineKeys(spec, c)
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range keys {
+			switch {
+			case b.systems[key] != nil || launched[key] != nil:
+			case c.Level() == 0:
+				if b.metal, err = newMetal(ctx, b.lab, builder, guest.DefaultRecipe()); err == nil {
+					b.systems[key] = b.metal.system()
+				}
+			default:
+				launched[key], err = b.launch(ctx, f, spec, c, o)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return launched, nil
 }
 
 // launch starts a guest of the size that a configuration asks for.
@@ -231,10 +245,17 @@ func (b *Bench) launch(ctx context.Context, f *fleet.Fleet, spec *experiment.Spe
 	return n, err
 }
 
-// system returns the machine of a configuration.
-func (b *Bench) system(spec *experiment.Spec, c stack.Configuration) (*system, error) {
-	key, err := systemKey(spec, c)
-	return b.systems[key], err
+// machines returns the machines of a configuration.
+func (b *Bench) machines(spec *experiment.Spec, c stack.Configuration) (machines, error) {
+	keys, err := machineKeys(spec, c)
+	if err != nil {
+		return nil, err
+	}
+	var all machines
+	for _, key := range keys {
+		all = append(all, b.systems[key])
+	}
+	return all, nil
 }
 
 // startEngines starts the container engine in each machine with a configuration
@@ -244,12 +265,14 @@ func (b *Bench) startEngines(ctx context.Context, spec *experiment.Spec) error {
 		if _, contained := c.Stack.Engine(); !contained {
 			continue
 		}
-		s, err := b.system(spec, c)
+		all, err := b.machines(spec, c)
 		if err != nil {
 			return err
 		}
-		if err := s.start(ctx); err != nil {
-			return err
+		for _, s := range all {
+			if err := s.start(ctx); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

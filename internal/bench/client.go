@@ -15,6 +15,9 @@ import (
 // is measured, so that its idle time has passed when its turn comes. Loads never
 // overlap: a client whose turn has not come shortly before it would begin to
 // load is killed, and started anew in its turn.
+//
+// A client in a guest is never started ahead: its start would take the processor
+// from what is being measured in that guest.
 
 const (
 	turnGuard = 250 * time.Millisecond // a client has to be claimed so long before its load begins
@@ -61,8 +64,11 @@ func (b *Bench) newClient(ctx context.Context, e experiment.Execution, delay tim
 			}
 		})
 		defer expiry.Stop()
-		target := b.targets[e.Configuration.Name].endpoint(e.Case)
-		c.printed, c.err = place.Output(ctx, b.client, c.workload.Client(e.Case.Params, target)...)
+		target, from := b.targets[e.Configuration.Name], b.client
+		if target.client != nil {
+			from = target.client
+		}
+		c.printed, c.err = place.Output(ctx, from, c.workload.Client(e.Case.Params, target.endpoint(e.Case))...)
 	}()
 	return c
 }
@@ -84,6 +90,8 @@ func (b *Bench) turn(ctx context.Context, e experiment.Execution, prepare func()
 	c := b.claim(e)
 	if c != nil {
 		context.AfterFunc(ctx, c.stop)
+	} else if b.targets[e.Configuration.Name].client != nil {
+		c = b.startIdle(ctx, e)
 	}
 	if err := prepare(); err != nil {
 		if c != nil {
@@ -99,6 +107,22 @@ func (b *Bench) turn(ctx context.Context, e experiment.Execution, prepare func()
 		b.next = nil
 	}
 	return c, nil
+}
+
+// startIdle starts the client of e in its pod and returns it shortly before it begins
+// to load, so that the CPU time of its start is not counted. It returns nil when the
+// client does not idle.
+func (b *Bench) startIdle(ctx context.Context, e experiment.Execution) *client {
+	idle := lookup(e.Case).Lead() - turnGuard
+	if idle <= 0 {
+		return nil
+	}
+	c := b.newClient(ctx, e, 0, claimed)
+	select {
+	case <-time.After(idle):
+	case <-c.done:
+	}
+	return c
 }
 
 // claim returns the client that was started ahead, if it is e's and idles; any
@@ -117,7 +141,7 @@ func (b *Bench) claim(e experiment.Execution) *client {
 // end, when the present client is expected to have ended.
 func (b *Bench) startAhead(ctx context.Context, e experiment.Execution, end time.Time) {
 	lead := lookup(e.Case).Lead()
-	if lead <= turnGap+turnGuard {
+	if lead <= turnGap+turnGuard || b.targets[e.Configuration.Name].client != nil {
 		return
 	}
 	// It outlives the present execution; Down ends it if its turn never comes.

@@ -282,6 +282,58 @@ func TestTurnWithoutLead(t *testing.T) {
 	})
 }
 
+// A client in a pod is not started ahead, because it would disturb what is measured
+// in its guest; the CPU times are read when it idles, shortly before it loads, or
+// before it starts when it does not idle.
+func TestTurnInPod(t *testing.T) {
+	for _, k := range []experiment.Case{pingPong, stream} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &clock{}
+			b := newBench(nil)
+			b.targets["Hostlo"] = &target{client: p, address: loopback, ports: b.targets["NAT"].ports}
+			idle := max(0, lookup(k).Lead()-turnGuard)
+			for i := range 3 {
+				b.Next(newExecution("Hostlo", k, i+1))
+				start := time.Now()
+				c, err := b.turn(t.Context(), newExecution("Hostlo", k, i), func() error {
+					synctest.Wait()
+					if got := time.Since(start); got != idle || (len(p.runs) == i+1) != (idle > 0) {
+						t.Errorf("%s: prepared after %v with %d clients started, want %v", k.Name, got, len(p.runs), idle)
+					}
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				<-c.done
+				if b.ahead != nil {
+					t.Errorf("%s: the next client was started ahead in the guest", k.Name)
+				}
+			}
+			if len(p.runs) != 3 {
+				t.Errorf("%s: %d clients for 3 executions", k.Name, len(p.runs))
+			}
+			assertNoOverlap(t, p)
+		})
+	}
+}
+
+// A client in a pod ends when what is to be done before its load fails.
+func TestTurnInPodFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &clock{}
+		b := newBench(nil)
+		b.targets["Hostlo"] = &target{client: p, ports: b.targets["NAT"].ports}
+		why := errors.New("the guest is gone")
+		if c, err := b.turn(t.Context(), newExecution("Hostlo", pingPong, 0), func() error { return why }); c != nil || !errors.Is(err, why) {
+			t.Errorf("got %v, %v", c, err)
+		}
+		if len(p.runs) != 1 || !p.runs[0].killed || p.runs[0].loaded() {
+			t.Errorf("clients: %+v; want one that was killed before its load", p.runs)
+		}
+	})
+}
+
 // Whatever follows whatever, and however long it takes: loads never overlap,
 // and each execution has a client that ended by itself.
 func TestTurnNeverOverlaps(t *testing.T) {

@@ -12,17 +12,22 @@ import (
 	"unnest/internal/experiment"
 	"unnest/internal/place"
 	"unnest/internal/result"
+	"unnest/internal/stack"
 )
 
 // describe notes what the run is made with: the machines as they are, and the
 // versions of every tool on both sides.
 func (b *Bench) describe(ctx context.Context, spec *experiment.Spec) error {
+	clients, err := b.clientPlace(spec)
+	if err != nil {
+		return err
+	}
 	for _, c := range spec.Cases {
 		w := lookup(c)
 		if b.facts.Tools[w.Tool()] != "" {
 			continue
 		}
-		out, err := place.Output(ctx, place.Local{}, w.VersionArgs()...)
+		out, err := place.Output(ctx, clients, w.VersionArgs()...)
 		if err != nil {
 			return fmt.Errorf("find the version of %s: %w: install it by `apt-get install %s`", w.Tool(), err, w.Tool())
 		}
@@ -33,35 +38,50 @@ func (b *Bench) describe(ctx context.Context, spec *experiment.Spec) error {
 	return b.describeSystems(ctx, spec)
 }
 
+// clientPlace is where the tools are that clients run: this host, unless all are in
+// their pods.
+func (b *Bench) clientPlace(spec *experiment.Spec) (place.Place, error) {
+	for _, c := range spec.Configurations {
+		if c.Drive != stack.Pod {
+			return place.Local{}, nil
+		}
+	}
+	all, err := b.machines(spec, spec.Configurations[0])
+	if err != nil {
+		return nil, err
+	}
+	return all[0].place, nil
+}
+
 // describeSystems notes the guests as they are, and the versions of what runs them
 // and their containers, which are the same in all of them and on this host.
 func (b *Bench) describeSystems(ctx context.Context, spec *experiment.Spec) error {
 	guests := 0
 	for _, c := range spec.Configurations {
-		s, err := b.system(spec, c)
+		all, err := b.machines(spec, c)
 		if err != nil {
 			return err
 		}
-		if s.boot != "" {
-			continue
-		}
-		if c.Level() == 0 { // described as the host of the run
-			if err := s.describe(ctx, "metal"); err != nil {
+		for _, s := range all {
+			switch {
+			case s.boot != "":
+			case c.Level() == 0: // described as the host of the run
+				err = s.describe(ctx, "metal")
+			default:
+				guests++
+				err = s.describe(ctx, nodeName(guests))
+				b.facts.Guests = append(b.facts.Guests, s.facts)
+			}
+			if err != nil {
 				return err
 			}
-			continue
 		}
-		guests++
-		if err := s.describe(ctx, nodeName(guests)); err != nil {
-			return err
-		}
-		b.facts.Guests = append(b.facts.Guests, s.facts)
 	}
-	s, err := b.system(spec, spec.Configurations[0])
+	all, err := b.machines(spec, spec.Configurations[0])
 	if err != nil {
 		return err
 	}
-	return b.findVersions(ctx, s, guests > 0)
+	return b.findVersions(ctx, all[0], guests > 0)
 }
 
 var versionNumber = regexp.MustCompile(`\d+\.\d+[^\s,]*`)

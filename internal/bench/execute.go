@@ -15,34 +15,34 @@ import (
 // Execute runs the client of a case once against a configuration, see
 // experiment.Bench.
 func (b *Bench) Execute(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
-	s := b.targets[e.Configuration.Name].system
-	ctx, done := whileAlive(ctx, s)
+	m := b.targets[e.Configuration.Name].machines
+	ctx, done := whileAlive(ctx, m...)
 	defer done()
 	var before, after cpuTimes
 	c, err := b.turn(ctx, e, func() (err error) {
-		// The guest is read by a command in it, which must not run while the client
+		// A guest is read by a command in it, which must not run while the client
 		// loads.
-		if before.guest, err = s.guestTimes(ctx); err == nil {
+		if before.guests, err = m.guestTimes(ctx); err == nil {
 			before.host, err = hostTimes()
 		}
 		return err
 	})
 	if err != nil {
-		return experiment.Outcome{}, s.explain(err)
+		return experiment.Outcome{}, m.explain(err)
 	}
 	defer c.kill()
 	out, err := load(ctx, c)
 	if err != nil {
-		return experiment.Outcome{}, s.explain(err)
+		return experiment.Outcome{}, m.explain(err)
 	}
 	if after.host, err = hostTimes(); err != nil {
 		return experiment.Outcome{}, err
 	}
-	if after.guest, err = s.guestTimes(ctx); err != nil {
-		return experiment.Outcome{}, s.explain(err)
+	if after.guests, err = m.guestTimes(ctx); err != nil {
+		return experiment.Outcome{}, m.explain(err)
 	}
 	spent, err := perOperation(before, after, out.Operations)
-	return experiment.Outcome{Values: append(out.Values, spent...), Boot: s.boot}, err
+	return experiment.Outcome{Values: append(out.Values, spent...), Boot: m.servers().boot}, err
 }
 
 // load waits for the client. What it prints is parsed also when it fails,
@@ -59,11 +59,11 @@ func load(ctx context.Context, c *client) (workload.Output, error) {
 	return out, err
 }
 
-// cpuTimes are the CPU times that host and guest have spent since they booted. On
-// the host itself there is no guest.
+// cpuTimes are the CPU times that the host and the guests of a configuration have
+// spent since they booted. On the host itself there is no guest.
 type cpuTimes struct {
-	host  cputime.Times
-	guest *cputime.Times
+	host   cputime.Times
+	guests []cputime.Times
 }
 
 const statFile = "/proc/stat"
@@ -74,6 +74,21 @@ func hostTimes() (cputime.Times, error) {
 		return cputime.Times{}, fmt.Errorf("read the host's CPU time: %w", err)
 	}
 	return cputime.Parse(content)
+}
+
+// guestTimes reads the CPU time of each machine that is a guest.
+func (m machines) guestTimes(ctx context.Context) ([]cputime.Times, error) {
+	var all []cputime.Times
+	for _, s := range m {
+		t, err := s.guestTimes(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if t != nil {
+			all = append(all, *t)
+		}
+	}
+	return all, nil
 }
 
 // guestTimes reads the CPU time of a guest; of this host's it returns nil.
@@ -97,8 +112,9 @@ func (s *system) guestTimes(ctx context.Context) (*cputime.Times, error) {
 	return &t, nil
 }
 
-// Metrics lists what is measured beside the workloads: the CPU time of host and
-// guest.
+// Metrics lists what is measured beside the workloads: the CPU time of the host, and
+// of the guest or, where a pod is split, of both of its guests together (Bacou et al.
+// 2019, Figures 14 and 15).
 func Metrics() []result.Metric { return cputime.Metrics() }
 
 // perOperation divides the CPU time between two readings by the operations done.
@@ -107,21 +123,27 @@ func perOperation(before, after cpuTimes, operations float64) ([]workload.Value,
 	if err != nil {
 		return nil, fmt.Errorf("host's CPU time: %w", err)
 	}
-	var inside cputime.Times
-	if before.guest != nil && after.guest != nil {
-		if inside, err = after.guest.Sub(*before.guest); err != nil {
+	var inside cputime.Breakdown
+	for i, now := range after.guests {
+		one, err := now.Sub(before.guests[i])
+		if err != nil {
 			return nil, fmt.Errorf("guest's CPU time: %w", err)
 		}
+		inside = sum(inside, one.Breakdown())
 	}
-	spent, err := cputime.Values(host.Breakdown(), inside.Breakdown(), operations)
+	spent, err := cputime.Values(host.Breakdown(), inside, operations)
 	if err != nil {
 		return nil, err
 	}
 	var values []workload.Value
 	for _, v := range spent {
-		if after.guest != nil || !strings.HasPrefix(v.Metric, "guest_") {
+		if len(after.guests) > 0 || !strings.HasPrefix(v.Metric, "guest_") {
 			values = append(values, workload.Value(v))
 		}
 	}
 	return values, nil
+}
+
+func sum(a, b cputime.Breakdown) cputime.Breakdown {
+	return cputime.Breakdown{Usr: a.Usr + b.Usr, Sys: a.Sys + b.Sys, Soft: a.Soft + b.Soft, Guest: a.Guest + b.Guest}
 }

@@ -12,10 +12,10 @@ import (
 )
 
 func TestPerOperation(t *testing.T) {
-	before := cpuTimes{host: cputime.Times{User: time.Minute, Guest: time.Second}, guest: &cputime.Times{System: time.Minute}}
+	before := cpuTimes{host: cputime.Times{User: time.Minute, Guest: time.Second}, guests: []cputime.Times{{System: time.Minute}}}
 	after := cpuTimes{
-		host:  cputime.Times{User: time.Minute + 3*time.Second, System: 2 * time.Second, Guest: 2 * time.Second, Idle: time.Hour},
-		guest: &cputime.Times{System: time.Minute + 4*time.Second, SoftIRQ: time.Second},
+		host:   cputime.Times{User: time.Minute + 3*time.Second, System: 2 * time.Second, Guest: 2 * time.Second, Idle: time.Hour},
+		guests: []cputime.Times{{System: time.Minute + 4*time.Second, SoftIRQ: time.Second}},
 	}
 	got, err := perOperation(before, after, 1e6)
 	want := []workload.Value{
@@ -36,6 +36,24 @@ func TestPerOperation(t *testing.T) {
 	}
 }
 
+// The guests that a pod is split over are one figure.
+func TestPerOperationSumsGuests(t *testing.T) {
+	client, server := cputime.Times{User: time.Hour}, cputime.Times{SoftIRQ: time.Minute}
+	before := cpuTimes{guests: []cputime.Times{client, server}}
+	client.User += 2 * time.Second
+	client.System += time.Second
+	server.System += 3 * time.Second
+	server.SoftIRQ += 5 * time.Second
+	got, err := perOperation(before, cpuTimes{guests: []cputime.Times{client, server}}, 1e6)
+	want := []workload.Value{
+		{Metric: "host_usr"}, {Metric: "host_sys"}, {Metric: "host_soft"}, {Metric: "host_guest"},
+		{Metric: "guest_usr", Value: 2}, {Metric: "guest_sys", Value: 4}, {Metric: "guest_soft", Value: 5},
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %v, %v; want %v", got, err, want)
+	}
+}
+
 // On the host itself there is no guest, and no figure of one.
 func TestPerOperationWithoutGuest(t *testing.T) {
 	got, err := perOperation(cpuTimes{}, cpuTimes{host: cputime.Times{User: 3 * time.Second}}, 1e6)
@@ -43,7 +61,7 @@ func TestPerOperationWithoutGuest(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
-	if times, err := (&system{}).guestTimes(t.Context()); times != nil || err != nil {
+	if times, err := (machines{&system{}}).guestTimes(t.Context()); times != nil || err != nil {
 		t.Errorf("a guest's times on this host: %v, %v", times, err)
 	}
 }
@@ -59,7 +77,7 @@ func TestPerOperationRefuses(t *testing.T) {
 		want          string
 	}{
 		{"host backwards", cpuTimes{host: late}, cpuTimes{host: early}, 1, "host's CPU time"},
-		{"guest rebooted", cpuTimes{guest: &late}, cpuTimes{guest: &early}, 1, "guest's CPU time"},
+		{"guest rebooted", cpuTimes{guests: []cputime.Times{early, late}}, cpuTimes{guests: []cputime.Times{late, early}}, 1, "guest's CPU time"},
 		{"nothing done", cpuTimes{}, cpuTimes{}, 0, "0 operations"},
 		{"no number", cpuTimes{}, cpuTimes{}, math.NaN(), "NaN operations"},
 	}

@@ -67,5 +67,5 @@ func (h Harness) byHand(ctx context.Context, e experiment.Execution) (experiment
 		return experiment.Outcome{}, fmt.Errorf("run %s by hand: %w", w.Name(), err)
 	}
 	out, err := w.Parse(e.Case.Params, printed)
-	return experiment.Outcome{Values: out.Values, Boot: target.system.boot}, err
+	return experiment.Outcome{Values: out.Values, Boot: target.machines.servers().boot}, err
 }

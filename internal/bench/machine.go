@@ -65,6 +65,21 @@ func (s *system) explain(err error) error {
 	return err
 }
 
+// machines are those that a configuration stands on, mostly one: first that of the
+// clients, if they run beside the servers, last that of the servers.
+type machines []*system
+
+// servers is the machine that the servers run in.
+func (m machines) servers() *system { return m[len(m)-1] }
+
+// explain adds that one of the machines is gone to an error that follows from it.
+func (m machines) explain(err error) error {
+	for _, s := range m {
+		err = s.explain(err)
+	}
+	return err
+}
+
 // describe notes the machine as it is.
 func (s *system) describe(ctx context.Context, name string) (err error) {
 	s.facts, s.boot, err = machine(ctx, s.place, name)
@@ -110,6 +125,20 @@ func (s *system) leave() error {
 		return nil
 	}
 	return s.close()
+}
+
+// machineKeys names the machines of a configuration: configurations with the same
+// share them. A pod on two machines has its servers in one that other configurations
+// of that size have no part of.
+func machineKeys(spec *experiment.Spec, c stack.Configuration) ([]string, error) {
+	key, err := systemKey(spec, c)
+	if err != nil {
+		return nil, err
+	}
+	if c.Split() {
+		return []string{key, key + ", the pod's second"}, nil
+	}
+	return []string{key}, nil
 }
 
 // systemKey names what configurations share a system.

@@ -23,7 +23,7 @@ func startServers(ctx, serving context.Context, t *target, commands []serverComm
 	for _, c := range commands {
 		g.Go(func() error {
 			if err := startServer(ctx, serving, t.place, c); err != nil {
-				return t.system.explain(fmt.Errorf("start server %s: %w", c, err))
+				return t.machines.explain(fmt.Errorf("start server %s: %w", c, err))
 			}
 			return nil
 		})

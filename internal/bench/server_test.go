@@ -102,7 +102,7 @@ func TestStartServers(t *testing.T) {
 		serving, stop := context.WithCancel(t.Context())
 		start := time.Now()
 		commands := []serverCommand{{[]string{"iperf3", "-s"}, "ready"}, {[]string{"sockperf"}, "ready"}}
-		if err := startServers(t.Context(), serving, &target{system: &system{}, place: silent{"ready"}}, commands); err != nil || time.Since(start) != 0 {
+		if err := startServers(t.Context(), serving, &target{place: silent{"ready"}}, commands); err != nil || time.Since(start) != 0 {
 			t.Errorf("got %v after %v", err, time.Since(start))
 		}
 		stop()

@@ -111,10 +111,11 @@ func (s *Startup) up(ctx context.Context, spec *experiment.Spec, o Options, imag
 	if err := b.boot(ctx, spec, image, o, pool); err != nil {
 		return err
 	}
-	var err error
-	if s.guest, err = b.system(spec, spec.Configurations[0]); err != nil {
+	all, err := b.machines(spec, spec.Configurations[0])
+	if err != nil {
 		return err
 	}
+	s.guest = all.servers()
 	ctx, done := whileAlive(ctx, s.guest)
 	defer done()
 	phase("start containerd in the guest")

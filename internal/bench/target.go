@@ -21,26 +21,31 @@ const engine = "nerdctl"
 // target is one configuration brought up: where its servers run and where its
 // clients find them.
 type target struct {
-	system  *system
-	place   place.Place
-	address string
-	ports   map[string]int // server, as serverKey, -> port
+	machines machines
+	place    place.Place
+	client   place.Place // the clients' container in their pod; nil: they run outside
+	address  string
+	ports    map[string]int // server, as serverKey, -> port
 }
 
 // startTarget starts the container of c, if it has one, and in it, or in its
 // machine, one server for each that the cases need. The servers live until serving
 // ends.
 func (b *Bench) startTarget(ctx, serving context.Context, spec *experiment.Spec, c stack.Configuration) error {
-	s, err := b.system(spec, c)
+	if c.Drive == stack.Pod {
+		return b.startPod(ctx, serving, spec, c)
+	}
+	all, err := b.machines(spec, c)
 	if err != nil {
 		return err
 	}
+	s := all.servers()
 	listen := s.listen
 	if c.Network != "" && c.Network != stack.HostNetwork {
 		listen = ""
 	}
 	servers := b.assignPorts(spec, listen)
-	t := &target{system: s, place: s.place, address: s.address, ports: servers.ports}
+	t := &target{machines: all, place: s.place, address: s.address, ports: servers.ports}
 	if c.Network != "" {
 		if t.place, err = s.contain(ctx, c, path.Join(s.work, containerName(c)), networkArgs(c.Network, servers.published)); err != nil {
 			return err
@@ -67,6 +72,12 @@ func networkArgs(n stack.Network, ports []workload.Port) []string {
 		return []string{"--network", fleet.ColdNetwork}
 	case stack.BrFusionTrunk:
 		return []string{"--network", fleet.TrunkNetwork}
+	case stack.Hostlo:
+		return []string{"--network", fleet.HostloNetwork}
+	case stack.HostloPlain:
+		return []string{"--network", fleet.HostloPlainNetwork}
+	case stack.OverlayNetwork: // it is made when the container is there
+		return []string{"--network", "none"}
 	}
 	var args []string
 	for _, p := range ports {

@@ -36,6 +36,12 @@ func TestSupported(t *testing.T) {
 		{"container with a NIC", func(c *stack.Configuration) {
 			c.Stack, c.Network = stack.Stack{stack.VM, stack.Containerd}, stack.BrFusion
 		}, nil},
+		{"pod on two VMs", func(c *stack.Configuration) {
+			c.Stack, c.Network, c.Drive = stack.Stack{stack.VM, stack.Containerd}, stack.Hostlo, stack.Pod
+		}, nil},
+		{"pod in a nested VM", func(c *stack.Configuration) {
+			c.Stack, c.Network, c.Drive = stack.Stack{stack.VM, stack.VM, stack.Containerd}, stack.Hostlo, stack.Pod
+		}, []string{"stack vm/vm/containerd"}},
 		{"container without a network", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.VM, stack.Containerd} },
 			[]string{"host, nat or brfusion"}},
 		{"this host", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.Metal} }, nil},
@@ -101,6 +107,9 @@ func TestNetworkArgs(t *testing.T) {
 		{stack.HostNetwork, "--network host"},
 		{stack.BrFusion, "--network brfusion"},
 		{stack.NAT, "--publish 5001:5001/udp --publish 5002:5002/tcp"},
+		{stack.OverlayNetwork, "--network none"},
+		{stack.Hostlo, "--network hostlo"},
+		{stack.HostloPlain, "--network hostlo-plain"},
 	}
 	for _, tt := range tests {
 		if got := strings.Join(networkArgs(tt.network, ports), " "); got != tt.want {

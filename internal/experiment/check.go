@@ -138,8 +138,8 @@ func (f *file) checkConfiguration(path string, c stack.Configuration) {
 		f.Fail(path, "%v", err)
 	}
 	for _, g := range f.groups {
-		if c.Drive == stack.Remote && g.suite != "" {
-			f.Fail(path, "drive remote needs a client, and the cases of suite %s have none: use another configuration, or leave out the suite", g.suite)
+		if (c.Drive == stack.Remote || c.Drive == stack.Pod) && g.suite != "" {
+			f.Fail(path, "drive %s needs a client, and the cases of suite %s have none: use another configuration, or leave out the suite", c.Drive, g.suite)
 			return
 		}
 	}

@@ -134,6 +134,7 @@ func TestCasesOfSuitesRefuse(t *testing.T) {
 		{"  - {suite: disk}", "  - {suite: disk}\n  - {suite: disk, only: [disk-b]}", `x.yaml:7: cases[1]: "disk-b" is already the name of a case of cases[0]`},
 		{"name: local", "name: local\nsuite: disk", `x.yaml:2: suite: it names the suite of cases that have a workload, and there are none: leave it out`},
 		{"metal.local", "vm.remote", `x.yaml:3: configurations[0]: drive remote needs a client, and the cases of suite disk have none`},
+		{"metal.local", "SameNode", `x.yaml:3: configurations[0]: drive pod needs a client, and the cases of suite disk have none`},
 	} {
 		text := strings.Replace(local, test.old, test.new, 1)
 		_, err := parseLocal(text)

@@ -15,6 +15,7 @@ import (
 	"unnest/internal/identity"
 	"unnest/internal/ipam"
 	"unnest/internal/lab"
+	"unnest/internal/podnet/netconf"
 	"unnest/internal/policy"
 	"unnest/internal/tap"
 )
@@ -37,6 +38,13 @@ const (
 	Network      = "brfusion"
 	ColdNetwork  = "brfusion-cold"
 	TrunkNetwork = "brfusion-trunk"
+)
+
+// The CNI networks by which containers in several guests get one loopback: a segment
+// each, whose frames go to the guest that they are for or, as in the paper, to all.
+const (
+	HostloNetwork      = "hostlo"
+	HostloPlainNetwork = "hostlo-plain"
 )
 
 // The first and the last address of pods on the tenant network; the guests' own
@@ -109,6 +117,7 @@ func (f *Fleet) config(o Options, p addresses, c identity.Credentials, dir strin
 	}
 	config := guest.Config{
 		Name: o.Name, Dir: dir, Arch: o.Image.Arch, Image: o.Image, Accel: o.Accel, VCPUs: o.VCPUs, Memory: o.Memory, Slots: o.Slots,
+		Shares: o.Shares, Export: o.Export,
 		Address: net.JoinHostPort(p.managementIP, "22"),
 		Seed: guest.Seed{
 			Hostname: o.Name, HostKey: hostKey, Authorized: f.key.PublicKey(),
@@ -117,13 +126,15 @@ func (f *Fleet) config(o Options, p addresses, c identity.Credentials, dir strin
 				{MAC: p.tenantMAC, Name: "eth0", Address: fmt.Sprintf("%s/%d", p.tenantIP, lab.TenantPrefix), Gateway: lab.TenantGateway},
 			},
 			Files: map[string]string{
-				"/etc/unnest/ca.crt":                              string(f.authority.CertificatePEM()),
-				"/etc/unnest/client.crt":                          string(c.CertificatePEM),
-				"/etc/unnest/client.key":                          string(c.KeyPEM),
-				"/etc/unnest/brfusion.json":                       asJSON(brfusion("1.1.0", map[string]any{"name": Network})), // for STATUS
-				"/etc/cni/net.d/50-" + Network + ".conflist":      cniConfig(Network, nil),
-				"/etc/cni/net.d/51-" + ColdNetwork + ".conflist":  cniConfig(ColdNetwork, map[string]any{"pool": false}),
-				"/etc/cni/net.d/52-" + TrunkNetwork + ".conflist": cniConfig(TrunkNetwork, map[string]any{"mode": "trunk"}),
+				"/etc/unnest/ca.crt":                                    string(f.authority.CertificatePEM()),
+				"/etc/unnest/client.crt":                                string(c.CertificatePEM),
+				"/etc/unnest/client.key":                                string(c.KeyPEM),
+				"/etc/unnest/brfusion.json":                             asJSON(brfusion("1.1.0", map[string]any{"name": Network})), // for STATUS
+				"/etc/cni/net.d/50-" + Network + ".conflist":            cniConfig(Network, nil),
+				"/etc/cni/net.d/51-" + ColdNetwork + ".conflist":        cniConfig(ColdNetwork, map[string]any{"pool": false}),
+				"/etc/cni/net.d/52-" + TrunkNetwork + ".conflist":       cniConfig(TrunkNetwork, map[string]any{"mode": "trunk"}),
+				"/etc/cni/net.d/53-" + HostloNetwork + ".conflist":      f.hostloConfig(HostloNetwork, netconf.Unicast),
+				"/etc/cni/net.d/54-" + HostloPlainNetwork + ".conflist": f.hostloConfig(HostloPlainNetwork, netconf.Plain),
 			},
 		},
 	}
@@ -140,8 +151,19 @@ func (f *Fleet) config(o Options, p addresses, c identity.Credentials, dir strin
 const cniVersion = "1.0.0"
 
 // cniConfig returns a network configuration list for a guest's container engine.
-func cniConfig(name string, keys map[string]any) string {
-	return asJSON(map[string]any{"cniVersion": cniVersion, "name": name, "plugins": []map[string]any{brfusion("", keys)}})
+func cniConfig(name string, keys map[string]any) string { return conflist(name, brfusion("", keys)) }
+
+// hostloConfig returns that of a segment of the network's own name: all containers
+// of the network are fractions of one pod, one in each guest.
+func (f *Fleet) hostloConfig(name, mode string) string {
+	return conflist(name, map[string]any{
+		"type": "hostlo", "server": daemonAddress, "credentials": "/etc/unnest",
+		"segment": name, "key": f.segmentKey, "mode": mode,
+	})
+}
+
+func conflist(name string, plugin map[string]any) string {
+	return asJSON(map[string]any{"cniVersion": cniVersion, "name": name, "plugins": []map[string]any{plugin}})
 }
 
 // brfusion returns the plugin's configuration with more keys.

@@ -3,6 +3,8 @@ package fleet
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -97,6 +99,47 @@ func TestCNIConfig(t *testing.T) {
 	}
 }
 
+// Each Hostlo network is a segment of its own.
+func TestHostloConfig(t *testing.T) {
+	f := openFleet(t)
+	for name, mode := range map[string]string{HostloNetwork: "unicast", HostloPlainNetwork: "plain"} {
+		text := f.hostloConfig(name, mode)
+		list, err := libcni.NetworkConfFromBytes([]byte(text))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if list.Name != name || list.CNIVersion != "1.0.0" || len(list.Plugins) != 1 || list.Plugins[0].Network.Type != "hostlo" {
+			t.Errorf("got %+v", list)
+		}
+		c, err := netconf.ParseHostlo(list.Plugins[0].Bytes, "")
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if c.Server.String() != "10.200.0.1:7443" || c.Credentials != "/etc/unnest" || c.Segment != (netconf.Segment{Name: name, Key: f.segmentKey, Mode: mode}) {
+			t.Errorf("got %+v", c)
+		}
+	}
+}
+
+// The guests of a lab know the same key, whoever launches them.
+func TestSegmentKey(t *testing.T) {
+	dir := t.TempDir()
+	one, err := openSegmentKey(filepath.Join(dir, "one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := openSegmentKey(filepath.Join(dir, "one"))
+	if err != nil || again != one {
+		t.Errorf("got %q and %q, %v", one, again, err)
+	}
+	if other, err := openSegmentKey(filepath.Join(dir, "other")); err != nil || other == one {
+		t.Errorf("two labs have the same key (%v)", err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "one")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("others can read it: %v, %v", info, err)
+	}
+}
+
 // The host daemon can read what it is configured by.
 func TestDefaultPolicy(t *testing.T) {
 	text, err := policy.Marshal(defaultPolicy())
@@ -142,6 +185,8 @@ func TestConfig(t *testing.T) {
 		"/etc/cni/net.d/50-brfusion.conflist":       cniConfig("brfusion", nil),
 		"/etc/cni/net.d/51-brfusion-cold.conflist":  cniConfig("brfusion-cold", map[string]any{"pool": false}),
 		"/etc/cni/net.d/52-brfusion-trunk.conflist": cniConfig("brfusion-trunk", map[string]any{"mode": "trunk"}),
+		"/etc/cni/net.d/53-hostlo.conflist":         f.hostloConfig("hostlo", "unicast"),
+		"/etc/cni/net.d/54-hostlo-plain.conflist":   f.hostloConfig("hostlo-plain", "plain"),
 	}
 	for path, want := range files {
 		if c.Seed.Files[path] != want || want == "" {

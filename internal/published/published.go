@@ -4,7 +4,9 @@
 //   - Lubomski, Kalinowski, Krawczyk: Multi-level virtualization and its impact
 //     on system performance in cloud computing, Tables 3-7;
 //   - FitzGerald: A Comparative Analysis of Nested Virtualization in x86_64 and
-//     S390x Hypervisors, 2014, Tables 5-14.
+//     S390x Hypervisors, 2014, Tables 5-14;
+//   - Bacou, Todeschi, Tchana, Hagimont: Nested Virtualization Without the Nest,
+//     ICPP 2019, the text of §5.2 and §5.3.
 //
 // The CSV files beside this one are part of the program and say where they come
 // from. Numbers are as printed, misprints included. What follows from them
@@ -85,6 +87,64 @@ type SysbenchRow struct {
 	Response      Mean   // mean response time in milliseconds
 }
 
+// Ratio is what Bacou et al. print of one configuration against another.
+type Ratio struct {
+	Section       string // "5.3.2"
+	Benchmark     string // UDP_RR, TCP_STREAM, Memcached, NGINX
+	Metric        string // latency, throughput, deviation (the standard one, of latency) or CPU time
+	Size          int    // of the messages in bytes, 0: every one
+	Configuration string
+	Baseline      string // empty of a deviation, whose baseline is its mean
+	Extent        string // about; worst or best: over all sizes; empty: as it is
+	Value         Number
+	Form          string // of what Value is: "times", "times lower", "% higher", "% lower", "% of the mean", "times the mean"
+}
+
+// String is the ratio as it is printed: "17.9 % higher", "about 2 times".
+func (r Ratio) String() string {
+	text := string(r.Value) + " " + r.Form
+	switch r.Extent {
+	case "about":
+		return "about " + text
+	case "worst", "best":
+		return text + " at " + r.Extent
+	}
+	return text
+}
+
+// Factor returns Configuration over Baseline: 1.179 for "17.9 % higher".
+func (r Ratio) Factor() float64 {
+	switch v := r.Value.Float(); r.Form {
+	case "times", "times the mean":
+		return v
+	case "times lower":
+		return 1 / v
+	case "% higher":
+		return 1 + v/100
+	case "% lower":
+		return 1 - v/100
+	case "% of the mean":
+		return v / 100
+	}
+	panic(fmt.Sprintf("published: %q is no form of a ratio", r.Form))
+}
+
+// Ratios returns what Bacou et al. print, in the order of their sections.
+func Ratios() []Ratio {
+	var all []Ratio
+	for _, r := range read("bacou_ratios.csv") {
+		ratio := Ratio{
+			Section: r["section"], Benchmark: r["benchmark"], Metric: r["metric"], Configuration: r["configuration"],
+			Baseline: r.text("baseline"), Extent: r.text("extent"), Value: r.number("value"), Form: r["form"],
+		}
+		if r.text("size") != "" {
+			ratio.Size = r.integer("size")
+		}
+		all = append(all, ratio)
+	}
+	return all
+}
+
 // Totals returns the total scores of Lubomski et al., Tables 3-7, in their order.
 func Totals() []Total {
 	var totals []Total
@@ -158,6 +218,14 @@ func (r record) integer(column string) int {
 		panic(fmt.Sprintf("published: column %s: %v", column, err))
 	}
 	return i
+}
+
+// text returns a word or, where the paper has none, nothing.
+func (r record) text(column string) string {
+	if r[column] == "-" {
+		return ""
+	}
+	return r[column]
 }
 
 // number returns a number or, where the paper prints a dash, none.

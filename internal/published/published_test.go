@@ -115,3 +115,48 @@ func TestSysbench(t *testing.T) {
 		t.Errorf("last row differs (-want +got):\n%s", diff)
 	}
 }
+
+// The factors that the evaluation of Hostlo is compared with (§5.3.2), and what the
+// whole table must be like.
+func TestRatios(t *testing.T) {
+	want := map[string]float64{
+		"TCP_STREAM SameNode 5.3 times lower": 0.18868,
+		"TCP_STREAM NAT 17.9 % higher":        1.179,
+		"TCP_STREAM Overlay 27 % lower":       0.73,
+		"UDP_RR NAT 87.3 % lower":             0.127,
+		"UDP_RR Overlay 89.8 % lower":         0.102,
+	}
+	seen := map[string]bool{}
+	for _, r := range Ratios() {
+		if r.Section == "" || r.Benchmark == "" || r.Metric == "" || r.Configuration == "" || !(r.Factor() > 0) {
+			t.Errorf("incomplete: %+v", r)
+		}
+		if (r.Baseline == "") != (r.Metric == "deviation") {
+			t.Errorf("a deviation alone is of its own mean: %+v", r)
+		}
+		line := r.Benchmark + " " + r.Baseline + " " + r.String()
+		if seen[r.Configuration+line] {
+			t.Errorf("twice: %+v", r)
+		}
+		seen[r.Configuration+line] = true
+		if factor, ok := want[line]; ok {
+			delete(want, line)
+			if r.Size != 1024 || r.Configuration != "Hostlo" || math.Abs(r.Factor()-factor) > 1e-5 {
+				t.Errorf("got %+v with factor %v, want %v at 1024 B", r, r.Factor(), factor)
+			}
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("missing: %v", want)
+	}
+	for r, text := range map[Ratio]string{
+		{Value: "2", Form: "times", Extent: "about"}:         "about 2 times",
+		{Value: "92", Form: "% lower", Extent: "best"}:       "92 % lower at best",
+		{Value: "27.9", Form: "% of the mean"}:               "27.9 % of the mean",
+		{Value: "6.1", Form: "times lower", Extent: "worst"}: "6.1 times lower at worst",
+	} {
+		if r.String() != text {
+			t.Errorf("got %q, want %q", r.String(), text)
+		}
+	}
+}

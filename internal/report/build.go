@@ -175,6 +175,9 @@ func (b *builder) group(i int, cases []result.Case) (Group, []Estimate) {
 	if main := families[cases[0].Primary]; main != nil {
 		g.Tables = append(g.Tables, b.mainTable(g, main))
 	}
+	if t, ok := b.publishedRatioTable(g, cases, families); ok {
+		g.Tables = append(g.Tables, t)
+	}
 	tables, charts := b.distributions(g, cases, names)
 	g.Tables, g.Charts = append(g.Tables, tables...), append(g.Charts, charts...)
 	if main := families[cases[0].Primary]; measured(main) {

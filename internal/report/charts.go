@@ -127,10 +127,13 @@ func describe(c Chart, value func(Number) string) string {
 }
 
 // reference returns the first estimate of the case that stands for the group in
-// the headlines: 1280 B, which Bacou et al. 2019, §5.2.1 single out, else the
-// last.
+// the headlines: 1280 B, which Bacou et al. 2019, §5.2.1 single out, or with Hostlo
+// 1024 B (§5.3.2), else the last.
 func reference(estimates []Estimate) Estimate {
-	const paperSize = 1280
+	paperSize := 1280
+	if slices.ContainsFunc(estimates, func(e Estimate) bool { return e.Configuration == "Hostlo" }) {
+		paperSize = 1024
+	}
 	i := slices.IndexFunc(estimates, func(e Estimate) bool { return e.Size == paperSize })
 	if i < 0 {
 		last := estimates[len(estimates)-1].Case

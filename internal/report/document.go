@@ -27,6 +27,7 @@ type Options struct {
 	Published       []PublishedLevel // set beside the levels of virtualization that they match
 	PublishedScores []PublishedScore // set beside the scores of suites that they match
 	PublishedTotals []PublishedTotal // likewise, beside the totals
+	PublishedRatios []PublishedRatio // set beside the comparisons that they match
 }
 
 // Claim is a claim of equivalence: Configuration lies within Margin, a fraction,

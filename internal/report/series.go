@@ -17,7 +17,7 @@ var knownSlots = map[string]int{
 	"NAT": 1, "L1": 1,
 	"BrFusion": 2, "Hostlo": 2, "L2": 2,
 	"Overlay":       3,
-	"BrFusion-cold": 4, "BrFusion-trunk": 5,
+	"BrFusion-cold": 4, "BrFusion-trunk": 5, "Hostlo-plain": 4,
 }
 
 // seriesOf gives every configuration its slot; those that are not known take

@@ -22,10 +22,29 @@ const (
 	BrFusionTrunk Network = "brfusion-trunk" // a VLAN of its own on a NIC that the pods of a machine share
 )
 
+// The networks between the containers of one pod, only with the drive Pod; NAT can
+// be one too (Bacou et al. 2019, §5.1).
+const (
+	Localhost      Network = "localhost"    // one network namespace: the pod's loopback in one machine
+	OverlayNetwork Network = "overlay"      // a VXLAN between two machines, as Docker's overlay driver makes it
+	Hostlo         Network = "hostlo"       // a loopback across two machines, which the VMM backs (§4)
+	HostloPlain    Network = "hostlo-plain" // the same as in the paper: every frame goes to every machine
+)
+
 // Reached reports whether a container on the network is reached at an address of
 // its own, not at its machine's.
 func (n Network) Reached() bool {
 	return n == BrFusion || n == BrFusionCold || n == BrFusionTrunk
+}
+
+// known reports whether there is such a network.
+func (n Network) known() bool {
+	return n == "" || n == HostNetwork || n == NAT || n.Reached() || n.ofPod()
+}
+
+// ofPod reports whether the network is one between the containers of a pod only.
+func (n Network) ofPod() bool {
+	return n == Localhost || n == OverlayNetwork || n == Hostlo || n == HostloPlain
 }
 
 // Storage is where a container keeps the files that it works on.
@@ -45,6 +64,7 @@ type Drive string
 const (
 	Local  Drive = "local"  // beside what is measured
 	Remote Drive = "remote" // in another network namespace, or on another host
+	Pod    Drive = "pod"    // in another container of the pod that what is measured is part of
 )
 
 // Arch is the architecture of a processor, as uname -m says it.
@@ -208,6 +228,10 @@ func (c Configuration) Architecture() Arch { return cmp.Or(c.Arch, X8664) }
 // Level returns the degree of virtualization, see Stack.Level.
 func (c Configuration) Level() int { return c.Stack.Level() }
 
+// Split reports whether the configuration is a pod whose containers are on two
+// machines.
+func (c Configuration) Split() bool { return c.Drive == Pod && c.Network != Localhost }
+
 // Describe says the configuration in plain words.
 func (c Configuration) Describe() string {
 	words := c.Stack.Describe()
@@ -222,6 +246,14 @@ func (c Configuration) Describe() string {
 		words += ", with a NIC of its own that the VMM plugs on demand"
 	case BrFusionTrunk:
 		words += ", with a VLAN of its own on a NIC from the VMM"
+	case Localhost:
+		words += ", on its pod's loopback"
+	case OverlayNetwork:
+		words += ", on a VXLAN overlay"
+	case Hostlo:
+		words += ", on its pod's loopback, which the VMM backs"
+	case HostloPlain:
+		words += ", on its pod's loopback, which the VMM backs by sending all frames to all"
 	}
 	switch c.Storage {
 	case Overlay:
@@ -234,6 +266,11 @@ func (c Configuration) Describe() string {
 		words += ", driven locally"
 	case Remote:
 		words += ", driven from outside"
+	case Pod:
+		words += ", driven from another container of its pod"
+	}
+	if c.Split() {
+		words += " in another VM"
 	}
 	if c.Arch != "" {
 		words += ", on " + string(c.Arch)
@@ -262,7 +299,7 @@ func (c Configuration) describeSize() string {
 }
 
 // Validate returns an error unless the stack is valid and the options fit it:
-// network and storage need a container, a BrFusion network needs a container in a
+// network and storage need a container, a BrFusion network and a pod need one in a
 // VM, an architecture needs a VM, and a machine reached over SSH its address.
 func (c Configuration) Validate() error {
 	if err := c.validate(); err != nil {
@@ -301,9 +338,9 @@ func (c Configuration) validateStorage() error {
 // validateMachine checks where the client runs, and what the guests are like.
 func (c Configuration) validateMachine() error {
 	switch c.Drive {
-	case "", Local, Remote:
+	case "", Local, Remote, Pod:
 	default:
-		return fmt.Errorf("unknown drive %q: want local or remote", string(c.Drive))
+		return fmt.Errorf("unknown drive %q: want local, remote or pod", string(c.Drive))
 	}
 	switch c.Arch {
 	case "", X8664, S390x, AArch64:
@@ -339,16 +376,31 @@ func (c Configuration) validateHost() error {
 }
 
 func (c Configuration) validateNetwork() error {
-	switch c.Network {
-	case "", HostNetwork, NAT, BrFusion, BrFusionCold, BrFusionTrunk:
-	default:
-		return fmt.Errorf("unknown network %q: want host, nat, brfusion, brfusion-cold or brfusion-trunk", string(c.Network))
+	if !c.Network.known() {
+		return fmt.Errorf("unknown network %q: want host, nat, brfusion, brfusion-cold, brfusion-trunk, localhost, overlay, hostlo or hostlo-plain", string(c.Network))
 	}
 	if _, ok := c.Stack.Engine(); !ok && c.Network != "" {
 		return fmt.Errorf("network %s needs a container: put one on top of the stack, as in %s/containerd", c.Network, c.Stack)
 	}
 	if c.Network.Reached() && c.Level() == 0 {
 		return fmt.Errorf("network %s needs a container in a VM: its VMM plugs the NIC; use a stack such as vm/containerd", c.Network)
+	}
+	return c.validatePod()
+}
+
+// validatePod checks that a pod is one: containers in VMs, and a network between
+// them.
+func (c Configuration) validatePod() error {
+	_, contained := c.Stack.Engine()
+	switch {
+	case c.Drive != Pod && c.Network.ofPod():
+		return fmt.Errorf("network %s is between the containers of a pod: say drive=pod", c.Network)
+	case c.Drive != Pod:
+		return nil
+	case !contained || c.Level() == 0:
+		return fmt.Errorf("drive pod needs a container in a VM: use a stack such as vm/containerd")
+	case !c.Network.ofPod() && c.Network != NAT:
+		return fmt.Errorf("drive pod needs a network between the pod's containers: want localhost, nat, overlay, hostlo or hostlo-plain")
 	}
 	return nil
 }

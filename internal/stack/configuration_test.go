@@ -24,6 +24,7 @@ func TestConfigurations(t *testing.T) {
 		{"ssh:host=ssh://me@[fe80::1]:2222,identity=/home/me/key=1",
 			Configuration{Name: "ssh:host=ssh://me@[fe80::1]:2222,identity=/home/me/key=1", Stack: Stack{SSH},
 				Host: "ssh://me@[fe80::1]:2222", Identity: "/home/me/key=1"}},
+		{"Hostlo=vm/containerd:network=hostlo,drive=pod", Configuration{Name: "Hostlo", Stack: Stack{VM, Containerd}, Network: Hostlo, Drive: Pod}},
 		{"esxi=ssh/containerd:storage=overlay,host=ssh://192.0.2.1",
 			Configuration{Name: "esxi", Stack: Stack{SSH, Containerd}, Storage: Overlay, Host: "ssh://192.0.2.1"}},
 	} {
@@ -58,13 +59,13 @@ func TestConfigurationRefuses(t *testing.T) {
 		"vm:network=nat":                         "needs a container: put one on top of the stack, as in vm/containerd",
 		"vm:storage=volume":                      "needs a container",
 		"metal/containerd:network=brfusion":      "network brfusion needs a container in a VM",
-		"vm/containerd:network=bridge":           `unknown network "bridge": want host, nat, brfusion, brfusion-cold or brfusion-trunk`,
+		"vm/containerd:network=bridge":           `unknown network "bridge": want host, nat, brfusion, brfusion-cold, brfusion-trunk, localhost, overlay, hostlo or hostlo-plain`,
 		"vm/containerd:storage=aufs":             `unknown storage "aufs": want overlay or volume`,
 		"vm/containerd:colour=red":               `unknown option "colour"`,
 		"vm/containerd:network":                  `option "network" has no value`,
 		"vm/containerd:":                         `option "" has no value`,
 		"vm/containerd:network=nat,network=host": "option network is given twice",
-		"vm:drive=near":                          `unknown drive "near": want local or remote`,
+		"vm:drive=near":                          `unknown drive "near": want local, remote or pod`,
 		"vm:arch=amd64":                          `unknown architecture "amd64": want x86_64, s390x or aarch64`,
 		"metal:arch=s390x":                       "architecture s390x needs a VM",
 		"vm:vcpus=0":                             `vcpus "0": want a whole number`,
@@ -77,6 +78,12 @@ func TestConfigurationRefuses(t *testing.T) {
 		"vm:identity=/k":                         "identity /k needs a machine reached over SSH",
 		"ssh:host=h":                             `host "h": it does not begin with ssh://`,
 		"ssh/containerd:host=ssh://h,network=brfusion": "needs a container in a VM",
+		"vm/containerd:network=hostlo":                 "network hostlo is between the containers of a pod: say drive=pod",
+		"vm/containerd:network=localhost,drive=remote": "network localhost is between the containers of a pod: say drive=pod",
+		"metal/containerd:network=overlay,drive=pod":   "drive pod needs a container in a VM: use a stack such as vm/containerd",
+		"vm:drive=pod":                             "drive pod needs a container in a VM",
+		"vm/containerd:drive=pod":                  "drive pod needs a network between the pod's containers: want localhost, nat, overlay, hostlo or hostlo-plain",
+		"vm/containerd:network=brfusion,drive=pod": "drive pod needs a network between the pod's containers",
 		"a b=vm": `character ' ' in its name`,
 		"vm/kvm": `unknown layer "kvm"`,
 	} {
@@ -98,6 +105,11 @@ func TestDescribe(t *testing.T) {
 		"vm:vcpus=1":                                "in a VM, no container, 1 vCPU",
 		"vm:arch=s390x,vcpus=2,memory=2GiB":         "in a VM, no container, on s390x, 2 vCPUs, 2GiB of memory",
 		"ssh:host=ssh://me@h,identity=/k":           "on a machine reached over SSH, no container, at ssh://me@h, by the key /k",
+		"SameNode":                                  "in a containerd container in a VM, on its pod's loopback, driven from another container of its pod",
+		"Overlay":                                   "in a containerd container in a VM, on a VXLAN overlay, driven from another container of its pod in another VM",
+		"Hostlo":                                    "in a containerd container in a VM, on its pod's loopback, which the VMM backs, driven from another container of its pod in another VM",
+		"vm/containerd:network=nat,drive=pod":       "in a containerd container in a VM, behind a bridge and NAT, driven from another container of its pod in another VM",
+		"vm/docker:network=hostlo-plain,drive=pod":  "in a docker container in a VM, on its pod's loopback, which the VMM backs by sending all frames to all, driven from another container of its pod in another VM",
 	} {
 		c, err := ParseConfiguration(text)
 		if err != nil {
@@ -110,7 +122,7 @@ func TestDescribe(t *testing.T) {
 }
 
 func TestNamed(t *testing.T) {
-	for name, level := range map[string]int{"NoCont": 1, "NAT": 1, "BrFusion": 1, "L0": 0, "L1": 1, "L2": 2} {
+	for name, level := range map[string]int{"NoCont": 1, "NAT": 1, "BrFusion": 1, "SameNode": 1, "Overlay": 1, "Hostlo": 1, "L0": 0, "L1": 1, "L2": 2} {
 		c, ok := Named(name)
 		if !ok || c.Name != name || c.Level() != level {
 			t.Errorf("Named(%q) = %+v, %v; want level %d", name, c, ok, level)
@@ -125,6 +137,19 @@ func TestNamed(t *testing.T) {
 	}
 	if _, ok := Named("vm"); ok {
 		t.Error("a notation is taken for a paper's name")
+	}
+}
+
+// Only a pod can be on two machines, and on the loopback of one it is not.
+func TestSplit(t *testing.T) {
+	for text, want := range map[string]bool{
+		"SameNode": false, "NAT": false, "BrFusion": false, "L2": false,
+		"Overlay": true, "Hostlo": true, "vm/containerd:network=hostlo-plain,drive=pod": true, "vm/containerd:network=nat,drive=pod": true,
+	} {
+		c, err := ParseConfiguration(text)
+		if err != nil || c.Split() != want {
+			t.Errorf("%s: split %v, %v; want %v", text, c.Split(), err, want)
+		}
 	}
 }
 

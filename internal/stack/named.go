@@ -8,6 +8,9 @@ var named = []Configuration{
 	{Name: "NoCont", Stack: Stack{VM}},
 	{Name: "NAT", Stack: Stack{VM, Containerd}, Network: NAT},
 	{Name: "BrFusion", Stack: Stack{VM, Containerd}, Network: BrFusion},
+	{Name: "SameNode", Stack: Stack{VM, Containerd}, Network: Localhost, Drive: Pod},
+	{Name: "Overlay", Stack: Stack{VM, Containerd}, Network: OverlayNetwork, Drive: Pod},
+	{Name: "Hostlo", Stack: Stack{VM, Containerd}, Network: Hostlo, Drive: Pod},
 	{Name: "L0", Stack: Stack{Metal}},
 	{Name: "L1", Stack: Stack{VM}},
 	{Name: "L2", Stack: Stack{VM, VM}},
@@ -30,8 +33,9 @@ var named = []Configuration{
 	{Name: "vm.mnt.host", Stack: Stack{VM, Containerd}, Network: HostNetwork, Storage: Volume, Drive: Remote},
 }
 
-// Named returns the configuration that a paper gave this name: NoCont, NAT and
-// BrFusion (Bacou et al. 2019, §5.1), L0, L1 and L2 (FitzGerald 2014, §2.3), and
+// Named returns the configuration that a paper gave this name: NoCont, NAT,
+// BrFusion, SameNode, Overlay and Hostlo (Bacou et al. 2019, §5.1, where NAT beside
+// the last three has drive Pod), L0, L1 and L2 (FitzGerald 2014, §2.3), and
 // the 16 of Lubomski et al. (§3.1, Table 1), (metal|vm).(local|remote|aufs|mnt|
 // aufs.nat|aufs.host|mnt.nat|mnt.host), of which .local, .aufs and .mnt are driven
 // locally, the others from outside (Table 7).

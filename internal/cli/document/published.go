@@ -14,7 +14,7 @@ import (
 func Build(input report.Input, notes []string) report.Document {
 	return report.Build(input.Run, input.Samples, report.Options{
 		Dir: input.Dir, Notes: notes,
-		Published: levels(), PublishedScores: scores(), PublishedTotals: totals(),
+		Published: levels(), PublishedScores: scores(), PublishedTotals: totals(), PublishedRatios: ratios(),
 	})
 }
 
@@ -84,3 +84,29 @@ func totals() []report.PublishedTotal {
 
 // ours is our name of a suite of the paper's, "cpu" for CPU.
 func ours(name string) string { return strings.ToLower(name) }
+
+// metricOf is our metric for one of Bacou et al., and that which a deviation is a
+// share of.
+var metricOf = map[string][2]string{
+	"latency": {"latency_mean"}, "throughput": {"throughput"}, "deviation": {"latency_stddev", "latency_mean"},
+}
+
+// ratios are those that Bacou et al. print of Netperf's benchmarks, whose names our
+// groups of cases have.
+func ratios() []report.PublishedRatio {
+	var all []report.PublishedRatio
+	for _, r := range published.Ratios() {
+		if r.Benchmark != "UDP_RR" && r.Benchmark != "TCP_STREAM" {
+			continue
+		}
+		p := report.PublishedRatio{
+			Section: r.Section, Group: strings.ToLower(r.Benchmark), Metric: metricOf[r.Metric][0], Of: metricOf[r.Metric][1], Size: r.Size,
+			Configuration: r.Configuration, Baseline: r.Baseline, Printed: r.String(), Factor: r.Factor(),
+		}
+		if r.Extent != "about" {
+			p.Extent = report.Extent(r.Extent)
+		}
+		all = append(all, p)
+	}
+	return all
+}

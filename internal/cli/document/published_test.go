@@ -2,6 +2,7 @@ package document
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -105,6 +106,28 @@ func TestScoresAreComplete(t *testing.T) {
 	for _, total := range totals() {
 		if total.Cases == 0 || total.Total == "" || strings.ToLower(total.Suite) != total.Suite {
 			t.Errorf("%+v", total)
+		}
+	}
+}
+
+// Each ratio that Bacou et al. print of Netperf stands beside a metric that the study
+// hostlo has, of a configuration that one of the studies has; those of whole
+// applications stand beside nothing yet.
+func TestRatios(t *testing.T) {
+	metrics := map[string][]string{"udp_rr": {"latency_mean", "latency_stddev"}, "tcp_stream": {"throughput"}}
+	all := ratios()
+	if len(all) != 14 {
+		t.Errorf("%d ratios, want the 14 of UDP_RR and TCP_STREAM", len(all))
+	}
+	for _, p := range all {
+		if !slices.Contains(metrics[p.Group], p.Metric) || p.Of != "" && p.Of != "latency_mean" || (p.Of == "") != (p.Baseline != "") {
+			t.Errorf("no metric of ours: %+v", p)
+		}
+		if p.Extent != "" && p.Extent != report.Worst && p.Extent != report.Best || p.Printed == "" || !(p.Factor > 0) || p.Section == "" {
+			t.Errorf("got %+v", p)
+		}
+		if !slices.Contains([]string{"BrFusion", "Hostlo", "SameNode"}, p.Configuration) {
+			t.Errorf("no configuration of ours: %+v", p)
 		}
 	}
 }

@@ -1,0 +1,108 @@
+package report
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"unnest/internal/result"
+)
+
+// pods is a synthetic run of a pod's two containers at two sizes: Hostlo takes twice
+// the time of SameNode, at 1024 B thrice, and its stream is a fifth as fast.
+func pods() (result.Run, []result.Sample) {
+	run := syntheticRun(6)
+	run.ID, run.Baselines, run.Configurations, run.Cases = "20260314-hostlo", []string{"SameNode"}, nil, nil
+	for _, name := range []string{"SameNode", "Hostlo"} {
+		run.Configurations = append(run.Configurations, result.Configuration{Name: name, Stack: "vm/containerd"})
+	}
+	latency := []result.Metric{{Name: "latency_mean", Unit: "us", Order: result.LIB}, {Name: "latency_stddev", Unit: "us", Order: result.LIB}}
+	stream := []result.Metric{{Name: "throughput", Unit: "Mbit/s", Order: result.HIB}}
+	run.Cases = []result.Case{
+		{Suite: "network", Name: "udp_rr/64", Group: "udp_rr", Size: 64, Title: "UDP ping-pong, 64 B", Tool: "sockperf", Primary: "latency_mean", Metrics: latency},
+		{Suite: "network", Name: "udp_rr/1024", Group: "udp_rr", Size: 1024, Title: "UDP ping-pong, 1024 B", Tool: "sockperf", Primary: "latency_mean", Metrics: latency},
+		{Suite: "network", Name: "tcp_stream/64", Group: "tcp_stream", Size: 64, Title: "TCP stream, 64 B", Tool: "iperf3", Primary: "throughput", Metrics: stream},
+		{Suite: "network", Name: "tcp_stream/1024", Group: "tcp_stream", Size: 1024, Title: "TCP stream, 1024 B", Tool: "iperf3", Primary: "throughput", Metrics: stream},
+	}
+	factor := map[string]float64{"udp_rr/64latency_mean": 2, "udp_rr/1024latency_mean": 3, "udp_rr/64latency_stddev": 4, "udp_rr/1024latency_stddev": 4.5,
+		"tcp_stream/64throughput": 0.25, "tcp_stream/1024throughput": 0.2}
+	rng := rand.New(rand.NewPCG(3, 5))
+	var samples []result.Sample
+	for block := range run.Repetitions {
+		for _, c := range run.Cases {
+			for _, m := range c.Metrics {
+				for _, conf := range run.Configurations {
+					value := 100 * (1 + 1e-4*rng.NormFloat64())
+					if m.Name == "latency_stddev" {
+						value /= 4
+					}
+					if conf.Name == "Hostlo" {
+						value *= factor[c.Name+m.Name]
+					}
+					samples = append(samples, result.Sample{Run: run.ID, Configuration: conf.Name, Suite: c.Suite, Case: c.Name,
+						Metric: m.Name, Unit: m.Unit, Order: m.Order, Value: value, Block: block, Repetition: block, Boot: "boot", Duration: 10})
+				}
+			}
+		}
+	}
+	return run, samples
+}
+
+// Each published ratio stands beside ours of the sizes that it is about, and what we
+// have not measured beside nothing.
+func TestPublishedRatios(t *testing.T) {
+	run, samples := pods()
+	doc := Build(run, samples, Options{PublishedRatios: []PublishedRatio{
+		{Section: "1", Group: "udp_rr", Metric: "latency_mean", Configuration: "Hostlo", Baseline: "SameNode", Extent: Worst, Printed: "2.1 times at worst", Factor: 2.1},
+		{Section: "1", Group: "udp_rr", Metric: "latency_mean", Configuration: "Hostlo", Baseline: "SameNode", Extent: Best, Printed: "made up", Factor: 1},
+		{Section: "5.3.2", Group: "udp_rr", Metric: "latency_mean", Configuration: "Hostlo", Baseline: "SameNode", Printed: "about 2 times", Factor: 2},
+		{Section: "5.3.2", Group: "udp_rr", Metric: "latency_mean", Configuration: "Hostlo", Baseline: "NAT", Size: 1024, Printed: "no NAT here", Factor: 1},
+		{Section: "5.3.2", Group: "udp_rr", Metric: "latency_stddev", Of: "latency_mean", Configuration: "Hostlo", Size: 64, Printed: "27.9 % of the mean", Factor: 0.279},
+		{Section: "1", Group: "tcp_stream", Metric: "throughput", Configuration: "Hostlo", Baseline: "SameNode", Extent: Worst, Printed: "6.1 times lower at worst", Factor: 1 / 6.1},
+		{Section: "5.3.2", Group: "tcp_stream", Metric: "throughput", Configuration: "Hostlo", Baseline: "SameNode", Size: 1024, Printed: "5.3 times lower", Factor: 1 / 5.3},
+		{Section: "5.2.1", Group: "tcp_stream", Metric: "throughput", Configuration: "BrFusion", Baseline: "NAT", Size: 1280, Printed: "not measured", Factor: 2.1},
+	}})
+	want := map[string][]string{
+		"UDP ping-pong": {
+			"latency, Hostlo over SameNode|1024 B (worst)|3.00 [3.00, 3.00]|2.10 (2.1 times at worst)",
+			"latency, Hostlo over SameNode|64 B (best)|2.00 [2.00, 2.00]|1.00 (made up)",
+			"latency, Hostlo over SameNode|64 B|2.00 [2.00, 2.00]|2.00 (about 2 times)",
+			"latency, Hostlo over SameNode|1024 B|3.00 [3.00, 3.00]|2.00 (about 2 times)",
+			"latency stddev over latency, Hostlo|64 B|0.50|0.28 (27.9 % of the mean)",
+		},
+		"TCP stream": {
+			"throughput, Hostlo over SameNode|1024 B (worst)|0.20 [0.20, 0.20]|0.16 (6.1 times lower at worst)",
+			"throughput, Hostlo over SameNode|1024 B|0.20 [0.20, 0.20]|0.19 (5.3 times lower)",
+		},
+	}
+	for title, rows := range want {
+		table := groupTitled(t, doc, title).Tables[1]
+		var got []string
+		for _, row := range table.Rows {
+			var cells []string
+			for _, c := range row {
+				cells = append(cells, c.Text)
+			}
+			got = append(got, strings.Join(cells, "|"))
+		}
+		if strings.Join(got, "\n") != strings.Join(rows, "\n") {
+			t.Errorf("%s: got\n%s\nwant\n%s", title, strings.Join(got, "\n"), strings.Join(rows, "\n"))
+		}
+		if !strings.Contains(table.Notes[0], "§1 and §5.3.2") {
+			t.Errorf("%s: sections in %q", title, table.Notes[0])
+		}
+	}
+	if !groupTitled(t, doc, "UDP ping-pong").Tables[1].Rows[3][0].Repeat {
+		t.Error("the second size of a ratio repeats what it is of")
+	}
+	if !strings.HasPrefix(doc.Headlines[0], "UDP ping-pong, 1024 B:") {
+		t.Errorf("with Hostlo, headlines are about the paper's 1024 B: %q", doc.Headlines)
+	}
+	for _, g := range Build(run, samples, Options{}).Groups {
+		for _, table := range g.Tables {
+			if strings.Contains(table.Title, "paper") {
+				t.Errorf("%s with nothing published", table.Title)
+			}
+		}
+	}
+}
