@@ -337,6 +337,18 @@ func (s *site) run(ctx context.Context, k experiment.Case, script string) ([]byt
 	return place.Output(ctx, s.place, "sh", "-c", enter, "case", s.caseDir(k), script)
 }
 
+// said adds to the error of a script that has said nothing about it the last lines
+// of its output: of many tools that is where their errors are.
+func said(err error, out []byte) error {
+	var exit *place.ExitError
+	text := strings.TrimSpace(string(out))
+	if text == "" || !errors.As(err, &exit) || exit.Stderr != "" {
+		return err
+	}
+	lines := strings.Split(text, "\n")
+	return fmt.Errorf("%w: %s", err, strings.Join(lines[max(0, len(lines)-3):], " | "))
+}
+
 // Execute runs a case once in a configuration, see experiment.Bench. What earlier
 // cases have written is on the disk by then.
 func (b *Suites) Execute(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
@@ -355,7 +367,7 @@ func (b *Suites) Execute(ctx context.Context, e experiment.Execution) (experimen
 	}
 	out, err := s.run(ctx, e.Case, e.Case.Local.Run(e.Case.Profile, r))
 	if err != nil {
-		return experiment.Outcome{}, s.system.explain(err)
+		return experiment.Outcome{}, s.system.explain(said(err, out))
 	}
 	values, err := e.Case.Local.Parse(out)
 	return experiment.Outcome{Values: values, Boot: s.system.boot}, err
