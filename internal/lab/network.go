@@ -33,7 +33,10 @@ func (l *Lab) HostNS() string { return nsPath(l.hostNS()) }
 // NAT, as a client on the physical host is in Bacou et al. 2019, §5.1.
 func (l *Lab) ClientNS() string { return nsPath(l.clientNS()) }
 
-func nsPath(name string) string { return filepath.Join("/run/netns", name) }
+// nsDir is where names of network namespaces are, for iproute2 too.
+const nsDir = "/run/netns"
+
+func nsPath(name string) string { return filepath.Join(nsDir, name) }
 
 // buildNetwork makes both namespaces and everything in them.
 func (l *Lab) buildNetwork() error {
@@ -50,6 +53,9 @@ func (l *Lab) buildNetwork() error {
 
 // newNS makes a named network namespace, as `ip netns add` does.
 func newNS(name string) error {
+	if err := shareNSDir(); err != nil {
+		return fmt.Errorf("create network namespace %s: %w", name, err)
+	}
 	return onOwnThread(func() error {
 		ns, err := netns.NewNamed(name)
 		if err != nil {
@@ -57,6 +63,34 @@ func newNS(name string) error {
 		}
 		return ns.Close()
 	})
+}
+
+// shareNSDir makes the directory of the names a shared mount point, if it is none,
+// under the lock that `ip netns add` takes as well. That command would else do it
+// later, over the names that are there, which could then not be removed.
+func shareNSDir() error {
+	if err := os.MkdirAll(nsDir, 0o755); err != nil {
+		return err
+	}
+	dir, err := os.Open(nsDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", nsDir, err)
+	}
+	share := func() error { return unix.Mount("", nsDir, "none", unix.MS_SHARED|unix.MS_REC, "") }
+	err = share()
+	if errors.Is(err, unix.EINVAL) {
+		if err = unix.Mount(nsDir, nsDir, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
+			err = share()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("share mounts below %s: %w", nsDir, err)
+	}
+	return nil
 }
 
 func deleteNS(name string) error {
