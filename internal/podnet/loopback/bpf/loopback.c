@@ -145,7 +145,7 @@ static __always_inline int take_syn(const struct segment *s, const struct flow *
 {
 	__u32 peer = tcp_peer(s, f);
 
-	if (state != NO_SOCKET && state != BPF_TCP_LISTEN && state != BPF_TCP_TIME_WAIT && peer && peer != from)
+	if (state != NO_SOCKET && state != BPF_TCP_LISTEN && state != BPF_TCP_TIME_WAIT && peer != from)
 		return TURNED_AWAY;
 	learn_tcp_peer(s, f, from);
 	return TAKEN;
