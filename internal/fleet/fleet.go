@@ -28,13 +28,15 @@ import (
 type Fleet struct {
 	Lab *lab.Lab
 	// Policy is what the host daemon allows; to be changed before it starts.
-	Policy    policy.Policy
-	key       ssh.Signer
-	authority *identity.Authority
+	Policy     policy.Policy
+	key        ssh.Signer
+	authority  *identity.Authority
+	segmentKey string
 }
 
-// Open returns the fleet of l. The key by which one logs in to its guests, and
-// the authority that names them to the daemon, are made when missing.
+// Open returns the fleet of l. The key by which one logs in to its guests, the
+// authority that names them to the daemon, the key of their segments and the directory
+// of their pods' volumes, which goes with the lab, are made when missing.
 func Open(l *lab.Lab) (*Fleet, error) {
 	key, err := loginKey(filepath.Join(l.Dir, "ssh.key"))
 	if err != nil {
@@ -44,7 +46,30 @@ func Open(l *lab.Lab) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Fleet{Lab: l, Policy: defaultPolicy(), key: key, authority: authority}, nil
+	segmentKey, err := openSegmentKey(filepath.Join(l.Dir, "segment.key"))
+	if err != nil {
+		return nil, err
+	}
+	p := defaultPolicy()
+	p.Tenants[0].Volumes = filepath.Join(l.Dir, "volumes")
+	if err := os.MkdirAll(p.Tenants[0].Volumes, 0o700); err != nil {
+		return nil, fmt.Errorf("make directory of volumes: %w", err)
+	}
+	return &Fleet{Lab: l, Policy: p, key: key, authority: authority, segmentKey: segmentKey}, nil
+}
+
+// openSegmentKey returns the secret in the file path, made when missing, by which
+// guests join the segments of the lab's Hostlo networks.
+func openSegmentKey(path string) (string, error) {
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		content = []byte(rand.Text())
+		err = os.WriteFile(path, content, 0o600)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read key of segments: %w", err)
+	}
+	return string(content), nil
 }
 
 // loginKey returns the private key in the file path, made when missing.
@@ -85,6 +110,8 @@ type Options struct {
 	Memory int64  // bytes
 	Slots  int    // NICs that can be hot-plugged at the same time
 	Pool   int    // of which the host daemon keeps so many plugged ahead
+	Shares int    // volumes and shared memory that can be plugged at the same time
+	Export string // directory of the host that the guest can mount by 9p; empty: none
 	Tenant string // empty: the only one of the default policy
 	// Nesting gives the guest the processor that one with Nested has, so that what
 	// they measure can be compared.

@@ -60,7 +60,7 @@ func (n *Node) note(stateDir string, o Options, fingerprint string) error {
 	return hostd.WriteRecord(stateDir, hostd.GuestRecord{
 		Name: n.Name, Tenant: cmp.Or(o.Tenant, Tenant), Index: n.Index, PID: n.PID, QMP: n.DaemonQMP(),
 		Ports: qemu.Ports(n.Slots), Pool: o.Pool, CertificateSHA256: fingerprint,
-		NICs: nics,
+		NICs: nics, Export: o.Export,
 	})
 }
 

@@ -83,7 +83,7 @@ func (c Config) check() error {
 	case c.Image.Arch.or() != a:
 		return fmt.Errorf("the image is for %s, the guest is %s", c.Image.Arch.or(), a)
 	}
-	return nil
+	return c.checkShares()
 }
 
 // Done is closed when QEMU has ended.

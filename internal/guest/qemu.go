@@ -10,15 +10,25 @@ import (
 
 // Config says how to start a guest.
 type Config struct {
-	Name    string
-	Arch    Arch   // empty: AMD64
-	Dir     string // state directory, which must exist; the guest's sockets and logs go there
-	Image   Image
-	Accel   Accel  // KVM or TCG
-	CPU     string // QEMU's CPU model; empty: the accelerator's fullest
-	VCPUs   int
-	Memory  int64 // bytes
-	Slots   int   // PCIe ports kept free for NICs to be hot-plugged, rp1 to rpN, at most MaxSlots
+	Name   string
+	Arch   Arch   // empty: AMD64
+	Dir    string // state directory, which must exist; the guest's sockets and logs go there
+	Image  Image
+	Accel  Accel  // KVM or TCG
+	CPU    string // QEMU's CPU model; empty: the accelerator's fullest
+	VCPUs  int
+	Memory int64 // bytes
+	Slots  int   // PCIe ports kept free for NICs to be hot-plugged, rp1 to rpN, at most MaxSlots
+	// Shares is how many PCIe ports are kept free for volumes and memory that pods
+	// share, vp1 to vpN, at most MaxShares. With any, other processes can map the
+	// guest's memory, which virtiofs needs. It is not so without, because such memory
+	// is in small pages unless the host's administrator wants otherwise
+	// (/sys/kernel/mm/transparent_hugepage/shmem_enabled), and other guests' is in
+	// large ones.
+	Shares int
+	// Export is a directory of the host that the guest can mount by 9p, with the tag
+	// ExportTag. Empty: none.
+	Export  string
 	NICs    []NIC
 	Disks   []Disk // besides the root disk; the guest cannot write to them
 	Seed    Seed
@@ -65,6 +75,7 @@ func (c Config) arguments() []string {
 	for slot := 1; slot <= c.Slots; slot++ {
 		args = append(args, "-device", port(slot))
 	}
+	args = append(args, c.shareArguments()...)
 	if n := c.vectors(); n < vectorsWanted {
 		args = append(args, "-global", "virtio-net-pci.vectors="+strconv.Itoa(n))
 	}
@@ -76,7 +87,7 @@ func (c Config) machineArguments() []string {
 	t := c.Arch.traits()
 	args := []string{
 		"-name", "guest=" + c.Name, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-machine", t.machine, "-accel", c.accelArgument(), "-cpu", c.cpuArgument(),
+		"-machine", t.machine + c.memoryBackend(), "-accel", c.accelArgument(), "-cpu", c.cpuArgument(),
 		"-smp", strconv.Itoa(c.VCPUs), "-m", strconv.FormatInt(c.Memory>>20, 10) + "M",
 		"-kernel", c.Image.Kernel, "-initrd", c.Image.Initrd, "-append", t.commandLine,
 		"-drive", "if=none,id=root,format=raw,snapshot=on,cache=unsafe,file=" + c.Image.Root,
@@ -143,7 +154,7 @@ const (
 // interrupt controller, which is slow but never runs out.
 func (c Config) vectors() int {
 	for _, n := range []int{vectorsWanted, vectorsShared} {
-		if n*c.Slots <= vectorsPerCPU*c.VCPUs {
+		if n*c.Slots+vectorsWanted*c.Shares <= vectorsPerCPU*c.VCPUs {
 			return n
 		}
 	}

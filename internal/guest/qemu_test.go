@@ -71,6 +71,16 @@ func TestArgumentsChoose(t *testing.T) {
 		{"a vector for both queues", Config{VCPUs: 1, Slots: 61}, []string{"-global virtio-net-pci.vectors=2"}, ""},
 		{"last vector for both queues", Config{VCPUs: 1, Slots: 90}, []string{"-global virtio-net-pci.vectors=2"}, ""},
 		{"interrupt lines", Config{VCPUs: 1, Slots: 91}, []string{"-global virtio-net-pci.vectors=0"}, ""},
+		{"memory that is shared", Config{Memory: 1 << 30, VCPUs: 1, Shares: 2}, []string{
+			"-machine q35,memory-backend=ram", "-m 1024M", "-object memory-backend-memfd,id=ram,share=on,size=1024M",
+			"-device pcie-root-port,id=vp1,chassis=129,slot=129,addr=0xe.0,pref64-reserve=64M,multifunction=on",
+			"-device pcie-root-port,id=vp2,chassis=130,slot=130,addr=0xe.1,pref64-reserve=64M",
+		}, "9p"},
+		{"an export", Config{Export: "/run/x"}, []string{
+			"-machine q35", "-fsdev local,id=export,security_model=passthrough,multidevs=remap,path=/run/x",
+			"-device virtio-9p-pci,fsdev=export,mount_tag=volumes",
+		}, "memory-backend"},
+		{"vectors of shares", Config{VCPUs: 1, Slots: 57, Shares: 4}, []string{"-global virtio-net-pci.vectors=2"}, ""},
 		{"each processor has vectors", Config{VCPUs: 2, Slots: 112}, nil, "vectors="},
 	}
 	for _, tt := range tests {
@@ -108,6 +118,18 @@ func TestTooManySlots(t *testing.T) {
 	g, err := Start(t.Context(), Config{Name: "node1", Dir: t.TempDir(), Slots: MaxSlots + 1})
 	if g != nil || err == nil || !strings.Contains(err.Error(), "129 slots: want at most 128") {
 		t.Errorf("got %v, %v", g, err)
+	}
+}
+
+func TestTooManyShares(t *testing.T) {
+	for want, c := range map[string]Config{
+		"9 ports for what is shared: want at most 8":           {Shares: MaxShares + 1},
+		"nothing can be plugged into a guest of arm64: want 0": {Shares: 1, Arch: ARM64, Image: Image{Arch: ARM64}, Accel: TCG},
+	} {
+		c.Name, c.Dir = "node1", t.TempDir()
+		if g, err := Start(t.Context(), c); g != nil || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, %v, want %s", g, err, want)
+		}
 	}
 }
 

@@ -96,7 +96,7 @@ func (d *daemon) forget(present map[string]bool) {
 
 // clear takes away what the host has of a guest that is gone.
 func (d *daemon) clear(r GuestRecord) error {
-	err := errors.Join(d.host.clear(r.tapPrefix(), r.vlanPrefix()), d.host.segments.drop(r.Name))
+	err := errors.Join(d.host.clear(r.tapPrefix(), r.vlanPrefix()), d.host.segments.drop(r.Name), d.host.shares.drop(r))
 	for _, n := range r.NICs {
 		if n.TAP != "" {
 			err = errors.Join(err, d.host.unguard(n.TAP))

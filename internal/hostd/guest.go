@@ -69,6 +69,7 @@ type guest struct {
 	trunk     *trunk.Trunk
 	vlans     map[hotplug.Key]vlan // attachments of mode trunk
 	lastVLAN  int
+	sharing   sharing
 }
 
 // outcome is the answer to a request.
@@ -109,7 +110,7 @@ func (g *guest) serve(ctx context.Context) (err error) {
 		return err
 	}
 	begin := time.Now()
-	if err := g.observe(ctx); err != nil {
+	if err := errors.Join(g.observe(ctx), g.observeShares(ctx)); err != nil {
 		return err
 	}
 	g.log.Info("take over", "attachments", g.attachments(), "total", time.Since(begin))
@@ -207,6 +208,7 @@ func (g *guest) forward(ctx context.Context) {
 func (g *guest) happened(ctx context.Context, e vmm.Event) {
 	switch e := e.(type) {
 	case vmm.Deleted:
+		g.shareDeleted(ctx, e.ID)
 		g.feed(ctx, hotplug.DeviceDeleted{Device: e.ID})
 	case vmm.Refused:
 		g.feed(ctx, hotplug.UnplugRefused{Device: e.ID, Err: errors.New("the guest's kernel refused")})
@@ -219,6 +221,7 @@ func (g *guest) happened(ctx context.Context, e vmm.Event) {
 		g.feed(ctx, hotplug.GuestReset{})
 	case vmm.Lost:
 		g.mend(ctx)
+		g.mendShares(ctx)
 	}
 }
 

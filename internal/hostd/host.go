@@ -25,6 +25,7 @@ type host struct {
 	log      *slog.Logger
 	metrics  *metrics
 	segments *segments
+	shares   *shares
 
 	once   sync.Once
 	filter *antispoof.Table

@@ -48,7 +48,7 @@ func daemonMain(stateDir, unplugTimeout string) int {
 	d, err := time.ParseDuration(unplugTimeout)
 	if err == nil {
 		err = Serve(ctx, Config{
-			StateDir: stateDir, Policy: testPolicy(), UnplugTimeout: d,
+			StateDir: stateDir, Policy: withVolumes(testPolicy(), stateDir), UnplugTimeout: d,
 			Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 			Ready:  func(a net.Addr) { _, _ = fmt.Fprintln(os.Stdout, a) },
 		})
@@ -66,7 +66,7 @@ func testPolicy() policy.Policy {
 		s := netip.MustParsePrefix(subnet)
 		return policy.Tenant{
 			Name: name, Bridge: bridge, MTU: 1400, Ranges: []ipam.Range{{Subnet: s}},
-			Limits: policy.Limits{NICs: 16, Connections: 100, Segments: 3, Broadcasts: 1000},
+			Limits: policy.Limits{NICs: 16, Connections: 100, Segments: 3, Broadcasts: 1000, Volumes: 3, SharedMemory: 1},
 		}
 	}
 	other := tenant("other", "br1", "10.8.0.0/24")
@@ -94,6 +94,7 @@ type machine struct {
 	record GuestRecord
 	config *tls.Config // the guest's
 	qemu   *exec.Cmd
+	more   []string    // of its options
 	owner  *qmp.Client // another connection than the daemon's
 
 	mu      sync.Mutex
@@ -171,12 +172,12 @@ func (l *lab) end(cmd *exec.Cmd, s os.Signal) {
 }
 
 // boot starts a paused machine and writes its record.
-func (l *lab) boot(index, slots int) *machine {
+func (l *lab) boot(index, slots int, more ...string) *machine {
 	l.t.Helper()
 	name := fmt.Sprintf("node%d", index)
 	config, credentials := issue(l.t, l.dir, name)
 	dir := filepath.Dir(RecordPath(l.dir, name))
-	m := &machine{lab: l, config: config, record: GuestRecord{
+	m := &machine{lab: l, config: config, more: more, record: GuestRecord{
 		Name: name, Tenant: "default", Index: index, QMP: filepath.Join(dir, "hostd.qmp"),
 		Ports: qemu.Ports(slots), CertificateSHA256: credentials.Fingerprint,
 	}}
@@ -202,7 +203,7 @@ func (m *machine) boot() {
 	for i, port := range m.record.Ports {
 		args = append(args, "-device", fmt.Sprintf("pcie-root-port,id=%s,chassis=%d,slot=%d", port, i+1, i+1))
 	}
-	m.qemu = exec.Command("qemu-system-x86_64", args...)
+	m.qemu = exec.Command("qemu-system-x86_64", append(args, m.more...)...)
 	m.qemu.Stderr = l.t.Output()
 	l.check(m.qemu.Start())
 	qemu := m.qemu

@@ -39,6 +39,8 @@ type GuestRecord struct {
 	// NICs are those that the guest has from its start. They may send from their
 	// own addresses only, which no pod gets.
 	NICs []BootNIC `json:"nics,omitempty"`
+	// Export is the directory that the guest has by 9p, for volumes.
+	Export string `json:"export,omitempty"`
 }
 
 // Domain is a guest of libvirt.
@@ -133,7 +135,7 @@ func readRecord(stateDir, guest string, configured []policy.Guest) (GuestRecord,
 func configuredRecord(c policy.Guest, fingerprint string) GuestRecord {
 	r := GuestRecord{
 		Name: c.Name, Tenant: c.Tenant, Index: c.Index, QMP: c.QMP, Ports: c.Ports, Pool: c.Pool,
-		CertificateSHA256: fingerprint, NICs: []BootNIC{{Addresses: c.Addresses}},
+		CertificateSHA256: fingerprint, NICs: []BootNIC{{Addresses: c.Addresses}}, Export: c.Export,
 	}
 	if c.Libvirt != nil {
 		r.Libvirt = &Domain{Socket: c.Libvirt.Socket, Name: c.Libvirt.Domain}
@@ -161,6 +163,8 @@ func (r GuestRecord) check() error {
 		return errors.New("want one of qmp and libvirt")
 	case r.Libvirt == nil && !filepath.IsAbs(r.QMP):
 		return fmt.Errorf("qmp %q: want an absolute path", r.QMP)
+	case r.Export != "" && (!filepath.IsAbs(r.Export) || filepath.Clean(r.Export) != r.Export):
+		return fmt.Errorf("export %q: want an absolute path", r.Export)
 	case err != nil || len(sum) != 32:
 		return fmt.Errorf("certificate_sha256 %q: want 64 hex digits", r.CertificateSHA256)
 	}

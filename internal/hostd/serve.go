@@ -38,6 +38,7 @@ import (
 	"unnest/internal/hostnet"
 	"unnest/internal/identity"
 	"unnest/internal/policy"
+	"unnest/internal/vmm/qemu"
 )
 
 const (
@@ -121,6 +122,7 @@ func Serve(ctx context.Context, c Config) error {
 		return err
 	}
 	defer func() { _ = d.host.segments.letGo() }()
+	d.recoverShares(d.records(), func(r GuestRecord) (int, error) { return qemu.PID(ctx, r.QMP) })
 	tlsConfig, err := serverTLS(c.StateDir, address.Addr())
 	if err != nil {
 		return err
@@ -145,7 +147,7 @@ func newDaemon(c Config) (*daemon, error) {
 	d := &daemon{
 		config: c, metrics: m, since: time.Now(), refusals: newFew(),
 		tenants: map[string]*tenant{}, guests: map[string]*guest{}, rates: map[string]*rate.Limiter{},
-		host: &host{log: c.Logger, metrics: m, segments: newSegments(c.Logger, createLoopback)},
+		host: &host{log: c.Logger, metrics: m, segments: newSegments(c.Logger, createLoopback), shares: newShares(c.Logger)},
 	}
 	m.registry.MustRegister(newLevels(d))
 	for _, t := range c.Policy.Tenants {

@@ -36,6 +36,8 @@ type GuestStatus struct {
 	PoolTarget       int         `json:"pool_target"`
 	Attachments      int         `json:"attachments"`
 	NICs             []NICStatus `json:"nics"`
+	// Shared are the guest's volumes and shared memory, in no order.
+	Shared []ShareStatus `json:"shared,omitempty"`
 }
 
 // NICStatus is one NIC.
@@ -90,6 +92,7 @@ func (g *guest) status() GuestStatus {
 			Pod: n.GetPod(), Fraction: int(n.GetFraction()),
 		})
 	}
+	s.Shared = g.shareStatus()
 	slices.SortFunc(s.NICs, func(a, b NICStatus) int { return (a.VLAN<<8 | a.Slot) - (b.VLAN<<8 | b.Slot) })
 	return s
 }

@@ -26,6 +26,7 @@ type upOptions struct {
 	vcpus  int
 	memory int // MiB
 	slots  int
+	shares int
 	pool   int
 	wait   time.Duration
 }
@@ -48,6 +49,7 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 	flags.IntVar(&o.vcpus, "vcpus", 1, "virtual processors of each guest")
 	flags.IntVar(&o.memory, "memory", 1024, "memory of each guest, in `MIB`")
 	flags.IntVar(&o.slots, "slots", 8, "NICs that each guest can be given while it runs")
+	flags.IntVar(&o.shares, "shares", 0, "volumes and pieces of shared memory that each guest can be given while it runs")
 	flags.IntVar(&o.pool, "pool", policy.DefaultPool, "of which so many are kept plugged ahead, for pods to come")
 	flags.DurationVar(&o.wait, "wait", 2*time.Minute, "how long a guest may take until it is ready")
 	flags.Var(usage.Choice(&o.accel, "auto", "kvm", "tcg"), "accel", "accelerator (default auto: kvm where it works)")
@@ -62,6 +64,8 @@ func (o upOptions) check() error {
 		return usage.Errorf("--memory %d: want at least 256 MiB", o.memory)
 	case o.slots < 0 || o.slots > guest.MaxSlots:
 		return usage.Errorf("--slots %d: want 0 to %d", o.slots, guest.MaxSlots)
+	case o.shares < 0 || o.shares > guest.MaxShares:
+		return usage.Errorf("--shares %d: want 0 to %d", o.shares, guest.MaxShares)
 	case o.pool < 0:
 		return usage.Errorf("--pool %d: want 0 or more", o.pool)
 	}
@@ -90,6 +94,7 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 	for _, name := range o.names {
 		n, err := f.Launch(ctx, fleet.Options{
 			Name: name, Image: image, Accel: accel.Accel, VCPUs: o.vcpus, Memory: int64(o.memory) << 20, Slots: o.slots, Pool: o.pool,
+			Shares: o.shares,
 		})
 		if err != nil {
 			return errors.Join(err, g.Wait())

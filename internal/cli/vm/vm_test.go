@@ -64,13 +64,15 @@ func TestUpOptions(t *testing.T) {
 	}{
 		{"defaults", func(*upOptions) {}, ""},
 		{"least", func(o *upOptions) { o.vcpus, o.memory, o.slots = 1, 256, 0 }, ""},
-		{"most", func(o *upOptions) { o.vcpus, o.slots = 255, guest.MaxSlots }, ""},
+		{"most", func(o *upOptions) { o.vcpus, o.slots, o.shares = 255, guest.MaxSlots, guest.MaxShares }, ""},
 		{"no processor", func(o *upOptions) { o.vcpus = 0 }, "--vcpus 0: want 1 to 255"},
 		{"too many processors", func(o *upOptions) { o.vcpus = 256 }, "--vcpus 256: want 1 to 255"},
 		{"little memory", func(o *upOptions) { o.memory = 255 }, "--memory 255: want at least 256 MiB"},
 		{"negative pool", func(o *upOptions) { o.pool = -1 }, "--pool -1: want 0 or more"},
 		{"negative slots", func(o *upOptions) { o.slots = -1 }, "--slots -1: want 0 to 128"},
 		{"too many slots", func(o *upOptions) { o.slots = guest.MaxSlots + 1 }, "--slots 129: want 0 to 128"},
+		{"negative shares", func(o *upOptions) { o.shares = -1 }, "--shares -1: want 0 to 8"},
+		{"too many shares", func(o *upOptions) { o.shares = guest.MaxShares + 1 }, "--shares 9: want 0 to 8"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -231,6 +231,56 @@ func (SegmentSpan) EnumDescriptor() ([]byte, []int) {
 	return file_hostd_proto_rawDescGZIP(), []int{3}
 }
 
+// VolumeTransport is how the guest reaches a volume.
+type VolumeTransport int32
+
+const (
+	VolumeTransport_VOLUME_TRANSPORT_UNSPECIFIED VolumeTransport = 0
+	VolumeTransport_VOLUME_TRANSPORT_VIRTIOFS    VolumeTransport = 1 // mount -t virtiofs TAG
+	VolumeTransport_VOLUME_TRANSPORT_9P          VolumeTransport = 2 // mount -t 9p -o trans=virtio,version=9p2000.L TAG, once for all volumes of the tag
+)
+
+// Enum value maps for VolumeTransport.
+var (
+	VolumeTransport_name = map[int32]string{
+		0: "VOLUME_TRANSPORT_UNSPECIFIED",
+		1: "VOLUME_TRANSPORT_VIRTIOFS",
+		2: "VOLUME_TRANSPORT_9P",
+	}
+	VolumeTransport_value = map[string]int32{
+		"VOLUME_TRANSPORT_UNSPECIFIED": 0,
+		"VOLUME_TRANSPORT_VIRTIOFS":    1,
+		"VOLUME_TRANSPORT_9P":          2,
+	}
+)
+
+func (x VolumeTransport) Enum() *VolumeTransport {
+	p := new(VolumeTransport)
+	*p = x
+	return p
+}
+
+func (x VolumeTransport) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (VolumeTransport) Descriptor() protoreflect.EnumDescriptor {
+	return file_hostd_proto_enumTypes[4].Descriptor()
+}
+
+func (VolumeTransport) Type() protoreflect.EnumType {
+	return &file_hostd_proto_enumTypes[4]
+}
+
+func (x VolumeTransport) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use VolumeTransport.Descriptor instead.
+func (VolumeTransport) EnumDescriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{4}
+}
+
 type AttachNICRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"` // as CNI_CONTAINERID: [a-zA-Z0-9][a-zA-Z0-9_.-]*, at most 128 bytes
@@ -2113,6 +2163,554 @@ func (x *Fraction) GetDropped() uint64 {
 	return 0
 }
 
+type AttachVolumeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`   // as in SegmentSpec
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`   // as in SegmentSpec
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"` // of the volume: 1 to 31 bytes of a-z, 0-9 and '-', the first no '-'
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachVolumeRequest) Reset() {
+	*x = AttachVolumeRequest{}
+	mi := &file_hostd_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachVolumeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachVolumeRequest) ProtoMessage() {}
+
+func (x *AttachVolumeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachVolumeRequest.ProtoReflect.Descriptor instead.
+func (*AttachVolumeRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *AttachVolumeRequest) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *AttachVolumeRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *AttachVolumeRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type AttachVolumeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Volume        *Volume                `protobuf:"bytes,1,opt,name=volume,proto3" json:"volume,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachVolumeResponse) Reset() {
+	*x = AttachVolumeResponse{}
+	mi := &file_hostd_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachVolumeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachVolumeResponse) ProtoMessage() {}
+
+func (x *AttachVolumeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachVolumeResponse.ProtoReflect.Descriptor instead.
+func (*AttachVolumeResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *AttachVolumeResponse) GetVolume() *Volume {
+	if x != nil {
+		return x.Volume
+	}
+	return nil
+}
+
+// Volume is a volume as one guest has it.
+type Volume struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Transport     VolumeTransport        `protobuf:"varint,3,opt,name=transport,proto3,enum=unnest.hostd.v1.VolumeTransport" json:"transport,omitempty"`
+	Tag           string                 `protobuf:"bytes,4,opt,name=tag,proto3" json:"tag,omitempty"`   // by which the guest mounts the file system that has it
+	Path          string                 `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"` // of the volume in that; empty: it is all of it
+	Port          string                 `protobuf:"bytes,6,opt,name=port,proto3" json:"port,omitempty"` // PCI address of the root port that it is behind, "0000:00:0e.0"; empty for 9p
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Volume) Reset() {
+	*x = Volume{}
+	mi := &file_hostd_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Volume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Volume) ProtoMessage() {}
+
+func (x *Volume) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Volume.ProtoReflect.Descriptor instead.
+func (*Volume) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *Volume) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *Volume) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Volume) GetTransport() VolumeTransport {
+	if x != nil {
+		return x.Transport
+	}
+	return VolumeTransport_VOLUME_TRANSPORT_UNSPECIFIED
+}
+
+func (x *Volume) GetTag() string {
+	if x != nil {
+		return x.Tag
+	}
+	return ""
+}
+
+func (x *Volume) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Volume) GetPort() string {
+	if x != nil {
+		return x.Port
+	}
+	return ""
+}
+
+type DetachVolumeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DetachVolumeRequest) Reset() {
+	*x = DetachVolumeRequest{}
+	mi := &file_hostd_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DetachVolumeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DetachVolumeRequest) ProtoMessage() {}
+
+func (x *DetachVolumeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DetachVolumeRequest.ProtoReflect.Descriptor instead.
+func (*DetachVolumeRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *DetachVolumeRequest) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *DetachVolumeRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type DetachVolumeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DetachVolumeResponse) Reset() {
+	*x = DetachVolumeResponse{}
+	mi := &file_hostd_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DetachVolumeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DetachVolumeResponse) ProtoMessage() {}
+
+func (x *DetachVolumeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DetachVolumeResponse.ProtoReflect.Descriptor instead.
+func (*DetachVolumeResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{32}
+}
+
+type AttachSharedMemoryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`    // as in SegmentSpec
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`    // as in SegmentSpec
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`  // as a volume's, which it may equal
+	Size          uint64                 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"` // bytes, a power of two from 4 KiB to 64 MiB; 0: that of the memory that there is
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachSharedMemoryRequest) Reset() {
+	*x = AttachSharedMemoryRequest{}
+	mi := &file_hostd_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachSharedMemoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachSharedMemoryRequest) ProtoMessage() {}
+
+func (x *AttachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachSharedMemoryRequest.ProtoReflect.Descriptor instead.
+func (*AttachSharedMemoryRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *AttachSharedMemoryRequest) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *AttachSharedMemoryRequest) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *AttachSharedMemoryRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AttachSharedMemoryRequest) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+type AttachSharedMemoryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Memory        *SharedMemory          `protobuf:"bytes,1,opt,name=memory,proto3" json:"memory,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachSharedMemoryResponse) Reset() {
+	*x = AttachSharedMemoryResponse{}
+	mi := &file_hostd_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachSharedMemoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachSharedMemoryResponse) ProtoMessage() {}
+
+func (x *AttachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachSharedMemoryResponse.ProtoReflect.Descriptor instead.
+func (*AttachSharedMemoryResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *AttachSharedMemoryResponse) GetMemory() *SharedMemory {
+	if x != nil {
+		return x.Memory
+	}
+	return nil
+}
+
+// SharedMemory is memory as one guest has it.
+type SharedMemory struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Pod   string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Size  uint64                 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"` // bytes
+	// PCI address of the root port that the device is behind. The memory is its BAR 2:
+	// /sys/bus/pci/devices/PORT/*/resource2, to be mapped.
+	Port          string `protobuf:"bytes,4,opt,name=port,proto3" json:"port,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SharedMemory) Reset() {
+	*x = SharedMemory{}
+	mi := &file_hostd_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SharedMemory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SharedMemory) ProtoMessage() {}
+
+func (x *SharedMemory) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SharedMemory.ProtoReflect.Descriptor instead.
+func (*SharedMemory) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *SharedMemory) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *SharedMemory) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SharedMemory) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *SharedMemory) GetPort() string {
+	if x != nil {
+		return x.Port
+	}
+	return ""
+}
+
+type DetachSharedMemoryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DetachSharedMemoryRequest) Reset() {
+	*x = DetachSharedMemoryRequest{}
+	mi := &file_hostd_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DetachSharedMemoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DetachSharedMemoryRequest) ProtoMessage() {}
+
+func (x *DetachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DetachSharedMemoryRequest.ProtoReflect.Descriptor instead.
+func (*DetachSharedMemoryRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *DetachSharedMemoryRequest) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *DetachSharedMemoryRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type DetachSharedMemoryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DetachSharedMemoryResponse) Reset() {
+	*x = DetachSharedMemoryResponse{}
+	mi := &file_hostd_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DetachSharedMemoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DetachSharedMemoryResponse) ProtoMessage() {}
+
+func (x *DetachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DetachSharedMemoryResponse.ProtoReflect.Descriptor instead.
+func (*DetachSharedMemoryResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{37}
+}
+
 var File_hostd_proto protoreflect.FileDescriptor
 
 const file_hostd_proto_rawDesc = "" +
@@ -2269,7 +2867,40 @@ const file_hostd_proto_rawDesc = "" +
 	"\n" +
 	"broadcasts\x18\x06 \x01(\x04R\n" +
 	"broadcasts\x12\x18\n" +
-	"\adropped\x18\a \x01(\x04R\adropped*:\n" +
+	"\adropped\x18\a \x01(\x04R\adropped\"M\n" +
+	"\x13AttachVolumeRequest\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"G\n" +
+	"\x14AttachVolumeResponse\x12/\n" +
+	"\x06volume\x18\x01 \x01(\v2\x17.unnest.hostd.v1.VolumeR\x06volume\"\xa8\x01\n" +
+	"\x06Volume\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12>\n" +
+	"\ttransport\x18\x03 \x01(\x0e2 .unnest.hostd.v1.VolumeTransportR\ttransport\x12\x10\n" +
+	"\x03tag\x18\x04 \x01(\tR\x03tag\x12\x12\n" +
+	"\x04path\x18\x05 \x01(\tR\x04path\x12\x12\n" +
+	"\x04port\x18\x06 \x01(\tR\x04port\";\n" +
+	"\x13DetachVolumeRequest\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x16\n" +
+	"\x14DetachVolumeResponse\"g\n" +
+	"\x19AttachSharedMemoryRequest\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
+	"\x04size\x18\x04 \x01(\x04R\x04size\"S\n" +
+	"\x1aAttachSharedMemoryResponse\x125\n" +
+	"\x06memory\x18\x01 \x01(\v2\x1d.unnest.hostd.v1.SharedMemoryR\x06memory\"\\\n" +
+	"\fSharedMemory\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04size\x18\x03 \x01(\x04R\x04size\x12\x12\n" +
+	"\x04port\x18\x04 \x01(\tR\x04port\"A\n" +
+	"\x19DetachSharedMemoryRequest\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x1c\n" +
+	"\x1aDetachSharedMemoryResponse*:\n" +
 	"\x04Mode\x12\x10\n" +
 	"\fMODE_HOTPLUG\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -2288,7 +2919,11 @@ const file_hostd_proto_rawDesc = "" +
 	"\x12SEGMENT_MODE_PLAIN\x10\x02*<\n" +
 	"\vSegmentSpan\x12\x15\n" +
 	"\x11SEGMENT_SPAN_HOST\x10\x00\x12\x16\n" +
-	"\x12SEGMENT_SPAN_HOSTS\x10\x012\xce\x06\n" +
+	"\x12SEGMENT_SPAN_HOSTS\x10\x01*k\n" +
+	"\x0fVolumeTransport\x12 \n" +
+	"\x1cVOLUME_TRANSPORT_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19VOLUME_TRANSPORT_VIRTIOFS\x10\x01\x12\x17\n" +
+	"\x13VOLUME_TRANSPORT_9P\x10\x022\xe6\t\n" +
 	"\n" +
 	"HostDaemon\x12R\n" +
 	"\tAttachNIC\x12!.unnest.hostd.v1.AttachNICRequest\x1a\".unnest.hostd.v1.AttachNICResponse\x12R\n" +
@@ -2300,7 +2935,11 @@ const file_hostd_proto_rawDesc = "" +
 	"\rCreateSegment\x12%.unnest.hostd.v1.CreateSegmentRequest\x1a&.unnest.hostd.v1.CreateSegmentResponse\x12X\n" +
 	"\vJoinSegment\x12#.unnest.hostd.v1.JoinSegmentRequest\x1a$.unnest.hostd.v1.JoinSegmentResponse\x12[\n" +
 	"\fLeaveSegment\x12$.unnest.hostd.v1.LeaveSegmentRequest\x1a%.unnest.hostd.v1.LeaveSegmentResponse\x12^\n" +
-	"\rSegmentStatus\x12%.unnest.hostd.v1.SegmentStatusRequest\x1a&.unnest.hostd.v1.SegmentStatusResponseB\x1fZ\x1dunnest/internal/hostd/hostdpbb\x06proto3"
+	"\rSegmentStatus\x12%.unnest.hostd.v1.SegmentStatusRequest\x1a&.unnest.hostd.v1.SegmentStatusResponse\x12[\n" +
+	"\fAttachVolume\x12$.unnest.hostd.v1.AttachVolumeRequest\x1a%.unnest.hostd.v1.AttachVolumeResponse\x12[\n" +
+	"\fDetachVolume\x12$.unnest.hostd.v1.DetachVolumeRequest\x1a%.unnest.hostd.v1.DetachVolumeResponse\x12m\n" +
+	"\x12AttachSharedMemory\x12*.unnest.hostd.v1.AttachSharedMemoryRequest\x1a+.unnest.hostd.v1.AttachSharedMemoryResponse\x12m\n" +
+	"\x12DetachSharedMemory\x12*.unnest.hostd.v1.DetachSharedMemoryRequest\x1a+.unnest.hostd.v1.DetachSharedMemoryResponseB\x1fZ\x1dunnest/internal/hostd/hostdpbb\x06proto3"
 
 var (
 	file_hostd_proto_rawDescOnce sync.Once
@@ -2314,91 +2953,113 @@ func file_hostd_proto_rawDescGZIP() []byte {
 	return file_hostd_proto_rawDescData
 }
 
-var file_hostd_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_hostd_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_hostd_proto_goTypes = []any{
-	(Mode)(0),                     // 0: unnest.hostd.v1.Mode
-	(NICState)(0),                 // 1: unnest.hostd.v1.NICState
-	(SegmentMode)(0),              // 2: unnest.hostd.v1.SegmentMode
-	(SegmentSpan)(0),              // 3: unnest.hostd.v1.SegmentSpan
-	(*AttachNICRequest)(nil),      // 4: unnest.hostd.v1.AttachNICRequest
-	(*Bandwidth)(nil),             // 5: unnest.hostd.v1.Bandwidth
-	(*AttachNICResponse)(nil),     // 6: unnest.hostd.v1.AttachNICResponse
-	(*Address)(nil),               // 7: unnest.hostd.v1.Address
-	(*NIC)(nil),                   // 8: unnest.hostd.v1.NIC
-	(*DetachNICRequest)(nil),      // 9: unnest.hostd.v1.DetachNICRequest
-	(*DetachNICResponse)(nil),     // 10: unnest.hostd.v1.DetachNICResponse
-	(*ListNICsRequest)(nil),       // 11: unnest.hostd.v1.ListNICsRequest
-	(*ListNICsResponse)(nil),      // 12: unnest.hostd.v1.ListNICsResponse
-	(*CheckRequest)(nil),          // 13: unnest.hostd.v1.CheckRequest
-	(*CheckResponse)(nil),         // 14: unnest.hostd.v1.CheckResponse
-	(*GCRequest)(nil),             // 15: unnest.hostd.v1.GCRequest
-	(*Attachment)(nil),            // 16: unnest.hostd.v1.Attachment
-	(*GCResponse)(nil),            // 17: unnest.hostd.v1.GCResponse
-	(*StatusRequest)(nil),         // 18: unnest.hostd.v1.StatusRequest
-	(*StatusResponse)(nil),        // 19: unnest.hostd.v1.StatusResponse
-	(*SegmentSpec)(nil),           // 20: unnest.hostd.v1.SegmentSpec
-	(*CreateSegmentRequest)(nil),  // 21: unnest.hostd.v1.CreateSegmentRequest
-	(*CreateSegmentResponse)(nil), // 22: unnest.hostd.v1.CreateSegmentResponse
-	(*JoinSegmentRequest)(nil),    // 23: unnest.hostd.v1.JoinSegmentRequest
-	(*JoinSegmentResponse)(nil),   // 24: unnest.hostd.v1.JoinSegmentResponse
-	(*Endpoint)(nil),              // 25: unnest.hostd.v1.Endpoint
-	(*LeaveSegmentRequest)(nil),   // 26: unnest.hostd.v1.LeaveSegmentRequest
-	(*LeaveSegmentResponse)(nil),  // 27: unnest.hostd.v1.LeaveSegmentResponse
-	(*SegmentStatusRequest)(nil),  // 28: unnest.hostd.v1.SegmentStatusRequest
-	(*SegmentStatusResponse)(nil), // 29: unnest.hostd.v1.SegmentStatusResponse
-	(*Segment)(nil),               // 30: unnest.hostd.v1.Segment
-	(*Fraction)(nil),              // 31: unnest.hostd.v1.Fraction
+	(Mode)(0),                          // 0: unnest.hostd.v1.Mode
+	(NICState)(0),                      // 1: unnest.hostd.v1.NICState
+	(SegmentMode)(0),                   // 2: unnest.hostd.v1.SegmentMode
+	(SegmentSpan)(0),                   // 3: unnest.hostd.v1.SegmentSpan
+	(VolumeTransport)(0),               // 4: unnest.hostd.v1.VolumeTransport
+	(*AttachNICRequest)(nil),           // 5: unnest.hostd.v1.AttachNICRequest
+	(*Bandwidth)(nil),                  // 6: unnest.hostd.v1.Bandwidth
+	(*AttachNICResponse)(nil),          // 7: unnest.hostd.v1.AttachNICResponse
+	(*Address)(nil),                    // 8: unnest.hostd.v1.Address
+	(*NIC)(nil),                        // 9: unnest.hostd.v1.NIC
+	(*DetachNICRequest)(nil),           // 10: unnest.hostd.v1.DetachNICRequest
+	(*DetachNICResponse)(nil),          // 11: unnest.hostd.v1.DetachNICResponse
+	(*ListNICsRequest)(nil),            // 12: unnest.hostd.v1.ListNICsRequest
+	(*ListNICsResponse)(nil),           // 13: unnest.hostd.v1.ListNICsResponse
+	(*CheckRequest)(nil),               // 14: unnest.hostd.v1.CheckRequest
+	(*CheckResponse)(nil),              // 15: unnest.hostd.v1.CheckResponse
+	(*GCRequest)(nil),                  // 16: unnest.hostd.v1.GCRequest
+	(*Attachment)(nil),                 // 17: unnest.hostd.v1.Attachment
+	(*GCResponse)(nil),                 // 18: unnest.hostd.v1.GCResponse
+	(*StatusRequest)(nil),              // 19: unnest.hostd.v1.StatusRequest
+	(*StatusResponse)(nil),             // 20: unnest.hostd.v1.StatusResponse
+	(*SegmentSpec)(nil),                // 21: unnest.hostd.v1.SegmentSpec
+	(*CreateSegmentRequest)(nil),       // 22: unnest.hostd.v1.CreateSegmentRequest
+	(*CreateSegmentResponse)(nil),      // 23: unnest.hostd.v1.CreateSegmentResponse
+	(*JoinSegmentRequest)(nil),         // 24: unnest.hostd.v1.JoinSegmentRequest
+	(*JoinSegmentResponse)(nil),        // 25: unnest.hostd.v1.JoinSegmentResponse
+	(*Endpoint)(nil),                   // 26: unnest.hostd.v1.Endpoint
+	(*LeaveSegmentRequest)(nil),        // 27: unnest.hostd.v1.LeaveSegmentRequest
+	(*LeaveSegmentResponse)(nil),       // 28: unnest.hostd.v1.LeaveSegmentResponse
+	(*SegmentStatusRequest)(nil),       // 29: unnest.hostd.v1.SegmentStatusRequest
+	(*SegmentStatusResponse)(nil),      // 30: unnest.hostd.v1.SegmentStatusResponse
+	(*Segment)(nil),                    // 31: unnest.hostd.v1.Segment
+	(*Fraction)(nil),                   // 32: unnest.hostd.v1.Fraction
+	(*AttachVolumeRequest)(nil),        // 33: unnest.hostd.v1.AttachVolumeRequest
+	(*AttachVolumeResponse)(nil),       // 34: unnest.hostd.v1.AttachVolumeResponse
+	(*Volume)(nil),                     // 35: unnest.hostd.v1.Volume
+	(*DetachVolumeRequest)(nil),        // 36: unnest.hostd.v1.DetachVolumeRequest
+	(*DetachVolumeResponse)(nil),       // 37: unnest.hostd.v1.DetachVolumeResponse
+	(*AttachSharedMemoryRequest)(nil),  // 38: unnest.hostd.v1.AttachSharedMemoryRequest
+	(*AttachSharedMemoryResponse)(nil), // 39: unnest.hostd.v1.AttachSharedMemoryResponse
+	(*SharedMemory)(nil),               // 40: unnest.hostd.v1.SharedMemory
+	(*DetachSharedMemoryRequest)(nil),  // 41: unnest.hostd.v1.DetachSharedMemoryRequest
+	(*DetachSharedMemoryResponse)(nil), // 42: unnest.hostd.v1.DetachSharedMemoryResponse
 }
 var file_hostd_proto_depIdxs = []int32{
 	0,  // 0: unnest.hostd.v1.AttachNICRequest.mode:type_name -> unnest.hostd.v1.Mode
-	5,  // 1: unnest.hostd.v1.AttachNICRequest.bandwidth:type_name -> unnest.hostd.v1.Bandwidth
-	8,  // 2: unnest.hostd.v1.AttachNICResponse.nic:type_name -> unnest.hostd.v1.NIC
-	7,  // 3: unnest.hostd.v1.AttachNICResponse.addresses:type_name -> unnest.hostd.v1.Address
+	6,  // 1: unnest.hostd.v1.AttachNICRequest.bandwidth:type_name -> unnest.hostd.v1.Bandwidth
+	9,  // 2: unnest.hostd.v1.AttachNICResponse.nic:type_name -> unnest.hostd.v1.NIC
+	8,  // 3: unnest.hostd.v1.AttachNICResponse.addresses:type_name -> unnest.hostd.v1.Address
 	1,  // 4: unnest.hostd.v1.NIC.state:type_name -> unnest.hostd.v1.NICState
 	0,  // 5: unnest.hostd.v1.NIC.mode:type_name -> unnest.hostd.v1.Mode
-	8,  // 6: unnest.hostd.v1.ListNICsResponse.nics:type_name -> unnest.hostd.v1.NIC
-	8,  // 7: unnest.hostd.v1.CheckResponse.nic:type_name -> unnest.hostd.v1.NIC
-	25, // 8: unnest.hostd.v1.CheckResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
-	16, // 9: unnest.hostd.v1.GCRequest.valid:type_name -> unnest.hostd.v1.Attachment
-	16, // 10: unnest.hostd.v1.GCResponse.removed:type_name -> unnest.hostd.v1.Attachment
+	9,  // 6: unnest.hostd.v1.ListNICsResponse.nics:type_name -> unnest.hostd.v1.NIC
+	9,  // 7: unnest.hostd.v1.CheckResponse.nic:type_name -> unnest.hostd.v1.NIC
+	26, // 8: unnest.hostd.v1.CheckResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
+	17, // 9: unnest.hostd.v1.GCRequest.valid:type_name -> unnest.hostd.v1.Attachment
+	17, // 10: unnest.hostd.v1.GCResponse.removed:type_name -> unnest.hostd.v1.Attachment
 	2,  // 11: unnest.hostd.v1.StatusResponse.segment_modes:type_name -> unnest.hostd.v1.SegmentMode
 	2,  // 12: unnest.hostd.v1.SegmentSpec.mode:type_name -> unnest.hostd.v1.SegmentMode
 	3,  // 13: unnest.hostd.v1.SegmentSpec.span:type_name -> unnest.hostd.v1.SegmentSpan
-	20, // 14: unnest.hostd.v1.CreateSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
-	30, // 15: unnest.hostd.v1.CreateSegmentResponse.segment:type_name -> unnest.hostd.v1.Segment
-	20, // 16: unnest.hostd.v1.JoinSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
-	25, // 17: unnest.hostd.v1.JoinSegmentResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
+	21, // 14: unnest.hostd.v1.CreateSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
+	31, // 15: unnest.hostd.v1.CreateSegmentResponse.segment:type_name -> unnest.hostd.v1.Segment
+	21, // 16: unnest.hostd.v1.JoinSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
+	26, // 17: unnest.hostd.v1.JoinSegmentResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
 	1,  // 18: unnest.hostd.v1.Endpoint.state:type_name -> unnest.hostd.v1.NICState
 	2,  // 19: unnest.hostd.v1.Endpoint.mode:type_name -> unnest.hostd.v1.SegmentMode
-	30, // 20: unnest.hostd.v1.SegmentStatusResponse.segment:type_name -> unnest.hostd.v1.Segment
+	31, // 20: unnest.hostd.v1.SegmentStatusResponse.segment:type_name -> unnest.hostd.v1.Segment
 	2,  // 21: unnest.hostd.v1.Segment.mode:type_name -> unnest.hostd.v1.SegmentMode
-	31, // 22: unnest.hostd.v1.Segment.fractions:type_name -> unnest.hostd.v1.Fraction
-	4,  // 23: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
-	9,  // 24: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
-	11, // 25: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
-	13, // 26: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
-	15, // 27: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
-	18, // 28: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
-	21, // 29: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
-	23, // 30: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
-	26, // 31: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
-	28, // 32: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
-	6,  // 33: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
-	10, // 34: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
-	12, // 35: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
-	14, // 36: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
-	17, // 37: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
-	19, // 38: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
-	22, // 39: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
-	24, // 40: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
-	27, // 41: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
-	29, // 42: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
-	33, // [33:43] is the sub-list for method output_type
-	23, // [23:33] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	32, // 22: unnest.hostd.v1.Segment.fractions:type_name -> unnest.hostd.v1.Fraction
+	35, // 23: unnest.hostd.v1.AttachVolumeResponse.volume:type_name -> unnest.hostd.v1.Volume
+	4,  // 24: unnest.hostd.v1.Volume.transport:type_name -> unnest.hostd.v1.VolumeTransport
+	40, // 25: unnest.hostd.v1.AttachSharedMemoryResponse.memory:type_name -> unnest.hostd.v1.SharedMemory
+	5,  // 26: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
+	10, // 27: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
+	12, // 28: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
+	14, // 29: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
+	16, // 30: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
+	19, // 31: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
+	22, // 32: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
+	24, // 33: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
+	27, // 34: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
+	29, // 35: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
+	33, // 36: unnest.hostd.v1.HostDaemon.AttachVolume:input_type -> unnest.hostd.v1.AttachVolumeRequest
+	36, // 37: unnest.hostd.v1.HostDaemon.DetachVolume:input_type -> unnest.hostd.v1.DetachVolumeRequest
+	38, // 38: unnest.hostd.v1.HostDaemon.AttachSharedMemory:input_type -> unnest.hostd.v1.AttachSharedMemoryRequest
+	41, // 39: unnest.hostd.v1.HostDaemon.DetachSharedMemory:input_type -> unnest.hostd.v1.DetachSharedMemoryRequest
+	7,  // 40: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
+	11, // 41: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
+	13, // 42: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
+	15, // 43: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
+	18, // 44: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
+	20, // 45: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
+	23, // 46: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
+	25, // 47: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
+	28, // 48: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
+	30, // 49: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
+	34, // 50: unnest.hostd.v1.HostDaemon.AttachVolume:output_type -> unnest.hostd.v1.AttachVolumeResponse
+	37, // 51: unnest.hostd.v1.HostDaemon.DetachVolume:output_type -> unnest.hostd.v1.DetachVolumeResponse
+	39, // 52: unnest.hostd.v1.HostDaemon.AttachSharedMemory:output_type -> unnest.hostd.v1.AttachSharedMemoryResponse
+	42, // 53: unnest.hostd.v1.HostDaemon.DetachSharedMemory:output_type -> unnest.hostd.v1.DetachSharedMemoryResponse
+	40, // [40:54] is the sub-list for method output_type
+	26, // [26:40] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_hostd_proto_init() }
@@ -2411,8 +3072,8 @@ func file_hostd_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_proto_rawDesc), len(file_hostd_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   28,
+			NumEnums:      5,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

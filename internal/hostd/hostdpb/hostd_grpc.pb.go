@@ -21,16 +21,20 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	HostDaemon_AttachNIC_FullMethodName     = "/unnest.hostd.v1.HostDaemon/AttachNIC"
-	HostDaemon_DetachNIC_FullMethodName     = "/unnest.hostd.v1.HostDaemon/DetachNIC"
-	HostDaemon_ListNICs_FullMethodName      = "/unnest.hostd.v1.HostDaemon/ListNICs"
-	HostDaemon_Check_FullMethodName         = "/unnest.hostd.v1.HostDaemon/Check"
-	HostDaemon_GC_FullMethodName            = "/unnest.hostd.v1.HostDaemon/GC"
-	HostDaemon_Status_FullMethodName        = "/unnest.hostd.v1.HostDaemon/Status"
-	HostDaemon_CreateSegment_FullMethodName = "/unnest.hostd.v1.HostDaemon/CreateSegment"
-	HostDaemon_JoinSegment_FullMethodName   = "/unnest.hostd.v1.HostDaemon/JoinSegment"
-	HostDaemon_LeaveSegment_FullMethodName  = "/unnest.hostd.v1.HostDaemon/LeaveSegment"
-	HostDaemon_SegmentStatus_FullMethodName = "/unnest.hostd.v1.HostDaemon/SegmentStatus"
+	HostDaemon_AttachNIC_FullMethodName          = "/unnest.hostd.v1.HostDaemon/AttachNIC"
+	HostDaemon_DetachNIC_FullMethodName          = "/unnest.hostd.v1.HostDaemon/DetachNIC"
+	HostDaemon_ListNICs_FullMethodName           = "/unnest.hostd.v1.HostDaemon/ListNICs"
+	HostDaemon_Check_FullMethodName              = "/unnest.hostd.v1.HostDaemon/Check"
+	HostDaemon_GC_FullMethodName                 = "/unnest.hostd.v1.HostDaemon/GC"
+	HostDaemon_Status_FullMethodName             = "/unnest.hostd.v1.HostDaemon/Status"
+	HostDaemon_CreateSegment_FullMethodName      = "/unnest.hostd.v1.HostDaemon/CreateSegment"
+	HostDaemon_JoinSegment_FullMethodName        = "/unnest.hostd.v1.HostDaemon/JoinSegment"
+	HostDaemon_LeaveSegment_FullMethodName       = "/unnest.hostd.v1.HostDaemon/LeaveSegment"
+	HostDaemon_SegmentStatus_FullMethodName      = "/unnest.hostd.v1.HostDaemon/SegmentStatus"
+	HostDaemon_AttachVolume_FullMethodName       = "/unnest.hostd.v1.HostDaemon/AttachVolume"
+	HostDaemon_DetachVolume_FullMethodName       = "/unnest.hostd.v1.HostDaemon/DetachVolume"
+	HostDaemon_AttachSharedMemory_FullMethodName = "/unnest.hostd.v1.HostDaemon/AttachSharedMemory"
+	HostDaemon_DetachSharedMemory_FullMethodName = "/unnest.hostd.v1.HostDaemon/DetachSharedMemory"
 )
 
 // HostDaemonClient is the client API for HostDaemon service.
@@ -58,7 +62,7 @@ const (
 // daemon lacks. Number 1 had AttachNIC, DetachNIC, ListNICs and Status, and of
 // them the fields up to AttachNICRequest.bridge, NIC.state and
 // StatusResponse.slots_total. Number 2 had no segments: none of their verbs,
-// messages and fields, and no MODE_SEGMENT.
+// messages and fields, and no MODE_SEGMENT; and neither volumes nor shared memory.
 //
 // Segments: a segment is a loopback that the fractions of one pod share, each on a
 // guest of its own, all on this host (Hostlo: Bacou et al. 2019, section 4). It
@@ -71,6 +75,11 @@ const (
 // the same key. The daemon keeps a digest of it only. So the guests' requests may
 // come in any order, and a guest cannot join a pod that it was not given; what it can
 // do is take the name of a pod of its tenant before that, which then is refused.
+//
+// Volumes and shared memory are a pod's as a segment is, and are asked for with the
+// same key: that of the segment, if the pod has one, and of the pod's first volume.
+// The digest of that stays with the volumes. A guest has each of them once, whichever
+// of its containers use it.
 type HostDaemonClient interface {
 	// AttachNIC gives one NIC to one attachment (container ID, interface name).
 	// Asked again for the same attachment, it answers with the same NIC, and its
@@ -109,6 +118,23 @@ type HostDaemonClient interface {
 	// SegmentStatus describes a segment in which the guest has an endpoint, or of
 	// which it shows the key. NOT_FOUND: there is no segment of the name.
 	SegmentStatus(ctx context.Context, in *SegmentStatusRequest, opts ...grpc.CallOption) (*SegmentStatusResponse, error)
+	// AttachVolume gives the guest a volume of a pod, a directory of the host, which
+	// is made when missing and stays when the pod has gone. Asked again, it answers
+	// with the same. It may wait a few seconds for a port. ABORTED: it is being
+	// detached. FAILED_PRECONDITION: the tenant has no volumes, or the guest cannot
+	// have any, and what is to be done about that.
+	AttachVolume(ctx context.Context, in *AttachVolumeRequest, opts ...grpc.CallOption) (*AttachVolumeResponse, error)
+	// DetachVolume takes it away from this guest. It returns when the guest has given
+	// it up, which should have unmounted it, and succeeds when there is none.
+	DetachVolume(ctx context.Context, in *DetachVolumeRequest, opts ...grpc.CallOption) (*DetachVolumeResponse, error)
+	// AttachSharedMemory gives the guest memory that the guests of a pod share, as that
+	// of a PCI device. It is made, and zero, by the first who asks, and ends with the
+	// last who has it. FAILED_PRECONDITION: it has another size, or the guest cannot
+	// have any.
+	AttachSharedMemory(ctx context.Context, in *AttachSharedMemoryRequest, opts ...grpc.CallOption) (*AttachSharedMemoryResponse, error)
+	// DetachSharedMemory takes it away from this guest, as DetachVolume does. Who has it
+	// mapped gets SIGBUS from then on.
+	DetachSharedMemory(ctx context.Context, in *DetachSharedMemoryRequest, opts ...grpc.CallOption) (*DetachSharedMemoryResponse, error)
 }
 
 type hostDaemonClient struct {
@@ -219,6 +245,46 @@ func (c *hostDaemonClient) SegmentStatus(ctx context.Context, in *SegmentStatusR
 	return out, nil
 }
 
+func (c *hostDaemonClient) AttachVolume(ctx context.Context, in *AttachVolumeRequest, opts ...grpc.CallOption) (*AttachVolumeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AttachVolumeResponse)
+	err := c.cc.Invoke(ctx, HostDaemon_AttachVolume_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *hostDaemonClient) DetachVolume(ctx context.Context, in *DetachVolumeRequest, opts ...grpc.CallOption) (*DetachVolumeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DetachVolumeResponse)
+	err := c.cc.Invoke(ctx, HostDaemon_DetachVolume_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *hostDaemonClient) AttachSharedMemory(ctx context.Context, in *AttachSharedMemoryRequest, opts ...grpc.CallOption) (*AttachSharedMemoryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AttachSharedMemoryResponse)
+	err := c.cc.Invoke(ctx, HostDaemon_AttachSharedMemory_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *hostDaemonClient) DetachSharedMemory(ctx context.Context, in *DetachSharedMemoryRequest, opts ...grpc.CallOption) (*DetachSharedMemoryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DetachSharedMemoryResponse)
+	err := c.cc.Invoke(ctx, HostDaemon_DetachSharedMemory_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // HostDaemonServer is the server API for HostDaemon service.
 // All implementations must embed UnimplementedHostDaemonServer
 // for forward compatibility.
@@ -244,7 +310,7 @@ func (c *hostDaemonClient) SegmentStatus(ctx context.Context, in *SegmentStatusR
 // daemon lacks. Number 1 had AttachNIC, DetachNIC, ListNICs and Status, and of
 // them the fields up to AttachNICRequest.bridge, NIC.state and
 // StatusResponse.slots_total. Number 2 had no segments: none of their verbs,
-// messages and fields, and no MODE_SEGMENT.
+// messages and fields, and no MODE_SEGMENT; and neither volumes nor shared memory.
 //
 // Segments: a segment is a loopback that the fractions of one pod share, each on a
 // guest of its own, all on this host (Hostlo: Bacou et al. 2019, section 4). It
@@ -257,6 +323,11 @@ func (c *hostDaemonClient) SegmentStatus(ctx context.Context, in *SegmentStatusR
 // the same key. The daemon keeps a digest of it only. So the guests' requests may
 // come in any order, and a guest cannot join a pod that it was not given; what it can
 // do is take the name of a pod of its tenant before that, which then is refused.
+//
+// Volumes and shared memory are a pod's as a segment is, and are asked for with the
+// same key: that of the segment, if the pod has one, and of the pod's first volume.
+// The digest of that stays with the volumes. A guest has each of them once, whichever
+// of its containers use it.
 type HostDaemonServer interface {
 	// AttachNIC gives one NIC to one attachment (container ID, interface name).
 	// Asked again for the same attachment, it answers with the same NIC, and its
@@ -295,6 +366,23 @@ type HostDaemonServer interface {
 	// SegmentStatus describes a segment in which the guest has an endpoint, or of
 	// which it shows the key. NOT_FOUND: there is no segment of the name.
 	SegmentStatus(context.Context, *SegmentStatusRequest) (*SegmentStatusResponse, error)
+	// AttachVolume gives the guest a volume of a pod, a directory of the host, which
+	// is made when missing and stays when the pod has gone. Asked again, it answers
+	// with the same. It may wait a few seconds for a port. ABORTED: it is being
+	// detached. FAILED_PRECONDITION: the tenant has no volumes, or the guest cannot
+	// have any, and what is to be done about that.
+	AttachVolume(context.Context, *AttachVolumeRequest) (*AttachVolumeResponse, error)
+	// DetachVolume takes it away from this guest. It returns when the guest has given
+	// it up, which should have unmounted it, and succeeds when there is none.
+	DetachVolume(context.Context, *DetachVolumeRequest) (*DetachVolumeResponse, error)
+	// AttachSharedMemory gives the guest memory that the guests of a pod share, as that
+	// of a PCI device. It is made, and zero, by the first who asks, and ends with the
+	// last who has it. FAILED_PRECONDITION: it has another size, or the guest cannot
+	// have any.
+	AttachSharedMemory(context.Context, *AttachSharedMemoryRequest) (*AttachSharedMemoryResponse, error)
+	// DetachSharedMemory takes it away from this guest, as DetachVolume does. Who has it
+	// mapped gets SIGBUS from then on.
+	DetachSharedMemory(context.Context, *DetachSharedMemoryRequest) (*DetachSharedMemoryResponse, error)
 	mustEmbedUnimplementedHostDaemonServer()
 }
 
@@ -334,6 +422,18 @@ func (UnimplementedHostDaemonServer) LeaveSegment(context.Context, *LeaveSegment
 }
 func (UnimplementedHostDaemonServer) SegmentStatus(context.Context, *SegmentStatusRequest) (*SegmentStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SegmentStatus not implemented")
+}
+func (UnimplementedHostDaemonServer) AttachVolume(context.Context, *AttachVolumeRequest) (*AttachVolumeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AttachVolume not implemented")
+}
+func (UnimplementedHostDaemonServer) DetachVolume(context.Context, *DetachVolumeRequest) (*DetachVolumeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DetachVolume not implemented")
+}
+func (UnimplementedHostDaemonServer) AttachSharedMemory(context.Context, *AttachSharedMemoryRequest) (*AttachSharedMemoryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AttachSharedMemory not implemented")
+}
+func (UnimplementedHostDaemonServer) DetachSharedMemory(context.Context, *DetachSharedMemoryRequest) (*DetachSharedMemoryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DetachSharedMemory not implemented")
 }
 func (UnimplementedHostDaemonServer) mustEmbedUnimplementedHostDaemonServer() {}
 func (UnimplementedHostDaemonServer) testEmbeddedByValue()                    {}
@@ -536,6 +636,78 @@ func _HostDaemon_SegmentStatus_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _HostDaemon_AttachVolume_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AttachVolumeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HostDaemonServer).AttachVolume(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HostDaemon_AttachVolume_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HostDaemonServer).AttachVolume(ctx, req.(*AttachVolumeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HostDaemon_DetachVolume_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DetachVolumeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HostDaemonServer).DetachVolume(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HostDaemon_DetachVolume_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HostDaemonServer).DetachVolume(ctx, req.(*DetachVolumeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HostDaemon_AttachSharedMemory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AttachSharedMemoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HostDaemonServer).AttachSharedMemory(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HostDaemon_AttachSharedMemory_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HostDaemonServer).AttachSharedMemory(ctx, req.(*AttachSharedMemoryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HostDaemon_DetachSharedMemory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DetachSharedMemoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HostDaemonServer).DetachSharedMemory(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HostDaemon_DetachSharedMemory_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HostDaemonServer).DetachSharedMemory(ctx, req.(*DetachSharedMemoryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // HostDaemon_ServiceDesc is the grpc.ServiceDesc for HostDaemon service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -582,6 +754,22 @@ var HostDaemon_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SegmentStatus",
 			Handler:    _HostDaemon_SegmentStatus_Handler,
+		},
+		{
+			MethodName: "AttachVolume",
+			Handler:    _HostDaemon_AttachVolume_Handler,
+		},
+		{
+			MethodName: "DetachVolume",
+			Handler:    _HostDaemon_DetachVolume_Handler,
+		},
+		{
+			MethodName: "AttachSharedMemory",
+			Handler:    _HostDaemon_AttachSharedMemory_Handler,
+		},
+		{
+			MethodName: "DetachSharedMemory",
+			Handler:    _HostDaemon_DetachSharedMemory_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -24,7 +24,7 @@ type port struct {
 
 // Discover returns the IDs of the root ports that can be slots, of a QEMU that
 // was configured by somebody else: those with an ID that take hot-plug and had
-// nothing plugged in when QEMU started. What was plugged in since does not
+// nothing plugged in when QEMU started, but the ports for what is shared. What was plugged in since does not
 // count, so that the answer, ordered by chassis and slot number, is the same as
 // long as this QEMU runs.
 func Discover(ctx context.Context, socket string) (_ []string, err error) {
@@ -52,7 +52,7 @@ func discover(ctx context.Context, client *qmp.Client) ([]port, error) {
 	}
 	var ports []port
 	for _, d := range devices {
-		if !isPort(d) || path.IsAbs(d.ID) {
+		if !isPort(d) || path.IsAbs(d.ID) || isSharePort(d.ID) {
 			continue
 		}
 		free, err := takesHotplug(ctx, client, d.ID, devices)

@@ -20,6 +20,7 @@ type VMM struct {
 	client *qmp.Client
 	events *qmp.Subscription
 	ports  []string // by slot, from the first
+	shares []vmm.SharePort
 }
 
 var _ vmm.VMM = (*VMM)(nil)
@@ -62,7 +63,7 @@ func (v *VMM) checkPorts(ctx context.Context) error {
 			return fmt.Errorf("no root port %s: give the guest -device %s,id=%s", port, rootPort, port)
 		}
 	}
-	return nil
+	return v.findSharePorts(ctx, devices)
 }
 
 // descriptor is the name under which QEMU keeps a TAP's descriptor until the

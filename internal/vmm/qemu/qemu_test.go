@@ -33,6 +33,7 @@ type machine struct {
 	host   ns.NetNS // has the bridge br0
 }
 
+// What begins with a dash is an option of its own.
 func boot(t *testing.T, devices ...string) *machine {
 	t.Helper()
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
@@ -49,6 +50,10 @@ func boot(t *testing.T, devices ...string) *machine {
 		"-qmp", "unix:" + dir + "/owner,server=on,wait=off", "-qmp", "unix:" + m.socket + ",server=on,wait=off",
 	}
 	for _, d := range devices {
+		if strings.HasPrefix(d, "-") {
+			args = append(args, strings.Fields(d)...)
+			continue
+		}
 		args = append(args, "-device", d)
 	}
 	m.cmd = exec.Command("qemu-system-x86_64", args...)

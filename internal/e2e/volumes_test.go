@@ -1,0 +1,252 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"unnest/internal/fleet"
+	"unnest/internal/share"
+)
+
+// podKey is known to the guests of the pod.
+const podKey = "the-key-of-the-pod-web"
+
+// volume runs unnest-volume in the guest.
+func (m *node) volume(args string) {
+	m.nodes.t.Helper()
+	begin := time.Now()
+	if out, err := m.try("unnest-volume "+args, podKey); err != nil {
+		m.nodes.t.Fatalf("%s: unnest-volume %s: %v: %s", m.Name, args, err, out)
+	}
+	m.nodes.t.Logf("%s: unnest-volume %s: %v", m.Name, args, time.Since(begin).Round(time.Millisecond))
+}
+
+func (m *node) want(script, want string) {
+	m.nodes.t.Helper()
+	if got := m.run(script); got != want {
+		m.nodes.t.Errorf("%s: %s: got %q, want %q", m.Name, script, got, want)
+	}
+}
+
+// buildMapper builds the program that maps files.
+func buildMapper(t *testing.T) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "mapper")
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, "./testdata/mapper")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// Two guests of one pod see each other's writes, in a volume and in memory.
+func TestVolumesAndSharedMemory(t *testing.T) {
+	volumes, export := filepath.Join(t.TempDir(), "volumes"), filepath.Join(t.TempDir(), "export")
+	mapper := buildMapper(t)
+	n := newNodes(t, func(f *fleet.Fleet) {
+		for _, dir := range []string{volumes, export} {
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.Policy.Tenants[0].Volumes = volumes
+	})
+	// With two processors each: QEMU's emulation of one alone is not atomic for others.
+	one := n.launch(fleet.Options{Name: "node1", Slots: 2, Shares: 4, VCPUs: 2})
+	two := n.launch(fleet.Options{Name: "node2", Slots: 2, Shares: 4, VCPUs: 2, Export: export})
+	for _, m := range []*node{one, two} {
+		m.login()
+		m.put("unnest-volume")
+		n.check(m.ssh.Put(t.Context(), "/tmp/mapper", 0o755, bytes.NewReader(mapper)))
+	}
+
+	t.Run("volume", func(t *testing.T) {
+		for _, m := range []*node{one, two} {
+			m.volume("attach volume web data /mnt/data")
+		}
+		seeEachOther(one, two, "/mnt/data", "/mnt/data")
+		two.want("grep -c /mnt/data.virtiofs /proc/mounts", "1\n")
+		// A lock that one holds the other does not get, and does not wait for.
+		one.run("flock -n /mnt/data/lock sh -c 'echo >/mnt/data/locked; while [ -e /mnt/data/locked ]; do sleep 0.1; done' >/dev/null 2>&1 & sleep 1")
+		two.want("flock -n /mnt/data/lock true; echo $?", "1\n")
+		two.run("rm /mnt/data/locked; sleep 1; flock -n /mnt/data/lock true")
+		// Nobody makes device nodes.
+		if out, err := one.try("mknod /mnt/data/null c 1 3", ""); err == nil {
+			t.Errorf("a device node was made: %s", out)
+		}
+	})
+
+	t.Run("volume by 9p", func(t *testing.T) {
+		id := share.ID{Kind: share.Volume, Pod: "web", Name: "data"}
+		e := share.Export{Dir: export}
+		name, err := e.Bind(id, filepath.Join(volumes, "web", "data"))
+		n.check(err)
+		t.Cleanup(func() { n.check(e.Unbind(id)) })
+		two.run("mkdir -p /mnt/9p && mount -t 9p -o trans=virtio,version=9p2000.L,msize=524288 volumes /mnt/9p")
+		seeEachOther(one, two, "/mnt/data", "/mnt/9p/"+name)
+		two.run("umount /mnt/9p")
+	})
+
+	t.Run("memory", func(t *testing.T) {
+		one.volume("attach memory web ring /tmp/ring 1048576")
+		two.volume("attach memory web ring /tmp/ring")
+		one.run("/tmp/mapper /tmp/ring write 1048000 'from the first'")
+		two.want("/tmp/mapper /tmp/ring read 1048000 100", "from the first\n")
+		two.run("/tmp/mapper /tmp/ring write 4096 'from the second'")
+		one.want("/tmp/mapper /tmp/ring read 4096 100", "from the second\n")
+		if lost := addTogether(one, two, 20_000_000); lost > 0 {
+			t.Errorf("%d additions were lost", lost)
+		}
+		for _, m := range []*node{one, two} { // QEMU has no other descriptor of it
+			if got := memoryFiles(t, m.PID); got != 1 {
+				t.Errorf("%s: QEMU has %d descriptors of the memory", m.Name, got)
+			}
+		}
+	})
+
+	t.Run("the daemon is killed", func(t *testing.T) {
+		n.killDaemon()
+		one.run("echo meanwhile >/mnt/data/meanwhile")
+		two.want("cat /mnt/data/meanwhile", "meanwhile\n")
+		n.startDaemon()
+		one.volume("attach volume web logs /mnt/logs")
+		two.volume("attach volume web logs /mnt/logs")
+		seeEachOther(two, one, "/mnt/logs", "/mnt/logs")
+		two.want("/tmp/mapper /tmp/ring read 1048000 100", "from the first\n")
+		if got := n.guestStatus("node1").Shared; len(got) != 3 {
+			t.Errorf("node1 has %v", got)
+		}
+	})
+
+	t.Run("detach", func(t *testing.T) {
+		for _, m := range []*node{one, two} {
+			m.volume("detach memory web ring /tmp/ring")
+			m.volume("detach volume web data /mnt/data")
+			m.volume("detach volume web logs /mnt/logs")
+			m.want("ls -d /sys/bus/pci/devices/0000:00:0e.*/0000:* 2>/dev/null | wc -l", "0\n")
+			if got := n.guestStatus(m.Name); len(got.Shared) != 0 || got.SlotsFree != 2 {
+				t.Errorf("%s has %+v", m.Name, got)
+			}
+			if got := memoryFiles(t, m.PID); got != 0 {
+				t.Errorf("%s: QEMU has %d descriptors of the memory", m.Name, got)
+			}
+		}
+		n.eventually("no server of a volume is left", func() bool { return !hasProcess(t, "source="+volumes) })
+		if got, err := os.ReadFile(volumes + "/web/data/meanwhile"); err != nil || string(got) != "meanwhile\n" {
+			t.Errorf("on the host the volume has %q, %v", got, err)
+		}
+		// It is there again when somebody wants it.
+		two.volume("attach volume web data /mnt/data")
+		two.want("cat /mnt/data/meanwhile", "meanwhile\n")
+	})
+}
+
+// start runs a shell script in the guest beside others and tells what it printed.
+func (m *node) start(script string) <-chan string {
+	ended := make(chan string, 1)
+	go func() {
+		out, err := m.try(script, "")
+		if err != nil {
+			out += err.Error()
+		}
+		ended <- out
+	}()
+	return ended
+}
+
+// seeEachOther has one guest write and the other read, and the other way round: in
+// files that are new, that are open, and that get another name.
+func seeEachOther(one, two *node, here, there string) {
+	one.nodes.t.Helper()
+	one.run(fmt.Sprintf("mkdir -p %s/d && echo one >%s/d/file && dd if=/dev/urandom of=%s/large bs=1M count=4 2>/dev/null", here, here, here))
+	two.want("cat "+there+"/d/file", "one\n")
+	two.run("echo two >>" + there + "/d/file")
+	one.want("cat "+here+"/d/file", "one\ntwo\n")
+	two.run("mv " + there + "/d/file " + there + "/d/moved")
+	one.want("ls "+here+"/d", "moved\n")
+	if sum := one.run("sha256sum <" + here + "/large"); two.run("sha256sum <"+there+"/large") != sum {
+		one.nodes.t.Error("a large file differs")
+	}
+	// One reads on in a file that it has open when the other has written to it.
+	reading := one.start(fmt.Sprintf("exec 3<%s/d/moved; cat <&3 >/dev/null; echo >%s/ready; while [ -e %s/ready ]; do sleep 0.1; done; cat <&3", here, here, here))
+	two.run(fmt.Sprintf("until [ -e %s/ready ]; do sleep 0.1; done; echo more >>%s/d/moved; rm %s/ready", there, there, there))
+	if got := <-reading; got != "more\n" {
+		one.nodes.t.Errorf("in a file that is open: got %q", got)
+	}
+	two.want("tail -n 1 "+there+"/d/moved", "more\n")
+	one.run("rm -r " + here + "/d " + here + "/large")
+}
+
+// addTogether has both guests add to one number at the same time, which the host
+// tells them, and returns how much is missing.
+func addTogether(one, two *node, times uint64) (lost uint64) {
+	t := one.nodes.t
+	t.Helper()
+	found, err := share.FindRegions(one.PID)
+	if err != nil || len(found) != 1 {
+		t.Fatalf("found %v, %v", found, err)
+	}
+	defer found[0].File.Close()
+	const offset = 64 // of three numbers: the sum, the sign to begin, how many wait for that
+	number := func(i int64) uint64 {
+		b := make([]byte, 8)
+		if _, err := found[0].File.ReadAt(b, offset+8*i); err != nil {
+			t.Fatal(err)
+		}
+		return binary.LittleEndian.Uint64(b)
+	}
+	var adding []<-chan string
+	for _, m := range []*node{one, two} {
+		adding = append(adding, m.start(fmt.Sprintf("/tmp/mapper /tmp/ring add %d %d", offset, times)))
+	}
+	one.nodes.eventually("both guests wait", func() bool { return number(2) == 2 })
+	if _, err := found[0].File.WriteAt([]byte{1}, offset+8); err != nil {
+		t.Fatal(err)
+	}
+	for _, said := range adding {
+		t.Logf("adding, a guest has seen %s", strings.TrimSpace(<-said))
+	}
+	return 2*times - number(0)
+}
+
+// memoryFiles counts a process's descriptors of what pods share.
+func memoryFiles(t *testing.T, pid int) (n int) {
+	t.Helper()
+	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil || len(links) == 0 {
+		t.Fatalf("descriptors of %d: %v, %v", pid, links, err)
+	}
+	for _, l := range links {
+		if target, _ := os.Readlink(l); strings.HasPrefix(target, "/memfd:unnest;") {
+			n++
+		}
+	}
+	return n
+}
+
+// hasProcess reports whether a process has the words in its command line.
+func hasProcess(t *testing.T, words string) bool {
+	t.Helper()
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range lines {
+		if line, err := os.ReadFile(path); err == nil && bytes.Contains(line, []byte(words)) {
+			return true
+		}
+	}
+	return false
+}

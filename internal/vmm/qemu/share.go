@@ -1,0 +1,192 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"unnest/internal/qmp"
+	"unnest/internal/vmm"
+)
+
+var _ vmm.Sharer = (*VMM)(nil)
+
+// sharePrefix begins the IDs of the root ports for what is shared: vp1, vp2 and so
+// on, in QEMUs of ours and of others.
+const sharePrefix = "vp"
+
+func isSharePort(id string) bool {
+	number, ok := strings.CutPrefix(id, sharePrefix)
+	n, err := strconv.Atoi(number)
+	return ok && err == nil && id == sharePort(n)
+}
+
+func sharePort(number int) string { return sharePrefix + strconv.Itoa(number) }
+
+// findSharePorts looks for vp1 and those that follow without a gap. Each has to be on
+// the machine's own bus, or nobody could say where the guest finds it.
+func (v *VMM) findSharePorts(ctx context.Context, devices []qmp.Peripheral) error {
+	for {
+		id := sharePort(len(v.shares) + 1)
+		i := slices.IndexFunc(devices, func(p qmp.Peripheral) bool { return p.ID == id && isPort(p) && p.Bus == machineBus })
+		if i < 0 {
+			return nil
+		}
+		var at int // device and function, five and three bits
+		if err := v.client.Property(ctx, id, "addr", &at); err != nil {
+			return err
+		}
+		v.shares = append(v.shares, vmm.SharePort{Address: fmt.Sprintf("0000:00:%02x.%d", at>>3, at&7)})
+	}
+}
+
+// machineBus is the bus of a q35 machine.
+const machineBus = "pcie.0"
+
+// SharePorts lists vp1 and the following.
+func (v *VMM) SharePorts() []vmm.SharePort { return slices.Clone(v.shares) }
+
+// Shared lists what is in them.
+func (v *VMM) Shared(ctx context.Context) ([]vmm.Occupied, error) {
+	devices, err := v.client.Peripherals(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []vmm.Occupied
+	for _, d := range devices {
+		for i := range v.shares {
+			if d.Bus == sharePort(i+1) {
+				found = append(found, vmm.Occupied{ID: d.ID, Slot: i + 1})
+			}
+		}
+	}
+	return found, nil
+}
+
+// MapsMemory reports whether all of the guest's memory has a backend with share=on.
+// What we have added ourselves is no part of it, and is shared anyway.
+func (v *VMM) MapsMemory(ctx context.Context) (bool, error) {
+	backends, err := v.client.MemoryBackends(ctx)
+	if err != nil {
+		return false, err
+	}
+	return len(backends) > 0 && !slices.ContainsFunc(backends, func(b qmp.MemoryBackend) bool { return !b.Share }), nil
+}
+
+// checkSharePort is needed because QEMU takes any bus for a device.
+func (v *VMM) checkSharePort(port int) error {
+	if port < 1 || port > len(v.shares) {
+		return &vmm.RefusedError{Err: fmt.Errorf("port %d: want 1 to %d", port, len(v.shares))}
+	}
+	return nil
+}
+
+// AddFiles hands the connection to QEMU, as a character device of the device's ID.
+// With memory that is not shared QEMU would take the device as well, and no request
+// of the guest would ever be answered: see MapsMemory.
+func (v *VMM) AddFiles(ctx context.Context, id string, port int, tag string, server *os.File) error {
+	if err := v.checkSharePort(port); err != nil {
+		return err
+	}
+	if err := v.client.SendFD(ctx, id, server); err != nil {
+		return judge(err)
+	}
+	err := judge(v.client.Execute(ctx, "chardev-add", map[string]any{"id": id, "backend": map[string]any{
+		"type": "socket", "data": map[string]any{"server": false, "addr": map[string]any{"type": "fd", "data": map[string]any{"str": id}}},
+	}}, nil))
+	if err != nil {
+		return errors.Join(err, v.closeDescriptor(ctx, id))
+	}
+	err = judge(v.client.DeviceAdd(ctx, map[string]any{
+		"driver": "vhost-user-fs-pci", "id": id, "chardev": id, "tag": tag, "bus": sharePort(port), "addr": "0",
+	}))
+	if err != nil {
+		return errors.Join(err, v.dropChardev(ctx, id))
+	}
+	return nil
+}
+
+// AddMemory hands the memory's descriptor to QEMU, which opens it once more as the
+// backend of the device's ID. A size that is no power of two would end QEMU.
+func (v *VMM) AddMemory(ctx context.Context, id string, port int, size int64, memory *os.File) (err error) {
+	if err := v.checkSharePort(port); err != nil {
+		return err
+	}
+	if size <= 0 || size&(size-1) != 0 {
+		return &vmm.RefusedError{Err: fmt.Errorf("memory of %d bytes: want a power of two", size)}
+	}
+	fd, err := v.client.AddFD(ctx, memory)
+	if err != nil {
+		return judge(err)
+	}
+	err = judge(v.client.Execute(ctx, "object-add", map[string]any{
+		"qom-type": "memory-backend-file", "id": id, "mem-path": fmt.Sprintf("/proc/self/fd/%d", fd.Number), "share": true, "size": size,
+	}, nil))
+	if err = errors.Join(err, judge(v.client.RemoveFD(ctx, fd))); err != nil {
+		return errors.Join(err, v.dropObject(ctx, id))
+	}
+	err = judge(v.client.DeviceAdd(ctx, map[string]any{
+		"driver": "ivshmem-plain", "id": id, "memdev": id, "bus": sharePort(port), "addr": "0",
+	}))
+	if err != nil {
+		return errors.Join(err, v.dropObject(ctx, id))
+	}
+	return nil
+}
+
+// DropShare deletes the character device or the backend of a device that is gone.
+func (v *VMM) DropShare(ctx context.Context, id string) error {
+	left, err := v.Leftovers(ctx)
+	if err != nil || !slices.Contains(left, id) {
+		return err
+	}
+	return errors.Join(v.dropChardev(ctx, id), v.dropObject(ctx, id))
+}
+
+// dropChardev deletes a character device; QEMU knows no class for that there is none.
+func (v *VMM) dropChardev(ctx context.Context, id string) error {
+	all, err := v.client.Chardevs(ctx)
+	if err != nil || !slices.Contains(all, id) {
+		return err
+	}
+	return judge(v.client.Execute(ctx, "chardev-remove", map[string]any{"id": id}, nil))
+}
+
+func (v *VMM) dropObject(ctx context.Context, id string) error {
+	all, err := v.client.Objects(ctx)
+	if err != nil || !slices.Contains(all, id) {
+		return err
+	}
+	return judge(v.client.Execute(ctx, "object-del", map[string]any{"id": id}, nil))
+}
+
+// Leftovers are all character devices and objects that have no device of their ID.
+// Others than ours are among them: the caller knows its own.
+func (v *VMM) Leftovers(ctx context.Context) ([]string, error) {
+	devices, err := v.client.Peripherals(ctx)
+	if err != nil {
+		return nil, err
+	}
+	chardevs, err := v.client.Chardevs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := v.client.Objects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var left []string
+	for _, id := range slices.Concat(chardevs, objects) {
+		if !slices.ContainsFunc(devices, func(d qmp.Peripheral) bool { return d.ID == id }) {
+			left = append(left, id)
+		}
+	}
+	return left, nil
+}
+
+// PID is QEMU's process.
+func (v *VMM) PID() (int, error) { return v.client.PID() }
