@@ -8,6 +8,7 @@ VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo devel
 REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 LDFLAGS = -X unnest/internal/cli/version.tag=$(VERSION) -X unnest/internal/cli/version.revision=$(REVISION)
 FUZZTIME ?= 10s
+GUESTS ?= 2
 
 # What guests are made with and measured by; bin/unnest doctor checks the same.
 PACKAGES := qemu-system-x86 mmdebstrap e2fsprogs xz-utils nftables iproute2 sockperf iperf3 \
@@ -37,7 +38,7 @@ test-deps: deps ## install what the tests need beside (root)
 build: bin/nerdctl ## build bin/unnest and the programs of its guests, static
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/unnest
 	@# Without a version: an image that holds them need not change with every revision.
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o bin/ ./cmd/unnest-cni ./cmd/cni-timer ./cmd/unnest-conformance ./cmd/unnest-localhost
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o bin/ ./cmd/unnest-cni ./cmd/cni-timer ./cmd/unnest-conformance ./cmd/unnest-localhost ./cmd/unnest-volume
 
 .PHONY: quickstart
 quickstart: deps build ## boot a guest, measure a container's network three ways, report (root)
@@ -51,6 +52,10 @@ test: test-deps build bin/gotestsum ## run every test, none skipped (root)
 .PHONY: soak
 soak: build ## let 110 pods come and go in one guest while the daemon is killed (root)
 	UNNEST_PRIVILEGED=1 UNNEST_SOAK=1 go test -count=1 -timeout 30m -run '^TestChurn$$' -v ./internal/e2e
+
+.PHONY: localhost
+localhost: build ## ask a pod over GUESTS guests, 2, case by case whether it has one localhost (root)
+	UNNEST_PRIVILEGED=1 UNNEST_LOCALHOST=1 UNNEST_HOSTLO_GUESTS=$(GUESTS) go test -count=1 -timeout 60m -run '^TestHostlo$$' -v ./internal/e2e
 
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME, 10s

@@ -243,7 +243,7 @@ func TestHostdForItsOperator(t *testing.T) {
 	m.pod("p1", nil)
 	unnest := filepath.Join(n.programs, "unnest")
 	out := mustRun(t, unnest, "hostd", "status", "--state", n.fleet.Lab.Dir)
-	for _, want := range []string{"protocol 2", "node1", "default", "attached", "p1", "10.201."} {
+	for _, want := range []string{"protocol 3", "node1", "default", "attached", "p1", "10.201."} {
 		if !strings.Contains(out, want) {
 			t.Errorf("status lacks %q:\n%s", want, out)
 		}

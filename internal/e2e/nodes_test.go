@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -90,6 +91,27 @@ type node struct {
 
 func (n *nodes) boot(o fleet.Options) *node {
 	n.t.Helper()
+	m := n.launch(o)
+	m.login()
+	return m
+}
+
+// bootAll boots so many guests at the same time: node1, node2, ….
+func (n *nodes) bootAll(count int, o fleet.Options) (all []*node) {
+	n.t.Helper()
+	for k := range count {
+		o.Name = fmt.Sprintf("node%d", k+1)
+		all = append(all, n.launch(o))
+	}
+	for _, m := range all {
+		m.login()
+	}
+	return all
+}
+
+// launch starts a guest, which is ready after login.
+func (n *nodes) launch(o fleet.Options) *node {
+	n.t.Helper()
 	accel, err := guest.ChooseAccel("")
 	n.check(err)
 	o.Image, o.Accel = n.image, accel.Accel
@@ -101,9 +123,7 @@ func (n *nodes) boot(o fleet.Options) *node {
 	}
 	launched, err := n.fleet.Launch(n.t.Context(), o)
 	n.check(err)
-	m := &node{Node: launched, nodes: n}
-	m.login()
-	return m
+	return &node{Node: launched, nodes: n}
 }
 
 func (m *node) login() {
@@ -149,21 +169,31 @@ type cniError struct {
 
 func (e *cniError) Error() string { return fmt.Sprintf("CNI error %d: %s", e.Code, e.Msg) }
 
-// brfusion runs the plugin for a container, whose network namespace has its name,
-// with more keys in the configuration.
+// brfusion runs the plugin for a container, with more keys in the configuration.
 func (m *node) brfusion(verb, container string, keys map[string]any) (*types100.Result, error) {
 	config := map[string]any{
-		"cniVersion": "1.1.0", "name": "e2e", "type": "brfusion", "server": "10.200.0.1:7443", "ipam": map[string]any{"type": "hostd"},
+		"cniVersion": "1.1.0", "name": "e2e", "type": "brfusion", "server": daemonAddress, "ipam": map[string]any{"type": "hostd"},
 	}
-	for k, v := range keys {
-		config[k] = v
-	}
+	maps.Copy(config, keys)
+	return m.plugin(verb, container, config)
+}
+
+// hostlo runs the plugin for a container, with more keys in the configuration.
+func (m *node) hostlo(verb, container string, keys map[string]any) (*types100.Result, error) {
+	config := map[string]any{"cniVersion": "1.1.0", "name": "e2e", "type": "hostlo", "server": daemonAddress}
+	maps.Copy(config, keys)
+	return m.plugin(verb, container, config)
+}
+
+// plugin runs the plugin that the configuration names for a container, whose network
+// namespace has its name.
+func (m *node) plugin(verb, container string, config map[string]any) (*types100.Result, error) {
 	stdin, err := json.Marshal(config)
 	if err != nil {
 		return nil, err
 	}
-	script := fmt.Sprintf("CNI_COMMAND=%s CNI_CONTAINERID=%s CNI_NETNS=/run/netns/%s CNI_IFNAME=eth0 CNI_PATH=/usr/lib/cni /usr/lib/cni/brfusion",
-		verb, container, container)
+	script := fmt.Sprintf("CNI_COMMAND=%s CNI_CONTAINERID=%s CNI_NETNS=/run/netns/%s CNI_IFNAME=eth0 CNI_PATH=/usr/lib/cni /usr/lib/cni/%s",
+		verb, container, container, config["type"])
 	out, err := m.try(script, string(stdin))
 	if err != nil {
 		failure := &cniError{}
