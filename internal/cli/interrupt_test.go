@@ -69,7 +69,8 @@ func TestInterrupt(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			goOn := filepath.Join(t.TempDir(), "go-on")
-			p := startWaiter(t, waiter, "wait", goOn)
+			// Where the tests run under nohup, it would ignore a hang-up.
+			p := startWaiter(t, "env", "--default-signal=HUP", waiter, "wait", goOn)
 			for i, s := range tt.signals {
 				p.signal(s)
 				p.await(&p.stderr, strings.Join(strings.SplitAfter(tt.stderr, "\n")[:i+1], ""))

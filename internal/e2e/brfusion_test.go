@@ -209,7 +209,7 @@ func (m *node) rate(client, server string, address netip.Addr) float64 {
 func TestTenants(t *testing.T) {
 	n := newNodes(t, func(f *fleet.Fleet) {
 		red := f.Policy.Tenants[0]
-		red.Name, red.Bridge, red.NAT = "red", "br-red", true
+		red.Name, red.Bridge, red.NAT, red.Volumes = "red", "br-red", true, ""
 		red.Gateways = []netip.Prefix{netip.MustParsePrefix("10.203.0.1/16")}
 		red.Ranges = []ipam.Range{{Subnet: netip.MustParsePrefix("10.203.0.0/16"), Gateway: netip.MustParseAddr("10.203.0.1")}}
 		f.Policy.Tenants[0].Gateways = []netip.Prefix{netip.MustParsePrefix("10.201.0.1/16")}
