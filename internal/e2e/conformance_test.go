@@ -162,7 +162,7 @@ func (n *nodes) killDaemonAgainAndAgain(ctx context.Context) (kills int) {
 		select {
 		case <-ctx.Done():
 			return kills
-		case <-time.After(time.Duration(4000+rand.IntN(8000)) * time.Millisecond):
+		case <-time.After(time.Duration(2000+rand.IntN(4000)) * time.Millisecond):
 		}
 		pid, err := n.findDaemon()
 		if err == nil {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
+	"strings"
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -70,7 +72,7 @@ func prepareParent(parent netlink.Link, mtu int) error {
 // before 6.3 refuse a name that the namespace of the caller has, such as eth0.
 func createVLAN(parent netlink.Link, vlan int, mac net.HardwareAddr, mtu int, pod ns.NetNS) error {
 	a := netlink.NewLinkAttrs()
-	a.Name = "unnest%d" // the kernel puts a number in
+	a.Name = anyName
 	a.ParentIndex, a.HardwareAddr, a.MTU = parent.Attrs().Index, mac, mtu
 	a.Namespace = netlink.NsFd(pod.Fd())
 	err := netlink.LinkAdd(&netlink.Vlan{LinkAttrs: a, VlanId: vlan})
@@ -110,22 +112,30 @@ func deleteByMAC(mac net.HardwareAddr) error {
 
 // DeleteVLAN removes the pod's link of the given name, if it is a VLAN's; that
 // there is none, or that it is another kind of link, is no error. A link whose
-// pod's namespace is gone is gone with it.
+// pod's namespace is gone is gone with it. VLANs under the name that AddVLAN makes
+// them with go, too: their maker was killed before it could name them.
 func DeleteVLAN(pod ns.NetNS, name string) error {
 	err := pod.Do(func(ns.NetNS) error {
-		l, err := netlinksafe.LinkByName(name)
-		switch {
-		case errors.As(err, new(netlink.LinkNotFoundError)):
-			return nil
-		case err != nil:
+		links, err := netlinksafe.LinkList()
+		if err != nil {
 			return err
-		case l.Type() != "vlan":
-			return nil
 		}
-		return netlink.LinkDel(l)
+		for _, l := range links {
+			if n := l.Attrs().Name; l.Type() == "vlan" && (n == name || isAnyName(n)) {
+				err = errors.Join(err, netlink.LinkDel(l))
+			}
+		}
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("remove VLAN link %s of the pod: %w", name, err)
 	}
 	return nil
+}
+
+// isAnyName reports whether the kernel has made the name of anyName.
+func isAnyName(name string) bool {
+	number, ok := strings.CutPrefix(name, strings.TrimSuffix(anyName, "%d"))
+	_, err := strconv.ParseUint(number, 10, 31)
+	return ok && err == nil
 }

@@ -183,6 +183,13 @@ func TestDeleteVLAN(t *testing.T) {
 		t.Error(err)
 	}
 	wantNames(t, "pod", pod, []string{"eth0"})
+
+	in(t, guest, func() error { return createVLAN(trunk, 5, vlanMAC, 0, pod) }) // and its maker is killed
+	wantNames(t, "pod", pod, []string{"eth0", "unnest0"})
+	if err := DeleteVLAN(pod, "eth1"); err != nil {
+		t.Error(err)
+	}
+	wantNames(t, "pod", pod, []string{"eth0"})
 }
 
 // A pod whose namespace goes takes its VLAN's link along.
