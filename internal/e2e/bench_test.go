@@ -49,6 +49,7 @@ const planned = 12
 // The whole of it: a complete run and its reports, interrupted once by Ctrl-C
 // and once by a kill.
 func TestInterruptKillResume(t *testing.T) {
+	elsewhere := namespacesOfRuns(t)
 	unnest, dir := program(t), filepath.Join(t.TempDir(), "run")
 
 	r := launch(t, unnest, "bench", "selftest", "-o", dir)
@@ -59,7 +60,7 @@ func TestInterruptKillResume(t *testing.T) {
 	if code := r.end(t, 5*time.Second); code != 130 || !strings.Contains(r.out.String(), "--resume "+dir) {
 		t.Errorf("interrupted: exit code %d, want 130 and how to resume:\n%s", code, r.out.String())
 	}
-	assertNothingLeft(t)
+	assertNothingLeft(t, elsewhere)
 	assertState(t, dir, result.Interrupted)
 
 	r = launch(t, unnest, "bench", "--resume", dir)

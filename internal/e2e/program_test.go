@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,21 +31,40 @@ func program(t *testing.T) string {
 		t.Fatalf("%v: run make build first", err)
 	}
 	t.Setenv("UNNEST_STATE", t.TempDir())
-	t.Cleanup(func() { assertNothingLeft(t) })
+	elsewhere := namespacesOfRuns(t)
+	t.Cleanup(func() { assertNothingLeft(t, elsewhere) })
 	return path
 }
 
-// assertNothingLeft checks that no lab, namespace, mount or process of this test
-// is left.
-func assertNothingLeft(t *testing.T) {
+// namespacesOfRuns are the mounts of the namespaces of all runs on this machine:
+// somebody else's are none of a test's business.
+func namespacesOfRuns(t *testing.T) []string {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var runs []string
+	for mount := range strings.Lines(string(mounts)) {
+		if strings.Contains(mount, "/netns/unnest-run-") {
+			runs = append(runs, mount)
+		}
+	}
+	return runs
+}
+
+// assertNothingLeft checks that no lab, process or namespace of this test is left,
+// beside the namespaces that were there before it.
+func assertNothingLeft(t *testing.T, elsewhere []string) {
 	t.Helper()
 	root := os.Getenv("UNNEST_STATE")
 	if names, err := lab.List(); err != nil || len(names) > 0 {
 		t.Errorf("labs are left: %v, %v", names, err)
 	}
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil || strings.Contains(string(mounts), "/netns/unnest-run-") {
-		t.Errorf("a namespace is left: %v\n%s", err, mounts)
+	for _, mount := range namespacesOfRuns(t) {
+		if !slices.Contains(elsewhere, mount) {
+			t.Errorf("a namespace is left: %s", mount)
+		}
 	}
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {

@@ -194,6 +194,7 @@ func TestSuitesLevels(t *testing.T) {
 // Stopped by Ctrl-C while a case runs, and killed later, a run goes on each time, and
 // what was left is removed.
 func TestSuitesInterruptKillResume(t *testing.T) {
+	elsewhere := namespacesOfRuns(t)
 	unnest := program(t)
 	cases := []string{memoryRead, memoryWrite}
 	file, dir := writeExperiment(t, cases, "{name: metal.aufs}", "{name: vm.local}")
@@ -207,7 +208,7 @@ func TestSuitesInterruptKillResume(t *testing.T) {
 	if code := r.end(t, 15*time.Second); code != 130 || !strings.Contains(r.out.String(), "--resume "+dir) {
 		t.Errorf("interrupted: exit code %d, want 130 and how to resume:\n%s", code, r.out.String())
 	}
-	assertNothingLeft(t)
+	assertNothingLeft(t, elsewhere)
 	assertWorkGone(t, runs)
 	assertState(t, dir, result.Interrupted)
 
@@ -233,6 +234,7 @@ func TestSuitesInterruptKillResume(t *testing.T) {
 
 // Ctrl-C while machines and containers are brought up leaves nothing either.
 func TestSuitesInterruptBringUp(t *testing.T) {
+	elsewhere := namespacesOfRuns(t)
 	unnest := program(t)
 	file, dir := writeExperiment(t, []string{memoryRead}, "{name: metal.mnt}", "{name: vm.local}")
 	r := launch(t, unnest, "bench", file, "-o", dir)
@@ -249,7 +251,7 @@ func TestSuitesInterruptBringUp(t *testing.T) {
 	if code := r.end(t, 15*time.Second); code != 130 {
 		t.Errorf("exit code %d, want 130:\n%s", code, r.out.String())
 	}
-	assertNothingLeft(t)
+	assertNothingLeft(t, elsewhere)
 	assertWorkGone(t, runs)
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a run that measured nothing has left its directory: %v", err)
