@@ -23,6 +23,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"unnest/internal/clsact"
 	"unnest/internal/segment"
 )
 
@@ -158,14 +159,14 @@ func (s *Segment) equip(tap netlink.Link, q queue, o Options) (err error) {
 	if err := q.adapt(); err != nil {
 		return err
 	}
-	if err := silence(tap); err != nil {
+	if err := clsact.Silence(tap); err != nil {
 		return err
 	}
 	program := s.programs.Unicast
 	if o.Mode == Plain {
 		program = s.programs.Plain
 	}
-	if err := reflect(tap, program, o.Mode); err != nil {
+	if err := clsact.Attach(tap, netlink.HANDLE_MIN_INGRESS, 1, "hostlo_"+string(o.Mode), program); err != nil {
 		return err
 	}
 	if err := netlink.LinkSetUp(tap); err != nil {

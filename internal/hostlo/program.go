@@ -3,15 +3,9 @@ package hostlo
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"unnest/internal/segment"
 )
@@ -41,40 +35,6 @@ func load(l Limit) (*reflectorObjects, error) {
 		return nil, fmt.Errorf("load reflector: %w", err)
 	}
 	return &o, nil
-}
-
-// reflect puts the mode's program at the TAP's ingress, where it stays as long as
-// the TAP. It takes the place of a former one between two frames.
-func reflect(tap netlink.Link, program *ebpf.Program, mode Mode) error {
-	err := netlink.QdiscAdd(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-		LinkIndex: tap.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
-	}})
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("add clsact: %w", err)
-	}
-	err = netlink.FilterReplace(&netlink.BpfFilter{
-		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: tap.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS,
-			Handle: 1, Priority: 1, Protocol: unix.ETH_P_ALL,
-		},
-		Fd: program.FD(), Name: "hostlo_" + string(mode), DirectAction: true,
-	})
-	if err != nil {
-		return fmt.Errorf("attach reflector: %w", err)
-	}
-	return nil
-}
-
-// silence keeps the host from sending anything of its own by the TAP.
-func silence(tap netlink.Link) error {
-	if err := netlink.LinkSetARPOff(tap); err != nil {
-		return fmt.Errorf("turn ARP off: %w", err)
-	}
-	err := os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", tap.Attrs().Name, "disable_ipv6"), []byte("1"), 0)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6 has no such file
-		return fmt.Errorf("turn IPv6 off: %w", err)
-	}
-	return nil
 }
 
 // lead has frames for a fraction go to a queue, whose number may be one that the

@@ -2,17 +2,15 @@ package trunk
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"unnest/internal/clsact"
 )
 
 // Offsets in the kernel's struct __sk_buff.
@@ -105,48 +103,13 @@ func inward(vlan, tap int) asm.Instructions {
 	}
 }
 
-// attach puts a program at a link's ingress, where it stays as long as the link.
-// It takes the place of a former one between two frames.
+// attach puts a program at a link's ingress.
 func attach(l netlink.Link, code asm.Instructions) error {
-	name := l.Attrs().Name
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "unnest_trunk", Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: code,
-	})
+	const name = "unnest_trunk"
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: code})
 	if err != nil {
-		return fmt.Errorf("load program for %s: %w", name, err)
+		return fmt.Errorf("load program for %s: %w", l.Attrs().Name, err)
 	}
 	defer program.Close()
-	err = netlink.QdiscAdd(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-		LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
-	}})
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("add clsact to %s: %w", name, err)
-	}
-	err = netlink.FilterReplace(&netlink.BpfFilter{
-		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS,
-			Handle: 1, Priority: 1, Protocol: unix.ETH_P_ALL,
-		},
-		Fd: program.FD(), Name: "unnest_trunk", DirectAction: true,
-	})
-	if err != nil {
-		return fmt.Errorf("attach program to %s: %w", name, err)
-	}
-	return nil
-}
-
-// silence keeps the host from sending anything of its own by the link.
-func silence(l netlink.Link) error {
-	if err := netlink.LinkSetARPOff(l); err != nil {
-		return fmt.Errorf("turn ARP off on %s: %w", l.Attrs().Name, err)
-	}
-	return disableIPv6(l)
-}
-
-func disableIPv6(l netlink.Link) error {
-	err := os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", l.Attrs().Name, "disable_ipv6"), []byte("1"), 0)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6 has no such file
-		return fmt.Errorf("turn IPv6 off on %s: %w", l.Attrs().Name, err)
-	}
-	return nil
+	return clsact.Attach(l, netlink.HANDLE_MIN_INGRESS, 1, name, program)
 }

@@ -22,6 +22,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
+
+	"unnest/internal/clsact"
 )
 
 // Port is one pod's port.
@@ -102,7 +104,7 @@ func (t *Trunk) adopt() error {
 
 // prepare has the program in place before the TAP comes up.
 func (t *Trunk) prepare(tap netlink.Link) error {
-	if err := silence(tap); err != nil {
+	if err := clsact.Silence(tap); err != nil {
 		return err
 	}
 	if err := attach(tap, outward(t.vlans)); err != nil {
@@ -156,13 +158,13 @@ func (t *Trunk) complete(vlan int) error {
 	if err != nil {
 		return err
 	}
-	return disableIPv6(outer)
+	return clsact.DisableIPv6(outer)
 }
 
 // join joins an inner end and the TAP, in both directions, and brings it up. It
 // may be joined already.
 func (t *Trunk) join(inner netlink.Link, vlan int) error {
-	if err := silence(inner); err != nil {
+	if err := clsact.Silence(inner); err != nil {
 		return err
 	}
 	if err := attach(inner, inward(vlan, t.index)); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"unnest/internal/clsact"
 	"unnest/internal/segment"
 )
 
@@ -90,7 +91,7 @@ func TestLeaveRestores(t *testing.T) {
 		}
 		return errors.Join(
 			netlink.LinkSetMTU(link, 9000), netlink.LinkSetUp(link), write(disableIPv6(nicName), "1"),
-			netlink.QdiscAdd(clsact(lo)), netlink.QdiscAdd(clsact(link)),
+			netlink.QdiscAdd(clsact.Qdisc(lo)), netlink.QdiscAdd(clsact.Qdisc(link)),
 			addFilter(lo, netlink.HANDLE_MIN_EGRESS, 1))
 	})
 	for f := range w.joined.All() {
@@ -145,7 +146,7 @@ func TestLeaveWithoutProgram(t *testing.T) {
 	w := emptyWorld(t, 1)
 	before := w.picture(1)
 	w.join(segment.Of(1))
-	w.in(1, func() error { return netlink.QdiscDel(clsact(lo)) })
+	w.in(1, func() error { return netlink.QdiscDel(clsact.Qdisc(lo)) })
 	if err := Leave(w.pods[1], nicName); err != nil {
 		t.Error(err)
 	}
@@ -206,7 +207,7 @@ func TestJoinFails(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return errors.Join(netlink.QdiscAdd(clsact(link)), addFilter(link, netlink.HANDLE_MIN_INGRESS, priority))
+		return errors.Join(netlink.QdiscAdd(clsact.Qdisc(link)), addFilter(link, netlink.HANDLE_MIN_INGRESS, priority))
 	})
 	before = w.picture(1)
 	if err := Join(w.pods[1], nicName, Config{Fraction: 1, Members: segment.Of(1)}); err == nil || !strings.Contains(err.Error(), "attach program to "+nicName) {
@@ -239,8 +240,8 @@ func TestCheck(t *testing.T) {
 		{"02:00:00:00:00:01", link(func(l netlink.Link) error {
 			return netlink.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, 0, 1})
 		})},
-		{"no program of the segment at its ingress", link(func(l netlink.Link) error { return netlink.QdiscDel(clsact(l)) })},
-		{ErrNotJoined.Error(), func() error { return netlink.QdiscDel(clsact(lo)) }},
+		{"no program of the segment at its ingress", link(func(l netlink.Link) error { return netlink.QdiscDel(clsact.Qdisc(l)) })},
+		{ErrNotJoined.Error(), func() error { return netlink.QdiscDel(clsact.Qdisc(lo)) }},
 		{routeLocalnet, func() error { return write(routeLocalnet, "0") }},
 		{acceptLocal, func() error { return write(acceptLocal, "0") }},
 		{"clients' ports are 1024 to 2047", func() error { return write(portRange, "1024 2047") }},

@@ -8,7 +8,8 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+
+	"unnest/internal/clsact"
 )
 
 //go:generate go tool bpf2go -type segment -type former loopback bpf/loopback.c -- -O2 -mcpu=v3 -Wall -Wextra -Wno-unused-parameter -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
@@ -39,25 +40,9 @@ func load(state loopbackSegment) (*loopbackObjects, error) {
 	return &o, nil
 }
 
-// attach puts a program at a link's ingress or egress (netlink.HANDLE_MIN_…), where
-// it stays as long as the link.
+// attach puts a program at a link's ingress or egress (netlink.HANDLE_MIN_…).
 func attach(l netlink.Link, p *ebpf.Program, hook uint32) error {
-	name := l.Attrs().Name
-	there, err := hasClsact(l)
-	if err != nil {
-		return err
-	}
-	if !there {
-		if err := netlink.QdiscAdd(clsact(l)); err != nil {
-			return fmt.Errorf("add clsact to %s: %w", name, err)
-		}
-	}
-	f := filter(l, hook)
-	f.Fd = p.FD()
-	if err := netlink.FilterReplace(f); err != nil {
-		return fmt.Errorf("attach program to %s: %w", name, err)
-	}
-	return nil
+	return clsact.Attach(l, hook, priority, filterName, p)
 }
 
 // detach removes our filter, and clsact unless it is to be kept or somebody else
@@ -89,16 +74,10 @@ func detach(l netlink.Link, hook uint32, keepClsact bool) error {
 			return nil
 		}
 	}
-	if err := netlink.QdiscDel(clsact(l)); err != nil {
+	if err := netlink.QdiscDel(clsact.Qdisc(l)); err != nil {
 		return fmt.Errorf("remove clsact from %s: %w", name, err)
 	}
 	return nil
-}
-
-func clsact(l netlink.Link) *netlink.Clsact {
-	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-		LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
-	}}
 }
 
 func hasClsact(l netlink.Link) (bool, error) {
@@ -112,16 +91,6 @@ func hasClsact(l netlink.Link) (bool, error) {
 		}
 	}
 	return false, nil
-}
-
-func filter(l netlink.Link, hook uint32) *netlink.BpfFilter {
-	return &netlink.BpfFilter{
-		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: l.Attrs().Index, Parent: hook,
-			Handle: 1, Priority: priority, Protocol: unix.ETH_P_ALL,
-		},
-		Name: filterName, DirectAction: true,
-	}
 }
 
 // ours is our filter at a hook, or nil.
