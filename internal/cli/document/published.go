@@ -2,6 +2,7 @@ package document
 
 import (
 	"math"
+	"slices"
 	"strings"
 
 	"unnest/internal/published"
@@ -38,6 +39,9 @@ func orZero(n published.Number) float64 {
 	return 0
 }
 
+// networkCases are those of the study multilevel-network, by the paper's names.
+var networkCases = map[string]string{"netperf tcp": "tcp_stream/16384", "netperf udp": "udp_stream/1280"}
+
 // scores are those of Lubomski et al. whose case one of ours stands for, under
 // the name of ours.
 func scores() []report.PublishedScore {
@@ -47,8 +51,11 @@ func scores() []report.PublishedScore {
 			names[[2]string{c.Suite, c.Paper}] = c.Name
 		}
 	}
+	for paper, name := range networkCases {
+		names[[2]string{"network", paper}] = name
+	}
 	var all []report.PublishedScore
-	for _, s := range published.DiskScores() {
+	for _, s := range slices.Concat(published.DiskScores(), published.NetworkScores()) {
 		if name, ok := names[[2]string{ours(s.Suite), s.Case}]; ok {
 			all = append(all, report.PublishedScore{
 				Table: s.Table, Suite: ours(s.Suite), Case: name, Configuration: s.Configuration,

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"unnest/experiments"
+	"unnest/internal/experiment"
 	"unnest/internal/report"
 	"unnest/internal/result"
 	"unnest/internal/suite"
@@ -70,6 +72,30 @@ func TestBuildSetsPublishedBeside(t *testing.T) {
 	}
 }
 
+// The cases of the study of Table 4 are those that its scores stand beside.
+func TestNetworkScores(t *testing.T) {
+	file, data, err := experiments.Open("multilevel-network")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := experiment.ParseProfile(file, data, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside := 0
+	for _, s := range scores() {
+		if s.Table == 4 {
+			beside++
+			if !slices.ContainsFunc(spec.Cases, func(c experiment.Case) bool { return c.Name == s.Case }) {
+				t.Errorf("the study has no case %s", s.Case)
+			}
+		}
+	}
+	if want := len(spec.Cases) * len(spec.Configurations); beside != want {
+		t.Errorf("%d scores, want %d", beside, want)
+	}
+}
+
 // A number that a paper lacks is 0 here, never one that is none.
 func TestLevels(t *testing.T) {
 	if got := orZero(""); got != 0 {
@@ -93,13 +119,14 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// Every row of Tables 5 and 6 has a case of ours.
+// Every row of Tables 4, 5 and 6 has a case of ours; Table 4 has scores without values.
 func TestScoresAreComplete(t *testing.T) {
-	if n := len(scores()); n != 108 {
-		t.Errorf("%d scores, want 18 cases in 6 configurations", n)
+	if n := len(scores()); n != 108+12 {
+		t.Errorf("%d scores, want 18 cases and 2 of network, in 6 configurations each", n)
 	}
 	for _, s := range scores() {
-		if s.Suite != "disk" || strings.ToLower(s.Case) != s.Case || s.Score == "" || s.Value == "" {
+		network := s.Suite == "network"
+		if !network && s.Suite != "disk" || strings.ToLower(s.Case) != s.Case || s.Score == "" || (s.Value == "") != network {
 			t.Errorf("%+v", s)
 		}
 	}
