@@ -25,10 +25,12 @@ import (
 // Fractions that are one network namespace are one loopback: no case may fail. That
 // proves the suite, and says nothing of any implementation.
 func TestOneNamespacePasses(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, count := range []int{2, 3, 8} {
 		t.Run(fmt.Sprint(count), func(t *testing.T) {
+			t.Parallel()
 			n := newNamespace(t)
-			outcomes := tried(t, localhost.Options{Fractions: n.fractions(t, count), Patience: 2 * time.Second})
+			outcomes := tried(t, localhost.Options{Fractions: n.fractions(t, count), Patience: 3 * time.Second})
 			for _, out := range outcomes {
 				if out.Verdict() == localhost.Fail {
 					t.Errorf("%s: %v", out.Case, out.Err)
