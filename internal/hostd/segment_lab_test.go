@@ -1,6 +1,8 @@
 package hostd
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -120,12 +122,12 @@ func (m *machine) heard(id string) (frames []segment.Membership) {
 		m.lab.check(err)
 		const header = 12
 		frame := buffer[header:n]
-		if to := segment.Address(frame); to != segment.MAC(segment.Fraction(to[5])) {
-			m.lab.t.Fatalf("frame to %s", to)
+		f := segment.Fraction(frame[5])
+		member := segment.Membership{Generation: binary.BigEndian.Uint32(frame[18:]), Members: segment.Set(binary.BigEndian.Uint32(frame[22:]))}
+		if !bytes.Equal(frame, member.Frame(segment.MAC(f))) {
+			m.lab.t.Fatalf("% x is not the frame of %+v for fraction %d", frame, member, f)
 		}
-		member, err := segment.ParseMembership(frame)
-		m.lab.check(err)
-		if f := segment.Fraction(frame[5]); f != m.fraction(id) {
+		if f != m.fraction(id) {
 			m.lab.t.Fatalf("%s, which is fraction %d, has got a frame for fraction %d: %+v, after %+v", m.record.Name, m.fraction(id), f, member, frames)
 		}
 		frames = append(frames, member)

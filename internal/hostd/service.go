@@ -200,7 +200,7 @@ func coded(err error) error {
 	}
 	code := codes.Internal
 	switch {
-	case errors.Is(err, errUnavailable), errors.Is(err, hotplug.ErrGuestGone), errors.Is(err, errStopping):
+	case errors.Is(err, errUnavailable), errors.Is(err, errStopping):
 		code = codes.Unavailable
 	case errors.Is(err, hotplug.ErrQuarantined), errors.Is(err, context.DeadlineExceeded):
 		code = codes.DeadlineExceeded
