@@ -1,13 +1,12 @@
 package program
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
 	"unnest/internal/conformance"
+	"unnest/internal/console"
 )
 
 // line is an outcome as JSON.
@@ -32,10 +31,9 @@ type counts struct {
 
 // printer prints outcomes as they come.
 type printer struct {
-	out   io.Writer
+	console.Printer
 	json  bool
 	count counts
-	err   error // the first of printing
 }
 
 func (p *printer) outcome(o conformance.Outcome) {
@@ -55,11 +53,10 @@ func (p *printer) outcome(o conformance.Outcome) {
 		p.count.NotApplicable++
 	}
 	if p.json {
-		p.keep(printJSON(p.out, l))
+		p.JSON(l)
 		return
 	}
-	_, err := fmt.Fprintf(p.out, "%-5s %-5s %-26s %6.2fs  %s\n", l.Verdict, l.Version, l.Check, l.Duration.Seconds(), remark(l))
-	p.keep(err)
+	p.Printf("%-5s %-5s %-26s %6.2fs  %s\n", l.Verdict, l.Version, l.Check, l.Duration.Seconds(), remark(l))
 }
 
 // remark is what there is to say, or the section of the specification.
@@ -75,25 +72,9 @@ func remark(l line) string {
 
 func (p *printer) summary() {
 	if p.json {
-		p.keep(printJSON(p.out, map[string]counts{"summary": p.count}))
+		p.JSON(map[string]counts{"summary": p.count})
 		return
 	}
-	_, err := fmt.Fprintf(p.out, "%d passed, %d failed, %d recommendations unmet, %d not applicable\n",
+	p.Printf("%d passed, %d failed, %d recommendations unmet, %d not applicable\n",
 		p.count.Pass, p.count.Fail, p.count.Unmet, p.count.NotApplicable)
-	p.keep(err)
-}
-
-func (p *printer) keep(err error) {
-	if p.err == nil {
-		p.err = err
-	}
-}
-
-func printJSON(w io.Writer, v any) error {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(w, "%s\n", text)
-	return err
 }

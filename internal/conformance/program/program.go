@@ -12,21 +12,12 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 
 	"unnest/internal/conformance"
-)
-
-// The exit codes.
-const (
-	exitOK          = 0
-	exitFailure     = 1
-	exitUsage       = 2
-	exitInterrupted = 130
+	"unnest/internal/console"
 )
 
 const usage = `usage:
@@ -35,33 +26,11 @@ const usage = `usage:
   unnest-conformance call-back ADDRESS     serve churn's --call-back on ADDRESS
 `
 
-// errUsage is wrapped by errors of who calls the program.
-var errUsage = errors.New("wrong usage")
-
-// errFailed says that plugins have failed, which was told line by line.
-var errFailed = errors.New("failed")
-
 // Main runs the command in args, which begin after the program's name, and
 // returns the exit code: 0 all is well, 1 something failed, 2 wrong usage, 130
 // interrupted.
 func Main(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	switch err := dispatch(ctx, args, stdout); {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case errors.Is(err, errFailed):
-		return exitFailure
-	case errors.Is(err, errUsage):
-		fmt.Fprintln(stderr, "unnest-conformance:", err)
-		return exitUsage
-	case ctx.Err() != nil:
-		fmt.Fprintln(stderr, "unnest-conformance: interrupted")
-		return exitInterrupted
-	default:
-		fmt.Fprintln(stderr, "unnest-conformance:", err)
-		return exitFailure
-	}
+	return console.Main("unnest-conformance", stderr, func(ctx context.Context) error { return dispatch(ctx, args, stdout) })
 }
 
 func dispatch(ctx context.Context, args []string, stdout io.Writer) error {
@@ -85,9 +54,7 @@ type flags struct {
 }
 
 func newFlags(name string) *flags {
-	f := &flags{FlagSet: flag.NewFlagSet(name, flag.ContinueOnError)}
-	f.SetOutput(io.Discard) // Main tells what is wrong
-	f.Usage = func() {}
+	f := &flags{FlagSet: console.NewFlags(name)}
 	path := os.Getenv("CNI_PATH")
 	if path == "" {
 		path = "/opt/cni/bin:/usr/lib/cni"
@@ -113,14 +80,14 @@ func (f *flags) parse(args []string, stdout io.Writer) error {
 		f.PrintDefaults()
 		return errors.Join(err, printErr)
 	case err != nil:
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return fmt.Errorf("%w: %w", console.ErrUsage, err)
 	}
 	if f.NArg() != 1 {
-		return fmt.Errorf("%w: want one network configuration list, got %d arguments", errUsage, f.NArg())
+		return fmt.Errorf("%w: want one network configuration list, got %d arguments", console.ErrUsage, f.NArg())
 	}
 	text, err := os.ReadFile(f.Arg(0))
 	if err != nil {
-		return fmt.Errorf("%w: read network configuration list: %w", errUsage, err)
+		return fmt.Errorf("%w: read network configuration list: %w", console.ErrUsage, err)
 	}
 	f.network.List, f.network.Path = text, filepath.SplitList(f.path)
 	return nil
@@ -152,16 +119,16 @@ func check(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	o.Network, o.Peers = f.network, f.peers
-	p := &printer{out: stdout, json: *asJSON}
+	p := &printer{Printer: console.Printer{Out: stdout}, json: *asJSON}
 	err := conformance.Run(ctx, o, p.outcome)
 	p.summary()
 	switch {
 	case err != nil:
 		return err
-	case p.err != nil:
-		return p.err
+	case p.Err != nil:
+		return p.Err
 	case p.count.Fail > 0, *strict && p.count.Unmet > 0:
-		return errFailed
+		return console.ErrFailed
 	}
 	return nil
 }
@@ -180,17 +147,19 @@ func churn(ctx context.Context, args []string, stdout io.Writer) error {
 	o.Network, o.Peers = f.network, f.peers
 	seen, err := conformance.Churn(ctx, o)
 	if seen.Version != "" {
-		err = errors.Join(err, printJSON(stdout, seen))
+		p := console.Printer{Out: stdout}
+		p.JSON(seen)
+		err = errors.Join(err, p.Err)
 	}
 	if err == nil && len(seen.Failures) > 0 {
-		return errFailed
+		return console.ErrFailed
 	}
 	return err
 }
 
 func callBack(ctx context.Context, args []string) error {
 	if len(args) != 1 {
-		return fmt.Errorf("%w: call-back wants one address to listen on", errUsage)
+		return fmt.Errorf("%w: call-back wants one address to listen on", console.ErrUsage)
 	}
 	l, err := net.Listen("tcp", args[0])
 	if err != nil {

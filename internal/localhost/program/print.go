@@ -1,11 +1,10 @@
 package program
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"time"
 
+	"unnest/internal/console"
 	"unnest/internal/localhost"
 )
 
@@ -27,10 +26,9 @@ type counts struct {
 
 // printer prints outcomes as they come.
 type printer struct {
-	out   io.Writer
+	console.Printer
 	json  bool
 	count counts
-	err   error // the first of printing
 }
 
 func (p *printer) outcome(o localhost.Outcome) {
@@ -45,37 +43,20 @@ func (p *printer) outcome(o localhost.Outcome) {
 		p.count.NotThere++
 	}
 	if p.json {
-		p.keep(printJSON(p.out, l))
+		p.JSON(l)
 		return
 	}
 	text := fmt.Sprintf("%-9s %-70s %6.2fs", l.Verdict, l.Case, l.Duration.Seconds())
 	if why := o.OneLine(); why != "" {
 		text += "  " + why
 	}
-	_, err := fmt.Fprintln(p.out, text)
-	p.keep(err)
+	p.Printf("%s\n", text)
 }
 
 func (p *printer) summary() {
 	if p.json {
-		p.keep(printJSON(p.out, map[string]counts{"summary": p.count}))
+		p.JSON(map[string]counts{"summary": p.count})
 		return
 	}
-	_, err := fmt.Fprintf(p.out, "%d passed, %d failed, %d not there\n", p.count.Pass, p.count.Fail, p.count.NotThere)
-	p.keep(err)
-}
-
-func (p *printer) keep(err error) {
-	if p.err == nil {
-		p.err = err
-	}
-}
-
-func printJSON(w io.Writer, v any) error {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(w, "%s\n", text)
-	return err
+	p.Printf("%d passed, %d failed, %d not there\n", p.count.Pass, p.count.Fail, p.count.NotThere)
 }

@@ -11,23 +11,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"regexp"
 	"strings"
-	"syscall"
 
+	"unnest/internal/console"
 	"unnest/internal/localhost"
 	"unnest/internal/localhost/agent"
 	"unnest/internal/place"
-)
-
-// The exit codes.
-const (
-	exitOK          = 0
-	exitFailure     = 1
-	exitUsage       = 2
-	exitInterrupted = 130
 )
 
 const usage = `usage:
@@ -40,56 +30,34 @@ const usage = `usage:
       do what check orders: JSON lines on standard input and output
 `
 
-// errUsage is wrapped by errors of who calls the program.
-var errUsage = errors.New("wrong usage")
-
-// errFailed says that cases have failed, which was told line by line.
-var errFailed = errors.New("failed")
-
 // Main runs the command in args, which begin after the program's name, and
 // returns the exit code: 0 all is well, 1 something failed, 2 wrong usage, 130
 // interrupted.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	switch err := dispatch(ctx, args, stdin, stdout); {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case errors.Is(err, errFailed):
-		return exitFailure
-	case errors.Is(err, errUsage):
-		fmt.Fprintln(stderr, "unnest-localhost:", err)
-		return exitUsage
-	case ctx.Err() != nil:
-		fmt.Fprintln(stderr, "unnest-localhost: interrupted")
-		return exitInterrupted
-	default:
-		fmt.Fprintln(stderr, "unnest-localhost:", err)
-		return exitFailure
-	}
+	return console.Main("unnest-localhost", stderr, func(ctx context.Context) error { return dispatch(ctx, args, stdin, stdout) })
 }
 
 func dispatch(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	if len(args) == 0 {
-		return fmt.Errorf("%w: want check or agent", errUsage)
+		return fmt.Errorf("%w: want check or agent", console.ErrUsage)
 	}
 	switch command, rest := args[0], args[1:]; command {
 	case "check":
 		return check(ctx, rest, stdout)
 	case "agent":
 		if len(rest) > 0 {
-			return fmt.Errorf("%w: agent has no arguments, got %q", errUsage, rest)
+			return fmt.Errorf("%w: agent has no arguments, got %q", console.ErrUsage, rest)
 		}
 		return agent.Obey(ctx, stdin, stdout)
 	case "serve": // by agents only
 		if len(rest) != 1 {
-			return fmt.Errorf("%w: serve wants one order, got %d", errUsage, len(rest))
+			return fmt.Errorf("%w: serve wants one order, got %d", console.ErrUsage, len(rest))
 		}
 		return agent.ServeOne(ctx, rest[0], stdin, stdout)
 	case "help", "-h", "-help", "--help":
 		return help(stdout, checkFlags(new(options)))
 	default:
-		return fmt.Errorf("%w: %q is none of check and agent", errUsage, command)
+		return fmt.Errorf("%w: %q is none of check and agent", console.ErrUsage, command)
 	}
 }
 
@@ -100,9 +68,7 @@ type options struct {
 }
 
 func checkFlags(o *options) *flag.FlagSet {
-	f := flag.NewFlagSet("unnest-localhost check", flag.ContinueOnError)
-	f.SetOutput(io.Discard) // Main tells what is wrong
-	f.Usage = func() {}
+	f := console.NewFlags("unnest-localhost check")
 	f.Func("fraction", "`command`, a shell line, that starts an agent in a fraction; repeat it for each", func(s string) error {
 		if strings.TrimSpace(s) == "" {
 			return errors.New("the command is empty")
@@ -140,16 +106,16 @@ func check(ctx context.Context, args []string, stdout io.Writer) error {
 	case errors.Is(err, flag.ErrHelp):
 		return help(stdout, f)
 	case err != nil:
-		return fmt.Errorf("%w: %w", errUsage, err)
+		return fmt.Errorf("%w: %w", console.ErrUsage, err)
 	case o.list:
 		_, err := fmt.Fprintln(stdout, strings.Join(localhost.Names(), "\n"))
 		return err
 	case f.NArg() > 0:
-		return fmt.Errorf("%w: %q is no flag: a command with blanks is quoted", errUsage, f.Arg(0))
+		return fmt.Errorf("%w: %q is no flag: a command with blanks is quoted", console.ErrUsage, f.Arg(0))
 	case len(o.Fractions) < 2:
-		return fmt.Errorf("%w: %d fractions: at least 2 are needed to ask whether they are one", errUsage, len(o.Fractions))
+		return fmt.Errorf("%w: %d fractions: at least 2 are needed to ask whether they are one", console.ErrUsage, len(o.Fractions))
 	}
-	p := &printer{out: stdout, json: o.json}
+	p := &printer{Printer: console.Printer{Out: stdout}, json: o.json}
 	err := localhost.Run(ctx, o.Options, p.outcome)
 	if p.count != (counts{}) || err == nil {
 		p.summary()
@@ -157,12 +123,12 @@ func check(ctx context.Context, args []string, stdout io.Writer) error {
 	switch {
 	case err != nil:
 		return err
-	case p.err != nil:
-		return p.err
+	case p.Err != nil:
+		return p.Err
 	case p.count == (counts{}):
-		return fmt.Errorf("%w: no case matches", errUsage)
+		return fmt.Errorf("%w: no case matches", console.ErrUsage)
 	case p.count.Fail > 0, o.strict && p.count.NotThere > 0:
-		return errFailed
+		return console.ErrFailed
 	}
 	return nil
 }

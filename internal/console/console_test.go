@@ -1,0 +1,95 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestMainTellsHowItEnded(t *testing.T) {
+	interrupted := func(err error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return err
+		}
+	}
+	ended := func(err error) func(context.Context) error { return func(context.Context) error { return err } }
+	for _, c := range []struct {
+		name string
+		run  func(context.Context) error
+		exit int
+		told string
+	}{
+		{"well", ended(nil), 0, ""},
+		{"help", ended(fmt.Errorf("flags: %w", flag.ErrHelp)), 0, ""},
+		{"failed", ended(ErrFailed), 1, ""},
+		{"error", ended(errors.New("no such file")), 1, "ask: no such file\n"},
+		{"usage", ended(fmt.Errorf("%w: want one", ErrUsage)), 2, "ask: wrong usage: want one\n"},
+		{"interrupted", interrupted(context.Canceled), 130, "ask: interrupted\n"},
+		{"interrupted at its end", interrupted(nil), 0, ""},
+	} {
+		var stderr strings.Builder
+		if exit := Main("ask", &stderr, c.run); exit != c.exit || stderr.String() != c.told {
+			t.Errorf("%s: exit %d, told %q; want %d, %q", c.name, exit, &stderr, c.exit, c.told)
+		}
+	}
+}
+
+func TestFlagsPrintNothing(t *testing.T) {
+	stderr := os.Stderr
+	defer func() { os.Stderr = stderr }()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Stderr = write
+	err = NewFlags("ask").Parse([]string{"--colour"})
+	if err == nil || !strings.Contains(err.Error(), "-colour") {
+		t.Errorf("got %v", err)
+	}
+	if err := NewFlags("ask").Parse([]string{"--help"}); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("got %v", err)
+	}
+	if err := write.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := read.Read(make([]byte, 1)); n != 0 {
+		t.Error("something was printed")
+	}
+}
+
+// limited is full after so many writes.
+type limited struct {
+	strings.Builder
+	writes int
+}
+
+func (l *limited) Write(text []byte) (int, error) {
+	if l.writes--; l.writes < 0 {
+		return 0, fmt.Errorf("full at %q", text)
+	}
+	return l.Builder.Write(text)
+}
+
+func TestPrinterKeepsTheFirstError(t *testing.T) {
+	out := &limited{writes: 2}
+	p := Printer{Out: out}
+	p.Printf("%d passed\n", 1)
+	p.JSON(map[string]string{"said": "<a>"})
+	if p.Err != nil || out.String() != "1 passed\n"+`{"said":"\u003ca\u003e"}`+"\n" {
+		t.Errorf("printed %q, %v", &out.Builder, p.Err)
+	}
+	p.Printf("third\n")
+	p.JSON("fourth")
+	if p.Err == nil || p.Err.Error() != `full at "third\n"` {
+		t.Errorf("got %v", p.Err)
+	}
+}
