@@ -89,11 +89,46 @@ func (p Pending) noted(container, iface string) bool {
 	return err == nil
 }
 
-// Settle gives one attachment back now, if it is noted. An ADD needs that for its
-// own attachment: a later command would take what is new for the old. Only who
-// holds the lock removes a note, and only after the thing is gone; so without a
-// note nobody is about to take anything away.
+// Return gives one attachment's thing back. When the host daemon cannot be asked,
+// it is noted, to be given back by a later command.
+func (p Pending) Return(ctx context.Context, give GiveBack, container, iface string) (noted bool, err error) {
+	err = give(ctx, container, iface)
+	if failure.Unanswered(err) {
+		return true, p.Note(container, iface)
+	}
+	return false, err
+}
+
+// End is the end of a DEL: it returns the attachment's thing, and finishes what
+// earlier commands have noted. What the host cannot take back yet has to be taken
+// out of the pod, which has nothing any more after a DEL.
+func (p Pending) End(ctx context.Context, give GiveBack, container, iface string, takeOut func() error) error {
+	noted, err := p.Return(ctx, give, container, iface)
+	switch {
+	case noted:
+		return errors.Join(err, takeOut())
+	case err != nil:
+		return err
+	}
+	_ = p.Finish(ctx, give) // not this command's business if it fails
+	return nil
+}
+
+// Settle gives back what earlier DELs have left, which may stand in an ADD's way. Its
+// own attachment has to be given back, if it is noted: a later command would take
+// what is new for the old. Others' are no reason to fail.
 func (p Pending) Settle(ctx context.Context, give GiveBack, container, iface string) error {
+	if err := p.settleNow(ctx, give, container, iface); err != nil {
+		return err
+	}
+	_ = p.Finish(ctx, give)
+	return nil
+}
+
+// settleNow gives one attachment back, if it is noted. Only who holds the lock
+// removes a note, and only after the thing is gone; so without a note nobody is about
+// to take anything away.
+func (p Pending) settleNow(ctx context.Context, give GiveBack, container, iface string) error {
 	if !p.noted(container, iface) {
 		return nil
 	}

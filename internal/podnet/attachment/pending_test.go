@@ -5,10 +5,15 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"unnest/internal/podnet/failure"
 )
 
 func newPending(t *testing.T) Pending {
@@ -127,4 +132,77 @@ func TestLock(t *testing.T) {
 		t.Fatalf("after the first: %v", err)
 	}
 	again()
+}
+
+// What is refused is told, what cannot be asked is noted and taken out of the pod, and
+// what is given back lets earlier notes be finished.
+func TestEnd(t *testing.T) {
+	refused := errors.New("refused")
+	unanswered := &failure.Refusal{Status: status.New(codes.Unavailable, "connection refused")}
+	stuck := errors.New("cannot be taken out")
+	for _, c := range []struct {
+		name     string
+		give     error
+		want     error
+		takenOut bool
+		left     []string
+	}{
+		{"given back", nil, nil, false, nil},
+		{"refused", refused, refused, false, []string{"c2"}},
+		{"unanswered", unanswered, stuck, true, []string{"c1", "c2"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPending(t)
+			if err := p.Note("c2", "eth0"); err != nil {
+				t.Fatal(err)
+			}
+			takenOut := false
+			err := p.End(t.Context(), func(context.Context, string, string) error { return c.give }, "c1", "eth0", func() error {
+				takenOut = true
+				return stuck
+			})
+			if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) || takenOut != c.takenOut {
+				t.Errorf("got %v, taken out %v; want %v, %v", err, takenOut, c.want, c.takenOut)
+			}
+			wantNoted(t, p, c.left...)
+		})
+	}
+}
+
+// An ADD waits for its own attachment's thing only.
+func TestSettle(t *testing.T) {
+	refused := errors.New("refused")
+	for _, c := range []struct {
+		refuses string
+		want    error
+		left    []string
+	}{{"none", nil, nil}, {"c1", refused, []string{"c1", "c2"}}, {"c2", nil, []string{"c2"}}} {
+		p := newPending(t)
+		if err := errors.Join(p.Note("c1", "eth0"), p.Note("c2", "eth0")); err != nil {
+			t.Fatal(err)
+		}
+		err := p.Settle(t.Context(), func(_ context.Context, container, _ string) error {
+			if container == c.refuses {
+				return refused
+			}
+			return nil
+		}, "c1", "eth0")
+		if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+			t.Errorf("%s refused: got %v, want %v", c.refuses, err, c.want)
+		}
+		wantNoted(t, p, c.left...)
+	}
+}
+
+// wantNoted checks whose interface eth0 is noted.
+func wantNoted(t *testing.T, p Pending, want ...string) {
+	t.Helper()
+	all, err := p.list()
+	var got []string
+	for _, n := range all {
+		got = append(got, n.Container)
+	}
+	if slices.Sort(got); err != nil || !slices.Equal(got, want) {
+		t.Errorf("noted are %v, %v; want %v", got, err, want)
+	}
 }

@@ -99,14 +99,8 @@ func (a *addition) steps() []steps.Step {
 	}
 }
 
-// settle finishes what earlier DELs have left, which may stand in the way.
 func (a *addition) settle(ctx context.Context) error {
-	p := pending(a.config)
-	if err := p.Settle(ctx, a.daemon.Detach, a.args.ContainerID, a.args.IfName); err != nil {
-		return err
-	}
-	_ = p.Finish(ctx, a.daemon.Detach) // others' NICs are no reason to fail
-	return nil
+	return pending(a.config).Settle(ctx, a.daemon.Detach, a.args.ContainerID, a.args.IfName)
 }
 
 // early reports whether addresses are chosen before there is a NIC.

@@ -38,13 +38,7 @@ const About = "CNI plugin brfusion: gives each pod a NIC of its own, hot-plugged
 // Funcs are the plugin's commands. When ctx ends they give up, an ADD after
 // undoing what it has done.
 func Funcs(ctx context.Context) skel.CNIFuncs {
-	return skel.CNIFuncs{
-		Add:    func(args *skel.CmdArgs) error { return failure.Coded(add(ctx, args)) },
-		Del:    func(args *skel.CmdArgs) error { return failure.Coded(del(ctx, args)) },
-		Check:  func(args *skel.CmdArgs) error { return failure.Coded(check(ctx, args)) },
-		GC:     func(args *skel.CmdArgs) error { return failure.Coded(gc(ctx, args)) },
-		Status: func(args *skel.CmdArgs) error { return failure.Unavailable(status(ctx, args)) },
-	}
+	return failure.Commands{Add: add, Del: del, Check: check, GC: gc, Status: status}.Funcs(ctx)
 }
 
 // parse marks a wrong configuration as such for the runtime.

@@ -14,8 +14,6 @@ import (
 
 	"unnest/internal/podnet"
 	"unnest/internal/podnet/attachment"
-	"unnest/internal/podnet/daemon"
-	"unnest/internal/podnet/failure"
 	"unnest/internal/podnet/netconf"
 	"unnest/internal/podnet/servicepath"
 )
@@ -45,15 +43,7 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 		return errors.Join(err, pending(c).Note(args.ContainerID, args.IfName), takeOut(c, args, pod))
 	}
 	defer d.Close()
-	noted, detachErr := giveBack(ctx, d, c, args)
-	if noted {
-		detachErr = errors.Join(detachErr, takeOut(c, args, pod))
-	}
-	if noted || detachErr != nil {
-		return errors.Join(err, detachErr)
-	}
-	_ = pending(c).Finish(ctx, d.Detach) // not this command's business if it fails
-	return err
+	return errors.Join(err, pending(c).End(ctx, d.Detach, args.ContainerID, args.IfName, func() error { return takeOut(c, args, pod) }))
 }
 
 // removeVLAN removes a VLAN's link, which would outlive the VLAN in a pod that goes
@@ -101,13 +91,4 @@ func isOurs(c netconf.BrFusion, args *skel.CmdArgs, l netlink.Link) bool {
 	}
 	pci, err := podnet.PCIAddress(args.IfName)
 	return err == nil && pci != ""
-}
-
-// giveBack detaches the NIC, or notes that it has to be.
-func giveBack(ctx context.Context, d daemon.Client, c netconf.BrFusion, args *skel.CmdArgs) (noted bool, err error) {
-	err = d.Detach(ctx, args.ContainerID, args.IfName)
-	if failure.Unanswered(err) {
-		return true, pending(c).Note(args.ContainerID, args.IfName)
-	}
-	return false, err
 }

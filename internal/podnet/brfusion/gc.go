@@ -10,7 +10,6 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
-	"unnest/internal/hostd/hostdpb"
 	"unnest/internal/podnet/failure"
 	"unnest/internal/podnet/netconf"
 	"unnest/internal/podnet/servicepath"
@@ -43,11 +42,7 @@ func gcHost(ctx context.Context, c netconf.BrFusion) error {
 	}
 	defer d.Close()
 	if c.Complete {
-		r := &hostdpb.GCRequest{Network: c.Name}
-		for _, a := range c.ValidAttachments {
-			r.Valid = append(r.Valid, &hostdpb.Attachment{ContainerId: a.ContainerID, Interface: a.IfName})
-		}
-		if err := d.GC(ctx, r); err != nil && !failure.Unknown(err) {
+		if err := d.GC(ctx, c.Name, c.ValidAttachments); err != nil && !failure.Unknown(err) {
 			return fmt.Errorf("collect NICs: %w", err)
 		}
 	}

@@ -59,7 +59,7 @@ func (a *addition) checkBandwidth(ctx context.Context) error {
 }
 
 func (a *addition) detach(ctx context.Context) error {
-	_, err := giveBack(ctx, a.daemon, a.config, a.args)
+	_, err := pending(a.config).Return(ctx, a.daemon.Detach, a.args.ContainerID, a.args.IfName)
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/types"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
@@ -88,8 +89,12 @@ func (c Client) Check(ctx context.Context, r *hostdpb.CheckRequest) (*hostdpb.Ch
 	return do(ctx, c, queryTime, r, c.client.Check)
 }
 
-// GC gives everything of a network back that is not valid.
-func (c Client) GC(ctx context.Context, r *hostdpb.GCRequest) error {
+// GC gives everything of a network back but the attachments that are valid.
+func (c Client) GC(ctx context.Context, network string, valid []types.GCAttachment) error {
+	r := &hostdpb.GCRequest{Network: network}
+	for _, a := range valid {
+		r.Valid = append(r.Valid, &hostdpb.Attachment{ContainerId: a.ContainerID, Interface: a.IfName})
+	}
 	_, err := do(ctx, c, gcTime, r, c.client.GC)
 	return err
 }

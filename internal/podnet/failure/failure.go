@@ -6,10 +6,12 @@
 package failure
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -64,9 +66,26 @@ func TooOld(what string) error {
 	return Invalid(fmt.Errorf("the host daemon is too old: it does not know %s: update unnest hostd", what))
 }
 
-// Coded gives the error of an ADD, DEL, CHECK or GC the code that tells the runtime
+// Commands are a plugin's, as they are written: ctx ends when they are to give up.
+type Commands struct {
+	Add, Del, Check, GC, Status func(ctx context.Context, args *skel.CmdArgs) error
+}
+
+// Funcs are the commands as a runtime has them, until ctx ends, with errors that have
+// the specification's codes.
+func (c Commands) Funcs(ctx context.Context) skel.CNIFuncs {
+	with := func(code func(error) error, command func(context.Context, *skel.CmdArgs) error) func(*skel.CmdArgs) error {
+		return func(args *skel.CmdArgs) error { return code(command(ctx, args)) }
+	}
+	return skel.CNIFuncs{
+		Add: with(coded, c.Add), Del: with(coded, c.Del), Check: with(coded, c.Check), GC: with(coded, c.GC),
+		Status: with(unavailable, c.Status),
+	}
+}
+
+// coded gives the error of an ADD, DEL, CHECK or GC the code that tells the runtime
 // whether to try again.
-func Coded(err error) error {
+func coded(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -82,12 +101,12 @@ func Coded(err error) error {
 	return withCode(code, err)
 }
 
-// Unavailable gives STATUS's codes. 50: no ADD can work now. 51, that pods may
+// unavailable gives STATUS's codes. 50: no ADD can work now. 51, that pods may
 // suffer as well, is for a daemon that answers but cannot reach the guest's VMM:
 // what the daemon keeps of the pods' NICs on the host can then not be mended.
 // Without a daemon the NICs work on, so that is 50; and a slot in quarantine is
 // no pod's, so it is nothing as long as others are free.
-func Unavailable(err error) error {
+func unavailable(err error) error {
 	if err == nil {
 		return nil
 	}

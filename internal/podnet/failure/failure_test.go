@@ -38,14 +38,14 @@ func TestCodes(t *testing.T) {
 		{fmt.Errorf("why: %w", podnet.ErrVLANTaken), 11, 50},
 		{errors.Join(errors.New("why"), errors.New("and why")), 999, 50},
 	} {
-		for got, want := range map[error]uint{Coded(c.err): c.coded, Unavailable(c.err): c.status} {
+		for got, want := range map[error]uint{coded(c.err): c.coded, unavailable(c.err): c.status} {
 			e := (*types.Error)(nil)
 			if !errors.As(got, &e) || e.Code != want || !strings.Contains(e.Msg, "why") || strings.Contains(e.Msg, "\n") {
 				t.Errorf("%v: got %+v, want code %d", c.err, got, want)
 			}
 		}
 	}
-	if Coded(nil) != nil || Unavailable(nil) != nil {
+	if coded(nil) != nil || unavailable(nil) != nil {
 		t.Error("no error became one")
 	}
 }

@@ -125,14 +125,8 @@ func (a *addition) steps() []steps.Step {
 	}
 }
 
-// settle finishes what earlier DELs have left, which may stand in the way.
 func (a *addition) settle(ctx context.Context) error {
-	p := pending(a.config)
-	if err := p.Settle(ctx, a.daemon.Leave, a.args.ContainerID, a.args.IfName); err != nil {
-		return err
-	}
-	_ = p.Finish(ctx, a.daemon.Leave) // others' endpoints are no reason to fail
-	return nil
+	return pending(a.config).Settle(ctx, a.daemon.Leave, a.args.ContainerID, a.args.IfName)
 }
 
 // glue makes the pod's lo a part of the segment. It brings lo up: a runtime may

@@ -10,7 +10,6 @@ import (
 
 	"unnest/internal/podnet"
 	"unnest/internal/podnet/attachment"
-	"unnest/internal/podnet/daemon"
 	"unnest/internal/podnet/failure"
 	"unnest/internal/podnet/netconf"
 )
@@ -39,15 +38,7 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 		return errors.Join(err, pending(c).Note(args.ContainerID, args.IfName), takeOut(nic, pod))
 	}
 	defer d.Close()
-	noted, leaveErr := giveBack(ctx, d, c, args)
-	if noted {
-		leaveErr = errors.Join(leaveErr, takeOut(nic, pod))
-	}
-	if noted || leaveErr != nil {
-		return errors.Join(err, leaveErr)
-	}
-	_ = pending(c).Finish(ctx, d.Leave) // not this command's business if it fails
-	return err
+	return errors.Join(err, left(pending(c).End(ctx, d.Leave, args.ContainerID, args.IfName, func() error { return takeOut(nic, pod) })))
 }
 
 // detach makes the pod's lo its own again, unless it is part of another
@@ -77,15 +68,11 @@ func takeOut(nic netlink.Link, pod ns.NetNS) error {
 	return podnet.MoveOut(pod, nic.Attrs().HardwareAddr)
 }
 
-// giveBack leaves the segment, or notes that it has to be left. A daemon that does
-// not know segments has given no endpoint.
-func giveBack(ctx context.Context, d daemon.Client, c netconf.Hostlo, args *skel.CmdArgs) (noted bool, err error) {
-	err = d.Leave(ctx, args.ContainerID, args.IfName)
-	switch {
-	case failure.Unanswered(err):
-		return true, pending(c).Note(args.ContainerID, args.IfName)
-	case failure.Unknown(err):
-		return false, nil
+// left is how leaving a segment has ended. A daemon that does not know segments has
+// given no endpoint.
+func left(err error) error {
+	if failure.Unknown(err) {
+		return nil
 	}
-	return false, err
+	return err
 }

@@ -86,8 +86,8 @@ func explain(err error) error {
 
 // leave gives the endpoint back, or notes that it has to be.
 func (a *addition) leave(ctx context.Context) error {
-	_, err := giveBack(ctx, a.daemon, a.config, a.args)
-	return err
+	_, err := pending(a.config).Return(ctx, a.daemon.Leave, a.args.ContainerID, a.args.IfName)
+	return left(err)
 }
 
 // appear waits for the NIC and claims it.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 
-	"unnest/internal/hostd/hostdpb"
 	"unnest/internal/podnet/failure"
 )
 
@@ -24,11 +23,7 @@ func gc(ctx context.Context, args *skel.CmdArgs) error {
 	}
 	defer d.Close()
 	if c.Complete {
-		r := &hostdpb.GCRequest{Network: c.Name}
-		for _, a := range c.ValidAttachments {
-			r.Valid = append(r.Valid, &hostdpb.Attachment{ContainerId: a.ContainerID, Interface: a.IfName})
-		}
-		if err := d.GC(ctx, r); err != nil && !failure.Unknown(err) {
+		if err := d.GC(ctx, c.Name, c.ValidAttachments); err != nil && !failure.Unknown(err) {
 			return fmt.Errorf("collect endpoints: %w", err)
 		}
 	}
