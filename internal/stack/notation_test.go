@@ -1,0 +1,62 @@
+package stack
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// read is the reader of what String writes, "BrFusion=vm/containerd:network=brfusion",
+// by which tests see that the notation tells all of a configuration. The name may be
+// left out; a name alone is looked up with Named. What it returns is valid.
+func read(text string) (Configuration, error) {
+	if c, ok := Named(text); ok {
+		return c, nil
+	}
+	name, notation, found := strings.Cut(text, "=")
+	if !found || strings.ContainsAny(name, "/:") {
+		name, notation = text, text
+	}
+	c := Configuration{Name: name}
+	layers, options, hasOptions := strings.Cut(notation, ":")
+	var err error
+	if c.Stack, err = Parse(layers); err != nil {
+		return c, err
+	}
+	for option := range strings.SplitSeq(options, ",") {
+		if key, value, _ := strings.Cut(option, "="); hasOptions && err == nil {
+			err = c.set(key, value)
+		}
+	}
+	if err != nil {
+		return c, err
+	}
+	if name == notation {
+		c.Name = c.Notation()
+	}
+	return c, c.Validate()
+}
+
+func (c *Configuration) set(key, value string) (err error) {
+	switch key {
+	case "network":
+		c.Network = Network(value)
+	case "storage":
+		c.Storage = Storage(value)
+	case "drive":
+		c.Drive = Drive(value)
+	case "arch":
+		c.Arch = Arch(value)
+	case "vcpus":
+		c.VCPUs, err = strconv.Atoi(value)
+	case "memory":
+		c.Memory, err = ParseBytes(value)
+	case "host":
+		c.Host = value
+	case "identity":
+		c.Identity = value
+	default:
+		err = fmt.Errorf("unknown option %q", key)
+	}
+	return err
+}
