@@ -87,18 +87,6 @@ func filter(networks []Network) error {
 	return nil
 }
 
-func removeFilter() error {
-	c, err := nftables.New()
-	if err == nil {
-		c.DelTable(c.AddTable(table)) // whether it is there or not
-		err = c.Flush()
-	}
-	if err != nil {
-		return fmt.Errorf("remove packet filter %s: %w", table.Name, err)
-	}
-	return nil
-}
-
 func addChain(c *nftables.Conn, name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority, rules ...[]expr.Any) {
 	chain := c.AddChain(&nftables.Chain{Table: table, Name: name, Type: kind, Hooknum: hook, Priority: priority})
 	c.FlushChain(chain)

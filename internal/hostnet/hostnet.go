@@ -46,7 +46,7 @@ type Network struct {
 	NAT      bool // to the outside, for the gateways' subnets
 }
 
-// bridgeAlias marks the bridges that are ours to change and to remove.
+// bridgeAlias marks the bridges that are ours to change.
 const bridgeAlias = "unnest tenant network"
 
 // Ensure makes the networks as they are given: bridges that are missing are
@@ -71,23 +71,6 @@ func Ensure(networks []Network) (err error) {
 		}
 	}
 	return filter(networks)
-}
-
-// Remove removes the bridges that Ensure has made for these networks, and its
-// packet filter. What is not there is no error; an operator's bridge stays, and so
-// does forwarding. Everything is tried.
-func Remove(networks []Network) error {
-	errs := []error{removeFilter()}
-	for _, n := range networks {
-		link, err := find(n.Bridge)
-		if err == nil && link != nil && link.Attrs().Alias == bridgeAlias {
-			err = netlink.LinkDel(link)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("remove bridge %s: %w", n.Bridge, err))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // find returns the interface, or nil when there is none.

@@ -17,8 +17,6 @@ var (
 	ErrGuestReset = errors.New("the guest has started anew")
 	// ErrDeviceLost ends an Attach whose NIC the guest gave up at once.
 	ErrDeviceLost = errors.New("the guest gave the NIC up at once")
-	// ErrGuestGone says that there is no guest (any more) to plug in.
-	ErrGuestGone = errors.New("the guest has ended")
 	// ErrQuarantined ends a Detach that the guest did not follow. The NIC is cut
 	// off: netdev and TAP are deleted, the key has no attachment any more, only
 	// the slot is lost until the guest gives the device up.

@@ -103,10 +103,6 @@ type Crowded struct{}
 // does no harm: there is no attachment then.
 type GuestReset struct{}
 
-// GuestGone says that the VMM has ended, and its devices with it. Until the next
-// Observed every Attach is refused.
-type GuestGone struct{}
-
 // Observed is what is really there, seen when all actions so far had been
 // performed: for state lost by a restart of the caller, a connection that was
 // down, events lost, and from time to time for leftovers of deletions that

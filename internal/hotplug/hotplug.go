@@ -104,7 +104,6 @@ type State struct {
 	next   int    // index where the search for a free slot begins
 	turn   uint64 // counts what has an age
 	known  bool   // what is there has been observed
-	gone   bool   // the guest has ended
 	drain  bool   // the pool is given up
 
 	queue []Attach // of bound NICs, for which a slot is being made free

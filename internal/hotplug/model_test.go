@@ -29,14 +29,11 @@ func TestModel(t *testing.T) {
 func (w *world) finish() {
 	w.settle()
 	w.checkAnswered() // nothing is on its way: nobody may wait for anything
-	if w.weather != calm && !w.up {
+	if !w.up {
 		w.observe()
 		w.settle()
 	}
 	w.fillPool()
-	if w.weather == calm && w.chance(20) {
-		w.gone()
-	}
 	for _, name := range []string{"c0", "c1", "c2", "c3", "c4", "b0", "b1", "b2"} {
 		r := RequestID(len(w.requests) + 1)
 		w.requests[r] = &request{}
@@ -57,7 +54,7 @@ func (w *world) finish() {
 		w.failf("left over: TAPs %v, netdevs %v, connected %v", w.taps, w.netdevs, w.linked)
 	}
 	for _, s := range w.state.Slots() {
-		if s.Status != Free && (s.Status != Quarantined || !w.up) {
+		if s.Status != Free && s.Status != Quarantined {
 			w.failf("slot %d is %s in the end", s.Slot, s.Status)
 		}
 	}
@@ -75,7 +72,7 @@ func (w *world) fillPool() {
 		w.observe() // disconnects that failed
 		w.settle()
 	}
-	if free, warm := w.count(w.state, Free), w.count(w.state, Warm); !w.state.gone && !w.drained && free > 0 && warm < w.config.Pool {
+	if free, warm := w.count(w.state, Free), w.count(w.state, Warm); !w.drained && free > 0 && warm < w.config.Pool {
 		w.failf("%d NICs are warm and %d slots free, want %d warm", warm, free, w.config.Pool)
 	}
 	for _, s := range w.state.Slots() {

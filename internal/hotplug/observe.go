@@ -13,7 +13,6 @@ type sight struct {
 }
 
 func (e Observed) apply(m *machine) {
-	m.gone = false
 	sights := m.sights(e)
 	numbers := slices.Sorted(maps.Keys(sights))
 	for i := range m.slots {

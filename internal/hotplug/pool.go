@@ -3,7 +3,7 @@ package hotplug
 // Deficit is how many more warm NICs are wanted and could be plugged now, beside
 // those being plugged: that many Refills have an effect.
 func (s State) Deficit() int {
-	if s.gone || s.drain {
+	if s.drain {
 		return 0
 	}
 	free, wanted := 0, s.config.Pool

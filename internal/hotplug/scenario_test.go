@@ -195,8 +195,6 @@ func parseEvent(words []string) (Event, error) {
 		return Crowded{}, nil
 	case kind == "reset":
 		return GuestReset{}, nil
-	case kind == "gone":
-		return GuestGone{}, nil
 	case kind == "observed":
 		return parseObserved(words[1:])
 	}

@@ -65,8 +65,6 @@ func (e Attach) apply(m *machine) {
 	switch {
 	case err != nil:
 		m.do(Reply{Request: e.Request, Key: e.Key, Err: fmt.Errorf("attach: %w", err)})
-	case m.gone:
-		m.refuse(e, ErrGuestGone)
 	case s == nil:
 		m.give(e)
 	case !s.mayWait():
@@ -144,24 +142,6 @@ func (GuestReset) apply(m *machine) {
 	}
 	for _, s := range ended {
 		m.unplug(s)
-	}
-}
-
-func (GuestGone) apply(m *machine) {
-	m.gone = true
-	m.failQueue(ErrGuestGone, anyAttach)
-	for i := range m.slots {
-		s := &m.slots[i]
-		if s.Device == "" {
-			m.free(s)
-			continue
-		}
-		if s.Status != Quarantined { // the netdev went with the VMM
-			m.do(DelTAP{Name: s.TAP(m.config.Prefix)})
-			m.release(s)
-		}
-		m.failAttach(s, ErrGuestGone)
-		m.free(s)
 	}
 }
 

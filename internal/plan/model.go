@@ -98,15 +98,6 @@ type Plan struct {
 	VMs []VM
 }
 
-// Cost returns the price of all VMs, in billionths of a dollar for an hour.
-func (p Plan) Cost(c Catalogue) int64 {
-	var sum int64
-	for _, vm := range p.VMs {
-		sum += c[vm.Model].Price
-	}
-	return sum
-}
-
 // Split returns how many pods are on more than one VM.
 func (p Plan) Split() int {
 	on := map[int]int{} // pod -> VM

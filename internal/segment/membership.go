@@ -1,9 +1,6 @@
 package segment
 
-import (
-	"encoding/binary"
-	"fmt"
-)
+import "encoding/binary"
 
 // EtherType of the frames by which the reflector tells who is in a segment: IEEE
 // 802's first for local experiments (IEEE 802, section 9.2.3). No other frame of
@@ -24,8 +21,7 @@ const (
 	offType        = 12
 	offMagic       = 14
 	offGeneration  = 18
-	offMembers     = 22
-	offPadding     = 26 // zeros to the end
+	offMembers     = 22 // then zeros to the end
 )
 
 // Membership says who is in a segment. A later one has a higher generation; see
@@ -47,32 +43,6 @@ func (m Membership) Frame(to Address) []byte {
 	binary.BigEndian.PutUint32(frame[offGeneration:], m.Generation)
 	binary.BigEndian.PutUint32(frame[offMembers:], uint32(m.Members))
 	return frame
-}
-
-// ParseMembership reads a membership frame, whoever it is for. What follows the
-// members does not count, nor that it was cut off. An error says why the frame is
-// none.
-func ParseMembership(frame []byte) (Membership, error) {
-	if len(frame) < offPadding {
-		return Membership{}, fmt.Errorf("membership frame of %d bytes: want %d", len(frame), FrameSize)
-	}
-	if t := binary.BigEndian.Uint16(frame[offType:]); t != EtherType {
-		return Membership{}, fmt.Errorf("membership frame: EtherType %#04x, want %#04x", t, EtherType)
-	}
-	if source := Address(frame[offSource:offType]); source != MAC(Reflector) {
-		return Membership{}, fmt.Errorf("membership frame from %s: want the reflector's, %s", source, MAC(Reflector))
-	}
-	if m := string(frame[offMagic:offGeneration]); m != magic {
-		return Membership{}, fmt.Errorf("membership frame begins with %q, want %q", m, magic)
-	}
-	m := Membership{
-		Generation: binary.BigEndian.Uint32(frame[offGeneration:]),
-		Members:    Set(binary.BigEndian.Uint32(frame[offMembers:])),
-	}
-	if !m.Members.Valid() {
-		return Membership{}, fmt.Errorf("membership frame: set %#x: want fractions 1 to %d only", uint32(m.Members), MaxFractions)
-	}
-	return m, nil
 }
 
 // Older reports whether generation a came before b. Generations wrap around: the

@@ -16,8 +16,7 @@ type Options struct {
 
 // Comparison is what can be said of a against the baseline b. Each block counts
 // once per side, as the median of its values, so N in A and B is the number of
-// blocks. Numbers that the data do not allow are NaN, which JSON cannot hold: see
-// Test.Defined and RatioEstimate.Defined.
+// blocks. Numbers that the data do not allow are NaN, which JSON cannot hold.
 type Comparison struct {
 	A, B           Summary
 	Ratio          RatioEstimate // median of A over median of B

@@ -105,7 +105,7 @@ func TestCompareDoubts(t *testing.T) {
 		if got := kinds(c.Doubts); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %+v, want %v", tc.name, c.Doubts, tc.want)
 		}
-		if wantPaired := tc.interleaved && tc.name != "another run" && c.Ratio.Defined(); c.Ratio.Paired != wantPaired {
+		if wantPaired := tc.interleaved && tc.name != "another run" && !math.IsNaN(c.Ratio.Point); c.Ratio.Paired != wantPaired {
 			t.Errorf("%s: paired %v, want %v", tc.name, c.Ratio.Paired, wantPaired)
 		}
 	}
@@ -127,7 +127,7 @@ func TestCompareUndefined(t *testing.T) {
 		t.Errorf("one against one: %+v", c)
 	}
 	c = compare(t, inBlocks(1, 2, 3), inBlocks(0, 0, 0), Options{Interleaved: true})
-	if c.Ratio.Defined() || !c.Welch.Defined() || !math.IsNaN(c.Detectable) {
+	if !math.IsNaN(c.Ratio.Point) || !c.Welch.Defined() || !math.IsNaN(c.Detectable) {
 		t.Errorf("baseline of zeros: %+v", c)
 	}
 }

@@ -23,9 +23,6 @@ type RatioEstimate struct {
 	Paired   bool // whole blocks were resampled
 }
 
-// Defined reports whether there is a ratio.
-func (r RatioEstimate) Defined() bool { return !math.IsNaN(r.Point) }
-
 // Ratio estimates the median of a over the median of b. Medians, because one
 // execution disturbed by the rest of the machine moves a mean of six by a lot.
 // The interval is the percentile bootstrap with both sides resampled

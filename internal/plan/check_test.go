@@ -10,7 +10,7 @@ import (
 // all, an overhead likewise or without its pod's first container, a whole pod on two
 // VMs, fractions of a pod on two hosts, a host above its capacity, an ID that is
 // there twice. It returns all of it, one line each, nil if nothing is wrong. It shares no
-// code with the planners, and tests call it on every plan; no command does.
+// code with the planners, and is called on every plan.
 func Check(u User, c Catalogue, plan Plan, o Options) error {
 	k := checker{user: u, catalogue: c, host: o.Host, ids: map[int]bool{}, hosts: map[int]Resources{}}
 	k.seen = make([][]int, len(u.Pods))
@@ -34,7 +34,7 @@ func Check(u User, c Catalogue, plan Plan, o Options) error {
 }
 
 // CheckImproved returns an error unless the plan costs at most as much as the one it
-// improves, and its cost is the sum over its VMs. It is for tests, as Check is.
+// improves, and its cost is the sum over its VMs.
 func CheckImproved(c Catalogue, before, after Outcome) error {
 	for _, o := range []Outcome{before, after} {
 		if sum := o.Plan.Cost(c); sum != o.Cost {
@@ -45,6 +45,15 @@ func CheckImproved(c Catalogue, before, after Outcome) error {
 		return fmt.Errorf("the improved plan costs %d: the one before costs %d", after.Cost, before.Cost)
 	}
 	return nil
+}
+
+// Cost returns the price of all VMs, in billionths of a dollar for an hour.
+func (p Plan) Cost(c Catalogue) int64 {
+	var sum int64
+	for _, vm := range p.VMs {
+		sum += c[vm.Model].Price
+	}
+	return sum
 }
 
 type checker struct {
