@@ -113,7 +113,7 @@ func TestAA(t *testing.T) {
 // between the two containers of a pod, and both studies with the size that §5.3.2
 // singles out.
 func TestHostlo(t *testing.T) {
-	for name, sizes := range map[string]int{"hostlo": 11, "hostlo-quick": 3} {
+	for name, sizes := range map[string]int{"hostlo": 6, "hostlo-quick": 3} {
 		s := parsed(t, name, "")
 		if want := []string{"SameNode", "NAT", "Overlay", "Hostlo", "Hostlo-plain"}; !slices.Equal(configurations(s), want) {
 			t.Errorf("%s: configurations %q", name, configurations(s))

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -69,7 +70,6 @@ type Bench struct {
 	targets map[string]*target    // by configuration
 	next    *experiment.Execution // what follows, if known
 	ahead   *client               // of what follows, started ahead of its turn
-	stop    context.CancelFunc    // of the servers
 }
 
 // Up brings spec up. When a step fails, or ctx ends, everything is taken down
@@ -103,11 +103,9 @@ func Up(ctx context.Context, spec *experiment.Spec, o Options) (_ *Bench, err er
 	if err := b.describe(ctx, spec); err != nil {
 		return nil, err
 	}
-	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
-	b.stop = stop
 	for _, c := range spec.Configurations {
 		phase("start " + c.Name)
-		if err := b.startTarget(ctx, serving, spec, c); err != nil {
+		if err := b.startTarget(ctx, spec, c); err != nil {
 			return nil, fmt.Errorf("configuration %s: %w", c.Name, err)
 		}
 	}
@@ -278,17 +276,32 @@ func (b *Bench) startEngines(ctx context.Context, spec *experiment.Spec) error {
 	return nil
 }
 
+// Renew starts every configuration's servers anew, see experiment.Renewer. The
+// configurations come in random order, so that none is always the first; their
+// containers stay.
+func (b *Bench) Renew(ctx context.Context) error {
+	b.dropAhead() // it may have connected already
+	ctx, done := whileAlive(ctx, slices.Collect(maps.Values(b.systems))...)
+	defer done()
+	names := slices.Collect(maps.Keys(b.targets))
+	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	for _, name := range names {
+		if err := b.targets[name].startServers(ctx); err != nil {
+			return fmt.Errorf("configuration %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
 // Facts says where and with what the experiment runs.
 func (b *Bench) Facts() Facts { return b.facts }
 
 // Down takes everything down: servers, machines, daemon, lab. A guest's disk is a
 // snapshot, so it is killed, not shut down.
 func (b *Bench) Down() error {
-	if b.ahead != nil {
-		b.ahead.kill()
-	}
-	if b.stop != nil {
-		b.stop()
+	b.dropAhead()
+	for _, t := range b.targets {
+		t.stopServers()
 	}
 	return takeDown(b.systems, b.nodes, b.metal, b.lab)
 }

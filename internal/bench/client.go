@@ -128,13 +128,20 @@ func (b *Bench) startIdle(ctx context.Context, e experiment.Execution) *client {
 // claim returns the client that was started ahead, if it is e's and idles; any
 // other it kills.
 func (b *Bench) claim(e experiment.Execution) *client {
-	c := b.ahead
-	b.ahead = nil
-	if c == nil || c.execution.Key() == e.Key() && c.state.CompareAndSwap(idling, claimed) {
+	if c := b.ahead; c != nil && c.execution.Key() == e.Key() && c.state.CompareAndSwap(idling, claimed) {
+		b.ahead = nil
 		return c
 	}
-	c.kill()
+	b.dropAhead()
 	return nil
+}
+
+// dropAhead ends the client that was started ahead of its turn, if there is one.
+func (b *Bench) dropAhead() {
+	if b.ahead != nil {
+		b.ahead.kill()
+		b.ahead = nil
+	}
 }
 
 // startAhead has the client of e started so that its load begins soon after

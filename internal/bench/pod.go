@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"unnest/internal/experiment"
@@ -43,8 +44,8 @@ func podArgs(n stack.Network, server string, ports []workload.Port) (servers, cl
 }
 
 // startPod starts the containers of a pod, connects them, and starts the servers in
-// one of them. Those live until serving ends.
-func (b *Bench) startPod(ctx, serving context.Context, spec *experiment.Spec, c stack.Configuration) error {
+// one of them.
+func (b *Bench) startPod(ctx context.Context, spec *experiment.Spec, c stack.Configuration) error {
 	all, err := b.machines(spec, c)
 	if err != nil {
 		return err
@@ -52,10 +53,10 @@ func (b *Bench) startPod(ctx, serving context.Context, spec *experiment.Spec, c 
 	near, far := all[0], all.servers()
 	listen, address := podAddresses(c.Network, far.address)
 	servers := b.assignPorts(spec, listen)
-	t := &target{machines: all, address: address, ports: servers.ports}
+	t := &target{machines: all, address: address, ports: servers.ports, servers: servers.list}
 	server, client := containerName(c), containerName(c)+"-client"
 	serverArgs, clientArgs := podArgs(c.Network, server, servers.published)
-	if t.place, err = far.contain(ctx, c, path.Join(far.work, server), serverArgs); err != nil {
+	if _, err = far.contain(ctx, c, path.Join(far.work, server), serverArgs); err != nil {
 		return err
 	}
 	if _, err := near.container(ctx, client, clientArgs...); err != nil {
@@ -66,30 +67,43 @@ func (b *Bench) startPod(ctx, serving context.Context, spec *experiment.Spec, c 
 			return all.explain(err)
 		}
 	}
+	if t.place, err = enter(ctx, far, server); err != nil {
+		return all.explain(err)
+	}
 	if t.client, err = enter(ctx, near, client); err != nil {
 		return all.explain(err)
 	}
 	b.targets[c.Name] = t
-	return startServers(ctx, serving, t, servers.commands)
+	return t.startServers(ctx)
 }
 
-// enter returns the container called name of a guest as a place whose commands start
-// at once. The engine's own way in takes an emulated guest a second or more of CPU
-// time, just while a client is measured. A command is in the namespaces and in the
-// control group of the container, as one that the engine starts.
+// enter returns the container called name of a machine as a place whose commands
+// start at once, for the server and the clients of a pod alike. The engine's own way
+// in takes an emulated guest a second or more of CPU time, for clients just while they
+// are measured.
+//
+// A command is in the namespaces and in the control groups of the container. In two
+// things it is not as one that the engine starts: no seccomp filter looks at its
+// system calls, and it keeps all of root's capabilities. So it is in both containers
+// of every pod, and what a filter costs each system call is in no figure of theirs.
+// Containers that are loaded from outside are entered by the engine, filter and all.
 func enter(ctx context.Context, s *system, name string) (place.Place, error) {
-	const find = `pid=$(` + engine + ` inspect --format '{{.State.Pid}}' "$1") && group=$(sed -n 's/^0:://p' "/proc/$pid/cgroup") && echo "$pid $group"`
+	const find = `pid=$(` + engine + ` inspect --format '{{.State.Pid}}' "$1") && echo "$pid" && while IFS=: read -r _ hierarchy path; do
+	for root in "/sys/fs/cgroup/${hierarchy#name=}" /sys/fs/cgroup/unified; do
+		[ ! -e "$root$path/cgroup.procs" ] || { echo "$root$path"; break; }
+	done
+done <"/proc/$pid/cgroup"`
 	out, err := place.Output(ctx, s.place, "sh", "-c", find, "find", name)
 	if err != nil {
 		return nil, fmt.Errorf("find container %s: %w", name, err)
 	}
-	pid, group, found := strings.Cut(strings.TrimSpace(string(out)), " ")
-	if !found || pid == "0" || !strings.HasPrefix(group, "/") {
-		return nil, fmt.Errorf("find container %s: its process and control group are %q", name, out)
+	found := strings.Fields(string(out)) // its process, and its control group in each hierarchy
+	if len(found) < 2 || found[0] == "0" {
+		return nil, fmt.Errorf("find container %s: its process and control groups are %q", name, out)
 	}
-	const join = `echo $$ >"/sys/fs/cgroup$1/cgroup.procs" && pid=$2 && shift 2 && exec nsenter --all --target "$pid" -- "$@"`
+	const join = `set -e; pid=$1; shift; while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs"; shift; done; exec nsenter --all --target "$pid" "$@"`
 	return place.Within{
-		Place: s.place, Enter: []string{"sh", "-c", join, "enter", group, pid},
+		Place: s.place, Enter: slices.Concat([]string{"sh", "-c", join, "enter"}, found, []string{"--"}),
 		Name: fmt.Sprintf("container %s in %s", name, s.place),
 	}, nil
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -119,17 +122,80 @@ func (a answering) Start(_ context.Context, c place.Command) (place.Process, err
 // A client joins the control group and the namespaces of its container, and nothing
 // that may be another's when the container is not there.
 func TestEnter(t *testing.T) {
-	got, err := enter(t.Context(), &system{place: answering{answer: "412 /default/4f\n"}}, "web")
-	if err != nil {
-		t.Fatal(err)
+	for answer, want := range map[string][]string{
+		"412\n/sys/fs/cgroup/default/4f\n":                         {"412", "/sys/fs/cgroup/default/4f", "--"},
+		"412\n/sys/fs/cgroup/pids/4f\n/sys/fs/cgroup/unified/4f\n": {"412", "/sys/fs/cgroup/pids/4f", "/sys/fs/cgroup/unified/4f", "--"},
+	} {
+		got, err := enter(t.Context(), &system{place: answering{answer: answer}}, "web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		inside, ok := got.(place.Within)
+		if !ok || !slices.Equal(inside.Enter[4:], want) || !strings.Contains(got.String(), "container web in ") {
+			t.Errorf("%q: got %+v", answer, got)
+		}
 	}
-	inside, ok := got.(place.Within)
-	if !ok || !slices.Equal(inside.Enter[len(inside.Enter)-2:], []string{"/default/4f", "412"}) || !strings.Contains(got.String(), "container web in ") {
-		t.Errorf("got %+v", got)
-	}
-	for _, answer := range []string{"", "412\n", "412 \n", "0 /\n", "412 default\n"} {
+	for _, answer := range []string{"", "412\n", "412 \n", "0\n/sys/fs/cgroup\n"} {
 		if got, err := enter(t.Context(), &system{place: answering{answer: answer}}, "web"); err == nil || !strings.Contains(err.Error(), "container web") {
 			t.Errorf("%q: got %v, %v; want an error that names the container", answer, got, err)
 		}
 	}
+}
+
+// Who is entered that way is where the container's process is: in its namespaces, and
+// in its control group in each hierarchy.
+func TestEnterJoins(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root, namespaces and control groups: set UNNEST_PRIVILEGED=1")
+	}
+	var roots []string // of hierarchies: the one of version 2, or some of the many
+	for _, root := range []string{"", "pids", "freezer", "unified"} {
+		if root = filepath.Join("/sys/fs/cgroup", root); exists(filepath.Join(root, "cgroup.procs")) {
+			roots = append(roots, root)
+		}
+	}
+	const group = "unnest-test-enter"
+	t.Cleanup(func() {
+		if err := removeGroups(group); err != nil {
+			t.Error(err)
+		}
+	})
+	s, _, pid := overlayGuest(t, "10.201.0.2", "web")
+	for _, root := range roots {
+		dir := filepath.Join(root, group)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	web, err := enter(t.Context(), s, "web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const where = `cat "/proc/$1/cgroup"; for kind in net mnt; do readlink "/proc/$1/ns/$kind"; done`
+	got, err := place.Output(t.Context(), web, "sh", "-c", where, "where", "self")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := place.Output(t.Context(), place.Local{}, "sh", "-c", where, "where", strconv.Itoa(pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(roots) == 0 || string(got) != string(want) || strings.Count(string(got), group) != len(roots) {
+		t.Errorf("it is in\n%s\nwant\n%s", got, want)
+	}
+	// What is started there lives there, and its end is told.
+	server := newServer(t, "echo Server listening on 5001; exec sleep 61.25")
+	for range 2 {
+		if err := server.start(t.Context(), web); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

@@ -26,14 +26,14 @@ type target struct {
 	client   place.Place // the clients' container in their pod; nil: they run outside
 	address  string
 	ports    map[string]int // server, as serverKey, -> port
+	servers  []*server
 }
 
 // startTarget starts the container of c, if it has one, and in it, or in its
-// machine, one server for each that the cases need. The servers live until serving
-// ends.
-func (b *Bench) startTarget(ctx, serving context.Context, spec *experiment.Spec, c stack.Configuration) error {
+// machine, one server for each that the cases need.
+func (b *Bench) startTarget(ctx context.Context, spec *experiment.Spec, c stack.Configuration) error {
 	if c.Drive == stack.Pod {
-		return b.startPod(ctx, serving, spec, c)
+		return b.startPod(ctx, spec, c)
 	}
 	all, err := b.machines(spec, c)
 	if err != nil {
@@ -45,7 +45,7 @@ func (b *Bench) startTarget(ctx, serving context.Context, spec *experiment.Spec,
 		listen = ""
 	}
 	servers := b.assignPorts(spec, listen)
-	t := &target{machines: all, place: s.place, address: s.address, ports: servers.ports}
+	t := &target{machines: all, place: s.place, address: s.address, ports: servers.ports, servers: servers.list}
 	if c.Network != "" {
 		if t.place, err = s.contain(ctx, c, path.Join(s.work, containerName(c)), networkArgs(c.Network, servers.published)); err != nil {
 			return err
@@ -57,7 +57,7 @@ func (b *Bench) startTarget(ctx, serving context.Context, spec *experiment.Spec,
 		}
 	}
 	b.targets[c.Name] = t
-	return startServers(ctx, serving, t, servers.commands)
+	return t.startServers(ctx)
 }
 
 // networkArgs asks the engine for a network. NAT is its default network with
@@ -104,7 +104,7 @@ func podAddress(ctx context.Context, s *system, name string) (string, error) {
 type servers struct {
 	ports     map[string]int
 	published []workload.Port
-	commands  []serverCommand
+	list      []*server
 }
 
 type serverCommand struct {
@@ -130,7 +130,8 @@ func (b *Bench) assignPorts(spec *experiment.Spec, listen string) servers {
 		}
 		s.ports[key] = port
 		s.published = append(s.published, w.Ports(c.Params, port)...)
-		s.commands = append(s.commands, serverCommand{w.Server(c.Params, workload.Endpoint{Address: listen, Port: port}), w.Ready()})
+		command := serverCommand{w.Server(c.Params, workload.Endpoint{Address: listen, Port: port}), w.Ready()}
+		s.list = append(s.list, &server{command: command, patience: serverPatience})
 		port++
 	}
 	return s

@@ -140,8 +140,8 @@ func TestAssignPorts(t *testing.T) {
 	for _, c := range spec.Configurations {
 		s := b.assignPorts(spec, "")
 		b.targets[c.Name] = &target{address: "10.201.0.2", ports: s.ports}
-		if len(s.ports) != 4 || len(s.commands) != 4 {
-			t.Errorf("%s: %d ports for %d servers, want 4", c.Name, len(s.ports), len(s.commands))
+		if len(s.ports) != 4 || len(s.list) != 4 {
+			t.Errorf("%s: %d ports for %d servers, want 4", c.Name, len(s.ports), len(s.list))
 		}
 		for key, port := range s.ports {
 			if other, taken := used[port]; taken || port < firstPort {
@@ -178,8 +178,8 @@ func TestAssignPortsPublishes(t *testing.T) {
 		t.Errorf("got %v, want %v", s.published, want)
 	}
 	var commands []string
-	for _, c := range s.commands {
-		commands = append(commands, c.String()+" "+c.ready)
+	for _, server := range s.list {
+		commands = append(commands, server.command.String()+" "+server.command.ready)
 	}
 	if got, want := strings.Join(commands, "\n"), `"sockperf server -p 5001" to block on socket(s)
 "sockperf server -p 5002 --tcp" to block on socket(s)
@@ -192,9 +192,9 @@ func TestAssignPortsPublishes(t *testing.T) {
 // A server of a machine with several addresses answers from the one that it is asked
 // at.
 func TestAssignPortsListens(t *testing.T) {
-	for _, c := range (&Bench{}).assignPorts(mustParse(t, manyCases), "10.201.0.1").commands {
-		if !strings.Contains(c.String(), "10.201.0.1") {
-			t.Errorf("%s listens on every address", c)
+	for _, server := range (&Bench{}).assignPorts(mustParse(t, manyCases), "10.201.0.1").list {
+		if !strings.Contains(server.command.String(), "10.201.0.1") {
+			t.Errorf("%s listens on every address", server.command)
 		}
 	}
 }

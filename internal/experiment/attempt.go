@@ -12,8 +12,12 @@ import (
 	"unnest/internal/result"
 )
 
-// attempt runs x once within its time limit.
+// attempt runs x once within its time limit. What the bench makes anew for each block
+// is made before, and is not in that time.
 func (e *engine) attempt(ctx context.Context, x Execution) ([]result.Sample, error) {
+	if err := e.renew(ctx, blockOf(x)); err != nil {
+		return nil, err
+	}
 	limited, cancel := context.WithTimeout(ctx, x.Case.Timeout)
 	defer cancel()
 	start := time.Now()
@@ -25,6 +29,22 @@ func (e *engine) attempt(ctx context.Context, x Execution) ([]result.Sample, err
 		return nil, err
 	}
 	return e.samples(x, outcome, start, time.Since(start))
+}
+
+// renew has the bench make anew what lives as long as a block, unless that was done
+// for the block.
+func (e *engine) renew(ctx context.Context, block int) error {
+	bench, ok := e.bench.(Renewer)
+	if !ok || e.renewed == block {
+		return nil
+	}
+	start := time.Now()
+	if err := bench.Renew(ctx); err != nil {
+		return fmt.Errorf("make ready for a block: %w", err)
+	}
+	e.estimate.observeRenewal(time.Since(start))
+	e.renewed = block
+	return nil
 }
 
 // samples returns one sample for each value of the outcome.

@@ -37,9 +37,20 @@ type Bench interface {
 
 // Foresight is implemented by a Bench that makes use of knowing what follows.
 type Foresight interface {
-	// Next says which execution follows the one that comes now. It is a hint:
-	// another may follow, or none.
+	// Next says which execution of the same block follows the one that comes now. It
+	// is a hint: another may follow, or none.
 	Next(e Execution)
+}
+
+// Renewer is implemented by a Bench with parts that live on from one execution to the
+// next, such as servers. What one of them has over its like, and keeps, would be a
+// difference between configurations that no interval shows; so they live no longer
+// than a block.
+type Renewer interface {
+	// Renew makes them anew. It comes before the first execution of each block, of the
+	// warm-up, and of what is left of a block when a run is resumed. Its error is that
+	// of the execution, and Renew comes again before the next.
+	Renew(ctx context.Context) error
 }
 
 // Outcome is what one execution yields.
@@ -70,8 +81,11 @@ func Run(ctx context.Context, spec *Spec, dir *result.Dir, bench Bench, progress
 		return fmt.Errorf("run experiment %s: directory %s holds a run of another experiment file", spec.Name, dir.Path())
 	}
 	e := &engine{
-		spec: spec, dir: dir, bench: bench, progress: progress, block: spec.Repetitions,
+		spec: spec, dir: dir, bench: bench, progress: progress, block: spec.Repetitions, renewed: noBlock,
 		known: map[result.Execution]bool{}, failed: map[result.Execution]bool{}, since: map[result.Execution]bool{}, worked: map[result.Execution]bool{}, holes: map[result.Execution]error{},
+	}
+	if _, ok := bench.(Renewer); ok {
+		e.estimate.renewal = spec.Renewal()
 	}
 	e.add(Plan(spec, run.Seed))
 	e.addBegun()
@@ -93,6 +107,7 @@ type engine struct {
 	planned  int
 	known    map[result.Execution]bool // executions planned
 	block    int                       // that may be added next
+	renewed  int                       // block that the bench's parts were made for, see blockOf
 	todo     []Execution               // in order; the first is the next
 	estimate estimator
 	givenUp  int                        // executions, holes among them
@@ -225,7 +240,8 @@ func (e *engine) execution(ctx context.Context, x Execution) error {
 	if e.failed[pair(x)] {
 		attempts = 1
 	}
-	if bench, ok := e.bench.(Foresight); ok && len(e.todo) > 1 {
+	// What comes after the servers are new cannot begin before.
+	if bench, ok := e.bench.(Foresight); ok && len(e.todo) > 1 && e.todo[1].Block == x.Block {
 		bench.Next(e.todo[1])
 	}
 	for n := 1; ; n++ {
@@ -278,7 +294,7 @@ func (e *engine) report(event Event) {
 	event.Done = e.planned - len(e.todo)
 	event.Planned = e.planned
 	event.Failures = e.givenUp
-	event.Left = e.estimate.left(e.todo)
+	event.Left = e.estimate.left(e.todo, e.renewed)
 	e.progress.Report(event)
 }
 

@@ -22,12 +22,29 @@ import (
 // fakeBench answers after a second, unless its script for the execution says
 // otherwise. Failures of a real bench cannot be provoked one by one.
 type fakeBench struct {
-	calls  []Execution
-	script func(ctx context.Context, call int, x Execution) (Outcome, error) // nil: always good
+	calls    []Execution
+	script   func(ctx context.Context, call int, x Execution) (Outcome, error) // nil: always good
+	renewals []int                                                             // before which call each was
+	renew    func(renewal int) error                                           // nil: always good, and takes no time
+	foretold [][2]Execution                                                    // what comes, what follows
+	next     *Execution
 }
+
+func (b *fakeBench) Renew(context.Context) error {
+	b.renewals = append(b.renewals, len(b.calls))
+	if b.renew != nil {
+		return b.renew(len(b.renewals))
+	}
+	return nil
+}
+
+func (b *fakeBench) Next(x Execution) { b.next = &x }
 
 func (b *fakeBench) Execute(ctx context.Context, x Execution) (Outcome, error) {
 	b.calls = append(b.calls, x)
+	if b.next != nil {
+		b.foretold, b.next = append(b.foretold, [2]Execution{x, *b.next}), nil
+	}
 	if b.script != nil {
 		return b.script(ctx, len(b.calls), x)
 	}
@@ -205,6 +222,145 @@ func TestRunLearnsWhatIsLeft(t *testing.T) {
 		}
 		if first := r.progress.events[2]; first.Left != left {
 			t.Errorf("after the first execution %v are left, want %v", first.Left, left)
+		}
+	})
+}
+
+// What lives as long as a block is made anew once before each, the warm-up being one,
+// and again when a run goes on in the middle of one. What follows in another block is
+// not foretold.
+func TestRenewsOncePerBlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Warmup, s.Repetitions = 2, 3 })
+		ctx, cancel := context.WithCancel(t.Context())
+		const warmup, block = 8, 6
+		r.bench.script = func(ctx context.Context, call int, x Execution) (Outcome, error) {
+			switch call {
+			case 3, warmup + 2:
+				return Outcome{}, errors.New("tried again")
+			case warmup + block + 3:
+				cancel()
+				return Outcome{}, ctx.Err()
+			}
+			return good(x), nil
+		}
+		if err := r.run(ctx); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		// One execution of the first block took two calls.
+		if diff := cmp.Diff([]int{0, warmup, warmup + block + 1}, r.bench.renewals); diff != "" {
+			t.Errorf("made anew before the calls (-want +got):\n%s", diff)
+		}
+		r.bench = fakeBench{}
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		// Of the second block, one execution is done.
+		if diff := cmp.Diff([]int{0, warmup, warmup + block - 1}, r.bench.renewals); diff != "" {
+			t.Errorf("made anew after the resume before the calls (-want +got):\n%s", diff)
+		}
+		for _, pair := range r.bench.foretold {
+			if pair[0].Block != pair[1].Block {
+				t.Errorf("%s of block %d was foretold in block %d", pair[1], pair[1].Block, pair[0].Block)
+			}
+		}
+		if n := len(r.bench.foretold); n != 2*block-3 { // all but the last of each block
+			t.Errorf("%d executions were foretold", n)
+		}
+	})
+}
+
+// An execution whose bench cannot be made ready is tried again and given up as any
+// other, without being begun; one fatal error is the end.
+func TestRenewalFails(t *testing.T) {
+	refused := errors.New("port 5001 is taken")
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.bench.renew = func(renewal int) error {
+			if renewal == 2 || renewal == 3 {
+				return refused
+			}
+			return nil
+		}
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]int{0, 6, 6, 6}, r.bench.renewals); diff != "" || len(r.bench.calls) != 12 {
+			t.Errorf("%d calls; made anew before (-want +got):\n%s", len(r.bench.calls), diff)
+		}
+		for _, e := range r.progress.events {
+			if e.Kind == Retried && (!errors.Is(e.Err, refused) || e.Execution.Block != 1) {
+				t.Errorf("%+v", e)
+			}
+		}
+		r.wantExecutions(Plan(r.spec, 42))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.bench.renew = func(int) error { return refused }
+		if err := r.run(t.Context()); err == nil || !strings.Contains(err.Error(), refused.Error()) || len(r.bench.calls) != 0 {
+			t.Errorf("%d calls, error %v", len(r.bench.calls), err)
+		}
+		r.wantState(result.Failed, "6 executions in a row failed")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.bench.renew = func(int) error { return fmt.Errorf("guest node1 died: %w", ErrFatal) }
+		if err := r.run(t.Context()); !errors.Is(err, ErrFatal) || len(r.bench.renewals) != 1 {
+			t.Errorf("%d renewals, error %v", len(r.bench.renewals), err)
+		}
+	})
+}
+
+// The time that it takes is in no execution and under none's limit, but in what is
+// left of the run, as soon as it is known.
+func TestRenewalTakesTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		const took = time.Minute // more than an execution may
+		r.bench.renew = func(int) error {
+			time.Sleep(took)
+			return nil
+		}
+		start := time.Now()
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := time.Since(start), 12*time.Second+2*took; got != want {
+			t.Errorf("took %v, want %v", got, want)
+		}
+		_, samples := r.load()
+		for _, s := range samples {
+			if s.Duration != 1 {
+				t.Fatalf("an execution took %v s, want 1", s.Duration)
+			}
+		}
+		var left []time.Duration
+		for _, e := range r.progress.events {
+			if e.Kind == Done {
+				left = append(left, e.Left)
+			}
+		}
+		// Each kind of case has been seen when the first block is done.
+		if want := took + 6*time.Second; left[5] != want || left[6] != 5*time.Second || left[11] != 0 {
+			t.Errorf("left after each execution: %v; want %v after the first block", left, want)
+		}
+	})
+}
+
+// A bench without such parts is asked for nothing, and no time is reckoned for it.
+func TestNothingToRenew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		dir, err := result.Open(r.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(Run(t.Context(), r.spec, dir, struct{ Bench }{&r.bench}, &r.progress), dir.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := r.progress.events[0].Left, r.spec.Estimate()-2*r.spec.Renewal(); got != want || r.spec.Renewal() <= 0 || len(r.bench.renewals) > 0 {
+			t.Errorf("%v are left at first, want %v; %d renewals", got, want, len(r.bench.renewals))
 		}
 	})
 }

@@ -10,17 +10,34 @@ const overhead = 250 * time.Millisecond
 // bench may let most of its idle time pass meanwhile.
 func expected(c Case) time.Duration { return max(0, c.Wall+overhead-c.Lead*3/4) }
 
+// serverRenewal is what it takes to start the servers of a configuration anew, until
+// the run knows better.
+const serverRenewal = 250 * time.Millisecond
+
+// Renewal returns how long it takes, about, to start all servers anew before a block;
+// 0 when no case has one.
+func (s *Spec) Renewal() time.Duration {
+	for _, c := range s.Cases {
+		if c.Params.Protocol != "" {
+			return serverRenewal * time.Duration(len(s.Configurations))
+		}
+	}
+	return 0
+}
+
 // Estimate returns how long the executions of spec will take, warm-up
 // included, when none fails and no block is added. Booting guests comes on top.
 func (s *Spec) Estimate() time.Duration {
-	var e estimator
-	return e.left(warmups(s)) + e.left(Plan(s, 1))
+	e := estimator{renewal: s.Renewal()}
+	return e.left(warmups(s), noBlock) + e.left(Plan(s, 1), noBlock)
 }
 
 // estimator learns what executions take beside their clients, for each group of
-// cases by itself.
+// cases by itself, and what comes before a block.
 type estimator struct {
-	groups map[string]observed
+	groups  map[string]observed
+	renewal time.Duration // before a block, as long as none was seen; then of those seen
+	renewed int           // how many were seen
 }
 
 type observed struct {
@@ -39,10 +56,20 @@ func (e *estimator) observe(x Execution, took time.Duration) {
 	e.groups[x.Case.Group] = o
 }
 
-// left estimates the time that plan will take.
-func (e *estimator) left(plan []Execution) time.Duration {
+// observeRenewal takes what came before a block.
+func (e *estimator) observeRenewal(took time.Duration) {
+	e.renewal = (e.renewal*time.Duration(e.renewed) + took) / time.Duration(e.renewed+1)
+	e.renewed++
+}
+
+// left estimates the time that plan will take, after an execution of a block.
+func (e *estimator) left(plan []Execution, block int) time.Duration {
 	var total time.Duration
 	for _, x := range plan {
+		if blockOf(x) != block {
+			block = blockOf(x)
+			total += e.renewal
+		}
 		if o := e.groups[x.Case.Group]; o.seen > 0 {
 			total += max(0, x.Case.Wall+o.extra/time.Duration(o.seen))
 		} else {

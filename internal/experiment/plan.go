@@ -27,6 +27,20 @@ func (e Execution) Key() result.Execution {
 	}
 }
 
+// Blocks that are not of the plan.
+const (
+	noBlock     = -1 - iota
+	warmupBlock // all of the warm-up
+)
+
+// blockOf returns the block that x belongs to, the warm-up being one of its own.
+func blockOf(x Execution) int {
+	if x.Warmup {
+		return warmupBlock
+	}
+	return x.Block
+}
+
 // String names the execution for people: "NAT udp_rr/1280".
 func (e Execution) String() string { return e.Configuration.Name + " " + e.Case.Name }
 

@@ -9,49 +9,44 @@ import (
 	"unnest/internal/suite"
 )
 
-func machinesOf(t *testing.T, s *Spec, notation string) []suite.Resources {
-	t.Helper()
-	c, err := stack.ParseConfiguration(notation)
-	if err != nil {
-		t.Fatal(err)
-	}
-	machines, err := s.Machines(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return machines
-}
-
 func TestMachines(t *testing.T) {
 	const gib = 1 << 30
+	on := func(layers ...stack.Layer) stack.Configuration {
+		return stack.Configuration{Name: stack.Stack(layers).String(), Stack: layers}
+	}
+	sized := func(vcpus int, memory int64) stack.Configuration {
+		return stack.Configuration{Name: "sized", Stack: stack.Stack{stack.VM}, VCPUs: vcpus, Memory: memory}
+	}
 	for _, test := range []struct {
-		overcommit Overcommit
-		guest      Guest
-		notation   string
-		want       []suite.Resources
+		overcommit    Overcommit
+		guest         Guest
+		configuration stack.Configuration
+		want          []suite.Resources
 	}{
 		// FitzGerald 2014, §2.4: 4 cores and 16 GB, 3 and 14, 2 and 12.
-		{Reserved, Guest{4, 16 * gib}, "vm/vm", []suite.Resources{{VCPUs: 4, Memory: 16 * gib}, {VCPUs: 3, Memory: 14 * gib}, {VCPUs: 2, Memory: 12 * gib}}},
-		{Full, Guest{4, 16 * gib}, "vm/vm", []suite.Resources{{VCPUs: 4, Memory: 16 * gib}, {VCPUs: 4, Memory: 16 * gib}, {VCPUs: 4, Memory: 16 * gib}}},
-		{"", Guest{2, gib}, "vm/containerd", []suite.Resources{{VCPUs: 2, Memory: gib}, {VCPUs: 2, Memory: gib}}},
-		{Reserved, Guest{4, 16 * gib}, "metal/containerd", []suite.Resources{{VCPUs: 4, Memory: 16 * gib}}},
+		{Reserved, Guest{4, 16 * gib}, on(stack.VM, stack.VM), []suite.Resources{{VCPUs: 4, Memory: 16 * gib}, {VCPUs: 3, Memory: 14 * gib}, {VCPUs: 2, Memory: 12 * gib}}},
+		{Full, Guest{4, 16 * gib}, on(stack.VM, stack.VM), []suite.Resources{{VCPUs: 4, Memory: 16 * gib}, {VCPUs: 4, Memory: 16 * gib}, {VCPUs: 4, Memory: 16 * gib}}},
+		{"", Guest{2, gib}, on(stack.VM, stack.Containerd), []suite.Resources{{VCPUs: 2, Memory: gib}, {VCPUs: 2, Memory: gib}}},
+		{Reserved, Guest{4, 16 * gib}, on(stack.Metal, stack.Containerd), []suite.Resources{{VCPUs: 4, Memory: 16 * gib}}},
 		// More than 16 GiB keeps 2 GiB, less an eighth.
-		{Reserved, Guest{4, 64 * gib}, "vm", []suite.Resources{{VCPUs: 4, Memory: 64 * gib}, {VCPUs: 3, Memory: 62 * gib}}},
-		{Reserved, Guest{3, 2 * gib}, "vm/vm", []suite.Resources{{VCPUs: 3, Memory: 2 * gib}, {VCPUs: 2, Memory: 1792 << 20}, {VCPUs: 1, Memory: 1536 << 20}}},
-		{Reserved, Guest{2, 1001 << 20}, "vm", []suite.Resources{{VCPUs: 2, Memory: 1001 << 20}, {VCPUs: 1, Memory: 876 << 20}}},
+		{Reserved, Guest{4, 64 * gib}, on(stack.VM), []suite.Resources{{VCPUs: 4, Memory: 64 * gib}, {VCPUs: 3, Memory: 62 * gib}}},
+		{Reserved, Guest{3, 2 * gib}, on(stack.VM, stack.VM), []suite.Resources{{VCPUs: 3, Memory: 2 * gib}, {VCPUs: 2, Memory: 1792 << 20}, {VCPUs: 1, Memory: 1536 << 20}}},
+		{Reserved, Guest{2, 1001 << 20}, on(stack.VM), []suite.Resources{{VCPUs: 2, Memory: 1001 << 20}, {VCPUs: 1, Memory: 876 << 20}}},
 		// A configuration's own size is what the hypervisors keep of.
-		{Reserved, Guest{1, gib}, "vm:vcpus=4,memory=16GiB", []suite.Resources{{VCPUs: 4, Memory: 16 * gib}, {VCPUs: 3, Memory: 14 * gib}}},
-		{Full, Guest{1, gib}, "vm:memory=3GiB", []suite.Resources{{VCPUs: 1, Memory: 3 * gib}, {VCPUs: 1, Memory: 3 * gib}}},
-		{Full, Guest{2, gib}, "ssh:host=ssh://h", []suite.Resources{{VCPUs: 2, Memory: gib}}},
+		{Reserved, Guest{1, gib}, sized(4, 16*gib), []suite.Resources{{VCPUs: 4, Memory: 16 * gib}, {VCPUs: 3, Memory: 14 * gib}}},
+		{Full, Guest{1, gib}, sized(0, 3*gib), []suite.Resources{{VCPUs: 1, Memory: 3 * gib}, {VCPUs: 1, Memory: 3 * gib}}},
+		{Full, Guest{2, gib}, on(stack.SSH), []suite.Resources{{VCPUs: 2, Memory: gib}}},
 	} {
 		s := &Spec{Guest: test.guest, Overcommit: test.overcommit}
-		got := machinesOf(t, s, test.notation)
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s %+v %s (-want +got):\n%s", test.overcommit, test.guest, test.notation, diff)
+		got, err := s.Machines(test.configuration)
+		if err != nil {
+			t.Fatal(err)
 		}
-		c, _ := stack.ParseConfiguration(test.notation)
-		if r, err := s.Resources(c); err != nil || r != got[len(got)-1] {
-			t.Errorf("%s: resources %+v, %v; want those of the last machine", test.notation, r, err)
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s %+v %s (-want +got):\n%s", test.overcommit, test.guest, test.configuration, diff)
+		}
+		if r, err := s.Resources(test.configuration); err != nil || r != got[len(got)-1] {
+			t.Errorf("%s: resources %+v, %v; want those of the last machine", test.configuration, r, err)
 		}
 	}
 }

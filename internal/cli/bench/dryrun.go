@@ -133,7 +133,11 @@ func (f forecast) sum(plan []experiment.Execution) (total time.Duration, learned
 // printTotal says how long all takes, and how that is known.
 func (f forecast) printTotal(w io.Writer) error {
 	planned, learned := f.sum(f.plan)
+	planned += f.spec.Renewal() * time.Duration(f.spec.Repetitions)
 	warmup, _ := f.sum(f.spec.Warmups())
+	if warmup > 0 {
+		warmup += f.spec.Renewal()
+	}
 	text := fmt.Sprintf("\nIt takes about %s without the boot of guests: of %d executions, the times of %d are learned from %d runs in %s, those of %d are estimates.\n",
 		(planned + warmup).Round(time.Second), len(f.plan), learned, f.past.runs, runsDir, len(f.plan)-learned)
 	if more := f.spec.Limit - f.spec.Repetitions; f.spec.Until > 0 && more > 0 {
