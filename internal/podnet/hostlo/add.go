@@ -1,6 +1,7 @@
 package hostlo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,9 +47,6 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 	}
 	if c.Segment.Name == "" {
 		return pass(c)
-	}
-	if err := lo.probe(); err != nil {
-		return err
 	}
 	unlock, err := state.Lock(ctx, args.ContainerID, args.IfName)
 	if err != nil {
@@ -142,7 +140,12 @@ func (a *addition) glue(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("bring lo up: %w", err)
 	}
-	return lo.join(a.pod, a.name, a.endpoint.config)
+	if err := lo.join(a.pod, a.name, a.endpoint.config); err != nil {
+		// To ask first what the kernel lacks, as STATUS does, would take each ADD as long
+		// as the joining.
+		return cmp.Or(lo.probe(), err)
+	}
+	return nil
 }
 
 func (a *addition) unglue(context.Context) error { return lo.leave(a.pod, a.name) }

@@ -18,6 +18,7 @@ func Fail(at string) {
 	switch at {
 	case "probe":
 		lo.probe = func() error { return fault }
+		lo.join = func(ns.NetNS, string, loopback.Config) error { return errors.New("unknown helper") }
 	case "glue":
 		lo.join = func(pod ns.NetNS, nic string, c loopback.Config) error {
 			return errors.Join(fault, loopback.Join(pod, nic, c)) // as if half done

@@ -36,7 +36,7 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 		{"type of a key", nothing, with("segment", 1), "", 6, "segment", nil},
 		{"arguments", nothing, with("log", true), "CNI_ARGS=UNNEST_KEY=x", 4, "CNI_ARGS: UNNEST_SEGMENT is missing", nil},
 		{"credentials", nothing, with("credentials", "/nowhere"), "", 7, "/nowhere", nil},
-		{"kernel", nothing, with("log", true), "TEST_FAIL=probe", 999, "fault of the test", nil},
+		{"kernel", nothing, with("log", true), "TEST_FAIL=probe", 999, "glue: fault of the test", nil},
 		{"name is taken", func(l *lab) { l.addToPod("eth0") }, with("log", true), "", 999, "a link of this name exists in the pod", []string{"eth0"}},
 		{"name in a chain is taken", func(l *lab) { l.addToPod("hostlo0") },
 			with("prevResult", map[string]any{"cniVersion": "1.0.0"}), "", 999, "a link of this name exists in the pod", []string{"hostlo0"}},
