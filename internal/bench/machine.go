@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -99,9 +100,13 @@ func (s *system) contain(ctx context.Context, c stack.Configuration, dir string,
 	return p, s.explain(err)
 }
 
-// containerName is what the engine calls the container of a configuration.
+// notInNames is what container engines refuse in a name, or twice in a row.
+var notInNames = regexp.MustCompile("[^a-z0-9]+")
+
+// containerName is what the engine calls the container of a configuration. It is
+// also the name of a directory.
 func containerName(c stack.Configuration) string {
-	return strings.ToLower(strings.ReplaceAll(c.Name, ".", "-"))
+	return strings.Trim(notInNames.ReplaceAllString(strings.ToLower(c.Name), "-"), "-")
 }
 
 // start starts the container engine, unless it runs.
@@ -143,6 +148,9 @@ func machineKeys(spec *experiment.Spec, c stack.Configuration) ([]string, error)
 
 // systemKey names what configurations share a system.
 func systemKey(spec *experiment.Spec, c stack.Configuration) (string, error) {
+	if engine, _ := c.Stack.Engine(); c.Stack.Remote() && engine == stack.Docker {
+		return c.Host + ", by Docker", nil // a system has one engine
+	}
 	if c.Stack.Remote() {
 		return c.Host, nil
 	}
@@ -169,7 +177,7 @@ func (b *Suites) system(ctx context.Context, c stack.Configuration) (*system, er
 	var s *system
 	switch {
 	case c.Stack.Remote():
-		s, err = newRemote(ctx, c, b.lab.Name)
+		s, err = b.remote(ctx, c)
 	case c.Level() == 0:
 		if b.metal, err = newMetal(ctx, b.lab, b.builder, b.recipe); err == nil {
 			s = b.metal.system()
@@ -184,8 +192,31 @@ func (b *Suites) system(ctx context.Context, c stack.Configuration) (*system, er
 	if err := s.describe(ctx, c.Stack[:max(1, c.Level())].String()); err != nil {
 		return nil, err
 	}
-	if c.Level() > 0 || c.Stack.Remote() { // this host is described anyway
+	if (c.Level() > 0 || c.Stack.Remote()) && !slices.Contains(b.facts.Guests, s.facts) { // this host is described anyway
 		b.facts.Guests = append(b.facts.Guests, s.facts)
+	}
+	return s, nil
+}
+
+// remote logs in to the host of a configuration. Its containers have the user space
+// of our guests.
+func (b *Suites) remote(ctx context.Context, c stack.Configuration) (*system, error) {
+	run := b.lab.Name
+	layer, _ := c.Stack.Engine()
+	if layer == stack.Docker {
+		run += ".docker" // the host may have another system of this run
+	}
+	r, s, err := newRemote(ctx, c, run)
+	if err != nil {
+		return nil, err
+	}
+	r.say, s.container = b.builder.Progress, r.container
+	s.startEngine = func(ctx context.Context) error {
+		note, err := r.startEngine(ctx, enginesOf(layer), s.facts.Arch, b.archive)
+		if err == nil && !slices.Contains(b.facts.Notes, note) { // two layers may have found the same engine
+			b.facts.Notes = append(b.facts.Notes, note)
+		}
+		return err
 	}
 	return s, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -20,37 +21,147 @@ import (
 )
 
 // The bounds of what is done at the ends of a visit to a host that the user has
-// named.
+// named. An emulated guest takes seconds to remove a container.
 const (
 	loginTime = 20 * time.Second
-	leaveTime = 20 * time.Second
+	leaveTime = 30 * time.Second
 )
 
+// remote is a host that is there already, logged in to.
+type remote struct {
+	configuration stack.Configuration // that says how to log in
+	place         place.Place
+	dir           string    // on the host, for all that is written there
+	hold          io.Closer // of the directory's lock; nil: it is not held
+	engine        string    // the command of its container engine; empty: none is asked for
+	image         string    // of its containers
+	say           func(step string)
+}
+
+// workOnRemotes begins the directories that runs make on hosts that users name. The
+// names of runs begin with "run-", and have no other dash.
+const workOnRemotes = "/var/tmp/unnest-"
+
 // newRemote logs in to a host that is there already, by the user's own keys and the
-// host keys that the user knows. run names the directory that is made there.
-func newRemote(ctx context.Context, c stack.Configuration, run string) (*system, error) {
-	p, err := login(ctx, c)
+// host keys that the user knows. run names the directory that is made there. What
+// killed runs have left on the host is removed.
+func newRemote(ctx context.Context, c stack.Configuration, run string) (_ *remote, _ *system, err error) {
+	in, err := login(ctx, c)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	dir := "/var/tmp/unnest-" + run
-	return &system{
-		place: place.Within{Place: p, Env: []string{"LC_ALL=C"}, Name: c.Host}, work: dir, gone: p.Done(),
+	r := &remote{configuration: c, place: onRemote(in, c), dir: workOnRemotes + run}
+	s := &system{
+		place: r.place, work: r.dir, gone: in.Done(),
 		died: func() error {
-			if p.Lost() {
+			if in.Lost() {
 				return fmt.Errorf("host %s no longer answers", c.Host)
 			}
 			return nil
 		},
-		close: func() error {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
-			defer cancel()
-			if err := place.Run(ctx, p, "rm", "-rf", "--", dir); err != nil {
-				return fmt.Errorf("%s is left on %s: %w", dir, c.Host, err)
-			}
-			return p.Close()
-		},
-	}, nil
+		close: func() error { return r.leave(ctx, in) },
+	}
+	if err := errors.Join(r.reap(ctx), r.claim(ctx)); err != nil {
+		return nil, nil, errors.Join(err, s.close())
+	}
+	return r, s, nil
+}
+
+// onRemote is a host as all its commands see it.
+func onRemote(in *place.SSH, c stack.Configuration) place.Place {
+	return place.Within{Place: in, Env: []string{"LC_ALL=C"}, Name: c.Host}
+}
+
+// claim makes the directory and locks it. The lock is held by a process on the host
+// that ends with the connection, also when this process is killed. The directory
+// gets its name, which others look for, once it is locked.
+func (r *remote) claim(ctx context.Context) error {
+	const script = `set -e
+new=${1%/*}/.${1##*/}
+mkdir "$new"
+exec 9<"$new"
+flock 9
+mv "$new" "$1"
+echo held
+exec cat >/dev/null
+`
+	held, out := io.Pipe()
+	stdin, hold := io.Pipe()
+	process, err := r.place.Start(context.WithoutCancel(ctx), place.Command{
+		Args: []string{"sh", "-c", script, "claim", r.dir}, Stdin: stdin, Stdout: out,
+	})
+	if err != nil {
+		return err
+	}
+	r.hold = hold
+	go func() { _ = out.CloseWithError(process.Wait()) }()
+	stop := context.AfterFunc(ctx, func() { _ = held.CloseWithError(context.Cause(ctx)) })
+	defer stop()
+	if _, err := io.ReadFull(held, make([]byte, len("held\n"))); err != nil {
+		return fmt.Errorf("make %s on %s: %w", r.dir, r.configuration.Host, err)
+	}
+	return nil
+}
+
+// removal is a shell function that removes a directory of a run and the containers
+// whose names begin with the directory's. What root has written in a container on a
+// volume, the user may not be able to remove: a container can. Descriptor 9 may be
+// the directory's lock, which nothing that lives on is to have.
+const removal = `remove() {
+	dir=$1 name=${1##*/} engine= image=
+	if [ -s "$dir/.engine" ]; then
+		{ read -r engine && read -r image; } <"$dir/.engine"
+		all=$("$engine" ps --all --format '{{.Names}}' 9<&-) || return 1
+		own=$(echo "$all" | grep "^$name-" || :)
+		[ -z "$own" ] || "$engine" rm --force $own >/dev/null 9<&- || return 1
+	fi
+	rm -rf -- "$dir"/* 2>/dev/null || [ -z "$image" ] ||
+		"$engine" run --rm --network none --volume "$dir:$dir" "$image" sh -c 'rm -rf -- "$1"/*' remove "$dir" >/dev/null 9<&-
+	rm -rf -- "$dir"
+}
+`
+
+// reap removes what runs have left on the host that were killed: directories of this
+// user's that nobody locks, with their containers.
+func (r *remote) reap(ctx context.Context) error {
+	const script = removal + `code=0
+for left in "${1%/*}"/unnest-run-*; do
+	[ -d "$left" ] && [ ! -L "$left" ] && [ -O "$left" ] || continue
+	(exec 9<"$left" && { ! flock -n 9 || remove "$left"; }) || [ ! -e "$left" ] || code=1
+done
+exit $code
+`
+	if err := place.Run(ctx, r.place, "sh", "-c", script, "reap", r.dir); err != nil {
+		return fmt.Errorf("remove what killed runs have left on %s: %w", r.configuration.Host, err)
+	}
+	return nil
+}
+
+// leave removes containers and directory, and logs out. A connection that is lost,
+// as when a command has not ended soon enough after Ctrl-C, is made anew for that.
+func (r *remote) leave(ctx context.Context, in *place.SSH) (err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
+	defer cancel()
+	if in.Lost() {
+		again, err := login(ctx, r.configuration)
+		if err != nil {
+			return fmt.Errorf("%s is left on %s: %w", r.dir, r.configuration.Host, err)
+		}
+		in, r.place = again, onRemote(again, r.configuration)
+	}
+	err = r.remove(ctx)
+	if r.hold != nil {
+		err = errors.Join(err, r.hold.Close())
+	}
+	return errors.Join(err, in.Close())
+}
+
+// remove removes what this run has made on the host.
+func (r *remote) remove(ctx context.Context) error {
+	if err := place.Run(ctx, r.place, "sh", "-c", removal+`remove "$1"`, "leave", r.dir); err != nil {
+		return fmt.Errorf("%s is left on %s: %w", r.dir, r.configuration.Host, err)
+	}
+	return nil
 }
 
 // login logs in to the host of a configuration. Its errors say the mend.

@@ -36,6 +36,7 @@ type Suites struct {
 	image   guest.Image // of the guests that cases run in
 	outer   guest.Image // of the guests that other guests run in
 	foreign map[stack.Arch]guest.Image
+	archive *guest.Archive // of containers on hosts that are none of ours
 	accel   guest.Accel
 	nests   bool // a configuration is of level 2: level 1 has the same processor
 	booted  int
@@ -115,8 +116,6 @@ func supportedSuites(spec *experiment.Spec) error {
 		switch {
 		case c.Architecture() != stack.X8664 && (contained || c.Level() != 1):
 			return fmt.Errorf("configuration %s: guests of %s run no containers and no guests: use stack vm", c.Name, c.Architecture())
-		case c.Stack.Remote() && contained:
-			return fmt.Errorf("configuration %s: containers on a host behind ssh cannot be started yet: use stack ssh", c.Name)
 		case c.Network != "" && c.Network != stack.HostNetwork:
 			return fmt.Errorf("configuration %s: network %s: cases of suites do not leave their machine: leave it out", c.Name, c.Network)
 		}
@@ -127,7 +126,11 @@ func supportedSuites(spec *experiment.Spec) error {
 // build makes the images that the configurations need.
 func (b *Suites) build(ctx context.Context) (err error) {
 	for _, c := range b.spec.Configurations {
+		_, contained := c.Stack.Engine()
 		switch {
+		case c.Stack.Remote() && contained && b.archive == nil:
+			builder := b.tools()
+			b.archive, err = builder.Archive(ctx, b.recipe)
 		case c.Stack.Remote():
 		case c.Architecture() != stack.X8664:
 			err = b.buildForeign(ctx, c.Architecture())
@@ -161,14 +164,20 @@ func (b *Suites) buildForeign(ctx context.Context, a stack.Arch) error {
 	if err != nil {
 		return err
 	}
+	builder := b.tools()
+	b.foreign[a], err = builder.Build(ctx, recipe.With(packages(b.spec)...))
+	return err
+}
+
+// tools is the builder without programs of ours: with what the cases need alone.
+func (b *Suites) tools() guest.Builder {
 	builder := guest.Builder{Cache: b.builder.Cache, Progress: b.builder.Progress, Programs: map[string]string{}}
 	for target, path := range b.builder.Programs {
 		if strings.HasSuffix(target, ".jar") {
 			builder.Programs[target] = path
 		}
 	}
-	b.foreign[a], err = builder.Build(ctx, recipe.With(packages(b.spec)...))
-	return err
+	return builder
 }
 
 // packages are the Debian packages of the cases' tools.
@@ -228,7 +237,15 @@ func fetch(ctx context.Context, f suite.File, cache string) (string, error) {
 	return target, place.Local{}.Put(ctx, target, 0o644, bytes.NewReader(content))
 }
 
-// startSite brings up what a configuration runs in.
+// startSite brings up what a configuration runs in. Containers are entered by their
+// engine, although that takes an emulated guest a second or two of CPU time: nsenter
+// gives a command the container's namespaces and control group, but all capabilities
+// and no seccomp filter, where the engine's has Docker's default ones and, where the
+// host has any, a security profile. Every system call passes through the filter: that
+// is part of what a program takes in a container, and so of what is measured here.
+// The time to enter is not: a script is timed from inside, by its tool or its shell,
+// and the engine, once it has started one, does nothing until it ends. Servers and
+// clients of workloads are entered by nsenter, see enter.
 func (b *Suites) startSite(ctx context.Context, c stack.Configuration) error {
 	sys, err := b.system(ctx, c)
 	if err != nil {
@@ -255,14 +272,15 @@ func (b *Suites) startSite(ctx context.Context, c stack.Configuration) error {
 }
 
 // findVersions notes the versions of the tools' packages, which are the same in
-// every machine of ours.
+// every machine and container of ours.
 func (b *Suites) findVersions(ctx context.Context) error {
 	for _, c := range b.spec.Configurations {
-		if c.Stack.Remote() || len(packages(b.spec)) == 0 {
+		_, contained := c.Stack.Engine()
+		if c.Stack.Remote() && !contained || len(packages(b.spec)) == 0 {
 			continue
 		}
 		args := append([]string{"dpkg-query", "--show", "--showformat", "${Package} ${Version}\n"}, packages(b.spec)...)
-		out, err := place.Output(ctx, b.sites[c.Name].system.place, args...)
+		out, err := place.Output(ctx, b.sites[c.Name].place, args...)
 		if err != nil {
 			return b.sites[c.Name].system.explain(err)
 		}
@@ -331,9 +349,11 @@ func (s *site) findTools(ctx context.Context, k experiment.Case) error {
 
 func (s *site) caseDir(k experiment.Case) string { return path.Join(s.dir, k.Name) }
 
-// run runs a script of a case in its directory and returns what it prints.
+// run runs a script of a case in its directory and returns what it prints. A bash
+// that sshd has started reads the host's and the user's bashrc first, also for -c,
+// unless told not to; what is wrong there hides what the tool says.
 func (s *site) run(ctx context.Context, k experiment.Case, script string) ([]byte, error) {
-	const enter = `mkdir -p "$1"; cd "$1"; exec bash -e -u -o pipefail -c "$2"`
+	const enter = `mkdir -p "$1"; cd "$1"; exec bash --norc -e -u -o pipefail -c "$2"`
 	return place.Output(ctx, s.place, "sh", "-c", enter, "case", s.caseDir(k), script)
 }
 

@@ -335,8 +335,8 @@ const sshAddress = "127.0.0.1:2222"
 
 // startSSHD runs Debian's sshd, with keys of two types, in a network namespace, whose
 // path it returns with the host keys. Those who log in find every program of this
-// machine but hidden.
-func startSSHD(t *testing.T, authorized ssh.PublicKey, hidden string) (namespace string, hostKeys []ssh.PublicKey) {
+// machine but those hidden.
+func startSSHD(t *testing.T, authorized ssh.PublicKey, hidden ...string) (namespace string, hostKeys []ssh.PublicKey) {
 	t.Helper()
 	sshd, err := exec.LookPath("/usr/sbin/sshd")
 	if err != nil {
@@ -345,7 +345,7 @@ func startSSHD(t *testing.T, authorized ssh.PublicKey, hidden string) (namespace
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	config := fmt.Sprintf("ListenAddress %s\nPidFile none\nStrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\n"+
-		"AuthorizedKeysFile %s\nSetEnv PATH=%s\n", sshAddress, file("authorized_keys"), programsWithout(t, hidden))
+		"AuthorizedKeysFile %s\nSetEnv PATH=%s\n", sshAddress, file("authorized_keys"), programsWithout(t, hidden...))
 	for _, kind := range []string{"ecdsa", "ed25519"} { // sshd's own choice is not the key that is known
 		mustRun(t, "ssh-keygen", "-q", "-t", kind, "-N", "", "-f", file(kind))
 		config += "HostKey " + file(kind) + "\n"
@@ -397,8 +397,8 @@ func startSSHD(t *testing.T, authorized ssh.PublicKey, hidden string) (namespace
 	}
 }
 
-// programsWithout makes a directory with every program in PATH but one.
-func programsWithout(t *testing.T, hidden string) string {
+// programsWithout makes a directory with every program in PATH but those hidden.
+func programsWithout(t *testing.T, hidden ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, from := range filepath.SplitList("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin") {
@@ -413,18 +413,20 @@ func programsWithout(t *testing.T, hidden string) string {
 			}
 		}
 	}
-	if err := os.Remove(filepath.Join(dir, hidden)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
+	for _, program := range hidden {
+		if err := os.Remove(filepath.Join(dir, program)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
 	}
 	return dir
 }
 
 // A host behind SSH is measured, and nothing stays on it. A tool that it lacks is a
-// hole with a reason, which is no failure.
+// hole with a reason, which is no failure; an engine that it lacks ends the run.
 func TestSuitesSSH(t *testing.T) {
 	unnest := program(t)
 	home, authorized := home(t)
-	namespace, keys := startSSHD(t, authorized, "sysbench")
+	namespace, keys := startSSHD(t, authorized, "sysbench", "nerdctl", "docker", "podman")
 	know(t, home, knownhosts.Line([]string{knownhosts.Normalize(sshAddress)}, keys[1]))
 	before := workOnHost(t)
 	// Packages cannot be fetched in the server's namespace.
@@ -455,6 +457,13 @@ func TestSuitesSSH(t *testing.T) {
 		if f.Configuration != "remote" || !strings.HasSuffix(f.Error, want) || strings.Contains(f.Error, "\n") {
 			t.Errorf("the hole is %+v, want one line with %q", f, want)
 		}
+	}
+
+	file, dir = writeExperiment(t, []string{memoryRead}, strings.Replace(remote, "stack: ssh", "stack: ssh/docker", 1))
+	r := launch(t, inNamespace(namespace, home, unnest, "bench", file, "-o", dir)...)
+	lacking := "unnest: configuration remote: start the container engine: ssh://root@" + sshAddress + " has no container engine: install docker or podman there, or use stack ssh\n"
+	if code := r.end(t, time.Minute); code != 1 || !strings.HasSuffix(r.out.String(), "\n"+lacking) {
+		t.Errorf("exit code %d, want 1 and the last line %q:\n%s", code, lacking, r.out.String())
 	}
 	if left := workOnHost(t); !slices.Equal(left, before) {
 		t.Errorf("on the host are left %v, before there were %v", left, before)
@@ -514,7 +523,7 @@ func TestSuitesSSHRefused(t *testing.T) {
 // A guest of ours is a host as any other for who has its key: dropbear serves it.
 func TestSuitesSSHGuest(t *testing.T) {
 	unnest := program(t)
-	mustRun(t, unnest, "vm", "up", "--pool", "0", "node1")
+	mustRun(t, unnest, "vm", "up", "--pool", "0", "--vcpus", "2", "node1")
 	defer func() { mustRun(t, unnest, "vm", "down", "--all") }()
 	l, err := lab.View(labs(t)[0])
 	if err != nil {
@@ -546,7 +555,48 @@ func TestSuitesSSHGuest(t *testing.T) {
 	if got := measured(t, dir); got["remote "+gzipFile] != 2 || len(got) != 1 {
 		t.Errorf("measured were %v, want gzip-file alone: the guest has no sysbench", got)
 	}
-	if out := mustRun(t, unnest, "vm", "ssh", "node1", "ls", "/var/tmp"); strings.Contains(out, "unnest") {
-		t.Errorf("in the guest is left %q", out)
+	assertLeftInGuest(t, unnest, "")
+
+	// Its container engine is a host's as any other. A run that is killed leaves
+	// containers, which the next one removes.
+	mustRun(t, unnest, "vm", "ssh", "node1", "/etc/unnest/engine")
+	begin := time.Now()
+	options := "stack: ssh/containerd, host: 'ssh://root@" + address + "', identity: " + filepath.Join(l.Dir, "ssh.key") + "}"
+	file, dir = writeExperiment(t, []string{memoryRead}, "{name: aufs, storage: overlay, "+options, "{name: mnt, storage: volume, "+options)
+	r = launch(t, inNamespace(l.HostNS(), home, unnest, "bench", file, "-o", dir)...)
+	r.awaitExecutions(t, dir, 1)
+	t.Logf("loaded and measured once after %v", time.Since(begin))
+	if err := r.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	r.end(t, 5*time.Second)
+	assertLeftInGuest(t, unnest, "unnest-run-")
+	r = launch(t, inNamespace(l.HostNS(), home, unnest, "bench", "--resume", dir)...)
+	if code := r.end(t, bringUp); code != 0 || strings.Contains(r.out.String(), "load the image") {
+		t.Errorf("exit code %d, want 0, and no image loaded again:\n%s", code, r.out.String())
+	}
+	assertLeftInGuest(t, unnest, "")
+	t.Logf("ended after %v", time.Since(begin))
+	assertMeasured(t, dir, []string{memoryRead}, "aufs", "mnt")
+	run, _, err := result.Load(dir)
+	says := regexp.MustCompile("^The containers on ssh://root@" + address + " are run by nerdctl version .*`nerdctl rmi localhost/unnest/suite:[0-9a-f]+`")
+	if err != nil || !slices.ContainsFunc(run.Notes, says.MatchString) || run.Tools["sysbench"] == "" {
+		t.Errorf("the run does not say what its containers are: %v, %q, tools %v", err, run.Notes, run.Tools)
+	}
+}
+
+// assertLeftInGuest checks that directories and containers of runs, whose names begin
+// with this, are in the guest; or none when it is empty.
+func assertLeftInGuest(t *testing.T, unnest, begin string) {
+	t.Helper()
+	const script = "ls -A /var/tmp; [ ! -S /run/containerd/containerd.sock ] || nerdctl ps --all --format '{{.Names}}'"
+	left := strings.Fields(mustRun(t, unnest, "vm", "ssh", "node1", "sh", "-c", script))
+	if begin == "" && len(left) > 0 || begin != "" && len(left) < 2 {
+		t.Errorf("in the guest is left %q, want %q", left, begin)
+	}
+	for _, name := range left {
+		if !strings.HasPrefix(name, begin) {
+			t.Errorf("in the guest is left %s, want %q", name, begin)
+		}
 	}
 }

@@ -1,0 +1,206 @@
+package guest
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"golang.org/x/sys/unix"
+)
+
+// Archive is a container image of the user space that our guests have, for container
+// engines on hosts that are none of ours.
+type Archive struct {
+	Name string // of the image; its tag is the digest of the image's layer
+	Size int64  // of the layer, bytes
+
+	config []byte
+	layer  func(ctx context.Context, w io.Writer) error
+}
+
+// archiveName is the image's, before its tag.
+const archiveName = "localhost/unnest/suite"
+
+// notInArchive are files and directories of a guest that its containers have and
+// never use: the container engine's own.
+var notInArchive = []string{
+	"usr/bin/containerd", "usr/bin/containerd-shim", "usr/bin/containerd-shim-runc-v1", "usr/bin/containerd-shim-runc-v2",
+	"usr/bin/ctr", "usr/lib/cni", "usr/sbin/runc",
+}
+
+// Archive makes the image of the root directory that a recipe's Debian packages are
+// unpacked in, with the builder's programs.
+func (b *Builder) Archive(ctx context.Context, r Recipe) (*Archive, error) {
+	root, err := b.Root(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	programs, err := b.readPrograms(r.Arch)
+	if err != nil {
+		return nil, err
+	}
+	return NewArchive(ctx, root, r.Arch, programs)
+}
+
+// NewArchive makes the image of a root directory, with programs by their path in it.
+// It reads all of it once, for the digest.
+func NewArchive(ctx context.Context, root string, arch Arch, programs map[string][]byte) (_ *Archive, err error) {
+	a := &Archive{layer: func(ctx context.Context, w io.Writer) error { return writeRoot(ctx, w, root, programs) }}
+	var size counter
+	hash := sha256.New()
+	if err := a.layer(ctx, io.MultiWriter(hash, &size)); err != nil {
+		return nil, fmt.Errorf("pack container image of %s: %w", root, err)
+	}
+	sum := hex.EncodeToString(hash.Sum(nil))
+	a.Name, a.Size = archiveName+":"+sum[:16], int64(size)
+	config := imageConfig(empty.Image, arch.or())
+	config.RootFS.DiffIDs = []v1.Hash{{Algorithm: "sha256", Hex: sum}}
+	a.config, err = json.Marshal(config)
+	return a, err
+}
+
+// Write writes the image as the archive that `docker save` makes, which every engine
+// loads. What the recipe's root directory holds must not have changed meanwhile.
+func (a *Archive) Write(ctx context.Context, to io.Writer) error {
+	sum := sha256.Sum256(a.config)
+	name := hex.EncodeToString(sum[:]) + ".json"
+	manifest, err := json.Marshal([]struct {
+		Config           string
+		RepoTags, Layers []string
+	}{{name, []string{a.Name}, []string{"layer.tar"}}})
+	if err != nil {
+		return err
+	}
+	w := tar.NewWriter(to)
+	for _, f := range []struct {
+		name    string
+		content []byte
+	}{{"manifest.json", manifest}, {name, a.config}} {
+		if err := writeFile(w, f.name, f.content); err != nil {
+			return err
+		}
+	}
+	if err := w.WriteHeader(&tar.Header{Name: "layer.tar", Typeflag: tar.TypeReg, Mode: 0o644, Size: a.Size}); err != nil {
+		return err
+	}
+	if err := a.layer(ctx, w); err != nil {
+		return fmt.Errorf("pack container image: %w", err)
+	}
+	return w.Close()
+}
+
+// counter counts what is written to it, in bytes.
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) {
+	*c += counter(len(p))
+	return len(p), nil
+}
+
+// writeRoot writes an archive of the root file system root, and of the programs, in
+// an order that is always the same. Extended attributes are left out: files from
+// Debian's packages have none that the suites need.
+func writeRoot(ctx context.Context, to io.Writer, root string, programs map[string][]byte) error {
+	w := tar.NewWriter(to)
+	links := map[uint64]string{} // inode -> its first name
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil || path == root {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		switch {
+		case slices.Contains(notInArchive, name) && d.IsDir():
+			return fs.SkipDir
+		case slices.Contains(notInArchive, name) || d.Type()&(fs.ModeSocket|fs.ModeDevice|fs.ModeNamedPipe) != 0:
+			return nil
+		}
+		if err := writeEntry(w, path, name, d, links); err != nil {
+			return err
+		}
+		if slices.Contains(notInContainer, name) && d.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, target := range slices.Sorted(maps.Keys(programs)) {
+		if err := writeFile(w, filepath.Clean(target)[1:], programs[target]); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// writeEntry writes one file, directory or link. A further name of a file is a link
+// to its first.
+func writeEntry(w *tar.Writer, path, name string, d fs.DirEntry, links map[uint64]string) error {
+	info, err := d.Info()
+	if err != nil {
+		return err
+	}
+	var target string
+	if info.Mode()&fs.ModeSymlink != 0 {
+		if target, err = os.Readlink(path); err != nil {
+			return err
+		}
+	}
+	h, err := tar.FileInfoHeader(info, target)
+	if err != nil {
+		return err
+	}
+	// Only what is the same wherever and whenever it is read.
+	h.Name, h.Uname, h.Gname = name, "", ""
+	if info.IsDir() {
+		h.Name += "/"
+	}
+	if !info.Mode().IsRegular() {
+		return w.WriteHeader(h)
+	}
+	var s unix.Stat_t
+	if err := unix.Lstat(path, &s); err != nil {
+		return &fs.PathError{Op: "lstat", Path: path, Err: err}
+	}
+	if first, ok := links[s.Ino]; ok {
+		h.Typeflag, h.Linkname, h.Size = tar.TypeLink, first, 0
+		return w.WriteHeader(h)
+	}
+	links[s.Ino] = name
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := w.WriteHeader(h); err != nil {
+		return err
+	}
+	_, err = io.Copy(w, f)
+	return err
+}
+
+// writeFile writes a program.
+func writeFile(w *tar.Writer, name string, content []byte) error {
+	if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(content))}); err != nil {
+		return err
+	}
+	_, err := w.Write(content)
+	return err
+}
