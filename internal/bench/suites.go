@@ -244,8 +244,7 @@ func fetch(ctx context.Context, f suite.File, cache string) (string, error) {
 // host has any, a security profile. Every system call passes through the filter: that
 // is part of what a program takes in a container, and so of what is measured here.
 // The time to enter is not: a script is timed from inside, by its tool or its shell,
-// and the engine, once it has started one, does nothing until it ends. Servers and
-// clients of workloads are entered by nsenter, see enter.
+// and the engine, once it has started one, does nothing until it ends.
 func (b *Suites) startSite(ctx context.Context, c stack.Configuration) error {
 	sys, err := b.system(ctx, c)
 	if err != nil {

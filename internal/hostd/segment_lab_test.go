@@ -585,6 +585,20 @@ func TestJoinAtOnce(t *testing.T) {
 	}
 }
 
+// restartRounds is how often a guest joins or leaves: 12 times, or UNNEST_ROUNDS.
+func restartRounds(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("UNNEST_ROUNDS")
+	if text == "" {
+		return 12
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("UNNEST_ROUNDS is %q: want a number of rounds", text)
+	}
+	return n
+}
+
 // Rounds of joining and leaving, in which the daemon is killed at random, and guests
 // with it or while there is none. After each, every queue is its fraction's and all
 // have heard the same.
@@ -596,7 +610,7 @@ func TestSegmentsAndRestarts(t *testing.T) {
 	machines := []*machine{l.boot(1, 2), l.boot(2, 2), l.boot(3, 2), l.boot(4, 2)}
 	l.serve(patience)
 	in := map[*machine]string{} // container
-	for round := range 12 {
+	for round := range restartRounds(t) {
 		m := machines[rng.IntN(len(machines))]
 		kill, die := rng.IntN(3) > 0, rng.IntN(4) == 0
 		if kill {
