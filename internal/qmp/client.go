@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // Client is one connection to one QEMU. It is safe for concurrent use. QEMU
@@ -40,7 +41,7 @@ func Dial(ctx context.Context, path string) (*Client, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("dial QMP socket %s: path has %d bytes, want at most %d", path, len(path), maxSocketPath)
 	}
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	conn, err := connect(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("dial QMP socket: %w", err)
 	}
@@ -49,6 +50,29 @@ func Dial(ctx context.Context, path string) (*Client, error) {
 		return nil, fmt.Errorf("dial QMP socket %s: %w", path, err)
 	}
 	return c, nil
+}
+
+// A queue of connections that is full is tried again after queuePause, until
+// queuePatience is over.
+const (
+	queuePause    = 20 * time.Millisecond
+	queuePatience = 2 * time.Second
+)
+
+// connect connects to a unix socket. QEMU's has room for one connection that waits,
+// which may be that of a client that was killed, until QEMU finds out.
+func connect(ctx context.Context, path string) (net.Conn, error) {
+	for end := time.Now().Add(queuePatience); ; {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+		if !errors.Is(err, syscall.EAGAIN) || time.Now().After(end) {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(queuePause):
+		}
+	}
 }
 
 // New reads the greeting from conn and negotiates capabilities. It owns conn

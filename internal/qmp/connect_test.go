@@ -1,0 +1,82 @@
+package qmp
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// crowded returns a socket whose queue of connections is full, and a function that
+// takes one connection out of it.
+func crowded(t *testing.T) (path string, accept func() net.Conn) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "qmp") // t.TempDir can be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path = filepath.Join(dir, "s")
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fd), path)
+	defer file.Close()
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Listen(fd, 1)); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.FileListener(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	for {
+		conn, err := net.Dial("unix", path)
+		if errors.Is(err, syscall.EAGAIN) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+	}
+	return path, func() net.Conn {
+		conn, err := l.Accept()
+		if err != nil {
+			t.Error(err)
+		}
+		return conn
+	}
+}
+
+// A queue that is full is waited for: QEMU empties it when it has found out that the
+// client before was killed.
+func TestConnectToFullQueue(t *testing.T) {
+	path, accept := crowded(t)
+	time.AfterFunc(3*queuePause, func() { accept().Close() })
+	conn, err := connect(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+}
+
+func TestConnectToQueueThatStaysFull(t *testing.T) {
+	path, _ := crowded(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*queuePause)
+	defer cancel()
+	if conn, err := connect(ctx, path); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, syscall.EAGAIN) {
+		t.Errorf("got %v, %v; want the end of the wait, and why", conn, err)
+	}
+	begin := time.Now()
+	if conn, err := connect(t.Context(), path); !errors.Is(err, syscall.EAGAIN) || time.Since(begin) < queuePatience {
+		t.Errorf("got %v, %v after %v; want what is wrong, after %v", conn, err, time.Since(begin), queuePatience)
+	}
+}
