@@ -1,0 +1,551 @@
+//go:build profile
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"unnest/internal/fleet"
+	"unnest/internal/place"
+	"unnest/internal/stats"
+)
+
+const (
+	messageSize = 1024 // bytes
+	warmup      = 60   // messages
+	blocks      = 12   // rounds
+	messages    = 600  // of a round
+)
+
+// hopOrder and hopReply are explained in testdata/hops.
+type hopOrder struct {
+	Do      string   `json:"do"`
+	Address string   `json:"address,omitempty"`
+	Size    int      `json:"size,omitempty"`
+	Warmup  int      `json:"warmup,omitempty"`
+	Count   int      `json:"count,omitempty"`
+	Busy    int      `json:"busy,omitempty"`
+	Links   []string `json:"links,omitempty"`
+}
+
+type hopReply struct {
+	Error string
+	Times map[string][]int64
+	Costs map[string]programCost
+}
+
+type programCost struct {
+	Runs uint64
+	Ns   int64
+}
+
+func (h *hopper) do(t *testing.T, o hopOrder) hopReply {
+	t.Helper()
+	var r hopReply
+	err := json.NewEncoder(h.in).Encode(o)
+	if err == nil {
+		err = h.out.Decode(&r)
+	}
+	if err == nil && r.Error != "" {
+		err = errors.New(r.Error)
+	}
+	if err != nil {
+		t.Fatalf("hops in %s: %v: %s", h.name, err, h.problem)
+	}
+	return r
+}
+
+// buildHops builds the program for guests and the host.
+func buildHops(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "hops")
+	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, "./testdata/hops")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return path
+}
+
+// startHopper starts hops at a place; it ends with the test.
+func startHopper(t *testing.T, at place.Place, name string, links []string, args ...string) *hopper {
+	t.Helper()
+	orders, in := io.Pipe()
+	out, answers := io.Pipe()
+	h := &hopper{name: name, in: in, out: json.NewDecoder(out), links: links, problem: &bytes.Buffer{}}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	p, err := at.Start(ctx, place.Command{
+		Args: args, Stdin: orders, Stdout: answers, Stderr: h.problem,
+		Env: []string{"GODEBUG=asyncpreemptoff=1"}, // no signals to a thread that waits for messages
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- p.Wait()
+		answers.Close()
+	}()
+	t.Cleanup(func() {
+		in.Close()
+		if err := <-ended; err != nil {
+			t.Errorf("hops in %s: %v", name, err)
+		}
+		cancel()
+	})
+	return h
+}
+
+// hops starts the program in a network namespace of a guest, its own if that is "".
+func (m *node) hops(container string, links ...string) *hopper {
+	m.nodes.t.Helper()
+	args := []string{"/usr/local/bin/hops"}
+	if container != "" {
+		args = append([]string{"ip", "netns", "exec", container}, args...)
+	}
+	return startHopper(m.nodes.t, m.ssh, m.Name+" "+container, links, args...)
+}
+
+// way is a way of messages from a client to a server and back.
+type way struct {
+	name           string
+	client, server *hopper
+	address        string // of the server, as the client names it
+	busy           int    // µs
+	stations       []station
+	// A variant is measured for its round trips only, between prepare and undo.
+	variant       bool
+	prepare, undo func()
+	seen          wayTimes
+}
+
+// wayTimes has a value for each round.
+type wayTimes struct {
+	trips   []stats.Observation // µs, when no other time is taken
+	stamped []float64           // µs, with all times taken
+	parts   map[string][]float64
+	threads map[string][]float64 // for a message, by what QEMUs' threads did
+	costs   map[string][]float64 // of each program, by what
+}
+
+// hoppers are those that take times on the way.
+func (w *way) hoppers() (all []*hopper) {
+	for _, s := range w.stations {
+		if !slices.Contains(all, s.by) {
+			all = append(all, s.by)
+		}
+	}
+	return all
+}
+
+// ask sends messages and returns all times.
+func (w *way) ask(t *testing.T, count int, stamped bool) map[*hopper]map[string][]int64 {
+	t.Helper()
+	watched := map[string]bool{} // SameNode's two share a namespace
+	for _, h := range w.hoppers() {
+		if stamped && !watched[h.name] {
+			h.do(t, hopOrder{Do: "stamp", Links: h.links})
+			watched[h.name] = true
+		}
+	}
+	w.client.do(t, hopOrder{Do: "ask", Address: w.address, Size: messageSize, Warmup: warmup, Count: count, Busy: w.busy})
+	times := map[*hopper]map[string][]int64{}
+	for _, h := range w.hoppers() {
+		times[h] = h.do(t, hopOrder{Do: "collect"}).Times
+	}
+	return times
+}
+
+// profile is the ways that are compared, and what it takes to watch them.
+type profile struct {
+	*nodes
+	host  *hopper
+	in    []*node
+	ways  []*way
+	size  int // messages of a round
+	block int
+}
+
+// measure measures a way in one round: its round trips alone, with the work of QEMU's
+// threads; its parts; what programs cost.
+func (p *profile) measure(t *testing.T, w *way) {
+	t.Helper()
+	w.prepare()
+	p.measureTrips(t, w)
+	w.undo()
+	if w.variant {
+		return
+	}
+	parts, err := part(w.stations, w.ask(t, p.size, true))
+	if err != nil {
+		t.Fatalf("%s: %v", w.name, err)
+	}
+	if parts.of < p.size*9/10 {
+		t.Errorf("%s: %d of %d messages have all times", w.name, parts.of, p.size)
+	}
+	w.seen.stamped = append(w.seen.stamped, parts.all)
+	for name, us := range parts.parts {
+		add(&w.seen.parts, name, us)
+	}
+	p.count(t, w)
+}
+
+func (p *profile) measureTrips(t *testing.T, w *way) {
+	t.Helper()
+	before := p.threadTimes(t)
+	times := w.ask(t, p.size, false)[w.client]
+	after := p.threadTimes(t)
+	var trips []float64
+	for i, sent := range times["sent"] {
+		trips = append(trips, float64(times["answered"][i]-sent)/1000)
+	}
+	w.seen.trips = append(w.seen.trips, stats.Observation{Block: p.block, Value: middleMean(trips)})
+	for what, n := range after {
+		add(&w.seen.threads, what, (n-before[what])/float64(p.size+warmup))
+	}
+}
+
+func add(to *map[string][]float64, what string, value float64) {
+	if *to == nil {
+		*to = map[string][]float64{}
+	}
+	(*to)[what] = append((*to)[what], value)
+}
+
+// count has the kernels keep account of their programs.
+func (p *profile) count(t *testing.T, w *way) {
+	t.Helper()
+	before := map[*hopper]hopReply{}
+	kernels := map[string]*hopper{"host": p.host}
+	for _, m := range p.in {
+		for _, h := range []*hopper{w.client, w.server} {
+			if strings.HasPrefix(h.name, m.Name+" ") {
+				kernels[m.Name] = h
+			}
+		}
+	}
+	for _, h := range kernels {
+		before[h] = h.do(t, hopOrder{Do: "cost", Count: 1})
+	}
+	w.ask(t, p.size, false)
+	for _, h := range kernels {
+		for name, c := range h.do(t, hopOrder{Do: "cost"}).Costs {
+			runs := c.Runs - before[h].Costs[name].Runs
+			if runs < uint64(p.size) { // now and then, for something else
+				continue
+			}
+			where := "guests"
+			if h == p.host {
+				where = "host"
+			}
+			key := fmt.Sprintf("%s: %s", where, name)
+			add(&w.seen.costs, key+", µs a run", float64(c.Ns-before[h].Costs[name].Ns)/float64(runs)/1000)
+			add(&w.seen.costs, key+", runs", float64(runs)/float64(p.size+warmup))
+		}
+	}
+}
+
+// What a QEMU thread does, as /proc/PID/task/TID/schedstat has it: for how long it has
+// run, and has waited for a processor, in ns, and how often it was given one
+// (Documentation/scheduler/sched-stats.rst in the kernel). The main loop does the work
+// of devices, the others are vCPUs in the main.
+const (
+	loopRuns, loopWaits, loopTurns = "main loops run, µs", "wait for a processor, µs", "get one, times"
+	vcpuRuns, vcpuWaits, vcpuTurns = "vCPUs run, µs", "wait, µs", "get one, times "
+)
+
+var threadWork = []string{loopRuns, loopWaits, loopTurns, vcpuRuns, vcpuWaits, vcpuTurns}
+
+// threadTimes are sums over the guests, so far.
+func (p *profile) threadTimes(t *testing.T) map[string]float64 {
+	t.Helper()
+	sum := map[string]float64{}
+	for _, m := range p.in {
+		paths, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", m.PID))
+		if err != nil || len(paths) == 0 {
+			t.Fatalf("threads of %s: %v", m.Name, err)
+		}
+		for _, path := range paths {
+			var ran, waited, turns float64
+			content, err := os.ReadFile(path)
+			if err == nil {
+				_, err = fmt.Sscan(string(content), &ran, &waited, &turns)
+			}
+			if err != nil {
+				continue // it has ended
+			}
+			runs, waits, gets := vcpuRuns, vcpuWaits, vcpuTurns
+			if filepath.Base(filepath.Dir(path)) == strconv.Itoa(m.PID) {
+				runs, waits, gets = loopRuns, loopWaits, loopTurns
+			}
+			sum[runs] += ran / 1000
+			sum[waits] += waited / 1000
+			sum[gets] += turns
+		}
+	}
+	return sum
+}
+
+// hostloWay is the way between two fractions.
+const hostloWay = "Hostlo"
+
+// single is a network namespace that is no fraction.
+const single = "single"
+
+// TestHostloProfile says where the time of a round trip goes, between fractions of a
+// pod, and between guests without one, and what else changes it.
+func TestHostloProfile(t *testing.T) {
+	n := newNodes(t, nil)
+	p := &profile{nodes: n, size: messages}
+	p.in = n.bootAll(2, fleet.Options{Slots: 8, Memory: 768 << 20})
+	program := buildHops(t)
+	content, err := os.ReadFile(program)
+	n.check(err)
+	for _, m := range p.in {
+		n.check(m.ssh.Put(t.Context(), "/usr/local/bin/hops", 0o755, bytes.NewReader(content)))
+		m.fraction(podName, podSegment)
+	}
+	p.in[0].run("ip netns add " + single + " && ip -n " + single + " link set lo up")
+	p.host = startHopper(t, place.Local{NetNS: n.fleet.Lab.HostNS()}, "host", []string{p.tap(podName), "g1tenant", "g2tenant"}, program)
+	p.addWays()
+	p.addVariants()
+	for _, w := range p.ways {
+		w.ask(t, messages/4, false)
+	}
+	for p.block = range blocks {
+		for _, i := range rand.Perm(len(p.ways)) {
+			p.measure(t, p.ways[i])
+		}
+	}
+	p.report(t)
+}
+
+// tap is the TAP of a pod's segment.
+func (p *profile) tap(pod string) string {
+	p.t.Helper()
+	for _, s := range p.status().Segments {
+		if s.Pod == pod {
+			return s.TAP
+		}
+	}
+	p.t.Fatalf("the host daemon knows of no segment of pod %s", pod)
+	return ""
+}
+
+func (p *profile) addWays() {
+	one, two := p.in[0], p.in[1]
+	a, b := one.hops(single, "lo"), one.hops(single, "lo")
+	p.add(&way{name: "SameNode", client: a, server: b, address: "127.0.0.1:9001", stations: throughLoopback(a, b)})
+	a, b = one.hops(podName, "lo", "eth0"), one.hops(podName, "lo", "eth0")
+	p.add(&way{name: "within a fraction", client: a, server: b, address: "127.0.0.1:9001", stations: throughLoopback(a, b)})
+	tap := p.tap(podName)
+	b = two.hops(podName, "lo", "eth0")
+	p.add(&way{name: hostloWay, client: a, server: b, address: "127.0.0.1:9002", stations: acrossGuests(a, b, p.host, tap, tap, true)})
+	a, b = one.hops("", "eth0"), two.hops("", "eth0")
+	p.add(&way{name: "guest to guest", client: a, server: b, address: two.TenantIP + ":9003",
+		stations: acrossGuests(a, b, p.host, "g1tenant", "g2tenant", false)})
+	p.add(&way{name: "host to guest", client: p.host, server: b, address: two.TenantIP + ":9003",
+		stations: intoGuest(p.host, b, "g2tenant")})
+}
+
+// add has the server of a way listen.
+func (p *profile) add(w *way) {
+	p.t.Helper()
+	if w.prepare == nil {
+		w.prepare, w.undo = func() {}, func() {}
+	}
+	for _, other := range p.ways {
+		if other.server == w.server && other.address == w.address {
+			p.ways = append(p.ways, w)
+			return
+		}
+	}
+	w.server.do(p.t, hopOrder{Do: "serve", Address: w.address, Busy: w.busy})
+	p.ways = append(p.ways, w)
+}
+
+// throughLoopback is the way within a network namespace. The client takes the times at
+// its links.
+func throughLoopback(client, server *hopper) []station {
+	return []station{
+		{spot{client, "sent"}, ""},
+		{spot{client, "lo out request"}, toDevice},
+		{spot{client, "lo in request"}, throughLo},
+		{spot{server, "served"}, toSocket},
+		{spot{client, "lo out answer"}, toDevice},
+		{spot{client, "lo in answer"}, throughLo},
+		{spot{client, "answered"}, toSocket},
+	}
+}
+
+// acrossGuests is the way by NICs and TAPs, the reflector's if both are one; in the
+// guests through lo, if that is so.
+func acrossGuests(client, server, host *hopper, near, far string, lo bool) (all []station) {
+	enter := func(h *hopper, kind, end string) {
+		all = append(all, station{spot{h, "eth0 in " + kind}, acrossVirt})
+		if lo {
+			all = append(all, station{spot{h, "lo in " + kind}, throughLo})
+		}
+		all = append(all, station{spot{h, end}, toSocket})
+	}
+	all = append(all,
+		station{spot{client, "sent"}, ""},
+		station{spot{client, "eth0 out request"}, toDevice},
+		station{spot{host, near + " in request"}, acrossVirt},
+		station{spot{host, far + " out request"}, onHost})
+	enter(server, "request", "served")
+	all = append(all,
+		station{spot{server, "eth0 out answer"}, toDevice},
+		station{spot{host, far + " in answer"}, acrossVirt},
+		station{spot{host, near + " out answer"}, onHost})
+	enter(client, "answer", "answered")
+	return all
+}
+
+// intoGuest is the way from the host itself.
+func intoGuest(host, server *hopper, tap string) []station {
+	return []station{
+		{spot{host, "sent"}, ""},
+		{spot{host, tap + " out request"}, onHost},
+		{spot{server, "eth0 in request"}, acrossVirt},
+		{spot{server, "served"}, toSocket},
+		{spot{server, "eth0 out answer"}, toDevice},
+		{spot{host, tap + " in answer"}, acrossVirt},
+		{spot{host, "answered"}, onHost},
+	}
+}
+
+// report prints tables: medians over the rounds, and their intervals.
+func (p *profile) report(t *testing.T) {
+	t.Helper()
+	var out strings.Builder
+	p.reportTrips(t, &out)
+	p.reportParts(t, &out)
+	p.reportThreads(t, &out)
+	p.reportPrograms(t, &out)
+	p.reportFrames(&out)
+	t.Log("\n" + out.String())
+}
+
+func (p *profile) reportTrips(t *testing.T, out io.Writer) {
+	t.Helper()
+	base, hostlo := p.ways[0], p.ways[slices.IndexFunc(p.ways, func(w *way) bool { return w.name == hostloWay })]
+	_, _ = fmt.Fprintf(out, "%d rounds of %d messages of %d B\n\n", len(base.seen.trips), p.size, messageSize)
+	row(out, "", "round trip, µs", "ratio to "+base.name, "ratio to "+hostlo.name, "µs with all times taken")
+	row(out, slices.Repeat([]string{"---"}, 5)...)
+	for _, w := range p.ways {
+		stamped := ""
+		if !w.variant {
+			stamped = estimate(t, w.seen.stamped)
+		}
+		row(out, w.name, estimate(t, stats.Values(w.seen.trips)), p.ratio(w, base), p.ratio(w, hostlo), stamped)
+	}
+}
+
+// row prints a row of a table.
+func row(out io.Writer, cells ...string) {
+	_, _ = fmt.Fprintf(out, "| %s |\n", strings.Join(cells, " | "))
+}
+
+// ratio is that of round trips, with its interval over blocks, as text.
+func (p *profile) ratio(w, to *way) string {
+	p.t.Helper()
+	r, err := stats.BlockRatio(w.seen.trips, to.seen.trips, stats.DefaultConfidence, 1)
+	p.check(err)
+	if !r.Interval.Defined() {
+		return fmt.Sprintf("%.2f", r.Point)
+	}
+	return fmt.Sprintf("%.2f [%.2f, %.2f]", r.Point, r.Interval.Low, r.Interval.High)
+}
+
+func (p *profile) reportParts(t *testing.T, out io.Writer) {
+	t.Helper()
+	main := slices.DeleteFunc(slices.Clone(p.ways), func(w *way) bool { return w.variant })
+	head := []string{"part, µs"}
+	for _, w := range main {
+		head = append(head, w.name)
+	}
+	_, _ = fmt.Fprintln(out)
+	row(out, head...)
+	row(out, slices.Repeat([]string{"---"}, len(head))...)
+	for _, name := range allParts {
+		cells := []string{name}
+		for _, w := range main {
+			xs, cell := w.seen.parts[name], ""
+			if len(xs) > 0 {
+				cell = estimate(t, xs)
+				if slices.Min(xs) <= 0 {
+					t.Errorf("%s: %s takes %v µs", w.name, name, slices.Min(xs))
+				}
+			}
+			cells = append(cells, cell)
+		}
+		row(out, cells...)
+	}
+}
+
+// reportThreads prints what both guests' QEMUs did for a message.
+func (p *profile) reportThreads(t *testing.T, out io.Writer) {
+	t.Helper()
+	_, _ = fmt.Fprintln(out)
+	row(out, append([]string{"QEMU, for a round trip"}, threadWork...)...)
+	row(out, slices.Repeat([]string{"---"}, len(threadWork)+1)...)
+	for _, w := range p.ways {
+		cells := []string{w.name}
+		for _, what := range threadWork {
+			cells = append(cells, estimate(t, w.seen.threads[what]))
+		}
+		row(out, cells...)
+	}
+}
+
+func (p *profile) reportPrograms(t *testing.T, out io.Writer) {
+	t.Helper()
+	_, _ = fmt.Fprintln(out)
+	row(out, "eBPF programs", "")
+	row(out, "---", "---")
+	for _, w := range p.ways {
+		for _, name := range slices.Sorted(maps.Keys(w.seen.costs)) {
+			row(out, w.name+", "+name, estimate(t, w.seen.costs[name]))
+		}
+	}
+}
+
+// reportFrames prints how many frames were sent, and to all.
+func (p *profile) reportFrames(out io.Writer) {
+	for _, s := range p.status().Segments {
+		for f, c := range s.Counts {
+			if c.Frames > 0 {
+				_, _ = fmt.Fprintf(out, "\npod %s: fraction %d has sent %d frames, %d to all", s.Pod, f, c.Frames, c.Broadcast)
+			}
+		}
+	}
+}
+
+// estimate is the median of values and its interval, as text.
+func estimate(t *testing.T, xs []float64) string {
+	t.Helper()
+	median, err := stats.Quantiles(xs, 0.5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	interval, err := stats.MedianInterval(xs, stats.DefaultConfidence)
+	if err != nil {
+		return fmt.Sprintf("%.1f", median[0])
+	}
+	return fmt.Sprintf("%.1f [%.1f, %.1f]", median[0], interval.Low, interval.High)
+}
