@@ -104,7 +104,9 @@ func (s *segments) membership(port string) (mode string, m segment.Membership) {
 	return "", segment.Membership{}
 }
 
-// check returns an error when an attachment's endpoint is not whole.
+// check returns an error when an attachment's endpoint is not whole. If it is, the
+// segment's members are told at once who they are: what they were told before the
+// endpoint was in its pod, nobody there has heard.
 func (s *segments) check(owner string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,8 +119,9 @@ func (s *segments) check(owner string) error {
 		return errors.New("it is no member of its segment")
 	case !st.segment.loop.Members().Has(st.fraction):
 		return errors.New("its queue has been closed")
+	default:
+		return st.segment.loop.Announce(st.segment.membership())
 	}
-	return nil
 }
 
 // Total adds up what was counted of all fractions.

@@ -134,6 +134,10 @@ func TestSeats(t *testing.T) {
 	if n := join("g1", "u1n1-1"); n.fraction != 1 || n.ownMAC || n.pod != "web" {
 		t.Errorf("first note is %+v", n)
 	}
+	told := len(loop().announced)
+	if err := s.check("g1/c1"); err != nil || len(loop().announced) != told+1 || loop().announced[told] != loop().announced[told-1] {
+		t.Errorf("an endpoint that asks is told %v, %v after %d; want the last of them again", loop().announced, err, told)
+	}
 	if n := join("g2", "u2n1-1"); n.fraction != 2 {
 		t.Errorf("second note is %+v", n)
 	}

@@ -119,6 +119,7 @@ func (a *addition) steps() []steps.Step {
 		{Name: "move", Do: a.move, Undo: a.undoMove},
 		{Name: "address", Do: a.address, Undo: a.undoAddress},
 		{Name: "glue", Do: a.glue, Undo: a.unglue},
+		{Name: "hear", Do: a.hear},
 		{Name: "print", Do: a.print},
 	}
 }
@@ -146,6 +147,17 @@ func (a *addition) glue(context.Context) error {
 		return cmp.Or(lo.probe(), err)
 	}
 	return nil
+}
+
+// hear waits until the pod knows who is in the segment by now: what the host daemon
+// has told between its answer and the glue was lost. A daemon that does not answer
+// says it to the pod when it is back.
+func (a *addition) hear(ctx context.Context) error {
+	host, err := membership(ctx, a.daemon, a.config, a.args, a.endpoint.fraction)
+	if err != nil || host == nil {
+		return err
+	}
+	return awaitNews(ctx, a.pod, *host)
 }
 
 func (a *addition) unglue(context.Context) error { return lo.leave(a.pod, a.name) }

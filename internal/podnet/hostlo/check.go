@@ -13,6 +13,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 
 	"unnest/internal/hostd/hostdpb"
+	"unnest/internal/podnet/daemon"
 	"unnest/internal/podnet/failure"
 	"unnest/internal/podnet/loopback"
 	"unnest/internal/podnet/netconf"
@@ -101,15 +102,21 @@ func checkPodSide(args *skel.CmdArgs, pod ns.NetNS, name string, f segment.Fract
 	return lo.check(pod, name, loopback.Config{Fraction: f})
 }
 
-// checkHost asks the host daemon, and returns who is in the segment. A daemon that
-// does not answer is no fault of the pod, whose localhost works without; a runtime
-// may take a failed CHECK for the pod's end.
+// checkHost asks the host daemon about the endpoint, and returns who is in the
+// segment.
 func checkHost(ctx context.Context, c netconf.Hostlo, args *skel.CmdArgs, f segment.Fraction) (*segment.Membership, error) {
 	d, err := dial(c)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
+	return membership(ctx, d, c, args, f)
+}
+
+// membership asks the host daemon who is in the segment, which then tells all of them.
+// A daemon that does not answer is no fault of the pod, whose localhost works without;
+// a runtime may take a failed CHECK for the pod's end.
+func membership(ctx context.Context, d daemon.Client, c netconf.Hostlo, args *skel.CmdArgs, f segment.Fraction) (*segment.Membership, error) {
 	answer, err := d.Check(ctx, &hostdpb.CheckRequest{
 		ContainerId: args.ContainerID, Interface: args.IfName, Endpoint: true, Pod: c.Segment.Name,
 	})

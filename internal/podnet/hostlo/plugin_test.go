@@ -104,6 +104,25 @@ func TestAddCheckDel(t *testing.T) {
 	}
 }
 
+// What the daemon has told between its answer to the join and the end of the ADD is
+// known to the pod.
+func TestNewsWhileJoining(t *testing.T) {
+	l := newLab(t)
+	config := l.config()
+	l.add(config, l.inWeb()...)
+	l.daemon.mu.Lock()
+	l.daemon.terse = true
+	l.daemon.onAnswer = func(e *hostdpb.Endpoint) { // as if the other had joined since
+		e.Generation--
+		e.Members = uint32(segment.Of(segment.Fraction(e.GetFraction())))
+	}
+	l.daemon.mu.Unlock()
+	l.add(config)
+	if known, err := loopback.Membership(l.pod); err != nil || known.Members != segment.Of(1, 2) {
+		t.Errorf("the pod knows the members %s, %v; want 1,2", known.Members, err)
+	}
+}
+
 // wantEndpoint looks at the last interface of a result that was printed in a version.
 func wantEndpoint(t *testing.T, r *types100.Result, version, name string, f segment.Fraction, sandbox string) {
 	t.Helper()
