@@ -9,6 +9,7 @@ REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 LDFLAGS = -X unnest/internal/cli/version.tag=$(VERSION) -X unnest/internal/cli/version.revision=$(REVISION)
 FUZZTIME ?= 10s
 GUESTS ?= 2
+ROUNDS ?= 1000
 
 # What guests are made with and measured by; bin/unnest doctor checks the same.
 PACKAGES := qemu-system-x86 mmdebstrap e2fsprogs xz-utils nftables iproute2 sockperf iperf3 \
@@ -53,9 +54,17 @@ test: test-deps build bin/gotestsum ## run every test, none skipped (root)
 soak: build ## let 110 pods come and go in one guest while the daemon is killed (root)
 	UNNEST_PRIVILEGED=1 UNNEST_SOAK=1 go test -count=1 -timeout 30m -run '^TestChurn$$' -v ./internal/e2e
 
+.PHONY: soak-hostlo
+soak-hostlo: build ## make, use and leave ROUNDS segments, 1000, over four guests while the daemon is killed (root)
+	UNNEST_PRIVILEGED=1 UNNEST_ROUNDS=$(ROUNDS) UNNEST_HOSTLO_GUESTS=4 go test -count=1 -timeout 90m -run '^TestHostloRounds$$' -v ./internal/e2e
+
 .PHONY: localhost
 localhost: build ## ask a pod over GUESTS guests, 2, case by case whether it has one localhost (root)
-	UNNEST_PRIVILEGED=1 UNNEST_LOCALHOST=1 UNNEST_HOSTLO_GUESTS=$(GUESTS) go test -count=1 -timeout 60m -run '^TestHostlo$$' -v ./internal/e2e
+	UNNEST_PRIVILEGED=1 UNNEST_LOCALHOST=1 UNNEST_HOSTLO_GUESTS=$(GUESTS) go test -count=1 -timeout 90m -run '^TestHostlo$$' -v ./internal/e2e
+
+.PHONY: profile-hostlo
+profile-hostlo: build ## say where the time of a round trip between two fractions goes (root)
+	UNNEST_PRIVILEGED=1 go test -tags profile -count=1 -timeout 15m -run '^TestHostloProfile$$' -v ./internal/e2e
 
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME, 10s

@@ -7,11 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -151,14 +153,27 @@ func (m *node) run(script string) string {
 func (m *node) try(script, stdin string) (string, error) {
 	ctx, cancel := context.WithTimeout(m.nodes.t.Context(), 8*time.Minute)
 	defer cancel()
-	var out bytes.Buffer
+	var out output
 	p, err := m.ssh.Start(ctx, place.Command{
 		Args: []string{"sh", "-c", script}, Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &out,
 	})
 	if err == nil {
 		err = p.Wait()
 	}
-	return out.String(), err
+	return out.text.String(), err
+}
+
+// output is what a command prints on both of its streams, which are copied at the same
+// time: a bytes.Buffer would lose what the one has written while the other is read.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
 }
 
 // cniError is what a plugin prints when it fails.
@@ -312,9 +327,15 @@ func (n *nodes) killDaemon() {
 	n.eventually("the daemon has ended", func() bool { return ended(pid) })
 }
 
+// ended reports whether a process has, with all its threads: what it has open is closed
+// when the last one goes, but the first may be a zombie before that.
 func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err != nil || strings.Contains(string(stat), ") Z ")
+	if err != nil {
+		return true
+	}
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	return strings.Contains(string(stat), ") Z ") && len(threads) <= 1 || errors.Is(err, fs.ErrNotExist)
 }
 
 // hasPort reports whether a list of links has one that is a pod's or the pool's.

@@ -178,8 +178,8 @@ func (b *Builder) mmdebstrap(ctx context.Context, r Recipe, target string, optio
 		args = append(args, "--dpkgopt=path-exclude="+path)
 	}
 	// Where manuals are left out there may be no directory for them, in which a Java
-	// runtime insists on a link.
-	args = append(args, `--setup-hook=mkdir -p "$1/usr/share/man/man1"`)
+	// runtime and PostgreSQL insist on links.
+	args = append(args, `--setup-hook=mkdir -p "$1/usr/share/man/man1" "$1/usr/share/man/man7"`)
 	return b.run(ctx, []string{"INITRD=No", "DEBIAN_FRONTEND=noninteractive"}, // INITRD=No: the guest has its own initrd
 		append(append([]string{"mmdebstrap"}, args...), r.Suite, target)...)
 }
