@@ -7,8 +7,8 @@ import (
 	"unnest/internal/stats"
 )
 
-// maxFigures is the number of key figures that fit a line.
-const maxFigures = 6
+// maxFigures is the number of key figures that fit two lines.
+const maxFigures = 8
 
 // headlines say in plain words what the primary metric of a group shows, at the
 // case that stands for it.

@@ -147,6 +147,9 @@ func verdictCell(e Estimate, few []string) Cell {
 	if !owned || len(long) == 0 { // the baseline itself, or nothing to add
 		return Cell{}
 	}
+	if len(e.Comparisons) > 2 { // at length so many would fill the page, whose end explains the short ones
+		long = short
+	}
 	return Cell{Text: sentence(strings.Join(long, ". ")) + ".", Short: strings.Join(short, "; ")}
 }
 
