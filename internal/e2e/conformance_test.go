@@ -46,54 +46,29 @@ func brfusionPlugin(keys map[string]any) map[string]any {
 	return p
 }
 
-// conformanceCase is a network, and how the suite is to try it.
-type conformanceCase struct {
-	name  string
-	list  map[string]any
-	flags string
-}
-
-// conformanceCases are those of each of two guests, which take them at the same time.
-func conformanceCases() [2][]conformanceCase {
+// Our plugin passes the same suite as the reference plugin, in the same guest.
+func TestConformance(t *testing.T) {
+	n := newNodes(t, func(f *fleet.Fleet) { f.Policy.Tenants[0].Limits.RequestsPerSecond = 0 })
+	m := n.boot(fleet.Options{Name: "node1", VCPUs: 2, Slots: 24, Pool: 4})
+	m.put("unnest-conformance")
+	m.run("modprobe -a bridge veth iptable_nat 8021q")
 	hostLocal := map[string]any{"type": "host-local", "ranges": [][]map[string]string{{{"subnet": "10.77.0.0/24"}}}, "routes": []map[string]string{{"dst": "0.0.0.0/0"}}}
 	inTenant := map[string]any{"type": "host-local", "ranges": [][]map[string]string{{{
 		"subnet": "10.201.0.0/16", "rangeStart": "10.201.240.1", "rangeEnd": "10.201.240.200", "gateway": "10.201.0.1",
 	}}}}
-	return [2][]conformanceCase{{
-		{"brfusion", network("1.1.0", brfusionPlugin(nil)), "--peer 10.201.0.1 --spare-links 4 --kills 3"},
-	}, {
+	for _, c := range []struct {
+		name  string
+		list  map[string]any
+		flags string
+	}{
 		{"reference bridge", network("1.0.0", map[string]any{"type": "bridge", "bridge": "cni9", "isGateway": true, "ipam": hostLocal}),
 			"--spare-links 1 --version 1.0.0 --kills 1"},
+		{"brfusion", network("1.1.0", brfusionPlugin(nil)), "--peer 10.201.0.1 --spare-links 4 --kills 3"},
 		{"brfusion with host-local", network("1.0.0", brfusionPlugin(map[string]any{"ipam": inTenant})), "--peer 10.201.0.1 --spare-links 4 --version 1.0.0 --kills 1"},
 		{"brfusion on a trunk", network("1.1.0", brfusionPlugin(map[string]any{"mode": "trunk"})), "--peer 10.201.0.1 --spare-links 5 --version 1.1.0 --kills 2"},
 		{"brfusion in a chain", network("1.0.0", brfusionPlugin(nil), map[string]any{"type": "tuning"},
 			map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}}), "--peer 10.201.0.1 --spare-links 4 --version 1.0.0 --kills 1"},
-	}}
-}
-
-// Our plugin passes the same suite as the reference plugin.
-func TestConformance(t *testing.T) {
-	n := newNodes(t, func(f *fleet.Fleet) { f.Policy.Tenants[0].Limits.RequestsPerSecond = 0 })
-	guests := n.bootAll(2, fleet.Options{VCPUs: 2, Slots: 24, Pool: 4})
-	t.Run("suite", func(t *testing.T) {
-		for i, cases := range conformanceCases() {
-			t.Run(guests[i].Name, func(t *testing.T) {
-				t.Parallel()
-				guests[i].conform(t, cases)
-			})
-		}
-	})
-	for _, m := range guests {
-		if s := n.guestStatus(m.Name); s.Attachments != 0 || s.SlotsQuarantined != 0 {
-			t.Errorf("after the suite %s has %d attachments, %d slots quarantined", m.Name, s.Attachments, s.SlotsQuarantined)
-		}
-	}
-}
-
-func (m *node) conform(t *testing.T, cases []conformanceCase) {
-	m.put("unnest-conformance")
-	m.run("modprobe -a bridge veth iptable_nat 8021q")
-	for _, c := range cases {
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			m.putJSON("/tmp/network.conflist", c.list)
 			begin := time.Now()
@@ -104,6 +79,9 @@ func (m *node) conform(t *testing.T, cases []conformanceCase) {
 			lines := strings.Split(strings.TrimSpace(out), "\n")
 			t.Logf("%v: %s", time.Since(begin).Round(time.Second), lines[len(lines)-1])
 		})
+	}
+	if s := n.guestStatus("node1"); s.Attachments != 0 || s.SlotsQuarantined != 0 {
+		t.Errorf("after the suite there are %d attachments, %d slots quarantined", s.Attachments, s.SlotsQuarantined)
 	}
 }
 

@@ -62,14 +62,18 @@ const (
 // connect connects to a unix socket. QEMU's has room for one connection that waits,
 // which may be that of a client that was killed, until QEMU finds out.
 func connect(ctx context.Context, path string) (net.Conn, error) {
+	var full error
 	for end := time.Now().Add(queuePatience); ; {
 		conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+		if full != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+			return nil, fmt.Errorf("%w: %w", err, full)
+		}
 		if !errors.Is(err, syscall.EAGAIN) || time.Now().After(end) {
 			return conn, err
 		}
+		full = err
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		case <-time.After(queuePause):
 		}
 	}
