@@ -30,6 +30,7 @@ type system struct {
 	close   func() error    // undoes what was done on it; nil: nothing to undo
 	engine  bool            // its container engine has been started
 	meter   *meter          // of its CPU time, when it is a guest; nil: to be started
+	nodes   []*fleet.Node   // the guests of ours that it is, or is in; empty: none
 
 	// container starts a container with these options of the engine's run.
 	container   func(ctx context.Context, name string, options ...string) (place.Place, error)
@@ -247,7 +248,7 @@ func (b *Suites) guest(ctx context.Context, c stack.Configuration) (*system, err
 			return nil, err
 		}
 		b.nodes = append(b.nodes, n)
-		return newGuest(ctx, b.fleet, n, n.Err)
+		return newGuest(ctx, b.fleet, n, n.Err, n)
 	}
 	if c.Level() > 2 {
 		return nil, fmt.Errorf("stack %s: guests nest two levels deep here, not %d", c.Stack, c.Level())
@@ -266,7 +267,7 @@ func (b *Suites) guest(ctx context.Context, c stack.Configuration) (*system, err
 		return nil, err
 	}
 	b.facts.Notes = append(b.facts.Notes, fmt.Sprintf("The guest of %s runs on %s in its own hypervisor: %s.", c.Name, inner.Choice.Accel, inner.Choice.Reason))
-	return newGuest(ctx, b.fleet, inner.Node, inner.Err)
+	return newGuest(ctx, b.fleet, inner.Node, inner.Err, outer)
 }
 
 // readyOuter waits until a guest can run another, which may be promised as much
@@ -279,15 +280,16 @@ func (b *Suites) readyOuter(ctx context.Context, outer *fleet.Node) error {
 	return errors.Join(place.Run(ctx, in, "sysctl", "-qw", "vm.overcommit_memory=1"), in.Close())
 }
 
-// newGuest logs in to a guest, as soon as it is ready. died says why it is gone.
-func newGuest(ctx context.Context, f *fleet.Fleet, n *fleet.Node, died func() error) (*system, error) {
+// newGuest logs in to a guest, as soon as it is ready. died says why it is gone, and
+// nodes are those that go with it.
+func newGuest(ctx context.Context, f *fleet.Fleet, n *fleet.Node, died func() error, nodes ...*fleet.Node) (*system, error) {
 	in, _, err := f.Login(ctx, n)
 	if err != nil {
 		return nil, err
 	}
 	inside := place.Within{Place: in, Env: []string{"LC_ALL=C", "HOME=/tmp"}, Name: in.String()}
 	return &system{
-		place: inside, address: n.TenantIP, work: "/var/lib/unnest/work", gone: n.Done(),
+		place: inside, address: n.TenantIP, work: "/var/lib/unnest/work", gone: n.Done(), nodes: nodes,
 		died: func() error {
 			if err := died(); err != nil {
 				return err

@@ -12,8 +12,9 @@ import (
 )
 
 // ErrFatal is wrapped by a Bench's error after which no execution can succeed,
-// such as a dead guest: the run stops at once and can be resumed.
-var ErrFatal = errors.New("the bench cannot go on")
+// such as a dead guest: unless the bench is a Reviver, the run stops at once and can
+// be resumed.
+var ErrFatal = errors.New("the machine is gone")
 
 // ErrHole is wrapped by a Bench's error that says that the case cannot run in the
 // configuration, now or later: its tool is missing, its machine is too small. The
@@ -30,8 +31,8 @@ var ErrIncomplete = errors.New("executions have no samples")
 type Bench interface {
 	// Execute runs the case once and returns its values. When ctx ends, it
 	// stops what it started and returns soon. An error that wraps ErrFatal stops
-	// the run, one that wraps ErrHole leaves the case out of the configuration, any
-	// other is tried again.
+	// the run unless the bench is a Reviver, one that wraps ErrHole leaves the case out
+	// of the configuration, any other is tried again.
 	Execute(ctx context.Context, e Execution) (Outcome, error)
 }
 
@@ -53,6 +54,15 @@ type Renewer interface {
 	Renew(ctx context.Context) error
 }
 
+// Reviver is implemented by a Bench that can bring up anew what has died.
+type Reviver interface {
+	// Revive does so after an error that wraps ErrFatal. The execution that ended with it
+	// is one that failed: it is tried again as others are, and given up as they are, so
+	// that a case that kills its machine each time does not end the run. An error of
+	// Revive does.
+	Revive(ctx context.Context) error
+}
+
 // Outcome is what one execution yields.
 type Outcome struct {
 	Values []workload.Value  // metrics of the case, its primary one among them
@@ -70,8 +80,8 @@ const retryPause = time.Second
 //   - complete, and Run returns nil: each execution has its samples, or is a hole
 //     (ErrHole), whose reason is among the run's failures;
 //   - interrupted, because ctx ended: the error wraps its cause;
-//   - failed, because of an error of the disk, one that wraps ErrFatal, or because
-//     nothing succeeds any more, see giveUp;
+//   - failed, because of an error of the disk, one that wraps ErrFatal where nothing
+//     can be revived, or because nothing succeeds any more, see giveUp;
 //   - failed with ErrIncomplete, when all were tried and some given up.
 //
 // spec must be the experiment that dir holds; see FromRun.
@@ -212,8 +222,8 @@ func (e *engine) executions(ctx context.Context) error {
 	}
 }
 
-// warmUp runs the warm-up executions. One that fails stops the run only when it
-// is fatal: its case is tried again in the blocks.
+// warmUp runs the warm-up executions. One that fails stops the run only when it is
+// fatal and nothing can be revived: its case is tried again in the blocks.
 func (e *engine) warmUp(ctx context.Context) error {
 	plan := warmups(e.spec)
 	if len(plan) > 0 {
@@ -221,7 +231,7 @@ func (e *engine) warmUp(ctx context.Context) error {
 	}
 	for _, x := range plan {
 		_, err := e.attempt(ctx, x)
-		if err := stops(ctx, err); err != nil {
+		if err := e.stops(ctx, x, err); err != nil {
 			return err
 		}
 		if err != nil {
@@ -250,7 +260,7 @@ func (e *engine) execution(ctx context.Context, x Execution) error {
 		if err == nil {
 			return e.done(x, n, samples)
 		}
-		if err := stops(ctx, err); err != nil {
+		if err := e.stops(ctx, x, err); err != nil {
 			return err
 		}
 		if n == attempts || errors.Is(err, ErrHole) {
@@ -298,15 +308,29 @@ func (e *engine) report(event Event) {
 	e.progress.Report(event)
 }
 
-// stops returns why err stops the run, nil when it does not.
-func stops(ctx context.Context, err error) error {
+// stops returns why err, that x ended with, stops the run, nil when it does not. What
+// has died is alive again then, and the run notes why.
+func (e *engine) stops(ctx context.Context, x Execution, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if errors.Is(err, ErrFatal) {
+	if !errors.Is(err, ErrFatal) {
+		return nil
+	}
+	bench, ok := e.bench.(Reviver)
+	if !ok {
 		return err
 	}
-	return nil
+	e.progress.Phase("bring up anew what " + x.Configuration.Name + " runs on")
+	again := bench.Revive(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case again != nil:
+		return fmt.Errorf("%w; it could not be brought up anew: %w", err, again)
+	}
+	note := fmt.Sprintf("What %s runs on was brought up anew in case %s: %v.", x.Configuration.Name, x.Case.Name, err)
+	return e.dir.Update(func(r *result.Run) { r.Notes = append(r.Notes, note) })
 }
 
 // sleep waits for d, or returns why ctx ended.

@@ -514,6 +514,87 @@ func TestFatalErrorStopsTheRun(t *testing.T) {
 	})
 }
 
+// revivingBench is one whose machines can be brought up anew.
+type revivingBench struct {
+	fakeBench
+	revivals []int // after which call each was
+	revive   func(revival int) error
+}
+
+func (b *revivingBench) Revive(context.Context) error {
+	b.revivals = append(b.revivals, len(b.calls))
+	return b.revive(len(b.revivals))
+}
+
+// runReviving runs the rig's experiment on a bench that can revive.
+func (r *rig) runReviving(b *revivingBench) error {
+	r.t.Helper()
+	dir, err := result.Open(r.path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return errors.Join(Run(r.t.Context(), r.spec, dir, b, &r.progress), dir.Close())
+}
+
+func TestDeadMachineIsRevived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Retries = 1 })
+		b := &revivingBench{revive: func(int) error { return nil }}
+		b.script = func(_ context.Context, call int, x Execution) (Outcome, error) {
+			if call == 6 {
+				return Outcome{}, fmt.Errorf("%w: guest node1 died", ErrFatal)
+			}
+			return good(x), nil
+		}
+		if err := r.runReviving(b); err != nil {
+			t.Fatal(err)
+		}
+		plan := Plan(r.spec, 42)
+		r.wantState(result.Complete, "")
+		r.wantExecutions(plan)
+		x := plan[5]
+		want := fmt.Sprintf("What %s runs on was brought up anew in case %s: the machine is gone: guest node1 died.", x.Configuration.Name, x.Case.Name)
+		if run, _ := r.load(); !slices.Equal(b.revivals, []int{6}) || !slices.Equal(run.Notes, []string{want}) {
+			t.Errorf("revived after calls %v, the run notes %q, want %q", b.revivals, run.Notes, want)
+		}
+	})
+}
+
+// A case that kills its machine each time is given up as one that fails each time.
+func TestCaseThatKillsItsMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Retries = 1 })
+		plan := Plan(r.spec, 42)
+		killer := pair(plan[0])
+		b := &revivingBench{revive: func(int) error { return nil }}
+		b.script = func(_ context.Context, _ int, x Execution) (Outcome, error) {
+			if pair(x) == killer {
+				return Outcome{}, fmt.Errorf("%w: guest node1 died", ErrFatal)
+			}
+			return good(x), nil
+		}
+		if err := r.runReviving(b); !errors.Is(err, ErrIncomplete) {
+			t.Errorf("error %v, want ErrIncomplete", err)
+		}
+		r.wantExecutions(slices.DeleteFunc(slices.Clone(plan), func(x Execution) bool { return pair(x) == killer }))
+		if len(b.revivals) != 3 { // twice in the first block, then once
+			t.Errorf("revived after calls %v", b.revivals)
+		}
+	})
+}
+
+func TestReviveFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		b := &revivingBench{revive: func(int) error { return errors.New("no memory is left") }}
+		b.script = func(context.Context, int, Execution) (Outcome, error) { return Outcome{}, ErrFatal }
+		if err := r.runReviving(b); !errors.Is(err, ErrFatal) || len(b.calls) != 1 {
+			t.Errorf("error %v after %d executions", err, len(b.calls))
+		}
+		r.wantState(result.Failed, "the machine is gone; it could not be brought up anew: no memory is left")
+	})
+}
+
 func TestFatalErrorInWarmup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(s *Spec) { s.Warmup = 1 })

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// containerKillLimit bounds the killing of a command: entering a container
-// takes a second or two in an emulated guest.
-const containerKillLimit = 4 * time.Second
+// containerPatience bounds the killing of a command: entering a container takes a
+// second or two in an emulated guest.
+var containerPatience = patience{stopped: 4 * time.Second, late: 30 * time.Second}
 
 // Container is a running container of another place, entered by an engine with
 // Docker's command line (nerdctl, docker, podman). It needs sh, cat, kill, rm
@@ -31,26 +31,27 @@ func (c Container) Start(ctx context.Context, command Command) (Process, error) 
 	carried := command
 	carried.Env = nil
 	carried.Args = append([]string{c.Engine, "exec", "--interactive", c.Name}, noted(file, command.Env, command.Args)...)
-	carrying, drop := context.WithCancel(context.WithoutCancel(ctx))
+	carrying, drop := context.WithCancelCause(context.WithoutCancel(ctx))
 	process, err := c.Place.Start(carrying, carried)
 	if err != nil {
-		drop()
+		drop(nil)
 		return nil, err
 	}
 	p := &containerProcess{carrier: process, drop: drop, place: c.String(), args: command.Args, killed: make(chan struct{})}
 	p.stop = context.AfterFunc(ctx, func() {
 		defer close(p.killed)
-		defer drop()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), containerKillLimit)
+		defer drop(ctx.Err())
+		killing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		defer cancel()
-		_ = Run(ctx, c.Place, append([]string{c.Engine, "exec", c.Name}, killer(file)...)...) // gone already: nothing to kill
+		defer time.AfterFunc(containerPatience.after(ctx), cancel).Stop()
+		_ = Run(killing, c.Place, append([]string{c.Engine, "exec", c.Name}, killer(file)...)...) // gone already: nothing to kill
 	})
 	return p, nil
 }
 
 type containerProcess struct {
-	carrier Process // the engine, which carries the command's input and output
-	drop    func()  // kills the carrier
+	carrier Process                 // the engine, which carries the command's input and output
+	drop    context.CancelCauseFunc // kills the carrier
 	place   string
 	args    []string
 	stop    func() bool
@@ -59,7 +60,7 @@ type containerProcess struct {
 
 // Wait waits for the command, and for its killing when that was asked for.
 func (p *containerProcess) Wait() error {
-	defer p.drop()
+	defer p.drop(nil)
 	err := p.carrier.Wait()
 	if !p.stop() {
 		<-p.killed

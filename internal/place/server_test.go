@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -173,12 +174,16 @@ func (s *server) clientConfig(key ssh.PublicKey) *ssh.ClientConfig {
 }
 
 // freezable is a connection to a machine that may stop to answer: what is
-// written is lost, and nothing comes back, until it is closed.
+// written is lost, and nothing comes back, until it is closed. Or it is busy for some
+// time, and then answers.
 type freezable struct {
 	net.Conn
 	frozen, closed chan struct{}
 	once           sync.Once
+	busyUntil      atomic.Int64 // in ns since 1970
 }
+
+func (f *freezable) busy(d time.Duration) { f.busyUntil.Store(time.Now().Add(d).UnixNano()) }
 
 func (f *freezable) freeze() { close(f.frozen) }
 
@@ -193,6 +198,7 @@ func (f *freezable) isFrozen() bool {
 
 func (f *freezable) Read(b []byte) (int, error) {
 	n, err := f.Conn.Read(b)
+	time.Sleep(time.Until(time.Unix(0, f.busyUntil.Load())))
 	if f.isFrozen() {
 		<-f.closed
 		return 0, net.ErrClosed

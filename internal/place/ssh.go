@@ -19,7 +19,7 @@ import (
 type SSH struct {
 	name     string
 	client   *ssh.Client
-	patience time.Duration // answerLimit
+	patience patience      // defaultPatience
 	lost     chan struct{} // closed when the connection has ended
 }
 
@@ -47,7 +47,7 @@ func DialSSH(ctx context.Context, name, address string, dial Dialer, config *ssh
 	if err != nil {
 		return nil, fmt.Errorf("log in to %s: %w", name, errors.Join(err, ignoreClosed(conn.Close())))
 	}
-	s := &SSH{name, ssh.NewClient(c, channels, requests), answerLimit, make(chan struct{})}
+	s := &SSH{name, ssh.NewClient(c, channels, requests), defaultPatience, make(chan struct{})}
 	go func() {
 		_ = s.client.Wait()
 		close(s.lost)
@@ -84,9 +84,22 @@ func (s *SSH) Done() <-chan struct{} { return s.lost }
 // Client is the connection, for what a Place does not offer: a terminal.
 func (s *SSH) Client() *ssh.Client { return s.client }
 
-// answerLimit is how long a machine may take to answer once ctx has ended. One
-// that takes longer is given up, with every command that runs on it.
-const answerLimit = 2 * time.Second
+// patience is how long a machine may take to answer once a context has ended. One that
+// takes longer is given up, with every command that runs on it.
+type patience struct {
+	stopped time.Duration // somebody waits for the end
+	late    time.Duration // a time limit is over: what took too long may leave the machine little time for anything else
+}
+
+var defaultPatience = patience{stopped: 2 * time.Second, late: 30 * time.Second}
+
+// after is the patience after the end of ctx.
+func (p patience) after(ctx context.Context) time.Duration {
+	if errors.Is(errors.Join(ctx.Err(), context.Cause(ctx)), context.DeadlineExceeded) {
+		return p.late
+	}
+	return p.stopped
+}
 
 // Start starts c as the leader of a session in the machine.
 func (s *SSH) Start(ctx context.Context, c Command) (Process, error) {
@@ -119,7 +132,7 @@ func (s *SSH) expectAnswer(ctx context.Context) (answered func()) {
 	stop := context.AfterFunc(ctx, func() {
 		select {
 		case <-done:
-		case <-time.After(s.patience):
+		case <-time.After(s.patience.after(ctx)):
 			_ = s.client.Close()
 		}
 	})

@@ -131,7 +131,7 @@ func TestSSHClose(t *testing.T) {
 func TestSSHFrozenMachine(t *testing.T) {
 	t.Run("while a command runs", func(t *testing.T) {
 		p, line := newServer(t).dial(t)
-		p.patience = 200 * time.Millisecond
+		p.patience = patience{200 * time.Millisecond, 200 * time.Millisecond}
 		ctx, cancel := context.WithCancel(t.Context())
 		process, err := p.Start(ctx, Command{Args: []string{"sleep", "0.5"}})
 		if err != nil {
@@ -144,15 +144,30 @@ func TestSSHFrozenMachine(t *testing.T) {
 	})
 	t.Run("when a command is to start", func(t *testing.T) {
 		p, line := newServer(t).dial(t)
-		p.patience = 200 * time.Millisecond
+		p.patience = patience{200 * time.Millisecond, 200 * time.Millisecond}
 		line.freeze()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		assertEnds(t, line, func() error { return Run(ctx, p, "true") })
 	})
+	t.Run("after a time limit it may be busy", func(t *testing.T) {
+		p, line := newServer(t).dial(t)
+		p.patience = patience{stopped: 10 * time.Millisecond, late: time.Minute}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		process, err := p.Start(ctx, Command{Args: []string{"sleep", "61.25"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		line.busy(500 * time.Millisecond)
+		assertEnds(t, line, process.Wait)
+		if p.Lost() {
+			t.Error("the connection was given up")
+		}
+	})
 	t.Run("while a command runs in a container", func(t *testing.T) {
 		p, line := newServer(t).dial(t)
-		p.patience = 200 * time.Millisecond
+		p.patience = patience{200 * time.Millisecond, 200 * time.Millisecond}
 		ctx, cancel := context.WithCancel(t.Context())
 		process, err := Container{Place: p, Engine: newEngine(t), Name: "web"}.Start(ctx, Command{Args: []string{"sleep", "0.5"}})
 		if err != nil {
