@@ -92,6 +92,9 @@ func TestHostloRounds(t *testing.T) {
 	if least := min(20, total/10); kills < least {
 		t.Errorf("the daemon was killed %d times in %d rounds, want %d at least", kills, total, least)
 	}
+	if late := s.lateAnswers.Load(); late > int64(kills) {
+		t.Errorf("%d answers were late, of a daemon killed %d times: news were late that nothing held up", late, kills)
+	}
 	s.nothingLeft(t, before)
 }
 
@@ -403,8 +406,8 @@ func (f *roundFraction) ask(ports ...int) (string, error) {
 
 // talk has a fraction ask all servers, which have to be those of this pod, and then a
 // port that nobody listens on, which has to be refused. A server may be missed at first
-// where one fraction has joined while another did: news that come before its NIC is up
-// come again after 2 s, or when there is a daemon.
+// where a daemon was killed before it told all of a fraction that has joined: the next
+// one does.
 func (p *roundPod) talk(f *roundFraction, servers []*roundFraction, dead int) error {
 	ports, want := []int{}, ""
 	for _, server := range servers {
