@@ -46,7 +46,8 @@ type Builder struct {
 
 // Build returns the image of r, making it if the cache does not hold it. Of
 // several processes that want the same image one makes it, the others wait.
-// What a failed or interrupted build leaves is removed by the next one.
+// What a failed or interrupted build leaves is removed by the next one, and so is what
+// nobody has asked for in a month.
 func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 	if err := r.Arch.check(); err != nil {
 		return Image{}, err
@@ -62,7 +63,7 @@ func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 	dir := filepath.Join(b.Cache, "image-"+digest)
 	file := func(name string) string { return filepath.Join(dir, name) }
 	image := Image{r.Arch, digest, file("vmlinux"), file("vmlinuz"), file("initrd"), file("root.ext4")}
-	if _, err := os.Stat(dir); err == nil {
+	if cached(dir) {
 		return image, nil
 	}
 	unlock, err := b.lock(ctx)
@@ -70,11 +71,14 @@ func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 		return Image{}, err
 	}
 	defer unlock()
-	if _, err := os.Stat(dir); err == nil {
+	if cached(dir) {
 		return image, nil
 	}
 	root, err := b.debianRoot(ctx, r)
 	if err != nil {
+		return Image{}, err
+	}
+	if err := b.removeStale(); err != nil {
 		return Image{}, err
 	}
 	err = b.whole(dir, func(tmp string) error { return b.assemble(ctx, r, root, programs, tmp) })
@@ -152,13 +156,20 @@ func (b *Builder) whole(path string, make func(tmp string) error) error {
 
 // Root returns the directory that a recipe's Debian packages are unpacked in,
 // without the builder's programs. Several share it: it is not to be written to.
-func (b *Builder) Root(ctx context.Context, r Recipe) (string, error) { return b.debianRoot(ctx, r) }
+func (b *Builder) Root(ctx context.Context, r Recipe) (string, error) {
+	unlock, err := b.lock(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	return b.debianRoot(ctx, r)
+}
 
-// debianRoot returns a directory with the unpacked Debian of r.
+// debianRoot returns a directory with the unpacked Debian of r. The cache is locked.
 func (b *Builder) debianRoot(ctx context.Context, r Recipe) (string, error) {
 	dir := filepath.Join(b.Cache, "debian-"+r.rootDigest())
 	root := filepath.Join(dir, "root")
-	if _, err := os.Stat(dir); err == nil {
+	if cached(dir) {
 		return root, nil
 	}
 	b.say("unpacking Debian %s for %s and %d packages (minutes, once)", r.Suite, r.Arch.or(), len(r.Packages))
