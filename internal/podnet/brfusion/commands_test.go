@@ -10,34 +10,13 @@ import (
 	"time"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
-	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"unnest/internal/hostd/hostdpb"
+	"unnest/internal/podnet/podnettest"
 )
-
-func edits(all ...func(map[string]any)) func(map[string]any) {
-	return func(c map[string]any) {
-		for _, e := range all {
-			e(c)
-		}
-	}
-}
-
-// withResult is the configuration with an ADD's result.
-func (l *lab) withResult(config []byte, r *types100.Result) []byte {
-	l.t.Helper()
-	var c map[string]any
-	l.check(json.Unmarshal(config, &c))
-	old, err := r.GetAsVersion(c["cniVersion"].(string))
-	l.check(err)
-	c["prevResult"] = old
-	config, err = json.Marshal(c)
-	l.check(err)
-	return config
-}
 
 // DEL without the daemon gives back what it can and notes the rest; whichever
 // command next reaches the daemon finishes it.
@@ -48,34 +27,29 @@ func TestDelWithoutDaemon(t *testing.T) {
 			l := newLab(t)
 			l.plugin("some", `[ $CNI_COMMAND != VERSION ] || echo '{"cniVersion":"1.1.0","supportedVersions":["1.1.0"]}'`+"\n"+answers("10.201.0.9/16"))
 			config := l.config(newer)
-			r := l.add(config)
+			r := l.Add(config)
 			l.daemon.stop()
 			begin := time.Now()
 			for range 2 {
-				if a := l.run("DEL", l.withResult(config, r)); a.exit != 0 || a.stdout != "" {
-					t.Error("DEL without a daemon was refused")
-				}
+				l.Succeeds("DEL", l.WithResult(config, r))
 			}
-			if time.Since(begin) > 10*time.Second || len(l.noted()) != 1 || len(l.daemon.all()) != 1 {
-				t.Errorf("took %v, noted %v, NICs %v", time.Since(begin), l.noted(), l.daemon.all())
+			if time.Since(begin) > 10*time.Second || len(l.Noted()) != 1 || len(l.daemon.all()) != 1 {
+				t.Errorf("took %v, noted %v, NICs %v", time.Since(begin), l.Noted(), l.daemon.all())
 			}
-			l.check(l.pod.Do(func(ns.NetNS) error {
-				if links, err := netlink.LinkList(); err != nil || len(links) != 1 {
-					t.Errorf("the pod has %d links, want lo alone (%v)", len(links), err)
-				}
-				return nil
-			}))
-			if a := l.run("STATUS", config); a.code() != 50 || len(l.noted()) != 1 {
-				t.Errorf("STATUS without a daemon: code %d, noted %v", a.code(), l.noted())
+			if links := l.Links(l.Pod); len(links) > 0 {
+				t.Errorf("the pod still has %v", links)
 			}
-			l.daemon.start(l.server)
-			if a := l.run(command, config, "CNI_CONTAINERID=c2", "CNI_IFNAME=eth7"); a.code() != want {
-				t.Errorf("%s: code %d, want %d", command, a.code(), want)
+			if a := l.Run("STATUS", config); a.Code() != 50 || len(l.Noted()) != 1 {
+				t.Errorf("STATUS without a daemon: code %d, noted %v", a.Code(), l.Noted())
 			}
-			if len(l.noted()) > 0 || l.daemon.all()["c1 eth0"] != nil {
-				t.Errorf("noted %v, NICs %v", l.noted(), l.daemon.all())
+			l.daemon.start()
+			if a := l.Run(command, config, "CNI_CONTAINERID=c2", "CNI_IFNAME=eth7"); a.Code() != want {
+				t.Errorf("%s: code %d, want %d", command, a.Code(), want)
 			}
-			l.run("DEL", config, "CNI_CONTAINERID=c2", "CNI_IFNAME=eth7")
+			if len(l.Noted()) > 0 || l.daemon.all()["c1 eth0"] != nil {
+				t.Errorf("noted %v, NICs %v", l.Noted(), l.daemon.all())
+			}
+			l.Run("DEL", config, "CNI_CONTAINERID=c2", "CNI_IFNAME=eth7")
 			l.wantNothing()
 		})
 	}
@@ -84,32 +58,17 @@ func TestDelWithoutDaemon(t *testing.T) {
 // A host that takes the packets and says nothing.
 func TestSilentDaemon(t *testing.T) {
 	l := newLab(t)
-	listener := func() (s net.Listener) {
-		l.check(l.guest.Do(func(ns.NetNS) (err error) {
-			s, err = net.Listen("tcp", "127.0.0.1:0")
-			return err
-		}))
-		return s
-	}()
-	defer listener.Close()
-	config := l.config(with("server", listener.Addr().String()))
+	config := l.config(with("server", l.Listen(l.Guest, "127.0.0.1:0").Addr().String()))
 	for command, want := range map[string]uint{"ADD": 11, "DEL": 0} {
 		begin := time.Now()
-		if a := l.run(command, config); a.code() != want || time.Since(begin) > 10*time.Second {
-			t.Errorf("%s: code %d after %v, want %d", command, a.code(), time.Since(begin), want)
+		if a := l.Run(command, config); a.Code() != want || time.Since(begin) > 10*time.Second {
+			t.Errorf("%s: code %d after %v, want %d", command, a.Code(), time.Since(begin), want)
 		}
 	}
 }
 
 func TestGC(t *testing.T) {
 	const speaks = `[ $CNI_COMMAND != VERSION ] || echo '{"cniVersion":"1.1.0","supportedVersions":["1.0.0","1.1.0"]}'` + "\n"
-	attachments := func(ids ...string) func(map[string]any) {
-		all := []any{}
-		for _, id := range ids {
-			all = append(all, map[string]any{"containerID": id, "ifname": "eth0"})
-		}
-		return with("cni.dev/valid-attachments", all)
-	}
 	for _, c := range []struct {
 		name     string
 		edit     func(map[string]any)
@@ -117,26 +76,24 @@ func TestGC(t *testing.T) {
 		left     bool
 	}{
 		{"runtime does not say", with("log", false), 2, true},
-		{"valid", attachments("c1"), 2, true},
-		{"another is valid", attachments("c2"), 2, false},
-		{"none is valid", attachments(), 2, false},
+		{"valid", podnettest.Valid("c1"), 2, true},
+		{"another is valid", podnettest.Valid("c2"), 2, false},
+		{"none is valid", podnettest.Valid(), 2, false},
 		{"none is valid, as null", with("cni.dev/valid-attachments", nil), 2, false},
-		{"another network", edits(attachments(), with("name", "other")), 2, true},
-		{"old daemon", attachments("c1"), 1, true},
+		{"another network", edits(podnettest.Valid(), with("name", "other")), 2, true},
+		{"old daemon", podnettest.Valid("c1"), 1, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t)
 			l.daemon.protocol = c.protocol
 			l.plugin("some", speaks+answers("10.201.0.9/16"))
 			least := edits(with("cniVersion", "1.1.0"), with("services", services), ipam("type", "some"))
-			l.add(l.config(least))
-			if a := l.run("GC", l.config(least, c.edit)); a.exit != 0 || a.stdout != "" {
-				t.Error("GC was refused")
-			}
+			l.Add(l.config(least))
+			l.Succeeds("GC", l.config(least, c.edit))
 			if got := len(l.daemon.all()) == 1; got != c.left {
 				t.Errorf("NIC is left: %v, want %v", got, c.left)
 			}
-			if got := len(l.links(l.guest)) == 1; got != c.left {
+			if got := len(l.Links(l.Guest)) == 1; got != c.left {
 				t.Errorf("service path is left: %v, want %v", got, c.left)
 			}
 			if got := l.commands("some"); !slices.Equal(got, []string{"ADD", "VERSION", "GC"}) {
@@ -152,12 +109,12 @@ func TestGCThatFails(t *testing.T) {
 	l.plugin("some", `[ $CNI_COMMAND = VERSION ] && echo '{"cniVersion":"1.1.0","supportedVersions":["1.1.0"]}' && exit; `+
 		`[ $CNI_COMMAND != GC ] || { echo '{"code":100,"msg":"some trouble"}'; exit 1; }`)
 	config := l.config(with("cniVersion", "1.1.0"), ipam("type", "some"), with("server", "127.0.0.1:1"), with("cni.dev/valid-attachments", []any{}))
-	a := l.run("GC", config)
-	if a.exit == 0 || !strings.Contains(a.stdout, "some trouble") || !strings.Contains(a.stdout, "collect NICs: host daemon: ") {
-		t.Errorf("got %s", a.stdout)
+	a := l.Run("GC", config)
+	if a.Exit == 0 || !strings.Contains(a.Stdout, "some trouble") || !strings.Contains(a.Stdout, "collect NICs: host daemon: ") {
+		t.Errorf("got %s", a.Stdout)
 	}
 	l.plugin("older", `[ $CNI_COMMAND = VERSION ] && echo '{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}'`)
-	if a := l.run("GC", l.config(with("cniVersion", "1.1.0"), ipam("type", "older"))); a.exit != 0 || !slices.Equal(l.commands("older"), []string{"VERSION"}) {
+	if a := l.Run("GC", l.config(with("cniVersion", "1.1.0"), ipam("type", "older"))); a.Exit != 0 || !slices.Equal(l.commands("older"), []string{"VERSION"}) {
 		t.Errorf("older IPAM plugin: called for %v", l.commands("older"))
 	}
 }
@@ -186,9 +143,9 @@ func TestStatus(t *testing.T) {
 			l := newLab(t)
 			l.plugin("some", "[ $CNI_COMMAND = STATUS ]")
 			c.lab(l)
-			a := l.run("STATUS", l.config(with("cniVersion", "1.1.0"), ipam("type", "some"), c.edit))
-			if a.code() != c.code || (a.exit == 0) != (c.code == 0) || !strings.Contains(a.stdout, c.want) {
-				t.Errorf("code %d, want %d and %q", a.code(), c.code, c.want)
+			a := l.Run("STATUS", l.config(with("cniVersion", "1.1.0"), ipam("type", "some"), c.edit))
+			if a.Code() != c.code || (a.Exit == 0) != (c.code == 0) || !strings.Contains(a.Stdout, c.want) {
+				t.Errorf("code %d, want %d and %q", a.Code(), c.code, c.want)
 			}
 		})
 	}
@@ -207,7 +164,7 @@ func TestDaemonChoosesAddresses(t *testing.T) {
 			l := newLab(t)
 			config := l.config(with("ipam", c.ipam), with("cniVersion", "1.1.0"), with("services", services),
 				with("bandwidth", map[string]any{"ingressRate": 8000, "ingressBurst": 80000}), with("pool", false))
-			r := l.add(config)
+			r := l.Add(config)
 			r0 := l.daemon.requests[0]
 			if !r0.GetAllocate() || !r0.GetCold() || r0.GetNetwork() != "brf" || r0.GetBandwidth().GetIngressRate() != 8000 || r0.GetDhcp() {
 				t.Errorf("request is %v", r0)
@@ -219,13 +176,9 @@ func TestDaemonChoosesAddresses(t *testing.T) {
 			if got := strings.Join(routes, ", "); got != c.want || len(r.IPs) != 2 || len(r.Interfaces) != 3 {
 				t.Errorf("routes %q, want %q; %v, %v", got, c.want, r.IPs, r.Interfaces)
 			}
-			if a := l.run("CHECK", l.withResult(config, r)); a.exit != 0 {
-				t.Error("CHECK was refused")
-			}
+			l.Succeeds("CHECK", l.WithResult(config, r))
 			for range 2 {
-				if a := l.run("DEL", l.withResult(config, r)); a.exit != 0 {
-					t.Error("DEL was refused")
-				}
+				l.Succeeds("DEL", l.WithResult(config, r))
 				l.wantNothing()
 			}
 		})
@@ -236,12 +189,12 @@ func TestDHCP(t *testing.T) {
 	l := newLab(t)
 	l.plugin("dhcp", answers("10.201.0.9/16"))
 	config := l.config(ipam("type", "dhcp"), with("runtimeConfig", map[string]any{"bandwidth": map[string]any{"egressRate": 8000, "egressBurst": 80000}}))
-	l.add(config)
+	l.Add(config)
 	if r := l.daemon.requests; len(r) != 2 || !r[0].GetDhcp() || len(r[0].GetAddresses()) != 0 || !slices.Equal(r[1].GetAddresses(), []string{"10.201.0.9/16"}) ||
 		r[0].GetBandwidth().GetEgressRate() != 8000 {
 		t.Errorf("requests are %v", r)
 	}
-	l.run("DEL", config)
+	l.Run("DEL", config)
 	l.wantNothing()
 	if got := l.commands("dhcp"); !slices.Equal(got, []string{"ADD", "DEL"}) {
 		t.Errorf("dhcp was called for %v", got)
@@ -253,36 +206,34 @@ func TestOldDaemon(t *testing.T) {
 	l := newLab(t)
 	l.daemon.protocol = 1
 	config := l.config()
-	r := l.add(config)
-	if a := l.run("CHECK", l.withResult(config, r)); a.exit != 0 {
-		t.Error("CHECK was refused")
-	}
-	l.run("DEL", config)
+	r := l.Add(config)
+	l.Succeeds("CHECK", l.WithResult(config, r))
+	l.Run("DEL", config)
 	l.wantNothing()
 }
 
 // A plugin before us in the chain.
 func TestResultBefore(t *testing.T) {
 	l := newLab(t)
-	r := l.add(l.config(with("prevResult", map[string]any{
-		"cniVersion": "1.0.0", "interfaces": []any{map[string]any{"name": "lo", "sandbox": l.podPath()}},
+	r := l.Add(l.config(with("prevResult", map[string]any{
+		"cniVersion": "1.0.0", "interfaces": []any{map[string]any{"name": "lo", "sandbox": path(l.Pod)}},
 		"ips": []any{map[string]any{"address": "127.0.0.1/8", "interface": 0}},
 	})))
 	if len(r.Interfaces) != 2 || len(r.IPs) != 2 || *r.IPs[1].Interface != 1 || r.Interfaces[1].Name != "eth0" {
 		t.Errorf("got %+v, %+v", r.Interfaces, r.IPs)
 	}
-	l.run("DEL", l.config())
+	l.Run("DEL", l.config())
 	l.wantNothing()
 }
 
 func TestCheckOfHostAndServices(t *testing.T) {
 	l := newLab(t)
 	config := l.config(with("services", services), ipam("routes", []any{map[string]any{"dst": "10.99.0.0/16"}}))
-	checked := l.withResult(config, l.add(config))
+	checked := l.WithResult(config, l.Add(config))
 	check := func(want string) {
 		t.Helper()
-		if a := l.run("CHECK", checked); (a.exit == 0) != (want == "") || !strings.Contains(a.stdout, want) {
-			t.Errorf("CHECK: got %s, want %q", a.stdout, want)
+		if a := l.Run("CHECK", checked); (a.Exit == 0) != (want == "") || !strings.Contains(a.Stdout, want) {
+			t.Errorf("CHECK: got %s, want %q", a.Stdout, want)
 		}
 	}
 	check("")
@@ -293,11 +244,11 @@ func TestCheckOfHostAndServices(t *testing.T) {
 	check("no such attachment")
 	l.daemon.stop()
 	check("") // the pod's NIC works without
-	l.inPod(func(eth0 netlink.Link) error { return netlink.LinkSetMTU(eth0, 1300) })
+	l.InPod("eth0", func(eth0 netlink.Link) error { return netlink.LinkSetMTU(eth0, 1300) })
 	check("") // as tuning does
-	l.inPod(func(eth0 netlink.Link) error { return netlink.LinkSetMTU(eth0, 1500) })
+	l.InPod("eth0", func(eth0 netlink.Link) error { return netlink.LinkSetMTU(eth0, 1500) })
 	check("MTU 1500, want 1400")
-	l.inPod(func(eth0 netlink.Link) error {
+	l.InPod("eth0", func(eth0 netlink.Link) error {
 		_, dst, err := net.ParseCIDR("10.99.0.0/16")
 		if err != nil {
 			return err
@@ -308,7 +259,7 @@ func TestCheckOfHostAndServices(t *testing.T) {
 		return netlink.RouteDel(&netlink.Route{Dst: dst, LinkIndex: eth0.Attrs().Index})
 	})
 	check("the route to 10.99.0.0/16 is missing")
-	l.inPod(func(eth0 netlink.Link) error {
+	l.InPod("eth0", func(eth0 netlink.Link) error {
 		_, dst, err := net.ParseCIDR("10.99.0.0/16")
 		if err != nil {
 			return err
@@ -324,24 +275,22 @@ func TestCheckOfHostAndServices(t *testing.T) {
 	})
 	check("link svc0 is down")
 	l.daemon.nics["c1 eth0"] = &hostdpb.NIC{}
-	l.daemon.start(l.server)
-	l.run("DEL", config)
+	l.daemon.start()
+	l.Run("DEL", config)
 	l.wantNothing()
 }
 
 // chained runs another plugin after ours.
-func (l *lab) chained(plugin, command string, config map[string]any, r *types100.Result) answer {
+func (l *lab) chained(plugin, command string, config map[string]any, r *types100.Result) podnettest.Answer {
 	l.t.Helper()
 	config["cniVersion"], config["name"], config["type"] = "1.0.0", "brf", plugin
 	b, err := json.Marshal(config)
-	l.check(err)
-	cmd := l.command(command, l.withResult(b, r))
-	cmd.Path = filepath.Join(ipamDir, plugin)
-	var stdout, stderr strings.Builder
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	_ = l.guest.Do(func(ns.NetNS) error { return cmd.Run() }) // the exit code is the answer
-	l.t.Logf("%s %s: %s%s", plugin, command, &stdout, &stderr)
-	return answer{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+	l.Must(err)
+	cmd := l.Command(command, l.WithResult(b, r))
+	cmd.Path = filepath.Join(podnettest.PluginDir, plugin)
+	a := l.Do(cmd)
+	l.t.Logf("%s %s: %s%s", plugin, command, a.Stdout, a.Stderr)
+	return a
 }
 
 // Portmap and tuning work after us, and CHECK lets them; bandwidth passes a pod without limits on, and
@@ -349,7 +298,7 @@ func (l *lab) chained(plugin, command string, config map[string]any, r *types100
 func TestChain(t *testing.T) {
 	l := newLab(t)
 	config := l.config(with("services", services))
-	r := l.add(config)
+	r := l.Add(config)
 	ports := map[string]any{"portMappings": []any{map[string]any{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}}}
 	for _, c := range []struct {
 		plugin string
@@ -362,19 +311,19 @@ func TestChain(t *testing.T) {
 		{"bandwidth", map[string]any{"ingressRate": 8000, "ingressBurst": 80000}, "veth peer"},
 	} {
 		a := l.chained(c.plugin, "ADD", c.config, r)
-		if (a.exit == 0) != (c.want == "") || !strings.Contains(a.stdout, c.want) {
-			t.Errorf("%s: got %s, want %q", c.plugin, a.stdout, c.want)
+		if (a.Exit == 0) != (c.want == "") || !strings.Contains(a.Stdout, c.want) {
+			t.Errorf("%s: got %s, want %q", c.plugin, a.Stdout, c.want)
 		}
 		if c.want != "" {
 			continue
 		}
-		if a := l.run("CHECK", l.withResult(config, r)); a.exit != 0 {
+		if a := l.Run("CHECK", l.WithResult(config, r)); a.Exit != 0 {
 			t.Errorf("CHECK after %s was refused", c.plugin)
 		}
-		if a := l.chained(c.plugin, "DEL", c.config, r); a.exit != 0 {
+		if a := l.chained(c.plugin, "DEL", c.config, r); a.Exit != 0 {
 			t.Errorf("DEL of %s was refused", c.plugin)
 		}
 	}
-	l.run("DEL", config)
+	l.Run("DEL", config)
 	l.wantNothing()
 }

@@ -2,7 +2,6 @@ package brfusion_test
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"slices"
@@ -12,9 +11,7 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
 	"unnest/internal/hostd/hostdpb"
@@ -24,9 +21,8 @@ import (
 // the guest, the other on the host.
 type fakeDaemon struct {
 	hostdpb.UnimplementedHostDaemonServer
-	lab    *lab
-	config *tls.Config
-	stop   func()
+	lab  *lab
+	stop func()
 
 	protocol uint32 // 1: it knows the four old verbs and their fields only
 
@@ -44,25 +40,8 @@ type fakeDaemon struct {
 	detaches  int
 }
 
-// start serves at an address of the guest, and returns it.
-func (d *fakeDaemon) start(address string) string {
-	d.lab.t.Helper()
-	var listener net.Listener
-	d.lab.check(d.lab.guest.Do(func(ns.NetNS) (err error) {
-		listener, err = net.Listen("tcp", address)
-		return err
-	}))
-	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(d.config)))
-	hostdpb.RegisterHostDaemonServer(s, d)
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = s.Serve(listener) })
-	d.stop = func() {
-		s.Stop()
-		wg.Wait()
-	}
-	d.lab.t.Cleanup(d.stop)
-	return listener.Addr().String()
-}
+// start serves, again where it served before.
+func (d *fakeDaemon) start() { d.stop = d.lab.Serve(d) }
 
 func (d *fakeDaemon) all() map[string]*hostdpb.NIC {
 	d.mu.Lock()
@@ -136,12 +115,12 @@ func (d *fakeDaemon) plug(nic *hostdpb.NIC) error {
 	if err != nil {
 		return err
 	}
-	return d.lab.host.Do(func(ns.NetNS) error {
+	return d.lab.Host.Do(func(ns.NetNS) error {
 		a := netlink.NewLinkAttrs()
 		a.Name = fmt.Sprintf("tap%d", d.made)
 		v := &netlink.Veth{
 			LinkAttrs: a, PeerName: fmt.Sprintf("ens%d", d.made), PeerHardwareAddr: mac,
-			PeerNamespace: netlink.NsFd(d.lab.guest.Fd()),
+			PeerNamespace: netlink.NsFd(d.lab.Guest.Fd()),
 		}
 		if err := netlink.LinkAdd(v); err != nil || d.noCarrier {
 			return err
@@ -201,7 +180,7 @@ func (d *fakeDaemon) GC(ctx context.Context, r *hostdpb.GCRequest) (*hostdpb.GCR
 
 // unplug takes all NICs away: no test has two.
 func (d *fakeDaemon) unplug() {
-	_ = d.lab.host.Do(func(ns.NetNS) error {
+	_ = d.lab.Host.Do(func(ns.NetNS) error {
 		links, err := netlink.LinkList()
 		for _, l := range links {
 			if strings.HasPrefix(l.Attrs().Name, "tap") {

@@ -24,24 +24,20 @@ func ipam(key string, value any) func(map[string]any) {
 // plugin puts a script into CNI_PATH. It writes its commands to the file NAME.log.
 func (l *lab) plugin(name, script string) {
 	l.t.Helper()
-	script = "#!/bin/sh\ncat >/dev/null\necho $CNI_COMMAND >>" + filepath.Join(l.dir, name+".log") + "\n" + script
-	l.check(os.WriteFile(filepath.Join(l.dir, name), []byte(script), 0o755))
+	script = "#!/bin/sh\ncat >/dev/null\necho $CNI_COMMAND >>" + filepath.Join(l.Dir, name+".log") + "\n" + script
+	l.Must(os.WriteFile(filepath.Join(l.Dir, name), []byte(script), 0o755))
 }
 
 // commands are what the plugin was called for.
 func (l *lab) commands(name string) []string {
-	content, err := os.ReadFile(filepath.Join(l.dir, name+".log"))
-	l.check(err)
+	content, err := os.ReadFile(filepath.Join(l.Dir, name+".log"))
+	l.Must(err)
 	return strings.Fields(string(content))
 }
 
 // answers is the script of an IPAM plugin that gives the address.
 func answers(address string) string {
 	return `[ $CNI_COMMAND != ADD ] || echo '{"cniVersion":"1.0.0","ips":[{"address":"` + address + `"}]}'`
-}
-
-func (l *lab) addToPod(name string) {
-	l.check(l.pod.Do(func(ns.NetNS) error { return netlink.LinkAdd(bridge(name)) }))
 }
 
 // Each step of an ADD fails, some in several ways.
@@ -60,7 +56,7 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 		{"type of a key", anyNIC, with("mtu", "x"), 6, "mtu", nil},
 		{"credentials", anyNIC, with("credentials", "/nowhere"), 7, "/nowhere", nil},
 		{"no such IPAM plugin", anyNIC, ipam("type", "nowhere-local"), 7, `ipam.type "nowhere-local"`, nil},
-		{"name is taken", func(l *lab) { l.addToPod("eth0") }, with("mtu", 0), 999, "a link of this name exists in the pod", []string{"eth0"}},
+		{"name is taken", func(l *lab) { l.AddToPod("eth0") }, with("mtu", 0), 999, "a link of this name exists in the pod", []string{"eth0"}},
 
 		{"lease", anyNIC, ipam("ranges", []any{}), 999, "lease: take address by host-local: ", nil},
 		{"lease without address", func(l *lab) { l.plugin("empty", `[ $CNI_COMMAND != ADD ] || echo '{"cniVersion":"1.0.0"}'`) },
@@ -88,13 +84,13 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 
 		{"move", func(l *lab) {
 			l.daemon.onAttach = func(*hostdpb.AttachNICRequest) error {
-				l.addToPod("eth0")
+				l.AddToPod("eth0")
 				return l.daemon.plug(l.daemon.nics["c1 eth0"])
 			}
 		}, with("mtu", 0), 999, "move: move NIC 02:00:00:00:00:01 (ens1) into the pod as eth0: a link of this name exists in the pod", []string{"eth0"}},
 		{"move of a VLAN", func(l *lab) {
 			l.daemon.onAttach = func(*hostdpb.AttachNICRequest) error {
-				l.addToPod("eth0")
+				l.AddToPod("eth0")
 				return l.daemon.plug(l.daemon.nics["c1 eth0"])
 			}
 		}, with("mode", "trunk"), 999, "move: add VLAN 100 of ens1 as eth0", []string{"eth0"}},
@@ -107,17 +103,17 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 
 		{"configure", anyNIC, ipam("routes", []any{map[string]any{"dst": "10.99.0.0/16", "gw": "192.0.2.1"}}),
 			999, "configure: set route to 10.99.0.0/16: ", nil},
-		{"services", func(l *lab) { l.addToPod("svc0") }, with("services", services), 999, "services: add service path", []string{"svc0"}},
+		{"services", func(l *lab) { l.AddToPod("svc0") }, with("services", services), 999, "services: add service path", []string{"svc0"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t)
 			c.lab(l)
 			config := l.config(c.config)
-			a := l.run("ADD", config)
-			if a.exit != 1 || a.code() != c.code || !strings.Contains(a.message(), c.want) {
-				t.Errorf("got exit %d, code %d, want 1 and %d, and an error with %q", a.exit, a.code(), c.code, c.want)
+			a := l.Run("ADD", config)
+			if a.Exit != 1 || a.Code() != c.code || !strings.Contains(a.Message(), c.want) {
+				t.Errorf("got exit %d, code %d, want 1 and %d, and an error with %q", a.Exit, a.Code(), c.code, c.want)
 			}
-			if got := l.links(l.pod); !slices.Equal(got, c.podHas) {
+			if got := l.Links(l.Pod); !slices.Equal(got, c.podHas) {
 				t.Errorf("pod has %v, want %v", got, c.podHas)
 			}
 			if c.name != "daemon is away" { // then the NIC, if there is one, is noted
@@ -139,14 +135,14 @@ func TestAddThatFailsInTheEnd(t *testing.T) {
 		l := newLab(t)
 		l.daemon.noCarrier = true
 		var stderr strings.Builder
-		cmd := l.command("ADD", l.config(with("services", services)))
+		cmd := l.Command("ADD", l.config(with("services", services)))
 		cmd.Stderr = &stderr
-		l.check(l.guest.Do(func(ns.NetNS) error { return cmd.Start() }))
-		for len(l.links(l.pod)) < 2 { // the service path comes just before
+		l.Must(l.Guest.Do(func(ns.NetNS) error { return cmd.Start() }))
+		for len(l.Links(l.Pod)) < 2 { // the service path comes just before
 			time.Sleep(5 * time.Millisecond)
 		}
 		time.Sleep(100 * time.Millisecond)
-		l.check(cmd.Process.Signal(syscall.SIGTERM))
+		l.Must(cmd.Process.Signal(syscall.SIGTERM))
 		if err := cmd.Wait(); err == nil || !strings.Contains(stderr.String(), "announce: ") {
 			t.Errorf("ADD: %v, log %s", err, &stderr)
 		}
@@ -154,20 +150,12 @@ func TestAddThatFailsInTheEnd(t *testing.T) {
 	})
 	t.Run("print", func(t *testing.T) {
 		l := newLab(t)
-		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-		l.check(err)
-		defer full.Close()
-		var stderr strings.Builder
-		cmd := l.command("ADD", l.config(with("services", services)))
-		cmd.Stdout, cmd.Stderr = full, &stderr
-		if err := l.guest.Do(func(ns.NetNS) error { return cmd.Run() }); err == nil {
-			t.Error("ADD succeeded")
-		}
-		if !strings.Contains(stderr.String(), "print: ") || !strings.Contains(stderr.String(), "announce=") {
-			t.Errorf("log is %s", &stderr)
+		log := l.AddInVain(l.config(with("services", services)))
+		if !strings.Contains(log, "print: ") || !strings.Contains(log, "announce=") {
+			t.Errorf("log is %s", log)
 		}
 		l.wantNothing()
-		if got := l.links(l.pod); len(got) > 0 {
+		if got := l.Links(l.Pod); len(got) > 0 {
 			t.Errorf("pod has %v", got)
 		}
 	})
@@ -176,31 +164,25 @@ func TestAddThatFailsInTheEnd(t *testing.T) {
 // Without the old NIC gone, the new one would be taken for it.
 func TestAddThatCannotSettle(t *testing.T) {
 	l := newLab(t)
-	l.add(l.config())
+	l.Add(l.config())
 	l.daemon.stop()
-	if a := l.run("DEL", l.config()); a.exit != 0 || len(l.noted()) != 1 || len(l.leases()) != 0 {
-		t.Fatalf("DEL without a daemon: noted %v, leases %v", l.noted(), l.leases())
+	if a := l.Run("DEL", l.config()); a.Exit != 0 || len(l.Noted()) != 1 || len(l.leases()) != 0 {
+		t.Fatalf("DEL without a daemon: noted %v, leases %v", l.Noted(), l.leases())
 	}
-	l.check(l.pod.Do(func(ns.NetNS) error {
-		eth0, err := netlink.LinkByName("eth0")
-		if err != nil {
-			return err
-		}
-		return netlink.LinkSetName(eth0, "old")
-	}))
-	l.daemon.start(l.server)
+	l.InPod("eth0", func(eth0 netlink.Link) error { return netlink.LinkSetName(eth0, "old") })
+	l.daemon.start()
 	l.daemon.onDetach = status.Error(codes.DeadlineExceeded, "the guest does not give it up")
-	if a := l.run("ADD", l.config()); a.code() != 11 || !strings.Contains(a.stdout, "settle: give back the NIC of c1 eth0") {
-		t.Errorf("ADD while the old NIC is there: got %s", a.stdout)
+	if a := l.Run("ADD", l.config()); a.Code() != 11 || !strings.Contains(a.Stdout, "settle: give back the NIC of c1 eth0") {
+		t.Errorf("ADD while the old NIC is there: got %s", a.Stdout)
 	}
-	if len(l.noted()) != 1 || len(l.leases()) != 0 {
-		t.Errorf("noted %v, leases %v", l.noted(), l.leases())
+	if len(l.Noted()) != 1 || len(l.leases()) != 0 {
+		t.Errorf("noted %v, leases %v", l.Noted(), l.leases())
 	}
 	l.daemon.onDetach = nil
-	l.add(l.config())
-	if len(l.noted()) != 0 || !slices.Equal(l.links(l.pod), []string{"eth0"}) {
-		t.Errorf("noted %v, pod has %v", l.noted(), l.links(l.pod))
+	l.Add(l.config())
+	if len(l.Noted()) != 0 || !slices.Equal(l.Links(l.Pod), []string{"eth0"}) {
+		t.Errorf("noted %v, pod has %v", l.Noted(), l.Links(l.Pod))
 	}
-	l.run("DEL", l.config())
+	l.Run("DEL", l.config())
 	l.wantNothing()
 }

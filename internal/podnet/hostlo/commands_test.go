@@ -2,7 +2,6 @@ package hostlo_test
 
 import (
 	"errors"
-	"net"
 	"os"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"unnest/internal/podnet/loopback"
+	"unnest/internal/podnet/podnettest"
 	"unnest/internal/segment"
 )
 
@@ -26,27 +26,27 @@ func TestDelWithoutDaemon(t *testing.T) {
 		t.Run(command, func(t *testing.T) {
 			l := newLab(t)
 			config := l.config(newer)
-			r := l.add(config)
+			r := l.Add(config)
 			l.daemon.stop()
 			begin := time.Now()
 			for range 2 {
-				l.succeeds("DEL", l.withResult(config, r))
+				l.Succeeds("DEL", l.WithResult(config, r))
 			}
-			if time.Since(begin) > 10*time.Second || len(l.noted()) != 1 || len(l.daemon.all()) != 1 {
-				t.Errorf("took %v, noted %v, endpoints %v", time.Since(begin), l.noted(), l.daemon.all())
+			if time.Since(begin) > 10*time.Second || len(l.Noted()) != 1 || len(l.daemon.all()) != 1 {
+				t.Errorf("took %v, noted %v, endpoints %v", time.Since(begin), l.Noted(), l.daemon.all())
 			}
-			l.wantAlone(l.pod)
-			if a := l.run("STATUS", config); a.code() != 50 || len(l.noted()) != 1 {
-				t.Errorf("STATUS without a daemon: code %d, noted %v", a.code(), l.noted())
+			l.wantAlone(l.Pod)
+			if a := l.Run("STATUS", config); a.Code() != 50 || len(l.Noted()) != 1 {
+				t.Errorf("STATUS without a daemon: code %d, noted %v", a.Code(), l.Noted())
 			}
-			l.daemon.start(l.server)
-			if a := l.run(command, config, l.inWeb()...); a.exit != 0 {
-				t.Errorf("%s: code %d", command, a.code())
+			l.daemon.start()
+			if a := l.Run(command, config, l.inWeb()...); a.Exit != 0 {
+				t.Errorf("%s: code %d", command, a.Code())
 			}
-			if left := l.daemon.all(); len(l.noted()) > 0 || len(left) > 0 && left[0] == "c1 eth0" {
-				t.Errorf("noted %v, endpoints %v", l.noted(), left)
+			if left := l.daemon.all(); len(l.Noted()) > 0 || len(left) > 0 && left[0] == "c1 eth0" {
+				t.Errorf("noted %v, endpoints %v", l.Noted(), left)
 			}
-			l.succeeds("DEL", config, l.inWeb()...)
+			l.Succeeds("DEL", config, l.inWeb()...)
 			l.wantNothing()
 		})
 	}
@@ -55,28 +55,22 @@ func TestDelWithoutDaemon(t *testing.T) {
 // A host that takes the packets and says nothing; and no credentials.
 func TestUnreachableDaemon(t *testing.T) {
 	l := newLab(t)
-	var listener net.Listener
-	l.check(l.guest.Do(func(ns.NetNS) (err error) {
-		listener, err = net.Listen("tcp", "127.0.0.1:0")
-		return err
-	}))
-	defer listener.Close()
 	for name, edit := range map[string]func(map[string]any){
-		"silent":         with("server", listener.Addr().String()),
+		"silent":         with("server", l.Listen(l.Guest, "127.0.0.1:0").Addr().String()),
 		"no credentials": with("credentials", "/nowhere"),
 	} {
 		config := l.config()
-		l.add(config)
+		l.Add(config)
 		begin := time.Now()
-		l.succeeds("DEL", l.config(edit))
-		if time.Since(begin) > 10*time.Second || len(l.noted()) != 1 {
-			t.Errorf("%s: DEL took %v, noted %v", name, time.Since(begin), l.noted())
+		l.Succeeds("DEL", l.config(edit))
+		if time.Since(begin) > 10*time.Second || len(l.Noted()) != 1 {
+			t.Errorf("%s: DEL took %v, noted %v", name, time.Since(begin), l.Noted())
 		}
-		l.wantAlone(l.pod)
-		for _, noted := range l.noted() {
-			l.check(os.Remove(noted))
+		l.wantAlone(l.Pod)
+		for _, noted := range l.Noted() {
+			l.Must(os.Remove(noted))
 		}
-		l.succeeds("DEL", config)
+		l.Succeeds("DEL", config)
 		l.wantNothing()
 	}
 }
@@ -85,10 +79,10 @@ func TestDelWithoutNamespace(t *testing.T) {
 	for name, env := range map[string]string{"gone": "", "path is stale": "CNI_NETNS=/var/run/netns/none", "unset": "CNI_NETNS="} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
-			l.add(l.config())
-			l.check(l.pod.Close()) // the last handle: the namespace ends
+			l.Add(l.config())
+			l.Must(l.Pod.Close()) // the last handle: the namespace ends
 			for range 2 {
-				l.succeeds("DEL", l.config(), env)
+				l.Succeeds("DEL", l.config(), env)
 				l.wantNothing()
 			}
 		})
@@ -103,18 +97,18 @@ func TestDelWithoutEndpoint(t *testing.T) {
 	}{
 		"unplugged": {func(l *lab) { l.daemon.endpoints["c1 eth0"].unplug() }, nil},
 		"renamed": {func(l *lab) {
-			l.setLink("eth0", func(nic netlink.Link) error { return netlink.LinkSetName(nic, "other") })
+			l.InPod("eth0", func(nic netlink.Link) error { return netlink.LinkSetName(nic, "other") })
 		}, nil},
 		"taken out": {func(l *lab) {
-			l.setLink("eth0", func(nic netlink.Link) error { return netlink.LinkSetNsFd(nic, int(l.web.Fd())) })
+			l.InPod("eth0", func(nic netlink.Link) error { return netlink.LinkSetNsFd(nic, int(l.web.Fd())) })
 		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
-			l.add(l.config())
+			l.Add(l.config())
 			c.spoil(l)
-			l.succeeds("DEL", l.config())
-			l.wantAlone(l.pod, c.left...)
+			l.Succeeds("DEL", l.config())
+			l.wantAlone(l.Pod, c.left...)
 			l.wantNothing()
 		})
 	}
@@ -124,57 +118,57 @@ func TestDelWithoutEndpoint(t *testing.T) {
 // the endpoint.
 func TestDelThatFails(t *testing.T) {
 	l := newLab(t)
-	l.add(l.config())
-	if a := l.run("DEL", l.config(), "TEST_FAIL=leave"); a.code() != 999 || !strings.Contains(a.message(), "fault of the test") {
+	l.Add(l.config())
+	if a := l.Run("DEL", l.config(), "TEST_FAIL=leave"); a.Code() != 999 || !strings.Contains(a.Message(), "fault of the test") {
 		t.Error("DEL")
 	}
 	l.wantNothing()
-	l.succeeds("DEL", l.config())
-	l.wantAlone(l.pod)
+	l.Succeeds("DEL", l.config())
+	l.wantAlone(l.Pod)
 
-	l.add(l.config())
+	l.Add(l.config())
 	l.daemon.onLeave = status.Error(codes.DeadlineExceeded, "the guest does not give it up")
-	if a := l.run("DEL", l.config()); a.code() != 11 || !strings.Contains(a.message(), "does not give it up") {
+	if a := l.Run("DEL", l.config()); a.Code() != 11 || !strings.Contains(a.Message(), "does not give it up") {
 		t.Error("DEL that the daemon refuses")
 	}
 	l.daemon.onLeave = nil
-	l.succeeds("DEL", l.config())
-	l.wantAlone(l.pod)
+	l.Succeeds("DEL", l.config())
+	l.wantAlone(l.Pod)
 	l.wantNothing()
 }
 
 func TestCheck(t *testing.T) {
 	l := newLab(t)
 	config := l.config()
-	r := l.add(config)
-	l.add(config, l.inWeb()...)
-	checked := l.withResult(config, r)
+	r := l.Add(config)
+	l.Add(config, l.inWeb()...)
+	checked := l.WithResult(config, r)
 	check := func(want string) {
 		t.Helper()
-		if a := l.run("CHECK", checked); (a.exit == 0) != (want == "") || !strings.Contains(a.message(), want) {
+		if a := l.Run("CHECK", checked); (a.Exit == 0) != (want == "") || !strings.Contains(a.Message(), want) {
 			t.Errorf("CHECK: want %q", want)
 		}
 	}
 	check("")
-	if a := l.run("CHECK", config); a.code() != 7 || !strings.Contains(a.message(), "prevResult is missing") {
+	if a := l.Run("CHECK", config); a.Code() != 7 || !strings.Contains(a.Message(), "prevResult is missing") {
 		t.Error("CHECK without prevResult")
 	}
-	if a := l.run("CHECK", checked, "CNI_NETNS="+path(l.web)); !strings.Contains(a.message(), "prevResult has no endpoint") {
+	if a := l.Run("CHECK", checked, "CNI_NETNS="+path(l.web)); !strings.Contains(a.Message(), "prevResult has no endpoint") {
 		t.Error("CHECK of another pod")
 	}
 
-	l.setLink("lo", netlink.LinkSetDown)
+	l.InPod("lo", netlink.LinkSetDown)
 	check("lo is down")
-	l.setLink("lo", netlink.LinkSetUp)
-	l.setLink("eth0", netlink.LinkSetDown)
+	l.InPod("lo", netlink.LinkSetUp)
+	l.InPod("eth0", netlink.LinkSetDown)
 	check("want it up")
-	l.setLink("eth0", netlink.LinkSetUp)
+	l.InPod("eth0", netlink.LinkSetUp)
 	l.setSetting("route_localnet", "0")
 	check("route_localnet is 0")
 	l.setSetting("route_localnet", "1")
-	l.setLink("eth0", func(nic netlink.Link) error { return netlink.LinkSetAlias(nic, "unnest:segment:c7/eth0") })
+	l.InPod("eth0", func(nic netlink.Link) error { return netlink.LinkSetAlias(nic, "unnest:segment:c7/eth0") })
 	check("the pod has no endpoint of this attachment")
-	l.setLink("eth0", func(nic netlink.Link) error { return netlink.LinkSetAlias(nic, "unnest:segment:c1/eth0") })
+	l.InPod("eth0", func(nic netlink.Link) error { return netlink.LinkSetAlias(nic, "unnest:segment:c1/eth0") })
 	check("")
 
 	e := l.daemon.endpoints["c1 eth0"]
@@ -193,63 +187,56 @@ func TestCheck(t *testing.T) {
 	l.daemon.stop()
 	check("") // the pod's localhost works without
 	l.daemon.endpoints["c1 eth0"] = e
-	l.daemon.start(l.server)
+	l.daemon.start()
 
-	l.check(loopback.Leave(l.pod, "eth0"))
+	l.Must(loopback.Leave(l.Pod, "eth0"))
 	check(loopback.ErrNotJoined.Error())
-	l.succeeds("DEL", config)
+	l.Succeeds("DEL", config)
 	check("the pod has no endpoint of this attachment")
-	l.succeeds("DEL", config, l.inWeb()...)
+	l.Succeeds("DEL", config, l.inWeb()...)
 	l.wantNothing()
 }
 
 func (l *lab) setSetting(name, value string) {
 	l.t.Helper()
-	l.check(l.pod.Do(func(ns.NetNS) error {
+	l.Must(l.Pod.Do(func(ns.NetNS) error {
 		return os.WriteFile("/proc/sys/net/ipv4/conf/lo/"+name, []byte(value), 0)
 	}))
 }
 
 func TestGC(t *testing.T) {
-	attachments := func(ids ...string) func(map[string]any) {
-		all := []any{}
-		for _, id := range ids {
-			all = append(all, map[string]any{"containerID": id, "ifname": "eth0"})
-		}
-		return with("cni.dev/valid-attachments", all)
-	}
 	for _, c := range []struct {
 		name string
 		edit func(map[string]any)
 		left bool
 	}{
 		{"runtime does not say", with("log", false), true},
-		{"valid", attachments("c1"), true},
-		{"another is valid", attachments("c2"), false},
-		{"none is valid", attachments(), false},
+		{"valid", podnettest.Valid("c1"), true},
+		{"another is valid", podnettest.Valid("c2"), false},
+		{"none is valid", podnettest.Valid(), false},
 		{"none is valid, as null", with("cni.dev/valid-attachments", nil), false},
-		{"no segment is named", edits(attachments(), without("segment", "key")), false},
-		{"another network", edits(attachments(), with("name", "other")), true},
+		{"no segment is named", edits(podnettest.Valid(), without("segment", "key")), false},
+		{"another network", edits(podnettest.Valid(), with("name", "other")), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t)
 			newer := with("cniVersion", "1.1.0")
-			l.add(l.config(newer))
-			l.succeeds("GC", l.config(newer, c.edit))
+			l.Add(l.config(newer))
+			l.Succeeds("GC", l.config(newer, c.edit))
 			if got := len(l.daemon.all()) == 1; got != c.left {
 				t.Errorf("the endpoint is left: %v, want %v", got, c.left)
 			}
-			l.succeeds("DEL", l.config())
-			l.wantAlone(l.pod)
+			l.Succeeds("DEL", l.config())
+			l.wantAlone(l.Pod)
 			l.wantNothing()
 		})
 	}
 	l := newLab(t)
 	for want, edit := range map[string]func(map[string]any){
-		"collect endpoints: host daemon: ": edits(attachments(), with("server", "127.0.0.1:1")),
-		"/nowhere":                         edits(attachments(), with("credentials", "/nowhere")),
+		"collect endpoints: host daemon: ": edits(podnettest.Valid(), with("server", "127.0.0.1:1")),
+		"/nowhere":                         edits(podnettest.Valid(), with("credentials", "/nowhere")),
 	} {
-		if a := l.run("GC", l.config(with("cniVersion", "1.1.0"), edit)); a.exit == 0 || !strings.Contains(a.message(), want) {
+		if a := l.Run("GC", l.config(with("cniVersion", "1.1.0"), edit)); a.Exit == 0 || !strings.Contains(a.Message(), want) {
 			t.Errorf("GC: want an error with %q", want)
 		}
 	}
@@ -279,9 +266,9 @@ func TestStatus(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t)
 			c.lab(l)
-			a := l.run("STATUS", l.config(with("cniVersion", "1.1.0"), c.edit), c.env)
-			if a.code() != c.code || (a.exit == 0) != (c.code == 0) || !strings.Contains(a.message(), c.want) {
-				t.Errorf("code %d, want %d and %q", a.code(), c.code, c.want)
+			a := l.Run("STATUS", l.config(with("cniVersion", "1.1.0"), c.edit), c.env)
+			if a.Code() != c.code || (a.Exit == 0) != (c.code == 0) || !strings.Contains(a.Message(), c.want) {
+				t.Errorf("code %d, want %d and %q", a.Code(), c.code, c.want)
 			}
 		})
 	}
@@ -291,10 +278,10 @@ func TestStatus(t *testing.T) {
 func TestNewNamespaceOfSameContainer(t *testing.T) {
 	l := newLab(t)
 	config := l.config()
-	l.add(config)
-	l.check(l.pod.Close())
-	l.succeeds("DEL", config, "CNI_NETNS=")
-	r := l.add(config, "CNI_NETNS="+path(l.web))
+	l.Add(config)
+	l.Must(l.Pod.Close())
+	l.Succeeds("DEL", config, "CNI_NETNS=")
+	r := l.Add(config, "CNI_NETNS="+path(l.web))
 	wantEndpoint(t, r, "1.0.0", "eth0", 1, path(l.web))
 	if err := l.connect(l.web, "127.0.0.1:7999"); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("a port where nobody listens: %v", err)
@@ -302,8 +289,8 @@ func TestNewNamespaceOfSameContainer(t *testing.T) {
 	if m, err := loopback.Membership(l.web); err != nil || m.Members != segment.Of(1) {
 		t.Errorf("members %s, %v", m.Members, err)
 	}
-	l.succeeds("DEL", config, "CNI_NETNS="+path(l.web))
+	l.Succeeds("DEL", config, "CNI_NETNS="+path(l.web))
 	l.wantAlone(l.web)
-	l.pod = l.web
+	l.Pod = l.web
 	l.wantNothing()
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 
 	"unnest/internal/conformance"
+	"unnest/internal/podnet/podnettest"
 )
 
 // suite runs the conformance suite in the guest on a network of the given plugins.
@@ -22,17 +23,17 @@ import (
 func (l *lab) suite(version string, plugins []map[string]any, flags ...string) (out string, err error) {
 	l.t.Helper()
 	list, err := json.Marshal(map[string]any{"cniVersion": version, "name": "conformance", "plugins": plugins})
-	l.check(err)
-	file := filepath.Join(l.dir, "network.conflist")
-	l.check(os.WriteFile(file, list, 0o600))
+	l.Must(err)
+	file := filepath.Join(l.Dir, "network.conflist")
+	l.Must(os.WriteFile(file, list, 0o600))
 	ctx, cancel := context.WithTimeout(l.t.Context(), 5*time.Minute)
 	defer cancel()
 	const script = `mkdir -p /run/netns && mount --make-rprivate / && mount -t tmpfs tmpfs /run/netns && exec "$@"`
-	args := append([]string{"-ec", script, "sh", filepath.Join(l.dir, "unnest-conformance"), "--cni-path", l.dir + ":" + pluginDir}, flags...)
+	args := append([]string{"-ec", script, "sh", filepath.Join(l.Dir, "unnest-conformance"), "--cni-path", l.Dir + ":" + podnettest.PluginDir}, flags...)
 	cmd := exec.CommandContext(ctx, "/bin/sh", append(args, file)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
-	cmd.Env = append(os.Environ(), "TEST_STATE_DIR="+filepath.Join(l.dir, "run"))
-	err = l.guest.Do(func(ns.NetNS) error {
+	cmd.Env = append(os.Environ(), "TEST_STATE_DIR="+filepath.Join(l.Dir, "run"))
+	err = l.Guest.Do(func(ns.NetNS) error {
 		text, err := cmd.CombinedOutput()
 		out = string(text)
 		return err
@@ -43,7 +44,7 @@ func (l *lab) suite(version string, plugins []map[string]any, flags ...string) (
 // plugin is ours in a list.
 func (l *lab) plugin() map[string]any {
 	var c map[string]any
-	l.check(json.Unmarshal(l.config(without("cniVersion", "name", "log")), &c))
+	l.Must(json.Unmarshal(l.config(without("cniVersion", "name", "log")), &c))
 	return c
 }
 
@@ -60,7 +61,7 @@ func except(names ...string) []string {
 // one in a guest.
 func TestConformance(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") == "1" {
-		if _, err := os.Stat(filepath.Join(pluginDir, "bridge")); err != nil {
+		if _, err := os.Stat(filepath.Join(podnettest.PluginDir, "bridge")); err != nil {
 			t.Fatalf("install containernetworking-plugins: %v", err)
 		}
 	}
@@ -102,7 +103,7 @@ func TestConformance(t *testing.T) {
 			if endpoints := l.daemon.all(); len(endpoints) > 0 {
 				t.Errorf("the daemon still has %v", endpoints)
 			}
-			if noted := l.noted(); len(noted) > 0 {
+			if noted := l.Noted(); len(noted) > 0 {
 				t.Errorf("still noted: %v", noted)
 			}
 			if joined := len(l.daemon.requests) > 0; joined != c.segment {

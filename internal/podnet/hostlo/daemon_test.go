@@ -2,7 +2,6 @@ package hostlo_test
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,9 +14,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -31,9 +28,8 @@ import (
 // reflector's queue and a TAP in the guest.
 type fakeDaemon struct {
 	hostdpb.UnimplementedHostDaemonServer
-	lab    *lab
-	config *tls.Config
-	stop   func()
+	lab  *lab
+	stop func()
 
 	protocol uint32 // 2: it knows no segments
 
@@ -71,27 +67,17 @@ type fakeEndpoint struct {
 	unplug  func()
 }
 
-// start serves at an address of the guest, and returns it.
-func (d *fakeDaemon) start(address string) string {
-	d.lab.t.Helper()
-	var listener net.Listener
-	d.lab.check(d.lab.guest.Do(func(ns.NetNS) (err error) {
-		listener, err = net.Listen("tcp", address)
-		return err
-	}))
-	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(d.config)))
-	hostdpb.RegisterHostDaemonServer(s, d)
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = s.Serve(listener) })
-	ended := make(chan struct{})
-	wg.Go(func() { d.repeat(ended) })
+// start serves, again where it served before, and announces.
+func (d *fakeDaemon) start() {
+	stop, ended := d.lab.Serve(d), make(chan struct{})
+	var repeats sync.WaitGroup
+	repeats.Go(func() { d.repeat(ended) })
 	d.stop = sync.OnceFunc(func() {
 		close(ended)
-		s.Stop()
-		wg.Wait()
+		stop()
+		repeats.Wait()
 	})
 	d.lab.t.Cleanup(d.stop)
-	return listener.Addr().String()
 }
 
 // repeat announces again and again, as the daemon does.
@@ -214,7 +200,7 @@ func (d *fakeDaemon) segmentOf(r *hostdpb.SegmentSpec) (*fakeSegment, error) {
 	if s.mode == hostdpb.SegmentMode_SEGMENT_MODE_PLAIN {
 		o.Mode = hostlo.Plain
 	}
-	err := d.lab.host.Do(func(ns.NetNS) (err error) {
+	err := d.lab.Host.Do(func(ns.NetNS) (err error) {
 		s.reflector, err = hostlo.Create(o)
 		return err
 	})
@@ -228,14 +214,14 @@ func (d *fakeDaemon) segmentOf(r *hostdpb.SegmentSpec) (*fakeSegment, error) {
 // plug has the endpoint's NIC appear in the guest.
 func (d *fakeDaemon) plug(e *fakeEndpoint) error {
 	var queue, nic *os.File
-	err := d.lab.host.Do(func(ns.NetNS) (err error) {
+	err := d.lab.Host.Do(func(ns.NetNS) (err error) {
 		queue, err = e.segment.reflector.Join(segment.Fraction(e.GetFraction()))
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	err = d.lab.guest.Do(func(ns.NetNS) (err error) {
+	err = d.lab.Guest.Do(func(ns.NetNS) (err error) {
 		nic, err = openTAP(fmt.Sprint("ens", e.GetSlot()), e.GetMac())
 		return err
 	})
@@ -324,7 +310,7 @@ func (d *fakeDaemon) leave(key string) error {
 		delete(d.segments, e.GetPod())
 		return e.segment.reflector.Close()
 	}
-	err := d.lab.host.Do(func(ns.NetNS) error { return e.segment.reflector.Leave(f) })
+	err := d.lab.Host.Do(func(ns.NetNS) error { return e.segment.reflector.Leave(f) })
 	d.announce(e.segment)
 	return err
 }

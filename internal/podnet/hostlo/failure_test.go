@@ -37,8 +37,8 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 		{"arguments", nothing, with("log", true), "CNI_ARGS=UNNEST_KEY=x", 4, "CNI_ARGS: UNNEST_SEGMENT is missing", nil},
 		{"credentials", nothing, with("credentials", "/nowhere"), "", 7, "/nowhere", nil},
 		{"kernel", nothing, with("log", true), "TEST_FAIL=probe", 999, "glue: fault of the test", nil},
-		{"name is taken", func(l *lab) { l.addToPod("eth0") }, with("log", true), "", 999, "a link of this name exists in the pod", []string{"eth0"}},
-		{"name in a chain is taken", func(l *lab) { l.addToPod("hostlo0") },
+		{"name is taken", func(l *lab) { l.AddToPod("eth0") }, with("log", true), "", 999, "a link of this name exists in the pod", []string{"eth0"}},
+		{"name in a chain is taken", func(l *lab) { l.AddToPod("hostlo0") },
 			with("prevResult", map[string]any{"cniVersion": "1.0.0"}), "", 999, "a link of this name exists in the pod", []string{"hostlo0"}},
 
 		{"daemon is away", nothing, with("server", "127.0.0.1:1"), "", 11, "join: host daemon: connection error", nil},
@@ -59,7 +59,7 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 
 		{"move", func(l *lab) {
 			l.daemon.onJoin = func(*hostdpb.JoinSegmentRequest) error {
-				l.addToPod("eth0")
+				l.AddToPod("eth0")
 				return l.daemon.plug(l.daemon.endpoints["c1 eth0"])
 			}
 		}, with("log", true), "", 999, "move: move NIC 02:68:35:00:00:01 (ens1) into the pod as eth0: a link of this name exists in the pod", []string{"eth0"}},
@@ -69,13 +69,13 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t)
 			c.lab(l)
-			a := l.run("ADD", l.config(c.config), c.env)
-			if a.exit != 1 || a.code() != c.code || !strings.Contains(a.message(), c.want) || strings.Contains(a.message(), "undo") {
-				t.Errorf("got exit %d, code %d, want 1 and %d, and an error with %q", a.exit, a.code(), c.code, c.want)
+			a := l.Run("ADD", l.config(c.config), c.env)
+			if a.Exit != 1 || a.Code() != c.code || !strings.Contains(a.Message(), c.want) || strings.Contains(a.Message(), "undo") {
+				t.Errorf("got exit %d, code %d, want 1 and %d, and an error with %q", a.Exit, a.Code(), c.code, c.want)
 			}
-			l.wantAlone(l.pod, c.podHas...)
-			if noted := l.noted(); c.code == 11 && len(noted) == 1 { // it could not be asked
-				l.check(os.Remove(noted[0]))
+			l.wantAlone(l.Pod, c.podHas...)
+			if noted := l.Noted(); c.code == 11 && len(noted) == 1 { // it could not be asked
+				l.Must(os.Remove(noted[0]))
 			}
 			l.wantNothing()
 		})
@@ -87,22 +87,14 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 func TestAddThatFailsInTheEnd(t *testing.T) {
 	for fail, want := range map[string][]string{"": {"print: ", "glue="}, "leave": {"print: ", "undo glue: fault of the test"}} {
 		l := newLab(t)
-		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-		l.check(err)
-		defer full.Close()
-		var stderr strings.Builder
-		cmd := l.command("ADD", l.config(), "TEST_FAIL="+fail)
-		cmd.Stdout, cmd.Stderr = full, &stderr
-		if err := l.guest.Do(func(ns.NetNS) error { return cmd.Run() }); err == nil {
-			t.Error("ADD succeeded")
-		}
+		log := l.AddInVain(l.config(), "TEST_FAIL="+fail)
 		for _, w := range want {
-			if !strings.Contains(stderr.String(), w) {
-				t.Errorf("want %q, log is %s", w, &stderr)
+			if !strings.Contains(log, w) {
+				t.Errorf("want %q, log is %s", w, log)
 			}
 		}
 		if l.wantNothing(); fail == "" {
-			l.wantAlone(l.pod)
+			l.wantAlone(l.Pod)
 		}
 	}
 }
@@ -119,8 +111,8 @@ func TestAddWhoseMACIsTaken(t *testing.T) {
 			return err
 		}
 		parent := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "parent", HardwareAddr: taken[:]}}
-		e.unplug = func() { _ = l.guest.Do(func(ns.NetNS) error { return netlink.LinkDel(parent) }) } // seen by wantNothing
-		return l.guest.Do(func(ns.NetNS) error {
+		e.unplug = func() { _ = l.Guest.Do(func(ns.NetNS) error { return netlink.LinkDel(parent) }) } // seen by wantNothing
+		return l.Guest.Do(func(ns.NetNS) error {
 			if err := netlink.LinkAdd(parent); err != nil {
 				return err
 			}
@@ -128,49 +120,37 @@ func TestAddWhoseMACIsTaken(t *testing.T) {
 			return netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: a, Mode: netlink.MACVLAN_MODE_BRIDGE})
 		})
 	}
-	a := l.run("ADD", l.config())
-	if a.exit != 1 || !strings.Contains(a.message(), "address: set MAC 02:68:35:00:00:01 of eth0") || strings.Contains(a.message(), "undo") {
+	a := l.Run("ADD", l.config())
+	if a.Exit != 1 || !strings.Contains(a.Message(), "address: set MAC 02:68:35:00:00:01 of eth0") || strings.Contains(a.Message(), "undo") {
 		t.Error("ADD")
 	}
-	l.wantAlone(l.pod)
+	l.wantAlone(l.Pod)
 	l.wantNothing()
 }
 
 // Without the old endpoint gone, the new one would be taken for it.
 func TestAddThatCannotSettle(t *testing.T) {
 	l := newLab(t)
-	l.add(l.config())
+	l.Add(l.config())
 	l.daemon.stop()
-	l.succeeds("DEL", l.config())
-	if len(l.noted()) != 1 {
-		t.Fatalf("DEL without a daemon: noted %v", l.noted())
+	l.Succeeds("DEL", l.config())
+	if len(l.Noted()) != 1 {
+		t.Fatalf("DEL without a daemon: noted %v", l.Noted())
 	}
-	l.wantAlone(l.pod)
-	l.daemon.start(l.server)
+	l.wantAlone(l.Pod)
+	l.daemon.start()
 	l.daemon.onLeave = status.Error(codes.DeadlineExceeded, "the guest does not give it up")
-	if a := l.run("ADD", l.config()); a.code() != 11 || !strings.Contains(a.stdout, "settle: give back the endpoint of c1 eth0") {
-		t.Errorf("ADD while the old endpoint is there: got %s", a.stdout)
+	if a := l.Run("ADD", l.config()); a.Code() != 11 || !strings.Contains(a.Stdout, "settle: give back the endpoint of c1 eth0") {
+		t.Errorf("ADD while the old endpoint is there: got %s", a.Stdout)
 	}
-	if len(l.noted()) != 1 {
-		t.Errorf("noted %v", l.noted())
+	if len(l.Noted()) != 1 {
+		t.Errorf("noted %v", l.Noted())
 	}
 	l.daemon.onLeave = nil
-	l.add(l.config())
-	if len(l.noted()) != 0 || !slices.Equal(l.links(l.pod), []string{"eth0"}) {
-		t.Errorf("noted %v, pod has %v", l.noted(), l.links(l.pod))
+	l.Add(l.config())
+	if len(l.Noted()) != 0 || !slices.Equal(l.Links(l.Pod), []string{"eth0"}) {
+		t.Errorf("noted %v, pod has %v", l.Noted(), l.Links(l.Pod))
 	}
-	l.succeeds("DEL", l.config())
+	l.Succeeds("DEL", l.config())
 	l.wantNothing()
-}
-
-// setLink changes the pod's link.
-func (l *lab) setLink(name string, f func(netlink.Link) error) {
-	l.t.Helper()
-	l.check(l.pod.Do(func(ns.NetNS) error {
-		link, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		return f(link)
-	}))
 }

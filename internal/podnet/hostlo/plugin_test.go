@@ -23,12 +23,7 @@ import (
 // listen has a server in a pod that accepts, until the test ends.
 func (l *lab) listen(pod ns.NetNS, address string) {
 	l.t.Helper()
-	var s net.Listener
-	l.check(pod.Do(func(ns.NetNS) (err error) {
-		s, err = net.Listen("tcp", address)
-		return err
-	}))
-	l.t.Cleanup(func() { s.Close() })
+	s := l.Listen(pod, address)
 	go func() {
 		for {
 			c, err := s.Accept()
@@ -56,7 +51,7 @@ func (l *lab) connect(pod ns.NetNS, address string) error {
 func (l *lab) share(port int) {
 	l.t.Helper()
 	for _, host := range []string{"127.0.0.1", "::1"} {
-		for _, pair := range [][2]ns.NetNS{{l.pod, l.web}, {l.web, l.pod}} {
+		for _, pair := range [][2]ns.NetNS{{l.Pod, l.web}, {l.web, l.Pod}} {
 			server, client := pair[0], pair[1]
 			port++
 			address := net.JoinHostPort(host, fmt.Sprint(port))
@@ -79,25 +74,25 @@ func TestAddCheckDel(t *testing.T) {
 			l := newLab(t)
 			l.daemon.delay = 200 * time.Millisecond
 			config := l.config(with("cniVersion", version))
-			r, web := l.add(config), l.add(config, l.inWeb()...)
-			wantEndpoint(t, r, version, "eth0", 1, path(l.pod))
+			r, web := l.Add(config), l.Add(config, l.inWeb()...)
+			wantEndpoint(t, r, version, "eth0", 1, path(l.Pod))
 			wantEndpoint(t, web, version, "eth0", 2, path(l.web))
 			l.share(7000)
 			if version != "0.3.1" {
-				l.succeeds("CHECK", l.withResult(config, r))
-				l.succeeds("CHECK", l.withResult(config, web), l.inWeb()...)
+				l.Succeeds("CHECK", l.WithResult(config, r))
+				l.Succeeds("CHECK", l.WithResult(config, web), l.inWeb()...)
 			}
 			for range 2 {
-				l.succeeds("DEL", config)
-				l.wantAlone(l.pod)
+				l.Succeeds("DEL", config)
+				l.wantAlone(l.Pod)
 			}
 			if version != "0.3.1" { // when the other's leave has come
-				l.succeeds("CHECK", l.withResult(config, web), l.inWeb()...)
+				l.Succeeds("CHECK", l.WithResult(config, web), l.inWeb()...)
 			}
 			if err := l.connect(l.web, "127.0.0.1:7001"); !errors.Is(err, unix.ECONNREFUSED) {
 				t.Errorf("the server of a fraction that has left: %v", err)
 			}
-			l.succeeds("DEL", config, l.inWeb()...)
+			l.Succeeds("DEL", config, l.inWeb()...)
 			l.wantAlone(l.web)
 			l.wantNothing()
 		})
@@ -109,7 +104,7 @@ func TestAddCheckDel(t *testing.T) {
 func TestNewsWhileJoining(t *testing.T) {
 	l := newLab(t)
 	config := l.config()
-	l.add(config, l.inWeb()...)
+	l.Add(config, l.inWeb()...)
 	l.daemon.mu.Lock()
 	l.daemon.terse = true
 	l.daemon.onAnswer = func(e *hostdpb.Endpoint) { // as if the other had joined since
@@ -117,8 +112,8 @@ func TestNewsWhileJoining(t *testing.T) {
 		e.Members = uint32(segment.Of(segment.Fraction(e.GetFraction())))
 	}
 	l.daemon.mu.Unlock()
-	l.add(config)
-	if known, err := loopback.Membership(l.pod); err != nil || known.Members != segment.Of(1, 2) {
+	l.Add(config)
+	if known, err := loopback.Membership(l.Pod); err != nil || known.Members != segment.Of(1, 2) {
 		t.Errorf("the pod knows the members %s, %v; want 1,2", known.Members, err)
 	}
 }
@@ -138,47 +133,38 @@ func TestChained(t *testing.T) {
 	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
 		t.Run(version, func(t *testing.T) {
 			l := newLab(t)
-			l.addToPod("eth0")
-			config := l.config(with("cniVersion", version), l.chained(l.pod))
-			r := l.add(config)
+			l.AddToPod("eth0")
+			config := l.config(with("cniVersion", version), l.chained(l.Pod))
+			r := l.Add(config)
 			if len(r.Interfaces) != 2 || r.Interfaces[0].Name != "eth0" || len(r.IPs) != 1 || r.IPs[0].Address.String() != "10.201.0.7/16" ||
 				*r.IPs[0].Interface != 0 || len(r.DNS.Nameservers) != 1 {
 				t.Errorf("result is %+v, %+v, %+v", r.Interfaces, r.IPs, r.DNS)
 			}
-			wantEndpoint(t, r, version, "hostlo0", 1, path(l.pod))
+			wantEndpoint(t, r, version, "hostlo0", 1, path(l.Pod))
 			if version != "0.3.1" {
-				l.succeeds("CHECK", l.withResult(config, r))
+				l.Succeeds("CHECK", l.WithResult(config, r))
 			}
-			l.succeeds("DEL", l.config(without("segment", "key"))) // neither prevResult nor a segment
-			l.wantAlone(l.pod, "eth0")
+			l.Succeeds("DEL", l.config(without("segment", "key"))) // neither prevResult nor a segment
+			l.wantAlone(l.Pod, "eth0")
 			l.wantNothing()
 		})
 	}
-}
-
-func (l *lab) addToPod(name string) {
-	l.t.Helper()
-	l.check(l.pod.Do(func(ns.NetNS) error {
-		a := netlink.NewLinkAttrs()
-		a.Name = name
-		return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: a})
-	}))
 }
 
 // A pod without a segment is nothing to us, also when nothing of Hostlo works here.
 func TestPassedOn(t *testing.T) {
 	l := newLab(t)
 	none := edits(without("segment", "key"), with("server", "127.0.0.1:1"), with("credentials", "/nowhere"))
-	config := l.config(none, l.chained(l.pod))
-	r := l.add(config, "TEST_FAIL=probe", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAME=web-0")
+	config := l.config(none, l.chained(l.Pod))
+	r := l.Add(config, "TEST_FAIL=probe", "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAME=web-0")
 	if len(r.Interfaces) != 1 || r.Interfaces[0].Name != "eth0" || len(r.IPs) != 1 || len(r.DNS.Nameservers) != 1 {
 		t.Errorf("result is %+v", r)
 	}
-	l.succeeds("CHECK", l.withResult(config, r))
-	l.succeeds("DEL", l.config(without("segment", "key")))
-	l.wantAlone(l.pod)
+	l.Succeeds("CHECK", l.WithResult(config, r))
+	l.Succeeds("DEL", l.config(without("segment", "key")))
+	l.wantAlone(l.Pod)
 	l.wantNothing()
-	if a := l.run("ADD", l.config(none)); a.code() != 7 || !strings.Contains(a.message(), "segment is missing") {
+	if a := l.Run("ADD", l.config(none)); a.Code() != 7 || !strings.Contains(a.Message(), "segment is missing") {
 		t.Error("alone, without a segment")
 	}
 }
@@ -197,8 +183,8 @@ func TestRequest(t *testing.T) {
 	} {
 		l.daemon.requests = nil
 		l.daemon.onJoin = refuse(9, "seen") // FailedPrecondition
-		if a := l.run("ADD", l.config(c.edit), "CNI_ARGS="+c.args); a.code() != 7 {
-			t.Errorf("%s: code %d", c.want, a.code())
+		if a := l.Run("ADD", l.config(c.edit), "CNI_ARGS="+c.args); a.Code() != 7 {
+			t.Errorf("%s: code %d", c.want, a.Code())
 		}
 		r := l.daemon.requests[0]
 		s := r.GetSegment()
@@ -215,16 +201,16 @@ func TestOtherMAC(t *testing.T) {
 	l := newLab(t)
 	l.daemon.otherMAC = true
 	config := l.config()
-	r := l.add(config)
-	wantEndpoint(t, r, "1.0.0", "eth0", 1, path(l.pod))
-	l.add(config, l.inWeb()...)
+	r := l.Add(config)
+	wantEndpoint(t, r, "1.0.0", "eth0", 1, path(l.Pod))
+	l.Add(config, l.inWeb()...)
 	l.share(7000)
-	l.succeeds("CHECK", l.withResult(config, r))
-	l.succeeds("DEL", config)
-	l.succeeds("DEL", config, l.inWeb()...)
+	l.Succeeds("CHECK", l.WithResult(config, r))
+	l.Succeeds("DEL", config)
+	l.Succeeds("DEL", config, l.inWeb()...)
 	l.wantNothing()
 	l.daemon.made = 0
-	if a := l.run("ADD", config, "TEST_FAIL=glue"); a.exit == 0 || strings.Contains(a.message(), "undo") {
+	if a := l.Run("ADD", config, "TEST_FAIL=glue"); a.Exit == 0 || strings.Contains(a.Message(), "undo") {
 		t.Error("ADD that fails")
 	}
 	l.wantNothing()
@@ -235,20 +221,20 @@ func TestForeignNIC(t *testing.T) {
 	l := newLab(t)
 	l.daemon.onJoin = func(*hostdpb.JoinSegmentRequest) error { return nil }
 	tap := l.foreign(segment.MAC(1).String(), "unnest:segment:c9/eth0")
-	if a := l.run("ADD", l.config()); a.code() != 11 || !strings.Contains(a.message(), "is still unnest:segment:c9/eth0") {
+	if a := l.Run("ADD", l.config()); a.Code() != 11 || !strings.Contains(a.Message(), "is still unnest:segment:c9/eth0") {
 		t.Error("ADD")
 	}
-	if got := l.links(l.guest); !slices.Equal(got, []string{"old"}) {
+	if got := l.Links(l.Guest); !slices.Equal(got, []string{"old"}) {
 		t.Errorf("the guest has %v", got)
 	}
-	l.check(tap.Close())
+	l.Must(tap.Close())
 	l.wantNothing()
 }
 
 // foreign makes a NIC in the guest.
 func (l *lab) foreign(mac, alias string) (tap interface{ Close() error }) {
 	l.t.Helper()
-	l.check(l.guest.Do(func(ns.NetNS) error {
+	l.Must(l.Guest.Do(func(ns.NetNS) error {
 		f, err := openTAP("old", mac)
 		if err != nil {
 			return err
@@ -264,26 +250,26 @@ func (l *lab) foreign(mac, alias string) (tap interface{ Close() error }) {
 func TestSecondEndpoint(t *testing.T) {
 	l := newLab(t)
 	config := l.config()
-	r := l.add(config)
+	r := l.Add(config)
 	for env, want := range map[string]string{
 		"CNI_IFNAME=eth0": "a link of this name exists in the pod",
 		"CNI_IFNAME=net1": "the pod is in a segment already",
 	} {
-		if a := l.run("ADD", config, env); a.code() != 999 || !strings.Contains(a.message(), want) {
+		if a := l.Run("ADD", config, env); a.Code() != 999 || !strings.Contains(a.Message(), want) {
 			t.Errorf("%s: want an error with %q", env, want)
 		}
 	}
 	if l.daemon.leaves != 0 {
 		t.Errorf("%d leaves", l.daemon.leaves)
 	}
-	l.succeeds("DEL", config, "CNI_IFNAME=net1")
-	l.succeeds("CHECK", l.withResult(config, r))
+	l.Succeeds("DEL", config, "CNI_IFNAME=net1")
+	l.Succeeds("CHECK", l.WithResult(config, r))
 	l.daemon.stop()
-	l.succeeds("DEL", config, "CNI_IFNAME=net1") // also when nobody can be asked
-	l.daemon.start(l.server)
-	l.succeeds("CHECK", l.withResult(config, r))
-	l.succeeds("DEL", config)
-	l.wantAlone(l.pod)
+	l.Succeeds("DEL", config, "CNI_IFNAME=net1") // also when nobody can be asked
+	l.daemon.start()
+	l.Succeeds("CHECK", l.WithResult(config, r))
+	l.Succeeds("DEL", config)
+	l.wantAlone(l.Pod)
 	l.wantNothing()
 }
 
@@ -296,19 +282,9 @@ func TestAddThatIsKilled(t *testing.T) {
 			l := newLab(t)
 			joined := make(chan struct{})
 			l.daemon.onJoin = func(*hostdpb.JoinSegmentRequest) error { close(joined); return nil }
-			cmd := l.command("ADD", l.config())
-			l.check(l.guest.Do(func(ns.NetNS) error { return cmd.Start() }))
-			select {
-			case <-joined:
-			case <-time.After(20 * time.Second):
-				t.Error("ADD does not join")
-			}
-			l.check(cmd.Process.Signal(c.signal))
-			if err := cmd.Wait(); err == nil {
-				t.Error("ADD succeeded")
-			}
+			l.Interrupt(c.signal, joined, l.config())
 			if !c.tidy {
-				l.succeeds("DEL", l.config())
+				l.Succeeds("DEL", l.config())
 			}
 			l.wantNothing()
 		})
@@ -317,13 +293,13 @@ func TestAddThatIsKilled(t *testing.T) {
 
 func TestNamespaces(t *testing.T) {
 	l := newLab(t)
-	for name, p := range map[string]string{"the guest's own": path(l.guest), "missing": "/nowhere", "no namespace": "/etc/hostname"} {
-		if a := l.run("ADD", l.config(), "CNI_NETNS="+p); a.code() != 8 {
-			t.Errorf("%s: code %d, want 8", name, a.code())
+	for name, p := range map[string]string{"the guest's own": path(l.Guest), "missing": "/nowhere", "no namespace": "/etc/hostname"} {
+		if a := l.Run("ADD", l.config(), "CNI_NETNS="+p); a.Code() != 8 {
+			t.Errorf("%s: code %d, want 8", name, a.Code())
 		}
 		l.wantNothing()
 	}
-	if _, err := loopback.Membership(l.guest); !errors.Is(err, loopback.ErrNotJoined) {
+	if _, err := loopback.Membership(l.Guest); !errors.Is(err, loopback.ErrNotJoined) {
 		t.Errorf("the guest's own localhost: %v", err)
 	}
 }
