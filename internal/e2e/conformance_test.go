@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"unnest/internal/fleet"
 )
 
@@ -173,20 +171,10 @@ func (n *nodes) killDaemonAgainAndAgain(ctx context.Context) (kills int) {
 			return kills
 		case <-time.After(time.Duration(2000+rand.IntN(4000)) * time.Millisecond):
 		}
-		pid, err := n.findDaemon()
-		if err == nil {
-			err = unix.Kill(pid, unix.SIGKILL)
-		}
-		if err != nil {
+		if err := n.replaceDaemon(); err != nil {
 			n.t.Error(err)
 			return kills
 		}
 		kills++
-		n.eventually("the daemon has ended", func() bool { return ended(pid) })
-		time.Sleep(time.Duration(rand.IntN(1500)) * time.Millisecond)
-		if err := n.fleet.StartDaemon(n.t.Context(), filepath.Join(n.programs, "unnest")); err != nil {
-			n.t.Error(err)
-			return kills
-		}
 	}
 }

@@ -22,8 +22,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"unnest/internal/fleet"
 	"unnest/internal/place"
 )
@@ -149,21 +147,10 @@ func (s *rounds) killDaemons(ctx context.Context, more int) (kills int, err erro
 			}
 		}
 		time.Sleep(time.Duration(rand.IntN(2000)) * time.Millisecond)
-		pid, err := s.findDaemon()
-		if err == nil {
-			err = unix.Kill(pid, unix.SIGKILL)
-		}
-		if err != nil {
+		if err := s.replaceDaemon(); err != nil {
 			return kills, err
 		}
 		kills++
-		for !ended(pid) {
-			time.Sleep(10 * time.Millisecond)
-		}
-		time.Sleep(time.Duration(rand.IntN(1500)) * time.Millisecond)
-		if err := s.fleet.StartDaemon(s.t.Context(), filepath.Join(s.programs, "unnest")); err != nil {
-			return kills, err
-		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	mathrand "math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -325,6 +326,23 @@ func (n *nodes) killDaemon() {
 	pid := n.daemonPID()
 	n.check(unix.Kill(pid, unix.SIGKILL))
 	n.eventually("the daemon has ended", func() bool { return ended(pid) })
+}
+
+// replaceDaemon kills the daemon and starts another. In between there is none for up to
+// one and a half seconds.
+func (n *nodes) replaceDaemon() error {
+	pid, err := n.findDaemon()
+	if err == nil {
+		err = unix.Kill(pid, unix.SIGKILL)
+	}
+	if err != nil {
+		return err
+	}
+	for !ended(pid) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(time.Duration(mathrand.IntN(1500)) * time.Millisecond)
+	return n.fleet.StartDaemon(n.t.Context(), filepath.Join(n.programs, "unnest"))
 }
 
 // ended reports whether a process has, with all its threads: what it has open is closed
