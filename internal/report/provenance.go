@@ -63,12 +63,27 @@ func runWarnings(run result.Run, samples []result.Sample) []string {
 	if run.Accelerator == "tcg" {
 		warn("Guests ran under TCG, which emulates the processor: expect other times, and other ratios, under KVM.")
 	}
+	if crowded := crowded(run); len(crowded) > 0 {
+		warn("More vCPUs than the host has processors (%d): %s. They share them, whatever is left to hypervisors, and figures per vCPU are of what was promised.",
+			run.Host.VCPUs, strings.Join(crowded, ", "))
+	}
 	for _, b := range run.Baselines {
 		if !slices.ContainsFunc(run.Configurations, func(c result.Configuration) bool { return c.Name == b }) {
 			warn("The baseline %s is not among the configurations: nothing is compared with it.", b)
 		}
 	}
 	return warnings
+}
+
+// crowded are the configurations on the host of the run that have more vCPUs than it has
+// processors, with how many.
+func crowded(run result.Run) (all []string) {
+	for _, c := range run.Configurations {
+		if _, _, ours := levelOf(c.Stack); ours && run.Host.VCPUs > 0 && vcpus(c) > run.Host.VCPUs {
+			all = append(all, fmt.Sprintf("%s has %d", c.Name, vcpus(c)))
+		}
+	}
+	return all
 }
 
 // failureTable lists the executions that yielded nothing.
