@@ -49,7 +49,28 @@ func (b *builder) addRatios(c *Chart, estimates []Estimate, baseline string, val
 		c.Series = append(c.Series, series)
 	}
 	c.Words = describe(*c, ratio)
+	c.scale()
 	return len(c.Series) > 0
+}
+
+// logSpan is how many times the least ratio of a chart the largest is where the axis is
+// logarithmic: a half and twice are alike, and on a linear axis of that span the lesser
+// ones are one line.
+const logSpan = 10
+
+// scale makes the axis of ratios fit for what is on it, the ends of intervals and 1.
+func (c *Chart) scale() {
+	low, high := Number(1), Number(1)
+	for _, s := range c.Series {
+		for _, v := range slices.Concat(s.Values, s.Low, s.High) {
+			if v.Defined() {
+				low, high = min(low, v), max(high, v)
+			}
+		}
+	}
+	if c.Log = low > 0 && high > logSpan*low; c.Log {
+		c.Axis += ", logarithmic"
+	}
 }
 
 // ratioCharts draw the primary metric over each baseline.

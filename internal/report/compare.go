@@ -189,6 +189,7 @@ func (c *comparer) chart(g Group, bs []Estimate, series []Series) Chart {
 		}
 	}
 	chart.Words = describe(chart, ratio)
+	chart.scale()
 	return chart
 }
 

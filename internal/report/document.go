@@ -156,6 +156,7 @@ type Chart struct {
 	Categories []string      `json:"categories,omitempty"` // none of a CDF
 	Series     []ChartSeries `json:"series"`
 	Margin     float64       `json:"margin,omitempty"` // half width of the band of equivalence around 1
+	Log        bool          `json:"log,omitempty"`    // the axis is logarithmic
 	Words      string        `json:"words"`            // for those who cannot see it
 }
 

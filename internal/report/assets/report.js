@@ -69,6 +69,14 @@
     return { min: Math.floor(low / interval) * interval, max: Math.ceil(high / interval) * interval, interval };
   }
 
+  // A logarithmic axis of whole powers of ten that holds both ends.
+  function decades(low, high, c) {
+    return {
+      type: "log", min: 10 ** Math.floor(Math.log10(low)), max: 10 ** Math.ceil(Math.log10(high)),
+      minorTick: { show: true, splitNumber: 9 }, minorSplitLine: { show: true, lineStyle: { color: c.line, opacity: 0.5 } },
+    };
+  }
+
   // One mark of a series in its own lane within the category: a bar or a point,
   // and a whisker over the interval.
   function mark(chart, lane, colour, c) {
@@ -134,7 +142,8 @@
     const y = valueAxis(chart, c);
     if (chart.kind === "ratios") {
       const margin = chart.margin || 0;
-      Object.assign(y, around(Math.min(low, 1 - margin), Math.max(high, 1 + margin)));
+      const ends = [Math.min(low, 1 - margin), Math.max(high, 1 + margin)];
+      Object.assign(y, chart.log ? decades(...ends, c) : around(...ends));
       series[0].markLine = { silent: true, symbol: "none", label: { show: false }, lineStyle: { color: c.soft, type: "solid", width: 1 }, data: [{ yAxis: 1 }] };
       if (chart.margin) series[0].markArea = { silent: true, itemStyle: { color: c.soft, opacity: 0.14 }, data: [[{ yAxis: 1 - chart.margin }, { yAxis: 1 + chart.margin }]] };
     } else {
