@@ -38,7 +38,6 @@ type hopOrder struct {
 	Size    int      `json:"size,omitempty"`
 	Warmup  int      `json:"warmup,omitempty"`
 	Count   int      `json:"count,omitempty"`
-	Busy    int      `json:"busy,omitempty"`
 	Links   []string `json:"links,omitempty"`
 }
 
@@ -125,7 +124,6 @@ type way struct {
 	name           string
 	client, server *hopper
 	address        string // of the server, as the client names it
-	busy           int    // µs
 	stations       []station
 	// A variant is measured for its round trips only, between prepare and undo.
 	variant       bool
@@ -162,7 +160,7 @@ func (w *way) ask(t *testing.T, count int, stamped bool) map[*hopper]map[string]
 			watched[h.name] = true
 		}
 	}
-	w.client.do(t, hopOrder{Do: "ask", Address: w.address, Size: messageSize, Warmup: warmup, Count: count, Busy: w.busy})
+	w.client.do(t, hopOrder{Do: "ask", Address: w.address, Size: messageSize, Warmup: warmup, Count: count})
 	times := map[*hopper]map[string][]int64{}
 	for _, h := range w.hoppers() {
 		times[h] = h.do(t, hopOrder{Do: "collect"}).Times
@@ -374,7 +372,7 @@ func (p *profile) add(w *way) {
 			return
 		}
 	}
-	w.server.do(p.t, hopOrder{Do: "serve", Address: w.address, Busy: w.busy})
+	w.server.do(p.t, hopOrder{Do: "serve", Address: w.address})
 	p.ways = append(p.ways, w)
 }
 

@@ -32,17 +32,28 @@ var variantTitles = map[string]string{
 	"noqueues": "none on the endpoints",
 }
 
-// busyPoll is for how long a socket that waits asks the NIC, in µs.
-const busyPoll = 500
-
 func (p *profile) addVariants() {
 	for _, v := range podVariants {
 		p.addPod(v)
 	}
-	p.addVariant(podName, fmt.Sprintf("sockets poll for %d µs (SO_BUSY_POLL)", busyPoll), ":9011", func(w *way) { w.busy = busyPoll })
-	p.addVariant(podName, "each QEMU on a processor of its own", ":9012", func(w *way) {
-		w.prepare, w.undo = func() { p.pin(true) }, func() { p.pin(false) }
-	})
+	one, two := p.in[0], p.in[1]
+	p.addVariant(hostloWay+", each QEMU on a processor of its own", one.hops(podName), two.hops(podName), "127.0.0.1:9011", p.pin)
+	for _, w := range []struct {
+		name           string
+		client, server *hopper
+		address        string
+		change         func(on bool)
+	}{
+		{"SameNode", one.hops(single), one.hops(single), "127.0.0.1:9012", p.poll},
+		{hostloWay, one.hops(podName), two.hops(podName), "127.0.0.1:9012", p.poll},
+		{hostloWay + ", each QEMU on a processor of its own", one.hops(podName), two.hops(podName), "127.0.0.1:9013", func(on bool) { p.poll(on); p.pin(on) }},
+		{"guest to guest", one.hops(""), two.hops(""), two.TenantIP + ":9012", p.poll},
+	} {
+		// The server's socket polls too if it is opened meanwhile.
+		p.poll(true)
+		p.addVariant(fmt.Sprintf("%s, sockets poll for %d µs (net.core.busy_read)", w.name, busyRead), w.client, w.server, w.address, w.change)
+		p.poll(false)
+	}
 }
 
 // addPod makes a pod more, and measures it.
@@ -60,17 +71,29 @@ func (p *profile) addPod(v podVariant) {
 			p.t.Fatalf("%s: %v: %s", v.host, err, out)
 		}
 	}
-	p.addVariant(v.name, variantTitles[v.name], ":9010", func(*way) {})
+	p.addVariant(hostloWay+", "+variantTitles[v.name], p.in[0].hops(v.name), p.in[1].hops(v.name), "127.0.0.1:9010", func(bool) {})
 }
 
-// addVariant measures a pod in another way.
-func (p *profile) addVariant(pod, title, port string, change func(*way)) {
+// addVariant measures a way while something is changed.
+func (p *profile) addVariant(name string, client, server *hopper, address string, change func(on bool)) {
 	p.t.Helper()
-	client, server := p.in[0].hops(pod), p.in[1].hops(pod)
-	w := &way{name: hostloWay + ", " + title, client: client, server: server, address: "127.0.0.1" + port, variant: true,
-		stations: []station{{spot{client, "sent"}, ""}, {spot{server, "served"}, ""}, {spot{client, "answered"}, ""}}}
-	change(w)
-	p.add(w)
+	p.add(&way{
+		name: name, client: client, server: server, address: address, variant: true,
+		stations: []station{{spot{client, "sent"}, ""}, {spot{server, "served"}, ""}, {spot{client, "answered"}, ""}},
+		prepare:  func() { change(true) }, undo: func() { change(false) },
+	})
+}
+
+// busyRead is for how long a socket that waits asks the NIC before it sleeps, in µs.
+const busyRead = 500
+
+// poll has the sockets of all programs in the guests do so that are opened from now on,
+// or has them sleep at once, as is usual.
+func (p *profile) poll(on bool) {
+	p.t.Helper()
+	for _, m := range p.in {
+		m.run(fmt.Sprintf("echo %d >/proc/sys/net/core/busy_read", map[bool]int{true: busyRead}[on]))
+	}
 }
 
 // pin keeps the threads of the k-th guest's QEMU on the k-th processor, or lets them

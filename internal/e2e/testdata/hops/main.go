@@ -27,15 +27,12 @@ import (
 //   - collect: say all times since the last;
 //   - cost: say what eBPF programs have cost so far, and keep account of it from now
 //     on if Count is not 0.
-//
-// Busy has the sockets of serve and ask poll the NIC for so many µs before they sleep.
 type order struct {
 	Do      string   `json:"do"`
 	Address string   `json:"address"`
 	Size    int      `json:"size"`
 	Warmup  int      `json:"warmup"`
 	Count   int      `json:"count"`
-	Busy    int      `json:"busy"`
 	Links   []string `json:"links"`
 }
 
@@ -90,7 +87,7 @@ type agent struct {
 func (a *agent) do(o order, r *reply) (err error) {
 	switch o.Do {
 	case "serve":
-		a.server, err = serve(o.Address, o.Busy)
+		a.server, err = serve(o.Address)
 	case "ask":
 		err = ask(o, a.times)
 	case "stamp":

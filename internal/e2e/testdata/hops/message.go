@@ -70,16 +70,13 @@ func newClock() (clock, error) {
 func (c clock) now() int64 { return c.at + int64(time.Since(c.base)) }
 
 // open returns a UDP socket whose reads end after a time.
-func open(patience time.Duration, busy int) (int, error) {
+func open(patience time.Duration) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("open socket: %w", err)
 	}
 	limit := unix.NsecToTimeval(patience.Nanoseconds())
 	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit)
-	if err == nil && busy > 0 {
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BUSY_POLL, busy)
-	}
 	if err != nil {
 		return -1, errors.Join(fmt.Errorf("prepare socket: %w", err), unix.Close(fd))
 	}
@@ -141,7 +138,7 @@ func ask(o order, t times) error {
 	if err != nil {
 		return err
 	}
-	fd, err := open(2*time.Second, o.Busy)
+	fd, err := open(2 * time.Second)
 	if err != nil {
 		return err
 	}
@@ -197,7 +194,7 @@ type server struct {
 }
 
 // serve returns when messages to the address are answered.
-func serve(text string, busy int) (*server, error) {
+func serve(text string) (*server, error) {
 	at, err := address(text)
 	if err != nil {
 		return nil, err
@@ -206,7 +203,7 @@ func serve(text string, busy int) (*server, error) {
 	if s.clock, err = newClock(); err != nil {
 		return nil, err
 	}
-	if s.fd, err = open(pause, busy); err != nil {
+	if s.fd, err = open(pause); err != nil {
 		return nil, err
 	}
 	if err := unix.Bind(s.fd, at); err != nil {
