@@ -195,7 +195,7 @@ func (b *Bench) boot(ctx context.Context, spec *experiment.Spec, image guest.Ima
 		return err
 	}
 	for key, n := range launched {
-		if b.systems[key], err = newGuest(ctx, f, n, n.Err); err != nil {
+		if b.systems[key], err = newGuest(ctx, f, n, n.Err, n); err != nil {
 			return err
 		}
 	}

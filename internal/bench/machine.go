@@ -30,7 +30,7 @@ type system struct {
 	close   func() error    // undoes what was done on it; nil: nothing to undo
 	engine  bool            // its container engine has been started
 	meter   *meter          // of its CPU time, when it is a guest; nil: to be started
-	nodes   []*fleet.Node   // the guests of ours that it is, or is in; empty: none
+	node    *fleet.Node     // the guest on this host that it is, or is in; nil: none
 
 	// container starts a container with these options of the engine's run.
 	container   func(ctx context.Context, name string, options ...string) (place.Place, error)
@@ -281,15 +281,15 @@ func (b *Suites) readyOuter(ctx context.Context, outer *fleet.Node) error {
 }
 
 // newGuest logs in to a guest, as soon as it is ready. died says why it is gone, and
-// nodes are those that go with it.
-func newGuest(ctx context.Context, f *fleet.Fleet, n *fleet.Node, died func() error, nodes ...*fleet.Node) (*system, error) {
+// outer is the one on this host: n itself, or that which n is in.
+func newGuest(ctx context.Context, f *fleet.Fleet, n *fleet.Node, died func() error, outer *fleet.Node) (*system, error) {
 	in, _, err := f.Login(ctx, n)
 	if err != nil {
 		return nil, err
 	}
 	inside := place.Within{Place: in, Env: []string{"LC_ALL=C", "HOME=/tmp"}, Name: in.String()}
 	return &system{
-		place: inside, address: n.TenantIP, work: "/var/lib/unnest/work", gone: n.Done(), nodes: nodes,
+		place: inside, address: n.TenantIP, work: "/var/lib/unnest/work", gone: n.Done(), node: outer,
 		died: func() error {
 			if err := died(); err != nil {
 				return err

@@ -14,15 +14,39 @@ import (
 // configurations have in them, see experiment.Reviver. A host of the user's own is not
 // brought back: what holds its directory there may still do.
 func (b *Suites) Revive(ctx context.Context) error {
-	for _, c := range b.spec.Configurations {
-		s := b.sites[c.Name].system
+	for _, key := range slices.Sorted(maps.Keys(b.systems)) {
+		s := b.systems[key]
 		if s.died == nil || s.died() == nil {
 			continue
 		}
+		if s.node == nil {
+			return errors.New("it is no guest of this run")
+		}
+		delete(b.systems, key)
 		err := b.bury(s)
 		if err == nil {
-			err = b.startSite(ctx, c)
+			err = b.startAgain(ctx, s)
 		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bury takes a guest away that has died. Its place in the lab is free then.
+func (b *Suites) bury(s *system) error {
+	b.nodes = slices.DeleteFunc(b.nodes, func(n *fleet.Node) bool { return n == s.node })
+	return errors.Join(s.leave(), s.node.Kill(), b.fleet.Remove(s.node.Name))
+}
+
+// startAgain brings up elsewhere what configurations had in a system.
+func (b *Suites) startAgain(ctx context.Context, had *system) error {
+	for _, c := range b.spec.Configurations {
+		if b.sites[c.Name].system != had {
+			continue
+		}
+		err := b.startSite(ctx, c)
 		if err == nil {
 			err = b.prepare(ctx, c)
 		}
@@ -31,23 +55,4 @@ func (b *Suites) Revive(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// bury takes a guest away that has died, unless that was done. Its place in the lab is
-// free then.
-func (b *Suites) bury(s *system) error {
-	if len(s.nodes) == 0 {
-		return errors.New("it is no guest of this run")
-	}
-	known := len(b.systems)
-	maps.DeleteFunc(b.systems, func(_ string, other *system) bool { return other == s })
-	if len(b.systems) == known {
-		return nil
-	}
-	err := s.leave()
-	for _, n := range s.nodes {
-		b.nodes = slices.DeleteFunc(b.nodes, func(other *fleet.Node) bool { return other == n })
-		err = errors.Join(err, n.Kill(), b.fleet.Remove(n.Name))
-	}
-	return err
 }

@@ -338,8 +338,10 @@ func (n *nodes) replaceDaemon() error {
 	if err != nil {
 		return err
 	}
-	for !ended(pid) {
-		time.Sleep(10 * time.Millisecond)
+	for end := time.Now().Add(30 * time.Second); !ended(pid); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("the daemon (pid %d) was killed and does not end", pid)
+		}
 	}
 	time.Sleep(time.Duration(mathrand.IntN(1500)) * time.Millisecond)
 	return n.fleet.StartDaemon(n.t.Context(), filepath.Join(n.programs, "unnest"))

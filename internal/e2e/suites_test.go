@@ -273,6 +273,12 @@ func TestSuitesGuestDies(t *testing.T) {
 	r := launch(t, unnest, "bench", file, "-o", dir)
 	r.awaitExecutions(t, dir, 1)
 	killGuest(t)
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(r.out.String(), "bring up anew"); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("after 20 s the run has not noticed:\n%s", r.out.String())
+			break
+		}
+	}
 	if code := r.end(t, suitePatience); code != 0 || !strings.Contains(r.out.String(), "guest died: node1") {
 		t.Errorf("exit code %d, want 0 and why it took longer:\n%s", code, r.out.String())
 	}

@@ -48,8 +48,7 @@ func (b *builder) addRatios(c *Chart, estimates []Estimate, baseline string, val
 		}
 		c.Series = append(c.Series, series)
 	}
-	c.Words = describe(*c, ratio)
-	c.scale()
+	c.complete()
 	return len(c.Series) > 0
 }
 
@@ -58,8 +57,10 @@ func (b *builder) addRatios(c *Chart, estimates []Estimate, baseline string, val
 // ones are one line.
 const logSpan = 10
 
-// scale makes the axis of ratios fit for what is on it, the ends of intervals and 1.
-func (c *Chart) scale() {
+// complete puts a chart of ratios into words, and makes its axis fit for what is on it, the
+// ends of intervals and 1.
+func (c *Chart) complete() {
+	c.Words = describe(*c, ratio)
 	low, high := Number(1), Number(1)
 	for _, s := range c.Series {
 		for _, v := range slices.Concat(s.Values, s.Low, s.High) {

@@ -2,7 +2,7 @@ package report
 
 import "testing"
 
-func TestScale(t *testing.T) {
+func TestRatioScale(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		series ChartSeries
@@ -15,8 +15,8 @@ func TestScale(t *testing.T) {
 		{"what is missing", ChartSeries{Values: []Number{1, missing}, Low: []Number{missing, missing}, High: []Number{2, missing}}, false},
 		{"a ratio of 0, which no logarithm has", ChartSeries{Values: []Number{0, 20}}, false},
 	} {
-		c := Chart{Axis: "ratio", Series: []ChartSeries{test.series}}
-		c.scale()
+		c := Chart{Axis: "ratio", Categories: []string{"a", "b"}, Series: []ChartSeries{test.series}}
+		c.complete()
 		want := map[bool]string{false: "ratio", true: "ratio, logarithmic"}[test.want]
 		if c.Log != test.want || c.Axis != want {
 			t.Errorf("%s: logarithmic %v, axis %q; want %v, %q", test.name, c.Log, c.Axis, test.want, want)

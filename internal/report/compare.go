@@ -188,8 +188,7 @@ func (c *comparer) chart(g Group, bs []Estimate, series []Series) Chart {
 			chart.Series = append(chart.Series, drawn)
 		}
 	}
-	chart.Words = describe(chart, ratio)
-	chart.scale()
+	chart.complete()
 	return chart
 }
 

@@ -58,8 +58,7 @@ func (b *builder) geoMeanChart(s scored) (Chart, bool) {
 		}
 	}
 	c.Series = []ChartSeries{series}
-	c.Words = describe(c, ratio)
-	c.scale()
+	c.complete()
 	return c, len(c.Categories) > 0
 }
 
