@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/experiment"
-	"unnest/internal/stack"
-	"unnest/internal/suite"
+	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/stack"
+	"unnest/internal/measure/suite"
 )
 
 // comes lists every experiment that comes with unnest.

@@ -5,9 +5,9 @@ package main
 import (
 	"os"
 
-	"unnest/internal/cnitimer"
+	"unnest/internal/cni/timer"
 )
 
 func main() {
-	os.Exit(cnitimer.Main(os.Args[0]))
+	os.Exit(timer.Main(os.Args[0]))
 }

@@ -5,9 +5,9 @@ package main
 import (
 	"os"
 
-	"unnest/internal/podnet/cni"
+	"unnest/internal/cni/plugin"
 )
 
 func main() {
-	os.Exit(cni.Main(os.Args[0], os.Stderr))
+	os.Exit(plugin.Main(os.Args[0], os.Stderr))
 }

@@ -5,9 +5,9 @@ package main
 import (
 	"os"
 
-	"unnest/internal/conformance/program"
+	"unnest/internal/cli/conformance"
 )
 
 func main() {
-	os.Exit(program.Main(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(conformance.Main(os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -5,9 +5,9 @@ package main
 import (
 	"os"
 
-	"unnest/internal/localhost/program"
+	"unnest/internal/cli/localhost"
 )
 
 func main() {
-	os.Exit(program.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(localhost.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

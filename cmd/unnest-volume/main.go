@@ -6,7 +6,7 @@ import (
 	"context"
 	"os"
 
-	"unnest/internal/podnet/volume"
+	"unnest/internal/cni/volume"
 )
 
 func main() {

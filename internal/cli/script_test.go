@@ -10,7 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"unnest/internal/result"
+	"unnest/internal/measure/result"
 )
 
 func TestMain(m *testing.M) {

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/lab"
-	"unnest/internal/result"
+	"unnest/internal/measure/result"
+	"unnest/internal/testbed/lab"
 )
 
 // executions returns how many executions the run in dir has samples of.

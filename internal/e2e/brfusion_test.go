@@ -13,12 +13,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/fleet"
-	"unnest/internal/hostd"
-	"unnest/internal/ipam"
-	"unnest/internal/lab"
-	"unnest/internal/policy"
-	"unnest/internal/qmp"
+	"unnest/internal/hostd/daemon"
+	"unnest/internal/hostd/ipam"
+	"unnest/internal/hostd/policy"
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/lab"
+	"unnest/internal/vmm/qmp"
 )
 
 var gateway = netip.MustParseAddr(lab.TenantGateway)
@@ -289,7 +289,7 @@ func TestConfiguredGuest(t *testing.T) {
 	})
 	// A guest of ours plays theirs: its own record is taken away.
 	m := n.boot(fleet.Options{Name: "mine", Slots: 3})
-	n.check(os.Remove(hostd.RecordPath(n.fleet.Lab.Dir, "mine")))
+	n.check(os.Remove(daemon.RecordPath(n.fleet.Lab.Dir, "mine")))
 	out := t.TempDir()
 	mustRun(t, filepath.Join(n.programs, "unnest"), "hostd", "enroll", "theirs",
 		"--config", filepath.Join(n.fleet.Lab.Dir, "hostd.yaml"), "--state", n.fleet.Lab.Dir, "--out", out)
@@ -368,7 +368,7 @@ func TestIPAM(t *testing.T) {
 func TestVLANInGuest(t *testing.T) {
 	n := newNodes(t, nil)
 	n.programs = t.TempDir()
-	build := exec.Command("go", "test", "-c", "-tags", "vlan", "-o", filepath.Join(n.programs, "podnet.test"), "../podnet")
+	build := exec.Command("go", "test", "-c", "-tags", "vlan", "-o", filepath.Join(n.programs, "podnet.test"), "../cni/podnic")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

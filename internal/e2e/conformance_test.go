@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/fleet"
+	"unnest/internal/testbed/fleet"
 )
 
 // put copies a program that `make build` has left into the guest.

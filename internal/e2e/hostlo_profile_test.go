@@ -19,9 +19,9 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/fleet"
-	"unnest/internal/place"
-	"unnest/internal/stats"
+	"unnest/internal/measure/stats"
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/place"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"unnest/internal/guest"
+	"unnest/internal/testbed/guest"
 )
 
 // foreignPackages are the Debian packages of the programs that the localhost suite

@@ -22,8 +22,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/fleet"
-	"unnest/internal/place"
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/place"
 )
 
 // hostloRounds is how many rounds TestHostloRounds makes: 10, which in emulated guests

@@ -17,10 +17,10 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"unnest/internal/fleet"
-	"unnest/internal/hostd"
-	"unnest/internal/localhost"
-	"unnest/internal/segment"
+	"unnest/internal/check/localhost"
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/hostd/daemon"
+	"unnest/internal/testbed/fleet"
 )
 
 // hostloGuests is over how many guests the pod is split: two, or UNNEST_HOSTLO_GUESTS.
@@ -289,7 +289,7 @@ func (m *node) end(t *testing.T, container string, keys map[string]any) {
 }
 
 // segment is what the host daemon says of the pod's.
-func (p *splitPod) segment(t *testing.T) hostd.SegmentStatus {
+func (p *splitPod) segment(t *testing.T) daemon.SegmentStatus {
 	t.Helper()
 	for _, s := range p.status().Segments {
 		if s.Pod == podName {
@@ -297,7 +297,7 @@ func (p *splitPod) segment(t *testing.T) hostd.SegmentStatus {
 		}
 	}
 	t.Fatal("the host daemon knows of no segment of the pod")
-	return hostd.SegmentStatus{}
+	return daemon.SegmentStatus{}
 }
 
 // fractionOf is the number that a guest's fraction has.
@@ -425,12 +425,12 @@ func (p *splitPod) hostileFraction(t *testing.T) {
 	alone := segment.Membership{Generation: p.segment(t).Generation + 1000, Members: segment.Of(theirs)}
 	ownNews := alone.Frame(segment.MAC(theirs))
 	copy(ownNews[6:], slices.Collect(bytesOf(segment.MAC(own))))
-	spoofed := func(c hostd.FrameCounts) uint64 { return c.Spoofed }
-	unknown := func(c hostd.FrameCounts) uint64 { return c.Unknown }
+	spoofed := func(c daemon.FrameCounts) uint64 { return c.Spoofed }
+	unknown := func(c daemon.FrameCounts) uint64 { return c.Unknown }
 	for _, c := range []struct {
 		name  string
 		frame []byte
-		count func(hostd.FrameCounts) uint64
+		count func(daemon.FrameCounts) uint64
 	}{
 		{"as another fraction", ethernet(toAll, segment.MAC(theirs), ipv4, datagram), spoofed},
 		{"as another fraction, to it", ethernet(segment.MAC(theirs), segment.MAC(theirs), ipv4, datagram), spoofed},

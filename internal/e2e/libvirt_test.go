@@ -11,13 +11,13 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"unnest/internal/fleet"
-	"unnest/internal/guest"
-	"unnest/internal/identity"
-	"unnest/internal/lab"
-	"unnest/internal/place"
-	"unnest/internal/policy"
-	"unnest/internal/tap"
+	"unnest/internal/hostapi/identity"
+	"unnest/internal/hostd/policy"
+	"unnest/internal/netdev/tap"
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/lab"
+	"unnest/internal/testbed/place"
 	"unnest/internal/vmm/libvirt/libvirttest"
 )
 

@@ -22,12 +22,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/bench"
-	"unnest/internal/fleet"
-	"unnest/internal/guest"
-	"unnest/internal/hostd"
-	"unnest/internal/lab"
-	"unnest/internal/place"
+	"unnest/internal/hostd/daemon"
+	"unnest/internal/measure/bench"
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/lab"
+	"unnest/internal/testbed/place"
 )
 
 // nodes are guests in a lab with a host daemon, for tests that need more of them
@@ -255,15 +255,15 @@ func (m *node) wantReach(pod string, a netip.Addr, want bool) {
 }
 
 // status asks the daemon.
-func (n *nodes) status() hostd.Status {
+func (n *nodes) status() daemon.Status {
 	n.t.Helper()
-	s, err := hostd.AskStatus(n.t.Context(), n.fleet.Lab.Dir)
+	s, err := daemon.AskStatus(n.t.Context(), n.fleet.Lab.Dir)
 	n.check(err)
 	return s
 }
 
 // guestStatus is the part of one guest, once the daemon has taken it over.
-func (n *nodes) guestStatus(name string) (s hostd.GuestStatus) {
+func (n *nodes) guestStatus(name string) (s daemon.GuestStatus) {
 	n.t.Helper()
 	n.eventually("the daemon knows "+name, func() bool {
 		for _, g := range n.status().Guests {

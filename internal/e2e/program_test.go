@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/lab"
+	"unnest/internal/testbed/lab"
 )
 
 // program returns the unnest that `make build` has left, with the programs that

@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
-	"unnest/internal/fleet"
-	"unnest/internal/hostd/hostdpb"
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/testbed/fleet"
 )
 
 // daemonAddress is where guests find the daemon of a lab.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/fleet"
+	"unnest/internal/testbed/fleet"
 )
 
 // A pod with a NIC of its own reaches Services: the rules in its guest are those

@@ -23,10 +23,10 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/guest"
-	"unnest/internal/lab"
-	"unnest/internal/result"
-	"unnest/internal/suite"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/suite"
+	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/lab"
 )
 
 // The cases of these tests are all of one package, so that the experiments share an

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/fleet"
-	"unnest/internal/share"
+	"unnest/internal/netdev/share"
+	"unnest/internal/testbed/fleet"
 )
 
 // podKey is known to the guests of the pod.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/result"
-	"unnest/internal/stats"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
 )
 
 // Build makes the report of a run. It depends on its arguments only: the seed of

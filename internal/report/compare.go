@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/result"
-	"unnest/internal/stats"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
 )
 
 // Input is a run to compare, with its samples and the path of its directory.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/result"
-	"unnest/internal/stats"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
 )
 
 // comparison of the synthetic run with itself after change.

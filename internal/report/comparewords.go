@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/result"
-	"unnest/internal/stats"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
 )
 
 // maxDifferences is the number of differences that the headlines name.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"unnest/internal/stats"
+	"unnest/internal/measure/stats"
 )
 
 // cpu sets out the CPU time per unit of work: a table, and one stacked chart per

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/result"
-	"unnest/internal/stats"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
 )
 
 // JSON prints the whole document.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/result"
-	"unnest/internal/stats"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
 )
 
 // distributions sets out how the values spread, case by case: a figure as Bacou

@@ -12,8 +12,8 @@ import (
 	"encoding/json"
 	"math"
 
-	"unnest/internal/result"
-	"unnest/internal/stats"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
 )
 
 // Options says how a document is built. Zero fields take their defaults.

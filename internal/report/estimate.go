@@ -4,8 +4,8 @@ import (
 	"hash/fnv"
 	"slices"
 
-	"unnest/internal/result"
-	"unnest/internal/stats"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
 )
 
 // Interval is a confidence interval; its bounds are missing when there is none.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode"
 
-	"unnest/internal/result"
+	"unnest/internal/measure/result"
 )
 
 // ErrNoSamples is returned by the formats that print single samples for a

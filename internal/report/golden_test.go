@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/result"
+	"unnest/internal/measure/result"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")

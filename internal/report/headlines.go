@@ -3,8 +3,8 @@ package report
 import (
 	"fmt"
 
-	"unnest/internal/result"
-	"unnest/internal/stats"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
 )
 
 // maxFigures is the number of key figures that fit two lines.

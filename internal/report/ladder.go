@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/result"
+	"unnest/internal/measure/result"
 )
 
 // ladder is a set of configurations that differ in their level of virtualization

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/result"
-	"unnest/internal/stats"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
 )
 
 // Step is an Estimate by its level of virtualization, as FitzGerald 2014, Tables

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/result"
-	"unnest/internal/stats"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
 )
 
 // methods explain how to read the numbers of a report.

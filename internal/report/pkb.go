@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/result"
+	"unnest/internal/measure/result"
 )
 
 // pkbSample is one line of PerfKitBenchmarker's newline-delimited JSON.

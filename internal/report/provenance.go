@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/result"
-	"unnest/internal/stats"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
 )
 
 // titleOf is the title of a run.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"unnest/internal/result"
+	"unnest/internal/measure/result"
 )
 
 func TestCrowded(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/result"
+	"unnest/internal/measure/result"
 )
 
 // PublishedLevel is one row of FitzGerald 2014, Tables 5-14: the mean of six

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/result"
+	"unnest/internal/measure/result"
 )
 
 // PublishedRatio is what Bacou et al. 2019 print of a metric in one configuration

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/result"
+	"unnest/internal/measure/result"
 )
 
 // pods is a synthetic run of a pod's two containers at two sizes: Hostlo takes twice

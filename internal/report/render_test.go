@@ -10,7 +10,7 @@ import (
 	"golang.org/x/net/html"
 	"golang.org/x/perf/benchfmt"
 
-	"unnest/internal/result"
+	"unnest/internal/measure/result"
 )
 
 // hostile is the synthetic run with names that try to be markup, with line

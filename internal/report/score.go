@@ -5,8 +5,8 @@ import (
 	"regexp"
 	"slices"
 
-	"unnest/internal/result"
-	"unnest/internal/score"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/score"
 )
 
 // Score is an Estimate of a primary metric among those of its suite, as Lubomski

@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/published"
-	"unnest/internal/result"
-	"unnest/internal/stats"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
+	"unnest/internal/report/papers"
 )
 
 // multilevel is a run of a suite in six configurations of Lubomski et al., Table
@@ -86,12 +86,12 @@ func multilevelSamples(run result.Run) []result.Sample {
 func paperDisk() Options {
 	o := Options{Dir: "runs/20260314-disk"}
 	names := map[string]string{"SQLite": "sqlite", "Gzip Compression": "gzip-file"}
-	for _, s := range published.DiskScores() {
+	for _, s := range papers.DiskScores() {
 		if name := names[s.Case]; name != "" {
 			o.PublishedScores = append(o.PublishedScores, PublishedScore{s.Table, "disk", name, s.Configuration, string(s.Value), s.Unit, string(s.Score)})
 		}
 	}
-	for _, t := range published.Totals() {
+	for _, t := range papers.Totals() {
 		o.PublishedTotals = append(o.PublishedTotals, PublishedTotal{t.Table, t.Suite, t.Configuration, string(t.Total), 18})
 	}
 	return o
@@ -120,7 +120,7 @@ func TestPaperScoresComeOut(t *testing.T) {
 	run, _ := multilevel(1)
 	run.Cases, run.Failures = nil, nil
 	var samples []result.Sample
-	for _, s := range published.DiskScores() {
+	for _, s := range papers.DiskScores() {
 		m := result.Metric{Name: "figure", Unit: s.Unit, Order: result.Order(s.Order)}
 		c := result.Case{Suite: "disk", Name: s.Case, Group: s.Case, Primary: m.Name, Metrics: []result.Metric{m}}
 		if !slices.ContainsFunc(run.Cases, func(o result.Case) bool { return o.Name == c.Name }) {
@@ -130,7 +130,7 @@ func TestPaperScoresComeOut(t *testing.T) {
 			Metric: m.Name, Unit: m.Unit, Order: m.Order, Value: s.Value.Float()})
 	}
 	doc := Build(run, samples, Options{})
-	for _, s := range published.DiskScores() {
+	for _, s := range papers.DiskScores() {
 		e := estimateOf(t, doc, s.Case, s.Configuration, "figure")
 		if got := decimal(e.Score.Score, 2); got != string(s.Score) || !e.Score.Counted {
 			t.Errorf("%s in %s: score %s, printed %s", s.Case, s.Configuration, got, s.Score)
@@ -140,7 +140,7 @@ func TestPaperScoresComeOut(t *testing.T) {
 		t.Fatalf("suites %+v", doc.Suites)
 	}
 	checked := 0
-	for _, printed := range published.Totals() {
+	for _, printed := range papers.Totals() {
 		for _, total := range doc.Suites[0].Totals {
 			if printed.Suite == "disk" && printed.Configuration == total.Configuration {
 				checked++

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/result"
-	"unnest/internal/score"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/score"
 )
 
 // scoreCharts draw the totals of a suite as Lubomski et al., Figs. 2-5, and its

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/result"
-	"unnest/internal/score"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/score"
 )
 
 // scoreGroup is the section of a report on a suite's scores.

@@ -3,7 +3,7 @@ package report
 import (
 	"slices"
 
-	"unnest/internal/result"
+	"unnest/internal/measure/result"
 )
 
 // slots is the number of distinct colours and marks.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/result"
-	"unnest/internal/stats"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
 )
 
 // sections splits the cases into those that share a section of the report: the

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 
-	"unnest/internal/stats"
+	"unnest/internal/measure/stats"
 )
 
 // SummaryComparison is what can be said of two means of which only the standard

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"unnest/internal/result"
+	"unnest/internal/measure/result"
 )
 
 // started is when the synthetic run began.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/stats"
+	"unnest/internal/measure/stats"
 )
 
 // minorColumns is the number of metrics that share a table.

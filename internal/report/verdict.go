@@ -3,7 +3,7 @@ package report
 import (
 	"fmt"
 
-	"unnest/internal/stats"
+	"unnest/internal/measure/stats"
 )
 
 // verdictWords says in plain words what a comparison shows, at length and

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/result"
+	"unnest/internal/measure/result"
 )
 
 // none stands where there is no value.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"unnest/internal/result"
+	"unnest/internal/measure/result"
 )
 
 func TestNumbersInWords(t *testing.T) {

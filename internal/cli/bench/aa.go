@@ -7,8 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"unnest/internal/result"
-	"unnest/internal/stats"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
 )
 
 // splits is how often the blocks of an A/A measurement are split.

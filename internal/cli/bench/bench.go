@@ -11,7 +11,7 @@ import (
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
-	"unnest/internal/suite"
+	"unnest/internal/measure/suite"
 )
 
 // Options are what the command line asks for.

@@ -10,9 +10,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"unnest/internal/experiment"
-	"unnest/internal/guest"
-	"unnest/internal/result"
+	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/result"
+	"unnest/internal/testbed/guest"
 )
 
 // runsDir is where runs go unless the user says otherwise.

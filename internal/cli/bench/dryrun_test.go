@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/experiment"
-	"unnest/internal/result"
+	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/result"
 )
 
 // dry runs the command in a fresh directory that prepare has filled.

@@ -12,16 +12,16 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/bench"
 	"unnest/internal/cli/document"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/version"
-	"unnest/internal/experiment"
-	"unnest/internal/guest"
-	"unnest/internal/lab"
+	"unnest/internal/measure/bench"
+	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/suite"
 	"unnest/internal/report"
-	"unnest/internal/result"
-	"unnest/internal/suite"
+	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/lab"
 )
 
 // start runs an experiment from its beginning.

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"unnest/internal/cli/terminal"
-	"unnest/internal/experiment"
-	"unnest/internal/result"
+	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/result"
 )
 
 // content returns what the files below dir hold, directories as "/".

@@ -13,10 +13,10 @@ import (
 	"strings"
 
 	"unnest/experiments"
-	"unnest/internal/bench"
-	"unnest/internal/experiment"
-	"unnest/internal/result"
-	"unnest/internal/suite"
+	"unnest/internal/measure/bench"
+	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/suite"
 )
 
 // study is an experiment and what brings it up.

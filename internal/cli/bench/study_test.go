@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"unnest/experiments"
-	"unnest/internal/bench"
-	"unnest/internal/result"
+	"unnest/internal/measure/bench"
+	"unnest/internal/measure/result"
 )
 
 const small = `name: small

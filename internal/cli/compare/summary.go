@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"unnest/internal/cli/usage"
+	"unnest/internal/measure/stats"
 	"unnest/internal/report"
-	"unnest/internal/stats"
 )
 
 // compareSummaries compares the means written in opts.A and opts.B.

@@ -11,8 +11,8 @@ import (
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
-	"unnest/internal/doctor"
-	"unnest/internal/guest"
+	"unnest/internal/testbed/doctor"
+	"unnest/internal/testbed/guest"
 )
 
 // Options are what the command line asks for.

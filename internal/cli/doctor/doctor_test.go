@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/cli/terminal"
-	"unnest/internal/doctor"
-	"unnest/internal/guest"
+	"unnest/internal/testbed/doctor"
+	"unnest/internal/testbed/guest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	"unnest/internal/cli/terminal"
-	"unnest/internal/doctor"
+	"unnest/internal/testbed/doctor"
 )
 
 func printJSON(streams terminal.Streams, checks []doctor.Check) error {

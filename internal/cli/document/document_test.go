@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"unnest/internal/cli/terminal"
+	"unnest/internal/measure/result"
 	"unnest/internal/report"
-	"unnest/internal/result"
 )
 
 func TestLoadTellsWhatJournalLacks(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"io/fs"
 	"os"
 
+	"unnest/internal/measure/result"
 	"unnest/internal/report"
-	"unnest/internal/result"
 )
 
 // Load reads the run directory dir; a run still being written is read as far as

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/published"
+	"unnest/internal/measure/suite"
 	"unnest/internal/report"
-	"unnest/internal/suite"
+	"unnest/internal/report/papers"
 )
 
 // Build makes the report of a run that Load has read, beside what papers have
@@ -22,7 +22,7 @@ func Build(input report.Input, notes []string) report.Document {
 // levels are FitzGerald's means, 0 where he has none.
 func levels() []report.PublishedLevel {
 	var all []report.PublishedLevel
-	for _, r := range published.Sysbench() {
+	for _, r := range papers.Sysbench() {
 		all = append(all, report.PublishedLevel{
 			Architecture: r.Architecture, Level: r.Level, Overcommitted: r.Overcommitted, Test: r.Test,
 			Throughput: orZero(r.Throughput.Mean), ThroughputSE: orZero(r.Throughput.StdErr),
@@ -32,7 +32,7 @@ func levels() []report.PublishedLevel {
 	return all
 }
 
-func orZero(n published.Number) float64 {
+func orZero(n papers.Number) float64 {
 	if x := n.Float(); !math.IsNaN(x) {
 		return x
 	}
@@ -55,7 +55,7 @@ func scores() []report.PublishedScore {
 		names[[2]string{"network", paper}] = name
 	}
 	var all []report.PublishedScore
-	for _, s := range slices.Concat(published.DiskScores(), published.NetworkScores()) {
+	for _, s := range slices.Concat(papers.DiskScores(), papers.NetworkScores()) {
 		if name, ok := names[[2]string{ours(s.Suite), s.Case}]; ok {
 			all = append(all, report.PublishedScore{
 				Table: s.Table, Suite: ours(s.Suite), Case: name, Configuration: s.Configuration,
@@ -73,11 +73,11 @@ var casesOf = map[string]int{"cpu": 27, "multicore": 19, "memory": 9, "java": 6,
 // totals are the total scores of Lubomski et al.
 func totals() []report.PublishedTotal {
 	disk := map[string]bool{}
-	for _, s := range published.DiskScores() {
+	for _, s := range papers.DiskScores() {
 		disk[s.Case] = true
 	}
 	var all []report.PublishedTotal
-	for _, t := range published.Totals() {
+	for _, t := range papers.Totals() {
 		cases, known := casesOf[ours(t.Suite)]
 		if !known {
 			cases = len(disk)
@@ -102,7 +102,7 @@ var metricOf = map[string][2]string{
 // groups of cases have.
 func ratios() []report.PublishedRatio {
 	var all []report.PublishedRatio
-	for _, r := range published.Ratios() {
+	for _, r := range papers.Ratios() {
 		if r.Benchmark != "UDP_RR" && r.Benchmark != "TCP_STREAM" {
 			continue
 		}

@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"unnest/experiments"
-	"unnest/internal/experiment"
+	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/suite"
 	"unnest/internal/report"
-	"unnest/internal/result"
-	"unnest/internal/suite"
 )
 
 // suiteRun is a run of cases of a suite, with one value in each cell.

@@ -16,8 +16,8 @@ import (
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
-	"unnest/internal/hostd"
-	"unnest/internal/policy"
+	"unnest/internal/hostd/daemon"
+	"unnest/internal/hostd/policy"
 )
 
 // Where the daemon's files are, unless flags say otherwise.
@@ -101,7 +101,7 @@ func run(ctx context.Context, opts Options) error {
 		return fmt.Errorf("open state directory: %w", err)
 	}
 	log := opts.Streams.Err
-	return hostd.Serve(ctx, hostd.Config{
+	return daemon.Serve(ctx, daemon.Config{
 		StateDir: opts.State,
 		Policy:   p,
 		Logger:   opts.logger(),
@@ -138,7 +138,7 @@ longer good.`,
 			if err != nil {
 				return err
 			}
-			if err := hostd.Enroll(opts.State, p, args[0], out); err != nil {
+			if err := daemon.Enroll(opts.State, p, args[0], out); err != nil {
 				return err
 			}
 			fmt.Fprintf(opts.Streams.Err, "%s may call now with what is in %s: copy it to /etc/unnest in the guest\n", args[0], out)

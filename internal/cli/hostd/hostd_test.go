@@ -13,9 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/cli/terminal"
-	"unnest/internal/hostd"
-	"unnest/internal/identity"
-	"unnest/internal/segment"
+	"unnest/internal/hostapi/identity"
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/hostd/daemon"
 )
 
 func TestNewCmd(t *testing.T) {
@@ -84,15 +84,15 @@ func TestServesUntilItIsTold(t *testing.T) {
 
 // A table more when there are segments.
 func TestPrintStatus(t *testing.T) {
-	s := hostd.Status{Version: "v1", Protocol: 3, Listen: "10.0.0.1:1", Tenants: []hostd.TenantStatus{{Name: "shop", Bridge: "br0"}}}
+	s := daemon.Status{Version: "v1", Protocol: 3, Listen: "10.0.0.1:1", Tenants: []daemon.TenantStatus{{Name: "shop", Bridge: "br0"}}}
 	var without, with bytes.Buffer
 	if err := printStatus(&without, s); err != nil || strings.Contains(without.String(), "POD") {
 		t.Errorf("got %v and:\n%s", err, &without)
 	}
-	s.Segments = []hostd.SegmentStatus{{
+	s.Segments = []daemon.SegmentStatus{{
 		Tenant: "shop", Pod: "web", Mode: "unicast", TAP: "hlo0",
-		Fractions: []hostd.FractionStatus{{Fraction: 1, Guest: "node1", Member: true}, {Fraction: 2, Guest: "node2"}},
-		Counts:    map[segment.Fraction]hostd.FrameCounts{0: {Unknown: 1}, 1: {Frames: 5, Spoofed: 2}, 2: {Frames: 2, Limited: 3, Oversize: 4}},
+		Fractions: []daemon.FractionStatus{{Fraction: 1, Guest: "node1", Member: true}, {Fraction: 2, Guest: "node2"}},
+		Counts:    map[segment.Fraction]daemon.FrameCounts{0: {Unknown: 1}, 1: {Frames: 5, Spoofed: 2}, 2: {Frames: 2, Limited: 3, Oversize: 4}},
 	}}
 	if err := printStatus(&with, s); err != nil {
 		t.Fatal(err)

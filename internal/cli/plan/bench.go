@@ -21,7 +21,7 @@ import (
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
 	"unnest/internal/plan"
-	"unnest/internal/trace"
+	"unnest/internal/plan/trace"
 )
 
 // googleVariable names the directory with the piece of the Google trace of 2011.

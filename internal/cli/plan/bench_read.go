@@ -14,7 +14,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
-	"unnest/internal/trace"
+	"unnest/internal/plan/trace"
 )
 
 // reading measures trace.Read beside a plain scan of the same files: decompress, and

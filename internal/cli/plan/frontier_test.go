@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"unnest/internal/result"
+	"unnest/internal/measure/result"
 )
 
 func frontierOf(t *testing.T, args ...string) Frontier {

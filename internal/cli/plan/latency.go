@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"unnest/internal/cli/document"
-	"unnest/internal/result"
-	"unnest/internal/stats"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
 )
 
 // The comparison of Bacou et al., §5.3.2, that a run must hold: containers of a pod

@@ -19,7 +19,7 @@ import (
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
 	"unnest/internal/plan"
-	"unnest/internal/trace"
+	"unnest/internal/plan/trace"
 )
 
 // Options are what the command line asks for.

@@ -469,7 +469,7 @@ func TestPiece(t *testing.T) {
 		dir, oversize     string
 		users, kubernetes string
 		gap               float64
-	}{{"../../trace/testdata/google2011", "drop", "3", "5.488", 0}}
+	}{{"../../plan/trace/testdata/google2011", "drop", "3", "5.488", 0}}
 	if dir := os.Getenv(googleVariable); dir != "" {
 		pieces = append(pieces, []struct {
 			dir, oversize     string

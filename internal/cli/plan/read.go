@@ -11,7 +11,7 @@ import (
 
 	"unnest/internal/cli/usage"
 	"unnest/internal/plan"
-	"unnest/internal/trace"
+	"unnest/internal/plan/trace"
 )
 
 // Reading is what became of the rows of one format.

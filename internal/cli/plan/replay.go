@@ -13,7 +13,7 @@ import (
 	"unnest/internal/cli/document"
 	"unnest/internal/cli/usage"
 	"unnest/internal/plan"
-	"unnest/internal/trace"
+	"unnest/internal/plan/trace"
 )
 
 // What --replay assumes unless told: AWS bills a Linux VM by the second, for a minute

@@ -13,7 +13,7 @@ import (
 
 	"unnest/internal/cli/usage"
 	"unnest/internal/plan"
-	"unnest/internal/trace"
+	"unnest/internal/plan/trace"
 )
 
 // setting is what the options mean.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"unnest/internal/score"
+	"unnest/internal/measure/score"
 )
 
 // suiteJSON is a suite as JSON. Maps are by configuration and lack those that have

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/score"
+	"unnest/internal/measure/score"
 )
 
 // columns are those that a file must have.

@@ -10,7 +10,7 @@ import (
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
-	"unnest/internal/score"
+	"unnest/internal/measure/score"
 )
 
 // Options are what the command line asks for.

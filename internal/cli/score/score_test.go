@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/cli/terminal"
-	"unnest/internal/published"
-	"unnest/internal/score"
+	"unnest/internal/measure/score"
+	"unnest/internal/report/papers"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -37,7 +37,7 @@ func execute(t *testing.T, stdin string, args ...string) (string, error) {
 }
 
 // publishedFile holds the results of Lubomski et al., Tables 5 and 6.
-const publishedFile = "../../published/lubomski_disk.csv"
+const publishedFile = "../../report/papers/lubomski_disk.csv"
 
 func TestGolden(t *testing.T) {
 	tests := []struct {
@@ -87,7 +87,7 @@ func TestPublishedJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	disk, checked := got.Suites["disk"], 0
-	for _, total := range published.Totals() {
+	for _, total := range papers.Totals() {
 		if total.Suite != "disk" {
 			continue
 		}

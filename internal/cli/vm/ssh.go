@@ -11,8 +11,8 @@ import (
 	"golang.org/x/term"
 
 	"unnest/internal/cli/terminal"
-	"unnest/internal/lab"
-	"unnest/internal/place"
+	"unnest/internal/testbed/lab"
+	"unnest/internal/testbed/place"
 )
 
 func newSSHCmd(streams terminal.Streams) *cobra.Command {

@@ -10,13 +10,13 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"unnest/internal/bench"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
-	"unnest/internal/fleet"
-	"unnest/internal/guest"
-	"unnest/internal/lab"
-	"unnest/internal/policy"
+	"unnest/internal/hostd/policy"
+	"unnest/internal/measure/bench"
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/lab"
 )
 
 // upOptions are what the command line asks for.

@@ -12,9 +12,9 @@ import (
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
-	"unnest/internal/fleet"
-	"unnest/internal/guest"
-	"unnest/internal/lab"
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/lab"
 )
 
 // execute runs "unnest vm" with args and returns what it wrote.

@@ -18,9 +18,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/crypto/ssh"
 
-	"unnest/internal/guest"
-	"unnest/internal/lab"
-	"unnest/internal/place"
+	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/lab"
+	"unnest/internal/testbed/place"
 	"unnest/internal/vmm"
 	"unnest/internal/vmm/libvirt/libvirttest"
 	"unnest/internal/vmm/libvirt/rpc"

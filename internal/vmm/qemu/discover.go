@@ -7,7 +7,7 @@ import (
 	"path"
 	"slices"
 
-	"unnest/internal/qmp"
+	"unnest/internal/vmm/qmp"
 )
 
 // rootPort is QEMU's generic root port, ioh3420 its elder.

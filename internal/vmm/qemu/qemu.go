@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strconv"
 
-	"unnest/internal/qmp"
 	"unnest/internal/vmm"
+	"unnest/internal/vmm/qmp"
 )
 
 // VMM is a connection to one QEMU.

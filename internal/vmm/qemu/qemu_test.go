@@ -16,9 +16,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/qmp"
-	"unnest/internal/tap"
+	"unnest/internal/netdev/tap"
 	"unnest/internal/vmm"
+	"unnest/internal/vmm/qmp"
 )
 
 const patience = 30 * time.Second

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/qmp"
 	"unnest/internal/vmm"
+	"unnest/internal/vmm/qmp"
 )
 
 var _ vmm.Sharer = (*VMM)(nil)

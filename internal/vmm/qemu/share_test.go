@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/share"
+	"unnest/internal/netdev/share"
 	"unnest/internal/vmm"
 )
 

@@ -1,0 +1,71 @@
+package cni_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestMain is a plugin when the test binary is called by a plugin's name. Else it
+// runs the tests as another process in network and mount namespaces of its own,
+// so that bridges, pods and leases end with it.
+func TestMain(m *testing.M) {
+	name := filepath.Base(os.Args[0])
+	if fault, ok := strings.CutPrefix(name, "model-"); ok {
+		os.Exit(modelMain(fault))
+	}
+	switch name {
+	case "leases":
+		os.Exit(leasesMain())
+	case "passer":
+		os.Exit(chainedMain(true))
+	case "dropper":
+		os.Exit(chainedMain(false))
+	}
+	const inside = "UNNEST_CONFORMANCE_INSIDE"
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" || os.Getenv(inside) == "1" {
+		os.Exit(run(m))
+	}
+	c := exec.Command(os.Args[0], os.Args[1:]...)
+	c.Env = append(os.Environ(), inside+"=1")
+	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	err := c.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(c.ProcessState.ExitCode())
+}
+
+func run(m *testing.M) int {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		return m.Run()
+	}
+	if err := privateMounts(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// privateMounts keeps what is written to these directories from the machine.
+func privateMounts() error {
+	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	for _, dir := range []string{"/run/netns", "/var/lib/cni"} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+			return fmt.Errorf("mount tmpfs on %s: %w", dir, err)
+		}
+	}
+	return nil
+}

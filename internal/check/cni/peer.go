@@ -1,0 +1,164 @@
+package cni
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+)
+
+// Peer is somebody whom a pod has to reach, and by which packets.
+type Peer struct {
+	network string // icmp, tcp, udp
+	addr    netip.AddrPort
+}
+
+// ParsePeer reads an address, which is pinged, or tcp://ADDRESS:PORT, where a
+// connection has to be accepted, or udp://ADDRESS:PORT, where a datagram has to
+// be answered.
+func ParsePeer(s string) (Peer, error) {
+	if network, rest, ok := strings.Cut(s, "://"); ok {
+		addr, err := netip.ParseAddrPort(rest)
+		if err != nil || network != "tcp" && network != "udp" {
+			return Peer{}, fmt.Errorf("peer %q: want ADDRESS, tcp://ADDRESS:PORT or udp://ADDRESS:PORT", s)
+		}
+		return Peer{network, addr}, nil
+	}
+	addr, err := netip.ParseAddr(s)
+	if err != nil {
+		return Peer{}, fmt.Errorf("peer %q: want ADDRESS, tcp://ADDRESS:PORT or udp://ADDRESS:PORT", s)
+	}
+	return pinged(addr), nil
+}
+
+func pinged(a netip.Addr) Peer { return Peer{"icmp", netip.AddrPortFrom(a, 0)} }
+
+// String is what ParsePeer reads.
+func (p Peer) String() string {
+	if p.network == "icmp" {
+		return p.addr.Addr().String()
+	}
+	return p.network + "://" + p.addr.String()
+}
+
+// The times of reaching a peer. A neighbour that has moved is asked for anew
+// after some seconds; a guest that is emulated, and busy, is slow to answer.
+const (
+	reachTime  = 15 * time.Second
+	firstReply = 250 * time.Millisecond
+	lateReply  = 2 * time.Second
+)
+
+// reach sends packets from the network namespace until the peer answers.
+func (p Peer) reach(ctx context.Context, netns string) error {
+	ctx, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
+	var err error
+	for wait := firstReply; ctx.Err() == nil; wait = min(2*wait, lateReply) {
+		if err = p.try(ctx, netns, wait); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("reach %s from the pod: %w", p, errors.Join(context.Cause(ctx), err))
+}
+
+// try sends once and waits for the reply.
+func (p Peer) try(ctx context.Context, netns string, wait time.Duration) error {
+	if p.network == "icmp" {
+		return p.ping(netns, wait)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 4*wait) // a connection may need a second SYN
+	defer cancel()
+	var c net.Conn
+	err := ns.WithNetNSPath(netns, func(ns.NetNS) (err error) {
+		c, err = new(net.Dialer).DialContext(ctx, p.network, p.addr.String())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if p.network == "tcp" {
+		return nil
+	}
+	if _, err := c.Write([]byte("unnest\n")); err != nil {
+		return err
+	}
+	if err := c.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		return err
+	}
+	_, err = c.Read(make([]byte, 1500))
+	return err
+}
+
+// family is what ICMP differs in between IPv4 and IPv6.
+type family struct {
+	network, any   string
+	request, reply icmp.Type
+	protocol       int
+}
+
+func familyOf(a netip.Addr) family {
+	if a.Is6() {
+		return family{"ip6:ipv6-icmp", "::", ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply, 58}
+	}
+	return family{"ip4:icmp", "0.0.0.0", ipv4.ICMPTypeEcho, ipv4.ICMPTypeEchoReply, 1}
+}
+
+// ping sends one echo request and waits for its reply.
+func (p Peer) ping(netns string, wait time.Duration) error {
+	f := familyOf(p.addr.Addr())
+	var c *icmp.PacketConn
+	err := ns.WithNetNSPath(netns, func(ns.NetNS) (err error) {
+		c, err = icmp.ListenPacket(f.network, f.any)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	id := rand.Uint32()
+	echo := &icmp.Echo{ID: int(id & 0xffff), Seq: 1, Data: binary.BigEndian.AppendUint32(nil, id)}
+	request, err := (&icmp.Message{Type: f.request, Body: echo}).Marshal(nil)
+	if err != nil {
+		return err
+	}
+	if _, err := c.WriteTo(request, &net.IPAddr{IP: p.addr.Addr().AsSlice()}); err != nil {
+		return err
+	}
+	if err := c.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		return err
+	}
+	return awaitReply(c, f, echo)
+}
+
+// awaitReply reads over the packets of others.
+func awaitReply(c *icmp.PacketConn, f family, sent *icmp.Echo) error {
+	for b := make([]byte, 1500); ; {
+		n, _, err := c.ReadFrom(b)
+		if err != nil {
+			return err
+		}
+		m, err := icmp.ParseMessage(f.protocol, b[:n])
+		if err != nil || m.Type != f.reply {
+			continue
+		}
+		if e, ok := m.Body.(*icmp.Echo); ok && e.ID == sent.ID && string(e.Data) == string(sent.Data) {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package localhost_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"unnest/internal/check/localhost"
+	"unnest/internal/check/localhost/agent"
+	"unnest/internal/testbed/place"
+)
+
+// TestMain is an agent, or its server, when the test binary is called as one.
+func TestMain(m *testing.M) {
+	var err error
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == "agent":
+		err = agent.Obey(context.Background(), os.Stdin, os.Stdout)
+	case len(os.Args) == 3 && os.Args[1] == "serve":
+		err = agent.ServeOne(context.Background(), os.Args[2], os.Stdin, os.Stdout)
+	default:
+		os.Exit(m.Run())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// namespace is a network namespace that has nothing but a loopback, and no name. It
+// ends with the test.
+type namespace struct{ netns.NsHandle }
+
+func newNamespace(t *testing.T) namespace {
+	t.Helper()
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
+	}
+	var made netns.NsHandle
+	var err error
+	onThread(func() {
+		if made, err = netns.New(); err == nil {
+			err = netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "lo", Index: 1}})
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := namespace{made}
+	t.Cleanup(func() { n.Close() })
+	return n
+}
+
+// onThread calls do on a thread that ends with it.
+func onThread(do func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked
+		do()
+	}()
+	<-done
+}
+
+// inside calls do in the namespace. Sockets that it opens stay there.
+func (n namespace) inside(t *testing.T, do func() error) {
+	t.Helper()
+	var err error
+	onThread(func() {
+		if err = netns.Set(n.NsHandle); err == nil {
+			err = do()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (n namespace) place() place.Local {
+	return place.Local{NetNS: "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(n.NsHandle))}
+}
+
+// nft loads rules for what arrives, one a line.
+func (n namespace) nft(t *testing.T, rules ...string) {
+	t.Helper()
+	table := "table inet faults {\nchain in {\ntype filter hook input priority 0; policy accept;\n" + strings.Join(rules, "\n") + "\n}\n}\n"
+	process, err := n.place().Start(t.Context(), place.Command{Args: []string{"nft", "-f", "-"}, Stdin: strings.NewReader(table)})
+	if err == nil {
+		err = process.Wait()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fractions are so many in one namespace.
+func (n namespace) fractions(t *testing.T, count int) []localhost.Fraction {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fractions []localhost.Fraction
+	for range count {
+		fractions = append(fractions, localhost.Fraction{Place: n.place(), Args: []string{exe, "agent"}})
+	}
+	return fractions
+}
+
+// tried runs the suite and returns the outcomes.
+func tried(t *testing.T, o localhost.Options) []localhost.Outcome {
+	t.Helper()
+	var all []localhost.Outcome
+	err := localhost.Run(context.WithoutCancel(t.Context()), o, func(out localhost.Outcome) {
+		t.Logf("%-9s %-70s %6dms %s", out.Verdict(), out.Case, out.Duration.Milliseconds(), out.OneLine())
+		all = append(all, out)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if len(all) == 0 {
+		t.Error("no case was tried")
+	}
+	return all
+}

@@ -1,0 +1,197 @@
+package brfusion_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"unnest/internal/hostapi/hostdpb"
+)
+
+// fakeDaemon gives out veths in the place of hot-plugged NICs: one end appears in
+// the guest, the other on the host.
+type fakeDaemon struct {
+	hostdpb.UnimplementedHostDaemonServer
+	lab  *lab
+	stop func()
+
+	protocol uint32 // 1: it knows the four old verbs and their fields only
+
+	mu        sync.Mutex
+	nics      map[string]*hostdpb.NIC
+	requests  []*hostdpb.AttachNICRequest
+	made      int
+	delay     time.Duration                         // until the NIC appears
+	onAttach  func(*hostdpb.AttachNICRequest) error // instead of a NIC, when set
+	onAgain   error                                 // of a repeated AttachNIC
+	onDetach  error
+	onStatus  error
+	limited   string
+	noCarrier bool // the host's end of the NIC stays down
+	detaches  int
+}
+
+// start serves, again where it served before.
+func (d *fakeDaemon) start() { d.stop = d.lab.Serve(d) }
+
+func (d *fakeDaemon) all() map[string]*hostdpb.NIC {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.nics
+}
+
+func (d *fakeDaemon) Status(context.Context, *hostdpb.StatusRequest) (*hostdpb.StatusResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.onStatus != nil {
+		return nil, d.onStatus
+	}
+	r := &hostdpb.StatusResponse{Guest: "node1", SlotsFree: 1, SlotsTotal: 1}
+	if d.protocol > 1 {
+		r.Protocol, r.Limited = d.protocol, d.limited
+	}
+	return r, nil
+}
+
+func (d *fakeDaemon) AttachNIC(_ context.Context, r *hostdpb.AttachNICRequest) (*hostdpb.AttachNICResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.requests = append(d.requests, r)
+	key := r.GetContainerId() + " " + r.GetInterface()
+	if nic := d.nics[key]; nic != nil {
+		nic.Addresses = r.GetAddresses()
+		return &hostdpb.AttachNICResponse{Nic: nic}, d.onAgain
+	}
+	d.made++
+	nic := &hostdpb.NIC{
+		ContainerId: r.GetContainerId(), Interface: r.GetInterface(), Bridge: "br0", Mtu: 1400,
+		Mac: fmt.Sprintf("02:00:00:00:00:%02x", d.made),
+	}
+	answer := &hostdpb.AttachNICResponse{Nic: nic}
+	if d.protocol > 1 {
+		d.grant(r, answer)
+	}
+	d.nics[key] = nic
+	appear := func() error { return d.plug(nic) }
+	if d.onAttach != nil {
+		appear = func() error { return d.onAttach(r) }
+	}
+	if d.delay > 0 {
+		time.AfterFunc(d.delay, func() { _ = appear() }) // the test sees when it did not appear
+		return answer, nil
+	}
+	return answer, appear()
+}
+
+// grant answers to the newer fields.
+func (d *fakeDaemon) grant(r *hostdpb.AttachNICRequest, answer *hostdpb.AttachNICResponse) {
+	nic := answer.GetNic()
+	nic.Network, nic.Addresses = r.GetNetwork(), r.GetAddresses()
+	if r.GetMode() == hostdpb.Mode_MODE_TRUNK {
+		nic.Mode, nic.Vlan, nic.TrunkMac, nic.Mac = r.GetMode(), 100, nic.GetMac(), "02:00:00:00:01:00"
+	}
+	if r.GetAllocate() {
+		answer.Addresses = []*hostdpb.Address{
+			{Address: "10.201.0.50/16", Gateway: "10.201.0.1"}, {Address: "fd00:201::50/64", Gateway: "fd00:201::1"},
+		}
+		nic.Addresses = []string{"10.201.0.50/16", "fd00:201::50/64"}
+	}
+}
+
+func (d *fakeDaemon) plug(nic *hostdpb.NIC) error {
+	mac, err := net.ParseMAC(nic.GetMac())
+	if err == nil && nic.GetTrunkMac() != "" {
+		mac, err = net.ParseMAC(nic.GetTrunkMac())
+	}
+	if err != nil {
+		return err
+	}
+	return d.lab.Host.Do(func(ns.NetNS) error {
+		a := netlink.NewLinkAttrs()
+		a.Name = fmt.Sprintf("tap%d", d.made)
+		v := &netlink.Veth{
+			LinkAttrs: a, PeerName: fmt.Sprintf("ens%d", d.made), PeerHardwareAddr: mac,
+			PeerNamespace: netlink.NsFd(d.lab.Guest.Fd()),
+		}
+		if err := netlink.LinkAdd(v); err != nil || d.noCarrier {
+			return err
+		}
+		return netlink.LinkSetUp(v)
+	})
+}
+
+func (d *fakeDaemon) DetachNIC(_ context.Context, r *hostdpb.DetachNICRequest) (*hostdpb.DetachNICResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.detaches++
+	if d.onDetach != nil {
+		return nil, d.onDetach
+	}
+	key := r.GetContainerId() + " " + r.GetInterface()
+	if nic := d.nics[key]; nic != nil {
+		delete(d.nics, key)
+		d.unplug()
+	}
+	return &hostdpb.DetachNICResponse{}, nil
+}
+
+func (d *fakeDaemon) Check(ctx context.Context, r *hostdpb.CheckRequest) (*hostdpb.CheckResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.protocol < 2 {
+		return d.UnimplementedHostDaemonServer.Check(ctx, r)
+	}
+	nic := d.nics[r.GetContainerId()+" "+r.GetInterface()]
+	switch {
+	case nic == nil:
+		return nil, status.Error(codes.NotFound, "no such attachment")
+	case nic.GetMac() != r.GetMac() || !slices.Equal(nic.GetAddresses(), r.GetAddresses()):
+		return nil, status.Errorf(codes.FailedPrecondition, "it has %s %v", nic.GetMac(), nic.GetAddresses())
+	}
+	return &hostdpb.CheckResponse{Nic: nic}, nil
+}
+
+func (d *fakeDaemon) GC(ctx context.Context, r *hostdpb.GCRequest) (*hostdpb.GCResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.protocol < 2 {
+		return d.UnimplementedHostDaemonServer.GC(ctx, r)
+	}
+	for key, nic := range d.nics {
+		valid := slices.ContainsFunc(r.GetValid(), func(a *hostdpb.Attachment) bool {
+			return a.GetContainerId()+" "+a.GetInterface() == key
+		})
+		if nic.GetNetwork() == r.GetNetwork() && !valid {
+			delete(d.nics, key)
+			d.unplug()
+		}
+	}
+	return &hostdpb.GCResponse{}, nil
+}
+
+// unplug takes all NICs away: no test has two.
+func (d *fakeDaemon) unplug() {
+	_ = d.lab.Host.Do(func(ns.NetNS) error {
+		links, err := netlink.LinkList()
+		for _, l := range links {
+			if strings.HasPrefix(l.Attrs().Name, "tap") {
+				_ = netlink.LinkDel(l) // gone with its pod, perhaps
+			}
+		}
+		return err
+	})
+}
+
+// refuse makes every AttachNIC fail.
+func refuse(c codes.Code, message string) func(*hostdpb.AttachNICRequest) error {
+	return func(*hostdpb.AttachNICRequest) error { return status.Error(c, message) }
+}

@@ -1,0 +1,180 @@
+package cnitest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/types/create"
+	"github.com/containernetworking/plugins/pkg/ns"
+)
+
+// Config is a configuration of the plugin: what all have in common and the keys that
+// are its own, changed by the given edits.
+func (l *Lab) Config(own map[string]any, edits ...func(map[string]any)) []byte {
+	l.t.Helper()
+	c := map[string]any{
+		"cniVersion": "1.0.0", "type": l.plugin, "server": l.Server,
+		"credentials": l.credentials(), "wait": "10s", "log": true,
+	}
+	maps.Copy(c, own)
+	Edits(edits...)(c)
+	b, err := json.Marshal(c)
+	l.Must(err)
+	return b
+}
+
+// With sets a key of a configuration.
+func With(key string, value any) func(map[string]any) {
+	return func(c map[string]any) { c[key] = value }
+}
+
+// Edits are several edits of a configuration as one.
+func Edits(all ...func(map[string]any)) func(map[string]any) {
+	return func(c map[string]any) {
+		for _, e := range all {
+			e(c)
+		}
+	}
+}
+
+// Valid tells GC that eth0 of these containers is all there should be.
+func Valid(ids ...string) func(map[string]any) {
+	all := []any{}
+	for _, id := range ids {
+		all = append(all, map[string]any{"containerID": id, "ifname": "eth0"})
+	}
+	return With("cni.dev/valid-attachments", all)
+}
+
+// WithResult is the configuration with an ADD's result.
+func (l *Lab) WithResult(config []byte, r *types100.Result) []byte {
+	l.t.Helper()
+	var c map[string]any
+	l.Must(json.Unmarshal(config, &c))
+	old, err := r.GetAsVersion(c["cniVersion"].(string))
+	l.Must(err)
+	c["prevResult"] = old
+	config, err = json.Marshal(c)
+	l.Must(err)
+	return config
+}
+
+// Answer is how the plugin ended.
+type Answer struct {
+	Exit           int
+	Stdout, Stderr string
+}
+
+// Code is the error code on the standard output, 0 for none.
+func (a Answer) Code() uint {
+	var e struct{ Code uint }
+	_ = json.Unmarshal([]byte(a.Stdout), &e)
+	return e.Code
+}
+
+// Message is that of the error on the standard output.
+func (a Answer) Message() string {
+	var e struct{ Msg string }
+	_ = json.Unmarshal([]byte(a.Stdout), &e)
+	return e.Msg
+}
+
+// Command is one call of the plugin for eth0 of the pod, whose container is c1.
+func (l *Lab) Command(cniCommand string, config []byte, env ...string) *exec.Cmd {
+	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
+	l.t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, filepath.Join(l.Dir, l.plugin))
+	cmd.Stdin = bytes.NewReader(config)
+	cmd.Env = append([]string{
+		"PATH=" + os.Getenv("PATH"), "CNI_COMMAND=" + cniCommand, "CNI_CONTAINERID=c1", "CNI_NETNS=" + Path(l.Pod),
+		"CNI_IFNAME=eth0", "CNI_PATH=" + l.Dir + ":" + PluginDir,
+		"HTTPS_PROXY=http://127.0.0.1:1", // must not matter
+		"GOCOVERDIR=" + l.Dir,            // else a test binary built for coverage complains
+		"TEST_STATE_DIR=" + filepath.Join(l.Dir, "run"),
+	}, env...)
+	return cmd
+}
+
+// Do runs a command in the guest to its end.
+func (l *Lab) Do(cmd *exec.Cmd) Answer {
+	l.t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := l.Guest.Do(func(ns.NetNS) error { return cmd.Run() }) // on this thread, so in this namespace
+	if cmd.ProcessState == nil {
+		l.t.Fatal(err)
+	}
+	return Answer{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// Run runs the plugin.
+func (l *Lab) Run(cniCommand string, config []byte, env ...string) Answer {
+	l.t.Helper()
+	a := l.Do(l.Command(cniCommand, config, env...))
+	l.t.Logf("%s: exit %d\n%s%s", cniCommand, a.Exit, a.Stdout, a.Stderr)
+	return a
+}
+
+// Succeeds runs a command that prints nothing.
+func (l *Lab) Succeeds(cniCommand string, config []byte, env ...string) {
+	l.t.Helper()
+	if a := l.Run(cniCommand, config, env...); a.Exit != 0 || a.Stdout != "" {
+		l.t.Errorf("%s was refused", cniCommand)
+	}
+}
+
+// Add runs an ADD that has to succeed.
+func (l *Lab) Add(config []byte, env ...string) *types100.Result {
+	l.t.Helper()
+	a := l.Run("ADD", config, env...)
+	if a.Exit != 0 {
+		l.t.Fatal("ADD was refused")
+	}
+	var conf struct{ CNIVersion string }
+	l.Must(json.Unmarshal(config, &conf))
+	r, err := create.Create(conf.CNIVersion, []byte(a.Stdout))
+	l.Must(err)
+	result, err := types100.NewResultFromResult(r)
+	l.Must(err)
+	return result
+}
+
+// AddInVain runs an ADD whose result has nowhere to go, and returns its log.
+func (l *Lab) AddInVain(config []byte, env ...string) (log string) {
+	l.t.Helper()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	l.Must(err)
+	defer full.Close()
+	var stderr strings.Builder
+	cmd := l.Command("ADD", config, env...)
+	cmd.Stdout, cmd.Stderr = full, &stderr
+	if err := l.Guest.Do(func(ns.NetNS) error { return cmd.Run() }); err == nil {
+		l.t.Error("ADD succeeded")
+	}
+	return stderr.String()
+}
+
+// Interrupt sends an ADD a signal when the channel is closed, and waits for its end,
+// which must not be success.
+func (l *Lab) Interrupt(signal os.Signal, when <-chan struct{}, config []byte) {
+	l.t.Helper()
+	cmd := l.Command("ADD", config)
+	l.Must(l.Guest.Do(func(ns.NetNS) error { return cmd.Start() }))
+	select {
+	case <-when:
+	case <-time.After(20 * time.Second):
+		l.t.Error("ADD does not come to where it is interrupted")
+	}
+	l.Must(cmd.Process.Signal(signal))
+	if err := cmd.Wait(); err == nil {
+		l.t.Error("ADD succeeded")
+	}
+}

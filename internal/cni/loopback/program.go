@@ -1,0 +1,160 @@
+package loopback
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/vishvananda/netlink"
+
+	"unnest/internal/netdev/tc"
+)
+
+//go:generate go tool bpf2go -type segment -type former loopback bpf/loopback.c -- -O2 -mcpu=v3 -Wall -Wextra -Wno-unused-parameter -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+
+// lo is the same in every network namespace.
+var lo = &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "lo", Index: 1}}
+
+// filterName marks our filters among others.
+const filterName = "unnest_hostlo"
+
+// priority is that of our filters: no usual one, so that it meets no one else's.
+const priority = 0x6835
+
+// load loads the programs. They live as long as somebody holds them, filters for
+// instance, and so do their maps.
+func load(state loopbackSegment) (*loopbackObjects, error) {
+	// Kernels before 5.11 count maps and programs against RLIMIT_MEMLOCK.
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("remove memory lock limit: %w", err)
+	}
+	var o loopbackObjects
+	if err := loadLoopbackObjects(&o, nil); err != nil {
+		return nil, fmt.Errorf("load programs: %w", err)
+	}
+	if err := o.HostloSegment.Put(uint32(0), state); err != nil {
+		return nil, errors.Join(fmt.Errorf("describe the segment: %w", err), o.Close())
+	}
+	return &o, nil
+}
+
+// attach puts a program at a link's ingress or egress (netlink.HANDLE_MIN_…).
+func attach(l netlink.Link, p *ebpf.Program, hook uint32) error {
+	return tc.Attach(l, hook, priority, filterName, p)
+}
+
+// detach removes our filter, and clsact unless it is to be kept or somebody else
+// uses it by now. That there is none is no error.
+func detach(l netlink.Link, hook uint32, keepClsact bool) error {
+	name := l.Attrs().Name
+	f, err := ours(l, hook)
+	if err != nil {
+		return err
+	}
+	if f != nil {
+		if err := netlink.FilterDel(f); err != nil {
+			return fmt.Errorf("detach program from %s: %w", name, err)
+		}
+	}
+	if keepClsact {
+		return nil
+	}
+	there, err := hasClsact(l)
+	if err != nil || !there {
+		return err
+	}
+	for _, h := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+		others, err := netlinksafe.FilterList(l, h)
+		if err != nil {
+			return fmt.Errorf("list filters of %s: %w", name, err)
+		}
+		if len(others) > 0 {
+			return nil
+		}
+	}
+	if err := netlink.QdiscDel(tc.Qdisc(l)); err != nil {
+		return fmt.Errorf("remove clsact from %s: %w", name, err)
+	}
+	return nil
+}
+
+func hasClsact(l netlink.Link) (bool, error) {
+	all, err := netlinksafe.QdiscList(l)
+	if err != nil {
+		return false, fmt.Errorf("list qdiscs of %s: %w", l.Attrs().Name, err)
+	}
+	for _, q := range all {
+		if q.Type() == "clsact" {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// ours is our filter at a hook, or nil.
+func ours(l netlink.Link, hook uint32) (*netlink.BpfFilter, error) {
+	there, err := hasClsact(l)
+	if err != nil || !there {
+		return nil, err
+	}
+	all, err := netlinksafe.FilterList(l, hook)
+	if err != nil {
+		return nil, fmt.Errorf("list filters of %s: %w", l.Attrs().Name, err)
+	}
+	for _, f := range all {
+		if b, ok := f.(*netlink.BpfFilter); ok && b.Name == filterName {
+			return b, nil
+		}
+	}
+	return nil, nil
+}
+
+// find returns the map of our program at a hook, and what is in it, or
+// ErrNotJoined. The caller closes the map.
+func find(l netlink.Link, hook uint32) (*ebpf.Map, loopbackSegment, error) {
+	var state loopbackSegment
+	f, err := ours(l, hook)
+	if err != nil {
+		return nil, state, err
+	}
+	if f == nil {
+		return nil, state, ErrNotJoined
+	}
+	m, err := segmentMap(ebpf.ProgramID(f.Id))
+	if err != nil {
+		return nil, state, fmt.Errorf("find map of program %d of %s: %w", f.Id, l.Attrs().Name, err)
+	}
+	if err := m.Lookup(uint32(0), &state); err != nil {
+		return nil, state, errors.Join(fmt.Errorf("read map of program %d of %s: %w", f.Id, l.Attrs().Name, err), m.Close())
+	}
+	return m, state, nil
+}
+
+func segmentMap(id ebpf.ProgramID) (*ebpf.Map, error) {
+	p, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil {
+		return nil, err
+	}
+	ids, _ := info.MapIDs()
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return nil, err
+		}
+		info, err := m.Info()
+		if err == nil && info.Name == "hostlo_segment" {
+			return m, nil
+		}
+		if err := errors.Join(err, m.Close()); err != nil {
+			return nil, err
+		}
+	}
+	return nil, errors.New("it has no map hostlo_segment")
+}

@@ -1,0 +1,48 @@
+package podnic
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The machine's own links have the addresses that sysfs has for them.
+func TestPCIAddress(t *testing.T) {
+	links, err := os.ReadDir("/sys/class/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		device, err := filepath.EvalSymlinks("/sys/class/net/" + l.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := ""
+		for _, part := range strings.Split(device, "/") { // the last is the NIC's, those before are of the bridges
+			if pciAddress.MatchString(part) {
+				want = part
+			}
+		}
+		if got, err := PCIAddress(l.Name()); err != nil || got != want {
+			t.Errorf("%s: got %q, %v; want %q", l.Name(), got, err, want)
+		}
+	}
+	if got, err := PCIAddress("no-such-link"); err == nil || !strings.Contains(err.Error(), "no-such-link") {
+		t.Errorf("no such link: got %q, %v", got, err)
+	}
+}
+
+func TestPCIAddressOfVirtualLinks(t *testing.T) {
+	in(t, newNS(t), func() error {
+		if err := plug("eth0", mac); err != nil {
+			return err
+		}
+		for _, name := range []string{"lo", "eth0"} {
+			if got, err := PCIAddress(name); err != nil || got != "" {
+				t.Errorf("%s: got %q, %v; want none", name, got, err)
+			}
+		}
+		return nil
+	})
+}

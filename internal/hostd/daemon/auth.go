@@ -1,0 +1,94 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"path"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"unnest/internal/hostapi/identity"
+)
+
+type callerKey struct{}
+
+// client is a guest that calls.
+type client struct {
+	record GuestRecord
+	tenant *tenant
+}
+
+// caller is the guest that a handler's request comes from.
+func caller(ctx context.Context) client { return ctx.Value(callerKey{}).(client) }
+
+// authenticate is the interceptor before every handler: it finds the caller,
+// keeps it to its rate, and bounds the request's time.
+func (d *daemon) authenticate(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	begin := time.Now()
+	c, err := d.identify(ctx)
+	if err == nil && !d.allow(c) {
+		err = status.Errorf(codes.ResourceExhausted, "guest %s sends more than %v requests a second: slow down", c.record.Name, c.tenant.Limits.RequestsPerSecond)
+	}
+	var answer any
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.WithValue(ctx, callerKey{}, c), requestTime)
+		defer cancel()
+		ctx, stop := context.WithCancelCause(ctx)
+		defer context.AfterFunc(d.serving, func() { stop(errStopping) })()
+		answer, err = handler(ctx, req)
+	}
+	d.metrics.request(path.Base(info.FullMethod), status.Code(err), begin)
+	switch status.Code(err) {
+	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:
+		d.refusals.log(d.config.Logger, "refuse", "peer", peerAddress(ctx), "guest", c.record.Name, "error", err)
+	}
+	return answer, err
+}
+
+// identify returns the guest whose certificate the peer has shown.
+func (d *daemon) identify(ctx context.Context) (client, error) {
+	p, _ := peer.FromContext(ctx)
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok {
+		return client{}, status.Error(codes.Unauthenticated, "connection has no TLS")
+	}
+	name, err := identity.GuestName(info.State)
+	if err != nil {
+		return client{}, status.Error(codes.Unauthenticated, err.Error())
+	}
+	c, err := d.client(name)
+	switch {
+	case errors.Is(err, ErrNoRecord):
+		return client{record: GuestRecord{Name: name}}, status.Error(codes.Unauthenticated, err.Error())
+	case err != nil:
+		d.config.Logger.Error("identify", "guest", name, "error", err)
+		return c, status.Errorf(codes.Internal, "the record of guest %s is not usable: the host daemon's log says why", name)
+	case identity.Fingerprint(info.State.PeerCertificates[0]) != c.record.CertificateSHA256:
+		return c, status.Errorf(codes.Unauthenticated, "certificate is not that of the present guest %s", name)
+	}
+	return c, nil
+}
+
+// client returns the guest of the name.
+func (d *daemon) client(name string) (client, error) {
+	r, err := readRecord(d.config.StateDir, name, d.config.Policy.Guests)
+	if err != nil {
+		return client{record: r}, err
+	}
+	t, ok := d.tenants[r.Tenant]
+	if !ok {
+		_, err = d.config.Policy.Tenant(r.Tenant)
+		return client{record: r}, err
+	}
+	return client{record: r, tenant: t}, nil
+}
+
+func peerAddress(ctx context.Context) string {
+	p, _ := peer.FromContext(ctx) // every request has one
+	return p.Addr.String()
+}

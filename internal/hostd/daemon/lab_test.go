@@ -1,0 +1,397 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"google.golang.org/grpc"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostd/ipam"
+	"unnest/internal/hostd/policy"
+	"unnest/internal/vmm/qemu"
+	"unnest/internal/vmm/qmp"
+)
+
+// TestMain is a daemon when the test binary is called as one: it has to be a
+// process of its own, in a network namespace with all its threads, and to be
+// killed.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == "hostd" {
+		os.Exit(daemonMain(os.Args[2], os.Args[3]))
+	}
+	os.Exit(m.Run())
+}
+
+func daemonMain(stateDir, unplugTimeout string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	d, err := time.ParseDuration(unplugTimeout)
+	if err == nil {
+		err = Serve(ctx, Config{
+			StateDir: stateDir, Policy: withVolumes(testPolicy(), stateDir), UnplugTimeout: d,
+			Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+			Ready:  func(a net.Addr) { _, _ = fmt.Fprintln(os.Stdout, a) },
+		})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// testPolicy has two tenants with a bridge each.
+func testPolicy() policy.Policy {
+	tenant := func(name, bridge, subnet string) policy.Tenant {
+		s := netip.MustParsePrefix(subnet)
+		return policy.Tenant{
+			Name: name, Bridge: bridge, MTU: 1400, Ranges: []ipam.Range{{Subnet: s}},
+			Limits: policy.Limits{NICs: 16, Connections: 100, Segments: 3, Broadcasts: 1000, Volumes: 3, SharedMemory: 1},
+		}
+	}
+	other := tenant("other", "br1", "10.8.0.0/24")
+	other.Segments.Modes = []string{policy.SegmentUnicast}
+	return policy.Policy{
+		Listen:  netip.MustParseAddrPort("127.0.0.1:0"),
+		Tenants: []policy.Tenant{tenant("default", "br0", "10.9.0.0/24"), other},
+	}
+}
+
+// lab is a network namespace with the bridges br0 and br1, for a daemon and real QEMUs
+// whose machines are paused: they have no firmware and no system that would take
+// part in an unplug. A reset makes such a machine give up what it was asked for.
+type lab struct {
+	t      *testing.T
+	host   ns.NetNS
+	dir    string
+	daemon *exec.Cmd
+	addr   string
+}
+
+// machine is one QEMU.
+type machine struct {
+	lab    *lab
+	record GuestRecord
+	config *tls.Config // the guest's
+	qemu   *exec.Cmd
+	more   []string    // of its options
+	owner  *qmp.Client // another connection than the daemon's
+
+	mu      sync.Mutex
+	calls   hostdpb.HostDaemonClient
+	dialled string // with what
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root, network namespaces and QEMU: set UNNEST_PRIVILEGED=1")
+	}
+	dir, err := os.MkdirTemp("", "hostd") // short: paths of sockets have 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	host, err := ns.TempNetNS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { host.Close() })
+	l := &lab{t: t, host: host, dir: dir}
+	l.do(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		bridge := func(name string) error {
+			a := netlink.NewLinkAttrs()
+			a.Name = name
+			return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: a})
+		}
+		return errors.Join(netlink.LinkSetUp(lo), bridge("br0"), bridge("br1"))
+	})
+	return l
+}
+
+func (l *lab) check(err error) {
+	l.t.Helper()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// do calls f in the lab's network namespace.
+func (l *lab) do(f func() error) {
+	l.t.Helper()
+	l.check(l.host.Do(func(ns.NetNS) error { return f() }))
+}
+
+// serve starts the daemon, anew if there was one.
+func (l *lab) serve(unplugTimeout time.Duration) {
+	l.t.Helper()
+	exe, err := os.Executable()
+	l.check(err)
+	cmd := exec.Command(exe, "hostd", l.dir, unplugTimeout.String())
+	cmd.Stderr = l.t.Output()
+	out, err := cmd.StdoutPipe()
+	l.check(err)
+	l.do(cmd.Start)
+	l.daemon = cmd
+	l.t.Cleanup(func() { l.end(cmd, syscall.SIGKILL) })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	l.check(err)
+	l.addr = strings.TrimSpace(line)
+}
+
+// end ends a process, if it has not ended yet.
+func (l *lab) end(cmd *exec.Cmd, s os.Signal) {
+	if cmd.ProcessState == nil {
+		_ = cmd.Process.Signal(s)
+		_ = cmd.Wait()
+	}
+}
+
+// boot starts a paused machine and writes its record.
+func (l *lab) boot(index, slots int, more ...string) *machine {
+	l.t.Helper()
+	name := fmt.Sprintf("node%d", index)
+	config, credentials := issue(l.t, l.dir, name)
+	dir := filepath.Dir(RecordPath(l.dir, name))
+	m := &machine{lab: l, config: config, more: more, record: GuestRecord{
+		Name: name, Tenant: "default", Index: index, QMP: filepath.Join(dir, "hostd.qmp"),
+		Ports: qemu.Ports(slots), CertificateSHA256: credentials.Fingerprint,
+	}}
+	l.check(os.MkdirAll(dir, 0o700))
+	m.boot()
+	m.write()
+	return m
+}
+
+func (m *machine) write() {
+	m.lab.t.Helper()
+	m.lab.check(WriteRecord(m.lab.dir, m.record))
+}
+
+func (m *machine) boot() {
+	l := m.lab
+	l.t.Helper()
+	owner := filepath.Join(filepath.Dir(m.record.QMP), "qmp")
+	args := []string{
+		"-S", "-M", "q35", "-accel", "tcg", "-m", "64", "-nodefaults", "-display", "none",
+		"-qmp", "unix:" + owner + ",server=on,wait=off", "-qmp", "unix:" + m.record.QMP + ",server=on,wait=off",
+	}
+	for i, port := range m.record.Ports {
+		args = append(args, "-device", fmt.Sprintf("pcie-root-port,id=%s,chassis=%d,slot=%d", port, i+1, i+1))
+	}
+	m.qemu = exec.Command("qemu-system-x86_64", append(args, m.more...)...)
+	m.qemu.Stderr = l.t.Output()
+	l.check(m.qemu.Start())
+	qemu := m.qemu
+	l.t.Cleanup(func() { l.end(qemu, syscall.SIGKILL) })
+	l.eventually("QEMU answers", func() bool {
+		ctx, cancel := context.WithTimeout(l.t.Context(), 5*time.Second)
+		defer cancel()
+		c, err := qmp.Dial(ctx, owner)
+		m.owner = c
+		return err == nil
+	})
+	l.t.Cleanup(func() { m.owner.Close() })
+}
+
+// reset makes the guest give up what it was asked for.
+func (m *machine) reset() {
+	m.lab.t.Helper()
+	m.lab.check(m.owner.Execute(m.lab.t.Context(), "system_reset", nil, nil))
+}
+
+// client is the guest's, in the lab's namespace.
+func (m *machine) client() hostdpb.HostDaemonClient {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if key := fmt.Sprintf("%s %p", m.lab.addr, m.config); m.dialled != key {
+		m.calls, m.dialled = m.dial(), key
+	}
+	return m.calls
+}
+
+func (m *machine) dial() hostdpb.HostDaemonClient {
+	inLab := grpc.WithContextDialer(func(ctx context.Context, address string) (conn net.Conn, err error) {
+		err = m.lab.host.Do(func(ns.NetNS) error {
+			conn, err = new(net.Dialer).DialContext(ctx, "tcp", address)
+			return err
+		})
+		return conn, err
+	})
+	return dial(m.lab.t, m.lab.addr, m.config, inLab)
+}
+
+func (m *machine) attach(container string) (*hostdpb.NIC, error) {
+	r, err := m.client().AttachNIC(m.lab.t.Context(), &hostdpb.AttachNICRequest{ContainerId: container, Interface: "eth0"})
+	return r.GetNic(), err
+}
+
+func (m *machine) mustAttach(container string) *hostdpb.NIC {
+	m.lab.t.Helper()
+	nic, err := m.attach(container)
+	m.lab.check(err)
+	return nic
+}
+
+func (m *machine) detach(container string) error {
+	_, err := m.client().DetachNIC(m.lab.t.Context(), &hostdpb.DetachNICRequest{ContainerId: container, Interface: "eth0"})
+	return err
+}
+
+// detachWilling detaches while the guest goes along: it resets until the unplug
+// has ended. All its other attachments end by that as well.
+func (m *machine) detachWilling(container string) {
+	m.lab.t.Helper()
+	m.detachAllWilling(container)
+}
+
+// detachAllWilling detaches several, of which the guest is asked before it goes
+// along.
+func (m *machine) detachAllWilling(containers ...string) {
+	m.lab.t.Helper()
+	ended := make(chan error, len(containers))
+	for _, c := range containers {
+		go func() { ended <- m.detach(c) }()
+	}
+	asked := func() bool {
+		return !slices.ContainsFunc(m.nics(), func(nic string) bool {
+			return slices.ContainsFunc(containers, func(c string) bool { return strings.Contains(nic, " "+c+" attached ") })
+		})
+	}
+	m.lab.eventually("the guest is asked", asked)
+	for left := len(containers); left > 0; {
+		select {
+		case err := <-ended:
+			m.lab.check(err)
+			left--
+		case <-time.After(50 * time.Millisecond):
+			m.reset()
+		}
+	}
+}
+
+// nics are the guest's NICs as "slot container state mac".
+func (m *machine) nics() []string {
+	m.lab.t.Helper()
+	r, err := m.client().ListNICs(m.lab.t.Context(), &hostdpb.ListNICsRequest{})
+	m.lab.check(err)
+	var all []string
+	for _, n := range r.GetNics() {
+		state := strings.ToLower(strings.TrimPrefix(n.GetState().String(), "NIC_STATE_"))
+		all = append(all, fmt.Sprintf("%d %s %s %s", n.GetSlot(), n.GetContainerId(), state, n.GetMac()))
+	}
+	return all
+}
+
+func (m *machine) wantNICs(want ...string) {
+	m.lab.t.Helper()
+	if got := m.nics(); !slices.Equal(got, want) {
+		m.lab.t.Errorf("%s has NICs %q, want %q", m.record.Name, got, want)
+	}
+}
+
+// free is how many of the guest's slots are free.
+func (m *machine) free() int {
+	m.lab.t.Helper()
+	s, err := m.client().Status(m.lab.t.Context(), &hostdpb.StatusRequest{})
+	m.lab.check(err)
+	if s.GetGuest() != m.record.Name || int(s.GetSlotsTotal()) != len(m.record.Ports) || s.GetVersion() == "" {
+		m.lab.t.Errorf("status is %v", s)
+	}
+	return int(s.GetSlotsFree())
+}
+
+// devices are what is plugged in the guest's ports, as "ID on bus".
+func (m *machine) devices() []string {
+	m.lab.t.Helper()
+	found, err := m.owner.Peripherals(m.lab.t.Context())
+	m.lab.check(err)
+	var all []string
+	for _, d := range found {
+		if strings.HasPrefix(d.Bus, "rp") {
+			all = append(all, d.ID+" on "+d.Bus)
+		}
+	}
+	return all
+}
+
+// netdevs is QEMU's own list of netdevs and NICs.
+func (m *machine) netdevs() string {
+	m.lab.t.Helper()
+	var text string
+	m.lab.check(m.owner.Execute(m.lab.t.Context(), "human-monitor-command", map[string]any{"command-line": "info network"}, &text))
+	return text
+}
+
+// taps are the lab's TAPs as "name alias".
+func (l *lab) taps() []string {
+	l.t.Helper()
+	var all []string
+	l.do(func() error {
+		taps, err := observeTAPs()
+		for _, t := range taps {
+			all = append(all, t.Name+" "+t.Owner)
+		}
+		return err
+	})
+	slices.Sort(all)
+	return all
+}
+
+func (l *lab) wantTAPs(want ...string) {
+	l.t.Helper()
+	if got := l.taps(); !slices.Equal(got, want) {
+		l.t.Errorf("TAPs are %q, want %q", got, want)
+	}
+}
+
+// wantNothing fails the test when anything of a NIC is left.
+func (m *machine) wantNothing() {
+	m.lab.t.Helper()
+	m.lab.wantTAPs()
+	if d, n := m.devices(), m.netdevs(); len(d) > 0 || n != "" {
+		m.lab.t.Errorf("QEMU still has devices %v and netdevs %q", d, n)
+	}
+}
+
+func (l *lab) eventually(what string, f func() bool) {
+	l.t.Helper()
+	for begin := time.Now(); !f(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(begin) > 20*time.Second {
+			l.t.Fatalf("waited 20 s in vain: %s", what)
+		}
+	}
+}
+
+// property reads a property of a device.
+func (m *machine) property(device, name string) string {
+	m.lab.t.Helper()
+	var v json.RawMessage
+	m.lab.check(m.owner.Execute(m.lab.t.Context(), "qom-get",
+		map[string]any{"path": "/machine/peripheral/" + device, "property": name}, &v))
+	return strings.Trim(string(v), `"`)
+}

@@ -1,0 +1,93 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/netdev/reflector"
+)
+
+// loopback is a segment's TAP: the reflector on it, and its names.
+type loopback interface {
+	Join(segment.Fraction) (*os.File, error)
+	Leave(segment.Fraction) error
+	Adapt() error
+	Announce(segment.Membership) error
+	Members() segment.Set
+	Counters() (map[segment.Fraction]reflector.Counters, error)
+	Close() error
+	Delete() error
+
+	setAlias(string) error
+	addName(string) error
+	// deleteName succeeds when there is no such name.
+	deleteName(string) error
+	// gone reports whether somebody has deleted the TAP.
+	gone() bool
+}
+
+// tapLoopback is one in the network namespace of the process.
+type tapLoopback struct {
+	*reflector.Segment
+	name string
+}
+
+func createLoopback(o reflector.Options) (loopback, error) {
+	s, err := reflector.Create(o)
+	if err != nil {
+		return nil, err
+	}
+	return tapLoopback{s, o.Name}, nil
+}
+
+func recoverLoopback(o reflector.Options, holders map[int]segment.Fraction) (loopback, error) {
+	s, err := reflector.Recover(o, holders)
+	if err != nil {
+		return nil, err
+	}
+	return tapLoopback{s, o.Name}, nil
+}
+
+func (l tapLoopback) setAlias(alias string) error {
+	link, err := netlinksafe.LinkByName(l.name)
+	if err == nil {
+		err = netlink.LinkSetAlias(link, alias)
+	}
+	if err != nil {
+		return fmt.Errorf("set alias of %s: %w", l.name, err)
+	}
+	return nil
+}
+
+func (l tapLoopback) addName(name string) error {
+	link, err := netlinksafe.LinkByName(l.name)
+	if err == nil {
+		err = netlink.LinkAddAltName(link, name)
+	}
+	if err != nil {
+		return fmt.Errorf("give %s the name %s: %w", l.name, name, err)
+	}
+	return nil
+}
+
+func (l tapLoopback) deleteName(name string) error {
+	link, err := netlinksafe.LinkByName(l.name)
+	if err == nil {
+		err = netlink.LinkDelAltName(link, name)
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("take the name %s from %s: %w", name, l.name, err)
+	}
+	return nil
+}
+
+func (l tapLoopback) gone() bool {
+	_, err := netlinksafe.LinkByName(l.name)
+	return errors.As(err, new(netlink.LinkNotFoundError))
+}

@@ -1,0 +1,431 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostd/policy"
+	"unnest/internal/netdev/share"
+)
+
+// withVolumes gives each tenant a directory for volumes, which a test makes.
+func withVolumes(p policy.Policy, stateDir string) policy.Policy {
+	for i := range p.Tenants {
+		p.Tenants[i].Volumes = filepath.Join(stateDir, "volumes", p.Tenants[i].Name)
+	}
+	return p
+}
+
+func (l *lab) makeVolumes() {
+	l.t.Helper()
+	for _, tenant := range []string{"default", "other"} {
+		l.check(os.MkdirAll(filepath.Join(l.dir, "volumes", tenant), 0o700))
+	}
+}
+
+// sharePorts are the options for ports of what is shared.
+func sharePorts(n int) (more []string) {
+	for i := range n {
+		more = append(more, "-device", fmt.Sprintf("pcie-root-port,id=vp%d,chassis=%d,slot=%d,addr=0xe.%d,multifunction=on", i+1, 201+i, 201+i, i))
+	}
+	return more
+}
+
+var mapped = []string{"-object", "memory-backend-memfd,id=ram,size=64M,share=on", "-machine", "memory-backend=ram"}
+
+func (m *machine) volume(pod, key, name string) (*hostdpb.Volume, error) {
+	r, err := m.client().AttachVolume(m.lab.t.Context(), &hostdpb.AttachVolumeRequest{Pod: pod, Key: key, Name: name})
+	return r.GetVolume(), err
+}
+
+func (m *machine) mustVolume(pod, name string) *hostdpb.Volume {
+	m.lab.t.Helper()
+	v, err := m.volume(pod, testKey, name)
+	m.lab.check(err)
+	return v
+}
+
+func (m *machine) memory(pod, key, name string, size uint64) (*hostdpb.SharedMemory, error) {
+	r, err := m.client().AttachSharedMemory(m.lab.t.Context(), &hostdpb.AttachSharedMemoryRequest{Pod: pod, Key: key, Name: name, Size: size})
+	return r.GetMemory(), err
+}
+
+func (m *machine) dropVolume(pod, name string) error {
+	_, err := m.client().DetachVolume(m.lab.t.Context(), &hostdpb.DetachVolumeRequest{Pod: pod, Name: name})
+	return err
+}
+
+func (m *machine) dropMemory(pod, name string) error {
+	_, err := m.client().DetachSharedMemory(m.lab.t.Context(), &hostdpb.DetachSharedMemoryRequest{Pod: pod, Name: name})
+	return err
+}
+
+// willing calls f while the guest goes along with whatever it is asked for.
+func (m *machine) willing(f func() error) {
+	m.lab.t.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- f() }()
+	for {
+		select {
+		case err := <-ended:
+			m.lab.check(err)
+			return
+		case <-time.After(50 * time.Millisecond):
+			m.reset()
+		}
+	}
+}
+
+// shared are the devices in the ports of what is shared, as "ID on bus".
+func (m *machine) shared() (all []string) {
+	m.lab.t.Helper()
+	found, err := m.owner.Peripherals(m.lab.t.Context())
+	m.lab.check(err)
+	for _, d := range found {
+		if strings.HasPrefix(d.Bus, "vp") {
+			all = append(all, d.ID+" on "+d.Bus)
+		}
+	}
+	return all
+}
+
+func (m *machine) wantShared(want ...string) {
+	m.lab.t.Helper()
+	if got := m.shared(); !slices.Equal(got, want) {
+		m.lab.t.Errorf("%s has %q, want %q", m.record.Name, got, want)
+	}
+}
+
+// regions are the inode numbers of the shared memory that a process has, by title.
+func regions(t *testing.T, pid int) map[string]uint64 {
+	t.Helper()
+	found, err := share.FindRegions(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]uint64{}
+	for _, r := range found {
+		var s unix.Stat_t
+		if err := unix.Fstat(int(r.File.Fd()), &s); err != nil {
+			t.Fatal(err)
+		}
+		r.File.Close()
+		all[r.ID.String()] = s.Ino
+	}
+	return all
+}
+
+// servers counts the processes that serve volumes of the lab: each is two.
+func (l *lab) servers() (n int) {
+	l.t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	l.check(err)
+	for _, path := range paths {
+		line, _ := os.ReadFile(path)
+		if strings.Contains(string(line), "virtiofsd") && strings.Contains(string(line), "source="+l.dir+"/") {
+			n++
+		}
+	}
+	return n / 2
+}
+
+func (l *lab) wantServers(want int) {
+	l.t.Helper()
+	l.eventually(fmt.Sprintf("there are %d servers", want), func() bool { return l.servers() == want })
+}
+
+func wantStatusCode(t *testing.T, what string, err error, want codes.Code) {
+	t.Helper()
+	if status.Code(err) != want {
+		t.Errorf("%s: got %v, want %v", what, err, want)
+	}
+}
+
+func TestVolumes(t *testing.T) {
+	l := newLab(t)
+	l.makeVolumes()
+	more := append(sharePorts(2), mapped...)
+	one, two := l.boot(1, 1, more...), l.boot(2, 1, more...)
+	l.serve(time.Minute)
+	v := one.mustVolume("web", "data")
+	want := &hostdpb.Volume{Pod: "web", Name: "data", Transport: hostdpb.VolumeTransport_VOLUME_TRANSPORT_VIRTIOFS, Tag: "vp1", Port: "0000:00:0e.0"}
+	if v.String() != want.String() {
+		t.Errorf("got %v, want %v", v, want)
+	}
+	if again := one.mustVolume("web", "data"); again.String() != want.String() {
+		t.Errorf("asked again: got %v", again)
+	}
+	if got := one.property("volume.data.web", "tag"); got != "vp1" {
+		t.Errorf("tag is %s", got)
+	}
+	two.mustVolume("web", "data")
+	two.mustVolume("web", "logs")
+	one.wantShared("volume.data.web on vp1")
+	two.wantShared("volume.data.web on vp1", "volume.logs.web on vp2")
+	l.wantServers(3)
+	_, err := two.volume("web", testKey, "third")
+	wantStatusCode(t, "a limit", err, codes.ResourceExhausted)
+	_, err = one.volume("web", testKey+"x", "data")
+	wantStatusCode(t, "another key", err, codes.PermissionDenied)
+	if len(one.devices()) > 0 {
+		t.Errorf("there are NICs: %v", one.devices())
+	}
+
+	// Another daemon goes on, and the volumes were there all the time.
+	l.end(l.daemon, syscall.SIGKILL)
+	l.wantServers(3)
+	l.serve(time.Minute)
+	if again := one.mustVolume("web", "data"); again.String() != want.String() {
+		t.Errorf("after another start: got %v", again)
+	}
+	_, err = one.volume("web", testKey, "third")
+	wantStatusCode(t, "a limit after another start", err, codes.ResourceExhausted)
+	one.willing(func() error { return one.dropVolume("web", "data") })
+	l.check(one.dropVolume("web", "data")) // there is none
+	one.wantShared()
+	l.wantServers(2)
+
+	// It takes the place, which has to rest, at once if there is another.
+	begin := time.Now()
+	if again := one.mustVolume("web", "data"); again.GetTag() != "vp2" || time.Since(begin) > slotRest {
+		t.Errorf("attached anew: got %v after %v", again, time.Since(begin))
+	}
+	two.willing(func() error { return two.dropVolume("web", "logs") })
+	begin = time.Now()
+	if again := one.mustVolume("web", "logs"); again.GetTag() != "vp1" {
+		t.Errorf("beside it: got %v after %v", again, time.Since(begin))
+	}
+	l.end(two.qemu, syscall.SIGKILL)
+	l.wantServers(2)
+	l.eventually("the daemon counts no volume of a guest that is gone", func() bool {
+		_, err := one.volume("db", testKey, "data")
+		return status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "no free port")
+	})
+}
+
+// A daemon that is killed in the middle leaves parts, which the next takes away.
+func TestVolumeLeftovers(t *testing.T) {
+	l := newLab(t)
+	l.makeVolumes()
+	m := l.boot(1, 1, append(sharePorts(1), mapped...)...)
+	ctx := t.Context()
+	l.check(m.owner.Execute(ctx, "chardev-add", map[string]any{"id": "volume.data.web", "backend": map[string]any{"type": "null", "data": map[string]any{}}}, nil))
+	for _, id := range []string{"memory.ring.web", "theirs"} {
+		l.check(m.owner.Execute(ctx, "object-add", map[string]any{"qom-type": "memory-backend-memfd", "id": id, "share": true, "size": 4096}, nil))
+	}
+	l.serve(time.Minute)
+	m.mustVolume("web", "data")
+	m.wantShared("volume.data.web on vp1")
+	objects, err := m.owner.Objects(ctx)
+	if slices.Sort(objects); err != nil || !slices.Equal(objects, []string{"ram", "theirs"}) {
+		t.Errorf("QEMU has %q, %v", objects, err)
+	}
+}
+
+func TestSharedMemory(t *testing.T) {
+	l := newLab(t)
+	one, two, three := l.boot(1, 1, sharePorts(2)...), l.boot(2, 1, sharePorts(1)...), l.boot(3, 1, sharePorts(2)...)
+	l.serve(time.Minute)
+	const size = 256 << 10
+	r, err := one.memory("web", testKey, "ring", size)
+	want := &hostdpb.SharedMemory{Pod: "web", Name: "ring", Size: size, Port: "0000:00:0e.0"}
+	if err != nil || r.String() != want.String() {
+		t.Fatalf("got %v, %v, want %v", r, err, want)
+	}
+	if r, err = two.memory("web", testKey, "ring", 0); err != nil || r.String() != want.String() {
+		t.Errorf("the other guest: got %v, %v, want %v", r, err, want)
+	}
+	for what, f := range map[string]func() error{
+		"another size": func() error { _, err := three.memory("web", testKey, "ring", 2*size); return err },
+		"another key":  func() error { _, err := three.memory("web", testKey+"x", "ring", size); return err },
+		"too much":     func() error { _, err := three.memory("web", testKey, "more", 1<<20); return err },
+		"odd":          func() error { _, err := three.memory("web", testKey, "more", 5000); return err },
+		"no port":      func() error { _, err := two.memory("web", testKey, "more", 4096); return err },
+	} {
+		wantStatusCode(t, what, f(), map[string]codes.Code{
+			"another size": codes.FailedPrecondition, "another key": codes.PermissionDenied, "too much": codes.ResourceExhausted,
+			"odd": codes.InvalidArgument, "no port": codes.ResourceExhausted,
+		}[what])
+	}
+	const id = "memory.ring.web"
+	first := regions(t, one.qemu.Process.Pid)
+	if len(first) != 1 || first[id] == 0 || regions(t, two.qemu.Process.Pid)[id] != first[id] {
+		t.Errorf("the guests have %v and %v", first, regions(t, two.qemu.Process.Pid))
+	}
+
+	// The next daemon gives a guest that comes later the same memory.
+	l.end(l.daemon, syscall.SIGKILL)
+	l.serve(time.Minute)
+	if r, err = three.memory("web", testKey, "ring", 0); err != nil || r.GetSize() != size {
+		t.Fatalf("after another start: got %v, %v", r, err)
+	}
+	if got := regions(t, three.qemu.Process.Pid); got[id] != first[id] {
+		t.Errorf("the third guest has %v, the first %v", got, first)
+	}
+	_, err = three.memory("web", testKey+"x", "ring", 0)
+	wantStatusCode(t, "another key after another start", err, codes.PermissionDenied)
+	one.willing(func() error { return one.dropMemory("web", "ring") })
+	three.willing(func() error { return three.dropMemory("web", "ring") })
+	one.wantShared()
+	if objects, err := one.owner.Objects(t.Context()); err != nil || len(objects) != 1 { // its own memory
+		t.Errorf("QEMU has %q, %v", objects, err)
+	}
+	l.end(two.qemu, syscall.SIGKILL)
+	// It has ended with the last guest, and another one can have another size.
+	l.eventually("nobody has it", func() bool {
+		r, err = one.memory("web", testKey, "ring", 4096)
+		return status.Code(err) != codes.FailedPrecondition
+	})
+	if err != nil || r.GetSize() != 4096 {
+		t.Errorf("made anew: got %v, %v", r, err)
+	}
+	if got := regions(t, one.qemu.Process.Pid); got[id] == 0 || got[id] == first[id] {
+		t.Errorf("it is the same: %v, %v before", got, first)
+	}
+}
+
+// Memory that the daemon does not know is never made a second time under its name.
+func TestSharedMemoryIsLost(t *testing.T) {
+	l := newLab(t)
+	one, two := l.boot(1, 1, sharePorts(1)...), l.boot(2, 1, sharePorts(1)...)
+	ctx := t.Context()
+	const id = "memory.ring.web"
+	l.check(one.owner.Execute(ctx, "object-add", map[string]any{"qom-type": "memory-backend-memfd", "id": id, "share": true, "size": 4096}, nil))
+	l.check(one.owner.DeviceAdd(ctx, map[string]any{"driver": "ivshmem-plain", "id": id, "memdev": id, "bus": "vp1", "addr": "0"}))
+	l.serve(time.Minute)
+	for _, m := range []*machine{one, two} {
+		_, err := m.memory("web", testKey, "ring", 4096)
+		wantStatusCode(t, m.record.Name, err, codes.FailedPrecondition)
+	}
+	one.willing(func() error { return one.dropMemory("web", "ring") })
+	r, err := two.memory("web", testKey, "ring", 8192)
+	if err != nil || r.GetSize() != 8192 {
+		t.Errorf("when it is gone: got %v, %v", r, err)
+	}
+}
+
+func TestSharesRefused(t *testing.T) {
+	l := newLab(t)
+	l.makeVolumes()
+	more := append(sharePorts(2), mapped...)
+	bare, private, whole, other := l.boot(1, 1), l.boot(2, 1, sharePorts(1)...), l.boot(3, 1, more...), l.boot(4, 1, more...)
+	other.record.Tenant = "other"
+	other.write()
+	l.serve(time.Minute)
+	for what, f := range map[string]func() error{
+		"no ports":             func() error { _, err := bare.volume("web", testKey, "data"); return err },
+		"no ports for memory":  func() error { _, err := bare.memory("web", testKey, "ring", 4096); return err },
+		"memory is not shared": func() error { _, err := private.volume("web", testKey, "data"); return err },
+	} {
+		wantStatusCode(t, what, f(), codes.FailedPrecondition)
+	}
+	for what, r := range map[string][3]string{
+		"short key": {"web", "short", "data"}, "no pod": {"", testKey, "data"}, "no name": {"web", testKey, ""},
+		"parent": {"..", testKey, "data"}, "way out": {"web", testKey, "../../x"}, "hidden": {"web", testKey, ".key"}, "a blank in the key": {"web", "k" + strings.Repeat(" k", 10), "data"},
+	} {
+		_, err := whole.volume(r[0], r[1], r[2])
+		wantStatusCode(t, what, err, codes.InvalidArgument)
+	}
+	// What was refused counts for nothing.
+	for _, name := range []string{"a", "b"} {
+		whole.mustVolume("web", name)
+	}
+	// Another tenant's pod of the name is another pod.
+	v, err := other.volume("web", strings.Repeat("k", 16), "a")
+	if err != nil || v.GetTag() != "vp1" {
+		t.Errorf("the other tenant: got %v, %v", v, err)
+	}
+	l.wantServers(3)
+	for tenant, names := range map[string][]string{"default": {".key", "a", "b", "data"}, "other": {".key", "a"}} {
+		entries, err := os.ReadDir(filepath.Join(l.dir, "volumes", tenant, "web"))
+		var got []string
+		for _, e := range entries {
+			got = append(got, e.Name())
+		}
+		if err != nil || !slices.Equal(got, names) {
+			t.Errorf("tenant %s has %q, %v, want %q", tenant, got, err, names)
+		}
+	}
+	// The key is that of the pod's segment, if there is one.
+	whole.mustJoin("db", "c1")
+	_, err = private.volume("db", strings.Repeat("k", 16), "data")
+	wantStatusCode(t, "a key that is not the segment's", err, codes.PermissionDenied)
+	if _, err := os.Stat(filepath.Join(l.dir, "volumes", "default", "db")); !os.IsNotExist(err) {
+		t.Errorf("it has made the pod's directory: %v", err)
+	}
+}
+
+func TestGuestThatKeepsItsVolume(t *testing.T) {
+	l := newLab(t)
+	l.makeVolumes()
+	m := l.boot(1, 1, append(sharePorts(1), mapped...)...)
+	l.serve(50 * time.Millisecond)
+	m.mustVolume("web", "data")
+	wantStatusCode(t, "detach", m.dropVolume("web", "data"), codes.DeadlineExceeded)
+	_, err := m.volume("web", testKey, "data")
+	wantStatusCode(t, "attach meanwhile", err, codes.Aborted)
+	m.reset() // by which it gives up what it was asked for
+	l.eventually("it is gone", func() bool { return len(m.shared()) == 0 })
+	l.wantServers(0)
+	l.check(m.dropVolume("web", "data"))
+	begin := time.Now()
+	if m.mustVolume("web", "data"); time.Since(begin) < slotRest/2 {
+		t.Errorf("its port had a rest of %v", time.Since(begin))
+	}
+}
+
+// With a memory of its own, a guest gets volumes in its export.
+func TestExport(t *testing.T) {
+	l := newLab(t)
+	l.makeVolumes()
+	export := t.TempDir()
+	m := l.boot(1, 1, sharePorts(1)...)
+	m.record.Export = export
+	m.write()
+	t.Cleanup(func() {
+		_ = unix.Unmount(export+"/volume.data.web", unix.MNT_DETACH) // before it is removed with what is in it
+		_ = unix.Unmount(export+"/volume.logs.web", unix.MNT_DETACH)
+	})
+	l.serve(time.Minute)
+	want := &hostdpb.Volume{
+		Pod: "web", Name: "data", Transport: hostdpb.VolumeTransport_VOLUME_TRANSPORT_9P, Tag: "volumes", Path: "volume.data.web",
+	}
+	for range 2 {
+		if v := m.mustVolume("web", "data"); v.String() != want.String() {
+			t.Errorf("got %v, want %v", v, want)
+		}
+	}
+	m.mustVolume("web", "logs")
+	l.check(os.WriteFile(filepath.Join(l.dir, "volumes/default/web/data/file"), []byte("hello"), 0o600))
+	if got, err := os.ReadFile(export + "/volume.data.web/file"); err != nil || string(got) != "hello" {
+		t.Errorf("the guest sees %q, %v", got, err)
+	}
+	l.end(l.daemon, syscall.SIGKILL)
+	l.serve(time.Minute)
+	if v := m.mustVolume("web", "data"); v.String() != want.String() {
+		t.Errorf("after another start: got %v", v)
+	}
+	l.check(m.dropVolume("web", "data"))
+	if left, err := filepath.Glob(export + "/*"); err != nil || !slices.Equal(left, []string{export + "/volume.logs.web"}) {
+		t.Errorf("in the export is %q, %v", left, err)
+	}
+	l.end(m.qemu, syscall.SIGKILL)
+	l.eventually("nothing is left in the export of a guest that is gone", func() bool {
+		left, err := filepath.Glob(export + "/*")
+		return err == nil && len(left) == 0
+	})
+	if _, err := os.Stat(filepath.Join(l.dir, "volumes/default/web/data/file")); err != nil {
+		t.Errorf("the volume: %v", err)
+	}
+}

@@ -1,0 +1,197 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"unnest/internal/hostd/ipam"
+)
+
+func tenantPath(i int) string { return fmt.Sprintf("tenants[%d]", i) }
+func guestPath(i int) string  { return fmt.Sprintf("guests[%d]", i) }
+
+// check finds what is wrong between keys.
+func (f *file) check() {
+	if !f.Require("", "tenants") {
+		return
+	}
+	names, bridges := map[string]string{}, map[string]string{}
+	for i, t := range f.policy.Tenants {
+		path := tenantPath(i)
+		if !f.Require(path, "name", "bridge") {
+			continue
+		}
+		f.unique(names, path+".name", t.Name)
+		f.unique(bridges, path+".bridge", t.Bridge)
+		for j, b := range t.Bridges {
+			f.unique(bridges, fmt.Sprintf("%s.bridges[%d]", path, j), b)
+		}
+		f.checkNetwork(path, t)
+		f.checkSubnets(i)
+		f.checkVolumes(i)
+		if l := t.Limits; l.RequestsPerSecond > 0 && l.Burst == 0 {
+			f.Fail(path+".limits.burst", "want at least 1 with requestsPerSecond %d, got 0", l.RequestsPerSecond)
+		}
+	}
+	if !f.Failed() {
+		f.checkGuests()
+	}
+}
+
+// unique notes that value stands at path, which it may at one only.
+func (f *file) unique(seen map[string]string, path, value string) {
+	if at, twice := seen[value]; twice {
+		f.Fail(path, "%q is already %s", value, at)
+		return
+	}
+	seen[value] = path
+}
+
+// checkNetwork checks the addresses of one tenant.
+func (f *file) checkNetwork(path string, t Tenant) {
+	for i, g := range t.Gateways {
+		at := fmt.Sprintf("%s.gateways[%d]", path, i)
+		if err := checkGateway(g); err != nil {
+			f.Fail(at, "%v", err)
+		}
+		for _, earlier := range t.Gateways[:i] {
+			if g.Overlaps(earlier) {
+				f.Fail(at, "%s overlaps %s: want one gateway in a subnet", g, earlier)
+			}
+		}
+	}
+	for i := range t.Ranges {
+		f.checkRange(fmt.Sprintf("%s.ranges[%d]", path, i), t, i)
+	}
+	if t.NAT && len(t.Gateways) == 0 {
+		f.Fail(path+".nat", "true needs gateways: the bridge routes to the outside by its own addresses")
+	}
+	if t.MTU < t.leastMTU() {
+		f.Fail(path+".mtu", "want at least %d, IPv6's least, got %d", t.leastMTU(), t.MTU)
+	}
+}
+
+func checkGateway(g netip.Prefix) error {
+	if err := ipam.CheckSubnet(g.Masked()); err != nil {
+		return err
+	}
+	return ipam.CheckHost(g.Addr(), g.Masked())
+}
+
+func (f *file) checkRange(path string, t Tenant, i int) {
+	if !f.Require(path, "subnet") {
+		return
+	}
+	r := t.Ranges[i]
+	if err := r.Validate(); err != nil {
+		field, text, _ := strings.Cut(err.Error(), ": ")
+		f.Fail(path+"."+field, "%s", text)
+		return
+	}
+	for j, earlier := range t.Ranges[:i] {
+		if err := r.Conflict(earlier); err != nil {
+			f.Fail(path, "with ranges[%d]: %v", j, err)
+		}
+	}
+	var subnets []netip.Prefix
+	for _, g := range t.Gateways {
+		subnets = append(subnets, g.Masked())
+	}
+	if len(subnets) > 0 && !slices.Contains(subnets, r.Subnet) {
+		f.Fail(path+".subnet", "want that of a gateway, %s, got %q: first and last make a range smaller", either(subnets), r.Subnet)
+	}
+}
+
+// checkSubnets compares the subnets of tenant i with those of the tenants before.
+func (f *file) checkSubnets(i int) {
+	for j, earlier := range f.policy.Tenants[:i] {
+		for _, s := range f.policy.Tenants[i].Subnets() {
+			for _, o := range earlier.Subnets() {
+				if s.Overlaps(o) {
+					f.Fail(tenantPath(i), "subnet %s overlaps %s of %s: each tenant needs its own", s, o, tenantPath(j))
+				}
+			}
+		}
+	}
+}
+
+func (f *file) checkGuests() {
+	names, addresses := map[string]string{}, map[string]string{}
+	indices := map[int]string{}
+	for i, g := range f.policy.Guests {
+		path := guestPath(i)
+		if !f.Require(path, "name", "tenant", "index") {
+			continue
+		}
+		f.unique(names, path+".name", g.Name)
+		if at, twice := indices[g.Index]; twice {
+			f.Fail(path+".index", "%d is already %s", g.Index, at)
+		}
+		indices[g.Index] = path + ".index"
+		f.checkVMM(path, g)
+		f.checkPorts(path, g)
+		t, err := f.policy.Tenant(g.Tenant)
+		if err != nil {
+			f.Fail(path+".tenant", "%v", err)
+			continue
+		}
+		for j, a := range g.Addresses {
+			at := fmt.Sprintf("%s.addresses[%d]", path, j)
+			f.unique(addresses, at, a.String())
+			if err := t.checkGuestAddress(a); err != nil {
+				f.Fail(at, "%v", err)
+			}
+		}
+	}
+}
+
+func (f *file) checkVMM(path string, g Guest) {
+	switch {
+	case g.QMP == "" && g.Libvirt == nil:
+		f.Fail(path, "want one of the keys qmp and libvirt")
+	case g.QMP != "" && g.Libvirt != nil:
+		f.Fail(path+".libvirt", "want one of the keys qmp and libvirt, got both")
+	case g.Libvirt != nil:
+		f.Require(path+".libvirt", "domain")
+	}
+}
+
+func (f *file) checkPorts(path string, g Guest) {
+	if len(g.Ports) > maxPorts {
+		f.Fail(path+".ports", "want at most %d, got %d", maxPorts, len(g.Ports))
+	}
+	seen := map[string]string{}
+	for j, p := range g.Ports {
+		f.unique(seen, fmt.Sprintf("%s.ports[%d]", path, j), p)
+	}
+}
+
+// checkGuestAddress returns an error unless a guest of the tenant can have the
+// address.
+func (t Tenant) checkGuestAddress(a netip.Addr) error {
+	for _, g := range t.Gateways {
+		if g.Addr() == a {
+			return fmt.Errorf("%s is a gateway of tenant %s: want another", a, t.Name)
+		}
+	}
+	subnets := t.Subnets()
+	for _, s := range subnets {
+		if s.Contains(a) {
+			return ipam.CheckHost(a, s)
+		}
+	}
+	if len(subnets) > 0 {
+		return fmt.Errorf("want an address in a subnet of tenant %s, %s, got %q", t.Name, either(subnets), a)
+	}
+	return nil
+}
+
+func either(subnets []netip.Prefix) string {
+	texts := make([]string, len(subnets))
+	for i, s := range subnets {
+		texts[i] = s.String()
+	}
+	return strings.Join(texts, " or ")
+}

@@ -1,0 +1,174 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"unnest/internal/hostd/ipam"
+	"unnest/internal/yamldoc"
+)
+
+// Defaults of the keys that a file may leave out.
+const (
+	DefaultPool     = 4
+	DefaultMTU      = 1500
+	DefaultCooldown = time.Minute
+	DefaultSocket   = "/run/libvirt/libvirt-sock"
+)
+
+// DefaultLimits are the limits that a tenant has unless its file says otherwise.
+// A node of Kubernetes has at most 110 pods, and beside them NICs of pods that have
+// gone, until the guest has given those up; its kubelet starts a few a second. A
+// client's first packet to a port of its pod is a broadcast.
+var DefaultLimits = Limits{
+	NICs: 128, RequestsPerSecond: 50, Burst: 200, Connections: 32,
+	Segments: 256, Endpoints: MaxEndpoints, Broadcasts: 20_000,
+	Volumes: 256, SharedMemory: 256,
+}
+
+// The bounds of a file; they catch slips, not ambitions.
+const (
+	maxFile  = 256 << 10 // bytes
+	maxCount = 1 << 20   // of a limit
+	maxPorts = 255       // of a guest
+	maxMTU   = 65535
+)
+
+// file is a configuration file while it is read.
+type file struct {
+	*yamldoc.Document
+	policy Policy
+}
+
+// Parse reads a configuration file; name stands for it in errors. Each error says
+// file, line and key. Left out, a key has this value: pool 4, trunk true, mtu
+// 1500, cooldown 60s, nat false, limits DefaultLimits, a guest's pool that of the
+// file, socket DefaultSocket, a segment's span host; the others have none. So has an
+// address that is "".
+func Parse(name string, content []byte) (Policy, error) {
+	doc, root, err := yamldoc.Parse(name, content, maxFile)
+	if err != nil {
+		return Policy{}, err
+	}
+	f := &file{doc, Policy{Pool: DefaultPool, Trunk: true}}
+	f.decode(root)
+	if !f.Failed() { // what follows from a mistake only confuses
+		f.check()
+	}
+	if err := f.Err(); err != nil {
+		return Policy{}, err
+	}
+	return f.policy, nil
+}
+
+func (f *file) decode(root ast.Node) {
+	p := &f.policy
+	f.Mapping("", root, map[string]yamldoc.Key{
+		"listen":  yamldoc.Scalar(f.Document, &p.Listen, parseListen),
+		"http":    yamldoc.Scalar(f.Document, &p.HTTP, parseHTTP),
+		"tenants": f.NotEmpty(f.List(f.tenant)),
+		"guests":  f.List(f.guest),
+		"pool":    yamldoc.Scalar(f.Document, &p.Pool, yamldoc.Count(0, maxPorts)),
+		"trunk":   yamldoc.Scalar(f.Document, &p.Trunk, yamldoc.Bool),
+	})
+	for i := range p.Guests {
+		if !f.Has(guestPath(i) + ".pool") {
+			p.Guests[i].Pool = p.Pool
+		}
+	}
+}
+
+func (f *file) tenant(path string, n ast.Node) {
+	t := Tenant{MTU: DefaultMTU, Cooldown: DefaultCooldown, Limits: DefaultLimits}
+	f.Mapping(path, n, map[string]yamldoc.Key{
+		"name":     yamldoc.Scalar(f.Document, &t.Name, parseLabel),
+		"bridge":   yamldoc.Scalar(f.Document, &t.Bridge, parseInterface),
+		"bridges":  yamldoc.Scalars(f.Document, &t.Bridges, parseInterface),
+		"mtu":      yamldoc.Scalar(f.Document, &t.MTU, yamldoc.Count(leastMTU4, maxMTU)),
+		"gateways": yamldoc.Scalars(f.Document, &t.Gateways, parsePrefix),
+		"nat":      yamldoc.Scalar(f.Document, &t.NAT, yamldoc.Bool),
+		"ranges":   f.List(f.addressRange(&t)),
+		"cooldown": yamldoc.Scalar(f.Document, &t.Cooldown, yamldoc.DurationOrZero),
+		"limits":   f.limits(&t.Limits),
+		"segments": f.segments(&t.Segments),
+		"volumes":  yamldoc.Scalar(f.Document, &t.Volumes, parseDirectory),
+	})
+	f.policy.Tenants = append(f.policy.Tenants, t)
+}
+
+func (f *file) addressRange(t *Tenant) func(string, ast.Node) {
+	return func(path string, n ast.Node) {
+		var r ipam.Range
+		f.Mapping(path, n, map[string]yamldoc.Key{
+			"subnet":  yamldoc.Scalar(f.Document, &r.Subnet, parsePrefix),
+			"first":   yamldoc.Scalar(f.Document, &r.First, parseAddrOrNone),
+			"last":    yamldoc.Scalar(f.Document, &r.Last, parseAddrOrNone),
+			"gateway": yamldoc.Scalar(f.Document, &r.Gateway, parseAddrOrNone),
+		})
+		t.Ranges = append(t.Ranges, r)
+	}
+}
+
+func (f *file) limits(l *Limits) yamldoc.Key {
+	count := yamldoc.Count(0, maxCount)
+	return func(path string, n ast.Node) {
+		f.Mapping(path, n, map[string]yamldoc.Key{
+			"nics":              yamldoc.Scalar(f.Document, &l.NICs, count),
+			"tenantNICs":        yamldoc.Scalar(f.Document, &l.TenantNICs, count),
+			"requestsPerSecond": yamldoc.Scalar(f.Document, &l.RequestsPerSecond, count),
+			"burst":             yamldoc.Scalar(f.Document, &l.Burst, count),
+			"connections":       yamldoc.Scalar(f.Document, &l.Connections, count),
+			"segments":          yamldoc.Scalar(f.Document, &l.Segments, count),
+			"endpoints":         yamldoc.Scalar(f.Document, &l.Endpoints, yamldoc.Count(0, MaxEndpoints)),
+			"broadcasts":        yamldoc.Scalar(f.Document, &l.Broadcasts, count),
+			"volumes":           yamldoc.Scalar(f.Document, &l.Volumes, count),
+			"sharedMemory":      yamldoc.Scalar(f.Document, &l.SharedMemory, count),
+			"bandwidth":         f.rates(&l.Bandwidth),
+		})
+	}
+}
+
+func (f *file) segments(s *Segments) yamldoc.Key {
+	return func(path string, n ast.Node) {
+		f.Mapping(path, n, map[string]yamldoc.Key{
+			"modes": yamldoc.Scalars(f.Document, &s.Modes, parseSegmentMode),
+			"span":  yamldoc.Scalar(f.Document, &s.Span, ParseSpan),
+		})
+	}
+}
+
+func (f *file) rates(r *Rates) yamldoc.Key {
+	return func(path string, n ast.Node) {
+		f.Mapping(path, n, map[string]yamldoc.Key{
+			"ingress": yamldoc.Scalar(f.Document, &r.Ingress, parseRate),
+			"egress":  yamldoc.Scalar(f.Document, &r.Egress, parseRate),
+		})
+	}
+}
+
+func (f *file) guest(path string, n ast.Node) {
+	var g Guest
+	f.Mapping(path, n, map[string]yamldoc.Key{
+		"name":      yamldoc.Scalar(f.Document, &g.Name, parseLabel),
+		"tenant":    yamldoc.Scalar(f.Document, &g.Tenant, parseLabel),
+		"qmp":       yamldoc.Scalar(f.Document, &g.QMP, parsePath),
+		"libvirt":   f.domain(&g),
+		"ports":     yamldoc.Scalars(f.Document, &g.Ports, parsePort),
+		"pool":      yamldoc.Scalar(f.Document, &g.Pool, yamldoc.Count(0, maxPorts)),
+		"index":     yamldoc.Scalar(f.Document, &g.Index, yamldoc.Count(1, MaxIndex)),
+		"addresses": yamldoc.Scalars(f.Document, &g.Addresses, parseAddr),
+		"export":    yamldoc.Scalar(f.Document, &g.Export, parseDirectory),
+	})
+	f.policy.Guests = append(f.policy.Guests, g)
+}
+
+func (f *file) domain(g *Guest) yamldoc.Key {
+	return func(path string, n ast.Node) {
+		g.Libvirt = &Domain{Socket: DefaultSocket}
+		f.Mapping(path, n, map[string]yamldoc.Key{
+			"socket": yamldoc.Scalar(f.Document, &g.Libvirt.Socket, parsePath),
+			"domain": yamldoc.Scalar(f.Document, &g.Libvirt.Domain, yamldoc.Text),
+		})
+	}
+}

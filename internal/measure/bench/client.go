@@ -1,0 +1,164 @@
+package bench
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/workload"
+	"unnest/internal/testbed/place"
+)
+
+// Some clients idle for seconds before they load the network (workload's Lead).
+// The client of the next execution is therefore started while the present one
+// is measured, so that its idle time has passed when its turn comes. Loads never
+// overlap: a client whose turn has not come shortly before it would begin to
+// load is killed, and started anew in its turn.
+//
+// A client in a guest is never started ahead: its start would take the processor
+// from what is being measured in that guest.
+
+const (
+	turnGuard = 250 * time.Millisecond // a client has to be claimed so long before its load begins
+	turnGap   = 650 * time.Millisecond // from the expected end of one client to the load of the next
+)
+
+// The states of a client.
+const (
+	pending int32 = iota // not started yet
+	idling               // started ahead of its turn
+	claimed              // its turn has come
+	expired              // its turn did not come in time
+)
+
+// client is a client of a workload, started or to be started.
+type client struct {
+	execution experiment.Execution
+	workload  workload.Workload
+	state     atomic.Int32
+	started   time.Time // or when it will be
+	stop      context.CancelFunc
+	done      chan struct{} // closed when it has ended
+	printed   []byte
+	err       error
+}
+
+// newClient returns a client of e that starts after delay, in the state pending
+// or, if its turn has come, claimed. It is killed by its stop, or when ctx ends.
+func (b *Bench) newClient(ctx context.Context, e experiment.Execution, delay time.Duration, state int32) *client {
+	c := &client{execution: e, workload: lookup(e.Case), started: time.Now().Add(delay), done: make(chan struct{})}
+	c.state.Store(state)
+	ctx, c.stop = context.WithCancel(ctx)
+	go func() {
+		defer close(c.done)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(delay):
+		}
+		c.state.CompareAndSwap(pending, idling)
+		expiry := time.AfterFunc(c.workload.Lead()-turnGuard, func() {
+			if c.state.CompareAndSwap(idling, expired) {
+				c.stop()
+			}
+		})
+		defer expiry.Stop()
+		target, from := b.targets[e.Configuration.Name], b.client
+		if target.client != nil {
+			from = target.client
+		}
+		c.printed, c.err = place.Output(ctx, from, c.workload.Client(e.Case.Params, target.endpoint(e.Case))...)
+	}()
+	return c
+}
+
+// kill ends the client and waits for that.
+func (c *client) kill() {
+	c.stop()
+	<-c.done
+}
+
+// Next says which execution follows, see experiment.Foresight.
+func (b *Bench) Next(e experiment.Execution) { b.next = &e }
+
+// turn returns the client of e, whose turn has come: the one started ahead, if
+// it is e's and in time, else a new one. What prepare does is done before the
+// client loads the network. It also has the client of the next execution started
+// ahead, if that one idles for long enough.
+func (b *Bench) turn(ctx context.Context, e experiment.Execution, prepare func() error) (*client, error) {
+	c := b.claim(e)
+	if c != nil {
+		context.AfterFunc(ctx, c.stop)
+	} else if b.targets[e.Configuration.Name].client != nil {
+		c = b.startIdle(ctx, e)
+	}
+	if err := prepare(); err != nil {
+		if c != nil {
+			c.kill()
+		}
+		return nil, err
+	}
+	if c == nil {
+		c = b.newClient(ctx, e, 0, claimed)
+	}
+	if b.next != nil {
+		b.startAhead(ctx, *b.next, c.started.Add(c.workload.Wall(e.Case.Params)))
+		b.next = nil
+	}
+	return c, nil
+}
+
+// startIdle starts the client of e in its pod and returns it shortly before it begins
+// to load, so that the CPU time of its start is not counted. It returns nil when the
+// client does not idle.
+func (b *Bench) startIdle(ctx context.Context, e experiment.Execution) *client {
+	idle := lookup(e.Case).Lead() - turnGuard
+	if idle <= 0 {
+		return nil
+	}
+	c := b.newClient(ctx, e, 0, claimed)
+	select {
+	case <-time.After(idle):
+	case <-c.done:
+	}
+	return c
+}
+
+// claim returns the client that was started ahead, if it is e's and idles; any
+// other it kills.
+func (b *Bench) claim(e experiment.Execution) *client {
+	if c := b.ahead; c != nil && c.execution.Key() == e.Key() && c.state.CompareAndSwap(idling, claimed) {
+		b.ahead = nil
+		return c
+	}
+	b.dropAhead()
+	return nil
+}
+
+// dropAhead ends the client that was started ahead of its turn, if there is one.
+func (b *Bench) dropAhead() {
+	if b.ahead != nil {
+		b.ahead.kill()
+		b.ahead = nil
+	}
+}
+
+// startAhead has the client of e started so that its load begins soon after
+// end, when the present client is expected to have ended.
+func (b *Bench) startAhead(ctx context.Context, e experiment.Execution, end time.Time) {
+	lead := lookup(e.Case).Lead()
+	if lead <= turnGap+turnGuard || b.targets[e.Configuration.Name].client != nil {
+		return
+	}
+	// It outlives the present execution; Down ends it if its turn never comes.
+	b.ahead = b.newClient(context.WithoutCancel(ctx), e, max(0, time.Until(end.Add(turnGap-lead))), pending)
+}
+
+func lookup(c experiment.Case) workload.Workload {
+	w, err := workload.Lookup(c.Tool)
+	if err != nil {
+		panic(err) // the experiment was validated
+	}
+	return w
+}

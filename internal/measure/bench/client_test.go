@@ -1,0 +1,423 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stack"
+	"unnest/internal/measure/workload"
+	"unnest/internal/testbed/place"
+)
+
+// pingPong and stream are the cases of these tests: the client of the first
+// idles before it loads the network, that of the second does not.
+var (
+	pingPong = newCase("udp_rr", "sockperf", workload.UDP)
+	stream   = newCase("tcp_stream", "iperf3", workload.TCP)
+)
+
+func newCase(name, tool string, protocol workload.Protocol) experiment.Case {
+	c := experiment.Case{
+		Case:   result.Case{Suite: "network", Name: name, Tool: tool},
+		Params: workload.Params{Protocol: protocol, Size: 1280, Duration: time.Second},
+	}
+	c.Wall = lookup(c).Wall(c.Params)
+	return c
+}
+
+// clock is a place whose commands take a time that is given beforehand, on the
+// clock of a test, and notes when they loaded the network.
+type clock struct {
+	mu   sync.Mutex
+	took []time.Duration // of the commands to come; those after them take their wall time
+	runs []*run
+}
+
+// run is a command that was started.
+type run struct {
+	tool                string
+	start, loading, end time.Time
+	killed              bool
+}
+
+// loaded reports whether the command came as far as to load the network.
+func (r *run) loaded() bool { return r.end.After(r.loading) }
+
+func (p *clock) String() string { return "clock" }
+
+func (p *clock) Put(context.Context, string, fs.FileMode, io.Reader) error {
+	return errors.New("a clock takes no files")
+}
+
+func (p *clock) Start(ctx context.Context, c place.Command) (place.Process, error) {
+	w, err := workload.Lookup(c.Args[0])
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	took := w.Wall(pingPong.Params)
+	if len(p.took) > 0 {
+		took, p.took = p.took[0], p.took[1:]
+	}
+	r := &run{tool: w.Name(), start: time.Now(), loading: time.Now().Add(w.Lead())}
+	p.runs = append(p.runs, r)
+	return process(func() error {
+		select {
+		case <-ctx.Done():
+			r.killed = true
+		case <-time.After(took):
+		}
+		r.end = time.Now()
+		return ctx.Err()
+	}), nil
+}
+
+type process func() error
+
+func (p process) Wait() error { return p() }
+
+// newBench returns a bench whose clients run in p.
+func newBench(p *clock) *Bench {
+	ports := map[string]int{}
+	for _, c := range []experiment.Case{pingPong, stream} {
+		key, _ := serverKey(c)
+		ports[key] = firstPort + len(ports)
+	}
+	return &Bench{client: p, targets: map[string]*target{
+		"NAT": {address: "10.201.0.2", ports: ports}, "BrFusion": {address: "10.201.1.1", ports: ports},
+	}}
+}
+
+func newExecution(configuration string, c experiment.Case, block int) experiment.Execution {
+	return experiment.Execution{Configuration: stack.Configuration{Name: configuration}, Case: c, Block: block, Repetition: block}
+}
+
+// execute does with the client what Execute does.
+func execute(ctx context.Context, b *Bench, e experiment.Execution) {
+	c, err := b.turn(ctx, e, func() error { return nil })
+	if err != nil {
+		panic(err)
+	}
+	<-c.done
+	c.kill()
+}
+
+// assertNoOverlap checks that at most one command loaded the network at a time.
+func assertNoOverlap(t *testing.T, p *clock) {
+	t.Helper()
+	var last *run
+	byLoad := func(a, b *run) int { return a.loading.Compare(b.loading) }
+	for _, r := range slices.SortedFunc(slices.Values(p.runs), byLoad) {
+		if !r.loaded() {
+			continue
+		}
+		if last != nil && r.loading.Before(last.end) {
+			t.Errorf("%s loads from %v on, but the %s before it until %v", r.tool, r.loading, last.tool, last.end)
+		}
+		last = r
+	}
+}
+
+// Executions that follow each other as foretold idle while the one before is
+// measured, and load soon after it.
+func TestTurnAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &clock{}
+		b := newBench(p)
+		const executions = 5
+		for i := range executions {
+			if i+1 < executions {
+				b.Next(newExecution("BrFusion", pingPong, i+1))
+			}
+			execute(t.Context(), b, newExecution("BrFusion", pingPong, i))
+		}
+		if len(p.runs) != executions {
+			t.Fatalf("%d clients were started for %d executions", len(p.runs), executions)
+		}
+		assertNoOverlap(t, p)
+		for i, r := range p.runs {
+			if r.killed || !r.loaded() {
+				t.Errorf("client %d: %+v; want it to end by itself", i, r)
+			}
+			if i > 0 && r.loading.Sub(p.runs[i-1].end) != turnGap {
+				t.Errorf("client %d loads %v after the one before, want %v", i, r.loading.Sub(p.runs[i-1].end), turnGap)
+			}
+		}
+		if err := b.Down(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What becomes of a client started ahead of its turn, by what happens instead
+// of what was foretold.
+func TestTurnOtherwise(t *testing.T) {
+	first, second := newExecution("NAT", pingPong, 0), newExecution("BrFusion", pingPong, 0)
+	wall, lead := pingPong.Wall, lookup(pingPong).Lead()
+	type fate struct{ killed, loaded bool }
+	ran, idled, stopped := fate{false, true}, fate{true, false}, fate{true, true}
+	tests := []struct {
+		name string
+		took []time.Duration
+		do   func(ctx context.Context, b *Bench)
+		want []fate // of the clients in the order of their start
+	}{
+		{"its turn comes too late", []time.Duration{3 * wall}, func(ctx context.Context, b *Bench) {
+			execute(ctx, b, first)
+			execute(ctx, b, second)
+		}, []fate{ran, idled, ran}},
+		{"its turn comes before it was started", []time.Duration{wall / 8}, func(ctx context.Context, b *Bench) {
+			execute(ctx, b, first)
+			execute(ctx, b, second)
+		}, []fate{{false, false}, ran}},
+		{"its turn never comes", nil, func(ctx context.Context, b *Bench) {
+			execute(ctx, b, first)
+			time.Sleep(2 * lead)
+		}, []fate{ran, idled}},
+		{"another block", nil, func(ctx context.Context, b *Bench) {
+			execute(ctx, b, first)
+			execute(ctx, b, newExecution("BrFusion", pingPong, 1))
+		}, []fate{ran, idled, ran}},
+		{"another configuration", nil, func(ctx context.Context, b *Bench) {
+			execute(ctx, b, first)
+			execute(ctx, b, newExecution("NAT", pingPong, 0))
+		}, []fate{ran, idled, ran}},
+		{"another workload", nil, func(ctx context.Context, b *Bench) {
+			execute(ctx, b, first)
+			execute(ctx, b, newExecution("BrFusion", stream, 0))
+		}, []fate{ran, idled, ran}},
+		{"the first is tried again", []time.Duration{lead + wall/4}, func(ctx context.Context, b *Bench) {
+			execute(ctx, b, first)
+			execute(ctx, b, first)
+			execute(ctx, b, second)
+		}, []fate{ran, idled, ran, ran}},
+		{"everything goes down while it idles", nil, func(ctx context.Context, b *Bench) {
+			execute(ctx, b, first)
+		}, []fate{ran, idled}},
+		{"the context ends while the first loads", nil, func(ctx context.Context, b *Bench) {
+			ctx, cancel := context.WithTimeout(ctx, lead+wall/4)
+			defer cancel()
+			execute(ctx, b, first)
+			time.Sleep(2 * lead)
+		}, []fate{stopped, idled}},
+		{"the context ends while its turn is", nil, func(ctx context.Context, b *Bench) {
+			execute(ctx, b, first)
+			ctx, cancel := context.WithTimeout(ctx, turnGap+wall/8)
+			defer cancel()
+			execute(ctx, b, second)
+		}, []fate{ran, stopped}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &clock{took: tt.took}
+				b := newBench(p)
+				b.Next(second)
+				tt.do(t.Context(), b)
+				if err := b.Down(); err != nil {
+					t.Error(err)
+				}
+				synctest.Wait()
+				assertNoOverlap(t, p)
+				var got []fate
+				for i, r := range p.runs {
+					if r.end.IsZero() {
+						t.Errorf("client %d outlives the bench", i)
+					}
+					got = append(got, fate{r.killed, r.loaded()})
+				}
+				if fmt.Sprint(got) != fmt.Sprint(tt.want) {
+					t.Errorf("clients (killed, loaded): got %v, want %v", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// A client that waits for its turn is gone shortly before it would load.
+func TestTurnExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &clock{}
+		b := newBench(p)
+		b.Next(newExecution("BrFusion", pingPong, 0))
+		execute(t.Context(), b, newExecution("NAT", stream, 0))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		i := slices.IndexFunc(p.runs, func(r *run) bool { return r.tool == "sockperf" })
+		if len(p.runs) != 2 || i < 0 {
+			t.Fatalf("clients: %+v; want one of each workload", p.runs)
+		}
+		if before := p.runs[i].loading.Sub(p.runs[i].end); before != turnGuard {
+			t.Errorf("it was killed %v before its load, want %v", before, turnGuard)
+		}
+	})
+}
+
+// A client that would load at once is never started ahead.
+func TestTurnWithoutLead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &clock{}
+		b := newBench(p)
+		for i := range 3 {
+			b.Next(newExecution("BrFusion", stream, i+1))
+			execute(t.Context(), b, newExecution("BrFusion", stream, i))
+			if b.ahead != nil {
+				t.Error("a client without idle time was started ahead")
+			}
+		}
+		assertNoOverlap(t, p)
+	})
+}
+
+// A client in a pod is not started ahead, because it would disturb what is measured
+// in its guest; the CPU times are read when it idles, shortly before it loads, or
+// before it starts when it does not idle.
+func TestTurnInPod(t *testing.T) {
+	for _, k := range []experiment.Case{pingPong, stream} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &clock{}
+			b := newBench(nil)
+			b.targets["Hostlo"] = &target{client: p, address: loopback, ports: b.targets["NAT"].ports}
+			idle := max(0, lookup(k).Lead()-turnGuard)
+			for i := range 3 {
+				b.Next(newExecution("Hostlo", k, i+1))
+				start := time.Now()
+				c, err := b.turn(t.Context(), newExecution("Hostlo", k, i), func() error {
+					synctest.Wait()
+					if got := time.Since(start); got != idle || (len(p.runs) == i+1) != (idle > 0) {
+						t.Errorf("%s: prepared after %v with %d clients started, want %v", k.Name, got, len(p.runs), idle)
+					}
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				<-c.done
+				if b.ahead != nil {
+					t.Errorf("%s: the next client was started ahead in the guest", k.Name)
+				}
+			}
+			if len(p.runs) != 3 {
+				t.Errorf("%s: %d clients for 3 executions", k.Name, len(p.runs))
+			}
+			assertNoOverlap(t, p)
+		})
+	}
+}
+
+// A client in a pod ends when what is to be done before its load fails.
+func TestTurnInPodFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &clock{}
+		b := newBench(nil)
+		b.targets["Hostlo"] = &target{client: p, ports: b.targets["NAT"].ports}
+		why := errors.New("the guest is gone")
+		if c, err := b.turn(t.Context(), newExecution("Hostlo", pingPong, 0), func() error { return why }); c != nil || !errors.Is(err, why) {
+			t.Errorf("got %v, %v", c, err)
+		}
+		if len(p.runs) != 1 || !p.runs[0].killed || p.runs[0].loaded() {
+			t.Errorf("clients: %+v; want one that was killed before its load", p.runs)
+		}
+	})
+}
+
+// Whatever follows whatever, and however long it takes: loads never overlap,
+// and each execution has a client that ended by itself.
+func TestTurnNeverOverlaps(t *testing.T) {
+	cases := []experiment.Case{pingPong, pingPong, stream}
+	for seed := range uint64(200) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			p := &clock{}
+			for range 100 {
+				p.took = append(p.took, time.Duration(r.Int64N(int64(2*pingPong.Wall))))
+			}
+			b := newBench(p)
+			var plan []experiment.Execution
+			for i := range 20 {
+				plan = append(plan, newExecution([]string{"NAT", "BrFusion"}[r.IntN(2)], cases[r.IntN(3)], i))
+			}
+			for i, e := range plan {
+				switch r.IntN(5) {
+				case 0: // nothing is foretold
+				case 1:
+					b.Next(plan[r.IntN(len(plan))])
+				default:
+					b.Next(plan[min(i+1, len(plan)-1)])
+				}
+				execute(t.Context(), b, e)
+				time.Sleep(time.Duration(r.Int64N(int64(time.Second))))
+			}
+			if err := b.Down(); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			assertNoOverlap(t, p)
+			ran := 0
+			for _, r := range p.runs {
+				if !r.killed {
+					ran++
+				}
+			}
+			if ran < len(plan) || t.Failed() {
+				t.Fatalf("seed %d: %d clients ended by themselves for %d executions", seed, ran, len(plan))
+			}
+		})
+	}
+}
+
+// What the tool itself says of a failure is told before what its exit code is.
+func TestLoad(t *testing.T) {
+	report, err := os.ReadFile("../workload/testdata/iperf3-tcp-1280.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused, err := os.ReadFile("../workload/testdata/iperf3-refused.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exit := errors.New("exit code 1")
+	why := errors.New("told to stop")
+	stopped, stop := context.WithCancelCause(t.Context())
+	stop(why)
+	tests := []struct {
+		name    string
+		ctx     context.Context
+		printed []byte
+		err     error
+		want    string // in the error; empty: none
+	}{
+		{"report", t.Context(), report, nil, ""},
+		{"refused", t.Context(), refused, exit, "refused"},
+		{"report, but an exit code", t.Context(), report, exit, "exit code 1"},
+		{"nothing but an exit code", t.Context(), nil, exit, "exit code 1"},
+		{"nothing at all", t.Context(), nil, nil, "no output"},
+		{"stopped", stopped, report, nil, "iperf3: told to stop"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := &client{execution: newExecution("NAT", stream, 0), workload: lookup(stream), printed: tt.printed, err: tt.err, done: make(chan struct{})}
+			close(c.done)
+			out, err := load(tt.ctx, c)
+			if tt.want == "" && (err != nil || len(out.Values) == 0 || out.Operations <= 0) {
+				t.Errorf("got %+v, %v; want values", out, err)
+			}
+			if tt.want != "" && (err == nil || !containsAll(err.Error(), tt.want)) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}

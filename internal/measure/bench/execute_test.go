@@ -1,0 +1,117 @@
+package bench
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"unnest/internal/measure/cputime"
+	"unnest/internal/measure/workload"
+)
+
+func TestPerOperation(t *testing.T) {
+	before := cpuTimes{host: cputime.Times{User: time.Minute, Guest: time.Second}, guests: []cputime.Times{{System: time.Minute}}}
+	after := cpuTimes{
+		host:   cputime.Times{User: time.Minute + 3*time.Second, System: 2 * time.Second, Guest: 2 * time.Second, Idle: time.Hour},
+		guests: []cputime.Times{{System: time.Minute + 4*time.Second, SoftIRQ: time.Second}},
+	}
+	got, err := perOperation(before, after, 1e6)
+	want := []workload.Value{
+		{Metric: "host_usr", Value: 2}, {Metric: "host_sys", Value: 2}, {Metric: "host_soft", Value: 0}, {Metric: "host_guest", Value: 1},
+		{Metric: "guest_usr", Value: 0}, {Metric: "guest_sys", Value: 4}, {Metric: "guest_soft", Value: 1},
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %v, %v; want %v", got, err, want)
+	}
+	var names []string
+	for _, m := range Metrics() {
+		names = append(names, m.Name)
+	}
+	for i, v := range got {
+		if i >= len(names) || v.Metric != names[i] {
+			t.Errorf("value %d is of %s, which is not metric %d of %v", i, v.Metric, i, names)
+		}
+	}
+}
+
+// The guests that a pod is split over are one figure.
+func TestPerOperationSumsGuests(t *testing.T) {
+	client, server := cputime.Times{User: time.Hour}, cputime.Times{SoftIRQ: time.Minute}
+	before := cpuTimes{guests: []cputime.Times{client, server}}
+	client.User += 2 * time.Second
+	client.System += time.Second
+	server.System += 3 * time.Second
+	server.SoftIRQ += 5 * time.Second
+	got, err := perOperation(before, cpuTimes{guests: []cputime.Times{client, server}}, 1e6)
+	want := []workload.Value{
+		{Metric: "host_usr"}, {Metric: "host_sys"}, {Metric: "host_soft"}, {Metric: "host_guest"},
+		{Metric: "guest_usr", Value: 2}, {Metric: "guest_sys", Value: 4}, {Metric: "guest_soft", Value: 5},
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %v, %v; want %v", got, err, want)
+	}
+}
+
+// On the host itself there is no guest, and no figure of one.
+func TestPerOperationWithoutGuest(t *testing.T) {
+	got, err := perOperation(cpuTimes{}, cpuTimes{host: cputime.Times{User: 3 * time.Second}}, 1e6)
+	want := []workload.Value{{Metric: "host_usr", Value: 3}, {Metric: "host_sys"}, {Metric: "host_soft"}, {Metric: "host_guest"}}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %v, %v; want %v", got, err, want)
+	}
+	if times, err := (machines{&system{}}).guestTimes(t.Context()); times != nil || err != nil {
+		t.Errorf("a guest's times on this host: %v, %v", times, err)
+	}
+}
+
+// Counters that went backwards are of another boot, and no operations divide
+// nothing: neither gives a figure.
+func TestPerOperationRefuses(t *testing.T) {
+	late, early := cputime.Times{User: 2 * time.Second}, cputime.Times{User: time.Second}
+	tests := []struct {
+		name          string
+		before, after cpuTimes
+		operations    float64
+		want          string
+	}{
+		{"host backwards", cpuTimes{host: late}, cpuTimes{host: early}, 1, "host's CPU time"},
+		{"guest rebooted", cpuTimes{guests: []cputime.Times{early, late}}, cpuTimes{guests: []cputime.Times{late, early}}, 1, "guest's CPU time"},
+		{"nothing done", cpuTimes{}, cpuTimes{}, 0, "0 operations"},
+		{"no number", cpuTimes{}, cpuTimes{}, math.NaN(), "NaN operations"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := perOperation(tt.before, tt.after, tt.operations)
+			if got != nil || err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, %v; want %q", got, err, tt.want)
+			}
+		})
+	}
+}
+
+// This host has spent CPU time, and never less than before.
+func TestHostTimes(t *testing.T) {
+	before, err := hostTimes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := hostTimes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := after.Sub(before); err != nil || before.Breakdown().Total() == 0 {
+		t.Errorf("from %+v to %+v: %v", before, after, err)
+	}
+}
+
+func TestHost(t *testing.T) {
+	m, err := Host(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Name == "" || m.Kernel == "" || m.Arch == "" || m.CPU == "" || m.VCPUs < 1 || m.Memory < 1<<28 {
+		t.Errorf("got %+v", m)
+	}
+}

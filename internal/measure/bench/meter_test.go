@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"unnest/internal/testbed/place"
+)
+
+func TestMeter(t *testing.T) {
+	m, err := startMeter(t.Context(), place.Local{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.stop()
+	first, err := m.times(t.Context())
+	if err != nil || first.User == 0 || first.Idle == 0 {
+		t.Fatalf("first reading: %+v, %v", first, err)
+	}
+	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); { // spends CPU time
+	}
+	second, err := m.times(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	spent, err := second.Sub(first)
+	if err != nil || spent.Breakdown().Total() < 100*time.Millisecond {
+		t.Errorf("spent %+v, %v; want at least the 200 ms of this test, less a tick or two", spent, err)
+	}
+}
+
+// A shell that is killed, or does not answer in time, gives an error soon.
+func TestMeterFails(t *testing.T) {
+	m, err := startMeter(t.Context(), place.Local{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := m.times(ctx); !errors.Is(err, errMeterEnded) {
+		t.Errorf("stopped: got %v, want %v", err, errMeterEnded)
+	}
+
+	m, err = startMeter(t.Context(), mute{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.stop()
+	why := errors.New("time is up")
+	late, stop := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, why)
+	defer stop()
+	if _, err := m.times(late); !errors.Is(err, why) {
+		t.Errorf("silent: got %v, want the cause", err)
+	}
+}
+
+// mute is a place whose commands never say anything.
+type mute struct{ place.Local }
+
+func (mute) Start(ctx context.Context, _ place.Command) (place.Process, error) {
+	return process(func() error {
+		<-ctx.Done()
+		return ctx.Err()
+	}), nil
+}

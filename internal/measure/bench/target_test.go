@@ -1,0 +1,200 @@
+package bench
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"unnest/experiments"
+	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/stack"
+	"unnest/internal/measure/workload"
+)
+
+func mustParse(t *testing.T, text string) *experiment.Spec {
+	t.Helper()
+	spec, err := experiment.Parse("x.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+// A configuration that the bench would not honour is refused by name, with
+// what to write instead.
+func TestSupported(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*stack.Configuration)
+		want   []string // in the error; none: it is supported
+	}{
+		{"VM", func(*stack.Configuration) {}, nil},
+		{"container on its VM's network", func(c *stack.Configuration) {
+			c.Stack, c.Network = stack.Stack{stack.VM, stack.Containerd}, stack.HostNetwork
+		}, nil},
+		{"container behind NAT", func(c *stack.Configuration) { c.Stack, c.Network = stack.Stack{stack.VM, stack.Containerd}, stack.NAT }, nil},
+		{"container with a NIC", func(c *stack.Configuration) {
+			c.Stack, c.Network = stack.Stack{stack.VM, stack.Containerd}, stack.BrFusion
+		}, nil},
+		{"pod on two VMs", func(c *stack.Configuration) {
+			c.Stack, c.Network, c.Drive = stack.Stack{stack.VM, stack.Containerd}, stack.Hostlo, stack.Pod
+		}, nil},
+		{"pod in a nested VM", func(c *stack.Configuration) {
+			c.Stack, c.Network, c.Drive = stack.Stack{stack.VM, stack.VM, stack.Containerd}, stack.Hostlo, stack.Pod
+		}, []string{"stack vm/vm/containerd"}},
+		{"container without a network", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.VM, stack.Containerd} },
+			[]string{"host, nat or brfusion"}},
+		{"this host", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.Metal} }, nil},
+		{"container on this host", func(c *stack.Configuration) {
+			c.Stack, c.Network, c.Storage = stack.Stack{stack.Metal, stack.Containerd}, stack.NAT, stack.Overlay
+		}, nil},
+		{"container with a volume", func(c *stack.Configuration) {
+			c.Stack, c.Network, c.Storage = stack.Stack{stack.VM, stack.Containerd}, stack.NAT, stack.Volume
+		}, nil},
+		{"container on this host without a network", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.Metal, stack.Containerd} },
+			[]string{"host, nat or brfusion"}},
+		{"nested VM", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.VM, stack.VM} }, []string{"stack vm/vm", "use vm or metal"}},
+		{"host behind SSH", func(c *stack.Configuration) { c.Stack, c.Host = stack.Stack{stack.SSH}, "ssh://192.0.2.1" }, []string{"stack ssh"}},
+		{"another engine", func(c *stack.Configuration) { c.Stack, c.Network = stack.Stack{stack.VM, stack.Docker}, stack.NAT },
+			[]string{"stack vm/docker"}},
+		{"driven from outside", func(c *stack.Configuration) { c.Drive = stack.Remote }, nil},
+		{"driven from inside", func(c *stack.Configuration) { c.Drive = stack.Local }, []string{"drive local", "leave it out"}},
+		{"another architecture", func(c *stack.Configuration) { c.Arch = stack.S390x }, []string{"s390x", "leave arch out"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			good := stack.Configuration{Name: "good", Stack: stack.Stack{stack.VM}}
+			c := stack.Configuration{Name: "mine", Stack: stack.Stack{stack.VM}}
+			tt.change(&c)
+			err := supported(&experiment.Spec{Configurations: []stack.Configuration{good, c}})
+			if len(tt.want) == 0 && err != nil {
+				t.Error(err)
+			}
+			if len(tt.want) > 0 && (err == nil || !containsAll(err.Error(), append(tt.want, "configuration mine")...)) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// Every study that comes with unnest can be brought up.
+func TestSupportedStudies(t *testing.T) {
+	for _, name := range experiments.List() {
+		file, text, err := experiments.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec, err := experiment.Parse(file, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := supported
+		if spec.Cases[0].Local != nil {
+			check = supportedSuites
+		}
+		if err := check(spec); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestNetworkArgs(t *testing.T) {
+	ports := []workload.Port{{Protocol: workload.UDP, Number: 5001}, {Protocol: workload.TCP, Number: 5002}}
+	tests := []struct {
+		network stack.Network
+		want    string
+	}{
+		{stack.HostNetwork, "--network host"},
+		{stack.BrFusion, "--network brfusion"},
+		{stack.NAT, "--publish 5001:5001/udp --publish 5002:5002/tcp"},
+		{stack.OverlayNetwork, "--network none"},
+		{stack.Hostlo, "--network hostlo"},
+		{stack.HostloPlain, "--network hostlo-plain"},
+	}
+	for _, tt := range tests {
+		if got := strings.Join(networkArgs(tt.network, ports), " "); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.network, got, tt.want)
+		}
+	}
+}
+
+const manyCases = `name: many
+suite: network
+configurations:
+  - {name: NoCont, stack: vm}
+  - {name: NAT, stack: vm/containerd, network: nat}
+  - {name: BrFusion, stack: vm/containerd, network: brfusion}
+cases:
+  - {name: udp_rr,     workload: sockperf, protocol: udp, sizes: [64, 1280], duration: 1s}
+  - {name: tcp_rr,     workload: sockperf, protocol: tcp, sizes: [64],       duration: 1s}
+  - {name: tcp_stream, workload: iperf3,   protocol: tcp, sizes: [64, 1280], duration: 1s}
+  - {name: udp_stream, workload: iperf3,   protocol: udp, sizes: [1280],     duration: 1s}
+`
+
+// Cases that differ by what only the client is told share a server; no two
+// servers of the bench share a port.
+func TestAssignPorts(t *testing.T) {
+	spec := mustParse(t, manyCases)
+	b := &Bench{targets: map[string]*target{}}
+	used := map[int]string{}
+	for _, c := range spec.Configurations {
+		s := b.assignPorts(spec, "")
+		b.targets[c.Name] = &target{address: "10.201.0.2", ports: s.ports}
+		if len(s.ports) != 4 || len(s.list) != 4 {
+			t.Errorf("%s: %d ports for %d servers, want 4", c.Name, len(s.ports), len(s.list))
+		}
+		for key, port := range s.ports {
+			if other, taken := used[port]; taken || port < firstPort {
+				t.Errorf("%s: port %d of %s is taken by %s", c.Name, port, key, other)
+			}
+			used[port] = c.Name + " " + key
+		}
+	}
+	ends := map[string]int{}
+	for _, c := range spec.Cases {
+		e := b.targets["NAT"].endpoint(c)
+		if e.Address != "10.201.0.2" || e.Port == 0 {
+			t.Errorf("%s: got %+v", c.Name, e)
+		}
+		ends[c.Name] = e.Port
+	}
+	if ends["udp_rr/64"] != ends["udp_rr/1280"] || ends["tcp_stream/64"] != ends["tcp_stream/1280"] {
+		t.Errorf("sizes do not share a server: %v", ends)
+	}
+	if ends["udp_rr/64"] == ends["tcp_rr/64"] || ends["tcp_stream/1280"] == ends["udp_stream/1280"] {
+		t.Errorf("protocols share a server: %v", ends)
+	}
+}
+
+// What is published is what the servers listen on: nothing less, or a client
+// behind NAT would not get through.
+func TestAssignPortsPublishes(t *testing.T) {
+	s := (&Bench{}).assignPorts(mustParse(t, manyCases), "")
+	want := []workload.Port{
+		{Protocol: workload.UDP, Number: 5001}, {Protocol: workload.TCP, Number: 5002}, {Protocol: workload.TCP, Number: 5003},
+		{Protocol: workload.TCP, Number: 5004}, {Protocol: workload.UDP, Number: 5004}, // iperf3 controls a UDP test by TCP
+	}
+	if !slices.Equal(s.published, want) {
+		t.Errorf("got %v, want %v", s.published, want)
+	}
+	var commands []string
+	for _, server := range s.list {
+		commands = append(commands, server.command.String()+" "+server.command.ready)
+	}
+	if got, want := strings.Join(commands, "\n"), `"sockperf server -p 5001" to block on socket(s)
+"sockperf server -p 5002 --tcp" to block on socket(s)
+"iperf3 -s -p 5003 --forceflush" Server listening on
+"iperf3 -s -p 5004 --forceflush" Server listening on`; got != want {
+		t.Errorf("servers:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// A server of a machine with several addresses answers from the one that it is asked
+// at.
+func TestAssignPortsListens(t *testing.T) {
+	for _, server := range (&Bench{}).assignPorts(mustParse(t, manyCases), "10.201.0.1").list {
+		if !strings.Contains(server.command.String(), "10.201.0.1") {
+			t.Errorf("%s listens on every address", server.command)
+		}
+	}
+}

@@ -1,0 +1,893 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/workload"
+)
+
+// fakeBench answers after a second, unless its script for the execution says
+// otherwise. Failures of a real bench cannot be provoked one by one.
+type fakeBench struct {
+	calls    []Execution
+	script   func(ctx context.Context, call int, x Execution) (Outcome, error) // nil: always good
+	renewals []int                                                             // before which call each was
+	renew    func(renewal int) error                                           // nil: always good, and takes no time
+	foretold [][2]Execution                                                    // what comes, what follows
+	next     *Execution
+}
+
+func (b *fakeBench) Renew(context.Context) error {
+	b.renewals = append(b.renewals, len(b.calls))
+	if b.renew != nil {
+		return b.renew(len(b.renewals))
+	}
+	return nil
+}
+
+func (b *fakeBench) Next(x Execution) { b.next = &x }
+
+func (b *fakeBench) Execute(ctx context.Context, x Execution) (Outcome, error) {
+	b.calls = append(b.calls, x)
+	if b.next != nil {
+		b.foretold, b.next = append(b.foretold, [2]Execution{x, *b.next}), nil
+	}
+	if b.script != nil {
+		return b.script(ctx, len(b.calls), x)
+	}
+	time.Sleep(time.Second)
+	return good(x), nil
+}
+
+// good returns a value for each metric of x: 100, 101, …
+func good(x Execution) Outcome {
+	o := Outcome{Boot: "boot-1", Tags: map[string]string{"tool": x.Case.Tool}}
+	for i, m := range x.Case.Metrics {
+		o.Values = append(o.Values, workload.Value{Metric: m.Name, Value: float64(100 + i)})
+	}
+	return o
+}
+
+// recorder keeps what it hears.
+type recorder struct {
+	phases []string
+	events []Event
+}
+
+func (r *recorder) Phase(name string) { r.phases = append(r.phases, name) }
+func (r *recorder) Report(e Event)    { r.events = append(r.events, e) }
+
+// kinds returns one letter per event.
+func (r *recorder) kinds() string {
+	var b strings.Builder
+	for _, e := range r.events {
+		b.WriteByte("BSRDGEX"[e.Kind])
+	}
+	return b.String()
+}
+
+// rig is a run directory and what runs in it.
+type rig struct {
+	t        *testing.T
+	path     string
+	spec     *Spec
+	bench    fakeBench
+	progress recorder
+}
+
+func newRig(t *testing.T, change func(*Spec)) *rig {
+	t.Helper()
+	return newRigOf(t, small, change)
+}
+
+func newRigOf(t *testing.T, text string, change func(*Spec)) *rig {
+	t.Helper()
+	r := &rig{t: t, path: filepath.Join(t.TempDir(), "run"), spec: mustParse(t, text)}
+	r.spec.Repetitions, r.spec.Warmup = 2, 0
+	if change != nil {
+		change(r.spec)
+	}
+	dir, err := result.Create(r.path, r.spec.NewRun("r1", 42, time.Now()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dir.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// run begins or resumes the run from what its directory holds.
+func (r *rig) run(ctx context.Context) error {
+	r.t.Helper()
+	dir, err := result.Open(r.path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	spec, err := FromRun(r.path, dir.Run())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	spec.Warmup = r.spec.Warmup
+	return errors.Join(Run(ctx, spec, dir, &r.bench, &r.progress), dir.Close())
+}
+
+func (r *rig) load() (result.Run, []result.Sample) {
+	r.t.Helper()
+	run, samples, err := result.Load(r.path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return run, samples
+}
+
+// wantExecutions checks that the journal holds exactly these executions, in
+// this order.
+func (r *rig) wantExecutions(want []Execution) {
+	r.t.Helper()
+	_, samples := r.load()
+	var got, keys []result.Execution
+	for _, s := range samples {
+		if len(got) == 0 || got[len(got)-1] != s.Execution() {
+			got = append(got, s.Execution())
+		}
+	}
+	for _, x := range want {
+		keys = append(keys, x.Key())
+	}
+	if diff := cmp.Diff(keys, got); diff != "" {
+		r.t.Errorf("executions in the journal (-want +got):\n%s", diff)
+	}
+}
+
+func (r *rig) wantState(state result.State, message string) {
+	r.t.Helper()
+	run, _ := r.load()
+	if run.State != state || !strings.Contains(run.Error, message) || (message == "") != (run.Error == "") {
+		r.t.Errorf("state %s, error %q; want %s, %q", run.State, run.Error, state, message)
+	}
+	if run.Ended.IsZero() {
+		r.t.Error("the run has no end")
+	}
+}
+
+func TestRunCompletes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		start := time.Now()
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		plan := Plan(r.spec, 42)
+		r.wantState(result.Complete, "")
+		r.wantExecutions(plan)
+		run, samples := r.load()
+		if run.Planned != 12 || len(run.Failures) != 0 || run.Ended.Sub(start) != 12*time.Second {
+			t.Errorf("planned %d, failures %v, took %v", run.Planned, run.Failures, run.Ended.Sub(start))
+		}
+		x := plan[0]
+		want := result.Sample{
+			Run: "r1", Configuration: x.Configuration.Name, Suite: "network", Case: x.Case.Name,
+			Metric: x.Case.Metrics[1].Name, Unit: x.Case.Metrics[1].Unit, Order: x.Case.Metrics[1].Order, Value: 101,
+			Boot: "boot-1", Start: start.UTC(), Duration: 1, Tags: map[string]string{"tool": x.Case.Tool},
+		}
+		if diff := cmp.Diff(want, samples[1]); diff != "" {
+			t.Errorf("second sample (-want +got):\n%s", diff)
+		}
+		if got, want := r.progress.kinds(), "B"+strings.Repeat("SD", 12)+"E"; got != want {
+			t.Errorf("events %s, want %s", got, want)
+		}
+		last := r.progress.events[len(r.progress.events)-2]
+		if last.Done != 12 || last.Planned != 12 || last.Left != 0 || last.Value != 100 {
+			t.Errorf("last execution reported as %+v", last)
+		}
+	})
+}
+
+func TestRunLearnsWhatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.bench.script = func(_ context.Context, _ int, x Execution) (Outcome, error) {
+			time.Sleep(x.Case.Wall + 3*time.Second)
+			return good(x), nil
+		}
+		start := time.Now()
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		end := time.Now()
+		if begun := r.progress.events[0]; begun.Left != r.spec.Estimate() {
+			t.Errorf("at first %v are left, want %v", begun.Left, r.spec.Estimate())
+		}
+		plan := Plan(r.spec, 42)
+		// The first execution tells what those of its group take, no others.
+		left := end.Sub(start) - plan[0].Case.Wall - 3*time.Second
+		for _, x := range plan {
+			if x.Case.Group != plan[0].Case.Group {
+				left += overhead - x.Case.Lead*3/4 - 3*time.Second
+			}
+		}
+		if first := r.progress.events[2]; first.Left != left {
+			t.Errorf("after the first execution %v are left, want %v", first.Left, left)
+		}
+	})
+}
+
+// What lives as long as a block is made anew once before each, the warm-up being one,
+// and again when a run goes on in the middle of one. What follows in another block is
+// not foretold.
+func TestRenewsOncePerBlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Warmup, s.Repetitions = 2, 3 })
+		ctx, cancel := context.WithCancel(t.Context())
+		const warmup, block = 8, 6
+		r.bench.script = func(ctx context.Context, call int, x Execution) (Outcome, error) {
+			switch call {
+			case 3, warmup + 2:
+				return Outcome{}, errors.New("tried again")
+			case warmup + block + 3:
+				cancel()
+				return Outcome{}, ctx.Err()
+			}
+			return good(x), nil
+		}
+		if err := r.run(ctx); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		// One execution of the first block took two calls.
+		if diff := cmp.Diff([]int{0, warmup, warmup + block + 1}, r.bench.renewals); diff != "" {
+			t.Errorf("made anew before the calls (-want +got):\n%s", diff)
+		}
+		r.bench = fakeBench{}
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		// Of the second block, one execution is done.
+		if diff := cmp.Diff([]int{0, warmup, warmup + block - 1}, r.bench.renewals); diff != "" {
+			t.Errorf("made anew after the resume before the calls (-want +got):\n%s", diff)
+		}
+		for _, pair := range r.bench.foretold {
+			if pair[0].Block != pair[1].Block {
+				t.Errorf("%s of block %d was foretold in block %d", pair[1], pair[1].Block, pair[0].Block)
+			}
+		}
+		if n := len(r.bench.foretold); n != 2*block-3 { // all but the last of each block
+			t.Errorf("%d executions were foretold", n)
+		}
+	})
+}
+
+// An execution whose bench cannot be made ready is tried again and given up as any
+// other, without being begun; one fatal error is the end.
+func TestRenewalFails(t *testing.T) {
+	refused := errors.New("port 5001 is taken")
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.bench.renew = func(renewal int) error {
+			if renewal == 2 || renewal == 3 {
+				return refused
+			}
+			return nil
+		}
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]int{0, 6, 6, 6}, r.bench.renewals); diff != "" || len(r.bench.calls) != 12 {
+			t.Errorf("%d calls; made anew before (-want +got):\n%s", len(r.bench.calls), diff)
+		}
+		for _, e := range r.progress.events {
+			if e.Kind == Retried && (!errors.Is(e.Err, refused) || e.Execution.Block != 1) {
+				t.Errorf("%+v", e)
+			}
+		}
+		r.wantExecutions(Plan(r.spec, 42))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.bench.renew = func(int) error { return refused }
+		if err := r.run(t.Context()); err == nil || !strings.Contains(err.Error(), refused.Error()) || len(r.bench.calls) != 0 {
+			t.Errorf("%d calls, error %v", len(r.bench.calls), err)
+		}
+		r.wantState(result.Failed, "6 executions in a row failed")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.bench.renew = func(int) error { return fmt.Errorf("guest node1 died: %w", ErrFatal) }
+		if err := r.run(t.Context()); !errors.Is(err, ErrFatal) || len(r.bench.renewals) != 1 {
+			t.Errorf("%d renewals, error %v", len(r.bench.renewals), err)
+		}
+	})
+}
+
+// The time that it takes is in no execution and under none's limit, but in what is
+// left of the run, as soon as it is known.
+func TestRenewalTakesTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		const took = time.Minute // more than an execution may
+		r.bench.renew = func(int) error {
+			time.Sleep(took)
+			return nil
+		}
+		start := time.Now()
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := time.Since(start), 12*time.Second+2*took; got != want {
+			t.Errorf("took %v, want %v", got, want)
+		}
+		_, samples := r.load()
+		for _, s := range samples {
+			if s.Duration != 1 {
+				t.Fatalf("an execution took %v s, want 1", s.Duration)
+			}
+		}
+		var left []time.Duration
+		for _, e := range r.progress.events {
+			if e.Kind == Done {
+				left = append(left, e.Left)
+			}
+		}
+		// Each kind of case has been seen when the first block is done.
+		if want := took + 6*time.Second; left[5] != want || left[6] != 5*time.Second || left[11] != 0 {
+			t.Errorf("left after each execution: %v; want %v after the first block", left, want)
+		}
+	})
+}
+
+// A bench without such parts is asked for nothing, and no time is reckoned for it.
+func TestNothingToRenew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		dir, err := result.Open(r.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(Run(t.Context(), r.spec, dir, struct{ Bench }{&r.bench}, &r.progress), dir.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := r.progress.events[0].Left, r.spec.Estimate()-2*r.spec.Renewal(); got != want || r.spec.Renewal() <= 0 || len(r.bench.renewals) > 0 {
+			t.Errorf("%v are left at first, want %v; %d renewals", got, want, len(r.bench.renewals))
+		}
+	})
+}
+
+func TestWarmupIsThrownAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Warmup = 1 })
+		r.bench.script = func(_ context.Context, call int, x Execution) (Outcome, error) {
+			if call == 2 {
+				return Outcome{}, errors.New("cold")
+			}
+			return good(x), nil
+		}
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		plan := Plan(r.spec, 42)
+		r.wantExecutions(plan)
+		r.wantState(result.Complete, "")
+		if diff := cmp.Diff(append(warmups(r.spec), plan...), r.bench.calls); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"warm up with 4 executions"}, r.progress.phases); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestFailedAttemptsAreRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.bench.script = func(_ context.Context, call int, x Execution) (Outcome, error) {
+			if call <= 2 {
+				return Outcome{}, errors.New("connection refused")
+			}
+			return good(x), nil
+		}
+		start := time.Now()
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took != 3*time.Second {
+			t.Errorf("took %v, want pauses of 1s and 2s", took)
+		}
+		r.wantState(result.Complete, "")
+		r.wantExecutions(Plan(r.spec, 42))
+		_, samples := r.load()
+		if samples[0].Tags["attempt"] != "3" || samples[0].Tags["tool"] == "" {
+			t.Errorf("first execution has tags %v", samples[0].Tags)
+		}
+		if last := samples[len(samples)-1]; last.Tags["attempt"] != "" {
+			t.Errorf("last execution has tags %v", last.Tags)
+		}
+		if got, want := r.progress.kinds(), "BSRSRSD"+strings.Repeat("SD", 11)+"E"; got != want {
+			t.Errorf("events %s, want %s", got, want)
+		}
+	})
+}
+
+func TestGivenUpExecutionsAreTriedAgainByAResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		bad := func(x Execution) bool { return x.Configuration.Name == "fused" && x.Case.Group == "tcp_stream" }
+		r.bench.script = func(_ context.Context, _ int, x Execution) (Outcome, error) {
+			if bad(x) {
+				return Outcome{}, errors.New("connection refused")
+			}
+			return good(x), nil
+		}
+		err := r.run(t.Context())
+		if !errors.Is(err, ErrIncomplete) {
+			t.Errorf("error %v, want ErrIncomplete", err)
+		}
+		r.wantState(result.Failed, "2 of 12 executions have no samples")
+		plan := Plan(r.spec, 42)
+		r.wantExecutions(slices.DeleteFunc(slices.Clone(plan), bad))
+		run, _ := r.load()
+		failure := result.Failure{Configuration: "fused", Case: "tcp_stream/1280", Attempts: 3, Error: "connection refused"}
+		again := failure
+		again.Block, again.Attempts = 1, 1 // no retries for what failed the last time
+		if diff := cmp.Diff([]result.Failure{failure, again}, run.Failures); diff != "" {
+			t.Errorf("failures (-want +got):\n%s", diff)
+		}
+		if last := r.progress.events[len(r.progress.events)-1]; last.Failures != 2 || last.Done != 12 {
+			t.Errorf("ended with %+v", last)
+		}
+
+		r.bench = fakeBench{}
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.wantState(result.Complete, "")
+		if run, samples := r.load(); len(run.Failures) != 0 || len(r.bench.calls) != 2 || len(samples) == 0 {
+			t.Errorf("%d failures and %d executions after the resume", len(run.Failures), len(r.bench.calls))
+		}
+	})
+}
+
+func TestTimeLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		hangs := func(x Execution) bool { return x.Case.Name == "udp_rr/64" && x.Block == 0 }
+		r.bench.script = func(ctx context.Context, _ int, x Execution) (Outcome, error) {
+			if hangs(x) {
+				<-ctx.Done()
+				return Outcome{}, ctx.Err()
+			}
+			return good(x), nil
+		}
+		start := time.Now()
+		if err := r.run(t.Context()); !errors.Is(err, ErrIncomplete) {
+			t.Errorf("error %v", err)
+		}
+		if took, want := time.Since(start), 2*(3*20+3)*time.Second; took != want {
+			t.Errorf("took %v, want %v", took, want)
+		}
+		run, _ := r.load()
+		for _, f := range run.Failures {
+			if want := "no result within the time limit of 20s: context deadline exceeded"; f.Error != want {
+				t.Errorf("failure %q, want %q", f.Error, want)
+			}
+		}
+		if len(run.Failures) != 2 {
+			t.Errorf("failures %v", run.Failures)
+		}
+	})
+}
+
+func TestFatalErrorStopsTheRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.bench.script = func(_ context.Context, call int, x Execution) (Outcome, error) {
+			if call == 6 {
+				return Outcome{}, fmt.Errorf("guest node1 died: %w", ErrFatal)
+			}
+			return good(x), nil
+		}
+		if err := r.run(t.Context()); !errors.Is(err, ErrFatal) {
+			t.Errorf("error %v, want ErrFatal", err)
+		}
+		plan := Plan(r.spec, 42)
+		r.wantState(result.Failed, "guest node1 died")
+		r.wantExecutions(plan[:5])
+
+		r.bench = fakeBench{}
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.wantState(result.Complete, "")
+		r.wantExecutions(plan)
+	})
+}
+
+// revivingBench is one whose machines can be brought up anew.
+type revivingBench struct {
+	fakeBench
+	revivals []int // after which call each was
+	revive   func(revival int) error
+}
+
+func (b *revivingBench) Revive(context.Context) error {
+	b.revivals = append(b.revivals, len(b.calls))
+	return b.revive(len(b.revivals))
+}
+
+// runReviving runs the rig's experiment on a bench that can revive.
+func (r *rig) runReviving(b *revivingBench) error {
+	r.t.Helper()
+	dir, err := result.Open(r.path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return errors.Join(Run(r.t.Context(), r.spec, dir, b, &r.progress), dir.Close())
+}
+
+func TestDeadMachineIsRevived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Retries = 1 })
+		b := &revivingBench{revive: func(int) error { return nil }}
+		b.script = func(_ context.Context, call int, x Execution) (Outcome, error) {
+			if call == 6 {
+				return Outcome{}, fmt.Errorf("%w: guest node1 died", ErrFatal)
+			}
+			return good(x), nil
+		}
+		if err := r.runReviving(b); err != nil {
+			t.Fatal(err)
+		}
+		plan := Plan(r.spec, 42)
+		r.wantState(result.Complete, "")
+		r.wantExecutions(plan)
+		x := plan[5]
+		want := fmt.Sprintf("What %s runs on was brought up anew in case %s: the machine is gone: guest node1 died.", x.Configuration.Name, x.Case.Name)
+		if run, _ := r.load(); !slices.Equal(b.revivals, []int{6}) || !slices.Equal(run.Notes, []string{want}) {
+			t.Errorf("revived after calls %v, the run notes %q, want %q", b.revivals, run.Notes, want)
+		}
+	})
+}
+
+// A case that kills its machine each time is given up as one that fails each time.
+func TestCaseThatKillsItsMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Retries = 1 })
+		plan := Plan(r.spec, 42)
+		killer := pair(plan[0])
+		b := &revivingBench{revive: func(int) error { return nil }}
+		b.script = func(_ context.Context, _ int, x Execution) (Outcome, error) {
+			if pair(x) == killer {
+				return Outcome{}, fmt.Errorf("%w: guest node1 died", ErrFatal)
+			}
+			return good(x), nil
+		}
+		if err := r.runReviving(b); !errors.Is(err, ErrIncomplete) {
+			t.Errorf("error %v, want ErrIncomplete", err)
+		}
+		r.wantExecutions(slices.DeleteFunc(slices.Clone(plan), func(x Execution) bool { return pair(x) == killer }))
+		if len(b.revivals) != 3 { // twice in the first block, then once
+			t.Errorf("revived after calls %v", b.revivals)
+		}
+	})
+}
+
+func TestReviveFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		b := &revivingBench{revive: func(int) error { return errors.New("no memory is left") }}
+		b.script = func(context.Context, int, Execution) (Outcome, error) { return Outcome{}, ErrFatal }
+		if err := r.runReviving(b); !errors.Is(err, ErrFatal) || len(b.calls) != 1 {
+			t.Errorf("error %v after %d executions", err, len(b.calls))
+		}
+		r.wantState(result.Failed, "the machine is gone; it could not be brought up anew: no memory is left")
+	})
+}
+
+func TestFatalErrorInWarmup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Warmup = 1 })
+		r.bench.script = func(context.Context, int, Execution) (Outcome, error) { return Outcome{}, ErrFatal }
+		if err := r.run(t.Context()); !errors.Is(err, ErrFatal) || len(r.bench.calls) != 1 {
+			t.Errorf("error %v after %d executions", err, len(r.bench.calls))
+		}
+		r.wantState(result.Failed, ErrFatal.Error())
+	})
+}
+
+func TestRunStopsWhenNothingSucceeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.bench.script = func(context.Context, int, Execution) (Outcome, error) {
+			return Outcome{}, errors.New("no route to host")
+		}
+		err := r.run(t.Context())
+		if err == nil || errors.Is(err, ErrIncomplete) {
+			t.Errorf("error %v", err)
+		}
+		r.wantState(result.Failed, "6 executions in a row failed")
+		if run, _ := r.load(); len(run.Failures) != 6 {
+			t.Errorf("%d failures, want 6", len(run.Failures))
+		}
+		if len(r.bench.calls) != 6*3 {
+			t.Errorf("%d attempts, want 18", len(r.bench.calls))
+		}
+	})
+}
+
+// A hole is tried once, its reason is kept, and the run is complete without it; to
+// go on with the run tries it again.
+func TestHoles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Repetitions = 5 })
+		hole := func(x Execution) bool { return x.Configuration.Name == "fused" && x.Case.Group == "udp_rr" }
+		r.bench.script = func(_ context.Context, _ int, x Execution) (Outcome, error) {
+			if hole(x) {
+				return Outcome{}, fmt.Errorf("%w: sockperf is not installed", ErrHole)
+			}
+			return good(x), nil
+		}
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		plan := Plan(r.spec, 42)
+		r.wantState(result.Complete, "")
+		r.wantExecutions(slices.DeleteFunc(slices.Clone(plan), hole))
+		tried := 0
+		for _, x := range r.bench.calls {
+			if hole(x) {
+				tried++
+			}
+		}
+		run, _ := r.load()
+		if tried != 2 || len(run.Failures) != 10 { // two sizes
+			t.Errorf("tried %d times, failures %v", tried, run.Failures)
+		}
+		for _, f := range run.Failures {
+			if f.Configuration != "fused" || f.Attempts != 1 || !strings.HasSuffix(f.Error, "sockperf is not installed") {
+				t.Errorf("failure %+v", f)
+			}
+		}
+
+		r.bench = fakeBench{}
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if run, _ := r.load(); len(run.Failures) != 0 || len(r.bench.calls) != 10 {
+			t.Errorf("%d failures and %d executions after the resume", len(run.Failures), len(r.bench.calls))
+		}
+	})
+}
+
+// Cases that never worked stop nothing as long as others work: all executions but
+// those of one case in one configuration fail, six and more in a row.
+func TestOneCaseThatWorksKeepsTheRunGoing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Repetitions = 5 })
+		works := func(x Execution) bool { return x.Configuration.Name == "NoCont" && x.Case.Name == "udp_rr/64" }
+		row, longest := 0, 0
+		r.bench.script = func(_ context.Context, _ int, x Execution) (Outcome, error) {
+			if works(x) {
+				row = 0
+				return good(x), nil
+			}
+			row++
+			longest = max(longest, row)
+			return Outcome{}, errors.New("no such program")
+		}
+		if err := r.run(t.Context()); !errors.Is(err, ErrIncomplete) {
+			t.Errorf("error %v, want ErrIncomplete", err)
+		}
+		r.wantState(result.Failed, "25 of 30 executions have no samples")
+		if run, samples := r.load(); len(run.Failures) != 25 || len(samples) == 0 || longest < 6 {
+			t.Errorf("%d failures, %d samples, %d attempts failed in a row", len(run.Failures), len(samples), longest)
+		}
+	})
+}
+
+// What worked and works no more stops the run after three executions for each
+// configuration, whatever else has never worked.
+func TestRunStopsWhenWhatWorkedFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Repetitions = 9 })
+		r.bench.script = func(_ context.Context, call int, x Execution) (Outcome, error) {
+			if x.Block >= 2 {
+				return Outcome{}, errors.New("no route to host")
+			}
+			return good(x), nil
+		}
+		err := r.run(t.Context())
+		if err == nil || errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "6 executions in a row failed") {
+			t.Errorf("error %v", err)
+		}
+		r.wantExecutions(Plan(r.spec, 42)[:12])
+	})
+}
+
+// Whenever the run is interrupted, what is resumed yields the planned set in
+// the planned order.
+func TestInterruptAndResume(t *testing.T) {
+	for stop := 1; stop <= 12; stop++ {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, nil)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cause := errors.New("interrupted by a signal")
+			r.bench.script = func(ctx context.Context, call int, x Execution) (Outcome, error) {
+				if call == stop {
+					cancel(cause)
+					return Outcome{}, ctx.Err()
+				}
+				return good(x), nil
+			}
+			if err := r.run(ctx); !errors.Is(err, cause) {
+				t.Errorf("error %v, want %v", err, cause)
+			}
+			plan := Plan(r.spec, 42)
+			r.wantState(result.Interrupted, fmt.Sprintf("%d of 12 executions to do", 13-stop))
+			r.wantExecutions(plan[:stop-1])
+
+			r.bench = fakeBench{}
+			if err := r.run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			r.wantState(result.Complete, "")
+			r.wantExecutions(plan)
+			if len(r.bench.calls) != 13-stop {
+				t.Errorf("%d executions after the resume, want %d", len(r.bench.calls), 13-stop)
+			}
+		})
+	}
+}
+
+func TestInterruptKeepsTheExecutionThatEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		r.bench.script = func(_ context.Context, call int, x Execution) (Outcome, error) {
+			if call == 3 {
+				cancel()
+			}
+			return good(x), nil
+		}
+		if err := r.run(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+		r.wantExecutions(Plan(r.spec, 42)[:3])
+		r.wantState(result.Interrupted, "9 of 12")
+	})
+}
+
+func TestInterruptDuringThePause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		r.bench.script = func(context.Context, int, Execution) (Outcome, error) { return Outcome{}, errors.New("busy") }
+		if err := r.run(ctx); !errors.Is(err, context.DeadlineExceeded) || len(r.bench.calls) != 1 {
+			t.Errorf("error %v after %d attempts", err, len(r.bench.calls))
+		}
+		r.wantState(result.Interrupted, "12 of 12")
+	})
+}
+
+func TestResumeOfACompleteRunDoesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Warmup = 1 })
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.bench = fakeBench{}
+		if err := r.run(t.Context()); err != nil || len(r.bench.calls) != 0 {
+			t.Errorf("error %v after %d executions", err, len(r.bench.calls))
+		}
+		r.wantState(result.Complete, "")
+	})
+}
+
+func TestOutcomesThatAreNone(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*Outcome)
+		want   string
+	}{
+		"nothing":   {func(o *Outcome) { o.Values = nil }, "execution gave no "},
+		"unknown":   {func(o *Outcome) { o.Values = append(o.Values, workload.Value{Metric: "mood", Value: 1}) }, "gave mood, which is not one metric"},
+		"twice":     {func(o *Outcome) { o.Values = append(o.Values, o.Values[0]) }, "which is not one metric"},
+		"infinite":  {func(o *Outcome) { o.Values[0].Value = math.Inf(1) }, "value is not finite"},
+		"secondary": {func(o *Outcome) { o.Values = o.Values[1:] }, "execution gave no "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, nil)
+				r.bench.script = func(_ context.Context, call int, x Execution) (Outcome, error) {
+					o := good(x)
+					if x.Block == 0 && x.Case.Name == "udp_rr/64" {
+						test.change(&o)
+					}
+					return o, nil
+				}
+				if err := r.run(t.Context()); !errors.Is(err, ErrIncomplete) {
+					t.Errorf("error %v", err)
+				}
+				run, _ := r.load()
+				if len(run.Failures) != 2 || !strings.Contains(run.Failures[0].Error, test.want) {
+					t.Errorf("failures %v, want %q", run.Failures, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestMetricsOfTheBench(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cpu := result.Metric{Name: "guest_cpu_per_op", Unit: "us/op", Order: result.LIB}
+		r := newRig(t, func(s *Spec) { s.AddMetrics(cpu) })
+		if err := r.run(t.Context()); err != nil { // reads the spec from the run directory
+			t.Fatal(err)
+		}
+		_, samples := r.load()
+		n := 0
+		for _, s := range samples {
+			if s.Metric == cpu.Name && s.Unit == cpu.Unit {
+				n++
+			}
+		}
+		if n != 12 {
+			t.Errorf("%d samples of %s, want 12", n, cpu.Name)
+		}
+	})
+}
+
+func TestRunStopsWhenTheJournalCannotBeWritten(t *testing.T) {
+	r := newRig(t, nil)
+	dir, err := result.Open(r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.bench.script = func(_ context.Context, call int, x Execution) (Outcome, error) {
+		if call == 3 {
+			return good(x), dir.Close()
+		}
+		return good(x), nil
+	}
+	err = Run(t.Context(), r.spec, dir, &r.bench, silent{})
+	if !errors.Is(err, fs.ErrClosed) || !strings.Contains(err.Error(), r.path) {
+		t.Errorf("error %v does not say that %s is closed", err, r.path)
+	}
+	r.wantState(result.Failed, r.path)
+	r.wantExecutions(Plan(r.spec, 42)[:2])
+}
+
+func TestRunRefusesAnotherExperiment(t *testing.T) {
+	r := newRig(t, nil)
+	dir, err := result.Open(r.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := mustParse(t, small+"# changed\n")
+	if err := Run(t.Context(), other, dir, &r.bench, silent{}); err == nil || len(r.bench.calls) != 0 {
+		t.Errorf("error %v after %d executions", err, len(r.bench.calls))
+	}
+	if err := dir.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// silent is a Progress that nobody watches.
+type silent struct{}
+
+// Phase does nothing.
+func (silent) Phase(string) {}
+
+// Report does nothing.
+func (silent) Report(Event) {}

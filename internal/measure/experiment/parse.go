@@ -1,0 +1,168 @@
+package experiment
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"unnest/internal/measure/stack"
+	"unnest/internal/measure/suite"
+	"unnest/internal/measure/workload"
+	"unnest/internal/yamldoc"
+)
+
+// suites returns the cases of the suite called name, as suite.Of does.
+type suites func(name string) ([]suite.Case, error)
+
+// file is an experiment file as it is written, before its cases are spread
+// over their sizes.
+type file struct {
+	*yamldoc.Document
+	suites  suites
+	spec    Spec
+	profile suite.Profile // wins over the file's; empty: none does
+	timeout time.Duration
+	groups  []group
+}
+
+// group is one entry of cases: a workload, or cases of a suite.
+type group struct {
+	path     string
+	name     string
+	title    string
+	workload string
+	params   workload.Params // without the size
+	sizes    []int
+	timeout  time.Duration // 0: that of the file
+	suite    string
+	only     []string // cases of the suite; nil: all
+	except   []string
+}
+
+// Parse reads an experiment file; name stands for it in errors. Each error says
+// file, line and key. Left out, a key has this value: title the name,
+// baselines the first configuration, guest 1 VCPU and 1GiB, overcommit full,
+// profile quick, repetitions 6, warmup 1, retries 2, timeout 60s, or for a case of
+// a suite six times what it should take, if that is more. A configuration without
+// stack is the one that the papers call by its name (see stack.Named).
+func Parse(name string, data []byte) (*Spec, error) { return ParseProfile(name, data, "") }
+
+// ParseProfile is Parse with a profile that wins over the file's, unless it is
+// empty. It is refused when no case comes from a suite.
+func ParseProfile(name string, data []byte, p suite.Profile) (*Spec, error) {
+	return parse(name, data, p, suite.Of)
+}
+
+func parse(name string, data []byte, profile suite.Profile, suites suites) (*Spec, error) {
+	doc, root, err := yamldoc.Parse(name, data, maxFile)
+	if err != nil {
+		return nil, err
+	}
+	f := &file{
+		Document: doc,
+		suites:   suites,
+		profile:  profile,
+		timeout:  defaultTimeout,
+		spec: Spec{
+			Text: string(data), Profile: suite.Quick, Overcommit: Full,
+			Guest: Guest{VCPUs: 1, Memory: 1 << 30}, Repetitions: minRepetitions, Warmup: 1, Retries: 2,
+		},
+	}
+	f.decode(root)
+	f.check()
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	return &f.spec, nil
+}
+
+// defaultTimeout is what an execution may take when nothing else is said.
+const defaultTimeout = time.Minute
+
+// decode fills the file from YAML.
+func (f *file) decode(root ast.Node) {
+	s := &f.spec
+	f.Mapping("", root, map[string]yamldoc.Key{
+		"name":           yamldoc.Scalar(f.Document, &s.Name, yamldoc.Name),
+		"title":          yamldoc.Scalar(f.Document, &s.Title, yamldoc.Text),
+		"description":    yamldoc.Scalar(f.Document, &s.Description, parseAny),
+		"suite":          yamldoc.Scalar(f.Document, &s.Suite, yamldoc.Name),
+		"baselines":      f.NotEmpty(yamldoc.Scalars(f.Document, &s.Baselines, yamldoc.Text)),
+		"profile":        yamldoc.Scalar(f.Document, &s.Profile, oneOf(suite.Quick, suite.Paper)),
+		"guest":          f.guest,
+		"overcommit":     yamldoc.Scalar(f.Document, &s.Overcommit, oneOf(Full, Reserved)),
+		"configurations": f.NotEmpty(f.List(f.configuration)),
+		"cases":          f.NotEmpty(f.List(f.group)),
+		"repetitions":    yamldoc.Scalar(f.Document, &s.Repetitions, yamldoc.Count(1, maxRepetitions)),
+		"until":          yamldoc.Scalar(f.Document, &s.Until, parsePercent),
+		"limit":          yamldoc.Scalar(f.Document, &s.Limit, yamldoc.Count(1, maxRepetitions)),
+		"warmup":         yamldoc.Scalar(f.Document, &s.Warmup, yamldoc.Count(0, 100)),
+		"retries":        yamldoc.Scalar(f.Document, &s.Retries, yamldoc.Count(0, 100)),
+		"timeout":        yamldoc.Scalar(f.Document, &f.timeout, yamldoc.Duration),
+		"seed":           yamldoc.Scalar(f.Document, &s.Seed, parseSeed),
+	})
+}
+
+func (f *file) guest(path string, n ast.Node) {
+	f.Mapping(path, n, map[string]yamldoc.Key{
+		"vcpus":  yamldoc.Scalar(f.Document, &f.spec.Guest.VCPUs, yamldoc.Count(1, stack.MaxVCPUs)),
+		"memory": yamldoc.Scalar(f.Document, &f.spec.Guest.Memory, stack.ParseBytes),
+	})
+}
+
+func (f *file) configuration(path string, n ast.Node) {
+	var c, own stack.Configuration
+	f.Mapping(path, n, map[string]yamldoc.Key{
+		"name":     yamldoc.Scalar(f.Document, &c.Name, yamldoc.Name),
+		"stack":    yamldoc.Scalar(f.Document, &c.Stack, stack.Parse),
+		"network":  yamldoc.Scalar(f.Document, &own.Network, text[stack.Network]),
+		"storage":  yamldoc.Scalar(f.Document, &own.Storage, text[stack.Storage]),
+		"drive":    yamldoc.Scalar(f.Document, &own.Drive, text[stack.Drive]),
+		"arch":     yamldoc.Scalar(f.Document, &own.Arch, text[stack.Arch]),
+		"vcpus":    yamldoc.Scalar(f.Document, &own.VCPUs, yamldoc.Count(1, stack.MaxVCPUs)),
+		"memory":   yamldoc.Scalar(f.Document, &own.Memory, stack.ParseBytes),
+		"host":     yamldoc.Scalar(f.Document, &own.Host, yamldoc.Text),
+		"identity": yamldoc.Scalar(f.Document, &own.Identity, yamldoc.Text),
+	})
+	if known, ok := stack.Named(c.Name); ok && !f.Has(path+".stack") {
+		c = known
+	}
+	c.Network, c.Storage, c.Drive = cmp.Or(own.Network, c.Network), cmp.Or(own.Storage, c.Storage), cmp.Or(own.Drive, c.Drive)
+	c.Arch, c.VCPUs, c.Memory, c.Host, c.Identity = own.Arch, own.VCPUs, own.Memory, own.Host, own.Identity
+	f.spec.Configurations = append(f.spec.Configurations, c)
+}
+
+func (f *file) group(path string, n ast.Node) {
+	g := group{path: path}
+	p := &g.params
+	f.Mapping(path, n, map[string]yamldoc.Key{
+		"name":     yamldoc.Scalar(f.Document, &g.name, yamldoc.Name),
+		"title":    yamldoc.Scalar(f.Document, &g.title, yamldoc.Text),
+		"workload": yamldoc.Scalar(f.Document, &g.workload, yamldoc.Text),
+		"protocol": yamldoc.Scalar(f.Document, &p.Protocol, text[workload.Protocol]),
+		"sizes":    f.NotEmpty(yamldoc.Scalars(f.Document, &g.sizes, parseSize)),
+		"duration": yamldoc.Scalar(f.Document, &p.Duration, yamldoc.Duration),
+		"warmup":   yamldoc.Scalar(f.Document, &p.Warmup, yamldoc.DurationOrZero),
+		"timeout":  yamldoc.Scalar(f.Document, &g.timeout, yamldoc.Duration),
+		"options":  f.options(p),
+		"suite":    yamldoc.Scalar(f.Document, &g.suite, yamldoc.Name),
+		"only":     f.NotEmpty(yamldoc.Scalars(f.Document, &g.only, yamldoc.Name)),
+		"except":   f.NotEmpty(yamldoc.Scalars(f.Document, &g.except, yamldoc.Name)),
+	})
+	f.groups = append(f.groups, g)
+}
+
+func (f *file) options(p *workload.Params) yamldoc.Key {
+	return func(path string, n ast.Node) {
+		f.Mapping(path, n, map[string]yamldoc.Key{
+			"nodelay": yamldoc.Scalar(f.Document, &p.NoDelay, yamldoc.Bool),
+		})
+	}
+}
+
+// text accepts any word of a type whose meaning is checked later.
+func text[T ~string](word string) (T, error) {
+	name, err := yamldoc.Text(word)
+	return T(name), err
+}

@@ -1,0 +1,98 @@
+package experiment
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"unnest/internal/measure/stack"
+	"unnest/internal/measure/suite"
+)
+
+func TestMachines(t *testing.T) {
+	const gib = 1 << 30
+	on := func(layers ...stack.Layer) stack.Configuration {
+		return stack.Configuration{Name: stack.Stack(layers).String(), Stack: layers}
+	}
+	sized := func(vcpus int, memory int64) stack.Configuration {
+		return stack.Configuration{Name: "sized", Stack: stack.Stack{stack.VM}, VCPUs: vcpus, Memory: memory}
+	}
+	for _, test := range []struct {
+		overcommit    Overcommit
+		guest         Guest
+		configuration stack.Configuration
+		want          []suite.Resources
+	}{
+		// FitzGerald 2014, §2.4: 4 cores and 16 GB, 3 and 14, 2 and 12.
+		{Reserved, Guest{4, 16 * gib}, on(stack.VM, stack.VM), []suite.Resources{{VCPUs: 4, Memory: 16 * gib}, {VCPUs: 3, Memory: 14 * gib}, {VCPUs: 2, Memory: 12 * gib}}},
+		{Full, Guest{4, 16 * gib}, on(stack.VM, stack.VM), []suite.Resources{{VCPUs: 4, Memory: 16 * gib}, {VCPUs: 4, Memory: 16 * gib}, {VCPUs: 4, Memory: 16 * gib}}},
+		{"", Guest{2, gib}, on(stack.VM, stack.Containerd), []suite.Resources{{VCPUs: 2, Memory: gib}, {VCPUs: 2, Memory: gib}}},
+		{Reserved, Guest{4, 16 * gib}, on(stack.Metal, stack.Containerd), []suite.Resources{{VCPUs: 4, Memory: 16 * gib}}},
+		// More than 16 GiB keeps 2 GiB, less an eighth.
+		{Reserved, Guest{4, 64 * gib}, on(stack.VM), []suite.Resources{{VCPUs: 4, Memory: 64 * gib}, {VCPUs: 3, Memory: 62 * gib}}},
+		{Reserved, Guest{3, 2 * gib}, on(stack.VM, stack.VM), []suite.Resources{{VCPUs: 3, Memory: 2 * gib}, {VCPUs: 2, Memory: 1792 << 20}, {VCPUs: 1, Memory: 1536 << 20}}},
+		{Reserved, Guest{2, 1001 << 20}, on(stack.VM), []suite.Resources{{VCPUs: 2, Memory: 1001 << 20}, {VCPUs: 1, Memory: 876 << 20}}},
+		// A configuration's own size is what the hypervisors keep of.
+		{Reserved, Guest{1, gib}, sized(4, 16*gib), []suite.Resources{{VCPUs: 4, Memory: 16 * gib}, {VCPUs: 3, Memory: 14 * gib}}},
+		{Full, Guest{1, gib}, sized(0, 3*gib), []suite.Resources{{VCPUs: 1, Memory: 3 * gib}, {VCPUs: 1, Memory: 3 * gib}}},
+		{Full, Guest{2, gib}, on(stack.SSH), []suite.Resources{{VCPUs: 2, Memory: gib}}},
+	} {
+		s := &Spec{Guest: test.guest, Overcommit: test.overcommit}
+		got, err := s.Machines(test.configuration)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s %+v %s (-want +got):\n%s", test.overcommit, test.guest, test.configuration, diff)
+		}
+		if r, err := s.Resources(test.configuration); err != nil || r != got[len(got)-1] {
+			t.Errorf("%s: resources %+v, %v; want those of the last machine", test.configuration, r, err)
+		}
+	}
+}
+
+// Whatever the guest, a level above has less than the one below and no level is
+// left with nothing, or it is an error.
+func TestReservedLeavesSomething(t *testing.T) {
+	failed := 0
+	for vcpus := 1; vcpus <= 6; vcpus++ {
+		for _, memory := range []int64{1 << 20, 64 << 20, 1 << 30, 16 << 30, 17 << 30} {
+			s := &Spec{Guest: Guest{vcpus, memory}, Overcommit: Reserved}
+			for depth := 1; depth <= 9; depth++ {
+				c := stack.Configuration{Name: "x"}
+				for range depth {
+					c.Stack = append(c.Stack, stack.VM)
+				}
+				machines, err := s.Machines(c)
+				if (err != nil) != (depth >= vcpus || int64(depth)*keptOf(memory) >= memory) {
+					t.Errorf("%d vCPUs, %d bytes, %d levels: %v", vcpus, memory, depth, err)
+				}
+				if err != nil {
+					failed++
+					continue
+				}
+				for i, m := range machines {
+					if m.VCPUs != vcpus-i || m.Memory <= 0 || i > 0 && m.Memory > machines[i-1].Memory {
+						t.Errorf("%d vCPUs, %d bytes: %+v", vcpus, memory, machines)
+					}
+				}
+			}
+		}
+	}
+	if failed == 0 {
+		t.Error("no stack was too deep")
+	}
+}
+
+func TestRunNotesResources(t *testing.T) {
+	s := specOf(2, 1, 6)
+	s.Guest, s.Overcommit = Guest{4, 16 << 30}, Reserved
+	s.Configurations[0].Stack = stack.Stack{stack.Metal}
+	s.Configurations[1].Stack = stack.Stack{stack.VM, stack.VM}
+	run := s.NewRun("r", 1, started)
+	for i, want := range []map[string]string{{"vcpus": "4", "memory": "16GiB"}, {"vcpus": "2", "memory": "12GiB"}} {
+		if diff := cmp.Diff(want, run.Configurations[i].Options); diff != "" {
+			t.Errorf("configuration %d (-want +got):\n%s", i, diff)
+		}
+	}
+}

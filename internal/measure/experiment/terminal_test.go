@@ -1,0 +1,119 @@
+package experiment
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stack"
+)
+
+func execution(configuration, group string, size int) Execution {
+	return Execution{
+		Configuration: stack.Configuration{Name: configuration},
+		Case:          Case{Case: result.Case{Group: group, Size: size}},
+	}
+}
+
+// story plays a short run; it takes its time, which is not real.
+func story(p Progress) {
+	nat, brf := execution("NAT", "udp_rr", 1280), execution("BrFusion", "tcp_stream", 0)
+	p.Phase("boot guest")
+	time.Sleep(21340 * time.Millisecond)
+	p.Phase("start containers")
+	time.Sleep(450 * time.Millisecond)
+	p.Report(Event{Kind: Begun, Planned: 4, Left: 130 * time.Second})
+	p.Report(Event{Kind: Started, Execution: nat, Attempt: 1, Planned: 4, Left: 130 * time.Second})
+	time.Sleep(5 * time.Second)
+	p.Report(Event{Kind: Done, Execution: nat, Value: 213.4, Unit: "us", Done: 1, Planned: 4, Left: 70 * time.Second})
+	p.Report(Event{Kind: Started, Execution: brf, Attempt: 1, Done: 1, Planned: 4})
+	time.Sleep(6 * time.Second)
+	p.Report(Event{Kind: Done, Execution: brf, Value: 21.34, Unit: "Mbit/s", Done: 2, Planned: 4, Left: 6 * time.Second})
+	p.Report(Event{Kind: Retried, Execution: nat, Attempt: 1, Err: errors.New("no route"), Done: 2, Planned: 4})
+	p.Report(Event{Kind: GivenUp, Execution: nat, Attempt: 2, Err: errors.New("no route"), Done: 3, Planned: 4})
+	p.Report(Event{Kind: Extended, Done: 3, Planned: 5, Cases: []string{"udp_rr/1280", "tcp_stream"}})
+	p.Report(Event{Kind: Ended, Done: 3, Planned: 4, Failures: 1})
+}
+
+func play(t *testing.T, width int) string {
+	var b strings.Builder
+	synctest.Test(t, func(*testing.T) { story(NewTerminal(&b, width)) })
+	return b.String()
+}
+
+func TestLog(t *testing.T) {
+	want := `boot guest …
+boot guest: 21.3s
+start containers …
+start containers: 450ms
+4 of 4 executions to do, about 2m10s
+[2/4] BrFusion tcp_stream  21.3 Mbit/s  6s left
+NAT udp_rr 1280 B: attempt 1: no route: trying again
+NAT udp_rr 1280 B: given up after attempt 2: no route
+2 executions more: not narrow enough yet: udp_rr/1280, tcp_stream
+2 of 4 executions done in 11s, 1 given up
+`
+	if got := play(t, 0); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestTerminal(t *testing.T) {
+	clear := "\r\x1b[K"
+	want := strings.Join([]string{
+		clear + "boot guest …",
+		clear + "boot guest: 21.3s\n",
+		clear + "start containers …",
+		clear + "start containers: 450ms\n",
+		"4 of 4 executions to do, about 2m10s\n",
+		clear + "[0/4] NAT udp_rr 1280 B …  2m10s left",
+		clear + "[1/4] NAT udp_rr 1280 B  213 µs  1m10s left",
+		clear + "[2/4] BrFusion tcp_stream  21.3 Mbit/s  6s left",
+		clear + "NAT udp_rr 1280 B: attempt 1: no route: trying again\n",
+		"NAT udp_rr 1280 B: given up after attempt 2: no route\n",
+		"2 executions more: not narrow enough yet: udp_rr/1280, tcp_stream\n",
+		"2 of 4 executions done in 11s, 1 given up\n",
+	}, "")
+	if got := play(t, 80); got != want {
+		t.Errorf("got:\n%q\nwant:\n%q", got, want)
+	}
+}
+
+func TestTerminalKeepsItsStatusOnOneLine(t *testing.T) {
+	for part := range strings.SplitSeq(play(t, 20), "\r\x1b[K") {
+		if !strings.Contains(part, "\n") && len([]rune(part)) > 19 {
+			t.Errorf("%q is wider than 19 columns", part)
+		}
+	}
+}
+
+func TestEndedBeforeItBegan(t *testing.T) {
+	var b strings.Builder
+	NewTerminal(&b, 80).Report(Event{Kind: Ended})
+	if b.Len() > 0 {
+		t.Errorf("wrote %q", b.String())
+	}
+}
+
+func TestQuantity(t *testing.T) {
+	for want, value := range map[string]float64{
+		"18235 us": 18234.6, "213 us": 213.4, "100 us": 100, "21.3 us": 21.34, "2.13 us": 2.134, "0.213 us": 0.2134, "0 us": 0, "0.012 us": 0.0123,
+	} {
+		if got := quantity(value, "us"); got != strings.Replace(want, "us", "µs", 1) {
+			t.Errorf("quantity(%v) = %q, want %q", value, got, want)
+		}
+	}
+}
+
+func TestShort(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"2m10s": 130400 * time.Millisecond, "1h0m0s": time.Hour, "21.3s": 21340 * time.Millisecond, "450ms": 450*time.Millisecond + 3, "0s": 0,
+	} {
+		if got := short(d); got != want {
+			t.Errorf("short(%v) = %q, want %q", d, got, want)
+		}
+	}
+}

@@ -1,0 +1,322 @@
+package reflector_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/netdev/reflector"
+)
+
+// works checks that everyone reaches all others, and one other alone.
+func (l *lab) works(t *testing.T, when string) {
+	t.Helper()
+	all := l.members()
+	if got := l.segment.Members(); got != all {
+		t.Fatalf("%s: members %s, want %s", when, got, all)
+	}
+	if all.Len() < 2 {
+		return
+	}
+	to := segment.Fraction(0)
+	for from := range all.All() {
+		l.reaches(t, when+": a broadcast", from, frame(segment.MAC(from), segment.Broadcast, "all"), all.Without(from))
+		if to != 0 {
+			l.reaches(t, when+": a frame for one", from, frame(segment.MAC(from), segment.MAC(to), "one"), segment.Of(to))
+		}
+		to = from
+	}
+}
+
+// Whoever leaves, in whatever order, and comes back, the others are in the segment
+// as they were.
+func TestLeaveAndRejoin(t *testing.T) {
+	for _, n := range sizes {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			l := newLab(t, n, reflector.Options{})
+			for _, leaving := range []segment.Set{segment.Of(1), segment.Of(segment.Fraction(n)), segment.Of(1, 2), l.members()} {
+				for f := range leaving.All() {
+					l.leave(t, f)
+					l.works(t, fmt.Sprintf("%d has left", f))
+				}
+				for f := range leaving.All() {
+					l.join(t, f)
+					l.works(t, fmt.Sprintf("%d is back", f))
+				}
+			}
+			in(t, l.ns, func() error { return errors.Join(l.segment.Leave(1), l.segment.Leave(1)) })
+			if l.counters(t, 0) != (reflector.Counters{}) {
+				t.Errorf("frames of nobody: %+v", l.counters(t, 0))
+			}
+		})
+	}
+}
+
+// While others come and go, not one frame is lost, also not by the one whose queue
+// changes its number each time.
+func TestLeaveLosesNothing(t *testing.T) {
+	for _, n := range sizes {
+		if n < 3 {
+			continue
+		}
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			l := newLab(t, n, reflector.Options{})
+			a, b := segment.Fraction(n-1), segment.Fraction(n)
+			stop, done := make(chan struct{}), make(chan error)
+			wa, wb := l.vms[a], l.vms[b]
+			go func() { done <- pingPong(wa, wb, a, b, stop) }()
+			for range 10 {
+				for f := range l.members().Without(a).Without(b).All() {
+					l.leave(t, f)
+				}
+				for f := range segment.Fraction(n - 2) {
+					l.join(t, f+1)
+				}
+			}
+			close(stop)
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			for _, f := range []segment.Fraction{a, b} {
+				if c := l.counters(t, f); c.Spoofed+c.Unknown != 0 {
+					t.Errorf("fraction %d: %+v, want none dropped", f, c)
+				}
+			}
+		})
+	}
+}
+
+// pingPong sends one frame to and fro until it is stopped.
+func pingPong(a, b wire, fa, fb segment.Fraction, stop <-chan struct{}) error {
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			if i < 100 {
+				return fmt.Errorf("only %d rounds", i)
+			}
+			return nil
+		default:
+		}
+		text := fmt.Sprint("round ", i)
+		if err := pass(a, b, frame(segment.MAC(fa), segment.MAC(fb), text)); err != nil {
+			return fmt.Errorf("%s, to: %w", text, err)
+		}
+		if err := pass(b, a, frame(segment.MAC(fb), segment.MAC(fa), text)); err != nil {
+			return fmt.Errorf("%s, fro: %w", text, err)
+		}
+	}
+}
+
+func pass(from, to wire, f []byte) error {
+	if _, err := from.Write(append(make([]byte, vnetHeader), f...)); err != nil {
+		return err
+	}
+	if err := to.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return err
+	}
+	got := make([]byte, 1<<16)
+	n, err := to.Read(got)
+	if err == nil && !bytes.Equal(got[vnetHeader:n], f) {
+		err = fmt.Errorf("got % x", got[vnetHeader:n])
+	}
+	return err
+}
+
+// Who has left but still has the descriptor gets nothing, and sends nothing, in
+// whoever's name, also when his queue's number is another's.
+func TestLeftIsOut(t *testing.T) {
+	for _, n := range sizes {
+		for _, leaving := range []segment.Fraction{1, segment.Fraction(n)} {
+			t.Run(fmt.Sprintf("%d of %d", leaving, n), func(t *testing.T) {
+				l := newLab(t, n, reflector.Options{})
+				out := l.evict(t, leaving)
+				defer out.Close()
+				if n > 2 {
+					l.isOut(t, out, "left")
+				}
+				l.join(t, leaving)
+				l.isOut(t, out, "back with another queue")
+				for f := segment.Fraction(n) + 1; f <= segment.MaxFractions; f++ {
+					l.join(t, f)
+				}
+				l.isOut(t, out, "all numbers are taken")
+			})
+		}
+	}
+}
+
+// isOut checks that what is sent by out, in any name, reaches nobody, and that
+// nothing reaches it.
+func (l *lab) isOut(t *testing.T, out wire, when string) {
+	t.Helper()
+	before := l.counters(t, 0).Unknown
+	for f := range segment.Fraction(segment.MaxFractions) {
+		out.send(t, frame(segment.MAC(f+1), segment.Broadcast, "still here"))
+	}
+	if got := l.counters(t, 0).Unknown - before; got != segment.MaxFractions {
+		t.Errorf("%s: %d frames of nobody, want %d", when, got, segment.MaxFractions)
+	}
+	for f := range l.members().All() { // somebody who is still in
+		l.reaches(t, when, f, frame(segment.MAC(f), segment.Broadcast, "in"), l.members().Without(f))
+		break
+	}
+	if got := out.receive(t, time.Millisecond); got != nil {
+		t.Errorf("%s: it receives % x", when, got)
+	}
+}
+
+// A VM that dies changes nothing for the others, before it is noticed and after.
+func TestVMDies(t *testing.T) {
+	l := newLab(t, 3, reflector.Options{})
+	l.vms[1].Close()
+	delete(l.vms, 1)
+	l.reaches(t, "after a death", 2, frame(segment.MAC(2), segment.Broadcast, "all"), segment.Of(3))
+	l.reaches(t, "after a death", 3, frame(segment.MAC(3), segment.MAC(2), "one"), segment.Of(2))
+	in(t, l.ns, func() error { return l.segment.Leave(1) })
+	l.works(t, "it has left")
+}
+
+func TestJoinFails(t *testing.T) {
+	l := newLab(t, 2, reflector.Options{})
+	for _, c := range []struct {
+		f    segment.Fraction
+		word string
+	}{{0, "1 to 16"}, {17, "1 to 16"}, {2, "leave first"}} {
+		in(t, l.ns, func() error {
+			f, err := l.segment.Join(c.f)
+			if f != nil || err == nil || !strings.Contains(err.Error(), c.word) || !strings.Contains(err.Error(), "hl0") {
+				t.Errorf("fraction %d: got %v, %v; want an error with %q", c.f, f, err, c.word)
+			}
+			return nil
+		})
+	}
+	l.works(t, "after failures")
+	in(t, l.ns, func() error {
+		link, err := netlink.LinkByName("hl0")
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkDel(link); err != nil {
+			return err
+		}
+		if f, err := l.segment.Join(3); f != nil || err == nil || !strings.Contains(err.Error(), "gone") {
+			t.Errorf("TAP deleted: got %v, %v; want an error", f, err)
+		}
+		return absent("hl0")
+	})
+}
+
+// absent returns an error if there is a device of the name.
+func absent(name string) error {
+	_, err := netlink.LinkByName(name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil
+	}
+	return fmt.Errorf("%s is there: %w", name, err)
+}
+
+// The TAP is what QEMU and the guests expect, and nothing of the host's.
+func TestCreate(t *testing.T) {
+	l := newLab(t, 0, reflector.Options{})
+	in(t, l.ns, func() error {
+		link, err := netlink.LinkByName("hl0")
+		if err != nil {
+			return err
+		}
+		a := link.Attrs()
+		if a.MTU != segment.MTU || a.RawFlags&unix.IFF_UP == 0 || a.RawFlags&unix.IFF_NOARP == 0 {
+			t.Errorf("MTU %d, flags %#x; want %d, up, without ARP", a.MTU, a.RawFlags, segment.MTU)
+		}
+		if addresses, err := netlink.AddrList(link, netlink.FAMILY_ALL); err != nil || len(addresses) > 0 {
+			t.Errorf("addresses %v, %v; want none", addresses, err)
+		}
+		if tap := link.(*netlink.Tuntap); tap.Queues != 0 {
+			t.Errorf("%d queues that frames may get lost in", tap.Queues)
+		}
+		return nil
+	})
+	if f, err := l.segment.Counters(); err != nil || len(f) > 0 {
+		t.Errorf("counters %v, %v; want none", f, err)
+	}
+	l.join(t, 5)
+	l.leave(t, 5)
+	in(t, l.ns, func() error { // nobody is in it, but it is there
+		_, err := netlink.LinkByName("hl0")
+		return errors.Join(err, l.segment.Close(), absent("hl0"))
+	})
+}
+
+func TestCreateFails(t *testing.T) {
+	l := newLab(t, 0, reflector.Options{})
+	for _, c := range []struct {
+		options reflector.Options
+		word    string
+	}{
+		{reflector.Options{Name: "hl0"}, "device of that name"},
+		{reflector.Options{Name: "lo"}, "device of that name"},
+		{reflector.Options{Name: "hl1", Mode: "loud"}, "loud"},
+		{reflector.Options{Name: ""}, "0 bytes"},
+		{reflector.Options{Name: "sixteen--letters"}, "16 bytes"},
+	} {
+		in(t, l.ns, func() error {
+			s, err := reflector.Create(c.options)
+			if s != nil || err == nil || !strings.Contains(err.Error(), c.word) || !strings.Contains(err.Error(), c.options.Name) {
+				t.Errorf("%+v: got %v, %v; want an error with %q", c.options, s, err, c.word)
+			}
+			return absent("hl1")
+		})
+	}
+	l.join(t, 1)
+	l.join(t, 2)
+	l.works(t, "after failures")
+}
+
+func TestDelete(t *testing.T) {
+	l := newLab(t, 2, reflector.Options{})
+	in(t, l.ns, func() error {
+		return errors.Join(l.segment.Delete(), absent("hl0"), l.segment.Delete())
+	})
+	if _, err := l.vms[1].Write(make([]byte, 100)); !errors.Is(err, unix.EBADFD) && !errors.Is(err, os.ErrClosed) {
+		t.Errorf("a VM writes to it: %v", err)
+	}
+}
+
+// QEMU sets the header of 10 bytes when it takes a descriptor, for all queues.
+func TestAdapt(t *testing.T) {
+	l := newLab(t, 2, reflector.Options{})
+	raw, err := l.vms[2].SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = raw.Control(func(fd uintptr) {
+		if err := errors.Join(unix.IoctlSetPointerInt(int(fd), unix.TUNSETVNETHDRSZ, 10), unix.IoctlSetInt(int(fd), unix.TUNSETOFFLOAD, 0)); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := frame(segment.MAC(1), segment.Broadcast, "shifted")
+	l.vms[1].send(t, b)
+	if got := l.vms[2].receive(t, 50*time.Millisecond); bytes.Equal(got, b) {
+		t.Fatal("a frame arrives although the header is wrong")
+	}
+	if err := l.segment.Adapt(); err != nil {
+		t.Fatal(err)
+	}
+	l.works(t, "adapted")
+	in(t, l.ns, func() error {
+		if err := errors.Join(l.segment.Leave(1), l.segment.Leave(2)); err != nil {
+			return err
+		}
+		return l.segment.Adapt()
+	})
+}

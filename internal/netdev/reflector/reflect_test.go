@@ -1,0 +1,238 @@
+package reflector_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/netdev/reflector"
+)
+
+// sizes are how many fractions the tests have.
+var sizes = []int{2, 3, 8, 16}
+
+func TestUnicast(t *testing.T) {
+	for _, n := range sizes {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			l := newLab(t, n, reflector.Options{})
+			all := l.members()
+			for from := range all.All() {
+				mac := segment.MAC(from)
+				l.reaches(t, "a broadcast", from, frame(mac, segment.Broadcast, "all"), all.Without(from))
+				l.reaches(t, "IPv6", from, retyped(frame(mac, segment.Broadcast, "six"), 0x86, 0xdd), all.Without(from))
+				for to := range all.Without(from).All() {
+					l.reaches(t, "a frame for one", from, frame(mac, segment.MAC(to), "one"), segment.Of(to))
+				}
+			}
+		})
+	}
+}
+
+// What the guests send does not matter to the paper's loopback.
+func TestPlain(t *testing.T) {
+	for _, n := range sizes {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			l := newLab(t, n, reflector.Options{Mode: reflector.Plain})
+			for from, w := range l.vms {
+				for _, to := range []segment.Address{segment.Broadcast, segment.MAC(1), segment.MAC(2), {2, 0, 0, 0, 0, 9}} {
+					f := frame(segment.MAC(from), to, "plain")
+					w.send(t, f)
+					for m, w := range l.vms {
+						if got := w.receive(t, patience); !bytes.Equal(got, f) {
+							t.Fatalf("from %d for %s: fraction %d receives % x", from, to, m, got)
+						}
+					}
+				}
+				c := l.counters(t, from)
+				if c.Frames != 4 || c.Broadcast != 1 || c.Bytes != 4*uint64(len(frame(segment.MAC(from), segment.Broadcast, "plain"))) {
+					t.Errorf("fraction %d: %+v, want 4 frames, 1 of them broadcast", from, c)
+				}
+			}
+		})
+	}
+}
+
+// Nothing but IP of the fraction's own address gets through, in either mode, and
+// each frame that does not is counted under its reason.
+func TestDropped(t *testing.T) {
+	mac := segment.MAC(2)
+	ok := frame(mac, segment.Broadcast, "text")
+	forged := segment.Membership{Generation: 9, Members: segment.Of(2)}.Frame(segment.Broadcast)
+	tests := []struct {
+		name  string
+		frame []byte
+		plain bool // dropped in plain mode too
+		want  reflector.Counters
+	}{
+		{"another fraction's address", frame(segment.MAC(1), segment.Broadcast, ""), true, reflector.Counters{Spoofed: 1}},
+		{"an absent fraction's", frame(segment.MAC(9), segment.Broadcast, ""), true, reflector.Counters{Spoofed: 1}},
+		{"the reflector's", frame(segment.MAC(0), segment.Broadcast, ""), true, reflector.Counters{Spoofed: 1}},
+		{"fraction 17's", frame(segment.MAC(17), segment.Broadcast, ""), true, reflector.Counters{Spoofed: 1}},
+		{"somebody else's", frame(segment.Address{2, 'h', '5', 0, 1, 2}, segment.Broadcast, ""), true, reflector.Counters{Spoofed: 1}},
+		{"membership", forged, true, reflector.Counters{Spoofed: 1}},
+		{"membership of its own", slices.Replace(slices.Clone(forged), 6, 12, mac[:]...), true, reflector.Counters{Unknown: 1}},
+		{"ARP", retyped(ok, 8, 6), true, reflector.Counters{Unknown: 1}},
+		{"VLAN", slices.Insert(slices.Clone(ok), 12, 0x81, 0, 0, 5), true, reflector.Counters{Unknown: 1}},
+		{"a length", retyped(ok, 0, 46), true, reflector.Counters{Unknown: 1}},
+		{"too long", append(slices.Clone(ok), make([]byte, 14+40+65535+1-len(ok))...), true, reflector.Counters{Oversize: 1}},
+		{"for itself", frame(mac, mac, ""), false, reflector.Counters{Unknown: 1}},
+		{"for the reflector", frame(mac, segment.MAC(0), ""), false, reflector.Counters{Unknown: 1}},
+		{"for an absent fraction", frame(mac, segment.MAC(9), ""), false, reflector.Counters{Unknown: 1}},
+		{"for somebody else", frame(mac, segment.Address{2, 'h', '5', 0, 1, 1}, ""), false, reflector.Counters{Unknown: 1}},
+		{"multicast", frame(mac, segment.Address{1, 0, 0x5e, 0, 0, 1}, ""), false, reflector.Counters{Unknown: 1}},
+	}
+	for _, mode := range []reflector.Mode{reflector.Unicast, reflector.Plain} {
+		l := newLab(t, 3, reflector.Options{Mode: mode})
+		for _, tt := range tests {
+			if mode == reflector.Plain && !tt.plain {
+				continue
+			}
+			t.Run(string(mode)+"/"+tt.name, func(t *testing.T) {
+				before := l.counters(t, 2)
+				l.vms[2].send(t, tt.frame)
+				l.vms[2].send(t, ok)
+				for _, f := range []segment.Fraction{1, 3} {
+					if got := l.vms[f].receive(t, patience); !bytes.Equal(got, ok) {
+						t.Errorf("fraction %d receives % x", f, got[:min(len(got), 60)])
+					}
+				}
+				if mode == reflector.Plain { // its own
+					if got := l.vms[2].receive(t, patience); !bytes.Equal(got, ok) {
+						t.Errorf("the sender receives % x", got[:min(len(got), 60)])
+					}
+				}
+				got := minus(l.counters(t, 2), before)
+				want := tt.want
+				want.Frames, want.Broadcast, want.Bytes = 1, 1, uint64(len(ok))
+				if got != want {
+					t.Errorf("counted %+v, want %+v", got, want)
+				}
+			})
+		}
+		if got := l.vms[2].receive(t, time.Millisecond); got != nil {
+			t.Errorf("%s: the sender receives % x", mode, got)
+		}
+	}
+}
+
+func minus(a, b reflector.Counters) reflector.Counters {
+	return reflector.Counters{
+		Frames: a.Frames - b.Frames, Bytes: a.Bytes - b.Bytes, Broadcast: a.Broadcast - b.Broadcast,
+		Spoofed: a.Spoofed - b.Spoofed, Limited: a.Limited - b.Limited, Oversize: a.Oversize - b.Oversize, Unknown: a.Unknown - b.Unknown,
+	}
+}
+
+// The longest packet of IPv6 passes, although it is longer than the MTU.
+func TestLongest(t *testing.T) {
+	l := newLab(t, 2, reflector.Options{})
+	f := retyped(frame(segment.MAC(1), segment.MAC(2), ""), 0x86, 0xdd)
+	f = append(f, bytes.Repeat([]byte("long"), 20_000)[:14+40+65535-len(f)]...)
+	l.reaches(t, "the longest frame", 1, f, segment.Of(2))
+}
+
+// A storm of broadcasts reaches the others only as far as the limit, takes nothing
+// from what the others may send, nor from what is addressed to one.
+func TestStorm(t *testing.T) {
+	const burst, rate, storm = 50, 200, 400
+	for _, n := range sizes {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			l := newLab(t, n, reflector.Options{Limit: reflector.Limit{Rate: rate, Burst: burst}})
+			began := time.Now()
+			for i := range storm {
+				l.vms[1].send(t, frame(segment.MAC(1), segment.Broadcast, fmt.Sprint(i)))
+			}
+			most := burst + 1 + uint64(time.Since(began).Seconds()*rate)
+			c := l.counters(t, 1)
+			if c.Broadcast < burst || c.Broadcast > most || c.Limited != storm-c.Broadcast || c.Frames != c.Broadcast {
+				t.Errorf("%+v after %d broadcasts: want %d to %d of them", c, storm, burst, most)
+			}
+			l.vms[1].send(t, frame(segment.MAC(1), segment.MAC(2), "for one"))
+			l.vms[2].send(t, frame(segment.MAC(2), segment.Broadcast, "another's"))
+			for f, w := range l.vms {
+				last := -1
+				for range c.Broadcast {
+					if f == 1 {
+						break
+					}
+					var i int
+					got := w.receive(t, patience)
+					if _, err := fmt.Sscan(string(bytes.TrimRight(got[14:], "\x00")), &i); err != nil || i <= last {
+						t.Fatalf("fraction %d receives %q after broadcast %d", f, got, last)
+					}
+					last = i
+				}
+				want := "another's"
+				if f == 2 {
+					want = "for one"
+				}
+				if text := string(w.receive(t, patience)[14:]); !strings.HasPrefix(text, want) {
+					t.Errorf("fraction %d receives %q after the storm, want %s", f, text, want)
+				}
+			}
+			// The share fills again at the rate.
+			time.Sleep(100 * time.Millisecond)
+			l.vms[1].send(t, frame(segment.MAC(1), segment.Broadcast, "later"))
+			if after := l.counters(t, 1); after.Broadcast != c.Broadcast+1 {
+				t.Errorf("%+v a while after the storm, want one broadcast more than %+v", after, c)
+			}
+		})
+	}
+}
+
+// What the host tells reaches each queue once, as it was written.
+func TestAnnounce(t *testing.T) {
+	for _, n := range sizes {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			l := newLab(t, n, reflector.Options{})
+			for generation := range uint32(3) {
+				l.hears(t, segment.Membership{Generation: generation, Members: segment.Of(1, 2)})
+			}
+		})
+	}
+}
+
+// hears checks that everyone is told once, by the same bytes, what is announced.
+func (l *lab) hears(t *testing.T, want segment.Membership) {
+	t.Helper()
+	if err := l.segment.Announce(want); err != nil {
+		t.Fatal(err)
+	}
+	for f, w := range l.vms {
+		if got := w.receive(t, patience); !bytes.Equal(got, want.Frame(segment.MAC(f))) {
+			t.Errorf("fraction %d receives % x, want %+v", f, got, want)
+		}
+	}
+	var one segment.Fraction
+	for f := range l.members().All() {
+		one = f
+	}
+	if l.members().Len() > 1 {
+		l.reaches(t, "after the announcement", one, frame(segment.MAC(one), segment.Broadcast, "on"), l.members().Without(one))
+	}
+}
+
+// A VM that reads nothing holds nobody up.
+func TestFrozen(t *testing.T) {
+	l := newLab(t, 3, reflector.Options{})
+	for i := range 3000 { // more than a queue holds
+		l.vms[1].send(t, frame(segment.MAC(1), segment.MAC(2), fmt.Sprint(i)))
+	}
+	m := segment.Membership{Generation: 1, Members: segment.Of(1, 3)}
+	if err := l.segment.Announce(m); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []segment.Fraction{1, 3} {
+		if got := l.vms[f].receive(t, patience); !bytes.Equal(got, m.Frame(segment.MAC(f))) {
+			t.Errorf("fraction %d receives % x, want %+v", f, got, m)
+		}
+	}
+	b := frame(segment.MAC(1), segment.Broadcast, "on")
+	l.vms[1].send(t, b)
+	if got := l.vms[3].receive(t, patience); !bytes.Equal(got, b) {
+		t.Errorf("fraction 3 receives % x", got)
+	}
+}

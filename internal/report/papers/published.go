@@ -1,0 +1,248 @@
+// Package papers holds what papers have printed, so that our own results can
+// be set beside theirs, and our formulas checked against theirs:
+//
+//   - Lubomski, Kalinowski, Krawczyk: Multi-level virtualization and its impact
+//     on system performance in cloud computing, Tables 3-7;
+//   - FitzGerald: A Comparative Analysis of Nested Virtualization in x86_64 and
+//     S390x Hypervisors, 2014, Tables 5-14;
+//   - Bacou, Todeschi, Tchana, Hagimont: Nested Virtualization Without the Nest,
+//     ICPP 2019, the text of §5.2 and §5.3.
+//
+// The CSV files beside this one are part of the program and say where they come
+// from. Numbers are as printed, misprints included. What follows from them
+// belongs to packages score and stats.
+package papers
+
+import (
+	"bytes"
+	"embed"
+	"encoding/csv"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+//go:embed *.csv
+var files embed.FS
+
+// Number is a number as printed: its digits say how far it was rounded. It is
+// empty where the paper has none.
+type Number string
+
+// Float returns the number, NaN where there is none.
+func (n Number) Float() float64 {
+	x, err := strconv.ParseFloat(string(n), 64)
+	if err != nil {
+		return math.NaN()
+	}
+	return x
+}
+
+// Unit returns one unit of the last digit: 0.01 for 7.06, 1 for 4427.
+func (n Number) Unit() float64 {
+	_, decimals, _ := strings.Cut(string(n), ".")
+	return math.Pow(10, -float64(len(decimals)))
+}
+
+// Total is a total score of Lubomski et al.: of a suite in Tables 3-6, of the
+// application stack in Table 7. It has no unit.
+type Total struct {
+	Table         int
+	Suite         string // CPU, multicore, java, memory, network, disk, application
+	Execution     string // local or remote in Table 7, else empty
+	Configuration string
+	Total         Number
+}
+
+// Score is the score of one case in one configuration: of Lubomski et al.,
+// Tables 5 and 6, with the result it was made from, or Table 4, which has no
+// results.
+type Score struct {
+	Table         int
+	Suite, Case   string
+	Order         string // HIB or LIB, higher or lower is better; empty in Table 4
+	Unit          string // of Value, as printed; empty in Table 4
+	Configuration string
+	Value, Score  Number
+}
+
+// Mean is a mean over six runs as FitzGerald prints it.
+type Mean struct {
+	Mean, StdErr Number // transactions per second, or milliseconds
+	Change       Number // against the previous level, percent of it (his ΔL); empty at L0
+	RelStdErr    Number // percent of the mean
+}
+
+// SysbenchRow is one row of FitzGerald's Tables 5-14. The rows of L0 in the tables
+// without over-commitment (6, 8, 10, 12, 14) repeat those of the table before: L0
+// was measured once, with all processors and memory.
+type SysbenchRow struct {
+	Table         int
+	Test          string // cpu, threads, memory (write), memory (read), oltp
+	Overcommitted bool   // every level was given all processors and memory
+	Architecture  string // S390x or x86_64
+	Level         string // L0, L1, L2
+	Throughput    Mean   // transactions per second
+	Response      Mean   // mean response time in milliseconds
+}
+
+// Ratio is what Bacou et al. print of one configuration against another.
+type Ratio struct {
+	Section       string // "5.3.2"
+	Benchmark     string // UDP_RR, TCP_STREAM, Memcached, NGINX
+	Metric        string // latency, throughput, deviation (the standard one, of latency) or CPU time
+	Size          int    // of the messages in bytes, 0: every one
+	Configuration string
+	Baseline      string // empty of a deviation, whose baseline is its mean
+	Extent        string // about; worst or best: over all sizes; empty: as it is
+	Value         Number
+	Form          string // of what Value is: "times", "times lower", "% higher", "% lower", "% of the mean", "times the mean"
+}
+
+// String is the ratio as it is printed: "17.9 % higher", "about 2 times".
+func (r Ratio) String() string {
+	text := string(r.Value) + " " + r.Form
+	switch r.Extent {
+	case "about":
+		return "about " + text
+	case "worst", "best":
+		return text + " at " + r.Extent
+	}
+	return text
+}
+
+// Factor returns Configuration over Baseline: 1.179 for "17.9 % higher".
+func (r Ratio) Factor() float64 {
+	switch v := r.Value.Float(); r.Form {
+	case "times", "times the mean":
+		return v
+	case "times lower":
+		return 1 / v
+	case "% higher":
+		return 1 + v/100
+	case "% lower":
+		return 1 - v/100
+	case "% of the mean":
+		return v / 100
+	}
+	panic(fmt.Sprintf("published: %q is no form of a ratio", r.Form))
+}
+
+// Ratios returns what Bacou et al. print, in the order of their sections.
+func Ratios() []Ratio {
+	var all []Ratio
+	for _, r := range read("bacou_ratios.csv") {
+		ratio := Ratio{
+			Section: r["section"], Benchmark: r["benchmark"], Metric: r["metric"], Configuration: r["configuration"],
+			Baseline: r.text("baseline"), Extent: r.text("extent"), Value: r.number("value"), Form: r["form"],
+		}
+		if r.text("size") != "" {
+			ratio.Size = r.integer("size")
+		}
+		all = append(all, ratio)
+	}
+	return all
+}
+
+// Totals returns the total scores of Lubomski et al., Tables 3-7, in their order.
+func Totals() []Total {
+	var totals []Total
+	for _, r := range read("lubomski_totals.csv") {
+		totals = append(totals, Total{r.integer("table"), r["suite"], r["execution"], r["configuration"], r.number("total")})
+	}
+	return totals
+}
+
+// NetworkScores returns the scores of Lubomski et al., Table 4.
+func NetworkScores() []Score { return scores("lubomski_network.csv") }
+
+// DiskScores returns the results and scores of Lubomski et al., Tables 5 and 6,
+// case by case. Formula (1) divides by the best of both tables.
+func DiskScores() []Score { return scores("lubomski_disk.csv") }
+
+func scores(file string) []Score {
+	var all []Score
+	for _, r := range read(file) {
+		all = append(all, Score{
+			Table: r.integer("table"), Suite: r["suite"], Case: r["case"], Order: r["order"], Unit: r["unit"],
+			Configuration: r["configuration"], Value: r.number("value"), Score: r.number("score"),
+		})
+	}
+	return all
+}
+
+// Sysbench returns FitzGerald's Tables 5-14, by table, architecture and level.
+func Sysbench() []SysbenchRow {
+	var rows []SysbenchRow
+	for _, r := range read("fitzgerald_sysbench.csv") {
+		rows = append(rows, SysbenchRow{
+			Table: r.integer("table"), Test: r["test"], Overcommitted: r["overcommitted"] == "yes",
+			Architecture: r["architecture"], Level: r["level"],
+			Throughput: r.mean("throughput"), Response: r.mean("response"),
+		})
+	}
+	return rows
+}
+
+// record is a line of a file by the names of its columns.
+type record map[string]string
+
+// read returns the records of an embedded file. The files are part of the
+// program: one that cannot be read is a mistake in it, and panics.
+func read(file string) []record {
+	text, err := files.ReadFile(file)
+	if err != nil {
+		panic(fmt.Sprintf("published: %v", err))
+	}
+	reader := csv.NewReader(bytes.NewReader(text))
+	reader.Comment = '#'
+	lines, err := reader.ReadAll()
+	if err != nil {
+		panic(fmt.Sprintf("published: read %s: %v", file, err))
+	}
+	var records []record
+	for _, line := range lines[1:] {
+		r := record{}
+		for i, column := range lines[0] {
+			r[column] = line[i]
+		}
+		records = append(records, r)
+	}
+	return records
+}
+
+func (r record) integer(column string) int {
+	i, err := strconv.Atoi(r[column])
+	if err != nil {
+		panic(fmt.Sprintf("published: column %s: %v", column, err))
+	}
+	return i
+}
+
+// text returns a word or, where the paper has none, nothing.
+func (r record) text(column string) string {
+	if r[column] == "-" {
+		return ""
+	}
+	return r[column]
+}
+
+// number returns a number or, where the paper prints a dash, none.
+func (r record) number(column string) Number {
+	n := Number(r[column])
+	if n == "-" || n == "" {
+		return ""
+	}
+	if math.IsNaN(n.Float()) {
+		panic(fmt.Sprintf("published: column %s: %q is no number", column, n))
+	}
+	return n
+}
+
+func (r record) mean(column string) Mean {
+	return Mean{
+		Mean: r.number(column), Change: r.number(column + "_change"),
+		StdErr: r.number(column + "_stderr"), RelStdErr: r.number(column + "_relative"),
+	}
+}

@@ -1,0 +1,110 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	systemd "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/hostd/policy"
+	"unnest/internal/testbed/lab"
+)
+
+const (
+	daemonLog      = "hostd.log"
+	daemonConfig   = "hostd.yaml"
+	daemonPatience = 10 * time.Second
+	daemonNotify   = "hostd.notify" // where it says that it is ready: sd_notify(3)
+)
+
+// StartDaemon starts the host daemon of the lab, the program unnest at path, in
+// the host's namespace, and waits until it takes connections. It lives until
+// the lab is closed.
+func (f *Fleet) StartDaemon(ctx context.Context, path string) error {
+	config := filepath.Join(f.Lab.Dir, daemonConfig)
+	content, err := policy.Marshal(f.Policy)
+	if err == nil {
+		err = os.WriteFile(config, content, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("configure host daemon: %w", err)
+	}
+	log, err := os.OpenFile(filepath.Join(f.Lab.Dir, daemonLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("start host daemon: %w", err)
+	}
+	defer log.Close()
+	ready, err := listenReady(filepath.Join(f.Lab.Dir, daemonNotify))
+	if err != nil {
+		return fmt.Errorf("start host daemon: %w", err)
+	}
+	defer ready.Close()
+	cmd := exec.Command(path, "hostd", "--config", config, "--state", f.Lab.Dir)
+	cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+ready.LocalAddr().String())
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	if err := lab.Do(f.Lab.HostNS(), cmd.Start); err != nil {
+		return fmt.Errorf("start host daemon: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	return f.awaitDaemon(ctx, ready, ended)
+}
+
+// listenReady opens the socket at which a daemon reports as to systemd. A file
+// that is there already was a former daemon's.
+func listenReady(path string) (*net.UnixConn, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+}
+
+// awaitDaemon waits for the word of this very process: another one's port may be
+// open still, as that of one which was killed is for a while.
+func (f *Fleet) awaitDaemon(ctx context.Context, ready io.Reader, ended <-chan error) error {
+	ctx, cancel := context.WithTimeout(ctx, daemonPatience)
+	defer cancel()
+	said := make(chan error, 1)
+	go func() {
+		b := make([]byte, 256)
+		n, err := ready.Read(b)
+		if err == nil && string(b[:n]) != systemd.SdNotifyReady {
+			err = fmt.Errorf("it reports %q", b[:n])
+		}
+		said <- err
+	}()
+	select {
+	case err := <-said:
+		if err != nil {
+			return fmt.Errorf("start host daemon: %w", err)
+		}
+		return nil
+	case err := <-ended:
+		if err == nil {
+			err = errors.New("exit status 0")
+		}
+		return fmt.Errorf("start host daemon: it ended (%w): %s", err, f.lastLog())
+	case <-ctx.Done():
+		return fmt.Errorf("start host daemon: it is not ready on %s: %w: %s", daemonAddress, context.Cause(ctx), f.lastLog())
+	}
+}
+
+// lastLog returns the last line of the daemon's log.
+func (f *Fleet) lastLog() string {
+	content, err := os.ReadFile(filepath.Join(f.Lab.Dir, daemonLog))
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	return lines[len(lines)-1]
+}

@@ -1,0 +1,207 @@
+// Package fleet puts guests and the host daemon into a lab: addresses, keys,
+// certificates, the record by which the daemon knows a guest, and the CNI
+// configuration by which a guest finds the daemon.
+//
+// What runs in the guests does not belong here.
+package fleet
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/crypto/ssh"
+
+	"unnest/internal/hostapi/identity"
+	"unnest/internal/hostd/policy"
+	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/lab"
+)
+
+// Fleet is the guests of a lab.
+type Fleet struct {
+	Lab *lab.Lab
+	// Policy is what the host daemon allows; to be changed before it starts.
+	Policy     policy.Policy
+	key        ssh.Signer
+	authority  *identity.Authority
+	segmentKey string
+}
+
+// Open returns the fleet of l. The key by which one logs in to its guests, the
+// authority that names them to the daemon, the key of their segments and the directory
+// of their pods' volumes, which goes with the lab, are made when missing.
+func Open(l *lab.Lab) (*Fleet, error) {
+	key, err := loginKey(filepath.Join(l.Dir, "ssh.key"))
+	if err != nil {
+		return nil, err
+	}
+	authority, err := identity.OpenAuthority(l.Dir)
+	if err != nil {
+		return nil, err
+	}
+	segmentKey, err := openSegmentKey(filepath.Join(l.Dir, "segment.key"))
+	if err != nil {
+		return nil, err
+	}
+	p := defaultPolicy()
+	p.Tenants[0].Volumes = filepath.Join(l.Dir, "volumes")
+	if err := os.MkdirAll(p.Tenants[0].Volumes, 0o700); err != nil {
+		return nil, fmt.Errorf("make directory of volumes: %w", err)
+	}
+	return &Fleet{Lab: l, Policy: p, key: key, authority: authority, segmentKey: segmentKey}, nil
+}
+
+// openSegmentKey returns the secret in the file path, made when missing, by which
+// guests join the segments of the lab's Hostlo networks.
+func openSegmentKey(path string) (string, error) {
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		content = []byte(rand.Text())
+		err = os.WriteFile(path, content, 0o600)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read key of segments: %w", err)
+	}
+	return string(content), nil
+}
+
+// loginKey returns the private key in the file path, made when missing.
+func loginKey(path string) (ssh.Signer, error) {
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		content, err = writeKey(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read login key: %w", err)
+	}
+	key, err := ssh.ParsePrivateKey(content)
+	if err != nil {
+		return nil, fmt.Errorf("read login key %s: %w", path, err)
+	}
+	return key, nil
+}
+
+func writeKey(path string) ([]byte, error) {
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	block, err := ssh.MarshalPrivateKey(key, "unnest")
+	if err != nil {
+		return nil, err
+	}
+	content := pem.EncodeToMemory(block)
+	return content, os.WriteFile(path, content, 0o600)
+}
+
+// Options says what guest to launch.
+type Options struct {
+	Name   string
+	Image  guest.Image
+	Accel  guest.Accel
+	VCPUs  int
+	Memory int64  // bytes
+	Slots  int    // NICs that can be hot-plugged at the same time
+	Pool   int    // of which the host daemon keeps so many plugged ahead
+	Shares int    // volumes and shared memory that can be plugged at the same time
+	Export string // directory of the host that the guest can mount by 9p; empty: none
+	Tenant string // empty: the only one of the default policy
+	// Nesting gives the guest the processor that one with Nested has, so that what
+	// they measure can be compared.
+	Nesting bool
+	// Nested is the image of a guest that LaunchNested can run in this one, whose
+	// own image must have a hypervisor (guest.HypervisorRecipe). Nil: none.
+	Nested *guest.Image
+}
+
+// Node is a guest of the fleet.
+type Node struct {
+	*guest.Guest
+	Index    int    // from 1; part of the addresses
+	TenantIP string // of its NIC on the tenant bridge
+}
+
+// Launch starts a guest and returns at once; it is ready when Login succeeds.
+// A step that fails leaves no guest.
+func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
+	if err := identity.CheckGuestName(o.Name); err != nil {
+		return nil, err
+	}
+	index, err := f.freeIndex()
+	if err != nil {
+		return nil, err
+	}
+	dir := f.Lab.GuestDir(o.Name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			err = errors.New("there is one of that name: choose another, or stop it first")
+		}
+		return nil, fmt.Errorf("launch guest %s: %w", o.Name, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
+	credentials, err := f.authority.Issue(o.Name)
+	if err != nil {
+		return nil, err
+	}
+	p := plan(index)
+	config, err := f.config(o, p, credentials, dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.plug(&config, p, o.Nested != nil); err != nil {
+		return nil, err
+	}
+	g, err := guest.Start(ctx, config)
+	for _, nic := range config.NICs {
+		err = errors.Join(err, nic.TAP.Close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{g, index, p.tenantIP}
+	if err := n.note(f.Lab.Dir, o, credentials.Fingerprint); err != nil {
+		return nil, errors.Join(err, g.Kill())
+	}
+	return n, nil
+}
+
+// freeIndex returns the lowest index that no guest of the lab has.
+func (f *Fleet) freeIndex() (int, error) {
+	names, err := f.Lab.Guests()
+	if err != nil {
+		return 0, err
+	}
+	taken := map[int]bool{}
+	for _, name := range names {
+		note, err := readNote(f.Lab.GuestDir(name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return 0, err
+		}
+		taken[note.Index] = true
+	}
+	for i := 1; i <= maxGuests; i++ {
+		if !taken[i] {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("lab %s is full: it has room for %d guests", f.Lab.Name, maxGuests)
+}
+
+// Remove takes a guest that has ended out of the lab.
+func (f *Fleet) Remove(name string) error {
+	if err := os.RemoveAll(f.Lab.GuestDir(name)); err != nil {
+		return fmt.Errorf("remove guest %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+package fleet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"unnest/internal/testbed/lab"
+)
+
+// newLab returns a lab that is a state directory only.
+func newLab(t *testing.T) *lab.Lab {
+	t.Helper()
+	l := &lab.Lab{Name: "test", Dir: t.TempDir()}
+	if err := os.Mkdir(filepath.Join(l.Dir, "guests"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func openFleet(t *testing.T) *Fleet {
+	t.Helper()
+	f, err := Open(newLab(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// Who opens the lab later has the same keys, and nobody else can read them.
+func TestOpenAgain(t *testing.T) {
+	l := newLab(t)
+	first, err := Open(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := Open(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(first.key.PublicKey().Marshal(), second.key.PublicKey().Marshal()) {
+		t.Error("the login key was made anew")
+	}
+	if !bytes.Equal(first.authority.CertificatePEM(), second.authority.CertificatePEM()) {
+		t.Error("the authority was made anew")
+	}
+	info, err := os.Stat(filepath.Join(l.Dir, "ssh.key"))
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("login key: %v, mode %v; want 0600", err, info.Mode())
+	}
+}
+
+func TestLoginKeyDamaged(t *testing.T) {
+	for name, content := range map[string]string{"empty": "", "text": "no key\n", "cut short": "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNz\n"} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			path := filepath.Join(l.Dir, "ssh.key")
+			if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			f, err := Open(l)
+			if f != nil || err == nil || !strings.Contains(err.Error(), "read login key "+path) {
+				t.Errorf("got %v, %v; want an error that names %s", f, err, path)
+			}
+			if left, err := os.ReadFile(path); err != nil || string(left) != content {
+				t.Errorf("the damaged key was replaced: %q (%v)", left, err)
+			}
+		})
+	}
+}
+
+func TestOpenWithoutState(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "gone")
+	if f, err := Open(&lab.Lab{Name: "test", Dir: dir}); f != nil || err == nil || !strings.Contains(err.Error(), dir) {
+		t.Errorf("got %v, %v; want an error that names %s", f, err, dir)
+	}
+}
+
+// writeNotes makes the state directories of guests with these indices; 0: one
+// without a note.
+func writeNotes(t *testing.T, f *Fleet, indices ...int) {
+	t.Helper()
+	for n, index := range indices {
+		dir := f.Lab.GuestDir(fmt.Sprintf("guest%d", n))
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if index == 0 {
+			continue
+		}
+		if err := writeJSON(filepath.Join(dir, noteFile), note{Index: index}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestFreeIndex(t *testing.T) {
+	all := make([]int, maxGuests)
+	for i := range all {
+		all[i] = i + 1
+	}
+	tests := []struct {
+		name  string
+		taken []int
+		want  int // 0: an error
+	}{
+		{"no guest", nil, 1},
+		{"in order", []int{1, 2, 3}, 4},
+		{"the first is gone", []int{2, 3}, 1},
+		{"one in between is gone", []int{5, 1, 2, 4}, 3},
+		{"a guest without a note", []int{0, 1}, 2},
+		{"the last", all[:maxGuests-1], maxGuests},
+		{"full", all, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := openFleet(t)
+			writeNotes(t, f, tt.taken...)
+			got, err := f.freeIndex()
+			if got != tt.want || (err == nil) != (tt.want > 0) {
+				t.Errorf("got %d, %v; want %d", got, err, tt.want)
+			}
+			if err != nil && !strings.Contains(err.Error(), "room for 200 guests") {
+				t.Errorf("got %v; want how many there is room for", err)
+			}
+		})
+	}
+}
+
+// An index that cannot be read might be taken by any guest.
+func TestFreeIndexDamagedNote(t *testing.T) {
+	f := openFleet(t)
+	writeNotes(t, f, 1)
+	path := filepath.Join(f.Lab.GuestDir("guest0"), noteFile)
+	if err := os.WriteFile(path, []byte(`{"index": `), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := f.freeIndex(); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("got %d, %v; want an error that names %s", got, err, path)
+	}
+}
+
+// What cannot be launched leaves no guest.
+func TestLaunchRefuses(t *testing.T) {
+	f := openFleet(t)
+	writeNotes(t, f, 1)
+	tests := []struct{ name, want string }{
+		{"", "guest name"},
+		{"../up", "guest name"},
+		{"Upper", "guest name"},
+		{"guest0", "there is one of that name"},
+		{"new", "network namespace"}, // the lab has none to plug it into
+	}
+	for _, tt := range tests {
+		if n, err := f.Launch(t.Context(), Options{Name: tt.name}); n != nil || err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: got %v, %v; want %q", tt.name, n, err, tt.want)
+		}
+	}
+	if names, err := f.Lab.Guests(); err != nil || strings.Join(names, " ") != "guest0" {
+		t.Errorf("guests are %v (%v), want guest0 alone", names, err)
+	}
+}
+
+func TestRemove(t *testing.T) {
+	f := openFleet(t)
+	writeNotes(t, f, 1, 2)
+	if err := errors.Join(f.Remove("guest0"), f.Remove("guest0")); err != nil {
+		t.Errorf("remove, twice: %v", err)
+	}
+	if got, err := f.freeIndex(); err != nil || got != 1 {
+		t.Errorf("free is %d (%v), want the index of the guest that was removed", got, err)
+	}
+}

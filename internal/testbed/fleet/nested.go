@@ -1,0 +1,126 @@
+package fleet
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"unnest/internal/hostapi/identity"
+	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/lab"
+	"unnest/internal/testbed/place"
+)
+
+// Nested is a guest in a guest: level L2. It has one NIC, on its tenant's network,
+// by which the host reaches it; it knows no host daemon, and its containers get no
+// NIC of their own. It ends with its parent, and with the process that launched
+// it.
+type Nested struct {
+	*Node
+	Parent *Node
+	Choice guest.Choice // its accelerator in the parent, and why that one
+}
+
+// Err says why the guest is gone, or its parent with it; nil while it runs.
+func (n *Nested) Err() error {
+	err := n.Node.Err()
+	if err == nil {
+		return nil
+	}
+	if died := n.Parent.Err(); died != nil {
+		return fmt.Errorf("%w: %s, with the guest that it ran in: %w", guest.ErrDied, n.Name, died)
+	}
+	return err
+}
+
+// nestedDir is where a guest's state directory has that of the guest in it.
+const nestedDir = "nested"
+
+// LaunchNested starts a guest in parent, which is ready and was launched with
+// Options.Nested: that is the image, and o.Image counts only if it differs, which is
+// an error, as are slots. It returns when QEMU runs in parent; the guest is ready
+// when Login succeeds. A parent runs one such guest at a time.
+func (f *Fleet) LaunchNested(ctx context.Context, parent *Node, o Options) (*Nested, error) {
+	if err := identity.CheckGuestName(o.Name); err != nil {
+		return nil, err
+	}
+	saved, err := readNote(parent.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkNested(parent, saved, o); err != nil {
+		return nil, fmt.Errorf("launch guest %s in %s: %w", o.Name, parent.Name, err)
+	}
+	in, err := f.Reach(ctx, parent)
+	if err != nil {
+		return nil, err
+	}
+	n, err := f.startNested(ctx, parent, *saved.Nested, o, in)
+	if err != nil {
+		return nil, errors.Join(err, in.Close())
+	}
+	go func() {
+		select {
+		case <-n.Done():
+		case <-parent.Done(): // nobody is left to say that the connection has ended
+		}
+		_ = in.Close()
+	}()
+	return n, nil
+}
+
+// checkNested refuses what parent was not launched for.
+func checkNested(parent *Node, saved note, o Options) error {
+	switch {
+	case saved.Nested == nil:
+		return errors.New("it was launched without an image for guests in it: give it Options.Nested")
+	case o.Image != guest.Image{} && o.Image != *saved.Nested:
+		return fmt.Errorf("image %s: %s has the image %s for guests in it", o.Image.Digest, parent.Name, saved.Nested.Digest)
+	case o.Nested != nil:
+		return errors.New("a guest in a guest runs no further guests")
+	}
+	return nil
+}
+
+func (f *Fleet) startNested(ctx context.Context, parent *Node, image guest.Image, o Options, in place.Place) (*Nested, error) {
+	dir := filepath.Join(parent.Dir, nestedDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("launch guest %s: %w", o.Name, err)
+	}
+	p := plan(parent.Index)
+	o.Image = image
+	config, err := f.nestedConfig(o, p, dir)
+	if err != nil {
+		return nil, err
+	}
+	g, choice, err := guest.StartNested(ctx, config, parent.Config, in, p.uplinkMAC)
+	if err != nil {
+		return nil, err
+	}
+	return &Nested{&Node{g, parent.Index, p.nestedIP}, parent, choice}, nil
+}
+
+// nestedConfig returns the configuration of the guest in the guest whose
+// addresses p are.
+func (f *Fleet) nestedConfig(o Options, p addresses, dir string) (guest.Config, error) {
+	_, hostKey, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return guest.Config{}, err
+	}
+	return guest.Config{
+		Name: o.Name, Dir: dir, Arch: o.Image.Arch, Image: o.Image, Accel: o.Accel, VCPUs: o.VCPUs, Memory: o.Memory, Slots: o.Slots,
+		Address: net.JoinHostPort(p.nestedIP, "22"),
+		NICs:    []guest.NIC{{MAC: p.nestedMAC}},
+		Seed: guest.Seed{
+			Hostname: o.Name, HostKey: hostKey, Authorized: f.key.PublicKey(),
+			Interfaces: []guest.Interface{
+				{MAC: p.nestedMAC, Name: "eth0", Address: fmt.Sprintf("%s/%d", p.nestedIP, lab.TenantPrefix), Gateway: lab.TenantGateway},
+			},
+		},
+	}, nil
+}

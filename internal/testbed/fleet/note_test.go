@@ -1,0 +1,148 @@
+package fleet
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/crypto/ssh"
+
+	"unnest/internal/hostd/daemon"
+	"unnest/internal/testbed/guest"
+)
+
+// newNode returns a guest that is described only; its number is that of a
+// process that is no QEMU.
+func newNode(t *testing.T, f *Fleet) *Node {
+	t.Helper()
+	_, hostKey, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := f.Lab.GuestDir("node1")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return &Node{
+		Guest: &guest.Guest{
+			Config: guest.Config{
+				Name: "node1", Dir: dir, Accel: guest.TCG, VCPUs: 2, Memory: 1 << 30, Slots: 8, Address: "10.200.0.4:22",
+				Seed: guest.Seed{HostKey: hostKey},
+			},
+			PID: os.Getpid(),
+		},
+		Index: 3, TenantIP: "10.201.0.4",
+	}
+}
+
+var fingerprint = strings.Repeat("ab", 32)
+
+func TestNoteRoundTrip(t *testing.T) {
+	f := openFleet(t)
+	n := newNode(t, f)
+	if err := n.note(f.Lab.Dir, Options{Pool: 2}, fingerprint); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readNote(n.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hostKey, _, _, _, err := ssh.ParseAuthorizedKey([]byte(got.HostKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := ssh.NewPublicKey(n.Seed.HostKey.Public())
+	if err != nil || string(hostKey.Marshal()) != string(want.Marshal()) {
+		t.Errorf("host key: got %s (%v)", got.HostKey, err)
+	}
+	if since := time.Since(got.Started); since < 0 || since > time.Minute {
+		t.Errorf("started %v ago", since)
+	}
+	got.HostKey, got.Started = "", time.Time{}
+	if want := (note{Index: 3, PID: os.Getpid(), Accel: guest.TCG, VCPUs: 2, Memory: 1 << 30, Slots: 8, Address: "10.200.0.4:22"}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	entries, err := os.ReadDir(n.Dir)
+	if err != nil || len(entries) != 2 {
+		t.Errorf("%v are in the guest's directory (%v), want note and record", entries, err)
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err != nil || info.Mode() != 0o600 {
+			t.Errorf("%s: %v, mode %v; want 0600", e.Name(), err, info.Mode())
+		}
+	}
+}
+
+// The host daemon learns where the guest's NICs go and whom to believe.
+func TestNoteForDaemon(t *testing.T) {
+	f := openFleet(t)
+	n := newNode(t, f)
+	if err := n.note(f.Lab.Dir, Options{Pool: 2}, fingerprint); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(daemon.RecordPath(f.Lab.Dir, "node1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got daemon.GuestRecord
+	if err := json.Unmarshal(content, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := daemon.GuestRecord{
+		Name: "node1", Tenant: Tenant, Index: 3, PID: os.Getpid(), QMP: n.DaemonQMP(), Pool: 2, CertificateSHA256: fingerprint,
+		Ports: []string{"rp1", "rp2", "rp3", "rp4", "rp5", "rp6", "rp7", "rp8"},
+		NICs: []daemon.BootNIC{
+			{TAP: "g3mgmt", MAC: "52:54:00:c8:00:03", Addresses: []netip.Addr{netip.MustParseAddr("10.200.0.4")}},
+			{TAP: "g3tenant", MAC: "52:54:00:c9:00:03", Addresses: []netip.Addr{netip.MustParseAddr("10.201.0.4")}},
+		},
+	}
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Errorf("record differs (-want +got):\n%s", diff)
+	}
+}
+
+func TestFind(t *testing.T) {
+	f := openFleet(t)
+	if n, err := f.Find("node1"); n != nil || !errors.Is(err, ErrNoGuest) || !strings.Contains(err.Error(), "node1") {
+		t.Errorf("no guest: got %v, %v; want ErrNoGuest", n, err)
+	}
+	node := newNode(t, f)
+	if n, err := f.Find("node1"); n != nil || !errors.Is(err, ErrNoGuest) {
+		t.Errorf("guest without a note: got %v, %v; want ErrNoGuest", n, err)
+	}
+	if err := node.note(f.Lab.Dir, Options{}, fingerprint); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := f.Find("node1"); n != nil || !errors.Is(err, guest.ErrDied) || errors.Is(err, ErrNoGuest) {
+		t.Errorf("a process that is no QEMU: got %v, %v; want ErrDied", n, err)
+	}
+	if err := os.WriteFile(filepath.Join(node.Dir, noteFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := f.Find("node1"); n != nil || err == nil || errors.Is(err, ErrNoGuest) || !strings.Contains(err.Error(), noteFile) {
+		t.Errorf("damaged note: got %v, %v; want an error that names it", n, err)
+	}
+}
+
+// A host key that was tampered with lets nobody in.
+func TestReachDamagedHostKey(t *testing.T) {
+	f := openFleet(t)
+	n := newNode(t, f)
+	if _, err := f.Reach(t.Context(), n); err == nil || !strings.Contains(err.Error(), noteFile) {
+		t.Errorf("no note: got %v", err)
+	}
+	if err := writeJSON(filepath.Join(n.Dir, noteFile), note{HostKey: "ssh-ed25519 garbage"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Reach(t.Context(), n); err == nil || !strings.Contains(err.Error(), "host key of guest node1") {
+		t.Errorf("damaged key: got %v", err)
+	}
+}

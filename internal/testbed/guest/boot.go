@@ -1,0 +1,147 @@
+package guest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"unnest/internal/testbed/place"
+)
+
+// BootTimes splits the time from launch to ready. Kernel and userspace are on
+// the guest's own clock, firmware and SSH are what is left of the host's.
+type BootTimes struct {
+	Firmware  time.Duration // QEMU's start and firmware, until the kernel's clock starts
+	Kernel    time.Duration // until the kernel runs the first process
+	Userspace time.Duration // until the services are started
+	SSH       time.Duration // until a login over SSH has succeeded
+	Total     time.Duration
+}
+
+// WaitReady waits until a command can be run over SSH and returns the
+// connection. When the guest ends first, panics or is not ready when ctx ends,
+// the error wraps ErrBoot and quotes the console.
+func (g *Guest) WaitReady(ctx context.Context, dial place.Dialer, key ssh.Signer) (*place.SSH, BootTimes, error) {
+	c := console{path: g.path(consoleFile)}
+	for {
+		if err := g.Err(); err != nil {
+			return nil, BootTimes{}, fmt.Errorf("%w: %w", ErrBoot, err)
+		}
+		c.look()
+		if c.failed != "" {
+			return nil, BootTimes{}, fmt.Errorf("%w: %s: %s%s", ErrBoot, g.Name, c.failed, g.lastWords())
+		}
+		if c.services.seen() {
+			client, err := g.login(ctx, dial, key)
+			if err == nil {
+				return client, c.times(g.started, time.Now()), nil
+			}
+		}
+		if err := sleep(ctx, pollInterval); err != nil {
+			return nil, BootTimes{}, fmt.Errorf("%w: %s: not ready after %.0f s: %w%s",
+				ErrBoot, g.Name, time.Since(g.started).Seconds(), err, g.lastWords())
+		}
+	}
+}
+
+// login connects to the guest's SSH server, whose key must be the seed's.
+func (g *Guest) login(ctx context.Context, dial place.Dialer, key ssh.Signer) (*place.SSH, error) {
+	host, err := ssh.NewPublicKey(g.Seed.HostKey.Public())
+	if err != nil {
+		return nil, err
+	}
+	return place.DialSSH(ctx, "guest "+g.Name, g.Address, dial, ClientConfig(key, host))
+}
+
+// ClientConfig is how one logs in to a guest: as root, by key, and only if the
+// server has the key host.
+func ClientConfig(key ssh.Signer, host ssh.PublicKey) *ssh.ClientConfig {
+	return &ssh.ClientConfig{
+		User:              "root",
+		Auth:              []ssh.AuthMethod{ssh.PublicKeys(key)},
+		HostKeyCallback:   ssh.FixedHostKey(host),
+		HostKeyAlgorithms: []string{ssh.KeyAlgoED25519},
+		Timeout:           loginLimit,
+	}
+}
+
+const loginLimit = 5 * time.Second
+
+// console reads the marks that the guest's scripts print while it boots.
+type console struct {
+	path                      string
+	init, userspace, services mark
+	failed                    string
+}
+
+// mark is a point of the boot on both clocks.
+type mark struct {
+	uptime time.Duration // the guest's, since its kernel started
+	at     time.Time     // the host's, when the mark was first seen
+}
+
+func (m mark) seen() bool { return !m.at.IsZero() }
+
+const bootMark = "unnest-boot "
+
+// look reads the console again.
+func (c *console) look() {
+	content, err := os.ReadFile(c.path)
+	if err != nil {
+		return // QEMU has not made it yet
+	}
+	c.read(string(content), time.Now())
+}
+
+func (c *console) read(content string, now time.Time) {
+	for line := range strings.Lines(content) {
+		if !strings.HasSuffix(line, "\n") {
+			return // still being written
+		}
+		if strings.Contains(line, "Kernel panic") {
+			c.failed = cmp.Or(c.failed, strings.TrimSpace(line))
+		}
+		_, text, ok := strings.Cut(line, bootMark)
+		if !ok {
+			continue
+		}
+		if why, ok := strings.CutPrefix(text, "failed: "); ok {
+			c.failed = cmp.Or(c.failed, strings.TrimSpace(why))
+			continue
+		}
+		name, seconds, _ := strings.Cut(strings.TrimSpace(text), " ")
+		if m := c.named(name); m != nil && !m.seen() {
+			if uptime, err := time.ParseDuration(seconds + "s"); err == nil && uptime >= 0 {
+				*m = mark{uptime, now}
+			}
+		}
+	}
+}
+
+func (c *console) named(name string) *mark {
+	switch name {
+	case "init":
+		return &c.init
+	case "userspace":
+		return &c.userspace
+	case "services":
+		return &c.services
+	}
+	return nil
+}
+
+// times splits the boot that began at started and was ready at ready.
+func (c *console) times(started, ready time.Time) BootTimes {
+	return BootTimes{
+		Firmware:  c.services.at.Sub(started) - c.services.uptime,
+		Kernel:    c.init.uptime,
+		Userspace: c.services.uptime - c.init.uptime,
+		SSH:       ready.Sub(c.services.at),
+		Total:     ready.Sub(started),
+	}
+}

@@ -1,0 +1,206 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/vmm/qmp"
+)
+
+// Errors that callers tell apart.
+var (
+	ErrBoot = errors.New("guest did not boot") // with the last lines of its console
+	ErrDied = errors.New("guest died")
+)
+
+// Guest is a running guest.
+type Guest struct {
+	Config
+	PID     int // of QEMU; 0: it runs in another guest
+	started time.Time
+	stop    func()        // ends a QEMU that has no PID here
+	done    chan struct{} // closed when QEMU has ended; nil when it is not our child
+	exit    error
+}
+
+// Start starts QEMU and returns at once. The guest is not bound to ctx, nor to
+// the life of this process: Kill or PowerDown ends it.
+func Start(_ context.Context, c Config) (*Guest, error) {
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("start guest %s: %w", c.Name, err)
+	}
+	seed, err := c.Seed.Archive()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(c.path(seedFile), seed, 0o600); err != nil {
+		return nil, fmt.Errorf("start guest %s: %w", c.Name, err)
+	}
+	log, err := os.Create(c.path(qemuFile))
+	if err != nil {
+		return nil, fmt.Errorf("start guest %s: %w", c.Name, err)
+	}
+	defer log.Close()
+	cmd := exec.Command(c.Arch.QEMU(), c.arguments()...)
+	cmd.Stdout, cmd.Stderr = log, log
+	for _, nic := range c.NICs {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, nic.TAP)
+	}
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true} // Ctrl-C at the terminal is for us, not for QEMU
+	started := time.Now()
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start guest %s: %w: `unnest doctor` says what to install", c.Name, err)
+	}
+	g := &Guest{Config: c, PID: cmd.Process.Pid, started: started, done: make(chan struct{})}
+	go func() {
+		g.exit = cmd.Wait()
+		close(g.done)
+	}()
+	return g, nil
+}
+
+// check refuses what QEMU would take, or refuse in words of its own.
+func (c Config) check() error {
+	if err := c.Arch.check(); err != nil {
+		return err
+	}
+	switch a := c.Arch.or(); {
+	case c.Slots > MaxSlots:
+		return fmt.Errorf("%d slots: want at most %d", c.Slots, MaxSlots)
+	case c.Slots > 0 && !a.traits().slots:
+		return fmt.Errorf("%d slots: NICs cannot be plugged into a guest of %s: want 0", c.Slots, a)
+	case c.Accel == KVM && string(a) != runtime.GOARCH:
+		return fmt.Errorf("KVM runs guests of %s here, the guest is %s: use --accel auto or tcg", runtime.GOARCH, a)
+	case c.Image.Arch.or() != a:
+		return fmt.Errorf("the image is for %s, the guest is %s", c.Image.Arch.or(), a)
+	}
+	return c.checkShares()
+}
+
+// Done is closed when QEMU has ended.
+func (g *Guest) Done() <-chan struct{} { return g.done }
+
+// Err says why the guest is gone, with the last lines of its console and of
+// QEMU's own output; nil while it runs.
+func (g *Guest) Err() error {
+	select {
+	case <-g.done:
+	default:
+		return nil
+	}
+	if g.exit == nil {
+		return fmt.Errorf("%w: %s: QEMU ended%s", ErrDied, g.Name, g.lastWords())
+	}
+	return fmt.Errorf("%w: %s: QEMU: %w%s", ErrDied, g.Name, g.exit, g.lastWords())
+}
+
+// lastWords quotes the ends of the guest's logs.
+func (g *Guest) lastWords() string {
+	var b strings.Builder
+	for _, file := range []string{qemuFile, consoleFile} {
+		content, err := os.ReadFile(g.path(file))
+		if words := lastLines(string(content), 3); err == nil && words != "" {
+			fmt.Fprintf(&b, "; %s ends: %s", filepath.Base(file), words)
+		}
+	}
+	return b.String()
+}
+
+// PowerDown presses the guest's power button and waits for its end; a guest
+// that does not obey within a few seconds is killed.
+func (g *Guest) PowerDown(ctx context.Context) error {
+	press, cancel := context.WithTimeout(ctx, powerDownLimit)
+	defer cancel()
+	client, err := qmp.Dial(press, g.path(ownerQMP))
+	if err == nil {
+		err = errors.Join(client.SystemPowerdown(press), client.Close())
+	}
+	if err == nil {
+		select {
+		case <-g.done:
+			return nil
+		case <-press.Done():
+		}
+	}
+	return g.Kill()
+}
+
+const powerDownLimit = 10 * time.Second
+
+// Kill ends QEMU at once and waits for that. A guest in another is always killed,
+// never powered down.
+func (g *Guest) Kill() error {
+	select {
+	case <-g.done:
+		return nil
+	default:
+	}
+	if g.stop != nil {
+		g.stop()
+	} else if err := unix.Kill(g.PID, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill guest %s: %w", g.Name, err)
+	}
+	select {
+	case <-g.done:
+		return nil
+	case <-time.After(g.grace()):
+		return fmt.Errorf("kill guest %s: QEMU (pid %d) does not end", g.Name, g.PID)
+	}
+}
+
+// grace is how long QEMU may take to end: one in a guest is told so over SSH.
+func (g *Guest) grace() time.Duration {
+	if g.stop != nil {
+		return powerDownLimit
+	}
+	return stopGrace
+}
+
+// Adopt returns a guest that another process started, or an error that wraps
+// ErrDied when it has ended since. c need not hold the seed.
+func Adopt(c Config, pid int) (*Guest, error) {
+	g := &Guest{Config: c, PID: pid, done: make(chan struct{})}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err == nil {
+		// The number may have been given to another process since.
+		if !strings.Contains(commandLine(pid), c.path(ownerQMP)) {
+			err = errors.Join(unix.ESRCH, unix.Close(fd))
+		}
+	}
+	if err != nil {
+		close(g.done)
+		return nil, fmt.Errorf("%w: %s: QEMU (pid %d) is gone%s", ErrDied, c.Name, pid, g.lastWords())
+	}
+	go func() {
+		defer close(g.done)
+		for errors.Is(err, unix.EINTR) || err == nil {
+			if _, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); err == nil {
+				break
+			}
+		}
+		g.exit = errors.Join(err, unix.Close(fd))
+	}()
+	return g, nil
+}
+
+// commandLine returns the arguments of a process, empty when it is gone. For a
+// moment after exec a process has none yet.
+func commandLine(pid int) string {
+	for range 10 {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil || len(line) > 0 {
+			return string(line)
+		}
+		time.Sleep(pollInterval)
+	}
+	return ""
+}

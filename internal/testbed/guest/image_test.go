@@ -1,0 +1,125 @@
+package guest
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"unnest/internal/netdev/tap"
+	"unnest/internal/testbed/lab"
+	"unnest/internal/testbed/place"
+)
+
+// privileged skips the test unless privileged tests are asked for.
+func privileged(t *testing.T) {
+	t.Helper()
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root, QEMU and network namespaces: set UNNEST_PRIVILEGED=1")
+	}
+}
+
+// testImage returns an image without added programs, from the user's cache, so
+// that Debian is unpacked once per machine.
+func testImage(t *testing.T) Image {
+	t.Helper()
+	builder := Builder{Cache: CacheDir(), Progress: func(step string) { t.Log(step) }}
+	image, err := builder.Build(t.Context(), DefaultRecipe())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return image
+}
+
+func testLab(t *testing.T) *lab.Lab {
+	t.Helper()
+	l, err := lab.Create("test-" + strings.ToLower(rand.Text()[:8]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+func testKey(t *testing.T) (ed25519.PrivateKey, ssh.Signer) {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := ssh.NewSignerFromKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, signer
+}
+
+func testGuest(t *testing.T, l *lab.Lab, image Image, signer ssh.Signer, change func(*Config)) *Guest {
+	t.Helper()
+	hostKey, _ := testKey(t)
+	const mac = "52:54:00:00:00:02"
+	c := Config{
+		Name: "node1", Dir: l.GuestDir("node1"), Image: image, Accel: TCG, VCPUs: 1, Memory: 512 << 20, Slots: 2,
+		Address: "10.200.0.2:22",
+		Seed: Seed{
+			Hostname: "node1", HostKey: hostKey, Authorized: signer.PublicKey(),
+			Interfaces: []Interface{{MAC: mac, Name: "eth0", Address: "10.200.0.2/24"}},
+		},
+	}
+	if err := os.Mkdir(c.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	err := lab.Do(l.HostNS(), func() error {
+		f, err := tap.Open(tap.Device{Name: "node1m", Bridge: lab.ManagementBridge, MTU: lab.MTU})
+		c.NICs = []NIC{{f, mac}}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(&c)
+	g, err := Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.NICs[0].TAP.Close(); err != nil {
+		t.Error(err)
+	}
+	return g
+}
+
+func TestGuest(t *testing.T) {
+	privileged(t)
+	image, l := testImage(t), testLab(t)
+	_, signer := testKey(t)
+	g := testGuest(t, l, image, signer, func(*Config) {})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	client, times, err := g.WaitReady(ctx, l.Dial, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	t.Logf("boot: %+v", times)
+	out, err := place.Output(ctx, client, "hostname")
+	if err != nil || strings.TrimSpace(string(out)) != "node1" {
+		t.Errorf("hostname: got %q, %v", out, err)
+	}
+	start := time.Now()
+	if err := g.PowerDown(ctx); err != nil {
+		t.Error(err)
+	}
+	t.Logf("power-down: %v", time.Since(start))
+	if d := time.Since(start); d > powerDownLimit {
+		t.Errorf("power-down took %v: the guest did not obey its power button", d)
+	}
+}

@@ -1,0 +1,154 @@
+package guest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"unnest/internal/testbed/place"
+)
+
+// NestingCPU is the processor that TCG shows to a guest that runs guests: one
+// with AMD's hardware virtualization, which TCG emulates, nested paging included.
+// Under KVM a guest has the host's own processor, if that nests.
+const NestingCPU = "EPYC,+svm,+npt"
+
+// NestingDisks are the disks by which a guest gets the image of a guest in it.
+func NestingDisks(inner Image) []Disk {
+	return []Disk{{inner.Kernel, "unnest-kernel"}, {inner.Initrd, "unnest-initrd"}, {inner.Root, "unnest-root"}}
+}
+
+// nestedDir is where the files of the inner guest are in the outer one, and
+// nestedTAP the interface there that its NIC is plugged into: see rootfs/nest.
+const (
+	nestedDir = "/var/lib/unnest/nested"
+	nestedTAP = "nested0"
+)
+
+// StartNested starts a guest in the guest outer, which is reached as in, from
+// the image that outer got as NestingDisks. uplink is the MAC of the NIC of outer
+// that goes to the inner guest's network; c has one NIC, with a MAC only.
+// Accelerator auto takes KVM when the outer guest's opens, and Choice says which
+// it is, and why.
+//
+// The inner guest's logs are in c.Dir here. It ends with the outer guest, and with
+// the connection in.
+func StartNested(ctx context.Context, c Config, outer Config, in place.Place, uplink string) (_ *Guest, _ Choice, err error) {
+	fail := func(err error) (*Guest, Choice, error) {
+		return nil, Choice{}, fmt.Errorf("start guest %s in %s: %w", c.Name, in, err)
+	}
+	if err := errors.Join(c.check(), c.checkNested(outer)); err != nil {
+		return fail(err)
+	}
+	choice, err := prepareNested(ctx, c, in, uplink)
+	if err != nil {
+		return fail(err)
+	}
+	c.Accel = choice.Accel
+	inside := c.inside()
+	seed, err := c.Seed.Archive()
+	if err == nil {
+		err = in.Put(ctx, inside.path(seedFile), 0o600, bytes.NewReader(seed))
+	}
+	if err != nil {
+		return fail(err)
+	}
+	g, err := c.startIn(context.WithoutCancel(ctx), in, inside.nestedArguments())
+	if err != nil {
+		return fail(err)
+	}
+	return g, choice, nil
+}
+
+// startIn starts QEMU with args in a place, its console and its own output going
+// to the logs in c.Dir.
+func (c Config) startIn(ctx context.Context, in place.Place, args []string) (*Guest, error) {
+	console, err := os.Create(c.path(consoleFile))
+	if err != nil {
+		return nil, err
+	}
+	log, err := os.Create(c.path(qemuFile))
+	if err != nil {
+		return nil, errors.Join(err, console.Close())
+	}
+	ctx, stop := context.WithCancel(ctx)
+	g := &Guest{Config: c, started: time.Now(), stop: stop, done: make(chan struct{})}
+	process, err := in.Start(ctx, place.Command{
+		Args: append([]string{c.Arch.QEMU()}, args...), Stdout: console, Stderr: log,
+	})
+	if err != nil {
+		stop()
+		return nil, errors.Join(err, console.Close(), log.Close())
+	}
+	go func() {
+		defer close(g.done)
+		g.exit = errors.Join(process.Wait(), console.Close(), log.Close())
+		stop()
+	}()
+	return g, nil
+}
+
+// checkNested refuses what does not fit into the guest outer.
+func (c Config) checkNested(outer Config) error {
+	switch {
+	case c.Arch.or() != AMD64 || outer.Arch.or() != AMD64:
+		return fmt.Errorf("%s in %s: only %s nests", c.Arch.or(), outer.Arch.or(), AMD64)
+	case len(c.NICs) != 1:
+		return fmt.Errorf("%d NICs: an inner guest has one", len(c.NICs))
+	case c.Slots > 0:
+		return fmt.Errorf("%d slots: NICs cannot be plugged into an inner guest: want 0", c.Slots)
+	case c.Memory > outer.Memory: // as much is over-commitment
+		return fmt.Errorf("%d MiB of memory: the outer guest has %d MiB: give it more", c.Memory>>20, outer.Memory>>20)
+	}
+	return nil
+}
+
+// prepareNested makes the outer guest ready and resolves the accelerator there.
+func prepareNested(ctx context.Context, c Config, in place.Place, uplink string) (Choice, error) {
+	args := []string{"/etc/unnest/nest", uplink}
+	for _, path := range []string{c.Image.Kernel, c.Image.Initrd} {
+		info, err := os.Stat(path)
+		if err != nil {
+			return Choice{}, fmt.Errorf("read image: %w", err)
+		}
+		args = append(args, strconv.FormatInt(info.Size(), 10))
+	}
+	out, err := place.Output(ctx, in, args...)
+	if err != nil {
+		return Choice{}, err
+	}
+	return chooseNested(c.Accel, strings.TrimSpace(string(out)))
+}
+
+// chooseNested resolves want in a guest whose script has said that KVM opens
+// ("kvm") or why it does not.
+func chooseNested(want Accel, said string) (Choice, error) {
+	switch {
+	case said == "":
+		return Choice{}, errors.New("/etc/unnest/nest prints nothing: want kvm, or why not")
+	case said == string(KVM) && want != TCG:
+		return chooseAccel(want, func() error { return nil }, func() (bool, error) { return true, nil })
+	}
+	return chooseAccel(want, func() error { return errors.New(said) }, nil)
+}
+
+// inside returns the configuration as it is in the outer guest.
+func (c Config) inside() Config {
+	c.Dir = nestedDir
+	c.Image.Kernel, c.Image.Initrd, c.Image.Root = nestedDir+"/vmlinux", nestedDir+"/initrd", nestedDir+"/root"
+	return c
+}
+
+// nestedArguments are those of QEMU in a guest, with the console as its output.
+// There vhost is a module that the guest has.
+func (c Config) nestedArguments() []string {
+	return append(c.machineArguments(),
+		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console", "-monitor", "none",
+		"-netdev", "tap,id=nic0,ifname="+nestedTAP+",script=no,downscript=no,vhost=on",
+		"-device", c.nicArgument(0, c.NICs[0]))
+}

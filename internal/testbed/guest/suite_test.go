@@ -1,0 +1,86 @@
+package guest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"unnest/internal/testbed/place"
+)
+
+// suitePackages are tools of the benchmark suites, one of which brings a service.
+var suitePackages = []string{"fio", "sysbench", "stress-ng", "p7zip-full", "nginx-light", "memcached", "apache2-utils"}
+
+// nerdctlProgram is where `make build` puts the container engine's command.
+const nerdctlProgram = "../../../bin/nerdctl"
+
+// A guest with the tools of benchmark suites has them in its containers too, which
+// start at once; and no service of theirs runs.
+func TestSuiteGuest(t *testing.T) {
+	privileged(t)
+	if _, err := os.Stat(nerdctlProgram); err != nil {
+		t.Fatalf("%v: run `make build`", err)
+	}
+	begin := time.Now()
+	builder := Builder{
+		Cache: CacheDir(), Progress: func(step string) { t.Log(time.Since(begin), step) },
+		Programs: map[string]string{"/usr/local/bin/nerdctl": nerdctlProgram},
+	}
+	image, err := builder.Build(t.Context(), SuiteRecipe(suitePackages))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("image built in %v, %s", time.Since(begin), onDisk(t, image.Root))
+	l := testLab(t)
+	_, signer := testKey(t)
+	g := testGuest(t, l, image, signer, func(c *Config) { c.VCPUs, c.Memory = 2, 1<<30 })
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	client, times, err := g.WaitReady(ctx, l.Dial, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	t.Logf("boot: %+v", times)
+	if out, err := place.Output(ctx, client, "pidof", "nginx", "memcached"); err == nil {
+		t.Errorf("services run unasked: %s", out)
+	}
+	for _, step := range []struct {
+		name string
+		args []string
+	}{
+		{"engine", []string{"/etc/unnest/engine"}},
+		{"first container", []string{"nerdctl", "run", "--net", "host", "--name", "c", "-d", ContainerImage, "sleep", "600"}},
+		{"second container", []string{"nerdctl", "run", "--rm", "--net", "host", ContainerImage, "true"}},
+		{"tools", []string{"nerdctl", "exec", "c", "sh", "-ec", "sysbench --version; fio --version; stress-ng --version; 7z | head -3; nginx -v; ab -V | head -1"}},
+		{"the same file", []string{"sh", "-ec", `
+			[ "$(stat -c %i /usr/bin/sysbench)" = "$(nerdctl exec c stat -c %i /usr/bin/sysbench)" ]
+			nerdctl exec c grep -q ' / / .*overlay' /proc/self/mountinfo
+			nerdctl exec c sh -c 'echo changed >/etc/hostname; dd if=/dev/zero of=/var/tmp/big bs=1M count=64 2>/dev/null; rm /usr/bin/fio'
+			[ "$(cat /etc/hostname)" = node1 ]; [ -x /usr/bin/fio ]; [ ! -e /var/tmp/big ]`}},
+		{"a container anew", []string{"nerdctl", "run", "--rm", "--net", "host", ContainerImage, "fio", "--version"}},
+	} {
+		begin := time.Now()
+		out, err := place.Output(ctx, client, step.args...)
+		if err != nil {
+			t.Fatalf("%s: %v: %s", step.name, err, out)
+		}
+		t.Logf("%s: %v: %s", step.name, time.Since(begin), out)
+	}
+}
+
+// onDisk words the size of a sparse file.
+func onDisk(t *testing.T, path string) string {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	used, err := diskUsage(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%d MiB of %d MiB", used>>20, info.Size()>>20)
+}

@@ -1,0 +1,248 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/netdev/bridge"
+)
+
+// hostNS is the namespace of the bridges, of the guests' TAPs and of the host
+// daemon; clientNS that of the measuring clients.
+func (l *Lab) hostNS() string   { return "unnest-" + l.Name }
+func (l *Lab) clientNS() string { return "unnest-" + l.Name + "-client" }
+
+// HostNS is the path of the namespace that stands for the host.
+func (l *Lab) HostNS() string { return nsPath(l.hostNS()) }
+
+// ClientNS is the path of the clients' namespace: a network behind the host's
+// NAT, as a client on the physical host is in Bacou et al. 2019, §5.1.
+func (l *Lab) ClientNS() string { return nsPath(l.clientNS()) }
+
+// nsDir is where names of network namespaces are, for iproute2 too.
+const nsDir = "/run/netns"
+
+func nsPath(name string) string { return filepath.Join(nsDir, name) }
+
+// buildNetwork makes both namespaces and everything in them.
+func (l *Lab) buildNetwork() error {
+	for _, ns := range []string{l.hostNS(), l.clientNS()} {
+		if err := newNS(ns); err != nil {
+			return err
+		}
+	}
+	if err := Do(l.HostNS(), l.buildHost); err != nil {
+		return err
+	}
+	return Do(l.ClientNS(), buildClient)
+}
+
+// newNS makes a named network namespace, as `ip netns add` does.
+func newNS(name string) error {
+	if err := shareNSDir(); err != nil {
+		return fmt.Errorf("create network namespace %s: %w", name, err)
+	}
+	return onOwnThread(func() error {
+		ns, err := netns.NewNamed(name)
+		if err != nil {
+			return fmt.Errorf("create network namespace %s: %w", name, err)
+		}
+		return ns.Close()
+	})
+}
+
+// shareNSDir makes the directory of the names a shared mount point, if it is none,
+// under the lock that `ip netns add` takes as well. That command would else do it
+// later, over the names that are there, which could then not be removed.
+func shareNSDir() error {
+	if err := os.MkdirAll(nsDir, 0o755); err != nil {
+		return err
+	}
+	dir, err := os.Open(nsDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", nsDir, err)
+	}
+	share := func() error { return unix.Mount("", nsDir, "none", unix.MS_SHARED|unix.MS_REC, "") }
+	err = share()
+	if errors.Is(err, unix.EINVAL) {
+		if err = unix.Mount(nsDir, nsDir, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
+			err = share()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("share mounts below %s: %w", nsDir, err)
+	}
+	return nil
+}
+
+func deleteNS(name string) error {
+	err := netns.DeleteNamed(name)
+	if errors.Is(err, unix.EINVAL) { // a name without a namespace: its maker died in between
+		err = os.Remove(nsPath(name))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("delete network namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// onOwnThread runs f on a thread that ends with it, so that a namespace left
+// behind on the thread is never seen by other code.
+func onOwnThread(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		done <- f()
+	}()
+	return <-done
+}
+
+// Do runs f in the network namespace at path. Goroutines that f starts are not
+// in it.
+func Do(path string, f func() error) error {
+	return onOwnThread(func() error {
+		ns, err := netns.GetFromPath(path)
+		if err != nil {
+			return fmt.Errorf("open network namespace %s: %w", path, err)
+		}
+		defer ns.Close()
+		if err := netns.Set(ns); err != nil {
+			return fmt.Errorf("enter network namespace %s: %w", path, err)
+		}
+		return f()
+	})
+}
+
+// Dial connects to a literal address from the host's namespace of the lab.
+func (l *Lab) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	err = Do(l.HostNS(), func() (err error) {
+		conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
+// buildHost makes the host's side in the current namespace: the two bridges, which
+// do not reach each other, the way to the clients, routing and NAT.
+func (l *Lab) buildHost() error {
+	if err := linkUp("lo"); err != nil {
+		return err
+	}
+	err := bridge.Ensure([]bridge.Network{
+		{Bridge: ManagementBridge, MTU: MTU, Gateways: gateway(ManagementGateway, ManagementPrefix)},
+		{Bridge: TenantBridge, MTU: MTU, Gateways: gateway(TenantGateway, TenantPrefix)},
+	})
+	if err != nil {
+		return err
+	}
+	if err := l.addClientLink(); err != nil {
+		return err
+	}
+	return masqueradeClients()
+}
+
+func gateway(address string, bits int) []netip.Prefix {
+	return []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr(address), bits)}
+}
+
+func addAddress(name, address string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find interface %s: %w", name, err)
+	}
+	addr, err := netlink.ParseAddr(address)
+	if err != nil {
+		return err
+	}
+	if err := netlink.AddrAdd(link, addr); err != nil {
+		return fmt.Errorf("add address %s to %s: %w", address, name, err)
+	}
+	return linkUp(name)
+}
+
+func linkUp(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkSetUp(link)
+	}
+	if err != nil {
+		return fmt.Errorf("set %s up: %w", name, err)
+	}
+	return nil
+}
+
+func (l *Lab) addClientLink() error {
+	client, err := netns.GetFromPath(l.ClientNS())
+	if err != nil {
+		return fmt.Errorf("open network namespace %s: %w", l.ClientNS(), err)
+	}
+	defer client.Close()
+	veth := &netlink.Veth{
+		LinkAttrs:     netlink.LinkAttrs{Name: "client", MTU: MTU},
+		PeerName:      "eth0",
+		PeerNamespace: netlink.NsFd(client),
+	}
+	if err := netlink.LinkAdd(veth); err != nil {
+		return fmt.Errorf("add veth to the clients: %w", err)
+	}
+	return addAddress("client", clientGateway+"/30")
+}
+
+func buildClient() error {
+	if err := linkUp("lo"); err != nil {
+		return err
+	}
+	if err := addAddress("eth0", ClientAddress+"/30"); err != nil {
+		return err
+	}
+	if err := netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(clientGateway)}); err != nil {
+		return fmt.Errorf("add the clients' default route: %w", err)
+	}
+	return nil
+}
+
+// masqueradeClients hides the clients behind the bridges' addresses, as a VMM's
+// default network does.
+func masqueradeClients() error {
+	_, clients, err := net.ParseCIDR(clientNetwork)
+	if err != nil {
+		return err
+	}
+	c, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("open nftables: %w", err)
+	}
+	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "unnest"})
+	chain := c.AddChain(&nftables.Chain{
+		Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT,
+		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
+	})
+	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 12, Len: 4}, // source address
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: clients.Mask, Xor: binaryutil.NativeEndian.PutUint32(0)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: clients.IP.To4()},
+		&expr.Masq{},
+	}})
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("add NAT for the clients: %w", err)
+	}
+	return nil
+}
