@@ -102,12 +102,12 @@ func (e *Estimate) describe(obs []stats.Observation, confidence float64) {
 	if len(obs) == 0 {
 		return
 	}
-	for _, d := range stats.Doubts(obs) {
+	for _, d := range stats.Warnings(obs) {
 		e.Doubts = append(e.Doubts, d.Text)
 	}
 	values := stats.Values(stats.BlockMedians(obs))
 	s, err := stats.Summarize(values)
-	if err != nil { // not finite: the doubts say so
+	if err != nil { // not finite: the warnings say so
 		e.Missing = err.Error()
 		return
 	}
@@ -155,7 +155,7 @@ func compare(a, b side, o stats.Options) Comparison {
 	c.Welch, c.MannWhitney, c.P = Number(s.Welch.P), Number(s.MannWhitney.P), Number(s.P())
 	c.Detectable = Number(s.Detectable)
 	c.higher = s.A.Mean > s.B.Mean
-	for _, d := range s.Doubts {
+	for _, d := range s.Warnings {
 		// The warning on the run says it once for all.
 		if d.Kind != stats.NotInterleaved {
 			c.Doubts = append(c.Doubts, d.Text)

@@ -24,7 +24,7 @@ type Comparison struct {
 	MannWhitney    Test
 	Detectable     float64 // see MinimumDetectable
 	HigherIsBetter bool
-	Doubts         []Doubt // of the pair; Doubts(obs) has those of each side
+	Warnings       []Warning // of the pair; Warnings(obs) has those of each side
 }
 
 // Compare compares a with the baseline b. The ratio is BlockRatio when the
@@ -65,25 +65,25 @@ func summarizeBlocks(obs []Observation) ([]Observation, Summary, error) {
 	return blocks, s, err
 }
 
-// addRatio fills in the ratio and the doubts about the pair.
+// addRatio fills in the ratio and the warnings about the pair.
 func (c *Comparison) addRatio(a, b []Observation, o Options) error {
-	doubt := func(kind Kind, text string) { c.Doubts = append(c.Doubts, Doubt{kind, text}) }
+	warning := func(kind Kind, text string) { c.Warnings = append(c.Warnings, Warning{kind, text}) }
 	var err error
 	if _, both := pairs(a, b); o.Interleaved && both > 0 {
 		c.Ratio, err = BlockRatio(a, b, o.Confidence, o.Seed)
 	} else {
 		c.Ratio, err = Ratio(Values(a), Values(b), o.Confidence, o.Seed)
-		doubt(NotInterleaved, "the two were measured at different times: a change of the machine in between looks like a difference between them")
+		warning(NotInterleaved, "the two were measured at different times: a change of the machine in between looks like a difference between them")
 	}
 	if errors.Is(err, ErrNotPositive) {
-		doubt(NoRatio, fmt.Sprintf("no ratio: %v", err))
+		warning(NoRatio, fmt.Sprintf("no ratio: %v", err))
 		err = nil
 	}
 	if (c.A.Mean-c.B.Mean)*(c.A.Median-c.B.Median) < 0 {
-		doubt(Disagreement, "means and medians differ in opposite directions: the distributions are skewed")
+		warning(Disagreement, "means and medians differ in opposite directions: the distributions are skewed")
 	}
 	if r := c.Ratio; r.Paired && r.Interval.Defined() && !r.Interval.Contains(1) && c.P() > 1-o.Confidence {
-		doubt(SharedNoise, "the interval, which keeps blocks together, excludes a ratio of 1, but the test, which does not, sees no difference: noise common to both sides of a block may hide it")
+		warning(SharedNoise, "the interval, which keeps blocks together, excludes a ratio of 1, but the test, which does not, sees no difference: noise common to both sides of a block may hide it")
 	}
 	return err
 }

@@ -76,12 +76,12 @@ func TestCompareGathers(t *testing.T) {
 	if c.Ratio != ratio || c.Welch != welch || c.MannWhitney != rank || c.P() != welch.P {
 		t.Errorf("got %+v, want %+v, %+v, %+v", c, ratio, welch, rank)
 	}
-	if c.A.N != 6 || c.B.Median != 100.5 || c.Detectable != MinimumDetectable(c.A.Moments, c.B.Moments) || len(c.Doubts) != 0 {
+	if c.A.N != 6 || c.B.Median != 100.5 || c.Detectable != MinimumDetectable(c.A.Moments, c.B.Moments) || len(c.Warnings) != 0 {
 		t.Errorf("got %+v", c)
 	}
 }
 
-func TestCompareDoubts(t *testing.T) {
+func TestCompareWarnings(t *testing.T) {
 	a, b := inBlocks(110, 112, 108, 111, 109, 113), inBlocks(100, 103, 98, 101, 99, 102)
 	elsewhere := make([]Observation, len(b))
 	for i, o := range b {
@@ -102,8 +102,8 @@ func TestCompareDoubts(t *testing.T) {
 		{"common noise", inBlocks(1.2, 3.7, 11, 33, 99, 300), inBlocks(waves...), true, []Kind{SharedNoise}},
 	} {
 		c := compare(t, tc.a, tc.b, Options{Interleaved: tc.interleaved})
-		if got := kinds(c.Doubts); !slices.Equal(got, tc.want) {
-			t.Errorf("%s: %+v, want %v", tc.name, c.Doubts, tc.want)
+		if got := kinds(c.Warnings); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %+v, want %v", tc.name, c.Warnings, tc.want)
 		}
 		if wantPaired := tc.interleaved && tc.name != "another run" && !math.IsNaN(c.Ratio.Point); c.Ratio.Paired != wantPaired {
 			t.Errorf("%s: paired %v, want %v", tc.name, c.Ratio.Paired, wantPaired)

@@ -1,12 +1,12 @@
 // Package stats turns repeated measurements into estimates, intervals, tests
-// and doubts.
+// and warnings.
 //
 // The choices are those of noisy machines that cannot be tamed: medians and
 // their ratios for what is shown, because one disturbed execution moves a mean
 // and hardly a median; resampling of whole blocks for the interval of a ratio,
 // because configurations are measured side by side within a block; Welch's t
 // for the decision, with the Mann-Whitney test beside it and Holm's correction
-// over a table. What weakens a conclusion is returned as data (Doubt), never as
+// over a table. What weakens a conclusion is returned as data (Warning), never as
 // a failure.
 //
 // The package is pure: seeds are arguments, and equal arguments give equal

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// Kind names a doubt for programs.
+// Kind names a warning for programs.
 type Kind string
 
-// The kinds of doubt. The first group concerns one sample, the second a pair.
+// The kinds of warning. The first group concerns one sample, the second a pair.
 const (
 	Unusable       Kind = "unusable"        // no value, or one that is not finite
 	FewRepetitions Kind = "few-repetitions" // below MinRepetitions
@@ -25,13 +25,13 @@ const (
 	SharedNoise    Kind = "shared-noise"    // the interval sees a difference that the test does not
 )
 
-// Doubt is a reason to trust a result less. It is data and never a failure.
-type Doubt struct {
+// Warning is a reason to trust a result less. It is data and never a failure.
+type Warning struct {
 	Kind Kind
 	Text string // one sentence without a full stop
 }
 
-// Thresholds of the doubts.
+// Thresholds of the warnings.
 const (
 	// NoisyCV is the coefficient of variation above which a sample is noisy: at
 	// six repetitions a difference below 16 % would then be missed.
@@ -47,17 +47,17 @@ const (
 	DriftAlpha = 0.01
 )
 
-// Doubts returns what weakens conclusions from one sample: too few blocks,
+// Warnings returns what weakens conclusions from one sample: too few blocks,
 // several values per block, no variance, noise, outliers, drift.
-func Doubts(obs []Observation) []Doubt {
+func Warnings(obs []Observation) []Warning {
 	s, err := Summarize(Values(obs))
 	if err != nil {
-		return []Doubt{{Unusable, err.Error()}}
+		return []Warning{{Unusable, err.Error()}}
 	}
 	xs := Values(BlockMedians(obs))
-	var doubts []Doubt
+	var warnings []Warning
 	add := func(kind Kind, format string, args ...any) {
-		doubts = append(doubts, Doubt{kind, fmt.Sprintf(format, args...)})
+		warnings = append(warnings, Warning{kind, fmt.Sprintf(format, args...)})
 	}
 	if len(xs) < MinRepetitions {
 		add(FewRepetitions, "fewer than %d repetitions (%d): a rank test against as many cannot give p below %.2g",
@@ -78,7 +78,7 @@ func Doubts(obs []Observation) []Doubt {
 	if p := trendP(xs); p < DriftAlpha {
 		add(Drift, "the values drift over the %d blocks (Mann-Kendall, p = %.2g)", len(xs), p)
 	}
-	return doubts
+	return warnings
 }
 
 // leastRankP returns the smallest p that the Mann-Whitney test can give for n

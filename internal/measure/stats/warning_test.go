@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-func kinds(doubts []Doubt) []Kind {
+func kinds(warnings []Warning) []Kind {
 	var ks []Kind
-	for _, d := range doubts {
+	for _, d := range warnings {
 		ks = append(ks, d.Kind)
 	}
 	return ks
 }
 
-func TestDoubts(t *testing.T) {
+func TestWarnings(t *testing.T) {
 	steady := []float64{100, 101, 99, 102, 98, 100.5}
 	for _, tc := range []struct {
 		name string
@@ -40,7 +40,7 @@ func TestDoubts(t *testing.T) {
 		{"one block", []Observation{{0, 100}, {0, 101}, {0, 99}, {0, 100}, {0, 99.5}, {0, 100.2}},
 			[]Kind{FewRepetitions, Repeated}, "(values: 6, blocks: 1)"},
 	} {
-		got := Doubts(tc.obs)
+		got := Warnings(tc.obs)
 		if !slices.Equal(kinds(got), tc.want) {
 			t.Errorf("%s: %+v, want %v", tc.name, got, tc.want)
 			continue
@@ -51,11 +51,11 @@ func TestDoubts(t *testing.T) {
 	}
 }
 
-// TestDoubtsFollowBlocks: drift goes by block, not by position.
-func TestDoubtsFollowBlocks(t *testing.T) {
+// TestWarningsFollowBlocks: drift goes by block, not by position.
+func TestWarningsFollowBlocks(t *testing.T) {
 	obs := []Observation{{4, 104}, {0, 100}, {5, 105}, {2, 102}, {1, 101}, {3, 103}}
-	if got := kinds(Doubts(obs)); !slices.Equal(got, []Kind{Drift}) {
-		t.Errorf("doubts %v, want drift", got)
+	if got := kinds(Warnings(obs)); !slices.Equal(got, []Kind{Drift}) {
+		t.Errorf("warnings %v, want drift", got)
 	}
 }
 
@@ -114,13 +114,13 @@ func permute(xs []float64, from int, visit func([]float64)) {
 	}
 }
 
-// TestFalseDoubts: undisturbed samples of six rarely raise a doubt.
-func TestFalseDoubts(t *testing.T) {
+// TestFalseWarnings: undisturbed samples of six rarely raise a warning.
+func TestFalseWarnings(t *testing.T) {
 	const runs = 3000
 	rng := rand.New(rand.NewPCG(11, 0))
 	count := map[Kind]int{}
 	for range runs {
-		for _, d := range Doubts(inBlocks(normals(rng, 6, 100, 3)...)) {
+		for _, d := range Warnings(inBlocks(normals(rng, 6, 100, 3)...)) {
 			count[d.Kind]++
 		}
 	}
