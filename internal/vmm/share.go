@@ -25,11 +25,11 @@ type Sharer interface {
 	AddMemory(ctx context.Context, id string, port int, size int64, memory *os.File) error
 	// DeleteDevice is that of VMM.
 	DeleteDevice(ctx context.Context, id string) error
-	// DropShare deletes what was behind a device that is gone. That there is nothing
+	// DeleteBackend deletes what was behind a device that is gone. That there is nothing
 	// is no error.
-	DropShare(ctx context.Context, id string) error
-	// Leftovers are the IDs of what DropShare would delete: behind no device.
-	Leftovers(ctx context.Context) ([]string, error)
+	DeleteBackend(ctx context.Context, id string) error
+	// OrphanedBackends are the IDs of what DeleteBackend would delete: behind no device.
+	OrphanedBackends(ctx context.Context) ([]string, error)
 	// PID is the VMM's process.
 	PID() (int, error)
 }

@@ -17,7 +17,7 @@ import (
 type loopback interface {
 	Join(segment.Fraction) (*os.File, error)
 	Leave(segment.Fraction) error
-	Adapt() error
+	RestoreOffloads() error
 	Announce(segment.Membership) error
 	Members() segment.Set
 	Counters() (map[segment.Fraction]reflector.Counters, error)

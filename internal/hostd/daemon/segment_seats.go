@@ -114,7 +114,7 @@ func (s *segments) adapt(port string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if st := s.ports[port]; st != nil {
-		return st.segment.loop.Adapt()
+		return st.segment.loop.RestoreOffloads()
 	}
 	return nil
 }
@@ -124,7 +124,7 @@ func (s *segments) adaptAll(guest string) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, st := range s.of(guest) {
-		err = errors.Join(err, st.segment.loop.Adapt())
+		err = errors.Join(err, st.segment.loop.RestoreOffloads())
 	}
 	return err
 }

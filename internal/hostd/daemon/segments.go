@@ -201,7 +201,7 @@ func (s *segments) tick() (hurt []string) {
 			}
 			continue
 		}
-		if err := errors.Join(p.loop.Adapt(), p.loop.Announce(p.membership()), s.end(p)); err != nil {
+		if err := errors.Join(p.loop.RestoreOffloads(), p.loop.Announce(p.membership()), s.end(p)); err != nil {
 			s.log.Warn("announce members", "tenant", p.tenant, "pod", p.pod, "error", err)
 		}
 	}

@@ -47,7 +47,7 @@ func (l *fakeLoopback) Leave(f segment.Fraction) error {
 	return nil
 }
 
-func (l *fakeLoopback) Adapt() error { return nil }
+func (l *fakeLoopback) RestoreOffloads() error { return nil }
 
 func (l *fakeLoopback) Announce(m segment.Membership) error {
 	l.announced = append(l.announced, m)

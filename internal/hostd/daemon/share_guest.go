@@ -63,10 +63,10 @@ func (g *guest) lookAtShares(ctx context.Context) (has map[share.ID]bool, device
 	if s.maps, err = s.vmm.MapsMemory(ctx); err != nil {
 		return nil, nil, err
 	}
-	left, err := s.vmm.Leftovers(ctx)
+	left, err := s.vmm.OrphanedBackends(ctx)
 	for _, id := range left {
 		if _, ours := share.ParseID(id); ours {
-			err = errors.Join(err, s.vmm.DropShare(ctx, id))
+			err = errors.Join(err, s.vmm.DeleteBackend(ctx, id))
 		}
 	}
 	if err != nil {
@@ -302,7 +302,7 @@ func (g *guest) shareDeleted(ctx context.Context, device string) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, vmmTime)
 	defer cancel()
-	if err := g.sharing.vmm.DropShare(ctx, device); err != nil {
+	if err := g.sharing.vmm.DeleteBackend(ctx, device); err != nil {
 		g.log.Warn("leave behind", "shared", id, "error", err)
 	}
 	g.gone(id)

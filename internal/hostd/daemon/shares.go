@@ -95,7 +95,7 @@ func (s *shares) takeRegion(t policy.Tenant, guest string, id share.ID, key shar
 		return nil, err
 	}
 	r := &region{&share.Region{Tenant: t.Name, ID: id, Key: key, Size: int64(size)}, map[string]bool{guest: true}}
-	if err := r.Hold(); err != nil {
+	if err := r.Create(); err != nil {
 		return nil, err
 	}
 	s.regions[at] = r

@@ -20,13 +20,13 @@ var (
 
 // TakenError refuses to Claim an address that is another's.
 type TakenError struct {
-	Addr  netip.Addr
-	Whose string // "held by" its owner, or as Reserve was told
+	Addr   netip.Addr
+	Reason string // "held by" its owner, or the reason given to Reserve
 }
 
 // Error names the address and whose it is.
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("address %s is %s: choose another", e.Addr, e.Whose)
+	return fmt.Sprintf("address %s is %s: choose another", e.Addr, e.Reason)
 }
 
 // ExhaustedError refuses Allocate because the ranges of one family have no free

@@ -210,10 +210,10 @@ func (p *Pool) checkClaim(owner string, a netip.Prefix) error {
 		if holder == owner {
 			return nil // also when it was reserved since
 		}
-		return &TakenError{Addr: a.Addr(), Whose: "held by " + holder}
+		return &TakenError{Addr: a.Addr(), Reason: "held by " + holder}
 	}
 	if whose, reserved := p.reserved[a.Addr()]; reserved {
-		return &TakenError{Addr: a.Addr(), Whose: whose}
+		return &TakenError{Addr: a.Addr(), Reason: whose}
 	}
 	return nil
 }

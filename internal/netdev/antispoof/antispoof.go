@@ -9,11 +9,11 @@
 //
 // A bridge learns the source of LLDP frames, and of the spanning tree protocol's if
 // it speaks that, before any filter sees them. It has to be told not to (ip link
-// set BRIDGE type bridge no_linklocal_learn 1), as package hostnet does with the
+// set BRIDGE type bridge no_linklocal_learn 1), as package bridge does with the
 // bridges that it makes, and to have BPDU guard on guests' ports if it speaks it.
 //
 // Which port has which addresses is not decided here, nor who may reach whom
-// beyond the bridge (package hostnet).
+// beyond the bridge (package bridge).
 package antispoof
 
 import (

@@ -290,7 +290,7 @@ func TestDelete(t *testing.T) {
 }
 
 // QEMU sets the header of 10 bytes when it takes a descriptor, for all queues.
-func TestAdapt(t *testing.T) {
+func TestRestoreOffloads(t *testing.T) {
 	l := newLab(t, 2, reflector.Options{})
 	raw, err := l.vms[2].SyscallConn()
 	if err != nil {
@@ -309,7 +309,7 @@ func TestAdapt(t *testing.T) {
 	if got := l.vms[2].receive(t, 50*time.Millisecond); bytes.Equal(got, b) {
 		t.Fatal("a frame arrives although the header is wrong")
 	}
-	if err := l.segment.Adapt(); err != nil {
+	if err := l.segment.RestoreOffloads(); err != nil {
 		t.Fatal(err)
 	}
 	l.works(t, "adapted")
@@ -317,6 +317,6 @@ func TestAdapt(t *testing.T) {
 		if err := errors.Join(l.segment.Leave(1), l.segment.Leave(2)); err != nil {
 			return err
 		}
-		return l.segment.Adapt()
+		return l.segment.RestoreOffloads()
 	})
 }

@@ -126,7 +126,7 @@ func TestServe(t *testing.T) {
 
 func TestRegion(t *testing.T) {
 	r := &Region{Tenant: "default", ID: ID{Memory, "web.1", "ring"}, Key: Digest{1, 2, 3}, Size: 8192}
-	if err := r.Hold(); err != nil {
+	if err := r.Create(); err != nil {
 		t.Fatal(err)
 	}
 	defer r.File.Close()
@@ -164,7 +164,7 @@ func TestRegion(t *testing.T) {
 		t.Errorf("the memory has %q, %v", b, err)
 	}
 	for _, size := range []int64{0, 1, 4095, 6000, MaxMemory * 2, -4096} {
-		if err := (&Region{ID: r.ID, Size: size}).Hold(); !errors.Is(err, ErrSize) {
+		if err := (&Region{ID: r.ID, Size: size}).Create(); !errors.Is(err, ErrSize) {
 			t.Errorf("%d bytes: got %v", size, err)
 		}
 	}

@@ -42,9 +42,9 @@ type Region struct {
 	File   *os.File
 }
 
-// Hold makes the region's memory, which is zero. Its size cannot be changed by
+// Create makes the region's memory, which is zero. Its size cannot be changed by
 // whoever has it.
-func (r *Region) Hold() error {
+func (r *Region) Create() error {
 	if err := errors.Join(r.ID.Validate(), CheckSize(uint64(r.Size))); err != nil {
 		return err
 	}

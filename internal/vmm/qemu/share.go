@@ -138,9 +138,9 @@ func (v *VMM) AddMemory(ctx context.Context, id string, port int, size int64, me
 	return nil
 }
 
-// DropShare deletes the character device or the backend of a device that is gone.
-func (v *VMM) DropShare(ctx context.Context, id string) error {
-	left, err := v.Leftovers(ctx)
+// DeleteBackend deletes the character device or the backend of a device that is gone.
+func (v *VMM) DeleteBackend(ctx context.Context, id string) error {
+	left, err := v.OrphanedBackends(ctx)
 	if err != nil || !slices.Contains(left, id) {
 		return err
 	}
@@ -164,9 +164,9 @@ func (v *VMM) dropObject(ctx context.Context, id string) error {
 	return judge(v.client.Execute(ctx, "object-del", map[string]any{"id": id}, nil))
 }
 
-// Leftovers are all character devices and objects that have no device of their ID.
+// OrphanedBackends are all character devices and objects that have no device of their ID.
 // Others than ours are among them: the caller knows its own.
-func (v *VMM) Leftovers(ctx context.Context) ([]string, error) {
+func (v *VMM) OrphanedBackends(ctx context.Context) ([]string, error) {
 	devices, err := v.client.Peripherals(ctx)
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ func (m *machine) wantShared(v *VMM, want ...vmm.Occupied) {
 // wantLeft looks for what is behind no device, of all that ours could have left.
 func (m *machine) wantLeft(v *VMM, want ...string) {
 	m.t.Helper()
-	left, err := v.Leftovers(m.t.Context())
+	left, err := v.OrphanedBackends(m.t.Context())
 	left = slices.DeleteFunc(left, func(id string) bool { _, ours := share.ParseID(id); return !ours })
 	if err != nil || !slices.Equal(left, want) {
 		m.t.Errorf("left over is %q, %v, want %q", left, err, want)
@@ -86,7 +86,7 @@ func TestFiles(t *testing.T) {
 	if err := v.DeleteDevice(t.Context(), data); err != nil {
 		t.Fatal(err)
 	}
-	if err := v.DropShare(t.Context(), data); err != nil { // it is in use still
+	if err := v.DeleteBackend(t.Context(), data); err != nil { // it is in use still
 		t.Error(err)
 	}
 	m.wantShared(v, vmm.Occupied{ID: data, Slot: 1}, vmm.Occupied{ID: logs, Slot: 2})
@@ -97,7 +97,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("before its connection: %v", err)
 	}
 	for range 2 { // the second time there is nothing
-		if err := v.DropShare(t.Context(), data); err != nil {
+		if err := v.DeleteBackend(t.Context(), data); err != nil {
 			t.Error(err)
 		}
 	}
@@ -125,7 +125,7 @@ func TestMemory(t *testing.T) {
 		t.Errorf("others can map the memory: %t, %v", maps, err)
 	}
 	r := &share.Region{Tenant: "default", ID: share.ID{Kind: share.Memory, Pod: "web", Name: "ring"}, Size: 1 << 20}
-	if err := r.Hold(); err != nil {
+	if err := r.Create(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.File.WriteAt([]byte("hello"), 4096); err != nil {
@@ -149,7 +149,7 @@ func TestMemory(t *testing.T) {
 	one.reset()
 	await(t, vs[0], vmm.Deleted{ID: id})
 	one.wantLeft(vs[0], id)
-	if err := vs[0].DropShare(t.Context(), id); err != nil {
+	if err := vs[0].DeleteBackend(t.Context(), id); err != nil {
 		t.Error(err)
 	}
 	one.wantLeft(vs[0])
@@ -174,7 +174,7 @@ func TestShareRefused(t *testing.T) {
 	m := boot(t, sharedMemory, shareAt(1), shareAt(2), "virtio-rng-pci,bus=vp2,id=rng")
 	v := m.dial()
 	r := &share.Region{ID: share.ID{Kind: share.Memory, Pod: "web", Name: "ring"}, Size: 1 << 20}
-	if err := r.Hold(); err != nil {
+	if err := r.Create(); err != nil {
 		t.Fatal(err)
 	}
 	defer r.File.Close()

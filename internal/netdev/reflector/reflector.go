@@ -181,7 +181,7 @@ func (s *Segment) equip(tap netlink.Link, q queue, o Options) (err error) {
 //
 // A VM that takes the descriptor, or starts anew, changes how frames are passed by
 // all queues: QEMU sets the header's size and the offloads for its own NIC, but
-// the kernel keeps them for the TAP. Adapt sets them right; it is called when QEMU
+// the kernel keeps them for the TAP. RestoreOffloads sets them right; it is called when QEMU
 // has the netdev.
 func (s *Segment) Join(f segment.Fraction) (_ *os.File, err error) {
 	s.mu.Lock()
@@ -237,9 +237,9 @@ func (s *Segment) admit(f segment.Fraction, q queue) error {
 	return s.lead(f, i)
 }
 
-// Adapt sets how frames are passed by the TAP's queues, which QEMU may have
+// RestoreOffloads sets how frames are passed by the TAP's queues, which QEMU may have
 // changed; see Join. With nobody in the segment there is nothing to do.
-func (s *Segment) Adapt() error {
+func (s *Segment) RestoreOffloads() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, q := range s.held { // any will do
