@@ -37,7 +37,7 @@ func dryRun(o Options) error {
 	if seed == 0 {
 		seed, drawn = drawSeed(), ", drawn for this list: a run draws its own unless the file says seed"
 	}
-	f := forecast{spec: s.Spec, past: past, plan: experiment.Plan(s.Spec, seed)}
+	f := forecast{spec: s.Spec, past: past, plan: experiment.Schedule(s.Spec, seed)}
 	out := o.Streams.Out
 	warmup := ""
 	if n := len(s.Warmups()); n > 0 {

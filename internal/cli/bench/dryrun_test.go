@@ -40,7 +40,7 @@ func TestDryRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan := experiment.Plan(spec, 7)
+	plan := experiment.Schedule(spec, 7)
 	for _, want := range []string{
 		"small: 2 executions to warm up, then 8 blocks × 1 cases × 2 configurations = 16 executions\n",
 		"accelerator tcg (asked for); seed 7\n",

@@ -58,7 +58,7 @@ func createRunOf(t *testing.T, path string, spec *experiment.Spec, state result.
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	for i, x := range experiment.Plan(spec, 1)[:n] {
+	for i, x := range experiment.Schedule(spec, 1)[:n] {
 		m := x.Case.Metrics[0]
 		if err := dir.Append([]result.Sample{{
 			Run: "r1", Configuration: x.Configuration.Name, Suite: x.Case.Suite, Case: x.Case.Name,

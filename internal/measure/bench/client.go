@@ -79,7 +79,7 @@ func (c *client) kill() {
 	<-c.done
 }
 
-// Next says which execution follows, see experiment.Foresight.
+// Next says which execution follows, see experiment.Lookahead.
 func (b *Bench) Next(e experiment.Execution) { b.next = &e }
 
 // turn returns the client of e, whose turn has come: the one started ahead, if

@@ -10,10 +10,10 @@ import (
 	"unnest/internal/testbed/fleet"
 )
 
-// Revive boots the guests anew that have died or no longer answer, with all that the
-// configurations have in them, see experiment.Reviver. A host of the user's own is not
+// Restart boots the guests anew that have died or no longer answer, with all that the
+// configurations have in them, see experiment.Restarter. A host of the user's own is not
 // brought back: what holds its directory there may still do.
-func (b *Suites) Revive(ctx context.Context) error {
+func (b *Suites) Restart(ctx context.Context) error {
 	for _, key := range slices.Sorted(maps.Keys(b.systems)) {
 		s := b.systems[key]
 		if s.died == nil || s.died() == nil {

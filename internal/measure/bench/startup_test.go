@@ -19,7 +19,7 @@ import (
 
 func TestStartupSpec(t *testing.T) {
 	s := StartupSpec()
-	if plan := experiment.Plan(s, 1); len(plan) != 100*4*2 {
+	if plan := experiment.Schedule(s, 1); len(plan) != 100*4*2 {
 		t.Errorf("%d executions, want 100 of each configuration and case", len(plan))
 	}
 	if len(s.Warnings()) > 0 {

@@ -30,14 +30,14 @@ func metricNames(t *testing.T, c result.Case) []string {
 
 func TestBootSpec(t *testing.T) {
 	s := BootSpec()
-	if plan := experiment.Plan(s, 1); len(plan) != 2*s.Repetitions {
+	if plan := experiment.Schedule(s, 1); len(plan) != 2*s.Repetitions {
 		t.Errorf("%d executions, want %d of each kernel", len(plan), s.Repetitions)
 	}
 	if len(s.Warnings()) > 0 {
 		t.Errorf("its results are weak: %v", s.Warnings())
 	}
 	for _, b := range s.Baselines {
-		if !slices.ContainsFunc(experiment.Plan(s, 1), func(e experiment.Execution) bool { return e.Configuration.Name == b }) {
+		if !slices.ContainsFunc(experiment.Schedule(s, 1), func(e experiment.Execution) bool { return e.Configuration.Name == b }) {
 			t.Errorf("baseline %s is no configuration", b)
 		}
 	}

@@ -308,7 +308,7 @@ func (b *Suites) prepare(ctx context.Context, c stack.Configuration) error {
 			return err
 		}
 		if err != nil {
-			s.holes[k.Name] = fmt.Errorf("%w: %w", experiment.ErrHole, err)
+			s.holes[k.Name] = fmt.Errorf("%w: %w", experiment.ErrUnsupported, err)
 		}
 	}
 	return nil

@@ -132,7 +132,7 @@ func (e *engine) giveUp(x Execution, attempts int, cause error) error {
 // count adds x to the executions that were given up.
 func (e *engine) count(x Execution, cause error) {
 	e.givenUp++
-	if errors.Is(cause, ErrHole) {
+	if errors.Is(cause, ErrUnsupported) {
 		e.holed++
 		e.holes[pair(x)] = cause
 		delete(e.since, pair(x))

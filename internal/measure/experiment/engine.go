@@ -12,14 +12,14 @@ import (
 )
 
 // ErrFatal is wrapped by a Bench's error after which no execution can succeed,
-// such as a dead guest: unless the bench is a Reviver, the run stops at once and can
+// such as a dead guest: unless the bench is a Restarter, the run stops at once and can
 // be resumed.
 var ErrFatal = errors.New("the machine is gone")
 
-// ErrHole is wrapped by a Bench's error that says that the case cannot run in the
+// ErrUnsupported is wrapped by a Bench's error that says that the case cannot run in the
 // configuration, now or later: its tool is missing, its machine is too small. The
 // execution is not tried again, nor are those of later blocks, and the run goes on.
-var ErrHole = errors.New("the case cannot run in this configuration")
+var ErrUnsupported = errors.New("the case cannot run in this configuration")
 
 // ErrIncomplete is wrapped by the error of a run that came to its end but gave
 // up executions on the way.
@@ -31,13 +31,13 @@ var ErrIncomplete = errors.New("executions have no samples")
 type Bench interface {
 	// Execute runs the case once and returns its values. When ctx ends, it
 	// stops what it started and returns soon. An error that wraps ErrFatal stops
-	// the run unless the bench is a Reviver, one that wraps ErrHole leaves the case out
+	// the run unless the bench is a Restarter, one that wraps ErrUnsupported leaves the case out
 	// of the configuration, any other is tried again.
 	Execute(ctx context.Context, e Execution) (Outcome, error)
 }
 
-// Foresight is implemented by a Bench that makes use of knowing what follows.
-type Foresight interface {
+// Lookahead is implemented by a Bench that makes use of knowing what follows.
+type Lookahead interface {
 	// Next says which execution of the same block follows the one that comes now. It
 	// is a hint: another may follow, or none.
 	Next(e Execution)
@@ -54,13 +54,13 @@ type Renewer interface {
 	Renew(ctx context.Context) error
 }
 
-// Reviver is implemented by a Bench that can bring up anew what has died.
-type Reviver interface {
-	// Revive does so after an error that wraps ErrFatal. The execution that ended with it
+// Restarter is implemented by a Bench that can bring up anew what has died.
+type Restarter interface {
+	// Restart does so after an error that wraps ErrFatal. The execution that ended with it
 	// is one that failed: it is tried again as others are, and given up as they are, so
 	// that a case that kills its machine each time does not end the run. An error of
-	// Revive does.
-	Revive(ctx context.Context) error
+	// Restart does.
+	Restart(ctx context.Context) error
 }
 
 // Outcome is what one execution yields.
@@ -78,7 +78,7 @@ const retryPause = time.Second
 // journal as soon as it is done. With spec.Until, further blocks follow the planned
 // ones. The run's final state is in dir:
 //   - complete, and Run returns nil: each execution has its samples, or is a hole
-//     (ErrHole), whose reason is among the run's failures;
+//     (ErrUnsupported), whose reason is among the run's failures;
 //   - interrupted, because ctx ended: the error wraps its cause;
 //   - failed, because of an error of the disk, one that wraps ErrFatal where nothing
 //     can be revived, or because nothing succeeds any more, see giveUp;
@@ -97,7 +97,7 @@ func Run(ctx context.Context, spec *Spec, dir *result.Dir, bench Bench, progress
 	if _, ok := bench.(Renewer); ok {
 		e.estimate.renewal = spec.Renewal()
 	}
-	e.add(Plan(spec, run.Seed))
+	e.add(Schedule(spec, run.Seed))
 	e.addBegun()
 	if err := dir.Update(func(r *result.Run) {
 		r.State, r.Error, r.Ended, r.Planned = result.Running, "", time.Time{}, e.planned
@@ -251,7 +251,7 @@ func (e *engine) execution(ctx context.Context, x Execution) error {
 		attempts = 1
 	}
 	// What comes after the servers are new cannot begin before.
-	if bench, ok := e.bench.(Foresight); ok && len(e.todo) > 1 && e.todo[1].Block == x.Block {
+	if bench, ok := e.bench.(Lookahead); ok && len(e.todo) > 1 && e.todo[1].Block == x.Block {
 		bench.Next(e.todo[1])
 	}
 	for n := 1; ; n++ {
@@ -263,7 +263,7 @@ func (e *engine) execution(ctx context.Context, x Execution) error {
 		if err := e.stops(ctx, x, err); err != nil {
 			return err
 		}
-		if n == attempts || errors.Is(err, ErrHole) {
+		if n == attempts || errors.Is(err, ErrUnsupported) {
 			return e.giveUp(x, n, err)
 		}
 		e.report(Event{Kind: Retried, Execution: x, Attempt: n, Err: err})
@@ -317,12 +317,12 @@ func (e *engine) stops(ctx context.Context, x Execution, err error) error {
 	if !errors.Is(err, ErrFatal) {
 		return nil
 	}
-	bench, ok := e.bench.(Reviver)
+	bench, ok := e.bench.(Restarter)
 	if !ok {
 		return err
 	}
 	e.progress.Phase("bring up anew what " + x.Configuration.Name + " runs on")
-	again := bench.Revive(ctx)
+	again := bench.Restart(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

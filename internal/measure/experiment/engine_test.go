@@ -171,7 +171,7 @@ func TestRunCompletes(t *testing.T) {
 		if err := r.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		plan := Plan(r.spec, 42)
+		plan := Schedule(r.spec, 42)
 		r.wantState(result.Complete, "")
 		r.wantExecutions(plan)
 		run, samples := r.load()
@@ -212,7 +212,7 @@ func TestRunLearnsWhatIsLeft(t *testing.T) {
 		if begun := r.progress.events[0]; begun.Left != r.spec.Estimate() {
 			t.Errorf("at first %v are left, want %v", begun.Left, r.spec.Estimate())
 		}
-		plan := Plan(r.spec, 42)
+		plan := Schedule(r.spec, 42)
 		// The first execution tells what those of its group take, no others.
 		left := end.Sub(start) - plan[0].Case.Wall - 3*time.Second
 		for _, x := range plan {
@@ -293,7 +293,7 @@ func TestRenewalFails(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 		}
-		r.wantExecutions(Plan(r.spec, 42))
+		r.wantExecutions(Schedule(r.spec, 42))
 	})
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -377,7 +377,7 @@ func TestWarmupIsThrownAway(t *testing.T) {
 		if err := r.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		plan := Plan(r.spec, 42)
+		plan := Schedule(r.spec, 42)
 		r.wantExecutions(plan)
 		r.wantState(result.Complete, "")
 		if diff := cmp.Diff(append(warmups(r.spec), plan...), r.bench.calls); diff != "" {
@@ -406,7 +406,7 @@ func TestFailedAttemptsAreRepeated(t *testing.T) {
 			t.Errorf("took %v, want pauses of 1s and 2s", took)
 		}
 		r.wantState(result.Complete, "")
-		r.wantExecutions(Plan(r.spec, 42))
+		r.wantExecutions(Schedule(r.spec, 42))
 		_, samples := r.load()
 		if samples[0].Tags["attempt"] != "3" || samples[0].Tags["tool"] == "" {
 			t.Errorf("first execution has tags %v", samples[0].Tags)
@@ -435,7 +435,7 @@ func TestGivenUpExecutionsAreTriedAgainByAResume(t *testing.T) {
 			t.Errorf("error %v, want ErrIncomplete", err)
 		}
 		r.wantState(result.Failed, "2 of 12 executions have no samples")
-		plan := Plan(r.spec, 42)
+		plan := Schedule(r.spec, 42)
 		r.wantExecutions(slices.DeleteFunc(slices.Clone(plan), bad))
 		run, _ := r.load()
 		failure := result.Failure{Configuration: "fused", Case: "tcp_stream/1280", Attempts: 3, Error: "connection refused"}
@@ -501,7 +501,7 @@ func TestFatalErrorStopsTheRun(t *testing.T) {
 		if err := r.run(t.Context()); !errors.Is(err, ErrFatal) {
 			t.Errorf("error %v, want ErrFatal", err)
 		}
-		plan := Plan(r.spec, 42)
+		plan := Schedule(r.spec, 42)
 		r.wantState(result.Failed, "guest node1 died")
 		r.wantExecutions(plan[:5])
 
@@ -521,7 +521,7 @@ type revivingBench struct {
 	revive   func(revival int) error
 }
 
-func (b *revivingBench) Revive(context.Context) error {
+func (b *revivingBench) Restart(context.Context) error {
 	b.revivals = append(b.revivals, len(b.calls))
 	return b.revive(len(b.revivals))
 }
@@ -549,7 +549,7 @@ func TestDeadMachineIsRevived(t *testing.T) {
 		if err := r.runReviving(b); err != nil {
 			t.Fatal(err)
 		}
-		plan := Plan(r.spec, 42)
+		plan := Schedule(r.spec, 42)
 		r.wantState(result.Complete, "")
 		r.wantExecutions(plan)
 		x := plan[5]
@@ -564,7 +564,7 @@ func TestDeadMachineIsRevived(t *testing.T) {
 func TestCaseThatKillsItsMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(s *Spec) { s.Retries = 1 })
-		plan := Plan(r.spec, 42)
+		plan := Schedule(r.spec, 42)
 		killer := pair(plan[0])
 		b := &revivingBench{revive: func(int) error { return nil }}
 		b.script = func(_ context.Context, _ int, x Execution) (Outcome, error) {
@@ -634,14 +634,14 @@ func TestHoles(t *testing.T) {
 		hole := func(x Execution) bool { return x.Configuration.Name == "fused" && x.Case.Group == "udp_rr" }
 		r.bench.script = func(_ context.Context, _ int, x Execution) (Outcome, error) {
 			if hole(x) {
-				return Outcome{}, fmt.Errorf("%w: sockperf is not installed", ErrHole)
+				return Outcome{}, fmt.Errorf("%w: sockperf is not installed", ErrUnsupported)
 			}
 			return good(x), nil
 		}
 		if err := r.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		plan := Plan(r.spec, 42)
+		plan := Schedule(r.spec, 42)
 		r.wantState(result.Complete, "")
 		r.wantExecutions(slices.DeleteFunc(slices.Clone(plan), hole))
 		tried := 0
@@ -711,7 +711,7 @@ func TestRunStopsWhenWhatWorkedFails(t *testing.T) {
 		if err == nil || errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), "6 executions in a row failed") {
 			t.Errorf("error %v", err)
 		}
-		r.wantExecutions(Plan(r.spec, 42)[:12])
+		r.wantExecutions(Schedule(r.spec, 42)[:12])
 	})
 }
 
@@ -733,7 +733,7 @@ func TestInterruptAndResume(t *testing.T) {
 			if err := r.run(ctx); !errors.Is(err, cause) {
 				t.Errorf("error %v, want %v", err, cause)
 			}
-			plan := Plan(r.spec, 42)
+			plan := Schedule(r.spec, 42)
 			r.wantState(result.Interrupted, fmt.Sprintf("%d of 12 executions to do", 13-stop))
 			r.wantExecutions(plan[:stop-1])
 
@@ -763,7 +763,7 @@ func TestInterruptKeepsTheExecutionThatEnded(t *testing.T) {
 		if err := r.run(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("error %v", err)
 		}
-		r.wantExecutions(Plan(r.spec, 42)[:3])
+		r.wantExecutions(Schedule(r.spec, 42)[:3])
 		r.wantState(result.Interrupted, "9 of 12")
 	})
 }
@@ -865,7 +865,7 @@ func TestRunStopsWhenTheJournalCannotBeWritten(t *testing.T) {
 		t.Errorf("error %v does not say that %s is closed", err, r.path)
 	}
 	r.wantState(result.Failed, r.path)
-	r.wantExecutions(Plan(r.spec, 42)[:2])
+	r.wantExecutions(Schedule(r.spec, 42)[:2])
 }
 
 func TestRunRefusesAnotherExperiment(t *testing.T) {

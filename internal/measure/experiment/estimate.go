@@ -29,7 +29,7 @@ func (s *Spec) Renewal() time.Duration {
 // included, when none fails and no block is added. Booting guests comes on top.
 func (s *Spec) Estimate() time.Duration {
 	e := estimator{renewal: s.Renewal()}
-	return e.left(warmups(s), noBlock) + e.left(Plan(s, 1), noBlock)
+	return e.left(warmups(s), noBlock) + e.left(Schedule(s, 1), noBlock)
 }
 
 // estimator learns what executions take beside their clients, for each group of

@@ -10,7 +10,7 @@ import (
 	"unnest/internal/measure/stats"
 )
 
-// Streams of random numbers of the blocks beyond the planned ones; Plan has
+// Streams of random numbers of the blocks beyond the planned ones; Schedule has
 // stream 0.
 const (
 	extraOrders = 1 << 32 // plus the case: orders of its configurations

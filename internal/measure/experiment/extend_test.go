@@ -93,7 +93,7 @@ func TestUntil(t *testing.T) {
 		// The planned blocks are those of the seed, and in the others the
 		// configurations of a case follow each other too.
 		calls := r.bench.calls
-		for i, x := range Plan(r.spec, 42) {
+		for i, x := range Schedule(r.spec, 42) {
 			if calls[i].Key() != x.Key() {
 				t.Errorf("execution %d is %s, want %s", i, calls[i], x)
 			}
@@ -125,7 +125,7 @@ func TestExtensionIsBalanced(t *testing.T) {
 		s.Cases[i].Primary = "m"
 	}
 	var samples []result.Sample
-	for _, x := range Plan(s, 1) {
+	for _, x := range Schedule(s, 1) {
 		samples = append(samples, result.Sample{Configuration: x.Configuration.Name, Case: x.Case.Name, Metric: "m", Block: x.Block, Value: float64(x.Block)})
 	}
 	orders := map[string]map[string]bool{}

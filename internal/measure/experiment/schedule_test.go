@@ -28,7 +28,7 @@ func specOf(configurations, cases, repetitions int) *Spec {
 func TestPlanHoldsEachPairOncePerBlock(t *testing.T) {
 	for _, size := range [][3]int{{1, 1, 1}, {1, 5, 3}, {2, 3, 7}, {3, 4, 6}, {3, 4, 8}, {5, 2, 11}, {16, 3, 2}} {
 		s := specOf(size[0], size[1], size[2])
-		plan := Plan(s, 42)
+		plan := Schedule(s, 42)
 		perBlock := size[0] * size[1]
 		if len(plan) != perBlock*size[2] {
 			t.Fatalf("%v: %d executions", size, len(plan))
@@ -57,7 +57,7 @@ func TestPlanBalancesOrders(t *testing.T) {
 	for seed := range uint64(20) {
 		places := map[string]int{} // case, configuration, place
 		before := map[string]int{} // case, two configurations
-		plan := Plan(s, seed)
+		plan := Schedule(s, seed)
 		for turn := range slices.Chunk(plan, n) {
 			for i, x := range turn {
 				places[fmt.Sprint(x.Case.Name, x.Configuration.Name, i)]++
@@ -95,7 +95,7 @@ func TestThreeConfigurationsMeetInAllSixOrders(t *testing.T) {
 func TestPlanFollowsItsSeed(t *testing.T) {
 	s := specOf(3, 4, 6)
 	keys := func(seed uint64) (keys []result.Execution) {
-		for _, x := range Plan(s, seed) {
+		for _, x := range Schedule(s, seed) {
 			keys = append(keys, x.Key())
 		}
 		return keys
@@ -108,7 +108,7 @@ func TestPlanFollowsItsSeed(t *testing.T) {
 	}
 	first := map[string]bool{}
 	for seed := range uint64(200) {
-		x := Plan(s, seed)[0]
+		x := Schedule(s, seed)[0]
 		first[x.String()] = true
 	}
 	if len(first) != 12 {
@@ -120,7 +120,7 @@ func TestPlanFollowsItsSeed(t *testing.T) {
 // seed in a published run would no longer tell its order.
 func TestPlanIsStable(t *testing.T) {
 	var got []string
-	for _, x := range Plan(specOf(3, 2, 2), 42) {
+	for _, x := range Schedule(specOf(3, 2, 2), 42) {
 		got = append(got, x.String())
 	}
 	want := []string{

@@ -44,14 +44,14 @@ func blockOf(x Execution) int {
 // String names the execution for people: "NAT udp_rr/1280".
 func (e Execution) String() string { return e.Configuration.Name + " " + e.Case.Name }
 
-// Plan returns the executions of spec in the order in which they are to be
+// Schedule returns the executions of spec in the order in which they are to be
 // run; equal seeds give equal plans. Each repetition is a block, one pass over
 // all cases in random order. Within a block the configurations of one case
 // follow each other, so that what is compared was measured close in time.
 // Their order is random and balanced: over as many blocks as there are
 // configurations each of them comes at each place once, over twice as many
 // each comes before each other equally often.
-func Plan(spec *Spec, seed uint64) []Execution {
+func Schedule(spec *Spec, seed uint64) []Execution {
 	r := rand.New(rand.NewPCG(seed, 0))
 	orders := make([][][]int, len(spec.Cases))
 	for i := range orders {
