@@ -20,7 +20,7 @@ import (
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 	"unnest/internal/plan/trace"
 )
 
@@ -208,7 +208,7 @@ func writeGenerated(file string, most int) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	err = trace.WriteCSV(f, func(yield func(plan.User) bool) {
+	err = trace.WriteCSV(f, func(yield func(cluster.User) bool) {
 		for u := range (trace.Synthetic{Seed: 1, Scale: most}).Users() {
 			if n >= most || !yield(u) {
 				return

@@ -7,7 +7,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/catalogue"
+	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/pack"
 )
 
 // costs sets the plans beside those of the cluster autoscaler.
@@ -21,7 +23,7 @@ func (b *benchmark) costs(ctx context.Context) error {
 	if b.google != "" {
 		sources = append(sources, source{"google2011", []string{b.google}})
 	}
-	c, err := plan.Builtin("bacou")
+	c, err := catalogue.Builtin("bacou")
 	if err != nil {
 		return err
 	}
@@ -29,7 +31,7 @@ func (b *benchmark) costs(ctx context.Context) error {
 	tw := tabwriter.NewWriter(&b.text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "  users\toversize\tffd\tkubernetes\thostlo\tbest\tbound\tffd took\tall plans took")
 	for _, from := range sources {
-		for _, oversize := range []plan.Oversize{plan.Drop, plan.Cut} {
+		for _, oversize := range []pack.Oversize{pack.Drop, pack.Cut} {
 			line, err := sideBySide(ctx, from, c, oversize)
 			if err != nil {
 				return err
@@ -41,8 +43,8 @@ func (b *benchmark) costs(ctx context.Context) error {
 }
 
 // sideBySide plans users in all ways and by first-fit decreasing.
-func sideBySide(ctx context.Context, from source, c plan.Catalogue, oversize plan.Oversize) (string, error) {
-	s := setting{catalogue: c, plan: plan.Options{Oversize: oversize}, sources: []source{from}}
+func sideBySide(ctx context.Context, from source, c cluster.Catalogue, oversize pack.Oversize) (string, error) {
+	s := setting{catalogue: c, plan: pack.Options{Oversize: oversize}, sources: []source{from}}
 	crowd, err := s.read(ctx, nil)
 	if err != nil {
 		return "", err
@@ -50,11 +52,11 @@ func sideBySide(ctx context.Context, from source, c plan.Catalogue, oversize pla
 	begin := time.Now()
 	var ffd dollars
 	for u := range crowd.users {
-		fit, _, err := plan.Fit(u, c, oversize)
+		fit, _, err := pack.Fit(u, c, oversize)
 		if err != nil {
 			return "", err
 		}
-		ffd += firstFitDecreasing(fit, c)
+		ffd += dollars(pack.FirstFitDecreasing(fit, c))
 	}
 	took := time.Since(begin)
 	begin = time.Now()

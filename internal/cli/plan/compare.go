@@ -5,7 +5,9 @@ import (
 	"context"
 	"slices"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/bound"
+	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/pack"
 )
 
 // planned is what is kept of a user.
@@ -22,12 +24,12 @@ func (s setting) compare(ctx context.Context, c crowd, p *progress) ([]planned, 
 }
 
 // one plans one user.
-func (s setting) one(u plan.User) (planned, error) {
-	study, err := plan.Compare(u, s.catalogue, s.plan)
+func (s setting) one(u cluster.User) (planned, error) {
+	study, err := pack.Compare(u, s.catalogue, s.plan)
 	if err != nil {
 		return planned{}, err
 	}
-	bound := plan.Bound(study.User, s.catalogue, plan.BoundOptions{Known: study.Best.Cost})
+	bound := bound.Of(study.User, s.catalogue, bound.Options{Known: study.Best.Cost})
 	row := User{Name: u.Name, Pods: len(study.User.Pods), Containers: containers(study.User), LeftOut: len(study.Left), Bound: dollars(bound.Best)}
 	for _, scheme := range schemes {
 		*row.Cost.at(scheme) = dollars(outcome(study, scheme).Cost)
@@ -41,7 +43,7 @@ func (s setting) one(u plan.User) (planned, error) {
 }
 
 // outcome returns a plan of a study by its name.
-func outcome(s plan.Study, scheme string) plan.Outcome {
+func outcome(s pack.Comparison, scheme string) pack.Outcome {
 	switch scheme {
 	case "kubernetes":
 		return s.Kubernetes

@@ -5,19 +5,20 @@ import (
 	"io"
 	"strings"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/pack"
 )
 
 // explanation is the text about one user.
 type explanation struct {
 	text      strings.Builder
-	study     plan.Study
-	catalogue plan.Catalogue
+	study     pack.Comparison
+	catalogue cluster.Catalogue
 }
 
 // explainStudy prints which pods are where in the plans of a user, and what each step
 // from one to the other saved.
-func explainStudy(w io.Writer, s plan.Study, c plan.Catalogue, bound dollars) error {
+func explainStudy(w io.Writer, s pack.Comparison, c cluster.Catalogue, bound dollars) error {
 	e := &explanation{study: s, catalogue: c}
 	fmt.Fprintf(&e.text, "User %s: %s, %s\n", s.User.Name, plural(len(s.User.Pods), "pod"), plural(containers(s.User), "container"))
 	for _, left := range s.Left {
@@ -33,11 +34,11 @@ func explainStudy(w io.Writer, s plan.Study, c plan.Catalogue, bound dollars) er
 	return err
 }
 
-func (e *explanation) plan(p plan.Plan) {
+func (e *explanation) plan(p cluster.Plan) {
 	split := onSeveral(p)
 	for _, vm := range p.VMs {
 		model := e.catalogue[vm.Model]
-		var used plan.Resources
+		var used cluster.Resources
 		for _, part := range vm.Parts {
 			used = used.Add(e.request(part))
 		}
@@ -55,7 +56,7 @@ func (e *explanation) plan(p plan.Plan) {
 }
 
 // steps tells the steps that saved something, or moved something.
-func (e *explanation) steps(steps []plan.Step) {
+func (e *explanation) steps(steps []pack.Step) {
 	if len(steps) == 0 {
 		fmt.Fprintf(&e.text, "  no move saves anything\n")
 	}
@@ -67,20 +68,20 @@ func (e *explanation) steps(steps []plan.Step) {
 	}
 }
 
-func (e *explanation) action(s plan.Step) string {
+func (e *explanation) action(s pack.Step) string {
 	switch s.Action {
-	case plan.ActDrop:
+	case pack.ActDrop:
 		return fmt.Sprintf("VM %d dropped", s.VM)
-	case plan.ActResize:
+	case pack.ActResize:
 		return fmt.Sprintf("VM %d becomes %s", s.VM, e.catalogue[s.Model].Name)
-	case plan.ActMove:
+	case pack.ActMove:
 		return fmt.Sprintf("moved to VM %d", s.VM)
 	}
 	return fmt.Sprintf("%s VM %d", s.Action, s.VM)
 }
 
 // moves words moves, those of a pod between the same VMs in one line.
-func (e *explanation) moves(moves []plan.Move) []string {
+func (e *explanation) moves(moves []pack.Move) []string {
 	var lines []string
 	for i := 0; i < len(moves); {
 		first, pod := moves[i], onePod{index: moves[i].Pod}
@@ -95,7 +96,7 @@ func (e *explanation) moves(moves []plan.Move) []string {
 	return lines
 }
 
-func (e *explanation) request(p plan.Part) plan.Resources {
+func (e *explanation) request(p cluster.Part) cluster.Resources {
 	pod := e.study.User.Pods[p.Pod]
 	if p.Container < 0 {
 		return pod.Overhead
@@ -124,7 +125,7 @@ type onePod struct {
 }
 
 // byPod groups parts, which are sorted, by pod.
-func byPod(parts []plan.Part) []onePod {
+func byPod(parts []cluster.Part) []onePod {
 	var pods []onePod
 	for _, part := range parts {
 		if len(pods) == 0 || pods[len(pods)-1].index != part.Pod {
@@ -139,7 +140,7 @@ func byPod(parts []plan.Part) []onePod {
 }
 
 // onSeveral returns the pods that have containers on several VMs.
-func onSeveral(p plan.Plan) map[int]bool {
+func onSeveral(p cluster.Plan) map[int]bool {
 	first, several := map[int]int{}, map[int]bool{}
 	for i, vm := range p.VMs {
 		for _, part := range vm.Parts {

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/frontier"
+	"unnest/internal/plan/pack"
 )
 
 // Frontier is what VMs cost against how much of what containers say to each other
@@ -82,8 +84,8 @@ func (s setting) frontier(ctx context.Context, c crowd, price *CutPrice, setup S
 }
 
 // choices finds those of one user.
-func (s setting) choices(u plan.User) (Choices, error) {
-	fit, left, err := plan.Fit(u, s.catalogue, s.plan.Oversize)
+func (s setting) choices(u cluster.User) (Choices, error) {
+	fit, left, err := pack.Fit(u, s.catalogue, s.plan.Oversize)
 	if err != nil {
 		return Choices{}, err
 	}
@@ -91,7 +93,7 @@ func (s setting) choices(u plan.User) (Choices, error) {
 	if len(fit.Pods) == 0 {
 		return c, nil
 	}
-	found, err := plan.Frontier(fit, s.catalogue, s.pairs, s.plan)
+	found, err := frontier.Find(fit, s.catalogue, s.pairs, s.plan)
 	if err != nil {
 		return Choices{}, fmt.Errorf("user %s: %w", u.Name, err)
 	}
@@ -147,7 +149,7 @@ func (c Choices) steps(user int) []step {
 		best, next := step{}, -1
 		for k := at - 1; k >= 0; k-- {
 			s := step{user: user, saved: c.Choices[at].Cost - c.Choices[k].Cost, cut: c.Choices[k].Cut - c.Choices[at].Cut}
-			s.rate = float64(s.saved) / plan.Dollar / s.cut
+			s.rate = float64(s.saved) / cluster.Dollar / s.cut
 			if next < 0 || s.rate >= best.rate {
 				best, next = s, k
 			}
@@ -175,7 +177,7 @@ func (f *Frontier) at(price float64) *Priced {
 		}
 		best, least := Choice{}, -1.0
 		for _, c := range slices.Backward(u.Choices) {
-			if cost := float64(c.Cost)/plan.Dollar + price*c.Cut; least < 0 || cost < least {
+			if cost := float64(c.Cost)/cluster.Dollar + price*c.Cut; least < 0 || cost < least {
 				best, least = c, cost
 			}
 		}
@@ -186,7 +188,7 @@ func (f *Frontier) at(price float64) *Priced {
 			sum.Users++
 		}
 	}
-	sum.Talking = dollars(price * sum.Cut * plan.Dollar)
+	sum.Talking = dollars(price * sum.Cut * cluster.Dollar)
 	return &sum
 }
 
@@ -204,7 +206,7 @@ type CutPrice struct {
 	Price   float64 `json:"price"`      // dollars for an hour and a unit of weight
 }
 
-func newCutPrice(opts Options, c plan.Catalogue) (*CutPrice, error) {
+func newCutPrice(opts Options, c cluster.Catalogue) (*CutPrice, error) {
 	l, err := readLatency(opts.HostloRun, opts.HostloCase)
 	if err != nil {
 		return nil, err
@@ -214,10 +216,10 @@ func newCutPrice(opts Options, c plan.Catalogue) (*CutPrice, error) {
 		if m.Size.CPU <= 0 {
 			continue
 		}
-		if price := dollars(float64(m.Price) * plan.VCPU / float64(m.Size.CPU)); p.VCPU == 0 || price < p.VCPU {
+		if price := dollars(float64(m.Price) * cluster.VCPU / float64(m.Size.CPU)); p.VCPU == 0 || price < p.VCPU {
 			p.VCPU = price
 		}
 	}
-	p.Price = max(0, l.Ratio-1) * p.LinkCPU * float64(p.VCPU) / plan.Dollar
+	p.Price = max(0, l.Ratio-1) * p.LinkCPU * float64(p.VCPU) / cluster.Dollar
 	return p, nil
 }

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // Where the weights of links come from, unless it is a file.
@@ -91,7 +91,7 @@ func (l *linkFile) add(user, pod string, link namedLink) {
 }
 
 // attach gives the pods of a user their links.
-func (l *linkFile) attach(u plan.User) error {
+func (l *linkFile) attach(u cluster.User) error {
 	for i := range u.Pods {
 		p := &u.Pods[i]
 		links := l.of[u.Name][p.Name]
@@ -108,7 +108,7 @@ func (l *linkFile) attach(u plan.User) error {
 			if !knownA || !knownB || a == b {
 				return fmt.Errorf("links %s:%d: pod %s of user %s has no two containers %q and %q", l.name, link.line, p.Name, u.Name, link.a, link.b)
 			}
-			p.Links = append(p.Links, plan.Link{A: a, B: b, Weight: link.weight})
+			p.Links = append(p.Links, cluster.Link{A: a, B: b, Weight: link.weight})
 		}
 		l.joined += len(links)
 	}
@@ -117,7 +117,7 @@ func (l *linkFile) attach(u plan.User) error {
 
 // joinLinks gives the pods of all users their links, and says how many rows are of
 // pods that the trace does not have, or not any more.
-func (l *linkFile) joinLinks(users []plan.User) (unused int, err error) {
+func (l *linkFile) joinLinks(users []cluster.User) (unused int, err error) {
 	for _, u := range users {
 		if err := l.attach(u); err != nil {
 			return 0, err

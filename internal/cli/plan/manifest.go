@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // splitPod is a pod whose containers are on several VMs.
@@ -31,7 +31,7 @@ type fraction struct {
 // splitPods returns the split pods of a plan, in the user's order; their fractions by
 // VM. Where a label names users, names of pods are NAMESPACE/NAME; else the user is
 // the namespace, if it can be one.
-func splitPods(u plan.User, labelled bool, c plan.Catalogue, p plan.Plan) []splitPod {
+func splitPods(u cluster.User, labelled bool, c cluster.Catalogue, p cluster.Plan) []splitPod {
 	several := onSeveral(p)
 	of := map[int][]fraction{}
 	for _, vm := range p.VMs {

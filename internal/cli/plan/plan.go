@@ -18,7 +18,8 @@ import (
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
-	"unnest/internal/plan"
+	"unnest/internal/plan/catalogue"
+	"unnest/internal/plan/pack"
 	"unnest/internal/plan/trace"
 )
 
@@ -39,7 +40,7 @@ type Options struct {
 	SystemReserved string // VCPU,MEMORY
 	Daemons        string // VCPU,MEMORY,PODS
 	Host           string // VCPU,MEMORY
-	Plan           plan.Options
+	Plan           pack.Options
 
 	Frontier   bool
 	Links      string  // all, annotations, or a file
@@ -138,7 +139,7 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	f.IntVar(&o.MaxBroken, "max-broken", 0, "`LINES` that may be broken although they are over 1 in 1000 (default 100)")
 	f.IntVar(&o.MaxContainers, "max-containers", 0, "`CONTAINERS` at most that are kept in memory (default 20 million)")
 	f.StringVar(&o.Shard, "shard", "", "plan only part `I/N` of the users, I from 0; unnest plan merge puts the parts together")
-	f.StringArrayVar(&o.Catalogues, "catalogue", []string{"bacou"}, "`NAME|FILE` of VMs on sale: "+strings.Join(plan.Catalogues(), ", ")+", or a CSV file; may be given again")
+	f.StringArrayVar(&o.Catalogues, "catalogue", []string{"bacou"}, "`NAME|FILE` of VMs on sale: "+strings.Join(catalogue.Names(), ", ")+", or a CSV file; may be given again")
 	f.StringSliceVar(&o.Models, "model", nil, "only these `MODELS` of the catalogue (default: all)")
 	f.Var(usage.Choice(&o.KubeReserved, "none", "gke", "eks"), "kube-reserved", "what the kubelet keeps of each VM (the paper: none)")
 	f.StringVar(&o.SystemReserved, "system-reserved", "", "`VCPU,MEMORY` of each VM that is not for pods, such as 0.1,200Mi")

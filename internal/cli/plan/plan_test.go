@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/cli/terminal"
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // pods is a small trace: ann saves by moving a container, dan only by buying small
@@ -340,9 +340,9 @@ func TestManifests(t *testing.T) {
 
 // Where a label names the users, the namespace is in the pod's name.
 func TestManifestNamespace(t *testing.T) {
-	u := plan.User{Name: "team/red", Pods: []plan.Pod{{Name: "shop/web.0", Containers: []plan.Container{{Name: "a"}, {Name: "b"}}}}}
-	p := plan.Plan{VMs: []plan.VM{{ID: 3, Parts: []plan.Part{{Container: 0}}}, {ID: 5, Parts: []plan.Part{{Container: 1}}}}}
-	got := splitPods(u, true, plan.Catalogue{{Name: "large"}}, p)
+	u := cluster.User{Name: "team/red", Pods: []cluster.Pod{{Name: "shop/web.0", Containers: []cluster.Container{{Name: "a"}, {Name: "b"}}}}}
+	p := cluster.Plan{VMs: []cluster.VM{{ID: 3, Parts: []cluster.Part{{Container: 0}}}, {ID: 5, Parts: []cluster.Part{{Container: 1}}}}}
+	got := splitPods(u, true, cluster.Catalogue{{Name: "large"}}, p)
 	want := []splitPod{{"team/red", "shop", "web.0", []fraction{{3, "large", []string{"a"}}, {5, "large", []string{"b"}}}}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(splitPod{}, fraction{})); diff != "" {
 		t.Errorf("split pods (-want +got):\n%s", diff)
@@ -386,35 +386,6 @@ func TestBinOf(t *testing.T) {
 	}{{1, 100, 1}, {5, 100, 1}, {6, 100, 2}, {10, 100, 2}, {11, 100, 3}, {100, 100, 20}, {1, 9e18, 1}} {
 		if got := binOf(tt.saved, tt.of); got != tt.want {
 			t.Errorf("binOf(%d, %d): got %d, want %d", tt.saved, tt.of, got, tt.want)
-		}
-	}
-}
-
-// Three pods of 3 vCPU, and 1 vCPU: one model of 4 holds them on three VMs, one of 8
-// on two.
-func TestFirstFitDecreasing(t *testing.T) {
-	pod := func(cpu int64) plan.Pod {
-		return plan.Pod{Containers: []plan.Container{{Request: plan.Resources{CPU: cpu, Memory: cpu}}}}
-	}
-	c := plan.Catalogue{
-		{Name: "small", Size: plan.Resources{CPU: 2, Memory: 2}, Price: 1},
-		{Name: "four", Size: plan.Resources{CPU: 4, Memory: 4}, Price: 10},
-		{Name: "eight", Size: plan.Resources{CPU: 8, Memory: 8}, Price: 16},
-		{Name: "single", Size: plan.Resources{CPU: 8, Memory: 8}, Price: 9, Pods: 1},
-	}
-	tests := []struct {
-		pods []plan.Pod
-		want dollars
-	}{
-		{[]plan.Pod{pod(1), pod(3), pod(3), pod(3)}, 30},
-		{[]plan.Pod{pod(3), pod(3), pod(3), pod(3)}, 32},
-		{[]plan.Pod{pod(3)}, 9},
-		{[]plan.Pod{pod(9)}, 0},
-		{nil, 0},
-	}
-	for _, tt := range tests {
-		if got := firstFitDecreasing(plan.User{Pods: tt.pods}, c); got != tt.want {
-			t.Errorf("%d pods: got %d, want %d", len(tt.pods), got, tt.want)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"unnest/internal/cli/usage"
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 	"unnest/internal/plan/trace"
 )
 
@@ -58,7 +58,7 @@ func reasons(counts []trace.Count) []Reason {
 
 // crowd is users to plan.
 type crowd struct {
-	users    iter.Seq[plan.User]
+	users    iter.Seq[cluster.User]
 	count    int // an upper bound, for the progress
 	readings []Reading
 }
@@ -70,7 +70,7 @@ func (s setting) read(ctx context.Context, p *progress) (crowd, error) {
 		return s.generate(s.sources[0].paths)
 	}
 	c := crowd{}
-	var all []plan.User
+	var all []cluster.User
 	for _, from := range s.sources {
 		if from.format == generated {
 			return c, usage.Errorf("--trace %s:%s: cannot be read together with a trace: plan them one after the other", generated, from.paths[0])
@@ -91,12 +91,12 @@ func (s setting) read(ctx context.Context, p *progress) (crowd, error) {
 		}
 	}
 	// The biggest first: none is left to one processor at the end.
-	slices.SortStableFunc(all, func(a, b plan.User) int { return cmp.Compare(containers(b), containers(a)) })
+	slices.SortStableFunc(all, func(a, b cluster.User) int { return cmp.Compare(containers(b), containers(a)) })
 	c.users, c.count = slices.Values(all), len(all)
 	return c, nil
 }
 
-func containers(u plan.User) int {
+func containers(u cluster.User) int {
 	n := 0
 	for _, p := range u.Pods {
 		n += len(p.Containers)
@@ -113,7 +113,7 @@ func (s setting) generate(paths []string) (crowd, error) {
 	if err != nil || errSeed != nil || n < 1 || len(paths) > 1 {
 		return crowd{}, usage.Errorf("--trace %s:%s: want SCALE, or SCALE,SEED, once: %s:1 has 507 users", generated, strings.Join(paths, " "), generated)
 	}
-	users := func(yield func(plan.User) bool) {
+	users := func(yield func(cluster.User) bool) {
 		for u := range (trace.Synthetic{Seed: first, Scale: n}).Users() {
 			if s.shard.has(u.Name) && !yield(u) {
 				return

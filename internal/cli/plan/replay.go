@@ -12,7 +12,9 @@ import (
 
 	"unnest/internal/cli/document"
 	"unnest/internal/cli/usage"
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/pack"
+	"unnest/internal/plan/replay"
 	"unnest/internal/plan/trace"
 )
 
@@ -133,12 +135,12 @@ func (s setting) play(h trace.History, period trace.Period, opts Options) (UserR
 		}
 	}
 	for _, name := range courses {
-		o := plan.ReplayOptions{Options: s.plan, Minimum: opts.Minimum, Split: name != "kubernetes"}
+		o := replay.Options{Options: s.plan, Minimum: opts.Minimum, Split: name != "kubernetes"}
 		if name == "moved" {
 			o.Migrations = opts.Migrations
 		}
 		end := period.To - period.From
-		line, err := plan.Replay(h.User, events, end, s.catalogue, o)
+		line, err := replay.Run(h.User, events, end, s.catalogue, o)
 		if err != nil {
 			return u, err
 		}
@@ -149,17 +151,17 @@ func (s setting) play(h trace.History, period trace.Period, opts Options) (UserR
 
 // events turns stays into what comes and goes when, since the beginning of the period.
 // Pods that no model holds are treated as Options.Oversize says.
-func (s setting) events(h trace.History, period trace.Period) (events []plan.Event, left int, err error) {
-	at := map[time.Duration]*plan.Event{}
-	event := func(t time.Duration) *plan.Event {
+func (s setting) events(h trace.History, period trace.Period) (events []replay.Event, left int, err error) {
+	at := map[time.Duration]*replay.Event{}
+	event := func(t time.Duration) *replay.Event {
 		t -= period.From
 		if at[t] == nil {
-			at[t] = &plan.Event{At: t}
+			at[t] = &replay.Event{At: t}
 		}
 		return at[t]
 	}
 	for _, stay := range h.Stays {
-		fit, out, err := plan.Fit(plan.User{Name: h.User, Pods: []plan.Pod{stay.Pod}}, s.catalogue, s.plan.Oversize)
+		fit, out, err := pack.Fit(cluster.User{Name: h.User, Pods: []cluster.Pod{stay.Pod}}, s.catalogue, s.plan.Oversize)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -180,13 +182,13 @@ func (s setting) events(h trace.History, period trace.Period) (events []plan.Eve
 	for _, e := range at {
 		events = append(events, *e)
 	}
-	slices.SortFunc(events, func(a, b plan.Event) int { return cmp.Compare(a.At, b.At) })
+	slices.SortFunc(events, func(a, b replay.Event) int { return cmp.Compare(a.At, b.At) })
 	return events, left, nil
 }
 
 // rates returns the price of the VMs at evenly many moments from the beginning to the
 // end.
-func rates(states []plan.State, end time.Duration) []dollars {
+func rates(states []replay.State, end time.Duration) []dollars {
 	list := make([]dollars, moments)
 	next, rate := 0, dollars(0)
 	for i := range list {

@@ -10,7 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/pack"
 )
 
 // Result is all that is printed, and what shards are merged of.
@@ -272,14 +273,14 @@ func newSetup(opts Options, s setting) Setup {
 		setup.Owner = opts.Owner
 	}
 	for field, otherwise := range map[*string]string{
-		&setup.Oversize: string(plan.Drop), &setup.Moving: string(plan.MoveByVM), &setup.Emptying: string(plan.MostWastedFirst),
-		&setup.Requested: string(plan.OfVM), &setup.Wasted: string(plan.OfVM),
+		&setup.Oversize: string(pack.Drop), &setup.Moving: string(pack.MoveByVM), &setup.Emptying: string(pack.MostWastedFirst),
+		&setup.Requested: string(pack.OfVM), &setup.Wasted: string(pack.OfVM),
 	} {
 		*field = cmp.Or(*field, otherwise)
 	}
 	for _, m := range s.catalogue {
 		setup.Catalogue = append(setup.Catalogue, Model{
-			m.Name, float64(m.Size.CPU) / plan.VCPU, float64(m.Size.Memory) / (1 << 30), dollars(m.Price), m.Pods,
+			m.Name, float64(m.Size.CPU) / cluster.VCPU, float64(m.Size.Memory) / (1 << 30), dollars(m.Price), m.Pods,
 		})
 	}
 	return setup
@@ -295,7 +296,7 @@ func (d dollars) MarshalJSON() ([]byte, error) {
 	if d < 0 {
 		sign, n = "-", -n
 	}
-	text := fmt.Sprintf("%s%d.%09d", sign, n/plan.Dollar, n%plan.Dollar)
+	text := fmt.Sprintf("%s%d.%09d", sign, n/cluster.Dollar, n%cluster.Dollar)
 	return []byte(strings.TrimSuffix(strings.TrimRight(text, "0"), ".")), nil
 }
 
@@ -305,7 +306,7 @@ func (d *dollars) UnmarshalJSON(data []byte) error {
 	if !ok {
 		return fmt.Errorf("%s is no number of dollars", data)
 	}
-	r.Mul(r, big.NewRat(plan.Dollar, 1))
+	r.Mul(r, big.NewRat(cluster.Dollar, 1))
 	if !r.IsInt() || !r.Num().IsInt64() {
 		return fmt.Errorf("%s is no number of dollars with at most nine decimals", data)
 	}

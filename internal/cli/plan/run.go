@@ -11,7 +11,8 @@ import (
 
 	"unnest/internal/cli/document"
 	"unnest/internal/cli/terminal"
-	"unnest/internal/plan"
+	"unnest/internal/plan/bound"
+	"unnest/internal/plan/pack"
 )
 
 // run reads, plans and prints. Nothing is written before everything is planned.
@@ -118,11 +119,11 @@ func (s setting) explain(w io.Writer, c crowd, name string) error {
 			continue
 		}
 		s.plan.Explain = true
-		study, err := plan.Compare(u, s.catalogue, s.plan)
+		study, err := pack.Compare(u, s.catalogue, s.plan)
 		if err != nil {
 			return err
 		}
-		bound := plan.Bound(study.User, s.catalogue, plan.BoundOptions{Known: study.Best.Cost})
+		bound := bound.Of(study.User, s.catalogue, bound.Options{Known: study.Best.Cost})
 		return explainStudy(w, study, s.catalogue, dollars(bound.Best))
 	}
 	if len(near) == 0 {

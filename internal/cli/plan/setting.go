@@ -12,14 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"unnest/internal/cli/usage"
-	"unnest/internal/plan"
+	"unnest/internal/plan/catalogue"
+	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/pack"
 	"unnest/internal/plan/trace"
 )
 
 // setting is what the options mean.
 type setting struct {
-	catalogue plan.Catalogue
-	plan      plan.Options
+	catalogue cluster.Catalogue
+	plan      pack.Options
 	trace     trace.Options
 	sources   []source
 	shard     *Shard
@@ -58,7 +60,7 @@ func newSetting(opts Options) (s setting, err error) {
 		return s, usage.Errorf("--rounds %d, --effort %d: want 0 or more", opts.Plan.Rounds, opts.Plan.Effort)
 	}
 	if opts.Manifests != "" {
-		if s.plan.Oversize == plan.Cut {
+		if s.plan.Oversize == pack.Cut {
 			return s, usage.Errorf("--write-manifests with --oversize cut: what is cut off a pod is no pod: leave --oversize out, or take larger VMs")
 		}
 		s.scheme = opts.Scheme
@@ -72,7 +74,7 @@ func newSetting(opts Options) (s setting, err error) {
 	if s.catalogue, err = loadCatalogue(opts); err != nil {
 		return s, err
 	}
-	_, err = plan.Kubernetes(plan.User{}, s.catalogue, s.plan) // refuses what no user could be planned with
+	_, err = pack.Kubernetes(cluster.User{}, s.catalogue, s.plan) // refuses what no user could be planned with
 	return s, err
 }
 
@@ -167,8 +169,8 @@ func parsePeriod(text string) (*trace.Period, error) {
 }
 
 // loadCatalogue returns the models on sale, less what is not for pods.
-func loadCatalogue(opts Options) (plan.Catalogue, error) {
-	var all plan.Catalogue
+func loadCatalogue(opts Options) (cluster.Catalogue, error) {
+	var all cluster.Catalogue
 	for _, name := range opts.Catalogues {
 		c, err := oneCatalogue(name)
 		if err != nil {
@@ -180,9 +182,9 @@ func loadCatalogue(opts Options) (plan.Catalogue, error) {
 	if err != nil {
 		return nil, err
 	}
-	reserve := plan.Reserve{}
+	reserve := catalogue.Reserve{}
 	if opts.KubeReserved != "none" {
-		reserve.Kube = plan.Reservation(opts.KubeReserved)
+		reserve.Kube = catalogue.Reservation(opts.KubeReserved)
 	}
 	if opts.SystemReserved != "" {
 		if reserve.System, _, err = parseResources("system-reserved", opts.SystemReserved, false); err != nil {
@@ -194,31 +196,31 @@ func loadCatalogue(opts Options) (plan.Catalogue, error) {
 			return nil, err
 		}
 	}
-	return plan.Allocatable(all, reserve)
+	return catalogue.Allocatable(all, reserve)
 }
 
 // oneCatalogue returns the catalogue of that name, or else of that file.
-func oneCatalogue(name string) (plan.Catalogue, error) {
-	if !slices.Contains(plan.Catalogues(), name) {
+func oneCatalogue(name string) (cluster.Catalogue, error) {
+	if !slices.Contains(catalogue.Names(), name) {
 		data, err := os.ReadFile(name)
 		if err == nil {
-			return plan.ParseCatalogue(name, data)
+			return catalogue.Parse(name, data)
 		}
 		if !os.IsNotExist(err) {
 			return nil, fmt.Errorf("catalogue: %w", err)
 		}
 	}
-	return plan.Builtin(name)
+	return catalogue.Builtin(name)
 }
 
 // choose keeps the models of those names, all if there are none.
-func choose(c plan.Catalogue, names []string) (plan.Catalogue, error) {
+func choose(c cluster.Catalogue, names []string) (cluster.Catalogue, error) {
 	if len(names) == 0 {
 		return c, nil
 	}
-	var kept plan.Catalogue
+	var kept cluster.Catalogue
 	for _, name := range names {
-		at := slices.IndexFunc(c, func(m plan.Model) bool { return m.Name == name })
+		at := slices.IndexFunc(c, func(m cluster.Model) bool { return m.Name == name })
 		if at < 0 {
 			var known []string
 			for _, m := range c {
@@ -233,7 +235,7 @@ func choose(c plan.Catalogue, names []string) (plan.Catalogue, error) {
 
 // parseResources reads VCPU,MEMORY or VCPU,MEMORY,PODS as Kubernetes writes
 // quantities.
-func parseResources(flag, text string, pods bool) (r plan.Resources, n int, err error) {
+func parseResources(flag, text string, pods bool) (r cluster.Resources, n int, err error) {
 	want, form := 2, "VCPU,MEMORY, such as 4,16Gi"
 	if pods {
 		want, form = 3, "VCPU,MEMORY,PODS, such as 0.3,500Mi,4"
@@ -256,7 +258,7 @@ func parseResources(flag, text string, pods bool) (r plan.Resources, n int, err 
 			return r, 0, wrong
 		}
 	}
-	return plan.Resources{CPU: cpu.ScaledValue(resource.Nano), Memory: memory.Value()}, n, nil
+	return cluster.Resources{CPU: cpu.ScaledValue(resource.Nano), Memory: memory.Value()}, n, nil
 }
 
 // Shard is one of Of parts of all users, by a hash of their names.

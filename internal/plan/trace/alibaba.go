@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // rowAlibaba is a row of either table of the traces of 2017 and 2018.
@@ -27,7 +27,7 @@ type rowAlibaba struct {
 // trace names no owners: all jobs are of the user "batch", a job is a pod and the
 // instances of its tasks are containers; online instances are of the user "online",
 // each a pod of one container.
-func readAlibaba2017(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error) {
+func readAlibaba2017(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
 	return readAlibaba(ctx, paths, o, rep, parseAlibaba2017, "batch_task", "container_event")
 }
 
@@ -35,12 +35,12 @@ func readAlibaba2017(ctx context.Context, paths []string, o *Options, rep *Repor
 // (schema.txt there). CPUs are in hundredths, memory in percent of the largest
 // machine, where -1 and 101 mark invalid values. Jobs are as in 2017; a container is
 // a pod of its own, and its application (app_du) is the user.
-func readAlibaba2018(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error) {
+func readAlibaba2018(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
 	return readAlibaba(ctx, paths, o, rep, parseAlibaba2018, "batch_task", "container_meta")
 }
 
 func readAlibaba(ctx context.Context, paths []string, o *Options, rep *Report,
-	parser func(*Options, span) parse[rowAlibaba], names ...string) ([]plan.User, error) {
+	parser func(*Options, span) parse[rowAlibaba], names ...string) ([]cluster.User, error) {
 	found, err := tables(paths, names...)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (g *grouping) task(r *rowAlibaba) error {
 		if r.instances > 1 {
 			name += "/" + index(i)
 		}
-		p.Containers = append(p.Containers, plan.Container{Name: name, Request: r.Resources})
+		p.Containers = append(p.Containers, cluster.Container{Name: name, Request: r.Resources})
 	}
 	return nil
 }
@@ -106,9 +106,9 @@ func parseAlibaba2017(o *Options, s span) parse[rowAlibaba] {
 		*r = rowAlibaba{}
 		switch c := column; string(c[1]) {
 		case "Create":
-			return r.event(s, "online", string(c[2]), starts, c[0], o, c[4], plan.VCPU, c[5], 0)
+			return r.event(s, "online", string(c[2]), starts, c[0], o, c[4], cluster.VCPU, c[5], 0)
 		case "Remove":
-			return r.event(s, "online", string(c[2]), ends, c[0], o, c[4], plan.VCPU, c[5], 0)
+			return r.event(s, "online", string(c[2]), ends, c[0], o, c[4], cluster.VCPU, c[5], 0)
 		default:
 			r.pod, r.name = pods.of(c[2]), pods.of(c[3])
 			return r.task(s, c[4], c[5], c[0], c[1], o, c[6], c[7], 0)
@@ -131,7 +131,7 @@ func parseAlibaba2018(o *Options, s span) parse[rowAlibaba] {
 			if string(c[4]) == "stopped" {
 				change = ends
 			}
-			return r.event(s, seen.of(c[3]), string(c[0]), change, c[2], o, c[5], plan.VCPU/100, c[7], 2)
+			return r.event(s, seen.of(c[3]), string(c[0]), change, c[2], o, c[5], cluster.VCPU/100, c[7], 2)
 		}
 		return kept, fmt.Errorf("has %d columns, where an alibaba2018 batch_task has 9 and a container_meta 8", n)
 	}
@@ -170,7 +170,7 @@ func (r *rowAlibaba) task(s span, instances, status, start, end []byte, o *Optio
 	if err != nil {
 		return kept, err
 	}
-	if r.request, err = o.alibaba(cpu, plan.VCPU/100, memory, percent); err != nil {
+	if r.request, err = o.alibaba(cpu, cluster.VCPU/100, memory, percent); err != nil {
 		return kept, err
 	}
 	if to == 0 {

@@ -15,7 +15,7 @@ import (
 
 	_ "modernc.org/sqlite" // the driver
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // day is a day in nanoseconds, the unit of times in the Azure trace.
@@ -27,7 +27,7 @@ const day = 24 * 3600 * 1e9
 // container. What a VM type takes is published as a fraction of each machine that
 // can host it; the smallest CPU fraction, that of the largest such machine, is
 // taken, and multiplied by Options.Largest.
-func readAzure(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error) {
+func readAzure(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
 	files, err := expand(paths)
 	if err != nil {
 		return nil, err

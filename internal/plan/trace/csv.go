@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // ownColumns are the columns of our own formats.
@@ -22,7 +22,7 @@ var ownColumns = []string{"user", "pod", "container", "cpu", "memory"}
 // with a suffix: k, M, G, T, P for powers of 1000, Ki, Mi, Gi, Ti, Pi for powers of
 // 1024. Names of pods are within their user. A name with a comma or a double quote is
 // in double quotes, with quotes in it doubled.
-func readCSV(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error) {
+func readCSV(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
 	return readTable(ctx, paths, o, rep, parseCSV)
 }
 
@@ -37,7 +37,7 @@ func parseCSV(o *Options) parse[rowTable] {
 		if err := r.named(); err != nil {
 			return kept, err
 		}
-		cpu, err := quantity("cpu", c[3], plan.VCPU, cpuSuffixes)
+		cpu, err := quantity("cpu", c[3], cluster.VCPU, cpuSuffixes)
 		if err != nil {
 			return kept, err
 		}
@@ -87,12 +87,12 @@ func quantity(column string, text []byte, unit int64, suffixes []suffix) (amount
 
 // WriteCSV writes users in our own format, which Read reads as "csv". What a pod has
 // beyond its containers, Overhead, Whole and Links, has no column and is an error.
-func WriteCSV(w io.Writer, users iter.Seq[plan.User]) error {
+func WriteCSV(w io.Writer, users iter.Seq[cluster.User]) error {
 	b := bufio.NewWriter(w)
 	line := append([]byte(strings.Join(ownColumns, ",")), '\n')
 	for u := range users {
 		for _, p := range u.Pods {
-			if p.Overhead != (plan.Resources{}) || p.Whole || len(p.Links) > 0 {
+			if p.Overhead != (cluster.Resources{}) || p.Whole || len(p.Links) > 0 {
 				return fmt.Errorf("write pod %s of %s: the csv format has no column for overhead, links or pods that stay whole", p.Name, u.Name)
 			}
 			for _, c := range p.Containers {
@@ -109,7 +109,7 @@ func WriteCSV(w io.Writer, users iter.Seq[plan.User]) error {
 	return b.Flush()
 }
 
-func appendRow(line []byte, user, pod string, c plan.Container) []byte {
+func appendRow(line []byte, user, pod string, c cluster.Container) []byte {
 	for _, name := range []string{user, pod, c.Name} {
 		line = append(appendName(line, name), ',')
 	}
@@ -128,9 +128,9 @@ func appendName(line []byte, name string) []byte {
 
 // appendVCPU writes billionths of a vCPU as a decimal.
 func appendVCPU(line []byte, cpu int64) []byte {
-	line = strconv.AppendInt(line, cpu/plan.VCPU, 10)
-	if rest := cpu % plan.VCPU; rest != 0 {
-		digits := strconv.Itoa(int(plan.VCPU + rest))[1:]
+	line = strconv.AppendInt(line, cpu/cluster.VCPU, 10)
+	if rest := cpu % cluster.VCPU; rest != 0 {
+		digits := strconv.Itoa(int(cluster.VCPU + rest))[1:]
 		line = append(append(line, '.'), strings.TrimRight(digits, "0")...)
 	}
 	return line

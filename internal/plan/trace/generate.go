@@ -6,7 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // Synthetic describes users like those of the Google trace of 2011. The zero value,
@@ -19,7 +19,7 @@ type Synthetic struct {
 	// their requests. Zero: 9 in 1616, as in the trace. Below zero: none.
 	Mixed float64
 	// Largest is the machine that requests are fractions of. Zero: 96 vCPU, 384 GiB.
-	Largest plan.Resources
+	Largest cluster.Resources
 }
 
 // The distributions at time 0 of clusterdata-2011-2, counted over its 507 users, 3,974
@@ -56,9 +56,9 @@ func (q *quantiles) at(share float64) float64 {
 
 // Users yields the users one after the other; none is kept. Each follows from the
 // seed and its number alone, so a larger scale begins with the users of a smaller one.
-func (s Synthetic) Users() iter.Seq[plan.User] {
+func (s Synthetic) Users() iter.Seq[cluster.User] {
 	s.complete()
-	return func(yield func(plan.User) bool) {
+	return func(yield func(cluster.User) bool) {
 		for i := range users2011 * s.Scale {
 			if !yield(s.user(i)) {
 				return
@@ -74,30 +74,30 @@ func (s *Synthetic) complete() {
 	if s.Mixed == 0 {
 		s.Mixed = mixed2011
 	}
-	if s.Largest == (plan.Resources{}) {
-		s.Largest = plan.Resources{CPU: 96 * plan.VCPU, Memory: 384 << 30}
+	if s.Largest == (cluster.Resources{}) {
+		s.Largest = cluster.Resources{CPU: 96 * cluster.VCPU, Memory: 384 << 30}
 	}
 }
 
-func (s *Synthetic) user(i int) plan.User {
+func (s *Synthetic) user(i int) cluster.User {
 	random := rand.New(rand.NewPCG(s.Seed, uint64(i)))
-	u := plan.User{Name: fmt.Sprintf("user-%06d", i)}
-	u.Pods = make([]plan.Pod, count(random, &podsOfUser))
+	u := cluster.User{Name: fmt.Sprintf("user-%06d", i)}
+	u.Pods = make([]cluster.Pod, count(random, &podsOfUser))
 	for j := range u.Pods {
 		u.Pods[j] = s.pod(random, j)
 	}
 	return u
 }
 
-func (s *Synthetic) pod(random *rand.Rand, j int) plan.Pod {
-	p := plan.Pod{Name: index(j), Containers: make([]plan.Container, count(random, &containersOf))}
+func (s *Synthetic) pod(random *rand.Rand, j int) cluster.Pod {
+	p := cluster.Pod{Name: index(j), Containers: make([]cluster.Container, count(random, &containersOf))}
 	request := s.request(random)
 	mixed := random.Float64() < s.Mixed
 	for k := range p.Containers {
 		if mixed && k > 0 {
 			request = s.request(random)
 		}
-		p.Containers[k] = plan.Container{Name: index(k), Request: request}
+		p.Containers[k] = cluster.Container{Name: index(k), Request: request}
 	}
 	return p
 }
@@ -106,10 +106,10 @@ func (s *Synthetic) pod(random *rand.Rand, j int) plan.Pod {
 func count(random *rand.Rand, q *quantiles) int { return int(math.Round(q.at(random.Float64()))) }
 
 // request draws CPU and memory that are correlated, by a Gaussian copula.
-func (s *Synthetic) request(random *rand.Rand) plan.Resources {
+func (s *Synthetic) request(random *rand.Rand) cluster.Resources {
 	a := random.NormFloat64()
 	b := together*a + math.Sqrt(1-together*together)*random.NormFloat64()
-	return plan.Resources{
+	return cluster.Resources{
 		CPU:    int64(cpuOfContainer.at(normal(a)) * float64(s.Largest.CPU)),
 		Memory: int64(memoryOfContainer.at(normal(b)) * float64(s.Largest.Memory)),
 	}

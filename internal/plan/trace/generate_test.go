@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 func TestSyntheticIsDeterministic(t *testing.T) {
@@ -44,11 +44,11 @@ func TestSyntheticFits(t *testing.T) {
 			n := len(p.Containers)
 			containers = append(containers, float64(n))
 			total += n
-			cpu = append(cpu, float64(p.Containers[0].Request.CPU)/(96*plan.VCPU))
+			cpu = append(cpu, float64(p.Containers[0].Request.CPU)/(96*cluster.VCPU))
 			memory = append(memory, float64(p.Containers[0].Request.Memory)/(384<<30))
 			if n > 1 {
 				several++
-				if slices.ContainsFunc(p.Containers, func(c plan.Container) bool { return c.Request != p.Containers[0].Request }) {
+				if slices.ContainsFunc(p.Containers, func(c cluster.Container) bool { return c.Request != p.Containers[0].Request }) {
 					mixed++
 				}
 			}
@@ -113,9 +113,9 @@ func TestSyntheticMemory(t *testing.T) {
 // What WriteCSV writes, Read reads back.
 func TestWriteCSV(t *testing.T) {
 	want := slices.Collect(first(Synthetic{Seed: 3, Mixed: 1}.Users(), 40))
-	want = append(want, plan.User{Name: `zoë, "z"`, Pods: []plan.Pod{{Name: "p", Containers: []plan.Container{
-		{Name: "c", Request: plan.Resources{CPU: 1, Memory: 1}},
-		{Name: "d", Request: plan.Resources{CPU: 1_000_000_010, Memory: 1 << 40}},
+	want = append(want, cluster.User{Name: `zoë, "z"`, Pods: []cluster.Pod{{Name: "p", Containers: []cluster.Container{
+		{Name: "c", Request: cluster.Resources{CPU: 1, Memory: 1}},
+		{Name: "d", Request: cluster.Resources{CPU: 1_000_000_010, Memory: 1 << 40}},
 	}}}})
 	path := filepath.Join(t.TempDir(), "users.csv")
 	var b bytes.Buffer
@@ -132,15 +132,15 @@ func TestWriteCSV(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	whole := []plan.User{{Name: "u", Pods: []plan.Pod{{Name: "p", Whole: true}}}}
+	whole := []cluster.User{{Name: "u", Pods: []cluster.Pod{{Name: "p", Whole: true}}}}
 	if err := WriteCSV(&b, slices.Values(whole)); err == nil || !strings.Contains(err.Error(), "write pod p of u") {
 		t.Errorf("a pod that stays whole is written, with error %v", err)
 	}
 }
 
 // first yields the first n.
-func first(users iter.Seq[plan.User], n int) iter.Seq[plan.User] {
-	return func(yield func(plan.User) bool) {
+func first(users iter.Seq[cluster.User], n int) iter.Seq[cluster.User] {
+	return func(yield func(cluster.User) bool) {
 		i := 0
 		for u := range users {
 			if i++; i > n || !yield(u) {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // The columns of clusterdata-2011-2 (Reiss, Wilkes, Hellerstein, Google cluster-usage
@@ -58,7 +58,7 @@ type event2011 struct {
 
 // readGoogle2011 reads user as user, job as pod and task as container, as the paper
 // does. Tasks whose rows do not name the user get that of their job.
-func readGoogle2011(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error) {
+func readGoogle2011(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
 	l := newLives[task2011](o.Period.span(1000), true)
 	jobs, err := eachTask2011(ctx, paths, o, l.span, rep, func(e *event2011) error {
 		l.event(e.task, e.at, e.change, e.request, e.user)
@@ -191,7 +191,7 @@ func jobUsers2011(ctx context.Context, jobs []string, wanted map[int64]string, o
 }
 
 // gather2011 makes users of tasks, by user, job and index.
-func gather2011(l *lives[task2011], users map[int64]string, o *Options, rep *Report) ([]plan.User, error) {
+func gather2011(l *lives[task2011], users map[int64]string, o *Options, rep *Report) ([]cluster.User, error) {
 	order := make([]task2011, 0, len(l.tasks))
 	for task := range l.tasks {
 		order = append(order, task)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // google2011 returns the directory with part 0 of clusterdata-2011-2, which the
@@ -49,13 +49,13 @@ func TestGoogle2011Golden(t *testing.T) {
 		if report.Rows != 450146 || report.Broken != 0 {
 			t.Errorf("at %v: %s, want 450146 rows", c.at, shortly(report))
 		}
-		var sum plan.Resources
+		var sum cluster.Resources
 		for _, u := range users {
 			for _, p := range u.Pods {
 				sum = sum.Add(p.Request())
 			}
 		}
-		cpu, memory := float64(sum.CPU)/(96*plan.VCPU), float64(sum.Memory)/(384<<30)
+		cpu, memory := float64(sum.CPU)/(96*cluster.VCPU), float64(sum.Memory)/(384<<30)
 		if math.Abs(cpu-c.cpu) > 1e-6 || math.Abs(memory-c.memory) > 1e-6 {
 			t.Errorf("at %v: %.9f CPU and %.9f memory, want %.9f and %.9f", c.at, cpu, memory, c.cpu, c.memory)
 		}

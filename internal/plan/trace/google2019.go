@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strconv"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // instance2019 names an instance of a collection: a task of a job, or an alloc
@@ -73,7 +73,7 @@ func change2019(kind []byte) (c change, is bool, err error) {
 // alloc set. A task outside an alloc is a pod of one container. What the alloc
 // instance itself reserves is not counted. Files are in no order of time, so all
 // tasks that began by the end of the period are remembered.
-func readGoogle2019(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error) {
+func readGoogle2019(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
 	found, err := tables(paths, "instance_events", "collection_events")
 	if err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func users2019(ctx context.Context, files []string, l *lives[instance2019], allo
 }
 
 // gather2019 makes users of tasks, by pod and task.
-func gather2019(l *lives[instance2019], allocs map[instance2019]instance2019, users map[int64]string, o *Options, rep *Report) ([]plan.User, error) {
+func gather2019(l *lives[instance2019], allocs map[instance2019]instance2019, users map[int64]string, o *Options, rep *Report) ([]cluster.User, error) {
 	order := slices.SortedFunc(maps.Keys(l.tasks), func(a, b instance2019) int {
 		return cmp.Or(cmp.Compare(a.collection, b.collection), cmp.Compare(a.index, b.index))
 	})

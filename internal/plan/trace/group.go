@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // grouping gathers containers into pods and pods into users, in the order in which
@@ -17,7 +17,7 @@ type grouping struct {
 }
 
 type owner struct {
-	plan.User
+	cluster.User
 	pods map[string]int // index in Pods
 }
 
@@ -29,30 +29,30 @@ func newGrouping(o *Options) *grouping {
 func (g *grouping) user(name string) *owner {
 	u := g.users[name]
 	if u == nil {
-		u = &owner{plan.User{Name: name}, map[string]int{}}
+		u = &owner{cluster.User{Name: name}, map[string]int{}}
 		g.users[name] = u
 	}
 	return u
 }
 
 // pod returns the pod of a user by its name. The pointer is good until the next call.
-func (u *owner) pod(name string) *plan.Pod {
+func (u *owner) pod(name string) *cluster.Pod {
 	at, known := u.pods[name]
 	if !known {
 		at = len(u.Pods)
 		u.pods[name] = at
-		u.Pods = append(u.Pods, plan.Pod{Name: name})
+		u.Pods = append(u.Pods, cluster.Pod{Name: name})
 	}
 	return &u.Pods[at]
 }
 
 // add puts a container into the pod of a user.
-func (g *grouping) add(user, pod, container string, r plan.Resources) error {
+func (g *grouping) add(user, pod, container string, r cluster.Resources) error {
 	if err := g.room(1); err != nil {
 		return err
 	}
 	p := g.user(user).pod(pod)
-	p.Containers = append(p.Containers, plan.Container{Name: container, Request: r})
+	p.Containers = append(p.Containers, cluster.Container{Name: container, Request: r})
 	return nil
 }
 
@@ -66,12 +66,12 @@ func (g *grouping) room(n int64) error {
 }
 
 // sorted returns the users by name.
-func (g *grouping) sorted() []plan.User {
-	users := make([]plan.User, 0, len(g.users))
+func (g *grouping) sorted() []cluster.User {
+	users := make([]cluster.User, 0, len(g.users))
 	for _, u := range g.users {
 		users = append(users, u.User)
 	}
-	slices.SortFunc(users, func(a, b plan.User) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(users, func(a, b cluster.User) int { return cmp.Compare(a.Name, b.Name) })
 	return users
 }
 

@@ -10,14 +10,14 @@ import (
 	"strconv"
 	"time"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // Stay is a pod while it was there: from when the first of its containers ran until
 // none did. It has all containers that ran meanwhile, each with the most that it
 // requested, because a pod is placed with what it requests as a whole.
 type Stay struct {
-	Pod      plan.Pod
+	Pod      cluster.Pod
 	From, To time.Duration // of the trace, within the period; To is its end for one that went on
 }
 
@@ -210,14 +210,14 @@ func (h *history) histories() []History {
 	return all
 }
 
-func (h *history) pod(s *stay2011) plan.Pod {
-	p := plan.Pod{Name: strconv.FormatInt(s.job, 10)}
+func (h *history) pod(s *stay2011) cluster.Pod {
+	p := cluster.Pod{Name: strconv.FormatInt(s.job, 10)}
 	if s.number > 0 {
 		p.Name += "#" + strconv.Itoa(s.number+1)
 	}
 	for _, i := range slices.Sorted(maps.Keys(s.tasks)) {
 		h.rep.settle(s.tasks[i].request)
-		p.Containers = append(p.Containers, plan.Container{Name: index(int(i)), Request: s.tasks[i].Resources})
+		p.Containers = append(p.Containers, cluster.Container{Name: index(int(i)), Request: s.tasks[i].Resources})
 	}
 	return p
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // events2011 writes task events "second job task type user cpu" of fractions of 100
@@ -59,11 +59,11 @@ const comings = `
 // A job is there while any of its tasks runs, with all that ran and the most of each;
 // what comes back is another stay. A request of nothing is no container.
 func TestReadHistory(t *testing.T) {
-	stay := func(name string, from, to int, containers ...plan.Container) Stay {
-		return Stay{plan.Pod{Name: name, Containers: containers}, time.Duration(from) * time.Second, time.Duration(to) * time.Second}
+	stay := func(name string, from, to int, containers ...cluster.Container) Stay {
+		return Stay{cluster.Pod{Name: name, Containers: containers}, time.Duration(from) * time.Second, time.Duration(to) * time.Second}
 	}
-	c := func(name string, hundredths int64) plan.Container {
-		return plan.Container{Name: name, Request: plan.Resources{CPU: hundredths * plan.VCPU, Memory: hundredths << 30}}
+	c := func(name string, hundredths int64) cluster.Container {
+		return cluster.Container{Name: name, Request: cluster.Resources{CPU: hundredths * cluster.VCPU, Memory: hundredths << 30}}
 	}
 	tests := []struct {
 		name   string
@@ -87,7 +87,7 @@ func TestReadHistory(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got, span, report, err := ReadHistory(t.Context(), "google2011", events2011(t, comings),
-				Options{Period: tt.period, Largest: plan.Resources{CPU: 100 * plan.VCPU, Memory: 100 << 30}})
+				Options{Period: tt.period, Largest: cluster.Resources{CPU: 100 * cluster.VCPU, Memory: 100 << 30}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -128,9 +128,9 @@ func TestHistoryOfGoogle2011(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var there []plan.User
+	var there []cluster.User
 	for _, h := range histories {
-		u := plan.User{Name: h.User}
+		u := cluster.User{Name: h.User}
 		for _, s := range h.Stays {
 			u.Pods = append(u.Pods, s.Pod)
 		}

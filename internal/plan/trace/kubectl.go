@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // podKubectl has the fields of a pod that count (core/v1).
@@ -59,7 +59,7 @@ func (c *containerKubectl) sidecar() bool { return c.RestartPolicy == "Always" }
 // The user is the namespace, or the value of Options.OwnerLabel. Pods that have run
 // to their end are left out; those that wait to be scheduled are kept. A pod's
 // request is what Kubernetes schedules by (see split). A row is a pod.
-func readKubectl(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error) {
+func readKubectl(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
 	files, err := expand(paths)
 	if err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func (t *kubectlDump) item(raw []byte) error {
 		why = Finished
 	case user == "":
 		why = NoOwner
-	case why == kept && pod.Request() == plan.Resources{} && !t.o.KeepEmpty:
+	case why == kept && pod.Request() == cluster.Resources{} && !t.o.KeepEmpty:
 		why = NoRequest
 	}
 	if why == kept && p.daemon() {
@@ -229,7 +229,7 @@ func (t *kubectlDump) item(raw []byte) error {
 const LinksAnnotation = "unnest.io/links"
 
 // annotatedLinks reads the annotation. Containers are those that run for good.
-func annotatedLinks(pod plan.Pod, text string) ([]plan.Link, error) {
+func annotatedLinks(pod cluster.Pod, text string) ([]cluster.Link, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -237,7 +237,7 @@ func annotatedLinks(pod plan.Pod, text string) ([]plan.Link, error) {
 	for k, c := range pod.Containers {
 		index[c.Name] = k
 	}
-	var links []plan.Link
+	var links []cluster.Link
 	for one := range strings.SplitSeq(text, ",") {
 		names, weight, _ := strings.Cut(one, "=")
 		a, b, _ := strings.Cut(strings.TrimSpace(names), ":")
@@ -250,7 +250,7 @@ func annotatedLinks(pod plan.Pod, text string) ([]plan.Link, error) {
 		if !knownA || !knownB || i == j {
 			return nil, fmt.Errorf("pod %s: annotation %s: %q: it has no two running containers of these names", pod.Name, LinksAnnotation, one)
 		}
-		links = append(links, plan.Link{A: i, B: j, Weight: w})
+		links = append(links, cluster.Link{A: i, B: j, Weight: w})
 	}
 	return links, nil
 }
@@ -276,11 +276,11 @@ func (p *podKubectl) daemon() bool {
 //
 // Containers and sidecars become containers. What the pod requests beyond them is its
 // Overhead, because it is not known to go with any of them.
-func (p *podKubectl) convert() (plan.Pod, Reason) {
-	pod := plan.Pod{Name: p.Metadata.Name, Whole: p.Spec.HostNetwork}
-	var sum, sidecars, peak plan.Resources
+func (p *podKubectl) convert() (cluster.Pod, Reason) {
+	pod := cluster.Pod{Name: p.Metadata.Name, Whole: p.Spec.HostNetwork}
+	var sum, sidecars, peak cluster.Resources
 	why := kept
-	add := func(c *containerKubectl, runs bool) plan.Resources {
+	add := func(c *containerKubectl, runs bool) cluster.Resources {
 		r, bad := requests(c.Resources.Requests)
 		why = max(why, bad)
 		for _, port := range c.Ports {
@@ -288,7 +288,7 @@ func (p *podKubectl) convert() (plan.Pod, Reason) {
 		}
 		if runs {
 			sum = sum.Add(r)
-			pod.Containers = append(pod.Containers, plan.Container{Name: c.Name, Request: r})
+			pod.Containers = append(pod.Containers, cluster.Container{Name: c.Name, Request: r})
 		}
 		return r
 	}
@@ -322,17 +322,17 @@ func (p *podKubectl) convert() (plan.Pod, Reason) {
 }
 
 // requests returns the CPU and memory of a list of resources, rounded up.
-func requests(list map[string]resource.Quantity) (plan.Resources, Reason) {
+func requests(list map[string]resource.Quantity) (cluster.Resources, Reason) {
 	cpu, memory := list["cpu"], list["memory"]
 	switch {
 	case cpu.Sign() < 0 || memory.Sign() < 0:
-		return plan.Resources{}, Negative
-	case cpu.CmpInt64(most.CPU/plan.VCPU) > 0 || memory.CmpInt64(most.Memory) > 0:
-		return plan.Resources{}, Beyond
+		return cluster.Resources{}, Negative
+	case cpu.CmpInt64(most.CPU/cluster.VCPU) > 0 || memory.CmpInt64(most.Memory) > 0:
+		return cluster.Resources{}, Beyond
 	}
-	return plan.Resources{CPU: cpu.ScaledValue(resource.Nano), Memory: memory.Value()}, kept
+	return cluster.Resources{CPU: cpu.ScaledValue(resource.Nano), Memory: memory.Value()}, kept
 }
 
-func larger(a, b plan.Resources) plan.Resources {
-	return plan.Resources{CPU: max(a.CPU, b.CPU), Memory: max(a.Memory, b.Memory)}
+func larger(a, b cluster.Resources) cluster.Resources {
+	return cluster.Resources{CPU: max(a.CPU, b.CPU), Memory: max(a.Memory, b.Memory)}
 }

@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubernetes "k8s.io/component-helpers/resource"
+	"pgregory.net/rapid"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // What a pod requests is what Kubernetes' scheduler counts, whatever it is made of.
@@ -31,7 +30,7 @@ func TestKubectlRequestIsKubernetes(t *testing.T) {
 			t.Fatalf("%s: %v", text, why)
 		}
 		list := kubernetes.PodRequests(pod, kubernetes.PodResourcesOptions{})
-		want := plan.Resources{CPU: list.Cpu().ScaledValue(resource.Nano), Memory: list.Memory().Value()}
+		want := cluster.Resources{CPU: list.Cpu().ScaledValue(resource.Nano), Memory: list.Memory().Value()}
 		if got := converted.Request(); got != want {
 			t.Errorf("%s:\ngot %+v, Kubernetes counts %+v", text, got, want)
 		}

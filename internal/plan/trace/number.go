@@ -8,7 +8,7 @@ import (
 	"math/bits"
 	"strings"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // number is a decimal as written: mantissa × 10^exponent. Requests are whole numbers
@@ -178,7 +178,7 @@ func amountOf(column string, text []byte, unit int64, shift int) (amount, error)
 
 // request is what a row asks for, and what becomes of it by the rule of the package.
 type request struct {
-	plan.Resources
+	cluster.Resources
 	why Reason
 }
 
@@ -191,7 +191,7 @@ func (o *Options) request(cpu, memory amount) request {
 	case cpu.value == 0 && memory.value == 0 && !o.KeepEmpty:
 		return request{why: NoRequest}
 	}
-	r := plan.Resources{CPU: cpu.value, Memory: memory.value}
+	r := cluster.Resources{CPU: cpu.value, Memory: memory.value}
 	if !r.Fits(most) {
 		return request{why: Beyond}
 	}
@@ -199,7 +199,7 @@ func (o *Options) request(cpu, memory amount) request {
 }
 
 // most is what no machine has, and with which sums stay far from overflow.
-var most = plan.Resources{CPU: 1e6 * plan.VCPU, Memory: 1 << 50}
+var most = cluster.Resources{CPU: 1e6 * cluster.VCPU, Memory: 1 << 50}
 
 // take counts a row with a request, and notes if half of it is missing. It reports
 // whether the row is kept.

@@ -5,11 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 func TestAmountOf(t *testing.T) {
-	const machine = 96 * plan.VCPU
+	const machine = 96 * cluster.VCPU
 	for _, c := range []struct {
 		text  string
 		unit  int64
@@ -23,14 +23,14 @@ func TestAmountOf(t *testing.T) {
 		{"0", machine, 0, 0, kept, ""},
 		{"-0.0", machine, 0, 0, kept, ""},
 		{"1", machine, 0, machine, kept, ""},
-		{"0.125", machine, 0, 12 * plan.VCPU, kept, ""},
+		{"0.125", machine, 0, 12 * cluster.VCPU, kept, ""},
 		{" 0.01562 ", machine, 0, 1499520000, kept, ""},
 		{"1.526e-05", machine, 0, 1464960, kept, ""},
 		{"5E1", 10, 0, 500, kept, ""},
 		{".5", 10, 0, 5, kept, ""},
 		{"5.", 10, 0, 50, kept, ""},
 		{"+5", 10, 0, 50, kept, ""},
-		{"50", plan.VCPU, 2, plan.VCPU / 2, kept, ""},
+		{"50", cluster.VCPU, 2, cluster.VCPU / 2, kept, ""},
 		{"0.049", 10, 0, 0, kept, ""},
 		{"0.05", 10, 0, 1, kept, ""},
 		{"0.333333333333333333333333333333", 3, 0, 1, kept, ""},
@@ -61,7 +61,7 @@ func TestAmountOf(t *testing.T) {
 // FuzzAmountOf compares with exact fractions.
 func FuzzAmountOf(f *testing.F) {
 	for _, text := range []string{"0.07446", "1.526e-05", "-3", "1e5", "99999999999999999999.5", ".", "e", "1e-30"} {
-		f.Add(text, int64(96*plan.VCPU))
+		f.Add(text, int64(96*cluster.VCPU))
 	}
 	f.Fuzz(func(t *testing.T, text string, unit int64) {
 		if unit <= 0 || len(text) > 19 || strings.ContainsAny(text, "_/xXpPoObB") {

@@ -10,13 +10,13 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // readParquet reads files with the columns of our own csv: user, pod and container
 // are strings, cpu is a number of vCPUs, memory a number of bytes; either may be
 // whole or floating, and null. Others are skipped.
-func readParquet(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error) {
+func readParquet(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
 	files, err := expand(paths)
 	if err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (t *parquetTable) row(row parquet.Row) error {
 		case t.at[2]:
 			r.name = t.seen.of(v.ByteArray())
 		case t.at[3]:
-			cpu, err = parquetAmount("cpu", v, plan.VCPU, err)
+			cpu, err = parquetAmount("cpu", v, cluster.VCPU, err)
 		case t.at[4]:
 			memory, err = parquetAmount("memory", v, 1, err)
 		}

@@ -13,14 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/gzip"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // show prints users: one line for each pod, CPU in vCPUs and memory in MiB.
-func show(users []plan.User) string {
+func show(users []cluster.User) string {
 	var b strings.Builder
-	size := func(r plan.Resources) string {
-		return fmt.Sprintf("%.9g/%.8g", float64(r.CPU)/plan.VCPU, float64(r.Memory)/(1<<20))
+	size := func(r cluster.Resources) string {
+		return fmt.Sprintf("%.9g/%.8g", float64(r.CPU)/cluster.VCPU, float64(r.Memory)/(1<<20))
 	}
 	for _, u := range users {
 		for _, p := range u.Pods {
@@ -28,7 +28,7 @@ func show(users []plan.User) string {
 			if p.Whole {
 				b.WriteString(" whole")
 			}
-			if p.Overhead != (plan.Resources{}) {
+			if p.Overhead != (cluster.Resources{}) {
 				b.WriteString(" +" + size(p.Overhead))
 			}
 			for _, c := range p.Containers {
@@ -87,7 +87,7 @@ ann= 100: 0=24/49152 1=12/24576
 bob= 200: 0=1.49952/0 1=0/0
 cyd= 300: 0=24/196608
 `, "15 rows, 5 kept, 0 broken; 1 negative request; 1 request is not a number; 1 owner unknown; 2 event that neither starts, ends nor updates; 2 end; 1 update of a request; 2 ended before the period, or started again (1 requests no CPU) (2 requests no memory)"},
-		{"a period has what ran in it", "google2011", "google2011", Options{Period: &Period{650 * time.Second, 850 * time.Second}, Largest: plan.Resources{CPU: 64 * plan.VCPU, Memory: 64 << 30}}, `
+		{"a period has what ran in it", "google2011", "google2011", Options{Period: &Period{650 * time.Second, 850 * time.Second}, Largest: cluster.Resources{CPU: 64 * cluster.VCPU, Memory: 64 << 30}}, `
 ann= 100: 0=16/8192 1=8/4096
 bob= 200: 0=0.99968/0
 cyd= 300: 0=16/32768
@@ -295,7 +295,7 @@ func TestReadRefuses(t *testing.T) {
 		{"csv", "broken.csv", Options{}, `150 of the first 450 lines are broken, first `},
 		{"csv", "many.csv", Options{MaxContainers: 10}, "more than 10 containers"},
 		{"csv", "many.csv", Options{Period: &Period{2, 1}}, "it ends before it begins"},
-		{"csv", "many.csv", Options{Largest: plan.Resources{CPU: 1}}, "both must be above zero"},
+		{"csv", "many.csv", Options{Largest: cluster.Resources{CPU: 1}}, "both must be above zero"},
 		{"csv", "long.csv", Options{}, "a line is longer than 16 MiB"},
 		{"kubectl", "pods.json", Options{}, "pods: the file is cut off, make it again"},
 		{"kubectl", "nodes.json", Options{}, "has a Node, not only pods"},

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // rowTable is one container of a table with a header.
@@ -15,7 +15,7 @@ type rowTable struct {
 }
 
 // readTable reads files in which each row is a container.
-func readTable(ctx context.Context, paths []string, o *Options, rep *Report, parser func(*Options) parse[rowTable]) ([]plan.User, error) {
+func readTable(ctx context.Context, paths []string, o *Options, rep *Report, parser func(*Options) parse[rowTable]) ([]cluster.User, error) {
 	files, err := expand(paths)
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func readTable(ctx context.Context, paths []string, o *Options, rep *Report, par
 // MiB, times in seconds. Each row is a pod of one container. The trace names no
 // owners: all are of the user "openb". GPUs are not looked at. In a period are the
 // pods that were scheduled and not deleted.
-func readOpenB(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error) {
+func readOpenB(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
 	return readTable(ctx, paths, o, rep, parseOpenB)
 }
 
@@ -53,7 +53,7 @@ func parseOpenB(o *Options) parse[rowTable] {
 		}
 		r.user, r.pod = "openb", string(c[0])
 		r.name = r.pod
-		if err := r.read(o, c[1], plan.VCPU/1000, c[2], 1<<20); err != nil {
+		if err := r.read(o, c[1], cluster.VCPU/1000, c[2], 1<<20); err != nil {
 			return kept, err
 		}
 		return o.within(s, c[3], math.MaxInt64, c[4])
@@ -64,7 +64,7 @@ func parseOpenB(o *Options) parse[rowTable] {
 // github.com/alibaba/clusterdata (README.md there): CPUs in vCPUs, memory in GiB,
 // times in seconds, empty before and after the trace. The application is the user,
 // an instance is a pod of one container. GPUs are not looked at.
-func readDLRM(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error) {
+func readDLRM(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
 	return readTable(ctx, paths, o, rep, parseDLRM)
 }
 
@@ -78,7 +78,7 @@ func parseDLRM(o *Options) parse[rowTable] {
 		}
 		r.user, r.pod = users.of(c[1]), string(c[0])
 		r.name = r.pod
-		if err := r.read(o, c[2], plan.VCPU, c[3], 1<<30); err != nil {
+		if err := r.read(o, c[2], cluster.VCPU, c[3], 1<<30); err != nil {
 			return kept, err
 		}
 		return o.within(s, c[4], math.MinInt64, c[5])

@@ -26,14 +26,14 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/plan"
+	"unnest/internal/plan/cluster"
 )
 
 // Options say what to read of a trace. The zero value reads as the paper does.
 type Options struct {
 	// Largest is the machine that relative requests are fractions of. Zero: 96
 	// vCPU and 384 GiB, an m5.24xlarge (Bacou et al., Table 2).
-	Largest plan.Resources
+	Largest cluster.Resources
 	// Period keeps what ran at some moment of it. Nil: for google2011 and
 	// google2019 the instant 0, which is what ran when the trace began; for the
 	// others everything that was ever asked for.
@@ -153,7 +153,7 @@ func (r Reason) String() string {
 }
 
 // reader reads one format.
-type reader func(ctx context.Context, paths []string, o *Options, rep *Report) ([]plan.User, error)
+type reader func(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error)
 
 var readers = map[string]reader{
 	"google2011":  readGoogle2011,
@@ -173,7 +173,7 @@ func Formats() []string { return slices.Sorted(maps.Keys(readers)) }
 
 // Read reads files of a format. Paths are files, directories or globs. Users are
 // sorted by name. The report is filled as far as reading came, also with an error.
-func Read(ctx context.Context, format string, paths []string, o Options) ([]plan.User, Report, error) {
+func Read(ctx context.Context, format string, paths []string, o Options) ([]cluster.User, Report, error) {
 	rep := Report{Format: format}
 	read, known := readers[format]
 	if !known {
@@ -195,8 +195,8 @@ func Read(ctx context.Context, format string, paths []string, o Options) ([]plan
 
 // complete puts defaults where there is nothing.
 func (o *Options) complete(format string) error {
-	if o.Largest == (plan.Resources{}) {
-		o.Largest = plan.Resources{CPU: 96 * plan.VCPU, Memory: 384 << 30}
+	if o.Largest == (cluster.Resources{}) {
+		o.Largest = cluster.Resources{CPU: 96 * cluster.VCPU, Memory: 384 << 30}
 	}
 	if o.Largest.CPU <= 0 || o.Largest.Memory <= 0 {
 		return fmt.Errorf("largest machine of %d nano-vCPU and %d bytes: both must be above zero", o.Largest.CPU, o.Largest.Memory)
@@ -229,7 +229,7 @@ func (o *Options) complete(format string) error {
 func (o *Options) whole() bool { return o.Period.From == math.MinInt64 && o.Period.To == math.MaxInt64 }
 
 // complete turns counters into lists and counts what is in the result.
-func (r *Report) complete(users []plan.User) {
+func (r *Report) complete(users []cluster.User) {
 	r.Excluded, r.Notes = counts(r.excluded), counts(r.notes)
 	r.Users = len(users)
 	for _, u := range users {

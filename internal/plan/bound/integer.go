@@ -1,0 +1,157 @@
+package bound
+
+import (
+	"math"
+	"slices"
+)
+
+// purchase finds the cheapest VMs that fulfil inequalities, whole VMs: the integer
+// program whose relaxation combine solves. It deepens its search iteratively (Korf,
+// Depth-first iterative-deepening, Artificial Intelligence 27, 1985): while no
+// purchase costs at most the limit, the limit rises to the least that one may cost.
+// So the limit is a bound whenever it ends.
+type purchase struct {
+	offers []offer
+	rows   []inequality
+	step   int64
+	rate   [][]float64 // what a row's weight costs at least in offers up to each
+	limit  int64
+	above  int64 // the least above the limit that a purchase may cost
+	nodes  int   // left
+}
+
+// newPurchase prepares to buy with at most so many nodes for all rows together.
+func (p *relaxation) newPurchase(rows []inequality, nodes int) *purchase {
+	s := &purchase{offers: p.offers, rows: distinct(rows), step: p.step}
+	s.nodes = nodes / max(1, len(s.rows))
+	for m, o := range s.offers {
+		rate := make([]float64, len(s.rows))
+		for r, row := range s.rows {
+			rate[r] = math.Inf(1)
+			if row.most[m] > 0 {
+				rate[r] = float64(o.price) / float64(row.most[m])
+			}
+			if m > 0 {
+				rate[r] = min(rate[r], s.rate[m-1][r])
+			}
+		}
+		s.rate = append(s.rate, rate)
+	}
+	return s
+}
+
+// distinct returns the inequalities without those that are there twice but for scale.
+func distinct(rows []inequality) []inequality {
+	var all []inequality
+	for _, row := range rows {
+		scale := row.total
+		for _, k := range row.most {
+			scale = gcd(scale, max(0, k))
+		}
+		scaled := inequality{total: row.total / scale}
+		for _, k := range row.most {
+			scaled.most = append(scaled.most, max(0, k)/scale)
+		}
+		all = append(all, scaled)
+	}
+	compare := func(a, b inequality) int {
+		return slices.Compare(append(a.most, a.total), append(b.most, b.total))
+	}
+	slices.SortFunc(all, compare)
+	return slices.CompactFunc(all, func(a, b inequality) bool { return compare(a, b) == 0 })
+}
+
+// solve returns the cost of the cheapest purchase that costs at least least, or at
+// least known if that is not 0, and what was proved of it when there are no nodes left.
+func (s *purchase) solve(least, known int64) int64 {
+	need := make([]int64, len(s.rows))
+	for r, row := range s.rows {
+		need[r] = row.total
+	}
+	s.limit = least
+	for known == 0 || s.limit < known {
+		s.above = math.MaxInt64
+		if s.buy(len(s.offers)-1, 0, need) || s.nodes <= 0 || s.above == math.MaxInt64 {
+			return s.limit
+		}
+		s.limit = s.above
+	}
+	return known
+}
+
+// buy tries all numbers of VMs of the m-th offer and of those before it, and reports
+// whether any fulfils what the rows need for the limit. It also reports true when
+// there are no nodes left, since nothing is proved then.
+func (s *purchase) buy(m int, cost int64, need []int64) bool {
+	if m < 0 {
+		return !slices.ContainsFunc(need, func(n int64) bool { return n > 0 })
+	}
+	rest := make([]int64, len(need))
+	for n := s.most(m, cost, need); n >= 0; n-- {
+		if s.nodes--; s.nodes <= 0 {
+			return true
+		}
+		reached := cost + n*s.offers[m].price
+		for r, row := range s.rows {
+			rest[r] = need[r] - n*row.most[m]
+		}
+		at := s.atLeast(m-1, reached, rest)
+		if at > s.limit {
+			s.above = min(s.above, at)
+			continue
+		}
+		if s.buy(m-1, reached, rest) {
+			return true
+		}
+	}
+	return false
+}
+
+// most returns the number of VMs of the m-th offer of which more are of no use, or
+// beyond the limit.
+func (s *purchase) most(m int, cost int64, need []int64) int64 {
+	enough, price := s.enough(m, need), s.offers[m].price
+	if price == 0 {
+		return enough
+	}
+	if n := (s.limit - cost) / price; n < enough {
+		s.above = min(s.above, cost+(n+1)*price)
+		return n
+	}
+	return enough
+}
+
+// enough returns the number of VMs of the m-th offer of which more are of no use.
+func (s *purchase) enough(m int, need []int64) int64 {
+	most := int64(0)
+	for r, row := range s.rows {
+		if k := row.most[m]; k > 0 && need[r] > 0 {
+			most = max(most, (need[r]+k-1)/k)
+		}
+	}
+	return most
+}
+
+// atLeast returns what a purchase costs in the end that costs so much and needs so
+// much of offers up to the m-th, as far as single rows tell. It allows for what
+// floating point may be wrong by.
+func (s *purchase) atLeast(m int, cost int64, need []int64) int64 {
+	more := 0.0
+	for r, n := range need {
+		if n <= 0 {
+			continue
+		}
+		if m < 0 {
+			return math.MaxInt64
+		}
+		more = max(more, float64(n)*s.rate[m][r])
+	}
+	if s.step == 0 {
+		return cost
+	}
+	steps := math.Ceil(more * (1 - 1e-9) / float64(s.step))
+	if steps > 1e15 || steps*float64(s.step) > math.MaxInt64/2 {
+		return math.MaxInt64
+	}
+	return cost + int64(steps)*s.step
+}

@@ -1,0 +1,218 @@
+package bound
+
+import (
+	"math"
+	"math/big"
+)
+
+// columnGeneration returns the bound of Gilmore and Gomory (A linear programming
+// approach to the cutting stock problem, Operations Research 9, 1961, and part II,
+// 11, 1963, for several stock lengths): the cheapest mixture of patterns, which are
+// all ways to fill a VM, that has each item. Patterns are found as they are needed,
+// by knapsack in all dimensions, and hold no item more often than there is. Every
+// round proves a bound (Farley 1990), so that it may end at any: it does when the
+// bound reaches what the patterns found so far cost, or nearly, or Known, or the
+// effort is used up.
+//
+// It begins with a bound of this relaxation that is known, and the items' prices that
+// prove it, such as the large-item bound: what that says of a VM's weight holds for
+// each pattern. Patterns are sought for prices between those of the best bound so far
+// and those of the linear program, as long as that finds any (Wentges, Weighted
+// Dantzig-Wolfe decomposition for linear mixed-integer programming, International
+// Transactions in Operational Research 4, 1997): the latter alone swing widely.
+func (p *relaxation) columnGeneration(o Options, bound int64, guide []float64) generated {
+	g := generated{bound: bound}
+	if p.dearest() == 0 {
+		g.exact = true
+		return g
+	}
+	lp := p.master()
+	nodes, effort, smooth := fewNodes, o.MaxNodes, true
+	for g.rounds < o.MaxRounds && effort > 0 {
+		g.rounds++
+		lp.solve(50 * len(p.demands))
+		if p.reaches(g.bound, lp, o) {
+			break
+		}
+		prices := lp.prices()
+		at := prices
+		if smooth {
+			at = between(guide, prices)
+		}
+		found, used := p.price(p.weights(at), min(nodes, effort))
+		effort -= used
+		if g.learn(found) {
+			guide = at
+		}
+		if p.reaches(g.bound, lp, o) {
+			break
+		}
+		switch {
+		case p.enter(lp, prices, found):
+			smooth = true
+			continue
+		case smooth:
+			smooth = false
+			continue
+		case found.cut && nodes < manyNodes:
+			nodes = manyNodes
+			continue
+		}
+		break
+	}
+	g.exact = p.attains(g.bound, lp)
+	return g
+}
+
+// generated is what column generation found.
+type generated struct {
+	bound  int64
+	exact  bool // see BoundResult
+	rounds int
+	proofs []inequality // the best, in the order in which they were found
+}
+
+// learn takes over what pricing proved, and reports whether the bound is better.
+func (g *generated) learn(found priced) bool {
+	if found.proof.total > 0 && found.bound >= g.bound {
+		g.proofs = append(g.proofs, found.proof)
+	}
+	better := found.bound > g.bound
+	g.bound = max(g.bound, found.bound)
+	return better
+}
+
+// between returns the means of two lists of prices.
+func between(a, b []float64) []float64 {
+	mean := make([]float64, len(a))
+	for i := range a {
+		mean[i] = (max(0, a[i]) + max(0, b[i])) / 2
+	}
+	return mean
+}
+
+// reaches reports whether a bound is all that is asked for.
+func (p *relaxation) reaches(bound int64, lp *simplex, o Options) bool {
+	return p.attains(bound, lp) || o.Known > 0 && bound >= o.Known ||
+		float64(bound)*(1+max(0, o.Tolerance)) >= lp.value()*float64(p.dearest())
+}
+
+// attains reports whether a bound is what the patterns found so far cost, but for
+// rounding: no pattern lowers that then.
+func (p *relaxation) attains(bound int64, lp *simplex) bool {
+	return float64(bound) >= lp.value()*float64(p.dearest())*(1-1e-9)
+}
+
+// Nodes of one knapsack: while patterns that are not the best do as well, and when
+// only the best will do.
+const (
+	fewNodes  = 1_000
+	manyNodes = 50_000
+)
+
+// master returns the linear program over patterns, with one of each item alone, in
+// the model that is the cheapest for it. Prices are in units of the highest, which
+// keeps numbers near 1. More of an item than there is does no harm, and costs nothing.
+func (p *relaxation) master() *simplex {
+	right := make([]float64, len(p.demands))
+	alone := make([]column, len(p.demands))
+	for i, d := range p.demands {
+		right[i] = float64(d.count)
+		for _, o := range p.offers {
+			n := d.copies(o.size)
+			if n == 0 {
+				continue
+			}
+			cost := float64(o.price) / float64(p.dearest())
+			if alone[i].entries == nil || cost/float64(n) < alone[i].cost/alone[i].entries[0].value {
+				alone[i] = column{cost, []entry{{i, float64(n)}}}
+			}
+		}
+	}
+	lp := newSimplex(right, alone)
+	for i := range p.demands {
+		lp.add(column{0, []entry{{i, -1}}})
+	}
+	return lp
+}
+
+// copies returns how many of d fit into room.
+func (d demand) copies(room extent) int64 {
+	n := d.count
+	for k, size := range d.size {
+		if size > 0 {
+			n = min(n, room[k]/size)
+		}
+	}
+	return n
+}
+
+// weights returns prices as whole numbers, as large as sums over all items allow.
+func (p *relaxation) weights(prices []float64) []int64 {
+	var items, highest float64
+	for i, d := range p.demands {
+		items += float64(d.count)
+		highest = max(highest, prices[i])
+	}
+	weights := make([]int64, len(prices))
+	if highest <= 0 {
+		return weights
+	}
+	scale := min(heaviest, math.Ldexp(1, 60)/items) / highest
+	for i, y := range prices {
+		weights[i] = int64(max(0, y) * scale)
+	}
+	return weights
+}
+
+// heaviest is the largest weight of one item.
+const heaviest = 1 << 39
+
+// priced is what pricing found.
+type priced struct {
+	proof    inequality // of the weights
+	bound    int64      // that follows
+	patterns [][]int64  // the best of each offer
+	cut      bool       // some are not proved to be the best
+}
+
+// price fills a VM of each offer as heavily as it can, each with so many nodes, and
+// returns how many were used.
+func (p *relaxation) price(weights []int64, nodes int) (priced, int) {
+	var found priced
+	used := 0
+	for i, d := range p.demands {
+		found.proof.total += d.count * weights[i]
+	}
+	most := newMixture(len(p.offers)).most
+	for m, o := range p.offers {
+		k := newKnapsack(p.demands, weights, o.size, nodes)
+		k.solve()
+		found.patterns = append(found.patterns, k.pattern)
+		found.cut = found.cut || k.open > k.best
+		found.proof.most = append(found.proof.most, max(k.best, k.open))
+		most[m].SetInt64(found.proof.most[m])
+		used += nodes - k.nodes
+	}
+	found.bound = p.farley(big.NewInt(found.proof.total), most)
+	return found, used
+}
+
+// enter adds the patterns that improve the linear program, and reports whether there
+// are any.
+func (p *relaxation) enter(lp *simplex, prices []float64, found priced) bool {
+	entered := false
+	for m, pattern := range found.patterns {
+		c := column{cost: float64(p.offers[m].price) / float64(p.dearest())}
+		for i, n := range pattern {
+			if n > 0 {
+				c.entries = append(c.entries, entry{i, float64(n)})
+			}
+		}
+		if c.improves(prices) {
+			lp.add(c)
+			entered = true
+		}
+	}
+	return entered
+}

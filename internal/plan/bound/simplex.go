@@ -1,0 +1,176 @@
+package bound
+
+// simplex is the revised simplex method with an explicit inverse, for min Σ cost·x
+// subject to Σ entries·x = right-hand side, x ≥ 0, where columns come while it is
+// solved (Dantzig; Chvátal, Linear Programming, 1983, chapter 7). It is for a few
+// hundred rows. Its results are as good as floating point is: who needs proof must
+// not take them for it.
+type simplex struct {
+	columns []column
+	basis   []int       // the basic column of each row
+	level   []float64   // its x
+	inverse [][]float64 // of the matrix of basic columns
+}
+
+// column is one variable; rows that are not named have 0.
+type column struct {
+	cost    float64
+	entries []entry
+}
+
+// entry is a coefficient.
+type entry struct {
+	row   int
+	value float64
+}
+
+const (
+	// worthwhile is how far below 0 a reduced cost must be, in units of the cost.
+	worthwhile = 1e-10
+	// smallestPivot is what is still taken for different from 0.
+	smallestPivot = 1e-9
+)
+
+// newSimplex starts with one column for each row, which has an entry above 0 there
+// and no other. The right-hand side is not negative.
+func newSimplex(right []float64, start []column) *simplex {
+	s := &simplex{columns: start}
+	for row, c := range start {
+		value := c.entries[0].value
+		inverse := make([]float64, len(right))
+		inverse[row] = 1 / value
+		s.inverse = append(s.inverse, inverse)
+		s.basis = append(s.basis, row)
+		s.level = append(s.level, right[row]/value)
+	}
+	return s
+}
+
+// add adds a column, at 0.
+func (s *simplex) add(c column) { s.columns = append(s.columns, c) }
+
+// value returns what the current solution costs.
+func (s *simplex) value() float64 {
+	sum := 0.0
+	for row, j := range s.basis {
+		sum += s.columns[j].cost * s.level[row]
+	}
+	return sum
+}
+
+// prices returns the dual variables: what one more of each row's right-hand side
+// costs.
+func (s *simplex) prices() []float64 {
+	y := make([]float64, len(s.basis))
+	for row, j := range s.basis {
+		cost := s.columns[j].cost
+		if cost == 0 {
+			continue
+		}
+		for k, v := range s.inverse[row] {
+			y[k] += cost * v
+		}
+	}
+	return y
+}
+
+// reduced returns what a column's cost is above what its entries cost.
+func (c column) reduced(prices []float64) float64 {
+	r := c.cost
+	for _, e := range c.entries {
+		r -= e.value * prices[e.row]
+	}
+	return r
+}
+
+// improves reports whether entering the column would lower the cost.
+func (c column) improves(prices []float64) bool {
+	return c.reduced(prices) < -worthwhile*max(1e-3, c.cost, -c.cost)
+}
+
+// solve pivots until nothing improves, at most so many times.
+func (s *simplex) solve(pivots int) {
+	stalled := 0
+	for range pivots {
+		j := s.entering(stalled > 2*len(s.basis))
+		if j < 0 {
+			return
+		}
+		direction := s.direction(s.columns[j])
+		row := s.leaving(direction)
+		if row < 0 {
+			return
+		}
+		stalled++
+		if s.level[row] > smallestPivot {
+			stalled = 0
+		}
+		s.pivot(row, j, direction)
+	}
+}
+
+// entering returns the column to enter, -1 if none improves: the one with the least
+// reduced cost, or after a long time at the same vertex the first, as Bland's rule
+// has it.
+func (s *simplex) entering(first bool) int {
+	prices := s.prices()
+	best, least := -1, 0.0
+	for j, c := range s.columns {
+		if !c.improves(prices) {
+			continue
+		}
+		if r := c.reduced(prices); best < 0 || r < least {
+			best, least = j, r
+		}
+		if first {
+			break
+		}
+	}
+	return best
+}
+
+// direction returns by how much each basic variable falls as the column rises.
+func (s *simplex) direction(c column) []float64 {
+	d := make([]float64, len(s.basis))
+	for row := range d {
+		for _, e := range c.entries {
+			d[row] += s.inverse[row][e.row] * e.value
+		}
+	}
+	return d
+}
+
+// leaving returns the row whose variable is first at 0, -1 if none ever is; of
+// several the one with the largest pivot.
+func (s *simplex) leaving(direction []float64) int {
+	best, least := -1, 0.0
+	for row, d := range direction {
+		if d <= smallestPivot {
+			continue
+		}
+		step := max(0, s.level[row]) / d
+		if best < 0 || step < least || step == least && d > direction[best] {
+			best, least = row, step
+		}
+	}
+	return best
+}
+
+// pivot puts column j into the basis in a row.
+func (s *simplex) pivot(row, j int, direction []float64) {
+	scale := 1 / direction[row]
+	for k := range s.inverse[row] {
+		s.inverse[row][k] *= scale
+	}
+	s.level[row] *= scale
+	for other, d := range direction {
+		if other == row || d == 0 {
+			continue
+		}
+		for k, v := range s.inverse[row] {
+			s.inverse[other][k] -= d * v
+		}
+		s.level[other] -= d * s.level[row]
+	}
+	s.basis[row] = j
+}

@@ -1,0 +1,106 @@
+package catalogue
+
+import (
+	"fmt"
+
+	"unnest/internal/plan/cluster"
+)
+
+// Reservation is a formula for what the kubelet keeps of a node (kube-reserved)
+// together with its eviction threshold.
+type Reservation string
+
+// The formulas.
+const (
+	ReserveNothing Reservation = ""    // as in the paper: a pod can have the whole VM
+	ReserveGKE     Reservation = "gke" // memory by size of the VM
+	ReserveEKS     Reservation = "eks" // memory by number of pods: 255 MiB + 11 MiB for each
+)
+
+// Reserve says what is not for pods on every VM.
+type Reserve struct {
+	Kube       Reservation
+	System     cluster.Resources // system-reserved
+	DaemonSets cluster.Resources // sum of the requests of the pods that run on every node
+	DaemonPods int               // how many they are, counted against Model.Pods
+}
+
+const mebibyte = 1 << 20
+
+// eviction is the memory below which both GKE and EKS evict pods.
+const eviction = 100 * mebibyte
+
+// eksPods is what EKS assumes for a model without limit of pods.
+const eksPods = 110
+
+// Allocatable returns the catalogue with the size that is left for pods. Models
+// with nothing left are not in it; if none is left, that is an error.
+//
+// CPU, both formulas: 6 % of the first core, 1 % of the second, 0.5 % of the third
+// and fourth, 0.25 % of all further ones. Memory, GKE: 255 MiB below 1 GiB, else 25 %
+// of the first 4 GiB, 20 % of the next 4, 10 % of the next 8, 6 % of the next 112, 2 %
+// above (cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes). Memory,
+// EKS: 255 MiB + 11 MiB for each pod (awslabs/amazon-eks-ami,
+// nodeadm/internal/kubelet). Both: 100 MiB of eviction threshold.
+func Allocatable(c cluster.Catalogue, r Reserve) (cluster.Catalogue, error) {
+	var left cluster.Catalogue
+	for _, m := range c {
+		kube, err := kubeReserved(m, r.Kube)
+		if err != nil {
+			return nil, err
+		}
+		m.Nominal = m.Taken()
+		m.Size = m.Size.Sub(kube).Sub(r.System).Sub(r.DaemonSets)
+		limited := m.Pods > 0
+		m.Pods -= r.DaemonPods
+		if m.Size.CPU <= 0 || m.Size.Memory <= 0 || limited && m.Pods < 1 {
+			continue
+		}
+		m.Pods = max(0, m.Pods)
+		left = append(left, m)
+	}
+	if len(left) == 0 {
+		return nil, fmt.Errorf("no model of %d has anything left for pods: reserve less, or take larger models", len(c))
+	}
+	return left, nil
+}
+
+func kubeReserved(m cluster.Model, r Reservation) (cluster.Resources, error) {
+	switch r {
+	case ReserveNothing:
+		return cluster.Resources{}, nil
+	case ReserveGKE:
+		return cluster.Resources{CPU: reservedCPU(m.Size.CPU), Memory: gkeMemory(m.Size.Memory) + eviction}, nil
+	case ReserveEKS:
+		pods := int64(m.Pods)
+		if pods == 0 {
+			pods = eksPods
+		}
+		return cluster.Resources{CPU: reservedCPU(m.Size.CPU), Memory: (255+11*pods)*mebibyte + eviction}, nil
+	}
+	return cluster.Resources{}, fmt.Errorf("reservation %q is unknown: want %s, %s or nothing", r, ReserveGKE, ReserveEKS)
+}
+
+// bracket is a rate in 1/10,000 of what lies below an upper end.
+type bracket struct{ upTo, rate int64 }
+
+func bracketed(total int64, brackets []bracket) int64 {
+	var sum, from int64
+	for _, b := range brackets {
+		sum += max(0, min(total, b.upTo)-from) * b.rate / 10_000
+		from = b.upTo
+	}
+	return sum
+}
+
+func reservedCPU(cpu int64) int64 {
+	return bracketed(cpu, []bracket{{cluster.VCPU, 600}, {2 * cluster.VCPU, 100}, {4 * cluster.VCPU, 50}, {1 << 62, 25}})
+}
+
+func gkeMemory(memory int64) int64 {
+	const gib = 1 << 30
+	if memory < gib {
+		return 255 * mebibyte
+	}
+	return bracketed(memory, []bracket{{4 * gib, 2500}, {8 * gib, 2000}, {16 * gib, 1000}, {128 * gib, 600}, {1 << 62, 200}})
+}

@@ -1,0 +1,59 @@
+package pack
+
+import (
+	"fmt"
+
+	"unnest/internal/plan/cluster"
+)
+
+// Comparison is what one user's pods cost in every way.
+type Comparison struct {
+	User       cluster.User // as planned: see Fit
+	Left       []Left
+	Kubernetes Outcome // the paper's
+	Resize     Outcome // its VMs resized, nothing moved
+	Hostlo     Outcome // the paper's
+	// Spread lets a pod go to several VMs when they are bought; then Hostlo. It may
+	// cost more than Kubernetes: tight VMs leave later pods no room.
+	Spread Outcome
+	Whole  Outcome // the best packing found of pods that stay whole; see Unsplit
+	Best   Outcome // the best packing found
+}
+
+// Compare plans a user in every way. Each plan is valid, see Check, and
+// Kubernetes ≥ Hostlo ≥ Best, Kubernetes ≥ Whole ≥ Best, Spread ≥ Best. Users are
+// independent of each other: callers may run it on many at once.
+func Compare(u cluster.User, c cluster.Catalogue, o Options) (Comparison, error) {
+	fit, left, err := Fit(u, c, o.Oversize)
+	if err != nil {
+		return Comparison{}, err
+	}
+	s := Comparison{User: fit, Left: left}
+	fail := func(what string, err error) (Comparison, error) {
+		return Comparison{}, fmt.Errorf("user %s: %s: %w", u.Name, what, err)
+	}
+	if s.Kubernetes, err = Kubernetes(fit, c, o); err != nil {
+		return fail("kubernetes", err)
+	}
+	if s.Resize, err = Resize(fit, c, s.Kubernetes.Plan, o); err != nil {
+		return fail("resize", err)
+	}
+	if s.Hostlo, err = Hostlo(fit, c, s.Kubernetes.Plan, o); err != nil {
+		return fail("hostlo", err)
+	}
+	spread, err := Spread(fit, c, o)
+	if err != nil {
+		return fail("spread", err)
+	}
+	if s.Spread, err = Hostlo(fit, c, spread.Plan, o); err != nil {
+		return fail("spread", err)
+	}
+	s.Spread.Steps = append(spread.Steps, s.Spread.Steps...)
+	if s.Whole, err = Best(Unsplit(fit), c, o, s.Kubernetes.Plan); err != nil {
+		return fail("whole", err)
+	}
+	if s.Best, err = Best(fit, c, o, s.Hostlo.Plan, s.Spread.Plan, s.Whole.Plan); err != nil {
+		return fail("best", err)
+	}
+	return s, nil
+}

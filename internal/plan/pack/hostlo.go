@@ -1,0 +1,149 @@
+package pack
+
+import (
+	"cmp"
+	"slices"
+
+	"unnest/internal/plan/cluster"
+)
+
+// Hostlo improves a plan as the paper does (§5.3.1, step 4): containers, smallest
+// first, move to the VMs that have the most wasted resources, so that VMs are
+// dropped or become a cheaper model. No VM is bought. How it goes through them is in
+// the options. It never costs more than the plan.
+func Hostlo(u cluster.User, c cluster.Catalogue, plan cluster.Plan, o Options) (Outcome, error) {
+	p, err := reopen(u, c, plan, o)
+	if err != nil {
+		return Outcome{}, err
+	}
+	p.hostlo()
+	return p.outcome(), nil
+}
+
+func (p *packing) hostlo() {
+	for range p.opts.Rounds {
+		before := p.cost
+		if p.opts.Moving == MoveByContainer {
+			p.moveContainers()
+		} else {
+			p.emptyVMs()
+		}
+		if p.cost == before && !p.opts.Keep {
+			return
+		}
+	}
+}
+
+// moveContainers moves each container to the VM with room that wastes most, unless
+// that is its own.
+func (p *packing) moveContainers() {
+	r := p.rankWasted()
+	before := p.cost
+	for _, u := range p.smallestFirst(p.all()) {
+		b := int(p.where[u])
+		r.remove(b)
+		t := r.first(p.units[u].req, p.reachable(u))
+		if t >= 0 && p.wasted(t) > p.wasted(b) {
+			p.shift(u, t)
+			p.step(ActMove, t, before)
+			p.rank(r, t, p.wasted)
+		}
+		p.rank(r, b, p.wasted)
+	}
+	p.shrinkAll()
+}
+
+// emptyVMs empties VMs that are dropped or shrunk by that.
+func (p *packing) emptyVMs() {
+	r := p.rankWasted()
+	for _, b := range p.emptying() {
+		p.empty(b, r, p.wasted, p.opts.Keep)
+	}
+}
+
+// empty moves the units of a bin, smallest first, each to the first of the ranking
+// with room, and undoes all of it unless the bin is then dropped or shrunk, or moves
+// are to be kept.
+func (p *packing) empty(b int, r *ranking, score func(b int) float64, keep bool) bool {
+	r.remove(b)
+	var moved []int32
+	for _, u := range p.smallestFirst(p.bins[b].units) {
+		if t := r.first(p.units[u].req, p.reachable(u)); t >= 0 {
+			p.shift(u, t)
+			p.rank(r, t, score)
+			moved = append(moved, u)
+		}
+	}
+	if p.shrink(b) {
+		if p.bins[b].model >= 0 {
+			p.rank(r, b, score)
+		}
+		return true
+	}
+	if keep {
+		p.rank(r, b, score)
+		p.step(ActMove, b, p.cost)
+		return false
+	}
+	for _, u := range slices.Backward(moved) {
+		t := int(p.where[u])
+		p.take(u)
+		p.put(u, b)
+		p.rank(r, t, score)
+	}
+	p.moves = nil
+	p.rank(r, b, score)
+	return false
+}
+
+func (p *packing) rankWasted() *ranking {
+	r := &ranking{}
+	for b := range p.bins {
+		if p.bins[b].model >= 0 {
+			p.rank(r, b, p.wasted)
+		}
+	}
+	return r
+}
+
+// emptying returns the bins in the order of Options.Emptying.
+func (p *packing) emptying() []int {
+	var bins []int
+	wasted := make([]float64, len(p.bins))
+	for b := range p.bins {
+		if p.bins[b].model >= 0 {
+			bins = append(bins, b)
+			wasted[b] = p.wasted(b)
+		}
+	}
+	slices.SortStableFunc(bins, func(a, b int) int {
+		most := cmp.Compare(wasted[b], wasted[a])
+		switch p.opts.Emptying {
+		case LeastWastedFirst:
+			return -most
+		case CheapestFirst:
+			return cmp.Or(cmp.Compare(p.catalogue[p.bins[a].model].Price, p.catalogue[p.bins[b].model].Price), most)
+		case AsBought:
+			return 0
+		}
+		return most
+	})
+	return bins
+}
+
+func (p *packing) all() []int32 {
+	units := make([]int32, len(p.units))
+	for u := range units {
+		units[u] = int32(u)
+	}
+	return units
+}
+
+// smallestFirst returns a sorted copy of the units.
+func (p *packing) smallestFirst(units []int32) []int32 {
+	sorted := slices.Clone(units)
+	slices.SortFunc(sorted, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(p.size(p.units[a].req), p.size(p.units[b].req)), cmp.Compare(a, b))
+	})
+	return sorted
+}

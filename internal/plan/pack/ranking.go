@@ -1,0 +1,157 @@
+package pack
+
+import "unnest/internal/plan/cluster"
+
+// ranking keeps bins by a score, highest first, equal ones by their number, and
+// finds the first that has room. It is a treap whose nodes know the most room below
+// them; its shape follows from the bins alone, so results do not depend on chance.
+// The search skips what has too little of one resource; it takes about log n steps
+// unless many bins have enough of either, but none of both.
+type ranking struct {
+	nodes []rankNode // by bin number + 1; the first is none
+	root  int32
+}
+
+type rankNode struct {
+	left, right int32
+	priority    uint32
+	score       float64
+	free, most  cluster.Resources // of this bin; the most of each resource in the subtree
+	slots, top  int32             // pods that still may come; the most in the subtree
+}
+
+// mix spreads a number over all bits (the finaliser of SplitMix64).
+func mix(x uint64) uint32 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return uint32((x ^ x>>31) >> 32)
+}
+
+// set adds the bin, or moves it to its new place.
+func (r *ranking) set(b int, score float64, free cluster.Resources, slots int32) {
+	n := int32(b + 1)
+	for len(r.nodes) <= int(n) {
+		r.nodes = append(r.nodes, rankNode{})
+	}
+	if r.nodes[n].priority != 0 {
+		r.remove(b)
+	}
+	r.nodes[n] = rankNode{priority: mix(uint64(b)) | 1, score: score, free: free, slots: slots}
+	r.pull(n)
+	r.root = r.insert(r.root, n)
+}
+
+// remove takes the bin out, if it is in.
+func (r *ranking) remove(b int) {
+	n := int32(b + 1)
+	if int(n) >= len(r.nodes) || r.nodes[n].priority == 0 {
+		return
+	}
+	r.root = r.cut(r.root, n)
+	r.nodes[n] = rankNode{}
+}
+
+// first returns the highest bin with room for req and one more pod that ok accepts,
+// -1 if there is none. A nil ok accepts all.
+func (r *ranking) first(req cluster.Resources, ok func(b int) bool) int {
+	return r.find(r.root, req, ok)
+}
+
+func (r *ranking) find(n int32, req cluster.Resources, ok func(b int) bool) int {
+	if n == 0 {
+		return -1
+	}
+	node := &r.nodes[n]
+	if !req.Fits(node.most) || node.top < 1 {
+		return -1
+	}
+	if b := r.find(node.left, req, ok); b >= 0 {
+		return b
+	}
+	if req.Fits(node.free) && node.slots > 0 && (ok == nil || ok(int(n-1))) {
+		return int(n - 1)
+	}
+	return r.find(node.right, req, ok)
+}
+
+func (r *ranking) before(a, b int32) bool {
+	if r.nodes[a].score != r.nodes[b].score {
+		return r.nodes[a].score > r.nodes[b].score
+	}
+	return a < b
+}
+
+// pull renews what the node knows of its subtree.
+func (r *ranking) pull(n int32) {
+	node := &r.nodes[n]
+	node.most, node.top = node.free, node.slots
+	for _, child := range [2]int32{node.left, node.right} {
+		if child != 0 {
+			c := &r.nodes[child]
+			node.most.CPU = max(node.most.CPU, c.most.CPU)
+			node.most.Memory = max(node.most.Memory, c.most.Memory)
+			node.top = max(node.top, c.top)
+		}
+	}
+}
+
+func (r *ranking) insert(root, n int32) int32 {
+	switch {
+	case root == 0:
+		return n
+	case r.nodes[n].priority > r.nodes[root].priority:
+		r.nodes[n].left, r.nodes[n].right = r.split(root, n)
+		root = n
+	case r.before(n, root):
+		r.nodes[root].left = r.insert(r.nodes[root].left, n)
+	default:
+		r.nodes[root].right = r.insert(r.nodes[root].right, n)
+	}
+	r.pull(root)
+	return root
+}
+
+// split cuts the subtree into what is before and what is behind n.
+func (r *ranking) split(root, n int32) (left, right int32) {
+	if root == 0 {
+		return 0, 0
+	}
+	if r.before(root, n) {
+		r.nodes[root].right, right = r.split(r.nodes[root].right, n)
+		r.pull(root)
+		return root, right
+	}
+	left, r.nodes[root].left = r.split(r.nodes[root].left, n)
+	r.pull(root)
+	return left, root
+}
+
+func (r *ranking) cut(root, n int32) int32 {
+	if root == n {
+		return r.join(r.nodes[n].left, r.nodes[n].right)
+	}
+	if r.before(n, root) {
+		r.nodes[root].left = r.cut(r.nodes[root].left, n)
+	} else {
+		r.nodes[root].right = r.cut(r.nodes[root].right, n)
+	}
+	r.pull(root)
+	return root
+}
+
+func (r *ranking) join(a, b int32) int32 {
+	switch {
+	case a == 0:
+		return b
+	case b == 0:
+		return a
+	case r.nodes[a].priority > r.nodes[b].priority:
+		r.nodes[a].right = r.join(r.nodes[a].right, b)
+		r.pull(a)
+		return a
+	}
+	r.nodes[b].left = r.join(a, r.nodes[b].left)
+	r.pull(b)
+	return b
+}

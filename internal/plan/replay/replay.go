@@ -1,0 +1,171 @@
+// Package replay computes what VMs cost while pods come and go. Package pack places the
+// pods; replay keeps the time and bills the VMs.
+package replay
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/pack"
+)
+
+// Event is what happens to a user's pods at a time. Pods depart before others arrive.
+type Event struct {
+	At     time.Duration // since any start
+	Depart []string      // names of pods
+	Arrive []cluster.Pod // of names that no present pod has
+}
+
+// Options are those of Run.
+type Options struct {
+	pack.Options
+	// Split lets a pod without room on any VM be placed on several VMs of one host, and
+	// lets containers migrate. Without it pods never move, as in Kubernetes.
+	Split bool
+	// Migrations is how many containers may move at an event. Only VMs that these
+	// moves empty are emptied; running VMs are not resized.
+	Migrations int
+	// Minimum is what a VM is billed for at least; 0: 60 s, as AWS does.
+	Minimum time.Duration
+}
+
+// leastBilled is Options.Minimum when that is 0.
+const leastBilled = time.Minute
+
+// Timeline is what pods that come and go cost.
+type Timeline struct {
+	Cost       int64 // billionths of a dollar
+	Bought     int   // VMs
+	Migrations int   // containers that moved
+	States     []State
+}
+
+// State is how things are after an event.
+type State struct {
+	At   time.Duration
+	VMs  int
+	Rate int64 // billionths of a dollar for an hour
+}
+
+// Run lets a user's pods come and go as the events say, whose times do not
+// descend, until the given end. Pods that arrive together are placed biggest first,
+// as Kubernetes does it. A VM is billed by the second from purchase to release; an
+// empty one is released when its minimum is over, because it is paid until then.
+// Pods that no model holds are an error: see Fit.
+func Run(name string, events []Event, end time.Duration, c cluster.Catalogue, o Options) (Timeline, error) {
+	if o.Minimum < 0 || o.Migrations < 0 {
+		return Timeline{}, fmt.Errorf("minimum %v, migrations %d: want 0 or more", o.Minimum, o.Migrations)
+	}
+	if o.Minimum == 0 {
+		o.Minimum = leastBilled
+	}
+	u := cluster.User{Name: name}
+	for _, e := range events {
+		u.Pods = append(u.Pods, e.Arrive...)
+	}
+	live, err := pack.NewLive(u, c, o.Options, o.Split)
+	if err != nil {
+		return Timeline{}, err
+	}
+	r := &replay{live: live, catalogue: c, opts: o, present: map[string]int{}}
+	for i, e := range events {
+		if i > 0 && e.At < events[i-1].At || e.At > end {
+			return Timeline{}, fmt.Errorf("event %d of user %s is at %v: want times that do not descend, and none after %v", i, name, e.At, end)
+		}
+		if err := r.event(e); err != nil {
+			return Timeline{}, fmt.Errorf("user %s at %v: %w", name, e.At, err)
+		}
+	}
+	r.now = end
+	r.release(true)
+	r.out.Bought = live.Bought()
+	return r.out, nil
+}
+
+// replay is a plan over time.
+type replay struct {
+	live      *pack.Live
+	catalogue cluster.Catalogue
+	opts      Options
+	present   map[string]int // index of each present pod
+	arrived   int            // pods so far
+	now       time.Duration
+	vms       []lifetime // by VM
+	out       Timeline
+}
+
+// lifetime is when a VM was bought, and since when it is empty; below 0: it is not.
+type lifetime struct{ bought, emptied time.Duration }
+
+func (r *replay) event(e Event) error {
+	r.now = e.At
+	for _, name := range e.Depart {
+		pod, ok := r.present[name]
+		if !ok {
+			return fmt.Errorf("pod %s departs: it is not there", name)
+		}
+		delete(r.present, name)
+		r.live.Remove(pod)
+	}
+	r.release(false)
+	if err := r.arrive(e.Arrive); err != nil {
+		return err
+	}
+	r.out.Migrations += r.live.Migrate(r.opts.Migrations)
+	r.release(false)
+	s := State{At: r.now, Rate: r.live.Rate()}
+	for vm := range r.vms {
+		if r.live.Model(vm) >= 0 {
+			s.VMs++
+		}
+	}
+	r.out.States = append(r.out.States, s)
+	return nil
+}
+
+func (r *replay) arrive(pods []cluster.Pod) error {
+	var arriving []int
+	for _, p := range pods {
+		if _, there := r.present[p.Name]; there {
+			return fmt.Errorf("pod %s arrives: one of that name is there", p.Name)
+		}
+		r.present[p.Name] = r.arrived
+		arriving = append(arriving, r.arrived)
+		r.arrived++
+	}
+	err := r.live.Place(arriving)
+	for len(r.vms) < r.live.Bought() {
+		r.vms = append(r.vms, lifetime{bought: r.now, emptied: -1})
+	}
+	return err
+}
+
+// release bills and releases VMs: those that are empty and no longer paid for, or all
+// at the end.
+func (r *replay) release(end bool) {
+	for vm := range r.vms {
+		if r.live.Model(vm) < 0 {
+			continue
+		}
+		t := &r.vms[vm]
+		switch {
+		case !r.live.Empty(vm):
+			t.emptied = -1
+		case t.emptied < 0:
+			t.emptied = r.now
+		}
+		until, paid := r.now, t.bought+r.opts.Minimum
+		if t.emptied >= 0 {
+			until = t.emptied
+		}
+		if !end && (t.emptied < 0 || paid > r.now) {
+			continue
+		}
+		price := r.catalogue[r.live.Model(vm)].Price
+		seconds := int64(math.Ceil((max(until, paid) - t.bought).Seconds()))
+		r.out.Cost += price/3600*seconds + price%3600*seconds/3600
+		r.live.Release(vm)
+	}
+}
