@@ -146,7 +146,7 @@ func TestDiskParse(t *testing.T) {
 
 func TestFioRefusals(t *testing.T) {
 	report := recorded(t, "aio-stress")
-	checkRefusals(t, fioWrite, []refusal{
+	checkRefusals(t, func(output []byte) ([]workload.Value, error) { return readFio("write", output) }, []refusal{
 		{"nothing", "\n", "read throughput: decode fio's report: unexpected end of JSON input: no output"},
 		{"no directory", recorded(t, "error-fio-directory"),
 			"read throughput: decode fio's report: invalid character 'i' in literal false (expecting 'a'): no such line, but \"fio: failed parsing directory=/nonexistent\""},

@@ -12,49 +12,46 @@ import (
 	"unnest/internal/measure/workload"
 )
 
-// reader is what Case.Parse is: it reads the standard output of a script.
+// reader parses the standard output of a script.
 type reader = func(output []byte) ([]workload.Value, error)
 
 // seconds is the metric of a case that is timed.
 var seconds = result.Metric{Name: "seconds", Unit: "s", Order: result.LIB}
 
-// rate is a metric of which more is better.
+// rate returns a metric whose higher values are better.
 func rate(name, unit string) result.Metric {
 	return result.Metric{Name: name, Unit: unit, Order: result.HIB}
 }
 
-// elapsed returns script with a last line of standard output that says how long
-// it took, in wall time, for readElapsed. A script that fails is not timed.
-func elapsed(script Script) Script {
-	return func(p Profile, r Resources) string { return timed(script(p, r)) }
-}
+// oneRate is the only metric of a case that measures throughput.
+func oneRate(unit string) []result.Metric { return []result.Metric{rate("throughput", unit)} }
 
-// timed is elapsed for the text of a script, or of the part of one that is to be
-// timed. Standard error stays what it is: only bash's own line is led away.
-func timed(text string) string {
-	return "TIMEFORMAT='seconds %3R'\n{ time {\n" + text + "\n} 2>&9; } 9>&2 2>&1\n"
-}
+// megabyte converts bytes to MB, the unit of the paper's tools.
+const megabyte = 1e-6
 
-// readElapsed reads the seconds of a script that elapsed has wrapped.
-var readElapsed = number(seconds.Name, `(?m)^seconds (\d+\.\d{3})$`)
+// readElapsed reads the seconds of a timed script.
+var readElapsed = numbers(elapsedField)
 
-// field says where the value of a metric stands in what a tool prints.
+// elapsedField is the last line of a timed script.
+var elapsedField = field{seconds.Name, regexp.MustCompile(`(?m)^seconds (\d+\.\d{3})$`), 1}
+
+// field finds the value of a metric in the output of a tool.
 type field struct {
 	metric  string
 	pattern *regexp.Regexp // matches once in the output; its only group is the number
-	scale   float64        // what the number is multiplied with to be in the metric's unit
+	scale   float64        // converts the number to the metric's unit
 }
 
-// number returns a reader of one metric, whose number is the only group of
-// pattern and in its unit already.
+// number returns a reader of one metric. The only group of pattern is its value, in the
+// metric's unit.
 func number(metric, pattern string) reader {
 	return numbers(field{metric, regexp.MustCompile(pattern), 1})
 }
 
-// numbers returns a reader of several metrics. Each pattern has to match once:
-// an output with two candidates is not the one that the pattern was made for.
-// The first metric, which stands for the case, is over 0, because every figure
-// of it is divided by; the others may be 0.
+// numbers returns a reader of several metrics. Each pattern has to match exactly once:
+// two matches mean that the output has another format than expected. The first metric
+// stands for the case and has to be over 0, because reports divide by it; the others
+// may be 0.
 func numbers(fields ...field) reader {
 	return func(output []byte) ([]workload.Value, error) {
 		values := make([]workload.Value, len(fields))
@@ -92,11 +89,11 @@ func (f field) read(output []byte) (float64, error) {
 	return v, nil
 }
 
-// failure finds the line by which most tools say why they have no figures.
+// failure finds the line in which most tools report an error.
 var failure = regexp.MustCompile(`(?mi)^.*\b(?:error|fail(?:ed|ure)?|fatal|cannot|can't|unable|usage)\b.*$`)
 
-// missing explains why output has no figure: by the line of a failure, else by
-// the last one.
+// missing returns an error for output without a figure. It quotes the line of a failure,
+// else the last line.
 func missing(output []byte) error {
 	text := bytes.TrimSpace(output)
 	if len(text) == 0 {

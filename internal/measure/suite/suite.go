@@ -1,13 +1,14 @@
-// Package suite knows the cases of the multi-level benchmark: for each one what
-// has to be there before, the script that is measured, and the reader of what it
-// prints. The cases are those of Lubomski et al., Multi-level virtualization and
-// its impact on system performance in cloud computing, §3.3 and Tables 3, 5, 6
-// (suites cpu, multicore, memory, java, disk), and those of FitzGerald, A
-// Comparative Analysis of Nested Virtualization, 2014, Table 3 (suite sysbench).
+// Package suite defines the cases of the multi-level benchmark: for each case the
+// script that prepares it, the script that is measured, and the parser of its output.
 //
-// It is pure: it writes scripts and reads bytes. Where and how often they run,
-// and what the figures mean, does not belong here; clients that load a server
-// over a network are package workload's.
+// It is pure: it writes scripts and reads bytes. Where and how often scripts run, and
+// what the figures mean, does not belong here; package workload has the clients that
+// load a server over a network.
+//
+// Suites cpu, multicore, memory, java and disk are those of Lubomski et al., Multi-level
+// virtualization and its impact on system performance in cloud computing, §3.3 and
+// Tables 3, 5, 6. Suite sysbench is that of FitzGerald, A Comparative Analysis of Nested
+// Virtualization, 2014, Table 3.
 package suite
 
 import (
@@ -17,7 +18,6 @@ import (
 	"time"
 
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/workload"
 )
 
 // Profile says how large the cases are.
@@ -25,8 +25,8 @@ type Profile string
 
 // The profiles.
 const (
-	Quick Profile = "quick" // the same work in seconds, also on an emulated processor
-	Paper Profile = "paper" // the paper's own sizes and durations
+	Quick Profile = "quick" // takes seconds, also on an emulated processor
+	Paper Profile = "paper" // the paper's sizes and durations
 )
 
 // Resources are what a case may use of the machine it runs on.
@@ -35,30 +35,26 @@ type Resources struct {
 	Memory int64 // bytes
 }
 
-// Script returns the text of a bash script, run with -e, -u and pipefail.
-type Script func(Profile, Resources) string
-
-// Case is one individual measurement of a suite. It runs as root in a directory
-// of its own, on the storage that is measured.
+// Case is one individual measurement of a suite. It runs as root in its own
+// directory, on the storage that is measured.
 type Case struct {
 	Suite   string
 	Name    string // unique over all suites
 	Title   string
-	Paper   string          // what the paper's table calls it; empty: it is not in one
-	Package string          // the Debian package of the tool
-	Tools   []string        // programs that have to be in PATH, or paths
-	Files   []File          // files that no Debian package has
+	Paper   string          // its name in the paper's table; empty: in no table
+	Package string          // Debian packages of the tools
+	Tools   []string        // required executables: names in PATH, or paths
+	Files   []File          // required files that no Debian package has
 	Metrics []result.Metric // the first stands for the case in tables
 
-	// Prepare makes in the working directory what Run needs. It is run once for
-	// each directory, and not measured. Nil: nothing is needed.
+	// Prepare creates the files that Run needs in the working directory. It runs once
+	// for each directory and is not measured. Nil: Run needs no files.
 	Prepare Script
-	// Run is what is measured. It leaves the directory as it found it, so that it
-	// can run again.
+	// Run is measured. It restores the directory, so that it can run again.
 	Run Script
-	// Parse reads the standard output of Run. Its errors quote the line that decides.
-	Parse func(output []byte) ([]workload.Value, error)
-	// Wall is about how long Run takes on an emulated processor.
+	// Parse reads the standard output of Run. Its errors quote the decisive line.
+	Parse reader
+	// Wall is roughly how long Run takes on an emulated processor.
 	Wall func(Profile) time.Duration
 }
 
@@ -66,7 +62,7 @@ type Case struct {
 type File struct {
 	Maven  string // coordinates on Maven Central, group:artifact:version of a jar
 	SHA256 string // hexadecimal
-	Path   string // where the case expects it
+	Path   string // absolute path where the case expects it
 }
 
 // All returns the cases of every suite, suite by suite, in the order of the paper.
@@ -85,7 +81,7 @@ func Suites() []string {
 	return names
 }
 
-// Of returns the cases of a suite, or an error that lists the suites there are.
+// Of returns the cases of a suite, or an error that lists the suites.
 func Of(name string) ([]Case, error) {
 	var cases []Case
 	for _, c := range All() {
@@ -99,7 +95,7 @@ func Of(name string) ([]Case, error) {
 	return cases, nil
 }
 
-// Lookup returns the case called name, or an error that says where they are listed.
+// Lookup returns the case called name, or an error.
 func Lookup(name string) (Case, error) {
 	for _, c := range All() {
 		if c.Name == name {
@@ -109,7 +105,7 @@ func Lookup(name string) (Case, error) {
 	return Case{}, fmt.Errorf("case %q: unknown: docs/suites.md lists the cases", name)
 }
 
-// pick returns what the profile asks for.
+// pick returns the value of the profile.
 func pick[T any](p Profile, quick, paper T) T {
 	if p == Paper {
 		return paper
@@ -117,7 +113,7 @@ func pick[T any](p Profile, quick, paper T) T {
 	return quick
 }
 
-// wall is for a case that takes so long in each profile.
+// wall returns a Case.Wall of two durations.
 func wall(quick, paper time.Duration) func(Profile) time.Duration {
 	return func(p Profile) time.Duration { return pick(p, quick, paper) }
 }
