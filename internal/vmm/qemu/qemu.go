@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 
@@ -193,4 +194,16 @@ func judge(err error) error {
 		return &vmm.RefusedError{Err: err}
 	}
 	return err
+}
+
+// PID returns the process that listens on a QMP socket. It connects and closes the
+// connection without waiting for the greeting, which may cost another client of the
+// socket its turn. When nobody listens, the error is that of Dial.
+func PID(ctx context.Context, socket string) (int, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return 0, fmt.Errorf("find process of QMP socket: %w", err)
+	}
+	defer conn.Close()
+	return qmp.PeerPID(conn)
 }

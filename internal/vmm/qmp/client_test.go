@@ -1,6 +1,8 @@
 package qmp
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -76,7 +78,7 @@ func TestArguments(t *testing.T) {
 		t.Errorf("server got id %q", got)
 	}
 	err := c.Execute(t.Context(), "bad", func() {}, nil)
-	if err == nil || !strings.Contains(err.Error(), "encode arguments of qmp bad") {
+	if err == nil || !strings.Contains(err.Error(), "qmp bad: encode arguments: ") {
 		t.Errorf("unencodable arguments: got error %v", err)
 	}
 }
@@ -232,7 +234,7 @@ func TestHandshakeFails(t *testing.T) {
 	})
 	t.Run("path too long", func(t *testing.T) {
 		_, err := Dial(t.Context(), "/"+strings.Repeat("x", 107))
-		if err == nil || !strings.Contains(err.Error(), "path has 108 bytes, want at most 107") {
+		if err == nil || !strings.Contains(err.Error(), "path has 108 bytes: want at most 107") {
 			t.Errorf("got error %v", err)
 		}
 	})
@@ -294,16 +296,20 @@ func TestCancelledWrite(t *testing.T) {
 		}
 	})
 	t.Run("waiting for another", func(t *testing.T) {
-		resume := make(chan struct{})
+		begun, resume := make(chan struct{}), make(chan struct{})
 		c := dialFake(t, func(f *fake) error {
+			head := make([]byte, 1)
+			if _, err := io.ReadFull(f.conn, head); err != nil {
+				return err
+			}
+			close(begun)
 			<-resume
+			f.in = bufio.NewReader(io.MultiReader(bytes.NewReader(head), f.conn))
 			return f.echo()
 		})
 		first := make(chan error, 1)
 		go func() { first <- c.Execute(t.Context(), "first", nil, nil) }()
-		for len(c.writing) == 0 {
-			runtime.Gosched()
-		}
+		<-begun
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		if err := c.Execute(ctx, "second", nil, nil); !errors.Is(err, context.DeadlineExceeded) {

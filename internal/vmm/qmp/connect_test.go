@@ -60,7 +60,7 @@ func crowded(t *testing.T) (path string, accept func() net.Conn) {
 // client before was killed.
 func TestConnectToFullQueue(t *testing.T) {
 	path, accept := crowded(t)
-	time.AfterFunc(3*queuePause, func() { accept().Close() })
+	time.AfterFunc(3*retryPause, func() { accept().Close() })
 	conn, err := connect(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
@@ -70,13 +70,13 @@ func TestConnectToFullQueue(t *testing.T) {
 
 func TestConnectToQueueThatStaysFull(t *testing.T) {
 	path, _ := crowded(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*queuePause)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*retryPause)
 	defer cancel()
 	if conn, err := connect(ctx, path); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, syscall.EAGAIN) {
 		t.Errorf("got %v, %v; want the end of the wait, and why", conn, err)
 	}
 	begin := time.Now()
-	if conn, err := connect(t.Context(), path); !errors.Is(err, syscall.EAGAIN) || time.Since(begin) < queuePatience {
-		t.Errorf("got %v, %v after %v; want what is wrong, after %v", conn, err, time.Since(begin), queuePatience)
+	if conn, err := connect(t.Context(), path); !errors.Is(err, syscall.EAGAIN) || time.Since(begin) < retryTime {
+		t.Errorf("got %v, %v after %v; want what is wrong, after %v", conn, err, time.Since(begin), retryTime)
 	}
 }

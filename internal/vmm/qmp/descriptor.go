@@ -6,45 +6,35 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// PID is the process that serves the connection: QEMU, or whoever opened the socket
-// for it.
-func (c *Client) PID() (int, error) {
-	conn, ok := c.conn.(*net.UnixConn)
-	if !ok {
-		return 0, fmt.Errorf("find process of QEMU: connection is %T, want a unix socket", c.conn)
+// SendFD gives QEMU a copy of f's descriptor under a name, which a later
+// netdev_add takes as fd=name. A second descriptor of the same name replaces the
+// first. QEMU closes its copy by the command closefd or, once netdev_add has
+// taken it, with the netdev. The caller keeps f and may close it when SendFD has
+// returned. The connection has to be a unix socket, and name must not begin with
+// a digit.
+func (c *Client) SendFD(ctx context.Context, name string, f *os.File) error {
+	if err := c.execute(ctx, "getfd", map[string]any{"fdname": name}, nil, f); err != nil {
+		return fmt.Errorf("send descriptor %s: %w", name, err)
 	}
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, fmt.Errorf("find process of QEMU: %w", err)
-	}
-	var peer *unix.Ucred
-	controlErr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err = errors.Join(controlErr, err); err != nil {
-		return 0, fmt.Errorf("find process of QEMU: %w", err)
-	}
-	return int(peer.Pid), nil
+	return nil
 }
 
-// FD is a descriptor that QEMU keeps in a set of its own until it is removed.
+// FD is a descriptor that QEMU keeps in an fdset until it is removed.
 type FD struct {
 	Set    int `json:"fdset-id"`
 	Number int `json:"fd"` // in QEMU's process
 }
 
-// AddFD gives QEMU a copy of f's descriptor and tells its number there. What QEMU
-// opens by the path /proc/self/fd/NUMBER it has beyond RemoveFD. Like SendFD it
-// needs a unix socket, and the caller keeps f.
+// AddFD gives QEMU a copy of f's descriptor and returns its number there. A file
+// that QEMU opens as /proc/self/fd/NUMBER stays open after RemoveFD. Like SendFD
+// it needs a unix socket, and the caller keeps f.
 func (c *Client) AddFD(ctx context.Context, f *os.File) (FD, error) {
 	var fd FD
-	if _, ok := c.conn.(*net.UnixConn); !ok {
-		return fd, fmt.Errorf("add descriptor to QEMU: connection is %T, want a unix socket", c.conn)
-	}
-	if err := c.roundTrip(ctx, "add-fd", map[string]any{}, &fd, f); err != nil {
+	if err := c.execute(ctx, "add-fd", map[string]any{}, &fd, f); err != nil {
 		return fd, fmt.Errorf("add descriptor: %w", err)
 	}
 	return fd, nil
@@ -56,43 +46,24 @@ func (c *Client) RemoveFD(ctx context.Context, fd FD) error {
 	return c.Execute(ctx, "remove-fd", map[string]any{"fdset-id": fd.Set, "fd": fd.Number}, nil)
 }
 
-// MemoryBackend is one of the backends of the guest's memory and of devices'.
-type MemoryBackend struct {
-	ID    string
-	Share bool // another process can map it
-}
+// PID returns the process that serves the connection: QEMU, or the process that
+// opened the socket for it.
+func (c *Client) PID() (int, error) { return PeerPID(c.socket) }
 
-// MemoryBackends lists them.
-func (c *Client) MemoryBackends(ctx context.Context) ([]MemoryBackend, error) {
-	var all []MemoryBackend
-	err := c.Execute(ctx, "query-memdev", nil, &all)
-	return all, err
-}
-
-// Objects lists the IDs of user-created objects, such as memory backends.
-func (c *Client) Objects(ctx context.Context) ([]string, error) {
-	var nodes []struct{ Name, Type string }
-	if err := c.Execute(ctx, "qom-list", map[string]any{"path": "/objects"}, &nodes); err != nil {
-		return nil, fmt.Errorf("list objects: %w", err)
+// PeerPID returns the process at the other end of a unix socket.
+func PeerPID(conn net.Conn) (int, error) {
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		return 0, fmt.Errorf("find process of QMP socket: connection is a %T: want a unix socket", conn)
 	}
-	var all []string
-	for _, n := range nodes {
-		if strings.HasPrefix(n.Type, "child<") { // else the container's own property
-			all = append(all, n.Name)
-		}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return 0, fmt.Errorf("find process of QMP socket: %w", err)
 	}
-	return all, nil
-}
-
-// Chardevs lists the IDs of character devices.
-func (c *Client) Chardevs(ctx context.Context) ([]string, error) {
-	var found []struct{ Label string }
-	if err := c.Execute(ctx, "query-chardev", nil, &found); err != nil {
-		return nil, fmt.Errorf("list character devices: %w", err)
+	var peer *unix.Ucred
+	controlErr := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err = errors.Join(controlErr, err); err != nil {
+		return 0, fmt.Errorf("find process of QMP socket: %w", err)
 	}
-	var all []string
-	for _, f := range found {
-		all = append(all, f.Label)
-	}
-	return all, nil
+	return int(peer.Pid), nil
 }

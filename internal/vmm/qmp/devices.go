@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// PCIBus is one PCI root bus of the guest.
+// PCIBus is a PCI root bus of the guest.
 type PCIBus struct {
 	Bus     int
 	Devices []PCIDevice
@@ -31,9 +31,9 @@ type PCIBridge struct {
 	Devices []PCIDevice
 }
 
-// QueryPCI lists the PCI devices as the guest's firmware has numbered them. On
-// a guest that has not got that far (at its start and after each reset) bridges
-// look empty, whatever is plugged in: use Peripherals to learn what is plugged.
+// QueryPCI lists the PCI devices as the guest's firmware has numbered them. Until
+// the firmware has done so, at the start and after each reset, bridges look empty:
+// use Peripherals to learn what is plugged in.
 func (c *Client) QueryPCI(ctx context.Context) ([]PCIBus, error) {
 	var buses []PCIBus
 	err := c.Execute(ctx, "query-pci", nil, &buses)
@@ -42,9 +42,9 @@ func (c *Client) QueryPCI(ctx context.Context) ([]PCIBus, error) {
 
 // Peripheral is a device from the command line or device_add.
 type Peripheral struct {
-	ID     string // a device without one has its QOM path here, which commands take as well
+	ID     string // for a device without one its QOM path, which commands accept too
 	Driver string // "virtio-net-pci"
-	Bus    string // the bus it is plugged in, named as in device_add: "rp1"; "" when it has none
+	Bus    string // name of its bus, as in device_add: "rp1"; "" when it has none
 }
 
 // Where QEMU keeps the devices that have an ID, and those that have none.
@@ -53,30 +53,41 @@ const (
 	nameless = "/machine/peripheral-anon"
 )
 
+type node struct{ Name, Type string }
+
+// children lists the objects at a QOM path, without the path's own properties.
+func (c *Client) children(ctx context.Context, path string) ([]node, error) {
+	var nodes []node
+	if err := c.Execute(ctx, "qom-list", map[string]any{"path": path}, &nodes); err != nil {
+		return nil, fmt.Errorf("list objects: %w", err)
+	}
+	return slices.DeleteFunc(nodes, func(n node) bool { return !strings.HasPrefix(n.Type, "child<") }), nil
+}
+
 // Peripherals lists the devices, sorted by ID. Unlike QueryPCI it does not
 // depend on what the guest has done so far.
 func (c *Client) Peripherals(ctx context.Context) ([]Peripheral, error) {
 	var found []Peripheral
 	for _, container := range []string{named, nameless} {
-		var nodes []struct{ Name, Type string }
-		if err := c.Execute(ctx, "qom-list", map[string]any{"path": container}, &nodes); err != nil {
-			return nil, fmt.Errorf("list devices: %w", err)
+		nodes, err := c.children(ctx, container)
+		if err != nil {
+			return nil, err
 		}
 		for _, n := range nodes {
-			driver, ok := strings.CutPrefix(n.Type, "child<")
-			if !ok {
-				continue
-			}
-			p := Peripheral{ID: n.Name, Driver: strings.TrimSuffix(driver, ">")}
+			p := Peripheral{ID: n.Name, Driver: strings.TrimSuffix(strings.TrimPrefix(n.Type, "child<"), ">")}
 			if container == nameless {
 				p.ID = nameless + "/" + n.Name
 			}
-			err := c.findBus(ctx, &p)
+			var bus string // a path; empty for a device without a bus
+			err := c.Property(ctx, p.ID, "parent_bus", &bus)
 			if IsNotFound(err) {
 				continue // unplugged since the list was made
 			}
 			if err != nil {
 				return nil, err
+			}
+			if bus != "" {
+				p.Bus = path.Base(bus)
 			}
 			found = append(found, p)
 		}
@@ -85,20 +96,8 @@ func (c *Client) Peripherals(ctx context.Context) ([]Peripheral, error) {
 	return found, nil
 }
 
-// findBus fills in the name of the bus that the device is plugged in.
-func (c *Client) findBus(ctx context.Context, p *Peripheral) error {
-	var bus string // its canonical path; empty for a device without a bus
-	if err := c.Property(ctx, p.ID, "parent_bus", &bus); err != nil {
-		return err
-	}
-	if bus != "" {
-		p.Bus = path.Base(bus)
-	}
-	return nil
-}
-
 // Property reads a property of a device, given as in Peripheral, into value.
-// When there is no such device the error is one of IsNotFound.
+// When the device does not exist, IsNotFound reports true for the error.
 func (c *Client) Property(ctx context.Context, device, name string, value any) error {
 	if !path.IsAbs(device) {
 		device = named + "/" + device
@@ -107,4 +106,40 @@ func (c *Client) Property(ctx context.Context, device, name string, value any) e
 		return fmt.Errorf("read %s of device %s: %w", name, path.Base(device), err)
 	}
 	return nil
+}
+
+// MemoryBackend is a backend of memory of the guest or of a device.
+type MemoryBackend struct {
+	ID    string
+	Share bool // another process can map it
+}
+
+// MemoryBackends lists the memory backends.
+func (c *Client) MemoryBackends(ctx context.Context) ([]MemoryBackend, error) {
+	var all []MemoryBackend
+	err := c.Execute(ctx, "query-memdev", nil, &all)
+	return all, err
+}
+
+// Objects lists the IDs of user-created objects, such as memory backends.
+func (c *Client) Objects(ctx context.Context) ([]string, error) {
+	nodes, err := c.children(ctx, "/objects")
+	var all []string
+	for _, n := range nodes {
+		all = append(all, n.Name)
+	}
+	return all, err
+}
+
+// Chardevs lists the IDs of character devices.
+func (c *Client) Chardevs(ctx context.Context) ([]string, error) {
+	var found []struct{ Label string }
+	if err := c.Execute(ctx, "query-chardev", nil, &found); err != nil {
+		return nil, fmt.Errorf("list character devices: %w", err)
+	}
+	var all []string
+	for _, f := range found {
+		all = append(all, f.Label)
+	}
+	return all, nil
 }

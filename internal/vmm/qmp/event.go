@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// MaxQueued is how many events a subscription keeps for a slow reader. Beyond
-// it the oldest are dropped, and Next says so with a *LostError.
+// MaxQueued is how many events a subscription keeps. When it is full it drops the
+// oldest, and Next returns a *LostError.
 const MaxQueued = 4096
 
-// Names of the events that the hot-plug of NICs lives on.
+// Names of the events that hot-plug needs.
 const (
 	EventDeviceDeleted    = "DEVICE_DELETED"
 	EventUnplugGuestError = "DEVICE_UNPLUG_GUEST_ERROR"
@@ -21,16 +21,15 @@ const (
 	EventShutdown         = "SHUTDOWN"
 )
 
-// Event is something that QEMU tells unasked.
+// Event is a message that QEMU sends without a request.
 type Event struct {
 	Name string
 	Data json.RawMessage // nil when the event has none
 	Time time.Time       // QEMU's clock
 }
 
-// Device returns the ID of the device that the event is about, or "". QEMU
-// sends DEVICE_DELETED for nameless inner parts too (virtio-backend): those
-// give "".
+// Device returns the ID of the device that the event is about, or "". QEMU sends
+// DEVICE_DELETED also for inner parts without an ID (virtio-backend).
 func (e Event) Device() string {
 	var d struct{ Device string }
 	if json.Unmarshal(e.Data, &d) != nil {
@@ -39,24 +38,25 @@ func (e Event) Device() string {
 	return d.Device
 }
 
-// DeviceDeleted matches the event that ends the unplug of the device with the
-// given ID, for Await.
+// DeviceDeleted returns a matcher for Await of the event that ends the unplug of
+// the device with the ID.
 func DeviceDeleted(id string) func(Event) bool {
 	return func(e Event) bool { return e.Name == EventDeviceDeleted && e.Device() == id }
 }
 
-// LostError says that a subscription was read too slowly.
+// LostError says that a subscription dropped events, because it was read too
+// slowly.
 type LostError struct {
 	Count int // events dropped
 }
 
-// Error says how many events were lost and what to do about it.
+// Error gives the number of dropped events and the fix.
 func (e *LostError) Error() string {
-	return fmt.Sprintf("%d QEMU events lost: read the subscription faster, and ask QEMU for the present state", e.Count)
+	return fmt.Sprintf("%d QEMU events lost: read the subscription faster, and query QEMU's present state", e.Count)
 }
 
-// Subscription is a queue of events, from the call of Subscribe on. It has to
-// be closed, or it fills up to MaxQueued.
+// Subscription is a queue of events since the call of Subscribe. It has to be
+// closed, or it fills up to MaxQueued.
 type Subscription struct {
 	client *Client
 	names  []string      // empty: all
@@ -69,9 +69,9 @@ type Subscription struct {
 	lost  int // dropped before queue[0]
 }
 
-// Subscribe queues the events of the given names (none: all) from now on. To
-// wait for what a command will cause, subscribe first, then send the command,
-// then call Await: nothing can slip through.
+// Subscribe queues the events of the given names (none: all) from now on. To wait
+// for the effect of a command, subscribe, then send the command, then call Await:
+// then no event is missed.
 func (c *Client) Subscribe(names ...string) *Subscription {
 	s := &Subscription{
 		client: c,
@@ -94,10 +94,9 @@ func (s *Subscription) Close() {
 	s.once.Do(func() { close(s.ended) })
 }
 
-// Next returns the oldest event not yet returned and waits for one if need be.
-// It returns a *LostError, once, in the place of events dropped. When the
-// connection has ended, the events queued still come, then an error wrapping
-// ErrClosed.
+// Next waits for an event and returns the oldest. In place of dropped events it
+// returns one *LostError. When the connection has ended, it returns the queued
+// events and then an error wrapping ErrClosed.
 func (s *Subscription) Next(ctx context.Context) (Event, error) {
 	for {
 		if e, ok, err := s.pop(); ok || err != nil {
@@ -109,10 +108,10 @@ func (s *Subscription) Next(ctx context.Context) (Event, error) {
 			return Event{}, fmt.Errorf("wait for QEMU event: %w: subscription closed", ErrClosed)
 		case <-ctx.Done():
 			return Event{}, fmt.Errorf("wait for QEMU event: %w", context.Cause(ctx))
-		case <-s.client.done: // whatever came before is in the queue
+		case <-s.client.Done(): // events that came before are in the queue
 			e, ok, err := s.pop()
 			if !ok && err == nil {
-				err = fmt.Errorf("wait for QEMU event: %w", s.client.err)
+				err = fmt.Errorf("wait for QEMU event: %w", s.client.Err())
 			}
 			return e, err
 		}
@@ -120,8 +119,7 @@ func (s *Subscription) Next(ctx context.Context) (Event, error) {
 }
 
 // Await returns the first event that matches and drops those before it. Its
-// errors are those of Next: after a *LostError the event may have been among
-// the lost.
+// errors are those of Next. After a *LostError the event may have been lost.
 func (s *Subscription) Await(ctx context.Context, match func(Event) bool) (Event, error) {
 	for {
 		e, err := s.Next(ctx)
@@ -131,7 +129,7 @@ func (s *Subscription) Await(ctx context.Context, match func(Event) bool) (Event
 	}
 }
 
-// pop takes the oldest event, or the news that some were lost.
+// pop takes the oldest event, or a *LostError for dropped ones.
 func (s *Subscription) pop() (e Event, ok bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +147,7 @@ func (s *Subscription) pop() (e Event, ok bool, err error) {
 	return e, ok, err
 }
 
-// push adds an event and never waits.
+// push adds an event without waiting.
 func (s *Subscription) push(e Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// MaxMessage bounds one message from QEMU, in bytes. A longer one ends the
-// connection instead of the process's memory. The largest replies in use
-// (query-qmp-schema, about 200 kB) are far below.
+// MaxMessage is the longest message accepted from QEMU, in bytes. A longer one
+// ends the connection. The largest reply in use (query-qmp-schema) has 200 kB.
 const MaxMessage = 64 << 20
 
-// message is anything that QEMU sends: greeting, reply or event.
+// message is a greeting, a reply or an event.
 type message struct {
 	Greeting *struct {
 		Version struct {
@@ -54,10 +53,10 @@ func (m *message) event() Event {
 	return Event{Name: m.Event, Data: m.Data, Time: at}
 }
 
-// replyID is the id of a reply. Every command of this package carries one, so a
-// reply without it answers something that QEMU could not read.
-func (m *message) replyID() (uint64, error) {
-	var id *uint64
+// replyID returns the ID of a reply. Every command carries one, so a reply without
+// an ID answers something that QEMU could not read.
+func (m *message) replyID() (uint32, error) {
+	var id *uint32
 	if err := json.Unmarshal(m.ID, &id); err == nil && id != nil {
 		return *id, nil
 	}
@@ -67,31 +66,44 @@ func (m *message) replyID() (uint64, error) {
 	return 0, fmt.Errorf("reply has id %q: want a number", m.ID)
 }
 
-// decoder splits a stream into messages, on one line or over several
-// (QEMU's pretty=on).
+// result unmarshals a reply into v (nil: drops it), or returns QEMU's refusal.
+func (m *message) result(command string, v any) error {
+	switch {
+	case m.Error != nil:
+		return &Error{Class: m.Error.Class, Desc: m.Error.Desc, Command: command}
+	case v == nil:
+		return nil
+	}
+	if err := json.Unmarshal(m.Return, v); err != nil {
+		return fmt.Errorf("decode reply to qmp %s: %w", command, err)
+	}
+	return nil
+}
+
+// decoder splits a stream into messages, which may span lines (QEMU's pretty=on).
 type decoder struct {
 	meter meter
 	limit int
 	json  *json.Decoder
 }
 
-// newDecoder returns a decoder that reads at most limit bytes for one message,
-// beside what it has already read ahead.
+// newDecoder returns a decoder that reads at most limit bytes for one message, in
+// addition to what it has read ahead.
 func newDecoder(r io.Reader, limit int) *decoder {
 	d := &decoder{limit: limit, meter: meter{r: r}}
 	d.json = json.NewDecoder(&d.meter)
 	return d
 }
 
-// next returns the next message. Any error is final; a stream that ends between
-// or within messages gives an error that wraps io.EOF.
+// next returns the next message. Any error is final. At the end of the stream,
+// between or within messages, the error wraps io.EOF.
 func (d *decoder) next() (message, error) {
 	d.meter.left = d.limit
 	var m message
 	err := d.json.Decode(&m)
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return m, fmt.Errorf("stream ends within a message: %w", io.EOF)
+		return m, fmt.Errorf("message is cut off: %w", io.EOF)
 	case errors.Is(err, io.EOF), errors.Is(err, errTooLong):
 		return m, err
 	case err != nil:

@@ -1,10 +1,9 @@
 // Package qmp speaks the QEMU Machine Protocol (QEMU, docs/interop/qmp-spec)
-// with one QEMU process over its unix socket: commands with their replies in
-// any order, file descriptors, and events that are not lost silently.
+// with one QEMU process over its unix socket: concurrent commands, file
+// descriptors, and events.
 //
-// What to plug where, when to try again and what an unplug means for a pod do
-// not belong here: this package carries single commands. Starting QEMU does not
-// belong here either.
+// It carries single commands. What to plug where, when to retry, and starting QEMU
+// do not belong here.
 package qmp
 
 import (
@@ -17,8 +16,7 @@ import (
 // When QEMU itself went away the error wraps io.EOF as well.
 var ErrClosed = errors.New("connection to QEMU closed")
 
-// Error classes of QMP that callers tell apart. Every other failure has the
-// class GenericError.
+// Error classes of QMP that callers distinguish. Most errors are GenericError.
 const (
 	ClassGeneric         = "GenericError"
 	ClassCommandNotFound = "CommandNotFound"
@@ -32,7 +30,7 @@ type Error struct {
 	Command string // the command refused
 }
 
-// Error gives the command and QEMU's words, and the class where it says more.
+// Error gives the command, QEMU's words, and the class unless it is generic.
 func (e *Error) Error() string {
 	if e.Class == ClassGeneric {
 		return fmt.Sprintf("qmp %s: %s", e.Command, e.Desc)
@@ -40,17 +38,16 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("qmp %s: %s (%s)", e.Command, e.Desc, e.Class)
 }
 
-// IsNotFound reports whether QEMU refused a command because the device or
-// netdev named does not exist. For a deletion this means that it is already
-// done.
+// IsNotFound reports whether QEMU refused a command because its device or netdev
+// does not exist. For a deletion this means that it is already done.
 func IsNotFound(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Class == ClassDeviceNotFound
 }
 
-// IsUnplugPending reports whether QEMU refused device_del because an earlier
-// one still waits for the guest. The unplug goes on; DEVICE_DELETED is still to
-// come. QEMU gives this error no class of its own, so its words are matched.
+// IsUnplugPending reports whether QEMU refused device_del because an earlier one
+// still waits for the guest: DEVICE_DELETED is still to come. The error has no
+// class of its own, so this matches QEMU's words.
 func IsUnplugPending(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && strings.Contains(e.Desc, "in the process of unplug")

@@ -23,54 +23,50 @@ const (
 	procRemovalFailed = 367
 )
 
-// authNone is the method of a client that need not say who it is.
-const authNone = 0
+// authNone is the authentication method of clients that need none.
+const authNone = int32(0)
 
-// affectLive is VIR_DOMAIN_AFFECT_LIVE: change the running domain, and not what
-// it starts with the next time.
-const affectLive = 1
+// affectLive is VIR_DOMAIN_AFFECT_LIVE: change the running domain, and not the
+// definition for its next start.
+const affectLive = int32(1)
 
-// Domain names a domain, as libvirt does in its calls.
+// Domain identifies a domain in libvirt's calls.
 type Domain struct {
 	Name string
 	uuid [16]byte
-	id   int32 // of this run; -1: it does not run
+	id   int32 // of this run; -1: not running
 }
 
 // Running reports whether the domain ran when it was looked up.
 func (d Domain) Running() bool { return d.id >= 0 }
 
-// open passes libvirtd's authentication, which asks nothing of root, and opens
-// the driver.
+// noFlags is the flags argument of a call.
+const noFlags = int32(0)
+
+// open authenticates, which libvirtd does not ask of root, and opens the driver.
 func (c *Client) open(ctx context.Context) error {
-	d, err := c.call(ctx, procAuthList, nil)
+	d, err := c.call(ctx, procAuthList)
 	if err != nil {
 		return err
 	}
-	methods := make([]int32, max(0, min(d.int(), 20))) // as many as the protocol allows
+	methods := make([]int32, max(0, min(d.int(), 20))) // 20 is the protocol's maximum
 	for i := range methods {
 		methods[i] = d.int()
 	}
 	if d.err != nil {
-		return fmt.Errorf("decode libvirt's ways to authenticate: %w", d.err)
+		return fmt.Errorf("decode libvirt's authentication methods: %w", d.err)
 	}
 	if len(methods) > 0 && !slices.Contains(methods, authNone) {
-		return errors.New("libvirtd wants to know who asks: be root, or set auth_unix_rw to none in its configuration")
+		return errors.New("libvirtd asks for authentication: be root, or set auth_unix_rw to none in its configuration")
 	}
-	var args encoder
-	args.optional()
-	args.string("qemu:///system")
-	args.int(0) // flags
-	_, err = c.call(ctx, procOpen, args)
+	_, err = c.call(ctx, procOpen, optional, "qemu:///system", noFlags)
 	return err
 }
 
-// Lookup finds a domain by its name. When there is none the error is an *Error
+// Lookup finds a domain by its name. When it does not exist the error is an *Error
 // with CodeNoDomain.
 func (c *Client) Lookup(ctx context.Context, name string) (Domain, error) {
-	var args encoder
-	args.string(name)
-	d, err := c.call(ctx, procLookupByName, args)
+	d, err := c.call(ctx, procLookupByName, name)
 	if err != nil {
 		return Domain{}, err
 	}
@@ -80,10 +76,7 @@ func (c *Client) Lookup(ctx context.Context, name string) (Domain, error) {
 
 // XML describes a domain as it runs.
 func (c *Client) XML(ctx context.Context, m Domain) (string, error) {
-	var args encoder
-	args.domain(m)
-	args.int(0) // flags
-	d, err := c.call(ctx, procGetXMLDesc, args)
+	d, err := c.call(ctx, procGetXMLDesc, m, noFlags)
 	if err != nil {
 		return "", err
 	}
@@ -93,37 +86,29 @@ func (c *Client) XML(ctx context.Context, m Domain) (string, error) {
 
 // AttachDevice plugs the device that xml describes into the running domain.
 func (c *Client) AttachDevice(ctx context.Context, m Domain, xml string) error {
-	var args encoder
-	args.domain(m)
-	args.string(xml)
-	args.int(affectLive)
-	_, err := c.call(ctx, procAttachDevice, args)
+	_, err := c.call(ctx, procAttachDevice, m, xml, affectLive)
 	return err
 }
 
-// DetachDevice asks the running domain to give up the device with an alias.
-// It returns when it has been asked; the device is gone with DeviceRemoved.
+// DetachDevice asks the running domain to release the device with an alias, and
+// does not wait until it has. The event DeviceRemoved ends the unplug.
 func (c *Client) DetachDevice(ctx context.Context, m Domain, alias string) error {
-	var args encoder
-	args.domain(m)
-	args.string(alias)
-	args.int(affectLive)
-	_, err := c.call(ctx, procDetachAlias, args)
+	_, err := c.call(ctx, procDetachAlias, m, alias, affectLive)
 	return err
 }
 
-// Event is something that libvirt tells unasked.
+// Event is a message that libvirt sends without a request.
 type Event interface{ event() }
 
 // Events of a domain.
 type (
-	// Stopped says that the domain runs no more.
+	// Stopped says that the domain has stopped.
 	Stopped struct{}
-	// Rebooted says that the domain starts anew.
+	// Rebooted says that the domain reboots.
 	Rebooted struct{}
-	// DeviceRemoved says that the domain has given a device up.
+	// DeviceRemoved says that the domain has released a device.
 	DeviceRemoved struct{ Alias string }
-	// RemovalFailed says that the domain has refused to.
+	// RemovalFailed says that the domain has refused to release a device.
 	RemovalFailed struct{ Alias string }
 )
 
@@ -132,15 +117,11 @@ func (Rebooted) event()      {}
 func (DeviceRemoved) event() {}
 func (RemovalFailed) event() {}
 
-// Watch asks for the events of a domain.
+// Watch subscribes to the events of a domain.
 func (c *Client) Watch(ctx context.Context, m Domain) error {
 	// virDomainEventID: LIFECYCLE, REBOOT, DEVICE_REMOVED, DEVICE_REMOVAL_FAILED.
 	for _, id := range []int32{0, 1, 15, 22} {
-		var args encoder
-		args.int(id)
-		args.optional()
-		args.domain(m)
-		if _, err := c.call(ctx, procRegisterEvent, args); err != nil {
+		if _, err := c.call(ctx, procRegisterEvent, id, optional, m); err != nil {
 			return fmt.Errorf("watch domain %s: %w", m.Name, err)
 		}
 	}
@@ -151,7 +132,7 @@ func (c *Client) Watch(ctx context.Context, m Domain) error {
 const lifecycleStopped = 5
 
 func (c *Client) dispatchEvent(procedure uint32, d *decoder) error {
-	d.int() // which of our requests for events it comes from
+	d.int() // the subscription's ID
 	d.domain()
 	var e Event
 	switch procedure {

@@ -44,7 +44,7 @@ func dialFake(t *testing.T, handle func(Event) error, answer func(f *fake, h hea
 		defer conn.Close()
 		f := &fake{t, conn}
 		for {
-			h, body, err := (&Client{conn: conn}).receive()
+			h, body, err := receive(conn)
 			if err != nil || !answer(f, h, body) {
 				return
 			}
@@ -58,7 +58,7 @@ func dialFake(t *testing.T, handle func(Event) error, answer func(f *fake, h hea
 	return c, err
 }
 
-func (f *fake) say(h header, body encoder) {
+func (f *fake) say(h header, body []byte) {
 	f.raw(h.message(body))
 }
 
@@ -68,19 +68,17 @@ func (f *fake) raw(b []byte) {
 	}
 }
 
-func (f *fake) reply(h header, status uint32, body encoder) {
+func (f *fake) reply(h header, status uint32, body []byte) {
 	h.kind, h.status = kindReply, status
 	f.say(h, body)
 }
 
 // welcome answers what Dial asks.
 func (f *fake) welcome(h header) bool {
-	var body encoder
+	var body []byte
 	switch h.procedure {
 	case procAuthList:
-		body.int(2)
-		body.int(2) // polkit
-		body.int(authNone)
+		body = encode(int32(2), int32(2), authNone) // two methods: polkit and none
 	case procOpen:
 	default:
 		return false
@@ -89,38 +87,32 @@ func (f *fake) welcome(h header) bool {
 	return true
 }
 
-func refusal(code int32, message string) encoder {
-	var e encoder
-	e.int(code)
-	e.int(10) // VIR_FROM_QEMU
+func refusal(code int32, message string) []byte {
+	const fromQEMU = int32(10) // VIR_FROM_QEMU
 	if message == "" {
-		e.int(0)
-	} else {
-		e.optional()
-		e.string(message)
+		return encode(code, fromQEMU, int32(0), int32(2))
 	}
-	e.int(2)
-	return e
+	return encode(code, fromQEMU, optional, message, int32(2))
 }
 
 func TestCalls(t *testing.T) {
 	m := Domain{Name: "node1", uuid: [16]byte{1, 2, 3}, id: 7}
 	c, err := dialFake(t, nil, func(f *fake, h header, body []byte) bool {
 		d := decoder{rest: body}
-		var answer encoder
+		var answer []byte
 		switch h.procedure {
 		case procLookupByName:
 			if name := d.string(); name != "node1" {
 				f.reply(h, 1, refusal(CodeNoDomain, "no domain "+name))
 				return true
 			}
-			answer.domain(m)
+			answer = encode(m)
 		case procGetXMLDesc:
 			if got := d.domain(); got != m {
 				t.Errorf("domain is %+v, want %+v", got, m)
 			}
 			f.reply(header{program, version, h.procedure, kindReply, h.serial + 100, statusOK}, statusOK, nil) // nobody waits for it
-			answer.string("<domain/>")
+			answer = encode("<domain/>")
 		default:
 			return f.welcome(h)
 		}
@@ -145,9 +137,7 @@ func TestCalls(t *testing.T) {
 
 // Connections that end badly: who waits learns why, and so do later calls.
 func TestBadEnd(t *testing.T) {
-	var event encoder
-	event.int(1)
-	event.domain(Domain{Name: "node1"})
+	event := encode(int32(1), Domain{Name: "node1"})
 	for _, tt := range []struct {
 		name string
 		say  func(f *fake, h header)
@@ -195,12 +185,12 @@ func TestBadReplies(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		status uint32
-		body   encoder
+		body   []byte
 		want   string
 	}{
 		{"empty", 0, nil, "message is too short"},
-		{"huge string", 0, encoder{0x7f, 0xff, 0xff, 0xff}, "message is too short"},
-		{"negative string", 0, encoder{0xff, 0xff, 0xff, 0xff}, "message is too short"},
+		{"huge string", 0, []byte{0x7f, 0xff, 0xff, 0xff}, "message is too short"},
+		{"negative string", 0, []byte{0xff, 0xff, 0xff, 0xff}, "message is too short"},
 		{"empty error", 1, nil, "decode libvirt's error"},
 		{"error without words", 1, refusal(1, ""), "libvirt: "},
 	} {
@@ -226,10 +216,7 @@ func TestBadReplies(t *testing.T) {
 
 func TestAuthentication(t *testing.T) {
 	_, err := dialFake(t, nil, func(f *fake, h header, _ []byte) bool {
-		var body encoder
-		body.int(1)
-		body.int(1) // SASL
-		f.reply(h, statusOK, body)
+		f.reply(h, statusOK, encode(int32(1), int32(1))) // one method: SASL
 		return true
 	})
 	if err == nil || !strings.Contains(err.Error(), "be root") {
@@ -273,7 +260,7 @@ func TestGiveUp(t *testing.T) {
 
 // Whatever libvirtd sends, decoding it ends, and does not go past it.
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte(refusal(1, "words")), uint32(procDeviceRemoved))
+	f.Add(refusal(1, "words"), uint32(procDeviceRemoved))
 	f.Add([]byte{0, 0, 0, 1, 0, 0, 0, 5, 'n', 'o', 'd', 'e', '1', 0, 0, 0}, uint32(procLifecycle))
 	f.Fuzz(func(_ *testing.T, body []byte, procedure uint32) {
 		_ = parseError(body)

@@ -6,38 +6,41 @@ import (
 	"fmt"
 )
 
-// encoder appends values in XDR (RFC 4506): big-endian words of four bytes.
-type encoder []byte
+// optional precedes a value that could be missing.
+const optional = int32(1)
 
-func (e *encoder) int(v int32) { *e = binary.BigEndian.AppendUint32(*e, uint32(v)) }
-
-// bytes appends opaque data of a length that both sides know.
-func (e *encoder) bytes(b []byte) {
-	*e = append(*e, b...)
-	*e = append(*e, make([]byte, padding(len(b)))...)
+// encode writes values in XDR (RFC 4506): big-endian words of four bytes. A value is
+// an int32, a string or a Domain.
+func encode(values ...any) []byte {
+	var out []byte
+	opaque := func(b []byte) {
+		out = append(append(out, b...), make([]byte, padding(len(b)))...)
+	}
+	for _, v := range values {
+		switch v := v.(type) {
+		case int32:
+			out = binary.BigEndian.AppendUint32(out, uint32(v))
+		case string:
+			out = binary.BigEndian.AppendUint32(out, uint32(len(v)))
+			opaque([]byte(v))
+		case Domain:
+			out = append(out, encode(v.Name)...)
+			opaque(v.uuid[:])
+			out = append(out, encode(v.id)...)
+		default:
+			panic(fmt.Sprintf("encode a %T in XDR: want int32, string or Domain", v))
+		}
+	}
+	return out
 }
 
-func (e *encoder) string(s string) {
-	e.int(int32(len(s)))
-	e.bytes([]byte(s))
-}
-
-// optional announces a value that could be missing.
-func (e *encoder) optional() { e.int(1) }
-
-func (e *encoder) domain(d Domain) {
-	e.string(d.Name)
-	e.bytes(d.uuid[:])
-	e.int(d.id)
-}
-
-// padding is what fills n bytes up to whole words.
+// padding returns how many bytes fill n bytes up to whole words.
 func padding(n int) int { return -n & 3 }
 
 var errShort = errors.New("message is too short")
 
-// decoder takes values from the front of a message. After the first error it
-// returns zeros.
+// decoder takes values from the front of a message. After an error it returns
+// zeros.
 type decoder struct {
 	rest []byte
 	err  error
@@ -65,7 +68,7 @@ func (d *decoder) int() int32 {
 
 func (d *decoder) string() string { return string(d.bytes(int(d.int()))) }
 
-// optionalString is empty when there is none.
+// optionalString returns "" for a missing string.
 func (d *decoder) optionalString() string {
 	if d.int() == 0 {
 		return ""
