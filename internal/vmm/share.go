@@ -5,38 +5,37 @@ import (
 	"os"
 )
 
-// Sharer is a VMM that can give its guest files and memory of the host. They go
-// into ports of their own, so that no NIC's slot is touched. IDs are the caller's,
-// which tells its own from others'.
+// Sharer is a VMM that can give its guest files and memory of the host. They use
+// PCI ports of their own, never a NIC's slot. The caller chooses the IDs, and
+// recognizes its own devices by them.
 type Sharer interface {
-	// SharePorts are the guest's ports for what is shared, by their numbers from 1.
+	// SharePorts are the guest's ports for shares, by their numbers from 1.
 	SharePorts() []SharePort
-	// Shared lists what is in those ports, ours or not.
+	// Shared lists the devices in those ports, whoever plugged them.
 	Shared(ctx context.Context) ([]Occupied, error)
-	// MapsMemory reports whether another process can map the guest's memory, which
+	// MapsMemory reports whether other processes can map the guest's memory, which
 	// AddFiles needs.
 	MapsMemory(ctx context.Context) (bool, error)
-	// AddFiles plugs a virtio file system of the tag into a port. server is the
-	// VMM's end of the connection to who serves the files; the caller closes its own.
-	// A step that fails leaves nothing.
+	// AddFiles plugs a virtio file system with the tag into a port. server is the
+	// VMM's end of the connection to the file server; the caller closes its own
+	// copy. A call that fails leaves nothing behind.
 	AddFiles(ctx context.Context, id string, port int, tag string, server *os.File) error
-	// AddMemory plugs a PCI device (ivshmem) into a port, whose BAR 2 is the memory:
-	// size bytes, a power of two. A step that fails leaves nothing.
+	// AddMemory plugs a PCI device (ivshmem) into a port. Its BAR 2 is the memory:
+	// size bytes, a power of two. A call that fails leaves nothing behind.
 	AddMemory(ctx context.Context, id string, port int, size int64, memory *os.File) error
-	// DeleteDevice is that of VMM.
+	// DeleteDevice is the method of VMM.
 	DeleteDevice(ctx context.Context, id string) error
-	// DeleteBackend deletes what was behind a device that is gone. That there is nothing
-	// is no error.
+	// DeleteBackend deletes the backend of a device that is gone, if there is one.
 	DeleteBackend(ctx context.Context, id string) error
-	// OrphanedBackends are the IDs of what DeleteBackend would delete: behind no device.
+	// OrphanedBackends lists the IDs of backends without a device.
 	OrphanedBackends(ctx context.Context) ([]string, error)
-	// PID is the VMM's process.
+	// PID returns the VMM's process.
 	PID() (int, error)
 }
 
-// SharePort is a port for what is shared.
+// SharePort is a port for shares.
 type SharePort struct {
-	// Address is where the guest finds the port, as its kernel writes it:
-	// "0000:00:0e.1". The device in it is the only one on the bus behind it.
+	// Address is the PCI address of the port in the guest, as Linux writes it:
+	// "0000:00:0e.1". The bus behind the port holds one device.
 	Address string
 }

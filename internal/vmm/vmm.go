@@ -1,8 +1,8 @@
-// Package vmm is how the host daemon reaches the hypervisor of one guest: one
-// interface, and a package for each hypervisor below this one.
+// Package vmm defines how the host daemon controls the hypervisor of one guest.
+// Each hypervisor has a package below this one.
 //
-// Which NIC goes where is decided by package hotplug; TAPs and bridges are the
-// daemon's. Nothing here knows of pods.
+// The caller decides which NIC goes where, and makes TAPs and bridges. Nothing here
+// knows pods.
 package vmm
 
 import (
@@ -12,39 +12,34 @@ import (
 	"os"
 )
 
-// VMM is a connection to the hypervisor of one guest. It may be used from
-// several goroutines. What it does is found again by the next connection: nothing
-// is kept but in the hypervisor.
+// VMM is a connection to the hypervisor of one guest. It is safe for concurrent
+// use. All state is in the hypervisor, so the next connection finds it again.
 //
-// Every method's context bounds it. An error that wraps *RefusedError says that
-// the hypervisor has answered and done nothing; after any other error it may or
-// may not have done it.
+// After an error that wraps *RefusedError the hypervisor has done nothing; after
+// any other error it may have carried out the call.
 type VMM interface {
-	// AddNetdev gives the guest's side of a TAP to the hypervisor, as the netdev
-	// of the given ID.
+	// AddNetdev gives a TAP to the hypervisor, as the netdev with the ID.
 	AddNetdev(ctx context.Context, id string, t TAP) error
-	// AddDevice plugs a NIC into a slot. A slot in use is refused.
+	// AddDevice plugs a NIC into a free slot.
 	AddDevice(ctx context.Context, d Device) error
-	// DeleteDevice asks the guest to give a device up; the answer is an Event.
-	// A device that was asked for before is no error; for one that is not there
-	// the error wraps ErrNotFound.
+	// DeleteDevice asks the guest to release a device. The answer is an Event.
+	// Asking again is not an error. If the device does not exist, the error wraps
+	// ErrNotFound.
 	DeleteDevice(ctx context.Context, id string) error
 	// DeleteNetdev deletes a netdev, or what a failed AddNetdev has left of it,
-	// also under a device. That there is none is no error.
+	// even if a device uses it. A missing netdev is not an error.
 	DeleteNetdev(ctx context.Context, id string) error
-	// Devices lists what is in the slots, ours or not.
+	// Devices lists the devices in the slots, whoever plugged them.
 	Devices(ctx context.Context) ([]Occupied, error)
-	// Next returns the next event since the connection was made. It fails when
-	// the connection or ctx ends.
+	// Next waits for the next event since the connection was made.
 	Next(ctx context.Context) (Event, error)
-	// Slots is how many slots the guest has, numbered from 1.
+	// Slots is the number of the guest's slots, which count from 1.
 	Slots() int
-	// PersistentTAPs reports whether the hypervisor opens a TAP by its name, so
-	// that it has to outlive the descriptor by which it was made. Else it gets
-	// the descriptor, and the TAP goes with it.
+	// PersistentTAPs reports whether the hypervisor opens a TAP by its name. Then
+	// the TAP has to outlive the caller's descriptor. Otherwise the hypervisor gets
+	// the descriptor, and the TAP disappears with it.
 	PersistentTAPs() bool
-	// Done is closed when the connection has ended, or the guest has; Err then
-	// says why.
+	// Done is closed when the connection or the guest has ended. Err then says why.
 	Done() <-chan struct{}
 	Err() error
 	Close() error
@@ -53,8 +48,8 @@ type VMM interface {
 // TAP is the host's end of a NIC.
 type TAP struct {
 	Name  string
-	File  *os.File // nil with PersistentTAPs; the caller closes its own
-	VHost bool     // let the kernel move the frames
+	File  *os.File // nil with PersistentTAPs; the caller closes its own copy
+	VHost bool     // let the kernel (vhost-net) move the frames
 }
 
 // Device is a virtio NIC.
@@ -63,7 +58,7 @@ type Device struct {
 	Netdev string // ID of the netdev
 	TAP    string // name of the TAP under it
 	Slot   int    // from 1
-	MAC    string // six pairs of lower-case hex digits, with colons
+	MAC    string // lower case, with colons
 	MTU    int    // bytes, told to the guest
 }
 
@@ -73,16 +68,16 @@ type Occupied struct {
 	Slot int
 }
 
-// Event is what the hypervisor tells unasked.
+// Event is a message that the hypervisor sends without a request.
 type Event interface{ event() }
 
 // Events.
 type (
-	// Deleted says that the guest has given a device up.
+	// Deleted says that the guest has released a device.
 	Deleted struct{ ID string }
-	// Refused says that the guest has refused to.
+	// Refused says that the guest has refused to release a device.
 	Refused struct{ ID string }
-	// Reset says that the guest starts anew.
+	// Reset says that the guest reboots.
 	Reset struct{}
 	// Lost says that events were dropped.
 	Lost struct{}
@@ -93,17 +88,17 @@ func (Refused) event() {}
 func (Reset) event()   {}
 func (Lost) event()    {}
 
-// ErrNotFound is wrapped when there is no such device, ErrNotRunning by the dial of
-// a hypervisor that says that there is no such guest, or no hypervisor at all.
+// ErrNotFound is wrapped when a device does not exist, ErrNotRunning when a dialled
+// guest does not run or does not exist.
 var (
 	ErrNotFound   = errors.New("no such device")
-	ErrNotRunning = errors.New("the guest does not run")
+	ErrNotRunning = errors.New("guest does not run")
 )
 
 // RefusedError is the hypervisor's own refusal.
 type RefusedError struct{ Err error }
 
-// Error gives the hypervisor's words.
+// Error gives the hypervisor's reason.
 func (e *RefusedError) Error() string { return fmt.Sprintf("refused: %v", e.Err) }
 
 // Unwrap returns the hypervisor's error.

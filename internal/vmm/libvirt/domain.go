@@ -11,7 +11,7 @@ import (
 	"unnest/internal/vmm"
 )
 
-// domainXML is what we read of a domain's description.
+// domainXML is the part that we read of a domain's description.
 type domainXML struct {
 	Devices struct {
 		All []deviceXML `xml:",any"`
@@ -22,7 +22,7 @@ type deviceXML struct {
 	Index  string `xml:"index,attr"` // of a controller
 	Model  string `xml:"model,attr"` // of a controller
 	Target struct {
-		Hotplug string `xml:"hotplug,attr"` // of a root port: "off", or anything else
+		Hotplug string `xml:"hotplug,attr"` // of a root port; "off": no
 	} `xml:"target"`
 	Alias struct {
 		Name string `xml:"name,attr"`
@@ -36,14 +36,14 @@ type deviceXML struct {
 func parseDomain(text string) ([]deviceXML, error) {
 	var d domainXML
 	if err := xml.Unmarshal([]byte(text), &d); err != nil {
-		return nil, fmt.Errorf("read domain's description: %w", err)
+		return nil, fmt.Errorf("parse domain XML: %w", err)
 	}
 	return d.Devices.All, nil
 }
 
-// rootPorts returns the numbers of the buses behind the root ports that take
-// hot-plug, ascending: bus i is slot i+1. What is in them does not count, since
-// it comes and goes and must not renumber the slots.
+// rootPorts returns the numbers of the buses behind the root ports that support
+// hot-plug, ascending: bus i is slot i+1. It ignores what is plugged in, because
+// that must not renumber the slots.
 func rootPorts(devices []deviceXML) ([]uint64, error) {
 	var buses []uint64
 	for _, d := range devices {
@@ -60,7 +60,7 @@ func rootPorts(devices []deviceXML) ([]uint64, error) {
 	return buses, nil
 }
 
-// occupied lists what is behind the root ports with the given buses, by slot.
+// occupied lists the devices on the buses, by slot.
 func occupied(devices []deviceXML, buses []uint64) ([]vmm.Occupied, error) {
 	var found []vmm.Occupied
 	for _, d := range devices {
@@ -79,13 +79,13 @@ func occupied(devices []deviceXML, buses []uint64) ([]vmm.Occupied, error) {
 	return found, nil
 }
 
-// User aliases begin with "ua-", or libvirt makes its own instead. Our devices'
-// IDs begin with "nic".
+// userAlias begins user aliases; libvirt replaces others by its own. IDs of our
+// devices begin with "nic".
 const userAlias = "ua-"
 
 func alias(id string) string { return userAlias + id }
 
-// parseAlias returns the ID of a device of ours, or a foreign device's alias.
+// parseAlias returns the ID of our own device, or another device's alias.
 func parseAlias(name string) string {
 	if id, ok := strings.CutPrefix(name, userAlias); ok && strings.HasPrefix(id, "nic") {
 		return id
@@ -124,9 +124,9 @@ type interfaceXML struct {
 	} `xml:"address"`
 }
 
-// describe returns libvirt's description of a NIC on a bus: on a TAP that is
-// there and that libvirt leaves alone, without the network boot ROM, which the
-// guest would only have to load.
+// describe returns libvirt's description of a NIC on a bus. managed="no" keeps
+// libvirt from changing the TAP. The NIC has no network boot ROM, which the guest
+// would load for nothing.
 func describe(d vmm.Device, bus uint64) (string, error) {
 	x := interfaceXML{Type: "ethernet"}
 	x.MAC.Address = d.MAC

@@ -1,16 +1,14 @@
-// Package libvirt reaches the QEMU of a libvirt domain through libvirtd, as the
-// host daemon's VMM. A guest is known by its domain's name.
+// Package libvirt implements vmm.VMM for a libvirt domain, by calls to libvirtd.
 //
-// libvirtd opens TAPs by their names: it has to run in the daemon's network
-// namespace. It must be 5.7 or later: earlier ones do not leave a TAP alone
-// that they have not made.
+// libvirtd opens TAPs by their names, so it has to run in the daemon's network
+// namespace. It must be 5.7 or later: earlier versions change TAPs that they have
+// not made.
 //
-// The slots of a domain are its pcie-root-port controllers that take hot-plug,
+// The slots of a domain are its pcie-root-port controllers that support hot-plug,
 // numbered from 1 in the order of their indexes. A port that holds one of the
-// domain's own devices is a slot that is always in use. libvirt keeps one port
-// free for hot-plug: a domain for pods needs as many controllers in its XML as
-// it shall have pods, and a processor for each 40 of them, or its kernel runs out
-// of interrupt vectors and leaves a NIC without a driver.
+// domain's own devices is always in use. libvirt adds only one free port by itself:
+// the XML of a domain needs a controller per pod, and a processor per 40 pods, or
+// the guest's kernel runs out of interrupt vectors and binds no driver to a NIC.
 package libvirt
 
 import (
@@ -29,19 +27,19 @@ import (
 type VMM struct {
 	client *rpc.Client
 	domain rpc.Domain
-	buses  []uint64 // behind the root ports, by slot, from the first
+	buses  []uint64 // behind the root ports of slots 1, 2, ...
 	events chan vmm.Event
 	lost   atomic.Bool // events were dropped
 }
 
 var _ vmm.VMM = (*VMM)(nil)
 
-// maxQueued is how many events are kept for a slow reader.
+// maxQueued is the capacity of the event queue.
 const maxQueued = 4096
 
-// Dial connects to libvirtd's read-write unix socket, as a rule
-// /run/libvirt/libvirt-sock, for the running domain of the given name. For one
-// that does not run, or that there is not, the error wraps vmm.ErrNotRunning.
+// Dial connects to libvirtd's read-write unix socket, usually
+// /run/libvirt/libvirt-sock, for a running domain. If the domain does not run or
+// does not exist, the error wraps vmm.ErrNotRunning.
 func Dial(ctx context.Context, socket, domain string) (*VMM, error) {
 	v := &VMM{events: make(chan vmm.Event, maxQueued)}
 	var err error
@@ -54,8 +52,8 @@ func Dial(ctx context.Context, socket, domain string) (*VMM, error) {
 	return v, nil
 }
 
-// begin watches the domain before it looks whether it runs, so that its end is
-// not missed.
+// begin subscribes to events before it checks that the domain runs, so that it does
+// not miss the domain's end.
 func (v *VMM) begin(ctx context.Context, name string) (err error) {
 	if v.domain, err = v.client.Lookup(ctx, name); err != nil {
 		if e, ok := errors.AsType[*rpc.Error](err); ok && e.Code == rpc.CodeNoDomain {
@@ -72,7 +70,7 @@ func (v *VMM) begin(ctx context.Context, name string) (err error) {
 	if !v.domain.Running() {
 		return fmt.Errorf("%w: start it", vmm.ErrNotRunning)
 	}
-	devices, err := v.look(ctx)
+	devices, err := v.devices(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,11 +78,10 @@ func (v *VMM) begin(ctx context.Context, name string) (err error) {
 	return err
 }
 
-// handle is called with every event.
 func (v *VMM) handle(e rpc.Event) error {
 	switch e := e.(type) {
 	case rpc.Stopped:
-		return errors.New("the domain has stopped")
+		return errors.New("domain has stopped")
 	case rpc.Rebooted:
 		v.queue(vmm.Reset{})
 	case rpc.DeviceRemoved:
@@ -106,12 +103,12 @@ func (v *VMM) queue(e vmm.Event) {
 // AddNetdev does nothing: libvirt makes the netdev with the device.
 func (v *VMM) AddNetdev(context.Context, string, vmm.TAP) error { return nil }
 
-// DeleteNetdev does nothing: the netdev goes with the device. A NIC that the
-// guest does not give up is cut off by deleting its TAP.
+// DeleteNetdev does nothing: libvirt deletes the netdev with the device. To cut off
+// a NIC that the guest does not release, delete its TAP.
 func (v *VMM) DeleteNetdev(context.Context, string) error { return nil }
 
-// AddDevice attaches a NIC to the running domain, and to that only: it is gone
-// when the domain starts the next time.
+// AddDevice attaches a NIC to the running domain, not to its definition: the NIC is
+// gone when the domain starts the next time.
 func (v *VMM) AddDevice(ctx context.Context, d vmm.Device) error {
 	if d.Slot < 1 || d.Slot > len(v.buses) {
 		return &vmm.RefusedError{Err: fmt.Errorf("slot %d: want 1 to %d", d.Slot, len(v.buses))}
@@ -121,14 +118,14 @@ func (v *VMM) AddDevice(ctx context.Context, d vmm.Device) error {
 		return err
 	}
 	if err := v.client.AttachDevice(ctx, v.domain, text); err != nil {
-		return fmt.Errorf("attach NIC on TAP %s: %w", d.TAP, judge(err))
+		return fmt.Errorf("attach NIC on TAP %s: %w", d.TAP, markRefused(err))
 	}
 	return nil
 }
 
-// DeleteDevice asks the guest to give a device up. That it has been asked before
-// libvirt passes on in QEMU's words. That there is no such device it says in
-// words of its own, which depend on its version and language: so we look.
+// DeleteDevice asks the guest to release a device. libvirt has no error code for a
+// repeated request, but passes on QEMU's words. Its words for a missing device
+// depend on version and language, so DeleteDevice lists the devices.
 func (v *VMM) DeleteDevice(ctx context.Context, id string) error {
 	refused := v.client.DetachDevice(ctx, v.domain, alias(id))
 	e, ok := errors.AsType[*rpc.Error](refused)
@@ -142,19 +139,19 @@ func (v *VMM) DeleteDevice(ctx context.Context, id string) error {
 	if err == nil && !slices.ContainsFunc(devices, func(o vmm.Occupied) bool { return o.ID == id }) {
 		return fmt.Errorf("%w: %w", vmm.ErrNotFound, refused)
 	}
-	return judge(refused)
+	return markRefused(refused)
 }
 
-// Devices lists what is in the root ports.
+// Devices lists the devices in the root ports.
 func (v *VMM) Devices(ctx context.Context) ([]vmm.Occupied, error) {
-	devices, err := v.look(ctx)
+	devices, err := v.devices(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return occupied(devices, v.buses)
 }
 
-func (v *VMM) look(ctx context.Context) ([]deviceXML, error) {
+func (v *VMM) devices(ctx context.Context) ([]deviceXML, error) {
 	text, err := v.client.XML(ctx, v.domain)
 	if err != nil {
 		return nil, err
@@ -177,23 +174,23 @@ func (v *VMM) Next(ctx context.Context) (vmm.Event, error) {
 	}
 }
 
-// Slots is the number of root ports.
+// Slots returns the number of root ports.
 func (v *VMM) Slots() int { return len(v.buses) }
 
-// PersistentTAPs is true: libvirtd opens TAPs by their names.
+// PersistentTAPs returns true: libvirtd opens TAPs by their names.
 func (v *VMM) PersistentTAPs() bool { return true }
 
 // Done is closed when the connection has ended, or the domain has stopped.
 func (v *VMM) Done() <-chan struct{} { return v.client.Done() }
 
-// Err says why; nil before that.
+// Err returns why the connection has ended, or nil while it is up.
 func (v *VMM) Err() error { return v.client.Err() }
 
-// Close ends the connection. What was attached stays.
+// Close ends the connection. Attached devices stay.
 func (v *VMM) Close() error { return v.client.Close() }
 
-// judge marks libvirt's own refusals.
-func judge(err error) error {
+// markRefused wraps a refusal by libvirt in a RefusedError.
+func markRefused(err error) error {
 	if errors.As(err, new(*rpc.Error)) {
 		return &vmm.RefusedError{Err: err}
 	}

@@ -10,23 +10,23 @@ import (
 	"unnest/internal/vmm/qmp"
 )
 
-// rootPort is QEMU's generic root port, ioh3420 its elder.
+// rootPort is the driver of QEMU's generic root port; ioh3420 is its predecessor.
 const rootPort = "pcie-root-port"
 
 func isPort(p qmp.Peripheral) bool { return p.Driver == rootPort || p.Driver == "ioh3420" }
 
-// port is a root port with its number, which no other has (PCI Express, section
-// 6.7.3.2: chassis and physical slot).
+// port is a root port with its unique number (PCI Express, section 6.7.3.2: chassis
+// and physical slot).
 type port struct {
 	id            string
 	chassis, slot int
 }
 
-// Discover returns the IDs of the root ports that can be slots, of a QEMU that
-// was configured by somebody else: those with an ID that take hot-plug and had
-// nothing plugged in when QEMU started, but the ports for what is shared. What was plugged in since does not
-// count, so that the answer, ordered by chassis and slot number, is the same as
-// long as this QEMU runs.
+// Discover returns the IDs of the root ports that can be slots in a QEMU that
+// others have configured: ports with an ID that support hot-plug, were empty when
+// QEMU started, and are not for shares. They are sorted by chassis and slot number.
+// The answer is the same as long as this QEMU runs, since devices that were plugged
+// in later do not count.
 func Discover(ctx context.Context, socket string) (_ []string, err error) {
 	client, err := qmp.Dial(ctx, socket)
 	if err != nil {
@@ -59,22 +59,22 @@ func discover(ctx context.Context, client *qmp.Client) ([]port, error) {
 		if err != nil {
 			return nil, err
 		}
-		if free {
-			p := port{id: d.ID}
-			if err := client.Property(ctx, d.ID, "chassis", &p.chassis); err != nil {
-				return nil, err
-			}
-			if err := client.Property(ctx, d.ID, "slot", &p.slot); err != nil {
-				return nil, err
-			}
-			ports = append(ports, p)
+		if !free {
+			continue
 		}
+		p := port{id: d.ID}
+		for name, value := range map[string]*int{"chassis": &p.chassis, "slot": &p.slot} {
+			if err := client.Property(ctx, d.ID, name, value); err != nil {
+				return nil, err
+			}
+		}
+		ports = append(ports, p)
 	}
 	return ports, nil
 }
 
-// takesHotplug reports whether a port takes hot-plug and holds nothing that was
-// there when QEMU started. The bus behind a port has the port's ID.
+// takesHotplug reports whether a port supports hot-plug and was empty when QEMU
+// started. The bus behind a port has the port's ID.
 func takesHotplug(ctx context.Context, client *qmp.Client, id string, devices []qmp.Peripheral) (bool, error) {
 	var takes bool
 	if err := client.Property(ctx, id, "hotplug", &takes); err != nil || !takes {
@@ -86,7 +86,7 @@ func takesHotplug(ctx context.Context, client *qmp.Client, id string, devices []
 		}
 		var since bool
 		err := client.Property(ctx, d.ID, "hotplugged", &since)
-		if !since && !qmp.IsNotFound(err) { // not found: unplugged since the list was made
+		if !since && !qmp.IsNotFound(err) { // not found: unplugged meanwhile
 			return false, err
 		}
 	}

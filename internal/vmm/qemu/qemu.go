@@ -1,7 +1,7 @@
-// Package qemu reaches a QEMU over QMP: as the host daemon's VMM, and to find
-// the slots of a QEMU that somebody else has configured.
+// Package qemu implements vmm.VMM for a QEMU over QMP, and discovers the slots of a
+// QEMU that others have configured.
 //
-// What to plug where is not decided here, and QEMU is not started here.
+// Deciding what to plug where, and starting QEMU, do not belong here.
 package qemu
 
 import (
@@ -20,14 +20,13 @@ import (
 type VMM struct {
 	client *qmp.Client
 	events *qmp.Subscription
-	ports  []string // by slot, from the first
+	ports  []string // root ports of slots 1, 2, ...
 	shares []vmm.SharePort
 }
 
 var _ vmm.VMM = (*VMM)(nil)
 
-// Ports returns the IDs that the root ports of n slots have in a guest of ours:
-// rp1 to rpN.
+// Ports returns the root port IDs of n slots in our own guests: rp1 to rpN.
 func Ports(n int) []string {
 	ports := make([]string, n)
 	for i := range ports {
@@ -37,8 +36,8 @@ func Ports(n int) []string {
 }
 
 // Dial connects to the QMP socket of a QEMU. ports are the IDs of the
-// pcie-root-ports of slots 1, 2, and so on; a port that QEMU does not have is an
-// error. QEMU serves one connection to a socket at a time.
+// pcie-root-ports of slots 1, 2, and so on; all have to exist. QEMU serves one
+// connection to a socket at a time.
 func Dial(ctx context.Context, socket string, ports []string) (_ *VMM, err error) {
 	client, err := qmp.Dial(ctx, socket)
 	if err != nil {
@@ -61,50 +60,48 @@ func (v *VMM) checkPorts(ctx context.Context) error {
 	}
 	for _, port := range v.ports {
 		if !slices.ContainsFunc(devices, func(p qmp.Peripheral) bool { return p.ID == port && isPort(p) }) {
-			return fmt.Errorf("no root port %s: give the guest -device %s,id=%s", port, rootPort, port)
+			return fmt.Errorf("find root port %s: QEMU has none; start the guest with -device %s,id=%s", port, rootPort, port)
 		}
 	}
 	return v.findSharePorts(ctx, devices)
 }
 
-// descriptor is the name under which QEMU keeps a TAP's descriptor until the
-// netdev takes it.
+// descriptor names a TAP's descriptor in QEMU until the netdev takes it.
 func descriptor(netdev string) string { return "tap-" + netdev }
 
 // AddNetdev hands the TAP's descriptor to QEMU.
 func (v *VMM) AddNetdev(ctx context.Context, id string, t vmm.TAP) error {
 	name := descriptor(id)
 	if err := v.client.SendFD(ctx, name, t.File); err != nil {
-		return judge(err)
+		return markRefused(err)
 	}
-	err := judge(v.client.NetdevAdd(ctx, map[string]any{"type": "tap", "id": id, "fd": name, "vhost": t.VHost}))
+	err := markRefused(v.client.NetdevAdd(ctx, map[string]any{"type": "tap", "id": id, "fd": name, "vhost": t.VHost}))
 	if errors.As(err, new(*vmm.RefusedError)) {
 		return errors.Join(err, v.closeDescriptor(ctx, name))
 	}
 	return err
 }
 
-// AddDevice plugs a NIC. QEMU silently accepts a second device on an occupied
-// root port, where the guest never sees it, unless addr=0 is given: then it
-// refuses. The empty romfile keeps the network boot ROM out, which the guest
-// would only have to load. The guest's kernel takes over host_mtu (virtio 1.2,
-// section 5.1.4.1).
+// AddDevice plugs a NIC. With addr=0 QEMU refuses a second device on an occupied
+// root port; without, it accepts one that the guest never sees. The empty romfile
+// saves the guest from loading the network boot ROM. The guest's kernel adopts
+// host_mtu (virtio 1.2, section 5.1.4.1).
 //
-// How many interrupt vectors a NIC gets is for whoever starts QEMU to say, by
-// -global virtio-net-pci.vectors, so that all NICs of a guest are alike. QEMU's
-// three are too many for a guest with 110 ports and one processor: Linux 6.1 had
-// vectors for 48 of its NICs, and no driver for the others.
+// The number of interrupt vectors of all NICs is set where QEMU is started, by
+// -global virtio-net-pci.vectors. QEMU's default of three is too many for a guest
+// with 110 ports and one processor: Linux 6.1 had vectors for 48 NICs, and bound no
+// driver to the others.
 func (v *VMM) AddDevice(ctx context.Context, d vmm.Device) error {
 	if d.Slot < 1 || d.Slot > len(v.ports) {
 		return &vmm.RefusedError{Err: fmt.Errorf("slot %d: want 1 to %d", d.Slot, len(v.ports))}
 	}
-	return judge(v.client.DeviceAdd(ctx, map[string]any{
+	return markRefused(v.client.DeviceAdd(ctx, map[string]any{
 		"driver": "virtio-net-pci", "id": d.ID, "netdev": d.Netdev, "bus": v.ports[d.Slot-1], "addr": "0",
 		"mac": d.MAC, "host_mtu": d.MTU, "romfile": "",
 	}))
 }
 
-// DeleteDevice asks the guest to give a device up.
+// DeleteDevice asks the guest to release a device.
 func (v *VMM) DeleteDevice(ctx context.Context, id string) error {
 	err := v.client.DeviceDel(ctx, id)
 	switch {
@@ -113,19 +110,19 @@ func (v *VMM) DeleteDevice(ctx context.Context, id string) error {
 	case qmp.IsNotFound(err):
 		return fmt.Errorf("%w: %w", vmm.ErrNotFound, err)
 	}
-	return judge(err)
+	return markRefused(err)
 }
 
-// DeleteNetdev deletes the netdev, or the descriptor that waits for one.
+// DeleteNetdev deletes the netdev, or its descriptor if netdev_add failed.
 func (v *VMM) DeleteNetdev(ctx context.Context, id string) error {
 	err := v.client.NetdevDel(ctx, id)
 	if !qmp.IsNotFound(err) {
-		return judge(err)
+		return markRefused(err)
 	}
 	return v.closeDescriptor(ctx, descriptor(id))
 }
 
-// closeDescriptor makes QEMU close a descriptor, if it has it.
+// closeDescriptor makes QEMU close a descriptor, if QEMU has it.
 func (v *VMM) closeDescriptor(ctx context.Context, name string) error {
 	err := v.client.Execute(ctx, "closefd", map[string]any{"fdname": name}, nil)
 	if errors.As(err, new(*qmp.Error)) {
@@ -134,8 +131,8 @@ func (v *VMM) closeDescriptor(ctx context.Context, name string) error {
 	return err
 }
 
-// Devices lists what is in the ports. It does not ask the guest, which may not
-// have got so far as to number its buses.
+// Devices lists the devices in the ports. It does not depend on the guest, which
+// may not have numbered its buses yet.
 func (v *VMM) Devices(ctx context.Context) ([]vmm.Occupied, error) {
 	devices, err := v.client.Peripherals(ctx)
 	if err != nil {
@@ -170,35 +167,35 @@ func (v *VMM) Next(ctx context.Context) (vmm.Event, error) {
 	}
 }
 
-// Slots is the number of ports.
+// Slots returns the number of ports.
 func (v *VMM) Slots() int { return len(v.ports) }
 
-// PersistentTAPs is false: QEMU gets descriptors.
+// PersistentTAPs returns false: QEMU gets descriptors.
 func (v *VMM) PersistentTAPs() bool { return false }
 
 // Done is closed when the connection has ended.
 func (v *VMM) Done() <-chan struct{} { return v.client.Done() }
 
-// Err says why the connection has ended; nil while it is up.
+// Err returns why the connection has ended, or nil while it is up.
 func (v *VMM) Err() error { return v.client.Err() }
 
-// Close ends the connection. What was plugged stays.
+// Close ends the connection. Plugged devices stay.
 func (v *VMM) Close() error {
 	v.events.Close()
 	return v.client.Close()
 }
 
-// judge marks QEMU's own refusals.
-func judge(err error) error {
+// markRefused wraps a refusal by QEMU in a RefusedError.
+func markRefused(err error) error {
 	if errors.As(err, new(*qmp.Error)) {
 		return &vmm.RefusedError{Err: err}
 	}
 	return err
 }
 
-// PID returns the process that listens on a QMP socket. It connects and closes the
-// connection without waiting for the greeting, which may cost another client of the
-// socket its turn. When nobody listens, the error is that of Dial.
+// PID returns the process that listens on a QMP socket. It connects and hangs up
+// without waiting for the greeting: do not call it while another client needs the
+// socket. When nobody listens, the error is that of Dial.
 func PID(ctx context.Context, socket string) (int, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {

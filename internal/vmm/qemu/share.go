@@ -15,8 +15,8 @@ import (
 
 var _ vmm.Sharer = (*VMM)(nil)
 
-// sharePrefix begins the IDs of the root ports for what is shared: vp1, vp2 and so
-// on, in QEMUs of ours and of others.
+// sharePrefix begins the IDs of the root ports for shares: vp1, vp2 and so on, in
+// every QEMU.
 const sharePrefix = "vp"
 
 func isSharePort(id string) bool {
@@ -27,8 +27,8 @@ func isSharePort(id string) bool {
 
 func sharePort(number int) string { return sharePrefix + strconv.Itoa(number) }
 
-// findSharePorts looks for vp1 and those that follow without a gap. Each has to be on
-// the machine's own bus, or nobody could say where the guest finds it.
+// findSharePorts looks for vp1 and its successors, up to the first gap. Each has to be
+// on the machine's own bus, because only there its address in the guest is known.
 func (v *VMM) findSharePorts(ctx context.Context, devices []qmp.Peripheral) error {
 	for {
 		id := sharePort(len(v.shares) + 1)
@@ -36,7 +36,7 @@ func (v *VMM) findSharePorts(ctx context.Context, devices []qmp.Peripheral) erro
 		if i < 0 {
 			return nil
 		}
-		var at int // device and function, five and three bits
+		var at int // five bits of device, three of function
 		if err := v.client.Property(ctx, id, "addr", &at); err != nil {
 			return err
 		}
@@ -47,10 +47,10 @@ func (v *VMM) findSharePorts(ctx context.Context, devices []qmp.Peripheral) erro
 // machineBus is the bus of a q35 machine.
 const machineBus = "pcie.0"
 
-// SharePorts lists vp1 and the following.
+// SharePorts lists vp1 and its successors.
 func (v *VMM) SharePorts() []vmm.SharePort { return slices.Clone(v.shares) }
 
-// Shared lists what is in them.
+// Shared lists the devices in the share ports.
 func (v *VMM) Shared(ctx context.Context) ([]vmm.Occupied, error) {
 	devices, err := v.client.Peripherals(ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func (v *VMM) Shared(ctx context.Context) ([]vmm.Occupied, error) {
 }
 
 // MapsMemory reports whether all of the guest's memory has a backend with share=on.
-// What we have added ourselves is no part of it, and is shared anyway.
+// Backends that AddMemory has added do not change the answer: they are shared.
 func (v *VMM) MapsMemory(ctx context.Context) (bool, error) {
 	backends, err := v.client.MemoryBackends(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (v *VMM) MapsMemory(ctx context.Context) (bool, error) {
 	return len(backends) > 0 && !slices.ContainsFunc(backends, func(b qmp.MemoryBackend) bool { return !b.Share }), nil
 }
 
-// checkSharePort is needed because QEMU takes any bus for a device.
+// checkSharePort is needed because QEMU accepts any bus.
 func (v *VMM) checkSharePort(port int) error {
 	if port < 1 || port > len(v.shares) {
 		return &vmm.RefusedError{Err: fmt.Errorf("port %d: want 1 to %d", port, len(v.shares))}
@@ -85,33 +85,33 @@ func (v *VMM) checkSharePort(port int) error {
 	return nil
 }
 
-// AddFiles hands the connection to QEMU, as a character device of the device's ID.
-// With memory that is not shared QEMU would take the device as well, and no request
-// of the guest would ever be answered: see MapsMemory.
+// AddFiles hands the connection to QEMU, as a character device with the device's ID.
+// QEMU accepts the device also when MapsMemory is false, but then no request of the
+// guest is ever answered.
 func (v *VMM) AddFiles(ctx context.Context, id string, port int, tag string, server *os.File) error {
 	if err := v.checkSharePort(port); err != nil {
 		return err
 	}
 	if err := v.client.SendFD(ctx, id, server); err != nil {
-		return judge(err)
+		return markRefused(err)
 	}
-	err := judge(v.client.Execute(ctx, "chardev-add", map[string]any{"id": id, "backend": map[string]any{
+	err := markRefused(v.client.Execute(ctx, "chardev-add", map[string]any{"id": id, "backend": map[string]any{
 		"type": "socket", "data": map[string]any{"server": false, "addr": map[string]any{"type": "fd", "data": map[string]any{"str": id}}},
 	}}, nil))
 	if err != nil {
 		return errors.Join(err, v.closeDescriptor(ctx, id))
 	}
-	err = judge(v.client.DeviceAdd(ctx, map[string]any{
+	err = markRefused(v.client.DeviceAdd(ctx, map[string]any{
 		"driver": "vhost-user-fs-pci", "id": id, "chardev": id, "tag": tag, "bus": sharePort(port), "addr": "0",
 	}))
 	if err != nil {
-		return errors.Join(err, v.dropChardev(ctx, id))
+		return errors.Join(err, v.deleteChardev(ctx, id))
 	}
 	return nil
 }
 
-// AddMemory hands the memory's descriptor to QEMU, which opens it once more as the
-// backend of the device's ID. A size that is no power of two would end QEMU.
+// AddMemory hands the memory's descriptor to QEMU, which reopens it as the backend
+// with the device's ID. A size that is not a power of two would crash QEMU.
 func (v *VMM) AddMemory(ctx context.Context, id string, port int, size int64, memory *os.File) (err error) {
 	if err := v.checkSharePort(port); err != nil {
 		return err
@@ -121,51 +121,51 @@ func (v *VMM) AddMemory(ctx context.Context, id string, port int, size int64, me
 	}
 	fd, err := v.client.AddFD(ctx, memory)
 	if err != nil {
-		return judge(err)
+		return markRefused(err)
 	}
-	err = judge(v.client.Execute(ctx, "object-add", map[string]any{
+	err = markRefused(v.client.Execute(ctx, "object-add", map[string]any{
 		"qom-type": "memory-backend-file", "id": id, "mem-path": fmt.Sprintf("/proc/self/fd/%d", fd.Number), "share": true, "size": size,
 	}, nil))
-	if err = errors.Join(err, judge(v.client.RemoveFD(ctx, fd))); err != nil {
-		return errors.Join(err, v.dropObject(ctx, id))
+	if err = errors.Join(err, markRefused(v.client.RemoveFD(ctx, fd))); err != nil {
+		return errors.Join(err, v.deleteObject(ctx, id))
 	}
-	err = judge(v.client.DeviceAdd(ctx, map[string]any{
+	err = markRefused(v.client.DeviceAdd(ctx, map[string]any{
 		"driver": "ivshmem-plain", "id": id, "memdev": id, "bus": sharePort(port), "addr": "0",
 	}))
 	if err != nil {
-		return errors.Join(err, v.dropObject(ctx, id))
+		return errors.Join(err, v.deleteObject(ctx, id))
 	}
 	return nil
 }
 
-// DeleteBackend deletes the character device or the backend of a device that is gone.
+// DeleteBackend deletes the character device or the memory of a device that is gone.
 func (v *VMM) DeleteBackend(ctx context.Context, id string) error {
 	left, err := v.OrphanedBackends(ctx)
 	if err != nil || !slices.Contains(left, id) {
 		return err
 	}
-	return errors.Join(v.dropChardev(ctx, id), v.dropObject(ctx, id))
+	return errors.Join(v.deleteChardev(ctx, id), v.deleteObject(ctx, id))
 }
 
-// dropChardev deletes a character device; QEMU knows no class for that there is none.
-func (v *VMM) dropChardev(ctx context.Context, id string) error {
+// deleteChardev looks first, since QEMU has no error class for a missing device.
+func (v *VMM) deleteChardev(ctx context.Context, id string) error {
 	all, err := v.client.Chardevs(ctx)
 	if err != nil || !slices.Contains(all, id) {
 		return err
 	}
-	return judge(v.client.Execute(ctx, "chardev-remove", map[string]any{"id": id}, nil))
+	return markRefused(v.client.Execute(ctx, "chardev-remove", map[string]any{"id": id}, nil))
 }
 
-func (v *VMM) dropObject(ctx context.Context, id string) error {
+func (v *VMM) deleteObject(ctx context.Context, id string) error {
 	all, err := v.client.Objects(ctx)
 	if err != nil || !slices.Contains(all, id) {
 		return err
 	}
-	return judge(v.client.Execute(ctx, "object-del", map[string]any{"id": id}, nil))
+	return markRefused(v.client.Execute(ctx, "object-del", map[string]any{"id": id}, nil))
 }
 
-// OrphanedBackends are all character devices and objects that have no device of their ID.
-// Others than ours are among them: the caller knows its own.
+// OrphanedBackends lists all character devices and objects without a device of their
+// ID, whoever made them.
 func (v *VMM) OrphanedBackends(ctx context.Context) ([]string, error) {
 	devices, err := v.client.Peripherals(ctx)
 	if err != nil {
@@ -188,5 +188,5 @@ func (v *VMM) OrphanedBackends(ctx context.Context) ([]string, error) {
 	return left, nil
 }
 
-// PID is QEMU's process.
+// PID returns QEMU's process.
 func (v *VMM) PID() (int, error) { return v.client.PID() }

@@ -1,7 +1,6 @@
-// Package libvirttest runs a real libvirtd and real domains for tests. Nothing
-// of them is seen outside, and nothing stays when the test ends: libvirtd has
-// mount and process namespaces of its own, in which it can write where it wants.
-// Only tests import it.
+// Package libvirttest runs a real libvirtd and real domains for tests. libvirtd has
+// its own mount and process namespaces, so it changes nothing outside, and nothing
+// is left when the test ends. Only tests import it.
 package libvirttest
 
 import (
@@ -28,15 +27,15 @@ type Daemon struct {
 	Socket string // its read-write unix socket
 	t      testing.TB
 	dir    string
-	shell  *os.Process // first of the namespace
+	shell  *os.Process // PID 1 of the namespace
 }
 
 //go:embed start.sh
 var start string
 
 // Start starts libvirtd in the network namespace at the path netns. Without
-// UNNEST_PRIVILEGED=1 it skips the test. libvirtd and its domains are killed
-// when the test ends, and when the test's process does.
+// UNNEST_PRIVILEGED=1 it skips the test. libvirtd and its domains are killed when
+// the test or its process ends.
 func Start(t testing.TB, netns string) *Daemon {
 	t.Helper()
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
@@ -59,7 +58,7 @@ func Start(t testing.TB, netns string) *Daemon {
 	defer log.Close()
 	cmd := exec.Command("sh", "-e", "-c", start, "libvirtd", dir)
 	cmd.Stdout, cmd.Stderr = log, log
-	// The shell is the first process of its namespace: all others end with it.
+	// The shell is PID 1 of its namespace: all other processes end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL,
 	}
@@ -77,12 +76,12 @@ func Start(t testing.TB, netns string) *Daemon {
 			}
 		}
 		text, _ := os.ReadFile(d.path("log"))
-		t.Fatalf("libvirtd does not start: %v\n%s", err, text)
+		t.Fatalf("start libvirtd: %v\n%s", err, text)
 	}
 }
 
-// launch starts cmd from a thread that lives as long as it: the kernel kills a
-// child when the thread that started it ends.
+// launch starts cmd from a thread that waits for it: Pdeathsig kills the child when
+// the thread that started it ends.
 func (d *Daemon) launch(cmd *exec.Cmd, netns string) (ended <-chan struct{}) {
 	d.t.Helper()
 	started, done := make(chan error), make(chan struct{})
@@ -92,7 +91,7 @@ func (d *Daemon) launch(cmd *exec.Cmd, netns string) (ended <-chan struct{}) {
 			err := cmd.Start()
 			started <- err
 			if err == nil {
-				_ = cmd.Wait() // says that it was killed
+				_ = cmd.Wait() // it is killed in the end
 			}
 			return nil
 		})
@@ -113,22 +112,22 @@ func (d *Daemon) launch(cmd *exec.Cmd, netns string) (ended <-chan struct{}) {
 
 func (d *Daemon) path(name string) string { return filepath.Join(d.dir, name) }
 
-// Domain is what a domain is made of. Without a kernel it has no operating
-// system: like a paused machine it gives a device up when it is reset.
+// Domain describes a domain. Without a kernel it runs no operating system, and
+// releases a device only when it is reset.
 type Domain struct {
 	Name    string
 	Kernel  string // path
 	Initrd  string // path
 	Command string // the kernel's command line
-	Root    string // path of a raw disk image, which stays as it is
-	Seed    string // path of what the guest finds in the firmware configuration device, as opt/unnest/seed
-	Ports   int    // pcie-root-ports; NICs take the first ones
+	Root    string // path of a raw disk image, which is not changed
+	Seed    string // path of the file opt/unnest/seed in the guest's firmware configuration device
+	Ports   int    // pcie-root-ports; NICs use the first ones
 	NICs    []NIC
 }
 
 // NIC is a NIC that a domain has from the start.
 type NIC struct {
-	TAP string // a persistent one
+	TAP string // persistent
 	MAC string
 }
 
@@ -162,11 +161,11 @@ func (d *Daemon) Boot(m Domain) {
 	d.Virsh("start", m.Name)
 }
 
-// Console is the path of what a domain has printed on its serial console.
+// Console is the path of the output of a domain's serial console.
 func (d *Daemon) Console(domain string) string { return d.path(domain + ".console") }
 
-// Virsh runs a command of virsh and returns what it prints. When it fails, so
-// does the test.
+// Virsh runs a command of virsh and returns its output. When it fails, the test
+// fails.
 func (d *Daemon) Virsh(args ...string) string {
 	d.t.Helper()
 	out, err := d.virsh(args...)
@@ -185,16 +184,16 @@ func (d *Daemon) virsh(args ...string) (string, error) {
 	return string(out), err
 }
 
-// Stop makes libvirtd hang until Continue. Its domains run on.
+// Stop suspends libvirtd until Continue. Its domains go on.
 func (d *Daemon) Stop() { d.signal(syscall.SIGSTOP) }
 
-// Continue ends what Stop has begun.
+// Continue resumes libvirtd.
 func (d *Daemon) Continue() { d.signal(syscall.SIGCONT) }
 
 // Kill kills libvirtd, and its domains with it.
 func (d *Daemon) Kill() { d.signal(syscall.SIGKILL) }
 
-// signal sends a signal to libvirtd, found among the children of our shell.
+// signal sends a signal to libvirtd, which is a child of the shell.
 func (d *Daemon) signal(s syscall.Signal) {
 	d.t.Helper()
 	pid := d.shell.Pid
@@ -212,5 +211,5 @@ func (d *Daemon) signal(s syscall.Signal) {
 			return
 		}
 	}
-	d.t.Fatal("libvirtd is gone")
+	d.t.Fatal("find libvirtd: it does not run")
 }

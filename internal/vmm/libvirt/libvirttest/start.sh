@@ -1,6 +1,5 @@
-# Starts libvirtd so that it leaves nothing behind. $1 is a directory for its
-# socket. Whatever it writes below /etc, /run and /var is in memory, and gone
-# with this mount namespace.
+# Starts libvirtd. $1 is a directory for its socket. Files that it writes below
+# /etc, /run and /var are in memory and disappear with this mount namespace.
 mount --make-rprivate /
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
@@ -10,10 +9,10 @@ for dir in /etc /run /var; do
 	mkdir -p "$1/over$dir/upper" "$1/over$dir/work"
 	mount -t overlay -o "lowerdir=$dir,upperdir=$1/over$dir/upper,workdir=$1/over$dir/work" overlay "$dir"
 done
-# The driver for QEMU wants its Debian user, even where all runs as root.
+# The QEMU driver needs its Debian user, even if everything runs as root.
 grep -q ^libvirt-qemu: /etc/passwd || echo libvirt-qemu:x:64055:64055::/:/usr/sbin/nologin >>/etc/passwd
 grep -q ^libvirt-qemu: /etc/group || echo libvirt-qemu:x:64055: >>/etc/group
-# A KVM that opens need not work, and no domain here asks for it.
+# /dev/kvm may open without working, and no domain here needs it.
 [ ! -e /dev/kvm ] || mount --bind /dev/null /dev/kvm
 mkdir -p /etc/libvirt
 cat >/etc/libvirt/qemu.conf <<END
@@ -31,6 +30,6 @@ auth_unix_ro = "none"
 auth_unix_rw = "none"
 log_outputs = "3:stderr"
 END
-# The shell stays to collect the domains' processes, which libvirtd disowns.
+# The shell stays to reap the domains' processes, which libvirtd disowns.
 libvirtd --config "$1/libvirtd.conf" --pid-file "$1/pid" &
 wait
