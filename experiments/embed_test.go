@@ -12,9 +12,9 @@ import (
 
 // comes lists every experiment that comes with unnest.
 var comes = []string{
-	"aa", "architectures", "brfusion", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
+	"aa", "architectures", "boot", "brfusion", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
 	"multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
-	"network", "quickstart", "selftest",
+	"network", "quickstart", "selftest", "startup",
 }
 
 func TestOpen(t *testing.T) {

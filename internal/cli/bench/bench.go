@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"unnest/experiments"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
 	"unnest/internal/measure/suite"
@@ -83,7 +84,7 @@ func (o *Options) take(args []string) error {
 	case len(args) > 1:
 		return usage.Errorf("%d experiments given: name one", len(args))
 	case wanted == 0:
-		return usage.Errorf("no experiment given: name one of %v, or a file", names())
+		return usage.Errorf("no experiment given: name one of %v, or a file", experiments.List())
 	case wanted > 1:
 		return usage.Errorf("give one of an experiment, --resume and --list")
 	case o.Resume != "" && (o.Dir != "" || o.Repetitions != 0 || o.Profile != "" || o.DryRun):
@@ -111,7 +112,7 @@ func run(ctx context.Context, o Options) error {
 
 // list prints the experiments that come with unnest, with their titles.
 func list(w io.Writer) error {
-	for _, name := range names() {
+	for _, name := range experiments.List() {
 		spec, err := load(name, "")
 		if err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"unnest/experiments"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
 )
@@ -58,7 +59,7 @@ func TestUsageErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, fmt.Sprintf("no experiment given: name one of %v, or a file", names())},
+		{nil, fmt.Sprintf("no experiment given: name one of %v, or a file", experiments.List())},
 		{[]string{"quickstart", "selftest"}, "2 experiments given: name one"},
 		{[]string{"quickstart", "--list"}, one},
 		{[]string{"quickstart", "--resume", "runs/1"}, one},
@@ -98,8 +99,8 @@ func TestList(t *testing.T) {
 		}
 		listed = append(listed, name)
 	}
-	if !slices.Equal(listed, names()) || !slices.IsSorted(listed) || !slices.Contains(listed, "quickstart") {
-		t.Errorf("listed %v, want all of %v in order", listed, names())
+	if !slices.Equal(listed, experiments.List()) || !slices.IsSorted(listed) || !slices.Contains(listed, "quickstart") {
+		t.Errorf("listed %v, want all of %v in order", listed, experiments.List())
 	}
 }
 

@@ -37,7 +37,7 @@ func dryRun(o Options) error {
 	if seed == 0 {
 		seed, drawn = drawSeed(), ", drawn for this list: a run draws its own unless the file says seed"
 	}
-	f := forecast{spec: s.Spec, past: past, plan: experiment.Schedule(s.Spec, seed)}
+	f := forecast{spec: s, past: past, plan: experiment.Schedule(s, seed)}
 	out := o.Streams.Out
 	warmup := ""
 	if n := len(s.Warmups()); n > 0 {
@@ -83,7 +83,7 @@ func learn(dir, accel string) (h history, err error) {
 			continue
 		}
 		h.runs++
-		h.Add(s.Spec, samples)
+		h.Add(s, samples)
 	}
 	return h, nil
 }

@@ -136,7 +136,7 @@ func TestDryRunRefuses(t *testing.T) {
 		want string
 	}{
 		{[]string{"none", "--dry-run"}, `no experiment "none"`},
-		{[]string{"boot", "--dry-run", "--profile", "paper"}, `study boot has no case of a suite: no profile "paper" can be chosen`},
+		{[]string{"boot", "--dry-run", "--profile", "paper"}, `no profile "paper" can be chosen`},
 		{[]string{"selftest", "--dry-run", "--profile", "paper"}, `no profile "paper" can be chosen`},
 		{[]string{"selftest", "--dry-run", "--profile", "slow"}, "want one of quick, paper"},
 	} {

@@ -30,7 +30,7 @@ func start(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	spec.AddMetrics(spec.metrics...)
+	spec.AddMetrics(bench.Metrics(spec)...)
 	now := time.Now()
 	seed := spec.Seed
 	if seed == 0 {
@@ -50,8 +50,8 @@ func start(ctx context.Context, o Options) error {
 	return finish(o, path, err)
 }
 
-// asked returns the study that the options ask for.
-func asked(o Options) (study, error) {
+// asked returns the experiment that the options ask for.
+func asked(o Options) (*experiment.Spec, error) {
 	s, err := load(o.Experiment, suite.Profile(o.Profile))
 	if err == nil && o.Repetitions > 0 {
 		s.Repetitions = o.Repetitions
@@ -108,12 +108,12 @@ func resume(ctx context.Context, o Options) error {
 
 // measure brings the experiment up, runs it and takes it down. begun says
 // whether it came as far as the executions.
-func measure(ctx context.Context, o Options, s study, dir *result.Dir) (begun bool, err error) {
+func measure(ctx context.Context, o Options, s *experiment.Spec, dir *result.Dir) (begun bool, err error) {
 	accel, err := guest.ChooseAccel(guest.Accel(o.Accel))
 	if err != nil {
 		return false, err
 	}
-	programs, err := bench.ProgramsDir()
+	binaries, err := bench.BinariesDir()
 	if err != nil {
 		return false, err
 	}
@@ -126,14 +126,14 @@ func measure(ctx context.Context, o Options, s study, dir *result.Dir) (begun bo
 		fmt.Fprintln(o.Streams.Err, "warning: "+w)
 	}
 	progress := experiment.NewTerminal(o.Streams.Err, o.Streams.ErrWidth)
-	b, err := s.up(ctx, s.Spec, bench.Options{
-		Lab: "run-" + strings.ToLower(rand.Text()[:8]), Accel: accel.Accel, Programs: programs, Progress: progress,
+	b, err := bench.Up(ctx, s, bench.Options{
+		Lab: "run-" + strings.ToLower(rand.Text()[:8]), Accel: accel.Accel, Binaries: binaries, Progress: progress,
 	})
 	if err != nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, b.Down()) }()
-	host, err := bench.Host(ctx)
+	host, err := bench.DescribeHost(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -146,7 +146,7 @@ func measure(ctx context.Context, o Options, s study, dir *result.Dir) (begun bo
 	}); err != nil {
 		return false, err
 	}
-	return true, experiment.Run(ctx, s.Spec, dir, b, progress)
+	return true, experiment.Run(ctx, s, dir, b, progress)
 }
 
 // tidy removes what killed runs left on the machine. It notes runs that are

@@ -254,7 +254,7 @@ func TestReportOfAA(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "run")
-	createRunOf(t, path, s.Spec, result.Complete, 240)
+	createRunOf(t, path, s, result.Complete, 240)
 	var out, errOut bytes.Buffer
 	if err := resume(t.Context(), Options{Streams: terminal.Streams{Out: &out, Err: &errOut}, Resume: path}); err != nil {
 		t.Fatal(err)
@@ -283,13 +283,13 @@ func TestResumeRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			run := spec.NewRun("r1", 1, time.Unix(1000, 0))
-			run.Configurations = run.Configurations[1:]
+			run.File, run.Configurations = "", run.Configurations[1:] // of a version without a file of the study
 			dir, err := result.Create(path, run)
 			if err != nil {
 				t.Fatal(err)
 			}
 			dir.Close()
-		}, []string{"study boot has changed", "start it anew"}},
+		}, []string{"study boot has changed", "start a new run"}},
 		{"being written", func(t *testing.T, path string) {
 			createRun(t, path, small, result.Interrupted, 2)
 			dir, err := result.Open(path)

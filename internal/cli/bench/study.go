@@ -2,14 +2,12 @@ package bench
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"unnest/experiments"
@@ -19,104 +17,55 @@ import (
 	"unnest/internal/measure/suite"
 )
 
-// study is an experiment and what brings it up.
-type study struct {
-	*experiment.Spec
-	metrics []result.Metric // measured beside the workloads'
-	up      func(context.Context, *experiment.Spec, bench.Options) (bench.Running, error)
-}
-
-// builtin are the studies that are no files: nothing in them has a workload.
-var builtin = []func() study{
-	func() study { return study{Spec: bench.BootSpec(), up: bench.UpBooter} },
-	func() study { return study{Spec: bench.StartupSpec(), up: bench.UpStartup} },
-}
-
-// findBuiltin returns the study of builtin that has the name.
-func findBuiltin(name string) (study, bool) {
-	for _, make := range builtin {
-		if s := make(); s.Name == name {
-			return s, true
-		}
-	}
-	return study{}, false
-}
-
-// names lists the studies that come with unnest.
-func names() []string {
-	all := experiments.List()
-	for _, make := range builtin {
-		all = append(all, make().Name)
-	}
-	slices.Sort(all)
-	return all
-}
-
-// load reads a study: a path has a slash or the ending of a file, else it is
+// load reads an experiment: a path has a slash or the ending of a file, else it is
 // the name of one that comes with unnest. The profile wins over the file's, unless
 // it is empty.
-func load(name string, profile suite.Profile) (study, error) {
-	if s, ok := findBuiltin(name); ok {
-		if profile != "" {
-			return study{}, fmt.Errorf("study %s has no case of a suite: no profile %q can be chosen", name, profile)
-		}
-		return s, nil
+func load(name string, profile suite.Profile) (*experiment.Spec, error) {
+	file, data, err := open(name)
+	if err != nil {
+		return nil, err
 	}
+	spec, err := experiment.ParseProfile(file, data, profile)
+	return checked(spec, err)
+}
+
+func open(name string) (file string, data []byte, err error) {
 	if !strings.ContainsRune(name, '/') && filepath.Ext(name) == "" {
-		file, data, err := experiments.Open(name)
-		if err != nil {
-			return study{}, err
-		}
-		return of(experiment.ParseProfile(file, data, profile))
+		return experiments.Open(name)
 	}
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return study{}, fmt.Errorf("read experiment: %w", err)
+	if data, err = os.ReadFile(name); err != nil {
+		return "", nil, fmt.Errorf("read experiment: %w", err)
 	}
-	return of(experiment.ParseProfile(name, data, profile))
+	return name, data, nil
 }
 
-// of returns the study of an experiment file. Cases of suites run where they are
-// measured, workloads are loaded from outside; the suite harness compares ways to
-// measure, every other one what is measured.
-func of(spec *experiment.Spec, err error) (study, error) {
+// checked refuses an experiment that cannot be brought up.
+func checked(spec *experiment.Spec, err error) (*experiment.Spec, error) {
+	if err == nil {
+		err = bench.Check(spec)
+	}
 	if err != nil {
-		return study{}, err
+		return nil, err
 	}
-	local := 0
-	for _, c := range spec.Cases {
-		if c.Local != nil {
-			local++
-		}
-	}
-	switch {
-	case local == len(spec.Cases):
-		return study{spec, nil, func(ctx context.Context, s *experiment.Spec, o bench.Options) (bench.Running, error) {
-			return bench.UpSuites(ctx, s, o)
-		}}, nil
-	case local > 0:
-		return study{}, fmt.Errorf("experiment %s: cases of suites and workloads stand on different machines: write two files", spec.Name)
-	}
-	if spec.Suite == "harness" {
-		return study{spec, bench.HarnessMetrics(), bench.UpHarness}, nil
-	}
-	return study{spec, bench.Metrics(), func(ctx context.Context, s *experiment.Spec, o bench.Options) (bench.Running, error) {
-		return bench.Up(ctx, s, o)
-	}}, nil
+	return spec, nil
 }
 
-// planned returns the study that the run in dir was made of, to go on with it.
-func planned(dir string, run result.Run) (study, error) {
-	s, ok := findBuiltin(run.Experiment)
-	if !ok || run.File != "" {
-		return of(experiment.FromRun(dir, run))
+// planned returns the experiment that the run in dir was made of, to resume it.
+func planned(dir string, run result.Run) (*experiment.Spec, error) {
+	if run.File != "" {
+		return checked(experiment.FromRun(dir, run))
 	}
-	s.Repetitions = run.Repetitions
-	again := s.NewRun(run.ID, run.Seed, run.Started)
+	// Earlier versions had no files of the studies boot and startup.
+	spec, err := load(run.Experiment, "")
+	if err != nil {
+		return nil, fmt.Errorf("resume %s: %w", dir, err)
+	}
+	spec.Text, spec.Repetitions = "", run.Repetitions
+	again := spec.NewRun(run.ID, run.Seed, run.Started)
 	if !equal(again.Configurations, run.Configurations) || !equal(again.Cases, run.Cases) {
-		return study{}, fmt.Errorf("go on with %s: its study %s has changed since: start it anew", dir, s.Name)
+		return nil, fmt.Errorf("resume %s: study %s has changed since: start a new run", dir, run.Experiment)
 	}
-	return s, nil
+	return spec, nil
 }
 
 // equal reports whether two values are the same in a run's file.

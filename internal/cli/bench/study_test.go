@@ -3,7 +3,6 @@ package bench
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,12 +31,15 @@ func write(t *testing.T, name, content string) string {
 	return path
 }
 
+// cpuMetrics is the number of CPU times that are measured along with a workload.
+const cpuMetrics = 7
+
 func TestLoad(t *testing.T) {
 	path := write(t, "mine.yaml", small)
 	t.Chdir(filepath.Dir(path))
 	for _, name := range []string{path, "mine.yaml", "./mine.yaml"} {
 		s, err := load(name, "")
-		if err != nil || s.Name != "small" || s.Text != small || s.up == nil || !slices.Equal(s.metrics, bench.Metrics()) {
+		if err != nil || s.Name != "small" || s.Text != small || len(bench.Metrics(s)) != cpuMetrics {
 			t.Errorf("%s: got %+v, %v", name, s, err)
 		}
 	}
@@ -45,14 +47,14 @@ func TestLoad(t *testing.T) {
 		name    string
 		metrics int // beside the workloads'
 	}{
-		{"quickstart", len(bench.Metrics())},
-		{"harness", len(bench.HarnessMetrics())},
+		{"quickstart", cpuMetrics},
+		{"harness", cpuMetrics + 1},
 		{"boot", 0},
 		{"startup", 0},
 	}
 	for _, tt := range tests {
 		s, err := load(tt.name, "")
-		if err != nil || s.Name != tt.name || s.up == nil || len(s.metrics) != tt.metrics {
+		if err != nil || s.Name != tt.name || len(bench.Metrics(s)) != tt.metrics {
 			t.Errorf("%s: got %+v, %v; want %d metrics", tt.name, s, err, tt.metrics)
 		}
 	}
@@ -93,14 +95,15 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// A run of a study that is no file goes on with what was planned.
-func TestPlanned(t *testing.T) {
+// A run that an earlier version made of a study without a file can be resumed, as long
+// as the study is the same.
+func TestPlannedWithoutFile(t *testing.T) {
 	for _, name := range []string{"boot", "startup"} {
 		s, err := load(name, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Repetitions = 7
+		s.Text, s.Repetitions = "", 7
 		path := filepath.Join(t.TempDir(), "run")
 		dir, err := result.Create(path, s.NewRun("r1", 5, time.Unix(1000, 0)))
 		if err != nil {
@@ -110,10 +113,15 @@ func TestPlanned(t *testing.T) {
 		if dir, err = result.Open(path); err != nil {
 			t.Fatal(err)
 		}
-		again, err := planned(path, dir.Run())
+		run := dir.Run()
 		dir.Close()
-		if err != nil || again.Name != name || again.Repetitions != 7 || again.up == nil {
+		again, err := planned(path, run)
+		if err != nil || again.Name != name || again.Repetitions != 7 || again.Text != "" {
 			t.Errorf("%s: got %+v, %v", name, again, err)
+		}
+		run.Cases[0].Title = "another"
+		if _, err := planned(path, run); err == nil || !strings.Contains(err.Error(), "has changed since") {
+			t.Errorf("%s with another case: got %v", name, err)
 		}
 	}
 }

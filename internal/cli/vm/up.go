@@ -77,15 +77,15 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 	if err != nil {
 		return err
 	}
-	programs, err := bench.ProgramsDir()
+	binaries, err := bench.BinariesDir()
 	if err != nil {
 		return err
 	}
-	image, err := bench.BuildImage(ctx, programs, func(step string) { fmt.Fprintln(streams.Err, step) })
+	image, err := bench.BuildImage(ctx, binaries, func(step string) { fmt.Fprintln(streams.Err, step) })
 	if err != nil {
 		return err
 	}
-	f, err := enter(ctx, filepath.Join(programs, "unnest"))
+	f, err := enter(ctx, filepath.Join(binaries, "unnest"))
 	if err != nil {
 		return err
 	}

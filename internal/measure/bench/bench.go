@@ -1,10 +1,14 @@
-// Package bench brings up what an experiment asks for and executes its cases:
-// a lab, guests and this host in it, the host daemon, a container for each
-// configuration that has one, two for each that is a pod, the workloads' servers;
-// then client after client, with the CPU time that host and guests spend meanwhile.
-// Cases of suites run in the machines and containers themselves.
+// Package bench brings the machines of an experiment up and executes its cases.
 //
-// In which order, how often and how long is decided by package experiment.
+// Up is the one way to bring up every study: it makes a lab and the guest images,
+// boots guests and logs in to hosts, starts container engines, and then lets the
+// study start what it measures in each configuration. The cases decide which study
+// it is: servers that clients load over a network (services), scripts of suites
+// that run in the configuration itself (scripts), the start of containers (starts)
+// or the boot of guests (boots). A study says what it needs and what it measures;
+// none boots or removes a machine that is shared.
+//
+// Package experiment decides which case runs when, how often and for how long.
 package bench
 
 import (
@@ -12,11 +16,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/result"
@@ -24,25 +26,17 @@ import (
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"
-	"unnest/internal/testbed/place"
 )
 
 // Options says how to bring an experiment up.
 type Options struct {
 	Lab      string // name of the lab to make
 	Accel    guest.Accel
-	Programs string // directory of unnest, unnest-cni and nerdctl
+	Binaries string // directory of unnest, unnest-cni, cni-timer and nerdctl
 	Progress experiment.Progress
 }
 
-// slots is how many NICs the guest can take: one for each configuration, and
-// room for those that are being given back.
-const slots = 8
-
-// nodeName is the name of the guest n, from 1.
-func nodeName(n int) string { return "node" + strconv.Itoa(n) }
-
-// Facts are what a run notes of where and with what it was made.
+// Facts are what a run records about where and with what it was made.
 type Facts struct {
 	Guests []result.Machine
 	Tools  map[string]string // tool -> version
@@ -50,76 +44,178 @@ type Facts struct {
 	Notes  []string          // what else a reader has to know
 }
 
-// Running is an experiment brought up, to be driven and then taken down.
+// Running is an experiment that is up.
 type Running interface {
 	experiment.Bench
 	Facts() Facts
+	// Down removes everything that Up made. Every step is tried.
 	Down() error
 }
 
-// Bench is an experiment on servers in machines and in their containers, brought
-// up: this host, and a guest of each size that is asked for, or two for pods that
-// are split.
-type Bench struct {
-	facts   Facts
-	lab     *lab.Lab
-	client  place.Place
-	metal   *metal
-	nodes   []*fleet.Node
-	systems map[string]*system    // by systemKey
-	targets map[string]*target    // by configuration
-	next    *experiment.Execution // what follows, if known
-	ahead   *client               // of what follows, started ahead of its turn
+// study is one kind of experiment. Its machines belong to the Bench in it.
+type study interface {
+	Running
+	bench() *Bench
+	// check returns an error unless the study can measure the configuration.
+	check(c stack.Configuration) error
+	// needs says what Up prepares before begin.
+	needs() needs
+	// begin follows when the machines of all configurations are up.
+	begin(ctx context.Context) error
+	// start starts what is measured in a configuration.
+	start(ctx context.Context, c stack.Configuration) error
 }
 
-// Up brings spec up. When a step fails, or ctx ends, everything is taken down
-// again.
-func Up(ctx context.Context, spec *experiment.Spec, o Options) (_ *Bench, err error) {
-	if err := supported(spec); err != nil {
+// needs are the demands of a study on its guests.
+type needs struct {
+	machines bool // those of the configurations are up before the first execution
+	daemon   bool // the host daemon runs, for containers with NICs of their own
+	pool     int  // NICs that the host daemon keeps plugged in advance
+	slots    int  // NICs that can be plugged into a guest
+}
+
+// slots is enough for one NIC in each configuration and for those that are being
+// unplugged.
+const slots = 8
+
+// Bench holds the machines of an experiment that is up: this host, guests, and
+// hosts that the user has named.
+type Bench struct {
+	spec    *experiment.Spec
+	options Options
+	facts   Facts
+	lab     *lab.Lab
+	fleet   *fleet.Fleet
+	images  images
+	host    *host
+	nodes   []*fleet.Node
+	booting map[string]*fleet.Node // guests that were launched, by machineKey; not logged in to yet
+	running map[string]*machine    // by machineKey
+	booted  int                    // guests so far
+	nests   bool                   // a configuration is of level 2: guests of level 1 have the same processor
+}
+
+// Metrics lists what the study of spec measures in addition to its workloads.
+func Metrics(spec *experiment.Spec) []result.Metric {
+	switch s, _ := newStudy(spec, Options{}); s.(type) {
+	case *services:
+		return cpuMetrics()
+	case *harness:
+		return append(cpuMetrics(), wall)
+	}
+	return nil
+}
+
+// Check returns an error unless Up can bring spec up.
+func Check(spec *experiment.Spec) error {
+	s, err := newStudy(spec, Options{})
+	if err != nil {
+		return err
+	}
+	for _, c := range spec.Configurations {
+		if err := s.check(c); err != nil {
+			return fmt.Errorf("configuration %s: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+// newStudy returns the study that the cases of spec belong to.
+func newStudy(spec *experiment.Spec, o Options) (study, error) {
+	b := &Bench{
+		spec: spec, options: o, facts: Facts{Tools: map[string]string{}},
+		booting: map[string]*fleet.Node{}, running: map[string]*machine{},
+		nests: slices.ContainsFunc(spec.Configurations, func(c stack.Configuration) bool { return c.Level() > 1 }),
+	}
+	b.images = newImages(b)
+	kinds := map[string]study{}
+	for _, c := range spec.Cases {
+		switch {
+		case c.Local != nil:
+			kinds["suites"] = &scripts{Bench: b, workspaces: map[string]*workspace{}}
+		case c.Probe == experiment.Boot:
+			kinds["probe boot"] = &boots{Bench: b}
+		case c.Probe != "":
+			kinds["probes start and add"] = &starts{Bench: b}
+		case spec.Suite == harnessSuite:
+			kinds["workloads"] = &harness{newServices(b)}
+		default:
+			kinds["workloads"] = newServices(b)
+		}
+	}
+	if len(kinds) > 1 {
+		return nil, fmt.Errorf("experiment %s: cases of %v need different machines: write one file for each",
+			spec.Name, slices.Sorted(maps.Keys(kinds)))
+	}
+	for _, s := range kinds {
+		return s, nil
+	}
+	return nil, fmt.Errorf("experiment %s has no case", spec.Name)
+}
+
+// Up brings spec up. When a step fails, or ctx ends, it takes everything down again.
+func Up(ctx context.Context, spec *experiment.Spec, o Options) (_ Running, err error) {
+	if err := Check(spec); err != nil {
 		return nil, err
 	}
-	phase := phases(o.Progress, 3+len(spec.Configurations))
-	phase("make the guest image")
-	image, err := BuildImage(ctx, o.Programs, o.Progress.Phase)
+	s, err := newStudy(spec, o)
 	if err != nil {
 		return nil, err
 	}
-	b := emptyBench(image)
+	if _, err := CleanWork(guest.CacheDir(), false); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, b.Down())
+			err = errors.Join(err, s.Down())
 		}
 	}()
-	phase("boot the guest")
-	if err := b.boot(ctx, spec, image, o, 0); err != nil {
+	if err := bringUp(ctx, s); err != nil {
 		return nil, err
 	}
-	ctx, done := whileAlive(ctx, slices.Collect(maps.Values(b.systems))...)
-	defer done()
-	phase("start containerd in the guest")
-	if err := b.startEngines(ctx, spec); err != nil {
-		return nil, err
+	return s, nil
+}
+
+// bringUp takes the steps that all studies share, in their order.
+func bringUp(ctx context.Context, s study) (err error) {
+	b := s.bench()
+	phase := phases(b.options.Progress, 3+len(b.spec.Configurations))
+	phase("make the guest image")
+	if b.lab, err = lab.Create(b.options.Lab); err != nil {
+		return err
 	}
-	if err := b.describe(ctx, spec); err != nil {
-		return nil, err
+	if b.fleet, err = fleet.Open(b.lab); err != nil {
+		return err
 	}
-	for _, c := range spec.Configurations {
-		phase("start " + c.Name)
-		if err := b.startTarget(ctx, spec, c); err != nil {
-			return nil, fmt.Errorf("configuration %s: %w", c.Name, err)
+	if err := b.images.build(ctx); err != nil {
+		return err
+	}
+	if s.needs().machines {
+		phase("boot the guest")
+		if err := b.bootMachines(ctx, s.needs()); err != nil {
+			return err
+		}
+		var done context.CancelFunc
+		ctx, done = whileAlive(ctx, slices.Collect(maps.Values(b.running))...)
+		defer done()
+		phase("start containerd in the guest")
+		if err := b.startEngines(ctx); err != nil {
+			return err
 		}
 	}
-	return b, nil
-}
-
-func emptyBench(image guest.Image) *Bench {
-	return &Bench{
-		facts:   Facts{Image: image.Digest, Tools: map[string]string{}},
-		systems: map[string]*system{}, targets: map[string]*target{},
+	if err := s.begin(ctx); err != nil {
+		return err
 	}
+	for _, c := range b.spec.Configurations {
+		phase("start " + c.Name)
+		if err := s.start(ctx, c); err != nil {
+			return fmt.Errorf("configuration %s: %w", c.Name, err)
+		}
+	}
+	return nil
 }
 
-// phases returns a function that tells p of one of n steps after the other.
+// phases returns a function that reports the n steps to p, one per call.
 func phases(p experiment.Progress, n int) func(step string) {
 	done := 0
 	return func(step string) {
@@ -128,216 +224,42 @@ func phases(p experiment.Progress, n int) func(step string) {
 	}
 }
 
-// supported returns an error unless this bench can bring up every configuration
-// of spec.
-func supported(spec *experiment.Spec) error {
-	for _, c := range spec.Configurations {
-		_, contained := c.Stack.Engine()
-		switch s := c.Stack.String(); {
-		case s != "vm" && s != "vm/containerd" && s != "metal" && s != "metal/containerd":
-			return fmt.Errorf("configuration %s: stack %s cannot be loaded from outside yet: use vm or metal, or a containerd container in it", c.Name, s)
-		case c.Architecture() != stack.X8664:
-			return fmt.Errorf("configuration %s: guests of %s cannot be loaded from outside yet: leave arch out", c.Name, c.Architecture())
-		case c.Drive == stack.Local:
-			return fmt.Errorf("configuration %s: drive local: the clients of workloads are in a network of their own: leave it out", c.Name)
-		case contained && c.Network == "":
-			return fmt.Errorf("configuration %s: say which network the container has: host, nat or brfusion", c.Name)
-		}
-	}
-	return nil
-}
+func (b *Bench) bench() *Bench { return b }
 
-// BuildImage returns the guest image with our programs in it. programs is the
-// directory that `make build` fills; step is told what is done.
-func BuildImage(ctx context.Context, programs string, step func(string)) (guest.Image, error) {
-	builder := imageBuilder(programs, step)
-	return builder.Build(ctx, guest.DefaultRecipe())
-}
-
-// imageBuilder makes images with our programs in them.
-func imageBuilder(programs string, step func(string)) guest.Builder {
-	return guest.Builder{
-		Cache: guest.CacheDir(),
-		Programs: map[string]string{
-			"/usr/local/bin/nerdctl": filepath.Join(programs, "nerdctl"),
-			"/usr/lib/cni/brfusion":  filepath.Join(programs, "unnest-cni"),
-			"/usr/lib/cni/hostlo":    filepath.Join(programs, "unnest-cni"),
-			cniTimer:                 filepath.Join(programs, "cni-timer"),
-		},
-		Progress: step,
-	}
-}
-
-// boot makes the lab and in it the machines that the configurations stand on, at
-// the same time. The host daemon keeps pool NICs plugged ahead.
-func (b *Bench) boot(ctx context.Context, spec *experiment.Spec, image guest.Image, o Options, pool int) error {
-	builder := imageBuilder(o.Programs, o.Progress.Phase)
-	if err := reapWork(builder.Cache); err != nil {
-		return err
-	}
-	var err error
-	if b.lab, err = lab.Create(o.Lab); err != nil {
-		return err
-	}
-	b.client = place.Local{NetNS: b.lab.ClientNS()}
-	f, err := fleet.Open(b.lab)
-	if err != nil {
-		return err
-	}
-	launched, err := b.startAll(ctx, f, builder, spec, fleet.Options{Image: image, Accel: o.Accel, Slots: slots, Pool: pool})
-	if err != nil {
-		return err
-	}
-	if len(launched) == 0 {
-		return nil
-	}
-	if err := f.StartDaemon(ctx, filepath.Join(o.Programs, "unnest")); err != nil {
-		return err
-	}
-	for key, n := range launched {
-		if b.systems[key], err = newGuest(ctx, f, n, n.Err, n); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// startAll starts the machines that the configurations stand on, and returns the
-// guests, which need not be ready, by the keys of their systems.
-func (b *Bench) startAll(ctx context.Context, f *fleet.Fleet, builder guest.Builder, spec *experiment.Spec, o fleet.Options) (map[string]*fleet.Node, error) {
-	launched := map[string]*fleet.Node{}
-	for _, c := range spec.Configurations {
-		keys, err := machineKeys(spec, c)
-		if err != nil {
-			return nil, err
-		}
-		for _, key := range keys {
-			switch {
-			case b.systems[key] != nil || launched[key] != nil:
-			case c.Level() == 0:
-				if b.metal, err = newMetal(ctx, b.lab, builder, guest.DefaultRecipe()); err == nil {
-					b.systems[key] = b.metal.system()
-				}
-			default:
-				launched[key], err = b.launch(ctx, f, spec, c, o)
-			}
-			if err != nil {
-				return nil, err
-			}
-		}
-	}
-	return launched, nil
-}
-
-// launch starts a guest of the size that a configuration asks for.
-func (b *Bench) launch(ctx context.Context, f *fleet.Fleet, spec *experiment.Spec, c stack.Configuration, o fleet.Options) (*fleet.Node, error) {
-	r, err := spec.Resources(c)
-	if err != nil {
-		return nil, err
-	}
-	o.Name, o.VCPUs, o.Memory = nodeName(len(b.nodes)+1), r.VCPUs, r.Memory
-	n, err := f.Launch(ctx, o)
-	if err == nil {
-		b.nodes = append(b.nodes, n)
-	}
-	return n, err
-}
-
-// machines returns the machines of a configuration.
-func (b *Bench) machines(spec *experiment.Spec, c stack.Configuration) (machines, error) {
-	keys, err := machineKeys(spec, c)
-	if err != nil {
-		return nil, err
-	}
-	var all machines
-	for _, key := range keys {
-		all = append(all, b.systems[key])
-	}
-	return all, nil
-}
-
-// startEngines starts the container engine in each machine with a configuration
-// that needs it.
-func (b *Bench) startEngines(ctx context.Context, spec *experiment.Spec) error {
-	for _, c := range spec.Configurations {
-		if _, contained := c.Stack.Engine(); !contained {
-			continue
-		}
-		all, err := b.machines(spec, c)
-		if err != nil {
-			return err
-		}
-		for _, s := range all {
-			if err := s.start(ctx); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// Renew starts every configuration's servers anew, see experiment.Renewer. The
-// configurations come in random order, so that none is always the first; their
-// containers stay.
-func (b *Bench) Renew(ctx context.Context) error {
-	b.dropAhead() // it may have connected already
-	ctx, done := whileAlive(ctx, slices.Collect(maps.Values(b.systems))...)
-	defer done()
-	names := slices.Collect(maps.Keys(b.targets))
-	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-	for _, name := range names {
-		if err := b.targets[name].startServers(ctx); err != nil {
-			return fmt.Errorf("configuration %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
-// Facts says where and with what the experiment runs.
+// Facts returns where and with what the experiment runs.
 func (b *Bench) Facts() Facts { return b.facts }
 
-// Down takes everything down: servers, machines, daemon, lab. A guest's disk is a
-// snapshot, so it is killed, not shut down.
+// Down ends the machines and removes the lab. The disk of a guest is a snapshot, so
+// the guest is killed, not shut down.
 func (b *Bench) Down() error {
-	b.dropAhead()
-	for _, t := range b.targets {
-		t.stopServers()
-	}
-	return takeDown(b.systems, b.nodes, b.metal, b.lab)
-}
-
-// takeDown ends machines and removes what they stood on. Everything is tried.
-func takeDown(systems map[string]*system, nodes []*fleet.Node, m *metal, l *lab.Lab) error {
 	var err error
-	for _, s := range systems {
-		if s != nil {
-			err = errors.Join(err, s.leave())
-		}
+	for _, m := range b.running {
+		err = errors.Join(err, m.leave())
 	}
-	for _, n := range nodes {
+	for _, n := range b.nodes {
 		err = errors.Join(err, n.Kill())
 	}
-	if m != nil {
-		m.end()
+	if b.host != nil {
+		b.host.end()
 	}
-	if l != nil {
-		err = errors.Join(err, l.Close())
+	if b.lab != nil {
+		err = errors.Join(err, b.lab.Close())
 	}
-	if m != nil {
-		err = errors.Join(err, m.clean())
+	if b.host != nil { // the lab has ended every process that writes
+		err = errors.Join(err, b.host.clean())
 	}
 	return err
 }
 
-// ProgramsDir is the directory of this program, where `make build` puts the
-// others.
-func ProgramsDir() (string, error) {
+// BinariesDir is the directory of this executable, where `make build` puts the
+// other binaries.
+func BinariesDir() (string, error) {
 	path, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("find this program: %w", err)
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path)
 	}
-	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return "", fmt.Errorf("find this program: %w", err)
+	if err != nil {
+		return "", fmt.Errorf("find this executable: %w", err)
 	}
 	return filepath.Dir(path), nil
 }

@@ -46,7 +46,7 @@ type client struct {
 
 // newClient returns a client of e that starts after delay, in the state pending
 // or, if its turn has come, claimed. It is killed by its stop, or when ctx ends.
-func (b *Bench) newClient(ctx context.Context, e experiment.Execution, delay time.Duration, state int32) *client {
+func (s *services) newClient(ctx context.Context, e experiment.Execution, delay time.Duration, state int32) *client {
 	c := &client{execution: e, workload: lookup(e.Case), started: time.Now().Add(delay), done: make(chan struct{})}
 	c.state.Store(state)
 	ctx, c.stop = context.WithCancel(ctx)
@@ -64,11 +64,11 @@ func (b *Bench) newClient(ctx context.Context, e experiment.Execution, delay tim
 			}
 		})
 		defer expiry.Stop()
-		target, from := b.targets[e.Configuration.Name], b.client
-		if target.client != nil {
-			from = target.client
+		one, from := s.instances[e.Configuration.Name], s.client
+		if one.client != nil {
+			from = one.client
 		}
-		c.printed, c.err = place.Output(ctx, from, c.workload.Client(e.Case.Params, target.endpoint(e.Case))...)
+		c.printed, c.err = place.Output(ctx, from, c.workload.Client(e.Case.Params, one.endpoint(e.Case))...)
 	}()
 	return c
 }
@@ -80,18 +80,18 @@ func (c *client) kill() {
 }
 
 // Next says which execution follows, see experiment.Lookahead.
-func (b *Bench) Next(e experiment.Execution) { b.next = &e }
+func (s *services) Next(e experiment.Execution) { s.next = &e }
 
 // turn returns the client of e, whose turn has come: the one started ahead, if
 // it is e's and in time, else a new one. What prepare does is done before the
 // client loads the network. It also has the client of the next execution started
 // ahead, if that one idles for long enough.
-func (b *Bench) turn(ctx context.Context, e experiment.Execution, prepare func() error) (*client, error) {
-	c := b.claim(e)
+func (s *services) turn(ctx context.Context, e experiment.Execution, prepare func() error) (*client, error) {
+	c := s.claim(e)
 	if c != nil {
 		context.AfterFunc(ctx, c.stop)
-	} else if b.targets[e.Configuration.Name].client != nil {
-		c = b.startIdle(ctx, e)
+	} else if s.instances[e.Configuration.Name].client != nil {
+		c = s.startIdle(ctx, e)
 	}
 	if err := prepare(); err != nil {
 		if c != nil {
@@ -100,11 +100,11 @@ func (b *Bench) turn(ctx context.Context, e experiment.Execution, prepare func()
 		return nil, err
 	}
 	if c == nil {
-		c = b.newClient(ctx, e, 0, claimed)
+		c = s.newClient(ctx, e, 0, claimed)
 	}
-	if b.next != nil {
-		b.startAhead(ctx, *b.next, c.started.Add(c.workload.Wall(e.Case.Params)))
-		b.next = nil
+	if s.next != nil {
+		s.startAhead(ctx, *s.next, c.started.Add(c.workload.Wall(e.Case.Params)))
+		s.next = nil
 	}
 	return c, nil
 }
@@ -112,12 +112,12 @@ func (b *Bench) turn(ctx context.Context, e experiment.Execution, prepare func()
 // startIdle starts the client of e in its pod and returns it shortly before it begins
 // to load, so that the CPU time of its start is not counted. It returns nil when the
 // client does not idle.
-func (b *Bench) startIdle(ctx context.Context, e experiment.Execution) *client {
+func (s *services) startIdle(ctx context.Context, e experiment.Execution) *client {
 	idle := lookup(e.Case).Lead() - turnGuard
 	if idle <= 0 {
 		return nil
 	}
-	c := b.newClient(ctx, e, 0, claimed)
+	c := s.newClient(ctx, e, 0, claimed)
 	select {
 	case <-time.After(idle):
 	case <-c.done:
@@ -127,32 +127,32 @@ func (b *Bench) startIdle(ctx context.Context, e experiment.Execution) *client {
 
 // claim returns the client that was started ahead, if it is e's and idles; any
 // other it kills.
-func (b *Bench) claim(e experiment.Execution) *client {
-	if c := b.ahead; c != nil && c.execution.Key() == e.Key() && c.state.CompareAndSwap(idling, claimed) {
-		b.ahead = nil
+func (s *services) claim(e experiment.Execution) *client {
+	if c := s.ahead; c != nil && c.execution.Key() == e.Key() && c.state.CompareAndSwap(idling, claimed) {
+		s.ahead = nil
 		return c
 	}
-	b.dropAhead()
+	s.dropAhead()
 	return nil
 }
 
 // dropAhead ends the client that was started ahead of its turn, if there is one.
-func (b *Bench) dropAhead() {
-	if b.ahead != nil {
-		b.ahead.kill()
-		b.ahead = nil
+func (s *services) dropAhead() {
+	if s.ahead != nil {
+		s.ahead.kill()
+		s.ahead = nil
 	}
 }
 
 // startAhead has the client of e started so that its load begins soon after
 // end, when the present client is expected to have ended.
-func (b *Bench) startAhead(ctx context.Context, e experiment.Execution, end time.Time) {
+func (s *services) startAhead(ctx context.Context, e experiment.Execution, end time.Time) {
 	lead := lookup(e.Case).Lead()
-	if lead <= turnGap+turnGuard || b.targets[e.Configuration.Name].client != nil {
+	if lead <= turnGap+turnGuard || s.instances[e.Configuration.Name].client != nil {
 		return
 	}
 	// It outlives the present execution; Down ends it if its turn never comes.
-	b.ahead = b.newClient(context.WithoutCancel(ctx), e, max(0, time.Until(end.Add(turnGap-lead))), pending)
+	s.ahead = s.newClient(context.WithoutCancel(ctx), e, max(0, time.Until(end.Add(turnGap-lead))), pending)
 }
 
 func lookup(c experiment.Case) workload.Workload {

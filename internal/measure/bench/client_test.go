@@ -90,13 +90,13 @@ type process func() error
 func (p process) Wait() error { return p() }
 
 // newBench returns a bench whose clients run in p.
-func newBench(p *clock) *Bench {
+func newBench(p *clock) *services {
 	ports := map[string]int{}
 	for _, c := range []experiment.Case{pingPong, stream} {
 		key, _ := serverKey(c)
 		ports[key] = firstPort + len(ports)
 	}
-	return &Bench{client: p, targets: map[string]*target{
+	return &services{Bench: &Bench{}, client: p, instances: map[string]*service{
 		"NAT": {address: "10.201.0.2", ports: ports}, "BrFusion": {address: "10.201.1.1", ports: ports},
 	}}
 }
@@ -106,7 +106,7 @@ func newExecution(configuration string, c experiment.Case, block int) experiment
 }
 
 // execute does with the client what Execute does.
-func execute(ctx context.Context, b *Bench, e experiment.Execution) {
+func execute(ctx context.Context, b *services, e experiment.Execution) {
 	c, err := b.turn(ctx, e, func() error { return nil })
 	if err != nil {
 		panic(err)
@@ -172,48 +172,48 @@ func TestTurnOtherwise(t *testing.T) {
 	tests := []struct {
 		name string
 		took []time.Duration
-		do   func(ctx context.Context, b *Bench)
+		do   func(ctx context.Context, b *services)
 		want []fate // of the clients in the order of their start
 	}{
-		{"its turn comes too late", []time.Duration{3 * wall}, func(ctx context.Context, b *Bench) {
+		{"its turn comes too late", []time.Duration{3 * wall}, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
 			execute(ctx, b, second)
 		}, []fate{ran, idled, ran}},
-		{"its turn comes before it was started", []time.Duration{wall / 8}, func(ctx context.Context, b *Bench) {
+		{"its turn comes before it was started", []time.Duration{wall / 8}, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
 			execute(ctx, b, second)
 		}, []fate{{false, false}, ran}},
-		{"its turn never comes", nil, func(ctx context.Context, b *Bench) {
+		{"its turn never comes", nil, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
 			time.Sleep(2 * lead)
 		}, []fate{ran, idled}},
-		{"another block", nil, func(ctx context.Context, b *Bench) {
+		{"another block", nil, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
 			execute(ctx, b, newExecution("BrFusion", pingPong, 1))
 		}, []fate{ran, idled, ran}},
-		{"another configuration", nil, func(ctx context.Context, b *Bench) {
+		{"another configuration", nil, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
 			execute(ctx, b, newExecution("NAT", pingPong, 0))
 		}, []fate{ran, idled, ran}},
-		{"another workload", nil, func(ctx context.Context, b *Bench) {
+		{"another workload", nil, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
 			execute(ctx, b, newExecution("BrFusion", stream, 0))
 		}, []fate{ran, idled, ran}},
-		{"the first is tried again", []time.Duration{lead + wall/4}, func(ctx context.Context, b *Bench) {
+		{"the first is tried again", []time.Duration{lead + wall/4}, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
 			execute(ctx, b, first)
 			execute(ctx, b, second)
 		}, []fate{ran, idled, ran, ran}},
-		{"everything goes down while it idles", nil, func(ctx context.Context, b *Bench) {
+		{"everything goes down while it idles", nil, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
 		}, []fate{ran, idled}},
-		{"the context ends while the first loads", nil, func(ctx context.Context, b *Bench) {
+		{"the context ends while the first loads", nil, func(ctx context.Context, b *services) {
 			ctx, cancel := context.WithTimeout(ctx, lead+wall/4)
 			defer cancel()
 			execute(ctx, b, first)
 			time.Sleep(2 * lead)
 		}, []fate{stopped, idled}},
-		{"the context ends while its turn is", nil, func(ctx context.Context, b *Bench) {
+		{"the context ends while its turn is", nil, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
 			ctx, cancel := context.WithTimeout(ctx, turnGap+wall/8)
 			defer cancel()
@@ -290,7 +290,7 @@ func TestTurnInPod(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := &clock{}
 			b := newBench(nil)
-			b.targets["Hostlo"] = &target{client: p, address: loopback, ports: b.targets["NAT"].ports}
+			b.instances["Hostlo"] = &service{client: p, address: loopback, ports: b.instances["NAT"].ports}
 			idle := max(0, lookup(k).Lead()-turnGuard)
 			for i := range 3 {
 				b.Next(newExecution("Hostlo", k, i+1))
@@ -323,7 +323,7 @@ func TestTurnInPodFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &clock{}
 		b := newBench(nil)
-		b.targets["Hostlo"] = &target{client: p, ports: b.targets["NAT"].ports}
+		b.instances["Hostlo"] = &service{client: p, ports: b.instances["NAT"].ports}
 		why := errors.New("the guest is gone")
 		if c, err := b.turn(t.Context(), newExecution("Hostlo", pingPong, 0), func() error { return why }); c != nil || !errors.Is(err, why) {
 			t.Errorf("got %v, %v", c, err)

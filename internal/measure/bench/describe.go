@@ -6,114 +6,70 @@ import (
 	"os"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
-	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stack"
 	"unnest/internal/testbed/place"
 )
 
-// describe notes what the run is made with: the machines as they are, and the
-// versions of every tool on both sides.
-func (b *Bench) describe(ctx context.Context, spec *experiment.Spec) error {
-	clients, err := b.clientPlace(spec)
-	if err != nil {
-		return err
+// findClientTools records the versions of the clients' tools, where the clients run:
+// on this host, unless all run in pods.
+func (s *services) findClientTools(ctx context.Context) error {
+	var p place.Place = place.Local{}
+	if !slices.ContainsFunc(s.spec.Configurations, func(c stack.Configuration) bool { return c.Drive != stack.Pod }) {
+		p = s.machines(s.spec.Configurations[0])[0].place
 	}
-	for _, c := range spec.Cases {
+	for _, c := range s.spec.Cases {
 		w := lookup(c)
-		if b.facts.Tools[w.Tool()] != "" {
+		if s.facts.Tools[w.Tool()] != "" {
 			continue
 		}
-		out, err := place.Output(ctx, clients, w.VersionArgs()...)
+		out, err := place.Output(ctx, p, w.VersionArgs()...)
 		if err != nil {
 			return fmt.Errorf("find the version of %s: %w: install it by `apt-get install %s`", w.Tool(), err, w.Tool())
 		}
-		if b.facts.Tools[w.Tool()], err = w.ParseVersion(out); err != nil {
+		if s.facts.Tools[w.Tool()], err = w.ParseVersion(out); err != nil {
 			return err
 		}
-	}
-	return b.describeSystems(ctx, spec)
-}
-
-// clientPlace is where the tools are that clients run: this host, unless all are in
-// their pods.
-func (b *Bench) clientPlace(spec *experiment.Spec) (place.Place, error) {
-	for _, c := range spec.Configurations {
-		if c.Drive != stack.Pod {
-			return place.Local{}, nil
-		}
-	}
-	all, err := b.machines(spec, spec.Configurations[0])
-	if err != nil {
-		return nil, err
-	}
-	return all[0].place, nil
-}
-
-// describeSystems notes the guests as they are, and the versions of what runs them
-// and their containers, which are the same in all of them and on this host.
-func (b *Bench) describeSystems(ctx context.Context, spec *experiment.Spec) error {
-	guests := 0
-	for _, c := range spec.Configurations {
-		all, err := b.machines(spec, c)
-		if err != nil {
-			return err
-		}
-		for _, s := range all {
-			switch {
-			case s.boot != "":
-			case c.Level() == 0: // described as the host of the run
-				err = s.describe(ctx, "metal")
-			default:
-				guests++
-				err = s.describe(ctx, nodeName(guests))
-				b.facts.Guests = append(b.facts.Guests, s.facts)
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-	all, err := b.machines(spec, spec.Configurations[0])
-	if err != nil {
-		return err
-	}
-	return b.findVersions(ctx, all[0], guests > 0)
-}
-
-var versionNumber = regexp.MustCompile(`\d+\.\d+[^\s,]*`)
-
-// findVersions notes the first number that each program prints of itself.
-func (b *Bench) findVersions(ctx context.Context, s *system, guests bool) error {
-	programs := []struct {
-		place place.Place
-		args  []string
-	}{
-		{s.place, []string{"containerd", "--version"}},
-		{s.place, []string{"runc", "--version"}},
-		{s.place, []string{engine, "--version"}},
-	}
-	if guests {
-		programs = append(programs, struct {
-			place place.Place
-			args  []string
-		}{place.Local{}, []string{"qemu-system-x86_64", "--version"}})
-	}
-	for _, p := range programs {
-		out, err := place.Output(ctx, p.place, p.args...)
-		if err != nil {
-			return s.explain(err)
-		}
-		b.facts.Tools[p.args[0]] = versionNumber.FindString(string(out))
 	}
 	return nil
 }
 
-// machine describes the machine of a place and returns its kernel's boot id.
-func machine(ctx context.Context, p place.Place, name string) (result.Machine, string, error) {
+var versionNumber = regexp.MustCompile(`\d+\.\d+[^\s,]*`)
+
+// findTools records the versions of the container engine, which are the same in all
+// machines, and of QEMU.
+func (b *Bench) findTools(ctx context.Context) error {
+	m := b.machines(b.spec.Configurations[0])[0]
+	for _, tool := range []string{"containerd", "runc", engine} {
+		if err := b.findTool(ctx, m.place, tool); err != nil {
+			return m.explain(err)
+		}
+	}
+	if len(b.nodes) == 0 {
+		return nil
+	}
+	return b.findTool(ctx, place.Local{}, qemuBinary)
+}
+
+const qemuBinary = "qemu-system-x86_64"
+
+// findTool records the version of a tool: the first number that it prints.
+func (b *Bench) findTool(ctx context.Context, p place.Place, tool string) error {
+	out, err := place.Output(ctx, p, tool, "--version")
+	if err != nil {
+		return fmt.Errorf("find the version of %s: %w", tool, err)
+	}
+	b.facts.Tools[tool] = versionNumber.FindString(string(out))
+	return nil
+}
+
+// describeMachine describes the machine that p is in, and returns the ID of its
+// kernel's boot.
+func describeMachine(ctx context.Context, p place.Place, name string) (result.Machine, string, error) {
 	const script = `uname -r; uname -m; nproc; cat /proc/sys/kernel/random/boot_id; ` +
 		`sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo; sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1`
 	out, err := place.Output(ctx, p, "sh", "-c", script)
@@ -136,12 +92,12 @@ func machine(ctx context.Context, p place.Place, name string) (result.Machine, s
 	return m, lines[3], nil
 }
 
-// Host describes this machine.
-func Host(ctx context.Context) (result.Machine, error) {
+// DescribeHost describes this host.
+func DescribeHost(ctx context.Context) (result.Machine, error) {
 	name, err := os.Hostname()
 	if err != nil {
 		name = runtime.GOOS
 	}
-	m, _, err := machine(ctx, place.Local{}, name)
+	m, _, err := describeMachine(ctx, place.Local{}, name)
 	return m, err
 }

@@ -14,14 +14,13 @@ import (
 
 // Execute runs the client of a case once against a configuration, see
 // experiment.Bench.
-func (b *Bench) Execute(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
-	m := b.targets[e.Configuration.Name].machines
+func (s *services) Execute(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
+	m := s.instances[e.Configuration.Name].machines
 	ctx, done := whileAlive(ctx, m...)
 	defer done()
 	var before, after cpuTimes
-	c, err := b.turn(ctx, e, func() (err error) {
-		// A guest is read by a command in it, which must not run while the client
-		// loads.
+	c, err := s.turn(ctx, e, func() (err error) {
+		// A command in the guest reads its times. It must not run while the client loads.
 		if before.guests, err = m.guestTimes(ctx); err == nil {
 			before.host, err = hostTimes()
 		}
@@ -45,8 +44,8 @@ func (b *Bench) Execute(ctx context.Context, e experiment.Execution) (experiment
 	return experiment.Outcome{Values: append(out.Values, spent...), Boot: m.servers().boot}, err
 }
 
-// load waits for the client. What it prints is parsed also when it fails,
-// because its own words say best why.
+// load waits for the client. It parses the output also of a client that failed, because
+// that names the cause best.
 func load(ctx context.Context, c *client) (workload.Output, error) {
 	<-c.done
 	if ctx.Err() != nil {
@@ -59,8 +58,8 @@ func load(ctx context.Context, c *client) (workload.Output, error) {
 	return out, err
 }
 
-// cpuTimes are the CPU times that the host and the guests of a configuration have
-// spent since they booted. On the host itself there is no guest.
+// cpuTimes are the CPU times of the host and of the guests of a configuration since
+// their boot. A configuration on the host itself has no guest.
 type cpuTimes struct {
 	host   cputime.Times
 	guests []cputime.Times
@@ -79,8 +78,8 @@ func hostTimes() (cputime.Times, error) {
 // guestTimes reads the CPU time of each machine that is a guest.
 func (m machines) guestTimes(ctx context.Context) ([]cputime.Times, error) {
 	var all []cputime.Times
-	for _, s := range m {
-		t, err := s.guestTimes(ctx)
+	for _, one := range m {
+		t, err := one.guestTimes(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -91,31 +90,29 @@ func (m machines) guestTimes(ctx context.Context) ([]cputime.Times, error) {
 	return all, nil
 }
 
-// guestTimes reads the CPU time of a guest; of this host's it returns nil.
-func (s *system) guestTimes(ctx context.Context) (*cputime.Times, error) {
-	if s.gone == nil {
+// guestTimes reads the CPU time of a guest. For this host it returns nil.
+func (m *machine) guestTimes(ctx context.Context) (_ *cputime.Times, err error) {
+	if m.gone == nil {
 		return nil, nil
 	}
-	if s.meter == nil {
-		m, err := startMeter(context.WithoutCancel(ctx), s.place)
-		if err != nil {
+	if m.meter == nil {
+		if m.meter, err = startMeter(context.WithoutCancel(ctx), m.place); err != nil {
 			return nil, err
 		}
-		s.meter = m
 	}
-	t, err := s.meter.times(ctx)
+	t, err := m.meter.times(ctx)
 	if err != nil {
-		s.meter.stop()
-		s.meter = nil
+		m.meter.stop()
+		m.meter = nil
 		return nil, fmt.Errorf("guest: %w", err)
 	}
 	return &t, nil
 }
 
-// Metrics lists what is measured beside the workloads: the CPU time of the host, and
-// of the guest or, where a pod is split, of both of its guests together (Bacou et al.
+// cpuMetrics are the CPU times that are measured along with the workloads: of the host,
+// and of the guest or, where a pod is split, of both its guests together (Bacou et al.
 // 2019, Figures 14 and 15).
-func Metrics() []result.Metric { return cputime.Metrics() }
+func cpuMetrics() []result.Metric { return cputime.Metrics() }
 
 // perOperation divides the CPU time between two readings by the operations done.
 func perOperation(before, after cpuTimes, operations float64) ([]workload.Value, error) {

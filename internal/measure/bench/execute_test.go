@@ -26,7 +26,7 @@ func TestPerOperation(t *testing.T) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
 	var names []string
-	for _, m := range Metrics() {
+	for _, m := range cpuMetrics() {
 		names = append(names, m.Name)
 	}
 	for i, v := range got {
@@ -61,7 +61,7 @@ func TestPerOperationWithoutGuest(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
-	if times, err := (machines{&system{}}).guestTimes(t.Context()); times != nil || err != nil {
+	if times, err := (machines{&machine{}}).guestTimes(t.Context()); times != nil || err != nil {
 		t.Errorf("a guest's times on this host: %v, %v", times, err)
 	}
 }
@@ -106,8 +106,8 @@ func TestHostTimes(t *testing.T) {
 	}
 }
 
-func TestHost(t *testing.T) {
-	m, err := Host(t.Context())
+func TestDescribeHost(t *testing.T) {
+	m, err := DescribeHost(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -10,45 +11,45 @@ import (
 
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/stack"
 	"unnest/internal/measure/workload"
 )
 
-// The configurations of the harness study: the same client against the same
-// server, started as a person would and as Unnest does.
+// harnessSuite is the suite of an experiment that compares ways to run a client.
+const harnessSuite = "harness"
+
+// The configurations of the harness study: the same client and server, started by hand
+// and by Unnest.
 const (
 	byHand  = "by-hand"
 	through = "unnest"
 )
 
-// wall is the time that an execution takes in all, beside what it measures.
+// wall is the time of a whole execution, with everything around the measurement.
 var wall = result.Metric{Name: "wall", Unit: "s", Order: result.LIB}
 
-// HarnessMetrics lists what the harness study measures beside the workloads.
-func HarnessMetrics() []result.Metric { return append(Metrics(), wall) }
+// harness compares a client run by hand with one run by services.
+type harness struct{ *services }
 
-// Harness compares a client run by hand with one run through a Bench.
-type Harness struct{ *Bench }
-
-// UpHarness brings the harness study up: one guest without containers.
-func UpHarness(ctx context.Context, spec *experiment.Spec, o Options) (Running, error) {
-	b, err := Up(ctx, spec, o)
-	if err != nil {
-		return nil, err
+func (h *harness) check(c stack.Configuration) error {
+	if c.Name != byHand && c.Name != through {
+		return errors.New("the suite harness compares the configurations " + byHand + " and " + through + ": use these names")
 	}
-	return Harness{b}, nil
+	return h.services.check(c)
 }
 
-// Next passes on what follows, but never into an execution by hand.
-func (h Harness) Next(e experiment.Execution) {
+// Next passes on the execution that follows, unless it is one by hand, which an early
+// start would disturb.
+func (h *harness) Next(e experiment.Execution) {
 	if e.Configuration.Name == through {
-		h.Bench.Next(e)
+		h.services.Next(e)
 	}
 }
 
-// Execute runs a client by hand or through the bench, and times that.
-func (h Harness) Execute(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
+// Execute runs a client by hand or by services, and times that.
+func (h *harness) Execute(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
 	start := time.Now()
-	run := h.Bench.Execute
+	run := h.services.Execute
 	if e.Configuration.Name == byHand {
 		run = h.byHand
 	}
@@ -57,15 +58,15 @@ func (h Harness) Execute(ctx context.Context, e experiment.Execution) (experimen
 	return o, err
 }
 
-// byHand runs the client by `ip netns exec`, and does nothing else.
-func (h Harness) byHand(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
+// byHand runs the client by `ip netns exec` and does nothing else.
+func (h *harness) byHand(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
 	h.next = nil
-	w, target := lookup(e.Case), h.targets[e.Configuration.Name]
-	args := slices.Concat([]string{"netns", "exec", filepath.Base(h.lab.ClientNS())}, w.Client(e.Case.Params, target.endpoint(e.Case)))
+	w, one := lookup(e.Case), h.instances[e.Configuration.Name]
+	args := slices.Concat([]string{"netns", "exec", filepath.Base(h.lab.ClientNS())}, w.Client(e.Case.Params, one.endpoint(e.Case)))
 	printed, err := exec.CommandContext(ctx, "ip", args...).Output()
 	if err != nil {
 		return experiment.Outcome{}, fmt.Errorf("run %s by hand: %w", w.Name(), err)
 	}
 	out, err := w.Parse(e.Case.Params, printed)
-	return experiment.Outcome{Values: out.Values, Boot: target.machines.servers().boot}, err
+	return experiment.Outcome{Values: out.Values, Boot: one.machines.servers().boot}, err
 }

@@ -24,10 +24,10 @@ func TestContainerName(t *testing.T) {
 
 // Configurations on one host share what was logged in to, unless they ask for
 // another engine there.
-func TestSystemKeyOfRemotes(t *testing.T) {
+func TestMachineKeyOfRemotes(t *testing.T) {
 	key := func(host string, layers ...stack.Layer) string {
 		t.Helper()
-		k, err := systemKey(&experiment.Spec{}, stack.Configuration{Stack: layers, Host: host})
+		k, err := machineKey(&experiment.Spec{}, stack.Configuration{Stack: layers, Host: host})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,21 +7,21 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// The overlay is what Docker's overlay driver makes of a network in swarm mode
-// without encryption, on each node: a network namespace with a bridge in it, which
-// has the network's gateway address and no VLANs; a VXLAN device, made in the node's
-// own namespace so that its UDP socket stays there, and moved to that bridge, with
-// ARP proxy, learning and miss notifications on; and a pair of veths from the bridge
-// to each container. Who is where is no matter of learning: for each container of
-// another node there is a permanent neighbour, which the proxy answers ARP by, and a
-// permanent forwarding entry to the node's address (moby, libnetwork/drivers/overlay:
+// overlayScript makes one node of the network that Docker's overlay driver makes in
+// swarm mode without encryption: a network namespace with a bridge, which has the
+// gateway address of the network and no VLANs; a VXLAN device, made in the node's own
+// namespace so that its UDP socket stays there, then moved to the bridge, with ARP
+// proxy, learning and miss notifications on; and a pair of veths from the bridge to
+// each container. Nothing is left to learning: for each container of another node there
+// is a permanent neighbour entry, from which the proxy answers ARP, and a permanent
+// forwarding entry with the node's address (moby, libnetwork/drivers/overlay:
 // setupSubnetSandbox, createVxlan, Join, peerAdd). Identifier, port, MTU and MACs are
-// those that Docker gives its first network.
+// those of Docker's first network.
 //
-// It is built here, not by Docker, so that containers of one engine are compared that
-// differ in their network only. What Docker's containers have beside it, a NIC to the
-// outside on docker_gwbridge, is not on the way between two containers. The datagrams
-// go between the guests' tenant NICs, over the tenant's bridge on the host.
+// Docker itself is not used, so that the compared containers have the same engine and
+// differ in their network only. Docker's containers also have a NIC on docker_gwbridge;
+// it is not on the path between two containers. The datagrams go between the tenant
+// NICs of the guests, over the tenant's bridge on the host.
 const overlayScript = `set -e
 container=$(` + engine + ` inspect --format '{{.State.Pid}}' "$1")
 gateway=$2 address=$3 mac=$4 peer=$5 peermac=$6 node=$7
@@ -47,20 +47,20 @@ bridge -n overlay fdb add "$peermac" dev vxlan0 dst "$node" self permanent
 // overlayGateway is the first address of Docker's first overlay network.
 const overlayGateway = "10.0.1.1"
 
-// vtep is a container on the overlay.
+// vtep is the endpoint of a container on the overlay.
 type vtep struct{ address, mac string }
 
-// The MACs are made of the addresses, as Docker's.
+// The MACs are derived from the addresses, as Docker does.
 var (
 	clientVTEP = vtep{"10.0.1.2", "02:42:0a:00:01:02"}
 	serverVTEP = vtep{"10.0.1.3", "02:42:0a:00:01:03"}
 )
 
-// joinOverlay makes the overlay between two guests and puts a container of each on
-// it, which have no other network.
-func joinOverlay(ctx context.Context, near *system, client string, far *system, server string) error {
+// joinOverlay makes the overlay between two guests and connects a container of each.
+// The containers have no other network.
+func joinOverlay(ctx context.Context, near *machine, client string, far *machine, server string) error {
 	for _, end := range []struct {
-		in        *system
+		in        *machine
 		container string
 		own, peer vtep
 		node      string // where the peer is

@@ -46,7 +46,7 @@ func hold(t *testing.T, within int, namespaces ...string) int {
 
 // overlayGuest makes a namespace that stands for a guest with a container in it,
 // called name: its engine knows the container's process, and nothing else.
-func overlayGuest(t *testing.T, address, name string) (s *system, guest, container int) {
+func overlayGuest(t *testing.T, address, name string) (s *machine, guest, container int) {
 	t.Helper()
 	guest = hold(t, 0, "--mount", "--net")
 	container = hold(t, guest, "--net")
@@ -55,7 +55,7 @@ func overlayGuest(t *testing.T, address, name string) (s *system, guest, contain
 	if err := os.WriteFile(filepath.Join(bin, engine), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s = &system{address: address, place: place.Within{
+	s = &machine{address: address, place: place.Within{
 		Place: place.Local{}, Enter: []string{"nsenter", "--mount", "--net", "--target", strconv.Itoa(guest), "--"},
 		Env: []string{"PATH=" + bin + ":" + os.Getenv("PATH")}, Name: "guest " + address,
 	}}
@@ -107,7 +107,7 @@ func TestOverlay(t *testing.T) {
 	far, farNS, server := overlayGuest(t, "10.201.0.3", "web")
 	wire := fmt.Sprintf("ip link add eth0 type veth peer name eth0 netns /proc/%d/ns/net", farNS)
 	for _, step := range []struct {
-		in      *system
+		in      *machine
 		command string
 	}{
 		{near, wire},

@@ -91,8 +91,8 @@ func TestPodNetworks(t *testing.T) {
 // The end of any machine of a pod is why an execution failed.
 func TestMachinesExplain(t *testing.T) {
 	died, symptom := errors.New("out of memory"), errors.New("connection refused")
-	alive := &system{died: func() error { return nil }}
-	dead := &system{died: func() error { return died }}
+	alive := &machine{died: func() error { return nil }}
+	dead := &machine{died: func() error { return died }}
 	for _, m := range []machines{{alive, dead}, {dead, alive}, {dead}} {
 		if err := m.explain(symptom); !errors.Is(err, died) || !errors.Is(err, experiment.ErrFatal) {
 			t.Errorf("got %v, want what the machine died of", err)
@@ -101,7 +101,7 @@ func TestMachinesExplain(t *testing.T) {
 			t.Errorf("without an error: got %v", err)
 		}
 	}
-	if err := (machines{alive, &system{}}).explain(symptom); !errors.Is(err, symptom) || errors.Is(err, experiment.ErrFatal) {
+	if err := (machines{alive, &machine{}}).explain(symptom); !errors.Is(err, symptom) || errors.Is(err, experiment.ErrFatal) {
 		t.Errorf("all alive: got %v", err)
 	}
 }
@@ -126,7 +126,7 @@ func TestEnter(t *testing.T) {
 		"412\n/sys/fs/cgroup/default/4f\n":                         {"412", "/sys/fs/cgroup/default/4f", "--"},
 		"412\n/sys/fs/cgroup/pids/4f\n/sys/fs/cgroup/unified/4f\n": {"412", "/sys/fs/cgroup/pids/4f", "/sys/fs/cgroup/unified/4f", "--"},
 	} {
-		got, err := enter(t.Context(), &system{place: answering{answer: answer}}, "web")
+		got, err := enter(t.Context(), &machine{place: answering{answer: answer}}, "web")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func TestEnter(t *testing.T) {
 		}
 	}
 	for _, answer := range []string{"", "412\n", "412 \n", "0\n/sys/fs/cgroup\n"} {
-		if got, err := enter(t.Context(), &system{place: answering{answer: answer}}, "web"); err == nil || !strings.Contains(err.Error(), "container web") {
+		if got, err := enter(t.Context(), &machine{place: answering{answer: answer}}, "web"); err == nil || !strings.Contains(err.Error(), "container web") {
 			t.Errorf("%q: got %v, %v; want an error that names the container", answer, got, err)
 		}
 	}

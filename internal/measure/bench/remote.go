@@ -31,11 +31,11 @@ const (
 type remote struct {
 	configuration stack.Configuration // that says how to log in
 	place         place.Place
-	dir           string    // on the host, for all that is written there
-	hold          io.Closer // of the directory's lock; nil: it is not held
-	engine        string    // the command of its container engine; empty: none is asked for
-	image         string    // of its containers
-	say           func(step string)
+	dir           string            // on the host, for all that is written there
+	hold          io.Closer         // of the directory's lock; nil: it is not held
+	engine        string            // the command of its container engine; empty: none is asked for
+	image         string            // of its containers
+	step          func(name string) // reports progress
 }
 
 // workOnRemotes begins the directories that runs make on hosts that users name. The
@@ -45,13 +45,13 @@ const workOnRemotes = "/var/tmp/unnest-"
 // newRemote logs in to a host that is there already, by the user's own keys and the
 // host keys that the user knows. run names the directory that is made there. What
 // killed runs have left on the host is removed.
-func newRemote(ctx context.Context, c stack.Configuration, run string) (_ *remote, _ *system, err error) {
+func newRemote(ctx context.Context, c stack.Configuration, run string) (_ *remote, _ *machine, err error) {
 	in, err := login(ctx, c)
 	if err != nil {
 		return nil, nil, err
 	}
 	r := &remote{configuration: c, place: onRemote(in, c), dir: workOnRemotes + run}
-	s := &system{
+	m := &machine{
 		place: r.place, work: r.dir, gone: in.Done(),
 		died: func() error {
 			if in.Lost() {
@@ -62,9 +62,9 @@ func newRemote(ctx context.Context, c stack.Configuration, run string) (_ *remot
 		close: func() error { return r.leave(ctx, in) },
 	}
 	if err := errors.Join(r.reap(ctx), r.claim(ctx)); err != nil {
-		return nil, nil, errors.Join(err, s.close())
+		return nil, nil, errors.Join(err, m.close())
 	}
-	return r, s, nil
+	return r, m, nil
 }
 
 // onRemote is a host as all its commands see it.

@@ -46,7 +46,7 @@ func (r *remote) startEngine(ctx context.Context, engines []string, arch string,
 	if place.Run(ctx, r.place, r.engine, "image", "inspect", a.Name) == nil {
 		return note, nil
 	}
-	r.say(fmt.Sprintf("load the image of containers, %d MiB, on %s (once)", a.Size>>20, host))
+	r.step(fmt.Sprintf("load the image of containers, %d MiB, on %s (once)", a.Size>>20, host))
 	if err := r.load(ctx, a); err != nil {
 		return "", r.explainEngine(fmt.Errorf("load the image of containers, %d MiB: %w", a.Size>>20, err))
 	}

@@ -36,9 +36,9 @@ run)
 esac
 `
 
-// newHost makes a host of this machine, with some engines and few other programs, and
+// newTestHost makes a host of this machine, with some engines and few other programs, and
 // returns what visits it with the engines' state.
-func newHost(t *testing.T, engines ...string) (r *remote, state string) {
+func newTestHost(t *testing.T, engines ...string) (r *remote, state string) {
 	t.Helper()
 	bin := t.TempDir()
 	for _, tool := range []string{"sh", "cat", "chmod", "dirname", "flock", "grep", "gzip", "ls", "mkdir", "mv", "readlink", "rm", "sed", "tail", "tar"} {
@@ -68,7 +68,7 @@ func newVisit(t *testing.T, parent, name string) *remote {
 	t.Helper()
 	return &remote{
 		configuration: stack.Configuration{Name: "web", Stack: stack.Stack{stack.SSH, stack.Containerd}, Host: "ssh://h"},
-		place:         place.Local{}, dir: filepath.Join(parent, "unnest-run-"+name), say: func(string) {},
+		place:         place.Local{}, dir: filepath.Join(parent, "unnest-run-"+name), step: func(string) {},
 	}
 }
 
@@ -120,7 +120,7 @@ func TestRemoteEngines(t *testing.T) {
 		{stack.Docker, []string{"docker", "nerdctl", "podman"}, "docker"},
 		{stack.Docker, []string{"nerdctl", "podman"}, "podman"},
 	} {
-		r, _ := newHost(t, tt.there...)
+		r, _ := newTestHost(t, tt.there...)
 		note, err := settled(t, r).startEngine(t.Context(), enginesOf(tt.layer), "x86_64", smallArchive(t))
 		if err != nil || r.engine != tt.want || !containsAll(note, "ssh://h", "fake version 1.2.3", "`"+tt.want+" rmi localhost/unnest/suite:") {
 			t.Errorf("%s with %q: got %s, note %q, %v; want %s", tt.layer, tt.there, r.engine, note, err, tt.want)
@@ -168,7 +168,7 @@ time="2026-11-21T22:18:43Z" level=fatal msg="rootless containerd not running? (h
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r, state := newHost(t, tt.engines...)
+			r, state := newTestHost(t, tt.engines...)
 			if tt.fails != "" {
 				write(t, filepath.Join(state, "fails-"+tt.fails), tt.says)
 			}
@@ -183,7 +183,7 @@ time="2026-11-21T22:18:43Z" level=fatal msg="rootless containerd not running? (h
 // A run loads an image that the engine has not, works in containers of its own, and
 // leaves nothing but the image, which the next one finds.
 func TestRemoteContainers(t *testing.T) {
-	r, state := newHost(t, "docker")
+	r, state := newTestHost(t, "docker")
 	archive := smallArchive(t)
 	for i, name := range []string{"first", "second"} {
 		r := settled(t, newVisit(t, filepath.Dir(r.dir), name))
@@ -215,7 +215,7 @@ func TestRemoteContainers(t *testing.T) {
 // What killed runs have left, directories and containers, is removed by the next one,
 // what is in use or not a run's is not.
 func TestRemoteReap(t *testing.T) {
-	next, state := newHost(t, "nerdctl")
+	next, state := newTestHost(t, "nerdctl")
 	parent := filepath.Dir(next.dir)
 	runs := map[string]*remote{}
 	for _, name := range []string{"alive", "killed"} {
@@ -269,7 +269,7 @@ func awaitUnlocked(t *testing.T, dir string) {
 // What a container has written on a volume as root, a user that is not root has a
 // container remove.
 func TestRemoteRemoveVolume(t *testing.T) {
-	r, state := newHost(t, "docker")
+	r, state := newTestHost(t, "docker")
 	if _, err := settled(t, r).startEngine(t.Context(), enginesOf(stack.Docker), "x86_64", smallArchive(t)); err != nil {
 		t.Fatal(err)
 	}

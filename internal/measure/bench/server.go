@@ -63,12 +63,12 @@ const serverEnd = ": the server has ended"
 
 // startServers starts the target's servers, or starts them anew, and waits until each
 // takes clients.
-func (t *target) startServers(ctx context.Context) error {
+func (s *service) startServers(ctx context.Context) error {
 	var g errgroup.Group
-	for _, s := range t.servers {
+	for _, one := range s.servers {
 		g.Go(func() error {
-			if err := s.start(ctx, t.place); err != nil {
-				return t.machines.explain(fmt.Errorf("start server %s: %w", s.command, err))
+			if err := one.start(ctx, s.place); err != nil {
+				return s.machines.explain(fmt.Errorf("start server %s: %w", one.command, err))
 			}
 			return nil
 		})
@@ -77,10 +77,10 @@ func (t *target) startServers(ctx context.Context) error {
 }
 
 // stopServers ends the target's servers, and does not wait for it.
-func (t *target) stopServers() {
-	for _, s := range t.servers {
-		if s.stop != nil {
-			s.stop()
+func (s *service) stopServers() {
+	for _, one := range s.servers {
+		if one.stop != nil {
+			one.stop()
 		}
 	}
 }

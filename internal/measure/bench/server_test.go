@@ -237,7 +237,7 @@ func TestStartServerWithoutShell(t *testing.T) {
 
 // Several servers are started at once; the error of one says which.
 func TestStartServers(t *testing.T) {
-	to := &target{place: silent{[]string{"ready to go", "Server listening on 5001"}}}
+	to := &service{place: silent{[]string{"ready to go", "Server listening on 5001"}}}
 	for range 3 {
 		to.servers = append(to.servers, newServer(t, ""))
 	}
@@ -265,7 +265,7 @@ func TestStartServers(t *testing.T) {
 func TestRenew(t *testing.T) {
 	p := &clock{}
 	b := newBench(p)
-	for _, to := range b.targets {
+	for _, to := range b.instances {
 		to.place = place.Local{}
 		to.servers = []*server{newServer(t, "echo Server listening on 5001; sleep 61.25"), newServer(t, "echo Server listening on 5002; sleep 61.25")}
 		if err := to.startServers(t.Context()); err != nil {
@@ -285,14 +285,14 @@ func TestRenew(t *testing.T) {
 	if b.ahead != nil {
 		t.Error("the client that was started ahead may have its turn")
 	}
-	for name, to := range b.targets {
+	for name, to := range b.instances {
 		for _, s := range to.servers {
 			if s.round != 2 {
 				t.Errorf("%s: a server was started %d times, want 2", name, s.round)
 			}
 		}
 	}
-	broken := b.targets["NAT"].servers[1]
+	broken := b.instances["NAT"].servers[1]
 	broken.command.args = []string{"sh", "-c", "echo address already in use; exit 1"}
 	broken.stop()
 	<-broken.ended
@@ -302,7 +302,7 @@ func TestRenew(t *testing.T) {
 	if err := b.Down(); err != nil {
 		t.Error(err)
 	}
-	for _, to := range b.targets {
+	for _, to := range b.instances {
 		for _, s := range to.servers {
 			<-s.ended
 		}
@@ -313,7 +313,7 @@ func TestRenew(t *testing.T) {
 func TestRenewWithoutMachine(t *testing.T) {
 	died := errors.New("guest node1 died")
 	gone := make(chan struct{})
-	s := &system{gone: gone, died: func() error {
+	s := &machine{gone: gone, died: func() error {
 		select {
 		case <-gone:
 			return died
@@ -321,7 +321,7 @@ func TestRenewWithoutMachine(t *testing.T) {
 			return nil
 		}
 	}}
-	b := &Bench{systems: map[string]*system{"node1": s}, targets: map[string]*target{
+	b := &services{Bench: &Bench{running: map[string]*machine{"node1": s}}, instances: map[string]*service{
 		"NAT": {machines: machines{s}, place: silent{}, servers: []*server{newServer(t, "")}},
 	}}
 	time.AfterFunc(100*time.Millisecond, func() { close(gone) })

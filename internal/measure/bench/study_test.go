@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"unnest/experiments"
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/result"
 	"unnest/internal/testbed/guest"
@@ -28,23 +27,29 @@ func metricNames(t *testing.T, c result.Case) []string {
 	return names
 }
 
-func TestBootSpec(t *testing.T) {
-	s := BootSpec()
-	if plan := experiment.Schedule(s, 1); len(plan) != 2*s.Repetitions {
-		t.Errorf("%d executions, want %d of each kernel", len(plan), s.Repetitions)
-	}
+// checkStudy checks a study that comes with unnest and returns the names of its
+// configurations.
+func checkStudy(t *testing.T, s *experiment.Spec) (names []string) {
+	t.Helper()
 	if len(s.Warnings()) > 0 {
 		t.Errorf("its results are weak: %v", s.Warnings())
 	}
+	for _, c := range s.Configurations {
+		names = append(names, c.Name)
+	}
 	for _, b := range s.Baselines {
-		if !slices.ContainsFunc(experiment.Schedule(s, 1), func(e experiment.Execution) bool { return e.Configuration.Name == b }) {
-			t.Errorf("baseline %s is no configuration", b)
+		if !slices.Contains(names, b) {
+			t.Errorf("baseline %s is not a configuration", b)
 		}
 	}
-	for _, c := range s.Configurations {
-		if err := c.Validate(); err != nil {
-			t.Error(err)
-		}
+	return names
+}
+
+func TestBootStudy(t *testing.T) {
+	s := open(t, "boot")
+	checkStudy(t, s)
+	if plan := experiment.Schedule(s, 1); len(plan) != 2*10 {
+		t.Errorf("%d executions, want 10 of each kernel", len(plan))
 	}
 	names := metricNames(t, s.Cases[0].Case)
 	values := bootValues(guest.BootTimes{
@@ -64,19 +69,9 @@ func TestBootSpec(t *testing.T) {
 // The study of the harness has the configurations that the harness tells apart,
 // and room for what it measures beside the workloads.
 func TestHarnessSpec(t *testing.T) {
-	file, text, err := experiments.Open("harness")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := experiment.Parse(file, text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.AddMetrics(HarnessMetrics()...)
-	var names []string
-	for _, c := range s.Configurations {
-		names = append(names, c.Name)
-	}
+	s := open(t, "harness")
+	s.AddMetrics(Metrics(s)...)
+	names := checkStudy(t, s)
 	if want := []string{byHand, through}; !slices.Equal(names, want) {
 		t.Errorf("configurations are %v, want %v", names, want)
 	}
@@ -85,17 +80,51 @@ func TestHarnessSpec(t *testing.T) {
 			t.Errorf("%s: metrics are %v, want wall and the CPU times among them", c.Name, names)
 		}
 	}
-	if err := supported(s); err != nil {
-		t.Error(err)
+	if quick := Metrics(open(t, "quickstart")); len(quick) != 7 || slices.Equal(Metrics(s), quick) {
+		t.Errorf("the metrics of the harness are among those of other studies: %v", quick)
 	}
-	if slices.Equal(HarnessMetrics(), Metrics()) || len(Metrics()) != 7 {
-		t.Errorf("the metrics of the harness leak into those of every bench: %v", Metrics())
+	for _, name := range []string{"boot", "startup", "levels"} {
+		if got := Metrics(open(t, name)); got != nil {
+			t.Errorf("%s: additional metrics are %v, want none", name, got)
+		}
+	}
+}
+
+// Cases that need different machines are refused when the file is read.
+func TestCheckRefusesMixedCases(t *testing.T) {
+	spec := mustParse(t, `name: mixed
+suite: network
+configurations: [{name: vm, stack: vm}]
+cases:
+  - {name: rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s}
+  - {suite: sysbench}
+`)
+	err := Check(spec)
+	if want := "experiment mixed: cases of [suites workloads] need different machines: write one file for each"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}
+
+func TestCheckProbes(t *testing.T) {
+	for _, tt := range []struct{ cases, configuration, want string }{
+		{"[{name: b, probe: boot}]", "{name: vmlinux, stack: vm}", ""},
+		{"[{name: b, probe: boot}]", "{name: mine, stack: vm}", "configuration mine: probe boot compares the kernels vmlinux and bzImage"},
+		{"[{name: b, probe: boot}]", "{name: bzImage, stack: vm, arch: s390x}", "needs stack vm and arch x86_64"},
+		{"[{name: s, probe: start}]", "{name: NAT, stack: vm/containerd, network: nat}", ""},
+		{"[{name: s, probe: add}]", "{name: Host, stack: vm/containerd, network: host}", "configuration Host: want network nat, brfusion"},
+		{"[{name: s, probe: start}]", "{name: VM, stack: vm}", "use stack vm/containerd"},
+	} {
+		spec := mustParse(t, "name: p\nsuite: p\nconfigurations: ["+tt.configuration+"]\ncases: "+tt.cases+"\n")
+		err := Check(spec)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s in %s: got %v, want %q", tt.cases, tt.configuration, err, tt.want)
+		}
 	}
 }
 
 // What follows is not foretold into an execution by hand: it would disturb it.
 func TestHarnessNext(t *testing.T) {
-	h := Harness{&Bench{}}
+	h := harness{newServices(&Bench{})}
 	h.Next(newExecution(byHand, pingPong, 0))
 	if h.next != nil {
 		t.Error("an execution by hand is to be started ahead")

@@ -77,7 +77,11 @@ func (f *file) checkGroups() {
 	for _, g := range f.groups {
 		if !f.Has(g.path + ".suite") {
 			taken(g.path+".name", g.name, g.path)
-			f.checkGroup(g)
+			if f.Has(g.path + ".probe") {
+				f.checkProbe(g)
+			} else {
+				f.checkGroup(g)
+			}
 			continue
 		}
 		before := len(f.spec.Cases)

@@ -11,7 +11,7 @@ import (
 )
 
 // ownOfWorkloads are the keys of a case that mean nothing to one of a suite.
-var ownOfWorkloads = []string{"name", "title", "workload", "protocol", "sizes", "duration", "warmup", "options"}
+var ownOfWorkloads = []string{"name", "title", "probe", "workload", "protocol", "sizes", "duration", "warmup", "options"}
 
 // checkSuiteGroup adds the cases of a suite that g chooses.
 func (f *file) checkSuiteGroup(g group) {

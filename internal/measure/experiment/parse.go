@@ -35,6 +35,7 @@ type group struct {
 	params   workload.Params // without the size
 	sizes    []int
 	timeout  time.Duration // 0: that of the file
+	probe    Probe
 	suite    string
 	only     []string // cases of the suite; nil: all
 	except   []string
@@ -146,6 +147,7 @@ func (f *file) group(path string, n ast.Node) {
 		"warmup":   yamldoc.Scalar(f.Document, &p.Warmup, yamldoc.DurationOrZero),
 		"timeout":  yamldoc.Scalar(f.Document, &g.timeout, yamldoc.Duration),
 		"options":  f.options(p),
+		"probe":    yamldoc.Scalar(f.Document, &g.probe, text[Probe]),
 		"suite":    yamldoc.Scalar(f.Document, &g.suite, yamldoc.Name),
 		"only":     f.NotEmpty(yamldoc.Scalars(f.Document, &g.only, yamldoc.Name)),
 		"except":   f.NotEmpty(yamldoc.Scalars(f.Document, &g.except, yamldoc.Name)),

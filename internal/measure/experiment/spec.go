@@ -52,6 +52,7 @@ type Guest struct {
 type Case struct {
 	result.Case
 	Params  workload.Params
+	Probe   Probe         // empty: the case has a workload or comes from a suite
 	Local   *suite.Case   // runs in the configuration itself; nil: a workload, with Params
 	Profile suite.Profile // of Local
 	Wall    time.Duration // what the client takes when all goes well

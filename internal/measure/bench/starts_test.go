@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,34 +16,19 @@ import (
 	"unnest/internal/measure/workload"
 )
 
-func TestStartupSpec(t *testing.T) {
-	s := StartupSpec()
+func TestStartupStudy(t *testing.T) {
+	s := open(t, "startup")
+	checkStudy(t, s)
 	if plan := experiment.Schedule(s, 1); len(plan) != 100*4*2 {
 		t.Errorf("%d executions, want 100 of each configuration and case", len(plan))
-	}
-	if len(s.Warnings()) > 0 {
-		t.Errorf("its results are weak: %v", s.Warnings())
-	}
-	var names []string
-	for _, c := range s.Configurations {
-		names = append(names, c.Name)
-		if err := c.Validate(); err != nil {
-			t.Error(err)
-		}
-	}
-	if !slices.Contains(names, s.Baselines[0]) {
-		t.Errorf("baseline %s is not among %v", s.Baselines[0], names)
 	}
 	for _, c := range s.Cases {
 		for _, m := range c.Metrics {
 			if !m.Distribution {
-				t.Errorf("%s: how %s spreads is not reported", c.Name, m.Name)
+				t.Errorf("%s: the distribution of %s is not reported", c.Name, m.Name)
 			}
 		}
 		metricNames(t, c.Case)
-	}
-	if err := supported(s); err != nil {
-		t.Error(err)
 	}
 }
 

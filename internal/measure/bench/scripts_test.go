@@ -11,7 +11,7 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-func TestSaid(t *testing.T) {
+func TestWithOutput(t *testing.T) {
 	silent := &place.ExitError{Place: "vm", Args: []string{"sh"}, Code: 1}
 	loud := &place.ExitError{Place: "vm", Args: []string{"sh"}, Code: 1, Stderr: "no room"}
 	lost := errors.New("vm no longer answers")
@@ -26,7 +26,7 @@ func TestSaid(t *testing.T) {
 		{lost, "a\n", "vm no longer answers"},
 	}
 	for _, tt := range tests {
-		got := said(tt.err, []byte(tt.out))
+		got := withOutput(tt.err, []byte(tt.out))
 		if got.Error() != tt.want {
 			t.Errorf("output %q: got %q, want %q", tt.out, got, tt.want)
 		}
@@ -45,7 +45,7 @@ func TestRunReadsNoBashrc(t *testing.T) {
 	if out, err := exec.Command("env", append(sshd, "bash", "-c", "echo script")...).Output(); err == nil && string(out) == "script\n" {
 		t.Fatal("this bash reads no bashrc at all: the test shows nothing")
 	}
-	s := &site{place: place.Within{Place: place.Local{}, Env: sshd}, dir: t.TempDir()}
+	s := &workspace{place: place.Within{Place: place.Local{}, Env: sshd}, dir: t.TempDir()}
 	out, err := s.run(t.Context(), experiment.Case{}, "pwd")
 	if err != nil || string(out) != s.dir+"\n" {
 		t.Errorf("got %q, %v; want the directory of the case alone", out, err)
@@ -57,7 +57,7 @@ func TestRunReadsNoBashrc(t *testing.T) {
 	}
 }
 
-func TestSupportedSuites(t *testing.T) {
+func TestCheckScripts(t *testing.T) {
 	for _, tt := range []struct {
 		configuration stack.Configuration
 		want          string // in the error; empty: none
@@ -67,10 +67,10 @@ func TestSupportedSuites(t *testing.T) {
 		{stack.Configuration{Stack: stack.Stack{stack.SSH, stack.Docker}, Storage: stack.Volume, Network: stack.HostNetwork, Host: "ssh://h"}, ""},
 		{stack.Configuration{Stack: stack.Stack{stack.SSH, stack.Docker}, Network: stack.NAT, Host: "ssh://h"}, "network nat: cases of suites do not leave their machine"},
 		{stack.Configuration{Stack: stack.Stack{stack.VM}, Arch: stack.S390x}, ""},
-		{stack.Configuration{Stack: stack.Stack{stack.VM, stack.Containerd}, Arch: stack.S390x}, "guests of s390x run no containers"},
+		{stack.Configuration{Stack: stack.Stack{stack.VM, stack.Containerd}, Arch: stack.S390x}, "arch s390x: its guests run no containers"},
 	} {
 		tt.configuration.Name = "mine"
-		err := supportedSuites(&experiment.Spec{Configurations: []stack.Configuration{tt.configuration}})
+		err := checkAll(&scripts{}, tt.configuration)
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !containsAll(err.Error(), "configuration mine", tt.want)) {
 			t.Errorf("%s: got %v, want %q", tt.configuration.Notation(), err, tt.want)
 		}

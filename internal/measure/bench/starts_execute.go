@@ -22,65 +22,66 @@ import (
 )
 
 // Execute starts one container, or runs one plugin alone, and removes it.
-func (s *Startup) Execute(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
-	ctx, done := whileAlive(ctx, s.guest)
+func (s *starts) Execute(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
+	m := s.machines(e.Configuration).servers()
+	ctx, done := whileAlive(ctx, m)
 	defer done()
-	run := s.start
-	if e.Case.Name == addCase {
-		run = s.plugin
+	run := s.startContainer
+	if e.Case.Probe == experiment.Add {
+		run = runPlugin
 	}
-	values, err := run(ctx, e.Configuration)
+	values, err := run(ctx, m.place, e.Configuration.Network)
 	if err != nil {
-		return experiment.Outcome{}, s.guest.explain(err)
+		return experiment.Outcome{}, m.explain(err)
 	}
-	return experiment.Outcome{Values: values, Boot: s.guest.boot}, nil
+	return experiment.Outcome{Values: values, Boot: m.boot}, nil
 }
 
-// start starts a container and waits for its message.
-func (s *Startup) start(ctx context.Context, c stack.Configuration) (_ []workload.Value, err error) {
-	name := fresh()
-	args := append([]string{engine, "--cni-path", timedPlugins, "run", "--detach", "--name", name}, networkArgs(c.Network, startPorts)...)
+// startContainer starts a container and waits for its message.
+func (s *starts) startContainer(ctx context.Context, in place.Place, n stack.Network) (_ []workload.Value, err error) {
+	name := newName()
+	args := append([]string{engine, "--cni-path", timedPlugins, "run", "--detach", "--name", name}, networkArgs(n, startPorts)...)
 	args = append(args, guest.ContainerImage,
 		"/bin/busybox", "nc", lab.TenantGateway, strconv.Itoa(inboxPort), "-e", "/bin/busybox", "echo", name)
 	defer func() {
-		if err != nil { // what was not removed in its time
-			err = errors.Join(err, s.remove(context.WithoutCancel(ctx), name))
+		if err != nil {
+			err = errors.Join(err, removeContainer(context.WithoutCancel(ctx), in, name))
 		}
 	}()
 	var id bytes.Buffer
 	ordered := time.Now()
-	order, err := s.guest.place.Start(ctx, place.Command{Args: args, Stdout: &id})
+	process, err := in.Start(ctx, place.Command{Args: args, Stdout: &id})
 	if err != nil {
 		return nil, err
 	}
-	if err := order.Wait(); err != nil {
+	if err := process.Wait(); err != nil {
 		return nil, err
 	}
 	arrived, err := s.inbox.await(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.remove(ctx, name); err != nil {
+	if err := removeContainer(ctx, in, name); err != nil {
 		return nil, err
 	}
-	times, err := s.pluginTimes(ctx, strings.TrimSpace(id.String()))
+	times, err := pluginTimes(ctx, in, strings.TrimSpace(id.String()))
 	return append(times, workload.Value{Metric: "start", Value: arrived.Sub(ordered).Seconds()}), err
 }
 
-// startPorts is what a container behind NAT publishes, as one that serves does.
+// startPorts are published by a container behind NAT, as by one that runs a server.
 var startPorts = []workload.Port{{Protocol: workload.TCP, Number: 8080}}
 
-// fresh returns a name that no container had before.
-func fresh() string { return "start-" + strings.ToLower(rand.Text()[:12]) }
+// newName returns a name that no container had before.
+func newName() string { return "start-" + strings.ToLower(rand.Text()[:12]) }
 
-// removeLimit is how long a container may take to go.
+// removeLimit is the time limit of the removal of a container.
 const removeLimit = 30 * time.Second
 
-// remove removes a container, if there is one.
-func (s *Startup) remove(ctx context.Context, name string) error {
+// removeContainer removes a container, if it exists.
+func removeContainer(ctx context.Context, in place.Place, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeLimit)
 	defer cancel()
-	err := place.Run(ctx, s.guest.place, engine, "rm", "--force", name)
+	err := place.Run(ctx, in, engine, "rm", "--force", name)
 	var exit *place.ExitError
 	if errors.As(err, &exit) && strings.Contains(exit.Stderr, "no such container") {
 		return nil
@@ -88,8 +89,8 @@ func (s *Startup) remove(ctx context.Context, name string) error {
 	return err
 }
 
-// pluginAlone gives the network namespace $1 a network by the plugin $2 of the
-// configuration $3, and takes it away again.
+// pluginAlone adds the network of plugin $2 with configuration $3 to the network
+// namespace $1, and deletes it again.
 const pluginAlone = `set -e
 ip netns add "$1"
 trap 'ip netns delete "$1"' EXIT
@@ -98,32 +99,31 @@ for command in ADD DEL; do
 	answer=$(CNI_COMMAND=$command "$2" <"$3") || { echo "$command: $answer" >&2; exit 1; }
 done`
 
-// plugin runs the plugin of a network alone.
-func (s *Startup) plugin(ctx context.Context, c stack.Configuration) ([]workload.Value, error) {
-	program := "brfusion"
-	if c.Network == stack.NAT {
-		program = "bridge"
+// runPlugin runs the plugin of a network alone.
+func runPlugin(ctx context.Context, in place.Place, n stack.Network) ([]workload.Value, error) {
+	plugin := "brfusion"
+	if n == stack.NAT {
+		plugin = "bridge"
 	}
-	name := fresh()
-	err := place.Run(ctx, s.guest.place, "sh", "-c", pluginAlone, "sh", name, timedPlugins+"/"+program, pluginConfig(c.Network))
-	if err != nil {
+	name := newName()
+	if err := place.Run(ctx, in, "sh", "-c", pluginAlone, "sh", name, timedPlugins+"/"+plugin, pluginConfig(n)); err != nil {
 		return nil, err
 	}
-	return s.pluginTimes(ctx, name)
+	return pluginTimes(ctx, in, name)
 }
 
-// pluginTimes returns how long the plugins took for a container, which is gone
-// by now: all ADDs together, and all DELs.
-func (s *Startup) pluginTimes(ctx context.Context, container string) ([]workload.Value, error) {
-	journal, err := place.Output(ctx, s.guest.place, "sh", "-c", `cat "$1" && : >"$1"`, "sh", timer.Journal)
+// pluginTimes returns the times of the plugins for a container that has been removed:
+// the sum of all ADDs, and that of all DELs.
+func pluginTimes(ctx context.Context, in place.Place, container string) ([]workload.Value, error) {
+	journal, err := place.Output(ctx, in, "sh", "-c", `cat "$1" && : >"$1"`, "sh", timer.Journal)
 	if err != nil {
 		return nil, err
 	}
 	return sumRuns(journal, container)
 }
 
-// sumRuns adds up the journal's lines of one container. A runtime may put words
-// of its own before the container's ID.
+// sumRuns adds up the journal's lines of one container. A runtime may add a prefix to
+// the container's ID.
 func sumRuns(journal []byte, container string) ([]workload.Value, error) {
 	var add, del time.Duration
 	lines := json.NewDecoder(bytes.NewReader(journal))

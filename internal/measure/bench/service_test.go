@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -66,7 +67,7 @@ func TestSupported(t *testing.T) {
 			good := stack.Configuration{Name: "good", Stack: stack.Stack{stack.VM}}
 			c := stack.Configuration{Name: "mine", Stack: stack.Stack{stack.VM}}
 			tt.change(&c)
-			err := supported(&experiment.Spec{Configurations: []stack.Configuration{good, c}})
+			err := checkAll(newServices(&Bench{}), good, c)
 			if len(tt.want) == 0 && err != nil {
 				t.Error(err)
 			}
@@ -77,25 +78,37 @@ func TestSupported(t *testing.T) {
 	}
 }
 
+// checkAll asks a study whether it supports the configurations, as Check does.
+func checkAll(s study, all ...stack.Configuration) error {
+	for _, c := range all {
+		if err := s.check(c); err != nil {
+			return fmt.Errorf("configuration %s: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
 // Every study that comes with unnest can be brought up.
-func TestSupportedStudies(t *testing.T) {
+func TestCheckStudies(t *testing.T) {
 	for _, name := range experiments.List() {
-		file, text, err := experiments.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		spec, err := experiment.Parse(file, text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		check := supported
-		if spec.Cases[0].Local != nil {
-			check = supportedSuites
-		}
-		if err := check(spec); err != nil {
+		if err := Check(open(t, name)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// open returns a study that comes with unnest.
+func open(t *testing.T, name string) *experiment.Spec {
+	t.Helper()
+	file, text, err := experiments.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec, err := experiment.Parse(file, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
 }
 
 func TestNetworkArgs(t *testing.T) {
@@ -135,11 +148,11 @@ cases:
 // servers of the bench share a port.
 func TestAssignPorts(t *testing.T) {
 	spec := mustParse(t, manyCases)
-	b := &Bench{targets: map[string]*target{}}
+	b := newServices(&Bench{spec: spec})
 	used := map[int]string{}
 	for _, c := range spec.Configurations {
-		s := b.assignPorts(spec, "")
-		b.targets[c.Name] = &target{address: "10.201.0.2", ports: s.ports}
+		s := b.assignPorts("")
+		b.instances[c.Name] = &service{address: "10.201.0.2", ports: s.ports}
 		if len(s.ports) != 4 || len(s.list) != 4 {
 			t.Errorf("%s: %d ports for %d servers, want 4", c.Name, len(s.ports), len(s.list))
 		}
@@ -152,7 +165,7 @@ func TestAssignPorts(t *testing.T) {
 	}
 	ends := map[string]int{}
 	for _, c := range spec.Cases {
-		e := b.targets["NAT"].endpoint(c)
+		e := b.instances["NAT"].endpoint(c)
 		if e.Address != "10.201.0.2" || e.Port == 0 {
 			t.Errorf("%s: got %+v", c.Name, e)
 		}
@@ -169,7 +182,7 @@ func TestAssignPorts(t *testing.T) {
 // What is published is what the servers listen on: nothing less, or a client
 // behind NAT would not get through.
 func TestAssignPortsPublishes(t *testing.T) {
-	s := (&Bench{}).assignPorts(mustParse(t, manyCases), "")
+	s := newServices(&Bench{spec: mustParse(t, manyCases)}).assignPorts("")
 	want := []workload.Port{
 		{Protocol: workload.UDP, Number: 5001}, {Protocol: workload.TCP, Number: 5002}, {Protocol: workload.TCP, Number: 5003},
 		{Protocol: workload.TCP, Number: 5004}, {Protocol: workload.UDP, Number: 5004}, // iperf3 controls a UDP test by TCP
@@ -192,7 +205,7 @@ func TestAssignPortsPublishes(t *testing.T) {
 // A server of a machine with several addresses answers from the one that it is asked
 // at.
 func TestAssignPortsListens(t *testing.T) {
-	for _, server := range (&Bench{}).assignPorts(mustParse(t, manyCases), "10.201.0.1").list {
+	for _, server := range newServices(&Bench{spec: mustParse(t, manyCases)}).assignPorts("10.201.0.1").list {
 		if !strings.Contains(server.command.String(), "10.201.0.1") {
 			t.Errorf("%s listens on every address", server.command)
 		}

@@ -4,14 +4,15 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// A directory to work in is its owner's until it is cleaned; what has no owner is
-// reaped, whatever is in it.
-func TestReapWork(t *testing.T) {
+// A work directory stays as long as its owner lives; one without an owner is removed
+// with everything in it.
+func TestCleanWork(t *testing.T) {
 	cache := t.TempDir()
 	path := func(name string) string { return filepath.Join(cache, workPrefix+name) }
 	mine, err := claimWork(path("mine"))
@@ -32,14 +33,17 @@ func TestReapWork(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(cache, "image-0"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second finds nothing to do
-		if err := reapWork(cache); err != nil {
-			t.Error(err)
+	for _, tt := range []struct {
+		dryRun bool
+		want   []string
+	}{{true, []string{path("dead")}}, {false, []string{path("dead")}}, {false, nil}} {
+		if got, err := CleanWork(cache, tt.dryRun); err != nil || !slices.Equal(got, tt.want) {
+			t.Errorf("dry run %v: removed %v, %v; want %v", tt.dryRun, got, err, tt.want)
 		}
 	}
 	left, err := os.ReadDir(cache)
 	if err != nil || len(left) != 2 || left[0].Name() != "image-0" || left[1].Name() != workPrefix+"mine" {
-		t.Errorf("left are %v, %v; want the image and what is in use", left, err)
+		t.Errorf("left are %v, %v; want the image and the directory in use", left, err)
 	}
 	if _, err := lockWork(path("mine")); !errors.Is(err, unix.EWOULDBLOCK) {
 		t.Errorf("locked twice: %v", err)

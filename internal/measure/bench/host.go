@@ -1,0 +1,207 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/lab"
+	"unnest/internal/testbed/place"
+)
+
+// metal is this host with the user space of our guests, so that every level runs the
+// same programs: their root directory, read-only, in a mount namespace, a process
+// namespace and the lab's network namespace. Nothing of it outlives the process that
+// holds the namespaces, whose command line has the lab's directory.
+type host struct {
+	lab    *lab.Lab
+	work   string   // on this host, /mnt inside
+	lock   *os.File // says that work is in use
+	holder *exec.Cmd
+	ended  chan struct{} // closed when the holder has, with all that ran inside
+	inside place.Within
+}
+
+// hostScript makes the namespaces' mounts and then keeps them, as the first process
+// of its process namespace: all others end with it. What CNI plugins note below
+// /var/lib is forgotten with the rest.
+const hostScript = `set -e
+root=$1 work=$2
+mount --bind "$root" "$root"
+mount -o remount,bind,ro "$root"
+mount --rbind /sys "$root/sys"
+mount --rbind /dev "$root/dev"
+mount -t proc proc "$root/proc"
+mount -t tmpfs -o mode=1777 tmp "$root/tmp"
+mount -t tmpfs run "$root/run"
+mount -t tmpfs -o mode=0700 home "$root/root"
+mount --bind "$work" "$root/mnt"
+mount -t tmpfs -o mode=0755 programs "$root/usr/local"
+mkdir -p "$root/run/lib/upper" "$root/run/lib/work"
+mount -t overlay overlay -o "lowerdir=$root/var/lib,upperdir=$root/run/lib/upper,workdir=$root/run/lib/work" "$root/var/lib"
+trap exit TERM
+echo ready
+sleep infinity &
+wait $!
+`
+
+// newHost enters the root directory that the image's recipe gives.
+func newHost(ctx context.Context, l *lab.Lab, b guest.Builder, r guest.Recipe) (_ *host, err error) {
+	root, err := b.Root(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	h := &host{lab: l, work: filepath.Join(b.Cache, workPrefix+l.Name), ended: make(chan struct{})}
+	if h.lock, err = claimWork(h.work); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			h.end()
+			err = errors.Join(err, h.clean())
+		}
+	}()
+	if err := h.hold(root); err != nil {
+		return nil, fmt.Errorf("enter %s: %w", root, err)
+	}
+	namespaces := "/proc/" + strconv.Itoa(h.holder.Process.Pid) + "/ns/"
+	h.inside = place.Within{
+		Place: place.Local{NetNS: l.HostNS()},
+		Enter: []string{"nsenter", "--mount=" + namespaces + "mnt", "--pid=" + namespaces + "pid_for_children", "chroot", root},
+		Env: []string{
+			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "HOME=/tmp",
+			"NERDCTL_TOML=/mnt/nerdctl.toml",
+		},
+		Name: "this host",
+	}
+	return h, h.putPrograms(ctx, b.Programs)
+}
+
+// hold starts the process that holds the namespaces, and waits for their mounts.
+func (h *host) hold(root string) error {
+	// unshare makes the mounts private: none is seen outside.
+	h.holder = exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child",
+		"bash", "-c", hostScript, "unnest-metal", root, h.work, h.lab.Dir)
+	h.holder.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	ready, err := h.holder.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	var words strings.Builder
+	h.holder.Stderr = &words
+	if err := lab.Do(h.lab.HostNS(), h.holder.Start); err != nil {
+		h.holder = nil
+		return err
+	}
+	said, _ := io.ReadAll(io.LimitReader(ready, int64(len("ready\n"))))
+	go func() {
+		defer close(h.ended)
+		_ = h.holder.Wait() // it is told to end
+	}()
+	if len(said) > 0 {
+		return nil
+	}
+	<-h.ended
+	return errors.New(strings.TrimSpace(words.String()))
+}
+
+// system is the metal as a machine that configurations run on. It has several
+// addresses: a server over UDP would answer from another than it was asked at.
+func (h *host) machine() *machine {
+	return &machine{
+		place: h.inside, address: lab.TenantGateway, listen: lab.TenantGateway, work: "/mnt/work",
+		container: h.container, startEngine: h.startEngine,
+	}
+}
+
+// putPrograms writes what guests have below /usr/local beside Debian's packages.
+func (h *host) putPrograms(ctx context.Context, programs map[string]string) error {
+	for target, path := range programs {
+		if !strings.HasPrefix(target, "/usr/local/") {
+			continue
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		err = h.inside.Put(ctx, target, 0o755, f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startEngine starts a containerd of the run's own, which ends with the namespaces.
+func (h *host) startEngine(ctx context.Context) error {
+	const script = `set -e
+socket=$1
+mkdir -p /mnt/cni "${socket%/*}"
+cat >/mnt/nerdctl.toml <<END
+address = "$socket"
+data_root = "/mnt/nerdctl"
+cni_path = "/usr/lib/cni"
+cni_netconfpath = "/mnt/cni"
+END
+cat >/mnt/containerd.toml <<END
+version = 2
+root = "/mnt/containerd"
+state = "/run/containerd"
+disabled_plugins = ["io.containerd.grpc.v1.cri"]
+END
+setsid containerd --config /mnt/containerd.toml --address "$socket" >/mnt/containerd.log 2>&1 </dev/null &
+for i in $(seq 100); do nerdctl info >/dev/null 2>&1 && exit; sleep 0.1; done
+echo "containerd does not answer: $(tail -n 2 /mnt/containerd.log)" >&2
+exit 1
+`
+	return place.Run(ctx, h.inside, "bash", "-c", script, "start", "/run"+h.lab.Dir+"/containerd.sock")
+}
+
+// container starts a container whose root is layers over the host's user space.
+func (h *host) container(ctx context.Context, name string, options ...string) (place.Place, error) {
+	const script = `set -e
+dir=/mnt/containers/$1 group=$2
+shift 2
+mkdir -p "$dir/upper" "$dir/work" "$dir/merged"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$dir/upper,workdir=$dir/work" "$dir/merged"
+exec nerdctl run --detach --cgroup-parent "/$group" --volume /usr/local:/usr/local:ro "$@" \
+	--rootfs "$dir/merged" /bin/sh -c 'trap exit TERM; while :; do sleep 3600 & wait; done'
+`
+	args := append([]string{"bash", "-c", script, "container", name, groupOf(h.lab.Name), "--name", name}, options...)
+	if err := place.Run(ctx, h.inside, args...); err != nil {
+		return nil, err
+	}
+	return place.Container{Place: h.inside, Engine: engine, Name: name}, nil
+}
+
+// endPatience is how long everything inside may take to end.
+const endPatience = 5 * time.Second
+
+// end ends the holder, and with it all that runs inside.
+func (h *host) end() {
+	if h.holder == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
+	defer cancel()
+	_ = place.Run(ctx, h.inside, "kill", "1") // this one ends with it
+	select {
+	case <-h.ended:
+	case <-ctx.Done():
+		_ = h.holder.Process.Kill()
+		<-h.ended
+	}
+}
+
+// clean removes what was written, once the lab has ended everything that writes.
+func (h *host) clean() error { return errors.Join(removeWork(h.work), h.lock.Close()) }

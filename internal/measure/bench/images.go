@@ -1,0 +1,198 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/stack"
+	"unnest/internal/measure/suite"
+	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/place"
+)
+
+// images are the guest images and root directories that the configurations need.
+type images struct {
+	bench   *Bench
+	builder guest.Builder
+	recipe  guest.Recipe
+	inner   guest.Image // of the guests that cases run in
+	outer   guest.Image // of the guests that run other guests
+	foreign map[stack.Arch]guest.Image
+	archive *guest.Archive // of containers on the user's hosts
+}
+
+func newImages(b *Bench) images {
+	i := images{bench: b, recipe: guest.DefaultRecipe(), foreign: map[stack.Arch]guest.Image{}}
+	if b.options.Progress != nil {
+		i.builder = imageBuilder(b.options.Binaries, b.options.Progress.Phase)
+	}
+	if slices.ContainsFunc(b.spec.Cases, func(c experiment.Case) bool { return c.Local != nil }) {
+		i.recipe = guest.SuiteRecipe(packages(b.spec))
+	}
+	return i
+}
+
+// BuildImage returns the guest image with our binaries in it. binaries is the
+// directory that `make build` fills; step is called with each step of the build.
+func BuildImage(ctx context.Context, binaries string, step func(string)) (guest.Image, error) {
+	builder := imageBuilder(binaries, step)
+	return builder.Build(ctx, guest.DefaultRecipe())
+}
+
+// imageBuilder makes images with our binaries in them.
+func imageBuilder(binaries string, step func(string)) guest.Builder {
+	return guest.Builder{
+		Cache: guest.CacheDir(),
+		Programs: map[string]string{
+			"/usr/local/bin/nerdctl": filepath.Join(binaries, "nerdctl"),
+			"/usr/lib/cni/brfusion":  filepath.Join(binaries, "unnest-cni"),
+			"/usr/lib/cni/hostlo":    filepath.Join(binaries, "unnest-cni"),
+			cniTimer:                 filepath.Join(binaries, "cni-timer"),
+		},
+		Progress: step,
+	}
+}
+
+// build makes the images of all configurations.
+func (i *images) build(ctx context.Context) (err error) {
+	if err := i.addFiles(ctx); err != nil {
+		return err
+	}
+	for _, c := range i.bench.spec.Configurations {
+		_, contained := c.Stack.Engine()
+		switch {
+		case c.Stack.Remote() && contained && i.archive == nil:
+			builder := i.tools()
+			i.archive, err = builder.Archive(ctx, i.recipe)
+		case c.Stack.Remote():
+		case c.Architecture() != stack.X8664:
+			err = i.buildForeign(ctx, c.Architecture())
+		case c.Level() == 0:
+			_, err = i.builder.Root(ctx, i.recipe)
+		default:
+			i.inner, err = i.builder.Build(ctx, i.recipe)
+			i.bench.facts.Image = i.inner.Digest
+		}
+		if err == nil && c.Level() > 1 {
+			i.outer, err = i.builder.Build(ctx, guest.HypervisorRecipe())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// buildForeign makes the image of another architecture. It has the tools, but no
+// container engine of ours.
+func (i *images) buildForeign(ctx context.Context, a stack.Arch) error {
+	if i.foreign[a] != (guest.Image{}) {
+		return nil
+	}
+	arch, err := guest.ParseArch(string(a))
+	if err != nil {
+		return err
+	}
+	recipe, err := guest.ArchRecipe(arch)
+	if err != nil {
+		return err
+	}
+	builder := i.tools()
+	i.foreign[a], err = builder.Build(ctx, recipe.With(packages(i.bench.spec)...))
+	return err
+}
+
+// tools is the builder with the files of the cases only, without our binaries.
+func (i *images) tools() guest.Builder {
+	builder := guest.Builder{Cache: i.builder.Cache, Progress: i.builder.Progress, Programs: map[string]string{}}
+	for target, path := range i.builder.Programs {
+		if strings.HasSuffix(target, ".jar") {
+			builder.Programs[target] = path
+		}
+	}
+	return builder
+}
+
+// packages are the Debian packages of the cases' tools.
+func packages(spec *experiment.Spec) (all []string) {
+	for _, c := range spec.Cases {
+		if c.Local != nil {
+			all = append(all, strings.Fields(c.Local.Package)...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// addFiles downloads the files that no Debian package has.
+func (i *images) addFiles(ctx context.Context) error {
+	for _, c := range i.bench.spec.Cases {
+		if c.Local == nil {
+			continue
+		}
+		for _, f := range c.Local.Files {
+			path, err := fetch(ctx, http.DefaultClient, f, i.builder.Cache)
+			if err != nil {
+				return fmt.Errorf("case %s: %w", c.Name, err)
+			}
+			i.builder.Programs[f.Path] = path
+		}
+	}
+	return nil
+}
+
+// mavenCentral is the repository of files with Maven coordinates.
+const mavenCentral = "https://repo1.maven.org/maven2/"
+
+// maxFetched is the largest file that is downloaded, in bytes.
+const maxFetched = 64 << 20
+
+// fetch returns the path of the file in the cache, and downloads it first when it
+// is not there.
+func fetch(ctx context.Context, client *http.Client, f suite.File, cache string) (string, error) {
+	target := filepath.Join(cache, "file-"+f.SHA256)
+	if _, err := os.Stat(target); err == nil {
+		return target, nil
+	}
+	parts := strings.Split(f.Maven, ":")
+	if len(parts) != 3 {
+		return "", fmt.Errorf("file %q: want Maven coordinates GROUP:ARTIFACT:VERSION", f.Maven)
+	}
+	group, artifact, version := parts[0], parts[1], parts[2]
+	url := mavenCentral + path.Join(strings.ReplaceAll(group, ".", "/"), artifact, version, artifact+"-"+version+".jar")
+	content, err := download(ctx, client, url)
+	if err != nil {
+		return "", fmt.Errorf("fetch %s: %w", url, err)
+	}
+	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != f.SHA256 {
+		return "", fmt.Errorf("fetch %s: its SHA-256 is %x, want %s", url, sum, f.SHA256)
+	}
+	return target, place.Local{}.Put(ctx, target, 0o644, bytes.NewReader(content))
+}
+
+func download(ctx context.Context, client *http.Client, url string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the server answers %s", answer.Status)
+	}
+	return io.ReadAll(io.LimitReader(answer.Body, maxFetched))
+}

@@ -1,0 +1,143 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path"
+	"strconv"
+	"strings"
+
+	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/stack"
+	"unnest/internal/measure/workload"
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/place"
+)
+
+// engine is the command line of the container engine.
+const engine = "nerdctl"
+
+// service is a configuration whose servers run.
+type service struct {
+	machines machines
+	place    place.Place    // of the servers
+	client   place.Place    // the clients' container in the same pod; nil: they run outside
+	address  string         // where the clients find the servers
+	ports    map[string]int // server, as serverKey, -> port
+	servers  []*server
+}
+
+// newService starts the container of c, if it has one.
+func (s *services) newService(ctx context.Context, c stack.Configuration, all machines) (*service, error) {
+	m := all.servers()
+	listen := m.listen
+	if c.Network != "" && c.Network != stack.HostNetwork {
+		listen = ""
+	}
+	servers := s.assignPorts(listen)
+	one := &service{machines: all, place: m.place, address: m.address, ports: servers.ports, servers: servers.list}
+	if c.Network == "" {
+		return one, nil
+	}
+	var err error
+	if one.place, err = m.contain(ctx, c, path.Join(m.work, containerName(c)), networkArgs(c.Network, servers.published)); err != nil {
+		return nil, err
+	}
+	if c.Network.Reached() {
+		one.address, err = podAddress(ctx, m, containerName(c))
+	}
+	return one, err
+}
+
+// networkArgs are the options of the engine's run command for a network. NAT is the
+// engine's default network with published ports.
+func networkArgs(n stack.Network, ports []workload.Port) []string {
+	switch n {
+	case stack.HostNetwork:
+		return []string{"--network", "host"}
+	case stack.BrFusion:
+		return []string{"--network", fleet.Network}
+	case stack.BrFusionCold:
+		return []string{"--network", fleet.ColdNetwork}
+	case stack.BrFusionTrunk:
+		return []string{"--network", fleet.TrunkNetwork}
+	case stack.Hostlo:
+		return []string{"--network", fleet.HostloNetwork}
+	case stack.HostloPlain:
+		return []string{"--network", fleet.HostloPlainNetwork}
+	case stack.OverlayNetwork: // joinOverlay makes it when the container runs
+		return []string{"--network", "none"}
+	}
+	var args []string
+	for _, p := range ports {
+		args = append(args, "--publish", fmt.Sprintf("%d:%d/%s", p.Number, p.Number, p.Protocol))
+	}
+	return args
+}
+
+// podAddress returns the address of the container's own NIC.
+func podAddress(ctx context.Context, m *machine, name string) (string, error) {
+	out, err := place.Output(ctx, m.place, engine, "inspect", "--format", "{{.NetworkSettings.IPAddress}}", name)
+	if err != nil {
+		return "", err
+	}
+	address := strings.TrimSpace(string(out))
+	if net.ParseIP(address) == nil {
+		return "", fmt.Errorf("find the address of container %s: %s inspect prints %q", name, engine, address)
+	}
+	return address, nil
+}
+
+// servers are those that one configuration runs. Their ports are unique in the whole
+// bench, because configurations can share the address of their machine.
+type servers struct {
+	ports     map[string]int
+	published []workload.Port
+	list      []*server
+}
+
+type serverCommand struct {
+	args  []string
+	ready string // what the server prints when it accepts clients
+}
+
+// firstPort is the lowest port of a server.
+const firstPort = 5001
+
+// assignPorts gives each server that the cases need a port of its own. The servers
+// listen on an address; empty: on all.
+func (s *services) assignPorts(listen string) servers {
+	assigned := servers{ports: map[string]int{}}
+	port := firstPort
+	for _, one := range s.instances {
+		port += len(one.ports)
+	}
+	for _, c := range s.spec.Cases {
+		key, w := serverKey(c)
+		if _, ok := assigned.ports[key]; ok {
+			continue
+		}
+		assigned.ports[key] = port
+		assigned.published = append(assigned.published, w.Ports(c.Params, port)...)
+		command := serverCommand{w.Server(c.Params, workload.Endpoint{Address: listen, Port: port}), w.Ready()}
+		assigned.list = append(assigned.list, &server{command: command, patience: serverPatience})
+		port++
+	}
+	return assigned
+}
+
+// serverKey identifies the server that a case needs. Cases with the same key share
+// the server.
+func serverKey(c experiment.Case) (string, workload.Workload) {
+	w := lookup(c)
+	// Each protocol has its own server, even where one could serve both.
+	return strings.Join(w.Server(c.Params, workload.Endpoint{}), " ") + " " + string(c.Params.Protocol), w
+}
+
+func (s *service) endpoint(c experiment.Case) workload.Endpoint {
+	key, _ := serverKey(c)
+	return workload.Endpoint{Address: s.address, Port: s.ports[key]}
+}
+
+func (e serverCommand) String() string { return strconv.Quote(strings.Join(e.args, " ")) }

@@ -1,0 +1,96 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+
+	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/stack"
+	"unnest/internal/testbed/place"
+)
+
+// services is the study of servers in machines and containers, which clients load
+// over a network.
+type services struct {
+	*Bench
+	client    place.Place           // of clients that run outside all machines
+	instances map[string]*service   // by configuration
+	next      *experiment.Execution // the execution that follows, if known
+	ahead     *client               // its client, started in advance
+}
+
+func newServices(b *Bench) *services {
+	return &services{Bench: b, instances: map[string]*service{}}
+}
+
+func (s *services) check(c stack.Configuration) error {
+	_, contained := c.Stack.Engine()
+	switch stacked := c.Stack.String(); {
+	case stacked != "vm" && stacked != "vm/containerd" && stacked != "metal" && stacked != "metal/containerd":
+		return fmt.Errorf("stack %s: clients cannot reach it yet: use vm or metal, or a containerd container in it", stacked)
+	case c.Architecture() != stack.X8664:
+		return fmt.Errorf("arch %s: clients cannot reach such a guest yet: leave arch out", c.Architecture())
+	case c.Drive == stack.Local:
+		return errors.New("drive local: the clients of workloads run in a network of their own: leave it out")
+	case contained && c.Network == "":
+		return errors.New("key network is missing: want host, nat or brfusion")
+	}
+	return nil
+}
+
+func (s *services) needs() needs { return needs{machines: true, daemon: true, slots: slots} }
+
+func (s *services) begin(ctx context.Context) error {
+	s.client = place.Local{NetNS: s.lab.ClientNS()}
+	if err := s.findClientTools(ctx); err != nil {
+		return err
+	}
+	return s.findTools(ctx)
+}
+
+// start starts the container of c, if it has one, and one server for each kind that
+// the cases need, in the container or in the machine.
+func (s *services) start(ctx context.Context, c stack.Configuration) (err error) {
+	all := s.machines(c)
+	var one *service
+	if c.Drive == stack.Pod {
+		one, err = s.newPod(ctx, c, all)
+	} else {
+		one, err = s.newService(ctx, c, all)
+	}
+	if err != nil {
+		return all.explain(err)
+	}
+	s.instances[c.Name] = one
+	return one.startServers(ctx)
+}
+
+// Renew restarts the servers of every configuration, see experiment.Renewer. It takes
+// the configurations in random order, so that none is always first. The containers
+// stay.
+func (s *services) Renew(ctx context.Context) error {
+	s.dropAhead() // it may have connected already
+	ctx, done := whileAlive(ctx, slices.Collect(maps.Values(s.running))...)
+	defer done()
+	names := slices.Collect(maps.Keys(s.instances))
+	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	for _, name := range names {
+		if err := s.instances[name].startServers(ctx); err != nil {
+			return fmt.Errorf("configuration %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Down ends clients and servers, and takes the machines down.
+func (s *services) Down() error {
+	s.dropAhead()
+	for _, one := range s.instances {
+		one.stopServers()
+	}
+	return s.Bench.Down()
+}
