@@ -12,16 +12,23 @@ import (
 	"unnest/internal/measure/stats"
 )
 
-// JSON prints the whole document.
+// JSON prints the data of a document, or the whole document if it has none.
 func JSON(w io.Writer, doc Document) error {
 	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
+	if doc.Data != nil {
+		return enc.Encode(doc.Data)
+	}
 	return enc.Encode(doc)
 }
 
-// CSV prints the estimates in long form: one row per case, configuration and
-// metric, with empty fields where a number is missing.
+// CSV prints the records of a document, or else its estimates in long form: one row
+// per case, configuration and metric, with empty fields where a number is missing.
 func CSV(w io.Writer, doc Document) error {
+	if doc.Records != nil {
+		return csv.NewWriter(w).WriteAll(doc.Records)
+	}
 	header := []string{"run", "suite", "case", "group", "size", "tool", "configuration", "stack", "accelerator", "metric", "unit", "order", "primary",
 		"n", "median", "mean", "stddev", "stderr", "min", "p25", "p75", "p90", "p99", "max", "low", "high", "confidence"}
 	for _, b := range doc.Baselines {

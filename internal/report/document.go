@@ -11,6 +11,8 @@ package report
 import (
 	"encoding/json"
 	"math"
+	"slices"
+	"strings"
 
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
@@ -57,6 +59,7 @@ func (o Options) withDefaults() Options {
 
 // Document is a report before it is printed.
 type Document struct {
+	Command     string       `json:"-"` // that made it, default report
 	Title       string       `json:"title"`
 	Description string       `json:"description,omitempty"`
 	Run         string       `json:"run"`               // run identifier, of the two runs in a comparison
@@ -81,6 +84,24 @@ type Document struct {
 	Samples []result.Sample `json:"-"`
 	// Source is the run that Build was given.
 	Source result.Run `json:"-"`
+
+	// Data is what JSON prints, and Records what CSV prints, of a document that is not
+	// made of runs.
+	Data    any        `json:"-"`
+	Records [][]string `json:"-"`
+}
+
+// RunName names the run of a document, if it has one.
+func (d Document) RunName() string {
+	if d.Run == "" {
+		return ""
+	}
+	return "run " + d.Run
+}
+
+// join joins the parts that are not empty with a comma.
+func join(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ", ")
 }
 
 // KeyFigure is one number worth a line of its own.
@@ -144,6 +165,7 @@ const (
 	CDF    = "cdf"    // cumulative distributions, as stairs
 	Totals = "totals" // as Bars, of sums, which may be below zero
 	Levels = "levels" // as Bars, of means with their standard errors by level of virtualization
+	Lines  = "lines"  // values over X, joined by straight lines
 )
 
 // Chart is a figure as data.
@@ -153,7 +175,8 @@ type Chart struct {
 	Title      string        `json:"title"`
 	Setting    string        `json:"setting"`
 	Axis       string        `json:"axis"`                 // quantity and unit of the values
-	Categories []string      `json:"categories,omitempty"` // none of a CDF
+	XAxis      string        `json:"x_axis,omitempty"`     // quantity and unit of X, of Lines
+	Categories []string      `json:"categories,omitempty"` // none of a CDF or Lines
 	Series     []ChartSeries `json:"series"`
 	Margin     float64       `json:"margin,omitempty"` // half width of the band of equivalence around 1
 	Log        bool          `json:"log,omitempty"`    // the axis is logarithmic
@@ -165,6 +188,7 @@ type Chart struct {
 type ChartSeries struct {
 	Name   string   `json:"name"`
 	Slot   int      `json:"slot"`
+	X      []Number `json:"x,omitempty"` // of Lines
 	Values []Number `json:"values"`
 	Low    []Number `json:"low,omitempty"`
 	High   []Number `json:"high,omitempty"`

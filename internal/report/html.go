@@ -25,7 +25,7 @@ var chartLibrary string
 
 var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 	"glue":    glue,
-	"place":   place,
+	"join":    join,
 	"rowspan": rowspan,
 	"broad":   broad,
 	"sum":     func(t Table, i int) bool { return i >= len(t.Rows)-t.Sums },

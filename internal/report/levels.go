@@ -208,7 +208,8 @@ func (l *leveled) sized() bool {
 
 // Notes below every table of steps.
 const (
-	pNote          = "p, of Welch's t test: " + stats.PMeaning + ". It is not the probability that the means are equal."
+	pMeaning       = "Welch's t test: " + stats.PMeaning + ". It is not the probability that the means are equal."
+	pNote          = "p, of " + pMeaning
 	detectableNote = "Detectable is the smallest change that a run of this size and noise would have seen about four times out of five; with few repetitions less often."
 )
 

@@ -14,7 +14,9 @@ func Markdown(w io.Writer, doc Document) error {
 	if doc.Description != "" {
 		fmt.Fprintf(&b, "%s\n\n", inline(doc.Description))
 	}
-	fmt.Fprintf(&b, "%s\n\n", inline(place(doc.Setting, doc.Dir)+", run "+doc.Run))
+	if place := join(doc.Setting, doc.Dir, doc.RunName()); place != "" {
+		fmt.Fprintf(&b, "%s\n\n", inline(place))
+	}
 	bullets(&b, doc.Headlines)
 	if len(doc.Warnings) > 0 {
 		b.WriteString("**Warnings**\n\n")
@@ -32,20 +34,14 @@ func Markdown(w io.Writer, doc Document) error {
 			markdownRows(&b, t)
 		}
 	}
-	b.WriteString("## How to read this\n\n")
+	if len(doc.Methods) > 0 {
+		b.WriteString("## How to read this\n\n")
+	}
 	for _, m := range doc.Methods {
 		fmt.Fprintf(&b, "- **%s**: %s\n", inline(m.Term), inline(m.Text))
 	}
 	_, err := w.Write(b.Bytes())
 	return err
-}
-
-// place joins what stands beside a figure: its setting and the run directory.
-func place(setting, dir string) string {
-	if dir == "" {
-		return setting
-	}
-	return setting + ", " + dir
 }
 
 func bullets(b *bytes.Buffer, lines []string) {
@@ -56,7 +52,7 @@ func bullets(b *bytes.Buffer, lines []string) {
 }
 
 func markdownTable(b *bytes.Buffer, t Table, dir string) {
-	fmt.Fprintf(b, "**%s**, %s\n\n", inline(t.Title), inline(place(t.Setting, dir)))
+	fmt.Fprintf(b, "%s\n\n", join("**"+inline(t.Title)+"**", inline(t.Setting), inline(dir)))
 	markdownRows(b, t)
 }
 

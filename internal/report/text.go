@@ -42,9 +42,10 @@ type textPrinter struct {
 
 func (p *textPrinter) document(doc Document) {
 	p.line(bold, doc.Title)
-	p.line(faint, doc.Setting+", run "+doc.Run)
-	if doc.Dir != "" {
-		p.line(faint, doc.Dir)
+	for _, line := range []string{join(doc.Setting, doc.RunName()), doc.Dir} {
+		if line != "" {
+			p.line(faint, line)
+		}
 	}
 	p.buf.WriteString("\n")
 	for _, h := range doc.Headlines {
@@ -111,11 +112,7 @@ func (p *textPrinter) table(t Table) {
 		return
 	}
 	p.buf.WriteString("\n")
-	title := t.Title
-	if t.Setting != "" {
-		title += ", " + t.Setting
-	}
-	p.line(bold, title)
+	p.line(bold, join(t.Title, t.Setting))
 	columns, grid := compact(t)
 	widths := p.widths(columns, grid)
 	if widths[len(widths)-1] == 0 {

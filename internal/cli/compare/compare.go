@@ -19,7 +19,6 @@ type Options struct {
 	Streams terminal.Streams
 	A, B    string // run directories, or with Summary means; B is divided by A
 	Summary bool   // A and B are MEAN,STANDARD_ERROR,N
-	JSON    bool
 	Output  document.Output
 }
 
@@ -55,19 +54,16 @@ a mean below 0.`,
 	}
 	opts.Output.AddFlags(cmd)
 	cmd.Flags().BoolVar(&opts.Summary, "summary", false, "A and B are MEAN,STANDARD_ERROR,N instead of run directories")
-	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON, of runs the same as --format json")
-	cmd.MarkFlagsMutuallyExclusive("json", "format")
-	cmd.MarkFlagsMutuallyExclusive("summary", "format")
-	cmd.MarkFlagsMutuallyExclusive("summary", "output")
+	opts.Output.AddJSONFlag(cmd, "the same as --format json")
 	return cmd
 }
 
 func run(_ context.Context, opts Options) error {
+	if err := opts.Output.Check(); err != nil {
+		return err
+	}
 	if opts.Summary {
 		return compareSummaries(opts)
-	}
-	if opts.JSON {
-		opts.Output.Format = "json"
 	}
 	a, notesA, err := document.Load(opts.A)
 	if err != nil {

@@ -22,22 +22,14 @@ func compareSummaries(opts Options) error {
 	if err != nil {
 		return err
 	}
-	c, err := report.CompareSummaries(a, b)
+	doc, err := report.CompareMeans(a, b)
 	if errors.Is(err, stats.ErrNoVariance) {
 		return usage.Errorf("arguments A and B: both standard errors are 0, and without scatter there is no test: give at least one that is greater than 0, with more digits if it was rounded")
 	}
 	if err != nil {
 		return err
 	}
-	if opts.JSON {
-		err = c.JSON(opts.Streams.Out)
-	} else {
-		err = c.Text(opts.Streams.Out, opts.Streams.OutWidth)
-	}
-	if err != nil {
-		return fmt.Errorf("print comparison: %w", err)
-	}
-	return nil
+	return opts.Output.Print(opts.Streams, doc)
 }
 
 // parseMoments reads MEAN,STANDARD_ERROR,N. Errors call the argument name.

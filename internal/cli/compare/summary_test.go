@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -66,7 +68,7 @@ func TestSummaryInWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"1041.3 ± 18.6 (standard error 1.79 %), n = 6", "-2.55 % of A", "0.205, with df cut 0.207",
+	for _, want := range []string{"B 1041.3 18.6 1.79 % 6", "-2.55 % of A (p = 0.20)", "p, two-sided 0.205 0.207",
 		"the probability, if the two had the same mean, of a difference at least as large", "not the probability that the means are equal"} {
 		if !strings.Contains(strings.Join(strings.Fields(got), " "), want) {
 			t.Errorf("output lacks %q:\n%s", want, got)
@@ -78,7 +80,7 @@ func TestSummaryInWords(t *testing.T) {
 func TestSummaryTakesOneStandardErrorOf0(t *testing.T) {
 	for _, args := range [][]string{{"3.8567,0.0357,6", "3.7300,0.000,6"}, {"3.7300,0,6", "3.8567,0.0357,6"}} {
 		got, err := compared(t, append([]string{"--summary"}, args...)...)
-		if err != nil || !strings.Contains(got, "5.00, cut to an integer 5") {
+		if err != nil || !strings.Contains(strings.Join(strings.Fields(got), " "), "df 5.00 5") {
 			t.Errorf("%v: %v, want the df of the side that varies:\n%s", args, err, got)
 		}
 	}
@@ -107,9 +109,24 @@ func TestSummaryRefuses(t *testing.T) {
 			t.Errorf("%s %s: printed %q, error\n%v, want\n%s", tt.a, tt.b, out, err, tt.want)
 		}
 	}
-	for _, args := range [][]string{{"--format", "csv"}, {"-o", "x"}} {
-		if _, err := compared(t, append(args, "--summary", l0, l1)...); err == nil || !strings.Contains(err.Error(), "summary") {
-			t.Errorf("%v with --summary: %v", args, err)
+	if _, err := compared(t, "--json", "--format", "csv", "--summary", l0, l1); err == nil || !strings.Contains(err.Error(), "[format json]") {
+		t.Errorf("--json with --format: %v", err)
+	}
+}
+
+// Two means are printed in every format of documents, also to a file.
+func TestSummaryFormats(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "means.csv")
+	if out, err := compared(t, "-o", file, "--summary", l0, l1); err != nil || out != "" {
+		t.Errorf("printed %q, %v", out, err)
+	}
+	records, err := os.ReadFile(file)
+	if err != nil || !strings.Contains(string(records), "\n1068.5,2.4,6,1041.3,18.6,6,1.45") {
+		t.Errorf("CSV: %v\n%s", err, records)
+	}
+	for format, want := range map[string]string{"markdown": "| B | 1041.3 | 18.6 | 1.79 % | 6 |", "html": "<h1>Two means compared</h1>", "json": `"p_truncated": 0.2`} {
+		if got, err := compared(t, "--format", format, "--summary", l0, l1); err != nil || !strings.Contains(got, want) {
+			t.Errorf("%s: %v, want %q in\n%s", format, err, want, got)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"unnest/internal/cli/terminal"
+	"unnest/internal/cli/usage"
 	"unnest/internal/measure/result"
 	"unnest/internal/report"
 )
@@ -57,6 +58,7 @@ func TestFormat(t *testing.T) {
 		{"", "report.bench.txt", "gobench"},
 		{"", "report.pkb.jsonl", "pkb"},
 		{"", "report", "text"},
+		{"", "/dev/stdout", "text"},
 		{"json", "report.html", "json"},
 	}
 	for _, tt := range tests {
@@ -64,6 +66,24 @@ func TestFormat(t *testing.T) {
 		if err != nil || got.Name != tt.want {
 			t.Errorf("format %q, file %q: got %s, %v; want %s", tt.format, tt.file, got.Name, err, tt.want)
 		}
+	}
+}
+
+// An extension that no format has is an error, before anything is written.
+func TestUnknownExtension(t *testing.T) {
+	doc := report.Build(result.Run{ID: "r1", Title: "A run"}, nil, report.Options{})
+	file := filepath.Join(t.TempDir(), "report.pdf")
+	for _, err := range []error{Output{File: file}.Check(), Output{File: file}.Print(terminal.Streams{}, doc)} {
+		want := ": unknown extension .pdf: want .txt (text), .csv (csv), .json (json), .md (markdown), .html (html), .bench.txt (gobench), .pkb.jsonl (pkb), or add --format"
+		if _, ok := errors.AsType[*usage.Error](err); !ok || err.Error() != "--output "+file+want {
+			t.Errorf("got %v", err)
+		}
+	}
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file was written: %v", err)
+	}
+	if err := (Output{File: file, Format: "html"}).Print(terminal.Streams{}, doc); err != nil {
+		t.Errorf("with --format: %v", err)
 	}
 }
 

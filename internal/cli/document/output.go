@@ -1,8 +1,12 @@
 package document
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +20,7 @@ import (
 type Output struct {
 	Format string // a name of report.Formats; empty: by the extension of File, else text
 	File   string // empty: standard output
+	JSON   bool   // the same as Format json
 }
 
 // AddFlags gives cmd the flags --format and --output.
@@ -24,8 +29,33 @@ func (o *Output) AddFlags(cmd *cobra.Command) {
 	for _, f := range report.Formats {
 		names = append(names, f.Name)
 	}
-	cmd.Flags().VarP(usage.Choice(&o.Format, names...), "format", "f", "format of the output (default: by the extension of the file, else text)")
-	cmd.Flags().StringVarP(&o.File, "output", "o", "", "write to `FILE`, whole or not at all, instead of standard output")
+	cmd.Flags().VarP(usage.Choice(&o.Format, names...), "format", "f", "output format (default: by the extension of --output, else text)")
+	cmd.Flags().StringVarP(&o.File, "output", "o", "", "write to `FILE` instead of standard output; a failed write changes nothing")
+}
+
+// AddJSONFlag gives cmd the flag --json, which excludes --format.
+func (o *Output) AddJSONFlag(cmd *cobra.Command, help string) {
+	cmd.Flags().BoolVar(&o.JSON, "json", false, help)
+	cmd.MarkFlagsMutuallyExclusive("json", "format")
+}
+
+// Check returns an error unless the format is known and the directory of the file
+// exists. Commands call it before they start to work.
+func (o Output) Check() error {
+	_, err := o.format()
+	return errors.Join(err, CheckFile(o.File))
+}
+
+// CheckFile returns an error unless the directory of the file exists. An empty name is
+// standard output.
+func CheckFile(name string) error {
+	if name == "" {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Dir(name)); err != nil {
+		return fmt.Errorf("write %s: %w: make its directory first", name, withoutPath(err))
+	}
+	return nil
 }
 
 // Print prints doc. Text takes the width and the colours of the terminal.
@@ -43,22 +73,33 @@ func (o Output) Print(streams terminal.Streams, doc report.Document) error {
 		err = format.Print(streams.Out, doc)
 	}
 	if err != nil {
-		return fmt.Errorf("print report as %s: %w", format.Name, err)
+		return fmt.Errorf("print %s as %s: %w", cmp.Or(doc.Command, "report"), format.Name, err)
 	}
 	return nil
 }
 
-// format returns the format asked for.
+// format returns the format asked for, by name or by the extension of the file. A file
+// without an extension is text.
 func (o Output) format() (report.Format, error) {
-	if o.Format != "" {
+	switch {
+	case o.JSON:
+		return report.FormatNamed("json")
+	case o.Format != "":
 		return report.FormatNamed(o.Format)
 	}
-	best, _ := report.FormatNamed("text")
-	longest := ""
+	var best report.Format
+	var known []string
 	for _, f := range report.Formats {
-		if strings.HasSuffix(o.File, f.Extension) && len(f.Extension) > len(longest) {
-			best, longest = f, f.Extension
+		known = append(known, fmt.Sprintf("%s (%s)", f.Extension, f.Name))
+		if strings.HasSuffix(o.File, f.Extension) && len(f.Extension) > len(best.Extension) {
+			best = f
 		}
 	}
-	return best, nil
+	if best.Print != nil {
+		return best, nil
+	}
+	if extension := filepath.Ext(o.File); extension != "" {
+		return best, usage.Errorf("--output %s: unknown extension %s: want %s, or add --format", o.File, extension, strings.Join(known, ", "))
+	}
+	return report.FormatNamed("text")
 }

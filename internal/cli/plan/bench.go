@@ -21,6 +21,7 @@ import (
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
 	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/summary"
 	"unnest/internal/plan/trace"
 )
 
@@ -213,7 +214,7 @@ func writeGenerated(file string, most int) (n int, err error) {
 			if n >= most || !yield(u) {
 				return
 			}
-			n += containers(u)
+			n += summary.Containers(u)
 		}
 	})
 	return n, errors.Join(err, f.Close())
@@ -242,7 +243,7 @@ func (b *benchmark) scaled(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			b.printf("  %d×: %s, %s: %s%s\n", scale, plural(run.result.Users, "user"), plural(run.result.Contain, "container"), run, growth(before, run))
+			b.printf("  %d×: %d users, %d containers: %s%s\n", scale, run.result.Users, run.result.Containers, run, growth(before, run))
 			before, rate = run, run.rate()
 			if err := b.flush(); err != nil {
 				return err
@@ -255,7 +256,7 @@ func (b *benchmark) scaled(ctx context.Context) error {
 // growth words how time and memory grow with the containers between two runs: as which
 // power of their number.
 func growth(before, now runs) string {
-	more := math.Log(float64(now.result.Contain) / float64(before.result.Contain))
+	more := math.Log(float64(now.result.Containers) / float64(before.result.Containers))
 	if before.wall == 0 || !(more > 0) || math.IsInf(more, 0) {
 		return ""
 	}

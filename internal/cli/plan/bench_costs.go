@@ -10,6 +10,7 @@ import (
 	"unnest/internal/plan/catalogue"
 	"unnest/internal/plan/cluster"
 	"unnest/internal/plan/pack"
+	"unnest/internal/plan/summary"
 )
 
 // costs sets the plans beside those of the cluster autoscaler.
@@ -50,13 +51,13 @@ func sideBySide(ctx context.Context, from source, c cluster.Catalogue, oversize 
 		return "", err
 	}
 	begin := time.Now()
-	var ffd dollars
+	var ffd summary.Dollars
 	for u := range crowd.users {
 		fit, _, err := pack.Fit(u, c, oversize)
 		if err != nil {
 			return "", err
 		}
-		ffd += dollars(pack.FirstFitDecreasing(fit, c))
+		ffd += summary.Dollars(pack.FirstFitDecreasing(fit, c))
 	}
 	took := time.Since(begin)
 	begin = time.Now()
@@ -65,7 +66,7 @@ func sideBySide(ctx context.Context, from source, c cluster.Catalogue, oversize 
 		return "", err
 	}
 	users, _ := parts(all)
-	r := newResult(users, Setup{}, nil, nil)
+	r := summary.Sum(users, summary.Settings{}, nil, nil)
 	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.3f s\t%.3f s", from.format, oversize, ffd, r.Cost.Kubernetes, r.Cost.Hostlo,
 		r.Cost.Best, r.Bound, took.Seconds(), time.Since(begin).Seconds()), nil
 }

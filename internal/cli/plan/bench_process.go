@@ -12,17 +12,19 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"unnest/internal/plan/summary"
 )
 
 // process is one run of this command in a process of its own.
 type process struct {
 	wall, cpu time.Duration
 	memory    int64 // bytes that were resident at most; not below what its parent had, as the kernel counts
-	result    Result
+	result    summary.Plan
 }
 
 // rate returns the containers planned in a second.
-func (p process) rate() float64 { return float64(p.result.Contain) / p.wall.Seconds() }
+func (p process) rate() float64 { return float64(p.result.Containers) / p.wall.Seconds() }
 
 // runs is some runs of one command: the one of the median time, of an even number the
 // lower of both, and how far the times are apart.

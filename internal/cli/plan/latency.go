@@ -9,6 +9,7 @@ import (
 	"unnest/internal/cli/document"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
+	"unnest/internal/plan/summary"
 )
 
 // The comparison of Bacou et al., §5.3.2, that a run must hold: containers of a pod
@@ -20,37 +21,14 @@ const (
 	confidence    = 0.95
 )
 
-// Latency is how much longer messages take through Hostlo than within a VM.
-type Latency struct {
-	Run         string        `json:"run"`
-	Directory   string        `json:"directory"`
-	State       result.State  `json:"state"`
-	Accelerator string        `json:"accelerator"`
-	Notes       []string      `json:"notes,omitempty"` // what is missing of the journal
-	Ratio       float64       `json:"ratio"`           // geometric mean over the cases
-	Cases       []CaseLatency `json:"cases"`
-}
-
-// CaseLatency is the latency of one case: medians over the blocks of the run.
-type CaseLatency struct {
-	Case     string  `json:"case"`
-	Unit     string  `json:"unit"`
-	SameNode float64 `json:"same_node"`
-	Hostlo   float64 `json:"hostlo"`
-	Ratio    float64 `json:"ratio"`
-	Low      float64 `json:"low,omitempty"`  // of the 95 % interval of the ratio; 0: too few blocks
-	High     float64 `json:"high,omitempty"` //
-	Blocks   int     `json:"blocks"`         // of the configuration that has fewer
-}
-
 // readLatency reads the ratio from a run directory: of one case, or of all with
 // figures if it is empty.
-func readLatency(dir, only string) (Latency, error) {
+func readLatency(dir, only string) (summary.Latency, error) {
 	input, notes, err := document.Load(dir)
 	if err != nil {
-		return Latency{}, err
+		return summary.Latency{}, err
 	}
-	l := Latency{Run: input.Run.ID, Directory: dir, State: input.Run.State, Accelerator: input.Run.Accelerator, Notes: notes}
+	l := summary.Latency{Run: input.Run.ID, Directory: dir, State: string(input.Run.State), Accelerator: input.Run.Accelerator, Notes: notes}
 	if err := compares(dir, input.Run); err != nil {
 		return l, err
 	}
@@ -104,10 +82,10 @@ func compares(dir string, run result.Run) error {
 
 // caseLatency returns the latencies of a case, and whether both configurations have
 // some.
-func caseLatency(name string, samples []result.Sample) (CaseLatency, bool, error) {
+func caseLatency(name string, samples []result.Sample) (summary.CaseLatency, bool, error) {
 	of := map[string][]stats.Observation{}
 	units := map[string]bool{}
-	c := CaseLatency{Case: name}
+	c := summary.CaseLatency{Case: name}
 	for _, s := range samples {
 		if s.Case == name && s.Metric == latencyMetric && (s.Configuration == sameNode || s.Configuration == throughHostlo) {
 			of[s.Configuration] = append(of[s.Configuration], stats.Observation{Block: s.Block, Value: s.Value})

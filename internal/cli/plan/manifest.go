@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/summary"
 )
 
 // splitPod is a pod whose containers are on several VMs.
@@ -35,15 +36,15 @@ func splitPods(u cluster.User, labelled bool, c cluster.Catalogue, p cluster.Pla
 	several := onSeveral(p)
 	of := map[int][]fraction{}
 	for _, vm := range p.VMs {
-		for _, pod := range byPod(vm.Parts) {
-			if !several[pod.index] {
+		for _, pod := range summary.ByPod(vm.Parts) {
+			if !several[pod.Pod] {
 				continue
 			}
 			f := fraction{vm: vm.ID, model: c[vm.Model].Name}
-			for _, k := range pod.containers {
-				f.containers = append(f.containers, u.Pods[pod.index].Containers[k].Name)
+			for _, k := range pod.Containers {
+				f.containers = append(f.containers, u.Pods[pod.Pod].Containers[k].Name)
 			}
-			of[pod.index] = append(of[pod.index], f)
+			of[pod.Pod] = append(of[pod.Pod], f)
 		}
 	}
 	var pods []splitPod
@@ -60,6 +61,21 @@ func splitPods(u cluster.User, labelled bool, c cluster.Catalogue, p cluster.Pla
 		pods = append(pods, split)
 	}
 	return pods
+}
+
+// onSeveral returns the pods that have containers on several VMs.
+func onSeveral(p cluster.Plan) map[int]bool {
+	first, several := map[int]int{}, map[int]bool{}
+	for i, vm := range p.VMs {
+		for _, part := range vm.Parts {
+			if at, seen := first[part.Pod]; seen && at != i {
+				several[part.Pod] = true
+			} else {
+				first[part.Pod] = i
+			}
+		}
+	}
+	return several
 }
 
 // The keys of manifests, below unnest.io. What they mean is in docs/plan.md.

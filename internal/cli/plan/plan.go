@@ -8,9 +8,6 @@ package plan
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -56,34 +53,6 @@ type Options struct {
 	Manifests string // a directory
 	Scheme    string // whose split pods the manifests are
 	Output    Output
-}
-
-// Output says how a result is printed and where to.
-type Output struct {
-	JSON bool
-	File string // empty: standard output
-	HTML string // a file to write beside
-}
-
-// check returns an error unless the directories of the files exist: planning may take
-// long.
-func (o Output) check() error {
-	for _, file := range []string{o.File, o.HTML} {
-		if file == "" {
-			continue
-		}
-		if _, err := os.Stat(filepath.Dir(file)); err != nil {
-			return fmt.Errorf("write %s: %w: make its directory first", file, err)
-		}
-	}
-	return nil
-}
-
-// AddFlags gives cmd the flags --json, --output and --html.
-func (o *Output) AddFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&o.JSON, "json", false, "print JSON, with every user")
-	cmd.Flags().StringVarP(&o.File, "output", "o", "", "write to `FILE`, whole or not at all, instead of standard output")
-	cmd.Flags().StringVar(&o.HTML, "html", "", "write a page with charts to `FILE` as well")
 }
 
 // NewCmd returns the command with its subcommands. A runF that is not nil runs in
@@ -151,14 +120,14 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	f.Var(usage.Choice(&o.Scheme, "best", "spread", "hostlo"), "scheme", "whose split pods --write-manifests writes")
 	o.addFrontier(cmd)
 	o.addReplay(cmd)
-	o.Output.AddFlags(cmd)
-	for _, other := range []string{"json", "html", "output", "shard", "write-manifests", "frontier", "replay"} {
+	o.Output.addFlags(cmd)
+	for _, other := range []string{"json", "shard", "write-manifests", "frontier", "replay"} {
 		cmd.MarkFlagsMutuallyExclusive("explain", other)
 	}
 	for _, other := range []string{"shard", "write-manifests", "replay"} {
 		cmd.MarkFlagsMutuallyExclusive("frontier", other)
 	}
-	for _, other := range []string{"shard", "write-manifests", "html"} {
+	for _, other := range []string{"shard", "write-manifests"} {
 		cmd.MarkFlagsMutuallyExclusive("replay", other)
 	}
 }

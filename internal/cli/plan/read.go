@@ -11,33 +11,12 @@ import (
 
 	"unnest/internal/cli/usage"
 	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/summary"
 	"unnest/internal/plan/trace"
 )
 
-// Reading is what became of the rows of one format.
-type Reading struct {
-	Format     string   `json:"format"`
-	Files      int      `json:"files"`
-	Unread     int      `json:"unread_files"` // that begin after the period
-	Rows       int      `json:"rows"`
-	Kept       int      `json:"kept"`
-	Excluded   []Reason `json:"excluded"`
-	Broken     int      `json:"broken"`
-	Examples   []string `json:"broken_examples"` // the first of them
-	Notes      []Reason `json:"notes"`           // on rows that are kept
-	Users      int      `json:"users"`
-	Pods       int      `json:"pods"`
-	Containers int      `json:"containers"`
-}
-
-// Reason is a number of rows, and why.
-type Reason struct {
-	Why  string `json:"why"`
-	Rows int    `json:"rows"`
-}
-
-func newReading(r trace.Report) Reading {
-	reading := Reading{
+func newReading(r trace.Report) summary.Reading {
+	reading := summary.Reading{
 		Format: r.Format, Files: r.Files, Unread: len(r.Unread), Rows: r.Rows, Kept: r.Kept, Broken: r.Broken,
 		Users: r.Users, Pods: r.Pods, Containers: r.Containers,
 		Excluded: reasons(r.Excluded), Notes: reasons(r.Notes), Examples: []string{},
@@ -48,10 +27,10 @@ func newReading(r trace.Report) Reading {
 	return reading
 }
 
-func reasons(counts []trace.Count) []Reason {
-	list := []Reason{}
+func reasons(counts []trace.Count) []summary.Reason {
+	list := []summary.Reason{}
 	for _, c := range counts {
-		list = append(list, Reason{c.Reason.String(), c.Rows})
+		list = append(list, summary.Reason{Why: c.Reason.String(), Rows: c.Rows})
 	}
 	return list
 }
@@ -60,7 +39,7 @@ func reasons(counts []trace.Count) []Reason {
 type crowd struct {
 	users    iter.Seq[cluster.User]
 	count    int // an upper bound, for the progress
-	readings []Reading
+	readings []summary.Reading
 }
 
 // read reads all traces. With several formats, users are named FORMAT/USER, so that
@@ -85,23 +64,15 @@ func (s setting) read(ctx context.Context, p *progress) (crowd, error) {
 			if len(s.sources) > 1 {
 				u.Name = from.format + "/" + u.Name
 			}
-			if s.shard.has(u.Name) {
+			if s.shard.Has(u.Name) {
 				all = append(all, u)
 			}
 		}
 	}
 	// The biggest first: none is left to one processor at the end.
-	slices.SortStableFunc(all, func(a, b cluster.User) int { return cmp.Compare(containers(b), containers(a)) })
+	slices.SortStableFunc(all, func(a, b cluster.User) int { return cmp.Compare(summary.Containers(b), summary.Containers(a)) })
 	c.users, c.count = slices.Values(all), len(all)
 	return c, nil
-}
-
-func containers(u cluster.User) int {
-	n := 0
-	for _, p := range u.Pods {
-		n += len(p.Containers)
-	}
-	return n
 }
 
 // generate makes users up. None is kept, so memory does not grow with the scale.
@@ -115,7 +86,7 @@ func (s setting) generate(paths []string) (crowd, error) {
 	}
 	users := func(yield func(cluster.User) bool) {
 		for u := range (trace.Synthetic{Seed: first, Scale: n}).Users() {
-			if s.shard.has(u.Name) && !yield(u) {
+			if s.shard.Has(u.Name) && !yield(u) {
 				return
 			}
 		}
@@ -124,6 +95,6 @@ func (s setting) generate(paths []string) (crowd, error) {
 	if s.shard != nil {
 		count /= s.shard.Of
 	}
-	reading := Reading{Format: fmt.Sprintf("%s, scale %d, seed %d", generated, n, first), Excluded: []Reason{}, Notes: []Reason{}, Examples: []string{}}
-	return crowd{users, count, []Reading{reading}}, nil
+	reading := summary.Reading{Format: fmt.Sprintf("%s, scale %d, seed %d", generated, n, first), Excluded: []summary.Reason{}, Notes: []summary.Reason{}, Examples: []string{}}
+	return crowd{users, count, []summary.Reading{reading}}, nil
 }

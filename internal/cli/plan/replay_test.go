@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"unnest/internal/cli/terminal"
+	"unnest/internal/plan/summary"
 )
 
 // googleTrace writes task events in which ann's jobs 1 and 2 have a 2xlarge each, and
@@ -37,9 +38,9 @@ func googleTrace(t *testing.T) string {
 	return "google2011:" + dir
 }
 
-func replayOf(t *testing.T, args ...string) Replay {
+func replayOf(t *testing.T, args ...string) summary.Replay {
 	t.Helper()
-	var r Replay
+	var r summary.Replay
 	if err := json.Unmarshal([]byte(must(t, append(args, "--replay", "--json")...)), &r); err != nil {
 		t.Fatal(err)
 	}
@@ -66,20 +67,20 @@ func TestReplay(t *testing.T) {
 				t.Errorf("%v: %s costs %v, want %v", tt.args, r.Plans[i].Plan, got, want)
 			}
 		}
-		if rate := r.Plans[0].Rates; len(rate) != moments || rate[0] != 896e6 || rate[tt.hour] != 1008e6 {
+		if rate := r.Plans[0].Rates; len(rate) != summary.Moments || rate[0] != 896e6 || rate[tt.hour] != 1008e6 {
 			t.Errorf("%v: rates %v, want 0.896, and 1.008 at %d", tt.args, rate, tt.hour)
 		}
 	}
 }
 
 func TestReplayText(t *testing.T) {
-	text := must(t, "--trace", googleTrace(t), "--replay", "--migrations", "3")
+	text := words(must(t, "--trace", googleTrace(t), "--replay", "--migrations", "3"))
 	for _, want := range []string{
-		"2 users, 4 stays of a pod with together 5 containers, from 0s to 2h0m0s of the trace",
-		"Left out: 1 stay of a pod that no VM holds (oversize: drop)",
-		"A VM is billed by the second, for 1m0s at least. At an event 3 containers may move.",
-		"kubernetes  1.850  0 %                 0.925", "shared      1.794  -3.03 %", "ann   1.848       1.792",
-		"Read google2011: 1 file, 9 rows, 6 kept: 2 users, 5 pods, 6 containers",
+		"2 users, 4 stays of pods with 5 containers, from 0s to 2h0m0s of the trace",
+		"Left out: 1 stay of a pod too large for any VM (oversize: drop)",
+		"VMs are billed by the second, for at least 1m0s. At most 3 containers move at an event.",
+		"kubernetes 1.850 0 % 0.925", "shared 1.794 -3.03 %", "ann 1.848 1.792",
+		"Read google2011, 1 file: 2 users, 5 pods, 6 containers rows count read 9 kept 6",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("lacks %q:\n%s", want, text)
@@ -100,7 +101,8 @@ func TestReplayErrors(t *testing.T) {
 		{[]string{"--trace", trace, "--migrations", "1"}, "are about --replay"},
 		{[]string{"--trace", trace, "--replay", "--oversize", "refuse"}, "replay: user bob: pod 5 needs"},
 		{[]string{"--trace", trace, "--replay", "--frontier"}, "if any flags in the group"},
-		{[]string{"--trace", trace, "--replay", "--html", "x.html"}, "if any flags in the group"},
+		{[]string{"--trace", trace, "--replay", "--shard", "0/2"}, "if any flags in the group"},
+		{[]string{"--trace", trace, "--replay", "-o", "x.pdf"}, "unknown extension .pdf: want .txt (text)"},
 		{[]string{"--trace", "google2011:nowhere", "--replay"}, "no such file or directory"},
 	} {
 		_, err := execute(t.Context(), t, tt.args...)

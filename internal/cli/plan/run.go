@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
 
-	"unnest/internal/cli/document"
-	"unnest/internal/cli/terminal"
 	"unnest/internal/plan/bound"
 	"unnest/internal/plan/pack"
+	"unnest/internal/plan/summary"
+	"unnest/internal/report"
 )
 
 // run reads, plans and prints. Nothing is written before everything is planned.
@@ -24,11 +23,13 @@ func run(ctx context.Context, opts Options) error {
 	if err := opts.writable(); err != nil {
 		return err
 	}
-	var price *CutPrice
+	var price *summary.CutPrice
 	if opts.HostloRun != "" {
-		if price, err = newCutPrice(opts, s.catalogue); err != nil {
+		latency, err := readLatency(opts.HostloRun, opts.HostloCase)
+		if err != nil {
 			return err
 		}
+		price = summary.NewCutPrice(latency, opts.LinkCPU, s.catalogue)
 	}
 	p := newProgress(opts.Streams.Err, opts.Streams.ErrWidth)
 	defer p.clear()
@@ -40,15 +41,20 @@ func run(ctx context.Context, opts Options) error {
 		return err
 	}
 	if opts.Explain != "" {
-		return s.explain(opts.Streams.Out, c, opts.Explain)
+		doc, err := s.explain(c, opts.Explain)
+		if err != nil {
+			return err
+		}
+		p.clear()
+		return opts.Output.print(opts.Streams, doc)
 	}
 	if opts.Frontier {
-		result, err := s.frontier(ctx, c, price, newSetup(opts, s), p)
+		result, err := s.frontier(ctx, c, price, newSettings(opts, s), p)
 		if err != nil {
 			return fmt.Errorf("plan: %w", err)
 		}
 		p.clear()
-		return opts.Output.write(opts.Streams, result)
+		return opts.Output.print(opts.Streams, report.Frontier(result))
 	}
 	all, err := s.compare(ctx, c, p)
 	if err != nil {
@@ -56,13 +62,13 @@ func run(ctx context.Context, opts Options) error {
 	}
 	p.clear()
 	users, split := parts(all)
-	result := newResult(users, newSetup(opts, s), c.readings, s.shard)
+	result := summary.Sum(users, newSettings(opts, s), c.readings, s.shard)
 	if opts.Manifests != "" {
 		if err := writeManifests(opts.Manifests, split); err != nil {
 			return err
 		}
 	}
-	return opts.Output.write(opts.Streams, result)
+	return opts.Output.print(opts.Streams, report.Plan(result))
 }
 
 // writable returns an error unless everything can be written that is asked for.
@@ -75,7 +81,7 @@ func (o Options) writable() error {
 	return o.Output.check()
 }
 
-func parts(all []planned) (users []User, split []splitPod) {
+func parts(all []planned) (users []summary.User, split []splitPod) {
 	for _, p := range all {
 		users = append(users, p.row)
 		split = append(split, p.split...)
@@ -83,35 +89,8 @@ func parts(all []planned) (users []User, split []splitPod) {
 	return users, split
 }
 
-// printable is a result that every output can have.
-type printable interface {
-	Text(w io.Writer) error
-	JSON(w io.Writer) error
-	HTML(w io.Writer) error
-}
-
-// write prints the result wherever it was asked for.
-func (o Output) write(streams terminal.Streams, r printable) error {
-	if o.HTML != "" {
-		if err := document.WriteFile(o.HTML, r.HTML); err != nil {
-			return err
-		}
-	}
-	show := r.Text
-	if o.JSON {
-		show = r.JSON
-	}
-	if o.File != "" {
-		return document.WriteFile(o.File, show)
-	}
-	if err := show(streams.Out); err != nil {
-		return fmt.Errorf("print the plan: %w", err)
-	}
-	return nil
-}
-
 // explain plans one user and tells every step.
-func (s setting) explain(w io.Writer, c crowd, name string) error {
+func (s setting) explain(c crowd, name string) (report.Document, error) {
 	var near []string
 	for u := range c.users {
 		if u.Name != name {
@@ -121,20 +100,20 @@ func (s setting) explain(w io.Writer, c crowd, name string) error {
 		s.plan.Explain = true
 		study, err := pack.Compare(u, s.catalogue, s.plan)
 		if err != nil {
-			return err
+			return report.Document{}, err
 		}
 		bound := bound.Of(study.User, s.catalogue, bound.Options{Known: study.Best.Cost})
-		return explainStudy(w, study, s.catalogue, dollars(bound.Best))
+		return report.Explain(study, s.catalogue, summary.Dollars(bound.Best)), nil
 	}
 	if len(near) == 0 {
-		return fmt.Errorf("explain %s: the trace has no users: see the report without --explain", name)
+		return report.Document{}, fmt.Errorf("explain %s: the trace has no users: see the report without --explain", name)
 	}
 	slices.Sort(near)
 	more := ""
 	if len(near) > 3 {
 		near, more = near[:3], " …; --json lists all"
 	}
-	return fmt.Errorf("explain %s: the trace has no such user: choose one such as %s%s", name, strings.Join(near, ", "), more)
+	return report.Document{}, fmt.Errorf("explain %s: the trace has no such user: choose one such as %s%s", name, strings.Join(near, ", "), more)
 }
 
 // mayFill returns an error unless the directory is empty or not there.

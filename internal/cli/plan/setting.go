@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"hash/fnv"
 	"os"
 	"slices"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"unnest/internal/plan/catalogue"
 	"unnest/internal/plan/cluster"
 	"unnest/internal/plan/pack"
+	"unnest/internal/plan/summary"
 	"unnest/internal/plan/trace"
 )
 
@@ -24,7 +24,7 @@ type setting struct {
 	plan      pack.Options
 	trace     trace.Options
 	sources   []source
-	shard     *Shard
+	shard     *summary.Shard
 	scheme    string // whose split pods are kept; empty: none
 	pairs     float64
 	links     string    // where they are from, for --frontier
@@ -261,28 +261,12 @@ func parseResources(flag, text string, pods bool) (r cluster.Resources, n int, e
 	return cluster.Resources{CPU: cpu.ScaledValue(resource.Nano), Memory: memory.Value()}, n, nil
 }
 
-// Shard is one of Of parts of all users, by a hash of their names.
-type Shard struct {
-	Index int `json:"index"` // from 0
-	Of    int `json:"of"`
-}
-
-func parseShard(text string) (*Shard, error) {
+func parseShard(text string) (*summary.Shard, error) {
 	index, of, ok := strings.Cut(text, "/")
 	i, errI := strconv.Atoi(index)
 	n, errN := strconv.Atoi(of)
 	if !ok || errI != nil || errN != nil || i < 0 || i >= n {
 		return nil, usage.Errorf("--shard %s: want I/N with I from 0 to N-1, such as 0/8", text)
 	}
-	return &Shard{i, n}, nil
-}
-
-// has reports whether the user is in the shard: all are in none.
-func (s *Shard) has(user string) bool {
-	if s == nil {
-		return true
-	}
-	h := fnv.New64a()
-	h.Write([]byte(user)) //nolint:errcheck // never fails
-	return h.Sum64()%uint64(s.Of) == uint64(s.Index)
+	return &summary.Shard{Index: i, Of: n}, nil
 }

@@ -47,6 +47,9 @@ come.`,
 }
 
 func run(_ context.Context, opts Options) error {
+	if err := opts.Output.Check(); err != nil {
+		return err
+	}
 	input, notes, err := document.Load(opts.Dir)
 	if err != nil {
 		return err

@@ -200,7 +200,25 @@
     return [`<b>within ${number(x)}</b>`, ...rows].join("<br>");
   }
 
-  const shapes = { stack: stacked, cdf: cumulative };
+  function lines(chart, c) {
+    const base = common(chart, c);
+    const all = (of) => chart.series.flatMap((s) => s[of]).filter((v) => v !== null);
+    const y = around(Math.min(...all("values")), Math.max(...all("values")));
+    return {
+      ...base,
+      legend: { ...base.legend, show: chart.series.length > 1, icon: undefined, itemWidth: 30, itemStyle: { opacity: 0 } },
+      grid: { ...base.grid, bottom: chart.series.length > 1 ? 58 : 30 },
+      tooltip: { ...base.tooltip, trigger: "item", formatter: (p) => `${escape(p.seriesName)}<br>${escape(chart.x_axis)} <b>${number(p.value[0])}</b>, ${escape(chart.axis)} <b>${number(p.value[1])}</b>` },
+      xAxis: { ...valueAxis({ axis: chart.x_axis }, c), min: Math.min(...all("x")), max: Math.max(...all("x")), nameLocation: "middle", nameGap: 26, nameTextStyle: axisText(c), axisLine: { show: true, lineStyle: { color: c.soft } }, splitLine: { show: false } },
+      yAxis: { ...valueAxis(chart, c), ...y },
+      series: chart.series.map((s, i) => ({
+        type: "line", name: s.name, data: s.values.map((v, k) => [s.x[k], v]), symbolSize: 4, showSymbol: s.values.length < 100,
+        color: colourOf(chart, s), lineStyle: { color: colourOf(chart, s), width: 2, type: dashes[i % dashes.length] },
+      })),
+    };
+  }
+
+  const shapes = { stack: stacked, cdf: cumulative, lines };
 
   function draw(chart) {
     const element = document.getElementById(chart.id);

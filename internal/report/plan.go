@@ -1,0 +1,369 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"unnest/internal/plan/summary"
+)
+
+// schemes says what each way of planning does, and gives it a colour.
+var schemes = map[string]struct {
+	slot    int
+	meaning string
+}{
+	"kubernetes": {0, "pods stay whole"},
+	"resize":     {7, "kubernetes with smaller VMs where the pods fit"},
+	"hostlo":     {2, "kubernetes, then containers move and VMs shrink"},
+	"spread":     {3, "hostlo, and a pod may get several new VMs"},
+	"whole":      {4, "best packing found of whole pods"},
+	"best":       {1, "best packing found of containers"},
+	"shared":     {3, "a pod that fits on no VM is split; containers never move"},
+	"moved":      {2, "shared, and containers move so that VMs become empty"},
+}
+
+// schemeCell names a scheme.
+func schemeCell(name string) Cell { return Cell{Text: name, Series: name} }
+
+// schemeSeries are the colours of the named schemes.
+func schemeSeries(names []string) []Series {
+	var all []Series
+	for _, name := range names {
+		all = append(all, Series{Name: name, Slot: schemes[name].slot})
+	}
+	return all
+}
+
+// Plan reports what the pods of a trace cost on VMs under each scheme (Bacou et al.
+// 2019, §5.3.1).
+func Plan(c summary.Plan) Document {
+	doc := Document{
+		Command: "plan", Title: "What pods cost on VMs, whole and split", Data: c, Records: planRecords(c),
+		Description: "The cost of the VMs of a cluster for an hour, when pods stay whole as Kubernetes places them and when the containers of a pod may run on several VMs.",
+		Series:      schemeSeries(summary.Schemes), Headlines: planHeadlines(c), Warnings: planWarnings(c.LeftOut, c.Settings, c.Traces),
+		Groups: []Group{costGroup(c), savingGroup(c)}, Provenance: provenanceTable(settingFacts(c.Settings, c.Shard, c.Traces)),
+		Methods: planMethods,
+	}
+	if c.Unplanned > 0 {
+		doc.Warnings = append(doc.Warnings, fmt.Sprintf("Not counted: %s without any pod that fits on a VM.", plural(c.Unplanned, "user")))
+	}
+	if c.Users > 0 {
+		doc.Figures = planFigures(c)
+	}
+	doc.Groups = append(doc.Groups, inputGroup(c.Settings, c.Traces))
+	return doc
+}
+
+var planMethods = []Method{
+	{"plan", "Each user's pods are planned on VMs of the user's own. kubernetes and hostlo follow Bacou et al., ICPP 2019, §5.3.1; the other schemes are ours."},
+	{"bound", "A lower bound: no plan can cost less. Where best costs the bound, best is proved optimal."},
+	{"saving", "The cost of kubernetes less the cost of the scheme. A user whom a scheme costs more does not count as saving."},
+}
+
+func planHeadlines(c summary.Plan) []string {
+	lines := []string{userWords(c.Users, c.Pods, c.Containers)}
+	if c.Users == 0 {
+		return lines
+	}
+	return append(lines,
+		fmt.Sprintf("hostlo costs %s $/h, kubernetes %s $/h (%s). %d of %s (%s) save.", c.Cost.Hostlo, c.Cost.Kubernetes,
+			costChange(c.Cost.Hostlo, c.Cost.Kubernetes), c.Saving, plural(c.Users, "user"), fraction(c.SavingShare)),
+		fmt.Sprintf("best costs %s $/h (%s). It is %s above the bound, and proved optimal for %d of %s.", c.Cost.Best,
+			costChange(c.Cost.Best, c.Cost.Kubernetes), fraction(c.Gap), c.Optimal, plural(c.Users, "user")),
+		fmt.Sprintf("hostlo splits %s over several VMs, best %d.", plural(c.SplitHostlo, "pod"), c.SplitBest))
+}
+
+func planFigures(c summary.Plan) []KeyFigure {
+	var figures []KeyFigure
+	for _, scheme := range []string{"hostlo", "best"} {
+		cost := *c.Cost.At(scheme)
+		figures = append(figures, KeyFigure{
+			Value: costChange(cost, c.Cost.Kubernetes), Label: scheme + " against kubernetes", Series: scheme,
+			Detail: fmt.Sprintf("%s instead of %s $/h", cost, c.Cost.Kubernetes),
+		})
+	}
+	s := c.Savings.Hostlo
+	return append(figures,
+		KeyFigure{Value: fraction(c.SavingShare), Label: "users who save with hostlo", Detail: fmt.Sprintf("%d of %s; %d save more than 5 %%", s.Users, plural(c.Users, "user"), s.Over5), Series: "hostlo"},
+		KeyFigure{Value: fraction(s.MaxRelative.Relative), Label: "largest saving of a user", Detail: "with hostlo", Series: "hostlo"})
+}
+
+// planWarnings tell what the figures leave out.
+func planWarnings(leftOut int, s summary.Settings, readings []summary.Reading) []string {
+	var warnings []string
+	if leftOut > 0 {
+		warnings = append(warnings, fmt.Sprintf("Left out: %s too large for any VM (oversize: %s).", plural(leftOut, "pod"), s.Oversize))
+	}
+	for _, r := range readings {
+		if r.Broken > 0 {
+			warnings = append(warnings, fmt.Sprintf("%s of %s cannot be read: %s.", plural(r.Broken, "row"), r.Format, strings.Join(r.Examples, "; ")))
+		}
+		if r.Unread > 0 {
+			warnings = append(warnings, fmt.Sprintf("%s of %s not read: they begin after the period.", plural(r.Unread, "file"), r.Format))
+		}
+	}
+	return warnings
+}
+
+func costGroup(c summary.Plan) Group {
+	g := Group{ID: "costs", Title: "Cost of all users for an hour"}
+	t := Table{ID: "costs-table", Title: g.Title, Columns: []Column{
+		{Name: "plan", Header: true}, {Name: "$/h", Numeric: true}, {Name: "vs kubernetes", Numeric: true}, {Name: "meaning"}}}
+	chart := Chart{ID: "costs-chart", Kind: Totals, Title: g.Title, Axis: "$/h (lower is better)"}
+	series := ChartSeries{Name: "cost"}
+	add := func(name Cell, cost summary.Dollars, meaning string) {
+		t.Rows = append(t.Rows, []Cell{name, {Text: cost.String()}, {Text: costChange(cost, c.Cost.Kubernetes)}, {Text: meaning}})
+		chart.Categories = append(chart.Categories, name.Text)
+		series.add(inDollars(cost), Interval{Low: missing, High: missing})
+	}
+	for _, scheme := range summary.Schemes {
+		add(schemeCell(scheme), *c.Cost.At(scheme), schemes[scheme].meaning)
+	}
+	add(Cell{Text: "bound"}, c.Bound, "no plan can cost less")
+	chart.Series = []ChartSeries{series}
+	chart.Words = describe(chart, func(v Number) string { return decimal(v, 3) + " $/h" })
+	g.Tables, g.Charts = []Table{t}, []Chart{chart}
+	return g
+}
+
+// savingGroup says who saves how much, as Bacou et al. 2019, Fig. 9.
+func savingGroup(c summary.Plan) Group {
+	g := Group{ID: "savings", Title: "Users who save against kubernetes"}
+	if c.Saving+c.Savings.Best.Users > 0 {
+		g.Charts = []Chart{savingHistogram(c), savingCurve(c)}
+	}
+	g.Tables = []Table{savingTable(c), distributionOfSavings(c)}
+	if len(c.Largest) == 0 {
+		return g
+	}
+	t := Table{ID: "largest", Title: "Largest savings with hostlo, $/h", Columns: numericColumns("user", "kubernetes", "hostlo", "saved", "part", "best", "pods split")}
+	for _, u := range c.Largest {
+		t.Rows = append(t.Rows, textRow(u.Name, u.Cost.Kubernetes.String(), u.Cost.Hostlo.String(), u.Saved("hostlo").String(),
+			fraction(u.Part("hostlo")), u.Cost.Best.String(), fmt.Sprintf("%d of %d", u.SplitHostlo, u.Pods)))
+	}
+	g.Tables = append(g.Tables, t)
+	return g
+}
+
+func savingTable(c summary.Plan) Table {
+	t := Table{ID: "savers", Title: "Users who save against kubernetes", Columns: numericColumns("plan", "users", "of all", "more than 5 %", "largest part", "largest sum, $/h")}
+	for _, scheme := range summary.Savers {
+		s := c.Savings.At(scheme)
+		row := textRow(scheme, fmt.Sprint(s.Users), fraction(share(s.Users, c.Users)), fmt.Sprintf("%d (%s)", s.Over5, fraction(s.Over5Share)),
+			fraction(s.MaxRelative.Relative), fmt.Sprintf("%s (%s)", s.MaxAbsolute.Saved, fraction(s.MaxAbsolute.Relative)))
+		row[0] = schemeCell(scheme)
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+func distributionOfSavings(c summary.Plan) Table {
+	t := Table{ID: "distribution", Title: "Users by the part of their cost that they save", Columns: numericColumns("saved", summary.Savers...)}
+	for i := range lastBin(c) + 1 {
+		row := textRow(binName(c.Savings.Hostlo.Distribution[i]))
+		for _, scheme := range summary.Savers {
+			row = append(row, Cell{Text: fmt.Sprint(c.Savings.At(scheme).Distribution[i].Users)})
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// lastBin returns the last bin that counts a user.
+func lastBin(c summary.Plan) int {
+	last := 1
+	for _, scheme := range summary.Savers {
+		for i, b := range c.Savings.At(scheme).Distribution {
+			if b.Users > 0 {
+				last = max(last, i)
+			}
+		}
+	}
+	return last
+}
+
+func binName(b summary.Bin) string {
+	if b.To == 0 {
+		return "nothing"
+	}
+	return fmt.Sprintf("%.0f-%.0f %%", 100*b.From, 100*b.To)
+}
+
+// drawnSchemes are the schemes in the charts of savings.
+var drawnSchemes = []string{"hostlo", "best"}
+
+// savingHistogram counts users by saving. Users who save nothing are only in the table,
+// because their bar would dwarf the others.
+func savingHistogram(c summary.Plan) Chart {
+	chart := Chart{ID: "histogram", Kind: Totals, Title: "Users by the part of their cost that they save", Axis: "users"}
+	for _, scheme := range drawnSchemes {
+		series := ChartSeries{Name: scheme, Slot: schemes[scheme].slot}
+		for _, b := range c.Savings.At(scheme).Distribution[1 : lastBin(c)+1] {
+			series.add(Number(b.Users), Interval{Low: missing, High: missing})
+		}
+		chart.Series = append(chart.Series, series)
+	}
+	for _, b := range c.Savings.Hostlo.Distribution[1 : lastBin(c)+1] {
+		chart.Categories = append(chart.Categories, binName(b))
+	}
+	chart.Words = describe(chart, func(v Number) string { return decimal(v, 0) })
+	return chart
+}
+
+// savingCurve draws the share of users who save at least x.
+func savingCurve(c summary.Plan) Chart {
+	chart := Chart{ID: "curve", Kind: Lines, Title: "Share of users who save at least so much", XAxis: "part of the cost, %", Axis: "users, %"}
+	for _, scheme := range drawnSchemes {
+		var parts []float64
+		for _, u := range c.PerUser {
+			if u.Saved(scheme) > 0 {
+				parts = append(parts, u.Part(scheme))
+			}
+		}
+		slices.Sort(parts)
+		series := ChartSeries{Name: scheme, Slot: schemes[scheme].slot}
+		at := func(x, y float64) {
+			series.X, series.Values = append(series.X, Number(100*x)), append(series.Values, Number(100*y))
+		}
+		at(0, share(len(parts), c.Users))
+		for i, part := range parts {
+			at(part, share(len(parts)-i, c.Users))
+			at(part, share(len(parts)-i-1, c.Users))
+		}
+		chart.Series = append(chart.Series, series)
+	}
+	chart.Words = chart.Title + ": see the table of users by saving."
+	return chart
+}
+
+// inputGroup lists what was read and which VMs there are.
+func inputGroup(s summary.Settings, readings []summary.Reading) Group {
+	g := Group{ID: "input", Title: "Input"}
+	for i, r := range readings {
+		if r.Files == 0 {
+			continue
+		}
+		t := Table{ID: fmt.Sprintf("input-%d", i+1), Columns: numericColumns("rows", "count"),
+			Title: fmt.Sprintf("Read %s, %s: %s, %s, %s", r.Format, plural(r.Files, "file"), plural(r.Users, "user"), plural(r.Pods, "pod"), plural(r.Containers, "container"))}
+		add := func(what string, n int) { t.Rows = append(t.Rows, textRow(what, fmt.Sprint(n))) }
+		add("read", r.Rows)
+		add("kept", r.Kept)
+		for _, e := range r.Excluded {
+			add("excluded: "+e.Why, e.Rows)
+		}
+		for _, n := range r.Notes {
+			add("kept: "+n.Why, n.Rows)
+		}
+		if r.Broken > 0 {
+			add("broken", r.Broken)
+		}
+		g.Tables = append(g.Tables, t)
+	}
+	models := Table{ID: "catalogue", Title: "VMs on sale", Minor: true, Columns: numericColumns("model", "vCPU", "GiB", "$/h", "pods")}
+	for _, m := range s.Catalogue {
+		pods := "any"
+		if m.Pods > 0 {
+			pods = fmt.Sprint(m.Pods)
+		}
+		models.Rows = append(models.Rows, textRow(m.Name, significant(m.VCPU), significant(m.GiB), m.Price.String(), pods))
+	}
+	g.Tables = append(g.Tables, models)
+	return g
+}
+
+// settingFacts are the provenance of a plan; a value may be empty.
+func settingFacts(s summary.Settings, shard *summary.Shard, readings []summary.Reading) []fact {
+	var formats []string
+	for _, r := range readings {
+		formats = append(formats, r.Format)
+	}
+	rounds, effort := "until nothing changes", "default"
+	if s.Rounds > 0 {
+		rounds = fmt.Sprint(s.Rounds)
+	}
+	if s.Effort > 0 {
+		effort = fmt.Sprint(s.Effort)
+	}
+	fs := []fact{{"trace", strings.Join(formats, ", ")}, {"at", s.At}, {"owner", s.Owner}, {"oversize", s.Oversize}, {"moving", s.Moving}, {"emptying", s.Emptying},
+		{"requested", s.Requested}, {"wasted", s.Wasted}, {"rounds", rounds}, {"effort", effort}, {"host", s.Host}}
+	if shard != nil {
+		fs = append(fs, fact{"shard", fmt.Sprintf("%d of %d", shard.Index, shard.Of)})
+	}
+	return fs
+}
+
+func planRecords(c summary.Plan) [][]string {
+	records := [][]string{slices.Concat([]string{"user", "pods", "containers", "pods_left_out", "pods_split_hostlo", "pods_split_best"}, summary.Schemes, []string{"bound"})}
+	for _, u := range c.PerUser {
+		row := []string{u.Name, strconv.Itoa(u.Pods), strconv.Itoa(u.Containers), strconv.Itoa(u.LeftOut), strconv.Itoa(u.SplitHostlo), strconv.Itoa(u.SplitBest)}
+		for _, scheme := range summary.Schemes {
+			row = append(row, exactDollars(*u.Cost.At(scheme)))
+		}
+		records = append(records, append(row, exactDollars(u.Bound)))
+	}
+	return records
+}
+
+// Replay reports what VMs cost while pods come and go.
+func Replay(r summary.Replay) Document {
+	doc := Document{
+		Command: "plan", Title: "What VMs cost while pods come and go", Data: r, Series: schemeSeries(summary.Courses),
+		Headlines: []string{
+			fmt.Sprintf("%s, %s of pods with %s, from %s to %s of the trace.", plural(r.Users, "user"), plural(r.Stays, "stay"), plural(r.Containers, "container"), duration(r.From), duration(r.To)),
+			fmt.Sprintf("VMs are billed by the second, for at least %s. At most %s move at an event.", duration(r.Minimum), plural(r.Migrations, "container")),
+		},
+		Warnings: planWarnings(0, r.Settings, r.Traces), Provenance: provenanceTable(settingFacts(r.Settings, nil, r.Traces)),
+		Methods: []Method{{"stay", "The time from the arrival of a pod to its departure, or to the end of the period."}},
+		Records: [][]string{{"user", "stays", "containers", "plan", "cost", "vms_bought", "containers_migrated"}},
+	}
+	if r.LeftOut > 0 {
+		doc.Warnings = append(doc.Warnings, fmt.Sprintf("Left out: %s of a pod too large for any VM (oversize: %s).", plural(r.LeftOut, "stay"), r.Settings.Oversize))
+	}
+	t := Table{ID: "costs", Title: "Cost of all users", Columns: append(numericColumns("plan", "$", "vs kubernetes", "$/h, mean", "VMs bought", "moved"), Column{Name: "meaning"})}
+	chart := Chart{ID: "rates", Kind: Lines, Title: "Price of all VMs over time", XAxis: "hours", Axis: "$/h (lower is better)"}
+	for _, c := range r.Plans {
+		row := textRow(c.Plan, c.Cost.String(), costChange(c.Cost, r.Plans[0].Cost), r.Mean(c).String(), fmt.Sprint(c.Bought), fmt.Sprint(c.Migrated), schemes[c.Plan].meaning)
+		row[0] = schemeCell(c.Plan)
+		t.Rows = append(t.Rows, row)
+		series := ChartSeries{Name: c.Plan, Slot: schemes[c.Plan].slot}
+		for i, rate := range c.Rates {
+			series.X = append(series.X, Number((r.From+(r.To-r.From)*float64(i)/float64(len(c.Rates)-1))/3600))
+			series.Values = append(series.Values, inDollars(rate))
+		}
+		chart.Series = append(chart.Series, series)
+	}
+	chart.Words = chart.Title + ": the table has the means."
+	doc.Groups = []Group{{ID: "cost", Title: t.Title, Tables: []Table{t}, Charts: []Chart{chart}}}
+	if t := replaySavers(r); len(t.Rows) > 0 {
+		doc.Groups[0].Tables = append(doc.Groups[0].Tables, t)
+	}
+	for _, u := range r.PerUser {
+		for _, c := range u.Plans {
+			doc.Records = append(doc.Records, []string{u.User, strconv.Itoa(u.Stays), strconv.Itoa(u.Containers), c.Plan, exactDollars(c.Cost), strconv.Itoa(c.Bought), strconv.Itoa(c.Migrated)})
+		}
+	}
+	doc.Groups = append(doc.Groups, inputGroup(r.Settings, r.Traces))
+	return doc
+}
+
+func replaySavers(r summary.Replay) Table {
+	t := Table{ID: "largest", Title: "Largest savings, $", Columns: numericColumns("user", slices.Concat(summary.Courses, []string{"part", "stays"})...)}
+	for _, u := range largestSavings(r.PerUser) {
+		row := textRow(u.User)
+		for _, c := range u.Plans {
+			row = append(row, Cell{Text: c.Cost.String()})
+		}
+		t.Rows = append(t.Rows, append(row, textRow(fraction(summary.Ratio(u.Saved(), u.Plans[0].Cost)), fmt.Sprint(u.Stays))...))
+	}
+	return t
+}
+
+// largestSavings returns the users who save most, the largest saving first.
+func largestSavings[U interface{ Saved() summary.Dollars }](users []U) []U {
+	savers := slices.DeleteFunc(slices.Clone(users), func(u U) bool { return u.Saved() <= 0 })
+	slices.SortStableFunc(savers, func(a, b U) int { return cmp.Compare(b.Saved(), a.Saved()) })
+	return savers[:min(len(savers), summary.MostListed)]
+}
