@@ -1,5 +1,5 @@
-// Command cni-timer stands in for the CNI plugin by whose name it is called, and
-// writes down how long each run of it takes.
+// Command cni-timer runs the CNI plugin by whose name it is called, and records how
+// long each run takes.
 package main
 
 import (

@@ -1,59 +1,195 @@
-// Package attachment is what the guest itself has of one attachment, a container's
-// interface: a lock, so that one command is at it at a time, a note that it has
-// still to be given back, and the pod's network namespace.
+// Package attachment is what the commands of both plugins share for one attachment
+// (container ID, interface name): its lock, the pod's network namespace, the host
+// daemon that plugs it, and releases that wait until the daemon can be reached.
 //
-// What is attached, and how it is given back, belongs to the plugins.
+// What is done inside the pod belongs to the plugins.
 package attachment
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	cnins "github.com/containernetworking/cni/pkg/ns"
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/plugins/pkg/ns"
+
+	"unnest/internal/cni/hostclient"
+	"unnest/internal/cni/netconf"
+	"unnest/internal/hostapi/hostdpb"
 )
 
-// State is the directory of locks and notes. Like NICs they do not outlive the
-// guest's boot.
-type State string
+// StateDir has the locks and the pending releases. Like the NICs they end with the
+// guest's boot. Tests replace it.
+var StateDir = "/run/unnest"
 
-// Run is where the plugins have it.
-const Run State = "/run/unnest"
+// Kind is what the host daemon plugs for an attachment.
+type Kind struct {
+	name    string // in errors
+	pending string // directory of pending releases in StateDir
+	release func(ctx context.Context, d hostclient.Client, container, iface string) error
+}
 
-// OpenPod opens the network namespace that an ADD is for.
-func OpenPod(args *skel.CmdArgs) (ns.NetNS, error) {
-	if err := checkPod(args.Netns); err != nil {
+// NIC is a pod's own NIC, or VLAN.
+var NIC = Kind{"NIC", "pending", func(ctx context.Context, d hostclient.Client, container, iface string) error {
+	_, err := d.DetachNIC(ctx, &hostdpb.DetachNICRequest{ContainerId: container, Interface: iface})
+	return err
+}}
+
+// Endpoint is an endpoint of a segment.
+var Endpoint = Kind{"endpoint", "pending-endpoints", func(ctx context.Context, d hostclient.Client, container, iface string) error {
+	_, err := d.LeaveSegment(ctx, &hostdpb.LeaveSegmentRequest{ContainerId: container, Interface: iface})
+	if hostclient.Unknown(err) { // then the daemon has given no endpoint either
+		return nil
+	}
+	return err
+}}
+
+// Attachment is one attachment during an ADD.
+type Attachment struct {
+	Container, Interface string
+	Netns                string // path of the pod's network namespace
+	Pod                  ns.NetNS
+	Daemon               hostclient.Client
+
+	pending pending
+	unlock  func()
+}
+
+// Open locks the attachment, opens the pod's network namespace and prepares the
+// connection to the host daemon. Close releases them.
+func (k Kind) Open(ctx context.Context, c netconf.Base, args *skel.CmdArgs) (*Attachment, error) {
+	unlock, err := lock(ctx, args)
+	if err != nil {
 		return nil, err
 	}
-	pod, err := ns.GetNS(args.Netns)
+	pod, err := openPod(args.Netns)
+	if err != nil {
+		unlock()
+		return nil, err
+	}
+	d, err := hostclient.Dial(c.Server, c.Credentials)
+	if err != nil {
+		unlock()
+		return nil, errors.Join(err, pod.Close())
+	}
+	return &Attachment{
+		Container: args.ContainerID, Interface: args.IfName, Netns: args.Netns,
+		Pod: pod, Daemon: d, pending: k.pendingAt(c, d), unlock: unlock,
+	}, nil
+}
+
+// Close closes the pod's namespace and the connection, and unlocks the attachment.
+func (a *Attachment) Close() {
+	a.Daemon.Close()
+	_ = a.Pod.Close()
+	a.unlock()
+}
+
+// Reconcile finishes what earlier DELs could not release and this ADD would meet.
+// The attachment's own pending release has to succeed: a later command would
+// otherwise release the new NIC in place of the old one.
+func (a *Attachment) Reconcile(ctx context.Context) error {
+	return a.pending.reconcile(ctx, a.Container, a.Interface)
+}
+
+// Release rolls the request for a NIC or endpoint back. If the daemon does not
+// answer, a later command does it.
+func (a *Attachment) Release(ctx context.Context) error {
+	_, err := a.pending.releaseOrRecord(ctx, a.Container, a.Interface)
+	return err
+}
+
+// Delete is the common part of DEL. It calls clean, which undoes what the ADD has
+// set up in the guest, and then releases the attachment at the host daemon. If the
+// daemon does not answer, that is not an error: the release is recorded for a later
+// command, and moveOut moves the NIC out of the pod, which must not keep it. Pod is
+// nil when its namespace is gone, unknown, or the guest's own. Every part is done
+// whether or not the others fail.
+func (k Kind) Delete(ctx context.Context, c netconf.Base, args *skel.CmdArgs, clean, moveOut func(pod ns.NetNS) error) error {
+	unlock, err := lock(ctx, args)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	pod, _ := openPod(args.Netns)
+	if pod != nil {
+		defer pod.Close()
+	}
+	out := func() error {
+		if pod == nil {
+			return nil
+		}
+		return moveOut(pod)
+	}
+	err = clean(pod)
+	d, dialErr := hostclient.Dial(c.Server, c.Credentials)
+	p := k.pendingAt(c, d)
+	if dialErr != nil { // no credentials now
+		return errors.Join(err, p.record(args.ContainerID, args.IfName), out())
+	}
+	defer d.Close()
+	return errors.Join(err, p.end(ctx, args.ContainerID, args.IfName, out))
+}
+
+// Collect is the common part of GC: it releases the attachments of the network that
+// are not valid, and retries pending releases. If the runtime did not say which are
+// valid, it only retries.
+func (k Kind) Collect(ctx context.Context, c netconf.Base) error {
+	d, err := hostclient.Dial(c.Server, c.Credentials)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if c.Complete {
+		r := &hostdpb.GCRequest{Network: c.Name}
+		for _, a := range c.ValidAttachments {
+			r.Valid = append(r.Valid, &hostdpb.Attachment{ContainerId: a.ContainerID, Interface: a.IfName})
+		}
+		// A daemon that does not know GC has had a DEL for every attachment.
+		if _, err := d.GC(ctx, r); err != nil && !hostclient.Unknown(err) {
+			return fmt.Errorf("collect %ss: %w", k.name, err)
+		}
+	}
+	return k.pendingAt(c, d).retry(ctx)
+}
+
+// Status is the common part of STATUS: it asks the host daemon for its status, with
+// allocate also for addresses, and retries pending releases.
+func (k Kind) Status(ctx context.Context, c netconf.Base, allocate bool) (*hostdpb.StatusResponse, error) {
+	d, err := hostclient.Dial(c.Server, c.Credentials)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	s, err := d.Status(ctx, &hostdpb.StatusRequest{Allocate: allocate})
+	if err == nil {
+		_ = k.pendingAt(c, d).retry(ctx) // does not prevent an ADD
+	}
+	return s, err
+}
+
+func (k Kind) pendingAt(c netconf.Base, d hostclient.Client) pending {
+	return pending{
+		dir: k.pending, what: k.name, server: c.Server.String(),
+		release: func(ctx context.Context, container, iface string) error { return k.release(ctx, d, container, iface) },
+	}
+}
+
+// openPod opens a pod's network namespace. It refuses the guest's own, which no
+// command may change.
+func openPod(path string) (ns.NetNS, error) {
+	own, cniErr := cnins.CheckNetNS(path)
+	if cniErr != nil {
+		return nil, cniErr
+	}
+	if own {
+		return nil, types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("network namespace %s is the guest's own: want a pod's", path), "")
+	}
+	pod, err := ns.GetNS(path)
 	if err != nil {
 		return nil, types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("open network namespace: %v", err), "")
 	}
 	return pod, nil
-}
-
-// PodOf returns nil when the pod's namespace is gone, unknown, or the guest's
-// own, which no command may touch.
-func PodOf(args *skel.CmdArgs) ns.NetNS {
-	if args.Netns == "" || checkPod(args.Netns) != nil {
-		return nil
-	}
-	pod, err := ns.GetNS(args.Netns)
-	if err != nil {
-		return nil
-	}
-	return pod
-}
-
-// checkPod refuses a path that is no pod's network namespace.
-func checkPod(path string) error {
-	own, cniErr := cnins.CheckNetNS(path)
-	if cniErr != nil {
-		return cniErr
-	}
-	if own {
-		return types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("network namespace %s is the guest's own, not a pod's", path), "")
-	}
-	return nil
 }

@@ -9,33 +9,34 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/skel"
 	"golang.org/x/sys/unix"
 )
 
 const (
 	lockPoll = 20 * time.Millisecond
-	lockTime = 90 * time.Second // longer than an ADD, and its undo, as a rule take
-	locks    = 256              // files: those of attachments that are no more need no removal
+	lockTime = 90 * time.Second // longer than most ADDs with their rollback
+	locks    = 256              // lock files; a fixed number, so that none has to be removed
 )
 
-// Lock keeps other commands for the same attachment out until unlock is called or
-// the process ends. The specification forbids runtimes to have two at a time
-// (CNI 1.1, "Lifecycle & Ordering"); with those that do, the undo of one must not
-// take the other's NIC.
-func (s State) Lock(ctx context.Context, container, iface string) (unlock func(), err error) {
+// lock keeps other commands for the same attachment out until unlock is called or the
+// process ends. The specification forbids runtimes to run two at a time (CNI 1.1,
+// "Lifecycle & Ordering"), but some do, and the rollback of one must not release the
+// other's NIC.
+func lock(ctx context.Context, args *skel.CmdArgs) (unlock func(), err error) {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(container + ":" + iface)) // never fails
-	unlock, err = s.lockFile(ctx, fmt.Sprint(h.Sum32()%locks))
+	_, _ = h.Write([]byte(args.ContainerID + ":" + args.IfName)) // never fails
+	unlock, err = lockFile(ctx, fmt.Sprint(h.Sum32()%locks))
 	if err != nil {
-		return nil, fmt.Errorf("wait for other commands for %s %s: %w", container, iface, err)
+		return nil, fmt.Errorf("lock attachment %s %s against other commands: %w", args.ContainerID, args.IfName, err)
 	}
 	return unlock, nil
 }
 
-func (s State) lockFile(ctx context.Context, name string) (unlock func(), err error) {
+func lockFile(ctx context.Context, name string) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
-	dir := filepath.Join(string(s), "locks")
+	dir := filepath.Join(StateDir, "locks")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -43,22 +44,19 @@ func (s State) lockFile(ctx context.Context, name string) (unlock func(), err er
 	if err != nil {
 		return nil, err
 	}
-	if err := await(ctx, f); err != nil {
-		return nil, err
-	}
-	return func() { _ = f.Close() }, nil
+	return flock(ctx, f)
 }
 
-// await locks a file, which it closes when that fails. When ctx ends the error is
-// EWOULDBLOCK.
-func await(ctx context.Context, f *os.File) error {
+// flock locks f. The lock ends when unlock closes f, or with the process. On an error
+// flock closes f; when ctx ends, the error is EWOULDBLOCK.
+func flock(ctx context.Context, f *os.File) (unlock func(), err error) {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return nil
+			return func() { _ = f.Close() }, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) || ctx.Err() != nil {
-			return errors.Join(err, f.Close())
+			return nil, errors.Join(err, f.Close())
 		}
 		time.Sleep(lockPoll)
 	}

@@ -14,158 +14,151 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/cni/failure"
+	"unnest/internal/cni/hostclient"
 )
 
-// settleTime bounds the wait for who is giving things back: one may take that long.
-const settleTime = 55 * time.Second
+// reconcileTime bounds the wait for another process that is releasing: one release
+// may take that long.
+const reconcileTime = 55 * time.Second
 
-// What one command may do for others' attachments.
+// Bounds of what one command does for other attachments.
 const (
-	pendingMost = 16
-	pendingTime = 20 * time.Second
+	retryMost = 16
+	retryTime = 20 * time.Second
 )
 
-// Pending are the notes of what DELs could not give back, because the host daemon
-// could not be asked: one file each, in a directory that is locked while things
-// are given back.
-type Pending struct {
-	State  State
-	Dir    string // name in State, of one kind of thing
-	What   string // that kind, for errors, such as "the NIC"
-	Server string // the daemon that has given it
+// pending are the releases that DELs could not do, because the host daemon did not
+// answer: one file each in a directory, which is locked during releases.
+type pending struct {
+	dir     string // name in StateDir
+	what    string // what is released, for errors
+	server  string // the daemon that gave it
+	release func(ctx context.Context, container, iface string) error
 }
 
-// GiveBack gives one attachment's thing back; there may be none.
-type GiveBack func(ctx context.Context, container, iface string) error
-
-// note is the content of such a file.
-type note struct {
+// record is the content of a file.
+type record struct {
 	Container string `json:"container"`
 	Interface string `json:"interface"`
 	Server    string `json:"server"`
 }
 
-func (p Pending) dir() string { return filepath.Join(string(p.State), p.Dir) }
+func (p pending) path() string { return filepath.Join(StateDir, p.dir) }
 
-// file is where it is noted. Neither part can have a colon.
-func (p Pending) file(container, iface string) string {
-	return filepath.Join(p.dir(), container+":"+iface)
+// file is unique: neither a container ID nor an interface name can have a colon.
+func (p pending) file(container, iface string) string {
+	return filepath.Join(p.path(), container+":"+iface)
 }
 
-// Note writes down, whole or not at all, that an attachment is to be given back.
-func (p Pending) Note(container, iface string) error {
-	if err := p.write(note{container, iface, p.Server}); err != nil {
-		return fmt.Errorf("note %s of %s %s, to be given back later: %w", p.What, container, iface, err)
+// record writes the file of a release, completely or not at all.
+func (p pending) record(container, iface string) error {
+	if err := p.write(record{container, iface, p.server}); err != nil {
+		return fmt.Errorf("record pending release of %s of %s %s: %w", p.what, container, iface, err)
 	}
 	return nil
 }
 
-func (p Pending) write(n note) error {
-	content, err := json.Marshal(n)
+func (p pending) write(r record) error {
+	content, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(p.dir(), 0o700); err != nil {
+	if err := os.MkdirAll(p.path(), 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(p.dir(), ".new-")
+	f, err := os.CreateTemp(p.path(), ".new-")
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(content)
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), p.file(n.Container, n.Interface))
+		err = os.Rename(f.Name(), p.file(r.Container, r.Interface))
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // the error tells more
+		_ = os.Remove(f.Name())
 	}
 	return err
 }
 
-// noted reports whether it is written down.
-func (p Pending) noted(container, iface string) bool {
+func (p pending) recorded(container, iface string) bool {
 	_, err := os.Lstat(p.file(container, iface))
 	return err == nil
 }
 
-// Return gives one attachment's thing back. When the host daemon cannot be asked,
-// it is noted, to be given back by a later command.
-func (p Pending) Return(ctx context.Context, give GiveBack, container, iface string) (noted bool, err error) {
-	err = give(ctx, container, iface)
-	if failure.Unanswered(err) {
-		return true, p.Note(container, iface)
+// releaseOrRecord releases one attachment or, if the host daemon does not answer,
+// records the release for a later command.
+func (p pending) releaseOrRecord(ctx context.Context, container, iface string) (recorded bool, err error) {
+	err = p.release(ctx, container, iface)
+	if hostclient.Unanswered(err) {
+		return true, p.record(container, iface)
 	}
 	return false, err
 }
 
-// End is the end of a DEL: it returns the attachment's thing, and finishes what
-// earlier commands have noted. What the host cannot take back yet has to be taken
-// out of the pod, which has nothing any more after a DEL.
-func (p Pending) End(ctx context.Context, give GiveBack, container, iface string, takeOut func() error) error {
-	noted, err := p.Return(ctx, give, container, iface)
+// end is the end of a DEL: it releases the attachment and retries earlier releases.
+// What cannot be released now has to be moved out of the pod.
+func (p pending) end(ctx context.Context, container, iface string, moveOut func() error) error {
+	recorded, err := p.releaseOrRecord(ctx, container, iface)
 	switch {
-	case noted:
-		return errors.Join(err, takeOut())
+	case recorded:
+		return errors.Join(err, moveOut())
 	case err != nil:
 		return err
 	}
-	_ = p.Finish(ctx, give) // not this command's business if it fails
+	_ = p.retry(ctx) // other attachments' failures are not this command's
 	return nil
 }
 
-// Settle gives back what earlier DELs have left, which may stand in an ADD's way. Its
-// own attachment has to be given back, if it is noted: a later command would take
-// what is new for the old. Others' are no reason to fail.
-func (p Pending) Settle(ctx context.Context, give GiveBack, container, iface string) error {
-	if err := p.settleNow(ctx, give, container, iface); err != nil {
+// reconcile does the pending release of one attachment, if there is one, and then
+// retries the others, whose failure is not an error.
+func (p pending) reconcile(ctx context.Context, container, iface string) error {
+	if err := p.finishOne(ctx, container, iface); err != nil {
 		return err
 	}
-	_ = p.Finish(ctx, give)
+	_ = p.retry(ctx)
 	return nil
 }
 
-// settleNow gives one attachment back, if it is noted. Only who holds the lock
-// removes a note, and only after the thing is gone; so without a note nobody is about
-// to take anything away.
-func (p Pending) settleNow(ctx context.Context, give GiveBack, container, iface string) error {
-	if !p.noted(container, iface) {
+// finishOne does the pending release of one attachment. Only the holder of the lock
+// removes a file, and only after the release. So without a file no other process is
+// about to release the attachment.
+func (p pending) finishOne(ctx context.Context, container, iface string) error {
+	if !p.recorded(container, iface) {
 		return nil
 	}
-	wait, cancel := context.WithTimeout(ctx, settleTime)
+	wait, cancel := context.WithTimeout(ctx, reconcileTime)
 	defer cancel()
 	unlock, err := p.lock(wait)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if !p.noted(container, iface) {
+	if !p.recorded(container, iface) {
 		return nil
 	}
-	return p.settle(ctx, give, container, iface)
+	return p.finish(ctx, container, iface)
 }
 
-// settle needs the lock.
-func (p Pending) settle(ctx context.Context, give GiveBack, container, iface string) error {
-	err := give(ctx, container, iface)
+// finish releases and removes the file. The caller holds the lock.
+func (p pending) finish(ctx context.Context, container, iface string) error {
+	err := p.release(ctx, container, iface)
 	if err == nil {
 		err = os.RemoveAll(p.file(container, iface)) // another may have removed it
 	}
 	if err != nil {
-		return fmt.Errorf("give back %s of %s %s: %w", p.What, container, iface, err)
+		return fmt.Errorf("release %s of %s %s: %w", p.what, container, iface, err)
 	}
 	return nil
 }
 
-// Finish gives back what earlier commands have noted for this daemon, within
-// bounds; what is left is for the next command. When another process is at it,
-// there is nothing to do.
-func (p Pending) Finish(ctx context.Context, give GiveBack) error {
+// retry does the pending releases at this daemon, within bounds; the rest is for the
+// next command. While another process does them, retry does nothing.
+func (p pending) retry(ctx context.Context) error {
 	all, err := p.list()
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, pendingTime)
+	ctx, cancel := context.WithTimeout(ctx, retryTime)
 	defer cancel()
 	now, nothing := context.WithTimeout(ctx, 0)
 	defer nothing()
@@ -177,16 +170,16 @@ func (p Pending) Finish(ctx context.Context, give GiveBack) error {
 		return err
 	}
 	defer unlock()
-	// In any order: the same few that are always refused must not be all.
+	// In random order, so that releases that always fail do not block the others.
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	var failed error
-	for _, n := range all[:min(len(all), pendingMost)] {
-		if !p.noted(n.Container, n.Interface) {
+	for _, r := range all[:min(len(all), retryMost)] {
+		if !p.recorded(r.Container, r.Interface) {
 			continue
 		}
-		if err := p.settle(ctx, give, n.Container, n.Interface); err != nil {
+		if err := p.finish(ctx, r.Container, r.Interface); err != nil {
 			failed = errors.Join(failed, err)
-			if failure.Unanswered(err) || ctx.Err() != nil {
+			if hostclient.Unanswered(err) || ctx.Err() != nil {
 				break
 			}
 		}
@@ -194,38 +187,37 @@ func (p Pending) Finish(ctx context.Context, give GiveBack) error {
 	return failed
 }
 
-// list reads the notes for this daemon.
-func (p Pending) list() ([]note, error) {
-	files, err := os.ReadDir(p.dir())
+// list reads the pending releases at this daemon.
+func (p pending) list() ([]record, error) {
+	files, err := os.ReadDir(p.path())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list what is to be given back: %w", err)
+		return nil, fmt.Errorf("list pending releases: %w", err)
 	}
-	var all []note
+	var all []record
 	for _, f := range files {
 		if strings.HasPrefix(f.Name(), ".") {
 			continue
 		}
-		n, path := note{}, filepath.Join(p.dir(), f.Name())
+		r, path := record{}, filepath.Join(p.path(), f.Name())
 		content, err := os.ReadFile(path)
-		if err == nil && json.Unmarshal(content, &n) == nil && p.file(n.Container, n.Interface) == path && n.Server == p.Server {
-			all = append(all, n)
+		if err == nil && json.Unmarshal(content, &r) == nil && p.file(r.Container, r.Interface) == path && r.Server == p.server {
+			all = append(all, r)
 		}
 	}
 	return all, nil
 }
 
-// lock waits until ctx ends; the error is then EWOULDBLOCK. The lock goes with the
-// process.
-func (p Pending) lock(ctx context.Context) (unlock func(), err error) {
-	dir, err := os.Open(p.dir())
+// lock waits until ctx ends; the error is then EWOULDBLOCK.
+func (p pending) lock(ctx context.Context) (unlock func(), err error) {
+	dir, err := os.Open(p.path())
 	if err == nil {
-		err = await(ctx, dir)
+		unlock, err = flock(ctx, dir)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("lock the notes of what is to be given back: %w", err)
+		return nil, fmt.Errorf("lock pending releases: %w", err)
 	}
-	return func() { _ = dir.Close() }, nil
+	return unlock, nil
 }

@@ -9,168 +9,180 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/skel"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"unnest/internal/cni/failure"
+	"unnest/internal/cni/hostclient"
 )
 
-func newPending(t *testing.T) Pending {
-	return Pending{State: State(filepath.Join(t.TempDir(), "run")), Dir: "pending", What: "the NIC", Server: "10.0.0.1:7443"}
+func newPending(t *testing.T) pending {
+	useStateDir(t, filepath.Join(t.TempDir(), "run"))
+	return pending{dir: "pending", what: "NIC", server: "10.0.0.1:7443"}
 }
 
-func TestNotes(t *testing.T) {
+func useStateDir(t *testing.T, dir string) {
+	before := StateDir
+	StateDir = dir
+	t.Cleanup(func() { StateDir = before })
+}
+
+func TestRecords(t *testing.T) {
 	p := newPending(t)
 	if all, err := p.list(); err != nil || len(all) != 0 {
-		t.Errorf("nothing noted: got %v, %v", all, err)
+		t.Errorf("nothing is recorded: got %v, %v", all, err)
 	}
-	if p.noted("c1", "eth0") {
-		t.Error("c1 eth0 is noted")
+	if p.recorded("c1", "eth0") {
+		t.Error("c1 eth0 is recorded")
 	}
 	other := p
-	other.Server = "10.0.0.2:7443"
-	for range 2 { // twice is once
-		if err := errors.Join(p.Note("c1", "eth0"), other.Note("c2", "eth0")); err != nil || !p.noted("c1", "eth0") {
-			t.Errorf("c1 eth0 is not noted: %v", err)
+	other.server = "10.0.0.2:7443"
+	for range 2 { // a second time changes nothing
+		if err := errors.Join(p.record("c1", "eth0"), other.record("c2", "eth0")); err != nil || !p.recorded("c1", "eth0") {
+			t.Errorf("c1 eth0 is not recorded: %v", err)
 		}
 	}
 	for name, content := range map[string]string{
 		".new-1": `{"container":"c3"`, "c4:eth0": `{`, "c5:eth0": `{"container":"c6","interface":"eth0","server":"10.0.0.1:7443"}`,
 	} {
-		if err := os.WriteFile(filepath.Join(p.dir(), name), []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(p.path(), name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if all, err := p.list(); err != nil || len(all) != 1 || all[0] != (note{"c1", "eth0", "10.0.0.1:7443"}) {
+	if all, err := p.list(); err != nil || len(all) != 1 || all[0] != (record{"c1", "eth0", "10.0.0.1:7443"}) {
 		t.Errorf("got %v, %v, want c1 eth0", all, err)
 	}
-	p.Dir = "pending-endpoints"
+	p.dir = "pending-endpoints"
 	if all, err := p.list(); err != nil || len(all) != 0 {
 		t.Errorf("of another kind: got %v, %v", all, err)
 	}
 }
 
-func TestNoteThatCannotBeWritten(t *testing.T) {
+func TestRecordThatCannotBeWritten(t *testing.T) {
 	p := newPending(t)
-	if err := os.MkdirAll(string(p.State), 0o700); err != nil {
+	if err := os.MkdirAll(StateDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(p.dir(), nil, 0o600); err != nil {
+	if err := os.WriteFile(p.path(), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Note("c1", "eth0"); err == nil {
-		t.Error("noted in a file that is no directory")
+	if err := p.record("c1", "eth0"); err == nil {
+		t.Error("recorded in a file that is not a directory")
 	}
 }
 
-// What is refused stays noted, what is given back does not.
-func TestFinish(t *testing.T) {
+// A refused release stays recorded, the others do not.
+func TestRetry(t *testing.T) {
 	p := newPending(t)
-	if err := errors.Join(p.Note("c1", "eth0"), p.Note("c2", "eth0"), p.Note("c3", "eth0")); err != nil {
+	if err := errors.Join(p.record("c1", "eth0"), p.record("c2", "eth0"), p.record("c3", "eth0")); err != nil {
 		t.Fatal(err)
 	}
 	refused := errors.New("refused")
-	given := map[string]int{}
-	err := p.Finish(t.Context(), func(_ context.Context, container, iface string) error {
-		given[container+" "+iface]++
+	released := map[string]int{}
+	p.release = func(_ context.Context, container, iface string) error {
+		released[container+" "+iface]++
 		if container == "c2" {
 			return refused
 		}
 		return nil
-	})
+	}
+	err := p.retry(t.Context())
 	all, listErr := p.list()
-	if !errors.Is(err, refused) || listErr != nil || len(given) != 3 || len(all) != 1 || all[0].Container != "c2" {
-		t.Errorf("got %v, gave %v, left %v, %v", err, given, all, listErr)
+	if !errors.Is(err, refused) || listErr != nil || len(released) != 3 || len(all) != 1 || all[0].Container != "c2" {
+		t.Errorf("got %v, released %v, left %v, %v", err, released, all, listErr)
 	}
 }
 
-func TestWhileAnotherGivesBack(t *testing.T) {
+func TestWhileAnotherReleases(t *testing.T) {
 	p := newPending(t)
-	if err := p.Note("c1", "eth0"); err != nil {
+	if err := p.record("c1", "eth0"); err != nil {
 		t.Fatal(err)
 	}
 	unlock, err := p.lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	give := func(context.Context, string, string) error {
-		t.Error("given back while another holds the lock")
+	p.release = func(context.Context, string, string) error {
+		t.Error("released while another holds the lock")
 		return nil
 	}
-	if err := p.Finish(t.Context(), give); err != nil {
+	if err := p.retry(t.Context()); err != nil {
 		t.Errorf("others': %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := p.Settle(ctx, give, "c1", "eth0"); !errors.Is(err, unix.EWOULDBLOCK) {
+	if err := p.reconcile(ctx, "c1", "eth0"); !errors.Is(err, unix.EWOULDBLOCK) {
 		t.Errorf("own: got %v", err)
 	}
+	file := p.file("c1", "eth0")
 	time.AfterFunc(100*time.Millisecond, func() {
-		_ = os.Remove(p.file("c1", "eth0"))
+		_ = os.Remove(file)
 		unlock()
 	})
-	if err := p.Settle(t.Context(), give, "c1", "eth0"); err != nil {
-		t.Errorf("own, given back meanwhile: %v", err)
+	if err := p.reconcile(t.Context(), "c1", "eth0"); err != nil {
+		t.Errorf("own, released meanwhile: %v", err)
 	}
 }
 
 func TestLock(t *testing.T) {
-	s := State(t.TempDir())
-	unlock, err := s.Lock(t.Context(), "c1", "eth0")
+	useStateDir(t, t.TempDir())
+	args := &skel.CmdArgs{ContainerID: "c1", IfName: "eth0"}
+	unlock, err := lock(t.Context(), args)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := s.Lock(ctx, "c1", "eth0"); !errors.Is(err, unix.EWOULDBLOCK) {
+	if _, err := lock(ctx, args); !errors.Is(err, unix.EWOULDBLOCK) {
 		t.Errorf("a second command: got %v", err)
 	}
 	time.AfterFunc(50*time.Millisecond, unlock)
-	again, err := s.Lock(t.Context(), "c1", "eth0")
+	again, err := lock(t.Context(), args)
 	if err != nil {
 		t.Fatalf("after the first: %v", err)
 	}
 	again()
 }
 
-// What is refused is told, what cannot be asked is noted and taken out of the pod, and
-// what is given back lets earlier notes be finished.
+// A refusal is an error. A release that the daemon does not answer is recorded, and
+// the NIC moved out of the pod. After a release, earlier ones are retried.
 func TestEnd(t *testing.T) {
 	refused := errors.New("refused")
-	unanswered := &failure.Refusal{Status: status.New(codes.Unavailable, "connection refused")}
-	stuck := errors.New("cannot be taken out")
+	unanswered := &hostclient.Refusal{Status: status.New(codes.Unavailable, "connection refused")}
+	stuck := errors.New("cannot be moved out")
 	for _, c := range []struct {
 		name     string
-		give     error
+		release  error
 		want     error
-		takenOut bool
+		movedOut bool
 		left     []string
 	}{
-		{"given back", nil, nil, false, nil},
+		{"released", nil, nil, false, nil},
 		{"refused", refused, refused, false, []string{"c2"}},
 		{"unanswered", unanswered, stuck, true, []string{"c1", "c2"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPending(t)
-			if err := p.Note("c2", "eth0"); err != nil {
+			if err := p.record("c2", "eth0"); err != nil {
 				t.Fatal(err)
 			}
-			takenOut := false
-			err := p.End(t.Context(), func(context.Context, string, string) error { return c.give }, "c1", "eth0", func() error {
-				takenOut = true
+			p.release = func(context.Context, string, string) error { return c.release }
+			movedOut := false
+			err := p.end(t.Context(), "c1", "eth0", func() error {
+				movedOut = true
 				return stuck
 			})
-			if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) || takenOut != c.takenOut {
-				t.Errorf("got %v, taken out %v; want %v, %v", err, takenOut, c.want, c.takenOut)
+			if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) || movedOut != c.movedOut {
+				t.Errorf("got %v, moved out %v; want %v, %v", err, movedOut, c.want, c.movedOut)
 			}
-			wantNoted(t, p, c.left...)
+			wantRecorded(t, p, c.left...)
 		})
 	}
 }
 
-// An ADD waits for its own attachment's thing only.
-func TestSettle(t *testing.T) {
+// Only the attachment's own pending release has to succeed.
+func TestReconcile(t *testing.T) {
 	refused := errors.New("refused")
 	for _, c := range []struct {
 		refuses string
@@ -178,31 +190,32 @@ func TestSettle(t *testing.T) {
 		left    []string
 	}{{"none", nil, nil}, {"c1", refused, []string{"c1", "c2"}}, {"c2", nil, []string{"c2"}}} {
 		p := newPending(t)
-		if err := errors.Join(p.Note("c1", "eth0"), p.Note("c2", "eth0")); err != nil {
+		if err := errors.Join(p.record("c1", "eth0"), p.record("c2", "eth0")); err != nil {
 			t.Fatal(err)
 		}
-		err := p.Settle(t.Context(), func(_ context.Context, container, _ string) error {
+		p.release = func(_ context.Context, container, _ string) error {
 			if container == c.refuses {
 				return refused
 			}
 			return nil
-		}, "c1", "eth0")
+		}
+		err := p.reconcile(t.Context(), "c1", "eth0")
 		if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 			t.Errorf("%s refused: got %v, want %v", c.refuses, err, c.want)
 		}
-		wantNoted(t, p, c.left...)
+		wantRecorded(t, p, c.left...)
 	}
 }
 
-// wantNoted checks whose interface eth0 is noted.
-func wantNoted(t *testing.T, p Pending, want ...string) {
+// wantRecorded checks which containers' eth0 is recorded.
+func wantRecorded(t *testing.T, p pending, want ...string) {
 	t.Helper()
 	all, err := p.list()
 	var got []string
-	for _, n := range all {
-		got = append(got, n.Container)
+	for _, r := range all {
+		got = append(got, r.Container)
 	}
 	if slices.Sort(got); err != nil || !slices.Equal(got, want) {
-		t.Errorf("noted are %v, %v; want %v", got, err, want)
+		t.Errorf("recorded are %v, %v; want %v", got, err, want)
 	}
 }

@@ -3,107 +3,91 @@ package brfusion
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 
 	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
 	"unnest/internal/cni/attachment"
-	"unnest/internal/cni/hostclient"
 	"unnest/internal/cni/netconf"
+	"unnest/internal/cni/plugin"
 	"unnest/internal/cni/podnic"
-	"unnest/internal/cni/rollback"
+	"unnest/internal/cni/servicepath"
 	"unnest/internal/hostapi/hostdpb"
 )
 
-// addition is one ADD under way.
+// addition is one ADD.
 type addition struct {
+	*attachment.Attachment
 	config netconf.BrFusion
 	args   *skel.CmdArgs
-	daemon hostclient.Client
-	pod    ns.NetNS
 
-	nic     *hostdpb.NIC
-	mac     net.HardwareAddr
-	link    netlink.Link // the NIC, or the trunk
-	moveOut func() error
-	eth     types100.Interface
-	result  *types100.Result // addresses, routes and DNS; then all of it
+	nic    *hostdpb.NIC
+	mac    net.HardwareAddr
+	link   netlink.Link // the NIC, or the trunk
+	unmove func() error // nil: not moved
+	eth    types100.Interface
+	result *types100.Result // addresses, routes and DNS at first, complete in the end
 }
 
-// add is the command ADD: all of it is done, or, on an error, nothing.
+// add is the command ADD: on an error nothing is left.
 func add(ctx context.Context, args *skel.CmdArgs) error {
 	c, err := parse(args)
 	if err != nil {
 		return err
 	}
-	if err := findIPAM(c); err != nil {
-		return err
+	if c.IPAM.Delegated() {
+		if _, err := findIPAM(c); err != nil {
+			return err
+		}
 	}
-	unlock, err := lock(ctx, args)
+	at, err := attachment.NIC.Open(ctx, c.Base, args)
 	if err != nil {
 		return err
 	}
-	defer unlock()
-	pod, err := openPod(args)
-	if err != nil {
-		return err
+	defer at.Close()
+	// A pod that has the interface has its NIC: the rollback of this ADD would
+	// release that.
+	if err := podnic.CheckFree(at.Pod, args.IfName); err != nil {
+		return fmt.Errorf("check interface %s in %s: %w", args.IfName, args.Netns, err)
 	}
-	defer pod.Close()
-	d, err := dial(c)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	a := &addition{config: c, args: args, daemon: d, pod: pod}
-	times, err := rollback.Run(ctx, a.steps())
+	a := &addition{Attachment: at, config: c, args: args}
+	var log io.Writer
 	if c.Log {
-		a.log(times, err)
+		log = os.Stderr
 	}
-	return err
+	return plugin.RunSteps(ctx, a.steps(), log, func() []slog.Attr {
+		return []slog.Attr{
+			slog.String("container", a.Container), slog.String("interface", a.Interface), slog.String("mac", a.nic.GetMac()),
+		}
+	})
 }
 
-// openPod opens the pod's network namespace. An interface of the wanted name in
-// it is a pod that has its NIC: an ADD that went on and failed would take it away.
-func openPod(args *skel.CmdArgs) (ns.NetNS, error) {
-	pod, err := attachment.OpenPod(args)
-	if err != nil {
-		return nil, err
-	}
-	if err := podnic.CheckFree(pod, args.IfName); err != nil {
-		_ = pod.Close()
-		return nil, fmt.Errorf("check interface %s in %s: %w", args.IfName, args.Netns, err)
-	}
-	return pod, nil
-}
-
-// steps are in the order of who has to know what: the host daemon is told the
-// addresses that the NIC may use, and refuses those of another pod; only a DHCP
-// client needs the NIC first.
-func (a *addition) steps() []rollback.Step {
-	return []rollback.Step{
-		{Name: "settle", Do: a.settle},
-		{Name: "lease", Do: a.lease, Undo: a.release},
-		{Name: "attach", Do: a.attach, Undo: a.detach},
+// steps are in this order because the host daemon needs the addresses, which it
+// permits the NIC to use, and refuses those of another pod. Only a DHCP client needs
+// the NIC first.
+func (a *addition) steps() []plugin.Step {
+	return []plugin.Step{
+		{Name: "reconcile", Do: a.Reconcile},
+		{Name: "lease", Do: a.lease, Undo: a.unlease},
+		{Name: "attach", Do: a.attach, Undo: a.Release},
 		{Name: "appear", Do: a.appear},
 		{Name: "move", Do: a.move, Undo: a.undoMove},
 		{Name: "dhcp", Do: a.dhcp, Undo: a.undoDHCP},
-		{Name: "configure", Do: a.configure}, // what it sets goes with the NIC
+		{Name: "configure", Do: a.configure}, // its settings end with the NIC
 		{Name: "services", Do: a.services, Undo: a.undoServices},
 		{Name: "announce", Do: a.announce},
 		{Name: "print", Do: a.print},
 	}
 }
 
-func (a *addition) settle(ctx context.Context) error {
-	return pending(a.config).Settle(ctx, a.daemon.Detach, a.args.ContainerID, a.args.IfName)
-}
-
-// early reports whether addresses are chosen before there is a NIC.
+// early reports whether an IPAM plugin chooses addresses before there is a NIC.
 func (a *addition) early() bool {
 	return a.config.IPAM.Delegated() && a.config.IPAM.Type != netconf.DHCP
 }
@@ -115,15 +99,110 @@ func (a *addition) lease(ctx context.Context) (err error) {
 	return err
 }
 
-func (a *addition) release(ctx context.Context) error {
+func (a *addition) unlease(ctx context.Context) error {
 	if !a.early() {
 		return nil
 	}
 	return release(ctx, a.config, a.args)
 }
 
-// dhcp takes an address over the NIC, and tells the host daemon, which until now
-// has let the NIC do nothing else.
+// attach asks the host daemon for the NIC and, with its IPAM, for addresses.
+func (a *addition) attach(ctx context.Context) error {
+	// The answer to AttachNIC does not tell whether the daemon knows limits.
+	if a.config.Bandwidth != (netconf.Bandwidth{}) {
+		s, err := a.Daemon.Status(ctx, &hostdpb.StatusRequest{})
+		if err != nil {
+			return err
+		}
+		if err := supports(a.config, s); err != nil {
+			return err
+		}
+	}
+	r := request(a.config, a.args)
+	if a.early() {
+		r.Addresses = prefixed(a.result.IPs)
+	}
+	answer, err := a.Daemon.AttachNIC(ctx, r)
+	if err != nil {
+		return err
+	}
+	a.nic = answer.GetNic()
+	if a.mac, err = net.ParseMAC(a.nic.GetMac()); err != nil {
+		return fmt.Errorf("read the host daemon's answer: %w", err)
+	}
+	switch {
+	case a.config.Mode == netconf.Trunk && a.nic.GetVlan() == 0:
+		return plugin.TooOld(`mode "trunk"`)
+	case a.config.IPAM.Delegated():
+		return nil
+	case len(answer.GetAddresses()) == 0:
+		return plugin.TooOld(`ipam.type "hostd"`)
+	}
+	a.result, err = granted(answer.GetAddresses(), a.config.IPAM)
+	return err
+}
+
+// request is the request of an ADD, without addresses.
+func request(c netconf.BrFusion, args *skel.CmdArgs) *hostdpb.AttachNICRequest {
+	r := &hostdpb.AttachNICRequest{
+		ContainerId: args.ContainerID, Interface: args.IfName, Bridge: c.Bridge, Network: c.Name,
+		Allocate: !c.IPAM.Delegated(), Cold: c.Cold, Dhcp: c.IPAM.Type == netconf.DHCP, Mtu: uint32(c.MTU),
+	}
+	if c.Mode == netconf.Trunk {
+		r.Mode = hostdpb.Mode_MODE_TRUNK
+	}
+	if b := c.Bandwidth; b != (netconf.Bandwidth{}) {
+		r.Bandwidth = &hostdpb.Bandwidth{
+			IngressRate: b.IngressRate, IngressBurst: b.IngressBurst, EgressRate: b.EgressRate, EgressBurst: b.EgressBurst,
+		}
+	}
+	return r
+}
+
+// appear waits for the NIC or, in trunk mode, for the trunk.
+func (a *addition) appear(ctx context.Context) error {
+	mac := a.mac
+	if a.config.Mode == netconf.Trunk {
+		trunk, err := net.ParseMAC(a.nic.GetTrunkMac())
+		if err != nil {
+			return fmt.Errorf("read the host daemon's answer: MAC of the trunk: %w", err)
+		}
+		mac = trunk
+	}
+	var err error
+	if a.link, err = podnic.AwaitPlugged(ctx, mac, a.config.Wait); err != nil {
+		return err
+	}
+	a.eth = types100.Interface{Name: a.Interface, Mac: a.mac.String(), Sandbox: a.Netns}
+	if a.config.Mode == netconf.Hotplug {
+		a.eth.PciID, _ = podnic.PCIAddress(a.link.Attrs().Name) // optional in the result
+	}
+	return nil
+}
+
+// move makes the NIC, or a VLAN of the trunk, the pod's interface.
+func (a *addition) move(context.Context) (err error) {
+	mtu := a.config.MTU
+	if mtu == 0 {
+		mtu = int(a.nic.GetMtu())
+	}
+	if a.config.Mode == netconf.Trunk {
+		a.unmove, err = podnic.AddVLAN(a.link, int(a.nic.GetVlan()), a.mac, mtu, a.Pod, a.Interface)
+		return err
+	}
+	a.unmove, err = podnic.MoveIn(a.link, a.Pod, a.Interface, mtu)
+	return err
+}
+
+func (a *addition) undoMove(context.Context) error {
+	if a.unmove == nil {
+		return nil
+	}
+	return a.unmove()
+}
+
+// dhcp leases an address over the NIC, and tells it to the host daemon, which has
+// permitted the NIC only DHCP until then.
 func (a *addition) dhcp(ctx context.Context) (err error) {
 	if a.config.IPAM.Type != netconf.DHCP {
 		return nil
@@ -133,7 +212,7 @@ func (a *addition) dhcp(ctx context.Context) (err error) {
 	}
 	r := request(a.config, a.args)
 	r.Addresses = prefixed(a.result.IPs)
-	_, err = a.daemon.Attach(ctx, r)
+	_, err = a.Daemon.AttachNIC(ctx, r)
 	return err
 }
 
@@ -144,27 +223,80 @@ func (a *addition) undoDHCP(ctx context.Context) error {
 	return release(ctx, a.config, a.args)
 }
 
-// configure sets addresses and routes.
 func (a *addition) configure(context.Context) error {
-	return a.pod.Do(func(ns.NetNS) error {
-		l, err := netlink.LinkByName(a.args.IfName)
+	return a.Pod.Do(func(ns.NetNS) error {
+		l, err := netlink.LinkByName(a.Interface)
 		if err != nil {
 			return err
 		}
 		a.eth.Mtu = l.Attrs().MTU
-		return address(a.args.IfName, a.result)
+		return configure(l, a.result)
 	})
 }
 
-func (a *addition) announce(ctx context.Context) error {
-	return podnic.Announce(ctx, a.pod, a.args.IfName, plain(a.result.IPs))
+// pathOf is the pod's service path; ok is false when the configuration has none.
+func pathOf(c netconf.BrFusion, args *skel.CmdArgs, ips []*types100.IPConfig, mtu int) (p servicepath.Path, ok bool) {
+	return servicepath.Path{Owner: owner(c, args), Addresses: plain(ips), Ranges: c.Services, MTU: mtu}, len(c.Services) > 0
 }
 
-// log writes one line with how long each step took.
-func (a *addition) log(times []rollback.Took, err error) {
-	rollback.Log(os.Stderr, []slog.Attr{
-		slog.String("container", a.args.ContainerID),
-		slog.String("interface", a.args.IfName),
-		slog.String("mac", a.nic.GetMac()),
-	}, times, err)
+// services completes the result: the pod's interface is the first. The ends of the
+// service path follow; the result does not list their addresses.
+func (a *addition) services(context.Context) error {
+	a.result.Interfaces = []*types100.Interface{&a.eth}
+	for _, ip := range a.result.IPs {
+		ip.Interface = types100.Int(0)
+	}
+	if !a.config.DNS.IsEmpty() {
+		a.result.DNS = a.config.DNS
+	}
+	path, ok := pathOf(a.config, a.args, a.result.IPs, a.eth.Mtu)
+	if !ok {
+		return nil
+	}
+	ends, err := path.Add(a.Pod)
+	if err != nil {
+		return err
+	}
+	a.result.Interfaces = append(a.result.Interfaces, interfaceOf(ends.Guest, ""), interfaceOf(ends.Pod, a.Netns))
+	return nil
+}
+
+func interfaceOf(e servicepath.End, sandbox string) *types100.Interface {
+	return &types100.Interface{Name: e.Name, Mac: e.MAC.String(), Mtu: e.MTU, Sandbox: sandbox}
+}
+
+func (a *addition) undoServices(context.Context) error {
+	if len(a.config.Services) == 0 {
+		return nil
+	}
+	return servicepath.Del(owner(a.config, a.args), a.Pod)
+}
+
+func (a *addition) announce(ctx context.Context) error {
+	return podnic.Announce(ctx, a.Pod, a.Interface, plain(a.result.IPs))
+}
+
+// print prints the result. The result of an earlier plugin in the chain is its first
+// part (CNI specification, section 2, ADD).
+func (a *addition) print(context.Context) error {
+	before, err := a.config.Previous()
+	if err != nil {
+		return err
+	}
+	if before == nil {
+		before = &types100.Result{}
+	}
+	for _, ip := range a.result.IPs {
+		ip.Interface = types100.Int(*ip.Interface + len(before.Interfaces))
+	}
+	r := &types100.Result{
+		Interfaces: append(before.Interfaces, a.result.Interfaces...),
+		IPs:        append(before.IPs, a.result.IPs...),
+		Routes:     append(before.Routes, a.result.Routes...),
+		DNS:        a.result.DNS,
+	}
+	if r.DNS.IsEmpty() {
+		r.DNS = before.DNS
+	}
+	return types.PrintResult(r, a.config.CNIVersion)
 }

@@ -15,20 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// address sets the result's addresses and routes at a link of the calling
-// thread's network namespace. What it sets goes with the link. An IPv6 address
-// serves at once: nobody else has it, as the host daemon or the IPAM plugin sees
-// to, so the kernel need not ask (RFC 4862, §5.4).
-func address(link string, r *types100.Result) error {
-	l, err := netlink.LinkByName(link)
-	if err != nil {
-		return err
-	}
+// configure sets the result's addresses and routes on a link of the calling thread's
+// network namespace. They end with the link. IPv6 addresses are usable at once,
+// without duplicate address detection (RFC 4862, §5.4): the host daemon or the IPAM
+// plugin has made sure that they are unique.
+func configure(l netlink.Link, r *types100.Result) error {
 	for _, ip := range r.IPs {
 		a := &netlink.Addr{IPNet: &ip.Address}
 		if is6(ip.Address.IP) {
 			a.Flags = unix.IFA_F_NODAD
-			if err := enableIPv6(link); err != nil {
+			if err := enableIPv6(l.Attrs().Name); err != nil {
 				return err
 			}
 		}
@@ -37,24 +33,24 @@ func address(link string, r *types100.Result) error {
 		}
 	}
 	for _, route := range r.Routes {
-		if err := netlink.RouteAddEcmp(entry(route, r.IPs, l)); err != nil {
+		if err := netlink.RouteAddEcmp(kernelRoute(route, r.IPs, l)); err != nil {
 			return fmt.Errorf("set route to %s: %w", &route.Dst, err)
 		}
 	}
 	return nil
 }
 
-// enableIPv6 undoes what runtimes set in a pod without IPv6, and keeps the
-// addresses when the link is down for a moment.
+// enableIPv6 reverts the settings of runtimes for pods without IPv6, and keeps the
+// addresses while the link is down.
 func enableIPv6(link string) error {
 	for _, s := range [][2]string{{"lo/disable_ipv6", "0"}, {link + "/disable_ipv6", "0"}, {link + "/keep_addr_on_down", "1"}} {
 		path := filepath.Join("/proc/sys/net/ipv6/conf", s[0])
 		have, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("enable IPv6: the guest's kernel has none: %w", err)
+			return fmt.Errorf("enable IPv6: the guest's kernel lacks it: %w", err)
 		}
 		if err == nil && string(have) == s[1]+"\n" {
-			continue // it may be read-only
+			continue // the file may be read-only
 		}
 		if err := os.WriteFile(path, []byte(s[1]), 0); err != nil {
 			return fmt.Errorf("enable IPv6: %w", err)
@@ -63,33 +59,28 @@ func enableIPv6(link string) error {
 	return nil
 }
 
-// entry is the kernel's form of a route. A missing next hop is the gateway of the
-// first address of its family that has one (CNI specification, section 5).
-func entry(r *types.Route, ips []*types100.IPConfig, l netlink.Link) *netlink.Route {
-	e := &netlink.Route{
-		LinkIndex: l.Attrs().Index, Dst: &r.Dst, Gw: nextHop(r, ips),
+// kernelRoute is the kernel's form of a route. The default next hop is the gateway of
+// the first address of the same family that has one (CNI specification, section 5).
+func kernelRoute(r *types.Route, ips []*types100.IPConfig, l netlink.Link) *netlink.Route {
+	k := &netlink.Route{
+		LinkIndex: l.Attrs().Index, Dst: &r.Dst, Gw: r.GW,
 		MTU: r.MTU, AdvMSS: r.AdvMSS, Priority: r.Priority,
 	}
-	if r.Table != nil {
-		e.Table = *r.Table
-	}
-	if r.Scope != nil {
-		e.Scope = netlink.Scope(*r.Scope)
-	}
-	return e
-}
-
-func nextHop(r *types.Route, ips []*types100.IPConfig) net.IP {
-	if r.GW != nil {
-		return r.GW
-	}
 	for _, ip := range ips {
-		if ip.Gateway != nil && is6(ip.Gateway) == is6(r.Dst.IP) {
-			return ip.Gateway
+		if k.Gw == nil && ip.Gateway != nil && is6(ip.Gateway) == is6(r.Dst.IP) {
+			k.Gw = ip.Gateway
 		}
 	}
-	return nil
+	if r.Table != nil {
+		k.Table = *r.Table
+	}
+	if r.Scope != nil {
+		k.Scope = netlink.Scope(*r.Scope)
+	}
+	return k
 }
+
+func is6(ip net.IP) bool { return ip.To4() == nil }
 
 // plain are the addresses without their prefix lengths.
 func plain(ips []*types100.IPConfig) (addrs []netip.Addr) {
@@ -101,7 +92,7 @@ func plain(ips []*types100.IPConfig) (addrs []netip.Addr) {
 	return addrs
 }
 
-// prefixed are the addresses as the host daemon takes them.
+// prefixed are the addresses in the form of the host daemon's API.
 func prefixed(ips []*types100.IPConfig) (addrs []string) {
 	for _, ip := range ips {
 		addrs = append(addrs, ip.Address.String())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/skel"
@@ -14,17 +15,18 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/cni/failure"
+	"unnest/internal/cni/hostclient"
 	"unnest/internal/cni/netconf"
 	"unnest/internal/cni/podnic"
 	"unnest/internal/hostapi/hostdpb"
 )
 
-// wanted is what prevResult says about the pod's interface.
-type wanted struct {
-	mac net.HardwareAddr
-	mtu int // 0: not said
-	ips []*types100.IPConfig
+// expected is what prevResult says about the pod's interface.
+type expected struct {
+	mac    net.HardwareAddr
+	mtu    int // 0: not given
+	ips    []*types100.IPConfig
+	result *types100.Result
 }
 
 // check is the command CHECK: is everything as the ADD has left it, in the pod,
@@ -34,89 +36,86 @@ func check(ctx context.Context, args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if c.PrevResult == nil {
-		return failure.Invalid(errors.New("network configuration: prevResult is missing: CHECK compares with it"))
-	}
-	want, err := types100.NewResultFromResult(c.PrevResult)
+	result, err := c.RequirePrevious()
 	if err != nil {
-		return fmt.Errorf("read prevResult: %w", err)
+		return err
 	}
-	a, err := find(want, args)
+	e, err := expect(result, args)
+	if err == nil {
+		err = checkPod(c, args, e)
+	}
 	if err != nil {
 		return fmt.Errorf("check %s in %s: %w", args.IfName, args.Netns, err)
 	}
-	if err := checkPodSide(c, args, want, a); err != nil {
-		return err
+	if err := checkHost(ctx, c, args, e); err != nil {
+		return fmt.Errorf("check %s on the host: %w", args.IfName, err)
 	}
-	if err := checkHost(ctx, c, args, a); err != nil {
-		return err
-	}
-	return delegate(ctx, c, args, "check address by", invoke.DelegateCheck)
+	return delegate(ctx, c, args, "check address of", invoke.DelegateCheck)
 }
 
-// find looks the interface up by its name and the pod's namespace.
-func find(want *types100.Result, args *skel.CmdArgs) (a wanted, err error) {
-	for i, nic := range want.Interfaces {
-		if nic.Name != args.IfName || nic.Sandbox != args.Netns {
-			continue
-		}
-		if a.mac, err = net.ParseMAC(nic.Mac); err != nil {
-			return a, fmt.Errorf("read prevResult: %w", err)
-		}
-		a.mtu = nic.Mtu
-		for _, ip := range want.IPs {
-			if ip.Interface != nil && *ip.Interface == i {
-				a.ips = append(a.ips, ip)
-			}
-		}
-		return a, nil
+// expect finds the interface by its name and the pod's namespace.
+func expect(r *types100.Result, args *skel.CmdArgs) (e expected, err error) {
+	i := slices.IndexFunc(r.Interfaces, func(nic *types100.Interface) bool {
+		return nic.Name == args.IfName && nic.Sandbox == args.Netns
+	})
+	if i < 0 {
+		return e, errors.New("prevResult has no such interface")
 	}
-	return a, errors.New("prevResult has no such interface")
+	if e.mac, err = net.ParseMAC(r.Interfaces[i].Mac); err != nil {
+		return e, fmt.Errorf("read prevResult: %w", err)
+	}
+	e.mtu, e.result = r.Interfaces[i].Mtu, r
+	for _, ip := range r.IPs {
+		if ip.Interface != nil && *ip.Interface == i {
+			e.ips = append(e.ips, ip)
+		}
+	}
+	return e, nil
 }
 
-func checkPodSide(c netconf.BrFusion, args *skel.CmdArgs, want *types100.Result, a wanted) error {
+func checkPod(c netconf.BrFusion, args *skel.CmdArgs, e expected) error {
 	pod, err := ns.GetNS(args.Netns)
 	if err != nil {
-		return fmt.Errorf("check %s: open network namespace: %w", args.IfName, err)
+		return fmt.Errorf("open network namespace: %w", err)
 	}
 	defer pod.Close()
-	err = pod.Do(func(ns.NetNS) error {
-		var addrs []net.IPNet
-		for _, ip := range a.ips {
-			addrs = append(addrs, ip.Address)
-		}
-		if err := podnic.Check(args.IfName, a.mac, addrs); err != nil {
-			return err
-		}
-		l, err := netlinksafe.LinkByName(args.IfName)
-		if err != nil {
-			return err
-		}
-		// Tuning, chained after us, lowers it without a word in the result.
-		if a.mtu != 0 && l.Attrs().MTU > a.mtu {
-			return fmt.Errorf("link %s has the MTU %d, want %d", args.IfName, l.Attrs().MTU, a.mtu)
-		}
-		return checkRoutes(want, a.ips, l)
-	})
-	if err != nil {
-		return fmt.Errorf("check %s in %s: %w", args.IfName, args.Netns, err)
+	if err := pod.Do(func(ns.NetNS) error { return e.checkLink(args.IfName) }); err != nil {
+		return err
 	}
-	if path, ok := pathOf(c, args, a.ips, a.mtu); ok {
+	if path, ok := pathOf(c, args, e.ips, e.mtu); ok {
 		return path.Check(pod)
 	}
 	return nil
 }
 
-// checkRoutes wants each route that the result lists, by whichever link: a
-// plugin before or after us may have made it.
-func checkRoutes(want *types100.Result, ips []*types100.IPConfig, l netlink.Link) error {
-	for _, r := range want.Routes {
-		e := entry(r, ips, l)
-		table := e.Table
+func (e expected) checkLink(name string) error {
+	var addrs []net.IPNet
+	for _, ip := range e.ips {
+		addrs = append(addrs, ip.Address)
+	}
+	if err := podnic.Check(name, e.mac, addrs); err != nil {
+		return err
+	}
+	l, err := netlinksafe.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	// The plugin tuning, chained after us, lowers the MTU but does not change the result.
+	if e.mtu != 0 && l.Attrs().MTU > e.mtu {
+		return fmt.Errorf("link %s has the MTU %d, want %d", name, l.Attrs().MTU, e.mtu)
+	}
+	return e.checkRoutes(l)
+}
+
+// checkRoutes looks for each route of the result, on any link: another plugin of the
+// chain may have made it.
+func (e expected) checkRoutes(l netlink.Link) error {
+	for _, r := range e.result.Routes {
+		want := kernelRoute(r, e.ips, l)
+		table, family := want.Table, netlink.FAMILY_V4
 		if table == 0 {
 			table = unix.RT_TABLE_MAIN
 		}
-		family := netlink.FAMILY_V4
 		if is6(r.Dst.IP) {
 			family = netlink.FAMILY_V6
 		}
@@ -124,44 +123,31 @@ func checkRoutes(want *types100.Result, ips []*types100.IPConfig, l netlink.Link
 		if err != nil {
 			return fmt.Errorf("list routes: %w", err)
 		}
-		if !hasRoute(have, e) {
+		viaGateway := func(hop *netlink.NexthopInfo) bool { return hop.Gw.Equal(want.Gw) }
+		if !slices.ContainsFunc(have, func(h netlink.Route) bool {
+			return h.Dst != nil && h.Dst.String() == want.Dst.String() &&
+				(h.Gw.Equal(want.Gw) || slices.ContainsFunc(h.MultiPath, viaGateway))
+		}) {
 			return fmt.Errorf("the route to %s is missing", &r.Dst)
 		}
 	}
 	return nil
 }
 
-func hasRoute(have []netlink.Route, want *netlink.Route) bool {
-	for _, h := range have {
-		if h.Dst == nil || h.Dst.String() != want.Dst.String() {
-			continue
-		}
-		if h.Gw.Equal(want.Gw) {
-			return true
-		}
-		for _, hop := range h.MultiPath {
-			if hop.Gw.Equal(want.Gw) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// checkHost asks the host daemon, unless it is too old to know. One that does not
-// answer is no fault of the pod, whose NIC works without; a runtime may take a
-// failed CHECK for the pod's end.
-func checkHost(ctx context.Context, c netconf.BrFusion, args *skel.CmdArgs, a wanted) error {
-	d, err := dial(c)
+// checkHost asks the host daemon. A daemon that does not answer, or is too old to
+// check, is not an error: the pod's NIC works without it, and a runtime may kill a
+// pod whose CHECK fails.
+func checkHost(ctx context.Context, c netconf.BrFusion, args *skel.CmdArgs, e expected) error {
+	d, err := hostclient.Dial(c.Server, c.Credentials)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
 	_, err = d.Check(ctx, &hostdpb.CheckRequest{
-		ContainerId: args.ContainerID, Interface: args.IfName, Mac: a.mac.String(), Addresses: prefixed(a.ips),
+		ContainerId: args.ContainerID, Interface: args.IfName, Mac: e.mac.String(), Addresses: prefixed(e.ips),
 	})
-	if err != nil && !failure.Unknown(err) && !failure.Unanswered(err) {
-		return fmt.Errorf("check %s on the host: %w", args.IfName, err)
+	if hostclient.Unknown(err) || hostclient.Unanswered(err) {
+		return nil
 	}
-	return nil
+	return err
 }

@@ -33,21 +33,21 @@ func TestDelWithoutDaemon(t *testing.T) {
 			for range 2 {
 				l.Succeeds("DEL", l.WithResult(config, r))
 			}
-			if time.Since(begin) > 10*time.Second || len(l.Noted()) != 1 || len(l.daemon.all()) != 1 {
-				t.Errorf("took %v, noted %v, NICs %v", time.Since(begin), l.Noted(), l.daemon.all())
+			if time.Since(begin) > 10*time.Second || len(l.Pending()) != 1 || len(l.daemon.all()) != 1 {
+				t.Errorf("took %v, pending %v, NICs %v", time.Since(begin), l.Pending(), l.daemon.all())
 			}
 			if links := l.Links(l.Pod); len(links) > 0 {
 				t.Errorf("the pod still has %v", links)
 			}
-			if a := l.Run("STATUS", config); a.Code() != 50 || len(l.Noted()) != 1 {
-				t.Errorf("STATUS without a daemon: code %d, noted %v", a.Code(), l.Noted())
+			if a := l.Run("STATUS", config); a.Code() != 50 || len(l.Pending()) != 1 {
+				t.Errorf("STATUS without a daemon: code %d, pending %v", a.Code(), l.Pending())
 			}
 			l.daemon.start()
 			if a := l.Run(command, config, "CNI_CONTAINERID=c2", "CNI_IFNAME=eth7"); a.Code() != want {
 				t.Errorf("%s: code %d, want %d", command, a.Code(), want)
 			}
-			if len(l.Noted()) > 0 || l.daemon.all()["c1 eth0"] != nil {
-				t.Errorf("noted %v, NICs %v", l.Noted(), l.daemon.all())
+			if len(l.Pending()) > 0 || l.daemon.all()["c1 eth0"] != nil {
+				t.Errorf("pending %v, NICs %v", l.Pending(), l.daemon.all())
 			}
 			l.Run("DEL", config, "CNI_CONTAINERID=c2", "CNI_IFNAME=eth7")
 			l.wantNothing()
@@ -135,8 +135,8 @@ func TestStatus(t *testing.T) {
 		{"refused", func(l *lab) { l.daemon.onStatus = status.Error(codes.Unauthenticated, "not this guest") }, with("log", true), 50, "not this guest"},
 		{"no VMM", func(l *lab) { l.daemon.onStatus = status.Error(codes.Unavailable, "QEMU does not answer") }, with("log", true), 51, "QEMU"},
 		{"old daemon", func(l *lab) { l.daemon.protocol = 1 }, with("log", true), 0, ""},
-		{"too old daemon", func(l *lab) { l.daemon.protocol = 1 }, with("mode", "trunk"), 50, "too old"},
-		{"IPAM refuses", func(l *lab) { l.plugin("some", "exit 1") }, with("log", true), 50, "status of some"},
+		{"too old daemon", func(l *lab) { l.daemon.protocol = 1 }, with("mode", "trunk"), 50, "does not support mode"},
+		{"IPAM refuses", func(l *lab) { l.plugin("some", "exit 1") }, with("log", true), 50, "get status of some"},
 		{"IPAM is limited", func(l *lab) { l.plugin("some", `echo '{"code":51,"msg":"leases lost"}'; exit 1`) }, with("log", true), 51, "leases lost"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

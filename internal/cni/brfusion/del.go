@@ -5,9 +5,10 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/skel"
-	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
@@ -18,48 +19,27 @@ import (
 	"unnest/internal/cni/servicepath"
 )
 
-// del is the command DEL. It does every part whatever becomes of the others, and
-// needs neither the pod's network namespace nor prevResult. That the host daemon
-// cannot be asked is no error: the NIC is noted, and given back by a later
-// command.
+// del is the command DEL. It needs neither the pod's network namespace nor
+// prevResult.
 func del(ctx context.Context, args *skel.CmdArgs) error {
 	c, err := parse(args)
 	if err != nil {
 		return err
 	}
-	unlock, err := lock(ctx, args)
-	if err != nil {
+	clean := func(pod ns.NetNS) error {
+		// First the IPAM plugin: it may use the NIC to release its lease.
+		err := errors.Join(release(ctx, c, args), servicepath.Del(owner(c, args), pod))
+		if pod != nil && c.Mode == netconf.Trunk { // the VLAN may end before the pod
+			err = errors.Join(err, podnic.DeleteVLAN(pod, args.IfName))
+		}
 		return err
 	}
-	defer unlock()
-	pod := attachment.PodOf(args)
-	if pod != nil {
-		defer pod.Close()
-	}
-	// An IPAM plugin may want to use the NIC for its farewell.
-	err = errors.Join(release(ctx, c, args), servicepath.Del(owner(c, args), pod), removeVLAN(c, args, pod))
-	d, dialErr := dial(c)
-	if dialErr != nil { // no credentials: they may come back
-		return errors.Join(err, pending(c).Note(args.ContainerID, args.IfName), takeOut(c, args, pod))
-	}
-	defer d.Close()
-	return errors.Join(err, pending(c).End(ctx, d.Detach, args.ContainerID, args.IfName, func() error { return takeOut(c, args, pod) }))
+	return attachment.NIC.Delete(ctx, c.Base, args, clean, func(pod ns.NetNS) error { return moveOut(c, args, pod) })
 }
 
-// removeVLAN removes a VLAN's link, which would outlive the VLAN in a pod that goes
-// on.
-func removeVLAN(c netconf.BrFusion, args *skel.CmdArgs, pod ns.NetNS) error {
-	if pod == nil || c.Mode != netconf.Trunk {
-		return nil
-	}
-	return podnic.DeleteVLAN(pod, args.IfName)
-}
-
-// takeOut moves a NIC that the host cannot unplug yet out of the pod, which has no
-// interface any more after a DEL. It knows the NIC by prevResult's MAC, or else by
-// its name: a link that has a PCI device and this name is ours.
-func takeOut(c netconf.BrFusion, args *skel.CmdArgs, pod ns.NetNS) error {
-	if pod == nil || c.Mode == netconf.Trunk {
+// moveOut moves the attachment's NIC out of the pod.
+func moveOut(c netconf.BrFusion, args *skel.CmdArgs, pod ns.NetNS) error {
+	if c.Mode == netconf.Trunk {
 		return nil
 	}
 	var mac net.HardwareAddr
@@ -79,16 +59,35 @@ func takeOut(c netconf.BrFusion, args *skel.CmdArgs, pod ns.NetNS) error {
 	return podnic.MoveOut(pod, mac)
 }
 
-// isOurs works in the pod's namespace.
+// isOurs reports whether the link with the interface's name is the attachment's NIC:
+// the link with prevResult's MAC or, without prevResult, a link that has a PCI device.
+// It works in the pod's namespace.
 func isOurs(c netconf.BrFusion, args *skel.CmdArgs, l netlink.Link) bool {
-	if c.PrevResult != nil {
-		before, err := types100.NewResultFromResult(c.PrevResult)
-		if err != nil {
-			return false
-		}
-		a, err := find(before, args)
-		return err == nil && bytes.Equal(l.Attrs().HardwareAddr, a.mac)
+	before, err := c.Previous()
+	if err != nil {
+		return false
+	}
+	if before != nil {
+		e, err := expect(before, args)
+		return err == nil && bytes.Equal(l.Attrs().HardwareAddr, e.mac)
 	}
 	pci, err := podnic.PCIAddress(args.IfName)
 	return err == nil && pci != ""
+}
+
+// gc is the command GC: it removes what belongs to attachments of the network that
+// are not valid. If the runtime does not say which are valid, it only retries pending
+// releases.
+func gc(ctx context.Context, args *skel.CmdArgs) error {
+	c, err := parse(args)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(attachment.NIC.Collect(ctx, c.Base), collect(ctx, c, args))
+	if c.Complete {
+		err = errors.Join(err, servicepath.Reap(c.Name, func(o servicepath.Owner) bool {
+			return slices.Contains(c.ValidAttachments, types.GCAttachment{ContainerID: o.Container, IfName: o.Interface})
+		}))
+	}
+	return err
 }

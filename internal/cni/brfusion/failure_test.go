@@ -58,9 +58,9 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 		{"no such IPAM plugin", anyNIC, ipam("type", "nowhere-local"), 7, `ipam.type "nowhere-local"`, nil},
 		{"name is taken", func(l *lab) { l.AddToPod("eth0") }, with("mtu", 0), 999, "a link of this name exists in the pod", []string{"eth0"}},
 
-		{"lease", anyNIC, ipam("ranges", []any{}), 999, "lease: take address by host-local: ", nil},
+		{"lease", anyNIC, ipam("ranges", []any{}), 999, "lease: get address from host-local: ", nil},
 		{"lease without address", func(l *lab) { l.plugin("empty", `[ $CNI_COMMAND != ADD ] || echo '{"cniVersion":"1.0.0"}'`) },
-			ipam("type", "empty"), 999, "lease: empty gave no address", nil},
+			ipam("type", "empty"), 999, "lease: get address from empty: it returned none", nil},
 		{"lease that passes its code on", func(l *lab) {
 			l.plugin("full", `[ $CNI_COMMAND != ADD ] || { echo '{"cniVersion":"1.0.0","code":11,"msg":"no address now"}'; exit 1; }`)
 		}, ipam("type", "full"), 11, "no address now", nil},
@@ -72,13 +72,13 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 			with("mtu", 0), 11, "no free slot", nil},
 		{"VMM is gone", func(l *lab) { l.daemon.onAttach = refuse(codes.Unavailable, "QEMU has ended") },
 			with("mtu", 0), 11, "QEMU has ended", nil},
-		{"old daemon, its IPAM", old, with("ipam", map[string]any{"type": "hostd"}), 7, `too old: it does not know ipam.type "hostd"`, nil},
-		{"old daemon, trunk", old, with("mode", "trunk"), 7, `too old: it does not know mode "trunk"`, nil},
+		{"old daemon, its IPAM", old, with("ipam", map[string]any{"type": "hostd"}), 7, `host daemon does not support ipam.type "hostd"; update`, nil},
+		{"old daemon, trunk", old, with("mode", "trunk"), 7, `host daemon does not support mode "trunk"; update`, nil},
 		{"old daemon, bandwidth", old, with("bandwidth", map[string]any{"ingressRate": 8000, "ingressBurst": 80000}), 7,
-			"too old: it does not know bandwidth", nil},
+			"host daemon does not support bandwidth; update", nil},
 
 		{"appear", func(l *lab) { l.daemon.onAttach = func(*hostdpb.AttachNICRequest) error { return nil } },
-			with("wait", "300ms"), 11, "appear: wait for NIC 02:00:00:00:00:01: it has not appeared after 300ms", nil},
+			with("wait", "300ms"), 11, "appear: wait for NIC 02:00:00:00:00:01: not found within 300ms; check that", nil},
 		{"trunk does not appear", func(l *lab) { l.daemon.onAttach = func(*hostdpb.AttachNICRequest) error { return nil } },
 			func(c map[string]any) { c["mode"], c["wait"] = "trunk", "300ms" }, 11, "appear: wait for NIC 02:00:00:00:00:01", nil},
 
@@ -95,7 +95,7 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 			}
 		}, with("mode", "trunk"), 999, "move: add VLAN 100 of ens1 as eth0", []string{"eth0"}},
 
-		{"dhcp", func(l *lab) { l.plugin("dhcp", "[ $CNI_COMMAND != ADD ]") }, ipam("type", "dhcp"), 999, "dhcp: take address by dhcp", nil},
+		{"dhcp", func(l *lab) { l.plugin("dhcp", "[ $CNI_COMMAND != ADD ]") }, ipam("type", "dhcp"), 999, "dhcp: get address from dhcp", nil},
 		{"dhcp address is another's", func(l *lab) {
 			l.plugin("dhcp", answers("10.201.0.7/16"))
 			l.daemon.onAgain = status.Error(codes.PermissionDenied, "10.201.0.7 is in use")
@@ -116,7 +116,7 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 			if got := l.Links(l.Pod); !slices.Equal(got, c.podHas) {
 				t.Errorf("pod has %v, want %v", got, c.podHas)
 			}
-			if c.name != "daemon is away" { // then the NIC, if there is one, is noted
+			if c.name != "daemon is away" { // then the NIC, if there is one, is pending
 				l.wantNothing()
 			}
 			if strings.HasPrefix(c.name, "dhcp") && !slices.Equal(l.commands("dhcp"), []string{"ADD", "DEL"}) {
@@ -162,26 +162,26 @@ func TestAddThatFailsInTheEnd(t *testing.T) {
 }
 
 // Without the old NIC gone, the new one would be taken for it.
-func TestAddThatCannotSettle(t *testing.T) {
+func TestAddThatCannotReconcile(t *testing.T) {
 	l := newLab(t)
 	l.Add(l.config())
 	l.daemon.stop()
-	if a := l.Run("DEL", l.config()); a.Exit != 0 || len(l.Noted()) != 1 || len(l.leases()) != 0 {
-		t.Fatalf("DEL without a daemon: noted %v, leases %v", l.Noted(), l.leases())
+	if a := l.Run("DEL", l.config()); a.Exit != 0 || len(l.Pending()) != 1 || len(l.leases()) != 0 {
+		t.Fatalf("DEL without a daemon: pending %v, leases %v", l.Pending(), l.leases())
 	}
 	l.InPod("eth0", func(eth0 netlink.Link) error { return netlink.LinkSetName(eth0, "old") })
 	l.daemon.start()
 	l.daemon.onDetach = status.Error(codes.DeadlineExceeded, "the guest does not give it up")
-	if a := l.Run("ADD", l.config()); a.Code() != 11 || !strings.Contains(a.Stdout, "settle: give back the NIC of c1 eth0") {
+	if a := l.Run("ADD", l.config()); a.Code() != 11 || !strings.Contains(a.Stdout, "reconcile: release NIC of c1 eth0") {
 		t.Errorf("ADD while the old NIC is there: got %s", a.Stdout)
 	}
-	if len(l.Noted()) != 1 || len(l.leases()) != 0 {
-		t.Errorf("noted %v, leases %v", l.Noted(), l.leases())
+	if len(l.Pending()) != 1 || len(l.leases()) != 0 {
+		t.Errorf("pending %v, leases %v", l.Pending(), l.leases())
 	}
 	l.daemon.onDetach = nil
 	l.Add(l.config())
-	if len(l.Noted()) != 0 || !slices.Equal(l.Links(l.Pod), []string{"eth0"}) {
-		t.Errorf("noted %v, pod has %v", l.Noted(), l.Links(l.Pod))
+	if len(l.Pending()) != 0 || !slices.Equal(l.Links(l.Pod), []string{"eth0"}) {
+		t.Errorf("pending %v, pod has %v", l.Pending(), l.Links(l.Pod))
 	}
 	l.Run("DEL", l.config())
 	l.wantNothing()

@@ -8,17 +8,18 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"golang.org/x/sys/unix"
 
+	"unnest/internal/cni/attachment"
 	"unnest/internal/cni/brfusion"
 	"unnest/internal/cni/cnitest"
 	"unnest/internal/cni/plugin"
 	"unnest/internal/hostapi/hostdpb"
 )
 
-// TestMain is the plugin itself when the test binary is called by its name.
+// TestMain is the plugin when the test binary is called by its name.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "brfusion" {
-		brfusion.SetState(os.Getenv("TEST_STATE_DIR"))
-		os.Exit(plugin.Main(os.Args[0], os.Stderr))
+		attachment.StateDir = os.Getenv("TEST_STATE_DIR")
+		os.Exit(plugin.Main(os.Args[0], os.Stderr, brfusion.Plugin))
 	}
 	os.Exit(m.Run())
 }

@@ -98,6 +98,7 @@ func (l *Lab) Command(cniCommand string, config []byte, env ...string) *exec.Cmd
 		"CNI_IFNAME=eth0", "CNI_PATH=" + l.Dir + ":" + PluginDir,
 		"HTTPS_PROXY=http://127.0.0.1:1", // must not matter
 		"GOCOVERDIR=" + l.Dir,            // else a test binary built for coverage complains
+		"GORACE=atexit_sleep_ms=0",       // a race detector's pause at each exit
 		"TEST_STATE_DIR=" + filepath.Join(l.Dir, "run"),
 	}, env...)
 	return cmd

@@ -1,137 +1,180 @@
 package hostlo
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"os"
+	"strings"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
 	"unnest/internal/cni/attachment"
-	"unnest/internal/cni/failure"
-	"unnest/internal/cni/hostclient"
 	"unnest/internal/cni/loopback"
 	"unnest/internal/cni/netconf"
+	"unnest/internal/cni/plugin"
 	"unnest/internal/cni/podnic"
-	"unnest/internal/cni/rollback"
+	"unnest/internal/hostapi/segment"
 )
 
 // errInSegment is wrapped when the pod's localhost is shared already.
-var errInSegment = errors.New("the pod is in a segment already, and has one localhost only: name one segment for it")
+var errInSegment = errors.New("the pod is in a segment already; name only one segment for it, as it has one localhost")
 
-// addition is one ADD under way.
+// addition is one ADD.
 type addition struct {
+	*attachment.Attachment
 	config netconf.Hostlo
-	args   *skel.CmdArgs
-	daemon hostclient.Client
-	pod    ns.NetNS
 	name   string // of the endpoint in the pod
 
 	endpoint endpoint
 	nic      netlink.Link
-	moveOut  func() error
+	unmove   func() error // nil: not moved
 }
 
-// add is the command ADD: all of it is done, or, on an error, nothing.
+// add is the command ADD: on an error nothing is left.
 func add(ctx context.Context, args *skel.CmdArgs) error {
 	c, err := parse(args)
 	if err != nil {
 		return err
 	}
 	if c.Segment.Name == "" {
-		return pass(c)
+		return passOn(c)
 	}
-	unlock, err := state.Lock(ctx, args.ContainerID, args.IfName)
+	at, err := attachment.Endpoint.Open(ctx, c.Base, args)
 	if err != nil {
 		return err
 	}
-	defer unlock()
-	pod, err := openPod(c, args)
-	if err != nil {
-		return err
+	defer at.Close()
+	a := &addition{Attachment: at, config: c, name: nameIn(c, args)}
+	if err := a.checkRoom(); err != nil {
+		return fmt.Errorf("check interface %s in %s: %w", a.name, a.Netns, err)
 	}
-	defer pod.Close()
-	d, err := dial(c)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	a := &addition{config: c, args: args, daemon: d, pod: pod, name: nameIn(c, args)}
-	times, err := rollback.Run(ctx, a.steps())
+	var log io.Writer
 	if c.Log {
-		rollback.Log(os.Stderr, []slog.Attr{
-			slog.String("container", args.ContainerID),
-			slog.String("interface", args.IfName),
-			slog.String("segment", c.Segment.Name),
-			slog.Int("fraction", int(a.endpoint.fraction)),
-		}, times, err)
+		log = os.Stderr
 	}
-	return err
+	return plugin.RunSteps(ctx, a.steps(), log, func() []slog.Attr {
+		return []slog.Attr{
+			slog.String("container", a.Container), slog.String("interface", a.Interface),
+			slog.String("segment", c.Segment.Name), slog.Int("fraction", int(a.endpoint.fraction)),
+		}
+	})
 }
 
-// pass hands a pod without a segment on.
-func pass(c netconf.Hostlo) error {
+// passOn prints the result of the earlier plugins for a pod without a segment.
+func passOn(c netconf.Hostlo) error {
 	if c.PrevResult == nil {
-		return failure.Invalid(errors.New("network configuration: segment is missing, and neither the runtime nor CNI_ARGS " +
-			"names one: a pod can do without one only in a chain, after the plugin that gives it its network"))
+		return plugin.Invalid(errors.New("network configuration: segment is missing; name it in the configuration, runtimeConfig, CNI_ARGS or annotations, " +
+			"or chain hostlo after the plugin that gives the pod its network"))
 	}
 	return types.PrintResult(c.PrevResult, c.CNIVersion)
 }
 
-// nameIn is the endpoint's name in the pod: the one that the runtime wants, unless
-// that belongs to a plugin before us in the chain.
-func nameIn(c netconf.Hostlo, args *skel.CmdArgs) string {
-	if c.PrevResult == nil {
-		return args.IfName
+// checkRoom returns an error if the pod has a link of the endpoint's name or is in a
+// segment.
+func (a *addition) checkRoom() error {
+	if err := podnic.CheckFree(a.Pod, a.name); err != nil {
+		return err
 	}
-	return c.Interface
+	_, err := lo.membership(a.Pod)
+	switch {
+	case err == nil:
+		return errInSegment
+	case errors.Is(err, loopback.ErrNotJoined):
+		return nil
+	}
+	return err
 }
 
-// openPod opens the pod's network namespace, which must have room for the endpoint.
-func openPod(c netconf.Hostlo, args *skel.CmdArgs) (ns.NetNS, error) {
-	pod, err := attachment.OpenPod(args)
-	if err != nil {
-		return nil, err
-	}
-	if err = podnic.CheckFree(pod, nameIn(c, args)); err == nil {
-		if _, err = lo.membership(pod); err == nil {
-			err = errInSegment
-		} else if errors.Is(err, loopback.ErrNotJoined) {
-			return pod, nil
-		}
-	}
-	_ = pod.Close()
-	return nil, fmt.Errorf("check interface %s in %s: %w", nameIn(c, args), args.Netns, err)
-}
-
-func (a *addition) steps() []rollback.Step {
-	return []rollback.Step{
-		{Name: "settle", Do: a.settle},
-		{Name: "join", Do: a.join, Undo: a.leave},
+func (a *addition) steps() []plugin.Step {
+	return []plugin.Step{
+		{Name: "reconcile", Do: a.Reconcile},
+		{Name: "join", Do: a.join, Undo: a.Release},
 		{Name: "appear", Do: a.appear},
 		{Name: "move", Do: a.move, Undo: a.undoMove},
 		{Name: "address", Do: a.address, Undo: a.undoAddress},
-		{Name: "glue", Do: a.glue, Undo: a.unglue},
-		{Name: "hear", Do: a.hear},
+		{Name: "connect", Do: a.connect, Undo: a.disconnect},
+		{Name: "members", Do: a.members},
 		{Name: "print", Do: a.print},
 	}
 }
 
-func (a *addition) settle(ctx context.Context) error {
-	return pending(a.config).Settle(ctx, a.daemon.Leave, a.args.ContainerID, a.args.IfName)
+// join asks the host daemon for an endpoint.
+func (a *addition) join(ctx context.Context) (err error) {
+	a.endpoint, err = join(ctx, a.Daemon, a.config, a.Container, a.Interface)
+	return err
 }
 
-// glue makes the pod's lo a part of the segment. It brings lo up: a runtime may
+// appear waits for the NIC and marks it as the attachment's.
+func (a *addition) appear(ctx context.Context) (err error) {
+	if a.nic, err = podnic.AwaitPlugged(ctx, a.endpoint.mac, a.config.Wait); err != nil {
+		return err
+	}
+	want, have := alias(a.Container, a.Interface), a.nic.Attrs().Alias
+	if have != want && strings.HasPrefix(have, aliasPrefix) {
+		return types.NewError(types.ErrTryAgainLater, fmt.Sprintf("NIC %s still belongs to %s", a.endpoint.mac, have), "")
+	}
+	if err := netlink.LinkSetAlias(a.nic, want); err != nil {
+		return fmt.Errorf("set alias of NIC %s: %w", a.endpoint.mac, err)
+	}
+	return nil
+}
+
+func (a *addition) move(context.Context) (err error) {
+	a.unmove, err = podnic.MoveIn(a.nic, a.Pod, a.name, 0)
+	return err
+}
+
+func (a *addition) undoMove(context.Context) error {
+	if a.unmove == nil {
+		return nil
+	}
+	return a.unmove()
+}
+
+// address gives the NIC the MAC of its fraction. In a guest with many endpoints the
+// NIC was plugged with another MAC.
+func (a *addition) address(context.Context) error {
+	mac := segment.MAC(a.endpoint.fraction)
+	return a.setMAC(mac[:])
+}
+
+// undoAddress restores the MAC by which undoMove finds the NIC.
+func (a *addition) undoAddress(context.Context) error {
+	err := a.setMAC(a.endpoint.mac)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil
+	}
+	return err
+}
+
+func (a *addition) setMAC(mac net.HardwareAddr) error {
+	return a.Pod.Do(func(ns.NetNS) error {
+		l, err := netlinksafe.LinkByName(a.name)
+		if err != nil || bytes.Equal(l.Attrs().HardwareAddr, mac) {
+			return err
+		}
+		if err := netlink.LinkSetHardwareAddr(l, mac); err != nil {
+			return fmt.Errorf("set MAC %s of %s: %w", mac, a.name, err)
+		}
+		return nil
+	})
+}
+
+// connect makes the pod's lo a part of the segment. It brings lo up, as some runtimes
 // leave that to plugins.
-func (a *addition) glue(context.Context) error {
-	err := a.pod.Do(func(ns.NetNS) error {
+func (a *addition) connect(context.Context) error {
+	err := a.Pod.Do(func(ns.NetNS) error {
 		l, err := netlink.LinkByName("lo")
 		if err != nil {
 			return err
@@ -141,45 +184,51 @@ func (a *addition) glue(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("bring lo up: %w", err)
 	}
-	if err := lo.join(a.pod, a.name, a.endpoint.config); err != nil {
-		// To ask first what the kernel lacks, as STATUS does, would take each ADD as long
-		// as the joining.
+	if err := lo.join(a.Pod, a.name, a.endpoint.config); err != nil {
+		// The probe takes as long as joining, so it explains errors but does not run first.
 		return cmp.Or(lo.probe(), err)
 	}
 	return nil
 }
 
-// hear waits until the pod knows who is in the segment by now: what the host daemon
-// has told between its answer and the glue was lost. A daemon that does not answer
-// says it to the pod when it is back.
-func (a *addition) hear(ctx context.Context) error {
-	host, err := membership(ctx, a.daemon, a.config, a.args, a.endpoint.fraction)
+func (a *addition) disconnect(context.Context) error { return lo.leave(a.Pod, a.name) }
+
+// members waits until the pod knows the current members of the segment: it has missed
+// the announcements between the daemon's answer and the connection of lo. A daemon
+// that does not answer now announces them later.
+func (a *addition) members(ctx context.Context) error {
+	host, err := membership(ctx, a.Daemon, a.config, a.Container, a.Interface, a.endpoint.fraction)
 	if err != nil || host == nil {
 		return err
 	}
-	return awaitNews(ctx, a.pod, *host)
+	return awaitMembership(ctx, a.Pod, *host)
 }
 
-func (a *addition) unglue(context.Context) error { return lo.leave(a.pod, a.name) }
-
-// print ends the ADD: the endpoint is the last interface of the result of the
-// plugins before us, or the only one.
+// print prints the result: the endpoint is the last interface after those of the
+// earlier plugins, or the only one.
 func (a *addition) print(context.Context) error {
-	r := &types100.Result{}
-	if a.config.PrevResult != nil {
-		before, err := types100.NewResultFromResult(a.config.PrevResult)
-		if err != nil {
-			return fmt.Errorf("read prevResult: %w", err)
-		}
-		r = before
+	r, err := a.config.Previous()
+	if err != nil {
+		return err
+	}
+	if r == nil {
+		r = &types100.Result{}
 	}
 	if r.DNS.IsEmpty() {
 		r.DNS = a.config.DNS
 	}
-	nic, err := a.described()
+	err = a.Pod.Do(func(ns.NetNS) error {
+		l, err := netlinksafe.LinkByName(a.name)
+		if err != nil {
+			return fmt.Errorf("find link %s: %w", a.name, err)
+		}
+		nic := &types100.Interface{Name: a.name, Mac: l.Attrs().HardwareAddr.String(), Mtu: l.Attrs().MTU, Sandbox: a.Netns}
+		nic.PciID, _ = podnic.PCIAddress(a.name) // optional in the result
+		r.Interfaces = append(r.Interfaces, nic)
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	r.Interfaces = append(r.Interfaces, nic)
 	return types.PrintResult(r, a.config.CNIVersion)
 }

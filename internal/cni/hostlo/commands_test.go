@@ -32,19 +32,19 @@ func TestDelWithoutDaemon(t *testing.T) {
 			for range 2 {
 				l.Succeeds("DEL", l.WithResult(config, r))
 			}
-			if time.Since(begin) > 10*time.Second || len(l.Noted()) != 1 || len(l.daemon.all()) != 1 {
-				t.Errorf("took %v, noted %v, endpoints %v", time.Since(begin), l.Noted(), l.daemon.all())
+			if time.Since(begin) > 10*time.Second || len(l.Pending()) != 1 || len(l.daemon.all()) != 1 {
+				t.Errorf("took %v, pending %v, endpoints %v", time.Since(begin), l.Pending(), l.daemon.all())
 			}
 			l.wantAlone(l.Pod)
-			if a := l.Run("STATUS", config); a.Code() != 50 || len(l.Noted()) != 1 {
-				t.Errorf("STATUS without a daemon: code %d, noted %v", a.Code(), l.Noted())
+			if a := l.Run("STATUS", config); a.Code() != 50 || len(l.Pending()) != 1 {
+				t.Errorf("STATUS without a daemon: code %d, pending %v", a.Code(), l.Pending())
 			}
 			l.daemon.start()
 			if a := l.Run(command, config, l.inWeb()...); a.Exit != 0 {
 				t.Errorf("%s: code %d", command, a.Code())
 			}
-			if left := l.daemon.all(); len(l.Noted()) > 0 || len(left) > 0 && left[0] == "c1 eth0" {
-				t.Errorf("noted %v, endpoints %v", l.Noted(), left)
+			if left := l.daemon.all(); len(l.Pending()) > 0 || len(left) > 0 && left[0] == "c1 eth0" {
+				t.Errorf("pending %v, endpoints %v", l.Pending(), left)
 			}
 			l.Succeeds("DEL", config, l.inWeb()...)
 			l.wantNothing()
@@ -63,12 +63,12 @@ func TestUnreachableDaemon(t *testing.T) {
 		l.Add(config)
 		begin := time.Now()
 		l.Succeeds("DEL", l.config(edit))
-		if time.Since(begin) > 10*time.Second || len(l.Noted()) != 1 {
-			t.Errorf("%s: DEL took %v, noted %v", name, time.Since(begin), l.Noted())
+		if time.Since(begin) > 10*time.Second || len(l.Pending()) != 1 {
+			t.Errorf("%s: DEL took %v, pending %v", name, time.Since(begin), l.Pending())
 		}
 		l.wantAlone(l.Pod)
-		for _, noted := range l.Noted() {
-			l.Must(os.Remove(noted))
+		for _, pending := range l.Pending() {
+			l.Must(os.Remove(pending))
 		}
 		l.Succeeds("DEL", config)
 		l.wantNothing()
@@ -173,13 +173,13 @@ func TestCheck(t *testing.T) {
 
 	e := l.daemon.endpoints["c1 eth0"]
 	e.Fraction = 3
-	check("it is fraction 3: want 1")
+	check("the endpoint is fraction 3: want 1")
 	e.Fraction, e.Pod = 1, "bank"
 	check("it is in segment bank")
 	e.Pod = "shop"
 	l.daemon.silent = true
 	e.segment.generation++
-	check("the host's news do not arrive")
+	check("the host's announcements do not arrive")
 	l.daemon.silent = false
 	check("")
 	delete(l.daemon.endpoints, "c1 eth0")
@@ -260,8 +260,8 @@ func TestStatus(t *testing.T) {
 		{"limited, but most pods need none", func(l *lab) { l.daemon.limited = "no free slot" }, none, "", 0, ""},
 		{"refused", func(l *lab) { l.daemon.onStatus = status.Error(codes.Unauthenticated, "not this guest") }, none, "", 50, "not this guest"},
 		{"no VMM", func(l *lab) { l.daemon.onStatus = status.Error(codes.Unavailable, "QEMU does not answer") }, none, "", 51, "QEMU"},
-		{"old daemon", func(l *lab) { l.daemon.protocol = 2 }, none, "", 50, "too old"},
-		{"no segments", func(l *lab) { l.daemon.noModes = true }, none, "", 50, "may have no segments"},
+		{"old daemon", func(l *lab) { l.daemon.protocol = 2 }, none, "", 50, "does not support segments"},
+		{"no segments", func(l *lab) { l.daemon.noModes = true }, none, "", 50, "may not have segments"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t)

@@ -1,179 +1,130 @@
 package hostlo
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
-	"github.com/containernetworking/cni/pkg/skel"
-	"github.com/containernetworking/cni/pkg/types"
-	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"google.golang.org/grpc/codes"
 
-	"unnest/internal/cni/failure"
+	"unnest/internal/cni/hostclient"
 	"unnest/internal/cni/loopback"
 	"unnest/internal/cni/netconf"
-	"unnest/internal/cni/podnic"
+	"unnest/internal/cni/plugin"
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/segment"
 )
 
-// endpoint is what the host daemon has answered to a join.
+// endpoint is an endpoint that the host daemon has given.
 type endpoint struct {
 	fraction segment.Fraction
-	mac      net.HardwareAddr // by which the NIC is found
+	mac      net.HardwareAddr // of the NIC when it is plugged
 	config   loopback.Config
+}
+
+// join asks the host daemon for an endpoint.
+func join(ctx context.Context, d hostclient.Client, c netconf.Hostlo, container, iface string) (endpoint, error) {
+	s := &hostdpb.SegmentSpec{Pod: c.Segment.Name, Key: c.Segment.Key, Network: c.Name}
+	switch c.Segment.Mode {
+	case netconf.Unicast:
+		s.Mode = hostdpb.SegmentMode_SEGMENT_MODE_UNICAST
+	case netconf.Plain:
+		s.Mode = hostdpb.SegmentMode_SEGMENT_MODE_PLAIN
+	}
+	answer, err := d.JoinSegment(ctx, &hostdpb.JoinSegmentRequest{Segment: s, ContainerId: container, Interface: iface})
+	r := (*hostclient.Refusal)(nil)
+	switch {
+	case hostclient.Unknown(err):
+		return endpoint{}, plugin.TooOld("segments")
+	case errors.As(err, &r) && r.Status.Code() == codes.FailedPrecondition: // the segment differs from the request
+		return endpoint{}, plugin.Invalid(err)
+	case err != nil:
+		return endpoint{}, err
+	}
+	e, err := endpointOf(answer.GetEndpoint())
+	if err != nil {
+		return endpoint{}, fmt.Errorf("read the host daemon's answer: %w", err)
+	}
+	return e, nil
 }
 
 func endpointOf(e *hostdpb.Endpoint) (endpoint, error) {
 	mac, err := net.ParseMAC(e.GetMac())
 	if err != nil {
-		return endpoint{}, fmt.Errorf("read the host daemon's answer: %w", err)
+		return endpoint{}, err
 	}
 	f, members := segment.Fraction(e.GetFraction()), segment.Set(e.GetMembers())
 	switch {
 	case e.GetFraction() > segment.MaxFractions || !f.Valid():
-		return endpoint{}, fmt.Errorf("read the host daemon's answer: fraction %d: want 1 to %d", e.GetFraction(), segment.MaxFractions)
+		return endpoint{}, fmt.Errorf("fraction %d: want 1 to %d", e.GetFraction(), segment.MaxFractions)
 	case !members.Valid() || !members.Has(f):
-		return endpoint{}, fmt.Errorf("read the host daemon's answer: members %#x without fraction %d", e.GetMembers(), f)
+		return endpoint{}, fmt.Errorf("members %#x without fraction %d", e.GetMembers(), f)
 	case e.GetSegmentMac() != segment.MAC(f).String():
-		return endpoint{}, fmt.Errorf("read the host daemon's answer: MAC %s of fraction %d: want %s", e.GetSegmentMac(), f, segment.MAC(f))
+		return endpoint{}, fmt.Errorf("MAC %s of fraction %d: want %s", e.GetSegmentMac(), f, segment.MAC(f))
 	}
 	return endpoint{f, mac, loopback.Config{Fraction: f, Members: members, Generation: e.GetGeneration()}}, nil
 }
 
-// join asks the host daemon for an endpoint.
-func (a *addition) join(ctx context.Context) error {
-	s := a.config.Segment
-	answer, err := a.daemon.Join(ctx, &hostdpb.JoinSegmentRequest{
-		Segment:     &hostdpb.SegmentSpec{Pod: s.Name, Key: s.Key, Mode: mode(s.Mode), Network: a.config.Name},
-		ContainerId: a.args.ContainerID, Interface: a.args.IfName,
-	})
+// membership asks the host daemon for the members of the segment, which it then also
+// announces to all of them. It returns nil when the daemon does not answer: the pod's
+// localhost works without it, and a runtime may kill a pod whose CHECK fails.
+func membership(ctx context.Context, d hostclient.Client, c netconf.Hostlo, container, iface string, f segment.Fraction) (*segment.Membership, error) {
+	answer, err := d.Check(ctx, &hostdpb.CheckRequest{ContainerId: container, Interface: iface, Endpoint: true, Pod: c.Segment.Name})
+	if hostclient.Unanswered(err) {
+		return nil, nil
+	}
 	if err != nil {
-		return explain(err)
+		return nil, err
 	}
-	a.endpoint, err = endpointOf(answer)
-	return err
-}
-
-func mode(name string) hostdpb.SegmentMode {
-	switch name {
-	case netconf.Unicast:
-		return hostdpb.SegmentMode_SEGMENT_MODE_UNICAST
-	case netconf.Plain:
-		return hostdpb.SegmentMode_SEGMENT_MODE_PLAIN
+	e := answer.GetEndpoint()
+	if e.GetFraction() != uint32(f) {
+		return nil, fmt.Errorf("the endpoint is fraction %d: want %d", e.GetFraction(), f)
 	}
-	return hostdpb.SegmentMode_SEGMENT_MODE_UNSPECIFIED
+	return &segment.Membership{Generation: e.GetGeneration(), Members: segment.Set(e.GetMembers())}, nil
 }
 
-// explain tells what only another request, or a newer daemon, can mend.
-func explain(err error) error {
-	r := (*failure.Refusal)(nil)
-	switch {
-	case failure.Unknown(err):
-		return failure.TooOld("segments")
-	case errors.As(err, &r) && r.Status.Code() == codes.FailedPrecondition:
-		return failure.Invalid(err)
-	}
-	return err
-}
+// announceTime bounds the wait for an announcement of the members, which the host
+// repeats every 2 s.
+const announceTime = 7 * time.Second
 
-// leave gives the endpoint back, or notes that it has to be.
-func (a *addition) leave(ctx context.Context) error {
-	_, err := pending(a.config).Return(ctx, a.daemon.Leave, a.args.ContainerID, a.args.IfName)
-	return left(err)
-}
-
-// appear waits for the NIC and claims it.
-func (a *addition) appear(ctx context.Context) error {
-	late := types.NewError(types.ErrTryAgainLater, fmt.Sprintf(
-		"it has not appeared after %v: does the guest's kernel have hot-plug (pciehp or acpiphp) and virtio_net?", a.config.Wait), "")
-	ctx, cancel := context.WithTimeoutCause(ctx, a.config.Wait, late)
-	defer cancel()
-	var err error
-	if a.nic, err = podnic.AwaitPlugged(ctx, a.endpoint.mac); err != nil {
-		return err
-	}
-	want, have := alias(a.args), a.nic.Attrs().Alias
-	if have != want && strings.HasPrefix(have, aliasPrefix) {
-		return types.NewError(types.ErrTryAgainLater, fmt.Sprintf("NIC %s is still %s", a.endpoint.mac, have), "")
-	}
-	if err := netlink.LinkSetAlias(a.nic, want); err != nil {
-		return fmt.Errorf("claim NIC %s: %w", a.endpoint.mac, err)
-	}
-	return nil
-}
-
-func (a *addition) move(context.Context) (err error) {
-	a.moveOut, err = podnic.MoveIn(a.nic, a.pod, a.name, 0)
-	return err
-}
-
-func (a *addition) undoMove(context.Context) error {
-	if a.moveOut == nil {
-		return nil
-	}
-	return a.moveOut()
-}
-
-// address gives the NIC the MAC of its fraction, which is another than the one that
-// it was plugged with where the guest has many endpoints.
-func (a *addition) address(context.Context) error {
-	mac := segment.MAC(a.endpoint.fraction)
-	return a.setMAC(mac[:])
-}
-
-// undoAddress lets the NIC be found by who moves it back, unless it is gone.
-func (a *addition) undoAddress(context.Context) error {
-	err := a.setMAC(a.endpoint.mac)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return nil
-	}
-	return err
-}
-
-func (a *addition) setMAC(mac net.HardwareAddr) error {
-	return a.pod.Do(func(ns.NetNS) error {
-		l, err := netlinksafe.LinkByName(a.name)
-		if err != nil || bytes.Equal(l.Attrs().HardwareAddr, mac) {
+// awaitMembership waits until the pod knows the host's membership, or a later one.
+func awaitMembership(ctx context.Context, pod ns.NetNS, host segment.Membership) error {
+	late := time.NewTimer(announceTime)
+	defer late.Stop()
+	for {
+		known, err := lo.membership(pod)
+		if err != nil {
 			return err
 		}
-		if err := netlink.LinkSetHardwareAddr(l, mac); err != nil {
-			return fmt.Errorf("set MAC %s of %s: %w", mac, a.name, err)
+		if known == host || segment.Older(host.Generation, known.Generation) {
+			return nil
 		}
-		return nil
-	})
-}
-
-// described is the endpoint as the result has it.
-func (a *addition) described() (nic *types100.Interface, err error) {
-	return nic, a.pod.Do(func(ns.NetNS) error {
-		l, err := netlinksafe.LinkByName(a.name)
-		if err != nil {
-			return fmt.Errorf("describe %s: %w", a.name, err)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-late.C:
+			return fmt.Errorf("the pod has the members %s (generation %d), the host %s (generation %d): the host's announcements do not arrive",
+				known.Members, known.Generation, host.Members, host.Generation)
+		case <-time.After(100 * time.Millisecond):
 		}
-		at := l.Attrs()
-		nic = &types100.Interface{Name: a.name, Mac: at.HardwareAddr.String(), Mtu: at.MTU, Sandbox: a.args.Netns}
-		nic.PciID, _ = podnic.PCIAddress(a.name) // only told; it is not needed
-		return nil
-	})
+	}
 }
 
 // aliasPrefix begins the alias of every endpoint.
 const aliasPrefix = "unnest:segment:"
 
-// alias tells whose an endpoint is. It stays with the NIC wherever that goes.
-func alias(args *skel.CmdArgs) string { return aliasPrefix + args.ContainerID + "/" + args.IfName }
+// alias names the owner of an endpoint. It stays with the NIC in every namespace.
+func alias(container, iface string) string { return aliasPrefix + container + "/" + iface }
 
 // find returns the attachment's endpoint in the pod, nil for none, and whether the
 // pod has one of another attachment.
-func find(pod ns.NetNS, args *skel.CmdArgs) (ours netlink.Link, others bool, err error) {
+func find(pod ns.NetNS, container, iface string) (ours netlink.Link, others bool, err error) {
 	err = pod.Do(func(ns.NetNS) error {
 		links, err := netlinksafe.LinkList()
 		if err != nil {
@@ -181,7 +132,7 @@ func find(pod ns.NetNS, args *skel.CmdArgs) (ours netlink.Link, others bool, err
 		}
 		for _, l := range links {
 			switch a := l.Attrs().Alias; {
-			case a == alias(args):
+			case a == alias(container, iface):
 				ours = l
 			case strings.HasPrefix(a, aliasPrefix):
 				others = true

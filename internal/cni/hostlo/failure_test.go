@@ -36,7 +36,7 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 		{"type of a key", nothing, with("segment", 1), "", 6, "segment", nil},
 		{"arguments", nothing, with("log", true), "CNI_ARGS=UNNEST_KEY=x", 4, "CNI_ARGS: UNNEST_SEGMENT is missing", nil},
 		{"credentials", nothing, with("credentials", "/nowhere"), "", 7, "/nowhere", nil},
-		{"kernel", nothing, with("log", true), "TEST_FAIL=probe", 999, "glue: fault of the test", nil},
+		{"kernel", nothing, with("log", true), "TEST_FAIL=probe", 999, "connect: fault of the test", nil},
 		{"name is taken", func(l *lab) { l.AddToPod("eth0") }, with("log", true), "", 999, "a link of this name exists in the pod", []string{"eth0"}},
 		{"name in a chain is taken", func(l *lab) { l.AddToPod("hostlo0") },
 			with("prevResult", map[string]any{"cniVersion": "1.0.0"}), "", 999, "a link of this name exists in the pod", []string{"hostlo0"}},
@@ -48,14 +48,14 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 		{"on its way out", joins(refuse(codes.Aborted, "another endpoint")), with("log", true), "", 11, "another endpoint", nil},
 		{"in another segment", joins(refuse(codes.AlreadyExists, "it is in pod bank")), with("log", true), "", 999, "it is in pod bank", nil},
 		{"VMM is gone", joins(refuse(codes.Unavailable, "QEMU has ended")), with("log", true), "", 11, "QEMU has ended", nil},
-		{"old daemon", func(l *lab) { l.daemon.protocol = 2 }, with("log", true), "", 7, "too old: it does not know segments", nil},
+		{"old daemon", func(l *lab) { l.daemon.protocol = 2 }, with("log", true), "", 7, "host daemon does not support segments; update", nil},
 		{"no fraction", answers(func(e *hostdpb.Endpoint) { e.Fraction = 257 }), with("log", true), "", 999, "fraction 257", nil},
 		{"no member", answers(func(e *hostdpb.Endpoint) { e.Members = 4 }), with("log", true), "", 999, "members 0x4 without fraction 1", nil},
 		{"no MAC", answers(func(e *hostdpb.Endpoint) { e.Mac = "" }), with("log", true), "", 999, "read the host daemon's answer", nil},
 		{"MAC of another", answers(func(e *hostdpb.Endpoint) { e.SegmentMac = "02:68:35:00:00:02" }), with("log", true), "", 999, "want 02:68:35:00:00:01", nil},
 
 		{"appear", joins(func(*hostdpb.JoinSegmentRequest) error { return nil }), with("wait", "300ms"), "", 11,
-			"appear: wait for NIC 02:68:35:00:00:01: it has not appeared after 300ms", nil},
+			"appear: wait for NIC 02:68:35:00:00:01: not found within 300ms; check that", nil},
 
 		{"move", func(l *lab) {
 			l.daemon.onJoin = func(*hostdpb.JoinSegmentRequest) error {
@@ -64,7 +64,7 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 			}
 		}, with("log", true), "", 999, "move: move NIC 02:68:35:00:00:01 (ens1) into the pod as eth0: a link of this name exists in the pod", []string{"eth0"}},
 
-		{"glue", nothing, with("log", true), "TEST_FAIL=glue", 999, "glue: fault of the test", nil},
+		{"connect", nothing, with("log", true), "TEST_FAIL=join", 999, "connect: fault of the test", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t)
@@ -74,8 +74,8 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 				t.Errorf("got exit %d, code %d, want 1 and %d, and an error with %q", a.Exit, a.Code(), c.code, c.want)
 			}
 			l.wantAlone(l.Pod, c.podHas...)
-			if noted := l.Noted(); c.code == 11 && len(noted) == 1 { // it could not be asked
-				l.Must(os.Remove(noted[0]))
+			if pending := l.Pending(); c.code == 11 && len(pending) == 1 { // it could not be asked
+				l.Must(os.Remove(pending[0]))
 			}
 			l.wantNothing()
 		})
@@ -85,7 +85,7 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 // The last step: the result has nowhere to go. What can be undone is, whatever else
 // cannot.
 func TestAddThatFailsInTheEnd(t *testing.T) {
-	for fail, want := range map[string][]string{"": {"print: ", "glue="}, "leave": {"print: ", "undo glue: fault of the test"}} {
+	for fail, want := range map[string][]string{"": {"print: ", "connect="}, "leave": {"print: ", "undo connect: fault of the test"}} {
 		l := newLab(t)
 		log := l.AddInVain(l.config(), "TEST_FAIL="+fail)
 		for _, w := range want {
@@ -129,27 +129,27 @@ func TestAddWhoseMACIsTaken(t *testing.T) {
 }
 
 // Without the old endpoint gone, the new one would be taken for it.
-func TestAddThatCannotSettle(t *testing.T) {
+func TestAddThatCannotReconcile(t *testing.T) {
 	l := newLab(t)
 	l.Add(l.config())
 	l.daemon.stop()
 	l.Succeeds("DEL", l.config())
-	if len(l.Noted()) != 1 {
-		t.Fatalf("DEL without a daemon: noted %v", l.Noted())
+	if len(l.Pending()) != 1 {
+		t.Fatalf("DEL without a daemon: pending %v", l.Pending())
 	}
 	l.wantAlone(l.Pod)
 	l.daemon.start()
 	l.daemon.onLeave = status.Error(codes.DeadlineExceeded, "the guest does not give it up")
-	if a := l.Run("ADD", l.config()); a.Code() != 11 || !strings.Contains(a.Stdout, "settle: give back the endpoint of c1 eth0") {
+	if a := l.Run("ADD", l.config()); a.Code() != 11 || !strings.Contains(a.Stdout, "reconcile: release endpoint of c1 eth0") {
 		t.Errorf("ADD while the old endpoint is there: got %s", a.Stdout)
 	}
-	if len(l.Noted()) != 1 {
-		t.Errorf("noted %v", l.Noted())
+	if len(l.Pending()) != 1 {
+		t.Errorf("pending %v", l.Pending())
 	}
 	l.daemon.onLeave = nil
 	l.Add(l.config())
-	if len(l.Noted()) != 0 || !slices.Equal(l.Links(l.Pod), []string{"eth0"}) {
-		t.Errorf("noted %v, pod has %v", l.Noted(), l.Links(l.Pod))
+	if len(l.Pending()) != 0 || !slices.Equal(l.Links(l.Pod), []string{"eth0"}) {
+		t.Errorf("pending %v, pod has %v", l.Pending(), l.Links(l.Pod))
 	}
 	l.Succeeds("DEL", l.config())
 	l.wantNothing()

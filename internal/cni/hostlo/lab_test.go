@@ -1,6 +1,7 @@
 package hostlo_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,23 +10,27 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 
-	"unnest/internal/cli/conformance"
+	"unnest/internal/cni/attachment"
 	"unnest/internal/cni/cnitest"
 	"unnest/internal/cni/hostlo"
 	"unnest/internal/cni/loopback"
 	"unnest/internal/cni/plugin"
 )
 
-// TestMain is the plugin itself when the test binary is called by its name, and the
-// conformance suite when it is called by that one's.
+// TestMain is the plugin when the test binary is called by its name, and the
+// conformance checks when it is called "checks".
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case "hostlo":
-		hostlo.SetState(os.Getenv("TEST_STATE_DIR"))
+		attachment.StateDir = os.Getenv("TEST_STATE_DIR")
 		hostlo.Fail(os.Getenv("TEST_FAIL"))
-		os.Exit(plugin.Main(os.Args[0], os.Stderr))
-	case "unnest-conformance":
-		os.Exit(conformance.Main(os.Args[1:], os.Stdout, os.Stderr))
+		os.Exit(plugin.Main(os.Args[0], os.Stderr, hostlo.Plugin))
+	case "checks":
+		if err := runChecks(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
@@ -46,7 +51,7 @@ type lab struct {
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{Lab: cnitest.New(t, "hostlo", "unnest-conformance"), t: t, web: cnitest.NewNS(t)}
+	l := &lab{Lab: cnitest.New(t, "hostlo", "checks"), t: t, web: cnitest.NewNS(t)}
 	l.usual = l.settings(l.Pod)
 	l.daemon = &fakeDaemon{lab: l, protocol: 3, segments: map[string]*fakeSegment{}, endpoints: map[string]*fakeEndpoint{}}
 	l.daemon.start()

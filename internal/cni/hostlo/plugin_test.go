@@ -101,7 +101,7 @@ func TestAddCheckDel(t *testing.T) {
 
 // What the daemon has told between its answer to the join and the end of the ADD is
 // known to the pod.
-func TestNewsWhileJoining(t *testing.T) {
+func TestAnnouncementWhileJoining(t *testing.T) {
 	l := newLab(t)
 	config := l.config()
 	l.Add(config, l.inWeb()...)
@@ -210,7 +210,7 @@ func TestOtherMAC(t *testing.T) {
 	l.Succeeds("DEL", config, l.inWeb()...)
 	l.wantNothing()
 	l.daemon.made = 0
-	if a := l.Run("ADD", config, "TEST_FAIL=glue"); a.Exit == 0 || strings.Contains(a.Message(), "undo") {
+	if a := l.Run("ADD", config, "TEST_FAIL=join"); a.Exit == 0 || strings.Contains(a.Message(), "undo") {
 		t.Error("ADD that fails")
 	}
 	l.wantNothing()
@@ -221,7 +221,7 @@ func TestForeignNIC(t *testing.T) {
 	l := newLab(t)
 	l.daemon.onJoin = func(*hostdpb.JoinSegmentRequest) error { return nil }
 	tap := l.foreign(segment.MAC(1).String(), "unnest:segment:c9/eth0")
-	if a := l.Run("ADD", l.config()); a.Code() != 11 || !strings.Contains(a.Message(), "is still unnest:segment:c9/eth0") {
+	if a := l.Run("ADD", l.config()); a.Code() != 11 || !strings.Contains(a.Message(), "still belongs to unnest:segment:c9/eth0") {
 		t.Error("ADD")
 	}
 	if got := l.Links(l.Guest); !slices.Equal(got, []string{"old"}) {

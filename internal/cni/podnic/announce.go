@@ -16,17 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// carrierWait bounds the wait for a NIC to carry frames after it came up.
+// carrierWait bounds the wait for a NIC's carrier after it came up.
 const carrierWait = time.Second
 
-// Announce tells the neighbours of the pod's link which MAC its addresses have
-// now: by a gratuitous ARP request for IPv4 (RFC 5944, §4.6), by an unsolicited
-// neighbour advertisement for IPv6 (RFC 4861, §7.2.6). A bridge or a neighbour
-// may still know a former NIC of the same address.
+// Announce tells the neighbours of the pod's link the MAC of its addresses: by a
+// gratuitous ARP request for IPv4 (RFC 5944, §4.6), by an unsolicited neighbour
+// advertisement for IPv6 (RFC 4861, §7.2.6). A bridge or a neighbour may still have
+// an entry of a former NIC with the same address.
 //
-// The addresses are the link's and ready for use: whoever sets an IPv6 address
-// sets it without duplicate address detection (IFA_F_NODAD), else it would be
-// announced while it is tentative.
+// The addresses are the link's and ready for use. So an IPv6 address has to be set
+// without duplicate address detection (IFA_F_NODAD).
 func Announce(ctx context.Context, pod ns.NetNS, link string, addrs []netip.Addr) error {
 	err := pod.Do(func(ns.NetNS) error {
 		l, err := awaitCarrier(ctx, link)
@@ -44,9 +43,9 @@ func Announce(ctx context.Context, pod ns.NetNS, link string, addrs []netip.Addr
 	return nil
 }
 
-// awaitCarrier returns the link, with a carrier or not: whoever has none has no
-// neighbour to tell. It does not wait for the operational state, which the kernel
-// updates once a second only.
+// awaitCarrier returns the link, after carrierWait also without a carrier: it then
+// has no neighbours. It does not wait for the operational state, which the kernel
+// updates only once a second.
 func awaitCarrier(ctx context.Context, name string) (netlink.Link, error) {
 	wait, cancel := context.WithTimeout(ctx, carrierWait)
 	defer cancel()
@@ -77,8 +76,8 @@ func announce(l netlink.Link, a netip.Addr) error {
 	return sendFrame(l, a, unix.ETH_P_IPV6, toNodes, packet)
 }
 
-// sendFrame does without the IP stack, in which a link that has just got its
-// carrier is not ready for up to a second.
+// sendFrame bypasses the IP stack, which does not use a link for up to a second after
+// it got its carrier.
 func sendFrame(l netlink.Link, a netip.Addr, protocol uint16, to [8]byte, payload []byte) error {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -107,11 +106,11 @@ func gratuitousARP(mac net.HardwareAddr, a netip.Addr) []byte {
 
 // unsolicitedAdvertisement is an IPv6 packet (RFC 8200) from a to all nodes of
 // the link, with a neighbour advertisement (RFC 4861, §4.4) of a's MAC that
-// overrides the one that they know.
+// overrides their entries.
 func unsolicitedAdvertisement(mac net.HardwareAddr, a netip.Addr) ([]byte, error) {
 	body := []byte{1 << 5, 0, 0, 0} // override
 	body = append(body, a.AsSlice()...)
-	body = append(append(body, 2, 1), mac...) // target's link-layer address, of 8 bytes
+	body = append(append(body, 2, 1), mac...) // target's link-layer address, in 8 bytes
 	m := icmp.Message{Type: ipv6.ICMPTypeNeighborAdvertisement, Body: &icmp.RawBody{Data: body}}
 	advertisement, err := m.Marshal(icmp.IPv6PseudoHeader(a.AsSlice(), allNodes.AsSlice()))
 	if err != nil {

@@ -13,19 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrVLANTaken is wrapped when the parent has a link for the VLAN already: that
-// of a former pod whose namespace is still there.
+// ErrVLANTaken is wrapped when the parent already has a link for the VLAN: that of a
+// former pod whose namespace still exists.
 var ErrVLANTaken = errors.New("the VLAN is in use in this guest")
 
-// AddVLAN makes the link of a VLAN of parent, which is in the calling thread's
-// network namespace, in the pod's: with the given MAC, MTU (0: the parent's) and
-// name, up. The parent is brought up, and its MTU raised to the link's, which
-// does not count the tag. On an error there is no link; the parent stays as it
-// is by then, which does no harm. undo removes the link; that it is gone already
-// is no error.
+// AddVLAN makes a link for a VLAN of parent in the pod's network namespace, with the
+// given MAC, MTU (0: the parent's) and name, and brings it up. The parent is in the
+// calling thread's namespace; AddVLAN brings it up and raises its MTU to the link's,
+// which does not count the tag. On an error there is no link, but the parent stays
+// changed. undo removes the link, if it still exists.
 //
-// The link is never in the guest's own namespace, where a network daemon would
-// take it for one of its own.
+// The link is never in the guest's own namespace, where a network daemon could
+// configure it.
 func AddVLAN(parent netlink.Link, vlan int, mac net.HardwareAddr, mtu int, pod ns.NetNS, name string) (undo func() error, err error) {
 	describe := func(do string, err error) error {
 		if err == nil {
@@ -68,8 +67,8 @@ func prepareParent(parent netlink.Link, mtu int) error {
 	return nil
 }
 
-// createVLAN makes the link in the pod at once, but not under its name: kernels
-// before 6.3 refuse a name that the namespace of the caller has, such as eth0.
+// createVLAN makes the link in the pod, but under a temporary name: kernels before
+// 6.3 refuse a name that exists in the caller's namespace, such as eth0.
 func createVLAN(parent netlink.Link, vlan int, mac net.HardwareAddr, mtu int, pod ns.NetNS) error {
 	a := netlink.NewLinkAttrs()
 	a.Name = anyName
@@ -80,7 +79,7 @@ func createVLAN(parent netlink.Link, vlan int, mac net.HardwareAddr, mtu int, po
 	case errors.Is(err, unix.EEXIST):
 		return ErrVLANTaken
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("the guest's kernel has no 802.1Q, module 8021q: %w", err)
+		return fmt.Errorf("the guest's kernel lacks 802.1Q: %w; install its module 8021q", err)
 	}
 	return err
 }
@@ -91,7 +90,7 @@ func renameByMAC(mac net.HardwareAddr, name string) error {
 		return err
 	}
 	if l == nil {
-		return errors.New("it is gone")
+		return errors.New("the link has been removed")
 	}
 	if err := netlink.LinkSetName(l, name); err != nil {
 		return fmt.Errorf("rename %s: %w", l.Attrs().Name, err)
@@ -110,10 +109,9 @@ func deleteByMAC(mac net.HardwareAddr) error {
 	return netlink.LinkDel(l)
 }
 
-// DeleteVLAN removes the pod's link of the given name, if it is a VLAN's; that
-// there is none, or that it is another kind of link, is no error. A link whose
-// pod's namespace is gone is gone with it. VLANs under the name that AddVLAN makes
-// them with go, too: their maker was killed before it could name them.
+// DeleteVLAN removes the pod's link of the given name if it is a VLAN, and VLANs
+// under the temporary name of AddVLAN, whose maker was killed before it renamed them.
+// It is not an error when there is none. A link ends with its pod's namespace.
 func DeleteVLAN(pod ns.NetNS, name string) error {
 	err := pod.Do(func(ns.NetNS) error {
 		links, err := netlinksafe.LinkList()
@@ -133,7 +131,7 @@ func DeleteVLAN(pod ns.NetNS, name string) error {
 	return nil
 }
 
-// isAnyName reports whether the kernel has made the name of anyName.
+// isAnyName reports whether the kernel has made the name from anyName.
 func isAnyName(name string) bool {
 	number, ok := strings.CutPrefix(name, strings.TrimSuffix(anyName, "%d"))
 	_, err := strconv.ParseUint(number, 10, 31)

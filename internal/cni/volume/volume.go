@@ -1,7 +1,6 @@
-// Package volume puts what a pod shares beside its loopback, volumes and memory,
-// into the file system of its guest, from where containers get it by bind mounts.
-//
-// Asking the host daemon for it belongs to package daemon.
+// Package volume puts a pod's volumes and shared memory into the file system of its
+// guest, from where containers get them by bind mounts. It is also the binary
+// unnest-volume, which does that by hand.
 package volume
 
 import (
@@ -19,30 +18,29 @@ import (
 	"unnest/internal/hostapi/hostdpb"
 )
 
-// exportDir is where the guest mounts the file system that has all its volumes by
-// 9p, once.
+// exportDir is where the guest mounts the 9p file system that has all its volumes.
 const exportDir = "/run/unnest/volumes"
 
-// patience is how long a device may take that has been plugged: the guest's kernel
-// may have a driver to load.
+// A device may take some time after it has been plugged: the guest's kernel may have
+// to load a driver.
 const (
-	patience = 10 * time.Second
-	pause    = 20 * time.Millisecond
+	deviceTime = 10 * time.Second
+	devicePoll = 20 * time.Millisecond
 )
 
-// Mount mounts a volume on the directory dir, which is made when missing. Setuid
-// programs and device nodes are of no effect there.
-func Mount(ctx context.Context, v *hostdpb.Volume, dir string) (err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("mount volume %s: %w", v.GetName(), err)
-	}
-	switch v.GetTransport() {
-	case hostdpb.VolumeTransport_VOLUME_TRANSPORT_VIRTIOFS:
-		err = mountDevice(ctx, v.GetTag(), dir, "virtiofs", "")
-	case hostdpb.VolumeTransport_VOLUME_TRANSPORT_9P:
-		err = bindFrom9P(ctx, v, dir)
-	default:
-		err = fmt.Errorf("the host daemon gives it by %s: this program is too old", v.GetTransport())
+// Mount mounts a volume on the directory dir, which it makes if necessary, without
+// setuid and device files.
+func Mount(ctx context.Context, v *hostdpb.Volume, dir string) error {
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		switch v.GetTransport() {
+		case hostdpb.VolumeTransport_VOLUME_TRANSPORT_VIRTIOFS:
+			err = mountDevice(ctx, v.GetTag(), dir, "virtiofs", "")
+		case hostdpb.VolumeTransport_VOLUME_TRANSPORT_9P:
+			err = bindFrom9P(ctx, v, dir)
+		default:
+			err = fmt.Errorf("transport %s: unnest-volume is too old; update it", v.GetTransport())
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("mount volume %s on %s: %w", v.GetName(), dir, err)
@@ -50,38 +48,38 @@ func Mount(ctx context.Context, v *hostdpb.Volume, dir string) (err error) {
 	return nil
 }
 
-// mountDevice mounts the file system of a tag, which may be about to come.
+// mountDevice mounts the file system with a tag, and waits for the device.
 func mountDevice(ctx context.Context, tag, dir, kind, options string) error {
 	return await(ctx, func() error {
 		err := unix.Mount(tag, dir, kind, unix.MS_NOSUID|unix.MS_NODEV, options)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // no such tag
-			return fmt.Errorf("%w: no file system has the tag %s: %w", errNotYet, tag, err)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("%w: file system with the tag %s: %w", errNotYet, tag, err)
 		}
 		return err
 	})
 }
 
-// bindFrom9P mounts a part of the file system that has all volumes.
+// bindFrom9P mounts the volume's part of the 9p file system.
 func bindFrom9P(ctx context.Context, v *hostdpb.Volume, dir string) error {
 	if err := os.MkdirAll(exportDir, 0o700); err != nil {
 		return err
 	}
-	if there, err := isMounted(exportDir); err != nil {
+	mounted, err := isMounted(exportDir)
+	if err == nil && !mounted {
+		err = mountDevice(ctx, v.GetTag(), exportDir, "9p", "trans=virtio,version=9p2000.L,msize=524288")
+	}
+	if err != nil {
 		return err
-	} else if !there {
-		if err := mountDevice(ctx, v.GetTag(), exportDir, "9p", "trans=virtio,version=9p2000.L,msize=524288"); err != nil {
-			return err
-		}
 	}
 	return unix.Mount(filepath.Join(exportDir, v.GetPath()), dir, "", unix.MS_BIND, "")
 }
 
-// BindMemory makes the file at path the pod's memory, to be mapped and no more: a
-// program cannot read or write it otherwise. The file is made when missing.
+// BindMemory binds the pod's memory to the file at path, which it makes if necessary.
+// Processes can only map the file, not read or write it.
 func BindMemory(ctx context.Context, m *hostdpb.SharedMemory, path string) error {
 	device, err := memoryDevice(ctx, m)
 	if err == nil {
-		// Its memory answers once the device is enabled. It has no driver that would.
+		// The device has no driver that would enable it.
 		err = os.WriteFile(filepath.Join(device, "enable"), []byte("1"), 0)
 	}
 	if err == nil {
@@ -121,8 +119,8 @@ func touch(path string) error {
 	return f.Close()
 }
 
-// Unmount undoes Mount and BindMemory. That nothing is mounted is no error; what is
-// in use is.
+// Unmount undoes Mount and BindMemory. It is not an error when nothing is mounted, but
+// it is when the mount is in use.
 func Unmount(path string) error {
 	err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, fs.ErrNotExist) {
@@ -131,12 +129,12 @@ func Unmount(path string) error {
 	return nil
 }
 
-// errNotYet is wrapped by what may come true in a moment.
-var errNotYet = errors.New("it has not come")
+// errNotYet is wrapped by errors that a retry may clear.
+var errNotYet = errors.New("device not found yet")
 
-// await calls f until it returns something else than errNotYet.
+// await calls f until it returns another error than errNotYet.
 func await(ctx context.Context, f func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, deviceTime)
 	defer cancel()
 	for {
 		err := f()
@@ -146,13 +144,13 @@ func await(ctx context.Context, f func() error) error {
 		select {
 		case <-ctx.Done():
 			return err
-		case <-time.After(pause):
+		case <-time.After(devicePoll):
 		}
 	}
 }
 
-// isMounted reports whether something is mounted on a directory, whose path has
-// nothing that mountinfo escapes.
+// isMounted reports whether something is mounted on a directory, whose path must not
+// have characters that mountinfo escapes.
 func isMounted(dir string) (bool, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

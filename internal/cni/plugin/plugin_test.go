@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// stdout gives what f writes to the standard output, where CNI wants its answers.
+// stdout returns what f writes to the standard output.
 func stdout(t *testing.T, f func()) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "out")
@@ -28,11 +28,13 @@ func stdout(t *testing.T, f func()) []byte {
 	return content
 }
 
+var plugins = []Plugin{{Name: "brfusion"}, {Name: "hostlo"}}
+
 func TestUnknownName(t *testing.T) {
 	for _, name := range []string{"/opt/cni/bin/unnest-cni", "hostlo0", ""} {
 		var stderr bytes.Buffer
 		exit := 0
-		out := stdout(t, func() { exit = Main(name, &stderr) })
+		out := stdout(t, func() { exit = Main(name, &stderr, plugins...) })
 		var answer struct {
 			Code uint
 			Msg  string
@@ -52,7 +54,7 @@ func TestVersion(t *testing.T) {
 	t.Setenv("CNI_PATH", "/")
 	for _, name := range []string{"brfusion", "hostlo"} {
 		exit := 0
-		out := stdout(t, func() { exit = Main("/opt/cni/bin/"+name, os.Stderr) })
+		out := stdout(t, func() { exit = Main("/opt/cni/bin/"+name, os.Stderr, plugins...) })
 		if exit != 0 || !strings.Contains(string(out), `"supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]`) {
 			t.Errorf("%s: exit %d, answer %s", name, exit, out)
 		}

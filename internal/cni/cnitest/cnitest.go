@@ -172,7 +172,7 @@ func (l *Lab) AddToPod(name string) {
 }
 
 // Noted are the attachments that are noted to be given back.
-func (l *Lab) Noted() []string {
+func (l *Lab) Pending() []string {
 	l.t.Helper()
 	found, err := filepath.Glob(filepath.Join(l.Dir, "run", "pending*", "*"))
 	l.Must(err)
@@ -188,7 +188,7 @@ func (l *Lab) WantClean() {
 			l.t.Errorf("the %s still has links %v", name, links)
 		}
 	}
-	if noted := l.Noted(); len(noted) > 0 {
+	if noted := l.Pending(); len(noted) > 0 {
 		l.t.Errorf("still noted: %v", noted)
 	}
 }

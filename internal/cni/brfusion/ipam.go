@@ -15,53 +15,55 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"unnest/internal/cni/failure"
 	"unnest/internal/cni/netconf"
+	"unnest/internal/cni/plugin"
 	"unnest/internal/hostapi/hostdpb"
 )
 
 // ipamTime bounds one call of the IPAM plugin.
 const ipamTime = 30 * time.Second
 
-// findIPAM refuses an IPAM plugin that is not there before anything is done.
-func findIPAM(c netconf.BrFusion) error {
-	if !c.IPAM.Delegated() {
-		return nil
+// findIPAM returns the path of the IPAM plugin.
+func findIPAM(c netconf.BrFusion) (string, error) {
+	path, err := invoke.FindInPath(c.IPAM.Type, filepath.SplitList(os.Getenv("CNI_PATH")))
+	if err != nil {
+		return "", plugin.Invalid(fmt.Errorf("ipam.type %q: %w", c.IPAM.Type, err))
 	}
-	if _, err := invoke.FindInPath(c.IPAM.Type, filepath.SplitList(os.Getenv("CNI_PATH"))); err != nil {
-		return failure.Invalid(fmt.Errorf("ipam.type %q: %w", c.IPAM.Type, err))
-	}
-	return nil
+	return path, nil
 }
 
-// lease asks the IPAM plugin for addresses.
+// lease gets addresses from the IPAM plugin.
 func lease(ctx context.Context, c netconf.BrFusion, args *skel.CmdArgs) (*types100.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, ipamTime)
 	defer cancel()
 	got, err := invoke.DelegateAdd(ctx, c.IPAM.Type, args.StdinData, nil)
 	if err != nil {
-		return nil, fmt.Errorf("take address by %s: %w", c.IPAM.Type, err)
+		return nil, fmt.Errorf("get address from %s: %w", c.IPAM.Type, err)
 	}
 	r, err := types100.NewResultFromResult(got)
 	if err != nil {
 		return nil, fmt.Errorf("read the answer of %s: %w", c.IPAM.Type, err)
 	}
 	if len(r.IPs) == 0 {
-		return nil, fmt.Errorf("%s gave no address", c.IPAM.Type)
+		return nil, fmt.Errorf("get address from %s: it returned none", c.IPAM.Type)
 	}
 	return r, nil
 }
 
-// release gives the addresses back. The daemon's go with the NIC.
+// release releases the IPAM plugin's addresses. The daemon's are released with the
+// NIC.
 func release(ctx context.Context, c netconf.BrFusion, args *skel.CmdArgs) error {
-	return delegate(ctx, c, args, "release address by", invoke.DelegateDel)
+	return delegate(ctx, c, args, "release address of", invoke.DelegateDel)
 }
 
-// delegate hands a command on to the IPAM plugin, if there is one.
+// delegate passes a command on to the IPAM plugin, if there is one.
 func delegate(ctx context.Context, c netconf.BrFusion, args *skel.CmdArgs, do string,
 	call func(context.Context, string, []byte, invoke.Exec) error,
 ) error {
-	if err := findIPAM(c); err != nil || !c.IPAM.Delegated() {
+	if !c.IPAM.Delegated() {
+		return nil
+	}
+	if _, err := findIPAM(c); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, ipamTime)
@@ -72,25 +74,29 @@ func delegate(ctx context.Context, c netconf.BrFusion, args *skel.CmdArgs, do st
 	return nil
 }
 
-// knowsGC reports whether the IPAM plugin speaks a version that has GC. Another
-// cannot be asked, and has had a DEL for every attachment.
-func knowsGC(ctx context.Context, c netconf.BrFusion) (bool, error) {
-	path, err := invoke.FindInPath(c.IPAM.Type, filepath.SplitList(os.Getenv("CNI_PATH")))
-	if err != nil {
-		return false, failure.Invalid(fmt.Errorf("ipam.type %q: %w", c.IPAM.Type, err))
+// collect passes GC on to the IPAM plugin if that supports the version. A plugin
+// without GC has had a DEL for every attachment.
+func collect(ctx context.Context, c netconf.BrFusion, args *skel.CmdArgs) error {
+	if !c.IPAM.Delegated() {
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, ipamTime)
+	path, err := findIPAM(c)
+	if err != nil {
+		return err
+	}
+	bound, cancel := context.WithTimeout(ctx, ipamTime)
 	defer cancel()
-	info, err := invoke.GetVersionInfo(ctx, path, nil)
+	info, err := invoke.GetVersionInfo(bound, path, nil)
 	if err != nil {
-		return false, fmt.Errorf("ask %s for its versions: %w", c.IPAM.Type, err)
+		return fmt.Errorf("get versions of %s: %w", c.IPAM.Type, err)
 	}
-	return slices.Contains(info.SupportedVersions(), c.CNIVersion), nil
+	if !slices.Contains(info.SupportedVersions(), c.CNIVersion) {
+		return nil
+	}
+	return delegate(ctx, c, args, "collect addresses of", invoke.DelegateGC)
 }
 
-// granted makes a result of the addresses that the daemon has chosen, with the
-// configuration's routes, or, if it has none, a default route for each family
-// that has a gateway.
+// granted is the result with the daemon's addresses and the configuration's routes.
 func granted(addresses []*hostdpb.Address, ipam netconf.IPAM) (*types100.Result, error) {
 	r := &types100.Result{}
 	for _, a := range addresses {
@@ -107,12 +113,14 @@ func granted(addresses []*hostdpb.Address, ipam netconf.IPAM) (*types100.Result,
 		r.IPs = append(r.IPs, c)
 	}
 	if len(r.IPs) == 0 {
-		return nil, errors.New("the host daemon gave no address")
+		return nil, errors.New("read the host daemon's answer: no address")
 	}
 	r.Routes = routes(r.IPs, ipam)
 	return r, nil
 }
 
+// routes are the configuration's or, without the key, a default route for each family
+// that has a gateway.
 func routes(ips []*types100.IPConfig, ipam netconf.IPAM) (all []*types.Route) {
 	if ipam.Routes != nil {
 		for _, r := range ipam.Routes {
@@ -120,22 +128,16 @@ func routes(ips []*types100.IPConfig, ipam netconf.IPAM) (all []*types.Route) {
 		}
 		return all
 	}
-	for _, v6 := range []bool{false, true} {
-		for _, c := range ips {
-			if is6(c.Address.IP) == v6 && c.Gateway != nil {
-				all = append(all, &types.Route{Dst: anywhere(v6), GW: c.Gateway})
-				break
-			}
+	for _, anywhere := range []net.IPNet{
+		{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)},
+		{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)},
+	} {
+		i := slices.IndexFunc(ips, func(c *types100.IPConfig) bool {
+			return is6(c.Address.IP) == is6(anywhere.IP) && c.Gateway != nil
+		})
+		if i >= 0 {
+			all = append(all, &types.Route{Dst: anywhere, GW: ips[i].Gateway})
 		}
 	}
 	return all
-}
-
-func is6(ip net.IP) bool { return ip.To4() == nil }
-
-func anywhere(v6 bool) net.IPNet {
-	if v6 {
-		return net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
-	}
-	return net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
 }

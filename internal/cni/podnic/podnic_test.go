@@ -68,7 +68,7 @@ func TestAwait(t *testing.T) {
 	in(t, guest, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		if _, err := Await(ctx, mac); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), mac.String()) {
+		if _, err := awaitMAC(ctx, mac); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), mac.String()) {
 			t.Errorf("no NIC: got %v", err)
 		}
 		return nil
@@ -81,7 +81,7 @@ func TestAwait(t *testing.T) {
 	})
 	for _, when := range []string{"it appears later", "it is there"} {
 		in(t, guest, func() error {
-			l, err := Await(t.Context(), mac)
+			l, err := awaitMAC(t.Context(), mac)
 			if err == nil && l.Attrs().Name != "ens1" {
 				t.Errorf("%s: got %s", when, l.Attrs().Name)
 			}
@@ -93,7 +93,7 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// The events of many other links must not make Await miss its own.
+// The events of many other links must not make awaitMAC miss its own.
 func TestAwaitAmongMany(t *testing.T) {
 	guest := newNS(t)
 	ended := make(chan error, 1)
@@ -117,7 +117,7 @@ func TestAwaitAmongMany(t *testing.T) {
 	in(t, guest, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		l, err := Await(ctx, mac)
+		l, err := awaitMAC(ctx, mac)
 		if err == nil && l.Attrs().Name != "ens1" {
 			t.Errorf("got %s", l.Attrs().Name)
 		}
@@ -154,7 +154,7 @@ func TestMoveInAndOut(t *testing.T) {
 				if err := plug("ens1", mac); err != nil {
 					return err
 				}
-				nic, err := Await(t.Context(), mac)
+				nic, err := awaitMAC(t.Context(), mac)
 				if err != nil {
 					return err
 				}
@@ -204,7 +204,7 @@ func TestMoveInThatFails(t *testing.T) {
 		{"a/b", 1500, "invalid argument"},
 	} {
 		in(t, guest, func() error {
-			nic, err := Await(t.Context(), mac)
+			nic, err := awaitMAC(t.Context(), mac)
 			if err != nil {
 				return err
 			}
@@ -225,7 +225,7 @@ func TestMoveOutOfUnpluggedNIC(t *testing.T) {
 		if err := plug("ens1", mac); err != nil {
 			return err
 		}
-		nic, err := Await(t.Context(), mac)
+		nic, err := awaitMAC(t.Context(), mac)
 		if err != nil {
 			return err
 		}

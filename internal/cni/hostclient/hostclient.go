@@ -1,0 +1,103 @@
+// Package hostclient is the guest's client of the host daemon: gRPC over mutual TLS,
+// a deadline for each method, and errors that say who refused.
+//
+// The CNI error code of a refusal belongs to package plugin.
+package hostclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/identity"
+)
+
+// connectTime bounds the connection with its handshake: it is the time after which
+// a host that is gone, or a stopped daemon, is noticed.
+const connectTime = 8 * time.Second
+
+// deadline is the time for one request. The daemon's own deadlines are shorter, so
+// that its answer arrives.
+func deadline(method string) time.Duration {
+	switch method {
+	case hostdpb.HostDaemon_Check_FullMethodName, hostdpb.HostDaemon_Status_FullMethodName:
+		return 10 * time.Second
+	case hostdpb.HostDaemon_GC_FullMethodName:
+		return 2 * time.Minute
+	case hostdpb.HostDaemon_DetachNIC_FullMethodName, hostdpb.HostDaemon_LeaveSegment_FullMethodName,
+		hostdpb.HostDaemon_DetachVolume_FullMethodName, hostdpb.HostDaemon_DetachSharedMemory_FullMethodName:
+		return 55 * time.Second
+	}
+	return 30 * time.Second
+}
+
+// Client calls the host daemon. The errors of its requests are *Refusal.
+type Client struct {
+	hostdpb.HostDaemonClient
+	conn *grpc.ClientConn
+}
+
+// Dial prepares the connection to the server with the certificates in the directory
+// dir. The first request connects.
+func Dial(server netip.AddrPort, dir string) (Client, error) {
+	config, err := identity.ClientConfig(dir)
+	if err != nil {
+		return Client{}, types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
+	}
+	conn, err := grpc.NewClient(server.String(),
+		grpc.WithTransportCredentials(credentials.NewTLS(config)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTime}),
+		grpc.WithNoProxy(), // the runtime's HTTPS_PROXY is for images
+		grpc.WithUnaryInterceptor(request))
+	if err != nil {
+		return Client{}, fmt.Errorf("prepare connection to host daemon %s: %w", server, err)
+	}
+	return Client{HostDaemonClient: hostdpb.NewHostDaemonClient(conn), conn: conn}, nil
+}
+
+// request makes one request within its deadline.
+func request(ctx context.Context, method string, r, answer any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	ctx, cancel := context.WithTimeout(ctx, deadline(method))
+	defer cancel()
+	if err := invoke(ctx, method, r, answer, conn, opts...); err != nil {
+		return &Refusal{Status: status.Convert(err), Reached: conn.GetState() == connectivity.Ready}
+	}
+	return nil
+}
+
+// Close ends the connection.
+func (c Client) Close() { _ = c.conn.Close() }
+
+// Refusal is the host daemon's error, or the client's when the daemon did not answer.
+type Refusal struct {
+	Status  *status.Status
+	Reached bool // the daemon itself sent the status
+}
+
+func (r *Refusal) Error() string {
+	return fmt.Sprintf("host daemon: %s (%s)", r.Status.Message(), r.Status.Code())
+}
+
+// Unanswered reports whether err means that the daemon did not answer, or cannot
+// reach the guest's VMM. The request may be repeated later.
+func Unanswered(err error) bool {
+	r := (*Refusal)(nil)
+	return errors.As(err, &r) && (!r.Reached || r.Status.Code() == codes.Unavailable)
+}
+
+// Unknown reports whether the daemon is too old to know the method.
+func Unknown(err error) bool {
+	r := (*Refusal)(nil)
+	return errors.As(err, &r) && r.Status.Code() == codes.Unimplemented
+}

@@ -1,0 +1,144 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"unnest/internal/cni/hostclient"
+	"unnest/internal/cni/netconf"
+	"unnest/internal/hostapi/hostdpb"
+)
+
+const usage = `Attaches volumes and shared memory of a pod to this guest.
+
+  unnest-volume [flags] attach volume POD NAME DIRECTORY
+  unnest-volume [flags] detach volume POD NAME DIRECTORY
+  unnest-volume [flags] attach memory POD NAME FILE [BYTES]
+  unnest-volume [flags] detach memory POD NAME FILE
+
+A volume is mounted on DIRECTORY. FILE becomes the memory, which processes map.
+"attach" reads the pod's key from the standard input.
+
+`
+
+// Main is the binary unnest-volume. It returns the exit code: 0 done, 1 failed,
+// 2 wrong usage.
+func Main(ctx context.Context, args []string, in io.Reader, stderr io.Writer) int {
+	flags := flag.NewFlagSet("unnest-volume", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprint(stderr, usage)
+		flags.PrintDefaults()
+	}
+	var server netip.AddrPort
+	flags.TextVar(&server, "server", netip.MustParseAddrPort("10.200.0.1:7443"), "`ADDRESS:PORT` of the host daemon")
+	dir := flags.String("credentials", netconf.DefaultCredentials, "`DIRECTORY` of this guest's certificate")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	c, err := parse(flags.Args(), in)
+	if err == nil {
+		err = c.run(ctx, server, *dir)
+	}
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(stderr, err)
+	if errors.Is(err, errUsage) {
+		return 2
+	}
+	return 1
+}
+
+var errUsage = errors.New("wrong arguments; unnest-volume -help shows the usage")
+
+// call is one call of the binary.
+type call struct {
+	verb, pod, name, key string
+	path                 string // of the directory or the file
+	size                 uint64 // bytes; 0: the size of existing memory
+}
+
+// parse reads the arguments and, for attach, the key from in.
+func parse(args []string, in io.Reader) (call, error) {
+	if len(args) != 5 && (len(args) != 6 || args[0] != "attach" || args[1] != "memory") {
+		return call{}, errUsage
+	}
+	c := call{verb: args[0] + " " + args[1], pod: args[2], name: args[3], path: args[4]}
+	if verbs[c.verb] == nil {
+		return call{}, errUsage
+	}
+	if len(args) == 6 {
+		var err error
+		if c.size, err = strconv.ParseUint(args[5], 10, 64); err != nil {
+			return call{}, fmt.Errorf("size %q: want a number of bytes: %w", args[5], errUsage)
+		}
+	}
+	if args[0] == "attach" {
+		key, err := io.ReadAll(io.LimitReader(in, 4096))
+		if err != nil {
+			return call{}, fmt.Errorf("read key: %w", err)
+		}
+		c.key = strings.TrimSpace(string(key))
+	}
+	return c, nil
+}
+
+func (c call) run(ctx context.Context, server netip.AddrPort, credentials string) error {
+	d, err := hostclient.Dial(server, credentials)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return verbs[c.verb](ctx, d, c)
+}
+
+var verbs = map[string]func(context.Context, hostclient.Client, call) error{
+	"attach volume": attachVolume, "detach volume": detachVolume, "attach memory": attachMemory, "detach memory": detachMemory,
+}
+
+// attachVolume does not detach a volume that cannot be mounted: it may be in use.
+func attachVolume(ctx context.Context, d hostclient.Client, c call) error {
+	answer, err := d.AttachVolume(ctx, &hostdpb.AttachVolumeRequest{Pod: c.pod, Key: c.key, Name: c.name})
+	if err != nil {
+		return err
+	}
+	return Mount(ctx, answer.GetVolume(), c.path)
+}
+
+func detachVolume(ctx context.Context, d hostclient.Client, c call) error {
+	if err := Unmount(c.path); err != nil {
+		return err
+	}
+	_, err := d.DetachVolume(ctx, &hostdpb.DetachVolumeRequest{Pod: c.pod, Name: c.name})
+	return err
+}
+
+func attachMemory(ctx context.Context, d hostclient.Client, c call) error {
+	answer, err := d.AttachSharedMemory(ctx, &hostdpb.AttachSharedMemoryRequest{Pod: c.pod, Key: c.key, Name: c.name, Size: c.size})
+	if err != nil {
+		return err
+	}
+	return BindMemory(ctx, answer.GetMemory(), c.path)
+}
+
+// detachMemory also removes the file that attachMemory has made.
+func detachMemory(ctx context.Context, d hostclient.Client, c call) error {
+	if err := Unmount(c.path); err != nil {
+		return err
+	}
+	if _, err := d.DetachSharedMemory(ctx, &hostdpb.DetachSharedMemoryRequest{Pod: c.pod, Name: c.name}); err != nil {
+		return err
+	}
+	if info, err := os.Lstat(c.path); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
+		return os.Remove(c.path)
+	}
+	return nil
+}
