@@ -1,8 +1,8 @@
-// Package cli is the command line of unnest: the tree of commands, the exit
-// codes, the wording of errors and what an interrupt does.
+// Package cli is the command line of unnest: the tree of commands, exit codes, error
+// messages and interrupts.
 //
-// What a command does belongs to its own package below this one, and what it
-// stands on to the rooms of the house: nothing outside cmd imports this package.
+// Each command has its own package below this one, which turns flags into options and
+// calls the packages that do the work. Only cmd imports this package.
 package cli
 
 import (
@@ -19,8 +19,8 @@ import (
 	"unnest/internal/cli/usage"
 )
 
-// The exit codes. An interrupted command gives exitSignal plus the number of
-// the signal, as shells do: 130 for SIGINT.
+// Exit codes. An interrupted command exits with exitSignal plus the number of the
+// signal, as shells do: 130 for SIGINT.
 const (
 	exitOK      = 0
 	exitFailure = 1
@@ -28,8 +28,8 @@ const (
 	exitSignal  = 128
 )
 
-// Main runs the command that this process was called with and returns its exit
-// code: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+// Main runs the command line of this process and returns its exit code: 0 success,
+// 1 failure, 2 wrong usage, 130 interrupted.
 func Main() int {
 	streams := terminal.System()
 	ctx, stop := interruptible(context.Background(), streams, os.Exit)
@@ -37,13 +37,13 @@ func Main() int {
 	return execute(ctx, newRootCmd(streams), streams.Err)
 }
 
-// execute runs root and tells on w why it has failed.
+// execute runs root, writes an error to w and returns the exit code.
 func execute(ctx context.Context, root *cobra.Command, w io.Writer) int {
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
-	// There is nowhere left to complain when stderr is gone.
+	// An error of stderr cannot be reported.
 	_, _ = fmt.Fprintf(w, "unnest: %s\n", oneLine(err))
 	if _, wrong := errors.AsType[*usage.Error](err); wrong {
 		_, _ = fmt.Fprintf(w, "see %s --help\n", cmd.CommandPath())
@@ -55,7 +55,7 @@ func execute(ctx context.Context, root *cobra.Command, w io.Writer) int {
 	return exitFailure
 }
 
-// oneLine words err in one line.
+// oneLine returns the text of err in one line.
 func oneLine(err error) string {
 	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
 	return strings.ReplaceAll(text, context.Canceled.Error(), "interrupted")

@@ -79,7 +79,8 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// Every command explains itself, and none panics for want of flags.
+// Every command has help, and none panics without flags. All commands but help and
+// version are in a group.
 func TestEveryCommandHasHelp(t *testing.T) {
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
@@ -90,7 +91,13 @@ func TestEveryCommandHasHelp(t *testing.T) {
 			visit(c)
 		}
 	}
-	visit(newRootCmd(terminal.Streams{Out: new(bytes.Buffer), Err: new(bytes.Buffer)}))
+	root := newRootCmd(terminal.Streams{Out: new(bytes.Buffer), Err: new(bytes.Buffer)})
+	visit(root)
+	for _, c := range root.Commands() {
+		if alone := c.Name() == "help" || c.Name() == "version"; alone != (c.GroupID == "") && !c.Hidden {
+			t.Errorf("%s is in group %q", c.Name(), c.GroupID)
+		}
+	}
 }
 
 // A warning does not stand beside a status line.

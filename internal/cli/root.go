@@ -21,32 +21,40 @@ import (
 	"unnest/internal/cli/vm"
 )
 
-// newRootCmd returns the whole command tree. A new command is one more line.
+// newRootCmd returns the command tree. A new command is one more line in a group, which
+// orders the help as the product does.
 func newRootCmd(streams terminal.Streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "unnest",
-		Short:         "Measure what nested virtualization costs, and take the duplicated network layer away",
+		Short:         "Measure what nested virtualization costs, and remove the duplicated network layer",
 		Version:       version.Get().String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(
-		doctor.NewCmd(streams, nil),
-		vm.NewCmd(streams),
-		bench.NewCmd(streams, nil),
-		report.NewCmd(streams, nil),
-		score.NewCmd(streams, nil),
-		compare.NewCmd(streams, nil),
-		plan.NewCmd(streams, nil),
-		hostd.NewCmd(streams, nil),
-		version.NewCmd(streams),
-	)
+	root.AddCommand(version.NewCmd(streams))
+	for _, g := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Measure what nesting costs:", []*cobra.Command{
+			bench.NewCmd(streams, nil), report.NewCmd(streams, nil), compare.NewCmd(streams, nil), score.NewCmd(streams, nil),
+		}},
+		{"Remove the duplicated network layer:", []*cobra.Command{hostd.NewCmd(streams, nil)}},
+		{"Plan what pods cost on VMs:", []*cobra.Command{plan.NewCmd(streams, nil)}},
+		{"Set up this machine and its guests:", []*cobra.Command{doctor.NewCmd(streams, nil), vm.NewCmd(streams)}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.title
+		}
+		root.AddCommand(g.commands...)
+	}
 	equip(root, streams)
 	return root
 }
 
-// equip gives the tree its streams and the same answer to wrong usage in every
-// command.
+// equip sets the streams of the tree, and makes every command report wrong usage in the
+// same way.
 func equip(root *cobra.Command, streams terminal.Streams) {
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
@@ -56,7 +64,7 @@ func equip(root *cobra.Command, streams terminal.Streams) {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage.Wrap(explainFlag(cmd, err))
 	})
-	// A group such as "unnest vm" runs only to complain.
+	// A group such as "unnest vm" is runnable only to report unknown commands.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(),
 		"{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 	root.SetVersionTemplate("{{.Version}}\n")
@@ -65,14 +73,10 @@ func equip(root *cobra.Command, streams terminal.Streams) {
 	checkArgs(root)
 }
 
-// typos is how many letters may be wrong in a name that is guessed.
-const typos = 2
-
-// checkArgs makes wrong arguments of cmd and of the commands below it a
-// *usage.Error. A group shows its help when no command is named.
+// checkArgs makes wrong arguments of cmd and of its subcommands a *usage.Error. A group
+// without a subcommand prints its help.
 func checkArgs(cmd *cobra.Command) {
 	if !cmd.Runnable() {
-		cmd.SuggestionsMinimumDistance = typos
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -88,8 +92,8 @@ func checkArgs(cmd *cobra.Command) {
 	}
 }
 
-// checkLine returns the check of the arguments and of the flags that need each
-// other, which cobra would word the same but not mark.
+// checkLine returns a check of the arguments and of required flags, which returns a
+// *usage.Error where cobra returns a plain one.
 func checkLine(check cobra.PositionalArgs) cobra.PositionalArgs {
 	if check == nil {
 		check = cobra.ArbitraryArgs
@@ -99,7 +103,7 @@ func checkLine(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// newHelpCmd returns "unnest help", which refuses topics that it does not know.
+// newHelpCmd returns "unnest help", which refuses unknown topics.
 func newHelpCmd(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",
@@ -114,30 +118,25 @@ func newHelpCmd(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// unknownCommand is the error for a name that is no command of group.
+// unknownCommand is the error for a name that group has no command for.
 func unknownCommand(group *cobra.Command, name string) error {
-	return usage.Errorf("unknown command %q%s", name, suggestion("", group.SuggestionsFor(name)))
+	var names []string
+	for _, c := range group.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return usage.Errorf("unknown command %q%s", name, usage.Suggest(name, "", names))
 }
 
-// explainFlag words a mistake in the flags of cmd.
+// explainFlag adds a suggestion to the error for an unknown flag of cmd.
 func explainFlag(cmd *cobra.Command, err error) error {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok || unknown.GetSpecifiedShortnames() != "" {
 		return err
 	}
-	// Cobra looks for names alike among commands only.
-	names := &cobra.Command{SuggestionsMinimumDistance: typos}
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
-	})
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	name := unknown.GetSpecifiedName()
-	return usage.Errorf("unknown flag --%s%s", name, suggestion("--", names.SuggestionsFor(name)))
-}
-
-// suggestion asks whether one of names was meant.
-func suggestion(prefix string, names []string) string {
-	if len(names) == 0 {
-		return ""
-	}
-	return ": did you mean " + prefix + strings.Join(names, " or "+prefix) + "?"
+	return usage.Errorf("unknown flag --%s%s", name, usage.Suggest(name, "--", names))
 }

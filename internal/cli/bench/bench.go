@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,21 +16,21 @@ import (
 	"unnest/internal/measure/suite"
 )
 
-// Options are what the command line asks for.
+// Options are the options of the command line.
 type Options struct {
 	Streams     terminal.Streams
-	Experiment  string // name of one that comes with unnest, or path of a file
-	Resume      string // run directory to go on with, instead of Experiment
-	Dir         string // run directory to write; empty: a new one below runs
+	Experiment  string // name of a built-in experiment, or path of a file
+	Resume      string // run directory to continue, instead of Experiment
+	Dir         string // run directory to create; empty: a new one in runs
 	Accel       string
-	Repetitions int    // 0: as the experiment says
-	Profile     string // of the cases of suites; empty: as the experiment says
-	DryRun      bool   // print what would run, and run nothing
+	Repetitions int    // 0: as in the experiment
+	Profile     string // of the cases of suites; empty: as in the experiment
+	DryRun      bool   // print the schedule and run nothing
 	List        bool
 }
 
-// NewCmd returns the command. A runF that is not nil runs in place of the
-// command, with the options that it would have had.
+// NewCmd returns the command. If runF is not nil, it runs instead of the command with
+// the same options.
 func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
 	if runF == nil {
 		runF = run
@@ -37,17 +38,20 @@ func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error)
 	o := Options{Streams: streams}
 	cmd := &cobra.Command{
 		Use:   "bench FILE|NAME",
-		Short: "Run an experiment and report it",
-		Long: `Run an experiment: one that comes with unnest, by its name, or a file of your
-own, by its path. Guests are booted, containers started, and every case measured
-in every configuration, in random interleaved order. The samples go to a run
-directory as they are taken; the report is printed and written there too.
+		Short: "Run an experiment and report its results",
+		Long: `Run an experiment and report its results.
 
-Two configurations that are the same and called X-a and X-b make an A/A
-measurement: after the report stands how often a test calls them different, which
-should be in 5 % of the cases (unnest bench aa).
+The experiment is one that comes with unnest, given by its name, or an experiment
+file, given by its path. unnest boots the guests, starts the containers and measures
+every case in every configuration, in random interleaved order. It stores each sample
+in the run directory at once, and at the end prints a report and writes report.html
+there.
 
-Ctrl-C stops everything and removes it; --resume goes on from the last sample.`,
+If two configurations named X-a and X-b are equal (an A/A measurement, such as
+unnest bench aa), the report ends with how often a test finds a difference between
+them: 5 % or less is expected.
+
+Ctrl-C stops and removes everything that was started. To continue, use --resume.`,
 		Example: `  unnest bench --list
   unnest bench quickstart
   unnest bench levels --dry-run
@@ -55,6 +59,11 @@ Ctrl-C stops everything and removes it; --resume goes on from the last sample.`,
   unnest bench ./my-experiment.yaml -o results/mine
   unnest bench --resume runs/20260314-092653-quickstart`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, flag := range []string{"resume", "output"} {
+				if f := cmd.Flags().Lookup(flag); f.Changed && f.Value.String() == "" {
+					return usage.Errorf("--%s is empty: want a directory", flag)
+				}
+			}
 			if err := o.take(args); err != nil {
 				return err
 			}
@@ -63,19 +72,19 @@ Ctrl-C stops everything and removes it; --resume goes on from the last sample.`,
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&o.List, "list", false, "list the experiments that come with unnest")
-	flags.StringVar(&o.Resume, "resume", "", "go on with the run in `DIR`")
+	flags.StringVar(&o.Resume, "resume", "", "continue the run in `DIR`")
 	flags.StringVarP(&o.Dir, "output", "o", "", "write the run to the new directory `DIR` (default runs/TIME-NAME)")
-	flags.IntVar(&o.Repetitions, "repetitions", 0, "repeat `N` times instead of what the experiment says")
-	flags.Var(usage.Choice(&o.Profile, string(suite.Quick), string(suite.Paper)), "profile", "size of the cases of suites (default: as the experiment says, quick if it does not)")
-	flags.BoolVar(&o.DryRun, "dry-run", false, "print what would run and how long it would take, and run nothing")
+	flags.Var(usage.Count(&o.Repetitions), "repetitions", "measure `N` repetitions (default: as in the experiment)")
+	flags.Var(usage.Choice(&o.Profile, string(suite.Quick), string(suite.Paper)), "profile", "size of the cases of suites (default: as in the experiment, else quick)")
+	flags.BoolVar(&o.DryRun, "dry-run", false, "print the executions and their expected duration, and run nothing")
 	flags.Var(usage.Choice(&o.Accel, "auto", "kvm", "tcg"), "accel", "accelerator of the guests (default auto: kvm where it works)")
 	return cmd
 }
 
-// take checks the arguments and completes the options by them.
+// take checks the arguments and stores them in the options.
 func (o *Options) take(args []string) error {
-	wanted := 0
-	for _, given := range []bool{o.List, o.Resume != "", len(args) > 0} {
+	wanted := len(args)
+	for _, given := range []bool{o.List, o.Resume != ""} {
 		if given {
 			wanted++
 		}
@@ -84,15 +93,14 @@ func (o *Options) take(args []string) error {
 	case len(args) > 1:
 		return usage.Errorf("%d experiments given: name one", len(args))
 	case wanted == 0:
-		return usage.Errorf("no experiment given: name one of %v, or a file", experiments.List())
+		return usage.Errorf("no experiment given: name one of %s, or a file", strings.Join(experiments.List(), ", "))
 	case wanted > 1:
 		return usage.Errorf("give one of an experiment, --resume and --list")
 	case o.Resume != "" && (o.Dir != "" || o.Repetitions != 0 || o.Profile != "" || o.DryRun):
-		return usage.Errorf("--resume goes on with the run as it was planned: leave out --output, --repetitions, --profile and --dry-run")
-	case o.Repetitions < 0:
-		return usage.Errorf("--repetitions %d: want a positive number", o.Repetitions)
-	}
-	if len(args) == 1 {
+		return usage.Errorf("--resume continues the run as it was planned: leave out --output, --repetitions, --profile and --dry-run")
+	case len(args) == 1 && args[0] == "":
+		return usage.Errorf(`experiment "": want a name or the path of a file`)
+	case len(args) == 1:
 		o.Experiment = args[0]
 	}
 	return nil

@@ -54,12 +54,12 @@ func TestOptions(t *testing.T) {
 
 func TestUsageErrors(t *testing.T) {
 	const one = "give one of an experiment, --resume and --list"
-	const planned = "--resume goes on with the run as it was planned: leave out --output, --repetitions, --profile and --dry-run"
+	const planned = "--resume continues the run as it was planned: leave out --output, --repetitions, --profile and --dry-run"
 	tests := []struct {
 		args []string
 		want string
 	}{
-		{nil, fmt.Sprintf("no experiment given: name one of %v, or a file", experiments.List())},
+		{nil, fmt.Sprintf("no experiment given: name one of %s, or a file", strings.Join(experiments.List(), ", "))},
 		{[]string{"quickstart", "selftest"}, "2 experiments given: name one"},
 		{[]string{"quickstart", "--list"}, one},
 		{[]string{"quickstart", "--resume", "runs/1"}, one},
@@ -68,7 +68,10 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"--resume", "runs/1", "--repetitions", "3"}, planned},
 		{[]string{"--resume", "runs/1", "--profile", "paper"}, planned},
 		{[]string{"--resume", "runs/1", "--dry-run"}, planned},
-		{[]string{"quickstart", "--repetitions", "-1"}, "--repetitions -1: want a positive number"},
+		{[]string{""}, `experiment "": want a name or the path of a file`},
+		{[]string{"--resume", ""}, "--resume is empty: want a directory"},
+		{[]string{"quickstart", "--resume", ""}, "--resume is empty: want a directory"},
+		{[]string{"quickstart", "-o", ""}, "--output is empty: want a directory"},
 	}
 	for _, tt := range tests {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
@@ -79,9 +82,49 @@ func TestUsageErrors(t *testing.T) {
 			}
 		})
 	}
-	_, _, err := execute(t, nil, "quickstart", "--accel", "xen")
-	if err == nil || !strings.Contains(err.Error(), "--accel") || !strings.Contains(err.Error(), "want one of auto, kvm, tcg") {
-		t.Errorf("unknown accelerator: got %v", err)
+}
+
+// A flag with a wrong value is refused before anything runs.
+func TestFlagErrors(t *testing.T) {
+	for _, tt := range []struct{ flag, value, want string }{
+		{"--accel", "xen", "want one of auto, kvm, tcg"},
+		{"--accel", "", "want one of auto, kvm, tcg"},
+		{"--profile", "slow", "want one of quick, paper"},
+		{"--profile", "", "want one of quick, paper"},
+		{"--repetitions", "0", "want a whole number of at least 1"},
+		{"--repetitions", "-1", "want a whole number of at least 1"},
+		{"--repetitions", "1.5", "want a whole number of at least 1"},
+		{"--repetitions", "99999999999999999999", "want a whole number of at least 1"},
+		{"--repetitions", "", "want a whole number of at least 1"},
+	} {
+		_, _, err := execute(t, func(context.Context, Options) error { t.Errorf("%s %q: it ran", tt.flag, tt.value); return nil },
+			"quickstart", tt.flag+"="+tt.value)
+		if err == nil || !strings.Contains(err.Error(), tt.flag) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s %q: got %v, want %q", tt.flag, tt.value, err, tt.want)
+		}
+	}
+}
+
+// More repetitions than a run can have are refused as those of a file are.
+func TestTooManyRepetitions(t *testing.T) {
+	_, _, err := execute(t, nil, "quickstart", "--dry-run", "--repetitions", "10001")
+	if err == nil || !strings.Contains(err.Error(), "10001 repetitions: want 1 to 10000") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestMisspeltExperiment(t *testing.T) {
+	for name, want := range map[string]string{
+		"quickstrat":   `no experiment "quickstrat": did you mean quickstart? there are `,
+		"hostlo-qiuck": `no experiment "hostlo-qiuck": did you mean hostlo-quick? there are `,
+		"bot":          `no experiment "bot": did you mean boot? there are `,
+		"xyzzy":        `no experiment "xyzzy": there are `,
+	} {
+		_, _, err := execute(t, nil, name)
+		var wrong *usage.Error
+		if !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), strings.Join(experiments.List(), ", ")) {
+			t.Errorf("%s: got %v, want %s…", name, err, want)
+		}
 	}
 }
 

@@ -54,7 +54,7 @@ func start(ctx context.Context, o Options) error {
 func asked(o Options) (*experiment.Spec, error) {
 	s, err := load(o.Experiment, suite.Profile(o.Profile))
 	if err == nil && o.Repetitions > 0 {
-		s.Repetitions = o.Repetitions
+		err = s.Repeat(o.Repetitions)
 	}
 	return s, err
 }
@@ -125,7 +125,7 @@ func measure(ctx context.Context, o Options, s *experiment.Spec, dir *result.Dir
 	for _, w := range s.Warnings() {
 		fmt.Fprintln(o.Streams.Err, "warning: "+w)
 	}
-	progress := experiment.NewTerminal(o.Streams.Err, o.Streams.ErrWidth)
+	progress := newProgress(o.Streams.Err, o.Streams.ErrWidth)
 	b, err := bench.Up(ctx, s, bench.Options{
 		Lab: "run-" + strings.ToLower(rand.Text()[:8]), Accel: accel.Accel, Binaries: binaries, Progress: progress,
 	})

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"unnest/experiments"
+	"unnest/internal/cli/usage"
 	"unnest/internal/measure/bench"
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/result"
@@ -31,6 +33,13 @@ func load(name string, profile suite.Profile) (*experiment.Spec, error) {
 
 func open(name string) (file string, data []byte, err error) {
 	if !strings.ContainsRune(name, '/') && filepath.Ext(name) == "" {
+		if known := experiments.List(); !slices.Contains(known, name) {
+			did := usage.Suggest(name, "", known)
+			if did == "" {
+				did = ":"
+			}
+			return "", nil, usage.Errorf("no experiment %q%s there are %s; for a file give a path such as ./%s.yaml", name, did, strings.Join(known, ", "), name)
+		}
 		return experiments.Open(name)
 	}
 	if data, err = os.ReadFile(name); err != nil {

@@ -1,19 +1,19 @@
-// Package usage is what a command line may say: the error for one that is
-// wrong, and flags that take one of a few words. Which exit code a wrong command
-// line gives belongs to package cli.
+// Package usage checks command lines: the error for a wrong one, flag values that are
+// checked when they are read, and suggestions for misspelt names. The exit code of a
+// wrong command line belongs to package cli.
 package usage
 
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
-// Error says that the command line is wrong; running the same line again cannot
-// work.
+// Error is a mistake in the command line, as opposed to a failure of the command.
 type Error struct{ err error }
 
 // Errorf returns an *Error with the text of fmt.Errorf.
@@ -35,7 +35,7 @@ func (e *Error) Error() string { return e.err.Error() }
 // Unwrap returns the error inside.
 func (e *Error) Unwrap() error { return e.err }
 
-// Args returns the check that exactly the arguments called names are given.
+// Args returns a check for exactly the arguments called names.
 func Args(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {
@@ -48,29 +48,51 @@ func Args(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// choice is the value of a flag that takes one of a few words.
-type choice struct {
-	target *string
-	words  []string
-}
-
-// Choice returns the value of a flag that sets target to one of words. Any other
-// word is refused when the command line is read, with an error that lists them.
-func Choice(target *string, words ...string) pflag.Value {
-	return &choice{target, words}
-}
-
-// String returns the word chosen.
-func (c *choice) String() string { return *c.target }
-
-// Type is shown for the word in help texts.
-func (c *choice) Type() string { return strings.Join(c.words, "|") }
-
-// Set chooses word.
-func (c *choice) Set(word string) error {
-	if !slices.Contains(c.words, word) {
-		return fmt.Errorf("want one of %s", strings.Join(c.words, ", "))
+// Suggest asks whether name is a misspelling of one of names: it returns ": did you mean
+// X?", or "" when none is similar. prefix precedes each name, such as "--".
+func Suggest(name, prefix string, names []string) string {
+	// Cobra compares names of commands only.
+	group := &cobra.Command{SuggestionsMinimumDistance: 2}
+	for _, n := range names {
+		group.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
 	}
-	*c.target = word
-	return nil
+	found := group.SuggestionsFor(name)
+	if len(found) == 0 {
+		return ""
+	}
+	return ": did you mean " + prefix + strings.Join(found, " or "+prefix) + "?"
+}
+
+// value is the value of a flag whose words set checks.
+type value struct {
+	kind string // for help texts
+	get  func() string
+	set  func(word string) error
+}
+
+func (v value) String() string        { return v.get() }
+func (v value) Type() string          { return v.kind }
+func (v value) Set(word string) error { return v.set(word) }
+
+// Choice returns the value of a flag that sets target to one of words.
+func Choice(target *string, words ...string) pflag.Value {
+	return value{strings.Join(words, "|"), func() string { return *target }, func(word string) error {
+		if !slices.Contains(words, word) {
+			return fmt.Errorf("want one of %s", strings.Join(words, ", "))
+		}
+		*target = word
+		return nil
+	}}
+}
+
+// Count returns the value of a flag that sets target to a whole number of at least 1.
+func Count(target *int) pflag.Value {
+	return value{"int", func() string { return strconv.Itoa(*target) }, func(word string) error {
+		n, err := strconv.Atoi(word)
+		if err != nil || n < 1 {
+			return fmt.Errorf("want a whole number of at least 1")
+		}
+		*target = n
+		return nil
+	}}
 }

@@ -78,6 +78,18 @@ func (s *Spec) Warnings() []string {
 	return warnings
 }
 
+// Repeat sets the number of repetitions. It fails when a run cannot have so many.
+func (s *Spec) Repeat(n int) error {
+	if n < 1 || n > maxRepetitions {
+		return fmt.Errorf("experiment %s: %d repetitions: want 1 to %d", s.Name, n, maxRepetitions)
+	}
+	if executions := n * len(s.Cases) * len(s.Configurations); executions > maxExecutions {
+		return fmt.Errorf("experiment %s: %d repetitions are %d executions: want at most %d", s.Name, n, executions, maxExecutions)
+	}
+	s.Repetitions = n
+	return nil
+}
+
 // AddMetrics adds to every case what a bench measures beside the workload, such
 // as CPU time. Call it before NewRun.
 func (s *Spec) AddMetrics(metrics ...result.Metric) {

@@ -1,4 +1,4 @@
-package experiment
+package bench
 
 import (
 	"errors"
@@ -7,40 +7,41 @@ import (
 	"testing/synctest"
 	"time"
 
+	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stack"
 )
 
-func execution(configuration, group string, size int) Execution {
-	return Execution{
+func execution(configuration, group string, size int) experiment.Execution {
+	return experiment.Execution{
 		Configuration: stack.Configuration{Name: configuration},
-		Case:          Case{Case: result.Case{Group: group, Size: size}},
+		Case:          experiment.Case{Case: result.Case{Group: group, Size: size}},
 	}
 }
 
 // story plays a short run; it takes its time, which is not real.
-func story(p Progress) {
+func story(p experiment.Progress) {
 	nat, brf := execution("NAT", "udp_rr", 1280), execution("BrFusion", "tcp_stream", 0)
 	p.Phase("boot guest")
 	time.Sleep(21340 * time.Millisecond)
 	p.Phase("start containers")
 	time.Sleep(450 * time.Millisecond)
-	p.Report(Event{Kind: Begun, Planned: 4, Left: 130 * time.Second})
-	p.Report(Event{Kind: Started, Execution: nat, Attempt: 1, Planned: 4, Left: 130 * time.Second})
+	p.Report(experiment.Event{Kind: experiment.Begun, Planned: 4, Left: 130 * time.Second})
+	p.Report(experiment.Event{Kind: experiment.Started, Execution: nat, Attempt: 1, Planned: 4, Left: 130 * time.Second})
 	time.Sleep(5 * time.Second)
-	p.Report(Event{Kind: Done, Execution: nat, Value: 213.4, Unit: "us", Done: 1, Planned: 4, Left: 70 * time.Second})
-	p.Report(Event{Kind: Started, Execution: brf, Attempt: 1, Done: 1, Planned: 4})
+	p.Report(experiment.Event{Kind: experiment.Done, Execution: nat, Value: 213.4, Unit: "us", Done: 1, Planned: 4, Left: 70 * time.Second})
+	p.Report(experiment.Event{Kind: experiment.Started, Execution: brf, Attempt: 1, Done: 1, Planned: 4})
 	time.Sleep(6 * time.Second)
-	p.Report(Event{Kind: Done, Execution: brf, Value: 21.34, Unit: "Mbit/s", Done: 2, Planned: 4, Left: 6 * time.Second})
-	p.Report(Event{Kind: Retried, Execution: nat, Attempt: 1, Err: errors.New("no route"), Done: 2, Planned: 4})
-	p.Report(Event{Kind: GivenUp, Execution: nat, Attempt: 2, Err: errors.New("no route"), Done: 3, Planned: 4})
-	p.Report(Event{Kind: Extended, Done: 3, Planned: 5, Cases: []string{"udp_rr/1280", "tcp_stream"}})
-	p.Report(Event{Kind: Ended, Done: 3, Planned: 4, Failures: 1})
+	p.Report(experiment.Event{Kind: experiment.Done, Execution: brf, Value: 21.34, Unit: "Mbit/s", Done: 2, Planned: 4, Left: 6 * time.Second})
+	p.Report(experiment.Event{Kind: experiment.Retried, Execution: nat, Attempt: 1, Err: errors.New("no route"), Done: 2, Planned: 4})
+	p.Report(experiment.Event{Kind: experiment.GivenUp, Execution: nat, Attempt: 2, Err: errors.New("no route"), Done: 3, Planned: 4})
+	p.Report(experiment.Event{Kind: experiment.Extended, Done: 3, Planned: 5, Cases: []string{"udp_rr/1280", "tcp_stream"}})
+	p.Report(experiment.Event{Kind: experiment.Ended, Done: 3, Planned: 4, Failures: 1})
 }
 
 func play(t *testing.T, width int) string {
 	var b strings.Builder
-	synctest.Test(t, func(*testing.T) { story(NewTerminal(&b, width)) })
+	synctest.Test(t, func(*testing.T) { story(newProgress(&b, width)) })
 	return b.String()
 }
 
@@ -92,7 +93,7 @@ func TestTerminalKeepsItsStatusOnOneLine(t *testing.T) {
 
 func TestEndedBeforeItBegan(t *testing.T) {
 	var b strings.Builder
-	NewTerminal(&b, 80).Report(Event{Kind: Ended})
+	newProgress(&b, 80).Report(experiment.Event{Kind: experiment.Ended})
 	if b.Len() > 0 {
 		t.Errorf("wrote %q", b.String())
 	}

@@ -1,4 +1,4 @@
-package experiment
+package bench
 
 import (
 	"fmt"
@@ -7,33 +7,33 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"unnest/internal/measure/experiment"
 )
 
-// quiet is how long a log stays without a line while executions get done.
+// quiet is the least time between two lines of a log while executions succeed.
 const quiet = 10 * time.Second
 
-// Terminal is a Progress for people: on a terminal it rewrites one status line
-// in place, in a log it writes a line now and then.
-type Terminal struct {
+// progress prints how a run goes. On a terminal it rewrites one status line; in a log it
+// writes a line now and then.
+type progress struct {
 	w     io.Writer
 	width int // columns of the terminal, 0: not a terminal
 
 	mu       sync.Mutex
 	status   bool      // a status line is on the screen
-	phase    string    // the phase going on
-	since    time.Time // its begin
-	begun    time.Time // begin of the executions
-	lastLine time.Time // when a log had its last line
+	phase    string    // the current phase
+	since    time.Time // start of phase
+	begun    time.Time // start of the executions
+	lastLine time.Time // time of the last line in a log
 }
 
-// NewTerminal returns a Progress that writes to w: a terminal of width columns
-// or, when width is 0, a log.
-func NewTerminal(w io.Writer, width int) *Terminal {
-	return &Terminal{w: w, width: width}
-}
+// newProgress returns a progress that writes to w: a terminal of width columns, or a log
+// when width is 0.
+func newProgress(w io.Writer, width int) *progress { return &progress{w: w, width: width} }
 
-// Phase ends the phase before with the time it took, and shows the new one.
-func (t *Terminal) Phase(name string) {
+// Phase prints how long the previous phase took, and shows the new one.
+func (t *progress) Phase(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.endPhase()
@@ -46,33 +46,33 @@ func (t *Terminal) Phase(name string) {
 }
 
 // Report shows the event.
-func (t *Terminal) Report(e Event) {
+func (t *progress) Report(e experiment.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch e.Kind {
-	case Begun:
+	case experiment.Begun:
 		t.endPhase()
 		t.begun, t.lastLine = time.Now(), time.Now()
 		t.line(fmt.Sprintf("%d of %d executions to do, about %s", e.Planned-e.Done, e.Planned, short(e.Left)))
-	case Started:
+	case experiment.Started:
 		if !t.status && t.width > 0 {
 			t.show(fmt.Sprintf("[%d/%d] %s …  %s left", e.Done, e.Planned, label(e.Execution), short(e.Left)))
 		}
-	case Retried:
+	case experiment.Retried:
 		t.line(fmt.Sprintf("%s: attempt %d: %v: trying again", label(e.Execution), e.Attempt, e.Err))
-	case GivenUp:
+	case experiment.GivenUp:
 		t.line(fmt.Sprintf("%s: given up after attempt %d: %v", label(e.Execution), e.Attempt, e.Err))
-	case Done:
+	case experiment.Done:
 		t.done(e)
-	case Extended:
+	case experiment.Extended:
 		t.line(fmt.Sprintf("%d executions more: not narrow enough yet: %s", e.Planned-e.Done, strings.Join(e.Cases, ", ")))
-	case Ended:
+	case experiment.Ended:
 		t.endPhase()
 		t.end(e)
 	}
 }
 
-func (t *Terminal) done(e Event) {
+func (t *progress) done(e experiment.Event) {
 	text := fmt.Sprintf("[%d/%d] %s  %s  %s left", e.Done, e.Planned, label(e.Execution), quantity(e.Value, e.Unit), short(e.Left))
 	if t.width > 0 {
 		t.show(text)
@@ -81,7 +81,7 @@ func (t *Terminal) done(e Event) {
 	}
 }
 
-func (t *Terminal) end(e Event) {
+func (t *progress) end(e experiment.Event) {
 	if t.begun.IsZero() {
 		return
 	}
@@ -92,17 +92,17 @@ func (t *Terminal) end(e Event) {
 	t.line(text)
 }
 
-// endPhase leaves a line that says how long the phase took.
-func (t *Terminal) endPhase() {
+// endPhase prints how long the phase took.
+func (t *progress) endPhase() {
 	if t.phase != "" {
 		t.line(fmt.Sprintf("%s: %s", t.phase, short(time.Since(t.since))))
 	}
 	t.phase = ""
 }
 
-// show rewrites the status line, cut to the width of the terminal: a line that
-// wraps could not be rewritten.
-func (t *Terminal) show(text string) {
+// show rewrites the status line, cut to the width of the terminal because a wrapped line
+// cannot be rewritten.
+func (t *progress) show(text string) {
 	runes := []rune(text)
 	if len(runes) >= t.width {
 		runes = runes[:t.width-1]
@@ -111,8 +111,8 @@ func (t *Terminal) show(text string) {
 	_, _ = fmt.Fprintf(t.w, "\r\x1b[K%s", string(runes))
 }
 
-// line writes a line that stays.
-func (t *Terminal) line(text string) {
+// line prints a permanent line.
+func (t *progress) line(text string) {
 	if t.status {
 		_, _ = io.WriteString(t.w, "\r\x1b[K")
 	}
@@ -122,7 +122,7 @@ func (t *Terminal) line(text string) {
 }
 
 // label names an execution: "NAT udp_rr 1280 B".
-func label(e Execution) string {
+func label(e experiment.Execution) string {
 	name := e.Configuration.Name + " " + e.Case.Group
 	if e.Case.Size > 0 {
 		name += " " + strconv.Itoa(e.Case.Size) + " B"
@@ -142,8 +142,7 @@ func quantity(value float64, unit string) string {
 	return strconv.FormatFloat(value, 'f', digits, 64) + " " + unit
 }
 
-// short prints a duration without more detail than people want: 2m10s, 21.3s,
-// 450ms.
+// short prints a rounded duration: 2m10s, 21.3s, 450ms.
 func short(d time.Duration) string {
 	switch {
 	case d >= time.Minute:
