@@ -7,20 +7,25 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"unnest/internal/cli/terminal"
 )
 
-// interrupted is the cause of a context that a signal has ended.
+// interrupted is the cause of a context that a signal ended.
 type interrupted struct{ signal syscall.Signal }
 
-// Error says what happened, not which signal: people press keys.
+// Error does not name the signal: people press keys.
 func (i interrupted) Error() string { return "interrupted" }
 
-// interruptible returns a context that the first interrupt ends, so that the
-// command undoes what it has begun; the second leaves at once by exit. stop
-// gives the signals back. A signal that the parent told this process to ignore,
-// as nohup and "&" in scripts do, stays ignored.
+// repeatAfter is how long signals after the first are ignored: one interrupt can send
+// several. GNU timeout signals the process, and then its group.
+const repeatAfter = time.Second
+
+// interruptible returns a context that the first interrupt ends, so that the command
+// removes what it has made. Another one, at least repeatAfter later, ends the process at
+// once by exit. stop restores the signals. A signal that the parent told this process
+// to ignore, as nohup and "&" in scripts do, stays ignored.
 func interruptible(parent context.Context, streams terminal.Streams, exit func(int)) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)
@@ -42,23 +47,25 @@ func interruptible(parent context.Context, streams terminal.Streams, exit func(i
 	}
 }
 
-// watch obeys signals until there are no more.
+// watch handles signals until the channel is closed.
 func watch(signals <-chan os.Signal, cancel context.CancelCauseFunc, streams terminal.Streams, exit func(int)) {
 	first, open := <-signals
 	if !open {
 		return
 	}
+	interruptedAt := time.Now()
 	cancel(interrupted{first.(syscall.Signal)})
-	warn(streams, "interrupted: undoing what was begun; once more leaves at once")
-	second, open := <-signals
-	if !open {
-		return
+	warn(streams, "interrupted: removing what was made; interrupt again to exit at once")
+	for again := range signals {
+		if time.Since(interruptedAt) >= repeatAfter {
+			warn(streams, "interrupted again: guests, network namespaces and TAP devices of this run may remain; unnest clean removes them")
+			exit(exitSignal + int(again.(syscall.Signal)))
+			return
+		}
 	}
-	warn(streams, "interrupted again: guests, network namespaces and TAP devices of this run may remain; the next start of unnest removes them")
-	exit(exitSignal + int(second.(syscall.Signal)))
 }
 
-// warn writes a line, over a status line that may stand on the terminal.
+// warn writes a line, in place of a status line on the terminal.
 func warn(streams terminal.Streams, text string) {
 	clear := ""
 	if streams.ErrWidth > 0 {

@@ -49,9 +49,9 @@ func waiterMain() int {
 
 func TestInterrupt(t *testing.T) {
 	const (
-		undoing = "unnest: interrupted: undoing what was begun; once more leaves at once\n"
+		undoing = "unnest: interrupted: removing what was made; interrupt again to exit at once\n"
 		ended   = "unnest: boot guest node1: interrupted\n"
-		remains = "unnest: interrupted again: guests, network namespaces and TAP devices of this run may remain; the next start of unnest removes them\n"
+		remains = "unnest: interrupted again: guests, network namespaces and TAP devices of this run may remain; unnest clean removes them\n"
 	)
 	tests := []struct {
 		name    string
@@ -72,6 +72,9 @@ func TestInterrupt(t *testing.T) {
 			// Where the tests run under nohup, it would ignore a hang-up.
 			p := startWaiter(t, "env", "--default-signal=HUP", waiter, "wait", goOn)
 			for i, s := range tt.signals {
+				if i > 0 {
+					time.Sleep(repeatAfter)
+				}
 				p.signal(s)
 				p.await(&p.stderr, strings.Join(strings.SplitAfter(tt.stderr, "\n")[:i+1], ""))
 			}
@@ -90,7 +93,24 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// What runs under nohup survives a hang-up.
+// timeout(1) sends its signal to the command and then to the command's process group.
+// The command gets two signals, and must still remove what it has made.
+func TestInterruptTwiceAtOnce(t *testing.T) {
+	goOn := filepath.Join(t.TempDir(), "go-on")
+	p := startWaiter(t, waiter, "wait", goOn)
+	p.signal(syscall.SIGTERM)
+	p.await(&p.stderr, "unnest: interrupted")
+	p.signal(syscall.SIGTERM)
+	time.Sleep(50 * time.Millisecond)
+	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.exitCode(); code != 143 || !strings.HasSuffix(p.stderr.String(), "\nunnest: boot guest node1: interrupted\n") {
+		t.Errorf("exit code %d, stderr %q; want 143 after the clean-up", code, p.stderr.String())
+	}
+}
+
+// A process under nohup survives a hang-up.
 func TestInterruptLeavesIgnoredSignals(t *testing.T) {
 	goOn := filepath.Join(t.TempDir(), "go-on")
 	p := startWaiter(t, "sh", "-c", `trap "" HUP; exec `+waiter+` wait "$0"`, goOn)

@@ -1,0 +1,57 @@
+package bench
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"unnest/internal/measure/suite"
+)
+
+// answer is a transport that answers every request the same.
+type answer struct {
+	status int
+	body   string
+}
+
+func (a answer) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{
+		StatusCode: a.status, Status: http.StatusText(a.status), Body: io.NopCloser(strings.NewReader(a.body)), Request: r,
+	}, nil
+}
+
+func TestFetch(t *testing.T) {
+	sum := sha256.Sum256([]byte("jar"))
+	file := suite.File{Maven: "org.example:tool:1.0", SHA256: hex.EncodeToString(sum[:])}
+	const url = "https://repo1.maven.org/maven2/org/example/tool/1.0/tool-1.0.jar"
+	for _, tt := range []struct {
+		name   string
+		answer answer
+		file   suite.File
+		want   string // the error; empty: none
+	}{
+		{"found", answer{200, "jar"}, file, ""},
+		{"not found", answer{404, "gone"}, file, "fetch " + url + ": the server answers Not Found"},
+		{"another file", answer{200, "other"}, file, "fetch " + url + ": its SHA-256 is "},
+		{"no coordinates", answer{}, suite.File{Maven: "tool", SHA256: "0"}, `file "tool": want Maven coordinates GROUP:ARTIFACT:VERSION`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cache := t.TempDir()
+			path, err := fetch(t.Context(), &http.Client{Transport: tt.answer}, tt.file, cache)
+			if tt.want != "" {
+				if err == nil || !strings.HasPrefix(err.Error(), tt.want) || strings.Contains(err.Error(), "%!") {
+					t.Errorf("got %v, want %q", err, tt.want)
+				}
+				return
+			}
+			if content, readErr := os.ReadFile(path); err != nil || readErr != nil || string(content) != "jar" || filepath.Dir(path) != cache {
+				t.Errorf("%s holds %q: %v, %v", path, content, err, readErr)
+			}
+		})
+	}
+}
