@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"unnest/internal/cli/bench"
+	"unnest/internal/cli/clean"
 	"unnest/internal/cli/compare"
 	"unnest/internal/cli/doctor"
 	"unnest/internal/cli/hostd"
@@ -41,7 +42,7 @@ func newRootCmd(streams terminal.Streams) *cobra.Command {
 		}},
 		{"Remove the duplicated network layer:", []*cobra.Command{hostd.NewCmd(streams, nil)}},
 		{"Plan what pods cost on VMs:", []*cobra.Command{plan.NewCmd(streams, nil)}},
-		{"Set up this machine and its guests:", []*cobra.Command{doctor.NewCmd(streams, nil), vm.NewCmd(streams)}},
+		{"Set up this machine and its guests:", []*cobra.Command{doctor.NewCmd(streams, nil), vm.NewCmd(streams), clean.NewCmd(streams, nil)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
 		for _, c := range g.commands {

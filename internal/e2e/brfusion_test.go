@@ -271,7 +271,7 @@ func TestSweep(t *testing.T) {
 	m.pod("p1", map[string]any{"mode": "trunk"})
 	n.killDaemon()
 	n.check(m.Kill())
-	n.check(n.fleet.Remove("node1"))
+	n.check(n.fleet.Lab.RemoveGuest("node1"))
 	n.startDaemon()
 	n.eventually("nothing is left", func() bool {
 		out := mustRun(t, "nsenter", "--net="+n.fleet.Lab.HostNS(), "ip", "-o", "link")

@@ -136,7 +136,7 @@ func await(ctx context.Context, streams terminal.Streams, f *fleet.Fleet, n *fle
 	defer cancel()
 	ssh, boot, err := f.Login(ctx, n)
 	if err != nil {
-		return errors.Join(err, n.Kill(), f.Remove(n.Name))
+		return errors.Join(err, n.Kill(), f.Lab.RemoveGuest(n.Name))
 	}
 	fmt.Fprintf(streams.Err, "%s is ready after %.1f s at %s\n", n.Name, boot.Total.Seconds(), n.TenantIP)
 	return ssh.Close()

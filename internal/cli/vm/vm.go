@@ -1,5 +1,5 @@
-// Package vm is the command "unnest vm": guests for people, outside any
-// experiment. They live in one lab, which stays until its last guest is down.
+// Package vm is the command "unnest vm": guests for people, outside any experiment.
+// They share one lab, which stays until its last guest is down.
 package vm
 
 import (
@@ -17,7 +17,7 @@ import (
 	"unnest/internal/testbed/lab"
 )
 
-// labName is the lab of all guests that people start.
+// labName is the name of the lab of all guests that people start.
 const labName = "vms"
 
 // NewCmd returns the command with its subcommands.
@@ -95,7 +95,7 @@ func newDownCmd(streams terminal.Streams) *cobra.Command {
 			return down(cmd.Context(), streams, names)
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "stop every guest")
+	cmd.Flags().BoolVar(&all, "all", false, "stop every guest, and remove what killed commands left of guests")
 	return cmd
 }
 
@@ -104,32 +104,48 @@ func down(ctx context.Context, streams terminal.Streams, names []string) (err er
 	l, err := lab.Open(labName)
 	switch {
 	case errors.Is(err, lab.ErrNoLab) && len(names) == 0:
-		return nil
+		return clean(ctx, streams)
 	case errors.Is(err, lab.ErrNoLab):
 		return fmt.Errorf("stop guests: %w: %s: no guest runs", fleet.ErrNoGuest, names[0])
 	case err != nil:
 		return fmt.Errorf("stop guests: %w", err)
 	}
-	defer func() { err = errors.Join(err, leave(l)) }()
-	f, err := fleet.Open(l)
-	if err != nil {
-		return err
-	}
 	if len(names) == 0 {
-		if names, err = l.Guests(); err != nil {
-			return err
-		}
+		return downAll(ctx, streams, l)
 	}
+	f, err := fleet.Open(l)
 	for _, name := range names {
-		if err := stop(ctx, f, name); err != nil {
-			return err
+		if err == nil {
+			err = stop(ctx, streams, f, name)
 		}
-		fmt.Fprintf(streams.Err, "%s is down\n", name)
 	}
-	return nil
+	return errors.Join(err, leave(l))
 }
 
-func stop(ctx context.Context, f *fleet.Fleet, name string) error {
+// downAll stops all guests and removes the lab, also when a guest cannot be stopped:
+// that ends its processes.
+func downAll(ctx context.Context, streams terminal.Streams, l *lab.Lab) error {
+	names, err := l.Guests()
+	f, openErr := fleet.Open(l)
+	if err = errors.Join(err, openErr); err == nil {
+		for _, name := range names {
+			err = errors.Join(err, stop(ctx, streams, f, name))
+		}
+	}
+	return errors.Join(err, l.Close(), clean(ctx, streams))
+}
+
+// clean removes what killed commands left of guests: processes and network namespaces
+// whose state directory is gone.
+func clean(ctx context.Context, streams terminal.Streams) error {
+	removed, err := lab.Clean(ctx, false, labName)
+	for _, dir := range removed {
+		fmt.Fprintf(streams.Err, "removed what a killed command left in %s\n", dir)
+	}
+	return err
+}
+
+func stop(ctx context.Context, streams terminal.Streams, f *fleet.Fleet, name string) error {
 	n, err := f.Find(name)
 	if err == nil {
 		err = n.PowerDown(ctx)
@@ -137,10 +153,14 @@ func stop(ctx context.Context, f *fleet.Fleet, name string) error {
 	if err != nil && !errors.Is(err, guest.ErrDied) {
 		return err
 	}
-	return f.Remove(name)
+	if err := f.Lab.RemoveGuest(name); err != nil {
+		return err
+	}
+	fmt.Fprintf(streams.Err, "%s is down\n", name)
+	return nil
 }
 
-// leave gives the lab back: removed when no guest is left in it, kept else.
+// leave removes the lab if it has no guest, and otherwise keeps it for later commands.
 func leave(l *lab.Lab) error {
 	names, err := l.Guests()
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -174,6 +175,34 @@ func TestDeadGuests(t *testing.T) {
 	}
 	if err := l.Release(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A command that was killed while a guest started leaves a directory without the
+// guest's state. "vm down --all" removes it with the lab, and "vm ls" shows it as dead.
+func TestDownAllAfterKill(t *testing.T) {
+	dir := newDead(t, "node1")
+	half := filepath.Join(dir, "guests", "node2")
+	if err := os.Mkdir(half, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	qemu := exec.Command("sh", "-c", "sleep 60.5; true", filepath.Join(half, "qmp")) // its guest was never recorded
+	if err := qemu.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- qemu.Wait() }()
+	if stdout, _, err := execute(t, "ls"); err != nil || !strings.Contains(stdout, "node2  dead") {
+		t.Errorf("ls: got %v\n%s", err, stdout)
+	}
+	if _, stderr, err := execute(t, "down", "--all"); err != nil || stderr != "node1 is down\nnode2 is down\n" {
+		t.Errorf("down: got %v, stderr %q", err, stderr)
+	}
+	if err := <-ended; err == nil {
+		t.Error("the process of the guest was not killed")
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the lab is left (%v)", err)
 	}
 }
 

@@ -56,7 +56,7 @@ func (b *boots) Execute(ctx context.Context, e experiment.Execution) (_ experime
 	if err != nil {
 		return experiment.Outcome{}, err
 	}
-	defer func() { err = errors.Join(err, n.Kill(), b.fleet.Remove(n.Name)) }()
+	defer func() { err = errors.Join(err, n.Kill(), b.lab.RemoveGuest(n.Name)) }()
 	ssh, times, err := b.fleet.Login(ctx, n)
 	if err != nil {
 		return experiment.Outcome{}, err

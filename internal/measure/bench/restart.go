@@ -36,7 +36,7 @@ func (s *scripts) Restart(ctx context.Context) error {
 func (b *Bench) remove(key string, m *machine) error {
 	delete(b.running, key)
 	b.nodes = slices.DeleteFunc(b.nodes, func(n *fleet.Node) bool { return n == m.node })
-	return errors.Join(m.leave(), m.node.Kill(), b.fleet.Remove(m.node.Name))
+	return errors.Join(m.leave(), m.node.Kill(), b.lab.RemoveGuest(m.node.Name))
 }
 
 // restore starts what configurations had on a machine that was removed.

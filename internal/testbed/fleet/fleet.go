@@ -154,7 +154,7 @@ func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p := plan(index)
+	p := addressesOf(index)
 	config, err := f.config(o, p, credentials, dir)
 	if err != nil {
 		return nil, err
@@ -170,7 +170,7 @@ func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	n := &Node{g, index, p.tenantIP}
-	if err := n.note(f.Lab.Dir, o, credentials.Fingerprint); err != nil {
+	if err := n.save(f.Lab.Dir, o, credentials.Fingerprint); err != nil {
 		return nil, errors.Join(err, g.Kill())
 	}
 	return n, nil
@@ -184,11 +184,11 @@ func (f *Fleet) freeIndex() (int, error) {
 	}
 	taken := map[int]bool{}
 	for _, name := range names {
-		note, err := readNote(f.Lab.GuestDir(name))
+		state, err := readState(f.Lab.GuestDir(name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return 0, err
 		}
-		taken[note.Index] = true
+		taken[state.Index] = true
 	}
 	for i := 1; i <= maxGuests; i++ {
 		if !taken[i] {
@@ -196,12 +196,4 @@ func (f *Fleet) freeIndex() (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("lab %s is full: it has room for %d guests", f.Lab.Name, maxGuests)
-}
-
-// Remove takes a guest that has ended out of the lab.
-func (f *Fleet) Remove(name string) error {
-	if err := os.RemoveAll(f.Lab.GuestDir(name)); err != nil {
-		return fmt.Errorf("remove guest %s: %w", name, err)
-	}
-	return nil
 }

@@ -80,9 +80,9 @@ func TestOpenWithoutState(t *testing.T) {
 	}
 }
 
-// writeNotes makes the state directories of guests with these indices; 0: one
-// without a note.
-func writeNotes(t *testing.T, f *Fleet, indices ...int) {
+// writeStates makes the state directories of guests with these indices; 0: one
+// without a state file.
+func writeStates(t *testing.T, f *Fleet, indices ...int) {
 	t.Helper()
 	for n, index := range indices {
 		dir := f.Lab.GuestDir(fmt.Sprintf("guest%d", n))
@@ -92,7 +92,7 @@ func writeNotes(t *testing.T, f *Fleet, indices ...int) {
 		if index == 0 {
 			continue
 		}
-		if err := writeJSON(filepath.Join(dir, noteFile), note{Index: index}); err != nil {
+		if err := writeJSON(filepath.Join(dir, stateFile), nodeState{Index: index}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -112,14 +112,14 @@ func TestFreeIndex(t *testing.T) {
 		{"in order", []int{1, 2, 3}, 4},
 		{"the first is gone", []int{2, 3}, 1},
 		{"one in between is gone", []int{5, 1, 2, 4}, 3},
-		{"a guest without a note", []int{0, 1}, 2},
+		{"a guest without a state file", []int{0, 1}, 2},
 		{"the last", all[:maxGuests-1], maxGuests},
 		{"full", all, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			f := openFleet(t)
-			writeNotes(t, f, tt.taken...)
+			writeStates(t, f, tt.taken...)
 			got, err := f.freeIndex()
 			if got != tt.want || (err == nil) != (tt.want > 0) {
 				t.Errorf("got %d, %v; want %d", got, err, tt.want)
@@ -132,10 +132,10 @@ func TestFreeIndex(t *testing.T) {
 }
 
 // An index that cannot be read might be taken by any guest.
-func TestFreeIndexDamagedNote(t *testing.T) {
+func TestFreeIndexDamagedState(t *testing.T) {
 	f := openFleet(t)
-	writeNotes(t, f, 1)
-	path := filepath.Join(f.Lab.GuestDir("guest0"), noteFile)
+	writeStates(t, f, 1)
+	path := filepath.Join(f.Lab.GuestDir("guest0"), stateFile)
 	if err := os.WriteFile(path, []byte(`{"index": `), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestFreeIndexDamagedNote(t *testing.T) {
 // What cannot be launched leaves no guest.
 func TestLaunchRefuses(t *testing.T) {
 	f := openFleet(t)
-	writeNotes(t, f, 1)
+	writeStates(t, f, 1)
 	tests := []struct{ name, want string }{
 		{"", "guest name"},
 		{"../up", "guest name"},
@@ -167,8 +167,8 @@ func TestLaunchRefuses(t *testing.T) {
 
 func TestRemove(t *testing.T) {
 	f := openFleet(t)
-	writeNotes(t, f, 1, 2)
-	if err := errors.Join(f.Remove("guest0"), f.Remove("guest0")); err != nil {
+	writeStates(t, f, 1, 2)
+	if err := errors.Join(f.Lab.RemoveGuest("guest0"), f.Lab.RemoveGuest("guest0")); err != nil {
 		t.Errorf("remove, twice: %v", err)
 	}
 	if got, err := f.freeIndex(); err != nil || got != 1 {

@@ -49,7 +49,7 @@ func (f *Fleet) LaunchNested(ctx context.Context, parent *Node, o Options) (*Nes
 	if err := identity.CheckGuestName(o.Name); err != nil {
 		return nil, err
 	}
-	saved, err := readNote(parent.Dir)
+	saved, err := readState(parent.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (f *Fleet) LaunchNested(ctx context.Context, parent *Node, o Options) (*Nes
 }
 
 // checkNested refuses what parent was not launched for.
-func checkNested(parent *Node, saved note, o Options) error {
+func checkNested(parent *Node, saved nodeState, o Options) error {
 	switch {
 	case saved.Nested == nil:
 		return errors.New("it was launched without an image for guests in it: give it Options.Nested")
@@ -92,7 +92,7 @@ func (f *Fleet) startNested(ctx context.Context, parent *Node, image guest.Image
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("launch guest %s: %w", o.Name, err)
 	}
-	p := plan(parent.Index)
+	p := addressesOf(parent.Index)
 	o.Image = image
 	config, err := f.nestedConfig(o, p, dir)
 	if err != nil {

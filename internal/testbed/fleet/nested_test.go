@@ -18,18 +18,18 @@ import (
 )
 
 // The daemon learns what a guest in a guest may send, and others its image.
-func TestNoteNested(t *testing.T) {
+func TestStateNested(t *testing.T) {
 	f := openFleet(t)
 	n := newNode(t, f)
 	inner := guest.Image{Digest: "abc", Kernel: "/cache/vmlinux", Root: "/cache/root.ext4"}
-	if err := n.note(f.Lab.Dir, Options{Nested: &inner}, fingerprint); err != nil {
+	if err := n.save(f.Lab.Dir, Options{Nested: &inner}, fingerprint); err != nil {
 		t.Fatal(err)
 	}
-	saved, err := readNote(n.Dir)
+	saved, err := readState(n.Dir)
 	if err != nil || saved.Nested == nil || *saved.Nested != inner {
 		t.Errorf("got %+v, %v; want the image %+v", saved.Nested, err, inner)
 	}
-	got := plan(3).nestedNIC()
+	got := addressesOf(3).nestedNIC()
 	if got.TAP != "g3nested" || got.MAC != "52:54:00:ca:00:03" || len(got.Addresses) != 1 || got.Addresses[0] != netip.MustParseAddr("10.201.255.4") {
 		t.Errorf("got %+v", got)
 	}
@@ -64,7 +64,7 @@ func TestConfigNested(t *testing.T) {
 		{"the host's processor", guest.KVM, &inner, "", 3},
 	}
 	for _, tt := range tests {
-		c, err := f.config(Options{Name: "node1", Accel: tt.accel, Nested: tt.nested}, plan(1), credentials, "/state")
+		c, err := f.config(Options{Name: "node1", Accel: tt.accel, Nested: tt.nested}, addressesOf(1), credentials, "/state")
 		if err != nil || c.CPU != tt.cpu || len(c.Disks) != tt.disks {
 			t.Errorf("%s: got CPU %q, disks %v, %v; want %q, %d disks", tt.name, c.CPU, c.Disks, err, tt.cpu, tt.disks)
 		}
@@ -86,7 +86,7 @@ func TestLaunchNestedRefuses(t *testing.T) {
 		{"deeper still", "no further guests", Options{Nested: &inner}, Options{Name: "inner", Nested: &inner}},
 	}
 	for _, tt := range tests {
-		if err := n.note(f.Lab.Dir, tt.launched, fingerprint); err != nil {
+		if err := n.save(f.Lab.Dir, tt.launched, fingerprint); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := f.LaunchNested(t.Context(), n, tt.o); got != nil || err == nil || !strings.Contains(err.Error(), tt.want) {

@@ -7,7 +7,6 @@
 package lab
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -160,39 +159,6 @@ func (l *Lab) Close() error {
 		return fmt.Errorf("remove lab %s: %w", l.Name, err)
 	}
 	return nil
-}
-
-// Reap removes the labs whose owner died without removing them, and returns
-// their names. Persistent labs and those in use stay.
-func Reap(ctx context.Context) ([]string, error) {
-	names, err := List()
-	if err != nil {
-		return nil, err
-	}
-	var reaped []string
-	for _, name := range names {
-		if err := ctx.Err(); err != nil {
-			return reaped, err
-		}
-		l, err := Open(name)
-		if errors.Is(err, ErrInUse) || errors.Is(err, ErrNoLab) {
-			continue
-		}
-		if err != nil {
-			return reaped, err
-		}
-		if _, err := os.Stat(l.persistentMark()); err == nil {
-			if err := l.lock.Close(); err != nil {
-				return reaped, err
-			}
-			continue
-		}
-		if err := l.Close(); err != nil {
-			return reaped, err
-		}
-		reaped = append(reaped, name)
-	}
-	return reaped, nil
 }
 
 // List returns the names of all labs on this machine.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -166,6 +167,76 @@ func TestReap(t *testing.T) {
 	}
 	if err := errors.Join(kept.Close(), owned.Close()); err != nil {
 		t.Error(err)
+	}
+}
+
+// Clean also removes dead labs of other state directories, and those whose directory
+// is gone. It touches no lab that is in use or persistent, and lists only in a dry run.
+func TestClean(t *testing.T) {
+	privileged(t)
+	create := func(name string) *Lab {
+		t.Helper()
+		l, err := Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	noDir, dead := create("test-nodir"), create("test-elsewhere")
+	if err := errors.Join(noDir.lock.Close(), os.RemoveAll(noDir.Dir), dead.lock.Close()); err != nil {
+		t.Fatal(err)
+	}
+	live, kept := create("test-live"), create("test-kept")
+	defer func() {
+		if err := errors.Join(live.Close(), (&Lab{Name: kept.Name, Dir: kept.Dir}).Close()); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := kept.Release(); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("UNNEST_STATE", t.TempDir())
+	for _, dryRun := range []bool{true, false} {
+		dirs, err := allDirs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Other tests may have dead labs on this machine.
+		dirs = slices.DeleteFunc(dirs, func(dir string) bool { return filepath.Dir(dir) != filepath.Dir(live.Dir) })
+		removed, err := removeDead(t.Context(), dirs, dryRun)
+		if want := []string{dead.Dir, noDir.Dir}; err != nil || !slices.Equal(removed, want) {
+			t.Errorf("dry run %v: removed %v, %v; want %v", dryRun, removed, err, want)
+		}
+		if _, err := os.Stat(dead.HostNS()); (err == nil) != dryRun {
+			t.Errorf("dry run %v: namespace of the dead lab: %v", dryRun, err)
+		}
+	}
+	assertGone(t, dead)
+	assertGone(t, noDir)
+	for _, l := range []*Lab{live, kept} {
+		for _, path := range []string{l.HostNS(), l.ClientNS(), l.Dir} {
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("lab %s: %v", l.Name, err)
+			}
+		}
+	}
+}
+
+// A guest whose lab has neither a state directory nor namespaces is found by its
+// command line.
+func TestRunningDirs(t *testing.T) {
+	t.Setenv("UNNEST_STATE", t.TempDir())
+	gone := filepath.Join(Root(), "run-gone")
+	for _, name := range []string{"qemu-system-x86_64", "cat"} {
+		cmd := exec.Command("sh")
+		cmd.Args = []string{name, "-c", "sleep 61.75; true", "unix:" + filepath.Join(gone, "guests/n/"+name) + ",server=on"}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
+	}
+	if got, err := runningDirs(); err != nil || !slices.Equal(got, []string{gone}) {
+		t.Errorf("got %v, %v; want %s once, of QEMU", got, err, gone)
 	}
 }
 

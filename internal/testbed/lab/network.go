@@ -44,6 +44,9 @@ func (l *Lab) buildNetwork() error {
 		if err := newNS(ns); err != nil {
 			return err
 		}
+		if err := Do(nsPath(ns), l.markNS); err != nil {
+			return err
+		}
 	}
 	if err := Do(l.HostNS(), l.buildHost); err != nil {
 		return err

@@ -19,62 +19,86 @@ const (
 	killPoll  = 20 * time.Millisecond //
 )
 
-// killProcesses ends every process whose command line names the lab's state
-// directory, its guests and its host daemon, and every one that is in its network
-// namespaces: clients whose owner was killed. What they are, not a noted pid, says
-// that they are the lab's, so that a recycled pid is never hit.
-func (l *Lab) killProcesses() error {
-	pids, err := l.processes()
-	if err != nil {
-		return err
-	}
-	for _, pid := range pids {
-		if err := unix.Kill(pid, unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("stop process %d: %w", pid, err)
-		}
-	}
-	for end := time.Now().Add(killGrace); len(pids) > 0 && time.Now().Before(end); time.Sleep(killPoll) {
-		if pids, err = l.processes(); err != nil {
-			return err
-		}
-	}
-	for _, pid := range pids {
-		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("kill process %d: %w", pid, err)
-		}
+// RemoveGuest removes the state directory of a guest, and first kills the processes whose
+// command lines name it.
+func (l *Lab) RemoveGuest(name string) error {
+	dir := l.GuestDir(name)
+	err := kill(func(p process) bool { return namesDir(p.cmdline, dir) })
+	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
+		return fmt.Errorf("remove guest %s: %w", name, err)
 	}
 	return nil
 }
 
-// processes returns the living processes, other than this one, that have the
-// lab's state directory in an argument or are in its network namespaces.
-func (l *Lab) processes() ([]int, error) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, err
-	}
+// killProcesses kills the processes of the lab: guests and the host daemon, whose
+// command lines name the state directory, and clients, which are in its network
+// namespaces. It uses no saved process IDs, so it cannot hit a recycled one.
+func (l *Lab) killProcesses() error {
 	var namespaces []os.FileInfo
 	for _, path := range []string{l.HostNS(), l.ClientNS()} {
 		if info, err := os.Stat(path); err == nil {
 			namespaces = append(namespaces, info)
 		}
 	}
-	var pids []int
+	return kill(func(p process) bool {
+		return namesDir(p.cmdline, l.Dir) ||
+			p.netNS != nil && slices.ContainsFunc(namespaces, func(ns os.FileInfo) bool { return os.SameFile(ns, p.netNS) })
+	})
+}
+
+// kill ends the processes, other than this one, that match: by SIGTERM, and by SIGKILL
+// after killGrace.
+func kill(match func(process) bool) error {
+	pids, err := find(match)
+	if err != nil {
+		return err
+	}
+	if err := signal(pids, unix.SIGTERM); err != nil {
+		return err
+	}
+	for end := time.Now().Add(killGrace); len(pids) > 0 && time.Now().Before(end); time.Sleep(killPoll) {
+		if pids, err = find(match); err != nil {
+			return err
+		}
+	}
+	return signal(pids, unix.SIGKILL)
+}
+
+func signal(pids []int, s unix.Signal) error {
+	for _, pid := range pids {
+		if err := unix.Kill(pid, s); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("kill process %d: %w", pid, err)
+		}
+	}
+	return nil
+}
+
+type process struct {
+	cmdline []byte      // NUL-separated
+	netNS   os.FileInfo // nil: unknown
+}
+
+// find returns the living processes, other than this one, that match.
+func find(match func(process) bool) (pids []int, err error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		line, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		var p process
+		p.cmdline, err = os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		in, err := os.Stat(filepath.Join("/proc", e.Name(), "ns/net"))
-		inside := err == nil && slices.ContainsFunc(namespaces, func(ns os.FileInfo) bool { return os.SameFile(ns, in) })
-		if inside || namesDir(line, l.Dir) {
+		p.netNS, _ = os.Stat(filepath.Join("/proc", e.Name(), "ns/net"))
+		if match(p) {
 			pids = append(pids, pid)
 		}
 	}

@@ -45,13 +45,13 @@ func newNode(t *testing.T, f *Fleet) *Node {
 
 var fingerprint = strings.Repeat("ab", 32)
 
-func TestNoteRoundTrip(t *testing.T) {
+func TestStateRoundTrip(t *testing.T) {
 	f := openFleet(t)
 	n := newNode(t, f)
-	if err := n.note(f.Lab.Dir, Options{Pool: 2}, fingerprint); err != nil {
+	if err := n.save(f.Lab.Dir, Options{Pool: 2}, fingerprint); err != nil {
 		t.Fatal(err)
 	}
-	got, err := readNote(n.Dir)
+	got, err := readState(n.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,12 +67,12 @@ func TestNoteRoundTrip(t *testing.T) {
 		t.Errorf("started %v ago", since)
 	}
 	got.HostKey, got.Started = "", time.Time{}
-	if want := (note{Index: 3, PID: os.Getpid(), Accel: guest.TCG, VCPUs: 2, Memory: 1 << 30, Slots: 8, Address: "10.200.0.4:22"}); got != want {
+	if want := (nodeState{Index: 3, PID: os.Getpid(), Accel: guest.TCG, VCPUs: 2, Memory: 1 << 30, Slots: 8, Address: "10.200.0.4:22"}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	entries, err := os.ReadDir(n.Dir)
 	if err != nil || len(entries) != 2 {
-		t.Errorf("%v are in the guest's directory (%v), want note and record", entries, err)
+		t.Errorf("%v are in the guest's directory (%v), want state and record", entries, err)
 	}
 	for _, e := range entries {
 		if info, err := e.Info(); err != nil || info.Mode() != 0o600 {
@@ -82,10 +82,10 @@ func TestNoteRoundTrip(t *testing.T) {
 }
 
 // The host daemon learns where the guest's NICs go and whom to believe.
-func TestNoteForDaemon(t *testing.T) {
+func TestStateForDaemon(t *testing.T) {
 	f := openFleet(t)
 	n := newNode(t, f)
-	if err := n.note(f.Lab.Dir, Options{Pool: 2}, fingerprint); err != nil {
+	if err := n.save(f.Lab.Dir, Options{Pool: 2}, fingerprint); err != nil {
 		t.Fatal(err)
 	}
 	content, err := os.ReadFile(daemon.RecordPath(f.Lab.Dir, "node1"))
@@ -115,20 +115,20 @@ func TestFind(t *testing.T) {
 		t.Errorf("no guest: got %v, %v; want ErrNoGuest", n, err)
 	}
 	node := newNode(t, f)
-	if n, err := f.Find("node1"); n != nil || !errors.Is(err, ErrNoGuest) {
-		t.Errorf("guest without a note: got %v, %v; want ErrNoGuest", n, err)
+	if n, err := f.Find("node1"); n != nil || !errors.Is(err, guest.ErrDied) || errors.Is(err, ErrNoGuest) {
+		t.Errorf("guest whose start was interrupted: got %v, %v; want ErrDied", n, err)
 	}
-	if err := node.note(f.Lab.Dir, Options{}, fingerprint); err != nil {
+	if err := node.save(f.Lab.Dir, Options{}, fingerprint); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := f.Find("node1"); n != nil || !errors.Is(err, guest.ErrDied) || errors.Is(err, ErrNoGuest) {
-		t.Errorf("a process that is no QEMU: got %v, %v; want ErrDied", n, err)
+		t.Errorf("a process that is not QEMU: got %v, %v; want ErrDied", n, err)
 	}
-	if err := os.WriteFile(filepath.Join(node.Dir, noteFile), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(node.Dir, stateFile), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := f.Find("node1"); n != nil || err == nil || errors.Is(err, ErrNoGuest) || !strings.Contains(err.Error(), noteFile) {
-		t.Errorf("damaged note: got %v, %v; want an error that names it", n, err)
+	if n, err := f.Find("node1"); n != nil || err == nil || errors.Is(err, ErrNoGuest) || !strings.Contains(err.Error(), stateFile) {
+		t.Errorf("damaged state: got %v, %v; want an error that names it", n, err)
 	}
 }
 
@@ -136,10 +136,10 @@ func TestFind(t *testing.T) {
 func TestReachDamagedHostKey(t *testing.T) {
 	f := openFleet(t)
 	n := newNode(t, f)
-	if _, err := f.Reach(t.Context(), n); err == nil || !strings.Contains(err.Error(), noteFile) {
-		t.Errorf("no note: got %v", err)
+	if _, err := f.Reach(t.Context(), n); err == nil || !strings.Contains(err.Error(), stateFile) {
+		t.Errorf("no state: got %v", err)
 	}
-	if err := writeJSON(filepath.Join(n.Dir, noteFile), note{HostKey: "ssh-ed25519 garbage"}); err != nil {
+	if err := writeJSON(filepath.Join(n.Dir, stateFile), nodeState{HostKey: "ssh-ed25519 garbage"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.Reach(t.Context(), n); err == nil || !strings.Contains(err.Error(), "host key of guest node1") {

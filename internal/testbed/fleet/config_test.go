@@ -20,7 +20,7 @@ import (
 
 // No two guests share anything, nor do their pods, and all of it is inside the
 // lab's networks but not the gateways'.
-func TestPlanIsDisjoint(t *testing.T) {
+func TestAddressesAreDisjoint(t *testing.T) {
 	management := netip.PrefixFrom(netip.MustParseAddr(lab.ManagementGateway), lab.ManagementPrefix)
 	tenant := netip.PrefixFrom(netip.MustParseAddr(lab.TenantGateway), lab.TenantPrefix)
 	owner := map[string]int{lab.ManagementGateway: 0, lab.TenantGateway: 0}
@@ -38,7 +38,7 @@ func TestPlanIsDisjoint(t *testing.T) {
 		return a
 	}
 	for i := 1; i <= maxGuests; i++ {
-		p := plan(i)
+		p := addressesOf(i)
 		inside(i, management, p.managementIP)
 		inside(i, tenant, p.tenantIP)
 		if a := inside(i, tenant, p.nestedIP); a.Compare(netip.MustParseAddr(lastPod)) <= 0 {
@@ -61,13 +61,13 @@ func TestPlanIsDisjoint(t *testing.T) {
 	}
 }
 
-func TestPlan(t *testing.T) {
+func TestAddresses(t *testing.T) {
 	want := addresses{
 		managementIP: "10.200.0.18", managementMAC: "52:54:00:c8:00:11", managementTAP: "g17mgmt",
 		tenantIP: "10.201.0.18", tenantMAC: "52:54:00:c9:00:11", tenantTAP: "g17tenant",
 		nestedIP: "10.201.255.18", nestedMAC: "52:54:00:ca:00:11", nestedTAP: "g17nested", uplinkMAC: "52:54:00:cb:00:11",
 	}
-	if got := plan(17); got != want {
+	if got := addressesOf(17); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -160,7 +160,7 @@ func TestConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := Options{Name: "node1", Image: guest.Image{Root: "/cache/root.ext4"}, Accel: guest.TCG, VCPUs: 2, Memory: 1 << 30, Slots: 8}
-	p := plan(3)
+	p := addressesOf(3)
 	c, err := f.config(o, p, credentials, "/state/node1")
 	if err != nil {
 		t.Fatal(err)

@@ -19,9 +19,9 @@ import (
 	"unnest/internal/vmm/qemu"
 )
 
-// note is what another process needs to know of a running guest, kept in its
-// state directory. Whether it still runs is asked of the kernel.
-type note struct {
+// nodeState is what another process needs to know of a guest. It is kept in the state
+// directory of the guest. Whether the guest still runs is not in it: ask the kernel.
+type nodeState struct {
 	Index   int         `json:"index"`
 	PID     int         `json:"pid"`
 	Arch    guest.Arch  `json:"arch,omitempty"` // empty: guest.AMD64
@@ -32,27 +32,27 @@ type note struct {
 	Address string      `json:"address"`
 	HostKey string      `json:"host_key"` // as in authorized_keys
 	Started time.Time   `json:"started"`
-	// Nested is the image of a guest that can be launched in this one.
+	// Nested is the image of the guest that can run in this one.
 	Nested *guest.Image `json:"nested,omitempty"`
 }
 
-const noteFile = "node.json"
+const stateFile = "node.json"
 
-// note writes what others need to know of the guest: its note for us, its
-// record for the host daemon.
-func (n *Node) note(stateDir string, o Options, fingerprint string) error {
+// save writes the state of the guest for other processes of ours, and its record for
+// the host daemon.
+func (n *Node) save(stateDir string, o Options, fingerprint string) error {
 	hostKey, err := ssh.NewPublicKey(n.Seed.HostKey.Public())
 	if err != nil {
 		return err
 	}
-	if err := writeJSON(filepath.Join(n.Dir, noteFile), note{
+	if err := writeJSON(filepath.Join(n.Dir, stateFile), nodeState{
 		Index: n.Index, PID: n.PID, Arch: n.Arch, Accel: n.Accel, VCPUs: n.VCPUs, Memory: n.Memory, Slots: n.Slots,
 		Address: n.Address, HostKey: string(ssh.MarshalAuthorizedKey(hostKey)), Started: time.Now().UTC(),
 		Nested: o.Nested,
 	}); err != nil {
 		return err
 	}
-	p := plan(n.Index)
+	p := addressesOf(n.Index)
 	nics := []daemon.BootNIC{p.managementNIC(), p.tenantNIC()}
 	if o.Nested != nil {
 		nics = append(nics, p.nestedNIC())
@@ -70,33 +70,36 @@ func writeJSON(path string, v any) error {
 		return err
 	}
 	if err := os.WriteFile(path+".part", content, 0o600); err != nil {
-		return fmt.Errorf("note guest: %w", err)
+		return fmt.Errorf("write state of guest: %w", err)
 	}
 	return os.Rename(path+".part", path)
 }
 
-func readNote(dir string) (note, error) {
-	var n note
-	content, err := os.ReadFile(filepath.Join(dir, noteFile))
-	if err != nil {
-		return n, fmt.Errorf("read note of guest: %w", err)
+func readState(dir string) (n nodeState, err error) {
+	path := filepath.Join(dir, stateFile)
+	content, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(content, &n)
 	}
-	if err := json.Unmarshal(content, &n); err != nil {
-		return n, fmt.Errorf("read note of guest %s: %w", filepath.Join(dir, noteFile), err)
+	if err != nil {
+		return n, fmt.Errorf("read state of guest %s: %w", path, err)
 	}
 	return n, nil
 }
 
-// ErrNoGuest says that the lab has no guest of a name.
+// ErrNoGuest is the error for the name of a guest that the lab does not have.
 var ErrNoGuest = errors.New("no such guest")
 
-// Find returns the guest name, which another process may have started. When
-// the guest has ended, the error wraps guest.ErrDied.
+// Find returns the guest name, which another process may have started. If the guest
+// has ended, or its start was interrupted, the error wraps guest.ErrDied.
 func (f *Fleet) Find(name string) (*Node, error) {
 	dir := f.Lab.GuestDir(name)
-	n, err := readNote(dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	n, err := readState(dir)
+	if _, noDir := os.Stat(dir); errors.Is(noDir, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s: `unnest vm ls` lists them", ErrNoGuest, name)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s: its start was interrupted", guest.ErrDied, name)
 	}
 	if err != nil {
 		return nil, err
@@ -107,17 +110,17 @@ func (f *Fleet) Find(name string) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Node{g, n.Index, plan(n.Index).tenantIP}, nil
+	return &Node{g, n.Index, addressesOf(n.Index).tenantIP}, nil
 }
 
-// Login waits until the guest that this process launched is ready.
+// Login waits until the guest, which this process launched, is ready.
 func (f *Fleet) Login(ctx context.Context, n *Node) (*place.SSH, guest.BootTimes, error) {
 	return n.WaitReady(ctx, f.Lab.Dial, f.key)
 }
 
-// Reach logs in to a guest that is ready, whoever launched it.
+// Reach logs in to a guest that is ready. Another process may have launched it.
 func (f *Fleet) Reach(ctx context.Context, n *Node) (*place.SSH, error) {
-	saved, err := readNote(n.Dir)
+	saved, err := readState(n.Dir)
 	if err != nil {
 		return nil, err
 	}

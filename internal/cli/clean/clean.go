@@ -1,0 +1,78 @@
+// Package clean is the command "unnest clean": it removes what runs left on this
+// machine that were killed.
+package clean
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"unnest/internal/cli/terminal"
+	"unnest/internal/cli/usage"
+	"unnest/internal/measure/bench"
+	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/lab"
+)
+
+// Options are what the command line asks for.
+type Options struct {
+	Streams terminal.Streams
+	DryRun  bool // list what would be removed, and remove nothing
+}
+
+// NewCmd returns the command. A runF that is not nil runs in place of the command,
+// with the options that it would have had.
+func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
+	if runF == nil {
+		runF = run
+	}
+	o := Options{Streams: streams}
+	cmd := &cobra.Command{
+		Use:   "clean",
+		Short: "Remove what killed runs left on this machine",
+		Long: `Remove what runs left on this machine that were killed: their guests (QEMU), host
+daemons and clients, network namespaces with all bridges, TAPs and rules in them,
+state directories, work directories and control groups. It prints what it removes.
+
+Live runs and guests of "unnest vm up" are not touched: each holds a lock that ends
+with its process, or is marked to stay. Run directories, images and other files in
+the cache stay. "unnest bench" removes the same of its own state directory before it
+starts.`,
+		Example: `  unnest clean --dry-run
+  unnest clean`,
+		Args: usage.Args(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return runF(cmd.Context(), o) },
+	}
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "list what would be removed, and remove nothing")
+	return cmd
+}
+
+func run(ctx context.Context, o Options) error {
+	labs, err := lab.Clean(ctx, o.DryRun)
+	work, workErr := bench.CleanWork(guest.CacheDir(), o.DryRun)
+	return errors.Join(err, workErr, list(o, labs, work))
+}
+
+// list prints what was removed, or would be.
+func list(o Options, labs, work []string) (err error) {
+	verb := "removed"
+	if o.DryRun {
+		verb = "would remove"
+	}
+	print := func(format string, args ...any) {
+		_, printErr := fmt.Fprintf(o.Streams.Out, format+"\n", args...)
+		err = errors.Join(err, printErr)
+	}
+	for _, dir := range labs {
+		print("%s lab %s with its processes and network namespaces", verb, dir)
+	}
+	for _, dir := range work {
+		print("%s work directory %s with its control groups", verb, dir)
+	}
+	if len(labs)+len(work) == 0 {
+		print("nothing to remove")
+	}
+	return err
+}

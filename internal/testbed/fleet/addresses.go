@@ -1,0 +1,86 @@
+package fleet
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"unnest/internal/hostd/daemon"
+	"unnest/internal/hostd/ipam"
+	"unnest/internal/hostd/policy"
+	"unnest/internal/testbed/lab"
+)
+
+// maxGuests is how many guests the network plan has addresses for.
+const maxGuests = 200
+
+// DaemonPort is where the host daemon listens on the management gateway.
+const DaemonPort = "7443"
+
+// daemonAddress is where guests find the host daemon.
+var daemonAddress = net.JoinHostPort(lab.ManagementGateway, DaemonPort)
+
+// Tenant is the only tenant of the default policy.
+const Tenant = "default"
+
+// The first and the last address of pods on the tenant network; the guests' own
+// are below.
+const (
+	firstPod = "10.201.1.0"
+	lastPod  = "10.201.254.255"
+)
+
+// defaultPolicy is that of a lab whose guests trust each other.
+func defaultPolicy() policy.Policy {
+	subnet := netip.MustParsePrefix(fmt.Sprintf("%s/%d", lab.TenantGateway, lab.TenantPrefix)).Masked()
+	return policy.Policy{
+		Listen: netip.MustParseAddrPort(daemonAddress), Trunk: true, Pool: policy.DefaultPool,
+		Tenants: []policy.Tenant{{
+			Name: Tenant, Bridge: lab.TenantBridge, MTU: lab.MTU,
+			Ranges: []ipam.Range{{
+				Subnet: subnet, First: netip.MustParseAddr(firstPod), Last: netip.MustParseAddr(lastPod),
+				Gateway: netip.MustParseAddr(lab.TenantGateway),
+			}},
+			Cooldown: policy.DefaultCooldown, Limits: policy.DefaultLimits,
+		}},
+	}
+}
+
+// addresses are a guest's own part of the network plan.
+type addresses struct {
+	managementIP, managementMAC, managementTAP string
+	tenantIP, tenantMAC, tenantTAP             string
+	nestedIP, nestedMAC, nestedTAP             string // of a guest in this one
+	uplinkMAC                                  string // of this guest's NIC on nestedTAP, which has no address
+}
+
+// managementNIC and tenantNIC are what the host daemon keeps the guest to.
+func (a addresses) managementNIC() daemon.BootNIC {
+	return daemon.BootNIC{TAP: a.managementTAP, MAC: a.managementMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.managementIP)}}
+}
+
+func (a addresses) tenantNIC() daemon.BootNIC {
+	return daemon.BootNIC{TAP: a.tenantTAP, MAC: a.tenantMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.tenantIP)}}
+}
+
+// nestedNIC is what the host daemon keeps the guest in the guest to. All that
+// comes out of its TAP is from that one: the guest itself only passes it on.
+func (a addresses) nestedNIC() daemon.BootNIC {
+	return daemon.BootNIC{TAP: a.nestedTAP, MAC: a.nestedMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.nestedIP)}}
+}
+
+// addressesOf returns the addresses of the guest with an index.
+func addressesOf(index int) addresses {
+	return addresses{
+		managementIP:  fmt.Sprintf("10.200.0.%d", index+1),
+		managementMAC: fmt.Sprintf("52:54:00:c8:00:%02x", index),
+		managementTAP: fmt.Sprintf("g%dmgmt", index),
+		tenantIP:      fmt.Sprintf("10.201.0.%d", index+1),
+		tenantMAC:     fmt.Sprintf("52:54:00:c9:00:%02x", index),
+		tenantTAP:     fmt.Sprintf("g%dtenant", index),
+		nestedIP:      fmt.Sprintf("10.201.255.%d", index+1),
+		nestedMAC:     fmt.Sprintf("52:54:00:ca:00:%02x", index),
+		nestedTAP:     fmt.Sprintf("g%dnested", index),
+		uplinkMAC:     fmt.Sprintf("52:54:00:cb:00:%02x", index),
+	}
+}

@@ -1,0 +1,159 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Reap removes the labs of this state directory whose owner died without removing
+// them, and returns their names. Persistent labs and those in use stay.
+func Reap(ctx context.Context) ([]string, error) {
+	names, err := List()
+	if err != nil {
+		return nil, err
+	}
+	var dirs []string
+	for _, name := range names {
+		dirs = append(dirs, filepath.Join(Root(), name))
+	}
+	removed, err := removeDead(ctx, dirs, false)
+	for i := range removed {
+		removed[i] = filepath.Base(removed[i])
+	}
+	return removed, err
+}
+
+// Clean removes all labs whose owner died without removing them, also those of other
+// state directories and those whose state directory is gone, and returns their state
+// directories. With dryRun it only lists them. Persistent labs and those in use stay.
+// With names, it considers the labs with these names only.
+func Clean(ctx context.Context, dryRun bool, names ...string) ([]string, error) {
+	dirs, err := allDirs()
+	if len(names) > 0 {
+		dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !slices.Contains(names, filepath.Base(dir)) })
+	}
+	removed, removeErr := removeDead(ctx, dirs, dryRun)
+	return removed, errors.Join(err, removeErr)
+}
+
+// allDirs returns the state directories of all labs that can be found: below Root, in
+// the marks of network namespaces, and in the command lines of guests and daemons.
+func allDirs() ([]string, error) {
+	names, err := List()
+	marked, markErr := markedDirs()
+	running, runErr := runningDirs()
+	dirs := slices.Concat(marked, running)
+	for _, name := range names {
+		dirs = append(dirs, filepath.Join(Root(), name))
+	}
+	slices.Sort(dirs)
+	return slices.Compact(dirs), errors.Join(err, markErr, runErr)
+}
+
+// runningDirs returns the state directories below Root in the command lines of QEMU
+// and unnest processes.
+func runningDirs() (dirs []string, err error) {
+	dir := regexp.MustCompile(regexp.QuoteMeta(Root()) + `/[a-z0-9-]+`)
+	_, err = find(func(p process) bool {
+		binary, _, _ := bytes.Cut(p.cmdline, []byte{0})
+		if name := filepath.Base(string(binary)); strings.HasPrefix(name, "qemu-system-") || name == "unnest" {
+			for _, found := range dir.FindAll(p.cmdline, -1) {
+				if namesDir(p.cmdline, string(found)) {
+					dirs = append(dirs, string(found))
+				}
+			}
+		}
+		return false
+	})
+	return dirs, err
+}
+
+// removeDead removes the dead ones of the labs with the state directories dirs.
+func removeDead(ctx context.Context, dirs []string, dryRun bool) (removed []string, err error) {
+	for _, dir := range dirs {
+		if err := ctx.Err(); err != nil {
+			return removed, err
+		}
+		l, err := openDead(dir)
+		if err != nil {
+			return removed, err
+		}
+		switch {
+		case l == nil:
+			continue
+		case !dryRun:
+			err = l.Close()
+		case l.lock != nil:
+			err = l.lock.Close()
+		}
+		if err != nil {
+			return removed, err
+		}
+		removed = append(removed, dir)
+	}
+	return removed, nil
+}
+
+// openDead opens the lab with the state directory dir. It returns nil if the lab is in
+// use or persistent.
+func openDead(dir string) (*Lab, error) {
+	l := &Lab{Name: filepath.Base(dir), Dir: dir}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return l, nil // an owner makes the directory first, and removes it last
+	}
+	var err error
+	if l.lock, err = lockDir(dir); errors.Is(err, ErrInUse) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(l.persistentMark()); err == nil {
+		return nil, l.lock.Close()
+	}
+	return l, nil
+}
+
+// maxAlias is the size of the kernel's buffer for the alias of a link (IFALIASZ).
+const maxAlias = 256
+
+// markNS writes the lab's state directory into the alias of lo in the calling thread's
+// network namespace, so that Clean finds the owner of the namespace.
+func (l *Lab) markNS() error {
+	lo, err := netlink.LinkByName("lo")
+	if err == nil && len(l.Dir) < maxAlias {
+		err = netlink.LinkSetAlias(lo, l.Dir)
+	}
+	if err != nil {
+		return fmt.Errorf("mark network namespace: %w", err)
+	}
+	return nil
+}
+
+// markedDirs returns the state directories in the marks of all network namespaces.
+func markedDirs() (dirs []string, err error) {
+	paths, err := filepath.Glob(nsPath("unnest-*"))
+	for _, path := range paths {
+		nsErr := Do(path, func() error {
+			lo, err := netlink.LinkByName("lo")
+			if err == nil && filepath.IsAbs(lo.Attrs().Alias) && strings.HasPrefix(filepath.Base(path), "unnest-"+filepath.Base(lo.Attrs().Alias)) {
+				dirs = append(dirs, lo.Attrs().Alias)
+			}
+			return err
+		})
+		if !errors.Is(nsErr, fs.ErrNotExist) && !errors.Is(nsErr, unix.EINVAL) { // being made or removed
+			err = errors.Join(err, nsErr)
+		}
+	}
+	return dirs, err
+}
