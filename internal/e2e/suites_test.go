@@ -285,7 +285,7 @@ func TestSuitesGuestDies(t *testing.T) {
 	assertState(t, dir, result.Complete)
 	assertMeasured(t, dir, []string{primes}, "metal.local", "vm.local", "vm.mnt")
 	run, _, err := result.Load(dir)
-	if err != nil || !slices.ContainsFunc(run.Notes, regexp.MustCompile("^What vm.(local|mnt) runs on was brought up anew in case "+primes+": .*guest died: node1").MatchString) {
+	if err != nil || !slices.ContainsFunc(run.Notes, regexp.MustCompile("^The machine of vm.(local|mnt) was restarted in case "+primes+": .*guest died: node1").MatchString) {
 		t.Errorf("the run does not say that a guest died: %v, %q", err, run.Notes)
 	}
 }

@@ -380,7 +380,7 @@ func TestWarmupIsThrownAway(t *testing.T) {
 		plan := Schedule(r.spec, 42)
 		r.wantExecutions(plan)
 		r.wantState(result.Complete, "")
-		if diff := cmp.Diff(append(warmups(r.spec), plan...), r.bench.calls); diff != "" {
+		if diff := cmp.Diff(append(r.spec.Warmups(), plan...), r.bench.calls); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		if diff := cmp.Diff([]string{"warm up with 4 executions"}, r.progress.phases); diff != "" {
@@ -514,20 +514,20 @@ func TestFatalErrorStopsTheRun(t *testing.T) {
 	})
 }
 
-// revivingBench is one whose machines can be brought up anew.
-type revivingBench struct {
+// restartingBench is one whose machines can be brought up anew.
+type restartingBench struct {
 	fakeBench
-	revivals []int // after which call each was
-	revive   func(revival int) error
+	restarts []int // after which call each was
+	restart  func(revival int) error
 }
 
-func (b *revivingBench) Restart(context.Context) error {
-	b.revivals = append(b.revivals, len(b.calls))
-	return b.revive(len(b.revivals))
+func (b *restartingBench) Restart(context.Context) error {
+	b.restarts = append(b.restarts, len(b.calls))
+	return b.restart(len(b.restarts))
 }
 
-// runReviving runs the rig's experiment on a bench that can revive.
-func (r *rig) runReviving(b *revivingBench) error {
+// runRestarting runs the rig's experiment on a bench that can restart.
+func (r *rig) runRestarting(b *restartingBench) error {
 	r.t.Helper()
 	dir, err := result.Open(r.path)
 	if err != nil {
@@ -536,26 +536,26 @@ func (r *rig) runReviving(b *revivingBench) error {
 	return errors.Join(Run(r.t.Context(), r.spec, dir, b, &r.progress), dir.Close())
 }
 
-func TestDeadMachineIsRevived(t *testing.T) {
+func TestDeadMachineIsRestarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(s *Spec) { s.Retries = 1 })
-		b := &revivingBench{revive: func(int) error { return nil }}
+		b := &restartingBench{restart: func(int) error { return nil }}
 		b.script = func(_ context.Context, call int, x Execution) (Outcome, error) {
 			if call == 6 {
 				return Outcome{}, fmt.Errorf("%w: guest node1 died", ErrFatal)
 			}
 			return good(x), nil
 		}
-		if err := r.runReviving(b); err != nil {
+		if err := r.runRestarting(b); err != nil {
 			t.Fatal(err)
 		}
 		plan := Schedule(r.spec, 42)
 		r.wantState(result.Complete, "")
 		r.wantExecutions(plan)
 		x := plan[5]
-		want := fmt.Sprintf("What %s runs on was brought up anew in case %s: the machine is gone: guest node1 died.", x.Configuration.Name, x.Case.Name)
-		if run, _ := r.load(); !slices.Equal(b.revivals, []int{6}) || !slices.Equal(run.Notes, []string{want}) {
-			t.Errorf("revived after calls %v, the run notes %q, want %q", b.revivals, run.Notes, want)
+		want := fmt.Sprintf("The machine of %s was restarted in case %s: the machine is gone: guest node1 died.", x.Configuration.Name, x.Case.Name)
+		if run, _ := r.load(); !slices.Equal(b.restarts, []int{6}) || !slices.Equal(run.Notes, []string{want}) {
+			t.Errorf("restarted after calls %v, the run notes %q, want %q", b.restarts, run.Notes, want)
 		}
 	})
 }
@@ -566,32 +566,32 @@ func TestCaseThatKillsItsMachine(t *testing.T) {
 		r := newRig(t, func(s *Spec) { s.Retries = 1 })
 		plan := Schedule(r.spec, 42)
 		killer := pair(plan[0])
-		b := &revivingBench{revive: func(int) error { return nil }}
+		b := &restartingBench{restart: func(int) error { return nil }}
 		b.script = func(_ context.Context, _ int, x Execution) (Outcome, error) {
 			if pair(x) == killer {
 				return Outcome{}, fmt.Errorf("%w: guest node1 died", ErrFatal)
 			}
 			return good(x), nil
 		}
-		if err := r.runReviving(b); !errors.Is(err, ErrIncomplete) {
+		if err := r.runRestarting(b); !errors.Is(err, ErrIncomplete) {
 			t.Errorf("error %v, want ErrIncomplete", err)
 		}
 		r.wantExecutions(slices.DeleteFunc(slices.Clone(plan), func(x Execution) bool { return pair(x) == killer }))
-		if len(b.revivals) != 3 { // twice in the first block, then once
-			t.Errorf("revived after calls %v", b.revivals)
+		if len(b.restarts) != 3 { // twice in the first block, then once
+			t.Errorf("restarted after calls %v", b.restarts)
 		}
 	})
 }
 
-func TestReviveFails(t *testing.T) {
+func TestRestartFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
-		b := &revivingBench{revive: func(int) error { return errors.New("no memory is left") }}
+		b := &restartingBench{restart: func(int) error { return errors.New("no memory is left") }}
 		b.script = func(context.Context, int, Execution) (Outcome, error) { return Outcome{}, ErrFatal }
-		if err := r.runReviving(b); !errors.Is(err, ErrFatal) || len(b.calls) != 1 {
+		if err := r.runRestarting(b); !errors.Is(err, ErrFatal) || len(b.calls) != 1 {
 			t.Errorf("error %v after %d executions", err, len(b.calls))
 		}
-		r.wantState(result.Failed, "the machine is gone; it could not be brought up anew: no memory is left")
+		r.wantState(result.Failed, "the machine is gone; restart it: no memory is left")
 	})
 }
 
@@ -628,7 +628,7 @@ func TestRunStopsWhenNothingSucceeds(t *testing.T) {
 
 // A hole is tried once, its reason is kept, and the run is complete without it; to
 // go on with the run tries it again.
-func TestHoles(t *testing.T) {
+func TestUnsupported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(s *Spec) { s.Repetitions = 5 })
 		hole := func(x Execution) bool { return x.Configuration.Name == "fused" && x.Case.Group == "udp_rr" }
@@ -801,8 +801,8 @@ func TestOutcomesThatAreNone(t *testing.T) {
 		want   string
 	}{
 		"nothing":   {func(o *Outcome) { o.Values = nil }, "execution gave no "},
-		"unknown":   {func(o *Outcome) { o.Values = append(o.Values, workload.Value{Metric: "mood", Value: 1}) }, "gave mood, which is not one metric"},
-		"twice":     {func(o *Outcome) { o.Values = append(o.Values, o.Values[0]) }, "which is not one metric"},
+		"unknown":   {func(o *Outcome) { o.Values = append(o.Values, workload.Value{Metric: "mood", Value: 1}) }, "gave mood, which is not a metric"},
+		"twice":     {func(o *Outcome) { o.Values = append(o.Values, o.Values[0]) }, "gave latency_mean twice"},
 		"infinite":  {func(o *Outcome) { o.Values[0].Value = math.Inf(1) }, "value is not finite"},
 		"secondary": {func(o *Outcome) { o.Values = o.Values[1:] }, "execution gave no "},
 	} {

@@ -200,7 +200,7 @@ func TestInterruptAndResumeWithUntil(t *testing.T) {
 
 // An interruption between the last planned execution and the first added one is
 // one, and a run that is narrow then is complete.
-func TestInterruptBetweenPlanAndExtension(t *testing.T) {
+func TestInterruptBetweenScheduleAndExtension(t *testing.T) {
 	for name, test := range map[string]struct {
 		percent float64
 		want    result.State
@@ -227,7 +227,7 @@ func TestInterruptBetweenPlanAndExtension(t *testing.T) {
 
 // A configuration in which a case never worked is a hole that no block is added
 // for, and that added blocks leave out.
-func TestUntilLeavesHolesOut(t *testing.T) {
+func TestUntilLeavesUnsupportedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, until, nil)
 		script := noisy(map[string]float64{"NoCont udp_rr/64": 50})
@@ -252,7 +252,7 @@ func TestUntilLeavesHolesOut(t *testing.T) {
 
 // A resume that makes up for planned executions counts the added blocks that are
 // there, and adds others if what it found asks for them.
-func TestResumeFillsThePlanBesideAddedBlocks(t *testing.T) {
+func TestResumeFillsTheScheduleBesideAddedBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, until, nil)
 		script := noisy(map[string]float64{"NoCont udp_rr/64": 2, "fused tcp_stream/1280": 50})

@@ -7,26 +7,26 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"unnest/internal/measure/stack"
+	"unnest/internal/measure/stats"
 	"unnest/internal/measure/suite"
 	"unnest/internal/measure/workload"
 	"unnest/internal/yamldoc"
 )
 
-// suites returns the cases of the suite called name, as suite.Of does.
+// suites returns the cases of the suite called name, see suite.Of.
 type suites func(name string) ([]suite.Case, error)
 
-// file is an experiment file as it is written, before its cases are spread
-// over their sizes.
+// file is an experiment file as written, before its groups become cases.
 type file struct {
 	*yamldoc.Document
 	suites  suites
 	spec    Spec
-	profile suite.Profile // wins over the file's; empty: none does
+	profile suite.Profile // overrides that of the file unless empty
 	timeout time.Duration
 	groups  []group
 }
 
-// group is one entry of cases: a workload, or cases of a suite.
+// group is one entry of cases: a workload, a probe, or cases of a suite.
 type group struct {
 	path     string
 	name     string
@@ -41,16 +41,16 @@ type group struct {
 	except   []string
 }
 
-// Parse reads an experiment file; name stands for it in errors. Each error says
-// file, line and key. Left out, a key has this value: title the name,
-// baselines the first configuration, guest 1 VCPU and 1GiB, overcommit full,
-// profile quick, repetitions 6, warmup 1, retries 2, timeout 60s, or for a case of
-// a suite six times what it should take, if that is more. A configuration without
-// stack is the one that the papers call by its name (see stack.Named).
+// Parse reads an experiment file; name identifies it in errors. Each error gives file,
+// line and key. The defaults are: title the name, baselines the first configuration,
+// guest 1 vCPU and 1GiB, overcommit full, profile quick, repetitions 6, warmup 1,
+// retries 2, timeout 60s, or for a case of a suite six times its expected duration if
+// that is more. A configuration without stack is the one that the papers call by its
+// name (see stack.Named).
 func Parse(name string, data []byte) (*Spec, error) { return ParseProfile(name, data, "") }
 
-// ParseProfile is Parse with a profile that wins over the file's, unless it is
-// empty. It is refused when no case comes from a suite.
+// ParseProfile is Parse with a profile that overrides that of the file unless it is
+// empty. It fails when no case is of a suite.
 func ParseProfile(name string, data []byte, p suite.Profile) (*Spec, error) {
 	return parse(name, data, p, suite.Of)
 }
@@ -67,7 +67,7 @@ func parse(name string, data []byte, profile suite.Profile, suites suites) (*Spe
 		timeout:  defaultTimeout,
 		spec: Spec{
 			Text: string(data), Profile: suite.Quick, Overcommit: Full,
-			Guest: Guest{VCPUs: 1, Memory: 1 << 30}, Repetitions: minRepetitions, Warmup: 1, Retries: 2,
+			Guest: Guest{VCPUs: 1, Memory: 1 << 30}, Repetitions: stats.MinRepetitions, Warmup: 1, Retries: 2,
 		},
 	}
 	f.decode(root)
@@ -78,7 +78,7 @@ func parse(name string, data []byte, profile suite.Profile, suites suites) (*Spe
 	return &f.spec, nil
 }
 
-// defaultTimeout is what an execution may take when nothing else is said.
+// defaultTimeout is the default limit of an execution.
 const defaultTimeout = time.Minute
 
 // decode fills the file from YAML.
@@ -163,7 +163,7 @@ func (f *file) options(p *workload.Params) yamldoc.Key {
 	}
 }
 
-// text accepts any word of a type whose meaning is checked later.
+// text accepts any word; its value is checked later.
 func text[T ~string](word string) (T, error) {
 	name, err := yamldoc.Text(word)
 	return T(name), err

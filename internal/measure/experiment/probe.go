@@ -1,9 +1,6 @@
 package experiment
 
 import (
-	"cmp"
-	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -41,42 +38,11 @@ func seconds(distribution bool, names ...string) (metrics []result.Metric) {
 	return metrics
 }
 
-// notOfProbes are the keys of a case that a probe does not have.
-var notOfProbes = []string{"workload", "protocol", "sizes", "duration", "warmup", "options", "only", "except"}
-
-// checkProbe adds the case of a probe.
-func (f *file) checkProbe(g group) {
-	for _, key := range notOfProbes {
-		if f.Has(g.path + "." + key) {
-			f.Fail(g.path+"."+key, "a probe has no such key: leave it out")
-			return
-		}
-	}
-	if !f.Require(g.path, "name") {
-		return
-	}
-	p, ok := probes[g.probe]
-	if !ok {
-		f.Fail(g.path+".probe", "unknown probe %q: want %s", g.probe, oneOfProbes())
-		return
-	}
-	c := Case{
-		Case: result.Case{
-			Suite: f.spec.Suite, Name: g.name, Group: g.name, Title: cmp.Or(g.title, g.name), Tool: p.tool,
-			Primary: p.metrics[0].Name, Metrics: slices.Clone(p.metrics),
-		},
-		Probe: g.probe, Wall: p.wall, Timeout: cmp.Or(g.timeout, f.timeout),
-	}
-	if c.Timeout <= c.Wall {
-		f.Fail(g.path+".timeout", "want more than the %s that an execution takes, got %q", c.Wall, c.Timeout)
-	}
-	f.spec.Cases = append(f.spec.Cases, c)
-}
-
 func oneOfProbes() string {
 	var names []string
-	for _, p := range slices.Sorted(maps.Keys(probes)) {
-		names = append(names, fmt.Sprint(p))
+	for p := range probes {
+		names = append(names, string(p))
 	}
+	slices.Sort(names)
 	return strings.Join(names, ", ")
 }

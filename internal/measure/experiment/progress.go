@@ -2,26 +2,26 @@ package experiment
 
 import "time"
 
-// Progress hears how a run goes. Its methods are called one at a time.
+// Progress receives the events of a run. Its methods are called one at a time.
 type Progress interface {
-	// Phase says that a step outside the executions has begun: "boot guest".
+	// Phase starts a step other than an execution, such as "boot guest".
 	Phase(name string)
-	// Report says what happened to the executions.
+	// Report reports an event of the executions.
 	Report(Event)
 }
 
-// Kind says what an event is about.
+// Kind is the kind of an event.
 type Kind int
 
 // The kinds of events.
 const (
-	Begun    Kind = iota // the executions begin: Done of Planned are there already
+	Begun    Kind = iota // the executions begin; Done of Planned have samples already
 	Started              // an attempt at Execution has started
-	Retried              // the attempt has failed with Err, another follows
+	Retried              // the attempt has failed with Err, another one follows
 	Done                 // Execution has its samples; Value is that of its primary metric
 	GivenUp              // the last attempt has failed with Err
-	Ended                // no execution follows; Err says why when some are missing
-	Extended             // a block was added, because Cases are not narrow enough yet
+	Ended                // no execution follows; Err is the error of the run
+	Extended             // a block was added, because the intervals of Cases are too wide
 )
 
 // Event is one step of a run.
@@ -32,9 +32,9 @@ type Event struct {
 	Value     float64
 	Unit      string
 	Err       error
-	Done      int           // executions that have their samples or were given up
+	Done      int           // executions that have samples or were given up
 	Planned   int           // executions of the whole run, as far as they are known
 	Failures  int           // executions given up
 	Left      time.Duration // estimated time to the end
-	Cases     []string      // of the block that was added
+	Cases     []string      // of the added block
 }

@@ -25,7 +25,7 @@ func specOf(configurations, cases, repetitions int) *Spec {
 	return s
 }
 
-func TestPlanHoldsEachPairOncePerBlock(t *testing.T) {
+func TestScheduleHoldsEachPairOncePerBlock(t *testing.T) {
 	for _, size := range [][3]int{{1, 1, 1}, {1, 5, 3}, {2, 3, 7}, {3, 4, 6}, {3, 4, 8}, {5, 2, 11}, {16, 3, 2}} {
 		s := specOf(size[0], size[1], size[2])
 		plan := Schedule(s, 42)
@@ -51,7 +51,7 @@ func TestPlanHoldsEachPairOncePerBlock(t *testing.T) {
 	}
 }
 
-func TestPlanBalancesOrders(t *testing.T) {
+func TestScheduleBalancesOrders(t *testing.T) {
 	const n, blocks = 4, 16
 	s := specOf(n, 3, blocks)
 	for seed := range uint64(20) {
@@ -92,7 +92,7 @@ func TestThreeConfigurationsMeetInAllSixOrders(t *testing.T) {
 	}
 }
 
-func TestPlanFollowsItsSeed(t *testing.T) {
+func TestScheduleFollowsItsSeed(t *testing.T) {
 	s := specOf(3, 4, 6)
 	keys := func(seed uint64) (keys []result.Execution) {
 		for _, x := range Schedule(s, seed) {
@@ -118,7 +118,7 @@ func TestPlanFollowsItsSeed(t *testing.T) {
 
 // A plan must not change between versions: it would break no resume, but the
 // seed in a published run would no longer tell its order.
-func TestPlanIsStable(t *testing.T) {
+func TestScheduleIsStable(t *testing.T) {
 	var got []string
 	for _, x := range Schedule(specOf(3, 2, 2), 42) {
 		got = append(got, x.String())
@@ -136,7 +136,7 @@ func TestWarmupTakesTheFirstCaseOfEachGroup(t *testing.T) {
 	s := mustParse(t, small)
 	s.Warmup = 2
 	var got []string
-	for _, x := range warmups(s) {
+	for _, x := range s.Warmups() {
 		got = append(got, x.String())
 		if !x.Warmup {
 			t.Errorf("%s is not marked", x)

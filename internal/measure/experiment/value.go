@@ -9,8 +9,7 @@ import (
 	"unnest/internal/measure/stack"
 )
 
-// The parsers of single values. Their errors say what is wanted and what was
-// found.
+// The parsers of single values. Their errors give the accepted values and the found one.
 
 func parseAny(text string) (string, error) { return text, nil }
 
@@ -22,7 +21,7 @@ func parseSeed(text string) (uint64, error) {
 	return n, nil
 }
 
-// parseSize accepts the size of a message, at most 1 GiB.
+// parseSize parses the size of a message, at most 1 GiB.
 func parseSize(text string) (int, error) {
 	n, err := stack.ParseBytes(text)
 	if err == nil && n > 1<<30 {
@@ -31,7 +30,7 @@ func parseSize(text string) (int, error) {
 	return int(n), err
 }
 
-// parsePercent accepts 3%, 0.5% and 2.5 %, as a fraction.
+// parsePercent parses 3%, 0.5% and 2.5 % as a fraction.
 func parsePercent(text string) (float64, error) {
 	digits, ok := strings.CutSuffix(text, "%")
 	percent, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)

@@ -1,0 +1,153 @@
+// Package experiment parses experiment files, schedules their executions in randomized,
+// interleaved blocks, and runs them on a bench, with time limits, retries and a journal
+// from which an interrupted run is resumed.
+//
+// Booting guests and starting containers belong to the bench, tools and their output to
+// package workload, the meaning of samples to package stats.
+package experiment
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stack"
+	"unnest/internal/measure/stats"
+	"unnest/internal/measure/suite"
+	"unnest/internal/measure/workload"
+)
+
+// Spec is a valid experiment: the cases that compare configurations, and how often they
+// run. Parse returns it.
+type Spec struct {
+	Text           string // the file, verbatim
+	Name           string
+	Title          string
+	Description    string
+	Suite          string        // of the cases with a workload or a probe, else empty
+	Profile        suite.Profile // of the cases of suites
+	Baselines      []string      // configurations that the others are compared with, the main one first
+	Guest          Guest
+	Overcommit     Overcommit // empty: Full
+	Configurations []stack.Configuration
+	Cases          []Case
+	Repetitions    int     // blocks
+	Until          float64 // add blocks while an interval is wider than this fraction of its mean, 0: never
+	Limit          int     // with Until: of all blocks
+	Warmup         int     // executions of each group of cases in each configuration, before the first block
+	Retries        int     // attempts after the first
+	Seed           uint64  // of the schedule, 0: random
+}
+
+// Guest is the size of each VM, unless its configuration or Overcommit changes it.
+type Guest struct {
+	VCPUs  int
+	Memory int64 // bytes
+}
+
+// Case is one row of the result: a workload with its parameters, a case of a suite, or a
+// probe.
+type Case struct {
+	result.Case
+	Params  workload.Params
+	Probe   Probe         // empty: the case has a workload or comes from a suite
+	Local   *suite.Case   // runs in the configuration itself; nil: a workload, with Params
+	Profile suite.Profile // of Local
+	Wall    time.Duration // what the client takes when all goes well
+	Lead    time.Duration // how much of that it idles before it loads anything
+	Timeout time.Duration // limit of one execution
+}
+
+// Warnings returns the reasons why the results will be weak.
+func (s *Spec) Warnings() []string {
+	var warnings []string
+	if s.Repetitions < stats.MinRepetitions {
+		warnings = append(warnings, fmt.Sprintf(
+			"%d repetitions can hardly distinguish configurations: use at least %d", s.Repetitions, stats.MinRepetitions))
+	}
+	if len(s.Configurations) == 1 {
+		warnings = append(warnings, "the only configuration is compared with nothing")
+	}
+	return warnings
+}
+
+// Repeat sets the number of repetitions. It fails when a run cannot have so many.
+func (s *Spec) Repeat(n int) error {
+	if n < 1 || n > maxRepetitions {
+		return fmt.Errorf("experiment %s: %d repetitions: want 1 to %d", s.Name, n, maxRepetitions)
+	}
+	if executions := n * len(s.Cases) * len(s.Configurations); executions > maxExecutions {
+		return fmt.Errorf("experiment %s: %d repetitions are %d executions: want at most %d", s.Name, n, executions, maxExecutions)
+	}
+	s.Repetitions = n
+	return nil
+}
+
+// AddMetrics adds to every case the metrics that the bench measures itself, such as CPU
+// time. Call it before NewRun.
+func (s *Spec) AddMetrics(metrics ...result.Metric) {
+	for i := range s.Cases {
+		s.Cases[i].Metrics = slices.Concat(s.Cases[i].Metrics, metrics)
+	}
+}
+
+// NewRun returns a run of the experiment. The caller adds the machine and the versions
+// of the tools, and creates the run directory with it.
+func (s *Spec) NewRun(id string, seed uint64, started time.Time) result.Run {
+	run := result.Run{
+		ID: id, Experiment: s.Name, Title: s.Title, Description: s.Description, File: s.Text,
+		State: result.Running, Started: started.UTC(), Seed: seed,
+		Repetitions: s.Repetitions, Interleaved: true, Planned: s.Repetitions * len(s.Cases) * len(s.Configurations),
+		Baselines: s.Baselines,
+	}
+	for _, c := range s.Configurations {
+		run.Configurations = append(run.Configurations, result.Configuration{
+			Name: c.Name, Stack: c.Stack.String(), Options: s.options(c), Description: c.Describe(),
+		})
+	}
+	for _, c := range s.Cases {
+		run.Cases = append(run.Cases, c.Case)
+	}
+	return run
+}
+
+// options returns the options of c in a run: its own, the size of the machine of its
+// cases (see Resources), and the profile if a case is of a suite.
+func (s *Spec) options(c stack.Configuration) map[string]string {
+	options := c.Options()
+	if r, err := s.Resources(c); err == nil && r.VCPUs > 0 && r.Memory > 0 {
+		options["vcpus"], options["memory"] = strconv.Itoa(r.VCPUs), stack.FormatBytes(r.Memory)
+	}
+	if slices.ContainsFunc(s.Cases, func(c Case) bool { return c.Local != nil }) {
+		options[profileOption] = string(s.Profile)
+	}
+	return options
+}
+
+const profileOption = "profile"
+
+// FromRun returns the experiment of a run, to resume it: the file in run, with the
+// repetitions, profile and metrics of the run. dir identifies the run in errors.
+func FromRun(dir string, run result.Run) (*Spec, error) { return fromRun(dir, run, suite.Of) }
+
+func fromRun(dir string, run result.Run, suites suites) (*Spec, error) {
+	var profile suite.Profile
+	if len(run.Configurations) > 0 {
+		profile = suite.Profile(run.Configurations[0].Options[profileOption])
+	}
+	s, err := parse(dir+": experiment file", []byte(run.File), profile, suites)
+	if err != nil {
+		return nil, fmt.Errorf("read the experiment of the run: %w", err)
+	}
+	s.Repetitions = run.Repetitions
+	for i, c := range s.Cases {
+		j := slices.IndexFunc(run.Cases, func(r result.Case) bool { return r.Name == c.Name })
+		if j < 0 {
+			return nil, fmt.Errorf("read the experiment of the run: %s has no case %s, which its experiment file has", dir, c.Name)
+		}
+		s.Cases[i].Metrics = run.Cases[j].Metrics
+	}
+	return s, nil
+}
