@@ -511,9 +511,9 @@ func TestSuitesSSHRefused(t *testing.T) {
 	}{
 		{"unknown host", "", sshAddress, "", "its host key is not in " + home + "/.ssh/known_hosts: log in once by ssh"},
 		{"another host", knownhosts.Line([]string{knownhosts.Normalize(sshAddress)}, stranger), sshAddress, "",
-			"its host key is another than in " + home + "/.ssh/known_hosts, line 1"},
-		{"wrong key", known, sshAddress, ", identity: " + home + "/other", "it does not take the key " + home + "/other: add its public half to authorized_keys there"},
-		{"no key", known, sshAddress, ", identity: " + home + "/none", "read the key to log in with: open " + home + "/none: no such file"},
+			"its host key differs from the one in " + home + "/.ssh/known_hosts, line 1"},
+		{"wrong key", known, sshAddress, ", identity: " + home + "/other", "it refuses the key " + home + "/other: add its public half to authorized_keys there"},
+		{"no key", known, sshAddress, ", identity: " + home + "/none", "read login key: open " + home + "/none: no such file"},
 		{"host down", known, "127.0.0.1:2223", "", "reach ssh://root@127.0.0.1:2223: dial tcp 127.0.0.1:2223: connect: connection refused"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -594,7 +594,7 @@ func TestSuitesSSHGuest(t *testing.T) {
 	t.Logf("ended after %v", time.Since(begin))
 	assertMeasured(t, dir, []string{memoryRead}, "aufs", "mnt")
 	run, _, err := result.Load(dir)
-	says := regexp.MustCompile("^The containers on ssh://root@" + address + " are run by nerdctl version .*`nerdctl rmi localhost/unnest/suite:[0-9a-f]+`")
+	says := regexp.MustCompile("^nerdctl version .* runs the containers on ssh://root@" + address + ".*`nerdctl rmi localhost/unnest/suite:[0-9a-f]+`")
 	if err != nil || !slices.ContainsFunc(run.Notes, says.MatchString) || run.Tools["sysbench"] == "" {
 		t.Errorf("the run does not say what its containers are: %v, %q, tools %v", err, run.Notes, run.Tools)
 	}

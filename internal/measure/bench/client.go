@@ -10,26 +10,25 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// Some clients idle for seconds before they load the network (workload's Lead).
-// The client of the next execution is therefore started while the present one
-// is measured, so that its idle time has passed when its turn comes. Loads never
-// overlap: a client whose turn has not come shortly before it would begin to
-// load is killed, and started anew in its turn.
+// Some clients idle for seconds before they load the network (workload's Lead). The
+// client of the next execution is therefore started while the present one runs, so that
+// its idle time passes in parallel. Loads never overlap: a client that is not claimed
+// shortly before it would begin to load is killed, and started again in its turn.
 //
-// A client in a guest is never started ahead: its start would take the processor
-// from what is being measured in that guest.
+// A client in a guest is never started in advance: its start would take CPU time from
+// what is being measured in that guest.
 
 const (
-	turnGuard = 250 * time.Millisecond // a client has to be claimed so long before its load begins
-	turnGap   = 650 * time.Millisecond // from the expected end of one client to the load of the next
+	claimGuard = 250 * time.Millisecond // a client must be claimed this long before its load begins
+	loadGap    = 650 * time.Millisecond // from the expected end of one client to the load of the next
 )
 
 // The states of a client.
 const (
 	pending int32 = iota // not started yet
-	idling               // started ahead of its turn
+	idling               // started in advance
 	claimed              // its turn has come
-	expired              // its turn did not come in time
+	expired              // it was not claimed in time
 )
 
 // client is a client of a workload, started or to be started.
@@ -44,8 +43,8 @@ type client struct {
 	err       error
 }
 
-// newClient returns a client of e that starts after delay, in the state pending
-// or, if its turn has come, claimed. It is killed by its stop, or when ctx ends.
+// newClient returns a client of e that starts after delay, in the state pending or
+// claimed. It is killed by its stop, or when ctx ends.
 func (s *services) newClient(ctx context.Context, e experiment.Execution, delay time.Duration, state int32) *client {
 	c := &client{execution: e, workload: lookup(e.Case), started: time.Now().Add(delay), done: make(chan struct{})}
 	c.state.Store(state)
@@ -58,7 +57,7 @@ func (s *services) newClient(ctx context.Context, e experiment.Execution, delay 
 		case <-time.After(delay):
 		}
 		c.state.CompareAndSwap(pending, idling)
-		expiry := time.AfterFunc(c.workload.Lead()-turnGuard, func() {
+		expiry := time.AfterFunc(c.workload.Lead()-claimGuard, func() {
 			if c.state.CompareAndSwap(idling, expired) {
 				c.stop()
 			}
@@ -73,19 +72,19 @@ func (s *services) newClient(ctx context.Context, e experiment.Execution, delay 
 	return c
 }
 
-// kill ends the client and waits for that.
+// kill ends the client and waits for its end.
 func (c *client) kill() {
 	c.stop()
 	<-c.done
 }
 
-// Next says which execution follows, see experiment.Lookahead.
+// Next sets the execution that follows, see experiment.Lookahead.
 func (s *services) Next(e experiment.Execution) { s.next = &e }
 
-// turn returns the client of e, whose turn has come: the one started ahead, if
-// it is e's and in time, else a new one. What prepare does is done before the
-// client loads the network. It also has the client of the next execution started
-// ahead, if that one idles for long enough.
+// turn returns the client of e: the one started in advance, if it belongs to e and can
+// still be claimed, or a new one. It calls prepare before the client loads the network.
+// It also starts the client of the next execution in advance, if that one idles for long
+// enough.
 func (s *services) turn(ctx context.Context, e experiment.Execution, prepare func() error) (*client, error) {
 	c := s.claim(e)
 	if c != nil {
@@ -109,11 +108,11 @@ func (s *services) turn(ctx context.Context, e experiment.Execution, prepare fun
 	return c, nil
 }
 
-// startIdle starts the client of e in its pod and returns it shortly before it begins
-// to load, so that the CPU time of its start is not counted. It returns nil when the
-// client does not idle.
+// startIdle starts the client of e in its pod and returns shortly before the client
+// begins to load, so that the CPU time of its start is not counted. It returns nil if
+// the client does not idle.
 func (s *services) startIdle(ctx context.Context, e experiment.Execution) *client {
-	idle := lookup(e.Case).Lead() - turnGuard
+	idle := lookup(e.Case).Lead() - claimGuard
 	if idle <= 0 {
 		return nil
 	}
@@ -125,8 +124,8 @@ func (s *services) startIdle(ctx context.Context, e experiment.Execution) *clien
 	return c
 }
 
-// claim returns the client that was started ahead, if it is e's and idles; any
-// other it kills.
+// claim returns the client that was started in advance, if it belongs to e and idles,
+// and kills any other.
 func (s *services) claim(e experiment.Execution) *client {
 	if c := s.ahead; c != nil && c.execution.Key() == e.Key() && c.state.CompareAndSwap(idling, claimed) {
 		s.ahead = nil
@@ -136,7 +135,7 @@ func (s *services) claim(e experiment.Execution) *client {
 	return nil
 }
 
-// dropAhead ends the client that was started ahead of its turn, if there is one.
+// dropAhead kills the client that was started in advance, if there is one.
 func (s *services) dropAhead() {
 	if s.ahead != nil {
 		s.ahead.kill()
@@ -144,15 +143,15 @@ func (s *services) dropAhead() {
 	}
 }
 
-// startAhead has the client of e started so that its load begins soon after
-// end, when the present client is expected to have ended.
+// startAhead starts the client of e so that its load begins soon after end, the expected
+// end of the present client.
 func (s *services) startAhead(ctx context.Context, e experiment.Execution, end time.Time) {
 	lead := lookup(e.Case).Lead()
-	if lead <= turnGap+turnGuard || s.instances[e.Configuration.Name].client != nil {
+	if lead <= loadGap+claimGuard || s.instances[e.Configuration.Name].client != nil {
 		return
 	}
-	// It outlives the present execution; Down ends it if its turn never comes.
-	s.ahead = s.newClient(context.WithoutCancel(ctx), e, max(0, time.Until(end.Add(turnGap-lead))), pending)
+	// The client outlives the present execution. Down kills it if it is never claimed.
+	s.ahead = s.newClient(context.WithoutCancel(ctx), e, max(0, time.Until(end.Add(loadGap-lead))), pending)
 }
 
 func lookup(c experiment.Case) workload.Workload {

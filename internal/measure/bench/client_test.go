@@ -152,8 +152,8 @@ func TestTurnAhead(t *testing.T) {
 			if r.killed || !r.loaded() {
 				t.Errorf("client %d: %+v; want it to end by itself", i, r)
 			}
-			if i > 0 && r.loading.Sub(p.runs[i-1].end) != turnGap {
-				t.Errorf("client %d loads %v after the one before, want %v", i, r.loading.Sub(p.runs[i-1].end), turnGap)
+			if i > 0 && r.loading.Sub(p.runs[i-1].end) != loadGap {
+				t.Errorf("client %d loads %v after the one before, want %v", i, r.loading.Sub(p.runs[i-1].end), loadGap)
 			}
 		}
 		if err := b.Down(); err != nil {
@@ -215,7 +215,7 @@ func TestTurnOtherwise(t *testing.T) {
 		}, []fate{stopped, idled}},
 		{"the context ends while its turn is", nil, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
-			ctx, cancel := context.WithTimeout(ctx, turnGap+wall/8)
+			ctx, cancel := context.WithTimeout(ctx, loadGap+wall/8)
 			defer cancel()
 			execute(ctx, b, second)
 		}, []fate{ran, stopped}},
@@ -260,8 +260,8 @@ func TestTurnExpires(t *testing.T) {
 		if len(p.runs) != 2 || i < 0 {
 			t.Fatalf("clients: %+v; want one of each workload", p.runs)
 		}
-		if before := p.runs[i].loading.Sub(p.runs[i].end); before != turnGuard {
-			t.Errorf("it was killed %v before its load, want %v", before, turnGuard)
+		if before := p.runs[i].loading.Sub(p.runs[i].end); before != claimGuard {
+			t.Errorf("it was killed %v before its load, want %v", before, claimGuard)
 		}
 	})
 }
@@ -291,7 +291,7 @@ func TestTurnInPod(t *testing.T) {
 			p := &clock{}
 			b := newBench(nil)
 			b.instances["Hostlo"] = &service{client: p, address: loopback, ports: b.instances["NAT"].ports}
-			idle := max(0, lookup(k).Lead()-turnGuard)
+			idle := max(0, lookup(k).Lead()-claimGuard)
 			for i := range 3 {
 				b.Next(newExecution("Hostlo", k, i+1))
 				start := time.Now()

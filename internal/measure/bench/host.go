@@ -19,22 +19,23 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// metal is this host with the user space of our guests, so that every level runs the
-// same programs: their root directory, read-only, in a mount namespace, a process
-// namespace and the lab's network namespace. Nothing of it outlives the process that
-// holds the namespaces, whose command line has the lab's directory.
+// host is this host with the user space of our guests, so that every level runs the
+// same tools: the guests' root directory, read-only, in a mount namespace, a process
+// namespace and the network namespace of the lab. Everything in it ends with the
+// process that holds the namespaces. The command line of that process names the lab's
+// directory.
 type host struct {
 	lab    *lab.Lab
 	work   string   // on this host, /mnt inside
-	lock   *os.File // says that work is in use
+	lock   *os.File // of work
 	holder *exec.Cmd
-	ended  chan struct{} // closed when the holder has, with all that ran inside
+	ended  chan struct{} // closed when the holder has ended
 	inside place.Within
 }
 
-// hostScript makes the namespaces' mounts and then keeps them, as the first process
-// of its process namespace: all others end with it. What CNI plugins note below
-// /var/lib is forgotten with the rest.
+// hostScript makes the mounts and holds the namespaces, as the first process of its
+// process namespace: all others end with it. The overlay discards what CNI plugins
+// write below /var/lib.
 const hostScript = `set -e
 root=$1 work=$2
 mount --bind "$root" "$root"
@@ -55,7 +56,7 @@ sleep infinity &
 wait $!
 `
 
-// newHost enters the root directory that the image's recipe gives.
+// newHost enters the root directory of a recipe.
 func newHost(ctx context.Context, l *lab.Lab, b guest.Builder, r guest.Recipe) (_ *host, err error) {
 	root, err := b.Root(ctx, r)
 	if err != nil {
@@ -84,39 +85,40 @@ func newHost(ctx context.Context, l *lab.Lab, b guest.Builder, r guest.Recipe) (
 		},
 		Name: "this host",
 	}
-	return h, h.putPrograms(ctx, b.Programs)
+	return h, h.putBinaries(ctx, b.Programs)
 }
 
 // hold starts the process that holds the namespaces, and waits for their mounts.
 func (h *host) hold(root string) error {
-	// unshare makes the mounts private: none is seen outside.
+	// unshare makes the mounts private.
 	h.holder = exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child",
-		"bash", "-c", hostScript, "unnest-metal", root, h.work, h.lab.Dir)
+		"bash", "-c", hostScript, "unnest-host", root, h.work, h.lab.Dir)
 	h.holder.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	ready, err := h.holder.StdoutPipe()
 	if err != nil {
 		return err
 	}
-	var words strings.Builder
-	h.holder.Stderr = &words
+	var stderr strings.Builder
+	h.holder.Stderr = &stderr
 	if err := lab.Do(h.lab.HostNS(), h.holder.Start); err != nil {
 		h.holder = nil
 		return err
 	}
-	said, _ := io.ReadAll(io.LimitReader(ready, int64(len("ready\n"))))
+	printed, _ := io.ReadAll(io.LimitReader(ready, int64(len("ready\n"))))
 	go func() {
 		defer close(h.ended)
-		_ = h.holder.Wait() // it is told to end
+		_ = h.holder.Wait() // it is killed
 	}()
-	if len(said) > 0 {
+	if len(printed) > 0 {
 		return nil
 	}
 	<-h.ended
-	return errors.New(strings.TrimSpace(words.String()))
+	return errors.New(strings.TrimSpace(stderr.String()))
 }
 
-// system is the metal as a machine that configurations run on. It has several
-// addresses: a server over UDP would answer from another than it was asked at.
+// machine is the host as a machine of configurations. Its servers listen on one
+// address, because a UDP server on a host with several addresses could answer from
+// another one.
 func (h *host) machine() *machine {
 	return &machine{
 		place: h.inside, address: lab.TenantGateway, listen: lab.TenantGateway, work: "/mnt/work",
@@ -124,9 +126,9 @@ func (h *host) machine() *machine {
 	}
 }
 
-// putPrograms writes what guests have below /usr/local beside Debian's packages.
-func (h *host) putPrograms(ctx context.Context, programs map[string]string) error {
-	for target, path := range programs {
+// putBinaries writes our binaries that guests have below /usr/local.
+func (h *host) putBinaries(ctx context.Context, binaries map[string]string) error {
+	for target, path := range binaries {
 		if !strings.HasPrefix(target, "/usr/local/") {
 			continue
 		}
@@ -142,7 +144,7 @@ func (h *host) putPrograms(ctx context.Context, programs map[string]string) erro
 	return nil
 }
 
-// startEngine starts a containerd of the run's own, which ends with the namespaces.
+// startEngine starts a containerd of this run, which ends with the namespaces.
 func (h *host) startEngine(ctx context.Context) error {
 	const script = `set -e
 socket=$1
@@ -167,7 +169,7 @@ exit 1
 	return place.Run(ctx, h.inside, "bash", "-c", script, "start", "/run"+h.lab.Dir+"/containerd.sock")
 }
 
-// container starts a container whose root is layers over the host's user space.
+// container starts a container whose root is an overlay over the host's user space.
 func (h *host) container(ctx context.Context, name string, options ...string) (place.Place, error) {
 	const script = `set -e
 dir=/mnt/containers/$1 group=$2
@@ -184,17 +186,17 @@ exec nerdctl run --detach --cgroup-parent "/$group" --volume /usr/local:/usr/loc
 	return place.Container{Place: h.inside, Engine: engine, Name: name}, nil
 }
 
-// endPatience is how long everything inside may take to end.
-const endPatience = 5 * time.Second
+// endTimeout is how long everything inside may take to end.
+const endTimeout = 5 * time.Second
 
-// end ends the holder, and with it all that runs inside.
+// end ends the holder, and with it everything inside.
 func (h *host) end() {
 	if h.holder == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
-	_ = place.Run(ctx, h.inside, "kill", "1") // this one ends with it
+	_ = place.Run(ctx, h.inside, "kill", "1") // this command is killed, too
 	select {
 	case <-h.ended:
 	case <-ctx.Done():
@@ -203,5 +205,5 @@ func (h *host) end() {
 	}
 }
 
-// clean removes what was written, once the lab has ended everything that writes.
+// clean removes the work directory. Every process that writes to it must have ended.
 func (h *host) clean() error { return errors.Join(removeWork(h.work), h.lock.Close()) }

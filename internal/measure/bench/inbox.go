@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// inbox takes the messages that containers send, one over each connection.
+// inbox receives the messages of containers, one per connection.
 type inbox struct {
 	listener net.Listener
 	messages chan message
@@ -22,7 +22,7 @@ type message struct {
 	arrived time.Time // of its first byte
 }
 
-// The bounds of a message.
+// The limits of a message.
 const (
 	messageSize  = 256
 	messageLimit = 10 * time.Second
@@ -46,14 +46,13 @@ func (i *inbox) serve() {
 			return
 		}
 		if err == nil {
-			go i.take(conn)
+			go i.receive(conn)
 		}
 	}
 }
 
-// take reads one message. A connection without one, or one that nobody waits
-// for, is nobody's.
-func (i *inbox) take(conn net.Conn) {
+// receive reads one message. It drops one that nobody waits for.
+func (i *inbox) receive(conn net.Conn) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(messageLimit))
 	first := make([]byte, messageSize)
@@ -70,8 +69,8 @@ func (i *inbox) take(conn net.Conn) {
 	}
 }
 
-// await returns when the message text began to arrive. Others, of containers
-// given up, are dropped.
+// await returns the arrival time of the message text. It drops others, of containers that
+// were given up.
 func (i *inbox) await(ctx context.Context, text string) (time.Time, error) {
 	for {
 		select {

@@ -11,13 +11,12 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// meter reads the CPU time of a machine again and again, by a shell that stays:
-// a reading starts no process there, so it takes next to no time and disturbs
-// nothing.
+// meter reads the CPU time of a machine through a shell that keeps running. A reading
+// starts no process there, so it takes very little time and CPU.
 type meter struct {
-	ask  io.Writer
-	read chan string // answers; closed when the shell has ended
-	stop context.CancelFunc
+	stdin io.Writer   // of the shell
+	lines chan string // of its output; closed when the shell has ended
+	stop  context.CancelFunc
 }
 
 // The first line of /proc/stat is the sum over all processors.
@@ -25,31 +24,28 @@ const meterScript = `while read -r _; do read -r line <` + statFile + `; echo "$
 
 var errMeterEnded = errors.New("read CPU time: the shell that reads it has ended")
 
-// startMeter starts the shell in p. It lives until stop, or the end of ctx.
+// startMeter starts the shell in p. It runs until stop, or the end of ctx.
 func startMeter(ctx context.Context, p place.Place) (*meter, error) {
 	ctx, stop := context.WithCancel(ctx)
-	in, ask := io.Pipe()
+	in, stdin := io.Pipe()
 	answers, out := io.Pipe()
 	process, err := p.Start(ctx, place.Command{Args: []string{"sh", "-c", meterScript}, Stdin: in, Stdout: out})
 	if err != nil {
 		stop()
 		return nil, fmt.Errorf("start reading CPU time: %w", err)
 	}
-	hangUp := func() {
-		_ = in.Close()
-		_ = out.Close()
-	}
-	context.AfterFunc(ctx, hangUp)
+	closePipes := func() { _, _ = in.Close(), out.Close() }
+	context.AfterFunc(ctx, closePipes)
 	go func() {
-		_ = process.Wait() // that it has ended is all that matters
-		hangUp()
+		_ = process.Wait()
+		closePipes()
 	}()
-	m := &meter{ask: ask, read: make(chan string), stop: stop}
+	m := &meter{stdin: stdin, lines: make(chan string), stop: stop}
 	go func() {
-		defer close(m.read)
+		defer close(m.lines)
 		for lines := bufio.NewScanner(answers); lines.Scan(); {
 			select {
-			case m.read <- lines.Text():
+			case m.lines <- lines.Text():
 			case <-ctx.Done():
 				return
 			}
@@ -58,12 +54,12 @@ func startMeter(ctx context.Context, p place.Place) (*meter, error) {
 	return m, nil
 }
 
-// times returns the CPU time spent since the machine booted. A meter that has
-// failed once must not be used again: a late answer would be taken for the next.
+// times returns the CPU time since the boot of the machine. Do not use a meter again
+// that has failed: a late answer would be taken for that of the next reading.
 func (m *meter) times(ctx context.Context) (cputime.Times, error) {
-	go func() { _, _ = io.WriteString(m.ask, "\n") }() // one that fails gets no answer
+	go func() { _, _ = io.WriteString(m.stdin, "\n") }() // after a failure there is no answer
 	select {
-	case line, ok := <-m.read:
+	case line, ok := <-m.lines:
 		if !ok {
 			return cputime.Times{}, errMeterEnded
 		}

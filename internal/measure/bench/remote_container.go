@@ -15,9 +15,9 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// enginesOf lists the commands of the container engines that a stack's layer may
-// stand for on a host that the user has named: that which it is called after, then
-// those that take the same command line.
+// enginesOf lists the commands that can serve a stack's engine layer on a user's host:
+// first the engine that the layer is called after, then engines with the same command
+// line.
 func enginesOf(l stack.Layer) []string {
 	if l == stack.Docker {
 		return []string{"docker", "podman"}
@@ -25,21 +25,21 @@ func enginesOf(l stack.Layer) []string {
 	return []string{"nerdctl", "docker", "podman"}
 }
 
-// startEngine finds the host's container engine, the first of engines that is in
-// PATH, and has it load the image unless it holds it. It returns what a reader of
-// the results has to know. The image stays, for the next run.
+// startEngine finds the first of engines in the host's PATH, and loads the image unless
+// the engine has it. It returns a note for the readers of the results. The image stays
+// for the next run.
 func (r *remote) startEngine(ctx context.Context, engines []string, arch string, a *guest.Archive) (note string, err error) {
 	host := r.configuration.Host
 	if want := string(stack.X8664); arch != want {
-		return "", fmt.Errorf("%s is %s, and the programs of containers are for %s: use stack ssh", host, arch, want)
+		return "", fmt.Errorf("%s is %s, but the container image is for %s: use stack ssh", host, arch, want)
 	}
 	version, err := r.findEngine(ctx, engines)
 	if err != nil {
 		return "", err
 	}
 	r.image = a.Name
-	note = fmt.Sprintf("The containers on %s are run by %s. Their image stays there for the next run; remove it by `%s rmi %s`.",
-		host, version, r.engine, a.Name)
+	note = fmt.Sprintf("%s runs the containers on %s. Their image stays there for the next run. Remove it by `%s rmi %s`.",
+		version, host, r.engine, a.Name)
 	if err := r.place.Put(ctx, path.Join(r.dir, ".engine"), 0o600, strings.NewReader(r.engine+"\n"+r.image+"\n")); err != nil {
 		return "", err
 	}
@@ -53,17 +53,17 @@ func (r *remote) startEngine(ctx context.Context, engines []string, arch string,
 	return note, nil
 }
 
-// findEngine finds the engine, and whether it serves this user, and returns what it
-// says of its version. A container of a run whose directory is gone, because the
-// engine made it after all when it was told to stop, is removed.
+// findEngine finds an engine that serves this user, and returns its version. It removes
+// containers of runs whose directory is gone: an engine can make a container after it
+// was told to stop.
 func (r *remote) findEngine(ctx context.Context, engines []string) (version string, err error) {
 	const script = `dir=$1
 shift
 for engine; do command -v "$engine" >/dev/null && break; engine=; done
 [ -n "$engine" ] || exit 0
 echo "$engine"
-said=$("$engine" ps --all --format '{{.Names}}' 2>&1) || { echo "$said" | tail -n 1 >&2; exit 1; }
-echo "$said" | sed -n 's/^\(unnest-run-[^-]*\)-.*/\1 &/p' | while read -r run name; do
+names=$("$engine" ps --all --format '{{.Names}}' 2>&1) || { echo "$names" | tail -n 1 >&2; exit 1; }
+echo "$names" | sed -n 's/^\(unnest-run-[^-]*\)-.*/\1 &/p' | while read -r run name; do
 	[ -e "${dir%/*}/$run" ] || "$engine" rm --force "$name" >/dev/null
 done
 "$engine" --version
@@ -87,9 +87,9 @@ done
 	return version, nil
 }
 
-// load streams the image to the engine, compressed: an emulated guest takes in some
-// MB a second, many hosts are not near, and not every engine takes such an archive
-// from a pipe.
+// load streams the image to the engine. It is compressed, because an emulated guest
+// receives only some MB/s and many hosts are far away; and unpacked on the host,
+// because not every engine reads a compressed archive from a pipe.
 func (r *remote) load(ctx context.Context, a *guest.Archive) error {
 	content, to := io.Pipe()
 	packed := make(chan error, 1)
@@ -102,14 +102,14 @@ func (r *remote) load(ctx context.Context, a *guest.Archive) error {
 	if err == nil {
 		err = process.Wait()
 	}
-	_ = content.Close() // it may have ended before its input
+	_ = content.Close() // the process may not have read all
 	if unpacked := <-packed; unpacked != nil && !errors.Is(unpacked, io.ErrClosedPipe) {
 		return unpacked
 	}
 	return err
 }
 
-// compress writes an image's archive, compressed in little time.
+// compress writes the archive of an image with fast compression.
 func compress(ctx context.Context, a *guest.Archive, to io.Writer) error {
 	buffered := bufio.NewWriterSize(to, 256<<10)
 	w, err := gzip.NewWriterLevel(buffered, gzip.BestSpeed)
@@ -122,7 +122,7 @@ func compress(ctx context.Context, a *guest.Archive, to io.Writer) error {
 	return errors.Join(w.Close(), buffered.Flush())
 }
 
-// container starts a container on the host, whose name begins with that of the run's
+// container starts a container on the host. Its name begins with that of the run's
 // directory.
 func (r *remote) container(ctx context.Context, name string, options ...string) (place.Place, error) {
 	name = path.Base(r.dir) + "-" + name
@@ -133,10 +133,10 @@ func (r *remote) container(ctx context.Context, name string, options ...string) 
 	return place.Container{Place: r.place, Engine: r.engine, Name: name}, nil
 }
 
-// explainEngine adds the mend to an error of the container engine.
+// explainEngine adds the fix to an error of the engine.
 func (r *remote) explainEngine(err error) error {
 	if strings.Contains(err.Error(), "no space left on device") {
-		return fmt.Errorf("%w: make room on %s where %s keeps its images", err, r.configuration.Host, r.engine)
+		return fmt.Errorf("%w: make room on %s for the images of %s", err, r.configuration.Host, r.engine)
 	}
 	return err
 }

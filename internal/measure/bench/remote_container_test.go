@@ -163,7 +163,7 @@ time="2026-11-21T22:18:43Z" level=fatal msg="rootless containerd not running? (h
 		{
 			"disk full", []string{"docker"}, stack.Docker, "x86_64", "load",
 			"write /usr/lib/x86_64-linux-gnu/libc.so.6: no space left on device\n",
-			[]string{"load the image of containers", "no space left on device", "make room on ssh://h where docker keeps its images"},
+			[]string{"load the image of containers", "no space left on device", "make room on ssh://h for the images of docker"},
 		},
 	}
 	for _, tt := range tests {

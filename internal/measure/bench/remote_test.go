@@ -132,8 +132,8 @@ func TestExplainLogin(t *testing.T) {
 		want []string
 	}{
 		{"unknown", isKnown("192.0.2.2:22", &net.TCPAddr{}, ec.PublicKey()), []string{"is not in " + known, "once by ssh"}},
-		{"another", isKnown("192.0.2.1:22", &net.TCPAddr{}, ec.PublicKey()), []string{"another than in " + known + ", line 2"}},
-		{"refused", errors.New("ssh: unable to authenticate, attempted methods [none publickey]"), []string{"does not take the key /k", "authorized_keys"}},
+		{"another", isKnown("192.0.2.1:22", &net.TCPAddr{}, ec.PublicKey()), []string{"differs from the one in " + known + ", line 2"}},
+		{"refused", errors.New("ssh: unable to authenticate, attempted methods [none publickey]"), []string{"refuses the key /k", "authorized_keys"}},
 		{"down", other, []string{"connection refused"}},
 	} {
 		if tt.err == nil {

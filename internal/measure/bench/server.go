@@ -16,34 +16,33 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// What a process has over its like from its start on, such as where its pages lie, it
-// keeps, and no interval over blocks shows that: of one configuration entered twice,
-// one has been measured a fifth slower than the other in every block of a run. Servers
-// are therefore started anew for each block, so that what one instance has over
-// another varies from block to block. Block and boot of a sample in a guest name the
-// instance that it was measured with.
+// A process keeps properties that it has from its start, such as where its pages lie.
+// No interval over blocks shows their effect: in one run, one of two identical
+// configurations was measured a fifth slower in every block. Servers are therefore
+// restarted before each block, so that the difference between instances varies from
+// block to block. Block and boot of a sample identify the instance that it was
+// measured with.
 
-// serverPatience is how long a server may take to end, and then until it takes
-// clients. To log in is a part of it the first time.
-const serverPatience = 30 * time.Second
+// serverTimeout bounds the end of a server, and the start of the next one until it
+// accepts clients. The first start includes a login.
+const serverTimeout = 30 * time.Second
 
-// server is a server of a configuration. A shell stays in its place from block to
-// block and starts it anew when it is told to, so that neither a login nor the way
-// into a container is in between.
+// server is a server of a configuration. A shell stays in its place from block to block
+// and restarts it on demand, so that a restart needs no login and no engine.
 type server struct {
-	command  serverCommand
-	patience time.Duration // how long it may take to end, and until it takes clients
-	round    int           // how often it was started
-	words    *watch        // of the server and of the shell
-	tell     io.Writer     // the shell, which starts the server anew at each line
-	stop     func()        // ends the shell, and the server with it; nil: never started
-	ended    chan struct{} // closed when the shell has ended, with err
-	err      error
+	command serverCommand
+	timeout time.Duration // see serverTimeout
+	round   int           // number of starts
+	output  *watch        // of the server and the shell
+	stdin   io.Writer     // of the shell, which restarts the server at each line
+	stop    func()        // ends the shell, and the server with it; nil: never started
+	ended   chan struct{} // closed when the shell has ended, with err
+	err     error
 }
 
-// serverScript runs its arguments anew for each line that it reads. It answers with
-// that line when the process before has been waited for: it is gone then, and its
-// ports are free. It says so when one ends by itself.
+// serverScript restarts its arguments, the server, for each line that it reads. It prints
+// the line when the previous process has been reaped and its ports are free. It also
+// prints when the server ends without being told to.
 const serverScript = `serve() {
 	trap 'kill -s KILL "$server"; wait "$server"; exit' TERM
 	"$@" </dev/null & server=$!
@@ -58,11 +57,10 @@ while read -r round; do
 done
 `
 
-// serverEnd follows the exit code of a server that has ended by itself.
+// serverEnd follows the exit code of a server that ended without being told to.
 const serverEnd = ": the server has ended"
 
-// startServers starts the target's servers, or starts them anew, and waits until each
-// takes clients.
+// startServers starts or restarts the servers, and waits until each accepts clients.
 func (s *service) startServers(ctx context.Context) error {
 	var g errgroup.Group
 	for _, one := range s.servers {
@@ -76,7 +74,7 @@ func (s *service) startServers(ctx context.Context) error {
 	return g.Wait()
 }
 
-// stopServers ends the target's servers, and does not wait for it.
+// stopServers ends the servers without waiting for their end.
 func (s *service) stopServers() {
 	for _, one := range s.servers {
 		if one.stop != nil {
@@ -85,33 +83,33 @@ func (s *service) stopServers() {
 	}
 }
 
-// start ends the server, if it runs, waits until it is gone, starts it anew in p and
-// waits until it takes clients. It lives until stop, not until the end of ctx.
+// start ends the server, if it runs, starts it again in p and waits until it accepts
+// clients. The server lives until stop, not until the end of ctx.
 func (s *server) start(ctx context.Context, p place.Place) error {
-	if !s.standing() {
-		if err := s.enter(ctx, p); err != nil {
+	if !s.running() {
+		if err := s.startShell(ctx, p); err != nil {
 			return err
 		}
 	}
 	s.round++
 	round := fmt.Sprintf("unnest round %d", s.round)
-	gone := s.words.await(round + "\n")
-	_, _ = io.WriteString(s.tell, round+"\n") // a shell that does not take it has ended, which is heard
-	if _, err := s.hear(ctx, gone, "the one before has not ended"); err != nil {
+	gone := s.output.await(round + "\n")
+	_, _ = io.WriteString(s.stdin, round+"\n") // a failure means that the shell has ended: wait reports that
+	if _, err := s.wait(ctx, gone, "the previous instance has not ended"); err != nil {
 		return err
 	}
-	said, err := s.hear(ctx, s.words.await(s.command.ready, serverEnd), fmt.Sprintf("it does not say %q", s.command.ready))
+	printed, err := s.wait(ctx, s.output.await(s.command.ready, serverEnd), fmt.Sprintf("it does not print %q", s.command.ready))
 	if err != nil {
 		return err
 	}
-	if words, ended := strings.CutSuffix(said, serverEnd); ended {
-		return fmt.Errorf("it ended at once: %s", strings.TrimSpace(words))
+	if printed, ended := strings.CutSuffix(printed, serverEnd); ended {
+		return fmt.Errorf("it ended at once: %s", strings.TrimSpace(printed))
 	}
 	return nil
 }
 
-// standing reports whether the shell waits for being told.
-func (s *server) standing() bool {
+// running reports whether the shell runs.
+func (s *server) running() bool {
 	if s.stop == nil {
 		return false
 	}
@@ -123,32 +121,28 @@ func (s *server) standing() bool {
 	}
 }
 
-// enter starts the shell in p.
-func (s *server) enter(ctx context.Context, p place.Place) error {
-	// A pipe of the system: one of Go's would be read for a command on this host, whose
-	// end is not told before that reader's, which waits for the next line.
-	in, tell, err := os.Pipe()
+func (s *server) startShell(ctx context.Context, p place.Place) error {
+	// Not an io.Pipe: exec would copy from it, and report the end of a command on this
+	// host only after the next line was read.
+	in, stdin, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	hangUp := func() {
-		_ = in.Close()
-		_ = tell.Close()
-	}
+	closePipe := func() { _, _ = in.Close(), stdin.Close() }
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s.words = &watch{}
+	s.output = &watch{}
 	process, err := p.Start(ctx, place.Command{
 		Args:  append([]string{"sh", "-c", serverScript, "server"}, s.command.args...),
-		Stdin: in, Stdout: s.words, Stderr: s.words,
+		Stdin: in, Stdout: s.output, Stderr: s.output,
 	})
 	if err != nil {
 		stop()
-		hangUp()
+		closePipe()
 		return err
 	}
-	context.AfterFunc(ctx, hangUp)
+	context.AfterFunc(ctx, closePipe)
 	ended := make(chan struct{})
-	s.tell, s.stop, s.ended, s.err = tell, stop, ended, nil
+	s.stdin, s.stop, s.ended, s.err = stdin, stop, ended, nil
 	go func() {
 		defer close(ended)
 		defer stop()
@@ -159,41 +153,41 @@ func (s *server) enter(ctx context.Context, p place.Place) error {
 	return nil
 }
 
-// hear waits for a text that the server or its shell says, and returns what was said
-// up to its end; otherwise is told when it is not said in time.
-func (s *server) hear(ctx context.Context, text <-chan string, otherwise string) (string, error) {
-	patience := time.NewTimer(s.patience)
-	defer patience.Stop()
+// wait waits for a text from the server or its shell and returns the output up to its
+// end. late is the error for a text that does not come within the timeout.
+func (s *server) wait(ctx context.Context, text <-chan string, late string) (string, error) {
+	timeout := time.NewTimer(s.timeout)
+	defer timeout.Stop()
 	select {
-	case said := <-text:
-		return said, nil
+	case printed := <-text:
+		return printed, nil
 	case <-s.ended:
-		return "", fmt.Errorf("the shell that starts it has ended: %w: %s", s.err, s.words)
-	case <-patience.C:
-		return "", fmt.Errorf("%s after %v: %s", otherwise, s.patience, s.words)
+		return "", fmt.Errorf("the shell that starts it has ended: %w: %s", s.err, s.output)
+	case <-timeout.C:
+		return "", fmt.Errorf("%s after %v: %s", late, s.timeout, s.output)
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
 }
 
-// watch waits for texts in what is written to it.
+// watch is a writer that searches its input for texts.
 type watch struct {
-	mu     sync.Mutex
-	seen   []byte // the last of what was written since the last text that was found
-	wanted []string
-	found  chan string
+	mu    sync.Mutex
+	tail  []byte // the last watchedBytes written since the last text that was found
+	texts []string
+	found chan string
 }
 
-// watched is how much is kept to search in and to quote.
-const watched = 4096
+// watchedBytes is how much of the input is kept to search and to quote.
+const watchedBytes = 4096
 
-// await returns a channel that gets what is written up to the end of one of texts,
-// whichever comes first. What was awaited before is forgotten, and so is what was
-// written up to the end of the text that was found then.
+// await returns a channel that receives the input up to the end of the first of texts
+// that occurs. It replaces earlier calls, and searches only behind the text that was
+// found last.
 func (w *watch) await(texts ...string) <-chan string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.wanted, w.found = texts, make(chan string, 1)
+	w.texts, w.found = texts, make(chan string, 1)
 	w.search()
 	return w.found
 }
@@ -201,31 +195,29 @@ func (w *watch) await(texts ...string) <-chan string {
 func (w *watch) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.seen = append(w.seen, p...)
+	w.tail = append(w.tail, p...)
 	w.search()
-	if extra := len(w.seen) - watched; extra > 0 {
-		w.seen = append(w.seen[:0], w.seen[extra:]...)
+	if extra := len(w.tail) - watchedBytes; extra > 0 {
+		w.tail = append(w.tail[:0], w.tail[extra:]...)
 	}
 	return len(p), nil
 }
 
-// search looks for the first of the texts that are wanted.
 func (w *watch) search() {
 	end := -1
-	for _, text := range w.wanted {
-		if i := bytes.Index(w.seen, []byte(text)); i >= 0 && (end < 0 || i+len(text) < end) {
+	for _, text := range w.texts {
+		if i := bytes.Index(w.tail, []byte(text)); i >= 0 && (end < 0 || i+len(text) < end) {
 			end = i + len(text)
 		}
 	}
-	if end < 0 {
-		return
+	if end >= 0 {
+		w.found <- string(w.tail[max(0, end-watchedBytes):end])
+		w.tail, w.texts = w.tail[end:], nil
 	}
-	w.found <- string(w.seen[max(0, end-watched):end])
-	w.seen, w.wanted = w.seen[end:], nil
 }
 
 func (w *watch) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return string(bytes.TrimSpace(w.seen))
+	return string(bytes.TrimSpace(w.tail))
 }

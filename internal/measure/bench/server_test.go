@@ -36,7 +36,7 @@ func containsAll(text string, words ...string) bool {
 // ends with the test.
 func newServer(t *testing.T, script string) *server {
 	t.Helper()
-	s := &server{command: serverCommand{[]string{"sh", "-c", script}, "Server listening on"}, patience: serverPatience}
+	s := &server{command: serverCommand{[]string{"sh", "-c", script}, "Server listening on"}, timeout: serverTimeout}
 	t.Cleanup(func() {
 		if s.stop != nil {
 			s.stop()
@@ -101,7 +101,7 @@ func TestStartServerAnew(t *testing.T) {
 		if err := s.start(t.Context(), place.Local{}); err != nil {
 			t.Fatal(err)
 		}
-		if said := s.words.String(); strings.Contains(said, "still there") {
+		if said := s.output.String(); strings.Contains(said, "still there") {
 			t.Error(said)
 		}
 	}
@@ -202,23 +202,23 @@ func TestStartServerNeverReady(t *testing.T) {
 	if err := s.start(ctx, p); !errors.Is(err, why) {
 		t.Errorf("got %v, want %v", err, why)
 	}
-	if !s.standing() {
+	if !s.running() {
 		t.Error("it ended with ctx")
 	}
-	s.patience = 100 * time.Millisecond
+	s.timeout = 100 * time.Millisecond
 	start := time.Now()
 	err := s.start(t.Context(), p)
-	if err == nil || !containsAll(err.Error(), `it does not say "Server listening on" after 100ms`, "warming up") || time.Since(start) < s.patience {
+	if err == nil || !containsAll(err.Error(), `it does not print "Server listening on" after 100ms`, "warming up") || time.Since(start) < s.timeout {
 		t.Errorf("got %v after %v", err, time.Since(start))
 	}
-	s.patience = serverPatience
+	s.timeout = serverTimeout
 	if err := s.start(t.Context(), p); err != nil {
 		t.Error(err)
 	}
-	s.patience = 100 * time.Millisecond
+	s.timeout = 100 * time.Millisecond
 	start = time.Now()
 	err = s.start(t.Context(), p) // it has nothing more to say
-	if err == nil || !containsAll(err.Error(), "the one before has not ended after 100ms") || time.Since(start) < s.patience {
+	if err == nil || !containsAll(err.Error(), "the previous instance has not ended after 100ms") || time.Since(start) < s.timeout {
 		t.Errorf("got %v after %v", err, time.Since(start))
 	}
 }
@@ -229,7 +229,7 @@ func TestStartServerWithoutShell(t *testing.T) {
 	for _, reads := range []string{"", "read -r line; "} {
 		start := time.Now()
 		err := s.start(t.Context(), place.Within{Place: place.Local{}, Enter: []string{"sh", "-c", reads + "echo no such container >&2; exit 4"}, Name: "web"})
-		if err == nil || !containsAll(err.Error(), "the shell that starts it has ended", "exit code 4", "no such container") || time.Since(start) > serverPatience/2 {
+		if err == nil || !containsAll(err.Error(), "the shell that starts it has ended", "exit code 4", "no such container") || time.Since(start) > serverTimeout/2 {
 			t.Errorf("%q: got %v after %v", reads, err, time.Since(start))
 		}
 	}
@@ -242,7 +242,7 @@ func TestStartServers(t *testing.T) {
 		to.servers = append(to.servers, newServer(t, ""))
 	}
 	for i, s := range to.servers {
-		s.command.ready, s.patience = "ready to go", time.Minute
+		s.command.ready, s.timeout = "ready to go", time.Minute
 		s.command.args = append(s.command.args, strconv.Itoa(i))
 	}
 	if err := to.startServers(t.Context()); err != nil {
@@ -253,9 +253,9 @@ func TestStartServers(t *testing.T) {
 			s.command.ready = "Server listening on"
 		}
 	}
-	to.servers[1].patience = 100 * time.Millisecond
+	to.servers[1].timeout = 100 * time.Millisecond
 	err := to.startServers(t.Context())
-	if err == nil || !containsAll(err.Error(), `start server "`, ` 1": it does not say "ready to go" after 100ms`) {
+	if err == nil || !containsAll(err.Error(), `start server "`, ` 1": it does not print "ready to go" after 100ms`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -326,7 +326,7 @@ func TestRenewWithoutMachine(t *testing.T) {
 	}}
 	time.AfterFunc(100*time.Millisecond, func() { close(gone) })
 	start := time.Now()
-	if err := b.Renew(t.Context()); !errors.Is(err, died) || !errors.Is(err, experiment.ErrFatal) || time.Since(start) > serverPatience/2 {
+	if err := b.Renew(t.Context()); !errors.Is(err, died) || !errors.Is(err, experiment.ErrFatal) || time.Since(start) > serverTimeout/2 {
 		t.Errorf("got %v after %v", err, time.Since(start))
 	}
 }
@@ -334,10 +334,10 @@ func TestRenewWithoutMachine(t *testing.T) {
 // The text is found wherever writes cut it, and after any amount of noise.
 func TestWatch(t *testing.T) {
 	const text = "Server listening on"
-	for _, noise := range []int{0, 1, watched - 5, watched, 3 * watched} {
+	for _, noise := range []int{0, 1, watchedBytes - 5, watchedBytes, 3 * watchedBytes} {
 		whole := strings.Repeat("#", noise) + text
 		for _, cut := range []int{0, 1, len(text) / 2, len(text) - 1} {
-			for _, piece := range []int{1, 7, watched + 1} {
+			for _, piece := range []int{1, 7, watchedBytes + 1} {
 				t.Run(fmt.Sprintf("%d noise, cut %d, pieces of %d", noise, cut, piece), func(t *testing.T) {
 					w := &watch{}
 					found := w.await("no such text", text)
@@ -349,7 +349,7 @@ func TestWatch(t *testing.T) {
 					writeAll(t, w, late+" port\n", piece)
 					select {
 					case said := <-found:
-						if !strings.HasSuffix(said, text) || len(said) > watched {
+						if !strings.HasSuffix(said, text) || len(said) > watchedBytes {
 							t.Errorf("found at the end of %q", said)
 						}
 					default:
@@ -399,8 +399,8 @@ func writeAll(t *testing.T, w io.Writer, text string, piece int) {
 func TestWatchQuotesTheEnd(t *testing.T) {
 	w := &watch{}
 	w.await("ready")
-	writeAll(t, w, strings.Repeat("#", 2*watched)+"\nlast words\n", 1000)
-	if got := w.String(); len(got) > watched || !strings.HasSuffix(got, "\nlast words") {
+	writeAll(t, w, strings.Repeat("#", 2*watchedBytes)+"\nlast words\n", 1000)
+	if got := w.String(); len(got) > watchedBytes || !strings.HasSuffix(got, "\nlast words") {
 		t.Errorf("got %d bytes that end with %q", len(got), got[len(got)-20:])
 	}
 }

@@ -121,7 +121,7 @@ func (s *services) assignPorts(listen string) servers {
 		assigned.ports[key] = port
 		assigned.published = append(assigned.published, w.Ports(c.Params, port)...)
 		command := serverCommand{w.Server(c.Params, workload.Endpoint{Address: listen, Port: port}), w.Ready()}
-		assigned.list = append(assigned.list, &server{command: command, patience: serverPatience})
+		assigned.list = append(assigned.list, &server{command: command, timeout: serverTimeout})
 		port++
 	}
 	return assigned
