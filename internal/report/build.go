@@ -48,7 +48,7 @@ func (b *builder) addScores(doc *Document) (warnings []string) {
 	var figures []KeyFigure
 	for _, s := range scores {
 		doc.Suites = append(doc.Suites, s.said)
-		groups, headlines, figures = append(groups, b.scoreGroup(s)), append(headlines, scoreHeadlines(s)...), append(figures, scoreFigures(s)...)
+		groups, headlines, figures = append(groups, s.group()), append(headlines, s.headlines()...), append(figures, s.figures()...)
 	}
 	doc.Groups = append(groups, doc.Groups...)
 	doc.Headlines, doc.Figures = append(headlines, doc.Headlines...), append(figures, doc.Figures...)

@@ -10,6 +10,7 @@ import (
 
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
+	"unnest/internal/report/papers"
 )
 
 // JSON prints the data of a document, or the whole document if it has none.
@@ -125,21 +126,21 @@ func scoreFields(s *Score) []string {
 	if s.Published == nil {
 		return append(row, "", "", "", "")
 	}
-	return append(row, strconv.Itoa(s.Published.Table), s.Published.Value, s.Published.Unit, s.Published.Score)
+	return append(row, strconv.Itoa(s.Published.Table), string(s.Published.Value), s.Published.Unit, string(s.Published.Score))
 }
 
 // totalRows are the rows of what a suite amounts to: they name no case, n is the
 // number of cases that count, and the figure stands as the mean.
 func totalRows(doc Document, s SuiteScore, header []string) [][]string {
 	var rows [][]string
-	add := func(t Total, metric string, value Number, i Interval, published *PublishedTotal) {
+	add := func(t Total, metric string, value Number, i Interval, published *papers.Total) {
 		fields := map[string]string{"run": doc.Run, "suite": s.Suite, "configuration": t.Configuration, "metric": metric,
 			"unit": "1", "order": string(result.HIB), "primary": "false", "n": strconv.Itoa(s.Cases)}
 		for name, n := range map[string]Number{"mean": value, "low": i.Low, "high": i.High, "confidence": i.Confidence} {
 			fields[name] = exact(n)[0]
 		}
 		if published != nil {
-			fields["published table"], fields["published score"] = strconv.Itoa(published.Table), published.Total
+			fields["published table"], fields["published score"] = strconv.Itoa(published.Table), string(published.Total)
 		}
 		row := make([]string, len(header))
 		for j, name := range header {

@@ -26,10 +26,7 @@ type Options struct {
 	Alpha       float64  // level of the verdicts, default 0.05
 	Equivalence *Claim   // default: BrFusion within 3.5 % of NoCont; &Claim{}: none
 
-	Published       []PublishedLevel // set beside the levels of virtualization that they match
-	PublishedScores []PublishedScore // set beside the scores of suites that they match
-	PublishedTotals []PublishedTotal // likewise, beside the totals
-	PublishedRatios []PublishedRatio // set beside the comparisons that they match
+	Papers Papers // printed figures to show next to the run's
 }
 
 // Claim is a claim of equivalence: Configuration lies within Margin, a fraction,

@@ -142,7 +142,7 @@ func stepVerdict(e, below Estimate) Cell {
 }
 
 // levelChart draws one metric by level, as FitzGerald 2014, Figs. 2-16.
-func (b *builder) levelChart(l leveled, m int, ladders []ladder) Chart {
+func (b *builder) levelChart(l leveled, m int, nestings []nesting) Chart {
 	first := l.cells[m][0]
 	c := Chart{
 		ID: l.id + "-" + anchor("chart", l.metrics[m].Name), Kind: Levels, Setting: setting(b.run),
@@ -158,13 +158,13 @@ func (b *builder) levelChart(l leveled, m int, ladders []ladder) Chart {
 	for _, level := range levels {
 		c.Categories = append(c.Categories, levelName(level))
 	}
-	for _, ladder := range ladders {
-		for k := range ladder.width() {
-			series := ChartSeries{Name: ladder.names(k), Slot: len(c.Series) % slots}
+	for _, nesting := range nestings {
+		for k := range nesting.width() {
+			series := ChartSeries{Name: nesting.names(k), Slot: len(c.Series) % slots}
 			for _, level := range levels {
 				mean, stdErr := missing, missing
-				if i := slices.Index(ladder.levels, level); i >= 0 {
-					e := l.estimate(m, ladder.at(i, k).Name)
+				if i := slices.Index(nesting.levels, level); i >= 0 {
+					e := l.estimate(m, nesting.at(i, k).Name)
 					mean, stdErr = e.Mean, e.StdErr
 				}
 				series.add(mean, Interval{Low: mean - stdErr, High: mean + stdErr})

@@ -54,7 +54,7 @@ type leveled struct {
 	id      string
 	of      result.Case
 	metrics []result.Metric
-	rows    []rung
+	rows    []levelRow
 	cells   [][]*Estimate
 	alpha   float64
 }
@@ -63,19 +63,19 @@ type leveled struct {
 // the run has configurations at several levels. estimates are those of the i-th
 // group of cases; each that the sections show gets its Step.
 func (b *builder) levels(i int, cases []result.Case, estimates []Estimate) []Group {
-	ladders := ladders(b.run)
-	if len(ladders) == 0 {
+	nestings := nestings(b.run)
+	if len(nestings) == 0 {
 		return nil
 	}
 	var groups []Group
 	var all []leveled
 	for j, c := range cases {
-		l := leveled{id: fmt.Sprintf("g%d-levels-%d", i+1, j+1), of: c, metrics: b.levelMetrics(c), rows: rungsOf(ladders), alpha: b.opts.Alpha}
+		l := leveled{id: fmt.Sprintf("g%d-levels-%d", i+1, j+1), of: c, metrics: b.levelMetrics(c), rows: levelRows(nestings), alpha: b.opts.Alpha}
 		if !l.fill(estimates) {
 			continue
 		}
 		l.test()
-		l.addPublished(b.opts.Published)
+		l.addPublished(b.opts.Papers.Levels)
 		if b.tabled(cases) && ofTableOne(b.run) {
 			all = append(all, l)
 			continue
@@ -84,7 +84,7 @@ func (b *builder) levels(i int, cases []result.Case, estimates []Estimate) []Gro
 		for m, family := range l.cells {
 			g.Tables = append(g.Tables, b.levelTable(l, m))
 			if slices.ContainsFunc(family, func(e *Estimate) bool { return e.N > 0 }) {
-				g.Charts = append(g.Charts, b.levelChart(l, m, ladders))
+				g.Charts = append(g.Charts, b.levelChart(l, m, nestings))
 			}
 		}
 		g.Tables = append(g.Tables, b.stepTable(l))
@@ -134,7 +134,7 @@ func (l *leveled) fill(estimates []Estimate) bool {
 
 // below returns the estimate below that of row i, nil at the lowest level.
 func (l *leveled) below(family []*Estimate, i int) *Estimate {
-	j := slices.IndexFunc(l.rows, func(r rung) bool { return r.name == l.rows[i].below })
+	j := slices.IndexFunc(l.rows, func(r levelRow) bool { return r.name == l.rows[i].below })
 	if j < 0 {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (l *leveled) below(family []*Estimate, i int) *Estimate {
 }
 
 // newStep is the step of e before anything is set beside it.
-func newStep(e Estimate, r rung) *Step {
+func newStep(e Estimate, r levelRow) *Step {
 	s := &Step{Level: r.level, Below: r.below, VCPUs: r.vcpus, RelStdErr: Number(e.moments().RelStdErr()),
 		Change: missing, PerVCPU: missing, ChangePerVCPU: missing, T: missing, DF: missing, P: missing, Adjusted: missing, Detectable: missing}
 	if r.vcpus > 0 && e.Metric == throughput {
@@ -203,7 +203,7 @@ func (l *leveled) steps(f func(e, below *Estimate)) {
 
 // sized reports whether the levels differ in their number of vCPUs.
 func (l *leveled) sized() bool {
-	return slices.ContainsFunc(l.rows, func(r rung) bool { return r.vcpus > 0 })
+	return slices.ContainsFunc(l.rows, func(r levelRow) bool { return r.vcpus > 0 })
 }
 
 // Notes below every table of steps.
@@ -224,5 +224,5 @@ func (l *leveled) estimates() []Estimate {
 
 // estimate returns the estimate of the m-th metric in a configuration.
 func (l *leveled) estimate(m int, configuration string) *Estimate {
-	return l.cells[m][slices.IndexFunc(l.rows, func(r rung) bool { return r.name == configuration })]
+	return l.cells[m][slices.IndexFunc(l.rows, func(r levelRow) bool { return r.name == configuration })]
 }

@@ -13,6 +13,7 @@ import (
 
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
+	"unnest/internal/report/papers"
 )
 
 // nested is a run at three levels of virtualization, with over-commitment (L0,
@@ -67,22 +68,26 @@ func bootOf(configuration string, block int) int {
 }
 
 // thesis are rows of FitzGerald 2014, Tables 5 and 6.
-var thesis = []PublishedLevel{
-	{"S390x", "L0", true, "cpu", 1068.5, 2.40, 3.7300, 0.00683},
-	{"S390x", "L1", true, "cpu", 1041.3, 18.60, 3.8450, 0.0707},
-	{"S390x", "L2", true, "cpu", 1046.8, 16.40, 3.8200, 0.0603},
-	{"x86_64", "L0", true, "cpu", 1251.9, 1.37, 3.1933, 0.00333},
-	{"x86_64", "L1", true, "cpu", 1238.3, 3.70, 3.2267, 0.0105},
-	{"x86_64", "L2", true, "cpu", 1199.2, 3.17, 3.3300, 0.00816},
-	{"x86_64", "L0", false, "cpu", 1251.9, 1.37, 3.1933, 0.00333},
-	{"x86_64", "L1", false, "cpu", 927.61, 4.52, 3.2333, 0.0167},
-	{"x86_64", "L2", false, "cpu", 574.66, 3.46, 3.4767, 0.0203},
-	{"x86_64", "L1", true, "memory (read)", 0.89967, 0.000271, 2776.0, 1.42},
+var thesis = []papers.SysbenchRow{
+	sysbenchRow("S390x", "L0", true, "cpu", papers.Mean{Mean: "1068.5", StdErr: "2.40"}, papers.Mean{Mean: "3.7300", StdErr: "0.00683"}),
+	sysbenchRow("S390x", "L1", true, "cpu", papers.Mean{Mean: "1041.3", StdErr: "18.60"}, papers.Mean{Mean: "3.8450", StdErr: "0.0707"}),
+	sysbenchRow("S390x", "L2", true, "cpu", papers.Mean{Mean: "1046.8", StdErr: "16.40"}, papers.Mean{Mean: "3.8200", StdErr: "0.0603"}),
+	sysbenchRow("x86_64", "L0", true, "cpu", papers.Mean{Mean: "1251.9", StdErr: "1.37"}, papers.Mean{Mean: "3.1933", StdErr: "0.00333"}),
+	sysbenchRow("x86_64", "L1", true, "cpu", papers.Mean{Mean: "1238.3", StdErr: "3.70"}, papers.Mean{Mean: "3.2267", StdErr: "0.0105"}),
+	sysbenchRow("x86_64", "L2", true, "cpu", papers.Mean{Mean: "1199.2", StdErr: "3.17"}, papers.Mean{Mean: "3.3300", StdErr: "0.00816"}),
+	sysbenchRow("x86_64", "L0", false, "cpu", papers.Mean{Mean: "1251.9", StdErr: "1.37"}, papers.Mean{Mean: "3.1933", StdErr: "0.00333"}),
+	sysbenchRow("x86_64", "L1", false, "cpu", papers.Mean{Mean: "927.61", StdErr: "4.52"}, papers.Mean{Mean: "3.2333", StdErr: "0.0167"}),
+	sysbenchRow("x86_64", "L2", false, "cpu", papers.Mean{Mean: "574.66", StdErr: "3.46"}, papers.Mean{Mean: "3.4767", StdErr: "0.0203"}),
+	sysbenchRow("x86_64", "L1", true, "memory (read)", papers.Mean{Mean: "0.89967", StdErr: "0.000271"}, papers.Mean{Mean: "2776.0", StdErr: "1.42"}),
+}
+
+func sysbenchRow(architecture, level string, overcommitted bool, test string, throughput, response papers.Mean) papers.SysbenchRow {
+	return papers.SysbenchRow{Architecture: architecture, Level: level, Overcommitted: overcommitted, Test: test, Throughput: throughput, Response: response}
 }
 
 func buildNested() Document {
 	run, samples := nested(6)
-	return Build(run, samples, Options{Dir: "runs/20260314-levels", Published: thesis})
+	return Build(run, samples, Options{Dir: "runs/20260314-levels", Papers: Papers{Levels: thesis}})
 }
 
 func TestLadders(t *testing.T) {
@@ -116,7 +121,7 @@ func TestLadders(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var got []string
-		for _, r := range rungsOf(ladders(result.Run{Configurations: tt.configurations})) {
+		for _, r := range levelRows(nestings(result.Run{Configurations: tt.configurations})) {
 			got = append(got, fmt.Sprintf("%s %d %s", r.name, r.level, r.below))
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -258,7 +263,7 @@ func TestPublishedStandsBesideWhatItMatches(t *testing.T) {
 	for i := range samples {
 		samples[i].Configuration = "x" + samples[i].Configuration
 	}
-	for _, e := range Build(run, samples, Options{Published: thesis}).Estimates {
+	for _, e := range Build(run, samples, Options{Papers: Papers{Levels: thesis}}).Estimates {
 		if e.Step == nil || e.Step.Published != nil {
 			t.Errorf("%s, not named after a level: %+v", e.Configuration, e.Step)
 		}
@@ -327,12 +332,12 @@ func TestPublishedMatches(t *testing.T) {
 		{"cpu", result.Case{Name: "sysbench-cpus", Tool: "sysbench"}, false},
 	}
 	for _, tt := range tests {
-		if got := (PublishedLevel{Test: tt.test}).matches(tt.of); got != tt.want {
+		if got := testMatches(tt.test, tt.of); got != tt.want {
 			t.Errorf("%q of %+v: %v", tt.test, tt.of, got)
 		}
 	}
 	for _, unit := range []string{"MiB/s", "Mbit/s"} {
-		if _, _, ok := thesis[0].in(result.Metric{Name: throughput, Unit: unit}); ok {
+		if _, _, ok := publishedMean(thesis[0], result.Metric{Name: throughput, Unit: unit}); ok {
 			t.Errorf("transactions per second stand beside %s", unit)
 		}
 	}

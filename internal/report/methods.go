@@ -27,16 +27,14 @@ func methods(o Options, run result.Run) []Method {
 	if distributed(run) {
 		ms = append(ms, Method{"distribution", "Each line rises by one step at every measured value: its height is the share of executions that took no more than what stands below it. A line further left is faster; one that reaches the top late has slow stragglers. p25, p75, p90 and p99 are percentiles, interpolated between the values."})
 	}
-	if len(ladders(run)) > 0 {
+	if len(nestings(run)) > 0 {
 		ms = append(ms, Method{"level, ΔL", "The level is the number of hypervisors under the operating system, as in FitzGerald 2014. ΔL is the change of the mean against the level below, among configurations that have the same above their VMs and the same options, but for the size of the guest. Where a level has several such configurations, the first stands on the first of the level below, the second on the second, or on the last there is."})
 	}
 	if ofSuites(run) {
 		ms = append(ms, Method{"difference", "What the test says, in a word: better, worse, unclear or none seen, as the verdicts above; nothing where there are too few samples."})
 	}
 	if len(scoredSuites(run)) > 0 {
-		ms = append(ms,
-			Method{"score, total", "After Lubomski et al., Multi-level virtualization and its impact on system performance in cloud computing, §3.6. A score is the mean over the highest mean of all configurations in its case, so 1 is the best where higher is better (HIB) and the worst where lower is (LIB). A total is the sum of the scores less those of LIB cases: higher is better. Totals depend on which configurations and cases stand in the table: one more of either may turn the order of two others, and where it does a warning says so. The paper sums scores rounded to two decimals. A case that lacks results in a configuration counts in no total."},
-			Method{"geometric mean", "Of the ratios of the means to those of a baseline, one per case. It does not depend on which other configurations there are, nor on the order of the case. Its interval takes the cases for a sample of all that might have been chosen; variants of one benchmark make it too narrow."})
+		ms = append(ms, scoreMethods()...)
 	}
 	if margin := percent(o.Equivalence.Margin); o.Equivalence.Configuration != "" {
 		ms = append(ms, Method{"within " + margin, fmt.Sprintf("Shown when the whole %s interval of the ratio lies within %s of 1. The default margin is that of Bacou et al. 2019, §5.2.1, who report BrFusion within 3.5 %% of NoCont.", confidence, margin)})
@@ -49,4 +47,12 @@ func distributed(run result.Run) bool {
 	return slices.ContainsFunc(run.Cases, func(c result.Case) bool {
 		return slices.ContainsFunc(c.Metrics, func(m result.Metric) bool { return m.Distribution })
 	})
+}
+
+// scoreMethods explain scores and geometric means.
+func scoreMethods() []Method {
+	return []Method{
+		{"score, total", "After Lubomski et al., Multi-level virtualization and its impact on system performance in cloud computing, §3.6. A score is the mean over the highest mean of all configurations in its case, so 1 is the best where higher is better (HIB) and the worst where lower is better (LIB). A total is the sum of the scores less those of LIB cases: higher is better. Totals depend on which configurations and cases are in the table: adding one of either can reverse the order of two others, and a warning says where it does. The paper sums scores rounded to two decimals. A case without results in some configuration counts in no total."},
+		{"geometric mean", "The geometric mean, over cases, of the ratio of the mean to that of a baseline. It does not depend on the other configurations, nor on the order of the case. Its interval treats the cases as a sample of all possible cases; variants of one benchmark make it too narrow."},
+	}
 }

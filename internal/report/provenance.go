@@ -149,14 +149,7 @@ func facts(dir string, run result.Run, samples []result.Sample) []fact {
 }
 
 func configurationText(c result.Configuration) string {
-	var options []string
-	for _, k := range slices.Sorted(maps.Keys(c.Options)) {
-		options = append(options, k+"="+c.Options[k])
-	}
-	if c.Description != "" {
-		options = append(options, c.Description)
-	}
-	return strings.Join(options, ", ")
+	return join(optionsText(c.Options), c.Description)
 }
 
 func machineFacts(name string, m result.Machine) []fact {

@@ -88,12 +88,11 @@ func paperDisk() Options {
 	names := map[string]string{"SQLite": "sqlite", "Gzip Compression": "gzip-file"}
 	for _, s := range papers.DiskScores() {
 		if name := names[s.Case]; name != "" {
-			o.PublishedScores = append(o.PublishedScores, PublishedScore{s.Table, "disk", name, s.Configuration, string(s.Value), s.Unit, string(s.Score)})
+			s.Case = name
+			o.Papers.Scores = append(o.Papers.Scores, s)
 		}
 	}
-	for _, t := range papers.Totals() {
-		o.PublishedTotals = append(o.PublishedTotals, PublishedTotal{t.Table, t.Suite, t.Configuration, string(t.Total), 18})
-	}
+	o.Papers.Totals = papers.Totals()
 	return o
 }
 
@@ -121,7 +120,7 @@ func TestPaperScoresComeOut(t *testing.T) {
 	run.Cases, run.Failures = nil, nil
 	var samples []result.Sample
 	for _, s := range papers.DiskScores() {
-		m := result.Metric{Name: "figure", Unit: s.Unit, Order: result.Order(s.Order)}
+		m := result.Metric{Name: "figure", Unit: s.Unit, Order: s.Order}
 		c := result.Case{Suite: "disk", Name: s.Case, Group: s.Case, Primary: m.Name, Metrics: []result.Metric{m}}
 		if !slices.ContainsFunc(run.Cases, func(o result.Case) bool { return o.Name == c.Name }) {
 			run.Cases = append(run.Cases, c)
@@ -209,8 +208,8 @@ func TestMissingScores(t *testing.T) {
 	doc := Build(run, samples, Options{})
 	scores := groupTitled(t, doc, "Suite disk: scores").Tables[0]
 	want := []string{
-		"No case has results in metal.mnt: the scores are over the others.",
-		"dbench-12 has no score in vm.aufs (its mean 0 MB/s is no positive number): it counts in no total.",
+		"metal.mnt: no results in any case. The scores are relative to the other configurations.",
+		"dbench-12 has no score in vm.aufs (its mean 0 MB/s is not positive): it counts in no total.",
 		"postmark has no score in vm.mnt (missing: failed 2 times: out of files!): it counts in no total.",
 	}
 	if diff := cmp.Diff(want, scores.Notes[1:4]); diff != "" {
@@ -242,7 +241,7 @@ func TestScoresWithoutTotals(t *testing.T) {
 	if len(g.Charts) != 0 || g.Tables[0].Sums != 0 || len(g.Tables[0].Rows) != 5 {
 		t.Errorf("%d charts, %d rows of totals where no case counts", len(g.Charts), g.Tables[0].Sums)
 	}
-	if want := "Suite disk: no case has results in all configurations, so there are no totals."; doc.Headlines[0] != want {
+	if want := "Suite disk has no totals: no case has results in every configuration."; doc.Headlines[0] != want {
 		t.Errorf("headline %q", doc.Headlines[0])
 	}
 	if empty := Build(run, nil, Options{}); len(empty.Suites) > 0 {
@@ -251,7 +250,7 @@ func TestScoresWithoutTotals(t *testing.T) {
 	_, samples = multilevel(6)
 	samples = slices.DeleteFunc(samples, func(s result.Sample) bool { return s.Configuration == "metal.local" })
 	doc = Build(run, samples, Options{})
-	if doc.Suites[0].Baseline != "metal.aufs" || !slices.ContainsFunc(doc.Warnings, func(w string) bool { return strings.Contains(w, "No case of the suites has results in metal.local") }) {
+	if doc.Suites[0].Baseline != "metal.aufs" || !slices.ContainsFunc(doc.Warnings, func(w string) bool { return strings.Contains(w, "metal.local has no results in the suites") }) {
 		t.Errorf("baseline %q, warnings %q", doc.Suites[0].Baseline, doc.Warnings)
 	}
 }
@@ -382,7 +381,7 @@ func TestPairs(t *testing.T) {
 	for _, tt := range tests {
 		var got []string
 		for _, c := range run.Configurations {
-			if p, ok := alternatives[tt.of].partner(run, c); ok {
+			if p, ok := alternatives[tt.of].partner(run.Configurations, c); ok {
 				got = append(got, alternatives[tt.of].category(c.Name, p.Name)+": "+c.Name+" "+p.Name)
 			}
 		}

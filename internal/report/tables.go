@@ -119,14 +119,19 @@ func (b *builder) ratioCell(e Estimate, baseline string) Cell {
 	case c == nil:
 		return Cell{Text: "1"}
 	}
-	cell := Cell{Text: ratio(c.Ratio)}
-	if c.Interval.Low.Defined() {
-		cell.Text += fmt.Sprintf(" [%s, %s]", ratio(c.Interval.Low), ratio(c.Interval.High))
-	}
+	cell := Cell{Text: withInterval(c.Ratio, c.Interval)}
 	if c.Adjusted.Defined() {
 		cell.Remark = "adjusted " + pValue(c.Adjusted)
 	}
 	return cell
+}
+
+// withInterval prints a ratio with its interval if there is one.
+func withInterval(r Number, i Interval) string {
+	if !i.Low.Defined() {
+		return ratio(r)
+	}
+	return fmt.Sprintf("%s [%s, %s]", ratio(r), ratio(i.Low), ratio(i.High))
 }
 
 // verdictCell gathers the verdicts on e, each pair of configurations once. Those

@@ -44,3 +44,9 @@ func Load(dir string) (input report.Input, notes []string, err error) {
 	}
 	return report.Input{Dir: dir, Run: run, Samples: journal.Samples}, notes, nil
 }
+
+// Build makes the report of a run that Load has read, next to the figures that papers
+// print.
+func Build(input report.Input, notes []string) report.Document {
+	return report.Build(input.Run, input.Samples, report.Options{Dir: input.Dir, Notes: notes, Papers: report.AllPapers()})
+}

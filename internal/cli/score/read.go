@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"unnest/internal/measure/result"
 	"unnest/internal/measure/score"
 )
 
@@ -133,12 +134,12 @@ func readHeader(reader *csv.Reader) (at map[string]int, width int, err error) {
 // parse makes a row of its fields. Only the value can be wrong by itself.
 func parse(field func(column string) string) (score.Row, error) {
 	row := score.Row{
-		Suite: field("suite"), Case: field("case"), Order: score.Order(field("order")),
+		Suite: field("suite"), Case: field("case"), Order: result.Order(field("order")),
 		Unit: field("unit"), Configuration: field("configuration"),
 	}
 	value, err := strconv.ParseFloat(field("value"), 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) { // what is out of range is infinite
-		return score.Row{}, fmt.Errorf("%q is no number: write one such as 12.5", field("value"))
+		return score.Row{}, fmt.Errorf("%q is not a number: write one such as 12.5", field("value"))
 	}
 	row.Value = value
 	return row, nil

@@ -1,16 +1,17 @@
-// Package score is the command "unnest score": it sums up the results of a CSV
-// file as package score of the house does.
+// Package score is the command "unnest score": it reads results from a CSV file and
+// prints their scores.
 package score
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"unnest/internal/cli/document"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
 	"unnest/internal/measure/score"
+	"unnest/internal/report"
 )
 
 // Options are what the command line asks for.
@@ -18,7 +19,7 @@ type Options struct {
 	Streams terminal.Streams
 	File    string // - is standard input
 	Score   score.Options
-	JSON    bool
+	Output  document.Output
 }
 
 // NewCmd returns the command. A runF that is not nil runs in place of the
@@ -50,6 +51,7 @@ A case that some configurations of its suite lack counts in no total, unless
 --partial is given.`,
 		Example: `  unnest score results.csv
   unnest score results.csv --baseline metal.local --json
+  unnest score results.csv -o scores.html
   unnest score - < results.csv`,
 		Args: usage.Args("FILE.csv"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,21 +61,18 @@ A case that some configurations of its suite lack counts in no total, unless
 	}
 	cmd.Flags().StringVar(&opts.Score.Baseline, "baseline", "", "`NAME` of the configuration that geometric means are taken against (default: the first of each suite)")
 	cmd.Flags().BoolVar(&opts.Score.Partial, "partial", false, "count cases that some configurations lack, and mark the totals of those")
-	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print an object with suites by name")
+	opts.Output.AddFlags(cmd)
+	opts.Output.AddJSONFlag(cmd, "print an object with suites by name")
 	return cmd
 }
 
 func run(_ context.Context, opts Options) error {
+	if err := opts.Output.Check(); err != nil {
+		return err
+	}
 	suites, err := load(opts)
 	if err != nil {
 		return err
 	}
-	printSuites := printTables
-	if opts.JSON {
-		printSuites = printJSON
-	}
-	if err := printSuites(opts.Streams.Out, suites); err != nil {
-		return fmt.Errorf("print scores: %w", err)
-	}
-	return nil
+	return opts.Output.Print(opts.Streams, report.Scores(suites))
 }

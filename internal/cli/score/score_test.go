@@ -13,12 +13,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"unnest/internal/cli/document"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/measure/score"
 	"unnest/internal/report/papers"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // execute runs the command with args and returns what it has printed.
 func execute(t *testing.T, stdin string, args ...string) (string, error) {
@@ -49,6 +50,8 @@ func TestGolden(t *testing.T) {
 		{"partial.txt", []string{"--partial", "--baseline", "plain", "testdata/missing.csv"}},
 		{"missing.json", []string{"--json", "testdata/missing.csv"}},
 		{"partial.json", []string{"--json", "--partial", "--baseline", "plain", "testdata/missing.csv"}},
+		{"missing.scores.csv", []string{"--format", "csv", "testdata/missing.csv"}},
+		{"missing.md", []string{"--format", "markdown", "testdata/missing.csv"}},
 	}
 	for _, tt := range tests {
 		out, err := execute(t, "", tt.args...)
@@ -135,8 +138,8 @@ func TestErrors(t *testing.T) {
 		{"# x\nsuite,case,value\n", "line 2: the header lacks order, unit, configuration: " + mend},
 		{"suite,case,order,unit,configuration,value,value\n", "line 1, column value: is there twice: remove or rename one"},
 		{header + "d,r,HIB,MB/s,plain\n", "line 2: 5 fields, but the header has 6: give each column one, and quote those that hold commas"},
-		{header + "d,r,HIB,MB/s,plain,1\n\nd,r,HIB,MB/s,nested,fast\n", `line 4, column value: "fast" is no number: write one such as 12.5`},
-		{header + "d,r,HIB,MB/s,plain,\n", `line 2, column value: "" is no number: write one such as 12.5`},
+		{header + "d,r,HIB,MB/s,plain,1\n\nd,r,HIB,MB/s,nested,fast\n", `line 4, column value: "fast" is not a number: write one such as 12.5`},
+		{header + "d,r,HIB,MB/s,plain,\n", `line 2, column value: "" is not a number: write one such as 12.5`},
 		{header + "d,r,HIB,MB/s,plain,-3\n", "line 2, column value: -3: want a positive number, from 1e-100 to 1e+100"},
 		{header + "d,r,HIB,MB/s,plain,NaN\n", "line 2, column value: NaN: want a positive number, from 1e-100 to 1e+100"},
 		{header + "d,r,HIB,MB/s,plain,1e999\n", "line 2, column value: +Inf: want a positive number, from 1e-100 to 1e+100"},
@@ -173,10 +176,10 @@ type failing struct{}
 func (failing) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
 func TestCannotPrint(t *testing.T) {
-	for _, asJSON := range []bool{false, true} {
-		err := run(t.Context(), Options{Streams: terminal.Streams{Out: failing{}}, File: "testdata/missing.csv", JSON: asJSON})
-		if err == nil || err.Error() != "print scores: no space left" {
-			t.Errorf("JSON %v: got %v", asJSON, err)
+	for format, asJSON := range map[string]bool{"text": false, "json": true} {
+		err := run(t.Context(), Options{Streams: terminal.Streams{Out: failing{}}, File: "testdata/missing.csv", Output: document.Output{JSON: asJSON}})
+		if err == nil || err.Error() != "print score as "+format+": no space left" {
+			t.Errorf("%s: got %v", format, err)
 		}
 	}
 }
@@ -187,7 +190,7 @@ func TestNewCmd(t *testing.T) {
 		want Options
 	}{
 		{[]string{"a.csv"}, Options{File: "a.csv"}},
-		{[]string{"--json", "-", "--baseline", "x"}, Options{File: "-", JSON: true, Score: score.Options{Baseline: "x"}}},
+		{[]string{"--json", "-", "--baseline", "x"}, Options{File: "-", Output: document.Output{JSON: true}, Score: score.Options{Baseline: "x"}}},
 		{[]string{"--partial", "a.csv"}, Options{File: "a.csv", Score: score.Options{Partial: true}}},
 	}
 	for _, tt := range tests {

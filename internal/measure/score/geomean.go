@@ -47,7 +47,7 @@ func (s *Suite) logRatios(configuration string) []float64 {
 		cell, has := c.Cells[configuration]
 		base, hasBase := c.Cells[s.Baseline]
 		if c.Counted && has && hasBase {
-			logs = append(logs, c.Order.sign()*(math.Log(cell.Mean)-math.Log(base.Mean)))
+			logs = append(logs, sign(c.Order)*(math.Log(cell.Mean)-math.Log(base.Mean)))
 		}
 	}
 	return logs

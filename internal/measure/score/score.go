@@ -21,22 +21,15 @@ import (
 	"slices"
 	"strings"
 	"unicode"
-)
 
-// Order says which results of a case are the better ones.
-type Order string
-
-// The orders.
-const (
-	HIB Order = "HIB" // higher is better
-	LIB Order = "LIB" // lower is better
+	"unnest/internal/measure/result"
 )
 
 // Row is one result. Several rows of the same case in the same configuration are
 // repetitions, of which the mean counts (§3.3).
 type Row struct {
 	Suite, Case   string
-	Order         Order
+	Order         result.Order
 	Unit          string // of Value; the same in all rows of a case; may be empty
 	Configuration string
 	Value         float64 // positive, see Least and Greatest
@@ -87,7 +80,7 @@ type Suite struct {
 // Case is one case of a suite.
 type Case struct {
 	Name    string
-	Order   Order
+	Order   result.Order
 	Unit    string
 	Cells   map[string]Cell // by configuration
 	Counted bool            // every configuration has it, or Options.Partial is set
@@ -154,7 +147,7 @@ func check(i int, row Row) error {
 			return &RowError{i, name.column, fmt.Sprintf("%q has a control character: remove it", name.text)}
 		}
 	}
-	if row.Order != HIB && row.Order != LIB {
+	if row.Order != result.HIB && row.Order != result.LIB {
 		return &RowError{i, "order", fmt.Sprintf("%q: want HIB (higher is better) or LIB (lower is better)", row.Order)}
 	}
 	if !(Least <= row.Value && row.Value <= Greatest) { // NaN neither
@@ -274,8 +267,8 @@ func (s *Suite) total() {
 		for name, cell := range c.Cells {
 			t := s.Totals[name]
 			t.Cases++
-			t.Raw += c.Order.sign() * cell.Score
-			t.Rounded += c.Order.sign() * cents(cell.Score)
+			t.Raw += sign(c.Order) * cell.Score
+			t.Rounded += sign(c.Order) * cents(cell.Score)
 			s.Totals[name] = t
 		}
 	}
@@ -287,8 +280,8 @@ func (s *Suite) total() {
 }
 
 // sign is sgn of formula (2).
-func (o Order) sign() float64 {
-	if o == LIB {
+func sign(o result.Order) float64 {
+	if o == result.LIB {
 		return -1
 	}
 	return 1

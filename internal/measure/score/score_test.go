@@ -11,22 +11,24 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"unnest/internal/measure/result"
 )
 
 // hib returns a row where higher is better.
 func hib(name, configuration string, value float64) Row {
-	return Row{"s", name, HIB, "MB/s", configuration, value}
+	return Row{"s", name, result.HIB, "MB/s", configuration, value}
 }
 
 // lib returns a row where lower is better.
 func lib(name, configuration string, value float64) Row {
-	return Row{"s", name, LIB, "s", configuration, value}
+	return Row{"s", name, result.LIB, "s", configuration, value}
 }
 
 func TestSuites(t *testing.T) {
 	rows := []Row{
 		hib("read", "a", 40), hib("read", "b", 100), lib("unpack", "a", 2), lib("unpack", "b", 8),
-		hib("read", "a", 60), {"t", "x", HIB, "", "b", 3},
+		hib("read", "a", 60), {"t", "x", result.HIB, "", "b", 3},
 	}
 	suites, err := Suites(rows, Options{})
 	if err != nil {
@@ -39,8 +41,8 @@ func TestSuites(t *testing.T) {
 	want := []Suite{{
 		Name: "s", Configurations: []string{"a", "b"}, Baseline: "a",
 		Cases: []Case{
-			{Name: "read", Order: HIB, Unit: "MB/s", Counted: true, Cells: map[string]Cell{"a": {50, 2, 0.5}, "b": {100, 1, 1}}},
-			{Name: "unpack", Order: LIB, Unit: "s", Counted: true, Cells: map[string]Cell{"a": {2, 1, 0.25}, "b": {8, 1, 1}}},
+			{Name: "read", Order: result.HIB, Unit: "MB/s", Counted: true, Cells: map[string]Cell{"a": {50, 2, 0.5}, "b": {100, 1, 1}}},
+			{Name: "unpack", Order: result.LIB, Unit: "s", Counted: true, Cells: map[string]Cell{"a": {2, 1, 0.25}, "b": {8, 1, 1}}},
 		},
 		Totals: map[string]Total{"a": {Raw: 0.25, Rounded: 0.25, Cases: 2}, "b": {Raw: 0, Rounded: 0, Cases: 2}},
 		GeoMeans: map[string]GeoMean{
@@ -50,7 +52,7 @@ func TestSuites(t *testing.T) {
 		Warnings: []Warning{{CaseTurns, "without case unpack b (1.000) overtakes a (0.500)"}},
 	}, {
 		Name: "t", Configurations: []string{"b"}, Baseline: "b",
-		Cases:    []Case{{Name: "x", Order: HIB, Counted: true, Cells: map[string]Cell{"b": {3, 1, 1}}}},
+		Cases:    []Case{{Name: "x", Order: result.HIB, Counted: true, Cells: map[string]Cell{"b": {3, 1, 1}}}},
 		Totals:   map[string]Total{"b": {Raw: 1, Rounded: 1, Cases: 1}},
 		GeoMeans: map[string]GeoMean{"b": {Ratio: 1, Cases: 1}},
 	}}
@@ -102,7 +104,7 @@ func TestNoCaseCounts(t *testing.T) {
 }
 
 func TestBaseline(t *testing.T) {
-	rows := []Row{hib("x", "a", 1), hib("x", "b", 2), {"t", "x", HIB, "", "c", 3}}
+	rows := []Row{hib("x", "a", 1), hib("x", "b", 2), {"t", "x", result.HIB, "", "c", 3}}
 	suites, err := Suites(rows, Options{Baseline: "b"})
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +141,7 @@ func TestRefused(t *testing.T) {
 		{change(func(r *Row) { r.Configuration = "" }), "row 2, configuration: is empty: give it a name"},
 		{change(func(r *Row) { r.Case = "x\x1b" }), `row 2, case: "x\x1b" has a control character: remove it`},
 		{change(func(r *Row) { r.Order = "hib" }), `row 2, order: "hib": want HIB (higher is better) or LIB (lower is better)`},
-		{change(func(r *Row) { r.Order = LIB }), `row 2, order: LIB, but case "x" was HIB before: give a case one order`},
+		{change(func(r *Row) { r.Order = result.LIB }), `row 2, order: LIB, but case "x" was HIB before: give a case one order`},
 		{change(func(r *Row) { r.Unit = "s" }), `row 2, unit: "s", but case "x" was in "MB/s" before: give a case one unit`},
 	} {
 		_, err := Suites([]Row{good, tt.row}, Options{})
@@ -173,7 +175,7 @@ func random(rng *rand.Rand) []Row {
 	cases, configurations := 3+rng.IntN(6), 2+rng.IntN(4)
 	var rows []Row
 	for i := range cases {
-		order := []Order{HIB, LIB}[rng.IntN(2)]
+		order := []result.Order{result.HIB, result.LIB}[rng.IntN(2)]
 		for j := range configurations {
 			for n := range 1 + rng.IntN(3) {
 				if i*j*n == 2 && rng.IntN(2) == 0 {

@@ -102,7 +102,7 @@ func less(totals map[string]float64, cases ...Case) map[string]float64 {
 	for _, c := range cases {
 		for name := range after {
 			if c.Counted {
-				after[name] -= c.Order.sign() * c.Cells[name].Score
+				after[name] -= sign(c.Order) * c.Cells[name].Score
 			}
 		}
 	}
@@ -192,7 +192,7 @@ func (s *Suite) totalsWithout(configuration string, partial bool) map[string]flo
 		best := highest(c, others)
 		for _, name := range others {
 			if !lacks(name) {
-				totals[name] += c.Order.sign() * c.Cells[name].Mean / best
+				totals[name] += sign(c.Order) * c.Cells[name].Mean / best
 			}
 		}
 	}

@@ -1,5 +1,4 @@
-// Package papers holds what papers have printed, so that our own results can
-// be set beside theirs, and our formulas checked against theirs:
+// Package papers holds the figures that papers print:
 //
 //   - Lubomski, Kalinowski, Krawczyk: Multi-level virtualization and its impact
 //     on system performance in cloud computing, Tables 3-7;
@@ -8,9 +7,8 @@
 //   - Bacou, Todeschi, Tchana, Hagimont: Nested Virtualization Without the Nest,
 //     ICPP 2019, the text of §5.2 and §5.3.
 //
-// The CSV files beside this one are part of the program and say where they come
-// from. Numbers are as printed, misprints included. What follows from them
-// belongs to packages score and stats.
+// Numbers are as printed, misprints included. The embedded CSV files name their
+// sources. Comparing the figures with ours belongs to package report.
 package papers
 
 import (
@@ -21,13 +19,15 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"unnest/internal/measure/result"
 )
 
 //go:embed *.csv
 var files embed.FS
 
-// Number is a number as printed: its digits say how far it was rounded. It is
-// empty where the paper has none.
+// Number is a number as printed; its digits say how far it was rounded. It is empty
+// where the paper has none.
 type Number string
 
 // Float returns the number, NaN where there is none.
@@ -48,23 +48,30 @@ func (n Number) Unit() float64 {
 // Total is a total score of Lubomski et al.: of a suite in Tables 3-6, of the
 // application stack in Table 7. It has no unit.
 type Total struct {
-	Table         int
-	Suite         string // CPU, multicore, java, memory, network, disk, application
-	Execution     string // local or remote in Table 7, else empty
-	Configuration string
-	Total         Number
+	Table         int    `json:"table"`
+	Suite         string `json:"-"` // CPU, multicore, java, memory, network, disk, application
+	Execution     string `json:"-"` // local or remote in Table 7, else empty
+	Configuration string `json:"-"`
+	Total         Number `json:"total"`
+	Cases         int    `json:"cases"` // in the total
 }
+
+// casesOf counts the cases of the suites of which only totals are printed: by §3.3, of
+// the network by §3.4.
+var casesOf = map[string]int{"CPU": 27, "multicore": 19, "memory": 9, "java": 6, "network": 2, "application": 1}
 
 // Score is the score of one case in one configuration: of Lubomski et al.,
 // Tables 5 and 6, with the result it was made from, or Table 4, which has no
 // results.
 type Score struct {
-	Table         int
-	Suite, Case   string
-	Order         string // HIB or LIB, higher or lower is better; empty in Table 4
-	Unit          string // of Value, as printed; empty in Table 4
-	Configuration string
-	Value, Score  Number
+	Table         int          `json:"table"`
+	Suite         string       `json:"-"`
+	Case          string       `json:"-"`
+	Configuration string       `json:"-"`
+	Order         result.Order `json:"-"` // empty in Table 4
+	Value         Number       `json:"value"`
+	Unit          string       `json:"unit"` // of Value, as printed; empty in Table 4
+	Score         Number       `json:"score"`
 }
 
 // Mean is a mean over six runs as FitzGerald prints it.
@@ -95,12 +102,12 @@ type Ratio struct {
 	Size          int    // of the messages in bytes, 0: every one
 	Configuration string
 	Baseline      string // empty of a deviation, whose baseline is its mean
-	Extent        string // about; worst or best: over all sizes; empty: as it is
+	Extent        string // about; worst or best: over all sizes; empty: exact
 	Value         Number
-	Form          string // of what Value is: "times", "times lower", "% higher", "% lower", "% of the mean", "times the mean"
+	Form          string // what Value counts: "times", "times lower", "% higher", "% lower", "% of the mean", "times the mean"
 }
 
-// String is the ratio as it is printed: "17.9 % higher", "about 2 times".
+// String returns the ratio as printed: "17.9 % higher", "about 2 times".
 func (r Ratio) String() string {
 	text := string(r.Value) + " " + r.Form
 	switch r.Extent {
@@ -126,7 +133,7 @@ func (r Ratio) Factor() float64 {
 	case "% of the mean":
 		return v / 100
 	}
-	panic(fmt.Sprintf("published: %q is no form of a ratio", r.Form))
+	panic(fmt.Sprintf("papers: unknown form of a ratio: %q", r.Form))
 }
 
 // Ratios returns what Bacou et al. print, in the order of their sections.
@@ -147,9 +154,17 @@ func Ratios() []Ratio {
 
 // Totals returns the total scores of Lubomski et al., Tables 3-7, in their order.
 func Totals() []Total {
+	disk := map[string]bool{}
+	for _, s := range DiskScores() {
+		disk[s.Case] = true
+	}
 	var totals []Total
 	for _, r := range read("lubomski_totals.csv") {
-		totals = append(totals, Total{r.integer("table"), r["suite"], r["execution"], r["configuration"], r.number("total")})
+		cases, known := casesOf[r["suite"]]
+		if !known {
+			cases = len(disk)
+		}
+		totals = append(totals, Total{r.integer("table"), r["suite"], r["execution"], r["configuration"], r.number("total"), cases})
 	}
 	return totals
 }
@@ -165,7 +180,7 @@ func scores(file string) []Score {
 	var all []Score
 	for _, r := range read(file) {
 		all = append(all, Score{
-			Table: r.integer("table"), Suite: r["suite"], Case: r["case"], Order: r["order"], Unit: r["unit"],
+			Table: r.integer("table"), Suite: r["suite"], Case: r["case"], Order: result.Order(r["order"]), Unit: r["unit"],
 			Configuration: r["configuration"], Value: r.number("value"), Score: r.number("score"),
 		})
 	}
@@ -185,21 +200,21 @@ func Sysbench() []SysbenchRow {
 	return rows
 }
 
-// record is a line of a file by the names of its columns.
+// record is a line of a file by column name.
 type record map[string]string
 
-// read returns the records of an embedded file. The files are part of the
-// program: one that cannot be read is a mistake in it, and panics.
+// read returns the records of an embedded file. It panics on a file that it cannot
+// read, because the files are compiled in.
 func read(file string) []record {
 	text, err := files.ReadFile(file)
 	if err != nil {
-		panic(fmt.Sprintf("published: %v", err))
+		panic(fmt.Sprintf("papers: %v", err))
 	}
 	reader := csv.NewReader(bytes.NewReader(text))
 	reader.Comment = '#'
 	lines, err := reader.ReadAll()
 	if err != nil {
-		panic(fmt.Sprintf("published: read %s: %v", file, err))
+		panic(fmt.Sprintf("papers: read %s: %v", file, err))
 	}
 	var records []record
 	for _, line := range lines[1:] {
@@ -215,7 +230,7 @@ func read(file string) []record {
 func (r record) integer(column string) int {
 	i, err := strconv.Atoi(r[column])
 	if err != nil {
-		panic(fmt.Sprintf("published: column %s: %v", column, err))
+		panic(fmt.Sprintf("papers: column %s: %v", column, err))
 	}
 	return i
 }
@@ -235,7 +250,7 @@ func (r record) number(column string) Number {
 		return ""
 	}
 	if math.IsNaN(n.Float()) {
-		panic(fmt.Sprintf("published: column %s: %q is no number", column, n))
+		panic(fmt.Sprintf("papers: column %s: %q is not a number", column, n))
 	}
 	return n
 }

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -9,18 +10,18 @@ import (
 	"unnest/internal/measure/score"
 )
 
-// scoreCharts draw the totals of a suite as Lubomski et al., Figs. 2-5, and its
-// geometric means, which do not depend on what else is in the table.
-func (b *builder) scoreCharts(s scored) []Chart {
+// charts draw the totals of a suite as Lubomski et al., Figs. 2-5, and its geometric
+// means.
+func (s *scored) charts() []Chart {
 	if s.said.Cases == 0 {
 		return nil
 	}
-	charts := []Chart{b.totalChart(s)}
-	if c, ok := b.geoMeanChart(s); ok {
+	charts := []Chart{s.totalChart()}
+	if c, ok := s.geoMeanChart(); ok {
 		charts = append(charts, c)
 	}
 	for _, a := range alternatives {
-		if c, ok := b.pairChart(s, a); ok {
+		if c, ok := s.pairChart(a); ok {
 			charts = append(charts, c)
 		}
 	}
@@ -31,8 +32,8 @@ func (b *builder) scoreCharts(s scored) []Chart {
 const totalAxis = "total score (higher is better)"
 
 // totalChart draws one bar per configuration, as Figs. 2 and 3.
-func (b *builder) totalChart(s scored) Chart {
-	c := Chart{ID: s.id + "-totals", Kind: Totals, Setting: setting(b.run), Axis: totalAxis,
+func (s *scored) totalChart() Chart {
+	c := Chart{ID: s.id + "-totals", Kind: Totals, Setting: s.setting, Axis: totalAxis,
 		Title: fmt.Sprintf("Suite %s: total score of %s", s.sum.Name, plural(s.said.Cases, "case"))}
 	series := ChartSeries{Name: "total score"}
 	for _, t := range s.said.Totals {
@@ -44,10 +45,10 @@ func (b *builder) totalChart(s scored) Chart {
 	return c
 }
 
-// geoMeanChart draws the geometric means with their intervals; there is none
-// when nothing stands beside the baseline.
-func (b *builder) geoMeanChart(s scored) (Chart, bool) {
-	c := Chart{ID: s.id + "-geomean", Kind: Ratios, Setting: setting(b.run),
+// geoMeanChart draws the geometric means with their intervals; there is none when only
+// the baseline has results.
+func (s *scored) geoMeanChart() (Chart, bool) {
+	c := Chart{ID: s.id + "-geomean", Kind: Ratios, Setting: s.setting,
 		Title: fmt.Sprintf("Suite %s: geometric mean of the ratios to %s, with %s interval over cases", s.sum.Name, s.sum.Baseline, percent(score.Confidence)),
 		Axis:  fmt.Sprintf("ratio to %s (above 1 is better)", s.sum.Baseline)}
 	series := ChartSeries{Name: "geometric mean"}
@@ -77,12 +78,12 @@ var alternatives = []alternative{
 
 // pairChart draws the totals of the configurations that differ in one option
 // only, side by side.
-func (b *builder) pairChart(s scored, a alternative) (Chart, bool) {
-	c := Chart{ID: s.id + "-" + a.option, Kind: Totals, Setting: setting(b.run), Axis: totalAxis,
+func (s *scored) pairChart(a alternative) (Chart, bool) {
+	c := Chart{ID: s.id + "-" + a.option, Kind: Totals, Setting: s.setting, Axis: totalAxis,
 		Title: fmt.Sprintf("Suite %s: %s", s.sum.Name, a.what)}
 	sides := [2]ChartSeries{{Name: a.names[0]}, {Name: a.names[1], Slot: 1}}
-	for _, first := range b.run.Configurations {
-		second, ok := a.partner(b.run, first)
+	for _, first := range s.configurations {
+		second, ok := a.partner(s.configurations, first)
 		totals := [2]Total{s.total(first.Name), s.total(second.Name)}
 		if !ok || !totals[0].Total.Defined() || !totals[1].Total.Defined() {
 			continue
@@ -109,29 +110,24 @@ func (s *scored) total(configuration string) Total {
 
 // partner returns the configuration that has the second value of the option
 // where c has the first, and is like c otherwise.
-func (a alternative) partner(run result.Run, c result.Configuration) (result.Configuration, bool) {
+func (a alternative) partner(all []result.Configuration, c result.Configuration) (result.Configuration, bool) {
 	if c.Options[a.option] != a.values[0] {
 		return result.Configuration{}, false
 	}
-	i := slices.IndexFunc(run.Configurations, func(o result.Configuration) bool {
+	i := slices.IndexFunc(all, func(o result.Configuration) bool {
 		return o.Stack == c.Stack && o.Options[a.option] == a.values[1] && a.others(o) == a.others(c)
 	})
 	if i < 0 {
 		return result.Configuration{}, false
 	}
-	return run.Configurations[i], true
+	return all[i], true
 }
 
 // others writes the other options of a configuration.
 func (a alternative) others(c result.Configuration) string {
-	var parts []string
-	for key, value := range c.Options {
-		if key != a.option {
-			parts = append(parts, key+"="+value)
-		}
-	}
-	slices.Sort(parts)
-	return strings.Join(parts, ",")
+	others := maps.Clone(c.Options)
+	delete(others, a.option)
+	return optionsText(others)
 }
 
 // category names a pair by what its names have in common: "metal.nat" for

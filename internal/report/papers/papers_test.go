@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"unnest/internal/measure/result"
 )
 
 func TestNumber(t *testing.T) {
@@ -70,7 +72,7 @@ func TestNetworkScores(t *testing.T) {
 }
 
 func TestDiskScores(t *testing.T) {
-	tables, orders, cells := map[int]int{}, map[string]int{}, map[string]bool{}
+	tables, orders, cells := map[int]int{}, map[result.Order]int{}, map[string]bool{}
 	for _, s := range DiskScores() {
 		tables[s.Table]++
 		orders[s.Order]++
@@ -82,7 +84,7 @@ func TestDiskScores(t *testing.T) {
 	if diff := cmp.Diff(map[int]int{5: 54, 6: 54}, tables); diff != "" {
 		t.Errorf("cells per table differ (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(map[string]int{"HIB": 90, "LIB": 18}, orders); diff != "" {
+	if diff := cmp.Diff(map[result.Order]int{result.HIB: 90, result.LIB: 18}, orders); diff != "" {
 		t.Errorf("cells per order differ (-want +got):\n%s", diff)
 	}
 	if len(cells) != 108 {

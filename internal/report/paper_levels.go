@@ -7,22 +7,10 @@ import (
 	"strings"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/report/papers"
 )
 
-// PublishedLevel is one row of FitzGerald 2014, Tables 5-14: the mean of six
-// runs of a SysBench test. A zero Throughput or Response was not published.
-type PublishedLevel struct {
-	Architecture  string // as printed: "S390x"
-	Level         string // "L1", as configurations are named
-	Overcommitted bool   // every level was given all processors and memory
-	Test          string // "cpu", "memory (write)"
-	Throughput    float64
-	ThroughputSE  float64 // standard error
-	Response      float64 // mean response time in ms
-	ResponseSE    float64
-}
-
-// Published is a published mean beside one of ours, in our unit.
+// Published is a published mean in our unit.
 type Published struct {
 	Architecture string `json:"architecture"`
 	Mean         Number `json:"mean"`
@@ -33,11 +21,11 @@ type Published struct {
 // publishedTool is what the thesis measured with.
 const publishedTool = "sysbench"
 
-// matches reports whether p is of the test that a case runs: "memory (write)" is
-// sysbench-memory-write, or memory_write when its tool is sysbench. The tests
-// are nothing to the like-named cases of other tools.
-func (p PublishedLevel) matches(c result.Case) bool {
-	test := anchor(p.Test)
+// testMatches reports whether a test of the thesis is the one that a case runs:
+// "memory (write)" is sysbench-memory-write, or memory_write when its tool is sysbench.
+// Cases of other tools with the same name do not match.
+func testMatches(test string, c result.Case) bool {
+	test = anchor(test)
 	for _, name := range []string{anchor(c.Name), anchor(groupKey(c))} {
 		if name == publishedTool+"-"+test || c.Tool == publishedTool && name == test {
 			return true
@@ -46,23 +34,22 @@ func (p PublishedLevel) matches(c result.Case) bool {
 	return false
 }
 
-// addPublished sets the published means beside the estimates of l that they
-// match: the same test, a configuration named after the level ("L1", "L1-3"),
-// and, above L0, as many vCPUs as the level below with over-commitment, fewer
-// without.
-func (l *leveled) addPublished(rows []PublishedLevel) {
-	rows = slices.DeleteFunc(slices.Clone(rows), func(p PublishedLevel) bool { return !p.matches(l.of) })
+// addPublished gives the estimates of l the published means that match: the same test,
+// a configuration named after the level ("L1", "L1-3"), and, above L0, as many vCPUs as
+// the level below with over-commitment, fewer without.
+func (l *leveled) addPublished(rows []papers.SysbenchRow) {
+	rows = slices.DeleteFunc(slices.Clone(rows), func(p papers.SysbenchRow) bool { return !testMatches(p.Test, l.of) })
 	for m := range l.metrics {
 		for i, r := range l.rows {
 			e := l.cells[m][i]
 			overcommitted := r.vcpus == 0 || r.vcpus >= r.belowVCPUs
 			for _, p := range rows {
-				mean, stdErr, ok := p.in(l.metrics[m])
+				mean, stdErr, ok := publishedMean(p, l.metrics[m])
 				if !ok || p.Overcommitted != overcommitted || p.Level != levelName(r.level) || !namedAfter(r.name, p.Level) {
 					continue
 				}
 				change := missing
-				if below, _, ok := p.below(rows).in(l.metrics[m]); ok {
+				if below, _, ok := publishedMean(rowBelow(p, rows), l.metrics[m]); ok {
 					change = (mean - below) / below
 				}
 				e.Step.Published = append(e.Step.Published, Published{p.Architecture, mean, stdErr, change})
@@ -71,31 +58,31 @@ func (l *leveled) addPublished(rows []PublishedLevel) {
 	}
 }
 
-// in returns the mean of p for one of our metrics, in its unit. A throughput of
-// bytes or bits has no published counterpart.
-func (p PublishedLevel) in(m result.Metric) (mean, stdErr Number, ok bool) {
-	switch m.Name {
-	case throughput:
-		volume := strings.HasSuffix(m.Unit, "B/s") || strings.HasSuffix(m.Unit, "bit/s")
-		return Number(p.Throughput), Number(p.ThroughputSE), p.Throughput != 0 && !volume
-	case response:
-		perUnit, known := milliseconds[m.Unit]
-		return Number(p.Response / perUnit), Number(p.ResponseSE / perUnit), known && p.Response != 0
+// publishedMean returns the mean of p for one of our metrics, in its unit. There is no
+// published throughput in bytes or bits.
+func publishedMean(p papers.SysbenchRow, m result.Metric) (mean, stdErr Number, ok bool) {
+	printed, perUnit, known := p.Throughput, 1.0, !strings.HasSuffix(m.Unit, "B/s") && !strings.HasSuffix(m.Unit, "bit/s")
+	if m.Name == response {
+		printed = p.Response
+		perUnit, known = milliseconds[m.Unit]
 	}
-	return missing, missing, false
+	if m.Name != response && m.Name != throughput || !known || printed.Mean == "" {
+		return missing, missing, false
+	}
+	return Number(printed.Mean.Float() / perUnit), Number(printed.StdErr.Float() / perUnit), true
 }
 
 // milliseconds are the units of response times.
 var milliseconds = map[string]float64{"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1, "s": 1e3, "sec": 1e3}
 
-// below returns the row of the level below p, an empty one at L0.
-func (p PublishedLevel) below(rows []PublishedLevel) PublishedLevel {
+// rowBelow returns the row of the level below p, an empty one at L0.
+func rowBelow(p papers.SysbenchRow, rows []papers.SysbenchRow) papers.SysbenchRow {
 	level, err := strconv.Atoi(strings.TrimPrefix(p.Level, "L"))
-	i := slices.IndexFunc(rows, func(o PublishedLevel) bool {
+	i := slices.IndexFunc(rows, func(o papers.SysbenchRow) bool {
 		return err == nil && o.Level == levelName(level-1) && o.Architecture == p.Architecture && o.Overcommitted == p.Overcommitted && o.Test == p.Test
 	})
 	if i < 0 {
-		return PublishedLevel{}
+		return papers.SysbenchRow{}
 	}
 	return rows[i]
 }

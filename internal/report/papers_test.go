@@ -1,7 +1,6 @@
-package document
+package report
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -10,17 +9,22 @@ import (
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/suite"
-	"unnest/internal/report"
+	"unnest/internal/report/papers"
 )
 
+// buildPapers builds a report with all printed figures.
+func buildPapers(input Input, notes ...string) Document {
+	return Build(input.Run, input.Samples, Options{Dir: input.Dir, Notes: notes, Papers: AllPapers()})
+}
+
 // suiteRun is a run of cases of a suite, with one value in each cell.
-func suiteRun(t *testing.T, name string, configurations ...result.Configuration) report.Input {
+func suiteRun(t *testing.T, name string, configurations ...result.Configuration) Input {
 	t.Helper()
 	cases, err := suite.Of(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	input := report.Input{Dir: "runs/x", Run: result.Run{ID: "x", State: result.Complete, Repetitions: 1, Configurations: configurations}}
+	input := Input{Dir: "runs/x", Run: result.Run{ID: "x", State: result.Complete, Repetitions: 1, Configurations: configurations}}
 	for _, c := range cases {
 		input.Run.Cases = append(input.Run.Cases, result.Case{Suite: c.Suite, Name: c.Name, Group: c.Name, Tool: c.Package, Primary: c.Metrics[0].Name, Metrics: c.Metrics})
 		for _, conf := range configurations {
@@ -36,9 +40,9 @@ func configuration(name, stack string) result.Configuration {
 	return result.Configuration{Name: name, Stack: stack, Options: map[string]string{"profile": "quick"}}
 }
 
-// What the papers print stands beside the runs that repeat it.
-func TestBuildSetsPublishedBeside(t *testing.T) {
-	levels := Build(suiteRun(t, "sysbench", configuration("L0", "metal"), configuration("L1", "vm"), configuration("L2", "vm/vm")), nil)
+// Reports of runs that repeat a paper show its figures.
+func TestBuildShowsPapers(t *testing.T) {
+	levels := buildPapers(suiteRun(t, "sysbench", configuration("L0", "metal"), configuration("L1", "vm"), configuration("L2", "vm/vm")))
 	beside := map[string]int{}
 	for _, e := range levels.Estimates {
 		if e.Step != nil {
@@ -50,7 +54,7 @@ func TestBuildSetsPublishedBeside(t *testing.T) {
 			t.Errorf("no published mean beside %s", name)
 		}
 	}
-	disk := Build(suiteRun(t, "disk", configuration("metal.local", "metal"), configuration("vm.aufs", "vm/containerd")), []string{"a note"})
+	disk := buildPapers(suiteRun(t, "disk", configuration("metal.local", "metal"), configuration("vm.aufs", "vm/containerd")), "a note")
 	for _, e := range disk.Estimates {
 		if e.Primary && (e.Score == nil || e.Score.Published == nil) {
 			t.Errorf("no published score beside %s in %s", e.Case, e.Configuration)
@@ -63,7 +67,7 @@ func TestBuildSetsPublishedBeside(t *testing.T) {
 		t.Errorf("directory %q, warnings %q", disk.Dir, disk.Warnings)
 	}
 	for _, name := range []string{"cpu", "multicore", "memory", "java"} {
-		doc := Build(suiteRun(t, name, configuration("metal.local", "metal"), configuration("vm.local", "vm")), nil)
+		doc := buildPapers(suiteRun(t, name, configuration("metal.local", "metal"), configuration("vm.local", "vm")))
 		for _, total := range doc.Suites[0].Totals {
 			if total.Published == nil || total.Published.Table != 3 {
 				t.Errorf("%s: total of %s beside %+v", name, total.Configuration, total.Published)
@@ -83,7 +87,7 @@ func TestNetworkScores(t *testing.T) {
 		t.Fatal(err)
 	}
 	beside := 0
-	for _, s := range scores() {
+	for _, s := range AllPapers().Scores {
 		if s.Table == 4 {
 			beside++
 			if !slices.ContainsFunc(spec.Cases, func(c experiment.Case) bool { return c.Name == s.Case }) {
@@ -96,24 +100,20 @@ func TestNetworkScores(t *testing.T) {
 	}
 }
 
-// A number that a paper lacks is 0 here, never one that is none.
+// Every row of the thesis has a throughput and a response time with standard errors.
 func TestLevels(t *testing.T) {
-	if got := orZero(""); got != 0 {
-		t.Errorf("a dash is %v, want 0", got)
-	}
-	rows := levels()
+	rows := AllPapers().Levels
 	if len(rows) != 60 {
 		t.Fatalf("%d rows, want 60", len(rows))
 	}
-	want := report.PublishedLevel{Architecture: "S390x", Level: "L1", Overcommitted: true, Test: "cpu",
-		Throughput: 1041.3, ThroughputSE: 18.6, Response: 3.845, ResponseSE: 0.0707}
-	if rows[1] != want {
-		t.Errorf("Table 5, L1: %+v, want %+v", rows[1], want)
+	if r := rows[1]; r.Architecture != "S390x" || r.Level != "L1" || !r.Overcommitted || r.Test != "cpu" || r.Throughput.Mean != "1041.3" || r.Throughput.StdErr != "18.60" || r.Response.Mean != "3.8450" || r.Response.StdErr != "0.0707" {
+		t.Errorf("Table 5, L1: %+v", r)
 	}
 	for _, r := range rows {
-		for _, x := range []float64{r.Throughput, r.ThroughputSE, r.Response, r.ResponseSE} {
-			if math.IsNaN(x) {
-				t.Errorf("%+v", r)
+		for _, name := range []string{throughput, response} {
+			mean, stdErr, ok := publishedMean(r, result.Metric{Name: name, Unit: "ms"})
+			if printed := map[string]papers.Mean{throughput: r.Throughput, response: r.Response}[name]; ok != (printed.Mean != "") || ok && (!mean.Defined() || printed.StdErr != "" && !stdErr.Defined()) {
+				t.Errorf("%s of %+v: %v, %v, %v", name, r, mean, stdErr, ok)
 			}
 		}
 	}
@@ -121,40 +121,44 @@ func TestLevels(t *testing.T) {
 
 // Every row of Tables 4, 5 and 6 has a case of ours; Table 4 has scores without values.
 func TestScoresAreComplete(t *testing.T) {
-	if n := len(scores()); n != 108+12 {
+	if n := len(AllPapers().Scores); n != 108+12 {
 		t.Errorf("%d scores, want 18 cases and 2 of network, in 6 configurations each", n)
 	}
-	for _, s := range scores() {
+	for _, s := range AllPapers().Scores {
 		network := s.Suite == "network"
 		if !network && s.Suite != "disk" || strings.ToLower(s.Case) != s.Case || s.Score == "" || (s.Value == "") != network {
 			t.Errorf("%+v", s)
 		}
 	}
-	for _, total := range totals() {
+	for _, total := range AllPapers().Totals {
 		if total.Cases == 0 || total.Total == "" || strings.ToLower(total.Suite) != total.Suite {
 			t.Errorf("%+v", total)
 		}
 	}
 }
 
-// Each ratio that Bacou et al. print of Netperf stands beside a metric that the study
-// hostlo has, of a configuration that one of the studies has; those of whole
-// applications stand beside nothing yet.
+// Each ratio that Bacou et al. print of Netperf is of a metric that the study hostlo
+// has, in a configuration that one of the studies has. We do not measure the others,
+// which are of whole applications.
 func TestRatios(t *testing.T) {
-	metrics := map[string][]string{"udp_rr": {"latency_mean", "latency_stddev"}, "tcp_stream": {"throughput"}}
-	all := ratios()
-	if len(all) != 14 {
-		t.Errorf("%d ratios, want the 14 of UDP_RR and TCP_STREAM", len(all))
-	}
-	for _, p := range all {
-		if !slices.Contains(metrics[p.Group], p.Metric) || p.Of != "" && p.Of != "latency_mean" || (p.Of == "") != (p.Baseline != "") {
+	netperf := 0
+	for _, p := range AllPapers().Ratios {
+		if p.Benchmark != "UDP_RR" && p.Benchmark != "TCP_STREAM" {
+			continue
+		}
+		netperf++
+		metric := paperMetrics[p.Metric]
+		if metric[0] == "" || (metric[1] == "") != (p.Baseline != "") {
 			t.Errorf("no metric of ours: %+v", p)
 		}
-		if p.Extent != "" && p.Extent != report.Worst && p.Extent != report.Best || p.Printed == "" || !(p.Factor > 0) || p.Section == "" {
+		if !slices.Contains([]string{"", "about", "worst", "best"}, p.Extent) || !(p.Factor() > 0) || p.Section == "" {
 			t.Errorf("got %+v", p)
 		}
 		if !slices.Contains([]string{"BrFusion", "Hostlo", "SameNode"}, p.Configuration) {
 			t.Errorf("no configuration of ours: %+v", p)
 		}
+	}
+	if netperf != 14 {
+		t.Errorf("%d ratios, want the 14 of UDP_RR and TCP_STREAM", netperf)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/report/papers"
 )
 
 // pods is a synthetic run of a pod's two containers at two sizes: Hostlo takes twice
@@ -52,20 +53,20 @@ func pods() (result.Run, []result.Sample) {
 // have not measured beside nothing.
 func TestPublishedRatios(t *testing.T) {
 	run, samples := pods()
-	doc := Build(run, samples, Options{PublishedRatios: []PublishedRatio{
-		{Section: "1", Group: "udp_rr", Metric: "latency_mean", Configuration: "Hostlo", Baseline: "SameNode", Extent: Worst, Printed: "2.1 times at worst", Factor: 2.1},
-		{Section: "1", Group: "udp_rr", Metric: "latency_mean", Configuration: "Hostlo", Baseline: "SameNode", Extent: Best, Printed: "made up", Factor: 1},
-		{Section: "5.3.2", Group: "udp_rr", Metric: "latency_mean", Configuration: "Hostlo", Baseline: "SameNode", Printed: "about 2 times", Factor: 2},
-		{Section: "5.3.2", Group: "udp_rr", Metric: "latency_mean", Configuration: "Hostlo", Baseline: "NAT", Size: 1024, Printed: "no NAT here", Factor: 1},
-		{Section: "5.3.2", Group: "udp_rr", Metric: "latency_stddev", Of: "latency_mean", Configuration: "Hostlo", Size: 64, Printed: "27.9 % of the mean", Factor: 0.279},
-		{Section: "1", Group: "tcp_stream", Metric: "throughput", Configuration: "Hostlo", Baseline: "SameNode", Extent: Worst, Printed: "6.1 times lower at worst", Factor: 1 / 6.1},
-		{Section: "5.3.2", Group: "tcp_stream", Metric: "throughput", Configuration: "Hostlo", Baseline: "SameNode", Size: 1024, Printed: "5.3 times lower", Factor: 1 / 5.3},
-		{Section: "5.2.1", Group: "tcp_stream", Metric: "throughput", Configuration: "BrFusion", Baseline: "NAT", Size: 1280, Printed: "not measured", Factor: 2.1},
-	}})
+	doc := Build(run, samples, Options{Papers: Papers{Ratios: []papers.Ratio{
+		{Section: "1", Benchmark: "UDP_RR", Metric: "latency", Configuration: "Hostlo", Baseline: "SameNode", Extent: "worst", Value: "2.1", Form: "times"},
+		{Section: "1", Benchmark: "UDP_RR", Metric: "latency", Configuration: "Hostlo", Baseline: "SameNode", Extent: "best", Value: "1", Form: "times"},
+		{Section: "5.3.2", Benchmark: "UDP_RR", Metric: "latency", Configuration: "Hostlo", Baseline: "SameNode", Extent: "about", Value: "2", Form: "times"},
+		{Section: "5.3.2", Benchmark: "UDP_RR", Metric: "latency", Configuration: "Hostlo", Baseline: "NAT", Size: 1024, Value: "1", Form: "times"},
+		{Section: "5.3.2", Benchmark: "UDP_RR", Metric: "deviation", Configuration: "Hostlo", Size: 64, Value: "27.9", Form: "% of the mean"},
+		{Section: "1", Benchmark: "TCP_STREAM", Metric: "throughput", Configuration: "Hostlo", Baseline: "SameNode", Extent: "worst", Value: "6.1", Form: "times lower"},
+		{Section: "5.3.2", Benchmark: "TCP_STREAM", Metric: "throughput", Configuration: "Hostlo", Baseline: "SameNode", Size: 1024, Value: "5.3", Form: "times lower"},
+		{Section: "5.2.1", Benchmark: "TCP_STREAM", Metric: "throughput", Configuration: "BrFusion", Baseline: "NAT", Size: 1280, Value: "2.1", Form: "times"},
+	}}})
 	want := map[string][]string{
 		"UDP ping-pong": {
 			"latency, Hostlo over SameNode|1024 B (worst)|3.00 [3.00, 3.00]|2.10 (2.1 times at worst)",
-			"latency, Hostlo over SameNode|64 B (best)|2.00 [2.00, 2.00]|1.00 (made up)",
+			"latency, Hostlo over SameNode|64 B (best)|2.00 [2.00, 2.00]|1.00 (1 times at best)",
 			"latency, Hostlo over SameNode|64 B|2.00 [2.00, 2.00]|2.00 (about 2 times)",
 			"latency, Hostlo over SameNode|1024 B|3.00 [3.00, 3.00]|2.00 (about 2 times)",
 			"latency stddev over latency, Hostlo|64 B|0.50|0.28 (27.9 % of the mean)",

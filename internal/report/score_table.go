@@ -9,57 +9,47 @@ import (
 	"unnest/internal/measure/score"
 )
 
-// scoreGroup is the section of a report on a suite's scores.
-func (b *builder) scoreGroup(s scored) Group {
-	g := Group{ID: s.id, Title: fmt.Sprintf("Suite %s: scores", s.sum.Name), Tables: []Table{b.scoreTable(s)}}
-	if t, ok := b.publishedScoreTable(s); ok {
+// group is the section of a report on the scores of s.
+func (s *scored) group() Group {
+	g := Group{ID: s.id, Title: fmt.Sprintf("Suite %s: scores", s.sum.Name), Tables: []Table{s.table()}, Charts: s.charts()}
+	if t, ok := s.publishedTable(); ok {
 		g.Tables = append(g.Tables, t)
 	}
-	g.Charts = b.scoreCharts(s)
 	return g
 }
 
-// scoreTable sets a suite out as Lubomski et al., Tables 5 and 6: for each case
-// the scores with the results in brackets, beneath them the totals.
-func (b *builder) scoreTable(s scored) Table {
+// table lists a suite as in Lubomski et al., Tables 5 and 6: for each case the scores
+// with the results in brackets, below them the totals.
+func (s *scored) table() Table {
 	t := Table{
-		ID: s.id + "-table", Setting: setting(b.run),
+		ID: s.id + "-table", Setting: s.setting,
 		Title:   fmt.Sprintf("Suite %s: score of each case, in brackets the mean", s.sum.Name),
 		Columns: []Column{{Name: "case", Header: true}, {Name: "unit, order", Header: true}},
 	}
-	for _, conf := range b.run.Configurations {
+	for _, conf := range s.configurations {
 		t.Columns = append(t.Columns, Column{Name: conf.Name, Numeric: true})
 	}
 	for _, c := range s.cases {
-		row := []Cell{{Text: c.Name}, {Text: b.unitAndOrder(c)}}
-		for _, conf := range b.run.Configurations {
-			row = append(row, s.scoreCell(c.Name, conf.Name))
+		row := textRow(c.name, c.unitAndOrder)
+		for _, conf := range s.configurations {
+			row = append(row, s.scoreCell(c.name, conf.Name))
 		}
 		t.Rows = append(t.Rows, row)
 	}
 	above := len(t.Rows)
 	if s.said.Cases > 0 {
 		t.Rows = append(t.Rows,
-			s.totalRow("total", func(o Total) Cell { return numeric(o.Total, decimal(o.Total, 3)) }),
+			s.totalRow("total", totalCell),
 			s.totalRow("total of rounded scores", func(o Total) Cell { return numeric(o.Rounded, decimal(o.Rounded, 2)) }),
 			s.totalRow("geometric mean", geoMeanCell))
 	}
 	t.Sums = len(t.Rows) - above
-	t.Notes = b.scoreNotes(s)
+	t.Notes = s.notes()
 	return t
 }
 
-// unitAndOrder says how to read the results of c.
-func (b *builder) unitAndOrder(c result.Case) string {
-	m := metricNamed(b.metrics[c.Name], c.Primary)
-	if m == nil {
-		return none
-	}
-	return unitAndOrder(m.Unit, m.Order)
-}
-
 func (s *scored) scoreCell(name, configuration string) Cell {
-	cell, has := s.cell(name, configuration)
+	cell, _, has := s.cell(name, configuration)
 	if !has {
 		return Cell{Text: none, Missing: true}
 	}
@@ -75,6 +65,16 @@ func (s *scored) totalRow(name string, cell func(Total) Cell) []Cell {
 	return row
 }
 
+// totalCell says which totals are partial.
+func totalCell(t Total) Cell {
+	cell := numeric(t.Total, decimal(t.Total, 3))
+	if t.partial > 0 {
+		cell.Remark = fmt.Sprintf("partial, of %s", plural(t.partial, "case"))
+		cell.Short = fmt.Sprintf("%s (%s)", cell.Text, cell.Remark)
+	}
+	return cell
+}
+
 // geoMeanCell has the interval on a line of its own where there are lines.
 func geoMeanCell(t Total) Cell {
 	cell := numeric(t.GeoMean, decimal(t.GeoMean, 3))
@@ -85,40 +85,44 @@ func geoMeanCell(t Total) Cell {
 	return cell
 }
 
-// scoreNotes say what a table of scores lacks, and what its totals hide.
-func (b *builder) scoreNotes(s scored) []string {
+// notes say what a table of scores lacks, and what its totals hide.
+func (s *scored) notes() []string {
 	var notes []string
-	if s.said.Cases > 0 {
-		notes = append(notes, fmt.Sprintf("The geometric mean is of the ratios to %s over the %s that count, inverted where lower is better: above 1 is better. "+
-			"In brackets its %s interval over cases: it says how the ratio differs from case to case.", s.sum.Baseline, plural(s.said.Cases, "case"), percent(score.Confidence)))
+	if s.said.Cases > 0 && s.sum.Baseline != "" {
+		notes = append(notes, fmt.Sprintf("The geometric mean is over the ratios to %s in %s, inverted where lower is better: above 1 is better. "+
+			"In brackets is its %s interval over cases: how much the ratio differs from case to case.", s.sum.Baseline, plural(s.said.Cases, "case"), percent(score.Confidence)))
 	}
-	notes = append(notes, b.missingNotes(s)...)
+	notes = append(notes, s.missingNotes()...)
 	for _, w := range s.sum.Warnings {
 		notes = append(notes, "Warning: "+w.Text+".")
 	}
 	return notes
 }
 
-// missingNotes tell of every cell without a score, and why it has none.
-func (b *builder) missingNotes(s scored) []string {
+// missingNotes name every cell without a score, and say why it has none.
+func (s *scored) missingNotes() []string {
 	var notes, empty []string
-	for _, conf := range b.run.Configurations {
+	for _, conf := range s.configurations {
 		if !slices.Contains(s.sum.Configurations, conf.Name) {
 			empty = append(empty, conf.Name)
 		}
 	}
 	if len(empty) > 0 {
-		notes = append(notes, fmt.Sprintf("No case has results in %s: the scores are over the others.", list(empty)))
+		notes = append(notes, fmt.Sprintf("%s: no results in any case. The scores are relative to the other configurations.", list(empty)))
 	}
 	for _, c := range s.cases {
 		var reasons []string
 		for _, m := range s.said.Missing {
-			if m.Case == c.Name && !slices.Contains(empty, m.Configuration) {
+			if m.Case == c.name && !slices.Contains(empty, m.Configuration) {
 				reasons = append(reasons, fmt.Sprintf("%s (%s)", m.Configuration, s.whyMissing(m)))
 			}
 		}
+		effect := "it counts in no total"
+		if i := slices.IndexFunc(s.sum.Cases, func(o score.Case) bool { return o.Name == c.name }); i >= 0 && s.sum.Cases[i].Counted {
+			effect = "the totals of these are partial"
+		}
 		if len(reasons) > 0 {
-			notes = append(notes, fmt.Sprintf("%s has no score in %s: it counts in no total.", c.Name, list(reasons)))
+			notes = append(notes, fmt.Sprintf("%s has no score in %s: %s.", c.name, list(reasons), effect))
 		}
 	}
 	return notes
@@ -128,18 +132,20 @@ func (b *builder) missingNotes(s scored) []string {
 func (s *scored) whyMissing(m score.Missing) string {
 	e := s.cells[[2]string{m.Case, m.Configuration}]
 	switch {
+	case len(s.cells) == 0:
+		return "no result"
 	case e == nil:
-		return "it has no primary metric"
+		return "no primary metric"
 	case e.N > 0:
-		return fmt.Sprintf("its mean %s %s is no positive number", number(e.Mean), e.Unit)
+		return fmt.Sprintf("its mean %s %s is not positive", number(e.Mean), e.Unit)
 	}
 	return e.Missing
 }
 
-// scoreHeadlines say in plain words what a suite amounts to.
-func scoreHeadlines(s scored) []string {
+// headlines are the findings of a suite in plain words.
+func (s *scored) headlines() []string {
 	if s.said.Cases == 0 {
-		return []string{fmt.Sprintf("Suite %s: no case has results in all configurations, so there are no totals.", s.sum.Name)}
+		return []string{fmt.Sprintf("Suite %s has no totals: no case has results in every configuration.", s.sum.Name)}
 	}
 	subject := fmt.Sprintf("Suite %s, %s", s.sum.Name, plural(s.said.Cases, "case"))
 	var ratios []string
@@ -161,8 +167,8 @@ func scoreHeadlines(s scored) []string {
 	return append(lines, fmt.Sprintf("%s, by total score: %s.", subject, strings.Join(totals, ", ")))
 }
 
-// scoreFigures are the geometric means of a suite.
-func scoreFigures(s scored) []KeyFigure {
+// figures are the geometric means of a suite.
+func (s *scored) figures() []KeyFigure {
 	var figures []KeyFigure
 	for _, t := range s.said.Totals {
 		if t.Configuration != s.sum.Baseline && t.GeoMean.Defined() {

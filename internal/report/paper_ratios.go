@@ -1,0 +1,107 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
+	"unnest/internal/report/papers"
+)
+
+// paperMetrics are our metrics for those of Bacou et al.; a deviation is a share of the
+// second.
+var paperMetrics = map[string][2]string{
+	"latency": {"latency_mean"}, "throughput": {"throughput"}, "deviation": {"latency_stddev", "latency_mean"},
+}
+
+// publishedRatioTable sets the paper's ratios beside ours; there is none when
+// nothing matches.
+func (b *builder) publishedRatioTable(g Group, cases []result.Case, families map[string][]Estimate) (Table, bool) {
+	t := Table{
+		ID: g.ID + "-paper", Title: g.Title + ": beside the ratios that the paper prints", Setting: setting(b.run),
+		Columns: []Column{{Name: "ratio", Header: true}, {Name: "size", Header: true}, {Name: "this run", Numeric: true}, {Name: "paper", Numeric: true}},
+	}
+	var sections []string
+	for _, p := range b.opts.Papers.Ratios {
+		if strings.ToLower(p.Benchmark) != groupKey(cases[0]) {
+			continue
+		}
+		before := len(t.Rows)
+		for _, ours := range ratiosFor(p, families) {
+			t.Rows = append(t.Rows, ratioRow(p, ours, len(t.Rows) > before))
+		}
+		if len(t.Rows) > before && !slices.Contains(sections, "§"+p.Section) {
+			sections = append(sections, "§"+p.Section)
+		}
+	}
+	slices.Sort(sections)
+	t.Notes = []string{
+		"Paper: Bacou, Todeschi, Tchana, Hagimont, Nested Virtualization Without the Nest, ICPP 2019, " + list(sections) +
+			", as the text prints them; its figures have no numbers. Netperf for 20 s, on two Xeon E5-2420 v2 with KVM and vhost: on another machine, and most of all with an emulated processor, compare how the configurations rank rather than the ratios.",
+	}
+	return t, len(t.Rows) > 0
+}
+
+// ourRatio is our ratio at one size, with its interval if there is one.
+type ourRatio struct {
+	label    string
+	ratio    Number
+	interval Interval
+}
+
+// ratiosFor returns our ratios for p, one for each size that p is about.
+func ratiosFor(p papers.Ratio, families map[string][]Estimate) []ourRatio {
+	metric := paperMetrics[p.Metric]
+	var all []ourRatio
+	var order result.Order
+	for _, e := range families[metric[0]] {
+		if e.Configuration != p.Configuration || p.Size != 0 && p.Size != e.Size {
+			continue
+		}
+		ours := ratioOf(e, p.Baseline, families[metric[1]])
+		if !ours.ratio.Defined() {
+			continue
+		}
+		all, order = append(all, ours), e.Order
+	}
+	if p.Extent != "worst" && p.Extent != "best" || len(all) == 0 {
+		return all
+	}
+	extreme := slices.MaxFunc[[]ourRatio]
+	if (p.Extent == "worst") == (order == result.HIB) {
+		extreme = slices.MinFunc[[]ourRatio]
+	}
+	ours := extreme(all, func(x, y ourRatio) int { return cmp.Compare(x.ratio, y.ratio) })
+	ours.label = fmt.Sprintf("%s (%s)", ours.label, p.Extent)
+	return []ourRatio{ours}
+}
+
+// ratioOf returns the ratio of an estimate to a baseline, or without one to another
+// metric of its case.
+func ratioOf(e Estimate, baseline string, others []Estimate) ourRatio {
+	ours := ourRatio{e.Label, missing, interval(stats.Interval{})}
+	if baseline == "" {
+		if other := find(others, e.Case, e.Configuration).Median; other > 0 {
+			ours.ratio = e.Median / other
+		}
+		return ours
+	}
+	if c := e.against(baseline); c != nil {
+		ours.ratio, ours.interval = c.Ratio, c.Interval
+	}
+	return ours
+}
+
+// ratioRow is one line of the table. Repeat says that the line above is of p too.
+func ratioRow(p papers.Ratio, ours ourRatio, repeat bool) []Cell {
+	metric := paperMetrics[p.Metric]
+	what := fmt.Sprintf("%s, %s over %s", quantity(metric[0]), p.Configuration, p.Baseline)
+	if p.Baseline == "" {
+		what = fmt.Sprintf("%s over %s, %s", strings.ReplaceAll(metric[0], "_", " "), quantity(metric[1]), p.Configuration)
+	}
+	cell := numeric(ours.ratio, withInterval(ours.ratio, ours.interval))
+	return []Cell{{Text: what, Repeat: repeat}, {Text: ours.label}, cell, {Text: fmt.Sprintf("%s (%s)", ratio(Number(p.Factor())), p)}}
+}
