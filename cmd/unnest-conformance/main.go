@@ -1,5 +1,4 @@
-// Command unnest-conformance asks CNI plugins whether they conform to the
-// specification.
+// Command unnest-conformance checks CNI plugins against the specification.
 package main
 
 import (

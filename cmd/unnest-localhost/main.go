@@ -1,5 +1,4 @@
-// Command unnest-localhost asks the fractions of a pod whether together they have
-// one localhost.
+// Command unnest-localhost checks whether the fractions of a pod share one localhost.
 package main
 
 import (

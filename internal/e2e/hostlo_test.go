@@ -17,6 +17,7 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
+	"unnest/internal/check"
 	"unnest/internal/check/localhost"
 	"unnest/internal/hostapi/segment"
 	"unnest/internal/hostd/daemon"
@@ -166,7 +167,7 @@ func (p *splitPod) try(t *testing.T, in []*node, container string, o localhost.O
 	ctx, cancel := beforeDeadline(t, time.Minute)
 	defer cancel()
 	if err := localhost.Run(ctx, o, func(out localhost.Outcome) {
-		t.Logf("%-9s %-70s %6.2fs %s", out.Verdict(), out.Case, out.Duration.Seconds(), out.OneLine())
+		t.Logf("%-9s %-70s %6.2fs %s", out.Verdict(), out.Case, out.Duration.Seconds(), check.OneLine(out.Err)+out.NotThere)
 		outcomes = append(outcomes, out)
 	}); err != nil {
 		t.Errorf("after %d cases: %v", len(outcomes), err)
@@ -194,7 +195,7 @@ func wantAllPass(t *testing.T, outcomes []localhost.Outcome) {
 	t.Helper()
 	for _, out := range outcomes {
 		if out.Verdict() != localhost.Pass {
-			t.Errorf("%s: %s, want %s: %s", out.Case, out.Verdict(), localhost.Pass, out.OneLine())
+			t.Errorf("%s: %s, want %s: %s", out.Case, out.Verdict(), localhost.Pass, check.OneLine(out.Err))
 		}
 	}
 }
@@ -216,7 +217,7 @@ func (p *splitPod) bindConflicts(t *testing.T) {
 		case strings.HasSuffix(out.Case, "/two-clients-of-one-server-cannot-share-a-port"):
 			want = "the second client on one port ended with ECONNREFUSED, want EADDRNOTAVAIL$"
 		}
-		if got := out.OneLine(); !regexp.MustCompile(want).MatchString(got) {
+		if got := check.OneLine(out.Err); !regexp.MustCompile(want).MatchString(got) {
 			t.Errorf("%s: got %q, want %q", out.Case, got, want)
 		}
 	}

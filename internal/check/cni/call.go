@@ -16,18 +16,18 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// answer is how a run of a plugin has ended.
+// answer is the outcome of one plugin call.
 type answer struct {
 	exit           int // -1: killed
 	stdout, stderr []byte
 }
 
-// orphanTime is how long a killed plugin's children may hold its output open.
+// orphanTime is how long the children of a killed plugin may keep its output open.
 const orphanTime = 5 * time.Second
 
-// call runs a plugin in a process group of its own: an interrupt at the terminal
-// is not for it, and when ctx ends its IPAM plugin is killed with it.
-func call(ctx context.Context, path string, stdin []byte, env []string) (answer, error) {
+// execute runs a plugin in its own process group. An interrupt at the terminal does not
+// reach it. When ctx ends, the plugin is killed together with its IPAM plugin.
+func execute(ctx context.Context, path string, stdin []byte, env []string) (answer, error) {
 	var stdout, stderr bytes.Buffer
 	c := exec.CommandContext(ctx, path)
 	c.Env, c.Stdin, c.Stdout, c.Stderr = env, bytes.NewReader(stdin), &stdout, &stderr
@@ -37,7 +37,7 @@ func call(ctx context.Context, path string, stdin []byte, env []string) (answer,
 	err := c.Run()
 	a := answer{exit: c.ProcessState.ExitCode(), stdout: stdout.Bytes(), stderr: stderr.Bytes()}
 	if ctx.Err() != nil {
-		return a, fmt.Errorf("%s was killed: %w", path, context.Cause(ctx))
+		return a, fmt.Errorf("kill %s: %w", path, context.Cause(ctx))
 	}
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		return a, fmt.Errorf("run %s: %w", path, err)
@@ -45,7 +45,7 @@ func call(ctx context.Context, path string, stdin []byte, env []string) (answer,
 	return a, nil
 }
 
-// protocolError is an error object as section 5 describes it.
+// protocolError is an error object of section 5.
 type protocolError struct {
 	CNIVersion string `json:"cniVersion"`
 	Code       *uint  `json:"code"`
@@ -53,22 +53,22 @@ type protocolError struct {
 	Details    string `json:"details"`
 }
 
-// failure reads the error object of a run that was to fail.
+// failure returns the error object of a call that must fail.
 func (a answer) failure() (protocolError, error) {
 	var e protocolError
 	if a.exit == 0 {
-		return e, fmt.Errorf("it succeeded: %s", brief(a.stdout))
+		return e, fmt.Errorf("the plugin succeeded, but must fail: %s", brief(a.stdout))
 	}
 	if err := json.Unmarshal(a.stdout, &e); err != nil {
-		return e, fmt.Errorf("exit code %d, but the standard output is no error object: %w: %s", a.exit, err, brief(a.stdout))
+		return e, fmt.Errorf("exit code %d, but the output is not an error object: %w: %s", a.exit, err, brief(a.stdout))
 	}
 	if e.Code == nil || *e.Code == 0 || e.Msg == "" {
-		return e, fmt.Errorf("error object without a code or msg: %s", brief(a.stdout))
+		return e, fmt.Errorf("the error object has no code or no msg: %s", brief(a.stdout))
 	}
 	return e, nil
 }
 
-// err is nil when the run has succeeded.
+// err returns nil if the call succeeded.
 func (a answer) err() error {
 	if a.exit == 0 {
 		return nil
@@ -80,7 +80,7 @@ func (a answer) err() error {
 	return types.NewError(*e.Code, e.Msg, e.Details)
 }
 
-// brief is output in an error message.
+// brief quotes output for an error message.
 func brief(output []byte) string {
 	const most = 300
 	s := strings.Join(strings.Fields(string(output)), " ")
@@ -90,9 +90,8 @@ func brief(output []byte) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// executor runs plugins for libcni by call. A context that ends does not end a
-// plugin, unless it is a killing one: what a plugin has begun, it has to finish,
-// so that it can be deleted.
+// executor runs plugins for libcni. The end of a context does not end a plugin, so that
+// what it creates can be deleted, unless the context is marked with killing.
 type executor struct {
 	invoke.DefaultExec
 	timeout time.Duration
@@ -102,10 +101,10 @@ func newExecutor(timeout time.Duration) *executor {
 	return &executor{invoke.DefaultExec{PluginDecoder: version.PluginDecoder{}}, timeout}
 }
 
-// killing marks a context whose end kills the plugin.
+// killing marks a context that kills the plugin when it ends.
 type killing struct{}
 
-// ExecPlugin is what libcni calls.
+// ExecPlugin implements invoke.Exec.
 func (e *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, env []string) ([]byte, error) {
 	a, err := e.call(ctx, path, stdin, env)
 	if err != nil {
@@ -118,7 +117,7 @@ func (e *executor) call(ctx context.Context, path string, stdin []byte, env []st
 	if ctx.Value(killing{}) == nil {
 		ctx = context.WithoutCancel(ctx)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, e.timeout, fmt.Errorf("it has not ended after %v", e.timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, e.timeout, fmt.Errorf("the plugin did not end within %v", e.timeout))
 	defer cancel()
-	return call(ctx, path, stdin, env)
+	return execute(ctx, path, stdin, env)
 }

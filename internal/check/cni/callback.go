@@ -6,20 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 )
 
-// callTime bounds one call, there and back.
-const callTime = 15 * time.Second
+// callBackTime bounds one request and the connection that it asks for.
+const callBackTime = 15 * time.Second
 
-// ServeCalls answers each connection by one of its own: it reads a port number,
-// in one line, and connects to that port of whoever has called. A pod behind NAT
-// is not reached so. It returns when ctx ends, with nil, or l fails.
-func ServeCalls(ctx context.Context, l net.Listener) error {
+// ServeCallBack reads a port number, in one line, from each connection, and connects to
+// that port of the client. This fails for a pod behind NAT. It returns nil when ctx ends,
+// or the error of l.
+func ServeCallBack(ctx context.Context, l net.Listener) error {
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	for {
 		c, err := l.Accept()
@@ -27,16 +26,16 @@ func ServeCalls(ctx context.Context, l net.Listener) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("accept a call: %w", err)
+			return fmt.Errorf("accept a connection: %w", err)
 		}
-		go answerCall(ctx, c)
+		go callBack(ctx, c)
 	}
 }
 
-// answerCall tells the caller why it could not be reached.
-func answerCall(ctx context.Context, c net.Conn) {
+// callBack answers "ok", or why it could not connect to the client.
+func callBack(ctx context.Context, c net.Conn) {
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(callTime))
+	_ = c.SetDeadline(time.Now().Add(callBackTime))
 	line, err := bufio.NewReader(c).ReadString('\n')
 	if err != nil {
 		return
@@ -45,7 +44,7 @@ func answerCall(ctx context.Context, c net.Conn) {
 	if err != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+	ctx, cancel := context.WithTimeout(ctx, callBackTime)
 	defer cancel()
 	back, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, strings.TrimSpace(line)))
 	if err != nil {
@@ -56,9 +55,9 @@ func answerCall(ctx context.Context, c net.Conn) {
 	_, _ = fmt.Fprintln(c, "ok")
 }
 
-// beCalled asks the server to connect to the network namespace, and waits for it.
-func beCalled(ctx context.Context, netns, server string) error {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
+// requestCallBack has the server connect to a port in the network namespace.
+func requestCallBack(ctx context.Context, netns, server string) error {
+	ctx, cancel := context.WithTimeout(ctx, callBackTime)
 	defer cancel()
 	var l net.Listener
 	var c net.Conn
@@ -73,19 +72,19 @@ func beCalled(ctx context.Context, netns, server string) error {
 		defer l.Close()
 	}
 	if err != nil {
-		return fmt.Errorf("ask %s for a call: %w", server, err)
+		return fmt.Errorf("ask %s to call back: %w", server, err)
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(callTime))
-	if _, err := fmt.Fprintln(c, strconv.Itoa(l.Addr().(*net.TCPAddr).Port)); err != nil {
-		return fmt.Errorf("ask %s for a call: %w", server, err)
+	_ = c.SetDeadline(time.Now().Add(callBackTime))
+	if _, err := fmt.Fprintln(c, l.Addr().(*net.TCPAddr).Port); err != nil {
+		return fmt.Errorf("ask %s to call back: %w", server, err)
 	}
 	answer, err := bufio.NewReader(c).ReadString('\n')
 	if err != nil {
-		return fmt.Errorf("wait for the call of %s: %w", server, err)
+		return fmt.Errorf("wait for %s to call back: %w", server, err)
 	}
 	if answer = strings.TrimSpace(answer); answer != "ok" {
-		return errors.New(server + " does not reach the pod: " + answer)
+		return errors.New(server + " cannot reach the pod: " + answer)
 	}
 	return nil
 }

@@ -7,56 +7,52 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"unnest/internal/check"
 )
 
-// ChurnOptions are what Churn needs to know.
+// ChurnOptions configure Churn.
 type ChurnOptions struct {
 	Network
-	// Peers have to be reached from every pod. Without any, the gateways in the
-	// results are pinged.
-	Peers []Peer
-	// CallBack is the address of a server of ServeCalls, which has to reach every
-	// pod by a connection of its own; "": nobody.
+	// CallBack is the address of a ServeCallBack server, which must be able to connect to
+	// every pod; "": none.
 	CallBack string
-	// Pods live at the same time; 0: 10.
+	// Pods is the number of pods that exist at the same time; 0: 10.
 	Pods int
-	// Parallel is the number of pods that come and go at once; 0: 8.
+	// Parallel is the number of pods that are added or deleted at the same time; 0: 8.
 	Parallel int
 	// Rounds is how often each pod is replaced by a new one.
 	Rounds int
-	// Retry bounds how long an ADD that may be tried again, or a DEL, is; 0: one
-	// minute.
+	// Retry bounds the time for which an ADD or DEL is retried; 0: 1 minute.
 	Retry time.Duration
 }
 
-// Churned is what a Churn has seen. It is the summary that its program prints.
-type Churned struct {
+// ChurnResult is what Churn has measured. unnest-conformance prints it as JSON.
+type ChurnResult struct {
 	Version string `json:"version"` // of the specification
-	Adds    int    `json:"adds"`    // that succeeded
-	Dels    int    `json:"dels"`
-	// AddRetries are ADDs that asked to be tried again (code 11), DelRetries DELs
-	// that failed, for whatever reason.
+	Adds    int    `json:"adds"`    // successful ADDs
+	Dels    int    `json:"dels"`    // successful DELs
+	// AddRetries counts ADDs that asked to be retried (code 11), DelRetries failed DELs.
 	AddRetries int `json:"add_retries"`
 	DelRetries int `json:"del_retries"`
-	// Verified is how often a pod was looked at and its peers were reached.
+	// Verified counts successful verifications of a pod and its peers.
 	Verified int `json:"verified"`
-	// Add and Del are the times of those that succeeded; Ready is the time from
-	// the first try of an ADD until the peers were reached.
+	// Add and Del are the durations of successful calls. Ready is the time from the
+	// first attempt of an ADD until the pod reaches its peers.
 	Add   Latency `json:"add"`
 	Del   Latency `json:"del"`
 	Ready Latency `json:"ready"`
-	// Failures are one line each; they name the pod.
+	// Failures have one line each, which names the pod.
 	Failures []string      `json:"failures"`
 	Duration time.Duration `json:"duration_ns"`
 }
 
-// Latency are quantiles, in nanoseconds; all 0 without a sample.
+// Latency holds quantiles; all are 0 if there is no sample.
 type Latency struct {
 	P50 time.Duration `json:"p50_ns"`
 	P90 time.Duration `json:"p90_ns"`
@@ -73,100 +69,86 @@ func latencyOf(samples []time.Duration) Latency {
 	return Latency{P50: at(50), P90: at(90), P99: at(99), Max: samples[len(samples)-1]}
 }
 
-// churn is a Churn under way.
+// churn is a running Churn.
 type churn struct {
 	o   ChurnOptions
 	net *network
 
-	mu              sync.Mutex
-	seen            Churned
-	adds, dels, ups []time.Duration
+	mu                sync.Mutex
+	result            ChurnResult
+	adds, dels, ready []time.Duration
 }
 
-// resident is a pod on the network.
-type resident struct {
+// member is a pod that is attached to the network.
+type member struct {
 	*pod
 	result *types100.Result
 }
 
-// Churn adds pods, replaces each of them in random order, and deletes them, as a
-// busy node does. Each is verified after its ADD and before its DEL. A plugin may
-// ask to be tried again, and a DEL may fail for a while, as far as a runtime
-// would go along. In the end all pods are deleted, also when ctx ends, and GC is
-// told that there is none. The error says why nothing could be done, or that ctx
-// has ended; what went wrong with pods is in the failures.
-func Churn(ctx context.Context, o ChurnOptions) (Churned, error) {
+// Churn adds pods, replaces each of them in random order, and deletes them, as a busy node
+// does. It verifies each pod after its ADD and before its DEL. It retries as a runtime
+// does: an ADD if the plugin asks for that, a DEL after any error. At the end, also when
+// ctx ends, it deletes all pods and runs GC without valid attachments. The error is the
+// cause of the end of ctx, or says why nothing could be done; errors of pods are in
+// Failures.
+func Churn(ctx context.Context, o ChurnOptions) (ChurnResult, error) {
 	o.Pods, o.Parallel, o.Retry = cmp.Or(o.Pods, 10), cmp.Or(o.Parallel, 8), cmp.Or(o.Retry, time.Minute)
 	begin := time.Now()
 	opened, err := open(o.Network)
 	if err != nil {
-		return Churned{}, err
+		return ChurnResult{}, err
 	}
 	defer opened.close()
 	n, err := opened.newest(ctx)
 	if err != nil {
-		return Churned{}, err
+		return ChurnResult{}, err
 	}
-	c := &churn{o: o, net: n, seen: Churned{Version: n.version, Failures: []string{}}}
-	residents := make([]*resident, o.Pods)
+	c := &churn{o: o, net: n, result: ChurnResult{Version: n.version, Failures: []string{}}}
+	members := make([]*member, o.Pods)
 	for round := range o.Rounds + 1 {
-		c.eachInRandomOrder(residents, func(r **resident) {
+		c.eachInRandomOrder(members, func(m **member) {
 			if round > 0 {
-				c.leave(ctx, *r)
+				c.detach(ctx, *m)
 			}
-			*r = c.enter(ctx)
+			*m = c.attach(ctx)
 		})
 	}
-	c.eachInRandomOrder(residents, func(r **resident) { c.leave(ctx, *r) })
-	if err := c.collect(context.WithoutCancel(ctx)); err != nil {
-		c.fail("GC", err)
-	}
-	c.seen.Add, c.seen.Del, c.seen.Ready = latencyOf(c.adds), latencyOf(c.dels), latencyOf(c.ups)
-	c.seen.Duration = time.Since(begin)
-	return c.seen, context.Cause(ctx)
+	c.eachInRandomOrder(members, func(m **member) { c.detach(ctx, *m) })
+	c.fail("GC", c.collect(context.WithoutCancel(ctx)))
+	c.result.Add, c.result.Del, c.result.Ready = latencyOf(c.adds), latencyOf(c.dels), latencyOf(c.ready)
+	c.result.Duration = time.Since(begin)
+	return c.result, context.Cause(ctx)
 }
 
-// newest returns the network at the newest version that all its plugins speak.
-func (n *network) newest(ctx context.Context) (*network, error) {
-	spoken, err := n.versions(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("ask the plugins for their versions: %w", err)
-	}
-	for _, v := range slices.Backward(Versions) {
-		if _, lacking := spoken.lacks(v); !lacking {
-			return n.at(v)
-		}
-	}
-	return nil, fmt.Errorf("the plugins have none of the versions %v in common", Versions)
-}
-
-func (c *churn) eachInRandomOrder(residents []*resident, do func(**resident)) {
-	order := make(chan int, len(residents))
-	for _, i := range rand.Perm(len(residents)) {
+func (c *churn) eachInRandomOrder(members []*member, do func(**member)) {
+	order := make(chan int, len(members))
+	for _, i := range rand.Perm(len(members)) {
 		order <- i
 	}
 	close(order)
-	_ = each(c.o.Parallel, func(int) error {
+	check.Each(c.o.Parallel, func(int) {
 		for i := range order {
-			do(&residents[i])
+			do(&members[i])
 		}
-		return nil
 	})
 }
 
-func (c *churn) note(how func(*Churned)) {
+// record changes the result under the lock.
+func (c *churn) record(change func(*ChurnResult)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	how(&c.seen)
+	change(&c.result)
 }
 
-func (c *churn) fail(who string, err error) {
-	line := fmt.Sprintf("%s: %s", who, strings.ReplaceAll(err.Error(), "\n", "; "))
-	c.note(func(s *Churned) { s.Failures = append(s.Failures, line) })
+// fail records a failure, if err is not nil.
+func (c *churn) fail(subject string, err error) {
+	if err != nil {
+		c.record(func(r *ChurnResult) { r.Failures = append(r.Failures, subject+": "+check.OneLine(err)) })
+	}
 }
 
-// enter returns a new pod on the network, or nil.
-func (c *churn) enter(ctx context.Context) *resident {
+// attach returns a new pod on the network, or nil.
+func (c *churn) attach(ctx context.Context) *member {
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -175,27 +157,25 @@ func (c *churn) enter(ctx context.Context) *resident {
 		c.fail("pod", err)
 		return nil
 	}
-	r := &resident{pod: p}
+	m := &member{pod: p}
 	begin := time.Now()
-	if err := c.add(ctx, r); err != nil {
+	if err := c.add(ctx, m); err != nil {
 		c.fail(p.id, err)
-		c.remove(r)
+		c.fail(p.id, p.remove())
 		return nil
 	}
-	c.verify(ctx, r, "after ADD")
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ups = append(c.ups, time.Since(begin))
-	return r
+	c.verify(ctx, m, "after ADD")
+	c.record(func(*ChurnResult) { c.ready = append(c.ready, time.Since(begin)) })
+	return m
 }
 
-// The waits between tries.
+// The pauses between attempts.
 const (
 	firstWait = 100 * time.Millisecond
 	longWait  = 5 * time.Second
 )
 
-// retry calls try until it says that it is done, with growing waits in between.
+// retry calls try until it is done, with growing pauses.
 func retry(ctx context.Context, within time.Duration, try func() (done bool, err error)) error {
 	end := time.Now().Add(within)
 	for wait := firstWait; ; wait = min(2*wait, longWait) {
@@ -204,7 +184,7 @@ func retry(ctx context.Context, within time.Duration, try func() (done bool, err
 			return err
 		}
 		if time.Now().Add(wait).After(end) {
-			return fmt.Errorf("tried for %v: %w", within, err)
+			return fmt.Errorf("retried for %v: %w", within, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -214,46 +194,45 @@ func retry(ctx context.Context, within time.Duration, try func() (done bool, err
 	}
 }
 
-// add does what runtimes do: DEL after an ADD that failed, and, if it may be tried
-// again, once more.
-func (c *churn) add(ctx context.Context, r *resident) error {
+// add sends a DEL after each ADD that fails, as runtimes do, and retries if the plugin
+// asks for that.
+func (c *churn) add(ctx context.Context, m *member) error {
 	return retry(ctx, c.o.Retry, func() (done bool, err error) {
 		begin := time.Now()
-		r.result, err = c.net.add(ctx, attachment(r.pod, eth0))
+		m.result, err = c.net.add(ctx, attachment(m.pod, eth0))
 		if err == nil {
 			took := time.Since(begin)
-			c.note(func(s *Churned) { s.Adds++; c.adds = append(c.adds, took) })
+			c.record(func(r *ChurnResult) { r.Adds++; c.adds = append(c.adds, took) })
 			return true, nil
 		}
-		if delErr := c.del(r); delErr != nil {
-			return true, errors.Join(err, fmt.Errorf("after that: %w", delErr))
+		if delErr := c.del(m); delErr != nil {
+			return true, errors.Join(err, fmt.Errorf("after the failed ADD: %w", delErr))
 		}
 		coded := (*types.Error)(nil)
 		if !errors.As(err, &coded) || coded.Code != types.ErrTryAgainLater {
 			return true, err
 		}
-		c.note(func(s *Churned) { s.AddRetries++ })
+		c.record(func(r *ChurnResult) { r.AddRetries++ })
 		return false, err
 	})
 }
 
-// del goes on when the churn is interrupted.
-func (c *churn) del(r *resident) error {
+// del continues when the churn is interrupted.
+func (c *churn) del(m *member) error {
 	ctx := context.Background()
 	return retry(ctx, c.o.Retry, func() (done bool, err error) {
 		begin := time.Now()
-		if err = c.net.del(ctx, attachment(r.pod, eth0)); err != nil {
-			c.note(func(s *Churned) { s.DelRetries++ })
+		if err = c.net.del(ctx, attachment(m.pod, eth0)); err != nil {
+			c.record(func(r *ChurnResult) { r.DelRetries++ })
 			return false, err
 		}
 		took := time.Since(begin)
-		c.note(func(s *Churned) { s.Dels++; c.dels = append(c.dels, took) })
-		return true, r.clean()
+		c.record(func(r *ChurnResult) { r.Dels++; c.dels = append(c.dels, took) })
+		return true, m.clean()
 	})
 }
 
-// collect tells that there is no pod, once more when that fails: a runtime does so
-// from time to time.
+// collect runs GC without valid attachments.
 func (c *churn) collect(ctx context.Context) error {
 	return retry(ctx, c.o.Retry, func() (done bool, err error) {
 		err = c.net.gc(ctx, nil)
@@ -261,52 +240,31 @@ func (c *churn) collect(ctx context.Context) error {
 	})
 }
 
-func (c *churn) verify(ctx context.Context, r *resident, when string) {
-	if ctx.Err() != nil {
-		return
+func (c *churn) verify(ctx context.Context, m *member, when string) {
+	err := context.Cause(ctx)
+	if err == nil {
+		err = verify(m.pod, eth0, m.result)
 	}
-	if err := c.look(ctx, r); err != nil {
-		if ctx.Err() == nil {
-			c.fail(r.id+" "+when, err)
-		}
-		return
+	if err == nil {
+		err = c.net.reach(ctx, m.pod, m.result)
 	}
-	c.note(func(s *Churned) { s.Verified++ })
+	if err == nil && c.o.CallBack != "" {
+		err = requestCallBack(ctx, m.path, c.o.CallBack)
+	}
+	switch {
+	case err == nil:
+		c.record(func(r *ChurnResult) { r.Verified++ })
+	case ctx.Err() == nil:
+		c.fail(m.id+" "+when, err)
+	}
 }
 
-func (c *churn) look(ctx context.Context, r *resident) error {
-	if err := verify(r.pod, eth0, r.result); err != nil {
-		return err
-	}
-	peers := c.o.Peers
-	if len(peers) == 0 {
-		peers = gateways(r.result)
-	}
-	for _, p := range peers {
-		if err := p.reach(ctx, r.path); err != nil {
-			return err
-		}
-	}
-	if c.o.CallBack == "" {
-		return nil
-	}
-	return beCalled(ctx, r.path, c.o.CallBack)
-}
-
-// leave verifies a pod and deletes it; nil is a pod that never came.
-func (c *churn) leave(ctx context.Context, r *resident) {
-	if r == nil {
+// detach verifies a pod and deletes it. It does nothing if attach has failed.
+func (c *churn) detach(ctx context.Context, m *member) {
+	if m == nil {
 		return
 	}
-	c.verify(ctx, r, "before DEL")
-	if err := c.del(r); err != nil {
-		c.fail(r.id, err)
-	}
-	c.remove(r)
-}
-
-func (c *churn) remove(r *resident) {
-	if err := r.remove(); err != nil {
-		c.fail(r.id, err)
-	}
+	c.verify(ctx, m, "before DEL")
+	c.fail(m.id, c.del(m))
+	c.fail(m.id, m.remove())
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,27 +12,24 @@ import (
 	"unnest/internal/check/cni"
 )
 
-// room gives a network more addresses.
-func room(n cni.Network) cni.Network {
+// withMoreAddresses widens the address ranges of a network.
+func withMoreAddresses(n cni.Network) cni.Network {
 	n.List = []byte(strings.NewReplacer(`.21"`, `.210"`, `::1b"`, `::ff"`).Replace(string(n.List)))
 	return n
 }
 
-func runChurn(t *testing.T, o cni.ChurnOptions) cni.Churned {
+func runChurn(t *testing.T, o cni.ChurnOptions) cni.ChurnResult {
 	t.Helper()
 	seen, err := cni.Churn(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%+v", seen)
-	left, err := os.ReadDir("/run/netns")
-	if err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
-	}
+	nothingLeft(t)
 	return seen
 }
 
-// TestChurn calls every pod back from the bridge's side, too.
+// TestChurn also has every pod called back from the bridge.
 func TestChurn(t *testing.T) {
 	privileged(t)
 	l, err := net.Listen("tcp", ":0")
@@ -42,8 +38,8 @@ func TestChurn(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error)
-	go func() { served <- cni.ServeCalls(ctx, l) }()
-	n := room(testNetwork(t, "bridge"))
+	go func() { served <- cni.ServeCallBack(ctx, l) }()
+	n := withMoreAddresses(testNetwork(t, "bridge"))
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +57,7 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// gateway is the first of the network's.
+// gateway returns the first gateway of the network.
 func gateway(t *testing.T, n cni.Network) string {
 	t.Helper()
 	var list struct {
@@ -77,11 +73,11 @@ func gateway(t *testing.T, n cni.Network) string {
 	return list.Plugins[0].IPAM.Ranges[0][0].Gateway
 }
 
-func TestChurnTriesAgain(t *testing.T) {
+func TestChurnRetries(t *testing.T) {
 	privileged(t)
 	seen := runChurn(t, cni.ChurnOptions{Network: testNetwork(t, modelName+"try-again"), Pods: 4, Rounds: 1})
 	if len(seen.Failures) > 0 || seen.AddRetries != 8 || seen.Adds != 8 || seen.DelRetries != 0 {
-		t.Errorf("ADD asks for another try: %+v", seen)
+		t.Errorf("ADD asks to be retried: %+v", seen)
 	}
 	seen = runChurn(t, cni.ChurnOptions{Network: testNetwork(t, modelName+"del-later"), Pods: 4, Rounds: 1})
 	if len(seen.Failures) > 0 || seen.DelRetries != 8 || seen.Dels != 8 {
@@ -92,9 +88,9 @@ func TestChurnTriesAgain(t *testing.T) {
 func TestChurnSeesFailures(t *testing.T) {
 	privileged(t)
 	for fault, want := range map[string]string{
-		"wrong-mac":      "after ADD: the MAC of eth0",
+		"wrong-mac":      "after ADD: eth0 has MAC ",
 		"refuses-all":    "no pods today",
-		"del-never":      "tried for 300ms: DEL: ",
+		"del-never":      "retried for 300ms: DEL: ",
 		"del-keeps-link": "left in the pod: eth0",
 		"gc-fails":       "no garbage today",
 	} {
@@ -113,12 +109,9 @@ func TestChurnInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	cause := errors.New("interrupted")
 	time.AfterFunc(300*time.Millisecond, func() { interrupt(cause) })
-	seen, err := cni.Churn(ctx, cni.ChurnOptions{Network: room(testNetwork(t, "bridge")), Pods: 100})
+	seen, err := cni.Churn(ctx, cni.ChurnOptions{Network: withMoreAddresses(testNetwork(t, "bridge")), Pods: 100})
 	if !errors.Is(err, cause) || seen.Adds == 0 || seen.Adds == 100 || seen.Dels < seen.Adds {
 		t.Errorf("%+v, %v", seen, err)
 	}
-	left, err := os.ReadDir("/run/netns")
-	if err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
-	}
+	nothingLeft(t)
 }

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestMain is a plugin when the test binary is called by a plugin's name. Else it
-// runs the tests as another process in network and mount namespaces of its own,
-// so that bridges, pods and leases end with it.
+// TestMain acts as a plugin if the test binary has a plugin's name. Otherwise it runs the
+// tests in a child process with its own network and mount namespaces, so that bridges,
+// pods and leases end with it.
 func TestMain(m *testing.M) {
 	name := filepath.Base(os.Args[0])
 	if fault, ok := strings.CutPrefix(name, "model-"); ok {
@@ -54,7 +54,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// privateMounts keeps what is written to these directories from the machine.
+// privateMounts hides changes in these directories from the machine.
 func privateMounts() error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)

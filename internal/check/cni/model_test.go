@@ -27,7 +27,7 @@ import (
 // pluginDir is where Debian's containernetworking-plugins has its plugins.
 const pluginDir = "/usr/lib/cni"
 
-// modelConfig is what the plugin model reads of its configuration.
+// modelConfig is the part of its configuration that the model plugin reads.
 type modelConfig struct {
 	CNIVersion string `json:"cniVersion"`
 	Name       string `json:"name"`
@@ -40,12 +40,11 @@ type modelConfig struct {
 	Valid      []types.GCAttachment `json:"cni.dev/valid-attachments"`
 }
 
-// model is a plugin that does all that the specification says and recommends,
-// but for one fault: the reference plugin bridge, with GC, STATUS, undo of a
-// failed ADD, and complete error objects.
+// model is a plugin that meets all demands and recommendations of the specification, except
+// for one fault. It is the reference plugin bridge with GC, STATUS, roll-back of a failed
+// ADD, and complete error objects.
 type model struct {
-	// wrong is the one thing that it does wrong: what is after "model-" in the
-	// name of the program.
+	// wrong is the fault: the part of the binary's name after "model-".
 	wrong  string
 	config modelConfig
 	text   []byte
@@ -57,7 +56,7 @@ func modelMain(fault string) int {
 		return 1
 	}
 	m := &model{wrong: fault, text: text}
-	_ = json.Unmarshal(text, &m.config) // skel finds what is wrong
+	_ = json.Unmarshal(text, &m.config) // skel reports errors
 	switch m.wrong {
 	case "accepts-any-id":
 		_ = os.Setenv("CNI_CONTAINERID", "lax")
@@ -107,7 +106,7 @@ func (m *model) report(e *types.Error) int {
 	return 1
 }
 
-// lock keeps a container's commands apart.
+// lock serializes the commands of a container.
 func (m *model) lock(name string) (unlock func(), err error) {
 	if err := os.MkdirAll(m.config.IPAM.DataDir, 0o755); err != nil {
 		return nil, err
@@ -116,7 +115,7 @@ func (m *model) lock(name string) (unlock func(), err error) {
 	switch m.wrong {
 	case "not-parallel":
 		name, how = "all", how|syscall.LOCK_NB
-	case "stale-lock": // outlives a process that is killed
+	case "stale-lock": // outlives a killed process
 		path := filepath.Join(m.config.IPAM.DataDir, "stale")
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
@@ -133,7 +132,7 @@ func (m *model) lock(name string) (unlock func(), err error) {
 	return func() { _ = f.Close() }, syscall.Flock(int(f.Fd()), how)
 }
 
-// bridge runs the reference plugin, at the highest version that Debian's speaks.
+// bridge runs the reference plugin at the newest version that Debian's supports.
 func (m *model) bridge(command string) ([]byte, error) {
 	var config map[string]any
 	if err := json.Unmarshal(m.text, &config); err != nil {
@@ -168,12 +167,19 @@ func (m *model) bridge(command string) ([]byte, error) {
 	return out, nil
 }
 
-func inPod(path string, do func() error) error {
-	return ns.WithNetNSPath(path, func(ns.NetNS) error { return do() })
+// withLink calls do with a link of a network namespace, inside it.
+func withLink(netns, name string, do func(netlink.Link) error) error {
+	return ns.WithNetNSPath(netns, func(ns.NetNS) error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return do(l)
+	})
 }
 
-func exists(path, name string) bool {
-	return inPod(path, func() error { _, err := netlink.LinkByName(name); return err }) == nil
+func exists(netns, name string) bool {
+	return withLink(netns, name, func(netlink.Link) error { return nil }) == nil
 }
 
 func (m *model) add(args *skel.CmdArgs) error {
@@ -201,10 +207,10 @@ func (m *model) add(args *skel.CmdArgs) error {
 	return m.print(args, out)
 }
 
-// errDone says that a fault has taken ADD over.
+// errDone says that a fault has already completed ADD.
 var errDone = errors.New("done")
 
-// first is whether it is called for a container for the first time.
+// first reports whether this is the first call for a container.
 func (m *model) first(args *skel.CmdArgs) bool {
 	f, err := os.OpenFile(filepath.Join(m.config.IPAM.DataDir, "first-"+args.ContainerID), os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
@@ -213,7 +219,7 @@ func (m *model) first(args *skel.CmdArgs) bool {
 	return err == nil
 }
 
-// addFault refuses what is there, and does some of the faults.
+// addFault refuses an existing interface, and acts out some of the faults.
 func (m *model) addFault(args *skel.CmdArgs) error {
 	if m.fault("refuses-all") {
 		return errors.New("no pods today")
@@ -225,18 +231,14 @@ func (m *model) addFault(args *skel.CmdArgs) error {
 		return errors.New("unknown CNI_ARGS")
 	}
 	if m.fault("one-interface") && exists(args.Netns, "eth0") {
-		return errors.New("it has one")
+		return errors.New("the pod has an interface")
 	}
 	if !exists(args.Netns, args.IfName) {
 		return nil
 	}
 	switch m.wrong {
 	case "replaces-interface":
-		return inPod(args.Netns, func() error {
-			l, err := netlink.LinkByName(args.IfName)
-			if err != nil {
-				return err
-			}
+		return withLink(args.Netns, args.IfName, func(l netlink.Link) error {
 			_, _ = m.bridge("DEL")
 			_ = netlink.LinkDel(l)
 			return nil
@@ -254,7 +256,7 @@ func (m *model) addFault(args *skel.CmdArgs) error {
 	return errors.New("the interface exists")
 }
 
-// print prints the result, changed as the fault wants it.
+// print prints the result, changed by the fault.
 func (m *model) print(args *skel.CmdArgs, out []byte) error {
 	var r map[string]any
 	if err := json.Unmarshal(out, &r); err != nil {
@@ -283,11 +285,7 @@ func (m *model) print(args *skel.CmdArgs, out []byte) error {
 	case "no-ip-version":
 		delete(ip, "version")
 	case "link-down":
-		return inPod(args.Netns, func() error {
-			l, err := netlink.LinkByName(args.IfName)
-			if err != nil {
-				return err
-			}
+		return withLink(args.Netns, args.IfName, func(l netlink.Link) error {
 			return errors.Join(netlink.LinkSetDown(l), json.NewEncoder(os.Stdout).Encode(r))
 		})
 	case "unreachable":
@@ -300,11 +298,7 @@ func (m *model) print(args *skel.CmdArgs, out []byte) error {
 		}
 	case "same-mac":
 		pod["mac"] = "02:00:00:00:00:01"
-		err := inPod(args.Netns, func() error {
-			l, err := netlink.LinkByName(args.IfName)
-			if err != nil {
-				return err
-			}
+		err := withLink(args.Netns, args.IfName, func(l netlink.Link) error {
 			mac, _ := net.ParseMAC("02:00:00:00:00:01")
 			return netlink.LinkSetHardwareAddr(l, mac)
 		})
@@ -338,11 +332,11 @@ func (m *model) del(args *skel.CmdArgs) error {
 		}
 	case "del-once":
 		if !exists(args.Netns, args.IfName) {
-			return errors.New("it was deleted")
+			return errors.New("the interface is already deleted")
 		}
 	case "del-unknown-fails":
 		if !slices.Contains(slices.Collect(maps.Values(m.leases())), types.GCAttachment{ContainerID: args.ContainerID, IfName: args.IfName}) {
-			return types.NewError(types.ErrUnknownContainer, "who?", "")
+			return types.NewError(types.ErrUnknownContainer, "unknown container", "")
 		}
 	case "del-needs-result":
 		if m.config.PrevResult == nil && exists(args.Netns, args.IfName) {
@@ -354,25 +348,15 @@ func (m *model) del(args *skel.CmdArgs) error {
 		}
 	case "del-needs-link":
 		if _, err := os.Stat(args.Netns); err == nil && !exists(args.Netns, args.IfName) && m.config.PrevResult != nil {
-			return errors.New("where is the link?")
+			return errors.New("the link is missing")
 		}
 	case "del-keeps-link":
 		return nil
 	case "del-takes-all":
-		_ = inPod(args.Netns, func() error {
-			l, err := netlink.LinkByName("eth0")
-			if err != nil {
-				return err
-			}
-			return netlink.LinkDel(l)
-		})
+		_ = withLink(args.Netns, "eth0", netlink.LinkDel)
 	case "del-keeps-address":
-		return inPod(args.Netns, func() error {
-			if l, err := netlink.LinkByName(args.IfName); err == nil {
-				return netlink.LinkDel(l)
-			}
-			return nil
-		})
+		_ = withLink(args.Netns, args.IfName, netlink.LinkDel) // it may not exist
+		return nil
 	}
 	_, err = m.bridge("DEL")
 	return err
@@ -383,13 +367,13 @@ func (m *model) check(*skel.CmdArgs) error {
 	case "check-passes":
 		return nil
 	case "check-fails":
-		return errors.New("who knows?")
+		return errors.New("check failed")
 	}
 	_, err := m.bridge("CHECK")
 	return err
 }
 
-// leases are the addresses that host-local has given, and for whom.
+// leases returns the leases of host-local: their files and owners.
 func (m *model) leases() map[string]types.GCAttachment {
 	all := map[string]types.GCAttachment{}
 	dir := filepath.Join(m.config.IPAM.DataDir, m.config.Name)
@@ -437,10 +421,10 @@ func (m *model) status(args *skel.CmdArgs) error {
 	return nil
 }
 
-// allVersions are what the plugins of this test report.
+// allVersions are the versions that the plugins of this test report.
 var allVersions = version.PluginSupports("0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
-// leasesMain is host-local, but says that it speaks 1.1.0.
+// leasesMain is host-local, but also reports version 1.1.0.
 func leasesMain() int {
 	if os.Getenv("CNI_COMMAND") == "VERSION" {
 		_ = allVersions.Encode(os.Stdout)
@@ -451,7 +435,7 @@ func leasesMain() int {
 	return 1
 }
 
-// chainedMain is a plugin that passes the result of those before it on, or loses it.
+// chainedMain is a chained plugin that passes prevResult on, or drops it.
 func chainedMain(pass bool) int {
 	var config modelConfig
 	switch os.Getenv("CNI_COMMAND") {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -20,13 +21,14 @@ type network struct {
 	version string
 	list    *libcni.NetworkConfigList
 	path    []string
+	peers   []Peer
 	exec    *executor
-	dir     string // results that libcni keeps
-	ipam    string // the IPAM plugin; "": there is none
+	dir     string // holds the results that libcni caches
+	ipam    string // the IPAM plugin; "": none
 	cni     *libcni.CNIConfig
 }
 
-// open reads the list at the version it has itself.
+// open reads the list at the version in its own text.
 func open(n Network) (*network, error) {
 	list, err := libcni.ConfListFromBytes(n.List)
 	if err != nil {
@@ -36,9 +38,9 @@ func open(n Network) (*network, error) {
 	if err != nil {
 		return nil, err
 	}
-	opened := &network{version: list.CNIVersion, list: list, path: n.Path, dir: dir,
+	opened := &network{version: list.CNIVersion, list: list, path: n.Path, peers: n.Peers, dir: dir,
 		exec: newExecutor(cmp.Or(n.Timeout, 2*time.Minute))}
-	// A type that no program has is the plugin's own way to get addresses.
+	// A type without a binary is the plugin's own way to assign addresses.
 	ipam := opened.plugin().Network.IPAM.Type
 	if _, err := opened.exec.FindInPath(ipam, n.Path); err == nil {
 		opened.ipam = ipam
@@ -48,16 +50,16 @@ func open(n Network) (*network, error) {
 
 func (n *network) close() { _ = os.RemoveAll(n.dir) }
 
-// with returns the network with another store of results.
+// with returns the network with another cache of results.
 func (n *network) with(results string) *network {
 	c := *n
 	c.cni = libcni.NewCNIConfigWithCacheDir(c.path, c.dir+"/"+results, c.exec)
 	return &c
 }
 
-// forgetful is the network of a runtime that has lost its results: DEL gets no
-// prevResult.
-func (n *network) forgetful() *network { return n.with("forgotten") }
+// withoutResults returns the network of a runtime that has lost its results. Its DEL
+// passes no prevResult.
+func (n *network) withoutResults() *network { return n.with("no-results") }
 
 // at returns the network at another version.
 func (n *network) at(version string) (*network, error) {
@@ -73,33 +75,48 @@ func (n *network) at(version string) (*network, error) {
 	}
 	list, err := libcni.ConfListFromBytes(text)
 	if err != nil {
-		return nil, fmt.Errorf("make the network configuration list of version %s: %w", version, err)
+		return nil, fmt.Errorf("read network configuration list at version %s: %w", version, err)
 	}
 	c := *n
 	c.version, c.list = version, list
 	return c.with("results-" + version), nil
 }
 
-// plugin is the first of the list, which makes the interface.
+// plugin returns the first plugin of the list, which creates the interface.
 func (n *network) plugin() *libcni.PluginConfig { return n.list.Plugins[0] }
 
-// spoken are the versions that each plugin reports.
-type spoken map[string][]string
+// supported are the versions that each plugin reports, by its name.
+type supported map[string][]string
 
-// lacks returns a plugin that does not report the version.
-func (s spoken) lacks(version string) (who string, lacking bool) {
+// lacks returns the name of a plugin that does not report the version; "": all do.
+func (s supported) lacks(version string) string {
 	for _, name := range sortedKeys(s) {
 		if !slices.Contains(s[name], version) {
-			return name, true
+			return name
 		}
 	}
-	return "", false
+	return ""
 }
 
-// versions asks all plugins, by the protocol alone: VERSION needs no parameter
-// but the command.
-func (n *network) versions(ctx context.Context) (spoken, error) {
-	all := spoken{}
+var errNoVersion = fmt.Errorf("select a version: no version of %v is supported by all plugins", Versions)
+
+// newest returns the network at the newest version that all its plugins support.
+func (n *network) newest(ctx context.Context) (*network, error) {
+	s, err := n.versions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range slices.Backward(Versions) {
+		if s.lacks(v) == "" {
+			return n.at(v)
+		}
+	}
+	return nil, errNoVersion
+}
+
+// versions asks all plugins for their versions, without libcni.
+func (n *network) versions(ctx context.Context) (supported, error) {
+	all := supported{}
 	names := []string{n.ipam}
 	for _, p := range n.list.Plugins {
 		names = append(names, p.Network.Type)
@@ -109,22 +126,23 @@ func (n *network) versions(ctx context.Context) (spoken, error) {
 			continue
 		}
 		path, err := n.exec.FindInPath(name, n.path)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			all[name], err = n.exec.versions(ctx, path)
 		}
-		if all[name], err = askVersions(ctx, n.exec, path); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+		if err != nil {
+			return nil, fmt.Errorf("get the versions of %s: %w", name, err)
 		}
 	}
 	return all, nil
 }
 
-func askVersions(ctx context.Context, e *executor, path string) ([]string, error) {
+// versions calls VERSION, which needs no parameter except the command.
+func (e *executor) versions(ctx context.Context, path string) ([]string, error) {
 	a, err := e.call(ctx, path, []byte(`{"cniVersion":"1.0.0"}`), append(cleanEnviron(), "CNI_COMMAND=VERSION"))
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = a.err()
 	}
-	if err := a.err(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	var v struct {
@@ -135,71 +153,57 @@ func askVersions(ctx context.Context, e *executor, path string) ([]string, error
 		return nil, fmt.Errorf("read version object: %w: %s", err, brief(a.stdout))
 	}
 	if v.CNIVersion == "" || len(v.SupportedVersions) == 0 {
-		return nil, fmt.Errorf("version object without cniVersion or supportedVersions: %s", brief(a.stdout))
+		return nil, fmt.Errorf("read version object: no cniVersion or supportedVersions: %s", brief(a.stdout))
 	}
 	return v.SupportedVersions, nil
 }
 
-// cleanEnviron is this process's environment without what CNI means.
+// cleanEnviron returns this process's environment without CNI parameters.
 func cleanEnviron() []string {
 	return slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "CNI_") })
 }
 
-// attachment is a pod's interface as a runtime names it.
-func attachment(p *pod, ifname string) *libcni.RuntimeConf {
-	return &libcni.RuntimeConf{ContainerID: p.id, NetNS: p.path, IfName: ifname}
+// named adds the command to an error of libcni.
+func named(command string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", command, err)
+	}
+	return nil
 }
 
 func (n *network) add(ctx context.Context, rt *libcni.RuntimeConf) (*types100.Result, error) {
 	r, err := n.cni.AddNetworkList(ctx, n.list, rt)
 	if err != nil {
-		return nil, fmt.Errorf("ADD: %w", err)
+		return nil, named("ADD", err)
 	}
 	result, err := types100.NewResultFromResult(r)
-	if err != nil {
-		return nil, fmt.Errorf("read the result of ADD: %w", err)
-	}
-	return result, nil
+	return result, named("read the result of ADD", err)
 }
 
 func (n *network) del(ctx context.Context, rt *libcni.RuntimeConf) error {
-	if err := n.cni.DelNetworkList(ctx, n.list, rt); err != nil {
-		return fmt.Errorf("DEL: %w", err)
-	}
-	return nil
+	return named("DEL", n.cni.DelNetworkList(ctx, n.list, rt))
 }
 
 func (n *network) check(ctx context.Context, rt *libcni.RuntimeConf) error {
-	if err := n.cni.CheckNetworkList(ctx, n.list, rt); err != nil {
-		return fmt.Errorf("CHECK: %w", err)
-	}
-	return nil
+	return named("CHECK", n.cni.CheckNetworkList(ctx, n.list, rt))
 }
 
-// gc keeps the given attachments and no others.
+// gc removes all attachments except the valid ones.
 func (n *network) gc(ctx context.Context, valid []types.GCAttachment) error {
 	if valid == nil {
-		valid = []types.GCAttachment{}
+		valid = []types.GCAttachment{} // JSON null is not a list
 	}
-	if err := n.cni.GCNetworkList(ctx, n.list, &libcni.GCArgs{ValidAttachments: valid}); err != nil {
-		return fmt.Errorf("GC: %w", err)
-	}
-	return nil
+	return named("GC", n.cni.GCNetworkList(ctx, n.list, &libcni.GCArgs{ValidAttachments: valid}))
 }
 
 func (n *network) status(ctx context.Context) error {
-	if err := n.cni.GetStatusNetworkList(ctx, n.list); err != nil {
-		return fmt.Errorf("STATUS: %w", err)
-	}
-	return nil
+	return named("STATUS", n.cni.GetStatusNetworkList(ctx, n.list))
 }
 
-// config is what the first plugin gets on its standard input, changed by edits.
+// config returns the configuration of the first plugin, changed by edits.
 func (n *network) config(edits map[string]any) ([]byte, error) {
 	inject := map[string]any{"name": n.list.Name, "cniVersion": n.version}
-	for k, v := range edits {
-		inject[k] = v
-	}
+	maps.Copy(inject, edits)
 	c, err := libcni.InjectConf(n.plugin(), inject)
 	if err != nil {
 		return nil, fmt.Errorf("make configuration: %w", err)
@@ -207,7 +211,7 @@ func (n *network) config(edits map[string]any) ([]byte, error) {
 	return c.Bytes, nil
 }
 
-// parameters are those of section 2, by their names in the environment.
+// parameters are those of section 2, by environment variable.
 type parameters map[string]string
 
 func (n *network) parameters(command string, rt *libcni.RuntimeConf) parameters {
@@ -217,7 +221,7 @@ func (n *network) parameters(command string, rt *libcni.RuntimeConf) parameters 
 	}
 }
 
-// raw runs the first plugin by the execution protocol itself.
+// raw runs the first plugin without libcni.
 func (n *network) raw(ctx context.Context, p parameters, config []byte) (answer, error) {
 	path, err := n.exec.FindInPath(n.plugin().Network.Type, n.path)
 	if err != nil {

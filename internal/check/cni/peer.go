@@ -17,33 +17,28 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// Peer is somebody whom a pod has to reach, and by which packets.
+// Peer is an address that a pod must reach, and the protocol that tests it.
 type Peer struct {
 	network string // icmp, tcp, udp
 	addr    netip.AddrPort
 }
 
-// ParsePeer reads an address, which is pinged, or tcp://ADDRESS:PORT, where a
-// connection has to be accepted, or udp://ADDRESS:PORT, where a datagram has to
-// be answered.
+// ParsePeer reads ADDRESS, which must answer a ping, tcp://ADDRESS:PORT, which must accept
+// a connection, or udp://ADDRESS:PORT, which must answer a datagram.
 func ParsePeer(s string) (Peer, error) {
-	if network, rest, ok := strings.Cut(s, "://"); ok {
-		addr, err := netip.ParseAddrPort(rest)
-		if err != nil || network != "tcp" && network != "udp" {
-			return Peer{}, fmt.Errorf("peer %q: want ADDRESS, tcp://ADDRESS:PORT or udp://ADDRESS:PORT", s)
+	if network, rest, ok := strings.Cut(s, "://"); ok && (network == "tcp" || network == "udp") {
+		if addr, err := netip.ParseAddrPort(rest); err == nil {
+			return Peer{network, addr}, nil
 		}
-		return Peer{network, addr}, nil
+	} else if addr, err := netip.ParseAddr(s); err == nil {
+		return pinged(addr), nil
 	}
-	addr, err := netip.ParseAddr(s)
-	if err != nil {
-		return Peer{}, fmt.Errorf("peer %q: want ADDRESS, tcp://ADDRESS:PORT or udp://ADDRESS:PORT", s)
-	}
-	return pinged(addr), nil
+	return Peer{}, fmt.Errorf("peer %q: want ADDRESS, tcp://ADDRESS:PORT or udp://ADDRESS:PORT", s)
 }
 
 func pinged(a netip.Addr) Peer { return Peer{"icmp", netip.AddrPortFrom(a, 0)} }
 
-// String is what ParsePeer reads.
+// String returns the form that ParsePeer reads.
 func (p Peer) String() string {
 	if p.network == "icmp" {
 		return p.addr.Addr().String()
@@ -51,8 +46,8 @@ func (p Peer) String() string {
 	return p.network + "://" + p.addr.String()
 }
 
-// The times of reaching a peer. A neighbour that has moved is asked for anew
-// after some seconds; a guest that is emulated, and busy, is slow to answer.
+// Time limits for reaching a peer. The kernel resolves a neighbour that has moved only
+// after some seconds, and a busy emulated guest is slow to answer.
 const (
 	reachTime  = 15 * time.Second
 	firstReply = 250 * time.Millisecond
@@ -105,7 +100,7 @@ func (p Peer) try(ctx context.Context, netns string, wait time.Duration) error {
 	return err
 }
 
-// family is what ICMP differs in between IPv4 and IPv6.
+// family is what differs between ICMP and ICMPv6.
 type family struct {
 	network, any   string
 	request, reply icmp.Type
@@ -146,7 +141,7 @@ func (p Peer) ping(netns string, wait time.Duration) error {
 	return awaitReply(c, f, echo)
 }
 
-// awaitReply reads over the packets of others.
+// awaitReply waits for the reply to sent and ignores other packets.
 func awaitReply(c *icmp.PacketConn, f family, sent *icmp.Echo) error {
 	for b := make([]byte, 1500); ; {
 		n, _, err := c.ReadFrom(b)

@@ -26,10 +26,10 @@ func TestParsePeer(t *testing.T) {
 	}
 }
 
-// TestReach reaches this process itself from a network namespace that is its own.
+// TestReach reaches servers of this process in a network namespace.
 func TestReach(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
-		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
+		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
 	}
 	p, err := newPod()
 	if err != nil {

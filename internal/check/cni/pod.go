@@ -20,20 +20,20 @@ import (
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// pod is a network namespace with a name, and nobody in it.
+// pod is a named network namespace without processes.
 type pod struct {
-	id   string // the container's
+	id   string // container ID
 	path string // of the network namespace
-	// links are those that the kernel puts into every new namespace.
+	// links are those that the kernel creates in every new namespace.
 	links map[string]bool
 }
 
 var podCount atomic.Uint32
 
-// netnsDir is where package netns names namespaces, as ip netns does.
+// netnsDir is where package netns and ip netns keep named namespaces.
 const netnsDir = "/run/netns/"
 
-// newPod makes a network namespace. Its name tells whose it is.
+// newPod creates a network namespace with a unique name.
 func newPod() (*pod, error) {
 	p := &pod{id: fmt.Sprintf("conformance-%08x-%d", rand.Uint32(), podCount.Add(1))}
 	p.path = netnsDir + p.id
@@ -48,7 +48,7 @@ func newPod() (*pod, error) {
 	}()
 	if err := <-made; err != nil {
 		_ = os.Remove(p.path)
-		return nil, fmt.Errorf("make network namespace %s: %w", p.id, err)
+		return nil, fmt.Errorf("create network namespace %s: %w", p.id, err)
 	}
 	links, err := p.linkNames()
 	if err != nil {
@@ -58,7 +58,7 @@ func newPod() (*pod, error) {
 	return p, nil
 }
 
-// remove deletes the namespace; it may be gone.
+// remove deletes the namespace, if it still exists.
 func (p *pod) remove() error {
 	if _, err := os.Stat(p.path); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -78,18 +78,22 @@ func (p *pod) inside(do func(*netlink.Handle) error) error {
 	defer fd.Close()
 	h, err := netlink.NewHandleAt(fd, unix.NETLINK_ROUTE)
 	if err != nil {
-		return fmt.Errorf("look into network namespace: %w", err)
+		return fmt.Errorf("open netlink socket in network namespace: %w", err)
 	}
 	defer h.Close()
 	return do(h)
 }
 
-// link returns a link of the pod's.
+// link returns a link of the pod.
 func (p *pod) link(name string) (l netlink.Link, err error) {
-	err = p.inside(func(h *netlink.Handle) error {
-		l, err = h.LinkByName(name)
+	return l, p.inside(func(h *netlink.Handle) error {
+		l, err = linkIn(h, name)
 		return err
 	})
+}
+
+func linkIn(h *netlink.Handle, name string) (netlink.Link, error) {
+	l, err := h.LinkByName(name)
 	if err != nil {
 		return nil, fmt.Errorf("find %s in the pod: %w", name, err)
 	}
@@ -103,7 +107,7 @@ func (p *pod) linkNames() (names map[string]bool, err error) {
 	})
 }
 
-// namesOf lists anew as long as the list changes under it.
+// namesOf returns the names of all links. It retries while the list is changing.
 func namesOf(h *netlink.Handle) (map[string]bool, error) {
 	for {
 		links, err := h.LinkList()
@@ -121,8 +125,7 @@ func namesOf(h *netlink.Handle) (map[string]bool, error) {
 	}
 }
 
-// clean returns an error when the pod has links that were not there when it was
-// made.
+// clean returns an error if the pod has links that it did not have when it was created.
 func (p *pod) clean() error {
 	names, err := p.linkNames()
 	if err != nil {
@@ -138,17 +141,17 @@ func surplus(have, had map[string]bool) []string {
 	return slices.DeleteFunc(sortedKeys(have), func(name string) bool { return had[name] })
 }
 
-// ground is the network namespace of the runtime, in which plugins run.
-type ground struct {
-	spare int
+// hostLinks watches the links of the runtime's network namespace, in which plugins run.
+type hostLinks struct {
+	spare int // number of additional links that are not a leak
 	links map[string]bool
 }
 
-// settleTime is how long links that go may take to be gone: the kernel removes a
-// namespace's some time after the namespace.
-const settleTime = 10 * time.Second
+// linkRemovalTime bounds the removal of links: the kernel removes those of a namespace
+// some time after the namespace.
+const linkRemovalTime = 10 * time.Second
 
-func groundLinks() (map[string]bool, error) {
+func currentLinks() (map[string]bool, error) {
 	h, err := netlink.NewHandle()
 	if err != nil {
 		return nil, err
@@ -157,30 +160,29 @@ func groundLinks() (map[string]bool, error) {
 	return namesOf(h)
 }
 
-// settle remembers the links that are there when all pods are gone.
-func (g *ground) settle() (err error) {
-	g.links, err = groundLinks()
+// record stores the links that exist while there are no pods.
+func (h *hostLinks) record() (err error) {
+	h.links, err = currentLinks()
 	return err
 }
 
-// leak returns an error when there are more links than there were, and takes
-// them for given from then on. Their number counts: a plugin that keeps spare
-// ones may have others by now.
-func (g *ground) leak() error {
+// leak returns an error if there are more links than recorded, and records them. It
+// compares numbers, because a plugin may replace the spare links that it keeps.
+func (h *hostLinks) leak() error {
 	var now map[string]bool
-	for end := time.Now().Add(settleTime); ; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(linkRemovalTime); ; time.Sleep(100 * time.Millisecond) {
 		var err error
-		if now, err = groundLinks(); err != nil {
+		if now, err = currentLinks(); err != nil {
 			return err
 		}
-		if len(now) <= len(g.links)+g.spare {
+		if len(now) <= len(h.links)+h.spare {
 			return nil
 		}
 		if time.Now().After(end) {
 			break
 		}
 	}
-	more := surplus(now, g.links)
-	g.links = now
+	more := surplus(now, h.links)
+	h.links = now
 	return fmt.Errorf("left in the runtime's network namespace: %s", strings.Join(more, ", "))
 }

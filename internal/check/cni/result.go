@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shape returns an error when a result is not what section 5 of the given
-// version describes.
+// shape returns an error if a result does not have the form of section 5 of a version.
 func shape(version string, text []byte) error {
 	var r struct {
 		CNIVersion string `json:"cniVersion"`
@@ -30,10 +29,10 @@ func shape(version string, text []byte) error {
 		} `json:"ips"`
 	}
 	if err := json.Unmarshal(text, &r); err != nil {
-		return fmt.Errorf("the result is no JSON: %w: %s", err, brief(text))
+		return fmt.Errorf("the result is not JSON: %w: %s", err, brief(text))
 	}
 	if r.CNIVersion != version {
-		return fmt.Errorf("the result's cniVersion is %q", r.CNIVersion)
+		return fmt.Errorf("the result has cniVersion %q, want %q", r.CNIVersion, version)
 	}
 	if len(r.Interfaces) == 0 {
 		return fmt.Errorf("the result has no interfaces: %s", brief(text))
@@ -41,13 +40,13 @@ func shape(version string, text []byte) error {
 	for _, ip := range r.IPs {
 		addr, _, err := net.ParseCIDR(ip.Address)
 		if err != nil {
-			return fmt.Errorf("the result's address: %w", err)
+			return fmt.Errorf("an address of the result: %w", err)
 		}
 		if want := ipVersion(addr); older(version, "1.0.0") && ip.Version != want {
-			return fmt.Errorf("the version of %s is %q, want %q", ip.Address, ip.Version, want)
+			return fmt.Errorf("address %s has version %q, want %q", ip.Address, ip.Version, want)
 		}
 		if ip.Interface != nil && (*ip.Interface < 0 || *ip.Interface >= len(r.Interfaces)) {
-			return fmt.Errorf("the interface of %s is %d of %d", ip.Address, *ip.Interface, len(r.Interfaces))
+			return fmt.Errorf("address %s has interface index %d of %d", ip.Address, *ip.Interface, len(r.Interfaces))
 		}
 	}
 	return nil
@@ -60,8 +59,8 @@ func ipVersion(a net.IP) string {
 	return "6"
 }
 
-// converts returns an error when a result cannot be had at every version that is
-// checked, and back, with the same addresses.
+// converts returns an error if a result cannot be converted to each version of Versions
+// and back with the same addresses.
 func converts(version string, text []byte) error {
 	r, err := create.Create(version, text)
 	if err != nil {
@@ -77,7 +76,7 @@ func converts(version string, text []byte) error {
 			return fmt.Errorf("convert to %s and back: %w", v, err)
 		}
 		if was, is := addressesOf(r), addressesOf(back); !slices.Equal(was, is) {
-			return fmt.Errorf("convert to %s and back: the addresses %v became %v", v, was, is)
+			return fmt.Errorf("convert to %s and back: addresses %v became %v", v, was, is)
 		}
 	}
 	return nil
@@ -92,7 +91,7 @@ func addressesOf(r types.Result) (all []string) {
 	return all
 }
 
-// verify compares the pod with a result: interfaces, MACs, MTUs, addresses, routes.
+// verify compares the pod with a result: interfaces, MACs, MTUs, addresses and routes.
 func verify(p *pod, ifname string, r *types100.Result) error {
 	return p.inside(func(h *netlink.Handle) error {
 		named := false
@@ -123,18 +122,18 @@ func verify(p *pod, ifname string, r *types100.Result) error {
 }
 
 func verifyInterface(h *netlink.Handle, i *types100.Interface) error {
-	l, err := h.LinkByName(i.Name)
+	l, err := linkIn(h, i.Name)
 	if err != nil {
-		return fmt.Errorf("find %s in the pod: %w", i.Name, err)
+		return err
 	}
 	a := l.Attrs()
 	if i.Mac != "" {
 		if mac, err := net.ParseMAC(i.Mac); err != nil || mac.String() != a.HardwareAddr.String() {
-			return fmt.Errorf("the MAC of %s is %s, the result says %q", i.Name, a.HardwareAddr, i.Mac)
+			return fmt.Errorf("%s has MAC %s, the result says %q", i.Name, a.HardwareAddr, i.Mac)
 		}
 	}
 	if i.Mtu != 0 && i.Mtu != a.MTU {
-		return fmt.Errorf("the MTU of %s is %d, the result says %d", i.Name, a.MTU, i.Mtu)
+		return fmt.Errorf("%s has MTU %d, the result says %d", i.Name, a.MTU, i.Mtu)
 	}
 	if a.Flags&net.FlagUp == 0 {
 		return fmt.Errorf("%s is down", i.Name)
@@ -145,7 +144,7 @@ func verifyInterface(h *netlink.Handle, i *types100.Interface) error {
 func verifyAddress(h *netlink.Handle, p *pod, ifname string, r *types100.Result, ip *types100.IPConfig) error {
 	if ip.Interface != nil {
 		if *ip.Interface < 0 || *ip.Interface >= len(r.Interfaces) {
-			return fmt.Errorf("the interface of %s is %d of %d", &ip.Address, *ip.Interface, len(r.Interfaces))
+			return fmt.Errorf("address %s has interface index %d of %d", &ip.Address, *ip.Interface, len(r.Interfaces))
 		}
 		i := r.Interfaces[*ip.Interface]
 		if i.Sandbox != p.path {
@@ -153,9 +152,9 @@ func verifyAddress(h *netlink.Handle, p *pod, ifname string, r *types100.Result,
 		}
 		ifname = i.Name
 	}
-	l, err := h.LinkByName(ifname)
+	l, err := linkIn(h, ifname)
 	if err != nil {
-		return fmt.Errorf("find %s in the pod: %w", ifname, err)
+		return err
 	}
 	addrs, err := h.AddrList(l, netlink.FAMILY_ALL)
 	if err != nil {
@@ -169,8 +168,8 @@ func verifyAddress(h *netlink.Handle, p *pod, ifname string, r *types100.Result,
 	return fmt.Errorf("%s has %v, the result says %s", ifname, addrs, &ip.Address)
 }
 
-// verifyRoute looks for a route as the result has it. Without a gateway in the
-// result the plugin was free to choose one.
+// verifyRoute checks that the pod has a route of the result. If the result has no gateway,
+// the plugin may choose one.
 func verifyRoute(h *netlink.Handle, want *types.Route) error {
 	routes, err := routesTo(h, want)
 	if err != nil {
@@ -182,10 +181,10 @@ func verifyRoute(h *netlink.Handle, want *types.Route) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the pod has no route %s, which is in the result", want)
+	return fmt.Errorf("the pod has no route %s, but the result has", want)
 }
 
-// routesTo lists the routes with the destination, priority and MTU of a result's.
+// routesTo lists the routes with the destination, priority and MTU of a route of a result.
 func routesTo(h *netlink.Handle, want *types.Route) ([]netlink.Route, error) {
 	filter := &netlink.Route{Table: unix.RT_TABLE_MAIN}
 	if want.Table != nil {
@@ -205,7 +204,7 @@ func routesTo(h *netlink.Handle, want *types.Route) ([]netlink.Route, error) {
 	}), nil
 }
 
-// sameDestination knows both ways in which netlink says "default".
+// sameDestination handles both forms of the default route in netlink.
 func sameDestination(have *net.IPNet, want net.IPNet) bool {
 	ones, _ := want.Mask.Size()
 	if have == nil {

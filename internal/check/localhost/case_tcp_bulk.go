@@ -1,143 +1,85 @@
 package localhost
 
 import (
-	"fmt"
-
+	"unnest/internal/check"
 	"unnest/internal/check/localhost/agent"
 )
 
-// bulk moves a stream from a client to a server and back.
-func (t *trial) bulk(client, serving *fraction, size int64) error {
-	s, err := t.tcpServer(serving, agent.Echo)
-	if err != nil {
-		return err
-	}
-	moved, err := do(t, client, agent.Transfer{Network: t.tcp, Address: s.address, Kind: agent.Echo, Size: size})
-	if err != nil {
-		return err
-	}
+// transfer moves a stream between a client and a server of a kind.
+func (t *trial) transfer(client, serving *fraction, kind agent.Kind, size int64) (*server, agent.Transferred) {
+	s := t.tcpServer(serving, kind)
+	return s, do(t, client, agent.Transfer{Network: t.tcp, Address: s.address, Kind: kind, Size: size})
+}
+
+// bulk sends a stream from a client to a server and back.
+func (t *trial) bulk(client, serving *fraction, size int64) agent.Transferred {
+	_, moved := t.transfer(client, serving, agent.Echo, size)
 	if moved.Sent != size || moved.Received != size || moved.SentSum != moved.ReceivedSum {
-		return fmt.Errorf("%s: sent %d of %d bytes with sum %x, and %d with sum %x came back",
+		check.Failf("%s: sent %d of %d bytes with checksum %x, received %d with checksum %x",
 			client, moved.Sent, size, moved.SentSum, moved.Received, moved.ReceivedSum)
 	}
-	return nil
+	return moved
 }
 
-func tcpBulkRing(t *trial) error {
-	return each(t.fractions, func(f *fraction) error { return t.bulk(f, t.fraction(f.number+1), 4<<20) })
+func tcpBulkRing(t *trial) {
+	each(t.fractions, func(f *fraction) { t.bulk(f, t.fraction(f.number+1), 4<<20) })
 }
 
-// tcpStaysInside compares what has left by other interfaces before and after bulk,
-// which is more than anything else that may be going on.
-func tcpStaysInside(t *trial) error {
+// tcpStaysInside compares the traffic of other interfaces before and after a bulk
+// transfer, which is larger than any other traffic.
+func tcpStaysInside(t *trial) {
 	const size = 16 << 20
 	f := t.fraction(2)
-	before, err := do(t, f, agent.Traffic{})
-	if err != nil {
-		return err
+	before := do(t, f, agent.Traffic{})
+	t.bulk(f, f, size)
+	after := do(t, f, agent.Traffic{})
+	if sent := after.Bytes - before.Bytes; sent > size/16 {
+		check.Failf("%s: while %d bytes went to its own server, %d bytes left by interfaces other than lo", f, size, sent)
 	}
-	if err := t.bulk(f, f, size); err != nil {
-		return err
-	}
-	after, err := do(t, f, agent.Traffic{})
-	if err != nil {
-		return err
-	}
-	if left := after.Bytes - before.Bytes; left > size/16 {
-		return fmt.Errorf("%s: while %d bytes went to a server of its own, %d left by interfaces other than lo", f, size, left)
-	}
-	return nil
 }
 
-// tcpSegments looks at what both ends have agreed on: lo allows 64 KiB, of which the
-// kernel may take half a window.
-func tcpSegments(t *trial) error {
+// tcpSegments checks the segment size that both ends have negotiated. lo allows 64 KiB, of
+// which the kernel may use half a window.
+func tcpSegments(t *trial) {
 	const least = 16 << 10
-	s, err := t.tcpServer(t.fraction(1), agent.Echo)
-	if err != nil {
-		return err
+	if moved := t.bulk(t.fraction(2), t.fraction(1), 4<<20); moved.MSS <= least {
+		check.Failf("segments between fractions have at most %d bytes, want more than %d", moved.MSS, least)
 	}
-	moved, err := do(t, t.fraction(2), agent.Transfer{Network: t.tcp, Address: s.address, Kind: agent.Echo, Size: 4 << 20})
-	if err != nil {
-		return err
-	}
-	if moved.MSS <= least {
-		return fmt.Errorf("segments between fractions have %d bytes at most, want more than %d", moved.MSS, least)
-	}
-	return nil
 }
 
 const large = 8 << 20
 
-// tcpLargeRequest sends a large request; the server answers when it has all.
-func tcpLargeRequest(t *trial) error {
-	s, err := t.tcpServer(t.fraction(1), agent.Tally)
-	if err != nil {
-		return err
-	}
-	moved, err := do(t, t.fraction(2), agent.Transfer{Network: t.tcp, Address: s.address, Kind: agent.Tally, Size: large})
-	if err != nil {
-		return err
-	}
+// tcpLargeRequest sends a large request. The server answers after it has all of it.
+func tcpLargeRequest(t *trial) {
+	_, moved := t.transfer(t.fraction(2), t.fraction(1), agent.Tally, large)
 	if want := agent.TallyText(large, moved.SentSum); moved.Sent != large || moved.Said != want {
-		return fmt.Errorf("the server got %q, want %q", moved.Said, want)
+		check.Failf("the server received %q, want %q", moved.Said, want)
 	}
-	return nil
 }
 
-func tcpLargeResponse(t *trial) error {
-	s, err := t.tcpServer(t.fraction(1), agent.Source)
-	if err != nil {
-		return err
+func tcpLargeResponse(t *trial) {
+	_, moved := t.transfer(t.fraction(2), t.fraction(1), agent.Source, large)
+	if want := agent.StreamSum(large); moved.Received != large || moved.ReceivedSum != want {
+		check.Failf("received %d bytes with checksum %x, want %d with %x", moved.Received, moved.ReceivedSum, large, want)
 	}
-	moved, err := do(t, t.fraction(2), agent.Transfer{Network: t.tcp, Address: s.address, Kind: agent.Source, Size: large})
-	if err != nil {
-		return err
-	}
-	if moved.Received != large || moved.ReceivedSum != agent.StreamSum(large) {
-		return fmt.Errorf("of a response of %d bytes %d came, with sum %x; want %x", large, moved.Received, moved.ReceivedSum, agent.StreamSum(large))
-	}
-	return nil
 }
 
-// tcpServerHalfCloses has the client see the end of what the server says before it
-// sends anything.
-func tcpServerHalfCloses(t *trial) error {
-	s, err := t.tcpServer(t.fraction(1), agent.Greet)
-	if err != nil {
-		return err
-	}
-	moved, err := do(t, t.fraction(2), agent.Transfer{Network: t.tcp, Address: s.address, Kind: agent.Greet, Size: large})
-	if err != nil {
-		return err
-	}
+// tcpServerHalfCloses has the server close its direction before the client sends.
+func tcpServerHalfCloses(t *trial) {
+	s, moved := t.transfer(t.fraction(2), t.fraction(1), agent.Greet, large)
 	if moved.Said != s.fraction.String() {
-		return fmt.Errorf("the server said %q, want %q", moved.Said, s.fraction)
+		check.Failf("the server sent %q, want %q", moved.Said, s.fraction)
 	}
-	return t.eventually(func() error {
-		seen, err := do(t, s.fraction, agent.Report{Handle: s.handle})
-		if err != nil {
-			return err
-		}
+	t.eventually(func() {
+		seen := do(t, s.fraction, agent.Report{Handle: s.handle})
 		if len(seen.Conns) != 1 || seen.Conns[0].Received != large || seen.Conns[0].Sum != moved.SentSum || seen.Conns[0].End != agent.End {
-			return fmt.Errorf("after %d bytes with sum %x and the end, the server saw %+v", large, moved.SentSum, seen.Conns)
+			check.Failf("the client sent %d bytes with checksum %x and closed; the server saw %+v", large, moved.SentSum, seen.Conns)
 		}
-		return nil
 	})
 }
 
-func tcpUrgent(t *trial) error {
-	s, err := t.tcpServer(t.fraction(1), agent.Echo)
-	if err != nil {
-		return err
-	}
-	c, err := t.holdOne(t.fraction(2), s)
-	if err != nil {
-		return err
-	}
-	attempts, err := do(t, c.fraction, agent.Exchange{Handle: c.handle, Times: 5, Size: 1001, Urgent: true})
-	if err != nil {
-		return err
-	}
-	return t.all(c.fraction, "exchange messages with an urgent byte", attempts, "")
+func tcpUrgent(t *trial) {
+	c := t.holdOne(t.fraction(2), t.tcpEcho())
+	attempts := do(t, c.fraction, agent.Exchange{Handle: c.handle, Times: 5, Size: 1001, Urgent: true})
+	t.allEnd(c.fraction, "exchange messages with an urgent byte", attempts, success)
 }

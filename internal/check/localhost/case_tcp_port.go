@@ -1,150 +1,84 @@
 package localhost
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 
+	"unnest/internal/check"
 	"unnest/internal/check/localhost/agent"
 )
 
-// tcpOutgoing holds many connections of all fractions to one server. Were their
-// ports chosen from one range without regard to each other, some would be equal.
-func tcpOutgoing(t *trial) error {
-	s, err := t.tcpServer(t.fraction(1), agent.Echo)
-	if err != nil {
-		return err
-	}
+// tcpOutgoing holds many connections of all fractions to one server. If fractions chose
+// ports from the same range independently, some would be equal.
+func tcpOutgoing(t *trial) {
+	s := t.tcpEcho()
 	clients := make([]*running, len(t.fractions))
 	locals := make([][]string, len(t.fractions))
-	if err := each(t.fractions, func(f *fraction) error {
-		var err error
-		i := f.number - 1
-		clients[i], locals[i], err = t.hold(f, agent.Hold{Network: t.tcp, Address: s.address, Times: 200})
-		return err
-	}); err != nil {
-		return err
-	}
-	return errors.Join(distinct("the client's address", byFraction(t.fractions, locals)),
-		each(t.fractions, func(f *fraction) error { return t.exchange(clients[f.number-1], 1) }))
+	check.Each(len(t.fractions), func(i int) {
+		clients[i], locals[i] = t.hold(t.fractions[i], agent.Hold{Network: t.tcp, Address: s.address, Times: 200})
+	})
+	t.distinct("client address", locals)
+	check.Each(len(t.fractions), func(i int) { t.exchange(clients[i], 1) })
 }
 
-func byFraction(fractions []*fraction, values [][]string) map[*fraction][]string {
-	m := map[*fraction][]string{}
-	for i, f := range fractions {
-		m[f] = values[i]
-	}
-	return m
-}
-
-// givenPorts binds many sockets to ports that the kernel chooses. Were those chosen
-// without regard to other fractions, some would be equal.
-func (t *trial) givenPorts(network string) error {
+// givenPorts binds many sockets to ports that the kernel chooses. If fractions chose them
+// independently, some would be equal.
+func (t *trial) givenPorts(network string) {
 	addresses := make([][]string, len(t.fractions))
-	if err := each(t.fractions, func(f *fraction) error {
-		bound, err := do(t, f, agent.Bind{Network: network, Address: at(t.loopback, 0), Times: 600})
-		if err != nil {
-			return err
-		}
-		t.keep(&running{fraction: f, handle: bound.Handle})
-		addresses[f.number-1] = bound.Addresses
-		return nil
-	}); err != nil {
-		return err
-	}
-	return distinct("the address", byFraction(t.fractions, addresses))
+	check.Each(len(t.fractions), func(i int) {
+		bound := do(t, t.fractions[i], agent.Bind{Network: network, Address: at(t.loopback, 0), Times: 600})
+		t.keep(&running{fraction: t.fractions[i], handle: bound.Handle})
+		addresses[i] = bound.Addresses
+	})
+	t.distinct("address", addresses)
 }
 
-// ephemeralServer listens on a port out of the range from which another fraction's
-// kernel chooses. Those that clients used a while ago are not free.
-func (t *trial) ephemeralServer(f, of *fraction) (s *server, err error) {
+// ephemeralServer listens on a random port of the ephemeral range of another fraction. It
+// retries, because clients may have used the port recently.
+func (t *trial) ephemeralServer(f, of *fraction) *server {
 	low, high := int(of.about.Ephemeral[0]), int(of.about.Ephemeral[1])
-	for range 20 {
+	for i := 1; ; i++ {
 		address := at(t.loopback, low+rand.IntN(high-low+1))
-		s, err = t.serve(f, t.loopback, agent.Serve{Network: t.tcp, Address: address, Kind: agent.Echo})
-		if why := (*agent.Error)(nil); !errors.As(err, &why) || why.Code != inUse {
-			return s, err
+		s, err := t.tryServe(f, t.loopback, agent.Serve{Network: t.tcp, Address: address, Kind: agent.Echo})
+		if !hasCode(err, inUse) || i == 20 {
+			check.Must(err)
+			return s
 		}
 	}
-	return s, err
 }
 
-// tcpEphemeralListener has each fraction listen on a port that the next one's kernel
-// might choose for its clients.
-func tcpEphemeralListener(t *trial) error {
+// tcpEphemeralListener has each fraction listen on a port that the kernel of another
+// fraction might choose for its clients.
+func tcpEphemeralListener(t *trial) {
 	for k, f := range t.fractions {
-		s, err := t.ephemeralServer(f, t.fraction(k+2))
-		if err != nil {
-			return err
-		}
-		if err := t.reach(t.fractions, s); err != nil {
-			return err
-		}
+		t.reach(t.fractions, t.ephemeralServer(f, t.fraction(k+2)))
 	}
-	return nil
 }
 
 // tcpClientOnListenersPort has fraction 1 listen on a port that fraction 2 binds a
-// client to. One loopback would not allow that bind; where it is allowed, both have
-// to work.
-func tcpClientOnListenersPort(t *trial) error {
-	listener, err := t.ephemeralServer(t.fraction(1), t.fraction(2))
-	if err != nil {
-		return err
-	}
-	other, err := t.tcpServer(t.fraction(3), agent.Echo)
-	if err != nil {
-		return err
-	}
-	attempts, err := do(t, t.fraction(2), agent.Connect{Network: t.tcp, Address: other.address, Local: listener.address, Times: 1, Message: 5})
-	if err != nil {
-		return err
-	}
+// client to. One loopback does not allow that bind. If it is allowed, both must work.
+func tcpClientOnListenersPort(t *trial) {
+	listener := t.ephemeralServer(t.fraction(1), t.fraction(2))
+	other := t.tcpServer(t.fraction(3), agent.Echo)
+	attempts := do(t, t.fraction(2), agent.Connect{Network: t.tcp, Address: other.address, Local: listener.address, Times: 1, Message: 5})
 	if attempts[0].Code != inUse {
-		if err := t.all(t.fraction(2), "connect from the port where fraction 1 listens", attempts, ""); err != nil {
-			return err
-		}
+		t.allEnd(t.fraction(2), "connect from the port on which fraction 1 listens", attempts, success)
 	}
-	return t.reach(t.fractions, listener)
+	t.reach(t.fractions, listener)
 }
 
-// tcpSameClientPort has two fractions connect from the same port to the same server.
-// Whatever becomes of the second, the first goes on.
-func tcpSameClientPort(t *trial) error {
-	_, err := t.twoOnOnePort()
-	return err
-}
-
-// twoOnOnePort returns how the second of two clients ended that share address and
-// port. An error says that the first did not go on.
-func (t *trial) twoOnOnePort() (string, error) {
-	s, err := t.tcpServer(t.fraction(3), agent.Echo)
-	if err != nil {
-		return "", err
-	}
-	local, err := t.dead(t.loopback)
-	if err != nil {
-		return "", err
-	}
-	first, _, err := t.hold(t.fraction(1), agent.Hold{Network: t.tcp, Address: s.address, Local: local, Times: 1})
-	if err != nil {
-		return "", err
-	}
-	if err := t.exchange(first, 1); err != nil {
-		return "", err
-	}
-	// It may have to be given up: no address tells it from the first.
-	second, err := do(t, t.fraction(2), agent.Connect{Network: t.tcp, Address: s.address, Local: local, Times: 1, Message: 5, Patience: 2 * t.patience})
-	if err != nil {
-		return "", err
-	}
-	if err := t.exchange(first, 3); err != nil {
-		return "", fmt.Errorf("after a second client on %s ended with %s: %w", local, word(second[0].Code), err)
-	}
-	// From a port of its own the second fraction reaches the server.
-	c, err := t.connect(t.fraction(2), t.tcp, s.address, 1)
-	if err != nil {
-		return "", err
-	}
-	return second[0].Code, t.all(t.fraction(2), "connect from a port of its own", c, "")
+// twoClientsOnePort has two fractions connect from the same address and port to the same
+// server, and returns how the attempt of the second one ended. The connection of the first
+// must continue to work.
+func (t *trial) twoClientsOnePort() string {
+	s := t.tcpServer(t.fraction(3), agent.Echo)
+	local := t.newAddress(t.loopback)
+	first, _ := t.hold(t.fraction(1), agent.Hold{Network: t.tcp, Address: s.address, Local: local, Times: 1})
+	t.exchange(first, 1)
+	// The second may time out, because its addresses are those of the first.
+	second := do(t, t.fraction(2), agent.Connect{Network: t.tcp, Address: s.address, Local: local, Times: 1, Message: 5, Patience: 2 * t.patience})
+	check.Within(fmt.Sprintf("after a second client on %s ended with %s", local, word(second[0].Code)), func() { t.exchange(first, 3) })
+	// The second fraction must reach the server from another port.
+	t.allEnd(t.fraction(2), "connect from another port", t.attempt(t.fraction(2), t.tcp, s.address, 1), success)
+	return second[0].Code
 }

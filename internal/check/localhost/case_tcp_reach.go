@@ -1,204 +1,118 @@
 package localhost
 
 import (
-	"errors"
-	"fmt"
 	"net"
 	"slices"
 	"strings"
 
+	"unnest/internal/check"
 	"unnest/internal/check/localhost/agent"
 )
 
-// everyServer has each fraction in turn serve on an address, and all others call.
-func (t *trial) everyServer(network, host string) error {
+// everyServer has each fraction serve on an address in turn, and all others call it.
+func (t *trial) everyServer(network, host string) {
 	for _, f := range t.fractions {
-		s, err := t.serverOn(f, network, host, agent.Echo)
-		if err != nil {
-			return err
-		}
-		if err := t.reach(t.others(f), s); err != nil {
-			return err
-		}
+		t.reach(t.others(f), t.serverOn(f, network, host, agent.Echo))
 	}
-	return nil
 }
 
-// ownServer has each fraction call itself.
-func (t *trial) ownServer(network string) error {
-	return each(t.fractions, func(f *fraction) error {
-		s, err := t.serverOn(f, network, t.loopback, agent.Echo)
-		if err != nil {
-			return err
-		}
-		return t.reaches(f, s)
+// ownServer has each fraction call its own server.
+func (t *trial) ownServer(network string) {
+	each(t.fractions, func(f *fraction) {
+		t.reach([]*fraction{f}, t.serverOn(f, network, t.loopback, agent.Echo))
 	})
 }
 
 // tcpDualStack binds [::] for both families, as Java and Node.js do.
-func tcpDualStack(t *trial) error {
+func tcpDualStack(t *trial) {
 	for _, f := range t.fractions {
-		port, err := t.ports.take()
-		if err != nil {
-			return err
-		}
-		s, err := t.serve(f, ipv6.loopback, agent.Serve{Network: "tcp", Address: at(ipv6.any, port), Kind: agent.Echo})
-		if err != nil {
-			return err
-		}
-		s.network = ipv6.tcp
-		if err := t.reach(t.others(f), s); err != nil {
-			return err
-		}
-		s.network, s.address = ipv4.tcp, at(ipv4.loopback, port)
-		if err := t.reach(t.others(f), s); err != nil {
-			return err
+		port := t.ports.take()
+		s := t.serve(f, ipv6.loopback, agent.Serve{Network: "tcp", Address: at(ipv6.any, port), Kind: agent.Echo})
+		for _, family := range []family{ipv6, ipv4} {
+			s.network, s.address = family.tcp, at(family.loopback, port)
+			t.reach(t.others(f), s)
 		}
 	}
-	return nil
 }
 
-// eachForItself has all fractions call all servers at the same time: each has to
-// say its own name.
-func (t *trial) eachForItself(network string) error {
+// eachForItself has all fractions serve, each with its own name.
+func (t *trial) eachForItself(network string) {
 	var servers []*server
 	for _, f := range t.fractions {
-		s, err := t.serverOn(f, network, t.loopback, agent.Name)
-		if err != nil {
-			return err
-		}
-		servers = append(servers, s)
+		servers = append(servers, t.serverOn(f, network, t.loopback, agent.Name))
 	}
-	return each(t.fractions, func(f *fraction) error {
+	t.eachAnswersForItself(servers)
+}
+
+// eachAnswersForItself has all fractions call all Name servers at the same time.
+func (t *trial) eachAnswersForItself(servers []*server) {
+	each(t.fractions, func(f *fraction) {
 		for _, s := range servers {
-			if err := t.says(f, s); err != nil {
-				return err
-			}
+			t.says(f, s)
 		}
-		return nil
 	})
 }
 
-// says returns an error unless the server says its own name.
-func (t *trial) says(f *fraction, s *server) error {
+// says ends the case unless a Name server answers with its own name.
+func (t *trial) says(f *fraction, s *server) {
 	var attempts agent.Attempts
-	var err error
 	if strings.HasPrefix(s.network, "udp") {
-		attempts, err = do(t, f, agent.Datagrams{Network: s.network, Address: s.address, Connected: true, Named: true, Sizes: repeat(1, 3)})
+		attempts = do(t, f, agent.Datagrams{Network: s.network, Address: s.address, Connected: true, Named: true, Sizes: []int{1, 1, 1}})
 	} else {
-		attempts, err = do(t, f, agent.Connect{Network: s.network, Address: s.address, Times: 3})
+		attempts = do(t, f, agent.Connect{Network: s.network, Address: s.address, Times: 3})
 	}
-	if err != nil {
-		return err
-	}
-	if err := t.all(f, "ask the server of "+s.fraction.String(), attempts, ""); err != nil {
-		return err
-	}
+	t.allEnd(f, "call the server of "+s.fraction.String(), attempts, success)
 	for _, a := range attempts {
 		if a.Said != s.fraction.String() {
-			return fmt.Errorf("%s: the server of %s answered as %q", f, s.fraction, a.Said)
+			check.Failf("%s: the server of %s answered as %q", f, s.fraction, a.Said)
 		}
 	}
-	return nil
 }
 
 // tcpAddresses compares getsockname and getpeername of both ends.
-func tcpAddresses(t *trial) error {
-	s, err := t.serverOn(t.fraction(1), t.tcp, t.any, agent.Echo)
-	if err != nil {
-		return err
-	}
+func tcpAddresses(t *trial) {
+	s := t.serverOn(t.fraction(1), t.tcp, t.any, agent.Echo)
 	attempts := map[*fraction]agent.Attempts{}
 	for _, f := range t.fractions {
-		if attempts[f], err = t.connect(f, t.tcp, s.address, 2); err != nil {
-			return err
-		}
-		if err := t.all(f, "call the server of fraction 1", attempts[f], ""); err != nil {
-			return err
-		}
+		attempts[f] = t.attempt(f, t.tcp, s.address, 2)
+		t.allEnd(f, "call the server of fraction 1", attempts[f], success)
 	}
-	seen, err := do(t, s.fraction, agent.Report{Handle: s.handle})
-	if err != nil {
-		return err
-	}
+	seen := do(t, s.fraction, agent.Report{Handle: s.handle})
 	for _, f := range t.fractions {
 		for _, a := range attempts[f] {
 			if host, _, _ := net.SplitHostPort(a.Local); host != t.loopback || a.Peer != s.address {
-				return fmt.Errorf("%s: its end of the connection is %s, the other %s; want %s and %s", f, a.Local, a.Peer, t.loopback, s.address)
+				check.Failf("%s: a connection has the local address %s and the peer %s; want %s and %s", f, a.Local, a.Peer, t.loopback, s.address)
 			}
 			if !slices.ContainsFunc(seen.Conns, func(c agent.Conn) bool { return c.Local == a.Peer && c.Remote == a.Local }) {
-				return fmt.Errorf("%s: the server saw no connection from %s to %s, but %v", f, a.Local, a.Peer, seen.Conns)
+				check.Failf("%s: the server saw no connection from %s to %s, but %v", f, a.Local, a.Peer, seen.Conns)
 			}
 		}
 	}
-	return nil
 }
 
-func tcpServerOnDevice(t *trial) error {
+func tcpServerOnDevice(t *trial) {
 	for _, f := range t.fractions {
-		port, err := t.ports.take()
-		if err != nil {
-			return err
-		}
-		s, err := t.serve(f, t.loopback, agent.Serve{Network: t.tcp, Address: at(t.loopback, port), Kind: agent.Echo, Device: "lo"})
-		if err != nil {
-			return err
-		}
-		if err := t.reach(t.others(f), s); err != nil {
-			return err
-		}
+		s := t.serve(f, t.loopback, agent.Serve{Network: t.tcp, Address: t.newAddress(t.loopback), Kind: agent.Echo, Device: "lo"})
+		t.reach(t.others(f), s)
 	}
-	return nil
 }
 
-func tcpClientOnDevice(t *trial) error {
-	s, err := t.tcpServer(t.fraction(1), agent.Echo)
-	if err != nil {
-		return err
-	}
-	return t.eachConnects(t.fractions, agent.Connect{Network: t.tcp, Address: s.address, Device: "lo", Times: 3, Message: 5})
+func tcpClientOnDevice(t *trial) {
+	s := t.tcpEcho()
+	t.eachConnects(t.fractions, agent.Connect{Network: t.tcp, Address: s.address, Device: "lo", Times: 3, Message: 5})
 }
 
-// eachConnects returns an error unless every connection of every fraction works.
-func (t *trial) eachConnects(fractions []*fraction, o agent.Connect) error {
-	return each(fractions, func(f *fraction) error {
-		attempts, err := do(t, f, o)
-		if err != nil {
-			return err
-		}
-		return t.all(f, "connect to "+o.Address, attempts, "")
-	})
-}
-
-// tcpFixedClientPort has clients on ports that are in no ephemeral range.
-func tcpFixedClientPort(t *trial) error {
-	s, err := t.tcpServer(t.fraction(1), agent.Echo)
-	if err != nil {
-		return err
-	}
+// tcpFixedClientPort has clients on ports outside all ephemeral ranges.
+func tcpFixedClientPort(t *trial) {
+	s := t.tcpEcho()
 	for _, f := range t.others(s.fraction) {
-		local, err := t.dead(t.loopback)
-		if err != nil {
-			return err
-		}
-		if err := t.eachConnects([]*fraction{f}, agent.Connect{Network: t.tcp, Address: s.address, Local: local, Times: 1, Message: 5}); err != nil {
-			return err
-		}
+		t.eachConnects([]*fraction{f}, agent.Connect{Network: t.tcp, Address: s.address, Local: t.newAddress(t.loopback), Times: 1, Message: 5})
 	}
-	return nil
 }
 
-func tcpMultipath(t *trial) error {
-	port, err := t.ports.take()
-	if err != nil {
-		return err
+func tcpMultipath(t *trial) {
+	s := t.serve(t.fraction(1), t.loopback, agent.Serve{Network: t.tcp, Address: t.newAddress(t.loopback), Kind: agent.Echo, Multipath: true})
+	for _, multipath := range []bool{true, false} {
+		t.eachConnects(t.others(s.fraction), agent.Connect{Network: t.tcp, Address: s.address, Multipath: multipath, Times: 3, Message: 1 << 16})
 	}
-	s, err := t.serve(t.fraction(1), t.loopback, agent.Serve{Network: t.tcp, Address: at(t.loopback, port), Kind: agent.Echo, Multipath: true})
-	if err != nil {
-		return err
-	}
-	others := t.others(s.fraction)
-	return errors.Join(
-		t.eachConnects(others, agent.Connect{Network: t.tcp, Address: s.address, Multipath: true, Times: 3, Message: 1 << 16}),
-		t.eachConnects(others, agent.Connect{Network: t.tcp, Address: s.address, Times: 3, Message: 1 << 16}))
 }

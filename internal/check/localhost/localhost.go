@@ -1,10 +1,10 @@
-// Package localhost asks any set of fractions, wherever they are, whether together
-// they behave as one loopback: whether what a program does on 127.0.0.1 and ::1 in
-// one of them has the effect that it would have if all of them were one network
-// namespace. It knows a fraction by a command only, which starts an agent in it.
+// Package localhost checks whether a set of fractions behaves as one loopback: whether
+// what a program does on 127.0.0.1 and ::1 in one fraction has the effect that it would
+// have if all fractions were one network namespace. It knows a fraction only by the
+// command that starts an agent in it.
 //
-// Nothing of how fractions are connected belongs here, nor how outcomes are
-// printed, nor how fast anything is beyond "at once".
+// How fractions are connected does not belong here, nor the printing of outcomes, nor any
+// measurement of speed except the limit for immediate events.
 package localhost
 
 import (
@@ -12,33 +12,32 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strings"
 	"time"
 
+	"unnest/internal/check"
 	"unnest/internal/testbed/place"
 )
 
-// Fraction is where an agent (see package agent) is started, and by which command.
+// Fraction is a place and the command that starts an agent (see package agent) there.
 type Fraction struct {
 	Place place.Place
 	Args  []string
 }
 
-// Options are what Run needs to know.
+// Options configure Run.
 type Options struct {
 	Fractions []Fraction // at least 2
-	// Only restricts the cases to those whose names match, Skip leaves out those
-	// whose names match; nil: all, none.
+	// Only selects cases by name, Skip excludes cases by name; nil: all, none.
 	Only, Skip *regexp.Regexp
-	// Patience is how long what happens at once may take; 0: 1 s. Whatever else has
-	// to happen is given up after ten times that.
+	// Patience is the time limit of immediate events, such as a refusal; 0: 1 s. Other
+	// events may take ten times as long.
 	Patience time.Duration
-	// FirstPort is the first of the ports that servers listen on; each case takes new
-	// ones. 0: 20000.
+	// FirstPort is the first port on which servers listen. Each case uses new ports.
+	// 0: 20000.
 	FirstPort int
 }
 
-// lastPort is below all ephemeral ports, which start at 32768 unless told otherwise.
+// lastPort is below the ephemeral ports, which start at 32768 by default.
 const lastPort = 32767
 
 func (o *Options) setDefaults() error {
@@ -50,55 +49,60 @@ func (o *Options) setDefaults() error {
 	}
 	switch {
 	case len(o.Fractions) < 2:
-		return fmt.Errorf("%d fractions: at least 2 are needed to ask whether they are one", len(o.Fractions))
+		return fmt.Errorf("want at least 2 fractions, got %d", len(o.Fractions))
 	case o.Patience < 0:
-		return fmt.Errorf("a patience of %v: want a positive one", o.Patience)
+		return fmt.Errorf("patience %v: want a positive time", o.Patience)
 	case o.FirstPort < 1 || o.FirstPort > lastPort-1000:
 		return fmt.Errorf("first port %d: want 1 to %d", o.FirstPort, lastPort-1000)
 	}
 	return nil
 }
 
-// Case is one thing that is asserted.
-type Case struct {
-	// Group is tcp, udp, address, ping, bind (whose cases are about conflicts between
-	// binds of several fractions) or programs.
-	Group string
-	// Name is what is asserted.
-	Name string
-	// Alone says that the case holds in fractions that have no connection as well.
-	Alone bool
-
+// testCase is one assertion. Its function is written with the steps of package check.
+type testCase struct {
+	name string // the assertion
+	// alone says that the case passes in fractions without a connection, too.
+	alone    bool
 	families []family
-	run      func(*trial) error
+	run      func(*trial)
 }
 
-// family is a family of addresses.
+// groups are all cases, by the group that begins their names.
+var groups = []struct {
+	name  string
+	cases []testCase
+}{
+	{"ping", pingCases}, {"tcp", tcpCases}, {"udp", udpCases}, {"address", addressCases},
+	{"bind", bindCases}, {"programs", programCases},
+}
+
+// family is an address family.
 type family struct {
 	name, tcp, udp string
 	loopback, any  string // addresses
-	largest        int    // the largest datagram's bytes that loopback carries in one packet
+	largest        int    // bytes of the largest datagram that loopback does not fragment
 }
 
 var (
 	ipv4 = family{"ipv4", "tcp4", "udp4", "127.0.0.1", "0.0.0.0", 65507}
-	// Of IPv6, the largest has the size of loopback's MTU, 64 KiB, with 48 bytes of headers.
+	// The largest IPv6 packet is loopback's MTU, 64 KiB, of which 48 bytes are headers.
 	ipv6     = family{"ipv6", "tcp6", "udp6", "::1", "::", 65488}
 	both     = []family{ipv4, ipv6}
 	onlyIPv4 = []family{ipv4}
 	onlyIPv6 = []family{ipv6}
 )
 
-// Outcome is what one case has found.
+// Outcome is the result of one case.
 type Outcome struct {
 	Case string // "GROUP/FAMILY/NAME"
-	// Err says what is not as on one loopback; nil when nothing is, or when the case
-	// could not be tried.
+	// Err says how the fractions differ from one loopback; nil when they do not, or when
+	// the case could not run.
 	Err error
-	// NotThere says which program a fraction lacks; "" when the case was tried.
+	// NotThere names the tool that a fraction lacks for this case; "" when the case ran.
 	NotThere string
 	Duration time.Duration
-	Alone    bool // of the Case
+	// Alone says that the case passes in fractions without a connection, too.
+	Alone bool
 }
 
 // Verdict is an outcome in one word.
@@ -122,95 +126,54 @@ func (o Outcome) Verdict() Verdict {
 	return Pass
 }
 
-// notThere is the reason why a case cannot be tried.
-type notThere string
-
-func (n notThere) Error() string { return string(n) }
-
-// trialOf is a case with a family.
-type trialOf struct {
-	Case
-	family family
-}
-
-func (c trialOf) String() string { return c.Group + "/" + c.family.name + "/" + c.Name }
-
-// allCases are those of all groups, in their order.
-func allCases() []trialOf {
-	var all []trialOf
-	for _, group := range [][]Case{pingCases, tcpCases, udpCases, addressCases, bindCases, programCases} {
-		for _, c := range group {
+// eachCase calls do for every case in every family, in order, until it returns an error.
+func eachCase(do func(name string, c testCase, f family) error) error {
+	for _, g := range groups {
+		for _, c := range g.cases {
 			for _, f := range c.families {
-				all = append(all, trialOf{c, f})
+				if err := do(g.name+"/"+f.name+"/"+c.name, c, f); err != nil {
+					return err
+				}
 			}
-		}
-	}
-	return all
-}
-
-// Names returns the names of all cases, in their order.
-func Names() []string {
-	var names []string
-	for _, c := range allCases() {
-		names = append(names, c.String())
-	}
-	return names
-}
-
-// Run tries all cases and tells each outcome as soon as it is known. What it makes
-// it removes, also when ctx ends, which is the error then. Other errors say why
-// nothing could be tried, or that a fraction was lost; what is not as on one
-// loopback is in the outcomes.
-func Run(ctx context.Context, o Options, tell func(Outcome)) error {
-	if err := o.setDefaults(); err != nil {
-		return err
-	}
-	fractions, err := begin(ctx, o)
-	if err != nil {
-		return err
-	}
-	err = tryAll(ctx, o, fractions, tell)
-	return errors.Join(err, end(fractions))
-}
-
-func tryAll(ctx context.Context, o Options, fractions []*fraction, tell func(Outcome)) error {
-	ports := &ports{next: o.FirstPort}
-	for _, c := range allCases() {
-		if o.Only != nil && !o.Only.MatchString(c.String()) || o.Skip != nil && o.Skip.MatchString(c.String()) {
-			continue
-		}
-		out := try(ctx, c, o.Patience, fractions, ports)
-		if ctx.Err() != nil { // what failed did so for that
-			return context.Cause(ctx)
-		}
-		tell(out)
-		if err := lost(fractions); err != nil {
-			return err
 		}
 	}
 	return nil
 }
 
-// try tries one case and stops what it has started.
-func try(ctx context.Context, c trialOf, patience time.Duration, fractions []*fraction, ports *ports) Outcome {
-	out := Outcome{Case: c.String(), Alone: c.Alone}
-	start := time.Now()
-	t := &trial{ctx: ctx, family: c.family, fractions: fractions, patience: patience, ports: ports}
-	err := c.run(t)
-	stopped := t.stopAll()
-	out.Duration = time.Since(start)
-	if why := notThere(""); errors.As(err, &why) && stopped == nil {
-		out.NotThere = string(why)
-		return out
-	}
-	out.Err = errors.Join(err, stopped)
-	return out
+// Names returns the names of all cases, in the order in which they run.
+func Names() (names []string) {
+	_ = eachCase(func(name string, _ testCase, _ family) error { names = append(names, name); return nil })
+	return names
 }
 
-// OneLine words an outcome's error.
-func (o Outcome) OneLine() string {
-	if o.Err == nil {
-		return o.NotThere
+// Run runs all cases and reports each outcome as soon as it is known. It removes all that
+// it creates, also when ctx ends; it then returns the cause. Other errors say why no case
+// could run, or that a fraction was lost; differences from one loopback are in the
+// outcomes.
+func Run(ctx context.Context, o Options, report func(Outcome)) error {
+	if err := o.setDefaults(); err != nil {
+		return err
 	}
-	return strings.ReplaceAll(o.Err.Error(), "\n", "; ")
+	fractions, err := startAll(ctx, o)
+	if err != nil {
+		return err
+	}
+	ports := &ports{next: o.FirstPort}
+	err = eachCase(func(name string, c testCase, f family) error {
+		if o.Only != nil && !o.Only.MatchString(name) || o.Skip != nil && o.Skip.MatchString(name) {
+			return nil
+		}
+		out := Outcome{Case: name, Alone: c.alone}
+		start := time.Now()
+		t := &trial{ctx: ctx, family: f, fractions: fractions, patience: o.Patience, ports: ports}
+		err := check.Run(func() { c.run(t) })
+		out.NotThere, out.Err = check.End(err, t.stopAll())
+		out.Duration = time.Since(start)
+		if ctx.Err() != nil { // the outcome is not that of the fractions
+			return context.Cause(ctx)
+		}
+		report(out)
+		return lost(fractions)
+	})
+	return errors.Join(err, endAll(fractions))
 }

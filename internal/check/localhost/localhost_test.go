@@ -22,33 +22,33 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// Fractions that are one network namespace are one loopback: no case may fail. That
-// proves the suite, and says nothing of any implementation.
+// Fractions in one network namespace are one loopback, so that no case may fail. This
+// validates the cases, not an implementation.
 func TestOneNamespacePasses(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // waits most of the time
 	for _, count := range []int{2, 3, 8} {
 		t.Run(fmt.Sprint(count), func(t *testing.T) {
 			t.Parallel()
 			n := newNamespace(t)
-			outcomes := tried(t, localhost.Options{Fractions: n.fractions(t, count), Patience: 3 * time.Second})
+			outcomes := outcomesOf(t, localhost.Options{Fractions: n.fractions(t, count), Patience: 3 * time.Second})
 			for _, out := range outcomes {
 				if out.Verdict() == localhost.Fail {
 					t.Errorf("%s: %v", out.Case, out.Err)
 				}
 			}
 			if len(outcomes) != len(localhost.Names()) {
-				t.Errorf("%d cases were tried of %d", len(outcomes), len(localhost.Names()))
+				t.Errorf("%d of %d cases ran", len(outcomes), len(localhost.Names()))
 			}
 		})
 	}
 }
 
-// In namespaces without a connection every case fails that asks for one, and no other.
+// In namespaces without a connection, exactly the cases that need one fail.
 func TestSeparateNamespacesFail(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // waits most of the time
 	fractions := slices.Concat(newNamespace(t).fractions(t, 1), newNamespace(t).fractions(t, 1))
 	alone := 0
-	for _, out := range tried(t, localhost.Options{Fractions: fractions, Patience: time.Second}) {
+	for _, out := range outcomesOf(t, localhost.Options{Fractions: fractions, Patience: time.Second}) {
 		want := localhost.Fail
 		switch {
 		case out.Verdict() == localhost.NotThere:
@@ -62,15 +62,15 @@ func TestSeparateNamespacesFail(t *testing.T) {
 		}
 	}
 	if alone == 0 {
-		t.Error("no case was marked as one that needs no connection")
+		t.Error("no case is marked as one that passes without a connection")
 	}
 }
 
-// faults are what may be wrong with a loopback, and the cases that have to find it.
+// faults are faults of a loopback and the cases that must detect them.
 var faults = []struct {
 	name  string
 	cases string
-	rules []string // of nft, for what arrives
+	rules []string // of nft, for incoming packets
 	make  func(*testing.T, namespace)
 }{
 	{name: "resets are lost",
@@ -97,25 +97,25 @@ var faults = []struct {
 	{name: "the largest packets are lost",
 		cases: "^udp/.*/largest-",
 		rules: []string{"meta l4proto udp meta length > 65510 drop"}},
-	{name: "streams get stuck",
+	{name: "streams stall",
 		cases: "^tcp/.*/(bulk-|large-|server-that-half-closes-|traffic-within-)",
 		rules: []string{"meta l4proto tcp quota over 4 mbytes drop"}},
 	{name: "servers are not reached",
 		cases: "/server-(is-reached-by|answers)-its-own-fraction$",
 		rules: []string{"tcp dport 20000-32767 drop", "udp dport 20000-32767 drop"}},
-	{name: "all leaves by another interface too",
+	{name: "other interfaces have traffic",
 		cases: "^tcp/.*/traffic-within-",
 		make:  flood},
-	{name: "addresses are taken",
+	{name: "addresses are in use",
 		cases: "^bind/.*/(tcp-and-udp-do|two-addresses-do)-not-conflict$",
 		make:  takeAddresses},
 }
 
-// Cases fail for a loopback with a fault.
+// Cases fail on a loopback with a fault.
 func TestFaults(t *testing.T) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
-			t.Parallel() // it mostly waits
+			t.Parallel() // waits most of the time
 			n := newNamespace(t)
 			if f.rules != nil {
 				n.nft(t, f.rules...)
@@ -123,7 +123,7 @@ func TestFaults(t *testing.T) {
 			if f.make != nil {
 				f.make(t, n)
 			}
-			for _, out := range tried(t, localhost.Options{Fractions: n.fractions(t, 2), Only: regexp.MustCompile(f.cases), Patience: 200 * time.Millisecond}) {
+			for _, out := range outcomesOf(t, localhost.Options{Fractions: n.fractions(t, 2), Only: regexp.MustCompile(f.cases), Patience: 200 * time.Millisecond}) {
 				if out.Verdict() != localhost.Fail {
 					t.Errorf("%s: %s, want it to fail", out.Case, out.Verdict())
 				}
@@ -132,11 +132,11 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// What separate namespaces cannot make fail, some fault does.
+// Each case that passes without a connection fails with some fault.
 func TestEveryCaseCanFail(t *testing.T) {
 	fractions := slices.Concat(newNamespace(t).fractions(t, 1), newNamespace(t).fractions(t, 1))
 	pattern := regexp.MustCompile("^(ping|bind)/|own-fraction|dead-port|within-a-fraction|first-datagram|one-reply")
-	for _, out := range tried(t, localhost.Options{Fractions: fractions, Only: pattern, Patience: 200 * time.Millisecond}) {
+	for _, out := range outcomesOf(t, localhost.Options{Fractions: fractions, Only: pattern, Patience: 200 * time.Millisecond}) {
 		if !out.Alone {
 			continue
 		}
@@ -145,12 +145,12 @@ func TestEveryCaseCanFail(t *testing.T) {
 			found = found || regexp.MustCompile(f.cases).MatchString(out.Case)
 		}
 		if !found {
-			t.Errorf("%s passes without a connection, and no fault is made for it", out.Case)
+			t.Errorf("%s: passes without a connection, and no fault in the table makes it fail", out.Case)
 		}
 	}
 }
 
-// answerPings answers each request once more.
+// answerPings sends a second reply to each request.
 func answerPings(t *testing.T, n namespace) {
 	for _, f := range []struct {
 		network string
@@ -186,7 +186,7 @@ func answerPings(t *testing.T, n namespace) {
 	}
 }
 
-// flood sends by a pair of interfaces all the time.
+// flood sends continuously over a pair of interfaces.
 func flood(t *testing.T, n namespace) {
 	var c net.Conn
 	n.inside(t, func() (err error) {
@@ -229,7 +229,7 @@ func flood(t *testing.T, n namespace) {
 	}()
 }
 
-// takeAddresses binds what the first servers would.
+// takeAddresses binds the addresses of the first servers.
 func takeAddresses(t *testing.T, n namespace) {
 	n.inside(t, func() error {
 		for port := 20000; port < 20010; port++ {
@@ -251,7 +251,7 @@ func takeAddresses(t *testing.T, n namespace) {
 	})
 }
 
-// An agent that dies in the midst ends the run, soon, and the error says whose it was.
+// An agent that dies ends the run quickly, and the error names its fraction.
 func TestLostAgent(t *testing.T) {
 	n := newNamespace(t)
 	fractions := n.fractions(t, 2)
@@ -263,11 +263,11 @@ func TestLostAgent(t *testing.T) {
 		t.Errorf("got %v, want fraction 2 lost", err)
 	}
 	if took := time.Since(start); took > 30*time.Second {
-		t.Errorf("it took %v to see that", took)
+		t.Errorf("Run returned after %v, want at most 30 s", took)
 	}
 }
 
-func TestCommandThatIsNoAgent(t *testing.T) {
+func TestCommandThatIsNotAnAgent(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -278,39 +278,39 @@ func TestCommandThatIsNoAgent(t *testing.T) {
 		want string
 	}{
 		{[]string{"sh", "-c", "echo no such guest >&2; exit 4"}, "exit code 4: no such guest"},
-		{[]string{"echo", "hello"}, "what came is no answer"},
+		{[]string{"echo", "hello"}, "read a reply: "},
 		{[]string{"/no/such/program"}, "start /no/such/program"},
 		{[]string{"sh", "-c", "cat >/dev/null"}, "no answer after 6s"},
 	} {
 		bad := localhost.Fraction{Place: place.Local{}, Args: c.args}
 		err := localhost.Run(t.Context(), localhost.Options{Fractions: []localhost.Fraction{good, bad}, Patience: 100 * time.Millisecond},
-			func(o localhost.Outcome) { t.Errorf("%q: told %v", c.args, o) })
+			func(o localhost.Outcome) { t.Errorf("%q: reported %v", c.args, o) })
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "fraction 2: ") {
-			t.Errorf("%q: got %v, want %q of fraction 2", c.args, err, c.want)
+			t.Errorf("%q: got %v, want %q from fraction 2", c.args, err, c.want)
 		}
 	}
 }
 
 func TestInterrupted(t *testing.T) {
 	n := newNamespace(t)
-	why := errors.New("told to stop")
+	why := errors.New("interrupted")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	told := 0
+	reported := 0
 	err := localhost.Run(ctx, localhost.Options{Fractions: n.fractions(t, 2)}, func(localhost.Outcome) {
-		if told++; told == 3 {
+		if reported++; reported == 3 {
 			cancel(why)
 		}
 	})
-	if !errors.Is(err, why) || told != 3 {
-		t.Errorf("got %v after %d outcomes, want the cause after 3", err, told)
+	if !errors.Is(err, why) || reported != 3 {
+		t.Errorf("got %v after %d outcomes, want the cause after 3", err, reported)
 	}
 }
 
 func TestWrongOptions(t *testing.T) {
 	two := make([]localhost.Fraction, 2)
 	for want, o := range map[string]localhost.Options{
-		"1 fractions: at least 2 are needed": {Fractions: two[:1]},
-		"a patience of -1s":                  {Fractions: two, Patience: -time.Second},
+		"want at least 2 fractions, got 1":   {Fractions: two[:1]},
+		"patience -1s: want a positive time": {Fractions: two, Patience: -time.Second},
 		"first port 40000":                   {Fractions: two, FirstPort: 40000},
 	} {
 		if err := localhost.Run(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), want) {
@@ -319,13 +319,13 @@ func TestWrongOptions(t *testing.T) {
 	}
 }
 
-// Names are what --run and --skip select by: group, family, what is asserted.
+// --run and --skip select cases by these names.
 func TestNames(t *testing.T) {
 	shape := regexp.MustCompile(`^(ping|tcp|udp|address|bind|programs)/ipv[46]/[a-zA-Z0-9.-]+$`)
 	seen := map[string]bool{}
 	for _, name := range localhost.Names() {
 		if seen[name] || !shape.MatchString(name) {
-			t.Errorf("%q: there twice, or not GROUP/FAMILY/NAME", name)
+			t.Errorf("%q: occurs twice, or is not GROUP/FAMILY/NAME", name)
 		}
 		seen[name] = true
 	}

@@ -12,19 +12,20 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"unnest/internal/check"
 	"unnest/internal/check/localhost"
 	"unnest/internal/check/localhost/agent"
 	"unnest/internal/testbed/place"
 )
 
-// TestMain is an agent, or its server, when the test binary is called as one.
+// TestMain acts as an agent, or as its server, if the test binary is called as one.
 func TestMain(m *testing.M) {
 	var err error
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == "agent":
-		err = agent.Obey(context.Background(), os.Stdin, os.Stdout)
+		err = agent.Execute(context.Background(), os.Stdin, os.Stdout)
 	case len(os.Args) == 3 && os.Args[1] == "serve":
-		err = agent.ServeOne(context.Background(), os.Args[2], os.Stdin, os.Stdout)
+		err = agent.RunServer(context.Background(), os.Args[2], os.Stdin, os.Stdout)
 	default:
 		os.Exit(m.Run())
 	}
@@ -34,14 +35,13 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// namespace is a network namespace that has nothing but a loopback, and no name. It
-// ends with the test.
+// namespace is an unnamed network namespace with only a loopback. It ends with the test.
 type namespace struct{ netns.NsHandle }
 
 func newNamespace(t *testing.T) namespace {
 	t.Helper()
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
-		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
+		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
 	}
 	var made netns.NsHandle
 	var err error
@@ -58,7 +58,7 @@ func newNamespace(t *testing.T) namespace {
 	return n
 }
 
-// onThread calls do on a thread that ends with it.
+// onThread calls do on a thread that ends afterwards.
 func onThread(do func()) {
 	done := make(chan struct{})
 	go func() {
@@ -69,7 +69,7 @@ func onThread(do func()) {
 	<-done
 }
 
-// inside calls do in the namespace. Sockets that it opens stay there.
+// inside calls do in the namespace. Sockets that do opens stay in the namespace.
 func (n namespace) inside(t *testing.T, do func() error) {
 	t.Helper()
 	var err error
@@ -87,7 +87,7 @@ func (n namespace) place() place.Local {
 	return place.Local{NetNS: "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(n.NsHandle))}
 }
 
-// nft loads rules for what arrives, one a line.
+// nft loads rules for incoming packets, one per line.
 func (n namespace) nft(t *testing.T, rules ...string) {
 	t.Helper()
 	table := "table inet faults {\nchain in {\ntype filter hook input priority 0; policy accept;\n" + strings.Join(rules, "\n") + "\n}\n}\n"
@@ -100,7 +100,7 @@ func (n namespace) nft(t *testing.T, rules ...string) {
 	}
 }
 
-// fractions are so many in one namespace.
+// fractions returns count fractions in the namespace.
 func (n namespace) fractions(t *testing.T, count int) []localhost.Fraction {
 	t.Helper()
 	exe, err := os.Executable()
@@ -114,19 +114,19 @@ func (n namespace) fractions(t *testing.T, count int) []localhost.Fraction {
 	return fractions
 }
 
-// tried runs the suite and returns the outcomes.
-func tried(t *testing.T, o localhost.Options) []localhost.Outcome {
+// outcomesOf runs the cases and returns the outcomes.
+func outcomesOf(t *testing.T, o localhost.Options) []localhost.Outcome {
 	t.Helper()
 	var all []localhost.Outcome
 	err := localhost.Run(context.WithoutCancel(t.Context()), o, func(out localhost.Outcome) {
-		t.Logf("%-9s %-70s %6dms %s", out.Verdict(), out.Case, out.Duration.Milliseconds(), out.OneLine())
+		t.Logf("%-9s %-70s %6dms %s", out.Verdict(), out.Case, out.Duration.Milliseconds(), check.OneLine(out.Err)+out.NotThere)
 		all = append(all, out)
 	})
 	if err != nil {
 		t.Error(err)
 	}
 	if len(all) == 0 {
-		t.Error("no case was tried")
+		t.Error("no case ran")
 	}
 	return all
 }

@@ -3,33 +3,35 @@ package localhost
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"unnest/internal/check"
 	"unnest/internal/check/localhost/agent"
 )
 
-// ports gives every server of a run a port of its own.
+// ports gives every server of a run a new port.
 type ports struct {
 	mu   sync.Mutex
 	next int
 }
 
-func (p *ports) take() (int, error) {
+func (p *ports) take() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next > lastPort {
-		return 0, fmt.Errorf("no port is left below %d: begin with a lower one", lastPort+1)
+		check.Failf("no port is left below %d: start with a lower --first-port", lastPort+1)
 	}
 	p.next++
-	return p.next - 1, nil
+	return p.next - 1
 }
 
-// trial is one case under way in one family.
+// trial is one case running in one family. Methods that return no error end the case when
+// they fail, see package check.
 type trial struct {
 	family
 	ctx       context.Context
@@ -41,7 +43,7 @@ type trial struct {
 	running []*running
 }
 
-// running is what a fraction runs or holds for a trial.
+// running is a server or a set of sockets in a fraction.
 type running struct {
 	*fraction
 	handle  int
@@ -52,52 +54,32 @@ type running struct {
 type server struct {
 	running
 	network string
-	address string // as clients are to call it
+	address string // for clients
 }
 
-// fraction returns the k-th fraction, from 1; after the last comes the first.
+// fraction returns the k-th fraction, from 1. The first follows the last.
 func (t *trial) fraction(k int) *fraction { return t.fractions[(k-1)%len(t.fractions)] }
 
-// others are all fractions but one.
+// others returns all fractions but one.
 func (t *trial) others(but *fraction) []*fraction {
-	var others []*fraction
-	for _, f := range t.fractions {
-		if f != but {
-			others = append(others, f)
-		}
-	}
-	return others
+	return slices.DeleteFunc(slices.Clone(t.fractions), func(f *fraction) bool { return f == but })
 }
 
-// each does something in several fractions at the same time.
-func each(fractions []*fraction, do func(*fraction) error) error {
-	errs := make([]error, len(fractions))
-	var all sync.WaitGroup
-	for i, f := range fractions {
-		all.Go(func() { errs[i] = do(f) })
-	}
-	all.Wait()
-	return errors.Join(errs...)
-}
-
-// at is an address with a port.
+// at returns an address with a port.
 func at(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 
-// dead is an address of the host where nobody listens.
-func (t *trial) dead(host string) (string, error) {
-	port, err := t.ports.take()
-	return at(host, port), err
-}
+// newAddress returns an address of a host with a new port, on which no server listens.
+func (t *trial) newAddress(host string) string { return at(host, t.ports.take()) }
 
-// keep has a handle stopped when the trial ends.
+// keep has a handle stopped at the end of the trial.
 func (t *trial) keep(r *running) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.running = append(t.running, r)
 }
 
-// stop stops what runs, once.
-func (t *trial) stop(r *running) error {
+// tryStop stops r, once.
+func (t *trial) tryStop(r *running) error {
 	t.mu.Lock()
 	stopped := r.stopped
 	r.stopped = true
@@ -105,209 +87,189 @@ func (t *trial) stop(r *running) error {
 	if stopped {
 		return nil
 	}
-	_, err := do(t, r.fraction, agent.Stop{Handle: r.handle})
+	_, err := try(t, r.fraction, agent.Stop{Handle: r.handle})
 	return err
 }
 
-// stopAll stops what was started, the last first.
+func (t *trial) stop(r *running) { check.Must(t.tryStop(r)) }
+
+// stopAll stops everything in reverse order.
 func (t *trial) stopAll() error {
 	if t.ctx.Err() != nil {
-		return nil // the agents end, and all with them
+		return nil // the agents end and stop everything
 	}
 	var errs []error
-	for i := len(t.running) - 1; i >= 0; i-- {
-		errs = append(errs, t.stop(t.running[i]))
+	for _, r := range slices.Backward(t.running) {
+		errs = append(errs, t.tryStop(r))
 	}
 	return errors.Join(errs...)
 }
 
-// serve starts a server as ordered; clients call it by host and the port of the
-// order's address.
-func (t *trial) serve(f *fraction, host string, o agent.Serve) (*server, error) {
-	served, err := do(t, f, o)
+// tryServe starts the server that r describes. Clients use host and the port of r.
+func (t *trial) tryServe(f *fraction, host string, r agent.Serve) (*server, error) {
+	served, err := try(t, f, r)
 	if err != nil {
 		return nil, err
 	}
-	_, port, err := net.SplitHostPort(o.Address)
+	_, port, err := net.SplitHostPort(r.Address)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{running{fraction: f, handle: served.Handle}, o.Network, net.JoinHostPort(host, port)}
+	s := &server{running{fraction: f, handle: served.Handle}, r.Network, net.JoinHostPort(host, port)}
 	t.keep(&s.running)
 	return s, nil
 }
 
-// tcpServer starts a TCP server on a new port of the family's loopback.
-func (t *trial) tcpServer(f *fraction, kind agent.Kind) (*server, error) {
+func (t *trial) serve(f *fraction, host string, r agent.Serve) *server {
+	return check.Get(t.tryServe(f, host, r))
+}
+
+// tcpServer starts a TCP server on a new port of the family's loopback address.
+func (t *trial) tcpServer(f *fraction, kind agent.Kind) *server {
 	return t.serverOn(f, t.tcp, t.loopback, kind)
 }
 
-// udpServer starts a UDP server on a new port of the family's loopback.
-func (t *trial) udpServer(f *fraction, kind agent.Kind) (*server, error) {
+// tcpEcho starts a TCP echo server in fraction 1.
+func (t *trial) tcpEcho() *server { return t.tcpServer(t.fraction(1), agent.Echo) }
+
+// udpServer starts a UDP server on a new port of the family's loopback address.
+func (t *trial) udpServer(f *fraction, kind agent.Kind) *server {
 	return t.serverOn(f, t.udp, t.loopback, kind)
 }
 
-// serverOn starts a server on a new port of an address. One on any address is to be
-// called by the family's loopback.
-func (t *trial) serverOn(f *fraction, network, host string, kind agent.Kind) (*server, error) {
-	port, err := t.ports.take()
-	if err != nil {
-		return nil, err
-	}
-	call := host
+// serverOn starts a server on a new port of an address. Clients of a server on any address
+// use the loopback address.
+func (t *trial) serverOn(f *fraction, network, host string, kind agent.Kind) *server {
+	clients := host
 	if host == t.any {
-		call = t.loopback
+		clients = t.loopback
 	}
-	return t.serve(f, call, agent.Serve{Network: network, Address: at(host, port), Kind: kind, Name: f.String()})
+	return t.serve(f, clients, agent.Serve{Network: network, Address: t.newAddress(host), Kind: kind, Name: f.String()})
 }
 
-// hold opens connections that stay.
-func (t *trial) hold(f *fraction, o agent.Hold) (*running, []string, error) {
-	held, err := do(t, f, o)
-	if err != nil {
-		return nil, nil, err
-	}
-	r := &running{fraction: f, handle: held.Handle}
-	t.keep(r)
-	return r, held.Locals, nil
+// hold opens connections that stay open, and returns their local addresses.
+func (t *trial) hold(f *fraction, r agent.Hold) (*running, []string) {
+	held := do(t, f, r)
+	h := &running{fraction: f, handle: held.Handle}
+	t.keep(h)
+	return h, held.Locals
 }
 
 // holdOne opens one connection to a server.
-func (t *trial) holdOne(f *fraction, s *server) (*running, error) {
-	r, _, err := t.hold(f, agent.Hold{Network: s.network, Address: s.address, Times: 1})
-	return r, err
+func (t *trial) holdOne(f *fraction, s *server) *running {
+	r, _ := t.hold(f, agent.Hold{Network: s.network, Address: s.address, Times: 1})
+	return r
 }
 
-// exchange has every held connection carry short messages, there and back.
-func (t *trial) exchange(r *running, times int) error {
-	attempts, err := do(t, r.fraction, agent.Exchange{Handle: r.handle, Times: times, Size: 5})
-	if err != nil {
-		return err
+// exchange sends short messages over every held connection and expects them back.
+func (t *trial) exchange(r *running, times int) {
+	attempts := do(t, r.fraction, agent.Exchange{Handle: r.handle, Times: times, Size: 5})
+	t.allEnd(r.fraction, "exchange messages over a held connection", attempts, success)
+}
+
+// attempt contacts an address several times, by TCP or UDP.
+func (t *trial) attempt(f *fraction, network, address string, times int) agent.Attempts {
+	if strings.HasPrefix(network, "udp") {
+		return do(t, f, agent.Datagrams{Network: network, Address: address, Connected: true, Sizes: slices.Repeat([]int{10}, times)})
 	}
-	return t.all(r.fraction, "exchange over a held connection", attempts, "")
-}
-
-// connect has a fraction connect to an address several times, and returns how.
-func (t *trial) connect(f *fraction, network, address string, times int) (agent.Attempts, error) {
 	return do(t, f, agent.Connect{Network: network, Address: address, Times: times, Message: 5})
 }
 
-// reaches returns an error unless a fraction reaches an echo server, of TCP or UDP,
-// every time.
-func (t *trial) reaches(f *fraction, s *server) error {
-	const times = 5
-	var attempts agent.Attempts
-	var err error
-	if strings.HasPrefix(s.network, "udp") {
-		attempts, err = do(t, f, agent.Datagrams{Network: s.network, Address: s.address, Connected: true, Sizes: repeat(10, times)})
-	} else {
-		attempts, err = t.connect(f, s.network, s.address, times)
-	}
-	if err != nil {
-		return err
-	}
-	return t.all(f, "call the server of "+s.fraction.String(), attempts, "")
+// reach ends the case unless each of the fractions reaches an echo server every time.
+func (t *trial) reach(fractions []*fraction, s *server) {
+	each(fractions, func(f *fraction) {
+		t.allEnd(f, "call the server of "+s.fraction.String(), t.attempt(f, s.network, s.address, 5), success)
+	})
 }
 
-// reach returns an error unless all of the fractions reach a server.
-func (t *trial) reach(fractions []*fraction, s *server) error {
-	return each(fractions, func(f *fraction) error { return t.reaches(f, s) })
+// refused ends the case unless a fraction is refused at an address every time, immediately.
+func (t *trial) refused(f *fraction, network, address string, times int) {
+	t.allEndAtOnce(f, "call "+address+", where no server listens", t.attempt(f, network, address, times), refusal)
 }
 
-// refused returns an error unless a fraction is refused at an address, at once and
-// every time.
-func (t *trial) refused(f *fraction, network, address string, times int) error {
-	var attempts agent.Attempts
-	var err error
-	if strings.HasPrefix(network, "udp") {
-		attempts, err = do(t, f, agent.Datagrams{Network: network, Address: address, Connected: true, Sizes: repeat(10, times)})
-	} else {
-		attempts, err = t.connect(f, network, address, times)
-	}
-	if err != nil {
-		return err
-	}
-	return t.allAtOnce(f, "call "+address+", where nobody listens", attempts, refusal)
+// allRefused is refused for all fractions at the same time.
+func (t *trial) allRefused(network, address string, times int) {
+	each(t.fractions, func(f *fraction) { t.refused(f, network, address, times) })
 }
 
-// refusal is how a port where nobody listens answers.
-const refusal = "ECONNREFUSED"
-
-func repeat(size, times int) []int {
-	sizes := make([]int, times)
-	for i := range sizes {
-		sizes[i] = size
-	}
-	return sizes
+// eachConnects ends the case unless every connection of every fraction works.
+func (t *trial) eachConnects(fractions []*fraction, r agent.Connect) {
+	each(fractions, func(f *fraction) { t.allEnd(f, "connect to "+r.Address, do(t, f, r), success) })
 }
 
-// all returns an error unless every attempt has ended as wanted.
-func (t *trial) all(f *fraction, what string, attempts agent.Attempts, want string) error {
+// eachAsks ends the case unless every datagram of every fraction is answered.
+func (t *trial) eachAsks(fractions []*fraction, r agent.Datagrams) {
+	each(fractions, func(f *fraction) { t.allEnd(f, "send datagrams to "+r.Address, do(t, f, r), success) })
+}
+
+const (
+	success = ""
+	refusal = "ECONNREFUSED" // the answer of a port without a server
+	inUse   = "EADDRINUSE"
+)
+
+// allEnd ends the case unless every attempt ended with a code.
+func (t *trial) allEnd(f *fraction, what string, attempts agent.Attempts, code string) {
 	if len(attempts) == 0 {
-		return fmt.Errorf("%s: %s: nothing was tried", f, what)
+		check.Failf("%s: %s: no attempt was made", f, what)
 	}
-	wrong, first := 0, agent.Attempt{}
+	var wrong agent.Attempts
 	for _, a := range attempts {
-		if a.Code != want {
-			if wrong == 0 {
-				first = a
-			}
-			wrong++
+		if a.Code != code {
+			wrong = append(wrong, a)
 		}
 	}
-	if wrong > 0 {
-		return fmt.Errorf("%s: %s: %d of %d ended with %s, the first after %v; want %s",
-			f, what, wrong, len(attempts), word(first.Code), first.Took.Round(time.Microsecond), word(want))
+	if len(wrong) > 0 {
+		check.Failf("%s: %s: %d of %d attempts ended with %s, the first after %v; want %s",
+			f, what, len(wrong), len(attempts), word(wrong[0].Code), wrong[0].Took.Round(time.Microsecond), word(code))
 	}
-	return nil
 }
 
-// allAtOnce is all, and that none took longer than the patience.
-func (t *trial) allAtOnce(f *fraction, what string, attempts agent.Attempts, want string) error {
-	if err := t.all(f, what, attempts, want); err != nil {
-		return err
-	}
+// allEndAtOnce is allEnd, and no attempt may take longer than the patience.
+func (t *trial) allEndAtOnce(f *fraction, what string, attempts agent.Attempts, code string) {
+	t.allEnd(f, what, attempts, code)
 	for i, a := range attempts {
 		if a.Took > t.patience {
-			return fmt.Errorf("%s: %s: the %s of attempt %d took %v, which is not at once",
-				f, what, word(want), i+1, a.Took.Round(time.Millisecond))
+			check.Failf("%s: %s: attempt %d took %v to end with %s, want at most %v",
+				f, what, i+1, a.Took.Round(time.Millisecond), word(code), t.patience)
 		}
 	}
-	return nil
 }
 
-// word is an attempt's code for people.
+// word returns the code of an attempt as text.
 func word(code string) string {
-	if code == "" {
+	if code == success {
 		return "success"
 	}
 	return code
 }
 
-// distinct returns an error when two of the values, by fraction, are equal.
-func distinct(what string, values map[*fraction][]string) error {
+// distinct ends the case if two values are equal. The values are ordered by fraction.
+func (t *trial) distinct(what string, values [][]string) {
 	owner := map[string]*fraction{}
-	for f, mine := range values {
-		for _, v := range mine {
+	for i, f := range t.fractions {
+		for _, v := range values[i] {
 			if other := owner[v]; other != nil {
-				return fmt.Errorf("%s %s is of %s and of %s at the same time", what, v, other, f)
+				check.Failf("%s and %s have the same %s %s", other, f, what, v)
 			}
 			owner[v] = f
 		}
 	}
-	return nil
 }
 
-// eventually tries until it succeeds or ten patiences are over.
-func (t *trial) eventually(try func() error) error {
+// eventually repeats steps until they pass, or ends the case after ten times the patience.
+func (t *trial) eventually(steps func()) {
 	for end := time.Now().Add(10 * t.patience); ; {
-		err := try()
-		if err == nil || time.Now().After(end) {
-			return err
+		err := check.Run(steps)
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			check.Must(err)
 		}
 		select {
 		case <-t.ctx.Done():
-			return context.Cause(t.ctx)
+			check.Must(context.Cause(t.ctx))
 		case <-time.After(t.patience / 20):
 		}
 	}

@@ -2,9 +2,9 @@ package conformance
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
+	"unnest/internal/check"
 	"unnest/internal/check/cni"
 	"unnest/internal/cli/console"
 )
@@ -21,7 +21,7 @@ type line struct {
 	Duration time.Duration `json:"duration_ns"`
 }
 
-// counts are how many outcomes had which verdict.
+// counts are the numbers of outcomes by verdict.
 type counts struct {
 	Pass          int `json:"pass"`
 	Fail          int `json:"fail"`
@@ -29,37 +29,20 @@ type counts struct {
 	NotApplicable int `json:"not_applicable"`
 }
 
-// printer prints outcomes as they come.
+// printer prints and counts outcomes.
 type printer struct {
 	console.Printer
-	json  bool
-	count counts
+	count map[cni.Verdict]int
 }
 
 func (p *printer) outcome(o cni.Outcome) {
 	l := line{Check: o.Check, Version: o.Version, Section: o.Section, Level: o.Level,
-		Verdict: o.Verdict(), Reason: o.NotApplicable, Duration: o.Duration}
-	if o.Err != nil {
-		l.Error = strings.ReplaceAll(o.Err.Error(), "\n", "; ")
-	}
-	switch l.Verdict {
-	case cni.Pass:
-		p.count.Pass++
-	case cni.Fail:
-		p.count.Fail++
-	case cni.Unmet:
-		p.count.Unmet++
-	case cni.NotApplicable:
-		p.count.NotApplicable++
-	}
-	if p.json {
-		p.JSON(l)
-		return
-	}
-	p.Printf("%-5s %-5s %-26s %6.2fs  %s\n", l.Verdict, l.Version, l.Check, l.Duration.Seconds(), remark(l))
+		Verdict: o.Verdict(), Error: check.OneLine(o.Err), Reason: o.NotApplicable, Duration: o.Duration}
+	p.count[l.Verdict]++
+	p.Line(l, "%-5s %-5s %-26s %6.2fs  %s", l.Verdict, l.Version, l.Check, l.Duration.Seconds(), remark(l))
 }
 
-// remark is what there is to say, or the section of the specification.
+// remark is the reason, the error, or the section of the specification.
 func remark(l line) string {
 	switch {
 	case l.Reason != "":
@@ -71,10 +54,7 @@ func remark(l line) string {
 }
 
 func (p *printer) summary() {
-	if p.json {
-		p.JSON(map[string]counts{"summary": p.count})
-		return
-	}
-	p.Printf("%d passed, %d failed, %d recommendations unmet, %d not applicable\n",
-		p.count.Pass, p.count.Fail, p.count.Unmet, p.count.NotApplicable)
+	c := counts{p.count[cni.Pass], p.count[cni.Fail], p.count[cni.Unmet], p.count[cni.NotApplicable]}
+	p.Line(map[string]counts{"summary": c}, "%d passed, %d failed, %d recommendations unmet, %d not applicable",
+		c.Pass, c.Fail, c.Unmet, c.NotApplicable)
 }

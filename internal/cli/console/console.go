@@ -1,8 +1,7 @@
-// Package console is what programs have in common that ask something and say line by
-// line what came of it, unnest-conformance and unnest-localhost: exit codes,
-// interrupts, flags, lines.
+// Package console is the frame of the command lines of unnest-conformance and
+// unnest-localhost: exit codes, interrupts, flags, and one line of output per outcome.
 //
-// What they ask does not belong here, nor the command unnest, see package cli.
+// What they check does not belong here. The command unnest has package cli.
 package console
 
 import (
@@ -25,15 +24,14 @@ const (
 	exitInterrupted = 130
 )
 
-// ErrUsage is wrapped by errors of who calls the program.
+// ErrUsage is wrapped by errors in the arguments.
 var ErrUsage = errors.New("wrong usage")
 
-// ErrFailed says that something has failed, which was told line by line.
+// ErrFailed says that a check has failed. The output has already said which one.
 var ErrFailed = errors.New("failed")
 
-// Main runs the program of the given name, until a signal ends ctx, tells on stderr
-// why it has failed, and returns the exit code: 0 all is well, 1 something failed, 2
-// wrong usage, 130 interrupted.
+// Main calls run, whose context a signal ends, prints its error to stderr, and returns the
+// exit code: 0 success, 1 a failure, 2 wrong usage, 130 interrupted.
 func Main(name string, stderr io.Writer, run func(ctx context.Context) error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -54,7 +52,7 @@ func Main(name string, stderr io.Writer, run func(ctx context.Context) error) in
 	}
 }
 
-// NewFlags returns flags that print nothing by themselves: Main tells what is wrong.
+// NewFlags returns a flag set that prints nothing. Main prints its errors.
 func NewFlags(name string) *flag.FlagSet {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.SetOutput(io.Discard)
@@ -62,23 +60,55 @@ func NewFlags(name string) *flag.FlagSet {
 	return f
 }
 
-// Printer prints line by line. Err is the first error of that.
-type Printer struct {
-	Out io.Writer
-	Err error
-}
-
-// JSON prints a value as one line.
-func (p *Printer) JSON(v any) { p.keep(json.NewEncoder(p.Out).Encode(v)) }
-
-// Printf prints as fmt.Fprintf does.
-func (p *Printer) Printf(format string, a ...any) {
-	_, err := fmt.Fprintf(p.Out, format, a...)
-	p.keep(err)
-}
-
-func (p *Printer) keep(err error) {
-	if p.Err == nil {
-		p.Err = err
+// Parse parses args. On --help it prints usage and the flags, and returns flag.ErrHelp.
+func Parse(f *flag.FlagSet, args []string, usage string, stdout io.Writer) error {
+	err := f.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return errors.Join(err, Help(f, usage, stdout))
 	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	return nil
+}
+
+// Help prints usage and the flags.
+func Help(f *flag.FlagSet, usage string, stdout io.Writer) error {
+	_, err := fmt.Fprint(stdout, usage)
+	f.SetOutput(stdout)
+	f.PrintDefaults()
+	return err
+}
+
+// Printer prints lines, as text or as JSON.
+type Printer struct {
+	Out  io.Writer
+	JSON bool
+	err  error // the first
+}
+
+// Line prints v as JSON, or else the text.
+func (p *Printer) Line(v any, format string, a ...any) {
+	var err error
+	if p.JSON {
+		err = json.NewEncoder(p.Out).Encode(v)
+	} else {
+		_, err = fmt.Fprintf(p.Out, format+"\n", a...)
+	}
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+// End returns the error of a command: its own, that of printing, or ErrFailed.
+func (p *Printer) End(err error, failed bool) error {
+	switch {
+	case err != nil:
+		return err
+	case p.err != nil:
+		return p.err
+	case failed:
+		return ErrFailed
+	}
+	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestMainTellsHowItEnded(t *testing.T) {
+func TestMainPrintsTheErrorAndReturnsTheExitCode(t *testing.T) {
 	interrupted := func(err error) func(context.Context) error {
 		return func(ctx context.Context) error {
 			if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
@@ -23,10 +23,10 @@ func TestMainTellsHowItEnded(t *testing.T) {
 	}
 	ended := func(err error) func(context.Context) error { return func(context.Context) error { return err } }
 	for _, c := range []struct {
-		name string
-		run  func(context.Context) error
-		exit int
-		told string
+		name    string
+		run     func(context.Context) error
+		exit    int
+		printed string
 	}{
 		{"well", ended(nil), 0, ""},
 		{"help", ended(fmt.Errorf("flags: %w", flag.ErrHelp)), 0, ""},
@@ -37,8 +37,8 @@ func TestMainTellsHowItEnded(t *testing.T) {
 		{"interrupted at its end", interrupted(nil), 0, ""},
 	} {
 		var stderr strings.Builder
-		if exit := Main("ask", &stderr, c.run); exit != c.exit || stderr.String() != c.told {
-			t.Errorf("%s: exit %d, told %q; want %d, %q", c.name, exit, &stderr, c.exit, c.told)
+		if exit := Main("ask", &stderr, c.run); exit != c.exit || stderr.String() != c.printed {
+			t.Errorf("%s: exit %d, printed %q; want %d, %q", c.name, exit, &stderr, c.exit, c.printed)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func TestFlagsPrintNothing(t *testing.T) {
 	}
 }
 
-// limited is full after so many writes.
+// limited fails after a number of writes.
 type limited struct {
 	strings.Builder
 	writes int
@@ -79,17 +79,26 @@ func (l *limited) Write(text []byte) (int, error) {
 	return l.Builder.Write(text)
 }
 
-func TestPrinterKeepsTheFirstError(t *testing.T) {
+func TestPrinterReturnsTheFirstError(t *testing.T) {
 	out := &limited{writes: 2}
 	p := Printer{Out: out}
-	p.Printf("%d passed\n", 1)
-	p.JSON(map[string]string{"said": "<a>"})
-	if p.Err != nil || out.String() != "1 passed\n"+`{"said":"\u003ca\u003e"}`+"\n" {
-		t.Errorf("printed %q, %v", &out.Builder, p.Err)
+	p.Line(nil, "%d passed", 1)
+	p.JSON = true
+	p.Line(map[string]string{"said": "<a>"}, "not printed")
+	if err := p.End(nil, false); err != nil || out.String() != "1 passed\n"+`{"said":"\u003ca\u003e"}`+"\n" {
+		t.Errorf("printed %q, %v", &out.Builder, err)
 	}
-	p.Printf("third\n")
-	p.JSON("fourth")
-	if p.Err == nil || p.Err.Error() != `full at "third\n"` {
-		t.Errorf("got %v", p.Err)
+	if err := p.End(nil, true); !errors.Is(err, ErrFailed) {
+		t.Errorf("a check failed: got %v", err)
+	}
+	p.JSON = false
+	p.Line(nil, "third")
+	p.Line(nil, "fourth")
+	if err := p.End(nil, true); err == nil || err.Error() != `full at "third\n"` {
+		t.Errorf("got %v", err)
+	}
+	own := errors.New("its own")
+	if err := p.End(own, true); !errors.Is(err, own) {
+		t.Errorf("got %v, want the error of the command", err)
 	}
 }

@@ -33,7 +33,7 @@ func (j *job) about(About) (Description, error) {
 	return d, nil
 }
 
-// ephemeral reads the range of ports that the kernel gives.
+// ephemeral reads the kernel's range of ephemeral ports.
 func ephemeral() (ports [2]uint16, err error) {
 	const file = "/proc/sys/net/ipv4/ip_local_port_range"
 	text, err := os.ReadFile(file)
@@ -41,27 +41,27 @@ func ephemeral() (ports [2]uint16, err error) {
 		return ports, err
 	}
 	if _, err := fmt.Sscan(string(text), &ports[0], &ports[1]); err != nil {
-		return ports, fmt.Errorf("%s has %q: %w", file, text, err)
+		return ports, fmt.Errorf("read %s: %q: %w", file, text, err)
 	}
 	return ports, nil
 }
 
-// traffic adds up what has left by other interfaces than lo.
-func (j *job) traffic(Traffic) (Left, error) {
+// traffic adds up the bytes sent by interfaces other than lo.
+func (j *job) traffic(Traffic) (SentBytes, error) {
 	const file = "/proc/self/net/dev"
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return Left{}, err
+		return SentBytes{}, err
 	}
-	left, err := sentBytes(string(text))
+	sent, err := sentBytes(string(text))
 	if err != nil {
-		return Left{}, fmt.Errorf("%s: %w", file, err)
+		return SentBytes{}, fmt.Errorf("read %s: %w", file, err)
 	}
-	return Left{Bytes: left}, nil
+	return SentBytes{Bytes: sent}, nil
 }
 
-// sentBytes reads /proc/net/dev: two lines of heading, then per interface the name,
-// eight columns of what was received, and what was sent, of which bytes are first.
+// sentBytes reads /proc/net/dev. After two header lines, each interface has its name, eight
+// columns for received data, and columns for sent data, which begin with bytes.
 func sentBytes(text string) (uint64, error) {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	var all uint64
@@ -83,7 +83,7 @@ func sentBytes(text string) (uint64, error) {
 	return all, nil
 }
 
-// look finds programs as exec does.
+// look finds tools as exec does.
 func (j *job) look(o Look) (Missing, error) {
 	var missing Missing
 	for _, p := range o.Programs {

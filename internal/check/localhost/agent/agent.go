@@ -1,9 +1,9 @@
-// Package agent is the part of the localhost suite that runs in a fraction: it
-// opens sockets and runs programs as it is ordered to, and tells what came of it.
-// Orders and answers are JSON, one a line, over any pair of streams; orders may
-// overlap. The package has both ends: Obey and Client.
+// Package agent is the part of unnest-localhost that runs in a fraction. It opens sockets
+// and runs tools on request, and answers with what happened. Requests and replies are JSON,
+// one per line, over any pair of streams. Requests may overlap. The package has both ends:
+// Execute and Client.
 //
-// What a pod's localhost has to do does not belong here.
+// What a pod's localhost must do does not belong here.
 package agent
 
 import (
@@ -16,11 +16,11 @@ import (
 	"time"
 )
 
-// request is an order on its way, reply the answer to the order of the same ID.
-type request struct {
+// envelope is a request on the wire. Its reply has the same ID.
+type envelope struct {
 	ID int    `json:"id"`
 	Do string `json:"do"`
-	// Patience is what "at once" means: see job.limit.
+	// Patience is the time limit of immediate events, see job.limit.
 	Patience time.Duration   `json:"patience_ns"`
 	With     json.RawMessage `json:"with"`
 }
@@ -31,7 +31,7 @@ type reply struct {
 	Error  *Error          `json:"error,omitempty"`
 }
 
-// Error says why an order could not be carried out.
+// Error says why a request failed.
 type Error struct {
 	Code string `json:"code"` // as in Attempt.Code
 	Text string `json:"text"`
@@ -39,57 +39,57 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Text }
 
-// thing is what lives longer than the order that made it.
-type thing interface {
+// resource exists until it is stopped, longer than the request that created it.
+type resource interface {
 	// stop ends it and waits for its end.
 	stop() error
 }
 
-// agent carries out orders.
+// agent executes requests.
 type agent struct {
 	writing sync.Mutex
 	out     *json.Encoder
 
-	mu     sync.Mutex
-	things map[int]thing // by handle
-	last   int           // handle
+	mu        sync.Mutex
+	resources map[int]resource // by handle
+	last      int              // handle
 }
 
-// job is one order under way.
+// job is one request that is being executed.
 type job struct {
 	*agent
 	ctx      context.Context
 	patience time.Duration
 }
 
-// limit is how long a job waits for what has to happen before it gives up.
+// limit bounds the wait for events that need not be immediate.
 func (j *job) limit() time.Duration { return 10 * j.patience }
 
 // deadline is limit from now.
 func (j *job) deadline() time.Time { return time.Now().Add(j.limit()) }
 
-// Obey carries out the orders in in until it ends or ctx does, and then ends all that
-// they have made. An error says that in or out is broken.
-func Obey(ctx context.Context, in io.Reader, out io.Writer) error {
-	a := &agent{out: json.NewEncoder(out), things: map[int]thing{}}
+// Execute executes the requests in in until in or ctx ends, and then stops all resources.
+// An error says that in or out is broken.
+func Execute(ctx context.Context, in io.Reader, out io.Writer) error {
+	a := &agent{out: json.NewEncoder(out), resources: map[int]resource{}}
 	ctx, cancel := context.WithCancel(ctx)
-	requests, failed := make(chan request), make(chan error, 1)
+	requests, failed := make(chan envelope), make(chan error, 1)
 	go func() { failed <- read(ctx, in, requests) }()
-	var orders sync.WaitGroup
+	var running sync.WaitGroup
 	defer func() {
 		cancel()
-		a.stopAll() // what orders wait for ends with it
-		orders.Wait()
+		a.stopAll() // ends the waits of running requests
+		running.Wait()
 		a.stopAll()
 	}()
 	for {
 		select {
 		case r := <-requests:
-			orders.Go(func() {
-				if err := a.obey(ctx, r); err != nil {
+			running.Go(func() {
+				if err := a.answer(ctx, r); err != nil {
 					select {
 					case failed <- err:
-					default: // one is enough
+					default: // one error is enough
 					}
 				}
 			})
@@ -101,14 +101,14 @@ func Obey(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 }
 
-// read passes requests on. The end of in is no error.
-func read(ctx context.Context, in io.Reader, requests chan<- request) error {
+// read sends the requests of in to the channel. It returns nil at the end of in.
+func read(ctx context.Context, in io.Reader, requests chan<- envelope) error {
 	for lines := json.NewDecoder(in); ; {
-		var r request
+		var r envelope
 		if err := lines.Decode(&r); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("read an order: %w", err)
+			return fmt.Errorf("read a request: %w", err)
 		}
 		select {
 		case requests <- r:
@@ -118,12 +118,16 @@ func read(ctx context.Context, in io.Reader, requests chan<- request) error {
 	}
 }
 
-// obey carries out an order and answers. It fails when nobody takes the answer.
-func (a *agent) obey(ctx context.Context, r request) error {
-	answer, err := a.carryOut(&job{agent: a, ctx: ctx, patience: r.Patience}, r)
+// answer executes a request and sends the reply. An error says that it cannot be sent.
+func (a *agent) answer(ctx context.Context, r envelope) error {
 	sent := reply{ID: r.ID}
-	if err == nil {
-		sent.Answer, err = json.Marshal(answer)
+	handle, ok := handlers[r.Do]
+	err := fmt.Errorf("unknown request %q: the agent is of another version", r.Do)
+	if ok {
+		var answer any
+		if answer, err = handle(&job{agent: a, ctx: ctx, patience: r.Patience}, r.With); err == nil {
+			sent.Answer, err = json.Marshal(answer)
+		}
 	}
 	if err != nil {
 		sent.Error = &Error{Code: codeOf(err), Text: err.Error()}
@@ -131,56 +135,48 @@ func (a *agent) obey(ctx context.Context, r request) error {
 	a.writing.Lock()
 	defer a.writing.Unlock()
 	if err := a.out.Encode(sent); err != nil {
-		return fmt.Errorf("answer an order: %w", err)
+		return fmt.Errorf("send a reply: %w", err)
 	}
 	return nil
 }
 
-func (a *agent) carryOut(j *job, r request) (any, error) {
-	do, ok := verbs[r.Do]
-	if !ok {
-		return nil, fmt.Errorf("the agent knows no order %q: is it of another version?", r.Do)
-	}
-	return do(j, r.With)
-}
-
-// keep gives a thing a handle.
-func (a *agent) keep(t thing) int {
+// keep stores a resource and returns its handle.
+func (a *agent) keep(r resource) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.last++
-	a.things[a.last] = t
+	a.resources[a.last] = r
 	return a.last
 }
 
-// find returns the thing of a handle, which has to be a T.
-func find[T thing](a *agent, handle int) (T, error) {
+// find returns the resource of a handle, which must be a T.
+func find[T resource](a *agent, handle int) (T, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	t, ok := a.things[handle].(T)
+	r, ok := a.resources[handle].(T)
 	if !ok {
-		return t, fmt.Errorf("handle %d is no %T but %T", handle, t, a.things[handle])
+		return r, fmt.Errorf("handle %d is %T, want %T", handle, a.resources[handle], r)
 	}
-	return t, nil
+	return r, nil
 }
 
-func (j *job) stop(o Stop) (Nothing, error) {
+func (j *job) stop(r Stop) (Nothing, error) {
 	j.mu.Lock()
-	t, ok := j.things[o.Handle]
-	delete(j.things, o.Handle)
+	found, ok := j.resources[r.Handle]
+	delete(j.resources, r.Handle)
 	j.mu.Unlock()
 	if !ok {
-		return Nothing{}, fmt.Errorf("stop: there is no handle %d", o.Handle)
+		return Nothing{}, fmt.Errorf("stop: there is no handle %d", r.Handle)
 	}
-	return Nothing{}, t.stop()
+	return Nothing{}, found.stop()
 }
 
 func (a *agent) stopAll() {
 	a.mu.Lock()
-	things := a.things
-	a.things = map[int]thing{}
+	resources := a.resources
+	a.resources = map[int]resource{}
 	a.mu.Unlock()
-	for _, t := range things {
-		_ = t.stop() // nobody to tell any more
+	for _, r := range resources {
+		_ = r.stop() // the client is gone
 	}
 }

@@ -16,87 +16,87 @@ import (
 	"time"
 )
 
-// newClient orders an agent in this process, which ends with the test.
+// newClient returns a client of an agent in this process, which ends with the test.
 func newClient(t *testing.T) *Client {
 	t.Helper()
-	in, orders := io.Pipe()
+	in, requests := io.Pipe()
 	answers, out := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Obey(context.WithoutCancel(t.Context()), in, out)
+		ended <- Execute(context.WithoutCancel(t.Context()), in, out)
 		out.Close()
 	}()
 	t.Cleanup(func() {
-		orders.Close()
+		requests.Close()
 		if err := <-ended; err != nil {
 			t.Errorf("the agent ended with %v", err)
 		}
 	})
-	return NewClient(answers, orders, time.Second)
+	return NewClient(answers, requests, time.Second)
 }
 
-// obeyed gives an order that has to be carried out.
-func obeyed[A any](t *testing.T, c *Client, o Order[A]) A {
+// executed sends a request that must succeed.
+func executed[A any](t *testing.T, c *Client, r Request[A]) A {
 	t.Helper()
-	answer, err := Do(t.Context(), c, o)
+	answer, err := Do(t.Context(), c, r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return answer
 }
 
-// spoken sends lines to an agent and returns what it answers.
-func spoken(t *testing.T, lines string) ([]string, error) {
+// exchanged sends lines to an agent and returns its replies.
+func exchanged(t *testing.T, lines string) ([]string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	in, orders := io.Pipe()
+	in, requests := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- Obey(t.Context(), in, &out) }()
-	if _, err := io.WriteString(orders, lines); err != nil {
+	go func() { ended <- Execute(t.Context(), in, &out) }()
+	if _, err := io.WriteString(requests, lines); err != nil {
 		t.Fatal(err)
 	}
-	orders.Close()
+	requests.Close()
 	err := <-ended
 	return strings.Split(strings.TrimSpace(out.String()), "\n"), err
 }
 
-// The protocol is JSON, one a line; what an agent does not know it says.
+// The protocol is JSON lines. An agent refuses what it does not know.
 func TestProtocol(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{`{"id":7,"do":"look","patience_ns":1,"with":{"programs":["no-such-program"]}}`, `{"id":7,"answer":["no-such-program"]}`},
-		{`{"id":8,"do":"fly","with":{}}`, `{"id":8,"error":{"code":"error","text":"the agent knows no order \"fly\": is it of another version?"}}`},
+		{`{"id":8,"do":"fly","with":{}}`, `{"id":8,"error":{"code":"error","text":"unknown request \"fly\": the agent is of another version"}}`},
 		{`{"id":9,"do":"stop","with":{"handle":3}}`, `{"id":9,"error":{"code":"error","text":"stop: there is no handle 3"}}`},
-		{`{"id":10,"do":"stop","with":{"hand":3}}`, `{"id":10,"error":{"code":"error","text":"read the order stop: json: unknown field \"hand\": is the agent of another version?"}}`},
+		{`{"id":10,"do":"stop","with":{"hand":3}}`, `{"id":10,"error":{"code":"error","text":"read request stop: json: unknown field \"hand\": the agent is of another version"}}`},
 	} {
-		got, err := spoken(t, "\n"+c.line+"\n")
+		got, err := exchanged(t, "\n"+c.line+"\n")
 		if err != nil || len(got) != 1 || got[0] != c.want {
 			t.Errorf("%s: got %q, %v; want %s", c.line, got, err, c.want)
 		}
 	}
-	if _, err := spoken(t, "hello\n"); err == nil || !strings.Contains(err.Error(), "read an order") {
-		t.Errorf("no JSON: got %v", err)
+	if _, err := exchanged(t, "hello\n"); err == nil || !strings.Contains(err.Error(), "read a request") {
+		t.Errorf("input that is not JSON: got %v", err)
 	}
 }
 
-func TestEveryOrderIsKnown(t *testing.T) {
-	if len(verbs) != 21 {
-		t.Errorf("%d verbs have handlers: %v", len(verbs), verbs)
+func TestEveryRequestHasAHandler(t *testing.T) {
+	if len(handlers) != 21 || len(names) != 21 {
+		t.Errorf("%d handlers, %d types of requests, want 21: %v", len(handlers), len(names), names)
 	}
 }
 
 func TestErrorsHaveCodes(t *testing.T) {
 	c := newClient(t)
-	bound := obeyed(t, c, Bind{Network: "tcp4", Address: "127.0.0.1:0", Times: 1})
+	bound := executed(t, c, Bind{Network: "tcp4", Address: "127.0.0.1:0", Times: 1})
 	_, err := Do(t.Context(), c, Bind{Network: "tcp4", Address: bound.Addresses[0], Times: 1})
 	var why *Error
 	if !errors.As(err, &why) || why.Code != "EADDRINUSE" {
 		t.Errorf("got %v, want EADDRINUSE", err)
 	}
-	obeyed(t, c, Stop{Handle: bound.Handle})
-	if got := obeyed(t, c, Connect{Network: "tcp4", Address: bound.Addresses[0], Times: 2, Message: 1}); len(got) != 2 || got[0].Code != "ECONNREFUSED" {
-		t.Errorf("got %+v, want to be refused", got)
+	executed(t, c, Stop{Handle: bound.Handle})
+	if got := executed(t, c, Connect{Network: "tcp4", Address: bound.Addresses[0], Times: 2, Message: 1}); len(got) != 2 || got[0].Code != "ECONNREFUSED" {
+		t.Errorf("got %+v, want ECONNREFUSED", got)
 	}
-	if _, err := Do(t.Context(), c, Serve{Network: "udp4", Address: "127.0.0.1:0", Kind: Tally}); err == nil || !strings.Contains(err.Error(), `no UDP server of kind "tally"`) {
+	if _, err := Do(t.Context(), c, Serve{Network: "udp4", Address: "127.0.0.1:0", Kind: Tally}); err == nil || !strings.Contains(err.Error(), `unknown kind of UDP server "tally"`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -122,7 +122,7 @@ func TestCodeOf(t *testing.T) {
 	}
 }
 
-// answerBadly is a UDP server with a fault.
+// answerBadly starts a UDP server with a fault.
 func answerBadly(t *testing.T, answer func(c net.PacketConn, content []byte, to net.Addr)) string {
 	t.Helper()
 	c, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -142,13 +142,13 @@ func answerBadly(t *testing.T, answer func(c net.PacketConn, content []byte, to 
 	return c.LocalAddr().String()
 }
 
-func TestDatagramFaultsAreSeen(t *testing.T) {
+func TestDatagramFaultsAreDetected(t *testing.T) {
 	client := newClient(t)
 	for _, c := range []struct {
-		name   string
-		answer func(c net.PacketConn, content []byte, to net.Addr)
-		order  Datagrams
-		want   []string // codes
+		name    string
+		answer  func(c net.PacketConn, content []byte, to net.Addr)
+		request Datagrams
+		want    []string // codes
 	}{
 		{"twice", func(c net.PacketConn, content []byte, to net.Addr) {
 			for range 2 {
@@ -171,9 +171,9 @@ func TestDatagramFaultsAreSeen(t *testing.T) {
 		{"well", func(c net.PacketConn, content []byte, to net.Addr) { _, _ = c.WriteTo(content, to) },
 			Datagrams{Sizes: []int{0, 10}}, []string{"", ""}},
 	} {
-		c.order.Network, c.order.Address = "udp4", answerBadly(t, c.answer)
+		c.request.Network, c.request.Address = "udp4", answerBadly(t, c.answer)
 		var codes []string
-		for _, a := range obeyed(t, client, c.order) {
+		for _, a := range executed(t, client, c.request) {
 			codes = append(codes, a.Code)
 		}
 		if !slices.Equal(codes, c.want) {
@@ -182,7 +182,7 @@ func TestDatagramFaultsAreSeen(t *testing.T) {
 	}
 }
 
-// streamBadly is a TCP server that does as told with one connection after the other.
+// streamBadly starts a TCP server that handles one connection after the other with talk.
 func streamBadly(t *testing.T, talk func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -203,7 +203,7 @@ func streamBadly(t *testing.T, talk func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-func TestStreamFaultsAreSeen(t *testing.T) {
+func TestStreamFaultsAreDetected(t *testing.T) {
 	client := newClient(t)
 	for _, c := range []struct {
 		name string
@@ -220,12 +220,12 @@ func TestStreamFaultsAreSeen(t *testing.T) {
 		{"reset", func(c net.Conn) { _, _ = io.CopyN(io.Discard, c, 5) }, "ECONNRESET"},
 		{"well", func(c net.Conn) { _, _ = io.CopyN(c, c, 10) }, ""},
 	} {
-		got := obeyed(t, client, Connect{Network: "tcp4", Address: streamBadly(t, c.talk), Times: 1, Message: 10})
+		got := executed(t, client, Connect{Network: "tcp4", Address: streamBadly(t, c.talk), Times: 1, Message: 10})
 		if len(got) != 1 || got[0].Code != c.want {
 			t.Errorf("%s: got %+v, want %q", c.name, got, c.want)
 		}
 	}
-	// A bulk transfer of which a byte changes.
+	// A bulk transfer in which one byte changes.
 	address := streamBadly(t, func(c net.Conn) {
 		_, _ = io.CopyN(c, c, 1000)
 		b := make([]byte, 1)
@@ -233,37 +233,37 @@ func TestStreamFaultsAreSeen(t *testing.T) {
 		_, _ = c.Write([]byte{b[0] + 1})
 		_, _ = io.Copy(c, c)
 	})
-	if got := obeyed(t, client, Transfer{Network: "tcp4", Address: address, Kind: Echo, Size: 1 << 20}); got.Received != 1<<20 || got.ReceivedSum == got.SentSum {
+	if got := executed(t, client, Transfer{Network: "tcp4", Address: address, Kind: Echo, Size: 1 << 20}); got.Received != 1<<20 || got.ReceivedSum == got.SentSum {
 		t.Errorf("a byte was changed: got %+v", got)
 	}
 	address = streamBadly(t, func(c net.Conn) {
 		_, _ = io.CopyN(io.Discard, c, 8)
 		_, _ = c.Write(make([]byte, 1000))
 	})
-	if got := obeyed(t, client, Transfer{Network: "tcp4", Address: address, Kind: Source, Size: 1000}); got.Received != 1000 || got.ReceivedSum == StreamSum(1000) {
+	if got := executed(t, client, Transfer{Network: "tcp4", Address: address, Kind: Source, Size: 1000}); got.Received != 1000 || got.ReceivedSum == StreamSum(1000) {
 		t.Errorf("zeros came instead of the source's stream: got %+v", got)
 	}
 }
 
-// What a Tally server says is what was sent, also to the client's own account.
+// The counts and checksums of servers and clients agree.
 func TestTransfers(t *testing.T) {
 	client := newClient(t)
 	const size = 3<<20 + 1
 	serve := func(k Kind) Served {
-		return obeyed(t, client, Serve{Network: "tcp4", Address: "127.0.0.1:0", Kind: k, Name: "me"})
+		return executed(t, client, Serve{Network: "tcp4", Address: "127.0.0.1:0", Kind: k, Name: "me"})
 	}
-	tally := obeyed(t, client, Transfer{Network: "tcp4", Address: serve(Tally).Address, Kind: Tally, Size: size})
+	tally := executed(t, client, Transfer{Network: "tcp4", Address: serve(Tally).Address, Kind: Tally, Size: size})
 	if tally.Sent != size || tally.SentSum != StreamSum(size) || tally.Said != TallyText(size, StreamSum(size)) {
 		t.Errorf("tally: got %+v", tally)
 	}
-	source := obeyed(t, client, Transfer{Network: "tcp4", Address: serve(Source).Address, Kind: Source, Size: size})
+	source := executed(t, client, Transfer{Network: "tcp4", Address: serve(Source).Address, Kind: Source, Size: size})
 	if source.Received != size || source.ReceivedSum != StreamSum(size) {
 		t.Errorf("source: got %+v", source)
 	}
 	s := serve(Greet)
-	greet := obeyed(t, client, Transfer{Network: "tcp4", Address: s.Address, Kind: Greet, Size: size})
+	greet := executed(t, client, Transfer{Network: "tcp4", Address: s.Address, Kind: Greet, Size: size})
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		seen := obeyed(t, client, Report{Handle: s.Handle})
+		seen := executed(t, client, Report{Handle: s.Handle})
 		if greet.Said == "me" && len(seen.Conns) == 1 && seen.Conns[0].Sum == StreamSum(size) && seen.Conns[0].End == End {
 			break
 		}
@@ -273,36 +273,36 @@ func TestTransfers(t *testing.T) {
 	}
 }
 
-// The directory of a program goes with it, however it ends; so does the program.
+// The agent removes the directory of a tool, however the tool ends, and stops the tool.
 func TestRun(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	client := newClient(t)
-	ran := obeyed(t, client, Run{Args: []string{"sh", "-c", "pwd; cat {dir}/f"}, Files: map[string]string{"f": "in {dir}"}})
+	ran := executed(t, client, Run{Args: []string{"sh", "-c", "pwd; cat {dir}/f"}, Files: map[string]string{"f": "in {dir}"}})
 	where, content, _ := strings.Cut(ran.Output, "\n")
 	if !strings.HasPrefix(where, tmp) || content != "in "+where {
 		t.Errorf("got %q", ran.Output)
 	}
 	for _, c := range []struct {
-		order Run
-		want  string
+		request Run
+		want    string
 	}{
 		{Run{Args: []string{"sh", "-c", "echo no config >&2; exit 3"}}, "sh: exit status 3: no config"},
-		{Run{Args: []string{"sh", "-c", "echo port taken >&2; exit 1"}, Ready: "127.0.0.1:1"}, "sh has ended: exit status 1: port taken"},
+		{Run{Args: []string{"sh", "-c", "echo port taken >&2; exit 1"}, Ready: "127.0.0.1:1"}, "sh ended early: exit status 1: port taken"},
 		{Run{Args: []string{"no-such-program"}}, "start no-such-program: "},
 	} {
-		if _, err := Do(t.Context(), client, c.order); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%q: got %v, want %q", c.order.Args, err, c.want)
+		if _, err := Do(t.Context(), client, c.request); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: got %v, want %q", c.request.Args, err, c.want)
 		}
 	}
 	address := streamBadly(t, func(net.Conn) {})
-	left := obeyed(t, client, Run{Args: []string{"sh", "-c", "echo $$ >pid; sleep 61.25"}, Ready: address})
+	left := executed(t, client, Run{Args: []string{"sh", "-c", "echo $$ >pid; sleep 61.25"}, Ready: address})
 	if entries, err := os.ReadDir(tmp); err != nil || len(entries) != 1 {
-		t.Errorf("got %v, %v; want the directory of what runs", entries, err)
+		t.Errorf("got %v, %v; want the directory of the running tool", entries, err)
 	}
-	obeyed(t, client, Stop{Handle: left.Handle})
+	executed(t, client, Stop{Handle: left.Handle})
 	if entries, err := os.ReadDir(tmp); err != nil || len(entries) != 0 {
-		t.Errorf("left behind: %v, %v", entries, err)
+		t.Errorf("after Stop: got %v, %v; want no directory", entries, err)
 	}
 }
 
@@ -312,7 +312,7 @@ func TestSentBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := sentBytes(string(text)); err != nil || got != 4331754 {
-		t.Errorf("got %d, %v; want what eth0 has sent", got, err)
+		t.Errorf("got %d, %v; want the bytes that eth0 has sent", got, err)
 	}
 	for _, bad := range []string{"a\nb\neth0: 1 2 3", "a\nb\neth0: 1 2 3 4 5 6 7 8 x 10"} {
 		if got, err := sentBytes(bad); err == nil {
@@ -321,7 +321,7 @@ func TestSentBytes(t *testing.T) {
 	}
 }
 
-// An agent's answer may be too late, or never come.
+// A reply may arrive late, or never.
 func TestLost(t *testing.T) {
 	in, out := io.Pipe()
 	c := NewClient(in, io.Discard, time.Second)
@@ -331,11 +331,11 @@ func TestLost(t *testing.T) {
 	if _, err := Do(ctx, c, About{}); !errors.Is(err, why) {
 		t.Errorf("got %v, want the cause", err)
 	}
-	if err := json.NewEncoder(out).Encode(reply{ID: 1, Answer: []byte("{}")}); err != nil { // to what is waited for no more
+	if err := json.NewEncoder(out).Encode(reply{ID: 1, Answer: []byte("{}")}); err != nil { // to a request that has timed out
 		t.Fatal(err)
 	}
 	out.Close()
 	if _, err := Do(t.Context(), c, About{}); !errors.Is(err, ErrLost) {
-		t.Errorf("got %v, want that the agent is lost", err)
+		t.Errorf("got %v, want ErrLost", err)
 	}
 }

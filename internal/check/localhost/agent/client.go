@@ -6,14 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"sync"
 	"time"
 )
 
-// ErrLost says that the agent has ended or cannot be reached any more.
+// ErrLost says that the agent has ended or is not reachable any more.
 var ErrLost = errors.New("the agent has ended")
 
-// Client orders an agent. It is safe for concurrent use.
+// Client sends requests to an agent. It is safe for concurrent use.
 type Client struct {
 	patience time.Duration
 
@@ -24,12 +25,12 @@ type Client struct {
 	waiting map[int]chan reply
 	last    int // ID
 
-	ended chan struct{} // closed when no reply can come any more
-	why   error         // set before
+	ended chan struct{} // closed when no reply can arrive any more
+	why   error         // set before ended is closed
 }
 
-// NewClient orders the agent that reads out and writes in. Patience is how long
-// what happens at once may take.
+// NewClient returns a client of the agent that reads out and writes in. Patience is the
+// time limit of immediate events.
 func NewClient(in io.Reader, out io.Writer, patience time.Duration) *Client {
 	c := &Client{patience: patience, out: json.NewEncoder(out), waiting: map[int]chan reply{}, ended: make(chan struct{})}
 	go c.read(in)
@@ -42,7 +43,7 @@ func (c *Client) read(in io.Reader) {
 		if err := lines.Decode(&r); err != nil {
 			c.why = ErrLost
 			if !errors.Is(err, io.EOF) {
-				c.why = fmt.Errorf("%w: what came is no answer: %w", ErrLost, err)
+				c.why = fmt.Errorf("%w: read a reply: %w", ErrLost, err)
 			}
 			close(c.ended)
 			return
@@ -57,27 +58,29 @@ func (c *Client) read(in io.Reader) {
 	}
 }
 
-// Do gives an order and waits for the answer. Errors of the agent are an *Error.
-func Do[A any](ctx context.Context, c *Client, o Order[A]) (A, error) {
+// Do sends a request and waits for the answer. Errors of the agent are an *Error.
+func Do[A any](ctx context.Context, c *Client, r Request[A]) (A, error) {
 	var answer A
-	with, err := json.Marshal(o)
+	with, err := json.Marshal(r)
 	if err != nil {
 		return answer, err
 	}
-	r, err := c.do(ctx, request{Do: o.verb(), Patience: c.patience, With: with})
+	name := names[reflect.TypeOf(r)]
+	got, err := c.do(ctx, envelope{Do: name, Patience: c.patience, With: with})
 	switch {
 	case err != nil:
-		return answer, fmt.Errorf("%s: %w", o.verb(), err)
-	case r.Error != nil:
-		return answer, fmt.Errorf("%s: %w", o.verb(), r.Error)
+	case got.Error != nil:
+		err = got.Error
+	default:
+		err = json.Unmarshal(got.Answer, &answer)
 	}
-	if err := json.Unmarshal(r.Answer, &answer); err != nil {
-		return answer, fmt.Errorf("%s: read the answer: %w", o.verb(), err)
+	if err != nil {
+		return answer, fmt.Errorf("%s: %w", name, err)
 	}
 	return answer, nil
 }
 
-func (c *Client) do(ctx context.Context, r request) (reply, error) {
+func (c *Client) do(ctx context.Context, r envelope) (reply, error) {
 	answered := make(chan reply, 1)
 	c.mu.Lock()
 	c.last++

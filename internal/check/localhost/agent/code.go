@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The codes that are no errno.
+// The codes that are not an errno.
 const (
 	Timeout  = "timeout"
 	End      = "end"
@@ -21,12 +21,12 @@ const (
 	other    = "error"
 )
 
-// mismatch is the error of a message that came back changed.
+// mismatch is the error of an answer that differs from what was sent.
 type mismatch struct{ text string }
 
 func (m mismatch) Error() string { return m.text }
 
-// codeOf names what an error is about, as Attempt.Code has it.
+// codeOf returns the Attempt.Code of an error.
 func codeOf(err error) string {
 	var number syscall.Errno
 	var timeout net.Error

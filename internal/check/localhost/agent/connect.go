@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// mostSaid bounds what a server may say.
+// mostSaid bounds what a server may send, in bytes.
 const mostSaid = 4096
 
 func (j *job) connect(o Connect) (Attempts, error) {
@@ -52,23 +52,23 @@ func (j *job) connectOnce(o Connect, i int) Attempt {
 	return a
 }
 
-// listen returns what the peer says until it closes.
+// listen returns what the peer sends until it closes.
 func (j *job) listen(c net.Conn) (string, error) {
-	_ = c.SetReadDeadline(j.deadline()) // else the read tells
+	_ = c.SetReadDeadline(j.deadline()) // if this fails, so does the next call
 	text, err := io.ReadAll(io.LimitReader(c, mostSaid))
 	return string(text), err
 }
 
-// echoed sends a message and compares what comes back.
+// echoed sends a message and compares the answer.
 func (j *job) echoed(c net.Conn, m []byte) error {
-	_ = c.SetDeadline(j.deadline()) // else the read tells
+	_ = c.SetDeadline(j.deadline()) // if this fails, so does the next call
 	if _, err := c.Write(m); err != nil {
 		return err
 	}
 	return sameBack(c, m)
 }
 
-// sameBack reads as much as m from a stream, or one datagram, and compares.
+// sameBack reads as many bytes as m has from a stream, or one datagram, and compares them.
 func sameBack(c net.Conn, m []byte) error {
 	back := make([]byte, len(m)+1)
 	var n int
@@ -86,7 +86,7 @@ func sameBack(c net.Conn, m []byte) error {
 
 func compare(got, want []byte) error {
 	if !bytes.Equal(got, want) {
-		return mismatch{fmt.Sprintf("sent %d bytes, other %d came back", len(want), len(got))}
+		return mismatch{fmt.Sprintf("sent %d bytes; the %d that came back differ", len(want), len(got))}
 	}
 	return nil
 }

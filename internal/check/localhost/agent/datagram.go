@@ -9,13 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// quiet is how long nothing more may come after the last answer, for a patience of
-// 1 s.
+// quiet is how long nothing may arrive after the last answer, for a patience of 1 s.
 const quiet = 50 * time.Millisecond
 
 func (j *job) quiet() time.Duration { return time.Duration(float64(quiet) * j.patience.Seconds()) }
 
-// asker is a UDP socket that sends to one address.
+// asker is a UDP client of one address.
 type asker struct {
 	*net.UDPConn
 	to     *net.UDPAddr // nil: the socket is connected
@@ -56,7 +55,7 @@ func (a *asker) send(m []byte) error {
 	return err
 }
 
-// receive returns the next datagram, which has to come from where the last went.
+// receive returns the next datagram, which must come from the address of the last request.
 func (a *asker) receive(buffer []byte) ([]byte, error) {
 	n, from, err := a.ReadFromUDP(buffer)
 	if err != nil {
@@ -65,27 +64,36 @@ func (a *asker) receive(buffer []byte) ([]byte, error) {
 	if a.to == nil || a.anyone && from.IP.Equal(a.to.IP) || from.IP.Equal(a.to.IP) && from.Port == a.to.Port {
 		return buffer[:n], nil
 	}
-	return nil, mismatch{fmt.Sprintf("the answer of %s came from %s", a.to, from)}
+	return nil, mismatch{fmt.Sprintf("the answer came from %s, want %s", from, a.to)}
 }
 
-// ask sends a datagram and awaits the answer.
+// ask sends a datagram and waits for the answer.
 func (a *asker) ask(m []byte, until time.Time) ([]byte, error) {
-	_ = a.SetDeadline(until) // else the read tells
+	_ = a.SetDeadline(until) // if this fails, so does the next call
 	if err := a.send(m); err != nil {
 		return nil, err
 	}
 	return a.receive(make([]byte, largestDatagram+1))
 }
 
-// surplus returns an attempt when more comes than was asked for.
+// surplus returns an attempt if more arrives than was asked for.
 func (a *asker) surplus(wait time.Duration) Attempts {
-	_ = a.SetReadDeadline(time.Now().Add(wait)) // else the read tells
+	_ = a.SetReadDeadline(time.Now().Add(wait)) // if this fails, so does the next call
 	if _, err := a.receive(make([]byte, largestDatagram+1)); codeOf(err) == Timeout {
 		return nil
 	} else if err != nil {
 		return Attempts{{Code: codeOf(err)}}
 	}
 	return Attempts{{Code: Surplus}}
+}
+
+// lateErrors returns errors that arrive after sending, such as a refusal of the last
+// datagram.
+func (a *asker) lateErrors(wait time.Duration) (codes SendErrors) {
+	for _, late := range a.surplus(wait) {
+		codes = append(codes, late.Code)
+	}
+	return codes
 }
 
 func (j *job) datagrams(o Datagrams) (Attempts, error) {
@@ -114,27 +122,23 @@ func (j *job) datagrams(o Datagrams) (Attempts, error) {
 	return append(attempts, a.surplus(j.quiet())...), nil
 }
 
-func (j *job) pour(o Pour) (Poured, error) {
+func (j *job) pour(o Pour) (SendErrors, error) {
 	a, err := j.asker(Datagrams{Network: o.Network, Address: o.Address, Connected: true})
 	if err != nil {
 		return nil, err
 	}
 	defer j.closing(a)()
-	var failed Poured
+	var failed SendErrors
 	for i := range o.Count {
 		if err := a.send(fmt.Appendf(nil, "%s %d", o.From, i)); err != nil {
 			failed = append(failed, codeOf(err))
 		}
 		time.Sleep(o.Gap)
 	}
-	// A refusal of the last would be told late.
-	for _, late := range a.surplus(j.quiet()) {
-		failed = append(failed, late.Code)
-	}
-	return failed, nil
+	return append(failed, a.lateErrors(j.quiet())...), nil
 }
 
-func (j *job) segments(o Segments) (Poured, error) {
+func (j *job) segments(o Segments) (SendErrors, error) {
 	a, err := j.asker(Datagrams{Network: o.Network, Address: o.Address, Connected: true})
 	if err != nil {
 		return nil, err
@@ -151,11 +155,7 @@ func (j *job) segments(o Segments) (Poured, error) {
 		return nil, err
 	}
 	if err := a.send(message(1, o.Size*o.Count)); err != nil {
-		return Poured{codeOf(err)}, nil
+		return SendErrors{codeOf(err)}, nil
 	}
-	var failed Poured
-	for _, late := range a.surplus(j.quiet()) {
-		failed = append(failed, late.Code)
-	}
-	return failed, nil
+	return a.lateErrors(j.quiet()), nil
 }

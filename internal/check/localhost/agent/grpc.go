@@ -18,7 +18,7 @@ const (
 	echoStream  = "/" + echoService + "/Stream"
 )
 
-// echoDescription is a service of bytes, sent back: one by one, and as a stream.
+// echoDescription is a service that sends bytes back, in single calls and in a stream.
 var echoDescription = grpc.ServiceDesc{
 	ServiceName: echoService,
 	HandlerType: (*any)(nil),
@@ -43,22 +43,10 @@ var echoDescription = grpc.ServiceDesc{
 		}}},
 }
 
-// rpc is a gRPC server.
-type rpc struct {
-	server *grpc.Server
-	ended  chan error
-}
-
-func serveGRPC(l net.Listener) *rpc {
-	r := &rpc{server: grpc.NewServer(), ended: make(chan error, 1)}
-	r.server.RegisterService(&echoDescription, nil)
-	go func() { r.ended <- r.server.Serve(l) }()
-	return r
-}
-
-func (r *rpc) stop() error {
-	r.server.Stop()
-	return <-r.ended
+func serveGRPC(l net.Listener) *service {
+	s := grpc.NewServer()
+	s.RegisterService(&echoDescription, nil)
+	return startService(func() error { return s.Serve(l) }, func() error { s.Stop(); return nil })
 }
 
 func (j *job) callGRPC(o CallGRPC) (Called, error) {
@@ -85,8 +73,8 @@ func (j *job) callGRPC(o CallGRPC) (Called, error) {
 	return answer, err
 }
 
-// streamed sends messages in a stream while it receives them, and counts those
-// that came back in their order.
+// streamed sends messages in a stream while it receives them, and counts those that come
+// back in order.
 func streamed(ctx context.Context, c *grpc.ClientConn, count int) (int, error) {
 	s, err := c.NewStream(ctx, &echoDescription.Streams[0], echoStream)
 	if err != nil {

@@ -3,24 +3,27 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// held are connections that are kept open.
-type held []net.Conn
+// sockets are kept open until they are stopped.
+type sockets[S io.Closer] []S
 
-func (h held) stop() error {
+func (all sockets[S]) stop() error {
 	var first error
-	for _, c := range h {
-		if err := c.Close(); first == nil && !errors.Is(err, net.ErrClosed) {
+	for _, s := range all {
+		if err := s.Close(); first == nil && !errors.Is(err, net.ErrClosed) {
 			first = err
 		}
 	}
 	return first
 }
+
+type held = sockets[net.Conn]
 
 func (j *job) hold(o Hold) (Held, error) {
 	var conns held
@@ -63,13 +66,13 @@ func (j *job) exchange(o Exchange) (Attempts, error) {
 	return attempts, nil
 }
 
-// echoedUrgently sends the middle byte out of band.
+// echoedUrgently sends the middle byte as urgent data.
 func (j *job) echoedUrgently(c net.Conn, m []byte) error {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
 		return errors.New("only TCP has urgent data")
 	}
-	_ = c.SetDeadline(j.deadline()) // else the read tells
+	_ = c.SetDeadline(j.deadline()) // if this fails, so does the next call
 	middle := len(m) / 2
 	if _, err := c.Write(m[:middle]); err != nil {
 		return err
@@ -95,10 +98,10 @@ func (j *job) awaitEnd(o AwaitEnd) (Attempt, error) {
 		return Attempt{}, err
 	}
 	begin := time.Now()
-	_ = conns[0].SetReadDeadline(j.deadline()) // else the read tells
+	_ = conns[0].SetReadDeadline(j.deadline()) // if this fails, so does the next call
 	_, err = conns[0].Read(make([]byte, 1))
 	if err == nil {
-		err = mismatch{"it has not ended: more comes"}
+		err = mismatch{"the connection has not ended: more data arrived"}
 	}
 	return Attempt{Code: codeOf(err), Took: time.Since(begin)}, nil
 }

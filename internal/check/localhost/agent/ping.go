@@ -22,16 +22,16 @@ type pinger struct {
 	reply     icmp.Type
 	protocol  int // of ICMP, for parsing
 	id        int
-	kernelsID bool // the kernel chooses the identifier: the socket has only its own replies
+	kernelsID bool // the kernel chose the identifier: the socket receives only its own replies
 	size      int
 }
 
-// newPinger prefers a ping socket, which needs no privilege but the group's (see
-// net.ipv4.ping_group_range), to a raw one.
+// newPinger opens a ping socket, which needs no privilege if the group is in
+// net.ipv4.ping_group_range, or else a raw socket.
 func newPinger(o Ping) (*pinger, error) {
 	ip := net.ParseIP(o.Address)
 	if ip == nil {
-		return nil, fmt.Errorf("%q is no address", o.Address)
+		return nil, fmt.Errorf("ping %q: want an IP address", o.Address)
 	}
 	p := &pinger{request: ipv4.ICMPTypeEcho, reply: ipv4.ICMPTypeEchoReply, protocol: unix.IPPROTO_ICMP,
 		id: rand.IntN(1 << 16), size: max(o.Size, 8)}
@@ -46,17 +46,17 @@ func newPinger(o Ping) (*pinger, error) {
 		return p, nil
 	}
 	if p.PacketConn, rawErr = icmp.ListenPacket(raw, local); rawErr != nil {
-		return nil, fmt.Errorf("open a ping socket: %w; a raw one: %w", err, rawErr)
+		return nil, fmt.Errorf("open a ping socket: %w; open a raw socket: %w", err, rawErr)
 	}
 	p.to = &net.IPAddr{IP: ip}
 	if err := p.onlyReplies(); err != nil {
 		_ = p.Close()
-		return nil, fmt.Errorf("filter what a raw socket sees: %w", err)
+		return nil, fmt.Errorf("set the filter of a raw socket: %w", err)
 	}
 	return p, nil
 }
 
-// onlyReplies keeps requests, which come back on loopback, out of a raw socket.
+// onlyReplies filters requests, which loopback delivers to a raw socket, too.
 func (p *pinger) onlyReplies() error {
 	if c := p.IPv6PacketConn(); c != nil {
 		var f ipv6.ICMPFilter
@@ -70,7 +70,7 @@ func (p *pinger) onlyReplies() error {
 	return p.IPv4PacketConn().SetICMPFilter(&f)
 }
 
-// data tells this request from all others.
+// data is different for each request.
 func (p *pinger) data(seq int) []byte { return message(uint64(p.id)<<16|uint64(seq), p.size) }
 
 func (p *pinger) send(seq int) error {
@@ -85,7 +85,7 @@ func (p *pinger) send(seq int) error {
 
 // next returns the sequence number of the next reply.
 func (p *pinger) next(until time.Time) (int, error) {
-	_ = p.SetReadDeadline(until) // else the read tells
+	_ = p.SetReadDeadline(until) // if this fails, so does the next call
 	for buffer := make([]byte, 1<<16); ; {
 		n, _, err := p.ReadFrom(buffer)
 		if err != nil {
@@ -93,7 +93,7 @@ func (p *pinger) next(until time.Time) (int, error) {
 		}
 		m, err := icmp.ParseMessage(p.protocol, buffer[:n])
 		if err != nil || m.Type != p.reply {
-			continue // a raw socket sees everything
+			continue // a raw socket receives the packets of others, too
 		}
 		if e := m.Body.(*icmp.Echo); (p.kernelsID || e.ID == p.id) && bytes.Equal(e.Data, p.data(e.Seq)) {
 			return e.Seq, nil
@@ -131,9 +131,9 @@ func (j *job) ping(o Ping) (Pinged, error) {
 			return answer, err
 		}
 	}
-	// There is no request 0: this waits for what comes too much.
+	// There is no request 0: this waits for additional replies.
 	if err := await(0, time.Now().Add(4*j.quiet())); err == nil {
-		return answer, errors.New("a reply to no request came")
+		return answer, errors.New("received a reply without a request")
 	} else if codeOf(err) != Timeout {
 		return answer, err
 	}

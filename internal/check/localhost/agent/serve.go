@@ -1,12 +1,15 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"sync"
 )
 
-// serve starts a server of the order's kind.
+// serve starts a server of the requested kind.
 func (j *job) serve(o Serve) (Served, error) {
 	if o.Process {
 		return j.serveInProcess(o)
@@ -19,7 +22,7 @@ func (j *job) serve(o Serve) (Served, error) {
 }
 
 // start returns a running server and the address where it listens.
-func (j *job) start(o Serve) (thing, string, error) {
+func (j *job) start(o Serve) (resource, string, error) {
 	if !isStream(o.Network) {
 		return j.startUDP(o)
 	}
@@ -27,7 +30,7 @@ func (j *job) start(o Serve) (thing, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	var t thing
+	var t resource
 	switch o.Kind {
 	case HTTP:
 		t = serveHTTP(l, pages())
@@ -45,14 +48,34 @@ func (j *job) start(o Serve) (thing, string, error) {
 	return t, l.Addr().String(), nil
 }
 
-// witness is a server that can be asked for what it has seen.
-type witness interface {
-	thing
+// service is a server of a library.
+type service struct {
+	close func() error
+	ended chan error
+}
+
+func startService(serve, close func() error) *service {
+	s := &service{close, make(chan error, 1)}
+	go func() { s.ended <- serve() }()
+	return s
+}
+
+func (s *service) stop() error {
+	err := s.close()
+	if ended := <-s.ended; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
+	return err
+}
+
+// recorder is a server that records what it receives.
+type recorder interface {
+	resource
 	seen() Seen
 }
 
 func (j *job) report(o Report) (Seen, error) {
-	w, err := find[witness](j.agent, o.Handle)
+	w, err := find[recorder](j.agent, o.Handle)
 	if err != nil {
 		return Seen{}, err
 	}
@@ -71,18 +94,8 @@ func (j *job) resume(o Resume) (Nothing, error) {
 	return Nothing{}, nil
 }
 
-// bound are sockets that hold their ports and do nothing.
-type bound []interface{ Close() error }
-
-func (b bound) stop() error {
-	var first error
-	for _, s := range b {
-		if err := s.Close(); first == nil {
-			first = err
-		}
-	}
-	return first
-}
+// bound are sockets that only occupy their ports.
+type bound = sockets[io.Closer]
 
 func (j *job) bind(o Bind) (Bound, error) {
 	var sockets bound
@@ -100,7 +113,7 @@ func (j *job) bind(o Bind) (Bound, error) {
 	return answer, nil
 }
 
-func (j *job) bindOne(o Serve) (interface{ Close() error }, net.Addr, error) {
+func (j *job) bindOne(o Serve) (io.Closer, net.Addr, error) {
 	if isStream(o.Network) {
 		l, err := j.listenTCP(o)
 		if err != nil {
@@ -115,14 +128,15 @@ func (j *job) bindOne(o Serve) (interface{ Close() error }, net.Addr, error) {
 	return c, c.LocalAddr(), nil
 }
 
-// open are the connections that a server has to close when it stops.
+// open are the connections that a server closes when it stops.
 type open struct {
 	mu     sync.Mutex
 	conns  map[net.Conn]bool
 	closed bool
 }
 
-// add takes a connection, unless the server has stopped: then it closes it.
+// add stores a connection. If the server has stopped, it closes the connection and returns
+// false.
 func (o *open) add(c net.Conn) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

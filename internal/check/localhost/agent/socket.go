@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receiveBuffer is large enough that what is sent in a burst is not lost for want
-// of it.
+// receiveBuffer holds a burst of datagrams, in bytes.
 const receiveBuffer = 16 << 20
 
 // option is a socket option that is set before bind.
@@ -33,7 +32,7 @@ func device(name string) option {
 	}
 }
 
-// receives asks for a large buffer, beyond the system's bound where it may.
+// receives sets a large receive buffer, beyond the system's limit if it is allowed to.
 func receives(fd int) error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer); errors.Is(err, unix.EPERM) {
 		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
@@ -65,8 +64,7 @@ func onFD(c syscall.RawConn, do func(fd int) error) error {
 	return err
 }
 
-// listenTCP keeps urgent bytes in their place of the stream. SO_REUSEADDR is set by
-// package net.
+// listenTCP keeps urgent bytes at their place in the stream. Package net sets SO_REUSEADDR.
 func (j *job) listenTCP(o Serve) (*net.TCPListener, error) {
 	c := net.ListenConfig{Control: control(device(o.Device), flag(unix.SOL_SOCKET, unix.SO_OOBINLINE))}
 	c.SetMultipathTCP(o.Multipath)
@@ -86,7 +84,7 @@ func (j *job) listenUDP(o Serve) (*net.UDPConn, error) {
 	return p.(*net.UDPConn), nil
 }
 
-// setBacklog changes the backlog of a socket that listens already.
+// setBacklog changes the backlog of a listening socket.
 func setBacklog(l *net.TCPListener, backlog int) error {
 	raw, err := l.SyscallConn()
 	if err != nil {
@@ -95,14 +93,13 @@ func setBacklog(l *net.TCPListener, backlog int) error {
 	return onFD(raw, func(fd int) error { return unix.Listen(fd, backlog) })
 }
 
-// target is whom to connect to, and how.
+// target says where and how to connect.
 type target struct {
 	network, address, local, device string
 	multipath                       bool
 	patience                        time.Duration // 0: the job's limit
 }
 
-// dial connects.
 func (j *job) dial(t target) (net.Conn, error) {
 	options := []option{device(t.device)}
 	d := net.Dialer{Timeout: t.patience}
@@ -124,7 +121,7 @@ func (j *job) dial(t target) (net.Conn, error) {
 	return d.DialContext(j.ctx, t.network, t.address)
 }
 
-// closing returns what closes c. The end of the agent does so before.
+// closing returns a function that closes c. The end of the agent closes c, too.
 func (j *job) closing(c io.Closer) func() {
 	done := context.AfterFunc(j.ctx, func() { _ = c.Close() })
 	return func() {
@@ -140,7 +137,7 @@ func addressOf(network, address string) (net.Addr, error) {
 	return net.ResolveUDPAddr(network, address)
 }
 
-// plain is an address without the mapping of IPv4 into IPv6.
+// plain returns an address without the mapping of IPv4 into IPv6.
 func plain(a netip.AddrPort) string {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()).String()
 }

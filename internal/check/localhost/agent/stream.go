@@ -10,7 +10,7 @@ import (
 
 var table = crc64.MakeTable(crc64.ECMA)
 
-// sum adds up what is written to it.
+// sum counts the bytes written to it and computes their checksum.
 type sum struct {
 	hash.Hash64
 	bytes int64
@@ -23,21 +23,21 @@ func (s *sum) Write(p []byte) (int, error) {
 	return s.Hash64.Write(p)
 }
 
-// stream is size bytes that look random and are the same for every equal seed.
+// stream returns size pseudo-random bytes, which depend only on the seed.
 func stream(seed uint64, size int64) io.Reader {
 	var key [32]byte
 	binary.BigEndian.PutUint64(key[:], seed)
 	return io.LimitReader(rand.NewChaCha8(key), size)
 }
 
-// message is a short stream.
+// message returns a short stream.
 func message(seed uint64, size int) []byte {
 	m := make([]byte, size)
 	_, _ = io.ReadFull(stream(seed, int64(size)), m) // never fails
 	return m
 }
 
-// StreamSum is the sum that Source's stream of a size has.
+// StreamSum returns the checksum of a stream that Source sends.
 func StreamSum(size int64) uint64 {
 	s := newSum()
 	_, _ = io.Copy(s, stream(uint64(size), size)) // never fails

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// tcpServer answers every connection in the way of its kind.
+// tcpServer answers every connection as its kind does.
 type tcpServer struct {
 	listener *net.TCPListener
 	order    Serve
@@ -21,7 +21,7 @@ type tcpServer struct {
 	conns []*tcpConn
 }
 
-// tcpConn is a connection that remembers what came.
+// tcpConn is a connection that records what arrives.
 type tcpConn struct {
 	*net.TCPConn
 	server   *tcpServer
@@ -37,10 +37,10 @@ func (c *tcpConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// size of what is read and written at once.
+// chunk is the size of reads and writes.
 const chunk = 256 << 10
 
-// replies are what the kinds do with a connection. Their error is how reading ended.
+// replies handle a connection, by kind. Their error says how reading ended.
 var replies = map[Kind]func(*tcpConn) error{
 	Echo:   echo,
 	Mute:   echo,
@@ -69,7 +69,7 @@ func (c *tcpConn) say(text string) error {
 	return err
 }
 
-// drain reads to the end, which is not an error.
+// drain reads to the end. The end is not an error.
 func (c *tcpConn) drain() error {
 	_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, make([]byte, chunk))
 	return err
@@ -85,7 +85,7 @@ func tally(c *tcpConn) error {
 	return io.EOF
 }
 
-// TallyText is what a Tally server says of what it got.
+// TallyText is the answer of a Tally server.
 func TallyText(bytes int64, sum uint64) string { return fmt.Sprintf("%d bytes, sum %016x", bytes, sum) }
 
 func greet(c *tcpConn) error {
@@ -114,7 +114,7 @@ func source(c *tcpConn) error {
 func startTCP(l *net.TCPListener, o Serve) (*tcpServer, error) {
 	reply, ok := replies[o.Kind]
 	if !ok {
-		return nil, fmt.Errorf("there is no TCP server of kind %q", o.Kind)
+		return nil, fmt.Errorf("unknown kind of TCP server %q", o.Kind)
 	}
 	s := &tcpServer{listener: l, order: o, reply: reply, resumed: make(chan struct{})}
 	if o.Kind != Mute {
@@ -125,10 +125,10 @@ func startTCP(l *net.TCPListener, o Serve) (*tcpServer, error) {
 	return s, nil
 }
 
-// usualBacklog is that of a Mute server when it accepts.
+// usualBacklog is the backlog of a Mute server after Resume.
 const usualBacklog = 128
 
-// resume begins to accept.
+// resume starts accepting.
 func (s *tcpServer) resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +144,7 @@ func (s *tcpServer) accept() {
 	for {
 		c, err := s.listener.AcceptTCP()
 		if err != nil {
-			return // it was stopped
+			return // the server was stopped
 		}
 		if !s.open.add(c) {
 			return

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// transfers are the client's sides of the kinds of servers.
+// transfers are the clients of the kinds of servers.
 var transfers = map[Kind]func(*transferring) error{
 	Echo:   (*transferring).echo,
 	Tally:  (*transferring).tally,
@@ -17,8 +17,7 @@ var transfers = map[Kind]func(*transferring) error{
 	Source: (*transferring).source,
 }
 
-// transferring is a transfer under way. It is given up when nothing has moved for
-// the job's limit.
+// transferring is a running transfer. It fails after no byte has moved for the job's limit.
 type transferring struct {
 	*job
 	conn           *net.TCPConn
@@ -28,26 +27,26 @@ type transferring struct {
 }
 
 func (t *transferring) Write(p []byte) (int, error) {
-	_ = t.conn.SetWriteDeadline(t.deadline()) // else the write tells
+	_ = t.conn.SetWriteDeadline(t.deadline()) // if this fails, so does the next call
 	n, err := t.conn.Write(p)
 	_, _ = t.sent.Write(p[:n]) // never fails
 	return n, err
 }
 
 func (t *transferring) Read(p []byte) (int, error) {
-	_ = t.conn.SetReadDeadline(t.deadline()) // else the read tells
+	_ = t.conn.SetReadDeadline(t.deadline()) // if this fails, so does the next call
 	n, err := t.conn.Read(p)
 	_, _ = t.received.Write(p[:n]) // never fails
 	return n, err
 }
 
-// send sends the stream that the size stands for.
+// send sends the stream of the requested size.
 func (t *transferring) send() error {
 	_, err := io.CopyBuffer(struct{ io.Writer }{t}, stream(uint64(t.size), t.size), make([]byte, chunk))
 	return err
 }
 
-// receive reads at most so many bytes, or less when the end comes first.
+// receive reads at most so many bytes, or fewer if the stream ends before.
 func (t *transferring) receive(most int64) error {
 	_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, io.LimitReader(struct{ io.Reader }{t}, most), make([]byte, chunk))
 	return err
@@ -93,26 +92,26 @@ func (t *transferring) source() error {
 	return t.receive(t.size + 1)
 }
 
-// transfer leaves comparing to whoever ordered it.
-func (j *job) transfer(o Transfer) (Moved, error) {
+// transfer leaves the comparison to the client of the agent.
+func (j *job) transfer(o Transfer) (Transferred, error) {
 	do, ok := transfers[o.Kind]
 	if !ok {
-		return Moved{}, fmt.Errorf("there is no transfer of kind %q", o.Kind)
+		return Transferred{}, fmt.Errorf("unknown kind of transfer %q", o.Kind)
 	}
 	c, err := j.dial(target{network: o.Network, address: o.Address})
 	if err != nil {
-		return Moved{}, err
+		return Transferred{}, err
 	}
 	defer j.closing(c)()
 	t := &transferring{job: j, conn: c.(*net.TCPConn), size: o.Size, sent: newSum(), received: newSum()}
 	if err := do(t); err != nil {
-		return Moved{}, fmt.Errorf("after %d bytes sent and %d received: %w", t.sent.bytes, t.received.bytes, err)
+		return Transferred{}, fmt.Errorf("after %d bytes sent and %d received: %w", t.sent.bytes, t.received.bytes, err)
 	}
 	mss, err := segmentSize(t.conn)
 	if err != nil {
-		return Moved{}, err
+		return Transferred{}, err
 	}
-	return Moved{Sent: t.sent.bytes, SentSum: t.sent.Sum64(), Received: t.received.bytes,
+	return Transferred{Sent: t.sent.bytes, SentSum: t.sent.Sum64(), Received: t.received.bytes,
 		ReceivedSum: t.received.Sum64(), Said: t.said, MSS: mss}, nil
 }
 

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// largestDatagram is what UDP's length field allows, less its header.
+// largestDatagram is the largest payload that UDP's length field allows.
 const largestDatagram = 65535 - 8
 
-// udpServer answers every datagram in the way of its kind.
+// udpServer answers every datagram as its kind does.
 type udpServer struct {
 	conn    *net.UDPConn
 	order   Serve
@@ -23,11 +23,11 @@ type udpServer struct {
 	distinct map[string]bool
 }
 
-func (j *job) startUDP(o Serve) (thing, string, error) {
+func (j *job) startUDP(o Serve) (resource, string, error) {
 	switch o.Kind {
 	case Echo, Name, Sink, Elsewhere:
 	default:
-		return nil, "", fmt.Errorf("there is no UDP server of kind %q", o.Kind)
+		return nil, "", fmt.Errorf("unknown kind of UDP server %q", o.Kind)
 	}
 	c, err := j.listenUDP(o)
 	if err != nil {
@@ -44,14 +44,14 @@ func (s *udpServer) answer() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // what an earlier answer met with
+		if err != nil { // an error of an earlier answer
 			time.Sleep(time.Millisecond)
 			continue
 		}
-		s.note(buffer[:n])
+		s.record(buffer[:n])
 		switch s.order.Kind {
 		case Echo:
-			_, _ = s.conn.WriteToUDPAddrPort(buffer[:n], from) // the client sees what is missing
+			_, _ = s.conn.WriteToUDPAddrPort(buffer[:n], from) // the client notices a missing answer
 		case Name:
 			_, _ = s.conn.WriteToUDPAddrPort([]byte(s.order.Name), from)
 		case Elsewhere:
@@ -60,18 +60,18 @@ func (s *udpServer) answer() {
 	}
 }
 
-// answerElsewhere uses a socket of the server's host and another port.
+// answerElsewhere answers from another port of the server's address.
 func (s *udpServer) answerElsewhere(content []byte, to netip.AddrPort) {
 	host := s.conn.LocalAddr().(*net.UDPAddr).IP
 	c, err := net.DialUDP(s.order.Network, &net.UDPAddr{IP: host}, net.UDPAddrFromAddrPort(to))
 	if err != nil {
-		return // the client sees what is missing
+		return // the client notices a missing answer
 	}
 	defer c.Close()
 	_, _ = c.Write(content)
 }
 
-func (s *udpServer) note(content []byte) {
+func (s *udpServer) record(content []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count.Datagrams++

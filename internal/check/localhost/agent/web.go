@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,27 +11,12 @@ import (
 	"strconv"
 )
 
-// web is an HTTP server.
-type web struct {
-	server *http.Server
-	ended  chan error
+func serveHTTP(l net.Listener, h http.Handler) *service {
+	s := &http.Server{Handler: h}
+	return startService(func() error { return s.Serve(l) }, s.Close)
 }
 
-func serveHTTP(l net.Listener, h http.Handler) *web {
-	w := &web{server: &http.Server{Handler: h}, ended: make(chan error, 1)}
-	go func() { w.ended <- w.server.Serve(l) }()
-	return w
-}
-
-func (w *web) stop() error {
-	err := w.server.Close()
-	if ended := <-w.ended; !errors.Is(ended, http.ErrServerClosed) {
-		err = errors.Join(err, ended)
-	}
-	return err
-}
-
-// pages has one page, which is as large as asked for.
+// pages serves a page of the requested size.
 func pages() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /bytes", func(w http.ResponseWriter, r *http.Request) {
@@ -41,17 +25,17 @@ func pages() http.Handler {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		_, _ = io.Copy(w, stream(uint64(size), size)) // the client sees what is missing
+		_, _ = io.Copy(w, stream(uint64(size), size)) // the client notices missing bytes
 	})
 	return mux
 }
 
-// proxyTo is what a sidecar does.
+// proxyTo returns a reverse proxy, as a sidecar is one.
 func proxyTo(address string) http.Handler {
 	return httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: address})
 }
 
-// fetch makes a connection of its own.
+// fetch uses a new connection.
 func (j *job) fetch(o Fetch) (Page, error) {
 	ctx, cancel := context.WithTimeout(j.ctx, j.limit())
 	defer cancel()

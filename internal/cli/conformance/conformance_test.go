@@ -11,8 +11,8 @@ import (
 	"unnest/internal/cli/conformance"
 )
 
-// list writes a network configuration list whose plugin speaks 1.0.0 only and
-// fails otherwise, and returns the directory.
+// list writes a network configuration list with a plugin that supports only 1.0.0 and
+// fails all other commands. It returns the directory.
 func list(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -47,7 +47,7 @@ func TestWrongUsage(t *testing.T) {
 		`peer "me": want ADDRESS`: {"--peer", "me", conflist},
 		"missing closing":         {"--run", "(", conflist},
 		"want one network configuration list, got 3": {"churn", "a", "b", "c"},
-		"wants one address":                          {"call-back"},
+		"want one address":                           {"call-back"},
 	} {
 		stdout, stderr, exit := run(args...)
 		if exit != 2 || stdout != "" || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
@@ -67,7 +67,7 @@ func TestHelpAndList(t *testing.T) {
 
 func TestPluginThatFails(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
-		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
+		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
 	}
 	dir := list(t)
 	for _, c := range []struct {

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// readyInterval is between two looks whether a program listens.
+	// readyInterval is the pause between two tests whether a tool listens.
 	readyInterval = 20 * time.Millisecond
-	// startLimit is how long a program may take to listen, in limits of a job:
-	// databases make themselves first.
+	// startLimit bounds the start of a tool, as a multiple of the job's limit: a database
+	// initializes its files first.
 	startLimit = 6
 	nobody     = 65534
 )
 
-// program is a running program in a directory of its own.
-type program struct {
+// tool is a running tool in its own directory.
+type tool struct {
 	cmd    *exec.Cmd
 	dir    string
 	stdout bytes.Buffer
@@ -36,7 +36,7 @@ type program struct {
 	err    error
 }
 
-// lockedBuffer can be read while a program writes to it.
+// lockedBuffer can be read while a tool writes to it.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -48,7 +48,7 @@ func (l *lockedBuffer) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// last is the end of what was written, in one line.
+// last returns the end of what was written, in one line.
 func (l *lockedBuffer) last() string {
 	const most = 400
 	l.mu.Lock()
@@ -57,20 +57,20 @@ func (l *lockedBuffer) last() string {
 	return text[max(0, len(text)-most):]
 }
 
-// stop kills the program with its children, waits for it and removes its directory.
-func (p *program) stop() error {
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it may have ended
+// stop kills the tool and its children, waits for it and removes its directory.
+func (p *tool) stop() error {
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it may have ended already
 	<-p.ended
 	return os.RemoveAll(p.dir)
 }
 
-// start starts a program in its directory. It does not outlive the agent.
-func (j *job) startProgram(o Run) (*program, error) {
+// startTool starts a tool in its directory. The tool ends with the agent.
+func (j *job) startTool(o Run) (*tool, error) {
 	dir, err := os.MkdirTemp("", "unnest-localhost-")
 	if err != nil {
 		return nil, err
 	}
-	p := &program{dir: dir, ended: make(chan struct{})}
+	p := &tool{dir: dir, ended: make(chan struct{})}
 	if err = p.prepare(o); err == nil {
 		err = p.cmd.Start()
 	}
@@ -84,7 +84,7 @@ func (j *job) startProgram(o Run) (*program, error) {
 	return p, nil
 }
 
-func (p *program) prepare(o Run) error {
+func (p *tool) prepare(o Run) error {
 	fill := strings.NewReplacer("{dir}", p.dir)
 	var args []string
 	for _, a := range o.Args {
@@ -108,9 +108,9 @@ func (p *program) prepare(o Run) error {
 
 func (j *job) run(o Run) (Ran, error) {
 	if len(o.Args) == 0 {
-		return Ran{}, errors.New("run what?")
+		return Ran{}, errors.New("run: the request has no command")
 	}
-	p, err := j.startProgram(o)
+	p, err := j.startTool(o)
 	if err != nil {
 		return Ran{}, err
 	}
@@ -123,14 +123,14 @@ func (j *job) run(o Run) (Ran, error) {
 	return Ran{Handle: j.keep(p)}, nil
 }
 
-func (j *job) runToEnd(p *program) (Ran, error) {
+func (j *job) runToEnd(p *tool) (Ran, error) {
 	ctx, cancel := context.WithTimeout(j.ctx, j.limit())
 	defer cancel()
 	name := filepath.Base(p.cmd.Path)
 	select {
 	case <-p.ended:
 	case <-ctx.Done():
-		return Ran{}, errors.Join(fmt.Errorf("%s has not ended: %w: %s", name, ctx.Err(), p.stderr.last()), p.stop())
+		return Ran{}, errors.Join(fmt.Errorf("%s did not end: %w: %s", name, ctx.Err(), p.stderr.last()), p.stop())
 	}
 	if p.err != nil {
 		return Ran{}, errors.Join(fmt.Errorf("%s: %w: %s", name, p.err, p.stderr.last()), p.stop())
@@ -138,8 +138,8 @@ func (j *job) runToEnd(p *program) (Ran, error) {
 	return Ran{Output: p.stdout.String()}, p.stop()
 }
 
-// awaitReady waits until one can connect to the program.
-func (j *job) awaitReady(p *program, address string) error {
+// awaitReady waits until a connection to the tool succeeds.
+func (j *job) awaitReady(p *tool, address string) error {
 	name := filepath.Base(p.cmd.Path)
 	for end := time.Now().Add(startLimit * j.limit()); ; {
 		c, err := j.dial(target{network: "tcp", address: address, patience: j.patience})
@@ -148,7 +148,7 @@ func (j *job) awaitReady(p *program, address string) error {
 		}
 		select {
 		case <-p.ended:
-			return fmt.Errorf("%s has ended: %w: %s", name, p.err, p.stderr.last())
+			return fmt.Errorf("%s ended early: %w: %s", name, p.err, p.stderr.last())
 		case <-j.ctx.Done():
 			return j.ctx.Err()
 		case <-time.After(readyInterval):
@@ -159,7 +159,7 @@ func (j *job) awaitReady(p *program, address string) error {
 	}
 }
 
-// helper is a server in a process of its own, which dies by SIGKILL.
+// helper is a server in its own process, which SIGKILL ends.
 type helper struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
@@ -167,12 +167,12 @@ type helper struct {
 
 func (h *helper) stop() error {
 	err := h.cmd.Process.Kill()
-	_ = h.cmd.Wait() // it says that it was killed
+	_ = h.cmd.Wait() // the error says that it was killed
 	_ = h.stdin.Close()
 	return err
 }
 
-// serveInProcess runs this program once more, as a server.
+// serveInProcess runs this binary a second time, as a server.
 func (j *job) serveInProcess(o Serve) (Served, error) {
 	o.Process = false
 	text, err := json.Marshal(o)
@@ -208,12 +208,12 @@ func (j *job) serveInProcess(o Serve) (Served, error) {
 	return served, nil
 }
 
-// ServeOne is the server of an order Serve, in JSON. It answers on out and serves
-// until in or ctx ends.
-func ServeOne(ctx context.Context, order string, in io.Reader, out io.Writer) error {
+// RunServer runs the server of a Serve request, in JSON. It writes the answer to out and
+// serves until in or ctx ends.
+func RunServer(ctx context.Context, request string, in io.Reader, out io.Writer) error {
 	var o Serve
-	if err := json.Unmarshal([]byte(order), &o); err != nil {
-		return fmt.Errorf("read the order to serve: %w", err)
+	if err := json.Unmarshal([]byte(request), &o); err != nil {
+		return fmt.Errorf("read the request to serve: %w", err)
 	}
 	j := &job{agent: &agent{}, ctx: ctx}
 	t, address, err := j.start(o)
@@ -226,7 +226,7 @@ func ServeOne(ctx context.Context, order string, in io.Reader, out io.Writer) er
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = io.Copy(io.Discard, in) // however it ends
+		_, _ = io.Copy(io.Discard, in) // any error ends it, too
 	}()
 	select {
 	case <-ended:

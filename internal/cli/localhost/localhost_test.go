@@ -11,7 +11,7 @@ import (
 	cli "unnest/internal/cli/localhost"
 )
 
-// TestMain is an agent when the test binary is called as one.
+// TestMain acts as an agent if the test binary is called as one.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == "agent" || os.Args[1] == "serve") {
 		os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
@@ -27,14 +27,14 @@ func run(args ...string) (stdout, stderr string, exit int) {
 
 func TestWrongUsage(t *testing.T) {
 	for want, args := range map[string][]string{
-		"want check or agent":                 {},
-		`"fly" is none of check and agent`:    {"fly"},
-		"agent has no arguments":              {"agent", "now"},
-		"serve wants one order":               {"serve"},
-		"0 fractions: at least 2":             {"check"},
-		"1 fractions: at least 2":             {"check", "--fraction", "a"},
+		"want the command check or agent":     {},
+		`unknown command "fly"`:               {"fly"},
+		"agent: want no arguments":            {"agent", "now"},
+		"serve: want one request":             {"serve"},
+		"want at least 2 fractions, got 0":    {"check"},
+		"want at least 2 fractions, got 1":    {"check", "--fraction", "a"},
 		"the command is empty":                {"check", "--fraction", " "},
-		`"f1" is no flag`:                     {"check", "--fraction", "ip", "f1"},
+		`unexpected argument "f1"`:            {"check", "--fraction", "ip", "f1"},
 		"missing closing":                     {"check", "--run", "("},
 		"not defined":                         {"check", "--colour"},
 		`invalid value "soon" for flag -pati`: {"check", "--patience", "soon"},
@@ -60,8 +60,8 @@ func TestHelpAndList(t *testing.T) {
 	}
 }
 
-// fractions are n agents on this machine's own loopback, on which no port is bound by
-// the cases of these tests but those that the kernel chooses.
+// fractions returns flags for n agents on this machine's loopback. The cases of these tests
+// bind only ports that the kernel chooses.
 func fractions(t *testing.T, n int) []string {
 	t.Helper()
 	exe, err := os.Executable()
@@ -110,7 +110,7 @@ func TestNoCaseMatches(t *testing.T) {
 	}
 }
 
-// A fraction that cannot be reached is an error of the whole, with what it said.
+// If a fraction cannot be reached, the run ends with an error that contains its output.
 func TestCommandThatFails(t *testing.T) {
 	_, stderr, exit := run(append(fractions(t, 1), "--fraction", "echo no such guest >&2; exit 4")...)
 	if exit != 1 || !strings.Contains(stderr, "fraction 2: ") || !strings.Contains(stderr, "no such guest") {
@@ -118,10 +118,10 @@ func TestCommandThatFails(t *testing.T) {
 	}
 }
 
-// A failure is a line that says why, an object in JSON, and the exit code 1.
+// A failed case prints a line with the reason, or a JSON object, and the exit code is 1.
 func TestFailure(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
-		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
+		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
 	}
 	args := fractions(t, 1)
 	args = append(args, "--fraction", "unshare --net sh -c '"+strings.ReplaceAll(args[2], "'", "")+"'", "--run", "^tcp/ipv4/first-of-two", "--patience", "100ms")

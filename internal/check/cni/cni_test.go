@@ -21,21 +21,21 @@ import (
 func privileged(t *testing.T) {
 	t.Helper()
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
-		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
+		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
 	}
 	if _, err := os.Stat(filepath.Join(pluginDir, "bridge")); err != nil {
 		t.Fatalf("install containernetworking-plugins: %v", err)
 	}
 }
 
-// modelName is the name of a plugin without a fault, and the beginning of others'.
+// modelName is the name of the plugin without a fault, and the prefix of the others.
 const modelName = "model-"
 
-// networks counts bridges, each of which has a subnet of its own.
+// networks counts the bridges. Each has its own subnet.
 var networks int
 
-// testNetwork is a list of a bridge with host-local, IPv4 and IPv6, with room for
-// 12 pods, and more plugins after it.
+// testNetwork returns a list of a bridge with host-local, IPv4 and IPv6, with addresses for
+// 12 pods, and of more plugins.
 func testNetwork(t *testing.T, plugin string, more ...map[string]any) cni.Network {
 	t.Helper()
 	networks++
@@ -65,7 +65,7 @@ func testNetwork(t *testing.T, plugin string, more ...map[string]any) cni.Networ
 	return cni.Network{List: text, Path: []string{dir}, Timeout: 30 * time.Second}
 }
 
-// installPlugins fills dir with Debian's plugins, and with this test's own.
+// installPlugins links Debian's plugins and those of this test into dir.
 func installPlugins(t *testing.T, dir, model string) {
 	t.Helper()
 	exe, err := os.Executable()
@@ -83,7 +83,7 @@ func installPlugins(t *testing.T, dir, model string) {
 	}
 }
 
-// checked runs the suite and sorts the outcomes by verdict.
+// checked runs the checks and returns their names by verdict.
 func checked(t *testing.T, o cni.Options) map[cni.Verdict][]string {
 	t.Helper()
 	found := map[cni.Verdict][]string{}
@@ -100,7 +100,7 @@ func checked(t *testing.T, o cni.Options) map[cni.Verdict][]string {
 	return found
 }
 
-// except matches the checks that are not named.
+// except matches all checks except the named ones.
 func except(names ...string) *regexp.Regexp {
 	rest := slices.DeleteFunc(cni.Checks(), func(c string) bool { return slices.Contains(names, c) })
 	return regexp.MustCompile("^(" + strings.Join(rest, "|") + ")$")
@@ -108,8 +108,8 @@ func except(names ...string) *regexp.Regexp {
 
 func only(name string) *regexp.Regexp { return regexp.MustCompile("^" + name + "$") }
 
-// TestReferencePluginPasses leaves out the kills: a host-local that is killed
-// between the making and the writing of a lease's file loses the address.
+// TestReferencePluginPasses omits the crash checks: a host-local that is killed between
+// creating and writing the file of a lease leaks the address.
 func TestReferencePluginPasses(t *testing.T) {
 	privileged(t)
 	found := checked(t, cni.Options{Network: testNetwork(t, "bridge"), Capacity: 12, Only: except("crash-add", "crash-del")})
@@ -122,7 +122,7 @@ func TestReferencePluginPasses(t *testing.T) {
 		t.Errorf("unmet: %v, want %v", got, want)
 	}
 	if !slices.Contains(found[cni.NotApplicable], "version") {
-		t.Error("nothing says that Debian's bridge does not speak 1.1.0")
+		t.Error("no outcome says that Debian's bridge does not support 1.1.0")
 	}
 }
 
@@ -156,7 +156,7 @@ func TestModelPluginMeetsAll(t *testing.T) {
 	}
 }
 
-// buildCNITool builds the program from the module that libcni is from.
+// buildCNITool builds cnitool from the module of libcni.
 func buildCNITool(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cnitool")
@@ -166,7 +166,7 @@ func buildCNITool(t *testing.T) string {
 	return path
 }
 
-// faults are what a plugin can do wrong, and the checks that have to see it.
+// faults are what a plugin can do wrong, and the checks that must detect it.
 var faults = []struct {
 	fault   string
 	version string // "": 1.1.0
@@ -220,9 +220,9 @@ var faults = []struct {
 	{"gc-keeps-all", "", []string{"gc-frees-leaked"}},
 }
 
-func TestFaultsAreSeen(t *testing.T) {
+func TestFaultsAreDetected(t *testing.T) {
 	privileged(t)
-	seen := []string{"chain-prev-result", "cnitool"} // by tests of their own
+	seen := []string{"chain-prev-result", "cnitool"} // have their own tests
 	for _, f := range faults {
 		seen = append(seen, f.checks...)
 		for _, name := range f.checks {
@@ -237,12 +237,12 @@ func TestFaultsAreSeen(t *testing.T) {
 	}
 	for _, name := range cni.Checks() {
 		if !slices.Contains(seen, name) {
-			t.Errorf("no fault shows that %s sees any", name)
+			t.Errorf("%s: no fault in the table makes this check fail", name)
 		}
 	}
 }
 
-func TestLostResultIsSeen(t *testing.T) {
+func TestLostResultIsDetected(t *testing.T) {
 	privileged(t)
 	n := testNetwork(t, modelName, map[string]any{"type": "dropper"})
 	found := checked(t, cni.Options{Network: n, Versions: []string{"1.1.0"}, Only: only("chain-prev-result")})
@@ -251,7 +251,7 @@ func TestLostResultIsSeen(t *testing.T) {
 	}
 }
 
-func TestBrokenCNIToolIsSeen(t *testing.T) {
+func TestBrokenCNIToolIsDetected(t *testing.T) {
 	privileged(t)
 	found := checked(t, cni.Options{Network: testNetwork(t, modelName), Versions: []string{"1.1.0"}, Only: only("cnitool"), CNITool: "/bin/false"})
 	if got := found[cni.Fail]; !slices.Equal(got, []string{"cnitool"}) {
@@ -259,7 +259,7 @@ func TestBrokenCNIToolIsSeen(t *testing.T) {
 	}
 }
 
-// TestInterrupt ends the suite in the middle: nothing is left.
+// TestInterrupt ends the checks early. Nothing may be left.
 func TestInterrupt(t *testing.T) {
 	privileged(t)
 	ctx, interrupt := context.WithCancelCause(t.Context())
@@ -269,8 +269,12 @@ func TestInterrupt(t *testing.T) {
 	if err := cni.Run(ctx, cni.Options{Network: n}, func(cni.Outcome) {}); !errors.Is(err, cause) {
 		t.Errorf("error: %v", err)
 	}
-	left, err := os.ReadDir("/run/netns")
-	if err != nil || len(left) > 0 {
-		t.Errorf("left: %v, %v", left, err)
+	nothingLeft(t)
+}
+
+func nothingLeft(t *testing.T) {
+	t.Helper()
+	if left, err := os.ReadDir("/run/netns"); err != nil || len(left) > 0 {
+		t.Errorf("network namespaces left: %v, %v", left, err)
 	}
 }

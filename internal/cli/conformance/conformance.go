@@ -1,0 +1,151 @@
+// Package conformance is the command line of unnest-conformance: it turns flags into
+// options, outcomes into lines, and errors into the exit code.
+//
+// The checks belong to package check/cni.
+package conformance
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"unnest/internal/check/cni"
+	"unnest/internal/cli/console"
+)
+
+const usage = `Check CNI plugins against the specification, or under load.
+
+usage:
+  unnest-conformance [flags] LIST          check the plugins of a network configuration list
+  unnest-conformance churn [flags] LIST    add and delete many pods
+  unnest-conformance call-back ADDRESS     listen on ADDRESS for churn --call-back
+`
+
+// Main runs the command in args, without the name of the binary, and returns the exit
+// code: 0 success, 1 a check failed, 2 wrong usage, 130 interrupted.
+func Main(args []string, stdout, stderr io.Writer) int {
+	return console.Main("unnest-conformance", stderr, func(ctx context.Context) error { return dispatch(ctx, args, stdout) })
+}
+
+func dispatch(ctx context.Context, args []string, stdout io.Writer) error {
+	if len(args) > 0 {
+		switch args[0] {
+		case "churn":
+			return churn(ctx, args[1:], stdout)
+		case "call-back":
+			return callBack(ctx, args[1:])
+		}
+	}
+	return checkPlugins(ctx, args, stdout)
+}
+
+// flags are those of one command, with those of all commands.
+type flags struct {
+	*flag.FlagSet
+	network cni.Network
+	path    string
+}
+
+func newFlags(name string) *flags {
+	f := &flags{FlagSet: console.NewFlags(name)}
+	path := cmp.Or(os.Getenv("CNI_PATH"), "/opt/cni/bin:/usr/lib/cni")
+	f.StringVar(&f.path, "cni-path", path, "`directories` of the plugins")
+	f.DurationVar(&f.network.Timeout, "timeout", 0, "`time` limit of one plugin call (default 2m)")
+	f.Func("peer", "an address that every pod must reach: `ADDRESS` (pinged), tcp://ADDRESS:PORT or udp://ADDRESS:PORT; may be repeated (default the gateways)",
+		func(s string) error {
+			p, err := cni.ParsePeer(s)
+			f.network.Peers = append(f.network.Peers, p)
+			return err
+		})
+	return f
+}
+
+// readNetwork reads the network configuration list that the arguments name.
+func (f *flags) readNetwork() error {
+	if f.NArg() != 1 {
+		return fmt.Errorf("%w: want one network configuration list, got %d arguments", console.ErrUsage, f.NArg())
+	}
+	text, err := os.ReadFile(f.Arg(0))
+	if err != nil {
+		return fmt.Errorf("%w: read network configuration list: %w", console.ErrUsage, err)
+	}
+	f.network.List, f.network.Path = text, filepath.SplitList(f.path)
+	return nil
+}
+
+func checkPlugins(ctx context.Context, args []string, stdout io.Writer) error {
+	f := newFlags("unnest-conformance")
+	var o cni.Options
+	f.Func("version", "`version` of the specification to check; may be repeated (default all that the plugins report)", func(s string) error {
+		o.Versions = append(o.Versions, s)
+		return nil
+	})
+	f.Func("run", "make only the checks whose names match the `pattern`", func(s string) (err error) {
+		o.Only, err = regexp.Compile(s)
+		return err
+	})
+	f.IntVar(&o.Parallel, "parallel", 8, "`number` of pods added at the same time")
+	f.IntVar(&o.Kills, "kills", 5, "`number` of times that an ADD, and a DEL, is killed")
+	f.IntVar(&o.Capacity, "capacity", 0, "`number` of pods that the network can hold (default unknown: skip the checks that fill it)")
+	f.IntVar(&o.SpareLinks, "spare-links", 0, "`number` of links that the plugin may keep for later pods")
+	f.StringVar(&o.CNITool, "cnitool", "", "`path` of cnitool, to check the plugins with it too")
+	strict := f.Bool("strict", false, "fail also if the plugins do not meet a recommendation of the specification")
+	p := &printer{Printer: console.Printer{Out: stdout}, count: map[cni.Verdict]int{}}
+	f.BoolVar(&p.JSON, "json", false, "print JSON lines")
+	list := f.Bool("list", false, "print the names of the checks and exit")
+	if err := console.Parse(f.FlagSet, args, usage, stdout); err != nil {
+		return err
+	}
+	if *list {
+		_, err := fmt.Fprintln(stdout, strings.Join(cni.Checks(), "\n"))
+		return err
+	}
+	if err := f.readNetwork(); err != nil {
+		return err
+	}
+	o.Network = f.network
+	err := cni.Run(ctx, o, p.outcome)
+	p.summary()
+	return p.End(err, p.count[cni.Fail] > 0 || *strict && p.count[cni.Unmet] > 0)
+}
+
+func churn(ctx context.Context, args []string, stdout io.Writer) error {
+	f := newFlags("unnest-conformance churn")
+	var o cni.ChurnOptions
+	f.IntVar(&o.Pods, "pods", 10, "`number` of pods that exist at the same time")
+	f.IntVar(&o.Parallel, "parallel", 8, "`number` of pods added or deleted at the same time")
+	f.IntVar(&o.Rounds, "rounds", 1, "`number` of times that each pod is replaced")
+	f.DurationVar(&o.Retry, "retry", 0, "`time` for which an ADD or DEL is retried (default 1m)")
+	f.StringVar(&o.CallBack, "call-back", "", "`ADDRESS:PORT` of a call-back server that must be able to connect to every pod")
+	if err := console.Parse(f.FlagSet, args, usage, stdout); err != nil {
+		return err
+	}
+	if err := f.readNetwork(); err != nil {
+		return err
+	}
+	o.Network = f.network
+	result, err := cni.Churn(ctx, o)
+	p := console.Printer{Out: stdout, JSON: true}
+	if result.Version != "" {
+		p.Line(result, "")
+	}
+	return p.End(err, len(result.Failures) > 0)
+}
+
+func callBack(ctx context.Context, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("%w: call-back: want one address to listen on, got %d arguments", console.ErrUsage, len(args))
+	}
+	l, err := net.Listen("tcp", args[0])
+	if err != nil {
+		return err
+	}
+	return cni.ServeCallBack(ctx, l)
+}
