@@ -11,43 +11,31 @@ import (
 	"unnest/internal/measure/stats"
 )
 
-// splits is how often the blocks of an A/A measurement are split.
+// splits is the number of random splits of an A/A measurement.
 const splits = 1000
 
-// aa prints, of each pair of twins in the run, how often a test calls them
-// different. It prints nothing of a run without twins.
+// aa prints how often a test finds a difference between two equal configurations named
+// X-a and X-b. Without such a pair it prints nothing.
 func aa(w io.Writer, run result.Run, samples []result.Sample) error {
-	for _, pair := range twins(run) {
-		if err := printTwins(w, run, samples, pair[0], pair[1]); err != nil {
-			return err
+	for _, a := range run.Configurations {
+		name, ok := strings.CutSuffix(a.Name, "-a")
+		for _, b := range run.Configurations {
+			if ok && b.Name == name+"-b" && a.Stack == b.Stack && maps.Equal(a.Options, b.Options) {
+				if err := printPair(w, run, samples, a.Name, b.Name); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil
 }
 
-// twins returns the names of the configurations that were entered twice: X-a and
-// X-b with the same stack and options.
-func twins(run result.Run) (pairs [][2]string) {
-	for _, a := range run.Configurations {
-		name, ok := strings.CutSuffix(a.Name, "-a")
-		for _, b := range run.Configurations {
-			if ok && b.Name == name+"-b" && a.Stack == b.Stack && maps.Equal(a.Options, b.Options) {
-				pairs = append(pairs, [2]string{a.Name, b.Name})
-			}
-		}
-	}
-	return pairs
-}
-
-// printTwins prints the rate of each case's primary metric, and of all together.
-func printTwins(w io.Writer, run result.Run, samples []result.Sample, a, b string) error {
-	_, err := fmt.Fprintf(w, "\nA/A: %s against %s, the same configuration twice\n"+
-		"How often Welch's test at 5 %% calls them different, over %d random splits of the blocks in halves:\n", a, b, splits)
-	if err != nil {
-		return err
-	}
+// printPair prints the rate for each case's primary metric, and for all cases.
+func printPair(w io.Writer, run result.Run, samples []result.Sample, a, b string) error {
 	all := stats.FalsePositives{Alpha: stats.DefaultAlpha}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "\nA/A: %s against %s, the same configuration twice\n"+
+		"How often Welch's test at 5 %% finds a difference, over %d random splits of the blocks in halves:\n", a, b, splits)
 	for _, c := range run.Cases {
 		f, err := stats.WelchFalsePositives(primary(samples, c, a), primary(samples, c, b), stats.DefaultAlpha, splits, run.Seed)
 		if err != nil {
@@ -57,11 +45,11 @@ func printTwins(w io.Writer, run result.Run, samples []result.Sample, a, b strin
 		all = all.Add(f)
 		fmt.Fprintf(t, "  %s\t%s\t%d blocks\n", c.Name, rate(f), f.Blocks)
 	}
-	fmt.Fprintf(t, "  all\t%s\t5 %% or less is to be expected; the rate of one case scatters widely\n", rate(all))
+	fmt.Fprintf(t, "  all\t%s\t5 %% or less is expected; the rate of a single case varies widely\n", rate(all))
 	return t.Flush()
 }
 
-// rate prints a rate, or that there is none.
+// rate prints a rate, or a dash if there is none.
 func rate(f stats.FalsePositives) string {
 	if f.Tests == 0 {
 		return "–"
@@ -69,7 +57,7 @@ func rate(f stats.FalsePositives) string {
 	return fmt.Sprintf("%.1f %%", 100*f.Rate())
 }
 
-// primary returns what a case's primary metric was in a configuration.
+// primary returns the values of a case's primary metric in a configuration.
 func primary(samples []result.Sample, c result.Case, configuration string) (obs []stats.Observation) {
 	for _, s := range samples {
 		if s.Case == c.Name && s.Metric == c.Primary && s.Configuration == configuration {

@@ -1,5 +1,5 @@
-// Package bench is the command "unnest bench": it runs an experiment and
-// reports it.
+// Package bench is the command "unnest bench", which runs an experiment and reports its
+// results.
 package bench
 
 import (
@@ -118,7 +118,7 @@ func run(ctx context.Context, o Options) error {
 	return start(ctx, o)
 }
 
-// list prints the experiments that come with unnest, with their titles.
+// list prints the names and titles of the built-in experiments.
 func list(w io.Writer) error {
 	for _, name := range experiments.List() {
 		spec, err := load(name, "")

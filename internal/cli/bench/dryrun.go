@@ -15,11 +15,10 @@ import (
 	"unnest/internal/testbed/guest"
 )
 
-// runsDir is where runs go unless the user says otherwise.
+// runsDir is the default parent of run directories.
 const runsDir = "runs"
 
-// dryRun prints what an experiment would run, in which order, and how long it would
-// take by what earlier runs took.
+// dryRun prints the executions of the first block and the expected duration of the run.
 func dryRun(o Options) error {
 	s, err := asked(o)
 	if err != nil {
@@ -33,40 +32,36 @@ func dryRun(o Options) error {
 	if err != nil {
 		return err
 	}
-	seed, drawn := s.Seed, ""
+	seed, random := s.Seed, ""
 	if seed == 0 {
-		seed, drawn = drawSeed(), ", drawn for this list: a run draws its own unless the file says seed"
+		seed, random = drawSeed(), " (random: a run has another one unless the file sets seed)"
 	}
-	f := forecast{spec: s, past: past, plan: experiment.Schedule(s, seed)}
+	f := forecast{spec: s, past: past, schedule: experiment.Schedule(s, seed)}
 	out := o.Streams.Out
 	warmup := ""
 	if n := len(s.Warmups()); n > 0 {
 		warmup = fmt.Sprintf("%d executions to warm up, then ", n)
 	}
 	_, err = fmt.Fprintf(out, "%s: %s%d blocks × %d cases × %d configurations = %d executions\naccelerator %s (%s); seed %d%s\n\n",
-		s.Name, warmup, s.Repetitions, len(s.Cases), len(s.Configurations), len(f.plan), accel.Accel, accel.Reason, seed, drawn)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.printBlock(out), f.printTotal(out))
+		s.Name, warmup, s.Repetitions, len(s.Cases), len(s.Configurations), len(f.schedule), accel.Accel, accel.Reason, seed, random)
+	return errors.Join(err, f.printBlock(out), f.printTotal(out))
 }
 
-// history is what was learned from earlier runs.
+// history is the history of earlier runs.
 type history struct {
 	experiment.History
-	runs   int
-	others int // that could not be read
+	runs       int
+	unreadable int
 }
 
-// learn reads the runs below dir that were made with the accelerator. A run that
-// cannot be read any more is counted, and teaches nothing.
+// learn reads the runs in dir that have samples and used the accelerator.
 func learn(dir, accel string) (h history, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return h, nil
 	}
 	if err != nil {
-		return h, fmt.Errorf("learn from earlier runs: %w", err)
+		return h, fmt.Errorf("read earlier runs: %w", err)
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
@@ -79,7 +74,7 @@ func learn(dir, accel string) (h history, err error) {
 		}
 		s, errPlanned := planned(path, run)
 		if err != nil || errPlanned != nil {
-			h.others++
+			h.unreadable++
 			continue
 		}
 		h.runs++
@@ -88,39 +83,37 @@ func learn(dir, accel string) (h history, err error) {
 	return h, nil
 }
 
-// forecast tells what a plan will take.
+// forecast predicts the duration of a schedule.
 type forecast struct {
-	spec *experiment.Spec
-	past history
-	plan []experiment.Execution
+	spec     *experiment.Spec
+	past     history
+	schedule []experiment.Execution
 }
 
-// printBlock lists the first block in its order, the case only in its first line.
+// printBlock lists the first block in order. It prints the name of a case once.
 func (f forecast) printBlock(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "Block 1 of %d; the others have the same executions in other orders.\n", f.spec.Repetitions)
-	if err != nil {
-		return err
-	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	name := ""
-	for i, x := range f.plan[:len(f.spec.Cases)*len(f.spec.Configurations)] {
-		shown := ""
-		if x.Case.Name != name {
-			shown, name = x.Case.Name, x.Case.Name
+	fmt.Fprintf(t, "Block 1 of %d; the others have the same executions in different orders.\n", f.spec.Repetitions)
+	previous := ""
+	for i, x := range f.schedule[:len(f.spec.Cases)*len(f.spec.Configurations)] {
+		name := x.Case.Name
+		if name == previous {
+			name = ""
 		}
+		previous = x.Case.Name
 		took, n := f.past.Expect(x)
 		source := "estimate"
 		if n > 0 {
 			source = fmt.Sprintf("learned from %d executions", n)
 		}
-		fmt.Fprintf(t, "%4d\t%s\t%s\t%s\t%s\n", i+1, shown, x.Configuration.Name, took.Round(100*time.Millisecond), source)
+		fmt.Fprintf(t, "%4d\t%s\t%s\t%s\t%s\n", i+1, name, x.Configuration.Name, took.Round(100*time.Millisecond), source)
 	}
 	return t.Flush()
 }
 
-// sum adds up what executions will take, and counts those that are learned.
-func (f forecast) sum(plan []experiment.Execution) (total time.Duration, learned int) {
-	for _, x := range plan {
+// sum adds up the expected durations, and counts those that are learned.
+func (f forecast) sum(schedule []experiment.Execution) (total time.Duration, learned int) {
+	for _, x := range schedule {
 		took, n := f.past.Expect(x)
 		total += took
 		if n > 0 {
@@ -130,23 +123,22 @@ func (f forecast) sum(plan []experiment.Execution) (total time.Duration, learned
 	return total, learned
 }
 
-// printTotal says how long all takes, and how that is known.
+// printTotal prints the expected duration of the run, and the warnings.
 func (f forecast) printTotal(w io.Writer) error {
-	planned, learned := f.sum(f.plan)
-	planned += f.spec.Renewal() * time.Duration(f.spec.Repetitions)
+	blocks, learned := f.sum(f.schedule)
+	blocks += f.spec.Renewal() * time.Duration(f.spec.Repetitions)
 	warmup, _ := f.sum(f.spec.Warmups())
 	if warmup > 0 {
 		warmup += f.spec.Renewal()
 	}
-	text := fmt.Sprintf("\nIt takes about %s without the boot of guests: of %d executions, the times of %d are learned from %d runs in %s, those of %d are estimates.\n",
-		(planned + warmup).Round(time.Second), len(f.plan), learned, f.past.runs, runsDir, len(f.plan)-learned)
+	text := fmt.Sprintf("\nExpected duration: %s without booting guests. It is learned for %d of %d executions, from %d runs in %s.\n",
+		(blocks + warmup).Round(time.Second), learned, len(f.schedule), f.past.runs, runsDir)
 	if more := f.spec.Limit - f.spec.Repetitions; f.spec.Until > 0 && more > 0 {
-		block := planned / time.Duration(f.spec.Repetitions)
-		text += fmt.Sprintf("Up to %d blocks more follow of the cases whose mean is not known to %.3g %%: %s more at most.\n",
-			more, 100*f.spec.Until, (block * time.Duration(more)).Round(time.Second))
+		text += fmt.Sprintf("Up to %d more blocks follow for cases whose mean is not known to %.3g %%: %s more at most.\n",
+			more, 100*f.spec.Until, (blocks / time.Duration(f.spec.Repetitions) * time.Duration(more)).Round(time.Second))
 	}
-	if f.past.others > 0 {
-		text += fmt.Sprintf("%d runs in %s could not be read and teach nothing.\n", f.past.others, runsDir)
+	if f.past.unreadable > 0 {
+		text += fmt.Sprintf("Ignored %d unreadable runs in %s.\n", f.past.unreadable, runsDir)
 	}
 	for _, warning := range f.spec.Warnings() {
 		text += "warning: " + warning + "\n"

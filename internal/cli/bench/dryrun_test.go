@@ -44,8 +44,8 @@ func TestDryRun(t *testing.T) {
 	for _, want := range []string{
 		"small: 2 executions to warm up, then 8 blocks × 1 cases × 2 configurations = 16 executions\n",
 		"accelerator tcg (asked for); seed 7\n",
-		"Block 1 of 8; the others have the same executions in other orders.\n",
-		"of 16 executions, the times of 0 are learned from 0 runs in runs, those of 16 are estimates.\n",
+		"Block 1 of 8; the others have the same executions in different orders.\n",
+		"It is learned for 0 of 16 executions, from 0 runs in runs.\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in:\n%s", want, got)
@@ -89,9 +89,9 @@ func TestDryRunLearns(t *testing.T) {
 	// each of 6 blocks, and before the warm-up, two configurations' servers are new.
 	for _, want := range []string{
 		"1s  learned from 7 executions\n", "1s  learned from 8 executions\n",
-		"It takes about 18s without the boot of guests: of 12 executions, the times of 12 are learned from 2 runs in runs, those of 0 are estimates.\n",
-		"Up to 4 blocks more follow of the cases whose mean is not known to 3 %: 10s more at most.\n",
-		"1 runs in runs could not be read and teach nothing.\n",
+		"Expected duration: 18s without booting guests. It is learned for 12 of 12 executions, from 2 runs in runs.\n",
+		"Up to 4 more blocks follow for cases whose mean is not known to 3 %: 10s more at most.\n",
+		"Ignored 1 unreadable runs in runs.\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in:\n%s", want, got)
@@ -101,7 +101,7 @@ func TestDryRunLearns(t *testing.T) {
 
 func TestDryRunRepetitionsAndSeed(t *testing.T) {
 	got := dry(t, small, nil, "--repetitions", "3")
-	for _, want := range []string{"3 blocks × 1 cases", "drawn for this list", "warning: 3 repetitions can hardly tell"} {
+	for _, want := range []string{"3 blocks × 1 cases", "random: a run has another one", "warning: 3 repetitions can hardly distinguish"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in:\n%s", want, got)
 		}
@@ -117,7 +117,7 @@ func TestDryRunProfile(t *testing.T) {
 		if err != nil || !strings.Contains(stdout, "6 blocks × 5 cases × 3 configurations = 90 executions\n") {
 			t.Fatalf("%v:\n%s", err, stdout)
 		}
-		found := regexp.MustCompile(`It takes about (\S+) without`).FindStringSubmatch(stdout)
+		found := regexp.MustCompile(`Expected duration: (\S+) without`).FindStringSubmatch(stdout)
 		if found == nil {
 			t.Fatalf("no time in:\n%s", stdout)
 		}

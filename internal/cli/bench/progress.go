@@ -65,7 +65,7 @@ func (t *progress) Report(e experiment.Event) {
 	case experiment.Done:
 		t.done(e)
 	case experiment.Extended:
-		t.line(fmt.Sprintf("%d executions more: not narrow enough yet: %s", e.Planned-e.Done, strings.Join(e.Cases, ", ")))
+		t.line(fmt.Sprintf("%d more executions, because intervals are still too wide: %s", e.Planned-e.Done, strings.Join(e.Cases, ", ")))
 	case experiment.Ended:
 		t.endPhase()
 		t.end(e)

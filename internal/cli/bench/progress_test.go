@@ -54,7 +54,7 @@ start containers: 450ms
 [2/4] BrFusion tcp_stream  21.3 Mbit/s  6s left
 NAT udp_rr 1280 B: attempt 1: no route: trying again
 NAT udp_rr 1280 B: given up after attempt 2: no route
-2 executions more: not narrow enough yet: udp_rr/1280, tcp_stream
+2 more executions, because intervals are still too wide: udp_rr/1280, tcp_stream
 2 of 4 executions done in 11s, 1 given up
 `
 	if got := play(t, 0); got != want {
@@ -75,7 +75,7 @@ func TestTerminal(t *testing.T) {
 		clear + "[2/4] BrFusion tcp_stream  21.3 Mbit/s  6s left",
 		clear + "NAT udp_rr 1280 B: attempt 1: no route: trying again\n",
 		"NAT udp_rr 1280 B: given up after attempt 2: no route\n",
-		"2 executions more: not narrow enough yet: udp_rr/1280, tcp_stream\n",
+		"2 more executions, because intervals are still too wide: udp_rr/1280, tcp_stream\n",
 		"2 of 4 executions done in 11s, 1 given up\n",
 	}, "")
 	if got := play(t, 80); got != want {

@@ -24,7 +24,7 @@ import (
 	"unnest/internal/testbed/lab"
 )
 
-// start runs an experiment from its beginning.
+// start creates a run and measures it.
 func start(ctx context.Context, o Options) error {
 	spec, err := asked(o)
 	if err != nil {
@@ -50,7 +50,7 @@ func start(ctx context.Context, o Options) error {
 	return finish(o, path, err)
 }
 
-// asked returns the experiment that the options ask for.
+// asked returns the experiment of the options.
 func asked(o Options) (*experiment.Spec, error) {
 	s, err := load(o.Experiment, suite.Profile(o.Profile))
 	if err == nil && o.Repetitions > 0 {
@@ -59,8 +59,8 @@ func asked(o Options) (*experiment.Spec, error) {
 	return s, err
 }
 
-// create makes the run directory wanted, or, when none is, one called proposed,
-// with a number behind it if another run of the same second has that name.
+// create creates the run directory wanted, or if that is empty, proposed. It appends a
+// number to proposed if another run of the same second has that name.
 func create(wanted string, run func(path string) result.Run, proposed string) (*result.Dir, error) {
 	if wanted != "" {
 		return result.Create(wanted, run(wanted))
@@ -73,23 +73,18 @@ func create(wanted string, run func(path string) result.Run, proposed string) (*
 	}
 }
 
-// discard removes the directory of a run that never took a sample.
+// discard removes the run in path, which has no sample, and the directory if it has no
+// other files.
 func discard(path string) error {
-	return errors.Join(
-		os.Remove(filepath.Join(path, result.RunFile)),
-		os.Remove(filepath.Join(path, result.SamplesFile)),
-		ignoreNotEmpty(os.Remove(path)))
-}
-
-// ignoreNotEmpty drops the error of removing a directory with other files in it.
-func ignoreNotEmpty(err error) error {
-	if errors.Is(err, os.ErrExist) {
-		return nil
+	err := os.Remove(filepath.Join(path, result.RunFile))
+	err = errors.Join(err, os.Remove(filepath.Join(path, result.SamplesFile)))
+	if errDir := os.Remove(path); !errors.Is(errDir, os.ErrExist) {
+		err = errors.Join(err, errDir)
 	}
 	return err
 }
 
-// resume goes on with a run.
+// resume continues a run.
 func resume(ctx context.Context, o Options) error {
 	dir, err := result.Open(o.Resume)
 	if err != nil {
@@ -99,15 +94,15 @@ func resume(ctx context.Context, o Options) error {
 		fmt.Fprintln(o.Streams.Err, note)
 	}
 	spec, err := planned(o.Resume, dir.Run())
-	// A run that is complete can have holes, which are tried again.
+	// A complete run can have unsupported executions, which are tried again.
 	if err == nil && (dir.Run().State != result.Complete || len(dir.Run().Failures) > 0) {
 		_, err = measure(ctx, o, spec, dir)
 	}
 	return finish(o, o.Resume, errors.Join(err, dir.Close()))
 }
 
-// measure brings the experiment up, runs it and takes it down. begun says
-// whether it came as far as the executions.
+// measure brings the experiment up, runs it and takes it down. begun reports whether the
+// executions began.
 func measure(ctx context.Context, o Options, s *experiment.Spec, dir *result.Dir) (begun bool, err error) {
 	accel, err := guest.ChooseAccel(guest.Accel(o.Accel))
 	if err != nil {
@@ -149,25 +144,25 @@ func measure(ctx context.Context, o Options, s *experiment.Spec, dir *result.Dir
 	return true, experiment.Run(ctx, s, dir, b, progress)
 }
 
-// tidy removes what killed runs left on the machine. It notes runs that are
-// going on, since they disturb this one.
+// tidy removes the remains of killed runs from this machine. It returns a note if other
+// runs are active, because they disturb this one.
 func tidy(ctx context.Context, streams terminal.Streams) (notes []string, err error) {
 	reaped, err := lab.Reap(ctx)
 	for _, name := range reaped {
-		fmt.Fprintf(streams.Err, "removed what was left of %s, which had been killed\n", name)
+		fmt.Fprintf(streams.Err, "removed the remains of %s, which was killed\n", name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("remove what killed runs have left: %w", err)
+		return nil, fmt.Errorf("remove the remains of killed runs: %w", err)
 	}
 	others, err := lab.List()
 	if err == nil && len(others) > 0 {
-		notes = append(notes, fmt.Sprintf("other labs were up on this machine when the run began (%s): they disturb the figures", strings.Join(others, ", ")))
+		notes = append(notes, fmt.Sprintf("other labs were active on this machine when the run began (%s) and may have disturbed the results", strings.Join(others, ", ")))
 		fmt.Fprintln(streams.Err, "warning: "+notes[0])
 	}
 	return notes, err
 }
 
-// finish reports the run, however far it has come, and returns why it ended.
+// finish reports the run, complete or not, and returns its error why.
 func finish(o Options, path string, why error) error {
 	input, notes, err := document.Load(path)
 	if err != nil {
@@ -185,7 +180,7 @@ func finish(o Options, path string, why error) error {
 		}
 	}
 	if why != nil {
-		why = fmt.Errorf("%w; the samples are kept: go on by `unnest bench --resume %s`", why, path)
+		why = fmt.Errorf("%w; the samples are kept: continue with `unnest bench --resume %s`", why, path)
 	}
 	return errors.Join(why, err)
 }

@@ -2,10 +2,10 @@ package bench
 
 import (
 	"bytes"
-	"crypto/rand"
-	"encoding/binary"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,9 +19,8 @@ import (
 	"unnest/internal/measure/suite"
 )
 
-// load reads an experiment: a path has a slash or the ending of a file, else it is
-// the name of one that comes with unnest. The profile wins over the file's, unless
-// it is empty.
+// load reads an experiment: a file if name has a slash or a file extension, else a
+// built-in one. The profile overrides that of the file unless it is empty.
 func load(name string, profile suite.Profile) (*experiment.Spec, error) {
 	file, data, err := open(name)
 	if err != nil {
@@ -34,11 +33,8 @@ func load(name string, profile suite.Profile) (*experiment.Spec, error) {
 func open(name string) (file string, data []byte, err error) {
 	if !strings.ContainsRune(name, '/') && filepath.Ext(name) == "" {
 		if known := experiments.List(); !slices.Contains(known, name) {
-			did := usage.Suggest(name, "", known)
-			if did == "" {
-				did = ":"
-			}
-			return "", nil, usage.Errorf("no experiment %q%s there are %s; for a file give a path such as ./%s.yaml", name, did, strings.Join(known, ", "), name)
+			return "", nil, usage.Errorf("no experiment %q%s there are %s; for a file give a path such as ./%s.yaml",
+				name, cmp.Or(usage.Suggest(name, "", known), ":"), strings.Join(known, ", "), name)
 		}
 		return experiments.Open(name)
 	}
@@ -59,7 +55,7 @@ func checked(spec *experiment.Spec, err error) (*experiment.Spec, error) {
 	return spec, nil
 }
 
-// planned returns the experiment that the run in dir was made of, to resume it.
+// planned returns the experiment of the run in dir, to resume it.
 func planned(dir string, run result.Run) (*experiment.Spec, error) {
 	if run.File != "" {
 		return checked(experiment.FromRun(dir, run))
@@ -77,16 +73,12 @@ func planned(dir string, run result.Run) (*experiment.Spec, error) {
 	return spec, nil
 }
 
-// equal reports whether two values are the same in a run's file.
+// equal reports whether two values are equal in JSON.
 func equal(a, b any) bool {
 	x, errX := json.Marshal(a)
 	y, errY := json.Marshal(b)
 	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
-// drawSeed returns a seed that is not 0.
-func drawSeed() uint64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return binary.LittleEndian.Uint64(b[:]) | 1
-}
+// drawSeed returns a random seed other than 0.
+func drawSeed() uint64 { return rand.Uint64() | 1 }
