@@ -1,28 +1,24 @@
-// Package antispoof limits what the host's ends of the guests' NICs may send:
-// frames with the port's own MAC and addresses, and nothing that is a router's,
-// a DHCP server's or a switch's to send. A tenant's pods share one bridge, so that
-// the bridge is where one pod is kept from speaking for another.
+// Package antispoof limits what guests may send through the host's ends of their
+// NICs: frames with the port's own MAC and addresses, and no frames of routers, DHCP
+// servers or switches. It filters on the bridge, which the pods of a tenant share.
 //
 // The filter is an nftables table of the bridge family. Sets hold the ports and
-// what is theirs; the rules never change. Interfaces that are not in the sets are
-// not touched. The kernel keeps the table when the daemon ends.
+// their addresses; the rules never change. The filter ignores interfaces that are
+// not in the sets. The kernel keeps it when the daemon ends.
 //
-// A bridge learns the source of LLDP frames, and of the spanning tree protocol's if
-// it speaks that, before any filter sees them. It has to be told not to (ip link
-// set BRIDGE type bridge no_linklocal_learn 1), as package bridge does with the
-// bridges that it makes, and to have BPDU guard on guests' ports if it speaks it.
+// A bridge learns the source of LLDP and spanning tree frames before any filter sees
+// them. The operator has to turn that off (ip link set BRIDGE type bridge
+// no_linklocal_learn 1; package bridge does so for its bridges) and, on a bridge
+// with spanning tree, to set BPDU guard on guests' ports.
 //
-// Which port has which addresses is not decided here, nor who may reach whom
-// beyond the bridge (package bridge).
+// Choosing the addresses of a port, and filtering between bridges (package bridge),
+// do not belong here.
 package antispoof
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"net/netip"
 	"runtime"
 	"slices"
 	"sync"
@@ -33,39 +29,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Port is what one interface may send. Its frames have the MAC as source. Their
-// payload is
-//   - ARP with the MAC and one of the addresses as sender, or a probe for one
-//     (RFC 5227);
-//   - IPv4 from one of the addresses, but not to a DHCP client;
-//   - IPv6 from one of the addresses, or from the link-local address that belongs
-//     to the MAC (RFC 4291, appendix A), but no router advertisement, no redirect,
-//     not to a DHCP client, and neighbour advertisements for these addresses only;
-//   - from the unspecified IPv6 address, duplicate address detection for these
-//     addresses, and the multicast listener reports that go with it.
-//
-// Without addresses it may send nothing; with DHCP it may, with or without
-// addresses, also ask a DHCP server for one, and probe what it gets.
-type Port struct {
-	Interface string // in the table's network namespace; need not be there
-	MAC       net.HardwareAddr
-	Addresses []netip.Addr
-	DHCP      bool
-}
-
-// Table is the filter in one network namespace. It may be used from several
-// goroutines, but only one Table at a time changes a namespace's filter.
+// Table is the filter in one network namespace. It is safe for concurrent use, but
+// only one Table may change a namespace's filter.
 type Table struct {
 	ns netns.NsHandle
 
 	mu    sync.Mutex
-	conn  *nftables.Conn  // for changes; nil: none open
-	ports map[string]Port // what is in the kernel, by interface
+	conn  *nftables.Conn  // for changes; nil: not open
+	ports map[string]Port // in the kernel, by interface
 }
 
-// Open makes the filter in the calling thread's network namespace. Ports that are
-// there stay, and are guarded all the while. Later calls work on that namespace
-// from any thread.
+// Open makes the filter in the calling thread's network namespace. Ports of an
+// earlier Table stay guarded without a gap. Later calls work on that namespace from
+// any thread.
 func Open() (_ *Table, err error) {
 	ns, err := netns.Get()
 	if err != nil {
@@ -84,27 +60,25 @@ func Open() (_ *Table, err error) {
 	return t, t.Reset(ports)
 }
 
-// Close gives up what the Table holds of this process. The filter stays.
+// Close closes the Table. The filter stays.
 func (t *Table) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return errors.Join(t.disconnect(), t.ns.Close())
 }
 
-// Delete removes the filter: no port is guarded any more. That there is none is
-// no error.
+// Delete removes the filter, if it exists: no port is guarded any more.
 func (t *Table) Delete() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	err := t.transact(deleteTables)
-	if err != nil {
+	if err := t.transact(deleteTables); err != nil {
 		return fmt.Errorf("delete packet filter %s: %w", tableName, err)
 	}
 	t.ports = map[string]Port{}
 	return nil
 }
 
-// Set guards a port, from now on exactly as given: the change is atomic.
+// Set guards a port as given, atomically, in place of an earlier Set.
 func (t *Table) Set(p Port) error {
 	p, err := normal(p)
 	if err != nil {
@@ -115,8 +89,7 @@ func (t *Table) Set(p Port) error {
 	return t.replace(p.Interface, &p)
 }
 
-// Remove ends the guard of a port: it may send what it likes. That there is none
-// is no error.
+// Remove ends the guard of a port, if it has one: it may send anything.
 func (t *Table) Remove(iface string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -126,8 +99,7 @@ func (t *Table) Remove(iface string) error {
 	return t.replace(iface, nil)
 }
 
-// Reset guards exactly these ports. The change is atomic, and as large for one
-// port as for a thousand.
+// Reset guards exactly these ports, atomically.
 func (t *Table) Reset(ports []Port) error {
 	all := map[string]Port{}
 	for _, p := range ports {
@@ -142,9 +114,8 @@ func (t *Table) Reset(ports []Port) error {
 	return t.rebuild(all)
 }
 
-// replace changes one port in the kernel; nil removes it. When the kernel has
-// not what we think, because somebody has changed the table or flushed all rules,
-// everything is made anew.
+// replace changes one port in the kernel; nil removes it. If someone else has changed
+// the table, replace rebuilds it.
 func (t *Table) replace(iface string, p *Port) error {
 	var stale, wanted []element
 	if old, ok := t.ports[iface]; ok {
@@ -170,8 +141,8 @@ func (t *Table) replace(iface string, p *Port) error {
 	return nil
 }
 
-// rebuild makes tables, rules and elements what they should be, whatever they
-// are, in one transaction. What is there and right stays, the counters with it.
+// rebuild sets tables, rules and elements in one transaction, whatever was there
+// before. Correct elements and the counters stay.
 func (t *Table) rebuild(ports map[string]Port) error {
 	stale, err := t.elements()
 	if err != nil {
@@ -190,13 +161,13 @@ func (t *Table) rebuild(ports map[string]Port) error {
 		return errors.Join(addTables(c), change(c.SetDeleteElements, stale), change(c.SetAddElements, wanted))
 	})
 	if err != nil {
-		return fmt.Errorf("make packet filter %s: %w", tableName, err)
+		return fmt.Errorf("set packet filter %s: %w", tableName, err)
 	}
 	t.ports = ports
 	return nil
 }
 
-// elements lists what is in the kernel's sets.
+// elements lists the elements of the kernel's sets.
 func (t *Table) elements() ([]element, error) {
 	c, err := t.connect()
 	if err != nil {
@@ -217,7 +188,7 @@ func (t *Table) elements() ([]element, error) {
 			}
 			elements, err := c.GetSetElements(s)
 			if err != nil {
-				return nil, fmt.Errorf("list packet filter's set %s: %w", s.Name, err)
+				return nil, fmt.Errorf("list set %s of packet filter: %w", s.Name, err)
 			}
 			for _, e := range elements {
 				all = append(all, element{s, string(e.Key)})
@@ -227,14 +198,14 @@ func (t *Table) elements() ([]element, error) {
 	return all, nil
 }
 
-// sendBuffer holds a transaction of some ten thousand ports. The kernel takes a
-// transaction in one piece.
+// sendBuffer holds a transaction with ten thousand ports: the kernel takes a
+// transaction as one message.
 const sendBuffer = 16 << 20
 
-// transact does the changes that f adds to a connection, all or none. The
-// connection stays: the kernel waits for what was deleted when one is closed. After
-// an error it is given up, so that answers that are left are not taken for the
-// next transaction's.
+// transact applies all changes that f adds to the connection, or none. It keeps the
+// connection open, because closing waits until the kernel has freed what was
+// deleted. After an error it closes the connection, which may hold replies that
+// would be taken for those of the next transaction.
 func (t *Table) transact(f func(*nftables.Conn) error) (err error) {
 	if t.conn == nil {
 		large := func(c *netlink.Conn) error { return c.SetWriteBuffer(sendBuffer) }
@@ -274,43 +245,20 @@ func (t *Table) connect(options ...nftables.ConnOption) (*nftables.Conn, error) 
 	return nftables.New(options...)
 }
 
-// Ports lists the ports that the kernel guards, by interface, each with its
-// addresses in order.
+// Ports lists the ports that the kernel guards, sorted by interface, each with its
+// addresses sorted.
 func (t *Table) Ports() ([]Port, error) {
-	t.mu.Lock() // a list is worthless that somebody changes meanwhile
+	t.mu.Lock() // else a change would tear the list
 	defer t.mu.Unlock()
 	elements, err := t.elements()
 	if err != nil {
 		return nil, err
 	}
-	byName := map[string]*Port{}
-	for _, e := range elements {
-		name, value := splitKey(e.key)
-		p := byName[name]
-		if p == nil {
-			p = &Port{Interface: name}
-			byName[name] = p
-		}
-		switch e.set {
-		case macs:
-			p.MAC = value[:6]
-		case v4, v6:
-			a, _ := netip.AddrFromSlice(value)
-			p.Addresses = append(p.Addresses, a)
-		case dhcp:
-			p.DHCP = true
-		}
-	}
-	var ports []Port
-	for _, p := range byName {
-		ports = append(ports, p.withoutImplied())
-	}
-	slices.SortFunc(ports, func(a, b Port) int { return cmp.Compare(a.Interface, b.Interface) })
-	return ports, nil
+	return parsePorts(elements), nil
 }
 
-// Drops is how many frames have been dropped since the filter was first made, by
-// reason. All reasons are in it.
+// Drops returns how many frames the filter has dropped since it was first made, by
+// reason. Every reason has an entry.
 func (t *Table) Drops() (map[string]uint64, error) {
 	c, err := t.connect()
 	if err != nil {
@@ -320,7 +268,7 @@ func (t *Table) Drops() (map[string]uint64, error) {
 	for _, table := range tables {
 		objects, err := c.GetObjects(table)
 		if err != nil {
-			return nil, fmt.Errorf("read packet filter's counters: %w", err)
+			return nil, fmt.Errorf("read counters of packet filter: %w", err)
 		}
 		for _, o := range objects {
 			if counter, ok := o.(*nftables.CounterObj); ok {
@@ -329,43 +277,4 @@ func (t *Table) Drops() (map[string]uint64, error) {
 		}
 	}
 	return drops, nil
-}
-
-// normal returns p as Ports would, or an error when it is none.
-func normal(p Port) (Port, error) {
-	if n := len(p.Interface); n == 0 || n >= unix.IFNAMSIZ {
-		return p, fmt.Errorf("guard port %q: want a name of 1 to %d bytes", p.Interface, unix.IFNAMSIZ-1)
-	}
-	if len(p.MAC) != 6 || p.MAC[0]&1 != 0 {
-		return p, fmt.Errorf("guard port %s: MAC %s: want a unicast address of 6 bytes", p.Interface, p.MAC)
-	}
-	p.MAC = slices.Clone(p.MAC)
-	var addresses []netip.Addr
-	for _, a := range p.Addresses {
-		if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() {
-			return p, fmt.Errorf("guard port %s: address %s: want a unicast address", p.Interface, a)
-		}
-		addresses = append(addresses, a.Unmap().WithZone(""))
-	}
-	slices.SortFunc(addresses, netip.Addr.Compare)
-	p.Addresses = slices.Compact(addresses)
-	return p, nil
-}
-
-// implied are the IPv6 addresses that a port has without their being given: its
-// link-local one, and the unspecified one, which stands for leave to use that.
-func (p Port) implied() []netip.Addr {
-	m := p.MAC
-	linkLocal := [16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]}
-	return []netip.Addr{netip.AddrFrom16(linkLocal), netip.IPv6Unspecified()}
-}
-
-func (p Port) withoutImplied() Port {
-	implied := p.implied()
-	p.Addresses = slices.DeleteFunc(p.Addresses, func(a netip.Addr) bool { return slices.Contains(implied, a) })
-	if len(p.Addresses) == 0 {
-		p.Addresses = nil
-	}
-	slices.SortFunc(p.Addresses, netip.Addr.Compare)
-	return p
 }

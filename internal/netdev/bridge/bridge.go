@@ -1,19 +1,20 @@
-// Package bridge is the host's side of the tenants' networks: for each a bridge
-// with the gateway's addresses, the way to the outside, and none to another
-// tenant.
+// Package bridge makes the host's side of the tenants' networks: for each tenant a
+// bridge with the gateway addresses, a route to the outside, and none to other
+// tenants.
 //
-// It works in the calling thread's network namespace. All that it changes there
-// beside its own bridges is one nftables table and four switches: forwarding of
-// IPv4 and of IPv6, if a gateway needs it, is turned on, and bridge-nf-call off, so
-// that a frame that stays on a bridge meets the bridge's filters only. Kubernetes
-// and Docker want bridge-nf-call on: a host of theirs keeps the tenants' networks
-// in a network namespace of their own. Docker also sets the policy of the FORWARD
-// chain to DROP, which no other table can lift: on its host the operator has to
-// accept the bridges in the chain DOCKER-USER. A host that gets its own IPv6
-// address by router advertisements needs accept_ra=2 once forwarding is on.
+// It works in the calling thread's network namespace. Besides its bridges it changes
+// one nftables table and four sysctls: it turns IPv4 and IPv6 forwarding on, if a
+// gateway needs them, and bridge-nf-call off, so that only the bridge's filters see
+// frames that stay on a bridge. On some hosts the operator has to act:
+//   - Kubernetes and Docker need bridge-nf-call on: keep the tenants' networks in a
+//     network namespace of their own.
+//   - Docker sets the policy of the FORWARD chain to DROP, which no other table can
+//     override: accept the bridges in the chain DOCKER-USER.
+//   - A host that gets its IPv6 address by router advertisements needs accept_ra=2
+//     once forwarding is on.
 //
-// What a guest may send is filtered by package antispoof; addresses of pods are
-// the tenant's IPAM's.
+// Filtering what a guest may send (package antispoof) and assigning addresses to
+// pods do not belong here.
 package bridge
 
 import (
@@ -34,25 +35,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Network is one tenant's.
+// Network is the network of one tenant.
 type Network struct {
 	Bridge string
 	MTU    int // bytes
-	// Gateways are the host's addresses in the network, of IPv4 and IPv6, with
-	// the lengths of the network's prefixes. None: the bridge is the operator's
-	// own. It has to exist and is not touched, but no packet goes through the
-	// host between it and another network.
+	// Gateways are the host's IPv4 and IPv6 addresses in the network, with the
+	// network's prefix lengths. None: the operator owns the bridge. Then it has to
+	// exist and is not changed, but the host forwards nothing between it and
+	// another network.
 	Gateways []netip.Prefix
 	NAT      bool // to the outside, for the gateways' subnets
 }
 
-// bridgeAlias marks the bridges that are ours to change.
+// bridgeAlias marks the bridges that Ensure may change.
 const bridgeAlias = "unnest tenant network"
 
-// Ensure makes the networks as they are given: bridges that are missing are
-// added, those of an earlier Ensure are corrected, and the packet filter is made
-// anew from this list, atomically. When a step fails, what was done is undone.
-// A bridge that somebody else has made is refused if it is to have gateways.
+// Ensure makes these networks: it adds missing bridges, corrects those of an earlier
+// Ensure, and replaces the packet filter atomically. When a step fails, it undoes
+// the steps before. It refuses gateways for a bridge that it has not made.
 func Ensure(networks []Network) (err error) {
 	var done undo
 	defer func() {
@@ -60,10 +60,8 @@ func Ensure(networks []Network) (err error) {
 			err = errors.Join(err, done.run())
 		}
 	}()
-	for _, s := range switches(networks) {
-		if err := done.sysctl(s.file, s.value); err != nil {
-			return err
-		}
+	if err := done.sysctls(sysctls(networks)); err != nil {
+		return err
 	}
 	for _, n := range networks {
 		if err := done.network(n); err != nil {
@@ -73,7 +71,7 @@ func Ensure(networks []Network) (err error) {
 	return filter(networks)
 }
 
-// find returns the interface, or nil when there is none.
+// find returns the interface, or nil when it does not exist.
 func find(name string) (netlink.Link, error) {
 	link, err := netlink.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -84,7 +82,8 @@ func find(name string) (netlink.Link, error) {
 
 type setting struct{ file, value string }
 
-func switches(networks []Network) []setting {
+// sysctls returns the settings of the namespace.
+func sysctls(networks []Network) []setting {
 	s := []setting{
 		{"net/bridge/bridge-nf-call-iptables", "0"},
 		{"net/bridge/bridge-nf-call-ip6tables", "0"},
@@ -103,10 +102,17 @@ func switches(networks []Network) []setting {
 	return s
 }
 
-// undo is what takes back the steps so far.
+// undo holds the functions that undo the steps so far.
 type undo []func() error
 
-func (u *undo) add(f func() error) { *u = append(*u, f) }
+func (u *undo) add(what string, f func() error) {
+	*u = append(*u, func() error {
+		if err := f(); err != nil {
+			return fmt.Errorf("undo %s: %w", what, err)
+		}
+		return nil
+	})
+}
 
 func (u *undo) run() error {
 	var errs []error
@@ -116,30 +122,26 @@ func (u *undo) run() error {
 	return errors.Join(errs...)
 }
 
-// sysctl sets a switch. A kernel that has it not does not need it.
-func (u *undo) sysctl(file, value string) error {
-	old, err := os.ReadFile(filepath.Join("/proc/sys", file))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+// sysctls applies settings, except those that the kernel does not have.
+func (u *undo) sysctls(settings []setting) error {
+	for _, s := range settings {
+		path := filepath.Join("/proc/sys", s.file)
+		old, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && strings.TrimSpace(string(old)) == s.value {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(path, []byte(s.value), 0)
+		}
+		if err != nil {
+			return fmt.Errorf("set %s: %w", s.file, err)
+		}
+		u.add("set "+s.file, func() error { return os.WriteFile(path, old, 0) })
 	}
-	if err == nil && strings.TrimSpace(string(old)) == value {
-		return nil
-	}
-	if err == nil {
-		err = writeSysctl(file, value)
-	}
-	if err != nil {
-		return fmt.Errorf("set %s: %w", file, err)
-	}
-	u.add(func() error { return writeSysctl(file, string(old)) })
 	return nil
 }
 
-func writeSysctl(file, value string) error {
-	return os.WriteFile(filepath.Join("/proc/sys", file), []byte(value), 0)
-}
-
-// network makes one tenant's bridge, if it is ours to make.
+// network makes one tenant's bridge, unless the operator owns it.
 func (u *undo) network(n Network) error {
 	link, err := find(n.Bridge)
 	if err != nil {
@@ -148,23 +150,23 @@ func (u *undo) network(n Network) error {
 	_, isBridge := link.(*netlink.Bridge)
 	switch {
 	case link == nil && len(n.Gateways) == 0:
-		return errors.New("there is no such bridge; add it, or give the network gateways to have it made")
+		return errors.New("bridge does not exist: add it, or give the network gateways to have it made")
 	case link == nil:
 		if link, err = u.addBridge(n); err != nil {
 			return err
 		}
 	case !isBridge:
-		return fmt.Errorf("there is an interface of that name that is no bridge, but of type %s", link.Type())
+		return fmt.Errorf("interface has type %s, want a bridge: choose another name", link.Type())
 	case len(n.Gateways) == 0:
 		return nil
 	case link.Attrs().Alias != bridgeAlias:
-		return errors.New("the bridge is there, and not ours to give gateways to; give the network none, or another bridge")
+		return errors.New("bridge exists and was not made by unnest: remove the gateways from the network, or choose another bridge")
 	}
 	return u.configure(link, n)
 }
 
-// addBridge adds an empty bridge with a MAC of its own: without one it takes one
-// of its ports', and changes it as they come and go.
+// addBridge adds a bridge with a MAC of its own. Without one it would take that of a
+// port, and change it as ports come and go.
 func (u *undo) addBridge(n Network) (netlink.Link, error) {
 	mac := make(net.HardwareAddr, 6)
 	if _, err := rand.Read(mac); err != nil {
@@ -175,34 +177,33 @@ func (u *undo) addBridge(n Network) (netlink.Link, error) {
 	if err := netlink.LinkAdd(bridge); err != nil {
 		return nil, fmt.Errorf("add: %w", err)
 	}
-	u.add(func() error { return netlink.LinkDel(bridge) })
+	u.add("add "+n.Bridge, func() error { return netlink.LinkDel(bridge) })
 	if err := netlink.LinkSetAlias(bridge, bridgeAlias); err != nil {
 		return nil, fmt.Errorf("set alias: %w", err)
 	}
 	return bridge, nil
 }
 
-// configure corrects a bridge of ours.
+// configure corrects a bridge that we own.
 func (u *undo) configure(bridge netlink.Link, n Network) error {
-	// The host answers for the gateway's addresses only, at once, and takes no
-	// address or route from the tenant.
-	for _, s := range []setting{
-		{"net/ipv4/conf/" + n.Bridge + "/arp_ignore", "1"},
-		{"net/ipv6/conf/" + n.Bridge + "/accept_dad", "0"},
-		{"net/ipv6/conf/" + n.Bridge + "/accept_ra", "0"},
-	} {
-		if err := u.sysctl(s.file, s.value); err != nil {
-			return err
-		}
+	err := u.sysctls([]setting{
+		{"net/ipv4/conf/" + n.Bridge + "/arp_ignore", "1"}, // answer for the gateway's addresses only
+		{"net/ipv6/conf/" + n.Bridge + "/accept_dad", "0"}, // have them at once
+		{"net/ipv6/conf/" + n.Bridge + "/accept_ra", "0"},  // accept no address or route from the tenant
+	})
+	if err != nil {
+		return err
 	}
-	if err := learnNothingFromControlFrames(bridge); err != nil {
+	if err := disableLinkLocalLearning(bridge); err != nil {
 		return fmt.Errorf("set no_linklocal_learn: %w", err)
 	}
 	old := bridge.Attrs().MTU
-	if err := netlink.LinkSetMTU(bridge, n.MTU); err != nil { // also when it is: else the ports' changes it
+	if err := netlink.LinkSetMTU(bridge, n.MTU); err != nil { // even if unchanged: a set MTU no longer follows the ports
 		return fmt.Errorf("set MTU %d: %w", n.MTU, err)
 	}
-	u.add(func() error { return netlink.LinkSetMTU(bridge, old) })
+	if old > 0 { // else addBridge has made it, and deletes it
+		u.add("set MTU of "+n.Bridge, func() error { return netlink.LinkSetMTU(bridge, old) })
+	}
 	if err := u.addresses(bridge, n.Gateways); err != nil {
 		return err
 	}
@@ -212,16 +213,15 @@ func (u *undo) configure(bridge netlink.Link, n Network) error {
 	return nil
 }
 
-// learnNothingFromControlFrames keeps the bridge from learning the source of
-// frames that are addressed to itself, such as LLDP's. They pass no filter, so that
-// a guest could draw another's frames to itself.
-func learnNothingFromControlFrames(bridge netlink.Link) error {
+// disableLinkLocalLearning keeps the bridge from learning the source of frames to
+// itself, such as LLDP. No filter sees them, so a guest could use them to attract
+// another guest's frames.
+func disableLinkLocalLearning(bridge netlink.Link) error {
 	const noLinkLocalLearn = 1 << 0 // BR_BOOLOPT_NO_LL_LEARN in linux/if_bridge.h
-	value := binary.NativeEndian.AppendUint32(nil, noLinkLocalLearn)
-	mask := binary.NativeEndian.AppendUint32(nil, noLinkLocalLearn)
+	option := binary.NativeEndian.AppendUint32(nil, noLinkLocalLearn)
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(bridge.Type()))
-	info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(unix.IFLA_BR_MULTI_BOOLOPT, append(value, mask...))
+	info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(unix.IFLA_BR_MULTI_BOOLOPT, slices.Repeat(option, 2) /* value and mask */)
 	message := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	message.Index = int32(bridge.Attrs().Index)
 	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_ACK)
@@ -231,18 +231,18 @@ func learnNothingFromControlFrames(bridge netlink.Link) error {
 	return err
 }
 
-// addresses gives the bridge the gateways' addresses, and takes others away.
+// addresses gives the bridge the gateways' addresses and no others.
 func (u *undo) addresses(bridge netlink.Link, gateways []netip.Prefix) error {
 	old, err := addressesOf(bridge)
 	if err != nil {
 		return err
 	}
-	u.add(func() error { return setAddresses(bridge, old) })
+	u.add("set addresses of "+bridge.Attrs().Name, func() error { return setAddresses(bridge, old) })
 	return setAddresses(bridge, gateways)
 }
 
-// addressesOf lists the addresses of a bridge, but those of the link: the kernel's
-// own is among them.
+// addressesOf lists the addresses of a bridge, except link-local ones, which the
+// kernel adds.
 func addressesOf(bridge netlink.Link) ([]netip.Prefix, error) {
 	all, err := netlink.AddrList(bridge, netlink.FAMILY_ALL)
 	if err != nil {
@@ -259,8 +259,8 @@ func addressesOf(bridge netlink.Link) ([]netip.Prefix, error) {
 	return global, nil
 }
 
-// setAddresses deletes first and then looks anew: with an address the kernel
-// deletes the later ones of its subnet.
+// setAddresses lists the addresses again after the deletions: with an address the
+// kernel deletes later addresses of its subnet.
 func setAddresses(bridge netlink.Link, want []netip.Prefix) error {
 	there, err := addressesOf(bridge)
 	if err != nil {
@@ -291,7 +291,7 @@ func setAddresses(bridge netlink.Link, want []netip.Prefix) error {
 func address(p netip.Prefix) *netlink.Addr {
 	a := &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}
 	if p.Addr().Is6() {
-		a.Flags = unix.IFA_F_NODAD // else it works only after a second
+		a.Flags = unix.IFA_F_NODAD // else it is usable only after a second
 	}
 	return a
 }

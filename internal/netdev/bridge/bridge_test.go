@@ -292,10 +292,10 @@ func TestEnsureFails(t *testing.T) {
 		network Network
 		word    string
 	}{
-		{"no such bridge", Network{Bridge: "none"}, "no such bridge"},
-		{"an operator's bridge", Network{Bridge: "own", MTU: 1500, Gateways: prefixes("10.3.0.1/16")}, "not ours"},
-		{"no bridge", Network{Bridge: "lo", MTU: 1500, Gateways: prefixes("10.3.0.1/16")}, "no bridge"},
-		{"no bridge, and no gateways", Network{Bridge: "lo"}, "no bridge"},
+		{"no such bridge", Network{Bridge: "none"}, "bridge does not exist: add it"},
+		{"an operator's bridge", Network{Bridge: "own", MTU: 1500, Gateways: prefixes("10.3.0.1/16")}, "was not made by unnest"},
+		{"not a bridge", Network{Bridge: "lo", MTU: 1500, Gateways: prefixes("10.3.0.1/16")}, "want a bridge"},
+		{"not a bridge, and no gateways", Network{Bridge: "lo"}, "want a bridge"},
 		{"bad MTU", Network{Bridge: "new", MTU: 1 << 20, Gateways: prefixes("10.3.0.1/16")}, "MTU 1048576"},
 		{"bad name", Network{Bridge: "sixteen--letters", MTU: 1500, Gateways: prefixes("10.3.0.1/16")}, "sixteen--letters"},
 	}
@@ -312,6 +312,9 @@ func TestEnsureFails(t *testing.T) {
 				err := Ensure([]Network{red, other, tt.network})
 				if err == nil || !strings.Contains(err.Error(), tt.word) || !strings.Contains(err.Error(), tt.network.Bridge) {
 					t.Errorf("got %v, want an error with %q", err, tt.word)
+				}
+				if err != nil && strings.Contains(err.Error(), "undo") {
+					t.Errorf("roll back: %v", err)
 				}
 				links, err := netlink.LinkList()
 				h.check(err)

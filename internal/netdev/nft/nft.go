@@ -1,0 +1,147 @@
+// Package nft builds the sets and rules of the host's packet filters from parts of
+// frames and names of interfaces.
+//
+// What is filtered belongs to the packages antispoof and bridge.
+package nft
+
+import (
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// NewSet returns a set of keys of the given types, with an ID that no other set of
+// the transaction has.
+func NewSet(id uint32, t *nftables.Table, name string, key ...nftables.SetDatatype) *nftables.Set {
+	return &nftables.Set{
+		ID: id, Table: t, Name: name,
+		KeyType: nftables.MustConcatSetType(key...), Concatenation: len(key) > 1,
+		KeyByteOrder: binaryutil.NativeEndian, // nft prints names by it
+	}
+}
+
+// batch is the number of elements in one message, whose length has 16 bits.
+const batch = 500
+
+// Change passes elements of a set to f, which adds or deletes them.
+func Change(f func(*nftables.Set, []nftables.SetElement) error, s *nftables.Set, elements []nftables.SetElement) error {
+	for chunk := range slices.Chunk(elements, batch) {
+		if err := f(s, chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Name returns an interface's name as in a key.
+func Name(iface string) []byte {
+	name := make([]byte, unix.IFNAMSIZ)
+	copy(name, iface)
+	return name
+}
+
+// Operand is a value that a rule can load.
+type Operand interface {
+	load(register uint32) expr.Any
+}
+
+type meta expr.MetaKey
+
+// The names of the interfaces by which a packet comes and goes.
+const (
+	InInterface  = meta(expr.MetaKeyIIFNAME)
+	OutInterface = meta(expr.MetaKeyOIFNAME)
+)
+
+func (m meta) load(register uint32) expr.Any {
+	return &expr.Meta{Key: expr.MetaKey(m), Register: register}
+}
+
+// Field is a part of a packet.
+type Field struct {
+	base           expr.PayloadBase
+	offset, length uint32 // bytes
+}
+
+// Link returns a field of the Ethernet header.
+func Link(offset, length uint32) Field {
+	return Field{expr.PayloadBaseLLHeader, offset, length}
+}
+
+// Network returns a field of the ARP or IP header.
+func Network(offset, length uint32) Field {
+	return Field{expr.PayloadBaseNetworkHeader, offset, length}
+}
+
+// Transport returns a field of the header behind the IP header.
+func Transport(offset, length uint32) Field {
+	return Field{expr.PayloadBaseTransportHeader, offset, length}
+}
+
+func (f Field) load(register uint32) expr.Any {
+	return &expr.Payload{DestRegister: register, Base: f.base, Offset: f.offset, Len: f.length}
+}
+
+// Rule joins the parts of a rule: conditions, and what to do when all hold.
+func Rule(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }
+
+// In holds when the set has the key made of the operands, of which there are one or
+// two. The first of two has to be an interface.
+func In(s *nftables.Set, key ...Operand) []expr.Any { return lookup(s, false, key) }
+
+// NotIn is the opposite of In.
+func NotIn(s *nftables.Set, key ...Operand) []expr.Any { return lookup(s, true, key) }
+
+func lookup(s *nftables.Set, invert bool, key []Operand) []expr.Any {
+	var parts []expr.Any
+	for i, o := range key {
+		parts = append(parts, o.load(unix.NFT_REG_1+uint32(i))) // a name fills a register
+	}
+	return append(parts, &expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Name, SetID: s.ID, Invert: invert})
+}
+
+// Is holds when the field has the value.
+func Is(f Field, value ...byte) []expr.Any { return compare(f, expr.CmpOpEq, value) }
+
+// IsNot is the opposite of Is.
+func IsNot(f Field, value ...byte) []expr.Any { return compare(f, expr.CmpOpNeq, value) }
+
+// Protocol holds when the packet is of the family (unix.NFPROTO_*).
+func Protocol(family byte) []expr.Any {
+	return compare(meta(expr.MetaKeyNFPROTO), expr.CmpOpEq, []byte{family})
+}
+
+// Payload holds when the packet has the transport protocol (unix.IPPROTO_*).
+func Payload(protocol byte) []expr.Any {
+	return compare(meta(expr.MetaKeyL4PROTO), expr.CmpOpEq, []byte{protocol})
+}
+
+// NotPayload is the opposite of Payload. It does not hold if the kernel has not
+// found a transport protocol.
+func NotPayload(protocol byte) []expr.Any {
+	return compare(meta(expr.MetaKeyL4PROTO), expr.CmpOpNeq, []byte{protocol})
+}
+
+func compare(o Operand, op expr.CmpOp, value []byte) []expr.Any {
+	return []expr.Any{o.load(unix.NFT_REG_1), &expr.Cmp{Op: op, Register: unix.NFT_REG_1, Data: value}}
+}
+
+// Masked holds when those bits of the field that are 1 in mask have the value.
+func Masked(f Field, mask, value []byte) []expr.Any {
+	return []expr.Any{
+		f.load(unix.NFT_REG_1),
+		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: f.length, Mask: mask, Xor: make([]byte, f.length)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: value},
+	}
+}
+
+// Accept accepts the packet.
+func Accept() []expr.Any { return verdict(expr.VerdictAccept) }
+
+// Drop drops the packet.
+func Drop() []expr.Any { return verdict(expr.VerdictDrop) }
+
+func verdict(kind expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: kind}} }
