@@ -1,7 +1,6 @@
-// Package tap opens TAP devices for VMMs. A TAP lives as long as somebody holds
-// its descriptor: QEMU gets the only one, so that the device goes with the NIC
-// or the process, however that ends, and none can be left behind. Only for a VMM
-// that opens a TAP by its name it is made to stay.
+// Package tap opens TAP devices for VMMs. A TAP exists as long as a process holds
+// its descriptor. QEMU gets the only descriptor, so the TAP disappears with the NIC
+// or with QEMU. A VMM that opens a TAP by its name needs a persistent one.
 package tap
 
 import (
@@ -13,27 +12,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device says what a TAP shall be.
+// Device describes a TAP.
 type Device struct {
 	Name string // at most 15 bytes
-	// Bridge is what it is plugged into, in the same namespace. Without one the
-	// device stays down: up, it would hand frames to the host's own IP stack.
+	// Bridge is a bridge in the same namespace. Without one the device stays down:
+	// up, it would pass frames to the host's own IP stack.
 	Bridge string
 	MTU    int    // bytes
-	Alias  string // note of the owner, kept by the kernel; may be empty
-	// Persistent has the device stay when its descriptor is closed.
+	Alias  string // names the owner, and is kept by the kernel; may be empty
+	// Persistent keeps the device when its descriptor is closed.
 	Persistent bool
 }
 
-// Open makes the TAP in the current network namespace, up and on its bridge if it
-// has one, and returns its descriptor for QEMU (vnet_hdr on, single queue). The caller
-// stays locked to its thread while in the namespace. When a step fails there is
-// no TAP.
+// Open makes the TAP in the network namespace of the calling thread and returns its
+// descriptor for QEMU (vnet_hdr on, single queue). With a bridge the TAP is up. The
+// caller stays locked to its thread. When a step fails, no TAP is left.
 func Open(d Device) (_ *os.File, err error) {
-	f, err := attach(d.Name)
+	fd, err := OpenQueue(d.Name, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open TAP %s: %w", d.Name, err)
 	}
+	f := os.NewFile(uintptr(fd), "tap "+d.Name)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.Close())
@@ -43,27 +42,30 @@ func Open(d Device) (_ *os.File, err error) {
 		return nil, fmt.Errorf("configure TAP %s: %w", d.Name, err)
 	}
 	if d.Persistent {
-		if err := unix.IoctlSetInt(int(f.Fd()), unix.TUNSETPERSIST, 1); err != nil {
-			return nil, fmt.Errorf("keep TAP %s: %w", d.Name, err)
+		if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1); err != nil {
+			return nil, fmt.Errorf("make TAP %s persistent: %w", d.Name, err)
 		}
 	}
 	return f, nil
 }
 
-func attach(name string) (*os.File, error) {
-	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+// OpenQueue opens a queue of the TAP called name in the network namespace of the
+// calling thread, and makes the TAP if it does not exist. flags are added to those
+// of every TAP. The descriptor does not block.
+func OpenQueue(name string, flags uint16) (fd int, err error) {
+	fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open /dev/net/tun: %w", err)
+		return -1, fmt.Errorf("open /dev/net/tun: %w", err)
 	}
 	request, err := unix.NewIfreq(name)
 	if err == nil {
-		request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+		request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | flags)
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
 	}
 	if err != nil {
-		return nil, errors.Join(err, unix.Close(fd))
+		return -1, errors.Join(err, unix.Close(fd))
 	}
-	return os.NewFile(uintptr(fd), "tap "+name), nil
+	return fd, nil
 }
 
 func configure(d Device) error {
@@ -87,14 +89,14 @@ func configure(d Device) error {
 		return fmt.Errorf("find bridge %s: %w", d.Bridge, err)
 	}
 	if err := netlink.LinkSetMaster(link, bridge); err != nil {
-		return fmt.Errorf("plug into bridge %s: %w", d.Bridge, err)
+		return fmt.Errorf("add to bridge %s: %w", d.Bridge, err)
 	}
 	return netlink.LinkSetUp(link)
 }
 
-// VHost reports whether the kernel can move frames between a TAP and a guest in
-// QEMU's stead, which runs as the same user as we do. All NICs of a guest ask
-// here, so that those that are compared have the same backend.
+// VHost reports whether this process can open /dev/vhost-net, by which the kernel
+// moves frames between a TAP and a guest in place of QEMU. Ask for every NIC, so
+// that all NICs that are compared have the same backend.
 func VHost() bool {
 	f, err := os.OpenFile("/dev/vhost-net", os.O_RDWR, 0)
 	if err != nil {

@@ -1,0 +1,117 @@
+package ratelimit
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const ifbPrefix = "shape-"
+
+// ifbName returns the name of a TAP's ifb device. It has a digest, because the TAP's
+// own name may have the greatest length already.
+func ifbName(tap string) string {
+	sum := sha256.Sum256([]byte(tap))
+	return fmt.Sprintf("%s%x", ifbPrefix, sum)[:unix.IFNAMSIZ-1]
+}
+
+// setEgress limits the frames from the TAP. The bucket is in place before frames are
+// redirected to it.
+func setEgress(tap netlink.Link, b *bucket) error {
+	ifb, err := ensureIfb(tap)
+	if err != nil {
+		return err
+	}
+	if err := b.install(ifb); err != nil {
+		return err
+	}
+	if err := netlink.LinkSetUp(ifb); err != nil {
+		return fmt.Errorf("set %s up: %w", ifb.Attrs().Name, err)
+	}
+	current, err := redirectsTo(tap)
+	if err != nil || current == ifb.Attrs().Index {
+		return err
+	}
+	return redirect(tap, ifb)
+}
+
+func ensureIfb(tap netlink.Link) (netlink.Link, error) {
+	name := ifbName(tap.Attrs().Name)
+	// With more than one queue each would have a bucket.
+	attrs := netlink.LinkAttrs{Name: name, MTU: tap.Attrs().MTU, NumTxQueues: 1, NumRxQueues: 1}
+	err := netlink.LinkAdd(&netlink.Ifb{LinkAttrs: attrs})
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("add ifb device %s: %w", name, err)
+	}
+	ifb, err := netlink.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("find ifb device %s: %w", name, err)
+	}
+	if ifb.Type() != "ifb" {
+		return nil, fmt.Errorf("add ifb device %s: an interface of type %s has this name; rename it", name, ifb.Type())
+	}
+	if err := netlink.LinkSetAlias(ifb, tap.Attrs().Name); err != nil { // tells an operator the TAP
+		return nil, fmt.Errorf("set alias of %s: %w", name, err)
+	}
+	return ifb, nil
+}
+
+func deleteIfb(name string) error {
+	ifb, err := netlink.LinkByName(name)
+	if err == nil && ifb.Type() == "ifb" {
+		err = netlink.LinkDel(ifb)
+	}
+	if err != nil && !gone(err) {
+		return fmt.Errorf("delete ifb device %s: %w", name, err)
+	}
+	return nil
+}
+
+var ingressHandle = netlink.MakeHandle(0xffff, 0)
+
+// redirectsTo returns the index of the ifb device to which frames from the TAP are
+// redirected, or 0.
+func redirectsTo(tap netlink.Link) (int, error) {
+	filters, err := netlink.FilterList(tap, ingressHandle)
+	if gone(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("list filters of %s: %w", tap.Attrs().Name, err)
+	}
+	for _, f := range filters {
+		u32, ok := f.(*netlink.U32)
+		if !ok {
+			continue
+		}
+		for _, a := range u32.Actions {
+			if m, ok := a.(*netlink.MirredAction); ok {
+				return m.Ifindex, nil
+			}
+		}
+	}
+	return 0, nil
+}
+
+// redirect sends frames from the TAP through the ifb device, which returns them.
+func redirect(tap, ifb netlink.Link) error {
+	if err := clearIngress(tap); err != nil {
+		return err
+	}
+	index := tap.Attrs().Index
+	err := netlink.QdiscAdd(&netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: ingressHandle, Parent: netlink.HANDLE_INGRESS}})
+	if err == nil {
+		err = netlink.FilterAdd(&netlink.U32{
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: ingressHandle, Priority: 1, Protocol: unix.ETH_P_ALL},
+			ClassId:     netlink.MakeHandle(1, 1),
+			Actions:     []netlink.Action{netlink.NewMirredAction(ifb.Attrs().Index)},
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("redirect frames of %s through %s: %w", tap.Attrs().Name, ifb.Attrs().Name, err)
+	}
+	return nil
+}
