@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"text/template"
 
 	"unnest/internal/vmm"
 )
@@ -93,52 +94,29 @@ func parseAlias(name string) string {
 	return name
 }
 
-type interfaceXML struct {
-	XMLName xml.Name `xml:"interface"`
-	Type    string   `xml:"type,attr"`
-	MAC     struct {
-		Address string `xml:"address,attr"`
-	} `xml:"mac"`
-	Target struct {
-		Dev     string `xml:"dev,attr"`
-		Managed string `xml:"managed,attr"`
-	} `xml:"target"`
-	Model struct {
-		Type string `xml:"type,attr"`
-	} `xml:"model"`
-	MTU struct {
-		Size int `xml:"size,attr"`
-	} `xml:"mtu"`
-	ROM struct {
-		Enabled string `xml:"enabled,attr"`
-	} `xml:"rom"`
-	Alias struct {
-		Name string `xml:"name,attr"`
-	} `xml:"alias"`
-	Address struct {
-		Type     string `xml:"type,attr"`
-		Domain   int    `xml:"domain,attr"`
-		Bus      uint64 `xml:"bus,attr"`
-		Slot     int    `xml:"slot,attr"`
-		Function int    `xml:"function,attr"`
-	} `xml:"address"`
+var nicXML = template.Must(template.New("nic").Funcs(template.FuncMap{"xml": escapeXML}).Parse(
+	`<interface type="ethernet"><mac address="{{xml .MAC}}"/><target dev="{{xml .TAP}}" managed="no"/>` +
+		`<model type="virtio"/><mtu size="{{.MTU}}"/><rom enabled="no"/><alias name="{{xml .Alias}}"/>` +
+		`<address type="pci" domain="0" bus="{{.Bus}}" slot="0" function="0"/></interface>`))
+
+func escapeXML(s string) (string, error) {
+	var b strings.Builder
+	err := xml.EscapeText(&b, []byte(s))
+	return b.String(), err
 }
 
 // describe returns libvirt's description of a NIC on a bus. managed="no" keeps
 // libvirt from changing the TAP. The NIC has no network boot ROM, which the guest
 // would load for nothing.
 func describe(d vmm.Device, bus uint64) (string, error) {
-	x := interfaceXML{Type: "ethernet"}
-	x.MAC.Address = d.MAC
-	x.Target.Dev, x.Target.Managed = d.TAP, "no"
-	x.Model.Type = "virtio"
-	x.MTU.Size = d.MTU
-	x.ROM.Enabled = "no"
-	x.Alias.Name = alias(d.ID)
-	x.Address.Type, x.Address.Bus = "pci", bus
-	text, err := xml.Marshal(x)
+	var b strings.Builder
+	err := nicXML.Execute(&b, struct {
+		vmm.Device
+		Alias string
+		Bus   uint64
+	}{d, alias(d.ID), bus})
 	if err != nil {
 		return "", fmt.Errorf("describe NIC %s: %w", d.ID, err)
 	}
-	return string(text), nil
+	return b.String(), nil
 }

@@ -91,10 +91,10 @@ func TestDescribe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `<interface type="ethernet"><mac address="02:00:00:00:00:03"></mac>` +
-		`<target dev="u1&#39;n&lt;3" managed="no"></target><model type="virtio"></model><mtu size="1400"></mtu>` +
-		`<rom enabled="no"></rom><alias name="ua-nic3-1"></alias>` +
-		`<address type="pci" domain="0" bus="10" slot="0" function="0"></address></interface>`
+	want := `<interface type="ethernet"><mac address="02:00:00:00:00:03"/>` +
+		`<target dev="u1&#39;n&lt;3" managed="no"/><model type="virtio"/><mtu size="1400"/>` +
+		`<rom enabled="no"/><alias name="ua-nic3-1"/>` +
+		`<address type="pci" domain="0" bus="10" slot="0" function="0"/></interface>`
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("description (-want +got):\n%s", diff)
 	}

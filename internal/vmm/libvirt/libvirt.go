@@ -79,25 +79,21 @@ func (v *VMM) begin(ctx context.Context, name string) (err error) {
 }
 
 func (v *VMM) handle(e rpc.Event) error {
-	switch e := e.(type) {
+	var event vmm.Event = vmm.Reset{}
+	switch e.Kind {
 	case rpc.Stopped:
 		return errors.New("domain has stopped")
-	case rpc.Rebooted:
-		v.queue(vmm.Reset{})
 	case rpc.DeviceRemoved:
-		v.queue(vmm.Deleted{ID: parseAlias(e.Alias)})
+		event = vmm.Deleted{ID: parseAlias(e.Alias)}
 	case rpc.RemovalFailed:
-		v.queue(vmm.Refused{ID: parseAlias(e.Alias)})
+		event = vmm.Refused{ID: parseAlias(e.Alias)}
 	}
-	return nil
-}
-
-func (v *VMM) queue(e vmm.Event) {
 	select {
-	case v.events <- e:
+	case v.events <- event:
 	default:
 		v.lost.Store(true)
 	}
+	return nil
 }
 
 // AddNetdev does nothing: libvirt makes the netdev with the device.

@@ -147,21 +147,22 @@ func (v *VMM) DeleteBackend(ctx context.Context, id string) error {
 	return errors.Join(v.deleteChardev(ctx, id), v.deleteObject(ctx, id))
 }
 
-// deleteChardev looks first, since QEMU has no error class for a missing device.
 func (v *VMM) deleteChardev(ctx context.Context, id string) error {
-	all, err := v.client.Chardevs(ctx)
-	if err != nil || !slices.Contains(all, id) {
-		return err
-	}
-	return markRefused(v.client.Execute(ctx, "chardev-remove", map[string]any{"id": id}, nil))
+	return v.deleteListed(ctx, v.client.Chardevs, "chardev-remove", id)
 }
 
 func (v *VMM) deleteObject(ctx context.Context, id string) error {
-	all, err := v.client.Objects(ctx)
+	return v.deleteListed(ctx, v.client.Objects, "object-del", id)
+}
+
+// deleteListed runs command for id if list has it: QEMU has no error class for a
+// missing character device or object.
+func (v *VMM) deleteListed(ctx context.Context, list func(context.Context) ([]string, error), command, id string) error {
+	all, err := list(ctx)
 	if err != nil || !slices.Contains(all, id) {
 		return err
 	}
-	return markRefused(v.client.Execute(ctx, "object-del", map[string]any{"id": id}, nil))
+	return markRefused(v.client.Execute(ctx, command, map[string]any{"id": id}, nil))
 }
 
 // OrphanedBackends lists all character devices and objects without a device of their

@@ -196,15 +196,15 @@ func TestQuit(t *testing.T) {
 			_, err := f.next()
 			return errors.Join(err, f.conn.Close())
 		})
-		if err := c.Quit(t.Context()); err != nil {
-			t.Errorf("QEMU gone before its reply: %v", err)
+		if err := c.Execute(t.Context(), "quit", nil, nil); !errors.Is(err, ErrClosed) || !errors.Is(err, io.EOF) {
+			t.Errorf("QEMU gone before its reply: got error %v, want ErrClosed and io.EOF", err)
 		}
 	})
 	t.Run("closed before", func(t *testing.T) {
 		c := dialFake(t, func(*fake) error { return nil })
 		_ = c.Close()
-		if err := c.Quit(t.Context()); !errors.Is(err, ErrClosed) {
-			t.Errorf("after Close: got error %v, want ErrClosed", err)
+		if err := c.Execute(t.Context(), "quit", nil, nil); !errors.Is(err, ErrClosed) || errors.Is(err, io.EOF) {
+			t.Errorf("after Close: got error %v, want ErrClosed without io.EOF", err)
 		}
 	})
 }

@@ -1,10 +1,6 @@
 package qmp
 
-import (
-	"context"
-	"errors"
-	"io"
-)
+import "context"
 
 // NetdevAdd creates a network backend. args are those of netdev_add, with "type"
 // and "id".
@@ -36,39 +32,4 @@ func (c *Client) DeviceDel(ctx context.Context, id string) error {
 // SystemPowerdown asks the guest to shut down, as a power button does.
 func (c *Client) SystemPowerdown(ctx context.Context) error {
 	return c.Execute(ctx, "system_powerdown", nil, nil)
-}
-
-// Quit ends QEMU at once. A connection that ends before the reply is a success.
-func (c *Client) Quit(ctx context.Context) error {
-	err := c.Execute(ctx, "quit", nil, nil)
-	if errors.Is(err, ErrClosed) && errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
-}
-
-// Status says whether the guest runs.
-type Status struct {
-	Running bool
-	Status  string // "running", "paused", "prelaunch", "shutdown", …
-}
-
-// QueryStatus asks whether the guest runs.
-func (c *Client) QueryStatus(ctx context.Context) (Status, error) {
-	var s Status
-	err := c.Execute(ctx, "query-status", nil, &s)
-	return s, err
-}
-
-// KVM says whether QEMU uses KVM.
-type KVM struct {
-	Enabled bool // in use
-	Present bool // built in
-}
-
-// QueryKVM asks whether the guest runs on KVM. If not, it is emulated.
-func (c *Client) QueryKVM(ctx context.Context) (KVM, error) {
-	var k KVM
-	err := c.Execute(ctx, "query-kvm", nil, &k)
-	return k, err
 }

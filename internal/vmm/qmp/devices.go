@@ -8,38 +8,6 @@ import (
 	"strings"
 )
 
-// PCIBus is a PCI root bus of the guest.
-type PCIBus struct {
-	Bus     int
-	Devices []PCIDevice
-}
-
-// PCIDevice is one function on a PCI bus.
-type PCIDevice struct {
-	ID                  string `json:"qdev_id"` // "" for built-in devices
-	Bus, Slot, Function int
-	Bridge              *PCIBridge `json:"pci_bridge"` // nil unless it is a bridge
-}
-
-// PCIBridge is what lies behind a bridge, such as a pcie-root-port.
-type PCIBridge struct {
-	Bus struct {
-		Number      int // the bus that the bridge is on
-		Secondary   int // the bus behind it; 0 until the firmware has numbered it
-		Subordinate int // the last bus behind it
-	}
-	Devices []PCIDevice
-}
-
-// QueryPCI lists the PCI devices as the guest's firmware has numbered them. Until
-// the firmware has done so, at the start and after each reset, bridges look empty:
-// use Peripherals to learn what is plugged in.
-func (c *Client) QueryPCI(ctx context.Context) ([]PCIBus, error) {
-	var buses []PCIBus
-	err := c.Execute(ctx, "query-pci", nil, &buses)
-	return buses, err
-}
-
 // Peripheral is a device from the command line or device_add.
 type Peripheral struct {
 	ID     string // for a device without one its QOM path, which commands accept too
@@ -64,8 +32,8 @@ func (c *Client) children(ctx context.Context, path string) ([]node, error) {
 	return slices.DeleteFunc(nodes, func(n node) bool { return !strings.HasPrefix(n.Type, "child<") }), nil
 }
 
-// Peripherals lists the devices, sorted by ID. Unlike QueryPCI it does not
-// depend on what the guest has done so far.
+// Peripherals lists the devices, sorted by ID. Unlike query-pci it does not depend
+// on the guest, whose firmware numbers the buses at each start.
 func (c *Client) Peripherals(ctx context.Context) ([]Peripheral, error) {
 	var found []Peripheral
 	for _, container := range []string{named, nameless} {

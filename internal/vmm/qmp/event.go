@@ -6,19 +6,19 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // MaxQueued is how many events a subscription keeps. When it is full it drops the
 // oldest, and Next returns a *LostError.
-const MaxQueued = 4096
+const MaxQueued = 1024
 
 // Names of the events that hot-plug needs.
 const (
 	EventDeviceDeleted    = "DEVICE_DELETED"
 	EventUnplugGuestError = "DEVICE_UNPLUG_GUEST_ERROR"
 	EventReset            = "RESET"
-	EventShutdown         = "SHUTDOWN"
 )
 
 // Event is a message that QEMU sends without a request.
@@ -55,29 +55,24 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("%d QEMU events lost: read the subscription faster, and query QEMU's present state", e.Count)
 }
 
-// Subscription is a queue of events since the call of Subscribe. It has to be
-// closed, or it fills up to MaxQueued.
+// Subscription is a queue of events since the call of Subscribe. It is safe for
+// concurrent use.
 type Subscription struct {
 	client *Client
-	names  []string      // empty: all
-	wake   chan struct{} // holds a token while the queue may have something
+	names  []string // empty: all
+	queue  chan Event
+	lost   atomic.Int64  // dropped and not reported
 	ended  chan struct{} // closed by Close
 	once   sync.Once
-
-	mu    sync.Mutex
-	queue []Event
-	lost  int // dropped before queue[0]
 }
 
-// Subscribe queues the events of the given names (none: all) from now on. To wait
-// for the effect of a command, subscribe, then send the command, then call Await:
-// then no event is missed.
+// Subscribe queues the events of the given names (none: all) until the
+// subscription is closed. To wait for the effect of a command, subscribe, then send
+// the command, then call Await: then no event is missed.
 func (c *Client) Subscribe(names ...string) *Subscription {
 	s := &Subscription{
-		client: c,
-		names:  slices.Clone(names),
-		wake:   make(chan struct{}, 1),
-		ended:  make(chan struct{}),
+		client: c, names: slices.Clone(names),
+		queue: make(chan Event, MaxQueued), ended: make(chan struct{}),
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,27 +89,27 @@ func (s *Subscription) Close() {
 	s.once.Do(func() { close(s.ended) })
 }
 
-// Next waits for an event and returns the oldest. In place of dropped events it
+// Next waits for an event and returns the oldest. When events were dropped it first
 // returns one *LostError. When the connection has ended, it returns the queued
 // events and then an error wrapping ErrClosed.
 func (s *Subscription) Next(ctx context.Context) (Event, error) {
-	for {
-		if e, ok, err := s.pop(); ok || err != nil {
-			return e, err
-		}
-		select {
-		case <-s.wake:
-		case <-s.ended:
-			return Event{}, fmt.Errorf("wait for QEMU event: %w: subscription closed", ErrClosed)
-		case <-ctx.Done():
-			return Event{}, fmt.Errorf("wait for QEMU event: %w", context.Cause(ctx))
-		case <-s.client.Done(): // events that came before are in the queue
-			e, ok, err := s.pop()
-			if !ok && err == nil {
-				err = fmt.Errorf("wait for QEMU event: %w", s.client.Err())
-			}
-			return e, err
-		}
+	if n := s.lost.Swap(0); n > 0 {
+		return Event{}, &LostError{Count: int(n)}
+	}
+	select {
+	case e := <-s.queue:
+		return e, nil
+	case <-s.ended:
+		return Event{}, fmt.Errorf("wait for QEMU event: %w: subscription closed", ErrClosed)
+	case <-ctx.Done():
+		return Event{}, fmt.Errorf("wait for QEMU event: %w", context.Cause(ctx))
+	case <-s.client.Done():
+	}
+	select {
+	case e := <-s.queue: // it came before the connection ended
+		return e, nil
+	default:
+		return Event{}, fmt.Errorf("wait for QEMU event: %w", s.client.Err())
 	}
 }
 
@@ -129,50 +124,22 @@ func (s *Subscription) Await(ctx context.Context, match func(Event) bool) (Event
 	}
 }
 
-// pop takes the oldest event, or a *LostError for dropped ones.
-func (s *Subscription) pop() (e Event, ok bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lost > 0 {
-		err = &LostError{Count: s.lost}
-		s.lost = 0
-	} else if len(s.queue) > 0 {
-		e, ok = s.queue[0], true
-		s.queue[0] = Event{}
-		s.queue = s.queue[1:]
-	}
-	if len(s.queue) > 0 {
-		s.signal() // for another reader
-	}
-	return e, ok, err
-}
-
-// push adds an event without waiting.
-func (s *Subscription) push(e Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.queue) == MaxQueued {
-		s.queue = s.queue[1:]
-		s.lost++
-	}
-	s.queue = append(s.queue, e)
-	s.signal()
-}
-
-func (s *Subscription) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// publish gives e to every subscription that wants it.
+// publish queues e in every subscription that wants it. Only the reader of the
+// connection calls it, so a queue has room once its oldest event is removed.
 func (c *Client) publish(e Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for s := range c.subs {
-		if len(s.names) == 0 || slices.Contains(s.names, e.Name) {
-			s.push(e)
+		if len(s.names) > 0 && !slices.Contains(s.names, e.Name) {
+			continue
 		}
+		if len(s.queue) == cap(s.queue) {
+			select {
+			case <-s.queue:
+				s.lost.Add(1)
+			default: // a reader was faster
+			}
+		}
+		s.queue <- e
 	}
 }

@@ -140,7 +140,7 @@ func TestEventsBeforeEnd(t *testing.T) {
 	defer s.Close()
 	close(release)
 	<-c.Done()
-	if e, err := s.Next(t.Context()); err != nil || e.Name != EventShutdown {
+	if e, err := s.Next(t.Context()); err != nil || e.Name != "SHUTDOWN" {
 		t.Errorf("got event %q, error %v, want SHUTDOWN", e.Name, err)
 	}
 	if _, err := s.Next(t.Context()); !errors.Is(err, ErrClosed) {

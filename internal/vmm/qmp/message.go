@@ -82,49 +82,36 @@ func (m *message) result(command string, v any) error {
 
 // decoder splits a stream into messages, which may span lines (QEMU's pretty=on).
 type decoder struct {
-	meter meter
-	limit int
-	json  *json.Decoder
+	limited io.LimitedReader
+	limit   int64
+	json    *json.Decoder
 }
 
 // newDecoder returns a decoder that reads at most limit bytes for one message, in
 // addition to what it has read ahead.
 func newDecoder(r io.Reader, limit int) *decoder {
-	d := &decoder{limit: limit, meter: meter{r: r}}
-	d.json = json.NewDecoder(&d.meter)
+	d := &decoder{limit: int64(limit), limited: io.LimitedReader{R: r}}
+	d.json = json.NewDecoder(&d.limited)
 	return d
-}
-
-// next returns the next message. Any error is final. At the end of the stream,
-// between or within messages, the error wraps io.EOF.
-func (d *decoder) next() (message, error) {
-	d.meter.left = d.limit
-	var m message
-	err := d.json.Decode(&m)
-	switch {
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return m, fmt.Errorf("message is cut off: %w", io.EOF)
-	case errors.Is(err, io.EOF), errors.Is(err, errTooLong):
-		return m, err
-	case err != nil:
-		return m, fmt.Errorf("decode QMP message: %w", err)
-	}
-	return m, m.check()
 }
 
 var errTooLong = fmt.Errorf("message is longer than %d MiB", MaxMessage>>20)
 
-// meter reads at most left bytes from r.
-type meter struct {
-	r    io.Reader
-	left int
-}
-
-func (m *meter) Read(p []byte) (int, error) {
-	if m.left <= 0 {
-		return 0, errTooLong
+// next returns the next message. Any error is final. At the end of the stream,
+// between or within messages, the error wraps io.EOF.
+func (d *decoder) next() (message, error) {
+	d.limited.N = d.limit
+	var m message
+	err := d.json.Decode(&m)
+	switch {
+	case err == nil:
+		return m, m.check()
+	case d.limited.N == 0:
+		return m, errTooLong
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return m, fmt.Errorf("message is cut off: %w", io.EOF)
+	case errors.Is(err, io.EOF):
+		return m, err
 	}
-	n, err := m.r.Read(p[:min(len(p), m.left)])
-	m.left -= n
-	return n, err
+	return m, fmt.Errorf("decode QMP message: %w", err)
 }

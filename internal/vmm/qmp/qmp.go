@@ -16,11 +16,10 @@ import (
 // When QEMU itself went away the error wraps io.EOF as well.
 var ErrClosed = errors.New("connection to QEMU closed")
 
-// Error classes of QMP that callers distinguish. Most errors are GenericError.
+// Error classes of QMP. Most errors are GenericError.
 const (
-	ClassGeneric         = "GenericError"
-	ClassCommandNotFound = "CommandNotFound"
-	ClassDeviceNotFound  = "DeviceNotFound"
+	ClassGeneric        = "GenericError"
+	ClassDeviceNotFound = "DeviceNotFound"
 )
 
 // Error is QEMU's refusal of one command. The connection goes on.

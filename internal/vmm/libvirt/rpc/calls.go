@@ -98,24 +98,21 @@ func (c *Client) DetachDevice(ctx context.Context, m Domain, alias string) error
 }
 
 // Event is a message that libvirt sends without a request.
-type Event interface{ event() }
+type Event struct {
+	Kind  EventKind
+	Alias string // of the device, for DeviceRemoved and RemovalFailed
+}
 
-// Events of a domain.
-type (
-	// Stopped says that the domain has stopped.
-	Stopped struct{}
-	// Rebooted says that the domain reboots.
-	Rebooted struct{}
-	// DeviceRemoved says that the domain has released a device.
-	DeviceRemoved struct{ Alias string }
-	// RemovalFailed says that the domain has refused to release a device.
-	RemovalFailed struct{ Alias string }
+// EventKind says what has happened to a domain.
+type EventKind int
+
+// The kinds of events.
+const (
+	Stopped       EventKind = iota // the domain has stopped
+	Rebooted                       // the domain reboots
+	DeviceRemoved                  // the domain has released a device
+	RemovalFailed                  // the domain has refused to release a device
 )
-
-func (Stopped) event()       {}
-func (Rebooted) event()      {}
-func (DeviceRemoved) event() {}
-func (RemovalFailed) event() {}
 
 // Watch subscribes to the events of a domain.
 func (c *Client) Watch(ctx context.Context, m Domain) error {
@@ -137,21 +134,21 @@ func (c *Client) dispatchEvent(procedure uint32, d *decoder) error {
 	var e Event
 	switch procedure {
 	case procLifecycle:
-		if d.int() == lifecycleStopped {
-			e = Stopped{}
+		if d.int() != lifecycleStopped {
+			return d.err
 		}
+		e.Kind = Stopped
 	case procReboot:
-		e = Rebooted{}
+		e.Kind = Rebooted
 	case procDeviceRemoved:
-		e = DeviceRemoved{d.string()}
+		e = Event{DeviceRemoved, d.string()}
 	case procRemovalFailed:
-		e = RemovalFailed{d.string()}
+		e = Event{RemovalFailed, d.string()}
+	default:
+		return nil
 	}
 	if d.err != nil {
 		return fmt.Errorf("decode libvirt's event %d: %w", procedure, d.err)
-	}
-	if e == nil {
-		return nil
 	}
 	return c.handle(e)
 }
