@@ -9,11 +9,10 @@ import (
 	"unnest/internal/hostapi/segment"
 )
 
-// sender sends frames out by one TAP, each to the queue that its mark names. It is
-// in the network namespace in which it was made.
+// sender sends frames to queues of one TAP, from any network namespace.
 type sender struct{ fd int }
 
-// newSender makes a socket of the interface that receives nothing.
+// newSender opens a socket that only sends.
 func newSender(index int) (*sender, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -25,7 +24,7 @@ func newSender(index int) (*sender, error) {
 	return &sender{fd: fd}, nil
 }
 
-// send sends a frame to a queue. That the queue is full is no error.
+// send sends a frame to a queue, unless the queue is full.
 func (s *sender) send(frame []byte, queue int) error {
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_MARK, queue+1); err != nil {
 		return fmt.Errorf("mark frame: %w", err)
@@ -39,10 +38,10 @@ func (s *sender) send(frame []byte, queue int) error {
 
 func (s *sender) close() error { return unix.Close(s.fd) }
 
-// Announce tells every fraction with a queue who is in the segment. What is told
-// need not be who has a queue: a VM that does not answer is in nobody's way when
-// the others count it out. A fraction whose NIC is not up yet, or whose queue is
-// full, does not hear it: announce again, with the same generation.
+// Announce sends the membership to every fraction with a queue. A fraction with a
+// queue need not be a member: without a VM that does not answer, the others do not
+// wait for it. A fraction whose NIC is not up or whose queue is full misses the
+// announcement: repeat it with the same generation.
 func (s *Segment) Announce(m segment.Membership) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,10 +18,9 @@ type device struct {
 	ns   uint64 // inode
 }
 
-// takeFrom returns a descriptor of the queue that a process has of a TAP; -1 when
-// it has none, or has ended. A queue that is attached comes before one that is
-// not, as it is after a recovery that was interrupted, and when it has been taken
-// away.
+// takeFrom returns a descriptor of the queue that a process has of a TAP, or -1 when
+// it has none or has ended. It prefers an attached queue: a detached one is what an
+// interrupted recovery or Leave has left.
 func takeFrom(pid int, d device) (queue, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -46,8 +45,8 @@ func takeFrom(pid int, d device) (queue, error) {
 	return -1, nil
 }
 
-// tunDescriptors are the descriptors that a process has of the TAPs of a name, in
-// whatever namespace.
+// tunDescriptors lists the descriptors that a process has of TAPs with a name, in all
+// namespaces.
 func tunDescriptors(pid int, name string) ([]int, error) {
 	directory := filepath.Join("/proc", strconv.Itoa(pid), "fdinfo")
 	entries, err := os.ReadDir(directory)
@@ -68,11 +67,12 @@ func tunDescriptors(pid int, name string) ([]int, error) {
 	return found, nil
 }
 
-// gone says that the process, or the descriptor, has ended meanwhile.
+// gone reports whether an error means that a process has ended or has closed the
+// descriptor.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// tunName reads /proc/PID/fdinfo/FD: the name of the TAP, "" if the descriptor is
-// of none (tun_chr_show_fdinfo in the kernel's drivers/net/tun.c).
+// tunName parses /proc/PID/fdinfo/FD and returns the name of the TAP, or "" for
+// other descriptors (tun_chr_show_fdinfo in the kernel's drivers/net/tun.c).
 func tunName(info string) string {
 	for line := range strings.Lines(info) {
 		if name, ok := strings.CutPrefix(line, "iff:"); ok {
@@ -82,8 +82,8 @@ func tunName(info string) string {
 	return ""
 }
 
-// duplicate returns a process's descriptor if it is one of the device, of a queue
-// that is attached or not, else -1.
+// duplicate duplicates a process's descriptor if it is a queue of the device that is
+// attached or not, as given. Else it returns -1.
 func duplicate(process *os.File, fd int, d device, attached bool) (queue, error) {
 	copied, err := unix.PidfdGetfd(int(process.Fd()), fd, 0)
 	if errors.Is(err, unix.EBADF) || errors.Is(err, unix.ESRCH) {
@@ -101,7 +101,7 @@ func duplicate(process *os.File, fd int, d device, attached bool) (queue, error)
 		}
 	}
 	if errors.Is(err, unix.EBADFD) {
-		err = nil // no TAP's any more
+		err = nil // not a TAP any more
 	}
 	return -1, errors.Join(err, q.close())
 }

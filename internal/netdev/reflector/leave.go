@@ -3,80 +3,80 @@ package reflector
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"unnest/internal/hostapi/segment"
 )
 
-// Leave takes a fraction's queue away: its VM gets nothing and sends nothing by
-// it any more, whether it still has the descriptor or not. The other fractions
-// lose no frame. That the fraction is not in the segment is no error.
+// Leave removes a fraction's queue, if it has one. Its VM receives and sends nothing
+// any more, even if it still has the descriptor. The other fractions lose no frame.
 func (s *Segment) Leave(f segment.Fraction) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.leave(f); err != nil {
-		return fmt.Errorf("have fraction %d leave segment %s: %w", f, s.name, err)
+		return fmt.Errorf("remove fraction %d from segment %s: %w", f, s.name, err)
 	}
 	return nil
 }
 
-// leave first puts a queue of our own in the place of the VM's, so that nobody
-// else has the number while it goes to another fraction, then removes that.
+// leave first replaces the VM's queue by one of our own, so that the VM cannot use
+// the number when it goes to another fraction, and then removes our queue.
 func (s *Segment) leave(f segment.Fraction) error {
 	i, ok := s.queues.Index(f)
 	if !ok {
 		return nil
 	}
-	if err := errors.Join(s.strand(f), s.own(i, 0)); err != nil {
+	if err := errors.Join(s.setQueue(f, noQueue), s.setOwner(i, 0)); err != nil {
 		return err
 	}
-	standIn, err := s.banish(s.held[f])
+	substitute, err := s.replace(s.held[f])
 	if err != nil {
 		return err
 	}
 	err = s.held[f].close()
-	s.held[f] = standIn
+	s.held[f] = substitute
 	return errors.Join(err, s.remove(f))
 }
 
-// banish detaches a queue for good, and returns one of ours that has its number.
+// replace detaches a queue for good, and returns one of ours with its number.
 //
-// The driver keeps a detached queue from receiving, but not from sending: what is
-// written to it comes in by the number that it had last. So it is made to be one
-// that no fraction has: the queues are filled up with some of ours, it is attached
-// behind these, and detached again. The first time that it goes, the last of the
-// fill takes its place. The others of the fill go from the last on, so that nothing
-// moves.
-func (s *Segment) banish(q queue) (standIn queue, err error) {
-	var fill []queue
+// A detached queue receives nothing, but can still send: the kernel takes its frames
+// for those of the number that it had last. So replace gives it a number that no
+// fraction has: it opens filler queues up to the maximum, detaches the queue, whose
+// number the last filler takes over, attaches it behind the fillers, and detaches it
+// again. It closes the other fillers from the last to the first, which renumbers no
+// queue.
+func (s *Segment) replace(q queue) (substitute queue, err error) {
+	var fillers []queue
 	defer func() {
-		for i := len(fill) - 1; i >= 0; i-- {
-			err = errors.Join(err, fill[i].close())
+		for _, f := range slices.Backward(fillers) {
+			err = errors.Join(err, f.close())
 		}
 	}()
 	for range segment.MaxFractions + 1 - s.queues.Len() {
-		one, err := s.addQueue()
+		filler, err := s.addQueue()
 		if err != nil {
 			return -1, err
 		}
-		fill = append(fill, one)
+		fillers = append(fillers, filler)
 	}
 	if err := q.detach(); err != nil {
 		return -1, fmt.Errorf("detach queue: %w", err)
 	}
-	last := len(fill) - 1
-	standIn, fill = fill[last], fill[:last]
+	last := len(fillers) - 1
+	substitute, fillers = fillers[last], fillers[:last]
 	if err := errors.Join(q.attach(), q.detach()); err != nil {
-		return standIn, fmt.Errorf("banish queue: %w", err)
+		return substitute, fmt.Errorf("renumber queue: %w", err)
 	}
-	return standIn, nil
+	return substitute, nil
 }
 
-// remove removes a queue of ours. The last queue takes its number: until the
-// kernel is done, either number leads to it and is its own.
+// remove removes a queue of ours. The last queue takes over its number. Until the
+// kernel has renumbered it, both numbers belong to the last queue's fraction.
 func (s *Segment) remove(f segment.Fraction) error {
 	move, _ := s.queues.Detaching(f)
 	if m := move.Fraction; m != 0 {
-		if err := errors.Join(s.own(move.To, m), s.lead(m, move.Either)); err != nil {
+		if err := errors.Join(s.setOwner(move.To, m), s.setQueue(m, move.Either)); err != nil {
 			return err
 		}
 	}
@@ -87,7 +87,7 @@ func (s *Segment) remove(f segment.Fraction) error {
 	s.queues.Detach(f)
 	var err error
 	if m := move.Fraction; m != 0 {
-		err = s.lead(m, move.To)
+		err = s.setQueue(m, move.To)
 	}
-	return errors.Join(err, s.own(s.queues.Len(), 0))
+	return errors.Join(err, s.setOwner(s.queues.Len(), 0))
 }

@@ -260,8 +260,8 @@ func TestCreateFails(t *testing.T) {
 		options reflector.Options
 		word    string
 	}{
-		{reflector.Options{Name: "hl0"}, "device of that name"},
-		{reflector.Options{Name: "lo"}, "device of that name"},
+		{reflector.Options{Name: "hl0"}, "a device of that name exists"},
+		{reflector.Options{Name: "lo"}, "a device of that name exists"},
 		{reflector.Options{Name: "hl1", Mode: "loud"}, "loud"},
 		{reflector.Options{Name: ""}, "0 bytes"},
 		{reflector.Options{Name: "sixteen--letters"}, "16 bytes"},

@@ -14,24 +14,22 @@ import (
 )
 
 // Recover takes over a segment whose creator has ended while VMs had queues of it.
-// holders says by process ID which fraction each VM is; one that has ended, or has
-// no queue any more, is not in the segment. With the creator's descriptors the
-// numbers of the queues are lost, because the queue of a VM that ended meanwhile
-// has left its number to another. So all queues are detached, when nothing passes,
-// and attached again in an order that is known. Counters begin anew; the
-// alias stays.
+// holders maps the process ID of each VM to its fraction; a VM that has ended, or has
+// no queue, is not in the segment. A process with a queue that is not among the
+// holders is an error.
 //
-// After an error frames may not pass, and Recover may be tried again. It is an
-// error that a process has a queue that is not among the holders.
+// The numbers of the queues are unknown, because the queues of VMs that ended have
+// left their numbers to others. Recover detaches all queues and attaches them in a
+// known order; meanwhile no frame passes. Counters start at zero; the alias stays.
+// After an error frames may not pass, and Recover may be tried again.
 func Recover(o Options, holders map[int]segment.Fraction) (_ *Segment, err error) {
-	o = o.withDefaults()
 	s := &Segment{name: o.Name, held: map[segment.Fraction]queue{}, anchor: -1}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("recover segment %s: %w", o.Name, err), s.Close())
 		}
 	}()
-	if err := errors.Join(o.validate(), validateHolders(holders)); err != nil {
+	if err := errors.Join(o.complete(), validateHolders(holders)); err != nil {
 		return nil, err
 	}
 	tap, err := findTAP(o.Name)
@@ -41,8 +39,8 @@ func Recover(o Options, holders map[int]segment.Fraction) (_ *Segment, err error
 	if err := s.take(holders); err != nil {
 		return nil, err
 	}
-	for _, q := range s.held { // any will do
-		err = s.equip(tap, q, o)
+	for _, q := range s.held { // any queue will do
+		err = s.setUp(tap, q, o)
 		break
 	}
 	if err == nil {
@@ -81,12 +79,12 @@ func findTAP(name string) (*netlink.Tuntap, error) {
 	}
 	tap, ok := link.(*netlink.Tuntap)
 	if !ok || tap.Mode != netlink.TUNTAP_MODE_TAP || tap.Flags&netlink.TUNTAP_MULTI_QUEUE == 0 {
-		return nil, errors.New("it is no TAP with several queues")
+		return nil, errors.New("device is not a multi-queue TAP")
 	}
 	return tap, nil
 }
 
-// take takes a descriptor of each holder's queue.
+// take duplicates a descriptor of each holder's queue.
 func (s *Segment) take(holders map[int]segment.Fraction) error {
 	ns, err := currentNS()
 	if err != nil {
@@ -102,7 +100,7 @@ func (s *Segment) take(holders map[int]segment.Fraction) error {
 		}
 	}
 	if len(s.held) == 0 {
-		return fmt.Errorf("none of the processes %v has a queue of it", slices.Sorted(maps.Keys(holders)))
+		return fmt.Errorf("none of the processes %v has a queue", slices.Sorted(maps.Keys(holders)))
 	}
 	return nil
 }
@@ -110,13 +108,13 @@ func (s *Segment) take(holders map[int]segment.Fraction) error {
 func currentNS() (uint64, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &stat); err != nil {
-		return 0, fmt.Errorf("inspect own network namespace: %w", err)
+		return 0, fmt.Errorf("find own network namespace: %w", err)
 	}
 	return stat.Ino, nil
 }
 
-// renumber gives the queues that are held numbers from 0, in the fractions' order,
-// and has frames pass again.
+// renumber numbers the held queues from 0, in the order of the fractions, and lets
+// frames pass again.
 func (s *Segment) renumber() error {
 	order := slices.Sorted(maps.Keys(s.held))
 	for _, f := range order {
@@ -138,10 +136,10 @@ func (s *Segment) renumber() error {
 		}
 	}
 	if tap.Queues > 0 {
-		return fmt.Errorf("%d of its queues are held by none of the processes that were named", tap.Queues)
+		return fmt.Errorf("%d of its queues belong to processes that were not named", tap.Queues)
 	}
 	for _, f := range order {
-		if err := s.admit(f, s.held[f]); err != nil {
+		if err := s.assign(f, s.held[f]); err != nil {
 			return err
 		}
 	}

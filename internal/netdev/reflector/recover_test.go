@@ -334,7 +334,7 @@ func TestRecoverFails(t *testing.T) {
 		{"no holders", reflector.Options{Name: "hl0"}, nil, "none of the processes"},
 		{"others", reflector.Options{Name: "hl0"}, map[int]segment.Fraction{os.Getpid(): 1, 1 << 30: 2}, "none of the processes"},
 		{"no such TAP", reflector.Options{Name: "hl1"}, o.holders(), "hl1"},
-		{"no TAP", reflector.Options{Name: "lo"}, o.holders(), "no TAP"},
+		{"no TAP", reflector.Options{Name: "lo"}, o.holders(), "not a multi-queue TAP"},
 		{"fraction 17", reflector.Options{Name: "hl0"}, map[int]segment.Fraction{pid(1): 17}, "17"},
 		{"one twice", reflector.Options{Name: "hl0"}, map[int]segment.Fraction{pid(1): 2, pid(2): 2}, "both"},
 		{"no mode", reflector.Options{Name: "hl0", Mode: "loud"}, o.holders(), "loud"},

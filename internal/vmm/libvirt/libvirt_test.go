@@ -198,14 +198,14 @@ func TestPlug(t *testing.T) {
 		select {
 		case <-v.Done():
 		case <-time.After(patience):
-			t.Fatal("nobody says that the domain is gone")
+			t.Fatal("the connection does not end with the domain")
 		}
-		if err := v.Err(); err == nil || !strings.Contains(err.Error(), "the domain has stopped") {
+		if err := v.Err(); err == nil || !strings.Contains(err.Error(), "domain has stopped") {
 			t.Errorf("connection ended with %v", err)
 		}
 	}
 	h.link(b.TAP)
-	if _, err := Dial(t.Context(), h.daemon.Socket, "node1"); err == nil || !strings.Contains(err.Error(), "node1: the guest does not run") {
+	if _, err := Dial(t.Context(), h.daemon.Socket, "node1"); err == nil || !strings.Contains(err.Error(), "node1: guest does not run") {
 		t.Errorf("dial a domain that does not run: got %v", err)
 	}
 	h.daemon.Virsh("start", "node1")
@@ -237,7 +237,7 @@ func TestDaemonHangs(t *testing.T) {
 	select {
 	case <-v.Done():
 	case <-time.After(patience):
-		t.Fatal("nobody says that libvirtd is gone")
+		t.Fatal("the connection does not end with libvirtd")
 	}
 	if _, err := v.Devices(t.Context()); !errors.Is(err, rpc.ErrClosed) || !errors.Is(err, io.EOF) {
 		t.Errorf("got %v, want the connection's end", err)

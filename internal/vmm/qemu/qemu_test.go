@@ -301,8 +301,8 @@ func TestDialFails(t *testing.T) {
 	m := boot(t, portAt("rp1", "1"), "virtio-rng-pci,id=rp2")
 	for _, ports := range [][]string{Ports(2), {"rp1", "rp9"}} {
 		_, err := Dial(t.Context(), m.socket, ports)
-		if err == nil || !strings.Contains(err.Error(), "no root port "+ports[1]) || !strings.Contains(err.Error(), m.socket) {
-			t.Errorf("ports %v: got %v, want to be told of %s", ports, err, ports[1])
+		if err == nil || !strings.Contains(err.Error(), "find root port "+ports[1]) || !strings.Contains(err.Error(), m.socket) {
+			t.Errorf("ports %v: got %v, want an error that names %s", ports, err, ports[1])
 		}
 	}
 	if _, err := Dial(t.Context(), m.socket+".none", nil); !errors.Is(err, os.ErrNotExist) {

@@ -1,8 +1,8 @@
 /*
- * The reflector of a Hostlo segment. plain and unicast run at the ingress of the
- * segment's TAP, for every frame that a fraction sends, and send it out by the
- * same TAP, to the queues of other fractions. steer then tells the kernel to which
- * queue. Nothing of a segment gets past the programs into the host.
+ * The reflector of a Hostlo segment. plain or unicast runs at the ingress of the
+ * segment's TAP for every frame that a fraction sends, and sends it by the same TAP
+ * to the queues of other fractions. steer tells the kernel the queue. No frame of a
+ * segment passes the programs into the host.
  */
 
 #include <stdbool.h>
@@ -17,18 +17,18 @@
 #define FRACTIONS 16
 
 /*
- * The longest frame is that of an IPv6 packet of the largest payload. The kernel
- * may hold it as one although it is more than a TAP's MTU: it is to be segmented,
- * or comes from a loopback, whose MTU is larger.
+ * The longest frame has an IPv6 packet with the largest payload. It may exceed the
+ * MTU of the TAP, if the kernel has not segmented it yet, or if it comes from a
+ * loopback, whose MTU is larger.
  */
 #define IPV6_HEADER 40
 #define LONGEST (ETH_HLEN + IPV6_HEADER + 65535)
 
-/* A share of broadcasts, in ns; set when the programs are loaded. */
-volatile const __u64 broadcast_gap;   /* what one costs */
-volatile const __u64 broadcast_burst; /* how far ahead of its time one may be */
+/* The limit of broadcasts, in ns; set when the programs are loaded. */
+volatile const __u64 broadcast_gap;   /* between two broadcasts */
+volatile const __u64 broadcast_burst; /* how early a broadcast may be */
 
-/* marks tells what leads a frame to a fraction; 0 where there is no such fraction. */
+/* marks maps a fraction to the mark of frames for it; 0: not in the segment. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, FRACTIONS + 1);
@@ -36,7 +36,7 @@ struct {
 	__type(value, __u32);
 } marks SEC(".maps");
 
-/* owners tells whose a queue is; 0 is nobody. */
+/* owners maps a queue to its fraction; 0: none. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, FRACTIONS);
@@ -44,7 +44,7 @@ struct {
 	__type(value, __u32);
 } owners SEC(".maps");
 
-/* counts has what was done with each fraction's frames; 0 is for nobody's. */
+/* counts counts each fraction's frames; 0 stands for queues without an owner. */
 struct counters {
 	__u64 frames;
 	__u64 bytes;
@@ -62,7 +62,7 @@ struct {
 	__type(value, struct counters);
 } counts SEC(".maps");
 
-/* buckets has for each fraction when its next broadcast is due. */
+/* buckets holds the time of each fraction's next broadcast. */
 struct bucket {
 	struct bpf_spin_lock lock;
 	__u64 due; /* ns of the monotonic clock */
@@ -76,7 +76,7 @@ struct {
 } buckets SEC(".maps");
 
 /*
- * fraction_of returns whose address it is, 0 for nobody's. That of fraction f is
+ * fraction_of returns the fraction with an address, or 0. Fraction f has the address
  * 02:68:35:00:00:f.
  */
 static __always_inline __u32 fraction_of(const __u8 *mac)
@@ -93,11 +93,11 @@ static __always_inline bool is_broadcast(const __u8 *mac)
 }
 
 /*
- * within_share takes one broadcast out of the sender's token bucket, written as
- * the time at which the bucket is full again (the virtual scheduling algorithm of
- * ITU-T I.371, annex A). It returns false when there is none.
+ * within_limit takes a token for one broadcast from the sender's bucket, or returns
+ * false. A bucket is the time at which it is full again (the virtual scheduling
+ * algorithm of ITU-T I.371, annex A).
  */
-static __always_inline bool within_share(__u32 sender)
+static __always_inline bool within_limit(__u32 sender)
 {
 	struct bucket *bucket = bpf_map_lookup_elem(&buckets, &sender);
 	__u64 now = bpf_ktime_get_ns();
@@ -123,8 +123,8 @@ static __always_inline bool is_ip(const struct __sk_buff *skb, const struct ethh
 }
 
 /*
- * identify returns the sender of a frame: the fraction whose queue it comes by, if
- * that is its source address. Else the frame is counted, and the answer is 0.
+ * identify returns the sender of a frame: the owner of the queue, if the frame has its
+ * source address. Otherwise it counts the frame and returns 0.
  */
 static __always_inline __u32 identify(struct __sk_buff *skb, struct ethhdr *eth)
 {
@@ -147,8 +147,8 @@ static __always_inline __u32 identify(struct __sk_buff *skb, struct ethhdr *eth)
 }
 
 /*
- * admit reports whether a frame may be reflected: it is IP, no longer than such a
- * frame can be, and within its sender's share. Else the frame is counted.
+ * admit returns whether to reflect a frame: it is IP, not too long, and within the
+ * limit of its sender. Otherwise admit counts the frame.
  */
 static __always_inline bool admit(struct __sk_buff *skb, const struct ethhdr *eth,
 				  __u32 sender, struct counters *count)
@@ -163,7 +163,7 @@ static __always_inline bool admit(struct __sk_buff *skb, const struct ethhdr *et
 	}
 	if (!is_broadcast(eth->h_dest))
 		return true;
-	if (!within_share(sender)) {
+	if (!within_limit(sender)) {
 		count->limited++;
 		return false;
 	}
@@ -177,10 +177,10 @@ static __always_inline void count_reflected(const struct __sk_buff *skb, struct 
 	count->bytes += skb->len;
 }
 
-/* send_to_all sends a copy to every fraction but one; 0 is none. */
+/* send_to_all sends a copy to every fraction but one; 0: to every fraction. */
 static __always_inline void send_to_all(struct __sk_buff *skb, __u32 but)
 {
-#pragma unroll /* the key is in memory, where the verifier loses count of it */
+#pragma unroll /* the key is in memory, where the verifier cannot bound it */
 	for (__u32 fraction = 1; fraction <= FRACTIONS; fraction++) {
 		__u32 key = fraction;
 		__u32 *mark = bpf_map_lookup_elem(&marks, &key);
@@ -193,8 +193,8 @@ static __always_inline void send_to_all(struct __sk_buff *skb, __u32 but)
 }
 
 /*
- * plain is the loopback of Bacou et al., section 4.2: every frame goes to every
- * queue, its sender's too.
+ * plain is the loopback of Bacou et al., section 4.2: it sends every frame to every
+ * queue, including the sender's.
  */
 SEC("tc")
 int plain(struct __sk_buff *skb)
@@ -210,7 +210,7 @@ int plain(struct __sk_buff *skb)
 	return TC_ACT_SHOT;
 }
 
-/* unicast sends a frame to the fraction whose address it has, or to all others. */
+/* unicast sends a frame to the fraction with its address, a broadcast to all others. */
 SEC("tc")
 int unicast(struct __sk_buff *skb)
 {
@@ -227,7 +227,7 @@ int unicast(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 	}
 	to = fraction_of(eth.h_dest);
-	mark = bpf_map_lookup_elem(&marks, &to); /* that of 0 is 0 */
+	mark = bpf_map_lookup_elem(&marks, &to); /* 0 for fraction 0 */
 	if (!mark || !*mark || to == sender) {
 		count->unknown++;
 		return TC_ACT_SHOT;
@@ -237,12 +237,12 @@ int unicast(struct __sk_buff *skb)
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-/* steer returns the queue by which a frame leaves the TAP: a mark is one more. */
+/* steer returns the queue of a frame: its mark is the queue's number plus 1. */
 SEC("socket")
 int steer(struct __sk_buff *skb)
 {
 	return skb->mark ? skb->mark - 1 : 0;
 }
 
-/* No helper that is called here asks for the GPL, from Linux 5.8 on. */
+/* From Linux 5.8 on, no helper called here requires the GPL. */
 char __license[] SEC("license") = "Apache-2.0";

@@ -1,49 +1,40 @@
 package reflector
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"unnest/internal/netdev/tap"
 )
 
-// headerSize is that of struct virtio_net_hdr_v1, before each frame (virtio 1.2,
+// headerSize is the size of struct virtio_net_hdr_v1, before each frame (virtio 1.2,
 // section 5.1.6), in bytes.
 const headerSize = 12
 
-// offloads are what a guest of Linux can take: frames without a checksum, and TCP
-// that is not segmented yet.
+// offloads are those that Linux guests support: frames without a checksum, and
+// unsegmented TCP.
 const offloads = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6 | unix.TUN_F_TSO_ECN
 
-// queue is a descriptor of a TAP's queue.
+// queue is the descriptor of a TAP's queue.
 type queue int
 
-// openQueue opens a new queue, the last one of the TAP of the name in the current
-// network namespace. It makes the TAP if there is none; with flags
-// unix.IFF_TUN_EXCL there must be none.
+// openQueue opens a queue as the last one of a TAP. It makes the TAP if there is none;
+// with the flag unix.IFF_TUN_EXCL the TAP must not exist.
 func openQueue(name string, flags uint16) (queue, error) {
-	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	fd, err := tap.OpenQueue(name, unix.IFF_MULTI_QUEUE|flags)
 	if err != nil {
-		return -1, fmt.Errorf("open /dev/net/tun: %w", err)
+		return -1, fmt.Errorf("open queue: %w", err)
 	}
-	q := queue(fd)
-	request, err := unix.NewIfreq(name)
-	if err == nil {
-		request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_MULTI_QUEUE | flags)
-		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
-	}
-	if err != nil {
-		return -1, errors.Join(fmt.Errorf("open queue: %w", err), q.close())
-	}
-	return q, nil
+	return queue(fd), nil
 }
 
-// attach makes a queue that was detached the TAP's last.
+// attach attaches a detached queue as the TAP's last.
 func (q queue) attach() error { return q.set(unix.IFF_ATTACH_QUEUE) }
 
-// detach has a queue get nothing, and the TAP's last queue take its number. It is
-// the TAP's still, and what is written to it comes in by the number it had.
+// detach stops a queue from receiving, and gives its number to the TAP's last queue.
+// Frames written to a detached queue still come in under its former number.
 func (q queue) detach() error { return q.set(unix.IFF_DETACH_QUEUE) }
 
 func (q queue) set(flag uint16) error {
@@ -55,8 +46,8 @@ func (q queue) set(flag uint16) error {
 	return unix.IoctlIfreq(int(q), unix.TUNSETQUEUE, request)
 }
 
-// adapt sets how frames are passed between the TAP and all who hold queues of it.
-func (q queue) adapt() error {
+// setOffloads sets header size and offloads for all queues of the TAP.
+func (q queue) setOffloads() error {
 	if err := unix.IoctlSetPointerInt(int(q), unix.TUNSETVNETHDRSZ, headerSize); err != nil {
 		return fmt.Errorf("set header of %d bytes: %w", headerSize, err)
 	}
@@ -66,7 +57,7 @@ func (q queue) adapt() error {
 	return nil
 }
 
-// steer has a program choose the queue of each frame that the host sends.
+// steer makes a program choose the queue of each frame that the host sends.
 func (q queue) steer(program int) error {
 	if err := unix.IoctlSetPointerInt(int(q), unix.TUNSETSTEERINGEBPF, program); err != nil {
 		return fmt.Errorf("set steering program: %w", err)
@@ -74,8 +65,8 @@ func (q queue) steer(program int) error {
 	return nil
 }
 
-// device returns the name of the queue's TAP, and whether the queue is attached; an
-// error that is unix.EBADFD if it is of none.
+// device returns the name of the queue's TAP, and whether the queue is attached. The
+// error is unix.EBADFD if the descriptor is not that of a TAP.
 func (q queue) device() (name string, attached bool, err error) {
 	request, err := unix.NewIfreq("")
 	if err != nil {
@@ -87,7 +78,7 @@ func (q queue) device() (name string, attached bool, err error) {
 	return request.Name(), request.Uint16()&unix.IFF_DETACH_QUEUE == 0, nil
 }
 
-// inode identifies the network namespace of the queue's TAP.
+// inode returns the inode of the network namespace of the queue's TAP.
 func (q queue) inode() (uint64, error) {
 	fd, err := unix.IoctlRetInt(int(q), unix.TUNGETDEVNETNS)
 	if err != nil {
@@ -102,7 +93,7 @@ func (q queue) inode() (uint64, error) {
 	return stat.Ino, nil
 }
 
-// file returns a descriptor of its own for somebody else.
+// file returns a duplicate of the descriptor.
 func (q queue) file(name string) (*os.File, error) {
 	fd, err := unix.FcntlInt(uintptr(q), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -111,5 +102,5 @@ func (q queue) file(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// close closes the descriptor. The last one of a queue ends it.
+// close closes the descriptor. Closing the last one deletes the queue.
 func (q queue) close() error { return unix.Close(int(q)) }
