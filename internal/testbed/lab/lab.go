@@ -1,9 +1,8 @@
-// Package lab is the host's side of a study: a network namespace of its own
-// with the bridges that guests are plugged into, a second one for clients with
-// NAT between the two, and a state directory that says whose they are. Whatever
-// happens in a lab stays there, and closing it removes all of it.
+// Package lab makes the host's side of a study: a network namespace with the bridges of
+// the guests, a second one for clients with NAT between the two, and a state directory.
+// Everything that a study makes on the host is inside, so closing the lab removes it.
 //
-// A lab knows no guest image, no container and no experiment.
+// A lab knows nothing about images, containers and experiments.
 package lab
 
 import (
@@ -17,8 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The network plan of every lab. Labs do not see each other, so all use the
-// same addresses.
+// The addresses of every lab. Labs are isolated from each other, so all use the same.
 const (
 	ManagementBridge  = "mgmt0"         // guests' first NIC; the host daemon listens on its address
 	ManagementGateway = "10.200.0.1"    //
@@ -32,14 +30,14 @@ const (
 	MTU               = 1500
 )
 
-// Errors that callers tell apart.
+// The errors that callers distinguish.
 var (
 	ErrInUse = errors.New("lab is in use")
 	ErrNoLab = errors.New("no such lab")
 )
 
-// Lab is an open lab. Its owner is the process that holds its lock, or nobody
-// when it is persistent.
+// Lab is an open lab. Its owner is the process that holds its lock. A persistent lab
+// has no owner.
 type Lab struct {
 	Name string
 	Dir  string // state directory
@@ -56,7 +54,7 @@ func Root() string {
 
 var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 
-// Create makes the lab name. It is undone when a step fails.
+// Create makes the lab name. If a step fails, it removes what it has made.
 func Create(name string) (_ *Lab, err error) {
 	if !validName.MatchString(name) {
 		return nil, fmt.Errorf("lab name %q: want at most 32 of a-z, 0-9 and -, not beginning with -", name)
@@ -92,8 +90,8 @@ func Open(name string) (*Lab, error) {
 	return &Lab{Name: name, Dir: dir, lock: lock}, nil
 }
 
-// View returns the existing lab name without locking it: for looking, and for
-// reaching its guests.
+// View returns the existing lab name without locking it, to inspect it and to reach its
+// guests.
 func View(name string) (*Lab, error) {
 	dir := filepath.Join(Root(), name)
 	if _, err := os.Stat(dir); err != nil {
@@ -116,8 +114,8 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// Release lets the lab go without removing it: it is persistent from now on,
-// until somebody opens and closes it.
+// Release makes the lab persistent and unlocks it: it stays until a process opens and
+// closes it.
 func (l *Lab) Release() error {
 	if err := os.WriteFile(l.persistentMark(), nil, 0o600); err != nil {
 		return fmt.Errorf("keep lab %s: %w", l.Name, err)
@@ -143,9 +141,9 @@ func (l *Lab) Guests() ([]string, error) {
 	return names, nil
 }
 
-// Close kills the processes of the lab, then removes its namespaces, with every
-// bridge, NIC and rule in them, and its state directory. Everything is tried;
-// the errors are joined.
+// Close kills the processes of the lab, then removes its namespaces, with all bridges,
+// NICs and rules in them, and its state directory. It tries every step and joins the
+// errors.
 func (l *Lab) Close() error {
 	errs := []error{l.killProcesses()}
 	for _, ns := range []string{l.hostNS(), l.clientNS()} {

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/binaryutil"
@@ -19,26 +18,26 @@ import (
 	"golang.org/x/sys/unix"
 
 	"unnest/internal/netdev/bridge"
+	"unnest/internal/testbed/place"
 )
 
-// hostNS is the namespace of the bridges, of the guests' TAPs and of the host
-// daemon; clientNS that of the measuring clients.
+// hostNS is the namespace of the bridges, the guests' TAPs and the host daemon.
+// clientNS is that of the clients.
 func (l *Lab) hostNS() string   { return "unnest-" + l.Name }
 func (l *Lab) clientNS() string { return "unnest-" + l.Name + "-client" }
 
 // HostNS is the path of the namespace that stands for the host.
 func (l *Lab) HostNS() string { return nsPath(l.hostNS()) }
 
-// ClientNS is the path of the clients' namespace: a network behind the host's
-// NAT, as a client on the physical host is in Bacou et al. 2019, §5.1.
+// ClientNS is the path of the clients' namespace. Its network is behind the host's NAT,
+// like that of a client on the physical host in Bacou et al. 2019, §5.1.
 func (l *Lab) ClientNS() string { return nsPath(l.clientNS()) }
 
-// nsDir is where names of network namespaces are, for iproute2 too.
+// nsDir is the directory of the names of network namespaces, also for iproute2.
 const nsDir = "/run/netns"
 
 func nsPath(name string) string { return filepath.Join(nsDir, name) }
 
-// buildNetwork makes both namespaces and everything in them.
 func (l *Lab) buildNetwork() error {
 	for _, ns := range []string{l.hostNS(), l.clientNS()} {
 		if err := newNS(ns); err != nil {
@@ -59,7 +58,7 @@ func newNS(name string) error {
 	if err := shareNSDir(); err != nil {
 		return fmt.Errorf("create network namespace %s: %w", name, err)
 	}
-	return onOwnThread(func() error {
+	return place.InNetNS("/proc/thread-self/ns/net", func() error { // NewNamed moves the thread
 		ns, err := netns.NewNamed(name)
 		if err != nil {
 			return fmt.Errorf("create network namespace %s: %w", name, err)
@@ -68,9 +67,9 @@ func newNS(name string) error {
 	})
 }
 
-// shareNSDir makes the directory of the names a shared mount point, if it is none,
-// under the lock that `ip netns add` takes as well. That command would else do it
-// later, over the names that are there, which could then not be removed.
+// shareNSDir makes the directory of the names a shared mount point, under the lock that
+// `ip netns add` takes. That command would otherwise do so later, over existing names,
+// which could then not be removed.
 func shareNSDir() error {
 	if err := os.MkdirAll(nsDir, 0o755); err != nil {
 		return err
@@ -98,7 +97,7 @@ func shareNSDir() error {
 
 func deleteNS(name string) error {
 	err := netns.DeleteNamed(name)
-	if errors.Is(err, unix.EINVAL) { // a name without a namespace: its maker died in between
+	if errors.Is(err, unix.EINVAL) { // a name without a namespace: newNS was killed
 		err = os.Remove(nsPath(name))
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -107,32 +106,8 @@ func deleteNS(name string) error {
 	return nil
 }
 
-// onOwnThread runs f on a thread that ends with it, so that a namespace left
-// behind on the thread is never seen by other code.
-func onOwnThread(f func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		done <- f()
-	}()
-	return <-done
-}
-
-// Do runs f in the network namespace at path. Goroutines that f starts are not
-// in it.
-func Do(path string, f func() error) error {
-	return onOwnThread(func() error {
-		ns, err := netns.GetFromPath(path)
-		if err != nil {
-			return fmt.Errorf("open network namespace %s: %w", path, err)
-		}
-		defer ns.Close()
-		if err := netns.Set(ns); err != nil {
-			return fmt.Errorf("enter network namespace %s: %w", path, err)
-		}
-		return f()
-	})
-}
+// Do runs f in the network namespace at path. Goroutines that f starts are not in it.
+func Do(path string, f func() error) error { return place.InNetNS(path, f) }
 
 // Dial connects to a literal address from the host's namespace of the lab.
 func (l *Lab) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
@@ -143,8 +118,8 @@ func (l *Lab) Dial(ctx context.Context, network, address string) (conn net.Conn,
 	return conn, err
 }
 
-// buildHost makes the host's side in the current namespace: the two bridges, which
-// do not reach each other, the way to the clients, routing and NAT.
+// buildHost makes the host's side in the current namespace: two separate bridges, the
+// link to the clients, routing and NAT.
 func (l *Lab) buildHost() error {
 	if err := linkUp("lo"); err != nil {
 		return err
@@ -222,8 +197,8 @@ func buildClient() error {
 	return nil
 }
 
-// masqueradeClients hides the clients behind the bridges' addresses, as a VMM's
-// default network does.
+// masqueradeClients hides the clients behind the addresses of the bridges, as the
+// default network of a VMM does.
 func masqueradeClients() error {
 	_, clients, err := net.ParseCIDR(clientNetwork)
 	if err != nil {

@@ -105,8 +105,8 @@ func find(match func(process) bool) (pids []int, err error) {
 	return pids, nil
 }
 
-// namesDir reports whether a NUL-separated command line has dir, or a path
-// below it, in an argument.
+// namesDir reports whether an argument of a NUL-separated command line contains dir or
+// a path below it.
 func namesDir(cmdline []byte, dir string) bool {
 	for arg := range bytes.SplitSeq(cmdline, []byte{0}) {
 		for rest := arg; ; {

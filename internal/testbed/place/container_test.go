@@ -46,7 +46,7 @@ func TestContainerEngineStuck(t *testing.T) {
 			if slices.Contains(before, file) {
 				continue
 			}
-			if err := Run(t.Context(), Local{}, killer(file)...); err != nil {
+			if err := Run(t.Context(), Local{}, killCommand(file)...); err != nil {
 				t.Error(err)
 			}
 		}
@@ -56,7 +56,7 @@ func TestContainerEngineStuck(t *testing.T) {
 	if err := process.Wait(); err == nil {
 		t.Error("the dropped command ended without error")
 	}
-	if d := time.Since(start); d > containerPatience.stopped+2*killDelay {
+	if d := time.Since(start); d > containerAnswerTime.stopped+2*killDelay {
 		t.Errorf("took %v to give up", d)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killDelay is how long a killed command's output is still awaited.
+// killDelay is how long Wait waits for the output of a killed command.
 const killDelay = time.Second
 
 // Local is this machine, seen from one of its network namespaces.
@@ -51,7 +51,11 @@ func (l Local) Start(ctx context.Context, c Command) (Process, error) {
 		return os.ErrProcessDone
 	}
 	cmd.WaitDelay = killDelay
-	if err := inNetNS(l.NetNS, cmd.Start); err != nil {
+	start := cmd.Start
+	if l.NetNS != "" {
+		start = func() error { return InNetNS(l.NetNS, cmd.Start) }
+	}
+	if err := start(); err != nil {
 		return nil, fmt.Errorf("start %s on %s: %w", c.Args[0], l, err)
 	}
 	return p, nil
@@ -90,29 +94,26 @@ func (p *localProcess) Wait() error {
 	return err
 }
 
-// inNetNS runs f on a thread in the network namespace at path. A process
-// started by f stays there.
-func inNetNS(path string, f func() error) error {
-	if path == "" {
-		return f()
-	}
+// InNetNS runs f on a thread of its own in the network namespace at path. A process that
+// f starts stays there; goroutines that f starts do not.
+func InNetNS(path string, f func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		ns, err := netns.GetFromPath(path)
 		if err == nil {
-			err = netns.Set(ns)
-			err = errors.Join(err, ns.Close())
+			err = errors.Join(netns.Set(ns), ns.Close())
 		}
-		if err == nil {
-			err = f()
+		if err != nil {
+			done <- fmt.Errorf("enter network namespace %s: %w", path, err)
+			return
 		}
-		done <- err
+		done <- f()
 	}()
 	return <-done
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the last tailSize bytes that are written to it.
 type tail struct{ b []byte }
 
 const tailSize = 2048

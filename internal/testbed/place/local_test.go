@@ -92,7 +92,7 @@ func TestQuote(t *testing.T) {
 // with the command.
 func TestNotedAndKiller(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "note")
-	line := noted(file, []string{"GREETING=hello world"}, []string{"sh", "-c", `echo "$GREETING"; exit 7`})
+	line := withPIDFile(file, []string{"GREETING=hello world"}, []string{"sh", "-c", `echo "$GREETING"; exit 7`})
 	out, err := exec.Command("setsid", append([]string{"--wait"}, line...)...).Output()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 7 || string(out) != "hello world\n" {
@@ -102,7 +102,7 @@ func TestNotedAndKiller(t *testing.T) {
 		t.Errorf("the note is left: %v", err)
 	}
 
-	line = noted(file, nil, []string{"sh", "-c", "sleep 61.25 & wait"})
+	line = withPIDFile(file, nil, []string{"sh", "-c", "sleep 61.25 & wait"})
 	cmd := exec.Command("setsid", append([]string{"--wait"}, line...)...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestNotedAndKiller(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	kill := killer(file)
+	kill := killCommand(file)
 	if out, err := exec.Command(kill[0], kill[1:]...).CombinedOutput(); err != nil {
 		t.Errorf("kill: %v: %s", err, out)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ExitError says that a command ended with a code other than 0.
+// ExitError is the error for a command that ended with a code other than 0.
 type ExitError struct {
 	Place  string
 	Args   []string
@@ -27,14 +27,14 @@ func (e *ExitError) Error() string {
 	return text
 }
 
-// Run runs a command in p to its end.
+// Run runs a command in p and waits for its end.
 func Run(ctx context.Context, p Place, args ...string) error {
 	_, err := Output(ctx, p, args...)
 	return err
 }
 
-// Output runs a command in p to its end and returns its standard output. When
-// ctx ends first, the error is its cause.
+// Output runs a command in p and returns its standard output. When ctx ends first, the
+// error wraps its cause.
 func Output(ctx context.Context, p Place, args ...string) ([]byte, error) {
 	var out bytes.Buffer
 	process, err := p.Start(ctx, Command{Args: args, Stdout: &out})

@@ -14,20 +14,20 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// SSH is a machine behind SSH: a guest of ours, or any host. All commands share
-// one connection.
+// SSH is a machine behind SSH: one of our guests, or any host. All commands share one
+// connection.
 type SSH struct {
-	name     string
-	client   *ssh.Client
-	patience patience      // defaultPatience
-	lost     chan struct{} // closed when the connection has ended
+	name   string
+	client *ssh.Client
+	answer answerTime    // defaultAnswerTime
+	lost   chan struct{} // closed when the connection has ended
 }
 
-// Dialer opens the connection that SSH runs over.
+// Dialer opens the connection for SSH.
 type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// DialSSH logs in at address (host:port). name names the place for people. The
-// configuration's Timeout bounds all of it.
+// DialSSH logs in at address (host:port). name names the place for people. The Timeout
+// of config limits the whole login.
 func DialSSH(ctx context.Context, name, address string, dial Dialer, config *ssh.ClientConfig) (*SSH, error) {
 	if config.Timeout > 0 {
 		limited, cancel := context.WithTimeout(ctx, config.Timeout)
@@ -38,16 +38,16 @@ func DialSSH(ctx context.Context, name, address string, dial Dialer, config *ssh
 	if err != nil {
 		return nil, fmt.Errorf("reach %s: %w", name, err)
 	}
-	// The handshake knows no context: closing the connection ends it.
+	// The handshake takes no context. Closing the connection ends it.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	c, channels, requests, err := ssh.NewClientConn(conn, address, config)
 	if !stop() {
-		err = context.Cause(ctx) // what else fails follows from it
+		err = context.Cause(ctx) // the cause of any other error
 	}
 	if err != nil {
 		return nil, fmt.Errorf("log in to %s: %w", name, errors.Join(err, ignoreClosed(conn.Close())))
 	}
-	s := &SSH{name, ssh.NewClient(c, channels, requests), defaultPatience, make(chan struct{})}
+	s := &SSH{name, ssh.NewClient(c, channels, requests), defaultAnswerTime, make(chan struct{})}
 	go func() {
 		_ = s.client.Wait()
 		close(s.lost)
@@ -68,7 +68,7 @@ func (s *SSH) String() string { return s.name }
 // Close ends the connection and every command that runs over it.
 func (s *SSH) Close() error { return ignoreClosed(s.client.Close()) }
 
-// Lost reports whether the connection has ended: no command can run any more.
+// Lost reports whether the connection has ended. No command can run then.
 func (s *SSH) Lost() bool {
 	select {
 	case <-s.lost:
@@ -81,20 +81,19 @@ func (s *SSH) Lost() bool {
 // Done is closed when the connection has ended.
 func (s *SSH) Done() <-chan struct{} { return s.lost }
 
-// Client is the connection, for what a Place does not offer: a terminal.
+// Client returns the connection, for a terminal, which a Place does not offer.
 func (s *SSH) Client() *ssh.Client { return s.client }
 
-// patience is how long a machine may take to answer once a context has ended. One that
-// takes longer is given up, with every command that runs on it.
-type patience struct {
-	stopped time.Duration // somebody waits for the end
-	late    time.Duration // a time limit is over: what took too long may leave the machine little time for anything else
+// answerTime is how long a machine may take to answer after the end of a context. After
+// that, the connection is closed, with every command that runs over it.
+type answerTime struct {
+	stopped time.Duration // the context was cancelled: somebody waits
+	late    time.Duration // a time limit has passed: the machine may be busy
 }
 
-var defaultPatience = patience{stopped: 2 * time.Second, late: 30 * time.Second}
+var defaultAnswerTime = answerTime{stopped: 2 * time.Second, late: 30 * time.Second}
 
-// after is the patience after the end of ctx.
-func (p patience) after(ctx context.Context) time.Duration {
+func (p answerTime) after(ctx context.Context) time.Duration {
 	if errors.Is(errors.Join(ctx.Err(), context.Cause(ctx)), context.DeadlineExceeded) {
 		return p.late
 	}
@@ -114,7 +113,7 @@ func (s *SSH) Start(ctx context.Context, c Command) (Process, error) {
 		session.Stderr = io.MultiWriter(c.Stderr, &p.tail)
 	}
 	file := pidFile()
-	if err := session.Start(quote(append([]string{"setsid", "--wait"}, noted(file, c.Env, c.Args)...))); err != nil {
+	if err := session.Start(quote(append([]string{"setsid", "--wait"}, withPIDFile(file, c.Env, c.Args)...))); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s on %s: %w", c.Args[0], s.name, err), ignoreClosed(session.Close()))
 	}
 	go func() {
@@ -125,14 +124,14 @@ func (s *SSH) Start(ctx context.Context, c Command) (Process, error) {
 	return p, nil
 }
 
-// expectAnswer closes the connection if the machine has not answered soon after
-// the end of ctx. The function that it returns says that the answer is there.
+// expectAnswer closes the connection if the machine does not answer in time after the
+// end of ctx. Call answered when the answer has arrived.
 func (s *SSH) expectAnswer(ctx context.Context) (answered func()) {
 	done := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		select {
 		case <-done:
-		case <-time.After(s.patience.after(ctx)):
+		case <-time.After(s.answer.after(ctx)):
 			_ = s.client.Close()
 		}
 	})
@@ -150,15 +149,15 @@ type sshProcess struct {
 	ended   chan struct{} // closed when the session has ended, with exit
 	exit    error
 	stop    func() bool
-	killed  chan struct{} // closed when kill has done what it could
+	killed  chan struct{} // closed when kill has returned
 }
 
-// kill ends the process from a session of its own, then the channel.
+// kill kills the process by a command in a session of its own, then closes the channel.
 func (p *sshProcess) kill(ctx context.Context, file string) {
 	defer close(p.killed)
 	defer p.place.expectAnswer(ctx)()
 	if session, err := p.place.client.NewSession(); err == nil {
-		_ = session.Run(quote(killer(file))) // gone already: nothing to kill
+		_ = session.Run(quote(killCommand(file))) // fails if the process has ended
 		_ = session.Close()
 	}
 	_ = p.session.Close()
@@ -173,7 +172,7 @@ func (p *sshProcess) Wait() error {
 	return p.explain(p.exit)
 }
 
-// explain words what a session ended with.
+// explain turns the end of a session into the error of Wait.
 func (p *sshProcess) explain(err error) error {
 	var exit *ssh.ExitError
 	if errors.As(err, &exit) {

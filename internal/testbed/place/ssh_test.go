@@ -131,7 +131,7 @@ func TestSSHClose(t *testing.T) {
 func TestSSHFrozenMachine(t *testing.T) {
 	t.Run("while a command runs", func(t *testing.T) {
 		p, line := newServer(t).dial(t)
-		p.patience = patience{200 * time.Millisecond, 200 * time.Millisecond}
+		p.answer = answerTime{200 * time.Millisecond, 200 * time.Millisecond}
 		ctx, cancel := context.WithCancel(t.Context())
 		process, err := p.Start(ctx, Command{Args: []string{"sleep", "0.5"}})
 		if err != nil {
@@ -144,7 +144,7 @@ func TestSSHFrozenMachine(t *testing.T) {
 	})
 	t.Run("when a command is to start", func(t *testing.T) {
 		p, line := newServer(t).dial(t)
-		p.patience = patience{200 * time.Millisecond, 200 * time.Millisecond}
+		p.answer = answerTime{200 * time.Millisecond, 200 * time.Millisecond}
 		line.freeze()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
@@ -152,7 +152,7 @@ func TestSSHFrozenMachine(t *testing.T) {
 	})
 	t.Run("after a time limit it may be busy", func(t *testing.T) {
 		p, line := newServer(t).dial(t)
-		p.patience = patience{stopped: 10 * time.Millisecond, late: time.Minute}
+		p.answer = answerTime{stopped: 10 * time.Millisecond, late: time.Minute}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		process, err := p.Start(ctx, Command{Args: []string{"sleep", "61.25"}})
@@ -167,7 +167,7 @@ func TestSSHFrozenMachine(t *testing.T) {
 	})
 	t.Run("while a command runs in a container", func(t *testing.T) {
 		p, line := newServer(t).dial(t)
-		p.patience = patience{200 * time.Millisecond, 200 * time.Millisecond}
+		p.answer = answerTime{200 * time.Millisecond, 200 * time.Millisecond}
 		ctx, cancel := context.WithCancel(t.Context())
 		process, err := Container{Place: p, Engine: newEngine(t), Name: "web"}.Start(ctx, Command{Args: []string{"sleep", "0.5"}})
 		if err != nil {

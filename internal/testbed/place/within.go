@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// Within is what a program enters from another place, such as a mount namespace
-// and another root directory. The program has to become the command (exec), so that
-// killing the one kills the other.
+// Within is a part of another place that a tool enters, such as a mount namespace with
+// another root directory. The tool must exec the command, so that killing one kills the
+// other.
 type Within struct {
 	Place Place
-	Enter []string // the program and its arguments, the command comes after them
-	Env   []string // KEY=value, of every command
+	Enter []string // the tool and its arguments, before those of the command
+	Env   []string // KEY=value, for every command
 	Name  string   // for people
 }
 
