@@ -1,5 +1,5 @@
-// Package doctor is the command "unnest doctor": it prints what package doctor
-// of the house finds out.
+// Package doctor is the command "unnest doctor": it prints the checks of package
+// testbed/doctor.
 package doctor
 
 import (
@@ -31,13 +31,13 @@ func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error)
 	opts := Options{Streams: streams}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what this machine can do, and how to mend what it cannot",
-		Long: `Say what this machine can do for nested virtualization and its networks, and
-how to mend what it cannot.
+		Short: "Check this machine, and say how to fix what is missing",
+		Long: `Check what this machine can do for nested virtualization and its networks, and say
+how to fix what is missing.
 
-Every line names one capability: ok, limited (works, slower or smaller than it
-could) or missing, what was found, and what to do about it. The exit code is 0
-when nothing is missing that the quick start requires, else 1.`,
+Each line is one capability: its state, which is ok, limited (works, but slower or
+smaller than possible) or missing; what was found; and how to fix it. The exit code
+is 0 if the machine has everything that the quick start requires, else 1.`,
 		Args: usage.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.Probes = doctor.System(guest.CacheDir())

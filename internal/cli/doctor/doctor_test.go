@@ -100,7 +100,7 @@ func TestRunJSON(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]any{"name": "root", "state": "missing", "found": "running as an ordinary user", "remedy": "run unnest by sudo", "required": true}
+	want := map[string]any{"name": "root", "state": "missing", "found": "running as an ordinary user", "remedy": "run unnest with sudo", "required": true}
 	if diff := cmp.Diff(want, got[0]); diff != "" {
 		t.Errorf("first check differs (-want +got):\n%s", diff)
 	}

@@ -17,63 +17,47 @@ func printJSON(streams terminal.Streams, checks []doctor.Check) error {
 	return enc.Encode(checks)
 }
 
-// The titles of the columns; the last one is as wide as it needs.
-var titles = [...]string{"CHECK", "STATE", "NEED", "FOUND"}
+// row is one line of the table. The last column is as wide as it needs.
+type row struct {
+	cells  [4]string
+	colour string // of the state; empty: none
+}
 
-// printTable prints one line per check and, below it, what to do about it.
+// printTable prints one line per check and, below it, how to fix it.
 func printTable(streams terminal.Streams, checks []doctor.Check) error {
-	widths := columnWidths(checks)
-	var text strings.Builder
-	writeRow(&text, widths, titles, "")
+	rows := []row{{cells: [...]string{"CHECK", "STATE", "NEED", "FOUND"}}}
 	for _, c := range checks {
-		colour := ""
+		r := row{cells: [...]string{c.Name, string(c.State), "optional", strings.ReplaceAll(c.Found, "\n", " ")}}
+		if c.Required {
+			r.cells[2] = "required"
+		}
 		if streams.Colour {
-			colour = colourOf(c)
+			r.colour = colourOf(c)
 		}
-		writeRow(&text, widths, row(c), colour)
+		rows = append(rows, r)
 		if c.Remedy != "" {
-			writeRow(&text, widths, [...]string{"", "", "", "→ " + c.Remedy}, "")
+			rows = append(rows, row{cells: [...]string{"", "", "", "→ " + c.Remedy}})
 		}
+	}
+	var widths [4]int
+	for _, r := range rows {
+		for i, cell := range r.cells {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var text strings.Builder
+	for _, r := range rows {
+		state := fmt.Sprintf("%-*s", widths[1], r.cells[1])
+		if r.colour != "" {
+			state = r.colour + r.cells[1] + reset + state[len(r.cells[1]):]
+		}
+		fmt.Fprintf(&text, "%-*s  %s  %-*s  %s\n", widths[0], r.cells[0], state, widths[2], r.cells[2], r.cells[3])
 	}
 	_, err := fmt.Fprint(streams.Out, text.String())
 	return err
 }
 
-func row(c doctor.Check) [len(titles)]string {
-	need := "optional"
-	if c.Required {
-		need = "required"
-	}
-	return [...]string{c.Name, string(c.State), need, strings.ReplaceAll(c.Found, "\n", " ")}
-}
-
-func columnWidths(checks []doctor.Check) (widths [len(titles)]int) {
-	widen := func(cells [len(titles)]string) {
-		for i, cell := range cells {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	widen(titles)
-	for _, c := range checks {
-		widen(row(c))
-	}
-	return widths
-}
-
-// writeRow writes cells side by side, the state in colour.
-func writeRow(text *strings.Builder, widths [len(titles)]int, cells [len(titles)]string, colour string) {
-	last := len(cells) - 1
-	for i, cell := range cells[:last] {
-		pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2)
-		if i == 1 && colour != "" {
-			cell = colour + cell + reset
-		}
-		text.WriteString(cell + pad)
-	}
-	text.WriteString(cells[last] + "\n")
-}
-
-// The colours of states: ECMA-48 select graphic rendition.
+// The colours of states, as ECMA-48 select graphic rendition.
 const (
 	green  = "\x1b[32m"
 	yellow = "\x1b[33m"

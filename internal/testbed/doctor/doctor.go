@@ -1,21 +1,22 @@
-// Package doctor finds out what this machine can do for nested virtualization
-// and its networks: one check per capability, what was found, and the command
-// that brings what is missing.
+// Package doctor checks what this machine can do for nested virtualization and its
+// networks, and says how to fix what is missing: one check per capability.
 //
-// A check judges what the probes tell and never touches the machine itself. How
-// checks are printed belongs to the command; bringing what is missing is left to
-// the user.
+// A check judges the answers of probes and changes nothing on the machine. Commands
+// print the checks; users make the fixes.
 package doctor
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
-// State says how a check came out.
+// State is the outcome of a check.
 type State string
 
 // The states of a check.
 const (
 	OK      State = "ok"
-	Limited State = "limited" // works, slower or smaller than it could
+	Limited State = "limited" // works, but slower or smaller than possible
 	Missing State = "missing"
 )
 
@@ -23,26 +24,23 @@ const (
 type Check struct {
 	Name     string `json:"name"`
 	State    State  `json:"state"`
-	Found    string `json:"found"`    // what is there, or why it is not
-	Remedy   string `json:"remedy"`   // what to do about it; empty when there is nothing to do
-	Required bool   `json:"required"` // the quick start cannot do without
+	Found    string `json:"found"`    // what there is, or why it is missing
+	Remedy   string `json:"remedy"`   // how to fix it; empty: nothing to fix
+	Required bool   `json:"required"` // the quick start needs it
 }
 
-// Examine runs every check, in a fixed order. Cancelling ctx ends the programs
-// that a probe has started; what they were asked then counts as missing.
+// Examine runs all checks, in a fixed order. When ctx ends, running probes are stopped
+// and what they ask for counts as missing.
 func Examine(ctx context.Context, p Probes) []Check {
-	var checks []Check
-	for _, examine := range []func(context.Context, Probes) []Check{
-		machine, virtualization, kernel, programs, engines,
-	} {
-		checks = append(checks, examine(ctx, p)...)
+	checks := slices.Concat(machine(p), virtualization(ctx, p), kernel(p))
+	for _, t := range tools {
+		checks = append(checks, t.check(ctx, p))
 	}
 	return checks
 }
 
 // Unmet returns the names of the required checks that are missing.
-func Unmet(checks []Check) []string {
-	var names []string
+func Unmet(checks []Check) (names []string) {
 	for _, c := range checks {
 		if c.Required && c.State == Missing {
 			names = append(names, c.Name)
@@ -59,8 +57,7 @@ func require(checks ...Check) []Check {
 	return checks
 }
 
-// works is the check of something that works unless err: name, what is found
-// when it does, and what to do when it does not.
+// works returns a check that is OK unless err is set.
 func works(name, found string, err error, remedy string) Check {
 	if err != nil {
 		return Check{Name: name, State: Missing, Found: err.Error(), Remedy: remedy}

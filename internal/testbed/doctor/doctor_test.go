@@ -97,30 +97,30 @@ func TestExamine(t *testing.T) {
 		want  []Check
 	}{
 		{"ordinary user", func(p *Probes) { p.Root = false }, []Check{
-			{"root", Missing, "running as an ordinary user", "run unnest by sudo", true}}},
+			{"root", Missing, "running as an ordinary user", "run unnest with sudo", true}}},
 		{"one processor", func(p *Probes) { p.CPUs = 1 }, []Check{
-			{"processors", Limited, "1", "use a machine with 2: guest and client share one, which shows in every figure", false}}},
+			{"processors", Limited, "1", "use a machine with 2 or more: guest and client share one, which changes every figure", false}}},
 		{"little memory", memoryOf("MemAvailable: 1572864 kB\n"), []Check{
-			{"memory", Limited, "1.5 GiB available, want 2.0 GiB", "stop what else uses memory, or use a larger machine", true}}},
+			{"memory", Limited, "1.5 GiB available, want 2.0 GiB", "stop other programs, or use a larger machine", true}}},
 		{"hardly any memory", memoryOf("MemAvailable: 1048575 kB\n"), []Check{
-			{"memory", Missing, "1.0 GiB available, want 2.0 GiB", "stop what else uses memory, or use a larger machine", true}}},
+			{"memory", Missing, "1.0 GiB available, want 2.0 GiB", "stop other programs, or use a larger machine", true}}},
 		{"old kernel", memoryOf("MemFree: 1048575 kB\n"), []Check{
 			{"memory", Missing, "no MemAvailable in /proc/meminfo", "use Linux 3.14 or newer", true}}},
 		{"no proc", func(p *Probes) { p.ReadFile = files(map[string]string{"/sys/module/kvm_amd/parameters/nested": "1"}) }, []Check{
 			{"memory", Missing, "no such file or directory", "mount -t proc proc /proc", true}}},
 		{"little room", func(p *Probes) { p.FreeDisk = func(string) (uint64, error) { return 3 << 30, nil } }, []Check{
-			{"disk", Limited, "3.0 GiB free for /var/cache/unnest, want 4.0 GiB", "make room, or name a directory elsewhere by UNNEST_CACHE", true}}},
+			{"disk", Limited, "3.0 GiB free for /var/cache/unnest, want 4.0 GiB", "free some space, or set UNNEST_CACHE to a directory elsewhere", true}}},
 		{"no cache directory", func(p *Probes) { p.FreeDisk = func(string) (uint64, error) { return 0, errAbsent } }, []Check{
-			{"disk", Missing, "no such file or directory", "name a directory that can be written by UNNEST_CACHE", true}}},
+			{"disk", Missing, "no such file or directory", "set UNNEST_CACHE to a writable directory", true}}},
 		{"tcg", func(p *Probes) {
 			p.Accel = tcg
 			device("/dev/kvm")(p)
 		}, []Check{
-			{"accelerator", Limited, "tcg: no hardware", "modprobe kvm_intel (or kvm_amd), as root; else switch virtualization on in the firmware; on a virtual machine, nested virtualization at its host", false},
-			{"nested virtualization", Limited, "tcg emulates svm: an L2 guest works, slowly", "see accelerator", false}}},
+			{"accelerator", Limited, "tcg: no hardware", "as root: modprobe kvm_intel (or kvm_amd); if that fails, enable virtualization in the firmware; on a virtual machine, enable nested virtualization on its host", false},
+			{"nested virtualization", Limited, "tcg emulates svm: an L2 guest works, but slowly", "see accelerator", false}}},
 		{"tcg in spite of /dev/kvm", func(p *Probes) { p.Accel = tcg }, []Check{
-			{"accelerator", Limited, "tcg: no hardware", "switch virtualization on in the firmware; on a virtual machine, nested virtualization at its host", false},
-			{"nested virtualization", Limited, "tcg emulates svm: an L2 guest works, slowly", "see accelerator", false}}},
+			{"accelerator", Limited, "tcg: no hardware", "enable virtualization in the firmware; on a virtual machine, enable nested virtualization on its host", false},
+			{"nested virtualization", Limited, "tcg emulates svm: an L2 guest works, but slowly", "see accelerator", false}}},
 		{"no accelerator", func(p *Probes) { p.Accel = func() (guest.Choice, error) { return guest.Choice{}, guest.ErrAccel } }, []Check{
 			{"accelerator", Missing, "accelerator not available", "use --accel tcg", false}}},
 		{"nested off", parameters(map[string]string{"kvm_intel": "N\n"}), []Check{
@@ -129,9 +129,9 @@ func TestExamine(t *testing.T) {
 		{"nested unknown", parameters(nil), []Check{
 			{"nested virtualization", Missing, "neither kvm_intel nor kvm_amd has a parameter nested", "use --accel tcg, which emulates svm", false}}},
 		{"no tun", device("/dev/net/tun"), []Check{
-			{"tun", Missing, "no such file or directory", "modprobe tun; in a container, run it with --device /dev/net/tun --cap-add NET_ADMIN", true}}},
+			{"tun", Missing, "no such file or directory", "modprobe tun; start a container with --device /dev/net/tun --cap-add NET_ADMIN", true}}},
 		{"no vhost-net", device("/dev/vhost-net"), []Check{
-			{"vhost-net", Missing, "no such file or directory", "modprobe vhost_net; without it QEMU itself moves the packets", false}}},
+			{"vhost-net", Missing, "no such file or directory", "modprobe vhost_net; without it, QEMU itself moves the packets", false}}},
 		{"no namespaces", func(p *Probes) {
 			p.Namespace = func(func(Namespace) error) error { return errors.New("not permitted") }
 		}, []Check{

@@ -16,18 +16,18 @@ import (
 	"unnest/internal/testbed/guest"
 )
 
-// patience bounds each program and each connection that a probe waits for.
-const patience = 10 * time.Second
+// probeTimeout limits each command and each connection of a probe.
+const probeTimeout = 10 * time.Second
 
-// System returns the probes of this machine; guest images are kept in cacheDir.
+// System returns the probes of this machine. cacheDir is the directory of guest images.
 func System(cacheDir string) Probes {
 	return Probes{
 		Root:        os.Geteuid() == 0,
 		CPUs:        runtime.NumCPU(),
 		CacheDir:    cacheDir,
 		Accel:       func() (guest.Choice, error) { return guest.ChooseAccel(guest.AccelAuto) },
-		ReadFile:    readFile,
-		Stat:        stat,
+		ReadFile:    func(path string) (string, error) { b, err := os.ReadFile(path); return string(b), err },
+		Stat:        func(path string) error { _, err := os.Stat(path); return err },
 		OpenDevice:  openDevice,
 		LookPath:    exec.LookPath,
 		Output:      output,
@@ -36,16 +36,6 @@ func System(cacheDir string) Probes {
 		Namespace:   withNamespace,
 		LoadProgram: loadProgram,
 	}
-}
-
-func readFile(path string) (string, error) {
-	b, err := os.ReadFile(path)
-	return string(b), err
-}
-
-func stat(path string) error {
-	_, err := os.Stat(path)
-	return err
 }
 
 func openDevice(path string) error {
@@ -57,7 +47,7 @@ func openDevice(path string) error {
 }
 
 func output(ctx context.Context, path string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.WaitDelay = time.Second // for children that keep the pipe open
@@ -66,14 +56,14 @@ func output(ctx context.Context, path string, args ...string) (string, error) {
 }
 
 func dial(socket string) error {
-	conn, err := net.DialTimeout("unix", socket, patience)
+	conn, err := net.DialTimeout("unix", socket, probeTimeout)
 	if err != nil {
 		return err
 	}
 	return conn.Close()
 }
 
-// freeDisk goes up from dir to the first directory that exists.
+// freeDisk starts at dir and goes up to the first directory that exists.
 func freeDisk(dir string) (uint64, error) {
 	for {
 		var fs unix.Statfs_t
@@ -83,7 +73,7 @@ func freeDisk(dir string) (uint64, error) {
 		}
 		parent := filepath.Dir(dir)
 		if !errors.Is(err, unix.ENOENT) || parent == dir {
-			return 0, fmt.Errorf("look for room in %s: %w", dir, err)
+			return 0, fmt.Errorf("find free space of %s: %w", dir, err)
 		}
 		dir = parent
 	}

@@ -19,8 +19,8 @@ import (
 // namespace is a Namespace of this machine. No thread stays in it.
 type namespace struct{ ns netns.NsHandle }
 
-// withNamespace makes a nameless network namespace, which is gone, with all that
-// is in it, when try returns.
+// withNamespace makes a network namespace without a name. It ends, with everything in
+// it, when try returns.
 func withNamespace(try func(Namespace) error) (err error) {
 	ns, err := newNamespace()
 	if err != nil {
@@ -30,8 +30,8 @@ func withNamespace(try func(Namespace) error) (err error) {
 	return try(namespace{ns})
 }
 
-// newNamespace leaves the calling thread where it was; a thread that cannot go
-// back stays locked and ends with its goroutine.
+// newNamespace makes a network namespace and leaves the calling thread in its own. A
+// thread that cannot return stays locked and ends with its goroutine.
 func newNamespace() (netns.NsHandle, error) {
 	runtime.LockOSThread()
 	here, err := netns.Get()
@@ -87,7 +87,7 @@ func (n namespace) Masquerade() error {
 	return nil
 }
 
-// loadProgram loads and drops a program for tc that lets every packet pass.
+// loadProgram loads and unloads a program for tc that lets every packet pass.
 func loadProgram() error {
 	// Kernels before 5.11 count programs against RLIMIT_MEMLOCK.
 	if err := rlimit.RemoveMemlock(); err != nil {

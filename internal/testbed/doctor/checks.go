@@ -1,0 +1,151 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"unnest/internal/testbed/guest"
+)
+
+// The needs of the quick start. With less a machine is limited, with less than half of
+// the memory or disk the quick start cannot run.
+const (
+	wantMemory = 2 << 30 // bytes, for one guest, the client and the page cache
+	wantDisk   = 4 << 30 // bytes, for packages, root file system and guest image
+	wantCPUs   = 2       // one for the guest, one for the client
+)
+
+// machine checks the user and the size of the machine.
+func machine(p Probes) []Check {
+	user := Check{Name: "root", State: OK, Found: "running as root"}
+	if !p.Root {
+		user = Check{Name: "root", State: Missing, Found: "running as an ordinary user", Remedy: "run unnest with sudo"}
+	}
+	processors := Check{Name: "processors", State: OK, Found: strconv.Itoa(p.CPUs)}
+	if p.CPUs < wantCPUs {
+		processors.State = Limited
+		processors.Remedy = fmt.Sprintf("use a machine with %d or more: guest and client share one, which changes every figure", wantCPUs)
+	}
+	return append(require(user, memory(p), disk(p)), processors)
+}
+
+func memory(p Probes) Check {
+	text, err := p.ReadFile("/proc/meminfo")
+	if err != nil {
+		return works("memory", "", err, "mount -t proc proc /proc")
+	}
+	_, value, found := strings.Cut(text, "MemAvailable:")
+	if !found {
+		return works("memory", "", errors.New("no MemAvailable in /proc/meminfo"), "use Linux 3.14 or newer")
+	}
+	value, _, _ = strings.Cut(value, " kB")
+	available, err := strconv.ParseUint(strings.TrimSpace(value), 10, 54)
+	if err != nil {
+		return works("memory", "", fmt.Errorf("parse MemAvailable in /proc/meminfo: %w", err), "use Linux 3.14 or newer")
+	}
+	return enough("memory", available<<10, wantMemory, "available", "stop other programs, or use a larger machine")
+}
+
+func disk(p Probes) Check {
+	free, err := p.FreeDisk(p.CacheDir)
+	if err != nil {
+		return works("disk", "", err, "set UNNEST_CACHE to a writable directory")
+	}
+	return enough("disk", free, wantDisk, "free for "+p.CacheDir, "free some space, or set UNNEST_CACHE to a directory elsewhere")
+}
+
+// enough judges an amount in bytes.
+func enough(name string, have, want uint64, where, remedy string) Check {
+	c := Check{Name: name, State: OK, Found: gibibytes(have) + " " + where}
+	if have >= want {
+		return c
+	}
+	c.State = Limited
+	if have < want/2 {
+		c.State = Missing
+	}
+	c.Found += ", want " + gibibytes(want)
+	c.Remedy = remedy
+	return c
+}
+
+func gibibytes(n uint64) string {
+	return strconv.FormatFloat(float64(n)/(1<<30), 'f', 1, 64) + " GiB"
+}
+
+// virtualization checks what guests need.
+func virtualization(ctx context.Context, p Probes) []Check {
+	qemu := tool{name: "qemu", binary: "qemu-system-x86_64", install: "apt-get install qemu-system-x86", required: true}.check(ctx, p)
+	choice, err := p.Accel()
+	if err != nil {
+		return []Check{qemu, works("accelerator", "", err, "use --accel tcg")}
+	}
+	accelerator := Check{Name: "accelerator", State: OK, Found: string(choice.Accel) + ": " + choice.Reason}
+	if choice.Accel == guest.KVM {
+		return []Check{qemu, accelerator, nested(p)}
+	}
+	accelerator.State = Limited
+	accelerator.Remedy = "enable virtualization in the firmware; on a virtual machine, enable nested virtualization on its host"
+	if p.OpenDevice("/dev/kvm") != nil {
+		accelerator.Remedy = "as root: modprobe kvm_intel (or kvm_amd); if that fails, " + accelerator.Remedy
+	}
+	return []Check{qemu, accelerator, {
+		Name: "nested virtualization", State: Limited, Found: "tcg emulates svm: an L2 guest works, but slowly", Remedy: "see accelerator",
+	}}
+}
+
+// nested checks whether the guests of KVM can have guests.
+func nested(p Probes) Check {
+	for _, module := range []string{"kvm_intel", "kvm_amd"} {
+		value, err := p.ReadFile("/sys/module/" + module + "/parameters/nested")
+		if err != nil {
+			continue // the module of another processor
+		}
+		value = strings.TrimSpace(value)
+		err = fmt.Errorf("%s has nested=%s", module, value)
+		if value == "1" || value == "Y" {
+			return works("nested virtualization", err.Error(), nil, "")
+		}
+		return works("nested virtualization", "", err, "modprobe -r "+module+" && modprobe "+module+" nested=1")
+	}
+	return works("nested virtualization", "", errors.New("neither kvm_intel nor kvm_amd has a parameter nested"), "use --accel tcg, which emulates svm")
+}
+
+// kernel checks the parts of the host's kernel that make networks.
+func kernel(p Probes) []Check {
+	const btf = "/sys/kernel/btf/vmlinux"
+	checks := require(append([]Check{works("tun", "/dev/net/tun opens", p.OpenDevice("/dev/net/tun"),
+		"modprobe tun; start a container with --device /dev/net/tun --cap-add NET_ADMIN")}, inNamespace(p)...)...)
+	return append(checks,
+		works("vhost-net", "/dev/vhost-net opens", p.OpenDevice("/dev/vhost-net"), "modprobe vhost_net; without it, QEMU itself moves the packets"),
+		works("ebpf", "a tc program loads", p.LoadProgram(), "run as root on a kernel with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF"),
+		works("btf", btf, p.Stat(btf), "use a kernel with CONFIG_DEBUG_INFO_BTF"))
+}
+
+// inNamespace checks network namespaces, and links and rules in one.
+func inNamespace(p Probes) []Check {
+	tries := []struct {
+		name, found, remedy string
+		try                 func(Namespace) error
+	}{
+		{"bridge", "a bridge can be added", "modprobe bridge", func(n Namespace) error { return n.AddLink("bridge") }},
+		{"veth", "a pair can be added", "modprobe veth", func(n Namespace) error { return n.AddLink("veth") }},
+		{"nftables", "a masquerade rule can be added", "modprobe nf_tables nft_masq nft_chain_nat", Namespace.Masquerade},
+	}
+	var tried []Check
+	err := p.Namespace(func(n Namespace) error {
+		for _, t := range tries {
+			tried = append(tried, works(t.name, t.found, t.try(n), t.remedy))
+		}
+		return nil
+	})
+	if tried == nil {
+		for _, t := range tries {
+			tried = append(tried, works(t.name, "", errors.New("not tried: no network namespace"), "see network namespaces"))
+		}
+	}
+	return append([]Check{works("network namespaces", "one can be made", err, "run as root on a kernel with CONFIG_NET_NS")}, tried...)
+}

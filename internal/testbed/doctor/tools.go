@@ -1,0 +1,75 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"regexp"
+)
+
+// tool is a binary that unnest runs.
+type tool struct {
+	name     string
+	binary   string // empty: the name
+	flag     string // prints its version; empty: --version
+	install  string // how to install it
+	socket   string // of its daemon; empty: it has none
+	daemon   string // command that starts the daemon
+	required bool
+}
+
+// tools are what the quick start runs besides QEMU, and the container engines for
+// containers on the host itself.
+var tools = []tool{
+	{name: "mmdebstrap", install: "apt-get install mmdebstrap", required: true},
+	{name: "mkfs.ext4", flag: "-V", install: "apt-get install e2fsprogs", required: true},
+	{name: "xz", install: "apt-get install xz-utils", required: true},
+	{name: "dpkg-deb", install: "apt-get install dpkg", required: true},
+	{name: "sockperf", install: "apt-get install sockperf", required: true},
+	{name: "iperf3", install: "apt-get install iperf3", required: true},
+	{name: "docker", install: "apt-get install docker.io", socket: "/var/run/docker.sock", daemon: "systemctl start docker (without systemd: dockerd &)"},
+	{name: "containerd", install: "apt-get install containerd", socket: containerdSocket, daemon: startContainerd},
+	{name: "podman", install: "apt-get install podman"},
+	{name: "nerdctl", install: "put nerdctl of https://github.com/containerd/nerdctl/releases into PATH", socket: containerdSocket, daemon: startContainerd},
+}
+
+const (
+	containerdSocket = "/run/containerd/containerd.sock"
+	startContainerd  = "systemctl start containerd (without systemd: containerd &)"
+)
+
+// check checks whether the tool runs and, if it has a daemon, whether that runs.
+func (t tool) check(ctx context.Context, p Probes) Check {
+	found, err := t.find(ctx, p)
+	c := works(t.name, found, err, t.install)
+	c.Required = t.required
+	if err != nil || t.socket == "" {
+		return c
+	}
+	if err := p.Dial(t.socket); err != nil {
+		c.State, c.Remedy = Limited, t.daemon
+		c.Found += ", not running: " + err.Error()
+		return c
+	}
+	c.Found += ", running"
+	return c
+}
+
+// find returns the version and the path of the tool, or an error if it does not run.
+func (t tool) find(ctx context.Context, p Probes) (string, error) {
+	binary, flag := cmp.Or(t.binary, t.name), cmp.Or(t.flag, "--version")
+	path, err := p.LookPath(binary)
+	if err != nil {
+		return "", fmt.Errorf("no %s in PATH", binary)
+	}
+	out, err := p.Output(ctx, path, flag)
+	if err != nil {
+		return "", fmt.Errorf("run %s %s: %w", path, flag, err)
+	}
+	return firstVersion(out) + ", " + path, nil
+}
+
+var versionNumber = regexp.MustCompile(`\d+(\.\d+)+`)
+
+// firstVersion returns the first version number in the output of a tool.
+func firstVersion(out string) string { return cmp.Or(versionNumber.FindString(out), "version unknown") }
