@@ -1,18 +1,16 @@
 package brfusion
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"unnest/internal/cni/podnic"
 )
 
 // configure sets the result's addresses and routes on a link of the calling thread's
@@ -44,15 +42,7 @@ func configure(l netlink.Link, r *types100.Result) error {
 // addresses while the link is down.
 func enableIPv6(link string) error {
 	for _, s := range [][2]string{{"lo/disable_ipv6", "0"}, {link + "/disable_ipv6", "0"}, {link + "/keep_addr_on_down", "1"}} {
-		path := filepath.Join("/proc/sys/net/ipv6/conf", s[0])
-		have, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("enable IPv6: the guest's kernel lacks it: %w", err)
-		}
-		if err == nil && string(have) == s[1]+"\n" {
-			continue // the file may be read-only
-		}
-		if err := os.WriteFile(path, []byte(s[1]), 0); err != nil {
+		if err := podnic.SetSysctl("ipv6/conf/"+s[0], s[1]); err != nil {
 			return fmt.Errorf("enable IPv6: %w", err)
 		}
 	}

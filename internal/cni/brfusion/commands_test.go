@@ -18,8 +18,8 @@ import (
 	"unnest/internal/hostapi/hostdpb"
 )
 
-// DEL without the daemon gives back what it can and notes the rest; whichever
-// command next reaches the daemon finishes it.
+// DEL without the daemon cleans the guest and records the release. The next command
+// that reaches the daemon does it.
 func TestDelWithoutDaemon(t *testing.T) {
 	newer := edits(with("cniVersion", "1.1.0"), ipam("type", "some"))
 	for command, want := range map[string]uint{"ADD": 0, "DEL": 0, "GC": 0, "STATUS": 0} {
@@ -55,7 +55,7 @@ func TestDelWithoutDaemon(t *testing.T) {
 	}
 }
 
-// A host that takes the packets and says nothing.
+// A host that does not answer.
 func TestSilentDaemon(t *testing.T) {
 	l := newLab(t)
 	config := l.config(with("server", l.Listen(l.Guest, "127.0.0.1:0").Addr().String()))
@@ -103,7 +103,7 @@ func TestGC(t *testing.T) {
 	}
 }
 
-// What can be collected is, and each failure is told.
+// A failure does not stop the rest of GC, and every failure is reported.
 func TestGCThatFails(t *testing.T) {
 	l := newLab(t)
 	l.plugin("some", `[ $CNI_COMMAND = VERSION ] && echo '{"cniVersion":"1.1.0","supportedVersions":["1.1.0"]}' && exit; `+
@@ -201,7 +201,7 @@ func TestDHCP(t *testing.T) {
 	}
 }
 
-// The newest plugin with the daemon of the protocol before.
+// The plugin works with a daemon of the previous protocol.
 func TestOldDaemon(t *testing.T) {
 	l := newLab(t)
 	l.daemon.protocol = 1
@@ -212,7 +212,7 @@ func TestOldDaemon(t *testing.T) {
 	l.wantNothing()
 }
 
-// A plugin before us in the chain.
+// An earlier plugin in the chain.
 func TestResultBefore(t *testing.T) {
 	l := newLab(t)
 	r := l.Add(l.config(with("prevResult", map[string]any{
@@ -243,9 +243,9 @@ func TestCheckOfHostAndServices(t *testing.T) {
 	delete(l.daemon.nics, "c1 eth0")
 	check("no such attachment")
 	l.daemon.stop()
-	check("") // the pod's NIC works without
+	check("") // the pod's NIC works without the daemon
 	l.InPod("eth0", func(eth0 netlink.Link) error { return netlink.LinkSetMTU(eth0, 1300) })
-	check("") // as tuning does
+	check("") // the plugin tuning does so
 	l.InPod("eth0", func(eth0 netlink.Link) error { return netlink.LinkSetMTU(eth0, 1500) })
 	check("MTU 1500, want 1400")
 	l.InPod("eth0", func(eth0 netlink.Link) error {
@@ -293,8 +293,9 @@ func (l *lab) chained(plugin, command string, config map[string]any, r *types100
 	return a
 }
 
-// Portmap and tuning work after us, and CHECK lets them; bandwidth passes a pod without limits on, and
-// refuses one with, rather than shape the service path.
+// Portmap and tuning work after brfusion, and CHECK accepts their changes. Bandwidth
+// accepts a pod without limits, and refuses one with limits; it does not shape the
+// service path.
 func TestChain(t *testing.T) {
 	l := newLab(t)
 	config := l.config(with("services", services))
@@ -318,10 +319,10 @@ func TestChain(t *testing.T) {
 			continue
 		}
 		if a := l.Run("CHECK", l.WithResult(config, r)); a.Exit != 0 {
-			t.Errorf("CHECK after %s was refused", c.plugin)
+			t.Errorf("CHECK after %s failed", c.plugin)
 		}
 		if a := l.chained(c.plugin, "DEL", c.config, r); a.Exit != 0 {
-			t.Errorf("DEL of %s was refused", c.plugin)
+			t.Errorf("DEL of %s failed", c.plugin)
 		}
 	}
 	l.Run("DEL", config)

@@ -17,21 +17,21 @@ import (
 	"unnest/internal/hostapi/hostdpb"
 )
 
-// fakeDaemon gives out veths in the place of hot-plugged NICs: one end appears in
-// the guest, the other on the host.
+// fakeDaemon makes veths in place of hot-plugged NICs: one end appears in the guest,
+// the other on the host.
 type fakeDaemon struct {
 	hostdpb.UnimplementedHostDaemonServer
 	lab  *lab
 	stop func()
 
-	protocol uint32 // 1: it knows the four old verbs and their fields only
+	protocol uint32 // 1: it supports only the four old methods and their fields
 
 	mu        sync.Mutex
 	nics      map[string]*hostdpb.NIC
 	requests  []*hostdpb.AttachNICRequest
 	made      int
 	delay     time.Duration                         // until the NIC appears
-	onAttach  func(*hostdpb.AttachNICRequest) error // instead of a NIC, when set
+	onAttach  func(*hostdpb.AttachNICRequest) error // replaces the NIC, when set
 	onAgain   error                                 // of a repeated AttachNIC
 	onDetach  error
 	onStatus  error
@@ -40,7 +40,7 @@ type fakeDaemon struct {
 	detaches  int
 }
 
-// start serves, again where it served before.
+// start serves, at the same address as before.
 func (d *fakeDaemon) start() { d.stop = d.lab.Serve(d) }
 
 func (d *fakeDaemon) all() map[string]*hostdpb.NIC {
@@ -86,13 +86,13 @@ func (d *fakeDaemon) AttachNIC(_ context.Context, r *hostdpb.AttachNICRequest) (
 		appear = func() error { return d.onAttach(r) }
 	}
 	if d.delay > 0 {
-		time.AfterFunc(d.delay, func() { _ = appear() }) // the test sees when it did not appear
+		time.AfterFunc(d.delay, func() { _ = appear() }) // without the NIC the test fails
 		return answer, nil
 	}
 	return answer, appear()
 }
 
-// grant answers to the newer fields.
+// grant answers the newer fields.
 func (d *fakeDaemon) grant(r *hostdpb.AttachNICRequest, answer *hostdpb.AttachNICResponse) {
 	nic := answer.GetNic()
 	nic.Network, nic.Addresses = r.GetNetwork(), r.GetAddresses()
@@ -178,13 +178,13 @@ func (d *fakeDaemon) GC(ctx context.Context, r *hostdpb.GCRequest) (*hostdpb.GCR
 	return &hostdpb.GCResponse{}, nil
 }
 
-// unplug takes all NICs away: no test has two.
+// unplug removes all NICs: no test has two.
 func (d *fakeDaemon) unplug() {
 	_ = d.lab.Host.Do(func(ns.NetNS) error {
 		links, err := netlink.LinkList()
 		for _, l := range links {
 			if strings.HasPrefix(l.Attrs().Name, "tap") {
-				_ = netlink.LinkDel(l) // gone with its pod, perhaps
+				_ = netlink.LinkDel(l) // it may be gone with its pod
 			}
 		}
 		return err

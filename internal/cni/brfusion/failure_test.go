@@ -28,14 +28,14 @@ func (l *lab) plugin(name, script string) {
 	l.Must(os.WriteFile(filepath.Join(l.Dir, name), []byte(script), 0o755))
 }
 
-// commands are what the plugin was called for.
+// commands are the commands that the plugin was called with.
 func (l *lab) commands(name string) []string {
 	content, err := os.ReadFile(filepath.Join(l.Dir, name+".log"))
 	l.Must(err)
 	return strings.Fields(string(content))
 }
 
-// answers is the script of an IPAM plugin that gives the address.
+// answers is the script of an IPAM plugin that returns the address.
 func answers(address string) string {
 	return `[ $CNI_COMMAND != ADD ] || echo '{"cniVersion":"1.0.0","ips":[{"address":"` + address + `"}]}'`
 }
@@ -50,7 +50,7 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 		config func(map[string]any)
 		code   uint
 		want   string
-		podHas []string // that was there before
+		podHas []string // before
 	}{
 		{"key", anyNIC, with("mtu", 1), 7, "mtu 1", nil},
 		{"type of a key", anyNIC, with("mtu", "x"), 6, "mtu", nil},
@@ -116,7 +116,7 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 			if got := l.Links(l.Pod); !slices.Equal(got, c.podHas) {
 				t.Errorf("pod has %v, want %v", got, c.podHas)
 			}
-			if c.name != "daemon is away" { // then the NIC, if there is one, is pending
+			if c.name != "daemon is away" { // then a release is pending
 				l.wantNothing()
 			}
 			if strings.HasPrefix(c.name, "dhcp") && !slices.Equal(l.commands("dhcp"), []string{"ADD", "DEL"}) {
@@ -128,8 +128,8 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 
 var services = map[string]any{"ranges": []string{"10.96.0.0/12", "fd00:96::/112"}}
 
-// The last steps: the announcement waits for a carrier when it is interrupted, and
-// the result has nowhere to go.
+// The last steps fail: the announcement is interrupted while it waits for a carrier,
+// and the result cannot be printed.
 func TestAddThatFailsInTheEnd(t *testing.T) {
 	t.Run("announce", func(t *testing.T) {
 		l := newLab(t)
@@ -138,7 +138,7 @@ func TestAddThatFailsInTheEnd(t *testing.T) {
 		cmd := l.Command("ADD", l.config(with("services", services)))
 		cmd.Stderr = &stderr
 		l.Must(l.Guest.Do(func(ns.NetNS) error { return cmd.Start() }))
-		for len(l.Links(l.Pod)) < 2 { // the service path comes just before
+		for len(l.Links(l.Pod)) < 2 { // the service path is made just before
 			time.Sleep(5 * time.Millisecond)
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -150,7 +150,7 @@ func TestAddThatFailsInTheEnd(t *testing.T) {
 	})
 	t.Run("print", func(t *testing.T) {
 		l := newLab(t)
-		log := l.AddInVain(l.config(with("services", services)))
+		log := l.AddWithoutOutput(l.config(with("services", services)))
 		if !strings.Contains(log, "print: ") || !strings.Contains(log, "announce=") {
 			t.Errorf("log is %s", log)
 		}
@@ -161,7 +161,7 @@ func TestAddThatFailsInTheEnd(t *testing.T) {
 	})
 }
 
-// Without the old NIC gone, the new one would be taken for it.
+// The pending release of the old NIC would release the new one.
 func TestAddThatCannotReconcile(t *testing.T) {
 	l := newLab(t)
 	l.Add(l.config())

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 
 var with, edits, path = cnitest.With, cnitest.Edits, cnitest.Path
 
-// lab has a stand-in for the host daemon.
+// lab has a fake host daemon.
 type lab struct {
 	*cnitest.Lab
 	t      *testing.T
@@ -57,14 +57,14 @@ func (l *lab) config(edits ...func(map[string]any)) []byte {
 	}, edits...)
 }
 
-// leases are the addresses that host-local has given away.
+// leases are the addresses that host-local has leased.
 func (l *lab) leases() []string {
 	found, err := filepath.Glob(filepath.Join(l.Dir, "leases", "*", "10.*"))
 	l.Must(err)
 	return found
 }
 
-// wantNothing fails the test when an ADD or DEL has left something behind.
+// wantNothing fails the test unless the guest, the host, the daemon and the IPAM are clean.
 func (l *lab) wantNothing() {
 	l.t.Helper()
 	l.WantClean()

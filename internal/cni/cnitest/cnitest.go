@@ -1,8 +1,7 @@
-// Package cnitest is what the tests of the CNI plugins stand on: network
-// namespaces that play the host, a guest and a pod, what a stand-in for the host
-// daemon needs to be reached from the guest, and the plugin itself, which is the
-// test binary under the plugin's name. The stand-ins are the plugins' own. Only
-// tests import it.
+// Package cnitest is the laboratory of the CNI plugins' tests: network namespaces as
+// host, guest and pod, credentials for a fake host daemon, and the plugin, which is
+// the test binary under the plugin's name. The fake daemons belong to the plugins'
+// tests. Only tests import it.
 package cnitest
 
 import (
@@ -23,14 +22,14 @@ import (
 	"unnest/internal/hostapi/identity"
 )
 
-// PluginDir is where Debian's containernetworking-plugins has its plugins.
+// PluginDir is the directory of Debian's package containernetworking-plugins.
 const PluginDir = "/usr/lib/cni"
 
 // Lab is three network namespaces, the host's, a guest's and a pod's, and a plugin.
 type Lab struct {
 	Host, Guest, Pod ns.NetNS
 	Dir              string // plugin, credentials, state; the first in CNI_PATH
-	Server           string // where the guest reaches the host daemon
+	Server           string // the host daemon's address in the guest
 
 	t      testing.TB
 	plugin string      // its name
@@ -38,7 +37,7 @@ type Lab struct {
 }
 
 // New makes a lab for the plugin of the given name. In its directory the test binary
-// has that name and the others, and TestMain tells them apart. Without
+// has that name and the others; TestMain distinguishes them. Without
 // UNNEST_PRIVILEGED=1 it skips the test.
 func New(t testing.TB, plugin string, others ...string) *Lab {
 	t.Helper()
@@ -51,29 +50,23 @@ func New(t testing.TB, plugin string, others ...string) *Lab {
 	for _, name := range append(others, plugin) {
 		l.Must(os.Symlink(exe, filepath.Join(l.Dir, name)))
 	}
-	l.identify()
-	l.Must(l.Guest.Do(func(ns.NetNS) error {
-		lo, err := netlink.LinkByName("lo")
-		if err != nil {
-			return err
-		}
-		return netlink.LinkSetUp(lo)
-	}))
+	l.issueCredentials()
+	l.Must(OnLink(l.Guest, "lo", netlink.LinkSetUp))
 	return l
 }
 
-// NewNS makes a network namespace that ends with the test, if that does not close it.
+// NewNS makes a network namespace and closes it at the end of the test.
 func NewNS(t testing.TB) ns.NetNS {
 	t.Helper()
 	n, err := ns.TempNetNS()
 	if err != nil {
 		t.Fatalf("make network namespace: %v", err)
 	}
-	t.Cleanup(func() { _ = n.Close() }) // a test may have closed it
+	t.Cleanup(func() { _ = n.Close() }) // the test may have closed it
 	return n
 }
 
-// Path is good as long as the test has the namespace open.
+// Path is valid as long as the test has the namespace open.
 func Path(n ns.NetNS) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.Fd()) }
 
 // Must ends the test at an error.
@@ -86,8 +79,8 @@ func (l *Lab) Must(err error) {
 
 func (l *Lab) credentials() string { return filepath.Join(l.Dir, "unnest") }
 
-// identify gives the guest and the host daemon their certificates.
-func (l *Lab) identify() {
+// issueCredentials makes the certificates of the guest and the host daemon.
+func (l *Lab) issueCredentials() {
 	l.t.Helper()
 	a, err := identity.OpenAuthority(l.Dir)
 	l.Must(err)
@@ -103,8 +96,8 @@ func (l *Lab) identify() {
 	l.Must(err)
 }
 
-// Serve has the guest reach a stand-in for the host daemon at Server, until it is
-// stopped or the test ends. One that is served again is where the first was.
+// Serve serves a fake host daemon at Server in the guest, until it is stopped or the
+// test ends. When it is served again, it has the same address.
 func (l *Lab) Serve(d hostdpb.HostDaemonServer) (stop func()) {
 	l.t.Helper()
 	listener := l.Listen(l.Guest, l.Server)
@@ -121,8 +114,8 @@ func (l *Lab) Serve(d hostdpb.HostDaemonServer) (stop func()) {
 	return stop
 }
 
-// Listen listens in a namespace until the test ends. Who does not accept is a host
-// that takes the packets and says nothing.
+// Listen listens in a namespace until the test ends. A listener that never accepts
+// plays a host that receives packets but does not answer.
 func (l *Lab) Listen(n ns.NetNS, address string) (listener net.Listener) {
 	l.t.Helper()
 	l.Must(n.Do(func(ns.NetNS) (err error) {
@@ -133,7 +126,7 @@ func (l *Lab) Listen(n ns.NetNS, address string) (listener net.Listener) {
 	return listener
 }
 
-// Links are the names of the links in n, apart from lo.
+// Links are the names of the links in n except lo.
 func (l *Lab) Links(n ns.NetNS) []string {
 	l.t.Helper()
 	var names []string
@@ -149,16 +142,21 @@ func (l *Lab) Links(n ns.NetNS) []string {
 	return names
 }
 
-// InPod runs f on a link of the pod.
-func (l *Lab) InPod(name string, f func(netlink.Link) error) {
-	l.t.Helper()
-	l.Must(l.Pod.Do(func(ns.NetNS) error {
+// OnLink calls f on a link of n.
+func OnLink(n ns.NetNS, name string, f func(netlink.Link) error) error {
+	return n.Do(func(ns.NetNS) error {
 		link, err := netlink.LinkByName(name)
 		if err != nil {
 			return err
 		}
 		return f(link)
-	}))
+	})
+}
+
+// InPod calls f on a link of the pod.
+func (l *Lab) InPod(name string, f func(netlink.Link) error) {
+	l.t.Helper()
+	l.Must(OnLink(l.Pod, name, f))
 }
 
 // AddToPod makes a link in the pod.
@@ -171,7 +169,7 @@ func (l *Lab) AddToPod(name string) {
 	}))
 }
 
-// Noted are the attachments that are noted to be given back.
+// Pending are the files of pending releases.
 func (l *Lab) Pending() []string {
 	l.t.Helper()
 	found, err := filepath.Glob(filepath.Join(l.Dir, "run", "pending*", "*"))
@@ -179,8 +177,8 @@ func (l *Lab) Pending() []string {
 	return found
 }
 
-// WantClean fails the test when the guest or the host has links, or something is
-// noted.
+// WantClean fails the test when the guest or the host has links, or a release is
+// pending.
 func (l *Lab) WantClean() {
 	l.t.Helper()
 	for name, n := range map[string]ns.NetNS{"guest": l.Guest, "host": l.Host} {
@@ -188,7 +186,7 @@ func (l *Lab) WantClean() {
 			l.t.Errorf("the %s still has links %v", name, links)
 		}
 	}
-	if noted := l.Pending(); len(noted) > 0 {
-		l.t.Errorf("still noted: %v", noted)
+	if pending := l.Pending(); len(pending) > 0 {
+		l.t.Errorf("pending releases: %v", pending)
 	}
 }

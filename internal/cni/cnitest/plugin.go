@@ -11,13 +11,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/types/create"
 	"github.com/containernetworking/plugins/pkg/ns"
 )
 
-// Config is a configuration of the plugin: what all have in common and the keys that
-// are its own, changed by the given edits.
+// Config is a configuration of the plugin: the common keys and its own, changed by the
+// given edits.
 func (l *Lab) Config(own map[string]any, edits ...func(map[string]any)) []byte {
 	l.t.Helper()
 	c := map[string]any{
@@ -36,7 +37,7 @@ func With(key string, value any) func(map[string]any) {
 	return func(c map[string]any) { c[key] = value }
 }
 
-// Edits are several edits of a configuration as one.
+// Edits joins several edits.
 func Edits(all ...func(map[string]any)) func(map[string]any) {
 	return func(c map[string]any) {
 		for _, e := range all {
@@ -45,7 +46,7 @@ func Edits(all ...func(map[string]any)) func(map[string]any) {
 	}
 }
 
-// Valid tells GC that eth0 of these containers is all there should be.
+// Valid makes eth0 of these containers the valid attachments.
 func Valid(ids ...string) func(map[string]any) {
 	all := []any{}
 	for _, id := range ids {
@@ -54,7 +55,7 @@ func Valid(ids ...string) func(map[string]any) {
 	return With("cni.dev/valid-attachments", all)
 }
 
-// WithResult is the configuration with an ADD's result.
+// WithResult is the configuration with prevResult.
 func (l *Lab) WithResult(config []byte, r *types100.Result) []byte {
 	l.t.Helper()
 	var c map[string]any
@@ -67,27 +68,25 @@ func (l *Lab) WithResult(config []byte, r *types100.Result) []byte {
 	return config
 }
 
-// Answer is how the plugin ended.
+// Answer is the exit code and the output of the plugin.
 type Answer struct {
 	Exit           int
 	Stdout, Stderr string
 }
 
+func (a Answer) err() (e types.Error) {
+	_ = json.Unmarshal([]byte(a.Stdout), &e)
+	return e
+}
+
 // Code is the error code on the standard output, 0 for none.
-func (a Answer) Code() uint {
-	var e struct{ Code uint }
-	_ = json.Unmarshal([]byte(a.Stdout), &e)
-	return e.Code
-}
+func (a Answer) Code() uint { return a.err().Code }
 
-// Message is that of the error on the standard output.
-func (a Answer) Message() string {
-	var e struct{ Msg string }
-	_ = json.Unmarshal([]byte(a.Stdout), &e)
-	return e.Msg
-}
+// Message is the error message on the standard output.
+func (a Answer) Message() string { return a.err().Msg }
 
-// Command is one call of the plugin for eth0 of the pod, whose container is c1.
+// Command is one call of the plugin for the interface eth0 of the container c1 in the
+// pod.
 func (l *Lab) Command(cniCommand string, config []byte, env ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
 	l.t.Cleanup(cancel)
@@ -96,20 +95,20 @@ func (l *Lab) Command(cniCommand string, config []byte, env ...string) *exec.Cmd
 	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "CNI_COMMAND=" + cniCommand, "CNI_CONTAINERID=c1", "CNI_NETNS=" + Path(l.Pod),
 		"CNI_IFNAME=eth0", "CNI_PATH=" + l.Dir + ":" + PluginDir,
-		"HTTPS_PROXY=http://127.0.0.1:1", // must not matter
-		"GOCOVERDIR=" + l.Dir,            // else a test binary built for coverage complains
-		"GORACE=atexit_sleep_ms=0",       // a race detector's pause at each exit
+		"HTTPS_PROXY=http://127.0.0.1:1", // must have no effect
+		"GOCOVERDIR=" + l.Dir,            // for test binaries built for coverage
+		"GORACE=atexit_sleep_ms=0",       // disables the pause of the race detector at each exit
 		"TEST_STATE_DIR=" + filepath.Join(l.Dir, "run"),
 	}, env...)
 	return cmd
 }
 
-// Do runs a command in the guest to its end.
+// Do runs a command in the guest.
 func (l *Lab) Do(cmd *exec.Cmd) Answer {
 	l.t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := l.Guest.Do(func(ns.NetNS) error { return cmd.Run() }) // on this thread, so in this namespace
+	err := l.Guest.Do(func(ns.NetNS) error { return cmd.Run() })
 	if cmd.ProcessState == nil {
 		l.t.Fatal(err)
 	}
@@ -124,20 +123,20 @@ func (l *Lab) Run(cniCommand string, config []byte, env ...string) Answer {
 	return a
 }
 
-// Succeeds runs a command that prints nothing.
+// Succeeds runs a command that must succeed and print nothing.
 func (l *Lab) Succeeds(cniCommand string, config []byte, env ...string) {
 	l.t.Helper()
 	if a := l.Run(cniCommand, config, env...); a.Exit != 0 || a.Stdout != "" {
-		l.t.Errorf("%s was refused", cniCommand)
+		l.t.Errorf("%s failed", cniCommand)
 	}
 }
 
-// Add runs an ADD that has to succeed.
+// Add runs an ADD that must succeed.
 func (l *Lab) Add(config []byte, env ...string) *types100.Result {
 	l.t.Helper()
 	a := l.Run("ADD", config, env...)
 	if a.Exit != 0 {
-		l.t.Fatal("ADD was refused")
+		l.t.Fatal("ADD failed")
 	}
 	var conf struct{ CNIVersion string }
 	l.Must(json.Unmarshal(config, &conf))
@@ -148,8 +147,8 @@ func (l *Lab) Add(config []byte, env ...string) *types100.Result {
 	return result
 }
 
-// AddInVain runs an ADD whose result has nowhere to go, and returns its log.
-func (l *Lab) AddInVain(config []byte, env ...string) (log string) {
+// AddWithoutOutput runs an ADD that cannot print its result, and returns its log.
+func (l *Lab) AddWithoutOutput(config []byte, env ...string) (log string) {
 	l.t.Helper()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	l.Must(err)
@@ -163,8 +162,7 @@ func (l *Lab) AddInVain(config []byte, env ...string) (log string) {
 	return stderr.String()
 }
 
-// Interrupt sends an ADD a signal when the channel is closed, and waits for its end,
-// which must not be success.
+// Interrupt sends an ADD a signal when the channel is closed. The ADD must fail.
 func (l *Lab) Interrupt(signal os.Signal, when <-chan struct{}, config []byte) {
 	l.t.Helper()
 	cmd := l.Command("ADD", config)
@@ -172,7 +170,7 @@ func (l *Lab) Interrupt(signal os.Signal, when <-chan struct{}, config []byte) {
 	select {
 	case <-when:
 	case <-time.After(20 * time.Second):
-		l.t.Error("ADD does not come to where it is interrupted")
+		l.t.Error("ADD does not reach the step at which it is interrupted")
 	}
 	l.Must(cmd.Process.Signal(signal))
 	if err := cmd.Wait(); err == nil {

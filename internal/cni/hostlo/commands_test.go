@@ -18,8 +18,8 @@ import (
 	"unnest/internal/hostapi/segment"
 )
 
-// DEL without the daemon takes the endpoint out of the pod and notes the rest;
-// whichever command next reaches the daemon finishes it.
+// DEL without the daemon moves the endpoint out of the pod and records the release.
+// The next command that reaches the daemon does it.
 func TestDelWithoutDaemon(t *testing.T) {
 	newer := with("cniVersion", "1.1.0")
 	for _, command := range []string{"ADD", "DEL", "GC", "STATUS"} {
@@ -52,7 +52,7 @@ func TestDelWithoutDaemon(t *testing.T) {
 	}
 }
 
-// A host that takes the packets and says nothing; and no credentials.
+// A host that does not answer; and no credentials.
 func TestUnreachableDaemon(t *testing.T) {
 	l := newLab(t)
 	for name, edit := range map[string]func(map[string]any){
@@ -89,11 +89,11 @@ func TestDelWithoutNamespace(t *testing.T) {
 	}
 }
 
-// The endpoint is no more where it was.
+// The endpoint has been unplugged, renamed or moved.
 func TestDelWithoutEndpoint(t *testing.T) {
 	for name, c := range map[string]struct {
-		spoil func(*lab)
-		left  []string
+		change func(*lab)
+		left   []string
 	}{
 		"unplugged": {func(l *lab) { l.daemon.endpoints["c1 eth0"].unplug() }, nil},
 		"renamed": {func(l *lab) {
@@ -106,7 +106,7 @@ func TestDelWithoutEndpoint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
 			l.Add(l.config())
-			c.spoil(l)
+			c.change(l)
 			l.Succeeds("DEL", l.config())
 			l.wantAlone(l.Pod, c.left...)
 			l.wantNothing()
@@ -114,8 +114,7 @@ func TestDelWithoutEndpoint(t *testing.T) {
 	}
 }
 
-// A pod that goes on when its localhost cannot be made its own is no reason to keep
-// the endpoint.
+// The endpoint is released even when lo cannot leave the segment.
 func TestDelThatFails(t *testing.T) {
 	l := newLab(t)
 	l.Add(l.config())
@@ -172,20 +171,21 @@ func TestCheck(t *testing.T) {
 	check("")
 
 	e := l.daemon.endpoints["c1 eth0"]
-	e.Fraction = 3
+	l.daemon.change(func() { e.Fraction = 3 })
 	check("the endpoint is fraction 3: want 1")
-	e.Fraction, e.Pod = 1, "bank"
+	l.daemon.change(func() { e.Fraction, e.Pod = 1, "bank" })
 	check("it is in segment bank")
-	e.Pod = "shop"
-	l.daemon.silent = true
-	e.segment.generation++
+	l.daemon.change(func() {
+		e.Pod, l.daemon.silent = "shop", true
+		e.segment.generation++
+	})
 	check("the host's announcements do not arrive")
-	l.daemon.silent = false
+	l.daemon.change(func() { l.daemon.silent = false })
 	check("")
-	delete(l.daemon.endpoints, "c1 eth0")
+	l.daemon.change(func() { delete(l.daemon.endpoints, "c1 eth0") })
 	check("no such endpoint")
 	l.daemon.stop()
-	check("") // the pod's localhost works without
+	check("") // the pod's localhost works without the daemon
 	l.daemon.endpoints["c1 eth0"] = e
 	l.daemon.start()
 
@@ -274,7 +274,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// A container whose network namespace is gone gets another one.
+// A container gets another network namespace.
 func TestNewNamespaceOfSameContainer(t *testing.T) {
 	l := newLab(t)
 	config := l.config()
@@ -284,7 +284,7 @@ func TestNewNamespaceOfSameContainer(t *testing.T) {
 	r := l.Add(config, "CNI_NETNS="+path(l.web))
 	wantEndpoint(t, r, "1.0.0", "eth0", 1, path(l.web))
 	if err := l.connect(l.web, "127.0.0.1:7999"); !errors.Is(err, unix.ECONNREFUSED) {
-		t.Errorf("a port where nobody listens: %v", err)
+		t.Errorf("a port without a listener: %v", err)
 	}
 	if m, err := loopback.Membership(l.web); err != nil || m.Members != segment.Of(1) {
 		t.Errorf("members %s, %v", m.Members, err)

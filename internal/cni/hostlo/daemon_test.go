@@ -23,15 +23,15 @@ import (
 	"unnest/internal/netdev/reflector"
 )
 
-// fakeDaemon gives out endpoints of true segments: the host's side is the
-// reflector's, and what stands in for the VMM copies frames between the
-// reflector's queue and a TAP in the guest.
+// fakeDaemon gives endpoints of real segments: the host's side is the reflector's. In
+// place of the VMM, goroutines copy frames between the reflector's queue and a TAP in
+// the guest.
 type fakeDaemon struct {
 	hostdpb.UnimplementedHostDaemonServer
 	lab  *lab
 	stop func()
 
-	protocol uint32 // 2: it knows no segments
+	protocol uint32 // 2: it does not support segments
 
 	mu        sync.Mutex
 	segments  map[string]*fakeSegment
@@ -40,8 +40,8 @@ type fakeDaemon struct {
 	requests  []*hostdpb.JoinSegmentRequest
 	leaves    int
 	delay     time.Duration                           // until the NIC appears
-	onJoin    func(*hostdpb.JoinSegmentRequest) error // instead of a NIC, when set
-	onAnswer  func(*hostdpb.Endpoint)                 // spoils an answer
+	onJoin    func(*hostdpb.JoinSegmentRequest) error // replaces the NIC, when set
+	onAnswer  func(*hostdpb.Endpoint)                 // changes an answer
 	onLeave   error
 	onStatus  error
 	limited   string
@@ -49,8 +49,8 @@ type fakeDaemon struct {
 	capacity  int  // endpoints; 0: any number
 	single    bool // a guest has one endpoint in a segment
 	otherMAC  bool // NICs are plugged with another MAC than the fraction's
-	silent    bool // nobody hears of others
-	terse     bool // nobody hears of others twice, unless he asks
+	silent    bool // announces nothing
+	terse     bool // announces nothing without a request
 }
 
 type fakeSegment struct {
@@ -67,7 +67,7 @@ type fakeEndpoint struct {
 	unplug  func()
 }
 
-// start serves, again where it served before, and announces.
+// start serves, at the same address as before, and announces members.
 func (d *fakeDaemon) start() {
 	stop, ended := d.lab.Serve(d), make(chan struct{})
 	var repeats sync.WaitGroup
@@ -80,7 +80,7 @@ func (d *fakeDaemon) start() {
 	d.lab.t.Cleanup(d.stop)
 }
 
-// repeat announces again and again, as the daemon does.
+// repeat announces periodically, as the daemon does.
 func (d *fakeDaemon) repeat(ended <-chan struct{}) {
 	for {
 		select {
@@ -105,6 +105,13 @@ func (d *fakeDaemon) announce(s *fakeSegment) {
 	if err := s.reflector.Announce(segment.Membership{Generation: s.generation, Members: s.members}); err != nil {
 		d.lab.t.Error(err)
 	}
+}
+
+// change changes fields while the daemon runs.
+func (d *fakeDaemon) change(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
 }
 
 // all are the attachments that have endpoints.
@@ -174,7 +181,7 @@ func (d *fakeDaemon) JoinSegment(ctx context.Context, r *hostdpb.JoinSegmentRequ
 	case d.onJoin != nil:
 		return answer, d.onJoin(r)
 	case d.delay > 0:
-		time.AfterFunc(d.delay, func() { // the test sees when it did not appear
+		time.AfterFunc(d.delay, func() { // without the NIC the test fails
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			_ = d.plug(e)
@@ -184,7 +191,7 @@ func (d *fakeDaemon) JoinSegment(ctx context.Context, r *hostdpb.JoinSegmentRequ
 	return answer, d.plug(e)
 }
 
-// segmentOf makes the segment for who comes first.
+// segmentOf returns the segment, and makes it at the first request.
 func (d *fakeDaemon) segmentOf(r *hostdpb.SegmentSpec) (*fakeSegment, error) {
 	if s := d.segments[r.GetPod()]; s != nil {
 		switch {
@@ -211,7 +218,7 @@ func (d *fakeDaemon) segmentOf(r *hostdpb.SegmentSpec) (*fakeSegment, error) {
 	return s, nil
 }
 
-// plug has the endpoint's NIC appear in the guest.
+// plug makes the endpoint's NIC in the guest.
 func (d *fakeDaemon) plug(e *fakeEndpoint) error {
 	var queue, nic *os.File
 	err := d.lab.Host.Do(func(ns.NetNS) (err error) {
@@ -238,7 +245,7 @@ func (d *fakeDaemon) plug(e *fakeEndpoint) error {
 	return nil
 }
 
-// openTAP makes what stands in for a virtio NIC. Close unplugs it, wherever it is.
+// openTAP makes a TAP in place of a virtio NIC. Close unplugs it, in any namespace.
 func openTAP(name, address string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -274,7 +281,7 @@ func pump(to, from *os.File) {
 		if errors.Is(err, os.ErrClosed) {
 			return
 		}
-		if err != nil { // it is down
+		if err != nil { // the device is down
 			time.Sleep(time.Millisecond)
 			continue
 		}

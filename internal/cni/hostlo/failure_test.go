@@ -30,7 +30,7 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 		env    string
 		code   uint
 		want   string
-		podHas []string // that was there before
+		podHas []string // before
 	}{
 		{"key", nothing, with("mode", "loud"), "", 7, `mode "loud"`, nil},
 		{"type of a key", nothing, with("segment", 1), "", 6, "segment", nil},
@@ -74,7 +74,7 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 				t.Errorf("got exit %d, code %d, want 1 and %d, and an error with %q", a.Exit, a.Code(), c.code, c.want)
 			}
 			l.wantAlone(l.Pod, c.podHas...)
-			if pending := l.Pending(); c.code == 11 && len(pending) == 1 { // it could not be asked
+			if pending := l.Pending(); c.code == 11 && len(pending) == 1 { // the daemon did not answer
 				l.Must(os.Remove(pending[0]))
 			}
 			l.wantNothing()
@@ -82,12 +82,12 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-// The last step: the result has nowhere to go. What can be undone is, whatever else
-// cannot.
+// The last step fails: the result cannot be printed. The rollback goes on when one
+// step of it fails.
 func TestAddThatFailsInTheEnd(t *testing.T) {
 	for fail, want := range map[string][]string{"": {"print: ", "connect="}, "leave": {"print: ", "undo connect: fault of the test"}} {
 		l := newLab(t)
-		log := l.AddInVain(l.config(), "TEST_FAIL="+fail)
+		log := l.AddWithoutOutput(l.config(), "TEST_FAIL="+fail)
 		for _, w := range want {
 			if !strings.Contains(log, w) {
 				t.Errorf("want %q, log is %s", w, log)
@@ -99,7 +99,7 @@ func TestAddThatFailsInTheEnd(t *testing.T) {
 	}
 }
 
-// The NIC does not take its fraction's MAC: it shares a link with another that has it.
+// The NIC cannot get its fraction's MAC: its parent has the MAC already.
 func TestAddWhoseMACIsTaken(t *testing.T) {
 	l := newLab(t)
 	l.daemon.otherMAC = true
@@ -111,7 +111,7 @@ func TestAddWhoseMACIsTaken(t *testing.T) {
 			return err
 		}
 		parent := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "parent", HardwareAddr: taken[:]}}
-		e.unplug = func() { _ = l.Guest.Do(func(ns.NetNS) error { return netlink.LinkDel(parent) }) } // seen by wantNothing
+		e.unplug = func() { _ = l.Guest.Do(func(ns.NetNS) error { return netlink.LinkDel(parent) }) } // wantNothing reports an error
 		return l.Guest.Do(func(ns.NetNS) error {
 			if err := netlink.LinkAdd(parent); err != nil {
 				return err
@@ -128,7 +128,7 @@ func TestAddWhoseMACIsTaken(t *testing.T) {
 	l.wantNothing()
 }
 
-// Without the old endpoint gone, the new one would be taken for it.
+// The pending release of the old endpoint would release the new one.
 func TestAddThatCannotReconcile(t *testing.T) {
 	l := newLab(t)
 	l.Add(l.config())

@@ -40,7 +40,7 @@ const theKey = "0123456789abcdef"
 
 var with, edits, path = cnitest.With, cnitest.Edits, cnitest.Path
 
-// lab has a second pod, and a stand-in for the host daemon.
+// lab has a second pod and a fake host daemon.
 type lab struct {
 	*cnitest.Lab
 	t      *testing.T
@@ -59,7 +59,7 @@ func newLab(t *testing.T) *lab {
 		l.daemon.mu.Lock()
 		defer l.daemon.mu.Unlock()
 		for key := range l.daemon.endpoints {
-			_ = l.daemon.leave(key) // what a failed test has left
+			_ = l.daemon.leave(key) // left by a failed test
 		}
 	})
 	return l
@@ -112,7 +112,7 @@ func (l *lab) settings(pod ns.NetNS) string {
 	return strings.Join(all, " ")
 }
 
-// wantNothing fails the test when an ADD or DEL has left something behind.
+// wantNothing fails the test unless the guest, the host and the daemon are clean.
 func (l *lab) wantNothing() {
 	l.t.Helper()
 	l.WantClean()
@@ -121,8 +121,8 @@ func (l *lab) wantNothing() {
 	}
 }
 
-// wantAlone fails the test when the pod's localhost is not its own, or the pod has
-// other links than the ones given.
+// wantAlone fails the test when the pod is in a segment or has other links than the
+// given ones.
 func (l *lab) wantAlone(pod ns.NetNS, links ...string) {
 	l.t.Helper()
 	if got := l.Links(pod); !slices.Equal(got, links) {

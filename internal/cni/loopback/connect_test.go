@@ -8,7 +8,7 @@ import (
 	"unnest/internal/hostapi/segment"
 )
 
-// ways are the addresses to bind to, and to be reached at then.
+// ways are the addresses to bind to, and the ones to connect to.
 var ways = []struct{ network, bind, address string }{
 	{"tcp4", "127.0.0.1:8001", "127.0.0.1:8001"},
 	{"tcp4", "0.0.0.0:8002", "127.0.0.1:8002"},
@@ -25,8 +25,8 @@ var ways = []struct{ network, bind, address string }{
 	{"udp", "[::]:8007", "127.0.0.1:8007"},
 }
 
-// Every fraction reaches a server in every fraction, its own among them, by a
-// reflector of either mode.
+// Every fraction reaches a server in every fraction, also in its own, with a reflector
+// of either mode.
 func TestReach(t *testing.T) {
 	w := newWorld(t, 3)
 	for _, plain := range []bool{false, true} {
@@ -96,8 +96,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// BenchmarkEcho compares a message to a server and back over a lo of its own, in
-// the same fraction, and in another. The reflector is this test's.
+// BenchmarkEcho compares round trips over an ordinary lo, within a fraction, and to
+// another fraction. The reflector is this test's.
 func BenchmarkEcho(b *testing.B) {
 	for _, network := range []string{"tcp4", "udp4"} {
 		for _, c := range []struct {

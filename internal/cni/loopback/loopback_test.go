@@ -14,16 +14,17 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"unnest/internal/cni/podnic"
 	"unnest/internal/hostapi/segment"
 	"unnest/internal/netdev/tc"
 )
 
-// picture is all that joining changes in a fraction.
+// picture is everything that joining changes in a fraction.
 func (w *world) picture(f segment.Fraction) (lines []string) {
 	w.t.Helper()
 	w.in(f, func() error {
 		for _, name := range []string{routeLocalnet, acceptLocal, portRange, disableIPv6(nicName), disableIPv6("lo")} {
-			data, err := os.ReadFile(path(name))
+			data, err := os.ReadFile("/proc/sys/net/" + name)
 			if err != nil {
 				return err
 			}
@@ -61,7 +62,7 @@ func (w *world) picture(f segment.Fraction) (lines []string) {
 	return lines
 }
 
-// addFilter is somebody else's: it passes everything.
+// addFilter adds a filter of another owner, which passes everything.
 func addFilter(l netlink.Link, hook uint32, priority uint16) error {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.SchedCLS, License: "Apache-2.0",
@@ -77,7 +78,7 @@ func addFilter(l netlink.Link, hook uint32, priority uint16) error {
 	})
 }
 
-// Leave leaves all as Join has found it, whatever that was.
+// Leave restores the state before Join.
 func TestLeaveRestores(t *testing.T) {
 	w := emptyWorld(t, 2)
 	w.joined = segment.Of(1, 2)
@@ -90,21 +91,21 @@ func TestLeaveRestores(t *testing.T) {
 			return err
 		}
 		return errors.Join(
-			netlink.LinkSetMTU(link, 9000), netlink.LinkSetUp(link), write(disableIPv6(nicName), "1"),
+			netlink.LinkSetMTU(link, 9000), netlink.LinkSetUp(link), podnic.SetSysctl(disableIPv6(nicName), "1"),
 			netlink.QdiscAdd(tc.Qdisc(lo)), netlink.QdiscAdd(tc.Qdisc(link)),
 			addFilter(lo, netlink.HANDLE_MIN_EGRESS, 1))
 	})
 	for f := range w.joined.All() {
 		before := w.picture(f)
-		for range 2 { // the second is for nothing
+		for range 2 { // the second has nothing to do
 			if err := Leave(w.pods[f], nicName); err != nil {
 				t.Error(err)
 			}
 		}
 		if got := w.picture(f); !cmp.Equal(got, before) {
-			t.Errorf("fraction %d: leaving what it is not in changes:\n%s", f, cmp.Diff(before, got))
+			t.Errorf("fraction %d: leaving without a segment changes:\n%s", f, cmp.Diff(before, got))
 		}
-		for range 2 { // the second is anew
+		for range 2 { // the second joins again
 			if err := Join(w.pods[f], nicName, w.config(f)); err != nil {
 				t.Fatal(err)
 			}
@@ -127,7 +128,7 @@ func TestLeaveRestores(t *testing.T) {
 	}
 }
 
-// A filter that somebody has added beside ours stays, with what it is on.
+// Another owner's filter next to ours stays, with its qdisc.
 func TestLeaveKeepsOthersFilter(t *testing.T) {
 	w := newWorld(t, 1)
 	w.in(1, func() error {
@@ -137,11 +138,11 @@ func TestLeaveKeepsOthersFilter(t *testing.T) {
 		t.Error(err)
 	}
 	if got := strings.Join(w.picture(1), "\n"); !strings.Contains(got, "lo has other") || strings.Contains(got, filterName) {
-		t.Errorf("there is:\n%s", got)
+		t.Errorf("got:\n%s", got)
 	}
 }
 
-// What is left of a segment when lo's program has been taken off is undone too.
+// Leave also works after another process has detached lo's program.
 func TestLeaveWithoutProgram(t *testing.T) {
 	w := emptyWorld(t, 1)
 	before := w.picture(1)
@@ -191,8 +192,8 @@ func TestJoinFails(t *testing.T) {
 		{nicName, Config{Fraction: 2, Members: segment.Of(1, 2)}, "want fraction 2's, 02:68:35:00:00:02"},
 		{"eth9", Config{Fraction: 1, Members: segment.Of(1, 2)}, "eth9"},
 		{nicName, Config{Fraction: 1, Members: segment.Of(2, 3)}, "members 2,3"},
-		{nicName, Config{Fraction: 17, Members: segment.Of(17)}, "fractions 1 to 16"},
-		{nicName, Config{Members: segment.Of(1)}, "fractions 1 to 16"},
+		{nicName, Config{Fraction: 17, Members: segment.Of(17)}, "fractions from 1 to 16"},
+		{nicName, Config{Members: segment.Of(1)}, "fractions from 1 to 16"},
 	} {
 		if err := Join(w.pods[1], c.nic, c.config); err == nil || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%+v: got %v, want an error with %q", c.config, err, c.word)
@@ -218,7 +219,7 @@ func TestJoinFails(t *testing.T) {
 	}
 }
 
-// Check misses nothing that has been undone.
+// Check reports every change.
 func TestCheck(t *testing.T) {
 	w := newWorld(t, 1)
 	link := func(change func(netlink.Link) error) func() error {
@@ -240,12 +241,12 @@ func TestCheck(t *testing.T) {
 		{"02:00:00:00:00:01", link(func(l netlink.Link) error {
 			return netlink.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, 0, 1})
 		})},
-		{"no program of the segment at its ingress", link(func(l netlink.Link) error { return netlink.QdiscDel(tc.Qdisc(l)) })},
+		{"lacks the segment's program at its ingress", link(func(l netlink.Link) error { return netlink.QdiscDel(tc.Qdisc(l)) })},
 		{ErrNotJoined.Error(), func() error { return netlink.QdiscDel(tc.Qdisc(lo)) }},
-		{routeLocalnet, func() error { return write(routeLocalnet, "0") }},
-		{acceptLocal, func() error { return write(acceptLocal, "0") }},
-		{"clients' ports are 1024 to 2047", func() error { return write(portRange, "1024 2047") }},
-		{disableIPv6(nicName), func() error { return write(disableIPv6(nicName), "0") }},
+		{routeLocalnet, func() error { return podnic.SetSysctl(routeLocalnet, "0") }},
+		{acceptLocal, func() error { return podnic.SetSysctl(acceptLocal, "0") }},
+		{"ports of clients are 1024 to 2047", func() error { return podnic.SetSysctl(portRange, "1024 2047") }},
+		{disableIPv6(nicName), func() error { return podnic.SetSysctl(disableIPv6(nicName), "0") }},
 	} {
 		want := w.config(1)
 		if c.change == nil {
@@ -262,7 +263,7 @@ func TestCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := Check(w.pods[1], nicName, w.config(1)); err != nil {
-			t.Errorf("after joining anew: %v", err)
+			t.Errorf("after joining again: %v", err)
 		}
 	}
 }
@@ -276,22 +277,20 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// Each error that a kernel or a caller may be the cause of has its mend.
-func TestExplain(t *testing.T) {
+// Each error that a kernel or a caller may cause has a fix.
+func TestFix(t *testing.T) {
 	for _, c := range []struct {
 		err  error
-		word string
+		want string
 	}{
 		{unix.EPERM, "root"},
 		{unix.ENOENT, "CONFIG_NET_SCH_INGRESS"},
 		{unix.EOPNOTSUPP, "CONFIG_NET_CLS_BPF"},
-		{unix.EINVAL, "invalid argument"},
+		{unix.EINVAL, ""},
+		{nil, ""},
 	} {
-		if err := explain(fmt.Errorf("add clsact: %w", c.err)); !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.word) {
-			t.Errorf("%v: got %v, want it with %q", c.err, err, c.word)
+		if got := fix(c.err); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%v: got %q, want it with %q", c.err, got, c.want)
 		}
-	}
-	if err := explain(nil); err != nil {
-		t.Errorf("no error: got %v", err)
 	}
 }

@@ -36,7 +36,7 @@ func TestSixteen(t *testing.T) {
 	}
 }
 
-// What a fraction's own sockets take never leaves it.
+// A packet that a local socket accepts never leaves the fraction.
 func TestStaysInFraction(t *testing.T) {
 	w := newWorld(t, 2)
 	for _, l := range loopbacks {
@@ -66,7 +66,7 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// ping wants one reply.
+// ping expects one reply.
 func (w *world) ping(f segment.Fraction, address string) {
 	w.t.Helper()
 	network, any, protocol := "ip4:icmp", "0.0.0.0", 1
@@ -124,7 +124,7 @@ func (w *world) knows(f segment.Fraction, want segment.Set) {
 	})
 }
 
-// A fraction that joins or leaves disturbs none of the others' connections.
+// Joining and leaving do not affect the others' connections.
 func TestJoinAndLeave(t *testing.T) {
 	w := emptyWorld(t, 3)
 	w.join(segment.Of(1, 2))
@@ -156,7 +156,7 @@ func TestJoinAndLeave(t *testing.T) {
 	w.announce(segment.Of(1, 2))
 	w.knows(1, segment.Of(1, 2))
 	w.knows(2, segment.Of(1, 2))
-	for f := range all.All() { // 3 by itself
+	for f := range all.All() { // 3 alone
 		w.refused(f, "tcp", "127.0.0.1:8099")
 		w.refused(f, "udp", "127.0.0.1:8043")
 	}
@@ -166,8 +166,8 @@ func TestJoinAndLeave(t *testing.T) {
 	}
 }
 
-// A frozen fraction delays only what it alone could still accept, and that no
-// longer than it is in the set.
+// A frozen fraction delays only connects that no other fraction accepts, and only as
+// long as it is a member.
 func TestFrozen(t *testing.T) {
 	for _, l := range loopbacks {
 		w := newWorld(t, 3)
@@ -191,14 +191,14 @@ func TestFrozen(t *testing.T) {
 			t.Errorf("got %v, want it refused", err)
 		}
 		if d := time.Since(started); d > 900*time.Millisecond {
-			t.Errorf("refused after %v, when TCP had asked again", d)
+			t.Errorf("refused after %v: TCP has repeated its SYN", d)
 		}
 		w.refused(2, "udp"+l.family, net.JoinHostPort(l.address, "8099"))
 	}
 }
 
-// A connection with a fraction that is gone is reset by what is next sent, from
-// either end of it, and its datagrams are for all again.
+// A connection with a fraction that has left is reset when either end next sends. UDP
+// flows with it are sent to all again.
 func TestDeparted(t *testing.T) {
 	for _, l := range loopbacks {
 		w := newWorld(t, 3)
@@ -252,7 +252,7 @@ func TestDeparted(t *testing.T) {
 	}
 }
 
-// Only the reflector names the members, and not what it has said before.
+// Only the reflector changes the members, and only with a newer frame.
 func TestMembership(t *testing.T) {
 	w := newWorld(t, 2)
 	both := segment.Of(1, 2)
@@ -290,7 +290,7 @@ func TestMembership(t *testing.T) {
 	w.answered(1, "tcp", "127.0.0.1:8047")
 }
 
-// What does not belong to the segment does not enter lo.
+// A packet that does not belong to the segment does not enter lo.
 func TestStrangers(t *testing.T) {
 	w := newWorld(t, 2)
 	s := w.listen(1, "udp4", "0.0.0.0:8048")
@@ -303,7 +303,7 @@ func TestStrangers(t *testing.T) {
 		fixChecksum(frame[14 : 14+20])
 		return frame
 	}
-	// Nothing but the program keeps what is from beyond the pod away.
+	// Only the program rejects packets from outside the pod.
 	w.set(1, "ipv4/conf/all/rp_filter", "0")
 	w.in(1, func() error {
 		return netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(192, 0, 2, 1), Mask: net.CIDRMask(24, 32)}})
@@ -313,11 +313,11 @@ func TestStrangers(t *testing.T) {
 		frame []byte
 	}{
 		{"its own echo", change(11, 1)},
-		{"from one that is no member", change(11, 3)},
+		{"from another than a member", change(11, 3)},
 		{"from the reflector", change(11, 0)},
 		{"from another NIC", change(6, 2, 0, 0)},
 		{"for another fraction", change(0, 0x02, 0x68, 0x35, 0, 0, 2)},
-		{"from beyond the pod", change(14+12, 192, 0, 2, 9)},
+		{"from outside the pod", change(14+12, 192, 0, 2, 9)},
 		{"for the pod's own address", change(14+16, 192, 0, 2, 1)},
 		{"a fragment", change(14+6, 0x20)},
 		{"cut off", datagram[:30]},
@@ -327,14 +327,14 @@ func TestStrangers(t *testing.T) {
 		w.send(1, c.frame)
 		time.Sleep(20 * time.Millisecond)
 		if s.got.Load() != before {
-			t.Errorf("%s: taken", c.what)
+			t.Errorf("%s: accepted", c.what)
 		}
 	}
 	w.send(1, change(0))
 	w.eventually("the datagram itself is taken", func() bool { return s.got.Load() == 2 })
 }
 
-// fixChecksum is for a header of IPv4.
+// fixChecksum sets the checksum of an IPv4 header.
 func fixChecksum(header []byte) {
 	copy(header[10:], []byte{0, 0})
 	var sum uint32

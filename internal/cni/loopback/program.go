@@ -3,6 +3,7 @@ package loopback
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
@@ -17,14 +18,14 @@ import (
 // lo is the same in every network namespace.
 var lo = &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "lo", Index: 1}}
 
-// filterName marks our filters among others.
+// filterName marks our filters.
 const filterName = "unnest_hostlo"
 
-// priority is that of our filters: no usual one, so that it meets no one else's.
+// priority of our filters is an unusual number, so that others' filters do not have it.
 const priority = 0x6835
 
-// load loads the programs. They live as long as somebody holds them, filters for
-// instance, and so do their maps.
+// load loads the programs. They and their maps stay as long as a descriptor or a
+// filter holds them.
 func load(state loopbackSegment) (*loopbackObjects, error) {
 	// Kernels before 5.11 count maps and programs against RLIMIT_MEMLOCK.
 	if err := rlimit.RemoveMemlock(); err != nil {
@@ -35,18 +36,18 @@ func load(state loopbackSegment) (*loopbackObjects, error) {
 		return nil, fmt.Errorf("load programs: %w", err)
 	}
 	if err := o.HostloSegment.Put(uint32(0), state); err != nil {
-		return nil, errors.Join(fmt.Errorf("describe the segment: %w", err), o.Close())
+		return nil, errors.Join(fmt.Errorf("write map hostlo_segment: %w", err), o.Close())
 	}
 	return &o, nil
 }
 
-// attach puts a program at a link's ingress or egress (netlink.HANDLE_MIN_…).
+// attach attaches a program at a link's ingress or egress (netlink.HANDLE_MIN_…).
 func attach(l netlink.Link, p *ebpf.Program, hook uint32) error {
 	return tc.Attach(l, hook, priority, filterName, p)
 }
 
-// detach removes our filter, and clsact unless it is to be kept or somebody else
-// uses it by now. That there is none is no error.
+// detach removes our filter, and clsact unless keepClsact is set or others use it. It
+// is not an error when there is none.
 func detach(l netlink.Link, hook uint32, keepClsact bool) error {
 	name := l.Attrs().Name
 	f, err := ours(l, hook)
@@ -66,12 +67,9 @@ func detach(l netlink.Link, hook uint32, keepClsact bool) error {
 		return err
 	}
 	for _, h := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-		others, err := netlinksafe.FilterList(l, h)
-		if err != nil {
-			return fmt.Errorf("list filters of %s: %w", name, err)
-		}
-		if len(others) > 0 {
-			return nil
+		others, err := filters(l, h)
+		if len(others) > 0 || err != nil {
+			return err
 		}
 	}
 	if err := netlink.QdiscDel(tc.Qdisc(l)); err != nil {
@@ -85,35 +83,35 @@ func hasClsact(l netlink.Link) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("list qdiscs of %s: %w", l.Attrs().Name, err)
 	}
-	for _, q := range all {
-		if q.Type() == "clsact" {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(all, func(q netlink.Qdisc) bool { return q.Type() == "clsact" }), nil
 }
 
-// ours is our filter at a hook, or nil.
+func filters(l netlink.Link, hook uint32) ([]netlink.Filter, error) {
+	all, err := netlinksafe.FilterList(l, hook)
+	if err != nil {
+		return nil, fmt.Errorf("list filters of %s: %w", l.Attrs().Name, err)
+	}
+	return all, nil
+}
+
+// ours returns our filter at a hook, or nil.
 func ours(l netlink.Link, hook uint32) (*netlink.BpfFilter, error) {
 	there, err := hasClsact(l)
 	if err != nil || !there {
 		return nil, err
 	}
-	all, err := netlinksafe.FilterList(l, hook)
-	if err != nil {
-		return nil, fmt.Errorf("list filters of %s: %w", l.Attrs().Name, err)
-	}
+	all, err := filters(l, hook)
 	for _, f := range all {
 		if b, ok := f.(*netlink.BpfFilter); ok && b.Name == filterName {
 			return b, nil
 		}
 	}
-	return nil, nil
+	return nil, err
 }
 
-// find returns the map of our program at a hook, and what is in it, or
+// findMap returns the map hostlo_segment of our program at a hook, and its content, or
 // ErrNotJoined. The caller closes the map.
-func find(l netlink.Link, hook uint32) (*ebpf.Map, loopbackSegment, error) {
+func findMap(l netlink.Link, hook uint32) (*ebpf.Map, loopbackSegment, error) {
 	var state loopbackSegment
 	f, err := ours(l, hook)
 	if err != nil {
@@ -156,5 +154,5 @@ func segmentMap(id ebpf.ProgramID) (*ebpf.Map, error) {
 			return nil, err
 		}
 	}
-	return nil, errors.New("it has no map hostlo_segment")
+	return nil, errors.New("the program has no map hostlo_segment")
 }

@@ -20,10 +20,10 @@ import (
 	"unnest/internal/hostapi/segment"
 )
 
-// loopbacks are the addresses of either family.
+// loopbacks are the loopback addresses of both families.
 var loopbacks = []struct{ family, address string }{{"4", "127.0.0.1"}, {"6", "::1"}}
 
-// One that listens is never reset by those that do not.
+// Fractions without a listener never reset a connection with one that has it.
 func TestManyConnects(t *testing.T) {
 	w := newWorld(t, 3)
 	for _, l := range loopbacks {
@@ -46,8 +46,7 @@ func TestManyConnects(t *testing.T) {
 	}
 }
 
-// With SYN cookies a listener has no socket for a connection until its end of the
-// handshake.
+// With SYN cookies a listener has no socket for a connection until the handshake ends.
 func TestCookies(t *testing.T) {
 	w := newWorld(t, 3)
 	for f := range w.joined.All() {
@@ -67,7 +66,7 @@ func TestCookies(t *testing.T) {
 	}
 }
 
-// A full backlog leaves the client waiting, as on any host.
+// A client waits while the backlog is full, as on any host.
 func TestBacklogFull(t *testing.T) {
 	w := newWorld(t, 3)
 	for _, l := range loopbacks {
@@ -109,7 +108,7 @@ func listenWithoutBacklog(address string, port int) (int, error) {
 	return fd, errors.Join(unix.Bind(fd, at), unix.Listen(fd, 0))
 }
 
-// A server that moves is found where it is, and refused while it is nowhere.
+// Clients reach a server after each move, and are refused while there is none.
 func TestServerMoves(t *testing.T) {
 	w := newWorld(t, 3)
 	for _, l := range loopbacks {
@@ -130,8 +129,8 @@ func TestServerMoves(t *testing.T) {
 	}
 }
 
-// A client that keeps its socket is told once that its server has gone, and then
-// reaches it where it has moved to.
+// A UDP client that keeps its socket is refused once after its server has gone, and
+// then reaches the server in its new fraction.
 func TestUDPServerMovesUnderClient(t *testing.T) {
 	w := newWorld(t, 3)
 	for _, l := range loopbacks {
@@ -159,7 +158,7 @@ func TestUDPServerMovesUnderClient(t *testing.T) {
 	}
 }
 
-// fixed is a dialer from a port of its own, as after SO_REUSEADDR.
+// fixed is a dialer from a fixed port, with SO_REUSEADDR.
 func fixed(address string, port int) net.Dialer {
 	return net.Dialer{
 		Timeout:   4 * time.Second,
@@ -173,8 +172,8 @@ func fixed(address string, port int) net.Dialer {
 	}
 }
 
-// A server that closes first leaves a socket in TIME_WAIT. A client of the same
-// port reaches the server where it has moved to all the same.
+// A server that closes first leaves a socket in TIME_WAIT. A client with the same port
+// still reaches the server after it has moved.
 func TestServerMovesFromTimeWait(t *testing.T) {
 	w := newWorld(t, 3)
 	for _, l := range loopbacks {
@@ -208,8 +207,8 @@ func TestServerMovesFromTimeWait(t *testing.T) {
 	}
 }
 
-// A server that ends closes its connections; one that is killed with data unread
-// resets them.
+// A server that ends closes its connections; one that is killed before it has read all
+// data resets them.
 func TestServerDies(t *testing.T) {
 	w := newWorld(t, 3)
 	for _, l := range loopbacks {
@@ -243,7 +242,7 @@ func TestServerDies(t *testing.T) {
 	}
 }
 
-// What clients listen at, and at which ports servers do, makes no difference.
+// Listeners at clients' ports, and servers at ephemeral ports, make no difference.
 func TestPorts(t *testing.T) {
 	w := newWorld(t, 3)
 	for _, l := range loopbacks {
@@ -278,7 +277,7 @@ func TestPorts(t *testing.T) {
 			listener.close()
 		}
 
-		// A listener that comes up where a client is connected to another.
+		// A new listener in the client's fraction does not affect a connection with another.
 		server := w.listen(3, tcp, at("8028"))
 		c, err := w.dial(2, tcp, at("8028"))
 		if err != nil {
@@ -286,7 +285,7 @@ func TestPorts(t *testing.T) {
 		}
 		second := w.listen(2, tcp, at("8028"))
 		if err := echo(c, "hello"); err != nil {
-			t.Errorf("beside a new listener: %v", err)
+			t.Errorf("after the new listener: %v", err)
 		}
 		c.Close()
 		w.answered(2, tcp, at("8028"))
@@ -295,7 +294,7 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// Two clients of the same port: the first keeps its connection, the second is
+// Two clients have the same port: the first keeps its connection, the second is
 // refused.
 func TestSamePort(t *testing.T) {
 	w := newWorld(t, 3)
@@ -319,8 +318,8 @@ func TestSamePort(t *testing.T) {
 	}
 }
 
-// Two servers at the same port: connections are with one and stay with it, and the
-// other keeps nothing of them.
+// Two servers have the same port: each connection stays with one of them, and the other
+// keeps no state.
 func TestTwoServers(t *testing.T) {
 	w := newWorld(t, 4)
 	for _, l := range loopbacks {
@@ -338,7 +337,7 @@ func TestTwoServers(t *testing.T) {
 	}
 }
 
-// halfOpen counts the connections of which a fraction has seen but the SYN.
+// halfOpen counts the connections of which a fraction has seen only the SYN.
 func (w *world) halfOpen(f segment.Fraction) (n int) {
 	w.in(f, func() error {
 		for _, table := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
@@ -357,8 +356,8 @@ func (w *world) halfOpen(f segment.Fraction) (n int) {
 	return n
 }
 
-// A packet filter that refuses by ICMP refuses as well as the kernel, also a client
-// of its own fraction.
+// A packet filter that refuses by ICMP has the same effect as the kernel, also for a
+// client of its own fraction.
 func TestFiltered(t *testing.T) {
 	w := newWorld(t, 3)
 	for _, f := range []segment.Fraction{1, 3} {
@@ -377,7 +376,7 @@ func TestFiltered(t *testing.T) {
 			w.refused(2, network, address)
 			w.listen(3, network, address)
 			w.refused(2, network, address)
-			// On any lo TCP asks twice: the refusal comes while connect has the socket.
+			// On any lo TCP repeats the SYN: the refusal comes while connect has the socket.
 			if err := w.ask(3, network, address); !errors.Is(err, unix.ECONNREFUSED) {
 				t.Errorf("%s in the same fraction: got %v, want it refused", network, err)
 			}
@@ -387,7 +386,7 @@ func TestFiltered(t *testing.T) {
 	}
 }
 
-// Sockets that are bound to lo have the pod's lo.
+// Sockets that are bound to lo reach the other fractions too.
 func TestBoundToDevice(t *testing.T) {
 	w := newWorld(t, 3)
 	for _, l := range loopbacks {
@@ -418,7 +417,7 @@ func TestBoundToDevice(t *testing.T) {
 	}
 }
 
-// Bulk data comes through whole, in frames that the NIC is left to cut.
+// Bulk data arrives complete, in frames that the NIC segments.
 func TestBulk(t *testing.T) {
 	w := newWorld(t, 3)
 	for _, l := range loopbacks {
@@ -457,7 +456,7 @@ func TestBulk(t *testing.T) {
 	}
 }
 
-// The largest datagram that IPv4 has, and the largest that IPv6 does not cut.
+// The largest IPv4 datagram, and the largest IPv6 datagram without fragments.
 func TestLargeDatagrams(t *testing.T) {
 	w := newWorld(t, 3)
 	for i, l := range loopbacks {
@@ -481,7 +480,7 @@ func TestLargeDatagrams(t *testing.T) {
 	}
 }
 
-// Datagrams that are never answered come once each, and are no error.
+// Datagrams without an answer arrive once each, without an error.
 func TestOneWay(t *testing.T) {
 	w := newWorld(t, 3)
 	for _, l := range loopbacks {
@@ -509,7 +508,7 @@ func TestOneWay(t *testing.T) {
 				t.Fatalf("%s: datagram %d: got %v, %v", address, i, buffer[:n], err)
 			}
 		}
-		// By now only the sink is sent to.
+		// Now datagrams are sent only to the sink.
 		before := w.sent[3].Load()
 		for range 20 {
 			if _, err := c.Write([]byte{0}); err != nil {
@@ -523,7 +522,7 @@ func TestOneWay(t *testing.T) {
 	}
 }
 
-// accept waits no longer than a client does.
+// accept waits as long as a client.
 func accept(l net.Listener) (net.Conn, error) {
 	if err := l.(*net.TCPListener).SetDeadline(time.Now().Add(4 * time.Second)); err != nil {
 		return nil, err

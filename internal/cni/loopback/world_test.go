@@ -24,8 +24,8 @@ const nicName = "hostlo0"
 // header is the size of struct virtio_net_hdr_v1, as QEMU sets it.
 const header = 12
 
-// world is a segment of fractions, each a network namespace with a TAP for its
-// NIC, and a reflector that copies frames between the TAPs.
+// world is a segment of fractions, each a network namespace with a TAP as its NIC, and
+// a reflector that copies frames between the TAPs.
 type world struct {
 	t      testing.TB
 	pods   map[segment.Fraction]ns.NetNS
@@ -33,14 +33,14 @@ type world struct {
 	joined segment.Set
 
 	plain  atomic.Bool                                      // all frames go to all, also to their sender
-	frozen [segment.MaxFractions + 1]atomic.Bool            // by fraction: gets nothing
-	sent   [segment.MaxFractions + 1]atomic.Int64           // by fraction: frames it has sent
-	bytes  [segment.MaxFractions + 1]atomic.Int64           // in them
-	last   [segment.MaxFractions + 1]atomic.Pointer[[]byte] // by fraction: the short frame sent last
+	frozen [segment.MaxFractions + 1]atomic.Bool            // by fraction: receives nothing
+	sent   [segment.MaxFractions + 1]atomic.Int64           // by fraction: sent frames
+	bytes  [segment.MaxFractions + 1]atomic.Int64           // by fraction: sent bytes
+	last   [segment.MaxFractions + 1]atomic.Pointer[[]byte] // by fraction: the last short frame sent
 	number uint32                                           // generation of the members
 }
 
-// newWorld has n fractions that have joined.
+// newWorld is a world with n fractions that have joined.
 func newWorld(t testing.TB, n int) *world {
 	t.Helper()
 	w := emptyWorld(t, n)
@@ -52,7 +52,7 @@ func newWorld(t testing.TB, n int) *world {
 	return w
 }
 
-// join has fractions join, who are the segment then.
+// join lets fractions join; they are all members.
 func (w *world) join(members segment.Set) {
 	w.t.Helper()
 	w.joined = members
@@ -63,7 +63,7 @@ func (w *world) join(members segment.Set) {
 	}
 }
 
-// emptyWorld has n fractions that have not joined.
+// emptyWorld is a world with n fractions that have not joined.
 func emptyWorld(t testing.TB, n int) *world {
 	t.Helper()
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
@@ -98,7 +98,7 @@ func (w *world) add(f segment.Fraction) {
 		}
 		w.t.Cleanup(func() { _ = tap.Close() })
 		w.taps[f] = tap
-		// As strict as a guest may have it.
+		// The strictest setting of a guest.
 		if err := os.WriteFile("/proc/sys/net/ipv4/conf/all/rp_filter", []byte("1"), 0); err != nil {
 			return err
 		}
@@ -134,7 +134,7 @@ func openTAP(mac segment.Address) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "tap"), netlink.LinkSetHardwareAddr(link, mac[:])
 }
 
-// reflect copies what one fraction sends, until its TAP is closed.
+// reflect copies the frames of one fraction until its TAP is closed.
 func (w *world) reflect(from segment.Fraction) {
 	buffer := make([]byte, 1<<17)
 	for {
@@ -163,12 +163,12 @@ func (w *world) forward(from segment.Fraction, b []byte, to segment.Address) {
 	for f, tap := range w.taps {
 		wanted := f != from && (to == segment.Broadcast || to == segment.MAC(f))
 		if (wanted || w.plain.Load()) && !w.frozen[f].Load() {
-			_, _ = tap.Write(b) // a NIC that is down takes none
+			_, _ = tap.Write(b) // a NIC that is down refuses frames
 		}
 	}
 }
 
-// announce tells every fraction who is in the segment.
+// announce sends the members to every fraction.
 func (w *world) announce(members segment.Set) {
 	w.t.Helper()
 	w.number++
@@ -185,7 +185,7 @@ func (w *world) announceAs(m segment.Membership) {
 	}
 }
 
-// send gives a fraction's NIC a frame.
+// send sends a frame to a fraction's NIC.
 func (w *world) send(to segment.Fraction, frame []byte) {
 	w.t.Helper()
 	if _, err := w.taps[to].Write(append(make([]byte, header), frame...)); err != nil && !errors.Is(err, unix.EIO) {
@@ -201,7 +201,7 @@ func (w *world) in(fraction segment.Fraction, f func() error) {
 	}
 }
 
-// set sets what is below /proc/sys/net in a fraction.
+// set sets a sysctl below /proc/sys/net in a fraction.
 func (w *world) set(f segment.Fraction, name, value string) {
 	w.t.Helper()
 	w.in(f, func() error { return os.WriteFile(filepath.Join("/proc/sys/net", name), []byte(value), 0) })
@@ -218,8 +218,8 @@ func device(name string) func(string, string, syscall.RawConn) error {
 	}
 }
 
-// listen has a server in a fraction that sends back what it gets, until the
-// test ends or the listener is closed.
+// listen runs an echo server in a fraction until the test ends or the listener is
+// closed.
 func (w *world) listen(f segment.Fraction, network, address string) *server {
 	w.t.Helper()
 	return w.listenOn(f, network, address, "")
@@ -245,7 +245,7 @@ func (w *world) listenOn(f segment.Fraction, network, address, dev string) *serv
 	return s
 }
 
-// server echoes.
+// server is an echo server.
 type server struct {
 	tcp  net.Listener
 	udp  net.PacketConn
@@ -303,7 +303,7 @@ func (s *server) serveUDP() {
 	}
 }
 
-// dialer is one that gives up before TCP does.
+// dialer gives up before TCP does.
 func dialer() net.Dialer { return net.Dialer{Timeout: 4 * time.Second} }
 
 func (w *world) dial(f segment.Fraction, network, address string) (net.Conn, error) {
@@ -318,7 +318,7 @@ func (w *world) dialWith(f segment.Fraction, d net.Dialer, network, address stri
 	return c, err
 }
 
-// echo sends and wants the same back.
+// echo sends a message and expects the same back.
 func echo(c net.Conn, message string) error {
 	if err := c.SetDeadline(time.Now().Add(4 * time.Second)); err != nil {
 		return err
@@ -340,7 +340,7 @@ func echo(c net.Conn, message string) error {
 	return nil
 }
 
-// ask dials, has one message echoed, and closes.
+// ask dials, echoes one message, and closes.
 func (w *world) ask(f segment.Fraction, network, address string) error {
 	c, err := w.dial(f, network, address)
 	if err != nil {
@@ -350,7 +350,7 @@ func (w *world) ask(f segment.Fraction, network, address string) error {
 	return echo(c, "hello")
 }
 
-// refused wants a port refused at once: before TCP sends a second SYN.
+// refused expects a refusal at once: before TCP repeats its SYN.
 func (w *world) refused(f segment.Fraction, network, address string) {
 	w.t.Helper()
 	start := time.Now()
@@ -362,7 +362,7 @@ func (w *world) refused(f segment.Fraction, network, address string) {
 	}
 }
 
-// answered wants an answer before TCP sends a second SYN.
+// answered expects an answer before TCP repeats its SYN.
 func (w *world) answered(f segment.Fraction, network, address string) {
 	w.t.Helper()
 	start := time.Now()
@@ -373,7 +373,7 @@ func (w *world) answered(f segment.Fraction, network, address string) {
 	}
 }
 
-// eventually wants f to be true within two seconds.
+// eventually expects f to be true within two seconds.
 func (w *world) eventually(what string, f func() bool) {
 	w.t.Helper()
 	for range 200 {

@@ -108,8 +108,7 @@ func TestDefaultsOfNewerKeys(t *testing.T) {
 	}
 }
 
-// A runtime that gives no list says nothing about what is valid; one whose list
-// is empty says that nothing is.
+// Without a list it is not known which attachments are valid; with an empty list none is.
 func TestValidAttachments(t *testing.T) {
 	for _, c := range []struct {
 		value    string

@@ -19,7 +19,7 @@ func TestHostloDefaults(t *testing.T) {
 	}
 }
 
-// Each source, and which goes before which.
+// Each source of a segment, and their precedence.
 func TestHostloSegment(t *testing.T) {
 	const (
 		config  = `,"segment":"configured","key":"0123456789abcde1"`
@@ -42,7 +42,7 @@ func TestHostloSegment(t *testing.T) {
 		{"their mode", config, args + ";UNNEST_MODE=plain", Segment{"argued", "0123456789abcde3", "plain"}},
 		{"the configuration's mode", `,"mode":"plain"`, args, Segment{"argued", "0123456789abcde3", "plain"}},
 		{"capability", config + runtime + "{" + notes + "," + given + "}", args, Segment{"given", "0123456789abcde4", ""}},
-		{"capability for nobody", runtime + `{"segment":null}`, "", Segment{}},
+		{"empty capability", runtime + `{"segment":null}`, "", Segment{}},
 	} {
 		in := strings.TrimSuffix(leastHostlo, "}") + c.keys + "}"
 		got, err := ParseHostlo([]byte(in), c.args)

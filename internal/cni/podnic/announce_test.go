@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setAddress gives a link an address that can be used at once, and brings it up.
+// setAddress gives a link an address without duplicate detection, and brings it up.
 func setAddress(link, address string) error {
 	l, err := netlink.LinkByName(link)
 	if err != nil {
@@ -28,7 +28,7 @@ func setAddress(link, address string) error {
 	return errors.Join(netlink.AddrAdd(l, a), netlink.LinkSetUp(l))
 }
 
-// neighbour is the MAC that the link of the given name has for an address.
+// neighbour is the MAC in the link's neighbour entry for an address.
 func neighbour(link string, a netip.Addr) (net.HardwareAddr, error) {
 	l, err := netlink.LinkByName(link)
 	if err != nil {
@@ -43,8 +43,7 @@ func neighbour(link string, a netip.Addr) (net.HardwareAddr, error) {
 	return nil, err
 }
 
-// A neighbour that knows a former NIC of the pod's addresses learns the new one's
-// MAC.
+// A neighbour with an entry of a former NIC learns the new NIC's MAC.
 func TestAnnounce(t *testing.T) {
 	pod, host := newNS(t), newNS(t)
 	addrs := []netip.Addr{
@@ -70,7 +69,7 @@ func TestAnnounce(t *testing.T) {
 				IP: a.AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 9},
 			}))
 		}
-		// The kernel takes no gratuitous ARP for an entry of the last second.
+		// The kernel ignores gratuitous ARP for an entry that is younger than a second.
 		return errors.Join(err, unlockNeighbours("br0"))
 	})
 	in(t, pod, func() error {
@@ -134,7 +133,7 @@ func sum16(parts ...[]byte) uint16 {
 	return uint16(sum + sum>>16)
 }
 
-// unlockNeighbours lets the link's neighbours change at any time.
+// unlockNeighbours allows the link's neighbour entries to change at any time.
 func unlockNeighbours(link string) error {
 	return os.WriteFile("/proc/sys/net/ipv4/neigh/"+link+"/locktime", []byte("0"), 0)
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The machine's own links have the addresses that sysfs has for them.
+// The addresses of the machine's own links are those in sysfs.
 func TestPCIAddress(t *testing.T) {
 	links, err := os.ReadDir("/sys/class/net")
 	if err != nil {
@@ -19,7 +19,7 @@ func TestPCIAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := ""
-		for _, part := range strings.Split(device, "/") { // the last is the NIC's, those before are of the bridges
+		for _, part := range strings.Split(device, "/") { // the last one is the NIC, the others are bridges
 			if pciAddress.MatchString(part) {
 				want = part
 			}

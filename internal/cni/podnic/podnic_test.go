@@ -48,7 +48,7 @@ func plug(name string, hw net.HardwareAddr) error {
 	return netlink.LinkAdd(&netlink.Veth{LinkAttrs: a, PeerName: fmt.Sprintf("peer-%x", []byte(hw[4:]))})
 }
 
-// names are the links in n that a test has named.
+// names are the links in n except lo and the peers.
 func names(t *testing.T, n ns.NetNS) (found []string) {
 	t.Helper()
 	in(t, n, func() error {
@@ -79,7 +79,7 @@ func TestAwait(t *testing.T) {
 			return errors.Join(plug("other", net.HardwareAddr{2, 0, 0, 0, 0, 2}), plug("ens1", mac))
 		})
 	})
-	for _, when := range []string{"it appears later", "it is there"} {
+	for _, when := range []string{"it appears later", "it exists"} {
 		in(t, guest, func() error {
 			l, err := awaitMAC(t.Context(), mac)
 			if err == nil && l.Attrs().Name != "ens1" {
@@ -132,7 +132,7 @@ func TestMoveInAndOut(t *testing.T) {
 	for _, c := range []struct {
 		name              string
 		guestHas, podHas  string // links in the way
-		beforeOut         string // link that comes to the guest before the move is taken back
+		beforeOut         string // link that is made in the guest before the undo
 		wantIn, wantGuest []string
 	}{
 		{"nothing in the way", "", "", "", []string{"eth0"}, []string{"ens1"}},
@@ -200,7 +200,7 @@ func TestMoveInThatFails(t *testing.T) {
 		want string
 	}{
 		{"eth0", 1500, ErrNameTaken.Error()},
-		{"eth1", 70000, "set MTU 70000"}, // when it is in the pod already
+		{"eth1", 70000, "set MTU 70000"}, // after the move into the pod
 		{"a/b", 1500, "invalid argument"},
 	} {
 		in(t, guest, func() error {
@@ -218,7 +218,7 @@ func TestMoveInThatFails(t *testing.T) {
 	}
 }
 
-// A NIC that is unplugged while it is in the pod has nothing to be moved back.
+// The undo accepts that the NIC has been unplugged.
 func TestMoveOutOfUnpluggedNIC(t *testing.T) {
 	guest, pod := newNS(t), newNS(t)
 	in(t, guest, func() error {
@@ -260,7 +260,7 @@ func TestAnnounceWithoutCarrier(t *testing.T) {
 		t.Error(err)
 	}
 	if took := time.Since(begin); took < carrierWait || took > 3*carrierWait {
-		t.Errorf("took %v, want the wait of %v and no more", took, carrierWait)
+		t.Errorf("took %v, want %v", took, carrierWait)
 	}
 	if err := Announce(t.Context(), pod, "eth9", []netip.Addr{netip.MustParseAddr("10.0.0.1")}); err == nil || !strings.Contains(err.Error(), "eth9") {
 		t.Errorf("no such link: got %v", err)
@@ -278,7 +278,7 @@ func TestGratuitousARP(t *testing.T) {
 	}
 }
 
-// A kernel without 802.1Q is named, and nothing is left.
+// Without 802.1Q the error names the module, and nothing is left.
 func TestAddVLANOnThisKernel(t *testing.T) {
 	guest, pod := newNS(t), newNS(t)
 	in(t, guest, func() error {

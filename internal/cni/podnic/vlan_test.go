@@ -70,7 +70,7 @@ func TestAddVLAN(t *testing.T) {
 			if err == nil && (now.Attrs().MTU != c.trunkAfter || now.Attrs().Flags&net.FlagUp == 0) {
 				t.Errorf("%s: the parent is %+v", c.name, now.Attrs())
 			}
-			return errors.Join(err, undo(), undo()) // again: it is gone already
+			return errors.Join(err, undo(), undo()) // the second undo accepts that the link is gone
 		})
 		wantNames(t, "pod", pod, nil)
 		wantNames(t, "guest", guest, []string{"ens1", "eth0"})
@@ -95,7 +95,7 @@ func TestAddVLANFails(t *testing.T) {
 		{"VLAN is taken", "eth0", 6, 0, ErrVLANTaken, "VLAN 6 of ens1"},
 		{"no VLAN", "eth0", 4096, 0, nil, "VLAN 4096"},
 		{"MTU too large", "eth0", 5, 70000, nil, "raise MTU of ens1 to 70000"},
-		{"bad name", "a/b", 5, 0, nil, "rename"}, // when it is in the pod already
+		{"bad name", "a/b", 5, 0, nil, "rename"}, // after the link is in the pod
 	} {
 		in(t, guest, func() error {
 			_, err := AddVLAN(trunk, c.vlan, vlanMAC, c.mtu, pod, c.link)
@@ -109,8 +109,7 @@ func TestAddVLANFails(t *testing.T) {
 	}
 }
 
-// Two pods on VLANs of one trunk, whose other end is a guest, too: each reaches
-// its own VLAN's other end only.
+// Two pods have VLANs of one trunk. Each reaches only the other end of its own VLAN.
 func TestVLANCarriesFrames(t *testing.T) {
 	guest, trunk := newGuest(t)
 	far := newNS(t)
@@ -145,7 +144,7 @@ func TestVLANCarriesFrames(t *testing.T) {
 			return err
 		})
 		defer server.Close()
-		go func() { // answers with the number of its VLAN, and as many bytes as it got
+		go func() { // answers with the number of its VLAN, and as many bytes as it received
 			b := make([]byte, 2000)
 			for {
 				n, from, err := server.ReadFrom(b)
@@ -153,7 +152,7 @@ func TestVLANCarriesFrames(t *testing.T) {
 					return
 				}
 				b[0] = byte(vlan)
-				_, _ = server.WriteTo(b[:n], from) // the client sees when none comes
+				_, _ = server.WriteTo(b[:n], from) // without an answer the client fails
 			}
 		}()
 	}
@@ -184,7 +183,7 @@ func TestDeleteVLAN(t *testing.T) {
 	}
 	wantNames(t, "pod", pod, []string{"eth0"})
 
-	in(t, guest, func() error { return createVLAN(trunk, 5, vlanMAC, 0, pod) }) // and its maker is killed
+	in(t, guest, func() error { return createVLAN(trunk, 5, vlanMAC, 0, pod) }) // as if AddVLAN had been killed
 	wantNames(t, "pod", pod, []string{"eth0", "unnest0"})
 	if err := DeleteVLAN(pod, "eth1"); err != nil {
 		t.Error(err)
@@ -192,7 +191,7 @@ func TestDeleteVLAN(t *testing.T) {
 	wantNames(t, "pod", pod, []string{"eth0"})
 }
 
-// A pod whose namespace goes takes its VLAN's link along.
+// A VLAN's link ends with its pod's namespace.
 func TestVLANGoesWithItsPod(t *testing.T) {
 	guest, trunk := newGuest(t)
 	for range 3 {
@@ -208,8 +207,8 @@ func TestVLANGoesWithItsPod(t *testing.T) {
 	}
 }
 
-// echo sends a datagram of the given size on the thread's namespace's way and
-// wants it back from the VLAN's own server.
+// echo sends a datagram of the given size from the thread's namespace. The VLAN's own
+// server must return it.
 func echo(t *testing.T, vlan, size int) error {
 	c, err := net.Dial("udp4", "10.9.9.2:9")
 	if err != nil {
@@ -231,7 +230,7 @@ func echo(t *testing.T, vlan, size int) error {
 }
 
 // awaitVLANFree waits until the VLAN can be made in the thread's namespace: the
-// kernel removes a namespace a while after its last user has left.
+// kernel removes a namespace some time after its last user has left.
 func awaitVLANFree(trunk netlink.Link, vlan int) func() error {
 	return func() (err error) {
 		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {

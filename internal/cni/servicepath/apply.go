@@ -6,20 +6,21 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"unnest/internal/cni/podnic"
 )
 
 // apply makes a side of a path in the calling thread's network namespace. The
-// link has to be there.
+// link must exist.
 func (s side) apply() error {
 	for _, c := range s.sysctls {
-		if err := c.set(); err != nil {
+		err := podnic.SetSysctl(c.name, c.value)
+		if err != nil && !(c.value == "0" && errors.Is(err, fs.ErrNotExist)) { // the kernel lacks the feature
 			return err
 		}
 	}
@@ -36,7 +37,8 @@ func (s side) apply() error {
 		}
 	}
 	for _, n := range s.neighbours {
-		if err := netlink.NeighSet(n.entry(l)); err != nil {
+		e := &netlink.Neigh{LinkIndex: l.Attrs().Index, IP: n.addr.AsSlice(), HardwareAddr: n.mac, State: netlink.NUD_PERMANENT}
+		if err := netlink.NeighSet(e); err != nil {
 			return fmt.Errorf("set neighbour %s of %s: %w", n.addr, s.link, err)
 		}
 	}
@@ -51,28 +53,6 @@ func (s side) apply() error {
 		}
 	}
 	return nil
-}
-
-// set leaves a value alone that is right: the file may be read-only.
-func (s sysctl) set() error {
-	path := filepath.Join("/proc/sys/net", s.file)
-	have, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) && s.value == "0" {
-		return nil // what is not there is not switched on
-	}
-	if err != nil || string(have) == s.value+"\n" {
-		return err
-	}
-	if err := os.WriteFile(path, []byte(s.value), 0); err != nil {
-		return fmt.Errorf("set %s to %s: %w", path, s.value, err)
-	}
-	return nil
-}
-
-func (n neighbour) entry(l netlink.Link) *netlink.Neigh {
-	return &netlink.Neigh{
-		LinkIndex: l.Attrs().Index, IP: n.addr.AsSlice(), HardwareAddr: n.mac, State: netlink.NUD_PERMANENT,
-	}
 }
 
 func (r route) entry(l netlink.Link) *netlink.Route {
@@ -92,7 +72,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// answerRule sends marked packets to the table of svc0.
+// answerRule routes marked packets by the table answers.
 func answerRule(v6 bool) *netlink.Rule {
 	mask := uint32(mark)
 	r := netlink.NewRule()
@@ -107,7 +87,7 @@ func family(v6 bool) int {
 	return netlink.FAMILY_V4
 }
 
-// delRules removes the rules of both families that are there.
+// delRules removes the rules of both families, as far as they exist.
 func delRules() error {
 	for _, v6 := range []bool{false, true} {
 		err := netlink.RuleDel(answerRule(v6))
@@ -118,7 +98,7 @@ func delRules() error {
 	return nil
 }
 
-// check compares a side with what is there.
+// check compares a side with the calling thread's network namespace.
 func (s side) check() error {
 	l, err := netlinksafe.LinkByName(s.link)
 	if err != nil {
@@ -127,18 +107,24 @@ func (s side) check() error {
 	if l.Attrs().Flags&net.FlagUp == 0 {
 		return fmt.Errorf("link %s is down", s.link)
 	}
-	have, err := netlinksafe.AddrList(l, netlink.FAMILY_ALL)
+	addresses, err := netlinksafe.AddrList(l, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list addresses of %s: %w", s.link, err)
 	}
 	for _, a := range s.addresses {
-		if !slices.ContainsFunc(have, func(h netlink.Addr) bool { return h.Equal(netlink.Addr{IPNet: ipNet(a)}) }) {
+		if !slices.ContainsFunc(addresses, func(h netlink.Addr) bool { return h.Equal(netlink.Addr{IPNet: ipNet(a)}) }) {
 			return fmt.Errorf("link %s lacks the address %s", s.link, a)
 		}
 	}
+	neighbours, err := netlink.NeighList(l.Attrs().Index, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list neighbours of %s: %w", s.link, err)
+	}
 	for _, n := range s.neighbours {
-		if err := n.check(l); err != nil {
-			return err
+		if !slices.ContainsFunc(neighbours, func(e netlink.Neigh) bool {
+			return e.IP.Equal(n.addr.AsSlice()) && e.HardwareAddr.String() == n.mac.String()
+		}) {
+			return fmt.Errorf("link %s lacks the neighbour %s", s.link, n.addr)
 		}
 	}
 	for _, r := range s.routes {
@@ -154,19 +140,6 @@ func (s side) check() error {
 		if len(have) == 0 {
 			return fmt.Errorf("the rule for answers by %s is missing", s.link)
 		}
-	}
-	return nil
-}
-
-func (n neighbour) check(l netlink.Link) error {
-	have, err := netlink.NeighList(l.Attrs().Index, family(n.addr.Is6()))
-	if err != nil {
-		return fmt.Errorf("list neighbours of %s: %w", l.Attrs().Name, err)
-	}
-	if !slices.ContainsFunc(have, func(e netlink.Neigh) bool {
-		return e.IP.Equal(n.addr.AsSlice()) && e.HardwareAddr.String() == n.mac.String()
-	}) {
-		return fmt.Errorf("link %s lacks the neighbour %s", l.Attrs().Name, n.addr)
 	}
 	return nil
 }

@@ -12,23 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tableName is that of our tables, in the guest and in each pod.
+// tableName is the name of our tables in the guest and in each pod.
 const tableName = "unnest-services"
 
-// translated is the bit of a connection's status that says that its destination
-// was translated (IPS_DST_NAT in linux/netfilter/nf_conntrack_common.h).
+// translated is the bit of a connection's status for a translated destination
+// (IPS_DST_NAT in linux/netfilter/nf_conntrack_common.h).
 const translated = 1 << 5
 
-// beforeSourceNAT lets our source translation go before others', of which only
-// the first has an effect.
+// beforeSourceNAT runs our source translation before others': only the first has an
+// effect.
 var beforeSourceNAT = nftables.ChainPriorityRef(*nftables.ChainPriorityNATSource - 5)
 
 func table() *nftables.Table {
 	return &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}
 }
 
-// hairpins is the set of pairs of interfaces that a connection to the pod's own
-// service goes in and out by: each path's guest end with itself.
+// hairpins is the set of pairs of input and output interface of a pod's connection to
+// its own service: each path's guest end, twice.
 func hairpins(t *nftables.Table) *nftables.Set {
 	return &nftables.Set{
 		Table: t, Name: "hairpins", Concatenation: true,
@@ -40,28 +40,63 @@ func hairpin(link string) []nftables.SetElement {
 	return []nftables.SetElement{{Key: append(interfaceName(link), interfaceName(link)...)}}
 }
 
-// filterGuest makes the guest's table, or makes it right, and enters the link.
-// All of it is one transaction: there is no moment without rules.
-func filterGuest(link string) error {
+// write makes the changes in one transaction.
+func write(changes func(c *nftables.Conn) error) error {
 	c, err := nftables.New()
+	if err == nil {
+		err = changes(c)
+	}
+	if err == nil {
+		err = c.Flush()
+	}
 	if err != nil {
-		return fmt.Errorf("open packet filter: %w", err)
-	}
-	t := c.AddTable(table())
-	set := hairpins(t)
-	if err := c.AddSet(set, nil); err != nil {
-		return fmt.Errorf("add set to table %s: %w", tableName, err)
-	}
-	if err := c.SetAddElements(set, hairpin(link)); err != nil {
-		return fmt.Errorf("add element to table %s: %w", tableName, err)
-	}
-	for _, ch := range guestChains(t, set) {
-		ch.add(c)
-	}
-	if err := c.Flush(); err != nil {
-		return fmt.Errorf("write table %s: %w", tableName, err)
+		return fmt.Errorf("write table %s of the packet filter: %w", tableName, err)
 	}
 	return nil
+}
+
+// filterGuest makes or repairs the guest's table, and adds the link.
+func filterGuest(link string) error {
+	return write(func(c *nftables.Conn) error {
+		t := c.AddTable(table())
+		set := hairpins(t)
+		if err := c.AddSet(set, nil); err != nil {
+			return err
+		}
+		addChains(c, guestChains(t, set))
+		return c.SetAddElements(set, hairpin(link))
+	})
+}
+
+// filterPod makes the pod's table.
+func filterPod() error {
+	return write(func(c *nftables.Conn) error {
+		addChains(c, podChains(c.AddTable(table())))
+		return nil
+	})
+}
+
+// unfilterGuest removes the link from the guest's table. The table stays, as others
+// may add paths at the same time.
+func unfilterGuest(link string) error {
+	return ignoreMissing(write(func(c *nftables.Conn) error {
+		return c.SetDeleteElements(hairpins(table()), hairpin(link))
+	}))
+}
+
+// dropTable removes our table from a pod or from the guest.
+func dropTable() error {
+	return ignoreMissing(write(func(c *nftables.Conn) error {
+		c.DelTable(table())
+		return nil
+	}))
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
 }
 
 // chain is a chain with its rules.
@@ -70,11 +105,13 @@ type chain struct {
 	rules [][]expr.Any
 }
 
-func (ch chain) add(c *nftables.Conn) {
-	c.AddChain(ch.Chain)
-	c.FlushChain(ch.Chain)
-	for _, r := range ch.rules {
-		c.AddRule(&nftables.Rule{Table: ch.Table, Chain: ch.Chain, Exprs: r})
+func addChains(c *nftables.Conn, chains []chain) {
+	for _, ch := range chains {
+		c.AddChain(ch.Chain)
+		c.FlushChain(ch.Chain)
+		for _, r := range ch.rules {
+			c.AddRule(&nftables.Rule{Table: ch.Table, Chain: ch.Chain, Exprs: r})
+		}
 	}
 }
 
@@ -87,16 +124,17 @@ func guestChains(t *nftables.Table, hairpins *nftables.Set) []chain {
 		Name: "postrouting", Table: t, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: beforeSourceNAT,
 	}
-	fromPod := interfaceBegins(expr.MetaKeyIIFNAME, guestPrefix, expr.CmpOpEq)
+	fromPod := compare(&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, expr.CmpOpEq, []byte(guestPrefix))
 	return []chain{
 		{forward, [][]expr.Any{
-			join(fromPod, connectionIs(expr.CtKeySTATE, expr.CtStateBitNEW, true), connectionIs(expr.CtKeySTATUS, translated, false),
+			slices.Concat(fromPod, connectionHas(expr.CtKeySTATE, expr.CtStateBitNEW, true), connectionHas(expr.CtKeySTATUS, translated, false),
 				[]expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH}}),
 		}},
 		{postrouting, [][]expr.Any{
-			join(fromPod, connectionIs(expr.CtKeySTATUS, translated, true), interfaceBegins(expr.MetaKeyOIFNAME, guestPrefix, expr.CmpOpNeq),
+			slices.Concat(fromPod, connectionHas(expr.CtKeySTATUS, translated, true),
+				compare(&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1}, expr.CmpOpNeq, []byte(guestPrefix)),
 				[]expr.Any{&expr.Masq{}}),
-			join(connectionIs(expr.CtKeySTATUS, translated, true), []expr.Any{
+			slices.Concat(connectionHas(expr.CtKeySTATUS, translated, true), []expr.Any{
 				&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: unix.NFT_REG32_00},
 				&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: unix.NFT_REG32_04},
 				&expr.Lookup{SourceRegister: unix.NFT_REG32_00, SetName: hairpins.Name, SetID: hairpins.ID},
@@ -106,78 +144,68 @@ func guestChains(t *nftables.Table, hairpins *nftables.Set) []chain {
 	}
 }
 
-// filterPod makes the pod's table.
-func filterPod() error {
-	c, err := nftables.New()
-	if err != nil {
-		return fmt.Errorf("open packet filter: %w", err)
-	}
-	for _, ch := range podChains(c.AddTable(table())) {
-		ch.add(c)
-	}
-	if err := c.Flush(); err != nil {
-		return fmt.Errorf("write table %s: %w", tableName, err)
-	}
-	return nil
-}
-
 func podChains(t *nftables.Table) []chain {
 	prerouting := &nftables.Chain{
 		Name: "prerouting", Table: t, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityMangle,
 	}
-	output := &nftables.Chain{ // of the type that routes anew when the mark has changed
+	output := &nftables.Chain{ // of the type that routes again when the mark has changed
 		Name: "output", Table: t, Type: nftables.ChainTypeRoute,
 		Hooknum: nftables.ChainHookOutput, Priority: nftables.ChainPriorityMangle,
 	}
+	direction := &expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1} // 0: of the client, 1: of the server
 	return []chain{
 		{prerouting, [][]expr.Any{
-			join(interfaceIs(expr.MetaKeyIIFNAME, podEnd), direction(false), []expr.Any{
-				&expr.Ct{Key: expr.CtKeyMARK, Register: 1},
-				setBit(mark),
-				&expr.Ct{Key: expr.CtKeyMARK, Register: 1, SourceRegister: true},
-			}),
+			slices.Concat(compare(&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, expr.CmpOpEq, interfaceName(podEnd)),
+				compare(direction, expr.CmpOpEq, []byte{0}), []expr.Any{
+					&expr.Ct{Key: expr.CtKeyMARK, Register: 1},
+					setMark,
+					&expr.Ct{Key: expr.CtKeyMARK, Register: 1, SourceRegister: true},
+				}),
 		}},
 		{output, [][]expr.Any{
-			join(direction(true), connectionIs(expr.CtKeyMARK, mark, true), []expr.Any{
+			slices.Concat(compare(direction, expr.CmpOpEq, []byte{1}), connectionHas(expr.CtKeyMARK, mark, true), []expr.Any{
 				&expr.Meta{Key: expr.MetaKeyMARK, Register: 1},
-				setBit(mark),
+				setMark,
 				&expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true},
 			}),
 		}},
 	}
 }
 
-// unfilterGuest takes the link out of the guest's table. The table stays: other
-// paths may be made at the same time.
-func unfilterGuest(link string) error {
-	c, err := nftables.New()
-	if err != nil {
-		return fmt.Errorf("open packet filter: %w", err)
-	}
-	if err := c.SetDeleteElements(hairpins(table()), hairpin(link)); err != nil {
-		return fmt.Errorf("delete element of table %s: %w", tableName, err)
-	}
-	if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("delete element of table %s: %w", tableName, err)
-	}
-	return nil
+// compare matches a value that load puts into register 1. Of an interface's name it
+// compares only as many bytes as data has.
+func compare(load expr.Any, op expr.CmpOp, data []byte) []expr.Any {
+	return []expr.Any{load, &expr.Cmp{Op: op, Register: 1, Data: data}}
 }
 
-// dropTable removes our table from a pod, or from the guest.
-func dropTable() error {
-	c, err := nftables.New()
-	if err != nil {
-		return fmt.Errorf("open packet filter: %w", err)
+// connectionHas matches a connection with, or without, bits of one of its numbers.
+func connectionHas(key expr.CtKey, bits uint32, set bool) []expr.Any {
+	op := expr.CmpOpEq
+	if set {
+		op = expr.CmpOpNeq
 	}
-	c.DelTable(table())
-	if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("delete table %s: %w", tableName, err)
+	return []expr.Any{
+		&expr.Ct{Key: key, Register: 1},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(bits), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: op, Register: 1, Data: make([]byte, 4)},
 	}
-	return nil
 }
 
-// checkChains compares the number of rules in each chain with what it should be.
+// setMark sets the bit mark in register 1.
+var setMark = &expr.Bitwise{
+	SourceRegister: 1, DestRegister: 1, Len: 4,
+	Mask: binaryutil.NativeEndian.PutUint32(^uint32(mark)), Xor: binaryutil.NativeEndian.PutUint32(mark),
+}
+
+// interfaceName is a name in the kernel's form of IFNAMSIZ bytes.
+func interfaceName(s string) []byte {
+	b := make([]byte, unix.IFNAMSIZ)
+	copy(b, s)
+	return b
+}
+
+// checkChains compares the number of rules in each chain.
 func checkChains(want []chain) error {
 	c, err := nftables.New()
 	if err != nil {
@@ -198,27 +226,21 @@ func checkChains(want []chain) error {
 // checkHairpin looks for the link in the guest's table.
 func checkHairpin(link string) error {
 	have, err := listHairpins()
-	if err != nil {
-		return err
+	if err == nil && !slices.Contains(have, link) {
+		err = fmt.Errorf("table %s lacks %s in its set of hairpins", tableName, link)
 	}
-	if !slices.Contains(have, link) {
-		return fmt.Errorf("table %s does not have %s in its set of hairpins", tableName, link)
-	}
-	return nil
+	return err
 }
 
-// listHairpins gives the links in the guest's table; none when there is no table.
+// listHairpins returns the links in the guest's table, nil when there is no table.
 func listHairpins() (links []string, err error) {
 	c, err := nftables.New()
 	if err != nil {
 		return nil, fmt.Errorf("open packet filter: %w", err)
 	}
 	set, err := c.GetSetByName(table(), hairpins(table()).Name)
-	if errors.Is(err, unix.ENOENT) {
-		return nil, nil
-	}
 	if err != nil {
-		return nil, fmt.Errorf("find set of table %s: %w", tableName, err)
+		return nil, ignoreMissing(fmt.Errorf("find set of table %s: %w", tableName, err))
 	}
 	have, err := c.GetSetElements(set)
 	if err != nil {
@@ -229,57 +251,4 @@ func listHairpins() (links []string, err error) {
 		links = append(links, string(name))
 	}
 	return links, nil
-}
-
-func join(parts ...[]expr.Any) (all []expr.Any) {
-	for _, p := range parts {
-		all = append(all, p...)
-	}
-	return all
-}
-
-// interfaceName is a name as the kernel compares it, in IFNAMSIZ bytes.
-func interfaceName(s string) []byte {
-	b := make([]byte, unix.IFNAMSIZ)
-	copy(b, s)
-	return b
-}
-
-func interfaceIs(key expr.MetaKey, name string) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: interfaceName(name)}}
-}
-
-// interfaceBegins compares only as many bytes as the prefix has.
-func interfaceBegins(key expr.MetaKey, prefix string, op expr.CmpOp) []expr.Any {
-	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: []byte(prefix)}}
-}
-
-// connectionIs looks at bits of one of the connection's numbers.
-func connectionIs(key expr.CtKey, bits uint32, set bool) []expr.Any {
-	op := expr.CmpOpEq
-	if set {
-		op = expr.CmpOpNeq
-	}
-	return []expr.Any{
-		&expr.Ct{Key: key, Register: 1},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(bits), Xor: make([]byte, 4)},
-		&expr.Cmp{Op: op, Register: 1, Data: make([]byte, 4)},
-	}
-}
-
-// direction matches a connection's answers, or what is from its beginner.
-func direction(answer bool) []expr.Any {
-	d := byte(0)
-	if answer {
-		d = 1
-	}
-	return []expr.Any{&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1}, &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{d}}}
-}
-
-// setBit is register 1 OR bit.
-func setBit(bit uint32) expr.Any {
-	return &expr.Bitwise{
-		SourceRegister: 1, DestRegister: 1, Len: 4,
-		Mask: binaryutil.NativeEndian.PutUint32(^bit), Xor: binaryutil.NativeEndian.PutUint32(bit),
-	}
 }

@@ -19,7 +19,7 @@ func texts(routes []route) (s []string) {
 	return s
 }
 
-func TestPlan(t *testing.T) {
+func TestLayout(t *testing.T) {
 	ends := Ends{Guest: End{"unsv1", net.HardwareAddr{2, 0, 0, 0, 0, 1}, 1400}, Pod: End{"svc0", net.HardwareAddr{2, 0, 0, 0, 0, 2}, 1400}}
 	p := Path{Ranges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/112")}}
 	for _, c := range []struct {
@@ -48,7 +48,7 @@ func TestPlan(t *testing.T) {
 		for _, a := range c.addresses {
 			p.Addresses = append(p.Addresses, netip.MustParseAddr(a))
 		}
-		got := p.plan(ends)
+		got := p.layout(ends)
 		if !slices.Equal(texts(got.guest.routes), c.guest) || !slices.Equal(texts(got.pod.routes), c.pod) || !slices.Equal(got.pod.rules, c.rules) {
 			t.Errorf("%v: got guest %v, pod %v, rules %v", c.addresses, got.guest.routes, got.pod.routes, got.pod.rules)
 		}

@@ -1,33 +1,32 @@
-// Package servicepath gives a pod with a NIC of its own a second way, through the
-// guest, for what only the guest's packet filter can do: cluster services
-// (kube-proxy's destination NAT), host ports (the plugin portmap's) and probes
-// by the node's agent. The pod's own NIC bypasses the guest, and with it those
-// rules.
+// Package servicepath gives a pod with a NIC of its own a second path, through the
+// guest, for the functions of the guest's packet filter: cluster services
+// (kube-proxy's destination NAT), host ports (the plugin portmap's) and probes by the
+// node's agent. The pod's own NIC bypasses the guest, and so those rules.
 //
-// The way is a veth, svc0 in the pod. The pod has routes over it to the service
+// The path is a veth, svc0 in the pod. The pod has routes over it to the service
 // ranges, with its own addresses as source; the guest has a host route to each of
-// the pod's addresses. Both know the other's MAC from the start, so nobody has to
-// answer ARP for another.
+// the pod's addresses. Both have a permanent neighbour entry for the other, so
+// neither has to answer ARP for other addresses.
 //
-// A table of the guest's packet filter, unnest-services, does two things with
-// what comes from the pods this way. A connection to a service whose backend is
-// elsewhere gets the guest's address as source: else the backend would answer the
-// pod's own NIC, past the NAT. A connection that no rule has translated is
-// rejected: the way is for services, not round the host's checks. A connection
-// between two pods of the guest keeps its source, as the answer comes back by the
-// other's svc0. For that, each pod has a table too: it marks the connections that
-// came in by svc0, and a routing rule sends their answers out there. That makes
-// the pod's kernel track connections, which costs some of its NIC's speed; a pod
-// without service ranges does not pay it.
+// A table of the guest's packet filter, unnest-services, has two rules for packets
+// from the pods' paths. A connection to a service whose backend is elsewhere gets the
+// guest's address as source: otherwise the backend would answer to the pod's own NIC,
+// past the NAT. A connection that no rule has translated is rejected: the path is for
+// services, and must not bypass the host's checks. A connection between two pods of
+// the guest keeps its source, as the answer returns over the other's svc0. For that,
+// each pod has a table too: it marks the connections that came in over svc0, and a
+// routing rule sends their answers out there. Therefore the pod's kernel tracks
+// connections, which slows its NIC down; a pod without service ranges has no table.
 //
-// The guest forwards packets (the sysctls ip_forward, all.send_redirects = 0, and
-// all.forwarding for IPv6 are set and left), and needs Linux 5.7 for input interfaces in the
-// postrouting hook. Proxies that translate nothing in the packet filter's
-// prerouting hook, such as those in eBPF and IPVS, are not served. An answer to a
-// client that the pod has no route to at all is lost before the mark is looked at.
+// The path needs Linux 5.7, for input interfaces in the postrouting hook. It makes the
+// guest forward packets: it sets the sysctls ip_forward, all.send_redirects = 0 and,
+// for IPv6, all.forwarding, and leaves them set. It does not serve proxies that
+// translate outside the packet filter's prerouting hook, such as those in eBPF and
+// IPVS. An answer to a client to which the pod has no route at all is lost, because
+// routing fails before the mark is set.
 //
-// What the ranges are, and when there is such a way, belongs to the
-// configuration; the pod's own NIC to package podnet.
+// The ranges, and whether there is a path, belong to package netconf; the pod's own
+// NIC to package podnic.
 package servicepath
 
 import (
@@ -44,12 +43,13 @@ import (
 // Owner is the attachment that a path belongs to.
 type Owner struct{ Network, Container, Interface string }
 
-// Path is one pod's way through the guest.
+// Path is one pod's path through the guest. Its methods, and Del and Reap, work in
+// the calling thread's network namespace, which is the guest's.
 type Path struct {
 	Owner     Owner
 	Addresses []netip.Addr   // the pod's, on its own NIC
-	Ranges    []netip.Prefix // what the pod reaches by it
-	MTU       int            // bytes; 0: the kernel's choice
+	Ranges    []netip.Prefix // destinations that the pod reaches over the path
+	MTU       int            // bytes; 0: the kernel's default
 }
 
 // End is one end of a path's veth.
@@ -63,11 +63,10 @@ type End struct {
 type Ends struct{ Guest, Pod End }
 
 // ErrOtherPath is wrapped when the pod has a path of another attachment.
-var ErrOtherPath = errors.New("the pod has a service path of another network: give services to one of its networks only")
+var ErrOtherPath = errors.New("the pod has a service path of another network; give services to only one of its networks")
 
-// Add makes the path between the calling thread's network namespace, the guest's,
-// and the pod's. One of the same owner that is there is made anew. On an error
-// nothing of it is left.
+// Add makes the path, in place of one of the same owner. On an error nothing of it is
+// left.
 func (p Path) Add(pod ns.NetNS) (Ends, error) {
 	if err := Del(p.Owner, pod); err != nil {
 		return Ends{}, err
@@ -81,22 +80,29 @@ func (p Path) Add(pod ns.NetNS) (Ends, error) {
 }
 
 func (p Path) add(pod ns.NetNS) (Ends, error) {
-	if err := podIsFree(pod); err != nil {
+	err := pod.Do(func(ns.NetNS) error {
+		l, err := findLink(podEnd)
+		if l != nil {
+			err = ErrOtherPath
+		}
+		return err
+	})
+	if err != nil {
 		return Ends{}, err
 	}
 	ends, err := p.addVeth(pod)
 	if err != nil {
 		return Ends{}, err
 	}
-	plan := p.plan(ends)
-	if err := plan.guest.apply(); err != nil {
+	layout := p.layout(ends)
+	if err := layout.guest.apply(); err != nil {
 		return Ends{}, fmt.Errorf("in the guest: %w", err)
 	}
 	if err := filterGuest(ends.Guest.Name); err != nil {
 		return Ends{}, err
 	}
 	err = pod.Do(func(ns.NetNS) error {
-		if err := plan.pod.apply(); err != nil {
+		if err := layout.pod.apply(); err != nil {
 			return err
 		}
 		return filterPod()
@@ -107,45 +113,37 @@ func (p Path) add(pod ns.NetNS) (Ends, error) {
 	return ends, nil
 }
 
-func podIsFree(pod ns.NetNS) error {
-	return pod.Do(func(ns.NetNS) error {
-		l, err := findLink(podEnd)
-		if err == nil && l != nil {
-			return ErrOtherPath
-		}
-		return err
-	})
-}
-
 func (p Path) addVeth(pod ns.NetNS) (Ends, error) {
 	a := netlink.NewLinkAttrs()
 	a.Name, a.MTU = p.Owner.guestEnd(), p.MTU
-	v := &netlink.Veth{LinkAttrs: a, PeerName: podEnd, PeerNamespace: netlink.NsFd(int(pod.Fd()))}
-	if p.MTU > 0 {
-		v.PeerMTU = uint32(p.MTU)
-	}
+	v := &netlink.Veth{LinkAttrs: a, PeerName: podEnd, PeerMTU: uint32(max(p.MTU, 0)), PeerNamespace: netlink.NsFd(int(pod.Fd()))}
 	if err := netlink.LinkAdd(v); err != nil {
 		return Ends{}, fmt.Errorf("add veth: %w", err)
 	}
-	guest, err := netlinksafe.LinkByName(a.Name)
+	if err := netlink.LinkSetAlias(v, p.Owner.alias()); err != nil {
+		return Ends{}, fmt.Errorf("set alias of veth: %w", err)
+	}
+	return p.ends(pod)
+}
+
+// ends finds the veth.
+func (p Path) ends(pod ns.NetNS) (e Ends, err error) {
+	guest, err := netlinksafe.LinkByName(p.Owner.guestEnd())
 	if err != nil {
 		return Ends{}, fmt.Errorf("find veth: %w", err)
 	}
-	if err := netlink.LinkSetAlias(guest, p.Owner.alias()); err != nil {
-		return Ends{}, fmt.Errorf("set alias of veth: %w", err)
-	}
-	ends := Ends{Guest: endOf(guest)}
 	err = pod.Do(func(ns.NetNS) error {
 		l, err := netlinksafe.LinkByName(podEnd)
-		if err == nil {
-			ends.Pod = endOf(l)
+		if err != nil {
+			return fmt.Errorf("find %s in the pod: %w", podEnd, err)
 		}
-		return err
+		if l.Attrs().ParentIndex != guest.Attrs().Index {
+			return fmt.Errorf("%s in the pod is not the other end of %s", podEnd, guest.Attrs().Name)
+		}
+		e = Ends{Guest: endOf(guest), Pod: endOf(l)}
+		return nil
 	})
-	if err != nil {
-		return Ends{}, fmt.Errorf("find %s in the pod: %w", podEnd, err)
-	}
-	return ends, nil
+	return e, err
 }
 
 func endOf(l netlink.Link) End {
@@ -153,27 +151,57 @@ func endOf(l netlink.Link) End {
 	return End{Name: a.Name, MAC: a.HardwareAddr, MTU: a.MTU}
 }
 
-// Del removes the owner's path, or what is left of it; there may be nothing. The
-// veth takes both sides' routes with it. Pod may be nil when its network
-// namespace is gone or unknown, and with it the pod's side.
+// Check returns an error unless the path is as Add has made it.
+func (p Path) Check(pod ns.NetNS) error {
+	if err := p.check(pod); err != nil {
+		return fmt.Errorf("check service path %s: %w", p.Owner.guestEnd(), err)
+	}
+	return nil
+}
+
+func (p Path) check(pod ns.NetNS) error {
+	ends, err := p.ends(pod)
+	if err != nil {
+		return err
+	}
+	layout, t := p.layout(ends), table()
+	err = layout.guest.check()
+	if err == nil {
+		err = errors.Join(checkChains(guestChains(t, hairpins(t))), checkHairpin(ends.Guest.Name))
+	}
+	if err != nil {
+		return fmt.Errorf("in the guest: %w", err)
+	}
+	err = pod.Do(func(ns.NetNS) error {
+		if err := layout.pod.check(); err != nil {
+			return err
+		}
+		return checkChains(podChains(t))
+	})
+	if err != nil {
+		return fmt.Errorf("in the pod: %w", err)
+	}
+	return nil
+}
+
+// Del removes the owner's path, or the rest of it; it is not an error when there is
+// none. The routes of both sides end with the veth. Pod may be nil when its network
+// namespace is gone or unknown.
 func Del(o Owner, pod ns.NetNS) error {
 	err := errors.Join(delLink(o.guestEnd()), unfilterGuest(o.guestEnd()))
 	if pod != nil {
-		err = errors.Join(err, pod.Do(func(ns.NetNS) error { return delPodSide() }))
+		err = errors.Join(err, pod.Do(func(ns.NetNS) error {
+			l, err := findLink(podEnd)
+			if l != nil || err != nil { // a path that is left is another attachment's
+				return err
+			}
+			return errors.Join(delRules(), dropTable())
+		}))
 	}
 	if err != nil {
 		return fmt.Errorf("delete service path %s: %w", o.guestEnd(), err)
 	}
 	return nil
-}
-
-// delPodSide leaves a pod alone that has a path: it is another attachment's.
-func delPodSide() error {
-	l, err := findLink(podEnd)
-	if l != nil || err != nil {
-		return err
-	}
-	return errors.Join(delRules(), dropTable())
 }
 
 func delLink(name string) error {
@@ -183,12 +211,12 @@ func delLink(name string) error {
 	}
 	err = netlink.LinkDel(l)
 	if again, findErr := findLink(name); again == nil && findErr == nil {
-		return nil // it may go with its pod at the same time
+		return nil // the pod's end may go at the same time
 	}
 	return err
 }
 
-// findLink returns nil when there is none of the name.
+// findLink returns nil when no link has the name.
 func findLink(name string) (netlink.Link, error) {
 	l, err := netlinksafe.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -198,4 +226,37 @@ func findLink(name string) (netlink.Link, error) {
 		return nil, fmt.Errorf("find link %s: %w", name, err)
 	}
 	return l, nil
+}
+
+// Reap removes the network's paths whose owners are not valid. A veth ends with its
+// pod's namespace, so mostly entries in the guest's table are left. Reap also removes
+// the table when no path is left, and so must not run at the same time as an Add.
+func Reap(network string, valid func(Owner) bool) error {
+	links, err := netlinksafe.LinkList()
+	if err != nil {
+		return fmt.Errorf("list links: %w", err)
+	}
+	var failed error
+	left := map[string]bool{}
+	for _, l := range links {
+		o, ok := ownerOf(l.Attrs().Alias)
+		switch {
+		case !ok || o.guestEnd() != l.Attrs().Name:
+		case o.Network == network && !valid(o):
+			failed = errors.Join(failed, Del(o, nil))
+		default:
+			left[o.guestEnd()] = true
+		}
+	}
+	if len(left) == 0 {
+		return errors.Join(failed, dropTable())
+	}
+	entries, err := listHairpins()
+	failed = errors.Join(failed, err)
+	for _, link := range entries {
+		if !left[link] {
+			failed = errors.Join(failed, unfilterGuest(link))
+		}
+	}
+	return failed
 }

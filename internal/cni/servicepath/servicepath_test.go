@@ -48,7 +48,7 @@ func TestTraffic(t *testing.T) {
 				{"service of the pod itself", w.a, f.toSelf, "80", "a " + f.guest},
 				{"no such service", w.a, f.none, "80", "connection refused"},
 				{"host port keeps the client's address", w.client, f.guest, "80", "a " + f.client},
-				{"host port from the pod beside", w.b, f.guest, "80", "a " + f.b},
+				{"host port from another pod", w.b, f.guest, "80", "a " + f.b},
 				{"past the guest, from elsewhere", w.client, f.a, "8080", "a " + f.client},
 				{"past the guest, from a pod", w.remote, f.a, "8080", "a " + f.remote},
 				{"past the guest, to a pod", w.a, f.remote, "8080", "remote " + f.a},
@@ -70,13 +70,13 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// Without the path none of it works, or the test above would tell nothing.
+// TestTraffic is meaningful only if nothing of it works without the path.
 func TestTrafficWithoutPath(t *testing.T) {
 	w := newWorld(t)
 	w.serveAll()
 	f := families[0]
 	if got := w.ask(w.a, "udp", f.tob, "80"); got == "b "+f.a {
-		t.Error("the pod reaches a service by its own NIC")
+		t.Error("the pod reaches a service over its own NIC")
 	}
 	if got := w.ask(w.client, "udp", f.guest, "80"); strings.HasPrefix(got, "a ") {
 		t.Error("the client reaches a host port")
@@ -120,11 +120,11 @@ func TestCheckSeesDamage(t *testing.T) {
 		if err := check(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", c.damage, err, c.want)
 		}
-		w.addPaths() // mends it
+		w.addPaths() // repairs it
 	}
 }
 
-// state is what the path leaves in a namespace, in words.
+// state lists everything that belongs to paths in a namespace.
 func (w *world) state(n ns.NetNS) (s []string) {
 	w.t.Helper()
 	w.in(n, func() error {
@@ -166,7 +166,7 @@ func (w *world) wantState(where string, n ns.NetNS, want ...string) {
 func TestDel(t *testing.T) {
 	w := newWorld(t)
 	del := func(o Owner, pod ns.NetNS) { w.in(w.guest, func() error { return Del(o, pod) }) }
-	del(w.pathA.Owner, w.a) // there is nothing
+	del(w.pathA.Owner, w.a) // there is no path
 	w.addPaths()
 	b := w.pathB.Owner.guestEnd()
 	for range 2 {
@@ -187,15 +187,15 @@ func TestReap(t *testing.T) {
 			return Reap(network, func(o Owner) bool { return slices.Contains(valid, o.Container) })
 		})
 	}
-	reap("net") // there is nothing
+	reap("net") // there is no path
 	w.addPaths()
 	a, b := w.pathA.Owner.guestEnd(), w.pathB.Owner.guestEnd()
 	reap("other")
 	reap("net", "a", "b")
 	if got := w.state(w.guest); len(got) != 4 {
-		t.Errorf("reaped what is valid: left %v", got)
+		t.Errorf("reaped a valid path: left %v", got)
 	}
-	w.run(w.guest, "ip link del "+a) // as when the pod's namespace goes
+	w.run(w.guest, "ip link del "+a) // as if the pod's namespace had ended
 	reap("net", "a", "b")
 	w.wantState("guest", w.guest, "link "+b, "hairpin "+b)
 	reap("net", "a")
@@ -220,11 +220,11 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 			t.Errorf("second path of a pod: got %v", err)
 		}
 		if err := w.pathA.Check(w.a); err != nil {
-			t.Errorf("the first was spoilt: %v", err)
+			t.Errorf("the first was changed: %v", err)
 		}
-		strange := w.pathB
-		strange.Addresses = []netip.Addr{netip.MustParseAddr("192.0.2.1")} // not the pod's: no source for a route
-		if _, err := strange.Add(w.b); err == nil || !strings.Contains(err.Error(), "in the pod: set route to 10.96.0.0/12") {
+		foreign := w.pathB
+		foreign.Addresses = []netip.Addr{netip.MustParseAddr("192.0.2.1")} // not the pod's: no source for a route
+		if _, err := foreign.Add(w.b); err == nil || !strings.Contains(err.Error(), "in the pod: set route to 10.96.0.0/12") {
 			t.Errorf("foreign address: got %v", err)
 		}
 		return nil

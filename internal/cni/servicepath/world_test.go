@@ -17,10 +17,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// family4 and family6 are the addresses of the same world in both families.
+// addresses are the addresses of one family in the world.
 type addresses struct {
 	name                         string
-	gateway, clientGateway       string // of the switch, with the length
+	gateway, clientGateway       string // of the switch
 	guest, a, b, remote, client  string
 	length                       int
 	ranges                       string
@@ -143,8 +143,8 @@ func (w *world) path(container string, addr func(addresses) string) Path {
 	return p
 }
 
-// proxyRules are as kube-proxy and portmap write them: destination NAT before
-// routing, of what the guest forwards and of what it sends itself.
+// proxyRules are rules like those of kube-proxy and portmap: destination NAT before
+// routing, for forwarded packets and for the guest's own.
 func (w *world) proxyRules(f addresses) {
 	w.t.Helper()
 	to := func(addr string) string { return " -j DNAT --to-destination " + net.JoinHostPort(addr, "8080") }
@@ -179,7 +179,7 @@ func (w *world) serve(n ns.NetNS, name, addr string) {
 				if err != nil {
 					return
 				}
-				_, _ = fmt.Fprintf(c, "%s %s", name, c.RemoteAddr().(*net.TCPAddr).IP) // the client sees it
+				_, _ = fmt.Fprintf(c, "%s %s", name, c.RemoteAddr().(*net.TCPAddr).IP) // the client reports an error
 				c.Close()
 			}
 		})
@@ -202,7 +202,7 @@ func (w *world) serve(n ns.NetNS, name, addr string) {
 	})
 }
 
-// ask gives the server's answer, or the error's words.
+// ask returns the server's answer or the error.
 func (w *world) ask(n ns.NetNS, network, addr, port string) (answer string) {
 	err := n.Do(func(ns.NetNS) error {
 		c, err := (&net.Dialer{Timeout: 2 * time.Second}).Dial(network, net.JoinHostPort(addr, port))

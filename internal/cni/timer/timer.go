@@ -1,17 +1,19 @@
-// Package timer stands in for a CNI plugin: it runs the real one of the same
-// name and appends a line to a journal, how long it took. A runtime whose
-// CNI_PATH begins with a directory of links to it times all its plugins.
+// Package timer stands in for a CNI plugin: it runs the real plugin of the same name
+// and appends the duration to a journal. A runtime whose CNI_PATH begins with a
+// directory of links to it times all its plugins.
 //
 // What the times mean does not belong here.
 package timer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,7 +21,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// Where things are, unless the environment says something else.
+// Defaults of the environment variables in the comments.
 const (
 	PluginDir = "/usr/lib/cni"                // UNNEST_CNI_PLUGINS
 	Journal   = "/run/unnest/cni-times.jsonl" // UNNEST_CNI_TIMES
@@ -32,17 +34,17 @@ type Run struct {
 	Command   string `json:"command"`
 	Interface string `json:"ifname"`
 	Start     int64  `json:"start"`    // nanoseconds since 1970
-	Duration  int64  `json:"duration"` // nanoseconds, from the fork until the end
-	Exit      int    `json:"exit"`     // 128 and the signal's number when a signal ended it
+	Duration  int64  `json:"duration"` // nanoseconds, from fork to exit
+	Exit      int    `json:"exit"`     // 128 and the signal's number after a signal
 }
 
 // Main runs the plugin whose name is the last part of argv0, with this process's
-// streams and environment, and returns its exit code. CNI_PATH is the real
-// directory for it, so that its IPAM plugin is no stand-in: that would be timed
-// twice. A journal that cannot be written is nobody's fault.
+// streams and environment, and returns its exit code. The plugin's CNI_PATH is the
+// directory of the real plugins, so that its IPAM plugin is not timed as well. An
+// error of the journal is ignored.
 func Main(argv0 string) int {
 	name := filepath.Base(argv0)
-	dir := setting("UNNEST_CNI_PLUGINS", PluginDir)
+	dir := cmp.Or(os.Getenv("UNNEST_CNI_PLUGINS"), PluginDir)
 	r := Run{
 		Container: os.Getenv("CNI_CONTAINERID"), Plugin: name,
 		Command: os.Getenv("CNI_COMMAND"), Interface: os.Getenv("CNI_IFNAME"),
@@ -50,27 +52,21 @@ func Main(argv0 string) int {
 	begin := time.Now()
 	exit, err := run(filepath.Join(dir, name), dir)
 	if err != nil {
-		_ = types.NewError(types.ErrInternal, fmt.Sprintf("run the plugin behind cni-timer: %v", err), "").Print()
+		_ = types.NewError(types.ErrInternal, fmt.Sprintf("run the plugin for cni-timer: %v", err), "").Print()
 		return 1
 	}
 	r.Start, r.Duration, r.Exit = begin.UnixNano(), int64(time.Since(begin)), exit
-	_ = r.appendTo(setting("UNNEST_CNI_TIMES", Journal))
+	_ = r.appendTo(cmp.Or(os.Getenv("UNNEST_CNI_TIMES"), Journal))
 	return exit
 }
 
-func setting(variable, otherwise string) string {
-	if v := os.Getenv(variable); v != "" {
-		return v
-	}
-	return otherwise
-}
-
-// run ends with the plugin; the plugin ends with us: a runtime that has lost
-// patience kills the process that it knows.
+// run kills the plugin when this process ends, because a runtime that gives up kills
+// only the process that it has started.
 func run(path, cniPath string) (exit int, err error) {
-	runtime.LockOSThread() // the plugin's parent is the thread
+	runtime.LockOSThread() // Pdeathsig refers to the thread
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "CNI_PATH=") })
 	p, err := os.StartProcess(path, []string{path}, &os.ProcAttr{
-		Env:   withCNIPath(os.Environ(), cniPath),
+		Env:   append(env, "CNI_PATH="+cniPath),
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 	})
@@ -87,17 +83,7 @@ func run(path, cniPath string) (exit int, err error) {
 	return s.ExitCode(), nil
 }
 
-func withCNIPath(env []string, path string) []string {
-	var other []string
-	for _, v := range env {
-		if !strings.HasPrefix(v, "CNI_PATH=") {
-			other = append(other, v)
-		}
-	}
-	return append(other, "CNI_PATH="+path)
-}
-
-// appendTo writes one line at once, so that lines of others do not get into it.
+// appendTo writes the line in one call, so that concurrent lines do not mix.
 func (r Run) appendTo(path string) error {
 	line, err := json.Marshal(r)
 	if err != nil {

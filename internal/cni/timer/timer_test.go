@@ -13,7 +13,7 @@ import (
 	"unnest/internal/cni/timer"
 )
 
-// TestMain is the stand-in when the test binary is called as the plugin probe.
+// TestMain is cni-timer when the test binary is called as the plugin probe.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "probe" {
 		os.Exit(timer.Main(os.Args[0]))
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// called runs the stand-in for a plugin that is the given shell script.
+// called runs cni-timer with the given shell script as plugin.
 func called(t *testing.T, script, journal string) (stdout, stderr string, exit int) {
 	t.Helper()
 	real, links := t.TempDir(), t.TempDir()

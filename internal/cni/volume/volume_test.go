@@ -22,7 +22,7 @@ func TestWrongCalls(t *testing.T) {
 	} {
 		var said bytes.Buffer
 		if code := Main(t.Context(), args, strings.NewReader("key"), &said); code != 2 || said.Len() == 0 {
-			t.Errorf("%q: exit code %d, said %q", args, code, said.String())
+			t.Errorf("%q: exit code %d, printed %q", args, code, said.String())
 		}
 	}
 }
@@ -32,7 +32,7 @@ func TestNoCredentials(t *testing.T) {
 	dir := t.TempDir()
 	code := Main(t.Context(), []string{"-credentials", dir, "detach", "volume", "p", "n", dir}, nil, &said)
 	if code != 1 || !strings.Contains(said.String(), dir) {
-		t.Errorf("exit code %d, said %q", code, said.String())
+		t.Errorf("exit code %d, printed %q", code, said.String())
 	}
 }
 
@@ -43,7 +43,7 @@ func TestMountUnknownTransport(t *testing.T) {
 	}
 }
 
-// A device that does not come is told of; one that is there is not waited for.
+// A device that does not appear is an error; another error ends the wait.
 func TestAwait(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	tries := 0
@@ -57,10 +57,10 @@ func TestAwait(t *testing.T) {
 		t.Errorf("got %v after %d tries", err, tries)
 	}
 	if err := await(ctx, func() error { return nil }); err != nil {
-		t.Errorf("what is there: got %v", err)
+		t.Errorf("a present device: got %v", err)
 	}
 	if err := await(t.Context(), func() error { return unix.EPERM }); !errors.Is(err, unix.EPERM) {
-		t.Errorf("what will not change: got %v", err)
+		t.Errorf("a permanent error: got %v", err)
 	}
 }
 

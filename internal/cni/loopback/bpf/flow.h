@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flow.h - which fraction is at the other end of a connection, and who has refused one. */
+/* flow.h - the fraction at the other end of a connection, and refused connects. */
 #pragma once
 
 #define SECOND 1000000000ull	/* ns */
@@ -12,10 +12,10 @@ struct flow {
 	__u8 pad[2];
 };
 
-/* The peers of UDP flows are apart: they are many, and must not push connections out. */
+/* The peers of UDP flows. They are many, and must not evict connections from hostlo_tcp. */
 struct udp_flow {
-	__u64 cookie;		/* of the socket here; 0 if it has not sent yet */
-	__u32 peer;		/* 0: not known */
+	__u64 cookie;		/* of the local socket; 0 before it has sent */
+	__u32 peer;		/* 0: unknown */
 	__u32 pad;
 };
 
@@ -26,7 +26,7 @@ struct {
 	__type(value, struct udp_flow);
 } hostlo_udp SEC(".maps");
 
-/* The peers of TCP flows that cannot be told from the client's port. */
+/* The peers of TCP flows that do not follow from the client's port. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 32768);
@@ -34,10 +34,10 @@ struct {
 	__type(value, __u32);
 } hostlo_tcp SEC(".maps");
 
-/* Who of those that were asked has answered that nobody is there. */
+/* The fractions that have refused a SYN or a datagram that was sent to all. */
 struct refusal {
-	__u64 since;		/* ns: when last asked anew, or refused; of UDP */
-	__u32 isn;		/* of the SYN, of TCP */
+	__u64 since;		/* UDP: when the count started or a refusal came, ns */
+	__u32 isn;		/* TCP: of the SYN */
 	__u32 by;		/* bit f: fraction f */
 };
 
@@ -70,7 +70,7 @@ static __always_inline void flow_received(struct flow *f, const struct packet *p
 	f->ipv6 = p->ipv6;
 }
 
-/* connected_to is the fraction that has accepted the connection, or asked for it, or 0. */
+/* connected_to is the fraction that has accepted or opened the connection, or 0. */
 static __always_inline __u32 connected_to(const struct flow *f)
 {
 	__u32 *peer = bpf_map_lookup_elem(&hostlo_tcp, f);
@@ -78,7 +78,7 @@ static __always_inline __u32 connected_to(const struct flow *f)
 	return peer ? *peer : 0;
 }
 
-/* tcp_peer is the fraction at the other end, which may have left, or 0. */
+/* tcp_peer is the fraction at the other end, or 0. It may have left. */
 static __always_inline __u32 tcp_peer(const struct segment *s, const struct flow *f)
 {
 	__u32 peer = connected_to(f);
@@ -93,9 +93,9 @@ static __always_inline void learn_tcp_peer(const struct segment *s, const struct
 }
 
 /*
- * udp_peer is the fraction that has last sent from the other end, or 0. The owner
- * of an ephemeral port does not count: others may serve there, and a datagram
- * that is not answered is not sent again.
+ * udp_peer is the fraction that has last sent from the other end, or 0. It is not the
+ * owner of an ephemeral port: another fraction may have a server there, and clients do
+ * not repeat a datagram.
  */
 static __always_inline __u32 udp_peer(const struct segment *s, const struct flow *f)
 {
@@ -115,8 +115,8 @@ static __always_inline void learn_udp_peer(const struct flow *f, __u32 peer)
 }
 
 /*
- * use_udp_flow says whether the socket that sends is the one that what is known of
- * the flow is about. If not it forgets that: the client has got the port of another.
+ * use_udp_flow returns whether the flow belongs to the sending socket. If it belongs to
+ * a former socket with the same port, use_udp_flow clears the flow.
  */
 static __always_inline int use_udp_flow(struct __sk_buff *skb, const struct flow *f)
 {
@@ -135,19 +135,19 @@ static __always_inline int use_udp_flow(struct __sk_buff *skb, const struct flow
 }
 
 /*
- * ask_all has the refusals of a datagram for all counted. Those of the one before
- * still count, if they are not old.
+ * count_udp_refusals starts counting the refusals of a datagram that is sent to all.
+ * Recent refusals of the previous datagram still count, unless restart is set.
  */
-static __always_inline void ask_all(const struct flow *f, int anew)
+static __always_inline void count_udp_refusals(const struct flow *f, int restart)
 {
 	struct refusal *r = bpf_map_lookup_elem(&hostlo_refusals, f), none = {.since = bpf_ktime_get_ns()};
 
-	if (anew || !r || none.since - r->since > SECOND)
+	if (restart || !r || none.since - r->since > SECOND)
 		bpf_map_update_elem(&hostlo_refusals, f, &none, BPF_ANY);
 }
 
-/* last_left is the only other fraction that has not refused datagrams of late, or 0. */
-static __always_inline __u32 last_left(const struct segment *s, const struct flow *f)
+/* only_candidate is the only other fraction without a recent refusal, or 0. */
+static __always_inline __u32 only_candidate(const struct segment *s, const struct flow *f)
 {
 	struct refusal *r = bpf_map_lookup_elem(&hostlo_refusals, f);
 
@@ -157,19 +157,19 @@ static __always_inline __u32 last_left(const struct segment *s, const struct flo
 }
 
 /*
- * begin_connect forgets who was at the other end before. A SYN that is for others
- * asks all of them anew.
+ * begin_connect clears the former peer. For a SYN that is sent to all it starts
+ * counting refusals.
  */
-static __always_inline void begin_connect(const struct flow *f, __u32 isn, int of_others)
+static __always_inline void begin_connect(const struct flow *f, __u32 isn, int to_all)
 {
 	struct refusal none = {.isn = isn};
 
 	bpf_map_delete_elem(&hostlo_tcp, f);
-	if (of_others)
+	if (to_all)
 		bpf_map_update_elem(&hostlo_refusals, f, &none, BPF_ANY);
 }
 
-/* end_connect says whether the fraction is the first to accept the connection. */
+/* end_connect returns whether the fraction is the first to accept the connection. */
 static __always_inline int end_connect(const struct segment *s, const struct flow *f, __u32 peer)
 {
 	if (bpf_map_delete_elem(&hostlo_refusals, f) < 0)
@@ -178,7 +178,7 @@ static __always_inline int end_connect(const struct segment *s, const struct flo
 	return 1;
 }
 
-/* add_refusal says whether all others have refused by now, and then ends the wait. */
+/* add_refusal returns whether all others have refused, and then ends the count. */
 static __always_inline int add_refusal(const struct segment *s, const struct flow *f, struct refusal *r, __u32 by)
 {
 	__u32 all = others(s);
@@ -191,7 +191,7 @@ static __always_inline int add_refusal(const struct segment *s, const struct flo
 	return 1;
 }
 
-/* is_waiting says whether the SYN with this number is unanswered. */
+/* is_waiting: the SYN with this sequence number has no answer yet. */
 static __always_inline int is_waiting(const struct flow *f, __u32 isn)
 {
 	struct refusal *r = bpf_map_lookup_elem(&hostlo_refusals, f);
@@ -199,7 +199,7 @@ static __always_inline int is_waiting(const struct flow *f, __u32 isn)
 	return r && r->isn == isn;
 }
 
-/* tcp_refused says whether all others have refused the SYN with this number. */
+/* tcp_refused: all others have refused the SYN with this sequence number. */
 static __always_inline int tcp_refused(const struct segment *s, const struct flow *f, __u32 isn, __u32 by)
 {
 	struct refusal *r = bpf_map_lookup_elem(&hostlo_refusals, f);
@@ -208,8 +208,8 @@ static __always_inline int tcp_refused(const struct segment *s, const struct flo
 }
 
 /*
- * udp_refused says whether all that the datagram went to have refused it. One that
- * comes when nobody is asked is late, and does not count against what is sent next.
+ * udp_refused returns whether all receivers of the datagram have refused it. A refusal
+ * that comes when none is counted is late, and does not affect the next datagram.
  */
 static __always_inline int udp_refused(const struct segment *s, const struct flow *f, __u32 by)
 {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * loopback.c - one fraction's side of the pod's localhost. leave_lo is at the
- * egress of lo: what no socket of this fraction takes goes out by the segment's
- * NIC. enter_nic is at the ingress of the NIC: what may be for this fraction goes
- * into lo. The kernel's own answers do the rest: a fraction where nobody listens
- * refuses what was sent to all, and is heard when all the others have refused.
+ * loopback.c - connects the localhost of a fraction with the other fractions.
+ * leave_lo, at the egress of lo, sends packets that no socket of this fraction accepts
+ * to the segment's NIC. enter_nic, at the ingress of the NIC, puts packets for this
+ * fraction into lo. The kernel sends the answers: a fraction without a listener
+ * refuses a packet that was sent to all; the sender sees the refusal when all others
+ * have refused.
  */
 #include <stddef.h>
 
@@ -26,24 +27,24 @@
 #include "socket.h"
 #include "flow.h"
 #include "reset.h"
-#include "turn.h"
+#include "reject.h"
 
-#define STAYS -1		/* beside TO_ALL and the fractions */
+#define LOCAL -1		/* a destination in addition to TO_ALL and the fractions */
 
-/* What becomes of a packet that comes by the NIC. */
-#define DROPPED 0
-#define TAKEN 1
-#define TURNED_AWAY 2
+/* Verdicts on a packet from the NIC. */
+#define DROP 0
+#define ACCEPT 1
+#define REJECT 2
 
 /*
- * tcp_stays says whether a socket of this fraction takes what has no SYN. A refusal
- * is for one that has sent a SYN only: others may be of the same ports. One in
- * TIME_WAIT is of a former connection if the present one is with another fraction.
- * Where there is but a listener, it can only wait for the end of a handshake by SYN
- * cookies, with a client of this fraction. All else is for another fraction's
- * client, at whose port somebody happens to listen here.
+ * tcp_is_local returns whether a socket of this fraction accepts a segment without SYN.
+ * Only a socket that has sent a SYN accepts a refusal. A socket in TIME_WAIT belongs to
+ * a former connection if the present one is with another fraction. If there is only a
+ * listener, the segment is for it only at the end of a handshake by SYN cookies, with
+ * a client of this fraction. Otherwise the segment is for another fraction's client,
+ * and the listener only happens to have the same port.
  */
-static __always_inline int tcp_stays(const struct segment *s, const struct packet *p, const struct flow *f, int state)
+static __always_inline int tcp_is_local(const struct segment *s, const struct packet *p, const struct flow *f, int state)
 {
 	__u32 peer;
 
@@ -58,8 +59,8 @@ static __always_inline int tcp_stays(const struct segment *s, const struct packe
 }
 
 /*
- * send_tcp returns where a segment goes. What is for a fraction that has left
- * stays here: the kernel has no socket for it, and resets the connection.
+ * send_tcp returns the destination of a segment. A segment for a fraction that has left
+ * is local: the kernel has no socket for it, and resets the connection.
  */
 static __always_inline int send_tcp(struct __sk_buff *skb, const struct segment *s, const struct packet *p)
 {
@@ -72,14 +73,14 @@ static __always_inline int send_tcp(struct __sk_buff *skb, const struct segment 
 		if (state == BPF_TCP_TIME_WAIT && !has_listener(skb, p))
 			state = NO_SOCKET;
 		begin_connect(&f, p->seq, state == NO_SOCKET);
-		return state == NO_SOCKET ? TO_ALL : STAYS;
+		return state == NO_SOCKET ? TO_ALL : LOCAL;
 	}
-	if (tcp_stays(s, p, &f, state))
-		return STAYS;
+	if (tcp_is_local(s, p, &f, state))
+		return LOCAL;
 	peer = tcp_peer(s, &f);
 	if (!peer || peer == s->fraction)
 		return TO_ALL;
-	return others(s) & bit(peer) ? (int)peer : STAYS;
+	return others(s) & bit(peer) ? (int)peer : LOCAL;
 }
 
 static __always_inline int send_udp(struct __sk_buff *skb, const struct segment *s, const struct packet *p)
@@ -89,21 +90,21 @@ static __always_inline int send_udp(struct __sk_buff *skb, const struct segment 
 	int known;
 
 	if (has_udp_socket(skb, p))
-		return STAYS;
+		return LOCAL;
 	flow_sent(&f, p);
 	known = use_udp_flow(skb, &f);
 	if (known) {
 		peer = udp_peer(s, &f);
 		if (!peer)
-			peer = last_left(s, &f);
+			peer = only_candidate(s, &f);
 		if (peer)
 			return peer;
 	}
-	ask_all(&f, !known);
+	count_udp_refusals(&f, !known);
 	return TO_ALL;
 }
 
-/* send_icmp returns where "port unreachable" goes: to whom the datagram has come from. */
+/* send_icmp returns the destination of a "port unreachable": the sender of the packet. */
 static __always_inline int send_icmp(const struct segment *s, const struct packet *p)
 {
 	struct flow f;
@@ -111,7 +112,7 @@ static __always_inline int send_icmp(const struct segment *s, const struct packe
 
 	flow_sent(&f, p);
 	peer = p->protocol == IPPROTO_UDP ? udp_peer(s, &f) : tcp_peer(s, &f);
-	return others(s) & bit(peer) ? (int)peer : STAYS;
+	return others(s) & bit(peer) ? (int)peer : LOCAL;
 }
 
 static __always_inline int destination(struct __sk_buff *skb, const struct segment *s, const struct packet *p)
@@ -133,59 +134,60 @@ int leave_lo(struct __sk_buff *skb)
 	if (!s || !others(s) || !read_packet(skb, &p))
 		return TC_ACT_UNSPEC;
 	to = destination(skb, s, &p);
-	return to == STAYS ? TC_ACT_UNSPEC : send_by_nic(skb, s, to);
+	return to == LOCAL ? TC_ACT_UNSPEC : send_by_nic(skb, s, to);
 }
 
 /*
- * take_syn admits every SYN: a listener accepts or ignores it, and where there is
- * none the kernel refuses it. But it must not disturb a connection with another
- * fraction, whose client has bound the same port.
+ * accept_syn accepts a SYN: a listener accepts or ignores it, and without one the
+ * kernel refuses it. But a SYN must not disturb a connection with another fraction,
+ * whose client has bound the same port.
  */
-static __always_inline int take_syn(const struct segment *s, const struct flow *f, int state, __u32 from)
+static __always_inline int accept_syn(const struct segment *s, const struct flow *f, int state, __u32 from)
 {
 	__u32 peer = tcp_peer(s, f);
 
 	if (state != NO_SOCKET && state != BPF_TCP_LISTEN && state != BPF_TCP_TIME_WAIT && peer != from)
-		return TURNED_AWAY;
+		return REJECT;
 	learn_tcp_peer(s, f, from);
-	return TAKEN;
+	return ACCEPT;
 }
 
-/* take_answer is for a socket that has sent a SYN. The first to accept it is the peer. */
-static __always_inline int take_answer(const struct segment *s, const struct packet *p, const struct flow *f, __u32 from)
+/* accept_answer is for a socket that has sent a SYN. The first to accept becomes the peer. */
+static __always_inline int accept_answer(const struct segment *s, const struct packet *p, const struct flow *f, __u32 from)
 {
 	if (is_refused(p))
-		return tcp_refused(s, f, p->ack - 1, from) ? TAKEN : DROPPED;
+		return tcp_refused(s, f, p->ack - 1, from) ? ACCEPT : DROP;
 	if (p->flags & TCP_SYN)
-		return end_connect(s, f, from) ? TAKEN : TURNED_AWAY;
-	return TAKEN;
+		return end_connect(s, f, from) ? ACCEPT : REJECT;
+	return ACCEPT;
 }
 
 /*
- * take_segment is for a connection: only its peer speaks to it. A second server that
- * has accepted it too is told that it came late.
+ * accept_segment is for a connection: it accepts segments of the peer only. A second
+ * server that has accepted the connection too gets a reset.
  */
-static __always_inline int take_segment(const struct segment *s, const struct packet *p, const struct flow *f,
+static __always_inline int accept_segment(const struct segment *s, const struct packet *p, const struct flow *f,
 					__u32 from)
 {
 	__u32 peer = tcp_peer(s, f);
 
 	if (peer == from)
-		return TAKEN;
+		return ACCEPT;
 	if (peer)
-		return p->flags & TCP_SYN ? TURNED_AWAY : DROPPED;
+		return p->flags & TCP_SYN ? REJECT : DROP;
 	if (!(p->flags & TCP_SYN))
 		learn_tcp_peer(s, f, from);
-	return TAKEN;
+	return ACCEPT;
 }
 
 /*
- * take_tcp admits what no socket is found for if it is sent to this fraction alone:
- * it ends a handshake by SYN cookies, or is of a connection that is no more, which
- * the kernel resets. Sent to all it is for another. Sockets that are bound to lo are
- * not found from the NIC, but a connect that waits is known.
+ * accept_tcp accepts a segment without a socket if it is sent to this fraction alone:
+ * it ends a handshake by SYN cookies, or belongs to a closed connection, which the
+ * kernel resets. A segment without a socket that is sent to all is for another
+ * fraction. The lookup from the NIC does not find sockets bound to lo, so waiting
+ * connects are looked up in hostlo_refusals.
  */
-static __always_inline int take_tcp(struct __sk_buff *skb, const struct segment *s, const struct packet *p, int to_all,
+static __always_inline int accept_tcp(struct __sk_buff *skb, const struct segment *s, const struct packet *p, int to_all,
 				    __u32 from)
 {
 	int state = tcp_state(skb, p);
@@ -193,21 +195,21 @@ static __always_inline int take_tcp(struct __sk_buff *skb, const struct segment 
 
 	flow_received(&f, p);
 	if (is_syn(p))
-		return take_syn(s, &f, state, from);
+		return accept_syn(s, &f, state, from);
 	if (state == BPF_TCP_SYN_SENT)
-		return take_answer(s, p, &f, from);
+		return accept_answer(s, p, &f, from);
 	if (state != NO_SOCKET && state != BPF_TCP_LISTEN)
-		return take_segment(s, p, &f, from);
+		return accept_segment(s, p, &f, from);
 	if (is_waiting(&f, p->ack - 1))
-		return take_answer(s, p, &f, from);
+		return accept_answer(s, p, &f, from);
 	return !to_all;
 }
 
 /*
- * take_icmp is for a refusal. A packet filter may refuse TCP in this way too, also
- * on a connection that is there.
+ * accept_icmp is for a refusal. A packet filter may refuse TCP in this way too, also on
+ * an established connection.
  */
-static __always_inline int take_icmp(const struct segment *s, const struct packet *p, __u32 from)
+static __always_inline int accept_icmp(const struct segment *s, const struct packet *p, __u32 from)
 {
 	struct flow f;
 
@@ -220,21 +222,21 @@ static __always_inline int take_icmp(const struct segment *s, const struct packe
 }
 
 /*
- * take says what becomes of the packet. Datagrams go to this fraction's sockets: a
- * fraction without a socket for one refuses it.
+ * verdict is the verdict on a packet. Every datagram is accepted: if the fraction has
+ * no socket for it, the kernel refuses it.
  */
-static __always_inline int take(struct __sk_buff *skb, const struct segment *s, const struct packet *p, int to_all,
+static __always_inline int verdict(struct __sk_buff *skb, const struct segment *s, const struct packet *p, int to_all,
 				__u32 from)
 {
 	struct flow f;
 
 	if (p->icmp)
-		return take_icmp(s, p, from);
+		return accept_icmp(s, p, from);
 	if (p->protocol == IPPROTO_TCP)
-		return take_tcp(skb, s, p, to_all, from);
+		return accept_tcp(skb, s, p, to_all, from);
 	flow_received(&f, p);
 	learn_udp_peer(&f, from);
-	return TAKEN;
+	return ACCEPT;
 }
 
 SEC("tc")
@@ -248,23 +250,23 @@ int enter_nic(struct __sk_buff *skb)
 	if (!s || bpf_skb_load_bytes(skb, 0, &eth, sizeof(eth)) < 0 || !is_for_us(s, &eth))
 		return TC_ACT_SHOT;
 	if (eth.h_proto == bpf_htons(MEMBERSHIP_PROTOCOL)) {
-		if (take_members(skb, s, &eth))
+		if (update_members(skb, s, &eth))
 			refuse_waiting(skb, s);
 		return TC_ACT_SHOT;
 	}
-	from = mac_fraction(eth.h_source);	/* this one's own echo is of no other */
+	from = mac_fraction(eth.h_source);	/* others() excludes this fraction's own echo */
 	if (from > MAX_FRACTIONS || !(others(s) & bit(from)))
 		return TC_ACT_SHOT;
 	if (!read_packet(skb, &p))
 		return TC_ACT_SHOT;
-	switch (take(skb, s, &p, eth.h_dest[0] & 1, from)) {
-	case TAKEN:
+	switch (verdict(skb, s, &p, eth.h_dest[0] & 1, from)) {
+	case ACCEPT:
 		return put_into_lo(skb);
-	case TURNED_AWAY:
-		return turn_away(skb, s, &p, from);
+	case REJECT:
+		return reject(skb, s, &p, from);
 	}
 	return TC_ACT_SHOT;
 }
 
-/* Every helper that is called may be by programs of this licence. */
+/* Programs with this licence may call all helpers that are used. */
 char __license[] SEC("license") = "Apache-2.0";

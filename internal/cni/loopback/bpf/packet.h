@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* packet.h - what a packet of the pod's localhost says of its two ends. */
+/* packet.h - parses packets of the pod's localhost. */
 #pragma once
 
-/* Of linux/icmp.h, which cannot be had without the C library. */
+/* From linux/icmp.h, which needs the C library. */
 #define ICMP_DEST_UNREACH 3
 #define ICMP_PORT_UNREACH 3
-#define ICMP_LENGTH 8		/* of its header, and of ICMPv6's */
+#define ICMP_LENGTH 8		/* of its header and ICMPv6's */
 
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
 
 /*
- * A TCP segment, a UDP datagram, or an ICMP "port unreachable". That speaks for
- * the end that it complains of: its source is the destination of the packet that
- * it quotes. The addresses are IPv4's; IPv6 has one loopback address only, and
- * they are zero.
+ * A TCP segment, a UDP datagram, or an ICMP "port unreachable", whose source is the
+ * destination of the packet that it quotes. The addresses are IPv4's; they are zero
+ * for IPv6, which has only one loopback address.
  */
 struct packet {
 	__be32 saddr, daddr;
@@ -33,13 +32,13 @@ static __always_inline int is_syn(const struct packet *p)
 	return p->protocol == IPPROTO_TCP && (p->flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
 }
 
-/* is_refused says whether a kernel without a listener has answered a SYN. */
+/* is_refused: a kernel without a listener has answered a SYN. */
 static __always_inline int is_refused(const struct packet *p)
 {
 	return (p->flags & (TCP_SYN | TCP_RST | TCP_ACK)) == (TCP_RST | TCP_ACK) && p->seq == 0;
 }
 
-/* read_ports reads the beginning of TCP's or UDP's header. */
+/* read_ports parses the start of a TCP or UDP header. */
 static __always_inline int read_ports(struct __sk_buff *skb, __u32 offset, struct packet *p)
 {
 	struct {
@@ -67,8 +66,8 @@ static __always_inline int read_ports(struct __sk_buff *skb, __u32 offset, struc
 }
 
 /*
- * read_quoted_ports reads the eight bytes of a header that an ICMP packet quotes
- * at least, and turns the packet's direction.
+ * read_quoted_ports parses the first eight bytes of a quoted header, which every ICMP
+ * packet has, and reverses the direction.
  */
 static __always_inline int read_quoted_ports(struct __sk_buff *skb, __u32 offset, struct packet *p)
 {
@@ -93,7 +92,7 @@ static __always_inline int is_loopback4(__be32 address)
 	return (address & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
 }
 
-/* read_ipv4_header refuses fragments: only the first one has ports. */
+/* read_ipv4_header rejects fragments: only the first one has ports. */
 static __always_inline int read_ipv4_header(struct __sk_buff *skb, __u32 offset, struct iphdr *ip)
 {
 	if (bpf_skb_load_bytes(skb, offset, ip, sizeof(*ip)) < 0)
@@ -165,8 +164,8 @@ static __always_inline int read_ipv6_icmp(struct __sk_buff *skb, __u32 offset, s
 }
 
 /*
- * read_ipv6 skips a hop-by-hop header: the kernel gives one, with the jumbo option,
- * to TCP segments of more than 64 KiB that it leaves for the device to cut.
+ * read_ipv6 skips a hop-by-hop header: the kernel adds one, with the jumbo option, to
+ * TCP segments of more than 64 KiB that the device is to segment.
  */
 static __always_inline int read_ipv6(struct __sk_buff *skb, struct packet *p)
 {
@@ -190,8 +189,8 @@ static __always_inline int read_ipv6(struct __sk_buff *skb, struct packet *p)
 }
 
 /*
- * read_packet says whether the packet may be between fractions. Pings, fragments,
- * other protocols and what is not from loopback to loopback may not.
+ * read_packet returns whether the packet may pass between fractions. Pings, fragments,
+ * other protocols and packets with other than loopback addresses may not.
  */
 static __always_inline int read_packet(struct __sk_buff *skb, struct packet *p)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reset.h - connects that only wait for fractions that are in the segment no more. */
+/* reset.h - resets connects that wait only for fractions that have left. */
 #pragma once
 
 struct pseudo4 {
@@ -14,7 +14,7 @@ struct pseudo6 {
 	struct tcphdr tcp;
 };
 
-/* checksum is the Internet's (RFC 1071). The length is a multiple of four. */
+/* checksum is the Internet checksum (RFC 1071). The length is a multiple of four. */
 static __always_inline __sum16 checksum(void *from, __u32 length)
 {
 	__u32 sum = bpf_csum_diff(0, 0, from, length, 0);
@@ -25,8 +25,8 @@ static __always_inline __sum16 checksum(void *from, __u32 length)
 }
 
 /*
- * fill_refusal writes the answer to a SYN as a kernel without a listener does (RFC
- * 9293, section 3.10.7.1).
+ * fill_refusal writes the answer of a kernel without a listener to a SYN (RFC 9293,
+ * section 3.10.7.1).
  */
 static __always_inline void fill_refusal(struct tcphdr *tcp, const struct flow *f, __u32 isn)
 {
@@ -38,7 +38,7 @@ static __always_inline void fill_refusal(struct tcphdr *tcp, const struct flow *
 	tcp->ack = 1;
 }
 
-/* pass_into_lo makes the frame one of the headers given and passes a copy into lo. */
+/* pass_into_lo overwrites the frame with the given headers and passes a copy into lo. */
 static __always_inline void pass_into_lo(struct __sk_buff *skb, __be16 protocol, void *ip, __u32 ip_length,
 					 struct tcphdr *tcp)
 {
@@ -102,7 +102,7 @@ struct refusing {
 	const struct segment *segment;
 };
 
-/* refuse_if_all refuses a connect that all who are others now have refused. */
+/* refuse_if_all refuses a connect that all present others have refused. */
 static long refuse_if_all(void *map, struct flow *f, struct refusal *r, struct refusing *to)
 {
 	__u32 all = others(to->segment), isn = r->isn;
@@ -119,8 +119,8 @@ static long refuse_if_all(void *map, struct flow *f, struct refusal *r, struct r
 }
 
 /*
- * refuse_waiting goes through the connects that wait. It spoils the frame. Datagrams
- * do not wait: the next one is refused.
+ * refuse_waiting refuses waiting connects. It overwrites the frame. Datagrams do not
+ * wait: the next one is refused.
  */
 static __always_inline void refuse_waiting(struct __sk_buff *skb, const struct segment *s)
 {

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* segment.h - the segment as this fraction knows it; package segment says the same in Go. */
+/* segment.h - the segment as this fraction knows it. Package segment is the Go side. */
 #pragma once
 
 #define LO 1		/* the index of lo in every network namespace */
 #define MAX_FRACTIONS 16	/* numbered from 1; 0 is the reflector */
 #define MEMBERSHIP_PROTOCOL 0x88b5
 #define NO_FRACTION 255
-#define FRACTIONS 0x1fffe	/* all of them, as a set */
+#define FRACTIONS 0x1fffe	/* the set of all */
 #define MEMBERSHIP_MAGIC 0x484c4f31	/* "HLO1" */
 
-/* What joining has changed here, for leaving. The programs do not touch it. */
+/* The settings before joining, for leaving. The programs do not use it. */
 struct former {
 	__u16 first_port, last_port;
 	__u32 mtu;
 	__u8 route_localnet, accept_local;
-	__u8 ipv6_off;		/* on the NIC */
+	__u8 ipv6_off;		/* disable_ipv6 of the NIC */
 	__u8 up;		/* the NIC */
-	__u8 lo_clsact, nic_clsact;	/* were there */
+	__u8 lo_clsact, nic_clsact;	/* existed */
 	__u8 pad[2];
 };
 
 struct segment {
 	__u32 members;		/* bit f: fraction f */
-	__u32 generation;	/* of the set of members */
+	__u32 generation;	/* of members */
 	__u32 fraction;		/* this one */
 	__u32 nic;		/* index of the link */
 	__u16 first_port;	/* of fraction 1's ephemeral ports; the others' follow */
@@ -49,7 +49,7 @@ static __always_inline __u32 bit(__u32 fraction)
 	return 1u << (fraction & 31);
 }
 
-/* others are the other members. A fraction that is not one itself has none. */
+/* others are the other members; none for a fraction that is not a member. */
 static __always_inline __u32 others(const struct segment *s)
 {
 	__u32 members = s->members, me = bit(s->fraction);
@@ -57,7 +57,7 @@ static __always_inline __u32 others(const struct segment *s)
 	return members & me ? members & ~me : 0;
 }
 
-/* only_one is the fraction of a set of one, else 0. */
+/* only_one is the fraction in a set of one, else 0. */
 static __always_inline __u32 only_one(__u32 set)
 {
 	__u32 fraction = 0;
@@ -69,7 +69,7 @@ static __always_inline __u32 only_one(__u32 set)
 	return fraction;
 }
 
-/* owner is the fraction whose clients have the port by themselves, or 0. */
+/* owner is the fraction in whose range of ephemeral ports the port is, or 0. */
 static __always_inline __u32 owner(const struct segment *s, __be16 port)
 {
 	__u32 number = bpf_ntohs(port), fraction;
@@ -80,7 +80,7 @@ static __always_inline __u32 owner(const struct segment *s, __be16 port)
 	return fraction <= MAX_FRACTIONS ? fraction : 0;
 }
 
-/* mac_fraction is the number in a MAC of the segment's, else NO_FRACTION. */
+/* mac_fraction is the number in a MAC of the segment, else NO_FRACTION. */
 static __always_inline __u32 mac_fraction(const __u8 mac[ETH_ALEN])
 {
 	if (mac[0] != 0x02 || mac[1] != 0x68 || mac[2] != 0x35 || mac[3] || mac[4])
@@ -88,27 +88,27 @@ static __always_inline __u32 mac_fraction(const __u8 mac[ETH_ALEN])
 	return mac[5];
 }
 
-/* is_for_us says whether a frame is sent to this fraction or to all. */
+/* is_for_us: the frame is sent to this fraction or to all. */
 static __always_inline int is_for_us(const struct segment *s, const struct ethhdr *eth)
 {
 	return eth->h_dest[0] & 1 || mac_fraction(eth->h_dest) == s->fraction;
 }
 
 /*
- * take_members takes the set out of a membership frame, unless it is older than
- * what is known, and says whether somebody has left. Two at a time do no harm: the
- * reflector repeats itself.
+ * update_members takes the members from a membership frame, unless it is older than
+ * the present ones, and returns whether a fraction has left. Two concurrent updates do
+ * no harm: the reflector repeats the frame.
  */
-static __always_inline int take_members(struct __sk_buff *skb, struct segment *s, const struct ethhdr *eth)
+static __always_inline int update_members(struct __sk_buff *skb, struct segment *s, const struct ethhdr *eth)
 {
-	__be32 news[3];		/* magic, generation, members */
+	__be32 frame[3];		/* magic, generation, members */
 	__u32 generation, members, before = others(s);
 
-	if (mac_fraction(eth->h_source) != 0 || bpf_skb_load_bytes(skb, ETH_HLEN, news, sizeof(news)) < 0)
+	if (mac_fraction(eth->h_source) != 0 || bpf_skb_load_bytes(skb, ETH_HLEN, frame, sizeof(frame)) < 0)
 		return 0;
-	generation = bpf_ntohl(news[1]);
-	members = bpf_ntohl(news[2]);
-	if (news[0] != bpf_htonl(MEMBERSHIP_MAGIC) || members & ~FRACTIONS)
+	generation = bpf_ntohl(frame[1]);
+	members = bpf_ntohl(frame[2]);
+	if (frame[0] != bpf_htonl(MEMBERSHIP_MAGIC) || members & ~FRACTIONS)
 		return 0;
 	if ((__s32)(generation - s->generation) < 0)
 		return 0;
@@ -133,7 +133,7 @@ static __always_inline int send_by_nic(struct __sk_buff *skb, const struct segme
 	return bpf_redirect(s->nic, 0);
 }
 
-/* put_into_lo clears the addresses: the kernel takes lo's, zero, for its own only. */
+/* put_into_lo clears the MACs: on lo the kernel accepts only zero, lo's own. */
 static __always_inline int put_into_lo(struct __sk_buff *skb)
 {
 	__u8 macs[2 * ETH_ALEN] = {};

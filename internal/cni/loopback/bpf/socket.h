@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* socket.h - which socket of this fraction a packet would meet. */
+/* socket.h - finds the socket of this fraction that accepts a packet. */
 #pragma once
 
-#define NO_SOCKET 0		/* beside BPF_TCP_ESTABLISHED and the other states */
+#define NO_SOCKET 0		/* in addition to BPF_TCP_ESTABLISHED and the other states */
 
-/* fill_tuple returns the length of what it has filled. */
+/* fill_tuple returns the length of the part that it fills. */
 static __always_inline __u32 fill_tuple(struct bpf_sock_tuple *t, const struct packet *p, __be16 sport)
 {
 	__builtin_memset(t, 0, sizeof(*t));
@@ -48,15 +48,15 @@ static __always_inline int tcp_state_from(struct __sk_buff *skb, const struct pa
 }
 
 /*
- * tcp_state is the state of the connection's socket, or BPF_TCP_LISTEN when there
- * is but a listener.
+ * tcp_state is the state of the connection's socket, or BPF_TCP_LISTEN when there is
+ * only a listener.
  */
 static __always_inline int tcp_state(struct __sk_buff *skb, const struct packet *p)
 {
 	return tcp_state_from(skb, p, p->sport);
 }
 
-/* has_listener looks past sockets of connections: none is with port 0. */
+/* has_listener ignores the sockets of connections: no connection has port 0. */
 static __always_inline int has_listener(struct __sk_buff *skb, const struct packet *p)
 {
 	return tcp_state_from(skb, p, 0) == BPF_TCP_LISTEN;

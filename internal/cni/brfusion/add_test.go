@@ -56,7 +56,7 @@ func TestAddCheckDel(t *testing.T) {
 	}
 }
 
-// checkPod runs CHECK on a pod that is right, and then spoilt in several ways.
+// checkPod runs CHECK on an unchanged pod, and then changes it in several ways.
 func (l *lab) checkPod(config []byte, result *types100.Result) {
 	l.t.Helper()
 	if a := l.Run("CHECK", config); a.Code() != 7 || !strings.Contains(a.Stdout, "prevResult") {
@@ -110,7 +110,7 @@ func TestAddThatIsKilled(t *testing.T) {
 	}
 }
 
-// A second ADD for a pod that has its NIC must not take that away.
+// A second ADD for a pod must not release its NIC.
 func TestAddTwice(t *testing.T) {
 	l := newLab(t)
 	l.Add(l.config())
@@ -118,7 +118,7 @@ func TestAddTwice(t *testing.T) {
 		t.Errorf("second ADD: got %s", a.Stdout)
 	}
 	if l.daemon.detaches != 0 || !slices.Equal(l.Links(l.Pod), []string{"eth0"}) || len(l.leases()) != 1 {
-		t.Errorf("second ADD spoilt the pod: %d detaches, links %v, leases %v", l.daemon.detaches, l.Links(l.Pod), l.leases())
+		t.Errorf("second ADD changed the pod: %d detaches, links %v, leases %v", l.daemon.detaches, l.Links(l.Pod), l.leases())
 	}
 	l.Run("DEL", l.config())
 	l.wantNothing()
@@ -152,7 +152,7 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// Debian's host-local does not speak 1.1.0 yet.
+// Debian's host-local does not support 1.1.0 yet.
 func TestVersion110(t *testing.T) {
 	l := newLab(t)
 	l.plugin("two-local", `[ $CNI_COMMAND != ADD ] || echo '{"cniVersion":"1.1.0","ips":[{"address":"10.201.0.9/16"},{"address":"fd00::9/64","gateway":"fd00::1"}]}'`)
@@ -170,12 +170,12 @@ func TestVersion110(t *testing.T) {
 		return err
 	})
 	if a := l.Run("DEL", config); a.Exit != 0 || a.Stderr != "" {
-		t.Error("DEL was refused")
+		t.Error("DEL failed")
 	}
 	l.wantNothing()
 }
 
-func TestWaitsForNoticeOfLateNIC(t *testing.T) {
+func TestLateNIC(t *testing.T) {
 	l := newLab(t)
 	l.daemon.delay = 3 * time.Second
 	begin := time.Now()

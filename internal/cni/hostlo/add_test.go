@@ -20,7 +20,7 @@ import (
 	"unnest/internal/hostapi/segment"
 )
 
-// listen has a server in a pod that accepts, until the test ends.
+// listen runs a server in a pod that accepts connections until the test ends.
 func (l *lab) listen(pod ns.NetNS, address string) {
 	l.t.Helper()
 	s := l.Listen(pod, address)
@@ -46,7 +46,7 @@ func (l *lab) connect(pod ns.NetNS, address string) error {
 	})
 }
 
-// share fails the test unless each pod reaches the servers of the other on its own
+// share fails the test unless each pod reaches the other's servers on its own
 // localhost.
 func (l *lab) share(port int) {
 	l.t.Helper()
@@ -56,7 +56,7 @@ func (l *lab) share(port int) {
 			port++
 			address := net.JoinHostPort(host, fmt.Sprint(port))
 			if err := l.connect(client, address); !errors.Is(err, unix.ECONNREFUSED) {
-				l.t.Errorf("%s, where nobody listens: %v", address, err)
+				l.t.Errorf("%s without a listener: %v", address, err)
 			}
 			l.listen(server, address)
 			if err := l.connect(client, address); err != nil {
@@ -66,8 +66,7 @@ func (l *lab) share(port int) {
 	}
 }
 
-// Two pods become fractions of one, and each goes on as it was when the other
-// leaves.
+// Two pods become fractions of one segment, and each works on when the other leaves.
 func TestAddCheckDel(t *testing.T) {
 	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
 		t.Run(version, func(t *testing.T) {
@@ -86,7 +85,7 @@ func TestAddCheckDel(t *testing.T) {
 				l.Succeeds("DEL", config)
 				l.wantAlone(l.Pod)
 			}
-			if version != "0.3.1" { // when the other's leave has come
+			if version != "0.3.1" { // waits until the other has left
 				l.Succeeds("CHECK", l.WithResult(config, web), l.inWeb()...)
 			}
 			if err := l.connect(l.web, "127.0.0.1:7001"); !errors.Is(err, unix.ECONNREFUSED) {
@@ -99,26 +98,26 @@ func TestAddCheckDel(t *testing.T) {
 	}
 }
 
-// What the daemon has told between its answer to the join and the end of the ADD is
-// known to the pod.
+// The pod knows the members that the daemon has announced between its answer to the
+// join and the end of the ADD.
 func TestAnnouncementWhileJoining(t *testing.T) {
 	l := newLab(t)
 	config := l.config()
 	l.Add(config, l.inWeb()...)
-	l.daemon.mu.Lock()
-	l.daemon.terse = true
-	l.daemon.onAnswer = func(e *hostdpb.Endpoint) { // as if the other had joined since
-		e.Generation--
-		e.Members = uint32(segment.Of(segment.Fraction(e.GetFraction())))
-	}
-	l.daemon.mu.Unlock()
+	l.daemon.change(func() {
+		l.daemon.terse = true
+		l.daemon.onAnswer = func(e *hostdpb.Endpoint) { // as if the other had joined since
+			e.Generation--
+			e.Members = uint32(segment.Of(segment.Fraction(e.GetFraction())))
+		}
+	})
 	l.Add(config)
 	if known, err := loopback.Membership(l.Pod); err != nil || known.Members != segment.Of(1, 2) {
 		t.Errorf("the pod knows the members %s, %v; want 1,2", known.Members, err)
 	}
 }
 
-// wantEndpoint looks at the last interface of a result that was printed in a version.
+// wantEndpoint checks the last interface of a result in a version of CNI.
 func wantEndpoint(t *testing.T, r *types100.Result, version, name string, f segment.Fraction, sandbox string) {
 	t.Helper()
 	nic := r.Interfaces[len(r.Interfaces)-1]
@@ -128,7 +127,7 @@ func wantEndpoint(t *testing.T, r *types100.Result, version, name string, f segm
 	}
 }
 
-// After a plugin that has made eth0: its result goes on, the endpoint is beside.
+// After a plugin that has made eth0: the result has both interfaces.
 func TestChained(t *testing.T) {
 	for _, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"} {
 		t.Run(version, func(t *testing.T) {
@@ -151,7 +150,7 @@ func TestChained(t *testing.T) {
 	}
 }
 
-// A pod without a segment is nothing to us, also when nothing of Hostlo works here.
+// A pod without a segment is not changed, and needs nothing of Hostlo.
 func TestPassedOn(t *testing.T) {
 	l := newLab(t)
 	none := edits(without("segment", "key"), with("server", "127.0.0.1:1"), with("credentials", "/nowhere"))
@@ -169,7 +168,7 @@ func TestPassedOn(t *testing.T) {
 	}
 }
 
-// What the daemon is asked for comes from where the pod's segment is named.
+// The request has the segment of the source with precedence.
 func TestRequest(t *testing.T) {
 	l := newLab(t)
 	for _, c := range []struct {
@@ -196,7 +195,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// A guest with many endpoints gets NICs with other MACs than their fractions'.
+// In a guest with many endpoints, NICs are plugged with other MACs than their fractions'.
 func TestOtherMAC(t *testing.T) {
 	l := newLab(t)
 	l.daemon.otherMAC = true
@@ -216,7 +215,7 @@ func TestOtherMAC(t *testing.T) {
 	l.wantNothing()
 }
 
-// A NIC that was another attachment's is not taken, though it has the MAC.
+// A NIC with the alias of another attachment is not used, although it has the MAC.
 func TestForeignNIC(t *testing.T) {
 	l := newLab(t)
 	l.daemon.onJoin = func(*hostdpb.JoinSegmentRequest) error { return nil }
@@ -245,8 +244,8 @@ func (l *lab) foreign(mac, alias string) (tap interface{ Close() error }) {
 	return tap
 }
 
-// A pod has one localhost: neither the same attachment nor another one may have it
-// join twice, and the first goes on.
+// A pod has one localhost: neither the same attachment nor another one can join twice.
+// The first is not affected.
 func TestSecondEndpoint(t *testing.T) {
 	l := newLab(t)
 	config := l.config()
@@ -265,7 +264,7 @@ func TestSecondEndpoint(t *testing.T) {
 	l.Succeeds("DEL", config, "CNI_IFNAME=net1")
 	l.Succeeds("CHECK", l.WithResult(config, r))
 	l.daemon.stop()
-	l.Succeeds("DEL", config, "CNI_IFNAME=net1") // also when nobody can be asked
+	l.Succeeds("DEL", config, "CNI_IFNAME=net1") // also without a daemon
 	l.daemon.start()
 	l.Succeeds("CHECK", l.WithResult(config, r))
 	l.Succeeds("DEL", config)

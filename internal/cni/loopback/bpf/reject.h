@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* turn.h - answers in place of a kernel whose sockets a segment must not reach. */
+/* reject.h - resets connections whose segments must not reach a local socket. */
 #pragma once
 
 #define TCP_SEQ 4		/* offsets in TCP's header */
 #define TCP_ACK_SEQ 8
-#define TCP_FLAGS 12		/* with the header's length */
+#define TCP_FLAGS 12		/* and the header's length */
 #define TCP_CHECK 16
 
-/* swap_ends does not change the checksums. */
+/* swap_ends keeps the checksums right. */
 static __always_inline int swap_ends(struct __sk_buff *skb, const struct packet *p)
 {
 	__be32 addresses[2] = {p->daddr, p->saddr};
@@ -20,7 +20,7 @@ static __always_inline int swap_ends(struct __sk_buff *skb, const struct packet 
 	return bpf_skb_store_bytes(skb, ETH_HLEN + offsetof(struct iphdr, saddr), addresses, sizeof(addresses), 0) == 0;
 }
 
-/* replace writes two or four bytes of TCP's header. */
+/* replace writes two or four bytes of the TCP header. */
 static __always_inline int replace(struct __sk_buff *skb, const struct packet *p, __u32 at, __u32 old, __u32 new,
 				   __u32 size)
 {
@@ -29,11 +29,11 @@ static __always_inline int replace(struct __sk_buff *skb, const struct packet *p
 }
 
 /*
- * turn_away sends a SYN, with or without ACK, back as the reset that answers it (RFC
- * 9293, section 3.10.7). Its options become data, which nobody reads: a timestamp
- * would have the reset taken for an old one.
+ * reject turns a SYN, with or without ACK, into the reset that answers it (RFC 9293,
+ * section 3.10.7). The options become data, which is ignored: with a timestamp the
+ * receiver would drop the reset as an old one.
  */
-static __always_inline int turn_away(struct __sk_buff *skb, const struct segment *s, const struct packet *p, __u32 to)
+static __always_inline int reject(struct __sk_buff *skb, const struct segment *s, const struct packet *p, __u32 to)
 {
 	__u32 seq = is_syn(p) ? 0 : p->ack, ack = is_syn(p) ? p->seq + 1 : 0;
 	__u8 flags = is_syn(p) ? TCP_RST | TCP_ACK : TCP_RST;

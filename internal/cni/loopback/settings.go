@@ -1,0 +1,150 @@
+package loopback
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"unnest/internal/cni/podnic"
+	"unnest/internal/hostapi/segment"
+)
+
+// The kernel accepts packets that enter lo with loopback addresses, but without a
+// route of their own, only if both are 1 (ip-sysctl in the kernel's documentation).
+const (
+	routeLocalnet = "ipv4/conf/lo/route_localnet"
+	acceptLocal   = "ipv4/conf/lo/accept_local"
+)
+
+const portRange = "ipv4/ip_local_port_range"
+
+func disableIPv6(nic string) string { return "ipv6/conf/" + nic + "/disable_ipv6" }
+
+// readFormer reads what configure is going to change.
+func readFormer(nic netlink.Link) (f loopbackFormer, err error) {
+	a := nic.Attrs()
+	f.Mtu, f.Up = uint32(a.MTU), flag(a.Flags&net.FlagUp != 0)
+	if f.FirstPort, f.LastPort, err = readPorts(); err != nil {
+		return f, err
+	}
+	for name, value := range map[string]*uint8{routeLocalnet: &f.RouteLocalnet, acceptLocal: &f.AcceptLocal, disableIPv6(a.Name): &f.Ipv6Off} {
+		*value, err = readNumber(name)
+		if err != nil && !(name == disableIPv6(a.Name) && errors.Is(err, fs.ErrNotExist)) { // a kernel without IPv6
+			return f, err
+		}
+	}
+	onLo, err := hasClsact(lo)
+	if err != nil {
+		return f, err
+	}
+	onNIC, err := hasClsact(nic)
+	f.LoClsact, f.NicClsact = flag(onLo), flag(onNIC)
+	return f, err
+}
+
+func flag(is bool) uint8 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// configure sets the sysctls and the NIC's MTU for a fraction.
+func configure(nic netlink.Link, f segment.Fraction) error {
+	a := nic.Attrs()
+	low, high := segment.Ports(f)
+	err := errors.Join(
+		podnic.SetSysctl(routeLocalnet, "1"), podnic.SetSysctl(acceptLocal, "1"),
+		podnic.SetSysctl(portRange, fmt.Sprintf("%d %d", low, high)),
+		setIPv6(a.Name, 1),
+	)
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetMTU(nic, segment.MTU); err != nil {
+		return fmt.Errorf("set MTU %d of %s: %w", segment.MTU, a.Name, err)
+	}
+	return nil
+}
+
+// restore undoes configure. nic is nil if it has been unplugged.
+func restore(nic netlink.Link, f loopbackFormer) error {
+	err := errors.Join(
+		podnic.SetSysctl(routeLocalnet, fmt.Sprint(f.RouteLocalnet)), podnic.SetSysctl(acceptLocal, fmt.Sprint(f.AcceptLocal)),
+		podnic.SetSysctl(portRange, fmt.Sprintf("%d %d", f.FirstPort, f.LastPort)),
+	)
+	if err != nil || nic == nil {
+		return err
+	}
+	name := nic.Attrs().Name
+	if f.Up == 0 {
+		if err := netlink.LinkSetDown(nic); err != nil {
+			return fmt.Errorf("set %s down: %w", name, err)
+		}
+	}
+	if err := netlink.LinkSetMTU(nic, int(f.Mtu)); err != nil {
+		return fmt.Errorf("set MTU %d of %s: %w", f.Mtu, name, err)
+	}
+	return setIPv6(name, f.Ipv6Off)
+}
+
+// setIPv6 disables IPv6 on the NIC, or enables it, if the kernel has it.
+func setIPv6(nic string, off uint8) error {
+	err := podnic.SetSysctl(disableIPv6(nic), fmt.Sprint(off))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func checkSettings(nic string, f segment.Fraction) error {
+	wantLow, wantHigh := segment.Ports(f)
+	low, high, err := readPorts()
+	if err == nil && (low != wantLow || high != wantHigh) {
+		err = fmt.Errorf("the ports of clients are %d to %d: want %d to %d", low, high, wantLow, wantHigh)
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{routeLocalnet, acceptLocal, disableIPv6(nic)} {
+		n, err := readNumber(name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return err
+		case n != 1:
+			return fmt.Errorf("sysctl net/%s is %d: want 1", name, n)
+		}
+	}
+	return nil
+}
+
+func readNumber(name string) (uint8, error) {
+	data, err := os.ReadFile(filepath.Join("/proc/sys/net", name))
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 8)
+	if err != nil {
+		return 0, fmt.Errorf("read sysctl net/%s: %w", name, err)
+	}
+	return uint8(n), nil
+}
+
+func readPorts() (low, high uint16, err error) {
+	data, err := os.ReadFile(filepath.Join("/proc/sys/net", portRange))
+	if err == nil {
+		_, err = fmt.Sscan(string(data), &low, &high)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("read sysctl net/%s: %w", portRange, err)
+	}
+	return low, high, nil
+}
