@@ -2,6 +2,7 @@ package trace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -21,20 +22,19 @@ type rowAlibaba struct {
 	request
 }
 
-// readAlibaba2017 reads the tables batch_task and container_event of cluster-trace-v2017
-// in github.com/alibaba/clusterdata: schema.csv there has the columns, issue 11 that
-// batch CPUs are in hundredths. Memory is a fraction of the largest machine. The
-// trace names no owners: all jobs are of the user "batch", a job is a pod and the
-// instances of its tasks are containers; online instances are of the user "online",
-// each a pod of one container.
+// readAlibaba2017 reads the tables batch_task and container_event of cluster-trace-v2017 in
+// github.com/alibaba/clusterdata. schema.csv there has the columns; issue 11 says that batch
+// CPUs are in hundredths. Memory is a fraction of the largest machine. The trace names no
+// owners: all jobs belong to the user "batch", a job is a pod, and the instances of its tasks
+// are containers. Online instances belong to the user "online", each a pod of one container.
 func readAlibaba2017(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
 	return readAlibaba(ctx, paths, o, rep, parseAlibaba2017, "batch_task", "container_event")
 }
 
 // readAlibaba2018 reads the tables batch_task and container_meta of cluster-trace-v2018
-// (schema.txt there). CPUs are in hundredths, memory in percent of the largest
-// machine, where -1 and 101 mark invalid values. Jobs are as in 2017; a container is
-// a pod of its own, and its application (app_du) is the user.
+// (schema.txt there). CPUs are in hundredths, memory in percent of the largest machine, where
+// -1 and 101 mark invalid values. Jobs are as in 2017. A container is a pod, and its
+// application (app_du) is the user.
 func readAlibaba2018(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
 	return readAlibaba(ctx, paths, o, rep, parseAlibaba2018, "batch_task", "container_meta")
 }
@@ -50,14 +50,13 @@ func readAlibaba(ctx context.Context, paths []string, o *Options, rep *Report,
 		files = append(files, found[name]...)
 	}
 	g := newGrouping(o)
-	l := newLives[string](o.Period.span(1e9), false)
+	l := newTaskStates[string](o.Period.span(1e9), false)
 	err = eachLine(ctx, files, o, rep, func() parse[rowAlibaba] { return parser(o, l.span) }, func(r *rowAlibaba) error {
 		if !r.batch {
 			l.event(r.pod, r.at, r.change, r.request, r.user)
 			return nil
 		}
-		rep.settle(r.request)
-		if r.why != kept {
+		if !rep.count(r.request) {
 			return nil
 		}
 		return g.task(r)
@@ -68,8 +67,7 @@ func readAlibaba(ctx context.Context, paths []string, o *Options, rep *Report,
 	l.finish(rep)
 	for _, id := range slices.Sorted(maps.Keys(l.tasks)) {
 		t := l.tasks[id]
-		rep.settle(t.request)
-		if t.why != kept {
+		if !rep.count(t.request) {
 			continue
 		}
 		if err := g.add(t.owner, id, id, t.Resources); err != nil {
@@ -79,7 +77,7 @@ func readAlibaba(ctx context.Context, paths []string, o *Options, rep *Report,
 	return g.sorted(), nil
 }
 
-// task adds the instances of a task to the pod of its job.
+// task adds the instances of a task to the pod of the job.
 func (g *grouping) task(r *rowAlibaba) error {
 	if err := g.room(r.instances); err != nil {
 		return err
@@ -133,7 +131,7 @@ func parseAlibaba2018(o *Options, s span) parse[rowAlibaba] {
 			}
 			return r.event(s, seen.of(c[3]), string(c[0]), change, c[2], o, c[5], cluster.VCPU/100, c[7], 2)
 		}
-		return kept, fmt.Errorf("has %d columns, where an alibaba2018 batch_task has 9 and a container_meta 8", n)
+		return kept, fmt.Errorf("has %d columns: want 9 for an alibaba2018 batch_task or 8 for a container_meta", n)
 	}
 }
 
@@ -152,7 +150,7 @@ func (r *rowAlibaba) event(s span, user, id string, c change, at []byte, o *Opti
 	return kept, nil
 }
 
-// task reads a row of a task. A start of 0 is before the trace, an end of 0 after it.
+// task reads a row of a task. A start of 0 is before the trace, an end of 0 is after it.
 func (r *rowAlibaba) task(s span, instances, status, start, end []byte, o *Options, cpu, memory []byte, percent int) (_ Reason, err error) {
 	r.batch, r.user = true, "batch"
 	n, err := parseNumber(instances)
@@ -160,7 +158,7 @@ func (r *rowAlibaba) task(s span, instances, status, start, end []byte, o *Optio
 		r.instances, err = n.times(1)
 	}
 	if err != nil || n.why != kept {
-		return kept, fmt.Errorf("number of instances %q is none", clip(instances))
+		return kept, inColumn("number of instances", instances, errors.New("want a whole number from 0"))
 	}
 	from, err := whole("start time", start)
 	if err != nil {
@@ -177,7 +175,7 @@ func (r *rowAlibaba) task(s span, instances, status, start, end []byte, o *Optio
 		to = math.MaxInt64
 	}
 	waits := string(status) == "Waiting" || string(status) == "Ready"
-	if !o.whole() && (waits || !s.overlaps(from, to)) {
+	if !o.Period.all() && (waits || !s.overlaps(from, to)) {
 		return Outside, nil
 	}
 	return kept, nil
@@ -190,11 +188,8 @@ func (o *Options) alibaba(cpu []byte, unit int64, memory []byte, percent int) (r
 		return request{}, err
 	}
 	m, err := amountOf("memory request", memory, o.Largest.Memory, percent)
-	if err != nil {
-		return request{}, err
-	}
 	if percent > 0 && (m.why == Negative || m.value > o.Largest.Memory) {
-		return request{why: Invalid}, nil
+		return request{why: Invalid}, err
 	}
-	return o.request(c, m), nil
+	return o.request(c, m), err
 }

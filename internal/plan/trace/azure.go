@@ -21,29 +21,19 @@ import (
 // day is a day in nanoseconds, the unit of times in the Azure trace.
 const day = 24 * 3600 * 1e9
 
-// readAzure reads the Azure Trace for Packing 2020, an SQLite database with the
-// tables vm and vmType (AzureTracesForPacking2020.md in
-// github.com/Azure/AzurePublicDataset). The tenant is the user, a VM is a pod of one
-// container. What a VM type takes is published as a fraction of each machine that
-// can host it; the smallest CPU fraction, that of the largest such machine, is
-// taken, and multiplied by Options.Largest.
+// readAzure reads the Azure Trace for Packing 2020, an SQLite database with the tables vm and
+// vmType (AzureTracesForPacking2020.md in github.com/Azure/AzurePublicDataset). The tenant is
+// the user, a VM is a pod of one container. The trace gives the request of a VM type as a
+// fraction of each machine that can host it. readAzure takes the smallest CPU fraction, which
+// is that of the largest machine, and multiplies it by Options.Largest.
 func readAzure(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
-	files, err := expand(paths)
-	if err != nil {
-		return nil, err
-	}
-	g := newGrouping(o)
-	for _, path := range files {
-		prefix := "" // identifiers are of one file only
-		if len(files) > 1 {
+	return gather(paths, o, rep, func(path string, g *grouping) error {
+		prefix := "" // identifiers are unique within one file only
+		if g.files > 1 {
 			prefix = filepath.Base(path) + "/"
 		}
-		if err := readAzureFile(ctx, path, prefix, g, o, rep); err != nil {
-			return nil, inFile(path, err)
-		}
-		rep.Files++
-	}
-	return g.sorted(), nil
+		return readAzureFile(ctx, path, prefix, g, o, rep)
+	})
 }
 
 func readAzureFile(ctx context.Context, path, prefix string, g *grouping, o *Options, rep *Report) error {
@@ -67,7 +57,7 @@ func readAzureFile(ctx context.Context, path, prefix string, g *grouping, o *Opt
 	return azureError(ctx, azureVMs(ctx, db, &azureTable{path, prefix, types, g, o, rep}))
 }
 
-// isSQLite returns an error when the file does not begin as SQLite databases do.
+// isSQLite returns an error for a file without the header of SQLite.
 func isSQLite(path string) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -81,16 +71,16 @@ func isSQLite(path string) error {
 	}
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		return errors.New("is compressed: gunzip it first, a database is not read from a stream")
+		return errors.New("is compressed: gunzip it first")
 	case bytes.HasPrefix(head, []byte("PK")):
 		return errors.New("is a zip archive: unzip it first")
 	case string(head) != "SQLite format 3\x00":
-		return errors.New("is no SQLite database: name the packing_trace file of the Azure trace")
+		return errors.New("not an SQLite database: name the packing_trace file of the Azure trace")
 	}
 	return nil
 }
 
-// azureError says what an error of the database means.
+// azureError explains an error of the database.
 func azureError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -98,14 +88,14 @@ func azureError(ctx context.Context, err error) error {
 	case context.Cause(ctx) != nil:
 		return context.Cause(ctx)
 	case strings.Contains(err.Error(), "no such"):
-		return fmt.Errorf("%w: it needs the tables vm and vmType of the Azure packing trace", err)
+		return fmt.Errorf("%w: want the tables vm and vmType of the Azure packing trace", err)
 	case strings.Contains(err.Error(), "malformed"), strings.Contains(err.Error(), "disk I/O"):
-		return fmt.Errorf("%w: the database is damaged or cut off, fetch it again", err)
+		return fmt.Errorf("%w: the database is damaged or incomplete; fetch it again", err)
 	}
 	return err
 }
 
-// azureTypes returns what VM types request.
+// azureTypes returns the requests of VM types.
 func azureTypes(ctx context.Context, db *sql.DB, o *Options) (map[string]request, error) {
 	rows, err := db.QueryContext(ctx, `SELECT vmTypeId, core, memory FROM vmType ORDER BY vmTypeId, CAST(core AS REAL), CAST(memory AS REAL)`)
 	if err != nil {
@@ -181,10 +171,10 @@ func (t *azureTable) vm(line int, id, tenant, kind string, start, end sql.NullFl
 	switch {
 	case tenant == "":
 		q.why = NoOwner
-	case !t.o.whole() && !t.o.Period.span(1).overlaps(from, to):
+	case !t.o.Period.all() && !t.o.Period.span(1).overlaps(from, to):
 		q.why = Outside
 	}
-	if !t.rep.take(q) {
+	if !t.rep.add(q) {
 		return nil
 	}
 	return t.g.add(t.prefix+tenant, id, id, q.Resources)

@@ -16,12 +16,12 @@ import (
 // ownColumns are the columns of our own formats.
 var ownColumns = []string{"user", "pod", "container", "cpu", "memory"}
 
-// readCSV reads our own format. The first line names the columns user, pod,
-// container, cpu and memory, in any order; others are skipped. cpu is in vCPUs, as a
-// decimal or with the suffix m for thousandths. memory is in bytes, as a decimal or
-// with a suffix: k, M, G, T, P for powers of 1000, Ki, Mi, Gi, Ti, Pi for powers of
-// 1024. Names of pods are within their user. A name with a comma or a double quote is
-// in double quotes, with quotes in it doubled.
+// readCSV reads our own format. The first line names the columns user, pod, container,
+// cpu and memory, in any order; other columns are skipped. cpu is a decimal number of
+// vCPUs, or of thousandths with the suffix m. memory is a decimal number of bytes, or has
+// one of the suffixes k, M, G, T, P for powers of 1000 and Ki, Mi, Gi, Ti, Pi for powers of
+// 1024. Pods are named within their user. A name with a comma or a double quote is in
+// double quotes, with quotes in it doubled.
 func readCSV(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
 	return readTable(ctx, paths, o, rep, parseCSV)
 }
@@ -38,10 +38,15 @@ func parseCSV(o *Options) parse[rowTable] {
 			return kept, err
 		}
 		cpu, err := quantity("cpu", c[3], cluster.VCPU, cpuSuffixes)
-		if err != nil {
+		if errors.Is(err, errNotDecimal) {
+			return kept, inColumn("cpu", c[3], errors.New("want vCPUs, such as 2 or 500m"))
+		} else if err != nil {
 			return kept, err
 		}
 		memory, err := quantity("memory", c[4], 1, memorySuffixes)
+		if errors.Is(err, errNotDecimal) {
+			return kept, inColumn("memory", c[4], errors.New("want bytes or 4Gi, 512Mi"))
+		}
 		r.request = o.request(cpu, memory)
 		return kept, err
 	}
@@ -85,8 +90,8 @@ func quantity(column string, text []byte, unit int64, suffixes []suffix) (amount
 	return amountOf(column, text, unit, 0)
 }
 
-// WriteCSV writes users in our own format, which Read reads as "csv". What a pod has
-// beyond its containers, Overhead, Whole and Links, has no column and is an error.
+// WriteCSV writes users in our own format, which Read reads as "csv". The format has no
+// column for Overhead, Whole and Links of a pod; a pod with them is an error.
 func WriteCSV(w io.Writer, users iter.Seq[cluster.User]) error {
 	b := bufio.NewWriter(w)
 	line := append([]byte(strings.Join(ownColumns, ",")), '\n')

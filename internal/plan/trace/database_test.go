@@ -73,10 +73,10 @@ func TestReadAzureRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ path, want string }{
-		{packing(t, azureVM), "needs the tables vm and vmType"},
-		{packing(t, azureType), "needs the tables vm and vmType"},
-		{packing(t, azureVM, `CREATE TABLE vmType (id INTEGER)`), "needs the tables vm and vmType"},
-		{cut, "damaged or cut off, fetch it again"},
+		{packing(t, azureVM), "want the tables vm and vmType"},
+		{packing(t, azureType), "want the tables vm and vmType"},
+		{packing(t, azureVM, `CREATE TABLE vmType (id INTEGER)`), "want the tables vm and vmType"},
+		{cut, "damaged or incomplete; fetch it again"},
 	} {
 		_, _, err := Read(t.Context(), "azure", []string{c.path}, Options{})
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.path) {
@@ -170,7 +170,7 @@ func TestReadParquetRefuses(t *testing.T) {
 	for _, c := range []struct{ path, want string }{
 		{inParquet(t, []lacking{{"u"}}), "lacks the column pod"},
 		{whole, "the column cpu is of type BYTE_ARRAY: names are strings"},
-		{cut, "is no complete parquet file"},
+		{cut, "not a complete parquet file"},
 	} {
 		_, _, err := Read(t.Context(), "parquet", []string{c.path}, Options{})
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.path) {

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// columns splits a line at commas into at most len(into) columns, and returns how
-// many there are. A column in double quotes may hold commas and doubled quotes, but
-// no end of line.
+// columns splits a line at commas into at most len(into) columns, and returns how many
+// there are. A column in double quotes may contain commas and doubled quotes, but no line
+// break.
 func columns(line []byte, into [][]byte) int {
 	if bytes.IndexByte(line, '"') >= 0 {
 		return quotedColumns(line, into)
@@ -47,8 +47,8 @@ func quotedColumns(line []byte, into [][]byte) int {
 	}
 }
 
-// quotedColumn returns the first column, what follows its comma, and whether there
-// was one.
+// quotedColumn returns the first column, the text after its comma, and whether there is a
+// comma.
 func quotedColumn(line []byte) (field, rest []byte, more bool) {
 	if len(line) == 0 || line[0] != '"' {
 		return bytes.Cut(line, []byte{','})
@@ -68,34 +68,34 @@ func quotedColumn(line []byte) (field, rest []byte, more bool) {
 	return field, nil, false
 }
 
-// exactly splits a line into exactly so many columns as there is room.
+// exactly splits a line into exactly len(into) columns.
 func exactly(line []byte, into [][]byte, what string) error {
 	if n := columns(line, into); n != len(into) {
-		return fmt.Errorf("has %d columns, where %s has %d", n, what, len(into))
+		return fmt.Errorf("has %d columns: want %d, as %s has", n, len(into), what)
 	}
 	return nil
 }
 
-// header finds columns by their names. Columns that were not asked for are skipped.
+// header finds columns by their names, and skips other columns.
 type header struct {
 	want  []string
-	at    []int // where the wanted ones are
+	at    []int // indices of the wanted columns
 	row   [][]byte
 	found bool
-	out   [][]byte // what read returns, until the next time
+	out   [][]byte // result of read, valid until the next call
 }
 
 // needs returns a header with the named columns.
 func needs(names ...string) *header { return &header{want: names, out: make([][]byte, len(names))} }
 
-// read splits a line into the wanted columns. The first line is the header: it is
-// blank, or fatal when a column is missing.
+// read splits a line into the wanted columns. The first line is the header: read returns
+// blank for it, or a fatal error when a column is missing.
 func (h *header) read(line []byte) ([][]byte, Reason, error) {
 	if !h.found {
 		return nil, blank, h.names(line)
 	}
 	if n := columns(line, h.row); n != len(h.row) {
-		return nil, kept, fmt.Errorf("has %d columns, the header has %d", n, len(h.row))
+		return nil, kept, fmt.Errorf("has %d columns: want %d, as the header has", n, len(h.row))
 	}
 	for i, at := range h.at {
 		h.out[i] = h.row[at]
@@ -123,7 +123,7 @@ func (h *header) names(line []byte) error {
 	return nil
 }
 
-// names keeps one string for equal texts, because users and jobs recur.
+// names keeps one string for equal texts, to save memory.
 type names map[string]string
 
 func (n names) of(text []byte) string {

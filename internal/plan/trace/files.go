@@ -15,13 +15,29 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// expand returns the files that paths name. Globs are matched here as well, because
-// a quoted one reaches us as it is. A directory stands for the files in it.
+// stdinPath is the path that stands for standard input.
+const (
+	stdinPath = "-"
+	stdinName = "standard input"
+)
+
+// display returns the name of a path in messages.
+func display(path string) string {
+	if path == stdinPath {
+		return stdinName
+	}
+	return path
+}
+
+// expand returns the files that paths name. It matches globs, because the shell passes
+// quoted ones on. A directory stands for the files in it.
 func expand(paths []string) ([]string, error) {
 	var files []string
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		switch {
+		case path == stdinPath:
+			files = append(files, path)
 		case err == nil && info.IsDir():
 			found, err := inside(path)
 			if err != nil {
@@ -46,7 +62,7 @@ func expand(paths []string) ([]string, error) {
 	return slices.Compact(files), nil
 }
 
-// matches returns the files of a glob, of which there is at least one.
+// matches returns the files of a glob. That there are none is an error.
 func matches(glob string) ([]string, error) {
 	found, err := filepath.Glob(glob)
 	if err != nil {
@@ -66,9 +82,8 @@ func matches(glob string) ([]string, error) {
 	return files, nil
 }
 
-// inside returns the regular files of a directory, by name, or the file itself.
-// Hidden ones are no data, nor what begins with an underscore, such as the _SUCCESS that
-// Spark leaves.
+// inside returns the files of a directory by name, or the file itself. It skips hidden
+// files, and those that begin with an underscore, such as the _SUCCESS of Spark.
 func inside(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -90,10 +105,9 @@ func inside(path string) ([]string, error) {
 	return files, nil
 }
 
-// tables sorts the files of a trace of several tables by table. A directory holds
-// for each a directory of its name, or files whose names begin with it. A file
-// belongs to the table that its name, or its directory's, begins with; to none,
-// under "", otherwise.
+// tables sorts the files of a trace by table. A directory holds one directory for each
+// table, or files whose names begin with the table's. A file belongs to the table that its
+// name begins with or that its directory is named after, else to the table "".
 func tables(paths []string, names ...string) (map[string][]string, error) {
 	found := map[string][]string{}
 	for _, path := range paths {
@@ -119,11 +133,11 @@ func tables(paths []string, names ...string) (map[string][]string, error) {
 func tablesInside(dir string, names []string, found map[string][]string) error {
 	some := false
 	for _, name := range names {
-		beside, err := filepath.Glob(filepath.Join(dir, name+"*"))
+		entries, err := filepath.Glob(filepath.Join(dir, name+"*"))
 		if err != nil {
 			return fmt.Errorf("directory %q: %w", dir, err)
 		}
-		for _, path := range beside {
+		for _, path := range entries {
 			files, err := inside(path)
 			if err != nil {
 				return err
@@ -148,16 +162,24 @@ func tableOf(file string, names []string) string {
 	return ""
 }
 
-// archives are wrappings that are not undone here, by how they begin.
-var archives = []struct{ magic, name, mend string }{
+// archives are formats that open does not unpack, by their first bytes.
+var archives = []struct{ magic, name, fix string }{
 	{"PK\x03\x04", "a zip archive", "unzip it"},
 	{"\x28\xb5\x2f\xfd", "compressed with zstd", "run unzstd on it"},
 	{"\xfd7zXZ\x00", "compressed with xz", "run unxz on it"},
 	{"BZh", "compressed with bzip2", "run bunzip2 on it"},
 }
 
-// open opens a file and undoes gzip, which it tells by the content.
-func open(path string) (io.ReadCloser, error) {
+// open opens a file, or standard input, and decompresses gzip, which it tells by the
+// content.
+func open(path string, stdin io.Reader) (io.ReadCloser, error) {
+	if path == stdinPath {
+		if stdin == nil {
+			return nil, fmt.Errorf("%s: not available: name a file", stdinName)
+		}
+		r, err := decompress(stdinName, stdin)
+		return io.NopCloser(r), err
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -181,7 +203,7 @@ func decompress(path string, r io.Reader) (io.Reader, error) {
 	}
 	for _, a := range archives {
 		if bytes.HasPrefix(head, []byte(a.magic)) {
-			return nil, fmt.Errorf("%s: is %s: %s first", path, a.name, a.mend)
+			return nil, fmt.Errorf("%s: is %s: %s first", path, a.name, a.fix)
 		}
 	}
 	if !bytes.HasPrefix(head, []byte{0x1f, 0x8b}) {
@@ -195,7 +217,7 @@ func decompress(path string, r io.Reader) (io.Reader, error) {
 	return content, notTar(path, content)
 }
 
-// notTar returns an error when a tar archive begins, as Alibaba publishes them.
+// notTar returns an error for a tar archive, which is what Alibaba publishes.
 func notTar(path string, r *bufio.Reader) error {
 	head, err := r.Peek(262)
 	if err != nil && !errors.Is(err, io.EOF) && len(head) == 0 {
@@ -207,19 +229,19 @@ func notTar(path string, r *bufio.Reader) error {
 	return nil
 }
 
-// readError says what an error of reading means.
+// readError explains an error of reading.
 func readError(path string, err error) error {
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%s: the compressed data ends early: the file is cut off, fetch it again", path)
+		return fmt.Errorf("%s: the compressed data ends early: the file is incomplete; fetch it again", path)
 	case errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader):
-		return fmt.Errorf("%s: %w: the file is damaged, fetch it again", path, err)
+		return fmt.Errorf("%s: %w: the file is damaged; fetch it again", path, err)
 	}
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// joined returns the files of the table that is joined to another, which lies beside
-// it if it was not named.
+// joined returns the files of the table that is joined to another. If none are named, it
+// looks for them next to the other table.
 func joined(with, named []string, name, join string) ([]string, error) {
 	if len(named) > 0 {
 		return named, nil
@@ -228,9 +250,9 @@ func joined(with, named []string, name, join string) ([]string, error) {
 	if filepath.Base(dir) == name {
 		dir = filepath.Dir(dir)
 	}
-	beside := filepath.Join(dir, join)
-	if files, err := matches(beside + "*"); err == nil && len(files) > 0 {
+	path := filepath.Join(dir, join)
+	if files, err := matches(path + "*"); err == nil && len(files) > 0 {
 		return files, nil
 	}
-	return nil, fmt.Errorf("%s: the table %s is missing: put it there, beside %s", beside, join, name)
+	return nil, fmt.Errorf("%s: the table %s is missing: put it next to %s", path, join, name)
 }

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"math"
@@ -9,21 +10,21 @@ import (
 	"unnest/internal/plan/cluster"
 )
 
-// Synthetic describes users like those of the Google trace of 2011. The zero value,
-// but for the seed, is as many as ran at its beginning.
+// Synthetic describes random users like those of the Google trace of 2011. The zero value
+// is as many users as ran at its beginning.
 type Synthetic struct {
 	Seed uint64
 	// Scale multiplies the 507 users. Zero: 1.
 	Scale int
-	// Mixed is the share of pods of several containers whose containers differ in
-	// their requests. Zero: 9 in 1616, as in the trace. Below zero: none.
+	// Mixed is the share of pods with several containers that differ in their requests.
+	// Zero: 9 in 1616, as in the trace. Below zero: none.
 	Mixed float64
 	// Largest is the machine that requests are fractions of. Zero: 96 vCPU, 384 GiB.
 	Largest cluster.Resources
 }
 
-// The distributions at time 0 of clusterdata-2011-2, counted over its 507 users, 3,974
-// jobs and 132,980 tasks that request something.
+// The distributions at time 0 of clusterdata-2011-2, over its 507 users, 3,974 jobs and
+// 132,980 tasks with requests.
 var (
 	shares         = [...]float64{0, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, .98, .99, .995, .999, 1}
 	podsOfUser     = quantiles{1, 1, 1, 1, 1, 2, 2, 3, 5, 7, 15, 28, 50, 63, 75, 257, 537}
@@ -37,12 +38,11 @@ var (
 const (
 	users2011 = 507
 	mixed2011 = 9.0 / 1616
-	// together is the correlation of the logarithms of CPU and memory over jobs.
-	together = 0.56
+	// correlation is that of the logarithms of CPU and memory over jobs.
+	correlation = 0.56
 )
 
-// quantiles are the values at shares, of which what lies between follows by
-// interpolating logarithms.
+// quantiles are the values at shares. Between them, logarithms are interpolated.
 type quantiles [len(shares)]float64
 
 func (q *quantiles) at(share float64) float64 {
@@ -54,8 +54,8 @@ func (q *quantiles) at(share float64) float64 {
 	return math.Exp(math.Log(q[i-1])*(1-f) + math.Log(q[i])*f)
 }
 
-// Users yields the users one after the other; none is kept. Each follows from the
-// seed and its number alone, so a larger scale begins with the users of a smaller one.
+// Users yields one user after the other, and keeps none. A user depends on the seed and its
+// number alone, so a larger scale begins with the users of a smaller one.
 func (s Synthetic) Users() iter.Seq[cluster.User] {
 	s.complete()
 	return func(yield func(cluster.User) bool) {
@@ -68,14 +68,10 @@ func (s Synthetic) Users() iter.Seq[cluster.User] {
 }
 
 func (s *Synthetic) complete() {
-	if s.Scale <= 0 {
-		s.Scale = 1
-	}
-	if s.Mixed == 0 {
-		s.Mixed = mixed2011
-	}
+	s.Scale = max(s.Scale, 1)
+	s.Mixed = cmp.Or(s.Mixed, mixed2011)
 	if s.Largest == (cluster.Resources{}) {
-		s.Largest = cluster.Resources{CPU: 96 * cluster.VCPU, Memory: 384 << 30}
+		s.Largest = largest
 	}
 }
 
@@ -105,10 +101,10 @@ func (s *Synthetic) pod(random *rand.Rand, j int) cluster.Pod {
 // count draws a whole number of at least 1.
 func count(random *rand.Rand, q *quantiles) int { return int(math.Round(q.at(random.Float64()))) }
 
-// request draws CPU and memory that are correlated, by a Gaussian copula.
+// request draws correlated CPU and memory, by a Gaussian copula.
 func (s *Synthetic) request(random *rand.Rand) cluster.Resources {
 	a := random.NormFloat64()
-	b := together*a + math.Sqrt(1-together*together)*random.NormFloat64()
+	b := correlation*a + math.Sqrt(1-correlation*correlation)*random.NormFloat64()
 	return cluster.Resources{
 		CPU:    int64(cpuOfContainer.at(normal(a)) * float64(s.Largest.CPU)),
 		Memory: int64(memoryOfContainer.at(normal(b)) * float64(s.Largest.Memory)),

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -18,14 +19,14 @@ import (
 //	job_events: time µs, missing info, job ID, event type, user, scheduling class,
 //	job name, logical job name
 //
-// Time 0 is before the trace began. Requests are fractions of the largest machine.
-// Rows are in the order of time, within and across the files of a table.
+// Time 0 is before the trace began. Requests are fractions of the largest machine. Rows are
+// sorted by time within and across the files of a table.
 const (
 	taskColumns2011 = 13
 	jobColumns2011  = 8
 )
 
-// change2011 says what event types do: SUBMIT 0, SCHEDULE 1, EVICT 2, FAIL 3,
+// change2011 returns the effect of an event type: SUBMIT 0, SCHEDULE 1, EVICT 2, FAIL 3,
 // FINISH 4, KILL 5, LOST 6, UPDATE_PENDING 7, UPDATE_RUNNING 8.
 func change2011(kind []byte) (c change, is bool, err error) {
 	if len(kind) == 1 {
@@ -40,7 +41,7 @@ func change2011(kind []byte) (c change, is bool, err error) {
 			return updates, true, nil
 		}
 	}
-	return 0, false, fmt.Errorf("event type %q is none of 0 to 8", clip(kind))
+	return 0, false, fmt.Errorf("event type %q: want 0 to 8", clip(kind))
 }
 
 type task2011 struct {
@@ -56,10 +57,10 @@ type event2011 struct {
 	request
 }
 
-// readGoogle2011 reads user as user, job as pod and task as container, as the paper
-// does. Tasks whose rows do not name the user get that of their job.
+// readGoogle2011 reads users as users, jobs as pods and tasks as containers, as the paper
+// does. A task without a user gets the user of its job.
 func readGoogle2011(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
-	l := newLives[task2011](o.Period.span(1000), true)
+	l := newTaskStates[task2011](o.Period.span(1000), true)
 	jobs, err := eachTask2011(ctx, paths, o, l.span, rep, func(e *event2011) error {
 		l.event(e.task, e.at, e.change, e.request, e.user)
 		return nil
@@ -68,7 +69,7 @@ func readGoogle2011(ctx context.Context, paths []string, o *Options, rep *Report
 		return nil, err
 	}
 	l.finish(rep)
-	users := map[int64]string{} // of jobs whose tasks do not name one
+	users := map[int64]string{} // of jobs with tasks without a user
 	for task, t := range l.tasks {
 		if t.owner == "" {
 			users[task.job] = ""
@@ -80,8 +81,8 @@ func readGoogle2011(ctx context.Context, paths []string, o *Options, rep *Report
 	return gather2011(l, users, o, rep)
 }
 
-// eachTask2011 applies the task events until the end of the span, in the order of time,
-// and returns the files of the job events.
+// eachTask2011 applies the task events until the end of the span, sorted by time, and
+// returns the files of the job events.
 func eachTask2011(ctx context.Context, paths []string, o *Options, s span, rep *Report, apply func(*event2011) error) (jobs []string, err error) {
 	found, err := tables(paths, "task_events", "job_events")
 	if err != nil {
@@ -98,7 +99,7 @@ func eachTask2011(ctx context.Context, paths []string, o *Options, s span, rep *
 	last := int64(0)
 	return jobs, eachLine(ctx, tasks, o, rep, newParse, func(e *event2011) error {
 		if e.at < last {
-			return fmt.Errorf("time goes back from %d to %d µs: name files that follow each other in time", last, e.at)
+			return fmt.Errorf("time goes back from %d to %d µs: name files in the order of time", last, e.at)
 		}
 		last = e.at
 		return apply(e)
@@ -141,7 +142,7 @@ func parseTask2011(o *Options, s span) parse[event2011] {
 	}
 }
 
-// parse reads the columns behind the time.
+// parse reads the columns after the time.
 func (e *event2011) parse(column [][]byte, o *Options, users names) (err error) {
 	if e.task.job, err = whole("job ID", column[2]); err != nil {
 		return err
@@ -149,19 +150,12 @@ func (e *event2011) parse(column [][]byte, o *Options, users names) (err error) 
 	if e.task.index, err = whole("task index", column[3]); err != nil {
 		return err
 	}
-	cpu, err := amountOf("CPU request", column[9], o.Largest.CPU, 0)
-	if err != nil {
-		return err
-	}
-	memory, err := amountOf("memory request", column[10], o.Largest.Memory, 0)
-	if err != nil {
-		return err
-	}
-	e.user, e.request = users.of(column[6]), o.request(cpu, memory)
-	return nil
+	e.user = users.of(column[6])
+	e.request, err = o.parseRequest(field{"CPU request", column[9], o.Largest.CPU, 0}, field{"memory request", column[10], o.Largest.Memory, 0})
+	return err
 }
 
-// jobUsers2011 finds the users of the jobs that are wanted.
+// jobUsers2011 finds the users of the wanted jobs.
 func jobUsers2011(ctx context.Context, jobs []string, wanted map[int64]string, o *Options) error {
 	if len(wanted) == 0 {
 		return nil
@@ -181,7 +175,7 @@ func jobUsers2011(ctx context.Context, jobs []string, wanted map[int64]string, o
 			return kept, err
 		}
 	}
-	table := Report{} // of rows that are no containers
+	table := Report{} // of rows that are not containers
 	return eachLine(ctx, jobs, o, &table, newParse, func(j *job) error {
 		if user, is := wanted[j.id]; is && user == "" {
 			wanted[j.id] = j.user
@@ -190,13 +184,9 @@ func jobUsers2011(ctx context.Context, jobs []string, wanted map[int64]string, o
 	})
 }
 
-// gather2011 makes users of tasks, by user, job and index.
-func gather2011(l *lives[task2011], users map[int64]string, o *Options, rep *Report) ([]cluster.User, error) {
-	order := make([]task2011, 0, len(l.tasks))
-	for task := range l.tasks {
-		order = append(order, task)
-	}
-	slices.SortFunc(order, func(a, b task2011) int {
+// gather2011 groups tasks by user and job, in the order of job and index.
+func gather2011(l *taskStates[task2011], users map[int64]string, o *Options, rep *Report) ([]cluster.User, error) {
+	order := slices.SortedFunc(maps.Keys(l.tasks), func(a, b task2011) int {
 		return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.index, b.index))
 	})
 	g := newGrouping(o)
@@ -209,8 +199,7 @@ func gather2011(l *lives[task2011], users map[int64]string, o *Options, rep *Rep
 		if t.owner == "" && t.why == kept {
 			t.why = NoOwner
 		}
-		rep.settle(t.request)
-		if t.why != kept {
+		if !rep.count(t.request) {
 			continue
 		}
 		if err := g.add(t.owner, jobName.of(strconv.AppendInt(nil, task.job, 10)), index(int(task.index)), t.Resources); err != nil {
@@ -218,14 +207,4 @@ func gather2011(l *lives[task2011], users map[int64]string, o *Options, rep *Rep
 		}
 	}
 	return g.sorted(), nil
-}
-
-// settle counts what became of a start that was counted as a row before.
-func (r *Report) settle(q request) {
-	r.note(q)
-	if q.why == kept {
-		r.Kept++
-	} else {
-		r.excluded[q.why]++
-	}
 }

@@ -20,9 +20,8 @@ type instance2019 struct {
 }
 
 // row2019 has the columns of InstanceEvent and CollectionEvent that we need
-// (clusterdata_trace_format_v3.proto in github.com/google/cluster-data). In the
-// published JSON lines, an export of BigQuery, whole numbers are in quotes, and
-// what is not there is left out.
+// (clusterdata_trace_format_v3.proto in github.com/google/cluster-data). The published
+// JSON lines, an export of BigQuery, have whole numbers in quotes, and omit empty columns.
 type row2019 struct {
 	Time           json.RawMessage `json:"time"`
 	Type           json.RawMessage `json:"type"`
@@ -57,7 +56,7 @@ func change2019(kind []byte) (c change, is bool, err error) {
 	}
 	switch {
 	case n < 0 || n >= int64(len(types2019)):
-		return 0, false, fmt.Errorf("event type %q is none of 0 to 10", clip(kind))
+		return 0, false, fmt.Errorf("event type %q: want 0 to 10", clip(kind))
 	case n == 3:
 		return starts, true, nil
 	case n >= 4 && n <= 8:
@@ -68,11 +67,10 @@ func change2019(kind []byte) (c change, is bool, err error) {
 	return 0, false, nil
 }
 
-// readGoogle2019 reads clusterdata-2019 (trace version 3). An alloc instance is a
-// pod, and the tasks that run in it are its containers; the user is that of the
-// alloc set. A task outside an alloc is a pod of one container. What the alloc
-// instance itself reserves is not counted. Files are in no order of time, so all
-// tasks that began by the end of the period are remembered.
+// readGoogle2019 reads clusterdata-2019 (trace version 3). An alloc instance is a pod, the
+// tasks in it are its containers, and the user is that of the alloc set. A task outside an
+// alloc is a pod of one container. The reservation of the alloc instance is not counted.
+// Files are not sorted by time, so it remembers all tasks that began by the end of the period.
 func readGoogle2019(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
 	found, err := tables(paths, "instance_events", "collection_events")
 	if err != nil {
@@ -82,7 +80,7 @@ func readGoogle2019(ctx context.Context, paths []string, o *Options, rep *Report
 	if len(instances) == 0 {
 		return nil, fmt.Errorf("%s: has no instance_events: name the directory with instance_events and collection_events in it", paths[0])
 	}
-	l := newLives[instance2019](o.Period.span(1000), false)
+	l := newTaskStates[instance2019](o.Period.span(1000), false)
 	newParse := func() parse[event2019] { return parseInstance2019(o, l.span) }
 	collections, err := joined(instances, found["collection_events"], "instance_events", "collection_events")
 	if err != nil {
@@ -112,7 +110,7 @@ func parseInstance2019(o *Options, s span) parse[event2019] {
 	return func(line []byte, e *event2019) (Reason, error) {
 		var row row2019
 		if err := json.Unmarshal(line, &row); err != nil {
-			return kept, fmt.Errorf("is no google2019 instance event: %w", err)
+			return kept, fmt.Errorf("not a google2019 instance event: %w", err)
 		}
 		*e = event2019{}
 		c, is, err := change2019(unquote(row.Type))
@@ -154,12 +152,7 @@ func (e *event2019) read(row *row2019, o *Options) (err error) {
 			return err
 		}
 	}
-	cpu, err := amountOf("cpus", unquote(row.Request.CPUs), o.Largest.CPU, 0)
-	if err != nil {
-		return err
-	}
-	memory, err := amountOf("memory", unquote(row.Request.Memory), o.Largest.Memory, 0)
-	e.request = o.request(cpu, memory)
+	e.request, err = o.parseRequest(field{"cpus", unquote(row.Request.CPUs), o.Largest.CPU, 0}, field{"memory", unquote(row.Request.Memory), o.Largest.Memory, 0})
 	return err
 }
 
@@ -171,8 +164,8 @@ func unquote(raw json.RawMessage) []byte {
 	return bytes.Trim(raw, `"`)
 }
 
-// users2019 returns the users of the collections that are needed.
-func users2019(ctx context.Context, files []string, l *lives[instance2019], allocs map[instance2019]instance2019, o *Options) (map[int64]string, error) {
+// users2019 returns the users of the collections of the tasks.
+func users2019(ctx context.Context, files []string, l *taskStates[instance2019], allocs map[instance2019]instance2019, o *Options) (map[int64]string, error) {
 	users := map[int64]string{}
 	for task := range l.tasks {
 		users[task.collection] = ""
@@ -189,14 +182,14 @@ func users2019(ctx context.Context, files []string, l *lives[instance2019], allo
 			var row row2019
 			err := json.Unmarshal(line, &row)
 			if err != nil {
-				return kept, fmt.Errorf("is no google2019 collection event: %w", err)
+				return kept, fmt.Errorf("not a google2019 collection event: %w", err)
 			}
 			c.id, err = whole("collection_id", unquote(row.Collection))
 			c.user = row.User
 			return kept, err
 		}
 	}
-	table := Report{} // of rows that are no containers
+	table := Report{} // of rows that are not containers
 	err := eachLine(ctx, files, o, &table, newParse, func(c *collection) error {
 		if user, is := users[c.id]; is && user == "" {
 			users[c.id] = c.user
@@ -206,8 +199,8 @@ func users2019(ctx context.Context, files []string, l *lives[instance2019], allo
 	return users, err
 }
 
-// gather2019 makes users of tasks, by pod and task.
-func gather2019(l *lives[instance2019], allocs map[instance2019]instance2019, users map[int64]string, o *Options, rep *Report) ([]cluster.User, error) {
+// gather2019 groups tasks by user and pod.
+func gather2019(l *taskStates[instance2019], allocs map[instance2019]instance2019, users map[int64]string, o *Options, rep *Report) ([]cluster.User, error) {
 	order := slices.SortedFunc(maps.Keys(l.tasks), func(a, b instance2019) int {
 		return cmp.Or(cmp.Compare(a.collection, b.collection), cmp.Compare(a.index, b.index))
 	})
@@ -223,8 +216,7 @@ func gather2019(l *lives[instance2019], allocs map[instance2019]instance2019, us
 		if owner == "" && t.why == kept {
 			t.why = NoOwner
 		}
-		rep.settle(t.request)
-		if t.why != kept {
+		if !rep.count(t.request) {
 			continue
 		}
 		if err := g.add(owner, pod, name, t.Resources); err != nil {

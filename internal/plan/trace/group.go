@@ -9,10 +9,10 @@ import (
 	"unnest/internal/plan/cluster"
 )
 
-// grouping gathers containers into pods and pods into users, in the order in which
-// they come.
+// grouping gathers containers into pods and pods into users, in the order of the rows.
 type grouping struct {
 	most, containers int
+	files            int // that gather reads
 	users            map[string]*owner
 }
 
@@ -35,7 +35,7 @@ func (g *grouping) user(name string) *owner {
 	return u
 }
 
-// pod returns the pod of a user by its name. The pointer is good until the next call.
+// pod returns the pod of a user by its name. The pointer is valid until the next call.
 func (u *owner) pod(name string) *cluster.Pod {
 	at, known := u.pods[name]
 	if !known {
@@ -56,13 +56,34 @@ func (g *grouping) add(user, pod, container string, r cluster.Resources) error {
 	return nil
 }
 
-// room counts containers, and returns an error when there are more than may be.
+// room counts containers, and returns an error when there are more than allowed.
 func (g *grouping) room(n int64) error {
 	if n > int64(g.most-g.containers) {
-		return fatal{fmt.Errorf("more than %d containers: read a shorter period, or allow more containers", g.most)}
+		return tooMany(g.most)
 	}
 	g.containers += int(n)
 	return nil
+}
+
+func tooMany(most int) error {
+	return fatal{fmt.Errorf("more than %d containers: read a shorter period, or allow more containers", most)}
+}
+
+// gather reads files one after the other into users.
+func gather(paths []string, o *Options, rep *Report, read func(path string, g *grouping) error) ([]cluster.User, error) {
+	files, err := expand(paths)
+	if err != nil {
+		return nil, err
+	}
+	g := newGrouping(o)
+	g.files = len(files)
+	for _, path := range files {
+		if err := read(path, g); err != nil {
+			return nil, inFile(path, err)
+		}
+		rep.Files++
+	}
+	return g.sorted(), nil
 }
 
 // sorted returns the users by name.
@@ -75,7 +96,7 @@ func (g *grouping) sorted() []cluster.User {
 	return users
 }
 
-// index returns the name of the i-th. Low ones share their memory.
+// index returns i in decimal. Low numbers share their memory.
 func index(i int) string {
 	if i >= 0 && i < len(indexes) {
 		return indexes[i]

@@ -13,28 +13,29 @@ import (
 	"unnest/internal/plan/cluster"
 )
 
-// Stay is a pod while it was there: from when the first of its containers ran until
-// none did. It has all containers that ran meanwhile, each with the most that it
-// requested, because a pod is placed with what it requests as a whole.
+// Stay is the presence of a pod: from the start of its first container until none runs. It
+// has all containers that ran in that time, each with its largest request, because a pod
+// is placed as a whole.
 type Stay struct {
 	Pod      cluster.Pod
-	From, To time.Duration // of the trace, within the period; To is its end for one that went on
+	From, To time.Duration // of the trace; To is the end of the period for a pod that went on
 }
 
-// History is the stays of one user, in the order of their beginnings.
+// History is the stays of one user, sorted by their beginnings.
 type History struct {
 	User  string
 	Stays []Stay
 }
 
-// ReadHistory reads which pods were there when, of a format with events in the order
-// of time: google2011. Options.Period is the span, by default all of the trace; what
-// was there before it begins with it. It returns the span that was found. A pod that
-// comes back has the name POD#2, and so on. Users are sorted by name.
+// ReadHistory reads when each pod was present. The format must have events sorted by time:
+// google2011. Options.Period limits the time, by default all of the trace; a pod present
+// before the period begins with it. ReadHistory returns the period it found. A pod that
+// returns is named POD#2, and so on. Users are sorted by name; that there are none is an
+// error.
 func ReadHistory(ctx context.Context, format string, paths []string, o Options) ([]History, Period, Report, error) {
 	rep := Report{Format: format}
 	if format != "google2011" {
-		return nil, Period{}, rep, fmt.Errorf("replay %s: only google2011 is read as events over time", format)
+		return nil, Period{}, rep, fmt.Errorf("replay %s: want google2011, the only format that is read as events over time", format)
 	}
 	if o.Period == nil {
 		o.Period = &Period{0, math.MaxInt64}
@@ -48,10 +49,13 @@ func ReadHistory(ctx context.Context, format string, paths []string, o Options) 
 		err = h.finish(ctx, jobs, &o)
 	}
 	if err != nil {
-		return nil, Period{}, rep, fmt.Errorf("read %s: %w", format, err)
+		return nil, Period{}, rep, err
 	}
 	histories := h.histories()
 	rep.complete(nil)
+	if len(histories) == 0 {
+		return nil, Period{}, rep, rep.nothing(paths)
+	}
 	for _, u := range histories {
 		rep.Users++
 		rep.Pods += len(u.Stays)
@@ -67,14 +71,14 @@ type history struct {
 	span
 	last       int64 // time of the last event
 	jobs       map[int64]*stay2011
-	before     map[int64]int // stays of a job that are over
+	before     map[int64]int // past stays of a job
 	over       []*stay2011
 	containers int
 	most       int
 	rep        *Report
 }
 
-// stay2011 is a job of which at least one task runs, or which is over.
+// stay2011 is a job while at least one of its tasks runs, or a past one.
 type stay2011 struct {
 	job      int64
 	owner    string
@@ -109,7 +113,7 @@ func (h *history) event(e *event2011) error {
 
 func (h *history) start(e *event2011) error {
 	if e.why != kept {
-		h.rep.settle(e.request)
+		h.rep.count(e.request)
 		return nil
 	}
 	s := h.jobs[e.task.job]
@@ -123,7 +127,7 @@ func (h *history) start(e *event2011) error {
 		t = &taskStay{request: e.request}
 		s.tasks[e.task.index] = t
 		if h.containers++; h.containers > h.most {
-			return fatal{fmt.Errorf("more than %d containers: read a shorter period, or allow more containers", h.most)}
+			return tooMany(h.most)
 		}
 	} else {
 		h.rep.excluded[Repeated]++
@@ -166,8 +170,7 @@ func (h *history) close(s *stay2011, at int64) {
 	h.over = append(h.over, s)
 }
 
-// finish ends the stays that go on at the end of the span, and finds out whose all
-// are.
+// finish ends the stays that go on at the end of the span, and finds the owners of all.
 func (h *history) finish(ctx context.Context, jobs []string, o *Options) error {
 	if h.to == math.MaxInt64 {
 		h.to = h.last
@@ -190,7 +193,7 @@ func (h *history) finish(ctx context.Context, jobs []string, o *Options) error {
 	return nil
 }
 
-// histories makes users of the stays.
+// histories groups the stays by user.
 func (h *history) histories() []History {
 	slices.SortFunc(h.over, func(a, b *stay2011) int {
 		return cmp.Or(cmp.Compare(a.owner, b.owner), cmp.Compare(a.from, b.from), cmp.Compare(a.job, b.job), cmp.Compare(a.number, b.number))
@@ -216,7 +219,7 @@ func (h *history) pod(s *stay2011) cluster.Pod {
 		p.Name += "#" + strconv.Itoa(s.number+1)
 	}
 	for _, i := range slices.Sorted(maps.Keys(s.tasks)) {
-		h.rep.settle(s.tasks[i].request)
+		h.rep.count(s.tasks[i].request)
 		p.Containers = append(p.Containers, cluster.Container{Name: index(int(i)), Request: s.tasks[i].Resources})
 	}
 	return p

@@ -15,7 +15,7 @@ import (
 	"unnest/internal/plan/cluster"
 )
 
-// podKubectl has the fields of a pod that count (core/v1).
+// podKubectl has the fields of a pod (core/v1) that matter here.
 type podKubectl struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
@@ -52,27 +52,20 @@ type containerKubectl struct {
 	} `json:"ports"`
 }
 
-// sidecar reports whether an init container goes on running beside the others.
+// sidecar reports whether an init container keeps running next to the other containers.
 func (c *containerKubectl) sidecar() bool { return c.RestartPolicy == "Always" }
 
-// readKubectl reads what "kubectl get pods -A -o json" prints, or single pods as JSON.
-// The user is the namespace, or the value of Options.OwnerLabel. Pods that have run
-// to their end are left out; those that wait to be scheduled are kept. A pod's
-// request is what Kubernetes schedules by (see split). A row is a pod.
+// fixKubectl ends the errors about a file of the wrong form.
+const fixKubectl = "make it with kubectl get pods -A -o json"
+
+// readKubectl reads the output of "kubectl get pods -A -o json". The user is the namespace,
+// or the value of the label Options.OwnerLabel. Completed pods are left out; pods that wait
+// to be scheduled are kept. A pod requests what Kubernetes schedules by: see convert. A row
+// is a pod.
 func readKubectl(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
-	files, err := expand(paths)
-	if err != nil {
-		return nil, err
-	}
-	g := newGrouping(o)
-	for _, path := range files {
-		t := &kubectlDump{path: path, g: g, o: o, rep: rep}
-		if err := t.read(ctx); err != nil {
-			return nil, inFile(path, err)
-		}
-		rep.Files++
-	}
-	return g.sorted(), nil
+	return gather(paths, o, rep, func(path string, g *grouping) error {
+		return (&kubectlDump{path: path, g: g, o: o, rep: rep}).read(ctx)
+	})
 }
 
 // kubectlDump is one file.
@@ -85,7 +78,7 @@ type kubectlDump struct {
 }
 
 func (t *kubectlDump) read(ctx context.Context) error {
-	r, err := open(t.path)
+	r, err := open(t.path, t.o.Stdin)
 	if err != nil {
 		return fatal{err}
 	}
@@ -97,7 +90,7 @@ func (t *kubectlDump) read(ctx context.Context) error {
 		case errors.Is(err, io.EOF) && found:
 			return nil
 		case errors.Is(err, io.EOF):
-			return errors.New("has no list of pods: make it with kubectl get pods -A -o json")
+			return errors.New("has no list of pods: " + fixKubectl)
 		case err != nil:
 			return t.jsonError(d, err)
 		default:
@@ -106,27 +99,27 @@ func (t *kubectlDump) read(ctx context.Context) error {
 	}
 }
 
-// jsonError says what an error of decoding means.
+// jsonError explains an error of decoding.
 func (t *kubectlDump) jsonError(d *json.Decoder, err error) error {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("ends early, at byte %d after %d pods: the file is cut off, make it again", d.InputOffset(), t.pods)
+		return fmt.Errorf("ends early, at byte %d after %d pods: the file is incomplete; make it again", d.InputOffset(), t.pods)
 	case errors.As(err, &syntax):
-		return fmt.Errorf("is no JSON at byte %d: %w: make it with kubectl get pods -A -o json", syntax.Offset, err)
+		return fmt.Errorf("not JSON at byte %d: %w: %s", syntax.Offset, err, fixKubectl)
 	}
 	return err
 }
 
-// document reads a list, pod by pod, and reports whether it was one. io.EOF: there is
-// none.
+// document reads one JSON document, pod by pod, and reports whether it has a list. io.EOF
+// says that there is no further document.
 func (t *kubectlDump) document(ctx context.Context, d *json.Decoder) (bool, error) {
 	start, err := d.Token()
 	if err != nil {
 		return false, err
 	}
 	if start != json.Delim('{') {
-		return false, fmt.Errorf("begins with %v, not with an object: make it with kubectl get pods -A -o json", start)
+		return false, fmt.Errorf("begins with %v, not with an object: %s", start, fixKubectl)
 	}
 	is := false
 	for d.More() {
@@ -149,7 +142,7 @@ func (t *kubectlDump) document(ctx context.Context, d *json.Decoder) (bool, erro
 	return is, noEOF(err)
 }
 
-// noEOF makes an end within a document an unexpected one.
+// noEOF turns io.EOF, within a document, into io.ErrUnexpectedEOF.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -159,7 +152,7 @@ func noEOF(err error) error {
 
 func (t *kubectlDump) items(ctx context.Context, d *json.Decoder) error {
 	if start, err := d.Token(); err != nil || start != json.Delim('[') {
-		return errors.Join(err, errors.New("items is no list: make it with kubectl get pods -A -o json"))
+		return errors.Join(err, errors.New("items is not a list: "+fixKubectl))
 	}
 	for d.More() {
 		if err := context.Cause(ctx); err != nil {
@@ -185,7 +178,7 @@ func (t *kubectlDump) item(raw []byte) error {
 	switch {
 	case err != nil:
 	case p.Kind != "" && p.Kind != "Pod":
-		return fmt.Errorf("has a %s, not only pods: make it with kubectl get pods -A -o json", p.Kind)
+		return fmt.Errorf("has a %s, not only pods: %s", p.Kind, fixKubectl)
 	case p.Metadata.Name == "" || len(p.Spec.Containers) == 0:
 		err = fmt.Errorf("pod %q has no name or no containers", p.Metadata.Name)
 	}
@@ -194,7 +187,7 @@ func (t *kubectlDump) item(raw []byte) error {
 		pod.Links, err = annotatedLinks(pod, p.Metadata.Notes[LinksAnnotation])
 	}
 	if err != nil {
-		return t.rep.broken(Broken{t.path, t.pods, err}, t.o)
+		return t.rep.broken(Broken{display(t.path), t.pods, err}, t.o)
 	}
 	user := p.Metadata.Namespace
 	if t.o.OwnerLabel != "" {
@@ -211,7 +204,7 @@ func (t *kubectlDump) item(raw []byte) error {
 	if why == kept && p.daemon() {
 		t.rep.notes[Daemon]++
 	}
-	if !t.rep.take(request{pod.Request(), why}) {
+	if !t.rep.add(request{pod.Request(), why}) {
 		return nil
 	}
 	if t.o.OwnerLabel != "" {
@@ -224,11 +217,11 @@ func (t *kubectlDump) item(raw []byte) error {
 	return nil
 }
 
-// LinksAnnotation is the annotation of a pod that says how much its containers talk to
-// each other: names and weights, such as "web:cache=5,web:log=0.5".
+// LinksAnnotation is the annotation of a pod with the traffic between its containers: names
+// and weights, such as "web:cache=5,web:log=0.5".
 const LinksAnnotation = "unnest.io/links"
 
-// annotatedLinks reads the annotation. Containers are those that run for good.
+// annotatedLinks reads the annotation. It may name containers and sidecars.
 func annotatedLinks(pod cluster.Pod, text string) ([]cluster.Link, error) {
 	if text == "" {
 		return nil, nil
@@ -248,7 +241,7 @@ func annotatedLinks(pod cluster.Pod, text string) ([]cluster.Link, error) {
 		i, knownA := index[a]
 		j, knownB := index[b]
 		if !knownA || !knownB || i == j {
-			return nil, fmt.Errorf("pod %s: annotation %s: %q: it has no two running containers of these names", pod.Name, LinksAnnotation, one)
+			return nil, fmt.Errorf("pod %s: annotation %s: %q: want two containers or sidecars of the pod", pod.Name, LinksAnnotation, one)
 		}
 		links = append(links, cluster.Link{A: i, B: j, Weight: w})
 	}
@@ -264,18 +257,17 @@ func (p *podKubectl) daemon() bool {
 	return false
 }
 
-// convert returns the pod with what it requests, or why it has no request.
+// convert returns the pod with its requests, or why it has none.
 //
-// Kubernetes counts the larger of two sums, for each resource on its own: what runs
-// for good, which is the containers and the sidecars (init containers that restart
-// always), and the peak of the start, when each init container runs beside the
-// sidecars before it; to that it adds the overhead of the runtime class (KEP-753,
-// "Resources calculation for scheduling and pod admission"; PodRequests in
-// k8s.io/component-helpers/resource). Requests of the pod as a whole (KEP-2837)
-// stand in place of those of its containers.
+// Kubernetes counts, for each resource, the larger of two sums: the requests of all
+// containers and sidecars (init containers that always restart), and the peak during
+// start-up, when each init container runs next to the sidecars started before it. It adds
+// the overhead of the runtime class (KEP-753, "Resources calculation for scheduling and pod
+// admission"; PodRequests in k8s.io/component-helpers/resource). Requests of the pod as a
+// whole (KEP-2837) replace those of its containers.
 //
-// Containers and sidecars become containers. What the pod requests beyond them is its
-// Overhead, because it is not known to go with any of them.
+// Containers and sidecars become containers. What the pod requests beyond them becomes
+// Overhead, because it belongs to none of them.
 func (p *podKubectl) convert() (cluster.Pod, Reason) {
 	pod := cluster.Pod{Name: p.Metadata.Name, Whole: p.Spec.HostNetwork}
 	var sum, sidecars, peak cluster.Resources

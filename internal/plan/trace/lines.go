@@ -9,39 +9,39 @@ import (
 	"sync"
 )
 
-// parse reads one line into a record, and says what becomes of it: kept passes the
-// record on, blank is no row, any other reason is counted. An error breaks the
-// line; one that is a fatal, or errPast, ends the file.
+// parse reads one line into a record. kept passes the record on, blank is not a row, and
+// any other reason is counted. An error breaks the line; a fatal error, or errPast, ends
+// the file.
 type parse[T any] func(line []byte, record *T) (Reason, error)
 
-// fatal is an error that no other line can make good.
+// fatal is an error that ends the reading.
 type fatal struct{ error }
 
 func (f fatal) Unwrap() error { return f.error }
 
-// errPast says that the file begins after the period, and so do those after it.
+// errPast says that this file and those after it begin after the period.
 var errPast = errors.New("begins after the period")
 
 const (
-	chunkSize  = 256 << 10 // bytes that are read at once
-	maxLine    = 16 << 20  // bytes of a line; beyond it is no table
-	batchSize  = 2048      // records that are handed over at once
-	batchesAhd = 128       // batches of one file that may wait for those before it
-	strange    = 5         // broken lines at the beginning that make it another format
+	chunkSize  = 256 << 10 // bytes read at once
+	maxLine    = 16 << 20  // bytes of a line; a longer one is not a line of a table
+	batchSize  = 2048      // records handed over at once
+	batchesAhd = 128       // batches of one file that may wait for the files before it
+	giveUp     = 5         // broken lines at the start after which reading stops
 )
 
-// batch is what became of some lines of a file, in their order.
+// batch is the outcome of some lines of a file, in their order.
 type batch[T any] struct {
 	records  []T
 	excluded [reasons]int
-	rows     int // without broken ones
-	broken   []Broken
-	brokens  int
-	err      error // ends the file
+	rows     int      // without broken ones
+	broken   int      // rows
+	examples []Broken // the first of the broken rows
+	err      error    // ends the file
 }
 
-// eachLine parses the lines of files, several files at once, and applies the
-// records in the order of files and lines. newParse is called for each file.
+// eachLine parses several files at once, and applies the records in the order of files
+// and lines. It calls newParse for each file.
 func eachLine[T any](ctx context.Context, files []string, o *Options, rep *Report,
 	newParse func() parse[T], apply func(*T) error) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -61,7 +61,7 @@ func eachLine[T any](ctx context.Context, files []string, o *Options, rep *Repor
 			}
 			workers.Go(func() {
 				defer close(out)
-				parseFile(ctx, path, newParse(), out)
+				parseFile(ctx, path, o, newParse(), out)
 			})
 		}
 	})
@@ -83,25 +83,21 @@ func eachLine[T any](ctx context.Context, files []string, o *Options, rep *Repor
 	return nil
 }
 
-// inFile puts the name of the file before an error that does not have it.
+// inFile adds the name of the file to an error that lacks it.
 func inFile(path string, err error) error {
 	var named fatal
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &named) {
 		return err
 	}
-	return fmt.Errorf("%s: %w", path, err)
+	return fmt.Errorf("%s: %w", display(path), err)
 }
 
-// applyFile applies what became of one file.
+// applyFile applies the batches of one file.
 func applyFile[T any](ctx context.Context, out <-chan batch[T], o *Options, rep *Report, apply func(*T) error) error {
 	for b := range out {
-		rep.Rows += b.rows + b.brokens
-		rep.Broken += b.brokens
-		for _, example := range b.broken {
-			if len(rep.Examples) < examples {
-				rep.Examples = append(rep.Examples, example)
-			}
-		}
+		rep.Rows += b.rows + b.broken
+		rep.Broken += b.broken
+		rep.Examples = append(rep.Examples, b.examples[:min(len(b.examples), examples-len(rep.Examples))]...)
 		for why, n := range b.excluded {
 			rep.excluded[why] += n
 		}
@@ -121,8 +117,8 @@ func applyFile[T any](ctx context.Context, out <-chan batch[T], o *Options, rep 
 }
 
 // parseFile parses the lines of a file into batches.
-func parseFile[T any](ctx context.Context, path string, p parse[T], out chan<- batch[T]) {
-	l := &lines[T]{path: path, parse: p, send: func(b batch[T]) bool {
+func parseFile[T any](ctx context.Context, path string, o *Options, p parse[T], out chan<- batch[T]) {
+	l := &lines[T]{path: display(path), parse: p, send: func(b batch[T]) bool {
 		select {
 		case out <- b:
 			return true
@@ -130,7 +126,7 @@ func parseFile[T any](ctx context.Context, path string, p parse[T], out chan<- b
 			return false
 		}
 	}}
-	r, err := open(path)
+	r, err := open(path, o.Stdin)
 	if err != nil {
 		l.send(batch[T]{err: fatal{err}})
 		return
@@ -140,7 +136,7 @@ func parseFile[T any](ctx context.Context, path string, p parse[T], out chan<- b
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
 		cancel()
-		for range chunks { // until the reader has ended, because it uses r
+		for range chunks { // until readChunks no longer uses r
 		}
 	}()
 	go readChunks(ctx, r, chunks, free)
@@ -159,10 +155,10 @@ func parseFile[T any](ctx context.Context, path string, p parse[T], out chan<- b
 	}
 }
 
-// chunk is some whole lines; the last of a file comes with io.EOF.
+// chunk is some whole lines. The last of a file has the error io.EOF.
 type chunk struct {
 	lines  []byte
-	buffer []byte // that the lines are in
+	buffer []byte // that holds the lines
 	err    error
 }
 
@@ -193,8 +189,8 @@ func readChunks(ctx context.Context, r io.Reader, out chan<- chunk, free <-chan 
 	}
 }
 
-// readChunk fills the buffer, behind the rest of the chunk before, and grows it
-// until there is a whole line in it. The buffer is returned cut to what was read.
+// readChunk copies rest, the incomplete line of the chunk before, and fills the buffer. It
+// grows the buffer until it holds a whole line, and returns it cut to what was read.
 func readChunk(r io.Reader, buffer, rest []byte) chunk {
 	for len(buffer) < len(rest)+chunkSize/2 {
 		buffer = make([]byte, 2*len(buffer))
@@ -215,7 +211,7 @@ func readChunk(r io.Reader, buffer, rest []byte) chunk {
 			return chunk{lines: buffer[:end], buffer: buffer}
 		}
 		if n >= maxLine {
-			return chunk{nil, buffer, fmt.Errorf("a line is longer than %d MiB: this is no table of text", maxLine>>20)}
+			return chunk{nil, buffer, fmt.Errorf("a line is longer than %d MiB: name a file of text with one row in each line", maxLine>>20)}
 		}
 		buffer = append(buffer, make([]byte, len(buffer))...)
 	}
@@ -229,23 +225,18 @@ type lines[T any] struct {
 	parse parse[T]
 	send  func(batch[T]) bool
 
-	next    batch[T]
-	line    int // number of the last one
-	rows    int // of the file
-	brokens int // of the file
-	first   error
+	next   batch[T]
+	line   int // number of the last one
+	header bool
+	rows   int // of the file
+	broken int // of the file
+	first  Broken
 }
 
 // chunk parses lines, and reports whether to go on.
 func (l *lines[T]) chunk(text []byte) bool {
-	for len(text) > 0 {
-		line := text
-		if end := bytes.IndexByte(text, '\n'); end >= 0 {
-			line, text = text[:end], text[end+1:]
-		} else {
-			text = nil
-		}
-		if !l.one(bytes.TrimSuffix(line, []byte{'\r'})) {
+	for line := range bytes.Lines(text) {
+		if !l.one(bytes.TrimSuffix(bytes.TrimSuffix(line, []byte{'\n'}), []byte{'\r'})) {
 			return false
 		}
 	}
@@ -271,6 +262,7 @@ func (l *lines[T]) one(line []byte) bool {
 	case err != nil:
 		return l.breaks(err)
 	case why == blank:
+		l.header = true
 		return true
 	case why != kept:
 		b.excluded[why]++
@@ -282,45 +274,50 @@ func (l *lines[T]) one(line []byte) bool {
 
 // breaks counts a broken line, and reports whether to go on.
 func (l *lines[T]) breaks(err error) bool {
+	broken := Broken{l.path, l.line, err}
 	var final fatal
 	switch {
 	case errors.Is(err, errPast):
-		l.flush(errPast)
-		return false
+		return l.flush(errPast)
 	case errors.As(err, &final):
-		l.flush(fatal{fmt.Errorf("%s:%d: %w", l.path, l.line, final.error)})
-		return false
+		broken.Err = final.error
+		return l.flush(fatal{errors.New(broken.String())})
 	}
-	broken := Broken{l.path, l.line, err}
-	if l.first == nil {
-		l.first = broken.err()
+	if l.broken == 0 {
+		l.first = broken
 	}
 	b := &l.next
-	b.brokens++
-	l.brokens++
-	if len(b.broken) < examples {
-		b.broken = append(b.broken, broken)
+	b.broken++
+	l.broken++
+	if len(b.examples) < examples {
+		b.examples = append(b.examples, broken)
 	}
-	if l.rows == 0 && l.brokens == strange {
-		l.otherFormat()
-		return false
+	if l.rows == 0 && l.broken == giveUp {
+		return l.flush(l.mostlyBroken())
 	}
-	return b.brokens < batchSize || l.flush(nil)
+	return b.broken < batchSize || l.flush(nil)
 }
 
-func (b Broken) err() error { return fmt.Errorf("%s", b.String()) }
-
-func (l *lines[T]) otherFormat() {
-	l.flush(fatal{fmt.Errorf("%w: no line is understood: name the format that the file has", l.first)})
+// mostlyBroken returns the error for a file with more broken lines than others. Without a
+// header nothing says that the file has the format at all.
+func (l *lines[T]) mostlyBroken() error {
+	advice := ""
+	switch {
+	case !l.header:
+		advice = ": name the format that the file has"
+	case l.broken > 1:
+		advice = fmt.Sprintf(" (%d of the first %d rows are broken)", l.broken, l.rows+l.broken)
+	}
+	return fatal{errors.New(l.first.String() + advice)}
 }
 
-// end hands over what is left.
+// end hands over the last batch.
 func (l *lines[T]) end(err error) {
 	switch {
 	case !errors.Is(err, io.EOF):
 		l.flush(fatal{fmt.Errorf("%w (after line %d)", readError(l.path, err), l.line)})
-	case l.rows == 0 && l.brokens > 0 || l.brokens > l.rows:
-		l.otherFormat()
+	case l.broken > l.rows:
+		l.flush(l.mostlyBroken())
 	default:
 		l.flush(nil)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"strconv"
 	"strings"
 
 	"unnest/internal/plan/cluster"
@@ -20,12 +21,12 @@ type number struct {
 }
 
 var (
-	errNotDecimal = errors.New("is no decimal number")
+	errNotDecimal = errors.New("want a decimal number")
 	errTooLarge   = errors.New("is too large")
 )
 
-// parseNumber reads a decimal with an optional sign, point and exponent. Nothing,
-// and the words null and NULL, are zero.
+// parseNumber reads a decimal with an optional sign, point and exponent. An empty text
+// and null, in any case, are zero.
 func parseNumber(text []byte) (number, error) {
 	text = bytes.TrimSpace(text)
 	if len(text) == 0 {
@@ -55,8 +56,8 @@ func parseNumber(text []byte) (number, error) {
 	return n, nil
 }
 
-// digits reads digits with at most one point, and reports whether there were any.
-// Digits beyond the nineteenth only count for the size.
+// digits reads digits with at most one point, and reports whether there were any. It
+// rounds down after the nineteenth digit.
 func digits(text []byte) (n number, rest []byte, ok bool) {
 	i, point := 0, false
 	for ; i < len(text); i++ {
@@ -81,26 +82,14 @@ func digits(text []byte) (n number, rest []byte, ok bool) {
 	return n, nil, ok
 }
 
-// exponent reads what follows the e.
+// exponent reads the number after the e. It saturates, which is enough for a size that no
+// int64 has.
 func exponent(text []byte) (int, bool) {
-	sign := 1
-	if len(text) > 0 && (text[0] == '-' || text[0] == '+') {
-		if text[0] == '-' {
-			sign = -1
-		}
-		text = text[1:]
-	}
-	e := 0
-	for _, c := range text {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		e = min(e*10+int(c-'0'), 10_000)
-	}
-	return sign * e, len(text) > 0
+	e, err := strconv.ParseInt(string(text), 10, 16)
+	return int(e), err == nil || errors.Is(err, strconv.ErrRange)
 }
 
-// word reads what stands for a number without being one.
+// word reads a word in the place of a number.
 func word(text []byte) (number, error) {
 	switch strings.ToLower(string(text)) {
 	case "null":
@@ -156,11 +145,11 @@ var pow10 = func() (p [20]uint64) {
 // amount is one dimension of a request.
 type amount struct {
 	value int64
-	why   Reason // kept, or why it is none
+	why   Reason // kept, or why there is no value
 }
 
-// amountOf reads a column whose unit has so many of plan's units. Percent is
-// written as a unit with a shift of 2.
+// amountOf reads a column in units of which one has unit of the planner's units. A shift
+// of 2 means that the column is in hundredths.
 func amountOf(column string, text []byte, unit int64, shift int) (amount, error) {
 	n, err := parseNumber(text)
 	if err == nil && n.why == kept {
@@ -171,80 +160,71 @@ func amountOf(column string, text []byte, unit int64, shift int) (amount, error)
 		}
 	}
 	if err != nil {
-		return amount{}, fmt.Errorf("%s %q %w", column, clip(text), err)
+		return amount{}, inColumn(column, text, err)
 	}
 	return amount{why: n.why}, nil
 }
 
-// request is what a row asks for, and what becomes of it by the rule of the package.
+// inColumn names the column and the text of an error.
+func inColumn(column string, text []byte, err error) error {
+	return fmt.Errorf("%s %q: %w", column, clip(text), err)
+}
+
+// request is what a row requests, and what becomes of it by the rule of the package.
 type request struct {
 	cluster.Resources
 	why Reason
 }
 
 func (o *Options) request(cpu, memory amount) request {
+	r := cluster.Resources{CPU: cpu.value, Memory: memory.value}
 	switch {
 	case cpu.why != kept:
 		return request{why: cpu.why}
 	case memory.why != kept:
 		return request{why: memory.why}
-	case cpu.value == 0 && memory.value == 0 && !o.KeepEmpty:
+	case r == cluster.Resources{} && !o.KeepEmpty:
 		return request{why: NoRequest}
-	}
-	r := cluster.Resources{CPU: cpu.value, Memory: memory.value}
-	if !r.Fits(most) {
+	case !r.Fits(most):
 		return request{why: Beyond}
 	}
 	return request{Resources: r}
 }
 
-// most is what no machine has, and with which sums stay far from overflow.
+// field is a column with its unit: see amountOf.
+type field struct {
+	column string
+	text   []byte
+	unit   int64
+	shift  int
+}
+
+// parseRequest reads the columns of CPU and memory.
+func (o *Options) parseRequest(cpu, memory field) (request, error) {
+	c, err := amountOf(cpu.column, cpu.text, cpu.unit, cpu.shift)
+	if err != nil {
+		return request{}, err
+	}
+	m, err := amountOf(memory.column, memory.text, memory.unit, memory.shift)
+	if err != nil {
+		return request{}, err
+	}
+	return o.request(c, m), nil
+}
+
+// most is larger than any machine, and small enough that sums do not overflow.
 var most = cluster.Resources{CPU: 1e6 * cluster.VCPU, Memory: 1 << 50}
 
-// take counts a row with a request, and notes if half of it is missing. It reports
-// whether the row is kept.
-func (r *Report) take(q request) bool {
-	r.row(q.why)
-	r.note(q)
-	return q.why == kept
-}
-
-func (r *Report) note(q request) {
-	if q.why != kept {
-		return
-	}
-	if q.CPU == 0 {
-		r.notes[NoCPU]++
-	}
-	if q.Memory == 0 {
-		r.notes[NoMemory]++
-	}
-}
-
-// whole reads a column that is a whole number, such as a time or an identifier.
+// whole reads a column that holds a whole number, such as a time or an identifier.
 func whole(column string, text []byte) (int64, error) {
-	negative := len(text) > 0 && text[0] == '-'
-	digits := text
-	if negative {
-		digits = text[1:]
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return 0, inColumn(column, text, errTooLarge)
+	case err != nil:
+		return 0, inColumn(column, text, errors.New("want a whole number"))
 	}
-	if len(digits) == 0 || len(digits) > 19 {
-		return 0, fmt.Errorf("%s %q is no whole number", column, clip(text))
-	}
-	var n uint64
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return 0, fmt.Errorf("%s %q is no whole number", column, clip(text))
-		}
-		n = n*10 + uint64(c-'0')
-	}
-	if n > math.MaxInt64 {
-		return 0, fmt.Errorf("%s %q is too large", column, clip(text))
-	}
-	if negative {
-		return -int64(n), nil
-	}
-	return int64(n), nil
+	return n, nil
 }
 
 // clip keeps messages short.

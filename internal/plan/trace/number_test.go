@@ -44,11 +44,11 @@ func TestAmountOf(t *testing.T) {
 		{"-1", machine, 0, 0, Negative, ""},
 		{"NaN", machine, 0, 0, NotANumber, ""},
 		{"-inf", machine, 0, 0, NotANumber, ""},
-		{".", 1, 0, 0, kept, "is no decimal number"},
-		{"1e", 1, 0, 0, kept, "is no decimal number"},
-		{"1..2", 1, 0, 0, kept, "is no decimal number"},
-		{"0x10", 1, 0, 0, kept, "is no decimal number"},
-		{"abc", 1, 0, 0, kept, "is no decimal number"},
+		{".", 1, 0, 0, kept, "want a decimal number"},
+		{"1e", 1, 0, 0, kept, "want a decimal number"},
+		{"1..2", 1, 0, 0, kept, "want a decimal number"},
+		{"0x10", 1, 0, 0, kept, "want a decimal number"},
+		{"abc", 1, 0, 0, kept, "want a decimal number"},
 		{strings.Repeat("x", 100), 1, 0, 0, kept, strings.Repeat("x", 40) + "…"},
 	} {
 		got, err := amountOf("cpu", []byte(c.text), c.unit, c.shift)

@@ -13,22 +13,11 @@ import (
 	"unnest/internal/plan/cluster"
 )
 
-// readParquet reads files with the columns of our own csv: user, pod and container
-// are strings, cpu is a number of vCPUs, memory a number of bytes; either may be
-// whole or floating, and null. Others are skipped.
+// readParquet reads files with the columns of the csv format: user, pod and container are
+// strings; cpu, in vCPUs, and memory, in bytes, are integers or floating-point numbers and
+// may be null. Other columns are skipped.
 func readParquet(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
-	files, err := expand(paths)
-	if err != nil {
-		return nil, err
-	}
-	g := newGrouping(o)
-	for _, path := range files {
-		if err := readParquetFile(ctx, path, g, o, rep); err != nil {
-			return nil, inFile(path, err)
-		}
-		rep.Files++
-	}
-	return g.sorted(), nil
+	return gather(paths, o, rep, func(path string, g *grouping) error { return readParquetFile(ctx, path, g, o, rep) })
 }
 
 func readParquetFile(ctx context.Context, path string, g *grouping, o *Options, rep *Report) error {
@@ -43,7 +32,7 @@ func readParquetFile(ctx context.Context, path string, g *grouping, o *Options, 
 	}
 	f, err := parquet.OpenFile(file, info.Size())
 	if err != nil {
-		return fmt.Errorf("is no complete parquet file: %w: name the format that the file has, or fetch it again", err)
+		return fmt.Errorf("not a complete parquet file: %w: name the format that the file has, or fetch it again", err)
 	}
 	at, err := ownLeaves(f.Schema())
 	if err != nil {
@@ -102,7 +91,7 @@ func (t *parquetTable) group(ctx context.Context, group parquet.RowGroup) error 
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return fmt.Errorf("row %d: %w: the file is damaged, fetch it again", t.line+1, err)
+			return fmt.Errorf("row %d: %w: the file is damaged; fetch it again", t.line+1, err)
 		}
 	}
 }
@@ -132,13 +121,13 @@ func (t *parquetTable) row(row parquet.Row) error {
 	if err != nil {
 		return t.rep.broken(Broken{t.path, t.line, err}, t.o)
 	}
-	if r.request = t.o.request(cpu, memory); !t.rep.take(r.request) {
+	if r.request = t.o.request(cpu, memory); !t.rep.add(r.request) {
 		return nil
 	}
 	return t.g.add(r.user, r.pod, r.name, r.Resources)
 }
 
-// parquetAmount reads a number, unless there is an error before.
+// parquetAmount reads a number, or passes on an error of a column before.
 func parquetAmount(column string, v parquet.Value, unit int64, before error) (amount, error) {
 	if before != nil || v.IsNull() {
 		return amount{}, before
@@ -160,7 +149,7 @@ func wholeAmount(column string, x, unit int64) (amount, error) {
 	}
 	value, err := number{mantissa: uint64(x)}.times(unit)
 	if err != nil {
-		return amount{}, fmt.Errorf("%s %d %w", column, x, err)
+		return amount{}, fmt.Errorf("%s %d: %w", column, x, err)
 	}
 	return amount{value: value}, nil
 }
@@ -174,7 +163,7 @@ func floatAmount(column string, x float64, unit int64) (amount, error) {
 	case x < 0:
 		return amount{why: Negative}, nil
 	case value >= math.MaxInt64:
-		return amount{}, fmt.Errorf("%s %g %w", column, x, errTooLarge)
+		return amount{}, fmt.Errorf("%s %g: %w", column, x, errTooLarge)
 	}
 	return amount{value: int64(value)}, nil
 }

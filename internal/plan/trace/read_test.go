@@ -141,7 +141,7 @@ app_0 instance_0: instance_0=12/122880
 		{"quotes and suffixes", "csv", "csv", Options{}, `
 ann web: nginx=0.5/1024 log,ger=0.25/488.28125
 bob a "b": main=2/1024
-`, "5 rows, 3 kept, 0 broken; 1 requests neither CPU nor memory; 1 request beyond any machine"},
+`, "5 rows, 3 kept, 0 broken; 1 requests neither CPU nor memory; 1 request larger than any machine"},
 		{"namespaces", "kubectl", "kubectl", Options{}, `
 kube-system hostnet: whole proxy=0.1/32
 kube-system hostport: whole ingress=0.1/32
@@ -151,7 +151,7 @@ shop sidecar: +0.55/120 mesh=0.2/100 late=0.3/10 app=0.4/200
 shop waits: job=1/1024
 shop half: x=0.1/0 y=0/0
 shop podlevel: +1/0 x=1/1024 y=1/1024
-`, "14 rows, 8 kept, 1 broken; 1 requests neither CPU nor memory; 1 negative request; 2 request beyond any machine; 1 finished (1 requests no memory) (1 pod of a DaemonSet)"},
+`, "14 rows, 8 kept, 1 broken; 1 requests neither CPU nor memory; 1 negative request; 2 request larger than any machine; 1 finished (1 requests no memory) (1 pod of a DaemonSet)"},
 		{"labels", "kubectl", "kubectl", Options{OwnerLabel: "team", KeepEmpty: true}, `
 red shop/plain: web=0.5/256 log=0.1/64
 red shop/init: +1/0 app=1/128
@@ -261,6 +261,12 @@ func TestReadRefuses(t *testing.T) {
 		"table.zip":                          "PK\x03\x04....",
 		"table.tar":                          strings.Repeat("x", 257) + "ustar" + strings.Repeat("x", 300),
 		"old.sqlite":                         "SQLite format 2",
+		"memory.csv":                         csvHead + "u,p,c,1,4GG\n",
+		"memories.csv":                       csvHead + strings.Repeat("u,p,c,1,4GG\n", 3) + "u,p,c,1,1\n",
+		"rows.csv":                           csvHead,
+		"nopods.json":                        `{"kind":"List","items":[]}`,
+		"finished.json":                      `{"items":[{"metadata":{"name":"p","namespace":"n"},"spec":{"containers":[{"name":"c"}]},"status":{"phase":"Failed"}}]}`,
+		"late.csv/batch_task.csv":            "M1,1,j_1,1,Terminated,100,200,100,0.5\n",
 		"long.csv":                           csvHead + strings.Repeat("x", maxLine+2*chunkSize),
 	})
 	for _, c := range []struct {
@@ -269,40 +275,46 @@ func TestReadRefuses(t *testing.T) {
 		want         string
 	}{
 		{"google2012", "x", Options{}, `unknown trace format "google2012": choose one of alibaba2017,`},
-		{"google2011", "cut", Options{Period: At(time.Hour)}, "part.csv.gz: the compressed data ends early: the file is cut off"},
-		{"google2011", "cut", Options{}, "part.csv.gz: the compressed data ends early: the file is cut off"},
-		{"csv", "damaged.csv.gz", Options{}, "the file is damaged, fetch it again"},
-		{"google2011", "nojobs", Options{}, "nojobs/job_events: the table job_events is missing: put it there, beside task_events"},
+		{"google2011", "cut", Options{Period: At(time.Hour)}, "part.csv.gz: the compressed data ends early: the file is incomplete"},
+		{"google2011", "cut", Options{}, "part.csv.gz: the compressed data ends early: the file is incomplete"},
+		{"csv", "damaged.csv.gz", Options{}, "the file is damaged; fetch it again"},
+		{"google2011", "nojobs", Options{}, "nojobs/job_events: the table job_events is missing: put it next to task_events"},
 		{"google2011", "nojobs/task_events/*.csv", Options{}, "the table job_events is missing"},
 		{"google2011", "nojobs/task_events", Options{}, "the table job_events is missing"},
-		{"google2011", "other/task_events", Options{}, "batch.csv:1: has 9 columns, where a google2011 task event has 13: no line is understood: name the format"},
-		{"google2011", "batch_task.csv", Options{}, "batch_task.csv:1: has 9 columns, where a google2011 task event has 13"},
-		{"google2011", "back", Options{Period: At(time.Hour)}, "part.csv:2: time goes back from 600 to 500 µs"},
+		{"google2011", "other/task_events", Options{}, "batch.csv line 1: has 9 columns: want 13, as a google2011 task event has: name the format that the file has"},
+		{"google2011", "batch_task.csv", Options{}, "batch_task.csv line 1: has 9 columns: want 13, as a google2011 task event has"},
+		{"google2011", "back", Options{Period: At(time.Hour)}, "part.csv line 2: time goes back from 600 to 500 µs"},
 		{"google2011", "back2", Options{Period: At(time.Hour)}, "part-1.csv: time goes back from 600 to 500 µs"},
 		{"google2011", "empty", Options{}, "empty: has none of the tables task_events, job_events"},
 		{"google2019", "nocollections", Options{}, "the table collection_events is missing"},
-		{"google2019", "batch_task.csv", Options{}, "batch_task.csv:1: is no google2019 instance event"},
-		{"alibaba2017", "batch_task.csv", Options{}, "has 9 columns, where an alibaba2017"},
-		{"alibaba2018", "many.csv", Options{}, "has 5 columns, where an alibaba2018"},
+		{"google2019", "batch_task.csv", Options{}, "batch_task.csv line 1: not a google2019 instance event"},
+		{"alibaba2017", "batch_task.csv", Options{}, "has 9 columns: want 8, as an alibaba2017"},
+		{"alibaba2018", "many.csv", Options{}, "has 5 columns: want 9 for an alibaba2018"},
 		{"openb", "batch_task.csv", Options{}, "lacks the column name: the first line must name"},
 		{"dlrm", "many.csv", Options{}, "lacks the column instance_sn"},
-		{"csv", "head.csv", Options{}, `head.csv:1: the header "user,pod,cpu,memory" lacks the column container`},
+		{"csv", "head.csv", Options{}, `head.csv line 1: the header "user,pod,cpu,memory" lacks the column container`},
 		{"csv", "nothing-*.csv", Options{}, `nothing-*.csv": check the directory`},
 		{"csv", "nothing.csv", Options{}, "no such file or directory: name a file, a directory or a glob"},
 		{"csv", "empty", Options{}, "empty: the directory has no files"},
 		{"csv", "table.zip", Options{}, "is a zip archive: unzip it first"},
 		{"csv", "table.tar", Options{}, "is a tar archive: unpack it first"},
-		{"csv", "broken.csv", Options{}, `150 of the first 450 lines are broken, first `},
+		{"csv", "broken.csv", Options{}, `150 of the first 450 lines are broken, the first: `},
 		{"csv", "many.csv", Options{MaxContainers: 10}, "more than 10 containers"},
 		{"csv", "many.csv", Options{Period: &Period{2, 1}}, "it ends before it begins"},
 		{"csv", "many.csv", Options{Largest: cluster.Resources{CPU: 1}}, "both must be above zero"},
 		{"csv", "long.csv", Options{}, "a line is longer than 16 MiB"},
-		{"kubectl", "pods.json", Options{}, "pods: the file is cut off, make it again"},
+		{"csv", "memory.csv", Options{}, `memory.csv line 2: memory "4GG": want bytes or 4Gi, 512Mi`},
+		{"csv", "memories.csv", Options{}, `memories.csv line 2: memory "4GG": want bytes or 4Gi, 512Mi (3 of the first 4 rows are broken)`},
+		{"csv", "rows.csv", Options{}, "rows.csv: has no rows: name the files of a trace in the format csv"},
+		{"kubectl", "nopods.json", Options{}, "nopods.json: the list of pods is empty: make it with kubectl get pods -A -o json"},
+		{"kubectl", "finished.json", Options{}, "finished.json: no pod is left of 1 rows (1 finished): choose another period or another file"},
+		{"alibaba2018", "late.csv", Options{Period: At(time.Second)}, "late.csv: no pod is left of 1 rows (1 outside the period)"},
+		{"kubectl", "pods.json", Options{}, "pods: the file is incomplete; make it again"},
 		{"kubectl", "nodes.json", Options{}, "has a Node, not only pods"},
 		{"kubectl", "nolist.json", Options{}, "has no list of pods"},
-		{"kubectl", "text.json", Options{}, "is no JSON at byte 1"},
-		{"parquet", "many.csv", Options{}, "is no complete parquet file"},
-		{"azure", "many.csv", Options{}, "is no SQLite database"},
+		{"kubectl", "text.json", Options{}, "not JSON at byte 1"},
+		{"parquet", "many.csv", Options{}, "not a complete parquet file"},
+		{"azure", "many.csv", Options{}, "not an SQLite database"},
 		{"azure", "damaged.csv.gz", Options{}, "is compressed: gunzip it first"},
 	} {
 		t.Run(c.format+" "+c.path, func(t *testing.T) {
@@ -335,16 +347,48 @@ func TestBrokenLines(t *testing.T) {
 		got = append(got, strings.TrimPrefix(b.String(), dir))
 	}
 	want := []string{
-		"/a.csv:3: has 4 columns, the header has 5",
-		`/a.csv:5: cpu "1x" is no decimal number`,
-		"/a.csv:6: the user has no name",
-		`/a.csv:7: cpu "99999999999999999999" is too large`,
+		"/a.csv line 3: has 4 columns: want 5, as the header has",
+		`/a.csv line 5: cpu "1x": want vCPUs, such as 2 or 500m`,
+		"/a.csv line 6: the user has no name",
+		`/a.csv line 7: cpu "99999999999999999999": is too large`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	if _, _, err := Read(t.Context(), "csv", []string{dir}, Options{MaxBroken: -1, MaxBrokenShare: -1}); err == nil {
 		t.Error("a broken line was let through, where none may be")
+	}
+}
+
+// Standard input is a stream like a file, compressed or not; formats of several tables are
+// not read from it.
+func TestReadStdin(t *testing.T) {
+	pods := read(t, "testdata/kubectl/pods.json")
+	table := read(t, "testdata/csv/pods.csv")
+	for _, c := range []struct{ format, path, text string }{
+		{"kubectl", "testdata/kubectl/pods.json", pods},
+		{"csv", "testdata/csv/pods.csv", table},
+		{"csv", "testdata/csv/pods.csv", zip(t, table, 0)},
+	} {
+		want, _, err := Read(t.Context(), c.format, []string{c.path}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, report, err := Read(t.Context(), c.format, []string{"-"}, Options{Stdin: strings.NewReader(c.text)})
+		if diff := cmp.Diff(want, got); err != nil || diff != "" || report.Files != 1 {
+			t.Errorf("%s: %v, %d files, - file, + standard input:\n%s", c.format, err, report.Files, diff)
+		}
+	}
+	for _, c := range []struct{ format, text, want string }{
+		{"csv", csvHead + "u,p,c,1,4GG\n", `standard input line 2: memory "4GG": want`},
+		{"kubectl", `{"items":[]}`, "standard input: the list of pods is empty"},
+		{"google2011", "", "read google2011 from standard input: this format is not a single stream: name its files; formats that can be streamed are alibaba2017,"},
+		{"parquet", "", "this format is not a single stream"},
+	} {
+		_, _, err := Read(t.Context(), c.format, []string{"-"}, Options{Stdin: strings.NewReader(c.text)})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", c.format, err, c.want)
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package trace
 
 import (
 	"context"
-	"fmt"
 	"math"
 
 	"unnest/internal/plan/cluster"
@@ -22,8 +21,7 @@ func readTable(ctx context.Context, paths []string, o *Options, rep *Report, par
 	}
 	g := newGrouping(o)
 	err = eachLine(ctx, files, o, rep, func() parse[rowTable] { return parser(o) }, func(r *rowTable) error {
-		rep.settle(r.request)
-		if r.why != kept {
+		if !rep.count(r.request) {
 			return nil
 		}
 		return g.add(r.user, r.pod, r.name, r.Resources)
@@ -37,8 +35,8 @@ func readTable(ctx context.Context, paths []string, o *Options, rep *Report, par
 // readOpenB reads the pod lists openb_pod_list_*.csv of cluster-trace-gpu-v2023 in
 // github.com/alibaba/clusterdata (README.md there): CPUs in thousandths, memory in
 // MiB, times in seconds. Each row is a pod of one container. The trace names no
-// owners: all are of the user "openb". GPUs are not looked at. In a period are the
-// pods that were scheduled and not deleted.
+// owners: all pods belong to the user "openb". GPUs are ignored. A period contains the
+// pods that were scheduled and not yet deleted.
 func readOpenB(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
 	return readTable(ctx, paths, o, rep, parseOpenB)
 }
@@ -53,7 +51,7 @@ func parseOpenB(o *Options) parse[rowTable] {
 		}
 		r.user, r.pod = "openb", string(c[0])
 		r.name = r.pod
-		if err := r.read(o, c[1], cluster.VCPU/1000, c[2], 1<<20); err != nil {
+		if r.request, err = o.parseRequest(field{"CPU request", c[1], cluster.VCPU / 1000, 0}, field{"memory request", c[2], 1 << 20, 0}); err != nil {
 			return kept, err
 		}
 		return o.within(s, c[3], math.MaxInt64, c[4])
@@ -63,7 +61,7 @@ func parseOpenB(o *Options) parse[rowTable] {
 // readDLRM reads disaggregated_DLRM_trace.csv of cluster-trace-gpu-v2025 in
 // github.com/alibaba/clusterdata (README.md there): CPUs in vCPUs, memory in GiB,
 // times in seconds, empty before and after the trace. The application is the user,
-// an instance is a pod of one container. GPUs are not looked at.
+// an instance is a pod of one container. GPUs are ignored.
 func readDLRM(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
 	return readTable(ctx, paths, o, rep, parseDLRM)
 }
@@ -78,26 +76,15 @@ func parseDLRM(o *Options) parse[rowTable] {
 		}
 		r.user, r.pod = users.of(c[1]), string(c[0])
 		r.name = r.pod
-		if err := r.read(o, c[2], cluster.VCPU, c[3], 1<<30); err != nil {
+		if r.request, err = o.parseRequest(field{"CPU request", c[2], cluster.VCPU, 0}, field{"memory request", c[3], 1 << 30, 0}); err != nil {
 			return kept, err
 		}
 		return o.within(s, c[4], math.MinInt64, c[5])
 	}
 }
 
-// read reads the request.
-func (r *rowTable) read(o *Options, cpu []byte, unit int64, memory []byte, bytes int64) error {
-	c, err := amountOf("CPU request", cpu, unit, 0)
-	if err != nil {
-		return err
-	}
-	m, err := amountOf("memory request", memory, bytes, 0)
-	r.request = o.request(c, m)
-	return err
-}
-
-// within says whether what runs from start to end is in the span. An empty start
-// stands for the given one; an empty end is after the trace.
+// within returns Outside for a row that runs from start to end outside the span. An empty
+// start stands for unstarted; an empty end is after the trace.
 func (o *Options) within(s span, start []byte, unstarted int64, end []byte) (Reason, error) {
 	from, err := second("start time", start, unstarted)
 	if err != nil {
@@ -107,24 +94,24 @@ func (o *Options) within(s span, start []byte, unstarted int64, end []byte) (Rea
 	if err != nil {
 		return kept, err
 	}
-	if !o.whole() && (len(start) == 0 && unstarted == math.MaxInt64 || !s.overlaps(from, to)) {
+	if !o.Period.all() && (len(start) == 0 && unstarted == math.MaxInt64 || !s.overlaps(from, to)) {
 		return Outside, nil
 	}
 	return kept, nil
 }
 
-// second reads a time in seconds, which may have a point, down to whole seconds.
+// second reads a time in seconds, and rounds it to whole seconds.
 func second(column string, text []byte, empty int64) (int64, error) {
 	n, err := parseNumber(text)
 	if err != nil {
-		return 0, fmt.Errorf("%s %q %w", column, clip(text), err)
+		return 0, inColumn(column, text, err)
 	}
 	if len(text) == 0 || n.why == NotANumber {
 		return empty, nil
 	}
 	value, err := n.times(1)
 	if err != nil {
-		return 0, fmt.Errorf("%s %q %w", column, clip(text), err)
+		return 0, inColumn(column, text, err)
 	}
 	if n.why == Negative {
 		return -value, nil
