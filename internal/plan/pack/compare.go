@@ -6,23 +6,21 @@ import (
 	"unnest/internal/plan/cluster"
 )
 
-// Comparison is what one user's pods cost in every way.
+// Comparison is the plans of all planners for one user.
 type Comparison struct {
 	User       cluster.User // as planned: see Fit
 	Left       []Left
-	Kubernetes Outcome // the paper's
-	Resize     Outcome // its VMs resized, nothing moved
-	Hostlo     Outcome // the paper's
-	// Spread lets a pod go to several VMs when they are bought; then Hostlo. It may
-	// cost more than Kubernetes: tight VMs leave later pods no room.
-	Spread Outcome
-	Whole  Outcome // the best packing found of pods that stay whole; see Unsplit
-	Best   Outcome // the best packing found
+	Kubernetes Outcome // see Kubernetes
+	Resize     Outcome // Kubernetes, then Resize
+	Hostlo     Outcome // Kubernetes, then Hostlo
+	Spread     Outcome // Spread, then Hostlo; may cost more than Kubernetes, because it leaves less room for later pods
+	Whole      Outcome // Best for pods that stay whole: see Unsplit
+	Best       Outcome // see Best
 }
 
-// Compare plans a user in every way. Each plan is valid, see Check, and
-// Kubernetes ≥ Hostlo ≥ Best, Kubernetes ≥ Whole ≥ Best, Spread ≥ Best. Users are
-// independent of each other: callers may run it on many at once.
+// Compare runs all planners for a user. Kubernetes ≥ Hostlo ≥ Best, Kubernetes ≥ Whole ≥
+// Best, and Spread ≥ Best. Users are independent of each other, so callers may run many
+// at once.
 func Compare(u cluster.User, c cluster.Catalogue, o Options) (Comparison, error) {
 	fit, left, err := Fit(u, c, o.Oversize)
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"unnest/internal/plan/cluster"
 )
 
-// FirstFitDecreasing returns what a user's pods cost as the cluster autoscaler packs
-// them (kubernetes/autoscaler, cluster-autoscaler/estimator, binpacking_estimator.go):
-// whole pods, biggest first by the sum of their CPU and memory relative to the VM,
-// each on the first VM with room, all VMs of one model; and the cheapest of the
-// models, as its price expander chooses. A user whose pods no model holds costs 0.
+// FirstFitDecreasing returns the cost of a user's pods as the cluster autoscaler packs them
+// (kubernetes/autoscaler, cluster-autoscaler/estimator, binpacking_estimator.go). It uses VMs
+// of one model, and places whole pods, biggest first by the sum of CPU and memory relative to
+// the VM, each on the first VM with room. It returns the lowest cost over all models, as the
+// price expander chooses, and 0 if no model holds every pod.
 func FirstFitDecreasing(u cluster.User, c cluster.Catalogue) int64 {
 	var least int64 = -1
 	for _, m := range c {

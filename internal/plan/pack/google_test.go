@@ -124,10 +124,10 @@ func TestGoogle2011Trace(t *testing.T) {
 				saved := float64(k.Cost-h.Cost) / float64(k.Cost)
 				saving, above5, most = saving+btoi(saved > 0), above5+btoi(saved > 0.05), max(most, saved)
 			}
-			const unit = cluster.Dollar / 1000
-			if planned != tt.users || kubernetes/unit != tt.kubernetes || hostlo/unit != tt.hostlo || saving != tt.saving || above5 != tt.above5 || math.Abs(most-tt.most) > 5e-4 {
+			const item = cluster.Dollar / 1000
+			if planned != tt.users || kubernetes/item != tt.kubernetes || hostlo/item != tt.hostlo || saving != tt.saving || above5 != tt.above5 || math.Abs(most-tt.most) > 5e-4 {
 				t.Errorf("%d users, kubernetes %d, hostlo %d, %d save, %d above 5 %%, at most %.4f; want %+v",
-					planned, kubernetes/unit, hostlo/unit, saving, above5, most, tt)
+					planned, kubernetes/item, hostlo/item, saving, above5, most, tt)
 			}
 		})
 	}

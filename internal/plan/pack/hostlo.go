@@ -7,10 +7,10 @@ import (
 	"unnest/internal/plan/cluster"
 )
 
-// Hostlo improves a plan as the paper does (§5.3.1, step 4): containers, smallest
-// first, move to the VMs that have the most wasted resources, so that VMs are
-// dropped or become a cheaper model. No VM is bought. How it goes through them is in
-// the options. It never costs more than the plan.
+// Hostlo improves a plan as the paper does (§5.3.1, step 4): it moves containers, smallest
+// first, to the VMs with the most wasted resources, and then drops VMs or replaces them by
+// cheaper models. It buys no VM, and the result never costs more than the plan. Options
+// say in which order it goes through the VMs.
 func Hostlo(u cluster.User, c cluster.Catalogue, plan cluster.Plan, o Options) (Outcome, error) {
 	p, err := reopen(u, c, plan, o)
 	if err != nil {
@@ -34,18 +34,18 @@ func (p *packing) hostlo() {
 	}
 }
 
-// moveContainers moves each container to the VM with room that wastes most, unless
-// that is its own.
+// moveContainers moves each container to the VM with room that wastes most, if that wastes
+// more than its own.
 func (p *packing) moveContainers() {
 	r := p.rankWasted()
 	before := p.cost
 	for _, u := range p.smallestFirst(p.all()) {
 		b := int(p.where[u])
 		r.remove(b)
-		t := r.first(p.units[u].req, p.reachable(u))
+		t := r.first(p.items[u].req, p.reachable(u))
 		if t >= 0 && p.wasted(t) > p.wasted(b) {
-			p.shift(u, t)
-			p.step(ActMove, t, before)
+			p.move(u, t)
+			p.recordStep(ActMove, t, before)
 			p.rank(r, t, p.wasted)
 		}
 		p.rank(r, b, p.wasted)
@@ -53,7 +53,7 @@ func (p *packing) moveContainers() {
 	p.shrinkAll()
 }
 
-// emptyVMs empties VMs that are dropped or shrunk by that.
+// emptyVMs empties one VM after the other.
 func (p *packing) emptyVMs() {
 	r := p.rankWasted()
 	for _, b := range p.emptying() {
@@ -61,15 +61,14 @@ func (p *packing) emptyVMs() {
 	}
 }
 
-// empty moves the units of a bin, smallest first, each to the first of the ranking
-// with room, and undoes all of it unless the bin is then dropped or shrunk, or moves
-// are to be kept.
+// empty moves the items of a bin, smallest first, each to the first bin of the ranking with
+// room. It undoes the moves unless the bin is then dropped or shrunk, or keep is set.
 func (p *packing) empty(b int, r *ranking, score func(b int) float64, keep bool) bool {
 	r.remove(b)
 	var moved []int32
-	for _, u := range p.smallestFirst(p.bins[b].units) {
-		if t := r.first(p.units[u].req, p.reachable(u)); t >= 0 {
-			p.shift(u, t)
+	for _, u := range p.smallestFirst(p.bins[b].items) {
+		if t := r.first(p.items[u].req, p.reachable(u)); t >= 0 {
+			p.move(u, t)
 			p.rank(r, t, score)
 			moved = append(moved, u)
 		}
@@ -82,12 +81,12 @@ func (p *packing) empty(b int, r *ranking, score func(b int) float64, keep bool)
 	}
 	if keep {
 		p.rank(r, b, score)
-		p.step(ActMove, b, p.cost)
+		p.recordStep(ActMove, b, p.cost)
 		return false
 	}
 	for _, u := range slices.Backward(moved) {
 		t := int(p.where[u])
-		p.take(u)
+		p.remove(u)
 		p.put(u, b)
 		p.rank(r, t, score)
 	}
@@ -131,19 +130,11 @@ func (p *packing) emptying() []int {
 	return bins
 }
 
-func (p *packing) all() []int32 {
-	units := make([]int32, len(p.units))
-	for u := range units {
-		units[u] = int32(u)
-	}
-	return units
-}
-
-// smallestFirst returns a sorted copy of the units.
-func (p *packing) smallestFirst(units []int32) []int32 {
-	sorted := slices.Clone(units)
+// smallestFirst returns a sorted copy of the items.
+func (p *packing) smallestFirst(items []int32) []int32 {
+	sorted := slices.Clone(items)
 	slices.SortFunc(sorted, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(p.size(p.units[a].req), p.size(p.units[b].req)), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(p.size(p.items[a].req), p.size(p.items[b].req)), cmp.Compare(a, b))
 	})
 	return sorted
 }

@@ -1,17 +1,10 @@
 package pack
 
-import (
-	"cmp"
-	"math"
-	"math/big"
-	"slices"
+import "unnest/internal/plan/cluster"
 
-	"unnest/internal/plan/cluster"
-)
-
-// unit is what is placed as one: a container, with the pod's overhead if it is the
-// pod's first; all of a pod that must not be split; or containers glued together.
-type unit struct {
+// item is the smallest thing to place: a container, with the pod's overhead if it is the
+// first; a whole pod that must not be split; or containers that must stay together.
+type item struct {
 	pod        int32
 	overhead   bool
 	containers []int32
@@ -22,185 +15,106 @@ type unit struct {
 // numbers stay on one VM. A nil slice puts every container into a group of its own.
 type Groups func(pod int) []int
 
-// cargo is all units of a user, by pod.
-type cargo struct {
+// itemSet is all items of a user, sorted by pod.
+type itemSet struct {
 	user  cluster.User
-	units []unit
-	first []int32 // of each pod, and behind the last
-	of    []int32 // unit of each container, by start
-	start []int32 // of each pod's containers in of
+	items []item
+	first []int32 // item of each pod, and the number of items
+	of    []int32 // item of each container, by start
+	start []int32 // index in of, by pod
 }
 
-// newCargo cuts the pods of a user into units. Whole pods are one unit each.
-func newCargo(u cluster.User, glue Groups) *cargo {
-	total := 0
-	for _, p := range u.Pods {
-		total += len(p.Containers)
+// newItems makes items of the pods of a user.
+func newItems(u cluster.User, groups Groups) *itemSet {
+	s := &itemSet{user: u}
+	var sequence []int32
+	for pod, p := range u.Pods {
+		for k := len(sequence); k < len(p.Containers); k++ {
+			sequence = append(sequence, int32(k))
+		}
+		var group []int // of each container; nil: a group of its own
+		switch {
+		case p.Whole:
+			group = make([]int, len(p.Containers))
+		case groups != nil:
+			group = groups(pod)
+		}
+		s.start = append(s.start, int32(len(s.of)))
+		s.first = append(s.first, int32(len(s.items)))
+		s.addPod(pod, group, sequence)
 	}
-	c := &cargo{user: u, units: make([]unit, 0, total+1), of: make([]int32, total)}
-	backing := make([]int32, 0, total)
-	start := int32(0)
-	for i, p := range u.Pods {
-		c.first = append(c.first, int32(len(c.units)))
-		c.start = append(c.start, start)
-		backing = c.cut(i, p, podGroups(i, p, glue), backing)
-		start += int32(len(p.Containers))
-	}
-	c.first = append(c.first, int32(len(c.units)))
-	return c
+	s.first = append(s.first, int32(len(s.items)))
+	return s
 }
 
-// podGroups returns the group of each container; nil: each is one.
-func podGroups(i int, p cluster.Pod, glue Groups) []int {
-	if p.Whole {
-		return make([]int, len(p.Containers))
-	}
-	if glue == nil {
-		return nil
-	}
-	return glue(i)
-}
-
-// cut appends the units of pod i. The containers of a unit are in backing.
-func (c *cargo) cut(i int, p cluster.Pod, group []int, backing []int32) []int32 {
-	from := len(c.units)
-	index := map[int]int32{} // group -> unit
-	for k := range p.Containers {
-		u := int32(len(c.units))
+// addPod appends the items of a pod. Items of one container share the memory of sequence,
+// which is 0, 1, 2 and so on.
+func (s *itemSet) addPod(pod int, group []int, sequence []int32) {
+	p := s.user.Pods[pod]
+	from := len(s.items)
+	known := map[int]int32{} // group -> item
+	for k, c := range p.Containers {
+		u := int32(len(s.items))
 		if group != nil {
-			known, ok := index[group[k]]
-			if !ok {
-				index[group[k]] = u
-			} else {
-				u = known
+			if first, ok := known[group[k]]; ok {
+				u = first
 			}
+			known[group[k]] = u
 		}
-		if int(u) == len(c.units) {
-			c.units = append(c.units, unit{pod: int32(i)})
+		if int(u) == len(s.items) {
+			s.items = append(s.items, item{pod: int32(pod), containers: sequence[k : k : k+1]})
 		}
-		c.of[int(c.start[i])+k] = u
-		c.units[u].req = c.units[u].req.Add(p.Containers[k].Request)
+		i := &s.items[u]
+		i.containers = append(i.containers, int32(k))
+		i.req = i.req.Add(c.Request)
+		s.of = append(s.of, u)
 	}
-	backing = c.list(i, len(p.Containers), from, backing)
-	if from == len(c.units) {
-		c.units = append(c.units, unit{pod: int32(i)})
+	if from == len(s.items) {
+		s.items = append(s.items, item{pod: int32(pod)})
 	}
-	c.units[from].overhead = true
-	c.units[from].req = c.units[from].req.Add(p.Overhead)
-	return backing
+	s.items[from].overhead = true
+	s.items[from].req = s.items[from].req.Add(p.Overhead)
 }
 
-// list tells each unit of pod i, which begin with from, its containers, of which
-// there are n, and appends them to backing.
-func (c *cargo) list(i, n, from int, backing []int32) []int32 {
-	at := len(backing)
-	backing = backing[:at+n]
-	of := c.of[c.start[i]:][:n]
-	members := make([]int, len(c.units)-from)
-	for _, u := range of {
-		members[int(u)-from]++
+// podItems returns the items of a pod.
+func (s *itemSet) podItems(pod int32) []int32 { return numbers(s.first[pod], s.first[pod+1]) }
+
+// all returns all items.
+func (s *itemSet) all() []int32 { return numbers(0, int32(len(s.items))) }
+
+func numbers(from, to int32) []int32 {
+	list := make([]int32, to-from)
+	for i := range list {
+		list[i] = from + int32(i)
 	}
-	for u, count := range members {
-		c.units[from+u].containers = backing[at : at : at+count]
-		at += count
-	}
-	for k, u := range of {
-		c.units[u].containers = append(c.units[u].containers, int32(k))
-	}
-	return backing
+	return list
 }
 
-// podUnits returns the units of a pod.
-func (c *cargo) podUnits(pod int32) []int32 {
-	units := make([]int32, c.first[pod+1]-c.first[pod])
-	for i := range units {
-		units[i] = c.first[pod] + int32(i)
-	}
-	return units
+// alone reports whether the item is all of its pod.
+func (s *itemSet) alone(u int32) bool {
+	pod := s.items[u].pod
+	return s.first[pod+1]-s.first[pod] == 1
 }
 
-// alone reports whether the unit is all of its pod.
-func (c *cargo) alone(u int32) bool {
-	pod := c.units[u].pod
-	return c.first[pod+1]-c.first[pod] == 1
-}
-
-// parts returns what a plan lists for the unit.
-func (c *cargo) parts(u int32) []cluster.Part {
-	unit := c.units[u]
+// parts returns the parts of an item in a plan.
+func (s *itemSet) parts(u int32) []cluster.Part {
+	item := s.items[u]
 	var parts []cluster.Part
-	pod := int(unit.pod)
-	if unit.overhead && c.user.Pods[pod].Overhead != (cluster.Resources{}) {
+	pod := int(item.pod)
+	if item.overhead && s.user.Pods[pod].Overhead != (cluster.Resources{}) {
 		parts = append(parts, cluster.Part{Pod: pod, Container: -1})
 	}
-	for _, k := range unit.containers {
+	for _, k := range item.containers {
 		parts = append(parts, cluster.Part{Pod: pod, Container: int(k)})
 	}
 	return parts
 }
 
-// market is what is on sale, with what follows from it.
-type market struct {
-	catalogue cluster.Catalogue
-	byPrice   []int             // cheapest first, then smallest
-	largest   cluster.Resources // the most of each resource that any model has
-	limited   bool              // some model limits its pods
-	grain     int64             // every price is a multiple of it
-	rate      [2]float64        // least price of a billionth of a vCPU, and of a byte
-}
-
-func newMarket(c cluster.Catalogue) market {
-	m := market{catalogue: c, rate: [2]float64{math.Inf(1), math.Inf(1)}}
-	for i, model := range c {
-		m.grain = new(big.Int).GCD(nil, nil, big.NewInt(m.grain), big.NewInt(model.Price)).Int64()
-		m.rate[0] = min(m.rate[0], float64(model.Price)/float64(max(1, model.Size.CPU)))
-		m.rate[1] = min(m.rate[1], float64(model.Price)/float64(max(1, model.Size.Memory)))
-		m.byPrice = append(m.byPrice, i)
-		m.largest.CPU = max(m.largest.CPU, model.Size.CPU)
-		m.largest.Memory = max(m.largest.Memory, model.Size.Memory)
-		m.limited = m.limited || model.Pods > 0
+// request returns the sum of the requests.
+func (s *itemSet) request(items []int32) cluster.Resources {
+	var sum cluster.Resources
+	for _, u := range items {
+		sum = sum.Add(s.items[u].req)
 	}
-	slices.SortStableFunc(m.byPrice, func(a, b int) int {
-		return cmp.Or(cmp.Compare(c[a].Price, c[b].Price), cmp.Compare(c[a].Size.CPU, c[b].Size.CPU))
-	})
-	return m
-}
-
-// cheapest returns the cheapest model that holds so much of so many pods, -1 if
-// there is none.
-func (m market) cheapest(req cluster.Resources, pods int) int {
-	for _, i := range m.byPrice {
-		if model := m.catalogue[i]; req.Fits(model.Size) && (model.Pods == 0 || pods <= model.Pods) {
-			return i
-		}
-	}
-	return -1
-}
-
-// floor returns a price that no VMs for so much can beat: of each resource, at the
-// price of the model where it is cheapest; of the cheapest model; and a multiple of
-// what all prices are multiples of.
-func (m market) floor(req cluster.Resources) int64 {
-	least := int64(max(m.rate[0]*float64(req.CPU), m.rate[1]*float64(req.Memory)) * (1 - 1e-9))
-	least = max(least, m.catalogue[m.byPrice[0]].Price)
-	if m.grain > 0 {
-		least += (m.grain - least%m.grain) % m.grain
-	}
-	return least
-}
-
-// size is the paper's size of a pod or container: the sum of CPU and memory
-// relative to the largest model (footnote 7).
-func (m market) size(r cluster.Resources) float64 { return relative(r, m.largest) }
-
-// relative is the sum of both resources relative to those of a whole.
-func relative(r, whole cluster.Resources) float64 {
-	return share(r.CPU, whole.CPU) + share(r.Memory, whole.Memory)
-}
-
-func share(part, whole int64) float64 {
-	if whole <= 0 {
-		return 0
-	}
-	return float64(part) / float64(whole)
+	return sum
 }

@@ -8,26 +8,25 @@ import (
 	"unnest/internal/plan/cluster"
 )
 
-// Outcome is a plan with the steps that lead to it, if Options.Explain asks for
-// them.
+// Outcome is a plan with its cost, and with the steps that led to it if Options.Explain is
+// set.
 type Outcome struct {
 	Plan  cluster.Plan
 	Cost  int64 // billionths of a dollar for an hour
 	Steps []Step
 }
 
-// Kubernetes plans as the paper lets Kubernetes do it (§5.3.1, steps 1 to 3): pods
-// are whole and come biggest first, each to the bought VM with room that has the
-// most requested resources, or else to a new VM of the cheapest model that holds it.
-// Equal pods come in their order, equal VMs as they were bought. A pod that no model
-// holds is an error: see Fit.
+// Kubernetes places pods as the paper's model of Kubernetes does (§5.3.1, steps 1 to 3). It
+// places whole pods, biggest first, each on the bought VM with room that has the most
+// requested resources, or else on a new VM of the cheapest model that holds it. Ties keep
+// the order of the pods, and of purchase. A pod that no model holds is an error: see Fit.
 func Kubernetes(u cluster.User, c cluster.Catalogue, o Options) (Outcome, error) {
 	return construct(u, c, o, false)
 }
 
-// Spread is Kubernetes with one more freedom, the paper's example of §2: a pod that
-// no bought VM has room for may go to several new ones, where they are cheaper than
-// one (6 vCPU and 24 GiB: 4 and 2 vCPU instead of 8).
+// Spread is Kubernetes with one difference, the paper's example of §2: a pod without room on
+// any bought VM goes to several new VMs if they are cheaper than one (6 vCPU and 24 GiB: 4
+// and 2 vCPU instead of 8).
 func Spread(u cluster.User, c cluster.Catalogue, o Options) (Outcome, error) {
 	return construct(u, c, o, true)
 }
@@ -37,7 +36,7 @@ func construct(u cluster.User, c cluster.Catalogue, o Options, spread bool) (Out
 	if err != nil {
 		return Outcome{}, err
 	}
-	p := newPacking(newMarket(c), newCargo(u, nil), o)
+	p := newPacking(newModelIndex(c), newItems(u, nil), o)
 	if err := p.construct(spread); err != nil {
 		return Outcome{}, err
 	}
@@ -54,13 +53,13 @@ func (p *packing) construct(spread bool) error {
 		before := p.cost
 		if b := r.first(req, nil); b >= 0 {
 			p.putPod(pod, b)
-			p.step(ActPlace, b, before)
+			p.recordStep(ActPlace, b, before)
 			p.rank(&r, b, p.requested)
 			continue
 		}
 		model := p.cheapest(req, 1)
 		if model < 0 {
-			return fmt.Errorf("user %s: pod %s needs %s: no model holds that; cut or drop it", p.user.Name, p.user.Pods[pod].Name, req)
+			return fmt.Errorf("user %s: %w", p.user.Name, tooLarge(p.user.Pods[pod]))
 		}
 		for _, b := range p.buyFor(pod, model, spread) {
 			p.rank(&r, b, p.requested)
@@ -80,28 +79,28 @@ func (p *packing) biggestFirst() []int32 {
 	return pods
 }
 
-// putPod puts all units of a pod on a bin.
+// putPod puts all items of a pod on a bin.
 func (p *packing) putPod(pod int32, b int) {
-	for _, u := range p.podUnits(pod) {
+	for _, u := range p.podItems(pod) {
 		p.put(u, b)
-		p.note(u, -1, b)
+		p.recordMove(u, -1, b)
 	}
 }
 
-// buyFor buys a VM of the model for a pod, or several where that is allowed and
-// cheaper, and returns them.
+// buyFor buys a VM of the model for a pod and returns it. With spread it buys several VMs if
+// they are cheaper.
 func (p *packing) buyFor(pod int32, model int, spread bool) []int {
 	before := p.cost
 	if spread && p.first[pod+1]-p.first[pod] > 1 {
-		lots, host := p.several(pod, model)
+		loads, host := p.several(pod, model)
 		var bought []int
-		for _, lot := range lots {
-			b := p.buy(lot.model, host)
-			for _, u := range lot.units {
+		for _, load := range loads {
+			b := p.buy(load.model, host)
+			for _, u := range load.items {
 				p.put(u, b)
-				p.note(u, -1, b)
+				p.recordMove(u, -1, b)
 			}
-			p.step(ActBuy, b, before)
+			p.recordStep(ActBuy, b, before)
 			before = p.cost
 			bought = append(bought, b)
 		}
@@ -111,32 +110,31 @@ func (p *packing) buyFor(pod int32, model int, spread bool) []int {
 	}
 	b := p.buy(model, p.hostFor(p.catalogue[model].Taken()))
 	p.putPod(pod, b)
-	p.step(ActBuy, b, before)
+	p.recordStep(ActBuy, b, before)
 	return []int{b}
 }
 
-// several returns VMs for a pod that are cheaper than one of the model and fit on
-// one host, or none.
-func (p *packing) several(pod int32, model int) ([]lot, int) {
-	units := p.podUnits(pod)
-	budget := p.opts.Effort * len(units)
-	lots := p.pack(units, &budget)
+// several returns VMs for a pod that are together cheaper than one of the model and fit on
+// one host, and that host; nil if there are none.
+func (p *packing) several(pod int32, model int) ([]load, int) {
+	items := p.podItems(pod)
+	budget := p.opts.Effort * len(items)
+	loads := p.pack(items, &budget)
 	var price int64
 	var taken cluster.Resources
-	for _, lot := range lots {
-		price += p.catalogue[lot.model].Price
-		taken = taken.Add(p.catalogue[lot.model].Taken())
+	for _, load := range loads {
+		price += p.catalogue[load.model].Price
+		taken = taken.Add(p.catalogue[load.model].Taken())
 	}
 	if price >= p.catalogue[model].Price || p.opts.Host != (cluster.Resources{}) && !taken.Fits(p.opts.Host) {
 		return nil, 0
 	}
-	return lots, p.hostFor(taken)
+	return loads, p.hostFor(taken)
 }
 
-// Resize is the control for Hostlo: it only makes each VM of a plan the cheapest
-// model that holds what is on it, and moves nothing. On a plan of Kubernetes it
-// cannot save: a VM is bought as the cheapest model for its first pod, and a cheaper
-// one would not hold even that.
+// Resize is the control for Hostlo: it replaces each VM of a plan by the cheapest model that
+// holds its pods, and moves nothing. It cannot improve a plan of Kubernetes, which buys the
+// cheapest model for the first pod of each VM.
 func Resize(u cluster.User, c cluster.Catalogue, plan cluster.Plan, o Options) (Outcome, error) {
 	p, err := reopen(u, c, plan, o)
 	if err != nil {
@@ -152,8 +150,8 @@ func reopen(u cluster.User, c cluster.Catalogue, plan cluster.Plan, o Options) (
 	if err != nil {
 		return nil, err
 	}
-	p := newPacking(newMarket(c), newCargo(u, nil), o)
-	return p, p.load(plan)
+	p := newPacking(newModelIndex(c), newItems(u, nil), o)
+	return p, p.restore(plan)
 }
 
 // shrinkAll drops empty bins and shrinks the others.

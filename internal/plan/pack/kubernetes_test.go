@@ -284,7 +284,7 @@ func TestImproveRefuses(t *testing.T) {
 		plan cluster.Plan
 		want string
 	}{
-		{cluster.Plan{}, "pod a is not in the plan"},
+		{cluster.Plan{}, "the plan lacks pod a or a part of it"},
 		{cluster.Plan{VMs: []cluster.VM{{Model: 9}}}, "VM 0 has model 9"},
 		{cluster.Plan{VMs: []cluster.VM{{Parts: []cluster.Part{{Pod: 0, Container: 2}}}}}, "container 2 of pod 0"},
 	} {
@@ -323,7 +323,7 @@ func mustBuiltin(t testing.TB, names ...string) cluster.Catalogue {
 // Sizes are relative to the largest model (Bacou et al., Table 2).
 func TestSizeIsRelative(t *testing.T) {
 	c := mustBuiltin(t, "bacou")
-	m := newMarket(c)
+	m := newModelIndex(c)
 	for i, share := range []float64{0.0208, 0.0417, 0.0833, 0.1667, 0.5, 1} {
 		if got := m.size(c[i].Size); got < 2*share-1e-4 || got > 2*share+1e-4 {
 			t.Errorf("%s has size %.4f, want twice %.4f", c[i].Name, got, share)

@@ -2,7 +2,6 @@ package pack
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"unnest/internal/plan/cluster"
@@ -23,7 +22,7 @@ func NewLive(u cluster.User, c cluster.Catalogue, o Options, split bool) (*Live,
 	if err != nil {
 		return nil, err
 	}
-	return &Live{packing: newPacking(newMarket(c), newCargo(u, nil), o), split: split}, nil
+	return &Live{packing: newPacking(newModelIndex(c), newItems(u, nil), o), split: split}, nil
 }
 
 // Bought returns how many VMs were bought so far.
@@ -33,7 +32,7 @@ func (l *Live) Bought() int { return len(l.bins) }
 func (l *Live) Model(vm int) int { return l.bins[vm].model }
 
 // Empty reports whether nothing is on the VM.
-func (l *Live) Empty(vm int) bool { return len(l.bins[vm].units) == 0 }
+func (l *Live) Empty(vm int) bool { return len(l.bins[vm].items) == 0 }
 
 // Rate returns the price of all VMs, in billionths of a dollar for an hour.
 func (l *Live) Rate() int64 { return l.cost }
@@ -46,9 +45,9 @@ func (l *Live) Release(vm int) {
 
 // Remove removes a pod. VMs that become empty stay.
 func (l *Live) Remove(pod int) {
-	for _, u := range l.podUnits(int32(pod)) {
+	for _, u := range l.podItems(int32(pod)) {
 		b := int(l.where[u])
-		l.take(u)
+		l.remove(u)
 		l.rank(&l.ranking, b, l.requested)
 	}
 }
@@ -81,7 +80,7 @@ func (l *Live) place(pod int32) error {
 	}
 	model := l.cheapest(req, 1)
 	if model < 0 {
-		return fmt.Errorf("pod %s needs %s: no model holds that; cut or drop it", l.user.Pods[pod].Name, req)
+		return tooLarge(l.user.Pods[pod])
 	}
 	for _, b := range l.buyFor(pod, model, l.split) {
 		l.rank(&l.ranking, b, l.requested)
@@ -89,17 +88,17 @@ func (l *Live) place(pod int32) error {
 	return nil
 }
 
-// share puts the units of a pod, biggest first, on the most requested bought VMs, if
+// share puts the items of a pod, biggest first, on the most requested bought VMs, if
 // all of them have room on the host of the first.
 func (l *Live) share(pod int32) bool {
-	units := l.smallestFirst(l.podUnits(pod))
+	items := l.smallestFirst(l.podItems(pod))
 	host := -1
-	for i, u := range slices.Backward(units) {
-		b := l.ranking.first(l.units[u].req, func(b int) bool { return host < 0 || l.bins[b].host == host })
+	for i, u := range slices.Backward(items) {
+		b := l.ranking.first(l.items[u].req, func(b int) bool { return host < 0 || l.bins[b].host == host })
 		if b < 0 {
-			for _, back := range units[i+1:] {
+			for _, back := range items[i+1:] {
 				b := int(l.where[back])
-				l.take(back)
+				l.remove(back)
 				l.rank(&l.ranking, b, l.requested)
 			}
 			return false
@@ -119,8 +118,8 @@ func (l *Live) Migrate(most int) (moved int) {
 	}
 	for _, b := range l.emptying() {
 		count := 0
-		for _, u := range l.bins[b].units {
-			count += len(l.units[u].containers)
+		for _, u := range l.bins[b].items {
+			count += len(l.items[u].containers)
 		}
 		if count > 0 && count <= most-moved && l.evacuate(b) {
 			moved += count
@@ -129,26 +128,26 @@ func (l *Live) Migrate(most int) (moved int) {
 	return moved
 }
 
-// evacuate moves all units of a bin to bought VMs that have something on them, or
+// evacuate moves all items of a bin to bought VMs that have something on them, or
 // none.
 func (l *Live) evacuate(b int) bool {
 	l.ranking.remove(b)
 	defer func() { l.rank(&l.ranking, b, l.requested) }()
-	units := l.smallestFirst(l.bins[b].units)
-	for i, u := range slices.Backward(units) {
+	items := l.smallestFirst(l.bins[b].items)
+	for i, u := range slices.Backward(items) {
 		reachable := l.reachable(u)
-		t := l.ranking.first(l.units[u].req, func(t int) bool {
-			return len(l.bins[t].units) > 0 && (reachable == nil || reachable(t))
+		t := l.ranking.first(l.items[u].req, func(t int) bool {
+			return len(l.bins[t].items) > 0 && (reachable == nil || reachable(t))
 		})
 		if t < 0 {
-			for _, back := range units[i+1:] {
+			for _, back := range items[i+1:] {
 				t := int(l.where[back])
-				l.shift(back, b)
+				l.move(back, b)
 				l.rank(&l.ranking, t, l.requested)
 			}
 			return false
 		}
-		l.shift(u, t)
+		l.move(u, t)
 		l.rank(&l.ranking, t, l.requested)
 	}
 	return true

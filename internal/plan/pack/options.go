@@ -1,47 +1,49 @@
 package pack
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"unnest/internal/plan/cluster"
 )
 
-// Scale is what requested or wasted resources are relative to.
+// Scale says what requested or wasted resources are relative to.
 type Scale string
 
 // The scales.
 const (
-	OfVM      Scale = "vm"      // the VM that they are on
+	OfVM      Scale = "vm"      // the VM itself
 	OfLargest Scale = "largest" // the largest model, as the paper's Table 2 lists sizes
 )
 
-// Oversize is what becomes of a pod that no model can hold.
+// Oversize says what happens to a pod that no model holds.
 type Oversize string
 
 // The treatments of oversize pods.
 const (
-	Drop   Oversize = "drop"   // it is left out
-	Cut    Oversize = "cut"    // it becomes several pods, each as large as a VM may be
-	Apart  Oversize = "apart"  // each of its containers becomes a pod
-	Refuse Oversize = "refuse" // it is an error
+	Drop   Oversize = "drop"   // leave it out
+	Cut    Oversize = "cut"    // split it into pods that are as large as a model allows
+	Apart  Oversize = "apart"  // split it into pods of one container
+	Refuse Oversize = "refuse" // return an error
 )
 
-// Moving is how Hostlo goes through the containers. The paper says "moving
-// containers to the VMs that have the most wasted resources, smallest containers
-// first", not from which VMs, nor when a move counts.
+// Moving says how Hostlo goes through the containers. The paper says "moving containers to
+// the VMs that have the most wasted resources, smallest containers first", but not from
+// which VMs, nor which moves it keeps.
 type Moving string
 
 // The ways of moving.
 const (
-	// MoveByVM empties one VM after the other as far as it goes, and undoes that
+	// MoveByVM empties one VM after the other as far as possible, and undoes the moves
 	// unless the VM is then dropped or shrunk.
 	MoveByVM Moving = "vm"
-	// MoveByContainer moves every container, smallest of all first, to a VM that
-	// wastes more than its own, and drops and shrinks VMs afterwards.
+	// MoveByContainer moves every container, the smallest first, to a VM that wastes more
+	// than its own, and drops and shrinks VMs afterwards.
 	MoveByContainer Moving = "container"
 )
 
-// Emptying is in which order MoveByVM takes the VMs.
+// Emptying is the order in which MoveByVM empties VMs.
 type Emptying string
 
 // The orders.
@@ -52,30 +54,30 @@ const (
 	AsBought         Emptying = "bought"
 )
 
-// Options are the paper's open choices, and what goes beyond it. The zero value of
-// each is its default.
+// Options are the paper's open choices and our additions. Comments name the default, which
+// the zero value stands for.
 type Options struct {
 	Oversize  Oversize // drop
-	Requested Scale    // of "most requested"; vm, as the Kubernetes policy has it
-	Wasted    Scale    // of "most wasted"; vm
+	Requested Scale    // of "most requested": vm, as in the Kubernetes policy
+	Wasted    Scale    // of "most wasted": vm
 	Moving    Moving   // vm
 	Emptying  Emptying // wasted
-	Rounds    int      // of moving at most; 0: until nothing changes, at most 100
-	// Keep lets moves that save nothing stay, in the hope that a later round saves, so
-	// that all rounds are made. Emptying VMs undoes them otherwise.
+	Rounds    int      // most rounds of moving; 0: until nothing changes, at most 100
+	// Keep keeps moves that save nothing, so that a later round may save, and makes all
+	// rounds. Otherwise MoveByVM undoes them.
 	Keep bool
-	// Host is the capacity of a physical host. Zero: no limit, all VMs of a user are
-	// on host 0. Else fractions of a pod are only put on VMs of the same host.
+	// Host is the capacity of a physical host; all fractions of a pod stay on one host.
+	// Zero: no limit, all VMs of a user are on host 0.
 	Host    cluster.Resources
-	Effort  int  // of Best: units looked at for each unit of the user; 0: 1000
+	Effort  int  // of Best: items it looks at for each item of the user; 0: 1000
 	Explain bool // keep the steps
 }
 
-// defaultEffort is Options.Effort when that is 0.
-const defaultEffort = 1000
-
-// mostRounds bounds moving where Options.Rounds does not.
-const mostRounds = 100
+// Defaults of Options.Effort and Options.Rounds.
+const (
+	defaultEffort = 1000
+	defaultRounds = 100
+)
 
 func (o Options) withDefaults(c cluster.Catalogue) (Options, error) {
 	if len(c) == 0 {
@@ -95,12 +97,8 @@ func (o Options) withDefaults(c cluster.Catalogue) (Options, error) {
 	if o.Rounds < 0 || o.Effort < 0 {
 		return o, fmt.Errorf("rounds %d, effort %d: want 0 or more", o.Rounds, o.Effort)
 	}
-	if o.Rounds == 0 {
-		o.Rounds = mostRounds
-	}
-	if o.Effort == 0 {
-		o.Effort = defaultEffort
-	}
+	o.Rounds = cmp.Or(o.Rounds, defaultRounds)
+	o.Effort = cmp.Or(o.Effort, defaultEffort)
 	for _, m := range c {
 		if o.Host != (cluster.Resources{}) && !m.Taken().Fits(o.Host) {
 			return o, fmt.Errorf("model %s is larger than a physical host: want a host of at least its size", m.Name)
@@ -109,16 +107,10 @@ func (o Options) withDefaults(c cluster.Catalogue) (Options, error) {
 	return o, nil
 }
 
-// choose sets an empty choice to the first of the known ones, and refuses unknown
-// ones.
+// choose replaces an empty choice by the first known one, and refuses unknown choices.
 func choose[T ~string](name string, choice *T, known ...T) error {
-	if *choice == "" {
-		*choice = known[0]
-	}
-	for _, k := range known {
-		if *choice == k {
-			return nil
-		}
+	if *choice = cmp.Or(*choice, known[0]); slices.Contains(known, *choice) {
+		return nil
 	}
 	return fmt.Errorf("%s %q is unknown: want one of %v", name, *choice, known)
 }

@@ -6,35 +6,35 @@ import (
 	"unnest/internal/plan/cluster"
 )
 
-// Left is a pod that is not in a plan, and why.
+// Left is a pod that a plan leaves out, and why.
 type Left struct {
 	Pod    string
 	Reason string
 }
 
-// Fit returns the user with pods that the catalogue can hold, each on one VM, and
-// what was left out. The paper does not say what it did with larger ones. Cut makes
-// pods of them: containers in their order, as many as the largest model holds, named
-// <pod>/0, <pod>/1 and so on, the overhead with the first; links between them are no
-// longer links. Apart does so with one container each. What must not be split, or has a container that no model holds, is
-// left out. Refuse makes it an error.
+// Fit returns the user with pods that each fit on one VM, and the pods it left out. The paper
+// does not say how it treats larger pods. Cut splits them into pods that each take as many
+// containers, in their order, as the largest model holds. The new pods are named <pod>/0,
+// <pod>/1 and so on; the first has the overhead; links between them are dropped. Apart does
+// so with one container in each. Both leave out pods that must stay whole or have a container
+// that no model holds. Refuse returns an error.
 func Fit(u cluster.User, c cluster.Catalogue, o Oversize) (cluster.User, []Left, error) {
 	if err := choose("oversize", &o, Drop, Cut, Apart, Refuse); err != nil {
 		return cluster.User{}, nil, err
 	}
-	market := newMarket(c)
+	models := newModelIndex(c)
 	fit := cluster.User{Name: u.Name}
 	var left []Left
 	for _, p := range u.Pods {
 		switch {
-		case market.cheapest(p.Request(), 1) >= 0:
+		case models.cheapest(p.Request(), 1) >= 0:
 			fit.Pods = append(fit.Pods, p)
 		case o == Refuse:
-			return cluster.User{}, nil, fmt.Errorf("user %s: pod %s needs %s: no model holds that; cut or drop it", u.Name, p.Name, p.Request())
+			return cluster.User{}, nil, fmt.Errorf("user %s: %w", u.Name, tooLarge(p))
 		case o == Drop || p.Whole:
 			left = append(left, Left{p.Name, fmt.Sprintf("needs %s: no model holds that", p.Request())})
 		default:
-			chunks, err := market.chunks(p, o == Apart)
+			chunks, err := models.chunks(p, o == Apart)
 			if err != nil {
 				left = append(left, Left{p.Name, err.Error()})
 				continue
@@ -45,9 +45,13 @@ func Fit(u cluster.User, c cluster.Catalogue, o Oversize) (cluster.User, []Left,
 	return fit, left, nil
 }
 
-// chunks cuts a pod into pods that one VM holds each, of one container each if they
-// are to be apart.
-func (m market) chunks(p cluster.Pod, apart bool) ([]cluster.Pod, error) {
+// tooLarge returns the error for a pod that no model holds.
+func tooLarge(p cluster.Pod) error {
+	return fmt.Errorf("pod %s needs %s: no model holds that; cut or drop it", p.Name, p.Request())
+}
+
+// chunks cuts a pod into pods that each fit on one VM, with one container each if apart.
+func (m modelIndex) chunks(p cluster.Pod, apart bool) ([]cluster.Pod, error) {
 	var chunks []cluster.Pod
 	open := cluster.Pod{Overhead: p.Overhead}
 	sum := p.Overhead
@@ -73,7 +77,7 @@ func (m market) chunks(p cluster.Pod, apart bool) ([]cluster.Pod, error) {
 	return chunks, nil
 }
 
-// relink gives the chunks of a pod those of its links that are within one of them.
+// relink copies the links of a pod to its chunks, without links between chunks.
 func relink(links []cluster.Link, chunks []cluster.Pod) {
 	if len(links) == 0 {
 		return

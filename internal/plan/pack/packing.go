@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -8,50 +9,50 @@ import (
 	"unnest/internal/plan/cluster"
 )
 
-// bin is a VM while plans are made. A model below 0: it is gone.
+// bin is a VM of a packing. A model below 0 means that it was dropped.
 type bin struct {
 	id, model, host int
 	used            cluster.Resources
-	units           []int32
-	pods            map[int32]int // units by pod; nil unless the market limits pods
+	items           []int32
+	pods            map[int32]int // number of items by pod; nil if no model limits pods
 }
 
-// packing is a plan while it is made.
+// packing is a plan that changes, with the state that planners need.
 type packing struct {
-	market
-	*cargo
+	modelIndex
+	*itemSet
 	opts  Options
 	bins  []bin
-	where []int32             // bin of each unit, -1: none
-	at    []int32             // its index in the bin's units
-	hosts []cluster.Resources // what is taken of each
+	where []int32             // bin of each item, -1: none
+	at    []int32             // its index in the bin's items
+	hosts []cluster.Resources // used, by physical host
 	cost  int64
-	next  int // id of the next VM
+	next  int // ID of the next VM
 	steps []Step
-	moves []Move // since the last step, if they are kept
+	moves []Move // since the last step, if Options.Explain
 }
 
-func newPacking(m market, c *cargo, o Options) *packing {
-	p := &packing{market: m, cargo: c, opts: o, where: make([]int32, len(c.units)), at: make([]int32, len(c.units))}
+func newPacking(m modelIndex, c *itemSet, o Options) *packing {
+	p := &packing{modelIndex: m, itemSet: c, opts: o, where: make([]int32, len(c.items)), at: make([]int32, len(c.items))}
 	for i := range p.where {
 		p.where[i] = -1
 	}
 	return p
 }
 
-// load makes the packing what a plan says. Containers that are one unit must be on
-// one VM there.
-func (p *packing) load(plan cluster.Plan) error {
+// restore loads a plan into an empty packing. The plan must have the containers of each
+// item on one VM.
+func (p *packing) restore(plan cluster.Plan) error {
 	for _, vm := range plan.VMs {
 		if vm.Model < 0 || vm.Model >= len(p.catalogue) {
-			return fmt.Errorf("VM %d has model %d: the catalogue has %d", vm.ID, vm.Model, len(p.catalogue))
+			return fmt.Errorf("VM %d has model %d: the catalogue has %d models", vm.ID, vm.Model, len(p.catalogue))
 		}
 		b := p.buy(vm.Model, vm.Host)
 		p.bins[b].id = vm.ID
 		p.next = max(p.next, vm.ID+1)
 		for _, part := range vm.Parts {
 			if part.Pod < 0 || part.Pod >= len(p.user.Pods) || part.Container >= len(p.user.Pods[part.Pod].Containers) {
-				return fmt.Errorf("VM %d has container %d of pod %d: the user has no such", vm.ID, part.Container, part.Pod)
+				return fmt.Errorf("VM %d has container %d of pod %d, which does not exist", vm.ID, part.Container, part.Pod)
 			}
 			u := p.first[part.Pod]
 			if part.Container >= 0 {
@@ -61,7 +62,7 @@ func (p *packing) load(plan cluster.Plan) error {
 				p.put(u, b)
 			}
 			if int(p.where[u]) != b {
-				return fmt.Errorf("pod %s is split in the plan between containers that must stay together", p.user.Pods[part.Pod].Name)
+				return fmt.Errorf("the plan splits pod %s between containers that must stay together", p.user.Pods[part.Pod].Name)
 			}
 		}
 	}
@@ -69,15 +70,15 @@ func (p *packing) load(plan cluster.Plan) error {
 		if b >= 0 {
 			continue
 		}
-		if unit := p.units[u]; len(unit.containers) > 0 || p.user.Pods[unit.pod].Overhead != (cluster.Resources{}) {
-			return fmt.Errorf("pod %s is not in the plan, or not all of it", p.user.Pods[unit.pod].Name)
+		if item := p.items[u]; len(item.containers) > 0 || p.user.Pods[item.pod].Overhead != (cluster.Resources{}) {
+			return fmt.Errorf("the plan lacks pod %s or a part of it", p.user.Pods[item.pod].Name)
 		}
 	}
 	p.moves = nil
 	return nil
 }
 
-// plan returns what the packing is, VMs by ID.
+// plan returns the plan, with VMs sorted by ID.
 func (p *packing) plan() cluster.Plan {
 	var out cluster.Plan
 	for _, b := range p.bins {
@@ -85,7 +86,7 @@ func (p *packing) plan() cluster.Plan {
 			continue
 		}
 		vm := cluster.VM{ID: b.id, Model: b.model, Host: b.host}
-		for _, u := range b.units {
+		for _, u := range b.items {
 			vm.Parts = append(vm.Parts, p.parts(u)...)
 		}
 		slices.SortFunc(vm.Parts, comparePart)
@@ -96,10 +97,7 @@ func (p *packing) plan() cluster.Plan {
 }
 
 func comparePart(a, b cluster.Part) int {
-	if a.Pod != b.Pod {
-		return a.Pod - b.Pod
-	}
-	return a.Container - b.Container
+	return cmp.Or(cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Container, b.Container))
 }
 
 func (p *packing) buy(model, host int) int {
@@ -132,14 +130,14 @@ func (p *packing) resize(b, model int) {
 	bin.model = model
 }
 
-// resizable reports whether the bin's host has room for it as that model.
+// resizable reports whether the host of the bin has room for the model in its place.
 func (p *packing) resizable(b, model int) bool {
 	bin := p.bins[b]
 	rest := p.hosts[bin.host].Sub(p.catalogue[bin.model].Taken())
 	return p.opts.Host == cluster.Resources{} || rest.Add(p.catalogue[model].Taken()).Fits(p.opts.Host)
 }
 
-// hostFor returns the first host that has room for so much.
+// hostFor returns the first host with room, a new one if there is none.
 func (p *packing) hostFor(taken cluster.Resources) int {
 	if p.opts.Host == (cluster.Resources{}) {
 		return 0
@@ -154,21 +152,21 @@ func (p *packing) hostFor(taken cluster.Resources) int {
 
 func (p *packing) put(u int32, b int) {
 	bin := &p.bins[b]
-	p.where[u], p.at[u] = int32(b), int32(len(bin.units))
-	bin.units = append(bin.units, u)
-	bin.used = bin.used.Add(p.units[u].req)
+	p.where[u], p.at[u] = int32(b), int32(len(bin.items))
+	bin.items = append(bin.items, u)
+	bin.used = bin.used.Add(p.items[u].req)
 	if bin.pods != nil {
-		bin.pods[p.units[u].pod]++
+		bin.pods[p.items[u].pod]++
 	}
 }
 
-func (p *packing) take(u int32) {
+func (p *packing) remove(u int32) {
 	bin := &p.bins[p.where[u]]
-	last := bin.units[len(bin.units)-1]
-	bin.units[p.at[u]], p.at[last] = last, p.at[u]
-	bin.units = bin.units[:len(bin.units)-1]
-	bin.used = bin.used.Sub(p.units[u].req)
-	if pod := p.units[u].pod; bin.pods != nil {
+	last := bin.items[len(bin.items)-1]
+	bin.items[p.at[u]], p.at[last] = last, p.at[u]
+	bin.items = bin.items[:len(bin.items)-1]
+	bin.used = bin.used.Sub(p.items[u].req)
+	if pod := p.items[u].pod; bin.pods != nil {
 		if bin.pods[pod]--; bin.pods[pod] == 0 {
 			delete(bin.pods, pod)
 		}
@@ -176,19 +174,19 @@ func (p *packing) take(u int32) {
 	p.where[u] = -1
 }
 
-// shift moves a unit to another bin.
-func (p *packing) shift(u int32, b int) {
+// move moves an item to another bin.
+func (p *packing) move(u int32, b int) {
 	from := p.where[u]
-	p.take(u)
+	p.remove(u)
 	p.put(u, b)
-	p.note(u, int(from), b)
+	p.recordMove(u, int(from), b)
 }
 
 func (p *packing) free(b int) cluster.Resources {
 	return p.catalogue[p.bins[b].model].Size.Sub(p.bins[b].used)
 }
 
-// slots returns how many more pods may come to the bin.
+// slots returns how many more pods the bin may hold.
 func (p *packing) slots(b int) int32 {
 	if most := p.catalogue[p.bins[b].model].Pods; most > 0 {
 		return int32(most - len(p.bins[b].pods))
@@ -196,13 +194,13 @@ func (p *packing) slots(b int) int32 {
 	return math.MaxInt32
 }
 
-// requested is the policy's score of a bin: the average of CPU and memory requested
-// on it (footnote 8).
+// requested is the score of the most-requested policy: the mean of CPU and memory requested
+// on a bin (footnote 8).
 func (p *packing) requested(b int) float64 {
 	return relative(p.bins[b].used, p.whole(b, p.opts.Requested)) / 2
 }
 
-// wasted is the average of CPU and memory that nothing on the bin requests.
+// wasted is the mean of CPU and memory that nothing on the bin requests.
 func (p *packing) wasted(b int) float64 {
 	return relative(p.free(b), p.whole(b, p.opts.Wasted)) / 2
 }
@@ -214,13 +212,13 @@ func (p *packing) whole(b int, s Scale) cluster.Resources {
 	return p.catalogue[p.bins[b].model].Size
 }
 
-// rank puts the bin where its score belongs.
+// rank updates the place of the bin in a ranking.
 func (p *packing) rank(r *ranking, b int, score func(b int) float64) {
 	r.set(b, score(b), p.free(b), p.slots(b))
 }
 
-// reachable returns what bins a unit may move to: all without limits of hosts, or
-// where it is all of its pod, else those on its pod's host.
+// reachable returns a filter for the bins that an item may move to: those on the host of its
+// pod. nil, which accepts all, stands for no limit of hosts or an item that is a whole pod.
 func (p *packing) reachable(u int32) func(b int) bool {
 	if p.opts.Host == (cluster.Resources{}) || p.alone(u) {
 		return nil
@@ -229,13 +227,13 @@ func (p *packing) reachable(u int32) func(b int) bool {
 	return func(b int) bool { return p.bins[b].host == host }
 }
 
-// shrink makes the bin the cheapest model that holds what is on it, or drops it when
-// that is nothing, and reports whether that saves.
+// shrink replaces the model of a bin by the cheapest that holds its items, or drops an empty
+// bin, and reports whether that saves.
 func (p *packing) shrink(b int) bool {
 	before := p.cost
-	if len(p.bins[b].units) == 0 {
+	if len(p.bins[b].items) == 0 {
 		p.drop(b)
-		p.step(ActDrop, b, before)
+		p.recordStep(ActDrop, b, before)
 		return true
 	}
 	model := p.cheapest(p.bins[b].used, len(p.bins[b].pods))
@@ -243,6 +241,6 @@ func (p *packing) shrink(b int) bool {
 		return false
 	}
 	p.resize(b, model)
-	p.step(ActResize, b, before)
+	p.recordStep(ActResize, b, before)
 	return true
 }

@@ -97,15 +97,15 @@ func follow(t *rapid.T, name string, on map[cluster.Part]int, cost int64, o Outc
 	}
 }
 
-// leastCost goes through all ways to put the units of a user together.
+// leastCost goes through all ways to put the items of a user together.
 func leastCost(c cluster.Catalogue, u cluster.User) int64 {
-	cargo := newCargo(u, nil)
-	m := newMarket(c)
+	itemSet := newItems(u, nil)
+	m := newModelIndex(c)
 	least := int64(-1)
 	var sets [][]int32
 	var try func(k int32)
 	try = func(k int32) {
-		if int(k) < len(cargo.units) {
+		if int(k) < len(itemSet.items) {
 			for i := range sets {
 				sets[i] = append(sets[i], k)
 				try(k + 1)
@@ -121,8 +121,8 @@ func leastCost(c cluster.Catalogue, u cluster.User) int64 {
 			var req cluster.Resources
 			pods := map[int32]bool{}
 			for _, u := range set {
-				req = req.Add(cargo.units[u].req)
-				pods[cargo.units[u].pod] = true
+				req = req.Add(itemSet.items[u].req)
+				pods[itemSet.items[u].pod] = true
 			}
 			model := m.cheapest(req, len(pods))
 			if model < 0 {
@@ -181,7 +181,7 @@ func TestBestNearOptimum(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := newPacking(newMarket(c), newCargo(u, nil), Options{})
+		p := newPacking(newModelIndex(c), newItems(u, nil), Options{})
 		budget := 0
 		least := p.price(p.packExactly(p.all(), &budget))
 		if out.Cost < least {

@@ -59,7 +59,7 @@ func DrawOptions(t *rapid.T, c cluster.Catalogue) Options {
 		Explain:   rapid.Bool().Draw(t, "explain"),
 	}
 	if rapid.Bool().Draw(t, "hosts") {
-		o.Host = newMarket(c).largest.Add(DrawResources(t, "host", 0, 20))
+		o.Host = newModelIndex(c).largest.Add(DrawResources(t, "host", 0, 20))
 	}
 	return o
 }

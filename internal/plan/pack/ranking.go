@@ -2,13 +2,12 @@ package pack
 
 import "unnest/internal/plan/cluster"
 
-// ranking keeps bins by a score, highest first, equal ones by their number, and
-// finds the first that has room. It is a treap whose nodes know the most room below
-// them; its shape follows from the bins alone, so results do not depend on chance.
-// The search skips what has too little of one resource; it takes about log n steps
-// unless many bins have enough of either, but none of both.
+// ranking sorts bins by score, highest first and ties by number, and finds the first bin with
+// room. It is a treap whose nodes know the largest room in their subtree; priorities follow
+// from the bin numbers, so results are deterministic. A search takes about log n steps unless
+// many bins have enough of either resource but not of both.
 type ranking struct {
-	nodes []rankNode // by bin number + 1; the first is none
+	nodes []rankNode // by bin number + 1; the first is unused
 	root  int32
 }
 
@@ -16,8 +15,8 @@ type rankNode struct {
 	left, right int32
 	priority    uint32
 	score       float64
-	free, most  cluster.Resources // of this bin; the most of each resource in the subtree
-	slots, top  int32             // pods that still may come; the most in the subtree
+	free, most  cluster.Resources // of this bin; maximum of each resource in the subtree
+	slots, top  int32             // more pods that the bin may hold; maximum in the subtree
 }
 
 // mix spreads a number over all bits (the finaliser of SplitMix64).
@@ -28,7 +27,7 @@ func mix(x uint64) uint32 {
 	return uint32((x ^ x>>31) >> 32)
 }
 
-// set adds the bin, or moves it to its new place.
+// set adds the bin, or updates its place.
 func (r *ranking) set(b int, score float64, free cluster.Resources, slots int32) {
 	n := int32(b + 1)
 	for len(r.nodes) <= int(n) {
@@ -38,11 +37,11 @@ func (r *ranking) set(b int, score float64, free cluster.Resources, slots int32)
 		r.remove(b)
 	}
 	r.nodes[n] = rankNode{priority: mix(uint64(b)) | 1, score: score, free: free, slots: slots}
-	r.pull(n)
+	r.update(n)
 	r.root = r.insert(r.root, n)
 }
 
-// remove takes the bin out, if it is in.
+// remove removes the bin if it is in the ranking.
 func (r *ranking) remove(b int) {
 	n := int32(b + 1)
 	if int(n) >= len(r.nodes) || r.nodes[n].priority == 0 {
@@ -52,7 +51,7 @@ func (r *ranking) remove(b int) {
 	r.nodes[n] = rankNode{}
 }
 
-// first returns the highest bin with room for req and one more pod that ok accepts,
+// first returns the highest bin that has room for req and one more pod and that ok accepts,
 // -1 if there is none. A nil ok accepts all.
 func (r *ranking) first(req cluster.Resources, ok func(b int) bool) int {
 	return r.find(r.root, req, ok)
@@ -82,8 +81,8 @@ func (r *ranking) before(a, b int32) bool {
 	return a < b
 }
 
-// pull renews what the node knows of its subtree.
-func (r *ranking) pull(n int32) {
+// update recomputes the maxima of a node from its children.
+func (r *ranking) update(n int32) {
 	node := &r.nodes[n]
 	node.most, node.top = node.free, node.slots
 	for _, child := range [2]int32{node.left, node.right} {
@@ -108,22 +107,22 @@ func (r *ranking) insert(root, n int32) int32 {
 	default:
 		r.nodes[root].right = r.insert(r.nodes[root].right, n)
 	}
-	r.pull(root)
+	r.update(root)
 	return root
 }
 
-// split cuts the subtree into what is before and what is behind n.
+// split divides the subtree into the nodes before n and those after it.
 func (r *ranking) split(root, n int32) (left, right int32) {
 	if root == 0 {
 		return 0, 0
 	}
 	if r.before(root, n) {
 		r.nodes[root].right, right = r.split(r.nodes[root].right, n)
-		r.pull(root)
+		r.update(root)
 		return root, right
 	}
 	left, r.nodes[root].left = r.split(r.nodes[root].left, n)
-	r.pull(root)
+	r.update(root)
 	return left, root
 }
 
@@ -136,7 +135,7 @@ func (r *ranking) cut(root, n int32) int32 {
 	} else {
 		r.nodes[root].right = r.cut(r.nodes[root].right, n)
 	}
-	r.pull(root)
+	r.update(root)
 	return root
 }
 
@@ -148,10 +147,10 @@ func (r *ranking) join(a, b int32) int32 {
 		return a
 	case r.nodes[a].priority > r.nodes[b].priority:
 		r.nodes[a].right = r.join(r.nodes[a].right, b)
-		r.pull(a)
+		r.update(a)
 		return a
 	}
 	r.nodes[b].left = r.join(a, r.nodes[b].left)
-	r.pull(b)
+	r.update(b)
 	return b
 }

@@ -7,32 +7,32 @@ type Action string
 
 // The actions.
 const (
-	ActBuy    Action = "buy"    // the VM, for the pods that the moves put on it
-	ActPlace  Action = "place"  // a pod on a VM that was bought before
-	ActDrop   Action = "drop"   // the VM: the moves emptied it
-	ActResize Action = "resize" // the VM: the moves left room, or it had room
-	ActMove   Action = "move"   // containers, which saves nothing by itself
-	ActRepack Action = "repack" // some VMs anew; VM is the first of the new ones
+	ActBuy    Action = "buy"    // a VM for the pods of the moves
+	ActPlace  Action = "place"  // a pod on a bought VM
+	ActDrop   Action = "drop"   // a VM that the moves emptied
+	ActResize Action = "resize" // a VM with room for a cheaper model
+	ActMove   Action = "move"   // containers, without saving
+	ActRepack Action = "repack" // some VMs; Step.VM is the first new one
 )
 
-// Step is one change of a plan, with what it saves: Before less After.
+// Step is one change of a plan. It saves Before less After.
 type Step struct {
 	Action        Action
 	VM            int // ID
-	Model         int // that the VM has afterwards, -1: none
+	Model         int // of the VM after the step, -1: none
 	Moves         []Move
 	Before, After int64 // cost of the user's VMs, billionths of a dollar for an hour
 }
 
-// Move is a container, or with Container below 0 a pod's overhead, that goes from
-// one VM to another, by their IDs. From is -1 when it is placed at first.
+// Move is a part of a pod that goes from one VM to another, by their IDs. From is -1 for a
+// part that was not placed before.
 type Move struct {
 	cluster.Part
 	From, To int
 }
 
-// note keeps a move for the next step. A bin below 0 is none.
-func (p *packing) note(u int32, from, to int) {
+// recordMove keeps a move for the next step. A bin below 0 is none.
+func (p *packing) recordMove(u int32, from, to int) {
 	if !p.opts.Explain {
 		return
 	}
@@ -45,8 +45,8 @@ func (p *packing) note(u int32, from, to int) {
 	}
 }
 
-// step keeps what was done to a bin, with the moves since the last one.
-func (p *packing) step(a Action, b int, before int64) {
+// recordStep appends a step about a bin, with the moves since the last step.
+func (p *packing) recordStep(a Action, b int, before int64) {
 	if !p.opts.Explain {
 		return
 	}
