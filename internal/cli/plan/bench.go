@@ -25,43 +25,44 @@ import (
 	"unnest/internal/plan/trace"
 )
 
-// googleVariable names the directory with the piece of the Google trace of 2011.
+// googleVariable names the directory with part 0 of the Google trace of 2011.
 const googleVariable = "UNNEST_GOOGLE2011"
 
-// What is promised on two processors: the piece of the Google trace from a new
-// process, and a million containers with all plans and bounds.
+// The targets on two processors: part 0 of the Google trace, and a million containers, each
+// with all plans and bounds in a new process.
 const (
-	coldMost       = 3 * time.Second
-	millionMost    = 60 * time.Second
-	millionMemory  = 2 << 30
-	millionOf      = 1_000_000
-	promisedOnCPUs = 2
+	pieceTarget   = 3 * time.Second
+	million       = 1_000_000
+	millionTarget = 60 * time.Second
+	millionMemory = 2 << 30
+	targetCPUs    = 2
 )
 
-// benchmark measures the command itself.
+// benchmark measures this command.
 type benchmark struct {
 	streams     terminal.Streams
 	google      string // a directory; empty: none
 	scales      []int
-	containers  int // of the file that is generated
+	containers  int // of the generated file
 	repetitions int
 	most        time.Duration // for one scale
 	only        []string      // parts; empty: all
-	dir         string        // for what is generated
-	rate        float64       // containers planned in a second, as far as is known
+	dir         string        // for generated files
+	rate        float64       // containers planned in a second; 0: not measured yet
 	text        strings.Builder
 }
 
-// The parts of the benchmark, in their order.
-const (
-	benchPiece  = "piece"
-	benchFile   = "file"
-	benchScales = "scales"
-	benchCosts  = "costs"
-)
+// benchParts are the parts of the benchmark, in their order.
+var benchParts = []struct {
+	name string
+	run  func(*benchmark, context.Context) error
+}{{benchPiece, (*benchmark).piece}, {"file", (*benchmark).file}, {"scales", (*benchmark).scaled}, {"costs", (*benchmark).costs}}
 
-// patience is after how long a command is not repeated any more.
-const patience = time.Minute
+// benchPiece is the part that needs the Google trace.
+const benchPiece = "piece"
+
+// repeatFor is the time after which a command is not repeated.
+const repeatFor = time.Minute
 
 // newBenchCmd returns "unnest plan bench".
 func newBenchCmd(streams terminal.Streams) *cobra.Command {
@@ -69,24 +70,30 @@ func newBenchCmd(streams terminal.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure how fast traces are read and planned, and how good the plans are",
-		Long: `Measure how fast traces are read, beside a plain scan of the same bytes; how fast
-users are planned, and with how much memory; how far plans are above the bound;
-and what packing costs as the cluster autoscaler does it. Programs that are timed
-are new processes of this one.
+		Long: `Measure how fast this program reads traces, compared with a plain scan of the same
+bytes; how fast and with how much memory it plans users; how far its plans are
+above the bound; and what first-fit packing, as in the cluster autoscaler, costs.
+Each timed command runs in a new process.
 
-` + googleVariable + ` names a directory with part 0 of clusterdata-2011-2 in
-task_events and job_events. Without it everything is measured on generated users
-only.`,
+Set ` + googleVariable + ` to a directory with part 0 of clusterdata-2011-2 in
+task_events and job_events. Without it, only generated users are measured.`,
 		Args: usage.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return b.run(cmd.Context()) },
 	}
-	cmd.Flags().StringVar(&b.google, "google2011", os.Getenv(googleVariable), "`DIR` of the piece of the Google trace (default: $"+googleVariable+")")
-	cmd.Flags().IntSliceVar(&b.scales, "scales", []int{10, 100, 1000}, "`SCALES` of 507 generated users")
-	cmd.Flags().IntVar(&b.containers, "containers", millionOf, "`CONTAINERS` in the file that is generated")
-	cmd.Flags().IntVar(&b.repetitions, "repetitions", 5, "`TIMES` that reading, and commands that take less than a minute, are measured")
-	cmd.Flags().DurationVar(&b.most, "most", 15*time.Minute, "leave a scale out that would take longer than this `TIME`")
-	cmd.Flags().StringSliceVar(&b.only, "only", nil, "measure these `PARTS` only, of "+strings.Join([]string{benchPiece, benchFile, benchScales, benchCosts}, ", "))
+	cmd.Flags().StringVar(&b.google, "google2011", os.Getenv(googleVariable), "`DIR` with part 0 of the Google trace (default: $"+googleVariable+")")
+	cmd.Flags().IntSliceVar(&b.scales, "scales", []int{10, 100, 1000}, "plan 507 generated users times each of `SCALES`")
+	cmd.Flags().IntVar(&b.containers, "containers", million, "generate a file of `CONTAINERS`")
+	cmd.Flags().IntVar(&b.repetitions, "repetitions", 5, "measure reading, and commands that take less than a minute, this many `TIMES`")
+	cmd.Flags().DurationVar(&b.most, "most", 15*time.Minute, "skip a scale that would take longer than `TIME`")
+	cmd.Flags().StringSliceVar(&b.only, "only", nil, "measure only these `PARTS`: "+strings.Join(partNames(), ", "))
 	return cmd
+}
+
+func partNames() (names []string) {
+	for _, part := range benchParts {
+		names = append(names, part.name)
+	}
+	return names
 }
 
 func (b *benchmark) run(ctx context.Context) (err error) {
@@ -94,12 +101,12 @@ func (b *benchmark) run(ctx context.Context) (err error) {
 		return usage.Errorf("--repetitions, --containers and --scales: want numbers above 0")
 	}
 	for _, part := range b.only {
-		if !slices.Contains([]string{benchPiece, benchFile, benchScales, benchCosts}, part) {
-			return usage.Errorf("--only %s: unknown part: want %s, %s, %s or %s", part, benchPiece, benchFile, benchScales, benchCosts)
+		if !slices.Contains(partNames(), part) {
+			return usage.Errorf("--only %s: want one of %s", part, strings.Join(partNames(), ", "))
 		}
 	}
-	// While there is a directory to remove, writing to a reader that has gone is an
-	// error, and does not end the process.
+	// A closed reader of the output must not end the process before it removes the
+	// directory.
 	gone := make(chan os.Signal, 1)
 	signal.Notify(gone, syscall.SIGPIPE)
 	defer signal.Stop(gone)
@@ -109,20 +116,16 @@ func (b *benchmark) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	b.printf("%d processors, %s, load %s\n", runtime.GOMAXPROCS(0), runtime.Version(), load())
 	if b.google == "" {
-		b.printf("\n%s IS NOT SET: NOTHING WAS MEASURED ON REAL DATA, only on generated users.\n", googleVariable)
+		b.printf("\n%s IS NOT SET: NO REAL DATA IS MEASURED, only generated users.\n", googleVariable)
 	}
-	steps := []struct {
-		name string
-		do   func(context.Context) error
-	}{{benchPiece, b.cold}, {benchFile, b.generated}, {benchScales, b.scaled}, {benchCosts, b.costs}}
-	for _, step := range steps {
-		if len(b.only) > 0 && !slices.Contains(b.only, step.name) || step.name == benchPiece && b.google == "" {
+	for _, part := range benchParts {
+		if len(b.only) > 0 && !slices.Contains(b.only, part.name) || part.name == benchPiece && b.google == "" {
 			continue
 		}
 		if err := b.flush(); err != nil {
 			return err
 		}
-		if err := step.do(ctx); err != nil {
+		if err := part.run(b, ctx); err != nil {
 			return fmt.Errorf("bench: %w", err)
 		}
 	}
@@ -131,7 +134,7 @@ func (b *benchmark) run(ctx context.Context) (err error) {
 
 func (b *benchmark) printf(format string, args ...any) { fmt.Fprintf(&b.text, format, args...) }
 
-// flush prints what has been found, because the next step may take minutes.
+// flush prints the results so far, because the next part may take minutes.
 func (b *benchmark) flush() error {
 	_, err := io.WriteString(b.streams.Out, b.text.String())
 	b.text.Reset()
@@ -148,10 +151,10 @@ func load() string {
 	return first
 }
 
-// cold measures reading, and the whole command, on the piece of the trace.
-func (b *benchmark) cold(ctx context.Context) error {
-	b.printf("\nPiece of the Google trace of 2011\n")
-	// The other table is read only for tasks that name no user.
+// piece measures reading, and the whole command, on part 0 of the Google trace.
+func (b *benchmark) piece(ctx context.Context) error {
+	b.printf("\nPart 0 of the Google trace of 2011\n")
+	// The command reads job_events only for tasks without a user.
 	if err := b.reading(ctx, "google2011", filepath.Join(b.google, "task_events")); err != nil {
 		return err
 	}
@@ -162,24 +165,23 @@ func (b *benchmark) cold(ctx context.Context) error {
 		}
 		b.printf("  from a new process, --oversize %s, %s\n", oversize, run)
 		if oversize == "drop" {
-			b.verdict("the piece from cold", run, run.wall < coldMost, "%.1f s on %d processors", coldMost.Seconds(), promisedOnCPUs)
+			b.verdict("part 0 from a new process", run, run.wall < pieceTarget, "%.1f s on %d processors", pieceTarget.Seconds(), targetCPUs)
 		}
 	}
 	return nil
 }
 
-// verdict says whether a promise was kept here, and if not, whether other programs had
-// the processors.
-func (b *benchmark) verdict(what string, run runs, kept bool, promise string, args ...any) {
-	word := "kept"
-	if !kept {
-		word = fmt.Sprintf("NOT KEPT; %.2f processors were used, at a load of %s", run.cpu.Seconds()/run.wall.Seconds(), load())
+// verdict says whether a run met its target, and if not, how busy the machine was.
+func (b *benchmark) verdict(what string, run runs, met bool, target string, args ...any) {
+	word := "met"
+	if !met {
+		word = fmt.Sprintf("MISSED; it used %.2f processors, at a load of %s", run.cpu.Seconds()/run.wall.Seconds(), load())
 	}
-	b.printf("  promise: %s in under %s: %s\n", what, fmt.Sprintf(promise, args...), word)
+	b.printf("  target: %s in under %s: %s\n", what, fmt.Sprintf(target, args...), word)
 }
 
-// generated measures reading and planning on a file of a million containers.
-func (b *benchmark) generated(ctx context.Context) error {
+// file measures reading and planning on a generated file of a million containers.
+func (b *benchmark) file(ctx context.Context) error {
 	file := filepath.Join(b.dir, "generated.csv")
 	n, err := writeGenerated(file, b.containers)
 	if err != nil {
@@ -195,15 +197,15 @@ func (b *benchmark) generated(ctx context.Context) error {
 	}
 	b.printf("  from a new process, --oversize cut, %s\n", run)
 	b.rate = run.rate()
-	if n >= millionOf {
-		b.verdict("a million containers", run, run.wall < millionMost && run.memory < millionMemory,
-			"%.0f s and %d GiB on %d processors", millionMost.Seconds(), millionMemory>>30, promisedOnCPUs)
+	if n >= million {
+		b.verdict("a million containers", run, run.wall < millionTarget && run.memory < millionMemory,
+			"%.0f s and %d GiB on %d processors", millionTarget.Seconds(), millionMemory>>30, targetCPUs)
 	}
 	return nil
 }
 
-// writeGenerated writes whole generated users until there are so many containers, and
-// returns how many there are.
+// writeGenerated writes whole generated users with at least most containers, and returns the
+// number of containers.
 func writeGenerated(file string, most int) (n int, err error) {
 	f, err := os.Create(file)
 	if err != nil {
@@ -220,23 +222,23 @@ func writeGenerated(file string, most int) (n int, err error) {
 	return n, errors.Join(err, f.Close())
 }
 
-// About how many containers 507 generated users have that are planned.
+// containersOfOne is about how many containers of 507 generated users are planned.
 var containersOfOne = map[string]float64{"drop": 13_000, "cut": 136_000}
 
-// leastRate is the rate that is expected before anything was measured.
-const leastRate = 10_000
+// defaultRate is the rate to expect before any is measured.
+const defaultRate = 10_000
 
-// scaled measures planning of more and more users, and how that grows. A scale that
-// would take too long, as the run before tells, is left out.
+// scaled measures planning of more and more users, and how time and memory grow. It skips a
+// scale that would take too long at the rate of the run before.
 func (b *benchmark) scaled(ctx context.Context) error {
 	for _, oversize := range []string{"drop", "cut"} {
-		b.printf("\nGenerated users, which are not kept, --oversize %s\n", oversize)
-		rate := max(b.rate, leastRate)
+		b.printf("\nGenerated users, --oversize %s\n", oversize)
+		rate := max(b.rate, defaultRate)
 		var before runs
 		for _, scale := range b.scales {
 			forecast := time.Duration(float64(scale) * containersOfOne[oversize] / rate * float64(time.Second))
 			if forecast > b.most {
-				b.printf("  %d×: left out, it would take about %s (see --most)\n", scale, forecast.Round(time.Second))
+				b.printf("  %d×: skipped, it would take about %s (see --most)\n", scale, forecast.Round(time.Second))
 				continue
 			}
 			run, err := b.repeated(ctx, generated+":"+strconv.Itoa(scale), oversize)
@@ -253,8 +255,8 @@ func (b *benchmark) scaled(ctx context.Context) error {
 	return nil
 }
 
-// growth words how time and memory grow with the containers between two runs: as which
-// power of their number.
+// growth says how time and memory grow between two runs, as powers of the number of
+// containers.
 func growth(before, now runs) string {
 	more := math.Log(float64(now.result.Containers) / float64(before.result.Containers))
 	if before.wall == 0 || !(more > 0) || math.IsInf(more, 0) {

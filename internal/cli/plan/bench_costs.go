@@ -13,7 +13,7 @@ import (
 	"unnest/internal/plan/summary"
 )
 
-// costs sets the plans beside those of the cluster autoscaler.
+// costs compares the plans with those of the cluster autoscaler.
 func (b *benchmark) costs(ctx context.Context) error {
 	file := filepath.Join(b.dir, "few.csv")
 	n, err := writeGenerated(file, max(1, b.containers/8))
@@ -28,7 +28,7 @@ func (b *benchmark) costs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.printf("\nCosts beside first-fit decreasing on one model for each user, $/h; csv is %d generated containers\n", n)
+	b.printf("\nCosts compared with first-fit decreasing on one model for each user, $/h; csv is %d generated containers\n", n)
 	tw := tabwriter.NewWriter(&b.text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "  users\toversize\tffd\tkubernetes\thostlo\tbest\tbound\tffd took\tall plans took")
 	for _, from := range sources {
@@ -43,7 +43,7 @@ func (b *benchmark) costs(ctx context.Context) error {
 	return tw.Flush()
 }
 
-// sideBySide plans users in all ways and by first-fit decreasing.
+// sideBySide plans users with all planners and by first-fit decreasing.
 func sideBySide(ctx context.Context, from source, c cluster.Catalogue, oversize pack.Oversize) (string, error) {
 	s := setting{catalogue: c, plan: pack.Options{Oversize: oversize}, sources: []source{from}}
 	crowd, err := s.read(ctx, nil)

@@ -19,15 +19,15 @@ import (
 // process is one run of this command in a process of its own.
 type process struct {
 	wall, cpu time.Duration
-	memory    int64 // bytes that were resident at most; not below what its parent had, as the kernel counts
+	memory    int64 // largest resident set in bytes; the kernel counts at least that of the parent
 	result    summary.Plan
 }
 
-// rate returns the containers planned in a second.
+// rate returns the number of containers planned in a second.
 func (p process) rate() float64 { return float64(p.result.Containers) / p.wall.Seconds() }
 
-// runs is some runs of one command: the one of the median time, of an even number the
-// lower of both, and how far the times are apart.
+// runs is several runs of one command: the run of the (lower) median time, and the range of
+// times.
 type runs struct {
 	process
 	count     int
@@ -43,12 +43,11 @@ func (r runs) String() string {
 		times, r.cpu.Seconds(), r.cpu.Seconds()/r.wall.Seconds(), float64(r.memory)/1e6, r.rate(), 100*r.result.Gap)
 }
 
-// repeated runs a command as often as the benchmark says, or until that has taken more
-// than a minute.
+// repeated runs a command as often as the benchmark says, but not again after repeatFor.
 func (b *benchmark) repeated(ctx context.Context, of, oversize string) (runs, error) {
 	var all []process
 	begin := time.Now()
-	for len(all) < b.repetitions && (len(all) == 0 || time.Since(begin) < patience) {
+	for len(all) < b.repetitions && (len(all) == 0 || time.Since(begin) < repeatFor) {
 		run, err := b.command(ctx, of, oversize)
 		if err != nil {
 			return runs{}, err
@@ -59,7 +58,7 @@ func (b *benchmark) repeated(ctx context.Context, of, oversize string) (runs, er
 	return runs{all[(len(all)-1)/2], len(all), all[0].wall, all[len(all)-1].wall}, nil
 }
 
-// command runs this program's plan of a trace.
+// command plans a trace in a new process of this program.
 func (b *benchmark) command(ctx context.Context, of, oversize string) (process, error) {
 	file := filepath.Join(b.dir, "result.json")
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", "plan", "--trace", of, "--oversize", oversize, "--json", "-o", file)

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +18,8 @@ import (
 	"unnest/internal/plan/trace"
 )
 
-// reading measures trace.Read beside a plain scan of the same files: decompress, and
-// count the ends of lines. The two take turns.
+// reading compares trace.Read with a plain scan of the same files, which decompresses them
+// and counts line ends. The two alternate.
 func (b *benchmark) reading(ctx context.Context, format, path string) error {
 	var scans, reads []time.Duration
 	var rows int
@@ -83,11 +84,7 @@ func scanFile(ctx context.Context, file string) (n int64, err error) {
 	for ctx.Err() == nil {
 		k, err := r.Read(buffer)
 		n += int64(k)
-		for _, c := range buffer[:k] {
-			if c == '\n' {
-				lines++
-			}
-		}
+		lines += bytes.Count(buffer[:k], []byte{'\n'})
 		if errors.Is(err, io.EOF) {
 			return n, nil
 		}

@@ -102,15 +102,15 @@ func TestFrontierAnnotations(t *testing.T) {
 	for annotation, want := range map[string]string{
 		"a:b":      "want A:B=WEIGHT",
 		"a:b=-1":   "want A:B=WEIGHT",
-		"a:z=1":    "no two running containers",
-		"a:a=1":    "no two running containers",
+		"a:z=1":    "want two containers or sidecars of the pod",
+		"a:a=1":    "want two containers or sidecars of the pod",
 		"a:b=1;c":  "want A:B=WEIGHT",
 		"a:b=NaN":  "want A:B=WEIGHT",
 		"a:b=1,,c": "want A:B=WEIGHT",
 	} {
-		f := frontierOf(t, "--trace", "kubectl:"+dump(annotation), "--links", "annotations")
-		if r := f.Traces[0]; r.Broken != 1 || !strings.Contains(r.Examples[0], want) {
-			t.Errorf("%q: read %+v, want a broken row with %q", annotation, r, want)
+		_, err := execute(t.Context(), t, "--trace", "kubectl:"+dump(annotation), "--links", "annotations", "--frontier")
+		if err == nil || !strings.Contains(err.Error(), "pods.json line 1: pod web: annotation unnest.io/links: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one with %q", annotation, err, want)
 		}
 	}
 }

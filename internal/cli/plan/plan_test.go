@@ -42,8 +42,14 @@ dan,three,c,2,8Gi
 // execute runs the command with args and returns what it has printed.
 func execute(ctx context.Context, t *testing.T, args ...string) (string, error) {
 	t.Helper()
+	return executeWith(ctx, t, "", args...)
+}
+
+// executeWith is execute with a text on standard input.
+func executeWith(ctx context.Context, t *testing.T, stdin string, args ...string) (string, error) {
+	t.Helper()
 	var out, stderr bytes.Buffer
-	cmd := NewCmd(terminal.Streams{In: strings.NewReader(""), Out: &out, Err: &stderr}, nil)
+	cmd := NewCmd(terminal.Streams{In: strings.NewReader(stdin), Out: &out, Err: &stderr}, nil)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(args)
 	cmd.SetOut(&out)
@@ -220,6 +226,52 @@ func TestInterrupt(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
 		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+// A trace on standard input is planned like a file.
+func TestStdin(t *testing.T) {
+	want := must(t, "--trace", "csv:"+file(t, "pods.csv", pods), "--json")
+	got, err := executeWith(t.Context(), t, pods, "--trace", "csv:-", "--json")
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("error %v; - file, + standard input:\n%s", err, diff)
+	}
+	dump := `{"items":[{"metadata":{"name":"p","namespace":"n"},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}]}}]}`
+	text, err := executeWith(t.Context(), t, dump, "--trace", "kubectl:-", "--json")
+	if err != nil || decode(t, text).Users != 1 {
+		t.Errorf("kubectl: error %v, printed %s", err, text)
+	}
+}
+
+// Input that cannot be planned, and words that no flag knows, end in an error that says what
+// to do.
+func TestInputErrors(t *testing.T) {
+	memory := file(t, "pods.csv", "user,pod,container,cpu,memory\nu,p,c,1,4GG\n")
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--trace", "csv:" + memory}, memory + ` line 2: memory "4GG": want bytes or 4Gi, 512Mi`},
+		{[]string{"--trace", "kubectl:" + file(t, "none.json", `{"items":[]}`)}, "none.json: the list of pods is empty: make it with kubectl get pods -A -o json"},
+		{[]string{"--trace", "gogle2011:x"}, `unknown format "gogle2011": did you mean google2011 or google2019?; the formats are alibaba2017,`},
+		{[]string{"--trace", "kubctl:x"}, `unknown format "kubctl": did you mean kubectl?; the formats are alibaba2017,`},
+		{[]string{"--trace", "google2011:-"}, "read google2011 from standard input: this format is not a single stream"},
+		{[]string{"--trace", "generated:1", "--oversize", "wrong"}, "want one of drop, cut, refuse"},
+		{[]string{"--trace", "generated:1", "--requested", "wrong"}, "want one of vm, largest"},
+		{[]string{"--trace", "generated:1", "--wasted", "wrong"}, "want one of vm, largest"},
+		{[]string{"--trace", "generated:1", "--moving", "wrong"}, "want one of vm, container"},
+		{[]string{"--trace", "generated:1", "--emptying", "wrong"}, "want one of wasted, filled, cheapest, bought"},
+		{[]string{"--trace", "generated:1", "--kube-reserved", "wrong"}, "want one of none, gke, eks"},
+		{[]string{"--trace", "generated:1", "--scheme", "wrong"}, "want one of best, spread, hostlo"},
+		{[]string{"--trace", "generated:1", "--owner", "wrong"}, "want namespace or label=KEY"},
+		{[]string{"--trace", "generated:1", "--frontier", "--links", "wrong"}, "name a CSV file, all or annotations"},
+		{[]string{"--trace", "generated:1", "--catalogue", "wrong"}, "want one of bacou, c6i, m5, m6i, m7i, r6i, or a file"},
+		{[]string{"--trace", "generated:1", "--model", "wrong"}, "want one of large, xlarge, 2xlarge, 4xlarge, 12xlarge, 24xlarge"},
+		{[]string{"bench", "--only", "wrong"}, "want one of piece, file, scales, costs"},
+	} {
+		if _, err := execute(t.Context(), t, tt.args...); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v: error %v, want one with %q", tt.args, err, tt.want)
+		}
 	}
 }
 

@@ -122,7 +122,7 @@ func parseTraces(traces []string) ([]source, error) {
 			return nil, usage.Errorf("--trace %s: want FORMAT:PATH, such as csv:pods.csv; the formats are %s", t, strings.Join(formats, ", "))
 		}
 		if !slices.Contains(formats, format) {
-			return nil, usage.Errorf("--trace %s: unknown format %q: choose one of %s", t, format, strings.Join(formats, ", "))
+			return nil, usage.Errorf("--trace %s: unknown format %q%s; the formats are %s", t, format, usage.Suggest(format, "", formats), strings.Join(formats, ", "))
 		}
 		at := slices.IndexFunc(sources, func(s source) bool { return s.format == format })
 		if at < 0 {
@@ -134,7 +134,7 @@ func parseTraces(traces []string) ([]source, error) {
 }
 
 func traceOptions(opts Options) (o trace.Options, err error) {
-	o.MaxBroken, o.MaxContainers = opts.MaxBroken, opts.MaxContainers
+	o.MaxBroken, o.MaxContainers, o.Stdin = opts.MaxBroken, opts.MaxContainers, opts.Streams.In
 	if o.MaxContainers < 0 {
 		return o, usage.Errorf("--max-containers %d: want a number above 0", o.MaxContainers)
 	}
@@ -226,7 +226,7 @@ func choose(c cluster.Catalogue, names []string) (cluster.Catalogue, error) {
 			for _, m := range c {
 				known = append(known, m.Name)
 			}
-			return nil, fmt.Errorf("model %q is not in the catalogue: choose of %s", name, strings.Join(known, ", "))
+			return nil, fmt.Errorf("model %q is not in the catalogue: want one of %s", name, strings.Join(known, ", "))
 		}
 		kept = append(kept, c[at])
 	}

@@ -293,7 +293,7 @@ func TestImproveRefuses(t *testing.T) {
 		}
 	}
 	split := cluster.Plan{VMs: []cluster.VM{{ID: 0, Parts: []cluster.Part{{Pod: 0, Container: 0}}}, {ID: 1, Parts: []cluster.Part{{Pod: 0, Container: 1}}}}}
-	if _, err := Best(Unsplit(u), c, Options{}, split); err == nil || !strings.Contains(err.Error(), "pod a is split") {
+	if _, err := Best(Unsplit(u), c, Options{}, split); err == nil || !strings.Contains(err.Error(), "the plan splits pod a") {
 		t.Errorf("a split start for whole pods: error %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package trace
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -171,13 +172,19 @@ var archives = []struct{ magic, name, fix string }{
 }
 
 // open opens a file, or standard input, and decompresses gzip, which it tells by the
-// content.
-func open(path string, stdin io.Reader) (io.ReadCloser, error) {
+// content. Reading standard input ends with the context.
+func open(ctx context.Context, path string, stdin io.Reader) (io.ReadCloser, error) {
 	if path == stdinPath {
 		if stdin == nil {
 			return nil, fmt.Errorf("%s: not available: name a file", stdinName)
 		}
-		r, err := decompress(stdinName, stdin)
+		pr, pw := io.Pipe()
+		go func() {
+			_, err := io.Copy(pw, stdin)
+			pw.CloseWithError(err) //nolint:errcheck // never fails
+		}()
+		context.AfterFunc(ctx, func() { pw.CloseWithError(context.Cause(ctx)) }) //nolint:errcheck // never fails
+		r, err := decompress(stdinName, pr)
 		return io.NopCloser(r), err
 	}
 	file, err := os.Open(path)

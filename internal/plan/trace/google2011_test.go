@@ -104,7 +104,7 @@ func BenchmarkGoogle2011Scan(b *testing.B) {
 	buffer := make([]byte, chunkSize)
 	rows := 0
 	for b.Loop() {
-		r, err := open(files[0], nil)
+		r, err := open(b.Context(), files[0], nil)
 		if err != nil {
 			b.Fatal(err)
 		}

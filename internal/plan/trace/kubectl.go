@@ -78,7 +78,7 @@ type kubectlDump struct {
 }
 
 func (t *kubectlDump) read(ctx context.Context) error {
-	r, err := open(t.path, t.o.Stdin)
+	r, err := open(ctx, t.path, t.o.Stdin)
 	if err != nil {
 		return fatal{err}
 	}

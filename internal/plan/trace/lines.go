@@ -126,7 +126,7 @@ func parseFile[T any](ctx context.Context, path string, o *Options, p parse[T], 
 			return false
 		}
 	}}
-	r, err := open(path, o.Stdin)
+	r, err := open(ctx, path, o.Stdin)
 	if err != nil {
 		l.send(batch[T]{err: fatal{err}})
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -446,6 +447,18 @@ func TestCancel(t *testing.T) {
 		cancel()
 		if _, _, err := Read(ctx, c.format, []string{c.path}, Options{}); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: error %v, want canceled", c.format, err)
+		}
+	}
+}
+
+// An interrupt ends the wait for standard input.
+func TestCancelStdin(t *testing.T) {
+	for _, format := range []string{"csv", "kubectl"} {
+		stdin, _ := io.Pipe()
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(20*time.Millisecond, cancel)
+		if _, _, err := Read(ctx, format, []string{"-"}, Options{Stdin: stdin}); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: error %v, want canceled", format, err)
 		}
 	}
 }
