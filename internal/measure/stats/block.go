@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// Observation is one measured value and the block, the pass over all
-// configurations, in which it was measured. What is measured in one block
-// shares the state of the machine (and of the guest, when a block is a boot),
-// so the block is the unit of replication.
+// Observation is one measured value and its block, one pass over all configurations.
+// Values of a block share the state of the machine (and of the guest, if a block is a
+// boot), so the block is the unit of replication.
 type Observation struct {
 	Block int
 	Value float64
@@ -23,9 +22,9 @@ func Values(obs []Observation) []float64 {
 	return xs
 }
 
-// BlockMedians returns one observation per block, the median of its values, in
-// the order of the blocks. Several values of one block are not independent;
-// counting them as such would make differences look more certain than they are.
+// BlockMedians returns one observation per block, the median of its values, in the order
+// of the blocks. Values of one block are not independent; counting them as independent
+// would overstate the certainty of differences.
 func BlockMedians(obs []Observation) []Observation {
 	byBlock := map[int][]float64{}
 	for _, o := range obs {
@@ -38,14 +37,14 @@ func BlockMedians(obs []Observation) []Observation {
 	return medians
 }
 
-// pair is what one block holds of two sides; either may be missing.
+// pair is the values of two sides in one block; either may be missing.
 type pair struct {
 	a, b       float64
 	hasA, hasB bool
 }
 
-// pairs joins the block medians of two sides, in the order of the blocks, and
-// counts the blocks that hold both.
+// pairs joins the block medians of two sides, in the order of the blocks, and counts the
+// blocks with both.
 func pairs(a, b []Observation) (joined []pair, both int) {
 	byBlock := map[int]pair{}
 	for _, o := range a {

@@ -6,17 +6,17 @@ import (
 	"math"
 )
 
-// Options says how two sides are compared.
+// Options are the options of Compare.
 type Options struct {
 	HigherIsBetter bool    // throughput, not latency
-	Interleaved    bool    // equal block numbers mean the same pass over all configurations
+	Interleaved    bool    // equal block numbers are the same pass over all configurations
 	Confidence     float64 // of the interval of the ratio, such as DefaultConfidence
 	Seed           uint64  // of the bootstrap
 }
 
-// Comparison is what can be said of a against the baseline b. Each block counts
-// once per side, as the median of its values, so N in A and B is the number of
-// blocks. Numbers that the data do not allow are NaN, which JSON cannot hold.
+// Comparison is the comparison of a with the baseline b. Each block counts once per side,
+// as the median of its values, so N in A and B is the number of blocks. Undefined numbers
+// are NaN, which JSON cannot represent.
 type Comparison struct {
 	A, B           Summary
 	Ratio          RatioEstimate // median of A over median of B
@@ -24,13 +24,13 @@ type Comparison struct {
 	MannWhitney    Test
 	Detectable     float64 // see MinimumDetectable
 	HigherIsBetter bool
-	Warnings       []Warning // of the pair; Warnings(obs) has those of each side
+	Warnings       []Warning // about the pair; Warnings(obs) returns those about a side
 }
 
-// Compare compares a with the baseline b. The ratio is BlockRatio when the
-// sides are interleaved and share a block, else Ratio. It fails only when a
-// side is empty, a value is not finite or the confidence is not in (0, 1):
-// too few samples, no variance or no ratio are in the Comparison.
+// Compare compares a with the baseline b. The ratio is BlockRatio if the sides are
+// interleaved and share a block, else Ratio. It fails only if a side is empty, a value
+// is not finite or the confidence is not in (0, 1); too few samples, no variance and no
+// ratio are not errors.
 func Compare(a, b []Observation, o Options) (Comparison, error) {
 	if err := checkConfidence(o.Confidence); err != nil {
 		return Comparison{}, err
@@ -47,15 +47,15 @@ func Compare(a, b []Observation, o Options) (Comparison, error) {
 	if c.MannWhitney, err = MannWhitney(Values(a), Values(b)); err != nil {
 		return Comparison{}, err
 	}
-	// What Welch cannot test shows as an undefined test, and its reason in the
-	// summaries: one sample, or no variance.
+	// If Welch fails, the test is undefined, and the summaries show the reason: one
+	// sample, or no variance.
 	c.Welch, _ = Welch(c.A.Moments, c.B.Moments)
 	c.Detectable = MinimumDetectable(c.A.Moments, c.B.Moments)
 	err = c.addRatio(a, b, o)
 	return c, err
 }
 
-// summarizeBlocks reduces obs to one value per block and summarizes those.
+// summarizeBlocks reduces obs to one value per block and summarizes them.
 func summarizeBlocks(obs []Observation) ([]Observation, Summary, error) {
 	if err := checkSample(Values(obs), 1); err != nil { // a median would hide NaN
 		return nil, Summary{}, err
@@ -65,32 +65,32 @@ func summarizeBlocks(obs []Observation) ([]Observation, Summary, error) {
 	return blocks, s, err
 }
 
-// addRatio fills in the ratio and the warnings about the pair.
+// addRatio sets the ratio and the warnings about the pair.
 func (c *Comparison) addRatio(a, b []Observation, o Options) error {
-	warning := func(kind Kind, text string) { c.Warnings = append(c.Warnings, Warning{kind, text}) }
+	warn := func(kind Kind, text string) { c.Warnings = append(c.Warnings, Warning{kind, text}) }
 	var err error
 	if _, both := pairs(a, b); o.Interleaved && both > 0 {
 		c.Ratio, err = BlockRatio(a, b, o.Confidence, o.Seed)
 	} else {
 		c.Ratio, err = Ratio(Values(a), Values(b), o.Confidence, o.Seed)
-		warning(NotInterleaved, "the two were measured at different times: a change of the machine in between looks like a difference between them")
+		warn(NotInterleaved, "the two were measured at different times: a change of the machine in between looks like a difference")
 	}
 	if errors.Is(err, ErrNotPositive) {
-		warning(NoRatio, fmt.Sprintf("no ratio: %v", err))
+		warn(NoRatio, fmt.Sprintf("no ratio: %v", err))
 		err = nil
 	}
 	if (c.A.Mean-c.B.Mean)*(c.A.Median-c.B.Median) < 0 {
-		warning(Disagreement, "means and medians differ in opposite directions: the distributions are skewed")
+		warn(Disagreement, "means and medians differ in opposite directions: the distributions are skewed")
 	}
 	if r := c.Ratio; r.Paired && r.Interval.Defined() && !r.Interval.Contains(1) && c.P() > 1-o.Confidence {
-		warning(SharedNoise, "the interval, which keeps blocks together, excludes a ratio of 1, but the test, which does not, sees no difference: noise common to both sides of a block may hide it")
+		warn(SharedNoise, "the interval of the ratio excludes 1, but the test finds no difference: the test does not pair blocks, so noise common to both sides may hide the difference")
 	}
 	return err
 }
 
-// P returns the p-value that decides: Welch's, or that of Mann-Whitney where
-// Welch's test is not defined because nothing varies. Adjust those of a table
-// with Holm before asking for verdicts.
+// P returns the deciding p-value: Welch's, or that of Mann-Whitney where Welch's test is
+// not defined because nothing varies. Adjust the values of a table with Holm before
+// calling Verdict.
 func (c Comparison) P() float64 {
 	if c.Welch.Defined() {
 		return c.Welch.P
@@ -98,23 +98,23 @@ func (c Comparison) P() float64 {
 	return c.MannWhitney.P
 }
 
-// Verdict is a comparison in one word.
+// Verdict is the result of a comparison.
 type Verdict string
 
 // The verdicts on a against its baseline.
 const (
 	Better           Verdict = "better"
 	Worse            Verdict = "worse"
-	NoDifferenceSeen Verdict = "no difference seen" // which does not mean that there is none
-	// Unclear is when the interval of the ratio leaves 1 out, but the test, which
-	// is adjusted for its table and does not use the blocks, sees no difference.
+	NoDifferenceSeen Verdict = "no difference seen" // there may be a small one
+	// Unclear means that the interval of the ratio excludes 1, but the test, which is
+	// adjusted for its table and does not pair blocks, finds no difference.
 	Unclear Verdict = "unclear"
-	TooFew  Verdict = "too few samples" // to see a difference, if there is one
+	TooFew  Verdict = "too few samples" // to find a difference
 )
 
-// Verdict judges the comparison by its p-value, adjusted for the table it
-// stands in, at level alpha. The direction is that of the means, to which the
-// p-value belongs. Below MinRepetitions not seeing a difference is TooFew.
+// Verdict judges the comparison at level alpha by its p-value, adjusted for its table.
+// The direction is that of the means, because the p-value is about the means. Without a
+// difference, fewer than MinRepetitions are TooFew.
 func (c Comparison) Verdict(adjustedP, alpha float64) Verdict {
 	least := min(c.A.N, c.B.N)
 	switch {

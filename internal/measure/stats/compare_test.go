@@ -65,7 +65,7 @@ func TestCompareGathers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	welch, err := WelchSamples(Values(a), Values(b))
+	welch, err := welchSamples(Values(a), Values(b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestPowerAtMinimumDetectable(t *testing.T) {
 		delta := 4 * sd / math.Sqrt(float64(tc.n))
 		seen := 0
 		for range runs {
-			w, err := WelchSamples(normals(rng, tc.n, 100+delta, sd), normals(rng, tc.n, 100, sd))
+			w, err := welchSamples(normals(rng, tc.n, 100+delta, sd), normals(rng, tc.n, 100, sd))
 			if err != nil {
 				t.Fatal(err)
 			}

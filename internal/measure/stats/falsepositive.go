@@ -6,20 +6,20 @@ import (
 	"math/rand/v2"
 )
 
-// FalsePositives is how often a test called two equal configurations different.
+// FalsePositives counts how often a test found a difference between two equal
+// configurations.
 type FalsePositives struct {
-	Blocks    int // that hold both configurations
-	Tests     int // two for each split; those that are not defined are not counted
+	Blocks    int // with both configurations
+	Tests     int // two for each split, without undefined ones
 	Positives int // tests with p < Alpha
 	Alpha     float64
 }
 
-// Rate returns the share of the tests that were positive: Alpha is what to expect.
-// It is NaN when no test was defined.
+// Rate returns the fraction of positive tests; Alpha is expected. It is NaN without
+// tests.
 func (f FalsePositives) Rate() float64 { return float64(f.Positives) / float64(f.Tests) }
 
-// Add returns the counts of both, for the rate over several cases. Alpha is that
-// of the first.
+// Add returns the sum of the counts, for the rate over several cases. Alpha is that of f.
 func (f FalsePositives) Add(g FalsePositives) FalsePositives {
 	f.Blocks += g.Blocks
 	f.Tests += g.Tests
@@ -27,25 +27,23 @@ func (f FalsePositives) Add(g FalsePositives) FalsePositives {
 	return f
 }
 
-// WelchFalsePositives estimates the false-positive rate of Welch's test at level
-// alpha from an A/A measurement: a and b are observations of the same configuration,
-// entered twice, so that every difference that the test sees is a false one.
+// WelchFalsePositives estimates the false-positive rate of Welch's test at level alpha
+// from an A/A measurement: a and b are observations of the same configuration, so every
+// difference that the test finds is a false one.
 //
-// Each block counts once per side, as the median of its values; blocks that lack a
-// side are left out. For each of so many splits the n blocks are put into random
-// order, and the first ⌊n/2⌋ of them and the other ⌈n/2⌉ are two measurements: in
-// each, the values of a are tested against those of b of the same blocks. So a test
-// has what a report has: two samples that were measured side by side, only fewer. A
-// test without any variance on both sides is not counted.
+// Each block counts once per side, as the median of its values; blocks without both
+// sides are left out. Each split shuffles the n blocks and takes the first ⌊n/2⌋ and the
+// other ⌈n/2⌉ as two measurements, in each of which it tests a against b. So a test has
+// the same kind of samples as in a report, only fewer. A test without variance on both
+// sides does not count.
 //
-// If a and b are alike, the expected rate is alpha where the values are independent
-// and about normal, and less where blocks differ from each other, because the test
-// does not know that both sides share them. A higher rate means that the
-// configurations are not measured alike, as when they come in separate blocks of
-// time, or that tails are heavy. The tests of one a and b overlap: the rate scatters
-// far more between measurements than Tests suggests, so judge it over many cases.
+// The expected rate is alpha if the values are independent and about normal, and less if
+// blocks differ, because the test does not pair blocks. A higher rate means that the two
+// were measured differently, such as in separate blocks of time, or that tails are heavy.
+// The tests overlap, so the rate varies far more between measurements than Tests
+// suggests: judge it over many cases.
 //
-// It fails with ErrTooFew unless four blocks hold both sides.
+// It fails with ErrTooFew unless four blocks have both sides.
 func WelchFalsePositives(a, b []Observation, alpha float64, splits int, seed uint64) (FalsePositives, error) {
 	if err := checkConfidence(1 - alpha); err != nil {
 		return FalsePositives{}, fmt.Errorf("false positives at level %v: want a number between 0 and 1, such as %v", alpha, DefaultAlpha)
@@ -58,7 +56,7 @@ func WelchFalsePositives(a, b []Observation, alpha float64, splits int, seed uin
 	joined, both := pairs(BlockMedians(a), BlockMedians(b))
 	const least = 4 // two in each half
 	if both < least {
-		return FalsePositives{}, fmt.Errorf("false positives: %w: %d blocks hold both configurations, at least %d needed", ErrTooFew, both, least)
+		return FalsePositives{}, fmt.Errorf("false positives: %w: %d blocks have both configurations, want at least %d", ErrTooFew, both, least)
 	}
 	f := FalsePositives{Blocks: both, Alpha: alpha}
 	var xs, ys []float64
@@ -83,9 +81,9 @@ func WelchFalsePositives(a, b []Observation, alpha float64, splits int, seed uin
 	return f, nil
 }
 
-// count makes one test.
+// count tests xs against ys.
 func (f *FalsePositives) count(xs, ys []float64) error {
-	test, err := WelchSamples(xs, ys)
+	test, err := welchSamples(xs, ys)
 	if errors.Is(err, ErrNoVariance) {
 		return nil
 	}

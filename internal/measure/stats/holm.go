@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Holm returns the p-values of a family of tests adjusted by Holm's step-down
-// procedure (Holm 1979), in the order of ps: rejecting where the adjusted value
-// is at most α keeps the probability of any false rejection at most α. NaN, a
-// test that could not be made, stays NaN and does not count for the family.
+// Holm returns the p-values of a family of tests adjusted by Holm's step-down procedure
+// (Holm 1979), in the order of ps. Rejecting at adjusted values of at most α limits the
+// probability of any false rejection to α. NaN, an undefined test, stays NaN and does not
+// count for the family.
 func Holm(ps []float64) []float64 {
 	adjusted := slices.Clone(ps)
-	var order []int // of the tests that were made, smallest p first
+	var order []int // of the defined tests, smallest p first
 	for i, p := range ps {
 		if !math.IsNaN(p) {
 			order = append(order, i)

@@ -1,23 +1,23 @@
 package stats
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
 	moremath "github.com/aclements/go-moremath/stats"
 )
 
-// Interval is a two-sided confidence interval. Confidence is the coverage that
-// the method gives, which a small sample can hold below the one asked for. The
-// zero Interval means that there is none.
+// Interval is a two-sided confidence interval. Confidence is its coverage, which can be
+// below the requested one in a small sample. The zero Interval is undefined.
 type Interval struct {
 	Low, High, Confidence float64
 }
 
-// Defined reports whether there is an interval at all.
+// Defined reports whether there is an interval.
 func (i Interval) Defined() bool { return i.Confidence > 0 }
 
-// Contains reports whether x lies in the interval, bounds included.
+// Contains reports whether x is in the interval, including its bounds.
 func (i Interval) Contains(x float64) bool { return i.Defined() && i.Low <= x && x <= i.High }
 
 // MeanInterval returns Student's t interval of the mean. It needs two values.
@@ -25,11 +25,8 @@ func MeanInterval(xs []float64, confidence float64) (Interval, error) {
 	if err := checkConfidence(confidence); err != nil {
 		return Interval{}, err
 	}
-	if err := checkSample(xs, 2); err != nil {
-		return Interval{}, err
-	}
 	s, err := Summarize(xs)
-	if err != nil {
+	if err = cmp.Or(checkSample(xs, 2), err); err != nil {
 		return Interval{}, err
 	}
 	dist := moremath.TDist{V: min(float64(s.N-1), maxDF)}
@@ -37,11 +34,10 @@ func MeanInterval(xs []float64, confidence float64) (Interval, error) {
 	return Interval{s.Mean - half, s.Mean + half, confidence}, nil
 }
 
-// MedianInterval returns the interval of the median between two order
-// statistics at equal distance from the ends. It assumes nothing of the
-// distribution and needs no random numbers; its coverage is exact and at least
-// confidence, but below it where even the smallest and largest value do not
-// reach it: under six values at 95 %, and Interval.Confidence says so. It
+// MedianInterval returns the interval of the median between two order statistics at equal
+// distance from the ends. It makes no assumption about the distribution. Its coverage is
+// exact and at least confidence, except where even the smallest and largest value have a
+// lower one: below six values at 95 %. Interval.Confidence is the actual coverage. It
 // needs two values.
 func MedianInterval(xs []float64, confidence float64) (Interval, error) {
 	if err := checkConfidence(confidence); err != nil {
@@ -60,7 +56,7 @@ func MedianInterval(xs []float64, confidence float64) (Interval, error) {
 	return Interval{sorted[k], sorted[len(sorted)-1-k], coverage(k)}, nil
 }
 
-// Answer is the answer to a question that data may leave open.
+// Answer is the answer to a yes-no question.
 type Answer string
 
 // The answers.
@@ -70,11 +66,10 @@ const (
 	Undecided Answer = "undecided"
 )
 
-// Within answers whether a ratio is equivalent to 1 within margin, a fraction:
-// Yes when the whole interval lies in [1-margin, 1+margin], No when all of it
-// lies outside, Undecided when it straddles a bound or is not defined. Yes from
-// an interval with confidence 1-2α is the two one-sided tests procedure at
-// level α (Schuirmann 1987), so an interval of 95 % decides at 2.5 %.
+// Within answers whether a ratio is equivalent to 1 within margin, a fraction: Yes if the
+// whole interval is in [1-margin, 1+margin], No if all of it is outside, Undecided if it
+// includes a bound or is not defined. Yes with confidence 1-2α is the two one-sided tests
+// procedure at level α (Schuirmann 1987), so an interval of 95 % decides at 2.5 %.
 func Within(ratio Interval, margin float64) Answer {
 	low, high := 1-math.Abs(margin), 1+math.Abs(margin)
 	switch {

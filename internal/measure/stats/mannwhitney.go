@@ -10,20 +10,18 @@ import (
 
 const methodMannWhitney = "Mann-Whitney U"
 
-// exactLimit is the largest total number of samples for which the distribution
-// of U is counted out; the count takes about a millisecond there.
+// exactLimit is the largest total number of samples for which P is exact. Counting takes
+// about a millisecond there.
 const exactLimit = 40
 
-// MannWhitney tests whether values of xs tend to be larger or smaller than
-// those of ys (Mann and Whitney 1947). The statistic is U, the number of pairs
-// in which xs is larger, ties counting one half. Up to 40 samples in all P is
-// exact, with ties too; beyond, it is the normal approximation with tie and
-// continuity correction. P is 1 when all values are equal. It fails with
-// ErrTooFew when a side is empty.
+// MannWhitney tests whether values of xs tend to be larger or smaller than those of ys
+// (Mann and Whitney 1947). The statistic is U, the number of pairs in which xs is larger;
+// ties count one half. For up to 40 samples in total P is exact, also with ties, else it
+// is the normal approximation with tie and continuity correction. P is 1 when all values
+// are equal. It fails with ErrTooFew when a side is empty.
 //
-// The distribution is counted here because go-moremath miscounts some samples
-// with ties, and doubles one tail although ties make sides of different size
-// asymmetric: its p can exceed 1.
+// go-moremath is not used, because it miscounts some samples with ties, and doubles one
+// tail although ties make the distribution asymmetric: its p can exceed 1.
 func MannWhitney(xs, ys []float64) (Test, error) {
 	for i, sample := range [][]float64{xs, ys} {
 		if err := checkSample(sample, 1); err != nil {
@@ -46,8 +44,8 @@ func MannWhitney(xs, ys []float64) (Test, error) {
 	return test, nil
 }
 
-// doubledRanks returns twice the rank of every value of xs and then of ys among
-// all, ties sharing their mean rank, and Σ(t³-t) over the groups of t ties.
+// doubledRanks returns twice the rank of every value of xs, then of ys, where ties share
+// their mean rank, and Σ(t³-t) over the groups of t ties.
 func doubledRanks(xs, ys []float64) (ranks []int, ties float64) {
 	all := slices.Concat(xs, ys)
 	sorted := slices.Sorted(slices.Values(all))
@@ -57,13 +55,13 @@ func doubledRanks(xs, ys []float64) (ranks []int, ties float64) {
 		upTo, _ := slices.BinarySearch(sorted, math.Nextafter(x, math.Inf(1)))
 		ranks[i] = below + 1 + upTo
 		t := float64(upTo - below)
-		ties += t*t - 1 // each of the t members of the group adds its share
+		ties += t*t - 1 // for each of the t members of the group
 	}
 	return ranks, ties
 }
 
-// rankSumTail returns the probability that n of ranks, drawn without
-// replacement, have a sum at least as far from its expectation as sum.
+// rankSumTail returns the probability that the sum of n of the ranks, drawn without
+// replacement, is at least as far from its expectation as sum.
 func rankSumTail(ranks []int, n, sum int) float64 {
 	total := 0
 	for _, r := range ranks {

@@ -1,83 +1,74 @@
 package stats
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 )
 
-// Resamples is the number of bootstrap resamples behind the interval of a
-// ratio. At 2000 the bounds of a 95 % interval are the 50th values from the
-// ends, steady to a few percent of its width, and six against six samples take
-// well under a millisecond.
+// Resamples is the number of bootstrap resamples for the interval of a ratio. At 2000 the
+// bounds of a 95 % interval are the 50th values from the ends, which vary by a few percent
+// of its width.
 const Resamples = 2000
 
-// RatioEstimate is the ratio of two medians. Point is NaN where there is no
-// ratio. The zero Interval means that a side has too few samples for one. Its
-// Confidence is nominal: with fewer than MinRepetitions per side it covers
-// less.
+// RatioEstimate is the ratio of two medians. Point is NaN if there is no ratio. Interval
+// is undefined if a side has one sample. Its Confidence is nominal: with fewer than
+// MinRepetitions per side the coverage is lower.
 type RatioEstimate struct {
 	Point    float64
 	Interval Interval
 	Paired   bool // whole blocks were resampled
 }
 
-// Ratio estimates the median of a over the median of b. Medians, because one
-// execution disturbed by the rest of the machine moves a mean of six by a lot.
-// The interval is the percentile bootstrap with both sides resampled
-// independently, and depends only on the arguments; BCa is not used because its
-// acceleration, a jackknife, is inconsistent for medians. Values of b must be
-// positive and those of a not negative, else ErrNotPositive.
-//
-// Use it for samples that do not share blocks, such as those of two runs.
+// Ratio estimates the median of a over the median of b, for samples that do not share
+// blocks, such as those of two runs. The interval is the percentile bootstrap with both
+// sides resampled independently, and depends only on the arguments. BCa is not used,
+// because its acceleration, a jackknife, is inconsistent for medians. Values of b must be
+// positive and those of a not negative, else it fails with ErrNotPositive.
 func Ratio(a, b []float64, confidence float64, seed uint64) (RatioEstimate, error) {
-	if err := checkConfidence(confidence); err != nil {
-		return RatioEstimate{Point: math.NaN()}, err
-	}
-	if err := checkRatio(a, b); err != nil {
-		return RatioEstimate{Point: math.NaN()}, err
-	}
-	ra, rb := make([]float64, len(a)), make([]float64, len(b))
-	estimate := RatioEstimate{Point: median(slices.Clone(a)) / median(slices.Clone(b))}
-	if len(a) < 2 || len(b) < 2 {
-		return estimate, nil
-	}
-	estimate.Interval = bootstrap(confidence, seed, func(rng *rand.Rand) float64 {
-		draw(rng, ra, a)
-		draw(rng, rb, b)
-		return median(ra) / median(rb)
+	return ratio(a, b, confidence, func() Interval {
+		ra, rb := make([]float64, len(a)), make([]float64, len(b))
+		return bootstrap(confidence, seed, func(rng *rand.Rand) float64 {
+			draw(rng, ra, a)
+			draw(rng, rb, b)
+			return median(ra) / median(rb)
+		})
 	})
-	return estimate, nil
 }
 
-// BlockRatio is Ratio for configurations that were measured side by side: it
-// resamples blocks, so that the values of one block stay together and what
-// disturbed both sides of a block cancels out of the interval. Values of a
-// block and side are first reduced to their median; a block that lacks one side
-// counts for the other.
-//
-// It is the default, because runs are interleaved in blocks: independent
-// resampling would take the drift of the machine over the run for uncertainty
-// of the ratio.
+// BlockRatio is Ratio for configurations that were measured in the same blocks. It
+// resamples blocks, so that a disturbance of both sides of a block cancels out of the
+// interval; independent resampling would count the drift of the machine during the run as
+// uncertainty of the ratio. The values of a block and side count as their median. A block
+// without one side counts for the other.
 func BlockRatio(a, b []Observation, confidence float64, seed uint64) (RatioEstimate, error) {
-	if err := checkConfidence(confidence); err != nil {
-		return RatioEstimate{Point: math.NaN()}, err
-	}
-	if err := checkRatio(Values(a), Values(b)); err != nil {
+	if err := checkRatio(Values(a), Values(b)); err != nil { // medians would hide NaN
 		return RatioEstimate{Point: math.NaN()}, err
 	}
 	a, b = BlockMedians(a), BlockMedians(b)
-	estimate := RatioEstimate{Point: median(Values(a)) / median(Values(b)), Paired: true}
-	if len(a) < 2 || len(b) < 2 {
-		return estimate, nil
-	}
-	blocks, _ := pairs(a, b)
-	ra, rb := make([]float64, 0, len(blocks)), make([]float64, 0, len(blocks))
-	estimate.Interval = bootstrap(confidence, seed, func(rng *rand.Rand) float64 {
-		ra, rb = drawBlocks(rng, ra, rb, blocks)
-		return median(ra) / median(rb)
+	estimate, err := ratio(Values(a), Values(b), confidence, func() Interval {
+		blocks, _ := pairs(a, b)
+		var ra, rb []float64
+		return bootstrap(confidence, seed, func(rng *rand.Rand) float64 {
+			ra, rb = drawBlocks(rng, ra, rb, blocks)
+			return median(ra) / median(rb)
+		})
 	})
+	estimate.Paired = err == nil
+	return estimate, err
+}
+
+// ratio returns the ratio of the medians, with the interval if both sides have two values.
+func ratio(a, b []float64, confidence float64, interval func() Interval) (RatioEstimate, error) {
+	if err := cmp.Or(checkConfidence(confidence), checkRatio(a, b)); err != nil {
+		return RatioEstimate{Point: math.NaN()}, err
+	}
+	estimate := RatioEstimate{Point: median(slices.Clone(a)) / median(slices.Clone(b))}
+	if len(a) > 1 && len(b) > 1 {
+		estimate.Interval = interval()
+	}
 	return estimate, nil
 }
 
@@ -104,8 +95,8 @@ func draw(rng *rand.Rand, into, from []float64) {
 	}
 }
 
-// drawBlocks draws as many blocks as there are, with replacement, into the
-// storage of a and b, again and again until both sides have a value.
+// drawBlocks draws len(blocks) blocks with replacement into the storage of a and b. It
+// repeats until both sides have a value.
 func drawBlocks(rng *rand.Rand, a, b []float64, blocks []pair) ([]float64, []float64) {
 	for {
 		a, b = a[:0], b[:0]

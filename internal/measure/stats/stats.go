@@ -1,17 +1,16 @@
-// Package stats turns repeated measurements into estimates, intervals, tests
-// and warnings.
+// Package stats computes estimates, intervals, tests and warnings from repeated
+// measurements.
 //
-// The choices are those of noisy machines that cannot be tamed: medians and
-// their ratios for what is shown, because one disturbed execution moves a mean
-// and hardly a median; resampling of whole blocks for the interval of a ratio,
-// because configurations are measured side by side within a block; Welch's t
-// for the decision, with the Mann-Whitney test beside it and Holm's correction
-// over a table. What weakens a conclusion is returned as data (Warning), never as
-// a failure.
+// It is made for noisy machines. Estimates are medians and their ratios, because one
+// disturbed execution moves a mean but hardly a median. The interval of a ratio
+// resamples whole blocks, because configurations are measured close in time within a
+// block. Welch's t test decides, the Mann-Whitney test is reported too, and Holm's
+// procedure corrects a table. Reasons to trust a result less are data (Warning), not
+// errors.
 //
-// The package is pure: seeds are arguments, and equal arguments give equal
-// results. What a metric is, which configurations are compared and how numbers
-// are printed does not belong here, nor do scores that sum up a suite.
+// The package is pure: seeds are arguments, and equal arguments give equal results.
+// Metrics, the choice of configurations to compare, number formats and scores of suites
+// do not belong here.
 package stats
 
 import (
@@ -20,19 +19,18 @@ import (
 	"math"
 )
 
-// Usual levels.
+// Default levels.
 const (
 	DefaultConfidence = 0.95
 	DefaultAlpha      = 0.05
 )
 
-// MinRepetitions is the number of samples per side below which a test that
-// sees nothing says little. With three per side the Mann-Whitney test cannot
-// give less than 0.10, with six it reaches 0.002, which leaves room for Holm's
-// correction.
+// MinRepetitions is the least number of samples per side for a conclusive test. With
+// three per side the Mann-Whitney test cannot give p below 0.10; with six it reaches
+// 0.002, which leaves room for Holm's correction.
 const MinRepetitions = 6
 
-// Errors that callers may want to tell apart.
+// Errors.
 var (
 	ErrTooFew      = errors.New("too few samples")
 	ErrNotFinite   = errors.New("not a finite number")

@@ -8,21 +8,20 @@ import (
 	moremath "github.com/aclements/go-moremath/stats"
 )
 
-// Moments is what publications print of a sample, and all that Welch's test
-// needs: the mean, its standard error and the number of samples.
+// Moments are the number of samples, their mean and its standard error, which
+// publications print and Welch's test needs.
 type Moments struct {
 	N      int
 	Mean   float64
 	StdErr float64 // standard error of the mean, s/√n
 }
 
-// RelStdErr returns the standard error as a fraction of the mean. It is NaN or
-// infinite when the mean is 0.
+// RelStdErr returns the standard error as a fraction of the mean. It is not finite when
+// the mean is 0.
 func (m Moments) RelStdErr() float64 { return m.StdErr / math.Abs(m.Mean) }
 
-// RelativeChange returns the change of the mean against base as a fraction of
-// base: the ΔL of FitzGerald 2014, of a degree of virtualization against the
-// previous one. It is NaN or infinite when the mean of base is 0.
+// RelativeChange returns the change of the mean from base as a fraction of base, ΔL in
+// FitzGerald 2014. It is not finite when the mean of base is 0.
 func (m Moments) RelativeChange(base Moments) float64 { return (m.Mean - base.Mean) / base.Mean }
 
 // Summary describes one sample in the unit of its values. StdDev is the
@@ -35,13 +34,12 @@ type Summary struct {
 	Max    float64
 }
 
-// CV returns the coefficient of variation, the standard deviation as a fraction
-// of the mean. It is NaN or infinite when the mean is 0.
+// CV returns the coefficient of variation, the standard deviation as a fraction of the
+// mean. It is not finite when the mean is 0.
 func (s Summary) CV() float64 { return s.StdDev / math.Abs(s.Mean) }
 
-// Summarize describes xs. It fails with ErrTooFew when xs is empty and with
-// ErrNotFinite when a value, or a result because values are huge, is not
-// finite.
+// Summarize describes xs. It fails with ErrTooFew when xs is empty, and with ErrNotFinite
+// when a value or a result is not finite.
 func Summarize(xs []float64) (Summary, error) {
 	if err := checkSample(xs, 1); err != nil {
 		return Summary{}, err
@@ -62,10 +60,10 @@ func Summarize(xs []float64) (Summary, error) {
 	return s, nil
 }
 
-// Quantiles returns the values below which the fractions ps of the distribution
-// of xs lie, estimated by interpolation between neighbours (Hyndman and Fan 1996,
-// definition 8). Beyond what xs resolves, as the 99th percentile of few values,
-// it is the least or the greatest of them. It fails as Summarize does.
+// Quantiles returns the quantiles ps of the distribution of xs, interpolated between
+// values (Hyndman and Fan 1996, definition 8). A quantile that xs does not resolve, such
+// as the 99th percentile of few values, is the smallest or the largest value. It fails as
+// Summarize does.
 func Quantiles(xs []float64, ps ...float64) ([]float64, error) {
 	if err := checkSample(xs, 1); err != nil {
 		return nil, err
@@ -78,7 +76,7 @@ func Quantiles(xs []float64, ps ...float64) ([]float64, error) {
 	return qs, nil
 }
 
-// median returns the median of xs, which must not be empty and is sorted.
+// median returns the median of xs, which must not be empty. It sorts xs.
 func median(xs []float64) float64 {
 	slices.Sort(xs)
 	mid := len(xs) / 2

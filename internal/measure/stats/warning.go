@@ -1,18 +1,19 @@
 package stats
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 )
 
-// Kind names a warning for programs.
+// Kind is the kind of a warning.
 type Kind string
 
-// The kinds of warning. The first group concerns one sample, the second a pair.
+// The kinds of warnings: first those about one sample, then those about a pair.
 const (
 	Unusable       Kind = "unusable"        // no value, or one that is not finite
-	FewRepetitions Kind = "few-repetitions" // below MinRepetitions
+	FewRepetitions Kind = "few-repetitions" // fewer than MinRepetitions
 	Repeated       Kind = "repeated"        // several values per block count as one
 	NoVariance     Kind = "no-variance"     // all values are equal
 	Noisy          Kind = "noisy"           // coefficient of variation above NoisyCV
@@ -20,35 +21,33 @@ const (
 	Drift          Kind = "drift"           // a trend over the blocks
 
 	NotInterleaved Kind = "not-interleaved" // the sides were measured at different times
-	NoRatio        Kind = "no-ratio"        // the ratio needs positive values
+	NoRatio        Kind = "no-ratio"        // a ratio needs positive values
 	Disagreement   Kind = "disagreement"    // means and medians differ in opposite directions
-	SharedNoise    Kind = "shared-noise"    // the interval sees a difference that the test does not
+	SharedNoise    Kind = "shared-noise"    // the interval shows a difference that the test does not
 )
 
-// Warning is a reason to trust a result less. It is data and never a failure.
+// Warning is a reason to trust a result less.
 type Warning struct {
 	Kind Kind
-	Text string // one sentence without a full stop
+	Text string // one sentence without a period
 }
 
 // Thresholds of the warnings.
 const (
-	// NoisyCV is the coefficient of variation above which a sample is noisy: at
-	// six repetitions a difference below 16 % would then be missed.
+	// NoisyCV is the coefficient of variation above which a sample is noisy. At six
+	// repetitions a test then misses differences below 16 %.
 	NoisyCV = 0.10
-	// OutlierMADs is the distance from the median, in median absolute deviations
-	// scaled to the standard deviation of a normal distribution, beyond which a
-	// value is an outlier. It is twice the usual 3.5, which would flag 15 % of
-	// undisturbed samples of six, because their MAD is itself unsure; this flags
-	// 3 %. Below MinRepetitions nothing is flagged.
+	// OutlierMADs is the distance from the median, in median absolute deviations scaled
+	// to the standard deviation of a normal distribution, beyond which a value is an
+	// outlier. The usual 3.5 would flag 15 % of undisturbed samples of six, because their
+	// MAD is imprecise; this flags 3 %.
 	OutlierMADs = 7.0
-	// DriftAlpha is the level of the trend test. It is strict because a report
-	// tests hundreds of samples; six values must all rise or all fall.
+	// DriftAlpha is the level of the trend test. It is strict because a report tests
+	// hundreds of samples; six values have to rise or fall without exception.
 	DriftAlpha = 0.01
 )
 
-// Warnings returns what weakens conclusions from one sample: too few blocks,
-// several values per block, no variance, noise, outliers, drift.
+// Warnings returns the warnings about one sample.
 func Warnings(obs []Observation) []Warning {
 	s, err := Summarize(Values(obs))
 	if err != nil {
@@ -60,17 +59,17 @@ func Warnings(obs []Observation) []Warning {
 		warnings = append(warnings, Warning{kind, fmt.Sprintf(format, args...)})
 	}
 	if len(xs) < MinRepetitions {
-		add(FewRepetitions, "fewer than %d repetitions (%d): a rank test against as many cannot give p below %.2g",
+		add(FewRepetitions, "fewer than %d repetitions (%d): a rank test of two such samples cannot give p below %.2g",
 			MinRepetitions, len(xs), leastRankP(len(xs)))
 	}
 	if len(obs) > len(xs) {
-		add(Repeated, "several values of one block are not independent and count as one (values: %d, blocks: %d)", len(obs), len(xs))
+		add(Repeated, "several values of one block count as one, because they are not independent (values: %d, blocks: %d)", len(obs), len(xs))
 	}
 	if s.N > 1 && s.StdDev == 0 {
-		add(NoVariance, "all %d values are %v: the tool may not resolve the differences", s.N, s.Mean)
+		add(NoVariance, "all %d values are %v: the resolution of the tool may be too coarse", s.N, s.Mean)
 	}
 	if cv := s.CV(); cv > NoisyCV && !math.IsInf(cv, 1) {
-		add(Noisy, "noisy: standard deviation %.0f %% of the mean", 100*cv)
+		add(Noisy, "noisy: the standard deviation is %.0f %% of the mean", 100*cv)
 	}
 	if n := outliers(Values(obs)); n > 0 {
 		add(Outliers, "%d of %d values lie more than %v scaled median absolute deviations from the median", n, s.N, OutlierMADs)
@@ -81,8 +80,8 @@ func Warnings(obs []Observation) []Warning {
 	return warnings
 }
 
-// leastRankP returns the smallest p that the Mann-Whitney test can give for n
-// against n samples: 2/C(2n,n).
+// leastRankP returns the smallest p of the Mann-Whitney test for n against n samples,
+// 2/C(2n,n).
 func leastRankP(n int) float64 {
 	ways := 1.0
 	for i := 1; i <= n; i++ {
@@ -91,8 +90,8 @@ func leastRankP(n int) float64 {
 	return min(1, 2/ways)
 }
 
-// outliers counts the values of xs beyond OutlierMADs. When more than half of
-// the values are equal there is no scale to judge by, and none counts.
+// outliers counts the values of xs beyond OutlierMADs. It returns 0 for fewer than
+// MinRepetitions, and when more than half of the values are equal, so that the MAD is 0.
 func outliers(xs []float64) int {
 	const toStdDev = 1.4826 // of the MAD of a normal distribution
 	if len(xs) < MinRepetitions {
@@ -113,16 +112,16 @@ func outliers(xs []float64) int {
 	return count
 }
 
-// trendP returns the p-value of the Mann-Kendall test for a monotonic trend in
-// the order of xs, by its normal approximation with tie and continuity
-// correction; 1 when there is nothing to test.
+// trendP returns the p-value of the Mann-Kendall test for a monotonic trend of xs, by its
+// normal approximation with tie and continuity correction. Without a trend to test it
+// is 1.
 func trendP(xs []float64) float64 {
 	rises := 0.0
 	tied := map[float64]float64{}
 	for i, x := range xs {
 		tied[x]++
 		for _, y := range xs[i+1:] {
-			rises += sign(y - x)
+			rises += float64(cmp.Compare(y, x))
 		}
 	}
 	weight := func(n float64) float64 { return n * (n - 1) * (2*n + 5) / 18 }
@@ -132,14 +131,4 @@ func trendP(xs []float64) float64 {
 	}
 	// Kendall's S moves in steps of 2, and normalTail corrects for steps of 1.
 	return normalTail(math.Abs(rises)/2, variance/4)
-}
-
-func sign(x float64) float64 {
-	switch {
-	case x > 0:
-		return 1
-	case x < 0:
-		return -1
-	}
-	return 0
 }

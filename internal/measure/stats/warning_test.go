@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -27,7 +28,7 @@ func TestWarnings(t *testing.T) {
 		{"none", inBlocks(steady...), nil, ""},
 		{"empty", nil, []Kind{Unusable}, "too few samples"},
 		{"NaN", inBlocks(1, math.NaN()), []Kind{Unusable}, "NaN"},
-		{"three", inBlocks(100, 102, 101), []Kind{FewRepetitions}, "fewer than 6 repetitions (3): a rank test against as many cannot give p below 0.1"},
+		{"three", inBlocks(100, 102, 101), []Kind{FewRepetitions}, "fewer than 6 repetitions (3): a rank test of two such samples cannot give p below 0.1"},
 		{"one", inBlocks(100), []Kind{FewRepetitions}, "below 1"},
 		{"constant", inBlocks(5, 5, 5, 5, 5, 5), []Kind{NoVariance}, "all 6 values are 5"},
 		{"zeros", inBlocks(0, 0, 0, 0, 0, 0), []Kind{NoVariance}, "all 6 values are 0"},
@@ -74,7 +75,7 @@ func TestTrend(t *testing.T) {
 			s := 0.0
 			for i, x := range xs {
 				for _, y := range xs[i+1:] {
-					s += sign(y - x)
+					s += float64(cmp.Compare(y, x))
 				}
 			}
 			return math.Abs(s)
