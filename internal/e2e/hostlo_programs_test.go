@@ -19,7 +19,7 @@ func programsImage(t *testing.T, programs string) guest.Image {
 	t.Helper()
 	b := guest.Builder{
 		Cache: guest.CacheDir(),
-		Programs: map[string]string{
+		Files: map[string]string{
 			"/usr/lib/cni/brfusion": filepath.Join(programs, "unnest-cni"),
 			"/usr/lib/cni/hostlo":   filepath.Join(programs, "unnest-cni"),
 		},

@@ -85,7 +85,7 @@ func newHost(ctx context.Context, l *lab.Lab, b guest.Builder, r guest.Recipe) (
 		},
 		Name: "this host",
 	}
-	return h, h.putBinaries(ctx, b.Programs)
+	return h, h.putBinaries(ctx, b.Files)
 }
 
 // hold starts the process that holds the namespaces, and waits for their mounts.

@@ -54,7 +54,7 @@ func BuildImage(ctx context.Context, binaries string, step func(string)) (guest.
 func imageBuilder(binaries string, step func(string)) guest.Builder {
 	return guest.Builder{
 		Cache: guest.CacheDir(),
-		Programs: map[string]string{
+		Files: map[string]string{
 			"/usr/local/bin/nerdctl": filepath.Join(binaries, "nerdctl"),
 			"/usr/lib/cni/brfusion":  filepath.Join(binaries, "unnest-cni"),
 			"/usr/lib/cni/hostlo":    filepath.Join(binaries, "unnest-cni"),
@@ -115,10 +115,10 @@ func (i *images) buildForeign(ctx context.Context, a stack.Arch) error {
 
 // tools is the builder with the files of the cases only, without our binaries.
 func (i *images) tools() guest.Builder {
-	builder := guest.Builder{Cache: i.builder.Cache, Progress: i.builder.Progress, Programs: map[string]string{}}
-	for target, path := range i.builder.Programs {
+	builder := guest.Builder{Cache: i.builder.Cache, Progress: i.builder.Progress, Files: map[string]string{}}
+	for target, path := range i.builder.Files {
 		if strings.HasSuffix(target, ".jar") {
-			builder.Programs[target] = path
+			builder.Files[target] = path
 		}
 	}
 	return builder
@@ -146,7 +146,7 @@ func (i *images) addFiles(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("case %s: %w", c.Name, err)
 			}
-			i.builder.Programs[f.Path] = path
+			i.builder.Files[f.Path] = path
 		}
 	}
 	return nil

@@ -1,5 +1,3 @@
-// Package guest boots and stops QEMU guests: their image, their boot, their
-// power-down. It knows no container, no experiment and no pod.
 package guest
 
 import (
@@ -21,20 +19,20 @@ const (
 	TCG       Accel = "tcg"
 )
 
-// Choice is an accelerator and why it was taken; the reason is one clause fit
-// to be printed beside every figure.
+// Choice is an accelerator and the reason for it, a clause that can be printed next to
+// figures.
 type Choice struct {
 	Accel  Accel
 	Reason string
 }
 
-// ErrAccel says that the accelerator asked for cannot be had.
+// ErrAccel is the error for an accelerator that is not available.
 var ErrAccel = errors.New("accelerator not available")
 
-// ChooseAccel resolves want on this machine. Auto takes KVM only when
-// /dev/kvm opens and the processor shows hardware virtualization: a /dev/kvm
-// without it (a paravirtual KVM such as PVM) runs only kernels made for it and
-// hangs on a distribution's. Asking for kvm by name skips that second test.
+// ChooseAccel resolves want on this machine. Auto selects KVM only if /dev/kvm opens
+// and the processor shows hardware virtualization: a paravirtual KVM, such as PVM, runs
+// only kernels made for it and hangs on those of distributions. An explicit kvm skips
+// the second test.
 func ChooseAccel(want Accel) (Choice, error) {
 	return chooseAccel(want, openKVM, hardwareVirtualization)
 }
@@ -54,7 +52,7 @@ func chooseAccel(want Accel, open func() error, hardware func() (bool, error)) (
 		}
 		ok, err := hardware()
 		if err != nil {
-			return Choice{TCG, fmt.Sprintf("KVM cannot be judged: %v", err)}, nil
+			return Choice{TCG, fmt.Sprintf("KVM cannot be checked: %v", err)}, nil
 		}
 		if !ok {
 			return Choice{TCG, "/dev/kvm opens, but the processor shows neither vmx nor svm, so a stock kernel would not run"}, nil
@@ -72,9 +70,9 @@ func openKVM() error {
 	return f.Close()
 }
 
-// hardwareVirtualization reports whether the processor offers hardware
-// virtualization to this kernel. Only x86 announces it by processor flags;
-// elsewhere an opened /dev/kvm is proof enough.
+// hardwareVirtualization reports whether the processor offers hardware virtualization
+// to this kernel. Only x86 has processor flags for it; elsewhere it is enough that
+// /dev/kvm opens.
 func hardwareVirtualization() (bool, error) {
 	if runtime.GOARCH != "amd64" {
 		return true, nil

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// Arch is a processor architecture, by the name that Go and Debian have for it.
+// Arch is a processor architecture, by its name in Go and Debian.
 type Arch string
 
-// The architectures that guests have. The first is that of the papers' x86
-// machines, the last that of FitzGerald's System z.
+// The architectures of guests: the first is that of the papers' x86 machines, the last
+// that of FitzGerald's System z.
 const (
 	AMD64 Arch = "amd64"
 	ARM64 Arch = "arm64"
@@ -22,25 +22,24 @@ const (
 // Arches lists the architectures.
 func Arches() []Arch { return []Arch{AMD64, ARM64, S390X} }
 
-// ParseArch understands Go's and Debian's name of an architecture, and what
-// uname -m says on it.
+// ParseArch parses the name of an architecture: Go's and Debian's, or that of uname -m.
 func ParseArch(name string) (Arch, error) {
 	for _, a := range Arches() {
-		if name == string(a) || name == a.Machine() {
+		if name == string(a) || name == a.Uname() {
 			return a, nil
 		}
 	}
 	return "", fmt.Errorf("architecture %q: want amd64, arm64 or s390x", name)
 }
 
-// Machine is what uname -m says.
-func (a Arch) Machine() string { return a.traits().uname }
+// Uname is the architecture's name in uname -m.
+func (a Arch) Uname() string { return a.traits().uname }
 
-// QEMU is the program that emulates the architecture.
-func (a Arch) QEMU() string { return "qemu-system-" + a.Machine() }
+// QEMU is the binary that emulates the architecture.
+func (a Arch) QEMU() string { return "qemu-system-" + a.Uname() }
 
-// ChooseAccel resolves want for a guest of this architecture on this machine:
-// as the function of that name does, except that only TCG runs a foreign one.
+// ChooseAccel resolves want for a guest of this architecture on this machine, as the
+// function ChooseAccel does. Only TCG runs a foreign architecture.
 func (a Arch) ChooseAccel(want Accel) (Choice, error) {
 	if a.or() == Arch(runtime.GOARCH) {
 		return ChooseAccel(want)
@@ -58,16 +57,15 @@ func chooseForeign(want Accel, a Arch) (Choice, error) {
 	return chooseAccel(want, nil, nil)
 }
 
-// traits are what is particular to an architecture. They are constants in all
-// but the language.
+// traits are the properties of an architecture.
 type traits struct {
 	uname       string
 	triplet     string      // Debian's directory of shared libraries
-	elf         elf.Machine // of its programs
+	elf         elf.Machine // of its binaries
 	kernel      string      // Debian's package
-	modules     []string    // that the root disk and the first NIC need
+	modules     []string    // for the root disk and the first NIC
 	machine     string      // QEMU's
-	cpu         string      // under TCG, when none is asked for
+	cpu         string      // default under TCG
 	bus         string      // suffix of QEMU's virtio devices
 	console     []string    // QEMU's device for the character device console
 	commandLine string
@@ -100,7 +98,7 @@ var architectures = map[Arch]traits{
 	},
 }
 
-// or returns the architecture, AMD64 when none is said.
+// or returns the architecture, AMD64 if it is empty.
 func (a Arch) or() Arch {
 	if a == "" {
 		return AMD64
@@ -110,7 +108,7 @@ func (a Arch) or() Arch {
 
 func (a Arch) traits() traits { return architectures[a.or()] }
 
-// check refuses an architecture that is none of ours.
+// check refuses an unknown architecture.
 func (a Arch) check() error {
 	if !slices.Contains(Arches(), a.or()) {
 		_, err := ParseArch(string(a))
@@ -119,13 +117,13 @@ func (a Arch) check() error {
 	return nil
 }
 
-// libraryPaths are where Debian keeps shared libraries.
+// libraryPaths are Debian's directories of shared libraries.
 func (a Arch) libraryPaths() []string {
 	t := a.traits().triplet
 	return []string{"lib/" + t, "usr/lib/" + t, "lib64", "lib"}
 }
 
-// virtio returns QEMU's device of a kind, with its options.
+// virtio returns QEMU's virtio device of a kind, with its options.
 func (t traits) virtio(kind string, options ...string) string {
 	return strings.Join(append([]string{"virtio-" + kind + "-" + t.bus}, options...), ",")
 }

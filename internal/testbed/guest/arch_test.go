@@ -140,13 +140,13 @@ func TestCheckProgram(t *testing.T) {
 	program := filepathOf(t, "true")
 	script := []byte("#!/bin/sh\n")
 	for _, a := range Arches() {
-		err := a.checkProgram("/a/program", program)
+		err := a.checkBinary("/a/program", program)
 		if own := string(a) == runtime.GOARCH; (err == nil) != own {
 			t.Errorf("%s: a program of this machine: got %v", a, err)
 		} else if !own && (!strings.Contains(err.Error(), "/a/program") || !strings.Contains(err.Error(), "GOARCH="+string(a))) {
 			t.Errorf("%s: got %v; want the program and the mend", a, err)
 		}
-		if err := a.checkProgram("/a/script", script); err != nil {
+		if err := a.checkBinary("/a/script", script); err != nil {
 			t.Errorf("%s: a script: %v", a, err)
 		}
 	}
@@ -237,7 +237,7 @@ func TestArchitectures(t *testing.T) {
 			defer client.Close()
 			t.Logf("boot: %+v", times)
 			out, err := place.Output(ctx, client, "sh", "-c", "uname -m; hostname")
-			if want := a.Machine() + "\nnode1\n"; err != nil || string(out) != want {
+			if want := a.Uname() + "\nnode1\n"; err != nil || string(out) != want {
 				t.Errorf("got %q, %v; want %q", out, err, want)
 			}
 			if err := g.Kill(); err != nil {

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Archive is a container image of the user space that our guests have, for container
-// engines on hosts that are none of ours.
+// Archive is a container image with the user space of our guests, for container engines
+// on hosts of users.
 type Archive struct {
 	Name string // of the image; its tag is the digest of the image's layer
 	Size int64  // of the layer, bytes
@@ -29,34 +29,33 @@ type Archive struct {
 	layer  func(ctx context.Context, w io.Writer) error
 }
 
-// archiveName is the image's, before its tag.
+// archiveName is the image's name without tag.
 const archiveName = "localhost/unnest/suite"
 
-// notInArchive are files and directories of a guest that its containers have and
-// never use: the container engine's own.
+// notInArchive are files of the guest's container engine, which containers do not use.
 var notInArchive = []string{
 	"usr/bin/containerd", "usr/bin/containerd-shim", "usr/bin/containerd-shim-runc-v1", "usr/bin/containerd-shim-runc-v2",
 	"usr/bin/ctr", "usr/lib/cni", "usr/sbin/runc",
 }
 
-// Archive makes the image of the root directory that a recipe's Debian packages are
-// unpacked in, with the builder's programs.
+// Archive makes the image of the directory with the unpacked Debian packages of a
+// recipe, with the builder's files.
 func (b *Builder) Archive(ctx context.Context, r Recipe) (*Archive, error) {
 	root, err := b.Root(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	programs, err := b.readPrograms(r.Arch)
+	files, err := b.readFiles(r.Arch)
 	if err != nil {
 		return nil, err
 	}
-	return NewArchive(ctx, root, r.Arch, programs)
+	return NewArchive(ctx, root, r.Arch, files)
 }
 
-// NewArchive makes the image of a root directory, with programs by their path in it.
-// It reads all of it once, for the digest.
-func NewArchive(ctx context.Context, root string, arch Arch, programs map[string][]byte) (_ *Archive, err error) {
-	a := &Archive{layer: func(ctx context.Context, w io.Writer) error { return writeRoot(ctx, w, root, programs) }}
+// NewArchive makes the image of a root directory, with added files by their path. It
+// reads everything once, for the digest.
+func NewArchive(ctx context.Context, root string, arch Arch, files map[string][]byte) (_ *Archive, err error) {
+	a := &Archive{layer: func(ctx context.Context, w io.Writer) error { return writeRoot(ctx, w, root, files) }}
 	var size counter
 	hash := sha256.New()
 	if err := a.layer(ctx, io.MultiWriter(hash, &size)); err != nil {
@@ -70,8 +69,8 @@ func NewArchive(ctx context.Context, root string, arch Arch, programs map[string
 	return a, err
 }
 
-// Write writes the image as the archive that `docker save` makes, which every engine
-// loads. What the recipe's root directory holds must not have changed meanwhile.
+// Write writes the image in the format of `docker save`, which every engine loads. The
+// root directory must not have changed since NewArchive.
 func (a *Archive) Write(ctx context.Context, to io.Writer) error {
 	sum := sha256.Sum256(a.config)
 	name := hex.EncodeToString(sum[:]) + ".json"
@@ -100,7 +99,7 @@ func (a *Archive) Write(ctx context.Context, to io.Writer) error {
 	return w.Close()
 }
 
-// counter counts what is written to it, in bytes.
+// counter counts the bytes that are written to it.
 type counter int64
 
 func (c *counter) Write(p []byte) (int, error) {
@@ -108,10 +107,9 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// writeRoot writes an archive of the root file system root, and of the programs, in
-// an order that is always the same. Extended attributes are left out: files from
-// Debian's packages have none that the suites need.
-func writeRoot(ctx context.Context, to io.Writer, root string, programs map[string][]byte) error {
+// writeRoot writes an archive of root and the added files in a fixed order. It leaves
+// out extended attributes: the suites need none of those in Debian's packages.
+func writeRoot(ctx context.Context, to io.Writer, root string, files map[string][]byte) error {
 	w := tar.NewWriter(to)
 	links := map[uint64]string{} // inode -> its first name
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -142,16 +140,16 @@ func writeRoot(ctx context.Context, to io.Writer, root string, programs map[stri
 	if err != nil {
 		return err
 	}
-	for _, target := range slices.Sorted(maps.Keys(programs)) {
-		if err := writeFile(w, filepath.Clean(target)[1:], programs[target]); err != nil {
+	for _, target := range slices.Sorted(maps.Keys(files)) {
+		if err := writeFile(w, filepath.Clean(target)[1:], files[target]); err != nil {
 			return err
 		}
 	}
 	return w.Close()
 }
 
-// writeEntry writes one file, directory or link. A further name of a file is a link
-// to its first.
+// writeEntry writes one file, directory or link. Further names of a file are links to
+// its first.
 func writeEntry(w *tar.Writer, path, name string, d fs.DirEntry, links map[uint64]string) error {
 	info, err := d.Info()
 	if err != nil {
@@ -167,7 +165,7 @@ func writeEntry(w *tar.Writer, path, name string, d fs.DirEntry, links map[uint6
 	if err != nil {
 		return err
 	}
-	// Only what is the same wherever and whenever it is read.
+	// The names of users may differ between machines.
 	h.Name, h.Uname, h.Gname = name, "", ""
 	if info.IsDir() {
 		h.Name += "/"
@@ -196,7 +194,7 @@ func writeEntry(w *tar.Writer, path, name string, d fs.DirEntry, links map[uint6
 	return err
 }
 
-// writeFile writes a program.
+// writeFile writes an executable file.
 func writeFile(w *tar.Writer, name string, content []byte) error {
 	if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(content))}); err != nil {
 		return err

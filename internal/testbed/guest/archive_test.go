@@ -23,7 +23,7 @@ import (
 func unpacked(t *testing.T) (b *Builder, r Recipe, root string) {
 	t.Helper()
 	r = SuiteRecipe([]string{"sysbench"})
-	b = &Builder{Cache: t.TempDir(), Programs: map[string]string{"/usr/local/share/java/one.jar": filepath.Join(t.TempDir(), "one.jar")}}
+	b = &Builder{Cache: t.TempDir(), Files: map[string]string{"/usr/local/share/java/one.jar": filepath.Join(t.TempDir(), "one.jar")}}
 	root = filepath.Join(b.Cache, "debian-"+r.rootDigest(), "root")
 	err := addFiles(root, map[string][]byte{
 		"/usr/bin/perl": []byte("perl"), "/usr/bin/containerd": []byte("engine"), "/usr/lib/cni/bridge": []byte("plugin"),
@@ -31,7 +31,7 @@ func unpacked(t *testing.T) (b *Builder, r Recipe, root string) {
 	})
 	if err == nil {
 		err = errors.Join(
-			os.WriteFile(b.Programs["/usr/local/share/java/one.jar"], []byte("jar"), 0o600),
+			os.WriteFile(b.Files["/usr/local/share/java/one.jar"], []byte("jar"), 0o600),
 			os.Link(filepath.Join(root, "usr/bin/perl"), filepath.Join(root, "usr/bin/perl5")),
 			os.Symlink("usr/bin", filepath.Join(root, "bin")),
 			unix.Mkfifo(filepath.Join(root, "etc/fifo"), 0o600),
@@ -165,7 +165,7 @@ func TestArchiveName(t *testing.T) {
 	for _, change := range []func() error{
 		func() error { return os.Chmod(passwd, 0o600) },
 		func() error { return os.WriteFile(passwd, []byte("other"), 0o600) },
-		func() error { return os.WriteFile(b.Programs["/usr/local/share/java/one.jar"], []byte("jar 2"), 0o600) },
+		func() error { return os.WriteFile(b.Files["/usr/local/share/java/one.jar"], []byte("jar 2"), 0o600) },
 	} {
 		if err := change(); err != nil {
 			t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// BootTimes splits the time from launch to ready. Kernel and userspace are on
-// the guest's own clock, firmware and SSH are what is left of the host's.
+// BootTimes divides the time from launch to ready. Kernel and Userspace are measured by
+// the guest's clock. Firmware and SSH are the rest of the host's time.
 type BootTimes struct {
 	Firmware  time.Duration // QEMU's start and firmware, until the kernel's clock starts
 	Kernel    time.Duration // until the kernel runs the first process
@@ -23,9 +23,9 @@ type BootTimes struct {
 	Total     time.Duration
 }
 
-// WaitReady waits until a command can be run over SSH and returns the
-// connection. When the guest ends first, panics or is not ready when ctx ends,
-// the error wraps ErrBoot and quotes the console.
+// WaitReady waits until a command can run over SSH and returns the connection. If the
+// guest ends first, panics, or is not ready when ctx ends, the error wraps ErrBoot and
+// quotes the console.
 func (g *Guest) WaitReady(ctx context.Context, dial place.Dialer, key ssh.Signer) (*place.SSH, BootTimes, error) {
 	c := console{path: g.path(consoleFile)}
 	for {
@@ -34,7 +34,7 @@ func (g *Guest) WaitReady(ctx context.Context, dial place.Dialer, key ssh.Signer
 		}
 		c.look()
 		if c.failed != "" {
-			return nil, BootTimes{}, fmt.Errorf("%w: %s: %s%s", ErrBoot, g.Name, c.failed, g.lastWords())
+			return nil, BootTimes{}, fmt.Errorf("%w: %s: %s%s", ErrBoot, g.Name, c.failed, g.logTails())
 		}
 		if c.services.seen() {
 			client, err := g.login(ctx, dial, key)
@@ -44,12 +44,12 @@ func (g *Guest) WaitReady(ctx context.Context, dial place.Dialer, key ssh.Signer
 		}
 		if err := sleep(ctx, pollInterval); err != nil {
 			return nil, BootTimes{}, fmt.Errorf("%w: %s: not ready after %.0f s: %w%s",
-				ErrBoot, g.Name, time.Since(g.started).Seconds(), err, g.lastWords())
+				ErrBoot, g.Name, time.Since(g.started).Seconds(), err, g.logTails())
 		}
 	}
 }
 
-// login connects to the guest's SSH server, whose key must be the seed's.
+// login connects to the guest's SSH server, whose host key must be that of the seed.
 func (g *Guest) login(ctx context.Context, dial place.Dialer, key ssh.Signer) (*place.SSH, error) {
 	host, err := ssh.NewPublicKey(g.Seed.HostKey.Public())
 	if err != nil {
@@ -58,8 +58,8 @@ func (g *Guest) login(ctx context.Context, dial place.Dialer, key ssh.Signer) (*
 	return place.DialSSH(ctx, "guest "+g.Name, g.Address, dial, ClientConfig(key, host))
 }
 
-// ClientConfig is how one logs in to a guest: as root, by key, and only if the
-// server has the key host.
+// ClientConfig returns the configuration to log in to a guest as root, by key. The
+// server must have the key host.
 func ClientConfig(key ssh.Signer, host ssh.PublicKey) *ssh.ClientConfig {
 	return &ssh.ClientConfig{
 		User:              "root",
@@ -72,7 +72,7 @@ func ClientConfig(key ssh.Signer, host ssh.PublicKey) *ssh.ClientConfig {
 
 const loginLimit = 5 * time.Second
 
-// console reads the marks that the guest's scripts print while it boots.
+// console reads the marks that the guest's scripts print during the boot.
 type console struct {
 	path                      string
 	init, userspace, services mark
@@ -93,7 +93,7 @@ const bootMark = "unnest-boot "
 func (c *console) look() {
 	content, err := os.ReadFile(c.path)
 	if err != nil {
-		return // QEMU has not made it yet
+		return // QEMU has not created it yet
 	}
 	c.read(string(content), time.Now())
 }
@@ -101,7 +101,7 @@ func (c *console) look() {
 func (c *console) read(content string, now time.Time) {
 	for line := range strings.Lines(content) {
 		if !strings.HasSuffix(line, "\n") {
-			return // still being written
+			return // incomplete
 		}
 		if strings.Contains(line, "Kernel panic") {
 			c.failed = cmp.Or(c.failed, strings.TrimSpace(line))
@@ -110,8 +110,8 @@ func (c *console) read(content string, now time.Time) {
 		if !ok {
 			continue
 		}
-		if why, ok := strings.CutPrefix(text, "failed: "); ok {
-			c.failed = cmp.Or(c.failed, strings.TrimSpace(why))
+		if cause, ok := strings.CutPrefix(text, "failed: "); ok {
+			c.failed = cmp.Or(c.failed, strings.TrimSpace(cause))
 			continue
 		}
 		name, seconds, _ := strings.Cut(strings.TrimSpace(text), " ")
@@ -135,7 +135,7 @@ func (c *console) named(name string) *mark {
 	return nil
 }
 
-// times splits the boot that began at started and was ready at ready.
+// times divides the boot from started to ready.
 func (c *console) times(started, ready time.Time) BootTimes {
 	return BootTimes{
 		Firmware:  c.services.at.Sub(started) - c.services.uptime,

@@ -159,8 +159,8 @@ func TestComplaint(t *testing.T) {
 		{"I: apt-get update\nE: no network\n", "I: apt-get update | E: no network"},
 	}
 	for _, tt := range tests {
-		if got := complaint(tt.text); got != tt.want {
-			t.Errorf("complaint of %q: got %q, want %q", tt.text, got, tt.want)
+		if got := causeOf(tt.text); got != tt.want {
+			t.Errorf("cause of %q: got %q, want %q", tt.text, got, tt.want)
 		}
 	}
 }

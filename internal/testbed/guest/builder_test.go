@@ -120,7 +120,7 @@ func TestLockWithoutCache(t *testing.T) {
 // A program that was not built is noticed before anything is made.
 func TestBuildWithoutProgram(t *testing.T) {
 	cache, missing := t.TempDir(), filepath.Join(t.TempDir(), "unnest-cni")
-	b := Builder{Cache: cache, Programs: map[string]string{"/usr/lib/cni/brfusion": missing}}
+	b := Builder{Cache: cache, Files: map[string]string{"/usr/lib/cni/brfusion": missing}}
 	_, err := b.Build(t.Context(), DefaultRecipe())
 	if err == nil || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "make build") {
 		t.Errorf("got %v; want an error that names %s and `make build`", err, missing)

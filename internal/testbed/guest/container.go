@@ -20,16 +20,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// ContainerImage is the name of the container image that every guest holds: the
-// measuring tools with the very libraries of the guest, so that a container
-// and its guest run the same code.
+// ContainerImage is the name of the container image in every guest. It has the tools of
+// the workloads with the guest's own libraries, so that a container and its guest run
+// the same code.
 const ContainerImage = "localhost/unnest/tools:1"
 
-// writeContainerImage writes the docker-archive of ContainerImage. Its layer has
-// the recipe's programs, and the shared libraries that they need, taken from the
-// root file system root, with busybox as shell for commands run in the
-// container; or, when the container is to have the whole of root, wholeMark
-// alone: see linkWhole.
+// writeContainerImage writes the docker-archive of ContainerImage. Its layer has the
+// recipe's binaries and the shared libraries that they need, from the root file system
+// root, with busybox as shell. If the container has the whole of root, the layer has
+// wholeMark only: see linkWhole.
 func writeContainerImage(path, root string, r Recipe) error {
 	layerTar, err := r.layer(root)
 	if err != nil {
@@ -58,8 +57,8 @@ func writeContainerImage(path, root string, r Recipe) error {
 	return nil
 }
 
-// wholeMark is the only file of a container image that stands for the whole root
-// file system.
+// wholeMark is the only file of a container image that stands for the whole root file
+// system.
 const wholeMark = ".unnest-whole"
 
 func (r Recipe) layer(root string) ([]byte, error) {
@@ -75,20 +74,19 @@ func (r Recipe) layer(root string) ([]byte, error) {
 	return tarOf(root, files)
 }
 
-// wholeRoot is where a guest keeps the root of containers that have all of its
-// tools, until the container engine is first started. It is not packed: an archive
-// of half a gigabyte takes minutes to import under TCG. The engine loads an image
-// of one file, and this directory takes the place of its unpacked layer.
+// wholeRoot is the root of containers with the whole root file system, until the
+// container engine starts for the first time. An archive of half a gigabyte takes
+// minutes to import under TCG, so the engine loads an image of one file, and this
+// directory replaces its unpacked layer.
 const wholeRoot = "/var/lib/unnest/container"
 
-// notInContainer are directories of the guest that a container has empty; the
-// first ones are mounted anew in each.
+// notInContainer are directories of the guest that are empty in containers. The first
+// ones are mount points there.
 var notInContainer = []string{"proc", "sys", "dev", "run", "tmp", "boot", "var/cache/apt", "var/lib/apt", "usr/lib/modules", "usr/share/unnest"}
 
-// linkWhole adds wholeRoot to the root file system root, as hard links, so that a
-// program is the same file, in the disk and in the guest's page cache, in the
-// guest and in its containers. What is in /etc may be written by either and is
-// copied.
+// linkWhole adds wholeRoot to the root file system root as hard links, so that guest
+// and containers share each file, on the disk and in the page cache. It copies /etc,
+// because both may write there.
 func (b *Builder) linkWhole(ctx context.Context, root string) error {
 	part := root + ".container"
 	if err := b.run(ctx, nil, "cp", "--archive", "--link", root, part); err != nil {
@@ -112,7 +110,7 @@ func (b *Builder) linkWhole(ctx context.Context, root string) error {
 	return nil
 }
 
-// clearDir removes what is in a directory, if there is one.
+// clearDir empties a directory, if it exists.
 func clearDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -140,8 +138,8 @@ func imageConfig(image v1.Image, arch Arch) *v1.ConfigFile {
 	return config
 }
 
-// withLibraries returns files and, after them, every shared library and program
-// interpreter that they need, as paths below root.
+// withLibraries returns files and, after them, all shared libraries and interpreters
+// that they need, as paths below root.
 func withLibraries(root string, files []string, arch Arch) ([]string, error) {
 	var all []string
 	for queue := slices.Clone(files); len(queue) > 0; queue = queue[1:] {
@@ -199,8 +197,8 @@ func findLibrary(root, library string, arch Arch) (string, error) {
 	return "", fmt.Errorf("%s: %w", library, fs.ErrNotExist)
 }
 
-// tarOf packs the files of root, symbolic links followed, with the links that a
-// shell needs and a directory for temporary files.
+// tarOf packs files of root, with symbolic links followed, the links that a shell
+// needs, and a directory for temporary files.
 func tarOf(root string, files []string) ([]byte, error) {
 	return packed(func(w *tar.Writer) error { return writeLayer(w, root, files) })
 }
@@ -220,7 +218,6 @@ func writeLayer(w *tar.Writer, root string, files []string) error {
 	return err
 }
 
-// packed returns the archive that write writes.
 func packed(write func(*tar.Writer) error) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)

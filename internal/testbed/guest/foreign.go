@@ -11,16 +11,16 @@ import (
 	"runtime"
 )
 
-// foreign reports whether programs of the image do not run on this machine.
+// foreign reports whether binaries of the image do not run on this machine.
 func (r Recipe) foreign() bool { return r.Arch.or() != Arch(runtime.GOARCH) }
 
-// extract unpacks Debian of a foreign architecture. None of the packages' scripts
-// runs, so that neither user-mode emulation nor binfmt_misc is needed; what those
-// of the base and of our packages would have done, and a guest needs, is done
-// here. A package that needs its own script has to do without.
+// extract unpacks Debian of a foreign architecture without running scripts of packages,
+// so it needs neither user-mode emulation nor binfmt_misc. configure does what the
+// scripts of the base and of our packages would do. A package that needs its own script
+// does not work.
 func (b *Builder) extract(ctx context.Context, r Recipe, target string) error {
-	// The variant has no base of its own; these are what a guest uses of the
-	// packages that are required, but not essential.
+	// The variant has no base packages. A guest needs these of the required packages that
+	// are not essential.
 	if err := b.mmdebstrap(ctx, r, target, "--variant=extract", "--include=?essential", "--include=mount,passwd,mawk"); err != nil {
 		return err
 	}
@@ -34,11 +34,10 @@ func (b *Builder) extract(ctx context.Context, r Recipe, target string) error {
 	return b.run(ctx, nil, "depmod", "--basedir", target, release)
 }
 
-// configuration counts the changes of extract and configure: it is part of the
-// digest.
+// configuration is the version of extract and configure. It is part of the digest.
 const configuration = 2
 
-// configure makes the files that the packages' scripts would have made.
+// configure makes the files that the scripts of the packages would make.
 func configure(root string) error {
 	var errs []error
 	for _, d := range []string{"proc", "sys", "dev", "run", "tmp", "root", "etc", "mnt", "var/log", "var/lib", "var/tmp"} {
@@ -66,9 +65,9 @@ func configure(root string) error {
 	return errors.Join(errs...)
 }
 
-// checkProgram refuses an ELF file of another architecture; the file path has
-// the content.
-func (a Arch) checkProgram(path string, content []byte) error {
+// checkBinary refuses an ELF file of another architecture. path and content are those
+// of the file.
+func (a Arch) checkBinary(path string, content []byte) error {
 	f, err := elf.NewFile(bytes.NewReader(content))
 	if err != nil {
 		return nil // a script

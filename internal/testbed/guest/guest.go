@@ -1,3 +1,7 @@
+// Package guest builds the images of QEMU guests, and boots and stops guests, also of other
+// architectures and in other guests.
+//
+// It knows nothing about labs, experiments and pods.
 package guest
 
 import (
@@ -16,7 +20,7 @@ import (
 	"unnest/internal/vmm/qmp"
 )
 
-// Errors that callers tell apart.
+// The errors that callers distinguish.
 var (
 	ErrBoot = errors.New("guest did not boot") // with the last lines of its console
 	ErrDied = errors.New("guest died")
@@ -27,13 +31,13 @@ type Guest struct {
 	Config
 	PID     int // of QEMU; 0: it runs in another guest
 	started time.Time
-	stop    func()        // ends a QEMU that has no PID here
+	stop    func()        // ends QEMU if PID is 0
 	done    chan struct{} // closed when QEMU has ended; nil when it is not our child
 	exit    error
 }
 
-// Start starts QEMU and returns at once. The guest is not bound to ctx, nor to
-// the life of this process: Kill or PowerDown ends it.
+// Start starts QEMU and returns at once. The guest lives on after ctx and after this
+// process: Kill or PowerDown ends it.
 func Start(_ context.Context, c Config) (*Guest, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("start guest %s: %w", c.Name, err)
@@ -55,10 +59,10 @@ func Start(_ context.Context, c Config) (*Guest, error) {
 	for _, nic := range c.NICs {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, nic.TAP)
 	}
-	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true} // Ctrl-C at the terminal is for us, not for QEMU
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true} // Ctrl-C at the terminal must not reach QEMU
 	started := time.Now()
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start guest %s: %w: `unnest doctor` says what to install", c.Name, err)
+		return nil, fmt.Errorf("start guest %s: %w: run `unnest doctor` to see what to install", c.Name, err)
 	}
 	g := &Guest{Config: c, PID: cmd.Process.Pid, started: started, done: make(chan struct{})}
 	go func() {
@@ -68,7 +72,7 @@ func Start(_ context.Context, c Config) (*Guest, error) {
 	return g, nil
 }
 
-// check refuses what QEMU would take, or refuse in words of its own.
+// check refuses what QEMU would accept silently, or refuse in words of its own.
 func (c Config) check() error {
 	if err := c.Arch.check(); err != nil {
 		return err
@@ -89,8 +93,8 @@ func (c Config) check() error {
 // Done is closed when QEMU has ended.
 func (g *Guest) Done() <-chan struct{} { return g.done }
 
-// Err says why the guest is gone, with the last lines of its console and of
-// QEMU's own output; nil while it runs.
+// Err says why the guest has ended, with the last lines of its console and of QEMU's
+// output. It returns nil while the guest runs.
 func (g *Guest) Err() error {
 	select {
 	case <-g.done:
@@ -98,25 +102,25 @@ func (g *Guest) Err() error {
 		return nil
 	}
 	if g.exit == nil {
-		return fmt.Errorf("%w: %s: QEMU ended%s", ErrDied, g.Name, g.lastWords())
+		return fmt.Errorf("%w: %s: QEMU ended%s", ErrDied, g.Name, g.logTails())
 	}
-	return fmt.Errorf("%w: %s: QEMU: %w%s", ErrDied, g.Name, g.exit, g.lastWords())
+	return fmt.Errorf("%w: %s: QEMU: %w%s", ErrDied, g.Name, g.exit, g.logTails())
 }
 
-// lastWords quotes the ends of the guest's logs.
-func (g *Guest) lastWords() string {
+// logTails quotes the last lines of the guest's logs.
+func (g *Guest) logTails() string {
 	var b strings.Builder
 	for _, file := range []string{qemuFile, consoleFile} {
 		content, err := os.ReadFile(g.path(file))
-		if words := lastLines(string(content), 3); err == nil && words != "" {
-			fmt.Fprintf(&b, "; %s ends: %s", filepath.Base(file), words)
+		if tail := lastLines(string(content), 3); err == nil && tail != "" {
+			fmt.Fprintf(&b, "; %s ends: %s", filepath.Base(file), tail)
 		}
 	}
 	return b.String()
 }
 
-// PowerDown presses the guest's power button and waits for its end; a guest
-// that does not obey within a few seconds is killed.
+// PowerDown presses the guest's power button and waits for its end. It kills a guest
+// that does not end in time.
 func (g *Guest) PowerDown(ctx context.Context) error {
 	press, cancel := context.WithTimeout(ctx, powerDownLimit)
 	defer cancel()
@@ -136,8 +140,7 @@ func (g *Guest) PowerDown(ctx context.Context) error {
 
 const powerDownLimit = 10 * time.Second
 
-// Kill ends QEMU at once and waits for that. A guest in another is always killed,
-// never powered down.
+// Kill kills QEMU and waits for its end.
 func (g *Guest) Kill() error {
 	select {
 	case <-g.done:
@@ -157,7 +160,7 @@ func (g *Guest) Kill() error {
 	}
 }
 
-// grace is how long QEMU may take to end: one in a guest is told so over SSH.
+// grace is how long QEMU may take to end. A QEMU in a guest is ended over SSH.
 func (g *Guest) grace() time.Duration {
 	if g.stop != nil {
 		return powerDownLimit
@@ -165,20 +168,20 @@ func (g *Guest) grace() time.Duration {
 	return stopGrace
 }
 
-// Adopt returns a guest that another process started, or an error that wraps
-// ErrDied when it has ended since. c need not hold the seed.
+// Adopt returns a guest that another process started, or an error that wraps ErrDied if
+// it has ended. c needs no seed.
 func Adopt(c Config, pid int) (*Guest, error) {
 	g := &Guest{Config: c, PID: pid, done: make(chan struct{})}
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err == nil {
-		// The number may have been given to another process since.
+		// The PID may belong to another process by now.
 		if !strings.Contains(commandLine(pid), c.path(ownerQMP)) {
 			err = errors.Join(unix.ESRCH, unix.Close(fd))
 		}
 	}
 	if err != nil {
 		close(g.done)
-		return nil, fmt.Errorf("%w: %s: QEMU (pid %d) is gone%s", ErrDied, c.Name, pid, g.lastWords())
+		return nil, fmt.Errorf("%w: %s: QEMU (pid %d) is gone%s", ErrDied, c.Name, pid, g.logTails())
 	}
 	go func() {
 		defer close(g.done)
@@ -192,8 +195,8 @@ func Adopt(c Config, pid int) (*Guest, error) {
 	return g, nil
 }
 
-// commandLine returns the arguments of a process, empty when it is gone. For a
-// moment after exec a process has none yet.
+// commandLine returns the arguments of a process, empty when it has ended. A process
+// has none for a moment after exec.
 func commandLine(pid int) string {
 	for range 10 {
 		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))

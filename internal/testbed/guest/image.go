@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,15 +24,15 @@ type Image struct {
 	Root       string // path of a raw ext4 image
 }
 
-// The root file system that a guest sees is at least so large, and has at least
-// so much free. The file is sparse.
+// The least size of a root file system, and its least free space, in bytes. Its file is
+// sparse.
 const (
 	minimumSize = 4 << 30
 	minimumFree = 3 << 30
 )
 
-// rootSize returns the size of a root file system with content of so many bytes,
-// in whole GiB.
+// rootSize returns the size of a root file system with content bytes of files, in whole
+// GiB.
 func rootSize(content int64) int64 {
 	const gib = 1 << 30
 	return max(minimumSize, (content+minimumFree+gib-1)/gib*gib)
@@ -39,24 +40,24 @@ func rootSize(content int64) int64 {
 
 // Builder makes guest images and keeps them in Cache.
 type Builder struct {
-	Cache    string            // directory; images are found there by digest
-	Programs map[string]string // programs added to the image: path in the image -> file here
-	Progress func(step string) // is told what is done; nil: nobody is
+	Cache    string            // directory of the images
+	Files    map[string]string // executables to add: path in the image -> file here
+	Progress func(step string) // called with each step; may be nil
 }
 
-// Build returns the image of r, making it if the cache does not hold it. Of
-// several processes that want the same image one makes it, the others wait.
-// What a failed or interrupted build leaves is removed by the next one, and so is what
-// nobody has asked for in a month.
+// Build returns the image of r, and makes it first if it is not in the cache. If
+// several processes want the same image, one makes it and the others wait. A build
+// removes what failed or interrupted builds left, and images that were not used for a
+// month.
 func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 	if err := r.Arch.check(); err != nil {
 		return Image{}, err
 	}
-	programs, err := b.readPrograms(r.Arch)
+	files, err := b.readFiles(r.Arch)
 	if err != nil {
 		return Image{}, err
 	}
-	digest, err := r.Digest(programs)
+	digest, err := r.Digest(files)
 	if err != nil {
 		return Image{}, err
 	}
@@ -81,34 +82,34 @@ func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 	if err := b.removeStale(); err != nil {
 		return Image{}, err
 	}
-	err = b.whole(dir, func(tmp string) error { return b.assemble(ctx, r, root, programs, tmp) })
+	err = b.whole(dir, func(tmp string) error { return b.assemble(ctx, r, root, files, tmp) })
 	return image, err
 }
 
-func (b *Builder) say(format string, args ...any) {
+func (b *Builder) report(format string, args ...any) {
 	if b.Progress != nil {
 		b.Progress(fmt.Sprintf(format, args...))
 	}
 }
 
-// readPrograms reads the programs to be added, which have to be of the guest's
-// architecture if they are ELF files.
-func (b *Builder) readPrograms(arch Arch) (map[string][]byte, error) {
-	programs := map[string][]byte{}
-	for target, path := range b.Programs {
+// readFiles reads the files to add. Those in ELF format must be of the guest's
+// architecture.
+func (b *Builder) readFiles(arch Arch) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	for target, path := range b.Files {
 		content, err := os.ReadFile(path)
 		if err != nil {
-			return nil, fmt.Errorf("read program for the guest image: %w: run `make build`, which puts it beside unnest", err)
+			return nil, fmt.Errorf("read file for the guest image: %w: run `make build`", err)
 		}
-		if err := arch.checkProgram(path, content); err != nil {
+		if err := arch.checkBinary(path, content); err != nil {
 			return nil, err
 		}
-		programs[target] = content
+		files[target] = content
 	}
-	return programs, nil
+	return files, nil
 }
 
-// lock takes the cache for this process.
+// lock locks the cache for this process.
 func (b *Builder) lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(b.Cache, 0o755); err != nil {
 		return nil, fmt.Errorf("create image cache: %w", err)
@@ -117,7 +118,7 @@ func (b *Builder) lock(ctx context.Context) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock image cache: %w", err)
 	}
-	for said := false; ; {
+	for reported := false; ; {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			return func() { _ = f.Close() }, nil
@@ -125,9 +126,9 @@ func (b *Builder) lock(ctx context.Context) (unlock func(), err error) {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, errors.Join(fmt.Errorf("lock image cache %s: %w", b.Cache, err), f.Close())
 		}
-		if !said {
-			b.say("another unnest builds an image in %s; waiting for it", b.Cache)
-			said = true
+		if !reported {
+			b.report("waiting for another unnest that builds an image in %s", b.Cache)
+			reported = true
 		}
 		if err := sleep(ctx, pollInterval); err != nil {
 			return nil, errors.Join(err, f.Close())
@@ -135,15 +136,16 @@ func (b *Builder) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// whole fills the directory path by make, or leaves no path at all.
-func (b *Builder) whole(path string, make func(tmp string) error) error {
+// whole creates the directory path with the content that fill makes, completely or not
+// at all.
+func (b *Builder) whole(path string, fill func(tmp string) error) error {
 	tmp := path + ".part"
 	if err := os.RemoveAll(tmp); err != nil {
 		return fmt.Errorf("remove unfinished %s: %w", tmp, err)
 	}
 	err := os.Mkdir(tmp, 0o755)
 	if err == nil {
-		err = make(tmp)
+		err = fill(tmp)
 	}
 	if err == nil {
 		err = os.Rename(tmp, path)
@@ -154,8 +156,8 @@ func (b *Builder) whole(path string, make func(tmp string) error) error {
 	return nil
 }
 
-// Root returns the directory that a recipe's Debian packages are unpacked in,
-// without the builder's programs. Several share it: it is not to be written to.
+// Root returns the directory with the unpacked Debian packages of a recipe, without the
+// builder's files. It is shared: do not write to it.
 func (b *Builder) Root(ctx context.Context, r Recipe) (string, error) {
 	unlock, err := b.lock(ctx)
 	if err != nil {
@@ -165,14 +167,14 @@ func (b *Builder) Root(ctx context.Context, r Recipe) (string, error) {
 	return b.debianRoot(ctx, r)
 }
 
-// debianRoot returns a directory with the unpacked Debian of r. The cache is locked.
+// debianRoot is Root with the cache locked.
 func (b *Builder) debianRoot(ctx context.Context, r Recipe) (string, error) {
 	dir := filepath.Join(b.Cache, "debian-"+r.rootDigest())
 	root := filepath.Join(dir, "root")
 	if cached(dir) {
 		return root, nil
 	}
-	b.say("unpacking Debian %s for %s and %d packages (minutes, once)", r.Suite, r.Arch.or(), len(r.Packages))
+	b.report("unpacking Debian %s for %s and %d packages (takes minutes, once)", r.Suite, r.Arch.or(), len(r.Packages))
 	return root, b.whole(dir, func(tmp string) error {
 		target := filepath.Join(tmp, "root")
 		if r.foreign() {
@@ -188,37 +190,36 @@ func (b *Builder) mmdebstrap(ctx context.Context, r Recipe, target string, optio
 	for _, path := range r.Excluded {
 		args = append(args, "--dpkgopt=path-exclude="+path)
 	}
-	// Where manuals are left out there may be no directory for them, in which a Java
-	// runtime and PostgreSQL insist on links.
+	// A Java runtime and PostgreSQL make links in directories of manuals, which may be
+	// excluded.
 	args = append(args, `--setup-hook=mkdir -p "$1/usr/share/man/man1" "$1/usr/share/man/man7"`)
 	return b.run(ctx, []string{"INITRD=No", "DEBIAN_FRONTEND=noninteractive"}, // INITRD=No: the guest has its own initrd
 		append(append([]string{"mmdebstrap"}, args...), r.Suite, target)...)
 }
 
-// run runs a program to its end, in a process namespace of its own: when ctx
-// ends, all that it has started dies at once with it, also what has left its
-// session, as dpkg does. When it fails, the error quotes what it said last, or
-// what dpkg did.
+// run runs a command in a process namespace of its own, so that the end of ctx kills
+// everything that it started, also processes that left its session, as those of dpkg
+// do. The error quotes the cause from the output.
 func (b *Builder) run(ctx context.Context, env []string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "unshare", append([]string{"--pid", "--fork", "--mount-proc", "--kill-child"}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
-	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // Ctrl-C at the terminal is for us
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // Ctrl-C at the terminal must not reach it
 	cmd.WaitDelay = stopGrace
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w", args[0], context.Cause(ctx))
 	}
 	if err != nil {
-		return fmt.Errorf("run %s: %w: %s", args[0], err, complaint(string(out)))
+		return fmt.Errorf("run %s: %w: %s", args[0], err, causeOf(string(out)))
 	}
 	return nil
 }
 
-// assemble writes kernel, initrd and root image of r into dir.
-func (b *Builder) assemble(ctx context.Context, r Recipe, debian string, programs map[string][]byte, dir string) error {
-	b.say("assembling the guest image")
+// assemble writes the kernel, the initrd and the root image of r into dir.
+func (b *Builder) assemble(ctx context.Context, r Recipe, debian string, added map[string][]byte, dir string) error {
+	b.report("assembling the guest image")
 	root := filepath.Join(dir, "root")
-	// Hard links keep the unpacked Debian as it is: our files are new names in it.
+	// With hard links, our files replace names and leave the unpacked Debian as it is.
 	if err := b.run(ctx, nil, "cp", "--archive", "--link", debian, root); err != nil {
 		return err
 	}
@@ -230,9 +231,7 @@ func (b *Builder) assemble(ctx context.Context, r Recipe, debian string, program
 		return err
 	}
 	delete(files, "initrd:/init")
-	for path, content := range programs {
-		files[path] = content
-	}
+	maps.Copy(files, added)
 	if err := addFiles(root, files); err != nil {
 		return err
 	}
@@ -264,7 +263,7 @@ func (b *Builder) kernel(ctx context.Context, r Recipe, root string, init []byte
 	if err != nil {
 		return fmt.Errorf("read kernel: %w", err)
 	}
-	elf := bzImage // other architectures' kernels are not compressed, or uncompress themselves soon
+	elf := bzImage // those of other architectures are not compressed, or decompress fast
 	if r.Arch.or() == AMD64 {
 		if elf, err = uncompressKernel(ctx, bzImage); err != nil {
 			return fmt.Errorf("kernel %s: %w", release, err)
@@ -288,8 +287,8 @@ func kernelRelease(root string) (string, error) {
 	return strings.TrimPrefix(filepath.Base(found[0]), "vmlinuz-"), nil
 }
 
-// addFiles writes executable files into root, replacing links and files there
-// without touching what they are linked to.
+// addFiles writes executable files into root. It replaces existing files and links
+// without changing what they are linked to.
 func addFiles(root string, files map[string][]byte) error {
 	for path, content := range files {
 		target := filepath.Join(root, path)
@@ -306,8 +305,8 @@ func addFiles(root string, files map[string][]byte) error {
 	return nil
 }
 
-// diskUsage returns what the files below root take on a disk, each link of a file
-// counted once.
+// diskUsage returns the disk space of the files below root in bytes. It counts hard
+// links once.
 func diskUsage(root string) (int64, error) {
 	var sum int64
 	seen := map[uint64]bool{}
@@ -328,7 +327,7 @@ func diskUsage(root string) (int64, error) {
 	return sum, err
 }
 
-// ext4 packs the directory root into the file path, without mounting anything.
+// ext4 packs the directory root into the file path without a mount.
 func (b *Builder) ext4(ctx context.Context, root, path string) error {
 	content, err := diskUsage(root)
 	if err != nil {
@@ -341,6 +340,6 @@ func (b *Builder) ext4(ctx context.Context, root, path string) error {
 	if err := errors.Join(f.Truncate(rootSize(content)), f.Close()); err != nil {
 		return fmt.Errorf("create root image: %w", err)
 	}
-	// No journal: the disk of a guest is a snapshot that is thrown away.
+	// No journal: the disk of a guest is a snapshot that is discarded.
 	return b.run(ctx, nil, "mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-d", root, path)
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/cavaliergopher/cpio"
 )
 
-// buildInitrd returns an initial RAM file system, uncompressed: a static
-// busybox, our first process, and the modules with all they need, in loading
-// order.
+// buildInitrd returns an uncompressed initial RAM file system: a static busybox, our
+// first process, and the modules with their dependencies in loading order.
 func buildInitrd(ctx context.Context, root, release string, modules []string, init []byte) ([]byte, error) {
 	order, err := moduleOrder(ctx, root, release, modules)
 	if err != nil {
@@ -57,14 +56,13 @@ func buildInitrd(ctx context.Context, root, release string, modules []string, in
 	return b.Bytes(), w.Close()
 }
 
-// moduleOrder returns the paths, inside root, of modules and what they depend
-// on, in the order in which they have to be loaded. A module that is built into
-// the kernel has no path.
+// moduleOrder returns the paths inside root of modules and their dependencies, in
+// loading order. A module that is built into the kernel has no path.
 func moduleOrder(ctx context.Context, root, release string, modules []string) ([]string, error) {
 	var order []string
 	seen := map[string]bool{}
 	for _, m := range modules {
-		// This machine's modprobe: that of a foreign architecture does not run here.
+		// The modprobe in root may be of a foreign architecture.
 		out, err := exec.CommandContext(ctx, "modprobe", "--dirname", root, "--set-version", release, "--show-depends", m).Output()
 		if err != nil {
 			return nil, fmt.Errorf("find module %s of kernel %s: %w (modprobe is in Debian's package kmod)", m, release, err)

@@ -9,13 +9,11 @@ import (
 	"os/exec"
 )
 
-// errBzImage says that a file is not a Linux kernel image as expected.
 var errBzImage = errors.New("not an x86 bzImage with an xz payload")
 
-// uncompressKernel returns the ELF kernel inside a bzImage (Linux/x86 boot
-// protocol, Documentation/arch/x86/boot.rst, payload_offset and
-// payload_length). QEMU enters it through its PVH note, and the guest is spared
-// the decompression, which takes seconds under TCG.
+// uncompressKernel returns the ELF kernel in a bzImage (Linux/x86 boot protocol,
+// Documentation/arch/x86/boot.rst, payload_offset and payload_length). QEMU enters it
+// through its PVH note, which saves the guest the decompression: seconds under TCG.
 func uncompressKernel(ctx context.Context, bzImage []byte) ([]byte, error) {
 	payload, err := kernelPayload(bzImage)
 	if err != nil {
@@ -32,7 +30,7 @@ func uncompressKernel(ctx context.Context, bzImage []byte) ([]byte, error) {
 }
 
 // kernelPayload returns the xz stream in a bzImage, without the four bytes of
-// uncompressed length that the kernel's build appends to it.
+// uncompressed length that the kernel's build appends.
 func kernelPayload(image []byte) ([]byte, error) {
 	const headerEnd = 0x250
 	if len(image) < headerEnd || string(image[0x202:0x206]) != "HdrS" {

@@ -13,31 +13,30 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// NestingCPU is the processor that TCG shows to a guest that runs guests: one
-// with AMD's hardware virtualization, which TCG emulates, nested paging included.
-// Under KVM a guest has the host's own processor, if that nests.
+// NestingCPU is the processor that TCG shows to a guest that runs guests. It has AMD's
+// hardware virtualization, which TCG emulates, with nested paging. Under KVM a guest
+// has the processor of the host, if that supports nesting.
 const NestingCPU = "EPYC,+svm,+npt"
 
-// NestingDisks are the disks by which a guest gets the image of a guest in it.
+// NestingDisks are the disks that pass the image of an inner guest to the outer one.
 func NestingDisks(inner Image) []Disk {
 	return []Disk{{inner.Kernel, "unnest-kernel"}, {inner.Initrd, "unnest-initrd"}, {inner.Root, "unnest-root"}}
 }
 
-// nestedDir is where the files of the inner guest are in the outer one, and
-// nestedTAP the interface there that its NIC is plugged into: see rootfs/nest.
+// In the outer guest, nestedDir has the files of the inner guest, and nestedTAP is the TAP
+// of its NIC: see rootfs/nest.
 const (
 	nestedDir = "/var/lib/unnest/nested"
 	nestedTAP = "nested0"
 )
 
-// StartNested starts a guest in the guest outer, which is reached as in, from
-// the image that outer got as NestingDisks. uplink is the MAC of the NIC of outer
-// that goes to the inner guest's network; c has one NIC, with a MAC only.
-// Accelerator auto takes KVM when the outer guest's opens, and Choice says which
-// it is, and why.
+// StartNested starts a guest in the guest outer, which is reached as in, from the image
+// that outer got as NestingDisks. uplink is the MAC of outer's NIC to the network of
+// the inner guest. c has one NIC, with a MAC only. Accelerator auto selects KVM if it
+// opens in the outer guest. Choice says which one it is, and why.
 //
-// The inner guest's logs are in c.Dir here. It ends with the outer guest, and with
-// the connection in.
+// The logs of the inner guest are in c.Dir on this host. It ends with the outer guest,
+// and with the connection in.
 func StartNested(ctx context.Context, c Config, outer Config, in place.Place, uplink string) (_ *Guest, _ Choice, err error) {
 	fail := func(err error) (*Guest, Choice, error) {
 		return nil, Choice{}, fmt.Errorf("start guest %s in %s: %w", c.Name, in, err)
@@ -65,8 +64,7 @@ func StartNested(ctx context.Context, c Config, outer Config, in place.Place, up
 	return g, choice, nil
 }
 
-// startIn starts QEMU with args in a place, its console and its own output going
-// to the logs in c.Dir.
+// startIn starts QEMU in a place, with its console and its output in the logs in c.Dir.
 func (c Config) startIn(ctx context.Context, in place.Place, args []string) (*Guest, error) {
 	console, err := os.Create(c.path(consoleFile))
 	if err != nil {
@@ -102,13 +100,13 @@ func (c Config) checkNested(outer Config) error {
 		return fmt.Errorf("%d NICs: an inner guest has one", len(c.NICs))
 	case c.Slots > 0:
 		return fmt.Errorf("%d slots: NICs cannot be plugged into an inner guest: want 0", c.Slots)
-	case c.Memory > outer.Memory: // as much is over-commitment
+	case c.Memory > outer.Memory: // equal is overcommitment
 		return fmt.Errorf("%d MiB of memory: the outer guest has %d MiB: give it more", c.Memory>>20, outer.Memory>>20)
 	}
 	return nil
 }
 
-// prepareNested makes the outer guest ready and resolves the accelerator there.
+// prepareNested prepares the outer guest and resolves the accelerator there.
 func prepareNested(ctx context.Context, c Config, in place.Place, uplink string) (Choice, error) {
 	args := []string{"/etc/unnest/nest", uplink}
 	for _, path := range []string{c.Image.Kernel, c.Image.Initrd} {
@@ -125,27 +123,27 @@ func prepareNested(ctx context.Context, c Config, in place.Place, uplink string)
 	return chooseNested(c.Accel, strings.TrimSpace(string(out)))
 }
 
-// chooseNested resolves want in a guest whose script has said that KVM opens
-// ("kvm") or why it does not.
-func chooseNested(want Accel, said string) (Choice, error) {
+// chooseNested resolves want in a guest whose script prints that KVM opens ("kvm"), or
+// why it does not.
+func chooseNested(want Accel, printed string) (Choice, error) {
 	switch {
-	case said == "":
+	case printed == "":
 		return Choice{}, errors.New("/etc/unnest/nest prints nothing: want kvm, or why not")
-	case said == string(KVM) && want != TCG:
+	case printed == string(KVM) && want != TCG:
 		return chooseAccel(want, func() error { return nil }, func() (bool, error) { return true, nil })
 	}
-	return chooseAccel(want, func() error { return errors.New(said) }, nil)
+	return chooseAccel(want, func() error { return errors.New(printed) }, nil)
 }
 
-// inside returns the configuration as it is in the outer guest.
+// inside returns the configuration with the paths in the outer guest.
 func (c Config) inside() Config {
 	c.Dir = nestedDir
 	c.Image.Kernel, c.Image.Initrd, c.Image.Root = nestedDir+"/vmlinux", nestedDir+"/initrd", nestedDir+"/root"
 	return c
 }
 
-// nestedArguments are those of QEMU in a guest, with the console as its output.
-// There vhost is a module that the guest has.
+// nestedArguments are the arguments of QEMU in a guest, with the console as its output.
+// Every guest has vhost as a module.
 func (c Config) nestedArguments() []string {
 	return append(c.machineArguments(),
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console", "-monitor", "none",

@@ -18,31 +18,29 @@ type Config struct {
 	CPU    string // QEMU's CPU model; empty: the accelerator's fullest
 	VCPUs  int
 	Memory int64 // bytes
-	Slots  int   // PCIe ports kept free for NICs to be hot-plugged, rp1 to rpN, at most MaxSlots
-	// Shares is how many PCIe ports are kept free for volumes and memory that pods
-	// share, vp1 to vpN, at most MaxShares. With any, other processes can map the
-	// guest's memory, which virtiofs needs. It is not so without, because such memory
-	// is in small pages unless the host's administrator wants otherwise
-	// (/sys/kernel/mm/transparent_hugepage/shmem_enabled), and other guests' is in
-	// large ones.
+	Slots  int   // PCIe ports for hot-plugged NICs, rp1 to rpN, at most MaxSlots
+	// Shares is the number of PCIe ports for volumes and memory that pods share, vp1 to
+	// vpN, at most MaxShares. If it is not 0, other processes can map the guest's memory,
+	// which virtiofs needs. That memory is in small pages by default
+	// (/sys/kernel/mm/transparent_hugepage/shmem_enabled), that of other guests in large.
 	Shares int
-	// Export is a directory of the host that the guest can mount by 9p, with the tag
+	// Export is a directory of the host that the guest can mount over 9p with the tag
 	// ExportTag. Empty: none.
 	Export  string
 	NICs    []NIC
-	Disks   []Disk // besides the root disk; the guest cannot write to them
+	Disks   []Disk // in addition to the root disk; read-only
 	Seed    Seed
 	Address string // host:port where SSH will answer
 }
 
-// NIC is a NIC that the guest has from the start.
+// NIC is a NIC that the guest has when it boots.
 type NIC struct {
-	TAP *os.File // passed to QEMU; the caller may close its own when Start has returned
+	TAP *os.File // passed to QEMU; the caller may close it after Start
 	MAC string
 }
 
-// Disk is a read-only disk. The guest finds it by its serial number, of at most 20
-// bytes: /sys/block/*/serial.
+// Disk is a read-only disk. The guest finds it by its serial number, at most 20 bytes:
+// /sys/block/*/serial.
 type Disk struct {
 	Path, Serial string
 }
@@ -52,15 +50,14 @@ const (
 	consoleFile = "console.log"
 	qemuFile    = "qemu.log"
 	seedFile    = "seed.tar"
-	ownerQMP    = "qmp"       // for whoever started the guest
-	daemonQMP   = "hostd.qmp" // for the host daemon alone
+	ownerQMP    = "qmp"       // for the process that started the guest
+	daemonQMP   = "hostd.qmp" // for the host daemon only
 )
 
-// firstTAP is the number that the first of exec.Cmd's extra files gets.
+// firstTAP is the descriptor of the first of exec.Cmd's extra files.
 const firstTAP = 3
 
-// arguments returns QEMU's command line. It is pure: the same config gives the
-// same line.
+// arguments returns QEMU's command line.
 func (c Config) arguments() []string {
 	t := c.Arch.traits()
 	args := append(c.machineArguments(), "-chardev", "file,id=console,path="+c.path(consoleFile))
@@ -82,7 +79,7 @@ func (c Config) arguments() []string {
 	return args
 }
 
-// machineArguments are those of the guest's processors, memory and disks.
+// machineArguments are the arguments for processors, memory and disks.
 func (c Config) machineArguments() []string {
 	t := c.Arch.traits()
 	args := []string{
@@ -107,30 +104,30 @@ func (c Config) machineArguments() []string {
 	return args
 }
 
-// nicArgument is the guest's side of its NIC of the number i.
+// nicArgument is the guest's device of NIC i.
 func (c Config) nicArgument(i int, nic NIC) string {
 	t := c.Arch.traits()
 	options := []string{"netdev=nic" + strconv.Itoa(i), "mac=" + nic.MAC}
 	if t.bus == "pci" {
-		options = append(options, "romfile=") // no network boot: it takes a second
+		options = append(options, "romfile=") // no network boot, which takes a second
 	}
 	return t.virtio("net", options...)
 }
 
-// The machine's bus has 31 free device numbers. Ports share one by eights, as
-// its functions, from firstPort on; the devices that the guest has from the
-// start are below, and the chipset's own is the last.
+// The bus has 31 free device numbers. Eight ports share one, as its functions, from
+// firstPort on. The devices that the guest has at boot are below, and the chipset's own
+// device is the last.
 const (
 	firstPort = 0x0f
 	lastPort  = 0x1e
 	functions = 8
 )
 
-// MaxSlots is the most slots that a guest can have.
+// MaxSlots is the largest number of slots of a guest.
 const MaxSlots = (lastPort - firstPort + 1) * functions
 
-// port returns the root port of a slot. Function 0 of a device number announces
-// the others, and is there because slots are numbered from 1 without a gap.
+// port returns the root port of a slot. Function 0 of a device number announces the
+// others. It always exists, because slots are numbered from 1 without gaps.
 func port(slot int) string {
 	device, function := firstPort+(slot-1)/functions, (slot-1)%functions
 	text := fmt.Sprintf("pcie-root-port,id=rp%d,chassis=%d,slot=%d,addr=%#x.%d", slot, slot, slot, device, function)
@@ -140,18 +137,18 @@ func port(slot int) string {
 	return text
 }
 
-// A processor has about 200 interrupt vectors for devices, and Linux gives a
-// NIC that finds none left no driver. A virtio NIC wants three: for receiving,
-// for sending, for its configuration.
+// A processor has about 200 interrupt vectors for devices, and a NIC without a vector gets
+// no driver from Linux. A virtio NIC wants three: to receive, to send, and for its
+// configuration.
 const (
 	vectorsPerCPU = 180
 	vectorsWanted = 3
 	vectorsShared = 2 // one for both queues
 )
 
-// vectors returns how many interrupt vectors each NIC gets, so that there are
-// enough when every slot is in use. With 0 NICs share the few lines of the
-// interrupt controller, which is slow but never runs out.
+// vectors returns how many interrupt vectors each NIC gets, so that there are enough
+// when every slot is in use. With 0, the NICs share the few lines of the interrupt
+// controller, which is slow but always works.
 func (c Config) vectors() int {
 	for _, n := range []int{vectorsWanted, vectorsShared} {
 		if n*c.Slots+vectorsWanted*c.Shares <= vectorsPerCPU*c.VCPUs {
@@ -161,10 +158,10 @@ func (c Config) vectors() int {
 	return 0
 }
 
-// kernelCommandLine keeps the boot short: the console is slow when emulated,
-// and what is probed for is known not to be there. The ports' own services
-// (pcie_ports) would take an interrupt vector each; hot-plug does not need them,
-// because it is ACPI's.
+// kernelCommandLine keeps the boot short: an emulated console is slow, and the kernel
+// need not probe for devices that do not exist. The services of PCIe ports (pcie_ports)
+// would take an interrupt vector each, and hot-plug does not need them, because it uses
+// ACPI.
 const kernelCommandLine = "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off pcie_ports=compat " +
 	"tsc=reliable no_timer_check random.trust_cpu=on 8250.nr_uarts=1 i8042.noaux"
 
@@ -187,8 +184,8 @@ func (c Config) cpuArgument() string {
 	return "host"
 }
 
-// vhostArgument asks for the in-kernel backend, as in the paper's evaluation,
-// where this kernel has it.
+// vhostArgument selects the in-kernel backend, as in the paper's evaluation, if this
+// kernel has it.
 func vhostArgument() string {
 	if tap.VHost() {
 		return ",vhost=on"
@@ -196,5 +193,5 @@ func vhostArgument() string {
 	return ""
 }
 
-// DaemonQMP is the path of the QMP socket that is the host daemon's alone.
+// DaemonQMP is the path of the host daemon's own QMP socket.
 func (c Config) DaemonQMP() string { return c.path(daemonQMP) }

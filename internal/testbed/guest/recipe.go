@@ -14,32 +14,32 @@ import (
 //go:embed rootfs
 var overlay embed.FS
 
-// Recipe says what a guest image is made of. Two equal recipes give images that
-// differ only by the date of the packages.
+// Recipe lists the parts of a guest image. The images of equal recipes differ by the
+// date of the packages only.
 type Recipe struct {
 	Suite    string   // Debian release
 	Arch     Arch     // empty: AMD64
 	Packages []string // Debian packages beyond the minimal base
 	Excluded []string // paths that are not unpacked, in dpkg's path-exclude form
-	Modules  []string // kernel modules, with what they need, that the initrd loads
-	Image    []string // programs of the container image, as paths in the root file system
-	Whole    bool     // the container image is the whole root file system, not these programs alone
+	Modules  []string // kernel modules that the initrd loads, with their dependencies
+	Image    []string // binaries of the container image, as paths in the root file system
+	Whole    bool     // the container image is the whole root file system, not only Image
 }
 
-// kernelExcluded are directories of drivers that no QEMU guest of ours has the
-// device for; without them the image is half as large.
+// kernelExcluded are directories of drivers for devices that no guest of ours has. They
+// are half of the image.
 var kernelExcluded = []string{
 	"gpu", "media", "infiniband", "usb", "iio", "scsi", "hwmon", "staging", "hid", "md", "platform",
 	"ata", "comedi", "mtd", "video", "net/wireless", "net/ethernet", "isdn", "bluetooth", "mmc", "target", "nvme",
 }
 
-// DefaultRecipe is the guest that Unnest boots: Debian's stock kernel and
-// packages, containerd with runc and the standard CNI plugins as container
-// engine, and the measuring tools on both sides of the container's wall.
+// DefaultRecipe is the guest that Unnest boots: Debian's kernel and packages,
+// containerd with runc and the standard CNI plugins, and the tools of the workloads,
+// for the guest and its containers.
 func DefaultRecipe() Recipe { return recipeOf(AMD64) }
 
-// ArchRecipe is the same guest of another architecture. Its Debian is unpacked
-// only, not configured, as no script of it runs here; see foreign.go.
+// ArchRecipe is the same guest for another architecture. Its Debian is unpacked but not
+// configured, because its scripts do not run here; see foreign.go.
 func ArchRecipe(a Arch) (Recipe, error) {
 	if err := a.check(); err != nil {
 		return Recipe{}, err
@@ -47,19 +47,19 @@ func ArchRecipe(a Arch) (Recipe, error) {
 	return recipeOf(a.or()), nil
 }
 
-// SuiteRecipe is the default guest with the Debian packages of benchmark suites,
-// which its containers have too: their image is the whole root file system.
+// SuiteRecipe is the default guest with the Debian packages of benchmark suites. Its
+// containers have them, too: their image is the whole root file system.
 func SuiteRecipe(packages []string) Recipe { return DefaultRecipe().With(packages...).whole() }
 
-// HypervisorRecipe is the default guest with a hypervisor, for guests in it. KVM,
-// TUN and vhost are modules of the kernel that every guest has.
+// HypervisorRecipe is the default guest with a hypervisor. Every guest's kernel has
+// modules for KVM, TUN and vhost.
 func HypervisorRecipe() Recipe { return DefaultRecipe().With(HypervisorPackages...) }
 
-// HypervisorPackages are what a guest needs to run guests.
+// HypervisorPackages are the Debian packages that a guest needs to run guests.
 var HypervisorPackages = []string{"qemu-system-x86"}
 
-// With returns the recipe with more Debian packages; which of them come first,
-// or twice, makes no difference.
+// With returns the recipe with more Debian packages. Their order and repetitions make
+// no difference.
 func (r Recipe) With(packages ...string) Recipe {
 	more := slices.Sorted(slices.Values(packages))
 	more = slices.DeleteFunc(slices.Compact(more), func(p string) bool { return slices.Contains(r.Packages, p) })
@@ -93,8 +93,8 @@ func recipeOf(a Arch) Recipe {
 	return r
 }
 
-// rootDigest identifies the Debian root file system that r asks for: a part of
-// the recipe only, so that a change of scripts does not unpack Debian again.
+// rootDigest identifies the Debian root file system of r. It depends on a part of the
+// recipe only, so that a changed script does not unpack Debian again.
 func (r Recipe) rootDigest() string {
 	if a := r.Arch.or(); a != AMD64 {
 		return digest(a, configuration, r.Suite, r.Packages, r.Excluded)
@@ -102,14 +102,14 @@ func (r Recipe) rootDigest() string {
 	return digest(r.Suite, r.Packages, r.Excluded)
 }
 
-// Digest identifies the whole image: the recipe, our files in it, and the
-// programs added to it by their content.
-func (r Recipe) Digest(programs map[string][]byte) (string, error) {
-	files, err := overlayFiles()
+// Digest identifies the whole image: the recipe, our own files in it, and the content
+// of the files added to it.
+func (r Recipe) Digest(files map[string][]byte) (string, error) {
+	own, err := overlayFiles()
 	if err != nil {
 		return "", err
 	}
-	return digest(r, r.rootDigest(), files, programs), nil
+	return digest(r, r.rootDigest(), own, files), nil
 }
 
 func digest(parts ...any) string {
@@ -124,8 +124,8 @@ func digest(parts ...any) string {
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
-// overlayPaths says where each of our files goes in the image; the initrd's
-// first process goes elsewhere.
+// overlayPaths are the paths of our own files in the image. The first process belongs
+// to the initrd.
 var overlayPaths = map[string]string{
 	"initrd-init":   "initrd:/init",
 	"inittab":       "/etc/inittab",
@@ -136,7 +136,7 @@ var overlayPaths = map[string]string{
 	"acpi-powerbtn": "/etc/acpi/PWRF/00000080",
 }
 
-// overlayFiles returns the content of our own files by where they go.
+// overlayFiles returns the content of our own files by their path in the image.
 func overlayFiles() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	err := fs.WalkDir(overlay, "rootfs", func(path string, d fs.DirEntry, err error) error {
@@ -150,7 +150,7 @@ func overlayFiles() (map[string][]byte, error) {
 		name := strings.TrimPrefix(path, "rootfs/")
 		target, ok := overlayPaths[name]
 		if !ok {
-			return fmt.Errorf("%s has no place in the image", name)
+			return fmt.Errorf("%s has no path in the image", name)
 		}
 		files[target] = content
 		return nil

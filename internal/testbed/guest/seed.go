@@ -13,9 +13,9 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Seed is what makes a guest that guest: the files that its first process finds
-// in QEMU's firmware configuration device and unpacks over the root file
-// system. Only root in the guest can read them.
+// Seed are the files of one guest: those that its first process unpacks over the root
+// file system. They come from QEMU's firmware configuration device or a disk, and only
+// root in the guest can read them.
 type Seed struct {
 	Hostname   string
 	HostKey    ed25519.PrivateKey // the SSH server's
@@ -24,7 +24,7 @@ type Seed struct {
 	Files      map[string]string // further files, mode 0600, by absolute path
 }
 
-// Interface is a NIC that the guest configures when it boots.
+// Interface is a NIC that the guest configures during the boot.
 type Interface struct {
 	MAC     string
 	Name    string
@@ -61,8 +61,8 @@ func (s Seed) Archive() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// interfaces returns the table that the guest's boot script reads: MAC, name,
-// address and gateway or -, a line each.
+// interfaces returns the table for the guest's boot script. A line has MAC, name,
+// address, and gateway or "-".
 func (s Seed) interfaces() string {
 	var b strings.Builder
 	for _, i := range s.Interfaces {
@@ -75,8 +75,8 @@ func (s Seed) interfaces() string {
 	return b.String()
 }
 
-// dropbearKey encodes an Ed25519 key as Dropbear keeps its host keys: the SSH
-// strings of the key's type and of the 64 bytes of private and public half.
+// dropbearKey encodes an Ed25519 key in Dropbear's format: as SSH strings, the type of
+// the key, and the 64 bytes of its private and public half.
 func dropbearKey(key ed25519.PrivateKey) string {
 	return string(ssh.Marshal(struct {
 		Type string

@@ -5,26 +5,26 @@ import (
 	"strconv"
 )
 
-// sharePort is the machine's device number whose functions are the ports for what is
-// shared: the one before the NICs' ports.
+// sharePort is the device number of the ports for shared volumes and memory. It is the
+// number before those of the NICs' ports.
 const sharePort = firstPort - 1
 
-// MaxShares is the most ports for what is shared that a guest can have.
+// MaxShares is the largest number of ports for shared volumes and memory.
 const MaxShares = functions
 
-// ExportTag is by what the guest mounts its export: mount -t 9p -o trans=virtio.
+// ExportTag is the tag to mount the export in the guest: mount -t 9p -o trans=virtio.
 const ExportTag = "volumes"
 
-// Chassis and slot numbers of the ports for what is shared follow those of NICs.
-// Memory that is shared is at most shareMemory large (share.MaxMemory): the firmware
-// keeps so much address space for each port, and Linux does not move it later.
+// The chassis and slot numbers of these ports follow those of the NICs. Shared memory is
+// at most shareMemory large (share.MaxMemory): the firmware reserves that much address
+// space per port, and Linux does not move it later.
 const (
 	shareChassis = MaxSlots
 	shareMemory  = 64 // MiB
 )
 
-// memoryBackend is the part of the machine's option that makes the guest's memory
-// what shareArguments make.
+// memoryBackend is the part of the machine option that selects the memory of
+// shareArguments.
 func (c Config) memoryBackend() string {
 	if c.Shares == 0 {
 		return ""
@@ -32,9 +32,9 @@ func (c Config) memoryBackend() string {
 	return ",memory-backend=ram"
 }
 
-// shareArguments are the guest's memory, if it is not the usual, the ports for what
-// is shared, and the export. Several volumes in the export have files of the same
-// inode numbers, which 9p has to tell apart.
+// shareArguments are the arguments for shared memory, the ports for volumes and memory,
+// and the export. Volumes in the export can have files with equal inode numbers, so 9p
+// has to remap them.
 func (c Config) shareArguments() (args []string) {
 	if c.Shares > 0 {
 		args = append(args, "-object", "memory-backend-memfd,id=ram,share=on,size="+strconv.FormatInt(c.Memory>>20, 10)+"M")
@@ -54,13 +54,13 @@ func (c Config) shareArguments() (args []string) {
 	return args
 }
 
-// checkShares refuses what QEMU would.
+// checkShares refuses what QEMU would refuse.
 func (c Config) checkShares() error {
 	switch a := c.Arch.or(); {
 	case c.Shares > MaxShares:
-		return fmt.Errorf("%d ports for what is shared: want at most %d", c.Shares, MaxShares)
+		return fmt.Errorf("%d ports for shared volumes and memory: want at most %d", c.Shares, MaxShares)
 	case c.Shares > 0 && !a.traits().slots:
-		return fmt.Errorf("%d ports for what is shared: nothing can be plugged into a guest of %s: want 0", c.Shares, a)
+		return fmt.Errorf("%d ports for shared volumes and memory: guests of %s have no hot-plug: want 0", c.Shares, a)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func TestSuiteGuest(t *testing.T) {
 	begin := time.Now()
 	builder := Builder{
 		Cache: CacheDir(), Progress: func(step string) { t.Log(time.Since(begin), step) },
-		Programs: map[string]string{"/usr/local/bin/nerdctl": nerdctlProgram},
+		Files: map[string]string{"/usr/local/bin/nerdctl": nerdctlProgram},
 	}
 	image, err := builder.Build(t.Context(), SuiteRecipe(suitePackages))
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	pollInterval = 20 * time.Millisecond // between looks at something that sends no event
-	stopGrace    = 3 * time.Second       // for a process to end by itself before it is killed
+	pollInterval = 20 * time.Millisecond // for things that send no event
+	stopGrace    = 3 * time.Second       // for a process to end before it is killed
 )
 
 // sleep waits for d or returns why ctx ended.
@@ -33,14 +33,14 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], " | ")
 }
 
-// packageError is dpkg's first word on a package that it could not install, after
-// the last of what the package's script has said.
+// packageError matches dpkg's error about a package that it could not install, and the
+// last line of the package's script before it.
 var packageError = regexp.MustCompile(`(?m)^.*\n(?:dpkg: error .*)$`)
 
-// complaint returns why a program has failed that ran dpkg: apt ends by quoting its
-// own command line, so that the last lines do not say it. Of any other program it
-// returns the last lines.
-func complaint(s string) string {
+// causeOf returns the cause of a failure from the output of a command. apt ends with a
+// quote of its own command line, so the cause is dpkg's error; of other commands it is
+// the last lines.
+func causeOf(s string) string {
 	if found := packageError.FindString(s); found != "" {
 		return lastLines(found, 2)
 	}
