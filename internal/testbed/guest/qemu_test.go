@@ -123,8 +123,8 @@ func TestTooManySlots(t *testing.T) {
 
 func TestTooManyShares(t *testing.T) {
 	for want, c := range map[string]Config{
-		"9 ports for shared volumes and memory: want at most 8":           {Shares: MaxShares + 1},
-		"guests of arm64 have no hot-plug: want 0": {Shares: 1, Arch: ARM64, Image: Image{Arch: ARM64}, Accel: TCG},
+		"9 ports for shared volumes and memory: want at most 8": {Shares: MaxShares + 1},
+		"guests of arm64 have no hot-plug: want 0":              {Shares: 1, Arch: ARM64, Image: Image{Arch: ARM64}, Accel: TCG},
 	} {
 		c.Name, c.Dir = "node1", t.TempDir()
 		if g, err := Start(t.Context(), c); g != nil || err == nil || !strings.Contains(err.Error(), want) {
