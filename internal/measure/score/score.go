@@ -1,20 +1,20 @@
-// Package score sums up suites of benchmarks as Lubomski, Kalinowski and Krawczyk
+// Package score computes total scores of suites as Lubomski, Kalinowski and Krawczyk
 // do (Multi-level virtualization and its impact on system performance in cloud
-// computing, §3.6), and says what such a sum hides.
+// computing, §3.6), and warns where a total is misleading.
 //
-// A score is a mean result over the best of all configurations in its case,
-// formula (1); the total of a configuration is the sum of its scores, less those
-// where lower is better, formula (2). Totals depend on which configurations and
-// cases are in the table: one more configuration may turn the order of two
-// others, and a benchmark that runs in four variants counts four times. The
-// geometric mean of ratios to a baseline does not depend on the other
-// configurations and stands beside the total; where leaving something out turns
-// the order by total, a Warning says so.
+// A score is a mean result over the best of all configurations in its case, formula (1).
+// The total of a configuration is the sum of its scores, minus those where lower is
+// better, formula (2). Totals depend on the other configurations and on the cases: a
+// further configuration can reverse the order of two others, and a benchmark with four
+// variants counts four times. The geometric mean of ratios to a baseline does not depend
+// on other configurations. A Warning reports where leaving something out reverses the
+// order by total.
 //
-// The package is pure. Reading files and wording tables does not belong here.
+// The package is pure. Reading files and formatting tables does not belong here.
 package score
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -25,8 +25,8 @@ import (
 	"unnest/internal/measure/result"
 )
 
-// Row is one result. Several rows of the same case in the same configuration are
-// repetitions, of which the mean counts (§3.3).
+// Row is one result. Rows of the same case and configuration are repetitions, whose mean
+// counts (§3.3).
 type Row struct {
 	Suite, Case   string
 	Order         result.Order
@@ -35,44 +35,44 @@ type Row struct {
 	Value         float64 // positive, see Least and Greatest
 }
 
-// The bounds of values. Within them no ratio overflows.
+// The bounds of values, so that no ratio overflows.
 const (
 	Least    = 1e-100
 	Greatest = 1e100
 )
 
-// RowError says which row cannot be used, and why.
+// RowError is an error in one row.
 type RowError struct {
 	Row    int    // index of the row
 	Column string // suite, case, order, unit, configuration or value
-	Text   string // what is wrong, and the mend
+	Text   string // the error and its fix
 }
 
-// Error names the row, counted from 1, and its column.
+// Error gives the row, counted from 1, and its column.
 func (e *RowError) Error() string {
 	return fmt.Sprintf("row %d, %s: %s", e.Row+1, e.Column, e.Text)
 }
 
-// Options say how suites are summed up.
+// Options are the options of Suites.
 type Options struct {
-	// Baseline is the configuration that geometric means are taken against.
-	// Empty: the first one of each suite.
+	// Baseline is the configuration that geometric means are relative to. Empty: the first
+	// one of each suite.
 	Baseline string
-	// Partial says what becomes of a case that some configurations lack. False:
-	// it is left out of the totals of all. True: it counts for those that have
-	// it, and the totals of the others are marked partial.
+	// Partial includes cases that some configurations lack: such a case counts for the
+	// configurations that have it, and the totals of the others are marked partial.
+	// Otherwise it is left out of all totals.
 	Partial bool
 }
 
-// Suite is the outcome of one suite. Configurations and cases are in the order in
-// which the rows first name them.
+// Suite is the result of one suite. Configurations and cases are in the order of their
+// first rows.
 type Suite struct {
 	Name           string
 	Configurations []string
 	Cases          []Case
-	Baseline       string             // empty: the suite lacks the one asked for
-	Totals         map[string]Total   // by configuration; none where no case counts
-	GeoMeans       map[string]GeoMean // by configuration; none where there is no ratio
+	Baseline       string             // empty: the suite lacks Options.Baseline
+	Totals         map[string]Total   // by configuration; empty if no case counts
+	GeoMeans       map[string]GeoMean // by configuration; without those that have no ratio
 	Missing        []Missing
 	Warnings       []Warning
 }
@@ -90,15 +90,15 @@ type Case struct {
 type Cell struct {
 	Mean  float64 // of the repetitions, in the unit of the case
 	N     int     // repetitions
-	Score float64 // formula (1), in (0, 1]; 1 is the highest result, also where lower is better
+	Score float64 // formula (1), in (0, 1]; 1 is the highest result, even if lower is better
 }
 
-// Total is a total score. Higher is better, whatever the order of the cases.
+// Total is a total score. Higher is better.
 type Total struct {
 	Raw     float64 // formula (2)
-	Rounded float64 // formula (2) over scores rounded to two decimals, as the paper prints it
-	Cases   int     // that count
-	Partial bool    // the configuration lacks cases that count for others: not to be compared
+	Rounded float64 // formula (2) over scores rounded to two decimals, as in the paper
+	Cases   int     // number of cases that count
+	Partial bool    // the configuration lacks cases that count for others: do not compare
 }
 
 // Missing is a case that a configuration lacks.
@@ -107,9 +107,9 @@ type Missing struct {
 	Configuration string `json:"configuration"`
 }
 
-// Suites sums up every suite of rows, in the order in which they are first named.
-// It fails with a *RowError when a row is no positive finite result or
-// contradicts an earlier row of its case, and when no suite has the baseline.
+// Suites returns the result of every suite, in the order of their first rows. It fails
+// with a *RowError if a row is invalid or contradicts an earlier row of its case, and if
+// no suite has the baseline.
 func Suites(rows []Row, opts Options) ([]Suite, error) {
 	if len(rows) == 0 {
 		return nil, errors.New("no results: give at least one row")
@@ -133,33 +133,27 @@ func Suites(rows []Row, opts Options) ([]Suite, error) {
 }
 
 func check(i int, row Row) error {
-	for _, name := range []struct{ column, text string }{
-		{"suite", row.Suite}, {"case", row.Case}, {"configuration", row.Configuration},
-	} {
-		if name.text == "" {
-			return &RowError{i, name.column, "is empty: give it a name"}
+	for _, f := range []struct {
+		column, text string
+		optional     bool
+	}{{"suite", row.Suite, false}, {"case", row.Case, false}, {"configuration", row.Configuration, false}, {"unit", row.Unit, true}} {
+		if f.text == "" && !f.optional {
+			return &RowError{i, f.column, "is empty: give it a name"}
+		}
+		if strings.ContainsFunc(f.text, unicode.IsControl) {
+			return &RowError{i, f.column, fmt.Sprintf("%q has a control character: remove it", f.text)}
 		}
 	}
-	for _, name := range []struct{ column, text string }{
-		{"suite", row.Suite}, {"case", row.Case}, {"unit", row.Unit}, {"configuration", row.Configuration},
-	} {
-		if strings.ContainsFunc(name.text, unicode.IsControl) {
-			return &RowError{i, name.column, fmt.Sprintf("%q has a control character: remove it", name.text)}
-		}
+	if err := row.Order.Validate(); err != nil {
+		return &RowError{i, "order", strings.TrimPrefix(err.Error(), "order ")}
 	}
-	if row.Order != result.HIB && row.Order != result.LIB {
-		return &RowError{i, "order", fmt.Sprintf("%q: want HIB (higher is better) or LIB (lower is better)", row.Order)}
-	}
-	if !(Least <= row.Value && row.Value <= Greatest) { // NaN neither
+	if !(Least <= row.Value && row.Value <= Greatest) { // also NaN
 		return &RowError{i, "value", fmt.Sprintf("%v: want a positive number, from %v to %v", row.Value, Least, Greatest)}
 	}
 	return nil
 }
 
 func checkBaseline(suites []Suite, baseline string) error {
-	if baseline == "" {
-		return nil
-	}
 	var known []string
 	for _, s := range suites {
 		for _, c := range s.Configurations {
@@ -168,14 +162,14 @@ func checkBaseline(suites []Suite, baseline string) error {
 			}
 		}
 	}
-	if slices.Contains(known, baseline) {
+	if baseline == "" || slices.Contains(known, baseline) {
 		return nil
 	}
 	return fmt.Errorf("no results of baseline %q: choose one of %s", baseline, strings.Join(known, ", "))
 }
 
-// collection is what the rows so far have named, and where it is. The keys of
-// cases and configurations begin with their suite.
+// collection is the suites of the rows so far, and the indices of what they contain. The
+// keys of cases and configurations begin with their suite.
 type collection struct {
 	list           []Suite
 	suites         map[string]int
@@ -183,9 +177,13 @@ type collection struct {
 	configurations map[[2]string]bool
 }
 
-// add takes in row, which is the i-th.
+// add adds row, which has index i.
 func (c *collection) add(i int, row Row) error {
-	s := c.suite(row.Suite)
+	if _, known := c.suites[row.Suite]; !known {
+		c.suites[row.Suite] = len(c.list)
+		c.list = append(c.list, Suite{Name: row.Suite, Totals: map[string]Total{}, GeoMeans: map[string]GeoMean{}})
+	}
+	s := &c.list[c.suites[row.Suite]]
 	if key := [2]string{row.Suite, row.Configuration}; !c.configurations[key] {
 		c.configurations[key] = true
 		s.Configurations = append(s.Configurations, row.Configuration)
@@ -196,14 +194,6 @@ func (c *collection) add(i int, row Row) error {
 		s.Cases = append(s.Cases, Case{Name: row.Case, Order: row.Order, Unit: row.Unit, Cells: map[string]Cell{}})
 	}
 	return s.Cases[c.cases[key]].add(i, row)
-}
-
-func (c *collection) suite(name string) *Suite {
-	if _, known := c.suites[name]; !known {
-		c.suites[name] = len(c.list)
-		c.list = append(c.list, Suite{Name: name, Totals: map[string]Total{}, GeoMeans: map[string]GeoMean{}})
-	}
-	return &c.list[c.suites[name]]
 }
 
 func (c Case) add(i int, row Row) error {
@@ -220,7 +210,7 @@ func (c Case) add(i int, row Row) error {
 	return nil
 }
 
-// sumUp fills in what follows from the means.
+// sumUp computes the scores and everything that follows from them.
 func (s *Suite) sumUp(opts Options) {
 	for i, c := range s.Cases {
 		best := highest(c, s.Configurations)
@@ -236,18 +226,14 @@ func (s *Suite) sumUp(opts Options) {
 		}
 	}
 	s.total()
-	s.Baseline = opts.Baseline
-	if s.Baseline == "" {
-		s.Baseline = s.Configurations[0]
-	} else if !slices.Contains(s.Configurations, s.Baseline) {
+	if s.Baseline = cmp.Or(opts.Baseline, s.Configurations[0]); !slices.Contains(s.Configurations, s.Baseline) {
 		s.Baseline = ""
 	}
 	s.compare()
 	s.warn(opts)
 }
 
-// highest returns the highest mean of c among configurations that have it, 0
-// where none has.
+// highest returns the highest mean of c among the configurations, 0 if none has the case.
 func highest(c Case, configurations []string) float64 {
 	best := 0.0
 	for _, name := range configurations {
@@ -273,13 +259,13 @@ func (s *Suite) total() {
 		}
 	}
 	for name, t := range s.Totals {
-		t.Rounded = cents(t.Rounded) // the sum of decimals is one
+		t.Rounded = cents(t.Rounded) // remove the rounding errors of the sum
 		t.Partial = t.Cases < counted
 		s.Totals[name] = t
 	}
 }
 
-// sign is sgn of formula (2).
+// sign is sgn in formula (2).
 func sign(o result.Order) float64 {
 	if o == result.LIB {
 		return -1

@@ -236,7 +236,7 @@ func TestPermutationInvariance(t *testing.T) {
 	}
 }
 
-// What a warning claims comes out when the rows are left out indeed.
+// The claim of a warning is true when the rows are left out.
 func TestWarningsHold(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	kinds := map[Kind]int{}
@@ -267,7 +267,7 @@ func TestWarningsHold(t *testing.T) {
 	}
 }
 
-// Where every case turns the order, only some are named.
+// Where every case reverses the order, only some are named.
 func TestWarningsAreBounded(t *testing.T) {
 	var rows []Row
 	for i := range 13 { // a wins seven cases, b six: without one of a's it is a tie but for the head start
@@ -289,7 +289,7 @@ func TestWarningsAreBounded(t *testing.T) {
 		"without case case E b (10.000) overtakes a (9.900)",
 		"without case case G b (10.000) overtakes a (9.900)",
 		"without case case I b (10.000) overtakes a (9.900)",
-		"2 more cases turn the order when left out",
+		"2 more cases reverse the order when left out",
 	}
 	if diff := cmp.Diff(want, texts); diff != "" {
 		t.Errorf("warnings differ (-want +got):\n%s", diff)
@@ -317,11 +317,7 @@ func TestFamilies(t *testing.T) {
 	}
 	var got []string
 	for _, family := range families(cases) {
-		var names []string
-		for _, c := range family {
-			names = append(names, c.Name)
-		}
-		got = append(got, span(names))
+		got = append(got, span(family))
 	}
 	if diff := cmp.Diff([]string{"db1 to db10", "io1 and io2"}, got); diff != "" {
 		t.Errorf("families differ (-want +got):\n%s", diff)

@@ -7,32 +7,32 @@ import (
 	"strings"
 )
 
-// Kind names a warning for programs.
+// Kind is the kind of a warning.
 type Kind string
 
 // The kinds of warnings.
 const (
 	NoBaseline      Kind = "no-baseline"      // the suite lacks the baseline: no geometric means
 	NoTotal         Kind = "no-total"         // no case counts
-	CaseTurns       Kind = "case-turns"       // the order by total turns without one case
-	FamilyTurns     Kind = "family-turns"     // … without the variants of one benchmark, and without none of them alone
+	CaseTurns       Kind = "case-turns"       // the order by total reverses without one case
+	FamilyTurns     Kind = "family-turns"     // … without the variants of one benchmark, but without none of them alone
 	ConfigTurns     Kind = "config-turns"     // … without one configuration
 	GeoMeanDisagree Kind = "geomean-disagree" // … by the geometric mean
 )
 
-// Warning is a reason to trust a total less. It is data and never a failure.
+// Warning is a reason to trust a total less.
 type Warning struct {
 	Kind Kind   `json:"kind"`
-	Text string `json:"text"` // one sentence without a full stop
+	Text string `json:"text"` // one sentence without a period
 }
 
-// The bounds of what is told. What is beyond is counted.
+// Limits of warnings. Further ones are counted.
 const (
 	maxWarnings = 5 // of a kind and suite
-	maxTurns    = 3 // in a warning
+	maxSwaps    = 3 // in a warning
 )
 
-// warn fills in Warnings.
+// warn sets Warnings.
 func (s *Suite) warn(opts Options) {
 	if opts.Baseline != "" && s.Baseline == "" {
 		s.Warnings = append(s.Warnings, Warning{NoBaseline, "no results of " + opts.Baseline + ": no geometric means"})
@@ -41,62 +41,63 @@ func (s *Suite) warn(opts Options) {
 		s.Warnings = append(s.Warnings, Warning{NoTotal, "no case has results in all configurations: no totals"})
 		return
 	}
-	totals := s.comparable()
-	alone := s.warnCases(totals)
-	s.warnFamilies(totals, alone)
-	s.warnConfigurations(totals, opts)
-	s.warnGeoMeans(totals)
-}
-
-// comparable returns the raw totals of the configurations that lack no case that
-// counts.
-func (s *Suite) comparable() map[string]float64 {
-	totals := map[string]float64{}
+	totals := map[string]float64{} // of the configurations with all cases that count
 	for name, t := range s.Totals {
 		if !t.Partial {
 			totals[name] = t.Raw
 		}
 	}
-	return totals
+	alone := s.warnCases(totals)
+	s.warnFamilies(totals, alone)
+	s.warnConfigurations(totals, opts)
+	ratios := map[string]float64{}
+	for name, g := range s.GeoMeans {
+		ratios[name] = g.Ratio
+	}
+	var texts []string
+	if swapped := s.swaps(totals, ratios); len(swapped) > 0 {
+		texts = []string{"by the geometric mean " + describe(swapped, ratios)}
+	}
+	s.addBounded(GeoMeanDisagree, texts, "")
 }
 
-// turn is a pair of configurations whose order has turned: up was behind down.
-type turn struct{ up, down string }
+// swap is a pair of configurations whose order is reversed: up was behind down.
+type swap struct{ up, down string }
 
-// turns returns the pairs whose order differs between before and after, by the
-// order of configurations. Ties turn nothing.
-func (s *Suite) turns(before, after map[string]float64) []turn {
-	const tie = 1e-9 // more than sums of scores are off by, less than a score resolves
-	var found []turn
+// swaps returns the pairs whose order differs between before and after, by the order of
+// configurations. A tie is not a swap.
+func (s *Suite) swaps(before, after map[string]float64) []swap {
+	const tie = 1e-9 // above rounding errors of sums, below the resolution of scores
+	var found []swap
 	for _, up := range s.Configurations {
 		for _, down := range s.Configurations {
 			_, hasUp := before[up]
 			_, hasDown := before[down]
 			if hasUp && hasDown && before[down]-before[up] > tie && after[up]-after[down] > tie {
-				found = append(found, turn{up, down})
+				found = append(found, swap{up, down})
 			}
 		}
 	}
 	return found
 }
 
-// warnCases warns of the cases without which the order turns, and returns for
-// each the pairs that it turns.
-func (s *Suite) warnCases(totals map[string]float64) map[string][]turn {
-	alone := map[string][]turn{}
+// warnCases warns of the cases without which the order reverses, and returns the swaps
+// of each.
+func (s *Suite) warnCases(totals map[string]float64) map[string][]swap {
+	alone := map[string][]swap{}
 	var texts []string
 	for _, c := range s.Cases {
 		after := less(totals, c)
-		if turned := s.turns(totals, after); len(turned) > 0 {
-			alone[c.Name] = turned
-			texts = append(texts, fmt.Sprintf("without case %s %s", c.Name, told(turned, after)))
+		if swapped := s.swaps(totals, after); len(swapped) > 0 {
+			alone[c.Name] = swapped
+			texts = append(texts, fmt.Sprintf("without case %s %s", c.Name, describe(swapped, after)))
 		}
 	}
 	s.addBounded(CaseTurns, texts, "cases")
 	return alone
 }
 
-// less returns totals without what cases add to them.
+// less returns totals without the scores of cases.
 func less(totals map[string]float64, cases ...Case) map[string]float64 {
 	after := maps.Clone(totals)
 	for _, c := range cases {
@@ -109,30 +110,25 @@ func less(totals map[string]float64, cases ...Case) map[string]float64 {
 	return after
 }
 
-// warnFamilies warns of the families without which the order turns. A pair that
-// one case of the family turns alone is told of there.
-func (s *Suite) warnFamilies(totals map[string]float64, alone map[string][]turn) {
+// warnFamilies warns of the families without which the order reverses, except for pairs
+// that one case of the family swaps alone.
+func (s *Suite) warnFamilies(totals map[string]float64, alone map[string][]swap) {
 	var texts []string
 	for _, family := range families(s.Cases) {
-		known := map[turn]bool{}
-		var names []string
-		for _, c := range family {
-			names = append(names, c.Name)
-			for _, t := range alone[c.Name] {
-				known[t] = true
-			}
-		}
 		after := less(totals, family...)
-		turned := slices.DeleteFunc(s.turns(totals, after), func(t turn) bool { return known[t] })
-		if len(turned) > 0 {
-			texts = append(texts, fmt.Sprintf("without the %d variants %s %s", len(names), span(names), told(turned, after)))
+		swapped := s.swaps(totals, after)
+		for _, c := range family {
+			swapped = slices.DeleteFunc(swapped, func(p swap) bool { return slices.Contains(alone[c.Name], p) })
+		}
+		if len(swapped) > 0 {
+			texts = append(texts, fmt.Sprintf("without the %d variants %s %s", len(family), span(family), describe(swapped, after)))
 		}
 	}
 	s.addBounded(FamilyTurns, texts, "families of variants")
 }
 
-// families returns the cases that are variants of one benchmark, two or more
-// each: those whose names differ in a number at the end only.
+// families returns the groups of two or more cases that are variants of one benchmark:
+// their names differ only in a number at the end.
 func families(cases []Case) [][]Case {
 	members := map[string][]Case{}
 	var stems []string
@@ -155,32 +151,33 @@ func families(cases []Case) [][]Case {
 	return found
 }
 
-// span names a family by its first and last member.
-func span(names []string) string {
-	if len(names) == 2 {
-		return names[0] + " and " + names[1]
+// span returns the first and the last name of a family.
+func span(family []Case) string {
+	join := " to "
+	if len(family) == 2 {
+		join = " and "
 	}
-	return names[0] + " to " + names[len(names)-1]
+	return family[0].Name + join + family[len(family)-1].Name
 }
 
-// warnConfigurations warns of the configurations without which the order of the
-// others turns.
+// warnConfigurations warns of the configurations without which the order of the others
+// reverses.
 func (s *Suite) warnConfigurations(totals map[string]float64, opts Options) {
 	var texts []string
 	for _, name := range s.Configurations {
 		after := s.totalsWithout(name, opts.Partial)
 		before := maps.Clone(totals)
 		delete(before, name)
-		if turned := s.turns(before, after); len(turned) > 0 {
-			texts = append(texts, fmt.Sprintf("without configuration %s %s", name, told(turned, after)))
+		if swapped := s.swaps(before, after); len(swapped) > 0 {
+			texts = append(texts, fmt.Sprintf("without configuration %s %s", name, describe(swapped, after)))
 		}
 	}
 	s.addBounded(ConfigTurns, texts, "configurations")
 }
 
-// totalsWithout returns the raw totals as if a configuration had never been
-// measured: scores are over the best of the others, and cases count that only
-// this one lacks.
+// totalsWithout returns the raw totals as if a configuration had not been measured:
+// scores are relative to the best of the others, and cases that only this one lacks
+// count.
 func (s *Suite) totalsWithout(configuration string, partial bool) map[string]float64 {
 	others := slices.DeleteFunc(slices.Clone(s.Configurations), func(name string) bool { return name == configuration })
 	totals := map[string]float64{}
@@ -199,36 +196,24 @@ func (s *Suite) totalsWithout(configuration string, partial bool) map[string]flo
 	return totals
 }
 
-// warnGeoMeans warns where the geometric mean orders configurations otherwise.
-func (s *Suite) warnGeoMeans(totals map[string]float64) {
-	ratios := map[string]float64{}
-	for name, g := range s.GeoMeans {
-		ratios[name] = g.Ratio
-	}
-	if turned := s.turns(totals, ratios); len(turned) > 0 {
-		s.addBounded(GeoMeanDisagree, []string{"by the geometric mean " + told(turned, ratios)}, "")
-	}
-}
-
-// told words turned with the figures that decide, at most maxTurns of them.
-func told(turned []turn, after map[string]float64) string {
+// describe lists at most maxSwaps swaps with the values after them.
+func describe(swapped []swap, after map[string]float64) string {
 	var parts []string
-	for _, t := range turned[:min(len(turned), maxTurns)] {
-		parts = append(parts, fmt.Sprintf("%s (%.3f) overtakes %s (%.3f)", t.up, after[t.up], t.down, after[t.down]))
+	for _, p := range swapped[:min(len(swapped), maxSwaps)] {
+		parts = append(parts, fmt.Sprintf("%s (%.3f) overtakes %s (%.3f)", p.up, after[p.up], p.down, after[p.down]))
 	}
-	if more := len(turned) - maxTurns; more > 0 {
-		parts = append(parts, fmt.Sprintf("%d more pairs turn", more))
+	if more := len(swapped) - maxSwaps; more > 0 {
+		parts = append(parts, fmt.Sprintf("%d more pairs swap", more))
 	}
 	return strings.Join(parts, ", ")
 }
 
-// addBounded adds texts as warnings, at most maxWarnings, and says how many more
-// things of that name there are.
+// addBounded adds at most maxWarnings texts as warnings, and the number of further ones.
 func (s *Suite) addBounded(kind Kind, texts []string, things string) {
 	for _, text := range texts[:min(len(texts), maxWarnings)] {
 		s.Warnings = append(s.Warnings, Warning{kind, text})
 	}
 	if more := len(texts) - maxWarnings; more > 0 {
-		s.Warnings = append(s.Warnings, Warning{kind, fmt.Sprintf("%d more %s turn the order when left out", more, things)})
+		s.Warnings = append(s.Warnings, Warning{kind, fmt.Sprintf("%d more %s reverse the order when left out", more, things)})
 	}
 }
