@@ -16,7 +16,7 @@ import (
 	"unnest/internal/testbed/lab"
 )
 
-// executions returns how many executions the run in dir has samples of.
+// executions returns the number of executions of the run in dir that have samples.
 func executions(dir string) int {
 	journal, err := result.LoadJournal(dir)
 	if err != nil {
@@ -35,40 +35,34 @@ func (r *running) awaitExecutions(t *testing.T, dir string, n int) {
 	for end := time.Now().Add(bringUp); executions(dir) < n; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			_ = r.Process.Signal(unix.SIGINT)
-			t.Fatalf("no %d executions after %v, then %v:\n%s", n, bringUp, <-r.ended, r.out.String())
+			t.Fatalf("fewer than %d executions after %v; interrupted: %v:\n%s", n, bringUp, <-r.ended, r.out.String())
 		}
 	}
 }
 
-// bringUp is more than a noisy machine needs until the first executions.
+// bringUp bounds the time until the first executions on a busy machine.
 const bringUp = 4 * time.Minute
 
-// planned is how many executions the selftest has.
+// planned is the number of executions of the selftest.
 const planned = 12
 
-// The whole of it: a complete run and its reports, interrupted once by Ctrl-C
-// and once by a kill.
+// A complete run with its reports, interrupted once by Ctrl-C and once by SIGKILL.
 func TestInterruptKillResume(t *testing.T) {
 	elsewhere := namespacesOfRuns(t)
-	unnest, dir := program(t), filepath.Join(t.TempDir(), "run")
+	unnest, dir := unnestBinary(t), filepath.Join(t.TempDir(), "run")
 
 	r := launch(t, unnest, "bench", "selftest", "-o", dir)
 	r.awaitExecutions(t, dir, 2)
-	if err := r.Process.Signal(unix.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	if code := r.end(t, 5*time.Second); code != 130 || !strings.Contains(r.out.String(), "--resume "+dir) {
-		t.Errorf("interrupted: exit code %d, want 130 and how to resume:\n%s", code, r.out.String())
+	r.interrupt(t, 5*time.Second)
+	if !strings.Contains(r.out.String(), "--resume "+dir) {
+		t.Errorf("the interrupted run does not say how to resume:\n%s", r.out.String())
 	}
 	assertNothingLeft(t, elsewhere)
 	assertState(t, dir, result.Interrupted)
 
 	r = launch(t, unnest, "bench", "--resume", dir)
 	r.awaitExecutions(t, dir, 5)
-	if err := r.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	r.end(t, 5*time.Second)
+	r.kill(t)
 	before := executions(dir)
 
 	r = launch(t, unnest, "bench", "--resume", dir)
@@ -90,11 +84,11 @@ func assertState(t *testing.T, dir string, want result.State) {
 	t.Helper()
 	run, _, err := result.Load(dir)
 	if err != nil || run.State != want {
-		t.Errorf("the run is %q, %v; want %q", run.State, err, want)
+		t.Errorf("run state: got %q, %v; want %q", run.State, err, want)
 	}
 }
 
-// assertReport checks that the report has every configuration and case.
+// assertReport checks that the report names all configurations and cases.
 func assertReport(t *testing.T, unnest, dir, terminal string) {
 	t.Helper()
 	html, err := os.ReadFile(filepath.Join(dir, "report.html"))
@@ -108,7 +102,7 @@ func assertReport(t *testing.T, unnest, dir, terminal string) {
 	for _, want := range []string{"NoCont", "NAT", "BrFusion", "UDP ping-pong", "TCP stream", "1280 B"} {
 		for name, content := range map[string]string{"page": string(html), "text": string(text), "terminal": terminal} {
 			if !strings.Contains(content, want) {
-				t.Errorf("the %s does not mention %s", name, want)
+				t.Errorf("the %s does not contain %q", name, want)
 			}
 		}
 	}
@@ -117,7 +111,7 @@ func assertReport(t *testing.T, unnest, dir, terminal string) {
 		t.Fatal(err)
 	}
 	if run.Accelerator == "" || run.Image == "" || len(run.Guests) != 1 || run.Tools["sockperf"] == "" || run.Tools["containerd"] == "" {
-		t.Errorf("provenance lacks something: %+v", run)
+		t.Errorf("provenance is incomplete: %+v", run)
 	}
 	boots := map[string]map[string]bool{}
 	for _, s := range samples {
@@ -128,15 +122,14 @@ func assertReport(t *testing.T, unnest, dir, terminal string) {
 	}
 	for _, c := range run.Configurations {
 		if len(boots[c.Name]) == 0 || boots[c.Name][""] {
-			t.Errorf("%s was measured in boots %v", c.Name, boots[c.Name])
+			t.Errorf("%s was measured in the boots %v, want one boot ID or more", c.Name, boots[c.Name])
 		}
 	}
 }
 
-// A guest that dies ends the run soon, by a message that says so, and the
-// samples stay.
+// The death of a guest ends the run quickly with a message, and the samples stay.
 func TestGuestDies(t *testing.T) {
-	unnest, dir := program(t), filepath.Join(t.TempDir(), "run")
+	unnest, dir := unnestBinary(t), filepath.Join(t.TempDir(), "run")
 	r := launch(t, unnest, "bench", "selftest", "-o", dir)
 	r.awaitExecutions(t, dir, 1)
 	killGuest(t)
@@ -145,16 +138,16 @@ func TestGuestDies(t *testing.T) {
 	}
 	assertState(t, dir, result.Failed)
 	if n := executions(dir); n < 1 {
-		t.Error("the samples are gone")
+		t.Error("the run has no samples any more")
 	}
 }
 
-// killGuest kills the one QEMU of this test.
+// killGuest kills the only QEMU of this test.
 func killGuest(t *testing.T) {
 	t.Helper()
 	records, err := filepath.Glob(filepath.Join(os.Getenv("UNNEST_STATE"), "*/guests/*/node.json"))
 	if err != nil || len(records) != 1 {
-		t.Fatalf("guests: %v, %v; want one", records, err)
+		t.Fatalf("records of guests: %v, %v; want one", records, err)
 	}
 	name := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(records[0]))))
 	l, err := lab.View(name)
@@ -171,9 +164,9 @@ func killGuest(t *testing.T) {
 	}
 }
 
-func guestPID(t *testing.T, note string) string {
+func guestPID(t *testing.T, record string) string {
 	t.Helper()
-	content, err := os.ReadFile(note)
+	content, err := os.ReadFile(record)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,8 @@ import (
 
 var gateway = netip.MustParseAddr(lab.TenantGateway)
 
-// The daemon keeps a pool, fills it anew, and gives it up when it ends; what it
-// has lost is found by the next.
+// The daemon fills its pool of NICs, refills it, and removes it when it ends. After a kill,
+// the next daemon finds the pool and the attachments.
 func TestPool(t *testing.T) {
 	n := newNodes(t, nil)
 	m := n.boot(fleet.Options{Name: "node1", Slots: 6, Pool: 2})
@@ -41,10 +41,10 @@ func TestPool(t *testing.T) {
 	n.killDaemon()
 	n.startDaemon()
 	if s := n.guestStatus("node1"); s.Pool != 2 || s.Attachments != 3 {
-		t.Errorf("after a kill the daemon has %d warm NICs and %d attachments, want 2 and 3", s.Pool, s.Attachments)
+		t.Errorf("after a kill: %d NICs in the pool and %d attachments, want 2 and 3", s.Pool, s.Attachments)
 	}
 	m.wantReach("p1", gateway, true)
-	// The last slots are the pods', pool or not.
+	// Pods may use all slots, also those of the pool.
 	for _, pod := range []string{"p4", "p5", "p6"} {
 		m.pod(pod, nil)
 		m.wantReach(pod, gateway, true)
@@ -64,12 +64,12 @@ func TestPool(t *testing.T) {
 	n.check(unix.Kill(pid, unix.SIGTERM))
 	n.eventually("the daemon has ended", func() bool { return ended(pid) })
 	if left := m.run("ls /sys/class/net"); strings.Fields(left)[0] != "eth0" || len(strings.Fields(left)) != 3 {
-		t.Errorf("the guest has %q after the daemon's end, want its own NICs", left)
+		t.Errorf("links of the guest after the end of the daemon: %q, want only its own NICs", left)
 	}
 	n.startDaemon()
 }
 
-// DEL works without the daemon, and is finished when that is back.
+// DEL succeeds without the daemon, and is finished when the daemon runs again.
 func TestDelWithoutDaemon(t *testing.T) {
 	n := newNodes(t, nil)
 	m := n.boot(fleet.Options{Name: "node1", Slots: 4})
@@ -80,7 +80,7 @@ func TestDelWithoutDaemon(t *testing.T) {
 		t.Errorf("DEL without the daemon: %v", err)
 	}
 	if took := time.Since(begin); took > 15*time.Second {
-		t.Errorf("DEL without the daemon took %v", took)
+		t.Errorf("DEL without the daemon took %v, want at most 15 s", took)
 	}
 	m.run("ip netns del p1; ip netns add p2")
 	_, err := m.brfusion("ADD", "p2", nil)
@@ -89,7 +89,7 @@ func TestDelWithoutDaemon(t *testing.T) {
 	wantCode(t, "STATUS without the daemon", err, 50, "host daemon")
 	n.startDaemon()
 	if got := n.guestStatus("node1").Attachments; got != 1 {
-		t.Errorf("%d attachments before the DEL is finished, want 1", got)
+		t.Errorf("got %d attachments before the DEL is finished, want 1", got)
 	}
 	if _, err := m.brfusion("ADD", "p2", nil); err != nil {
 		t.Error(err)
@@ -98,7 +98,7 @@ func TestDelWithoutDaemon(t *testing.T) {
 	m.wantReach("p2", gateway, true)
 }
 
-// GC collects what a runtime has forgotten, of its own network alone.
+// GC removes attachments that the runtime does not know any more, of its network only.
 func TestGC(t *testing.T) {
 	n := newNodes(t, nil)
 	m := n.boot(fleet.Options{Name: "node1", Slots: 4})
@@ -111,12 +111,12 @@ func TestGC(t *testing.T) {
 	if _, err := m.brfusion("GC", "none", valid); err != nil {
 		t.Fatal(err)
 	}
-	n.eventually("two are left", func() bool { return n.guestStatus("node1").Attachments == 2 })
+	n.eventually("two attachments are left", func() bool { return n.guestStatus("node1").Attachments == 2 })
 	m.wantReach("kept", gateway, true)
 	m.wantReach("other", gateway, true)
 }
 
-// After a reboot of the guest its pods are gone; their NICs are used again.
+// After a reboot of the guest its pods are gone, and their NICs can be used again.
 func TestGuestReboots(t *testing.T) {
 	n := newNodes(t, nil)
 	m := n.boot(fleet.Options{Name: "node1", Slots: 4, Pool: 1})
@@ -133,7 +133,7 @@ func TestGuestReboots(t *testing.T) {
 	})
 	for _, tenant := range n.status().Tenants {
 		if tenant.AddressesInUse != 0 {
-			t.Errorf("%d addresses are in use after the reboot", tenant.AddressesInUse)
+			t.Errorf("%d addresses in use after the reboot, want 0", tenant.AddressesInUse)
 		}
 	}
 	n.eventually("the guest is back", func() bool {
@@ -143,7 +143,7 @@ func TestGuestReboots(t *testing.T) {
 		}
 		m.ssh = ssh
 		out, err := m.try("cat /proc/uptime", "")
-		return err == nil && len(out) < 12 // below 1,000 s, and not of the connection before
+		return err == nil && len(out) < 12 // below 1,000 s, so not the old boot
 	})
 	for _, mode := range []string{"hotplug", "trunk"} {
 		m.pod("again-"+mode, map[string]any{"mode": mode})
@@ -151,7 +151,7 @@ func TestGuestReboots(t *testing.T) {
 	}
 }
 
-// A second NIC by either way, IPv4 and IPv6 at once, limits, and CHECK.
+// In both modes, pods get IPv4 and IPv6, the MTU, and the bandwidth limit.
 func TestModes(t *testing.T) {
 	v6 := netip.MustParseAddr("fd00:c9::1")
 	n := newNodes(t, func(f *fleet.Fleet) {
@@ -164,29 +164,29 @@ func TestModes(t *testing.T) {
 		keys := map[string]any{"mode": mode, "mtu": 1400, "bandwidth": map[string]any{"ingressRate": 8_000_000, "ingressBurst": 800_000}}
 		a, b := m.pod(mode+"1", keys), m.pod(mode+"2", keys)
 		if len(a) != 2 || !a[0].Is4() || !a[1].Is6() {
-			t.Fatalf("%s: addresses are %v, want one a family", mode, a)
+			t.Fatalf("%s: got addresses %v, want one per family", mode, a)
 		}
 		for i, peer := range []netip.Addr{b[0], b[1]} {
 			m.wantReach(mode+"1", peer, true)
 			m.wantReach(mode+"1", []netip.Addr{gateway, v6}[i], true)
 		}
-		// The clients' namespace is the outside, behind the tenant's NAT.
+		// The clients' namespace is outside, on the other side of the tenant's NAT.
 		m.wantReach(mode+"1", netip.MustParseAddr(lab.ClientAddress), true)
 		if mtu := strings.TrimSpace(m.run("ip netns exec " + mode + "1 cat /sys/class/net/eth0/mtu")); mtu != "1400" {
-			t.Errorf("%s: MTU is %s, want 1400", mode, mtu)
+			t.Errorf("%s: got MTU %s, want 1400", mode, mtu)
 		}
 		rate := m.rate(mode+"1", mode+"2", b[0])
 		if rate > 12e6 || rate < 2e6 {
-			t.Errorf("%s: %.1f Mbit/s arrive, want about 8", mode, rate/1e6)
+			t.Errorf("%s: got %.1f Mbit/s, want about 8", mode, rate/1e6)
 		}
 	}
 	listed := n.guestStatus("node1")
 	if listed.Attachments != 4 {
-		t.Errorf("%d attachments, want 4: %+v", listed.Attachments, listed)
+		t.Errorf("got %d attachments, want 4: %+v", listed.Attachments, listed)
 	}
 }
 
-// rate is how many bits a second a pod receives over TCP.
+// rate returns the TCP throughput from client to server, in bit/s.
 func (m *node) rate(client, server string, address netip.Addr) float64 {
 	m.nodes.t.Helper()
 	out := m.run(fmt.Sprintf(`ip netns exec %s iperf3 -s -1 >/dev/null 2>&1 </dev/null &
@@ -198,14 +198,14 @@ func (m *node) rate(client, server string, address netip.Addr) float64 {
 			} `json:"sum_received"`
 		} `json:"end"`
 	}
-	// Tries before the server was there have their own documents.
+	// Attempts before the server listened print their own documents.
 	if err := json.Unmarshal([]byte(out[max(0, strings.LastIndex(out, "\n{")):]), &measured); err != nil || measured.End.Received.Rate == 0 {
-		m.nodes.t.Fatalf("iperf3 says (%v): %s", err, out)
+		m.nodes.t.Fatalf("read iperf3 output: %v: %s", err, out)
 	}
 	return measured.End.Received.Rate
 }
 
-// Guests of two tenants have a bridge each, and neither reaches the other's.
+// Each of two tenants has a bridge, and cannot reach the other one.
 func TestTenants(t *testing.T) {
 	n := newNodes(t, func(f *fleet.Fleet) {
 		red := f.Policy.Tenants[0]
@@ -219,7 +219,7 @@ func TestTenants(t *testing.T) {
 	red := n.boot(fleet.Options{Name: "red", Slots: 2, Tenant: "red"})
 	b, r := blue.pod("b1", nil)[0], red.pod("r1", nil)[0]
 	if !netip.MustParsePrefix("10.203.0.0/16").Contains(r) {
-		t.Errorf("the pod of tenant red has %s", r)
+		t.Errorf("the pod of tenant red has address %s, want one of 10.203.0.0/16", r)
 	}
 	redGateway := netip.MustParseAddr("10.203.0.1")
 	blue.wantReach("b1", gateway, true)
@@ -232,20 +232,20 @@ func TestTenants(t *testing.T) {
 	_, err := red.brfusion("ADD", "x", map[string]any{"bridge": "br0"})
 	wantCode(t, "the other tenant's bridge", err, 7, "br0")
 	if left := red.run("ip -n x -brief link"); strings.Contains(left, "eth0") {
-		t.Errorf("the failed ADD left %s", left)
+		t.Errorf("the failed ADD has left %s", left)
 	}
 }
 
-// What an operator asks the daemon.
+// The status command, the health check and the metrics of the daemon.
 func TestHostdForItsOperator(t *testing.T) {
 	n := newNodes(t, func(f *fleet.Fleet) { f.Policy.HTTP = netip.MustParseAddrPort("127.0.0.1:9477") })
 	m := n.boot(fleet.Options{Name: "node1", Slots: 3, Pool: 1})
 	m.pod("p1", nil)
-	unnest := filepath.Join(n.programs, "unnest")
+	unnest := filepath.Join(n.binaries, "unnest")
 	out := mustRun(t, unnest, "hostd", "status", "--state", n.fleet.Lab.Dir)
 	for _, want := range []string{"protocol 3", "node1", "default", "attached", "p1", "10.201."} {
 		if !strings.Contains(out, want) {
-			t.Errorf("status lacks %q:\n%s", want, out)
+			t.Errorf("status does not contain %q:\n%s", want, out)
 		}
 	}
 	for path, wants := range map[string][]string{
@@ -258,13 +258,13 @@ func TestHostdForItsOperator(t *testing.T) {
 		got := mustRun(t, "nsenter", "--net="+n.fleet.Lab.HostNS(), "curl", "-sf", "http://127.0.0.1:9477"+path)
 		for _, want := range wants {
 			if !strings.Contains(got, want) {
-				t.Errorf("%s lacks %q:\n%.3000s", path, want, got)
+				t.Errorf("%s does not contain %q:\n%.3000s", path, want, got)
 			}
 		}
 	}
 }
 
-// Ports that a daemon has left of guests that are gone are swept up.
+// A new daemon removes the ports of guests that do not exist any more.
 func TestSweep(t *testing.T) {
 	n := newNodes(t, nil)
 	m := n.boot(fleet.Options{Name: "node1", Slots: 2})
@@ -279,19 +279,19 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-// Another guest than Unnest's own: the configuration names its QMP socket, and
-// enrolling gives it its certificate.
+// A guest that Unnest has not started: the configuration names its QMP socket, and enrolling
+// gives it a certificate.
 func TestConfiguredGuest(t *testing.T) {
 	n := newNodes(t, func(f *fleet.Fleet) {
 		f.Policy.Guests = []policy.Guest{{
 			Name: "theirs", Tenant: fleet.Tenant, Index: 9, QMP: filepath.Join(f.Lab.GuestDir("mine"), "hostd.qmp"), Pool: 1,
 		}}
 	})
-	// A guest of ours plays theirs: its own record is taken away.
+	// A guest of Unnest acts as the other guest, without its record.
 	m := n.boot(fleet.Options{Name: "mine", Slots: 3})
 	n.check(os.Remove(daemon.RecordPath(n.fleet.Lab.Dir, "mine")))
 	out := t.TempDir()
-	mustRun(t, filepath.Join(n.programs, "unnest"), "hostd", "enroll", "theirs",
+	mustRun(t, filepath.Join(n.binaries, "unnest"), "hostd", "enroll", "theirs",
 		"--config", filepath.Join(n.fleet.Lab.Dir, "hostd.yaml"), "--state", n.fleet.Lab.Dir, "--out", out)
 	for _, name := range []string{"ca.crt", "client.crt", "client.key"} {
 		content, err := os.ReadFile(filepath.Join(out, name))
@@ -311,12 +311,12 @@ func TestConfiguredGuest(t *testing.T) {
 	m.pod("p1", nil)
 	m.wantReach("p1", gateway, true)
 	if s := n.guestStatus("theirs"); s.Slots != 3 || s.Attachments != 1 {
-		t.Errorf("status is %+v", s)
+		t.Errorf("got status %+v, want 3 slots and 1 attachment", s)
 	}
 }
 
-// Addresses by the reference IPAM plugins: the daemon learns them, and refuses
-// what another pod of the tenant has.
+// The daemon learns the addresses that the reference IPAM plugins assign, and refuses the
+// address of another pod of the tenant.
 func TestIPAM(t *testing.T) {
 	n := newNodes(t, nil)
 	one, two := n.boot(fleet.Options{Name: "node1", Slots: 4}), n.boot(fleet.Options{Name: "node2", Slots: 2})
@@ -328,7 +328,7 @@ func TestIPAM(t *testing.T) {
 	}
 	const chosen = "10.201.77.7/16"
 	if got := one.pod("static", static(chosen)); len(got) != 1 || got[0] != netip.MustParsePrefix(chosen).Addr() {
-		t.Errorf("static gave %v", got)
+		t.Errorf("static assigned %v, want %s", got, chosen)
 	}
 	one.wantReach("static", gateway, true)
 	two.run("ip netns add thief")
@@ -338,7 +338,7 @@ func TestIPAM(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A DHCP server on the tenant's bridge, and the plugin's own daemon.
+	// A DHCP server on the bridge of the tenant, and the daemon of the dhcp plugin.
 	dir := t.TempDir()
 	config := filepath.Join(dir, "udhcpd.conf")
 	n.check(os.WriteFile(config, []byte(fmt.Sprintf(
@@ -355,7 +355,7 @@ func TestIPAM(t *testing.T) {
 	dhcp := map[string]any{"cniVersion": "1.0.0", "ipam": map[string]any{"type": "dhcp"}}
 	leased := one.pod("leased", dhcp)
 	if len(leased) != 1 || !netip.MustParsePrefix("10.201.90.0/24").Contains(leased[0]) {
-		t.Fatalf("dhcp gave %v: %s", leased, one.run("cat /tmp/dhcp.log"))
+		t.Fatalf("dhcp assigned %v: %s", leased, one.run("cat /tmp/dhcp.log"))
 	}
 	one.wantReach("leased", gateway, true)
 	if _, err := one.brfusion("DEL", "leased", dhcp); err != nil {
@@ -363,19 +363,14 @@ func TestIPAM(t *testing.T) {
 	}
 }
 
-// VLANs need a kernel that has them, as that of a guest: package podnet's tests of
-// them run there.
+// VLANs need a kernel that supports them, as that of a guest does. The VLAN tests of package
+// podnic run there.
 func TestVLANInGuest(t *testing.T) {
 	n := newNodes(t, nil)
-	n.programs = t.TempDir()
-	build := exec.Command("go", "test", "-c", "-tags", "vlan", "-o", filepath.Join(n.programs, "podnet.test"), "../cni/podnic")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	n.binaries = filepath.Dir(goBuild(t, "podnic.test", "test", "-c", "-tags", "vlan", "../cni/podnic"))
 	m := n.boot(fleet.Options{Name: "node1"})
-	m.put("podnet.test")
-	out, err := m.try("UNNEST_PRIVILEGED=1 podnet.test -test.v -test.run VLAN", "")
+	m.put("podnic.test")
+	out, err := m.try("UNNEST_PRIVILEGED=1 podnic.test -test.v -test.run VLAN", "")
 	if err != nil || strings.Count(out, "--- PASS") != 6 || strings.Contains(out, "--- SKIP") {
 		t.Errorf("%v, want 6 tests passed:\n%s", err, out)
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// selfSigned is a certificate that names whom it likes, signed by nobody.
+// selfSigned returns a self-signed certificate for a name.
 func selfSigned(t *testing.T, name string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

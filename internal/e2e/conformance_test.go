@@ -14,16 +14,16 @@ import (
 	"unnest/internal/testbed/fleet"
 )
 
-// put copies a program that `make build` has left into the guest.
+// put copies a binary that `make build` has made into the guest.
 func (m *node) put(name string) {
 	m.nodes.t.Helper()
-	f, err := os.Open(filepath.Join(m.nodes.programs, name))
+	f, err := os.Open(filepath.Join(m.nodes.binaries, name))
 	m.nodes.check(err)
 	defer f.Close()
 	m.nodes.check(m.ssh.Put(m.nodes.t.Context(), "/usr/local/bin/"+name, 0o755, f))
 }
 
-// putJSON writes a value to a file of the guest.
+// putJSON writes a value to a file in the guest.
 func (m *node) putJSON(path string, v any) {
 	m.nodes.t.Helper()
 	content, err := json.Marshal(v)
@@ -31,7 +31,7 @@ func (m *node) putJSON(path string, v any) {
 	m.nodes.check(m.ssh.Put(m.nodes.t.Context(), path, 0o600, strings.NewReader(string(content))))
 }
 
-// network is a network configuration list of one plugin and those chained to it.
+// network returns a network configuration list of a plugin and the plugins chained to it.
 func network(version string, plugins ...map[string]any) map[string]any {
 	return map[string]any{"cniVersion": version, "name": "conformance", "plugins": plugins}
 }
@@ -44,7 +44,7 @@ func brfusionPlugin(keys map[string]any) map[string]any {
 	return p
 }
 
-// Our plugin passes the same suite as the reference plugin, in the same guest.
+// Our plugin and the reference plugin pass the same checks in the same guest.
 func TestConformance(t *testing.T) {
 	n := newNodes(t, func(f *fleet.Fleet) { f.Policy.Tenants[0].Limits.RequestsPerSecond = 0 })
 	m := n.boot(fleet.Options{Name: "node1", VCPUs: 2, Slots: 24, Pool: 4})
@@ -79,11 +79,11 @@ func TestConformance(t *testing.T) {
 		})
 	}
 	if s := n.guestStatus("node1"); s.Attachments != 0 || s.SlotsQuarantined != 0 {
-		t.Errorf("after the suite there are %d attachments, %d slots quarantined", s.Attachments, s.SlotsQuarantined)
+		t.Errorf("after the checks: %d attachments, %d quarantined slots, want none", s.Attachments, s.SlotsQuarantined)
 	}
 }
 
-// churned is what the churn driver prints.
+// churned is the output of unnest-conformance churn.
 type churned struct {
 	Adds     int      `json:"adds"`
 	Dels     int      `json:"dels"`
@@ -92,8 +92,8 @@ type churned struct {
 	Failures []string `json:"failures"`
 }
 
-// churnSize is how many pods there are at a time, and how often each is replaced:
-// a full node, three times, takes five minutes and is `make soak`.
+// churnSize returns the number of pods at the same time and the number of rounds. `make soak`
+// fills a node three times, which takes five minutes.
 func churnSize() (pods, rounds int) {
 	if os.Getenv("UNNEST_SOAK") == "1" {
 		return 110, 3
@@ -101,8 +101,8 @@ func churnSize() (pods, rounds int) {
 	return 40, 2
 }
 
-// Many pods come and go in random order, eight at a time, while the daemon is
-// killed again and again.
+// Many pods come and go in random order, eight at a time, while the daemon is killed
+// repeatedly.
 func TestChurn(t *testing.T) {
 	pods, rounds := churnSize() // the first round fills the node
 	n := newNodes(t, func(f *fleet.Fleet) { f.Policy.Tenants[0].Cooldown = 10 * time.Second })
@@ -113,7 +113,20 @@ func TestChurn(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	killed := make(chan int)
-	go func() { killed <- n.killDaemonAgainAndAgain(ctx) }()
+	go func() {
+		kills, err := n.killDaemons(func() bool {
+			select {
+			case <-ctx.Done():
+				return false
+			case <-time.After(time.Duration(2000+rand.IntN(4000)) * time.Millisecond):
+				return true
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		killed <- kills
+	}()
 	begin := time.Now()
 	out, err := m.try(fmt.Sprintf("unnest-conformance churn --cni-path /usr/lib/cni --retry 3m --pods %d --parallel 8 --rounds %d --peer 10.201.0.1 /tmp/network.conflist 2>/tmp/churn.log",
 		pods, rounds-1), "")
@@ -123,49 +136,33 @@ func TestChurn(t *testing.T) {
 	if jsonErr := json.Unmarshal([]byte(out), &got); err != nil || jsonErr != nil {
 		t.Fatalf("%v, %v: %s\n%s", err, jsonErr, out, m.run("tail -n 20 /tmp/churn.log"))
 	}
-	t.Logf("%d pods, %d ADDs (%d tried again), %d DELs, %d times verified, daemon killed %d times, %v",
+	t.Logf("%d pods, %d ADDs (%d retried), %d DELs, %d verifications, daemon killed %d times, %v",
 		pods, got.Adds, got.Retries, got.Dels, got.Verified, kills, time.Since(begin).Round(time.Second))
 	if len(got.Failures) > 0 || got.Adds < pods*rounds || got.Dels < got.Adds || got.Verified < 2*got.Adds || kills < 3 {
 		t.Errorf("%+v", got)
 	}
-	// The last DELs may have met a dead daemon: the next command finishes them.
+	// The daemon may have been dead during the last DELs. The next command finishes them.
 	if _, err := m.brfusion("STATUS", "none", nil); err != nil {
 		t.Error(err)
 	}
 	n.eventually("nothing is attached", func() bool { return n.guestStatus("node1").Attachments == 0 })
 	if s := n.guestStatus("node1"); s.SlotsQuarantined != 0 || s.SlotsFree+s.Pool < s.Slots {
-		n.eventually("all slots are free or warm", func() bool {
+		n.eventually("all slots are free or in the pool", func() bool {
 			s := n.guestStatus("node1")
 			return s.SlotsQuarantined == 0 && s.SlotsFree+s.Pool == s.Slots
 		})
 	}
 	for _, tenant := range n.status().Tenants {
 		if tenant.AddressesInUse != 0 || tenant.Attachments != 0 {
-			t.Errorf("addresses or attachments have leaked: %+v", tenant)
+			t.Errorf("leaked addresses or attachments: %+v", tenant)
 		}
 	}
 	links := mustRun(t, "nsenter", "--net="+n.fleet.Lab.HostNS(), "ip", "-o", "link")
 	if strings.Contains(links, "unnest:c") || strings.Count(links, "u1n") > 2*4 {
-		t.Errorf("ports have leaked:\n%s", links)
+		t.Errorf("leaked ports:\n%s", links)
 	}
 	pool := n.guestStatus("node1").Pool
 	if after := m.run("ls /sys/class/net"); len(strings.Fields(after)) > len(strings.Fields(before))+pool {
-		t.Errorf("the guest has the links %q, had %q, with %d in the pool", after, before, pool)
-	}
-}
-
-// killDaemonAgainAndAgain returns how often, when ctx ends; the daemon runs then.
-func (n *nodes) killDaemonAgainAndAgain(ctx context.Context) (kills int) {
-	for {
-		select {
-		case <-ctx.Done():
-			return kills
-		case <-time.After(time.Duration(2000+rand.IntN(4000)) * time.Millisecond):
-		}
-		if err := n.replaceDaemon(); err != nil {
-			n.t.Error(err)
-			return kills
-		}
-		kills++
+		t.Errorf("links of the guest: %q, before: %q, with %d in the pool", after, before, pool)
 	}
 }

@@ -1,3 +1,3 @@
-// Package e2e tests the built programs as their users run them: real guests,
-// real containers, real packets, and nothing left behind. It has tests only.
+// Package e2e tests the built binaries as users run them, with real guests, containers and
+// packets. Each test also checks that nothing is left behind. The package has tests only.
 package e2e

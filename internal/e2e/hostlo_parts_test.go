@@ -10,27 +10,22 @@ import (
 	"testing"
 )
 
-// hopper is the program hops at a place.
+// hopper is a running hops binary.
 type hopper struct {
 	name    string
 	in      io.Writer
 	out     *json.Decoder
-	links   []string // at which it takes times
+	links   []string // on which it records times
 	problem *bytes.Buffer
 }
 
-// spot is where the time of a message is taken: by which hopper, and what that calls
-// the place.
-type spot struct {
-	by *hopper
-	at string
-}
-
-// station is a place that a message comes by, and what the time since the one before
-// counts for. Where that is by another clock, the way back counts for the same part:
-// in the sum, what is between the two clocks is no more.
-type station struct {
-	spot
+// waypoint is a point that a message passes: the hopper that records the time, its name of the
+// point, and the part of the round trip that ends here. If the part begins on another clock, the
+// way back must have a segment of the same part in the other direction, so that the difference
+// of the clocks cancels out.
+type waypoint struct {
+	by   *hopper
+	at   string
 	part string
 }
 
@@ -45,30 +40,30 @@ const (
 
 var allParts = []string{toDevice, throughLo, toSocket, acrossVirt, onHost}
 
-// parted is what one round's messages took, in µs: all, and of that each part.
-type parted struct {
+// trip is the duration of a round trip, or a mean of several, in µs, and of its parts.
+type trip struct {
 	all   float64
 	parts map[string]float64
 	of    int // messages
 }
 
-// part says where the messages' time went on their way, as the mean of the middle half
-// of them by round trips: so the parts add up, and what disturbed a few is left out.
-// Messages that lack a time, because the kernel had no room for it, are left out too.
-func part(way []station, times map[*hopper]map[string][]int64) (parted, error) {
-	var trips []parted
+// meanTrip returns the mean of the middle half of the messages, sorted by round trip, so that
+// the parts add up and disturbed messages do not count. It ignores messages without all times,
+// for which the kernel had no buffer space.
+func meanTrip(way []waypoint, times map[*hopper]map[string][]int64) (trip, error) {
+	var trips []trip
 	for n := range times[way[0].by][way[0].at] {
-		if p, ok := partOne(way, times, n); ok {
+		if p, ok := tripOf(way, times, n); ok {
 			trips = append(trips, p)
 		}
 	}
 	if len(trips) < 4 {
-		return parted{}, fmt.Errorf("%d of %d messages have all times: want 4 at least",
+		return trip{}, fmt.Errorf("%d of %d messages have all times, want at least 4",
 			len(trips), len(times[way[0].by][way[0].at]))
 	}
-	slices.SortFunc(trips, func(a, b parted) int { return int(math.Copysign(1, a.all-b.all)) })
+	slices.SortFunc(trips, func(a, b trip) int { return int(math.Copysign(1, a.all-b.all)) })
 	middle := trips[len(trips)/4 : len(trips)*3/4]
-	mean := parted{parts: map[string]float64{}, of: len(trips)}
+	mean := trip{parts: map[string]float64{}, of: len(trips)}
 	for _, p := range middle {
 		mean.all += p.all / float64(len(middle))
 		for name, t := range p.parts {
@@ -78,9 +73,9 @@ func part(way []station, times map[*hopper]map[string][]int64) (parted, error) {
 	return mean, nil
 }
 
-// partOne reports whether message n has all times.
-func partOne(way []station, times map[*hopper]map[string][]int64, n int) (parted, bool) {
-	p, before := parted{parts: map[string]float64{}}, int64(0)
+// tripOf returns the trip of message n, and whether the message has all times.
+func tripOf(way []waypoint, times map[*hopper]map[string][]int64, n int) (trip, bool) {
+	p, before := trip{parts: map[string]float64{}}, int64(0)
 	for i, s := range way {
 		all := times[s.by][s.at]
 		if n >= len(all) || all[n] == 0 {
@@ -96,7 +91,7 @@ func partOne(way []station, times map[*hopper]map[string][]int64, n int) (parted
 	return p, true
 }
 
-// middleMean is the mean of the middle half.
+// middleMean returns the mean of the middle half.
 func middleMean(xs []float64) float64 {
 	sorted, sum := slices.Sorted(slices.Values(xs)), 0.0
 	middle := sorted[len(sorted)/4 : max(len(sorted)*3/4, len(sorted)/4+1)]
@@ -106,20 +101,20 @@ func middleMean(xs []float64) float64 {
 	return sum / float64(len(middle))
 }
 
-// What is between the clocks of two hoppers does not matter, nor do messages that were
-// disturbed, or whose times were lost.
+// The difference between the clocks of two hoppers has no effect, nor have disturbed messages
+// and messages with lost times.
 func TestParts(t *testing.T) {
 	client, server := &hopper{name: "client"}, &hopper{name: "server"}
-	way := []station{
-		{spot{client, "sent"}, ""},
-		{spot{client, "eth0 out request"}, toDevice},
-		{spot{server, "eth0 in request"}, acrossVirt},
-		{spot{server, "served"}, toSocket},
-		{spot{server, "eth0 out answer"}, toDevice},
-		{spot{client, "eth0 in answer"}, acrossVirt},
-		{spot{client, "answered"}, toSocket},
+	way := []waypoint{
+		{client, "sent", ""},
+		{client, "eth0 out request", toDevice},
+		{server, "eth0 in request", acrossVirt},
+		{server, "served", toSocket},
+		{server, "eth0 out answer", toDevice},
+		{client, "eth0 in answer", acrossVirt},
+		{client, "answered", toSocket},
 	}
-	const ahead = 5_000_000_000 // of the server's clock
+	const ahead = 5_000_000_000 // the server's clock, in ns
 	times := map[*hopper]map[string][]int64{client: {}, server: {}}
 	for n := range 8 {
 		at := int64(1_000_000 * (n + 1))
@@ -136,7 +131,7 @@ func TestParts(t *testing.T) {
 		}
 	}
 	times[server]["served"][2] = 0 // lost
-	got, err := part(way, times)
+	got, err := meanTrip(way, times)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,9 +142,9 @@ func TestParts(t *testing.T) {
 		}
 	}
 	if math.Abs(got.all-36) > 1e-6 || got.of != 7 || len(got.parts) != len(want) {
-		t.Errorf("got %+v, want 36 µs in three parts, of 7 messages", got)
+		t.Errorf("got %+v, want 36 µs in three parts, from 7 messages", got)
 	}
-	if _, err := part(way, map[*hopper]map[string][]int64{client: times[client], server: {}}); err == nil {
+	if _, err := meanTrip(way, map[*hopper]map[string][]int64{client: times[client], server: {}}); err == nil {
 		t.Error("want an error without the server's times")
 	}
 }

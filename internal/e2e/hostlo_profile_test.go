@@ -12,7 +12,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -28,11 +27,11 @@ const (
 	messageSize = 1024 // bytes
 	warmup      = 60   // messages
 	blocks      = 12   // rounds
-	messages    = 600  // of a round
+	messages    = 600  // per round
 )
 
-// hopOrder and hopReply are explained in testdata/hops.
-type hopOrder struct {
+// testdata/hops documents hopRequest and hopReply.
+type hopRequest struct {
 	Do      string   `json:"do"`
 	Address string   `json:"address,omitempty"`
 	Size    int      `json:"size,omitempty"`
@@ -52,7 +51,7 @@ type programCost struct {
 	Ns   int64
 }
 
-func (h *hopper) do(t *testing.T, o hopOrder) hopReply {
+func (h *hopper) do(t *testing.T, o hopRequest) hopReply {
 	t.Helper()
 	var r hopReply
 	err := json.NewEncoder(h.in).Encode(o)
@@ -68,28 +67,16 @@ func (h *hopper) do(t *testing.T, o hopOrder) hopReply {
 	return r
 }
 
-// buildHops builds the program for guests and the host.
-func buildHops(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "hops")
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, "./testdata/hops")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return path
-}
-
-// startHopper starts hops at a place; it ends with the test.
+// startHopper starts hops at a place. It ends with the test.
 func startHopper(t *testing.T, at place.Place, name string, links []string, args ...string) *hopper {
 	t.Helper()
-	orders, in := io.Pipe()
+	requests, in := io.Pipe()
 	out, answers := io.Pipe()
 	h := &hopper{name: name, in: in, out: json.NewDecoder(out), links: links, problem: &bytes.Buffer{}}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	p, err := at.Start(ctx, place.Command{
-		Args: args, Stdin: orders, Stdout: answers, Stderr: h.problem,
-		Env: []string{"GODEBUG=asyncpreemptoff=1"}, // no signals to a thread that waits for messages
+		Args: args, Stdin: requests, Stdout: answers, Stderr: h.problem,
+		Env: []string{"GODEBUG=asyncpreemptoff=1"}, // no signals to the thread that waits for messages
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +96,7 @@ func startHopper(t *testing.T, at place.Place, name string, links []string, args
 	return h
 }
 
-// hops starts the program in a network namespace of a guest, its own if that is "".
+// hops starts hops in a network namespace of a guest; "": that of the guest.
 func (m *node) hops(container string, links ...string) *hopper {
 	m.nodes.t.Helper()
 	args := []string{"/usr/local/bin/hops"}
@@ -119,30 +106,30 @@ func (m *node) hops(container string, links ...string) *hopper {
 	return startHopper(m.nodes.t, m.ssh, m.Name+" "+container, links, args...)
 }
 
-// way is a way of messages from a client to a server and back.
+// way is a path of messages from a client to a server and back.
 type way struct {
 	name           string
 	client, server *hopper
-	address        string // of the server, as the client names it
-	stations       []station
-	// A variant is measured for its round trips only, between prepare and undo.
+	address        string // of the server, for the client
+	waypoints      []waypoint
+	// Only the round trips of a variant are measured, between prepare and undo.
 	variant       bool
 	prepare, undo func()
-	seen          wayTimes
+	results       wayResults
 }
 
-// wayTimes has a value for each round.
-type wayTimes struct {
-	trips   []stats.Observation // µs, when no other time is taken
-	stamped []float64           // µs, with all times taken
+// wayResults has one value per round.
+type wayResults struct {
+	trips   []stats.Observation // µs, without recording other times
+	stamped []float64           // µs, while all times are recorded
 	parts   map[string][]float64
-	threads map[string][]float64 // for a message, by what QEMUs' threads did
-	costs   map[string][]float64 // of each program, by what
+	threads map[string][]float64 // work of QEMU's threads per message, by its kind
+	costs   map[string][]float64 // of each eBPF program, by quantity
 }
 
-// hoppers are those that take times on the way.
+// hoppers returns the hoppers that record times of the way.
 func (w *way) hoppers() (all []*hopper) {
-	for _, s := range w.stations {
+	for _, s := range w.waypoints {
 		if !slices.Contains(all, s.by) {
 			all = append(all, s.by)
 		}
@@ -150,36 +137,36 @@ func (w *way) hoppers() (all []*hopper) {
 	return all
 }
 
-// ask sends messages and returns all times.
+// ask sends messages and returns all recorded times.
 func (w *way) ask(t *testing.T, count int, stamped bool) map[*hopper]map[string][]int64 {
 	t.Helper()
-	watched := map[string]bool{} // SameNode's two share a namespace
+	watched := map[string]bool{} // the two hoppers of SameNode share a namespace
 	for _, h := range w.hoppers() {
 		if stamped && !watched[h.name] {
-			h.do(t, hopOrder{Do: "stamp", Links: h.links})
+			h.do(t, hopRequest{Do: "stamp", Links: h.links})
 			watched[h.name] = true
 		}
 	}
-	w.client.do(t, hopOrder{Do: "ask", Address: w.address, Size: messageSize, Warmup: warmup, Count: count})
+	w.client.do(t, hopRequest{Do: "ask", Address: w.address, Size: messageSize, Warmup: warmup, Count: count})
 	times := map[*hopper]map[string][]int64{}
 	for _, h := range w.hoppers() {
-		times[h] = h.do(t, hopOrder{Do: "collect"}).Times
+		times[h] = h.do(t, hopRequest{Do: "collect"}).Times
 	}
 	return times
 }
 
-// profile is the ways that are compared, and what it takes to watch them.
+// profile compares ways.
 type profile struct {
 	*nodes
 	host  *hopper
 	in    []*node
 	ways  []*way
-	size  int // messages of a round
+	size  int // messages per round
 	block int
 }
 
-// measure measures a way in one round: its round trips alone, with the work of QEMU's
-// threads; its parts; what programs cost.
+// measure measures a way in one round: first its round trips and the work of QEMU's threads,
+// then its parts, then the cost of eBPF programs.
 func (p *profile) measure(t *testing.T, w *way) {
 	t.Helper()
 	w.prepare()
@@ -188,16 +175,16 @@ func (p *profile) measure(t *testing.T, w *way) {
 	if w.variant {
 		return
 	}
-	parts, err := part(w.stations, w.ask(t, p.size, true))
+	parts, err := meanTrip(w.waypoints, w.ask(t, p.size, true))
 	if err != nil {
 		t.Fatalf("%s: %v", w.name, err)
 	}
 	if parts.of < p.size*9/10 {
 		t.Errorf("%s: %d of %d messages have all times", w.name, parts.of, p.size)
 	}
-	w.seen.stamped = append(w.seen.stamped, parts.all)
+	w.results.stamped = append(w.results.stamped, parts.all)
 	for name, us := range parts.parts {
-		add(&w.seen.parts, name, us)
+		add(&w.results.parts, name, us)
 	}
 	p.count(t, w)
 }
@@ -211,9 +198,9 @@ func (p *profile) measureTrips(t *testing.T, w *way) {
 	for i, sent := range times["sent"] {
 		trips = append(trips, float64(times["answered"][i]-sent)/1000)
 	}
-	w.seen.trips = append(w.seen.trips, stats.Observation{Block: p.block, Value: middleMean(trips)})
+	w.results.trips = append(w.results.trips, stats.Observation{Block: p.block, Value: middleMean(trips)})
 	for what, n := range after {
-		add(&w.seen.threads, what, (n-before[what])/float64(p.size+warmup))
+		add(&w.results.threads, what, (n-before[what])/float64(p.size+warmup))
 	}
 }
 
@@ -224,7 +211,7 @@ func add(to *map[string][]float64, what string, value float64) {
 	(*to)[what] = append((*to)[what], value)
 }
 
-// count has the kernels keep account of their programs.
+// count measures the cost of eBPF programs with the statistics of the kernels.
 func (p *profile) count(t *testing.T, w *way) {
 	t.Helper()
 	before := map[*hopper]hopReply{}
@@ -237,13 +224,13 @@ func (p *profile) count(t *testing.T, w *way) {
 		}
 	}
 	for _, h := range kernels {
-		before[h] = h.do(t, hopOrder{Do: "cost", Count: 1})
+		before[h] = h.do(t, hopRequest{Do: "cost", Count: 1})
 	}
 	w.ask(t, p.size, false)
 	for _, h := range kernels {
-		for name, c := range h.do(t, hopOrder{Do: "cost"}).Costs {
+		for name, c := range h.do(t, hopRequest{Do: "cost"}).Costs {
 			runs := c.Runs - before[h].Costs[name].Runs
-			if runs < uint64(p.size) { // now and then, for something else
+			if runs < uint64(p.size) { // not caused by the messages
 				continue
 			}
 			where := "guests"
@@ -251,16 +238,16 @@ func (p *profile) count(t *testing.T, w *way) {
 				where = "host"
 			}
 			key := fmt.Sprintf("%s: %s", where, name)
-			add(&w.seen.costs, key+", µs a run", float64(c.Ns-before[h].Costs[name].Ns)/float64(runs)/1000)
-			add(&w.seen.costs, key+", runs", float64(runs)/float64(p.size+warmup))
+			add(&w.results.costs, key+", µs a run", float64(c.Ns-before[h].Costs[name].Ns)/float64(runs)/1000)
+			add(&w.results.costs, key+", runs", float64(runs)/float64(p.size+warmup))
 		}
 	}
 }
 
-// What a QEMU thread does, as /proc/PID/task/TID/schedstat has it: for how long it has
-// run, and has waited for a processor, in ns, and how often it was given one
-// (Documentation/scheduler/sched-stats.rst in the kernel). The main loop does the work
-// of devices, the others are vCPUs in the main.
+// The work of QEMU's threads from /proc/PID/task/TID/schedstat: the time running and the time
+// waiting for a processor, in ns, and the number of time slices (see
+// Documentation/scheduler/sched-stats.rst in the kernel). The main loop emulates devices; most
+// other threads are vCPUs.
 const (
 	loopRuns, loopWaits, loopTurns = "main loops run, µs", "wait for a processor, µs", "get one, times"
 	vcpuRuns, vcpuWaits, vcpuTurns = "vCPUs run, µs", "wait, µs", "get one, times "
@@ -268,7 +255,7 @@ const (
 
 var threadWork = []string{loopRuns, loopWaits, loopTurns, vcpuRuns, vcpuWaits, vcpuTurns}
 
-// threadTimes are sums over the guests, so far.
+// threadTimes returns the sums over both guests since their start.
 func (p *profile) threadTimes(t *testing.T) map[string]float64 {
 	t.Helper()
 	sum := map[string]float64{}
@@ -284,7 +271,7 @@ func (p *profile) threadTimes(t *testing.T) map[string]float64 {
 				_, err = fmt.Sscan(string(content), &ran, &waited, &turns)
 			}
 			if err != nil {
-				continue // it has ended
+				continue // the thread has ended
 			}
 			runs, waits, gets := vcpuRuns, vcpuWaits, vcpuTurns
 			if filepath.Base(filepath.Dir(path)) == strconv.Itoa(m.PID) {
@@ -298,27 +285,27 @@ func (p *profile) threadTimes(t *testing.T) map[string]float64 {
 	return sum
 }
 
-// hostloWay is the way between two fractions.
+// hostloWay is the name of the way between two fractions.
 const hostloWay = "Hostlo"
 
-// single is a network namespace that is no fraction.
+// single is a network namespace that is not a fraction.
 const single = "single"
 
-// TestHostloProfile says where the time of a round trip goes, between fractions of a
-// pod, and between guests without one, and what else changes it.
+// TestHostloProfile measures the parts of a round trip, between fractions of a pod and between
+// guests without a pod, and the effect of changed settings.
 func TestHostloProfile(t *testing.T) {
 	n := newNodes(t, nil)
 	p := &profile{nodes: n, size: messages}
 	p.in = n.bootAll(2, fleet.Options{Slots: 8, Memory: 768 << 20})
-	program := buildHops(t)
-	content, err := os.ReadFile(program)
+	hops := goBuild(t, "hops", "build", "-ldflags", "-s -w", "./testdata/hops")
+	content, err := os.ReadFile(hops)
 	n.check(err)
 	for _, m := range p.in {
 		n.check(m.ssh.Put(t.Context(), "/usr/local/bin/hops", 0o755, bytes.NewReader(content)))
 		m.fraction(podName, podSegment)
 	}
 	p.in[0].run("ip netns add " + single + " && ip -n " + single + " link set lo up")
-	p.host = startHopper(t, place.Local{NetNS: n.fleet.Lab.HostNS()}, "host", []string{p.tap(podName), "g1tenant", "g2tenant"}, program)
+	p.host = startHopper(t, place.Local{NetNS: n.fleet.Lab.HostNS()}, "host", []string{p.tap(podName), "g1tenant", "g2tenant"}, hops)
 	p.addWays()
 	p.addVariants()
 	for _, w := range p.ways {
@@ -332,7 +319,7 @@ func TestHostloProfile(t *testing.T) {
 	p.report(t)
 }
 
-// tap is the TAP of a pod's segment.
+// tap returns the TAP of a pod's segment.
 func (p *profile) tap(pod string) string {
 	p.t.Helper()
 	for _, s := range p.status().Segments {
@@ -340,27 +327,27 @@ func (p *profile) tap(pod string) string {
 			return s.TAP
 		}
 	}
-	p.t.Fatalf("the host daemon knows of no segment of pod %s", pod)
+	p.t.Fatalf("the host daemon has no segment of pod %s", pod)
 	return ""
 }
 
 func (p *profile) addWays() {
 	one, two := p.in[0], p.in[1]
 	a, b := one.hops(single, "lo"), one.hops(single, "lo")
-	p.add(&way{name: "SameNode", client: a, server: b, address: "127.0.0.1:9001", stations: throughLoopback(a, b)})
+	p.add(&way{name: "SameNode", client: a, server: b, address: "127.0.0.1:9001", waypoints: throughLoopback(a, b)})
 	a, b = one.hops(podName, "lo", "eth0"), one.hops(podName, "lo", "eth0")
-	p.add(&way{name: "within a fraction", client: a, server: b, address: "127.0.0.1:9001", stations: throughLoopback(a, b)})
+	p.add(&way{name: "within a fraction", client: a, server: b, address: "127.0.0.1:9001", waypoints: throughLoopback(a, b)})
 	tap := p.tap(podName)
 	b = two.hops(podName, "lo", "eth0")
-	p.add(&way{name: hostloWay, client: a, server: b, address: "127.0.0.1:9002", stations: acrossGuests(a, b, p.host, tap, tap, true)})
+	p.add(&way{name: hostloWay, client: a, server: b, address: "127.0.0.1:9002", waypoints: acrossGuests(a, b, p.host, tap, tap, true)})
 	a, b = one.hops("", "eth0"), two.hops("", "eth0")
 	p.add(&way{name: "guest to guest", client: a, server: b, address: two.TenantIP + ":9003",
-		stations: acrossGuests(a, b, p.host, "g1tenant", "g2tenant", false)})
+		waypoints: acrossGuests(a, b, p.host, "g1tenant", "g2tenant", false)})
 	p.add(&way{name: "host to guest", client: p.host, server: b, address: two.TenantIP + ":9003",
-		stations: intoGuest(p.host, b, "g2tenant")})
+		waypoints: intoGuest(p.host, b, "g2tenant")})
 }
 
-// add has the server of a way listen.
+// add adds a way and starts its server.
 func (p *profile) add(w *way) {
 	p.t.Helper()
 	if w.prepare == nil {
@@ -372,62 +359,62 @@ func (p *profile) add(w *way) {
 			return
 		}
 	}
-	w.server.do(p.t, hopOrder{Do: "serve", Address: w.address})
+	w.server.do(p.t, hopRequest{Do: "serve", Address: w.address})
 	p.ways = append(p.ways, w)
 }
 
-// throughLoopback is the way within a network namespace. The client takes the times at
-// its links.
-func throughLoopback(client, server *hopper) []station {
-	return []station{
-		{spot{client, "sent"}, ""},
-		{spot{client, "lo out request"}, toDevice},
-		{spot{client, "lo in request"}, throughLo},
-		{spot{server, "served"}, toSocket},
-		{spot{client, "lo out answer"}, toDevice},
-		{spot{client, "lo in answer"}, throughLo},
-		{spot{client, "answered"}, toSocket},
+// throughLoopback returns the waypoints within one network namespace. The client records the
+// times on its links.
+func throughLoopback(client, server *hopper) []waypoint {
+	return []waypoint{
+		{client, "sent", ""},
+		{client, "lo out request", toDevice},
+		{client, "lo in request", throughLo},
+		{server, "served", toSocket},
+		{client, "lo out answer", toDevice},
+		{client, "lo in answer", throughLo},
+		{client, "answered", toSocket},
 	}
 }
 
-// acrossGuests is the way by NICs and TAPs, the reflector's if both are one; in the
-// guests through lo, if that is so.
-func acrossGuests(client, server, host *hopper, near, far string, lo bool) (all []station) {
+// acrossGuests returns the waypoints over NICs and TAPs. With a reflector both TAPs are the same.
+// If lo is true, messages also pass lo in the guests.
+func acrossGuests(client, server, host *hopper, near, far string, lo bool) (all []waypoint) {
 	enter := func(h *hopper, kind, end string) {
-		all = append(all, station{spot{h, "eth0 in " + kind}, acrossVirt})
+		all = append(all, waypoint{h, "eth0 in " + kind, acrossVirt})
 		if lo {
-			all = append(all, station{spot{h, "lo in " + kind}, throughLo})
+			all = append(all, waypoint{h, "lo in " + kind, throughLo})
 		}
-		all = append(all, station{spot{h, end}, toSocket})
+		all = append(all, waypoint{h, end, toSocket})
 	}
 	all = append(all,
-		station{spot{client, "sent"}, ""},
-		station{spot{client, "eth0 out request"}, toDevice},
-		station{spot{host, near + " in request"}, acrossVirt},
-		station{spot{host, far + " out request"}, onHost})
+		waypoint{client, "sent", ""},
+		waypoint{client, "eth0 out request", toDevice},
+		waypoint{host, near + " in request", acrossVirt},
+		waypoint{host, far + " out request", onHost})
 	enter(server, "request", "served")
 	all = append(all,
-		station{spot{server, "eth0 out answer"}, toDevice},
-		station{spot{host, far + " in answer"}, acrossVirt},
-		station{spot{host, near + " out answer"}, onHost})
+		waypoint{server, "eth0 out answer", toDevice},
+		waypoint{host, far + " in answer", acrossVirt},
+		waypoint{host, near + " out answer", onHost})
 	enter(client, "answer", "answered")
 	return all
 }
 
-// intoGuest is the way from the host itself.
-func intoGuest(host, server *hopper, tap string) []station {
-	return []station{
-		{spot{host, "sent"}, ""},
-		{spot{host, tap + " out request"}, onHost},
-		{spot{server, "eth0 in request"}, acrossVirt},
-		{spot{server, "served"}, toSocket},
-		{spot{server, "eth0 out answer"}, toDevice},
-		{spot{host, tap + " in answer"}, acrossVirt},
-		{spot{host, "answered"}, onHost},
+// intoGuest returns the waypoints from the host to a guest.
+func intoGuest(host, server *hopper, tap string) []waypoint {
+	return []waypoint{
+		{host, "sent", ""},
+		{host, tap + " out request", onHost},
+		{server, "eth0 in request", acrossVirt},
+		{server, "served", toSocket},
+		{server, "eth0 out answer", toDevice},
+		{host, tap + " in answer", acrossVirt},
+		{host, "answered", onHost},
 	}
 }
 
-// report prints tables: medians over the rounds, and their intervals.
+// report prints tables with medians over the rounds and their intervals.
 func (p *profile) report(t *testing.T) {
 	t.Helper()
 	var out strings.Builder
@@ -442,15 +429,15 @@ func (p *profile) report(t *testing.T) {
 func (p *profile) reportTrips(t *testing.T, out io.Writer) {
 	t.Helper()
 	base, hostlo := p.ways[0], p.ways[slices.IndexFunc(p.ways, func(w *way) bool { return w.name == hostloWay })]
-	_, _ = fmt.Fprintf(out, "%d rounds of %d messages of %d B\n\n", len(base.seen.trips), p.size, messageSize)
-	row(out, "", "round trip, µs", "ratio to "+base.name, "ratio to "+hostlo.name, "µs with all times taken")
+	_, _ = fmt.Fprintf(out, "%d rounds of %d messages of %d B\n\n", len(base.results.trips), p.size, messageSize)
+	row(out, "", "round trip, µs", "ratio to "+base.name, "ratio to "+hostlo.name, "µs with all times recorded")
 	row(out, slices.Repeat([]string{"---"}, 5)...)
 	for _, w := range p.ways {
 		stamped := ""
 		if !w.variant {
-			stamped = estimate(t, w.seen.stamped)
+			stamped = estimate(t, w.results.stamped)
 		}
-		row(out, w.name, estimate(t, stats.Values(w.seen.trips)), p.ratio(w, base), p.ratio(w, hostlo), stamped)
+		row(out, w.name, estimate(t, stats.Values(w.results.trips)), p.ratio(w, base), p.ratio(w, hostlo), stamped)
 	}
 }
 
@@ -459,10 +446,10 @@ func row(out io.Writer, cells ...string) {
 	_, _ = fmt.Fprintf(out, "| %s |\n", strings.Join(cells, " | "))
 }
 
-// ratio is that of round trips, with its interval over blocks, as text.
+// ratio returns the ratio of round trips with its interval over blocks, as text.
 func (p *profile) ratio(w, to *way) string {
 	p.t.Helper()
-	r, err := stats.BlockRatio(w.seen.trips, to.seen.trips, stats.DefaultConfidence, 1)
+	r, err := stats.BlockRatio(w.results.trips, to.results.trips, stats.DefaultConfidence, 1)
 	p.check(err)
 	if !r.Interval.Defined() {
 		return fmt.Sprintf("%.2f", r.Point)
@@ -483,7 +470,7 @@ func (p *profile) reportParts(t *testing.T, out io.Writer) {
 	for _, name := range allParts {
 		cells := []string{name}
 		for _, w := range main {
-			xs, cell := w.seen.parts[name], ""
+			xs, cell := w.results.parts[name], ""
 			if len(xs) > 0 {
 				cell = estimate(t, xs)
 				if slices.Min(xs) <= 0 {
@@ -496,7 +483,7 @@ func (p *profile) reportParts(t *testing.T, out io.Writer) {
 	}
 }
 
-// reportThreads prints what both guests' QEMUs did for a message.
+// reportThreads prints the work of the QEMUs of both guests per message.
 func (p *profile) reportThreads(t *testing.T, out io.Writer) {
 	t.Helper()
 	_, _ = fmt.Fprintln(out)
@@ -505,7 +492,7 @@ func (p *profile) reportThreads(t *testing.T, out io.Writer) {
 	for _, w := range p.ways {
 		cells := []string{w.name}
 		for _, what := range threadWork {
-			cells = append(cells, estimate(t, w.seen.threads[what]))
+			cells = append(cells, estimate(t, w.results.threads[what]))
 		}
 		row(out, cells...)
 	}
@@ -517,24 +504,24 @@ func (p *profile) reportPrograms(t *testing.T, out io.Writer) {
 	row(out, "eBPF programs", "")
 	row(out, "---", "---")
 	for _, w := range p.ways {
-		for _, name := range slices.Sorted(maps.Keys(w.seen.costs)) {
-			row(out, w.name+", "+name, estimate(t, w.seen.costs[name]))
+		for _, name := range slices.Sorted(maps.Keys(w.results.costs)) {
+			row(out, w.name+", "+name, estimate(t, w.results.costs[name]))
 		}
 	}
 }
 
-// reportFrames prints how many frames were sent, and to all.
+// reportFrames prints the number of frames and of broadcasts.
 func (p *profile) reportFrames(out io.Writer) {
 	for _, s := range p.status().Segments {
 		for f, c := range s.Counts {
 			if c.Frames > 0 {
-				_, _ = fmt.Fprintf(out, "\npod %s: fraction %d has sent %d frames, %d to all", s.Pod, f, c.Frames, c.Broadcast)
+				_, _ = fmt.Fprintf(out, "\npod %s: fraction %d has sent %d frames, %d of them broadcasts", s.Pod, f, c.Frames, c.Broadcast)
 			}
 		}
 	}
 }
 
-// estimate is the median of values and its interval, as text.
+// estimate returns the median of values with its interval, as text.
 func estimate(t *testing.T, xs []float64) string {
 	t.Helper()
 	median, err := stats.Quantiles(xs, 0.5)

@@ -7,25 +7,25 @@ import (
 	"unnest/internal/testbed/guest"
 )
 
-// foreignPackages are the Debian packages of the programs that the localhost suite
-// runs: servers and clients that know nothing of us.
-var foreignPackages = []string{"curl", "memcached", "nginx-light", "postgresql-15", "python3", "redis-server"}
+// toolPackages are the Debian packages of the servers and clients that the localhost cases
+// run.
+var toolPackages = []string{"curl", "memcached", "nginx-light", "postgresql-15", "python3", "redis-server"}
 
-// foreignPath is PATH where those are: Debian's PostgreSQL has a directory of its own.
-const foreignPath = "PATH=/usr/lib/postgresql/15/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// toolPath is a PATH with these tools. Debian's PostgreSQL has its own directory.
+const toolPath = "PATH=/usr/lib/postgresql/15/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// programsImage is the guest image with these programs beside our CNI plugins.
-func programsImage(t *testing.T, programs string) guest.Image {
+// toolsImage builds a guest image with these tools and our CNI plugins.
+func toolsImage(t *testing.T, binaries string) guest.Image {
 	t.Helper()
 	b := guest.Builder{
 		Cache: guest.CacheDir(),
 		Files: map[string]string{
-			"/usr/lib/cni/brfusion": filepath.Join(programs, "unnest-cni"),
-			"/usr/lib/cni/hostlo":   filepath.Join(programs, "unnest-cni"),
+			"/usr/lib/cni/brfusion": filepath.Join(binaries, "unnest-cni"),
+			"/usr/lib/cni/hostlo":   filepath.Join(binaries, "unnest-cni"),
 		},
 		Progress: func(step string) { t.Log(step) },
 	}
-	image, err := b.Build(t.Context(), guest.DefaultRecipe().With(foreignPackages...))
+	image, err := b.Build(t.Context(), guest.DefaultRecipe().With(toolPackages...))
 	if err != nil {
 		t.Fatal(err)
 	}

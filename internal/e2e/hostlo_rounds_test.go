@@ -26,20 +26,20 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// hostloRounds is how many rounds TestHostloRounds makes: 10, which in emulated guests
-// take half a minute, or UNNEST_ROUNDS.
+// hostloRounds returns the number of rounds of TestHostloRounds: 10, which take half a minute in
+// emulated guests, or UNNEST_ROUNDS.
 func hostloRounds(t *testing.T) int {
 	t.Helper()
 	text := cmp.Or(os.Getenv("UNNEST_ROUNDS"), "10")
 	rounds, err := strconv.Atoi(text)
 	if err != nil || rounds < 10 {
-		t.Fatalf("UNNEST_ROUNDS is %q: want 10 or more", text)
+		t.Fatalf("UNNEST_ROUNDS %q: want 10 or more", text)
 	}
 	return rounds
 }
 
-// roundGuests is over how many guests their pods are split, each over two or more of
-// them: three, or UNNEST_HOSTLO_GUESTS. A pod has one fraction on a guest.
+// roundGuests returns the number of guests: 3, or UNNEST_HOSTLO_GUESTS. A pod has fractions in
+// two or more of them, one in each.
 func roundGuests(t *testing.T) int {
 	t.Helper()
 	if os.Getenv("UNNEST_HOSTLO_GUESTS") == "" {
@@ -49,17 +49,17 @@ func roundGuests(t *testing.T) int {
 }
 
 const (
-	// roundsAtOnce is how many pods there are at the same time, at most.
+	// roundsAtOnce is the maximum number of pods at the same time.
 	roundsAtOnce = 8
-	// podRounds is how many rounds a pod lives, on the average: making namespaces is
-	// half of what an emulated guest would do otherwise.
+	// podRounds is the mean number of rounds of a pod. With one round, creating namespaces
+	// would be half of the work of an emulated guest.
 	podRounds = 10
-	// roundPatience is how long an ADD may ask to be tried again, a DEL may fail, and
-	// news may take to be everywhere, while the host daemon is killed.
-	roundPatience = 2 * time.Minute
+	// retryLimit bounds the time for which an ADD or DEL is retried, and the time until all
+	// fractions know a change, while the host daemon is killed.
+	retryLimit = 2 * time.Minute
 )
 
-// rounds are segments that pods make, talk in and leave.
+// rounds counts what pods do: they join segments, communicate, and leave.
 type rounds struct {
 	*nodes
 	in []*node
@@ -67,38 +67,38 @@ type rounds struct {
 	done, pods, adds, addRetries, dels, delRetries, answers, lateAnswers, refusals, lateRefusals atomic.Int64
 }
 
-// Many segments come and go: pods join them, each by another choice of fractions, talk
-// across these and leave, several pods at a time, while the host daemon is killed again
-// and again. In the end nothing is left of them, in the guests and on the host.
+// Many segments are created and removed. Several pods at a time join them with random fractions,
+// communicate, and leave, while the host daemon is killed repeatedly. At the end nothing may be
+// left of them, in the guests and on the host.
 func TestHostloRounds(t *testing.T) {
 	total := hostloRounds(t)
 	n := newNodes(t, func(f *fleet.Fleet) { f.Policy.Tenants[0].Limits.RequestsPerSecond = 0 })
 	s := &rounds{nodes: n, in: n.bootAll(roundGuests(t), fleet.Options{Slots: roundsAtOnce + 4, Memory: 512 << 20})}
-	before := s.traces()
+	before := s.inventory()
 	begin := time.Now()
 	kills, err := s.run(total)
 	took := time.Since(begin)
-	t.Logf("%d rounds of %d pods over %d guests in %v: %d ADDs (%d tried again), %d DELs (%d tried again), %d answers (%d times late), %d refusals (%d late), daemon killed %d times",
+	t.Logf("%d rounds of %d pods over %d guests in %v: %d ADDs (%d retried), %d DELs (%d retried), %d answers (%d late), %d refusals (%d late), daemon killed %d times",
 		s.done.Load(), s.pods.Load(), len(s.in), took.Round(time.Second), s.adds.Load(), s.addRetries.Load(), s.dels.Load(), s.delRetries.Load(),
 		s.answers.Load(), s.lateAnswers.Load(), s.refusals.Load(), s.lateRefusals.Load(), kills)
 	if err != nil {
 		t.Error(err)
 	}
 	if done, adds := s.done.Load(), s.adds.Load(); done != int64(total) || adds < 2*done || s.dels.Load() < adds || s.answers.Load() < 4*done {
-		t.Errorf("%d rounds of %d were made, want all, each with two fractions at least that ask each other", done, total)
+		t.Errorf("%d of %d rounds: want all, each with at least two fractions that call each other", done, total)
 	}
 	if least := min(20, total/10); kills < least {
-		t.Errorf("the daemon was killed %d times in %d rounds, want %d at least", kills, total, least)
+		t.Errorf("the daemon was killed %d times in %d rounds, want at least %d", kills, total, least)
 	}
 	if late := s.lateAnswers.Load(); late > int64(kills) {
-		t.Errorf("%d answers were late, of a daemon killed %d times: news were late that nothing held up", late, kills)
+		t.Errorf("%d answers were late, want at most one for each of %d kills of the daemon", late, kills)
 	}
 	s.nothingLeft(t, before)
 }
 
-// run makes all rounds, as far as there is time, and returns how often the daemon was
-// killed meanwhile and what went wrong. For the last tenth there is one daemon, so that
-// what a daemon leaves behind is not hidden by its death.
+// run makes all rounds, until the deadline, and returns how often the daemon was killed
+// meanwhile, and the errors. During the last tenth the daemon is not killed, so that a restart
+// does not hide what a daemon leaves behind.
 func (s *rounds) run(total int) (kills int, err error) {
 	enough, cancel := beforeDeadline(s.t, 2*time.Minute)
 	defer cancel()
@@ -107,7 +107,7 @@ func (s *rounds) run(total int) (kills int, err error) {
 	killed := make(chan error, 1)
 	go func() {
 		var err error
-		kills, err = s.killDaemons(ctx, min(12, total/4))
+		kills, err = s.killDaemons(s.afterRounds(ctx, min(12, total/4)))
 		killed <- err
 	}()
 	var (
@@ -116,7 +116,7 @@ func (s *rounds) run(total int) (kills int, err error) {
 		mu      sync.Mutex
 		errs    []error
 	)
-	for range max(2, min(roundsAtOnce, total/4)) { // else making the pods is most of it
+	for range max(2, min(roundsAtOnce, total/4)) { // fewer pods would leave too little concurrency
 		workers.Go(func() {
 			err := s.work(func() (k int, ok bool) {
 				k = int(next.Add(1))
@@ -132,29 +132,26 @@ func (s *rounds) run(total int) (kills int, err error) {
 	}
 	workers.Wait()
 	stop()
-	errs = append(errs, <-killed) // and kills is set
+	errs = append(errs, <-killed) // kills is set before
 	return kills, errors.Join(errs...)
 }
 
-// killDaemons kills the daemon when two more rounds are done, or up to so many more, at
-// any moment of those under way, until ctx ends, and returns how often. In between there
-// is none for a moment, and in the end there is one.
-func (s *rounds) killDaemons(ctx context.Context, more int) (kills int, err error) {
-	for due := int64(0); ; {
+// afterRounds returns a function that waits until 2 to 1+more more rounds are done, and for a
+// random time of up to 2 s. It returns false when ctx ends before.
+func (s *rounds) afterRounds(ctx context.Context, more int) func() bool {
+	due := int64(0)
+	return func() bool {
 		for due += int64(2 + rand.IntN(more)); s.done.Load() < due; time.Sleep(50 * time.Millisecond) {
 			if ctx.Err() != nil {
-				return kills, nil
+				return false
 			}
 		}
 		time.Sleep(time.Duration(rand.IntN(2000)) * time.Millisecond)
-		if err := s.replaceDaemon(); err != nil {
-			return kills, err
-		}
-		kills++
+		return true
 	}
 }
 
-// work makes the rounds that it is given, with one pod after the other.
+// work makes rounds until next returns false, with one pod after the other.
 func (s *rounds) work(next func() (k int, ok bool)) error {
 	var p *roundPod
 	var errs []error
@@ -190,16 +187,15 @@ type roundPod struct {
 	all           []*roundFraction
 }
 
-// roundFraction is a pod's network namespace in a guest, with a shell outside of it and
-// one in it.
+// roundFraction is a pod's network namespace in a guest, with a shell outside and one inside.
 type roundFraction struct {
 	*node
 	outside, inside *shell
 	joined          bool
 }
 
-// newPod makes a pod of namespaces, in each of which a server says which it is. It is
-// to be ended also after an error.
+// newPod creates the namespaces of a pod, each with a server that answers with the pod and the
+// guest. The caller must call end, also after an error.
 func (s *rounds) newPod(name string) (*roundPod, error) {
 	p := &roundPod{rounds: s, name: name}
 	s.pods.Add(1)
@@ -223,7 +219,7 @@ nsenter --net=/run/netns/%[1]s busybox httpd -p 127.0.0.1:%[3]d -h /tmp/%[1]s`, 
 	})
 }
 
-// end takes the pod's namespaces away.
+// end removes the namespaces of the pod.
 func (p *roundPod) end() error {
 	return p.each(p.all, func(f *roundFraction) error {
 		if f.outside == nil {
@@ -235,13 +231,13 @@ func (p *roundPod) end() error {
 	})
 }
 
-// round has some fractions of the pod join a segment and talk. One leaves, and may come
-// back. Then all leave.
+// round has some fractions of the pod join a segment and call each other. One leaves, and may
+// join again. Then all leave.
 func (p *roundPod) round(segment string) error {
 	p.segment = segment
 	in := slices.Clone(p.all)
 	rand.Shuffle(len(in), func(i, j int) { in[i], in[j] = in[j], in[i] })
-	// Of two to all, fewer are likelier.
+	// Two to all fractions; small numbers are more likely.
 	in = in[:2+min(rand.IntN(len(in)-1), rand.IntN(len(in)-1))]
 	err := p.live(in)
 	return errors.Join(err, p.each(in, func(f *roundFraction) error {
@@ -257,30 +253,29 @@ func (p *roundPod) live(in []*roundFraction) error {
 		return err
 	}
 	leaver, rest := in[0], in[1:]
-	if err := p.each(in, func(f *roundFraction) error { return p.talk(f, in, leaver.port()+100) }); err != nil {
+	if err := p.each(in, func(f *roundFraction) error { return p.callServers(f, in, leaver.port()+100) }); err != nil {
 		return err
 	}
 	if err := p.leave(leaver); err != nil {
 		return err
 	}
 	asker := rest[rand.IntN(len(rest))]
-	if err := p.talk(asker, rest, leaver.port()); err != nil {
+	if err := p.callServers(asker, rest, leaver.port()); err != nil {
 		return fmt.Errorf("after %s has left: %w", leaver.Name, err)
 	}
 	if rand.IntN(4) > 0 {
 		return nil
 	}
 	if err := p.join(leaver); err != nil {
-		return fmt.Errorf("once more: %w", err)
+		return fmt.Errorf("join again: %w", err)
 	}
-	if err := p.talk(asker, in, leaver.port()+100); err != nil {
-		return fmt.Errorf("after %s has come back: %w", leaver.Name, err)
+	if err := p.callServers(asker, in, leaver.port()+100); err != nil {
+		return fmt.Errorf("after %s has joined again: %w", leaver.Name, err)
 	}
 	return nil
 }
 
-// each does something with several fractions, at the same time or, as often, one after
-// the other.
+// each calls do for several fractions: half of the times concurrently, else one after the other.
 func (p *roundPod) each(in []*roundFraction, do func(*roundFraction) error) error {
 	errs := make([]error, len(in))
 	together := rand.IntN(2) == 0
@@ -301,25 +296,25 @@ func (p *roundPod) each(in []*roundFraction, do func(*roundFraction) error) erro
 	return errors.Join(errs...)
 }
 
-// persist tries until it is done, with growing waits.
-func persist(try func() (again bool, err error)) error {
-	end := time.Now().Add(roundPatience)
+// retry calls try until it succeeds or must not be repeated, with growing pauses.
+func retry(try func() (again bool, err error)) error {
+	end := time.Now().Add(retryLimit)
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		again, err := try()
 		if err == nil || !again {
 			return err
 		}
 		if time.Now().Add(wait).After(end) {
-			return fmt.Errorf("tried for %v: %w", roundPatience, err)
+			return fmt.Errorf("retried for %v: %w", retryLimit, err)
 		}
 		time.Sleep(wait)
 	}
 }
 
-// join has the plugin make the fraction one of the segment. As runtimes do, it lets a
-// DEL follow an ADD that failed, and tries again if it was told to.
+// join adds the fraction to the segment. As runtimes do, it sends a DEL after a failed ADD, and
+// retries if the plugin asks for that.
 func (p *roundPod) join(f *roundFraction) error {
-	return persist(func() (again bool, err error) {
+	return retry(func() (again bool, err error) {
 		if err = p.call(f, "ADD"); err == nil {
 			f.joined = true
 			p.adds.Add(1)
@@ -338,10 +333,9 @@ func (p *roundPod) join(f *roundFraction) error {
 	})
 }
 
-// leave has the plugin take the fraction out of the segment, which leaves it with lo
-// alone. What fails is tried again, as runtimes do.
+// leave removes the fraction from the segment, and retries as runtimes do. Only lo must be left.
 func (p *roundPod) leave(f *roundFraction) error {
-	err := persist(func() (again bool, err error) {
+	err := retry(func() (again bool, err error) {
 		if err = p.call(f, "DEL"); err != nil {
 			p.delRetries.Add(1)
 			return true, err
@@ -355,7 +349,7 @@ func (p *roundPod) leave(f *roundFraction) error {
 	}
 	links, err := f.inside.do("mapfile -t all </proc/net/dev; printf '%s\\n' \"${all[@]:2}\"")
 	if err == nil && (strings.Count(links, "\n") != 1 || !strings.Contains(links, "lo:")) {
-		err = fmt.Errorf("after DEL the pod has %s", links)
+		err = fmt.Errorf("links of the pod after DEL: %s", links)
 	}
 	return err
 }
@@ -372,59 +366,58 @@ END`, verb, p.name, daemonAddress, p.segment))
 	return err
 }
 
-// ask is a function for the shell in a fraction: it asks the servers on the ports that
-// it is given who they are. A connect may take 15 s (three SYNs after the first).
+// ask is a shell function that prints the answers of the servers on ports. A connect may take
+// 15 s (three SYNs after the first).
 const ask = `echo 3 >/proc/sys/net/ipv4/tcp_syn_retries
 ask() {
 	local port who line
 	for port; do
 		exec 3<>/dev/tcp/127.0.0.1/$port || return
 		printf "GET / HTTP/1.0\r\n\r\n" >&3
-		who=nobody
+		who=none
 		while IFS= read -r -t 30 line <&3; do who=$line; done
 		echo "$who"
 	done
 }`
 
-// ask asks in a fraction who serves on ports. It is an error when one does not answer.
+// ask returns the answers of the servers on ports. An error says that one does not answer.
 func (f *roundFraction) ask(ports ...int) (string, error) {
 	return f.inside.do("ask " + strings.Trim(fmt.Sprint(ports), "[]"))
 }
 
-// talk has a fraction ask all servers, which have to be those of this pod, and then a
-// port that nobody listens on, which has to be refused. A server may be missed at first
-// where a daemon was killed before it told all of a fraction that has joined: the next
-// one does.
-func (p *roundPod) talk(f *roundFraction, servers []*roundFraction, dead int) error {
+// callServers has a fraction call all servers, which must be those of this pod, and then a port
+// without a server, which must refuse. A server may be unreachable at first, if a daemon was
+// killed before it told all fractions about a new one. The next daemon tells them.
+func (p *roundPod) callServers(f *roundFraction, servers []*roundFraction, dead int) error {
 	ports, want := []int{}, ""
 	for _, server := range servers {
 		ports = append(ports, server.port())
 		want += fmt.Sprintf("%s of %s\n", p.name, server.Name)
 	}
-	late, said := int64(0), ""
-	err := persist(func() (again bool, err error) {
+	late, output := int64(0), ""
+	err := retry(func() (again bool, err error) {
 		got, err := f.ask(append(ports, dead)...)
 		if rest, all := strings.CutPrefix(got, want); all && err != nil {
-			said = rest
+			output = rest
 			return false, nil
 		}
-		err = fmt.Errorf("asked for %q and port %d, where nobody listens: %w", want, dead, cmp.Or(err, errors.New(got)))
+		err = fmt.Errorf("call %q and port %d, which has no server: %w", want, dead, cmp.Or(err, errors.New(got)))
 		if late == 0 {
 			p.t.Logf("late: %s on %s %v", p.segment, f.Name, err)
 		}
 		late = 1
-		return !p.strangers(got), err
+		return !p.foreign(got), err
 	})
 	p.lateAnswers.Add(late)
 	if err != nil {
 		return err
 	}
 	p.answers.Add(int64(len(servers)))
-	return p.refused(f, dead, said)
+	return p.refused(f, dead, output)
 }
 
-// strangers reports whether somebody has answered who is not of the pod.
-func (p *roundPod) strangers(answers string) bool {
+// foreign reports whether a server of another pod has answered.
+func (p *roundPod) foreign(answers string) bool {
 	for line := range strings.Lines(answers) {
 		if strings.Contains(line, " of node") && !strings.HasPrefix(line, p.name+" of ") {
 			return true
@@ -433,33 +426,32 @@ func (p *roundPod) strangers(answers string) bool {
 	return false
 }
 
-// refused returns an error unless a connect to the port was refused, as what it said
-// tells. The refusal may be late where the pod has lost a fraction while there was no
-// daemon: the others wait for that one's, until the note in its guest is worked off,
-// which a runtime's next STATUS does.
-func (p *roundPod) refused(f *roundFraction, dead int, said string) error {
+// refused returns an error unless the output says that a connect to the port was refused. The
+// refusal may be late if a fraction has left while there was no daemon. The others then wait
+// for its refusal until the pending DEL in its guest is done, which the next STATUS does.
+func (p *roundPod) refused(f *roundFraction, dead int, output string) error {
 	const late = "Connection timed out"
-	if strings.Contains(said, late) {
+	if strings.Contains(output, late) {
 		p.lateRefusals.Add(1)
 	}
-	return persist(func() (again bool, err error) {
+	return retry(func() (again bool, err error) {
 		switch {
-		case strings.Contains(said, "Connection refused"):
+		case strings.Contains(output, "Connection refused"):
 			p.refusals.Add(1)
 			return false, nil
-		case !strings.Contains(said, late):
-			return false, fmt.Errorf("port %d, where nobody listens, is not refused: %s", dead, said)
+		case !strings.Contains(output, late):
+			return false, fmt.Errorf("port %d, which has no server, does not refuse: %s", dead, output)
 		}
-		if err := p.settle(); err != nil {
+		if err := p.finishPending(); err != nil {
 			return false, err
 		}
-		said, _ = f.ask(dead)
-		return true, fmt.Errorf("port %d, where nobody listens, is not refused: %s", dead, said)
+		output, _ = f.ask(dead)
+		return true, fmt.Errorf("port %d, which has no server, does not refuse: %s", dead, output)
 	})
 }
 
-// settle has every guest work off its notes. That there is no daemon is no error.
-func (s *rounds) settle() error {
+// finishPending has every guest finish its pending DELs. An unreachable daemon is not an error.
+func (s *rounds) finishPending() error {
 	for _, m := range s.in {
 		const notAvailable = 50
 		_, err := m.hostlo("STATUS", "none", nil)
@@ -471,15 +463,14 @@ func (s *rounds) settle() error {
 	return nil
 }
 
-// shell is a shell in a guest that runs one script after the other: a session for each
-// would be most of what an emulated guest does.
+// shell runs one script after the other in a guest. A session for each script would be most of
+// the work of an emulated guest.
 type shell struct {
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
-// openShell starts a shell by a command. It ends when it is closed, or with the
-// connection.
+// openShell starts a shell by a command. It ends with close, or with the connection.
 func (m *node) openShell(args ...string) (*shell, error) {
 	in, stdin := io.Pipe()
 	stdout, out := io.Pipe()
@@ -491,7 +482,7 @@ func (m *node) openShell(args ...string) (*shell, error) {
 	return &shell{stdin, bufio.NewReader(stdout)}, nil
 }
 
-// do runs a script and returns what it prints. An error quotes both.
+// do runs a script and returns its output. An error contains both.
 func (s *shell) do(script string) (string, error) {
 	out, code, err := s.run(script)
 	if err == nil && code != "0" {
@@ -503,7 +494,7 @@ func (s *shell) do(script string) (string, error) {
 	return out, err
 }
 
-// run runs a script and returns what it prints, and its exit status.
+// run runs a script and returns its output and its exit status.
 func (s *shell) run(script string) (out, code string, err error) {
 	const mark = "exit status of the script: "
 	if _, err := fmt.Fprintf(s.in, "{\n%s\n} </dev/null 2>&1; printf '\\n%s%%d\\n' $?\n", script, mark); err != nil {
@@ -516,12 +507,12 @@ func (s *shell) run(script string) (out, code string, err error) {
 		}
 		out += line
 		if err != nil {
-			return out, "", fmt.Errorf("the shell has ended: %w", err)
+			return out, "", fmt.Errorf("the shell ended: %w", err)
 		}
 	}
 }
 
-// close ends the shell and waits for that. Nil is none.
+// close ends the shell and waits for its end. It does nothing if s is nil.
 func (s *shell) close() error {
 	if s == nil {
 		return nil
@@ -531,13 +522,13 @@ func (s *shell) close() error {
 	return errors.Join(err, readErr)
 }
 
-// onHost is a command in the network namespace of the host.
+// onHost returns a command that runs args in the network namespace of the host.
 func (s *rounds) onHost(args ...string) []string {
 	return append([]string{"nsenter", "--net=" + s.fleet.Lab.HostNS()}, args...)
 }
 
-// traces is what could be left of segments, by where it would be.
-func (s *rounds) traces() map[string]string {
+// inventory lists everything that segments could leave, by place.
+func (s *rounds) inventory() map[string]string {
 	s.t.Helper()
 	at := map[string]string{
 		"the host's links":         secondWords(mustRun(s.t, s.onHost("ip", "-o", "link")...)),
@@ -549,13 +540,13 @@ func (s *rounds) traces() map[string]string {
 		at["links of "+m.Name] = m.run("ls /sys/class/net; ip -o link | grep alias || true")
 		at["namespaces of "+m.Name] = m.run("ip netns list")
 		at["qdiscs of "+m.Name] = m.run("tc qdisc")
-		at["notes of "+m.Name] = m.run("find /run/unnest -path '*pending*' -type f 2>/dev/null || true")
+		at["pending DELs of "+m.Name] = m.run("find /run/unnest -path '*pending*' -type f 2>/dev/null || true")
 		at["descriptors of "+m.Name] = descriptors(s.t, m.PID)
 	}
 	return at
 }
 
-// secondWords are those of all lines, sorted.
+// secondWords returns the second word of each line, sorted.
 func secondWords(lines string) string {
 	var all []string
 	for line := range strings.Lines(lines) {
@@ -567,7 +558,7 @@ func secondWords(lines string) string {
 	return strings.Join(all, " ")
 }
 
-// stateFiles are the names of the lab's files.
+// stateFiles returns the paths of all files of the lab.
 func (s *rounds) stateFiles() string {
 	s.t.Helper()
 	var all []string
@@ -578,10 +569,10 @@ func (s *rounds) stateFiles() string {
 	return strings.Join(all, " ")
 }
 
-// number is what differs between descriptors of one kind.
+// number matches what differs between descriptors of the same kind.
 var number = regexp.MustCompile(`\d+`)
 
-// descriptors are those of a process, how many of each kind.
+// descriptors returns the number of descriptors of a process, by kind.
 func descriptors(t *testing.T, pid int) string {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
@@ -591,7 +582,7 @@ func descriptors(t *testing.T, pid int) string {
 	}
 	kinds := map[string]int{}
 	for _, e := range entries {
-		if target, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil { // else it is closed by now
+		if target, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil { // else it was closed meanwhile
 			kinds[number.ReplaceAllString(target, "N")]++
 		}
 	}
@@ -602,29 +593,29 @@ func descriptors(t *testing.T, pid int) string {
 	return strings.Join(all, ", ")
 }
 
-// nothingLeft fails unless, soon, the host and all guests are as they were.
+// nothingLeft fails unless the host and all guests become as before within retryLimit.
 func (s *rounds) nothingLeft(t *testing.T, before map[string]string) {
 	for begin := time.Now(); ; time.Sleep(time.Second) {
 		left := s.left(before)
 		if len(left) == 0 {
 			return
 		}
-		if time.Since(begin) > roundPatience {
-			t.Errorf("after %v is left:\n%s", roundPatience, strings.Join(left, "\n"))
+		if time.Since(begin) > retryLimit {
+			t.Errorf("left after %v:\n%s", retryLimit, strings.Join(left, "\n"))
 			return
 		}
 	}
 }
 
-// left says what is not as it was.
+// left returns the differences from before.
 func (s *rounds) left(before map[string]string) (left []string) {
-	if err := s.settle(); err != nil {
+	if err := s.finishPending(); err != nil {
 		left = append(left, err.Error())
 	}
-	now := s.traces()
+	now := s.inventory()
 	for _, where := range slices.Sorted(maps.Keys(before)) {
 		if now[where] != before[where] {
-			left = append(left, fmt.Sprintf("%s: %q, was %q", where, now[where], before[where]))
+			left = append(left, fmt.Sprintf("%s: %q, before: %q", where, now[where], before[where]))
 		}
 	}
 	status := s.status()

@@ -24,7 +24,8 @@ import (
 	"unnest/internal/testbed/fleet"
 )
 
-// hostloGuests is over how many guests the pod is split: two, or UNNEST_HOSTLO_GUESTS.
+// hostloGuests returns the number of guests over which the pod is split: 2, or
+// UNNEST_HOSTLO_GUESTS.
 func hostloGuests(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("UNNEST_HOSTLO_GUESTS")
@@ -33,16 +34,16 @@ func hostloGuests(t *testing.T) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 2 || n > segment.MaxFractions {
-		t.Fatalf("UNNEST_HOSTLO_GUESTS is %q: want 2 to %d", text, segment.MaxFractions)
+		t.Fatalf("UNNEST_HOSTLO_GUESTS %q: want 2 to %d", text, segment.MaxFractions)
 	}
 	return n
 }
 
-// allCases reports whether the localhost suite's cases are all tried, in guests that
-// have the programs of some. In emulated guests that takes minutes.
+// allCases reports whether all localhost cases run, in guests with the tools that some of them
+// need. In emulated guests that takes minutes.
 func allCases() bool { return os.Getenv("UNNEST_LOCALHOST") == "1" }
 
-// someCases are those that are tried otherwise, in guests as they always are.
+// someCases are the cases that run otherwise, in guests with the usual image.
 var someCases = regexp.MustCompile(`^ping/ipv4/every` +
 	`|^tcp/ipv4/(server-on-|both-ends-|dead-port-|server-moves-|client-of-a-killed-|many-short-|full-backlog-|held-|outgoing-|bulk-both-|traffic-within-)` +
 	`|^tcp/ipv6/(server-on-loopback-|dual-stack-|dead-port-)` +
@@ -52,10 +53,10 @@ var someCases = regexp.MustCompile(`^ping/ipv4/every` +
 	`|^bind/` +
 	`|^programs/ipv4/(grpc-|sidecar-)`)
 
-// bindCases are about binds that conflict, which package loopback does not find.
+// bindCases are about bind conflicts, which package loopback does not detect.
 var bindCases = regexp.MustCompile("^bind/")
 
-// podName names the pod, its segment, and the network namespace that is its fraction
+// podName is the name of the pod, of its segment, and of the network namespace of its fraction
 // in each guest.
 const podName = "pod"
 
@@ -66,15 +67,15 @@ type splitPod struct {
 	*nodes
 	in      []*node
 	joined  map[*node]*types100.Result
-	devices map[*node]string // of the guest, before
+	devices map[*node]string // of the guest, before the pod
 }
 
-// One pod over several guests has one localhost, whatever happens to the host daemon,
-// to the other fractions and because of them.
+// A pod over several guests has one localhost, also when the daemon is killed, when fractions
+// come and go, and when one of them is hostile.
 func TestHostlo(t *testing.T) {
 	n := newNodes(t, nil)
 	if allCases() {
-		n.image = programsImage(t, n.programs)
+		n.image = toolsImage(t, n.binaries)
 	}
 	p := &splitPod{nodes: n, joined: map[*node]*types100.Result{}, devices: map[*node]string{}}
 	p.in = n.bootAll(hostloGuests(t), fleet.Options{Slots: 4, Memory: 768 << 20})
@@ -94,7 +95,7 @@ func TestHostlo(t *testing.T) {
 	t.Run("nothing left", p.nothingLeft)
 }
 
-// fraction makes a network namespace one of a pod's.
+// fraction creates a network namespace and makes it a fraction of a pod.
 func (m *node) fraction(container string, keys map[string]any) *types100.Result {
 	m.nodes.t.Helper()
 	m.run("ip netns add " + container)
@@ -105,19 +106,19 @@ func (m *node) fraction(container string, keys map[string]any) *types100.Result 
 	return r
 }
 
-// port is where the fraction of a guest serves: each has another, below all that the
-// suite takes.
+// port is the port on which the fraction of a guest serves. It is different for each guest, and
+// below the ports of the localhost cases.
 func (m *node) port() int { return 8000 + m.Index }
 
-// serve has a container say the guest's name on its loopback.
+// serve starts a server on the loopback of a container. It answers with the guest's name.
 func (m *node) serve(container string) {
 	m.nodes.t.Helper()
 	m.run(fmt.Sprintf("mkdir -p /tmp/web && echo %s >/tmp/web/index.html && ip netns exec %s busybox httpd -p 127.0.0.1:%d -h /tmp/web",
 		m.Name, container, m.port()))
 }
 
-// ask asks who serves on a port of a container's loopback. What fails ends with what
-// the shell says.
+// ask returns the answer of the server on a port of a container's loopback. An error contains
+// the output of the shell.
 func (m *node) ask(container string, port int) (string, error) {
 	out, err := m.try(fmt.Sprintf(`ip netns exec %s timeout 10 bash -c 'exec 3<>/dev/tcp/127.0.0.1/%d && printf "GET / HTTP/1.0\r\n\r\n" >&3 && tail -n 1 <&3'`,
 		container, port), "")
@@ -127,36 +128,36 @@ func (m *node) ask(container string, port int) (string, error) {
 	return strings.TrimSpace(out), nil
 }
 
-// wantServed fails unless the pod's fraction in m reaches those in all of the guests.
+// wantServed fails unless the fraction of the pod in m reaches those in all of the guests.
 func (p *splitPod) wantServed(t *testing.T, m *node, by []*node) {
 	t.Helper()
 	for _, server := range by {
 		if who, err := m.ask(podName, server.port()); err != nil || who != server.Name {
-			t.Errorf("%s asks the server of %s: got %q, %v", m.Name, server.Name, who, err)
+			t.Errorf("%s calls the server of %s: got %q, %v", m.Name, server.Name, who, err)
 		}
 	}
 }
 
-// wantRefused fails unless nobody listens on a port, which is told soon.
+// wantRefused fails unless a port refuses a connection within 5 s.
 func wantRefused(t *testing.T, m *node, container string, port int) {
 	t.Helper()
 	begin := time.Now()
 	who, err := m.ask(container, port)
 	if err == nil || !strings.Contains(err.Error(), "refused") {
-		t.Errorf("port %d in %s of %s: got %q, %v; want a refusal", port, container, m.Name, who, err)
+		t.Errorf("port %d in %s of %s: got %q, %v; want Connection refused", port, container, m.Name, who, err)
 	}
 	if took := time.Since(begin); took > 5*time.Second {
-		t.Errorf("port %d in %s of %s was refused after %v", port, container, m.Name, took)
+		t.Errorf("port %d in %s of %s refused after %v, want at most 5 s", port, container, m.Name, took)
 	}
 }
 
-// try runs the localhost suite on agents in a network namespace of the guests. What
-// happens at once may take a second for each: they are emulated, on few processors.
+// try runs the localhost cases with agents in a network namespace of the guests. Immediate
+// events may take a second for each guest, because guests are emulated on few processors.
 func (p *splitPod) try(t *testing.T, in []*node, container string, o localhost.Options) (outcomes []localhost.Outcome) {
 	t.Helper()
 	for _, m := range in {
 		o.Fractions = append(o.Fractions, localhost.Fraction{
-			Place: m.ssh, Args: []string{"env", foreignPath, "ip", "netns", "exec", container, "/usr/local/bin/unnest-localhost", "agent"},
+			Place: m.ssh, Args: []string{"env", toolPath, "ip", "netns", "exec", container, "/usr/local/bin/unnest-localhost", "agent"},
 		})
 	}
 	o.Patience = time.Duration(len(in)) * time.Second
@@ -176,13 +177,13 @@ func (p *splitPod) try(t *testing.T, in []*node, container string, o localhost.O
 		return o.Only != nil && !o.Only.MatchString(name) || o.Skip != nil && o.Skip.MatchString(name)
 	})
 	if len(outcomes) != len(selected) || len(selected) == 0 {
-		t.Errorf("%d cases of %d were tried", len(outcomes), len(selected))
+		t.Errorf("%d of %d cases ran", len(outcomes), len(selected))
 	}
 	t.Logf("%d cases, %d agents, %v", len(outcomes), len(in), time.Since(begin).Round(time.Second))
 	return outcomes
 }
 
-// beforeDeadline ends early enough for what comes after, if the test has a deadline.
+// beforeDeadline returns a context that ends a time before the deadline of the test, if any.
 func beforeDeadline(t *testing.T, after time.Duration) (context.Context, context.CancelFunc) {
 	t.Helper()
 	if end, ok := t.Deadline(); ok {
@@ -204,10 +205,10 @@ func (p *splitPod) oneLocalhost(t *testing.T) {
 	wantAllPass(t, p.try(t, p.in, podName, localhost.Options{Skip: bindCases}))
 }
 
-// Package loopback says why two fractions can bind the same, and that of two clients
-// on one port the second gets no connection. What asks for more fails, in these words,
-// and nothing else does. Where the first client is in the server's own fraction, as
-// with two guests, the second is not refused, but not answered.
+// Package loopback explains why two fractions can bind the same address, and why of two clients
+// on one port the second gets no connection. Exactly the cases that demand more fail, with
+// these errors. If the first client is in the fraction of the server, as with two guests, the
+// second client times out instead.
 func (p *splitPod) bindConflicts(t *testing.T) {
 	for _, out := range p.try(t, p.in, podName, localhost.Options{Only: bindCases}) {
 		want := "which another fraction has bound; want EADDRINUSE$"
@@ -215,7 +216,7 @@ func (p *splitPod) bindConflicts(t *testing.T) {
 		case out.Alone:
 			want = "^$"
 		case strings.HasSuffix(out.Case, "/two-clients-of-one-server-cannot-share-a-port"):
-			want = "the second client on one port ended with ECONNREFUSED, want EADDRNOTAVAIL$"
+			want = "the second client on the same port ended with ECONNREFUSED, want EADDRNOTAVAIL$"
 		}
 		if got := check.OneLine(out.Err); !regexp.MustCompile(want).MatchString(got) {
 			t.Errorf("%s: got %q, want %q", out.Case, got, want)
@@ -223,7 +224,7 @@ func (p *splitPod) bindConflicts(t *testing.T) {
 	}
 }
 
-// The suite asks of a pod over guests what holds in a single namespace of one.
+// The same cases pass in one namespace of one guest.
 func (p *splitPod) oneNamespace(t *testing.T) {
 	const single = "single"
 	m := p.in[0]
@@ -232,8 +233,8 @@ func (p *splitPod) oneNamespace(t *testing.T) {
 	m.run("ip netns del " + single)
 }
 
-// Who has not the pod's key cannot join it, and another pod of the same guests has
-// another localhost.
+// A fraction cannot join a pod without its key, and another pod of the same guests has another
+// localhost.
 func (p *splitPod) strangers(t *testing.T) {
 	first, last := p.in[0], p.in[len(p.in)-1]
 	other := map[string]any{"segment": "other", "key": "known-to-the-guests-of-another-pod"}
@@ -263,20 +264,20 @@ func (p *splitPod) strangers(t *testing.T) {
 		wantCode(t, c.name, err, c.code, c.words)
 	}
 	if links := first.run("ip -n stranger -brief link"); strings.Contains(links, "eth0") {
-		t.Errorf("refused joins have left %s", links)
+		t.Errorf("refused ADDs have left %s", links)
 	}
 	if now := first.run("ls /sys/class/net"); now != p.devices[first] {
-		t.Errorf("%s has the interfaces %q, had %q", first.Name, now, p.devices[first])
+		t.Errorf("interfaces of %s: %q, before: %q", first.Name, now, p.devices[first])
 	}
 	p.eventually("all slots are free again", func() bool { return p.guestStatus(first.Name).SlotsFree == slots })
 	if got := len(p.status().Segments); got != 2 {
-		t.Errorf("there are %d segments, want 2", got)
+		t.Errorf("got %d segments, want 2", got)
 	}
 	first.run("ip netns del stranger")
 	last.end(t, "other", other)
 }
 
-// end takes a container out of its segment.
+// end deletes the endpoint of a container, and the container.
 func (m *node) end(t *testing.T, container string, keys map[string]any) {
 	t.Helper()
 	m.run("ip netns pids " + container + " | xargs -r kill")
@@ -289,7 +290,7 @@ func (m *node) end(t *testing.T, container string, keys map[string]any) {
 	m.run("ip netns del " + container)
 }
 
-// segment is what the host daemon says of the pod's.
+// segment returns the status of the pod's segment.
 func (p *splitPod) segment(t *testing.T) daemon.SegmentStatus {
 	t.Helper()
 	for _, s := range p.status().Segments {
@@ -297,11 +298,11 @@ func (p *splitPod) segment(t *testing.T) daemon.SegmentStatus {
 			return s
 		}
 	}
-	t.Fatal("the host daemon knows of no segment of the pod")
+	t.Fatal("the host daemon has no segment of the pod")
 	return daemon.SegmentStatus{}
 }
 
-// fractionOf is the number that a guest's fraction has.
+// fractionOf returns the number of the fraction in a guest.
 func (p *splitPod) fractionOf(t *testing.T, m *node) segment.Fraction {
 	t.Helper()
 	for _, f := range p.segment(t).Fractions {
@@ -309,12 +310,11 @@ func (p *splitPod) fractionOf(t *testing.T, m *node) segment.Fraction {
 			return f.Fraction
 		}
 	}
-	t.Fatalf("%s is no member of the segment", m.Name)
+	t.Fatalf("%s is not a member of the segment", m.Name)
 	return 0
 }
 
-// wantChecked fails unless CHECK finds every fraction as its ADD has left it, with the
-// members that the host knows.
+// wantChecked fails unless CHECK succeeds for every fraction.
 func (p *splitPod) wantChecked(t *testing.T) {
 	t.Helper()
 	for _, m := range p.in {
@@ -326,8 +326,8 @@ func (p *splitPod) wantChecked(t *testing.T) {
 	}
 }
 
-// The host daemon is killed while data flows; the pod notices neither that nor the
-// next daemon, which takes the segment over as it was.
+// The host daemon is killed while data flows. The next daemon takes the segment over unchanged.
+// The pod notices neither.
 func (p *splitPod) daemonKilled(t *testing.T) {
 	server, client := p.in[0], p.in[1]
 	before := p.segment(t)
@@ -356,31 +356,31 @@ func (p *splitPod) daemonKilled(t *testing.T) {
 		}
 	}
 	if err := json.Unmarshal([]byte(stream.out), &measured); stream.err != nil || err != nil || len(measured.Intervals) < 5 {
-		t.Fatalf("the stream ended with %v, %v: %s", stream.err, err, stream.out)
+		t.Fatalf("iperf3: %v, %v: %s", stream.err, err, stream.out)
 	}
 	for i, second := range measured.Intervals {
 		if second.Sum.Bytes == 0 {
-			t.Errorf("nothing was sent in second %d", i+1)
+			t.Errorf("second %d: no byte was sent", i+1)
 		}
 	}
 	for _, m := range p.in {
-		p.guestStatus(m.Name) // taken over
+		p.guestStatus(m.Name) // waits until the daemon has found the guest
 		p.wantServed(t, m, p.in)
 	}
 	after := p.segment(t)
 	if !slices.Equal(after.Fractions, before.Fractions) || segment.Older(after.Generation, before.Generation) {
-		t.Errorf("the segment was %+v, is %+v", before, after)
+		t.Errorf("the segment changed from %+v to %+v", before, after)
 	}
 	p.wantChecked(t)
 }
 
-// broadcastLimit is how many frames a second each fraction may send to all: what an
-// emulated guest can send is beyond it for sure.
+// broadcastLimit is the number of broadcast frames per second that a fraction may send. An
+// emulated guest can send more.
 const broadcastLimit = 100
 
-// sendFrames is a program for Perl, which every Debian has: it sends a frame, in hex,
-// by the interface of a number until it has done so often enough, or for so many
-// seconds, and says how often.
+// sendFrames is a Perl script, because every Debian has Perl. It sends a frame, in hex, on the
+// interface with an index, a number of times or for a number of seconds, and prints how often
+// it has sent the frame.
 const sendFrames = `use Errno;
 my ($index, $frame, $times, $seconds) = @ARGV;
 socket(my $s, 17, 3, 0) or die "socket: $!"; # AF_PACKET, SOCK_RAW
@@ -393,8 +393,8 @@ while ($sent < $times && time < $end) {
 print $sent;
 `
 
-// send has root in a guest send a frame by the endpoint, past the programs at lo, and
-// returns how often it has.
+// send sends a frame as root in a guest on the endpoint, which bypasses the eBPF programs of lo,
+// and returns how often it was sent.
 func (m *node) send(frame []byte, times int, limit time.Duration) (int, error) {
 	out, err := m.try(fmt.Sprintf("ip netns exec %s sh -c 'perl - $(cat /sys/class/net/eth0/ifindex) %x %d %d'",
 		podName, frame, times, int(limit.Seconds())), sendFrames)
@@ -404,7 +404,7 @@ func (m *node) send(frame []byte, times int, limit time.Duration) (int, error) {
 	return strconv.Atoi(out)
 }
 
-// datagram is an IPv4 packet of no data to UDP port 9 of 127.0.0.1, from there.
+// datagram is an IPv4 packet with an empty UDP datagram from and to 127.0.0.1:9.
 const datagram = "4500001c0000000040117ccf7f0000017f000001" + "0009000900080000"
 
 func ethernet(to, from segment.Address, etherType uint16, payload string) []byte {
@@ -417,15 +417,15 @@ func ethernet(to, from segment.Address, etherType uint16, payload string) []byte
 
 var toAll = segment.Address{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// Root in one guest of a pod can send what it likes by its endpoint. It speaks for
-// itself only, and not too often to all.
+// Root in one guest of a pod can send any frame on its endpoint. The host drops frames with the
+// address of another fraction and membership frames, and limits broadcasts.
 func (p *splitPod) hostileFraction(t *testing.T) {
 	rogue, victims := p.in[0], p.in[1:]
 	own, theirs := p.fractionOf(t, rogue), p.fractionOf(t, victims[0])
 	const ipv4 = 0x0800
 	alone := segment.Membership{Generation: p.segment(t).Generation + 1000, Members: segment.Of(theirs)}
-	ownNews := alone.Frame(segment.MAC(theirs))
-	copy(ownNews[6:], slices.Collect(bytesOf(segment.MAC(own))))
+	ownMembership := alone.Frame(segment.MAC(theirs))
+	copy(ownMembership[6:], slices.Collect(bytesOf(segment.MAC(own))))
 	spoofed := func(c daemon.FrameCounts) uint64 { return c.Spoofed }
 	unknown := func(c daemon.FrameCounts) uint64 { return c.Unknown }
 	for _, c := range []struct {
@@ -435,8 +435,8 @@ func (p *splitPod) hostileFraction(t *testing.T) {
 	}{
 		{"as another fraction", ethernet(toAll, segment.MAC(theirs), ipv4, datagram), spoofed},
 		{"as another fraction, to it", ethernet(segment.MAC(theirs), segment.MAC(theirs), ipv4, datagram), spoofed},
-		{"news as if from the host", alone.Frame(segment.MAC(theirs)), spoofed},
-		{"news of its own", ownNews, unknown},
+		{"membership with a MAC of another fraction", alone.Frame(segment.MAC(theirs)), spoofed},
+		{"membership with its own MAC", ownMembership, unknown},
 		{"to no fraction", ethernet(segment.Address{0x02, 'h', '5', 0, 0, 0xff}, segment.MAC(own), ipv4, datagram), unknown},
 		{"ARP", ethernet(toAll, segment.MAC(own), 0x0806, ""), unknown},
 	} {
@@ -445,9 +445,9 @@ func (p *splitPod) hostileFraction(t *testing.T) {
 		if sent, err := rogue.send(c.frame, times, 10*time.Second); err != nil || sent != times {
 			t.Errorf("%s: sent %d, %v", c.name, sent, err)
 		}
-		p.eventually(c.name+": all were counted", func() bool { return c.count(p.segment(t).Counts[own]) == before+times })
+		p.eventually(c.name+": all frames are counted", func() bool { return c.count(p.segment(t).Counts[own]) == before+times })
 	}
-	p.wantChecked(t) // nobody has believed the news
+	p.wantChecked(t) // no fraction has accepted the membership
 	for _, m := range p.in {
 		p.wantServed(t, m, p.in)
 	}
@@ -456,8 +456,8 @@ func (p *splitPod) hostileFraction(t *testing.T) {
 
 func bytesOf(a segment.Address) func(func(byte) bool) { return slices.Values(a[:]) }
 
-// storm has one fraction send to all as fast as it can, while the others' clients go
-// on, with servers of their own and with the one in the midst of it.
+// storm has one fraction broadcast as fast as it can. Meanwhile the clients of the others must
+// still reach all servers, also that of the sending fraction.
 func (p *splitPod) storm(t *testing.T, rogue *node, victims []*node, own segment.Fraction) {
 	const lasts = 6 * time.Second
 	before, begin := p.segment(t).Counts[own], time.Now()
@@ -470,32 +470,32 @@ func (p *splitPod) storm(t *testing.T, rogue *node, victims []*node, own segment
 		sent, err := rogue.send(ethernet(toAll, segment.MAC(own), 0x0800, datagram), 1<<30, lasts)
 		ended <- end{sent, err}
 	}()
-	asked := 0
+	rounds := 0
 	for time.Since(begin) < lasts-time.Second {
 		for _, m := range victims {
 			p.wantServed(t, m, p.in)
-			asked++
+			rounds++
 		}
 	}
 	storm := <-ended
 	took := time.Since(begin)
 	after := p.segment(t).Counts[own]
 	passed, limited := after.Broadcast-before.Broadcast, after.Limited-before.Limited
-	t.Logf("%d frames to all were sent in %v, %d passed, %d did not; meanwhile %d times all servers were asked",
-		storm.sent, took.Round(time.Millisecond), passed, limited, asked)
+	t.Logf("%d broadcasts sent in %v: %d passed, %d limited; meanwhile %d rounds of calls to all servers",
+		storm.sent, took.Round(time.Millisecond), passed, limited, rounds)
 	most := uint64(broadcastLimit * (took.Seconds() + 1))
-	if storm.err != nil || passed == 0 || passed > most || limited < 10*most || asked == 0 {
-		t.Errorf("%v: want 1 to %d passed, and far more limited", storm.err, most)
+	if storm.err != nil || passed == 0 || passed > most || limited < 10*most || rounds == 0 {
+		t.Errorf("%v: got %d broadcasts passed and %d limited, want 1 to %d passed and ten times as many limited", storm.err, passed, limited, most)
 	}
 }
 
-// A fraction leaves a pod that runs: the others are told at once that its servers are
-// gone, and its lo is its own again. It comes back, and all is as before.
+// A fraction leaves a running pod. Its ports then refuse connections of the others, and its lo
+// is a normal loopback again. Then it joins again.
 func (p *splitPod) leaveAndJoin(t *testing.T) {
 	rest, m := p.in[:len(p.in)-1], p.in[len(p.in)-1]
 	low, high := segment.Ports(p.fractionOf(t, m))
 	if got := m.ports(); got != fmt.Sprintf("%d\t%d", low, high) {
-		t.Errorf("the fraction has the ports %q, want %d to %d", got, low, high)
+		t.Errorf("ephemeral ports of the fraction: %q, want %d to %d", got, low, high)
 	}
 	if _, err := m.hostlo("DEL", podName, podSegment); err != nil {
 		t.Errorf("DEL: %v", err)
@@ -507,10 +507,10 @@ func (p *splitPod) leaveAndJoin(t *testing.T) {
 	p.wantServed(t, m, []*node{m})
 	wantRefused(t, m, podName, rest[0].port())
 	if got := m.ports(); got != "32768\t60999" {
-		t.Errorf("the pod has the ports %q after it has left, want the kernel's own", got)
+		t.Errorf("ephemeral ports after DEL: %q, want the default of the kernel", got)
 	}
 	if left := m.run("tc -n " + podName + " filter show dev lo egress"); left != "" {
-		t.Errorf("lo still has %s", left)
+		t.Errorf("filters of lo after DEL: %s", left)
 	}
 	r, err := m.hostlo("ADD", podName, podSegment)
 	p.check(err)
@@ -521,35 +521,35 @@ func (p *splitPod) leaveAndJoin(t *testing.T) {
 	}
 }
 
-// ports are those that the pod's clients have.
+// ports returns the range of ephemeral ports in the fraction of the pod.
 func (m *node) ports() string {
 	m.nodes.t.Helper()
 	return strings.TrimSpace(m.run("ip netns exec " + podName + " cat /proc/sys/net/ipv4/ip_local_port_range"))
 }
 
-// nothingLeft ends the pod: its guests and the host are as they were.
+// nothingLeft ends the pod. Its guests and the host must be as before.
 func (p *splitPod) nothingLeft(t *testing.T) {
 	for _, m := range p.in {
 		m.end(t, podName, podSegment)
 		if now := m.run("ls /sys/class/net"); now != p.devices[m] {
-			t.Errorf("%s has the interfaces %q, had %q", m.Name, now, p.devices[m])
+			t.Errorf("interfaces of %s: %q, before: %q", m.Name, now, p.devices[m])
 		}
 		if got := p.guestStatus(m.Name).Attachments; got != 0 {
-			t.Errorf("%s has %d attachments", m.Name, got)
+			t.Errorf("%s: got %d attachments, want 0", m.Name, got)
 		}
 	}
 	if left := p.status().Segments; len(left) > 0 {
-		t.Errorf("there are segments: %+v", left)
+		t.Errorf("segments left: %+v", left)
 	}
 	if links := mustRun(t, "nsenter", "--net="+p.fleet.Lab.HostNS(), "ip", "-o", "link"); strings.Contains(links, "segment:") || strings.Contains(links, "hlo") {
-		t.Errorf("the host has %s", links)
+		t.Errorf("links left on the host: %s", links)
 	}
 }
 
-// What docs/hostlo.md says to type does what it says.
+// The commands in docs/hostlo.md work as the page says.
 func TestHostloByHand(t *testing.T) {
-	program(t)
-	said := map[string]string{ // by a part of the command
+	unnestBinary(t)
+	printed := map[string]string{ // output, by a part of the command
 		"wget":         "hello from node1\n",
 		"hostd status": "1 node1, 2 node2",
 		"check":        " passed, 0 failed, 0 not there\n",
@@ -570,22 +570,22 @@ func TestHostloByHand(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v: %s", command, err, out)
 		}
-		for part, want := range said {
+		for part, want := range printed {
 			if !strings.Contains(command, part) {
 				continue
 			}
-			if delete(said, part); !strings.Contains(string(out), want) {
-				t.Errorf("%s: got %s, want %q", command, out, want)
+			if delete(printed, part); !strings.Contains(string(out), want) {
+				t.Errorf("%s: printed %s, want %q", command, out, want)
 			}
 		}
 	}
-	if len(said) > 0 {
-		t.Errorf("no command was there that says %q", slices.Collect(maps.Values(said)))
+	for part := range printed {
+		t.Errorf("docs/hostlo.md has no command with %q", part)
 	}
 }
 
-// documented returns the commands of a section of a document: its indented lines, of
-// which one that ends with a backslash goes on in the next.
+// documented returns the commands of a section of a document: its indented lines. A command
+// continues in the next line if its line ends with a backslash.
 func documented(t *testing.T, path, heading string) (commands []string) {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -594,19 +594,19 @@ func documented(t *testing.T, path, heading string) (commands []string) {
 	}
 	_, section, _ := strings.Cut(string(content), "\n"+heading+"\n")
 	section, _, _ = strings.Cut(section, "\n## ")
-	goesOn := false
+	continues := false
 	for _, line := range strings.Split(section, "\n") {
 		text, indented := strings.CutPrefix(line, "    ")
 		switch {
-		case indented && goesOn:
+		case indented && continues:
 			commands[len(commands)-1] += "\n" + text
 		case indented:
 			commands = append(commands, text)
 		}
-		goesOn = indented && strings.HasSuffix(text, "\\")
+		continues = indented && strings.HasSuffix(text, "\\")
 	}
 	if len(commands) == 0 {
-		t.Fatalf("%s has no commands below %q", path, heading)
+		t.Fatalf("%s: no commands below %q", path, heading)
 	}
 	return commands
 }

@@ -11,21 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// podVariant is a pod that is set up otherwise than others.
+// podVariant is a pod with a changed setup.
 type podVariant struct {
 	name          string
-	before, after string // run in the guests, before and after the fraction is made; may be empty
-	host          string // run on the host; %s is the segment's TAP; may be empty
+	before, after string // run in the guests, before and after the fraction is created; may be empty
+	host          string // run on the host; %s is the TAP of the segment; may be empty
 }
 
-// podVariants are what somebody might do for shorter round trips.
+// podVariants are changes that might shorten round trips.
 var podVariants = []podVariant{
 	{name: "untx", before: "echo N >/sys/module/virtio_net/parameters/napi_tx", after: "echo Y >/sys/module/virtio_net/parameters/napi_tx"},
 	{name: "noqueue", host: "tc qdisc replace dev %s root noqueue"},
 	{name: "noqueues", after: "ip netns exec noqueues tc qdisc replace dev eth0 root noqueue"},
 }
 
-// variantTitles are the variants' names in the report.
+// variantTitles are the names of the variants in the report.
 var variantTitles = map[string]string{
 	"untx":     "no interrupts for sent frames (napi_tx=N)",
 	"noqueue":  "no queueing discipline on the TAP",
@@ -49,14 +49,14 @@ func (p *profile) addVariants() {
 		{hostloWay + ", each QEMU on a processor of its own", one.hops(podName), two.hops(podName), "127.0.0.1:9013", func(on bool) { p.poll(on); p.pin(on) }},
 		{"guest to guest", one.hops(""), two.hops(""), two.TenantIP + ":9012", p.poll},
 	} {
-		// The server's socket polls too if it is opened meanwhile.
+		// The socket of the server polls, too, if it is opened meanwhile.
 		p.poll(true)
 		p.addVariant(fmt.Sprintf("%s, sockets poll for %d µs (net.core.busy_read)", w.name, busyRead), w.client, w.server, w.address, w.change)
 		p.poll(false)
 	}
 }
 
-// addPod makes a pod more, and measures it.
+// addPod creates another pod and adds its way.
 func (p *profile) addPod(v podVariant) {
 	p.t.Helper()
 	keys := map[string]any{"segment": v.name, "key": "known-to-the-guests-of-" + v.name}
@@ -74,21 +74,20 @@ func (p *profile) addPod(v podVariant) {
 	p.addVariant(hostloWay+", "+variantTitles[v.name], p.in[0].hops(v.name), p.in[1].hops(v.name), "127.0.0.1:9010", func(bool) {})
 }
 
-// addVariant measures a way while something is changed.
+// addVariant adds a way that is measured while change is on.
 func (p *profile) addVariant(name string, client, server *hopper, address string, change func(on bool)) {
 	p.t.Helper()
 	p.add(&way{
 		name: name, client: client, server: server, address: address, variant: true,
-		stations: []station{{spot{client, "sent"}, ""}, {spot{server, "served"}, ""}, {spot{client, "answered"}, ""}},
-		prepare:  func() { change(true) }, undo: func() { change(false) },
+		waypoints: []waypoint{{client, "sent", ""}, {server, "served", ""}, {client, "answered", ""}},
+		prepare:   func() { change(true) }, undo: func() { change(false) },
 	})
 }
 
-// busyRead is for how long a socket that waits asks the NIC before it sleeps, in µs.
+// busyRead is how long a waiting socket polls the NIC before it sleeps, in µs.
 const busyRead = 500
 
-// poll has the sockets of all programs in the guests do so that are opened from now on,
-// or has them sleep at once, as is usual.
+// poll switches polling on or off for all sockets that are opened in the guests from now on.
 func (p *profile) poll(on bool) {
 	p.t.Helper()
 	for _, m := range p.in {
@@ -96,8 +95,8 @@ func (p *profile) poll(on bool) {
 	}
 }
 
-// pin keeps the threads of the k-th guest's QEMU on the k-th processor, or lets them
-// run on all.
+// pin restricts the threads of the k-th guest's QEMU to the k-th processor, or lets them run on
+// all processors.
 func (p *profile) pin(each bool) {
 	p.t.Helper()
 	var all unix.CPUSet

@@ -21,8 +21,8 @@ import (
 	"unnest/internal/vmm/libvirt/libvirttest"
 )
 
-// A domain of a real libvirtd is a guest like any other: pods in it get their NICs
-// through libvirt, and keep them when the daemon is killed.
+// A domain of a real libvirtd is a guest. Its pods get their NICs through libvirt, and keep
+// them when the daemon is killed.
 func TestLibvirt(t *testing.T) {
 	const mac, tenantMAC, address, own = "52:54:00:00:00:02", "52:54:00:00:00:03", "10.200.0.99", "10.201.0.99"
 	var libvirtd *libvirttest.Daemon
@@ -34,7 +34,7 @@ func TestLibvirt(t *testing.T) {
 		}}
 	})
 	out := t.TempDir()
-	mustRun(t, filepath.Join(n.programs, "unnest"), "hostd", "enroll", "domain",
+	mustRun(t, filepath.Join(n.binaries, "unnest"), "hostd", "enroll", "domain",
 		"--config", filepath.Join(n.fleet.Lab.Dir, "hostd.yaml"), "--state", n.fleet.Lab.Dir, "--out", out)
 	files := map[string]string{}
 	for _, name := range []string{identity.CAFile, identity.CertificateFile, identity.KeyFile} {
@@ -90,7 +90,7 @@ func TestLibvirt(t *testing.T) {
 	m.wantReach("p2", first, true)
 	m.wantReach("p1", second, true)
 	if s := n.guestStatus("domain"); s.Attachments != 2 {
-		t.Errorf("%d attachments, want 2", s.Attachments)
+		t.Errorf("got %d attachments, want 2", s.Attachments)
 	}
 	if _, err := m.brfusion("DEL", "p1", nil); err != nil {
 		t.Error(err)
@@ -99,7 +99,7 @@ func TestLibvirt(t *testing.T) {
 	m.pod("p3", map[string]any{"mode": "trunk"})
 	m.wantReach("p3", gateway, true)
 
-	// A domain that is switched off has no attachments, and leaves no TAP.
+	// A stopped domain has no attachments and leaves no TAP.
 	libvirtd.Virsh("destroy", "domain")
 	n.eventually("the attachments are gone", func() bool {
 		links := mustRun(t, "nsenter", "--net="+n.fleet.Lab.HostNS(), "ip", "-o", "link")
@@ -109,5 +109,5 @@ func TestLibvirt(t *testing.T) {
 		}
 		return taken == 0 && !hasPort(links)
 	})
-	time.Sleep(time.Second) // libvirtd notes the end on its own time
+	time.Sleep(time.Second) // until libvirtd has noticed the end
 }

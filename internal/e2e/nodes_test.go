@@ -12,7 +12,9 @@ import (
 	mathrand "math/rand/v2"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,34 +32,33 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// nodes are guests in a lab with a host daemon, for tests that need more of them
+// nodes are guests in a lab with a host daemon, for tests that need more control over them
 // than the command line gives.
 type nodes struct {
 	t        *testing.T
 	fleet    *fleet.Fleet
-	programs string
+	binaries string // directory
 	image    guest.Image
 }
 
-// newNodes makes a lab and starts its daemon; prepare may change the lab and the
-// daemon's policy before that. Everything goes with the test.
+// newNodes creates a lab and starts its daemon. Before that, prepare may change the lab and
+// the policy of the daemon. All is removed at the end of the test.
 func newNodes(t *testing.T, prepare func(*fleet.Fleet)) *nodes {
 	t.Helper()
-	unnest := program(t)
-	n := &nodes{t: t, programs: filepath.Dir(unnest)}
+	n := &nodes{t: t, binaries: filepath.Dir(unnestBinary(t))}
 	var err error
-	n.image, err = bench.BuildImage(t.Context(), n.programs, func(string) {})
+	n.image, err = bench.BuildImage(t.Context(), n.binaries, func(string) {})
 	n.check(err)
 	l, err := lab.Create("run-e2e-" + strings.ToLower(rand.Text()[:6]))
 	n.check(err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			log, _ := os.ReadFile(filepath.Join(l.Dir, "hostd.log"))
-			t.Logf("the host daemon's log ends:\n%s", log[max(0, len(log)-6000):])
+			t.Logf("end of the log of the host daemon:\n%s", log[max(0, len(log)-6000):])
 			consoles, _ := filepath.Glob(filepath.Join(l.Dir, "guests", "*", "console.log"))
 			for _, path := range consoles {
 				text, _ := os.ReadFile(path)
-				t.Logf("%s ends:\n%s", path, text[max(0, len(text)-3000):])
+				t.Logf("end of %s:\n%s", path, text[max(0, len(text)-3000):])
 			}
 		}
 		if err := l.Close(); err != nil {
@@ -82,7 +83,7 @@ func (n *nodes) check(err error) {
 
 func (n *nodes) startDaemon() {
 	n.t.Helper()
-	n.check(n.fleet.StartDaemon(n.t.Context(), filepath.Join(n.programs, "unnest")))
+	n.check(n.fleet.StartDaemon(n.t.Context(), filepath.Join(n.binaries, "unnest")))
 }
 
 // node is a guest with a shell.
@@ -99,7 +100,7 @@ func (n *nodes) boot(o fleet.Options) *node {
 	return m
 }
 
-// bootAll boots so many guests at the same time: node1, node2, ….
+// bootAll boots count guests at the same time: node1, node2, and so on.
 func (n *nodes) bootAll(count int, o fleet.Options) (all []*node) {
 	n.t.Helper()
 	for k := range count {
@@ -139,8 +140,7 @@ func (m *node) login() {
 	m.ssh = ssh
 }
 
-// run runs a shell script in the guest, which must succeed, and returns what it
-// prints.
+// run runs a shell script in the guest, which must succeed, and returns its output.
 func (m *node) run(script string) string {
 	m.nodes.t.Helper()
 	out, err := m.try(script, "")
@@ -150,7 +150,7 @@ func (m *node) run(script string) string {
 	return out
 }
 
-// try runs a shell script in the guest and returns what it prints.
+// try runs a shell script in the guest and returns its output.
 func (m *node) try(script, stdin string) (string, error) {
 	ctx, cancel := context.WithTimeout(m.nodes.t.Context(), 8*time.Minute)
 	defer cancel()
@@ -161,11 +161,11 @@ func (m *node) try(script, stdin string) (string, error) {
 	if err == nil {
 		err = p.Wait()
 	}
-	return out.text.String(), err
+	return out.String(), err
 }
 
-// output is what a command prints on both of its streams, which are copied at the same
-// time: a bytes.Buffer would lose what the one has written while the other is read.
+// output is a buffer for both streams of a command, which are copied at the same time. It can
+// be read while the command runs.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -177,7 +177,13 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.text.Write(p)
 }
 
-// cniError is what a plugin prints when it fails.
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// cniError is the error object of a plugin.
 type cniError struct {
 	Code uint   `json:"code"`
 	Msg  string `json:"msg"`
@@ -185,7 +191,7 @@ type cniError struct {
 
 func (e *cniError) Error() string { return fmt.Sprintf("CNI error %d: %s", e.Code, e.Msg) }
 
-// brfusion runs the plugin for a container, with more keys in the configuration.
+// brfusion runs the plugin for a container, with additional keys in the configuration.
 func (m *node) brfusion(verb, container string, keys map[string]any) (*types100.Result, error) {
 	config := map[string]any{
 		"cniVersion": "1.1.0", "name": "e2e", "type": "brfusion", "server": daemonAddress, "ipam": map[string]any{"type": "hostd"},
@@ -194,15 +200,15 @@ func (m *node) brfusion(verb, container string, keys map[string]any) (*types100.
 	return m.plugin(verb, container, config)
 }
 
-// hostlo runs the plugin for a container, with more keys in the configuration.
+// hostlo runs the plugin for a container, with additional keys in the configuration.
 func (m *node) hostlo(verb, container string, keys map[string]any) (*types100.Result, error) {
 	config := map[string]any{"cniVersion": "1.1.0", "name": "e2e", "type": "hostlo", "server": daemonAddress}
 	maps.Copy(config, keys)
 	return m.plugin(verb, container, config)
 }
 
-// plugin runs the plugin that the configuration names for a container, whose network
-// namespace has its name.
+// plugin runs the plugin of the configuration for a container. The network namespace has the
+// name of the container.
 func (m *node) plugin(verb, container string, config map[string]any) (*types100.Result, error) {
 	stdin, err := json.Marshal(config)
 	if err != nil {
@@ -225,7 +231,7 @@ func (m *node) plugin(verb, container string, config map[string]any) (*types100.
 	return r, json.Unmarshal([]byte(out), r)
 }
 
-// pod makes a network namespace with a NIC of its own and returns its addresses.
+// pod creates a network namespace with its own NIC and returns its addresses.
 func (m *node) pod(name string, keys map[string]any) []netip.Addr {
 	m.nodes.t.Helper()
 	m.run("ip netns add " + name)
@@ -250,11 +256,11 @@ func (m *node) reaches(pod string, a netip.Addr) bool {
 func (m *node) wantReach(pod string, a netip.Addr, want bool) {
 	m.nodes.t.Helper()
 	if got := m.reaches(pod, a); got != want {
-		m.nodes.t.Errorf("%s: pod %s reaches %s: %v, want %v", m.Name, pod, a, got, want)
+		m.nodes.t.Errorf("%s: pod %s reaches %s: got %v, want %v", m.Name, pod, a, got, want)
 	}
 }
 
-// status asks the daemon.
+// status returns the status of the daemon.
 func (n *nodes) status() daemon.Status {
 	n.t.Helper()
 	s, err := daemon.AskStatus(n.t.Context(), n.fleet.Lab.Dir)
@@ -262,7 +268,7 @@ func (n *nodes) status() daemon.Status {
 	return s
 }
 
-// guestStatus is the part of one guest, once the daemon has taken it over.
+// guestStatus returns the status of a guest, after the daemon has found the guest.
 func (n *nodes) guestStatus(name string) (s daemon.GuestStatus) {
 	n.t.Helper()
 	n.eventually("the daemon knows "+name, func() bool {
@@ -281,12 +287,12 @@ func (n *nodes) eventually(what string, f func() bool) {
 	n.t.Helper()
 	for begin := time.Now(); !f(); time.Sleep(100 * time.Millisecond) {
 		if time.Since(begin) > 30*time.Second {
-			n.t.Fatalf("waited 30 s in vain: %s", what)
+			n.t.Fatalf("not within 30 s: %s", what)
 		}
 	}
 }
 
-// wantCode fails unless err is the plugin's error with the code and the words.
+// wantCode fails unless err is an error of the plugin with the code and the words.
 func wantCode(t *testing.T, what string, err error, code uint, words string) {
 	t.Helper()
 	failure := &cniError{}
@@ -295,7 +301,7 @@ func wantCode(t *testing.T, what string, err error, code uint, words string) {
 	}
 }
 
-// daemonPID is the daemon's process.
+// daemonPID returns the process ID of the daemon.
 func (n *nodes) daemonPID() int {
 	n.t.Helper()
 	pid, err := n.findDaemon()
@@ -317,20 +323,16 @@ func (n *nodes) findDaemon() (int, error) {
 			}
 		}
 	}
-	return 0, errors.New("there is no daemon")
+	return 0, errors.New("find the daemon: no process has its command line")
 }
 
-// killDaemon kills it and waits for its end.
+// killDaemon kills the daemon and waits for its end.
 func (n *nodes) killDaemon() {
 	n.t.Helper()
-	pid := n.daemonPID()
-	n.check(unix.Kill(pid, unix.SIGKILL))
-	n.eventually("the daemon has ended", func() bool { return ended(pid) })
+	n.check(n.tryKillDaemon())
 }
 
-// replaceDaemon kills the daemon and starts another. In between there is none for up to
-// one and a half seconds.
-func (n *nodes) replaceDaemon() error {
+func (n *nodes) tryKillDaemon() error {
 	pid, err := n.findDaemon()
 	if err == nil {
 		err = unix.Kill(pid, unix.SIGKILL)
@@ -340,15 +342,41 @@ func (n *nodes) replaceDaemon() error {
 	}
 	for end := time.Now().Add(30 * time.Second); !ended(pid); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			return fmt.Errorf("the daemon (pid %d) was killed and does not end", pid)
+			return fmt.Errorf("kill the daemon (pid %d): it did not end within 30 s", pid)
 		}
 	}
-	time.Sleep(time.Duration(mathrand.IntN(1500)) * time.Millisecond)
-	return n.fleet.StartDaemon(n.t.Context(), filepath.Join(n.programs, "unnest"))
+	return nil
 }
 
-// ended reports whether a process has, with all its threads: what it has open is closed
-// when the last one goes, but the first may be a zombie before that.
+// killDaemons kills the daemon each time that wait returns true, and starts another one after
+// at most 1.5 s. When wait returns false, a daemon is running.
+func (n *nodes) killDaemons(wait func() bool) (kills int, err error) {
+	for ; wait(); kills++ {
+		if err := n.tryKillDaemon(); err != nil {
+			return kills, err
+		}
+		time.Sleep(time.Duration(mathrand.IntN(1500)) * time.Millisecond)
+		if err := n.fleet.StartDaemon(n.t.Context(), filepath.Join(n.binaries, "unnest")); err != nil {
+			return kills, err
+		}
+	}
+	return kills, nil
+}
+
+// goBuild builds a binary with the go command and returns its path.
+func goBuild(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	cmd := exec.Command("go", slices.Insert(slices.Clone(args), len(args)-1, "-o", path)...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v: %s", name, err, out)
+	}
+	return path
+}
+
+// ended reports whether a process has ended with all its threads. Its files are closed when the
+// last thread ends; the first thread may be a zombie before that.
 func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -358,5 +386,5 @@ func ended(pid int) bool {
 	return strings.Contains(string(stat), ") Z ") && len(threads) <= 1 || errors.Is(err, fs.ErrNotExist)
 }
 
-// hasPort reports whether a list of links has one that is a pod's or the pool's.
+// hasPort reports whether a list of links contains a port of a pod or of the pool.
 func hasPort(links string) bool { return strings.Contains(links, "alias unnest:") }

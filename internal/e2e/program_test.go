@@ -16,9 +16,9 @@ import (
 	"unnest/internal/testbed/lab"
 )
 
-// program returns the unnest that `make build` has left, with the programs that
-// it needs beside it.
-func program(t *testing.T) string {
+// unnestBinary returns the path of bin/unnest, as `make build` leaves it, next to the other
+// binaries. At the end of the test, nothing of the test may be left.
+func unnestBinary(t *testing.T) string {
 	t.Helper()
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("boots guests: set UNNEST_PRIVILEGED=1")
@@ -36,8 +36,8 @@ func program(t *testing.T) string {
 	return path
 }
 
-// namespacesOfRuns are the mounts of the namespaces of all runs on this machine:
-// somebody else's are none of a test's business.
+// namespacesOfRuns returns the mounts of the network namespaces of all runs on this machine,
+// also of those that do not belong to the test.
 func namespacesOfRuns(t *testing.T) []string {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mounts")
@@ -53,17 +53,17 @@ func namespacesOfRuns(t *testing.T) []string {
 	return runs
 }
 
-// assertNothingLeft checks that no lab, process or namespace of this test is left,
-// beside the namespaces that were there before it.
+// assertNothingLeft checks that no lab, process or namespace of this test is left. Namespaces
+// in elsewhere existed before the test.
 func assertNothingLeft(t *testing.T, elsewhere []string) {
 	t.Helper()
 	root := os.Getenv("UNNEST_STATE")
 	if names, err := lab.List(); err != nil || len(names) > 0 {
-		t.Errorf("labs are left: %v, %v", names, err)
+		t.Errorf("labs left: %v, %v", names, err)
 	}
 	for _, mount := range namespacesOfRuns(t) {
 		if !slices.Contains(elsewhere, mount) {
-			t.Errorf("a namespace is left: %s", mount)
+			t.Errorf("namespace left: %s", mount)
 		}
 	}
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -72,15 +72,15 @@ func assertNothingLeft(t *testing.T, elsewhere []string) {
 	}
 	for _, path := range lines {
 		if line, err := os.ReadFile(path); err == nil && bytes.Contains(line, []byte(root)) {
-			t.Errorf("a process is left: %s: %s", path, bytes.ReplaceAll(line, []byte{0}, []byte(" ")))
+			t.Errorf("process left: %s: %s", path, bytes.ReplaceAll(line, []byte{0}, []byte(" ")))
 		}
 	}
 }
 
-// running is an unnest under test.
+// running is a process under test.
 type running struct {
 	*exec.Cmd
-	out   bytes.Buffer
+	out   output
 	ended chan error
 }
 
@@ -95,8 +95,28 @@ func launch(t *testing.T, args ...string) *running {
 	return r
 }
 
-// end waits for the program's end and returns its exit code.
-func (r *running) end(t *testing.T, patience time.Duration) int {
+// interrupt sends SIGINT to a benchmark. It must end with exit code 130, within the limit.
+func (r *running) interrupt(t *testing.T, limit time.Duration) {
+	t.Helper()
+	if err := r.Process.Signal(unix.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if code := r.end(t, limit); code != 130 {
+		t.Errorf("interrupted: exit code %d, want 130:\n%s", code, r.out.String())
+	}
+}
+
+// kill sends SIGKILL and waits for the end of the process.
+func (r *running) kill(t *testing.T) {
+	t.Helper()
+	if err := r.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	r.end(t, 5*time.Second)
+}
+
+// end waits for the end of the process and returns its exit code.
+func (r *running) end(t *testing.T, limit time.Duration) int {
 	t.Helper()
 	select {
 	case err := <-r.ended:
@@ -105,9 +125,9 @@ func (r *running) end(t *testing.T, patience time.Duration) int {
 			t.Fatal(err)
 		}
 		return r.ProcessState.ExitCode()
-	case <-time.After(patience):
+	case <-time.After(limit):
 		_ = r.Process.Signal(unix.SIGINT)
-		t.Fatalf("%v has not ended after %v", r.Args, patience)
+		t.Fatalf("%v did not end within %v", r.Args, limit)
 		return -1
 	}
 }

@@ -23,11 +23,11 @@ import (
 	"unnest/internal/testbed/fleet"
 )
 
-// daemonAddress is where guests find the daemon of a lab.
+// daemonAddress is the address of the daemon in a lab.
 const daemonAddress = "10.200.0.1:7443"
 
-// dialDaemon calls the daemon from inside the guest, by a connection that the
-// guest's SSH server makes, with what the guest has in /etc/unnest.
+// dialDaemon returns a client of the daemon that connects from inside the guest, through the
+// guest's SSH server, with the credentials in /etc/unnest of the guest.
 func (m *node) dialDaemon() hostdpb.HostDaemonClient {
 	m.nodes.t.Helper()
 	pair, err := tls.X509KeyPair([]byte(m.run("cat /etc/unnest/client.crt")), []byte(m.run("cat /etc/unnest/client.key")))
@@ -44,8 +44,8 @@ func (m *node) dialDaemon() hostdpb.HostDaemonClient {
 
 func (m *node) dial() (net.Conn, error) { return m.ssh.Client().Dial("tcp", daemonAddress) }
 
-// A guest whose root is hostile gets errors, and harms neither the daemon nor the
-// pods of another guest.
+// Hostile root in a guest gets errors, and can harm neither the daemon nor the pods of another
+// guest.
 func TestRogueGuest(t *testing.T) {
 	n := newNodes(t, func(f *fleet.Fleet) {
 		f.Policy.Tenants[0].Limits.RequestsPerSecond, f.Policy.Tenants[0].Limits.Burst = 50, 100
@@ -68,7 +68,7 @@ func TestRogueGuest(t *testing.T) {
 		if out, err := rogue.try(fmt.Sprintf("ip netns exec r1 busybox ping -c 2 -W 1 -I %s %s", other, gateway), ""); err == nil {
 			t.Errorf("a packet from another pod's address was answered: %s", out)
 		}
-		// Nor can it tell the neighbours that the address is its own.
+		// It cannot announce the address by ARP either.
 		rogue.run(fmt.Sprintf("ip netns exec r1 busybox arping -U -c 3 -I eth0 -s %s %s || true", other, other))
 		victim.wantReach("v1", other, true)
 		victim.wantReach("v2", gateway, true)
@@ -89,17 +89,17 @@ func TestRogueGuest(t *testing.T) {
 		}
 		rogue.run(fmt.Sprintf("ip addr del %s/16 dev eth0", other))
 	})
-	t.Run("warm NICs are nobody's", func(t *testing.T) {
-		// Every NIC that the guest has beside its own and its pods', with an address.
+	t.Run("NICs in the pool cannot send", func(t *testing.T) {
+		// All NICs that belong neither to the guest nor to a pod get an address.
 		rogue.run(`for d in /sys/class/net/*; do d=${d##*/}; case $d in lo|eth0|mgmt) continue;; esac
 			ip addr add 10.201.200.9/16 dev $d; ip link set $d up; done`)
 		if out, err := rogue.try("busybox ping -c 2 -W 1 -I 10.201.200.9 10.201.0.1", ""); err == nil {
-			t.Errorf("a packet of a NIC in the pool was answered: %s", out)
+			t.Errorf("a packet from a NIC in the pool was answered: %s", out)
 		}
 	})
 	victim.wantReach("v1", mine, true)
 	if _, err := victim.brfusion("DEL", "v1", nil); err != nil {
-		t.Errorf("the victim cannot detach: %v", err)
+		t.Errorf("DEL in the victim: %v", err)
 	}
 }
 
@@ -128,32 +128,32 @@ func rogueRequests(t *testing.T, rogue, victim *node, their netip.Addr) {
 			t.Errorf("%s: got %v, want %v", c.name, err, c.code)
 		}
 	}
-	// The victim's containers are not the rogue's to detach, check or collect.
+	// The rogue guest cannot detach, check or collect the containers of the victim.
 	before := victim.nodes.guestStatus("victim").Attachments
 	if _, err := d.DetachNIC(t.Context(), &hostdpb.DetachNICRequest{ContainerId: "v1", Interface: "eth0"}); err != nil {
-		t.Errorf("detach of what it has not: %v", err)
+		t.Errorf("detach a container that the guest does not have: %v", err)
 	}
 	if _, err := d.Check(t.Context(), &hostdpb.CheckRequest{ContainerId: "v1", Interface: "eth0"}); status.Code(err) != codes.NotFound {
-		t.Errorf("check of the victim's pod: got %v, want NotFound", err)
+		t.Errorf("check a pod of the victim: got %v, want NotFound", err)
 	}
 	list, err := d.ListNICs(t.Context(), &hostdpb.ListNICsRequest{})
 	if err != nil || strings.Contains(list.String(), "v1") {
-		t.Errorf("the rogue sees %v, %v", list, err)
+		t.Errorf("NICs of the rogue guest: %v, %v; want none of the victim", list, err)
 	}
 	if _, err := d.GC(t.Context(), &hostdpb.GCRequest{Network: "none"}); err != nil {
 		t.Error(err)
 	}
 	if after := victim.nodes.guestStatus("victim").Attachments; after != before {
-		t.Errorf("the victim has %d attachments, had %d", after, before)
+		t.Errorf("attachments of the victim: %d, before: %d", after, before)
 	}
 }
 
-// The name is the certificate's: another's needs another's key.
+// The name of a guest is in its certificate, which is useless without its key.
 func rogueName(t *testing.T, rogue, victim *node) {
 	theirs := victim.run("cat /etc/unnest/client.crt")
 	_, err := tls.X509KeyPair([]byte(theirs), []byte(rogue.run("cat /etc/unnest/client.key")))
 	if err == nil {
-		t.Fatal("the rogue's key fits the victim's certificate")
+		t.Fatal("the key of the rogue guest matches the certificate of the victim")
 	}
 	for name, config := range map[string]*tls.Config{
 		"no certificate": {InsecureSkipVerify: true},
@@ -164,7 +164,7 @@ func rogueName(t *testing.T, rogue, victim *node) {
 			t.Fatal(err)
 		}
 		secured := tls.Client(conn, config)
-		_ = secured.HandshakeContext(t.Context()) // TLS 1.3 refuses a client's certificate after its handshake
+		_ = secured.HandshakeContext(t.Context()) // TLS 1.3 refuses a client certificate after the handshake
 		_, _ = secured.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
 		if n, err := secured.Read(make([]byte, 1)); err == nil {
 			t.Errorf("%s: the daemon answered %d bytes", name, n)
@@ -181,7 +181,7 @@ func rogueGarbage(t *testing.T, rogue *node) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		go func() { _, _ = conn.Write(garbage) }() // it may be read only in part: its end is the connection's
+		go func() { _, _ = conn.Write(garbage) }() // ends with the connection, which may not read all
 		answer := new(bytes.Buffer)
 		done := make(chan struct{})
 		go func() {
@@ -191,7 +191,7 @@ func rogueGarbage(t *testing.T, rogue *node) {
 		select {
 		case <-done:
 		case <-time.After(15 * time.Second):
-			t.Errorf("%s: the daemon does not hang up", name)
+			t.Errorf("%s: the daemon does not close the connection", name)
 		}
 		conn.Close()
 	}
@@ -200,7 +200,7 @@ func rogueGarbage(t *testing.T, rogue *node) {
 	}
 }
 
-// Thousands of requests: most are refused, and the victim is served meanwhile.
+// Of thousands of requests most are refused, while the daemon still serves the victim.
 func rogueFlood(t *testing.T, rogue, victim *node) {
 	d, theirs := rogue.dialDaemon(), victim.dialDaemon()
 	var refused, served int
@@ -226,23 +226,22 @@ func rogueFlood(t *testing.T, rogue, victim *node) {
 	for range 10 {
 		begin := time.Now()
 		if _, err := theirs.Status(t.Context(), &hostdpb.StatusRequest{}); err != nil {
-			t.Errorf("the victim is refused: %v", err)
+			t.Errorf("request of the victim: %v", err)
 		}
 		worst = max(worst, time.Since(begin))
 	}
 	wg.Wait()
 	stop()
 	if refused < 1000 || served == 0 {
-		t.Errorf("%d of 3200 requests were refused, %d served", refused, served)
+		t.Errorf("of 3200 requests %d were refused and %d served, want at least 1000 and 1", refused, served)
 	}
 	if worst > 10*time.Second {
-		t.Errorf("the victim waited %v", worst)
+		t.Errorf("a request of the victim took %v, want at most 10 s", worst)
 	}
 	t.Logf("%d of 3200 requests refused, %d served; the victim waited at most %v", refused, served, worst)
 }
 
-// More connections than an address may have: what is too much is closed, and the
-// victim gets in.
+// The daemon closes connections beyond the limit of an address, and still serves the victim.
 func rogueConnections(t *testing.T, rogue, victim *node) {
 	var open []net.Conn
 	defer func() {
@@ -256,6 +255,6 @@ func rogueConnections(t *testing.T, rogue, victim *node) {
 		}
 	}
 	if _, err := victim.dialDaemon().Status(t.Context(), &hostdpb.StatusRequest{}); err != nil {
-		t.Errorf("the victim: %v", err)
+		t.Errorf("request of the victim: %v", err)
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"unnest/internal/testbed/fleet"
 )
 
-// A pod with a NIC of its own reaches Services: the rules in its guest are those
-// that kube-proxy's mode iptables writes for a ClusterIP with two backends, one
-// on the same guest and one on another, each with its own NIC.
+// A pod with its own NIC reaches Services. The rules in its guest are those that kube-proxy
+// in mode iptables writes for a ClusterIP with two backends, one in the same guest and one
+// in another guest, each with its own NIC.
 func TestServices(t *testing.T) {
 	n := newNodes(t, nil)
 	one, two := n.boot(fleet.Options{Name: "node1", Slots: 4}), n.boot(fleet.Options{Name: "node2", Slots: 4})
@@ -33,33 +33,33 @@ func TestServices(t *testing.T) {
 		seen[one.get("client", address)]++
 	}
 	if seen["near"]+seen["far"] != 12 || seen["near"] == 0 || seen["far"] == 0 {
-		t.Errorf("the service's answers came from %v, want both backends", seen)
+		t.Errorf("answers of the Service by backend: %v, want 12 from both", seen)
 	}
 	// A backend may be its own client.
 	for range 4 {
 		if got := one.get("near", address); got != "near" && got != "far" {
-			t.Errorf("a backend gets %q from its own service", got)
+			t.Errorf("a backend gets %q from its own Service, want near or far", got)
 		}
 	}
-	// Between pods there is nothing in the way.
+	// Traffic between pods does not pass the guest.
 	one.wantReach("client", far, true)
 	if route := one.run("ip -n client route get " + far.String()); !strings.Contains(route, "dev eth0") {
-		t.Errorf("the way to another pod is %s, want its own NIC", route)
+		t.Errorf("the route to another pod is %s, want dev eth0", route)
 	}
 	for _, pod := range []string{"client", "near"} {
 		if _, err := one.brfusion("CHECK", pod, services); err == nil {
-			t.Errorf("CHECK of %s without prevResult succeeded", pod)
+			t.Errorf("CHECK of %s without prevResult succeeded, want an error", pod)
 		}
 		if _, err := one.brfusion("DEL", pod, services); err != nil {
 			t.Error(err)
 		}
 	}
 	if left := one.run("ip -o link"); strings.Contains(left, "unsv") {
-		t.Errorf("the service path has left %s", left)
+		t.Errorf("links of the service path are left: %s", left)
 	}
 }
 
-// get returns the last line of what an address answers on port 80.
+// get returns the last line of the answer of an address on port 80.
 func (m *node) get(pod, address string) string {
 	out, err := m.try(fmt.Sprintf(`printf 'GET / HTTP/1.0\r\n\r\n' | ip netns exec %s busybox nc -w 5 %s 80`, pod, address), "")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
@@ -69,8 +69,8 @@ func (m *node) get(pod, address string) string {
 	return lines[len(lines)-1]
 }
 
-// kubeProxy is what kube-proxy's mode iptables writes for a ClusterIP on port 80
-// with two endpoints on port 8080 (pkg/proxy/iptables of Kubernetes).
+// kubeProxy returns commands for the rules that kube-proxy in mode iptables writes for a
+// ClusterIP on port 80 with endpoints on port 8080 (pkg/proxy/iptables of Kubernetes).
 func kubeProxy(address string, endpoints ...netip.Addr) string {
 	rules := []string{
 		"set -e", "sysctl -qw net.ipv4.ip_forward=1",
@@ -98,8 +98,7 @@ func kubeProxy(address string, endpoints ...netip.Addr) string {
 	return strings.Join(rules, "\n")
 }
 
-// A port of the guest leads to the pod, by the reference plugin in the chain, and
-// the pod sees who calls.
+// The chained reference plugin forwards a port of the guest to the pod.
 func TestHostPort(t *testing.T) {
 	n := newNodes(t, nil)
 	m := n.boot(fleet.Options{Name: "node1", Slots: 2})
@@ -114,7 +113,7 @@ func TestHostPort(t *testing.T) {
 		" sh -c 'echo from the pod >/tmp/index.html; exec busybox httpd -f -v -p 8080 -h /tmp'")
 	out := mustRun(t, "nsenter", "--net="+n.fleet.Lab.ClientNS(), "curl", "-sS", "--max-time", "10", "http://"+m.TenantIP+":8088/")
 	if out != "from the pod\n" {
-		t.Errorf("the guest's port answers %q", out)
+		t.Errorf("the port of the guest answers %q", out)
 	}
 	m.run("nerdctl rm --force web")
 }

@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// Two guests, each with a container that has a NIC of its own: the containers
-// reach each other over the host's bridge, without the guests' network, and the
-// NICs go with the containers.
+// Two guests have one container each, with its own NIC. The containers reach each other over
+// the bridge of the host, and their NICs are removed with them.
 func TestBrFusionAcrossGuests(t *testing.T) {
-	unnest := program(t)
+	unnest := unnestBinary(t)
 	mustRun(t, unnest, "vm", "up", "--slots", "2", "--pool", "0", "node1", "node2")
 	defer func() { mustRun(t, unnest, "vm", "down", "--all") }()
 	if out := mustRun(t, unnest, "vm", "ls"); strings.Count(out, "running") != 2 {
@@ -30,24 +29,24 @@ func TestBrFusionAcrossGuests(t *testing.T) {
 			"nerdctl", "inspect", "--format", "{{.NetworkSettings.IPAddress}}", "web"))
 		out := mustRun(t, unnest, "vm", "ssh", client, "nerdctl", "exec", "web", "busybox", "wget", "-q", "-O", "-", "http://"+address+":8080/")
 		if out != "hello from "+server+"\n" {
-			t.Errorf("%s at %s says %q to %s", server, address, out, client)
+			t.Errorf("%s at %s answers %q to %s", server, address, out, client)
 		}
 	}
-	// The NIC is a real one from the VMM: a virtio device, not one end of a veth.
+	// The NIC is a virtio device from the VMM, not one end of a veth pair.
 	if out := mustRun(t, unnest, "vm", "ssh", "node1", "nerdctl", "exec", "web", "busybox", "ls", "/sys/class/net/eth0/device/driver/module"); out == "" {
 		t.Error("eth0 of the container has no driver")
 	}
 	for _, node := range []string{"node1", "node2"} {
 		mustRun(t, unnest, "vm", "ssh", node, "nerdctl", "rm", "--force", "web")
 		if out := mustRun(t, unnest, "vm", "ssh", node, "ls", "/sys/class/net"); out != before[node] {
-			t.Errorf("%s has the interfaces %q after the container, %q before", node, out, before[node])
+			t.Errorf("%s: interfaces after the container: %q, before: %q", node, out, before[node])
 		}
 	}
 }
 
 const image = "localhost/unnest/tools:1"
 
-// mustRun runs a command that must succeed and returns its standard output.
+// mustRun runs a command, which must succeed, and returns its standard output.
 func mustRun(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, problem bytes.Buffer

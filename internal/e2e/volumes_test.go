@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,7 +14,7 @@ import (
 	"unnest/internal/testbed/fleet"
 )
 
-// podKey is known to the guests of the pod.
+// podKey is the key of the shares, which all guests of the pod know.
 const podKey = "the-key-of-the-pod-web"
 
 // volume runs unnest-volume in the guest.
@@ -35,26 +34,13 @@ func (m *node) want(script, want string) {
 	}
 }
 
-// buildMapper builds the program that maps files.
-func buildMapper(t *testing.T) []byte {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "mapper")
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", path, "./testdata/mapper")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	content, err := os.ReadFile(path)
+// Two guests of one pod see each other's writes, in a volume and in shared memory.
+func TestVolumesAndSharedMemory(t *testing.T) {
+	volumes, export := filepath.Join(t.TempDir(), "volumes"), filepath.Join(t.TempDir(), "export")
+	mapper, err := os.ReadFile(goBuild(t, "mapper", "build", "-ldflags", "-s -w", "./testdata/mapper"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return content
-}
-
-// Two guests of one pod see each other's writes, in a volume and in memory.
-func TestVolumesAndSharedMemory(t *testing.T) {
-	volumes, export := filepath.Join(t.TempDir(), "volumes"), filepath.Join(t.TempDir(), "export")
-	mapper := buildMapper(t)
 	n := newNodes(t, func(f *fleet.Fleet) {
 		for _, dir := range []string{volumes, export} {
 			if err := os.Mkdir(dir, 0o700); err != nil {
@@ -63,7 +49,8 @@ func TestVolumesAndSharedMemory(t *testing.T) {
 		}
 		f.Policy.Tenants[0].Volumes = volumes
 	})
-	// With two processors each: QEMU's emulation of one alone is not atomic for others.
+	// Two processors each, because QEMU's emulation of a single processor is not atomic for
+	// other guests.
 	one := n.launch(fleet.Options{Name: "node1", Slots: 2, Shares: 4, VCPUs: 2})
 	two := n.launch(fleet.Options{Name: "node2", Slots: 2, Shares: 4, VCPUs: 2, Export: export})
 	for _, m := range []*node{one, two} {
@@ -78,13 +65,13 @@ func TestVolumesAndSharedMemory(t *testing.T) {
 		}
 		seeEachOther(one, two, "/mnt/data", "/mnt/data")
 		two.want("grep -c /mnt/data.virtiofs /proc/mounts", "1\n")
-		// A lock that one holds the other does not get, and does not wait for.
+		// One guest holds a lock. The other one fails to get it, without waiting.
 		one.run("flock -n /mnt/data/lock sh -c 'echo >/mnt/data/locked; while [ -e /mnt/data/locked ]; do sleep 0.1; done' >/dev/null 2>&1 & sleep 1")
 		two.want("flock -n /mnt/data/lock true; echo $?", "1\n")
 		two.run("rm /mnt/data/locked; sleep 1; flock -n /mnt/data/lock true")
-		// Nobody makes device nodes.
+		// Device nodes are not allowed.
 		if out, err := one.try("mknod /mnt/data/null c 1 3", ""); err == nil {
-			t.Errorf("a device node was made: %s", out)
+			t.Errorf("mknod succeeded: %s", out)
 		}
 	})
 
@@ -107,11 +94,11 @@ func TestVolumesAndSharedMemory(t *testing.T) {
 		two.run("/tmp/mapper /tmp/ring write 4096 'from the second'")
 		one.want("/tmp/mapper /tmp/ring read 4096 100", "from the second\n")
 		if lost := addTogether(one, two, 20_000_000); lost > 0 {
-			t.Errorf("%d additions were lost", lost)
+			t.Errorf("%d increments were lost", lost)
 		}
-		for _, m := range []*node{one, two} { // QEMU has no other descriptor of it
+		for _, m := range []*node{one, two} { // QEMU has no other descriptor
 			if got := memoryFiles(t, m.PID); got != 1 {
-				t.Errorf("%s: QEMU has %d descriptors of the memory", m.Name, got)
+				t.Errorf("%s: QEMU has %d descriptors of the shared memory", m.Name, got)
 			}
 		}
 	})
@@ -126,7 +113,7 @@ func TestVolumesAndSharedMemory(t *testing.T) {
 		seeEachOther(two, one, "/mnt/logs", "/mnt/logs")
 		two.want("/tmp/mapper /tmp/ring read 1048000 100", "from the first\n")
 		if got := n.guestStatus("node1").Shared; len(got) != 3 {
-			t.Errorf("node1 has %v", got)
+			t.Errorf("shares of node1: got %v, want 3", got)
 		}
 	})
 
@@ -137,23 +124,23 @@ func TestVolumesAndSharedMemory(t *testing.T) {
 			m.volume("detach volume web logs /mnt/logs")
 			m.want("ls -d /sys/bus/pci/devices/0000:00:0e.*/0000:* 2>/dev/null | wc -l", "0\n")
 			if got := n.guestStatus(m.Name); len(got.Shared) != 0 || got.SlotsFree != 2 {
-				t.Errorf("%s has %+v", m.Name, got)
+				t.Errorf("%s: got status %+v, want no share and 2 free slots", m.Name, got)
 			}
 			if got := memoryFiles(t, m.PID); got != 0 {
-				t.Errorf("%s: QEMU has %d descriptors of the memory", m.Name, got)
+				t.Errorf("%s: QEMU has %d descriptors of the shared memory", m.Name, got)
 			}
 		}
-		n.eventually("no server of a volume is left", func() bool { return !hasProcess(t, "source="+volumes) })
+		n.eventually("no virtiofsd is left", func() bool { return !hasProcess(t, "source="+volumes) })
 		if got, err := os.ReadFile(volumes + "/web/data/meanwhile"); err != nil || string(got) != "meanwhile\n" {
-			t.Errorf("on the host the volume has %q, %v", got, err)
+			t.Errorf("file of the volume on the host: got %q, %v", got, err)
 		}
-		// It is there again when somebody wants it.
+		// The volume still exists and can be attached again.
 		two.volume("attach volume web data /mnt/data")
 		two.want("cat /mnt/data/meanwhile", "meanwhile\n")
 	})
 }
 
-// start runs a shell script in the guest beside others and tells what it printed.
+// start runs a shell script in the guest in the background. The channel returns its output.
 func (m *node) start(script string) <-chan string {
 	ended := make(chan string, 1)
 	go func() {
@@ -166,8 +153,8 @@ func (m *node) start(script string) <-chan string {
 	return ended
 }
 
-// seeEachOther has one guest write and the other read, and the other way round: in
-// files that are new, that are open, and that get another name.
+// seeEachOther has each guest read what the other one has written: in new files, in open files,
+// and in renamed files.
 func seeEachOther(one, two *node, here, there string) {
 	one.nodes.t.Helper()
 	one.run(fmt.Sprintf("mkdir -p %s/d && echo one >%s/d/file && dd if=/dev/urandom of=%s/large bs=1M count=4 2>/dev/null", here, here, here))
@@ -177,29 +164,29 @@ func seeEachOther(one, two *node, here, there string) {
 	two.run("mv " + there + "/d/file " + there + "/d/moved")
 	one.want("ls "+here+"/d", "moved\n")
 	if sum := one.run("sha256sum <" + here + "/large"); two.run("sha256sum <"+there+"/large") != sum {
-		one.nodes.t.Error("a large file differs")
+		one.nodes.t.Error("a large file differs between the guests")
 	}
-	// One reads on in a file that it has open when the other has written to it.
+	// One guest continues to read an open file after the other one has appended to it.
 	reading := one.start(fmt.Sprintf("exec 3<%s/d/moved; cat <&3 >/dev/null; echo >%s/ready; while [ -e %s/ready ]; do sleep 0.1; done; cat <&3", here, here, here))
 	two.run(fmt.Sprintf("until [ -e %s/ready ]; do sleep 0.1; done; echo more >>%s/d/moved; rm %s/ready", there, there, there))
 	if got := <-reading; got != "more\n" {
-		one.nodes.t.Errorf("in a file that is open: got %q", got)
+		one.nodes.t.Errorf("read on in an open file: got %q, want what the other guest has appended", got)
 	}
 	two.want("tail -n 1 "+there+"/d/moved", "more\n")
 	one.run("rm -r " + here + "/d " + here + "/large")
 }
 
-// addTogether has both guests add to one number at the same time, which the host
-// tells them, and returns how much is missing.
+// addTogether has both guests increment one number at the same time, after a signal of the
+// host, and returns the number of lost increments.
 func addTogether(one, two *node, times uint64) (lost uint64) {
 	t := one.nodes.t
 	t.Helper()
 	found, err := share.FindRegions(one.PID)
 	if err != nil || len(found) != 1 {
-		t.Fatalf("found %v, %v", found, err)
+		t.Fatalf("shared memory of %s: got %v, %v; want one region", one.Name, found, err)
 	}
 	defer found[0].File.Close()
-	const offset = 64 // of three numbers: the sum, the sign to begin, how many wait for that
+	const offset = 64 // of three numbers: the sum, the start signal, the number of waiting guests
 	number := func(i int64) uint64 {
 		b := make([]byte, 8)
 		if _, err := found[0].File.ReadAt(b, offset+8*i); err != nil {
@@ -211,17 +198,17 @@ func addTogether(one, two *node, times uint64) (lost uint64) {
 	for _, m := range []*node{one, two} {
 		adding = append(adding, m.start(fmt.Sprintf("/tmp/mapper /tmp/ring add %d %d", offset, times)))
 	}
-	one.nodes.eventually("both guests wait", func() bool { return number(2) == 2 })
+	one.nodes.eventually("both guests wait for the start signal", func() bool { return number(2) == 2 })
 	if _, err := found[0].File.WriteAt([]byte{1}, offset+8); err != nil {
 		t.Fatal(err)
 	}
 	for _, said := range adding {
-		t.Logf("adding, a guest has seen %s", strings.TrimSpace(<-said))
+		t.Logf("last sum that a guest has seen: %s", strings.TrimSpace(<-said))
 	}
 	return 2*times - number(0)
 }
 
-// memoryFiles counts a process's descriptors of what pods share.
+// memoryFiles counts the descriptors of shared memory that a process has.
 func memoryFiles(t *testing.T, pid int) (n int) {
 	t.Helper()
 	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
@@ -236,7 +223,7 @@ func memoryFiles(t *testing.T, pid int) (n int) {
 	return n
 }
 
-// hasProcess reports whether a process has the words in its command line.
+// hasProcess reports whether the command line of a process contains words.
 func hasProcess(t *testing.T, words string) bool {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -1,10 +1,9 @@
-// Command hops takes the times of messages on their way: when a client sends one, when
-// its frame passes links, when the server has it, and the same of its answer. It obeys
-// orders of JSON, one a line, and answers each by a line. What is in one kernel is on
-// one clock, its monotonic one, in ns.
+// Command hops records the times of messages: when the client sends a message, when its frame
+// passes links, when the server receives it, and the same for the answer. It executes requests in
+// JSON lines and answers each with a line. Times of one kernel are on one clock, its monotonic
+// clock, in ns.
 //
-// A message of a ping-pong is numbered; see message.go. Those of the warm-up leave no
-// times.
+// Messages are numbered, see message.go. Messages of the warm-up leave no times.
 package main
 
 import (
@@ -18,16 +17,16 @@ import (
 	"runtime/debug"
 )
 
-// order is what to do:
+// request is one of:
 //
-//   - serve: answer messages to Address, until the end;
-//   - ask: send Count messages of Size bytes to Address after Warmup others, each when
-//     the one before is answered;
-//   - stamp: take the times at which frames of messages pass Links, until collect;
-//   - collect: say all times since the last;
-//   - cost: say what eBPF programs have cost so far, and keep account of it from now
-//     on if Count is not 0.
-type order struct {
+//   - serve: answer messages to Address, until the end of hops;
+//   - ask: send Warmup messages, then Count messages of Size bytes to Address, each after the
+//     answer to the previous one;
+//   - stamp: record the times at which frames of messages pass Links, until collect;
+//   - collect: return all times since the last collect;
+//   - cost: return the cost of eBPF programs since the last cost, and enable the kernel's
+//     statistics of them if Count is not 0.
+type request struct {
 	Do      string   `json:"do"`
 	Address string   `json:"address"`
 	Size    int      `json:"size"`
@@ -36,8 +35,8 @@ type order struct {
 	Links   []string `json:"links"`
 }
 
-// reply is the answer to an order. Times are by place, such as "lo in request", and
-// number of the message; 0 where it did not come by.
+// reply is the answer to a request. Times are by point, such as "lo in request", and by the
+// number of the message; 0: the message did not pass the point.
 type reply struct {
 	Error string             `json:"error,omitempty"`
 	Times map[string][]int64 `json:"times,omitempty"`
@@ -46,45 +45,45 @@ type reply struct {
 
 func main() {
 	log.SetFlags(0)
-	// A thread that waits in the kernel keeps one of the runtime's processors, and
-	// garbage cannot be collected meanwhile; there is not much.
+	// A thread that waits in the kernel occupies a processor of the runtime, which blocks
+	// garbage collection. There is little garbage.
 	runtime.GOMAXPROCS(4)
 	debug.SetGCPercent(-1)
-	if err := obey(os.Stdin, os.Stdout); err != nil {
+	if err := execute(os.Stdin, os.Stdout); err != nil {
 		log.Fatal("hops: ", err)
 	}
 }
 
-// obey carries out the orders in in until it ends.
-func obey(in io.Reader, out io.Writer) error {
+// execute executes the requests in in until in ends.
+func execute(in io.Reader, out io.Writer) error {
 	a := &agent{times: times{}}
 	answers := json.NewEncoder(out)
-	for orders := json.NewDecoder(in); ; {
-		var o order
-		if err := orders.Decode(&o); errors.Is(err, io.EOF) {
+	for requests := json.NewDecoder(in); ; {
+		var o request
+		if err := requests.Decode(&o); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("read an order: %w", err)
+			return fmt.Errorf("read a request: %w", err)
 		}
 		var r reply
 		if err := a.do(o, &r); err != nil {
 			r.Error = fmt.Sprintf("%s: %v", o.Do, err)
 		}
 		if err := answers.Encode(r); err != nil {
-			return fmt.Errorf("answer: %w", err)
+			return fmt.Errorf("send a reply: %w", err)
 		}
 	}
 }
 
-// agent is what orders have begun.
+// agent holds what requests have started.
 type agent struct {
 	times  times
 	server *server
 	stamps *stamps
-	stats  io.Closer // of the kernel's account of programs
+	stats  io.Closer // disables the kernel's statistics of programs
 }
 
-func (a *agent) do(o order, r *reply) (err error) {
+func (a *agent) do(o request, r *reply) (err error) {
 	switch o.Do {
 	case "serve":
 		a.server, err = serve(o.Address)
@@ -97,7 +96,7 @@ func (a *agent) do(o order, r *reply) (err error) {
 	case "cost":
 		err = a.cost(o.Count != 0, r)
 	default:
-		err = errors.New("there is no such order")
+		err = errors.New("unknown request")
 	}
 	return err
 }
@@ -115,10 +114,10 @@ func (a *agent) collect(r *reply) error {
 	return err
 }
 
-// times are by place and number of the message.
+// times are by point and number of the message.
 type times map[string][]int64
 
-// set notes when a message came by a place, unless it did before.
+// set records when a message first passed a point.
 func (t times) set(place string, number int, at int64) {
 	for len(t[place]) <= number {
 		t[place] = append(t[place], 0)

@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A message begins with the mark, or with 0 in the warm-up, and its number, doubled,
-// and one more in the answer: 32 bits each, in network byte order.
+// A message begins with two words of 32 bits in network byte order: the mark, or 0 in the
+// warm-up; and twice its number, plus 1 in the answer.
 const (
 	mark       = 0x484f5053 // "HOPS"
 	headLength = 8
-	maxLength  = 65507 // of a datagram of IPv4
+	maxLength  = 65507 // of an IPv4 datagram
 )
 
 type head struct {
@@ -50,8 +50,8 @@ type clock struct {
 	at   int64 // ns, of base
 }
 
-// newClock asks the kernel what time a reading of the process's own clock is, as
-// closely as one of some pairs of readings tells.
+// newClock compares the kernel's clock with that of the Go runtime. It takes 100 readings and
+// uses the one that took the shortest time.
 func newClock() (clock, error) {
 	best, width := clock{}, time.Duration(1<<62)
 	for range 100 {
@@ -69,23 +69,23 @@ func newClock() (clock, error) {
 
 func (c clock) now() int64 { return c.at + int64(time.Since(c.base)) }
 
-// open returns a UDP socket whose reads end after a time.
-func open(patience time.Duration) (int, error) {
+// open returns a UDP socket with a time limit for reads.
+func open(limit time.Duration) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("open socket: %w", err)
 	}
-	limit := unix.NsecToTimeval(patience.Nanoseconds())
-	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit)
+	timeout := unix.NsecToTimeval(limit.Nanoseconds())
+	err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)
 	if err != nil {
 		return -1, errors.Join(fmt.Errorf("prepare socket: %w", err), unix.Close(fd))
 	}
 	return fd, nil
 }
 
-// send and receive are system calls that the runtime does not know of: it would take
-// the thread's processor away after a while, each time, by timers that in an emulated
-// guest take longer than the message.
+// send and receive make system calls that the Go runtime does not notice. Otherwise it would
+// take the processor from the thread each time, with timers that cost an emulated guest more
+// time than the message.
 func send(fd int, b []byte, to *peer) error {
 	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0,
 		uintptr(unsafe.Pointer(&to.address)), uintptr(to.length))
@@ -95,7 +95,7 @@ func send(fd int, b []byte, to *peer) error {
 	return nil
 }
 
-// receive fills b and sets from.
+// receive reads a datagram into b and sets from.
 func receive(fd int, b []byte, from *peer) (int, error) {
 	from.length = unix.SizeofSockaddrInet4
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0,
@@ -120,13 +120,13 @@ func peerAt(a *unix.SockaddrInet4) *peer {
 func address(text string) (*unix.SockaddrInet4, error) {
 	a, err := netip.ParseAddrPort(text)
 	if err != nil || !a.Addr().Is4() {
-		return nil, fmt.Errorf("address %q: want one of IPv4 and a port", text)
+		return nil, fmt.Errorf("address %q: want an IPv4 address and a port", text)
 	}
 	return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}, nil
 }
 
-// ask notes when each message is sent, and when its answer is there.
-func ask(o order, t times) error {
+// ask sends messages and records when each is sent and when its answer arrives.
+func ask(o request, t times) error {
 	if o.Size < headLength || o.Size > maxLength {
 		return fmt.Errorf("size %d: want %d to %d", o.Size, headLength, maxLength)
 	}
@@ -176,7 +176,7 @@ func exchange(fd int, to *peer, out, in []byte, h head) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("wait for the answer: %w", err)
+			return fmt.Errorf("receive the answer: %w", err)
 		}
 		if n == len(out) && readHead(in) == h {
 			return nil
@@ -184,7 +184,7 @@ func exchange(fd int, to *peer, out, in []byte, h head) error {
 	}
 }
 
-// server answers messages, and notes when each is there.
+// server answers messages and records when each arrives.
 type server struct {
 	clock clock
 	fd    int
@@ -193,7 +193,7 @@ type server struct {
 	received times
 }
 
-// serve returns when messages to the address are answered.
+// serve starts a server and returns when it is ready.
 func serve(text string) (*server, error) {
 	at, err := address(text)
 	if err != nil {
@@ -213,11 +213,11 @@ func serve(text string) (*server, error) {
 	return s, nil
 }
 
-// pause is how long messages stay out before the server takes a ping-pong for ended.
+// pause without messages means for the server that a series has ended.
 const pause = 50 * time.Millisecond
 
-// answerAll ends with the socket, when clients go unanswered and say so. Between
-// ping-pongs it waits in a way that lets the runtime sleep too.
+// answerAll answers messages until the socket fails, which clients notice. Between series it
+// waits in a system call that lets the runtime sleep.
 func (s *server) answerAll() {
 	buffer := make([]byte, maxLength)
 	for {
@@ -241,14 +241,14 @@ func (s *server) answer(buffer []byte) error {
 	}
 	h := readHead(buffer)
 	if h.marked {
-		s.note(h.number, at)
+		s.record(h.number, at)
 	}
 	h.answer = true
 	h.write(buffer)
 	return send(s.fd, buffer[:n], &from)
 }
 
-func (s *server) note(number int, at int64) {
+func (s *server) record(number int, at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.received.set("served", number, at)
@@ -263,7 +263,7 @@ func (s *server) collect(into times) {
 	s.received = times{}
 }
 
-// index is the number of a link.
+// index returns the index of a link.
 func index(name string) (int, error) {
 	link, err := net.InterfaceByName(name)
 	if err != nil {

@@ -14,33 +14,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// messageOffset is where a message is in a frame of Ethernet and IPv4 without options.
+// messageOffset is the offset of the message in an Ethernet frame with IPv4 without options.
 const messageOffset = 14 + 20 + 8
 
-// Of struct __sk_buff (linux/bpf.h).
+// Offsets in struct __sk_buff (linux/bpf.h).
 const (
 	skbPacketType = 4
 	skbInterface  = 40
 )
 
-// outgoing is the type of a packet that leaves (linux/if_packet.h).
+// outgoing is the type of an outgoing packet (linux/if_packet.h).
 const outgoing = 4
 
-// noWakeup has nobody told of a record (BPF_RB_NO_WAKEUP).
+// noWakeup is BPF_RB_NO_WAKEUP: do not wake the reader.
 const noWakeup = 1
 
-// event is what the program leaves of a frame: its time, the message's second word in
-// network byte order, and the link's number, doubled, one more if it leaves. The stack
-// has it at eventAt, and the message's two words behind.
+// An event describes a frame: its time, the second word of the message in network byte order,
+// and twice the index of the link, plus 1 if the frame is outgoing. It is at eventAt on the
+// stack, followed by the two words of the message.
 const (
 	eventLength = 16
 	eventAt     = -24
 	wordsAt     = -8
 )
 
-// stampProgram takes the time of each frame that has a marked message, and no frame.
-// As the filter of a packet socket it sees what comes in before all programs of
-// traffic control, and what goes out after them, just before the driver has it.
+// stampProgram records the time of each frame with a marked message, and drops all frames. As
+// the filter of a packet socket it sees incoming frames before all programs of traffic control,
+// and outgoing frames after them, just before the driver.
 func stampProgram(ring *ebpf.Map) *ebpf.ProgramSpec {
 	return &ebpf.ProgramSpec{
 		Name: "stamp", Type: ebpf.SocketFilter, License: "Apache-2.0",
@@ -79,12 +79,12 @@ func stampProgram(ring *ebpf.Map) *ebpf.ProgramSpec {
 	}
 }
 
-// stamps takes times until it is collected.
+// stamps records times until it is collected.
 type stamps struct {
 	ring    *ebpf.Map
 	program *ebpf.Program
 	sockets []int
-	links   map[uint32]string // by number
+	links   map[uint32]string // by index
 }
 
 func stamp(links []string) (_ *stamps, err error) {
@@ -94,11 +94,11 @@ func stamp(links []string) (_ *stamps, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if err := rlimit.RemoveMemlock(); err != nil { // of kernels before 5.11
+	if err := rlimit.RemoveMemlock(); err != nil { // for kernels before 5.11
 		return nil, fmt.Errorf("remove memory lock limit: %w", err)
 	}
 	if s.ring, err = ebpf.NewMap(&ebpf.MapSpec{Name: "stamps", Type: ebpf.RingBuf, MaxEntries: 1 << 20}); err != nil {
-		return nil, fmt.Errorf("make ring: %w", err)
+		return nil, fmt.Errorf("create ring buffer: %w", err)
 	}
 	if s.program, err = ebpf.NewProgram(stampProgram(s.ring)); err != nil {
 		return nil, fmt.Errorf("load program: %w", err)
@@ -117,7 +117,7 @@ func (s *stamps) watch(link string) error {
 		return err
 	}
 	s.links[uint32(number)] = link
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) // gets nothing until it is bound
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) // receives nothing until it is bound
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (s *stamps) watch(link string) error {
 	return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: number})
 }
 
-// collect ends the watch and adds what it has seen.
+// collect stops recording and adds the times.
 func (s *stamps) collect(into times) (err error) {
 	for _, fd := range s.sockets {
 		err = errors.Join(err, unix.Close(fd))
@@ -138,10 +138,10 @@ func (s *stamps) collect(into times) (err error) {
 	defer func() { err = errors.Join(err, s.close()) }()
 	r, err := ringbuf.NewReader(s.ring)
 	if err != nil {
-		return fmt.Errorf("read ring: %w", err)
+		return fmt.Errorf("read ring buffer: %w", err)
 	}
 	defer r.Close()
-	r.SetDeadline(time.Unix(1, 0)) // nothing comes any more
+	r.SetDeadline(time.Unix(1, 0)) // no event will arrive
 	for {
 		var record ringbuf.Record
 		err := r.ReadInto(&record)
@@ -149,7 +149,7 @@ func (s *stamps) collect(into times) (err error) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("read ring: %w", err)
+			return fmt.Errorf("read ring buffer: %w", err)
 		}
 		s.add(record.RawSample, into)
 	}
@@ -182,14 +182,14 @@ func (s *stamps) close() (err error) {
 	return err
 }
 
-// cost is what a program has cost the kernel while it kept account.
+// cost is the cost of an eBPF program while statistics were enabled.
 type cost struct {
 	Runs uint64 `json:"runs"`
 	Ns   int64  `json:"ns"`
 }
 
-// cost is by the programs' names, over all of a name.
-func (a *agent) cost(goOn bool, r *reply) error {
+// cost returns costs by program name, as sums over programs of the same name.
+func (a *agent) cost(enable bool, r *reply) error {
 	r.Costs = map[string]cost{}
 	for id, err := ebpf.ProgramGetNextID(0); ; id, err = ebpf.ProgramGetNextID(id) {
 		if errors.Is(err, os.ErrNotExist) {
@@ -199,7 +199,7 @@ func (a *agent) cost(goOn bool, r *reply) error {
 			return fmt.Errorf("list programs: %w", err)
 		}
 		if err := addCost(id, r.Costs); err != nil {
-			return fmt.Errorf("ask program %d: %w", id, err)
+			return fmt.Errorf("get statistics of program %d: %w", id, err)
 		}
 	}
 	if a.stats != nil {
@@ -209,7 +209,7 @@ func (a *agent) cost(goOn bool, r *reply) error {
 			return err
 		}
 	}
-	if !goOn {
+	if !enable {
 		return nil
 	}
 	var err error

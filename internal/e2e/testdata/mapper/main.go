@@ -1,6 +1,6 @@
-// Command mapper maps a file, as programs that share memory do: it writes or reads
-// text at an offset, or adds to a number there, one by one, once the number behind it
-// is not 0: until then it adds 1 to the one behind that, once.
+// Command mapper maps a file, as processes with shared memory do. It writes or reads text at an
+// offset, or increments a number there a number of times. Before the increments it adds 1 to the
+// third number and waits until the second number is not 0.
 package main
 
 import (
@@ -45,11 +45,11 @@ func main() {
 		}
 		fmt.Println(atomic.LoadUint64(&n[0]))
 	default:
-		log.Fatalf("no such verb: %s", os.Args[2])
+		log.Fatalf("unknown command: %s", os.Args[2])
 	}
 }
 
-// mapFile maps all of a file.
+// mapFile maps a whole file.
 func mapFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
