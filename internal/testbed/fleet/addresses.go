@@ -11,26 +11,26 @@ import (
 	"unnest/internal/testbed/lab"
 )
 
-// maxGuests is how many guests the network plan has addresses for.
+// maxGuests is the largest number of guests in a lab. There are no more addresses.
 const maxGuests = 200
 
-// DaemonPort is where the host daemon listens on the management gateway.
+// DaemonPort is the host daemon's port on the management gateway.
 const DaemonPort = "7443"
 
-// daemonAddress is where guests find the host daemon.
+// daemonAddress is the host daemon's address for guests.
 var daemonAddress = net.JoinHostPort(lab.ManagementGateway, DaemonPort)
 
 // Tenant is the only tenant of the default policy.
 const Tenant = "default"
 
-// The first and the last address of pods on the tenant network; the guests' own
-// are below.
+// The first and the last address of pods on the tenant network. Those of guests are
+// lower.
 const (
 	firstPod = "10.201.1.0"
 	lastPod  = "10.201.254.255"
 )
 
-// defaultPolicy is that of a lab whose guests trust each other.
+// defaultPolicy is the policy of a lab whose guests trust each other.
 func defaultPolicy() policy.Policy {
 	subnet := netip.MustParsePrefix(fmt.Sprintf("%s/%d", lab.TenantGateway, lab.TenantPrefix)).Masked()
 	return policy.Policy{
@@ -46,7 +46,7 @@ func defaultPolicy() policy.Policy {
 	}
 }
 
-// addresses are a guest's own part of the network plan.
+// addresses are the addresses and device names of one guest.
 type addresses struct {
 	managementIP, managementMAC, managementTAP string
 	tenantIP, tenantMAC, tenantTAP             string
@@ -54,7 +54,8 @@ type addresses struct {
 	uplinkMAC                                  string // of this guest's NIC on nestedTAP, which has no address
 }
 
-// managementNIC and tenantNIC are what the host daemon keeps the guest to.
+// managementNIC and tenantNIC are the guest's own NICs, with the addresses that the host
+// daemon lets it use.
 func (a addresses) managementNIC() daemon.BootNIC {
 	return daemon.BootNIC{TAP: a.managementTAP, MAC: a.managementMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.managementIP)}}
 }
@@ -63,8 +64,8 @@ func (a addresses) tenantNIC() daemon.BootNIC {
 	return daemon.BootNIC{TAP: a.tenantTAP, MAC: a.tenantMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.tenantIP)}}
 }
 
-// nestedNIC is what the host daemon keeps the guest in the guest to. All that
-// comes out of its TAP is from that one: the guest itself only passes it on.
+// nestedNIC is the NIC of the inner guest. Every frame from its TAP comes from that
+// guest: the outer one only forwards it.
 func (a addresses) nestedNIC() daemon.BootNIC {
 	return daemon.BootNIC{TAP: a.nestedTAP, MAC: a.nestedMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.nestedIP)}}
 }

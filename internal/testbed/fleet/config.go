@@ -16,22 +16,22 @@ import (
 	"unnest/internal/testbed/lab"
 )
 
-// The CNI networks by which a container in a guest gets a NIC of its own: out of
-// the pool, plugged for it, or as a VLAN of the guest's trunk NIC.
+// The CNI networks that give a container in a guest a NIC of its own: from the pool,
+// plugged on demand, or as a VLAN of the guest's trunk NIC.
 const (
 	Network      = "brfusion"
 	ColdNetwork  = "brfusion-cold"
 	TrunkNetwork = "brfusion-trunk"
 )
 
-// The CNI networks by which containers in several guests get one loopback: a segment
-// each, whose frames go to the guest that they are for or, as in the paper, to all.
+// The CNI networks that give containers in several guests one loopback. Each is a segment
+// that sends frames to the guest that they are for or, as in the paper, to all guests.
 const (
 	HostloNetwork      = "hostlo"
 	HostloPlainNetwork = "hostlo-plain"
 )
 
-// config returns the guest's configuration, without its NICs.
+// config returns the configuration of a guest without its NICs.
 func (f *Fleet) config(o Options, p addresses, c identity.Credentials, dir string) (guest.Config, error) {
 	_, hostKey, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -69,14 +69,15 @@ func (f *Fleet) config(o Options, p addresses, c identity.Credentials, dir strin
 	return config, nil
 }
 
-// cniVersion is the newest that the guests' own plugins know.
+// cniVersion is the newest version that Debian's CNI plugins support.
 const cniVersion = "1.0.0"
 
-// cniConfig returns a network configuration list for a guest's container engine.
+// cniConfig returns a network configuration list of the plugin brfusion.
 func cniConfig(name string, keys map[string]any) string { return conflist(name, brfusion("", keys)) }
 
-// hostloConfig returns that of a segment of the network's own name: all containers
-// of the network are fractions of one pod, one in each guest.
+// hostloConfig returns a network configuration list of the plugin hostlo, for the
+// segment with the network's name. The containers of the network are fractions of one
+// pod, one in each guest.
 func (f *Fleet) hostloConfig(name, mode string) string {
 	return conflist(name, map[string]any{
 		"type": "hostlo", "server": daemonAddress, "credentials": "/etc/unnest",
@@ -88,7 +89,7 @@ func conflist(name string, plugin map[string]any) string {
 	return asJSON(map[string]any{"cniVersion": cniVersion, "name": name, "plugins": []map[string]any{plugin}})
 }
 
-// brfusion returns the plugin's configuration with more keys.
+// brfusion returns the plugin's configuration with additional keys.
 func brfusion(version string, keys map[string]any) map[string]any {
 	c := map[string]any{
 		"type": "brfusion", "server": daemonAddress, "credentials": "/etc/unnest",
@@ -110,8 +111,7 @@ func asJSON(v any) string {
 	return string(text) + "\n"
 }
 
-// plug opens the TAPs of the guest's two NICs, and of a third one for a guest in
-// it.
+// plug opens the TAPs of the guest's two NICs, and of a third one for a guest in it.
 func (f *Fleet) plug(c *guest.Config, p addresses, nested bool) error {
 	type device struct{ tap, bridge, mac string }
 	devices := []device{

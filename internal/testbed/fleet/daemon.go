@@ -20,15 +20,14 @@ import (
 )
 
 const (
-	daemonLog      = "hostd.log"
-	daemonConfig   = "hostd.yaml"
-	daemonPatience = 10 * time.Second
-	daemonNotify   = "hostd.notify" // where it says that it is ready: sd_notify(3)
+	daemonLog     = "hostd.log"
+	daemonConfig  = "hostd.yaml"
+	daemonTimeout = 10 * time.Second
+	daemonNotify  = "hostd.notify" // socket for its sd_notify(3) message
 )
 
-// StartDaemon starts the host daemon of the lab, the program unnest at path, in
-// the host's namespace, and waits until it takes connections. It lives until
-// the lab is closed.
+// StartDaemon starts the lab's host daemon, the binary unnest at path, in the host's
+// namespace, and waits until it accepts connections. It runs until the lab is closed.
 func (f *Fleet) StartDaemon(ctx context.Context, path string) error {
 	config := filepath.Join(f.Lab.Dir, daemonConfig)
 	content, err := policy.Marshal(f.Policy)
@@ -60,8 +59,8 @@ func (f *Fleet) StartDaemon(ctx context.Context, path string) error {
 	return f.awaitDaemon(ctx, ready, ended)
 }
 
-// listenReady opens the socket at which a daemon reports as to systemd. A file
-// that is there already was a former daemon's.
+// listenReady opens the socket for the daemon's sd_notify message. It removes the
+// socket of an earlier daemon.
 func listenReady(path string) (*net.UnixConn, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -69,17 +68,17 @@ func listenReady(path string) (*net.UnixConn, error) {
 	return net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 }
 
-// awaitDaemon waits for the word of this very process: another one's port may be
-// open still, as that of one which was killed is for a while.
+// awaitDaemon waits for the message of the new process. An open port is not enough: it
+// can be that of a daemon that was just killed.
 func (f *Fleet) awaitDaemon(ctx context.Context, ready io.Reader, ended <-chan error) error {
-	ctx, cancel := context.WithTimeout(ctx, daemonPatience)
+	ctx, cancel := context.WithTimeout(ctx, daemonTimeout)
 	defer cancel()
 	said := make(chan error, 1)
 	go func() {
 		b := make([]byte, 256)
 		n, err := ready.Read(b)
 		if err == nil && string(b[:n]) != systemd.SdNotifyReady {
-			err = fmt.Errorf("it reports %q", b[:n])
+			err = fmt.Errorf("it reports %q, want ready", b[:n])
 		}
 		said <- err
 	}()

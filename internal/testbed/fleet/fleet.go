@@ -1,8 +1,8 @@
-// Package fleet puts guests and the host daemon into a lab: addresses, keys,
-// certificates, the record by which the daemon knows a guest, and the CNI
-// configuration by which a guest finds the daemon.
+// Package fleet puts guests and the host daemon into a lab: addresses, keys, certificates,
+// the record of a guest for the daemon, and the guest's CNI configuration, which names
+// the daemon.
 //
-// What runs in the guests does not belong here.
+// It does not know what runs in the guests.
 package fleet
 
 import (
@@ -24,19 +24,19 @@ import (
 	"unnest/internal/testbed/lab"
 )
 
-// Fleet is the guests of a lab.
+// Fleet are the guests of a lab.
 type Fleet struct {
 	Lab *lab.Lab
-	// Policy is what the host daemon allows; to be changed before it starts.
+	// Policy is the configuration of the host daemon. Change it before StartDaemon only.
 	Policy     policy.Policy
 	key        ssh.Signer
 	authority  *identity.Authority
 	segmentKey string
 }
 
-// Open returns the fleet of l. The key by which one logs in to its guests, the
-// authority that names them to the daemon, the key of their segments and the directory
-// of their pods' volumes, which goes with the lab, are made when missing.
+// Open returns the fleet of l. It makes what is missing: the key to log in to guests,
+// the authority for their certificates, the key of their segments, and the directory of
+// their pods' volumes, which is removed with the lab.
 func Open(l *lab.Lab) (*Fleet, error) {
 	key, err := loginKey(filepath.Join(l.Dir, "ssh.key"))
 	if err != nil {
@@ -58,8 +58,8 @@ func Open(l *lab.Lab) (*Fleet, error) {
 	return &Fleet{Lab: l, Policy: p, key: key, authority: authority, segmentKey: segmentKey}, nil
 }
 
-// openSegmentKey returns the secret in the file path, made when missing, by which
-// guests join the segments of the lab's Hostlo networks.
+// openSegmentKey returns the secret in the file path, by which guests join the segments
+// of the lab's Hostlo networks. It makes the file if it is missing.
 func openSegmentKey(path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,7 +72,8 @@ func openSegmentKey(path string) (string, error) {
 	return string(content), nil
 }
 
-// loginKey returns the private key in the file path, made when missing.
+// loginKey returns the private key in the file path. It makes the file if it is
+// missing.
 func loginKey(path string) (ssh.Signer, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,7 +102,7 @@ func writeKey(path string) ([]byte, error) {
 	return content, os.WriteFile(path, content, 0o600)
 }
 
-// Options says what guest to launch.
+// Options describe a guest to launch.
 type Options struct {
 	Name   string
 	Image  guest.Image
@@ -109,27 +110,27 @@ type Options struct {
 	VCPUs  int
 	Memory int64  // bytes
 	Slots  int    // NICs that can be hot-plugged at the same time
-	Pool   int    // of which the host daemon keeps so many plugged ahead
+	Pool   int    // number of them that the host daemon keeps plugged in advance
 	Shares int    // volumes and shared memory that can be plugged at the same time
-	Export string // directory of the host that the guest can mount by 9p; empty: none
+	Export string // directory of the host that the guest can mount over 9p; empty: none
 	Tenant string // empty: the only one of the default policy
-	// Nesting gives the guest the processor that one with Nested has, so that what
-	// they measure can be compared.
+	// Nesting gives the guest the same processor as one with Nested, so that the figures
+	// of both can be compared.
 	Nesting bool
-	// Nested is the image of a guest that LaunchNested can run in this one, whose
-	// own image must have a hypervisor (guest.HypervisorRecipe). Nil: none.
+	// Nested is the image of the guest that LaunchNested can run in this one. Image must
+	// have a hypervisor then (guest.HypervisorRecipe). Nil: none.
 	Nested *guest.Image
 }
 
 // Node is a guest of the fleet.
 type Node struct {
 	*guest.Guest
-	Index    int    // from 1; part of the addresses
+	Index    int    // from 1, part of its addresses
 	TenantIP string // of its NIC on the tenant bridge
 }
 
-// Launch starts a guest and returns at once; it is ready when Login succeeds.
-// A step that fails leaves no guest.
+// Launch starts a guest and returns at once. The guest is ready when Login succeeds. If
+// a step fails, no guest is left.
 func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
 	if err := identity.CheckGuestName(o.Name); err != nil {
 		return nil, err
@@ -141,7 +142,7 @@ func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
 	dir := f.Lab.GuestDir(o.Name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			err = errors.New("there is one of that name: choose another, or stop it first")
+			err = errors.New("the name is taken: choose another, or stop that guest first")
 		}
 		return nil, fmt.Errorf("launch guest %s: %w", o.Name, err)
 	}
@@ -176,7 +177,7 @@ func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
 	return n, nil
 }
 
-// freeIndex returns the lowest index that no guest of the lab has.
+// freeIndex returns the lowest index that is not used in the lab.
 func (f *Fleet) freeIndex() (int, error) {
 	names, err := f.Lab.Guests()
 	if err != nil {

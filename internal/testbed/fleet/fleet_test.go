@@ -152,7 +152,7 @@ func TestLaunchRefuses(t *testing.T) {
 		{"", "guest name"},
 		{"../up", "guest name"},
 		{"Upper", "guest name"},
-		{"guest0", "there is one of that name"},
+		{"guest0", "the name is taken"},
 		{"new", "network namespace"}, // the lab has none to plug it into
 	}
 	for _, tt := range tests {

@@ -16,35 +16,35 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// Nested is a guest in a guest: level L2. It has one NIC, on its tenant's network,
-// by which the host reaches it; it knows no host daemon, and its containers get no
-// NIC of their own. It ends with its parent, and with the process that launched
-// it.
+// Nested is a guest in a guest: level L2. It has one NIC, on its tenant's network, by
+// which the host reaches it. It has no access to the host daemon, so its containers get
+// no NICs of their own. It ends with its parent, and with the process that launched it.
 type Nested struct {
 	*Node
 	Parent *Node
 	Choice guest.Choice // its accelerator in the parent, and why that one
 }
 
-// Err says why the guest is gone, or its parent with it; nil while it runs.
+// Err says why the guest, or its parent, has ended. It returns nil while the guest
+// runs.
 func (n *Nested) Err() error {
 	err := n.Node.Err()
 	if err == nil {
 		return nil
 	}
 	if died := n.Parent.Err(); died != nil {
-		return fmt.Errorf("%w: %s, with the guest that it ran in: %w", guest.ErrDied, n.Name, died)
+		return fmt.Errorf("%w: %s, with its outer guest: %w", guest.ErrDied, n.Name, died)
 	}
 	return err
 }
 
-// nestedDir is where a guest's state directory has that of the guest in it.
+// nestedDir is the state directory of the inner guest in that of the outer one.
 const nestedDir = "nested"
 
-// LaunchNested starts a guest in parent, which is ready and was launched with
-// Options.Nested: that is the image, and o.Image counts only if it differs, which is
-// an error, as are slots. It returns when QEMU runs in parent; the guest is ready
-// when Login succeeds. A parent runs one such guest at a time.
+// LaunchNested starts a guest in parent, which must be ready and launched with
+// Options.Nested, the image of the new guest. o.Image must be empty or that image, and
+// o.Slots 0. It returns when QEMU runs in parent. The guest is ready when Login
+// succeeds. A parent runs one such guest at a time.
 func (f *Fleet) LaunchNested(ctx context.Context, parent *Node, o Options) (*Nested, error) {
 	if err := identity.CheckGuestName(o.Name); err != nil {
 		return nil, err
@@ -67,22 +67,22 @@ func (f *Fleet) LaunchNested(ctx context.Context, parent *Node, o Options) (*Nes
 	go func() {
 		select {
 		case <-n.Done():
-		case <-parent.Done(): // nobody is left to say that the connection has ended
+		case <-parent.Done(): // the end of the connection is not reported then
 		}
 		_ = in.Close()
 	}()
 	return n, nil
 }
 
-// checkNested refuses what parent was not launched for.
+// checkNested refuses options that do not fit parent.
 func checkNested(parent *Node, saved nodeState, o Options) error {
 	switch {
 	case saved.Nested == nil:
-		return errors.New("it was launched without an image for guests in it: give it Options.Nested")
+		return errors.New("it was launched without an image of an inner guest: set Options.Nested")
 	case o.Image != guest.Image{} && o.Image != *saved.Nested:
-		return fmt.Errorf("image %s: %s has the image %s for guests in it", o.Image.Digest, parent.Name, saved.Nested.Digest)
+		return fmt.Errorf("image %s: %s has the inner image %s", o.Image.Digest, parent.Name, saved.Nested.Digest)
 	case o.Nested != nil:
-		return errors.New("a guest in a guest runs no further guests")
+		return errors.New("a guest in a guest cannot run guests")
 	}
 	return nil
 }
@@ -105,8 +105,8 @@ func (f *Fleet) startNested(ctx context.Context, parent *Node, image guest.Image
 	return &Nested{&Node{g, parent.Index, p.nestedIP}, parent, choice}, nil
 }
 
-// nestedConfig returns the configuration of the guest in the guest whose
-// addresses p are.
+// nestedConfig returns the configuration of the inner guest. p are the addresses of its
+// parent.
 func (f *Fleet) nestedConfig(o Options, p addresses, dir string) (guest.Config, error) {
 	_, hostKey, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -81,9 +81,9 @@ func TestLaunchNestedRefuses(t *testing.T) {
 		o          Options
 	}{
 		{"bad name", "guest name", Options{Nested: &inner}, Options{Name: "../up"}},
-		{"parent not made for it", "give it Options.Nested", Options{}, Options{Name: "inner"}},
+		{"parent not made for it", "set Options.Nested", Options{}, Options{Name: "inner"}},
 		{"another image", "image xyz", Options{Nested: &inner}, Options{Name: "inner", Image: guest.Image{Digest: "xyz"}}},
-		{"deeper still", "no further guests", Options{Nested: &inner}, Options{Name: "inner", Nested: &inner}},
+		{"deeper still", "cannot run guests", Options{Nested: &inner}, Options{Name: "inner", Nested: &inner}},
 	}
 	for _, tt := range tests {
 		if err := n.save(f.Lab.Dir, tt.launched, fingerprint); err != nil {
@@ -190,7 +190,7 @@ func TestNestedGuest(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("the inner guest does not end with the outer one")
 	}
-	if err := again.Err(); !errors.Is(err, guest.ErrDied) || !strings.Contains(err.Error(), "with the guest that it ran in") {
+	if err := again.Err(); !errors.Is(err, guest.ErrDied) || !strings.Contains(err.Error(), "with its outer guest") {
 		t.Errorf("got %v, want that the outer guest died", err)
 	}
 	if err := <-waited; !errors.Is(err, guest.ErrBoot) || !errors.Is(err, guest.ErrDied) {
