@@ -48,10 +48,10 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 	flags := cmd.Flags()
 	flags.IntVar(&o.vcpus, "vcpus", 1, "virtual processors of each guest")
 	flags.IntVar(&o.memory, "memory", 1024, "memory of each guest, in `MIB`")
-	flags.IntVar(&o.slots, "slots", 8, "NICs that each guest can be given while it runs")
-	flags.IntVar(&o.shares, "shares", 0, "volumes and pieces of shared memory that each guest can be given while it runs")
-	flags.IntVar(&o.pool, "pool", policy.DefaultPool, "of which so many are kept plugged ahead, for pods to come")
-	flags.DurationVar(&o.wait, "wait", 2*time.Minute, "how long a guest may take until it is ready")
+	flags.IntVar(&o.slots, "slots", 8, "NICs that can be plugged into each running guest")
+	flags.IntVar(&o.shares, "shares", 0, "volumes and pieces of shared memory that can be plugged into each running guest")
+	flags.IntVar(&o.pool, "pool", policy.DefaultPool, "`N` of these NICs are kept plugged in advance, for the next pods")
+	flags.DurationVar(&o.wait, "wait", 2*time.Minute, "time limit of the boot of a guest")
 	flags.Var(usage.Choice(&o.accel, "auto", "kvm", "tcg"), "accel", "accelerator (default auto: kvm where it works)")
 	return cmd
 }

@@ -102,7 +102,7 @@ func (s *services) turn(ctx context.Context, e experiment.Execution, prepare fun
 		c = s.newClient(ctx, e, 0, claimed)
 	}
 	if s.next != nil {
-		s.startAhead(ctx, *s.next, c.started.Add(c.workload.Wall(e.Case.Params)))
+		s.startEarly(ctx, *s.next, c.started.Add(c.workload.Wall(e.Case.Params)))
 		s.next = nil
 	}
 	return c, nil
@@ -127,31 +127,31 @@ func (s *services) startIdle(ctx context.Context, e experiment.Execution) *clien
 // claim returns the client that was started in advance, if it belongs to e and idles,
 // and kills any other.
 func (s *services) claim(e experiment.Execution) *client {
-	if c := s.ahead; c != nil && c.execution.Key() == e.Key() && c.state.CompareAndSwap(idling, claimed) {
-		s.ahead = nil
+	if c := s.early; c != nil && c.execution.Key() == e.Key() && c.state.CompareAndSwap(idling, claimed) {
+		s.early = nil
 		return c
 	}
-	s.dropAhead()
+	s.dropEarly()
 	return nil
 }
 
-// dropAhead kills the client that was started in advance, if there is one.
-func (s *services) dropAhead() {
-	if s.ahead != nil {
-		s.ahead.kill()
-		s.ahead = nil
+// dropEarly kills the client that was started in advance, if there is one.
+func (s *services) dropEarly() {
+	if s.early != nil {
+		s.early.kill()
+		s.early = nil
 	}
 }
 
-// startAhead starts the client of e so that its load begins soon after end, the expected
+// startEarly starts the client of e so that its load begins soon after end, the expected
 // end of the present client.
-func (s *services) startAhead(ctx context.Context, e experiment.Execution, end time.Time) {
+func (s *services) startEarly(ctx context.Context, e experiment.Execution, end time.Time) {
 	lead := lookup(e.Case).Lead()
 	if lead <= loadGap+claimGuard || s.instances[e.Configuration.Name].client != nil {
 		return
 	}
 	// The client outlives the present execution. Down kills it if it is never claimed.
-	s.ahead = s.newClient(context.WithoutCancel(ctx), e, max(0, time.Until(end.Add(loadGap-lead))), pending)
+	s.early = s.newClient(context.WithoutCancel(ctx), e, max(0, time.Until(end.Add(loadGap-lead))), pending)
 }
 
 func lookup(c experiment.Case) workload.Workload {

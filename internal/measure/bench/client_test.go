@@ -274,7 +274,7 @@ func TestTurnWithoutLead(t *testing.T) {
 		for i := range 3 {
 			b.Next(newExecution("BrFusion", stream, i+1))
 			execute(t.Context(), b, newExecution("BrFusion", stream, i))
-			if b.ahead != nil {
+			if b.early != nil {
 				t.Error("a client without idle time was started ahead")
 			}
 		}
@@ -306,7 +306,7 @@ func TestTurnInPod(t *testing.T) {
 					t.Fatal(err)
 				}
 				<-c.done
-				if b.ahead != nil {
+				if b.early != nil {
 					t.Errorf("%s: the next client was started ahead in the guest", k.Name)
 				}
 			}

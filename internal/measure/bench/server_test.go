@@ -273,7 +273,7 @@ func TestRenew(t *testing.T) {
 		}
 	}
 	ahead := b.newClient(t.Context(), newExecution("NAT", pingPong, 1), 0, idling)
-	b.ahead = ahead
+	b.early = ahead
 	if err := b.Renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +282,7 @@ func TestRenew(t *testing.T) {
 	default:
 		t.Error("the client that was started ahead is still there")
 	}
-	if b.ahead != nil {
+	if b.early != nil {
 		t.Error("the client that was started ahead may have its turn")
 	}
 	for name, to := range b.instances {

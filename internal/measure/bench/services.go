@@ -20,7 +20,7 @@ type services struct {
 	client    place.Place           // of clients that run outside all machines
 	instances map[string]*service   // by configuration
 	next      *experiment.Execution // the execution that follows, if known
-	ahead     *client               // its client, started in advance
+	early     *client               // its client, started in advance
 }
 
 func newServices(b *Bench) *services {
@@ -73,7 +73,7 @@ func (s *services) start(ctx context.Context, c stack.Configuration) (err error)
 // the configurations in random order, so that none is always first. The containers
 // stay.
 func (s *services) Renew(ctx context.Context) error {
-	s.dropAhead() // it may have connected already
+	s.dropEarly() // it may have connected already
 	ctx, done := whileAlive(ctx, slices.Collect(maps.Values(s.running))...)
 	defer done()
 	names := slices.Collect(maps.Keys(s.instances))
@@ -88,7 +88,7 @@ func (s *services) Renew(ctx context.Context) error {
 
 // Down ends clients and servers, and takes the machines down.
 func (s *services) Down() error {
-	s.dropAhead()
+	s.dropEarly()
 	for _, one := range s.instances {
 		one.stopServers()
 	}
