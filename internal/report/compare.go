@@ -34,7 +34,7 @@ func Compare(a, b Input, o Options) Document {
 	c.setting = settings(a.Run, b.Run)
 	series := seriesOf(a.Run)
 	doc := Document{
-		Title: compareTitle(a.Run, b.Run), Run: a.Run.ID + ", " + b.Run.ID, Dir: joinDirs(a.Dir, b.Dir), Setting: c.setting,
+		Command: "compare", Title: compareTitle(a.Run, b.Run), Run: a.Run.ID + ", " + b.Run.ID, Dir: joinDirs(a.Dir, b.Dir), Setting: c.setting,
 		Baselines: []string{sideA}, Series: series, Methods: methods(o, result.Run{Interleaved: false}),
 	}
 	for i, g := range c.a.groups() {

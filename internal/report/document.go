@@ -174,6 +174,7 @@ type Chart struct {
 	Axis       string        `json:"axis"`                 // quantity and unit of the values
 	XAxis      string        `json:"x_axis,omitempty"`     // quantity and unit of X, of Lines
 	Categories []string      `json:"categories,omitempty"` // none of a CDF or Lines
+	Slots      []int         `json:"slots,omitempty"`      // colour of each category, in charts of one series
 	Series     []ChartSeries `json:"series"`
 	Margin     float64       `json:"margin,omitempty"` // half width of the band of equivalence around 1
 	Log        bool          `json:"log,omitempty"`    // the axis is logarithmic

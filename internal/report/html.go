@@ -28,6 +28,7 @@ var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 	"join":    join,
 	"rowspan": rowspan,
 	"broad":   broad,
+	"slim":    slim,
 	"sum":     func(t Table, i int) bool { return i >= len(t.Rows)-t.Sums },
 	"charts":  chartsOf,
 	"count":   plural,
@@ -112,6 +113,9 @@ func broad(c Chart) bool {
 	const most = 8
 	return (c.Kind == Ratios || c.Kind == Totals) && len(c.Categories) > most
 }
+
+// slim reports whether a chart has too few points for the whole page.
+func slim(c Chart) bool { return len(c.Categories) > 0 && len(c.Categories)*len(c.Series) <= 6 }
 
 // chartsOf returns the charts of a group that break CPU time down, or all the
 // others.

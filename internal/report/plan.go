@@ -21,6 +21,7 @@ var schemes = map[string]struct {
 	"spread":     {3, "hostlo, and a pod may get several new VMs"},
 	"whole":      {4, "best packing found of whole pods"},
 	"best":       {1, "best packing found of containers"},
+	"bound":      {6, "no plan can cost less"},
 	"shared":     {3, "a pod that fits on no VM is split; containers never move"},
 	"moved":      {2, "shared, and containers move so that VMs become empty"},
 }
@@ -43,7 +44,7 @@ func Plan(c summary.Plan) Document {
 	doc := Document{
 		Command: "plan", Title: "What pods cost on VMs, whole and split", Data: c, Records: planRecords(c),
 		Description: "The cost of the VMs of a cluster for an hour, when pods stay whole as Kubernetes places them and when the containers of a pod may run on several VMs.",
-		Series:      schemeSeries(summary.Schemes), Headlines: planHeadlines(c), Warnings: planWarnings(c.LeftOut, c.Settings, c.Traces),
+		Series:      schemeSeries(append(slices.Clone(summary.Schemes), "bound")), Headlines: planHeadlines(c), Warnings: planWarnings(c.LeftOut, c.Settings, c.Traces),
 		Groups: []Group{costGroup(c), savingGroup(c)}, Provenance: provenanceTable(settingFacts(c.Settings, c.Shard, c.Traces)),
 		Methods: planMethods,
 	}
@@ -114,15 +115,15 @@ func costGroup(c summary.Plan) Group {
 		{Name: "plan", Header: true}, {Name: "$/h", Numeric: true}, {Name: "vs kubernetes", Numeric: true}, {Name: "meaning"}}}
 	chart := Chart{ID: "costs-chart", Kind: Totals, Title: g.Title, Axis: "$/h (lower is better)"}
 	series := ChartSeries{Name: "cost"}
-	add := func(name Cell, cost summary.Dollars, meaning string) {
-		t.Rows = append(t.Rows, []Cell{name, {Text: cost.String()}, {Text: costChange(cost, c.Cost.Kubernetes)}, {Text: meaning}})
-		chart.Categories = append(chart.Categories, name.Text)
+	add := func(name string, cost summary.Dollars) {
+		t.Rows = append(t.Rows, []Cell{schemeCell(name), {Text: cost.String()}, {Text: costChange(cost, c.Cost.Kubernetes)}, {Text: schemes[name].meaning}})
+		chart.Categories, chart.Slots = append(chart.Categories, name), append(chart.Slots, schemes[name].slot)
 		series.add(inDollars(cost), Interval{Low: missing, High: missing})
 	}
 	for _, scheme := range summary.Schemes {
-		add(schemeCell(scheme), *c.Cost.At(scheme), schemes[scheme].meaning)
+		add(scheme, *c.Cost.At(scheme))
 	}
-	add(Cell{Text: "bound"}, c.Bound, "no plan can cost less")
+	add("bound", c.Bound)
 	chart.Series = []ChartSeries{series}
 	chart.Words = describe(chart, func(v Number) string { return decimal(v, 3) + " $/h" })
 	g.Tables, g.Charts = []Table{t}, []Chart{chart}

@@ -91,6 +91,7 @@ func swept(cases []result.Case) bool {
 type scored struct {
 	id, setting    string
 	configurations []result.Configuration // only their names where the suite is not of a run
+	slots          []int                  // their colours
 	cases          []scoredCase
 	sum            score.Suite
 	said           SuiteScore
@@ -107,9 +108,11 @@ func Scores(suites []score.Suite) Document {
 	}
 	for _, sum := range suites {
 		s := scored{id: anchor("scores", sum.Name), sum: sum, cells: map[[2]string]*Estimate{}}
-		for i, name := range sum.Configurations {
+		for _, name := range sum.Configurations {
 			s.configurations = append(s.configurations, result.Configuration{Name: name})
-			doc.Series = append(doc.Series, Series{Name: name, Slot: i % slots})
+		}
+		for _, series := range seriesOf(result.Run{Configurations: s.configurations}) {
+			s.slots, doc.Series = append(s.slots, series.Slot), append(doc.Series, series)
 		}
 		for _, c := range sum.Cases {
 			s.cases = append(s.cases, scoredCase{c.Name, unitAndOrder(c.Unit, c.Order)})
@@ -130,6 +133,9 @@ func (b *builder) scores(estimates []Estimate) (all []scored, warnings []string)
 	for _, cases := range scoredSuites(b.run) {
 		s := scored{id: anchor("scores", cases[0].Suite), setting: setting(b.run), configurations: b.run.Configurations, cells: map[[2]string]*Estimate{}}
 		s.sum.Name = cases[0].Suite
+		for _, series := range seriesOf(b.run) {
+			s.slots = append(s.slots, series.Slot)
+		}
 		for _, c := range cases {
 			s.cases = append(s.cases, scoredCase{c.Name, b.unitAndOrder(c)})
 		}

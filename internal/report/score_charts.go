@@ -36,8 +36,8 @@ func (s *scored) totalChart() Chart {
 	c := Chart{ID: s.id + "-totals", Kind: Totals, Setting: s.setting, Axis: totalAxis,
 		Title: fmt.Sprintf("Suite %s: total score of %s", s.sum.Name, plural(s.said.Cases, "case"))}
 	series := ChartSeries{Name: "total score"}
-	for _, t := range s.said.Totals {
-		c.Categories = append(c.Categories, t.Configuration)
+	for i, t := range s.said.Totals {
+		c.Categories, c.Slots = append(c.Categories, t.Configuration), append(c.Slots, s.slots[i])
 		series.add(t.Total, Interval{Low: missing, High: missing})
 	}
 	c.Series = []ChartSeries{series}
@@ -52,9 +52,9 @@ func (s *scored) geoMeanChart() (Chart, bool) {
 		Title: fmt.Sprintf("Suite %s: geometric mean of the ratios to %s, with %s interval over cases", s.sum.Name, s.sum.Baseline, percent(score.Confidence)),
 		Axis:  fmt.Sprintf("ratio to %s (above 1 is better)", s.sum.Baseline)}
 	series := ChartSeries{Name: "geometric mean"}
-	for _, t := range s.said.Totals {
+	for i, t := range s.said.Totals {
 		if t.Configuration != s.sum.Baseline && t.GeoMean.Defined() {
-			c.Categories = append(c.Categories, t.Configuration)
+			c.Categories, c.Slots = append(c.Categories, t.Configuration), append(c.Slots, s.slots[i])
 			series.add(t.GeoMean, t.Interval)
 		}
 	}

@@ -1,6 +1,6 @@
 "use strict";
-// Draws the charts of the report from the data beside it. The numbers, their
-// order and their words were decided before: here they only get a shape.
+// Draws the charts from the data in the page. The numbers, their order and their
+// titles come with the data.
 (() => {
   const data = JSON.parse(document.getElementById("report-data").textContent);
   const marks = ["circle", "diamond", "triangle", "rect", "inverse", "circle", "diamond", "rect"];
@@ -26,7 +26,7 @@
     axisLine: { lineStyle: { color: c.soft } },
   });
 
-  // Names too long to stand side by side stand aslant.
+  // Rotates the names of categories that do not fit next to each other.
   function slant(chart) {
     const longest = Math.max(...chart.categories.map((name) => name.length));
     const room = document.getElementById(chart.id).clientWidth / chart.categories.length;
@@ -35,8 +35,8 @@
   const common = (chart, c) => ({
     animation: false,
     textStyle: { fontFamily: family },
-    legend: { type: "scroll", bottom: 0, left: 0, itemWidth: 12, itemHeight: 12, itemGap: 18, textStyle: axisText(c), icon: "rect" },
-    grid: { left: 4, right: 12, top: 34, bottom: 34, containLabel: true },
+    legend: { show: chart.series.length > 1, type: "scroll", bottom: 0, left: 0, itemWidth: 12, itemHeight: 12, itemGap: 18, textStyle: axisText(c), icon: "rect" },
+    grid: { left: 4, right: 12, top: 34, bottom: chart.series.length > 1 ? 34 : 4, containLabel: true },
     tooltip: {
       trigger: "axis", axisPointer: { type: "shadow", shadowStyle: { color: c.line, opacity: 0.4 } }, confine: true,
       backgroundColor: c.page, borderColor: c.line, textStyle: { color: c.ink, fontSize: 12 },
@@ -48,7 +48,7 @@
     const at = items[0].dataIndex;
     const rows = chart.series.map((s, i) => {
       const interval = s.low && s.low[at] !== null ? ` [${number(s.low[at])}, ${number(s.high[at])}]` : "";
-      const dot = `<span style="color:${colourOf(chart, s)}">■</span>`;
+      const dot = `<span style="color:${chart.slots ? css(`--s${chart.slots[at]}`) : colourOf(chart, s)}">■</span>`;
       return `${dot} ${escape(s.name)}: <b>${number(s.values[at])}</b>${interval}`;
     });
     return [`<b>${escape(chart.categories[at])}</b>`, ...rows].join("<br>");
@@ -56,7 +56,7 @@
 
   const colourOf = (chart, s) => css(chart.kind === "stack" ? `--p${s.slot % 4}` : `--s${s.slot}`);
 
-  // Intervals reach past the values, so the axis must know their ends.
+  // The axis must hold the ends of the intervals too.
   function extent(chart) {
     const values = chart.series.flatMap((s) => [...s.values, ...s.low, ...s.high]).filter((v) => v !== null);
     return [Math.min(...values), Math.max(...values)];
@@ -79,12 +79,14 @@
 
   // One mark of a series in its own lane within the category: a bar or a point,
   // and a whisker over the interval.
-  function mark(chart, lane, colour, c) {
+  function mark(chart, lane, seriesColour, c) {
     const lanes = chart.series.length;
-    const symbol = marks[chart.series[lane].slot % marks.length];
     return (params, api) => {
       const value = api.value(1);
       if (Number.isNaN(value)) return undefined;
+      const slot = chart.slots ? chart.slots[api.value(0)] : chart.series[lane].slot;
+      const symbol = marks[slot % marks.length];
+      const colour = chart.slots ? css(`--s${slot}`) : seriesColour;
       const band = api.size([1, 0])[0];
       const width = Math.min(44, band * 0.72 / lanes);
       const [middle, y] = api.coord([api.value(0), value]);
@@ -167,8 +169,7 @@
     };
   }
 
-  // Stairs: each value lifts its line by one part of all. The shape of the dashes
-  // tells the lines apart without their colours.
+  // A step up at each value. The dashes tell the lines apart without colour.
   const dashes = ["solid", [7, 3], [2, 3], [9, 3, 2, 3]];
 
   function cumulative(chart, c) {
@@ -206,13 +207,13 @@
     const y = around(Math.min(...all("values")), Math.max(...all("values")));
     return {
       ...base,
-      legend: { ...base.legend, show: chart.series.length > 1, icon: undefined, itemWidth: 30, itemStyle: { opacity: 0 } },
+      legend: { ...base.legend, icon: undefined, itemWidth: 30, itemStyle: { opacity: 0 } },
       grid: { ...base.grid, bottom: chart.series.length > 1 ? 58 : 30 },
       tooltip: { ...base.tooltip, trigger: "item", formatter: (p) => `${escape(p.seriesName)}<br>${escape(chart.x_axis)} <b>${number(p.value[0])}</b>, ${escape(chart.axis)} <b>${number(p.value[1])}</b>` },
       xAxis: { ...valueAxis({ axis: chart.x_axis }, c), min: Math.min(...all("x")), max: Math.max(...all("x")), nameLocation: "middle", nameGap: 26, nameTextStyle: axisText(c), axisLine: { show: true, lineStyle: { color: c.soft } }, splitLine: { show: false } },
       yAxis: { ...valueAxis(chart, c), ...y },
       series: chart.series.map((s, i) => ({
-        type: "line", name: s.name, data: s.values.map((v, k) => [s.x[k], v]), symbolSize: 4, showSymbol: s.values.length < 100,
+        type: "line", name: s.name, data: s.values.map((v, k) => [s.x[k], v]), symbolSize: 4, showSymbol: all("values").length <= 30,
         color: colourOf(chart, s), lineStyle: { color: colourOf(chart, s), width: 2, type: dashes[i % dashes.length] },
       })),
     };
@@ -236,13 +237,13 @@
   const redraw = () => data.charts.forEach(draw);
   redraw();
   dark.addEventListener("change", redraw);
-  // On paper the page is light, and nothing can be unfolded.
+  // On paper the page is light, and everything is unfolded.
   let folded = [];
   addEventListener("beforeprint", () => {
     folded = [...document.querySelectorAll("details:not([open])")];
     folded.forEach((d) => { d.open = true; });
     redraw();
-    // A drawing with a view box takes the width that the paper leaves it.
+    // With a view box a drawing scales to the width of the paper.
     drawn.forEach((chart) => chart.getDom().querySelector("svg").setAttribute("viewBox", `0 0 ${chart.getWidth()} ${chart.getHeight()}`));
   });
   addEventListener("afterprint", () => {
