@@ -9,9 +9,9 @@ import (
 	"unnest/internal/measure/stats"
 )
 
-// Build makes the report of a run. It depends on its arguments only: the seed of
-// every bootstrap derives from run.Seed. Configurations, cases and metrics stand
-// in the order of the run; where an execution is missing, so is its number.
+// Build makes the report of a run. It depends only on its arguments: the seed of every
+// bootstrap derives from run.Seed. Configurations, cases and metrics are in the order of
+// the run. Numbers of missing executions are missing.
 func Build(run result.Run, samples []result.Sample, o Options) Document {
 	b := newBuilder(run, samples, o.withDefaults())
 	doc := Document{
@@ -30,17 +30,17 @@ func Build(run result.Run, samples []result.Sample, o Options) Document {
 	}
 	unscored := b.addScores(&doc)
 	if len(doc.Headlines) == 0 {
-		doc.Headlines = []string{"This run has no samples to compare yet."}
+		doc.Headlines = []string{"This run has no samples to compare."}
 	}
 	doc.Figures = doc.Figures[:min(len(doc.Figures), maxFigures)]
-	doc.Warnings = slices.Concat(runWarnings(run, b.samples), b.strays, unscored, run.Notes, o.Notes)
-	doc.Failures, doc.Doubts = failureTable(run), doubtTable(doc.Estimates)
+	doc.Warnings = slices.Concat(runWarnings(run, b.samples), b.unknown, unscored, run.Notes, o.Notes)
+	doc.Failures, doc.EstimateWarnings = failureTable(run), warningTable(doc.Estimates)
 	doc.Provenance = provenanceTable(facts(o.Dir, run, b.samples))
 	return doc
 }
 
-// addScores puts the scores of suites, which sum the cases up, before the
-// sections on those. The warnings say what has none.
+// addScores puts the scores of suites before the sections on their cases. The warnings
+// name what has no scores.
 func (b *builder) addScores(doc *Document) (warnings []string) {
 	scores, warnings := b.scores(doc.Estimates)
 	var groups []Group
@@ -55,19 +55,19 @@ func (b *builder) addScores(doc *Document) (warnings []string) {
 	return warnings
 }
 
-// builder holds what the parts of a report have in common.
+// builder is the run that a report is built from.
 type builder struct {
 	run     result.Run
 	opts    Options
 	samples []result.Sample // those that belong to the run
 	cells   map[cellKey][]stats.Observation
 	metrics map[string][]result.Metric // by case name: declared or found
-	strays  []string                   // warnings about samples that do not belong
+	unknown []string                   // warnings about samples that are not of the run
 }
 
 func newBuilder(run result.Run, samples []result.Sample, o Options) *builder {
 	b := &builder{run: run, opts: o, metrics: map[string][]result.Metric{}}
-	b.samples, b.strays = belonging(run, samples)
+	b.samples, b.unknown = belonging(run, samples)
 	b.cells = observations(b.samples)
 	for _, c := range run.Cases {
 		b.metrics[c.Name] = metricsOf(c, b.samples)
@@ -75,8 +75,8 @@ func newBuilder(run result.Run, samples []result.Sample, o Options) *builder {
 	return b
 }
 
-// belonging drops samples whose case, configuration or unit the run does not
-// know, with a warning for each kind.
+// belonging drops samples of cases, configurations or units that the run does not have,
+// with a warning for each kind.
 func belonging(run result.Run, samples []result.Sample) (kept []result.Sample, warnings []string) {
 	configurations, units := map[string]bool{}, map[[2]string]string{}
 	cases := map[string]bool{}
@@ -89,29 +89,29 @@ func belonging(run result.Run, samples []result.Sample) (kept []result.Sample, w
 			units[[2]string{c.Name, m.Name}] = m.Unit
 		}
 	}
-	strays := map[string]int{}
+	unknown := map[string]int{}
 	for _, s := range samples {
 		unit, declared := units[[2]string{s.Case, s.Metric}]
 		switch {
 		case !configurations[s.Configuration]:
-			strays[fmt.Sprintf("configuration %q, which the run does not list", s.Configuration)]++
+			unknown[fmt.Sprintf("unknown configuration %q", s.Configuration)]++
 		case !cases[s.Case]:
-			strays[fmt.Sprintf("case %q, which the run does not list", s.Case)]++
+			unknown[fmt.Sprintf("unknown case %q", s.Case)]++
 		case declared && unit != s.Unit:
-			strays[fmt.Sprintf("%s of %s in %s instead of %s", s.Metric, s.Case, s.Unit, unit)]++
+			unknown[fmt.Sprintf("%s of %s in %s instead of %s", s.Metric, s.Case, s.Unit, unit)]++
 		default:
 			kept = append(kept, s)
 		}
 	}
-	for what, n := range strays {
-		warnings = append(warnings, fmt.Sprintf("%s left out: %s.", plural(n, "sample"), what))
+	for what, n := range unknown {
+		warnings = append(warnings, fmt.Sprintf("Left out: %s of %s.", plural(n, "sample"), what))
 	}
 	slices.Sort(warnings)
 	return kept, warnings
 }
 
-// metricsOf returns the metrics that a case declares, its primary first, and
-// those found among its samples.
+// metricsOf returns the metrics that a case declares, its primary metric first, and the
+// other metrics of its samples.
 func metricsOf(c result.Case, samples []result.Sample) []result.Metric {
 	metrics := slices.Clone(c.Metrics)
 	for _, s := range samples {
@@ -126,7 +126,7 @@ func metricsOf(c result.Case, samples []result.Sample) []result.Metric {
 	return metrics
 }
 
-// compareBool puts true first.
+// compareBool orders true before false.
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:
@@ -137,8 +137,7 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// groups splits the cases into those that share a table: the same suite, group
-// and primary metric.
+// groups splits the cases by table: the same suite, group and primary metric.
 func (b *builder) groups() [][]result.Case {
 	var order []string
 	byKey := map[string][]result.Case{}
@@ -156,7 +155,7 @@ func (b *builder) groups() [][]result.Case {
 	return groups
 }
 
-// group makes the section of the report on cases, the i-th, and their estimates.
+// group makes the i-th section of the report and the estimates of its cases.
 func (b *builder) group(i int, cases []result.Case) (Group, []Estimate) {
 	g := Group{ID: anchor(fmt.Sprint("g", i+1), groupKey(cases[0])), Title: groupTitle(cases[0])}
 	families := map[string][]Estimate{}
@@ -181,7 +180,7 @@ func (b *builder) group(i int, cases []result.Case) (Group, []Estimate) {
 	tables, charts := b.distributions(g, cases, names)
 	g.Tables, g.Charts = append(g.Tables, tables...), append(g.Charts, charts...)
 	if main := families[cases[0].Primary]; measured(main) {
-		if len(charts) == 0 { // a distribution says more than its median
+		if len(charts) == 0 { // a distribution shows its median too
 			g.Charts = append(g.Charts, b.valueChart(g, main))
 		}
 		g.Charts = append(g.Charts, b.ratioCharts(g, main)...)
@@ -194,14 +193,14 @@ func (b *builder) group(i int, cases []result.Case) (Group, []Estimate) {
 	return g, all
 }
 
-// family estimates one metric in every case and configuration, and compares with
+// family estimates one metric in every case and configuration, and compares it with
 // every baseline.
 func (b *builder) family(cases []result.Case, metric string) []Estimate {
 	return b.estimates(cases, func(result.Case) string { return metric })
 }
 
-// estimates is family for the metric that metric chooses in each case; one that
-// the case does not measure is left out.
+// estimates is family for the metric that metric chooses in each case. A case without
+// the metric is left out.
 func (b *builder) estimates(cases []result.Case, metric func(result.Case) string) []Estimate {
 	var estimates []Estimate
 	for _, c := range cases {
@@ -241,7 +240,7 @@ func (b *builder) estimate(c result.Case, conf result.Configuration, m result.Me
 	return e
 }
 
-// describe is the estimate of one cell by itself.
+// describe is the estimate of one cell, without comparisons.
 func (b *builder) describe(c result.Case, conf result.Configuration, m result.Metric) Estimate {
 	e := Estimate{
 		Run: b.run.ID, Suite: c.Suite, Case: c.Name, Group: groupKey(c), Size: c.Size, Label: caseLabel(c), Tool: c.Tool,
@@ -254,7 +253,7 @@ func (b *builder) describe(c result.Case, conf result.Configuration, m result.Me
 	return e
 }
 
-// side returns the observations of one cell as a side of a comparison.
+// side returns one cell as a side of a comparison.
 func (b *builder) side(c result.Case, configuration string, m result.Metric) side {
 	return side{b.cells[cellKey{c.Suite, c.Name, configuration, m.Name}], configuration}
 }

@@ -117,6 +117,14 @@ func exactly(noCont, brFusion []float64) (result.Run, []result.Sample) {
 	return run, samples
 }
 
+func TestInconclusiveVerdictInWords(t *testing.T) {
+	e, c := Estimate{N: 6}, Comparison{Baseline: "NAT", Ratio: 1.54, Interval: Interval{1.03, 1.94, 0.95}, Adjusted: 0.52, Verdict: stats.Unclear}
+	long, short := verdictWords(e, e, c, Claim{})
+	if long != "inconclusive against NAT: 1.54× [1.03, 1.94] (p = 0.52). More repetitions needed" || short != "inconclusive against NAT (p = 0.52)" {
+		t.Errorf("got %q and %q", long, short)
+	}
+}
+
 func TestVerdictsInWords(t *testing.T) {
 	tests := []struct {
 		name             string
@@ -124,16 +132,16 @@ func TestVerdictsInWords(t *testing.T) {
 		want             []string
 	}{
 		{"equivalent", []float64{100, 101, 99, 100, 101, 99}, []float64{100.5, 101, 99.5, 100, 101, 99},
-			[]string{"no difference from NoCont seen (p = 0.74)", "this run could have seen 1.4 % or more", "shown to be within 3.5 % of NoCont"}},
+			[]string{"no difference from NoCont detected (p = 0.74). This run could detect differences of 1.4 % or more. Shown to be within 3.5 % of NoCont"}},
 		{"slower", []float64{100, 101, 99, 100, 101, 99}, []float64{150, 151, 149, 150, 151, 149},
-			[]string{"50 % higher latency than NoCont; such a difference would hardly ever appear by chance (p < 0.001)", "not shown to be within 3.5 % of NoCont"}},
+			[]string{"50 % higher latency than NoCont (p < 0.001). Not shown to be within 3.5 % of NoCont"}},
 		{"different and equivalent", []float64{100, 100.1, 99.9, 100, 100.1, 99.9}, []float64{101, 101.1, 100.9, 101, 101.1, 100.9},
-			[]string{"1 % higher latency than NoCont", "shown to be within 3.5 % of NoCont"}},
+			[]string{"1 % higher latency than NoCont", "Shown to be within 3.5 % of NoCont"}},
 		{"much slower", []float64{100, 101, 99, 100, 101, 99}, []float64{310, 311, 309, 310, 311, 309},
 			[]string{"3.10 times the latency of NoCont"}},
 		{"noisy", []float64{100, 150, 80, 120, 90, 140}, []float64{130, 90, 150, 100, 160, 80},
-			[]string{"no difference from NoCont seen", "not shown to be within 3.5 %"}},
-		{"one each", []float64{100}, []float64{150}, []string{"too few samples to tell it from NoCont (n = 1 and 1)", "not shown to be within"}},
+			[]string{"no difference from NoCont detected", "Not shown to be within 3.5 %"}},
+		{"one each", []float64{100}, []float64{150}, []string{"too few samples against NoCont (n = 1 and 1)", "Not shown to be within"}},
 		{"skewed", []float64{100, 100, 100, 100, 100, 101}, []float64{99, 99, 99, 300, 400, 500}, []string{"NoCont"}},
 		{"zero baseline", []float64{0, 0, 0, 0, 0, 0}, []float64{1, 2, 1, 2, 1, 2}, []string{"higher mean latency than NoCont"}},
 	}
@@ -145,7 +153,7 @@ func TestVerdictsInWords(t *testing.T) {
 					t.Errorf("verdict %q lacks %q", c.Words, want)
 				}
 			}
-			if c.Equivalent == stats.Yes && strings.Contains(c.Words, "not shown") || strings.Contains(strings.ToLower(c.Words), "probability that") {
+			if c.Equivalent == stats.Yes && strings.Contains(c.Words, "Not shown") || strings.Contains(strings.ToLower(c.Words), "probability that") {
 				t.Errorf("verdict %q", c.Words)
 			}
 		})
@@ -205,10 +213,10 @@ func TestThinRuns(t *testing.T) {
 		doc     Document
 		warning string
 	}{
-		{"one repetition", build(run, samples), "1 repetition planned: fewer than 6"},
+		{"one repetition", build(run, samples), "Only 1 repetition planned: a verdict takes at least 6."},
 		{"no samples", build(none, nil), "The run is running, not complete: 0 of 21 planned executions have samples."},
 		{"nothing at all", build(empty, nil), "The run is failed, not complete (boot guest: timeout): 0 of 0 planned executions"},
-		{"no baseline", build(noBaseline, samples), "The baseline Metal is not among the configurations"},
+		{"no baseline", build(noBaseline, samples), "The baseline Metal is not a configuration of this run"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -260,9 +268,9 @@ func TestStraySamplesAreLeftOutWithAWarning(t *testing.T) {
 		stray(func(s *result.Sample) { s.Case = "udp_rr/9" }),
 		stray(func(s *result.Sample) { s.Unit = "ms" })))
 	want := []string{
-		`1 sample left out: case "udp_rr/9", which the run does not list.`,
-		`1 sample left out: configuration "Overlay", which the run does not list.`,
-		"1 sample left out: latency_mean of udp_rr/64 in ms instead of us.",
+		`Left out: 1 sample of unknown case "udp_rr/9".`,
+		`Left out: 1 sample of unknown configuration "Overlay".`,
+		"Left out: 1 sample of latency_mean of udp_rr/64 in ms instead of us.",
 	}
 	for _, w := range want {
 		if !slices.Contains(doc.Warnings, w) {
@@ -292,8 +300,8 @@ func TestUndeclaredMetricsAreFound(t *testing.T) {
 func TestSeveralValuesOfABlockCountOnce(t *testing.T) {
 	run, samples := synthetic(6)
 	e := estimateOf(t, build(run, append(samples, samples...)), "udp_rr/64", "NAT", "latency_mean")
-	if e.N != 6 || !slices.ContainsFunc(e.Doubts, func(d string) bool { return strings.Contains(d, "several values of one block") }) {
-		t.Errorf("n = %d, doubts %q", e.N, e.Doubts)
+	if e.N != 6 || !slices.ContainsFunc(e.Warnings, func(d string) bool { return strings.Contains(d, "several values of one block") }) {
+		t.Errorf("n = %d, warnings %q", e.N, e.Warnings)
 	}
 }
 
@@ -320,7 +328,7 @@ func TestTooFewSamplesAreToldOnce(t *testing.T) {
 			samplesA[i].Configuration = "other"
 		}
 	}
-	const note = "Too few samples for any verdict against "
+	const note = "Too few samples for a verdict against "
 	for baseline, doc := range map[string]Document{
 		"NoCont": Build(runA, samplesA, Options{}),
 		"A":      Compare(Input{"a", runA, samplesA}, Input{"b", runA, samplesA}, Options{}),

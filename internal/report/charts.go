@@ -33,8 +33,8 @@ func (s *ChartSeries) add(v Number, i Interval) {
 	s.Values, s.Low, s.High = append(s.Values, v), append(s.Low, i.Low), append(s.High, i.High)
 }
 
-// addRatios adds to c a series for each configuration but the baseline, of what value
-// makes of its comparisons with that. It reports whether there is any.
+// addRatios adds to c a series for each configuration except the baseline: value of its
+// comparisons with the baseline. It reports whether c has a series.
 func (b *builder) addRatios(c *Chart, estimates []Estimate, baseline string, value func(Estimate, Comparison) (Number, Interval)) bool {
 	for _, s := range seriesOf(b.run) {
 		if s.Name == baseline {
@@ -52,13 +52,12 @@ func (b *builder) addRatios(c *Chart, estimates []Estimate, baseline string, val
 	return len(c.Series) > 0
 }
 
-// logSpan is how many times the least ratio of a chart the largest is where the axis is
-// logarithmic: a half and twice are alike, and on a linear axis of that span the lesser
-// ones are one line.
+// logSpan is the quotient of the largest and the smallest ratio above which the axis is
+// logarithmic.
 const logSpan = 10
 
-// complete puts a chart of ratios into words, and makes its axis fit for what is on it, the
-// ends of intervals and 1.
+// complete words a chart of ratios, and chooses its axis for the values, the ends of the
+// intervals and 1.
 func (c *Chart) complete() {
 	c.Words = describe(*c, ratio)
 	low, high := Number(1), Number(1)
@@ -120,18 +119,23 @@ func (b *builder) stackChart(g Group, side string, parts []cpuPart) Chart {
 	return c
 }
 
-// labels names the cases of estimates, each once, in their order.
+// labels are the labels of the cases of estimates.
 func labels(estimates []Estimate) []string {
+	return eachCase(estimates, func(e Estimate) string { return e.Label })
+}
+
+// eachCase returns the name of each case of estimates once, in their order.
+func eachCase(estimates []Estimate, name func(Estimate) string) []string {
 	var names []string
 	for i, e := range estimates {
 		if i == 0 || e.Case != estimates[i-1].Case {
-			names = append(names, e.Label)
+			names = append(names, name(e))
 		}
 	}
 	return names
 }
 
-// describe puts a chart into words.
+// describe words a chart.
 func describe(c Chart, value func(Number) string) string {
 	var parts []string
 	for _, s := range c.Series {
@@ -148,9 +152,9 @@ func describe(c Chart, value func(Number) string) string {
 	return c.Title + ". " + strings.Join(parts, "; ") + "."
 }
 
-// reference returns the first estimate of the case that stands for the group in
-// the headlines: 1280 B, which Bacou et al. 2019, §5.2.1 single out, or with Hostlo
-// 1024 B (§5.3.2), else the last.
+// reference returns the first estimate of the case that represents the group in the
+// headlines: 1280 B as in Bacou et al. 2019, §5.2.1, or 1024 B with Hostlo (§5.3.2),
+// else the last.
 func reference(estimates []Estimate) Estimate {
 	paperSize := 1280
 	if slices.ContainsFunc(estimates, func(e Estimate) bool { return e.Configuration == "Hostlo" }) {

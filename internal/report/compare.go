@@ -21,12 +21,12 @@ const (
 	sideB = "B"
 )
 
-// separateBlocks warns of what comparing two runs means. The figures are those
-// of A/A tests on two years of measurements in public clouds.
-const separateBlocks = "The two runs are separate blocks of time: what changed on the machine between them looks like a difference between the configurations. In public clouds, tests called 29 to 63 % of equal pairs different that had been measured so, against 3 to 5 % when interleaved. To decide between two versions, measure both in one run."
+// separateBlocks warns that the runs were not interleaved. The figures are from A/A
+// tests on two years of measurements in public clouds.
+const separateBlocks = "The two runs were measured at different times: a change of the machine in between looks like a difference between the runs. In public clouds, tests of equal pairs measured this way reported a difference for 29 to 63 %, and for 3 to 5 % when interleaved. To choose between two versions, measure both in one run."
 
-// Compare sets run b against run a, metric by metric, in the cases and
-// configurations that both have. It depends on its arguments only.
+// Compare reports how run b differs from run a, metric by metric, in the cases and
+// configurations that both have. It depends only on its arguments.
 func Compare(a, b Input, o Options) Document {
 	o = o.withDefaults()
 	o.Equivalence = &Claim{} // a claim about two configurations, not about two runs
@@ -47,11 +47,11 @@ func Compare(a, b Input, o Options) Document {
 	doc.Headlines = compareHeadlines(doc.Estimates, o.Alpha)
 	differences, provenance := compareProvenance(a, b, c.a.samples, c.b.samples)
 	doc.Warnings = slices.Concat([]string{separateBlocks}, differences, c.warnings,
-		attributed(slices.Concat(runWarnings(a.Run, c.a.samples), c.a.strays), slices.Concat(runWarnings(b.Run, c.b.samples), c.b.strays)),
+		attributed(slices.Concat(runWarnings(a.Run, c.a.samples), c.a.unknown), slices.Concat(runWarnings(b.Run, c.b.samples), c.b.unknown)),
 		c.onlyOne(), o.Notes)
 	doc.Provenance = provenance
 	doc.Failures = failureTable(result.Run{Failures: slices.Concat(a.Run.Failures, b.Run.Failures)})
-	doc.Doubts = doubtTable(doc.Estimates)
+	doc.EstimateWarnings = warningTable(doc.Estimates)
 	return doc
 }
 
@@ -88,8 +88,8 @@ func (c *comparer) group(i int, cases []result.Case, series []Series) (Group, []
 	return g, all
 }
 
-// family estimates one metric on both sides, and compares b with a. The two
-// slices correspond.
+// family estimates one metric on both sides, and compares b with a. Equal indices are
+// of the same case and configuration.
 func (c *comparer) family(cases []result.Case, metric string) (as, bs []Estimate) {
 	for _, cs := range cases {
 		ma, mb := metricNamed(c.a.metrics[cs.Name], metric), metricNamed(c.b.metrics[cs.Name], metric)
@@ -97,7 +97,7 @@ func (c *comparer) family(cases []result.Case, metric string) (as, bs []Estimate
 			continue
 		}
 		if ma.Unit != mb.Unit || ma.Order != mb.Order {
-			c.warnings = append(c.warnings, fmt.Sprintf("%s of %s is left out: it is in %s (%s) in A and in %s (%s) in B.", metric, cs.Name, ma.Unit, ma.Order, mb.Unit, mb.Order))
+			c.warnings = append(c.warnings, fmt.Sprintf("Left out: %s of %s, in %s (%s) in A but in %s (%s) in B.", metric, cs.Name, ma.Unit, ma.Order, mb.Unit, mb.Order))
 			continue
 		}
 		for _, conf := range c.common() {
@@ -192,7 +192,7 @@ func (c *comparer) chart(g Group, bs []Estimate, series []Series) Chart {
 	return chart
 }
 
-// onlyOne warns of cases and configurations that one run lacks.
+// onlyOne warns of cases and configurations that only one run has.
 func (c *comparer) onlyOne() []string {
 	names := func(r result.Run) (cases, configurations []string) {
 		for _, cs := range r.Cases {
@@ -212,7 +212,7 @@ func (c *comparer) onlyOne() []string {
 	}{{"case", casesA, casesB}, {"configuration", confsA, confsB}} {
 		for name, missing := range map[string][]string{sideA: without(w.a, w.b), sideB: without(w.b, w.a)} {
 			if len(missing) > 0 {
-				warnings = append(warnings, fmt.Sprintf("Only %s has the %s %s: left out.", name, w.what, list(missing)))
+				warnings = append(warnings, fmt.Sprintf("Left out: %s %s, only in %s.", w.what, list(missing), name))
 			}
 		}
 	}

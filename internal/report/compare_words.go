@@ -9,7 +9,7 @@ import (
 	"unnest/internal/measure/stats"
 )
 
-// maxDifferences is the number of differences that the headlines name.
+// maxDifferences is the number of differences in the headlines.
 const maxDifferences = 5
 
 func compareTitle(a, b result.Run) string {
@@ -33,7 +33,7 @@ func settings(a, b result.Run) string {
 	return "A: " + setting(a) + "; B: " + setting(b)
 }
 
-// attributed says of which run each warning is; one that both have stands once.
+// attributed names the run of each warning, and merges warnings of both.
 func attributed(a, b []string) []string {
 	var lines []string
 	for _, w := range a {
@@ -49,8 +49,7 @@ func attributed(a, b []string) []string {
 	return lines
 }
 
-// compareHeadlines count the differences of the primary metrics and name the
-// first of them.
+// compareHeadlines count the differences of the primary metrics and list the first.
 func compareHeadlines(estimates []Estimate, alpha float64) []string {
 	var differences []string
 	compared := 0
@@ -67,19 +66,19 @@ func compareHeadlines(estimates []Estimate, alpha float64) []string {
 	}
 	switch {
 	case compared == 0:
-		return []string{"The two runs have no samples in common to compare."}
+		return []string{"The two runs have no samples in common."}
 	case len(differences) == 0:
-		return []string{fmt.Sprintf("No difference between B and A is seen in %s (adjusted p above %g).", plural(compared, "comparison"), alpha)}
+		return []string{fmt.Sprintf("No difference detected in %s (adjusted p above %g).", plural(compared, "comparison"), alpha)}
 	}
 	lines := []string{fmt.Sprintf("B differs from A in %d of %s (adjusted p at most %g).", len(differences), plural(compared, "comparison"), alpha)}
 	lines = append(lines, differences[:min(len(differences), maxDifferences)]...)
 	if rest := len(differences) - maxDifferences; rest > 0 {
-		lines = append(lines, fmt.Sprintf("And %d more, in the tables.", rest))
+		lines = append(lines, fmt.Sprintf("The tables have %d more.", rest))
 	}
 	return lines
 }
 
-// decisive are the facts whose difference may explain one in the results.
+// decisive reports whether a fact can explain a difference in the results.
 func decisive(name string) bool {
 	switch name {
 	case "run", "run directory", "state", "started", "ended", "seed", "executions planned", "samples", "guest boots":
@@ -88,10 +87,10 @@ func decisive(name string) bool {
 	return true
 }
 
-// compareProvenance sets the facts in which two runs differ side by side, and
-// warns of those that may matter.
+// compareProvenance lists the facts in which two runs differ, and warns of those that
+// may matter.
 func compareProvenance(a, b Input, samplesA, samplesB []result.Sample) (warnings []string, t Table) {
-	t = Table{ID: "provenance", Title: "Provenance", Columns: []Column{{Name: "what differs", Header: true}, {Name: sideA}, {Name: sideB}}}
+	t = Table{ID: "provenance", Title: "Provenance", Columns: []Column{{Name: "difference in", Header: true}, {Name: sideA}, {Name: sideB}}}
 	factsA, factsB := facts(a.Dir, a.Run, samplesA), facts(b.Dir, b.Run, samplesB)
 	var names, same, differing []string
 	for _, f := range slices.Concat(factsA, factsB) {
@@ -116,10 +115,10 @@ func compareProvenance(a, b Input, samplesA, samplesB []result.Sample) (warnings
 		differing = append(differing, "experiment file")
 	}
 	if len(same) > 0 {
-		t.Notes = []string{"The same in both: " + strings.Join(same, ", ") + "."}
+		t.Notes = []string{"Equal in both runs: " + strings.Join(same, ", ") + "."}
 	}
 	if len(differing) > 0 {
-		warnings = []string{"The runs differ in more than time: " + strings.Join(differing, ", ") + ". See the provenance."}
+		warnings = []string{"The runs differ in: " + strings.Join(differing, ", ") + ". See the provenance."}
 	}
 	return warnings, t
 }

@@ -7,9 +7,9 @@ import (
 	"unnest/internal/measure/stats"
 )
 
-// cpu sets out the CPU time per unit of work: a table, and one stacked chart per
-// side. Means are shown, because parts add up to the mean of the total and not
-// to its median. It returns false when no part was measured.
+// cpu makes a table of the CPU time per unit of work, and a stacked chart per side. It
+// shows means, because the means of the parts add up to the mean of the total. It
+// returns false when no part was measured.
 func (b *builder) cpu(g Group, families map[string][]Estimate) (Table, []Chart, bool) {
 	host, guest := b.cpuSide("host", families), b.cpuSide("guest", families)
 	rows := append(host, guest...)
@@ -37,8 +37,7 @@ func (b *builder) cpu(g Group, families map[string][]Estimate) (Table, []Chart, 
 	return t, charts, true
 }
 
-// cpuPart is one part of the CPU time of a side, in the order of the table's
-// rows.
+// cpuPart is one part of the CPU time of a side, in the order of the table rows.
 type cpuPart struct {
 	name      string
 	estimates []Estimate
@@ -71,8 +70,8 @@ func addParts(t *Table, side string, parts []cpuPart) {
 	}
 }
 
-// softNotes say what the configurations spend on software interrupts in the
-// guest, where NAT is done (Bacou et al. 2019, §5.2.3).
+// softNotes compare the time in software interrupts of the guest, which do the NAT
+// (Bacou et al. 2019, §5.2.3).
 func (b *builder) softNotes(family []Estimate) []string {
 	var notes []string
 	for _, e := range family {

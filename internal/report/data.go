@@ -52,7 +52,7 @@ func CSV(w io.Writer, doc Document) error {
 		for _, b := range doc.Baselines {
 			row = append(row, comparisonFields(e.against(b))...)
 		}
-		row = append(row, strings.Join(e.Doubts, "; "))
+		row = append(row, strings.Join(e.Warnings, "; "))
 		if steps {
 			row = append(row, stepFields(e.Step, architectures)...)
 		}
@@ -129,8 +129,8 @@ func scoreFields(s *Score) []string {
 	return append(row, strconv.Itoa(s.Published.Table), string(s.Published.Value), s.Published.Unit, string(s.Published.Score))
 }
 
-// totalRows are the rows of what a suite amounts to: they name no case, n is the
-// number of cases that count, and the figure stands as the mean.
+// totalRows are the rows of the totals of a suite. They name no case; n is the number of
+// counted cases, and mean is the figure.
 func totalRows(doc Document, s SuiteScore, header []string) [][]string {
 	var rows [][]string
 	add := func(t Total, metric string, value Number, i Interval, published *papers.Total) {
@@ -156,7 +156,7 @@ func totalRows(doc Document, s SuiteScore, header []string) [][]string {
 	return rows
 }
 
-// exact prints numbers so that reading them gives the same again.
+// exact prints numbers so that reading them returns the same numbers.
 func exact(ns ...Number) []string {
 	fields := make([]string, len(ns))
 	for i, n := range ns {

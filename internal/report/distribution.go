@@ -9,9 +9,9 @@ import (
 	"unnest/internal/measure/stats"
 )
 
-// distributions sets out how the values spread, case by case: a figure as Bacou
-// et al. 2019, Fig. 8a and a table as their Fig. 8b for each metric whose spread
-// is a result of its own. names are the metrics of the cases.
+// distributions makes, for each case and each metric with a distribution, a chart as
+// Bacou et al. 2019, Fig. 8a and a table as their Fig. 8b. names are the metrics of the
+// cases.
 func (b *builder) distributions(g Group, cases []result.Case, names []string) (tables []Table, charts []Chart) {
 	for _, name := range names {
 		for _, c := range cases {
@@ -56,12 +56,12 @@ func (b *builder) distributionTable(id string, c result.Case, estimates []Estima
 		t.Rows = append(t.Rows, row)
 	}
 	if few {
-		t.Notes = []string{"With fewer than 100 values the 99th percentile is little more than the largest of them."}
+		t.Notes = []string{"With fewer than 100 values the 99th percentile is close to the maximum."}
 	}
 	return t
 }
 
-// distributionChart draws the share of executions that took no more than x.
+// distributionChart draws the share of executions that took at most x.
 func (b *builder) distributionChart(id string, c result.Case, m result.Metric, estimates []Estimate) Chart {
 	chart := Chart{
 		ID: id, Kind: CDF, Setting: setting(b.run),

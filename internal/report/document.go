@@ -1,11 +1,12 @@
-// Package report turns a run and its samples into one document, and prints the
-// document as text, CSV, JSON, Markdown, HTML, in the Go benchmark format and as
-// PerfKitBenchmarker samples.
+// Package report builds documents and prints them as text, CSV, JSON, Markdown, HTML,
+// Go benchmark format and PerfKitBenchmarker samples.
 //
-// Build and Compare decide what is said; the renderers only print it. How
-// estimates and tests are computed belongs to package stats, where samples come
-// from to package result, and which file or terminal a report goes to belongs to
-// the caller: nothing here opens a file or asks for the time.
+// Build makes a document of a run, Compare of two runs, CompareMeans of two published
+// means, Scores of suites, Plan, Frontier, Replay and Explain of plans. A document holds
+// everything that is said; the renderers only print it.
+//
+// Statistics belong to package stats, scores to package score, costs to package summary.
+// The package opens no file and reads no clock.
 package report
 
 import (
@@ -20,8 +21,8 @@ import (
 
 // Options says how a document is built. Zero fields take their defaults.
 type Options struct {
-	Dir         string   // path of the run directory, printed beside the figures
-	Notes       []string // what reading the run directory had to tell, printed among the warnings
+	Dir         string   // path of the run directory, printed with the figures
+	Notes       []string // warnings from reading the run directory
 	Confidence  float64  // of intervals, default 0.95
 	Alpha       float64  // level of the verdicts, default 0.05
 	Equivalence *Claim   // default: BrFusion within 3.5 % of NoCont; &Claim{}: none
@@ -29,16 +30,16 @@ type Options struct {
 	Papers Papers // printed figures to show next to the run's
 }
 
-// Claim is a claim of equivalence: Configuration lies within Margin, a fraction,
-// of Baseline.
+// Claim is a claim of equivalence: Configuration is within Margin, a fraction, of
+// Baseline.
 type Claim struct {
 	Configuration string  `json:"configuration"`
 	Baseline      string  `json:"baseline"`
 	Margin        float64 `json:"margin"`
 }
 
-// brFusionClaim is what Bacou et al. 2019, §5.2.1 found: "BrFusion is also
-// within 3.5% of NoCont's performance".
+// brFusionClaim is from Bacou et al. 2019, §5.2.1: "BrFusion is also within 3.5% of
+// NoCont's performance".
 var brFusionClaim = Claim{Configuration: "BrFusion", Baseline: "NoCont", Margin: 0.035}
 
 func (o Options) withDefaults() Options {
@@ -56,28 +57,27 @@ func (o Options) withDefaults() Options {
 
 // Document is a report before it is printed.
 type Document struct {
-	Command     string       `json:"-"` // that made it, default report
-	Title       string       `json:"title"`
-	Description string       `json:"description,omitempty"`
-	Run         string       `json:"run"`               // run identifier, of the two runs in a comparison
-	Dir         string       `json:"dir,omitempty"`     // run directory
-	Setting     string       `json:"setting"`           // "6 repetitions, tcg": stands beside every table and chart
-	Headlines   []string     `json:"headlines"`         // the findings in plain words
-	Figures     []KeyFigure  `json:"figures,omitempty"` // the few numbers to remember
-	Warnings    []string     `json:"warnings,omitempty"`
-	Baselines   []string     `json:"baselines"`        // what the others are divided by, the main one first
-	Series      []Series     `json:"series"`           // the configurations
-	Suites      []SuiteScore `json:"suites,omitempty"` // what suites of cases amount to
-	Groups      []Group      `json:"groups"`           // one per group of cases
-	Failures    Table        `json:"failures"`
-	Doubts      Table        `json:"doubts"`
-	Provenance  Table        `json:"provenance"`
-	File        string       `json:"file,omitempty"` // the experiment file
-	Methods     []Method     `json:"methods"`        // how to read the report
-	Estimates   []Estimate   `json:"estimates"`      // everything computed, in long form
+	Command          string       `json:"-"` // that made it, default report
+	Title            string       `json:"title"`
+	Description      string       `json:"description,omitempty"`
+	Run              string       `json:"run"`               // run identifier; two in a comparison
+	Dir              string       `json:"dir,omitempty"`     // run directory
+	Setting          string       `json:"setting"`           // "6 repetitions, tcg": printed with every table and chart
+	Headlines        []string     `json:"headlines"`         // the findings in plain words
+	Figures          []KeyFigure  `json:"figures,omitempty"` // the few numbers to remember
+	Warnings         []string     `json:"warnings,omitempty"`
+	Baselines        []string     `json:"baselines"`        // the main one first
+	Series           []Series     `json:"series"`           // the configurations
+	Suites           []SuiteScore `json:"suites,omitempty"` // scores of suites of cases
+	Groups           []Group      `json:"groups"`           // one per group of cases
+	Failures         Table        `json:"failures"`
+	EstimateWarnings Table        `json:"doubts"` // warnings on single estimates
+	Provenance       Table        `json:"provenance"`
+	File             string       `json:"file,omitempty"` // the experiment file
+	Methods          []Method     `json:"methods"`        // how to read the report
+	Estimates        []Estimate   `json:"estimates"`      // everything computed, in long form
 
-	// Samples are what the estimates come from: of the run that Build was given,
-	// none in a comparison.
+	// Samples are those of the run that Build was given; a comparison has none.
 	Samples []result.Sample `json:"-"`
 	// Source is the run that Build was given.
 	Source result.Run `json:"-"`
@@ -106,17 +106,18 @@ type KeyFigure struct {
 	Value  string `json:"value"`  // "1.52×"
 	Label  string `json:"label"`  // "NAT / NoCont"
 	Detail string `json:"detail"` // "UDP ping-pong, 1280 B, latency (1.49 to 1.55)"
-	Series string `json:"series"` // the configuration that it is about
+	Series string `json:"series"` // the configuration or scheme of the figure
 }
 
-// Series is one configuration as it appears in charts and tables.
+// Series is one configuration in charts and tables.
 type Series struct {
 	Name  string `json:"name"`
 	Stack string `json:"stack,omitempty"`
 	Slot  int    `json:"slot"` // colour and mark, the same for a known name in every report
 }
 
-// Group is what is said of cases that differ in message size only.
+// Group is a section: charts and tables on cases that differ only in message size, or on
+// one subject.
 type Group struct {
 	ID     string  `json:"id"` // usable as an anchor
 	Title  string  `json:"title"`
@@ -128,29 +129,29 @@ type Group struct {
 type Table struct {
 	ID      string   `json:"id"`
 	Title   string   `json:"title"`
-	Setting string   `json:"setting,omitempty"` // repetitions and accelerator
+	Setting string   `json:"setting,omitempty"` // printed with the title
 	Columns []Column `json:"columns"`
 	Rows    [][]Cell `json:"rows"`
 	Notes   []string `json:"notes,omitempty"`
-	Minor   bool     `json:"minor,omitempty"` // not what the reader came for
-	Sums    int      `json:"sums,omitempty"`  // the last rows that sum up those above
+	Minor   bool     `json:"minor,omitempty"` // less important; folded on a page
+	Sums    int      `json:"sums,omitempty"`  // number of rows at the end with sums
 }
 
 // Column is one column of a table.
 type Column struct {
 	Name    string `json:"name"`
 	Numeric bool   `json:"numeric,omitempty"` // aligned to the right
-	Wide    bool   `json:"wide,omitempty"`    // left out where space is scarce
+	Wide    bool   `json:"wide,omitempty"`    // left out of narrow output
 	Header  bool   `json:"header,omitempty"`  // its cells name their row
 }
 
 // Cell is one cell of a table.
 type Cell struct {
 	Text    string `json:"text"`
-	Short   string `json:"short,omitempty"`   // instead of Text where space is scarce
-	Remark  string `json:"remark,omitempty"`  // beside or under Text, left out where space is scarce
+	Short   string `json:"short,omitempty"`   // instead of Text in narrow output
+	Remark  string `json:"remark,omitempty"`  // next to or under Text, left out of narrow output
 	Repeat  bool   `json:"repeat,omitempty"`  // the same as in the row above
-	Missing bool   `json:"missing,omitempty"` // there is no value; Text says so
+	Missing bool   `json:"missing,omitempty"` // there is no value; Text says why
 	Series  string `json:"series,omitempty"`  // the configuration that the cell names
 }
 
@@ -178,11 +179,11 @@ type Chart struct {
 	Series     []ChartSeries `json:"series"`
 	Margin     float64       `json:"margin,omitempty"` // half width of the band of equivalence around 1
 	Log        bool          `json:"log,omitempty"`    // the axis is logarithmic
-	Words      string        `json:"words"`            // for those who cannot see it
+	Words      string        `json:"words"`            // for screen readers
 }
 
-// ChartSeries holds one value per category; a missing one is NaN. Of a CDF it
-// holds all values, in ascending order.
+// ChartSeries holds one value per category, NaN where it is missing. Of a CDF it holds
+// all values in ascending order.
 type ChartSeries struct {
 	Name   string   `json:"name"`
 	Slot   int      `json:"slot"`
@@ -192,7 +193,7 @@ type ChartSeries struct {
 	High   []Number `json:"high,omitempty"`
 }
 
-// Method explains one notion that the report uses.
+// Method explains one term of the report.
 type Method struct {
 	Term string `json:"term"`
 	Text string `json:"text"`

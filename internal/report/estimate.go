@@ -12,18 +12,18 @@ import (
 type Interval struct {
 	Low        Number `json:"low"`
 	High       Number `json:"high"`
-	Confidence Number `json:"confidence"` // coverage, below the one asked for when samples are few
+	Confidence Number `json:"confidence"` // below the one asked for when samples are few
 }
 
-// Estimate is what the samples of one metric of one case in one configuration
-// say. Each block counts once, by the median of its values.
+// Estimate describes the samples of one metric of one case in one configuration. Each
+// block counts once, by the median of its values.
 type Estimate struct {
 	Run           string       `json:"run"`
 	Suite         string       `json:"suite"`
 	Case          string       `json:"case"`
 	Group         string       `json:"group"`
 	Size          int          `json:"size,omitempty"`
-	Label         string       `json:"label"` // the case among those of its group: "1280 B"
+	Label         string       `json:"label"` // of the case within its group: "1280 B"
 	Tool          string       `json:"tool"`
 	Configuration string       `json:"configuration"`
 	Stack         string       `json:"stack"`
@@ -46,9 +46,9 @@ type Estimate struct {
 	Max           Number       `json:"max"`
 	Interval      Interval     `json:"interval"` // of the median
 	Comparisons   []Comparison `json:"comparisons,omitempty"`
-	Step          *Step        `json:"step,omitempty"`  // in a run at several levels of virtualization
+	Step          *Step        `json:"step,omitempty"`  // in a run at several levels
 	Score         *Score       `json:"score,omitempty"` // of a primary metric in a suite that is summed up
-	Doubts        []string     `json:"doubts,omitempty"`
+	Warnings      []string     `json:"doubts,omitempty"`
 }
 
 // Comparison is an Estimate against that of a baseline.
@@ -60,15 +60,15 @@ type Comparison struct {
 	MannWhitney  Number        `json:"mann_whitney_p"`
 	P            Number        `json:"p"`          // the one that decides
 	Adjusted     Number        `json:"adjusted_p"` // by Holm over the metric's table
-	Detectable   Number        `json:"detectable"` // smallest relative difference this run could have seen
+	Detectable   Number        `json:"detectable"` // smallest relative difference that this run could detect
 	Verdict      stats.Verdict `json:"verdict,omitempty"`
 	Equivalent   stats.Answer  `json:"equivalent,omitempty"` // within the margin of the claim, if there is one for this pair
 	Words        string        `json:"words"`                // the verdict in plain words
 	Short        string        `json:"short"`
-	Doubts       []string      `json:"doubts,omitempty"`
+	Warnings     []string      `json:"doubts,omitempty"`
 	meansReverse bool          // the means differ in the opposite direction from the medians
 	higher       bool          // the mean is above that of the baseline
-	first        bool          // the pair's mirror image comes later, or never
+	first        bool          // the comparison of the pair the other way round comes later, or never
 }
 
 // against returns the comparison of e with a baseline, nil if there is none.
@@ -94,7 +94,7 @@ func observations(samples []result.Sample) map[cellKey][]stats.Observation {
 	return cells
 }
 
-// describe fills in what obs say by themselves.
+// describe fills in the statistics of obs.
 func (e *Estimate) describe(obs []stats.Observation, confidence float64) {
 	e.Median, e.Mean, e.StdDev, e.StdErr, e.Min, e.Max = missing, missing, missing, missing, missing, missing
 	e.P25, e.P75, e.P90, e.P99 = missing, missing, missing, missing
@@ -103,7 +103,7 @@ func (e *Estimate) describe(obs []stats.Observation, confidence float64) {
 		return
 	}
 	for _, d := range stats.Warnings(obs) {
-		e.Doubts = append(e.Doubts, d.Text)
+		e.Warnings = append(e.Warnings, d.Text)
 	}
 	values := stats.Values(stats.BlockMedians(obs))
 	s, err := stats.Summarize(values)
@@ -132,14 +132,22 @@ func interval(i stats.Interval) Interval {
 	return Interval{Number(i.Low), Number(i.High), Number(i.Confidence)}
 }
 
+// stats is the reverse of interval.
+func (i Interval) stats() stats.Interval {
+	if !i.Low.Defined() {
+		return stats.Interval{}
+	}
+	return stats.Interval{Low: float64(i.Low), High: float64(i.High), Confidence: float64(i.Confidence)}
+}
+
 // side is one side of a comparison.
 type side struct {
 	obs  []stats.Observation
 	name string
 }
 
-// compare fills in the numbers of a comparison, all but the adjusted p and what
-// depends on it. Either side may be empty.
+// compare fills in a comparison, except the adjusted p and what depends on it. Either
+// side may be empty.
 func compare(a, b side, o stats.Options) Comparison {
 	c := Comparison{Baseline: b.name, Ratio: missing, Interval: interval(stats.Interval{}), Welch: missing,
 		MannWhitney: missing, P: missing, Adjusted: missing, Detectable: missing, first: true}
@@ -148,7 +156,7 @@ func compare(a, b side, o stats.Options) Comparison {
 	}
 	s, err := stats.Compare(a.obs, b.obs, o)
 	if err != nil {
-		c.Doubts = append(c.Doubts, err.Error())
+		c.Warnings = append(c.Warnings, err.Error())
 		return c
 	}
 	c.Ratio, c.Interval = Number(s.Ratio.Point), interval(s.Ratio.Interval)
@@ -156,16 +164,16 @@ func compare(a, b side, o stats.Options) Comparison {
 	c.Detectable = Number(s.Detectable)
 	c.higher = s.A.Mean > s.B.Mean
 	for _, d := range s.Warnings {
-		// The warning on the run says it once for all.
+		// The run has this warning once.
 		if d.Kind != stats.NotInterleaved {
-			c.Doubts = append(c.Doubts, d.Text)
+			c.Warnings = append(c.Warnings, d.Text)
 		}
 		c.meansReverse = c.meansReverse || d.Kind == stats.Disagreement
 	}
 	return c
 }
 
-// verdict judges c with its p adjusted for the table it stands in.
+// verdict judges c by its p adjusted for its table.
 func (c *Comparison) verdict(e, base Estimate, adjusted, alpha float64) {
 	c.Adjusted = Number(adjusted)
 	if e.N == 0 || base.N == 0 {
@@ -174,30 +182,22 @@ func (c *Comparison) verdict(e, base Estimate, adjusted, alpha float64) {
 	judged := stats.Comparison{HigherIsBetter: e.Order == result.HIB}
 	judged.A.N, judged.B.N = e.N, base.N
 	judged.A.Mean, judged.B.Mean = float64(e.Mean), float64(base.Mean)
-	if c.Interval.Low.Defined() {
-		judged.Ratio.Interval = stats.Interval{
-			Low: float64(c.Interval.Low), High: float64(c.Interval.High), Confidence: float64(c.Interval.Confidence),
-		}
-	}
+	judged.Ratio.Interval = c.Interval.stats()
 	c.Verdict = judged.Verdict(adjusted, alpha)
 }
 
-// claim answers whether c, a comparison of e, is within the margin claimed for
-// it. The claim is about the primary metrics.
+// claim answers whether c, a comparison of e, is within the claimed margin. The claim is
+// about primary metrics.
 func (c *Comparison) claim(claim Claim, e Estimate) {
 	if !e.Primary || claim.Configuration != e.Configuration || claim.Baseline != c.Baseline || !c.Ratio.Defined() {
 		return
 	}
-	i := stats.Interval{}
-	if c.Interval.Low.Defined() {
-		i = stats.Interval{Low: float64(c.Interval.Low), High: float64(c.Interval.High), Confidence: float64(c.Interval.Confidence)}
-	}
-	c.Equivalent = stats.Within(i, claim.Margin)
+	c.Equivalent = stats.Within(c.Interval.stats(), claim.Margin)
 }
 
-// adjust corrects the p-values of the comparisons of one table by Holm and
-// judges them. A pair that stands in the table twice, once each way, is one
-// test. lookup returns the estimate that a comparison is against.
+// adjust corrects the p-values of the comparisons of one table by Holm and judges them.
+// A pair that is in the table twice, once each way, is one test. lookup returns the
+// estimate that a comparison is against.
 func adjust(estimates []Estimate, o Options, lookup func(Estimate, Comparison) Estimate) {
 	type pair struct{ suite, name, a, b string }
 	var order []pair
@@ -230,8 +230,8 @@ func adjust(estimates []Estimate, o Options, lookup func(Estimate, Comparison) E
 	}
 }
 
-// seed derives the seed of a bootstrap from that of the run and what is
-// compared, so that no two tables share their random numbers.
+// seed derives the seed of a bootstrap from the seed of the run and from what is
+// compared, so that no two tables share random numbers.
 func seed(run uint64, parts ...string) uint64 {
 	h := fnv.New64a()
 	for _, p := range parts {
@@ -241,7 +241,7 @@ func seed(run uint64, parts ...string) uint64 {
 	return run ^ h.Sum64()
 }
 
-// sum adds numbers up; one that is missing makes the sum missing.
+// sum adds numbers up. It is missing if one of them is.
 func sum(ns []Number) Number {
 	total := 0.0
 	for _, n := range ns {

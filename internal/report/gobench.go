@@ -12,13 +12,12 @@ import (
 	"unnest/internal/measure/result"
 )
 
-// ErrNoSamples is returned by the formats that print single samples for a
-// document that has none of its own, such as a comparison of runs.
-var ErrNoSamples = errors.New("document has no samples of its own: export each run by itself")
+// ErrNoSamples is returned by the formats of samples for a document that is not the
+// report of one run.
+var ErrNoSamples = errors.New("the document has no samples: use unnest report on one run")
 
-// GoBench prints the samples in the Go benchmark format, for benchstat: one line
-// per execution, named after the group of cases with size and configuration as
-// keys.
+// GoBench prints the samples in Go benchmark format for benchstat: one line per
+// execution, named after the group of cases, with size and configuration as keys.
 func GoBench(w io.Writer, doc Document) error {
 	if doc.Source.ID == "" {
 		return fmt.Errorf("print in Go benchmark format: %w", ErrNoSamples)
@@ -58,9 +57,8 @@ func benchUnits(b *bytes.Buffer, samples []result.Sample) {
 	b.WriteString("\n")
 }
 
-// executions splits samples into those measured together, by case,
-// configuration and repetition in the order of first appearance. A metric with
-// several values in one execution spreads over several lines.
+// executions splits samples by execution, in the order of first appearance. A metric
+// with several values in one execution takes several lines.
 func executions(samples []result.Sample) [][]result.Sample {
 	type line struct {
 		execution result.Execution
@@ -97,7 +95,7 @@ func benchName(c result.Case, s result.Sample) string {
 	return name + "/config=" + benchValue(s.Configuration)
 }
 
-// camel makes a Go identifier of words.
+// camel makes a Go identifier from words.
 func camel(words string) string {
 	var b strings.Builder
 	for _, word := range strings.FieldsFunc(words, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
@@ -108,7 +106,7 @@ func camel(words string) string {
 	return b.String()
 }
 
-// benchValue keeps a value from ending its key: no white space, no slash.
+// benchValue replaces white space and slashes, which end a value.
 func benchValue(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) || unicode.IsControl(r) || r == '/' {
@@ -118,7 +116,7 @@ func benchValue(s string) string {
 	}, s)
 }
 
-// benchUnit makes a unit of unit and metric, because benchstat keys on units:
+// benchUnit joins unit and metric, because benchstat groups by unit:
 // "us-latency_mean/op", "Mbit/s-throughput".
 func benchUnit(s result.Sample) string {
 	metric := benchValue(s.Metric)
@@ -134,7 +132,7 @@ func benchUnit(s result.Sample) string {
 	return benchUnitPart(s.Unit) + "-" + metric
 }
 
-// benchUnitPart keeps white space out of a unit, which may have a slash.
+// benchUnitPart replaces white space in a unit; slashes stay.
 func benchUnitPart(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) || unicode.IsControl(r) {

@@ -2,16 +2,17 @@ package report
 
 import (
 	"fmt"
+	"slices"
 
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
 )
 
-// maxFigures is the number of key figures that fit two lines.
+// maxFigures is the number of key figures that fit on two lines.
 const maxFigures = 8
 
-// headlines say in plain words what the primary metric of a group shows, at the
-// case that stands for it.
+// headlines are the findings of a group in plain words: its primary metric at its
+// reference case.
 func (b *builder) headlines(cases []result.Case, estimates []Estimate) []string {
 	baselines := b.baselines()
 	estimates = primaries(estimates)
@@ -22,7 +23,7 @@ func (b *builder) headlines(cases []result.Case, estimates []Estimate) []string 
 	var ratios, others []string
 	for _, e := range at(estimates, reference(estimates).Case) {
 		if c := e.against(baselines[0]); c != nil && c.Ratio.Defined() {
-			ratios = append(ratios, fmt.Sprintf("%s× with %s%s", ratio(c.Ratio), e.Configuration, span(c.Interval)))
+			ratios = append(ratios, fmt.Sprintf("%s with %s", timesWithInterval(c.Ratio, c.Interval), e.Configuration))
 		}
 		for _, c := range e.Comparisons {
 			if c.Baseline != baselines[0] && c.first && c.Words != "" {
@@ -32,7 +33,7 @@ func (b *builder) headlines(cases []result.Case, estimates []Estimate) []string 
 	}
 	var lines []string
 	if len(ratios) > 0 {
-		lines = append(lines, fmt.Sprintf("%s: against %s, %s is %s.", subject, baselines[0], quantity(estimates[0].Metric), list(ratios)))
+		lines = append(lines, fmt.Sprintf("%s: %s against %s is %s.", subject, quantity(estimates[0].Metric), baselines[0], list(ratios)))
 	}
 	return append(append(lines, others...), b.claimHeadline(cases[0], estimates)...)
 }
@@ -45,40 +46,37 @@ func subject(c result.Case, e Estimate) string {
 	return e.Label
 }
 
-// span prints an interval as " (1.49 to 1.55)".
+// timesWithInterval prints a ratio with its interval if there is one: "1.52× [1.49,
+// 1.55]".
+func timesWithInterval(r Number, i Interval) string {
+	if !i.Low.Defined() {
+		return ratio(r) + "×"
+	}
+	return fmt.Sprintf("%s× [%s, %s]", ratio(r), ratio(i.Low), ratio(i.High))
+}
+
+// span prints an interval after a comma, if there is one.
 func span(i Interval) string {
 	if !i.Low.Defined() {
 		return ""
 	}
-	return fmt.Sprintf(" (%s to %s)", ratio(i.Low), ratio(i.High))
+	return fmt.Sprintf(", interval %s to %s", ratio(i.Low), ratio(i.High))
 }
 
 // primaries are the estimates of the primary metrics.
 func primaries(estimates []Estimate) []Estimate {
-	var kept []Estimate
-	for _, e := range estimates {
-		if e.Primary {
-			kept = append(kept, e)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(slices.Clone(estimates), func(e Estimate) bool { return !e.Primary })
 }
 
 // at are the estimates of one case.
 func at(estimates []Estimate, name string) []Estimate {
-	var kept []Estimate
-	for _, e := range estimates {
-		if e.Case == name {
-			kept = append(kept, e)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(slices.Clone(estimates), func(e Estimate) bool { return e.Case != name })
 }
 
-// claimHeadline says where the claim of equivalence is shown and where not.
+// claimHeadline says for which cases the claim of equivalence is shown.
 func (b *builder) claimHeadline(c result.Case, estimates []Estimate) []string {
 	claim := b.opts.Equivalence
-	var shown, open []string
+	var shown, not []string
 	for _, e := range estimates {
 		cmp := e.against(claim.Baseline)
 		if e.Configuration != claim.Configuration || cmp == nil || cmp.Equivalent == "" {
@@ -87,24 +85,23 @@ func (b *builder) claimHeadline(c result.Case, estimates []Estimate) []string {
 		if cmp.Equivalent == stats.Yes {
 			shown = append(shown, e.Label)
 		} else {
-			open = append(open, e.Label)
+			not = append(not, e.Label)
 		}
 	}
 	name := fmt.Sprintf("%s, %s:", groupTitle(c), claim.Configuration)
 	within := fmt.Sprintf("within %s of %s", percent(claim.Margin), claim.Baseline)
 	switch {
-	case len(shown)+len(open) == 0:
+	case len(shown)+len(not) == 0:
 		return nil
-	case len(open) == 0:
+	case len(not) == 0:
 		return []string{fmt.Sprintf("%s shown to be %s for %s.", name, within, list(shown))}
 	case len(shown) == 0:
-		return []string{fmt.Sprintf("%s not shown to be %s for %s.", name, within, list(open))}
+		return []string{fmt.Sprintf("%s not shown to be %s for %s.", name, within, list(not))}
 	}
-	return []string{fmt.Sprintf("%s shown to be %s for %s, not shown for %s.", name, within, list(shown), list(open))}
+	return []string{fmt.Sprintf("%s shown to be %s for %s, not shown for %s.", name, within, list(shown), list(not))}
 }
 
-// keyFigures are the ratios to the main baseline at the case that stands for a
-// group.
+// keyFigures are the ratios to the main baseline at the reference case of a group.
 func (b *builder) keyFigures(cases []result.Case, estimates []Estimate) []KeyFigure {
 	baselines := b.baselines()
 	estimates = primaries(estimates)

@@ -18,7 +18,7 @@ var pageScript string
 
 // chartLibrary is dist/echarts.min.js of Apache ECharts 6.1.0 as published on npm,
 // unchanged: the smallest build with the custom series that draws intervals. Its
-// licences lie beside it.
+// licences are in the same directory.
 //
 //go:embed assets/echarts/echarts.min.js
 var chartLibrary string
@@ -38,7 +38,7 @@ var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 type page struct {
 	Document
 	Style   template.CSS
-	Library template.JS // empty when there is nothing to draw
+	Library template.JS // empty when there are no charts
 	Script  template.JS
 	Data    chartData
 }
@@ -48,8 +48,8 @@ type chartData struct {
 	Charts []Chart `json:"charts"`
 }
 
-// HTML prints doc as one file that needs no other: style, script and charts are
-// in it, and without JavaScript the tables still say everything.
+// HTML prints doc as one self-contained file. The charts need JavaScript; the tables
+// hold the same values.
 func HTML(w io.Writer, doc Document) error {
 	p := page{Document: doc, Style: template.CSS(pageStyle), Script: template.JS(pageScript)}
 	for _, g := range doc.Groups {
@@ -64,7 +64,7 @@ func HTML(w io.Writer, doc Document) error {
 	return nil
 }
 
-// What the templates within the page are given.
+// The arguments of the templates within the page.
 type (
 	pageCell struct {
 		Page page
@@ -80,13 +80,13 @@ type (
 	}
 )
 
-// With gives a template the page and a cell.
+// With passes the page and a cell to a template.
 func (p page) With(c Cell) pageCell { return pageCell{p, c} }
 
-// WithTable gives a template the page and a table.
+// WithTable passes the page and a table to a template.
 func (p page) WithTable(t Table) pageTable { return pageTable{p, t} }
 
-// WithCharts gives a template the page and charts.
+// WithCharts passes the page and charts to a template.
 func (p page) WithCharts(cs []Chart) pageCharts { return pageCharts{p, cs} }
 
 // Slot returns the colour of a configuration.
@@ -99,7 +99,7 @@ func (p page) Slot(series string) int {
 	return 0
 }
 
-// rowspan returns how many rows the cell in row i and column j stands for.
+// rowspan returns how many rows the cell in row i and column j spans.
 func rowspan(t Table, i, j int) int {
 	n := 1
 	for i+n < len(t.Rows) && t.Rows[i+n][j].Repeat {

@@ -7,9 +7,8 @@ import (
 	"strconv"
 )
 
-// levelTable is the thesis' table of a case, the part of one metric: one row per
-// level with the mean, ΔL, the standard error, and the same in percent of the
-// mean.
+// levelTable is the thesis' table of one metric of a case: one row per level with the
+// mean, ΔL and the standard error.
 func (b *builder) levelTable(l leveled, m int) Table {
 	family := l.cells[m]
 	first := *family[0]
@@ -44,11 +43,11 @@ func (b *builder) levelTable(l leveled, m int) Table {
 	return t
 }
 
-// levelName names a level as the thesis does.
+// levelName names a level as the thesis does: "L1".
 func levelName(level int) string { return "L" + strconv.Itoa(level) }
 
-// bootNotes tell of guests that were booted fewer times than they were measured:
-// across levels the boot is what is repeated.
+// bootNotes name guests that were booted fewer times than they were measured. Across
+// levels a boot is the unit of repetition.
 func (b *builder) bootNotes(l leveled) []string {
 	var fewer []string
 	for i, r := range l.rows {
@@ -65,7 +64,7 @@ func (b *builder) bootNotes(l leveled) []string {
 	if len(fewer) == 0 {
 		return nil
 	}
-	return []string{"Measured more often than booted: " + list(fewer) + ". A standard error from few boots tells little of how one boot differs from the next."}
+	return []string{"Measured more often than booted: " + list(fewer) + ". With few boots, the standard error says little about the variation between boots."}
 }
 
 // stepTable tests each level against the one below.
@@ -79,7 +78,7 @@ func (b *builder) stepTable(l leveled) Table {
 		t.Rows = append(t.Rows, append([]Cell{{Text: e.Metric, Repeat: repeat}}, stepCells(*e, *below)...))
 	})
 	t.Notes = []string{
-		"ΔL is the change of the mean against the level below. A step to fewer vCPUs costs throughput for that alone: there see ΔL per vCPU.",
+		"ΔL is the change of the mean against the level below. Fewer vCPUs alone reduce throughput: see ΔL per vCPU.",
 		pNote + " Adjusted p: corrected by Holm for the other tests in this table.",
 		detectableNote,
 	}
@@ -100,8 +99,7 @@ func stepCells(e, below Estimate) []Cell {
 	}
 }
 
-// suiteLevels sets the cases of a suite out by level in one table, of the first
-// metric each: what Lubomski et al. compare are sums over the cases.
+// suiteLevels lists the cases of a suite by level in one table, by their first metric.
 func (b *builder) suiteLevels(id string, all []leveled) Group {
 	name := all[0].of.Suite
 	g := Group{ID: id, Title: fmt.Sprintf("Suite %s: levels of virtualization", name)}
@@ -128,7 +126,7 @@ func (b *builder) suiteLevels(id string, all []leveled) Group {
 	return g
 }
 
-// stepVerdict says what a test shows, or why there is none.
+// stepVerdict is the verdict of a test, or the reason why there is none.
 func stepVerdict(e, below Estimate) Cell {
 	for _, side := range []Estimate{e, below} {
 		if side.N == 0 {
@@ -136,9 +134,9 @@ func stepVerdict(e, below Estimate) Cell {
 		}
 	}
 	if !e.Step.P.Defined() && e.N > 1 && below.N > 1 {
-		return Cell{Text: "no test: both are constant", Missing: true}
+		return Cell{Text: "no test: neither side varies", Missing: true}
 	}
-	return Cell{Text: string(e.Step.Verdict)}
+	return Cell{Text: verdictWord(e.Step.Verdict)}
 }
 
 // levelChart draws one metric by level, as FitzGerald 2014, Figs. 2-16.
@@ -176,7 +174,7 @@ func (b *builder) levelChart(l leveled, m int, nestings []nesting) Chart {
 	return c
 }
 
-// countCell is a cell for a count that may not be known.
+// countCell is a count; 0 is not known.
 func countCell(n int) Cell {
 	if n == 0 {
 		return Cell{Text: none, Missing: true}
@@ -184,29 +182,28 @@ func countCell(n int) Cell {
 	return Cell{Text: strconv.Itoa(n)}
 }
 
-// changeCell prints a fraction as a percentage with its sign.
+// changeCell is a fraction as a percentage with its sign.
 func changeCell(v Number) Cell {
 	if !v.Defined() {
 		return Cell{Text: none, Missing: true}
 	}
 	places := 2
-	if math.Abs(float64(v)) >= 10 { // of the thesis' +2577.2 %
+	if math.Abs(float64(v)) >= 10 { // as the +2577.2 % of the thesis
 		places = 1
 	}
 	return Cell{Text: fmt.Sprintf("%+.*f %%", places, 100*float64(v))}
 }
 
-// shareCell prints a positive fraction as a percentage with three significant
-// digits.
+// shareCell is a positive fraction as a percentage with three significant digits.
 func shareCell(v Number) Cell {
+	percent := 100 * v
 	if !v.Defined() {
 		return Cell{Text: none, Missing: true}
 	}
-	percent := 100 * v
 	return Cell{Text: decimal(percent, max(0, decimals(percent)-1)) + " %"}
 }
 
-// pCell prints p with three decimals, as the thesis does.
+// pCell is p with three decimals, as in the thesis.
 func pCell(p Number) Cell {
 	if p < 0.001 {
 		return Cell{Text: "< 0.001"}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -8,9 +9,8 @@ import (
 	"unnest/internal/measure/stats"
 )
 
-// Step is an Estimate by its level of virtualization, as FitzGerald 2014, Tables
-// 5-14, sets it out: beside what is one level below. Relative numbers are
-// fractions.
+// Step compares an Estimate with the level of virtualization below, as FitzGerald 2014,
+// Tables 5-14. Relative numbers are fractions.
 type Step struct {
 	Level         int           `json:"level"`           // hypervisors under the operating system
 	Below         string        `json:"below,omitempty"` // the configuration one level below, none at the lowest
@@ -23,7 +23,7 @@ type Step struct {
 	DF            Number        `json:"df"`
 	P             Number        `json:"p"`
 	Adjusted      Number        `json:"adjusted_p"` // by Holm over the case's table
-	Detectable    Number        `json:"detectable"` // smallest change this run could have seen
+	Detectable    Number        `json:"detectable"` // smallest change that this run could detect
 	Verdict       stats.Verdict `json:"verdict,omitempty"`
 	Published     []Published   `json:"published,omitempty"`
 }
@@ -35,7 +35,7 @@ const (
 	response   = "latency_mean"
 )
 
-// levelMetrics are the thesis' metrics that a case has, else its first.
+// levelMetrics are the metrics of the thesis that a case has, else its first metric.
 func (b *builder) levelMetrics(c result.Case) []result.Metric {
 	var metrics []result.Metric
 	for _, name := range []string{throughput, response} {
@@ -49,7 +49,7 @@ func (b *builder) levelMetrics(c result.Case) []result.Metric {
 	return metrics
 }
 
-// leveled is one case by levels: for each metric one estimate per row.
+// leveled is one case by level: for each metric one estimate per row.
 type leveled struct {
 	id      string
 	of      result.Case
@@ -59,9 +59,9 @@ type leveled struct {
 	alpha   float64
 }
 
-// levels sets cases out by level of virtualization, one section per case, when
-// the run has configurations at several levels. estimates are those of the i-th
-// group of cases; each that the sections show gets its Step.
+// levels makes one section per case by level of virtualization, when the run has
+// configurations at several levels. estimates are those of the i-th group of cases; each
+// one in a section gets its Step.
 func (b *builder) levels(i int, cases []result.Case, estimates []Estimate) []Group {
 	nestings := nestings(b.run)
 	if len(nestings) == 0 {
@@ -99,16 +99,13 @@ func (b *builder) levels(i int, cases []result.Case, estimates []Estimate) []Gro
 	return groups
 }
 
-// caseTitle names a case by itself.
+// caseTitle is the title of a case, or its name.
 func caseTitle(c result.Case) string {
-	if c.Title == "" {
-		return c.Name
-	}
-	return c.Title
+	return cmp.Or(c.Title, c.Name)
 }
 
-// fill finds the estimates of l and makes their steps, all but the tests. It
-// reports whether any has samples.
+// fill finds the estimates of l and makes their steps without the tests. It reports
+// whether any estimate has samples.
 func (l *leveled) fill(estimates []Estimate) bool {
 	some := false
 	for _, m := range l.metrics {
@@ -132,7 +129,7 @@ func (l *leveled) fill(estimates []Estimate) bool {
 	return some
 }
 
-// below returns the estimate below that of row i, nil at the lowest level.
+// below returns the estimate of the level below row i, nil at the lowest level.
 func (l *leveled) below(family []*Estimate, i int) *Estimate {
 	j := slices.IndexFunc(l.rows, func(r levelRow) bool { return r.name == l.rows[i].below })
 	if j < 0 {
@@ -141,7 +138,7 @@ func (l *leveled) below(family []*Estimate, i int) *Estimate {
 	return family[j]
 }
 
-// newStep is the step of e before anything is set beside it.
+// newStep is the step of e before it is compared.
 func newStep(e Estimate, r levelRow) *Step {
 	s := &Step{Level: r.level, Below: r.below, VCPUs: r.vcpus, RelStdErr: Number(e.moments().RelStdErr()),
 		Change: missing, PerVCPU: missing, ChangePerVCPU: missing, T: missing, DF: missing, P: missing, Adjusted: missing, Detectable: missing}
@@ -156,7 +153,7 @@ func (e Estimate) moments() stats.Moments {
 	return stats.Moments{N: e.N, Mean: float64(e.Mean), StdErr: float64(e.StdErr)}
 }
 
-// compare sets e against the level below, which has vcpus vCPUs.
+// compare compares e with the level below, which has vcpus vCPUs.
 func (s *Step) compare(e, below Estimate, vcpus int) {
 	s.Change = Number(e.moments().RelativeChange(below.moments()))
 	if s.PerVCPU.Defined() {
@@ -171,8 +168,7 @@ func (s *Step) compare(e, below Estimate, vcpus int) {
 	s.T, s.DF, s.P = Number(welch.Statistic), Number(welch.DF), Number(welch.P)
 }
 
-// test corrects the p-values of the case, the family of one table, and judges
-// them.
+// test corrects the p-values of the case for each other and judges them.
 func (l *leveled) test() {
 	var ps []float64
 	l.steps(func(e, _ *Estimate) { ps = append(ps, float64(e.Step.P)) })
@@ -190,7 +186,7 @@ func (l *leveled) test() {
 	})
 }
 
-// steps calls f for every pair of neighbouring levels, metric by metric.
+// steps calls f for every pair of adjacent levels, metric by metric.
 func (l *leveled) steps(f func(e, below *Estimate)) {
 	for _, family := range l.cells {
 		for i, e := range family {
@@ -206,11 +202,11 @@ func (l *leveled) sized() bool {
 	return slices.ContainsFunc(l.rows, func(r levelRow) bool { return r.vcpus > 0 })
 }
 
-// Notes below every table of steps.
+// Notes of every table of steps.
 const (
 	pMeaning       = "Welch's t test: " + stats.PMeaning + ". It is not the probability that the means are equal."
 	pNote          = "p, of " + pMeaning
-	detectableNote = "Detectable is the smallest change that a run of this size and noise would have seen about four times out of five; with few repetitions less often."
+	detectableNote = "Detectable is the smallest change that a run of this size and noise detects about four times out of five; with few repetitions less often."
 )
 
 // estimates are all estimates of l.

@@ -284,7 +284,7 @@ func TestLevelsWithHoles(t *testing.T) {
 	run.State = result.Interrupted
 	g := levelGroup(t, Build(run, samples, Options{}), "cpu")
 	want := map[string]string{
-		"throughput L0 → L1":     "no test: both are constant",
+		"throughput L0 → L1":     "no test: neither side varies",
 		"throughput L0 → L1-3":   "worse",
 		"throughput L1 → L2":     "L2 missing: not measured yet",
 		"throughput L1-3 → L2-2": "too few samples",

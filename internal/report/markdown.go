@@ -28,7 +28,7 @@ func Markdown(w io.Writer, doc Document) error {
 			markdownTable(&b, t, doc.Dir)
 		}
 	}
-	for _, t := range []Table{doc.Failures, doc.Doubts, doc.Provenance} {
+	for _, t := range []Table{doc.Failures, doc.EstimateWarnings, doc.Provenance} {
 		if len(t.Rows) > 0 {
 			fmt.Fprintf(&b, "## %s\n\n", inline(t.Title))
 			markdownRows(&b, t)

@@ -18,7 +18,7 @@ type Published struct {
 	Change       Number `json:"change"` // against its own level below, of the printed means
 }
 
-// publishedTool is what the thesis measured with.
+// publishedTool is the tool of the thesis.
 const publishedTool = "sysbench"
 
 // testMatches reports whether a test of the thesis is the one that a case runs:
@@ -87,17 +87,17 @@ func rowBelow(p papers.SysbenchRow, rows []papers.SysbenchRow) papers.SysbenchRo
 	return rows[i]
 }
 
-// namedAfter reports whether a configuration is called as a level, or as the
-// level with something after it: "L1", "L1-3", not "L10".
+// namedAfter reports whether the name of a configuration is a level or begins with it:
+// "L1", "L1-3", not "L10".
 func namedAfter(name, level string) bool {
 	rest, ok := strings.CutPrefix(name, level)
 	return ok && (rest == "" || rest[0] < '0' || rest[0] > '9')
 }
 
-// publishedTable sets the published means beside ours; there is none when
-// nothing matches.
+// publishedTable lists our means with the published ones; there is none when nothing
+// matches.
 func (b *builder) publishedTable(l leveled) (Table, bool) {
-	t := Table{ID: l.id + "-published", Title: caseTitle(l.of) + ": beside the published means", Setting: setting(b.run)}
+	t := Table{ID: l.id + "-published", Title: caseTitle(l.of) + ": this run and the published means", Setting: setting(b.run)}
 	architectures := publishedFor(l.estimates())
 	t.Columns = []Column{{Name: "metric", Header: true}, {Name: "configuration", Header: true}, {Name: "this run", Numeric: true}, {Name: "ΔL", Numeric: true}}
 	for _, a := range architectures {
@@ -119,13 +119,13 @@ func (b *builder) publishedTable(l leveled) (Table, bool) {
 		}
 	}
 	t.Notes = []string{
-		"FitzGerald 2014, Tables 5-14: mean ± standard error of six runs of SysBench 0.5, throughput in transactions per second; ΔL follows from the printed means. The machines are others, so compare ΔL rather than the means.",
-		"A configuration with fewer vCPUs than the level below stands beside the thesis' measurements without over-commitment, every other beside those with.",
+		"FitzGerald 2014, Tables 5-14: mean ± standard error of six runs of SysBench 0.5, throughput in transactions per second; ΔL follows from the printed means. The machines differ, so compare ΔL rather than the means.",
+		"Configurations with fewer vCPUs than the level below are listed with the measurements without over-commitment, the others with those with over-commitment.",
 	}
 	return t, len(t.Rows) > 0
 }
 
-// publishedFor are the architectures published beside estimates, in their order.
+// publishedFor are the architectures with published means for estimates, in their order.
 func publishedFor(estimates []Estimate) []string {
 	var names []string
 	for _, e := range estimates {
@@ -141,8 +141,8 @@ func publishedFor(estimates []Estimate) []string {
 	return names
 }
 
-// published returns what was published for an architecture, missing numbers if
-// nothing.
+// published returns the published mean of an architecture, missing numbers if there is
+// none.
 func (s *Step) published(architecture string) Published {
 	for _, p := range s.Published {
 		if p.Architecture == architecture {
@@ -159,12 +159,12 @@ func plusMinus(mean, stdErr string, se Number) string {
 	return fmt.Sprintf("%s ± %s", mean, stdErr)
 }
 
-// asPrinted prints a published number with the digits that it was printed with.
+// asPrinted prints a published number with its original digits.
 func asPrinted(v Number) string {
 	if !v.Defined() {
 		return none
 	}
-	const digits = 6 // more than any has; hides what a change of unit adds
+	const digits = 6 // more than any has; hides rounding errors of a change of unit
 	rounded, err := strconv.ParseFloat(strconv.FormatFloat(float64(v), 'g', digits, 64), 64)
 	if err != nil {
 		return none

@@ -17,11 +17,11 @@ var paperMetrics = map[string][2]string{
 	"latency": {"latency_mean"}, "throughput": {"throughput"}, "deviation": {"latency_stddev", "latency_mean"},
 }
 
-// publishedRatioTable sets the paper's ratios beside ours; there is none when
-// nothing matches.
+// publishedRatioTable lists our ratios with the paper's; there is none when nothing
+// matches.
 func (b *builder) publishedRatioTable(g Group, cases []result.Case, families map[string][]Estimate) (Table, bool) {
 	t := Table{
-		ID: g.ID + "-paper", Title: g.Title + ": beside the ratios that the paper prints", Setting: setting(b.run),
+		ID: g.ID + "-paper", Title: g.Title + ": this run and the ratios of the paper", Setting: setting(b.run),
 		Columns: []Column{{Name: "ratio", Header: true}, {Name: "size", Header: true}, {Name: "this run", Numeric: true}, {Name: "paper", Numeric: true}},
 	}
 	var sections []string
@@ -40,7 +40,7 @@ func (b *builder) publishedRatioTable(g Group, cases []result.Case, families map
 	slices.Sort(sections)
 	t.Notes = []string{
 		"Paper: Bacou, Todeschi, Tchana, Hagimont, Nested Virtualization Without the Nest, ICPP 2019, " + list(sections) +
-			", as the text prints them; its figures have no numbers. Netperf for 20 s, on two Xeon E5-2420 v2 with KVM and vhost: on another machine, and most of all with an emulated processor, compare how the configurations rank rather than the ratios.",
+			", from the text. The paper ran Netperf for 20 s on two Xeon E5-2420 v2 with KVM and vhost. On another machine, above all with an emulated processor, compare the ranking of the configurations rather than the ratios.",
 	}
 	return t, len(t.Rows) > 0
 }

@@ -31,7 +31,7 @@ func (p Papers) total(suite, configuration string) *papers.Total {
 // paper has any; there is none when nothing matches.
 func (s *scored) publishedTable() (Table, bool) {
 	t := Table{ID: s.id + "-published", Setting: s.setting,
-		Title:   fmt.Sprintf("Suite %s: scores on this machine beside those on the paper's machine", s.sum.Name),
+		Title:   fmt.Sprintf("Suite %s: scores of this run and of the paper", s.sum.Name),
 		Columns: []Column{{Name: "case", Header: true}}}
 	var configurations []string
 	var tables []int
@@ -75,8 +75,8 @@ func withPaper(ours string, printed papers.Number) Cell {
 	return Cell{Text: ours, Short: ours + ", " + paper, Remark: paper}
 }
 
-// publishedScoreNotes say where the paper's figures come from and how far they
-// can be compared.
+// publishedScoreNotes name the source of the paper's figures and the limits of the
+// comparison.
 func publishedScoreNotes(tables []int) []string {
 	slices.Sort(tables)
 	var names []string
@@ -89,7 +89,7 @@ func publishedScoreNotes(tables []int) []string {
 	}
 	return []string{
 		"Paper: Lubomski, Kalinowski, Krawczyk, Multi-level virtualization and its impact on system performance in cloud computing, " + tableWord + list(names) +
-			", as printed: another machine, with VMware ESXi and with Docker on AUFS, and the programs and sizes of the Phoronix Test Suite.",
-		"A score is over the best of the configurations measured together, and a total sums up the cases there are. The paper's are over its own configurations and cases, whatever this run has: compare how the configurations rank rather than the figures.",
+			", as printed. The paper used another machine, VMware ESXi, Docker on AUFS, and the programs and sizes of the Phoronix Test Suite.",
+		"Scores and totals depend on the configurations and cases that were measured together. Those of the paper are over its own configurations and cases: compare the ranking of the configurations rather than the figures.",
 	}
 }

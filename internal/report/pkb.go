@@ -45,7 +45,7 @@ func PKB(w io.Writer, doc Document) error {
 	return nil
 }
 
-// pkbLabels collapses what a sample is about, in the order of the keys.
+// pkbLabels collapses the labels of a sample, in the order of their keys.
 func pkbLabels(run result.Run, s result.Sample) string {
 	labels := map[string]string{
 		"accelerator": run.Accelerator, "block": strconv.Itoa(s.Block), "boot": s.Boot, "configuration": s.Configuration,
@@ -64,5 +64,5 @@ func pkbLabels(run result.Run, s result.Sample) string {
 	return strings.Join(parts, ",")
 }
 
-// pkbText keeps a label from ending early.
+// pkbText replaces the characters that end a label.
 func pkbText(s string) string { return strings.ReplaceAll(clean(s), "|", "/") }

@@ -55,7 +55,7 @@ func significant(x float64) string { return strconv.FormatFloat(x, 'g', 4, 64) }
 
 func inDollars(d summary.Dollars) Number { return Number(d) / cluster.Dollar }
 
-// exactDollars prints a cost so that reading it gives the same again.
+// exactDollars prints a cost with all its decimals.
 func exactDollars(d summary.Dollars) string {
 	text, _ := d.MarshalJSON() // never fails
 	return string(text)

@@ -21,7 +21,7 @@ func titleOf(run result.Run) string {
 	return "untitled run"
 }
 
-// setting is what stands beside every figure: how often, and on what.
+// setting is printed with every figure: how many repetitions, on which accelerator.
 func setting(run result.Run) string {
 	return plural(run.Repetitions, "repetition") + ", " + accelerator(run)
 }
@@ -52,32 +52,32 @@ func runWarnings(run result.Run, samples []result.Sample) []string {
 		warn("The run is %s, not complete%s: %d of %s have samples.", run.State, why, len(done), plural(run.Planned, "planned execution"))
 	}
 	if !run.Interleaved {
-		warn("The configurations were not interleaved: each was measured in a block of time of its own, and a change of the machine in between looks like a difference between them.")
+		warn("The configurations were not interleaved: a change of the machine between their measurements looks like a difference between them.")
 	}
 	if run.Repetitions < stats.MinRepetitions {
-		warn("%s planned: fewer than %d cannot show a difference with confidence.", plural(run.Repetitions, "repetition"), stats.MinRepetitions)
+		warn("Only %s planned: a verdict takes at least %d.", plural(run.Repetitions, "repetition"), stats.MinRepetitions)
 	}
 	if len(run.Failures) > 0 {
-		warn("%s given up after retries: see the failures.", plural(len(run.Failures), "execution"))
+		warn("%s failed after retries: see the failures.", plural(len(run.Failures), "execution"))
 	}
 	if run.Accelerator == "tcg" {
-		warn("Guests ran under TCG, which emulates the processor: expect other times, and other ratios, under KVM.")
+		warn("Guests ran under TCG, which emulates the processor: times and ratios differ under KVM.")
 	}
-	if crowded := crowded(run); len(crowded) > 0 {
-		warn("More vCPUs than the host has processors (%d): %s. They share them, whatever is left to hypervisors, and figures per vCPU are of what was promised.",
-			run.Host.VCPUs, strings.Join(crowded, ", "))
+	if all := overcommitted(run); len(all) > 0 {
+		warn("The host has %d processors, fewer than the vCPUs of a configuration: %s. The vCPUs share them, so figures per vCPU are too low.",
+			run.Host.VCPUs, strings.Join(all, ", "))
 	}
 	for _, b := range run.Baselines {
 		if !slices.ContainsFunc(run.Configurations, func(c result.Configuration) bool { return c.Name == b }) {
-			warn("The baseline %s is not among the configurations: nothing is compared with it.", b)
+			warn("The baseline %s is not a configuration of this run: nothing is compared with it.", b)
 		}
 	}
 	return warnings
 }
 
-// crowded are the configurations on the host of the run that have more vCPUs than it has
-// processors, with how many.
-func crowded(run result.Run) (all []string) {
+// overcommitted names the configurations that have more vCPUs than the host of the run
+// has processors.
+func overcommitted(run result.Run) (all []string) {
 	for _, c := range run.Configurations {
 		if _, _, ours := levelOf(c.Stack); ours && run.Host.VCPUs > 0 && vcpus(c) > run.Host.VCPUs {
 			all = append(all, fmt.Sprintf("%s has %d", c.Name, vcpus(c)))
@@ -86,7 +86,7 @@ func crowded(run result.Run) (all []string) {
 	return all
 }
 
-// failureTable lists the executions that yielded nothing.
+// failureTable lists the executions that failed.
 func failureTable(run result.Run) Table {
 	t := Table{ID: "failures", Title: "Failures", Columns: []Column{
 		{Name: "case", Header: true}, {Name: "configuration", Header: true},
@@ -101,9 +101,9 @@ func failureTable(run result.Run) Table {
 // fact is one line of provenance.
 type fact struct{ name, value string }
 
-// provenanceTable tells what was run, where and with what.
+// provenanceTable lists the facts that have a value.
 func provenanceTable(facts []fact) Table {
-	t := Table{ID: "provenance", Title: "Provenance", Columns: []Column{{Name: "what", Header: true}, {Name: "value"}}}
+	t := Table{ID: "provenance", Title: "Provenance", Columns: []Column{{Name: "fact", Header: true}, {Name: "value"}}}
 	for _, f := range facts {
 		if f.value != "" {
 			t.Rows = append(t.Rows, []Cell{{Text: f.name}, {Text: f.value}})
@@ -172,7 +172,7 @@ func timeOf(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
-// joined puts a remark in brackets behind a value.
+// joined puts a remark in brackets after a value.
 func joined(value, remark string) string {
 	remark = strings.TrimSpace(remark)
 	switch {

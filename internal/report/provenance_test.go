@@ -14,11 +14,11 @@ func TestCrowded(t *testing.T) {
 	run := result.Run{Host: result.Machine{VCPUs: 2}, Configurations: []result.Configuration{
 		of("L0", "metal", "4"), of("L1", "vm", "3"), of("L2", "vm/vm", "2"), of("esxi", "ssh", "8"), {Name: "untold", Stack: "vm"},
 	}}
-	if got := crowded(run); !slices.Equal(got, []string{"L0 has 4", "L1 has 3"}) {
+	if got := overcommitted(run); !slices.Equal(got, []string{"L0 has 4", "L1 has 3"}) {
 		t.Errorf("got %q", got)
 	}
 	run.Host.VCPUs = 0 // as in runs that say nothing of their host
-	if got := crowded(run); len(got) > 0 {
+	if got := overcommitted(run); len(got) > 0 {
 		t.Errorf("of an unknown host: %q", got)
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Format is a way to print a document.
+// Format prints a document.
 type Format struct {
 	Name      string // as a user names it
 	Extension string // of a file in this format, with its dot
 	Print     func(io.Writer, Document) error
 }
 
-// Formats are all the formats, text with its default options.
+// Formats are all formats; text has its default options.
 var Formats = []Format{
 	{"text", ".txt", func(w io.Writer, d Document) error { return Text(w, d, TextOptions{}) }},
 	{"csv", ".csv", CSV},

@@ -75,7 +75,7 @@ func totalCell(t Total) Cell {
 	return cell
 }
 
-// geoMeanCell has the interval on a line of its own where there are lines.
+// geoMeanCell is a geometric mean with its interval as a remark.
 func geoMeanCell(t Total) Cell {
 	cell := numeric(t.GeoMean, decimal(t.GeoMean, 3))
 	if t.Interval.Low.Defined() {
@@ -152,12 +152,12 @@ func (s *scored) headlines() []string {
 	ranked := slices.DeleteFunc(slices.Clone(s.said.Totals), func(t Total) bool { return !t.Total.Defined() })
 	for _, t := range ranked {
 		if t.Configuration != s.sum.Baseline && t.GeoMean.Defined() {
-			ratios = append(ratios, fmt.Sprintf("%s× with %s%s", ratio(t.GeoMean), t.Configuration, span(t.Interval)))
+			ratios = append(ratios, fmt.Sprintf("%s with %s", timesWithInterval(t.GeoMean, t.Interval), t.Configuration))
 		}
 	}
 	var lines []string
 	if len(ratios) > 0 {
-		lines = append(lines, fmt.Sprintf("%s: against %s, the geometric mean of the ratios (above 1 is better) is %s.", subject, s.sum.Baseline, list(ratios)))
+		lines = append(lines, fmt.Sprintf("%s: the geometric mean of the ratios to %s (above 1 is better) is %s.", subject, s.sum.Baseline, list(ratios)))
 	}
 	slices.SortStableFunc(ranked, func(a, b Total) int { return compareBool(a.Total > b.Total, b.Total > a.Total) })
 	var totals []string

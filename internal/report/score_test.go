@@ -286,15 +286,15 @@ func TestSuiteTable(t *testing.T) {
 		t.Fatalf("%d rows in %d tables", len(main.Rows), len(g.Tables))
 	}
 	few := []string{
-		"Too few samples for any verdict against vm.local: it takes 6 of each.",
-		"Too few samples for a verdict against metal.local in 21 of 24 comparisons, where none is printed: it takes 6 of each.",
+		"Too few samples for a verdict against vm.local: a verdict takes 6 of each.",
+		"Too few samples for a verdict against metal.local in 21 of 24 comparisons: a verdict takes 6 of each.",
 	}
 	if diff := cmp.Diff(few, main.Notes); diff != "" {
 		t.Errorf("notes of two repetitions (-want +got):\n%s", diff)
 	}
 	run, samples = multilevel(1)
 	for i, name := range run.Baselines {
-		want := "Too few samples for any verdict against " + name + ": it takes 6 of each."
+		want := "Too few samples for a verdict against " + name + ": a verdict takes 6 of each."
 		if got := groupTitled(t, Build(run, samples, Options{}), "Suite disk: case by case").Tables[0].Notes; len(got) != 2 || got[i] != want {
 			t.Errorf("notes of one repetition %q, want %q", got, want)
 		}

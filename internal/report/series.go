@@ -6,12 +6,11 @@ import (
 	"unnest/internal/measure/result"
 )
 
-// slots is the number of distinct colours and marks.
+// slots is the number of distinct colours.
 const slots = 8
 
-// knownSlots gives the networks of Bacou et al. 2019 and the guest domains the
-// same colour in every report: what is aimed at in the first, what is proposed
-// in the third.
+// knownSlots gives known configurations the same colour in every report: the first to
+// the reference, the third to the proposals of Bacou et al. 2019.
 var knownSlots = map[string]int{
 	"NoCont": 0, "SameNode": 0, "metal": 0, "L0": 0,
 	"NAT": 1, "L1": 1,
@@ -20,8 +19,8 @@ var knownSlots = map[string]int{
 	"BrFusion-cold": 4, "BrFusion-trunk": 5, "Hostlo-plain": 4,
 }
 
-// seriesOf gives every configuration its slot; those that are not known take
-// the free ones in the order of the run.
+// seriesOf gives every configuration its slot. Unknown configurations take the free slots
+// in the order of the run.
 func seriesOf(run result.Run) []Series {
 	series := make([]Series, len(run.Configurations))
 	var taken []int

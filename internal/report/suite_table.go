@@ -8,8 +8,7 @@ import (
 	"unnest/internal/measure/stats"
 )
 
-// sections splits the cases into those that share a section of the report: the
-// groups, but of a suite all cases in one.
+// sections splits the cases by section of the report: one per group, or one per suite.
 func (b *builder) sections() [][]result.Case {
 	var all [][]result.Case
 	of := map[string]int{}
@@ -36,13 +35,13 @@ func (b *builder) section(i int, cases []result.Case) (Group, []Estimate) {
 	return b.group(i, cases)
 }
 
-// tabled reports whether cases are different ones of a suite, in one table.
+// tabled reports whether cases are different cases of a suite, which share a table.
 func (b *builder) tabled(cases []result.Case) bool {
 	return ofSuites(b.run) && len(cases) > 1 && !swept(cases)
 }
 
-// suiteGroup makes the section on the cases of a suite: one table of their
-// primary metrics, which are corrected for each other, and one of the others.
+// suiteGroup makes the section on the cases of a suite: a table of their primary
+// metrics, whose p-values are corrected for each other, and one of the other metrics.
 func (b *builder) suiteGroup(i int, cases []result.Case) (Group, []Estimate) {
 	g := Group{ID: anchor(fmt.Sprint("g", i+1), cases[0].Suite), Title: fmt.Sprintf("Suite %s: case by case", cases[0].Suite)}
 	main := b.estimates(cases, func(c result.Case) string { return c.Primary })
@@ -76,7 +75,7 @@ func (b *builder) suiteGroup(i int, cases []result.Case) (Group, []Estimate) {
 	return g, slices.Concat(main, others)
 }
 
-// suiteTable lists estimates of different metrics: each row says its unit.
+// suiteTable lists estimates of different metrics, with their units.
 func (b *builder) suiteTable(id, title string, estimates []Estimate) Table {
 	minor := !estimates[0].Primary
 	t := Table{ID: id, Title: title, Setting: setting(b.run), Columns: []Column{{Name: "case", Header: true}}}
@@ -114,7 +113,7 @@ func (b *builder) suiteRow(e Estimate, minor, repeat bool) []Cell {
 	return row
 }
 
-// unitAndOrder says what figures are in and which are the better ones.
+// unitAndOrder is a unit, unless it is 1, and an order.
 func unitAndOrder(unit string, order result.Order) string {
 	if unit == "" || unit == "1" {
 		return string(order)
@@ -122,8 +121,8 @@ func unitAndOrder(unit string, order result.Order) string {
 	return unit + ", " + string(order)
 }
 
-// differenceCell is the verdict on e against a baseline, in a word. Too few
-// samples are told of below the table.
+// differenceCell is the verdict on e against a baseline in one word. Notes below the
+// table report too few samples.
 func differenceCell(e Estimate, baseline string) Cell {
 	c := e.against(baseline)
 	switch {
@@ -131,14 +130,12 @@ func differenceCell(e Estimate, baseline string) Cell {
 		return Cell{Text: "missing", Missing: true}
 	case c == nil || c.Verdict == stats.TooFew:
 		return Cell{}
-	case c.Verdict == stats.NoDifferenceSeen:
-		return Cell{Text: "none seen"}
 	}
-	return Cell{Text: string(c.Verdict)}
+	return Cell{Text: verdictWord(c.Verdict)}
 }
 
-// sparseNotes are tooFewNotes, and say where only a part of the comparisons has
-// too few samples.
+// sparseNotes are tooFewNotes, and count the comparisons with too few samples where
+// others have enough.
 func (b *builder) sparseNotes(estimates []Estimate) []string {
 	all := tooFewAgainst(b.baselines(), estimates)
 	notes := tooFewNotes(all)
@@ -153,25 +150,20 @@ func (b *builder) sparseNotes(estimates []Estimate) []string {
 			}
 		}
 		if few > 0 {
-			notes = append(notes, fmt.Sprintf("Too few samples for a verdict against %s in %d of %d comparisons, where none is printed: it takes %d of each.", name, few, judged, stats.MinRepetitions))
+			notes = append(notes, fmt.Sprintf("Too few samples for a verdict against %s in %d of %d comparisons: a verdict takes %d of each.", name, few, judged, stats.MinRepetitions))
 		}
 	}
 	return notes
 }
 
-// suiteCharts draw every case relative to each baseline, turned so that above 1
-// is better whatever its order.
+// suiteCharts draw every case relative to each baseline, inverted where lower is better.
 func (b *builder) suiteCharts(g Group, estimates []Estimate) []Chart {
 	var charts []Chart
 	for i, baseline := range b.baselines() {
 		c := Chart{ID: fmt.Sprintf("%s-ratio-%d", g.ID, i+1), Kind: Ratios, Setting: setting(b.run),
-			Title: fmt.Sprintf("%s, relative to %s, with %s interval", g.Title, baseline, percent(b.opts.Confidence)),
-			Axis:  fmt.Sprintf("ratio to %s, inverted where lower is better (above 1 is better)", baseline)}
-		for j, e := range estimates {
-			if j == 0 || estimates[j-1].Case != e.Case {
-				c.Categories = append(c.Categories, e.Case)
-			}
-		}
+			Title:      fmt.Sprintf("%s, relative to %s, with %s interval", g.Title, baseline, percent(b.opts.Confidence)),
+			Axis:       fmt.Sprintf("ratio to %s, inverted where lower is better (above 1 is better)", baseline),
+			Categories: eachCase(estimates, func(e Estimate) string { return e.Case })}
 		if b.addRatios(&c, estimates, baseline, benefit) {
 			charts = append(charts, c)
 		}

@@ -11,8 +11,8 @@ import (
 // minorColumns is the number of metrics that share a table.
 const minorColumns = 5
 
-// mainTable sets the primary metric of a group out: what was measured, the
-// ratios to the baselines, the verdict.
+// mainTable lists the primary metric of a group: its values, the ratios to the baselines
+// and the verdict.
 func (b *builder) mainTable(g Group, estimates []Estimate) Table {
 	first := estimates[0]
 	t := Table{
@@ -59,17 +59,17 @@ func tooFewAgainst(baselines []string, estimates []Estimate) []string {
 	return few
 }
 
-// tooFewNotes say once for a table what would stand in every row.
+// tooFewNotes say once what would be in every row.
 func tooFewNotes(baselines []string) []string {
 	var notes []string
 	for _, name := range baselines {
-		notes = append(notes, fmt.Sprintf("Too few samples for any verdict against %s: it takes %d of each.", name, stats.MinRepetitions))
+		notes = append(notes, fmt.Sprintf("Too few samples for a verdict against %s: a verdict takes %d of each.", name, stats.MinRepetitions))
 	}
 	return notes
 }
 
-// sameN reports whether every estimate has the n planned, so that the column
-// tells nothing new.
+// sameN reports whether every estimate has the planned n, so that the column can be
+// left out.
 func sameN(estimates []Estimate, n int) bool {
 	return !slices.ContainsFunc(estimates, func(e Estimate) bool { return e.N != n })
 }
@@ -134,8 +134,8 @@ func withInterval(r Number, i Interval) string {
 	return fmt.Sprintf("%s [%s, %s]", ratio(r), ratio(i.Low), ratio(i.High))
 }
 
-// verdictCell gathers the verdicts on e, each pair of configurations once. Those
-// against few, for which the samples of the whole table are too few, stand below it.
+// verdictCell joins the verdicts on e, each pair of configurations once. The notes have
+// the verdicts against few, for which the whole table has too few samples.
 func verdictCell(e Estimate, few []string) Cell {
 	if e.N == 0 {
 		return Cell{Text: e.Missing, Short: "missing", Missing: true}
@@ -144,15 +144,15 @@ func verdictCell(e Estimate, few []string) Cell {
 	owned := false
 	for _, c := range e.Comparisons {
 		owned = owned || c.first
-		told := slices.Contains(few, c.Baseline) && c.Equivalent == ""
-		if c.first && c.Words != "" && !told {
+		noted := slices.Contains(few, c.Baseline) && c.Equivalent == ""
+		if c.first && c.Words != "" && !noted {
 			long, short = append(long, c.Words), append(short, c.Short)
 		}
 	}
 	if !owned || len(long) == 0 { // the baseline itself, or nothing to add
 		return Cell{}
 	}
-	if len(e.Comparisons) > 2 { // at length so many would fill the page, whose end explains the short ones
+	if len(e.Comparisons) > 2 { // several long verdicts would fill the page
 		long = short
 	}
 	return Cell{Text: sentence(strings.Join(long, ". ")) + ".", Short: strings.Join(short, "; ")}
@@ -169,8 +169,8 @@ func sentence(s string) string {
 	return strings.Join(parts, ". ")
 }
 
-// minorTables set the other metrics of a group out, a few per table: medians,
-// and their ratios to the main baseline.
+// minorTables list the other metrics of a group, a few per table: medians and their
+// ratios to the main baseline.
 func (b *builder) minorTables(g Group, names []string, families map[string][]Estimate) []Table {
 	var others []string
 	for _, name := range names {
@@ -220,7 +220,7 @@ func (b *builder) pivot(t Table, columns [][]Estimate, cell func(Estimate) Cell)
 	return t
 }
 
-// withUnit names a metric and its unit, unless it is a mere number.
+// withUnit names a metric and its unit, unless it has none.
 func withUnit(e Estimate) string {
 	if e.Unit == "" || e.Unit == "1" {
 		return e.Metric
@@ -228,8 +228,8 @@ func withUnit(e Estimate) string {
 	return e.Metric + ", " + e.Unit
 }
 
-// find returns the estimate of a case in a configuration; one without samples
-// if the case does not measure it.
+// find returns the estimate of a case in a configuration, one without samples if there
+// is none.
 func find(estimates []Estimate, name, configuration string) Estimate {
 	for _, e := range estimates {
 		if e.Case == name && e.Configuration == configuration {
@@ -252,43 +252,43 @@ func (b *builder) medianCell(e Estimate) Cell {
 	return Cell{Text: text}
 }
 
-// maxConcerned is the number of cells that a doubt names.
+// maxConcerned is the number of cells that a warning names.
 const maxConcerned = 6
 
-// doubtTable lists what weakens the estimates of the primary metrics, each doubt
+// warningTable lists the warnings on the estimates of the primary metrics, each warning
 // once with the cells that it concerns.
-func doubtTable(estimates []Estimate) Table {
+func warningTable(estimates []Estimate) Table {
 	several := slices.ContainsFunc(estimates, func(e Estimate) bool { return e.Run != estimates[0].Run })
 	var order []string
 	concerned := map[string][]string{}
-	add := func(doubt, cell string) {
-		if concerned[doubt] == nil {
-			order = append(order, doubt)
+	add := func(warning, cell string) {
+		if concerned[warning] == nil {
+			order = append(order, warning)
 		}
-		concerned[doubt] = append(concerned[doubt], cell)
+		concerned[warning] = append(concerned[warning], cell)
 	}
 	for _, e := range primaries(estimates) {
 		cell := e.Case + " in " + e.Configuration
 		if several {
 			cell = e.Run + ": " + cell
 		}
-		for _, d := range e.Doubts {
+		for _, d := range e.Warnings {
 			add(d, cell)
 		}
 		for _, c := range e.Comparisons {
-			for _, d := range c.Doubts {
+			for _, d := range c.Warnings {
 				add(d, cell+" against "+c.Baseline)
 			}
 		}
 	}
-	t := Table{ID: "doubts", Title: "Doubts", Columns: []Column{{Name: "doubt", Header: true}, {Name: "concerns"}}}
-	for _, doubt := range order {
-		cells := concerned[doubt]
+	t := Table{ID: "doubts", Title: "Warnings on single results", Columns: []Column{{Name: "warning", Header: true}, {Name: "concerns"}}}
+	for _, warning := range order {
+		cells := concerned[warning]
 		text := strings.Join(cells[:min(len(cells), maxConcerned)], "; ")
 		if rest := len(cells) - maxConcerned; rest > 0 {
 			text += fmt.Sprintf("; and %d more", rest)
 		}
-		t.Rows = append(t.Rows, []Cell{{Text: doubt}, {Text: text}})
+		t.Rows = append(t.Rows, []Cell{{Text: warning}, {Text: text}})
 	}
 	return t
 }

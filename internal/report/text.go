@@ -10,7 +10,7 @@ import (
 
 // TextOptions says how a document is printed on a terminal.
 type TextOptions struct {
-	Width  int  // columns, default 100; tables that need more take more
+	Width  int  // columns, default 100; wider tables exceed it
 	Colour bool // ANSI escape sequences
 	Brief  bool // findings, warnings, main tables and failures only
 }
@@ -66,13 +66,13 @@ func (p *textPrinter) document(doc Document) {
 	}
 	p.table(doc.Failures)
 	if !p.options.Brief {
-		p.doubts(doc.Doubts)
+		p.warningList(doc.EstimateWarnings)
 		p.table(doc.Provenance)
 	}
 }
 
-// doubts prints a table of two long columns as a list.
-func (p *textPrinter) doubts(t Table) {
+// warningList prints a table of two long columns as a list.
+func (p *textPrinter) warningList(t Table) {
 	if len(t.Rows) == 0 {
 		return
 	}
@@ -116,7 +116,7 @@ func (p *textPrinter) table(t Table) {
 	columns, grid := compact(t)
 	widths := p.widths(columns, grid)
 	if widths[len(widths)-1] == 0 {
-		grid[0][len(widths)-1] = "" // what stands below needs no header
+		grid[0][len(widths)-1] = "" // the last column is printed below the others, without a header
 	}
 	p.row(faint, columns, widths, grid[0])
 	for _, row := range grid[1:] {
@@ -127,8 +127,7 @@ func (p *textPrinter) table(t Table) {
 	}
 }
 
-// compact picks the columns that fit a terminal; the first row of the grid is
-// the header.
+// compact picks the columns for a terminal. The first row of the grid is the header.
 func compact(t Table) ([]Column, [][]string) {
 	var columns []Column
 	grid := make([][]string, len(t.Rows)+1)
@@ -155,12 +154,12 @@ func compactText(c Cell) string {
 	return c.Text
 }
 
-// minBeside is the width that the last column needs to stand beside the others;
-// with less, it goes below them.
-const minBeside = 24
+// minLast is the least width of the last column; with less, it is printed below the
+// others.
+const minLast = 24
 
-// widths returns the width of each column: that of its widest cell, for a last
-// column of words what the line leaves, or 0 if that is too little.
+// widths returns the width of each column: the width of its widest cell, or for a last
+// column of words the rest of the line, 0 if that is too little.
 func (p *textPrinter) widths(columns []Column, grid [][]string) []int {
 	widths := make([]int, len(columns))
 	left := p.options.Width
@@ -175,7 +174,7 @@ func (p *textPrinter) widths(columns []Column, grid [][]string) []int {
 		return widths
 	}
 	widths[last] += left
-	if widths[last] < minBeside {
+	if widths[last] < minLast {
 		widths[last] = 0
 	}
 	return widths
@@ -215,8 +214,8 @@ func pad(s string, width int, right bool) string {
 	return s + space
 }
 
-// wrap breaks s between words into lines of at most width runes, where words
-// allow; at least one line.
+// wrap breaks s between words into lines of at most width runes, unless a word is
+// longer. It returns at least one line.
 func wrap(s string, width int) []string {
 	lines := []string{""}
 	for _, word := range strings.FieldsFunc(glue(s), func(r rune) bool { return r == ' ' }) {
@@ -236,8 +235,7 @@ func wrap(s string, width int) []string {
 	return lines
 }
 
-// clean takes control characters out of s, which could otherwise steer the
-// terminal.
+// clean replaces control characters, which could control the terminal.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

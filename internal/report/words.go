@@ -4,17 +4,18 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"unnest/internal/measure/result"
 )
 
-// none stands where there is no value.
+// none is printed where there is no value.
 const none = "–"
 
-// number prints v with four significant digits; whole above 1000, and when it is
-// whole, as counts are.
+// number prints v with four significant digits, without decimals above 1000 and when v
+// is whole.
 func number(v Number) string {
 	if float64(v) == math.Trunc(float64(v)) {
 		return decimal(v, 0)
@@ -37,8 +38,8 @@ func decimal(v Number, places int) string {
 	return strconv.FormatFloat(float64(v), 'f', places, 64)
 }
 
-// ratio prints a ratio with two decimals, or three significant digits below
-// one tenth.
+// ratio prints a ratio with two decimals, below one tenth with three significant
+// digits.
 func ratio(v Number) string {
 	places := 2
 	if v.Defined() && math.Abs(float64(v)) < 0.1 && v != 0 {
@@ -68,8 +69,8 @@ func pValue(p Number) string {
 	return "p = " + strconv.FormatFloat(float64(p), 'f', 2, 64)
 }
 
-// bracket prints an interval with the decimals given, and its confidence where
-// it falls short of what was asked for.
+// bracket prints an interval, with its confidence where that is below the one asked
+// for.
 func bracket(i Interval, places int, confidence float64) string {
 	if !i.Low.Defined() {
 		return none
@@ -81,7 +82,7 @@ func bracket(i Interval, places int, confidence float64) string {
 	return s
 }
 
-// change says what a ratio means: "18 % lower", "2.1 times".
+// change words a ratio: "18 % lower", "2.1 times".
 func change(r Number) string {
 	switch {
 	case r >= 2:
@@ -92,13 +93,15 @@ func change(r Number) string {
 	return percent(1-float64(r)) + " lower"
 }
 
-// cpuParts are the metrics of CPU time, as Bacou et al. 2019, §5.1 break it down,
-// with what each measures. Their order is that of the stacked bars.
-var cpuParts = []struct{ metric, column, quantity string }{
+type cpuMetric struct{ metric, column, quantity string }
+
+// cpuParts are the metrics of CPU time (Bacou et al. 2019, §5.1) with what each
+// measures, in the order of the stacked bars.
+var cpuParts = []cpuMetric{
 	{"host_usr", "usr", "user time on the host"},
 	{"host_sys", "sys", "kernel time on the host"},
 	{"host_soft", "soft", "software interrupt time on the host"},
-	{"host_guest", "guest", "time given to the guest"},
+	{"host_guest", "guest", "time spent in the guest"},
 	{"guest_usr", "usr", "user time in the guest"},
 	{"guest_sys", "sys", "kernel time in the guest"},
 	{"guest_soft", "soft", "software interrupt time in the guest"},
@@ -106,15 +109,10 @@ var cpuParts = []struct{ metric, column, quantity string }{
 
 // isCPU reports whether a metric is one of cpuParts.
 func isCPU(metric string) bool {
-	for _, p := range cpuParts {
-		if p.metric == metric {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(cpuParts, func(p cpuMetric) bool { return p.metric == metric })
 }
 
-// startTimes are the metrics of a container's start (Bacou et al. 2019, §5.2.4)
+// startTimes are the metrics of the start of a container (Bacou et al. 2019, §5.2.4)
 // with what each measures.
 var startTimes = map[string]string{"start": "start-up time", "add": "time of CNI ADD", "del": "time of CNI DEL"}
 
@@ -153,12 +151,12 @@ func isTime(unit string) bool {
 	return false
 }
 
-// noBreak is a space at which no line is broken.
+// noBreak is a no-break space.
 const noBreak = "\u00a0"
 
-var numberSpaces = regexp.MustCompile(`(\d) (%|B\b|times|repetitions?)|\b([pn]) ([<=]) (\d)`)
+var numberSpaces = regexp.MustCompile(`(\d) (%|B\b|times|repetitions?)|\b([pn]) ([<=]) (\d)|\[-?[\d.]+, -?[\d.]+\]`)
 
-// glue keeps a number together with its unit, and a p with its value.
+// glue keeps a number with its unit, a p with its value, and an interval on one line.
 func glue(s string) string {
 	return numberSpaces.ReplaceAllStringFunc(s, func(m string) string { return strings.ReplaceAll(m, " ", noBreak) })
 }
@@ -183,7 +181,7 @@ func list(names []string) string {
 // sizeLabel names a message size.
 func sizeLabel(size int) string { return strconv.Itoa(size) + " B" }
 
-// caseLabel names a case among those of its group.
+// caseLabel names a case within its group.
 func caseLabel(c result.Case) string {
 	switch {
 	case c.Size > 0:
@@ -194,8 +192,7 @@ func caseLabel(c result.Case) string {
 	return c.Name
 }
 
-// groupTitle names what the cases of a group have in common: the title of the
-// first without its size.
+// groupTitle names a group after its first case, without the size.
 func groupTitle(c result.Case) string {
 	if c.Title == "" {
 		return groupKey(c)
@@ -206,7 +203,7 @@ func groupTitle(c result.Case) string {
 	return strings.TrimSuffix(c.Title, ", "+sizeLabel(c.Size))
 }
 
-// groupKey is the group of a case, which may stand alone.
+// groupKey is the group of a case, or its name if it has none.
 func groupKey(c result.Case) string {
 	if c.Group != "" {
 		return c.Group
@@ -216,7 +213,7 @@ func groupKey(c result.Case) string {
 
 var notAnchor = regexp.MustCompile(`[^a-zA-Z0-9]+`)
 
-// anchor makes an identifier for a document of s.
+// anchor makes an HTML identifier of parts.
 func anchor(parts ...string) string {
 	return strings.Trim(notAnchor.ReplaceAllString(strings.ToLower(strings.Join(parts, "-")), "-"), "-")
 }
