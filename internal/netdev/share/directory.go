@@ -11,24 +11,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Digest is what is kept of a pod's key.
+// Digest is the digest of a pod's key.
 type Digest [32]byte
 
-// Reasons why a pod does not get its volume.
+// Errors of OpenVolume.
 var (
-	ErrKey       = errors.New("the key is not that of the pod's volumes: want the one that the pod's other guests have")
-	ErrDirectory = errors.New("the directory for volumes cannot be used")
+	ErrKey       = errors.New("key does not match the pod's volumes: use the key of the pod's other guests")
+	ErrDirectory = errors.New("cannot use the directory for volumes")
 )
 
-// keyFile is where a pod's directory keeps the digest of its key. No volume has such
-// a name.
+// keyFile holds the digest of a pod's key, in the pod's directory. No volume can have
+// this name.
 const keyFile = ".key"
 
-// OpenVolume returns the directory of a pod's volume, DIR/POD/NAME, made when missing,
-// and whether it was. dir is the tenant's: absolute, and for root alone, since guests
-// put files of any owner and mode there. The first volume of a pod sets the pod's key,
-// and every later one has to show the same; the error for another wraps ErrKey. No
-// guest can write to what the path leads through, and none of it may be a link.
+// OpenVolume returns the directory of a pod's volume, DIR/POD/NAME, and makes it if
+// necessary. dir is the tenant's: absolute, and accessible to root only, since guests
+// put files of any owner and mode there. The first volume of a pod sets the pod's
+// key; for another key the error wraps ErrKey. No part of the path may be a symbolic
+// link, and guests can write to none but the last.
 func OpenVolume(dir string, id ID, key Digest) (path string, err error) {
 	if err := id.Validate(); err != nil {
 		return "", err
@@ -53,7 +53,7 @@ func OpenVolume(dir string, id ID, key Digest) (path string, err error) {
 	return filepath.Join(dir, id.Pod, id.Name), volume.Close()
 }
 
-// openRoot opens a tenant's directory, if nobody but root gets into it.
+// openRoot opens a tenant's directory, if only root can access it.
 func openRoot(dir string) (*os.File, error) {
 	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -61,7 +61,7 @@ func openRoot(dir string) (*os.File, error) {
 	}
 	var s unix.Stat_t
 	if err = unix.Fstat(int(root.Fd()), &s); err == nil && (s.Uid != 0 || s.Mode&0o077 != 0) {
-		err = fmt.Errorf("%w: %s has mode %#o and owner %d: chown root and chmod 0700, guests put setuid files there", ErrDirectory, dir, s.Mode&0o777, s.Uid)
+		err = fmt.Errorf("%w: %s has mode %#o and owner %d: chown root and chmod 0700, because guests put setuid files there", ErrDirectory, dir, s.Mode&0o777, s.Uid)
 	}
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
@@ -69,7 +69,7 @@ func openRoot(dir string) (*os.File, error) {
 	return root, nil
 }
 
-// makeDirectory opens a directory in another, made when missing.
+// makeDirectory opens a directory in another, and makes it if necessary.
 func makeDirectory(parent *os.File, name string, mode uint32) (*os.File, error) {
 	at := int(parent.Fd())
 	if err := unix.Mkdirat(at, name, mode); err != nil && !errors.Is(err, unix.EEXIST) {
@@ -85,12 +85,12 @@ func makeDirectory(parent *os.File, name string, mode uint32) (*os.File, error) 
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// checkKey compares the key with the one in the file path, or writes it there, whole
-// or not at all and only if there is none.
+// checkKey compares the key with the one in the file, or writes the file atomically
+// if it does not exist.
 func checkKey(path string, key Digest) error {
 	kept, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if kept, err = key[:], writeKey(path, key); errors.Is(err, fs.ErrExist) { // another was faster
+		if kept, err = key[:], writeKey(path, key); errors.Is(err, fs.ErrExist) { // another call was faster
 			kept, err = os.ReadFile(path)
 		}
 	}

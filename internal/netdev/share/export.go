@@ -10,16 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Export is a directory of the host that a guest has by 9p from its start. Volumes
-// come and go in it as mounts: QEMU cannot be given a 9p export later (7.2 has
-// neither fsdev_add nor anything like it). Nobody must delete what is in it while
-// there are mounts.
+// Export is a directory of the host that a guest mounts by 9p. QEMU has it from the
+// start, since 7.2 cannot add a 9p export later; volumes are bind mounts in it. Do not
+// delete its contents while volumes are mounted.
 type Export struct {
 	Dir string // absolute
 }
 
-// Bind puts a volume's directory into the export and returns its path in there. One
-// that is there already is no error.
+// Bind mounts a volume's directory in the export, unless it is mounted already, and
+// returns its path in the export.
 func (e Export) Bind(id ID, dir string) (name string, err error) {
 	target := e.path(id)
 	bound, err := e.Bound()
@@ -32,15 +31,15 @@ func (e Export) Bind(id ID, dir string) (name string, err error) {
 	if err := unix.Mount(dir, target, "", unix.MS_BIND, ""); err != nil {
 		return "", errors.Join(fmt.Errorf("bind volume %s to %s: %w", dir, target, err), os.Remove(target))
 	}
-	// A bind mount takes further flags only when it is mounted again.
+	// The kernel ignores other flags of a bind mount until it is remounted.
 	if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
 		return "", errors.Join(fmt.Errorf("bind volume to %s: %w", target, err), e.Unbind(id))
 	}
 	return id.String(), nil
 }
 
-// Unbind takes a volume out of the export, also one in use. That it is not there is
-// no error. The directory in which it was is removed if it is empty, and never more.
+// Unbind unmounts a volume, if it is mounted, even while it is in use. It removes the
+// mount point, but only if it is empty.
 func (e Export) Unbind(id ID) error {
 	target := e.path(id)
 	err := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
@@ -53,17 +52,17 @@ func (e Export) Unbind(id ID) error {
 	return nil
 }
 
-// Bound are the volumes in the export.
+// Bound returns the volumes in the export.
 func (e Export) Bound() (map[ID]bool, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return nil, fmt.Errorf("look for bound volumes: %w", err)
+		return nil, fmt.Errorf("find bound volumes: %w", err)
 	}
 	return e.bound(string(mounts)), nil
 }
 
-// bound reads proc_pid_mountinfo(5), whose fifth field is the mount point. An ID has
-// nothing that is escaped there.
+// bound parses proc_pid_mountinfo(5): the fifth field is the mount point. It escapes
+// nothing in an ID.
 func (e Export) bound(mountinfo string) map[ID]bool {
 	all := map[ID]bool{}
 	for line := range strings.Lines(mountinfo) {
@@ -83,15 +82,15 @@ var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\13
 
 func (e Export) path(id ID) string { return filepath.Join(e.Dir, id.String()) }
 
-// ErrNamespace is wrapped when a VMM sees other mounts than this process.
-var ErrNamespace = errors.New("the VMM has another mount namespace than the daemon, which thus cannot give it volumes by 9p: run both in one, or give the guest memory that is shared, for virtiofs")
+// ErrNamespace is wrapped when a VMM does not see the mounts of this process.
+var ErrNamespace = errors.New("VMM and daemon have different mount namespaces: run both in one for 9p, or share the guest's memory for virtiofs")
 
-// CheckMounts returns an error, which wraps ErrNamespace, unless a process sees the
-// mounts that we make.
+// CheckMounts returns an error that wraps ErrNamespace unless a process is in our mount
+// namespace.
 func CheckMounts(pid int) error {
 	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
 	if err != nil {
-		return fmt.Errorf("look at the VMM's mounts: %w", err)
+		return fmt.Errorf("find the VMM's mount namespace: %w", err)
 	}
 	ours, err := os.Readlink("/proc/self/ns/mnt")
 	if err == nil && ours != theirs {

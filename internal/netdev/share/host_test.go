@@ -106,7 +106,7 @@ func TestServe(t *testing.T) {
 	conn.Close()
 	begin := time.Now()
 	s.Stop()
-	if took := time.Since(begin); took >= serverPatience {
+	if took := time.Since(begin); took >= stopTimeout {
 		t.Errorf("it had to be killed, after %v", took)
 	}
 	s, conn, err = Serve(filepath.Join(t.TempDir(), "none"))

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The bounds of shared memory in bytes. It is a power of two, as what a PCI device
-// has of memory; a root port keeps room for MaxMemory.
+// The bounds of shared memory in bytes. It has to be a power of two, like all memory
+// of PCI devices; a root port reserves MaxMemory.
 const (
 	MinMemory = 4 << 10
 	MaxMemory = 64 << 20
 )
 
-// ErrSize is wrapped when memory cannot have the size.
-var ErrSize = errors.New("size of shared memory is not possible")
+// ErrSize is wrapped when memory cannot have a size.
+var ErrSize = errors.New("invalid size of shared memory")
 
-// CheckSize returns an error, which wraps ErrSize, unless memory can have so many
+// CheckSize returns an error that wraps ErrSize unless shared memory can have size
 // bytes.
 func CheckSize(size uint64) error {
 	if size < MinMemory || size > MaxMemory || bits.OnesCount64(size) != 1 {
@@ -32,8 +32,8 @@ func CheckSize(size uint64) error {
 	return nil
 }
 
-// Region is the memory that a pod shares. It has no file system: it lives as long
-// as a VMM has it, or somebody who holds File, and nothing of it stays.
+// Region is memory that a pod shares. It exists as long as a VMM maps it or File is
+// open.
 type Region struct {
 	Tenant string
 	ID     ID
@@ -42,8 +42,8 @@ type Region struct {
 	File   *os.File
 }
 
-// Create makes the region's memory, which is zero. Its size cannot be changed by
-// whoever has it.
+// Create makes the region's memory, filled with zeros. No process can change its
+// size.
 func (r *Region) Create() error {
 	if err := errors.Join(r.ID.Validate(), CheckSize(uint64(r.Size))); err != nil {
 		return err
@@ -62,15 +62,15 @@ func (r *Region) Create() error {
 	return nil
 }
 
-// A region's name says whose it is: "unnest;TENANT;ID;DIGEST". The kernel keeps at
-// most 249 bytes of it and shows it wherever a process has the memory.
+// The name of a memory file is "unnest;TENANT;ID;DIGEST". The kernel keeps up to 249
+// bytes of it, and shows it in /proc of every process that uses the memory.
 const regionPrefix = "unnest;"
 
 func (r *Region) title() string {
 	return regionPrefix + strings.Join([]string{r.Tenant, r.ID.String(), base64.RawURLEncoding.EncodeToString(r.Key[:])}, ";")
 }
 
-// parseTitle reads what title gives.
+// parseTitle is the inverse of title.
 func parseTitle(title string) (r Region, ok bool) {
 	fields := strings.Split(title, ";")
 	if len(fields) != 4 || fields[0]+";" != regionPrefix {
@@ -85,24 +85,24 @@ func parseTitle(title string) (r Region, ok bool) {
 	return r, r.title() == title
 }
 
-// FindRegions returns the regions that a VMM has mapped, open. One that it only has
-// a descriptor of, it has been given for a device that is no more, or never was. The
-// process is believed in what it calls its files: no guest controls that.
+// FindRegions opens the regions that a VMM has mapped. It ignores regions of which the
+// VMM only has a descriptor: their device is gone. It trusts the names of the VMM's
+// memory files, which no guest controls.
 func FindRegions(pid int) (all []*Region, err error) {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
-		return nil, fmt.Errorf("look for shared memory: %w", err)
+		return nil, fmt.Errorf("find shared memory: %w", err)
 	}
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("look for shared memory: %w", err)
+		return nil, fmt.Errorf("find shared memory: %w", err)
 	}
 	left := mappedRegions(string(maps))
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		var s unix.Stat_t
-		if unix.Stat(path, &s) != nil { // closed since, or no file
+		if unix.Stat(path, &s) != nil { // closed meanwhile, or not a file
 			continue
 		}
 		title, mapped := left[s.Ino]
@@ -120,13 +120,13 @@ func FindRegions(pid int) (all []*Region, err error) {
 	return all, nil
 }
 
-// How the kernel writes the path of a memory file.
+// The kernel puts the name of a memory file between these.
 const (
 	memfdPrefix = "/memfd:"
 	memfdSuffix = " (deleted)"
 )
 
-// mappedRegions reads proc_pid_maps(5): the titles of memory files by their inodes.
+// mappedRegions parses proc_pid_maps(5) into the titles of memory files by inode.
 func mappedRegions(maps string) map[uint64]string {
 	all := map[uint64]string{}
 	for line := range strings.Lines(maps) {
@@ -142,14 +142,14 @@ func mappedRegions(maps string) map[uint64]string {
 	return all
 }
 
-// open opens the memory by a path that leads to it.
+// open opens the memory at a path in /proc.
 func (r *Region) open(path string) (err error) {
 	if r.File, err = os.OpenFile(path, os.O_RDWR, 0); err != nil {
-		return fmt.Errorf("take over shared memory: %w", err)
+		return fmt.Errorf("open shared memory: %w", err)
 	}
 	info, err := r.File.Stat()
 	if err != nil {
-		return errors.Join(fmt.Errorf("take over shared memory: %w", err), r.File.Close())
+		return errors.Join(fmt.Errorf("open shared memory: %w", err), r.File.Close())
 	}
 	r.Size = info.Size()
 	return nil

@@ -1,10 +1,9 @@
-// Package share is the host's side of what the fractions of a pod share beside
-// their loopback: volumes, which are directories of the host, and memory (Bacou et
-// al. 2019, §4.3). A fraction's VM reaches a volume by virtiofs or by 9p, and memory
-// as that of a PCI device.
+// Package share is the host's side of what the fractions of a pod share in addition
+// to their loopback: volumes, which are directories of the host, and memory (Bacou et
+// al. 2019, §4.3). A fraction's VM mounts a volume by virtiofs or 9p, and maps memory
+// of a PCI device.
 //
-// Plugging devices into a VM, who may have what, and the guest's side do not belong
-// here.
+// Plugging devices, authorization, and the guest's side do not belong here.
 package share
 
 import (
@@ -14,39 +13,38 @@ import (
 	"strings"
 )
 
-// Kind is what is shared.
+// Kind is the kind of a share. The IDs of devices begin with it.
 type Kind string
 
-// The kinds. They begin the IDs of devices.
+// The kinds.
 const (
 	Volume Kind = "volume"
 	Memory Kind = "memory"
 )
 
-// ID names something that a pod shares, within its tenant.
+// ID names a share within its tenant.
 type ID struct {
 	Kind Kind
 	Pod  string // 1 to MaxPod bytes of a-z, A-Z, 0-9, '_', '.' and '-', the first a letter or digit
-	Name string // among the pod's of the kind: 1 to MaxName bytes of a-z, 0-9 and '-', the first no '-'
+	Name string // within pod and kind: 1 to MaxName bytes of a-z, 0-9 and '-', the first not '-'
 }
 
-// The bounds of names in bytes. A pod's is a segment's.
+// The longest names in bytes. A pod's name is that of its segment.
 const (
 	MaxPod  = 63
 	MaxName = 31
 )
 
-// ErrName is wrapped when a name is none.
-var ErrName = errors.New("no name of something shared")
+// ErrName is wrapped when a name is invalid.
+var ErrName = errors.New("invalid name of a share")
 
 var (
 	podPattern  = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
 	namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
 )
 
-// Validate returns an error, which wraps ErrName, when a name is out of its bounds.
-// A valid one is no path of more than one element, no hidden file, and an ID in
-// QEMU.
+// Validate returns an error that wraps ErrName when a name is invalid. A valid name
+// is one element of a path, not a hidden file, and an ID in QEMU.
 func (i ID) Validate() error {
 	switch {
 	case i.Kind != Volume && i.Kind != Memory:
@@ -59,11 +57,11 @@ func (i ID) Validate() error {
 	return nil
 }
 
-// String gives "KIND.NAME.POD", which is what a device is called in a VMM. A name
-// has no dot.
+// String returns "KIND.NAME.POD", the ID of the device in a VMM. Kind and name have
+// no dots.
 func (i ID) String() string { return string(i.Kind) + "." + i.Name + "." + i.Pod }
 
-// ParseID reads what String gives; false for anything else.
+// ParseID is the inverse of String. It returns false for other texts.
 func ParseID(text string) (i ID, ok bool) {
 	kind, rest, _ := strings.Cut(text, ".")
 	i.Kind = Kind(kind)

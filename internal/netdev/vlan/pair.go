@@ -13,44 +13,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxPrefix is how many bytes the ports' names leave for their prefix.
+// MaxPrefix is the longest prefix of port names in bytes.
 const MaxPrefix = 15 - len("4094") - len(innerSuffix)
 
 const innerSuffix = "i"
 
-// PortName is the name of a VLAN's port. It is known before there is one, so that
-// a filter can be.
+// PortName returns the name of a VLAN's port. A filter can use it before the port
+// exists.
 func PortName(prefix string, vlan int) string { return prefix + strconv.Itoa(vlan) }
 
 func innerName(port string) string { return port + innerSuffix }
 
 func checkPrefix(p string) error {
 	if p == "" || len(p) > MaxPrefix || strings.ContainsAny(p[len(p)-1:], "0123456789") {
-		return fmt.Errorf("prefix %q of the ports: want 1 to %d bytes, the last of them no digit", p, MaxPrefix)
+		return fmt.Errorf("prefix %q of port names: want 1 to %d bytes, the last of them not a digit", p, MaxPrefix)
 	}
 	return nil
 }
 
-// parseInner returns the VLAN in the name of an inner end; false when it is none
-// of the prefix's.
+// parseInner returns the VLAN in the name of an inner end, or false for another name.
 func parseInner(name, prefix string) (int, bool) {
 	rest, ours := strings.CutPrefix(name, prefix)
 	vlan, err := strconv.Atoi(strings.TrimSuffix(rest, innerSuffix))
 	return vlan, ours && err == nil && vlan > 0 && vlan <= MaxVLAN && innerName(PortName(prefix, vlan)) == name
 }
 
-// innerAlias says which TAP an inner end is joined to. The names may come back
-// with the next TAP, its index does not. It begins as all aliases of the daemon
-// do, and names no attachment.
+// innerAlias names the TAP of an inner end by its index, which unlike its name is
+// never reused. It begins like all aliases of the daemon, but names no attachment.
 func innerAlias(tap int) string { return "unnest:trunk=" + strconv.Itoa(tap) }
 
-// pair is the two ends of a port.
+// pair holds the two ends of a port.
 type pair struct {
 	vlan         int
 	outer, inner netlink.Link
 }
 
-// pairs lists the veths that have the names of ports, by VLAN.
+// pairs lists the veths with the names of ports, sorted by VLAN.
 func (t *Trunk) pairs() ([]pair, error) {
 	links, err := netlinksafe.LinkList()
 	if err != nil {
@@ -74,7 +72,7 @@ func (t *Trunk) pairs() ([]pair, error) {
 
 func peers(a, b *netlink.LinkAttrs) bool { return a.ParentIndex == b.Index && b.ParentIndex == a.Index }
 
-// missing reports whether a link was not there, or went meanwhile.
+// missing reports whether an error means that a link does not exist.
 func missing(err error) bool {
 	return errors.As(err, new(netlink.LinkNotFoundError)) || errors.Is(err, unix.ENODEV)
 }

@@ -1,18 +1,3 @@
-// Package vlan is the host's side of trunk mode: pods that have no NIC of their
-// own but a VLAN each on one NIC of the guest, the trunk. For every VLAN there is
-// a port, which the caller plugs into the tenant's bridge; nothing of the trunk
-// reaches anything else.
-//
-// A port is a veth. Its outer end is the caller's: what is done to a hot-plugged
-// pod's TAP (bridge, filter, bandwidth, alias) is done to it. Its inner end is
-// joined to the trunk's TAP by eBPF programs at the ingress of either, which put
-// the VLAN tag on and take it off. So the kernel needs neither 802.1Q nor bridges
-// with VLAN filtering, and a frame without the tag of a port is dropped before
-// the host's network stack sees it. A frame has one tag: one with a second is
-// dropped on its way out of the guest and into it.
-//
-// The TAP itself, who may have a port and what it may send do not belong here.
-// All of it works on the network namespace of the calling thread.
 package vlan
 
 import (
@@ -26,32 +11,30 @@ import (
 	"unnest/internal/netdev/tc"
 )
 
-// Port is one pod's port.
+// Port is the port of one pod.
 type Port struct {
 	VLAN int // 1 to MaxVLAN
 	MTU  int // bytes, without the tag; 0: the kernel's default
 
-	// As Ports finds them. Add does not set them.
+	// Ports fills these in, and Add ignores them.
 	Name  string // of the outer end: PortName of the VLAN
 	Alias string // of the outer end
 }
 
-// Trunk is the TAP of one guest's trunk NIC with its ports. Its methods are
-// called one at a time.
+// Trunk is the TAP of a guest's trunk NIC with its ports. It is not safe for
+// concurrent use.
 type Trunk struct {
 	prefix string    // of the ports' names
 	index  int       // of the TAP
 	vlans  *ebpf.Map // VLAN -> index of the inner end
 }
 
-// Open makes a TAP a trunk: up, without ARP and IPv6. The TAP is on no bridge.
-// prefix begins the names of the ports: it is this trunk's alone, has at most
-// MaxPrefix bytes and ends in no digit.
+// Open makes a trunk of a TAP that is not on a bridge, and sets it up without ARP and
+// IPv6. The names of the ports begin with prefix, which no other trunk may have. It
+// has at most MaxPrefix bytes and does not end in a digit.
 //
-// Ports that are there already, because the trunk was open before, are kept and
-// lose no frame. What is left of a port that was never complete, or was that of
-// an earlier TAP, is removed. After an error the TAP is no trunk to rely on, and
-// Open may be tried again.
+// Ports of an earlier Trunk of the TAP stay and lose no frame. Open deletes ports that
+// are incomplete, or belong to an earlier TAP. After an error Open may be tried again.
 func Open(tap, prefix string) (_ *Trunk, err error) {
 	t := &Trunk{prefix: prefix}
 	defer func() {
@@ -67,7 +50,7 @@ func Open(tap, prefix string) (_ *Trunk, err error) {
 		return nil, err
 	}
 	if link.Attrs().MasterIndex != 0 {
-		return nil, errors.New("the TAP is on a bridge, which would see every tenant's frames: take it off")
+		return nil, errors.New("TAP is on a bridge, which would receive the frames of all tenants: remove it from the bridge")
 	}
 	t.index = link.Attrs().Index
 	if t.vlans, err = newVLANMap(); err != nil {
@@ -76,14 +59,20 @@ func Open(tap, prefix string) (_ *Trunk, err error) {
 	if err := t.adopt(); err != nil {
 		return nil, err
 	}
-	if err := t.prepare(link); err != nil {
+	if err := tc.Silence(link); err != nil {
+		return nil, err
+	}
+	if err := attach(link, outward(t.vlans)); err != nil { // before the TAP is up
+		return nil, err
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
-// adopt joins the ports that are there. The TAP's former program goes on, with
-// the former map, until prepare replaces it.
+// adopt connects existing ports. The TAP's former program runs, with the former map,
+// until Open replaces it.
 func (t *Trunk) adopt() error {
 	pairs, err := t.pairs()
 	if err != nil {
@@ -91,7 +80,7 @@ func (t *Trunk) adopt() error {
 	}
 	for _, p := range pairs {
 		if p.inner.Attrs().Alias == innerAlias(t.index) {
-			err = t.join(p.inner, p.vlan)
+			err = t.connect(p.inner, p.vlan)
 		} else {
 			err = netlink.LinkDel(p.outer)
 		}
@@ -102,28 +91,21 @@ func (t *Trunk) adopt() error {
 	return nil
 }
 
-// prepare has the program in place before the TAP comes up.
-func (t *Trunk) prepare(tap netlink.Link) error {
-	if err := tc.Silence(tap); err != nil {
-		return err
-	}
-	if err := attach(tap, outward(t.vlans)); err != nil {
-		return err
-	}
-	return netlink.LinkSetUp(tap)
-}
-
-// Add makes a port that is down, on no bridge and without an alias. It is the
-// caller's to do the rest, and to write the alias last: so a port that has one is
-// complete. A port that is up is on a bridge: on none, what the pod sends would
-// reach the host's own network stack. On an error there is no port, unless the
-// VLAN had one before, which stays as it is.
+// Add makes a port that is down, not on a bridge, and without an alias. The caller
+// configures it and sets the alias last, so that a port with an alias is complete. It
+// sets the port up only on a bridge: otherwise the pod's frames would reach the
+// host's own network stack. When Add fails, it leaves no port, but an earlier port of
+// the VLAN stays.
 func (t *Trunk) Add(p Port) error {
 	name := PortName(t.prefix, p.VLAN)
 	if p.VLAN < 1 || p.VLAN > MaxVLAN {
-		return fmt.Errorf("add port %s: want a VLAN of 1 to %d", name, MaxVLAN)
+		return fmt.Errorf("add port %s: VLAN %d: want 1 to %d", name, p.VLAN, MaxVLAN)
 	}
-	if err := addPair(name, p.MTU); err != nil {
+	a := netlink.NewLinkAttrs()
+	a.Name, a.MTU = name, p.MTU
+	pair := netlink.NewVeth(a)
+	pair.PeerName, pair.PeerMTU = innerName(name), uint32(p.MTU)
+	if err := netlink.LinkAdd(pair); err != nil { // both ends are down
 		return fmt.Errorf("add port %s with MTU %d: %w", name, p.MTU, err)
 	}
 	if err := t.complete(p.VLAN); err != nil {
@@ -132,16 +114,7 @@ func (t *Trunk) Add(p Port) error {
 	return nil
 }
 
-// addPair leaves both ends down.
-func addPair(name string, mtu int) error {
-	a := netlink.NewLinkAttrs()
-	a.Name, a.MTU = name, mtu
-	v := netlink.NewVeth(a)
-	v.PeerName, v.PeerMTU = innerName(name), uint32(mtu)
-	return netlink.LinkAdd(v)
-}
-
-// complete makes a new pair into a port.
+// complete makes a port of a new pair.
 func (t *Trunk) complete(vlan int) error {
 	name := PortName(t.prefix, vlan)
 	inner, err := netlinksafe.LinkByName(innerName(name))
@@ -151,7 +124,7 @@ func (t *Trunk) complete(vlan int) error {
 	if err := netlink.LinkSetAlias(inner, innerAlias(t.index)); err != nil {
 		return fmt.Errorf("set alias of %s: %w", inner.Attrs().Name, err)
 	}
-	if err := t.join(inner, vlan); err != nil {
+	if err := t.connect(inner, vlan); err != nil {
 		return err
 	}
 	outer, err := netlinksafe.LinkByName(name)
@@ -161,9 +134,8 @@ func (t *Trunk) complete(vlan int) error {
 	return tc.DisableIPv6(outer)
 }
 
-// join joins an inner end and the TAP, in both directions, and brings it up. It
-// may be joined already.
-func (t *Trunk) join(inner netlink.Link, vlan int) error {
+// connect connects an inner end and the TAP in both directions, and sets it up.
+func (t *Trunk) connect(inner netlink.Link, vlan int) error {
 	if err := tc.Silence(inner); err != nil {
 		return err
 	}
@@ -174,12 +146,12 @@ func (t *Trunk) join(inner netlink.Link, vlan int) error {
 		return fmt.Errorf("map VLAN %d: %w", vlan, err)
 	}
 	if err := netlink.LinkSetUp(inner); err != nil {
-		return fmt.Errorf("bring up %s: %w", inner.Attrs().Name, err)
+		return fmt.Errorf("set %s up: %w", inner.Attrs().Name, err)
 	}
 	return nil
 }
 
-// Delete removes the port of a VLAN; that there is none is no error.
+// Delete deletes the port of a VLAN, if it exists.
 func (t *Trunk) Delete(vlan int) error {
 	if vlan < 1 || vlan > MaxVLAN {
 		return nil
@@ -204,7 +176,7 @@ func (t *Trunk) remove(vlan int) error {
 	return err
 }
 
-// Ports lists the ports by VLAN, as the kernel has them.
+// Ports lists the ports in the kernel, sorted by VLAN.
 func (t *Trunk) Ports() ([]Port, error) {
 	pairs, err := t.pairs()
 	if err != nil {
@@ -218,7 +190,7 @@ func (t *Trunk) Ports() ([]Port, error) {
 	return ports, nil
 }
 
-// Close lets the trunk go. Its ports stay, and work as long as the TAP is there.
+// Close closes the Trunk. Its ports work as long as the TAP exists.
 func (t *Trunk) Close() error {
 	if t.vlans == nil {
 		return nil

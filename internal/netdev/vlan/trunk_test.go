@@ -104,8 +104,8 @@ func TestAddFails(t *testing.T) {
 		port vlan.Port
 		want string
 	}{
-		{"none", vlan.Port{VLAN: 0}, "VLAN of 1 to 4094"},
-		{"reserved", vlan.Port{VLAN: 4095}, "VLAN of 1 to 4094"},
+		{"none", vlan.Port{VLAN: 0}, "want 1 to 4094"},
+		{"reserved", vlan.Port{VLAN: 4095}, "want 1 to 4094"},
 		{"has a port", vlan.Port{VLAN: 5}, "port v5"},
 		{"name is taken", vlan.Port{VLAN: 8}, "port v8"},
 		{"inner name is taken", vlan.Port{VLAN: 9}, "port v9"},
@@ -132,10 +132,10 @@ func TestOpenFails(t *testing.T) {
 	in(t, n, func() error { return errors.Join(addBridge("br1"), connect("t0", "br1")) })
 	for _, c := range []struct{ name, tap, prefix, want string }{
 		{"no TAP", "t1", "v", "not found"},
-		{"on a bridge", "t0", "v", "take it off"},
+		{"on a bridge", "t0", "v", "remove it from the bridge"},
 		{"no prefix", "t0", "", "1 to 10 bytes"},
 		{"prefix too long", "t0", "abcdefghijk", "1 to 10 bytes"},
-		{"prefix with a digit", "t0", "v1", "no digit"},
+		{"prefix with a digit", "t0", "v1", "not a digit"},
 	} {
 		in(t, n, func() error {
 			tr, err := vlan.Open(c.tap, c.prefix)

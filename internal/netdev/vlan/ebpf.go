@@ -22,10 +22,10 @@ const (
 
 const (
 	actShot  = 2     // TC_ACT_SHOT
-	vlanMask = 0xfff // the VLAN's number in a tag, beside priority and drop eligibility
+	vlanMask = 0xfff // the VLAN's number in a tag, without priority and drop eligibility
 )
 
-// tagProto is the protocol of a VLAN tag (IEEE 802.1Q) as skbs have it.
+// tagProto is the protocol of a VLAN tag (IEEE 802.1Q) in an skb.
 var tagProto = int32(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_8021Q)))
 
 func newVLANMap() (*ebpf.Map, error) {
@@ -43,11 +43,10 @@ func newVLANMap() (*ebpf.Map, error) {
 	return m, nil
 }
 
-// outward is the program of the TAP: it takes the tag off what the guest sends
-// and passes it out by the inner end of the tag's VLAN. The kernel has moved the
-// tag from the frame to the skb when the program runs; taking it off brings a
-// second one there. A VLAN without a port has the index 0, which is no link's: the
-// kernel drops what is redirected there.
+// outward returns the program of the TAP. It removes the tag from a frame of the
+// guest and sends the frame by the inner end of the tag's VLAN. The kernel has moved
+// the tag from the frame to the skb; removing it moves a second tag there. A VLAN
+// without a port has the index 0, and the kernel drops frames redirected to it.
 func outward(vlans *ebpf.Map) asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
@@ -73,7 +72,7 @@ func outward(vlans *ebpf.Map) asm.Instructions {
 		asm.JNE.Imm(asm.R2, 0, "drop"),
 
 		asm.Mov.Reg(asm.R1, asm.R7),
-		asm.Mov.Imm(asm.R2, 0), // out by it, not in
+		asm.Mov.Imm(asm.R2, 0), // egress
 		asm.FnRedirect.Call(),
 		asm.Return(),
 		asm.Mov.Imm(asm.R0, actShot).WithSymbol("drop"),
@@ -81,8 +80,8 @@ func outward(vlans *ebpf.Map) asm.Instructions {
 	}
 }
 
-// inward is the program of an inner end: it tags what the bridge sends to the pod
-// and passes it to the guest by the TAP.
+// inward returns the program of an inner end. It tags a frame from the bridge and
+// sends it to the guest by the TAP.
 func inward(vlan, tap int) asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
@@ -103,7 +102,7 @@ func inward(vlan, tap int) asm.Instructions {
 	}
 }
 
-// attach puts a program at a link's ingress.
+// attach attaches a program to a link's ingress.
 func attach(l netlink.Link, code asm.Instructions) error {
 	const name = "unnest_trunk"
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: code})
