@@ -157,7 +157,7 @@ func TestClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ addr, want string }{
-		{"10.0.1.7/24", "address 10.0.1.7/24 is not usable: want one of the tenant's subnets, 10.0.0.0/24, fd00::/64"},
+		{"10.0.1.7/24", "address 10.0.1.7/24 is not usable: want an address in the tenant's subnets, 10.0.0.0/24, fd00::/64"},
 		{"10.0.0.9/23", "address 10.0.0.9/23 is not usable: want a prefix length of at least 24, subnet 10.0.0.0/24's"},
 		{"10.0.0.0/24", `address 10.0.0.0/24 is not usable: want an address from 10.0.0.1 to 10.0.0.254, of subnet 10.0.0.0/24, got "10.0.0.0"`},
 		{"10.0.0.255/32", `address 10.0.0.255/32 is not usable: want an address from`},
@@ -165,7 +165,7 @@ func TestClaim(t *testing.T) {
 		{"10.0.0.1/24", `address 10.0.0.1 is the gateway's: choose another`},
 		{"10.0.0.2/24", `address 10.0.0.2 is guest node1's own: choose another`},
 		{"10.0.0.7/24", `address 10.0.0.7 is held by a: choose another`},
-		{"10.0.0.9/24", `address 10.0.0.9/24 is not usable: it is there twice`},
+		{"10.0.0.9/24", `address 10.0.0.9/24 is not usable: it is given twice`},
 	} {
 		err := claim("b", "10.0.0.9/24", tt.addr)
 		if err == nil || !strings.HasPrefix(err.Error(), "claim for b: "+tt.want) {

@@ -9,18 +9,18 @@ import (
 	"net/netip"
 )
 
-// Range is a part of a subnet from which addresses are given.
+// Range is a part of a subnet from which addresses are allocated.
 type Range struct {
 	Subnet netip.Prefix
 	// First and Last bound the range, both included. Zero: the first and the last
 	// usable address of the subnet.
 	First netip.Addr
 	Last  netip.Addr
-	// Gateway is told with every address of the range. Zero: none.
+	// Gateway is returned with every address of the range. Zero: none.
 	Gateway netip.Addr
 }
 
-// Validate returns an error that names the first field out of its bounds.
+// Validate returns an error that begins with the name of an invalid field.
 func (r Range) Validate() error {
 	if err := CheckSubnet(r.Subnet); err != nil {
 		return fmt.Errorf("subnet: %w", err)
@@ -42,8 +42,8 @@ func (r Range) Validate() error {
 	return nil
 }
 
-// Conflict returns an error when r and o, both valid, cannot be given by the
-// same pool: an address has one subnet, and is in one range.
+// Conflict returns an error when r and o, both valid, cannot be in the same pool: an
+// address may have one subnet, and be in one range.
 func (r Range) Conflict(o Range) error {
 	first, last := r.bounds()
 	otherFirst, otherLast := o.bounds()
@@ -68,7 +68,7 @@ func (r Range) bounds() (first, last netip.Addr) {
 	return first, last
 }
 
-// family names the protocol of the range's addresses.
+// family returns "IPv4" or "IPv6".
 func (r Range) family() string {
 	if r.Subnet.Addr().Is4() {
 		return "IPv4"
@@ -76,8 +76,7 @@ func (r Range) family() string {
 	return "IPv6"
 }
 
-// CheckSubnet returns an error unless p is a subnet of hosts, written with the
-// bits of the hosts 0.
+// CheckSubnet returns an error unless p is a subnet of hosts with host bits 0.
 func CheckSubnet(p netip.Prefix) error {
 	a := p.Addr()
 	switch {
@@ -99,10 +98,10 @@ func CheckHost(a netip.Addr, subnet netip.Prefix) error {
 	return nil
 }
 
-// usable returns the first and the last address of a subnet that a host can
-// have: not the network's (for IPv6 the Subnet-Router anycast address, RFC 4291
-// §2.6.1) and not IPv4's broadcast address. All are a host's in a subnet of two
-// (RFC 3021, RFC 6164) or one.
+// usable returns the first and the last address of a subnet that a host can have. It
+// excludes the network's (for IPv6 the Subnet-Router anycast address, RFC 4291 §2.6.1)
+// and IPv4's broadcast address, except in subnets of one or two addresses (RFC 3021,
+// RFC 6164).
 func usable(p netip.Prefix) (first, last netip.Addr) {
 	first, last = p.Addr(), highest(p)
 	if p.Addr().BitLen()-p.Bits() < 2 {
@@ -120,7 +119,7 @@ func highest(p netip.Prefix) netip.Addr {
 	for i := p.Bits(); i < p.Addr().BitLen(); i++ {
 		b[i/8] |= 0x80 >> (i % 8)
 	}
-	a, _ := netip.AddrFromSlice(b) // it has the length of an address
+	a, _ := netip.AddrFromSlice(b)
 	return a
 }
 
@@ -128,8 +127,7 @@ func between(first, a, last netip.Addr) bool {
 	return !a.Less(first) && !last.Less(a) && a.Zone() == ""
 }
 
-// size is how many addresses there are from first to last, at most
-// math.MaxUint64.
+// size returns the number of addresses from first to last, at most math.MaxUint64.
 func size(first, last netip.Addr) uint64 {
 	low, high := first.As16(), last.As16()
 	lower, borrow := bits.Sub64(binary.BigEndian.Uint64(high[8:]), binary.BigEndian.Uint64(low[8:]), 0)

@@ -5,23 +5,21 @@ import (
 	"slices"
 )
 
-// runs is a set of addresses of one family. It is kept as runs of consecutive
-// addresses, so that the next address outside of it is found in O(log n) however
-// dense it is. The runs are in order, disjoint, and not adjacent. A run that
-// comes or goes moves those behind it, which for the thousands that a host has
-// is less than a search in a tree.
+// runs is a set of addresses of one family, stored as sorted, disjoint and not
+// adjacent runs of consecutive addresses. So the next address outside the set is found
+// in O(log n) even if the set is dense. Inserting a run moves those behind it, which
+// for the thousands on a host costs less than a tree.
 type runs []run
 
 type run struct{ first, last netip.Addr }
 
-// search returns the index of the first run that does not end before a.
+// search returns the index of the first run that ends at or after a.
 func (s runs) search(a netip.Addr) int {
 	i, _ := slices.BinarySearchFunc(s, a, func(r run, a netip.Addr) int { return r.last.Compare(a) })
 	return i
 }
 
-// next returns a when it is not in the set, or else the first address behind it
-// that is not; the zero Addr when there is none.
+// next returns the first address from a on that is not in the set, or the zero Addr.
 func (s runs) next(a netip.Addr) netip.Addr {
 	if i := s.search(a); i < len(s) && !a.Less(s[i].first) {
 		return s[i].last.Next()
@@ -29,7 +27,7 @@ func (s runs) next(a netip.Addr) netip.Addr {
 	return a
 }
 
-// add puts a, which is not in the set, into it.
+// add adds a, which must not be in the set.
 func (s *runs) add(a netip.Addr) {
 	i := s.search(a)
 	before := i > 0 && (*s)[i-1].last.Next() == a
@@ -47,7 +45,7 @@ func (s *runs) add(a netip.Addr) {
 	}
 }
 
-// remove takes a, which is in the set, out of it.
+// remove removes a, which must be in the set.
 func (s *runs) remove(a netip.Addr) {
 	i := s.search(a)
 	r := &(*s)[i]

@@ -7,15 +7,14 @@ import (
 	"time"
 )
 
-// span is the addresses of one range: which are taken, by whatever, and which of
-// these cool down.
+// span holds the state of the addresses of one range.
 type span struct {
 	Range
 	first, last netip.Addr
 	cursor      netip.Addr // where the search for a free address begins
-	taken       runs
-	held        int       // of taken: by owners
-	cooling     []Cooling // of taken: free again at their time; in the order of time and address
+	taken       runs       // held, reserved or cooling
+	held        int        // number of held addresses
+	cooling     []Cooling  // sorted by time and address
 	until       map[netip.Addr]time.Time
 }
 
@@ -28,8 +27,8 @@ func newSpan(r Range) *span {
 
 func (s *span) contains(a netip.Addr) bool { return between(s.first, a, s.last) }
 
-// free returns the first free address from the cursor on, around the end of the
-// range; false when there is none.
+// free returns the first free address at or after the cursor, or from the start of the
+// range, or false.
 func (s *span) free() (netip.Addr, bool) {
 	for _, from := range []netip.Addr{s.cursor, s.first} {
 		if a := s.taken.next(from); s.contains(a) {
@@ -39,7 +38,7 @@ func (s *span) free() (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// advance moves the cursor behind an address that is given.
+// advance moves the cursor behind an allocated address.
 func (s *span) advance(a netip.Addr) {
 	s.cursor = a.Next()
 	if !s.contains(s.cursor) {
@@ -51,7 +50,7 @@ func byTime(a, b Cooling) int {
 	return cmp.Or(a.Until.Compare(b.Until), a.Addr.Compare(b.Addr))
 }
 
-// cool keeps an address, which is not taken, until its time has come.
+// cool marks an address that is not taken as cooling.
 func (s *span) cool(c Cooling) {
 	s.taken.add(c.Addr)
 	s.until[c.Addr] = c.Until
@@ -59,7 +58,7 @@ func (s *span) cool(c Cooling) {
 	s.cooling = slices.Insert(s.cooling, i, c)
 }
 
-// warm ends the cool-down of an address, if it has one: it is free.
+// warm ends the cool-down of an address, if it is cooling.
 func (s *span) warm(a netip.Addr) {
 	until, ok := s.until[a]
 	if !ok {
@@ -71,7 +70,7 @@ func (s *span) warm(a netip.Addr) {
 	s.taken.remove(a)
 }
 
-// expire ends the cool-downs whose time has come.
+// expire ends the cool-downs of which the time has come.
 func (s *span) expire(now time.Time) {
 	n := 0
 	for ; n < len(s.cooling) && !s.cooling[n].Until.After(now); n++ {
@@ -81,7 +80,7 @@ func (s *span) expire(now time.Time) {
 	s.cooling = slices.Delete(s.cooling, 0, n)
 }
 
-// available is how many addresses of the range are free.
+// available returns how many addresses of the range are free.
 func (s *span) available() uint64 {
 	n := size(s.first, s.last)
 	for _, r := range s.taken {
