@@ -8,10 +8,7 @@ import (
 	"time"
 )
 
-// The parsers of single values. Their errors say what is wanted and what was
-// found.
-
-// Text accepts any text but the empty one.
+// Text accepts any text except the empty one.
 func Text(text string) (string, error) {
 	if text == "" {
 		return "", errors.New("want a text, got nothing")
@@ -19,7 +16,7 @@ func Text(text string) (string, error) {
 	return text, nil
 }
 
-// Name accepts what can be part of a file's name and of a path of keys.
+// Name accepts texts that can be part of file names and of paths of keys.
 func Name(text string) (string, error) {
 	for _, r := range text {
 		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
@@ -58,7 +55,7 @@ func Duration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// DurationOrZero is Duration that takes 0 as well.
+// DurationOrZero is like Duration, but also accepts 0.
 func DurationOrZero(text string) (time.Duration, error) {
 	if text == "0" || text == "0s" {
 		return 0, nil

@@ -1,10 +1,8 @@
-// Package yamldoc walks a YAML document by its known keys. It remembers on which
-// line each key stands, and collects everything that is wrong, as
-// "file:line: key: what is wanted, and what was found", instead of stopping at
-// the first error. An unknown key is wrong, and the nearest known one is
-// suggested.
+// Package yamldoc decodes a YAML document by its known keys. It reports all errors
+// instead of the first, as "file:line: key: want X, got Y", and suggests a known key in
+// place of an unknown one.
 //
-// What the keys mean belongs to the package whose file it is.
+// The meaning of the keys belongs to the package that defines the file.
 package yamldoc
 
 import (
@@ -13,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -21,35 +18,31 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// Document is what is known of a document while its keys are decoded.
+// Document is a document that is being decoded.
 type Document struct {
-	file  string
-	lines map[string]int // "cases[1].sizes" -> line
-	wrong []mistake
+	file   string
+	lines  map[string]int // "cases[1].sizes" -> line
+	errors []lineError
 }
 
-type mistake struct {
+type lineError struct {
 	line int
 	text string
 }
 
-// Key decodes the value of one key; path names it in errors.
-type Key func(path string, value ast.Node)
-
-// bytesPerBracket bounds how many lists and mappings a file of so many bytes may
-// have: a sensible one has fewer, and the parser takes quadratic time for deep
-// nesting.
+// bytesPerBracket limits the opening brackets of a file, because the parser takes
+// quadratic time for deep nesting.
 const bytesPerBracket = 8
 
-// Parse returns the only document in data, of at most so many bytes, and its
-// root. The name file stands for it in errors.
-func Parse(file string, data []byte, most int) (*Document, ast.Node, error) {
-	if len(data) > most {
-		return nil, nil, fmt.Errorf("%s: the file has %d bytes: want at most %d", file, len(data), most)
+// Parse parses a file of at most limit bytes with one document, and returns the
+// document and its root. Errors begin with the name file.
+func Parse(file string, data []byte, limit int) (*Document, ast.Node, error) {
+	if len(data) > limit {
+		return nil, nil, fmt.Errorf("%s: the file has %d bytes: want at most %d", file, len(data), limit)
 	}
 	brackets := bytes.Count(data, []byte("[")) + bytes.Count(data, []byte("{"))
-	if most := most / bytesPerBracket; brackets > most {
-		return nil, nil, fmt.Errorf("%s: the file has %d opening brackets: want at most %d", file, brackets, most)
+	if limit /= bytesPerBracket; brackets > limit {
+		return nil, nil, fmt.Errorf("%s: the file has %d opening brackets: want at most %d", file, brackets, limit)
 	}
 	root, err := parse(file, data)
 	if err != nil {
@@ -59,9 +52,9 @@ func Parse(file string, data []byte, most int) (*Document, ast.Node, error) {
 }
 
 func parse(file string, data []byte) (root ast.Node, err error) {
-	defer func() { // the parser is known to trip over some broken input
+	defer func() { // the parser panics on some invalid input
 		if r := recover(); r != nil {
-			root, err = nil, fmt.Errorf("%s:1: parse YAML: broken beyond the parser's understanding (%v)", file, r)
+			root, err = nil, fmt.Errorf("%s:1: parse YAML: invalid document (%v)", file, r)
 		}
 	}()
 	parsed, err := parser.ParseBytes(data, 0)
@@ -78,7 +71,7 @@ func parse(file string, data []byte) (root ast.Node, err error) {
 	return docs[0].Body, nil
 }
 
-// syntaxError puts an error of the YAML parser on one line.
+// syntaxError writes an error of the YAML parser in one line.
 func syntaxError(file string, err error) error {
 	var syntax yaml.Error
 	if !errors.As(err, &syntax) || syntax.GetToken() == nil {
@@ -99,16 +92,16 @@ func line(n ast.Node) int {
 	return 1
 }
 
-// Fail notes that what stands at path is wrong.
+// Fail records an error at path.
 func (d *Document) Fail(path, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if path != "" {
 		text = path + ": " + text
 	}
-	d.wrong = append(d.wrong, mistake{d.line(path), text})
+	d.errors = append(d.errors, lineError{d.line(path), text})
 }
 
-// line returns where path stands, or else the nearest thing that holds it.
+// line returns the line of path, or of its nearest known parent.
 func (d *Document) line(path string) int {
 	for path != "" {
 		if line, ok := d.lines[path]; ok {
@@ -119,150 +112,15 @@ func (d *Document) line(path string) int {
 	return cmp.Or(d.lines[""], 1)
 }
 
-// Failed reports whether anything was found to be wrong.
-func (d *Document) Failed() bool { return len(d.wrong) > 0 }
+// Failed reports whether there are errors.
+func (d *Document) Failed() bool { return len(d.errors) > 0 }
 
-// Err returns what is wrong, in the order of the lines, one line each.
+// Err returns the errors, sorted by line, one line each.
 func (d *Document) Err() error {
-	slices.SortStableFunc(d.wrong, func(a, b mistake) int { return cmp.Compare(a.line, b.line) })
+	slices.SortStableFunc(d.errors, func(a, b lineError) int { return cmp.Compare(a.line, b.line) })
 	var errs []error
-	for _, m := range d.wrong {
-		errs = append(errs, fmt.Errorf("%s:%d: %s", d.file, m.line, m.text))
+	for _, e := range d.errors {
+		errs = append(errs, fmt.Errorf("%s:%d: %s", d.file, e.line, e.text))
 	}
 	return errors.Join(errs...)
-}
-
-// Has reports whether the document has the key at path.
-func (d *Document) Has(path string) bool {
-	_, ok := d.lines[path]
-	return ok
-}
-
-// Require notes each key that the document lacks below path, and reports whether
-// there are all.
-func (d *Document) Require(path string, keys ...string) bool {
-	complete := true
-	for _, k := range keys {
-		if !d.Has(Join(path, k)) {
-			d.Fail(path, "key %s is missing", k)
-			complete = false
-		}
-	}
-	return complete
-}
-
-// Mapping decodes the keys of n by their names; a key that is not among them is
-// wrong.
-func (d *Document) Mapping(path string, n ast.Node, keys map[string]Key) {
-	d.lines[path] = line(n)
-	m, ok := n.(ast.MapNode)
-	if !ok {
-		d.Fail(path, "want keys and values such as %s, got %s", example(keys), kind(n))
-		return
-	}
-	for i := m.MapRange(); i.Next(); {
-		name := i.Key().GetToken().Value
-		at := Join(path, name)
-		d.lines[at] = line(i.Key())
-		decode, known := keys[name]
-		if !known {
-			d.Fail(at, "unknown key: %s", suggest(name, keys))
-			continue
-		}
-		decode(at, i.Value())
-	}
-}
-
-// List decodes each element of a sequence, which may be empty.
-func (d *Document) List(each func(path string, n ast.Node)) Key {
-	return func(path string, n ast.Node) {
-		s, ok := n.(*ast.SequenceNode)
-		if !ok {
-			d.Fail(path, "want a list, got %s", kind(n))
-			return
-		}
-		for i, value := range s.Values {
-			at := fmt.Sprintf("%s[%d]", path, i)
-			d.lines[at] = line(value)
-			each(at, value)
-		}
-	}
-}
-
-// Scalar decodes one value by parse, whose error says what it wants.
-func Scalar[T any](d *Document, to *T, parse func(string) (T, error)) Key {
-	return func(path string, n ast.Node) {
-		text, ok := scalarText(n)
-		if !ok {
-			d.Fail(path, "want a single value, got %s", kind(n))
-			return
-		}
-		value, err := parse(text)
-		if err != nil {
-			d.Fail(path, "%v", err)
-			return
-		}
-		*to = value
-	}
-}
-
-// Scalars decodes a list of values, which may be empty.
-func Scalars[T any](d *Document, to *[]T, parse func(string) (T, error)) Key {
-	return d.List(func(path string, n ast.Node) {
-		var value T
-		Scalar(d, &value, parse)(path, n)
-		*to = append(*to, value)
-	})
-}
-
-// NotEmpty refuses an empty list.
-func (d *Document) NotEmpty(list Key) Key {
-	return func(path string, n ast.Node) {
-		if s, ok := n.(*ast.SequenceNode); ok && len(s.Values) == 0 {
-			d.Fail(path, "the list is empty")
-		}
-		list(path, n)
-	}
-}
-
-// scalarText returns the text of a scalar as it was written, without quotes.
-func scalarText(n ast.Node) (string, bool) {
-	switch n := n.(type) {
-	case *ast.StringNode:
-		return n.Value, true
-	case *ast.LiteralNode:
-		return n.Value.Value, true
-	case *ast.NullNode:
-		return "", true
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
-		return n.GetToken().Value, true
-	}
-	return "", false
-}
-
-// kind names what stands where something else was wanted.
-func kind(n ast.Node) string {
-	switch n.(type) {
-	case *ast.SequenceNode:
-		return "a list"
-	case ast.MapNode:
-		return "keys and values"
-	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode, *ast.MergeKeyNode:
-		return "a YAML anchor, alias or tag, which is not read here"
-	}
-	if text, ok := scalarText(n); ok && text != "" {
-		return fmt.Sprintf("%q", text)
-	}
-	return "nothing"
-}
-
-// Join appends a key to a path, quoted when it would garble an error.
-func Join(path, key string) string {
-	if _, err := Name(key); err != nil {
-		key = strconv.Quote(key)
-	}
-	if path == "" {
-		return key
-	}
-	return path + "." + key
 }

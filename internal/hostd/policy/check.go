@@ -12,7 +12,7 @@ import (
 func tenantPath(i int) string { return fmt.Sprintf("tenants[%d]", i) }
 func guestPath(i int) string  { return fmt.Sprintf("guests[%d]", i) }
 
-// check finds what is wrong between keys.
+// check finds conflicts between keys.
 func (f *file) check() {
 	if !f.Require("", "tenants") {
 		return
@@ -40,7 +40,7 @@ func (f *file) check() {
 	}
 }
 
-// unique notes that value stands at path, which it may at one only.
+// unique records that value is at path, and fails if it is elsewhere too.
 func (f *file) unique(seen map[string]string, path, value string) {
 	if at, twice := seen[value]; twice {
 		f.Fail(path, "%q is already %s", value, at)
@@ -66,10 +66,10 @@ func (f *file) checkNetwork(path string, t Tenant) {
 		f.checkRange(fmt.Sprintf("%s.ranges[%d]", path, i), t, i)
 	}
 	if t.NAT && len(t.Gateways) == 0 {
-		f.Fail(path+".nat", "true needs gateways: the bridge routes to the outside by its own addresses")
+		f.Fail(path+".nat", "true needs gateways, because the bridge needs addresses to route")
 	}
-	if t.MTU < t.leastMTU() {
-		f.Fail(path+".mtu", "want at least %d, IPv6's least, got %d", t.leastMTU(), t.MTU)
+	if t.MTU < t.minMTU() {
+		f.Fail(path+".mtu", "want at least %d, the minimum of IPv6, got %d", t.minMTU(), t.MTU)
 	}
 }
 
@@ -100,11 +100,11 @@ func (f *file) checkRange(path string, t Tenant, i int) {
 		subnets = append(subnets, g.Masked())
 	}
 	if len(subnets) > 0 && !slices.Contains(subnets, r.Subnet) {
-		f.Fail(path+".subnet", "want that of a gateway, %s, got %q: first and last make a range smaller", either(subnets), r.Subnet)
+		f.Fail(path+".subnet", "want that of a gateway, %s, got %q: use first and last for a smaller range", either(subnets), r.Subnet)
 	}
 }
 
-// checkSubnets compares the subnets of tenant i with those of the tenants before.
+// checkSubnets compares the subnets of tenant i with those of earlier tenants.
 func (f *file) checkSubnets(i int) {
 	for j, earlier := range f.policy.Tenants[:i] {
 		for _, s := range f.policy.Tenants[i].Subnets() {
@@ -116,6 +116,18 @@ func (f *file) checkSubnets(i int) {
 		}
 	}
 }
+
+// checkVolumes compares the directory of tenant i with those of earlier tenants.
+func (f *file) checkVolumes(i int) {
+	dir := f.policy.Tenants[i].Volumes
+	for j, earlier := range f.policy.Tenants[:i] {
+		if dir != "" && earlier.Volumes != "" && (within(dir, earlier.Volumes) || within(earlier.Volumes, dir)) {
+			f.Fail(tenantPath(i)+".volumes", "%s and %s of %s overlap: each tenant needs its own", dir, earlier.Volumes, tenantPath(j))
+		}
+	}
+}
+
+func within(dir, parent string) bool { return dir == parent || strings.HasPrefix(dir, parent+"/") }
 
 func (f *file) checkGuests() {
 	names, addresses := map[string]string{}, map[string]string{}
@@ -168,12 +180,11 @@ func (f *file) checkPorts(path string, g Guest) {
 	}
 }
 
-// checkGuestAddress returns an error unless a guest of the tenant can have the
-// address.
+// checkGuestAddress returns an error unless a guest of the tenant may have an address.
 func (t Tenant) checkGuestAddress(a netip.Addr) error {
 	for _, g := range t.Gateways {
 		if g.Addr() == a {
-			return fmt.Errorf("%s is a gateway of tenant %s: want another", a, t.Name)
+			return fmt.Errorf("%s is a gateway of tenant %s: choose another address", a, t.Name)
 		}
 	}
 	subnets := t.Subnets()

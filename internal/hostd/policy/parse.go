@@ -9,7 +9,7 @@ import (
 	"unnest/internal/yamldoc"
 )
 
-// Defaults of the keys that a file may leave out.
+// Defaults of keys that a file may omit.
 const (
 	DefaultPool     = 4
 	DefaultMTU      = 1500
@@ -17,17 +17,17 @@ const (
 	DefaultSocket   = "/run/libvirt/libvirt-sock"
 )
 
-// DefaultLimits are the limits that a tenant has unless its file says otherwise.
-// A node of Kubernetes has at most 110 pods, and beside them NICs of pods that have
-// gone, until the guest has given those up; its kubelet starts a few a second. A
-// client's first packet to a port of its pod is a broadcast.
+// DefaultLimits are the default limits of a tenant. A Kubernetes node has at most 110
+// pods, in addition to NICs of deleted pods that the guest has not released yet; its
+// kubelet starts a few pods per second. A client's first packet to a port of its pod
+// is a broadcast.
 var DefaultLimits = Limits{
 	NICs: 128, RequestsPerSecond: 50, Burst: 200, Connections: 32,
 	Segments: 256, Endpoints: MaxEndpoints, Broadcasts: 20_000,
 	Volumes: 256, SharedMemory: 256,
 }
 
-// The bounds of a file; they catch slips, not ambitions.
+// The bounds of a file, which catch mistakes.
 const (
 	maxFile  = 256 << 10 // bytes
 	maxCount = 1 << 20   // of a limit
@@ -35,17 +35,16 @@ const (
 	maxMTU   = 65535
 )
 
-// file is a configuration file while it is read.
+// file is a configuration file that is being parsed.
 type file struct {
 	*yamldoc.Document
 	policy Policy
 }
 
-// Parse reads a configuration file; name stands for it in errors. Each error says
-// file, line and key. Left out, a key has this value: pool 4, trunk true, mtu
-// 1500, cooldown 60s, nat false, limits DefaultLimits, a guest's pool that of the
-// file, socket DefaultSocket, a segment's span host; the others have none. So has an
-// address that is "".
+// Parse parses a configuration file. Each error gives name, the line and the key. The
+// defaults are pool 4, trunk true, mtu 1500, cooldown 60s, nat false, limits
+// DefaultLimits, a guest's pool that of the file, socket DefaultSocket, a segment's
+// span host. Other keys have none, and an address may be "".
 func Parse(name string, content []byte) (Policy, error) {
 	doc, root, err := yamldoc.Parse(name, content, maxFile)
 	if err != nil {
@@ -53,7 +52,7 @@ func Parse(name string, content []byte) (Policy, error) {
 	}
 	f := &file{doc, Policy{Pool: DefaultPool, Trunk: true}}
 	f.decode(root)
-	if !f.Failed() { // what follows from a mistake only confuses
+	if !f.Failed() { // else consequential errors would confuse
 		f.check()
 	}
 	if err := f.Err(); err != nil {
@@ -85,14 +84,17 @@ func (f *file) tenant(path string, n ast.Node) {
 		"name":     yamldoc.Scalar(f.Document, &t.Name, parseLabel),
 		"bridge":   yamldoc.Scalar(f.Document, &t.Bridge, parseInterface),
 		"bridges":  yamldoc.Scalars(f.Document, &t.Bridges, parseInterface),
-		"mtu":      yamldoc.Scalar(f.Document, &t.MTU, yamldoc.Count(leastMTU4, maxMTU)),
+		"mtu":      yamldoc.Scalar(f.Document, &t.MTU, yamldoc.Count(minMTU4, maxMTU)),
 		"gateways": yamldoc.Scalars(f.Document, &t.Gateways, parsePrefix),
 		"nat":      yamldoc.Scalar(f.Document, &t.NAT, yamldoc.Bool),
 		"ranges":   f.List(f.addressRange(&t)),
 		"cooldown": yamldoc.Scalar(f.Document, &t.Cooldown, yamldoc.DurationOrZero),
 		"limits":   f.limits(&t.Limits),
-		"segments": f.segments(&t.Segments),
-		"volumes":  yamldoc.Scalar(f.Document, &t.Volumes, parseDirectory),
+		"segments": f.Object(map[string]yamldoc.Key{
+			"modes": yamldoc.Scalars(f.Document, &t.Segments.Modes, parseSegmentMode),
+			"span":  yamldoc.Scalar(f.Document, &t.Segments.Span, ParseSpan),
+		}),
+		"volumes": yamldoc.Scalar(f.Document, &t.Volumes, parseDirectory),
 	})
 	f.policy.Tenants = append(f.policy.Tenants, t)
 }
@@ -102,9 +104,9 @@ func (f *file) addressRange(t *Tenant) func(string, ast.Node) {
 		var r ipam.Range
 		f.Mapping(path, n, map[string]yamldoc.Key{
 			"subnet":  yamldoc.Scalar(f.Document, &r.Subnet, parsePrefix),
-			"first":   yamldoc.Scalar(f.Document, &r.First, parseAddrOrNone),
-			"last":    yamldoc.Scalar(f.Document, &r.Last, parseAddrOrNone),
-			"gateway": yamldoc.Scalar(f.Document, &r.Gateway, parseAddrOrNone),
+			"first":   yamldoc.Scalar(f.Document, &r.First, zeroFor(parseAddr, "")),
+			"last":    yamldoc.Scalar(f.Document, &r.Last, zeroFor(parseAddr, "")),
+			"gateway": yamldoc.Scalar(f.Document, &r.Gateway, zeroFor(parseAddr, "")),
 		})
 		t.Ranges = append(t.Ranges, r)
 	}
@@ -112,39 +114,22 @@ func (f *file) addressRange(t *Tenant) func(string, ast.Node) {
 
 func (f *file) limits(l *Limits) yamldoc.Key {
 	count := yamldoc.Count(0, maxCount)
-	return func(path string, n ast.Node) {
-		f.Mapping(path, n, map[string]yamldoc.Key{
-			"nics":              yamldoc.Scalar(f.Document, &l.NICs, count),
-			"tenantNICs":        yamldoc.Scalar(f.Document, &l.TenantNICs, count),
-			"requestsPerSecond": yamldoc.Scalar(f.Document, &l.RequestsPerSecond, count),
-			"burst":             yamldoc.Scalar(f.Document, &l.Burst, count),
-			"connections":       yamldoc.Scalar(f.Document, &l.Connections, count),
-			"segments":          yamldoc.Scalar(f.Document, &l.Segments, count),
-			"endpoints":         yamldoc.Scalar(f.Document, &l.Endpoints, yamldoc.Count(0, MaxEndpoints)),
-			"broadcasts":        yamldoc.Scalar(f.Document, &l.Broadcasts, count),
-			"volumes":           yamldoc.Scalar(f.Document, &l.Volumes, count),
-			"sharedMemory":      yamldoc.Scalar(f.Document, &l.SharedMemory, count),
-			"bandwidth":         f.rates(&l.Bandwidth),
-		})
-	}
-}
-
-func (f *file) segments(s *Segments) yamldoc.Key {
-	return func(path string, n ast.Node) {
-		f.Mapping(path, n, map[string]yamldoc.Key{
-			"modes": yamldoc.Scalars(f.Document, &s.Modes, parseSegmentMode),
-			"span":  yamldoc.Scalar(f.Document, &s.Span, ParseSpan),
-		})
-	}
-}
-
-func (f *file) rates(r *Rates) yamldoc.Key {
-	return func(path string, n ast.Node) {
-		f.Mapping(path, n, map[string]yamldoc.Key{
-			"ingress": yamldoc.Scalar(f.Document, &r.Ingress, parseRate),
-			"egress":  yamldoc.Scalar(f.Document, &r.Egress, parseRate),
-		})
-	}
+	return f.Object(map[string]yamldoc.Key{
+		"nics":              yamldoc.Scalar(f.Document, &l.NICs, count),
+		"tenantNICs":        yamldoc.Scalar(f.Document, &l.TenantNICs, count),
+		"requestsPerSecond": yamldoc.Scalar(f.Document, &l.RequestsPerSecond, count),
+		"burst":             yamldoc.Scalar(f.Document, &l.Burst, count),
+		"connections":       yamldoc.Scalar(f.Document, &l.Connections, count),
+		"segments":          yamldoc.Scalar(f.Document, &l.Segments, count),
+		"endpoints":         yamldoc.Scalar(f.Document, &l.Endpoints, yamldoc.Count(0, MaxEndpoints)),
+		"broadcasts":        yamldoc.Scalar(f.Document, &l.Broadcasts, count),
+		"volumes":           yamldoc.Scalar(f.Document, &l.Volumes, count),
+		"sharedMemory":      yamldoc.Scalar(f.Document, &l.SharedMemory, count),
+		"bandwidth": f.Object(map[string]yamldoc.Key{
+			"ingress": yamldoc.Scalar(f.Document, &l.Bandwidth.Ingress, parseRate),
+			"egress":  yamldoc.Scalar(f.Document, &l.Bandwidth.Egress, parseRate),
+		}),
+	})
 }
 
 func (f *file) guest(path string, n ast.Node) {

@@ -1,13 +1,11 @@
-// Package policy is the host daemon's configuration: a YAML file of the tenants
-// and of the guests that others have started, and what follows from it for a
-// request.
+// Package policy is the host daemon's configuration: a YAML file of the tenants, and
+// of the guests that were not started by unnest. It decides what a request may get.
 //
-// Reading the file, counting what is in use, and carrying anything out do not
-// belong here.
+// Reading the file, counting what is in use, and carrying out requests do not belong
+// here.
 package policy
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -15,103 +13,130 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goccy/go-yaml"
+
 	"unnest/internal/hostd/ipam"
 )
 
-// Policy is the daemon's configuration. It comes from Parse, or goes through
-// Marshal, and is valid.
+// Policy is the daemon's configuration. One that comes from Parse is valid.
 type Policy struct {
-	// Listen is where guests call, as they see it. Zero: the command line says.
+	// Listen is the address for guests, as they see it. Zero: that of the command
+	// line.
 	Listen netip.AddrPort `yaml:"listen"`
-	// HTTP is where the host asks for metrics, health and status. Zero: nowhere
-	// but on the daemon's unix socket.
+	// HTTP is the host's address for metrics, health and status, in addition to the
+	// daemon's unix socket. Zero: none.
 	HTTP    netip.AddrPort `yaml:"http"`
 	Tenants []Tenant       `yaml:"tenants"` // at least one
 	Guests  []Guest        `yaml:"guests,omitempty"`
-	Pool    int            `yaml:"pool"`  // warm NICs of a guest that does not say
-	Trunk   bool           `yaml:"trunk"` // whether guests may ask for VLANs on a trunk
+	Pool    int            `yaml:"pool"`  // warm NICs per guest, unless the guest has its own number
+	Trunk   bool           `yaml:"trunk"` // guests may ask for VLANs on a trunk
 }
 
-// Tenant is whom guests belong to: a network of its own.
+// Tenant is the owner of guests, with a network of its own.
 type Tenant struct {
 	Name    string   `yaml:"name"`              // a DNS label
-	Bridge  string   `yaml:"bridge"`            // of the NICs, unless a request names another
-	Bridges []string `yaml:"bridges,omitempty"` // that a request may name; no other tenant has any of them
-	MTU     int      `yaml:"mtu"`               // bytes: of a NIC that does not say, and the most
-	// Gateways are the addresses that the daemon gives to Bridge, which it then
-	// makes. Without any the bridge is the operator's.
+	Bridge  string   `yaml:"bridge"`            // of NICs, unless a request names another
+	Bridges []string `yaml:"bridges,omitempty"` // further bridges that a request may name; each has one tenant
+	MTU     int      `yaml:"mtu"`               // bytes: default and maximum of NICs
+	// Gateways are the addresses that the daemon gives to Bridge, which it makes.
+	// Without gateways the operator owns the bridge.
 	Gateways []netip.Prefix `yaml:"gateways,omitempty"`
 	NAT      bool           `yaml:"nat"`              // from the gateways' subnets to the outside
-	Ranges   []ipam.Range   `yaml:"ranges,omitempty"` // of the addresses that the daemon gives
-	Cooldown time.Duration  `yaml:"cooldown"`         // how long a released address is not given
+	Ranges   []ipam.Range   `yaml:"ranges,omitempty"` // from which the daemon allocates addresses
+	Cooldown time.Duration  `yaml:"cooldown"`         // before a released address is allocated again
 	Limits   Limits         `yaml:"limits"`
 	Segments Segments       `yaml:"segments,omitempty"`
-	// Volumes is the directory of pods' volumes, absolute and the tenant's alone:
-	// DIRECTORY/POD/VOLUME. Empty: none.
+	// Volumes is the directory of pods' volumes, DIRECTORY/POD/VOLUME. It is absolute
+	// and no other tenant's. Empty: no volumes.
 	Volumes string `yaml:"volumes,omitempty"`
 }
 
-// Limits bound what the guests of a tenant get. 0: no limit.
+// Limits are the most that the guests of a tenant get. 0: no limit.
 type Limits struct {
-	NICs              int   `yaml:"nics"`              // of a guest, at a time
-	TenantNICs        int   `yaml:"tenantNICs"`        // of all guests together
-	RequestsPerSecond int   `yaml:"requestsPerSecond"` // of a guest, in the long run
+	NICs              int   `yaml:"nics"`              // of a guest at the same time
+	TenantNICs        int   `yaml:"tenantNICs"`        // of all guests
+	RequestsPerSecond int   `yaml:"requestsPerSecond"` // of a guest on average
 	Burst             int   `yaml:"burst"`             // requests at once
 	Connections       int   `yaml:"connections"`       // of a guest to the daemon
-	Segments          int   `yaml:"segments"`          // of all guests together
-	Endpoints         int   `yaml:"endpoints"`         // of a segment: at most MaxEndpoints, which 0 is
-	Broadcasts        int   `yaml:"broadcasts"`        // of an endpoint, frames a second
-	Volumes           int   `yaml:"volumes"`           // that all guests together have at a time, each as often as a guest has it
-	SharedMemory      int   `yaml:"sharedMemory"`      // of all pods together, MiB
+	Segments          int   `yaml:"segments"`          // of all guests
+	Endpoints         int   `yaml:"endpoints"`         // of a segment; 0: MaxEndpoints
+	Broadcasts        int   `yaml:"broadcasts"`        // of an endpoint, frames per second
+	Volumes           int   `yaml:"volumes"`           // attached to all guests; one in two guests counts twice
+	SharedMemory      int   `yaml:"sharedMemory"`      // of all pods, MiB
 	Bandwidth         Rates `yaml:"bandwidth"`         // of a pod
 }
 
-// Rates are the most that a pod's NIC carries, seen from the pod.
+// Rates are the bandwidth limits of a pod's NIC, seen from the pod.
 type Rates struct {
 	Ingress Rate `yaml:"ingress"`
 	Egress  Rate `yaml:"egress"`
 }
 
-// Guest is a VM that unnest has not started.
+// MaxEndpoints is the highest number of endpoints of a Hostlo segment.
+const MaxEndpoints = 16
+
+// The modes of a segment.
+const (
+	SegmentUnicast = "unicast" // a frame goes to the fraction with its address
+	SegmentPlain   = "plain"   // a frame goes to all fractions (Bacou et al. 2019, §4)
+)
+
+// SpanHost is the only span of a segment: the VMs of one physical host.
+const SpanHost = "host"
+
+// Segments are the Hostlo segments that the guests of a tenant may have.
+type Segments struct {
+	Modes []string `yaml:"modes,omitempty"` // allowed; the first is the default; empty: all, unicast first
+	Span  string   `yaml:"span,omitempty"`  // SpanHost or empty, which means the same
+}
+
+// Guest is a VM that was not started by unnest.
 type Guest struct {
 	Name    string  `yaml:"name"` // a DNS label, as in its certificate
 	Tenant  string  `yaml:"tenant"`
-	QMP     string  `yaml:"qmp,omitempty"`     // absolute path of the unix socket, which only the daemon uses
+	QMP     string  `yaml:"qmp,omitempty"`     // absolute path of the unix socket, used by the daemon only
 	Libvirt *Domain `yaml:"libvirt,omitempty"` // in place of QMP
-	// Ports are the IDs of the root ports for NICs, in the order of the slots.
-	// Without any they are discovered.
+	// Ports are the IDs of the root ports for NICs, in the order of the slots. Empty:
+	// the daemon discovers them.
 	Ports []string `yaml:"ports,omitempty"`
 	Pool  int      `yaml:"pool"` // warm NICs
-	// Index is part of TAPs' names and of MACs: 1 to MaxIndex, no other guest of
-	// the host has it. It has no default, since MACs must not change with the
-	// order of the file.
+	// Index is part of the names of TAPs and of MACs: 1 to MaxIndex, unique on the
+	// host. It has no default, because MACs must not depend on the order of the file.
 	Index int `yaml:"index"`
 	// Addresses are the guest's own on the tenant's network. No pod gets them.
 	Addresses []netip.Addr `yaml:"addresses,omitempty"`
-	// Export is the directory, absolute and of no other use, that the guest has by 9p
-	// from its start. Volumes are mounted there if its memory is not shared.
+	// Export is a directory, absolute and not used otherwise, that the guest has by 9p
+	// from its start. Volumes are mounted there if the guest's memory is not shared.
 	Export string `yaml:"export,omitempty"`
 }
 
 // Domain is a guest of libvirt.
 type Domain struct {
 	Socket string `yaml:"socket"` // absolute path
-	Domain string `yaml:"domain"` // its name
+	Domain string `yaml:"domain"` // name
 }
 
-// MaxIndex is the highest index of a guest: two digits in base 36, so that the
-// names of its TAPs stay within 15 bytes.
+// MaxIndex is the highest index of a guest: two digits in base 36, which keep the
+// names of its TAPs within 15 bytes.
 const MaxIndex = 36*36 - 1
 
-// Reasons to refuse a request, to be told apart with errors.Is.
-var (
-	ErrTenant = errors.New("no such tenant")
-	ErrBridge = errors.New("bridge is not the tenant's")
-	ErrLimit  = errors.New("limit reached")
-	ErrMTU    = errors.New("MTU out of bounds")
-)
+// Marshal writes a file from which Parse reads p. It writes every key except those of
+// empty lists. When Parse would refuse the file, Marshal returns its error.
+func Marshal(p Policy) ([]byte, error) {
+	content, err := yaml.MarshalWithOptions(p, yaml.IndentSequence(true))
+	if err != nil {
+		return nil, fmt.Errorf("write policy: %w", err)
+	}
+	if _, err := Parse("policy", content); err != nil {
+		return nil, err
+	}
+	return content, nil
+}
 
-// Tenant returns the tenant called name. The error wraps ErrTenant.
+// ErrTenant is wrapped when a tenant does not exist.
+var ErrTenant = errors.New("no such tenant")
+
+// Tenant returns the tenant with the name. The error wraps ErrTenant.
 func (p Policy) Tenant(name string) (Tenant, error) {
 	var names []string
 	for _, t := range p.Tenants {
@@ -123,8 +148,7 @@ func (p Policy) Tenant(name string) (Tenant, error) {
 	return Tenant{}, fmt.Errorf("%w: %.80q: the configuration has %s", ErrTenant, name, strings.Join(names, ", "))
 }
 
-// Subnets returns the tenant's subnets, each once: those of the gateways, or of
-// the ranges.
+// Subnets returns the subnets of the tenant's gateways and ranges, each once.
 func (t Tenant) Subnets() []netip.Prefix {
 	var all []netip.Prefix
 	for _, g := range t.Gateways {
@@ -136,80 +160,4 @@ func (t Tenant) Subnets() []netip.Prefix {
 		}
 	}
 	return all
-}
-
-// BridgeFor returns the bridge of a NIC for which asked was asked, "" for none.
-// The error wraps ErrBridge; it does not tell a guest of others' bridges.
-func (t Tenant) BridgeFor(asked string) (string, error) {
-	if asked == "" || asked == t.Bridge || slices.Contains(t.Bridges, asked) {
-		return cmp.Or(asked, t.Bridge), nil
-	}
-	return "", fmt.Errorf("%w: %.40q: want %s", ErrBridge, asked, strings.Join(slices.Concat([]string{t.Bridge}, t.Bridges), ", "))
-}
-
-// AdmitNIC returns an error, which wraps ErrLimit, when a guest with so many NICs,
-// of a tenant with so many, may not have one more.
-func (t Tenant) AdmitNIC(guestNICs, tenantNICs int) error {
-	switch l := t.Limits; {
-	case l.NICs > 0 && guestNICs >= l.NICs:
-		return fmt.Errorf("%w: the guest has %d NICs of at most %d: remove pods", ErrLimit, guestNICs, l.NICs)
-	case l.TenantNICs > 0 && tenantNICs >= l.TenantNICs:
-		return fmt.Errorf("%w: the guests of tenant %s have %d NICs of at most %d: remove pods", ErrLimit, t.Name, tenantNICs, l.TenantNICs)
-	}
-	return nil
-}
-
-// MTUFor returns the MTU of a NIC for which asked bytes were asked, 0 for the
-// tenant's. The error wraps ErrMTU.
-func (t Tenant) MTUFor(asked int) (int, error) {
-	if asked == 0 {
-		return t.MTU, nil
-	}
-	if asked < t.leastMTU() || asked > t.MTU {
-		return 0, fmt.Errorf("%w: %d: want 0 or %d to %d", ErrMTU, asked, t.leastMTU(), t.MTU)
-	}
-	return asked, nil
-}
-
-// The least MTU of a link in bytes: RFC 791, RFC 8200 §5.
-const (
-	leastMTU4 = 68
-	leastMTU6 = 1280
-)
-
-func (t Tenant) leastMTU() int {
-	if slices.ContainsFunc(t.Subnets(), func(s netip.Prefix) bool { return s.Addr().Is6() }) {
-		return leastMTU6
-	}
-	return leastMTU4
-}
-
-// Bandwidth limits a NIC, seen from the pod. A rate of 0 is none; a burst of 0
-// leaves the choice to who carries it out.
-type Bandwidth struct {
-	IngressRate, EgressRate   uint64 // bit/s
-	IngressBurst, EgressBurst uint64 // bit
-}
-
-// BandwidthFor returns the smaller of what was asked and the tenant's. A tenant's
-// rate also bounds the burst, to what it carries in a second: a burst without
-// end would be a rate without limit.
-func (t Tenant) BandwidthFor(asked Bandwidth) Bandwidth {
-	var b Bandwidth
-	b.IngressRate, b.IngressBurst = t.Limits.Bandwidth.Ingress.bound(asked.IngressRate, asked.IngressBurst)
-	b.EgressRate, b.EgressBurst = t.Limits.Bandwidth.Egress.bound(asked.EgressRate, asked.EgressBurst)
-	return b
-}
-
-func (r Rate) bound(rate, burst uint64) (uint64, uint64) {
-	most := uint64(r)
-	switch {
-	case most == 0 && rate == 0:
-		return 0, 0
-	case most == 0:
-		return rate, burst
-	case rate == 0:
-		return most, 0 // a burst without a rate means nothing
-	}
-	return min(rate, most), min(burst, most)
 }

@@ -6,16 +6,97 @@ import (
 	"math"
 	"net/netip"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
 )
 
-// The parsers of single values. Their errors say what is wanted and what was
-// found.
+// parser returns a parser of single values, whose errors say what it wants.
+func parser[T any](want string, parse func(string) (T, error), valid func(T) bool) func(string) (T, error) {
+	return func(text string) (T, error) {
+		value, err := parse(text)
+		if err != nil || !valid(value) {
+			var none T
+			return none, fmt.Errorf("want %s, got %q", want, text)
+		}
+		return value, nil
+	}
+}
 
-// Rate is in bit/s; 0: no limit. Its text is "1G", "100M", "64K", "1500": powers
-// of 1000.
+func word(want string, valid func(string) bool) func(string) (string, error) {
+	return parser(want, func(text string) (string, error) { return text, nil }, valid)
+}
+
+// zeroFor returns a parser that also accepts these texts for the zero value.
+func zeroFor[T any](parse func(string) (T, error), texts ...string) func(string) (T, error) {
+	return func(text string) (T, error) {
+		for _, t := range texts {
+			if text == t {
+				var zero T
+				return zero, nil
+			}
+		}
+		return parse(text)
+	}
+}
+
+var (
+	// parseLabel accepts DNS labels in lower case (RFC 1123).
+	parseLabel = word("1 to 63 of a-z, 0-9 and, inside, '-'",
+		regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`).MatchString)
+	// parsePort accepts the IDs of QEMU (id_wellformed in util/id.c).
+	parsePort = word("the ID of a root port, a letter and then letters, digits, '-', '.' and '_'",
+		regexp.MustCompile(`^[a-zA-Z][-._a-zA-Z0-9]*$`).MatchString)
+	parseInterface   = word("the name of a network interface, 1 to 15 bytes without '/', ':' and white space", isInterface)
+	parsePath        = word("an absolute path", isPath)
+	parseSegmentMode = word(SegmentUnicast+" or "+SegmentPlain, func(m string) bool { return m == SegmentUnicast || m == SegmentPlain })
+
+	parseAddr = parser("an IP address, such as 10.201.0.8", netip.ParseAddr,
+		func(a netip.Addr) bool { return !a.Is4In6() && a.Zone() == "" })
+	parsePrefix = parser("ADDRESS/PREFIX-LENGTH, such as 10.201.0.1/16", netip.ParsePrefix,
+		func(p netip.Prefix) bool { return !p.Addr().Is4In6() })
+	parseListen = zeroFor(parser("IP-ADDRESS:PORT, as the guests see it, such as 10.200.0.1:7443", netip.ParseAddrPort,
+		func(a netip.AddrPort) bool { return !a.Addr().IsUnspecified() }), "")
+	parseHTTP = zeroFor(parser("IP-ADDRESS:PORT, such as 127.0.0.1:9477, or off", netip.ParseAddrPort,
+		netip.AddrPort.IsValid), "", "off")
+	parseRate = parser("a rate in bit/s such as 1G, 100M or 64K, or 0 for no limit", readRate,
+		func(Rate) bool { return true })
+)
+
+// isInterface follows the kernel (dev_valid_name in net/core/dev.c).
+func isInterface(name string) bool {
+	invalid := func(r rune) bool { return r == '/' || r == ':' || unicode.IsSpace(r) || !unicode.IsPrint(r) }
+	return name != "" && len(name) <= 15 && name != "." && name != ".." && !strings.ContainsFunc(name, invalid)
+}
+
+func isPath(p string) bool { return path.IsAbs(p) && !strings.ContainsFunc(p, unicode.IsControl) }
+
+// parseDirectory accepts a canonical absolute path, so that two can be compared. It
+// excludes commas, which virtiofsd takes for the end of an option.
+func parseDirectory(text string) (string, error) {
+	if _, err := parsePath(text); err != nil {
+		return "", err
+	}
+	if path.Clean(text) != text || text == "/" || strings.Contains(text, ",") {
+		return "", fmt.Errorf("want the absolute path of a directory, without '.', '..', '//', a comma and a '/' at its end, got %q", text)
+	}
+	return text, nil
+}
+
+// ParseSpan accepts SpanHost. For "hosts" the error wraps ErrSpan.
+func ParseSpan(text string) (string, error) {
+	switch text {
+	case SpanHost:
+		return text, nil
+	case "hosts":
+		return "", fmt.Errorf("%w: want host, got hosts: a segment is a device of one physical host, which has to run all VMs of its pod (Bacou et al. 2019, §5.3.1)", ErrSpan)
+	}
+	return "", fmt.Errorf("want host, got %q", text)
+}
+
+// Rate is in bit/s; 0: no limit. Its text is "1G", "100M", "64K" or "1500", with
+// powers of 1000.
 type Rate uint64
 
 var rateUnits = []struct {
@@ -33,100 +114,17 @@ func (r Rate) MarshalText() ([]byte, error) {
 	return []byte("0"), nil
 }
 
-func parseRate(text string) (Rate, error) {
-	digits, unit := text, uint64(1)
-	for _, u := range rateUnits[:len(rateUnits)-1] {
-		if before, ok := strings.CutSuffix(text, u.suffix); ok {
-			digits, unit = before, u.bits
+func readRate(text string) (Rate, error) {
+	for _, u := range rateUnits {
+		digits, ok := strings.CutSuffix(text, u.suffix)
+		if !ok {
+			continue
 		}
-	}
-	n, err := strconv.ParseUint(digits, 10, 64)
-	if err != nil || n > math.MaxUint64/unit {
-		return 0, fmt.Errorf("want a rate in bit/s such as 1G, 100M or 64K, or 0 for no limit, got %q", text)
-	}
-	return Rate(n * unit), nil
-}
-
-// parseLabel accepts DNS labels in lower case (RFC 1123).
-func parseLabel(text string) (string, error) {
-	inner := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }
-	if text == "" || len(text) > 63 || strings.ContainsFunc(text, inner) || strings.HasPrefix(text, "-") || strings.HasSuffix(text, "-") {
-		return "", fmt.Errorf("want 1 to 63 of a-z, 0-9 and, inside, '-', got %q", text)
-	}
-	return text, nil
-}
-
-// parseInterface follows the kernel (dev_valid_name in net/core/dev.c).
-func parseInterface(text string) (string, error) {
-	invalid := func(r rune) bool { return r == '/' || r == ':' || unicode.IsSpace(r) || !unicode.IsPrint(r) }
-	if text == "" || len(text) > 15 || text == "." || text == ".." || strings.ContainsFunc(text, invalid) {
-		return "", fmt.Errorf("want the name of a network interface, 1 to 15 bytes without '/', ':' and white space, got %q", text)
-	}
-	return text, nil
-}
-
-// parsePort accepts the IDs of QEMU (id_wellformed in util/id.c).
-func parsePort(text string) (string, error) {
-	for i, r := range text {
-		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
-		if !letter && (i == 0 || (r < '0' || r > '9') && !strings.ContainsRune("-._", r)) {
-			return "", fmt.Errorf("want the ID of a root port, a letter and then letters, digits, '-', '.' and '_', got %q", text)
+		n, err := strconv.ParseUint(digits, 10, 64)
+		if err != nil || n > math.MaxUint64/u.bits {
+			break
 		}
+		return Rate(n * u.bits), nil
 	}
-	if text == "" {
-		return "", errors.New("want the ID of a root port, such as rp1, got nothing")
-	}
-	return text, nil
-}
-
-func parsePath(text string) (string, error) {
-	if !path.IsAbs(text) || strings.ContainsFunc(text, unicode.IsControl) {
-		return "", fmt.Errorf("want an absolute path, got %q", text)
-	}
-	return text, nil
-}
-
-func parseListen(text string) (netip.AddrPort, error) {
-	if text == "" {
-		return netip.AddrPort{}, nil
-	}
-	a, err := netip.ParseAddrPort(text)
-	if err != nil || a.Addr().IsUnspecified() {
-		return netip.AddrPort{}, fmt.Errorf("want IP-ADDRESS:PORT, as the guests see it, such as 10.200.0.1:7443, got %q", text)
-	}
-	return a, nil
-}
-
-func parseHTTP(text string) (netip.AddrPort, error) {
-	if text == "" || text == "off" {
-		return netip.AddrPort{}, nil
-	}
-	a, err := netip.ParseAddrPort(text)
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("want IP-ADDRESS:PORT, such as 127.0.0.1:9477, or off, got %q", text)
-	}
-	return a, nil
-}
-
-func parseAddr(text string) (netip.Addr, error) {
-	a, err := netip.ParseAddr(text)
-	if err != nil || a.Is4In6() || a.Zone() != "" {
-		return netip.Addr{}, fmt.Errorf("want an IP address, such as 10.201.0.8, got %q", text)
-	}
-	return a, nil
-}
-
-func parseAddrOrNone(text string) (netip.Addr, error) {
-	if text == "" {
-		return netip.Addr{}, nil
-	}
-	return parseAddr(text)
-}
-
-func parsePrefix(text string) (netip.Prefix, error) {
-	p, err := netip.ParsePrefix(text)
-	if err != nil || p.Addr().Is4In6() {
-		return netip.Prefix{}, fmt.Errorf("want ADDRESS/PREFIX-LENGTH, such as 10.201.0.1/16, got %q", text)
-	}
-	return p, nil
+	return 0, errors.New("not a rate")
 }

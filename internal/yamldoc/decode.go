@@ -1,0 +1,192 @@
+package yamldoc
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// Key decodes the value of one key; path names it in errors.
+type Key func(path string, value ast.Node)
+
+// Has reports whether the document has the key at path.
+func (d *Document) Has(path string) bool {
+	_, ok := d.lines[path]
+	return ok
+}
+
+// Require records an error for each key that is missing below path, and reports whether
+// the document has all.
+func (d *Document) Require(path string, keys ...string) bool {
+	complete := true
+	for _, k := range keys {
+		if !d.Has(Join(path, k)) {
+			d.Fail(path, "key %s is missing", k)
+			complete = false
+		}
+	}
+	return complete
+}
+
+// Mapping decodes a mapping, in which other keys than these are errors.
+func (d *Document) Mapping(path string, n ast.Node, keys map[string]Key) {
+	d.lines[path] = line(n)
+	m, ok := n.(ast.MapNode)
+	if !ok {
+		d.Fail(path, "want keys and values such as %s, got %s", example(keys), kind(n))
+		return
+	}
+	for i := m.MapRange(); i.Next(); {
+		name := i.Key().GetToken().Value
+		at := Join(path, name)
+		d.lines[at] = line(i.Key())
+		decode, known := keys[name]
+		if !known {
+			d.Fail(at, "unknown key: %s", suggest(name, keys))
+			continue
+		}
+		decode(at, i.Value())
+	}
+}
+
+// Object is Mapping as a Key.
+func (d *Document) Object(keys map[string]Key) Key {
+	return func(path string, n ast.Node) { d.Mapping(path, n, keys) }
+}
+
+// List decodes each element of a sequence, which may be empty.
+func (d *Document) List(each func(path string, n ast.Node)) Key {
+	return func(path string, n ast.Node) {
+		s, ok := n.(*ast.SequenceNode)
+		if !ok {
+			d.Fail(path, "want a list, got %s", kind(n))
+			return
+		}
+		for i, value := range s.Values {
+			at := fmt.Sprintf("%s[%d]", path, i)
+			d.lines[at] = line(value)
+			each(at, value)
+		}
+	}
+}
+
+// Scalar decodes a single value by parse, whose error says what it wants.
+func Scalar[T any](d *Document, to *T, parse func(string) (T, error)) Key {
+	return func(path string, n ast.Node) {
+		text, ok := scalarText(n)
+		if !ok {
+			d.Fail(path, "want a single value, got %s", kind(n))
+			return
+		}
+		value, err := parse(text)
+		if err != nil {
+			d.Fail(path, "%v", err)
+			return
+		}
+		*to = value
+	}
+}
+
+// Scalars decodes a list of single values, which may be empty.
+func Scalars[T any](d *Document, to *[]T, parse func(string) (T, error)) Key {
+	return d.List(func(path string, n ast.Node) {
+		var value T
+		Scalar(d, &value, parse)(path, n)
+		*to = append(*to, value)
+	})
+}
+
+// NotEmpty refuses an empty list.
+func (d *Document) NotEmpty(list Key) Key {
+	return func(path string, n ast.Node) {
+		if s, ok := n.(*ast.SequenceNode); ok && len(s.Values) == 0 {
+			d.Fail(path, "the list is empty")
+		}
+		list(path, n)
+	}
+}
+
+// scalarText returns the text of a scalar as in the file, without quotes.
+func scalarText(n ast.Node) (string, bool) {
+	switch n := n.(type) {
+	case *ast.StringNode:
+		return n.Value, true
+	case *ast.LiteralNode:
+		return n.Value.Value, true
+	case *ast.NullNode:
+		return "", true
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		return n.GetToken().Value, true
+	}
+	return "", false
+}
+
+// kind describes a node of a wrong kind.
+func kind(n ast.Node) string {
+	switch n.(type) {
+	case *ast.SequenceNode:
+		return "a list"
+	case ast.MapNode:
+		return "keys and values"
+	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode, *ast.MergeKeyNode:
+		return "a YAML anchor, alias or tag, which is not supported"
+	}
+	if text, ok := scalarText(n); ok && text != "" {
+		return fmt.Sprintf("%q", text)
+	}
+	return "nothing"
+}
+
+// Join appends a key to a path, and quotes it if it has special characters.
+func Join(path, key string) string {
+	if _, err := Name(key); err != nil {
+		key = strconv.Quote(key)
+	}
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// suggest returns a hint with the known key that is most similar, if one is, or with
+// all known keys.
+func suggest(unknown string, keys map[string]Key) string {
+	known := slices.Sorted(maps.Keys(keys))
+	nearest := slices.MinFunc(known, func(a, b string) int { return distance(unknown, a) - distance(unknown, b) })
+	if distance(unknown, nearest) > max(2, len(unknown)/3) {
+		return "want one of " + strings.Join(known, ", ")
+	}
+	return fmt.Sprintf("did you mean %s?", nearest)
+}
+
+// example lists the first keys in alphabetical order.
+func example(keys map[string]Key) string {
+	known := slices.Sorted(maps.Keys(keys))
+	return strings.Join(known[:min(3, len(known))], ", ")
+}
+
+// distance returns the number of bytes to insert, delete or replace to turn a into b
+// (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := diagonal
+			if a[i] != b[j] {
+				replace++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replace, diagonal+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
