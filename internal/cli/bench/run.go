@@ -90,8 +90,8 @@ func resume(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if note := dir.Note(); note != "" {
-		fmt.Fprintln(o.Streams.Err, note)
+	if dropped := dir.Dropped(); dropped != "" {
+		fmt.Fprintln(o.Streams.Err, dropped)
 	}
 	spec, err := planned(o.Resume, dir.Run())
 	// A complete run can have unsupported executions, which are tried again.

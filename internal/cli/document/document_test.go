@@ -43,7 +43,7 @@ func TestLoadTellsWhatJournalLacks(t *testing.T) {
 		t.Fatal(err)
 	}
 	input, notes, err = Load(dir)
-	if err != nil || len(input.Samples) != 1 || len(notes) != 1 || !strings.Contains(notes[0], "cut short") {
+	if err != nil || len(input.Samples) != 1 || len(notes) != 1 || !strings.Contains(notes[0], "incomplete") {
 		t.Errorf("journal cut short: got %d samples, notes %q, %v", len(input.Samples), notes, err)
 	}
 }

@@ -39,8 +39,8 @@ func Load(dir string) (input report.Input, notes []string, err error) {
 	if err != nil {
 		return report.Input{}, nil, err
 	}
-	if journal.Note != "" {
-		notes = []string{journal.Note}
+	if journal.Dropped != "" {
+		notes = []string{journal.Dropped}
 	}
 	return report.Input{Dir: dir, Run: run, Samples: journal.Samples}, notes, nil
 }

@@ -167,7 +167,7 @@ func TestParseRefuses(t *testing.T) {
 		{"network: brfusion", "network: brfusion, arch: amd64", `x.yaml:5: configurations[1]: configuration "fused": unknown architecture "amd64"`},
 		{"network: brfusion", "network: brfusion, drive: near", `x.yaml:5: configurations[1]: configuration "fused": unknown drive "near"`},
 		{"network: brfusion", "network: brfusion, host: ssh://h", `x.yaml:5: configurations[1]: configuration "fused": host ssh://h needs a machine reached over SSH`},
-		{"stack: vm/containerd, network: brfusion", "stack: ssh", `x.yaml:5: configurations[1]: configuration "fused": stack ssh has no host: say host=ssh://user@address:port`},
+		{"stack: vm/containerd, network: brfusion", "stack: ssh", `x.yaml:5: configurations[1]: configuration "fused": stack ssh has no host: add host=ssh://user@address:port`},
 		{"protocol: udp", "only: [a]", `x.yaml:10: cases[0].only: only cases of a suite can be chosen: add key suite`},
 		{"protocol: udp", "suite: nothing", `x.yaml:7: cases[0].name: a case of a suite has its own: leave it out`},
 		{small, "", `x.yaml:1: the file is empty`},

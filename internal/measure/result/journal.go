@@ -8,31 +8,27 @@ import (
 	"math"
 )
 
-// ErrNotFinite is returned for a sample whose value is NaN or infinite: neither
-// has a place in an estimate, nor in JSON.
+// ErrNotFinite is the error for a sample whose value is NaN or infinite, which JSON cannot
+// represent.
 var ErrNotFinite = errors.New("value is not finite")
 
-// Journal is what samples.jsonl holds.
+// Journal is the content of samples.jsonl.
 type Journal struct {
 	Samples []Sample
-	// Size is the number of bytes that hold whole executions; a writer goes on
-	// from here.
-	Size int64
-	// Note says in words what was dropped from the end of the journal: the
-	// samples of an execution whose writing was cut short. Empty: nothing.
-	Note string
+	Size    int64 // bytes of complete executions, where a writer continues
+	// Dropped describes the incomplete execution that was dropped from the end of the
+	// journal. Empty: nothing was dropped.
+	Dropped string
 }
 
-// line is one line of the journal. The samples of one execution are contiguous
-// lines, the last of them marked: an execution without its mark was not written
-// whole.
+// line is one line of the journal. The samples of an execution are contiguous lines, and
+// the last one is marked. Without the mark the execution is incomplete.
 type line struct {
 	Sample
 	End bool `json:"end,omitempty"`
 }
 
-// Execution identifies one execution of one case: the samples that share it
-// were measured together.
+// Execution identifies one execution of one case, whose samples were measured together.
 type Execution struct {
 	Configuration string
 	Case          string
@@ -40,26 +36,26 @@ type Execution struct {
 	Repetition    int
 }
 
-// String names the execution for people.
+// String describes the execution for messages.
 func (e Execution) String() string {
 	return fmt.Sprintf("%s in %s, block %d, repetition %d", e.Case, e.Configuration, e.Block, e.Repetition)
 }
 
-// Execution returns the execution that s belongs to.
+// Execution returns the execution of s.
 func (s Sample) Execution() Execution {
 	return Execution{s.Configuration, s.Case, s.Block, s.Repetition}
 }
 
-// Validate returns an error unless s can stand in a journal: it names what was
-// measured, its order is known and its value finite.
+// Validate returns an error unless s has a configuration, a case, a metric, an order and
+// a finite value.
 func (s Sample) Validate() error {
 	switch {
 	case s.Configuration == "":
-		return errors.New("sample names no configuration")
+		return errors.New("sample has no configuration")
 	case s.Case == "":
-		return errors.New("sample names no case")
+		return errors.New("sample has no case")
 	case s.Metric == "":
-		return errors.New("sample names no metric")
+		return errors.New("sample has no metric")
 	case s.Block < 0 || s.Repetition < 0:
 		return fmt.Errorf("sample of %s: block and repetition count from 0", s.Execution())
 	case math.IsNaN(s.Value) || math.IsInf(s.Value, 0):
@@ -71,9 +67,8 @@ func (s Sample) Validate() error {
 	return nil
 }
 
-// EncodeExecution returns the journal lines of one execution: one line per
-// sample, the last marked with "end":true. All samples must be valid and belong
-// to the same execution.
+// EncodeExecution returns the journal lines of one execution, one for each sample, the
+// last one with "end":true. All samples must be valid and of the same execution.
 func EncodeExecution(samples []Sample) ([]byte, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -91,10 +86,9 @@ func EncodeExecution(samples []Sample) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// ParseJournal reads a journal; name stands for it in errors. An execution cut
-// short at the end of data, because its writer was killed or the disk was full,
-// is dropped whole and told in the note. A broken line anywhere else is an error
-// that names the line.
+// ParseJournal parses a journal; name identifies it in errors. It drops an incomplete
+// execution at the end of data, whose writer was killed or had a full disk, and describes
+// it in Dropped. A broken line elsewhere is an error with the line number.
 func ParseJournal(name string, data []byte) (Journal, error) {
 	p := parser{seen: map[Execution]int{}}
 	var offset int64
@@ -110,7 +104,10 @@ func ParseJournal(name string, data []byte) (Journal, error) {
 		}
 		data = rest
 	}
-	return p.finish(name), nil
+	if p.torn || len(p.open) > 0 {
+		p.journal.Dropped = fmt.Sprintf("%s: dropped the incomplete execution at byte %d", name, p.journal.Size)
+	}
+	return p.journal, nil
 }
 
 // parser collects the lines of a journal execution by execution.
@@ -118,11 +115,11 @@ type parser struct {
 	journal Journal
 	open    []Sample // the execution being read, not ended yet
 	first   int      // its first line
-	torn    bool     // the last line has no end
+	torn    bool     // the last line is incomplete
 	seen    map[Execution]int
 }
 
-// add takes the line that ends before offset.
+// add adds a line that ends before offset.
 func (p *parser) add(number int, offset int64, text []byte) error {
 	var l line
 	if err := json.Unmarshal(text, &l); err != nil {
@@ -147,12 +144,4 @@ func (p *parser) add(number int, offset int64, text []byte) error {
 		p.open = nil
 	}
 	return nil
-}
-
-// finish drops what is still open.
-func (p *parser) finish(name string) Journal {
-	if p.torn || len(p.open) > 0 {
-		p.journal.Note = fmt.Sprintf("%s: dropped the execution cut short at byte %d", name, p.journal.Size)
-	}
-	return p.journal
 }

@@ -72,9 +72,9 @@ func TestParseJournalDropsAnExecutionCutAnywhere(t *testing.T) {
 			want = Journal{Samples: a, Size: int64(first)}
 		}
 		if cut != 0 && cut != first {
-			want.Note = map[bool]string{
-				false: "j: dropped the execution cut short at byte 0",
-				true:  "j: dropped the execution cut short at byte " + strconv.Itoa(first),
+			want.Dropped = map[bool]string{
+				false: "j: dropped the incomplete execution at byte 0",
+				true:  "j: dropped the incomplete execution at byte " + strconv.Itoa(first),
 			}[cut > first]
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -95,7 +95,7 @@ func TestParseJournalRefusesBrokenLines(t *testing.T) {
 		{"execution not ended", open + string(encode(t, execution("BrFusion", 0, 1))), "j:2: another execution begins before udp_rr/1280 in NAT, block 0, repetition 0 of line 1 has ended"},
 		{"execution twice", good + good, "j:2: udp_rr/1280 in NAT, block 0, repetition 0 is already on line 1"},
 		{"unknown order", strings.Replace(good, "LIB", "up", 1), `order "up"`},
-		{"no configuration", "{}\n", "j:1: sample names no configuration"},
+		{"no configuration", "{}\n", "j:1: sample has no configuration"},
 		{"negative block", strings.Replace(good, `"block":0`, `"block":-1`, 1), "count from 0"},
 	}
 	for _, tt := range tests {
@@ -149,12 +149,12 @@ func FuzzParseJournal(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if (journal.Note == "") != (journal.Size == int64(len(data))) {
-			t.Errorf("%d of %d bytes kept, note %q", journal.Size, len(data), journal.Note)
+		if (journal.Dropped == "") != (journal.Size == int64(len(data))) {
+			t.Errorf("%d of %d bytes kept, note %q", journal.Size, len(data), journal.Dropped)
 		}
 		again, err := ParseJournal("j", data[:journal.Size])
-		if err != nil || again.Note != "" {
-			t.Fatalf("whole part: error %v, note %q", err, again.Note)
+		if err != nil || again.Dropped != "" {
+			t.Fatalf("whole part: error %v, note %q", err, again.Dropped)
 		}
 		if diff := cmp.Diff(journal.Samples, again.Samples); diff != "" {
 			t.Error(diff)

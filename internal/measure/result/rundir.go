@@ -25,21 +25,21 @@ var (
 	ErrLocked   = errors.New("another process is writing this run")
 )
 
-// Dir is a run directory open for writing, locked against other writers. It is
-// not safe for concurrent use.
+// Dir is a run directory that is open for writing and locked. It is not safe for
+// concurrent use.
 type Dir struct {
 	path    string
 	run     Run
 	journal *os.File // holds the lock
-	size    int64    // bytes of whole executions in journal
+	size    int64    // bytes of complete executions in journal
 	samples []Sample // as in journal
-	note    string
+	dropped string
 	broken  error // why the journal can no longer be appended to
 }
 
-// Create makes the run directory path, with its parents, and writes run to it.
-// It returns ErrHoldsRun when path holds a run already, ErrLocked when another
-// process has just begun one.
+// Create creates the run directory path, with its parents, and writes run to it. It
+// returns ErrHoldsRun if path holds a run already, and ErrLocked if another process has
+// just created one.
 func Create(path string, run Run) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("create run directory: %w", err)
@@ -62,13 +62,13 @@ func (d *Dir) start(run Run) error {
 		return fmt.Errorf("create run directory: %w", errJournal)
 	}
 	if err == nil || info.Size() > 0 {
-		return fmt.Errorf("create run in %s: %w: go on with it by --resume, or name another directory", d.path, ErrHoldsRun)
+		return fmt.Errorf("create run in %s: %w: continue it with --resume, or name another directory", d.path, ErrHoldsRun)
 	}
 	return d.writeRun(run)
 }
 
-// Open opens the run in the directory path to go on with it. Samples of an
-// execution whose writing was cut short are truncated away; Note tells.
+// Open opens the run in the directory path to continue it. It truncates the journal after
+// the last complete execution, see Dropped.
 func Open(path string) (*Dir, error) {
 	d, err := lock(path, os.O_RDWR)
 	if err != nil {
@@ -80,22 +80,22 @@ func Open(path string) (*Dir, error) {
 	return d, nil
 }
 
-// resume reads the locked directory and cuts the journal to whole executions.
+// resume reads the locked directory and truncates the journal to complete executions.
 func (d *Dir) resume() error {
 	run, journal, err := read(d.path)
 	if err != nil {
 		return err
 	}
-	if journal.Note != "" {
+	if journal.Dropped != "" {
 		if err := d.cut(journal.Size); err != nil {
 			return err
 		}
 	}
-	d.run, d.samples, d.size, d.note = run, journal.Samples, journal.Size, journal.Note
+	d.run, d.samples, d.size, d.dropped = run, journal.Samples, journal.Size, journal.Dropped
 	return nil
 }
 
-// lock opens and locks the journal: it is never renamed, unlike run.json.
+// lock opens and locks the journal, which is never replaced, unlike run.json.
 func lock(path string, flags int) (*Dir, error) {
 	f, err := os.OpenFile(filepath.Join(path, SamplesFile), flags|os.O_APPEND, 0o644)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -114,33 +114,32 @@ func lock(path string, flags int) (*Dir, error) {
 	return &Dir{path: path, journal: f}, nil
 }
 
-// Path returns the directory as it was given to Create or Open.
+// Path returns the path given to Create or Open.
 func (d *Dir) Path() string { return d.path }
 
 // Run returns the run as last written.
 func (d *Dir) Run() Run { return d.run }
 
-// Samples returns the samples in the journal, in the order of their appending.
+// Samples returns the samples in the journal, in order.
 func (d *Dir) Samples() []Sample { return slices.Clone(d.samples) }
 
-// Note says what Open dropped from the end of the journal; empty: nothing.
-func (d *Dir) Note() string { return d.note }
+// Dropped describes the incomplete execution that Open removed, see Journal.
+func (d *Dir) Dropped() string { return d.dropped }
 
-// Close gives the lock back.
+// Close releases the lock.
 func (d *Dir) Close() error { return d.journal.Close() }
 
-// Update lets change alter the run and writes run.json anew: at any moment the
-// file holds the old run or the new one, whole.
+// Update applies change to the run and replaces run.json atomically.
 func (d *Dir) Update(change func(*Run)) error {
 	run := d.run
 	change(&run)
 	return d.writeRun(run)
 }
 
-// Append adds the samples of one execution to the journal, with one write and
-// one fsync: a reader sees all of them or none. An execution that the journal
-// has already is refused. When the disk is full, the samples so far are kept and
-// Append may be called again.
+// Append adds the samples of one execution to the journal, with one write and one fsync.
+// A reader sees all of them or none. It refuses an execution that the journal has
+// already. If the disk is full, the earlier samples are kept and Append may be called
+// again.
 func (d *Dir) Append(samples []Sample) error {
 	if len(samples) == 0 {
 		return nil
@@ -175,7 +174,7 @@ func (d *Dir) encode(samples []Sample) ([]byte, error) {
 	return lines, nil
 }
 
-// write adds lines to the journal or leaves it as it was.
+// write adds lines to the journal, or restores it.
 func (d *Dir) write(lines []byte) error {
 	if d.broken != nil {
 		return d.broken
@@ -188,26 +187,27 @@ func (d *Dir) write(lines []byte) error {
 		return nil
 	}
 	if errCut := d.cut(d.size); errCut != nil {
-		d.broken = fmt.Errorf("an earlier write was cut short: %w", errCut)
+		d.broken = fmt.Errorf("an earlier write was incomplete: %w", errCut)
 	}
 	return err
 }
 
-// cut takes away what stands in the journal after size bytes.
+// cut truncates the journal to size bytes.
 func (d *Dir) cut(size int64) error {
-	if err := d.journal.Truncate(size); err != nil {
-		return fmt.Errorf("truncate journal: %w", err)
+	err := d.journal.Truncate(size)
+	if err == nil {
+		err = d.journal.Sync()
 	}
-	if err := d.journal.Sync(); err != nil {
-		return fmt.Errorf("truncate journal: %w", err)
+	if err != nil {
+		err = fmt.Errorf("truncate journal: %w", err)
 	}
-	return nil
+	return err
 }
 
-// explain tells a full disk from other errors.
+// explain adds the fix for a full disk to err.
 func (d *Dir) explain(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fmt.Errorf("write to %s: %w: the %d samples so far are kept; make room and go on with --resume", d.path, err, len(d.samples))
+		return fmt.Errorf("write to %s: %w: the %d samples so far are kept; free some space and continue with --resume", d.path, err, len(d.samples))
 	}
 	return fmt.Errorf("write to %s: %w", d.path, err)
 }
@@ -227,7 +227,7 @@ func (d *Dir) writeRun(run Run) error {
 	return nil
 }
 
-// replace writes content to a new file beside path, and renames it to path.
+// replace writes content to a new file in the same directory, and renames it to path.
 func replace(path string, content []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -252,7 +252,7 @@ func replace(path string, content []byte) (err error) {
 	return errors.Join(f.Close(), syncDir(filepath.Dir(path)))
 }
 
-// syncDir makes a rename in path last.
+// syncDir makes a rename in path durable.
 func syncDir(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -261,15 +261,14 @@ func syncDir(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Load reads the run directory path without locking it: the run may still be
-// going on. Samples of an execution whose writing was cut short are left out.
+// Load reads the run directory path without locking it, so the run may be in progress. It
+// leaves out an incomplete execution.
 func Load(path string) (Run, []Sample, error) {
 	run, journal, err := read(path)
 	return run, journal.Samples, err
 }
 
-// LoadJournal reads the journal of the run directory path, with the note on what
-// was cut short.
+// LoadJournal reads the journal of the run directory path.
 func LoadJournal(path string) (Journal, error) {
 	name := filepath.Join(path, SamplesFile)
 	data, err := os.ReadFile(name)

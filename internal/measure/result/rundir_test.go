@@ -49,8 +49,8 @@ func TestRunDirectoryRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if d.Path() != path || d.Note() != "" || d.Run().State != Interrupted {
-		t.Errorf("opened %s, note %q, state %s", d.Path(), d.Note(), d.Run().State)
+	if d.Path() != path || d.Dropped() != "" || d.Run().State != Interrupted {
+		t.Errorf("opened %s, note %q, state %s", d.Path(), d.Dropped(), d.Run().State)
 	}
 	appendAll(t, d, b)
 	run, samples, err := Load(path)
@@ -136,8 +136,8 @@ func TestOpenCutsATornExecution(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if !strings.Contains(d.Note(), name) || !strings.Contains(d.Note(), "byte") {
-		t.Errorf("note %q names neither file nor byte", d.Note())
+	if !strings.Contains(d.Dropped(), name) || !strings.Contains(d.Dropped(), "byte") {
+		t.Errorf("note %q names neither file nor byte", d.Dropped())
 	}
 	appendAll(t, d, b)
 	got, err := os.ReadFile(name)
@@ -198,7 +198,7 @@ func TestAppendKeepsTheJournalWholeWhenAWriteFails(t *testing.T) {
 	if err := d.Append(execution("NAT", 1, 2)); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("write to a read-only journal: %v", err)
 	}
-	if err := d.Append(execution("NAT", 1, 2)); err == nil || !strings.Contains(err.Error(), "cut short") {
+	if err := d.Append(execution("NAT", 1, 2)); err == nil || !strings.Contains(err.Error(), "incomplete") {
 		t.Errorf("write after a failed truncation: %v", err)
 	}
 	readOnly.Close()
@@ -236,7 +236,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatalf("error %v, want one that names %s and says that samples are kept", err, path)
 	}
 	journal, err := LoadJournal(path)
-	if err != nil || journal.Note != "" || len(journal.Samples) != 5*(block-1) {
-		t.Errorf("%d samples, note %q, %v; want %d whole ones", len(journal.Samples), journal.Note, err, 5*(block-1))
+	if err != nil || journal.Dropped != "" || len(journal.Samples) != 5*(block-1) {
+		t.Errorf("%d samples, note %q, %v; want %d whole ones", len(journal.Samples), journal.Dropped, err, 5*(block-1))
 	}
 }

@@ -13,7 +13,7 @@ var byteUnits = []struct {
 	bytes  int64
 }{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
 
-// ParseBytes accepts a number of bytes above 0: 1280, 64KiB, 512MiB, 1GiB.
+// ParseBytes parses a positive number of bytes: 1280, 64KiB, 512MiB, 1GiB.
 func ParseBytes(text string) (int64, error) {
 	digits, unit := text, int64(1)
 	for _, u := range byteUnits {
@@ -28,8 +28,7 @@ func ParseBytes(text string) (int64, error) {
 	return n * unit, nil
 }
 
-// FormatBytes writes n as ParseBytes reads it, in the largest unit of which it is
-// a whole number.
+// FormatBytes formats n for ParseBytes, in the largest unit that gives a whole number.
 func FormatBytes(n int64) string {
 	for _, u := range byteUnits {
 		if n != 0 && n%u.bytes == 0 {

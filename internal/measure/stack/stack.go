@@ -1,8 +1,7 @@
-// Package stack names what a measurement runs in: the layers of virtualization
-// from the host up, and the configurations that experiments compare.
+// Package stack defines the layers of virtualization that a measurement runs in, and the
+// configurations that experiments compare: their names, notation and validity.
 //
-// It only names and checks. How a guest boots or a container starts belongs to
-// the packages that do it.
+// Booting guests and starting containers do not belong here.
 package stack
 
 import (
@@ -17,7 +16,7 @@ type Layer string
 const (
 	Metal      Layer = "metal"      // the host's operating system itself
 	VM         Layer = "vm"         // a virtual machine of the layer below
-	SSH        Layer = "ssh"        // a machine that is there already, reached over SSH
+	SSH        Layer = "ssh"        // an existing machine, reached over SSH
 	Containerd Layer = "containerd" // a container run by containerd
 	Docker     Layer = "docker"     // a container run by Docker
 )
@@ -29,19 +28,18 @@ func (l Layer) Container() bool { return l == Containerd || l == Docker }
 
 func (l Layer) known() bool { return l == Metal || l == VM || l == SSH || l.Container() }
 
-// Stack is an ordered list of layers from the host up. The host itself is
-// written only when no virtual machine stands on it: "metal",
-// "metal/containerd", but "vm", "vm/vm", "vm/containerd". A machine that is
-// reached over SSH stands for whatever it runs in: "ssh", "ssh/containerd".
+// Stack is an ordered list of layers from the host up. The host itself is included only
+// without a virtual machine: "metal", "metal/containerd", but "vm", "vm/vm",
+// "vm/containerd". A machine reached over SSH includes the layers below it: "ssh",
+// "ssh/containerd".
 type Stack []Layer
 
-// Parse reads the notation that String writes: layers from the host up, joined
-// by "/".
+// Parse parses the notation of a stack: layers from the host up, joined by "/".
 func Parse(text string) (Stack, error) {
-	if text == "" {
-		return nil, fmt.Errorf("stack is empty: write one such as vm or vm/containerd")
-	}
 	var s Stack
+	if text == "" {
+		return nil, s.Validate()
+	}
 	for name := range strings.SplitSeq(text, "/") {
 		s = append(s, Layer(name))
 	}
@@ -60,13 +58,12 @@ func (s Stack) String() string {
 	return strings.Join(names, "/")
 }
 
-// Validate returns an error unless every layer is known and can stand where it
-// does: metal only at the bottom and with no virtual machine on it (which is
-// plain "vm"), ssh only at the bottom and with no virtual machine either, a
-// container only on top. Virtual machines may be nested to any depth.
+// Validate returns an error unless every layer is known and in a valid position: metal and
+// ssh only at the bottom and without a virtual machine above, a container only on top.
+// Virtual machines may be nested to any depth.
 func (s Stack) Validate() error {
 	if len(s) == 0 {
-		return fmt.Errorf("stack has no layer: write one such as vm or vm/containerd")
+		return fmt.Errorf("stack is empty: want one such as vm or vm/containerd")
 	}
 	for i, l := range s {
 		if err := s.validateLayer(i, l); err != nil {
@@ -81,22 +78,22 @@ func (s Stack) validateLayer(i int, l Layer) error {
 	case !l.known():
 		return fmt.Errorf("unknown layer %q: want %s", string(l), knownLayers)
 	case (l == Metal || l == SSH) && i > 0:
-		return fmt.Errorf("layer %s stands on another: it can only be the first", l)
+		return fmt.Errorf("layer %s is above another one: it can only be the first", l)
 	case i == 0 && l.Container():
-		return fmt.Errorf("the container stands on nothing: write metal/%s or vm/%s", l, l)
+		return fmt.Errorf("the container has no machine: want metal/%s or vm/%s", l, l)
 	case l == VM && i > 0 && s[i-1] == Metal:
-		return fmt.Errorf("leave out metal: a stack that begins with vm stands on the host")
+		return fmt.Errorf("leave out metal: vm is on the host")
 	case l == VM && i > 0 && s[i-1] == SSH:
-		return fmt.Errorf("no VM is started on a machine reached over SSH: start it by hand, and write stack ssh with its address")
+		return fmt.Errorf("unnest starts no VM on a machine reached over SSH: start it by hand, and use stack ssh with its address")
 	case i > 0 && s[i-1].Container():
-		return fmt.Errorf("layer %s stands on a container: a container can only be the last", l)
+		return fmt.Errorf("layer %s is above a container: a container can only be the last", l)
 	}
 	return nil
 }
 
-// Level returns the degree of virtualization: how many hypervisors are under
-// the running operating system. Containers do not count, nor does what a machine
-// reached over SSH runs in, which is not known.
+// Level returns the degree of virtualization, the number of hypervisors under the running
+// operating system. Containers do not count, nor do the unknown layers below a machine
+// reached over SSH.
 func (s Stack) Level() int {
 	level := 0
 	for _, l := range s {
@@ -107,19 +104,19 @@ func (s Stack) Level() int {
 	return level
 }
 
-// Engine returns the container engine on top of the stack, and whether there
-// is one.
-func (s Stack) Engine() (Layer, bool) {
+// Engine returns the container engine on top of the stack; ok reports whether there is
+// one.
+func (s Stack) Engine() (engine Layer, ok bool) {
 	if len(s) == 0 || !s[len(s)-1].Container() {
 		return "", false
 	}
 	return s[len(s)-1], true
 }
 
-// Remote reports whether the stack stands on a machine that is reached over SSH.
+// Remote reports whether the stack is on a machine reached over SSH.
 func (s Stack) Remote() bool { return len(s) > 0 && s[0] == SSH }
 
-// Describe says the stack in plain words: "in a containerd container in a VM".
+// Describe describes the stack: "in a containerd container in a VM".
 func (s Stack) Describe() string {
 	machine := "on the host"
 	if s.Remote() {

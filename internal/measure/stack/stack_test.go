@@ -49,14 +49,14 @@ func TestParseRefuses(t *testing.T) {
 		"kvm":                     `unknown layer "kvm": want metal, vm, ssh, containerd or docker`,
 		"vm/":                     `unknown layer ""`,
 		"VM":                      `unknown layer "VM"`,
-		"containerd":              "write metal/containerd or vm/containerd",
+		"containerd":              "want metal/containerd or vm/containerd",
 		"metal/vm":                "leave out metal",
-		"vm/metal":                "layer metal stands on another",
-		"vm/ssh":                  "layer ssh stands on another",
-		"ssh/vm":                  "no VM is started on a machine reached over SSH",
-		"vm/docker/vm":            "layer vm stands on a container",
-		"vm/docker/vm/x":          "layer vm stands on a container",
-		"metal/docker/containerd": "layer containerd stands on a container",
+		"vm/metal":                "layer metal is above another",
+		"vm/ssh":                  "layer ssh is above another",
+		"ssh/vm":                  "unnest starts no VM on a machine reached over SSH",
+		"vm/docker/vm":            "layer vm is above a container",
+		"vm/docker/vm/x":          "layer vm is above a container",
+		"metal/docker/containerd": "layer containerd is above a container",
 	} {
 		if s, err := Parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Parse(%q) = %v, %v; want an error with %q", text, s, err, want)

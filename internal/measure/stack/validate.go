@@ -1,14 +1,16 @@
 package stack
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode"
 )
 
-// Validate returns an error unless the stack is valid and the options fit it:
-// network and storage need a container, a BrFusion network and a pod need one in a
-// VM, an architecture needs a VM, and a machine reached over SSH its address.
+// Validate returns an error unless the name and the stack are valid and the stack supports
+// the options: network and storage need a container, a BrFusion network and a pod need one
+// in a VM, an architecture needs a VM, and a machine reached over SSH its address.
 func (c Configuration) Validate() error {
 	if err := c.validate(); err != nil {
 		return fmt.Errorf("configuration %q: %w", c.Name, err)
@@ -23,31 +25,22 @@ func (c Configuration) validate() error {
 	if err := c.Stack.Validate(); err != nil {
 		return err
 	}
-	for _, check := range []func() error{c.validateNetwork, c.validateStorage, c.validateMachine, c.validateHost} {
-		if err := check(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(c.validateNetwork(), c.validateStorage(), c.validateMachine(), c.validateHost())
 }
 
 func (c Configuration) validateStorage() error {
-	switch c.Storage {
-	case "", Overlay, Volume:
-	default:
+	if c.Storage != "" && storages[c.Storage] == "" {
 		return fmt.Errorf("unknown storage %q: want overlay or volume", string(c.Storage))
 	}
 	if _, ok := c.Stack.Engine(); !ok && c.Storage != "" {
-		return fmt.Errorf("storage %s needs a container: put one on top of the stack, as in %s/containerd", c.Storage, c.Stack)
+		return fmt.Errorf("storage %s needs a container: use a stack such as %s/containerd", c.Storage, c.Stack)
 	}
 	return nil
 }
 
-// validateMachine checks where the client runs, and what the guests are like.
+// validateMachine checks the place of the client and the size of the guests.
 func (c Configuration) validateMachine() error {
-	switch c.Drive {
-	case "", Local, Remote, Pod:
-	default:
+	if c.Drive != "" && drives[c.Drive] == "" {
 		return fmt.Errorf("unknown drive %q: want local, remote or pod", string(c.Drive))
 	}
 	switch c.Arch {
@@ -57,7 +50,7 @@ func (c Configuration) validateMachine() error {
 	}
 	switch {
 	case c.Arch != "" && c.Level() == 0:
-		return fmt.Errorf("architecture %s needs a VM: a machine that is there already has its own", c.Arch)
+		return fmt.Errorf("architecture %s needs a VM: an existing machine has its own", c.Arch)
 	case c.VCPUs < 0 || c.VCPUs > MaxVCPUs:
 		return fmt.Errorf("vcpus %d: want a whole number from 1 to %d", c.VCPUs, MaxVCPUs)
 	case c.Memory < 0 || c.Memory > maxMemory:
@@ -69,11 +62,11 @@ func (c Configuration) validateMachine() error {
 func (c Configuration) validateHost() error {
 	switch {
 	case c.Stack.Remote() && c.Host == "":
-		return fmt.Errorf("stack %s has no host: say host=ssh://user@address:port", c.Stack)
+		return fmt.Errorf("stack %s has no host: add host=ssh://user@address:port", c.Stack)
 	case !c.Stack.Remote() && c.Host != "":
-		return fmt.Errorf("host %s needs a machine reached over SSH: write stack ssh or ssh/containerd", c.Host)
+		return fmt.Errorf("host %s needs a machine reached over SSH: use stack ssh or ssh/containerd", c.Host)
 	case !c.Stack.Remote() && c.Identity != "":
-		return fmt.Errorf("identity %s needs a machine reached over SSH: write stack ssh or ssh/containerd", c.Identity)
+		return fmt.Errorf("identity %s needs a machine reached over SSH: use stack ssh or ssh/containerd", c.Identity)
 	case strings.ContainsFunc(c.Identity, func(r rune) bool { return r == ',' || !unicode.IsPrint(r) }):
 		return fmt.Errorf("identity %q: want the path of a file without commas", c.Identity)
 	case c.Host == "":
@@ -88,7 +81,7 @@ func (c Configuration) validateNetwork() error {
 		return fmt.Errorf("unknown network %q: want host, nat, brfusion, brfusion-cold, brfusion-trunk, localhost, overlay, hostlo or hostlo-plain", string(c.Network))
 	}
 	if _, ok := c.Stack.Engine(); !ok && c.Network != "" {
-		return fmt.Errorf("network %s needs a container: put one on top of the stack, as in %s/containerd", c.Network, c.Stack)
+		return fmt.Errorf("network %s needs a container: use a stack such as %s/containerd", c.Network, c.Stack)
 	}
 	if c.Network.Reached() && c.Level() == 0 {
 		return fmt.Errorf("network %s needs a container in a VM: its VMM plugs the NIC; use a stack such as vm/containerd", c.Network)
@@ -96,13 +89,12 @@ func (c Configuration) validateNetwork() error {
 	return c.validatePod()
 }
 
-// validatePod checks that a pod is one: containers in VMs, and a network between
-// them.
+// validatePod checks that a pod has containers in VMs, and a network between them.
 func (c Configuration) validatePod() error {
 	_, contained := c.Stack.Engine()
 	switch {
 	case c.Drive != Pod && c.Network.ofPod():
-		return fmt.Errorf("network %s is between the containers of a pod: say drive=pod", c.Network)
+		return fmt.Errorf("network %s is between the containers of a pod: add drive=pod", c.Network)
 	case c.Drive != Pod:
 		return nil
 	case !contained || c.Level() == 0:
@@ -113,11 +105,11 @@ func (c Configuration) validatePod() error {
 	return nil
 }
 
-// validateName accepts the configuration's own notation, and else a word that
-// cannot be mistaken for one and prints on one line.
+// validateName accepts the notation of the configuration, or a word that cannot be
+// mistaken for a notation.
 func validateName(c Configuration, name string) error {
 	if name == "" {
-		return fmt.Errorf("it has no name")
+		return errors.New("it has no name")
 	}
 	if name == c.Notation() {
 		return nil

@@ -1,9 +1,8 @@
-// Package result holds the values that a run leaves behind: its provenance
-// (run.json) and its samples (samples.jsonl, an append-only journal).
+// Package result reads and writes run directories: the provenance of a run (run.json) and
+// its samples (samples.jsonl, an append-only journal).
 //
-// The experiment engine writes them, reports and comparisons read them. What a
-// sample means statistically belongs to package stats, how it is printed to
-// package report.
+// The experiment engine writes them, reports and comparisons read them. The statistics
+// of samples belong to package stats, their output to package report.
 package result
 
 import (
@@ -11,7 +10,7 @@ import (
 	"time"
 )
 
-// Order says in which direction a metric improves.
+// Order is the direction in which a metric improves.
 type Order string
 
 // The two orders of a metric.
@@ -31,20 +30,20 @@ func (o Order) Validate() error {
 // Sample is one measured value: one metric of one execution of one case in one
 // configuration.
 type Sample struct {
-	Run           string            `json:"run"`            // run identifier
-	Configuration string            `json:"configuration"`  // configuration name, as in Run.Configurations
-	Suite         string            `json:"suite"`          // "network"
-	Case          string            `json:"case"`           // "udp_rr/1280": workload case and the swept value
-	Metric        string            `json:"metric"`         // "latency_mean"
-	Unit          string            `json:"unit"`           // SI, "us", "Mbit/s", "us/op"
-	Order         Order             `json:"order"`          //
+	Run           string            `json:"run"`           // run identifier
+	Configuration string            `json:"configuration"` // configuration name, as in Run.Configurations
+	Suite         string            `json:"suite"`         // "network"
+	Case          string            `json:"case"`          // "udp_rr/1280": group and size
+	Metric        string            `json:"metric"`        // "latency_mean"
+	Unit          string            `json:"unit"`          // SI, "us", "Mbit/s", "us/op"
+	Order         Order             `json:"order"`
 	Value         float64           `json:"value"`          // always finite
 	Block         int               `json:"block"`          // the pass over all configurations, from 0
 	Repetition    int               `json:"repetition"`     // execution of this case in this configuration, from 0
-	Boot          string            `json:"boot"`           // kernel boot id of the guest measured
-	Start         time.Time         `json:"start"`          // when the execution began
-	Duration      float64           `json:"duration"`       // seconds that the execution took
-	Tags          map[string]string `json:"tags,omitempty"` // anything else worth grouping by
+	Boot          string            `json:"boot"`           // kernel boot ID of the measured guest
+	Start         time.Time         `json:"start"`          // start of the execution
+	Duration      float64           `json:"duration"`       // of the execution, in seconds
+	Tags          map[string]string `json:"tags,omitempty"` // further properties to group samples by
 }
 
 // Configuration describes one column of the run.
@@ -64,7 +63,7 @@ type Case struct {
 	Title   string   `json:"title,omitempty"` // "UDP ping-pong, 1280 B"
 	Tool    string   `json:"tool"`            // "sockperf"
 	Primary string   `json:"primary"`         // the metric that stands for the case in tables
-	Metrics []Metric `json:"metrics"`         // every metric that the case yields
+	Metrics []Metric `json:"metrics"`         // all metrics of the case
 }
 
 // Metric names a measured quantity of a case.
@@ -73,23 +72,23 @@ type Metric struct {
 	Unit  string `json:"unit"`
 	Order Order  `json:"order"`
 
-	// Distribution says that how the values spread is a result of its own, as of
-	// the start-up times of Bacou et al. 2019, Fig. 8, and not only noise.
+	// Distribution is set if the distribution of the values is a result, as for the
+	// start-up times of Bacou et al. 2019, Fig. 8, and not only noise.
 	Distribution bool `json:"distribution,omitempty"`
 }
 
-// State is how far a run has come.
+// State is the progress of a run.
 type State string
 
 // The states of a run.
 const (
-	Running     State = "running"     // being written, or its writer was killed
+	Running     State = "running"     // in progress, or its writer was killed
 	Complete    State = "complete"    // every planned execution has its samples
 	Interrupted State = "interrupted" // stopped by a signal; can be resumed
 	Failed      State = "failed"      // stopped by an error; can be resumed
 )
 
-// Run is the provenance of a set of samples: what was run, where and with what.
+// Run is the provenance of samples: the experiment, the machines and the versions.
 type Run struct {
 	ID             string            `json:"id"`
 	Experiment     string            `json:"experiment"` // name of the experiment
@@ -102,7 +101,7 @@ type Run struct {
 	Ended          time.Time         `json:"ended,omitzero"`
 	Seed           uint64            `json:"seed"`        // of the order of executions
 	Repetitions    int               `json:"repetitions"` // planned per case and configuration
-	Interleaved    bool              `json:"interleaved"` // false warns that data came in separate blocks of time
+	Interleaved    bool              `json:"interleaved"` // false: configurations were measured in separate blocks of time
 	Planned        int               `json:"planned"`     // executions planned
 	Accelerator    string            `json:"accelerator"` // "kvm", "tcg" or "none"
 	AccelReason    string            `json:"accelerator_reason,omitempty"`
@@ -112,14 +111,14 @@ type Run struct {
 	Tools          map[string]string `json:"tools,omitempty"`    // tool -> version
 	Revision       string            `json:"revision,omitempty"` // git revision of unnest
 	Version        string            `json:"version"`            // version of unnest
-	Baselines      []string          `json:"baselines"`          // configurations that the others are divided by, first is the main one
+	Baselines      []string          `json:"baselines"`          // configurations that the others are compared with, the main one first
 	Configurations []Configuration   `json:"configurations"`
 	Cases          []Case            `json:"cases"`
-	Notes          []string          `json:"notes,omitempty"`    // what else a reader has to know, such as other work on the machine
+	Notes          []string          `json:"notes,omitempty"`    // further facts for readers, such as other work on the machine
 	Failures       []Failure         `json:"failures,omitempty"` // executions given up after their retries
 }
 
-// Machine is one host or guest as it was during the run.
+// Machine is one host or guest of a run.
 type Machine struct {
 	Name   string `json:"name"`
 	Kernel string `json:"kernel"`
@@ -129,7 +128,7 @@ type Machine struct {
 	Arch   string `json:"arch"`
 }
 
-// Failure is one execution that yielded no sample.
+// Failure is one execution without samples.
 type Failure struct {
 	Configuration string `json:"configuration"`
 	Case          string `json:"case"`
