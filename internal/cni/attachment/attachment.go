@@ -9,6 +9,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
+	"os"
 
 	cnins "github.com/containernetworking/cni/pkg/ns"
 	"github.com/containernetworking/cni/pkg/skel"
@@ -17,6 +20,7 @@ import (
 
 	"unnest/internal/cni/hostclient"
 	"unnest/internal/cni/netconf"
+	"unnest/internal/cni/plugin"
 	"unnest/internal/hostapi/hostdpb"
 )
 
@@ -48,12 +52,12 @@ var Endpoint = Kind{"endpoint", "pending-endpoints", func(ctx context.Context, d
 
 // Attachment is one attachment during an ADD.
 type Attachment struct {
-	Container, Interface string
-	Netns                string // path of the pod's network namespace
-	Pod                  ns.NetNS
-	Daemon               hostclient.Client
+	*skel.CmdArgs
+	Pod    ns.NetNS
+	Daemon hostclient.Client
 
 	pending pending
+	log     io.Writer // nil: none
 	unlock  func()
 }
 
@@ -74,10 +78,20 @@ func (k Kind) Open(ctx context.Context, c netconf.Base, args *skel.CmdArgs) (*At
 		unlock()
 		return nil, errors.Join(err, pod.Close())
 	}
-	return &Attachment{
-		Container: args.ContainerID, Interface: args.IfName, Netns: args.Netns,
-		Pod: pod, Daemon: d, pending: k.pendingAt(c, d), unlock: unlock,
-	}, nil
+	a := &Attachment{CmdArgs: args, Pod: pod, Daemon: d, pending: k.pendingAt(c, d), unlock: unlock}
+	if c.Log {
+		a.log = os.Stderr
+	}
+	return a, nil
+}
+
+// Run runs the steps of the ADD after Reconcile, and logs them if the configuration
+// says so, with the attributes that about returns in the end.
+func (a *Attachment) Run(ctx context.Context, steps []plugin.Step, about func() slog.Attr) error {
+	steps = append([]plugin.Step{{Name: "reconcile", Do: a.reconcile}}, steps...)
+	return plugin.RunSteps(ctx, steps, a.log, func() []slog.Attr {
+		return []slog.Attr{slog.String("container", a.ContainerID), slog.String("interface", a.IfName), about()}
+	})
 }
 
 // Close closes the pod's namespace and the connection, and unlocks the attachment.
@@ -87,17 +101,16 @@ func (a *Attachment) Close() {
 	a.unlock()
 }
 
-// Reconcile finishes what earlier DELs could not release and this ADD would meet.
-// The attachment's own pending release has to succeed: a later command would
-// otherwise release the new NIC in place of the old one.
-func (a *Attachment) Reconcile(ctx context.Context) error {
-	return a.pending.reconcile(ctx, a.Container, a.Interface)
+// reconcile does pending releases of earlier DELs. The attachment's own has to succeed:
+// a later command would otherwise release the new NIC in place of the old one.
+func (a *Attachment) reconcile(ctx context.Context) error {
+	return a.pending.reconcile(ctx, a.ContainerID, a.IfName)
 }
 
 // Release rolls the request for a NIC or endpoint back. If the daemon does not
 // answer, a later command does it.
 func (a *Attachment) Release(ctx context.Context) error {
-	_, err := a.pending.releaseOrRecord(ctx, a.Container, a.Interface)
+	_, err := a.pending.releaseOrRecord(ctx, a.ContainerID, a.IfName)
 	return err
 }
 
@@ -168,6 +181,29 @@ func (k Kind) Status(ctx context.Context, c netconf.Base, allocate bool) (*hostd
 		_ = k.pendingAt(c, d).retry(ctx) // does not prevent an ADD
 	}
 	return s, err
+}
+
+// Check is the common part of CHECK: inPod checks the pod and onHost asks the host
+// daemon. A daemon that does not answer is not an error: the pod works without it, and a
+// runtime may kill a pod whose CHECK fails.
+func Check(c netconf.Base, args *skel.CmdArgs, inPod func(pod ns.NetNS) error, onHost func(d hostclient.Client, pod ns.NetNS) error) error {
+	pod, err := ns.GetNS(args.Netns)
+	if err == nil {
+		defer pod.Close()
+		err = inPod(pod)
+	}
+	if err != nil {
+		return fmt.Errorf("check %s in %s: %w", args.IfName, args.Netns, err)
+	}
+	d, err := hostclient.Dial(c.Server, c.Credentials)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := onHost(d, pod); err != nil && !hostclient.Unanswered(err) {
+		return fmt.Errorf("check %s on the host: %w", args.IfName, err)
+	}
+	return nil
 }
 
 func (k Kind) pendingAt(c netconf.Base, d hostclient.Client) pending {

@@ -24,27 +24,22 @@ const (
 // "Lifecycle & Ordering"), but some do, and the rollback of one must not release the
 // other's NIC.
 func lock(ctx context.Context, args *skel.CmdArgs) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, lockTime)
+	defer cancel()
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(args.ContainerID + ":" + args.IfName)) // never fails
-	unlock, err = lockFile(ctx, fmt.Sprint(h.Sum32()%locks))
+	path := filepath.Join(StateDir, "locks", fmt.Sprint(h.Sum32()%locks))
+	err = os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		var f *os.File
+		if f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600); err == nil {
+			unlock, err = flock(ctx, f)
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lock attachment %s %s against other commands: %w", args.ContainerID, args.IfName, err)
 	}
 	return unlock, nil
-}
-
-func lockFile(ctx context.Context, name string) (unlock func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, lockTime)
-	defer cancel()
-	dir := filepath.Join(StateDir, "locks")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	return flock(ctx, f)
 }
 
 // flock locks f. The lock ends when unlock closes f, or with the process. On an error

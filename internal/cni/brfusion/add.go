@@ -3,10 +3,8 @@ package brfusion
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"os"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -26,7 +24,6 @@ import (
 type addition struct {
 	*attachment.Attachment
 	config netconf.BrFusion
-	args   *skel.CmdArgs
 
 	nic    *hostdpb.NIC
 	mac    net.HardwareAddr
@@ -57,34 +54,29 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 	if err := podnic.CheckFree(at.Pod, args.IfName); err != nil {
 		return fmt.Errorf("check interface %s in %s: %w", args.IfName, args.Netns, err)
 	}
-	a := &addition{Attachment: at, config: c, args: args}
-	var log io.Writer
-	if c.Log {
-		log = os.Stderr
-	}
-	return plugin.RunSteps(ctx, a.steps(), log, func() []slog.Attr {
-		return []slog.Attr{
-			slog.String("container", a.Container), slog.String("interface", a.Interface), slog.String("mac", a.nic.GetMac()),
-		}
-	})
+	a := &addition{Attachment: at, config: c}
+	return a.Run(ctx, a.steps(), func() slog.Attr { return slog.String("mac", a.nic.GetMac()) })
 }
 
 // steps are in this order because the host daemon needs the addresses, which it
 // permits the NIC to use, and refuses those of another pod. Only a DHCP client needs
 // the NIC first.
-func (a *addition) steps() []plugin.Step {
-	return []plugin.Step{
-		{Name: "reconcile", Do: a.Reconcile},
-		{Name: "lease", Do: a.lease, Undo: a.unlease},
-		{Name: "attach", Do: a.attach, Undo: a.Release},
-		{Name: "appear", Do: a.appear},
-		{Name: "move", Do: a.move, Undo: a.undoMove},
-		{Name: "dhcp", Do: a.dhcp, Undo: a.undoDHCP},
-		{Name: "configure", Do: a.configure}, // its settings end with the NIC
-		{Name: "services", Do: a.services, Undo: a.undoServices},
-		{Name: "announce", Do: a.announce},
-		{Name: "print", Do: a.print},
+func (a *addition) steps() (steps []plugin.Step) {
+	if a.early() {
+		steps = append(steps, plugin.Step{Name: "lease", Do: a.lease, Undo: a.unlease})
 	}
+	steps = append(steps,
+		plugin.Step{Name: "attach", Do: a.attach, Undo: a.Release},
+		plugin.Step{Name: "appear", Do: a.appear},
+		plugin.Step{Name: "move", Do: a.move, Undo: a.undoMove})
+	if a.config.IPAM.Type == netconf.DHCP {
+		steps = append(steps, plugin.Step{Name: "dhcp", Do: a.dhcp, Undo: a.unlease})
+	}
+	steps = append(steps, plugin.Step{Name: "configure", Do: a.configure}) // its settings end with the NIC
+	if len(a.config.Services) > 0 {
+		steps = append(steps, plugin.Step{Name: "services", Do: a.services, Undo: a.undoServices})
+	}
+	return append(steps, plugin.Step{Name: "announce", Do: a.announce}, plugin.Step{Name: "print", Do: a.print})
 }
 
 // early reports whether an IPAM plugin chooses addresses before there is a NIC.
@@ -93,18 +85,11 @@ func (a *addition) early() bool {
 }
 
 func (a *addition) lease(ctx context.Context) (err error) {
-	if a.early() {
-		a.result, err = lease(ctx, a.config, a.args)
-	}
+	a.result, err = lease(ctx, a.config, a.CmdArgs)
 	return err
 }
 
-func (a *addition) unlease(ctx context.Context) error {
-	if !a.early() {
-		return nil
-	}
-	return release(ctx, a.config, a.args)
-}
+func (a *addition) unlease(ctx context.Context) error { return release(ctx, a.config, a.CmdArgs) }
 
 // attach asks the host daemon for the NIC and, with its IPAM, for addresses.
 func (a *addition) attach(ctx context.Context) error {
@@ -118,7 +103,7 @@ func (a *addition) attach(ctx context.Context) error {
 			return err
 		}
 	}
-	r := request(a.config, a.args)
+	r := request(a.config, a.CmdArgs)
 	if a.early() {
 		r.Addresses = prefixed(a.result.IPs)
 	}
@@ -173,7 +158,7 @@ func (a *addition) appear(ctx context.Context) error {
 	if a.link, err = podnic.AwaitPlugged(ctx, mac, a.config.Wait); err != nil {
 		return err
 	}
-	a.eth = types100.Interface{Name: a.Interface, Mac: a.mac.String(), Sandbox: a.Netns}
+	a.eth = types100.Interface{Name: a.IfName, Mac: a.mac.String(), Sandbox: a.Netns}
 	if a.config.Mode == netconf.Hotplug {
 		a.eth.PciID, _ = podnic.PCIAddress(a.link.Attrs().Name) // optional in the result
 	}
@@ -187,10 +172,10 @@ func (a *addition) move(context.Context) (err error) {
 		mtu = int(a.nic.GetMtu())
 	}
 	if a.config.Mode == netconf.Trunk {
-		a.unmove, err = podnic.AddVLAN(a.link, int(a.nic.GetVlan()), a.mac, mtu, a.Pod, a.Interface)
+		a.unmove, err = podnic.AddVLAN(a.link, int(a.nic.GetVlan()), a.mac, mtu, a.Pod, a.IfName)
 		return err
 	}
-	a.unmove, err = podnic.MoveIn(a.link, a.Pod, a.Interface, mtu)
+	a.unmove, err = podnic.MoveIn(a.link, a.Pod, a.IfName, mtu)
 	return err
 }
 
@@ -203,29 +188,27 @@ func (a *addition) undoMove(context.Context) error {
 
 // dhcp leases an address over the NIC, and tells it to the host daemon, which has
 // permitted the NIC only DHCP until then.
-func (a *addition) dhcp(ctx context.Context) (err error) {
-	if a.config.IPAM.Type != netconf.DHCP {
-		return nil
-	}
-	if a.result, err = lease(ctx, a.config, a.args); err != nil {
+func (a *addition) dhcp(ctx context.Context) error {
+	if err := a.lease(ctx); err != nil {
 		return err
 	}
-	r := request(a.config, a.args)
+	r := request(a.config, a.CmdArgs)
 	r.Addresses = prefixed(a.result.IPs)
-	_, err = a.Daemon.AttachNIC(ctx, r)
+	_, err := a.Daemon.AttachNIC(ctx, r)
 	return err
 }
 
-func (a *addition) undoDHCP(ctx context.Context) error {
-	if a.config.IPAM.Type != netconf.DHCP {
-		return nil
-	}
-	return release(ctx, a.config, a.args)
-}
-
+// configure sets addresses and routes, and adds the interface to the result.
 func (a *addition) configure(context.Context) error {
+	a.result.Interfaces = []*types100.Interface{&a.eth}
+	for _, ip := range a.result.IPs {
+		ip.Interface = types100.Int(0)
+	}
+	if !a.config.DNS.IsEmpty() {
+		a.result.DNS = a.config.DNS
+	}
 	return a.Pod.Do(func(ns.NetNS) error {
-		l, err := netlink.LinkByName(a.Interface)
+		l, err := netlink.LinkByName(a.IfName)
 		if err != nil {
 			return err
 		}
@@ -234,26 +217,14 @@ func (a *addition) configure(context.Context) error {
 	})
 }
 
-// pathOf is the pod's service path; ok is false when the configuration has none.
-func pathOf(c netconf.BrFusion, args *skel.CmdArgs, ips []*types100.IPConfig, mtu int) (p servicepath.Path, ok bool) {
-	return servicepath.Path{Owner: owner(c, args), Addresses: plain(ips), Ranges: c.Services, MTU: mtu}, len(c.Services) > 0
+func pathOf(c netconf.BrFusion, args *skel.CmdArgs, ips []*types100.IPConfig, mtu int) servicepath.Path {
+	return servicepath.Path{Owner: owner(c, args), Addresses: plain(ips), Ranges: c.Services, MTU: mtu}
 }
 
-// services completes the result: the pod's interface is the first. The ends of the
-// service path follow; the result does not list their addresses.
+// services makes the service path, and adds its ends to the result, which does not
+// list their addresses.
 func (a *addition) services(context.Context) error {
-	a.result.Interfaces = []*types100.Interface{&a.eth}
-	for _, ip := range a.result.IPs {
-		ip.Interface = types100.Int(0)
-	}
-	if !a.config.DNS.IsEmpty() {
-		a.result.DNS = a.config.DNS
-	}
-	path, ok := pathOf(a.config, a.args, a.result.IPs, a.eth.Mtu)
-	if !ok {
-		return nil
-	}
-	ends, err := path.Add(a.Pod)
+	ends, err := pathOf(a.config, a.CmdArgs, a.result.IPs, a.eth.Mtu).Add(a.Pod)
 	if err != nil {
 		return err
 	}
@@ -261,19 +232,16 @@ func (a *addition) services(context.Context) error {
 	return nil
 }
 
-func interfaceOf(e servicepath.End, sandbox string) *types100.Interface {
-	return &types100.Interface{Name: e.Name, Mac: e.MAC.String(), Mtu: e.MTU, Sandbox: sandbox}
+func interfaceOf(a *netlink.LinkAttrs, sandbox string) *types100.Interface {
+	return &types100.Interface{Name: a.Name, Mac: a.HardwareAddr.String(), Mtu: a.MTU, Sandbox: sandbox}
 }
 
 func (a *addition) undoServices(context.Context) error {
-	if len(a.config.Services) == 0 {
-		return nil
-	}
-	return servicepath.Del(owner(a.config, a.args), a.Pod)
+	return servicepath.Del(owner(a.config, a.CmdArgs), a.Pod)
 }
 
 func (a *addition) announce(ctx context.Context) error {
-	return podnic.Announce(ctx, a.Pod, a.Interface, plain(a.result.IPs))
+	return podnic.Announce(ctx, a.Pod, a.IfName, plain(a.result.IPs))
 }
 
 // print prints the result. The result of an earlier plugin in the chain is its first

@@ -12,11 +12,9 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
+	"unnest/internal/cni/attachment"
 	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/netconf"
 	"unnest/internal/cni/podnic"
 	"unnest/internal/hostapi/hostdpb"
 )
@@ -41,14 +39,27 @@ func check(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	e, err := expect(result, args)
-	if err == nil {
-		err = checkPod(c, args, e)
-	}
 	if err != nil {
 		return fmt.Errorf("check %s in %s: %w", args.IfName, args.Netns, err)
 	}
-	if err := checkHost(ctx, c, args, e); err != nil {
-		return fmt.Errorf("check %s on the host: %w", args.IfName, err)
+	inPod := func(pod ns.NetNS) error {
+		err := pod.Do(func(ns.NetNS) error { return e.checkLink(args.IfName) })
+		if err != nil || len(c.Services) == 0 {
+			return err
+		}
+		return pathOf(c, args, e.ips, e.mtu).Check(pod)
+	}
+	onHost := func(d hostclient.Client, _ ns.NetNS) error {
+		_, err := d.Check(ctx, &hostdpb.CheckRequest{
+			ContainerId: args.ContainerID, Interface: args.IfName, Mac: e.mac.String(), Addresses: prefixed(e.ips),
+		})
+		if hostclient.Unknown(err) { // the daemon is too old
+			return nil
+		}
+		return err
+	}
+	if err := attachment.Check(c.Base, args, inPod, onHost); err != nil {
+		return err
 	}
 	return delegate(ctx, c, args, "check address of", invoke.DelegateCheck)
 }
@@ -73,21 +84,6 @@ func expect(r *types100.Result, args *skel.CmdArgs) (e expected, err error) {
 	return e, nil
 }
 
-func checkPod(c netconf.BrFusion, args *skel.CmdArgs, e expected) error {
-	pod, err := ns.GetNS(args.Netns)
-	if err != nil {
-		return fmt.Errorf("open network namespace: %w", err)
-	}
-	defer pod.Close()
-	if err := pod.Do(func(ns.NetNS) error { return e.checkLink(args.IfName) }); err != nil {
-		return err
-	}
-	if path, ok := pathOf(c, args, e.ips, e.mtu); ok {
-		return path.Check(pod)
-	}
-	return nil
-}
-
 func (e expected) checkLink(name string) error {
 	var addrs []net.IPNet
 	for _, ip := range e.ips {
@@ -104,50 +100,12 @@ func (e expected) checkLink(name string) error {
 	if e.mtu != 0 && l.Attrs().MTU > e.mtu {
 		return fmt.Errorf("link %s has the MTU %d, want %d", name, l.Attrs().MTU, e.mtu)
 	}
-	return e.checkRoutes(l)
-}
-
-// checkRoutes looks for each route of the result, on any link: another plugin of the
-// chain may have made it.
-func (e expected) checkRoutes(l netlink.Link) error {
 	for _, r := range e.result.Routes {
 		want := kernelRoute(r, e.ips, l)
-		table, family := want.Table, netlink.FAMILY_V4
-		if table == 0 {
-			table = unix.RT_TABLE_MAIN
-		}
-		if is6(r.Dst.IP) {
-			family = netlink.FAMILY_V6
-		}
-		have, err := netlinksafe.RouteListFiltered(family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
-		if err != nil {
-			return fmt.Errorf("list routes: %w", err)
-		}
-		viaGateway := func(hop *netlink.NexthopInfo) bool { return hop.Gw.Equal(want.Gw) }
-		if !slices.ContainsFunc(have, func(h netlink.Route) bool {
-			return h.Dst != nil && h.Dst.String() == want.Dst.String() &&
-				(h.Gw.Equal(want.Gw) || slices.ContainsFunc(h.MultiPath, viaGateway))
-		}) {
-			return fmt.Errorf("the route to %s is missing", &r.Dst)
+		want.LinkIndex = 0 // another plugin of the chain may have made it, on another link
+		if err := podnic.CheckRoute(want); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-// checkHost asks the host daemon. A daemon that does not answer, or is too old to
-// check, is not an error: the pod's NIC works without it, and a runtime may kill a
-// pod whose CHECK fails.
-func checkHost(ctx context.Context, c netconf.BrFusion, args *skel.CmdArgs, e expected) error {
-	d, err := hostclient.Dial(c.Server, c.Credentials)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	_, err = d.Check(ctx, &hostdpb.CheckRequest{
-		ContainerId: args.ContainerID, Interface: args.IfName, Mac: e.mac.String(), Addresses: prefixed(e.ips),
-	})
-	if hostclient.Unknown(err) || hostclient.Unanswered(err) {
-		return nil
-	}
-	return err
 }

@@ -1,7 +1,6 @@
 package brfusion
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -37,42 +36,38 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 	return attachment.NIC.Delete(ctx, c.Base, args, clean, func(pod ns.NetNS) error { return moveOut(c, args, pod) })
 }
 
-// moveOut moves the attachment's NIC out of the pod.
+// moveOut moves the attachment's NIC out of the pod: the one with prevResult's MAC or,
+// without prevResult, the link with the interface's name if it has a PCI device.
 func moveOut(c netconf.BrFusion, args *skel.CmdArgs, pod ns.NetNS) error {
-	if c.Mode == netconf.Trunk {
+	before, err := c.Previous()
+	if err != nil || c.Mode == netconf.Trunk {
 		return nil
 	}
+	if before != nil {
+		e, err := expect(before, args)
+		if err != nil {
+			return nil
+		}
+		return podnic.MoveOut(pod, e.mac)
+	}
 	var mac net.HardwareAddr
-	err := pod.Do(func(ns.NetNS) error {
+	err = pod.Do(func(ns.NetNS) error {
 		l, err := netlinksafe.LinkByName(args.IfName)
 		if errors.As(err, new(netlink.LinkNotFoundError)) {
 			return nil
 		}
-		if err == nil && isOurs(c, args, l) {
+		if err != nil {
+			return err
+		}
+		if pci, err := podnic.PCIAddress(args.IfName); err == nil && pci != "" {
 			mac = l.Attrs().HardwareAddr
 		}
-		return err
+		return nil
 	})
 	if err != nil || mac == nil {
 		return err
 	}
 	return podnic.MoveOut(pod, mac)
-}
-
-// isOurs reports whether the link with the interface's name is the attachment's NIC:
-// the link with prevResult's MAC or, without prevResult, a link that has a PCI device.
-// It works in the pod's namespace.
-func isOurs(c netconf.BrFusion, args *skel.CmdArgs, l netlink.Link) bool {
-	before, err := c.Previous()
-	if err != nil {
-		return false
-	}
-	if before != nil {
-		e, err := expect(before, args)
-		return err == nil && bytes.Equal(l.Attrs().HardwareAddr, e.mac)
-	}
-	pci, err := podnic.PCIAddress(args.IfName)
-	return err == nil && pci != ""
 }
 
 // gc is the command GC: it removes what belongs to attachments of the network that

@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"os"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -20,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"unnest/internal/cni/attachment"
+	"unnest/internal/cni/hostclient"
 	"unnest/internal/cni/loopback"
 	"unnest/internal/cni/netconf"
 	"unnest/internal/cni/plugin"
@@ -59,15 +58,8 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 	if err := a.checkRoom(); err != nil {
 		return fmt.Errorf("check interface %s in %s: %w", a.name, a.Netns, err)
 	}
-	var log io.Writer
-	if c.Log {
-		log = os.Stderr
-	}
-	return plugin.RunSteps(ctx, a.steps(), log, func() []slog.Attr {
-		return []slog.Attr{
-			slog.String("container", a.Container), slog.String("interface", a.Interface),
-			slog.String("segment", c.Segment.Name), slog.Int("fraction", int(a.endpoint.fraction)),
-		}
+	return a.Run(ctx, a.steps(), func() slog.Attr {
+		return slog.Group("", slog.String("segment", c.Segment.Name), slog.Int("fraction", int(a.endpoint.fraction)))
 	})
 }
 
@@ -86,7 +78,7 @@ func (a *addition) checkRoom() error {
 	if err := podnic.CheckFree(a.Pod, a.name); err != nil {
 		return err
 	}
-	_, err := lo.membership(a.Pod)
+	_, err := loopback.Membership(a.Pod)
 	switch {
 	case err == nil:
 		return errInSegment
@@ -98,7 +90,6 @@ func (a *addition) checkRoom() error {
 
 func (a *addition) steps() []plugin.Step {
 	return []plugin.Step{
-		{Name: "reconcile", Do: a.Reconcile},
 		{Name: "join", Do: a.join, Undo: a.Release},
 		{Name: "appear", Do: a.appear},
 		{Name: "move", Do: a.move, Undo: a.undoMove},
@@ -111,7 +102,7 @@ func (a *addition) steps() []plugin.Step {
 
 // join asks the host daemon for an endpoint.
 func (a *addition) join(ctx context.Context) (err error) {
-	a.endpoint, err = join(ctx, a.Daemon, a.config, a.Container, a.Interface)
+	a.endpoint, err = requestEndpoint(ctx, a.Daemon, a.config, a.CmdArgs)
 	return err
 }
 
@@ -120,7 +111,7 @@ func (a *addition) appear(ctx context.Context) (err error) {
 	if a.nic, err = podnic.AwaitPlugged(ctx, a.endpoint.mac, a.config.Wait); err != nil {
 		return err
 	}
-	want, have := alias(a.Container, a.Interface), a.nic.Attrs().Alias
+	want, have := alias(a.CmdArgs), a.nic.Attrs().Alias
 	if have != want && strings.HasPrefix(have, aliasPrefix) {
 		return types.NewError(types.ErrTryAgainLater, fmt.Sprintf("NIC %s still belongs to %s", a.endpoint.mac, have), "")
 	}
@@ -184,24 +175,24 @@ func (a *addition) connect(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("bring lo up: %w", err)
 	}
-	if err := lo.join(a.Pod, a.name, a.endpoint.config); err != nil {
+	if err := join(a.Pod, a.name, a.endpoint.config); err != nil {
 		// The probe takes as long as joining, so it explains errors but does not run first.
-		return cmp.Or(lo.probe(), err)
+		return cmp.Or(probe(), err)
 	}
 	return nil
 }
 
-func (a *addition) disconnect(context.Context) error { return lo.leave(a.Pod, a.name) }
+func (a *addition) disconnect(context.Context) error { return leave(a.Pod, a.name) }
 
 // members waits until the pod knows the current members of the segment: it has missed
 // the announcements between the daemon's answer and the connection of lo. A daemon
 // that does not answer now announces them later.
 func (a *addition) members(ctx context.Context) error {
-	host, err := membership(ctx, a.Daemon, a.config, a.Container, a.Interface, a.endpoint.fraction)
-	if err != nil || host == nil {
-		return err
+	err := awaitMembers(ctx, a.Daemon, a.config, a.CmdArgs, a.Pod, a.endpoint.fraction)
+	if hostclient.Unanswered(err) {
+		return nil
 	}
-	return awaitMembership(ctx, a.Pod, *host)
+	return err
 }
 
 // print prints the result: the endpoint is the last interface after those of the

@@ -11,6 +11,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 
+	"unnest/internal/cni/attachment"
 	"unnest/internal/cni/hostclient"
 	"unnest/internal/cni/loopback"
 	"unnest/internal/hostapi/segment"
@@ -34,30 +35,10 @@ func check(ctx context.Context, args *skel.CmdArgs) error {
 	case !ok:
 		return fmt.Errorf("check segment %s in %s: prevResult has no endpoint", c.Segment.Name, args.Netns)
 	}
-	pod, err := ns.GetNS(args.Netns)
-	if err != nil {
-		return fmt.Errorf("check %s: open network namespace: %w", name, err)
-	}
-	defer pod.Close()
-	if err := checkPod(args, pod, name, f); err != nil {
-		return fmt.Errorf("check %s in %s: %w", name, args.Netns, err)
-	}
-	d, err := hostclient.Dial(c.Server, c.Credentials)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	host, err := membership(ctx, d, c, args.ContainerID, args.IfName, f)
-	if err != nil {
-		return fmt.Errorf("check %s on the host: %w", name, err)
-	}
-	if host == nil {
-		return nil
-	}
-	if err := awaitMembership(ctx, pod, *host); err != nil {
-		return fmt.Errorf("check %s in %s: %w", name, args.Netns, err)
-	}
-	return nil
+	inPod := func(pod ns.NetNS) error { return checkPod(args, pod, name, f) }
+	return attachment.Check(c.Base, args, inPod, func(d hostclient.Client, pod ns.NetNS) error {
+		return awaitMembers(ctx, d, c, args, pod, f)
+	})
 }
 
 // expect finds the endpoint in the result: the pod's interface with a fraction's MAC.
@@ -73,7 +54,7 @@ func expect(r *types100.Result, args *skel.CmdArgs) (name string, f segment.Frac
 }
 
 func checkPod(args *skel.CmdArgs, pod ns.NetNS, name string, f segment.Fraction) error {
-	nic, _, err := find(pod, args.ContainerID, args.IfName)
+	nic, _, err := find(pod, args)
 	switch {
 	case err != nil:
 		return err
@@ -92,5 +73,5 @@ func checkPod(args *skel.CmdArgs, pod ns.NetNS, name string, f segment.Fraction)
 	if err != nil {
 		return err
 	}
-	return lo.check(pod, name, loopback.Config{Fraction: f})
+	return loopback.Check(pod, name, loopback.Config{Fraction: f})
 }

@@ -37,14 +37,14 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 // attachment's, and returns the endpoint, nil for none. name is the endpoint's if it
 // has been unplugged.
 func disconnect(pod ns.NetNS, args *skel.CmdArgs, name string) (netlink.Link, error) {
-	nic, others, err := find(pod, args.ContainerID, args.IfName)
+	nic, others, err := find(pod, args)
 	switch {
 	case err != nil:
 		return nil, err
 	case nic != nil:
-		return nic, lo.leave(pod, nic.Attrs().Name)
+		return nic, leave(pod, nic.Attrs().Name)
 	case others:
 		return nil, nil
 	}
-	return nil, lo.leave(pod, name)
+	return nil, leave(pod, name)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
@@ -28,8 +29,8 @@ type endpoint struct {
 	config   loopback.Config
 }
 
-// join asks the host daemon for an endpoint.
-func join(ctx context.Context, d hostclient.Client, c netconf.Hostlo, container, iface string) (endpoint, error) {
+// requestEndpoint asks the host daemon for an endpoint.
+func requestEndpoint(ctx context.Context, d hostclient.Client, c netconf.Hostlo, args *skel.CmdArgs) (endpoint, error) {
 	s := &hostdpb.SegmentSpec{Pod: c.Segment.Name, Key: c.Segment.Key, Network: c.Name}
 	switch c.Segment.Mode {
 	case netconf.Unicast:
@@ -37,7 +38,7 @@ func join(ctx context.Context, d hostclient.Client, c netconf.Hostlo, container,
 	case netconf.Plain:
 		s.Mode = hostdpb.SegmentMode_SEGMENT_MODE_PLAIN
 	}
-	answer, err := d.JoinSegment(ctx, &hostdpb.JoinSegmentRequest{Segment: s, ContainerId: container, Interface: iface})
+	answer, err := d.JoinSegment(ctx, &hostdpb.JoinSegmentRequest{Segment: s, ContainerId: args.ContainerID, Interface: args.IfName})
 	r := (*hostclient.Refusal)(nil)
 	switch {
 	case hostclient.Unknown(err):
@@ -71,34 +72,28 @@ func endpointOf(e *hostdpb.Endpoint) (endpoint, error) {
 	return endpoint{f, mac, loopback.Config{Fraction: f, Members: members, Generation: e.GetGeneration()}}, nil
 }
 
-// membership asks the host daemon for the members of the segment, which it then also
-// announces to all of them. It returns nil when the daemon does not answer: the pod's
-// localhost works without it, and a runtime may kill a pod whose CHECK fails.
-func membership(ctx context.Context, d hostclient.Client, c netconf.Hostlo, container, iface string, f segment.Fraction) (*segment.Membership, error) {
-	answer, err := d.Check(ctx, &hostdpb.CheckRequest{ContainerId: container, Interface: iface, Endpoint: true, Pod: c.Segment.Name})
-	if hostclient.Unanswered(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	e := answer.GetEndpoint()
-	if e.GetFraction() != uint32(f) {
-		return nil, fmt.Errorf("the endpoint is fraction %d: want %d", e.GetFraction(), f)
-	}
-	return &segment.Membership{Generation: e.GetGeneration(), Members: segment.Set(e.GetMembers())}, nil
-}
-
 // announceTime bounds the wait for an announcement of the members, which the host
 // repeats every 2 s.
 const announceTime = 7 * time.Second
 
-// awaitMembership waits until the pod knows the host's membership, or a later one.
-func awaitMembership(ctx context.Context, pod ns.NetNS, host segment.Membership) error {
+// awaitMembers asks the host daemon for the members of the segment, which it then also
+// announces, and waits until the pod knows them, or later ones.
+func awaitMembers(ctx context.Context, d hostclient.Client, c netconf.Hostlo, args *skel.CmdArgs, pod ns.NetNS, f segment.Fraction) error {
+	answer, err := d.Check(ctx, &hostdpb.CheckRequest{
+		ContainerId: args.ContainerID, Interface: args.IfName, Endpoint: true, Pod: c.Segment.Name,
+	})
+	if err != nil {
+		return err
+	}
+	e := answer.GetEndpoint()
+	if e.GetFraction() != uint32(f) {
+		return fmt.Errorf("the endpoint is fraction %d: want %d", e.GetFraction(), f)
+	}
+	host := segment.Membership{Generation: e.GetGeneration(), Members: segment.Set(e.GetMembers())}
 	late := time.NewTimer(announceTime)
 	defer late.Stop()
 	for {
-		known, err := lo.membership(pod)
+		known, err := loopback.Membership(pod)
 		if err != nil {
 			return err
 		}
@@ -120,11 +115,11 @@ func awaitMembership(ctx context.Context, pod ns.NetNS, host segment.Membership)
 const aliasPrefix = "unnest:segment:"
 
 // alias names the owner of an endpoint. It stays with the NIC in every namespace.
-func alias(container, iface string) string { return aliasPrefix + container + "/" + iface }
+func alias(args *skel.CmdArgs) string { return aliasPrefix + args.ContainerID + "/" + args.IfName }
 
 // find returns the attachment's endpoint in the pod, nil for none, and whether the
 // pod has one of another attachment.
-func find(pod ns.NetNS, container, iface string) (ours netlink.Link, others bool, err error) {
+func find(pod ns.NetNS, args *skel.CmdArgs) (ours netlink.Link, others bool, err error) {
 	err = pod.Do(func(ns.NetNS) error {
 		links, err := netlinksafe.LinkList()
 		if err != nil {
@@ -132,7 +127,7 @@ func find(pod ns.NetNS, container, iface string) (ours netlink.Link, others bool
 		}
 		for _, l := range links {
 			switch a := l.Attrs().Alias; {
-			case a == alias(container, iface):
+			case a == alias(args):
 				ours = l
 			case strings.HasPrefix(a, aliasPrefix):
 				others = true

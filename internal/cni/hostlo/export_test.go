@@ -13,13 +13,13 @@ func Fail(at string) {
 	fault := errors.New("fault of the test")
 	switch at {
 	case "probe":
-		lo.probe = func() error { return fault }
-		lo.join = func(ns.NetNS, string, loopback.Config) error { return errors.New("unknown helper") }
+		probe = func() error { return fault }
+		join = func(ns.NetNS, string, loopback.Config) error { return errors.New("unknown helper") }
 	case "join":
-		lo.join = func(pod ns.NetNS, nic string, c loopback.Config) error {
+		join = func(pod ns.NetNS, nic string, c loopback.Config) error {
 			return errors.Join(fault, loopback.Join(pod, nic, c)) // as if done in part
 		}
 	case "leave":
-		lo.leave = func(ns.NetNS, string) error { return fault }
+		leave = func(ns.NetNS, string) error { return fault }
 	}
 }

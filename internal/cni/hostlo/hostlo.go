@@ -42,13 +42,11 @@ import (
 	"fmt"
 
 	"github.com/containernetworking/cni/pkg/skel"
-	"github.com/containernetworking/plugins/pkg/ns"
 
 	"unnest/internal/cni/attachment"
 	"unnest/internal/cni/loopback"
 	"unnest/internal/cni/netconf"
 	"unnest/internal/cni/plugin"
-	"unnest/internal/hostapi/segment"
 )
 
 // Plugin is the plugin hostlo.
@@ -58,16 +56,12 @@ var Plugin = plugin.Plugin{
 	Add:   add, Del: del, Check: check, GC: gc, Status: status,
 }
 
-// localhost is what package loopback does to a pod's lo. Tests replace it.
-type localhost struct {
-	probe      func() error
-	join       func(pod ns.NetNS, nic string, c loopback.Config) error
-	check      func(pod ns.NetNS, nic string, c loopback.Config) error
-	leave      func(pod ns.NetNS, nic string) error
-	membership func(pod ns.NetNS) (segment.Membership, error)
-}
-
-var lo = localhost{loopback.Probe, loopback.Join, loopback.Check, loopback.Leave, loopback.Membership}
+// Tests replace these functions of package loopback.
+var (
+	probe = loopback.Probe
+	join  = loopback.Join
+	leave = loopback.Leave
+)
 
 func parse(args *skel.CmdArgs) (netconf.Hostlo, error) {
 	c, err := netconf.ParseHostlo(args.StdinData, args.Args)
@@ -102,7 +96,7 @@ func status(ctx context.Context, args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if err := lo.probe(); err != nil {
+	if err := probe(); err != nil {
 		return err
 	}
 	s, err := attachment.Endpoint.Status(ctx, c.Base, false)

@@ -92,22 +92,16 @@ type Bandwidth struct {
 // wraps ErrDecode when the input is not JSON of these types.
 func ParseBrFusion(stdin []byte) (BrFusion, error) {
 	var c BrFusion
-	if err := json.Unmarshal(stdin, &c); err != nil {
-		return BrFusion{}, fmt.Errorf("%w: %w", ErrDecode, err)
-	}
-	if err := c.complete(); err != nil {
-		return BrFusion{}, fmt.Errorf("%w: %w", errConfiguration, err)
-	}
-	if err := c.readAttachments(); err != nil {
-		return BrFusion{}, err
-	}
-	return c, nil
+	err := parse(stdin, &c, &c.Base, func() error {
+		if err := c.complete(); err != nil {
+			return fmt.Errorf("%w: %w", errConfiguration, err)
+		}
+		return nil
+	})
+	return c, err
 }
 
 func (c *BrFusion) complete() (err error) {
-	if err := c.Base.complete(); err != nil {
-		return err
-	}
 	if c.RawServices != nil {
 		if c.Services, err = parseRanges(c.RawServices.Ranges); err != nil {
 			return err

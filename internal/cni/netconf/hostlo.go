@@ -1,7 +1,6 @@
 package netconf
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -77,25 +76,16 @@ var (
 // when the arguments are wrong.
 func ParseHostlo(stdin []byte, args string) (Hostlo, error) {
 	var c Hostlo
-	if err := json.Unmarshal(stdin, &c); err != nil {
-		return Hostlo{}, fmt.Errorf("%w: %w", ErrDecode, err)
-	}
-	if err := c.Base.complete(); err != nil {
-		return Hostlo{}, fmt.Errorf("%w: %w", errConfiguration, err)
-	}
-	if c.Interface == "" {
-		c.Interface = DefaultInterface
-	}
-	if !isInterfaceName(c.Interface) || c.Interface == "lo" {
-		return Hostlo{}, fmt.Errorf("%w: interface %q: want the name of a network interface", errConfiguration, c.Interface)
-	}
-	if err := c.chooseSegment(args); err != nil {
-		return Hostlo{}, err
-	}
-	if err := c.readAttachments(); err != nil {
-		return Hostlo{}, err
-	}
-	return c, nil
+	err := parse(stdin, &c, &c.Base, func() error {
+		if c.Interface == "" {
+			c.Interface = DefaultInterface
+		}
+		if !isInterfaceName(c.Interface) || c.Interface == "lo" {
+			return fmt.Errorf("%w: interface %q: want the name of a network interface", errConfiguration, c.Interface)
+		}
+		return c.chooseSegment(args)
+	})
+	return c, err
 }
 
 // keys are a source's keys for name, key and mode of a segment.

@@ -80,6 +80,21 @@ func (b *Base) RequirePrevious() (*types100.Result, error) {
 	return b.Previous()
 }
 
+// parse parses stdin into the configuration c, of which b is the base. An error wraps
+// ErrDecode when the input is not JSON of c's types.
+func parse(stdin []byte, c any, b *Base, complete func() error) error {
+	if err := json.Unmarshal(stdin, c); err != nil {
+		return fmt.Errorf("%w: %w", ErrDecode, err)
+	}
+	if err := b.complete(); err != nil {
+		return fmt.Errorf("%w: %w", errConfiguration, err)
+	}
+	if err := complete(); err != nil {
+		return err
+	}
+	return b.readAttachments()
+}
+
 func (b *Base) complete() error {
 	var err error
 	b.Server, err = netip.ParseAddrPort(b.RawServer)

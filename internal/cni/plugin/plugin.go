@@ -24,8 +24,8 @@ import (
 // versions are the versions of the CNI specification that the plugins support.
 var versions = version.PluginSupports("0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
-// ErrUnknownName is wrapped when the binary is called by a name that is not a plugin's.
-var ErrUnknownName = errors.New("unknown CNI plugin")
+// errUnknownName is wrapped when the binary is called by a name that is not a plugin's.
+var errUnknownName = errors.New("unknown CNI plugin")
 
 // Command is one command of a plugin. It gives up when ctx ends, an ADD after its
 // rollback.
@@ -52,7 +52,7 @@ func Main(argv0 string, stderr io.Writer, plugins ...Plugin) int {
 	if err == nil {
 		return 0
 	}
-	if errors.Is(err, ErrUnknownName) {
+	if errors.Is(err, errUnknownName) {
 		fmt.Fprintln(stderr, err)
 	}
 	failure := (*types.Error)(nil)
@@ -75,7 +75,7 @@ func run(ctx context.Context, name string, plugins []Plugin) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("%w %q; install this binary, or a link to it, as %s", ErrUnknownName, name, strings.Join(names, " or "))
+	return fmt.Errorf("%w %q; install this binary, or a link to it, as %s", errUnknownName, name, strings.Join(names, " or "))
 }
 
 // funcs are the commands with the error codes of the specification.

@@ -112,14 +112,14 @@ func awaitOnce(ctx context.Context, match func(netlink.Link) bool) (netlink.Link
 	}
 }
 
-// Check returns an error unless the link has the given MAC, is up, and has all
-// the given addresses with their prefix lengths.
+// Check returns an error unless the link has the given MAC (nil: any), is up, and has
+// all the given addresses with their prefix lengths.
 func Check(link string, mac net.HardwareAddr, addrs []net.IPNet) error {
 	l, err := netlinksafe.LinkByName(link)
 	if err != nil {
 		return fmt.Errorf("find link %s: %w", link, err)
 	}
-	if !hasMAC(l, mac) {
+	if mac != nil && !hasMAC(l, mac) {
 		return fmt.Errorf("link %s has the MAC %s, want %s", link, l.Attrs().HardwareAddr, mac)
 	}
 	if l.Attrs().Flags&net.FlagUp == 0 {
@@ -135,6 +135,32 @@ func Check(link string, mac net.HardwareAddr, addrs []net.IPNet) error {
 		}
 	}
 	return nil
+}
+
+// CheckRoute returns an error unless the kernel has a route to want's destination with
+// its gateway, in its table (0: main), on its link or, without one, on any link.
+func CheckRoute(want *netlink.Route) error {
+	table, family, by := want.Table, netlink.FAMILY_V4, netlink.RT_FILTER_TABLE
+	if table == 0 {
+		table = unix.RT_TABLE_MAIN
+	}
+	if want.Dst.IP.To4() == nil {
+		family = netlink.FAMILY_V6
+	}
+	if want.LinkIndex != 0 {
+		by |= netlink.RT_FILTER_OIF
+	}
+	have, err := netlinksafe.RouteListFiltered(family, &netlink.Route{Table: table, LinkIndex: want.LinkIndex}, by)
+	if err != nil {
+		return fmt.Errorf("list routes: %w", err)
+	}
+	for _, h := range have {
+		if h.Dst != nil && h.Dst.String() == want.Dst.String() && (h.Gw.Equal(want.Gw) ||
+			slices.ContainsFunc(h.MultiPath, func(hop *netlink.NexthopInfo) bool { return hop.Gw.Equal(want.Gw) })) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the route to %s is missing", want.Dst)
 }
 
 var pciAddress = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)

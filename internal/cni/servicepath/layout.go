@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+
+	"github.com/vishvananda/netlink"
 )
 
 // Names and numbers of a path.
@@ -56,38 +58,24 @@ func ownerOf(alias string) (o Owner, ok bool) {
 	return Owner{Network: parts[0], Container: parts[1], Interface: parts[2]}, true
 }
 
-// layout is a path without its veth and the rules of the packet filter.
-type layout struct{ guest, pod side }
-
-// side is the layout in one namespace.
+// side is what a path consists of in one namespace, without the veth and the rules of
+// the packet filter.
 type side struct {
 	link       string
 	sysctls    []sysctl
-	addresses  []netip.Prefix
-	neighbours []neighbour
-	routes     []route
-	rules      []bool // a routing rule for marked packets: true for IPv6, false for IPv4
+	addresses  []*netlink.Addr
+	neighbours []*netlink.Neigh
+	routes     []*netlink.Route
+	rules      []*netlink.Rule
 }
 
 // sysctl is a setting below /proc/sys/net.
 type sysctl struct{ name, value string }
 
-type neighbour struct {
-	addr netip.Addr
-	mac  net.HardwareAddr
-}
-
-type route struct {
-	to    netip.Prefix
-	via   netip.Addr // zero: on the link
-	from  netip.Addr // zero: the kernel's choice
-	table int        // 0: main
-}
-
-// layout is the layout of a path. In each family the pod's first address is the
+// layout returns both sides of a path. In each family the pod's first address is the
 // source of its packets. Ranges of a family without an address are left out.
-func (p Path) layout(ends Ends) layout {
-	guest, pod := side{link: ends.Guest.Name}, side{link: ends.Pod.Name}
+func (p Path) layout(ends Ends) (guest, pod side) {
+	guest.link, pod.link = ends.Guest.Name, ends.Pod.Name
 	for _, v6 := range []bool{false, true} {
 		first := netip.Addr{}
 		for _, a := range p.Addresses {
@@ -97,19 +85,21 @@ func (p Path) layout(ends Ends) layout {
 			if !first.IsValid() {
 				first = a
 			}
-			guest.neighbours = append(guest.neighbours, neighbour{a, ends.Pod.MAC})
-			guest.routes = append(guest.routes, route{to: netip.PrefixFrom(a, a.BitLen())})
+			guest.addNeighbour(ends.Guest, a, ends.Pod)
+			guest.routes = append(guest.routes, &netlink.Route{
+				LinkIndex: ends.Guest.Index, Dst: ipNet(netip.PrefixFrom(a, a.BitLen())), Scope: netlink.SCOPE_LINK,
+			})
 		}
 		if first.IsValid() {
 			guest.sysctls = append(guest.sysctls, guestSysctls(ends.Guest.Name, v6)...)
-			pod.addFamily(first, p.Ranges, ends.Guest.MAC)
+			pod.addFamily(first, p.Ranges, ends)
 		}
 	}
-	return layout{guest, pod}
+	return guest, pod
 }
 
 // addFamily adds the pod's part for the family of the address from.
-func (s *side) addFamily(from netip.Addr, ranges []netip.Prefix, guest net.HardwareAddr) {
+func (s *side) addFamily(from netip.Addr, ranges []netip.Prefix, ends Ends) {
 	via, all := nextHop6, netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	setting := sysctl{"ipv6/conf/" + podEnd + "/disable_ipv6", "0"}
 	if from.Is4() {
@@ -117,17 +107,44 @@ func (s *side) addFamily(from netip.Addr, ranges []netip.Prefix, guest net.Hardw
 		// svc0 receives packets that the pod would answer over its own NIC. IPv6 has
 		// no such check.
 		setting = sysctl{"ipv4/conf/" + podEnd + "/rp_filter", "2"}
-		s.addresses = append(s.addresses, podLocal)
+		s.addresses = append(s.addresses, &netlink.Addr{IPNet: ipNet(podLocal), Scope: int(netlink.SCOPE_LINK)})
 	}
 	s.sysctls = append(s.sysctls, setting)
-	s.neighbours = append(s.neighbours, neighbour{via, guest})
+	s.addNeighbour(ends.Pod, via, ends.Guest)
 	for _, r := range ranges {
 		if r.Addr().Is4() == from.Is4() {
-			s.routes = append(s.routes, route{to: r, via: via, from: from})
+			s.addRoute(ends.Pod, netlink.Route{Dst: ipNet(r), Gw: via.AsSlice(), Src: from.AsSlice()})
 		}
 	}
-	s.routes = append(s.routes, route{to: all, via: via, table: answers})
-	s.rules = append(s.rules, from.Is6())
+	s.addRoute(ends.Pod, netlink.Route{Dst: ipNet(all), Gw: via.AsSlice(), Table: answers})
+	s.rules = append(s.rules, answerRule(from.Is6()))
+}
+
+func (s *side) addRoute(link *netlink.LinkAttrs, r netlink.Route) {
+	r.LinkIndex, r.Flags = link.Index, int(netlink.FLAG_ONLINK)
+	s.routes = append(s.routes, &r)
+}
+
+// addNeighbour gives the address a the MAC of the other end.
+func (s *side) addNeighbour(link *netlink.LinkAttrs, a netip.Addr, other *netlink.LinkAttrs) {
+	s.neighbours = append(s.neighbours, &netlink.Neigh{
+		LinkIndex: link.Index, IP: a.AsSlice(), HardwareAddr: other.HardwareAddr, State: netlink.NUD_PERMANENT,
+	})
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// answerRule routes marked packets by the table answers.
+func answerRule(v6 bool) *netlink.Rule {
+	mask := uint32(mark)
+	r := netlink.NewRule()
+	r.Priority, r.Table, r.Mark, r.Mask, r.Family = rulePriority, answers, mark, &mask, netlink.FAMILY_V4
+	if v6 {
+		r.Family = netlink.FAMILY_V6
+	}
+	return r
 }
 
 // guestSysctls enable forwarding. They disable redirects, which the guest would send

@@ -6,54 +6,59 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 )
 
-func (r route) String() string {
-	return fmt.Sprintf("%v via %v from %v table %d", r.to, r.via, r.from, r.table)
-}
-
-func texts(routes []route) (s []string) {
+func texts(routes []*netlink.Route) (s []string) {
 	for _, r := range routes {
-		s = append(s, r.String())
+		s = append(s, fmt.Sprintf("%v via %v from %v table %d", r.Dst, r.Gw, r.Src, r.Table))
 	}
 	return s
 }
 
 func TestLayout(t *testing.T) {
-	ends := Ends{Guest: End{"unsv1", net.HardwareAddr{2, 0, 0, 0, 0, 1}, 1400}, Pod: End{"svc0", net.HardwareAddr{2, 0, 0, 0, 0, 2}, 1400}}
+	ends := Ends{
+		Guest: &netlink.LinkAttrs{Name: "unsv1", HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 1}},
+		Pod:   &netlink.LinkAttrs{Name: "svc0", HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 2}},
+	}
 	p := Path{Ranges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/112")}}
 	for _, c := range []struct {
 		addresses  []string
 		guest, pod []string
-		rules      []bool
+		rules      []int // families
 	}{
 		{nil, nil, nil, nil},
 		{
 			[]string{"10.0.0.5", "10.0.0.6"},
-			[]string{"10.0.0.5/32 via invalid IP from invalid IP table 0", "10.0.0.6/32 via invalid IP from invalid IP table 0"},
-			[]string{"10.96.0.0/12 via 169.254.1.1 from 10.0.0.5 table 0", "0.0.0.0/0 via 169.254.1.1 from invalid IP table 30062"},
-			[]bool{false},
+			[]string{"10.0.0.5/32 via <nil> from <nil> table 0", "10.0.0.6/32 via <nil> from <nil> table 0"},
+			[]string{"10.96.0.0/12 via 169.254.1.1 from 10.0.0.5 table 0", "0.0.0.0/0 via 169.254.1.1 from <nil> table 30062"},
+			[]int{netlink.FAMILY_V4},
 		},
 		{
 			[]string{"fd00::5", "10.0.0.5"},
-			[]string{"10.0.0.5/32 via invalid IP from invalid IP table 0", "fd00::5/128 via invalid IP from invalid IP table 0"},
+			[]string{"10.0.0.5/32 via <nil> from <nil> table 0", "fd00::5/128 via <nil> from <nil> table 0"},
 			[]string{
-				"10.96.0.0/12 via 169.254.1.1 from 10.0.0.5 table 0", "0.0.0.0/0 via 169.254.1.1 from invalid IP table 30062",
-				"fd00:96::/112 via fe80::1 from fd00::5 table 0", "::/0 via fe80::1 from invalid IP table 30062",
+				"10.96.0.0/12 via 169.254.1.1 from 10.0.0.5 table 0", "0.0.0.0/0 via 169.254.1.1 from <nil> table 30062",
+				"fd00:96::/112 via fe80::1 from fd00::5 table 0", "::/0 via fe80::1 from <nil> table 30062",
 			},
-			[]bool{false, true},
+			[]int{netlink.FAMILY_V4, netlink.FAMILY_V6},
 		},
 	} {
 		p.Addresses = nil
 		for _, a := range c.addresses {
 			p.Addresses = append(p.Addresses, netip.MustParseAddr(a))
 		}
-		got := p.layout(ends)
-		if !slices.Equal(texts(got.guest.routes), c.guest) || !slices.Equal(texts(got.pod.routes), c.pod) || !slices.Equal(got.pod.rules, c.rules) {
-			t.Errorf("%v: got guest %v, pod %v, rules %v", c.addresses, got.guest.routes, got.pod.routes, got.pod.rules)
+		guest, pod := p.layout(ends)
+		var rules []int
+		for _, r := range pod.rules {
+			rules = append(rules, r.Family)
 		}
-		if len(got.guest.neighbours) != len(c.addresses) || len(got.pod.neighbours) != len(c.rules) {
-			t.Errorf("%v: neighbours are %v and %v", c.addresses, got.guest.neighbours, got.pod.neighbours)
+		if !slices.Equal(texts(guest.routes), c.guest) || !slices.Equal(texts(pod.routes), c.pod) || !slices.Equal(rules, c.rules) {
+			t.Errorf("%v: got guest %v, pod %v, rules %v", c.addresses, guest.routes, pod.routes, pod.rules)
+		}
+		if len(guest.neighbours) != len(c.addresses) || len(pod.neighbours) != len(c.rules) {
+			t.Errorf("%v: neighbours are %v and %v", c.addresses, guest.neighbours, pod.neighbours)
 		}
 	}
 }

@@ -32,7 +32,6 @@ package servicepath
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
@@ -52,15 +51,8 @@ type Path struct {
 	MTU       int            // bytes; 0: the kernel's default
 }
 
-// End is one end of a path's veth.
-type End struct {
-	Name string
-	MAC  net.HardwareAddr
-	MTU  int
-}
-
 // Ends are both ends of a path's veth.
-type Ends struct{ Guest, Pod End }
+type Ends struct{ Guest, Pod *netlink.LinkAttrs }
 
 // ErrOtherPath is wrapped when the pod has a path of another attachment.
 var ErrOtherPath = errors.New("the pod has a service path of another network; give services to only one of its networks")
@@ -94,15 +86,15 @@ func (p Path) add(pod ns.NetNS) (Ends, error) {
 	if err != nil {
 		return Ends{}, err
 	}
-	layout := p.layout(ends)
-	if err := layout.guest.apply(); err != nil {
+	inGuest, inPod := p.layout(ends)
+	if err := inGuest.apply(); err != nil {
 		return Ends{}, fmt.Errorf("in the guest: %w", err)
 	}
 	if err := filterGuest(ends.Guest.Name); err != nil {
 		return Ends{}, err
 	}
 	err = pod.Do(func(ns.NetNS) error {
-		if err := layout.pod.apply(); err != nil {
+		if err := inPod.apply(); err != nil {
 			return err
 		}
 		return filterPod()
@@ -140,15 +132,10 @@ func (p Path) ends(pod ns.NetNS) (e Ends, err error) {
 		if l.Attrs().ParentIndex != guest.Attrs().Index {
 			return fmt.Errorf("%s in the pod is not the other end of %s", podEnd, guest.Attrs().Name)
 		}
-		e = Ends{Guest: endOf(guest), Pod: endOf(l)}
+		e = Ends{Guest: guest.Attrs(), Pod: l.Attrs()}
 		return nil
 	})
 	return e, err
-}
-
-func endOf(l netlink.Link) End {
-	a := l.Attrs()
-	return End{Name: a.Name, MAC: a.HardwareAddr, MTU: a.MTU}
 }
 
 // Check returns an error unless the path is as Add has made it.
@@ -164,8 +151,9 @@ func (p Path) check(pod ns.NetNS) error {
 	if err != nil {
 		return err
 	}
-	layout, t := p.layout(ends), table()
-	err = layout.guest.check()
+	t := table()
+	inGuest, inPod := p.layout(ends)
+	err = inGuest.check()
 	if err == nil {
 		err = errors.Join(checkChains(guestChains(t, hairpins(t))), checkHairpin(ends.Guest.Name))
 	}
@@ -173,7 +161,7 @@ func (p Path) check(pod ns.NetNS) error {
 		return fmt.Errorf("in the guest: %w", err)
 	}
 	err = pod.Do(func(ns.NetNS) error {
-		if err := layout.pod.check(); err != nil {
+		if err := inPod.check(); err != nil {
 			return err
 		}
 		return checkChains(podChains(t))

@@ -86,7 +86,7 @@ func TestTrafficWithoutPath(t *testing.T) {
 func TestCheckSeesDamage(t *testing.T) {
 	w := newWorld(t)
 	w.addPaths()
-	if w.endsA.Pod.Name != "svc0" || w.endsA.Pod.MTU != 1400 || w.endsA.Guest.MTU != 1400 || len(w.endsA.Guest.MAC) != 6 {
+	if w.endsA.Pod.Name != "svc0" || w.endsA.Pod.MTU != 1400 || w.endsA.Guest.MTU != 1400 || len(w.endsA.Guest.HardwareAddr) != 6 {
 		t.Errorf("ends are %+v", w.endsA)
 	}
 	check := func() (err error) {
@@ -134,14 +134,14 @@ func (w *world) state(n ns.NetNS) (s []string) {
 				s = append(s, "link "+l.Attrs().Name)
 			}
 		}
-		for _, v6 := range []bool{false, true} {
-			rules, ruleErr := netlink.RuleList(family(v6))
+		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+			rules, ruleErr := netlink.RuleList(family)
 			for _, r := range rules {
 				if r.Table == answers {
 					s = append(s, "rule")
 				}
 			}
-			routes, routeErr := netlink.RouteListFiltered(family(v6), &netlink.Route{Table: answers}, netlink.RT_FILTER_TABLE)
+			routes, routeErr := netlink.RouteListFiltered(family, &netlink.Route{Table: answers}, netlink.RT_FILTER_TABLE)
 			for range routes {
 				s = append(s, "route of the table")
 			}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -59,6 +60,14 @@ func Main(ctx context.Context, args []string, in io.Reader, stderr io.Writer) in
 
 var errUsage = errors.New("wrong arguments; unnest-volume -help shows the usage")
 
+// Verbs of the binary.
+const (
+	attachVolume = "attach volume"
+	detachVolume = "detach volume"
+	attachMemory = "attach memory"
+	detachMemory = "detach memory"
+)
+
 // call is one call of the binary.
 type call struct {
 	verb, pod, name, key string
@@ -68,11 +77,12 @@ type call struct {
 
 // parse reads the arguments and, for attach, the key from in.
 func parse(args []string, in io.Reader) (call, error) {
-	if len(args) != 5 && (len(args) != 6 || args[0] != "attach" || args[1] != "memory") {
+	if len(args) < 5 {
 		return call{}, errUsage
 	}
 	c := call{verb: args[0] + " " + args[1], pod: args[2], name: args[3], path: args[4]}
-	if verbs[c.verb] == nil {
+	if !slices.Contains([]string{attachVolume, detachVolume, attachMemory, detachMemory}, c.verb) ||
+		len(args) > 6 || len(args) == 6 && c.verb != attachMemory {
 		return call{}, errUsage
 	}
 	if len(args) == 6 {
@@ -91,54 +101,39 @@ func parse(args []string, in io.Reader) (call, error) {
 	return c, nil
 }
 
+// run does not detach what cannot be mounted: it may be in use.
 func (c call) run(ctx context.Context, server netip.AddrPort, credentials string) error {
 	d, err := hostclient.Dial(server, credentials)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	return verbs[c.verb](ctx, d, c)
-}
-
-var verbs = map[string]func(context.Context, hostclient.Client, call) error{
-	"attach volume": attachVolume, "detach volume": detachVolume, "attach memory": attachMemory, "detach memory": detachMemory,
-}
-
-// attachVolume does not detach a volume that cannot be mounted: it may be in use.
-func attachVolume(ctx context.Context, d hostclient.Client, c call) error {
-	answer, err := d.AttachVolume(ctx, &hostdpb.AttachVolumeRequest{Pod: c.pod, Key: c.key, Name: c.name})
-	if err != nil {
-		return err
+	switch c.verb {
+	case attachVolume:
+		answer, err := d.AttachVolume(ctx, &hostdpb.AttachVolumeRequest{Pod: c.pod, Key: c.key, Name: c.name})
+		if err != nil {
+			return err
+		}
+		return Mount(ctx, answer.GetVolume(), c.path)
+	case attachMemory:
+		answer, err := d.AttachSharedMemory(ctx, &hostdpb.AttachSharedMemoryRequest{Pod: c.pod, Key: c.key, Name: c.name, Size: c.size})
+		if err != nil {
+			return err
+		}
+		return BindMemory(ctx, answer.GetMemory(), c.path)
 	}
-	return Mount(ctx, answer.GetVolume(), c.path)
-}
-
-func detachVolume(ctx context.Context, d hostclient.Client, c call) error {
 	if err := Unmount(c.path); err != nil {
 		return err
 	}
-	_, err := d.DetachVolume(ctx, &hostdpb.DetachVolumeRequest{Pod: c.pod, Name: c.name})
-	return err
-}
-
-func attachMemory(ctx context.Context, d hostclient.Client, c call) error {
-	answer, err := d.AttachSharedMemory(ctx, &hostdpb.AttachSharedMemoryRequest{Pod: c.pod, Key: c.key, Name: c.name, Size: c.size})
-	if err != nil {
-		return err
-	}
-	return BindMemory(ctx, answer.GetMemory(), c.path)
-}
-
-// detachMemory also removes the file that attachMemory has made.
-func detachMemory(ctx context.Context, d hostclient.Client, c call) error {
-	if err := Unmount(c.path); err != nil {
+	if c.verb == detachVolume {
+		_, err := d.DetachVolume(ctx, &hostdpb.DetachVolumeRequest{Pod: c.pod, Name: c.name})
 		return err
 	}
 	if _, err := d.DetachSharedMemory(ctx, &hostdpb.DetachSharedMemoryRequest{Pod: c.pod, Name: c.name}); err != nil {
 		return err
 	}
 	if info, err := os.Lstat(c.path); err == nil && info.Mode().IsRegular() && info.Size() == 0 {
-		return os.Remove(c.path)
+		return os.Remove(c.path) // made by "attach memory"
 	}
 	return nil
 }
