@@ -11,24 +11,23 @@ import (
 	"unnest/internal/plan/cluster"
 )
 
-// Options say of which plans, and with how much effort, Of speaks. Effort
-// is counted, never timed, so that the same user has the same bound everywhere.
+// Options say which plans the bound is for, and how hard to try. Effort is counted, not
+// timed, so a user has the same bound on every machine.
 type Options struct {
-	Whole bool  // no pod may be split, as Kubernetes schedules
-	Known int64 // what a known plan costs: a bound that reaches it ends the search; 0: none is known
+	Whole bool  // plans must not split pods, as in Kubernetes
+	Known int64 // cost of a known plan; a bound that reaches it ends the search; 0: unknown
 
-	// Tolerance ends column generation when it can raise the bound by no more than
-	// this part. 0: 0.001, negative: only when it cannot at all.
+	// Tolerance ends column generation when it can raise the bound by at most this
+	// fraction. 0: 0.001; negative: only when it cannot raise the bound.
 	Tolerance float64
-	MaxTypes  int // column generation only up to so many distinct items; 0: 100, negative: never
-	MaxRounds int // rounds of pricing in column generation; 0: 1000
-	// MaxNodes is how many nodes all knapsacks of column generation may have
-	// together; the search for whole VMs may have five times as many, divided by the
-	// number of inequalities. 0: 1,000,000.
+	MaxTypes  int // most distinct items for column generation; 0: 100; negative: never
+	MaxRounds int // most rounds of column generation; 0: 1000
+	// MaxNodes limits the nodes of all knapsacks of column generation together. The search
+	// for whole VMs may use five times as many, divided by the number of inequalities.
+	// 0: 1,000,000.
 	MaxNodes int
 }
 
-// withDefaults returns o with the defaults in place of zeros.
 func (o Options) withDefaults() Options {
 	o.Tolerance = cmp.Or(o.Tolerance, 1e-3)
 	o.MaxTypes = cmp.Or(o.MaxTypes, 100)
@@ -37,59 +36,53 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Result is what a user's VMs cost at least, in billionths of a dollar for an
-// hour. All are multiples of the greatest common divisor of the prices, as every
-// plan's cost is.
+// Result is lower bounds of the cost of a user's VMs, in billionths of a dollar for an hour.
+// All are multiples of the greatest common divisor of the prices, as the cost of every plan.
 type Result struct {
-	Continuous       int64 // if VMs could be bought in fractions
-	LargeItem        int64 // the same, where what is too large to share does not
-	ColumnGeneration int64 // the linear relaxation over all ways to fill a VM, not below LargeItem; 0: not computed
-	WholeVMs         int64 // LargeItem, and the best of ColumnGeneration, where VMs are bought whole; 0: not computed
+	Continuous       int64 // if fractions of VMs could be bought
+	LargeItem        int64 // the same, but large items do not share a VM
+	ColumnGeneration int64 // linear relaxation over all ways to fill a VM, at least LargeItem; 0: not computed
+	WholeVMs         int64 // all of the above with whole VMs; 0: not computed
 	Best             int64 // the largest of them
 
-	// Exact says that ColumnGeneration is the optimum of its relaxation, rounded
-	// up, and not what was proved of it when the search ended. The cheapest plan may
-	// still cost more.
+	// Exact says that ColumnGeneration is the optimum of its relaxation, rounded up, and
+	// not a bound from a search that ended early. The cheapest plan may still cost more.
 	Exact bool
 
-	Items   int   // containers, or pods that cannot be split, that are not nothing
-	Types   int   // distinct ones
-	Rounds  int   // of pricing
-	LeftOut []int // pods, by index, of which a part fits into no model; nothing is said of their cost
+	Items   int   // containers, or whole pods, with a request
+	Types   int   // distinct items
+	Rounds  int   // of column generation
+	LeftOut []int // indices of pods with a part that no model holds; the bounds exclude them
 }
 
-// Of returns lower bounds of the cost of every plan for a user: heterogeneous
-// vector bin packing, where the items are containers, the first of a pod with the
-// pod's overhead, or whole pods if o.Whole or the pod says so. Model.Pods is a third
-// dimension, filled by one part of each pod; other fractions are not counted, which
-// can only lower the bound. Physical hosts are not considered, which also can only
-// lower it.
+// Of returns lower bounds of the cost of every plan for a user. The problem is heterogeneous
+// vector bin packing. Items are containers, the first of a pod with the pod's overhead, or
+// whole pods if o.Whole or the pod requires it. Model.Pods is a third dimension, in which one
+// part of each pod has size 1; other fractions have 0, which can only lower the bound.
+// Physical hosts are ignored, which can also only lower it.
 //
-// All bounds but WholeVMs are Farley's (A note on bounding a class of linear programming problems,
-// including cutting stock problems, Operations Research 38(5), 1990): if items have
-// weights, and the items that fit into a VM of model m never weigh more than K(m),
-// then a plan costs at least the weight of all items times the least Price(m)/K(m).
-// This holds for whatever weights. So they come from linear programs in floating
-// point, are rounded to integers, and from there on arithmetic is exact.
+// All bounds but WholeVMs are Farley's (A note on bounding a class of linear programming
+// problems, including cutting stock problems, Operations Research 38(5), 1990): if items have
+// weights, and the items on a VM of model m never weigh more than K(m), then a plan costs at
+// least the weight of all items times the minimum of Price(m)/K(m). This holds for any
+// weights. Linear programs in floating point propose them; they are rounded to integers, and
+// all further arithmetic is exact.
 //
-//   - Continuous: the weights are the sizes, in the best mixture of dimensions
-//     (Martello and Toth, Knapsack Problems, Wiley 1990, §8.3, L1; Caprara and Toth,
-//     Lower bounds and algorithms for the 2-dimensional vector packing problem,
-//     Discrete Applied Mathematics 111, 2001, §2). A VM is never filled by more than
-//     there is.
-//   - LargeItem: sizes in each dimension go through superadditive functions first,
-//     see inequalities.
-//   - ColumnGeneration: the best weights there are; see columnGeneration.
-//   - WholeVMs: the least for which whole VMs fulfil all that was found of what VMs
-//     can hold, in whole numbers too; see purchase.
+//   - Continuous: the weights are the sizes, in the best combination of dimensions (Martello
+//     and Toth, Knapsack Problems, Wiley 1990, §8.3, L1; Caprara and Toth, Lower bounds and
+//     algorithms for the 2-dimensional vector packing problem, Discrete Applied Mathematics
+//     111, 2001, §2). A VM holds at most all items.
+//   - LargeItem: superadditive functions of the sizes in each dimension; see inequalities.
+//   - ColumnGeneration: the best of all weights; see columnGeneration.
+//   - WholeVMs: the cheapest whole VMs that satisfy all inequalities found before; see
+//     integerProgram.
 //
-// The order of pods and models does not matter, nor that of containers but for the
-// first of a pod with an overhead. One more pod or container does not lower
-// Continuous, nor ColumnGeneration if it is exact, nor LargeItem as long as a dimension
-// has at most 64 distinct sizes, since all are tried as parameters; but for one step
-// of the prices' divisor that rounding may take. WholeVMs and Best may fall, since
-// what column generation finds on its way differs. Requests and sizes are not
-// negative.
+// The order of pods, models and containers does not matter, except for the first container of
+// a pod with an overhead. Another pod or container does not lower Continuous, an exact
+// ColumnGeneration, or LargeItem with at most 64 distinct sizes in each dimension (all are
+// parameters then), except by one step of rounding to the prices' divisor. It may lower
+// WholeVMs and Best, because column generation finds other inequalities. Requests and sizes
+// must not be negative.
 func Of(u cluster.User, c cluster.Catalogue, o Options) Result {
 	o = o.withDefaults()
 	p, leftOut := newRelaxation(u, c, o.Whole)
@@ -114,13 +107,13 @@ func Of(u cluster.User, c cluster.Catalogue, o Options) Result {
 		rows = append(rows, g.proofs...)
 	}
 	if open() {
-		r.WholeVMs = p.newPurchase(rows, 5*o.MaxNodes).solve(r.Best, o.Known)
+		r.WholeVMs = p.newIntegerProgram(rows, 5*o.MaxNodes).solve(r.Best, o.Known)
 		r.Best = r.WholeVMs
 	}
 	return r
 }
 
-// extent is a size in the dimensions of the relaxation.
+// extent is a size in all dimensions.
 type extent [dimensions]int64
 
 const (
@@ -130,7 +123,7 @@ const (
 	dimensions
 )
 
-// fits reports whether e fits into o, in all dimensions.
+// fits reports whether e fits into o in all dimensions.
 func (e extent) fits(o extent) bool {
 	for d := range e {
 		if e[d] > o[d] {
@@ -140,28 +133,28 @@ func (e extent) fits(o extent) bool {
 	return true
 }
 
-// demand is identical items.
+// demand is a number of identical items.
 type demand struct {
 	size  extent
 	count int64
 }
 
-// offer is a model as the relaxation sees it.
+// offer is a model of VM in the relaxation.
 type offer struct {
 	size  extent
 	price int64
 }
 
-// relaxation is what a plan is bounded by: items of few sizes, and models of which
-// none is both smaller and dearer than another.
+// relaxation is the problem that bounds a plan: items of few sizes, and models of which none
+// is both smaller and more expensive than another.
 type relaxation struct {
-	demands []demand // by size; none is nothing in all dimensions
-	offers  []offer  // by price
-	step    int64    // every plan's cost is a multiple of it
+	demands []demand // sorted by size; none has size 0 in all dimensions
+	offers  []offer  // sorted by price
+	step    int64    // divides the cost of every plan
 }
 
-// newRelaxation returns the relaxation of a user and the pods that are left out
-// because part of them fits into no model.
+// newRelaxation returns the relaxation for a user, and the indices of pods with a part that
+// no model holds.
 func newRelaxation(u cluster.User, c cluster.Catalogue, whole bool) (*relaxation, []int) {
 	counts := map[extent]int64{}
 	var leftOut []int
@@ -191,8 +184,8 @@ func newRelaxation(u cluster.User, c cluster.Catalogue, whole bool) (*relaxation
 	return p, leftOut
 }
 
-// merge returns the items with pods not counted where nothing limits them, so that
-// more of them are identical. What has no size but a pod keeps that: it needs a VM.
+// merge drops the dimension of pods if no model limits them, so that more items are identical.
+// Items with no other size keep it, because they need a VM.
 func merge(counts map[extent]int64, limited bool) map[extent]int64 {
 	if limited {
 		return counts
@@ -207,9 +200,8 @@ func merge(counts map[extent]int64, limited bool) map[extent]int64 {
 	return merged
 }
 
-// indivisible returns the sizes of the parts of a pod, none if there is nothing to
-// place. The first of them stands for the pod where pods are counted: wherever it is,
-// there is a fraction of the pod.
+// indivisible returns the sizes of the parts of a pod, none if there is nothing to place. The
+// first part counts as the pod in the dimension of pods.
 func indivisible(p cluster.Pod, whole bool) []extent {
 	if len(p.Containers) == 0 && p.Overhead == (cluster.Resources{}) {
 		return nil
@@ -231,7 +223,7 @@ func indivisible(p cluster.Pod, whole bool) []extent {
 	return parts
 }
 
-// placeable reports whether each part fits into a model.
+// placeable reports whether each part fits into some model.
 func placeable(parts []extent, c cluster.Catalogue) bool {
 	for _, size := range parts {
 		request := cluster.Resources{CPU: size[cpuExtent], Memory: size[memoryExtent]}
@@ -242,8 +234,8 @@ func placeable(parts []extent, c cluster.Catalogue) bool {
 	return true
 }
 
-// offers returns the models for a user of so many pods, by price, without those to
-// which another is preferable in any plan of any user.
+// offers returns the models for a user of so many pods, sorted by price, without those that
+// another model dominates.
 func offers(c cluster.Catalogue, pods int64) []offer {
 	var all []offer
 	for _, m := range c {
@@ -268,8 +260,8 @@ func offers(c cluster.Catalogue, pods int64) []offer {
 	return kept
 }
 
-// farley returns Farley's bound for items that weigh total together, and at most
-// most[m] in the m-th offer, rounded up to what a plan can cost.
+// farley returns Farley's bound for items that weigh total together, and at most most[m] on a
+// VM of the m-th offer, rounded up to the step.
 func (p *relaxation) farley(total *big.Int, most []*big.Int) int64 {
 	var least *big.Int
 	for m, o := range p.offers {
@@ -288,8 +280,8 @@ func (p *relaxation) farley(total *big.Int, most []*big.Int) int64 {
 	return (least.Int64() + p.step - 1) / p.step * p.step
 }
 
-// dearest returns the highest price.
-func (p *relaxation) dearest() int64 { return p.offers[len(p.offers)-1].price }
+// highestPrice returns the highest price.
+func (p *relaxation) highestPrice() int64 { return p.offers[len(p.offers)-1].price }
 
 // gcd returns the greatest common divisor; that of 0 and b is b.
 func gcd(a, b int64) int64 {

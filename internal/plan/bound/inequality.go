@@ -7,9 +7,8 @@ import (
 	"slices"
 )
 
-// inequality is what every plan fulfils: items weigh what f makes of their size in a
-// dimension, all together total, and what a VM of the m-th offer holds weighs at most
-// most[m].
+// inequality holds for every plan: f of the sizes of items in a dimension is their weight, all
+// items weigh total, and the items on a VM of the m-th offer weigh at most most[m].
 type inequality struct {
 	dimension int
 	f         func(int64) int64
@@ -17,21 +16,21 @@ type inequality struct {
 	most      []int64
 }
 
-// combine returns the best bound that follows from any mixture of inequalities: the
-// optimum of min Σ price(m)·x(m) subject to Σ most(m)·x(m) ≥ total for each of them.
-// Its dual has a row for each offer, and a column for each inequality. The solution
-// in floating point is only taken for the weights of Farley's bound. It also returns
-// what each item costs then, in units of the highest price.
+// combine returns the best bound from any combination of inequalities: the optimum of
+// min Σ price(m)·x(m) subject to Σ most(m)·x(m) ≥ total for each of them. It solves the dual,
+// with a row for each offer and a column for each inequality. The floating-point solution
+// only gives the weights of Farley's bound. combine also returns the price of each item in
+// that solution, in units of the highest price.
 func (p *relaxation) combine(from []inequality) (int64, []float64) {
 	each := make([]float64, len(p.demands))
-	dearest := float64(p.dearest())
-	if dearest == 0 {
+	highestPrice := float64(p.highestPrice())
+	if highestPrice == 0 {
 		return 0, each
 	}
 	prices := make([]float64, len(p.offers))
 	slack := make([]column, len(p.offers))
 	for m, o := range p.offers {
-		prices[m] = float64(o.price) / dearest
+		prices[m] = float64(o.price) / highestPrice
 		slack[m] = column{entries: []entry{{m, 1}}}
 	}
 	lp := newSimplex(prices, slack)
@@ -40,37 +39,37 @@ func (p *relaxation) combine(from []inequality) (int64, []float64) {
 	}
 	lp.solve(200 * (len(p.offers) + 1))
 
-	sum := newMixture(len(p.offers))
+	sum := newCombination(len(p.offers))
 	for row, j := range lp.basis {
-		if j < len(slack) || lp.level[row] <= 0 {
+		if j < len(slack) || lp.x[row] <= 0 {
 			continue
 		}
 		q := from[j-len(slack)]
-		sum.add(q, lp.level[row]/-lp.value())
+		sum.add(q, lp.x[row]/-lp.value())
 		for i, d := range p.demands {
-			each[i] += lp.level[row] * float64(q.f(d.size[q.dimension])) / float64(q.total)
+			each[i] += lp.x[row] * float64(q.f(d.size[q.dimension])) / float64(q.total)
 		}
 	}
 	return p.farley(sum.total, sum.most), each
 }
 
-// mixture is a sum of inequalities with weights. It is exact.
-type mixture struct {
+// combination is an exact weighted sum of inequalities.
+type combination struct {
 	total *big.Int
 	most  []*big.Int
 }
 
-func newMixture(offers int) *mixture {
-	s := &mixture{total: new(big.Int), most: make([]*big.Int, offers)}
+func newCombination(offers int) *combination {
+	s := &combination{total: new(big.Int), most: make([]*big.Int, offers)}
 	for m := range s.most {
 		s.most[m] = new(big.Int)
 	}
 	return s
 }
 
-// add adds an inequality with a weight that makes its total about a share, which is
-// at most 1, of 2¹¹⁴.
-func (s *mixture) add(q inequality, share float64) {
+// add adds an inequality with a weight that makes its total about share·2¹¹⁴, where share is
+// at most 1.
+func (s *combination) add(q inequality, share float64) {
 	weight := big.NewInt(int64(math.Ldexp(share, 50)))
 	weight.Lsh(weight, 64).Div(weight, big.NewInt(q.total))
 	s.total.Add(s.total, new(big.Int).Mul(weight, big.NewInt(q.total)))
@@ -90,9 +89,9 @@ func (q inequality) column() column {
 	return c
 }
 
-// sums returns the inequalities of the continuous bound: in each dimension, VMs are
-// as large as what is on them. That of the pods is fulfilled by one VM of a model
-// without a limit, so no bound is less than the cheapest VM.
+// sums returns the inequalities of the continuous bound: in each dimension, the size of a VM is
+// at least the sum of its items. For pods, one VM of a model without a limit satisfies it, so
+// every bound is at least the cheapest VM.
 func (p *relaxation) sums() []inequality {
 	var all []inequality
 	for d := range dimensions {
@@ -101,22 +100,21 @@ func (p *relaxation) sums() []inequality {
 	return all
 }
 
-// inequalities returns those of the large-item bound, which include sums: for
-// superadditive functions f of the sizes in one dimension, where f(x) + f(y) ≤
-// f(x+y), the f of a VM's size is at least the sum of the f of its items' sizes.
-// With f(capacity) = 1 these are dual feasible functions (Clautiaux, Alves and
-// Valério de Carvalho, A survey of dual-feasible and superadditive functions, Annals
-// of Operations Research 179, 2010; for vectors, Caprara and Toth 2001, §3); without,
-// they serve models of all sizes at once. Two families are used:
+// inequalities returns those of the large-item bound, which include sums. They follow from
+// superadditive functions f of the sizes in one dimension: as f(x) + f(y) ≤ f(x+y), f of a VM's
+// size is at least the sum of f of its items' sizes. With f(capacity) = 1 these are dual
+// feasible functions (Clautiaux, Alves and Valério de Carvalho, A survey of dual-feasible and
+// superadditive functions, Annals of Operations Research 179, 2010; for vectors, Caprara and
+// Toth 2001, §3); without it, they serve models of all sizes at once. There are two families:
 //
-//   - rounded: Chvátal-Gomory and mixed integer rounding. Rounding down to multiples
-//     of just more than the k-th part of a model counts items of which k do not fit.
-//   - polarized: Martello and Toth's L2 (Knapsack Problems, §8.3.2; Fekete and
-//     Schepers, New classes of fast lower bounds for bin packing problems,
-//     Mathematical Programming 91, 2001): what leaves less than a threshold free
-//     fills the VM, and what is less than the threshold counts nothing.
+//   - rounded: Chvátal-Gomory and mixed integer rounding. Rounding down to multiples of just
+//     more than the k-th part of a model counts items of which fewer than k fit.
+//   - polarized: Martello and Toth's L2 (Knapsack Problems, §8.3.2; Fekete and Schepers, New
+//     classes of fast lower bounds for bin packing problems, Mathematical Programming 91,
+//     2001). An item that leaves less than a threshold free fills the VM; an item below the
+//     threshold counts as 0.
 //
-// Parameters are all sizes there are, up to a limit, so that effort is near linear.
+// The parameters are all sizes, up to a limit that keeps the effort near linear.
 func (p *relaxation) inequalities() []inequality {
 	all := p.sums()
 	for d := range podExtent {
@@ -136,13 +134,13 @@ func (p *relaxation) inequalities() []inequality {
 	return all
 }
 
-// rounded is the superadditive function x ↦ ⌊x/t⌋ + max(0, frac(x/t) - α)/(1 - α) with
-// α = a/t, times t-a: identity for a = 0, rounding down to multiples for a = t-1.
-// It needs 0 ≤ a < t.
+// rounded is the superadditive function x ↦ ⌊x/t⌋ + max(0, frac(x/t) - α)/(1 - α) with α = a/t,
+// times t-a: identity for a = 0, rounding down to multiples of t for a = t-1. It needs
+// 0 ≤ a < t.
 func rounded(x, t, a int64) int64 { return x/t*(t-a) + max(0, x%t-a) }
 
-// polarized is c for x above c - least, nothing below least, and x in between; above
-// c it is the most that parts of x can come to. It needs 0 < 2·least ≤ c.
+// polarized is c for x above c - least, 0 below least, and x in between; above c it is the
+// largest sum over parts of x. It needs 0 < 2·least ≤ c.
 func polarized(x, c, least int64) int64 {
 	large := c - least + 1
 	sum, rest := x/large*c, x%large
@@ -152,12 +150,12 @@ func polarized(x, c, least int64) int64 {
 	return sum
 }
 
-// length is how many items have a size in one dimension.
+// length is the number of items with a size in one dimension.
 type length struct {
 	size, count int64
 }
 
-// lengths returns the sizes in a dimension that are not 0, ascending.
+// lengths returns the sizes above 0 in a dimension, ascending.
 func (p *relaxation) lengths(dimension int) []length {
 	counts := map[int64]int64{}
 	for _, d := range p.demands {
@@ -172,15 +170,14 @@ func (p *relaxation) lengths(dimension int) []length {
 	return all
 }
 
-// appendInequality appends what f says in a dimension, if it says anything. A VM
-// never holds more than there is: this counts VMs that are larger than a user needs
-// as no more than enough.
+// appendInequality appends the inequality of f in a dimension, unless all weights are 0. A VM
+// holds at most all items, which matters for VMs larger than a user needs.
 func (p *relaxation) appendInequality(all []inequality, dimension int, lengths []length, f func(int64) int64) []inequality {
 	q := inequality{dimension: dimension, f: f, most: make([]int64, len(p.offers))}
 	for _, l := range lengths {
 		weight := f(l.size)
 		if weight > 0 && l.count > (math.MaxInt64/4-q.total)/weight {
-			return all // more than can be counted
+			return all // it would overflow
 		}
 		q.total += l.count * weight
 	}
@@ -193,8 +190,8 @@ func (p *relaxation) appendInequality(all []inequality, dimension int, lengths [
 	return append(all, q)
 }
 
-// parameters returns the sizes of models and of items to make functions of: the
-// largest of the one, and of the other a spread, fewer where there are many items.
+// parameters returns the sizes that functions are made of: the largest models, and items at
+// even distances, fewer of both if there are many items.
 func (p *relaxation) parameters(dimension int, lengths []length) (capacities, sizes []int64) {
 	models, items := 16, 64
 	switch n := len(lengths); {
@@ -216,7 +213,7 @@ func (p *relaxation) parameters(dimension int, lengths []length) (capacities, si
 	return capacities, sizes
 }
 
-// rounds returns what to round sizes to: just more than the first fractions of each
+// rounds returns the parameters t of rounded: just more than the first fractions of each
 // model, and the sizes of items.
 func rounds(capacities, sizes []int64) []int64 {
 	to := slices.Clone(sizes)
@@ -229,8 +226,7 @@ func rounds(capacities, sizes []int64) []int64 {
 	return slices.Compact(to)
 }
 
-// remainders returns what to cut off remainders modulo t: those that models leave,
-// and all.
+// remainders returns the parameters a of rounded for t: the remainders of models, and t-1.
 func remainders(capacities []int64, t int64) []int64 {
 	cut := []int64{t - 1}
 	for _, c := range capacities {
@@ -242,8 +238,8 @@ func remainders(capacities []int64, t int64) []int64 {
 	return slices.Compact(cut)
 }
 
-// thresholds returns where to polarize for a capacity: at items that are at most
-// half of it, and at what larger ones leave free.
+// thresholds returns the thresholds of polarized for a capacity: fractions of it, the sizes
+// of items up to half of it, and the space that larger items leave.
 func thresholds(c int64, sizes []int64) []int64 {
 	var at []int64
 	for _, k := range []int64{2, 3, 4} {

@@ -5,24 +5,24 @@ import (
 	"slices"
 )
 
-// purchase finds the cheapest VMs that fulfil inequalities, whole VMs: the integer
-// program whose relaxation combine solves. It deepens its search iteratively (Korf,
-// Depth-first iterative-deepening, Artificial Intelligence 27, 1985): while no
-// purchase costs at most the limit, the limit rises to the least that one may cost.
-// So the limit is a bound whenever it ends.
-type purchase struct {
+// integerProgram finds the cheapest whole VMs that satisfy inequalities: the integer program of
+// the relaxation that combine solves. It uses iterative deepening (Korf, Depth-first
+// iterative-deepening, Artificial Intelligence 27, 1985): while no solution costs at most the
+// limit, the limit rises to the least cost that is not excluded. So the limit is a bound
+// whenever the search ends.
+type integerProgram struct {
 	offers []offer
 	rows   []inequality
 	step   int64
-	rate   [][]float64 // what a row's weight costs at least in offers up to each
+	rate   [][]float64 // lowest price of a unit of weight, by last offer allowed and row
 	limit  int64
-	above  int64 // the least above the limit that a purchase may cost
+	above  int64 // least cost above the limit that is not excluded
 	nodes  int   // left
 }
 
-// newPurchase prepares to buy with at most so many nodes for all rows together.
-func (p *relaxation) newPurchase(rows []inequality, nodes int) *purchase {
-	s := &purchase{offers: p.offers, rows: distinct(rows), step: p.step}
+// newIntegerProgram prepares a search with at most so many nodes, divided among the rows.
+func (p *relaxation) newIntegerProgram(rows []inequality, nodes int) *integerProgram {
+	s := &integerProgram{offers: p.offers, rows: distinct(rows), step: p.step}
 	s.nodes = nodes / max(1, len(s.rows))
 	for m, o := range s.offers {
 		rate := make([]float64, len(s.rows))
@@ -40,7 +40,7 @@ func (p *relaxation) newPurchase(rows []inequality, nodes int) *purchase {
 	return s
 }
 
-// distinct returns the inequalities without those that are there twice but for scale.
+// distinct removes inequalities that are multiples of others.
 func distinct(rows []inequality) []inequality {
 	var all []inequality
 	for _, row := range rows {
@@ -61,9 +61,9 @@ func distinct(rows []inequality) []inequality {
 	return slices.CompactFunc(all, func(a, b inequality) bool { return compare(a, b) == 0 })
 }
 
-// solve returns the cost of the cheapest purchase that costs at least least, or at
-// least known if that is not 0, and what was proved of it when there are no nodes left.
-func (s *purchase) solve(least, known int64) int64 {
+// solve returns the cost of the cheapest solution that costs at least least, known if that is
+// reached and not 0, or a lower bound when no nodes are left.
+func (s *integerProgram) solve(least, known int64) int64 {
 	need := make([]int64, len(s.rows))
 	for r, row := range s.rows {
 		need[r] = row.total
@@ -79,10 +79,10 @@ func (s *purchase) solve(least, known int64) int64 {
 	return known
 }
 
-// buy tries all numbers of VMs of the m-th offer and of those before it, and reports
-// whether any fulfils what the rows need for the limit. It also reports true when
-// there are no nodes left, since nothing is proved then.
-func (s *purchase) buy(m int, cost int64, need []int64) bool {
+// buy tries all numbers of VMs of the m-th offer and those before it, and reports whether any
+// satisfies the rows within the limit. It also reports true when no nodes are left, because
+// nothing is excluded then.
+func (s *integerProgram) buy(m int, cost int64, need []int64) bool {
 	if m < 0 {
 		return !slices.ContainsFunc(need, func(n int64) bool { return n > 0 })
 	}
@@ -107,9 +107,8 @@ func (s *purchase) buy(m int, cost int64, need []int64) bool {
 	return false
 }
 
-// most returns the number of VMs of the m-th offer of which more are of no use, or
-// beyond the limit.
-func (s *purchase) most(m int, cost int64, need []int64) int64 {
+// most returns the largest useful number of VMs of the m-th offer within the limit.
+func (s *integerProgram) most(m int, cost int64, need []int64) int64 {
 	enough, price := s.enough(m, need), s.offers[m].price
 	if price == 0 {
 		return enough
@@ -121,8 +120,8 @@ func (s *purchase) most(m int, cost int64, need []int64) int64 {
 	return enough
 }
 
-// enough returns the number of VMs of the m-th offer of which more are of no use.
-func (s *purchase) enough(m int, need []int64) int64 {
+// enough returns the number of VMs of the m-th offer that satisfies all rows.
+func (s *integerProgram) enough(m int, need []int64) int64 {
 	most := int64(0)
 	for r, row := range s.rows {
 		if k := row.most[m]; k > 0 && need[r] > 0 {
@@ -132,10 +131,9 @@ func (s *purchase) enough(m int, need []int64) int64 {
 	return most
 }
 
-// atLeast returns what a purchase costs in the end that costs so much and needs so
-// much of offers up to the m-th, as far as single rows tell. It allows for what
-// floating point may be wrong by.
-func (s *purchase) atLeast(m int, cost int64, need []int64) int64 {
+// atLeast returns a lower bound of the final cost, from single rows: the cost so far and the
+// price of the remaining need on offers up to the m-th. It allows for rounding errors.
+func (s *integerProgram) atLeast(m int, cost int64, need []int64) int64 {
 	more := 0.0
 	for r, n := range need {
 		if n <= 0 {

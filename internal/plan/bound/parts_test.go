@@ -152,13 +152,13 @@ func TestPurchase(t *testing.T) {
 			rows = append(rows, row, row)
 		}
 		want := cheapestPurchase(p, rows, 0, 0)
-		if got := p.newPurchase(rows, 1_000_000).solve(0, 0); got != want {
+		if got := p.newIntegerProgram(rows, 1_000_000).solve(0, 0); got != want {
 			t.Fatalf("%d, want %d: %+v %+v", got, want, p.offers, rows)
 		}
-		if got := p.newPurchase(rows, 1_000_000).solve(0, want-1); got != want-1 {
+		if got := p.newIntegerProgram(rows, 1_000_000).solve(0, want-1); got != want-1 {
 			t.Fatalf("%d, want the known %d: %+v %+v", got, want-1, p.offers, rows)
 		}
-		got := p.newPurchase(rows, rng.IntN(120)).solve(0, 0)
+		got := p.newIntegerProgram(rows, rng.IntN(120)).solve(0, 0)
 		if got > want {
 			t.Fatalf("cut short: %d, want at most %d: %+v %+v", got, want, p.offers, rows)
 		}

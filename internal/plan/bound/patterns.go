@@ -5,29 +5,27 @@ import (
 	"math/big"
 )
 
-// columnGeneration returns the bound of Gilmore and Gomory (A linear programming
-// approach to the cutting stock problem, Operations Research 9, 1961, and part II,
-// 11, 1963, for several stock lengths): the cheapest mixture of patterns, which are
-// all ways to fill a VM, that has each item. Patterns are found as they are needed,
-// by knapsack in all dimensions, and hold no item more often than there is. Every
-// round proves a bound (Farley 1990), so that it may end at any: it does when the
-// bound reaches what the patterns found so far cost, or nearly, or Known, or the
-// effort is used up.
+// columnGeneration returns the bound of Gilmore and Gomory (A linear programming approach to
+// the cutting stock problem, Operations Research 9, 1961, and part II, 11, 1963, for several
+// stock lengths): the cheapest combination of patterns that covers all items. A pattern is a
+// way to fill a VM that holds no item more often than the user has it. Knapsacks in all
+// dimensions find patterns as needed. Every round proves a bound (Farley 1990), so the search
+// may end after any: it ends when the bound nearly reaches the cost of the patterns, or
+// reaches Known, or when the effort is used up.
 //
-// It begins with a bound of this relaxation that is known, and the items' prices that
-// prove it, such as the large-item bound: what that says of a VM's weight holds for
-// each pattern. Patterns are sought for prices between those of the best bound so far
-// and those of the linear program, as long as that finds any (Wentges, Weighted
-// Dantzig-Wolfe decomposition for linear mixed-integer programming, International
-// Transactions in Operational Research 4, 1997): the latter alone swing widely.
+// It starts with a bound of this relaxation, and the item prices that prove it, such as the
+// large-item bound. Patterns are sought for prices halfway between those of the best bound and
+// those of the linear program, as long as that finds any (Wentges, Weighted Dantzig-Wolfe
+// decomposition for linear mixed-integer programming, International Transactions in
+// Operational Research 4, 1997), because the latter oscillate.
 func (p *relaxation) columnGeneration(o Options, bound int64, guide []float64) generated {
 	g := generated{bound: bound}
-	if p.dearest() == 0 {
+	if p.highestPrice() == 0 {
 		g.exact = true
 		return g
 	}
 	lp := p.master()
-	nodes, effort, smooth := fewNodes, o.MaxNodes, true
+	nodes, effort, smooth := minNodes, o.MaxNodes, true
 	for g.rounds < o.MaxRounds && effort > 0 {
 		g.rounds++
 		lp.solve(50 * len(p.demands))
@@ -54,8 +52,8 @@ func (p *relaxation) columnGeneration(o Options, bound int64, guide []float64) g
 		case smooth:
 			smooth = false
 			continue
-		case found.cut && nodes < manyNodes:
-			nodes = manyNodes
+		case found.cut && nodes < maxNodes:
+			nodes = maxNodes
 			continue
 		}
 		break
@@ -64,15 +62,15 @@ func (p *relaxation) columnGeneration(o Options, bound int64, guide []float64) g
 	return g
 }
 
-// generated is what column generation found.
+// generated is the result of column generation.
 type generated struct {
 	bound  int64
 	exact  bool // see BoundResult
 	rounds int
-	proofs []inequality // the best, in the order in which they were found
+	proofs []inequality // of the best bounds, in the order found
 }
 
-// learn takes over what pricing proved, and reports whether the bound is better.
+// learn adds a result of pricing, and reports whether it improves the bound.
 func (g *generated) learn(found priced) bool {
 	if found.proof.total > 0 && found.bound >= g.bound {
 		g.proofs = append(g.proofs, found.proof)
@@ -82,7 +80,7 @@ func (g *generated) learn(found priced) bool {
 	return better
 }
 
-// between returns the means of two lists of prices.
+// between returns the means of two lists of prices, with negative prices as 0.
 func between(a, b []float64) []float64 {
 	mean := make([]float64, len(a))
 	for i := range a {
@@ -91,28 +89,27 @@ func between(a, b []float64) []float64 {
 	return mean
 }
 
-// reaches reports whether a bound is all that is asked for.
+// reaches reports whether a bound is good enough for the options.
 func (p *relaxation) reaches(bound int64, lp *simplex, o Options) bool {
 	return p.attains(bound, lp) || o.Known > 0 && bound >= o.Known ||
-		float64(bound)*(1+max(0, o.Tolerance)) >= lp.value()*float64(p.dearest())
+		float64(bound)*(1+max(0, o.Tolerance)) >= lp.value()*float64(p.highestPrice())
 }
 
-// attains reports whether a bound is what the patterns found so far cost, but for
-// rounding: no pattern lowers that then.
+// attains reports whether a bound equals the cost of the patterns but for rounding. No
+// further pattern lowers that cost then.
 func (p *relaxation) attains(bound int64, lp *simplex) bool {
-	return float64(bound) >= lp.value()*float64(p.dearest())*(1-1e-9)
+	return float64(bound) >= lp.value()*float64(p.highestPrice())*(1-1e-9)
 }
 
-// Nodes of one knapsack: while patterns that are not the best do as well, and when
-// only the best will do.
+// Nodes of one knapsack: while any improving pattern is enough, and when the best is needed.
 const (
-	fewNodes  = 1_000
-	manyNodes = 50_000
+	minNodes = 1_000
+	maxNodes = 50_000
 )
 
-// master returns the linear program over patterns, with one of each item alone, in
-// the model that is the cheapest for it. Prices are in units of the highest, which
-// keeps numbers near 1. More of an item than there is does no harm, and costs nothing.
+// master returns the linear program over patterns, starting with each item alone in the model
+// that is cheapest for it. Prices are in units of the highest, which keeps numbers near 1.
+// Covering more items than there are is allowed, and costs nothing.
 func (p *relaxation) master() *simplex {
 	right := make([]float64, len(p.demands))
 	alone := make([]column, len(p.demands))
@@ -123,7 +120,7 @@ func (p *relaxation) master() *simplex {
 			if n == 0 {
 				continue
 			}
-			cost := float64(o.price) / float64(p.dearest())
+			cost := float64(o.price) / float64(p.highestPrice())
 			if alone[i].entries == nil || cost/float64(n) < alone[i].cost/alone[i].entries[0].value {
 				alone[i] = column{cost, []entry{{i, float64(n)}}}
 			}
@@ -147,7 +144,7 @@ func (d demand) copies(room extent) int64 {
 	return n
 }
 
-// weights returns prices as whole numbers, as large as sums over all items allow.
+// weights returns prices as integers, as large as possible without overflow of their sum.
 func (p *relaxation) weights(prices []float64) []int64 {
 	var items, highest float64
 	for i, d := range p.demands {
@@ -158,33 +155,33 @@ func (p *relaxation) weights(prices []float64) []int64 {
 	if highest <= 0 {
 		return weights
 	}
-	scale := min(heaviest, math.Ldexp(1, 60)/items) / highest
+	scale := min(maxWeight, math.Ldexp(1, 60)/items) / highest
 	for i, y := range prices {
 		weights[i] = int64(max(0, y) * scale)
 	}
 	return weights
 }
 
-// heaviest is the largest weight of one item.
-const heaviest = 1 << 39
+// maxWeight is the largest weight of an item.
+const maxWeight = 1 << 39
 
-// priced is what pricing found.
+// priced is the result of pricing.
 type priced struct {
 	proof    inequality // of the weights
-	bound    int64      // that follows
+	bound    int64      // from the proof
 	patterns [][]int64  // the best of each offer
-	cut      bool       // some are not proved to be the best
+	cut      bool       // a knapsack ended early
 }
 
-// price fills a VM of each offer as heavily as it can, each with so many nodes, and
-// returns how many were used.
+// price fills a VM of each offer as heavily as possible, with at most so many nodes each, and
+// returns the number of nodes used.
 func (p *relaxation) price(weights []int64, nodes int) (priced, int) {
 	var found priced
 	used := 0
 	for i, d := range p.demands {
 		found.proof.total += d.count * weights[i]
 	}
-	most := newMixture(len(p.offers)).most
+	most := newCombination(len(p.offers)).most
 	for m, o := range p.offers {
 		k := newKnapsack(p.demands, weights, o.size, nodes)
 		k.solve()
@@ -198,12 +195,11 @@ func (p *relaxation) price(weights []int64, nodes int) (priced, int) {
 	return found, used
 }
 
-// enter adds the patterns that improve the linear program, and reports whether there
-// are any.
+// enter adds the patterns that improve the linear program, and reports whether there were any.
 func (p *relaxation) enter(lp *simplex, prices []float64, found priced) bool {
 	entered := false
 	for m, pattern := range found.patterns {
-		c := column{cost: float64(p.offers[m].price) / float64(p.dearest())}
+		c := column{cost: float64(p.offers[m].price) / float64(p.highestPrice())}
 		for i, n := range pattern {
 			if n > 0 {
 				c.entries = append(c.entries, entry{i, float64(n)})

@@ -1,18 +1,17 @@
 package bound
 
-// simplex is the revised simplex method with an explicit inverse, for min Σ cost·x
-// subject to Σ entries·x = right-hand side, x ≥ 0, where columns come while it is
-// solved (Dantzig; Chvátal, Linear Programming, 1983, chapter 7). It is for a few
-// hundred rows. Its results are as good as floating point is: who needs proof must
-// not take them for it.
+// simplex is the revised simplex method with an explicit inverse, for min Σ cost·x subject to
+// Σ entries·x = right-hand side, x ≥ 0 (Dantzig; Chvátal, Linear Programming, 1983, chapter 7).
+// Columns may be added between solutions. It is for a few hundred rows. Results have rounding
+// errors, so they prove nothing.
 type simplex struct {
 	columns []column
 	basis   []int       // the basic column of each row
-	level   []float64   // its x
+	x       []float64   // value of the basic variable of each row
 	inverse [][]float64 // of the matrix of basic columns
 }
 
-// column is one variable; rows that are not named have 0.
+// column is one variable. Rows without an entry have 0.
 type column struct {
 	cost    float64
 	entries []entry
@@ -25,14 +24,14 @@ type entry struct {
 }
 
 const (
-	// worthwhile is how far below 0 a reduced cost must be, in units of the cost.
-	worthwhile = 1e-10
-	// smallestPivot is what is still taken for different from 0.
-	smallestPivot = 1e-9
+	// costTolerance is how far below 0 a reduced cost must be, relative to the cost.
+	costTolerance = 1e-10
+	// minPivot is the smallest value that counts as different from 0.
+	minPivot = 1e-9
 )
 
-// newSimplex starts with one column for each row, which has an entry above 0 there
-// and no other. The right-hand side is not negative.
+// newSimplex starts with one column for each row, whose only entry is above 0 in that row. The
+// right-hand side must not be negative.
 func newSimplex(right []float64, start []column) *simplex {
 	s := &simplex{columns: start}
 	for row, c := range start {
@@ -41,25 +40,24 @@ func newSimplex(right []float64, start []column) *simplex {
 		inverse[row] = 1 / value
 		s.inverse = append(s.inverse, inverse)
 		s.basis = append(s.basis, row)
-		s.level = append(s.level, right[row]/value)
+		s.x = append(s.x, right[row]/value)
 	}
 	return s
 }
 
-// add adds a column, at 0.
+// add adds a column, with the value 0.
 func (s *simplex) add(c column) { s.columns = append(s.columns, c) }
 
-// value returns what the current solution costs.
+// value returns the cost of the current solution.
 func (s *simplex) value() float64 {
 	sum := 0.0
 	for row, j := range s.basis {
-		sum += s.columns[j].cost * s.level[row]
+		sum += s.columns[j].cost * s.x[row]
 	}
 	return sum
 }
 
-// prices returns the dual variables: what one more of each row's right-hand side
-// costs.
+// prices returns the dual variables: the cost of one more unit of each right-hand side.
 func (s *simplex) prices() []float64 {
 	y := make([]float64, len(s.basis))
 	for row, j := range s.basis {
@@ -74,7 +72,7 @@ func (s *simplex) prices() []float64 {
 	return y
 }
 
-// reduced returns what a column's cost is above what its entries cost.
+// reduced returns the reduced cost: the cost of a column less the price of its entries.
 func (c column) reduced(prices []float64) float64 {
 	r := c.cost
 	for _, e := range c.entries {
@@ -85,10 +83,10 @@ func (c column) reduced(prices []float64) float64 {
 
 // improves reports whether entering the column would lower the cost.
 func (c column) improves(prices []float64) bool {
-	return c.reduced(prices) < -worthwhile*max(1e-3, c.cost, -c.cost)
+	return c.reduced(prices) < -costTolerance*max(1e-3, c.cost, -c.cost)
 }
 
-// solve pivots until nothing improves, at most so many times.
+// solve pivots until no column improves, at most so many times.
 func (s *simplex) solve(pivots int) {
 	stalled := 0
 	for range pivots {
@@ -102,16 +100,15 @@ func (s *simplex) solve(pivots int) {
 			return
 		}
 		stalled++
-		if s.level[row] > smallestPivot {
+		if s.x[row] > minPivot {
 			stalled = 0
 		}
 		s.pivot(row, j, direction)
 	}
 }
 
-// entering returns the column to enter, -1 if none improves: the one with the least
-// reduced cost, or after a long time at the same vertex the first, as Bland's rule
-// has it.
+// entering returns the column to enter, -1 if none improves: the one with the least reduced
+// cost, or with first the first one, which is Bland's rule against cycling.
 func (s *simplex) entering(first bool) int {
 	prices := s.prices()
 	best, least := -1, 0.0
@@ -129,7 +126,7 @@ func (s *simplex) entering(first bool) int {
 	return best
 }
 
-// direction returns by how much each basic variable falls as the column rises.
+// direction returns the decrease of each basic variable per unit of the column.
 func (s *simplex) direction(c column) []float64 {
 	d := make([]float64, len(s.basis))
 	for row := range d {
@@ -140,15 +137,15 @@ func (s *simplex) direction(c column) []float64 {
 	return d
 }
 
-// leaving returns the row whose variable is first at 0, -1 if none ever is; of
-// several the one with the largest pivot.
+// leaving returns the row whose variable reaches 0 first, -1 if none does; of several, the one
+// with the largest pivot.
 func (s *simplex) leaving(direction []float64) int {
 	best, least := -1, 0.0
 	for row, d := range direction {
-		if d <= smallestPivot {
+		if d <= minPivot {
 			continue
 		}
-		step := max(0, s.level[row]) / d
+		step := max(0, s.x[row]) / d
 		if best < 0 || step < least || step == least && d > direction[best] {
 			best, least = row, step
 		}
@@ -162,7 +159,7 @@ func (s *simplex) pivot(row, j int, direction []float64) {
 	for k := range s.inverse[row] {
 		s.inverse[row][k] *= scale
 	}
-	s.level[row] *= scale
+	s.x[row] *= scale
 	for other, d := range direction {
 		if other == row || d == 0 {
 			continue
@@ -170,7 +167,7 @@ func (s *simplex) pivot(row, j int, direction []float64) {
 		for k, v := range s.inverse[row] {
 			s.inverse[other][k] -= d * v
 		}
-		s.level[other] -= d * s.level[row]
+		s.x[other] -= d * s.x[row]
 	}
 	s.basis[row] = j
 }
