@@ -46,13 +46,13 @@ func (b *benchmark) costs(ctx context.Context) error {
 // sideBySide plans users with all planners and by first-fit decreasing.
 func sideBySide(ctx context.Context, from source, c cluster.Catalogue, oversize pack.Oversize) (string, error) {
 	s := setting{catalogue: c, plan: pack.Options{Oversize: oversize}, sources: []source{from}}
-	crowd, err := s.read(ctx, nil)
+	input, err := s.read(ctx, nil)
 	if err != nil {
 		return "", err
 	}
 	begin := time.Now()
 	var ffd summary.Dollars
-	for u := range crowd.users {
+	for u := range input.users {
 		fit, _, err := pack.Fit(u, c, oversize)
 		if err != nil {
 			return "", err
@@ -61,7 +61,7 @@ func sideBySide(ctx context.Context, from source, c cluster.Catalogue, oversize 
 	}
 	took := time.Since(begin)
 	begin = time.Now()
-	all, err := s.compare(ctx, crowd, nil)
+	all, err := s.compare(ctx, input, nil)
 	if err != nil {
 		return "", err
 	}

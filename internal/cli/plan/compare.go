@@ -7,18 +7,19 @@ import (
 
 	"unnest/internal/plan/bound"
 	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/manifest"
 	"unnest/internal/plan/pack"
 	"unnest/internal/plan/summary"
 )
 
-// planned is what is kept of a user.
+// planned is the result for a user.
 type planned struct {
 	row   summary.User
-	split []splitPod
+	split []manifest.Pod
 }
 
 // compare plans the users under each scheme, and returns them by name.
-func (s setting) compare(ctx context.Context, c crowd, p *progress) ([]planned, error) {
+func (s setting) compare(ctx context.Context, c input, p *progress) ([]planned, error) {
 	all, err := onAll(ctx, c.users, s.one, func(n int) { p.users(n, c.count) })
 	slices.SortFunc(all, func(a, b planned) int { return cmp.Compare(a.row.Name, b.row.Name) })
 	return all, err
@@ -34,7 +35,7 @@ func (s setting) one(u cluster.User) (planned, error) {
 	r := planned{row: summary.NewUser(study, bound.Best)}
 	if s.scheme != "" {
 		outcome := map[string]pack.Outcome{"hostlo": study.Hostlo, "spread": study.Spread, "best": study.Best}[s.scheme]
-		r.split = splitPods(study.User, s.trace.OwnerLabel != "", s.catalogue, outcome.Plan)
+		r.split = manifest.Split(study.User, s.trace.OwnerLabel != "", s.catalogue, outcome.Plan)
 	}
 	return r, nil
 }

@@ -12,19 +12,19 @@ import (
 	"unnest/internal/plan/summary"
 )
 
-// defaultLinkCPU is how many vCPUs a link of weight 1 keeps busy, unless told.
+// defaultLinkCPU is the number of vCPUs that a link of weight 1 uses.
 const defaultLinkCPU = 0.01
 
 // frontier finds the choices of all users.
-func (s setting) frontier(ctx context.Context, c crowd, price *summary.CutPrice, settings summary.Settings, p *progress) (summary.Frontier, error) {
+func (s setting) frontier(ctx context.Context, c input, price *summary.CutPrice, settings summary.Settings, p *progress) (summary.Frontier, error) {
 	use := summary.LinkUse{From: s.links, Pairs: s.pairs}
 	if s.linkFile != nil {
 		users := slices.Collect(c.users)
-		unused, err := s.linkFile.joinLinks(users)
+		unused, err := s.linkFile.Join(users)
 		if err != nil {
 			return summary.Frontier{}, err
 		}
-		c.users, use.Rows, use.Unused = slices.Values(users), s.linkFile.rows, unused
+		c.users, use.Rows, use.Unused = slices.Values(users), s.linkFile.Rows, unused
 	}
 	all, err := onAll(ctx, c.users, s.choices, func(n int) { p.users(n, c.count) })
 	if err != nil {
@@ -34,7 +34,7 @@ func (s setting) frontier(ctx context.Context, c crowd, price *summary.CutPrice,
 	return summary.NewFrontier(all, use, price, settings, c.readings), nil
 }
 
-// choices finds those of one user.
+// choices returns the choices of one user.
 func (s setting) choices(u cluster.User) (summary.Choices, error) {
 	fit, left, err := pack.Fit(u, s.catalogue, s.plan.Oversize)
 	if err != nil {

@@ -68,13 +68,13 @@ func TestFrontierLinks(t *testing.T) {
 		t.Errorf("links %+v, want 4 rows, 1 unused", f.Links)
 	}
 	for content, want := range map[string]string{
-		"user,pod,a,b\n":                         "the header lacks the column weight",
-		"user,pod,a,b,weight\nann,big,a,b,-1\n":  `links.csv:2: weight "-1": want a number from 0`,
+		"user,pod,a,b\n":                         "lacks the column weight",
+		"user,pod,a,b,weight\nann,big,a,b,-1\n":  `links.csv line 2: weight "-1": want a number from 0`,
 		"user,pod,a,b,weight\nann,big,a,b,Inf\n": `want a number from 0`,
 		"user,pod,a,b,weight\nann,big,a,z,1\n":   `pod big of user ann has no two containers "a" and "z"`,
 		"user,pod,a,b,weight\nann,big,a,a,1\n":   `has no two containers`,
-		"user,pod,a,b,weight\nann,Big,a,b,1\n":   `no row is of a pod that was kept of the trace, the first is of user "ann", pod "Big"`,
-		"user,pod,a,b,weight\nann,big\n":         `wrong number of fields`,
+		"user,pod,a,b,weight\nann,Big,a,b,1\n":   `the trace has none of the pods, the first of which is pod "Big" of user "ann"`,
+		"user,pod,a,b,weight\nann,big\n":         `links.csv line 2: has 2 columns: want 5, as the header has`,
 		"user,pod,a,b,weight\n":                  `has no rows`,
 		"":                                       `the first line must name user,pod,a,b,weight`,
 	} {
@@ -183,14 +183,14 @@ func TestCutPriceErrors(t *testing.T) {
 		{[]string{"--frontier", "--hostlo-run", "nowhere"}, "no such directory"},
 		{[]string{"--frontier", "--hostlo-run", t.TempDir()}, "not a run directory"},
 		{[]string{"--frontier", "--hostlo-run", broken}, "samples.jsonl"},
-		{[]string{"--frontier", "--hostlo-run", hostloRun(t, "NAT", "SameNode")}, "lacks the configuration Hostlo, it has NAT, SameNode: name a run that compares"},
-		{[]string{"--frontier", "--hostlo-run", both, "--hostlo-case", "udp"}, `has no case "udp": choose one of udp_rr/64, udp_rr/1024`},
+		{[]string{"--frontier", "--hostlo-run", hostloRun(t, "NAT", "SameNode")}, "has no configuration Hostlo, only NAT, SameNode: name a run that compares"},
+		{[]string{"--frontier", "--hostlo-run", both, "--hostlo-case", "udp"}, `has no case "udp": want one of udp_rr/64, udp_rr/1024`},
 		{[]string{"--frontier", "--hostlo-run", both, "--hostlo-case", "tcp_stream"}, "has no latency_mean of both SameNode and Hostlo in the case tcp_stream"},
 		{[]string{"--frontier", "--hostlo-run", both, "--link-cpu", "0"}, "want a number of vCPUs above 0"},
-		{[]string{"--hostlo-run", both}, "are about --frontier"},
-		{[]string{"--links", "annotations"}, "are about --frontier"},
-		{[]string{"--frontier", "--links", "annotations"}, "only pods of kubectl have annotations"},
-		{[]string{"--frontier", "--link-cpu", "1"}, "are about --hostlo-run"},
+		{[]string{"--hostlo-run", both}, "need --frontier: add it"},
+		{[]string{"--links", "annotations"}, "need --frontier: add it"},
+		{[]string{"--frontier", "--links", "annotations"}, "only kubectl dumps have annotations"},
+		{[]string{"--frontier", "--link-cpu", "1"}, "need --hostlo-run: add it"},
 		{[]string{"--frontier", "--shard", "0/2"}, "if any flags in the group"},
 	}
 	for _, tt := range tests {

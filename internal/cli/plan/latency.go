@@ -12,8 +12,8 @@ import (
 	"unnest/internal/plan/summary"
 )
 
-// The comparison of Bacou et al., §5.3.2, that a run must hold: containers of a pod
-// that talk through the localhost of one VM, and through Hostlo.
+// The comparison of Bacou et al., §5.3.2, that a run must have: containers of a pod that
+// communicate through the localhost of one VM, and through Hostlo.
 const (
 	sameNode      = "SameNode"
 	throughHostlo = "Hostlo"
@@ -21,8 +21,8 @@ const (
 	confidence    = 0.95
 )
 
-// readLatency reads the ratio from a run directory: of one case, or of all with
-// figures if it is empty.
+// readLatency reads the ratio of latencies from a run directory: of one case, or of all cases
+// with latencies if only is empty.
 func readLatency(dir, only string) (summary.Latency, error) {
 	input, notes, err := document.Load(dir)
 	if err != nil {
@@ -50,7 +50,7 @@ func readLatency(dir, only string) (summary.Latency, error) {
 	}
 	switch {
 	case only != "" && !slices.Contains(names, only):
-		return l, fmt.Errorf("run %s: has no case %q: choose one of %s", dir, only, strings.Join(names, ", "))
+		return l, fmt.Errorf("run %s: has no case %q: want one of %s", dir, only, strings.Join(names, ", "))
 	case len(l.Cases) == 0:
 		return l, fmt.Errorf("run %s: has no %s of both %s and %s in %s: measure a case such as udp_rr in both", dir, latencyMetric, sameNode, throughHostlo, caseWords(only))
 	}
@@ -73,7 +73,7 @@ func compares(dir string, run result.Run) error {
 	}
 	for _, want := range []string{sameNode, throughHostlo} {
 		if !slices.Contains(names, want) {
-			return fmt.Errorf("run %s: lacks the configuration %s, it has %s: name a run that compares %s and %s",
+			return fmt.Errorf("run %s: has no configuration %s, only %s: name a run that compares %s and %s",
 				dir, want, strings.Join(names, ", "), sameNode, throughHostlo)
 		}
 	}
@@ -97,14 +97,14 @@ func caseLatency(name string, samples []result.Sample) (summary.CaseLatency, boo
 		return c, false, nil
 	}
 	if len(units) > 1 {
-		return c, false, fmt.Errorf("its %s is in several units", latencyMetric)
+		return c, false, fmt.Errorf("%s is in several units", latencyMetric)
 	}
 	ratio, err := stats.BlockRatio(slow, fast, confidence, 1)
 	if err != nil {
 		return c, false, err
 	}
 	if !(ratio.Point > 0) {
-		return c, false, fmt.Errorf("a latency of %v through Hostlo is none", ratio.Point)
+		return c, false, fmt.Errorf("the ratio of latencies is %v: want more than 0", ratio.Point)
 	}
 	c.SameNode, c.Hostlo = medianOf(fast), medianOf(slow)
 	c.Ratio, c.Blocks = ratio.Point, min(len(slow), len(fast))

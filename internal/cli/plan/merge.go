@@ -20,12 +20,12 @@ func newMergeCmd(streams terminal.Streams) *cobra.Command {
 	var output Output
 	cmd := &cobra.Command{
 		Use:   "merge FILE.json...",
-		Short: "Put the results of shards, or of pieces of a trace, together",
-		Long: `Put results of unnest plan --json together into one, as if all had been planned at
+		Short: "Combine the results of shards, or of pieces of a trace",
+		Long: `Combine results of unnest plan --json into one, as if all users had been planned at
 once. A directory stands for the .json files in it.
 
-Of shards of one trace (--shard I/N) all N must be there. Results without --shard
-are of different pieces of a trace, each of which has other users.`,
+Shards of one trace (--shard I/N) must be complete. Results without --shard must be
+of pieces of a trace that share no users.`,
 		Example: `  unnest plan merge 0.json 1.json 2.json
   unnest plan merge out/ --json -o all.json --html all.html`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -90,10 +90,10 @@ func readPiece(file string) (summary.Piece, error) {
 	}
 	p := summary.Piece{File: file}
 	if err := json.Unmarshal(data, &p.Plan); err != nil {
-		return summary.Piece{}, fmt.Errorf("%s: %w: want what unnest plan --json has written", file, err)
+		return summary.Piece{}, fmt.Errorf("%s: %w: want a file written by unnest plan --json", file, err)
 	}
 	if p.PerUser == nil || len(p.Settings.Catalogue) == 0 {
-		return summary.Piece{}, fmt.Errorf("%s: is no result of a plan: want what unnest plan --json has written", file)
+		return summary.Piece{}, fmt.Errorf("%s: is not the result of a plan: want a file written by unnest plan --json", file)
 	}
 	return p, nil
 }

@@ -7,88 +7,71 @@ import (
 	"sync"
 )
 
-// answer is what became of one item.
-type answer[R any] struct {
-	index int // in the order in which items come
-	value R
-	err   error
-}
-
-// onAll works on the items on all processors, and returns the results in the order of
-// the items. done is told how many there are so far. When the context ends, it returns
-// at once; what is being worked on then ends unseen. Of several errors it returns the
-// first item's, whatever the processors do.
+// onAll calls work for the items on all processors, and returns the results in the order of
+// the items. It calls done with the number of results so far. When the context ends, it
+// returns at once, and running calls of work are abandoned. After an error it takes no more
+// items; of several errors it returns that of the first item, so the error is deterministic.
 func onAll[T, R any](ctx context.Context, items iter.Seq[T], work func(T) (R, error), done func(int)) ([]R, error) {
-	type task struct {
-		index int
-		item  T
-	}
-	tasks, answers := make(chan task), make(chan answer[R])
-	stop := make(chan struct{}) // after an error, no item is taken any more
-	go func() {
-		defer close(tasks)
-		i := 0
-		for item := range items {
-			select {
-			case tasks <- task{i, item}:
-				i++
-			case <-stop:
-				return
-			case <-ctx.Done():
-				return
-			}
+	var (
+		mu      sync.Mutex // guards all below
+		results []R
+		count   int
+		failed  = -1 // index of the first item that failed
+		failure error
+		ended   bool
+	)
+	next, stop := iter.Pull(items)
+	take := func() (item T, index int, ok bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if ended || failed >= 0 {
+			return item, 0, false
 		}
-	}()
+		if item, ok = next(); ok {
+			results = append(results, *new(R))
+		}
+		return item, len(results) - 1, ok
+	}
+	report := func(index int, result R, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case ended:
+		case err == nil:
+			results[index] = result
+			count++
+			done(count)
+		case failed < 0 || index < failed:
+			failed, failure = index, err
+		}
+	}
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
-			for t := range tasks {
-				value, err := work(t.item)
-				select {
-				case answers <- answer[R]{t.index, value, err}:
-				case <-ctx.Done():
-					return
-				}
+			for item, index, ok := take(); ok; item, index, ok = take() {
+				result, err := work(item)
+				report(index, result, err)
 			}
 		})
 	}
+	finished := make(chan struct{})
 	go func() {
 		workers.Wait()
-		close(answers)
+		close(finished)
 	}()
-	return collect(ctx, answers, stop, done)
-}
-
-// collect gathers answers until there are no more, or the context ends.
-func collect[R any](ctx context.Context, answers <-chan answer[R], stop chan<- struct{}, done func(int)) ([]R, error) {
-	var all []R
-	var failed *answer[R]
-	count := 0
-	for {
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case a, open := <-answers:
-			switch {
-			case !open && ctx.Err() != nil:
-				return nil, context.Cause(ctx)
-			case !open && failed != nil:
-				return nil, failed.err
-			case !open:
-				return all, nil
-			case a.err == nil:
-				for len(all) <= a.index {
-					all = append(all, *new(R))
-				}
-				all[a.index] = a.value
-				count++
-				done(count)
-			case failed == nil:
-				failed = &a
-				close(stop)
-			case a.index < failed.index:
-				failed = &a
-			}
-		}
+	select {
+	case <-ctx.Done():
+	case <-finished:
 	}
+	mu.Lock()
+	defer mu.Unlock()
+	defer stop()
+	ended = true
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if failed >= 0 {
+		return nil, failure
+	}
+	return results, nil
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/cli/terminal"
-	"unnest/internal/plan/cluster"
 	"unnest/internal/plan/summary"
 )
 
@@ -197,8 +196,8 @@ func TestMergeErrors(t *testing.T) {
 		{[]string{zero, odd}, "are not shards of the same number"},
 		{[]string{zero, foreign}, "are shards of different traces"},
 		{[]string{plain, plain}, "user ann is in"},
-		{[]string{file(t, "x.json", "{}")}, "is no result of a plan"},
-		{[]string{file(t, "y.json", "{")}, "want what unnest plan --json has written"},
+		{[]string{file(t, "x.json", "{}")}, "is not the result of a plan"},
+		{[]string{file(t, "y.json", "{")}, "want a file written by unnest plan --json"},
 		{[]string{"nowhere.json"}, "no such file"},
 		{[]string{t.TempDir()}, "has no .json files"},
 		{nil, "missing argument FILE.json"},
@@ -355,10 +354,10 @@ func TestManifests(t *testing.T) {
 			t.Fatalf("%s: %v", data, err)
 		}
 		a := m.Metadata.Annotations
-		if m.Kind != "Pod" || m.Metadata.Labels[splitLabel] != "true" || len(a) != 3+3*count(a[countKey]) {
+		if m.Kind != "Pod" || m.Metadata.Labels["unnest.io/split-pod"] != "true" || len(a) != 3+3*count(a["unnest.io/fractions"]) {
 			t.Errorf("%s: got %+v", e.Name(), m)
 		}
-		got[e.Name()] = m.Metadata.Namespace + "/" + m.Metadata.Name + ": " + a[userKey] + " " + a[podKey] + " " + a[countKey] + " " +
+		got[e.Name()] = m.Metadata.Namespace + "/" + m.Metadata.Name + ": " + a["unnest.io/user"] + " " + a["unnest.io/pod"] + " " + a["unnest.io/fractions"] + " " +
 			a["unnest.io/fraction.0"] + " on " + a["unnest.io/fraction.0.model"] + ", " + a["unnest.io/fraction.1"] + " on " + a["unnest.io/fraction.1.model"]
 	}
 	want := map[string]string{
@@ -370,17 +369,6 @@ func TestManifests(t *testing.T) {
 	}
 	if _, err := execute(t.Context(), t, "--trace", trace, "--write-manifests", dir); err == nil || !strings.Contains(err.Error(), "is not empty: name a new directory") {
 		t.Errorf("a second time: got %v, want a refusal", err)
-	}
-}
-
-// Where a label names the users, the namespace is in the pod's name.
-func TestManifestNamespace(t *testing.T) {
-	u := cluster.User{Name: "team/red", Pods: []cluster.Pod{{Name: "shop/web.0", Containers: []cluster.Container{{Name: "a"}, {Name: "b"}}}}}
-	p := cluster.Plan{VMs: []cluster.VM{{ID: 3, Parts: []cluster.Part{{Container: 0}}}, {ID: 5, Parts: []cluster.Part{{Container: 1}}}}}
-	got := splitPods(u, true, cluster.Catalogue{{Name: "large"}}, p)
-	want := []splitPod{{"team/red", "shop", "web.0", []fraction{{3, "large", []string{"a"}}, {5, "large", []string{"b"}}}}}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(splitPod{}, fraction{})); diff != "" {
-		t.Errorf("split pods (-want +got):\n%s", diff)
 	}
 }
 

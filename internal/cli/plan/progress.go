@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// progress is the status line on a terminal. Elsewhere there is none. Nil is none.
+// progress is the status line on a terminal. A nil progress prints nothing.
 type progress struct {
 	w     io.Writer
 	width int
@@ -14,7 +14,7 @@ type progress struct {
 	shown bool
 }
 
-// newProgress returns the progress on a terminal of so many columns, nil for 0.
+// newProgress returns the progress on a terminal with so many columns, nil for 0.
 func newProgress(w io.Writer, width int) *progress {
 	if width == 0 {
 		return nil
@@ -22,14 +22,14 @@ func newProgress(w io.Writer, width int) *progress {
 	return &progress{w: w, width: width}
 }
 
-// phase says what is done now.
+// phase shows the current activity.
 func (p *progress) phase(text string) {
 	if p != nil {
 		p.show(text + " …")
 	}
 }
 
-// users says how many users of all are planned, ten times a second.
+// users shows how many users are planned, at most ten times a second.
 func (p *progress) users(done, all int) {
 	if p != nil && time.Since(p.last) >= 100*time.Millisecond {
 		p.show(fmt.Sprintf("planned %d of %d users …", done, max(done, all)))
@@ -46,7 +46,7 @@ func (p *progress) show(text string) {
 	_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s", string(runes))
 }
 
-// clear takes the line away.
+// clear removes the line.
 func (p *progress) clear() {
 	if p != nil && p.shown {
 		_, _ = io.WriteString(p.w, "\r\x1b[K")

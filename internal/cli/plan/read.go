@@ -35,24 +35,23 @@ func reasons(counts []trace.Count) []summary.Reason {
 	return list
 }
 
-// crowd is users to plan.
-type crowd struct {
+// input is the users to plan.
+type input struct {
 	users    iter.Seq[cluster.User]
 	count    int // an upper bound, for the progress
 	readings []summary.Reading
 }
 
-// read reads all traces. With several formats, users are named FORMAT/USER, so that
-// they stay apart.
-func (s setting) read(ctx context.Context, p *progress) (crowd, error) {
+// read reads all traces. With several formats, users are named FORMAT/USER.
+func (s setting) read(ctx context.Context, p *progress) (input, error) {
 	if len(s.sources) == 1 && s.sources[0].format == generated {
 		return s.generate(s.sources[0].paths)
 	}
-	c := crowd{}
+	c := input{}
 	var all []cluster.User
 	for _, from := range s.sources {
 		if from.format == generated {
-			return c, usage.Errorf("--trace %s:%s: cannot be read together with a trace: plan them one after the other", generated, from.paths[0])
+			return c, usage.Errorf("--trace %s:%s: cannot be combined with a trace: plan them one after the other", generated, from.paths[0])
 		}
 		p.phase("reading " + strings.Join(from.paths, ", "))
 		users, report, err := trace.Read(ctx, from.format, from.paths, s.trace)
@@ -69,20 +68,20 @@ func (s setting) read(ctx context.Context, p *progress) (crowd, error) {
 			}
 		}
 	}
-	// The biggest first: none is left to one processor at the end.
+	// The largest first, so that all processors end at about the same time.
 	slices.SortStableFunc(all, func(a, b cluster.User) int { return cmp.Compare(summary.Containers(b), summary.Containers(a)) })
 	c.users, c.count = slices.Values(all), len(all)
 	return c, nil
 }
 
-// generate makes users up. None is kept, so memory does not grow with the scale.
-func (s setting) generate(paths []string) (crowd, error) {
+// generate returns random users, one at a time, so memory does not grow with the scale.
+func (s setting) generate(paths []string) (input, error) {
 	const usersOfOne = 507
 	scale, seed, _ := strings.Cut(paths[0], ",")
 	n, err := strconv.Atoi(scale)
 	first, errSeed := strconv.ParseUint(cmp.Or(seed, "1"), 10, 64)
 	if err != nil || errSeed != nil || n < 1 || len(paths) > 1 {
-		return crowd{}, usage.Errorf("--trace %s:%s: want SCALE, or SCALE,SEED, once: %s:1 has 507 users", generated, strings.Join(paths, " "), generated)
+		return input{}, usage.Errorf("--trace %s:%s: want one SCALE or SCALE,SEED; %s:1 has 507 users", generated, strings.Join(paths, " "), generated)
 	}
 	users := func(yield func(cluster.User) bool) {
 		for u := range (trace.Synthetic{Seed: first, Scale: n}).Users() {
@@ -96,5 +95,5 @@ func (s setting) generate(paths []string) (crowd, error) {
 		count /= s.shard.Of
 	}
 	reading := summary.Reading{Format: fmt.Sprintf("%s, scale %d, seed %d", generated, n, first), Excluded: []summary.Reason{}, Notes: []summary.Reason{}, Examples: []string{}}
-	return crowd{users, count, []summary.Reading{reading}}, nil
+	return input{users, count, []summary.Reading{reading}}, nil
 }

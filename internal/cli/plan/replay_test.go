@@ -94,11 +94,11 @@ func TestReplayErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--trace", "generated:1", "--replay"}, "only google2011 is read as events over time"},
+		{[]string{"--trace", "generated:1", "--replay"}, "want google2011:PATH, the only format that is read as events over time"},
 		{[]string{"--trace", trace, "--replay", "--at", "0"}, "want two times, such as 0..1h"},
 		{[]string{"--trace", trace, "--replay", "--billing-minimum", "0s"}, "want a time above 0"},
 		{[]string{"--trace", trace, "--replay", "--migrations", "-1"}, "want 0 or more"},
-		{[]string{"--trace", trace, "--migrations", "1"}, "are about --replay"},
+		{[]string{"--trace", trace, "--migrations", "1"}, "need --replay: add it"},
 		{[]string{"--trace", trace, "--replay", "--oversize", "refuse"}, "replay: user bob: pod 5 needs"},
 		{[]string{"--trace", trace, "--replay", "--frontier"}, "if any flags in the group"},
 		{[]string{"--trace", trace, "--replay", "--shard", "0/2"}, "if any flags in the group"},

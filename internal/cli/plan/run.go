@@ -9,14 +9,15 @@ import (
 	"strings"
 
 	"unnest/internal/plan/bound"
+	"unnest/internal/plan/manifest"
 	"unnest/internal/plan/pack"
 	"unnest/internal/plan/summary"
 	"unnest/internal/report"
 )
 
-// run reads, plans and prints. Nothing is written before everything is planned.
+// run reads, plans and prints. It writes nothing before all is planned.
 func run(ctx context.Context, opts Options) error {
-	s, err := newSetting(opts)
+	s, err := newSetting(ctx, opts)
 	if err != nil {
 		return err
 	}
@@ -71,7 +72,7 @@ func run(ctx context.Context, opts Options) error {
 	return opts.Output.print(opts.Streams, report.Plan(result))
 }
 
-// writable returns an error unless everything can be written that is asked for.
+// writable returns an error unless all output files can be written.
 func (o Options) writable() error {
 	if o.Manifests != "" {
 		if err := mayFill(o.Manifests); err != nil {
@@ -81,7 +82,7 @@ func (o Options) writable() error {
 	return o.Output.check()
 }
 
-func parts(all []planned) (users []summary.User, split []splitPod) {
+func parts(all []planned) (users []summary.User, split []manifest.Pod) {
 	for _, p := range all {
 		users = append(users, p.row)
 		split = append(split, p.split...)
@@ -89,8 +90,8 @@ func parts(all []planned) (users []summary.User, split []splitPod) {
 	return users, split
 }
 
-// explain plans one user and tells every step.
-func (s setting) explain(c crowd, name string) (report.Document, error) {
+// explain plans one user and explains every step.
+func (s setting) explain(c input, name string) (report.Document, error) {
 	var near []string
 	for u := range c.users {
 		if u.Name != name {
@@ -106,17 +107,17 @@ func (s setting) explain(c crowd, name string) (report.Document, error) {
 		return report.Explain(study, s.catalogue, summary.Dollars(bound.Best)), nil
 	}
 	if len(near) == 0 {
-		return report.Document{}, fmt.Errorf("explain %s: the trace has no users: see the report without --explain", name)
+		return report.Document{}, fmt.Errorf("explain %s: the trace has no users", name)
 	}
 	slices.Sort(near)
 	more := ""
 	if len(near) > 3 {
 		near, more = near[:3], " …; --json lists all"
 	}
-	return report.Document{}, fmt.Errorf("explain %s: the trace has no such user: choose one such as %s%s", name, strings.Join(near, ", "), more)
+	return report.Document{}, fmt.Errorf("explain %s: the trace has no such user: want one such as %s%s", name, strings.Join(near, ", "), more)
 }
 
-// mayFill returns an error unless the directory is empty or not there.
+// mayFill returns an error unless the directory is empty or does not exist.
 func mayFill(dir string) error {
 	entries, err := os.ReadDir(dir)
 	switch {

@@ -1,7 +1,10 @@
 package plan
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -18,18 +21,24 @@ import (
 	"unnest/internal/plan/trace"
 )
 
-// setting is what the options mean.
+// setting is the parsed options.
 type setting struct {
 	catalogue cluster.Catalogue
 	plan      pack.Options
 	trace     trace.Options
 	sources   []source
 	shard     *summary.Shard
-	scheme    string // whose split pods are kept; empty: none
+	scheme    string // plan whose split pods are kept; empty: none
 	pairs     float64
-	links     string    // where they are from, for --frontier
-	linkFile  *linkFile // nil: none
+	links     string       // where they are from, for --frontier
+	linkFile  *trace.Links // nil: none
 }
+
+// Sources of links that are not a file.
+const (
+	linksAll         = "all"         // every two containers of a pod, with weight 1
+	linksAnnotations = "annotations" // of the pods in a kubectl dump
+)
 
 // source is the paths of one format.
 type source struct {
@@ -37,8 +46,8 @@ type source struct {
 	paths  []string
 }
 
-// newSetting checks the options. Wrong words are usage errors.
-func newSetting(opts Options) (s setting, err error) {
+// newSetting checks and parses the options.
+func newSetting(ctx context.Context, opts Options) (s setting, err error) {
 	s.plan = opts.Plan
 	if s.sources, err = parseTraces(opts.Traces); err != nil {
 		return s, err
@@ -61,11 +70,11 @@ func newSetting(opts Options) (s setting, err error) {
 	}
 	if opts.Manifests != "" {
 		if s.plan.Oversize == pack.Cut {
-			return s, usage.Errorf("--write-manifests with --oversize cut: what is cut off a pod is no pod: leave --oversize out, or take larger VMs")
+			return s, usage.Errorf("--write-manifests with --oversize cut: a part of a pod has no manifest: omit --oversize, or use larger VMs")
 		}
 		s.scheme = opts.Scheme
 	}
-	if err := s.takeLinks(opts); err != nil {
+	if err := s.takeLinks(ctx, opts); err != nil {
 		return s, err
 	}
 	if err := checkReplay(opts); err != nil {
@@ -74,17 +83,17 @@ func newSetting(opts Options) (s setting, err error) {
 	if s.catalogue, err = loadCatalogue(opts); err != nil {
 		return s, err
 	}
-	_, err = pack.Kubernetes(cluster.User{}, s.catalogue, s.plan) // refuses what no user could be planned with
+	_, err = pack.Kubernetes(cluster.User{}, s.catalogue, s.plan) // checks the options
 	return s, err
 }
 
-// takeLinks finds out where links are from. Flags that need another are usage errors.
-func (s *setting) takeLinks(opts Options) (err error) {
+// takeLinks checks the flags of --frontier and finds the source of links.
+func (s *setting) takeLinks(ctx context.Context, opts Options) (err error) {
 	switch {
 	case !opts.Frontier && (opts.Links != linksAll || opts.HostloRun != ""):
-		return usage.Errorf("--links and --hostlo-run are about --frontier: name that as well")
+		return usage.Errorf("--links and --hostlo-run need --frontier: add it")
 	case opts.HostloRun == "" && (opts.HostloCase != "" || opts.LinkCPU != defaultLinkCPU):
-		return usage.Errorf("--hostlo-case and --link-cpu are about --hostlo-run: name that as well")
+		return usage.Errorf("--hostlo-case and --link-cpu need --hostlo-run: add it")
 	case !(opts.LinkCPU > 0) || opts.LinkCPU > 1e6:
 		return usage.Errorf("--link-cpu %v: want a number of vCPUs above 0", opts.LinkCPU)
 	case !opts.Frontier:
@@ -97,23 +106,25 @@ func (s *setting) takeLinks(opts Options) (err error) {
 	case linksAnnotations:
 		for _, from := range s.sources {
 			if from.format != "kubectl" {
-				return usage.Errorf("--links annotations with --trace %s:%s: only pods of kubectl have annotations: name a CSV file", from.format, from.paths[0])
+				return usage.Errorf("--links annotations with --trace %s:%s: only kubectl dumps have annotations: name a CSV file", from.format, from.paths[0])
 			}
 		}
 		s.trace.Links = true
 	default:
-		s.linkFile, err = readLinks(opts.Links)
+		if s.linkFile, err = trace.ReadLinks(ctx, opts.Links); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("--links %w: name a CSV file, %s or %s", err, linksAll, linksAnnotations)
+		}
 	}
 	return err
 }
 
-// generated is the format of users that are made up.
+// generated is the format of random users.
 const generated = "generated"
 
 func parseTraces(traces []string) ([]source, error) {
 	formats := append(trace.Formats(), generated)
 	if len(traces) == 0 {
-		return nil, usage.Errorf("no trace is named: want --trace FORMAT:PATH, such as --trace generated:1; the formats are %s", strings.Join(formats, ", "))
+		return nil, usage.Errorf("missing --trace FORMAT:PATH, such as --trace generated:1; the formats are %s", strings.Join(formats, ", "))
 	}
 	var sources []source
 	for _, t := range traces {
@@ -168,7 +179,7 @@ func parsePeriod(text string) (*trace.Period, error) {
 	return &trace.Period{From: a, To: b}, nil
 }
 
-// loadCatalogue returns the models on sale, less what is not for pods.
+// loadCatalogue returns the models on sale, with what is allocatable to pods.
 func loadCatalogue(opts Options) (cluster.Catalogue, error) {
 	var all cluster.Catalogue
 	for _, name := range opts.Catalogues {
@@ -199,7 +210,7 @@ func loadCatalogue(opts Options) (cluster.Catalogue, error) {
 	return catalogue.Allocatable(all, reserve)
 }
 
-// oneCatalogue returns the catalogue of that name, or else of that file.
+// oneCatalogue returns the built-in catalogue of that name, or reads the file.
 func oneCatalogue(name string) (cluster.Catalogue, error) {
 	if !slices.Contains(catalogue.Names(), name) {
 		data, err := os.ReadFile(name)
@@ -213,7 +224,7 @@ func oneCatalogue(name string) (cluster.Catalogue, error) {
 	return catalogue.Builtin(name)
 }
 
-// choose keeps the models of those names, all if there are none.
+// choose keeps the named models; no names keep all.
 func choose(c cluster.Catalogue, names []string) (cluster.Catalogue, error) {
 	if len(names) == 0 {
 		return c, nil
@@ -233,8 +244,7 @@ func choose(c cluster.Catalogue, names []string) (cluster.Catalogue, error) {
 	return kept, nil
 }
 
-// parseResources reads VCPU,MEMORY or VCPU,MEMORY,PODS as Kubernetes writes
-// quantities.
+// parseResources reads VCPU,MEMORY or VCPU,MEMORY,PODS in the notation of Kubernetes.
 func parseResources(flag, text string, pods bool) (r cluster.Resources, n int, err error) {
 	want, form := 2, "VCPU,MEMORY, such as 4,16Gi"
 	if pods {

@@ -3,48 +3,50 @@
 // All numbers are whole, so that sums are exact.
 package cluster
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
-// Resources are a request, or the size of a VM. Whole numbers, so that sums are
-// exact: nothing fits by rounding.
+// Resources are a request, or the size of a VM. They are integers, so that sums are exact.
 type Resources struct {
 	CPU    int64 // billionths of a vCPU
 	Memory int64 // bytes
 }
 
-// VCPU is one vCPU in the unit of Resources.CPU.
+// VCPU is one vCPU in units of Resources.CPU.
 const VCPU = 1_000_000_000
 
-// Dollar is one dollar in the unit of prices and costs.
+// Dollar is one dollar in units of prices and costs.
 const Dollar = 1_000_000_000
 
 // Add returns the sum of r and o.
 func (r Resources) Add(o Resources) Resources { return Resources{r.CPU + o.CPU, r.Memory + o.Memory} }
 
-// Sub returns r without o.
+// Sub returns r less o.
 func (r Resources) Sub(o Resources) Resources { return Resources{r.CPU - o.CPU, r.Memory - o.Memory} }
 
-// Fits reports whether r fits into o, in both dimensions.
+// Fits reports whether r fits into o in both dimensions.
 func (r Resources) Fits(o Resources) bool { return r.CPU <= o.CPU && r.Memory <= o.Memory }
 
-// String returns the resources as people write them, such as "6 vCPU, 24 GiB".
+// String returns text such as "6 vCPU, 24 GiB".
 func (r Resources) String() string {
 	return fmt.Sprintf("%.4g vCPU, %.4g GiB", float64(r.CPU)/VCPU, float64(r.Memory)/(1<<30))
 }
 
-// User is who pays: VMs are not shared between users.
+// User pays for VMs. Users do not share VMs.
 type User struct {
 	Name string
 	Pods []Pod
 }
 
-// Pod is what Kubernetes places as a whole, and Hostlo may split.
+// Pod is placed as a whole by Kubernetes, and may be split by Hostlo.
 type Pod struct {
 	Name       string
-	Overhead   Resources // of the pod itself, stays with its first container
-	Whole      bool      // it must not be split, such as one with a host port
+	Overhead   Resources // of the pod itself; stays with its first container
+	Whole      bool      // must not be split, for example because of a host port
 	Containers []Container
-	Links      []Link // how much they talk to each other, which only Frontier looks at
+	Links      []Link // traffic between containers; only package frontier uses it
 }
 
 // Container is the smallest part of a pod.
@@ -53,14 +55,14 @@ type Container struct {
 	Request Resources
 }
 
-// Link is how much two containers of a pod talk to each other, in any unit, such as
-// messages per second. On different VMs they do so through Hostlo.
+// Link is the traffic between two containers of a pod, in any unit, such as messages per
+// second. Between VMs it goes through Hostlo.
 type Link struct {
 	A, B   int // indices in the pod's containers
 	Weight float64
 }
 
-// Request returns the sum over the pod.
+// Request returns the request of the whole pod.
 func (p Pod) Request() Resources {
 	sum := p.Overhead
 	for _, c := range p.Containers {
@@ -69,16 +71,30 @@ func (p Pod) Request() Resources {
 	return sum
 }
 
-// Model is a size of VM that can be bought.
-type Model struct {
-	Name    string
-	Size    Resources // what pods can have of it (allocatable)
-	Nominal Resources // what it takes of its physical host; zero: as Size
-	Price   int64     // billionths of a dollar for an hour
-	Pods    int       // most pods, or fractions of pods, 0: no limit
+// Stay is the presence of a pod: from the start of its first container until none runs. It
+// has all containers that ran in that time, each with its largest request, because a pod
+// is placed as a whole.
+type Stay struct {
+	Pod      Pod
+	From, To time.Duration // of the trace; To is the end of the period for a pod that went on
 }
 
-// Taken returns what a VM of the model takes of its physical host.
+// History is the stays of one user, sorted by their beginnings.
+type History struct {
+	User  string
+	Stays []Stay
+}
+
+// Model is a size of VM on sale.
+type Model struct {
+	Name    string
+	Size    Resources // allocatable to pods
+	Nominal Resources // used of the physical host; zero: as Size
+	Price   int64     // billionths of a dollar for an hour
+	Pods    int       // most pods or fractions of pods; 0: no limit
+}
+
+// Taken returns what a VM of the model uses of its physical host.
 func (m Model) Taken() Resources {
 	if m.Nominal == (Resources{}) {
 		return m.Size
@@ -89,16 +105,15 @@ func (m Model) Taken() Resources {
 // Catalogue is the models on sale, in any order.
 type Catalogue []Model
 
-// VM is one that was bought, with what is on it.
+// VM is a bought VM with the parts on it.
 type VM struct {
-	ID    int // stays with it from plan to plan, while others come and go
+	ID    int // the same in all plans that have the VM
 	Model int // index in the catalogue
 	Host  int // physical host; fractions of one pod are on one host
 	Parts []Part
 }
 
-// Part is a container on a VM, or with Container below 0 the overhead of its pod,
-// which is listed only where it is not zero.
+// Part is a container on a VM, or the overhead of a pod if that is not zero.
 type Part struct {
 	Pod       int // index in the user's pods
 	Container int // index in the pod's containers; -1: the pod's overhead

@@ -3,19 +3,59 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"unnest/internal/plan/cluster"
 	"unnest/internal/plan/pack"
 )
 
-// Event is what happens to a user's pods at a time. Pods depart before others arrive.
+// Event is a change of a user's pods. Pods depart before others arrive.
 type Event struct {
 	At     time.Duration // since any start
 	Depart []string      // names of pods
-	Arrive []cluster.Pod // of names that no present pod has
+	Arrive []cluster.Pod // with names that no present pod has
+}
+
+// Events returns the stays of a user as events since from, sorted by time. Pods that no model
+// holds are treated as oversize says; left is the number of stays left out. A stay that lasts
+// until to does not depart.
+func Events(h cluster.History, from, to time.Duration, c cluster.Catalogue, oversize pack.Oversize) (events []Event, left int, err error) {
+	at := map[time.Duration]*Event{}
+	event := func(t time.Duration) *Event {
+		t -= from
+		if at[t] == nil {
+			at[t] = &Event{At: t}
+		}
+		return at[t]
+	}
+	for _, stay := range h.Stays {
+		fit, out, err := pack.Fit(cluster.User{Name: h.User, Pods: []cluster.Pod{stay.Pod}}, c, oversize)
+		if err != nil {
+			return nil, 0, err
+		}
+		left += len(out)
+		if len(fit.Pods) == 0 || stay.To <= stay.From {
+			continue
+		}
+		arrival := event(stay.From)
+		arrival.Arrive = append(arrival.Arrive, fit.Pods...)
+		if stay.To >= to {
+			continue
+		}
+		departure := event(stay.To)
+		for _, p := range fit.Pods {
+			departure.Depart = append(departure.Depart, p.Name)
+		}
+	}
+	for _, t := range slices.Sorted(maps.Keys(at)) {
+		events = append(events, *at[t])
+	}
+	return events, left, nil
 }
 
 // Options are those of Run.
@@ -24,17 +64,17 @@ type Options struct {
 	// Split lets a pod without room on any VM be placed on several VMs of one host, and
 	// lets containers migrate. Without it pods never move, as in Kubernetes.
 	Split bool
-	// Migrations is how many containers may move at an event. Only VMs that these
-	// moves empty are emptied; running VMs are not resized.
+	// Migrations is the number of containers that may move at an event. They only move to
+	// empty a VM; running VMs are not resized.
 	Migrations int
-	// Minimum is what a VM is billed for at least; 0: 60 s, as AWS does.
+	// Minimum is the shortest time that a VM is billed for; 0: 60 s, as AWS does.
 	Minimum time.Duration
 }
 
-// leastBilled is Options.Minimum when that is 0.
-const leastBilled = time.Minute
+// defaultMinimum is the default of Options.Minimum.
+const defaultMinimum = time.Minute
 
-// Timeline is what pods that come and go cost.
+// Timeline is the cost of pods that come and go.
 type Timeline struct {
 	Cost       int64 // billionths of a dollar
 	Bought     int   // VMs
@@ -42,25 +82,36 @@ type Timeline struct {
 	States     []State
 }
 
-// State is how things are after an event.
+// State is the VMs after an event.
 type State struct {
 	At   time.Duration
 	VMs  int
 	Rate int64 // billionths of a dollar for an hour
 }
 
-// Run lets a user's pods come and go as the events say, whose times do not
-// descend, until the given end. Pods that arrive together are placed biggest first,
-// as Kubernetes does it. A VM is billed by the second from purchase to release; an
-// empty one is released when its minimum is over, because it is paid until then.
-// Pods that no model holds are an error: see Fit.
+// Rates returns the price of the VMs for an hour at n evenly spaced moments from the start to
+// the end.
+func (l Timeline) Rates(n int, end time.Duration) []int64 {
+	rates := make([]int64, n)
+	next, rate := 0, int64(0)
+	for i := range rates {
+		for now := end * time.Duration(i) / time.Duration(n-1); next < len(l.States) && l.States[next].At <= now; next++ {
+			rate = l.States[next].Rate
+		}
+		rates[i] = rate
+	}
+	return rates
+}
+
+// Run plays the events of a user until the given end. Their times must not descend. Pods that
+// arrive together are placed biggest first, as Kubernetes does. A VM is billed by the second
+// from purchase to release. An empty VM is released when its minimum is over, because it is
+// paid until then. A pod that no model holds is an error: see pack.Fit.
 func Run(name string, events []Event, end time.Duration, c cluster.Catalogue, o Options) (Timeline, error) {
 	if o.Minimum < 0 || o.Migrations < 0 {
 		return Timeline{}, fmt.Errorf("minimum %v, migrations %d: want 0 or more", o.Minimum, o.Migrations)
 	}
-	if o.Minimum == 0 {
-		o.Minimum = leastBilled
-	}
+	o.Minimum = cmp.Or(o.Minimum, defaultMinimum)
 	u := cluster.User{Name: name}
 	for _, e := range events {
 		u.Pods = append(u.Pods, e.Arrive...)
@@ -96,7 +147,8 @@ type replay struct {
 	out       Timeline
 }
 
-// lifetime is when a VM was bought, and since when it is empty; below 0: it is not.
+// lifetime is the time of purchase of a VM, and the time since which it is empty, below 0 if it
+// is not.
 type lifetime struct{ bought, emptied time.Duration }
 
 func (r *replay) event(e Event) error {
@@ -104,7 +156,7 @@ func (r *replay) event(e Event) error {
 	for _, name := range e.Depart {
 		pod, ok := r.present[name]
 		if !ok {
-			return fmt.Errorf("pod %s departs: it is not there", name)
+			return fmt.Errorf("pod %s departs: it is not present", name)
 		}
 		delete(r.present, name)
 		r.live.Remove(pod)
@@ -128,8 +180,8 @@ func (r *replay) event(e Event) error {
 func (r *replay) arrive(pods []cluster.Pod) error {
 	var arriving []int
 	for _, p := range pods {
-		if _, there := r.present[p.Name]; there {
-			return fmt.Errorf("pod %s arrives: one of that name is there", p.Name)
+		if _, present := r.present[p.Name]; present {
+			return fmt.Errorf("pod %s arrives: one of that name is present", p.Name)
 		}
 		r.present[p.Name] = r.arrived
 		arriving = append(arriving, r.arrived)

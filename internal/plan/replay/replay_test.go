@@ -61,8 +61,8 @@ func TestReplayRefuses(t *testing.T) {
 		opts   Options
 		want   string
 	}{
-		{[]Event{{0, []string{"a"}, nil}}, Options{}, "pod a departs: it is not there"},
-		{[]Event{{0, nil, []cluster.Pod{a, a}}}, Options{}, "pod a arrives: one of that name is there"},
+		{[]Event{{0, []string{"a"}, nil}}, Options{}, "pod a departs: it is not present"},
+		{[]Event{{0, nil, []cluster.Pod{a, a}}}, Options{}, "pod a arrives: one of that name is present"},
 		{[]Event{{2, nil, nil}, {1, nil, nil}}, Options{}, "event 1 of user u is at 1ns"},
 		{[]Event{{2 * time.Hour, nil, nil}}, Options{}, "none after 1h0m0s"},
 		{[]Event{{0, nil, []cluster.Pod{of("x", 97)}}}, Options{}, "pod x needs 97 vCPU"},

@@ -13,26 +13,12 @@ import (
 	"unnest/internal/plan/cluster"
 )
 
-// Stay is the presence of a pod: from the start of its first container until none runs. It
-// has all containers that ran in that time, each with its largest request, because a pod
-// is placed as a whole.
-type Stay struct {
-	Pod      cluster.Pod
-	From, To time.Duration // of the trace; To is the end of the period for a pod that went on
-}
-
-// History is the stays of one user, sorted by their beginnings.
-type History struct {
-	User  string
-	Stays []Stay
-}
-
 // ReadHistory reads when each pod was present. The format must have events sorted by time:
 // google2011. Options.Period limits the time, by default all of the trace; a pod present
 // before the period begins with it. ReadHistory returns the period it found. A pod that
 // returns is named POD#2, and so on. Users are sorted by name; that there are none is an
 // error.
-func ReadHistory(ctx context.Context, format string, paths []string, o Options) ([]History, Period, Report, error) {
+func ReadHistory(ctx context.Context, format string, paths []string, o Options) ([]cluster.History, Period, Report, error) {
 	rep := Report{Format: format}
 	if format != "google2011" {
 		return nil, Period{}, rep, fmt.Errorf("replay %s: want google2011, the only format that is read as events over time", format)
@@ -194,21 +180,21 @@ func (h *history) finish(ctx context.Context, jobs []string, o *Options) error {
 }
 
 // histories groups the stays by user.
-func (h *history) histories() []History {
+func (h *history) histories() []cluster.History {
 	slices.SortFunc(h.over, func(a, b *stay2011) int {
 		return cmp.Or(cmp.Compare(a.owner, b.owner), cmp.Compare(a.from, b.from), cmp.Compare(a.job, b.job), cmp.Compare(a.number, b.number))
 	})
-	var all []History
+	var all []cluster.History
 	for _, s := range h.over {
 		if s.owner == "" {
 			h.rep.excluded[NoOwner] += len(s.tasks)
 			continue
 		}
 		if len(all) == 0 || all[len(all)-1].User != s.owner {
-			all = append(all, History{User: s.owner})
+			all = append(all, cluster.History{User: s.owner})
 		}
 		u := &all[len(all)-1]
-		u.Stays = append(u.Stays, Stay{h.pod(s), h.time(s.from), h.time(s.to)})
+		u.Stays = append(u.Stays, cluster.Stay{Pod: h.pod(s), From: h.time(s.from), To: h.time(s.to)})
 	}
 	return all
 }

@@ -59,8 +59,8 @@ const comings = `
 // A job is there while any of its tasks runs, with all that ran and the most of each;
 // what comes back is another stay. A request of nothing is no container.
 func TestReadHistory(t *testing.T) {
-	stay := func(name string, from, to int, containers ...cluster.Container) Stay {
-		return Stay{cluster.Pod{Name: name, Containers: containers}, time.Duration(from) * time.Second, time.Duration(to) * time.Second}
+	stay := func(name string, from, to int, containers ...cluster.Container) cluster.Stay {
+		return cluster.Stay{Pod: cluster.Pod{Name: name, Containers: containers}, From: time.Duration(from) * time.Second, To: time.Duration(to) * time.Second}
 	}
 	c := func(name string, hundredths int64) cluster.Container {
 		return cluster.Container{Name: name, Request: cluster.Resources{CPU: hundredths * cluster.VCPU, Memory: hundredths << 30}}
@@ -69,19 +69,19 @@ func TestReadHistory(t *testing.T) {
 		name   string
 		period *Period
 		span   Period
-		want   []History
+		want   []cluster.History
 		kept   int
 	}{
-		{"all", nil, Period{0, 20 * time.Second}, []History{
-			{"ann", []Stay{stay("1", 0, 10, c("0", 5), c("1", 3)), stay("1#2", 14, 20, c("7", 1))}},
-			{"bob", []Stay{stay("2", 12, 13, c("0", 1)), stay("2#2", 20, 20, c("0", 2))}},
-			{"cyd", []Stay{stay("3", 15, 20, c("0", 1))}},
+		{"all", nil, Period{0, 20 * time.Second}, []cluster.History{
+			{User: "ann", Stays: []cluster.Stay{stay("1", 0, 10, c("0", 5), c("1", 3)), stay("1#2", 14, 20, c("7", 1))}},
+			{User: "bob", Stays: []cluster.Stay{stay("2", 12, 13, c("0", 1)), stay("2#2", 20, 20, c("0", 2))}},
+			{User: "cyd", Stays: []cluster.Stay{stay("3", 15, 20, c("0", 1))}},
 		}, 6},
 		// Task 0 of job 1 has ended at the beginning, and so has not been there.
-		{"a part", &Period{9 * time.Second, 15 * time.Second}, Period{9 * time.Second, 15 * time.Second}, []History{
-			{"ann", []Stay{stay("1", 9, 10, c("1", 3)), stay("1#2", 14, 15, c("7", 1))}},
-			{"bob", []Stay{stay("2", 12, 13, c("0", 1))}},
-			{"cyd", []Stay{stay("3", 15, 15, c("0", 1))}},
+		{"a part", &Period{9 * time.Second, 15 * time.Second}, Period{9 * time.Second, 15 * time.Second}, []cluster.History{
+			{User: "ann", Stays: []cluster.Stay{stay("1", 9, 10, c("1", 3)), stay("1#2", 14, 15, c("7", 1))}},
+			{User: "bob", Stays: []cluster.Stay{stay("2", 12, 13, c("0", 1))}},
+			{User: "cyd", Stays: []cluster.Stay{stay("3", 15, 15, c("0", 1))}},
 		}, 4},
 	}
 	for _, tt := range tests {

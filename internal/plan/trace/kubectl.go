@@ -226,10 +226,7 @@ func annotatedLinks(pod cluster.Pod, text string) ([]cluster.Link, error) {
 	if text == "" {
 		return nil, nil
 	}
-	index := map[string]int{}
-	for k, c := range pod.Containers {
-		index[c.Name] = k
-	}
+	index := containerIndex(&pod)
 	var links []cluster.Link
 	for one := range strings.SplitSeq(text, ",") {
 		names, weight, _ := strings.Cut(one, "=")

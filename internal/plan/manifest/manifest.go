@@ -1,0 +1,131 @@
+// Package manifest writes the split pods of a plan as Kubernetes metadata, to be merged into
+// the pods. docs/plan.md explains the keys.
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/summary"
+)
+
+// Pod is a pod with containers on several VMs.
+type Pod struct {
+	User, Namespace, Name string // Namespace is empty if it is unknown
+	Fractions             []Fraction
+}
+
+// Fraction is the part of a pod on one VM.
+type Fraction struct {
+	VM         int
+	Model      string
+	Containers []string
+}
+
+// Split returns the split pods of a plan in the user's order, with fractions sorted by VM. If
+// users are named by a label, the names of pods are NAMESPACE/NAME. Otherwise the user is the
+// namespace, if it is a valid name of one.
+func Split(u cluster.User, labelled bool, c cluster.Catalogue, p cluster.Plan) []Pod {
+	fractions := make([][]Fraction, len(u.Pods))
+	for _, vm := range p.VMs {
+		for _, placed := range summary.ByPod(vm.Parts) {
+			f := Fraction{VM: vm.ID, Model: c[vm.Model].Name}
+			for _, k := range placed.Containers {
+				f.Containers = append(f.Containers, u.Pods[placed.Pod].Containers[k].Name)
+			}
+			fractions[placed.Pod] = append(fractions[placed.Pod], f)
+		}
+	}
+	var pods []Pod
+	for i, pod := range u.Pods {
+		if len(fractions[i]) < 2 {
+			continue
+		}
+		split := Pod{User: u.Name, Name: pod.Name, Fractions: fractions[i]}
+		if namespace, name, both := strings.Cut(pod.Name, "/"); labelled && both {
+			split.Namespace, split.Name = namespace, name
+		} else if namespace, same := kubeName(u.Name, maxNamespace, ""); same {
+			split.Namespace = namespace
+		}
+		pods = append(pods, split)
+	}
+	return pods
+}
+
+// The keys of manifests.
+const (
+	splitLabel = "unnest.io/split-pod"
+	userKey    = "unnest.io/user"
+	podKey     = "unnest.io/pod"
+	countKey   = "unnest.io/fractions"
+	fractionOf = "unnest.io/fraction."
+)
+
+// YAML returns the metadata. Every value is quoted, so that no name is read as a number.
+func (p Pod) YAML() []byte {
+	name, _ := kubeName(p.Name, maxPodName, ".")
+	text := "apiVersion: v1\nkind: Pod\nmetadata:\n" + entry(2, "name", name)
+	if p.Namespace != "" {
+		text += entry(2, "namespace", p.Namespace)
+	}
+	text += "  labels:\n" + entry(4, splitLabel, "true") + "  annotations:\n" +
+		entry(4, userKey, p.User) + entry(4, podKey, p.Name) + entry(4, countKey, strconv.Itoa(len(p.Fractions)))
+	for i, f := range p.Fractions {
+		key := fractionOf + strconv.Itoa(i)
+		text += entry(4, key, strings.Join(f.Containers, ",")) + entry(4, key+".model", f.Model) + entry(4, key+".vm", strconv.Itoa(f.VM))
+	}
+	return []byte(text)
+}
+
+// entry returns a line of YAML. YAML accepts JSON strings (1.2, §1.3).
+func entry(indent int, key, value string) string {
+	var quoted bytes.Buffer
+	enc := json.NewEncoder(&quoted) // ends the line
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(value) // of a string never fails
+	return strings.Repeat(" ", indent) + key + ": " + quoted.String()
+}
+
+// File returns the name of the file. If the names of user and pod are not valid in it, it has
+// a hash of them.
+func (p Pod) File() string {
+	user, _ := kubeName(p.User, maxNamespace, "")
+	pod, samePod := kubeName(p.Name, maxNamespace, ".")
+	name := user + "_" + pod
+	if user != p.Namespace || !samePod {
+		h := fnv.New64a()
+		h.Write([]byte(p.User + "\x00" + p.Namespace + "\x00" + p.Name)) //nolint:errcheck // never fails
+		name = fmt.Sprintf("%s_%016x", name, h.Sum64())
+	}
+	return name + ".yaml"
+}
+
+// The maximum lengths of names in Kubernetes.
+const (
+	maxNamespace = 63
+	maxPodName   = 253
+)
+
+// kubeName returns the text as a valid name in Kubernetes: lower-case letters, digits, dashes
+// and the allowed characters. It reports whether that equals the text.
+func kubeName(text string, most int, allowed string) (name string, same bool) {
+	name = strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || strings.ContainsRune(allowed, r):
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, text)
+	name = strings.Trim(name[:min(len(name), most)], "-.")
+	if name == "" {
+		name = "x"
+	}
+	return name, name == text
+}
