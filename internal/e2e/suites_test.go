@@ -262,7 +262,7 @@ func TestSuitesGuestDies(t *testing.T) {
 	r := launch(t, unnest, "bench", file, "-o", dir)
 	r.awaitExecutions(t, dir, 1)
 	killGuest(t)
-	for end := time.Now().Add(20 * time.Second); !strings.Contains(r.out.String(), "bring up anew"); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(r.out.String(), "restart the machine of"); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Errorf("the run did not notice within 20 s:\n%s", r.out.String())
 			break

@@ -35,7 +35,8 @@ type host struct {
 
 // hostScript makes the mounts and holds the namespaces, as the first process of its
 // process namespace: all others end with it. The overlay discards what CNI plugins
-// write below /var/lib.
+// write below /var/lib. chroot would not be enough: a container's commands enter its
+// mount namespace, and runc in a chroot leaves the host's root there.
 const hostScript = `set -e
 root=$1 work=$2
 mount --bind "$root" "$root"
@@ -50,6 +51,10 @@ mount --bind "$work" "$root/mnt"
 mount -t tmpfs -o mode=0755 programs "$root/usr/local"
 mkdir -p "$root/run/lib/upper" "$root/run/lib/work"
 mount -t overlay overlay -o "lowerdir=$root/var/lib,upperdir=$root/run/lib/upper,workdir=$root/run/lib/work" "$root/var/lib"
+cd "$root"
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+pivot_root . .
+umount -l .
 trap exit TERM
 echo ready
 sleep infinity &
@@ -78,7 +83,7 @@ func newHost(ctx context.Context, l *lab.Lab, b guest.Builder, r guest.Recipe) (
 	namespaces := "/proc/" + strconv.Itoa(h.holder.Process.Pid) + "/ns/"
 	h.inside = place.Within{
 		Place: place.Local{NetNS: l.HostNS()},
-		Enter: []string{"nsenter", "--mount=" + namespaces + "mnt", "--pid=" + namespaces + "pid_for_children", "chroot", root},
+		Enter: []string{"nsenter", "--mount=" + namespaces + "mnt", "--pid=" + namespaces + "pid_for_children"},
 		Env: []string{
 			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "HOME=/tmp",
 			"NERDCTL_TOML=/mnt/nerdctl.toml",
