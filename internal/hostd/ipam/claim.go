@@ -53,8 +53,8 @@ func (p *Pool) checkClaim(owner string, a netip.Prefix) error {
 		}
 		return &TakenError{Addr: a.Addr(), Reason: "held by " + holder}
 	}
-	if whose, reserved := p.reserved[a.Addr()]; reserved {
-		return &TakenError{Addr: a.Addr(), Reason: whose}
+	if reason, reserved := p.reserved[a.Addr()]; reserved {
+		return &TakenError{Addr: a.Addr(), Reason: reason}
 	}
 	return nil
 }

@@ -22,13 +22,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -71,90 +67,20 @@ func Ensure(networks []Network) (err error) {
 	return filter(networks)
 }
 
-// find returns the interface, or nil when it does not exist.
-func find(name string) (netlink.Link, error) {
-	link, err := netlink.LinkByName(name)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return nil, nil
-	}
-	return link, err
-}
-
-type setting struct{ file, value string }
-
-// sysctls returns the settings of the namespace.
-func sysctls(networks []Network) []setting {
-	s := []setting{
-		{"net/bridge/bridge-nf-call-iptables", "0"},
-		{"net/bridge/bridge-nf-call-ip6tables", "0"},
-	}
-	has := func(is func(netip.Addr) bool) bool {
-		return slices.ContainsFunc(networks, func(n Network) bool {
-			return slices.ContainsFunc(n.Gateways, func(p netip.Prefix) bool { return is(p.Addr()) })
-		})
-	}
-	if has(netip.Addr.Is4) {
-		s = append(s, setting{"net/ipv4/ip_forward", "1"})
-	}
-	if has(netip.Addr.Is6) {
-		s = append(s, setting{"net/ipv6/conf/all/forwarding", "1"})
-	}
-	return s
-}
-
-// undo holds the functions that undo the steps so far.
-type undo []func() error
-
-func (u *undo) add(what string, f func() error) {
-	*u = append(*u, func() error {
-		if err := f(); err != nil {
-			return fmt.Errorf("undo %s: %w", what, err)
-		}
-		return nil
-	})
-}
-
-func (u *undo) run() error {
-	var errs []error
-	for _, f := range slices.Backward(*u) {
-		errs = append(errs, f())
-	}
-	return errors.Join(errs...)
-}
-
-// sysctls applies settings, except those that the kernel does not have.
-func (u *undo) sysctls(settings []setting) error {
-	for _, s := range settings {
-		path := filepath.Join("/proc/sys", s.file)
-		old, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && strings.TrimSpace(string(old)) == s.value {
-			continue
-		}
-		if err == nil {
-			err = os.WriteFile(path, []byte(s.value), 0)
-		}
-		if err != nil {
-			return fmt.Errorf("set %s: %w", s.file, err)
-		}
-		u.add("set "+s.file, func() error { return os.WriteFile(path, old, 0) })
-	}
-	return nil
-}
-
 // network makes one tenant's bridge, unless the operator owns it.
 func (u *undo) network(n Network) error {
-	link, err := find(n.Bridge)
-	if err != nil {
-		return err
-	}
+	link, err := netlink.LinkByName(n.Bridge)
 	_, isBridge := link.(*netlink.Bridge)
+	missing := errors.As(err, new(netlink.LinkNotFoundError))
 	switch {
-	case link == nil && len(n.Gateways) == 0:
+	case missing && len(n.Gateways) == 0:
 		return errors.New("bridge does not exist: add it, or give the network gateways to have it made")
-	case link == nil:
+	case missing:
 		if link, err = u.addBridge(n); err != nil {
 			return err
 		}
+	case err != nil:
+		return err
 	case !isBridge:
 		return fmt.Errorf("interface has type %s, want a bridge: choose another name", link.Type())
 	case len(n.Gateways) == 0:
@@ -259,14 +185,14 @@ func addressesOf(bridge netlink.Link) ([]netip.Prefix, error) {
 	return global, nil
 }
 
-// setAddresses lists the addresses again after the deletions: with an address the
-// kernel deletes later addresses of its subnet.
+// setAddresses sets also wanted addresses that exist: with an address the kernel
+// deletes later addresses of its subnet.
 func setAddresses(bridge netlink.Link, want []netip.Prefix) error {
-	there, err := addressesOf(bridge)
+	current, err := addressesOf(bridge)
 	if err != nil {
 		return err
 	}
-	for _, p := range there {
+	for _, p := range current {
 		if slices.Contains(want, p) {
 			continue
 		}
@@ -274,13 +200,7 @@ func setAddresses(bridge netlink.Link, want []netip.Prefix) error {
 			return fmt.Errorf("delete address %s: %w", p, err)
 		}
 	}
-	if there, err = addressesOf(bridge); err != nil {
-		return err
-	}
 	for _, p := range want {
-		if slices.Contains(there, p) {
-			continue
-		}
 		if err := netlink.AddrReplace(bridge, address(p)); err != nil {
 			return fmt.Errorf("add address %s: %w", p, err)
 		}

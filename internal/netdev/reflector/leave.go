@@ -42,10 +42,10 @@ func (s *Segment) leave(f segment.Fraction) error {
 //
 // A detached queue receives nothing, but can still send: the kernel takes its frames
 // for those of the number that it had last. So replace gives it a number that no
-// fraction has: it opens filler queues up to the maximum, detaches the queue, whose
-// number the last filler takes over, attaches it behind the fillers, and detaches it
-// again. It closes the other fillers from the last to the first, which renumbers no
-// queue.
+// fraction has. It opens filler queues up to the maximum and detaches the queue, so that
+// the last filler takes over its number. It attaches the queue behind the fillers and
+// detaches it again. It closes the other fillers from the last to the first, which
+// renumbers no queue.
 func (s *Segment) replace(q queue) (substitute queue, err error) {
 	var fillers []queue
 	defer func() {
