@@ -24,14 +24,14 @@ func (s *services) findClientTools(ctx context.Context) error {
 	}
 	for _, c := range s.spec.Cases {
 		w := lookup(c)
-		if s.facts.Tools[w.Tool()] != "" {
+		if s.facts.Tools[w.Name()] != "" {
 			continue
 		}
 		out, err := place.Output(ctx, p, w.VersionArgs()...)
 		if err != nil {
-			return fmt.Errorf("find the version of %s: %w: install it by `apt-get install %s`", w.Tool(), err, w.Tool())
+			return fmt.Errorf("find the version of %s: %w: install it by `apt-get install %s`", w.Name(), err, w.Name())
 		}
-		if s.facts.Tools[w.Tool()], err = w.ParseVersion(out); err != nil {
+		if s.facts.Tools[w.Name()], err = w.ParseVersion(out); err != nil {
 			return err
 		}
 	}

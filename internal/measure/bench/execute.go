@@ -135,7 +135,7 @@ func perOperation(before, after cpuTimes, operations float64) ([]workload.Value,
 	var values []workload.Value
 	for _, v := range spent {
 		if len(after.guests) > 0 || !strings.HasPrefix(v.Metric, "guest_") {
-			values = append(values, workload.Value(v))
+			values = append(values, v)
 		}
 	}
 	return values, nil

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"unnest/internal/measure/workload"
 )
 
 func TestBreakdown(t *testing.T) {
@@ -24,20 +26,11 @@ func TestBreakdown(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
-	if got, want := (Breakdown{1, 2, 3, 4}).Total(), time.Duration(10); got != want {
-		t.Errorf("total: got %v, want %v", got, want)
-	}
 }
 
-func TestPerUnit(t *testing.T) {
-	got, err := Breakdown{Usr: time.Second, Sys: 500 * ms, Soft: 250 * ms, Guest: 0}.PerUnit(50000)
-	if want := (PerOperation{Usr: 20, Sys: 10, Soft: 5}); err != nil || got != want {
-		t.Errorf("got %+v, %v, want %+v", got, err, want)
-	}
-	for _, operations := range []float64{0, -1, math.NaN(), math.Inf(1)} {
-		if got, err := (Breakdown{Usr: time.Second}).PerUnit(operations); err == nil || got != (PerOperation{}) {
-			t.Errorf("%v operations: got %+v, %v, want an error", operations, got, err)
-		}
+func TestTotal(t *testing.T) {
+	if got, want := (Breakdown{1, 2, 3, 4}).Total(), time.Duration(10); got != want {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
@@ -45,13 +38,20 @@ func TestValues(t *testing.T) {
 	host := Breakdown{Usr: time.Second, Sys: 2 * time.Second, Soft: 3 * time.Second, Guest: 4 * time.Second}
 	guest := Breakdown{Usr: 5 * time.Second, Sys: 6 * time.Second, Soft: 7 * time.Second, Guest: 8 * time.Second}
 	got, err := Values(host, guest, 1e6)
-	want := []Value{{"host_usr", 1}, {"host_sys", 2}, {"host_soft", 3}, {"host_guest", 4},
-		{"guest_usr", 5}, {"guest_sys", 6}, {"guest_soft", 7}}
+	var want []workload.Value
+	for i, metric := range []string{"host_usr", "host_sys", "host_soft", "host_guest", "guest_usr", "guest_sys", "guest_soft"} {
+		want = append(want, workload.Value{Metric: metric, Value: float64(i + 1)})
+	}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %v, %v\nwant %v", got, err, want)
 	}
-	if got, err := Values(host, guest, 0); err == nil || got != nil {
-		t.Errorf("no operations: got %v, %v, want an error", got, err)
+	if got, err := Values(host, guest, 50000); err != nil || got[0].Value != 20 || got[5].Value != 120 {
+		t.Errorf("50000 operations: got %v, %v", got, err)
+	}
+	for _, operations := range []float64{0, -1, math.NaN(), math.Inf(1)} {
+		if got, err := Values(host, guest, operations); err == nil || got != nil {
+			t.Errorf("%v operations: got %v, %v, want an error", operations, got, err)
+		}
 	}
 }
 

@@ -1,15 +1,12 @@
-// Package cputime reads where a Linux machine, or one of its processes, spent
-// its CPU time, and divides it among the operations of a benchmark.
+// Package cputime reads how Linux machines spend their CPU time, and divides it by the
+// operations of a benchmark.
 //
-// It is pure: it parses the text of /proc/stat and /proc/PID/stat. Reading the
-// files at the right moments does not belong here, nor do other counters of the
-// kernel.
+// It is pure: it parses the text of /proc/stat. Reading the file at the right moments
+// does not belong here, nor do other counters of the kernel.
 //
-// The kernel counts in ticks of USER_HZ, 10 ms on every architecture that
-// unnest runs on, so each counter of an interval is off by up to one tick per
-// CPU: over a run with 50,000 operations on two CPUs, 0.4 µs per operation.
-// The counters are those of the whole machine. Whatever else ran in the
-// interval is in them, the benchmark's client included.
+// The kernel counts in ticks of 10 ms, so each counter of an interval is off by up to one
+// tick per CPU: over a run with 50,000 operations on two CPUs, 0.4 µs per operation. The
+// counters include everything that ran on the machine, also the benchmark's client.
 package cputime
 
 import (
@@ -21,12 +18,12 @@ import (
 	"time"
 )
 
-// Tick is the unit of the kernel's counters: USER_HZ is 100 per second.
+// Tick is the unit of the kernel's counters: USER_HZ is 100 per second on every
+// architecture that unnest supports.
 const Tick = 10 * time.Millisecond
 
-// Times are the counters of /proc/stat since boot, summed over all CPUs, or the
-// differences of two readings (see proc_stat(5)). Counters that an old kernel
-// lacks are 0.
+// Times are the counters of /proc/stat since boot, summed over all CPUs, or the difference
+// of two readings (see proc_stat(5)). Counters that an old kernel lacks are 0.
 type Times struct {
 	User      time.Duration // user mode, Guest included
 	Nice      time.Duration // user mode with low priority, GuestNice included
@@ -50,11 +47,11 @@ func (t *Times) counters() []*time.Duration {
 var counterNames = []string{"user", "nice", "system", "idle", "iowait",
 	"irq", "softirq", "steal", "guest", "guest_nice"}
 
-// minCounters is how many counters the oldest kernels print: up to idle.
+// minCounters is the number of counters of the oldest kernels, up to idle.
 const minCounters = 4
 
-// Parse reads the line "cpu" of /proc/stat, the sum over all CPUs. Counters
-// after those of Times are ignored.
+// Parse parses the line "cpu" of /proc/stat, the sum over all CPUs. It ignores further
+// counters.
 func Parse(stat []byte) (Times, error) {
 	for line := range bytes.Lines(stat) {
 		if fields := bytes.Fields(line); len(fields) > 0 && string(fields[0]) == "cpu" {
@@ -82,7 +79,6 @@ func parseCounters(fields [][]byte) (Times, error) {
 	return t, nil
 }
 
-// parseTicks reads a number of ticks.
 func parseTicks(field []byte) (time.Duration, error) {
 	n, err := strconv.ParseUint(string(field), 10, 64)
 	if err != nil {
@@ -94,12 +90,9 @@ func parseTicks(field []byte) (time.Duration, error) {
 	return time.Duration(n) * Tick, nil
 }
 
-// Sub returns what was spent between earlier and t.
-//
-// Idle and iowait are estimates that the kernel may take back, and a
-// hypervisor may take back stolen time: these three count as 0 when they went
-// backwards. Any other counter that did makes an error, for then the two
-// readings are not of one boot of one machine.
+// Sub returns the CPU time between earlier and t. Idle, iowait and stolen time are
+// estimates that can decrease; a decrease counts as 0. A decrease of any other counter is
+// an error, because the readings are not of the same boot of the same machine.
 func (t Times) Sub(earlier Times) (Times, error) {
 	var d Times
 	now, before, spent := t.counters(), earlier.counters(), d.counters()
@@ -109,7 +102,7 @@ func (t Times) Sub(earlier Times) (Times, error) {
 			continue
 		}
 		if spent[i] != &d.Idle && spent[i] != &d.IOWait && spent[i] != &d.Steal {
-			return Times{}, fmt.Errorf("subtract CPU times: %s went from %v back to %v, read both from the same boot of the same machine",
+			return Times{}, fmt.Errorf("subtract CPU times: %s decreased from %v to %v: read both from the same boot of the same machine",
 				counterNames[i], *before[i], *now[i])
 		}
 		*spent[i] = 0

@@ -62,7 +62,7 @@ func TestSub(t *testing.T) {
 	if got, err := after.Sub(before); err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
-	wantErr := "subtract CPU times: user went from 90ms back to 50ms, read both from the same boot of the same machine"
+	wantErr := "subtract CPU times: user decreased from 90ms to 50ms: read both from the same boot of the same machine"
 	if got, err := before.Sub(after); err == nil || err.Error() != wantErr {
 		t.Errorf("got %+v, %v, want %s", got, err, wantErr)
 	}
@@ -78,7 +78,7 @@ func TestSubBackwards(t *testing.T) {
 		if (err == nil) != mayGoBack || got != (Times{}) {
 			t.Errorf("%s: got %+v, %v", name, got, err)
 		}
-		if err != nil && !strings.Contains(err.Error(), ": "+name+" went") {
+		if err != nil && !strings.Contains(err.Error(), ": "+name+" decreased") {
 			t.Errorf("%s: error %v does not name it", name, err)
 		}
 	}

@@ -7,18 +7,19 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"unnest/internal/measure/result"
 )
 
-// iperf3 streams messages from the client to the server as fast as they go
-// (netperf's TCP_STREAM and UDP_STREAM) and reports what the server received.
+// iperf3 streams messages from the client to the server without a rate limit, like
+// TCP_STREAM and UDP_STREAM of netperf, and reports what the server received.
 //
-// The UDP stream has no warm-up: with --omit, iperf3 3.12 counts the losses of
-// the warm-up among those of the test, and prints 139 % lost. Runs end by time,
-// not by --bytes or --blockcount, so that every configuration is measured for
-// equally long; a 1 s run takes 1.01 s.
+// The UDP stream has no warm-up: with --omit, iperf3 3.12 adds the losses of the warm-up
+// to those of the test, and prints 139 % lost. Runs end by time, not by --bytes or
+// --blockcount, so that every configuration is measured equally long; a 1 s run takes
+// 1.01 s.
 type iperf3 struct{}
 
 const (
@@ -34,12 +35,9 @@ const (
 	iperf3Connect = "5000"
 )
 
-func (iperf3) Name() string      { return "iperf3" }
-func (iperf3) Tool() string      { return "iperf3" }
-func (iperf3) Operation() string { return "message received" }
+func (iperf3) Name() string { return "iperf3" }
 
-// Ready is in the line that iperf3 writes before each client, flushed thanks to
-// --forceflush.
+// Ready is in the line that iperf3 prints before each client, flushed by --forceflush.
 func (iperf3) Ready() string { return "Server listening on" }
 
 func (iperf3) Validate(p Params) error {
@@ -85,8 +83,7 @@ func (iperf3) Server(_ Params, listen Endpoint) []string {
 	return args
 }
 
-// Ports always has TCP: the control connection of a UDP test is TCP, on the
-// same number.
+// Ports includes TCP for a UDP test, whose control connection has the same number.
 func (iperf3) Ports(p Params, port int) []Port {
 	if p.Protocol == UDP {
 		return []Port{{TCP, port}, {UDP, port}}
@@ -122,8 +119,8 @@ func (iperf3) ParseVersion(output []byte) (string, error) {
 	return parseVersion("iperf3", iperf3Version, output)
 }
 
-// iperf3Report is the part of iperf3's JSON that is read. Pointers tell a
-// missing or null number from 0.
+// iperf3Report is the part of iperf3's JSON that is read. Pointers distinguish a missing
+// or null number from 0.
 type iperf3Report struct {
 	Start struct {
 		TestStart struct {
@@ -152,26 +149,25 @@ type iperf3Report struct {
 	Error string `json:"error"`
 }
 
-// Parse reads the JSON report of a client. Packets in "packet_rate" are
-// datagrams of p.Size bytes, before IP fragmentation.
+// Parse parses the JSON report of a client. Packets in "packet_rate" are datagrams of
+// p.Size bytes, before IP fragmentation.
 func (iperf3) Parse(p Params, stdout []byte) (Output, error) {
+	var values []Value
+	var omitted float64
 	r, err := readIPerf3(p, stdout)
-	if err != nil {
-		return Output{}, fmt.Errorf("iperf3: %w", err)
+	if err == nil {
+		values, err = r.values(p)
 	}
-	values, err := r.values(p)
-	if err != nil {
-		return Output{}, fmt.Errorf("iperf3: %w", err)
+	if err == nil {
+		omitted, err = r.omitted()
 	}
-	omitted, err := r.omitted()
 	if err != nil {
 		return Output{}, fmt.Errorf("iperf3: %w", err)
 	}
 	return finish("iperf3", values, (omitted+*r.End.Received.Bytes)/float64(p.Size))
 }
 
-// readIPerf3 decodes a report and checks that it is one of a test with p that
-// moved data.
+// readIPerf3 decodes a report and checks that it is of a test with p that moved data.
 func readIPerf3(p Params, stdout []byte) (iperf3Report, error) {
 	var r iperf3Report
 	if len(bytes.TrimSpace(stdout)) == 0 {
@@ -183,7 +179,7 @@ func readIPerf3(p Params, stdout []byte) (iperf3Report, error) {
 	if r.Error != "" {
 		return r, fmt.Errorf("%s", Quote([]byte(r.Error)))
 	}
-	if t := r.Start.TestStart; protocols[t.Protocol] != p.Protocol || t.Size != p.Size {
+	if t := r.Start.TestStart; strings.ToLower(t.Protocol) != string(p.Protocol) || t.Size != p.Size {
 		return r, fmt.Errorf("report of a %q test with %d B messages: want %s with %d B", t.Protocol, t.Size, p.Protocol, p.Size)
 	}
 	if b := r.End.Received.Bytes; b == nil || !(*b > 0) {
@@ -191,9 +187,6 @@ func readIPerf3(p Params, stdout []byte) (iperf3Report, error) {
 	}
 	return r, nil
 }
-
-// protocols maps iperf3's names of protocols to ours.
-var protocols = map[string]Protocol{"TCP": TCP, "UDP": UDP}
 
 // values returns the metrics of p, in the order of Metrics.
 func (r iperf3Report) values(p Params) ([]Value, error) {
@@ -217,7 +210,7 @@ func (r iperf3Report) values(p Params) ([]Value, error) {
 	return readFields(fields)
 }
 
-// reportField is one number of a report and the metric that it becomes.
+// reportField is one number of a report and its metric.
 type reportField struct {
 	metric string
 	path   string // in the JSON report, for errors
@@ -225,7 +218,7 @@ type reportField struct {
 	factor float64 // from the report's unit to the metric's
 }
 
-// readFields turns fields into values, or names the first that is missing.
+// readFields returns the values of fields, or an error for the first missing one.
 func readFields(fields []reportField) ([]Value, error) {
 	values := make([]Value, 0, len(fields))
 	for _, f := range fields {

@@ -8,11 +8,10 @@ import (
 	"strconv"
 )
 
-// maxQuoted is the longest piece of a tool's output that an error repeats, in
-// bytes.
+// maxQuoted limits quotes of a tool's output in errors, in bytes.
 const maxQuoted = 200
 
-// Quote makes line fit for an error: one line, quoted, cut to maxQuoted bytes.
+// Quote quotes line for an error, truncated to maxQuoted bytes.
 func Quote(line []byte) string {
 	line = bytes.TrimSpace(line)
 	if len(line) > maxQuoted {
@@ -35,8 +34,7 @@ func checkNumber(v float64) error {
 	return nil
 }
 
-// finish makes an Output of values and operations once it has seen that they
-// are numbers that a run can have.
+// finish returns an Output of valid values and operations.
 func finish(tool string, values []Value, operations float64) (Output, error) {
 	for _, v := range values {
 		if err := checkNumber(v.Value); err != nil {

@@ -53,7 +53,7 @@ func TestSockperfParseErrors(t *testing.T) {
 		{"lost at once", file("sockperf-udp-lost-early.txt"),
 			`sockperf: "sockperf: No valid observations found. Try tune parameters: --time/--mps/--reply-every"` +
 				` after "[Total Run] RunTime=1.001 sec; Warm up time=400 msec; SentMessages=500; ReceivedMessages=499":` +
-				` a lost message ends a ping-pong, see whether the network drops any, or lengthen the duration`},
+				` a lost message ends a ping-pong; check whether the network drops messages, or increase the duration`},
 		{"half round trips", file("sockperf-udp-half-round-trip.txt"),
 			`sockperf: no line for the mean round trip (avg-rtt), output ends with "sockperf: ---> <MIN> observation =    5.638"`},
 		{"cut", good[:strings.Index(good, "percentile 50")],
@@ -65,7 +65,7 @@ func TestSockperfParseErrors(t *testing.T) {
 		{"negative", strings.Replace(good, "std-dev=8.065", "std-dev=-8.065", 1),
 			`sockperf: read mean round trip (avg-rtt) from "====> avg-rtt=11.655 (std-dev=-8.065": -8.065 is not a finite number of at least 0`},
 		{"no time", strings.Replace(good, "[Valid Duration] RunTime=0.550", "[Valid Duration] RunTime=0.000", 1),
-			`sockperf: no valid observations in "[Valid Duration] RunTime=0.000 sec; SentMessages=47124; ReceivedMessages=47124": lengthen the duration`},
+			`sockperf: no valid observations in "[Valid Duration] RunTime=0.000 sec; SentMessages=47124; ReceivedMessages=47124": increase the duration`},
 		{"overflow", strings.Replace(good, "[Valid Duration] RunTime=0.550", "[Valid Duration] RunTime=1e-320", 1),
 			`sockperf: read transaction_rate: +Inf is not a finite number of at least 0`},
 		{"no operations", strings.Replace(good, "ReceivedMessages=79409", "ReceivedMessages=0", 1),

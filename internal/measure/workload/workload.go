@@ -1,9 +1,8 @@
-// Package workload knows the benchmark tools: for each one the command line of
-// its server and of its client, and the parser of what the client prints.
+// Package workload has the network benchmark tools: for each one the command lines of its
+// server and client, and the parser of the client's output.
 //
-// It is pure: it builds argument lists and reads bytes. Running commands, and
-// deciding which sizes and how many repetitions to run, does not belong here,
-// nor does CPU time, which package cputime reads.
+// It is pure: it builds argument lists and parses bytes. Running commands, choosing sizes
+// and repetitions, and reading CPU time (package cputime) do not belong here.
 package workload
 
 import (
@@ -23,92 +22,85 @@ const (
 	TCP Protocol = "tcp"
 )
 
-// Params are the knobs of one execution. A workload's Validate says which
-// combinations it takes; the other methods may be called on valid params only.
+// Params are the parameters of one execution. Call the other methods of a workload only
+// with params that its Validate accepts.
 type Params struct {
 	Protocol Protocol      // UDP or TCP
 	Size     int           // bytes of one message, without headers
-	Duration time.Duration // how long the client loads the network, whole seconds
-	Warmup   time.Duration // load before Duration that is left out of the results, whole seconds
+	Duration time.Duration // of the load, whole seconds
+	Warmup   time.Duration // of load before Duration, left out of the results, whole seconds
 	NoDelay  bool          // iperf3 over TCP: send each message at once (TCP_NODELAY)
 }
 
 // Endpoint is where a server listens or a client connects.
 type Endpoint struct {
-	Address string // IPv4 address; empty in a server: every address
+	Address string // IPv4 address; empty in a server: all addresses
 	Port    int
 }
 
-// Port is a port that the network must let through to the server, such as one
-// that a container engine publishes.
+// Port is a port of the server that the client must reach; a container engine publishes
+// it.
 type Port struct {
 	Protocol Protocol
 	Number   int
 }
 
-// Value is one measured value of a metric, always finite and not negative.
+// Value is one measured value of a metric, finite and not negative.
 type Value struct {
 	Metric string
 	Value  float64
 }
 
-// Output is what one execution of a client measured.
+// Output is the result of one execution of a client.
 type Output struct {
 	Values []Value // a subset of the workload's Metrics, in their order
-	// Operations is how many units of work the whole execution did, warm-up
-	// included, because CPU time is read over the whole execution. The
-	// workload's Operation names the unit.
+	// Operations is the number of round trips or received messages of the whole
+	// execution, including the warm-up, because CPU time is read over the whole
+	// execution.
 	Operations float64
 }
 
-// Workload is one benchmark tool: a server beside the system under test and a
-// client that loads it.
+// Workload is one benchmark tool, with a server in the system under test and a client
+// that loads it.
 type Workload interface {
-	// Name is what an experiment file calls the workload.
+	// Name is the name in experiment files, and of the binary that client and server need.
 	Name() string
-	// Tool is the program that both the client's and the server's place need.
-	Tool() string
-	// Operation names the unit that Output.Operations counts.
-	Operation() string
-	// Validate returns an error that names the first unusable param.
+	// Validate returns an error that names the first invalid param.
 	Validate(p Params) error
-	// Metrics lists every metric that Parse may yield.
+	// Metrics lists the metrics that Parse can return.
 	Metrics(p Params) []result.Metric
-	// Primary is the metric that stands for the case in tables.
+	// Primary is the metric of the case in tables.
 	Primary(p Params) string
-	// Server is the command of the server. It serves one client after another
-	// until it is killed.
+	// Server is the command of the server, which serves one client after another until it
+	// is killed.
 	Server(p Params, listen Endpoint) []string
-	// Ready is the text that the server writes to its standard output once it
-	// takes clients.
+	// Ready is the text that the server prints when it accepts clients.
 	Ready() string
-	// Ports lists what a client has to reach when the server listens on port.
+	// Ports lists the ports that a client must reach when the server listens on port.
 	Ports(p Params, port int) []Port
-	// Client is the command of the client. It ends by itself.
+	// Client is the command of the client.
 	Client(p Params, target Endpoint) []string
-	// Lead is how long the client idles, at least, before it loads the network.
-	// Meanwhile another client may be measured.
+	// Lead is the minimum time that the client idles before it loads the network. During
+	// this time another client may be measured.
 	Lead() time.Duration
-	// Wall is how long the client takes when all goes well, Lead included.
+	// Wall is the expected duration of the client, including Lead.
 	Wall(p Params) time.Duration
-	// Parse reads the standard output of the client. Call it for a client that
-	// exited with an error too: the output says why, and not every tool exits
-	// with an error when it has one. Errors name the tool and quote the line
-	// that decides.
+	// Parse parses the standard output of the client, also of one that exited with an
+	// error: the output has the reason, and not every tool exits with an error when it
+	// fails. Errors name the tool and quote the decisive line.
 	Parse(p Params, stdout []byte) (Output, error)
-	// VersionArgs is the command that prints the tool's version.
+	// VersionArgs is the command that prints the version of the tool.
 	VersionArgs() []string
-	// ParseVersion reads the version from what VersionArgs prints.
+	// ParseVersion parses the output of VersionArgs.
 	ParseVersion(output []byte) (string, error)
 }
 
-// All returns every workload, sorted by name.
+// All returns all workloads, sorted by name.
 func All() []Workload {
 	return []Workload{iperf3{}, sockperf{}}
 }
 
-// Lookup returns the workload called name, or an error that lists the names
-// there are.
+// Lookup returns the workload called name, or an error that lists the names.
 func Lookup(name string) (Workload, error) {
 	var known []string
 	for _, w := range All() {
@@ -119,3 +111,25 @@ func Lookup(name string) (Workload, error) {
 	}
 	return nil, fmt.Errorf("workload %q: unknown, want one of %s", name, strings.Join(known, ", "))
 }
+
+// validate checks the params that all workloads have: a known protocol, a size from
+// minSize to maxSize bytes, and a duration in whole seconds, because both tools read it
+// with atoi. iperf3 reads "0.5" as 0, which means forever.
+func (p Params) validate(tool string, minSize, maxSize int) error {
+	if p.Protocol != UDP && p.Protocol != TCP {
+		return fmt.Errorf("%s: protocol %q: want udp or tcp", tool, string(p.Protocol))
+	}
+	if p.Size < minSize || p.Size > maxSize {
+		return fmt.Errorf("%s: size %d: want %d to %d bytes", tool, p.Size, minSize, maxSize)
+	}
+	if p.Duration < time.Second || p.Duration%time.Second != 0 || p.Duration > maxDuration {
+		return fmt.Errorf("%s: duration %v: want whole seconds, 1s to %v", tool, p.Duration, maxDuration)
+	}
+	return nil
+}
+
+// maxDuration is the longest run that iperf3 takes (MAX_TIME, 86400 s).
+const maxDuration = 24 * time.Hour
+
+// seconds returns d in whole seconds.
+func seconds(d time.Duration) int { return int(d / time.Second) }

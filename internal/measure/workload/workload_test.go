@@ -54,7 +54,7 @@ func checkOutput(t *testing.T, w Workload, p Params, o Output) {
 // checkError fails t unless err is one clear line that names the tool.
 func checkError(t *testing.T, w Workload, err error) {
 	t.Helper()
-	if !strings.HasPrefix(err.Error(), w.Tool()+": ") || strings.ContainsAny(err.Error(), "\n\r\x1b") {
+	if !strings.HasPrefix(err.Error(), w.Name()+": ") || strings.ContainsAny(err.Error(), "\n\r\x1b") {
 		t.Errorf("error %q: want one line that starts with the tool", err)
 	}
 }
@@ -152,7 +152,7 @@ func TestValidate(t *testing.T) {
 		{sockperf{}, params(TCP, 65508), "sockperf: size 65508: want 14 to 65507 bytes"},
 		{sockperf{}, with(func(p *Params) { p.Duration = 500 * time.Millisecond }), "sockperf: duration 500ms: want whole seconds, 1s to 24h0m0s"},
 		{sockperf{}, with(func(p *Params) { p.Duration = 25 * time.Hour }), "sockperf: duration 25h0m0s: want whole seconds, 1s to 24h0m0s"},
-		{sockperf{}, with(func(p *Params) { p.Warmup = time.Second }), "sockperf: warmup 1s: leave it out, the first 400ms of every run are left out anyway"},
+		{sockperf{}, with(func(p *Params) { p.Warmup = time.Second }), "sockperf: warmup 1s: leave it out, sockperf always ignores the first 400ms"},
 		{sockperf{}, with(func(p *Params) { p.NoDelay = true }), "sockperf: nodelay: leave it out, ping-pong always sets TCP_NODELAY"},
 		{iperf3{}, valid, ""},
 		{iperf3{}, Params{Protocol: TCP, Size: 1 << 20, Duration: time.Second, Warmup: time.Minute, NoDelay: true}, ""},
