@@ -27,33 +27,39 @@ type host struct {
 	segments *segments
 	shares   *shares
 
-	once   sync.Once
-	filter *antispoof.Table
-	err    error
+	mu     sync.Mutex
+	filter *antispoof.Table // nil until the first port opens it
 }
 
-// table opens the filter, at the first port: a daemon without guests changes
-// nothing.
+// table returns the packet filter. The first port opens it: a daemon without guests
+// changes nothing on the host.
 func (h *host) table() (*antispoof.Table, error) {
-	h.once.Do(func() {
-		if h.filter, h.err = antispoof.Open(); h.err == nil {
-			h.err = h.prune()
-		}
-	})
-	return h.filter, h.err
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.filter != nil {
+		return h.filter, nil
+	}
+	t, err := antispoof.Open()
+	if err != nil {
+		return nil, err
+	}
+	if err := prune(t); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	h.filter = t
+	return t, nil
 }
 
-// prune takes out of the filter what an earlier daemon has left of ports that are
-// no more.
-func (h *host) prune() error {
-	ports, err := h.filter.Ports()
+// prune removes from the filter the ports of an earlier daemon that no longer exist.
+func prune(t *antispoof.Table) error {
+	ports, err := t.Ports()
 	if err != nil {
 		return err
 	}
 	for _, p := range ports {
 		_, err := netlinksafe.LinkByName(p.Interface)
 		if errors.As(err, new(netlink.LinkNotFoundError)) {
-			err = h.filter.Remove(p.Interface)
+			err = t.Remove(p.Interface)
 		}
 		if err != nil {
 			return err
@@ -208,10 +214,13 @@ func (h *host) guardBoot(n BootNIC) error {
 
 // drops counts what the filter has dropped, by reason.
 func (h *host) drops() map[string]uint64 {
-	if h.filter == nil {
+	h.mu.Lock()
+	t := h.filter
+	h.mu.Unlock()
+	if t == nil {
 		return nil
 	}
-	counts, err := h.filter.Drops()
+	counts, err := t.Drops()
 	if err != nil {
 		h.log.Warn("count dropped frames", "error", err)
 	}
