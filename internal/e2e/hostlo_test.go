@@ -20,7 +20,7 @@ import (
 	"unnest/internal/check"
 	"unnest/internal/check/localhost"
 	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/daemon"
+	"unnest/internal/hostd/status"
 	"unnest/internal/testbed/fleet"
 )
 
@@ -291,7 +291,7 @@ func (m *node) end(t *testing.T, container string, keys map[string]any) {
 }
 
 // segment returns the status of the pod's segment.
-func (p *splitPod) segment(t *testing.T) daemon.SegmentStatus {
+func (p *splitPod) segment(t *testing.T) status.Segment {
 	t.Helper()
 	for _, s := range p.status().Segments {
 		if s.Pod == podName {
@@ -299,7 +299,7 @@ func (p *splitPod) segment(t *testing.T) daemon.SegmentStatus {
 		}
 	}
 	t.Fatal("the host daemon has no segment of the pod")
-	return daemon.SegmentStatus{}
+	return status.Segment{}
 }
 
 // fractionOf returns the number of the fraction in a guest.
@@ -426,12 +426,12 @@ func (p *splitPod) hostileFraction(t *testing.T) {
 	alone := segment.Membership{Generation: p.segment(t).Generation + 1000, Members: segment.Of(theirs)}
 	ownMembership := alone.Frame(segment.MAC(theirs))
 	copy(ownMembership[6:], slices.Collect(bytesOf(segment.MAC(own))))
-	spoofed := func(c daemon.FrameCounts) uint64 { return c.Spoofed }
-	unknown := func(c daemon.FrameCounts) uint64 { return c.Unknown }
+	spoofed := func(c status.Frames) uint64 { return c.Spoofed }
+	unknown := func(c status.Frames) uint64 { return c.Unknown }
 	for _, c := range []struct {
 		name  string
 		frame []byte
-		count func(daemon.FrameCounts) uint64
+		count func(status.Frames) uint64
 	}{
 		{"as another fraction", ethernet(toAll, segment.MAC(theirs), ipv4, datagram), spoofed},
 		{"as another fraction, to it", ethernet(segment.MAC(theirs), segment.MAC(theirs), ipv4, datagram), spoofed},

@@ -24,7 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostd/daemon"
+	"unnest/internal/hostd/status"
 	"unnest/internal/measure/bench"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
@@ -261,15 +261,15 @@ func (m *node) wantReach(pod string, a netip.Addr, want bool) {
 }
 
 // status returns the status of the daemon.
-func (n *nodes) status() daemon.Status {
+func (n *nodes) status() status.Status {
 	n.t.Helper()
-	s, err := daemon.AskStatus(n.t.Context(), n.fleet.Lab.Dir)
+	s, err := status.Ask(n.t.Context(), n.fleet.Lab.Dir)
 	n.check(err)
 	return s
 }
 
 // guestStatus returns the status of a guest, after the daemon has found the guest.
-func (n *nodes) guestStatus(name string) (s daemon.GuestStatus) {
+func (n *nodes) guestStatus(name string) (s status.Guest) {
 	n.t.Helper()
 	n.eventually("the daemon knows "+name, func() bool {
 		for _, g := range n.status().Guests {

@@ -15,7 +15,7 @@ import (
 	"unnest/internal/cli/terminal"
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/daemon"
+	"unnest/internal/hostd/status"
 )
 
 func TestNewCmd(t *testing.T) {
@@ -55,7 +55,7 @@ func TestWrongLines(t *testing.T) {
 		{[]string{"--config", file, "--state", dir}, file + ":1: tenants: "},
 		{[]string{"--config", config, "--state", file}, "open state directory: "},
 		{[]string{"--config", config, "--state", dir, "--listen", "7443"}, `--listen "7443": want IP-ADDRESS:PORT`},
-		{[]string{"status", "--state", dir}, "does it run, with this state directory?"},
+		{[]string{"status", "--state", dir}, "start it, or name its state directory with --state"},
 		{[]string{"enroll", "--config", config, "--state", dir}, "missing argument GUEST"},
 		{[]string{"enroll", "node1", "--config", config, "--state", dir}, "missing flag --out"},
 		{[]string{"enroll", "node2", "--config", config, "--state", dir, "--out", dir}, "no such guest"},
@@ -84,15 +84,15 @@ func TestServesUntilItIsTold(t *testing.T) {
 
 // A table more when there are segments.
 func TestPrintStatus(t *testing.T) {
-	s := daemon.Status{Version: "v1", Protocol: 3, Listen: "10.0.0.1:1", Tenants: []daemon.TenantStatus{{Name: "shop", Bridge: "br0"}}}
+	s := status.Status{Version: "v1", Protocol: 3, Listen: "10.0.0.1:1", Tenants: []status.Tenant{{Name: "shop", Bridge: "br0"}}}
 	var without, with bytes.Buffer
 	if err := printStatus(&without, s); err != nil || strings.Contains(without.String(), "POD") {
 		t.Errorf("got %v and:\n%s", err, &without)
 	}
-	s.Segments = []daemon.SegmentStatus{{
+	s.Segments = []status.Segment{{
 		Tenant: "shop", Pod: "web", Mode: "unicast", TAP: "hlo0",
-		Fractions: []daemon.FractionStatus{{Fraction: 1, Guest: "node1", Member: true}, {Fraction: 2, Guest: "node2"}},
-		Counts:    map[segment.Fraction]daemon.FrameCounts{0: {Unknown: 1}, 1: {Frames: 5, Spoofed: 2}, 2: {Frames: 2, Limited: 3, Oversize: 4}},
+		Fractions: []status.Fraction{{Fraction: 1, Guest: "node1", Member: true}, {Fraction: 2, Guest: "node2"}},
+		Counts:    map[segment.Fraction]status.Frames{0: {Unknown: 1}, 1: {Frames: 5, Spoofed: 2}, 2: {Frames: 2, Limited: 3, Oversize: 4}},
 	}}
 	if err := printStatus(&with, s); err != nil {
 		t.Fatal(err)

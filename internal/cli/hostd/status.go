@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"unnest/internal/cli/usage"
-	"unnest/internal/hostd/daemon"
+	"unnest/internal/hostd/status"
 )
 
 func newStatusCmd(opts *Options) *cobra.Command {
@@ -20,7 +20,7 @@ func newStatusCmd(opts *Options) *cobra.Command {
 		Short: "Show what the daemon with a state directory serves",
 		Args:  usage.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := daemon.AskStatus(cmd.Context(), opts.State)
+			s, err := status.Ask(cmd.Context(), opts.State)
 			if err != nil {
 				return err
 			}
@@ -36,7 +36,7 @@ func newStatusCmd(opts *Options) *cobra.Command {
 	return cmd
 }
 
-func printStatus(out io.Writer, s daemon.Status) error {
+func printStatus(out io.Writer, s status.Status) error {
 	if _, err := fmt.Fprintf(out, "unnest hostd %s, protocol %d, on %s since %s\n",
 		s.Version, s.Protocol, s.Listen, s.Since.Format(time.DateTime)); err != nil {
 		return err
@@ -72,7 +72,7 @@ func printStatus(out io.Writer, s daemon.Status) error {
 
 // printSegments shows who is in each segment, "1 node1, 2 node2 (not ready)", and
 // what became of the frames.
-func printSegments(w *tabwriter.Writer, segments []daemon.SegmentStatus) {
+func printSegments(w *tabwriter.Writer, segments []status.Segment) {
 	if len(segments) == 0 {
 		return
 	}

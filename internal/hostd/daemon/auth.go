@@ -23,11 +23,11 @@ type client struct {
 	tenant *tenant
 }
 
-// caller is the guest that a handler's request comes from.
+// caller returns the guest that sent a handler's request.
 func caller(ctx context.Context) client { return ctx.Value(callerKey{}).(client) }
 
-// authenticate is the interceptor before every handler: it finds the caller,
-// keeps it to its rate, and bounds the request's time.
+// authenticate runs before every handler: it identifies the caller, enforces its request
+// rate, and bounds the request's time.
 func (d *daemon) authenticate(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	begin := time.Now()
 	c, err := d.identify(ctx)
@@ -42,15 +42,15 @@ func (d *daemon) authenticate(ctx context.Context, req any, info *grpc.UnaryServ
 		defer context.AfterFunc(d.serving, func() { stop(errStopping) })()
 		answer, err = handler(ctx, req)
 	}
-	d.metrics.request(path.Base(info.FullMethod), status.Code(err), begin)
+	d.metrics.Request(path.Base(info.FullMethod), status.Code(err), begin)
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:
-		d.refusals.log(d.config.Logger, "refuse", "peer", peerAddress(ctx), "guest", c.record.Name, "error", err)
+		d.refusals.warn("refuse", "peer", peerAddress(ctx), "guest", c.record.Name, "error", err)
 	}
 	return answer, err
 }
 
-// identify returns the guest whose certificate the peer has shown.
+// identify returns the guest that the peer's certificate was issued to.
 func (d *daemon) identify(ctx context.Context) (client, error) {
 	p, _ := peer.FromContext(ctx)
 	info, ok := p.AuthInfo.(credentials.TLSInfo)
@@ -67,14 +67,14 @@ func (d *daemon) identify(ctx context.Context) (client, error) {
 		return client{record: GuestRecord{Name: name}}, status.Error(codes.Unauthenticated, err.Error())
 	case err != nil:
 		d.config.Logger.Error("identify", "guest", name, "error", err)
-		return c, status.Errorf(codes.Internal, "the record of guest %s is not usable: the host daemon's log says why", name)
+		return c, status.Errorf(codes.Internal, "the host daemon cannot read the record of guest %s: see its log", name)
 	case identity.Fingerprint(info.State.PeerCertificates[0]) != c.record.CertificateSHA256:
-		return c, status.Errorf(codes.Unauthenticated, "certificate is not that of the present guest %s", name)
+		return c, status.Errorf(codes.Unauthenticated, "the certificate is not that of the present guest %s", name)
 	}
 	return c, nil
 }
 
-// client returns the guest of the name.
+// client returns the guest with a name.
 func (d *daemon) client(name string) (client, error) {
 	r, err := readRecord(d.config.StateDir, name, d.config.Policy.Guests)
 	if err != nil {

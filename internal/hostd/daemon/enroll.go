@@ -11,10 +11,9 @@ import (
 )
 
 // Enroll issues the credentials of a guest of the configuration, writes them to
-// the directory out as the plugin in the guest wants them (ca.crt, client.crt,
-// client.key), and notes in the state directory that they are this guest's. What
-// was issued to it before is no longer good. A step that fails leaves out as it
-// was, but for files that were not there.
+// the directory out in the plugin's form (ca.crt, client.crt, client.key), and records
+// them in the state directory. Earlier credentials of the guest become invalid. A step
+// that fails removes the files that Enroll has written.
 func Enroll(stateDir string, p policy.Policy, guest, out string) error {
 	known := false
 	for _, g := range p.Guests {
@@ -54,7 +53,7 @@ func Enroll(stateDir string, p policy.Policy, guest, out string) error {
 			return errors.Join(fmt.Errorf("enroll guest %s: %w", guest, err), removeAll(written))
 		}
 	}
-	// Whole again or not at all: the plugin must not find a key without its note.
+	// The plugin must not find a key that the daemon does not know.
 	if err := writeJSON(RecordPath(stateDir, guest), GuestRecord{Name: guest, CertificateSHA256: credentials.Fingerprint}); err != nil {
 		return errors.Join(fmt.Errorf("enroll guest %s: %w", guest, err), removeAll(written))
 	}

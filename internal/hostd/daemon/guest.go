@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"unnest/internal/hostd/hotplug"
-	"unnest/internal/netdev/tap"
-	"unnest/internal/netdev/vlan"
 	"unnest/internal/vmm"
 )
 
@@ -23,24 +21,21 @@ const (
 	// Linux' pciehp waits 5 s before it acts.
 	defaultUnplugTime = 10 * time.Second
 	unplugTries       = 3
-	// slotRest is many times what a busy guest takes for the notes that it has made
-	// of a NIC, see package hotplug.
-	slotRest = 3 * time.Second
-	// mendTime is when to look for what failed deletions have left behind.
-	mendTime = 10 * time.Second
-	// refillQuiet is how long a guest has to have asked for nothing before a NIC is
-	// plugged for its pool: what the guest's kernel does for a new NIC takes time
-	// from the pod that starts. refillRetry is when a plug for the pool has failed.
-	refillQuiet = 500 * time.Millisecond
-	refillRetry = 5 * time.Second
+	// slotCooldown is many times what a busy guest takes to work through the ejections
+	// that it has queued for a slot, see package hotplug.
+	slotCooldown = 3 * time.Second
+	// repairTime is how long after a failed deletion the daemon looks for leftovers.
+	repairTime = 10 * time.Second
 )
 
-// errUnavailable is wrapped when the guest's VMM cannot be asked.
+// errUnavailable is wrapped when the guest's VMM does not answer.
 var errUnavailable = errors.New("the guest's VMM does not answer")
 
-// guest drives the NICs of one guest as long as one connection to its VMM lasts.
-// What it knows it has learnt from the VMM and from the host's links, so that
-// another can go on at any time, in this process or the next.
+// guest drives the devices of one guest as long as one connection to its VMM lasts.
+// Its state is read from the VMM and from the host's links, so that another guest
+// value, in this process or the next, can continue at any time.
+//
+// All fields below vmm belong to the goroutine of run. Others reach them by call.
 type guest struct {
 	record     GuestRecord
 	tenant     *tenant
@@ -49,45 +44,31 @@ type guest struct {
 	log        *slog.Logger
 
 	stop  context.CancelCauseFunc    // ends run
-	inbox chan func(context.Context) // what run is to do, with its own context
-	ready chan struct{}              // closed when requests are taken
+	inbox chan func(context.Context) // functions for run to call, with its own context
+	ready chan struct{}              // closed when run takes requests
 	done  chan struct{}              // closed when run has ended, err set before
-	err   error                      // why it has; wraps errUnavailable
-	// awake is set by the first request of the guest's system: one that is not
-	// up takes a plug for an unplug, so no NIC is plugged ahead for it.
+	err   error                      // why run has ended; wraps errUnavailable
+	// awake is set by the first request of the guest's system. A system that still
+	// boots takes a plug for an unplug, so no NIC is plugged in advance for it.
 	awake atomic.Bool
 
-	// The rest belongs to run.
 	vmm       vmm.VMM
-	state     hotplug.State
-	waiting   map[hotplug.RequestID]chan<- outcome
+	nics      *nics
+	shares    *shareSlots
+	waiting   map[hotplug.RequestID]func(hotplug.Reply) // the requests under way
 	lastID    hotplug.RequestID
-	plug      plug      // the one under way
-	mending   bool      // a look at what is there is due
-	refilling bool      // a plug for the pool is due
-	asked     time.Time // the latest request
-	trunk     *vlan.Trunk
-	vlans     map[hotplug.Key]vlanPort // attachments of mode trunk
-	lastVLAN  int
-	sharing   sharing
-}
-
-// outcome is the answer to a request.
-type outcome struct {
-	hotplug.Reply
-	warm  bool
-	steps []slog.Attr // how long each step of the plug took
+	repairing bool // an observe is scheduled
 }
 
 func newGuest(r GuestRecord, t *tenant, h *host, unplugTime time.Duration, log *slog.Logger) *guest {
 	return &guest{
 		record: r, tenant: t, host: h, unplugTime: unplugTime, log: log.With("guest", r.Name),
 		inbox: make(chan func(context.Context)), ready: make(chan struct{}), done: make(chan struct{}),
-		waiting: map[hotplug.RequestID]chan<- outcome{}, vlans: map[hotplug.Key]vlanPort{},
+		waiting: map[hotplug.RequestID]func(hotplug.Reply){},
 	}
 }
 
-// run serves the guest until ctx ends or the connection does.
+// run serves the guest until ctx or the connection ends. Requests under way fail then.
 func (g *guest) run(ctx context.Context) {
 	defer close(g.done)
 	err := g.serve(ctx)
@@ -95,9 +76,12 @@ func (g *guest) run(ctx context.Context) {
 		err = context.Cause(ctx)
 	}
 	g.err = fmt.Errorf("guest %s: %w: %w", g.record.Name, errUnavailable, err)
+	for _, reply := range g.waiting {
+		reply(hotplug.Reply{Err: g.err})
+	}
 }
 
-func (g *guest) serve(ctx context.Context) (err error) {
+func (g *guest) serve(ctx context.Context) error {
 	if err := g.connect(ctx); err != nil {
 		return err
 	}
@@ -110,10 +94,10 @@ func (g *guest) serve(ctx context.Context) (err error) {
 		return err
 	}
 	begin := time.Now()
-	if err := errors.Join(g.observe(ctx), g.observeShares(ctx)); err != nil {
+	if err := g.observe(ctx); err != nil {
 		return err
 	}
-	g.log.Info("take over", "attachments", g.attachments(), "total", time.Since(begin))
+	g.log.Info("take over", "attachments", g.nics.count(), "total", time.Since(begin))
 	wg.Go(func() { g.forward(ctx) })
 	close(g.ready)
 	for {
@@ -134,21 +118,33 @@ func (g *guest) connect(ctx context.Context) (err error) {
 	if g.vmm, err = dialVMM(ctx, g.record); err != nil {
 		return err
 	}
-	slots := g.vmm.Slots()
-	if slots == 0 {
-		return nil // the zero State fits
+	if g.nics, err = newNICs(g); err == nil {
+		g.shares, err = newShareSlots(g)
 	}
-	g.state, err = hotplug.New(hotplug.Config{
-		Prefix: g.record.tapPrefix(), Slots: slots, MAC: g.record.macPrefix(), Pool: min(g.record.Pool, slots),
-		UnplugTimeout: g.unplugTime, UnplugTries: unplugTries, Rest: slotRest,
-	})
 	if err != nil {
 		return errors.Join(err, g.vmm.Close())
 	}
 	return nil
 }
 
-// submit has run call f; ctx bounds the wait for that to begin.
+// guardBootNICs limits the NICs that the guest has from its start to their own
+// addresses, and reserves these addresses.
+func (g *guest) guardBootNICs() error {
+	for _, n := range g.record.NICs {
+		for _, a := range n.Addresses {
+			g.tenant.reserve(a, g.record.Name)
+		}
+		if n.TAP == "" {
+			continue
+		}
+		if err := g.host.ports.guard(n.TAP, n.MAC, n.Addresses, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// submit queues f for the run goroutine. ctx bounds the wait until run takes it.
 func (g *guest) submit(ctx context.Context, f func(context.Context)) error {
 	select {
 	case g.inbox <- f:
@@ -160,170 +156,173 @@ func (g *guest) submit(ctx context.Context, f func(context.Context)) error {
 	}
 }
 
-// request feeds an event that asks for a reply, and waits for that.
-func (g *guest) request(ctx context.Context, event func(hotplug.RequestID) hotplug.Event) (outcome, error) {
-	answer := make(chan outcome, 1) // run does not wait for a handler that has given up
+// call makes the run goroutine call f and waits for the answer, which f gives at once
+// or which a later event gives. This is a request's only round trip to run.
+func call[T any](ctx context.Context, g *guest, f func(ctx context.Context, answer func(T, error))) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	answered := make(chan result, 1) // run does not wait for a handler that has given up
 	err := g.submit(ctx, func(ctx context.Context) {
-		g.asked = time.Now()
-		g.lastID++
-		g.waiting[g.lastID] = answer
-		g.feed(ctx, event(g.lastID))
+		f(ctx, func(value T, err error) { answered <- result{value, err} })
 	})
+	var none T
 	if err != nil {
-		return outcome{}, err
-	}
-	select {
-	case o := <-answer:
-		return o, o.Err
-	case <-g.done:
-		return outcome{}, g.err
-	case <-ctx.Done():
-		return outcome{}, context.Cause(ctx)
-	}
-}
-
-// ask has run compute something.
-func ask[T any](ctx context.Context, g *guest, f func() T) (T, error) {
-	answer := make(chan T, 1)
-	if err := g.submit(ctx, func(context.Context) { answer <- f() }); err != nil {
-		var none T
 		return none, err
 	}
-	return <-answer, nil
+	select {
+	case r := <-answered:
+		return r.value, r.err
+	case <-g.done:
+		return none, g.err
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
+	}
 }
 
-// forward feeds the VMM's events until the connection or ctx ends.
+// read makes the run goroutine compute something.
+func read[T any](ctx context.Context, g *guest, f func() T) (T, error) {
+	return call(ctx, g, func(_ context.Context, answer func(T, error)) { answer(f(), nil) })
+}
+
+// request feeds an event that asks for a reply. The run goroutine calls reply exactly
+// once, with the reply or with the end of run.
+func (g *guest) request(ctx context.Context, s *slots, event func(hotplug.RequestID) hotplug.Event, reply func(hotplug.Reply)) {
+	g.lastID++
+	g.waiting[g.lastID] = reply
+	s.feed(ctx, event(g.lastID))
+}
+
+// slots is a state of package hotplug and the code that performs its actions.
+type slots struct {
+	state   hotplug.State
+	perform func(context.Context, hotplug.Action) hotplug.Event
+	fed     func(context.Context) // called after each feed; may be nil
+	replies []func()              // to call at the end of the feed
+}
+
+// feed gives an event to the state machine, performs the actions that follow, and
+// feeds the events that follow from those. Replies come last, so that who gets one finds
+// everything done.
+func (s *slots) feed(ctx context.Context, e hotplug.Event) {
+	for queue := []hotplug.Event{e}; len(queue) > 0; {
+		var actions []hotplug.Action
+		s.state, actions = hotplug.Step(s.state, queue[0])
+		queue = queue[1:]
+		for _, a := range actions {
+			if e := s.perform(ctx, a); e != nil {
+				queue = append(queue, e)
+			}
+		}
+	}
+	for _, reply := range s.replies {
+		reply()
+	}
+	s.replies = nil
+	if s.fed != nil {
+		s.fed(ctx)
+	}
+}
+
+// performCommon performs the actions that need no device. It reports false for others.
+func (g *guest) performCommon(ctx context.Context, s *slots, action hotplug.Action) bool {
+	g.log.Debug("perform", "action", action)
+	switch a := action.(type) {
+	case hotplug.StartTimer:
+		g.after(ctx, a.After, func(ctx context.Context) { s.feed(ctx, hotplug.UnplugTimedOut{Timer: a.Timer}) })
+	case hotplug.Reply:
+		reply := g.waiting[a.Request]
+		delete(g.waiting, a.Request)
+		s.replies = append(s.replies, func() { reply(a) })
+	default:
+		return false
+	}
+	return true
+}
+
+// forward passes the VMM's events to run until the connection or ctx ends.
 func (g *guest) forward(ctx context.Context) {
 	for {
 		e, err := g.vmm.Next(ctx)
 		if err != nil {
 			return
 		}
-		if g.submit(ctx, func(ctx context.Context) { g.happened(ctx, e) }) != nil {
+		if g.submit(ctx, func(ctx context.Context) { g.handle(ctx, e) }) != nil {
 			return
 		}
 	}
 }
 
-func (g *guest) happened(ctx context.Context, e vmm.Event) {
+// handle handles an event of the VMM. A device is in the slots of one of the states;
+// the other ignores the event.
+func (g *guest) handle(ctx context.Context, e vmm.Event) {
+	both := func(e hotplug.Event) {
+		g.shares.feed(ctx, e)
+		g.nics.feed(ctx, e)
+	}
 	switch e := e.(type) {
 	case vmm.Deleted:
-		g.shareDeleted(ctx, e.ID)
-		g.feed(ctx, hotplug.DeviceDeleted{Device: e.ID})
+		both(hotplug.DeviceDeleted{Device: e.ID})
+		bound, cancel := context.WithTimeout(ctx, vmmTime)
+		defer cancel()
+		g.checkRemoved(ctx, hotplug.DeviceDel{ID: e.ID}, g.shares.devices.RetryDelete(bound, e.ID))
 	case vmm.Refused:
-		g.feed(ctx, hotplug.UnplugRefused{Device: e.ID, Err: errors.New("the guest's kernel refused")})
+		both(hotplug.UnplugRefused{Device: e.ID, Err: errors.New("the guest's kernel refused")})
 	case vmm.Reset:
 		g.awake.Store(false)
-		g.dropVLANs()
-		if err := g.host.segments.adaptAll(g.record.Name); err != nil {
-			g.log.Warn("adapt segments", "error", err)
+		g.nics.trunk.removeAll()
+		if err := g.host.segments.RestoreOffloadsOf(g.record.Name); err != nil {
+			g.log.Warn("restore offloads of segments", "error", err)
 		}
-		g.feed(ctx, hotplug.GuestReset{})
+		both(hotplug.GuestReset{})
 	case vmm.Lost:
-		g.mend(ctx)
-		g.mendShares(ctx)
+		g.repair(ctx)
 	}
 }
 
-// observe brings the state in line with what is there.
+// observe brings the states in line with what is there.
 func (g *guest) observe(ctx context.Context) error {
-	seen, err := g.look(ctx)
+	bound, cancel := context.WithTimeout(ctx, vmmTime)
+	defer cancel()
+	nics, err := g.nics.look(bound)
 	if err != nil {
 		return err
 	}
-	g.feed(ctx, seen)
+	g.nics.feed(ctx, nics)
+	shared, err := g.shares.look(bound)
+	if err != nil {
+		return err
+	}
+	g.shares.feed(ctx, shared)
 	return nil
 }
 
-func (g *guest) look(ctx context.Context) (hotplug.Observed, error) {
-	ctx, cancel := context.WithTimeout(ctx, vmmTime)
-	defer cancel()
-	devices, err := g.vmm.Devices(ctx)
-	if err != nil {
-		return hotplug.Observed{}, err
-	}
-	taps, err := observeTAPs()
-	if err != nil {
-		return hotplug.Observed{}, err
-	}
-	seen := hotplug.Observed{TAPs: taps}
-	for _, d := range devices {
-		seen.Devices = append(seen.Devices, hotplug.ObservedDevice{ID: d.ID, Slot: d.Slot})
-	}
-	return seen, nil
-}
-
-// mend observes, and if that fails once more after a while.
-func (g *guest) mend(ctx context.Context) {
-	g.mending = false
+// repair observes, and again later if that fails.
+func (g *guest) repair(ctx context.Context) {
+	g.repairing = false
 	if err := g.observe(ctx); err != nil {
 		g.log.Warn("observe", "error", err)
-		g.mendLater(ctx)
+		g.repairLater(ctx)
 	}
 }
 
-func (g *guest) mendLater(ctx context.Context) {
-	if !g.mending {
-		g.mending = true
-		g.after(ctx, mendTime, g.mend)
+func (g *guest) repairLater(ctx context.Context) {
+	if !g.repairing {
+		g.repairing = true
+		g.after(ctx, repairTime, g.repair)
 	}
 }
 
-// wake notes that the guest's system is up, and fills its pool.
-func (g *guest) wake(ctx context.Context) {
-	if !g.awake.Swap(true) {
-		_ = g.submit(ctx, func(ctx context.Context) { g.refillAfter(ctx, 0) }) // else it has ended
+// checkRemoved schedules a repair if an action has left something behind.
+func (g *guest) checkRemoved(ctx context.Context, a hotplug.Action, err error) {
+	if err != nil {
+		g.log.Warn("leave behind", "action", a, "error", err)
+		g.repairLater(ctx)
 	}
 }
 
-// refillAfter plugs the next NIC for the pool, if one is wanted, after a while.
-func (g *guest) refillAfter(ctx context.Context, d time.Duration) {
-	if g.refilling || !g.awake.Load() || g.state.Deficit() == 0 {
-		return
-	}
-	g.refilling = true
-	g.after(ctx, d, func(ctx context.Context) {
-		g.refilling = false
-		if quiet := time.Since(g.asked); quiet < refillQuiet {
-			g.refillAfter(ctx, refillQuiet-quiet)
-			return
-		}
-		g.refill(ctx)
-	})
-}
-
-// refill plugs one NIC for the pool.
-func (g *guest) refill(ctx context.Context) {
-	before := g.state.Deficit()
-	g.refilling = true // feed is not to plan another
-	g.feed(ctx, hotplug.Refill{})
-	g.refilling = false
-	pause := time.Duration(0)
-	if g.state.Deficit() >= before {
-		pause = refillRetry // what it met is in the log
-	}
-	g.refillAfter(ctx, pause)
-}
-
-// drain gives the pool up and waits for that, as long as ctx lasts.
-func (g *guest) drain(ctx context.Context) {
-	err := g.submit(ctx, func(ctx context.Context) {
-		if g.awake.Load() { // else nobody would answer
-			g.feed(ctx, hotplug.Drain{})
-		}
-	})
-	for left := err == nil; left; {
-		time.Sleep(10 * time.Millisecond)
-		if left, err = ask(ctx, g, func() bool { return g.state.Draining() }); err != nil {
-			return
-		}
-	}
-}
-
-// after has run call f after a while, unless it has ended by then.
+// after makes the run goroutine call f after a while, unless run has ended by then.
 func (g *guest) after(ctx context.Context, d time.Duration, f func(context.Context)) {
 	time.AfterFunc(d, func() { _ = g.submit(ctx, f) })
 }
-
-// vhost is asked once: all NICs of a guest have the same backend.
-var vhost = sync.OnceValue(tap.VHost)

@@ -352,9 +352,11 @@ func (l *lab) taps() []string {
 	l.t.Helper()
 	var all []string
 	l.do(func() error {
-		taps, err := observeTAPs()
-		for _, t := range taps {
-			all = append(all, t.Name+" "+t.Owner)
+		links, err := netlink.LinkList()
+		for _, link := range links {
+			if _, ok := link.(*netlink.Tuntap); ok {
+				all = append(all, link.Attrs().Name+" "+link.Attrs().Alias)
+			}
 		}
 		return err
 	})

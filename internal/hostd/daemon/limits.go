@@ -6,10 +6,6 @@ import (
 	"sync"
 
 	"golang.org/x/time/rate"
-
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/policy"
-	"unnest/internal/netdev/ratelimit"
 )
 
 // allow reports whether a guest may make one more request now.
@@ -28,83 +24,73 @@ func (d *daemon) allow(c client) bool {
 	return r.Allow()
 }
 
-// limitsFor is the bandwidth of an attachment: what it asks for, at most what
-// the tenant allows.
-func limitsFor(t policy.Tenant, asked *hostdpb.Bandwidth) ratelimit.Limits {
-	b := t.BandwidthFor(policy.Bandwidth{
-		IngressRate: asked.GetIngressRate(), IngressBurst: asked.GetIngressBurst(),
-		EgressRate: asked.GetEgressRate(), EgressBurst: asked.GetEgressBurst(),
-	})
-	return ratelimit.Limits{
-		IngressRate: b.IngressRate, IngressBurst: b.IngressBurst, EgressRate: b.EgressRate, EgressBurst: b.EgressBurst,
+// limitedLog logs what any peer can cause: ten lines, then one per second.
+type limitedLog struct {
+	log   *slog.Logger
+	limit *rate.Limiter
+}
+
+func newLimitedLog(l *slog.Logger) limitedLog { return limitedLog{l, rate.NewLimiter(1, 10)} }
+
+func (l limitedLog) warn(what string, args ...any) {
+	if l.limit.Allow() {
+		l.log.Warn(what, args...)
 	}
 }
 
-// few is a log of what anybody may cause at will: ten lines, then one a second.
-type few struct{ limit *rate.Limiter }
-
-func newFew() few { return few{rate.NewLimiter(1, 10)} }
-
-func (f few) log(l *slog.Logger, what string, args ...any) {
-	if f.limit.Allow() {
-		l.Warn(what, args...)
-	}
-}
-
-// gate is a listener that has a bounded number of connections with one address,
-// so that one guest cannot take the descriptors of all. What is too much is
-// closed.
-type gate struct {
+// limitedListener bounds the number of connections from one address, so that one guest
+// cannot use up the daemon's descriptors. It closes those beyond the limit.
+type limitedListener struct {
 	net.Listener
-	most   int
+	limit  int
 	refuse func(net.Addr)
 
 	mu    sync.Mutex
 	count map[string]int
 }
 
-func newGate(l net.Listener, most int, refuse func(net.Addr)) *gate {
-	return &gate{Listener: l, most: most, refuse: refuse, count: map[string]int{}}
+func newLimitedListener(l net.Listener, limit int, refuse func(net.Addr)) *limitedListener {
+	return &limitedListener{Listener: l, limit: limit, refuse: refuse, count: map[string]int{}}
 }
 
 // Accept implements net.Listener.
-func (g *gate) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
-		c, err := g.Listener.Accept()
+		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
 		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
-		g.mu.Lock()
-		free := g.count[host] < g.most
+		l.mu.Lock()
+		free := l.count[host] < l.limit
 		if free {
-			g.count[host]++
+			l.count[host]++
 		}
-		g.mu.Unlock()
+		l.mu.Unlock()
 		if free {
-			return &gated{Conn: c, leave: sync.OnceFunc(func() { g.leave(host) })}, nil
+			return &limitedConn{Conn: c, closed: sync.OnceFunc(func() { l.closed(host) })}, nil
 		}
 		_ = c.Close()
-		g.refuse(c.RemoteAddr())
+		l.refuse(c.RemoteAddr())
 	}
 }
 
-func (g *gate) leave(host string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.count[host]--; g.count[host] == 0 {
-		delete(g.count, host)
+func (l *limitedListener) closed(host string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.count[host]--; l.count[host] == 0 {
+		delete(l.count, host)
 	}
 }
 
-// gated is a connection that has passed the gate.
-type gated struct {
+// limitedConn is a connection that a limitedListener counts.
+type limitedConn struct {
 	net.Conn
-	leave func()
+	closed func()
 }
 
 // Close implements net.Conn.
-func (c *gated) Close() error {
-	c.leave()
+func (c *limitedConn) Close() error {
+	c.closed()
 	return c.Conn.Close()
 }

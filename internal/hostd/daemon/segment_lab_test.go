@@ -22,10 +22,12 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	grpcstatus "google.golang.org/grpc/status"
 
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/segment"
+	"unnest/internal/hostd/segments"
+	"unnest/internal/hostd/status"
 )
 
 func spec(pod string) *hostdpb.SegmentSpec {
@@ -62,9 +64,9 @@ func (m *machine) leaveWilling(container string) {
 	// The NIC goes as the guest starts anew, which the daemon hears of after that: a
 	// NIC that it plugs in between is lost.
 	m.lab.eventually("the daemon knows that the guest has started anew", func() bool {
-		s, err := AskStatus(m.lab.t.Context(), m.lab.dir)
+		s, err := status.Ask(m.lab.t.Context(), m.lab.dir)
 		m.lab.check(err)
-		i := slices.IndexFunc(s.Guests, func(g GuestStatus) bool { return g.Name == m.record.Name })
+		i := slices.IndexFunc(s.Guests, func(g status.Guest) bool { return g.Name == m.record.Name })
 		return i >= 0 && !s.Guests[i].Awake
 	})
 }
@@ -88,7 +90,7 @@ func (m *machine) wantMembers(pod string, want ...segment.Fraction) {
 func (l *lab) names(id string) (names []string) {
 	l.t.Helper()
 	l.do(func() error {
-		link, err := netlink.LinkByName(segmentTAP(id))
+		link, err := netlink.LinkByName(tapOf(id))
 		if err == nil {
 			names = slices.Sorted(slices.Values(link.Attrs().AltNames))
 		}
@@ -108,7 +110,7 @@ func (l *lab) wantNames(id string, want ...string) {
 // its guest has no driver that would take it.
 func (m *machine) heard(id string) (frames []segment.Membership) {
 	m.lab.t.Helper()
-	fd := m.queue(segmentTAP(id))
+	fd := m.queue(tapOf(id))
 	if fd < 0 {
 		m.lab.t.Fatalf("%s has no queue of %s: %s", m.record.Name, id, m.netdevs())
 	}
@@ -134,14 +136,23 @@ func (m *machine) heard(id string) (frames []segment.Membership) {
 	}
 }
 
-// fraction is that of the machine in a segment, as the TAP's names tell.
+// fraction is that of the machine in a segment, as the TAP's names tell: "PORT.FRACTION",
+// and more.
 func (m *machine) fraction(id string) segment.Fraction {
-	for _, t := range tickets(m.lab.names(id)) {
-		if isPort(t.port, m.record.tapPrefix()) {
-			return t.fraction
+	for _, name := range m.lab.names(id) {
+		port, rest, _ := strings.Cut(name, ".")
+		number, _, _ := strings.Cut(rest, ".")
+		if f, err := strconv.Atoi(strings.TrimSuffix(number, "o")); err == nil && isPort(port, m.record.tapPrefix()) {
+			return segment.Fraction(f)
 		}
 	}
 	return 0
+}
+
+// tapOf is the name of the TAP of a segment, whose id is "TENANT/POD".
+func tapOf(id string) string {
+	tenant, pod, _ := strings.Cut(id, "/")
+	return segments.TAP(tenant, pod)
 }
 
 // queue duplicates QEMU's descriptor of a TAP; -1 when it has none.
@@ -217,10 +228,10 @@ func TestSegment(t *testing.T) {
 		t.Errorf("check of the NIC: %v, %v", r, err)
 	}
 	check.Pod = "db"
-	if _, err := a.client().Check(t.Context(), check); status.Code(err) != codes.FailedPrecondition {
+	if _, err := a.client().Check(t.Context(), check); grpcstatus.Code(err) != codes.FailedPrecondition {
 		t.Errorf("check of another pod's endpoint: %v", err)
 	}
-	if _, err := b.client().Check(t.Context(), check); status.Code(err) != codes.NotFound {
+	if _, err := b.client().Check(t.Context(), check); grpcstatus.Code(err) != codes.NotFound {
 		t.Errorf("check of another guest's endpoint: %v", err)
 	}
 
@@ -230,7 +241,7 @@ func TestSegment(t *testing.T) {
 	l.eventually("the others hear of it", func() bool { return b.segment("web").GetMembers() == uint32(segment.Of(2)) })
 	l.wantHeard("default/web", segment.Of(2), b)
 	l.wantNames("default/web", "u1n2-1.1", "u2n1-1.2.c9@eth0")
-	if _, err := a.joinAs(spec("web"), "c2"); status.Code(err) != codes.Aborted {
+	if _, err := a.joinAs(spec("web"), "c2"); grpcstatus.Code(err) != codes.Aborted {
 		t.Errorf("join beside one on its way out: got %v, want Aborted", err)
 	}
 	a.reset()
@@ -241,7 +252,7 @@ func TestSegment(t *testing.T) {
 	l.check(a.leave("never"))
 	b.leaveWilling("c9") // the last
 	l.wantTAPs("u1n1-1 unnest:")
-	if _, err := b.client().SegmentStatus(t.Context(), &hostdpb.SegmentStatusRequest{Pod: "web", Key: testKey}); status.Code(err) != codes.NotFound {
+	if _, err := b.client().SegmentStatus(t.Context(), &hostdpb.SegmentStatusRequest{Pod: "web", Key: testKey}); grpcstatus.Code(err) != codes.NotFound {
 		t.Errorf("status of a segment that is gone: %v", err)
 	}
 }
@@ -282,11 +293,11 @@ func TestSegmentsThatAreRefused(t *testing.T) {
 		{"long container ID", a, strings.Repeat("c", 120), spec("db"), codes.InvalidArgument, "at most 106"},
 		{"mode of the tenant", b, "c1", with(func(s *hostdpb.SegmentSpec) { s.Mode = hostdpb.SegmentMode_SEGMENT_MODE_PLAIN }), codes.PermissionDenied, "want unicast"},
 	} {
-		if _, err := c.m.joinAs(c.segment, c.container); status.Code(err) != c.code || !strings.Contains(err.Error(), c.want) {
+		if _, err := c.m.joinAs(c.segment, c.container); grpcstatus.Code(err) != c.code || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %v with %q", c.name, err, c.code, c.want)
 		}
 	}
-	if _, err := a.client().AttachNIC(t.Context(), &hostdpb.AttachNICRequest{ContainerId: "c5", Interface: "eth0", Mode: hostdpb.Mode_MODE_SEGMENT}); status.Code(err) != codes.InvalidArgument {
+	if _, err := a.client().AttachNIC(t.Context(), &hostdpb.AttachNICRequest{ContainerId: "c5", Interface: "eth0", Mode: hostdpb.Mode_MODE_SEGMENT}); grpcstatus.Code(err) != codes.InvalidArgument {
 		t.Errorf("attach in mode segment: got %v", err)
 	}
 	a.wantMembers("web", 1)
@@ -296,7 +307,7 @@ func TestSegmentsThatAreRefused(t *testing.T) {
 	if err != nil || e.GetFraction() != 1 || e.GetMembers() != uint32(segment.Of(1)) {
 		t.Errorf("the other tenant's segment: %v, %v", e, err)
 	}
-	if _, err := b.client().SegmentStatus(t.Context(), &hostdpb.SegmentStatusRequest{Pod: "web", Key: testKey}); status.Code(err) != codes.PermissionDenied {
+	if _, err := b.client().SegmentStatus(t.Context(), &hostdpb.SegmentStatusRequest{Pod: "web", Key: testKey}); grpcstatus.Code(err) != codes.PermissionDenied {
 		t.Errorf("status with the first tenant's key: %v", err)
 	}
 
@@ -306,14 +317,14 @@ func TestSegmentsThatAreRefused(t *testing.T) {
 		if err != nil || len(r.GetKey()) < 40 || len(r.GetSegment().GetFractions()) > 0 {
 			t.Errorf("create %s: %v, %v", pod, r, err)
 		}
-		if _, err := a.joinAs(&hostdpb.SegmentSpec{Pod: pod, Key: testKey}, "c2"); status.Code(err) != codes.PermissionDenied {
+		if _, err := a.joinAs(&hostdpb.SegmentSpec{Pod: pod, Key: testKey}, "c2"); grpcstatus.Code(err) != codes.PermissionDenied {
 			t.Errorf("join %s with another key: %v", pod, err)
 		}
 		if _, err := a.joinAs(&hostdpb.SegmentSpec{Pod: pod, Key: r.GetKey()}, "of-"+pod); err != nil {
 			t.Errorf("join %s: %v", pod, err)
 		}
 	}
-	if _, err := a.joinAs(spec("p4"), "c4"); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "3 segments of at most 3") {
+	if _, err := a.joinAs(spec("p4"), "c4"); grpcstatus.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "3 segments of at most 3") {
 		t.Errorf("a fourth segment: got %v", err)
 	}
 	if s, err := a.client().Status(t.Context(), &hostdpb.StatusRequest{}); err != nil || s.GetSegmentsLimited() == "" {
@@ -367,7 +378,7 @@ func TestSegmentGC(t *testing.T) {
 	if got.err != nil || len(got.removed) != 1 || got.removed[0].GetContainerId() != "c2" || got.removed[0].GetInterface() != "eth0" {
 		t.Errorf("removed %v, %v, want c2", got.removed, got.err)
 	}
-	if _, err := a.client().SegmentStatus(t.Context(), &hostdpb.SegmentStatusRequest{Pod: "db", Key: testKey}); status.Code(err) != codes.NotFound {
+	if _, err := a.client().SegmentStatus(t.Context(), &hostdpb.SegmentStatusRequest{Pod: "db", Key: testKey}); grpcstatus.Code(err) != codes.NotFound {
 		t.Errorf("the segment of the pod that is gone: %v", err)
 	}
 }
@@ -401,11 +412,11 @@ func TestSegmentGuestThatKeepsItsNIC(t *testing.T) {
 	l.serve(100 * time.Millisecond)
 	a.mustJoin("web", "c1")
 	b.mustJoin("web", "c1")
-	if err := a.leave("c1"); status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "quarantined") {
+	if err := a.leave("c1"); grpcstatus.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "quarantined") {
 		t.Errorf("got %v, want DeadlineExceeded and the word", err)
 	}
 	l.wantNames("default/web", "u2n1-1.2.c1@eth0")
-	if fd := a.queue(segmentTAP("default/web")); fd >= 0 {
+	if fd := a.queue(segments.TAP("default", "web")); fd >= 0 {
 		t.Error("QEMU still has the queue")
 	}
 	// The MAC of the NIC that is left is not given to it again.
@@ -425,7 +436,7 @@ func TestSegmentVMMIsKilled(t *testing.T) {
 	begin := time.Now()
 	l.end(a.qemu, syscall.SIGKILL)
 	l.eventually("it is out of the segment", func() bool { return b.segment("web").GetMembers() == uint32(segment.Of(2)) })
-	if took := time.Since(begin); took > lookTime {
+	if took := time.Since(begin); took > scanInterval {
 		t.Errorf("that took %v", took)
 	}
 	l.wantNames("default/web", "u2n1-1.2.c1@eth0")
@@ -473,7 +484,7 @@ func TestSegmentTAPIsDeleted(t *testing.T) {
 	l.serve(patience)
 	a.mustJoin("web", "c1")
 	l.do(func() error {
-		link, err := netlink.LinkByName(segmentTAP("default/web"))
+		link, err := netlink.LinkByName(segments.TAP("default", "web"))
 		if err != nil {
 			return err
 		}
@@ -522,7 +533,7 @@ func TestJoinThatFails(t *testing.T) {
 			m := l.boot(1, 2)
 			l.serve(patience)
 			c.spoil(m)
-			if _, err := m.joinAs(spec("web"), "c1"); status.Code(err) != codes.Internal || !strings.Contains(err.Error(), c.want) {
+			if _, err := m.joinAs(spec("web"), "c1"); grpcstatus.Code(err) != codes.Internal || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want Internal and %q", err, c.want)
 			}
 			l.wantTAPs()
@@ -553,7 +564,7 @@ func TestEndpointInPlaceOfWarmNIC(t *testing.T) {
 	}()
 	l.eventually("the guest is asked for the warm NIC", func() bool { return strings.Contains(m.nics()[0], " detaching ") })
 	m.reset() // gives that up; but who waits for a guest that starts anew waits in vain
-	if err := <-ended; err != nil && status.Code(err) != codes.Aborted {
+	if err := <-ended; err != nil && grpcstatus.Code(err) != codes.Aborted {
 		t.Errorf("got %v, want an endpoint or Aborted", err)
 	}
 	l.eventually("the warm NIC is gone", func() bool { return !slices.Contains(l.taps(), "u1n1-1 unnest:") })
@@ -685,11 +696,11 @@ func TestSegmentLeftovers(t *testing.T) {
 	b.mustJoin("db", "c2")
 	l.end(l.daemon, syscall.SIGKILL)
 	l.do(func() error {
-		web, err := netlink.LinkByName(segmentTAP("default/web"))
+		web, err := netlink.LinkByName(segments.TAP("default", "web"))
 		if err != nil {
 			return err
 		}
-		db, err := netlink.LinkByName(segmentTAP("default/db"))
+		db, err := netlink.LinkByName(segments.TAP("default", "db"))
 		if err != nil {
 			return err
 		}
@@ -728,14 +739,14 @@ func TestSegmentInStatus(t *testing.T) {
 	l.serve(patience)
 	a.mustJoin("web", "c1")
 	b.mustJoin("web", "c1")
-	s, err := AskStatus(t.Context(), l.dir)
+	s, err := status.Ask(t.Context(), l.dir)
 	l.check(err)
 	if len(s.Segments) != 1 || s.Protocol != 3 {
 		t.Fatalf("status is %+v", s)
 	}
 	got := s.Segments[0]
-	want := []FractionStatus{{Fraction: 1, Guest: "node1", Member: true}, {Fraction: 2, Guest: "node2", Member: true}}
-	if got.Tenant != "default" || got.Pod != "web" || got.Mode != "unicast" || got.Network != "pods" || got.TAP != segmentTAP("default/web") ||
+	want := []status.Fraction{{Fraction: 1, Guest: "node1", Member: true}, {Fraction: 2, Guest: "node2", Member: true}}
+	if got.Tenant != "default" || got.Pod != "web" || got.Mode != "unicast" || got.Network != "pods" || got.TAP != segments.TAP("default", "web") ||
 		!slices.Equal(got.Fractions, want) || s.Tenants[0].Segments != 1 || s.Tenants[1].Segments != 0 {
 		t.Errorf("segment is %+v, tenants %+v", got, s.Tenants)
 	}
@@ -759,7 +770,7 @@ func TestSegmentInStatus(t *testing.T) {
 
 func (l *lab) metrics() string {
 	l.t.Helper()
-	client := socketClient(filepath.Join(l.dir, socketFile))
+	client := status.Client(l.dir)
 	r, err := http.NewRequestWithContext(l.t.Context(), http.MethodGet, "http://hostd/metrics", nil)
 	l.check(err)
 	answer, err := client.Do(r)

@@ -198,7 +198,7 @@ func TestVolumes(t *testing.T) {
 
 	// It takes the place, which has to rest, at once if there is another.
 	begin := time.Now()
-	if again := one.mustVolume("web", "data"); again.GetTag() != "vp2" || time.Since(begin) > slotRest {
+	if again := one.mustVolume("web", "data"); again.GetTag() != "vp2" || time.Since(begin) > slotCooldown {
 		t.Errorf("attached anew: got %v after %v", again, time.Since(begin))
 	}
 	two.willing(func() error { return two.dropVolume("web", "logs") })
@@ -380,7 +380,7 @@ func TestGuestThatKeepsItsVolume(t *testing.T) {
 	l.wantServers(0)
 	l.check(m.dropVolume("web", "data"))
 	begin := time.Now()
-	if m.mustVolume("web", "data"); time.Since(begin) < slotRest/2 {
+	if m.mustVolume("web", "data"); time.Since(begin) < slotCooldown/2 {
 		t.Errorf("its port had a rest of %v", time.Since(begin))
 	}
 }

@@ -1,251 +1,109 @@
 package daemon
 
 import (
-	"crypto/subtle"
+	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"os"
-	"strings"
-	"sync"
 
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/hotplug"
+	"unnest/internal/hostd/shares"
 	"unnest/internal/netdev/share"
+	"unnest/internal/vmm"
 )
 
-// Reasons to refuse what is asked of a volume or of shared memory.
-var (
-	errRegionSize = errors.New("the shared memory has another size")
-	errNoShares   = errors.New("the guest has no ports for volumes and shared memory: start it with root ports vp1, vp2 and so on")
-	errPrivate    = errors.New("the guest's memory is not shared, which virtiofs needs, and it has no 9p export: start it with memory-backend-memfd,share=on")
-	errLost       = errors.New("the shared memory is an earlier daemon's and could not be taken over: detach it from all guests; the daemon needs CAP_SYS_PTRACE")
-	errKept       = errors.New("the guest does not give it up")
-)
-
-// shares are what pods share beside their segments, for all guests of the host:
-// which guest has what. The memory is held as long as a guest has it.
-type shares struct {
-	log *slog.Logger
-
-	mu      sync.Mutex
-	volumes map[string]map[string]bool // that are attached, as owner writes them, by tenant
-	regions map[regionKey]*region
+// shareSlots are the volumes and the shared memory of one guest: the state of its ports
+// for them, which package shares acts on.
+type shareSlots struct {
+	*guest
+	slots
+	devices *shares.Guest
 }
 
-// regionKey tells a region from all others of the host.
-type regionKey struct {
-	tenant string
-	id     share.ID
+func newShareSlots(g *guest) (*shareSlots, error) {
+	sharer, _ := g.vmm.(vmm.Sharer)
+	s := &shareSlots{guest: g, devices: g.host.shares.Guest(g.record.Name, g.tenant.Tenant, g.record.Export, sharer, g.log)}
+	s.slots = slots{perform: s.performAction}
+	if s.devices.Ports() == 0 {
+		return s, nil // the zero State has no ports
+	}
+	var err error
+	s.state, err = hotplug.New(hotplug.Config{
+		Slots: s.devices.Ports(), Shares: true, UnplugTimeout: g.unplugTime, UnplugTries: unplugTries, Cooldown: slotCooldown,
+	})
+	return s, err
 }
 
-// region is memory that a pod shares. Without a file it is some that guests have,
-// but we have not.
-type region struct {
-	*share.Region
-	guests map[string]bool // that have it
+// look lists what is in the guest's ports.
+func (s *shareSlots) look(ctx context.Context) (hotplug.Observed, error) {
+	return s.devices.Observe(ctx, s.claimed)
 }
 
-func newShares(log *slog.Logger) *shares {
-	return &shares{log: log, volumes: map[string]map[string]bool{}, regions: map[regionKey]*region{}}
+// claimed reports whether a share is in a port, or waits for one.
+func (s *shareSlots) claimed(key attachment.Key) bool {
+	return s.state.Holds(key) || s.state.Waits(key)
 }
 
-// takeVolume counts a volume as a guest's, once, unless that is one too many.
-func (s *shares) takeVolume(t policy.Tenant, guest string, id share.ID) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.volumes[t.Name][owner(guest, id)] {
+// performAction performs one action. The guest scans its NIC slots as well when a share
+// is plugged or unplugged.
+func (s *shareSlots) performAction(ctx context.Context, action hotplug.Action) hotplug.Event {
+	if s.performCommon(ctx, &s.slots, action) {
 		return nil
 	}
-	if err := t.AdmitVolume(len(s.volumes[t.Name])); err != nil {
-		return err
+	bound, cancel := context.WithTimeout(ctx, vmmTime)
+	defer cancel()
+	switch a := action.(type) {
+	case hotplug.DeviceDel:
+		s.nics.feed(ctx, hotplug.Rescan{})
+		return s.deleteDevice(bound, a)
+	case hotplug.AddShare:
+		s.nics.feed(ctx, hotplug.Rescan{})
 	}
-	s.count(t.Name, guest, id)
-	return nil
+	event, err := s.devices.Perform(bound, action)
+	s.checkRemoved(ctx, action, err)
+	return event
 }
 
-func (s *shares) count(tenant, guest string, id share.ID) {
-	if s.volumes[tenant] == nil {
-		s.volumes[tenant] = map[string]bool{}
-	}
-	s.volumes[tenant][owner(guest, id)] = true
-}
-
-// takeRegion gives a guest memory of a pod, which is made if there is none. size may
-// be 0 for one that there is.
-func (s *shares) takeRegion(t policy.Tenant, guest string, id share.ID, key share.Digest, size uint64) (*region, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at := regionKey{t.Name, id}
-	if r := s.regions[at]; r != nil {
-		switch {
-		case r.File == nil:
-			return nil, errLost
-		case subtle.ConstantTimeCompare(r.Key[:], key[:]) != 1:
-			return nil, share.ErrKey
-		case size != 0 && size != uint64(r.Size):
-			return nil, fmt.Errorf("%w: %d bytes, not %d", errRegionSize, r.Size, size)
-		}
-		r.guests[guest] = true
-		return r, nil
-	}
-	if err := share.CheckSize(size); err != nil {
-		return nil, err
-	}
-	if err := t.AdmitMemory(s.bytes(t.Name), int64(size)); err != nil {
-		return nil, err
-	}
-	r := &region{&share.Region{Tenant: t.Name, ID: id, Key: key, Size: int64(size)}, map[string]bool{guest: true}}
-	if err := r.Create(); err != nil {
-		return nil, err
-	}
-	s.regions[at] = r
-	s.log.Info("make shared memory", "tenant", t.Name, "id", id, "bytes", size)
-	return r, nil
-}
-
-// bytes is how much memory the tenant's pods share.
-func (s *shares) bytes(tenant string) (n int64) {
-	for at, r := range s.regions {
-		if at.tenant == tenant {
-			n += r.Size
-		}
-	}
-	return n
-}
-
-// size is that of a region, 0 if there is none.
-func (s *shares) size(tenant string, id share.ID) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if r := s.regions[regionKey{tenant, id}]; r != nil {
-		return r.Size
-	}
-	return 0
-}
-
-// release takes something back from a guest; memory that no guest has ends.
-func (s *shares) release(tenant, guest string, id share.ID) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.volumes[tenant], owner(guest, id))
-	at := regionKey{tenant, id}
-	r := s.regions[at]
-	if r == nil {
-		return nil
-	}
-	delete(r.guests, guest)
-	if len(r.guests) > 0 {
-		return nil
-	}
-	delete(s.regions, at)
-	s.log.Info("give up shared memory", "tenant", tenant, "id", id)
-	if r.File == nil {
-		return nil
-	}
-	return r.File.Close()
-}
-
-// adopt brings what a guest has in line with the devices that it really has.
-func (s *shares) adopt(tenant, guest string, devices map[share.ID]bool) (err error) {
-	for id := range devices {
-		s.add(tenant, guest, id)
-	}
-	for _, id := range s.of(tenant, guest) {
-		if !devices[id] {
-			err = errors.Join(err, s.release(tenant, guest, id))
-		}
-	}
-	return err
-}
-
-// add notes that a guest has something.
-func (s *shares) add(tenant, guest string, id share.ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if id.Kind == share.Volume {
-		s.count(tenant, guest, id)
+// attach gives the guest a volume or shared memory. digest is that of the pod's key.
+func (s *shareSlots) attach(ctx context.Context, id share.ID, digest share.Digest, size uint64, answer func(shares.Shared, error)) {
+	key := shares.Key(id)
+	plug, err := s.devices.Reserve(id, digest, size)
+	if err != nil || !plug {
+		s.releaseUnused(id, err)
+		answer(s.devices.Describe(id, 0), err)
 		return
 	}
-	at := regionKey{tenant, id}
-	if s.regions[at] == nil {
-		s.log.Warn("a guest has shared memory that could not be taken over", "guest", guest, "id", id)
-		s.regions[at] = &region{&share.Region{Tenant: tenant, ID: id}, map[string]bool{}}
-	}
-	s.regions[at].guests[guest] = true
+	event := func(request hotplug.RequestID) hotplug.Event { return hotplug.Attach{Request: request, Key: key} }
+	s.request(ctx, &s.slots, event, func(r hotplug.Reply) {
+		s.releaseUnused(id, r.Err)
+		if r.Err != nil {
+			answer(shares.Shared{}, r.Err)
+			return
+		}
+		answer(s.devices.Describe(id, r.Attachment.Slot), nil)
+	})
 }
 
-// of lists what a guest has.
-func (s *shares) of(tenant, guest string) (all []share.ID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for at, r := range s.regions {
-		if at.tenant == tenant && r.guests[guest] {
-			all = append(all, at.id)
-		}
-	}
-	for o := range s.volumes[tenant] {
-		text, own := strings.CutPrefix(o, guest+"/")
-		if id, ok := share.ParseID(text); own && ok {
-			all = append(all, id)
-		}
-	}
-	return all
-}
-
-// drop takes everything back from a guest that is gone.
-func (s *shares) drop(r GuestRecord) error {
-	err := s.adopt(r.Tenant, r.Name, nil)
-	if r.Export == "" {
-		return err
-	}
-	export := share.Export{Dir: r.Export}
-	bound, boundErr := export.Bound()
-	err = errors.Join(err, boundErr)
-	for id := range bound {
-		err = errors.Join(err, export.Unbind(id))
-	}
-	return err
-}
-
-// recoverShares finds the memory that an earlier daemon has given to guests, before
-// any guest asks: another's of the same name would be a second one.
-func (d *daemon) recoverShares(records []GuestRecord, pid func(GuestRecord) (int, error)) {
-	for _, r := range records {
-		if r.QMP == "" {
-			continue
-		}
-		process, err := pid(r)
-		if err != nil { // the guest has ended
-			continue
-		}
-		found, err := share.FindRegions(process)
-		if err != nil {
-			d.config.Logger.Warn("look for shared memory", "guest", r.Name, "error", err)
-		}
-		for _, f := range found {
-			d.host.shares.recover(r, f)
-		}
-	}
-}
-
-// recover takes over a region that a guest has; others may have the same one.
-func (s *shares) recover(r GuestRecord, f *share.Region) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at := regionKey{r.Tenant, f.ID}
-	if s.regions[at] == nil && f.Tenant == r.Tenant {
-		s.log.Info("take over shared memory", "tenant", r.Tenant, "id", f.ID, "bytes", f.Size)
-		s.regions[at] = &region{f, map[string]bool{r.Name: true}}
+// releaseUnused ends the claim of an attach that has failed with err, unless the guest
+// has the share or still waits for it.
+func (s *shareSlots) releaseUnused(id share.ID, err error) {
+	if err == nil || s.claimed(shares.Key(id)) {
 		return
 	}
-	if known := s.regions[at]; known != nil && sameFile(known.File, f.File) {
-		known.guests[r.Name] = true
+	if err := s.devices.Release(id); err != nil {
+		s.log.Warn("release share", "shared", id, "error", err)
 	}
-	_ = f.File.Close() // it was only looked at
 }
 
-func sameFile(a, b *os.File) bool {
-	one, err := a.Stat()
-	other, err2 := b.Stat()
-	return err == nil && err2 == nil && os.SameFile(one, other)
+// detach takes a volume or shared memory away from the guest.
+func (s *shareSlots) detach(ctx context.Context, id share.ID, answer func(struct{}, error)) {
+	event := func(request hotplug.RequestID) hotplug.Event {
+		return hotplug.Detach{Request: request, Key: shares.Key(id)}
+	}
+	s.request(ctx, &s.slots, event, func(r hotplug.Reply) {
+		err := r.Err
+		if err == nil {
+			err = errors.Join(err, s.devices.Release(id)) // if it is in the export
+		}
+		answer(struct{}{}, err)
+	})
 }

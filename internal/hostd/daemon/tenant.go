@@ -16,15 +16,15 @@ import (
 	"unnest/internal/hostd/policy"
 )
 
-// tenant is the network that several guests share: what the policy says of it,
-// and whose each address is.
+// tenant is the network that several guests share: its policy, its attachments, and the
+// owner of each address.
 type tenant struct {
 	policy.Tenant
-	path string // where the addresses that cool down outlive the daemon
+	path string // of the file that keeps cooling addresses across restarts
 
 	mu    sync.Mutex
 	pool  *ipam.Pool
-	owned map[string]bool // attachments, as owner writes them
+	owned map[string]bool // attachments, as guest.owner names them
 }
 
 func newTenant(p policy.Tenant, stateDir string) (*tenant, error) {
@@ -39,7 +39,7 @@ func newTenant(p policy.Tenant, stateDir string) (*tenant, error) {
 	return t, t.restore()
 }
 
-// restore reads which addresses an earlier daemon was not to give again yet.
+// restore reads the addresses that were cooling down when the earlier daemon ended.
 func (t *tenant) restore() error {
 	content, err := os.ReadFile(t.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -50,17 +50,14 @@ func (t *tenant) restore() error {
 		err = json.Unmarshal(content, &cooling)
 	}
 	if err != nil {
-		return fmt.Errorf("read the addresses of tenant %s that cool down, %s: %w", t.Name, t.path, err)
+		return fmt.Errorf("read cooling addresses of tenant %s from %s: %w", t.Name, t.path, err)
 	}
 	t.pool.Restore(cooling)
 	return nil
 }
 
-// owner is an attachment in the words of the tenant's addresses.
-func owner(guest string, key fmt.Stringer) string { return guest + "/" + key.String() }
-
-// take gives the addresses to an attachment, which may have them already; with
-// allocate it chooses them.
+// take claims addresses for an attachment, which may have them already. With allocate
+// it chooses them.
 func (t *tenant) take(owner string, asked []netip.Prefix, allocate bool) ([]ipam.Address, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,7 +67,7 @@ func (t *tenant) take(owner string, asked []netip.Prefix, allocate bool) ([]ipam
 	return t.pool.Allocate(owner, time.Now())
 }
 
-// release takes an attachment's addresses back, to cool down.
+// release ends an attachment: its addresses cool down.
 func (t *tenant) release(owner string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -83,14 +80,15 @@ func (t *tenant) release(owner string) error {
 	return writeJSON(t.path, t.pool.Cooling(now))
 }
 
-// reserve keeps an address of a guest's own from its pods and others'.
+// reserve keeps a guest's own address from all pods.
 func (t *tenant) reserve(a netip.Addr, guest string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pool.Reserve(a, "guest "+guest)
 }
 
-// admit counts an attachment, once, unless that is one too many.
+// admit counts an attachment, unless the guest or the tenant has reached its limit. An
+// attachment that is counted already is admitted.
 func (t *tenant) admit(owner string, guestNICs int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,7 +102,7 @@ func (t *tenant) admit(owner string, guestNICs int) error {
 	return nil
 }
 
-// adopt counts an attachment that is there.
+// adopt counts an attachment of an earlier daemon and claims its addresses.
 func (t *tenant) adopt(owner string, addresses []netip.Prefix) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,7 +120,7 @@ func (t *tenant) stats() (ipam.Stats, int) {
 	return t.pool.Stats(time.Now()), len(t.owned)
 }
 
-// releaseAll takes back what a guest's attachments have.
+// releaseAll ends all attachments of a guest.
 func (t *tenant) releaseAll(guest string) (err error) {
 	t.mu.Lock()
 	var gone []string
@@ -138,7 +136,7 @@ func (t *tenant) releaseAll(guest string) (err error) {
 	return err
 }
 
-// exhausted says which addresses have run out, "" when none have.
+// exhausted names a range without a free address, "" when all have one.
 func exhausted(s ipam.Stats) string {
 	for _, r := range s.Ranges {
 		if r.Free == 0 {

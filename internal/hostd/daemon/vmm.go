@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,7 +30,7 @@ func dialVMM(ctx context.Context, r GuestRecord) (vmm.VMM, error) {
 	return v, nil
 }
 
-// notListening reports whether an error says that nobody listens on a socket.
+// notListening reports whether an error says that no process listens on a socket.
 func notListening(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED)
 }
@@ -44,5 +45,27 @@ func dialQEMU(ctx context.Context, r GuestRecord) (_ *qemu.VMM, err error) {
 	return qemu.Dial(ctx, r.QMP, ports)
 }
 
-// isGone reports whether an error says that the guest does not run.
-func isGone(err error) bool { return errors.Is(err, vmm.ErrNotRunning) }
+// How often, and at which interval, to ask for the process of a VMM that has not yet
+// noticed the end of the earlier daemon's connections.
+const (
+	processTries    = 20
+	processInterval = 50 * time.Millisecond
+)
+
+// process returns the ID of the VMM's process. If the VMM hangs and takes no further
+// connection, it is the one in the record.
+func (r GuestRecord) process(ctx context.Context) (pid int, err error) {
+	for range processTries {
+		pid, err = qemu.PID(ctx, r.QMP)
+		if !errors.Is(err, unix.EAGAIN) || !wait(ctx, processInterval) {
+			break
+		}
+	}
+	switch {
+	case notListening(err):
+		return 0, fmt.Errorf("%w: %w", vmm.ErrNotRunning, err)
+	case err != nil && r.PID > 0:
+		return r.PID, nil
+	}
+	return pid, err
+}

@@ -2,29 +2,25 @@ package hotplug
 
 import (
 	"fmt"
-	"strings"
 	"time"
+
+	"unnest/internal/hostd/attachment"
 )
 
-// Action is something for the caller to do. String tells what, for logs.
+// Action is something for the caller to do. String describes it in logs.
 type Action interface {
 	fmt.Stringer
 	action()
 }
 
-// AddTAP creates a TAP, not connected to anything, with an alias. If the alias
-// cannot be set, the TAP is deleted again. What serves as the TAP of a bound NIC is
-// made for the key and the note, but has no alias yet: it is given up if that
-// never comes.
+// AddTAP creates a TAP that is connected to nothing and marked as warm. If it cannot
+// be marked, it is deleted again. The TAP of an endpoint is a queue of its segment.
+// It gets no owner yet: the next daemon removes it if Connect never marks it.
 type AddTAP struct {
 	Occupant
-	Name  string
-	Owner string // the alias: WarmOwner; "" of a bound NIC
-
-	// Of a bound NIC alone.
-	Bound bool
-	Key   Key
-	Note  string
+	TAP    string            // its name
+	Key    attachment.Key    // of an endpoint
+	Record attachment.Record // of an endpoint
 }
 
 // NetdevAdd creates the netdev on the TAP, in the VMM.
@@ -40,27 +36,33 @@ type DeviceAdd struct {
 	ID     string
 	Netdev string
 	MAC    string
+	Record attachment.Record // of an endpoint
 }
 
-// Connect makes the TAP the attachment's: bridge, filter and what else the note
-// says, and the alias last. Its end is Connected or ConnectFailed.
+// AddShare plugs a volume or shared memory into the occupant's port, under the key's
+// ID.
+type AddShare struct {
+	Occupant
+	Key attachment.Key
+}
+
+// Connect gives the TAP to the attachment: bridge, filter and the rest of the record.
+// Marking the TAP with the attachment comes last. Connected or ConnectFailed follows.
 type Connect struct {
-	Attachment        // with the note that is to be true
-	Owner      string // the alias
+	Attachment // with the new record
 
-	// Change says that the attachment has been connected before, with the note
-	// Was. Once the Connect has succeeded, what only Was says is free.
+	// Change says that the attachment has been connected before, with the record
+	// Was. After the Connect has succeeded, what only Was names is free.
 	Change bool
-	Was    string
+	Was    attachment.Record
 }
 
-// Disconnect makes the TAP nobody's: it takes it off bridge and filter and
-// writes the alias. Observed calls for one of every warm NIC, with an empty key: an
-// earlier Connect or Disconnect may not have come to its end. A bound NIC is
-// disconnected as soon as it is to be unplugged, whether it was connected or not.
+// Disconnect takes the TAP off bridge and filter and marks it as warm; an endpoint
+// loses its owner. Observed disconnects every warm NIC, with an empty key: an earlier
+// Connect or Disconnect may not have finished. An endpoint is disconnected as soon
+// as it is to be unplugged, whether it was connected or not.
 type Disconnect struct {
-	Attachment        // that has ended
-	Owner      string // the alias: WarmOwner; "" of a bound NIC
+	Attachment // that has ended
 }
 
 // DeviceDel asks the guest to give a device up. The answer is a later event.
@@ -71,21 +73,23 @@ type DeviceDel struct{ ID string }
 type NetdevDel struct{ ID string }
 
 // DelTAP deletes a TAP, and what of a Connect would outlive it.
-type DelTAP struct{ Name string }
+type DelTAP struct{ TAP string }
 
-// Adopted says that an attachment was found that this state did not make, with
-// the key and the note of its TAP's alias. What is reserved for it is reserved
-// anew, and the TAP connected anew if it is not as the note says: the caller that
-// made it may have come to its end in the middle of a Connect.
+// DeleteBackend deletes what was behind a volume or shared memory whose device is gone.
+type DeleteBackend struct{ Key attachment.Key }
+
+// Adopted says that an attachment was found that this state did not make. The caller
+// reserves its addresses again, and connects the TAP again if it is not as the record
+// says: the daemon that made it may have died in the middle of a Connect.
 type Adopted struct{ Attachment Attachment }
 
 // Released says that an attachment has nothing on the host any more: all that
 // was reserved for its key may go to others. It comes exactly once for every
 // attachment that was in a slot, adopted or not, also for one that never was
-// connected, and before the answers to those who wait for the end.
+// connected, and before the replies to those who wait for the end.
 type Released struct {
-	Key  Key
-	Note string // the attachment's; a change of it that was on its way has not come to be
+	Key    attachment.Key
+	Record attachment.Record // the attachment's, without a change that was under way
 }
 
 // StartTimer asks for UnplugTimedOut after a while. Timers need no stopping.
@@ -94,47 +98,56 @@ type StartTimer struct {
 	After time.Duration
 }
 
-// Timer names one try of one unplug, or the rest of an empty slot after its last
+// Timer names one try of one unplug, or the cooldown of an empty slot after its last
 // occupant.
 type Timer struct {
 	Occupant
-	Try int // from 1; 0 is the rest
+	Try int // from 1; 0 is the cooldown
 }
 
-// Reply answers a request. To a Detach, no error means that the key has no NIC:
-// it is gone from the guest and from the host, or became warm as the guest
-// started anew.
+// Reply answers a request. To a Detach, no error means that the key has no device:
+// the device is gone from the guest and from the host, or became warm when the guest
+// was reset.
 type Reply struct {
 	Request    RequestID
-	Key        Key
+	Key        attachment.Key
 	Attachment Attachment // of a successful Attach
 	Err        error      // see the package's errors
 }
 
-// Lost says that an attachment ended unasked: the guest gave the NIC up or
-// started anew, or the TAP was deleted. Its container has no network from now on,
-// its key no attachment.
+// Lost says that an attachment ended unasked: the guest gave the device up or
+// was reset, or the TAP was deleted. Its container has no network from now on.
 type Lost struct{ Attachment Attachment }
 
-func (AddTAP) action()     {}
-func (NetdevAdd) action()  {}
-func (DeviceAdd) action()  {}
-func (Connect) action()    {}
-func (Disconnect) action() {}
-func (DeviceDel) action()  {}
-func (NetdevDel) action()  {}
-func (DelTAP) action()     {}
-func (Adopted) action()    {}
-func (Released) action()   {}
-func (StartTimer) action() {}
-func (Reply) action()      {}
-func (Lost) action()       {}
+func (AddTAP) action()        {}
+func (NetdevAdd) action()     {}
+func (DeviceAdd) action()     {}
+func (AddShare) action()      {}
+func (Connect) action()       {}
+func (Disconnect) action()    {}
+func (DeviceDel) action()     {}
+func (NetdevDel) action()     {}
+func (DelTAP) action()        {}
+func (DeleteBackend) action() {}
+func (Adopted) action()       {}
+func (Released) action()      {}
+func (StartTimer) action()    {}
+func (Reply) action()         {}
+func (Lost) action()          {}
+
+// named writes a key with its record, if it has one.
+func named(k attachment.Key, r attachment.Record) string {
+	if r.IsZero() {
+		return k.String()
+	}
+	return k.String() + " " + r.String()
+}
 
 func (a AddTAP) String() string {
-	if a.Bound {
-		return fmt.Sprintf("add TAP %s bound to %s, note %q", a.Name, a.Key, a.Note)
+	if a.Key != (attachment.Key{}) {
+		return fmt.Sprintf("add TAP %s for %s", a.TAP, named(a.Key, a.Record))
 	}
-	return fmt.Sprintf("add TAP %s alias %s", a.Name, a.Owner)
+	return "add TAP " + a.TAP
 }
 
 func (a NetdevAdd) String() string { return fmt.Sprintf("add netdev %s on TAP %s", a.ID, a.TAP) }
@@ -143,30 +156,31 @@ func (a DeviceAdd) String() string {
 	return fmt.Sprintf("add device %s on netdev %s in slot %d with MAC %s", a.ID, a.Netdev, a.Slot, a.MAC)
 }
 
+func (a AddShare) String() string { return fmt.Sprintf("add share %s in port %d", a.Key, a.Slot) }
+
 func (a Connect) String() string {
+	text := fmt.Sprintf("connect TAP %s for %s", a.TAP, named(a.Key, a.Record))
 	if a.Change {
-		return fmt.Sprintf("connect TAP %s alias %s, note was %q", a.TAP, a.Owner, a.Was)
+		text += fmt.Sprintf(", was %q", a.Was.String())
 	}
-	return fmt.Sprintf("connect TAP %s alias %s", a.TAP, a.Owner)
+	return text
 }
 
-func (a Disconnect) String() string {
-	return strings.TrimSpace(fmt.Sprintf("disconnect TAP %s alias %s", a.TAP, a.Owner))
-}
+func (a Disconnect) String() string { return "disconnect TAP " + a.TAP }
 
 func (a DeviceDel) String() string { return "delete device " + a.ID }
 
 func (a NetdevDel) String() string { return "delete netdev " + a.ID }
 
-func (a DelTAP) String() string { return "delete TAP " + a.Name }
+func (a DelTAP) String() string { return "delete TAP " + a.TAP }
+
+func (a DeleteBackend) String() string { return "delete backend of " + a.Key.String() }
 
 func (a Adopted) String() string {
-	return fmt.Sprintf("adopted: %s has %s, note %q", a.Attachment.Key, a.Attachment.TAP, a.Attachment.Note)
+	return fmt.Sprintf("adopted: %s has slot %d", named(a.Attachment.Key, a.Attachment.Record), a.Attachment.Slot)
 }
 
-func (a Released) String() string {
-	return strings.TrimSpace(fmt.Sprintf("released: %s %s", a.Key, a.Note))
-}
+func (a Released) String() string { return "released: " + named(a.Key, a.Record) }
 
 func (a StartTimer) String() string {
 	return fmt.Sprintf("start timer %s try %d: %v", a.Timer.Occupant, a.Timer.Try, a.After)
@@ -176,12 +190,14 @@ func (a Reply) String() string {
 	switch {
 	case a.Err != nil:
 		return fmt.Sprintf("reply to %d: %v", a.Request, a.Err)
-	case a.Attachment != Attachment{}:
+	case a.Attachment.TAP != "":
 		return fmt.Sprintf("reply to %d: %s has %s, %s", a.Request, a.Key, a.Attachment.TAP, a.Attachment.MAC)
+	case a.Attachment.Slot > 0:
+		return fmt.Sprintf("reply to %d: %s has port %d", a.Request, a.Key, a.Attachment.Slot)
 	}
 	return fmt.Sprintf("reply to %d: %s is detached", a.Request, a.Key)
 }
 
 func (a Lost) String() string {
-	return fmt.Sprintf("lost: NIC %s of %s ended unasked", a.Attachment.TAP, a.Attachment.Key)
+	return fmt.Sprintf("lost: %s in slot %d ended unasked", a.Attachment.Key, a.Attachment.Slot)
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"testing"
 	"time"
+
+	"unnest/internal/hostd/attachment"
 )
 
 // Callers tell the reasons of a refusal apart.
@@ -13,8 +15,8 @@ func TestReplyErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, _ = Step(s, Attach{Request: 1, Key: Key{"c1", "eth0"}})
-	_, full := Step(s, Attach{Request: 2, Key: Key{"c2", "eth0"}})
+	s, _ = Step(s, Attach{Request: 1, Key: attachment.Key{Owner: "c1", Name: "eth0"}})
+	_, full := Step(s, Attach{Request: 2, Key: attachment.Key{Owner: "c2", Name: "eth0"}})
 	noSlot, ok := errors.AsType[*NoFreeSlotError](full[0].(Reply).Err)
 	if want := (NoFreeSlotError{Slots: 1}); !ok || *noSlot != want {
 		t.Errorf("got error %v, want %+v", full[0], want)

@@ -1,24 +1,26 @@
 package hotplug
 
-// connect begins to make the slot's NIC its key's, with a note.
-func (m *machine) connect(s *Slot, note string) {
-	s.Status, s.pending = Connecting, note
-	c := Connect{Attachment: m.attachment(s), Owner: Owner(s.Key, note), Change: s.changing()}
-	c.Note = note
+import "unnest/internal/hostd/attachment"
+
+// connect begins to connect the slot's NIC to its key, with a record.
+func (m *machine) connect(s *Slot, record attachment.Record) {
+	s.Status, s.pending = Connecting, record
+	c := Connect{Attachment: m.attachment(s), Change: s.changing()}
+	c.Record = record
 	if c.Change {
-		c.Was = s.Note
+		c.Was = s.Record
 	}
 	m.do(c)
 }
 
-// serve answers those who wait for the slot's attachment, until one of them
-// wants another note.
+// serve answers the requests for the slot's attachment, up to one that wants another
+// record: then that is set first.
 func (m *machine) serve(s *Slot) {
 	s.Status = Plugged
 	for len(s.attach) > 0 {
 		w := s.attach[0]
-		if w.note != "" && w.note != s.Note {
-			m.connect(s, w.note)
+		if !w.record.IsZero() && !w.record.Equal(s.Record) {
+			m.connect(s, w.record)
 			return
 		}
 		m.do(Reply{Request: w.request, Key: s.Key, Attachment: m.attachment(s)})
@@ -31,10 +33,10 @@ func (e Connected) apply(m *machine) {
 	if s == nil {
 		return
 	}
-	s.Note = s.pending
+	s.Record = s.pending
 	switch {
-	case s.reset && !s.bound:
-		m.retire(s)
+	case s.reset && !s.endpoint:
+		m.returnToPool(s)
 	case s.reset, len(s.detach) > 0:
 		m.unplug(s)
 	default:
@@ -42,8 +44,8 @@ func (e Connected) apply(m *machine) {
 	}
 }
 
-// A new attachment's NIC is unplugged, not put back into the pool: who knows what
-// is wrong with it.
+// The NIC of a new attachment is unplugged, not returned to the pool, because the NIC
+// may be the cause of the failure.
 func (e ConnectFailed) apply(m *machine) {
 	s := m.occupied(e.Occupant, Connecting)
 	if s == nil {
@@ -55,31 +57,11 @@ func (e ConnectFailed) apply(m *machine) {
 		m.unplug(s)
 		return
 	}
-	for len(s.attach) > 0 && s.attach[0].note == s.pending {
+	for len(s.attach) > 0 && s.attach[0].record.Equal(s.pending) {
 		m.fail(s, s.attach[0], err)
 		s.attach = s.attach[1:]
 	}
 	m.serve(s)
 }
 
-// retire ends the slot's attachment and leaves the NIC to the pool.
-func (m *machine) retire(s *Slot) {
-	m.disconnect(s)
-	m.release(s)
-	m.disown(s)
-	m.pool(s)
-}
-
-func (m *machine) disconnect(s *Slot) {
-	d := Disconnect{Attachment: m.attachment(s), Owner: WarmOwner}
-	if s.bound {
-		d.Owner = ""
-	}
-	m.do(d)
-}
-
-// disown takes the slot's NIC from its key.
-func (m *machine) disown(s *Slot) {
-	m.replyDetach(s, nil)
-	s.Key, s.Note, s.pending, s.reset = Key{}, "", "", false
-}
+func (m *machine) disconnect(s *Slot) { m.do(Disconnect{Attachment: m.attachment(s)}) }

@@ -5,35 +5,43 @@ import (
 	"fmt"
 )
 
-// Reasons in the Err of a Reply, to be told apart with errors.Is. Beside them
-// there are *NoFreeSlotError, *PlugError and *ConnectError.
+// Reasons in the Err of a Reply, to be told apart with errors.Is. The others are
+// *NoFreeSlotError, *PlugError and *ConnectError.
 var (
-	// ErrDetaching refuses an Attach while the same key's NIC is being taken
+	// ErrDetaching refuses an Attach while the same key's device is being taken
 	// away: try again when that has ended.
-	ErrDetaching = errors.New("a detach of it is on its way")
-	// ErrDetached ends an Attach that a Detach of the same key overtook.
+	ErrDetaching = errors.New("it is being detached")
+	// ErrDetached ends an Attach when a Detach of the same key comes before its end.
 	ErrDetached = errors.New("detached before it was plugged")
-	// ErrGuestReset ends an Attach that a start of the guest overtook.
-	ErrGuestReset = errors.New("the guest has started anew")
-	// ErrDeviceLost ends an Attach whose NIC the guest gave up at once.
-	ErrDeviceLost = errors.New("the guest gave the NIC up at once")
-	// ErrQuarantined ends a Detach that the guest did not follow. The NIC is cut
-	// off: netdev and TAP are deleted, the key has no attachment any more, only
-	// the slot is lost until the guest gives the device up.
+	// ErrGuestReset ends an Attach when the guest is reset.
+	ErrGuestReset = errors.New("the guest was reset")
+	// ErrDeviceLost ends an Attach whose device the guest gave up at once.
+	ErrDeviceLost = errors.New("the guest gave the device up at once")
+	// ErrQuarantined ends the Detach of a NIC that the guest did not give up. The NIC
+	// is cut off: netdev and TAP are deleted, and the key has no attachment any more.
+	// Only the slot is lost until the guest gives the device up.
 	ErrQuarantined = errors.New("the guest did not give the NIC up: it is cut off and its slot quarantined")
+	// ErrKept ends the Detach of a volume or memory that the guest did not give up. The
+	// guest can still use it, and the key keeps it.
+	ErrKept = errors.New("the guest did not give it up: end the processes that use it and detach it again")
 )
 
 // NoFreeSlotError refuses an Attach because every slot is taken.
 type NoFreeSlotError struct {
-	Slots       int // all
-	Unplugging  int // may become free soon
-	Quarantined int // may become free when the guest gives them up or ends
+	Slots       int  // all
+	Unplugging  int  // may become free soon
+	Quarantined int  // may become free when the guest gives them up or ends
+	Shares      bool // the slots are ports for volumes and shared memory
 }
 
-// Error gives the counts and what helps.
+// Error returns the counts and what helps.
 func (e *NoFreeSlotError) Error() string {
-	return fmt.Sprintf("no free NIC slot of %d (%d unplugging, %d quarantined): detach a NIC or start the guest with more slots",
-		e.Slots, e.Unplugging, e.Quarantined)
+	slot, device := "NIC slot", "a NIC"
+	if e.Shares {
+		slot, device = "port for volumes and shared memory", "a volume"
+	}
+	return fmt.Sprintf("no free %s of %d (%d unplugging, %d quarantined): detach %s or start the guest with more",
+		slot, e.Slots, e.Unplugging, e.Quarantined, device)
 }
 
 // PlugError ends an Attach because a step of the plug failed. The steps before
@@ -46,7 +54,7 @@ type PlugError struct {
 
 // Error names slot and step.
 func (e *PlugError) Error() string {
-	return fmt.Sprintf("plug NIC in slot %d: %s: %v", e.Occupant.Slot, e.Step, e.Err)
+	return fmt.Sprintf("plug slot %d: %s: %v", e.Occupant.Slot, e.Step, e.Err)
 }
 
 // Unwrap returns the step's error.

@@ -1,37 +1,37 @@
 package hotplug
 
-// Event is something that happened to one guest's NICs.
+import "unnest/internal/hostd/attachment"
+
+// Event is something that happened to the devices of one guest.
 type Event interface {
 	apply(*machine)
 }
 
-// RequestID names one request. The caller chooses it; the request's Reply
-// brings it back, exactly once.
+// RequestID names one request. The caller chooses it; the request's only Reply
+// returns it.
 type RequestID uint64
 
-// Attach asks for a NIC. A key that has one, or is getting one, gets the same.
-// Else it gets the oldest warm NIC, or one plugged in a free slot.
+// Attach asks for a device. A key that has one, or is getting one, gets the same.
+// Otherwise a NIC is the oldest warm one, or one plugged into a free slot; any other
+// kind is plugged, and waits for a slot if one will become free.
 //
-// A key's several Attaches take effect in the order in which they came: each is
-// answered when its note is true.
+// Several Attaches of a key take effect in the order in which they came: each is
+// answered when its record is in effect.
 type Attach struct {
 	Request RequestID
-	Key     Key
-	// Note goes into the alias beside the key: printable ASCII without blank. All
-	// of the alias has at most 255 bytes. Empty: the attachment's note stays.
-	Note string
-	// Cold wants a NIC plugged anew, unless no slot is free.
+	Key     attachment.Key
+	// Record is how to set the attachment up. Zero: its present record stays. All
+	// Attaches of an endpoint have the same record, which is not zero.
+	Record attachment.Record
+	// Cold asks for a NIC that is plugged now, unless no slot is free.
 	Cold bool
-	// Bound wants a bound NIC, see the package. All Attaches of a key say the
-	// same, and it has a note.
-	Bound bool
 }
 
-// Detach asks that key's NIC be taken away. A key without NIC is no error. The
-// NIC does not come into the pool.
+// Detach asks that key's device be taken away. A key without device is not an error.
+// The NIC does not enter the pool.
 type Detach struct {
 	Request RequestID
-	Key     Key
+	Key     attachment.Key
 }
 
 // PlugSucceeded ends a plug: the VMM has accepted the device.
@@ -42,20 +42,20 @@ type PlugFailed struct {
 	Occupant
 	Step      PlugStep
 	Err       error
-	Uncertain bool // no answer came: the step may have taken effect all the same
+	Uncertain bool // the VMM did not answer: the step may have taken effect
 }
 
 // PlugStep is a part of a plug.
 type PlugStep int
 
-// The steps of a plug, in their order.
+// The steps of a plug, in their order. A share has StepDevice only.
 const (
 	StepTAP PlugStep = iota
 	StepNetdev
 	StepDevice
 )
 
-// String tells what the step does.
+// String says what the step does.
 func (s PlugStep) String() string {
 	return [...]string{"add TAP", "add netdev", "add device"}[s]
 }
@@ -70,16 +70,16 @@ type ConnectFailed struct {
 }
 
 // Refill begins to plug one NIC for the pool, if State.Deficit says that one is
-// wanted. Nobody is told how that ends but the caller, who feeds it.
+// wanted. No Reply follows.
 type Refill struct{}
 
-// Drain gives the pool up: every warm NIC is unplugged, and there will be no
-// other, until the state is made anew. State.Draining tells when that has ended.
+// Drain empties the pool: every warm NIC is unplugged, and no other is plugged. It
+// lasts as long as the state. State.Draining says when no warm NIC is left.
 type Drain struct{}
 
-// DeviceDeleted is QEMU's event DEVICE_DELETED, or that QEMU knows no such
-// device. Deletions may also come unasked, when the guest gives a NIC up by
-// itself: a guest in the middle of its boot takes a plug for an unplug.
+// DeviceDeleted is QEMU's event DEVICE_DELETED, or QEMU's answer that it has no such
+// device. A deletion may also come unasked: a guest in the middle of its boot takes
+// a plug for an unplug.
 type DeviceDeleted struct{ Device string }
 
 // UnplugRefused is QEMU's event DEVICE_UNPLUG_GUEST_ERROR, or a device_del that
@@ -92,43 +92,45 @@ type UnplugRefused struct {
 // UnplugTimedOut says that a timer started by StartTimer has expired.
 type UnplugTimedOut struct{ Timer Timer }
 
-// Crowded says that the caller is about to plug another device of the guest than a
-// NIC, or to ask for one, in a port that is none of the slots. The guest then looks at
-// the slots as well: see the package.
-type Crowded struct{}
+// Rescan says that the caller is about to plug a device into a port that is not one of
+// the slots, or to ask the guest for such a device. The guest then scans the slots as
+// well: see the package comment.
+type Rescan struct{}
 
-// GuestReset says that the guest starts anew, with the same devices. Its
-// containers are gone, and their attachments with them: the NICs become warm,
-// also beyond the pool's target; bound ones are unplugged. A VMM that resets a guest as it powers it on
-// does no harm: there is no attachment then.
+// GuestReset says that the guest was reset and has the same devices. Its containers
+// are gone. So the attachments of NICs end: the NICs become warm, also beyond the
+// pool's target, and endpoints are unplugged. Volumes and shared memory stay. A VMM
+// that resets a guest when it powers it on does no harm: there is no attachment then.
 type GuestReset struct{}
 
-// Observed is what is really there, seen when all actions so far had been
-// performed: for state lost by a restart of the caller, a connection that was
-// down, events lost, and from time to time for leftovers of deletions that
-// failed.
+// Observed is what is really there after all actions so far have been performed. It
+// repairs a state that was lost by a restart of the caller or a broken connection,
+// events that were lost, and deletions that failed.
 //
-// Plugs on their way are left alone. Devices and TAPs that no slot accounts for
+// Plugs under way are left alone. Devices and TAPs that no slot accounts for
 // are taken over when they have an owner and removed when they do not. A
-// foreign device in a slot quarantines that and is never touched.
+// foreign device in a slot quarantines the slot and is never touched.
 //
-// Take QEMU's devices from QEMU's object tree, not from query-pci: the latter
-// shows the slots empty after a reset, until the firmware has numbered the
-// buses.
+// Read QEMU's devices from QEMU's object tree, not by query-pci: after a reset
+// query-pci shows empty slots until the firmware has numbered the buses.
 type Observed struct {
-	TAPs    []ObservedTAP    // all of the host; others than the guest's are ignored
+	TAPs    []ObservedTAP    // all of the host; those of other guests are ignored
 	Devices []ObservedDevice // all in the guest's slots
 }
 
-// ObservedTAP is a TAP of the host.
+// ObservedTAP is a TAP of the host, or the queue of an endpoint.
 type ObservedTAP struct {
-	Name  string
-	Owner string // its alias, as Owner writes it, or WarmOwner
-	Bound bool   // it was made for a bound NIC; without an owner that is given up
+	Name string
+	Warm bool // the TAP is marked as warm
+	// Key and Record are the attachment that the TAP is marked with. Without Key.Owner
+	// it has none; the kind tells an endpoint nevertheless.
+	Key    attachment.Key
+	Record attachment.Record
 }
 
 // ObservedDevice is a device of the guest.
 type ObservedDevice struct {
 	ID   string
-	Slot int // from 1
+	Slot int            // from 1
+	Key  attachment.Key // of a volume or memory
 }

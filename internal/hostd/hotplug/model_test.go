@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"testing"
+
+	"unnest/internal/hostd/attachment"
 )
 
 // Random lives of a guest, each with its seed. What must hold after every step
@@ -34,10 +36,10 @@ func (w *world) finish() {
 		w.settle()
 	}
 	w.fillPool()
-	for _, name := range []string{"c0", "c1", "c2", "c3", "c4", "b0", "b1", "b2"} {
+	for _, key := range keys {
 		r := RequestID(len(w.requests) + 1)
 		w.requests[r] = &request{}
-		w.feed(Detach{Request: r, Key: Key{name, "eth0"}})
+		w.feed(Detach{Request: r, Key: key})
 	}
 	w.drained = true
 	w.feed(Drain{})
@@ -77,8 +79,8 @@ func (w *world) fillPool() {
 	}
 	for _, s := range w.state.Slots() {
 		tap := s.TAP(w.config.Prefix)
-		if s.Status == Warm && w.weather != vandals && (w.linked[tap] != "" || w.taps[tap] != WarmOwner) {
-			w.failf("TAP %s of a warm NIC is connected for %q, its alias is %q", tap, w.linked[tap], w.taps[tap])
+		if s.Status == Warm && w.weather != vandals && (w.linked[tap] != "" || !w.taps[tap].warm) {
+			w.failf("TAP %s of a warm NIC is connected for %q, it is marked %+v", tap, w.linked[tap], w.taps[tap])
 		}
 	}
 }
@@ -121,7 +123,7 @@ func TestStepIsPersistent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := Key{"c1", "eth0"}
+	key := attachment.Key{Owner: "c1", Name: "eth0"}
 	for r := range RequestID(5) { // room for more behind the fifth
 		state, _ = Step(state, Attach{Request: r, Key: key})
 	}

@@ -1,9 +1,13 @@
 package hotplug
 
-import "slices"
+import (
+	"slices"
 
-// serveQueue plugs the bound NICs that wait for a slot, has as many warm NICs make
-// room as are needed, and refuses those for which no slot is on its way.
+	"unnest/internal/hostd/attachment"
+)
+
+// serveQueue plugs the devices that wait for a slot, unplugs as many warm NICs as
+// have to make room, and refuses requests for which no slot will become free.
 func (m *machine) serveQueue() {
 	for i := m.served(); i >= 0; i = m.served() {
 		e := m.queue[i]
@@ -26,38 +30,31 @@ func (m *machine) serveQueue() {
 	}
 }
 
-// served returns the index of the first who need not wait any longer, because there
-// is a slot or the key has got one by now, or -1.
+// served returns the index of the first request that need not wait any longer, because
+// a slot is free or its key has a device by now, or -1.
 func (m *machine) served() int {
 	free := slices.ContainsFunc(m.slots, func(s Slot) bool { return s.Status == Free })
 	return slices.IndexFunc(m.queue, func(e Attach) bool { return free || m.holder(e.Key) != nil })
 }
 
-// coming counts the slots that may become free soon, or could by an unplug that
-// serveQueue begins when their NIC is warm.
+// coming counts the slots that may become free soon. A NIC that is being plugged for
+// the pool counts, because serveQueue unplugs it once it is warm.
 func (m *machine) coming() int {
 	n := 0
 	for _, s := range m.slots {
-		switch s.Status {
-		case Unplugging, Resting:
+		if s.Status == Unplugging || s.Status == Cooling || s.Status == Plugging && s.Key == (attachment.Key{}) {
 			n++
-		case Plugging:
-			if s.Key == (Key{}) {
-				n++
-			}
 		}
 	}
 	return n
 }
 
-// failQueue answers those who wait for a slot and are meant.
-func (m *machine) failQueue(err error, meant func(Attach) bool) {
+// failQueue fails the matching queued requests.
+func (m *machine) failQueue(err error, match func(Attach) bool) {
 	m.queue = slices.DeleteFunc(m.queue, func(e Attach) bool {
-		if meant(e) {
+		if match(e) {
 			m.refuse(e, err)
 		}
-		return meant(e)
+		return match(e)
 	})
 }
-
-func anyAttach(Attach) bool { return true }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"unnest/internal/hostd/attachment"
 )
 
 var update = flag.Bool("update", false, "rewrite the expectations in testdata")
@@ -99,8 +101,11 @@ func describe(s State) string {
 			if device == "" {
 				device = fmt.Sprintf("slot %d", slot.Slot)
 			}
-			text := fmt.Sprintf("%s %s %s %s", device, slot.Status, strings.Trim(slot.Key.String(), "/"), slot.Note)
-			out = append(out, strings.TrimSpace(text))
+			text := fmt.Sprintf("%s %s", device, slot.Status)
+			if slot.Key != (attachment.Key{}) {
+				text += " " + named(slot.Key, slot.Record)
+			}
+			out = append(out, text)
 		}
 	}
 	out = append(out, fmt.Sprintf("%d free", len(s.slots)-len(out)))
@@ -129,8 +134,10 @@ func parseConfig(words []string) (Config, error) {
 			c.UnplugTries, err = strconv.Atoi(value)
 		case "timeout":
 			c.UnplugTimeout, err = time.ParseDuration(value)
-		case "rest":
-			c.Rest, err = time.ParseDuration(value)
+		case "shares":
+			c.Shares = value == "yes"
+		case "cooldown":
+			c.Cooldown, err = time.ParseDuration(value)
 		default:
 			err = errors.New("unknown field " + name)
 		}
@@ -150,20 +157,20 @@ func parseEvent(words []string) (Event, error) {
 	}
 	occupant, isOccupant := parseOccupant(arg(1), "")
 	number, _ := strconv.Atoi(arg(1))
-	container, iface, _ := strings.Cut(arg(2), "/")
-	key := Key{container, iface}
+	key, more := parseKey(words[min(2, len(words)):])
 	switch kind := words[0]; {
 	case kind == "attach" && number > 0:
 		a := Attach{Request: RequestID(number), Key: key}
-		for _, w := range words[min(3, len(words)):] {
-			switch w {
-			case "cold":
+		for _, w := range more {
+			if w == "cold" {
 				a.Cold = true
-			case "bound":
-				a.Bound = true
-			default:
-				a.Note = w
+				continue
 			}
+			_, r, ok := attachment.ParseAlias("unnest:c/i " + w)
+			if !ok || r.IsZero() {
+				return nil, errors.New("unknown record " + w)
+			}
+			a.Record = r
 		}
 		return a, nil
 	case kind == "detach" && number > 0:
@@ -191,8 +198,8 @@ func parseEvent(words []string) (Event, error) {
 	case kind == "timeout" && isOccupant:
 		try, err := strconv.Atoi(arg(2))
 		return UnplugTimedOut{Timer{occupant, try}}, err
-	case kind == "crowded":
-		return Crowded{}, nil
+	case kind == "rescan":
+		return Rescan{}, nil
 	case kind == "reset":
 		return GuestReset{}, nil
 	case kind == "observed":
@@ -201,14 +208,37 @@ func parseEvent(words []string) (Event, error) {
 	return nil, errors.New("unknown event")
 }
 
-// parseObserved reads name=owner for a TAP, with + for a blank in the owner and !
-// behind the name of a bound NIC's, and id@slot for a device.
+// parseKey reads "CONTAINER/INTERFACE", "endpoint CONTAINER/INTERFACE" or
+// "volume.NAME.POD", and returns the words after it.
+func parseKey(words []string) (k attachment.Key, more []string) {
+	if len(words) > 1 && words[0] == "endpoint" {
+		k.Kind, words = attachment.Endpoint, words[1:]
+	}
+	if len(words) == 0 {
+		return k, nil
+	}
+	if rest, ok := strings.CutPrefix(words[0], "volume."); ok {
+		k.Kind = attachment.Volume
+		k.Name, k.Owner, _ = strings.Cut(rest, ".")
+	} else {
+		k.Owner, k.Name, _ = strings.Cut(words[0], "/")
+	}
+	return k, words[1:]
+}
+
+// parseObserved reads name=alias for a TAP, with + for a blank in the alias and !
+// behind the name of an endpoint's, and id@slot for a device.
 func parseObserved(words []string) (Event, error) {
 	var o Observed
 	for _, w := range words {
-		if name, owner, ok := strings.Cut(w, "="); ok {
-			name, bound := strings.CutSuffix(name, "!")
-			o.TAPs = append(o.TAPs, ObservedTAP{Name: name, Owner: strings.ReplaceAll(owner, "+", " "), Bound: bound})
+		if name, alias, ok := strings.Cut(w, "="); ok {
+			name, endpoint := strings.CutSuffix(name, "!")
+			t := ObservedTAP{Name: name, Warm: alias == attachment.WarmAlias}
+			t.Key, t.Record, _ = attachment.ParseAlias(strings.ReplaceAll(alias, "+", " "))
+			if endpoint {
+				t.Key.Kind = attachment.Endpoint
+			}
+			o.TAPs = append(o.TAPs, t)
 			continue
 		}
 		id, number, _ := strings.Cut(w, "@")
@@ -216,7 +246,11 @@ func parseObserved(words []string) (Event, error) {
 		if err != nil {
 			return nil, fmt.Errorf("observation %s: %w", w, err)
 		}
-		o.Devices = append(o.Devices, ObservedDevice{ID: id, Slot: slot})
+		d := ObservedDevice{ID: id, Slot: slot}
+		if strings.HasPrefix(id, "volume.") {
+			d.Key, _ = parseKey([]string{id})
+		}
+		o.Devices = append(o.Devices, d)
 	}
 	return o, nil
 }

@@ -3,6 +3,8 @@ package hotplug
 import (
 	"fmt"
 	"slices"
+
+	"unnest/internal/hostd/attachment"
 )
 
 // Step returns the state after e and the actions that e calls for, to be
@@ -24,12 +26,13 @@ type machine struct {
 
 func (m *machine) do(a ...Action) { m.actions = append(m.actions, a...) }
 
-// holder returns the slot that key has or is losing. A key whose slot is
-// quarantined holds none.
-func (m *machine) holder(key Key) *Slot {
+// holder returns the slot that key has or is losing. The key of a quarantined NIC has
+// none: the NIC is cut off, and the key may have another. A quarantined share keeps
+// its key, because it is still in use and the VMM has its ID only once.
+func (m *machine) holder(key attachment.Key) *Slot {
 	for i := range m.slots {
 		s := &m.slots[i]
-		if s.Key == key && s.Device != "" && s.Status != Quarantined {
+		if s.Key == key && s.Device != "" && (s.Status != Quarantined || m.config.Shares) {
 			return s
 		}
 	}
@@ -60,17 +63,17 @@ func (m *machine) holding(device string) *Slot {
 }
 
 func (e Attach) apply(m *machine) {
-	err := validateOwner(e.Key, e.Note)
+	err := attachment.Check(e.Key, e.Record)
 	s := m.holder(e.Key)
 	switch {
 	case err != nil:
 		m.do(Reply{Request: e.Request, Key: e.Key, Err: fmt.Errorf("attach: %w", err)})
 	case s == nil:
-		m.give(e)
+		m.assign(e)
 	case !s.mayWait():
 		m.refuse(e, ErrDetaching)
 	default:
-		s.attach = with(s.attach, waiter{request: e.Request, note: e.Note})
+		s.attach = with(s.attach, waiter{request: e.Request, record: e.Record})
 		if s.Status == Plugged {
 			m.serve(s)
 		}
@@ -97,52 +100,69 @@ func (e Detach) apply(m *machine) {
 	}
 	s.detach = with(s.detach, e.Request)
 	switch s.Status {
-	case Plugging, Connecting: // its end begins the unplug
+	case Plugging, Connecting: // the unplug begins when this ends
 		m.failAttach(s, ErrDetached)
 	case Plugged:
+		m.unplug(s)
+	case Quarantined: // a share, which is asked for again
+		s.tries = 0
 		m.unplug(s)
 	}
 }
 
-// A reset makes QEMU complete the unplugs that it knows of; the guest that
-// starts forgets the others, so they are asked for once more. The tries are not
-// counted anew: a guest that resets for ever is quarantined like any other.
+// A reset makes QEMU complete the unplugs that it knows of. The guest forgets the
+// others, so they are requested again. The tries are not reset: a guest that resets
+// for ever is quarantined like any other.
 //
-// Who waits for an attachment is gone with the guest. A plug on its way goes on,
-// for the pool, or to be undone; a connect has to end before it can be undone.
+// Requests for an attachment fail, because whoever made them is gone with the guest. A
+// plug under way goes on, for the pool, or to be undone; a connect has to end before
+// it can be undone.
+//
+// Shares do not change: the next try asks again for those that are being unplugged.
 func (GuestReset) apply(m *machine) {
-	m.failQueue(ErrGuestReset, anyAttach)
-	var asked, ended []*Slot
+	if m.config.Shares {
+		return
+	}
+	var asked []*Slot
+	for i := range m.slots {
+		if s := &m.slots[i]; s.tries > 0 && (s.Status == Unplugging || s.Status == Quarantined) {
+			asked = append(asked, s)
+		}
+	}
+	endpoints := m.endAttachments()
+	for _, s := range asked {
+		s.rescan = len(asked) > 1
+		m.do(DeviceDel{ID: s.Device})
+	}
+	for _, s := range endpoints {
+		m.unplug(s)
+	}
+}
+
+// endAttachments ends the attachments of a guest that was reset. It returns the
+// endpoints to unplug.
+func (m *machine) endAttachments() (endpoints []*Slot) {
+	m.failQueue(ErrGuestReset, func(Attach) bool { return true })
 	for i := range m.slots {
 		s := &m.slots[i]
-		m.lose(s)
+		m.reportLost(s)
 		switch {
-		case s.Status == Plugging && !s.bound:
+		case s.Status == Plugging && !s.endpoint:
 			m.release(s)
 			m.failAttach(s, ErrGuestReset)
-			m.disown(s)
+			m.clearOwner(s)
 		case s.Status == Connecting || s.Status == Plugging:
 			m.failAttach(s, ErrGuestReset)
 			s.reset = true
-		case s.Status == Plugged && s.bound:
-			ended = append(ended, s)
+		case s.Status == Plugged && s.endpoint:
+			endpoints = append(endpoints, s)
 		case s.Status == Plugged:
-			m.retire(s)
-		case s.Status == Unplugging || s.Status == Quarantined:
-			if s.tries > 0 {
-				asked = append(asked, s)
-			}
-		case s.Status == Resting: // the guest has forgotten its notes
+			m.returnToPool(s)
+		case s.Status == Cooling: // the guest has forgotten its queue of ejections
 			m.free(s)
 		}
 	}
-	for _, s := range asked {
-		s.crowded = len(asked) > 1
-		m.do(DeviceDel{ID: s.Device})
-	}
-	for _, s := range ended {
-		m.unplug(s)
-	}
+	return endpoints
 }
 
 // free empties a slot.
@@ -151,17 +171,17 @@ func (m *machine) free(s *Slot) {
 	*s = Slot{Occupant: Occupant{Slot: s.Slot}, last: s.last}
 }
 
-// lose tells that the slot's attachment ends unasked, if it has one.
-func (m *machine) lose(s *Slot) {
+// reportLost reports that the slot's attachment ends unasked, if it has one.
+func (m *machine) reportLost(s *Slot) {
 	if s.connected() {
 		m.do(Lost{Attachment: m.attachment(s)})
 	}
 }
 
-// release tells that the host's side of the slot's attachment has gone.
+// release reports that the host's side of the slot's attachment is gone.
 func (m *machine) release(s *Slot) {
-	if s.Key != (Key{}) {
-		m.do(Released{Key: s.Key, Note: s.Note})
+	if s.Key != (attachment.Key{}) {
+		m.do(Released{Key: s.Key, Record: s.Record})
 	}
 }
 

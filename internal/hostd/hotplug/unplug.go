@@ -2,17 +2,17 @@ package hotplug
 
 import "fmt"
 
-// unplug begins to take the NIC away, or has it wait for its turn.
+// unplug begins to take the device away, or queues it for its turn.
 func (m *machine) unplug(s *Slot) {
 	s.Status, s.since = Unplugging, m.nextTurn()
-	if s.bound {
+	if s.endpoint {
 		m.disconnect(s)
 	}
 	m.askNext()
 }
 
-// askNext asks for the NIC that has waited for longest, unless the guest is busy
-// with another. One that it has let wait for a whole try is no longer waited for.
+// askNext asks for the device that has waited for longest, unless the guest is busy
+// with another. After a try without an answer the guest is no longer busy.
 func (m *machine) askNext() {
 	var next *Slot
 	for i := range m.slots {
@@ -29,9 +29,9 @@ func (m *machine) askNext() {
 	}
 }
 
-// ask asks the guest to give the NIC up, and begins to wait.
+// ask asks the guest to give the device up, and starts the timer.
 func (m *machine) ask(s *Slot) {
-	m.crowd()
+	m.rescan()
 	s.tries++
 	m.do(
 		DeviceDel{ID: s.Device},
@@ -39,29 +39,29 @@ func (m *machine) ask(s *Slot) {
 	)
 }
 
-// askAgain asks for the NIC of a quarantined slot once more, without waiting.
+// askAgain asks for the device of a quarantined slot again, without a timer.
 func (m *machine) askAgain(s *Slot) {
 	if s.Status == Quarantined && s.Generation > 0 {
-		m.crowd()
+		m.rescan()
 		m.do(DeviceDel{ID: s.Device})
 	}
 }
 
-// crowd notes that a plug or a request is about to come between other requests
-// and their answers.
-func (m *machine) crowd() {
+// rescan records that the guest is about to scan its slots between a request and its
+// answer.
+func (m *machine) rescan() {
 	for i := range m.slots {
 		if s := &m.slots[i]; s.tries > 0 {
-			s.crowded = true
+			s.rescan = true
 		}
 	}
 }
 
-func (Crowded) apply(m *machine) { m.crowd() }
+func (Rescan) apply(m *machine) { m.rescan() }
 
 func (e UnplugTimedOut) apply(m *machine) {
-	if e.Timer.Try == restTimer {
-		m.rested(e.Timer.Occupant)
+	if e.Timer.Try == cooldownTimer {
+		m.endCooldown(e.Timer.Occupant)
 		return
 	}
 	s := m.occupied(e.Timer.Occupant, Unplugging)
@@ -76,11 +76,16 @@ func (e UnplugTimedOut) apply(m *machine) {
 	m.askNext()
 }
 
-// quarantine gives up on the guest: the NIC stays in the port, cut off.
+// quarantine stops asking. A NIC stays in the port and is cut off. A share stays as it
+// was, until the guest gives it up or the next Detach asks again.
 func (m *machine) quarantine(s *Slot) {
-	m.tearDown(s)
+	err := ErrKept
+	if !m.config.Shares {
+		m.tearDown(s)
+		err = ErrQuarantined
+	}
 	s.Status = Quarantined
-	err := fmt.Errorf("detach %s: %w", s.Key, ErrQuarantined)
+	err = fmt.Errorf("detach %s: %w", s.Key, err)
 	if s.refusal != nil {
 		err = fmt.Errorf("%w: %w", err, s.refusal)
 	}
@@ -99,52 +104,59 @@ func (e DeviceDeleted) apply(m *machine) {
 	}
 }
 
-// deleted cleans up after the device of a slot that is not free.
+// deleted cleans up after the device of a slot that is not free. The port of a share
+// always cools down: its guest may run longer than the daemon, with requests queued
+// that this state never saw.
 func (m *machine) deleted(s *Slot) {
-	m.lose(s)
-	if s.Status != Quarantined {
+	m.reportLost(s)
+	if s.Status != Quarantined || m.config.Shares {
 		m.tearDown(s)
 	}
 	m.failAttach(s, ErrDeviceLost)
-	asked, noted := s.asked, s.crowded || s.tries == 0
+	asked, cool := s.asked, s.rescan || s.tries == 0 || m.config.Shares
 	m.free(s)
-	m.awaken(asked)
-	if noted {
-		m.rest(s)
+	m.endEarlierCooldowns(asked)
+	if cool {
+		m.coolDown(s)
 	}
 	m.askNext()
 }
 
-// restTimer is the Try of the timer that ends a rest.
-const restTimer = 0
+// cooldownTimer is the Try of the timer that ends a cooldown.
+const cooldownTimer = 0
 
-// rest keeps an empty slot empty.
-func (m *machine) rest(s *Slot) {
-	if m.config.Rest == 0 {
+// coolDown keeps an empty slot empty for a while.
+func (m *machine) coolDown(s *Slot) {
+	if m.config.Cooldown == 0 {
 		return
 	}
-	s.Status, s.since = Resting, m.nextTurn()
-	m.do(StartTimer{Timer: Timer{Occupant: Occupant{Slot: s.Slot, Generation: s.last}, Try: restTimer}, After: m.config.Rest})
+	s.Status, s.since = Cooling, m.nextTurn()
+	m.do(StartTimer{Timer: Timer{Occupant: Occupant{Slot: s.Slot, Generation: s.last}, Try: cooldownTimer}, After: m.config.Cooldown})
 }
 
-func (m *machine) rested(last Occupant) {
-	if s := &m.slots[last.Slot-1]; s.Status == Resting && s.last == last.Generation {
+func (m *machine) endCooldown(last Occupant) {
+	if s := &m.slots[last.Slot-1]; s.Status == Cooling && s.last == last.Generation {
 		m.free(s)
 	}
 }
 
-// awaken ends the rests that had begun when the guest was asked for a NIC that it
-// has given up now: its notes before that are done.
-func (m *machine) awaken(asked uint64) {
+// endEarlierCooldowns ends the cooldowns that had begun when the guest was asked, in
+// the given turn, for a device that it has now given up: it has worked through the
+// ejections queued before that.
+func (m *machine) endEarlierCooldowns(asked uint64) {
 	for i := range m.slots {
-		if s := &m.slots[i]; s.Status == Resting && s.since < asked {
+		if s := &m.slots[i]; s.Status == Cooling && s.since < asked {
 			m.free(s)
 		}
 	}
 }
 
-// tearDown deletes the host's part of a NIC.
+// tearDown deletes the host's part of a device.
 func (m *machine) tearDown(s *Slot) {
-	m.do(NetdevDel{ID: s.NetdevID()}, DelTAP{Name: s.TAP(m.config.Prefix)})
+	if m.config.Shares {
+		m.do(DeleteBackend{Key: s.Key})
+	} else {
+		m.do(NetdevDel{ID: s.NetdevID()}, DelTAP{TAP: s.TAP(m.config.Prefix)})
+	}
 	m.release(s)
 }

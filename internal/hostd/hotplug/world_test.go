@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"unnest/internal/hostd/attachment"
 )
 
 // weather is what can go wrong in a world beside failing plugs and an unhelpful
@@ -37,9 +40,9 @@ type world struct {
 	events  []Event // not yet fed
 	timers  []Timer // running
 
-	taps    map[string]string // name -> alias
-	bound   map[string]bool   // TAPs that were made for bound NICs
-	linked  map[string]string // TAP -> the owner that its bridge and filter are for
+	taps    map[string]mark   // by name
+	queues  map[string]bool   // TAPs that were made for endpoints
+	linked  map[string]string // TAP -> the attachment that its bridge and filter are for
 	netdevs map[string]string // ID -> TAP
 	devices map[string]int    // ID -> slot
 	pending map[string]bool   // devices that the guest has been asked for
@@ -53,17 +56,30 @@ type world struct {
 	log      []string
 }
 
+// mark is what is written on a TAP.
+type mark struct {
+	warm   bool
+	key    attachment.Key
+	record string
+}
+
+// record reads what attachment.Record.String writes.
+func record(text string) attachment.Record {
+	_, r, _ := attachment.ParseAlias("unnest:c/i " + text)
+	return r
+}
+
 // request is what somebody asked for.
 type request struct {
-	note     string
+	record   attachment.Record
 	answered bool
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), weather: weather(seed % uint64(weathers)),
-		config: Config{Prefix: "g1n", Slots: 3, MAC: [3]byte{2, 0, 1}, UnplugTimeout: time.Second, UnplugTries: 2, Rest: 2 * time.Second},
-		taps:   map[string]string{"tap0": ""}, bound: map[string]bool{}, linked: map[string]string{}, netdevs: map[string]string{},
+		config: Config{Prefix: "g1n", Slots: 3, MAC: [3]byte{2, 0, 1}, UnplugTimeout: time.Second, UnplugTries: 2, Cooldown: 2 * time.Second},
+		taps:   map[string]mark{"tap0": {}}, queues: map[string]bool{}, linked: map[string]string{}, netdevs: map[string]string{},
 		devices: map[string]int{}, pending: map[string]bool{}, requests: map[RequestID]*request{},
 	}
 	w.config.Pool = w.rng.IntN(4)
@@ -107,7 +123,11 @@ func (w *world) observe() {
 	}
 	var o Observed
 	for _, name := range slices.Sorted(maps.Keys(w.taps)) {
-		o.TAPs = append(o.TAPs, ObservedTAP{Name: name, Owner: w.taps[name], Bound: w.bound[name]})
+		t := ObservedTAP{Name: name, Warm: w.taps[name].warm, Key: w.taps[name].key, Record: record(w.taps[name].record)}
+		if w.queues[name] {
+			t.Key.Kind = attachment.Endpoint
+		}
+		o.TAPs = append(o.TAPs, t)
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.devices)) {
 		o.Devices = append(o.Devices, ObservedDevice{ID: id, Slot: w.devices[id]})
@@ -133,7 +153,7 @@ func (w *world) feed(e Event) {
 		w.checkAction(a)
 	}
 	w.checkDoomed(e)
-	if timeout, ok := e.(UnplugTimedOut); ok && timeout.Timer.Try != restTimer && describe(before) != describe(next) && timeout.Timer.Try != w.config.UnplugTries {
+	if timeout, ok := e.(UnplugTimedOut); ok && timeout.Timer.Try != cooldownTimer && describe(before) != describe(next) && timeout.Timer.Try != w.config.UnplugTries {
 		w.failf("quarantined after try %d", timeout.Timer.Try)
 	}
 }
@@ -142,9 +162,9 @@ func (w *world) feed(e Event) {
 func (w *world) checkAction(a Action) {
 	switch a := a.(type) {
 	case StartTimer:
-		if a.Timer.Try == restTimer {
-			if a.After != w.config.Rest {
-				w.failf("rest of %v", a.After)
+		if a.Timer.Try == cooldownTimer {
+			if a.After != w.config.Cooldown {
+				w.failf("cooldown of %v", a.After)
 			}
 			return
 		}
@@ -152,15 +172,15 @@ func (w *world) checkAction(a Action) {
 			w.failf("timer of try %d after %v", a.Timer.Try, a.After)
 		}
 	case DelTAP:
-		if _, ok := parseOccupant(a.Name, w.config.Prefix); !ok {
-			w.failf("TAP %q deleted, which is no NIC's", a.Name)
+		if _, ok := parseOccupant(a.TAP, w.config.Prefix); !ok {
+			w.failf("TAP %q deleted, which is not a NIC's", a.TAP)
 		}
 	case AddTAP:
-		if want := map[bool]string{false: WarmOwner}[a.Bound]; a.Owner != want || a.Bound != isBound(a.Key) {
-			w.failf("%s, alias %q", a, a.Owner)
+		if (a.Key.Kind == attachment.Endpoint) == (a.Key == attachment.Key{}) {
+			w.failf("%s, for %v", a, a.Key)
 		}
 	case Connect:
-		if a.Owner != Owner(a.Key, a.Note) || a.Change && a.Was == a.Note {
+		if a.Change && a.Was.Equal(a.Record) {
 			w.failf("connect is %+v", a)
 		}
 	case Lost:
@@ -177,12 +197,12 @@ func (w *world) checkReply(a Reply) {
 	got, plugged := w.state.Lookup(a.Key)
 	switch {
 	case a.Err != nil:
-	case a.Attachment != Attachment{}:
-		if note := w.requests[a.Request].note; note != "" && note != a.Attachment.Note {
-			w.failf("request %d wants note %q, got %q", a.Request, note, a.Attachment.Note)
+	case a.Attachment.Slot > 0:
+		if want := w.requests[a.Request].record; !want.IsZero() && !want.Equal(a.Attachment.Record) {
+			w.failf("request %d wants record %q, got %q", a.Request, want, a.Attachment.Record)
 		}
 		detaching := slices.ContainsFunc(w.state.slots, func(s Slot) bool { return s.Key == a.Key && s.Status == Unplugging })
-		if !(plugged && got == a.Attachment) || detaching {
+		if !(plugged && reflect.DeepEqual(got, a.Attachment)) || detaching {
 			w.failf("request %d got %+v, the slots are %s", a.Request, a.Attachment, describe(w.state))
 		}
 	default:
@@ -193,16 +213,16 @@ func (w *world) checkReply(a Reply) {
 }
 
 // attachments are those that a state has, also those not connected or about to
-// end, with the notes that they may have as they end.
-func attachments(s State) map[Occupant]map[Released]bool {
-	all := map[Occupant]map[Released]bool{}
+// end, with what may be released as they end.
+func attachments(s State) map[Occupant]map[string]bool {
+	all := map[Occupant]map[string]bool{}
 	for _, slot := range s.Slots() {
-		if slot.Device == "" || slot.Status == Quarantined || slot.Key == (Key{}) {
+		if slot.Device == "" || slot.Status == Quarantined || slot.Key == (attachment.Key{}) {
 			continue
 		}
-		all[slot.Occupant] = map[Released]bool{{Key: slot.Key, Note: slot.Note}: true}
+		all[slot.Occupant] = map[string]bool{named(slot.Key, slot.Record): true}
 		if slot.Status == Connecting {
-			all[slot.Occupant][Released{Key: slot.Key, Note: slot.pending}] = true
+			all[slot.Occupant][named(slot.Key, slot.pending)] = true
 		}
 	}
 	return all
@@ -211,7 +231,7 @@ func attachments(s State) map[Occupant]map[Released]bool {
 // checkReleased: every attachment that the step ended is released once, no other.
 func (w *world) checkReleased(before State, actions []Action) {
 	left := attachments(w.state)
-	var ended []map[Released]bool
+	var ended []map[string]bool
 	for o, may := range attachments(before) {
 		if _, there := left[o]; !there {
 			ended = append(ended, may)
@@ -222,7 +242,7 @@ func (w *world) checkReleased(before State, actions []Action) {
 		if !ok {
 			continue
 		}
-		i := slices.IndexFunc(ended, func(may map[Released]bool) bool { return may[r] })
+		i := slices.IndexFunc(ended, func(may map[string]bool) bool { return may[named(r.Key, r.Record)] })
 		if i < 0 {
 			w.failf("%s, but it has not ended, or twice", r)
 		}
@@ -238,7 +258,7 @@ func (w *world) checkAdopted(before State, e Event, actions []Action) {
 	told, had := map[Occupant]bool{}, attachments(before)
 	for _, a := range actions {
 		if a, ok := a.(Adopted); ok {
-			if got, ok := w.state.Lookup(a.Attachment.Key); !ok || got != a.Attachment || told[got.Occupant] {
+			if got, ok := w.state.Lookup(a.Attachment.Key); !ok || !reflect.DeepEqual(got, a.Attachment) || told[got.Occupant] {
 				w.failf("%s, but it is not there, or twice", a)
 			}
 			told[a.Attachment.Occupant] = true
@@ -291,13 +311,14 @@ func (w *world) checkPool(before State, e Event, actions []Action) {
 			w.failf("refill plugs %d NICs of %d wanted", plugs, before.Deficit())
 		}
 	case Attach:
+		bound := e.Key.Kind == attachment.Endpoint
 		warm, free := w.count(before, Warm), w.count(before, Free)
 		fresh := (&machine{State: before}).holder(e.Key) == nil
-		if fresh && warm+free > 0 && counts["hotplug.Reply"] > 0 && (!e.Bound || len(before.queue) == 0) {
+		if fresh && warm+free > 0 && counts["hotplug.Reply"] > 0 && (!bound || len(before.queue) == 0) {
 			w.failf("refused with %d slots free and %d warm", free, warm)
 		}
-		if e.Bound {
-			w.checkBoundAttach(fresh, plugs, free, warm-w.count(w.state, Warm))
+		if bound {
+			w.checkEndpointAttach(fresh, plugs, free, warm-w.count(w.state, Warm))
 			break
 		}
 		if cold := e.Cold && free > 0; fresh && warm > 0 && (plugs == 0) == cold {
@@ -331,13 +352,13 @@ func (w *world) count(s State, status Status) int {
 	return n
 }
 
-// checkBoundAttach: a bound NIC is plugged if it can be, else warm NICs make room.
-func (w *world) checkBoundAttach(fresh bool, plugs, free, evicted int) {
+// checkEndpointAttach: an endpoint is plugged if it can be, else warm NICs make room.
+func (w *world) checkEndpointAttach(fresh bool, plugs, free, evicted int) {
 	switch {
 	case fresh && free > 0 && (plugs != 1 || evicted != 0):
-		w.failf("%d plugs and %d warm NICs gone for a bound NIC, with %d slots free", plugs, evicted, free)
+		w.failf("%d plugs and %d warm NICs gone for an endpoint, with %d slots free", plugs, evicted, free)
 	case !fresh && plugs+evicted > 0, plugs > 1, evicted > 1:
-		w.failf("%d plugs and %d warm NICs gone for a bound NIC", plugs, evicted)
+		w.failf("%d plugs and %d warm NICs gone for an endpoint", plugs, evicted)
 	}
 }
 
@@ -356,25 +377,22 @@ func (w *world) checkQueue() {
 	}
 }
 
-// isBound tells the keys of bound NICs by their names.
-func isBound(k Key) bool { return strings.HasPrefix(k.ContainerID, "b") }
-
 // checkSlots: no key has two NICs, no slot or MAC two keys. A NIC that is given
 // to nobody has no key.
 func (w *world) checkSlots() {
-	keys, macs := map[Key]bool{}, map[string]bool{}
+	keys, macs := map[attachment.Key]bool{}, map[string]bool{}
 	for i, s := range w.state.Slots() {
-		if s.Slot != i+1 || (s.Status == Free || s.Status == Resting) != (s.Device == "") {
+		if s.Slot != i+1 || (s.Status == Free || s.Status == Cooling) != (s.Device == "") {
 			w.failf("slot %d is %+v", i+1, s)
 		}
-		keyless := s.Key == Key{}
+		keyless := s.Key == attachment.Key{}
 		if keyless && (s.Status == Connecting || s.Status == Plugged) || !keyless && (s.Device == "" || s.Status == Warm) {
 			w.failf("slot %d is %s with key %s", s.Slot, s.Status, s.Key)
 		}
-		if s.bound && s.Status == Warm || s.Status != Free && !keyless && s.bound != isBound(s.Key) {
-			w.failf("slot %d is %s, key %s, bound %t", s.Slot, s.Status, s.Key, s.bound)
+		if s.endpoint && s.Status == Warm || s.Status != Free && !keyless && s.endpoint != (s.Key.Kind == attachment.Endpoint) {
+			w.failf("slot %d is %s, key %s, endpoint %t", s.Slot, s.Status, s.Key, s.endpoint)
 		}
-		if keyless && s.Note != "" || len(s.attach) > 0 && s.Status != Plugging && s.Status != Connecting {
+		if keyless && !s.Record.IsZero() || len(s.attach) > 0 && s.Status != Plugging && s.Status != Connecting {
 			w.failf("slot is %+v", s)
 		}
 		if s.Device == "" || s.Status == Quarantined {
@@ -406,8 +424,9 @@ func (w *world) perform() {
 	switch a := a.(type) {
 	case AddTAP:
 		w.plugStep(a.Occupant, StepTAP, func() {
-			create(w, w.taps, a.Name, a.Owner)
-			w.bound[a.Name] = a.Bound
+			endpoint := a.Key.Kind == attachment.Endpoint
+			create(w, w.taps, a.TAP, mark{warm: !endpoint})
+			w.queues[a.TAP] = endpoint
 		})
 	case NetdevAdd:
 		w.plugStep(a.Occupant, StepNetdev, func() { create(w, w.netdevs, a.ID, a.TAP) })
@@ -419,24 +438,24 @@ func (w *world) perform() {
 		w.connect(a)
 	case Disconnect:
 		if w.weather != crashes || w.chance(90) { // else it could not be disconnected
-			w.link(a.TAP, "")
-			w.rename(a.TAP, a.Owner)
+			w.link(a.Attachment.TAP, "")
+			w.rename(a.Attachment.TAP, mark{warm: !w.queues[a.Attachment.TAP]})
 		}
 	case Adopted:
-		w.link(a.Attachment.TAP, Owner(a.Attachment.Key, a.Attachment.Note))
+		w.link(a.Attachment.TAP, named(a.Attachment.Key, a.Attachment.Record))
 	case NetdevDel:
 		w.checkDead(a.ID)
 		if w.up {
 			delete(w.netdevs, a.ID)
 		}
 	case DelTAP:
-		w.checkDead(a.Name)
+		w.checkDead(a.TAP)
 		if w.weather != crashes || w.chance(90) { // else it could not be deleted
-			w.deleteTAP(a.Name)
+			w.deleteTAP(a.TAP)
 		}
 	case Released:
 		for name, owner := range w.linked {
-			if k, _, _ := ParseOwner(owner); k == a.Key && w.weather != crashes {
+			if (owner == a.Key.String() || strings.HasPrefix(owner, a.Key.String()+" ")) && w.weather != crashes {
 				w.failf("%s, but TAP %s is connected for %s", a, name, owner)
 			}
 		}
@@ -449,7 +468,7 @@ func (w *world) perform() {
 
 func (w *world) deleteTAP(name string) {
 	delete(w.taps, name)
-	delete(w.bound, name)
+	delete(w.queues, name)
 	delete(w.linked, name)
 }
 
@@ -465,30 +484,31 @@ func (w *world) link(tap, owner string) bool {
 	return true
 }
 
-func (w *world) rename(tap, alias string) {
+func (w *world) rename(tap string, m mark) {
 	if _, there := w.taps[tap]; there {
-		w.taps[tap] = alias
+		w.taps[tap] = m
 	}
 }
 
 // connect connects a TAP and writes its alias, or fails, and then undoes what is
 // half done if it is a change. The caller may crash in the middle.
 func (w *world) connect(a Connect) {
-	was := w.linked[a.TAP]
-	if a.Change && w.weather == calm && was != Owner(a.Key, a.Was) {
+	tap := a.Attachment.TAP
+	was := w.linked[tap]
+	if a.Change && w.weather == calm && was != named(a.Key, a.Was) {
 		w.failf("%s, but it is connected for %q", a, was)
 	}
-	there := w.link(a.TAP, a.Owner)
+	there := w.link(tap, named(a.Key, a.Record))
 	switch {
 	case w.weather == crashes && w.chance(3):
 		w.restart()
 	case !there || w.chance(15):
 		if a.Change {
-			w.link(a.TAP, was)
+			w.link(tap, was)
 		}
 		w.events = append(w.events, ConnectFailed{Occupant: a.Occupant, Err: errors.New("no luck")})
 	default:
-		w.rename(a.TAP, a.Owner)
+		w.rename(tap, mark{key: a.Key, record: a.Record.String()})
 		w.events = append(w.events, Connected{a.Occupant})
 	}
 }
@@ -595,12 +615,12 @@ func (w *world) answer(a Reply) {
 		w.failf("request %d is %+v and answered", a.Request, r)
 	}
 	r.answered = true
-	if a.Attachment == (Attachment{}) || w.weather == vandals {
+	if a.Attachment.Slot == 0 || w.weather == vandals {
 		return
 	}
-	owner := Owner(a.Attachment.Key, a.Attachment.Note)
-	if tap := a.Attachment.TAP; w.linked[tap] != owner || w.taps[tap] != owner {
-		w.failf("%s, but its TAP is connected for %q, its alias is %q", a, w.linked[tap], w.taps[tap])
+	owner := named(a.Attachment.Key, a.Attachment.Record)
+	if tap := a.Attachment.TAP; w.linked[tap] != owner || named(w.taps[tap].key, record(w.taps[tap].record)) != owner {
+		w.failf("%s, but its TAP is connected for %q and marked %+v", a, w.linked[tap], w.taps[tap])
 	}
 }
 
@@ -618,24 +638,33 @@ func isDeletion(e Event) bool {
 }
 
 // request asks for something, in the name of a new request.
-func (w *world) request(make func(RequestID, Key) Event) {
+func (w *world) request(make func(RequestID, attachment.Key) Event) {
 	r := RequestID(len(w.requests) + 1)
 	w.requests[r] = &request{}
-	names := []string{"c0", "c1", "c2", "c3", "c4", "b0", "b1", "b2"}
-	w.feed(make(r, Key{names[w.rng.IntN(len(names))], "eth0"}))
+	w.feed(make(r, keys[w.rng.IntN(len(keys))]))
 }
 
-func (w *world) attach(r RequestID, k Key) Event {
-	note := []string{"", "a", "b"}[w.rng.IntN(3)]
-	if isBound(k) {
-		w.requests[r].note = "of-" + k.ContainerID
-		return Attach{Request: r, Key: k, Note: "of-" + k.ContainerID, Bound: true}
+// keys are those of five NICs and three endpoints. One container has both.
+var keys = func() (all []attachment.Key) {
+	for i := range 5 {
+		all = append(all, attachment.Key{Owner: fmt.Sprint("c", i), Name: "eth0"})
 	}
-	w.requests[r].note = note
-	return Attach{Request: r, Key: k, Note: note, Cold: w.chance(20)}
+	for i := range 3 {
+		all = append(all, attachment.Key{Kind: attachment.Endpoint, Owner: fmt.Sprint("c", i), Name: "eth0"})
+	}
+	return all
+}()
+
+func (w *world) attach(r RequestID, k attachment.Key) Event {
+	e := Attach{Request: r, Key: k, Record: record([]string{"", "n=a", "n=b"}[w.rng.IntN(3)]), Cold: w.chance(20)}
+	if k.Kind == attachment.Endpoint {
+		e.Record, e.Cold = record("s="+k.Owner), false
+	}
+	w.requests[r].record = e.Record
+	return e
 }
 
-func (w *world) detach(r RequestID, k Key) Event { return Detach{Request: r, Key: k} }
+func (w *world) detach(r RequestID, k attachment.Key) Event { return Detach{Request: r, Key: k} }
 
 // anyOf takes one element out of list at random.
 func anyOf[T any](w *world, list *[]T) T {
@@ -664,7 +693,7 @@ func (w *world) move() {
 		}
 	case n < 90 && len(w.timers) > 0:
 		timer := anyOf(w, &w.timers)
-		if timer.Try == restTimer && len(w.notes) > 0 { // it is long enough
+		if timer.Try == cooldownTimer && len(w.notes) > 0 { // it is long enough
 			w.timers = append(w.timers, timer)
 			return
 		}

@@ -232,39 +232,3 @@ func TestBound(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
-
-func TestPorts(t *testing.T) {
-	now := time.Unix(1000, 0)
-	p := NewPorts(2, 3*time.Second, map[int]string{2: "volume.a.web"}, now)
-	if _, wait, err := p.Take("volume.b.web", now.Add(time.Second)); !errors.Is(err, ErrResting) || wait != 2*time.Second {
-		t.Errorf("a port that was just seen: wait %v, %v", wait, err)
-	}
-	now = now.Add(3 * time.Second)
-	if n, _, err := p.Take("volume.b.web", now); n != 1 || err != nil {
-		t.Fatalf("got port %d, %v", n, err)
-	}
-	if _, _, err := p.Take("volume.c.web", now); !errors.Is(err, ErrNoPort) {
-		t.Errorf("with both in use: got %v", err)
-	}
-	p.Untake(1) // it was refused, so that no device was there
-	if n, _, err := p.Take("volume.b.web", now); n != 1 || err != nil {
-		t.Errorf("got port %d, %v", n, err)
-	}
-	if p.Leave("volume.c.web") || !p.Leave("volume.a.web") || !p.Leaving("volume.a.web") || p.Leaving("volume.b.web") {
-		t.Error("it is not the one that was asked for that leaves")
-	}
-	if p.Find("volume.a.web") != 2 || p.Find("volume.c.web") != 0 {
-		t.Error("a device is not found where it is")
-	}
-	p.Gone("volume.c.web", now)
-	p.Gone("volume.a.web", now)
-	if got := p.Devices(); len(got) != 1 || got[1] != "volume.b.web" {
-		t.Errorf("in the ports is %v", got)
-	}
-	if _, wait, err := p.Take("volume.a.web", now); !errors.Is(err, ErrResting) || wait != 3*time.Second {
-		t.Errorf("after it has gone: wait %v, %v", wait, err)
-	}
-	if n, _, err := p.Take("volume.a.web", now.Add(3*time.Second)); n != 2 || err != nil || p.Leaving("volume.a.web") {
-		t.Errorf("after its rest: got port %d, %v, leaving %t", n, err, p.Leaving("volume.a.web"))
-	}
-}

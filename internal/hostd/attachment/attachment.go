@@ -1,0 +1,104 @@
+// Package attachment names what a guest can be given (a NIC, an endpoint of a
+// segment, a volume, shared memory), says how it is set up, and encodes both for the
+// alias of the NIC's TAP.
+//
+// The host's devices are the daemon's only store. So everything that the next daemon
+// must know about a NIC is in its alias. Encode a Record where a device is written and
+// decode it where a device is read; everywhere else it is a value.
+//
+// Who may have an attachment and how it is made do not belong here.
+package attachment
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"strings"
+
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/hostd/policy"
+)
+
+// Kind is what is attached.
+type Kind uint8
+
+// The kinds.
+const (
+	NIC      Kind = iota // a NIC of a pod, on a bridge (BrFusion: Bacou et al. 2019, §3)
+	Trunk                // the guest's NIC that carries the VLANs of its pods
+	Endpoint             // a NIC of a pod, on a segment (Hostlo: Bacou et al. 2019, §4)
+	Volume               // a directory of the host that a pod shares (§4.3)
+	Memory               // memory that a pod shares (§4.3)
+)
+
+// Key names one attachment of a guest. A container's interface can be both a NIC and
+// an endpoint; these are two attachments.
+type Key struct {
+	Kind  Kind
+	Owner string // the container's ID; of a volume or memory, the pod
+	Name  string // of the interface in the container; of the volume or memory in the pod
+}
+
+// TrunkKey is the key of a guest's trunk NIC. A container cannot have it, because
+// a container ID begins with a letter or a digit.
+var TrunkKey = Key{Kind: Trunk, Owner: "@trunk", Name: "trunk"}
+
+// String returns "OWNER/NAME" for a NIC and "volume.NAME.OWNER" for a volume. The
+// latter is also the device's ID in the VMM.
+func (k Key) String() string {
+	switch k.Kind {
+	case Volume:
+		return "volume." + k.Name + "." + k.Owner
+	case Memory:
+		return "memory." + k.Name + "." + k.Owner
+	case Endpoint:
+		return "endpoint " + k.Owner + "/" + k.Name
+	}
+	return k.Owner + "/" + k.Name
+}
+
+// Validate returns an error unless k can be written into an alias and read back.
+func (k Key) Validate() error {
+	if !validName(k.Owner) || !validName(k.Name) {
+		return fmt.Errorf("attachment %q: want a container ID and an interface name in printable ASCII without blank and slash", k)
+	}
+	return checkLength(k, Record{})
+}
+
+func validName(s string) bool { return s != "" && printable(s) && !strings.Contains(s, "/") }
+
+func printable(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+// Record is how an attachment is set up. The zero Record says nothing.
+type Record struct {
+	Network string // name of the CNI network
+
+	// Of a NIC.
+	Bridge    string
+	Addresses []netip.Prefix // from which the pod may send
+	DHCP      bool           // the pod may ask for an address
+	MTU       int            // bytes, as the pod was told
+	Bandwidth policy.Bandwidth
+
+	// Of an endpoint.
+	Pod      string // whose segment it is
+	Fraction segment.Fraction
+	OwnMAC   bool // the NIC has the MAC of its slot instead of the fraction's
+}
+
+// IsZero reports whether r says nothing.
+func (r Record) IsZero() bool { return r.Equal(Record{}) }
+
+// Equal reports whether r and other say the same.
+func (r Record) Equal(other Record) bool { return reflect.DeepEqual(r, other) }
+
+// Addrs returns the addresses without their prefix lengths.
+func (r Record) Addrs() []netip.Addr {
+	all := make([]netip.Addr, len(r.Addresses))
+	for i, a := range r.Addresses {
+		all[i] = a.Addr()
+	}
+	return all
+}

@@ -1,0 +1,173 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/hotplug"
+	"unnest/internal/hostd/ipam"
+	"unnest/internal/hostd/segments"
+)
+
+// This file decides whether a guest gets a NIC or an endpoint, and has it plugged: the
+// tenant's limits and addresses first, then a slot (package hotplug). All of it runs
+// in the guest's run goroutine, in one round trip of a request.
+
+// wantedNIC is the NIC that a request asks for.
+type wantedNIC struct {
+	key      attachment.Key
+	record   attachment.Record
+	allocate bool // choose the addresses
+	cold     bool // plug a new NIC
+	trunk    bool // a VLAN on the trunk instead of a NIC
+}
+
+// attached is an attachment that was made.
+type attached struct {
+	nic       *hostdpb.NIC
+	endpoint  *hostdpb.Endpoint
+	addresses []ipam.Address // that the daemon has chosen
+	warm      bool           // the NIC was in the pool
+	steps     []slog.Attr    // how long each step took
+}
+
+var errNoQueues = errors.New("the guest's VMM opens TAPs by name, and the queue of a segment has no name: run the guest in QEMU with a QMP socket for the daemon")
+
+// attach gives an attachment a NIC. An attachment that asks for no address keeps those
+// that it has.
+func (n *nics) attach(ctx context.Context, w wantedNIC, answer func(attached, error)) {
+	chosen, err := n.admit(w)
+	if err != nil {
+		n.releaseUnused(w.key)
+		answer(attached{}, err)
+		return
+	}
+	for _, a := range chosen {
+		w.record.Addresses = append(w.record.Addresses, a.Prefix)
+	}
+	record := n.withAddresses(w.key, w.record)
+	event := func(id hotplug.RequestID) hotplug.Event {
+		if w.trunk {
+			return hotplug.Attach{Request: id, Key: attachment.TrunkKey}
+		}
+		return hotplug.Attach{Request: id, Key: w.key, Record: record, Cold: w.cold}
+	}
+	n.request(ctx, event, func(r hotplug.Reply) {
+		done := attached{addresses: chosen, warm: n.plug.warm(), steps: n.plug.steps}
+		err := r.Err
+		switch {
+		case err != nil:
+		case w.trunk:
+			done.nic, err = n.trunk.add(w.key, record)
+		default:
+			done.nic = n.describe(n.state.Slots()[r.Attachment.Slot-1])
+		}
+		if err != nil {
+			n.releaseUnused(w.key)
+		}
+		answer(done, err)
+	})
+}
+
+// admit checks the limits and claims the addresses. It returns those that it has chosen.
+func (n *nics) admit(w wantedNIC) ([]ipam.Address, error) {
+	if err := n.tenant.admit(n.owner(w.key), n.count()); err != nil {
+		return nil, err
+	}
+	if w.trunk { // the alias of the VLAN's port is checked here, a NIC's by package hotplug
+		if err := attachment.Check(w.key, w.record); err != nil {
+			return nil, err
+		}
+	}
+	if !w.allocate && len(w.record.Addresses) == 0 {
+		return nil, nil
+	}
+	return n.tenant.take(n.owner(w.key), w.record.Addresses, w.allocate)
+}
+
+// withAddresses returns a record with the addresses that key has, if it has none itself.
+func (n *nics) withAddresses(key attachment.Key, r attachment.Record) attachment.Record {
+	if len(r.Addresses) > 0 {
+		return r
+	}
+	for _, s := range n.state.Slots() {
+		if s.Key == key {
+			r.Addresses = s.Record.Addresses
+		}
+	}
+	if v, ok := n.trunk.ports[key]; ok {
+		r.Addresses = v.record.Addresses
+	}
+	return r
+}
+
+// join gives an attachment an endpoint of a segment.
+func (n *nics) join(ctx context.Context, key attachment.Key, s segments.Spec, answer func(attached, error)) {
+	record, err := n.admitEndpoint(key, s)
+	if err != nil {
+		n.releaseUnused(key)
+		answer(attached{}, err)
+		return
+	}
+	event := func(id hotplug.RequestID) hotplug.Event {
+		return hotplug.Attach{Request: id, Key: key, Record: record}
+	}
+	n.request(ctx, event, func(r hotplug.Reply) {
+		done := attached{steps: n.plug.steps}
+		if r.Err == nil {
+			done.endpoint = n.endpoint(key)
+		} else {
+			n.releaseUnused(key)
+		}
+		answer(done, r.Err)
+	})
+}
+
+// admitEndpoint checks the limits and reserves an endpoint.
+func (n *nics) admitEndpoint(key attachment.Key, s segments.Spec) (attachment.Record, error) {
+	if n.vmm.PersistentTAPs() {
+		return attachment.Record{}, errNoQueues
+	}
+	if err := n.tenant.admit(n.owner(key), n.count()); err != nil {
+		return attachment.Record{}, err
+	}
+	return n.host.segments.Reserve(n.tenant.Tenant, s, n.record.Name, key, n.takenFractions())
+}
+
+// takenFractions are those whose MAC a quarantined NIC has: it has no endpoint any more.
+func (n *nics) takenFractions() (taken segment.Set) {
+	for _, s := range n.state.Slots() {
+		if r := s.Record; r.Fraction.Valid() && !r.OwnMAC {
+			taken = taken.With(r.Fraction)
+		}
+	}
+	return taken
+}
+
+// releaseUnused takes back what was reserved for an attachment that has failed, unless
+// the attachment has a NIC or still waits for one.
+func (n *nics) releaseUnused(key attachment.Key) {
+	if _, vlan := n.trunk.ports[key]; vlan || n.state.Holds(key) || n.state.Waits(key) {
+		return
+	}
+	if err := n.release(key); err != nil {
+		n.log.Warn("release attachment", "key", key, "error", err)
+	}
+}
+
+// detached says what was detached: a VLAN or a device of its own.
+type detached struct{ vlan bool }
+
+// detach takes an attachment's NIC or endpoint away.
+func (n *nics) detach(ctx context.Context, key attachment.Key, answer func(detached, error)) {
+	if n.trunk.remove(key) {
+		answer(detached{vlan: true}, nil)
+		return
+	}
+	event := func(id hotplug.RequestID) hotplug.Event { return hotplug.Detach{Request: id, Key: key} }
+	n.request(ctx, event, func(r hotplug.Reply) { answer(detached{}, r.Err) })
+}

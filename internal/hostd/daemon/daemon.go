@@ -1,0 +1,280 @@
+// Package daemon runs on the host and serves its guests: it gives a guest a NIC for each
+// of its pods (BrFusion: Bacou et al. 2019, §3), an endpoint of a segment for each
+// fraction of a pod that spans guests (Hostlo, §4), and the pods' volumes and shared
+// memory (§4.3). It connects the packages that decide with those that act:
+//
+//   - policy: what a tenant may have; ipam: which address; hotplug: which slot, and when;
+//   - segments, shares, and this package's nics: what is made on the host and in the VMM;
+//   - status, metrics: what the operator sees.
+//
+// admission.go decides whether a guest gets a NIC. guest.go has the goroutine that owns
+// everything of one guest.
+//
+// A guest is identified by its TLS certificate (package identity). Every guest is
+// assumed to be hostile: none can harm another guest or the host through the daemon.
+//
+// The daemon needs no store. What a guest has is read from its VMM, from the aliases of
+// its ports and from the names of a segment's TAP, so that a restarted daemon continues
+// from there, even after a crash. Only the addresses that cool down are in a file.
+//
+// It works in the network namespace of its process. Starting guests, and what a guest
+// does with a NIC, do not belong here.
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	systemd "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/identity"
+	"unnest/internal/hostd/metrics"
+	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/segments"
+	"unnest/internal/hostd/shares"
+	"unnest/internal/netdev/bridge"
+)
+
+const (
+	// requestTime bounds every request, whatever the guest asked for. It leaves
+	// room for all tries of an unplug.
+	requestTime   = 50 * time.Second
+	handshakeTime = 5 * time.Second // of TCP and TLS
+	stopTime      = time.Second     // for the requests under way when the daemon stops
+	drainTime     = 2 * time.Second // for the guests to give their pools up then
+	idleTime      = 5 * time.Minute // of a connection
+	maxRequest    = 64 << 10        // bytes: a GC names all pods of a node
+	maxStreams    = 64              // concurrent requests on one connection
+	takeOverTime  = 5 * time.Second // for the guests that run when the daemon starts
+	scanInterval  = time.Second     // between two scans for guests that came or went
+	connections   = 32              // from one address, unless a tenant allows more
+)
+
+// Why a guest's run was ended.
+var (
+	errStopping = errors.New("the host daemon is stopping")
+	errChanged  = errors.New("the guest was restarted")
+	errRemoved  = errors.New("the guest's record was removed")
+)
+
+// Config configures a daemon.
+type Config struct {
+	StateDir string        // certificate authority and guest records
+	Policy   policy.Policy // tenants, limits, further guests
+	Logger   *slog.Logger  // required
+
+	// Ready, unless nil, is called once with the address when guests can connect.
+	Ready func(net.Addr)
+	// UnplugTimeout is how long a guest has to answer one of the three requests
+	// to give a NIC up. 0: 10 s.
+	UnplugTimeout time.Duration
+}
+
+// daemon serves the guests of one host.
+type daemon struct {
+	hostdpb.UnimplementedHostDaemonServer
+	config   Config
+	host     *host
+	metrics  *metrics.Metrics
+	tenants  map[string]*tenant
+	launch   func(*guest) // starts its run
+	since    time.Time
+	listen   string
+	refusals limitedLog
+	serving  context.Context // of requests; ends before the guests' runs
+	stopping atomic.Bool
+
+	mu     sync.Mutex
+	guests map[string]*guest // the latest of each name, ended or not
+	rates  map[string]*rate.Limiter
+}
+
+// host is what all guests of the host share.
+type host struct {
+	metrics  *metrics.Metrics
+	ports    *ports
+	segments *segments.Registry
+	shares   *shares.Registry
+}
+
+// Serve runs the daemon until ctx ends, and then up to 5 s longer for the requests
+// under way and the pools. It returns an error when it cannot start, and nil after
+// ctx has ended. The pods' NICs stay when it stops.
+func Serve(ctx context.Context, c Config) error {
+	address := c.Policy.Listen
+	if !address.IsValid() || address.Addr().IsUnspecified() {
+		return fmt.Errorf("listen on %q: want IP-ADDRESS:PORT, as the guests see it, such as %q", address, "10.200.0.1:7443")
+	}
+	if c.UnplugTimeout == 0 {
+		c.UnplugTimeout = defaultUnplugTime
+	}
+	d, err := newDaemon(c)
+	if err != nil {
+		return err
+	}
+	local, err := d.listenHTTP(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.serveHTTP(local)()
+	if err := d.buildNetworks(); err != nil {
+		return err
+	}
+	if err := d.recover(ctx); err != nil {
+		return err
+	}
+	defer func() { _ = d.host.segments.Close() }()
+	tlsConfig, err := serverTLS(c.StateDir, address.Addr())
+	if err != nil {
+		return err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address.String())
+	if err != nil {
+		return fmt.Errorf("listen: %w", err) // names the address
+	}
+	return d.serve(ctx, listener, tlsConfig)
+}
+
+func serverTLS(stateDir string, ip netip.Addr) (*tls.Config, error) {
+	authority, err := identity.OpenAuthority(stateDir)
+	if err != nil {
+		return nil, err
+	}
+	return authority.ServerConfig(ip.AsSlice())
+}
+
+func newDaemon(c Config) (*daemon, error) {
+	m := metrics.New()
+	d := &daemon{
+		config: c, metrics: m, since: time.Now(), refusals: newLimitedLog(c.Logger),
+		tenants: map[string]*tenant{}, guests: map[string]*guest{}, rates: map[string]*rate.Limiter{},
+		host: &host{metrics: m, ports: &ports{log: c.Logger}, segments: segments.New(c.Logger), shares: shares.New(c.Logger)},
+	}
+	m.Read(reporter{d})
+	for _, t := range c.Policy.Tenants {
+		made, err := newTenant(t, c.StateDir)
+		if err != nil {
+			return nil, err
+		}
+		d.tenants[t.Name] = made
+	}
+	return d, nil
+}
+
+// buildNetworks creates the bridges that have gateways in the policy, and separates the
+// tenants' bridges. They stay when the daemon ends, because the pods' NICs are on them.
+// For a single bridge without gateways there is nothing to do.
+func (d *daemon) buildNetworks() error {
+	var networks []bridge.Network
+	ours := len(d.config.Policy.Tenants) > 1
+	for _, t := range d.config.Policy.Tenants {
+		ours = ours || len(t.Gateways) > 0
+		networks = append(networks, bridge.Network{Bridge: t.Bridge, MTU: t.MTU, Gateways: t.Gateways, NAT: t.NAT})
+	}
+	if !ours {
+		return nil
+	}
+	return bridge.Ensure(networks)
+}
+
+// connectionLimit returns the highest limit of all tenants: the tenant of a connection is
+// known only after its handshake.
+func (d *daemon) connectionLimit() int {
+	most := connections
+	for _, t := range d.tenants {
+		most = max(most, t.Limits.Connections)
+	}
+	return most
+}
+
+func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tls.Config) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx)) // of the guests' runs: longer than ctx
+	defer end(errStopping)
+	serving, hangUp := context.WithCancel(life)
+	defer hangUp()
+	d.serving, d.listen = serving, listener.Addr().String()
+	d.launch = func(g *guest) {
+		var own context.Context
+		own, g.stop = context.WithCancelCause(life)
+		running.Go(func() {
+			g.run(own)
+			d.leaveSegments(own, g)
+		})
+	}
+	server := grpc.NewServer(
+		grpc.Creds(credentials.NewTLS(tlsConfig)),
+		grpc.UnaryInterceptor(d.authenticate),
+		grpc.ConnectionTimeout(handshakeTime),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime}),
+		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.WaitForHandlers(true),
+	)
+	hostdpb.RegisterHostDaemonServer(server, d)
+	running.Go(func() { d.followSegments(ctx) })
+	scanned := make(chan struct{})
+	running.Go(func() { d.watchGuests(ctx, sync.OnceFunc(func() { close(scanned) })) })
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(newLimitedListener(listener, d.connectionLimit(), d.refuseConnection)) }()
+	if d.config.Ready != nil {
+		d.config.Ready(listener.Addr())
+	}
+	running.Go(func() { d.notifyReady(ctx, scanned) })
+	select {
+	case err := <-failed:
+		server.Stop()
+		return fmt.Errorf("serve on %s: %w", listener.Addr(), err)
+	case <-ctx.Done():
+	}
+	d.stopping.Store(true)
+	defer time.AfterFunc(stopTime, hangUp).Stop()        // requests that wait for a guest get an answer
+	defer time.AfterFunc(2*stopTime, server.Stop).Stop() // clients that do not read it are disconnected
+	server.GracefulStop()
+	d.drainPools()
+	return nil
+}
+
+// notifyReady tells systemd that the daemon is ready: it has taken over the running
+// guests, or has waited long enough for them.
+func (d *daemon) notifyReady(ctx context.Context, scanned <-chan struct{}) {
+	select {
+	case <-scanned:
+	case <-time.After(takeOverTime):
+	case <-ctx.Done():
+		return
+	}
+	if _, err := systemd.SdNotify(false, systemd.SdNotifyReady); err != nil {
+		d.config.Logger.Warn("notify systemd", "error", err)
+	}
+}
+
+func (d *daemon) refuseConnection(from net.Addr) {
+	d.metrics.RefusedConnection()
+	d.refusals.warn("refuse connection: its address has too many", "peer", from)
+}
+
+// drainPools drains the pools of all guests.
+func (d *daemon) drainPools() {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, g := range d.all() {
+		wg.Go(func() { g.drainPool(ctx) })
+	}
+}

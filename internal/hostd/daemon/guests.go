@@ -1,0 +1,272 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/hostd/segments"
+	"unnest/internal/netdev/ratelimit"
+	"unnest/internal/vmm"
+	"unnest/internal/vmm/qemu"
+)
+
+// guest returns the guest that calls, once it takes requests. It connects to the guest's
+// VMM if there is no connection.
+func (d *daemon) guest(ctx context.Context, c client) (*guest, error) {
+	for {
+		g, fresh := d.lookup(c)
+		if !g.record.same(c.record) { // restarted, or with a new certificate
+			g.stop(errChanged)
+			select {
+			case <-g.done: // QEMU takes one connection at a time
+				continue
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		select {
+		case <-g.ready:
+			return g, nil
+		case <-g.done:
+			if fresh {
+				return nil, g.err
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// lookup returns the guest of the record's name; a fresh one if none runs.
+func (d *daemon) lookup(c client) (g *guest, fresh bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if g := d.guests[c.record.Name]; g != nil {
+		select {
+		case <-g.done:
+		default:
+			return g, false
+		}
+	}
+	g = newGuest(c.record, c.tenant, d.host, d.config.UnplugTimeout, d.config.Logger)
+	d.guests[c.record.Name] = g
+	d.launch(g)
+	return g, true
+}
+
+// all lists the guests that the daemon has connected to, by name.
+func (d *daemon) all() (guests []*guest) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, g := range d.guests {
+		guests = append(guests, g)
+	}
+	slices.SortFunc(guests, func(a, b *guest) int { return strings.Compare(a.record.Name, b.record.Name) })
+	return guests
+}
+
+// watchGuests connects to guests whose record has appeared, so that leftovers of an
+// earlier daemon are removed and the packet filter is in place before the first request.
+// It cleans up after guests whose record is gone. It calls scanned after the first scan.
+func (d *daemon) watchGuests(ctx context.Context, scanned func()) {
+	if err := ratelimit.Reap(); err != nil { // not while guests change their limits
+		d.config.Logger.Warn("reap bandwidth limits", "error", err)
+	}
+	logged := map[string]string{} // the last error of each guest, to log it once
+	for first := true; first || wait(ctx, scanInterval); first = false {
+		d.scan(ctx, logged)
+		scanned()
+		if first {
+			d.deleteOrphans()
+		}
+	}
+}
+
+func (d *daemon) scan(ctx context.Context, logged map[string]string) {
+	names, err := guestNames(d.config.StateDir)
+	if err != nil {
+		d.config.Logger.Warn("look for guests", "error", err)
+	}
+	present := map[string]bool{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, name := range names {
+		wg.Go(func() {
+			err, text := d.connectGuest(ctx, name), ""
+			if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNoRecord) {
+				text = err.Error()
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			present[name] = !errors.Is(err, ErrNoRecord)
+			if text != "" && text != logged[name] { // the guest may have ended, or still start
+				d.config.Logger.Info("take over", "guest", name, "error", text)
+			}
+			logged[name] = text
+		})
+	}
+	wg.Wait()
+	if err == nil {
+		d.removeMissing(present)
+	}
+}
+
+// connectGuest connects to a guest. It removes everything of a guest whose VMM has ended.
+func (d *daemon) connectGuest(ctx context.Context, name string) error {
+	c, err := d.client(name)
+	if err != nil {
+		return err
+	}
+	if _, err = d.guest(ctx, c); errors.Is(err, vmm.ErrNotRunning) {
+		return errors.Join(err, d.remove(c.record))
+	}
+	return err
+}
+
+// removeMissing stops guests whose record is gone, and removes everything of them once
+// they have stopped.
+func (d *daemon) removeMissing(present map[string]bool) {
+	for _, g := range d.all() {
+		if present[g.record.Name] {
+			continue
+		}
+		select {
+		case <-g.done:
+			if err := d.remove(g.record); err != nil {
+				d.config.Logger.Warn("remove guest", "guest", g.record.Name, "error", err)
+				continue
+			}
+			d.mu.Lock()
+			delete(d.guests, g.record.Name)
+			delete(d.rates, g.record.Name)
+			d.mu.Unlock()
+		default:
+			g.stop(errRemoved) // the next scan removes it
+		}
+	}
+}
+
+// remove removes what the host has of a guest that is gone.
+func (d *daemon) remove(r GuestRecord) error {
+	err := errors.Join(d.host.ports.deletePrefixed(r.tapPrefix(), r.vlanPrefix()), d.host.segments.RemoveGuest(r.Name),
+		d.host.shares.RemoveGuest(r.Tenant, r.Name, r.Export))
+	for _, n := range r.NICs {
+		if n.TAP != "" {
+			err = errors.Join(err, d.host.ports.unguard(n.TAP))
+		}
+	}
+	if t := d.tenants[r.Tenant]; t != nil {
+		err = errors.Join(err, t.releaseAll(r.Name))
+	}
+	return err
+}
+
+// deleteOrphans deletes ports that an earlier daemon has left of guests without a
+// record.
+func (d *daemon) deleteOrphans() {
+	var known []string
+	for _, r := range d.records() {
+		known = append(known, r.tapPrefix(), r.vlanPrefix())
+	}
+	if err := d.host.ports.deleteOrphans(known); err != nil {
+		d.config.Logger.Warn("delete orphans", "error", err)
+	}
+}
+
+// records returns the records of all guests.
+func (d *daemon) records() (all []GuestRecord) {
+	names, err := guestNames(d.config.StateDir)
+	if err != nil {
+		d.config.Logger.Warn("look for guests", "error", err)
+	}
+	for _, name := range names {
+		if r, err := readRecord(d.config.StateDir, name, d.config.Policy.Guests); err == nil {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// recover takes over the segments and the shared memory of an earlier daemon.
+func (d *daemon) recover(ctx context.Context) error {
+	records := d.records()
+	var guests []segments.Guest
+	for _, r := range records {
+		guests = append(guests, segments.Guest{
+			Name: r.Name, Tenant: r.Tenant, Process: r.process,
+			OwnsPort: func(port string) bool { return isPort(port, r.tapPrefix()) },
+		})
+	}
+	if err := d.host.segments.Recover(ctx, d.config.Policy.Tenant, guests); err != nil {
+		return err
+	}
+	for _, r := range records {
+		if r.QMP != "" {
+			d.host.shares.Recover(ctx, r.Tenant, r.Name, func(ctx context.Context) (int, error) { return qemu.PID(ctx, r.QMP) })
+		}
+	}
+	return nil
+}
+
+// followSegments announces the members of the segments until ctx ends.
+func (d *daemon) followSegments(ctx context.Context) {
+	for wait(ctx, segments.AnnounceInterval) {
+		for _, name := range d.host.segments.Tick() {
+			for _, g := range d.all() {
+				if g.record.Name == name {
+					_ = g.submit(ctx, g.repair) // if run has ended, nothing is to repair
+				}
+			}
+		}
+	}
+}
+
+// exitTime is how long the VMM's process may take to exit after its connection has
+// ended.
+const exitTime = 200 * time.Millisecond
+
+// leaveSegments removes the endpoints of a guest whose run has ended, if its VMM has
+// ended: the other guests do not have to wait for the next scan. ctx is the run's.
+func (d *daemon) leaveSegments(ctx context.Context, g *guest) {
+	if ctx.Err() != nil || g.record.QMP == "" || !d.host.segments.Has(g.record.Name) {
+		return
+	}
+	pid, err := qemu.PID(ctx, g.record.QMP)
+	if err == nil && !exits(pid, exitTime) || err != nil && !notListening(err) {
+		return
+	}
+	if err := d.host.segments.RemoveGuest(g.record.Name); err != nil {
+		g.log.Warn("leave segments", "error", err)
+	}
+}
+
+// exits reports whether a process has exited, or does so in time.
+func exits(pid int, within time.Duration) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return errors.Is(err, unix.ESRCH)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(within.Milliseconds()))
+		if !errors.Is(err, unix.EINTR) {
+			return err == nil && n > 0
+		}
+	}
+}
+
+// wait waits for d. It reports false if ctx ends first.
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

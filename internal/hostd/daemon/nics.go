@@ -1,0 +1,240 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/vishvananda/netlink"
+
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/hotplug"
+	"unnest/internal/hostd/segments"
+	"unnest/internal/vmm"
+)
+
+// nics are the NICs of one guest: the state of its slots, and the VLANs on its trunk
+// NIC.
+type nics struct {
+	*guest
+	slots
+	plug      plug // the one under way
+	trunk     *trunk
+	refilling bool      // a plug for the pool is scheduled
+	asked     time.Time // the latest request
+}
+
+func newNICs(g *guest) (*nics, error) {
+	n := &nics{guest: g, trunk: &trunk{guest: g, ports: map[attachment.Key]vlanPort{}}}
+	n.slots = slots{perform: n.performAction, fed: n.fed}
+	count := g.vmm.Slots()
+	if count == 0 {
+		return n, nil // the zero State has no slots
+	}
+	var err error
+	n.state, err = hotplug.New(hotplug.Config{
+		Prefix: g.record.tapPrefix(), Slots: count, MAC: g.record.macPrefix(), Pool: min(g.record.Pool, count),
+		UnplugTimeout: g.unplugTime, UnplugTries: unplugTries, Cooldown: slotCooldown,
+	})
+	return n, err
+}
+
+// fed ends the plug that was under way and refills the pool.
+func (n *nics) fed(ctx context.Context) {
+	n.plug = plug{}
+	n.refillAfter(ctx, refillQuiet)
+}
+
+// request is that of guest, for the NICs.
+func (n *nics) request(ctx context.Context, event func(hotplug.RequestID) hotplug.Event, reply func(hotplug.Reply)) {
+	n.asked = time.Now()
+	n.guest.request(ctx, &n.slots, event, reply)
+}
+
+// look lists what is in the guest's slots, and the host's TAPs.
+func (n *nics) look(ctx context.Context) (hotplug.Observed, error) {
+	devices, err := n.vmm.Devices(ctx)
+	if err != nil {
+		return hotplug.Observed{}, err
+	}
+	taps, err := observeTAPs()
+	seen := hotplug.Observed{TAPs: taps}
+	for _, d := range devices {
+		seen.Devices = append(seen.Devices, hotplug.ObservedDevice{ID: d.ID, Slot: d.Slot})
+	}
+	return seen, err
+}
+
+// observeTAPs lists the TAPs of the network namespace, and the endpoints of its segments
+// as TAPs of their own.
+func observeTAPs() ([]hotplug.ObservedTAP, error) {
+	links, err := netlinksafe.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list TAPs: %w", err)
+	}
+	var taps []hotplug.ObservedTAP
+	for _, l := range links {
+		if _, ok := l.(*netlink.Tuntap); !ok {
+			continue
+		}
+		a := l.Attrs()
+		t := hotplug.ObservedTAP{Name: a.Name, Warm: a.Alias == attachment.WarmAlias}
+		t.Key, t.Record, _ = attachment.ParseAlias(a.Alias)
+		taps = append(append(taps, t), segments.Observe(a.Alias, a.AltNames)...)
+	}
+	return taps, nil
+}
+
+// count counts the guest's attachments.
+func (n *nics) count() int {
+	count := len(n.trunk.ports)
+	for _, s := range n.state.Slots() {
+		if s.Key != (attachment.Key{}) && s.Key.Kind != attachment.Trunk && s.Status != hotplug.Quarantined {
+			count++
+		}
+	}
+	return count
+}
+
+// performAction performs one action. It returns the event that follows, if one does.
+func (n *nics) performAction(ctx context.Context, action hotplug.Action) hotplug.Event {
+	if n.performCommon(ctx, &n.slots, action) {
+		return nil
+	}
+	bound, cancel := context.WithTimeout(ctx, vmmTime)
+	defer cancel()
+	switch a := action.(type) {
+	case hotplug.AddTAP:
+		n.plug = plug{}
+		return n.plug.do(a.Occupant, hotplug.StepTAP, func() error { return n.addTAP(a) })
+	case hotplug.NetdevAdd:
+		return n.plug.do(a.Occupant, hotplug.StepNetdev, func() error { return n.addNetdev(bound, a) })
+	case hotplug.DeviceAdd:
+		return n.plug.do(a.Occupant, hotplug.StepDevice, func() error { return n.addDevice(bound, a) })
+	case hotplug.Connect:
+		begin := time.Now()
+		err := n.connect(a)
+		n.plug.took("connect", begin)
+		if err != nil {
+			return hotplug.ConnectFailed{Occupant: a.Occupant, Err: err}
+		}
+		return hotplug.Connected{Occupant: a.Occupant}
+	case hotplug.Disconnect:
+		n.checkRemoved(ctx, a, n.disconnect(a))
+	case hotplug.Adopted:
+		n.checkRemoved(ctx, a, n.adopt(a.Attachment))
+	case hotplug.DeviceDel:
+		return n.deleteDevice(bound, a)
+	case hotplug.NetdevDel:
+		n.checkRemoved(ctx, a, n.vmm.DeleteNetdev(bound, a.ID))
+	case hotplug.DelTAP:
+		n.checkRemoved(ctx, a, n.deleteTAP(a.TAP))
+	case hotplug.Released:
+		n.checkRemoved(ctx, a, n.release(a.Key))
+	case hotplug.Lost:
+		n.host.metrics.Lost(n.record.Name)
+		key := a.Attachment.Key
+		n.log.Warn("NIC is lost: the guest has given it up unasked", "container", key.Owner, "interface", key.Name,
+			"endpoint", key.Kind == attachment.Endpoint, "slot", a.Attachment.Slot)
+	}
+	return nil
+}
+
+// deleteDevice asks the guest for a device of either state.
+func (g *guest) deleteDevice(ctx context.Context, a hotplug.DeviceDel) hotplug.Event {
+	err := g.vmm.DeleteDevice(ctx, a.ID)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, vmm.ErrNotFound):
+		return hotplug.DeviceDeleted{Device: a.ID}
+	}
+	return hotplug.UnplugRefused{Device: a.ID, Err: err}
+}
+
+// connect gives a NIC to its pod.
+func (n *nics) connect(a hotplug.Connect) error {
+	switch a.Key.Kind {
+	case attachment.Trunk:
+		return n.trunk.open(a.TAP)
+	case attachment.Endpoint:
+		return n.host.segments.Connect(a.TAP, a.Key)
+	}
+	err := n.connectNIC(a.Attachment, a.Record)
+	if err != nil && a.Change {
+		err = errors.Join(err, n.connectNIC(a.Attachment, a.Was))
+	}
+	return err
+}
+
+// connectNIC connects a NIC as a record says. It claims the addresses again: the request
+// has claimed them, but may have been given up since.
+func (n *nics) connectNIC(a hotplug.Attachment, r attachment.Record) error {
+	if _, err := n.tenant.take(n.owner(a.Key), r.Addresses, false); err != nil {
+		return err
+	}
+	return n.host.ports.connect(a.TAP, a.MAC, r, attachment.Alias(a.Key, r))
+}
+
+// disconnect takes a NIC away from its pod, but not from the guest.
+func (n *nics) disconnect(a hotplug.Disconnect) error {
+	if a.Key.Kind == attachment.Trunk {
+		n.trunk.removeAll()
+		n.trunk.close()
+	}
+	if endpoint, err := n.host.segments.Disconnect(a.TAP); endpoint {
+		return err
+	}
+	return n.host.ports.disconnect(a.TAP, a.MAC)
+}
+
+// deleteTAP deletes the host's end of a NIC: its TAP, or an endpoint's queue.
+func (n *nics) deleteTAP(name string) error {
+	if endpoint, err := n.host.segments.ClosePort(name); endpoint {
+		return err
+	}
+	return n.host.ports.delete(name)
+}
+
+// release takes back what was reserved for an attachment.
+func (n *nics) release(key attachment.Key) error {
+	return errors.Join(n.tenant.release(n.owner(key)), n.host.segments.Release(n.record.Name, key))
+}
+
+// adopt takes over an attachment of an earlier daemon, which may have died in the
+// middle of a change.
+func (n *nics) adopt(a hotplug.Attachment) error {
+	switch a.Key.Kind {
+	case attachment.Trunk:
+		return n.trunk.adopt(a.TAP, a.MAC)
+	case attachment.Endpoint:
+		return errors.Join(n.tenant.adopt(n.owner(a.Key), nil), n.host.segments.Connect(a.TAP, a.Key))
+	}
+	return n.adoptPort(a.Key, a.Record, a.TAP, a.MAC)
+}
+
+// adoptPort counts an attachment, claims its addresses, and connects its port as the
+// record says. If another attachment has one of the addresses by now, the port may send
+// from none; the alias keeps them.
+func (g *guest) adoptPort(key attachment.Key, r attachment.Record, port, mac string) error {
+	alias := attachment.Alias(key, r)
+	if err := g.tenant.adopt(g.owner(key), r.Addresses); err != nil {
+		g.log.Error("take over addresses", "container", key.Owner, "interface", key.Name, "error", err)
+		r.Addresses = nil
+	}
+	return g.host.ports.connect(port, mac, r, alias)
+}
+
+// owner names an attachment of the guest for the tenant's addresses.
+func (g *guest) owner(key attachment.Key) string { return g.record.Name + "/" + key.String() }
+
+// endpointMAC returns the MAC with which an endpoint's NIC is plugged.
+func (n *nics) endpointMAC(r attachment.Record, o hotplug.Occupant) string {
+	if r.OwnMAC {
+		return o.MAC(n.record.macPrefix())
+	}
+	return segment.MAC(r.Fraction).String()
+}

@@ -1,0 +1,253 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/netdev/antispoof"
+	"unnest/internal/netdev/ratelimit"
+)
+
+// ports are the host's ends of the guests' NICs: TAPs and the ports of VLANs, on
+// their bridges, behind the packet filter and the bandwidth limits.
+type ports struct {
+	log *slog.Logger
+
+	mu     sync.Mutex
+	filter *antispoof.Table // nil until the first port opens it
+}
+
+// table returns the packet filter. The first port opens it: a daemon without guests
+// changes nothing on the host.
+func (p *ports) table() (*antispoof.Table, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.filter != nil {
+		return p.filter, nil
+	}
+	t, err := antispoof.Open()
+	if err != nil {
+		return nil, err
+	}
+	if err := prune(t); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	p.filter = t
+	return t, nil
+}
+
+// prune removes from the filter the ports of an earlier daemon that no longer exist.
+func prune(t *antispoof.Table) error {
+	all, err := t.Ports()
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		_, err := netlinksafe.LinkByName(p.Interface)
+		if errors.As(err, new(netlink.LinkNotFoundError)) {
+			err = t.Remove(p.Interface)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// guard lets a port send from these addresses only, and with dhcp ask for an address.
+// The port need not exist yet.
+func (p *ports) guard(port, mac string, addresses []netip.Addr, dhcp bool) error {
+	hw, err := net.ParseMAC(mac)
+	if err != nil {
+		return err
+	}
+	t, err := p.table()
+	if err != nil {
+		return err
+	}
+	return t.Set(antispoof.Port{Interface: port, MAC: hw, Addresses: addresses, DHCP: dhcp})
+}
+
+func (p *ports) unguard(port string) error {
+	t, err := p.table()
+	if err != nil {
+		return err
+	}
+	return t.Remove(port)
+}
+
+// connect connects a port as a record says, and writes its alias last: a port whose
+// alias names no attachment belongs to none. When a step fails, the port is
+// disconnected.
+func (p *ports) connect(port, mac string, r attachment.Record, alias string) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("connect %s: %w", port, err), p.disconnect(port, mac))
+		}
+	}()
+	if err := p.guard(port, mac, r.Addrs(), r.DHCP); err != nil {
+		return err
+	}
+	b := r.Bandwidth
+	limits := ratelimit.Limits{
+		IngressRate: b.IngressRate, IngressBurst: b.IngressBurst, EgressRate: b.EgressRate, EgressBurst: b.EgressBurst,
+	}
+	if err := ratelimit.Set(port, limits); err != nil {
+		return err
+	}
+	link, err := netlink.LinkByName(port)
+	if err != nil {
+		return err
+	}
+	bridge, err := netlink.LinkByName(r.Bridge)
+	if err != nil {
+		return fmt.Errorf("find bridge %s: %w", r.Bridge, err)
+	}
+	if link.Attrs().MasterIndex != bridge.Attrs().Index {
+		if err := netlink.LinkSetMaster(link, bridge); err != nil {
+			return fmt.Errorf("plug into bridge %s: %w", r.Bridge, err)
+		}
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("bring up: %w", err)
+	}
+	return netlink.LinkSetAlias(link, alias)
+}
+
+// disconnect takes a port away from its attachment and marks it as warm. It does as much
+// as it can.
+func (p *ports) disconnect(port, mac string) error {
+	link, err := netlink.LinkByName(port)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil
+	}
+	if err == nil {
+		// Down first: on no bridge its frames would go to the host's own IP stack.
+		err = errors.Join(netlink.LinkSetDown(link), netlink.LinkSetNoMaster(link), netlink.LinkSetAlias(link, attachment.WarmAlias))
+	}
+	return errors.Join(err, ratelimit.Clear(port), p.guard(port, mac, nil, false))
+}
+
+// delete deletes a port, also one in use, with its limits and its guard. A port that
+// does not exist is not an error.
+func (p *ports) delete(name string) error {
+	err := ratelimit.Clear(name)
+	link, findErr := netlink.LinkByName(name)
+	if findErr == nil {
+		findErr = netlink.LinkDel(link)
+	}
+	if findErr != nil && !errors.As(findErr, new(netlink.LinkNotFoundError)) && !errors.Is(findErr, unix.ENODEV) {
+		err = errors.Join(err, fmt.Errorf("delete %s: %w", name, findErr))
+	}
+	return errors.Join(err, p.unguard(name))
+}
+
+// deleteAll deletes the ports that match.
+func (p *ports) deleteAll(match func(*netlink.LinkAttrs) bool) error {
+	links, err := netlinksafe.LinkList()
+	if err != nil {
+		return fmt.Errorf("list links: %w", err)
+	}
+	for _, l := range links {
+		if match(l.Attrs()) {
+			err = errors.Join(err, p.delete(l.Attrs().Name))
+		}
+	}
+	return err
+}
+
+// deletePrefixed deletes the ports with one of the prefixes.
+func (p *ports) deletePrefixed(prefixes ...string) error {
+	return p.deleteAll(func(l *netlink.LinkAttrs) bool { return isPort(l.Name, prefixes...) })
+}
+
+// deleteOrphans deletes our ports that have none of the prefixes.
+func (p *ports) deleteOrphans(known []string) error {
+	return p.deleteAll(func(l *netlink.LinkAttrs) bool {
+		orphan := strings.HasPrefix(l.Alias, attachment.WarmAlias) && !isPort(l.Name, known...)
+		if orphan {
+			p.log.Info("delete orphan", "port", l.Name, "alias", l.Alias)
+		}
+		return orphan
+	})
+}
+
+// isPort reports whether a link's name is a prefix followed by a digit: the prefix of
+// one guest may begin that of another.
+func isPort(name string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool {
+		rest, ok := strings.CutPrefix(name, prefix)
+		return ok && rest != "" && '0' <= rest[0] && rest[0] <= '9'
+	})
+}
+
+// setAlias writes a port's alias.
+func setAlias(port, alias string) error {
+	link, err := netlink.LinkByName(port)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", port, err)
+	}
+	return netlink.LinkSetAlias(link, alias)
+}
+
+// check returns an error when a port is not up, not on the bridge, or may not send from
+// one of the addresses.
+func (p *ports) check(port, bridge string, addresses []netip.Addr) error {
+	link, err := netlinksafe.LinkByName(port)
+	if err != nil {
+		return fmt.Errorf("port %s: %w", port, err)
+	}
+	master, err := netlinksafe.LinkByName(bridge)
+	switch {
+	case err != nil:
+		return fmt.Errorf("bridge %s: %w", bridge, err)
+	case link.Attrs().MasterIndex != master.Attrs().Index:
+		return fmt.Errorf("port %s is not on bridge %s", port, bridge)
+	case link.Attrs().Flags&net.FlagUp == 0:
+		return fmt.Errorf("port %s is down", port)
+	}
+	t, err := p.table()
+	if err != nil {
+		return err
+	}
+	all, err := t.Ports()
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(g antispoof.Port) bool { return g.Interface == port })
+	if i < 0 {
+		return fmt.Errorf("the packet filter does not guard port %s", port)
+	}
+	for _, a := range addresses {
+		if !slices.Contains(all[i].Addresses, a) {
+			return fmt.Errorf("the packet filter does not let port %s send from %s", port, a)
+		}
+	}
+	return nil
+}
+
+// drops returns how many frames the filter has dropped, by reason.
+func (p *ports) drops() map[string]uint64 {
+	p.mu.Lock()
+	t := p.filter
+	p.mu.Unlock()
+	if t == nil {
+		return nil
+	}
+	counts, err := t.Drops()
+	if err != nil {
+		p.log.Warn("count dropped frames", "error", err)
+	}
+	return counts
+}

@@ -1,0 +1,253 @@
+package segments
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/hotplug"
+	"unnest/internal/hostd/policy"
+)
+
+// endpoint is one guest's place in a segment.
+type endpoint struct {
+	endpointLabel
+	segment *podSegment
+	guest   string
+	holder  attachment.Key // the attachment; zero once it has ended
+	name    string         // of the label that is on the TAP; "" without a queue
+}
+
+// Reserve gives an attachment of a guest an endpoint of a segment, or returns the one
+// that it has there. The segment is created if there is none. No two NICs of a guest
+// get the same MAC: taken are the fractions whose MAC a NIC without an endpoint has.
+func (r *Registry) Reserve(t policy.Tenant, s Spec, guest string, key attachment.Key, taken segment.Set) (attachment.Record, error) {
+	if err := CheckKey(key); err != nil {
+		return attachment.Record{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if has := r.endpoints[owner{guest, key}]; has != nil {
+		switch {
+		case has.segment.dead:
+			return attachment.Record{}, hotplug.ErrDetaching
+		case has.segment.id() != segmentID(t.Name, s.Pod):
+			return attachment.Record{}, ErrElsewhere
+		}
+		return has.record(has.segment.label), has.segment.match(s)
+	}
+	p, err := r.enter(t, s)
+	if err != nil {
+		return attachment.Record{}, err
+	}
+	e, err := r.add(t, p, guest, key, taken)
+	if err != nil {
+		return attachment.Record{}, errors.Join(err, r.endIfEmpty(p)) // if enter has just created it
+	}
+	return e.record(p.label), nil
+}
+
+// add finds a fraction for a new endpoint.
+func (r *Registry) add(t policy.Tenant, p *podSegment, guest string, key attachment.Key, taken segment.Set) (*endpoint, error) {
+	for _, other := range p.endpoints {
+		if other.guest == guest {
+			return nil, fmt.Errorf("segment %s: %w", p.pod, ErrTwice)
+		}
+	}
+	if err := t.AdmitEndpoint(len(p.endpoints)); err != nil {
+		return nil, err
+	}
+	for _, other := range r.of(guest) {
+		if !other.ownMAC {
+			taken = taken.With(other.fraction)
+		}
+	}
+	e := &endpoint{segment: p, holder: key, guest: guest}
+	for f := segment.Fraction(segment.MaxFractions); f >= 1; f-- {
+		if p.endpoints[f] == nil && (e.fraction == 0 || e.ownMAC || !taken.Has(f)) {
+			e.fraction, e.ownMAC = f, taken.Has(f)
+		}
+	}
+	p.endpoints[e.fraction], r.endpoints[owner{guest, key}] = e, e
+	return e, nil
+}
+
+// Open gives an attachment's endpoint a queue, for the NIC of a slot, and returns the
+// descriptor for the VMM. The label has no key yet: if this process ends here, the next
+// one removes the endpoint.
+func (r *Registry) Open(guest string, key attachment.Key, port string) (*os.File, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.endpoints[owner{guest, key}]
+	switch {
+	case e == nil: // the request was given up
+		return nil, hotplug.ErrDetached
+	case e.port != "":
+		return nil, fmt.Errorf("endpoint of segment %s already has a queue as %s", e.segment.pod, e.port)
+	case e.segment.dead:
+		return nil, fmt.Errorf("segment %s: its TAP has been deleted: try again", e.segment.pod)
+	}
+	loop := e.segment.loop
+	file, err := loop.Join(e.fraction)
+	if err != nil {
+		return nil, err
+	}
+	l := endpointLabel{port: port, fraction: e.fraction, ownMAC: e.ownMAC}
+	if err := loop.addName(l.String()); err != nil {
+		return nil, errors.Join(err, file.Close(), loop.Leave(e.fraction))
+	}
+	e.endpointLabel, e.name = l, l.String()
+	r.ports[port] = e
+	return file, nil
+}
+
+// RestoreOffloads restores the offloads of a segment after a VMM has made a NIC of the queue
+// for a port: the VMM sets them for all queues, for a guest that has not yet said which
+// it takes. A port that is not an endpoint's is ignored.
+func (r *Registry) RestoreOffloads(port string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.ports[port]; e != nil {
+		return e.segment.loop.RestoreOffloads()
+	}
+	return nil
+}
+
+// RestoreOffloadsOf does what RestoreOffloads does for all segments of a guest that was reset.
+func (r *Registry) RestoreOffloadsOf(guest string) (err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.of(guest) {
+		err = errors.Join(err, e.segment.loop.RestoreOffloads())
+	}
+	return err
+}
+
+// Connect makes the endpoint at a port a member of its segment.
+func (r *Registry) Connect(port string, key attachment.Key) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.ports[port]
+	if e == nil || e.holder == (attachment.Key{}) {
+		return hotplug.ErrDetached
+	}
+	if err := e.relabel(key); err != nil {
+		return err
+	}
+	e.segment.created = time.Time{}
+	r.setMembers(e.segment, e.segment.members.With(e.fraction))
+	return nil
+}
+
+// relabel writes the label of an endpoint with a key or with none. It adds the new name
+// before it deletes the old one, so that there always is one.
+func (e *endpoint) relabel(key attachment.Key) error {
+	l := e.endpointLabel
+	l.key = key
+	name := l.String()
+	if name == e.name {
+		return nil
+	}
+	if err := e.segment.loop.addName(name); err != nil {
+		return err
+	}
+	old := e.name
+	e.name = name
+	return e.segment.loop.deleteName(old)
+}
+
+// Disconnect ends the membership of the endpoint at a port. It returns false if the
+// port is not an endpoint's.
+func (r *Registry) Disconnect(port string) (endpoint bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.ports[port]
+	if e == nil {
+		return false, nil
+	}
+	if !e.segment.dead {
+		err = e.relabel(attachment.Key{})
+	}
+	r.setMembers(e.segment, e.segment.members.Without(e.fraction))
+	return true, err
+}
+
+// ClosePort closes the queue of the endpoint at a port and removes the endpoint. It
+// returns false if the port is not an endpoint's.
+func (r *Registry) ClosePort(port string) (endpoint bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.ports[port]
+	if e == nil {
+		return false, nil
+	}
+	return true, r.remove(e)
+}
+
+func (r *Registry) remove(e *endpoint) error {
+	p := e.segment
+	if e.port != "" && !p.dead && !p.loop.gone() {
+		if err := p.loop.Leave(e.fraction); err != nil {
+			return err
+		}
+		if err := p.loop.deleteName(e.name); err != nil {
+			return err
+		}
+	}
+	delete(r.ports, e.port)
+	delete(p.endpoints, e.fraction)
+	if at := (owner{e.guest, e.holder}); r.endpoints[at] == e {
+		delete(r.endpoints, at)
+	}
+	r.setMembers(p, p.members.Without(e.fraction))
+	return r.endIfEmpty(p)
+}
+
+// Release takes the endpoint of an attachment that has ended. If the endpoint still has
+// a queue, it stays until ClosePort.
+func (r *Registry) Release(guest string, key attachment.Key) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.endpoints[owner{guest, key}]
+	if e == nil {
+		return nil
+	}
+	if e.port == "" {
+		return r.remove(e)
+	}
+	delete(r.endpoints, owner{guest, key})
+	e.holder = attachment.Key{}
+	return nil
+}
+
+// RemoveGuest removes all endpoints of a guest that is gone.
+func (r *Registry) RemoveGuest(guest string) (err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.of(guest) {
+		err = errors.Join(err, r.remove(e))
+	}
+	return err
+}
+
+// of lists a guest's endpoints.
+func (r *Registry) of(guest string) (all []*endpoint) {
+	for _, p := range r.segments {
+		for _, e := range p.endpoints {
+			if e.guest == guest {
+				all = append(all, e)
+			}
+		}
+	}
+	return all
+}
+
+// Has reports whether a guest has an endpoint.
+func (r *Registry) Has(guest string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.of(guest)) > 0
+}

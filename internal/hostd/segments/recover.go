@@ -1,0 +1,116 @@
+package segments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/vishvananda/netlink"
+
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/policy"
+	"unnest/internal/vmm"
+)
+
+// Guest is a guest that may have endpoints.
+type Guest struct {
+	Name, Tenant string
+	// OwnsPort reports whether a port is named for one of the guest's slots.
+	OwnsPort func(port string) bool
+	// Process returns the ID of the VMM's process. The error wraps vmm.ErrNotRunning
+	// when the VMM has ended.
+	Process func(context.Context) (int, error)
+}
+
+// Recover takes over the segments of an earlier daemon: their TAPs exist as long as a
+// VMM has a queue. Call it before any guest is connected. It duplicates the queues from
+// each VMM's process and needs no answer of the VMM. It destroys a segment that cannot be
+// taken over, because the owners of its queues are unknown then.
+func (r *Registry) Recover(ctx context.Context, tenant func(name string) (policy.Tenant, error), guests []Guest) error {
+	links, err := netlinksafe.LinkList()
+	if err != nil {
+		return fmt.Errorf("list segments: %w", err)
+	}
+	for _, link := range links {
+		l, ok := parseLabel(link.Attrs().Alias)
+		if _, tap := link.(*netlink.Tuntap); !ok || !tap || link.Attrs().Name != tapName(l.id()) {
+			continue
+		}
+		t, err := tenant(l.tenant)
+		if err == nil {
+			err = r.recover(ctx, t, l, link.Attrs().AltNames, guests)
+		}
+		if err != nil {
+			r.log.Error("take over segment", "tenant", l.tenant, "pod", l.pod, "error", err)
+			if err := netlink.LinkDel(link); err != nil {
+				return fmt.Errorf("delete segment that cannot be taken over: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// recover takes over one segment, with those endpoints whose VMM still has the queue.
+func (r *Registry) recover(ctx context.Context, t policy.Tenant, l label, names []string, guests []Guest) error {
+	holders, endpoints := map[int]segment.Fraction{}, map[segment.Fraction]*endpoint{}
+	for _, e := range endpointLabels(names) {
+		i := slices.IndexFunc(guests, func(g Guest) bool { return g.Tenant == l.tenant && g.OwnsPort(e.port) })
+		if i < 0 {
+			continue
+		}
+		pid, err := guests[i].Process(ctx)
+		if errors.Is(err, vmm.ErrNotRunning) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if other, twice := holders[pid]; twice {
+			return fmt.Errorf("guest %s is both fraction %d and %d", guests[i].Name, other, e.fraction)
+		}
+		holders[pid] = e.fraction
+		endpoints[e.fraction] = &endpoint{endpointLabel: e, guest: guests[i].Name, holder: e.key, name: e.String()}
+	}
+	if len(holders) == 0 {
+		return errors.New("none of its guests runs")
+	}
+	loop, err := recoverLoopback(loopbackOptions(t, l), holders)
+	if err != nil {
+		return err
+	}
+	r.takeOver(&podSegment{label: l, loop: loop, endpoints: endpoints}, names)
+	return nil
+}
+
+// takeOver adds an existing segment. Endpoints that were connected become its members;
+// endpoints without a queue are removed, and so are all names of no endpoint.
+func (r *Registry) takeOver(p *podSegment, names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	kept := map[string]bool{}
+	for f, e := range p.endpoints {
+		if !p.loop.Members().Has(f) {
+			delete(p.endpoints, f)
+			continue
+		}
+		e.segment, kept[e.name] = p, true
+		r.ports[e.port] = e
+		if e.holder != (attachment.Key{}) {
+			r.endpoints[owner{e.guest, e.holder}] = e
+			p.members = p.members.With(f)
+		}
+	}
+	for _, name := range names {
+		if _, ours := parseEndpointLabel(name); ours && !kept[name] {
+			if err := p.loop.deleteName(name); err != nil {
+				r.log.Warn("leave name behind", "error", err)
+			}
+		}
+	}
+	r.segments[p.id()] = p
+	r.log.Info("take over segment", "tenant", p.tenant, "pod", p.pod, "members", p.members)
+	r.announce(p)
+}

@@ -1,0 +1,241 @@
+// Package segments holds the Hostlo segments of one host and their endpoints (Bacou et
+// al. 2019, §4): which pods have a segment, which guests have joined it, and what
+// the segment's TAP records about that for the next daemon.
+//
+// An endpoint goes through Reserve, Open, Connect, Disconnect and Close. It has a
+// fraction of the segment from Reserve until nothing of it is left.
+//
+// Which slot an endpoint's NIC is plugged into belongs to package hotplug, passing
+// frames on to package reflector, and the limits of a tenant to package policy.
+package segments
+
+import (
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/status"
+	"unnest/internal/netdev/reflector"
+)
+
+// AnnounceInterval is how often the daemon has to call Tick: each segment's members
+// are told their membership again, because a NIC that was down has missed it.
+const AnnounceInterval = 2 * time.Second
+
+// emptyTime is how long a segment made by Create waits for its first endpoint.
+const emptyTime = time.Minute
+
+// Reasons to refuse a request, to be told apart with errors.Is.
+var (
+	ErrKey       = errors.New("the key is not that of the segment: use the key that the pod's other guests have")
+	ErrDiffers   = errors.New("the segment exists with different settings")
+	ErrElsewhere = errors.New("the attachment has an endpoint of another segment: leave that first")
+	ErrTwice     = errors.New("the guest still has an endpoint in the segment: a pod has one fraction on a guest")
+	ErrNoSegment = errors.New("no such segment")
+)
+
+// Registry holds the segments of the host. Its methods may be called from several
+// goroutines.
+type Registry struct {
+	log    *slog.Logger
+	create func(reflector.Options) (loopback, error)
+
+	mu        sync.Mutex
+	segments  map[string]*podSegment // by id
+	endpoints map[owner]*endpoint    // by attachment
+	ports     map[string]*endpoint   // by the name of the slot's port, once there is a queue
+}
+
+// owner is an attachment of one guest.
+type owner struct {
+	guest string
+	key   attachment.Key
+}
+
+// podSegment is one segment.
+type podSegment struct {
+	label
+	loop      loopback
+	endpoints map[segment.Fraction]*endpoint
+	// members are the fractions whose endpoint is connected.
+	members segment.Set
+	created time.Time // by Create; zero once there was an endpoint
+	dead    bool      // its TAP is deleted
+}
+
+// New returns a registry without segments.
+func New(log *slog.Logger) *Registry {
+	return &Registry{
+		log: log, create: createLoopback,
+		segments: map[string]*podSegment{}, endpoints: map[owner]*endpoint{}, ports: map[string]*endpoint{},
+	}
+}
+
+// Spec is the segment that a request asks for. An empty mode matches any.
+type Spec struct{ Pod, Key, Mode, Network string }
+
+// enter returns the segment of the spec, and creates it if there is none.
+func (r *Registry) enter(t policy.Tenant, s Spec) (*podSegment, error) {
+	id := segmentID(t.Name, s.Pod)
+	if p := r.segments[id]; p != nil {
+		return p, p.match(s)
+	}
+	if err := t.AdmitSegment(r.count(t.Name)); err != nil {
+		return nil, err
+	}
+	mode, err := t.SegmentModeFor(s.Mode)
+	if err != nil {
+		return nil, err
+	}
+	p := &podSegment{
+		label:     label{tenant: t.Name, pod: s.Pod, network: s.Network, mode: mode, digest: Digest(t.Name, s.Pod, s.Key)},
+		endpoints: map[segment.Fraction]*endpoint{},
+	}
+	if p.loop, err = r.create(loopbackOptions(t, p.label)); err != nil {
+		return nil, err
+	}
+	if err := p.loop.setAlias(p.alias()); err != nil {
+		return nil, errors.Join(err, p.loop.Delete())
+	}
+	r.segments[id] = p
+	r.log.Info("create segment", "tenant", p.tenant, "pod", p.pod, "mode", p.mode, "network", p.network, "tap", tapName(id))
+	return p, nil
+}
+
+// loopbackOptions returns the options of a tenant's segment. The burst is what the
+// rate allows in a tenth of a second.
+func loopbackOptions(t policy.Tenant, l label) reflector.Options {
+	rate := uint32(t.Limits.Broadcasts)
+	if rate == 0 {
+		rate = uint32(time.Second) // one per nanosecond: no limit
+	}
+	return reflector.Options{
+		Name: tapName(l.id()), Mode: reflector.Mode(l.mode), Limit: reflector.Limit{Rate: rate, Burst: max(1, rate/10)},
+	}
+}
+
+// match returns an error unless the segment is as the spec says. It compares the key
+// first: without the key a guest learns nothing about the segment.
+func (p *podSegment) match(s Spec) error {
+	digest := Digest(p.tenant, p.pod, s.Key)
+	switch {
+	case subtle.ConstantTimeCompare(digest[:], p.digest[:]) != 1:
+		return fmt.Errorf("segment %s: %w", s.Pod, ErrKey)
+	case s.Mode != "" && s.Mode != p.mode:
+		return fmt.Errorf("%w: %s has mode %s, not %s", ErrDiffers, s.Pod, p.mode, s.Mode)
+	case s.Network != p.network:
+		return fmt.Errorf("%w: %s is of network %q, not %q", ErrDiffers, s.Pod, p.network, s.Network)
+	}
+	return nil
+}
+
+func (r *Registry) count(tenant string) int {
+	n := 0
+	for _, p := range r.segments {
+		if p.tenant == tenant {
+			n++
+		}
+	}
+	return n
+}
+
+// Count returns how many segments a tenant has.
+func (r *Registry) Count(tenant string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count(tenant)
+}
+
+// Create makes a segment without endpoints, unless it exists. If no endpoint joins
+// it within a minute, it is destroyed.
+func (r *Registry) Create(t policy.Tenant, s Spec) (status.Segment, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, err := r.enter(t, s)
+	if err != nil {
+		return status.Segment{}, err
+	}
+	if len(p.endpoints) == 0 {
+		p.created = time.Now()
+	}
+	return p.status(), nil
+}
+
+// setMembers announces the members of a segment, if they have changed.
+func (r *Registry) setMembers(p *podSegment, members segment.Set) {
+	if members != p.members && !p.dead {
+		p.members = members
+		r.announce(p)
+	}
+}
+
+// announce tells the members about each other in a new generation. It records the
+// generation first, because the next daemon has to continue with a later one.
+func (r *Registry) announce(p *podSegment) {
+	p.generation++
+	err := p.loop.setAlias(p.alias())
+	if err = errors.Join(err, p.loop.Announce(p.membership())); err != nil {
+		r.log.Warn("announce members", "tenant", p.tenant, "pod", p.pod, "error", err)
+	}
+	r.log.Info("members of segment", "tenant", p.tenant, "pod", p.pod, "members", p.members, "generation", p.generation)
+}
+
+func (p *podSegment) membership() segment.Membership {
+	return segment.Membership{Generation: p.generation, Members: p.members}
+}
+
+// endIfEmpty destroys a segment that has no endpoints.
+func (r *Registry) endIfEmpty(p *podSegment) error {
+	if len(p.endpoints) > 0 || p.dead || time.Since(p.created) < emptyTime {
+		return nil
+	}
+	return r.destroy(p)
+}
+
+func (r *Registry) destroy(p *podSegment) error {
+	p.dead = true
+	delete(r.segments, p.id())
+	r.log.Info("destroy segment", "tenant", p.tenant, "pod", p.pod)
+	return p.loop.Delete()
+}
+
+// Tick announces all members again and destroys empty segments. It returns the guests
+// of segments whose TAP somebody else has deleted: their endpoints are lost.
+func (r *Registry) Tick() (affected []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.segments {
+		if p.loop.gone() {
+			r.log.Warn("segment is lost: its TAP has been deleted", "tenant", p.tenant, "pod", p.pod)
+			for _, e := range p.endpoints {
+				affected = append(affected, e.guest)
+			}
+			if err := r.destroy(p); err != nil {
+				r.log.Warn("destroy segment", "tenant", p.tenant, "pod", p.pod, "error", err)
+			}
+			continue
+		}
+		if err := errors.Join(p.loop.RestoreOffloads(), p.loop.Announce(p.membership()), r.endIfEmpty(p)); err != nil {
+			r.log.Warn("announce members", "tenant", p.tenant, "pod", p.pod, "error", err)
+		}
+	}
+	return affected
+}
+
+// Close leaves all segments to the next daemon. A segment of which no VMM has a queue
+// ends.
+func (r *Registry) Close() (err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.segments {
+		err = errors.Join(err, p.loop.Close())
+	}
+	clear(r.segments)
+	return err
+}

@@ -1,0 +1,436 @@
+package segments
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/hotplug"
+	"unnest/internal/hostd/policy"
+	"unnest/internal/netdev/reflector"
+)
+
+// fakeLoopback is a segment's TAP without a kernel.
+type fakeLoopback struct {
+	options   reflector.Options
+	queues    segment.Set
+	alias     string
+	names     map[string]bool
+	announced []segment.Membership
+	deleted   bool
+	fail      error // of the next Join
+}
+
+func (l *fakeLoopback) Join(f segment.Fraction) (*os.File, error) {
+	if err := l.fail; err != nil {
+		l.fail = nil
+		return nil, err
+	}
+	l.queues = l.queues.With(f)
+	return os.Open(os.DevNull)
+}
+
+func (l *fakeLoopback) Leave(f segment.Fraction) error {
+	l.queues = l.queues.Without(f)
+	return nil
+}
+
+func (l *fakeLoopback) RestoreOffloads() error { return nil }
+
+func (l *fakeLoopback) Announce(m segment.Membership) error {
+	l.announced = append(l.announced, m)
+	return nil
+}
+
+func (l *fakeLoopback) Members() segment.Set { return l.queues }
+
+func (l *fakeLoopback) Counters() (map[segment.Fraction]reflector.Counters, error) {
+	return map[segment.Fraction]reflector.Counters{1: {Frames: 3, Spoofed: 2}}, nil
+}
+
+func (l *fakeLoopback) Close() error { return nil }
+
+func (l *fakeLoopback) Delete() error {
+	l.deleted = true
+	return nil
+}
+
+func (l *fakeLoopback) setAlias(alias string) error {
+	l.alias = alias
+	return nil
+}
+
+func (l *fakeLoopback) addName(name string) error {
+	if len(name) > maxName || l.names[name] {
+		return fmt.Errorf("name %q of %d bytes", name, len(name))
+	}
+	l.names[name] = true
+	return nil
+}
+
+func (l *fakeLoopback) deleteName(name string) error {
+	delete(l.names, name)
+	return nil
+}
+
+func (l *fakeLoopback) gone() bool { return l.deleted }
+
+// fakeSegments are segments on fake loopbacks, by their pods.
+func fakeSegments(t *testing.T) (*Registry, map[string]*fakeLoopback) {
+	made := map[string]*fakeLoopback{}
+	s := New(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	s.create = func(o reflector.Options) (loopback, error) {
+		if l := made[o.Name]; l != nil && !l.deleted {
+			return nil, errors.New("device is there")
+		}
+		l := &fakeLoopback{options: o, names: map[string]bool{}}
+		made[o.Name] = l
+		return l, nil
+	}
+	return s, made
+}
+
+const testKey = "0123456789abcdef"
+
+func asked(pod string) Spec { return Spec{Pod: pod, Key: testKey} }
+
+// of returns the key of an endpoint of a container.
+func of(container string) attachment.Key {
+	return attachment.Key{Kind: attachment.Endpoint, Owner: container, Name: "eth0"}
+}
+
+// A pod's fractions come and go, as one guest after the other asks.
+func TestEndpoints(t *testing.T) {
+	s, made := fakeSegments(t)
+	tenant := policy.Tenant{Name: "a", Limits: policy.Limits{Broadcasts: 70}}
+	loop := func() *fakeLoopback { return made[TAP("a", "web")] }
+	join := func(guest, port string) attachment.Record {
+		t.Helper()
+		n, err := s.Reserve(tenant, asked("web"), guest, of("c1"), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := s.Open(guest, of("c1"), port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		if loop().queues.Has(n.Fraction) != true || s.segments["a/web"].members.Has(n.Fraction) {
+			t.Errorf("queues are %s, members %s", loop().queues, s.segments["a/web"].members)
+		}
+		if err := s.Connect(port, of("c1")); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := join("g1", "u1n1-1"); n.Fraction != 1 || n.OwnMAC || n.Pod != "web" {
+		t.Errorf("first note is %+v", n)
+	}
+	told := len(loop().announced)
+	if err := s.Check("g1", of("c1")); err != nil || len(loop().announced) != told+1 || loop().announced[told] != loop().announced[told-1] {
+		t.Errorf("an endpoint that asks is told %v, %v after %d; want the last of them again", loop().announced, err, told)
+	}
+	if n := join("g2", "u2n1-1"); n.Fraction != 2 {
+		t.Errorf("second note is %+v", n)
+	}
+	if o := loop().options; o.Limit.Rate != 70 || o.Limit.Burst != 7 || o.Mode != reflector.Unicast {
+		t.Errorf("options are %+v", o)
+	}
+	last := loop().announced[len(loop().announced)-1]
+	if last.Members != segment.Of(1, 2) || last.Generation != 2 {
+		t.Errorf("announced %+v", loop().announced)
+	}
+	if names := slices.Sorted(maps.Keys(loop().names)); !slices.Equal(names, []string{"u1n1-1.1.c1@eth0", "u2n1-1.2.c1@eth0"}) {
+		t.Errorf("names are %q", names)
+	}
+	if got, ok := parseLabel(loop().alias); !ok || got.generation != 2 || got.pod != "web" || strings.Contains(loop().alias, testKey) {
+		t.Errorf("alias is %q", loop().alias)
+	}
+
+	// On its way out it is no member, and has no key, but its number is taken.
+	if endpoint, err := s.Disconnect("u1n1-1"); !endpoint || err != nil {
+		t.Errorf("got %t, %v", endpoint, err)
+	}
+	if last = loop().announced[len(loop().announced)-1]; last.Members != segment.Of(2) || !loop().names["u1n1-1.1"] || loop().names["u1n1-1.1.c1@eth0"] {
+		t.Errorf("announced %+v, names %v", last, loop().names)
+	}
+	if n := join("g3", "u3n1-1"); n.Fraction != 3 {
+		t.Errorf("third note is %+v", n)
+	}
+	if _, err := s.Reserve(tenant, asked("web"), "g1", of("c2"), 0); !errors.Is(err, ErrTwice) {
+		t.Errorf("second endpoint of a guest: got %v", err)
+	}
+	first := loop()
+	for _, port := range []string{"u1n1-1", "u2n1-1", "u3n1-1"} {
+		if first.deleted {
+			t.Error("the segment is gone before the last")
+		}
+		if endpoint, err := s.ClosePort(port); !endpoint || err != nil {
+			t.Errorf("close %s: %t, %v", port, endpoint, err)
+		}
+	}
+	if !first.deleted || len(s.segments)+len(s.endpoints)+len(s.ports) > 0 || len(first.names) > 0 {
+		t.Errorf("left: %v, %v, %v, names %v, TAP deleted %t", s.segments, s.endpoints, s.ports, first.names, first.deleted)
+	}
+	if endpoint, err := s.ClosePort("u1n1-1"); endpoint || err != nil {
+		t.Errorf("second close: %t, %v", endpoint, err)
+	}
+}
+
+// Who may join.
+func TestAdmission(t *testing.T) {
+	tenant := policy.Tenant{Name: "a", Limits: policy.Limits{Segments: 2}}
+	few := policy.Tenant{Name: "b", Limits: policy.Limits{Endpoints: 1}, Segments: policy.Segments{Modes: []string{policy.SegmentUnicast}}}
+	s, _ := fakeSegments(t)
+	for i, c := range []struct {
+		tenant policy.Tenant
+		want   Spec
+		guest  string
+		err    error
+	}{
+		{tenant, Spec{Pod: "web", Key: testKey, Mode: "plain", Network: "n"}, "g1", nil},
+		{tenant, Spec{Pod: "web", Key: testKey, Network: "n"}, "g2", nil},
+		{tenant, Spec{Pod: "web", Key: testKey, Mode: "unicast", Network: "n"}, "g3", ErrDiffers},
+		{tenant, Spec{Pod: "web", Key: testKey}, "g3", ErrDiffers},
+		{tenant, Spec{Pod: "web", Key: testKey + "0", Network: "n"}, "g3", ErrKey},
+		{tenant, Spec{Pod: "web", Key: testKey[1:], Mode: "unicast"}, "g3", ErrKey}, // no word of the mode
+		{tenant, Spec{Pod: "db", Key: testKey}, "g1", nil},
+		{tenant, Spec{Pod: "third", Key: testKey}, "g1", policy.ErrLimit},
+		{few, Spec{Pod: "web", Key: "another of b's..", Mode: "plain"}, "g9", policy.ErrSegmentMode},
+		{few, Spec{Pod: "web", Key: "another of b's.."}, "g9", nil}, // the same name, another tenant
+		{few, Spec{Pod: "web", Key: "another of b's.."}, "g8", policy.ErrLimit},
+	} {
+		_, err := s.Reserve(c.tenant, c.want, c.guest, of(fmt.Sprint("c", i)), 0)
+		if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
+			t.Errorf("%d: %s, %+v: got %v, want %v", i, c.tenant.Name, c.want, err, c.err)
+		}
+	}
+	if n := s.count("a") + s.count("b"); n != 3 {
+		t.Errorf("%d segments, want 3", n)
+	}
+	if _, err := s.Reserve(tenant, asked("db"), "g1", of("c0"), 0); !errors.Is(err, ErrElsewhere) {
+		t.Errorf("an attachment that is in another segment: got %v", err)
+	}
+	for _, c := range []struct {
+		pod, key, guest string
+		want            error
+	}{
+		{"web", "", "g1", nil}, {"web", testKey, "g7", nil}, {"web", "", "g7", ErrKey}, {"web", "x", "g1", ErrKey}, {"none", "", "g1", ErrNoSegment},
+	} {
+		if _, err := s.Find("a", c.pod, c.key, c.guest); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+			t.Errorf("find %s as %s with key %q: got %v, want %v", c.pod, c.guest, c.key, err, c.want)
+		}
+	}
+}
+
+// A guest's NICs have all different MACs, whatever segments they are of; the
+// seventeenth fraction is refused.
+func TestFractions(t *testing.T) {
+	s, _ := fakeSegments(t)
+	tenant := policy.Tenant{Name: "a"}
+	seen := map[segment.Fraction]bool{}
+	for i := range 20 {
+		n, err := s.Reserve(tenant, asked(fmt.Sprint("pod", i)), "g1", of(fmt.Sprint("c", i)), segment.Of(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n.OwnMAC != (i >= 15) || !n.OwnMAC && (n.Fraction == 3 || seen[n.Fraction]) {
+			t.Errorf("endpoint %d is fraction %d, own MAC %t", i, n.Fraction, n.OwnMAC)
+		}
+		seen[n.Fraction] = true
+	}
+	for i := range 16 {
+		n, err := s.Reserve(tenant, asked("wide"), fmt.Sprint("h", i), of("c"), 0)
+		if err != nil || n.Fraction != segment.Fraction(i+1) {
+			t.Errorf("endpoint %d is fraction %d, %v", i, n.Fraction, err)
+		}
+	}
+	_, err := s.Reserve(tenant, asked("wide"), "h16", of("c"), 0)
+	if !errors.Is(err, policy.ErrLimit) {
+		t.Errorf("the seventeenth: got %v", err)
+	}
+}
+
+// What fails, or is given up before it has a queue, leaves nothing.
+func TestEndpointsThatFail(t *testing.T) {
+	s, made := fakeSegments(t)
+	tenant := policy.Tenant{Name: "a"}
+	if _, err := s.Reserve(tenant, asked("web"), "g1", of("c1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	loop := made[TAP("a", "web")]
+	loop.fail = errors.New("no luck")
+	if _, err := s.Open("g1", of("c1"), "u1n1-1"); err == nil || len(s.ports) > 0 {
+		t.Errorf("got %v, ports %v", err, s.ports)
+	}
+	if err := s.Release("g1", of("c1")); err != nil || !loop.deleted || len(s.segments) > 0 {
+		t.Errorf("got %v, TAP deleted %t, segments %v", err, loop.deleted, s.segments)
+	}
+	if _, err := s.Open("g1", of("c1"), "u1n1-2"); !errors.Is(err, hotplug.ErrDetached) {
+		t.Errorf("given up: got %v", err)
+	}
+
+	// A guest that is gone, with one endpoint ready and one half done.
+	for i, pod := range []string{"web", "db"} {
+		key := of(fmt.Sprint("c", i))
+		if _, err := s.Reserve(tenant, asked(pod), "g1", key, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Open("g1", key, fmt.Sprint("u1n", i, "-1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Reserve(tenant, asked("web"), "g2", of("c"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RemoveGuest("g1"); err != nil || len(s.segments) != 1 || len(s.endpoints) != 1 || len(s.ports) != 0 || s.Has("g1") || !s.Has("g2") {
+		t.Errorf("got %v, segments %v, seats %v, ports %v", err, s.segments, s.endpoints, s.ports)
+	}
+
+	// A TAP that somebody deletes: its guests hear of it, and the pod may begin anew.
+	made[TAP("a", "web")].deleted = true
+	if affected := s.Tick(); !slices.Equal(affected, []string{"g2"}) || len(s.segments) != 0 {
+		t.Errorf("affected are %q, segments %v", affected, s.segments)
+	}
+	if _, err := s.Reserve(tenant, asked("web"), "g2", of("c"), 0); !errors.Is(err, hotplug.ErrDetaching) {
+		t.Errorf("before its NIC is gone: got %v", err)
+	}
+	if err := s.Release("g2", of("c")); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Reserve(tenant, asked("web"), "g2", of("c"), 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// A segment that was created and is empty is given up after its time; one that
+// had an endpoint ends with the last.
+func TestCreatedSegment(t *testing.T) {
+	s, made := fakeSegments(t)
+	tenant := policy.Tenant{Name: "a"}
+	for range 2 {
+		if got, err := s.Create(tenant, asked("web")); err != nil || got.Mode != policy.SegmentUnicast || len(got.Fractions) > 0 {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	}
+	loop := made[TAP("a", "web")]
+	if s.Tick(); loop.deleted {
+		t.Error("it is given up at once")
+	}
+	s.segments["a/web"].created = time.Now().Add(-emptyTime)
+	if s.Tick(); !loop.deleted || len(s.segments) > 0 {
+		t.Error("it is not given up")
+	}
+	if _, err := s.Create(tenant, asked("web")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Create(tenant, Spec{Pod: "web", Key: "not that of the segment"}); !errors.Is(err, ErrKey) {
+		t.Errorf("another key: got %v", err)
+	}
+}
+
+// Random lives: at any time the queues are the seats', the announced set is that of
+// the connected, and in the end nothing is left.
+func TestSegmentsAtRandom(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		s, made := fakeSegments(t)
+		s.log = slog.New(slog.DiscardHandler)
+		tenant := policy.Tenant{Name: "a", Limits: policy.Limits{Segments: 3, Endpoints: 4}}
+		state := map[string]int{} // by guest: 1 reserved, 2 open, 3 connected, 4 disconnected
+		for step := range 200 {
+			number := rng.IntN(6)
+			guest, key, port := fmt.Sprint("g", number), of("c"), fmt.Sprintf("u%dn1-%d", number+1, step+1)
+			if st := s.endpoints[owner{guest, key}]; st != nil && st.port != "" {
+				port = st.port
+			}
+			switch rng.IntN(6) {
+			case 0, 1:
+				if state[guest] == 0 {
+					if _, err := s.Reserve(tenant, asked(fmt.Sprint("p", rng.IntN(4))), guest, key, 0); err == nil {
+						state[guest] = 1
+					}
+				}
+			case 2:
+				if f, err := s.Open(guest, key, port); (err == nil) != (state[guest] == 1) {
+					t.Fatalf("seed %d: open in state %d: %v", seed, state[guest], err)
+				} else if err == nil {
+					f.Close()
+					state[guest] = 2
+				}
+			case 3:
+				if state[guest] == 2 || state[guest] == 3 {
+					if err := s.Connect(port, key); err != nil {
+						t.Fatal(err)
+					}
+					state[guest] = 3
+				}
+			case 4:
+				if state[guest] == 3 {
+					if _, err := s.Disconnect(port); err != nil {
+						t.Fatal(err)
+					}
+					state[guest] = 4
+				}
+			case 5:
+				_, err := s.ClosePort(port)
+				if err := errors.Join(err, s.Release(guest, key)); err != nil {
+					t.Fatal(err)
+				}
+				state[guest] = 0
+			}
+			checkSegments(t, seed, s, state)
+		}
+		for guest := range state {
+			if err := s.RemoveGuest(guest); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, l := range made {
+			if !l.deleted || len(l.names) > 0 || l.queues != 0 {
+				t.Fatalf("seed %d: left %+v", seed, l)
+			}
+		}
+	}
+}
+
+func checkSegments(t *testing.T, seed uint64, s *Registry, state map[string]int) {
+	t.Helper()
+	endpoints := 0
+	for _, p := range s.segments {
+		l := p.loop.(*fakeLoopback)
+		var queues, members segment.Set
+		for f, st := range p.endpoints {
+			endpoints++
+			if state[st.guest] >= 2 {
+				queues = queues.With(f)
+			}
+			if state[st.guest] == 3 {
+				members = members.With(f)
+			}
+		}
+		if l.deleted || len(p.endpoints) == 0 || l.queues != queues || p.members != members || len(l.names) != queues.Len() {
+			t.Fatalf("seed %d: segment %s has queues %s, members %s, names %v; want %s and %s", seed, p.pod, l.queues, p.members, l.names, queues, members)
+		}
+		if n := len(l.announced); n > 0 && l.announced[n-1] != p.membership() || int(p.generation) != n {
+			t.Fatalf("seed %d: announced %v, is %+v", seed, l.announced, p.membership())
+		}
+	}
+	for _, st := range state {
+		if st > 0 {
+			endpoints--
+		}
+	}
+	if endpoints != 0 {
+		t.Fatalf("seed %d: %d endpoints too many", seed, endpoints)
+	}
+}

@@ -1,0 +1,99 @@
+package segments
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/status"
+)
+
+// Status describes all segments, ordered by tenant and pod.
+func (r *Registry) Status() (all []status.Segment) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.segments {
+		all = append(all, p.status())
+	}
+	slices.SortFunc(all, func(a, b status.Segment) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Pod, b.Pod))
+	})
+	return all
+}
+
+func (p *podSegment) status() status.Segment {
+	s := status.Segment{
+		Tenant: p.tenant, Pod: p.pod, TAP: tapName(p.id()), Mode: p.mode, Network: p.network, Generation: p.generation,
+		Members: p.members, Counts: map[segment.Fraction]status.Frames{},
+	}
+	for f, e := range p.endpoints {
+		s.Fractions = append(s.Fractions, status.Fraction{Fraction: f, Guest: e.guest, Member: p.members.Has(f)})
+	}
+	slices.SortFunc(s.Fractions, func(a, b status.Fraction) int { return cmp.Compare(a.Fraction, b.Fraction) })
+	counters, _ := p.loop.Counters() // a closed segment has none
+	for f, c := range counters {
+		s.Counts[f] = status.Frames(c)
+	}
+	return s
+}
+
+// Find describes a pod's segment to a guest of its tenant that has an endpoint in it,
+// or that shows its key.
+func (r *Registry) Find(tenant, pod, key, guest string) (status.Segment, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.segments[segmentID(tenant, pod)]
+	if p == nil {
+		return status.Segment{}, ErrNoSegment
+	}
+	for _, e := range p.endpoints {
+		if key == "" && e.guest == guest {
+			return p.status(), nil
+		}
+	}
+	if err := p.match(Spec{Pod: pod, Key: key, Network: p.network}); err != nil {
+		return status.Segment{}, err
+	}
+	return p.status(), nil
+}
+
+// CheckPodKey returns an error, which wraps ErrKey, when the pod has a segment with
+// another key.
+func (r *Registry) CheckPodKey(tenant, pod, key string) error {
+	if _, err := r.Find(tenant, pod, key, ""); !errors.Is(err, ErrNoSegment) {
+		return err
+	}
+	return nil
+}
+
+// Membership returns the mode and the members of the segment of the endpoint at a port.
+func (r *Registry) Membership(port string) (mode string, m segment.Membership) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.ports[port]; e != nil {
+		return e.segment.mode, e.segment.membership()
+	}
+	return "", segment.Membership{}
+}
+
+// Check returns an error when an attachment's endpoint is not complete. If it is, the
+// segment's members are announced at once: an endpoint that was moved into its pod a
+// moment ago has missed the earlier announcements.
+func (r *Registry) Check(guest string, key attachment.Key) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch e := r.endpoints[owner{guest, key}]; {
+	case e == nil || e.port == "":
+		return errors.New("it has no queue")
+	case e.segment.dead || e.segment.loop.gone():
+		return errors.New("the segment's TAP has been deleted")
+	case !e.segment.members.Has(e.fraction):
+		return errors.New("it is not a member of its segment")
+	case !e.segment.loop.Members().Has(e.fraction):
+		return errors.New("its queue has been closed")
+	default:
+		return e.segment.loop.Announce(e.segment.membership())
+	}
+}

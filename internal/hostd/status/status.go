@@ -1,0 +1,160 @@
+// Package status is what the host daemon reports about itself to the host's operator:
+// GET /status on its unix socket, as JSON. The command line and the metrics read it.
+//
+// The daemon fills it. Nothing here looks at a guest or at the host's network.
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"unnest/internal/hostapi/segment"
+)
+
+// Status is one report.
+type Status struct {
+	Version  string    `json:"version"`
+	Protocol int       `json:"protocol"`
+	Since    time.Time `json:"since"`
+	Listen   string    `json:"listen"`
+	Guests   []Guest   `json:"guests"`
+	Tenants  []Tenant  `json:"tenants"`
+	Segments []Segment `json:"segments"` // ordered by tenant and pod
+}
+
+// Guest is one guest. If its VMM does not answer, only Name, Tenant and Error are set.
+type Guest struct {
+	Name             string  `json:"name"`
+	Tenant           string  `json:"tenant"`
+	Error            string  `json:"error,omitempty"`
+	Awake            bool    `json:"awake"` // its system has called since it booted
+	Slots            int     `json:"slots"`
+	SlotsFree        int     `json:"slots_free"`
+	SlotsQuarantined int     `json:"slots_quarantined"`
+	Pool             int     `json:"pool"`
+	PoolTarget       int     `json:"pool_target"`
+	Attachments      int     `json:"attachments"`
+	NICs             []NIC   `json:"nics"`
+	Shared           []Share `json:"shared,omitempty"` // in no order
+}
+
+// NIC is one NIC of a guest.
+type NIC struct {
+	Slot      int      `json:"slot,omitempty"`
+	VLAN      int      `json:"vlan,omitempty"`
+	State     string   `json:"state"`
+	Container string   `json:"container,omitempty"`
+	Interface string   `json:"interface,omitempty"`
+	Network   string   `json:"network,omitempty"`
+	Bridge    string   `json:"bridge,omitempty"`
+	MAC       string   `json:"mac,omitempty"`
+	Addresses []string `json:"addresses,omitempty"`
+	Pod       string   `json:"pod,omitempty"`      // of an endpoint: the segment's
+	Fraction  int      `json:"fraction,omitempty"` // of an endpoint
+}
+
+// Share is a volume or shared memory of a guest.
+type Share struct {
+	Kind  string `json:"kind"`
+	Pod   string `json:"pod"`
+	Name  string `json:"name"`
+	Port  int    `json:"port,omitempty"` // 0: in the guest's export, or being detached
+	Bytes int64  `json:"bytes,omitempty"`
+}
+
+// Tenant is one tenant.
+type Tenant struct {
+	Name             string `json:"name"`
+	Bridge           string `json:"bridge"`
+	Attachments      int    `json:"attachments"`
+	AddressesInUse   int    `json:"addresses_in_use"`
+	AddressesCooling int    `json:"addresses_cooling"`
+	Segments         int    `json:"segments"`
+}
+
+// Segment is one segment.
+type Segment struct {
+	Tenant     string     `json:"tenant"`
+	Pod        string     `json:"pod"`
+	TAP        string     `json:"tap"`
+	Mode       string     `json:"mode"`
+	Network    string     `json:"network,omitempty"`
+	Generation uint32     `json:"generation"`
+	Fractions  []Fraction `json:"fractions"`
+	// Counts are by the sender's fraction, 0 for frames of an unknown sender. They start
+	// at zero with the daemon.
+	Counts map[segment.Fraction]Frames `json:"counts"`
+
+	Members segment.Set `json:"-"`
+}
+
+// Fraction is one endpoint of a segment.
+type Fraction struct {
+	Fraction segment.Fraction `json:"fraction"`
+	Guest    string           `json:"guest"`
+	Member   bool             `json:"member"` // false while it joins or leaves
+}
+
+// Frames counts frames by what the segment did with them; see reflector.Counters.
+type Frames struct {
+	Frames    uint64 `json:"frames"` // passed on
+	Bytes     uint64 `json:"bytes"`
+	Broadcast uint64 `json:"broadcast"` // of the frames
+	Spoofed   uint64 `json:"spoofed"`   // this and the following: dropped
+	Limited   uint64 `json:"limited"`
+	Oversize  uint64 `json:"oversize"`
+	Unknown   uint64 `json:"unknown"`
+}
+
+// Dropped is how many frames were not passed on.
+func (f Frames) Dropped() uint64 { return f.Spoofed + f.Limited + f.Oversize + f.Unknown }
+
+// Total adds up the counts of all fractions.
+func (s Segment) Total() (all Frames) {
+	for _, c := range s.Counts {
+		all.Frames += c.Frames
+		all.Bytes += c.Bytes
+		all.Broadcast += c.Broadcast
+		all.Spoofed += c.Spoofed
+		all.Limited += c.Limited
+		all.Oversize += c.Oversize
+		all.Unknown += c.Unknown
+	}
+	return all
+}
+
+// Socket returns the path of the unix socket of the daemon with a state directory.
+func Socket(stateDir string) string { return filepath.Join(stateDir, "hostd.sock") }
+
+// Client returns an HTTP client of the daemon with a state directory. The host in a
+// URL does not matter.
+func Client(stateDir string) *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", Socket(stateDir))
+		},
+	}}
+}
+
+// Ask requests the status of the daemon with a state directory.
+func Ask(ctx context.Context, stateDir string) (Status, error) {
+	var s Status
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://hostd/status", nil)
+	if err != nil {
+		return s, err
+	}
+	answer, err := Client(stateDir).Do(r)
+	if err != nil {
+		return s, fmt.Errorf("ask the host daemon at %s: %w: start it, or name its state directory with --state", Socket(stateDir), err)
+	}
+	defer answer.Body.Close()
+	if err := json.NewDecoder(answer.Body).Decode(&s); err != nil {
+		return s, fmt.Errorf("read the host daemon's status: %w", err)
+	}
+	return s, nil
+}
