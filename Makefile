@@ -1,4 +1,4 @@
-# Everything that is done with this work tree; plain make lists it.
+# The tasks of this work tree. make without a target lists them.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -11,7 +11,7 @@ FUZZTIME ?= 10s
 GUESTS ?= 2
 ROUNDS ?= 1000
 
-# What guests are made with and measured by; bin/unnest doctor checks the same.
+# The programs that make and measure guests. bin/unnest doctor checks the same ones.
 PACKAGES := qemu-system-x86 mmdebstrap e2fsprogs xz-utils nftables iproute2 sockperf iperf3 \
 	ca-certificates containernetworking-plugins kmod
 
@@ -20,7 +20,7 @@ PACKAGES := qemu-system-x86 mmdebstrap e2fsprogs xz-utils nftables iproute2 sock
 TEST_PACKAGES := gcc libc6-dev libvirt-daemon libvirt-clients protobuf-compiler curl udhcpd \
 	qemu-system-arm qemu-system-misc openssh-server
 
-# What eBPF programs are compiled by.
+# The compiler of the eBPF programs.
 GENERATE_PACKAGES := clang llvm libbpf-dev linux-libc-dev
 
 .PHONY: help
@@ -32,64 +32,64 @@ deps: ## install the Debian packages that are missing (root)
 	@hack/deps $(PACKAGES)
 
 .PHONY: test-deps
-test-deps: deps ## install what the tests need beside (root)
+test-deps: deps ## install the packages that the tests also need (root)
 	@hack/deps $(TEST_PACKAGES)
 
 .PHONY: build
-build: bin/nerdctl ## build bin/unnest and the programs of its guests, static
+build: bin/nerdctl ## build bin/unnest and its guests' binaries, statically linked
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/unnest
-	@# Without a version: an image that holds them need not change with every revision.
+	@# Without a version, so that an image with these binaries need not change with every revision.
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o bin/ ./cmd/unnest-cni ./cmd/cni-timer ./cmd/unnest-conformance ./cmd/unnest-localhost ./cmd/unnest-volume
 
 .PHONY: quickstart
-quickstart: deps build ## boot a guest, measure a container's network three ways, report (root)
+quickstart: deps build ## boot a guest, measure a container's network three ways, write a report (root)
 	bin/unnest bench quickstart
 
 .PHONY: test
-test: test-deps build bin/gotestsum ## run every test, none skipped (root)
+test: test-deps build bin/gotestsum ## run all tests; fail if one is skipped (root)
 	@bin/gotestsum --format pkgname-and-test-fails --jsonfile bin/test.json --raw-command -- hack/test
 	@hack/no-skips bin/test.json
 
 .PHONY: soak
-soak: build ## let 110 pods come and go in one guest while the daemon is killed (root)
+soak: build ## add and delete 110 pods in one guest while the daemon is killed (root)
 	UNNEST_PRIVILEGED=1 UNNEST_SOAK=1 go test -count=1 -timeout 30m -run '^TestChurn$$' -v ./internal/e2e
 
 .PHONY: soak-hostlo
-soak-hostlo: build ## make, use and leave ROUNDS segments, 1000, over four guests while the daemon is killed (root)
+soak-hostlo: build ## make, use and leave ROUNDS (1000) segments over four guests while the daemon is killed (root)
 	UNNEST_PRIVILEGED=1 UNNEST_ROUNDS=$(ROUNDS) UNNEST_HOSTLO_GUESTS=4 go test -count=1 -timeout 90m -run '^TestHostloRounds$$' -v ./internal/e2e
 
 .PHONY: localhost
-localhost: build ## ask a pod over GUESTS guests, 2, case by case whether it has one localhost (root)
+localhost: build ## check that a pod over GUESTS (2) guests has one localhost (root)
 	UNNEST_PRIVILEGED=1 UNNEST_LOCALHOST=1 UNNEST_HOSTLO_GUESTS=$(GUESTS) go test -count=1 -timeout 90m -run '^TestHostlo$$' -v ./internal/e2e
 
 .PHONY: profile-hostlo
-profile-hostlo: build ## say where the time of a round trip between two fractions goes (root)
+profile-hostlo: build ## profile a round trip between two fractions (root)
 	UNNEST_PRIVILEGED=1 go test -tags profile -count=1 -timeout 15m -run '^TestHostloProfile$$' -v ./internal/e2e
 
 .PHONY: fuzz
-fuzz: ## fuzz every target for FUZZTIME, 10s
+fuzz: ## fuzz each target for FUZZTIME (10s)
 	@hack/fuzz $(FUZZTIME)
 
 .PHONY: lint
-lint: bin/golangci-lint ## check style, the arrows between packages, and go.mod
+lint: bin/golangci-lint ## check style, imports between packages, and go.mod
 	bin/golangci-lint run ./...
 	go mod tidy -diff
 
 .PHONY: generate
-generate: test-deps ## generate code anew; fails when it was out of date
+generate: test-deps ## generate code again; fail if it was out of date
 	@hack/deps $(GENERATE_PACKAGES)
 	@hack/generate
 
 .PHONY: bench-harness
-bench-harness: build ## measure what the harness itself adds (root)
+bench-harness: build ## measure the overhead of the harness (root)
 	bin/unnest bench harness
 
 .PHONY: bench-latency
-bench-latency: build ## compare the latency of BrFusion with that of no container (root)
+bench-latency: build ## compare the latency of BrFusion and of no container (root)
 	bin/unnest bench latency
 
 .PHONY: bench-hostlo
-bench-hostlo: build ## compare what connects the two containers of a pod, on one VM and on two (root)
+bench-hostlo: build ## compare the networks between two containers of a pod, on one VM and on two (root)
 	bin/unnest bench hostlo-quick
 
 .PHONY: bench-boot
@@ -101,24 +101,24 @@ bench-startup: build ## measure how long containers take to start, 100 in each n
 	bin/unnest bench startup
 
 .PHONY: bench-aa
-bench-aa: build ## measure how often equal configurations are found to differ (root)
+bench-aa: build ## measure how often equal configurations are reported as different (root)
 	bin/unnest bench aa
 
 .PHONY: bench-plan
-bench-plan: build ## measure how fast traces are read and planned; UNNEST_GOOGLE2011 names real data
+bench-plan: build ## measure how fast traces are read and planned; set UNNEST_GOOGLE2011 for real data
 	bin/unnest plan bench
 
 .PHONY: clean
-clean: ## remove what was built
+clean: ## remove built files
 	rm -rf bin
 
-# The command line of the guests' container engine, which Debian 12 has no
-# package of. A module of its own pins it.
+# The command line of the guests' container engine. Debian 12 has no package of it, so
+# the module deploy/nerdctl pins its version.
 bin/nerdctl: deploy/nerdctl/go.mod deploy/nerdctl/go.sum
 	CGO_ENABLED=0 go build -C deploy/nerdctl -trimpath -ldflags '-s -w' -o ../../bin/ github.com/containerd/nerdctl/cmd/nerdctl
 	@touch $@
 
-# The tools have a module of their own, so that theirs are no dependencies of ours.
+# The tools have their own module, which keeps their dependencies out of ours.
 bin/golangci-lint: TOOL = github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 bin/gotestsum: TOOL = gotest.tools/gotestsum
 bin/golangci-lint bin/gotestsum: tools/go.mod tools/go.sum

@@ -1,12 +1,12 @@
-"""Turns the JSON lines of clusterdata-2019 into Parquet that unnest plan reads.
+"""Converts the JSON lines of clusterdata-2019 to Parquet for unnest plan.
 
     spark-submit google2019.py DIR MICROSECONDS SHARDS OUT
 
-DIR has the tables instance_events* and collection_events* of one cell. What ran at the
-time, in µs of the trace, is written to OUT/shard=0 to OUT/shard=SHARDS-1, cut by a hash
-of the user: every user is in one of them. Pods and containers are those of
-"unnest plan --trace google2019:DIR": an alloc instance is a pod of the tasks in it, a
-task outside is a pod of its own.
+DIR has the tables instance_events* and collection_events* of one cell. The tasks that run
+at MICROSECONDS of the trace are written to OUT/shard=0 to OUT/shard=SHARDS-1; all tasks of
+a user are in one shard. Pods and containers are the same as for
+"unnest plan --trace google2019:DIR": an alloc instance is a pod with the tasks in it, and
+every other task is a pod of its own.
 """
 
 import sys
@@ -15,14 +15,14 @@ from pyspark.sql import SparkSession
 
 TYPES = "SUBMIT QUEUE ENABLE SCHEDULE EVICT FAIL FINISH KILL LOST UPDATE_PENDING UPDATE_RUNNING".split()
 
-# As text: whole numbers are in quotes, and types are numbers or their names.
+# Read as text: whole numbers are in quotes, and types are numbers or names.
 INSTANCES = """time STRING, type STRING, collection_id STRING, collection_type STRING,
   instance_index STRING, alloc_collection_id STRING, alloc_instance_index STRING,
   resource_request STRUCT<cpus: DOUBLE, memory: DOUBLE>"""
 COLLECTIONS = "collection_id STRING, user STRING"
 
-# SCHEDULE is 3, EVICT to LOST are 4 to 8, UPDATE_RUNNING is 10. A task runs if the last
-# of 3 to 8 is a SCHEDULE, and requests what the last of 3 and 10 says.
+# SCHEDULE is 3, EVICT to LOST are 4 to 8, UPDATE_RUNNING is 10. A task runs if its last
+# event of 3 to 8 is a SCHEDULE. Its last event of 3 and 10 has its request.
 TASKS = """
 SELECT collection_id, instance_index,
   max_by(alloc_collection_id, at) AS alloc, max_by(alloc_instance_index, at) AS alloc_index,
@@ -35,8 +35,8 @@ WHERE at <= {time} AND (kind BETWEEN 3 AND 8 OR kind = 10)
 GROUP BY collection_id, instance_index
 """
 
-# Requests are fractions of the largest machine: 96 and 384 make that a 24xlarge, as
-# Bacou et al. do.
+# Requests are fractions of the largest machine. Like Bacou et al. we take it for a
+# 24xlarge, with 96 CPUs and 384 GiB.
 ROWS = """
 WITH owners AS (SELECT collection_id, max(user) AS user FROM collections WHERE user <> '' GROUP BY collection_id),
   running AS (SELECT *, coalesce(alloc, '0') <> '0' AND coalesce(alloc_index, '-1') NOT LIKE '-%' AS inside FROM tasks WHERE last = 3)
@@ -59,7 +59,7 @@ def main(directory, microseconds, shards, out):
     types = "array(" + ", ".join(f"'{t}'" for t in TYPES) + ")"
     spark.sql(TASKS.format(types=types, time=int(microseconds))).createOrReplaceTempView("tasks")
     rows = spark.sql(ROWS).selectExpr("*", f"pmod(xxhash64(user), {int(shards)}) AS shard")
-    # In the order of google2019, because what fits where depends on it.
+    # In the order of the reader google2019, because packing depends on it.
     rows.repartition("shard").sortWithinPartitions("shard", "collection", "instance").drop("collection", "instance") \
         .write.partitionBy("shard").parquet(out)
     spark.stop()
