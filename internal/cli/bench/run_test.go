@@ -100,13 +100,13 @@ func TestStartWithoutDirectory(t *testing.T) {
 		}, "", nil, "create run directory"},
 		{"holds a run", func(t *testing.T, dir string) {
 			createRun(t, filepath.Join(dir, "run"), small, result.Interrupted, 2)
-		}, "run", result.ErrHoldsRun, "go on with it by --resume"},
+		}, "run", result.ErrHoldsRun, "continue it with --resume"},
 		{"holds a journal", func(t *testing.T, dir string) {
 			path := filepath.Join(dir, "run")
 			if err := errors.Join(os.Mkdir(path, 0o700), os.WriteFile(filepath.Join(path, result.SamplesFile), []byte("{}\n"), 0o600)); err != nil {
 				t.Fatal(err)
 			}
-		}, "run", result.ErrHoldsRun, "go on with it by --resume"},
+		}, "run", result.ErrHoldsRun, "continue it with --resume"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

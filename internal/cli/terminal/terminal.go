@@ -1,5 +1,5 @@
-// Package terminal is where a command reads and writes: three streams, and what
-// is known of the terminal behind them. What is written belongs to the commands.
+// Package terminal provides the standard streams of a command and the properties of their
+// terminal. Output formats belong to the commands.
 package terminal
 
 import (
@@ -14,13 +14,13 @@ type Streams struct {
 	In       io.Reader
 	Out      io.Writer // results
 	Err      io.Writer // progress, warnings, errors
-	OutWidth int       // columns of the terminal behind Out, 0: not a terminal
-	ErrWidth int       // columns of the terminal behind Err, 0: not a terminal
-	Colour   bool      // Out is a terminal that is to show colours
+	OutWidth int       // columns of the terminal of Out, 0: not a terminal
+	ErrWidth int       // columns of the terminal of Err, 0: not a terminal
+	Colour   bool      // Out is a terminal, and colours are enabled
 }
 
-// System returns the streams of this process. Colour follows the terminal unless
-// NO_COLOR is set (https://no-color.org) or TERM is dumb.
+// System returns the streams of this process. NO_COLOR (https://no-color.org) and a TERM of
+// dumb disable colours.
 func System() Streams {
 	s := Streams{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
@@ -30,11 +30,10 @@ func System() Streams {
 	return s
 }
 
-// IsTTY reports whether results go to a terminal.
+// IsTTY reports whether Out is a terminal.
 func (s Streams) IsTTY() bool { return s.OutWidth > 0 }
 
-// assumed is the width of a terminal that does not tell its own, such as a
-// serial line.
+// assumed is the width of a terminal that does not report one, such as a serial line.
 const assumed = 80
 
 func width(f *os.File) int {

@@ -1,7 +1,8 @@
-// Package version knows which unnest this is, and prints it.
+// Package version reports the version of this binary.
 package version
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -12,20 +13,20 @@ import (
 	"unnest/internal/cli/usage"
 )
 
-// Set by the linker: -X unnest/internal/cli/version.tag=v1.2.3. The tool chain
-// leaves out the revision where it is told not to look for one.
+// Set by the linker: -X unnest/internal/cli/version.tag=v1.2.3. The Go toolchain omits the
+// revision with -buildvcs=false.
 var tag, revision string
 
-// Info says which unnest this is.
+// Info is the version of a binary.
 type Info struct {
 	Version  string // tag, "v1.2.3-4-gabcdef0-dirty" or "devel"
-	Revision string // git revision, "unknown" when built outside a work tree
-	Go       string // version of the tool chain
+	Revision string // git revision, or "unknown"
+	Go       string // version of the Go toolchain
 	Platform string // "linux/amd64"
 }
 
-// Get returns what the linker was told, completed by what the tool chain wrote
-// into the binary.
+// Get returns the version set by the linker, completed by the build information of the Go
+// toolchain.
 func Get() Info {
 	build, _ := debug.ReadBuildInfo()
 	return info(tag, revision, build)
@@ -41,16 +42,11 @@ func info(tag, revision string, build *debug.BuildInfo) Info {
 			i.Revision = vcs(build.Settings)
 		}
 	}
-	if i.Version == "" {
-		i.Version = "devel"
-	}
-	if i.Revision == "" {
-		i.Revision = "unknown"
-	}
+	i.Version, i.Revision = cmp.Or(i.Version, "devel"), cmp.Or(i.Revision, "unknown")
 	return i
 }
 
-// vcs returns the revision in settings, marked when the work tree had changes.
+// vcs returns the revision in settings, with "-dirty" if the work tree had changes.
 func vcs(settings []debug.BuildSetting) string {
 	values := map[string]string{}
 	for _, s := range settings {
@@ -63,7 +59,7 @@ func vcs(settings []debug.BuildSetting) string {
 	return revision
 }
 
-// String returns one line for people.
+// String returns the version in one line.
 func (i Info) String() string {
 	return fmt.Sprintf("unnest %s (revision %s, %s, %s)", i.Version, i.Revision, i.Go, i.Platform)
 }
@@ -72,7 +68,7 @@ func (i Info) String() string {
 func NewCmd(streams terminal.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print which unnest this is",
+		Short: "Print the version of unnest",
 		Args:  usage.Args(),
 		RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintln(streams.Out, Get())
