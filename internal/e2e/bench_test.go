@@ -70,7 +70,7 @@ func TestInterruptKillResume(t *testing.T) {
 		t.Fatalf("resumed: exit code %d:\n%s", code, r.out.String())
 	}
 	out := r.out.String()
-	if !strings.Contains(out, "removed what was left of run-") {
+	if !strings.Contains(out, "removed the remains of run-") {
 		t.Errorf("the resumed run does not say that it removed the killed one:\n%s", out)
 	}
 	assertState(t, dir, result.Complete)

@@ -218,7 +218,7 @@ func TestSuitesInterruptKillResume(t *testing.T) {
 	if code := r.end(t, suiteLimit); code != 0 {
 		t.Fatalf("resumed: exit code %d:\n%s", code, r.out.String())
 	}
-	if !strings.Contains(r.out.String(), "removed what was left of "+runs[0]) {
+	if !strings.Contains(r.out.String(), "removed the remains of "+runs[0]) {
 		t.Errorf("the resumed run does not say that it removed the killed one:\n%s", r.out.String())
 	}
 	assertWorkGone(t, runs)
