@@ -78,24 +78,20 @@ func newBuilder(run result.Run, samples []result.Sample, o Options) *builder {
 // belonging drops samples of cases, configurations or units that the run does not have,
 // with a warning for each kind.
 func belonging(run result.Run, samples []result.Sample) (kept []result.Sample, warnings []string) {
-	configurations, units := map[string]bool{}, map[[2]string]string{}
-	cases := map[string]bool{}
-	for _, c := range run.Configurations {
-		configurations[c.Name] = true
-	}
+	units := map[string]map[string]string{} // case -> metric -> unit
 	for _, c := range run.Cases {
-		cases[c.Name] = true
+		units[c.Name] = map[string]string{}
 		for _, m := range c.Metrics {
-			units[[2]string{c.Name, m.Name}] = m.Unit
+			units[c.Name][m.Name] = m.Unit
 		}
 	}
 	unknown := map[string]int{}
 	for _, s := range samples {
-		unit, declared := units[[2]string{s.Case, s.Metric}]
+		unit, declared := units[s.Case][s.Metric]
 		switch {
-		case !configurations[s.Configuration]:
+		case !hasConfiguration(run, s.Configuration):
 			unknown[fmt.Sprintf("unknown configuration %q", s.Configuration)]++
-		case !cases[s.Case]:
+		case units[s.Case] == nil:
 			unknown[fmt.Sprintf("unknown case %q", s.Case)]++
 		case declared && unit != s.Unit:
 			unknown[fmt.Sprintf("%s of %s in %s instead of %s", s.Metric, s.Case, s.Unit, unit)]++
@@ -120,21 +116,10 @@ func metricsOf(c result.Case, samples []result.Sample) []result.Metric {
 			metrics = append(metrics, result.Metric{Name: s.Metric, Unit: s.Unit, Order: s.Order})
 		}
 	}
-	slices.SortStableFunc(metrics, func(a, b result.Metric) int {
-		return compareBool(a.Name == c.Primary, b.Name == c.Primary)
-	})
-	return metrics
-}
-
-// compareBool orders true before false.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
+	if i := slices.IndexFunc(metrics, func(m result.Metric) bool { return m.Name == c.Primary }); i > 0 {
+		metrics = slices.Insert(slices.Delete(slices.Clone(metrics), i, i+1), 0, metrics[i])
 	}
-	return 1
+	return metrics
 }
 
 // groups splits the cases by table: the same suite, group and primary metric.
@@ -262,12 +247,15 @@ func (b *builder) side(c result.Case, configuration string, m result.Metric) sid
 func (b *builder) baselines() []string {
 	var names []string
 	for _, name := range b.run.Baselines {
-		known := slices.ContainsFunc(b.run.Configurations, func(c result.Configuration) bool { return c.Name == name })
-		if known && !slices.Contains(names, name) {
+		if hasConfiguration(b.run, name) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
 	return names
+}
+
+func hasConfiguration(run result.Run, name string) bool {
+	return slices.ContainsFunc(run.Configurations, func(c result.Configuration) bool { return c.Name == name })
 }
 
 // whyMissing says why a case has no sample in a configuration.

@@ -33,20 +33,24 @@ func (s *ChartSeries) add(v Number, i Interval) {
 	s.Values, s.Low, s.High = append(s.Values, v), append(s.Low, i.Low), append(s.High, i.High)
 }
 
-// addRatios adds to c a series for each configuration except the baseline: value of its
-// comparisons with the baseline. It reports whether c has a series.
+// point appends one point of a line.
+func (s *ChartSeries) point(x, y float64) {
+	s.X, s.Values = append(s.X, Number(x)), append(s.Values, Number(y))
+}
+
+// addRatios adds to c a series for each configuration that is compared with the baseline:
+// the value of its comparisons. It reports whether c has a series.
 func (b *builder) addRatios(c *Chart, estimates []Estimate, baseline string, value func(Estimate, Comparison) (Number, Interval)) bool {
 	for _, s := range seriesOf(b.run) {
-		if s.Name == baseline {
-			continue
-		}
 		series := ChartSeries{Name: s.Name, Slot: s.Slot}
 		for _, e := range estimates {
 			if cmp := e.against(baseline); e.Configuration == s.Name && cmp != nil {
 				series.add(value(e, *cmp))
 			}
 		}
-		c.Series = append(c.Series, series)
+		if len(series.Values) > 0 {
+			c.Series = append(c.Series, series)
+		}
 	}
 	c.complete()
 	return len(c.Series) > 0
@@ -73,6 +77,9 @@ func (c *Chart) complete() {
 	}
 }
 
+// plainRatio is the ratio of a comparison.
+func plainRatio(_ Estimate, c Comparison) (Number, Interval) { return c.Ratio, c.Interval }
+
 // ratioCharts draw the primary metric over each baseline.
 func (b *builder) ratioCharts(g Group, estimates []Estimate) []Chart {
 	var charts []Chart
@@ -85,7 +92,7 @@ func (b *builder) ratioCharts(g Group, estimates []Estimate) []Chart {
 		if baseline == b.opts.Equivalence.Baseline {
 			c.Margin = b.opts.Equivalence.Margin
 		}
-		if b.addRatios(&c, estimates, baseline, func(_ Estimate, cmp Comparison) (Number, Interval) { return cmp.Ratio, cmp.Interval }) {
+		if b.addRatios(&c, estimates, baseline, plainRatio) {
 			charts = append(charts, c)
 		}
 	}

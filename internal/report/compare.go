@@ -32,13 +32,12 @@ func Compare(a, b Input, o Options) Document {
 	o.Equivalence = &Claim{} // a claim about two configurations, not about two runs
 	c := comparer{a: newBuilder(a.Run, a.Samples, o), b: newBuilder(b.Run, b.Samples, o), opts: o}
 	c.setting = settings(a.Run, b.Run)
-	series := seriesOf(a.Run)
 	doc := Document{
 		Command: "compare", Title: compareTitle(a.Run, b.Run), Run: a.Run.ID + ", " + b.Run.ID, Dir: joinDirs(a.Dir, b.Dir), Setting: c.setting,
-		Baselines: []string{sideA}, Series: series, Methods: methods(o, result.Run{Interleaved: false}),
+		Baselines: []string{sideA}, Series: seriesOf(a.Run), Methods: methods(o, result.Run{Interleaved: false}),
 	}
 	for i, g := range c.a.groups() {
-		group, estimates := c.group(i, g, series)
+		group, estimates := c.group(i, g)
 		if len(group.Tables) > 0 {
 			doc.Groups = append(doc.Groups, group)
 			doc.Estimates = append(doc.Estimates, estimates...)
@@ -63,7 +62,7 @@ type comparer struct {
 	warnings []string
 }
 
-func (c *comparer) group(i int, cases []result.Case, series []Series) (Group, []Estimate) {
+func (c *comparer) group(i int, cases []result.Case) (Group, []Estimate) {
 	g := Group{ID: anchor(fmt.Sprint("g", i+1), groupKey(cases[0])), Title: groupTitle(cases[0])}
 	var names []string
 	for _, cs := range cases {
@@ -82,7 +81,7 @@ func (c *comparer) group(i int, cases []result.Case, series []Series) (Group, []
 		all = append(append(all, as...), bs...)
 		if bs[0].Primary {
 			g.Tables = append(g.Tables, c.table(g, as, bs))
-			g.Charts = append(g.Charts, c.chart(g, bs, series))
+			g.Charts = append(g.Charts, c.chart(g, bs))
 		}
 	}
 	return g, all
@@ -110,22 +109,17 @@ func (c *comparer) family(cases []result.Case, metric string) (as, bs []Estimate
 }
 
 func metricNamed(metrics []result.Metric, name string) *result.Metric {
-	i := slices.IndexFunc(metrics, func(m result.Metric) bool { return m.Name == name })
-	if i < 0 {
-		return nil
+	if i := slices.IndexFunc(metrics, func(m result.Metric) bool { return m.Name == name }); i >= 0 {
+		return &metrics[i]
 	}
-	return &metrics[i]
+	return nil
 }
 
 // common are the configurations that both runs have.
 func (c *comparer) common() []result.Configuration {
-	var both []result.Configuration
-	for _, conf := range c.a.run.Configurations {
-		if slices.ContainsFunc(c.b.run.Configurations, func(o result.Configuration) bool { return o.Name == conf.Name }) {
-			both = append(both, conf)
-		}
-	}
-	return both
+	return slices.DeleteFunc(slices.Clone(c.a.run.Configurations), func(conf result.Configuration) bool {
+		return !hasConfiguration(c.b.run, conf.Name)
+	})
 }
 
 // pair estimates one cell on both sides.
@@ -171,53 +165,46 @@ func compareVerdict(a, b Estimate, few []string) Cell {
 	return verdictCell(b, few)
 }
 
-func (c *comparer) chart(g Group, bs []Estimate, series []Series) Chart {
+func (c *comparer) chart(g Group, bs []Estimate) Chart {
 	chart := Chart{
 		ID: g.ID + "-ratio", Kind: Ratios, Setting: c.setting, Categories: labels(bs),
 		Title: fmt.Sprintf("%s: %s of B over that of A, with %s interval", g.Title, quantity(bs[0].Metric), percent(c.opts.Confidence)),
 		Axis:  fmt.Sprintf("ratio of B to A (%s)", better(bs[0].Order)),
 	}
-	for _, s := range series {
-		drawn := ChartSeries{Name: s.Name, Slot: s.Slot}
-		for _, e := range bs {
-			if e.Configuration == s.Name {
-				drawn.add(e.Comparisons[0].Ratio, e.Comparisons[0].Interval)
-			}
-		}
-		if len(drawn.Values) > 0 {
-			chart.Series = append(chart.Series, drawn)
-		}
-	}
-	chart.complete()
+	c.a.addRatios(&chart, bs, sideA, plainRatio)
 	return chart
 }
 
 // onlyOne warns of cases and configurations that only one run has.
 func (c *comparer) onlyOne() []string {
-	names := func(r result.Run) (cases, configurations []string) {
-		for _, cs := range r.Cases {
-			cases = append(cases, cs.Name)
-		}
-		for _, conf := range r.Configurations {
-			configurations = append(configurations, conf.Name)
-		}
-		return cases, configurations
-	}
-	casesA, confsA := names(c.a.run)
-	casesB, confsB := names(c.b.run)
 	var warnings []string
-	for _, w := range []struct {
-		what string
-		a, b []string
-	}{{"case", casesA, casesB}, {"configuration", confsA, confsB}} {
-		for name, missing := range map[string][]string{sideA: without(w.a, w.b), sideB: without(w.b, w.a)} {
-			if len(missing) > 0 {
-				warnings = append(warnings, fmt.Sprintf("Left out: %s %s, only in %s.", w.what, list(missing), name))
+	warn := func(what string, a, b []string) {
+		for _, side := range []struct {
+			name string
+			only []string
+		}{{sideA, without(a, b)}, {sideB, without(b, a)}} {
+			if len(side.only) > 0 {
+				warnings = append(warnings, fmt.Sprintf("Left out: %s %s, only in %s.", what, list(side.only), side.name))
 			}
 		}
 	}
-	slices.Sort(warnings)
+	warn("case", caseNames(c.a.run), caseNames(c.b.run))
+	warn("configuration", configurationNames(c.a.run), configurationNames(c.b.run))
 	return warnings
+}
+
+func caseNames(run result.Run) (names []string) {
+	for _, c := range run.Cases {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func configurationNames(run result.Run) (names []string) {
+	for _, c := range run.Configurations {
+		names = append(names, c.Name)
+	}
+	return names
 }
 
 // without returns the names that are not among others.

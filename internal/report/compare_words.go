@@ -134,7 +134,7 @@ func valueOf(facts []fact, name string) string {
 
 func orNone(s string) Cell {
 	if s == "" {
-		return Cell{Text: none, Missing: true}
+		return noValue
 	}
 	return Cell{Text: s}
 }

@@ -38,13 +38,8 @@ func (b *builder) distributions(g Group, cases []result.Case, names []string) (t
 func (b *builder) distributionTable(id string, c result.Case, estimates []Estimate) Table {
 	t := Table{
 		ID: id, Setting: setting(b.run), Minor: !estimates[0].Primary,
-		Title: fmt.Sprintf("%s: distribution of %s (%s, %s)", c.Title, estimates[0].Metric, estimates[0].Unit, better(estimates[0].Order)),
-		Columns: []Column{
-			{Name: "configuration", Header: true}, {Name: "n", Numeric: true},
-			{Name: "min", Numeric: true}, {Name: "p25", Numeric: true}, {Name: "median", Numeric: true}, {Name: "p75", Numeric: true},
-			{Name: "p90", Numeric: true}, {Name: "p99", Numeric: true}, {Name: "max", Numeric: true},
-			{Name: "mean", Numeric: true}, {Name: "sd", Numeric: true},
-		},
+		Title:   fmt.Sprintf("%s: distribution of %s (%s, %s)", c.Title, estimates[0].Metric, estimates[0].Unit, better(estimates[0].Order)),
+		Columns: numericColumns("configuration", "n", "min", "p25", "median", "p75", "p90", "p99", "max", "mean", "sd"),
 	}
 	few := false
 	for _, e := range estimates {

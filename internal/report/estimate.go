@@ -73,12 +73,11 @@ type Comparison struct {
 
 // against returns the comparison of e with a baseline, nil if there is none.
 func (e Estimate) against(baseline string) *Comparison {
-	for i := range e.Comparisons {
-		if e.Comparisons[i].Baseline == baseline {
-			return &e.Comparisons[i]
-		}
+	i := slices.IndexFunc(e.Comparisons, func(c Comparison) bool { return c.Baseline == baseline })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &e.Comparisons[i]
 }
 
 // cellKey names the samples of one estimate.
@@ -96,8 +95,9 @@ func observations(samples []result.Sample) map[cellKey][]stats.Observation {
 
 // describe fills in the statistics of obs.
 func (e *Estimate) describe(obs []stats.Observation, confidence float64) {
-	e.Median, e.Mean, e.StdDev, e.StdErr, e.Min, e.Max = missing, missing, missing, missing, missing, missing
-	e.P25, e.P75, e.P90, e.P99 = missing, missing, missing, missing
+	for _, n := range []*Number{&e.Median, &e.Mean, &e.StdDev, &e.StdErr, &e.Min, &e.Max, &e.P25, &e.P75, &e.P90, &e.P99} {
+		*n = missing
+	}
 	e.Interval = interval(stats.Interval{})
 	if len(obs) == 0 {
 		return

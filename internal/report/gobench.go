@@ -107,29 +107,20 @@ func camel(words string) string {
 }
 
 // benchValue replaces white space and slashes, which end a value.
-func benchValue(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsSpace(r) || unicode.IsControl(r) || r == '/' {
-			return '_'
-		}
-		return r
-	}, s)
-}
+func benchValue(s string) string { return strings.ReplaceAll(benchUnitPart(s), "/", "_") }
 
 // benchUnit joins unit and metric, because benchstat groups by unit:
 // "us-latency_mean/op", "Mbit/s-throughput".
 func benchUnit(s result.Sample) string {
 	metric := benchValue(s.Metric)
-	if unit, perOp := strings.CutSuffix(s.Unit, "/op"); perOp {
+	unit, perOp := strings.CutSuffix(s.Unit, "/op")
+	switch _, isTime := milliseconds[unit]; {
+	case perOp || isTime:
 		return benchUnitPart(unit) + "-" + metric + "/op"
-	}
-	if isTime(s.Unit) {
-		return benchUnitPart(s.Unit) + "-" + metric + "/op"
-	}
-	if s.Unit == "" || s.Unit == "1" {
+	case unit == "" || unit == "1":
 		return metric
 	}
-	return benchUnitPart(s.Unit) + "-" + metric
+	return benchUnitPart(unit) + "-" + metric
 }
 
 // benchUnitPart replaces white space in a unit; slashes stay.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 )
 
 //go:embed assets/report.html.tmpl
@@ -32,6 +33,9 @@ var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 	"sum":     func(t Table, i int) bool { return i >= len(t.Rows)-t.Sums },
 	"charts":  chartsOf,
 	"count":   plural,
+	// Bound to the document by HTML.
+	"slot": func(string) int { return 0 },
+	"dir":  func() string { return "" },
 }).Parse(pageSource))
 
 // page is what the template sees.
@@ -58,45 +62,23 @@ func HTML(w io.Writer, doc Document) error {
 	if len(p.Data.Charts) > 0 {
 		p.Library = template.JS(chartLibrary)
 	}
-	if err := pageTemplate.Execute(w, p); err != nil {
+	bound, err := pageTemplate.Clone()
+	if err == nil {
+		err = bound.Funcs(template.FuncMap{"slot": doc.slot, "dir": func() string { return doc.Dir }}).Execute(w, p)
+	}
+	if err != nil {
 		return fmt.Errorf("print report as html: %w", err)
 	}
 	return nil
 }
 
-// The arguments of the templates within the page.
-type (
-	pageCell struct {
-		Page page
-		Cell Cell
+// slot returns the colour of a configuration.
+func (d Document) slot(series string) int {
+	i := slices.IndexFunc(d.Series, func(s Series) bool { return s.Name == series })
+	if i < 0 {
+		return 0
 	}
-	pageTable struct {
-		Page  page
-		Table Table
-	}
-	pageCharts struct {
-		Page   page
-		Charts []Chart
-	}
-)
-
-// With passes the page and a cell to a template.
-func (p page) With(c Cell) pageCell { return pageCell{p, c} }
-
-// WithTable passes the page and a table to a template.
-func (p page) WithTable(t Table) pageTable { return pageTable{p, t} }
-
-// WithCharts passes the page and charts to a template.
-func (p page) WithCharts(cs []Chart) pageCharts { return pageCharts{p, cs} }
-
-// Slot returns the colour of a configuration.
-func (p page) Slot(series string) int {
-	for _, s := range p.Series {
-		if s.Name == series {
-			return s.Slot
-		}
-	}
-	return 0
+	return d.Series[i].Slot
 }
 
 // rowspan returns how many rows the cell in row i and column j spans.

@@ -177,7 +177,7 @@ func (b *builder) levelChart(l leveled, m int, nestings []nesting) Chart {
 // countCell is a count; 0 is not known.
 func countCell(n int) Cell {
 	if n == 0 {
-		return Cell{Text: none, Missing: true}
+		return noValue
 	}
 	return Cell{Text: strconv.Itoa(n)}
 }
@@ -185,7 +185,7 @@ func countCell(n int) Cell {
 // changeCell is a fraction as a percentage with its sign.
 func changeCell(v Number) Cell {
 	if !v.Defined() {
-		return Cell{Text: none, Missing: true}
+		return noValue
 	}
 	places := 2
 	if math.Abs(float64(v)) >= 10 { // as the +2577.2 % of the thesis
@@ -198,7 +198,7 @@ func changeCell(v Number) Cell {
 func shareCell(v Number) Cell {
 	percent := 100 * v
 	if !v.Defined() {
-		return Cell{Text: none, Missing: true}
+		return noValue
 	}
 	return Cell{Text: decimal(percent, max(0, decimals(percent)-1)) + " %"}
 }

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -97,11 +96,6 @@ func (b *builder) levels(i int, cases []result.Case, estimates []Estimate) []Gro
 		groups = append(groups, b.suiteLevels(fmt.Sprintf("g%d-levels", i+1), all))
 	}
 	return groups
-}
-
-// caseTitle is the title of a case, or its name.
-func caseTitle(c result.Case) string {
-	return cmp.Or(c.Title, c.Name)
 }
 
 // fill finds the estimates of l and makes their steps without the tests. It reports

@@ -72,9 +72,6 @@ func publishedMean(p papers.SysbenchRow, m result.Metric) (mean, stdErr Number, 
 	return Number(printed.Mean.Float() / perUnit), Number(printed.StdErr.Float() / perUnit), true
 }
 
-// milliseconds are the units of response times.
-var milliseconds = map[string]float64{"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1, "s": 1e3, "sec": 1e3}
-
 // rowBelow returns the row of the level below p, an empty one at L0.
 func rowBelow(p papers.SysbenchRow, rows []papers.SysbenchRow) papers.SysbenchRow {
 	level, err := strconv.Atoi(strings.TrimPrefix(p.Level, "L"))

@@ -46,7 +46,7 @@ func (s *scored) publishedTable() (Table, bool) {
 		for _, name := range configurations {
 			e := s.cells[[2]string{c.name, name}]
 			if e == nil || e.Score.Published == nil {
-				row = append(row, Cell{Text: none, Missing: true})
+				row = append(row, noValue)
 				continue
 			}
 			some = true

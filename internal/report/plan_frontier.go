@@ -37,7 +37,7 @@ func Frontier(f summary.Frontier) Document {
 		chart := Chart{ID: "frontier-chart", Kind: Lines, Title: g.Title, XAxis: "weight that is cut", Axis: "cost, % of nothing cut"}
 		series := ChartSeries{Name: "all users", Slot: schemes["best"].slot}
 		for _, p := range f.Total {
-			series.X, series.Values = append(series.X, Number(p.Cut)), append(series.Values, Number(100*summary.Ratio(p.Cost, f.Whole)))
+			series.point(p.Cut, 100*summary.Ratio(p.Cost, f.Whole))
 		}
 		chart.Series, chart.Words = []ChartSeries{series}, chart.Title+": the table has some of the points."
 		g.Charts = []Chart{chart}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,12 +14,7 @@ import (
 
 // titleOf is the title of a run.
 func titleOf(run result.Run) string {
-	for _, t := range []string{run.Title, run.Experiment, run.ID} {
-		if t != "" {
-			return t
-		}
-	}
-	return "untitled run"
+	return cmp.Or(run.Title, run.Experiment, run.ID, "untitled run")
 }
 
 // setting is printed with every figure: how many repetitions, on which accelerator.
@@ -68,7 +64,7 @@ func runWarnings(run result.Run, samples []result.Sample) []string {
 			run.Host.VCPUs, strings.Join(all, ", "))
 	}
 	for _, b := range run.Baselines {
-		if !slices.ContainsFunc(run.Configurations, func(c result.Configuration) bool { return c.Name == b }) {
+		if !hasConfiguration(run, b) {
 			warn("The baseline %s is not a configuration of this run: nothing is compared with it.", b)
 		}
 	}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -51,7 +52,7 @@ func (s *scored) table() Table {
 func (s *scored) scoreCell(name, configuration string) Cell {
 	cell, _, has := s.cell(name, configuration)
 	if !has {
-		return Cell{Text: none, Missing: true}
+		return noValue
 	}
 	return Cell{Text: fmt.Sprintf("%.2f (%s)", cell.Score, number(Number(cell.Mean)))}
 }
@@ -159,7 +160,7 @@ func (s *scored) headlines() []string {
 	if len(ratios) > 0 {
 		lines = append(lines, fmt.Sprintf("%s: the geometric mean of the ratios to %s (above 1 is better) is %s.", subject, s.sum.Baseline, list(ratios)))
 	}
-	slices.SortStableFunc(ranked, func(a, b Total) int { return compareBool(a.Total > b.Total, b.Total > a.Total) })
+	slices.SortStableFunc(ranked, func(a, b Total) int { return cmp.Compare(b.Total, a.Total) })
 	var totals []string
 	for _, t := range ranked {
 		totals = append(totals, fmt.Sprintf("%s %s", t.Configuration, decimal(t.Total, 2)))

@@ -106,6 +106,9 @@ func (b *builder) mainRow(e Estimate, repeat bool, few []string) []Cell {
 	return row
 }
 
+// noValue is a cell without a value.
+var noValue = Cell{Text: none, Missing: true}
+
 // numeric is a cell for v, printed as text.
 func numeric(v Number, text string) Cell { return Cell{Text: text, Missing: !v.Defined()} }
 
@@ -115,7 +118,7 @@ func (b *builder) ratioCell(e Estimate, baseline string) Cell {
 	c := e.against(baseline)
 	switch {
 	case c == nil && e.N == 0, c != nil && !c.Ratio.Defined():
-		return Cell{Text: none, Missing: true}
+		return noValue
 	case c == nil:
 		return Cell{Text: "1"}
 	}
@@ -243,7 +246,7 @@ func find(estimates []Estimate, name, configuration string) Estimate {
 
 func (b *builder) medianCell(e Estimate) Cell {
 	if e.N == 0 {
-		return Cell{Text: none, Missing: true}
+		return noValue
 	}
 	text := number(e.Median)
 	if len(e.Comparisons) > 0 && e.Comparisons[0].Baseline == b.baselines()[0] && e.Comparisons[0].Ratio.Defined() {

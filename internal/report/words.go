@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"regexp"
@@ -121,17 +122,10 @@ func quantity(metric string) string {
 	if q, ok := startTimes[metric]; ok {
 		return q
 	}
-	for _, p := range cpuParts {
-		if p.metric == metric {
-			return p.quantity
-		}
+	if i := slices.IndexFunc(cpuParts, func(p cpuMetric) bool { return p.metric == metric }); i >= 0 {
+		return cpuParts[i].quantity
 	}
-	for _, suffix := range []string{"_mean", "_avg"} {
-		if q, ok := strings.CutSuffix(metric, suffix); ok {
-			return strings.ReplaceAll(q, "_", " ")
-		}
-	}
-	return strings.ReplaceAll(metric, "_", " ")
+	return strings.ReplaceAll(strings.TrimSuffix(strings.TrimSuffix(metric, "_mean"), "_avg"), "_", " ")
 }
 
 // better spells an order out.
@@ -142,14 +136,8 @@ func better(o result.Order) string {
 	return "lower is better"
 }
 
-// isTime reports whether unit is a unit of time.
-func isTime(unit string) bool {
-	switch unit {
-	case "ns", "us", "µs", "ms", "s", "sec":
-		return true
-	}
-	return false
-}
+// milliseconds are the units of time.
+var milliseconds = map[string]float64{"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1, "s": 1e3, "sec": 1e3}
 
 // noBreak is a no-break space.
 const noBreak = "\u00a0"
@@ -181,35 +169,27 @@ func list(names []string) string {
 // sizeLabel names a message size.
 func sizeLabel(size int) string { return strconv.Itoa(size) + " B" }
 
+// caseTitle is the title of a case, or its name.
+func caseTitle(c result.Case) string { return cmp.Or(c.Title, c.Name) }
+
 // caseLabel names a case within its group.
 func caseLabel(c result.Case) string {
-	switch {
-	case c.Size > 0:
+	if c.Size > 0 {
 		return sizeLabel(c.Size)
-	case c.Title != "":
-		return c.Title
 	}
-	return c.Name
+	return caseTitle(c)
 }
 
 // groupTitle names a group after its first case, without the size.
 func groupTitle(c result.Case) string {
-	if c.Title == "" {
-		return groupKey(c)
-	}
 	if c.Size == 0 {
-		return c.Title
+		return cmp.Or(c.Title, groupKey(c))
 	}
-	return strings.TrimSuffix(c.Title, ", "+sizeLabel(c.Size))
+	return cmp.Or(strings.TrimSuffix(c.Title, ", "+sizeLabel(c.Size)), groupKey(c))
 }
 
 // groupKey is the group of a case, or its name if it has none.
-func groupKey(c result.Case) string {
-	if c.Group != "" {
-		return c.Group
-	}
-	return c.Name
-}
+func groupKey(c result.Case) string { return cmp.Or(c.Group, c.Name) }
 
 var notAnchor = regexp.MustCompile(`[^a-zA-Z0-9]+`)
 

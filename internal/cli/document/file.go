@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 )
 
-// WriteFile gives path what write writes: the whole of it or, on an error, what
-// it held before. A symbolic link is followed; a device or a pipe is written to,
-// never replaced.
+// WriteFile writes what write writes to path. After an error path holds what it held
+// before. WriteFile follows a symbolic link, and writes to a device or pipe instead of
+// replacing it.
 func WriteFile(path string, write func(io.Writer) error) error {
 	var content bytes.Buffer
 	if err := write(&content); err != nil {
@@ -32,12 +32,12 @@ func WriteFile(path string, write func(io.Writer) error) error {
 		err = replace(path, content.Bytes())
 	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, withoutPath(err))
+		return fmt.Errorf("write %s: %w", path, WithoutPath(err))
 	}
 	return nil
 }
 
-// replace writes content to a new file beside path and renames it.
+// replace writes content to a new file in the directory of path and renames it.
 func replace(path string, content []byte) (err error) {
 	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"."+rand.Text())
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666) // less the umask
@@ -61,9 +61,8 @@ func replace(path string, content []byte) (err error) {
 	return nil
 }
 
-// withoutPath drops from err the name of the file beside, which the user never
-// named.
-func withoutPath(err error) error {
+// WithoutPath drops from err the path of the file, which the caller names itself.
+func WithoutPath(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
 	}

@@ -53,7 +53,7 @@ func CheckFile(name string) error {
 		return nil
 	}
 	if _, err := os.Stat(filepath.Dir(name)); err != nil {
-		return fmt.Errorf("write %s: %w: make its directory first", name, withoutPath(err))
+		return fmt.Errorf("write %s: %w: make its directory first", name, WithoutPath(err))
 	}
 	return nil
 }

@@ -7,20 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 
+	"unnest/internal/cli/document"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/score"
 )
 
-// columns are those that a file must have.
+// columns are the required columns of a file.
 var columns = []string{"suite", "case", "order", "unit", "configuration", "value"}
 
-// load reads the file of opts and sums up its suites.
+// load reads the file of opts and scores its suites.
 func load(opts Options) ([]score.Suite, error) {
 	name, input := opts.File, opts.Streams.In
 	if name == "-" {
@@ -28,14 +28,14 @@ func load(opts Options) ([]score.Suite, error) {
 	} else {
 		file, err := os.Open(name)
 		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", name, withoutPath(err))
+			return nil, fmt.Errorf("read %s: %w", name, document.WithoutPath(err))
 		}
 		defer file.Close()
 		input = file
 	}
 	t, err := read(input)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, withoutPath(err))
+		return nil, fmt.Errorf("read %s: %w", name, document.WithoutPath(err))
 	}
 	suites, err := score.Suites(t.rows, opts.Score)
 	if row, ok := errors.AsType[*score.RowError](err); ok {
@@ -47,30 +47,22 @@ func load(opts Options) ([]score.Suite, error) {
 	return suites, nil
 }
 
-// withoutPath drops from err the path that stands before it already.
-func withoutPath(err error) error {
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		return e.Err
-	}
-	return err
-}
-
 func wrong(line int, column, text string) error {
 	return fmt.Errorf("line %d, column %s: %s", line, column, text)
 }
 
-// table is what a file says, and in which lines.
+// table is the rows of a file, with their line numbers.
 type table struct {
 	rows  []score.Row
 	lines []int
 }
 
-// read reads CSV (RFC 4180) with a header. Space around fields, lines that begin
-// with # and a byte order mark are dropped.
+// read reads CSV (RFC 4180) with a header. It drops space around fields, lines that begin
+// with # and a byte order mark.
 func read(input io.Reader) (table, error) {
 	buffered := bufio.NewReader(input)
 	if mark, _ := buffered.Peek(3); bytes.Equal(mark, []byte("\ufeff")) {
-		_, _ = buffered.Discard(len(mark)) // it has been peeked at
+		_, _ = buffered.Discard(len(mark)) // cannot fail after Peek
 	}
 	reader := csv.NewReader(buffered)
 	reader.Comment = '#'
@@ -90,7 +82,7 @@ func read(input io.Reader) (table, error) {
 		}
 		line, _ := reader.FieldPos(0)
 		if len(fields) != width {
-			return table{}, fmt.Errorf("line %d: %d fields, but the header has %d: give each column one, and quote those that hold commas", line, len(fields), width)
+			return table{}, fmt.Errorf("line %d: %d fields, but the header has %d: give each column one field, and quote fields that contain commas", line, len(fields), width)
 		}
 		row, err := parse(func(column string) string { return strings.TrimSpace(fields[at[column]]) })
 		if err != nil {
@@ -100,12 +92,12 @@ func read(input io.Reader) (table, error) {
 	}
 }
 
-// readHeader returns where each column is, and how many there are.
+// readHeader returns the index of each column and the number of columns.
 func readHeader(reader *csv.Reader) (at map[string]int, width int, err error) {
 	begin := "begin the file with a line " + strings.Join(columns, ",")
 	fields, err := reader.Read()
 	if errors.Is(err, io.EOF) {
-		return nil, 0, errors.New("it is empty: " + begin)
+		return nil, 0, errors.New("the file is empty: " + begin)
 	}
 	if err != nil {
 		return nil, 0, explain(err)
@@ -115,7 +107,7 @@ func readHeader(reader *csv.Reader) (at map[string]int, width int, err error) {
 	for i, field := range fields {
 		name := strings.TrimSpace(field)
 		if _, twice := at[name]; twice && slices.Contains(columns, name) {
-			return nil, 0, wrong(line, name, "is there twice: remove or rename one")
+			return nil, 0, wrong(line, name, "appears twice: remove or rename one")
 		}
 		at[name] = i
 	}
@@ -131,25 +123,25 @@ func readHeader(reader *csv.Reader) (at map[string]int, width int, err error) {
 	return at, len(fields), nil
 }
 
-// parse makes a row of its fields. Only the value can be wrong by itself.
+// parse makes a row of its fields. Its errors are about the value.
 func parse(field func(column string) string) (score.Row, error) {
 	row := score.Row{
 		Suite: field("suite"), Case: field("case"), Order: result.Order(field("order")),
 		Unit: field("unit"), Configuration: field("configuration"),
 	}
 	value, err := strconv.ParseFloat(field("value"), 64)
-	if err != nil && !errors.Is(err, strconv.ErrRange) { // what is out of range is infinite
+	if err != nil && !errors.Is(err, strconv.ErrRange) { // out of range: infinite
 		return score.Row{}, fmt.Errorf("%q is not a number: write one such as 12.5", field("value"))
 	}
 	row.Value = value
 	return row, nil
 }
 
-// explain words an error of the reader of CSV.
+// explain adds the fix to an error of the CSV reader.
 func explain(err error) error {
 	e, ok := errors.AsType[*csv.ParseError](err)
 	if !ok {
 		return err
 	}
-	return fmt.Errorf("line %d, character %d: %w: put fields that hold quotes in quotes, and double those inside", e.Line, e.Column, e.Err)
+	return fmt.Errorf("line %d, character %d: %w: quote fields that contain quotes, and double the quotes inside", e.Line, e.Column, e.Err)
 }

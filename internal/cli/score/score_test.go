@@ -129,15 +129,15 @@ func TestStandardInput(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	const header = "suite,case,order,unit,configuration,value\n"
-	const mend = "begin the file with a line suite,case,order,unit,configuration,value"
+	const fix = "begin the file with a line suite,case,order,unit,configuration,value"
 	tests := []struct{ stdin, want string }{
-		{"", "it is empty: " + mend},
-		{"# nothing\n", "it is empty: " + mend},
-		{"disk,read,HIB,MB/s,plain,1\n", "line 1: the header lacks suite, case, order, unit, configuration, value: " + mend},
-		{"suite;case;order\n", "line 1: the header lacks suite, case, order, unit, configuration, value: " + mend},
-		{"# x\nsuite,case,value\n", "line 2: the header lacks order, unit, configuration: " + mend},
-		{"suite,case,order,unit,configuration,value,value\n", "line 1, column value: is there twice: remove or rename one"},
-		{header + "d,r,HIB,MB/s,plain\n", "line 2: 5 fields, but the header has 6: give each column one, and quote those that hold commas"},
+		{"", "the file is empty: " + fix},
+		{"# nothing\n", "the file is empty: " + fix},
+		{"disk,read,HIB,MB/s,plain,1\n", "line 1: the header lacks suite, case, order, unit, configuration, value: " + fix},
+		{"suite;case;order\n", "line 1: the header lacks suite, case, order, unit, configuration, value: " + fix},
+		{"# x\nsuite,case,value\n", "line 2: the header lacks order, unit, configuration: " + fix},
+		{"suite,case,order,unit,configuration,value,value\n", "line 1, column value: appears twice: remove or rename one"},
+		{header + "d,r,HIB,MB/s,plain\n", "line 2: 5 fields, but the header has 6: give each column one field, and quote fields that contain commas"},
 		{header + "d,r,HIB,MB/s,plain,1\n\nd,r,HIB,MB/s,nested,fast\n", `line 4, column value: "fast" is not a number: write one such as 12.5`},
 		{header + "d,r,HIB,MB/s,plain,\n", `line 2, column value: "" is not a number: write one such as 12.5`},
 		{header + "d,r,HIB,MB/s,plain,-3\n", "line 2, column value: -3: want a positive number, from 1e-100 to 1e+100"},
@@ -147,8 +147,8 @@ func TestErrors(t *testing.T) {
 		{header + "d,r,HIB,MB/s,plain,1\nd,\"r\",LIB,MB/s,nested,1\n", `line 3, column order: LIB, but case "r" was HIB before: give a case one order`},
 		{header + "d,r,HIB,MB/s, ,1\n", "line 2, column configuration: is empty: give it a name"},
 		{header + "d,\"r\n\",HIB,MB/s,plain,1\nd,r,HIB,s,plain,1\n", `line 4, column unit: "s", but case "r" was in "MB/s" before: give a case one unit`},
-		{header + "d,r\"x,HIB,MB/s,plain,1\n", `line 2, character 4: bare " in non-quoted-field: put fields that hold quotes in quotes, and double those inside`},
-		{"suite,\"case\n", `line 1, character 13: extraneous or missing " in quoted-field: put fields that hold quotes in quotes, and double those inside`},
+		{header + "d,r\"x,HIB,MB/s,plain,1\n", `line 2, character 4: bare " in non-quoted-field: quote fields that contain quotes, and double the quotes inside`},
+		{"suite,\"case\n", `line 1, character 13: extraneous or missing " in quoted-field: quote fields that contain quotes, and double the quotes inside`},
 	}
 	for _, tt := range tests {
 		out, err := execute(t, tt.stdin, "-")
