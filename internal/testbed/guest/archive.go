@@ -14,8 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"golang.org/x/sys/unix"
 )
 
@@ -54,19 +52,32 @@ func (b *Builder) Archive(ctx context.Context, r Recipe) (*Archive, error) {
 
 // NewArchive makes the image of a root directory, with added files by their path. It
 // reads everything once, for the digest.
-func NewArchive(ctx context.Context, root string, arch Arch, files map[string][]byte) (_ *Archive, err error) {
-	a := &Archive{layer: func(ctx context.Context, w io.Writer) error { return writeRoot(ctx, w, root, files) }}
-	var size counter
-	hash := sha256.New()
-	if err := a.layer(ctx, io.MultiWriter(hash, &size)); err != nil {
+func NewArchive(ctx context.Context, root string, arch Arch, files map[string][]byte) (*Archive, error) {
+	a, err := newImage(ctx, arch, func(ctx context.Context, w io.Writer) error { return writeRoot(ctx, w, root, files) })
+	if err != nil {
 		return nil, fmt.Errorf("pack container image of %s: %w", root, err)
 	}
+	return a, nil
+}
+
+// newImage makes the image with a layer, which is written twice: for its digest, and by
+// Write.
+func newImage(ctx context.Context, arch Arch, layer func(context.Context, io.Writer) error) (*Archive, error) {
+	var size counter
+	hash := sha256.New()
+	if err := layer(ctx, io.MultiWriter(hash, &size)); err != nil {
+		return nil, err
+	}
 	sum := hex.EncodeToString(hash.Sum(nil))
-	a.Name, a.Size = archiveName+":"+sum[:16], int64(size)
-	config := imageConfig(empty.Image, arch.or())
-	config.RootFS.DiffIDs = []v1.Hash{{Algorithm: "sha256", Hex: sum}}
-	a.config, err = json.Marshal(config)
-	return a, err
+	config, err := json.Marshal(map[string]any{ // OCI image specification 1.1, config.md
+		"os": "linux", "architecture": arch.or(),
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + sum}},
+		"config": map[string]any{
+			"Env": []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+			"Cmd": []string{"/bin/sh", "-c", "trap exit TERM; while :; do sleep 3600 & wait; done"},
+		},
+	})
+	return &Archive{Name: archiveName + ":" + sum[:16], Size: int64(size), config: config, layer: layer}, err
 }
 
 // Write writes the image in the format of `docker save`, which every engine loads. The

@@ -12,12 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-
-	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
 // ContainerImage is the name of the container image in every guest. It has the tools of
@@ -29,32 +23,24 @@ const ContainerImage = "localhost/unnest/tools:1"
 // recipe's binaries and the shared libraries that they need, from the root file system
 // root, with busybox as shell. If the container has the whole of root, the layer has
 // wholeMark only: see linkWhole.
-func writeContainerImage(path, root string, r Recipe) error {
-	layerTar, err := r.layer(root)
+func writeContainerImage(ctx context.Context, path, root string, r Recipe) error {
+	layer, err := r.layer(root)
 	if err != nil {
 		return err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
-		return io.NopCloser(bytes.NewReader(layerTar)), nil
+	image, err := newImage(ctx, r.Arch, func(_ context.Context, w io.Writer) error {
+		_, err := w.Write(layer)
+		return err
 	})
-	if err != nil {
-		return fmt.Errorf("make layer of container image: %w", err)
-	}
-	image, err := mutate.AppendLayers(empty.Image, layer)
-	if err == nil {
-		image, err = mutate.ConfigFile(image, imageConfig(image, r.Arch.or()))
-	}
 	if err != nil {
 		return fmt.Errorf("make container image: %w", err)
 	}
-	tag, err := name.NewTag(ContainerImage)
+	image.Name = ContainerImage
+	f, err := os.Create(path)
 	if err != nil {
-		return err
-	}
-	if err := tarball.WriteToFile(path, tag, image); err != nil {
 		return fmt.Errorf("write container image: %w", err)
 	}
-	return nil
+	return errors.Join(image.Write(ctx, f), f.Close())
 }
 
 // wholeMark is the only file of a container image that stands for the whole root file
@@ -62,16 +48,20 @@ func writeContainerImage(path, root string, r Recipe) error {
 const wholeMark = ".unnest-whole"
 
 func (r Recipe) layer(root string) ([]byte, error) {
-	if r.Whole {
-		return packed(func(w *tar.Writer) error {
-			return w.WriteHeader(&tar.Header{Name: wholeMark, Typeflag: tar.TypeReg, Mode: 0o644})
-		})
+	write := func(w *tar.Writer) error { return writeFile(w, wholeMark, nil) }
+	if !r.Whole {
+		files, err := withLibraries(root, r.Image, r.Arch)
+		if err != nil {
+			return nil, err
+		}
+		write = func(w *tar.Writer) error { return writeLayer(w, root, files) }
 	}
-	files, err := withLibraries(root, r.Image, r.Arch)
-	if err != nil {
-		return nil, err
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	if err := errors.Join(write(w), w.Close()); err != nil {
+		return nil, fmt.Errorf("pack container image: %w", err)
 	}
-	return tarOf(root, files)
+	return b.Bytes(), nil
 }
 
 // wholeRoot is the root of containers with the whole root file system, until the
@@ -122,20 +112,6 @@ func clearDir(dir string) error {
 		}
 	}
 	return nil
-}
-
-func imageConfig(image v1.Image, arch Arch) *v1.ConfigFile {
-	config, err := image.ConfigFile()
-	if err != nil {
-		config = &v1.ConfigFile{}
-	}
-	config = config.DeepCopy()
-	config.OS, config.Architecture = "linux", string(arch)
-	config.Config = v1.Config{
-		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-		Cmd: []string{"/bin/sh", "-c", "trap exit TERM; while :; do sleep 3600 & wait; done"},
-	}
-	return config
 }
 
 // withLibraries returns files and, after them, all shared libraries and interpreters
@@ -197,12 +173,8 @@ func findLibrary(root, library string, arch Arch) (string, error) {
 	return "", fmt.Errorf("%s: %w", library, fs.ErrNotExist)
 }
 
-// tarOf packs files of root, with symbolic links followed, the links that a shell
+// writeLayer packs files of root, with symbolic links followed, the links that a shell
 // needs, and a directory for temporary files.
-func tarOf(root string, files []string) ([]byte, error) {
-	return packed(func(w *tar.Writer) error { return writeLayer(w, root, files) })
-}
-
 func writeLayer(w *tar.Writer, root string, files []string) error {
 	err := w.WriteHeader(&tar.Header{Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o1777})
 	for _, applet := range []string{"sh", "sleep", "cat", "kill", "setsid", "rm", "true"} {
@@ -210,19 +182,7 @@ func writeLayer(w *tar.Writer, root string, files []string) error {
 	}
 	for _, f := range files {
 		content, readErr := os.ReadFile(filepath.Join(root, f))
-		err = errors.Join(err, readErr,
-			w.WriteHeader(&tar.Header{Name: f[1:], Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(content))}))
-		_, writeErr := w.Write(content)
-		err = errors.Join(err, writeErr)
+		err = errors.Join(err, readErr, writeFile(w, f[1:], content))
 	}
 	return err
-}
-
-func packed(write func(*tar.Writer) error) ([]byte, error) {
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	if err := errors.Join(write(w), w.Close()); err != nil {
-		return nil, fmt.Errorf("pack container image: %w", err)
-	}
-	return b.Bytes(), nil
 }

@@ -239,7 +239,7 @@ func (b *Builder) assemble(ctx context.Context, r Recipe, debian string, added m
 	if err := os.MkdirAll(images, 0o755); err != nil {
 		return err
 	}
-	if err := writeContainerImage(filepath.Join(images, "tools.tar"), root, r); err != nil {
+	if err := writeContainerImage(ctx, filepath.Join(images, "tools.tar"), root, r); err != nil {
 		return err
 	}
 	if r.Whole {
