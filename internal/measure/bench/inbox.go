@@ -14,7 +14,6 @@ import (
 type inbox struct {
 	listener net.Listener
 	messages chan message
-	closed   chan struct{}
 }
 
 type message struct {
@@ -22,10 +21,11 @@ type message struct {
 	arrived time.Time // of its first byte
 }
 
-// The limits of a message.
+// The limits of messages.
 const (
-	messageSize  = 256
-	messageLimit = 10 * time.Second
+	messageSize    = 256 // bytes
+	messageTimeout = 10 * time.Second
+	maxMessages    = 16 // that nobody waits for
 )
 
 // openInbox listens on address in the network namespace of the calling thread.
@@ -34,7 +34,7 @@ func openInbox(address string) (*inbox, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for containers' messages: %w", err)
 	}
-	i := &inbox{l, make(chan message), make(chan struct{})}
+	i := &inbox{l, make(chan message, maxMessages)}
 	go i.serve()
 	return i, nil
 }
@@ -51,10 +51,10 @@ func (i *inbox) serve() {
 	}
 }
 
-// receive reads one message. It drops one that nobody waits for.
+// receive reads one message. It drops one that does not fit into the channel.
 func (i *inbox) receive(conn net.Conn) {
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(messageLimit))
+	_ = conn.SetDeadline(time.Now().Add(messageTimeout))
 	first := make([]byte, messageSize)
 	n, err := conn.Read(first)
 	arrived := time.Now()
@@ -64,13 +64,12 @@ func (i *inbox) receive(conn net.Conn) {
 	rest, _ := io.ReadAll(io.LimitReader(conn, messageSize))
 	select {
 	case i.messages <- message{strings.TrimSpace(string(first[:n]) + string(rest)), arrived}:
-	case <-i.closed:
-	case <-time.After(messageLimit):
+	default:
 	}
 }
 
-// await returns the arrival time of the message text. It drops others, of containers that
-// were given up.
+// await returns the arrival time of the message text. It drops others, of containers
+// that were given up.
 func (i *inbox) await(ctx context.Context, text string) (time.Time, error) {
 	for {
 		select {
@@ -84,7 +83,4 @@ func (i *inbox) await(ctx context.Context, text string) (time.Time, error) {
 	}
 }
 
-func (i *inbox) close() error {
-	close(i.closed)
-	return i.listener.Close()
-}
+func (i *inbox) close() error { return i.listener.Close() }

@@ -1,10 +1,8 @@
 package doctor
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"runtime"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -13,43 +11,27 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
+
+	"unnest/internal/testbed/place"
 )
 
-// namespace is a Namespace of this machine. No thread stays in it.
-type namespace struct{ ns netns.NsHandle }
+// namespace is the network namespace of the calling thread.
+type namespace struct{}
 
-// withNamespace makes a network namespace without a name. It ends, with everything in
-// it, when try returns.
-func withNamespace(try func(Namespace) error) (err error) {
-	ns, err := newNamespace()
-	if err != nil {
-		return fmt.Errorf("make network namespace: %w", err)
-	}
-	defer func() { err = errors.Join(err, ns.Close()) }()
-	return try(namespace{ns})
-}
-
-// newNamespace makes a network namespace and leaves the calling thread in its own. A
-// thread that cannot return stays locked and ends with its goroutine.
-func newNamespace() (netns.NsHandle, error) {
-	runtime.LockOSThread()
-	here, err := netns.Get()
-	if err != nil {
-		runtime.UnlockOSThread()
-		return netns.None(), err
-	}
-	defer func() { _ = here.Close() }()
-	ns, err := netns.New()
-	if back := netns.Set(here); back != nil {
-		return netns.None(), cmp.Or(err, back)
-	}
-	runtime.UnlockOSThread()
-	return ns, err
+// withNamespace calls try in a network namespace without a name. It ends, with
+// everything in it, when try returns.
+func withNamespace(try func(Namespace) error) error {
+	return place.InNetNS("/proc/thread-self/ns/net", func() error { // on a thread that ends with it
+		ns, err := netns.New()
+		if err != nil {
+			return fmt.Errorf("make network namespace: %w", err)
+		}
+		return errors.Join(try(namespace{}), ns.Close())
+	})
 }
 
 // AddLink adds a bridge or a pair of veth.
-func (n namespace) AddLink(kind string) error {
+func (namespace) AddLink(kind string) error {
 	links := map[string]netlink.Link{
 		"bridge": &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}},
 		"veth":   &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "veth0"}, PeerName: "veth1"},
@@ -58,20 +40,15 @@ func (n namespace) AddLink(kind string) error {
 	if !known {
 		return fmt.Errorf("kind of link %q: want bridge or veth", kind)
 	}
-	h, err := netlink.NewHandleAt(n.ns, unix.NETLINK_ROUTE)
-	if err != nil {
-		return fmt.Errorf("open netlink: %w", err)
-	}
-	defer h.Close()
-	if err := h.LinkAdd(link); err != nil {
+	if err := netlink.LinkAdd(link); err != nil {
 		return fmt.Errorf("add %s: %w", kind, err)
 	}
 	return nil
 }
 
 // Masquerade adds a table with a NAT chain and one rule.
-func (n namespace) Masquerade() error {
-	conn, err := nftables.New(nftables.WithNetNSFd(int(n.ns)))
+func (namespace) Masquerade() error {
+	conn, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("open nftables: %w", err)
 	}

@@ -33,32 +33,23 @@ const (
 
 // config returns the configuration of a guest without its NICs.
 func (f *Fleet) config(o Options, p addresses, c identity.Credentials, dir string) (guest.Config, error) {
-	_, hostKey, err := ed25519.GenerateKey(rand.Reader)
+	config, err := f.baseConfig(o, dir, p.managementIP, nil,
+		guest.Interface{MAC: p.managementMAC, Name: "mgmt", Address: fmt.Sprintf("%s/%d", p.managementIP, lab.ManagementPrefix)},
+		guest.Interface{MAC: p.tenantMAC, Name: "eth0", Address: fmt.Sprintf("%s/%d", p.tenantIP, lab.TenantPrefix), Gateway: lab.TenantGateway})
 	if err != nil {
 		return guest.Config{}, err
 	}
-	config := guest.Config{
-		Name: o.Name, Dir: dir, Arch: o.Image.Arch, Image: o.Image, Accel: o.Accel, VCPUs: o.VCPUs, Memory: o.Memory, Slots: o.Slots,
-		Shares: o.Shares, Export: o.Export,
-		Address: net.JoinHostPort(p.managementIP, "22"),
-		Seed: guest.Seed{
-			Hostname: o.Name, HostKey: hostKey, Authorized: f.key.PublicKey(),
-			Interfaces: []guest.Interface{
-				{MAC: p.managementMAC, Name: "mgmt", Address: fmt.Sprintf("%s/%d", p.managementIP, lab.ManagementPrefix)},
-				{MAC: p.tenantMAC, Name: "eth0", Address: fmt.Sprintf("%s/%d", p.tenantIP, lab.TenantPrefix), Gateway: lab.TenantGateway},
-			},
-			Files: map[string]string{
-				"/etc/unnest/ca.crt":                                    string(f.authority.CertificatePEM()),
-				"/etc/unnest/client.crt":                                string(c.CertificatePEM),
-				"/etc/unnest/client.key":                                string(c.KeyPEM),
-				"/etc/unnest/brfusion.json":                             asJSON(brfusion("1.1.0", map[string]any{"name": Network})), // for STATUS
-				"/etc/cni/net.d/50-" + Network + ".conflist":            cniConfig(Network, nil),
-				"/etc/cni/net.d/51-" + ColdNetwork + ".conflist":        cniConfig(ColdNetwork, map[string]any{"pool": false}),
-				"/etc/cni/net.d/52-" + TrunkNetwork + ".conflist":       cniConfig(TrunkNetwork, map[string]any{"mode": "trunk"}),
-				"/etc/cni/net.d/53-" + HostloNetwork + ".conflist":      f.hostloConfig(HostloNetwork, netconf.Unicast),
-				"/etc/cni/net.d/54-" + HostloPlainNetwork + ".conflist": f.hostloConfig(HostloPlainNetwork, netconf.Plain),
-			},
-		},
+	config.Shares, config.Export = o.Shares, o.Export
+	config.Seed.Files = map[string]string{
+		"/etc/unnest/ca.crt":                                    string(f.authority.CertificatePEM()),
+		"/etc/unnest/client.crt":                                string(c.CertificatePEM),
+		"/etc/unnest/client.key":                                string(c.KeyPEM),
+		"/etc/unnest/brfusion.json":                             asJSON(brfusion("1.1.0", map[string]any{"name": Network})), // for STATUS
+		"/etc/cni/net.d/50-" + Network + ".conflist":            cniConfig(Network, nil),
+		"/etc/cni/net.d/51-" + ColdNetwork + ".conflist":        cniConfig(ColdNetwork, map[string]any{"pool": false}),
+		"/etc/cni/net.d/52-" + TrunkNetwork + ".conflist":       cniConfig(TrunkNetwork, map[string]any{"mode": "trunk"}),
+		"/etc/cni/net.d/53-" + HostloNetwork + ".conflist":      f.hostloConfig(HostloNetwork, netconf.Unicast),
+		"/etc/cni/net.d/54-" + HostloPlainNetwork + ".conflist": f.hostloConfig(HostloPlainNetwork, netconf.Plain),
 	}
 	if o.Nested != nil {
 		config.Disks = guest.NestingDisks(*o.Nested)
@@ -67,6 +58,17 @@ func (f *Fleet) config(o Options, p addresses, c identity.Credentials, dir strin
 		config.CPU = guest.NestingCPU
 	}
 	return config, nil
+}
+
+// baseConfig returns the configuration that inner guests have, too. address is that of
+// the SSH server.
+func (f *Fleet) baseConfig(o Options, dir, address string, nics []guest.NIC, interfaces ...guest.Interface) (guest.Config, error) {
+	_, hostKey, err := ed25519.GenerateKey(rand.Reader)
+	return guest.Config{
+		Name: o.Name, Dir: dir, Arch: o.Image.Arch, Image: o.Image, Accel: o.Accel, VCPUs: o.VCPUs, Memory: o.Memory, Slots: o.Slots,
+		Address: net.JoinHostPort(address, "22"), NICs: nics,
+		Seed: guest.Seed{Hostname: o.Name, HostKey: hostKey, Authorized: f.key.PublicKey(), Interfaces: interfaces},
+	}, err
 }
 
 // cniVersion is the newest version that Debian's CNI plugins support.

@@ -2,11 +2,8 @@ package fleet
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 
@@ -108,19 +105,6 @@ func (f *Fleet) startNested(ctx context.Context, parent *Node, image guest.Image
 // nestedConfig returns the configuration of the inner guest. p are the addresses of its
 // parent.
 func (f *Fleet) nestedConfig(o Options, p addresses, dir string) (guest.Config, error) {
-	_, hostKey, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		return guest.Config{}, err
-	}
-	return guest.Config{
-		Name: o.Name, Dir: dir, Arch: o.Image.Arch, Image: o.Image, Accel: o.Accel, VCPUs: o.VCPUs, Memory: o.Memory, Slots: o.Slots,
-		Address: net.JoinHostPort(p.nestedIP, "22"),
-		NICs:    []guest.NIC{{MAC: p.nestedMAC}},
-		Seed: guest.Seed{
-			Hostname: o.Name, HostKey: hostKey, Authorized: f.key.PublicKey(),
-			Interfaces: []guest.Interface{
-				{MAC: p.nestedMAC, Name: "eth0", Address: fmt.Sprintf("%s/%d", p.nestedIP, lab.TenantPrefix), Gateway: lab.TenantGateway},
-			},
-		},
-	}, nil
+	return f.baseConfig(o, dir, p.nestedIP, []guest.NIC{{MAC: p.nestedMAC}},
+		guest.Interface{MAC: p.nestedMAC, Name: "eth0", Address: fmt.Sprintf("%s/%d", p.nestedIP, lab.TenantPrefix), Gateway: lab.TenantGateway})
 }

@@ -97,7 +97,7 @@ func (a *Archive) Write(ctx context.Context, to io.Writer) error {
 		name    string
 		content []byte
 	}{{"manifest.json", manifest}, {name, a.config}} {
-		if err := writeFile(w, f.name, f.content); err != nil {
+		if err := writeFile(w, f.name, 0o755, f.content); err != nil {
 			return err
 		}
 	}
@@ -152,7 +152,7 @@ func writeRoot(ctx context.Context, to io.Writer, root string, files map[string]
 		return err
 	}
 	for _, target := range slices.Sorted(maps.Keys(files)) {
-		if err := writeFile(w, filepath.Clean(target)[1:], files[target]); err != nil {
+		if err := writeFile(w, filepath.Clean(target)[1:], 0o755, files[target]); err != nil {
 			return err
 		}
 	}
@@ -205,9 +205,8 @@ func writeEntry(w *tar.Writer, path, name string, d fs.DirEntry, links map[uint6
 	return err
 }
 
-// writeFile writes an executable file.
-func writeFile(w *tar.Writer, name string, content []byte) error {
-	if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(content))}); err != nil {
+func writeFile(w *tar.Writer, name string, mode int64, content []byte) error {
+	if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: mode, Size: int64(len(content))}); err != nil {
 		return err
 	}
 	_, err := w.Write(content)

@@ -48,7 +48,7 @@ func writeContainerImage(ctx context.Context, path, root string, r Recipe) error
 const wholeMark = ".unnest-whole"
 
 func (r Recipe) layer(root string) ([]byte, error) {
-	write := func(w *tar.Writer) error { return writeFile(w, wholeMark, nil) }
+	write := func(w *tar.Writer) error { return writeFile(w, wholeMark, 0o644, nil) }
 	if !r.Whole {
 		files, err := withLibraries(root, r.Image, r.Arch)
 		if err != nil {
@@ -182,7 +182,7 @@ func writeLayer(w *tar.Writer, root string, files []string) error {
 	}
 	for _, f := range files {
 		content, readErr := os.ReadFile(filepath.Join(root, f))
-		err = errors.Join(err, readErr, writeFile(w, f[1:], content))
+		err = errors.Join(err, readErr, writeFile(w, f[1:], 0o755, content))
 	}
 	return err
 }

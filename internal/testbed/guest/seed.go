@@ -3,6 +3,7 @@ package guest
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"crypto/ed25519"
 	"errors"
 	"fmt"
@@ -41,21 +42,14 @@ func (s Seed) Archive() ([]byte, error) {
 		"/root/.ssh/authorized_keys":              string(ssh.MarshalAuthorizedKey(s.Authorized)),
 		"/etc/unnest/interfaces":                  s.interfaces(),
 	}
-	for path, content := range s.Files {
-		files[path] = content
-	}
+	maps.Copy(files, s.Files)
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	var errs []error
-	errs = append(errs, w.WriteHeader(&tar.Header{Name: "root/.ssh/", Typeflag: tar.TypeDir, Mode: 0o700}))
+	err := w.WriteHeader(&tar.Header{Name: "root/.ssh/", Typeflag: tar.TypeDir, Mode: 0o700})
 	for _, path := range slices.Sorted(maps.Keys(files)) {
-		errs = append(errs, w.WriteHeader(&tar.Header{
-			Name: strings.TrimPrefix(path, "/"), Typeflag: tar.TypeReg, Mode: 0o600, Size: int64(len(files[path])),
-		}))
-		_, err := w.Write([]byte(files[path]))
-		errs = append(errs, err)
+		err = errors.Join(err, writeFile(w, strings.TrimPrefix(path, "/"), 0o600, []byte(files[path])))
 	}
-	if err := errors.Join(append(errs, w.Close())...); err != nil {
+	if err = errors.Join(err, w.Close()); err != nil {
 		return nil, fmt.Errorf("pack seed of guest %s: %w", s.Hostname, err)
 	}
 	return b.Bytes(), nil
@@ -66,11 +60,7 @@ func (s Seed) Archive() ([]byte, error) {
 func (s Seed) interfaces() string {
 	var b strings.Builder
 	for _, i := range s.Interfaces {
-		gateway := i.Gateway
-		if gateway == "" {
-			gateway = "-"
-		}
-		fmt.Fprintln(&b, i.MAC, i.Name, i.Address, gateway)
+		fmt.Fprintln(&b, i.MAC, i.Name, i.Address, cmp.Or(i.Gateway, "-"))
 	}
 	return b.String()
 }

@@ -235,8 +235,8 @@ func TestRunningDirs(t *testing.T) {
 		}
 		defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
 	}
-	if got, err := runningDirs(); err != nil || !slices.Equal(got, []string{gone}) {
-		t.Errorf("got %v, %v; want %s once, of QEMU", got, err, gone)
+	if got, err := runningDirs(); err != nil || !slices.Equal(slices.Compact(got), []string{gone}) {
+		t.Errorf("got %v, %v; want %s, of QEMU only", got, err, gone)
 	}
 }
 
