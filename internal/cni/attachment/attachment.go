@@ -21,6 +21,7 @@ import (
 	"unnest/internal/cni/hostclient"
 	"unnest/internal/cni/netconf"
 	"unnest/internal/cni/plugin"
+	"unnest/internal/cni/podnic"
 	"unnest/internal/hostapi/hostdpb"
 )
 
@@ -57,36 +58,42 @@ type Attachment struct {
 	Daemon hostclient.Client
 
 	pending pending
-	log     io.Writer // nil: none
-	unlock  func()
+	undo    func() error // the move into the pod; nil: not moved
+	log     io.Writer    // nil: none
 }
 
-// Open locks the attachment, opens the pod's network namespace and prepares the
-// connection to the host daemon. Close releases them.
-func (k Kind) Open(ctx context.Context, c netconf.Base, args *skel.CmdArgs) (*Attachment, error) {
+// Add is the common part of ADD: it locks the attachment, opens the pod's network
+// namespace, in which no link may have the given name, prepares the connection to the
+// host daemon, and calls f. If a link has the name, the pod has its NIC already, which
+// the rollback of this ADD would release.
+func (k Kind) Add(ctx context.Context, c netconf.Base, args *skel.CmdArgs, name string, f func(*Attachment) error) error {
 	unlock, err := lock(ctx, args)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	defer unlock()
 	pod, err := openPod(args.Netns)
 	if err != nil {
-		unlock()
-		return nil, err
+		return err
+	}
+	defer pod.Close()
+	if err := podnic.CheckFree(pod, name); err != nil {
+		return fmt.Errorf("check interface %s in %s: %w", name, args.Netns, err)
 	}
 	d, err := hostclient.Dial(c.Server, c.Credentials)
 	if err != nil {
-		unlock()
-		return nil, errors.Join(err, pod.Close())
+		return err
 	}
-	a := &Attachment{CmdArgs: args, Pod: pod, Daemon: d, pending: k.pendingAt(c, d), unlock: unlock}
+	defer d.Close()
+	a := &Attachment{CmdArgs: args, Pod: pod, Daemon: d, pending: k.pendingAt(c, d)}
 	if c.Log {
 		a.log = os.Stderr
 	}
-	return a, nil
+	return f(a)
 }
 
-// Run runs the steps of the ADD after Reconcile, and logs them if the configuration
-// says so, with the attributes that about returns in the end.
+// Run does pending releases of earlier DELs and then the steps. If the configuration
+// says so, it logs them, with the attributes that about returns in the end.
 func (a *Attachment) Run(ctx context.Context, steps []plugin.Step, about func() slog.Attr) error {
 	steps = append([]plugin.Step{{Name: "reconcile", Do: a.reconcile}}, steps...)
 	return plugin.RunSteps(ctx, steps, a.log, func() []slog.Attr {
@@ -94,17 +101,24 @@ func (a *Attachment) Run(ctx context.Context, steps []plugin.Step, about func() 
 	})
 }
 
-// Close closes the pod's namespace and the connection, and unlocks the attachment.
-func (a *Attachment) Close() {
-	a.Daemon.Close()
-	_ = a.Pod.Close()
-	a.unlock()
-}
-
-// reconcile does pending releases of earlier DELs. The attachment's own has to succeed:
-// a later command would otherwise release the new NIC in place of the old one.
+// reconcile requires success only of the attachment's own pending release: a later
+// command would otherwise release the new NIC in place of the old one.
 func (a *Attachment) reconcile(ctx context.Context) error {
 	return a.pending.reconcile(ctx, a.ContainerID, a.IfName)
+}
+
+// Moved keeps the undo of a move into the pod for UndoMove. It returns err.
+func (a *Attachment) Moved(undo func() error, err error) error {
+	a.undo = undo
+	return err
+}
+
+// UndoMove undoes the move into the pod, if there was one.
+func (a *Attachment) UndoMove(context.Context) error {
+	if a.undo == nil {
+		return nil
+	}
+	return a.undo()
 }
 
 // Release rolls the request for a NIC or endpoint back. If the daemon does not

@@ -28,7 +28,6 @@ type addition struct {
 	nic    *hostdpb.NIC
 	mac    net.HardwareAddr
 	link   netlink.Link // the NIC, or the trunk
-	unmove func() error // nil: not moved
 	eth    types100.Interface
 	result *types100.Result // addresses, routes and DNS at first, complete in the end
 }
@@ -44,18 +43,10 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 			return err
 		}
 	}
-	at, err := attachment.NIC.Open(ctx, c.Base, args)
-	if err != nil {
-		return err
-	}
-	defer at.Close()
-	// A pod that has the interface has its NIC: the rollback of this ADD would
-	// release that.
-	if err := podnic.CheckFree(at.Pod, args.IfName); err != nil {
-		return fmt.Errorf("check interface %s in %s: %w", args.IfName, args.Netns, err)
-	}
-	a := &addition{Attachment: at, config: c}
-	return a.Run(ctx, a.steps(), func() slog.Attr { return slog.String("mac", a.nic.GetMac()) })
+	return attachment.NIC.Add(ctx, c.Base, args, args.IfName, func(at *attachment.Attachment) error {
+		a := &addition{Attachment: at, config: c}
+		return a.Run(ctx, a.steps(), func() slog.Attr { return slog.String("mac", a.nic.GetMac()) })
+	})
 }
 
 // steps are in this order because the host daemon needs the addresses, which it
@@ -68,7 +59,7 @@ func (a *addition) steps() (steps []plugin.Step) {
 	steps = append(steps,
 		plugin.Step{Name: "attach", Do: a.attach, Undo: a.Release},
 		plugin.Step{Name: "appear", Do: a.appear},
-		plugin.Step{Name: "move", Do: a.move, Undo: a.undoMove})
+		plugin.Step{Name: "move", Do: a.move, Undo: a.UndoMove})
 	if a.config.IPAM.Type == netconf.DHCP {
 		steps = append(steps, plugin.Step{Name: "dhcp", Do: a.dhcp, Undo: a.unlease})
 	}
@@ -166,24 +157,15 @@ func (a *addition) appear(ctx context.Context) error {
 }
 
 // move makes the NIC, or a VLAN of the trunk, the pod's interface.
-func (a *addition) move(context.Context) (err error) {
+func (a *addition) move(context.Context) error {
 	mtu := a.config.MTU
 	if mtu == 0 {
 		mtu = int(a.nic.GetMtu())
 	}
 	if a.config.Mode == netconf.Trunk {
-		a.unmove, err = podnic.AddVLAN(a.link, int(a.nic.GetVlan()), a.mac, mtu, a.Pod, a.IfName)
-		return err
+		return a.Moved(podnic.AddVLAN(a.link, int(a.nic.GetVlan()), a.mac, mtu, a.Pod, a.IfName))
 	}
-	a.unmove, err = podnic.MoveIn(a.link, a.Pod, a.IfName, mtu)
-	return err
-}
-
-func (a *addition) undoMove(context.Context) error {
-	if a.unmove == nil {
-		return nil
-	}
-	return a.unmove()
+	return a.Moved(podnic.MoveIn(a.link, a.Pod, a.IfName, mtu))
 }
 
 // dhcp leases an address over the NIC, and tells it to the host daemon, which has

@@ -8,9 +8,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
-	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
-	"github.com/vishvananda/netlink"
 
 	"unnest/internal/cni/attachment"
 	"unnest/internal/cni/netconf"
@@ -52,11 +50,8 @@ func moveOut(c netconf.BrFusion, args *skel.CmdArgs, pod ns.NetNS) error {
 	}
 	var mac net.HardwareAddr
 	err = pod.Do(func(ns.NetNS) error {
-		l, err := netlinksafe.LinkByName(args.IfName)
-		if errors.As(err, new(netlink.LinkNotFoundError)) {
-			return nil
-		}
-		if err != nil {
+		l, err := podnic.FindLink(args.IfName)
+		if l == nil || err != nil {
 			return err
 		}
 		if pci, err := podnic.PCIAddress(args.IfName); err == nil && pci != "" {

@@ -51,7 +51,7 @@ func New(t testing.TB, plugin string, others ...string) *Lab {
 		l.Must(os.Symlink(exe, filepath.Join(l.Dir, name)))
 	}
 	l.issueCredentials()
-	l.Must(OnLink(l.Guest, "lo", netlink.LinkSetUp))
+	l.Must(onLink(l.Guest, "lo", netlink.LinkSetUp))
 	return l
 }
 
@@ -142,8 +142,8 @@ func (l *Lab) Links(n ns.NetNS) []string {
 	return names
 }
 
-// OnLink calls f on a link of n.
-func OnLink(n ns.NetNS, name string, f func(netlink.Link) error) error {
+// onLink calls f on a link of n.
+func onLink(n ns.NetNS, name string, f func(netlink.Link) error) error {
 	return n.Do(func(ns.NetNS) error {
 		link, err := netlink.LinkByName(name)
 		if err != nil {
@@ -156,7 +156,7 @@ func OnLink(n ns.NetNS, name string, f func(netlink.Link) error) error {
 // InPod calls f on a link of the pod.
 func (l *Lab) InPod(name string, f func(netlink.Link) error) {
 	l.t.Helper()
-	l.Must(OnLink(l.Pod, name, f))
+	l.Must(onLink(l.Pod, name, f))
 }
 
 // AddToPod makes a link in the pod.

@@ -37,7 +37,6 @@ type addition struct {
 
 	endpoint endpoint
 	nic      netlink.Link
-	unmove   func() error // nil: not moved
 }
 
 // add is the command ADD: on an error nothing is left.
@@ -49,17 +48,16 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 	if c.Segment.Name == "" {
 		return passOn(c)
 	}
-	at, err := attachment.Endpoint.Open(ctx, c.Base, args)
-	if err != nil {
-		return err
-	}
-	defer at.Close()
-	a := &addition{Attachment: at, config: c, name: nameIn(c, args)}
-	if err := a.checkRoom(); err != nil {
-		return fmt.Errorf("check interface %s in %s: %w", a.name, a.Netns, err)
-	}
-	return a.Run(ctx, a.steps(), func() slog.Attr {
-		return slog.Group("", slog.String("segment", c.Segment.Name), slog.Int("fraction", int(a.endpoint.fraction)))
+	return attachment.Endpoint.Add(ctx, c.Base, args, nameIn(c, args), func(at *attachment.Attachment) error {
+		if _, err := loopback.Membership(at.Pod); err == nil {
+			return fmt.Errorf("check lo in %s: %w", args.Netns, errInSegment)
+		} else if !errors.Is(err, loopback.ErrNotJoined) {
+			return fmt.Errorf("check lo in %s: %w", args.Netns, err)
+		}
+		a := &addition{Attachment: at, config: c, name: nameIn(c, args)}
+		return a.Run(ctx, a.steps(), func() slog.Attr {
+			return slog.Group("", slog.String("segment", c.Segment.Name), slog.Int("fraction", int(a.endpoint.fraction)))
+		})
 	})
 }
 
@@ -72,27 +70,11 @@ func passOn(c netconf.Hostlo) error {
 	return types.PrintResult(c.PrevResult, c.CNIVersion)
 }
 
-// checkRoom returns an error if the pod has a link of the endpoint's name or is in a
-// segment.
-func (a *addition) checkRoom() error {
-	if err := podnic.CheckFree(a.Pod, a.name); err != nil {
-		return err
-	}
-	_, err := loopback.Membership(a.Pod)
-	switch {
-	case err == nil:
-		return errInSegment
-	case errors.Is(err, loopback.ErrNotJoined):
-		return nil
-	}
-	return err
-}
-
 func (a *addition) steps() []plugin.Step {
 	return []plugin.Step{
 		{Name: "join", Do: a.join, Undo: a.Release},
 		{Name: "appear", Do: a.appear},
-		{Name: "move", Do: a.move, Undo: a.undoMove},
+		{Name: "move", Do: a.move, Undo: a.UndoMove},
 		{Name: "address", Do: a.address, Undo: a.undoAddress},
 		{Name: "connect", Do: a.connect, Undo: a.disconnect},
 		{Name: "members", Do: a.members},
@@ -121,16 +103,8 @@ func (a *addition) appear(ctx context.Context) (err error) {
 	return nil
 }
 
-func (a *addition) move(context.Context) (err error) {
-	a.unmove, err = podnic.MoveIn(a.nic, a.Pod, a.name, 0)
-	return err
-}
-
-func (a *addition) undoMove(context.Context) error {
-	if a.unmove == nil {
-		return nil
-	}
-	return a.unmove()
+func (a *addition) move(context.Context) error {
+	return a.Moved(podnic.MoveIn(a.nic, a.Pod, a.name, 0))
 }
 
 // address gives the NIC the MAC of its fraction. In a guest with many endpoints the
@@ -140,7 +114,7 @@ func (a *addition) address(context.Context) error {
 	return a.setMAC(mac[:])
 }
 
-// undoAddress restores the MAC by which undoMove finds the NIC.
+// undoAddress restores the MAC by which UndoMove finds the NIC.
 func (a *addition) undoAddress(context.Context) error {
 	err := a.setMAC(a.endpoint.mac)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -162,19 +136,8 @@ func (a *addition) setMAC(mac net.HardwareAddr) error {
 	})
 }
 
-// connect makes the pod's lo a part of the segment. It brings lo up, as some runtimes
-// leave that to plugins.
+// connect makes the pod's lo a part of the segment.
 func (a *addition) connect(context.Context) error {
-	err := a.Pod.Do(func(ns.NetNS) error {
-		l, err := netlink.LinkByName("lo")
-		if err != nil {
-			return err
-		}
-		return netlink.LinkSetUp(l)
-	})
-	if err != nil {
-		return fmt.Errorf("bring lo up: %w", err)
-	}
 	if err := join(a.Pod, a.name, a.endpoint.config); err != nil {
 		// The probe takes as long as joining, so it explains errors but does not run first.
 		return cmp.Or(probe(), err)

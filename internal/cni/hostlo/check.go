@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
-	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 
 	"unnest/internal/cni/attachment"
@@ -62,16 +60,6 @@ func checkPod(args *skel.CmdArgs, pod ns.NetNS, name string, f segment.Fraction)
 		return errors.New("the pod has no endpoint of this attachment")
 	case nic.Attrs().Name != name:
 		return fmt.Errorf("the endpoint has been renamed to %s", nic.Attrs().Name)
-	}
-	err = pod.Do(func(ns.NetNS) error {
-		l, err := netlinksafe.LinkByName("lo")
-		if err == nil && l.Attrs().Flags&net.FlagUp == 0 {
-			err = errors.New("lo is down")
-		}
-		return err
-	})
-	if err != nil {
-		return err
 	}
 	return loopback.Check(pod, name, loopback.Config{Fraction: f})
 }

@@ -35,7 +35,7 @@ func runChecks(in io.Reader, out io.Writer) error {
 		if outcome.Verdict() == cni.Fail {
 			failed = append(failed, outcome.Check)
 		}
-		fmt.Fprintf(out, "%s %s %s %v\n", outcome.Verdict(), outcome.Version, outcome.Check, outcome.Err)
+		_, _ = fmt.Fprintf(out, "%s %s %s %v\n", outcome.Verdict(), outcome.Version, outcome.Check, outcome.Err)
 	})
 	if len(failed) > 0 {
 		err = errors.Join(err, fmt.Errorf("failed: %v", failed))

@@ -67,6 +67,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
+	"unnest/internal/cni/podnic"
 	"unnest/internal/hostapi/segment"
 )
 
@@ -82,8 +83,9 @@ var ErrNotJoined = errors.New("lo is not part of a segment")
 
 // Join makes the pod's lo a part of the segment whose NIC is in the pod's network
 // namespace under the given name, with the fraction's MAC. The pod may be running:
-// its connections stay. If the pod is in a segment already, it leaves that first. On
-// an error Join rolls everything back.
+// its connections stay. If the pod is in a segment already, it leaves that first. Join
+// also brings lo up, as some runtimes leave that to plugins. On an error it rolls
+// everything else back.
 func Join(pod ns.NetNS, nic string, c Config) error {
 	if err := pod.Do(func(ns.NetNS) error { return join(nic, c) }); err != nil {
 		return fmt.Errorf("join segment by %s as fraction %d: %w", nic, c.Fraction, err)
@@ -128,6 +130,9 @@ func connect(nic netlink.Link, c Config) error {
 		return err
 	}
 	defer programs.Close()
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return fmt.Errorf("bring lo up: %w", err)
+	}
 	if err := attach(lo, programs.LeaveLo, netlink.HANDLE_MIN_EGRESS); err != nil {
 		return err
 	}
@@ -171,12 +176,9 @@ func Leave(pod ns.NetNS, nic string) error {
 
 // leave detaches lo's program last, so that it can be repeated after an error.
 func leave(nic string) error {
-	link, err := netlinksafe.LinkByName(nic)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		link, err = nil, nil
-	}
+	link, err := podnic.FindLink(nic)
 	if err != nil {
-		return fmt.Errorf("find link %s: %w", nic, err)
+		return err
 	}
 	m, state, err := findMap(lo, netlink.HANDLE_MIN_EGRESS)
 	if errors.Is(err, ErrNotJoined) && link != nil { // another process may have detached lo's program
@@ -221,6 +223,9 @@ func Check(pod ns.NetNS, nic string, c Config) error {
 func check(nic string, c Config) error {
 	link, err := findNIC(nic, c.Fraction)
 	if err != nil {
+		return err
+	}
+	if err := podnic.Check("lo", nil, nil); err != nil {
 		return err
 	}
 	m, state, err := findMap(lo, netlink.HANDLE_MIN_EGRESS)

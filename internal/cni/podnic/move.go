@@ -58,12 +58,9 @@ func moveIn(nic netlink.Link, pod ns.NetNS, name string, mtu int) error {
 // given name.
 func CheckFree(pod ns.NetNS, name string) error {
 	return pod.Do(func(ns.NetNS) error {
-		_, err := netlinksafe.LinkByName(name)
-		switch {
-		case err == nil:
+		l, err := FindLink(name)
+		if l != nil {
 			return ErrNameTaken
-		case errors.As(err, new(netlink.LinkNotFoundError)):
-			return nil
 		}
 		return err
 	})

@@ -37,6 +37,8 @@ import (
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
+
+	"unnest/internal/cni/podnic"
 )
 
 // Owner is the attachment that a path belongs to.
@@ -73,7 +75,7 @@ func (p Path) Add(pod ns.NetNS) (Ends, error) {
 
 func (p Path) add(pod ns.NetNS) (Ends, error) {
 	err := pod.Do(func(ns.NetNS) error {
-		l, err := findLink(podEnd)
+		l, err := podnic.FindLink(podEnd)
 		if l != nil {
 			err = ErrOtherPath
 		}
@@ -179,7 +181,7 @@ func Del(o Owner, pod ns.NetNS) error {
 	err := errors.Join(delLink(o.guestEnd()), unfilterGuest(o.guestEnd()))
 	if pod != nil {
 		err = errors.Join(err, pod.Do(func(ns.NetNS) error {
-			l, err := findLink(podEnd)
+			l, err := podnic.FindLink(podEnd)
 			if l != nil || err != nil { // a path that is left is another attachment's
 				return err
 			}
@@ -193,27 +195,15 @@ func Del(o Owner, pod ns.NetNS) error {
 }
 
 func delLink(name string) error {
-	l, err := findLink(name)
+	l, err := podnic.FindLink(name)
 	if l == nil || err != nil {
 		return err
 	}
 	err = netlink.LinkDel(l)
-	if again, findErr := findLink(name); again == nil && findErr == nil {
+	if again, findErr := podnic.FindLink(name); again == nil && findErr == nil {
 		return nil // the pod's end may go at the same time
 	}
 	return err
-}
-
-// findLink returns nil when no link has the name.
-func findLink(name string) (netlink.Link, error) {
-	l, err := netlinksafe.LinkByName(name)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find link %s: %w", name, err)
-	}
-	return l, nil
 }
 
 // Reap removes the network's paths whose owners are not valid. A veth ends with its
