@@ -11,7 +11,7 @@ import (
 	"unnest/internal/yamldoc"
 )
 
-// zoo is a file of every kind of value.
+// zoo is a file with every kind of value.
 type zoo struct {
 	name    string
 	wait    time.Duration

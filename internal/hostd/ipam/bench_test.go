@@ -9,7 +9,7 @@ import (
 	"unnest/internal/hostd/ipam"
 )
 
-// Each allocates and releases one address while others are taken: none, a
+// Each benchmark allocates and releases one address while others are taken: none, a
 // hundred thousand behind the cursor, every second one, all but one.
 func BenchmarkAllocate(b *testing.B) {
 	for _, bb := range []struct {

@@ -56,7 +56,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A pod gets one address of each family, and the same when it asks again.
+// An owner gets one address of each family, and the same when it asks again.
 func TestAllocateDualStack(t *testing.T) {
 	p := mustNew(t, time.Minute,
 		ipam.Range{Subnet: prefix("fd00:c9::/64"), First: addr("fd00:c9::1:0")},
@@ -80,7 +80,7 @@ func TestAllocateDualStack(t *testing.T) {
 	}
 }
 
-// A range without an address of one family leaves that of the other alone.
+// When one family is exhausted, Allocate takes no address of the other.
 func TestAllocateAllOrNothing(t *testing.T) {
 	p := mustNew(t, time.Minute, ipam.Range{Subnet: prefix("fd00::/64")}, ipam.Range{Subnet: prefix("10.0.0.0/32")})
 	if _, err := p.Allocate("a", start); err != nil {
@@ -122,7 +122,7 @@ func TestExhaustAndRecover(t *testing.T) {
 	}
 }
 
-// Without a cool-down an address still comes back only after all others.
+// Even without a cooldown an address is reused only after all others.
 func TestRoundRobin(t *testing.T) {
 	p := mustNew(t, 0, ipam.Range{Subnet: prefix("10.0.0.0/29")})
 	var got []string
@@ -197,7 +197,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// A tenant of whose network nothing is known still gives no address twice.
+// Without subnets an address still has only one owner.
 func TestClaimWithoutSubnets(t *testing.T) {
 	p := mustNew(t, time.Minute)
 	if err := p.Claim("a", []netip.Prefix{prefix("192.0.2.1/24")}, start); err != nil {
@@ -214,8 +214,8 @@ func TestClaimWithoutSubnets(t *testing.T) {
 	}
 }
 
-// What was claimed is what Allocate answers with: so a daemon that starts anew
-// and claims what its guests have gives nobody a second address.
+// Allocate returns claimed addresses: a daemon that restarts and claims the addresses of
+// its guests gives no owner a second address.
 func TestAllocateAfterClaim(t *testing.T) {
 	p := mustNew(t, time.Minute,
 		ipam.Range{Subnet: prefix("10.0.0.0/24"), First: addr("10.0.0.100"), Last: addr("10.0.0.110")},
@@ -232,7 +232,7 @@ func TestAllocateAfterClaim(t *testing.T) {
 	}
 }
 
-// The cool-downs outlive the pool.
+// Restore continues the cooldowns of an earlier pool.
 func TestRestore(t *testing.T) {
 	r := ipam.Range{Subnet: prefix("10.0.0.0/29"), Gateway: addr("10.0.0.1")}
 	first := mustNew(t, 10*time.Second, r)
@@ -269,7 +269,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// A pod may keep an address that became a guest's own, but nobody after it.
+// A holder keeps an address that is reserved later, but no other owner gets it.
 func TestReserveWhatIsHeld(t *testing.T) {
 	p := mustNew(t, 0, ipam.Range{Subnet: prefix("10.0.0.0/31")})
 	got, err := p.Allocate("a", start)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What has been given back and has cooled down is forgotten.
+// A pool keeps no state of addresses that were released and have cooled down.
 func TestMemory(t *testing.T) {
 	p, err := New([]Range{{Subnet: netip.MustParsePrefix("fd00::/64")}}, 10*time.Second)
 	if err != nil {

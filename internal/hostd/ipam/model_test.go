@@ -45,7 +45,7 @@ type model struct {
 	until    map[netip.Addr]time.Time
 }
 
-// host tells whether one of the subnet can have the address.
+// host reports whether a host of the subnet can have the address.
 func host(a netip.Addr, subnet netip.Prefix) bool {
 	small := a.BitLen()-subnet.Bits() < 2
 	last := a.Is4() && !subnet.Contains(a.Next())
@@ -167,7 +167,7 @@ func (m *model) expire(now time.Time) {
 	maps.DeleteFunc(m.until, func(_ netip.Addr, t time.Time) bool { return !t.After(now) })
 }
 
-// script takes decisions from bytes; it ends in zeros.
+// script takes decisions from bytes, and zeros after their end.
 type script []byte
 
 func (s *script) next(n int) int {
@@ -179,8 +179,7 @@ func (s *script) next(n int) int {
 	return int(b) % n
 }
 
-// drive does to a pool and to a model what the script says, and compares them
-// after every step.
+// drive runs a script on a pool and on a model, and compares them after every step.
 func drive(t *testing.T, s script) {
 	tenant := tenants[s.next(len(tenants))]
 	pool, err := ipam.New(tenant.ranges, tenant.cooldown, tenant.further...)
@@ -224,7 +223,7 @@ func drive(t *testing.T, s script) {
 		case 7:
 			a := candidates[s.next(len(candidates))]
 			step = fmt.Sprintf("reserve %s", a)
-			if s.next(4) > 0 { // else soon nothing is left
+			if s.next(4) > 0 { // else all addresses are soon taken
 				break
 			}
 			pool.Reserve(a, "a guest's own")

@@ -110,7 +110,7 @@ func TestParseAllKeys(t *testing.T) {
 	}
 }
 
-// Each test replaces one piece of the small file and wants these lines.
+// Each test replaces a part of the small file and wants this error.
 func TestParseRefuses(t *testing.T) {
 	for _, test := range []struct{ old, new, want string }{
 		{small, "", `x.yaml:1: the file is empty`},
@@ -221,7 +221,7 @@ func TestMarshal(t *testing.T) {
 	}
 }
 
-// The file that is installed is good as it is, and so are the examples in it.
+// The installed file is valid, and so are the examples in it.
 func TestDeployedFile(t *testing.T) {
 	content, err := os.ReadFile("../../../deploy/hostd.yaml")
 	if err != nil {

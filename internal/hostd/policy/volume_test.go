@@ -39,7 +39,7 @@ guests:
 		want         error
 	}{{0, 1 << 20, nil}, {1 << 19, 1 << 19, nil}, {1 << 19, 1<<19 + 1, ErrLimit}, {1 << 20, 1, ErrLimit}, {1, 1<<63 - 1, ErrLimit}} {
 		if err := a.AdmitMemory(tt.shared, tt.size); !errors.Is(err, tt.want) {
-			t.Errorf("%d bytes beside %d: got %v, want %v", tt.size, tt.shared, err, tt.want)
+			t.Errorf("%d bytes in addition to %d: got %v, want %v", tt.size, tt.shared, err, tt.want)
 		}
 	}
 	unlimited := Tenant{}

@@ -42,8 +42,8 @@ func open(n *network) *Table {
 	return t
 }
 
-// From its port p1 a guest sends each frame to all. It arrives, or is dropped for
-// the reason given. From p3, which nobody guards, it always arrives.
+// A guest sends each frame from its port p1 to all. It arrives, or is dropped for the
+// given reason. From p3, which is not guarded, it always arrives.
 func TestFrames(t *testing.T) {
 	full := Port{"p1", mac1, addrs("10.0.0.1", "fd00::1"), false}
 	silent := Port{"p1", mac1, nil, false}
@@ -77,7 +77,7 @@ func TestFrames(t *testing.T) {
 		{"IPv4 from another address", full, udp4("10.0.0.9", "10.0.0.2", 1000, 2000), "ipv4"},
 		{"IPv4 from a neighbour's address", full, udp4("10.0.0.2", "10.0.0.3", 1000, 2000), "ipv4"},
 		{"IPv4 from nothing", full, udp4("0.0.0.0", "10.0.0.2", 1000, 2000), "ipv4"},
-		{"IPv4 that is no packet", full, ip4(append([]byte{0x4f, 0, 0, 0, 0, 0, 0, 0, 0, 17, 0, 0}, 10, 0, 0, 1, 10, 0, 0, 2)), "ipv4"},
+		{"invalid IPv4", full, ip4(append([]byte{0x4f, 0, 0, 0, 0, 0, 0, 0, 0, 17, 0, 0}, 10, 0, 0, 1, 10, 0, 0, 2)), "ipv4"},
 		{"IPv4 without leave", silent, own4, "ipv4"},
 		{"IPv4 with a lease", leased, own4, ""},
 
@@ -164,14 +164,13 @@ func TestFrames(t *testing.T) {
 				}
 			}
 			if sent := n.send("g3", tt.frame); !n.arrives("g2", sent, 2*time.Second) {
-				t.Errorf("%s: does not arrive from a port that nobody guards", tt.name)
+				t.Errorf("%s: does not arrive from a port that is not guarded", tt.name)
 			}
 		}
 	})
 }
 
-// A frame to the bridge itself is taken in before prerouting. Its source must not
-// be learnt for all that.
+// The bridge receives frames to itself before prerouting. It must not learn their source.
 func TestControlFrame(t *testing.T) {
 	inNetwork(t, func(n *network) {
 		table := open(n)
@@ -200,8 +199,7 @@ func TestControlFrame(t *testing.T) {
 	})
 }
 
-// What comes over the bridge reaches the host; what a guarded port that is on no
-// bridge sends does not.
+// The host receives frames over the bridge, but not from a guarded port without a bridge.
 func TestHost(t *testing.T) {
 	inNetwork(t, func(n *network) {
 		table := open(n)
@@ -249,7 +247,7 @@ func TestHost(t *testing.T) {
 			}
 			guard(false)
 			if !reaches("g4", "10.0.4.1", "10.0.4.254", mac1) {
-				t.Errorf("bridge-nf-call-iptables=%s: a port that nobody guards does not reach the host", call)
+				t.Errorf("bridge-nf-call-iptables=%s: a port that is not guarded does not reach the host", call)
 			}
 		}
 		guard(true)
@@ -282,8 +280,8 @@ func wantPorts(n *network, t *Table, want []Port) {
 	}
 }
 
-// A thousand ports, set by several callers at once from threads that are not in
-// the namespace, are all there, also after the daemon has started again.
+// A thousand ports, set concurrently from threads outside the namespace, are all in the
+// kernel, also after the table is opened again.
 func TestManyPorts(t *testing.T) {
 	inNetwork(t, func(n *network) {
 		table := open(n)
@@ -310,7 +308,7 @@ func TestManyPorts(t *testing.T) {
 		own := Port{"p1", mac1, addrs("10.0.0.1"), false}
 		start := time.Now()
 		n.check(table.Set(own))
-		t.Logf("Set beside 1000 ports: %v", time.Since(start))
+		t.Logf("Set with 1000 other ports: %v", time.Since(start))
 		if sent := n.send("g1", ether(broadcast, mac1, unix.ETH_P_IP, ipv4(17, "10.0.0.1", "10.0.0.2", datagram(1, 2)))); !n.arrives("g2", sent, 2*time.Second) {
 			t.Error("the port's own frame does not arrive")
 		}
@@ -322,8 +320,8 @@ func TestManyPorts(t *testing.T) {
 	})
 }
 
-// While the table is made anew and ports change, no forged frame passes and no
-// other is lost.
+// While the table is rebuilt and ports change, no forged frame passes and no valid frame
+// is lost.
 func TestAtomic(t *testing.T) {
 	inNetwork(t, func(n *network) {
 		table := open(n)
@@ -365,7 +363,7 @@ func TestAtomic(t *testing.T) {
 	})
 }
 
-// After somebody has flushed all rules the next change brings everything back.
+// After a flush of all rules the next change restores everything.
 func TestFlushed(t *testing.T) {
 	inNetwork(t, func(n *network) {
 		table := open(n)
@@ -393,7 +391,7 @@ func TestFlushed(t *testing.T) {
 	})
 }
 
-// The link-local address of the MAC is everybody's, and may be given as well.
+// The link-local address of the MAC is implied, but may be given too.
 func TestGivenLinkLocal(t *testing.T) {
 	inNetwork(t, func(n *network) {
 		table := open(n)

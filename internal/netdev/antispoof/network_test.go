@@ -24,8 +24,8 @@ var (
 )
 
 // network is a bridge with ports p1, p2 and p3 in the namespace host; p4 is on
-// no bridge. The guests' ends of the ports, g1 to g4, are in another namespace,
-// and silent but for what a test sends.
+// no bridge. The guests' ends of the ports, g1 to g4, are in another namespace, and
+// send only what a test sends.
 type network struct {
 	t            *testing.T
 	host, guests netns.NsHandle
@@ -51,7 +51,7 @@ func inNetwork(t *testing.T, f func(*network)) {
 		defer n.host.Close()
 		n.check(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0", HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 0xff}}}))
 		n.up("br0")
-		// It trims packets.
+		// It would trim packets.
 		n.check(os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("0"), 0))
 		n.check(os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-ip6tables", []byte("0"), 0))
 		for _, number := range []string{"1", "2", "3", "4"} {
@@ -122,8 +122,8 @@ func (n *network) packetSocket(name string) int {
 	return fd
 }
 
-// send sends a frame from a guest's end, with a number behind it that makes it
-// like no other, and returns what to look for at the receiver.
+// send sends a frame from a guest's end, with a unique number behind it, and returns
+// the bytes to look for at the receiver.
 func (n *network) send(guest string, frame []byte) []byte {
 	n.t.Helper()
 	n.serial++
@@ -134,8 +134,8 @@ func (n *network) send(guest string, frame []byte) []byte {
 	return frame
 }
 
-// arrives reports whether the guest gets the frame in time. The kernel takes a
-// VLAN tag off what a packet socket gets.
+// arrives reports whether the guest receives the frame in time. The kernel removes the
+// VLAN tag of a frame for a packet socket.
 func (n *network) arrives(guest string, frame []byte, patience time.Duration) bool {
 	n.t.Helper()
 	if kind := frame[12]; (kind == 0x81 || kind == 0x88) && len(frame) > 18 && frame[13]&0x57 == 0 {
@@ -162,8 +162,7 @@ func (n *network) drops(t *Table) map[string]uint64 {
 	return drops
 }
 
-// dropsFor waits until something more than before is dropped, and returns for
-// what reasons.
+// dropsFor waits until another frame is dropped, and returns the reasons.
 func (n *network) dropsFor(t *Table, before map[string]uint64) string {
 	n.t.Helper()
 	for end := time.Now().Add(2 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -179,7 +178,7 @@ func (n *network) dropsFor(t *Table, before map[string]uint64) string {
 	}
 }
 
-// ether is an Ethernet frame.
+// ether returns an Ethernet frame.
 func ether(to, from net.HardwareAddr, kind uint16, payload []byte) []byte {
 	frame := append(bytes.Clone(to), from...)
 	return append(binary.BigEndian.AppendUint16(frame, kind), payload...)
@@ -197,7 +196,7 @@ func arp(op byte, senderMAC net.HardwareAddr, sender, target string) []byte {
 	return append(p, netip.MustParseAddr(target).AsSlice()...)
 }
 
-// ipv4 is a packet with a right header checksum.
+// ipv4 returns a packet with a valid header checksum.
 func ipv4(protocol byte, from, to string, payload []byte) []byte {
 	p := []byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0}
 	binary.BigEndian.PutUint16(p[2:], uint16(20+len(payload)))
@@ -225,7 +224,7 @@ func datagram(from, to uint16) []byte {
 	return append(binary.BigEndian.AppendUint16(p, to), 0, 12, 0, 0, 'd', 'a', 't', 'a')
 }
 
-// icmp6 is an ICMPv6 message with an address in it, as neighbour discovery's.
+// icmp6 returns an ICMPv6 message with an address in it, as in neighbour discovery.
 func icmp6(kind byte, target string) []byte {
 	return append([]byte{kind, 0, 0, 0, 0, 0, 0, 0}, netip.MustParseAddr(target).AsSlice()...)
 }

@@ -111,7 +111,7 @@ func (h *host) attach(port, bridge string, addresses []string, gateways ...strin
 	return ns
 }
 
-// serve tells every caller at the port, in the thread's namespace, who he is.
+// serve sends every caller its address, in the namespace of the thread.
 func (h *host) serve() {
 	h.t.Helper()
 	listener, err := net.Listen("tcp", ":8000")
@@ -130,8 +130,8 @@ func (h *host) serve() {
 	}()
 }
 
-// call returns as whom the server at the address sees a caller in the namespace;
-// nothing when it cannot be reached.
+// call returns the address by which the server sees a caller in the namespace, or "" when
+// the caller cannot connect.
 func (h *host) call(from netns.NsHandle, to string, limit time.Duration) (caller string) {
 	h.t.Helper()
 	h.in(from, func() {
@@ -163,7 +163,7 @@ var (
 	own  = Network{Bridge: "own"}
 )
 
-// Who reaches whom, and as whom, with real connections.
+// Real connections show who reaches whom, and with which address.
 func TestReach(t *testing.T) {
 	inHost(t, func(h *host) {
 		h.check(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "own"}}))
@@ -189,10 +189,10 @@ func TestReach(t *testing.T) {
 			{"red", "fd01::3", "fd01::2"},
 			{"red", "192.0.2.2", "192.0.2.1"}, // the outside, with NAT
 			{"red", "2001:db8::2", "2001:db8::1"},
-			{"blue", "192.0.2.2", "10.2.0.2"}, // and without
+			{"blue", "192.0.2.2", "10.2.0.2"}, // without NAT
 			{"blue", "2001:db8::2", "fd02::2"},
 			{"outside", "10.2.0.2", "192.0.2.2"},
-			{"red", "192.0.2.1", "10.1.0.2"}, // the host's address in no tenant's network
+			{"red", "192.0.2.1", "10.1.0.2"}, // an address of the host outside the tenants' networks
 			{"red", "2001:db8::1", "fd01::2"},
 			{"host", "10.1.0.2", "10.1.0.1"},
 			{"host", "fd02::2", "fd02::1"},
@@ -221,7 +221,7 @@ func TestReach(t *testing.T) {
 		h.removeFilter()
 		for _, tt := range tests {
 			if tt.caller == "" && h.call(pod[tt.from], tt.to, reachLimit) == "" {
-				t.Errorf("%s cannot call %s without the filter either: the test shows nothing", tt.from, tt.to)
+				t.Errorf("%s cannot call %s without the filter either: the test proves nothing", tt.from, tt.to)
 			}
 		}
 	})
@@ -291,8 +291,7 @@ func TestEnsure(t *testing.T) {
 	})
 }
 
-// What cannot be made is refused with words that say why, and leaves everything
-// as it was.
+// When Ensure fails, the error gives the reason, and everything is as before.
 func TestEnsureFails(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -336,10 +335,10 @@ func TestEnsureFails(t *testing.T) {
 					t.Errorf("blue was changed: addresses %s, MTU %d", h.addresses("blue"), b.MTU)
 				}
 				if o := h.link("own").Attrs(); h.addresses("own") != "" || o.MTU != 1450 || o.Alias != "" || o.Flags&net.FlagUp != 0 {
-					t.Errorf("own was touched: %+v", o)
+					t.Errorf("own was changed: %+v", o)
 				}
 				if sysctl(h, "net/bridge/bridge-nf-call-iptables") != "1" || sysctl(h, "net/ipv6/conf/all/forwarding") != "0" {
-					t.Error("switches were not put back")
+					t.Error("sysctls were not restored")
 				}
 			})
 		})

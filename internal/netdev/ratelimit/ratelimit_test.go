@@ -84,7 +84,7 @@ func (h *host) unplug() {
 	h.check(netlink.LinkDel(link))
 }
 
-// links lists the interfaces but lo and tap0.
+// links lists the interfaces except lo and tap0.
 func (h *host) links() string {
 	h.t.Helper()
 	links, err := netlink.LinkList()
@@ -99,8 +99,8 @@ func (h *host) links() string {
 	return strings.Join(names, " ")
 }
 
-// rate is how fast TCP goes from one namespace to an address in another, in
-// Mbit/s, once the burst is over.
+// rate measures TCP from one namespace to an address in another, in Mbit/s, after the
+// burst.
 func (h *host) rate(from, to netns.NsHandle, address string) float64 {
 	h.t.Helper()
 	var listener net.Listener
@@ -142,7 +142,7 @@ func (h *host) rate(from, to netns.NsHandle, address string) float64 {
 	return bytes * 8 / 1e6 / time.Since(start).Seconds()
 }
 
-// Limits hold, each for its direction, can be changed, and go.
+// Each direction has its own limit, which can be changed and removed.
 func TestRate(t *testing.T) {
 	inHost(t, func(h *host) {
 		const none = 0
@@ -184,11 +184,11 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// What arrives, by the limit: TCP stays below it on a busy machine, and may pass
-// it by what was in the bucket.
+// Tolerance relative to the limit: TCP is slower on a busy machine, and can be faster by
+// the bucket's content.
 const atLeast, atMost = 0.6, 1.3
 
-// Only ifb devices of ours that no TAP uses are reaped.
+// Reap removes only our ifb devices that no TAP uses.
 func TestReap(t *testing.T) {
 	inHost(t, func(h *host) {
 		h.check(netlink.LinkAdd(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "ifb0"}}))
@@ -222,14 +222,14 @@ func TestReap(t *testing.T) {
 		h.check(Set("tap0", limits))
 		h.unplug()
 		h.plug()
-		h.check(Set("tap0", limits)) // takes what is left
+		h.check(Set("tap0", limits)) // reuses the ifb device
 		if got := h.rate(h.pod, h.ns, "10.0.0.1"); got > atMost*10 || got < atLeast*10 {
 			t.Errorf("with an ifb device that was left: %.1f Mbit/s, want 10", got)
 		}
 	})
 }
 
-// A step that fails leaves no limit, and touches nobody else's interface.
+// When a step fails, no limit is left, and other interfaces are not changed.
 func TestSetFails(t *testing.T) {
 	inHost(t, func(h *host) {
 		name := ifbName("tap0")

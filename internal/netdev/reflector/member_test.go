@@ -16,7 +16,7 @@ import (
 	"unnest/internal/netdev/reflector"
 )
 
-// works checks that everyone reaches all others, and one other alone.
+// works checks broadcasts from every fraction to all others, and unicast to one.
 func (l *lab) works(t *testing.T, when string) {
 	t.Helper()
 	all := l.members()
@@ -36,8 +36,7 @@ func (l *lab) works(t *testing.T, when string) {
 	}
 }
 
-// Whoever leaves, in whatever order, and comes back, the others are in the segment
-// as they were.
+// When fractions leave in any order and join again, the others do not notice.
 func TestLeaveAndRejoin(t *testing.T) {
 	for _, n := range sizes {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -54,14 +53,14 @@ func TestLeaveAndRejoin(t *testing.T) {
 			}
 			in(t, l.ns, func() error { return errors.Join(l.segment.Leave(1), l.segment.Leave(1)) })
 			if l.counters(t, 0) != (reflector.Counters{}) {
-				t.Errorf("frames of nobody: %+v", l.counters(t, 0))
+				t.Errorf("frames from queues without an owner: %+v", l.counters(t, 0))
 			}
 		})
 	}
 }
 
-// While others come and go, not one frame is lost, also not by the one whose queue
-// changes its number each time.
+// While others join and leave, no frame is lost, not even by the fraction of which the
+// queue changes its number each time.
 func TestLeaveLosesNothing(t *testing.T) {
 	for _, n := range sizes {
 		if n < 3 {
@@ -130,8 +129,8 @@ func pass(from, to wire, f []byte) error {
 	return err
 }
 
-// Who has left but still has the descriptor gets nothing, and sends nothing, in
-// whoever's name, also when his queue's number is another's.
+// A fraction that has left but still has the descriptor receives and sends nothing, with
+// any source address, also when another fraction has the number of its queue.
 func TestLeftIsOut(t *testing.T) {
 	for _, n := range sizes {
 		for _, leaving := range []segment.Fraction{1, segment.Fraction(n)} {
@@ -153,8 +152,8 @@ func TestLeftIsOut(t *testing.T) {
 	}
 }
 
-// isOut checks that what is sent by out, in any name, reaches nobody, and that
-// nothing reaches it.
+// isOut checks that out receives no frame, and that its frames reach no fraction, with
+// any source address.
 func (l *lab) isOut(t *testing.T, out wire, when string) {
 	t.Helper()
 	before := l.counters(t, 0).Unknown
@@ -162,9 +161,9 @@ func (l *lab) isOut(t *testing.T, out wire, when string) {
 		out.send(t, frame(segment.MAC(f+1), segment.Broadcast, "still here"))
 	}
 	if got := l.counters(t, 0).Unknown - before; got != segment.MaxFractions {
-		t.Errorf("%s: %d frames of nobody, want %d", when, got, segment.MaxFractions)
+		t.Errorf("%s: %d frames from queues without an owner, want %d", when, got, segment.MaxFractions)
 	}
-	for f := range l.members().All() { // somebody who is still in
+	for f := range l.members().All() { // any fraction that is still in
 		l.reaches(t, when, f, frame(segment.MAC(f), segment.Broadcast, "in"), l.members().Without(f))
 		break
 	}
@@ -173,7 +172,7 @@ func (l *lab) isOut(t *testing.T, out wire, when string) {
 	}
 }
 
-// A VM that dies changes nothing for the others, before it is noticed and after.
+// The end of a VM changes nothing for the others, before Leave and after.
 func TestVMDies(t *testing.T) {
 	l := newLab(t, 3, reflector.Options{})
 	l.vms[1].Close()
@@ -214,7 +213,7 @@ func TestJoinFails(t *testing.T) {
 	})
 }
 
-// absent returns an error if there is a device of the name.
+// absent returns an error if a device of the name exists.
 func absent(name string) error {
 	_, err := netlink.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -223,7 +222,7 @@ func absent(name string) error {
 	return fmt.Errorf("%s is there: %w", name, err)
 }
 
-// The TAP is what QEMU and the guests expect, and nothing of the host's.
+// The TAP has the settings that QEMU and the guests expect, and no address of the host.
 func TestCreate(t *testing.T) {
 	l := newLab(t, 0, reflector.Options{})
 	in(t, l.ns, func() error {
@@ -248,7 +247,7 @@ func TestCreate(t *testing.T) {
 	}
 	l.join(t, 5)
 	l.leave(t, 5)
-	in(t, l.ns, func() error { // nobody is in it, but it is there
+	in(t, l.ns, func() error { // the segment is empty, but the TAP exists
 		_, err := netlink.LinkByName("hl0")
 		return errors.Join(err, l.segment.Close(), absent("hl0"))
 	})

@@ -18,7 +18,7 @@ import (
 	"unnest/internal/netdev/reflector"
 )
 
-// role names what the test's program is to be when it is started again.
+// role names the part that the test binary plays when it is started again.
 const role = "UNNEST_HOSTLO_ROLE"
 
 func TestMain(m *testing.M) {
@@ -93,7 +93,7 @@ func copyFrames(to, from *os.File) {
 	}
 }
 
-// process starts the test's program in a role, in the calling thread's namespace.
+// process starts the test binary in a role, in the namespace of the calling thread.
 func process(t *testing.T, as string, files []*os.File, args ...string) *exec.Cmd {
 	t.Helper()
 	program, err := os.Executable()
@@ -205,8 +205,7 @@ func (o *orphan) holders() map[int]segment.Fraction {
 	return pids
 }
 
-// kill ends a VM. It stays among the holders, as it does for a daemon that does
-// not know yet.
+// kill ends a VM. It stays among the holders, as for a daemon that has not noticed.
 func (o *orphan) kill(f segment.Fraction) {
 	kill(o.processes[f])
 	delete(o.vms, f)
@@ -221,8 +220,8 @@ func (o *orphan) recover(t *testing.T) {
 	t.Cleanup(func() { o.segment.Close() })
 }
 
-// The daemon is killed, VMs die, the queues have other numbers than anybody knows,
-// and a new daemon has the segment go on.
+// The daemon is killed and VMs end, so that the numbers of the queues are unknown. A new
+// daemon recovers the segment.
 func TestRecover(t *testing.T) {
 	for _, n := range sizes {
 		for _, dead := range []segment.Set{0, segment.Of(1), segment.Of(1, segment.Fraction(n/2), segment.Fraction(n-1))} {
@@ -245,14 +244,14 @@ func TestRecover(t *testing.T) {
 				o.leave(t, last)
 				o.works(t, fmt.Sprintf("%d has left", last))
 				if c := o.counters(t, 0); c != (reflector.Counters{}) {
-					t.Errorf("frames of nobody: %+v", c)
+					t.Errorf("frames from queues without an owner: %+v", c)
 				}
 			})
 		}
 	}
 }
 
-// The segment works after its daemon was killed, and after another's recovery was.
+// The segment works after its daemon was killed, and after another recovery was killed.
 func TestRecoverAgain(t *testing.T) {
 	o := newOrphan(t, 3)
 	before := func(when string) {
@@ -294,7 +293,7 @@ func TestRecoverDetached(t *testing.T) {
 	o.works(t, "recovered")
 }
 
-// A VM that was taken out, and kept its descriptor, is not one that was detached.
+// A VM that has left but kept its descriptor is not recovered as a detached one.
 func TestRecoverPrefersAttached(t *testing.T) {
 	l := newLab(t, 2, reflector.Options{})
 	queues := []*os.File{l.evict(t, 1).File, nil}
@@ -366,7 +365,7 @@ func TestRecoverOtherNamespace(t *testing.T) {
 	o.works(t, "recovered")
 }
 
-// The TAP goes with the last VM, when there is no daemon either.
+// Without a daemon the TAP disappears with the last VM.
 func TestOrphanGoes(t *testing.T) {
 	o := newOrphan(t, 2)
 	for _, f := range []segment.Fraction{1, 2} {

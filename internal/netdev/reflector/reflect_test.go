@@ -12,7 +12,7 @@ import (
 	"unnest/internal/netdev/reflector"
 )
 
-// sizes are how many fractions the tests have.
+// sizes are the numbers of fractions in the tests.
 var sizes = []int{2, 3, 8, 16}
 
 func TestUnicast(t *testing.T) {
@@ -32,7 +32,7 @@ func TestUnicast(t *testing.T) {
 	}
 }
 
-// What the guests send does not matter to the paper's loopback.
+// Plain mode sends every frame to all fractions.
 func TestPlain(t *testing.T) {
 	for _, n := range sizes {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -56,8 +56,8 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// Nothing but IP of the fraction's own address gets through, in either mode, and
-// each frame that does not is counted under its reason.
+// In both modes only IP with the fraction's own source address passes. Every other frame
+// is counted under its reason.
 func TestDropped(t *testing.T) {
 	mac := segment.MAC(2)
 	ok := frame(mac, segment.Broadcast, "text")
@@ -72,7 +72,7 @@ func TestDropped(t *testing.T) {
 		{"an absent fraction's", frame(segment.MAC(9), segment.Broadcast, ""), true, reflector.Counters{Spoofed: 1}},
 		{"the reflector's", frame(segment.MAC(0), segment.Broadcast, ""), true, reflector.Counters{Spoofed: 1}},
 		{"fraction 17's", frame(segment.MAC(17), segment.Broadcast, ""), true, reflector.Counters{Spoofed: 1}},
-		{"somebody else's", frame(segment.Address{2, 'h', '5', 0, 1, 2}, segment.Broadcast, ""), true, reflector.Counters{Spoofed: 1}},
+		{"another's address", frame(segment.Address{2, 'h', '5', 0, 1, 2}, segment.Broadcast, ""), true, reflector.Counters{Spoofed: 1}},
 		{"membership", forged, true, reflector.Counters{Spoofed: 1}},
 		{"membership of its own", slices.Replace(slices.Clone(forged), 6, 12, mac[:]...), true, reflector.Counters{Unknown: 1}},
 		{"ARP", retyped(ok, 8, 6), true, reflector.Counters{Unknown: 1}},
@@ -82,7 +82,7 @@ func TestDropped(t *testing.T) {
 		{"for itself", frame(mac, mac, ""), false, reflector.Counters{Unknown: 1}},
 		{"for the reflector", frame(mac, segment.MAC(0), ""), false, reflector.Counters{Unknown: 1}},
 		{"for an absent fraction", frame(mac, segment.MAC(9), ""), false, reflector.Counters{Unknown: 1}},
-		{"for somebody else", frame(mac, segment.Address{2, 'h', '5', 0, 1, 1}, ""), false, reflector.Counters{Unknown: 1}},
+		{"to another segment", frame(mac, segment.Address{2, 'h', '5', 0, 1, 1}, ""), false, reflector.Counters{Unknown: 1}},
 		{"multicast", frame(mac, segment.Address{1, 0, 0x5e, 0, 0, 1}, ""), false, reflector.Counters{Unknown: 1}},
 	}
 	for _, mode := range []reflector.Mode{reflector.Unicast, reflector.Plain} {
@@ -134,8 +134,8 @@ func TestLongest(t *testing.T) {
 	l.reaches(t, "the longest frame", 1, f, segment.Of(2))
 }
 
-// A storm of broadcasts reaches the others only as far as the limit, takes nothing
-// from what the others may send, nor from what is addressed to one.
+// Broadcasts beyond the limit are dropped. The limit does not affect other fractions, or
+// frames to one fraction.
 func TestStorm(t *testing.T) {
 	const burst, rate, storm = 50, 200, 400
 	for _, n := range sizes {
@@ -173,7 +173,7 @@ func TestStorm(t *testing.T) {
 					t.Errorf("fraction %d receives %q after the storm, want %s", f, text, want)
 				}
 			}
-			// The share fills again at the rate.
+			// The bucket fills again at the rate.
 			time.Sleep(100 * time.Millisecond)
 			l.vms[1].send(t, frame(segment.MAC(1), segment.Broadcast, "later"))
 			if after := l.counters(t, 1); after.Broadcast != c.Broadcast+1 {
@@ -183,7 +183,7 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// What the host tells reaches each queue once, as it was written.
+// An announcement of the host reaches each queue once and unchanged.
 func TestAnnounce(t *testing.T) {
 	for _, n := range sizes {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestAnnounce(t *testing.T) {
 	}
 }
 
-// hears checks that everyone is told once, by the same bytes, what is announced.
+// hears checks that every fraction receives the announcement once and unchanged.
 func (l *lab) hears(t *testing.T, want segment.Membership) {
 	t.Helper()
 	if err := l.segment.Announce(want); err != nil {
@@ -215,7 +215,7 @@ func (l *lab) hears(t *testing.T, want segment.Membership) {
 	}
 }
 
-// A VM that reads nothing holds nobody up.
+// A VM that does not read does not delay the others.
 func TestFrozen(t *testing.T) {
 	l := newLab(t, 3, reflector.Options{})
 	for i := range 3000 { // more than a queue holds

@@ -121,8 +121,8 @@ func ended(err error) error {
 	return err
 }
 
-// Kernels talk over the segment, in either mode: what one sends arrives whole, in
-// frames as large as a loopback's, segmented or not.
+// In both modes kernels communicate over the segment: data arrives complete, in frames as
+// large as those of a loopback, segmented or not.
 func TestTraffic(t *testing.T) {
 	for _, mode := range []reflector.Mode{reflector.Unicast, reflector.Plain} {
 		for _, mtu := range []int{segment.MTU, 1500} {
@@ -192,8 +192,8 @@ func sendAll(to string, data []byte) error {
 	return errors.Join(err, c.Close())
 }
 
-// No frame of the guests reaches the host's network stack, though it be for its
-// address, and the host sends nothing of its own.
+// No frame of the guests reaches the host's network stack, even with its address, and the
+// host sends no frames of its own.
 func TestHostIsOutOfReach(t *testing.T) {
 	l := newLab(t, 2, reflector.Options{})
 	var server net.PacketConn
@@ -230,7 +230,7 @@ func TestHostIsOutOfReach(t *testing.T) {
 	if got := l.vms[2].receive(t, time.Second); got != nil {
 		t.Errorf("the host sends % x", got)
 	}
-	in(t, l.ns, func() error { // but it would have, without the program
+	in(t, l.ns, func() error { // without the program it would
 		link, err := netlink.LinkByName("hl0")
 		if err != nil {
 			return err
@@ -248,8 +248,8 @@ func TestHostIsOutOfReach(t *testing.T) {
 	}
 }
 
-// datagram is a frame with a UDP datagram from 10.9.9.2 to 10.9.9.1:9, whose
-// checksum is 0: none.
+// datagram returns a frame with a UDP datagram from 10.9.9.2 to 10.9.9.1:9, without a
+// checksum.
 func datagram(from, to segment.Address) []byte {
 	ip := []byte{0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 9, 9, 2, 10, 9, 9, 1}
 	var sum uint32

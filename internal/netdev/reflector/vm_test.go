@@ -39,7 +39,7 @@ func in(t *testing.T, n ns.NetNS, f func() error) {
 
 const vnetHeader = 12 // bytes of struct virtio_net_hdr_v1
 
-// patience is how long a frame may take that must come.
+// patience is the time limit for expected frames.
 const patience = 10 * time.Second
 
 // wire is the end of a queue that a VM has: a read or write is a frame with its
@@ -53,7 +53,7 @@ func (w wire) send(t *testing.T, frame []byte) {
 	}
 }
 
-// receive returns the next frame; nil when none comes in time.
+// receive returns the next frame, or nil when none comes in time.
 func (w wire) receive(t *testing.T, wait time.Duration) []byte {
 	t.Helper()
 	if err := w.SetReadDeadline(time.Now().Add(wait)); err != nil {
@@ -119,7 +119,7 @@ func (l *lab) leave(t *testing.T, f segment.Fraction) {
 	l.evict(t, f).Close()
 }
 
-// evict has a fraction leave whose VM keeps the descriptor.
+// evict lets a fraction leave while its VM keeps the descriptor.
 func (l *lab) evict(t *testing.T, f segment.Fraction) wire {
 	t.Helper()
 	in(t, l.ns, func() error { return l.segment.Leave(f) })
@@ -136,9 +136,9 @@ func (l *lab) members() segment.Set {
 	return s
 }
 
-// reaches has a fraction send a frame, and fails the test unless each of those
-// expected receives it exactly once, and nobody else. A broadcast of that fraction
-// after it, and one of another, end the wait of all.
+// reaches sends a frame from a fraction, and fails the test unless each expected fraction
+// receives it exactly once, and no other does. A broadcast of that fraction after it,
+// and one of another, end the wait of all.
 func (l *lab) reaches(t *testing.T, what string, from segment.Fraction, f []byte, want segment.Set) {
 	t.Helper()
 	l.vms[from].send(t, f)
@@ -159,8 +159,8 @@ func (l *lab) reaches(t *testing.T, what string, from segment.Fraction, f []byte
 	}
 }
 
-// countUntil returns how often a fraction receives a frame before it has all ends
-// but its own.
+// countUntil returns how often a fraction receives a frame before it has received all end
+// marks except its own.
 func (l *lab) countUntil(t *testing.T, what string, m segment.Fraction, f []byte, ends map[segment.Fraction][]byte) int {
 	t.Helper()
 	left := maps.Clone(ends)

@@ -18,7 +18,7 @@ func privileged(t *testing.T) {
 	}
 }
 
-// tenantDirectory is one that OpenVolume takes.
+// tenantDirectory returns a directory that OpenVolume accepts.
 func tenantDirectory(t *testing.T) string {
 	t.Helper()
 	privileged(t)
@@ -57,7 +57,7 @@ func TestOpenVolume(t *testing.T) {
 	}
 	kept, err := filepath.Glob(dir + "/web/.key*")
 	if err != nil || len(kept) != 1 {
-		t.Errorf("beside the volumes there is %q, %v, want the key alone", kept, err)
+		t.Errorf("other files than volumes: %q, %v, want the key only", kept, err)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestOpenVolumeRefuses(t *testing.T) {
 	}
 }
 
-// A server whose VMM hangs up ends, and one of a directory that is gone says so.
+// A server ends when its VMM hangs up, and reports a directory that does not exist.
 func TestServe(t *testing.T) {
 	privileged(t)
 	s, conn, err := Serve(t.TempDir())
@@ -182,11 +182,11 @@ func TestExport(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := ID{Volume, "web", "data"}
-	t.Cleanup(func() { _ = unix.Unmount(e.path(id), unix.MNT_DETACH) }) // before what is in it is removed
+	t.Cleanup(func() { _ = unix.Unmount(e.path(id), unix.MNT_DETACH) }) // before its contents are removed
 	if err := os.WriteFile(volume+"/file", []byte("hello"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time it is there
+	for range 2 { // the second time it exists
 		name, err := e.Bind(id, volume)
 		if err != nil || name != "volume.data.web" {
 			t.Fatalf("got %s, %v", name, err)

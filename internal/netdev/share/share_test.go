@@ -35,7 +35,7 @@ func TestNoID(t *testing.T) {
 			t.Errorf("%q is taken for an ID", i.String())
 		}
 	}
-	if err := (ID{Volume, "web", "a.b"}).Validate(); !errors.Is(err, ErrName) { // its text is that of another
+	if err := (ID{Volume, "web", "a.b"}).Validate(); !errors.Is(err, ErrName) { // its text would be ambiguous
 		t.Errorf("a dot: got %v", err)
 	}
 	for _, text := range []string{"", "volume", "volume.data", "volume..web", "nic1-1", "rp1", "volume.data.web\n"} {

@@ -40,7 +40,7 @@ func inNewNS(t *testing.T, f func()) {
 	<-done
 }
 
-// links lists the names of the devices of the namespace, but lo.
+// links lists the names of the devices of the namespace, except lo.
 func links(t *testing.T) string {
 	t.Helper()
 	all, err := netlink.LinkList()
@@ -92,7 +92,7 @@ func TestOpen(t *testing.T) {
 	})
 }
 
-// A step that fails leaves no TAP, and its error names the device.
+// When a step fails, no TAP is left, and the error names the device.
 func TestOpenFails(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -125,7 +125,7 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
-// A TAP that somebody holds is not taken from him.
+// Open does not take over a TAP that is in use.
 func TestOpenTaken(t *testing.T) {
 	inNewNS(t, func() {
 		d := Device{Name: "tap0", Bridge: "br0", MTU: 1500}
@@ -145,7 +145,7 @@ func TestOpenTaken(t *testing.T) {
 	})
 }
 
-// What a child gets of a descriptor keeps the TAP alive, as QEMU's does.
+// A descriptor in a child process keeps the TAP, as QEMU's does.
 func TestOpenSharedDescriptor(t *testing.T) {
 	inNewNS(t, func() {
 		f, err := Open(Device{Name: "tap0", Bridge: "br0", MTU: 1500})

@@ -71,7 +71,7 @@ func TestPorts(t *testing.T) {
 func TestDelete(t *testing.T) {
 	h := newHost(t)
 	in(t, h.ns, func() error {
-		for _, vlan := range []int{5, 5, 7, 0, -1, 4095} { // none but the first is there
+		for _, vlan := range []int{5, 5, 7, 0, -1, 4095} { // only the first exists
 			if err := h.trunk.Delete(vlan); err != nil {
 				return err
 			}
@@ -84,7 +84,7 @@ func TestDelete(t *testing.T) {
 	})
 	h.guest.send(t, frame("late", tag(5)))
 	h.passes(t, 4094, "br1")
-	h.add(t, 5, "br2") // its next owner
+	h.add(t, 5, "br2") // the next owner
 	h.passes(t, 5, "br2")
 }
 
@@ -147,8 +147,7 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
-// A trunk that was let go works on, and one that is opened again, while it works,
-// loses no frame.
+// A closed trunk keeps working, and opening it again loses no frame.
 func TestOpenAgain(t *testing.T) {
 	h := newHost(t)
 	in(t, h.ns, func() error { return h.trunk.Close() })
@@ -201,14 +200,13 @@ func TestOpenAgain(t *testing.T) {
 	h.passes(t, 7, "br2")
 }
 
-// What is not a port of this TAP is removed if it was one or was to be one, and
-// left alone else.
+// Open deletes incomplete ports and those of an earlier TAP, and no other device.
 func TestOpenRemovesLeftovers(t *testing.T) {
 	h := newHost(t)
 	in(t, h.ns, func() error {
 		return errors.Join(
 			addVeth("v7", "v7i"),   // an Add that was interrupted
-			addVeth("v8", "x8"),    // somebody else's, and so on
+			addVeth("v8", "x8"),    // not a port, nor are the next ones
 			addVeth("x9", "v9i"),   //
 			addVeth("v10x", "v10"), //
 			addVeth("w5", "w5i"),   // another trunk's
@@ -244,7 +242,7 @@ func TestOpenRemovesLeftovers(t *testing.T) {
 	}
 }
 
-// Nothing of the trunk reaches the host's network stack, whatever its tag.
+// No frame of the trunk reaches the host's network stack, with any tag.
 func TestHostIsOutOfReach(t *testing.T) {
 	n := newNS(t)
 	guest := openTAP(t, n, "t0")

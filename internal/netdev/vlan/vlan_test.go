@@ -9,7 +9,7 @@ import (
 	"unnest/internal/netdev/vlan"
 )
 
-// Every VLAN that is not used comes once, in order, before any comes again.
+// NextVLAN returns every unused VLAN once, in order, before it repeats one.
 func TestNextVLAN(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, share := range []float64{0, 0.01, 0.5, 0.99, 1} {

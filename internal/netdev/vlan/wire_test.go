@@ -75,7 +75,7 @@ func (w wire) send(t *testing.T, frame []byte) {
 	}
 }
 
-// receive returns the next frame; nil when none comes in time.
+// receive returns the next frame, or nil when none comes in time.
 func (w wire) receive(t *testing.T, wait time.Duration) []byte {
 	t.Helper()
 	b := make([]byte, 1<<17)
@@ -117,8 +117,8 @@ func addBridge(name string) error {
 	return netlink.LinkSetUp(b)
 }
 
-// connect plugs a link into a bridge, up, and waits until the kernel has taken
-// note of its carrier, and of that of a port's inner end.
+// connect adds a link to a bridge, sets it up, and waits until it has a carrier, and a
+// port's inner end has one too.
 func connect(link, bridge string) error {
 	b, err := netlink.LinkByName(bridge)
 	if err != nil {
@@ -134,7 +134,7 @@ func connect(link, bridge string) error {
 	return errors.Join(awaitCarrier(link), awaitCarrier(link+"i"))
 }
 
-// awaitCarrier has nothing to wait for with a TAP, and without such a link.
+// awaitCarrier does not wait for TAPs, or for a link that does not exist.
 func awaitCarrier(link string) error {
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		l, err := netlink.LinkByName(link)
@@ -168,7 +168,7 @@ func links() (string, error) {
 }
 
 // host is a namespace with the trunk t0 of the ports v5 and v4094 on bridge br1,
-// and v6 on br2. Each bridge has a TAP more, of a neighbour.
+// and v6 on br2. Each bridge also has the TAP of a neighbour.
 type host struct {
 	ns    ns.NetNS
 	trunk *vlan.Trunk
@@ -243,7 +243,7 @@ func TestOutward(t *testing.T) {
 		{"a second tag of 802.1ad", [][]byte{tag(5), {0x88, 0xa8, 0, 6}}, ""},
 	} {
 		h.guest.send(t, frame(c.name, c.tags...))
-		for bridge, vlan := range map[string]uint16{"br1": 5, "br2": 6} { // what comes after it ends the wait
+		for bridge, vlan := range map[string]uint16{"br1": 5, "br2": 6} { // a later frame ends the wait
 			h.guest.send(t, frame("after", tag(vlan)))
 			want := [][]byte{frame("after")}
 			if c.bridge == bridge {

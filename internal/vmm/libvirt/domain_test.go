@@ -9,8 +9,7 @@ import (
 	"unnest/internal/vmm"
 )
 
-// A domain with its ports out of order, of which one takes no hot-plug, and all
-// kinds of things in them.
+// A domain with ports out of order, one of them without hot-plug, and various devices.
 const sample = `<domain type='kvm' id='3'>
   <name>node1</name>
   <devices>

@@ -129,7 +129,7 @@ func wantRefused(t *testing.T, what string, err error, words string) {
 	}
 }
 
-// A domain without an operating system gives a device up when it is reset.
+// A domain without an operating system releases a device when it is reset.
 func TestPlug(t *testing.T) {
 	h := newHost(t)
 	h.addTAP("first", lab.TenantBridge, 1500)
@@ -169,7 +169,7 @@ func TestPlug(t *testing.T) {
 		t.Errorf("delete a device that is not there: got %v", err)
 	}
 
-	for range 2 { // the second time it has been asked already
+	for range 2 { // the second request is a repetition
 		if err := v.DeleteDevice(t.Context(), a.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +188,7 @@ func TestPlug(t *testing.T) {
 		delete(missing, next(t, v)) // the firmware may reset once more
 	}
 	wantDevices(t, again, all[0], all[2])
-	h.link(a.TAP) // is left alone
+	h.link(a.TAP) // was not changed
 	if err := v.DeleteNetdev(t.Context(), a.Netdev); err != nil {
 		t.Error(err)
 	}
@@ -216,8 +216,7 @@ func TestPlug(t *testing.T) {
 	}
 }
 
-// A libvirtd that is stopped answers nothing: calls end in time, and go on with
-// it.
+// Calls to a suspended libvirtd end in time, and work again when it continues.
 func TestDaemonHangs(t *testing.T) {
 	h := newHost(t)
 	h.daemon.Boot(libvirttest.Domain{Name: "node1", Ports: 1})
@@ -300,8 +299,8 @@ func (h *host) boot() *place.SSH {
 	}
 }
 
-// configure finds the NIC with a MAC in the guest, gives it an address, tells
-// its MTU, and sends packets to the host.
+// configure finds the NIC with a MAC in the guest, sets an address, returns its MTU, and
+// sends packets to the host.
 const configure = `for _ in $(seq 100); do
 	for device in /sys/class/net/*; do
 		[ "$(cat $device/address)" = "$0" ] || continue
@@ -312,7 +311,7 @@ const configure = `for _ in $(seq 100); do
 done
 exit 1`
 
-// A real guest uses the NICs that it gets, and gives them up.
+// A real guest uses its NICs, and releases them.
 func TestGuest(t *testing.T) {
 	h := newHost(t)
 	client := h.boot()

@@ -23,8 +23,8 @@ import (
 
 const patience = 30 * time.Second
 
-// machine is a paused QEMU, without a system that would take part in an unplug:
-// a reset completes it.
+// machine is a paused QEMU. It runs no system that could answer an unplug; a reset
+// completes it.
 type machine struct {
 	t      *testing.T
 	socket string
@@ -77,7 +77,7 @@ func boot(t *testing.T, devices ...string) *machine {
 func (m *machine) kill() {
 	if m.cmd.ProcessState == nil {
 		_ = m.cmd.Process.Kill()
-		_ = m.cmd.Wait() // says that it was killed
+		_ = m.cmd.Wait() // it was killed
 	}
 }
 
@@ -113,7 +113,7 @@ func (m *machine) addTAP(name string) vmm.TAP {
 	return vmm.TAP{Name: name, File: f, VHost: tap.VHost()}
 }
 
-// taps names the TAPs that are there.
+// taps lists the existing TAPs.
 func (m *machine) taps() string {
 	m.t.Helper()
 	var names []string
@@ -221,7 +221,7 @@ func TestPlug(t *testing.T) {
 		}
 	}
 
-	for range 2 { // the second time it has been asked already
+	for range 2 { // the second request is a repetition
 		if err := v.DeleteDevice(t.Context(), "nic1-1"); err != nil {
 			t.Error(err)
 		}
@@ -248,7 +248,7 @@ func TestPlug(t *testing.T) {
 	wantDevices(t, m.dial(Ports(2)...), both[1]) // it is still there for the next connection
 }
 
-// What is refused leaves nothing, neither in QEMU nor on the host.
+// A refused call leaves nothing behind, in QEMU or on the host.
 func TestRefused(t *testing.T) {
 	m := boot(t, portAt("rp1", "1"), portAt("rp2", "2"), "virtio-rng-pci,bus=rp2")
 	v := m.dial(Ports(2)...)
@@ -308,7 +308,7 @@ func TestDialFails(t *testing.T) {
 	if _, err := Dial(t.Context(), m.socket+".none", nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no socket: got %v", err)
 	}
-	m.dial("rp1") // the failures have not kept the socket
+	m.dial("rp1") // the failures have released the socket
 }
 
 func TestQEMUIsGone(t *testing.T) {
@@ -331,11 +331,11 @@ func TestQEMUIsGone(t *testing.T) {
 		t.Errorf("got %v and %v, want QEMU's end", err, v.Err())
 	}
 	if err := v.AddDevice(t.Context(), nic1); err == nil || errors.As(err, new(*vmm.RefusedError)) {
-		t.Errorf("got %v, want an error that is no refusal", err)
+		t.Errorf("got %v, want an error that is not a refusal", err)
 	}
 }
 
-// The answer stays the same whatever is plugged in later.
+// The answer does not depend on devices that are plugged in later.
 func TestDiscover(t *testing.T) {
 	m := boot(t,
 		portAt("last", "20"), portAt("b", "3"), portAt("a", "10"), "ioh3420,id=old,chassis=1,slot=2",

@@ -30,7 +30,7 @@ func (m *machine) wantShared(v *VMM, want ...vmm.Occupied) {
 	}
 }
 
-// wantLeft looks for what is behind no device, of all that ours could have left.
+// wantLeft checks the backends that our devices have left.
 func (m *machine) wantLeft(v *VMM, want ...string) {
 	m.t.Helper()
 	left, err := v.OrphanedBackends(m.t.Context())
@@ -76,7 +76,7 @@ func TestFiles(t *testing.T) {
 		servers = append(servers, server)
 	}
 	m.wantShared(v, vmm.Occupied{ID: data, Slot: 1}, vmm.Occupied{ID: logs, Slot: 2})
-	wantDevices(t, v) // the NICs' slots know nothing of it
+	wantDevices(t, v) // the slots of NICs are not affected
 	m.wantLeft(v)
 	var tag string
 	if err := m.owner.Property(t.Context(), data, "tag", &tag); err != nil || tag != "tag0" {
@@ -86,7 +86,7 @@ func TestFiles(t *testing.T) {
 	if err := v.DeleteDevice(t.Context(), data); err != nil {
 		t.Fatal(err)
 	}
-	if err := v.DeleteBackend(t.Context(), data); err != nil { // it is in use still
+	if err := v.DeleteBackend(t.Context(), data); err != nil { // still in use
 		t.Error(err)
 	}
 	m.wantShared(v, vmm.Occupied{ID: data, Slot: 1}, vmm.Occupied{ID: logs, Slot: 2})
@@ -96,7 +96,7 @@ func TestFiles(t *testing.T) {
 	if err := servers[0].Err(); err != nil {
 		t.Errorf("before its connection: %v", err)
 	}
-	for range 2 { // the second time there is nothing
+	for range 2 { // the second time it does not exist
 		if err := v.DeleteBackend(t.Context(), data); err != nil {
 			t.Error(err)
 		}
@@ -117,7 +117,7 @@ func wantEnd(t *testing.T, s *share.Server) {
 	}
 }
 
-// Two QEMUs have the same memory, and it is there as long as one of them.
+// Two QEMUs share memory, which exists as long as one of them.
 func TestMemory(t *testing.T) {
 	one, two := boot(t, shareAt(1)), boot(t, shareAt(1), shareAt(2))
 	vs := []*VMM{one.dial(), two.dial()}
@@ -154,7 +154,7 @@ func TestMemory(t *testing.T) {
 	}
 	one.wantLeft(vs[0])
 	one.kill()
-	// Whoever comes later takes it from the other's process.
+	// A later QEMU gets it from the process of the other.
 	found, err := share.FindRegions(two.cmd.Process.Pid)
 	if err != nil || len(found) != 1 || found[0].ID != r.ID || found[0].Size != r.Size || found[0].Tenant != "default" {
 		t.Fatalf("found %v, %v", found, err)
@@ -169,7 +169,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// What is refused leaves nothing.
+// A refused call leaves nothing behind.
 func TestShareRefused(t *testing.T) {
 	m := boot(t, sharedMemory, shareAt(1), shareAt(2), "virtio-rng-pci,bus=vp2,id=rng")
 	v := m.dial()
@@ -186,10 +186,10 @@ func TestShareRefused(t *testing.T) {
 		wantEnd(t, server)
 		wantRefused(t, "memory: "+name, v.AddMemory(t.Context(), "memory.ring.web", port, r.Size, r.File))
 	}
-	for _, size := range []int64{-1, 0, 3 << 10, 2 << 20} { // the last is more than there is
+	for _, size := range []int64{-1, 0, 3 << 10, 2 << 20} { // the last is larger than the file
 		wantRefused(t, fmt.Sprint("size ", size), v.AddMemory(t.Context(), "memory.ring.web", 1, size, r.File))
 	}
-	// A server that says nothing of what it should.
+	// A server that does not answer.
 	quiet, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +205,7 @@ func TestShareRefused(t *testing.T) {
 	}
 }
 
-// sockets counts QEMU's.
+// sockets counts the sockets of QEMU.
 func (m *machine) sockets() (n int) {
 	m.t.Helper()
 	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", m.cmd.Process.Pid))
@@ -220,7 +220,7 @@ func (m *machine) sockets() (n int) {
 	return n
 }
 
-// Ports for what is shared are no slots for NICs.
+// Discover does not return the ports for shares.
 func TestDiscoverNoShares(t *testing.T) {
 	m := boot(t, portAt("nics", "1"), shareAt(1), portAt("vpn", "3"), portAt("vp07", "4"))
 	got, err := Discover(t.Context(), m.socket)

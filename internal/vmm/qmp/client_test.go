@@ -33,7 +33,7 @@ func TestExecute(t *testing.T) {
 		{"id first", `{"id": %s, "return": {"v": "yes"}}`, "yes"},
 		{"pretty", "{\n \"return\": {\n  \"v\": \"yes\"\n },\n \"id\": %s\n}", "yes"},
 		{"events between", `{"event": "RESUME", "timestamp": {"seconds": 1, "microseconds": 2}}{"return": {"v": "yes"}, "id": %s}`, "yes"},
-		{"reply nobody waits for", `{"return": {"v": "no"}, "id": 4711}{"return": {"v": "yes"}, "id": %s}`, "yes"},
+		{"reply without a request", `{"return": {"v": "no"}, "id": 4711}{"return": {"v": "yes"}, "id": %s}`, "yes"},
 		{"generic error", `{"error": {"class": "GenericError", "desc": "Duplicate ID 'x'"}, "id": %s}`, "qmp get: Duplicate ID 'x'"},
 		{"class", `{"error": {"class": "DeviceNotFound", "desc": "Device 'x' not found"}, "id": %s}`, "qmp get: Device 'x' not found (DeviceNotFound)"},
 		{"long error", `{"error": {"class": "GenericError", "desc": "` + longDesc + `"}, "id": %s}`, "qmp get: " + longDesc},
@@ -49,7 +49,7 @@ func TestExecute(t *testing.T) {
 				if err := f.say(tt.reply, cmd.ID); err != nil {
 					return err
 				}
-				return f.echo() // whatever came, the connection goes on
+				return f.echo() // the connection works in any case
 			})
 			var result struct{ V string }
 			got := ""
@@ -123,7 +123,7 @@ func TestTooLongReply(t *testing.T) {
 	}
 }
 
-// Connections that end badly: every waiter learns why, and so do later calls.
+// When a connection fails, waiting and later calls return the cause.
 func TestBadEnd(t *testing.T) {
 	tests := []struct {
 		name string
@@ -240,7 +240,7 @@ func TestHandshakeFails(t *testing.T) {
 	})
 }
 
-// A cancelled wait leaves the client usable; its late reply is nobody else's.
+// A cancelled wait leaves the client usable, and no other call gets its late reply.
 func TestCancelledWait(t *testing.T) {
 	asked := make(chan struct{})
 	cancelled := make(chan struct{})
@@ -275,8 +275,8 @@ func TestCancelledWait(t *testing.T) {
 	}
 }
 
-// The server does not read: a write that has not begun is called off and harms
-// nothing, one cut off in the middle ends the connection.
+// The server does not read. A cancelled write ends the connection only if a part of it
+// was written.
 func TestCancelledWrite(t *testing.T) {
 	t.Run("not begun", func(t *testing.T) {
 		resume := make(chan struct{})
@@ -369,7 +369,7 @@ func TestConcurrentCommands(t *testing.T) {
 	wg.Wait()
 }
 
-// Close frees everyone who waits, may be repeated and leaves no goroutine.
+// Close ends all waits, may be repeated, and leaves no goroutine.
 func TestCloseLeavesNothing(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 20 {

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crowded returns a socket whose queue of connections is full, and a function that
-// takes one connection out of it.
-func crowded(t *testing.T) (path string, accept func() net.Conn) {
+// fullSocket returns a socket with a full queue of connections, and a function that
+// removes one connection from it.
+func fullSocket(t *testing.T) (path string, accept func() net.Conn) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "qmp") // t.TempDir can be too long for a socket
 	if err != nil {
@@ -56,10 +56,10 @@ func crowded(t *testing.T) (path string, accept func() net.Conn) {
 	}
 }
 
-// A queue that is full is waited for: QEMU empties it when it has found out that the
-// client before was killed.
+// Dial waits while the queue is full: QEMU empties it when it notices that the previous
+// client was killed.
 func TestConnectToFullQueue(t *testing.T) {
-	path, accept := crowded(t)
+	path, accept := fullSocket(t)
 	time.AfterFunc(3*retryPause, func() { accept().Close() })
 	conn, err := connect(t.Context(), path)
 	if err != nil {
@@ -69,7 +69,7 @@ func TestConnectToFullQueue(t *testing.T) {
 }
 
 func TestConnectToQueueThatStaysFull(t *testing.T) {
-	path, _ := crowded(t)
+	path, _ := fullSocket(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*retryPause)
 	defer cancel()
 	if conn, err := connect(ctx, path); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, syscall.EAGAIN) {

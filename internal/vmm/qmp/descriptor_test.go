@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// Descriptors arrive with their own getfd, whatever else is being sent.
+// Each descriptor arrives with its own getfd, among concurrent commands.
 func TestSendFD(t *testing.T) {
 	const fds, others = 30, 300
 	near, far := unixPair(t)
@@ -48,8 +48,8 @@ func TestSendFD(t *testing.T) {
 	wg.Wait()
 }
 
-// checkFDs reads commands byte by byte, as QEMU does, and checks that each
-// getfd's first byte brings the pipe that holds its name, and nothing else one.
+// checkFDs reads commands byte by byte, as QEMU does, and checks that exactly the first
+// bytes of getfd commands come with a descriptor: the pipe that holds the name.
 func checkFDs(f *fake, conn *net.UnixConn, commands int) error {
 	if f.in.Buffered() > 0 {
 		return errors.New("commands came before the capabilities were granted")
@@ -117,8 +117,8 @@ func parseFD(oob []byte) (*os.File, error) {
 	return os.NewFile(uintptr(fds[0]), "received"), nil
 }
 
-// A getfd longer than the socket's free room goes out in parts, descriptor
-// first.
+// A getfd that is longer than the free space of the socket is sent in parts, the
+// descriptor with the first.
 func TestSendFDInParts(t *testing.T) {
 	near, far := unixPair(t)
 	c := dialFakeOn(t, near, far, func(f *fake) error {

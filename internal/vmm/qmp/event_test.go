@@ -12,8 +12,8 @@ import (
 
 const deleted = `{"event": "DEVICE_DELETED", "data": {"device": %q, "path": "/machine/peripheral/x"}, "timestamp": {"seconds": 1641385071, "microseconds": 121684}}`
 
-// The way to unplug: subscribe, ask, await. QEMU may send the event before the
-// reply to device_del, and others of its kind around it.
+// To unplug, subscribe, send device_del, and await the event. QEMU may send the event
+// before the reply, among events of other devices.
 func TestAwaitDeviceDeleted(t *testing.T) {
 	c := dialFake(t, func(f *fake) error {
 		cmd, err := f.next()
@@ -98,8 +98,8 @@ func TestSubscriptionNames(t *testing.T) {
 	}
 }
 
-// A subscription that nobody reads neither holds up replies nor grows without
-// end, and owns up to what it lost.
+// A subscription that is not read does not delay replies, has a limited size, and reports
+// the number of dropped events.
 func TestSlowSubscription(t *testing.T) {
 	const extra = 100
 	release := make(chan struct{})

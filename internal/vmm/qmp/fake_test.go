@@ -28,7 +28,8 @@ type command struct {
 	ID        json.RawMessage
 }
 
-// next reads one command. Errors are returned: it runs beside the test.
+// next reads one command. It returns errors, because it does not run in the test's
+// goroutine.
 func (f *fake) next() (command, error) {
 	var c command
 	line, err := f.in.ReadBytes('\n')

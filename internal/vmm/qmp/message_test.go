@@ -54,8 +54,8 @@ func TestErrorKinds(t *testing.T) {
 	}
 }
 
-// Whatever comes, the decoder ends with an error and hands out only messages
-// of exactly one kind; how the bytes are cut into reads makes no difference.
+// For any input the decoder ends with an error and returns only messages of exactly one
+// kind. The sizes of reads make no difference.
 func FuzzDecoder(f *testing.F) {
 	for _, seed := range []string{
 		greetingLine,
@@ -91,7 +91,7 @@ func drain(t *testing.T, d *decoder) int {
 			_ = m.version()
 		default:
 			if id, err := m.replyID(); err != nil && id != 0 {
-				t.Errorf("id %d beside error %v", id, err)
+				t.Errorf("id %d with error %v", id, err)
 			}
 			var v any
 			if err := m.result("x", &v); (m.Error == nil) != (err == nil) {

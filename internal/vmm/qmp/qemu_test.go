@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// privileged skips the test unless UNNEST_PRIVILEGED=1 is set. From then on
-// whatever is missing is an error.
+// privileged skips the test unless UNNEST_PRIVILEGED=1 is set. With it a missing program
+// is an error.
 func privileged(t *testing.T) {
 	t.Helper()
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
@@ -50,7 +50,7 @@ func startQEMU(t *testing.T) (*Client, *os.Process) {
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // says that it was killed
+		_ = cmd.Wait() // it was killed
 	})
 	c := dialWhenUp(t, socket)
 	t.Cleanup(func() { _ = c.Close() })
@@ -73,8 +73,8 @@ func dialWhenUp(t *testing.T, socket string) *Client {
 	}
 }
 
-// newTAP makes a TAP in a network namespace of its own. Both vanish with the
-// last descriptor.
+// newTAP makes a TAP in a network namespace of its own. Both disappear with the last
+// descriptor.
 func newTAP(t *testing.T) *os.File {
 	t.Helper()
 	tap, err := inNewNetNS(openTAP)
@@ -85,8 +85,8 @@ func newTAP(t *testing.T) *os.File {
 	return tap
 }
 
-// inNewNetNS calls f in a new network namespace. The thread goes back to where
-// it was rather than end: QEMU would end with the thread that started it.
+// inNewNetNS calls f in a new network namespace. The thread returns to its namespace
+// instead of ending, because QEMU would end with the thread that started it.
 func inNewNetNS(f func() (*os.File, error)) (*os.File, error) {
 	runtime.LockOSThread()
 	home, err := os.Open("/proc/thread-self/ns/net")
@@ -336,8 +336,8 @@ func plugSocket(t *testing.T, c *Client, i int) {
 	}
 }
 
-// A QEMU that hangs: waits can be given up, and the client is whole when QEMU
-// goes on.
+// While QEMU is suspended waits can be cancelled, and the client works again when QEMU
+// continues.
 func TestQEMUStopped(t *testing.T) {
 	c, qemu := startQEMU(t)
 	if err := qemu.Signal(syscall.SIGSTOP); err != nil {

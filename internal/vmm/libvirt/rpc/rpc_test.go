@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// fake is a libvirtd that answers each call by a function: for what the real
-// one cannot be brought to say.
+// fake is a libvirtd that answers each call by a function, for answers that a real one
+// does not give.
 type fake struct {
 	t    *testing.T
 	conn net.Conn
@@ -111,7 +111,7 @@ func TestCalls(t *testing.T) {
 			if got := d.domain(); got != m {
 				t.Errorf("domain is %+v, want %+v", got, m)
 			}
-			f.reply(header{program, version, h.procedure, kindReply, h.serial + 100, statusOK}, statusOK, nil) // nobody waits for it
+			f.reply(header{program, version, h.procedure, kindReply, h.serial + 100, statusOK}, statusOK, nil) // no call waits for it
 			answer = encode("<domain/>")
 		default:
 			return f.welcome(h)
@@ -135,7 +135,7 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// Connections that end badly: who waits learns why, and so do later calls.
+// When a connection fails, waiting and later calls return the cause.
 func TestBadEnd(t *testing.T) {
 	event := encode(int32(1), Domain{Name: "node1"})
 	for _, tt := range []struct {
@@ -224,7 +224,7 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-// A call that is given up does not disturb the next one.
+// A cancelled call does not disturb the next one.
 func TestGiveUp(t *testing.T) {
 	first := make(chan header, 1)
 	c, err := dialFake(t, nil, func(f *fake, h header, _ []byte) bool {
@@ -258,7 +258,7 @@ func TestGiveUp(t *testing.T) {
 	}
 }
 
-// Whatever libvirtd sends, decoding it ends, and does not go past it.
+// Decoding any message ends, and does not read past its end.
 func FuzzDecode(f *testing.F) {
 	f.Add(refusal(1, "words"), uint32(procDeviceRemoved))
 	f.Add([]byte{0, 0, 0, 1, 0, 0, 0, 5, 'n', 'o', 'd', 'e', '1', 0, 0, 0}, uint32(procLifecycle))

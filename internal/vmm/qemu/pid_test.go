@@ -20,7 +20,7 @@ func TestPID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // nobody accepts
+	for range 3 { // no process accepts
 		if pid, err := PID(t.Context(), socket); pid != os.Getpid() || err != nil {
 			t.Errorf("got %d, %v, want %d", pid, err, os.Getpid())
 		}
@@ -30,6 +30,6 @@ func TestPID(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := PID(t.Context(), socket); !errors.Is(err, unix.ECONNREFUSED) {
-		t.Errorf("nobody listens: got %v", err)
+		t.Errorf("socket without a listener: got %v", err)
 	}
 }
