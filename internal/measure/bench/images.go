@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path"
@@ -29,11 +30,12 @@ type images struct {
 	inner   guest.Image // of the guests that cases run in
 	outer   guest.Image // of the guests that run other guests
 	foreign map[stack.Arch]guest.Image
-	archive *guest.Archive // of containers on the user's hosts
+	archive *guest.Archive    // of containers on the user's hosts
+	files   map[string]string // of the cases; images without our binaries have these only
 }
 
 func newImages(b *Bench) images {
-	i := images{bench: b, recipe: guest.DefaultRecipe(), foreign: map[stack.Arch]guest.Image{}}
+	i := images{bench: b, recipe: guest.DefaultRecipe(), foreign: map[stack.Arch]guest.Image{}, files: map[string]string{}}
 	if b.options.Progress != nil {
 		i.builder = imageBuilder(b.options.Binaries, b.options.Progress.Phase)
 	}
@@ -73,7 +75,7 @@ func (i *images) build(ctx context.Context) (err error) {
 		_, contained := c.Stack.Engine()
 		switch {
 		case c.Stack.Remote() && contained && i.archive == nil:
-			builder := i.tools()
+			builder := guest.Builder{Cache: i.builder.Cache, Progress: i.builder.Progress, Files: i.files}
 			i.archive, err = builder.Archive(ctx, i.recipe)
 		case c.Stack.Remote():
 		case c.Architecture() != stack.X8664:
@@ -108,20 +110,9 @@ func (i *images) buildForeign(ctx context.Context, a stack.Arch) error {
 	if err != nil {
 		return err
 	}
-	builder := i.tools()
+	builder := guest.Builder{Cache: i.builder.Cache, Progress: i.builder.Progress, Files: i.files}
 	i.foreign[a], err = builder.Build(ctx, recipe.With(packages(i.bench.spec)...))
 	return err
-}
-
-// tools is the builder with the files of the cases only, without our binaries.
-func (i *images) tools() guest.Builder {
-	builder := guest.Builder{Cache: i.builder.Cache, Progress: i.builder.Progress, Files: map[string]string{}}
-	for target, path := range i.builder.Files {
-		if strings.HasSuffix(target, ".jar") {
-			builder.Files[target] = path
-		}
-	}
-	return builder
 }
 
 // packages are the Debian packages of the cases' tools.
@@ -146,9 +137,10 @@ func (i *images) addFiles(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("case %s: %w", c.Name, err)
 			}
-			i.builder.Files[f.Path] = path
+			i.files[f.Path] = path
 		}
 	}
+	maps.Copy(i.builder.Files, i.files)
 	return nil
 }
 

@@ -61,24 +61,16 @@ func Open(l *lab.Lab) (*Fleet, error) {
 // openSegmentKey returns the secret in the file path, by which guests join the segments
 // of the lab's Hostlo networks. It makes the file if it is missing.
 func openSegmentKey(path string) (string, error) {
-	content, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		content = []byte(rand.Text())
-		err = os.WriteFile(path, content, 0o600)
-	}
+	content, err := readOrCreate(path, func() ([]byte, error) { return []byte(rand.Text()), nil })
 	if err != nil {
 		return "", fmt.Errorf("read key of segments: %w", err)
 	}
 	return string(content), nil
 }
 
-// loginKey returns the private key in the file path. It makes the file if it is
-// missing.
+// loginKey returns the private key in the file path. It makes the file if it is missing.
 func loginKey(path string) (ssh.Signer, error) {
-	content, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		content, err = writeKey(path)
-	}
+	content, err := readOrCreate(path, newKey)
 	if err != nil {
 		return nil, fmt.Errorf("read login key: %w", err)
 	}
@@ -89,7 +81,7 @@ func loginKey(path string) (ssh.Signer, error) {
 	return key, nil
 }
 
-func writeKey(path string) ([]byte, error) {
+func newKey() ([]byte, error) {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return nil, err
@@ -98,8 +90,19 @@ func writeKey(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	content := pem.EncodeToMemory(block)
-	return content, os.WriteFile(path, content, 0o600)
+	return pem.EncodeToMemory(block), nil
+}
+
+// readOrCreate returns the content of the file path, and makes it first if it is missing.
+func readOrCreate(path string, content func() ([]byte, error)) ([]byte, error) {
+	b, err := os.ReadFile(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return b, err
+	}
+	if b, err = content(); err != nil {
+		return nil, err
+	}
+	return b, os.WriteFile(path, b, 0o600)
 }
 
 // Options describe a guest to launch.

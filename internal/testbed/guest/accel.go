@@ -1,11 +1,11 @@
 package guest
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -77,24 +77,15 @@ func hardwareVirtualization() (bool, error) {
 	if runtime.GOARCH != "amd64" {
 		return true, nil
 	}
-	f, err := os.Open("/proc/cpuinfo")
+	content, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
 		return false, err
 	}
-	defer f.Close()
-	s := bufio.NewScanner(f)
-	s.Buffer(nil, 1<<20)
-	for s.Scan() {
-		key, value, _ := strings.Cut(s.Text(), ":")
-		if strings.TrimSpace(key) != "flags" {
-			continue
+	for line := range strings.Lines(string(content)) {
+		if key, value, _ := strings.Cut(line, ":"); strings.TrimSpace(key) == "flags" {
+			flags := strings.Fields(value)
+			return slices.Contains(flags, "vmx") || slices.Contains(flags, "svm"), nil
 		}
-		for flag := range strings.FieldsSeq(value) {
-			if flag == "vmx" || flag == "svm" {
-				return true, nil
-			}
-		}
-		return false, nil
 	}
-	return false, s.Err()
+	return false, nil
 }

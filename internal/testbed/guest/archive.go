@@ -13,8 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // Archive is a container image with the user space of our guests, for container engines
@@ -184,15 +183,12 @@ func writeEntry(w *tar.Writer, path, name string, d fs.DirEntry, links map[uint6
 	if !info.Mode().IsRegular() {
 		return w.WriteHeader(h)
 	}
-	var s unix.Stat_t
-	if err := unix.Lstat(path, &s); err != nil {
-		return &fs.PathError{Op: "lstat", Path: path, Err: err}
-	}
-	if first, ok := links[s.Ino]; ok {
+	inode := info.Sys().(*syscall.Stat_t).Ino
+	if first, ok := links[inode]; ok {
 		h.Typeflag, h.Linkname, h.Size = tar.TypeLink, first, 0
 		return w.WriteHeader(h)
 	}
-	links[s.Ino] = name
+	links[inode] = name
 	f, err := os.Open(path)
 	if err != nil {
 		return err

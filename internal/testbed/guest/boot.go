@@ -99,6 +99,7 @@ func (c *console) look() {
 }
 
 func (c *console) read(content string, now time.Time) {
+	marks := map[string]*mark{"init": &c.init, "userspace": &c.userspace, "services": &c.services}
 	for line := range strings.Lines(content) {
 		if !strings.HasSuffix(line, "\n") {
 			return // incomplete
@@ -115,24 +116,12 @@ func (c *console) read(content string, now time.Time) {
 			continue
 		}
 		name, seconds, _ := strings.Cut(strings.TrimSpace(text), " ")
-		if m := c.named(name); m != nil && !m.seen() {
+		if m := marks[name]; m != nil && !m.seen() {
 			if uptime, err := time.ParseDuration(seconds + "s"); err == nil && uptime >= 0 {
 				*m = mark{uptime, now}
 			}
 		}
 	}
-}
-
-func (c *console) named(name string) *mark {
-	switch name {
-	case "init":
-		return &c.init
-	case "userspace":
-		return &c.userspace
-	case "services":
-		return &c.services
-	}
-	return nil
 }
 
 // times divides the boot from started to ready.

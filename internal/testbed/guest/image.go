@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -292,13 +293,14 @@ func kernelRelease(root string) (string, error) {
 func addFiles(root string, files map[string][]byte) error {
 	for path, content := range files {
 		target := filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-			return fmt.Errorf("add %s to the guest image: %w", path, err)
+		err := os.MkdirAll(filepath.Dir(target), 0o755)
+		if err == nil {
+			err = os.Remove(target)
 		}
-		if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("add %s to the guest image: %w", path, err)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			err = os.WriteFile(target, content, 0o755)
 		}
-		if err := os.WriteFile(target, content, 0o755); err != nil {
+		if err != nil {
 			return fmt.Errorf("add %s to the guest image: %w", path, err)
 		}
 	}
@@ -310,15 +312,15 @@ func addFiles(root string, files map[string][]byte) error {
 func diskUsage(root string) (int64, error) {
 	var sum int64
 	seen := map[uint64]bool{}
-	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		var s unix.Stat_t
-		if err := unix.Lstat(path, &s); err != nil {
-			return &fs.PathError{Op: "lstat", Path: path, Err: err}
+		info, err := d.Info()
+		if err != nil {
+			return err
 		}
-		if !seen[s.Ino] {
+		if s := info.Sys().(*syscall.Stat_t); !seen[s.Ino] {
 			seen[s.Ino] = true
 			sum += s.Blocks * 512
 		}

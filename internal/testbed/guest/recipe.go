@@ -6,9 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io/fs"
 	"slices"
-	"strings"
 )
 
 //go:embed rootfs
@@ -139,21 +137,12 @@ var overlayPaths = map[string]string{
 // overlayFiles returns the content of our own files by their path in the image.
 func overlayFiles() (map[string][]byte, error) {
 	files := map[string][]byte{}
-	err := fs.WalkDir(overlay, "rootfs", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		content, err := overlay.ReadFile(path)
+	for name, target := range overlayPaths {
+		content, err := overlay.ReadFile("rootfs/" + name)
 		if err != nil {
-			return err
-		}
-		name := strings.TrimPrefix(path, "rootfs/")
-		target, ok := overlayPaths[name]
-		if !ok {
-			return fmt.Errorf("%s has no path in the image", name)
+			return nil, err
 		}
 		files[target] = content
-		return nil
-	})
-	return files, err
+	}
+	return files, nil
 }

@@ -79,15 +79,14 @@ func Create(name string) (_ *Lab, err error) {
 
 // Open opens the existing lab name and locks it.
 func Open(name string) (*Lab, error) {
-	dir := filepath.Join(Root(), name)
-	if _, err := os.Stat(dir); err != nil {
-		return nil, fmt.Errorf("%w: %s", ErrNoLab, name)
+	l, err := View(name)
+	if err == nil {
+		l.lock, err = lockDir(l.Dir)
 	}
-	lock, err := lockDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	return &Lab{Name: name, Dir: dir, lock: lock}, nil
+	return l, nil
 }
 
 // View returns the existing lab name without locking it, to inspect it and to reach its
