@@ -90,7 +90,7 @@ func buildNested() Document {
 	return Build(run, samples, Options{Dir: "runs/20260314-levels", Papers: Papers{Levels: thesis}})
 }
 
-func TestLadders(t *testing.T) {
+func TestNestings(t *testing.T) {
 	conf := func(name, stack string, options ...string) result.Configuration {
 		c := result.Configuration{Name: name, Stack: stack, Options: map[string]string{}}
 		for _, o := range options {

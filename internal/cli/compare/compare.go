@@ -1,5 +1,5 @@
-// Package compare is the command "unnest compare": it sets one run against
-// another, or one published mean against another.
+// Package compare is the command "unnest compare": it compares two runs, or two published
+// means.
 package compare
 
 import (
@@ -14,7 +14,7 @@ import (
 	"unnest/internal/report"
 )
 
-// Options are what the command line asks for.
+// Options are the arguments and flags of the command.
 type Options struct {
 	Streams terminal.Streams
 	A, B    string // run directories, or with Summary means; B is divided by A
@@ -22,8 +22,7 @@ type Options struct {
 	Output  document.Output
 }
 
-// NewCmd returns the command. A runF that is not nil runs in place of the
-// command, with the options that it would have had.
+// NewCmd returns the command. Tests pass a runF that receives the options.
 func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
 	if runF == nil {
 		runF = run
@@ -35,14 +34,14 @@ func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error)
 		Long: `Compare the run in directory B with the run in directory A, metric by metric, in
 the cases and configurations that both have.
 
-Two runs are separate blocks of time: what changed on the machine between them
-looks like a difference. To decide between two configurations, measure both in
+Two runs are measured at different times, so a change of the machine in between
+looks like a difference. To choose between two configurations, measure both in
 one run.
 
-With --summary, A and B are means as publications print them, each written
-MEAN,STANDARD_ERROR,N, where N is the number of runs: prints Welch's t test of
-the two, and the smallest difference that they could have shown. Write -- before
-a mean below 0.`,
+With --summary, A and B are published means, each written
+MEAN,STANDARD_ERROR,N, where N is the number of runs. The command prints Welch's
+t test and the smallest difference that such samples can show. Write -- before a
+negative mean.`,
 		Example: `  unnest compare runs/before runs/after
   unnest compare runs/before runs/after -o compare.md
   unnest compare --summary 1068.5,2.40,6 1041.3,18.60,6`,

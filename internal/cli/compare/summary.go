@@ -12,7 +12,7 @@ import (
 	"unnest/internal/report"
 )
 
-// compareSummaries compares the means written in opts.A and opts.B.
+// compareSummaries compares the means in opts.A and opts.B.
 func compareSummaries(opts Options) error {
 	a, err := parseMoments("A", opts.A)
 	if err != nil {
@@ -24,7 +24,7 @@ func compareSummaries(opts Options) error {
 	}
 	doc, err := report.CompareMeans(a, b)
 	if errors.Is(err, stats.ErrNoVariance) {
-		return usage.Errorf("arguments A and B: both standard errors are 0, and without scatter there is no test: give at least one that is greater than 0, with more digits if it was rounded")
+		return usage.Errorf("arguments A and B: both standard errors are 0, so there is no test: give at least one above 0, with more digits if it was rounded")
 	}
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func parseMoments(name, text string) (stats.Moments, error) {
 		numbers[i] = x
 	}
 	if numbers[1] < 0 {
-		return refuse(fmt.Sprintf("standard error %s is below 0: give the standard error of the mean, s/√n", fields[1]))
+		return refuse(fmt.Sprintf("standard error %s is negative: give the standard error of the mean, s/√n", fields[1]))
 	}
 	n, err := strconv.Atoi(strings.TrimSpace(fields[2]))
 	if err != nil || n < 2 {

@@ -98,10 +98,10 @@ func TestSummaryRefuses(t *testing.T) {
 		{"x,2.40,6", l1, `argument A, "x,2.40,6": mean "x" is not a finite number: write it as 1068.5 or 3.3e-4`},
 		{l0, "NaN,1,6", `argument B, "NaN,1,6": mean "NaN" is not a finite number: write it as 1068.5 or 3.3e-4`},
 		{l0, "1,1e999,6", `argument B, "1,1e999,6": standard error "1e999" is not a finite number: write it as 1068.5 or 3.3e-4`},
-		{l0, "1,-1,6", `argument B, "1,-1,6": standard error -1 is below 0: give the standard error of the mean, s/√n`},
+		{l0, "1,-1,6", `argument B, "1,-1,6": standard error -1 is negative: give the standard error of the mean, s/√n`},
 		{"1,1,1", l1, `argument A, "1,1,1": N "1": give the number of runs, a whole number of at least 2`},
 		{l0, "1,1,6.5", `argument B, "1,1,6.5": N "6.5": give the number of runs, a whole number of at least 2`},
-		{"1,0,6", "2,0,6", `arguments A and B: both standard errors are 0, and without scatter there is no test: give at least one that is greater than 0, with more digits if it was rounded`},
+		{"1,0,6", "2,0,6", `arguments A and B: both standard errors are 0, so there is no test: give at least one above 0, with more digits if it was rounded`},
 	}
 	for _, tt := range tests {
 		out, err := compared(t, "--summary", tt.a, tt.b)

@@ -1,4 +1,4 @@
-// Package report is the command "unnest report": it prints what a run has found.
+// Package report is the command "unnest report": it prints the results of a run.
 package report
 
 import (
@@ -11,15 +11,14 @@ import (
 	"unnest/internal/cli/usage"
 )
 
-// Options are what the command line asks for.
+// Options are the arguments and flags of the command.
 type Options struct {
 	Streams terminal.Streams
 	Dir     string // run directory
 	Output  document.Output
 }
 
-// NewCmd returns the command. A runF that is not nil runs in place of the
-// command, with the options that it would have had.
+// NewCmd returns the command. Tests pass a runF that receives the options.
 func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
 	if runF == nil {
 		runF = run
@@ -27,12 +26,12 @@ func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error)
 	opts := Options{Streams: streams}
 	cmd := &cobra.Command{
 		Use:   "report DIR",
-		Short: "Print what a run has found",
-		Long: `Print what the run in DIR has found: the findings in words, tables of estimates
-with their intervals and tests, what to doubt, and where the data comes from.
+		Short: "Print the results of a run",
+		Long: `Print the results of the run in DIR: the findings in words, tables of estimates
+with their intervals and tests, warnings, and the provenance of the data.
 
-A run that is still going on, or was interrupted, is reported as far as it has
-come.`,
+A run that is still running, or was interrupted, is reported up to its last
+sample.`,
 		Example: `  unnest report runs/20260314-092653-quickstart
   unnest report runs/20260314-092653-quickstart -o report.html
   unnest report runs/20260314-092653-quickstart --format gobench | benchstat -`,

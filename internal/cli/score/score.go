@@ -14,7 +14,7 @@ import (
 	"unnest/internal/report"
 )
 
-// Options are what the command line asks for.
+// Options are the arguments and flags of the command.
 type Options struct {
 	Streams terminal.Streams
 	File    string // - is standard input
@@ -22,8 +22,7 @@ type Options struct {
 	Output  document.Output
 }
 
-// NewCmd returns the command. A runF that is not nil runs in place of the
-// command, with the options that it would have had.
+// NewCmd returns the command. Tests pass a runF that receives the options.
 func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
 	if runF == nil {
 		runF = run
@@ -31,24 +30,25 @@ func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error)
 	opts := Options{Streams: streams}
 	cmd := &cobra.Command{
 		Use:   "score FILE.csv",
-		Short: "Sum up suites of results as total scores, and say what the totals hide",
-		Long: `Sum up suites of results as total scores, and say what the totals hide.
+		Short: "Compute the total scores of suites, and say what the totals hide",
+		Long: `Compute the total scores of suites of results, and say what the totals hide.
 
 The file has a header with the columns suite, case, order, unit, configuration
-and value, in any order; other columns are ignored, and so are lines that begin
-with #. order is HIB (higher is better) or LIB (lower is better), value a
-positive number. Rows of the same case and configuration are repetitions, of
-which the mean counts. A dash for the file reads standard input.
+and value, in any order. Other columns and lines that begin with # are ignored.
+order is HIB (higher is better) or LIB (lower is better), value a positive number.
+Rows of the same case and configuration are repetitions; their mean counts. The
+file - is standard input.
 
-A score is a mean over the highest mean of all configurations in the case. The
-total adds the scores up and subtracts those of LIB cases. So totals depend on
-which configurations and cases are in the file; the geometric mean of ratios to
-the baseline, above 1 where a configuration is better, does not depend on the
-other configurations. Its 95 % interval says how much the ratio differs from case
-to case. Warnings name what turns the order by total when it is left out.
+A score is a mean divided by the highest mean of all configurations in the case.
+The total is the sum of the scores less those of LIB cases. Totals depend on which
+configurations and cases are in the file. The geometric mean of the ratios to the
+baseline, above 1 where a configuration is better, does not depend on the other
+configurations. Its 95 % interval says how much the ratio differs from case to
+case. Warnings name the cases and configurations without which the order by total
+is different.
 
-A case that some configurations of its suite lack counts in no total, unless
---partial is given.`,
+A case without results in some configuration counts in no total, unless --partial
+is given.`,
 		Example: `  unnest score results.csv
   unnest score results.csv --baseline metal.local --json
   unnest score results.csv -o scores.html
@@ -59,8 +59,8 @@ A case that some configurations of its suite lack counts in no total, unless
 			return runF(cmd.Context(), opts)
 		},
 	}
-	cmd.Flags().StringVar(&opts.Score.Baseline, "baseline", "", "`NAME` of the configuration that geometric means are taken against (default: the first of each suite)")
-	cmd.Flags().BoolVar(&opts.Score.Partial, "partial", false, "count cases that some configurations lack, and mark the totals of those")
+	cmd.Flags().StringVar(&opts.Score.Baseline, "baseline", "", "`NAME` of the configuration that geometric means are relative to (default: the first of each suite)")
+	cmd.Flags().BoolVar(&opts.Score.Partial, "partial", false, "count cases without results in some configuration, and mark those totals as partial")
 	opts.Output.AddFlags(cmd)
 	opts.Output.AddJSONFlag(cmd, "print an object with suites by name")
 	return cmd

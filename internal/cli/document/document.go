@@ -1,8 +1,8 @@
-// Package document is what the commands that print reports have in common: they
-// read run directories and send one document to the terminal or to a file.
+// Package document reads run directories and prints documents to the terminal or a file,
+// for the commands that print reports.
 //
-// What a document says belongs to package report of the house, what a run
-// directory holds to package result.
+// Building documents belongs to package report, the format of run directories to package
+// result.
 package document
 
 import (
@@ -15,8 +15,8 @@ import (
 	"unnest/internal/report"
 )
 
-// Load reads the run directory dir; a run still being written is read as far as
-// it has come. The notes say what is missing of its journal.
+// Load reads the run directory dir, also of a run that is still being written. The notes
+// say what is missing of its journal.
 func Load(dir string) (input report.Input, notes []string, err error) {
 	info, err := os.Stat(dir)
 	switch {
@@ -29,7 +29,7 @@ func Load(dir string) (input report.Input, notes []string, err error) {
 	}
 	run, _, err := result.Load(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return report.Input{}, nil, fmt.Errorf("read run %s: not a run directory, it lacks %s or %s: name one that unnest bench has written",
+		return report.Input{}, nil, fmt.Errorf("read run %s: not a run directory: it lacks %s or %s; name a directory that unnest bench has written",
 			dir, result.RunFile, result.SamplesFile)
 	}
 	if err != nil {

@@ -1,3 +1,12 @@
+// Package report builds documents and prints them as text, CSV, JSON, Markdown, HTML,
+// Go benchmark format and PerfKitBenchmarker samples.
+//
+// Build makes a document of a run, Compare of two runs, CompareMeans of two published
+// means, Scores of suites, Plan, Frontier, Replay and Explain of plans. A document holds
+// everything that is said; the renderers only print it.
+//
+// Statistics belong to package stats, scores to package score, costs to package summary.
+// The package opens no file and reads no clock.
 package report
 
 import (
@@ -8,6 +17,42 @@ import (
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
 )
+
+// Options says how a document is built. Zero fields take their defaults.
+type Options struct {
+	Dir         string   // path of the run directory, printed with the figures
+	Notes       []string // warnings from reading the run directory
+	Confidence  float64  // of intervals, default 0.95
+	Alpha       float64  // level of the verdicts, default 0.05
+	Equivalence *Claim   // default: BrFusion within 3.5 % of NoCont; &Claim{}: none
+
+	Papers Papers // printed figures to show next to the run's
+}
+
+// Claim is a claim of equivalence: Configuration is within Margin, a fraction, of
+// Baseline.
+type Claim struct {
+	Configuration string  `json:"configuration"`
+	Baseline      string  `json:"baseline"`
+	Margin        float64 `json:"margin"`
+}
+
+// brFusionClaim is from Bacou et al. 2019, §5.2.1: "BrFusion is also within 3.5% of
+// NoCont's performance".
+var brFusionClaim = Claim{Configuration: "BrFusion", Baseline: "NoCont", Margin: 0.035}
+
+func (o Options) withDefaults() Options {
+	if o.Confidence == 0 {
+		o.Confidence = stats.DefaultConfidence
+	}
+	if o.Alpha == 0 {
+		o.Alpha = stats.DefaultAlpha
+	}
+	if o.Equivalence == nil {
+		o.Equivalence = &brFusionClaim
+	}
+	return o
+}
 
 // Build makes the report of a run. It depends only on its arguments: the seed of every
 // bootstrap derives from run.Seed. Configurations, cases and metrics are in the order of
