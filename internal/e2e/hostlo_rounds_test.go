@@ -1,19 +1,13 @@
 package e2e
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"maps"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,7 +17,6 @@ import (
 	"time"
 
 	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/place"
 )
 
 // hostloRounds returns the number of rounds of TestHostloRounds: 10, which take half a minute in
@@ -461,171 +454,4 @@ func (s *rounds) finishPending() error {
 		}
 	}
 	return nil
-}
-
-// shell runs one script after the other in a guest. A session for each script would be most of
-// the work of an emulated guest.
-type shell struct {
-	in  io.WriteCloser
-	out *bufio.Reader
-}
-
-// openShell starts a shell by a command. It ends with close, or with the connection.
-func (m *node) openShell(args ...string) (*shell, error) {
-	in, stdin := io.Pipe()
-	stdout, out := io.Pipe()
-	p, err := m.ssh.Start(m.nodes.t.Context(), place.Command{Args: args, Stdin: in, Stdout: out, Stderr: out})
-	if err != nil {
-		return nil, err
-	}
-	go func() { out.CloseWithError(cmp.Or(p.Wait(), io.EOF)) }()
-	return &shell{stdin, bufio.NewReader(stdout)}, nil
-}
-
-// do runs a script and returns its output. An error contains both.
-func (s *shell) do(script string) (string, error) {
-	out, code, err := s.run(script)
-	if err == nil && code != "0" {
-		err = fmt.Errorf("exit status %s", code)
-	}
-	if err != nil {
-		err = fmt.Errorf("%s: %w: %s", script, err, out)
-	}
-	return out, err
-}
-
-// run runs a script and returns its output and its exit status.
-func (s *shell) run(script string) (out, code string, err error) {
-	const mark = "exit status of the script: "
-	if _, err := fmt.Fprintf(s.in, "{\n%s\n} </dev/null 2>&1; printf '\\n%s%%d\\n' $?\n", script, mark); err != nil {
-		return "", "", err
-	}
-	for {
-		line, err := s.out.ReadString('\n')
-		if code, ok := strings.CutPrefix(line, mark); ok {
-			return strings.TrimSuffix(out, "\n"), strings.TrimSpace(code), nil
-		}
-		out += line
-		if err != nil {
-			return out, "", fmt.Errorf("the shell ended: %w", err)
-		}
-	}
-}
-
-// close ends the shell and waits for its end. It does nothing if s is nil.
-func (s *shell) close() error {
-	if s == nil {
-		return nil
-	}
-	err := s.in.Close()
-	_, readErr := io.Copy(io.Discard, s.out)
-	return errors.Join(err, readErr)
-}
-
-// onHost returns a command that runs args in the network namespace of the host.
-func (s *rounds) onHost(args ...string) []string {
-	return append([]string{"nsenter", "--net=" + s.fleet.Lab.HostNS()}, args...)
-}
-
-// inventory lists everything that segments could leave, by place.
-func (s *rounds) inventory() map[string]string {
-	s.t.Helper()
-	at := map[string]string{
-		"the host's links":         secondWords(mustRun(s.t, s.onHost("ip", "-o", "link")...)),
-		"the host's qdiscs":        mustRun(s.t, s.onHost("tc", "qdisc")...),
-		"the host's state":         s.stateFiles(),
-		"the daemon's descriptors": descriptors(s.t, s.daemonPID()),
-	}
-	for _, m := range s.in {
-		at["links of "+m.Name] = m.run("ls /sys/class/net; ip -o link | grep alias || true")
-		at["namespaces of "+m.Name] = m.run("ip netns list")
-		at["qdiscs of "+m.Name] = m.run("tc qdisc")
-		at["pending DELs of "+m.Name] = m.run("find /run/unnest -path '*pending*' -type f 2>/dev/null || true")
-		at["descriptors of "+m.Name] = descriptors(s.t, m.PID)
-	}
-	return at
-}
-
-// secondWords returns the second word of each line, sorted.
-func secondWords(lines string) string {
-	var all []string
-	for line := range strings.Lines(lines) {
-		if fields := strings.Fields(line); len(fields) > 1 {
-			all = append(all, fields[1])
-		}
-	}
-	slices.Sort(all)
-	return strings.Join(all, " ")
-}
-
-// stateFiles returns the paths of all files of the lab.
-func (s *rounds) stateFiles() string {
-	s.t.Helper()
-	var all []string
-	s.check(filepath.WalkDir(s.fleet.Lab.Dir, func(path string, _ fs.DirEntry, err error) error {
-		all = append(all, path)
-		return err
-	}))
-	return strings.Join(all, " ")
-}
-
-// number matches what differs between descriptors of the same kind.
-var number = regexp.MustCompile(`\d+`)
-
-// descriptors returns the number of descriptors of a process, by kind.
-func descriptors(t *testing.T, pid int) string {
-	t.Helper()
-	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kinds := map[string]int{}
-	for _, e := range entries {
-		if target, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil { // else it was closed meanwhile
-			kinds[number.ReplaceAllString(target, "N")]++
-		}
-	}
-	var all []string
-	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
-		all = append(all, fmt.Sprintf("%s: %d", kind, kinds[kind]))
-	}
-	return strings.Join(all, ", ")
-}
-
-// nothingLeft fails unless the host and all guests become as before within retryLimit.
-func (s *rounds) nothingLeft(t *testing.T, before map[string]string) {
-	for begin := time.Now(); ; time.Sleep(time.Second) {
-		left := s.left(before)
-		if len(left) == 0 {
-			return
-		}
-		if time.Since(begin) > retryLimit {
-			t.Errorf("left after %v:\n%s", retryLimit, strings.Join(left, "\n"))
-			return
-		}
-	}
-}
-
-// left returns the differences from before.
-func (s *rounds) left(before map[string]string) (left []string) {
-	if err := s.finishPending(); err != nil {
-		left = append(left, err.Error())
-	}
-	now := s.inventory()
-	for _, where := range slices.Sorted(maps.Keys(before)) {
-		if now[where] != before[where] {
-			left = append(left, fmt.Sprintf("%s: %q, before: %q", where, now[where], before[where]))
-		}
-	}
-	status := s.status()
-	for _, segment := range status.Segments {
-		left = append(left, fmt.Sprintf("segment %+v", segment))
-	}
-	for _, g := range status.Guests {
-		if g.Error != "" || g.Attachments != 0 || g.SlotsQuarantined != 0 || g.SlotsFree != g.Slots {
-			left = append(left, fmt.Sprintf("guest %+v", g))
-		}
-	}
-	return left
 }

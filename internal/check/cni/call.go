@@ -37,7 +37,7 @@ func execute(ctx context.Context, path string, stdin []byte, env []string) (answ
 	err := c.Run()
 	a := answer{exit: c.ProcessState.ExitCode(), stdout: stdout.Bytes(), stderr: stderr.Bytes()}
 	if ctx.Err() != nil {
-		return a, fmt.Errorf("kill %s: %w", path, context.Cause(ctx))
+		return a, fmt.Errorf("run %s: killed: %w", path, context.Cause(ctx))
 	}
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		return a, fmt.Errorf("run %s: %w", path, err)
