@@ -67,17 +67,6 @@ func (t *Table) Close() error {
 	return errors.Join(t.disconnect(), t.ns.Close())
 }
 
-// Delete removes the filter, if it exists: no port is guarded any more.
-func (t *Table) Delete() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if err := t.transact(deleteTables); err != nil {
-		return fmt.Errorf("delete packet filter %s: %w", tableName, err)
-	}
-	t.ports = map[string]Port{}
-	return nil
-}
-
 // Set guards a port as given, atomically, in place of an earlier Set.
 func (t *Table) Set(p Port) error {
 	p, err := normal(p)

@@ -383,11 +383,15 @@ func TestFlushed(t *testing.T) {
 		}
 		wantPorts(n, table, all[:2])
 		n.check(table.Remove("none"))
-		n.check(table.Delete())
-		n.check(table.Delete())
+		c, err := nftables.New()
+		n.check(err)
+		for _, t := range tables {
+			c.DelTable(t)
+		}
+		n.check(c.Flush())
 		wantPorts(n, table, nil)
-		n.check(table.Set(all[0]))
-		wantPorts(n, table, all[:1])
+		n.check(table.Set(all[2]))
+		wantPorts(n, table, all)
 	})
 }
 

@@ -37,14 +37,6 @@ var (
 	sets      = []*nftables.Set{ports, inetPorts, arpPorts, macs, v4, v6, dhcp}
 )
 
-// deleteTables deletes the tables, whether they exist or not.
-func deleteTables(c *nftables.Conn) error {
-	for _, t := range tables {
-		c.DelTable(c.AddTable(t))
-	}
-	return nil
-}
-
 // addTables adds missing tables and replaces the rules. Elements and counters stay.
 func addTables(c *nftables.Conn) error {
 	for _, t := range tables {

@@ -19,9 +19,8 @@ import (
 type Client struct {
 	conn    *multiplex.Conn[message]
 	socket  net.Conn
-	version Version
-	greeted chan Version // carries the version from the greeting
-	met     bool         // the greeting has come; used by the reader only
+	greeted chan struct{} // closed by the reader when the greeting has come
+	met     bool          // greeted is closed; used by the reader only
 
 	mu   sync.Mutex
 	subs map[*Subscription]struct{}
@@ -80,7 +79,7 @@ func New(ctx context.Context, conn net.Conn) (*Client, error) {
 	c := &Client{
 		conn:    multiplex.New[message](conn, "QEMU", ErrClosed),
 		socket:  conn,
-		greeted: make(chan Version, 1),
+		greeted: make(chan struct{}),
 		subs:    map[*Subscription]struct{}{},
 	}
 	d := newDecoder(conn, MaxMessage)
@@ -100,7 +99,7 @@ func New(ctx context.Context, conn net.Conn) (*Client, error) {
 
 func (c *Client) negotiate(ctx context.Context) error {
 	select {
-	case c.version = <-c.greeted:
+	case <-c.greeted:
 	case <-c.Done():
 		return fmt.Errorf("wait for QMP greeting: %w", c.Err())
 	case <-ctx.Done():
@@ -108,9 +107,6 @@ func (c *Client) negotiate(ctx context.Context) error {
 	}
 	return c.Execute(ctx, "qmp_capabilities", nil, nil)
 }
-
-// Version returns QEMU's version, as in the greeting.
-func (c *Client) Version() Version { return c.version }
 
 // Done is closed when the connection has ended, by Close or by QEMU.
 func (c *Client) Done() <-chan struct{} { return c.conn.Done() }
@@ -161,10 +157,10 @@ func (c *Client) dispatch(m message) error {
 			return errors.New("QEMU greeted twice")
 		}
 		c.met = true
-		c.greeted <- m.version()
+		close(c.greeted)
 		return nil
 	case m.Event != "":
-		c.publish(m.event())
+		c.publish(Event{Name: m.Event, Data: m.Data})
 		return nil
 	}
 	id, err := m.replyID()

@@ -15,13 +15,6 @@ import (
 	"time"
 )
 
-func TestVersion(t *testing.T) {
-	c := dialFake(t, func(*fake) error { return nil })
-	if got, want := c.Version().String(), "7.2.22 (Debian)"; got != want {
-		t.Errorf("version is %q, want %q", got, want)
-	}
-}
-
 func TestExecute(t *testing.T) {
 	var longDesc = strings.Repeat("x", 1<<20)
 	tests := []struct {

@@ -33,14 +33,10 @@ func TestAwaitDeviceDeleted(t *testing.T) {
 	if err := c.DeviceDel(t.Context(), "nic1-1"); err != nil {
 		t.Fatal(err)
 	}
-	e, err := s.Await(t.Context(), DeviceDeleted("nic1-1"))
-	if err != nil {
+	if _, err := s.Await(t.Context(), DeviceDeleted("nic1-1")); err != nil {
 		t.Fatal(err)
 	}
-	if want := time.Unix(1641385071, 121684000); !e.Time.Equal(want) {
-		t.Errorf("event at %v, want %v", e.Time, want)
-	}
-	if e, err = s.Next(t.Context()); err != nil || e.Device() != "nic3-1" {
+	if e, err := s.Next(t.Context()); err != nil || e.Device() != "nic3-1" {
 		t.Errorf("next event is of device %q, error %v, want nic3-1", e.Device(), err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 )
 
 // MaxMessage is the longest message accepted from QEMU, in bytes. A longer one
@@ -14,19 +13,12 @@ const MaxMessage = 64 << 20
 
 // message is a greeting, a reply or an event.
 type message struct {
-	Greeting *struct {
-		Version struct {
-			QEMU    struct{ Major, Minor, Micro int }
-			Package string
-		}
-	} `json:"QMP"`
-	ID     json.RawMessage
-	Return json.RawMessage
-	Error  *struct{ Class, Desc string }
-
-	Event     string
-	Data      json.RawMessage
-	Timestamp struct{ Seconds, Microseconds int64 }
+	Greeting *struct{} `json:"QMP"`
+	ID       json.RawMessage
+	Return   json.RawMessage
+	Error    *struct{ Class, Desc string }
+	Event    string
+	Data     json.RawMessage
 }
 
 // check returns an error unless m is exactly one kind of message.
@@ -41,16 +33,6 @@ func (m *message) check() error {
 		return fmt.Errorf("message is %d of greeting, return, error and event: want exactly one", kinds)
 	}
 	return nil
-}
-
-func (m *message) version() Version {
-	v := m.Greeting.Version
-	return Version{Major: v.QEMU.Major, Minor: v.QEMU.Minor, Micro: v.QEMU.Micro, Package: v.Package}
-}
-
-func (m *message) event() Event {
-	at := time.Unix(m.Timestamp.Seconds, m.Timestamp.Microseconds*1000)
-	return Event{Name: m.Event, Data: m.Data, Time: at}
 }
 
 // replyID returns the ID of a reply. Every command carries one, so a reply without

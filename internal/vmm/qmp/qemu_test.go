@@ -264,8 +264,9 @@ func TestQEMUUnplug(t *testing.T) {
 
 func TestQEMUQueries(t *testing.T) {
 	c, _ := startQEMU(t)
-	if v := c.Version(); v.Major < 4 {
-		t.Errorf("QEMU is %s, want 4 or later", v)
+	var version struct{ QEMU struct{ Major int } }
+	if err := c.Execute(t.Context(), "query-version", nil, &version); err != nil || version.QEMU.Major < 4 {
+		t.Errorf("QEMU is %+v, error %v, want 4 or later", version, err)
 	}
 	var s struct {
 		Running bool

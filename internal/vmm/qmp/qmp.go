@@ -51,18 +51,3 @@ func IsUnplugPending(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && strings.Contains(e.Desc, "in the process of unplug")
 }
-
-// Version is QEMU's version from the greeting.
-type Version struct {
-	Major, Minor, Micro int
-	Package             string // the distribution's package, may be empty
-}
-
-// String gives "7.2.22" or "7.2.22 (Debian 1:7.2+dfsg-7)".
-func (v Version) String() string {
-	s := fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Micro)
-	if v.Package != "" {
-		s += " (" + v.Package + ")"
-	}
-	return s
-}
