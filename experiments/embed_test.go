@@ -10,7 +10,7 @@ import (
 	"unnest/internal/measure/suite"
 )
 
-// comes lists every experiment that comes with unnest.
+// comes lists the built-in experiments.
 var comes = []string{
 	"aa", "architectures", "boot", "brfusion", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
 	"multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
@@ -33,7 +33,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// parsed reads an experiment as unnest bench does.
+// parsed parses an experiment like unnest bench.
 func parsed(t *testing.T, name string, p suite.Profile) *experiment.Spec {
 	t.Helper()
 	file, data, err := Open(name)
@@ -101,7 +101,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// The two configurations differ in nothing but their names.
+// The two configurations differ only in their names.
 func TestAA(t *testing.T) {
 	s := parsed(t, "aa", "")
 	if got := configurations(s); !slices.Equal(got, []string{"NoCont-a", "NoCont-b"}) || s.Configurations[0].Notation() != s.Configurations[1].Notation() {
@@ -110,8 +110,7 @@ func TestAA(t *testing.T) {
 }
 
 // The configurations of Figure 10 of Bacou et al. and the paper's own reflector, all
-// between the two containers of a pod, and both studies with the size that §5.3.2
-// singles out.
+// between the two containers of a pod. Both studies have the size that §5.3.2 discusses.
 func TestHostlo(t *testing.T) {
 	for name, sizes := range map[string]int{"hostlo": 6, "hostlo-quick": 3} {
 		s := parsed(t, name, "")

@@ -46,8 +46,7 @@ func TestExecute(t *testing.T) {
 	}
 }
 
-// A group below the root answers as the root does, and a command of the group
-// as one of the root.
+// A group below the root reports wrong usage like the root, and so do its commands.
 func TestGroup(t *testing.T) {
 	tests := []struct {
 		args   []string
@@ -85,7 +84,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
 		if cmd.Short == "" {
-			t.Errorf("%s says nothing about itself", cmd.CommandPath())
+			t.Errorf("%s has no help", cmd.CommandPath())
 		}
 		for _, c := range cmd.Commands() {
 			visit(c)
@@ -100,7 +99,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 	}
 }
 
-// A warning does not stand beside a status line.
+// A warning clears the status line.
 func TestWarnClearsStatusLine(t *testing.T) {
 	var buf bytes.Buffer
 	warn(terminal.Streams{Err: &buf, ErrWidth: 80}, "x")

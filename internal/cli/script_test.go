@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestScripts runs the binary as users do: one script per subject.
+// TestScripts runs the binary like users do, one script per subject.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:  "testdata",
@@ -31,8 +31,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// status is the script command "status CODE PROGRAM ARGS…": the program must exit
-// with that code. Its outputs are left to stdout and stderr.
+// status is the script command "status CODE BINARY ARGS…": the binary must exit with that
+// code. Its outputs are in stdout and stderr.
 func status(ts *testscript.TestScript, _ bool, args []string) {
 	var exit *exec.ExitError
 	err := ts.Exec(args[1], args[2:]...)

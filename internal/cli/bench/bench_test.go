@@ -15,7 +15,7 @@ import (
 	"unnest/internal/cli/usage"
 )
 
-// execute runs the command with args and returns what it wrote.
+// execute runs the command with args and returns its output.
 func execute(t *testing.T, runF func(context.Context, Options) error, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errOut bytes.Buffer
@@ -105,7 +105,7 @@ func TestFlagErrors(t *testing.T) {
 	}
 }
 
-// More repetitions than a run can have are refused as those of a file are.
+// The limit of repetitions is that of an experiment file.
 func TestTooManyRepetitions(t *testing.T) {
 	_, _, err := execute(t, nil, "quickstart", "--dry-run", "--repetitions", "10001")
 	if err == nil || !strings.Contains(err.Error(), "10001 repetitions: want 1 to 10000") {
@@ -128,7 +128,7 @@ func TestMisspeltExperiment(t *testing.T) {
 	}
 }
 
-// What is listed can be run, and says what it is.
+// Listed experiments can be loaded and have a title.
 func TestList(t *testing.T) {
 	stdout, stderr, err := execute(t, nil, "--list")
 	if err != nil || stderr != "" {

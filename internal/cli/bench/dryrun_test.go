@@ -12,7 +12,7 @@ import (
 	"unnest/internal/measure/result"
 )
 
-// dry runs the command in a fresh directory that prepare has filled.
+// dry runs the command in a new directory that prepare fills.
 func dry(t *testing.T, text string, prepare func(), args ...string) string {
 	t.Helper()
 	t.Chdir(t.TempDir())
@@ -33,7 +33,7 @@ func dry(t *testing.T, text string, prepare func(), args ...string) string {
 	return stdout
 }
 
-// The list is the first block of the plan of the seed, each execution with its time.
+// The list is the first block of the seed's schedule, with the duration of each execution.
 func TestDryRun(t *testing.T) {
 	got := dry(t, small+"seed: 7\nrepetitions: 8\n", nil)
 	spec, err := experiment.Parse("x.yaml", []byte(small+"repetitions: 8\n"))
@@ -62,8 +62,8 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// The times of earlier runs with the same accelerator are used, and it is said from
-// how many executions they are.
+// Durations are learned from earlier runs with the same accelerator, and the list shows
+// from how many executions.
 func TestDryRunLearns(t *testing.T) {
 	prepare := func() {
 		createRun(t, filepath.Join("runs", "1"), small, result.Complete, 12)
@@ -85,8 +85,8 @@ func TestDryRunLearns(t *testing.T) {
 		}
 	}
 	got := dry(t, small+"seed: 7\nuntil: 3%\nlimit: 10\n", prepare)
-	// The durations in the runs are all 1 s: 12 executions and 2 to warm up. Before
-	// each of 6 blocks, and before the warm-up, two configurations' servers are new.
+	// All durations are 1 s: 12 executions and 2 to warm up. Before each of 6 blocks, and
+	// before the warm-up, the servers of two configurations restart.
 	for _, want := range []string{
 		"1s  learned from 7 executions\n", "1s  learned from 8 executions\n",
 		"Expected duration: 18s without booting guests. It is learned for 12 of 12 executions, from 2 runs in runs.\n",
@@ -108,7 +108,7 @@ func TestDryRunRepetitionsAndSeed(t *testing.T) {
 	}
 }
 
-// The profile of the command line sizes the cases of suites.
+// The profile of the command line determines the size of the cases of suites.
 func TestDryRunProfile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	total := map[string]time.Duration{}

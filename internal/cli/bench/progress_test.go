@@ -19,7 +19,7 @@ func execution(configuration, group string, size int) experiment.Execution {
 	}
 }
 
-// story plays a short run; it takes its time, which is not real.
+// story reports the events of a short run, in fake time.
 func story(p experiment.Progress) {
 	nat, brf := execution("NAT", "udp_rr", 1280), execution("BrFusion", "tcp_stream", 0)
 	p.Phase("boot guest")

@@ -16,7 +16,7 @@ import (
 	"unnest/internal/measure/result"
 )
 
-// content returns what the files below dir hold, directories as "/".
+// content returns the contents of the files in dir; directories have "/".
 func content(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -39,7 +39,7 @@ func content(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// createRun makes a run directory of the experiment small, with n samples.
+// createRun creates a run directory of the experiment small, with n samples.
 func createRun(t *testing.T, path, text string, state result.State, n int) {
 	t.Helper()
 	spec, err := experiment.Parse("small.yaml", []byte(small))
@@ -50,7 +50,7 @@ func createRun(t *testing.T, path, text string, state result.State, n int) {
 	createRunOf(t, path, spec, state, n)
 }
 
-// createRunOf makes a run directory of spec, with n samples.
+// createRunOf creates a run directory of spec, with n samples.
 func createRunOf(t *testing.T, path string, spec *experiment.Spec, state result.State, n int) {
 	t.Helper()
 	dir, err := result.Create(path, spec.NewRun("r1", 1, time.Unix(1000, 0)))
@@ -73,8 +73,8 @@ func createRunOf(t *testing.T, path string, spec *experiment.Spec, state result.
 	}
 }
 
-// A run directory that cannot be made, or is another run's, stays as it is:
-// nothing is booted and nothing is left.
+// If the run directory cannot be created, or has another run, nothing is booted and no
+// file changes.
 func TestStartWithoutDirectory(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -130,8 +130,8 @@ func TestStartWithoutDirectory(t *testing.T) {
 	}
 }
 
-// A run that fails before its first execution leaves no directory, and no file
-// of the user's is touched.
+// A run that fails before its first execution leaves no directory, and does not change
+// other files.
 func TestStartFailsEarly(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		dir := t.TempDir()
@@ -167,7 +167,7 @@ func TestStartUnknownExperiment(t *testing.T) {
 func TestDiscard(t *testing.T) {
 	tests := []struct {
 		name string
-		more []string // files beside the run's
+		more []string // other files in the directory
 		left []string
 	}{
 		{"the run alone", nil, nil},
@@ -202,7 +202,7 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-// A run that is complete is reported, not measured again.
+// A complete run is reported, not measured again.
 func TestResumeComplete(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run")
 	createRun(t, path, small, result.Complete, 12)
@@ -226,8 +226,8 @@ func TestResumeComplete(t *testing.T) {
 	}
 }
 
-// A run that is complete but for holes goes on to fill them; here it cannot.
-func TestResumeWithHoles(t *testing.T) {
+// A complete run with unsupported executions tries them again; here it fails.
+func TestResumeUnsupported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run")
 	createRun(t, path, small, result.Complete, 11)
 	dir, err := result.Open(path)
@@ -247,7 +247,7 @@ func TestResumeWithHoles(t *testing.T) {
 	}
 }
 
-// After the report of an A/A run stands its rate of false positives.
+// The report of an A/A run ends with its rate of false positives.
 func TestReportOfAA(t *testing.T) {
 	s, err := load("aa", "")
 	if err != nil {
@@ -266,7 +266,7 @@ func TestReportOfAA(t *testing.T) {
 	}
 }
 
-// A run that cannot go on keeps its samples, and the error says what to do.
+// A run that cannot continue keeps its samples, and the error has the fix.
 func TestResumeRefuses(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -321,8 +321,7 @@ func TestResumeRefuses(t *testing.T) {
 	}
 }
 
-// Runs of the same second get directories of their own, unless the user has
-// named one.
+// Runs of the same second have different directories, unless the user names one.
 func TestCreate(t *testing.T) {
 	proposed := filepath.Join(t.TempDir(), "runs", "20260314-092653-small")
 	run := func(path string) result.Run { return result.Run{ID: filepath.Base(path)} }

@@ -21,7 +21,7 @@ cases:
   - {name: udp_rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s}
 `
 
-// write makes a file in a fresh directory and returns its path.
+// write creates a file in a new directory and returns its path.
 func write(t *testing.T, name, content string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

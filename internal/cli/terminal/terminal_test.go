@@ -56,7 +56,7 @@ func TestSystemColour(t *testing.T) {
 	}
 }
 
-// openTerminal returns the user's side of a new pseudo-terminal.
+// openTerminal returns the slave of a new pseudo-terminal.
 func openTerminal(t *testing.T) *os.File {
 	t.Helper()
 	master := openFile(t, "/dev/ptmx", os.O_RDWR|unix.O_NOCTTY)

@@ -12,13 +12,13 @@ import (
 func TestError(t *testing.T) {
 	err := fmt.Errorf("outside: %w", Errorf("read %s: %w", "x", fs.ErrNotExist))
 	if _, ok := errors.AsType[*Error](err); !ok || !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%v is no usage error, or has lost its cause", err)
+		t.Errorf("%v is not a usage error, or does not wrap its cause", err)
 	}
 	if Wrap(nil) != nil {
 		t.Error("Wrap(nil) is an error")
 	}
 	if _, ok := errors.AsType[*Error](Wrap(fs.ErrNotExist)); !ok {
-		t.Error("Wrap does not give a usage error")
+		t.Error("Wrap does not return a usage error")
 	}
 }
 

@@ -68,14 +68,14 @@ func TestSub(t *testing.T) {
 	}
 }
 
-// Only idle, iowait and steal may go backwards.
+// Only idle, iowait and steal may decrease.
 func TestSubBackwards(t *testing.T) {
 	for i, name := range counterNames {
 		var before Times
 		*before.counters()[i] = Tick
 		got, err := Times{}.Sub(before)
-		mayGoBack := name == "idle" || name == "iowait" || name == "steal"
-		if (err == nil) != mayGoBack || got != (Times{}) {
+		mayDecrease := name == "idle" || name == "iowait" || name == "steal"
+		if (err == nil) != mayDecrease || got != (Times{}) {
 			t.Errorf("%s: got %+v, %v", name, got, err)
 		}
 		if err != nil && !strings.Contains(err.Error(), ": "+name+" decreased") {
@@ -96,7 +96,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		// What was read and is printed again reads the same.
+		// A printed reading is parsed to the same value.
 		line := "cpu "
 		for _, c := range got.counters() {
 			line += fmt.Sprintf(" %d", *c/Tick)

@@ -15,7 +15,7 @@ import (
 
 var started = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// fakeSuites are two suites: what the real ones hold does not matter here.
+// fakeSuites returns the cases of two invented suites.
 func fakeSuites(name string) ([]suite.Case, error) {
 	make := func(suiteName, caseName string, quick, paper time.Duration, tools ...string) suite.Case {
 		return suite.Case{
@@ -63,7 +63,7 @@ func mustParseLocal(t *testing.T, text string) *Spec {
 	return s
 }
 
-// summary tells of each case what the file decides.
+// summary lists the properties of each case that the file determines.
 func summary(s *Spec) (lines []string) {
 	for _, c := range s.Cases {
 		where := "workload"
@@ -155,7 +155,7 @@ func TestProfileWins(t *testing.T) {
 	if s := mustParse(t, small); s.Profile != "" {
 		t.Errorf("profile %q without a suite", s.Profile)
 	}
-	// A run goes on with the profile that it was planned with.
+	// A resumed run keeps its profile.
 	run := s.NewRun("r", 1, started)
 	if got := run.Configurations[0].Options["profile"]; got != "paper" {
 		t.Errorf("the run notes profile %q", got)
@@ -166,7 +166,7 @@ func TestProfileWins(t *testing.T) {
 	}
 }
 
-// A known name takes further keys beside it.
+// A named configuration accepts further keys.
 func TestNamedConfigurationWithSize(t *testing.T) {
 	s := mustParseLocal(t, local)
 	if got := s.Configurations[1].String(); got != "vm.aufs=vm/containerd:storage=overlay,drive=local,vcpus=2" {

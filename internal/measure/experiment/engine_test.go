@@ -19,8 +19,8 @@ import (
 	"unnest/internal/measure/workload"
 )
 
-// fakeBench answers after a second, unless its script for the execution says
-// otherwise. Failures of a real bench cannot be provoked one by one.
+// fakeBench takes a second for an execution, unless its script does something else. A
+// real bench cannot be made to fail on demand.
 type fakeBench struct {
 	calls    []Execution
 	script   func(ctx context.Context, call int, x Execution) (Outcome, error) // nil: always good
@@ -61,7 +61,7 @@ func good(x Execution) Outcome {
 	return o
 }
 
-// recorder keeps what it hears.
+// recorder records phases and events.
 type recorder struct {
 	phases []string
 	events []Event
@@ -79,7 +79,7 @@ func (r *recorder) kinds() string {
 	return b.String()
 }
 
-// rig is a run directory and what runs in it.
+// rig is a run directory, its experiment and its bench.
 type rig struct {
 	t        *testing.T
 	path     string
@@ -110,7 +110,7 @@ func newRigOf(t *testing.T, text string, change func(*Spec)) *rig {
 	return r
 }
 
-// run begins or resumes the run from what its directory holds.
+// run starts or resumes the run in its directory.
 func (r *rig) run(ctx context.Context) error {
 	r.t.Helper()
 	dir, err := result.Open(r.path)
@@ -134,8 +134,7 @@ func (r *rig) load() (result.Run, []result.Sample) {
 	return run, samples
 }
 
-// wantExecutions checks that the journal holds exactly these executions, in
-// this order.
+// wantExecutions checks that the journal has exactly these executions, in this order.
 func (r *rig) wantExecutions(want []Execution) {
 	r.t.Helper()
 	_, samples := r.load()
@@ -213,7 +212,7 @@ func TestRunLearnsWhatIsLeft(t *testing.T) {
 			t.Errorf("at first %v are left, want %v", begun.Left, r.spec.Estimate())
 		}
 		plan := Schedule(r.spec, 42)
-		// The first execution tells what those of its group take, no others.
+		// The first execution improves the estimate of its group only.
 		left := end.Sub(start) - plan[0].Case.Wall - 3*time.Second
 		for _, x := range plan {
 			if x.Case.Group != plan[0].Case.Group {
@@ -226,9 +225,8 @@ func TestRunLearnsWhatIsLeft(t *testing.T) {
 	})
 }
 
-// What lives as long as a block is made anew once before each, the warm-up being one,
-// and again when a run goes on in the middle of one. What follows in another block is
-// not foretold.
+// Renew is called once before each block and the warm-up, and again when a run is resumed
+// in a block. Next does not announce executions of another block.
 func TestRenewsOncePerBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(s *Spec) { s.Warmup, s.Repetitions = 2, 3 })
@@ -249,15 +247,15 @@ func TestRenewsOncePerBlock(t *testing.T) {
 		}
 		// One execution of the first block took two calls.
 		if diff := cmp.Diff([]int{0, warmup, warmup + block + 1}, r.bench.renewals); diff != "" {
-			t.Errorf("made anew before the calls (-want +got):\n%s", diff)
+			t.Errorf("renewed before the calls (-want +got):\n%s", diff)
 		}
 		r.bench = fakeBench{}
 		if err := r.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		// Of the second block, one execution is done.
+		// One execution of the second block is done.
 		if diff := cmp.Diff([]int{0, warmup, warmup + block - 1}, r.bench.renewals); diff != "" {
-			t.Errorf("made anew after the resume before the calls (-want +got):\n%s", diff)
+			t.Errorf("renewed after the resume before the calls (-want +got):\n%s", diff)
 		}
 		for _, pair := range r.bench.foretold {
 			if pair[0].Block != pair[1].Block {
@@ -270,8 +268,8 @@ func TestRenewsOncePerBlock(t *testing.T) {
 	})
 }
 
-// An execution whose bench cannot be made ready is tried again and given up as any
-// other, without being begun; one fatal error is the end.
+// An execution whose Renew fails is retried and given up like any other, without being
+// started. A fatal error stops the run.
 func TestRenewalFails(t *testing.T) {
 	refused := errors.New("port 5001 is taken")
 	synctest.Test(t, func(t *testing.T) {
@@ -286,7 +284,7 @@ func TestRenewalFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff([]int{0, 6, 6, 6}, r.bench.renewals); diff != "" || len(r.bench.calls) != 12 {
-			t.Errorf("%d calls; made anew before (-want +got):\n%s", len(r.bench.calls), diff)
+			t.Errorf("%d calls; renewed before (-want +got):\n%s", len(r.bench.calls), diff)
 		}
 		for _, e := range r.progress.events {
 			if e.Kind == Retried && (!errors.Is(e.Err, refused) || e.Execution.Block != 1) {
@@ -312,8 +310,8 @@ func TestRenewalFails(t *testing.T) {
 	})
 }
 
-// The time that it takes is in no execution and under none's limit, but in what is
-// left of the run, as soon as it is known.
+// The time of Renew does not count for an execution or its time limit, but for the
+// remaining time of the run.
 func TestRenewalTakesTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -341,14 +339,14 @@ func TestRenewalTakesTime(t *testing.T) {
 				left = append(left, e.Left)
 			}
 		}
-		// Each kind of case has been seen when the first block is done.
+		// After the first block each group has been observed.
 		if want := took + 6*time.Second; left[5] != want || left[6] != 5*time.Second || left[11] != 0 {
 			t.Errorf("left after each execution: %v; want %v after the first block", left, want)
 		}
 	})
 }
 
-// A bench without such parts is asked for nothing, and no time is reckoned for it.
+// For a bench without Renew no time is estimated.
 func TestNothingToRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
@@ -514,7 +512,7 @@ func TestFatalErrorStopsTheRun(t *testing.T) {
 	})
 }
 
-// restartingBench is one whose machines can be brought up anew.
+// restartingBench is a bench that can restart its machines.
 type restartingBench struct {
 	fakeBench
 	restarts []int // after which call each was
@@ -560,7 +558,7 @@ func TestDeadMachineIsRestarted(t *testing.T) {
 	})
 }
 
-// A case that kills its machine each time is given up as one that fails each time.
+// A case that kills its machine each time is given up like one that fails each time.
 func TestCaseThatKillsItsMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(s *Spec) { s.Retries = 1 })
@@ -626,14 +624,14 @@ func TestRunStopsWhenNothingSucceeds(t *testing.T) {
 	})
 }
 
-// A hole is tried once, its reason is kept, and the run is complete without it; to
-// go on with the run tries it again.
+// An unsupported execution is tried once, its reason is recorded, and the run is complete
+// without it. A resumed run tries it again.
 func TestUnsupported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(s *Spec) { s.Repetitions = 5 })
-		hole := func(x Execution) bool { return x.Configuration.Name == "fused" && x.Case.Group == "udp_rr" }
+		unsupported := func(x Execution) bool { return x.Configuration.Name == "fused" && x.Case.Group == "udp_rr" }
 		r.bench.script = func(_ context.Context, _ int, x Execution) (Outcome, error) {
-			if hole(x) {
+			if unsupported(x) {
 				return Outcome{}, fmt.Errorf("%w: sockperf is not installed", ErrUnsupported)
 			}
 			return good(x), nil
@@ -643,10 +641,10 @@ func TestUnsupported(t *testing.T) {
 		}
 		plan := Schedule(r.spec, 42)
 		r.wantState(result.Complete, "")
-		r.wantExecutions(slices.DeleteFunc(slices.Clone(plan), hole))
+		r.wantExecutions(slices.DeleteFunc(slices.Clone(plan), unsupported))
 		tried := 0
 		for _, x := range r.bench.calls {
-			if hole(x) {
+			if unsupported(x) {
 				tried++
 			}
 		}
@@ -670,8 +668,8 @@ func TestUnsupported(t *testing.T) {
 	})
 }
 
-// Cases that never worked stop nothing as long as others work: all executions but
-// those of one case in one configuration fail, six and more in a row.
+// Cases that never worked do not stop the run while others work: all executions but those
+// of one case in one configuration fail, six or more in a row.
 func TestOneCaseThatWorksKeepsTheRunGoing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(s *Spec) { s.Repetitions = 5 })
@@ -696,8 +694,8 @@ func TestOneCaseThatWorksKeepsTheRunGoing(t *testing.T) {
 	})
 }
 
-// What worked and works no more stops the run after three executions for each
-// configuration, whatever else has never worked.
+// If pairs that worked before fail, the run stops after three executions for each
+// configuration, even if other pairs never worked.
 func TestRunStopsWhenWhatWorkedFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(s *Spec) { s.Repetitions = 9 })
@@ -715,8 +713,8 @@ func TestRunStopsWhenWhatWorkedFails(t *testing.T) {
 	})
 }
 
-// Whenever the run is interrupted, what is resumed yields the planned set in
-// the planned order.
+// Wherever the run is interrupted, the resumed run has the scheduled executions in
+// order.
 func TestInterruptAndResume(t *testing.T) {
 	for stop := 1; stop <= 12; stop++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -883,7 +881,7 @@ func TestRunRefusesAnotherExperiment(t *testing.T) {
 	}
 }
 
-// silent is a Progress that nobody watches.
+// silent is a Progress without output.
 type silent struct{}
 
 // Phase does nothing.

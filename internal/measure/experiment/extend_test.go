@@ -36,8 +36,8 @@ func TestWide(t *testing.T) {
 	}
 }
 
-// noisy is a bench whose value of a case scatters by so many percent: even
-// blocks have more, odd ones less.
+// noisy is a bench whose value of a case varies by so many percent: even blocks have
+// more, odd ones less.
 func noisy(percent map[string]float64) func(context.Context, int, Execution) (Outcome, error) {
 	return func(_ context.Context, _ int, x Execution) (Outcome, error) {
 		o := good(x)
@@ -66,7 +66,7 @@ func (r *rig) blocksOf() map[string]int {
 	return blocks
 }
 
-// With a scatter of ±s, n values of either sign have a half interval of about
+// With a variation of ±s, n values of either sign have a half interval of about
 // t·s/√(n-1), t from Student's table: ±2 % is within 3 % of the mean at n = 6
 // (2.571·2/√5 = 2.3) and 4 (3.182·2/√3 = 3.7 is not), at 5 values that are not
 // balanced (2.776·2.19/√5 = 2.7), so at 5.
@@ -90,8 +90,8 @@ func TestUntil(t *testing.T) {
 		if run.Planned != 32 || run.Repetitions != 2 {
 			t.Errorf("planned %d, repetitions %d; want 32, 2", run.Planned, run.Repetitions)
 		}
-		// The planned blocks are those of the seed, and in the others the
-		// configurations of a case follow each other too.
+		// The scheduled blocks are those of the seed, and in the others too the
+		// configurations of a case follow each other.
 		calls := r.bench.calls
 		for i, x := range Schedule(r.spec, 42) {
 			if calls[i].Key() != x.Key() {
@@ -117,7 +117,7 @@ func TestUntil(t *testing.T) {
 	})
 }
 
-// The extra blocks have the orders of the configurations balanced as the others.
+// The orders of the configurations are balanced in the added blocks too.
 func TestExtensionIsBalanced(t *testing.T) {
 	s := specOf(3, 2, 6)
 	s.Until, s.Limit = 0.01, 12
@@ -154,8 +154,8 @@ func keysOf(plan []Execution) (keys []result.Execution) {
 	return keys
 }
 
-// Wherever a run with added blocks is interrupted, going on yields the executions
-// of one that was not, in their order.
+// Wherever a run with added blocks is interrupted, the resumed run has the executions of
+// an uninterrupted one, in order.
 func TestInterruptAndResumeWithUntil(t *testing.T) {
 	script := noisy(map[string]float64{"NoCont udp_rr/64": 2, "fused udp_rr/1024": 50})
 	var whole []result.Execution
@@ -198,8 +198,8 @@ func TestInterruptAndResumeWithUntil(t *testing.T) {
 	}
 }
 
-// An interruption between the last planned execution and the first added one is
-// one, and a run that is narrow then is complete.
+// A run can be interrupted between the last scheduled and the first added execution. If
+// its intervals are narrow then, it is complete.
 func TestInterruptBetweenScheduleAndExtension(t *testing.T) {
 	for name, test := range map[string]struct {
 		percent float64
@@ -225,8 +225,8 @@ func TestInterruptBetweenScheduleAndExtension(t *testing.T) {
 	}
 }
 
-// A configuration in which a case never worked is a hole that no block is added
-// for, and that added blocks leave out.
+// No block is added for a configuration in which a case never worked, and added blocks
+// leave it out.
 func TestUntilLeavesUnsupportedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, until, nil)
@@ -250,8 +250,8 @@ func TestUntilLeavesUnsupportedOut(t *testing.T) {
 	})
 }
 
-// A resume that makes up for planned executions counts the added blocks that are
-// there, and adds others if what it found asks for them.
+// A resumed run that fills scheduled executions counts the existing added blocks, and adds
+// others if the intervals require them.
 func TestResumeFillsTheScheduleBesideAddedBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, until, nil)
@@ -289,8 +289,8 @@ func TestResumeFillsTheScheduleBesideAddedBlocks(t *testing.T) {
 	})
 }
 
-// A block that was begun is finished, although a sample made up for by the resume
-// makes the interval narrow.
+// A block that was begun is finished, although a sample of the resumed run makes the
+// interval narrow.
 func TestBlockThatWasBegunIsFinished(t *testing.T) {
 	s := specOf(2, 1, 3)
 	s.Until, s.Limit, s.Cases[0].Primary = 0.03, 9, "m"

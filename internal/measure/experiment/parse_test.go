@@ -106,7 +106,7 @@ seed: 18446744073709551615
 	}
 }
 
-// Each test replaces one piece of the small file and wants these lines.
+// Each test replaces a part of the small file and wants these lines.
 func TestParseRefuses(t *testing.T) {
 	for _, test := range []struct{ old, new, want string }{
 		{"1KiB]", "-3]", `x.yaml:11: cases[0].sizes[1]: want a positive number of bytes such as 1280 or 64KiB, got "-3"`},

@@ -28,11 +28,11 @@ func TestMachines(t *testing.T) {
 		{Full, Guest{4, 16 * gib}, on(stack.VM, stack.VM), []suite.Resources{{VCPUs: 4, Memory: 16 * gib}, {VCPUs: 4, Memory: 16 * gib}, {VCPUs: 4, Memory: 16 * gib}}},
 		{"", Guest{2, gib}, on(stack.VM, stack.Containerd), []suite.Resources{{VCPUs: 2, Memory: gib}, {VCPUs: 2, Memory: gib}}},
 		{Reserved, Guest{4, 16 * gib}, on(stack.Metal, stack.Containerd), []suite.Resources{{VCPUs: 4, Memory: 16 * gib}}},
-		// More than 16 GiB keeps 2 GiB, less an eighth.
+		// Of more than 16 GiB a hypervisor keeps 2 GiB, of less an eighth.
 		{Reserved, Guest{4, 64 * gib}, on(stack.VM), []suite.Resources{{VCPUs: 4, Memory: 64 * gib}, {VCPUs: 3, Memory: 62 * gib}}},
 		{Reserved, Guest{3, 2 * gib}, on(stack.VM, stack.VM), []suite.Resources{{VCPUs: 3, Memory: 2 * gib}, {VCPUs: 2, Memory: 1792 << 20}, {VCPUs: 1, Memory: 1536 << 20}}},
 		{Reserved, Guest{2, 1001 << 20}, on(stack.VM), []suite.Resources{{VCPUs: 2, Memory: 1001 << 20}, {VCPUs: 1, Memory: 876 << 20}}},
-		// A configuration's own size is what the hypervisors keep of.
+		// The hypervisors keep a part of the configuration's own size.
 		{Reserved, Guest{1, gib}, sized(4, 16*gib), []suite.Resources{{VCPUs: 4, Memory: 16 * gib}, {VCPUs: 3, Memory: 14 * gib}}},
 		{Full, Guest{1, gib}, sized(0, 3*gib), []suite.Resources{{VCPUs: 1, Memory: 3 * gib}, {VCPUs: 1, Memory: 3 * gib}}},
 		{Full, Guest{2, gib}, on(stack.SSH), []suite.Resources{{VCPUs: 2, Memory: gib}}},
@@ -51,8 +51,8 @@ func TestMachines(t *testing.T) {
 	}
 }
 
-// Whatever the guest, a level above has less than the one below and no level is
-// left with nothing, or it is an error.
+// For every guest, a level has less than the one below, and more than nothing unless
+// there is an error.
 func TestReservedLeavesSomething(t *testing.T) {
 	failed := 0
 	for vcpus := 1; vcpus <= 6; vcpus++ {

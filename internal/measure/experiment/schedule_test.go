@@ -116,8 +116,8 @@ func TestScheduleFollowsItsSeed(t *testing.T) {
 	}
 }
 
-// A plan must not change between versions: it would break no resume, but the
-// seed in a published run would no longer tell its order.
+// A schedule must not change between versions: the seed of a published run would no longer
+// give its order.
 func TestScheduleIsStable(t *testing.T) {
 	var got []string
 	for _, x := range Schedule(specOf(3, 2, 2), 42) {

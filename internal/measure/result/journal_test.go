@@ -58,7 +58,7 @@ func TestParseJournalReadsWhatWasEncoded(t *testing.T) {
 	}
 }
 
-// Every possible cut gives whole executions only, never a part of one.
+// At every cut the journal has only complete executions.
 func TestParseJournalDropsAnExecutionCutAnywhere(t *testing.T) {
 	a, b := execution("NAT", 0, 3), execution("BrFusion", 0, 3)
 	first, data := len(encode(t, a)), encode(t, a, b)
@@ -134,8 +134,8 @@ func TestEncodeExecutionRefuses(t *testing.T) {
 	}
 }
 
-// Whatever the bytes, the reader returns only whole executions, and what it
-// calls whole reads the same again.
+// For any bytes, the parser returns only complete executions, and parsing them again gives
+// the same result.
 func FuzzParseJournal(f *testing.F) {
 	data := encode(f, execution("NAT", 0, 2), execution("BrFusion", 1, 1))
 	f.Add(data)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// create makes a run directory that is closed with the test.
+// create creates a run directory and closes it at the end of the test.
 func create(t *testing.T, path string) *Dir {
 	t.Helper()
 	d, err := Create(path, Run{ID: "r1", State: Running, Repetitions: 6})
@@ -208,7 +208,7 @@ func TestAppendKeepsTheJournalWholeWhenAWriteFails(t *testing.T) {
 	}
 }
 
-// A full disk costs the execution being written and nothing else.
+// A full disk loses only the execution that is being written.
 func TestFullDisk(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("mounts a tmpfs: set UNNEST_PRIVILEGED=1")

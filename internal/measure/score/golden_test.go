@@ -11,8 +11,8 @@ import (
 	"unnest/internal/report/papers"
 )
 
-// diskRows returns the results of Lubomski et al., Tables 5 and 6, but for the
-// cases and configurations whose names begin with one of without.
+// diskRows returns the results of Lubomski et al., Tables 5 and 6, except cases and
+// configurations with a prefix in without.
 func diskRows(without ...string) []Row {
 	var rows []Row
 	for _, s := range papers.DiskScores() {
@@ -105,8 +105,7 @@ func TestDbenchDecides(t *testing.T) {
 	}
 }
 
-// The geometric mean does not depend on which other configurations there are; the
-// total does.
+// The geometric mean does not depend on other configurations; the total does.
 func TestGeoMeanIsIndependentOfOtherConfigurations(t *testing.T) {
 	opts := Options{Baseline: "metal.local"}
 	all, metal := one(t, diskRows(), opts), one(t, diskRows("vm."), opts)

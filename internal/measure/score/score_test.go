@@ -61,8 +61,8 @@ func TestSuites(t *testing.T) {
 	}
 }
 
-// A case that b lacks: it counts for nobody or, on demand, for those that have
-// it, and is named either way.
+// A case that b lacks counts for no configuration, or with Partial for those that have it.
+// It is always listed as missing.
 func TestMissing(t *testing.T) {
 	rows := []Row{hib("x", "a", 1), hib("x", "b", 2), hib("y", "a", 3), hib("y", "c", 4), hib("x", "c", 1)}
 	for _, tt := range []struct {
@@ -155,7 +155,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Values that are far apart overflow nothing.
+// Extreme values do not overflow.
 func TestExtremes(t *testing.T) {
 	rows := []Row{
 		hib("x", "a", Least), hib("x", "b", Greatest), hib("y", "a", Greatest), hib("y", "b", Least),
@@ -198,7 +198,7 @@ var approx = cmp.Options{
 	cmpopts.IgnoreFields(Suite{}, "Warnings"), // bounded in the order of the rows
 }
 
-// A case in another unit has other means, and the same scores and ratios.
+// Scores and ratios do not depend on the unit of a case.
 func TestScaleInvariance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -222,7 +222,7 @@ func TestScaleInvariance(t *testing.T) {
 	}
 }
 
-// The order of the rows means nothing.
+// The order of the rows does not matter.
 func TestPermutationInvariance(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for i := range 200 {

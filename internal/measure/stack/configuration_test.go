@@ -134,7 +134,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// Only a pod can be on two machines, and on the loopback of one it is not.
+// Only a pod can be on two machines, unless it uses the loopback of one machine.
 func TestSplit(t *testing.T) {
 	for text, want := range map[string]bool{
 		"SameNode": false, "NAT": false, "BrFusion": false, "L2": false,
@@ -187,8 +187,8 @@ func TestSixteenConfigurations(t *testing.T) {
 	}
 }
 
-// Whatever is valid is written so that it is read again as the same, its options
-// are those of its notation, and its description names what it consists of.
+// Parsing the notation of a valid configuration gives the same configuration. Its options
+// are those of its notation, and its description names its parts.
 func TestEveryValidConfigurationSurvives(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	pick := func(from ...string) string { return from[r.IntN(len(from))] }
@@ -290,7 +290,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// A container is reached at its own address on every network of BrFusion's.
+// A container has its own address on every network of BrFusion.
 func TestReached(t *testing.T) {
 	for network, want := range map[Network]bool{
 		"": false, HostNetwork: false, NAT: false, BrFusion: true, BrFusionCold: true, BrFusionTrunk: true,

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// read is the reader of what String writes, "BrFusion=vm/containerd:network=brfusion",
-// by which tests see that the notation tells all of a configuration. The name may be
-// left out; a name alone is looked up with Named. What it returns is valid.
+// read parses the output of String, "BrFusion=vm/containerd:network=brfusion", to check
+// that the notation is complete. The name is optional; a name alone is looked up with
+// Named. It returns a valid configuration.
 func read(text string) (Configuration, error) {
 	if c, ok := Named(text); ok {
 		return c, nil

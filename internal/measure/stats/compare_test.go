@@ -168,7 +168,7 @@ func TestMinimumDetectable(t *testing.T) {
 	}
 }
 
-// TestPowerAtMinimumDetectable simulates what MinimumDetectable promises.
+// TestPowerAtMinimumDetectable simulates the power of the test at MinimumDetectable.
 func TestPowerAtMinimumDetectable(t *testing.T) {
 	const runs, sd = 2000, 10.0
 	for _, tc := range []struct {

@@ -37,7 +37,7 @@ func pooled(t *testing.T, measurements, blocks int, shared, shift float64) float
 	return sum.Rate()
 }
 
-// Over many equal pairs the rate is that of the test; what blocks share makes it
+// Over many equal pairs the rate is that of the test. Noise that blocks share makes it
 // smaller, a real difference larger.
 func TestFalsePositiveRate(t *testing.T) {
 	for _, test := range []struct {
@@ -55,8 +55,8 @@ func TestFalsePositiveRate(t *testing.T) {
 	}
 }
 
-// Measured one after the other on a machine that drifts, equal configurations look
-// different, and the rate shows it: the sides of a block are not alike.
+// The rate shows that equal configurations look different if they are measured one after
+// the other on a machine that drifts.
 func TestFalsePositivesShowDrift(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	var a, b []Observation
@@ -81,7 +81,7 @@ func TestFalsePositivesCountBlocks(t *testing.T) {
 	if f != again {
 		t.Errorf("equal arguments give %+v and %+v", f, again)
 	}
-	// A block of one side is left out; several values of a block are their median.
+	// A block with one side is left out; several values of a block count as their median.
 	more := append([]Observation{{99, 1e9}}, a...)
 	more = append(more, Observation{0, a[0].Value - 5}, Observation{0, a[0].Value + 5})
 	if same, err := WelchFalsePositives(more, b, 0.05, 50, 7); err != nil || same != f {

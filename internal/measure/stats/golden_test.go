@@ -29,7 +29,7 @@ func newPrinted(key, level string, m papers.Mean) printed {
 }
 
 // matches reports whether got agrees with a printed number up to one unit of
-// its last digit: some are rounded, some cut.
+// its last digit: some are rounded, some truncated.
 func matches(got float64, want papers.Number) bool {
 	return math.Abs(got-want.Float()) <= want.Unit()*1.001
 }
@@ -46,7 +46,7 @@ func find(t *testing.T, rows []printed, key, level string) Moments {
 }
 
 // TestPrintedDerivatives checks every change and relative standard error of
-// Tables 5-14, but for those four that do not follow from the printed means.
+// Tables 5-14, except four that do not follow from the printed means.
 func TestPrintedDerivatives(t *testing.T) {
 	misprints := map[string]string{
 		"5 S390x throughput L1 stderr":  "1.77, is 1.79",

@@ -35,8 +35,8 @@ func sameFloats(got, want []float64) bool {
 	return true
 }
 
-// rejectedByHolm is the procedure as defined: go through the tests from the
-// smallest p, reject while p ≤ α/(tests left), stop at the first that is not.
+// rejectedByHolm is the procedure as defined: visit the tests from the smallest p, reject
+// while p ≤ α/(tests left), and stop at the first larger one.
 func rejectedByHolm(ps []float64, alpha float64) []bool {
 	rejected := make([]bool, len(ps))
 	left := 0

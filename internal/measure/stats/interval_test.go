@@ -81,7 +81,7 @@ func TestIntervalErrors(t *testing.T) {
 	}
 }
 
-// TestIntervalCoverage simulates how often intervals hold the true value.
+// TestIntervalCoverage simulates how often intervals include the true value.
 func TestIntervalCoverage(t *testing.T) {
 	const runs = 4000
 	for name, interval := range map[string]func([]float64, float64) (Interval, error){

@@ -111,8 +111,8 @@ func TestRatioDeterministic(t *testing.T) {
 	}
 }
 
-// TestRatioProperties: order and scale of the samples do not matter, and higher
-// confidence widens.
+// TestRatioProperties: the order and the scale of the samples do not matter, and a higher
+// confidence gives a wider interval.
 func TestRatioProperties(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 0))
 	for range 50 {
@@ -168,7 +168,7 @@ func TestBlockRatioMissingSides(t *testing.T) {
 	}
 }
 
-// TestRatioCoverage simulates how often the intervals hold the true ratio, on
+// TestRatioCoverage simulates how often the intervals include the true ratio, on
 // skewed data; the paired one with noise common to the blocks.
 func TestRatioCoverage(t *testing.T) {
 	const runs, truth = 500, 1.1

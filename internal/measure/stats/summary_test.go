@@ -42,8 +42,8 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
-// Of 1 to 9 the percentiles are known, in whatever order the values come; they
-// never lie beyond the values.
+// The percentiles of 1 to 9 are known. They do not depend on the order of the values, and
+// are never outside them.
 func TestQuantiles(t *testing.T) {
 	xs := []float64{9, 1, 8, 2, 7, 3, 6, 4, 5}
 	got, err := Quantiles(xs, 0, 0.01, 0.25, 0.5, 0.75, 0.99, 1)

@@ -52,7 +52,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestWarningsFollowBlocks: drift goes by block, not by position.
+// TestWarningsFollowBlocks: drift is over blocks, not over positions.
 func TestWarningsFollowBlocks(t *testing.T) {
 	obs := []Observation{{4, 104}, {0, 100}, {5, 105}, {2, 102}, {1, 101}, {3, 103}}
 	if got := kinds(Warnings(obs)); !slices.Equal(got, []Kind{Drift}) {
@@ -115,7 +115,7 @@ func permute(xs []float64, from int, visit func([]float64)) {
 	}
 }
 
-// TestFalseWarnings: undisturbed samples of six rarely raise a warning.
+// TestFalseWarnings: undisturbed samples of six rarely give a warning.
 func TestFalseWarnings(t *testing.T) {
 	const runs = 3000
 	rng := rand.New(rand.NewPCG(11, 0))

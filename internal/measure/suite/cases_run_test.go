@@ -13,10 +13,10 @@ import (
 	"testing"
 )
 
-var capture = flag.Bool("capture", false, "TestCasesRun keeps what the cases of cpu, multicore and java print in testdata")
+var capture = flag.Bool("capture", false, "let TestCasesRun store the output of the cases of cpu, multicore and java in testdata")
 
-// TestCasesRun runs every case twice in the quick profile, as an experiment does. It
-// takes every tool, and minutes: go test -tags suites.
+// TestCasesRun runs every case twice in the quick profile, as an experiment does. It needs
+// all tools and takes minutes: go test -tags suites.
 func TestCasesRun(t *testing.T) {
 	r := Resources{VCPUs: 2, Memory: gib}
 	for _, c := range All() {

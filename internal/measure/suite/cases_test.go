@@ -18,7 +18,7 @@ import (
 	"unnest/internal/measure/workload"
 )
 
-// machines are the smallest that a case has to run on, and a larger one.
+// machines are the smallest supported machine and a larger one.
 var machines = []Resources{{VCPUs: 1, Memory: 512 * mib}, {VCPUs: 4, Memory: 4 * gib}}
 
 func TestCasesAreComplete(t *testing.T) {
@@ -50,8 +50,8 @@ func TestCasesAreComplete(t *testing.T) {
 	}
 }
 
-// The paper has 27 cases in pts/cpu, 19 in pts/multicore and 6 in pts/java; what
-// Debian has not is left out, and SciMark's parts are cases.
+// The paper has 27 cases in pts/cpu, 19 in pts/multicore and 6 in pts/java. Tools that
+// Debian does not have are left out, and SciMark's parts are cases.
 func TestSuitesHaveTheirCases(t *testing.T) {
 	for name, want := range map[string]int{"cpu": 25, "multicore": 15, "java": 8} {
 		cases, err := Of(name)
@@ -61,7 +61,7 @@ func TestSuitesHaveTheirCases(t *testing.T) {
 	}
 }
 
-// An unfit format verb would be a word that only the shell stumbles on.
+// A wrong format verb would only fail in the shell.
 func TestScriptsAreWhole(t *testing.T) {
 	for _, c := range All() {
 		for script, text := range scripts(c) {
@@ -87,7 +87,7 @@ func TestScriptsParse(t *testing.T) {
 	}
 }
 
-// A case says which interpreter makes its data.
+// A case lists the interpreter of its scripts.
 func TestPerlIsNamed(t *testing.T) {
 	for _, c := range slices.Concat(cpu(), multicore(), java()) {
 		used := c.Prepare != nil && strings.Contains(c.Prepare(Quick, machines[0]), "perl - ")
@@ -112,8 +112,8 @@ func scripts(c Case) map[string]string {
 	return texts
 }
 
-// Every case of cpu and java runs on one thread whatever the machine, but for
-// Sunflow, and every case of multicore runs differently on more processors.
+// Every case of cpu and java except Sunflow runs on one thread on every machine, and every
+// case of multicore depends on the number of processors.
 func TestThreadsFollowTheSuite(t *testing.T) {
 	for _, c := range slices.Concat(cpu(), multicore(), java()) {
 		alike := c.Run(Quick, machines[0]) == c.Run(Quick, machines[1])
@@ -123,7 +123,7 @@ func TestThreadsFollowTheSuite(t *testing.T) {
 	}
 }
 
-// bash runs a script that has to end well and returns its standard output.
+// bash runs a script that has to succeed, and returns its standard output.
 func bash(t *testing.T, dir, script string) []byte {
 	t.Helper()
 	out, err := execBash(t, dir, script)
@@ -133,8 +133,8 @@ func bash(t *testing.T, dir, script string) []byte {
 	return out
 }
 
-// execBash runs a script as a case's place does and returns its standard output,
-// or an error that repeats what it printed.
+// execBash runs a script like a bench does, and returns its standard output, or an error
+// with its output.
 func execBash(t *testing.T, dir, script string) ([]byte, error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer

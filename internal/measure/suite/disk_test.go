@@ -11,7 +11,7 @@ import (
 	"unnest/internal/measure/workload"
 )
 
-// recorded returns an output that was written down when the tool really ran.
+// recorded returns the recorded output of a tool.
 func recorded(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
@@ -43,7 +43,7 @@ func checkRecorded(t *testing.T, cases []Case, want map[string][]float64) {
 	}
 }
 
-// refusal is an output that has no figures, and what Parse says of it.
+// refusal is an output without figures, and the error of Parse.
 type refusal struct{ name, output, want string }
 
 // checkRefusals wants an error of read for each output.
@@ -62,8 +62,8 @@ func checkRefusals(t *testing.T, read func([]byte) ([]workload.Value, error), te
 	}
 }
 
-// checkScripts wants what every case of a suite has: scripts that say the same
-// each time, are larger in the paper's profile and leave nothing running.
+// checkScripts checks properties of all cases: scripts are deterministic, larger in the
+// paper's profile and leave nothing running.
 func checkScripts(t *testing.T, suite string, cases []Case) {
 	t.Helper()
 	machine := Resources{VCPUs: 2, Memory: gib}
@@ -117,7 +117,7 @@ func TestDiskRows(t *testing.T) {
 	}
 }
 
-// TestDiskPaperSizes checks the sizes of the profiles that the paper ran.
+// TestDiskPaperSizes checks the sizes of the paper's profiles.
 func TestDiskPaperSizes(t *testing.T) {
 	want := map[string]string{
 		"aio-stress": "--bs=64k --size=2147483648 --iodepth=64", "fs-mark": "-s 1048576 -n 1000",

@@ -13,8 +13,8 @@ import (
 	"unnest/internal/measure/workload"
 )
 
-// Every case of cpu, multicore and java reads what its tool once printed; timed
-// ones are read alike, so that one of them stands for all.
+// Every case of cpu, multicore and java parses the recorded output of its tool. Timed cases
+// share a parser, so only one of them has wanted values.
 func TestParseOfCPUCases(t *testing.T) {
 	throughput := func(v float64) []workload.Value { return []workload.Value{{Metric: "throughput", Value: v}} }
 	want := map[string][]workload.Value{
@@ -49,7 +49,7 @@ func TestParseOfCPUCases(t *testing.T) {
 	}
 }
 
-// printed returns what a case once printed.
+// printed returns the recorded output of a case.
 func printed(t *testing.T, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
@@ -82,7 +82,7 @@ func TestParseOfCPUCasesRefuses(t *testing.T) {
 	}
 }
 
-// john counts in thousands when it is fast.
+// john prints thousands when it is fast.
 func TestJohnsThousands(t *testing.T) {
 	output := strings.Replace(string(printed(t, "cpu-john-bcrypt")), "259 c/s real", "9445K c/s real", 1)
 	got, err := readJohn("Raw")([]byte(output))
@@ -91,7 +91,7 @@ func TestJohnsThousands(t *testing.T) {
 	}
 }
 
-// A script that fails is not timed, and what it prints comes before the time.
+// A script that fails is not timed, and the output precedes the time.
 func TestElapsedKeepsTheScriptsFailure(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("UNNEST_PRIVILEGED=1 runs bash")

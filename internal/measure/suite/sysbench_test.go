@@ -66,8 +66,7 @@ func TestSysbenchRefusals(t *testing.T) {
 	})
 }
 
-// lastLatency is the error of an output without a mean latency, which ends as
-// output does.
+// lastLatency is the error for an output without a mean latency, with the same end.
 func lastLatency(output string) string {
 	return strings.Replace(lastLineOf(output), "read throughput", "read latency_mean", 1)
 }

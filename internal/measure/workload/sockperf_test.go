@@ -26,7 +26,7 @@ func TestSockperfParse(t *testing.T) {
 	})
 }
 
-// Every captured run that ended well gives an output.
+// Every captured successful run gives an output.
 func TestSockperfParseCaptures(t *testing.T) {
 	for _, size := range []string{"64", "1280", "16384"} {
 		for _, protocol := range []Protocol{UDP, TCP} {
@@ -85,7 +85,7 @@ func TestSockperfParseErrors(t *testing.T) {
 	}
 }
 
-// The message that was under way when the time was up is not a lost one.
+// A message in flight at the end is not lost.
 func TestSockperfStalled(t *testing.T) {
 	tests := []struct {
 		run  sockperfRun
@@ -122,8 +122,8 @@ func seed(f *testing.F, glob string) {
 	}
 }
 
-// fuzzParse checks that stdout gives either an output that w promises or one
-// clear error, and no output with the error.
+// fuzzParse checks that stdout gives either a valid output of w or one clear error
+// without output.
 func fuzzParse(t *testing.T, w Workload, stdout []byte, udp bool, size int) {
 	p := params(TCP, size)
 	if udp {
@@ -136,6 +136,6 @@ func fuzzParse(t *testing.T, w Workload, stdout []byte, udp bool, size int) {
 	}
 	checkError(t, w, err)
 	if got.Values != nil || got.Operations != 0 {
-		t.Errorf("output %v beside error %v", got, err)
+		t.Errorf("output %v with error %v", got, err)
 	}
 }

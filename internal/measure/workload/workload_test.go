@@ -29,7 +29,7 @@ func params(protocol Protocol, size int) Params {
 	return Params{Protocol: protocol, Size: size, Duration: time.Second}
 }
 
-// checkOutput fails t unless o is what Workload promises for p.
+// checkOutput fails t unless o is a valid output of w for p.
 func checkOutput(t *testing.T, w Workload, p Params, o Output) {
 	t.Helper()
 	metrics := w.Metrics(p)
@@ -189,7 +189,7 @@ func TestMetricsAreWellFormed(t *testing.T) {
 				seen[m.Name] = true
 			}
 			if primary := w.Primary(params(protocol, 64)); !seen[primary] {
-				t.Errorf("%s %s: primary %q is no metric", w.Name(), protocol, primary)
+				t.Errorf("%s %s: primary %q is not a metric", w.Name(), protocol, primary)
 			}
 		}
 	}
