@@ -1,0 +1,59 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+
+	"unnest/internal/measure/workload"
+)
+
+// ErrFatal is wrapped by a Bench's error after which no execution can succeed, such as
+// a dead guest. Unless the bench is a Restarter, the run stops at once and can be
+// resumed.
+var ErrFatal = errors.New("the machine is gone")
+
+// ErrUnsupported is wrapped by a Bench's error if the case can never run in the
+// configuration: its tool is missing, or its machine is too small. Neither this
+// execution nor those of later blocks are retried, and the run continues.
+var ErrUnsupported = errors.New("the case cannot run in this configuration")
+
+// Bench has the configurations running and executes one case in one of them at a
+// time. It must refuse options of a configuration that it does not implement.
+type Bench interface {
+	// Execute runs the case once and returns its values. When ctx ends, it stops what it
+	// started and returns soon. Errors are retried, except those that wrap ErrFatal or
+	// ErrUnsupported.
+	Execute(ctx context.Context, e Execution) (Outcome, error)
+}
+
+// Lookahead is implemented by a Bench that can prepare the next execution.
+type Lookahead interface {
+	// Next announces the execution that follows the current one in the same block. It
+	// is a hint: another execution may follow, or none.
+	Next(e Execution)
+}
+
+// Renewer is implemented by a Bench with processes, such as servers, that outlive an
+// execution. Two processes of the same binary differ for as long as they live, and no
+// interval shows that difference, so they are replaced for each block.
+type Renewer interface {
+	// Renew replaces them. It is called before the first execution of each block, of the
+	// warm-up, and of the rest of a block when a run is resumed. If it fails, so does the
+	// execution, and Renew is called again before the next one.
+	Renew(ctx context.Context) error
+}
+
+// Restarter is implemented by a Bench that can restart its machines.
+type Restarter interface {
+	// Restart is called after an error that wraps ErrFatal. The execution counts as
+	// failed and is retried, so a case that kills its machine each time does not end the
+	// run. An error of Restart does.
+	Restart(ctx context.Context) error
+}
+
+// Outcome is the result of one execution.
+type Outcome struct {
+	Values []workload.Value  // metrics of the case, including its primary one
+	Boot   string            // kernel boot ID of the measured guest
+	Tags   map[string]string // further properties to group samples by
+}
