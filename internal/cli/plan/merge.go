@@ -42,7 +42,7 @@ of pieces of a trace that share no users.`,
 			if err != nil {
 				return fmt.Errorf("merge: %w", err)
 			}
-			return output.print(streams, report.Plan(merged))
+			return output.write(streams, report.Plan(merged))
 		},
 	}
 	output.addFlags(cmd)

@@ -32,8 +32,8 @@ func (o *Output) addFlags(cmd *cobra.Command) {
 // exist: planning may take long.
 func (o Output) check() error { return errors.Join(o.Check(), document.CheckFile(o.HTML)) }
 
-// print prints doc wherever it was asked for.
-func (o Output) print(streams terminal.Streams, doc report.Document) error {
+// write prints doc, and its page if there is one.
+func (o Output) write(streams terminal.Streams, doc report.Document) error {
 	if o.HTML != "" {
 		if err := document.WriteFile(o.HTML, func(w io.Writer) error { return report.HTML(w, doc) }); err != nil {
 			return err

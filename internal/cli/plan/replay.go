@@ -66,7 +66,7 @@ func (s setting) replay(ctx context.Context, opts Options, p *progress) error {
 		Settings: newSettings(opts, s), Traces: []summary.Reading{newReading(read)}, PerUser: all,
 	}
 	r.Add()
-	return opts.Output.print(opts.Streams, report.Replay(r))
+	return opts.Output.write(opts.Streams, report.Replay(r))
 }
 
 // play replays the pods of one user, in every way.

@@ -47,7 +47,7 @@ func run(ctx context.Context, opts Options) error {
 			return err
 		}
 		p.clear()
-		return opts.Output.print(opts.Streams, doc)
+		return opts.Output.write(opts.Streams, doc)
 	}
 	if opts.Frontier {
 		result, err := s.frontier(ctx, c, price, newSettings(opts, s), p)
@@ -55,7 +55,7 @@ func run(ctx context.Context, opts Options) error {
 			return fmt.Errorf("plan: %w", err)
 		}
 		p.clear()
-		return opts.Output.print(opts.Streams, report.Frontier(result))
+		return opts.Output.write(opts.Streams, report.Frontier(result))
 	}
 	all, err := s.compare(ctx, c, p)
 	if err != nil {
@@ -69,7 +69,7 @@ func run(ctx context.Context, opts Options) error {
 			return err
 		}
 	}
-	return opts.Output.print(opts.Streams, report.Plan(result))
+	return opts.Output.write(opts.Streams, report.Plan(result))
 }
 
 // writable returns an error unless all output files can be written.
