@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -56,23 +58,21 @@ func run(ctx context.Context, o Options) error {
 }
 
 // list prints what was removed, or would be.
-func list(o Options, labs, work []string) (err error) {
+func list(o Options, labs, work []string) error {
 	verb := "removed"
 	if o.DryRun {
 		verb = "would remove"
 	}
-	print := func(format string, args ...any) {
-		_, printErr := fmt.Fprintf(o.Streams.Out, format+"\n", args...)
-		err = errors.Join(err, printErr)
-	}
+	var text strings.Builder
 	for _, dir := range labs {
-		print("%s lab %s with its processes and network namespaces", verb, dir)
+		fmt.Fprintf(&text, "%s lab %s with its processes and network namespaces\n", verb, dir)
 	}
 	for _, dir := range work {
-		print("%s work directory %s with its control groups", verb, dir)
+		fmt.Fprintf(&text, "%s work directory %s with its control groups\n", verb, dir)
 	}
-	if len(labs)+len(work) == 0 {
-		print("nothing to remove")
+	if text.Len() == 0 {
+		text.WriteString("nothing to remove\n")
 	}
+	_, err := io.WriteString(o.Streams.Out, text.String())
 	return err
 }
