@@ -17,7 +17,7 @@ import (
 	"unnest/internal/testbed/guest"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // rich returns the probes of a machine with everything but KVM and a running
 // container engine.

@@ -18,7 +18,7 @@ import (
 	"unnest/internal/testbed/lab"
 )
 
-// execute runs "unnest vm" with args and returns what it wrote.
+// execute runs "unnest vm" with args and returns its output.
 func execute(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errOut bytes.Buffer
@@ -38,8 +38,8 @@ func newState(t *testing.T) string {
 	return filepath.Join(dir, labName)
 }
 
-// newDead makes the lab, with guests that have ended: their numbers are that of
-// this process, which is no QEMU.
+// newDead makes the lab with guests that have ended: their PID is that of this process,
+// which is not QEMU.
 func newDead(t *testing.T, names ...string) (dir string) {
 	t.Helper()
 	dir = newState(t)
@@ -88,7 +88,7 @@ func TestUpOptions(t *testing.T) {
 	}
 }
 
-// What is wrong on the command line is told before anything is made.
+// Wrong usage is refused before anything is made.
 func TestWrongUsage(t *testing.T) {
 	tests := []struct {
 		args []string
@@ -117,7 +117,7 @@ func TestWrongUsage(t *testing.T) {
 	}
 }
 
-// Where no guest runs, nothing is made, and the answer says so.
+// Without a running guest, commands make nothing and say that no guest runs.
 func TestWithoutLab(t *testing.T) {
 	tests := []struct {
 		args   []string
@@ -144,8 +144,8 @@ func TestWithoutLab(t *testing.T) {
 	}
 }
 
-// A guest that has ended is shown as such, cannot be entered, and can be
-// removed; the lab stays while another guest is in it.
+// A guest that has ended is listed as dead, cannot be entered, and can be removed. The
+// lab stays while it has another guest.
 func TestDeadGuests(t *testing.T) {
 	dir := newDead(t, "node1", "node2")
 	stdout, _, err := execute(t, "ls")
@@ -206,7 +206,7 @@ func TestDownAllAfterKill(t *testing.T) {
 	}
 }
 
-// While one unnest works with the lab, another does not take its guests.
+// While one unnest works with the lab, another cannot stop its guests.
 func TestDownWhileInUse(t *testing.T) {
 	newDead(t, "node1", "node2")
 	l, err := lab.Open(labName)
@@ -226,7 +226,7 @@ func TestDownWhileInUse(t *testing.T) {
 	}
 }
 
-// Flags after the guest's name are the command's, not ours.
+// Flags after the guest's name belong to the command.
 func TestSSHLeavesFlags(t *testing.T) {
 	newState(t)
 	cmd := newSSHCmd(terminal.Streams{Out: io.Discard, Err: io.Discard})

@@ -37,8 +37,8 @@ func newCase(name, tool string, protocol workload.Protocol) experiment.Case {
 	return c
 }
 
-// clock is a place whose commands take a time that is given beforehand, on the
-// clock of a test, and notes when they loaded the network.
+// clock is a place whose commands take given times, on the clock of a test, and record
+// when they load the network.
 type clock struct {
 	mu   sync.Mutex
 	took []time.Duration // of the commands to come; those after them take their wall time
@@ -52,7 +52,7 @@ type run struct {
 	killed              bool
 }
 
-// loaded reports whether the command came as far as to load the network.
+// loaded reports whether the command loaded the network.
 func (r *run) loaded() bool { return r.end.After(r.loading) }
 
 func (p *clock) String() string { return "clock" }
@@ -131,8 +131,8 @@ func assertNoOverlap(t *testing.T, p *clock) {
 	}
 }
 
-// Executions that follow each other as foretold idle while the one before is
-// measured, and load soon after it.
+// If the execution that follows is known, its client idles during the present one, and
+// loads soon after it.
 func TestTurnAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &clock{}
@@ -150,7 +150,7 @@ func TestTurnAhead(t *testing.T) {
 		assertNoOverlap(t, p)
 		for i, r := range p.runs {
 			if r.killed || !r.loaded() {
-				t.Errorf("client %d: %+v; want it to end by itself", i, r)
+				t.Errorf("client %d: %+v; want it not to be killed", i, r)
 			}
 			if i > 0 && r.loading.Sub(p.runs[i-1].end) != loadGap {
 				t.Errorf("client %d loads %v after the one before, want %v", i, r.loading.Sub(p.runs[i-1].end), loadGap)
@@ -162,8 +162,8 @@ func TestTurnAhead(t *testing.T) {
 	})
 }
 
-// What becomes of a client started ahead of its turn, by what happens instead
-// of what was foretold.
+// What happens to a client that was started in advance, if another execution follows
+// than expected.
 func TestTurnOtherwise(t *testing.T) {
 	first, second := newExecution("NAT", pingPong, 0), newExecution("BrFusion", pingPong, 0)
 	wall, lead := pingPong.Wall, lookup(pingPong).Lead()
@@ -247,7 +247,7 @@ func TestTurnOtherwise(t *testing.T) {
 	}
 }
 
-// A client that waits for its turn is gone shortly before it would load.
+// A client that was not claimed is killed shortly before it would load.
 func TestTurnExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &clock{}
@@ -266,7 +266,7 @@ func TestTurnExpires(t *testing.T) {
 	})
 }
 
-// A client that would load at once is never started ahead.
+// A client that does not idle is never started in advance.
 func TestTurnWithoutLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &clock{}
@@ -318,7 +318,7 @@ func TestTurnInPod(t *testing.T) {
 	}
 }
 
-// A client in a pod ends when what is to be done before its load fails.
+// A client in a pod ends when the preparation of its load fails.
 func TestTurnInPodFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &clock{}
@@ -334,8 +334,8 @@ func TestTurnInPodFails(t *testing.T) {
 	})
 }
 
-// Whatever follows whatever, and however long it takes: loads never overlap,
-// and each execution has a client that ended by itself.
+// In any order of executions of any duration, loads never overlap, and the client of
+// each execution is not killed.
 func TestTurnNeverOverlaps(t *testing.T) {
 	cases := []experiment.Case{pingPong, pingPong, stream}
 	for seed := range uint64(200) {
@@ -379,7 +379,7 @@ func TestTurnNeverOverlaps(t *testing.T) {
 	}
 }
 
-// What the tool itself says of a failure is told before what its exit code is.
+// The tool's own error message comes before its exit code.
 func TestLoad(t *testing.T) {
 	report, err := os.ReadFile("../workload/testdata/iperf3-tcp-1280.json")
 	if err != nil {

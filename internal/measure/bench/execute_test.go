@@ -36,7 +36,7 @@ func TestPerOperation(t *testing.T) {
 	}
 }
 
-// The guests that a pod is split over are one figure.
+// The figures of the guests of a split pod are added.
 func TestPerOperationSumsGuests(t *testing.T) {
 	client, server := cputime.Times{User: time.Hour}, cputime.Times{SoftIRQ: time.Minute}
 	before := cpuTimes{guests: []cputime.Times{client, server}}
@@ -54,7 +54,7 @@ func TestPerOperationSumsGuests(t *testing.T) {
 	}
 }
 
-// On the host itself there is no guest, and no figure of one.
+// A configuration on the host has no guest figures.
 func TestPerOperationWithoutGuest(t *testing.T) {
 	got, err := perOperation(cpuTimes{}, cpuTimes{host: cputime.Times{User: 3 * time.Second}}, 1e6)
 	want := []workload.Value{{Metric: "host_usr", Value: 3}, {Metric: "host_sys"}, {Metric: "host_soft"}, {Metric: "host_guest"}}
@@ -66,8 +66,8 @@ func TestPerOperationWithoutGuest(t *testing.T) {
 	}
 }
 
-// Counters that went backwards are of another boot, and no operations divide
-// nothing: neither gives a figure.
+// Counters that decrease belong to another boot. They are refused, and so are 0
+// operations.
 func TestPerOperationRefuses(t *testing.T) {
 	late, early := cputime.Times{User: 2 * time.Second}, cputime.Times{User: time.Second}
 	tests := []struct {
@@ -91,7 +91,7 @@ func TestPerOperationRefuses(t *testing.T) {
 	}
 }
 
-// This host has spent CPU time, and never less than before.
+// The CPU times of this host never decrease.
 func TestHostTimes(t *testing.T) {
 	before, err := hostTimes()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"unnest/internal/measure/suite"
 )
 
-// answer is a transport that answers every request the same.
+// answer is a transport that gives the same answer to every request.
 type answer struct {
 	status int
 	body   string

@@ -8,8 +8,8 @@ import (
 	"unnest/internal/measure/stack"
 )
 
-// What container engines take as a name (Docker's daemon/names, containerd's
-// identifiers) whatever the configuration is called.
+// Names of containers follow the rules of the engines (Docker's daemon/names,
+// containerd's identifiers) for every name of a configuration.
 func TestContainerName(t *testing.T) {
 	taken := regexp.MustCompile(`^[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*$`)
 	for name, want := range map[string]string{
@@ -22,8 +22,7 @@ func TestContainerName(t *testing.T) {
 	}
 }
 
-// Configurations on one host share what was logged in to, unless they ask for
-// another engine there.
+// Configurations on one host share its machine, unless they need different engines.
 func TestMachineKeyOfRemotes(t *testing.T) {
 	key := func(host string, layers ...stack.Layer) string {
 		t.Helper()

@@ -31,7 +31,7 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// A shell that is killed, or does not answer in time, gives an error soon.
+// A shell that is killed or does not answer gives an error in time.
 func TestMeterFails(t *testing.T) {
 	m, err := startMeter(t.Context(), place.Local{})
 	if err != nil {
@@ -57,7 +57,7 @@ func TestMeterFails(t *testing.T) {
 	}
 }
 
-// mute is a place whose commands never say anything.
+// mute is a place whose commands print nothing.
 type mute struct{ place.Local }
 
 func (mute) Start(ctx context.Context, _ place.Command) (place.Process, error) {

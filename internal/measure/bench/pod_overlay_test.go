@@ -17,8 +17,8 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// hold keeps new namespaces until the test ends, entered from those of the process
-// within, 0 being the test's own. It returns the process that holds them.
+// hold makes new namespaces that end with the test, from within those of the process
+// within (0: the test). It returns the process that holds them.
 func hold(t *testing.T, within int, namespaces ...string) int {
 	t.Helper()
 	args := append([]string{"unshare"}, namespaces...)
@@ -44,8 +44,8 @@ func hold(t *testing.T, within int, namespaces ...string) int {
 	return cmd.Process.Pid
 }
 
-// overlayGuest makes a namespace that stands for a guest with a container in it,
-// called name: its engine knows the container's process, and nothing else.
+// overlayGuest makes a namespace as a guest with a container called name. Its engine
+// knows only the container's process.
 func overlayGuest(t *testing.T, address, name string) (s *machine, guest, container int) {
 	t.Helper()
 	guest = hold(t, 0, "--mount", "--net")
@@ -69,7 +69,7 @@ func overlayGuest(t *testing.T, address, name string) (s *machine, guest, contai
 
 func netNS(pid int) string { return fmt.Sprintf("/proc/%d/ns/net", pid) }
 
-// echo listens on an address in a network namespace and sends back what comes.
+// echo listens on an address in a network namespace and returns what it receives.
 func echo(t *testing.T, ns string, address string) {
 	t.Helper()
 	err := lab.Do(ns, func() error {
@@ -97,8 +97,8 @@ func echo(t *testing.T, ns string, address string) {
 	}
 }
 
-// Two containers in two guests reach each other over the overlay, by nothing but
-// UDP to VXLAN's port between the guests, and not by learning.
+// Two containers in two guests reach each other over the overlay, only by UDP to the
+// VXLAN port between the guests, and without learning.
 func TestOverlay(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")

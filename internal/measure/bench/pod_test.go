@@ -31,8 +31,8 @@ cases:
   - {name: udp_rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s}
 `
 
-// A pod on two machines has its clients where those of that size are that are not
-// split, and its servers in one beside it. No guest of another size is shared.
+// The clients of a split pod share the machine of other configurations of that size;
+// its servers have another. Guests of other sizes are not shared.
 func TestMachineKeys(t *testing.T) {
 	spec := mustParse(t, manyPods)
 	keys := map[string][]string{}
@@ -60,7 +60,7 @@ func TestMachineKeys(t *testing.T) {
 	}
 }
 
-// Who shares a loopback is served on it alone, and nothing of it is published.
+// Servers on a shared loopback listen on it only, and publish no port.
 func TestPodNetworks(t *testing.T) {
 	ports := []workload.Port{{Protocol: workload.UDP, Number: 5001}}
 	tests := []struct {
@@ -88,7 +88,7 @@ func TestPodNetworks(t *testing.T) {
 	}
 }
 
-// The end of any machine of a pod is why an execution failed.
+// If any machine of a pod has ended, that is the error of the execution.
 func TestMachinesExplain(t *testing.T) {
 	died, symptom := errors.New("out of memory"), errors.New("connection refused")
 	alive := &machine{died: func() error { return nil }}
@@ -106,7 +106,7 @@ func TestMachinesExplain(t *testing.T) {
 	}
 }
 
-// answering is a place whose commands print the same whatever they are.
+// answering is a place whose commands all print the same.
 type answering struct {
 	place.Local
 	answer string
@@ -119,8 +119,8 @@ func (a answering) Start(_ context.Context, c place.Command) (place.Process, err
 	}), nil
 }
 
-// A client joins the control group and the namespaces of its container, and nothing
-// that may be another's when the container is not there.
+// A client joins the control groups and namespaces of its container, and those of no
+// other process if the container is gone.
 func TestEnter(t *testing.T) {
 	for answer, want := range map[string][]string{
 		"412\n/sys/fs/cgroup/default/4f\n":                         {"412", "/sys/fs/cgroup/default/4f", "--"},
@@ -142,8 +142,8 @@ func TestEnter(t *testing.T) {
 	}
 }
 
-// Who is entered that way is where the container's process is: in its namespaces, and
-// in its control group in each hierarchy.
+// A command that enters runs in all namespaces of the container's process, and in its
+// control group of each hierarchy.
 func TestEnterJoins(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root, namespaces and control groups: set UNNEST_PRIVILEGED=1")

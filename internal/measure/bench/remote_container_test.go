@@ -16,8 +16,8 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// containerEngine is a container engine that keeps images and containers as files
-// below its state directory, and can be told to fail by words there.
+// containerEngine is a container engine that keeps images and containers as files below
+// its state directory. Files there make it fail.
 const containerEngine = `#!/bin/sh
 state=$(dirname "$(readlink -f "$0")")/state
 echo "$*" >>"$state/calls"
@@ -36,8 +36,8 @@ run)
 esac
 `
 
-// newTestHost makes a host of this machine, with some engines and few other programs, and
-// returns what visits it with the engines' state.
+// newTestHost makes this machine a host with some engines and few other tools, and
+// returns a run on it, and the state directory of the engines.
 func newTestHost(t *testing.T, engines ...string) (r *remote, state string) {
 	t.Helper()
 	bin := t.TempDir()
@@ -63,7 +63,7 @@ func newTestHost(t *testing.T, engines ...string) (r *remote, state string) {
 	return newVisit(t, t.TempDir(), "a"), state
 }
 
-// newVisit is a run that visits the host of this machine and works below parent.
+// newVisit returns a run on this machine as a host, which works below parent.
 func newVisit(t *testing.T, parent, name string) *remote {
 	t.Helper()
 	return &remote{
@@ -72,8 +72,8 @@ func newVisit(t *testing.T, parent, name string) *remote {
 	}
 }
 
-// settled claims the directory of a run, which ends with the test at the latest.
-func settled(t *testing.T, r *remote) *remote {
+// withClaim claims the directory of a run until the end of the test.
+func withClaim(t *testing.T, r *remote) *remote {
 	t.Helper()
 	if err := r.claim(t.Context()); err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func settled(t *testing.T, r *remote) *remote {
 	return r
 }
 
-// smallArchive is an image of a root directory with one file.
+// smallArchive is the image of a root directory with one file.
 func smallArchive(t *testing.T) *guest.Archive {
 	t.Helper()
 	root := t.TempDir()
@@ -106,8 +106,8 @@ func list(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// The engine that the stack is called after is taken before others; one that is not
-// asked for is not.
+// The engine that the stack is called after is preferred to others. An engine for
+// another stack is not used.
 func TestRemoteEngines(t *testing.T) {
 	for _, tt := range []struct {
 		layer stack.Layer
@@ -121,15 +121,15 @@ func TestRemoteEngines(t *testing.T) {
 		{stack.Docker, []string{"nerdctl", "podman"}, "podman"},
 	} {
 		r, _ := newTestHost(t, tt.there...)
-		note, err := settled(t, r).startEngine(t.Context(), enginesOf(tt.layer), "x86_64", smallArchive(t))
+		note, err := withClaim(t, r).startEngine(t.Context(), enginesOf(tt.layer), "x86_64", smallArchive(t))
 		if err != nil || r.engine != tt.want || !containsAll(note, "ssh://h", "fake version 1.2.3", "`"+tt.want+" rmi localhost/unnest/suite:") {
 			t.Errorf("%s with %q: got %s, note %q, %v; want %s", tt.layer, tt.there, r.engine, note, err, tt.want)
 		}
 	}
 }
 
-// What keeps containers from starting is one line with the host and the mend. The
-// words are those of nerdctl 1.7.7 and Docker 28.2.2.
+// The error of an engine is one line with the host and the fix. The messages are those
+// of nerdctl 1.7.7 and Docker 28.2.2.
 func TestRemoteEngineFails(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -172,7 +172,7 @@ time="2026-11-21T22:18:43Z" level=fatal msg="rootless containerd not running? (h
 			if tt.fails != "" {
 				write(t, filepath.Join(state, "fails-"+tt.fails), tt.says)
 			}
-			_, err := settled(t, r).startEngine(t.Context(), enginesOf(tt.layer), tt.arch, smallArchive(t))
+			_, err := withClaim(t, r).startEngine(t.Context(), enginesOf(tt.layer), tt.arch, smallArchive(t))
 			if err == nil || !containsAll(err.Error(), tt.want...) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "level=warning") {
 				t.Errorf("got %v, want one line with %q", err, tt.want)
 			}
@@ -180,13 +180,13 @@ time="2026-11-21T22:18:43Z" level=fatal msg="rootless containerd not running? (h
 	}
 }
 
-// A run loads an image that the engine has not, works in containers of its own, and
-// leaves nothing but the image, which the next one finds.
+// A run loads an image that the engine does not have, works in containers of its own,
+// and leaves only the image, which the next run uses.
 func TestRemoteContainers(t *testing.T) {
 	r, state := newTestHost(t, "docker")
 	archive := smallArchive(t)
 	for i, name := range []string{"first", "second"} {
-		r := settled(t, newVisit(t, filepath.Dir(r.dir), name))
+		r := withClaim(t, newVisit(t, filepath.Dir(r.dir), name))
 		if _, err := r.startEngine(t.Context(), enginesOf(stack.Docker), "x86_64", archive); err != nil {
 			t.Fatal(err)
 		}
@@ -212,14 +212,14 @@ func TestRemoteContainers(t *testing.T) {
 	}
 }
 
-// What killed runs have left, directories and containers, is removed by the next one,
-// what is in use or not a run's is not.
+// A run removes the directories and containers of dead runs, but nothing that is in use
+// or not from a run.
 func TestRemoteReap(t *testing.T) {
 	next, state := newTestHost(t, "nerdctl")
 	parent := filepath.Dir(next.dir)
 	runs := map[string]*remote{}
 	for _, name := range []string{"alive", "killed"} {
-		r := settled(t, newVisit(t, parent, name))
+		r := withClaim(t, newVisit(t, parent, name))
 		runs[name] = r
 		if _, err := r.startEngine(t.Context(), enginesOf(stack.Containerd), "x86_64", smallArchive(t)); err != nil {
 			t.Fatal(err)
@@ -246,7 +246,7 @@ func TestRemoteReap(t *testing.T) {
 	if left := list(t, parent); !slices.Equal(left, []string{"unnest-mine", "unnest-run-alive"}) {
 		t.Errorf("directories left are %q", left)
 	}
-	if _, err := settled(t, next).startEngine(t.Context(), enginesOf(stack.Containerd), "x86_64", smallArchive(t)); err != nil {
+	if _, err := withClaim(t, next).startEngine(t.Context(), enginesOf(stack.Containerd), "x86_64", smallArchive(t)); err != nil {
 		t.Fatal(err)
 	}
 	if left := list(t, filepath.Join(state, "containers")); !slices.Equal(left, []string{"unnest-run-alive-web"}) {
@@ -254,7 +254,7 @@ func TestRemoteReap(t *testing.T) {
 	}
 }
 
-// awaitUnlocked waits until nobody locks a directory.
+// awaitUnlocked waits until a directory is not locked.
 func awaitUnlocked(t *testing.T, dir string) {
 	t.Helper()
 	f, err := os.Open(dir)
@@ -266,11 +266,10 @@ func awaitUnlocked(t *testing.T, dir string) {
 	}
 }
 
-// What a container has written on a volume as root, a user that is not root has a
-// container remove.
+// If the user is not root, a container removes the files that root wrote to a volume.
 func TestRemoteRemoveVolume(t *testing.T) {
 	r, state := newTestHost(t, "docker")
-	if _, err := settled(t, r).startEngine(t.Context(), enginesOf(stack.Docker), "x86_64", smallArchive(t)); err != nil {
+	if _, err := withClaim(t, r).startEngine(t.Context(), enginesOf(stack.Docker), "x86_64", smallArchive(t)); err != nil {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(r.dir, "web-mnt/case/file"), "")

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 )
 
-// newKeys returns a key of each type, with its private part.
+// newKeys returns a key of each type.
 func newKeys(t *testing.T) (ed, ec ssh.Signer, private ed25519.PrivateKey) {
 	t.Helper()
 	_, private, err := ed25519.GenerateKey(rand.Reader)
@@ -51,8 +51,8 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// A host is asked for the keys that are known of it, and only for those: by its own
-// choice it would show another, which looks like another host.
+// A host is asked for its known keys only. Otherwise it could show another of its keys,
+// which would look like another host.
 func TestHostKeyAlgorithms(t *testing.T) {
 	ed, ec, _ := newKeys(t)
 	private, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -116,7 +116,7 @@ func TestFindKey(t *testing.T) {
 	}
 }
 
-// Each failure to log in is one line that says the mend.
+// Each failed login is one line that names the fix.
 func TestExplainLogin(t *testing.T) {
 	ed, ec, _ := newKeys(t)
 	known := filepath.Join(t.TempDir(), "known_hosts")
@@ -137,7 +137,7 @@ func TestExplainLogin(t *testing.T) {
 		{"down", other, []string{"connection refused"}},
 	} {
 		if tt.err == nil {
-			t.Fatalf("%s: it is no error", tt.name)
+			t.Fatalf("%s: got no error", tt.name)
 		}
 		got := explainLogin(fmt.Errorf("log in: %w", tt.err), "ssh://192.0.2.1", known, "/k")
 		if got == nil || !containsAll(got.Error(), tt.want...) || strings.Contains(got.Error(), "\n") {

@@ -36,8 +36,8 @@ func TestWithOutput(t *testing.T) {
 	}
 }
 
-// A bash that sshd has started reads no bashrc: what that says, or breaks, is not the
-// tool's.
+// A bash that sshd has started reads no bashrc: its output and errors would be taken
+// for the tool's.
 func TestRunReadsNoBashrc(t *testing.T) {
 	home := t.TempDir()
 	write(t, filepath.Join(home, ".bashrc"), "echo bashrc; echo bashrc >&2; exit 3\n")
@@ -53,7 +53,7 @@ func TestRunReadsNoBashrc(t *testing.T) {
 	_, err = s.run(t.Context(), experiment.Case{}, "echo 'tool: no such file' >&2; false")
 	var exit *place.ExitError
 	if !errors.As(err, &exit) || exit.Stderr != "tool: no such file" {
-		t.Errorf("got %v; want what the tool says alone", err)
+		t.Errorf("got %v; want the output of the tool only", err)
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// containsAll reports whether text has every one of words.
+// containsAll reports whether text has all words.
 func containsAll(text string, words ...string) bool {
 	for _, w := range words {
 		if !strings.Contains(text, w) {
@@ -32,8 +32,8 @@ func containsAll(text string, words ...string) bool {
 	return true
 }
 
-// newServer returns a server that runs a script of sh and is ready when it says so. It
-// ends with the test.
+// newServer returns a server that runs a script of sh and is ready when it prints that.
+// It ends with the test.
 func newServer(t *testing.T, script string) *server {
 	t.Helper()
 	s := &server{command: serverCommand{[]string{"sh", "-c", script}, "Server listening on"}, timeout: serverTimeout}
@@ -84,8 +84,8 @@ func TestStartServerWithoutProgram(t *testing.T) {
 	}
 }
 
-// Each start ends the server before, also one that does not want to, and waits until
-// it is gone: there is one at a time, each another process.
+// Each start ends the previous server, also one that ignores SIGTERM, and waits for its
+// end. There is one process at a time, each a new one.
 func TestStartServerAnew(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	s := newServer(t, `trap '' TERM INT HUP
@@ -127,7 +127,7 @@ func TestStartServerAnew(t *testing.T) {
 	}
 }
 
-// The port of a server is free when the next one wants it, whatever is connected.
+// The port of a server is free for the next one, also with open connections.
 func TestStartServerPortIsFree(t *testing.T) {
 	if _, err := exec.LookPath("iperf3"); err != nil {
 		t.Skip("needs iperf3")
@@ -155,8 +155,7 @@ func TestStartServerPortIsFree(t *testing.T) {
 	}
 }
 
-// A shell that is gone, with its container or by a kill, is replaced; a server that
-// has ended by itself is started again.
+// A shell that has ended is replaced. A server that has ended is started again.
 func TestStartServerAfterItsEnd(t *testing.T) {
 	s := newServer(t, "echo Server listening on 5001")
 	for range 3 {
@@ -171,8 +170,8 @@ func TestStartServerAfterItsEnd(t *testing.T) {
 	}
 }
 
-// silent is a place whose commands say some things, one for each line that they read
-// and the line itself before it, and then run until ctx ends.
+// silent is a place whose commands print one of some texts for each line that they
+// read, after the line itself, and run until ctx ends.
 type silent struct{ says []string }
 
 func (silent) String() string { return "silent place" }
@@ -191,8 +190,8 @@ func (s silent) Start(ctx context.Context, c place.Command) (place.Process, erro
 	return process(func() error { <-ctx.Done(); return ctx.Err() }), nil
 }
 
-// A server that never takes clients, or never ends, is waited for until ctx ends, or
-// for its patience. It lives until it is stopped, not as long as ctx.
+// A server that never accepts clients, or never ends, is an error at the end of ctx or
+// after its timeout. A server lives until it is stopped, not until the end of ctx.
 func TestStartServerNeverReady(t *testing.T) {
 	why := errors.New("told to stop")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -223,7 +222,7 @@ func TestStartServerNeverReady(t *testing.T) {
 	}
 }
 
-// The end of the shell is told with what was said last.
+// The error about the end of the shell quotes its last output.
 func TestStartServerWithoutShell(t *testing.T) {
 	s := newServer(t, "")
 	for _, reads := range []string{"", "read -r line; "} {
@@ -235,7 +234,7 @@ func TestStartServerWithoutShell(t *testing.T) {
 	}
 }
 
-// Several servers are started at once; the error of one says which.
+// Servers are started in parallel. The error names the server.
 func TestStartServers(t *testing.T) {
 	to := &service{place: silent{[]string{"ready to go", "Server listening on 5001"}}}
 	for range 3 {
@@ -260,8 +259,8 @@ func TestStartServers(t *testing.T) {
 	}
 }
 
-// The servers of every configuration are new for a block, and the client that was
-// started ahead for what follows is gone before: it may have connected.
+// The servers of every configuration are restarted for a block. The client that was
+// started in advance is killed first: it may have connected.
 func TestRenew(t *testing.T) {
 	p := &clock{}
 	b := newBench(p)
@@ -309,7 +308,7 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// The end of a machine is why its servers cannot be started, and ends the wait.
+// The end of a machine is the error of starting its servers, and ends the wait.
 func TestRenewWithoutMachine(t *testing.T) {
 	died := errors.New("guest node1 died")
 	gone := make(chan struct{})
@@ -331,7 +330,7 @@ func TestRenewWithoutMachine(t *testing.T) {
 	}
 }
 
-// The text is found wherever writes cut it, and after any amount of noise.
+// The text is found in any division into writes, and after any amount of other input.
 func TestWatch(t *testing.T) {
 	const text = "Server listening on"
 	for _, noise := range []int{0, 1, watchedBytes - 5, watchedBytes, 3 * watchedBytes} {
@@ -362,8 +361,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// What was written up to a text that was found is forgotten, what came after it is
-// not; of several texts the one that comes first is found.
+// The input up to a found text is dropped, the rest is searched again. The first of
+// several texts is found.
 func TestWatchAgain(t *testing.T) {
 	w := &watch{}
 	writeAll(t, w, "ready of the old\n", 5)

@@ -21,8 +21,8 @@ func mustParse(t *testing.T, text string) *experiment.Spec {
 	return spec
 }
 
-// A configuration that the bench would not honour is refused by name, with
-// what to write instead.
+// A configuration that is not supported is refused by name, and the error names an
+// alternative.
 func TestSupported(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -144,8 +144,8 @@ cases:
   - {name: udp_stream, workload: iperf3,   protocol: udp, sizes: [1280],     duration: 1s}
 `
 
-// Cases that differ by what only the client is told share a server; no two
-// servers of the bench share a port.
+// Cases that differ in client parameters share a server. No two servers of the bench
+// share a port.
 func TestAssignPorts(t *testing.T) {
 	spec := mustParse(t, manyCases)
 	b := newServices(&Bench{spec: spec})
@@ -179,8 +179,8 @@ func TestAssignPorts(t *testing.T) {
 	}
 }
 
-// What is published is what the servers listen on: nothing less, or a client
-// behind NAT would not get through.
+// All ports on which the servers listen are published, so that clients reach them
+// through NAT.
 func TestAssignPortsPublishes(t *testing.T) {
 	s := newServices(&Bench{spec: mustParse(t, manyCases)}).assignPorts("")
 	want := []workload.Port{
@@ -202,8 +202,7 @@ func TestAssignPortsPublishes(t *testing.T) {
 	}
 }
 
-// A server of a machine with several addresses answers from the one that it is asked
-// at.
+// A server on a machine with several addresses listens on the one that clients use.
 func TestAssignPortsListens(t *testing.T) {
 	for _, server := range newServices(&Bench{spec: mustParse(t, manyCases)}).assignPorts("10.201.0.1").list {
 		if !strings.Contains(server.command.String(), "10.201.0.1") {

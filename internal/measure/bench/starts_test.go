@@ -32,8 +32,8 @@ func TestStartupStudy(t *testing.T) {
 	}
 }
 
-// Each network is asked for by its own name, and only what is behind NAT
-// publishes a port.
+// Each network is requested by its own name, and only a container behind NAT publishes
+// a port.
 func TestNetworkArguments(t *testing.T) {
 	tests := map[stack.Network]string{
 		stack.HostNetwork:   "--network host",
@@ -86,8 +86,8 @@ func TestSumRuns(t *testing.T) {
 	}
 }
 
-// The plugin gets what a runtime gives it: the name and version of the list, and
-// nothing that is the runtime's.
+// The plugin gets what a runtime passes to it: its keys, with the name and version of
+// the list, without capabilities.
 func TestFirstPlugin(t *testing.T) {
 	got, err := firstPlugin([]byte(`{"cniVersion": "1.0.0", "name": "n", "plugins": [
 		{"type": "brfusion", "pool": false, "capabilities": {"bandwidth": true}}, {"type": "tuning"}]}`))
@@ -110,7 +110,7 @@ func TestFirstPlugin(t *testing.T) {
 	}
 }
 
-// A message is taken for the container that sent it, whoever else sends, and its
+// A message is assigned to the container that sent it, also if others send, and its
 // time is that of its first byte.
 func TestInbox(t *testing.T) {
 	i, err := openInbox("127.0.0.1:0")

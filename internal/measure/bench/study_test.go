@@ -66,8 +66,8 @@ func TestBootStudy(t *testing.T) {
 	}
 }
 
-// The study of the harness has the configurations that the harness tells apart,
-// and room for what it measures beside the workloads.
+// The study harness has the configurations that the code distinguishes, and metrics for
+// CPU times and wall.
 func TestHarnessSpec(t *testing.T) {
 	s := open(t, "harness")
 	s.AddMetrics(Metrics(s)...)
@@ -122,7 +122,8 @@ func TestCheckProbes(t *testing.T) {
 	}
 }
 
-// What follows is not foretold into an execution by hand: it would disturb it.
+// The execution that follows is not passed on if it is one by hand, which an early
+// client would disturb.
 func TestHarnessNext(t *testing.T) {
 	h := harness{newServices(&Bench{})}
 	h.Next(newExecution(byHand, pingPong, 0))
@@ -135,7 +136,7 @@ func TestHarnessNext(t *testing.T) {
 	}
 }
 
-// Programs that were not built are noticed before a guest image is made.
+// Missing binaries are reported before a guest image is made.
 func TestBuildImageWithoutPrograms(t *testing.T) {
 	t.Setenv("UNNEST_CACHE", t.TempDir())
 	dir := t.TempDir()

@@ -15,7 +15,7 @@ import (
 // errAbsent is the error of a probe that finds nothing.
 var errAbsent = errors.New("no such file or directory")
 
-// network is a Namespace in which nothing fails but what is named.
+// network is a Namespace in which only the named operations fail.
 type network map[string]error
 
 func (n network) AddLink(kind string) error { return n[kind] }
@@ -43,7 +43,7 @@ func whole() Probes {
 	}
 }
 
-// files returns a ReadFile that knows only some files.
+// files returns a ReadFile that knows only the given files.
 func files(known map[string]string) func(string) (string, error) {
 	return func(path string) (string, error) {
 		text, ok := known[path]
@@ -54,7 +54,7 @@ func files(known map[string]string) func(string) (string, error) {
 	}
 }
 
-// lacks returns a LookPath that finds all programs but those.
+// lacks returns a LookPath that finds all binaries except the given ones.
 func lacks(programs ...string) func(string) (string, error) {
 	return func(program string) (string, error) {
 		if slices.Contains(programs, program) {
@@ -88,7 +88,7 @@ func TestExamineWholeMachine(t *testing.T) {
 	}
 }
 
-// Each row takes one thing away from a whole machine. Checks that are not named
+// Each row removes one capability from a complete machine. Checks that are not named
 // stay ok.
 func TestExamine(t *testing.T) {
 	tests := []struct {
@@ -210,7 +210,7 @@ func without(what string) func(*Probes) {
 	}
 }
 
-// A program that does not run is missing, and the error names it.
+// A tool that does not run is missing, and the error names it.
 func TestExamineBrokenProgram(t *testing.T) {
 	p := whole()
 	p.Output = func(_ context.Context, path string, args ...string) (string, error) {

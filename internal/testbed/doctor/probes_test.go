@@ -52,8 +52,8 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// The machine that runs the privileged tests must have what the quick start
-// requires, and the probes must leave the process where it was.
+// The machine of the privileged tests must have everything that the quick start
+// requires. The probes must not change the namespace of the process.
 func TestExamineThisMachine(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("set UNNEST_PRIVILEGED=1 to run tests as root")

@@ -18,8 +18,8 @@ import (
 	"unnest/internal/testbed/lab"
 )
 
-// No two guests share anything, nor do their pods, and all of it is inside the
-// lab's networks but not the gateways'.
+// No two guests or their pods share an address. All addresses are in the lab's
+// networks, and none is a gateway's.
 func TestAddressesAreDisjoint(t *testing.T) {
 	management := netip.PrefixFrom(netip.MustParseAddr(lab.ManagementGateway), lab.ManagementPrefix)
 	tenant := netip.PrefixFrom(netip.MustParseAddr(lab.TenantGateway), lab.TenantPrefix)
@@ -72,8 +72,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// The container engine, and our plugin, can read the configuration of every
-// guest.
+// The container engine and our plugin can read the configuration of every guest.
 func TestCNIConfig(t *testing.T) {
 	for _, keys := range []map[string]any{nil, {"pool": false}, {"mode": "trunk"}} {
 		text := cniConfig(Network, keys)
@@ -121,7 +120,7 @@ func TestHostloConfig(t *testing.T) {
 	}
 }
 
-// The guests of a lab know the same key, whoever launches them.
+// All guests of a lab get the same key, also from another process.
 func TestSegmentKey(t *testing.T) {
 	dir := t.TempDir()
 	one, err := openSegmentKey(filepath.Join(dir, "one"))
@@ -140,7 +139,7 @@ func TestSegmentKey(t *testing.T) {
 	}
 }
 
-// The host daemon can read what it is configured by.
+// The host daemon can read its configuration.
 func TestDefaultPolicy(t *testing.T) {
 	text, err := policy.Marshal(defaultPolicy())
 	if err != nil {
@@ -152,7 +151,7 @@ func TestDefaultPolicy(t *testing.T) {
 	}
 }
 
-// The guest gets what it needs to be reached, and to reach the daemon as itself.
+// The guest's configuration has its addresses, keys and certificate.
 func TestConfig(t *testing.T) {
 	f := openFleet(t)
 	credentials, err := f.authority.Issue("node1")

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A daemon that does not come up says why, by the last line of its log.
+// The error of a daemon that does not start quotes the last line of its log.
 func TestAwaitDaemon(t *testing.T) {
 	why := errors.New("told to stop")
 	stopped, stop := context.WithCancelCause(t.Context())

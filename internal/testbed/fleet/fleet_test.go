@@ -31,7 +31,7 @@ func openFleet(t *testing.T) *Fleet {
 	return f
 }
 
-// Who opens the lab later has the same keys, and nobody else can read them.
+// Opening a lab again gives the same keys. Only root can read them.
 func TestOpenAgain(t *testing.T) {
 	l := newLab(t)
 	first, err := Open(l)
@@ -43,10 +43,10 @@ func TestOpenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(first.key.PublicKey().Marshal(), second.key.PublicKey().Marshal()) {
-		t.Error("the login key was made anew")
+		t.Error("the login key changed")
 	}
 	if !bytes.Equal(first.authority.CertificatePEM(), second.authority.CertificatePEM()) {
-		t.Error("the authority was made anew")
+		t.Error("the authority changed")
 	}
 	info, err := os.Stat(filepath.Join(l.Dir, "ssh.key"))
 	if err != nil || info.Mode() != 0o600 {
@@ -80,8 +80,8 @@ func TestOpenWithoutState(t *testing.T) {
 	}
 }
 
-// writeStates makes the state directories of guests with these indices; 0: one
-// without a state file.
+// writeStates makes the state directories of guests with these indices. Index 0 makes
+// one without a state file.
 func writeStates(t *testing.T, f *Fleet, indices ...int) {
 	t.Helper()
 	for n, index := range indices {
@@ -131,7 +131,7 @@ func TestFreeIndex(t *testing.T) {
 	}
 }
 
-// An index that cannot be read might be taken by any guest.
+// An index that cannot be read is an error, because it could be any.
 func TestFreeIndexDamagedState(t *testing.T) {
 	f := openFleet(t)
 	writeStates(t, f, 1)
@@ -144,7 +144,7 @@ func TestFreeIndexDamagedState(t *testing.T) {
 	}
 }
 
-// What cannot be launched leaves no guest.
+// A failed launch leaves no guest.
 func TestLaunchRefuses(t *testing.T) {
 	f := openFleet(t)
 	writeStates(t, f, 1)

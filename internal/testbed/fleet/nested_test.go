@@ -17,7 +17,7 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// The daemon learns what a guest in a guest may send, and others its image.
+// The daemon gets the addresses of the inner guest, and other processes get its image.
 func TestStateNested(t *testing.T) {
 	f := openFleet(t)
 	n := newNode(t, f)
@@ -44,7 +44,7 @@ func TestStateNested(t *testing.T) {
 	}
 }
 
-// A guest gets disks and processor for a guest in it when that is asked for only.
+// A guest gets the disks and the processor for an inner guest only on request.
 func TestConfigNested(t *testing.T) {
 	f := openFleet(t)
 	credentials, err := f.authority.Issue("node1")
@@ -95,12 +95,12 @@ func TestLaunchNestedRefuses(t *testing.T) {
 	}
 }
 
-// unnestProgram is where `make build` puts the program that is the host daemon.
+// unnestProgram is the binary with the host daemon, as `make build` makes it.
 const unnestProgram = "../../../bin/unnest"
 
-// A guest boots in a guest, under its hardware virtualization, is reached from the
-// host past the daemon's filter, keeps to its address, and ends alone or with the
-// guest that it runs in.
+// A guest boots in a guest with hardware virtualization, is reached from the host
+// through the daemon's filter, can use its own address only, and ends alone or with its
+// outer guest.
 func TestNestedGuest(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root, QEMU and network namespaces: set UNNEST_PRIVILEGED=1")
@@ -221,8 +221,8 @@ func launchNested(ctx context.Context, t *testing.T, f *Fleet, parent *Node) *Ne
 	return n
 }
 
-// assertKeepsToItself checks that the guest reaches the host by its address, and,
-// once the daemon runs, by no other.
+// assertKeepsToItself checks that the guest reaches the host by its own address and,
+// when the daemon runs, by no other.
 func assertKeepsToItself(ctx context.Context, t *testing.T, f *Fleet, inside place.Place, n *Nested) {
 	t.Helper()
 	ping := func(from string) error {

@@ -19,8 +19,8 @@ import (
 	"unnest/internal/testbed/guest"
 )
 
-// newNode returns a guest that is described only; its number is that of a
-// process that is no QEMU.
+// newNode returns the description of a guest. Its PID belongs to a process that is not
+// QEMU.
 func newNode(t *testing.T, f *Fleet) *Node {
 	t.Helper()
 	_, hostKey, err := ed25519.GenerateKey(rand.Reader)
@@ -81,7 +81,7 @@ func TestStateRoundTrip(t *testing.T) {
 	}
 }
 
-// The host daemon learns where the guest's NICs go and whom to believe.
+// The host daemon gets the guest's NICs and the fingerprint of its certificate.
 func TestStateForDaemon(t *testing.T) {
 	f := openFleet(t)
 	n := newNode(t, f)
@@ -132,7 +132,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// A host key that was tampered with lets nobody in.
+// A damaged host key prevents the login.
 func TestReachDamagedHostKey(t *testing.T) {
 	f := openFleet(t)
 	n := newNode(t, f)

@@ -31,7 +31,7 @@ func TestParseArch(t *testing.T) {
 	}
 }
 
-// Of a foreign architecture only TCG runs guests, whatever this machine has.
+// Only TCG runs guests of a foreign architecture.
 func TestChooseForeign(t *testing.T) {
 	foreign := foreignArch()
 	tests := []struct {
@@ -63,7 +63,7 @@ func TestChooseForeign(t *testing.T) {
 	}
 }
 
-// foreignArch is an architecture that this machine has not.
+// foreignArch is an architecture that differs from that of this machine.
 func foreignArch() Arch {
 	if runtime.GOARCH == string(S390X) {
 		return AMD64
@@ -71,7 +71,7 @@ func foreignArch() Arch {
 	return S390X
 }
 
-// The parts of the command line in which architectures differ.
+// The parts of the command line that depend on the architecture.
 func TestArgumentsOfArchitectures(t *testing.T) {
 	tests := []struct {
 		arch Arch
@@ -134,8 +134,8 @@ func TestStartRefusesArchitecture(t *testing.T) {
 	}
 }
 
-// A program of another architecture is noticed before an image is made of it; a
-// script has none.
+// A binary of another architecture is refused before an image is made. A script has no
+// architecture.
 func TestCheckProgram(t *testing.T) {
 	program := filepathOf(t, "true")
 	script := []byte("#!/bin/sh\n")
@@ -165,8 +165,7 @@ func filepathOf(t *testing.T, program string) []byte {
 	return content
 }
 
-// What the packages' scripts would have made is made, and what a package brings
-// itself is left.
+// The files that scripts of packages would make are made. Files of the packages stay.
 func TestConfigure(t *testing.T) {
 	root := t.TempDir()
 	if err := addFiles(root, map[string][]byte{
@@ -209,7 +208,7 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// Each architecture boots, takes its seed, and can be logged in to.
+// A guest of each architecture boots, unpacks its seed, and accepts a login.
 func TestArchitectures(t *testing.T) {
 	privileged(t)
 	for _, a := range Arches() {

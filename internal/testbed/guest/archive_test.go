@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unpacked makes a cache that holds the root directory of a recipe, and returns both
-// with a builder that adds one program.
+// unpacked makes a cache with the root directory of a recipe, and returns it with a
+// builder that adds one file.
 func unpacked(t *testing.T) (b *Builder, r Recipe, root string) {
 	t.Helper()
 	r = SuiteRecipe([]string{"sysbench"})
@@ -67,8 +67,8 @@ func members(t *testing.T, archive []byte) (headers map[string]*tar.Header, cont
 	}
 }
 
-// The archive is what `docker save` makes: a manifest that names the image, its
-// configuration and its layer, whose digest the configuration has.
+// The archive has the format of `docker save`: a manifest that names the image, its
+// configuration and its layer, and a configuration with the digest of the layer.
 func TestArchive(t *testing.T) {
 	b, r, _ := unpacked(t)
 	a, err := b.Archive(t.Context(), r)
@@ -113,8 +113,8 @@ func TestArchive(t *testing.T) {
 	assertLayer(t, layer)
 }
 
-// assertLayer checks that a layer has what is in unpacked's root, but nothing that
-// is mounted in a container, that a guest alone has, or that is no file.
+// assertLayer checks that a layer has the files of unpacked's root, except mount points
+// of containers, files for guests only, and special files.
 func assertLayer(t *testing.T, layer []byte) {
 	t.Helper()
 	headers, contents := members(t, layer)
@@ -141,8 +141,8 @@ func assertLayer(t *testing.T, layer []byte) {
 	}
 }
 
-// The same content has the same name, so that an engine has it once; other content,
-// a mode or a program, has another.
+// The same content has the same name, so that an engine has it once. Other content,
+// another mode or another file gives another name.
 func TestArchiveName(t *testing.T) {
 	b, r, root := unpacked(t)
 	name := func() string {
@@ -178,8 +178,8 @@ func TestArchiveName(t *testing.T) {
 	}
 }
 
-// A file that has changed since the archive got its name makes no archive, and who
-// does not want it any more is heard.
+// A file that has changed since NewArchive is an error, and a reader that ends early
+// ends the writing.
 func TestArchiveChanged(t *testing.T) {
 	b, r, root := unpacked(t)
 	a, err := b.Archive(t.Context(), r)

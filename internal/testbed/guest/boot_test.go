@@ -59,8 +59,8 @@ func TestConsole(t *testing.T) {
 	}
 }
 
-// A console is read again and again while it grows: what was seen keeps the
-// time at which it was seen first.
+// A console is read repeatedly while it grows. A mark keeps the time at which it was
+// first seen.
 func TestConsoleGrows(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "console.log")
 	c := console{path: path}
@@ -84,8 +84,8 @@ func TestConsoleGrows(t *testing.T) {
 	}
 }
 
-// Whatever a guest prints, a mark once seen stays as it was, and is a time that
-// a guest can have been up.
+// Whatever a guest prints, a mark does not change after it was seen, and has a valid
+// uptime.
 func FuzzConsole(f *testing.F) {
 	f.Add(wholeBoot, 40)
 	f.Add("unnest-boot failed: no seed\n", 12)
@@ -117,7 +117,7 @@ func FuzzConsole(f *testing.F) {
 	})
 }
 
-// The parts of a boot sum to the whole, on whichever clock they were taken.
+// The parts of a boot add up to the total.
 func TestBootTimes(t *testing.T) {
 	started := time.Unix(1000, 0)
 	tests := []struct {

@@ -16,7 +16,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// A directory is there whole or not at all, whatever an earlier process left.
+// A directory exists completely or not at all, whatever an earlier process left.
 func TestWhole(t *testing.T) {
 	broken := errors.New("broken")
 	fill := func(tmp string) error { return os.WriteFile(filepath.Join(tmp, "file"), []byte("new"), 0o600) }
@@ -57,7 +57,7 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// Of two that want the same cache one waits for the other, and says so once.
+// Of two processes that want the cache, one waits, and reports that once.
 func TestLockWaits(t *testing.T) {
 	cache := filepath.Join(t.TempDir(), "deep", "cache")
 	unlock, err := (&Builder{Cache: cache}).lock(t.Context())
@@ -75,7 +75,7 @@ func TestLockWaits(t *testing.T) {
 		got <- err
 	}()
 	if step := <-said; !strings.Contains(step, cache) {
-		t.Errorf("it says %q; want the cache that it waits for", step)
+		t.Errorf("got step %q, want one that names the cache", step)
 	}
 	select {
 	case err := <-got:
@@ -87,7 +87,7 @@ func TestLockWaits(t *testing.T) {
 		t.Error(err)
 	}
 	if len(said) > 0 {
-		t.Errorf("it goes on saying %q", <-said)
+		t.Errorf("it reports again: %q", <-said)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestLockWithoutCache(t *testing.T) {
 	}
 }
 
-// A program that was not built is noticed before anything is made.
+// A missing binary is reported before anything is made.
 func TestBuildWithoutProgram(t *testing.T) {
 	cache, missing := t.TempDir(), filepath.Join(t.TempDir(), "unnest-cni")
 	b := Builder{Cache: cache, Files: map[string]string{"/usr/lib/cni/brfusion": missing}}
@@ -130,7 +130,7 @@ func TestBuildWithoutProgram(t *testing.T) {
 	}
 }
 
-// An image that the cache holds is taken as it is.
+// An image in the cache is used as it is.
 func TestBuildTakesCached(t *testing.T) {
 	cache, r := t.TempDir(), DefaultRecipe()
 	digest := mustDigest(t, r, map[string][]byte{})
@@ -145,7 +145,7 @@ func TestBuildTakesCached(t *testing.T) {
 	}
 }
 
-// What nobody has asked for in a month is removed, and nothing else.
+// Only images that were unused for a month are removed.
 func TestRemoveStale(t *testing.T) {
 	cache := t.TempDir()
 	const day = 24 * time.Hour
@@ -159,7 +159,7 @@ func TestRemoveStale(t *testing.T) {
 		}
 	}
 	if !cached(filepath.Join(cache, "image-asked-for")) || cached(filepath.Join(cache, "image-none")) {
-		t.Error("the cache does not know what it has")
+		t.Error("an existing directory is not cached")
 	}
 	var said []string
 	b := Builder{Cache: cache, Progress: func(step string) { said = append(said, step) }}
@@ -172,12 +172,12 @@ func TestRemoveStale(t *testing.T) {
 		left = append(left, e.Name())
 	}
 	if want := []string{"image-asked-for", "image-new", "work-old"}; err != nil || !slices.Equal(left, want) || len(said) != 2 {
-		t.Errorf("left are %q (%v), want %q; it said %q", left, err, want, said)
+		t.Errorf("left are %q (%v), want %q; steps %q", left, err, want, said)
 	}
 }
 
-// What is added to the image never changes the Debian that it shares files
-// with, nor what a link there points to.
+// Adding files changes neither the Debian root that shares files with the image, nor
+// the targets of links in it.
 func TestAddFiles(t *testing.T) {
 	debian, root := t.TempDir(), t.TempDir()
 	shared, outside := filepath.Join(debian, "inittab"), filepath.Join(t.TempDir(), "outside")
@@ -248,7 +248,7 @@ func TestCacheDir(t *testing.T) {
 	}
 }
 
-// What a build has started dies with it, also what has left its session.
+// The end of a build kills all of its processes, also those that left its session.
 func TestRunKillsEverything(t *testing.T) {
 	privileged(t)
 	why := errors.New("told to stop")
@@ -299,7 +299,7 @@ func TestRunQuotesTheEnd(t *testing.T) {
 	}
 }
 
-// Free space stays as the image grows.
+// The free space stays when the image grows.
 func TestRootSize(t *testing.T) {
 	const gib = int64(1) << 30
 	for content, want := range map[int64]int64{0: 4, gib: 4, gib + 1: 5, 2 * gib: 5, 10*gib - 1: 13} {
@@ -309,7 +309,7 @@ func TestRootSize(t *testing.T) {
 	}
 }
 
-// A file with many names, and one with holes, take what they take on the disk.
+// Hard links and sparse files count with their real disk space.
 func TestDiskUsage(t *testing.T) {
 	root := t.TempDir()
 	first := filepath.Join(root, "first")

@@ -17,7 +17,7 @@ import (
 
 const iperf3 = "/usr/bin/iperf3" // Debian's package iperf3
 
-// The root of this host serves as a guest's: it is Debian too.
+// The root of this host stands for that of a guest: it is Debian, too.
 func TestWithLibraries(t *testing.T) {
 	got, err := withLibraries("/", []string{iperf3}, AMD64)
 	if err != nil {
@@ -63,7 +63,7 @@ func TestWithLibrariesMissing(t *testing.T) {
 	}
 }
 
-// The layer has what a shell needs, and files in place of links to them.
+// The layer has links for a shell, and files instead of links to them.
 func TestWriteLayer(t *testing.T) {
 	root := t.TempDir()
 	busybox := "/bin/busybox"
@@ -108,7 +108,7 @@ func TestWriteLayer(t *testing.T) {
 	}
 }
 
-// The archive is one that container engines load, under its name.
+// Container engines can load the archive under its name.
 func TestWriteContainerImage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tools.tar")
 	if err := writeContainerImage(t.Context(), path, "/", Recipe{Image: []string{iperf3}}); err != nil {
@@ -123,7 +123,7 @@ func TestWriteContainerImage(t *testing.T) {
 	}
 }
 
-// The image of a whole root is a mark alone, of the architecture of the guest.
+// The image of a whole root has only the mark, and the architecture of the guest.
 func TestWholeContainerImage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tools.tar")
 	if err := writeContainerImage(t.Context(), path, "/no/such/root", Recipe{Whole: true, Arch: S390X, Image: []string{"/bin/none"}}); err != nil {
@@ -143,8 +143,8 @@ func TestWholeContainerImage(t *testing.T) {
 	}
 }
 
-// Containers' root shares the files of the guest's, but not what either writes, nor
-// what is mounted there.
+// The root of containers shares the guest's files, except files that either writes and
+// mount points.
 func TestLinkWhole(t *testing.T) {
 	privileged(t)
 	root := filepath.Join(t.TempDir(), "root")

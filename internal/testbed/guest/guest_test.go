@@ -16,7 +16,7 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// patience is how long a test waits for what comes in seconds.
+// patience is how long a test waits for things that take seconds.
 const patience = 30 * time.Second
 
 // awaitConsole waits until the guest has printed text.
@@ -33,7 +33,7 @@ func awaitConsole(t *testing.T, g *Guest, text string) {
 	}
 }
 
-// assertEnded checks that QEMU is gone, for others too.
+// assertEnded checks that QEMU has ended, also for other processes.
 func assertEnded(t *testing.T, g *Guest) {
 	t.Helper()
 	if err := g.Err(); !errors.Is(err, ErrDied) {
@@ -44,7 +44,7 @@ func assertEnded(t *testing.T, g *Guest) {
 	}
 }
 
-// A guest that does not boot says why, by what it printed last.
+// The error of a guest that does not boot quotes its last output.
 func TestGuestDoesNotBoot(t *testing.T) {
 	privileged(t)
 	image := testImage(t)
@@ -89,7 +89,7 @@ func TestGuestDoesNotBoot(t *testing.T) {
 	}
 }
 
-// Waiting ends with the context, and when QEMU is killed; killing twice is fine.
+// The wait ends with the context, and when QEMU is killed. Killing twice is allowed.
 func TestGuestBootIsCutShort(t *testing.T) {
 	privileged(t)
 	image, l := testImage(t), testLab(t)
@@ -133,8 +133,8 @@ func TestGuestBootIsCutShort(t *testing.T) {
 	}
 }
 
-// Another process finds the guest by the number of its QEMU, and by nothing
-// else that has that number.
+// Another process finds the guest by the PID of its QEMU, and refuses another process
+// with that PID.
 func TestAdopt(t *testing.T) {
 	privileged(t)
 	l := testLab(t)
@@ -169,7 +169,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// ended returns the number of a process that is no more.
+// ended returns the PID of a process that has ended.
 func ended(t *testing.T) int {
 	t.Helper()
 	cmd := exec.Command("true")
@@ -179,7 +179,7 @@ func ended(t *testing.T) int {
 	return cmd.Process.Pid
 }
 
-// Two labs use the same addresses, and their guests do not meet.
+// Two labs use the same addresses, and their guests do not reach each other.
 func TestTwoGuestsAtOnce(t *testing.T) {
 	privileged(t)
 	image := testImage(t)

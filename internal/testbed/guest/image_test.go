@@ -24,8 +24,8 @@ func privileged(t *testing.T) {
 	}
 }
 
-// testImage returns an image without added programs, from the user's cache, so
-// that Debian is unpacked once per machine.
+// testImage returns an image without added files from the user's cache, so that Debian
+// is unpacked once per machine.
 func testImage(t *testing.T) Image {
 	t.Helper()
 	builder := Builder{Cache: CacheDir(), Progress: func(step string) { t.Log(step) }}

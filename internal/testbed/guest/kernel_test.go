@@ -13,8 +13,8 @@ import (
 
 const xzMagic = "\xfd7zXZ\x00"
 
-// bzImageOf returns a kernel image with a setup code of so many sectors and
-// payload, followed by its uncompressed length, at offset of what comes after.
+// bzImageOf returns a kernel image: a setup code of some sectors, then, at an offset,
+// the payload and its uncompressed length.
 func bzImageOf(sectors byte, offset int, payload []byte) []byte {
 	setup := (int(sectors) + 1) * 512
 	if sectors == 0 {
@@ -68,7 +68,7 @@ func TestKernelPayload(t *testing.T) {
 	}
 }
 
-// What was compressed comes out; what is no xz stream gives xz's own words.
+// A compressed kernel is decompressed. For another payload, the error quotes xz.
 func TestUncompressKernel(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "vmlinux")
 	kernel := []byte(strings.Repeat("\x7fELF kernel ", 1000))
@@ -88,8 +88,8 @@ func TestUncompressKernel(t *testing.T) {
 	}
 }
 
-// The fields of the header are arguments of their own: the fuzzer is slow at
-// shrinking images.
+// The fields of the header are separate arguments, because the fuzzer shrinks images
+// slowly.
 func FuzzKernelPayload(f *testing.F) {
 	f.Add(byte(1), uint32(16), uint32(16), uint16(1056), []byte(xzMagic+"stream"))
 	f.Add(byte(0), uint32(0), uint32(10), uint16(2570), []byte(xzMagic))

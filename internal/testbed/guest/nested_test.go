@@ -17,8 +17,8 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// What the inner guest's QEMU is told: the same machine as outside, with the files
-// that the outer guest has, and no vectors, sockets or slots of its own.
+// The arguments of the inner guest's QEMU: the same machine as outside, with the files
+// in the outer guest, and without vectors, sockets and slots.
 func TestNestedArguments(t *testing.T) {
 	c := Config{
 		Name: "inner", Dir: "/run/unnest/lab/guests/outer/nested",
@@ -54,7 +54,7 @@ func TestNestedArguments(t *testing.T) {
 	}
 }
 
-// The script in the image and the disks that the outer guest gets agree on names.
+// The image's script and the disks of the outer guest use the same names.
 func TestNestingDisks(t *testing.T) {
 	script, err := overlay.ReadFile("rootfs/nest")
 	if err != nil {
@@ -106,7 +106,7 @@ func TestChooseNested(t *testing.T) {
 	}
 }
 
-// stranger is a place that runs what a test says, and takes files.
+// stranger is a place that prints what a test sets, and takes files.
 type stranger struct {
 	said  string // by the script that makes it ready
 	fails map[string]error
@@ -163,7 +163,7 @@ func strangeGuest(t *testing.T) (*stranger, Config, Config) {
 	return s, inner, Config{Name: "outer", Memory: 1 << 30}
 }
 
-// Whatever fails on the way leaves no guest and is named.
+// Any failing step leaves no guest, and the error names it.
 func TestStartNestedFails(t *testing.T) {
 	broken := errors.New("broken")
 	tests := []struct {
@@ -196,8 +196,8 @@ func TestStartNestedFails(t *testing.T) {
 	}
 }
 
-// The inner guest's console is here, its end is noticed, and killing it ends QEMU
-// in the place.
+// The inner guest's console is on this host, its end is noticed, and Kill ends its
+// QEMU.
 func TestStartNested(t *testing.T) {
 	broken := errors.New("connection lost")
 	for name, end := range map[string]func(t *testing.T, s *stranger, g *Guest) error{

@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The whole command line, without the in-kernel network backend, which follows
-// the machine that the test runs on.
+// The whole command line, except for the in-kernel network backend, which depends on
+// the machine.
 func TestArguments(t *testing.T) {
 	c := Config{
 		Name: "node1", Dir: "/run/unnest/lab/guests/node1",
@@ -98,8 +98,8 @@ func TestArgumentsChoose(t *testing.T) {
 	}
 }
 
-// Every port has an address of its own, and the first of a device number says
-// that there are more.
+// Every port has an address of its own, and the first of a device number announces the
+// others.
 func TestPorts(t *testing.T) {
 	for slot, want := range map[int]string{
 		1:        "pcie-root-port,id=rp1,chassis=1,slot=1,addr=0xf.0,multifunction=on",
@@ -113,7 +113,7 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// What does not fit on the bus is refused before QEMU is.
+// More slots than the bus has are refused before QEMU starts.
 func TestTooManySlots(t *testing.T) {
 	g, err := Start(t.Context(), Config{Name: "node1", Dir: t.TempDir(), Slots: MaxSlots + 1})
 	if g != nil || err == nil || !strings.Contains(err.Error(), "129 slots: want at most 128") {
@@ -133,7 +133,7 @@ func TestTooManyShares(t *testing.T) {
 	}
 }
 
-// The host daemon's way to QEMU is not that of whoever started the guest.
+// The host daemon has a QMP socket of its own.
 func TestDaemonQMP(t *testing.T) {
 	c := Config{Dir: "/state/node1"}
 	if got := c.DaemonQMP(); got != "/state/node1/hostd.qmp" {

@@ -15,8 +15,8 @@ func mustDigest(t *testing.T, r Recipe, programs map[string][]byte) string {
 	return d
 }
 
-// An image is made anew when anything in it changes, Debian only when Debian
-// does.
+// An image is made again when any part of it changes, its Debian only when that
+// changes.
 func TestDigests(t *testing.T) {
 	programs := func() map[string][]byte {
 		return map[string][]byte{"/usr/bin/a": []byte("one"), "/usr/bin/b": []byte("two")}
@@ -64,7 +64,7 @@ func TestDigests(t *testing.T) {
 	}
 }
 
-// Our own scripts are part of the image's digest, each where it goes.
+// Our own scripts are part of the image's digest, each with its path.
 func TestDigestCoversScripts(t *testing.T) {
 	files, err := overlayFiles()
 	if err != nil {
@@ -86,8 +86,8 @@ func TestDigestCoversScripts(t *testing.T) {
 	}
 }
 
-// Which packages a suite has makes the image, not the order in which they are
-// named; those that every guest has count for nothing.
+// The set of packages makes the image, not their order. Packages that every guest has
+// make no difference.
 func TestRecipes(t *testing.T) {
 	base := DefaultRecipe()
 	suite := SuiteRecipe([]string{"sysbench", "fio", "iperf3", "fio"})

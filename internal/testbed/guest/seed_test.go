@@ -13,7 +13,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// unpack reads the archive back: content by name, and every header.
+// unpack returns the contents of the archive by name, and all headers.
 func unpack(t *testing.T, archive []byte) (map[string]string, []*tar.Header) {
 	t.Helper()
 	files, headers := map[string]string{}, []*tar.Header{}
@@ -73,7 +73,7 @@ func TestSeedArchive(t *testing.T) {
 	}
 }
 
-// The same guest gives the same archive.
+// The seed of the same guest is always the same archive.
 func TestSeedArchiveIsReproducible(t *testing.T) {
 	hostKey, login := testKey(t)
 	s := Seed{Hostname: "node1", HostKey: hostKey, Authorized: login.PublicKey(), Files: map[string]string{"/a": "1", "/b": "2", "/c": "3"}}
@@ -87,8 +87,8 @@ func TestSeedArchiveIsReproducible(t *testing.T) {
 	}
 }
 
-// Dropbear keeps an Ed25519 key as two SSH strings: a length of four bytes, most
-// significant first, then so many bytes.
+// Dropbear's format of an Ed25519 key is two SSH strings: a length of four bytes, most
+// significant first, then that many bytes.
 func TestDropbearKey(t *testing.T) {
 	key, signer := testKey(t)
 	rest := []byte(dropbearKey(key))

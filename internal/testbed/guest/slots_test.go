@@ -14,9 +14,8 @@ import (
 	"unnest/internal/vmm/qmp"
 )
 
-// As many slots as a node has pods: a NIC works in any of them, whichever
-// function of its device number the port is, and with both ways to interrupt;
-// and the guest gives it up again.
+// With as many slots as a node has pods, a NIC works in each slot, on any function of a
+// device number and with both kinds of interrupts, and can be unplugged.
 func TestManySlots(t *testing.T) {
 	privileged(t)
 	image := testImage(t)
@@ -72,8 +71,8 @@ func TestManySlots(t *testing.T) {
 	}
 }
 
-// useNIC waits for the NIC with the address $1, sends a packet with it from a
-// network namespace of its own, and leaves it in the guest's.
+// useNIC waits for the NIC with the address $1, sends a packet with it from a network
+// namespace of its own, and moves it back to the guest's.
 const useNIC = `set -e
 for try in $(seq 100); do
 	nic=$(grep -l "$1" /sys/class/net/*/address | cut -d/ -f5) && [ -n "$nic" ] && break

@@ -10,14 +10,14 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// suitePackages are tools of the benchmark suites, one of which brings a service.
+// suitePackages are tools of the benchmark suites. One of them brings a service.
 var suitePackages = []string{"fio", "sysbench", "stress-ng", "p7zip-full", "nginx-light", "memcached", "apache2-utils"}
 
-// nerdctlProgram is where `make build` puts the container engine's command.
+// nerdctlProgram is the container engine's command, as `make build` makes it.
 const nerdctlProgram = "../../../bin/nerdctl"
 
-// A guest with the tools of benchmark suites has them in its containers too, which
-// start at once; and no service of theirs runs.
+// The containers of a guest with tools of benchmark suites have these tools, too, and
+// start at once. No service of a package runs.
 func TestSuiteGuest(t *testing.T) {
 	privileged(t)
 	if _, err := os.Stat(nerdctlProgram); err != nil {
@@ -71,7 +71,7 @@ func TestSuiteGuest(t *testing.T) {
 	}
 }
 
-// onDisk words the size of a sparse file.
+// onDisk returns the disk space of a sparse file as text.
 func onDisk(t *testing.T, path string) string {
 	t.Helper()
 	info, err := os.Stat(path)

@@ -49,8 +49,8 @@ func TestCreateAndClose(t *testing.T) {
 	assertGone(t, l)
 }
 
-// assertNAT checks that a server on the tenant bridge can be reached from the
-// clients' namespace, and sees the bridge's own address.
+// assertNAT checks that clients reach a server on the tenant bridge, which sees the
+// bridge's own address.
 func assertNAT(t *testing.T, l *Lab) {
 	t.Helper()
 	const server = "10.201.7.7"
@@ -121,8 +121,8 @@ func assertGone(t *testing.T, l *Lab) {
 	}
 }
 
-// What a killed owner leaves, a process included, is reaped; what has an owner
-// or is persistent is not.
+// Reap removes what a killed owner left, with its processes, and nothing that has an
+// owner or is persistent.
 func TestReap(t *testing.T) {
 	privileged(t)
 	dead, err := Create("test-dead")

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// In a mount namespace whose /run is empty, as after a boot.
+// freshRun is a script in a mount namespace with an empty /run, as after a boot.
 const freshRun = `mount --make-rprivate / && mount -t tmpfs run /run && exec "$@"`
 
-// A name must be removable also when iproute2 has made its first one since.
+// A name can be removed also after iproute2 has made its first one.
 func TestNamesBesideIPRoute(t *testing.T) {
 	privileged(t)
 	if os.Getenv("UNNEST_FRESH_RUN") == "" {

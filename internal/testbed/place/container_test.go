@@ -24,8 +24,7 @@ func TestContainerWithoutEngine(t *testing.T) {
 	}
 }
 
-// An engine that no longer answers does not hold up whoever has stopped to wait
-// for it.
+// An engine that does not answer does not block a caller that has stopped waiting.
 func TestContainerEngineStuck(t *testing.T) {
 	stuck := strings.Replace(engine, "[ $interactive = yes ] || exec </dev/null", "[ $interactive = yes ] || sleep 61.25", 1)
 	path := filepath.Join(t.TempDir(), "engine")

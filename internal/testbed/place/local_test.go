@@ -37,7 +37,7 @@ func TestLocalMissingProgram(t *testing.T) {
 	}
 }
 
-// A cancelled command dies with its children, soon, and the error is the cause.
+// A cancelled command ends soon, with its children, and the error is the cause.
 func TestLocalCancel(t *testing.T) {
 	why := errors.New("told to stop")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -88,8 +88,8 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// What is noted can be killed by the note, with its children, and the note goes
-// with the command.
+// A command with a PID file can be killed, with its children. The file is removed with
+// the command.
 func TestNotedAndKiller(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "note")
 	line := withPIDFile(file, []string{"GREETING=hello world"}, []string{"sh", "-c", `echo "$GREETING"; exit 7`})

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// engine is a container engine whose containers are this machine: it enters
-// them as others do, each command as the leader of a session.
+// engine is a container engine whose containers are this machine. It makes each command
+// the leader of a session, as real engines do.
 const engine = `#!/bin/sh
 [ "$1" = exec ] || { echo "engine: no command $1" >&2; exit 125; }
 shift
@@ -33,7 +33,7 @@ func newEngine(t *testing.T) string {
 	return path
 }
 
-// eachPlace runs a test of what every place promises.
+// eachPlace tests the contract of all places.
 func eachPlace(t *testing.T, test func(t *testing.T, p Place)) {
 	t.Helper()
 	t.Run("local", func(t *testing.T) { test(t, Local{}) })
@@ -122,8 +122,8 @@ func TestPlaceMissingProgram(t *testing.T) {
 	})
 }
 
-// A cancelled command dies with its children, soon, and the error is the cause.
-// It is cancelled while it runs, and before it has come that far.
+// A cancelled command ends soon, with its children, and the error is the cause. It is
+// cancelled while it runs, and before.
 func TestPlaceCancel(t *testing.T) {
 	for _, delay := range []time.Duration{0, 300 * time.Millisecond} {
 		eachPlace(t, func(t *testing.T, p Place) {
@@ -172,7 +172,7 @@ func assertGone(t *testing.T, pid string) {
 	}
 }
 
-// notes lists the commands that are noted.
+// notes lists the PID files.
 func notes(t *testing.T) []string {
 	t.Helper()
 	found, err := filepath.Glob("/tmp/.unnest-*")
@@ -209,7 +209,7 @@ func TestPlacePut(t *testing.T) {
 			}
 		}
 		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
-			t.Errorf("%v are left beside the file (%v)", entries, err)
+			t.Errorf("%v are left next to the file (%v)", entries, err)
 		}
 	})
 }

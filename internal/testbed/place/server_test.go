@@ -68,7 +68,7 @@ func newKey(t *testing.T) ssh.Signer {
 	return signer
 }
 
-// hangUp takes the server off the network.
+// hangUp disconnects the server from the network.
 func (s *server) hangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,9 +173,8 @@ func (s *server) clientConfig(key ssh.PublicKey) *ssh.ClientConfig {
 	return &ssh.ClientConfig{User: "root", HostKeyCallback: ssh.FixedHostKey(key), Timeout: 5 * time.Second}
 }
 
-// freezable is a connection to a machine that may stop to answer: what is
-// written is lost, and nothing comes back, until it is closed. Or it is busy for some
-// time, and then answers.
+// freezable is a connection to a machine that can stop answering: writes are lost and
+// nothing comes back until it is closed. Or it delays its answers for some time.
 type freezable struct {
 	net.Conn
 	frozen, closed chan struct{}

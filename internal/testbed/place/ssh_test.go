@@ -13,7 +13,7 @@ func dialTCP(ctx context.Context, network, address string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, network, address)
 }
 
-// Who is not who was expected is not spoken to.
+// A host with an unexpected key is refused.
 func TestSSHWrongHostKey(t *testing.T) {
 	s := newServer(t)
 	p, err := DialSSH(t.Context(), "guest node1", s.listen.Addr().String(), dialTCP, s.clientConfig(newKey(t).PublicKey()))
@@ -31,8 +31,8 @@ func TestSSHNobodyThere(t *testing.T) {
 	}
 }
 
-// A server that takes the connection and says nothing does not hold up the
-// caller: neither beyond the configuration's time limit nor beyond ctx.
+// A server that accepts the connection and sends nothing blocks the caller neither
+// beyond the time limit of the configuration nor beyond ctx.
 func TestSSHSilentServer(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -101,12 +101,12 @@ func TestSSHConnectionLost(t *testing.T) {
 	}
 }
 
-// assertLost checks that the connection is known to be lost, soon.
+// assertLost checks that the loss of the connection is noticed soon.
 func assertLost(t *testing.T, p *SSH) {
 	t.Helper()
 	for end := time.Now().Add(time.Second); !p.Lost(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Error("nobody knows that the connection is lost")
+			t.Error("the loss of the connection was not noticed")
 			return
 		}
 	}
@@ -126,8 +126,7 @@ func TestSSHClose(t *testing.T) {
 	}
 }
 
-// A machine that no longer answers does not hold up whoever has stopped to
-// wait for it.
+// A machine that does not answer does not block a caller that has stopped waiting.
 func TestSSHFrozenMachine(t *testing.T) {
 	t.Run("while a command runs", func(t *testing.T) {
 		p, line := newServer(t).dial(t)
