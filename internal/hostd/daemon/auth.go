@@ -27,7 +27,8 @@ type client struct {
 func caller(ctx context.Context) client { return ctx.Value(callerKey{}).(client) }
 
 // authenticate runs before every handler: it identifies the caller, enforces its request
-// rate, and bounds the request's time.
+// rate, and bounds the request's time. After the handler it gives the error its code;
+// the guest does not get the handler's answer with an error.
 func (d *daemon) authenticate(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	begin := time.Now()
 	c, err := d.identify(ctx)
@@ -41,6 +42,7 @@ func (d *daemon) authenticate(ctx context.Context, req any, info *grpc.UnaryServ
 		ctx, stop := context.WithCancelCause(ctx)
 		defer context.AfterFunc(d.serving, func() { stop(errStopping) })()
 		answer, err = handler(ctx, req)
+		err = coded(err)
 	}
 	d.metrics.Request(path.Base(info.FullMethod), status.Code(err), begin)
 	switch status.Code(err) {

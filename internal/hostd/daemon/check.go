@@ -12,6 +12,7 @@ import (
 
 var (
 	errNoAttachment = errors.New("it has no NIC")
+	errNoEndpoint   = errors.New("it has no endpoint of a segment")
 	errDamaged      = errors.New("it is not as it was made")
 )
 
@@ -54,6 +55,25 @@ func matchRequest(nic *hostdpb.NIC, r *hostdpb.CheckRequest) error {
 		}
 	}
 	return nil
+}
+
+// checkEndpoint compares an attachment's endpoint with what is there.
+func (n *nics) checkEndpoint(key attachment.Key, r *hostdpb.CheckRequest) (*hostdpb.Endpoint, error) {
+	e := n.endpoint(key)
+	if e == nil {
+		return nil, fmt.Errorf("check %s: %w", key, errNoEndpoint)
+	}
+	err := n.host.segments.Check(n.record.Name, key)
+	switch {
+	case r.GetMac() != "" && r.GetMac() != e.GetMac():
+		err = fmt.Errorf("MAC is %s, want %s", e.GetMac(), r.GetMac())
+	case r.GetPod() != "" && r.GetPod() != e.GetPod():
+		err = fmt.Errorf("it is in the segment of %s, want %s", e.GetPod(), r.GetPod())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("check %s: %w: %w", key, errDamaged, err)
+	}
+	return e, nil
 }
 
 // leaked lists the attachments that were made for a network and are not valid. A valid

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -152,7 +153,7 @@ func (l *lab) serve(unplugTimeout time.Duration) {
 	exe, err := os.Executable()
 	l.check(err)
 	cmd := exec.Command(exe, "hostd", l.dir, unplugTimeout.String())
-	cmd.Stderr = l.t.Output()
+	cmd.Stderr = raceDetector{l.t}
 	out, err := cmd.StdoutPipe()
 	l.check(err)
 	l.do(cmd.Start)
@@ -161,6 +162,17 @@ func (l *lab) serve(unplugTimeout time.Duration) {
 	line, err := bufio.NewReader(out).ReadString('\n')
 	l.check(err)
 	l.addr = strings.TrimSpace(line)
+}
+
+// raceDetector fails the test when the race detector reports a race in the daemon's
+// process.
+type raceDetector struct{ t *testing.T }
+
+func (r raceDetector) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("DATA RACE")) {
+		r.t.Error("the daemon has a data race, see its output")
+	}
+	return r.t.Output().Write(p)
 }
 
 // end ends a process, if it has not ended yet.

@@ -38,14 +38,13 @@ func onGuest[T any](ctx context.Context, d *daemon, f func(ctx context.Context, 
 }
 
 // AttachNIC implements hostdpb.HostDaemonServer.
-func (d *daemon) AttachNIC(ctx context.Context, r *hostdpb.AttachNICRequest) (_ *hostdpb.AttachNICResponse, err error) {
+func (d *daemon) AttachNIC(ctx context.Context, r *hostdpb.AttachNICRequest) (*hostdpb.AttachNICResponse, error) {
 	begin, c := time.Now(), caller(ctx)
 	w, err := d.wantedNIC(c.tenant, r)
 	if err != nil {
-		return nil, coded(err)
+		return nil, err
 	}
 	got, err := onGuest(ctx, d, func(ctx context.Context, g *guest, answer func(attached, error)) { g.nics.attach(ctx, w, answer) })
-	err = coded(err)
 	source := "plug"
 	switch {
 	case w.trunk:
@@ -53,16 +52,13 @@ func (d *daemon) AttachNIC(ctx context.Context, r *hostdpb.AttachNICRequest) (_ 
 	case got.warm:
 		source = "pool"
 	}
-	d.metrics.Attached(source, begin, err)
+	d.metrics.Attached(source, begin, coded(err))
 	d.logAttachment(ctx, "attach", c.record, w.key, begin, err, got.logAttrs()...)
-	if err != nil {
-		return nil, err
-	}
 	answer := &hostdpb.AttachNICResponse{Nic: got.nic}
 	for _, a := range got.addresses {
 		answer.Addresses = append(answer.Addresses, wireAddress(a))
 	}
-	return answer, nil
+	return answer, err
 }
 
 // wantedNIC checks a request and returns the NIC that it asks for, as far as the tenant
@@ -131,17 +127,13 @@ func (d *daemon) DetachNIC(ctx context.Context, r *hostdpb.DetachNICRequest) (*h
 	if err != nil {
 		return nil, err
 	}
-	if err := d.detach(ctx, key); err != nil {
-		return nil, err
-	}
-	return &hostdpb.DetachNICResponse{}, nil
+	return &hostdpb.DetachNICResponse{}, d.detach(ctx, key)
 }
 
 // detach takes a NIC or an endpoint away from the guest that calls.
 func (d *daemon) detach(ctx context.Context, key attachment.Key) error {
 	begin := time.Now()
 	got, err := onGuest(ctx, d, func(ctx context.Context, g *guest, answer func(detached, error)) { g.nics.detach(ctx, key, answer) })
-	err = coded(err)
 	mode, what := "hotplug", "detach"
 	switch {
 	case got.vlan:
@@ -149,7 +141,7 @@ func (d *daemon) detach(ctx context.Context, key attachment.Key) error {
 	case key.Kind == attachment.Endpoint:
 		mode, what = "segment", "leave segment"
 	}
-	d.metrics.Detached(mode, begin, err)
+	d.metrics.Detached(mode, begin, coded(err))
 	d.logAttachment(ctx, what, caller(ctx).record, key, begin, err)
 	return err
 }
@@ -157,10 +149,7 @@ func (d *daemon) detach(ctx context.Context, key attachment.Key) error {
 // ListNICs implements hostdpb.HostDaemonServer.
 func (d *daemon) ListNICs(ctx context.Context, _ *hostdpb.ListNICsRequest) (*hostdpb.ListNICsResponse, error) {
 	nics, err := onGuest(ctx, d, func(_ context.Context, g *guest, answer func([]*hostdpb.NIC, error)) { answer(g.nics.list(), nil) })
-	if err != nil {
-		return nil, coded(err)
-	}
-	return &hostdpb.ListNICsResponse{Nics: nics}, nil
+	return &hostdpb.ListNICsResponse{Nics: nics}, err
 }
 
 // Check implements hostdpb.HostDaemonServer.
@@ -173,7 +162,7 @@ func (d *daemon) Check(ctx context.Context, r *hostdpb.CheckRequest) (*hostdpb.C
 	if err != nil {
 		return nil, err
 	}
-	found, err := onGuest(ctx, d, func(_ context.Context, g *guest, answer func(*hostdpb.CheckResponse, error)) {
+	return onGuest(ctx, d, func(_ context.Context, g *guest, answer func(*hostdpb.CheckResponse, error)) {
 		if kind == attachment.Endpoint {
 			e, err := g.nics.checkEndpoint(key, r)
 			answer(&hostdpb.CheckResponse{Endpoint: e}, err)
@@ -182,10 +171,6 @@ func (d *daemon) Check(ctx context.Context, r *hostdpb.CheckRequest) (*hostdpb.C
 		nic, err := g.nics.checkNIC(key, r)
 		answer(&hostdpb.CheckResponse{Nic: nic}, err)
 	})
-	if err != nil {
-		return nil, coded(err)
-	}
-	return found, nil
 }
 
 // GC implements hostdpb.HostDaemonServer.
@@ -205,22 +190,15 @@ func (d *daemon) GC(ctx context.Context, r *hostdpb.GCRequest) (*hostdpb.GCRespo
 	leaked, err := onGuest(ctx, d, func(_ context.Context, g *guest, answer func([]attachment.Key, error)) {
 		answer(g.nics.leaked(network, valid), nil)
 	})
-	if err != nil {
-		return nil, coded(err)
-	}
 	answer := &hostdpb.GCResponse{}
-	var failed error
 	for _, key := range leaked { // a failure does not stop the others
-		if err := d.detach(ctx, key); err != nil {
-			failed = err
+		if failed := d.detach(ctx, key); failed != nil {
+			err = failed
 			continue
 		}
 		answer.Removed = append(answer.Removed, &hostdpb.Attachment{ContainerId: key.Owner, Interface: key.Name})
 	}
-	if failed != nil {
-		return nil, failed
-	}
-	return answer, nil
+	return answer, err
 }
 
 // Status implements hostdpb.HostDaemonServer.
@@ -228,7 +206,7 @@ func (d *daemon) Status(ctx context.Context, r *hostdpb.StatusRequest) (*hostdpb
 	c := caller(ctx)
 	s, err := onGuest(ctx, d, func(_ context.Context, g *guest, answer func(status.Guest, error)) { answer(g.status(), nil) })
 	if err != nil {
-		return nil, coded(err)
+		return nil, err
 	}
 	return &hostdpb.StatusResponse{
 		Version: Version(), Guest: c.record.Name, SlotsFree: uint32(s.SlotsFree), SlotsTotal: uint32(s.Slots),

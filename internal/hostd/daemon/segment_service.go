@@ -29,13 +29,10 @@ func (d *daemon) CreateSegment(ctx context.Context, r *hostdpb.CreateSegmentRequ
 	}
 	wanted, err := segmentSpec(spec)
 	if err != nil {
-		return nil, coded(err)
+		return nil, err
 	}
 	s, err := d.host.segments.Create(c.tenant.Tenant, wanted)
-	if err != nil {
-		return nil, coded(err)
-	}
-	return &hostdpb.CreateSegmentResponse{Segment: wireSegment(s, c), Key: made}, nil
+	return &hostdpb.CreateSegmentResponse{Segment: wireSegment(s, c), Key: made}, err
 }
 
 // newKey returns a key that cannot be guessed.
@@ -46,7 +43,7 @@ func newKey() string {
 }
 
 // JoinSegment implements hostdpb.HostDaemonServer.
-func (d *daemon) JoinSegment(ctx context.Context, r *hostdpb.JoinSegmentRequest) (_ *hostdpb.JoinSegmentResponse, err error) {
+func (d *daemon) JoinSegment(ctx context.Context, r *hostdpb.JoinSegmentRequest) (*hostdpb.JoinSegmentResponse, error) {
 	begin, c := time.Now(), caller(ctx)
 	key, err := attachmentKey(attachment.Endpoint, r.GetContainerId(), r.GetInterface())
 	if err != nil {
@@ -57,18 +54,14 @@ func (d *daemon) JoinSegment(ctx context.Context, r *hostdpb.JoinSegmentRequest)
 		err = segments.CheckKey(key)
 	}
 	if err != nil {
-		return nil, coded(err)
-	}
-	got, err := onGuest(ctx, d, func(ctx context.Context, g *guest, answer func(attached, error)) { g.nics.join(ctx, key, spec, answer) })
-	err = coded(err)
-	e := got.endpoint
-	d.metrics.Attached("segment", begin, err)
-	d.logAttachment(ctx, "join segment", c.record, key, begin, err, append(got.steps, slog.String("pod", spec.Pod),
-		slog.Int("fraction", int(e.GetFraction())), slog.String("mac", e.GetMac()), slog.Int("slot", int(e.GetSlot())))...)
-	if err != nil {
 		return nil, err
 	}
-	return &hostdpb.JoinSegmentResponse{Endpoint: e}, nil
+	got, err := onGuest(ctx, d, func(ctx context.Context, g *guest, answer func(attached, error)) { g.nics.join(ctx, key, spec, answer) })
+	e := got.endpoint
+	d.metrics.Attached("segment", begin, coded(err))
+	d.logAttachment(ctx, "join segment", c.record, key, begin, err, append(got.steps, slog.String("pod", spec.Pod),
+		slog.Int("fraction", int(e.GetFraction())), slog.String("mac", e.GetMac()), slog.Int("slot", int(e.GetSlot())))...)
+	return &hostdpb.JoinSegmentResponse{Endpoint: e}, err
 }
 
 // LeaveSegment implements hostdpb.HostDaemonServer.
@@ -77,10 +70,7 @@ func (d *daemon) LeaveSegment(ctx context.Context, r *hostdpb.LeaveSegmentReques
 	if err != nil {
 		return nil, err
 	}
-	if err := d.detach(ctx, key); err != nil {
-		return nil, err
-	}
-	return &hostdpb.LeaveSegmentResponse{}, nil
+	return &hostdpb.LeaveSegmentResponse{}, d.detach(ctx, key)
 }
 
 // SegmentStatus implements hostdpb.HostDaemonServer.
@@ -90,10 +80,7 @@ func (d *daemon) SegmentStatus(ctx context.Context, r *hostdpb.SegmentStatusRequ
 		return nil, err
 	}
 	s, err := d.host.segments.Find(c.tenant.Name, r.GetPod(), r.GetKey(), c.record.Name)
-	if err != nil {
-		return nil, coded(err)
-	}
-	return &hostdpb.SegmentStatusResponse{Segment: wireSegment(s, c)}, nil
+	return &hostdpb.SegmentStatusResponse{Segment: wireSegment(s, c)}, err
 }
 
 // segmentSpec checks what a guest has sent.

@@ -14,36 +14,24 @@ import (
 // AttachVolume implements hostdpb.HostDaemonServer.
 func (d *daemon) AttachVolume(ctx context.Context, r *hostdpb.AttachVolumeRequest) (*hostdpb.AttachVolumeResponse, error) {
 	s, err := d.attachShare(ctx, share.ID{Kind: share.Volume, Pod: r.GetPod(), Name: r.GetName()}, r.GetKey(), 0)
-	if err != nil {
-		return nil, coded(err)
-	}
-	return &hostdpb.AttachVolumeResponse{Volume: wireVolume(s)}, nil
+	return &hostdpb.AttachVolumeResponse{Volume: wireVolume(s)}, err
 }
 
 // AttachSharedMemory implements hostdpb.HostDaemonServer.
 func (d *daemon) AttachSharedMemory(ctx context.Context, r *hostdpb.AttachSharedMemoryRequest) (*hostdpb.AttachSharedMemoryResponse, error) {
 	s, err := d.attachShare(ctx, share.ID{Kind: share.Memory, Pod: r.GetPod(), Name: r.GetName()}, r.GetKey(), r.GetSize())
-	if err != nil {
-		return nil, coded(err)
-	}
 	m := &hostdpb.SharedMemory{Pod: s.ID.Pod, Name: s.ID.Name, Size: uint64(s.Memory), Port: s.Place}
-	return &hostdpb.AttachSharedMemoryResponse{Memory: m}, nil
+	return &hostdpb.AttachSharedMemoryResponse{Memory: m}, err
 }
 
 // DetachVolume implements hostdpb.HostDaemonServer.
 func (d *daemon) DetachVolume(ctx context.Context, r *hostdpb.DetachVolumeRequest) (*hostdpb.DetachVolumeResponse, error) {
-	if err := d.detachShare(ctx, share.ID{Kind: share.Volume, Pod: r.GetPod(), Name: r.GetName()}); err != nil {
-		return nil, coded(err)
-	}
-	return &hostdpb.DetachVolumeResponse{}, nil
+	return &hostdpb.DetachVolumeResponse{}, d.detachShare(ctx, share.ID{Kind: share.Volume, Pod: r.GetPod(), Name: r.GetName()})
 }
 
 // DetachSharedMemory implements hostdpb.HostDaemonServer.
 func (d *daemon) DetachSharedMemory(ctx context.Context, r *hostdpb.DetachSharedMemoryRequest) (*hostdpb.DetachSharedMemoryResponse, error) {
-	if err := d.detachShare(ctx, share.ID{Kind: share.Memory, Pod: r.GetPod(), Name: r.GetName()}); err != nil {
-		return nil, coded(err)
-	}
-	return &hostdpb.DetachSharedMemoryResponse{}, nil
+	return &hostdpb.DetachSharedMemoryResponse{}, d.detachShare(ctx, share.ID{Kind: share.Memory, Pod: r.GetPod(), Name: r.GetName()})
 }
 
 // attachShare gives the guest that calls a volume or shared memory of a pod, for the

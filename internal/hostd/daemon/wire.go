@@ -91,6 +91,25 @@ func (n *nics) describe(s hotplug.Slot) *hostdpb.NIC {
 	return nic
 }
 
+// endpoint describes an attachment's endpoint; nil if it has none.
+func (n *nics) endpoint(key attachment.Key) *hostdpb.Endpoint {
+	a, ok := n.state.Lookup(key)
+	if !ok {
+		return nil
+	}
+	r := a.Record
+	e := &hostdpb.Endpoint{
+		ContainerId: key.Owner, Interface: key.Name, Mac: n.endpointMAC(r, a.Occupant),
+		SegmentMac: segment.MAC(r.Fraction).String(), Mtu: segment.MTU, Slot: uint32(a.Slot), State: states[hotplug.Plugged],
+		Pod: r.Pod, Network: r.Network, Fraction: uint32(r.Fraction),
+	}
+	low, high := segment.Ports(r.Fraction)
+	e.PortLow, e.PortHigh = uint32(low), uint32(high)
+	mode, m := n.host.segments.Membership(a.TAP)
+	e.Mode, e.Members, e.Generation = wireMode(mode), uint32(m.Members), m.Generation
+	return e
+}
+
 func describeRecord(nic *hostdpb.NIC, r attachment.Record) {
 	nic.Network, nic.Bridge, nic.Mtu = r.Network, r.Bridge, uint32(r.MTU)
 	for _, a := range r.Addresses {

@@ -8,10 +8,7 @@ import (
 )
 
 // Action is something for the caller to do. String describes it in logs.
-type Action interface {
-	fmt.Stringer
-	action()
-}
+type Action = fmt.Stringer
 
 // AddTAP creates a TAP that is connected to nothing and marked as warm. If it cannot
 // be marked, it is deleted again. The TAP of an endpoint is a queue of its segment.
@@ -118,22 +115,6 @@ type Reply struct {
 // Lost says that an attachment ended unasked: the guest gave the device up or
 // was reset, or the TAP was deleted. Its container has no network from now on.
 type Lost struct{ Attachment Attachment }
-
-func (AddTAP) action()        {}
-func (NetdevAdd) action()     {}
-func (DeviceAdd) action()     {}
-func (AddShare) action()      {}
-func (Connect) action()       {}
-func (Disconnect) action()    {}
-func (DeviceDel) action()     {}
-func (NetdevDel) action()     {}
-func (DelTAP) action()        {}
-func (DeleteBackend) action() {}
-func (Adopted) action()       {}
-func (Released) action()      {}
-func (StartTimer) action()    {}
-func (Reply) action()         {}
-func (Lost) action()          {}
 
 // named writes a key with its record, if it has one.
 func named(k attachment.Key, r attachment.Record) string {

@@ -96,4 +96,4 @@ type Source interface {
 }
 
 // Read makes each scrape read the gauges from s.
-func (m *Metrics) Read(s Source) { m.registry.MustRegister(newGauges(s)) }
+func (m *Metrics) Read(s Source) { m.registry.MustRegister(gauges{s}) }

@@ -1,0 +1,76 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/hostd/status"
+)
+
+type fakeSource struct{}
+
+func (fakeSource) Status(context.Context) status.Status {
+	return status.Status{
+		Guests: []status.Guest{
+			{Name: "node1", Tenant: "shop", Slots: 4, SlotsFree: 2, SlotsQuarantined: 1, Pool: 1, PoolTarget: 2, Attachments: 3},
+			{Name: "node2", Tenant: "shop", Error: "no answer"},
+		},
+		Tenants: []status.Tenant{{Name: "shop", AddressesInUse: 5, AddressesCooling: 6, Segments: 1}},
+		Segments: []status.Segment{{
+			Tenant: "shop", Pod: "web", Fractions: []status.Fraction{{Fraction: 1, Member: true}, {Fraction: 2}},
+			Counts: map[segment.Fraction]status.Frames{1: {Frames: 7, Bytes: 8, Spoofed: 9}},
+		}},
+	}
+}
+
+func (fakeSource) Drops() map[string]uint64 { return map[string]uint64{"mac": 10} }
+
+// Dashboards read these names and labels.
+func TestScrape(t *testing.T) {
+	m := New()
+	m.Read(fakeSource{})
+	m.Request("AttachNIC", codes.OK, time.Now())
+	m.Attached("pool", time.Now(), nil)
+	m.Attached("plug", time.Now(), grpcstatus.Error(codes.ResourceExhausted, "full"))
+	m.Detached("hotplug", time.Now(), errors.New("no code"))
+	m.Lost("node1")
+	m.RefusedConnection()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for _, line := range strings.Split(`unnest_hostd_requests_total{code="OK",verb="AttachNIC"} 1
+unnest_hostd_request_seconds_count{verb="AttachNIC"} 1
+unnest_hostd_attach_seconds_count{result="OK",source="pool"} 1
+unnest_hostd_attach_seconds_count{result="ResourceExhausted",source="plug"} 1
+unnest_hostd_detach_seconds_count{mode="hotplug",result="Unknown"} 1
+unnest_hostd_lost_nics_total{guest="node1"} 1
+unnest_hostd_refused_connections_total 1
+unnest_hostd_attachments{guest="node1",tenant="shop"} 3
+unnest_hostd_slots{guest="node1",state="all"} 4
+unnest_hostd_slots{guest="node1",state="free"} 2
+unnest_hostd_slots{guest="node1",state="quarantined"} 1
+unnest_hostd_pool_nics{guest="node1"} 1
+unnest_hostd_pool_target{guest="node1"} 2
+unnest_hostd_guest_up{guest="node1"} 1
+unnest_hostd_guest_up{guest="node2"} 0
+unnest_hostd_addresses{state="in use",tenant="shop"} 5
+unnest_hostd_addresses{state="cooling",tenant="shop"} 6
+unnest_hostd_dropped_frames_total{reason="mac"} 10
+unnest_hostd_segments{tenant="shop"} 1
+unnest_hostd_segment_endpoints{member="yes",pod="web",tenant="shop"} 1
+unnest_hostd_segment_endpoints{member="no",pod="web",tenant="shop"} 1
+unnest_hostd_segment_frames_total{pod="web",tenant="shop"} 7
+unnest_hostd_segment_bytes_total{pod="web",tenant="shop"} 8
+unnest_hostd_segment_dropped_frames_total{pod="web",reason="spoofed",tenant="shop"} 9`, "\n") {
+		if !strings.Contains(w.Body.String(), line+"\n") {
+			t.Errorf("the scrape has no line %q", line)
+		}
+	}
+}
