@@ -1,5 +1,5 @@
-// Package hostd is the command "unnest hostd". What the daemon does belongs to
-// the package of the same name in internal.
+// Package hostd is the command "unnest hostd": it turns flags into options of package
+// internal/hostd/daemon, and prints the daemon's status.
 package hostd
 
 import (
@@ -20,13 +20,13 @@ import (
 	"unnest/internal/hostd/policy"
 )
 
-// Where the daemon's files are, unless flags say otherwise.
+// The default paths of the daemon's files.
 const (
 	defaultConfig = "/etc/unnest/hostd.yaml"
 	defaultState  = "/var/lib/unnest"
 )
 
-// Options are what the command line asks for.
+// Options are the flags.
 type Options struct {
 	Streams terminal.Streams
 	Config  string // file
@@ -36,8 +36,7 @@ type Options struct {
 	Verbose bool
 }
 
-// NewCmd returns the command. A runF that is not nil runs in place of the
-// command, with the options that it would have had.
+// NewCmd returns the command. If runF is not nil, it runs instead of the daemon.
 func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
 	if runF == nil {
 		runF = run
@@ -46,14 +45,14 @@ func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error)
 	cmd := &cobra.Command{
 		Use:   "hostd",
 		Short: "Give NICs to guests, one for each of their pods",
-		Long: `Run the daemon beside the VMM: guests ask it for a NIC for each of their pods,
-and it plugs and unplugs them (BrFusion). It runs in the network namespace with
-the tenants' bridges, until SIGINT or SIGTERM. The pods' NICs stay when it ends,
-and the next daemon takes them over.
+		Long: `Run the host daemon. Guests ask it for a NIC for each of their pods, and it plugs
+and unplugs the NICs (BrFusion). Run it on the VMM's host, in the network namespace
+with the tenants' bridges. It ends on SIGINT or SIGTERM. The pods' NICs stay when it
+ends, and the next daemon takes them over.
 
-The configuration says which tenants there are, what they may have, and which
-guests there are beside those of "unnest vm". Guests show the certificate that
-"unnest hostd enroll" has issued to them.`,
+The configuration lists the tenants, their limits, and the guests that "unnest vm"
+has not started. A guest identifies itself by a certificate, which
+"unnest hostd enroll" issues.`,
 		Example: `  unnest hostd
   unnest hostd --config /etc/unnest/hostd.yaml --state /var/lib/unnest
   unnest hostd enroll node1 --out node1.credentials
@@ -63,7 +62,7 @@ guests there are beside those of "unnest vm". Guests show the certificate that
 	}
 	cmd.PersistentFlags().StringVar(&opts.Config, "config", defaultConfig, "configuration `file`")
 	cmd.PersistentFlags().StringVar(&opts.State, "state", defaultState, "state `directory`")
-	cmd.Flags().StringVar(&opts.Listen, "listen", "", "`address:port` to listen on, as the guests see it, in place of the configuration's")
+	cmd.Flags().StringVar(&opts.Listen, "listen", "", "`address:port` to listen on, as the guests see it, instead of the configuration's")
 	cmd.Flags().BoolVar(&opts.JSON, "log-json", false, "log as JSON")
 	cmd.Flags().BoolVarP(&opts.Verbose, "verbose", "v", false, "log each step of each attach and detach")
 	cmd.AddCommand(newStatusCmd(&opts), newEnrollCmd(&opts))
@@ -74,7 +73,7 @@ guests there are beside those of "unnest vm". Guests show the certificate that
 func (o Options) load() (policy.Policy, error) {
 	content, err := os.ReadFile(o.Config)
 	if errors.Is(err, fs.ErrNotExist) {
-		return policy.Policy{}, fmt.Errorf("read configuration: %w: write one, or name it by --config", err)
+		return policy.Policy{}, fmt.Errorf("read configuration: %w: write one, or name it with --config", err)
 	}
 	if err != nil {
 		return policy.Policy{}, fmt.Errorf("read configuration: %w", err)
@@ -125,14 +124,13 @@ func newEnrollCmd(opts *Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "enroll GUEST --out DIR",
 		Short: "Issue the credentials of a guest of the configuration",
-		Long: `Issue the certificate by which a guest of the configuration shows who it is, and
-write it to a directory (ca.crt, client.crt, client.key). Copy that to /etc/unnest
-in the guest; the key is for root alone. What was issued to the guest before is no
-longer good.`,
+		Long: `Issue a certificate that identifies a guest of the configuration, and write it to a
+directory (ca.crt, client.crt, client.key). Copy the files to /etc/unnest in the
+guest; only root may read the key. Earlier certificates of the guest become invalid.`,
 		Args: usage.Args("GUEST"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if out == "" {
-				return usage.Errorf("missing flag --out: want the directory to write the credentials to")
+				return usage.Errorf("missing flag --out: name the directory to write the credentials to")
 			}
 			p, err := opts.load()
 			if err != nil {
@@ -141,7 +139,7 @@ longer good.`,
 			if err := daemon.Enroll(opts.State, p, args[0], out); err != nil {
 				return err
 			}
-			fmt.Fprintf(opts.Streams.Err, "%s may call now with what is in %s: copy it to /etc/unnest in the guest\n", args[0], out)
+			fmt.Fprintf(opts.Streams.Err, "wrote the credentials of %s to %s: copy them to /etc/unnest in the guest\n", args[0], out)
 			return nil
 		},
 	}

@@ -51,7 +51,7 @@ func TestWrongLines(t *testing.T) {
 		want string
 	}{
 		{[]string{"x"}, `unexpected argument "x"`},
-		{[]string{"--config", dir + "/nowhere", "--state", dir}, "write one, or name it by --config"},
+		{[]string{"--config", dir + "/nowhere", "--state", dir}, "write one, or name it with --config"},
 		{[]string{"--config", file, "--state", dir}, file + ":1: tenants: "},
 		{[]string{"--config", config, "--state", file}, "open state directory: "},
 		{[]string{"--config", config, "--state", dir, "--listen", "7443"}, `--listen "7443": want IP-ADDRESS:PORT`},
@@ -71,7 +71,7 @@ func TestWrongLines(t *testing.T) {
 	}
 }
 
-func TestServesUntilItIsTold(t *testing.T) {
+func TestServesUntilCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	stderr := &watched{wait: "hostd: serving on 127.0.0.1:", seen: cancel}
@@ -82,7 +82,7 @@ func TestServesUntilItIsTold(t *testing.T) {
 	}
 }
 
-// A table more when there are segments.
+// With segments the status has one more table.
 func TestPrintStatus(t *testing.T) {
 	s := status.Status{Version: "v1", Protocol: 3, Listen: "10.0.0.1:1", Tenants: []status.Tenant{{Name: "shop", Bridge: "br0"}}}
 	var without, with bytes.Buffer
@@ -106,7 +106,7 @@ shop    web  unicast  hlo0  7       10       1 node1, 2 node2 (not ready)
 	}
 }
 
-// configFile is a configuration with one tenant, one guest, and more.
+// configFile writes a configuration with one tenant, one guest, and more.
 func configFile(t *testing.T, more string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "hostd.yaml")
@@ -119,7 +119,7 @@ guests: [{name: node1, tenant: default, qmp: /nowhere/qmp, index: 1}]
 	return path
 }
 
-// Enrolling a guest writes what its plugin needs, once.
+// Enrolling a guest writes the files of its plugin. It never overwrites them.
 func TestEnroll(t *testing.T) {
 	config, state, out := configFile(t, ""), t.TempDir(), t.TempDir()
 	enroll := func() error {

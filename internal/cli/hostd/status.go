@@ -17,7 +17,7 @@ import (
 func newStatusCmd(opts *Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show what the daemon with a state directory serves",
+		Short: "Show the guests, NICs and segments of the running daemon",
 		Args:  usage.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := status.Ask(cmd.Context(), opts.State)
@@ -70,8 +70,8 @@ func printStatus(out io.Writer, s status.Status) error {
 	return w.Flush()
 }
 
-// printSegments shows who is in each segment, "1 node1, 2 node2 (not ready)", and
-// what became of the frames.
+// printSegments prints the fractions of each segment, "1 node1, 2 node2 (not ready)", and
+// the counts of frames.
 func printSegments(w *tabwriter.Writer, segments []status.Segment) {
 	if len(segments) == 0 {
 		return

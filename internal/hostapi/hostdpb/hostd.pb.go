@@ -29,9 +29,9 @@ type Mode int32
 const (
 	Mode_MODE_HOTPLUG Mode = 0 // a NIC of its own, plugged by the VMM
 	Mode_MODE_TRUNK   Mode = 1 // a VLAN of its own on the guest's trunk NIC
-	// An endpoint of a segment; only in answers. It is another attachment than the
-	// NIC of the same container and interface, so that plugins of one chain, which
-	// have these in common, do not meet.
+	// An endpoint of a segment; only in responses. The endpoint and the NIC of the same
+	// container and interface are two attachments, because the plugins of one chain have
+	// container and interface in common.
 	Mode_MODE_SEGMENT Mode = 2
 )
 
@@ -83,8 +83,8 @@ const (
 	NICState_NIC_STATE_ATTACHING   NICState = 1
 	NICState_NIC_STATE_ATTACHED    NICState = 2
 	NICState_NIC_STATE_DETACHING   NICState = 3
-	NICState_NIC_STATE_QUARANTINED NICState = 4 // the guest did not give it up; its slot waits for that
-	NICState_NIC_STATE_WARM        NICState = 5 // in the pool, given to nobody
+	NICState_NIC_STATE_QUARANTINED NICState = 4 // the guest did not give it up; its slot stays taken until it does
+	NICState_NIC_STATE_WARM        NICState = 5 // in the pool
 )
 
 // Enum value maps for NICState.
@@ -138,9 +138,9 @@ func (NICState) EnumDescriptor() ([]byte, []int) {
 type SegmentMode int32
 
 const (
-	SegmentMode_SEGMENT_MODE_UNSPECIFIED SegmentMode = 0 // in requests: that of the segment; of a new one the tenant's usual
-	SegmentMode_SEGMENT_MODE_UNICAST     SegmentMode = 1 // to the fraction that they are for
-	SegmentMode_SEGMENT_MODE_PLAIN       SegmentMode = 2 // to all fractions, the sender too, as in the paper
+	SegmentMode_SEGMENT_MODE_UNSPECIFIED SegmentMode = 0 // in requests: the segment's; of a new segment, the tenant's default
+	SegmentMode_SEGMENT_MODE_UNICAST     SegmentMode = 1 // to the destination fraction
+	SegmentMode_SEGMENT_MODE_PLAIN       SegmentMode = 2 // to all fractions, including the sender, as in the paper
 )
 
 // Enum value maps for SegmentMode.
@@ -184,12 +184,12 @@ func (SegmentMode) EnumDescriptor() ([]byte, []int) {
 	return file_hostd_proto_rawDescGZIP(), []int{2}
 }
 
-// SegmentSpan is what a segment reaches over.
+// SegmentSpan is the extent of a segment.
 type SegmentSpan int32
 
 const (
 	SegmentSpan_SEGMENT_SPAN_HOST  SegmentSpan = 0 // guests of one host
-	SegmentSpan_SEGMENT_SPAN_HOSTS SegmentSpan = 1 // guests of several: always refused with INVALID_ARGUMENT, a segment is a device of one host
+	SegmentSpan_SEGMENT_SPAN_HOSTS SegmentSpan = 1 // guests of several hosts: always INVALID_ARGUMENT, because a segment is a device of one host
 )
 
 // Enum value maps for SegmentSpan.
@@ -237,7 +237,7 @@ type VolumeTransport int32
 const (
 	VolumeTransport_VOLUME_TRANSPORT_UNSPECIFIED VolumeTransport = 0
 	VolumeTransport_VOLUME_TRANSPORT_VIRTIOFS    VolumeTransport = 1 // mount -t virtiofs TAG
-	VolumeTransport_VOLUME_TRANSPORT_9P          VolumeTransport = 2 // mount -t 9p -o trans=virtio,version=9p2000.L TAG, once for all volumes of the tag
+	VolumeTransport_VOLUME_TRANSPORT_9P          VolumeTransport = 2 // mount -t 9p -o trans=virtio,version=9p2000.L TAG, once for all volumes with the tag
 )
 
 // Enum value maps for VolumeTransport.
@@ -285,17 +285,17 @@ type AttachNICRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"` // as CNI_CONTAINERID: [a-zA-Z0-9][a-zA-Z0-9_.-]*, at most 128 bytes
 	Interface   string                 `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`                        // the NIC's name in the pod, as CNI_IFNAME: at most 15 bytes
-	Bridge      string                 `protobuf:"bytes,3,opt,name=bridge,proto3" json:"bridge,omitempty"`                              // the host's bridge; empty for the guest's own
+	Bridge      string                 `protobuf:"bytes,3,opt,name=bridge,proto3" json:"bridge,omitempty"`                              // on the host; empty: the tenant's default
 	Network     string                 `protobuf:"bytes,4,opt,name=network,proto3" json:"network,omitempty"`                            // name of the CNI network, for GC: at most 63 bytes, as a container ID
 	Mode        Mode                   `protobuf:"varint,5,opt,name=mode,proto3,enum=unnest.hostd.v1.Mode" json:"mode,omitempty"`
-	// The pod's addresses, as the guest's own IPAM chose them. The NIC may send
-	// from these only. Refused when another attachment of the tenant has one.
+	// The pod's addresses, if the guest's own IPAM chooses them. The NIC may send
+	// from these only. Refused if another attachment of the tenant has one of them.
 	Addresses     []string   `protobuf:"bytes,6,rep,name=addresses,proto3" json:"addresses,omitempty"`  // ADDRESS/PREFIX-LENGTH
-	Allocate      bool       `protobuf:"varint,7,opt,name=allocate,proto3" json:"allocate,omitempty"`   // choose the addresses from the tenant's ranges, one a family
-	Cold          bool       `protobuf:"varint,8,opt,name=cold,proto3" json:"cold,omitempty"`           // plug a new NIC although one is in the pool
+	Allocate      bool       `protobuf:"varint,7,opt,name=allocate,proto3" json:"allocate,omitempty"`   // choose the addresses from the tenant's ranges, one of each family
+	Cold          bool       `protobuf:"varint,8,opt,name=cold,proto3" json:"cold,omitempty"`           // plug a new NIC even if one is in the pool
 	Dhcp          bool       `protobuf:"varint,9,opt,name=dhcp,proto3" json:"dhcp,omitempty"`           // let the NIC ask for an address by DHCP
-	Bandwidth     *Bandwidth `protobuf:"bytes,10,opt,name=bandwidth,proto3" json:"bandwidth,omitempty"` // unset: no limit but the tenant's
-	Mtu           uint32     `protobuf:"varint,11,opt,name=mtu,proto3" json:"mtu,omitempty"`            // bytes; 0: the tenant's, which is also the most
+	Bandwidth     *Bandwidth `protobuf:"bytes,10,opt,name=bandwidth,proto3" json:"bandwidth,omitempty"` // unset: only the tenant's limit
+	Mtu           uint32     `protobuf:"varint,11,opt,name=mtu,proto3" json:"mtu,omitempty"`            // bytes; 0: the tenant's, which is also the maximum
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -529,7 +529,7 @@ func (x *AttachNICResponse) GetAddresses() []*Address {
 	return nil
 }
 
-// Address is one that the daemon has chosen for a pod.
+// Address is an address that the daemon has chosen for a pod.
 type Address struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Address       string                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"` // ADDRESS/PREFIX-LENGTH
@@ -583,21 +583,21 @@ func (x *Address) GetGateway() string {
 }
 
 // NIC is one NIC of the guest. When AttachNIC returns, the VMM has plugged it;
-// the guest's kernel may still need a moment to find it.
+// the guest's kernel may need another moment to find it.
 type NIC struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
 	Interface     string                 `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
-	Mac           string                 `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"` // how the guest finds the NIC: six pairs of lower-case hex digits, with colons
+	Mac           string                 `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"` // identifies the NIC in the guest: six pairs of lower-case hex digits, with colons
 	Bridge        string                 `protobuf:"bytes,4,opt,name=bridge,proto3" json:"bridge,omitempty"`
 	Mtu           uint32                 `protobuf:"varint,5,opt,name=mtu,proto3" json:"mtu,omitempty"`   // bytes
 	Slot          uint32                 `protobuf:"varint,6,opt,name=slot,proto3" json:"slot,omitempty"` // number of the root port, from 1
 	State         NICState               `protobuf:"varint,7,opt,name=state,proto3,enum=unnest.hostd.v1.NICState" json:"state,omitempty"`
 	Network       string                 `protobuf:"bytes,8,opt,name=network,proto3" json:"network,omitempty"`
-	Addresses     []string               `protobuf:"bytes,9,rep,name=addresses,proto3" json:"addresses,omitempty"` // that it may send from, ADDRESS/PREFIX-LENGTH
+	Addresses     []string               `protobuf:"bytes,9,rep,name=addresses,proto3" json:"addresses,omitempty"` // from which it may send, ADDRESS/PREFIX-LENGTH
 	Mode          Mode                   `protobuf:"varint,10,opt,name=mode,proto3,enum=unnest.hostd.v1.Mode" json:"mode,omitempty"`
 	Vlan          uint32                 `protobuf:"varint,11,opt,name=vlan,proto3" json:"vlan,omitempty"`                        // of MODE_TRUNK: 1 to 4094; slot is then 0
-	TrunkMac      string                 `protobuf:"bytes,12,opt,name=trunk_mac,json=trunkMac,proto3" json:"trunk_mac,omitempty"` // of MODE_TRUNK: the trunk NIC, in which the guest makes the VLAN
+	TrunkMac      string                 `protobuf:"bytes,12,opt,name=trunk_mac,json=trunkMac,proto3" json:"trunk_mac,omitempty"` // of MODE_TRUNK: of the trunk NIC, on which the guest creates the VLAN
 	Pod           string                 `protobuf:"bytes,13,opt,name=pod,proto3" json:"pod,omitempty"`                           // of MODE_SEGMENT
 	Fraction      uint32                 `protobuf:"varint,14,opt,name=fraction,proto3" json:"fraction,omitempty"`                // of MODE_SEGMENT: 1 to 16
 	unknownFields protoimpl.UnknownFields
@@ -906,7 +906,7 @@ type CheckRequest struct {
 	Interface     string                 `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
 	Mac           string                 `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"`             // empty: not compared
 	Addresses     []string               `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"` // empty: not compared
-	Endpoint      bool                   `protobuf:"varint,5,opt,name=endpoint,proto3" json:"endpoint,omitempty"`  // the attachment's endpoint of a segment is meant, not its NIC
+	Endpoint      bool                   `protobuf:"varint,5,opt,name=endpoint,proto3" json:"endpoint,omitempty"`  // check the attachment's endpoint of a segment, not its NIC
 	Pod           string                 `protobuf:"bytes,6,opt,name=pod,proto3" json:"pod,omitempty"`             // of an endpoint; empty: not compared
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -987,7 +987,7 @@ func (x *CheckRequest) GetPod() string {
 type CheckResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Nic           *NIC                   `protobuf:"bytes,1,opt,name=nic,proto3" json:"nic,omitempty"`
-	Endpoint      *Endpoint              `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"` // if that was meant
+	Endpoint      *Endpoint              `protobuf:"bytes,2,opt,name=endpoint,proto3" json:"endpoint,omitempty"` // with CheckRequest.endpoint
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1186,7 +1186,7 @@ func (x *GCResponse) GetRemoved() []*Attachment {
 
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Allocate      bool                   `protobuf:"varint,1,opt,name=allocate,proto3" json:"allocate,omitempty"` // also whether an address is free in each of the tenant's ranges
+	Allocate      bool                   `protobuf:"varint,1,opt,name=allocate,proto3" json:"allocate,omitempty"` // also check for a free address in each of the tenant's ranges
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1231,18 +1231,18 @@ func (x *StatusRequest) GetAllocate() bool {
 type StatusResponse struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Version          string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"` // of the daemon
-	Guest            string                 `protobuf:"bytes,2,opt,name=guest,proto3" json:"guest,omitempty"`     // whom the daemon takes the caller for
+	Guest            string                 `protobuf:"bytes,2,opt,name=guest,proto3" json:"guest,omitempty"`     // the caller, according to its certificate
 	SlotsFree        uint32                 `protobuf:"varint,3,opt,name=slots_free,json=slotsFree,proto3" json:"slots_free,omitempty"`
 	SlotsTotal       uint32                 `protobuf:"varint,4,opt,name=slots_total,json=slotsTotal,proto3" json:"slots_total,omitempty"`
-	Protocol         uint32                 `protobuf:"varint,5,opt,name=protocol,proto3" json:"protocol,omitempty"` // number of the protocol; 0 is number 1's
+	Protocol         uint32                 `protobuf:"varint,5,opt,name=protocol,proto3" json:"protocol,omitempty"` // protocol number; 0 means 1
 	Tenant           string                 `protobuf:"bytes,6,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	Pool             uint32                 `protobuf:"varint,7,opt,name=pool,proto3" json:"pool,omitempty"`                                                 // warm NICs now
-	PoolTarget       uint32                 `protobuf:"varint,8,opt,name=pool_target,json=poolTarget,proto3" json:"pool_target,omitempty"`                   // and wanted
-	SlotsQuarantined uint32                 `protobuf:"varint,9,opt,name=slots_quarantined,json=slotsQuarantined,proto3" json:"slots_quarantined,omitempty"` // lost until the guest gives them up
-	// Set when an AttachNIC would be refused now: no slot, no address, a limit.
+	PoolTarget       uint32                 `protobuf:"varint,8,opt,name=pool_target,json=poolTarget,proto3" json:"pool_target,omitempty"`                   // warm NICs wanted
+	SlotsQuarantined uint32                 `protobuf:"varint,9,opt,name=slots_quarantined,json=slotsQuarantined,proto3" json:"slots_quarantined,omitempty"` // unusable until the guest gives their NICs up
+	// Why an AttachNIC would be refused now: no slot, no address, a limit; else empty.
 	Limited      string        `protobuf:"bytes,10,opt,name=limited,proto3" json:"limited,omitempty"`
-	SegmentModes []SegmentMode `protobuf:"varint,11,rep,packed,name=segment_modes,json=segmentModes,proto3,enum=unnest.hostd.v1.SegmentMode" json:"segment_modes,omitempty"` // that the tenant may have, the usual first; none: no segments
-	// Set when a JoinSegment that makes a segment would be refused now.
+	SegmentModes []SegmentMode `protobuf:"varint,11,rep,packed,name=segment_modes,json=segmentModes,proto3,enum=unnest.hostd.v1.SegmentMode" json:"segment_modes,omitempty"` // that the tenant may have, the default first; none: no segments
+	// Why a JoinSegment that creates a segment would be refused now; else empty.
 	SegmentsLimited string `protobuf:"bytes,12,opt,name=segments_limited,json=segmentsLimited,proto3" json:"segments_limited,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -1362,13 +1362,13 @@ func (x *StatusResponse) GetSegmentsLimited() string {
 	return ""
 }
 
-// SegmentSpec says which segment is meant, and what it is to be.
+// SegmentSpec names a segment and its settings.
 type SegmentSpec struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`                                     // name of the segment: 1 to 63 bytes, as a container ID
 	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`                                     // 16 to 128 bytes of printable ASCII without blanks
-	Mode          SegmentMode            `protobuf:"varint,3,opt,name=mode,proto3,enum=unnest.hostd.v1.SegmentMode" json:"mode,omitempty"` // of a new segment; of one that is there it has to fit
-	Network       string                 `protobuf:"bytes,4,opt,name=network,proto3" json:"network,omitempty"`                             // name of the CNI network, for GC, as in AttachNICRequest; has to fit too
+	Mode          SegmentMode            `protobuf:"varint,3,opt,name=mode,proto3,enum=unnest.hostd.v1.SegmentMode" json:"mode,omitempty"` // of a new segment; an existing segment must have it
+	Network       string                 `protobuf:"bytes,4,opt,name=network,proto3" json:"network,omitempty"`                             // name of the CNI network, for GC, as in AttachNICRequest; an existing segment must have it
 	Span          SegmentSpan            `protobuf:"varint,5,opt,name=span,proto3,enum=unnest.hostd.v1.SegmentSpan" json:"span,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1441,7 +1441,7 @@ func (x *SegmentSpec) GetSpan() SegmentSpan {
 
 type CreateSegmentRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Segment       *SegmentSpec           `protobuf:"bytes,1,opt,name=segment,proto3" json:"segment,omitempty"` // without key the daemon makes one
+	Segment       *SegmentSpec           `protobuf:"bytes,1,opt,name=segment,proto3" json:"segment,omitempty"` // without a key the daemon creates one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1486,7 +1486,7 @@ func (x *CreateSegmentRequest) GetSegment() *SegmentSpec {
 type CreateSegmentResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Segment       *Segment               `protobuf:"bytes,1,opt,name=segment,proto3" json:"segment,omitempty"`
-	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"` // that the daemon has made; told this once
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"` // that the daemon has created; returned this once
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1539,7 +1539,7 @@ type JoinSegmentRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Segment       *SegmentSpec           `protobuf:"bytes,1,opt,name=segment,proto3" json:"segment,omitempty"`
 	ContainerId   string                 `protobuf:"bytes,2,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"` // as in AttachNICRequest, but shorter: see INVALID_ARGUMENT
-	Interface     string                 `protobuf:"bytes,3,opt,name=interface,proto3" json:"interface,omitempty"`                        // as CNI_IFNAME, whatever the NIC is called in the pod
+	Interface     string                 `protobuf:"bytes,3,opt,name=interface,proto3" json:"interface,omitempty"`                        // as CNI_IFNAME; the NIC may have another name in the pod
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1640,15 +1640,15 @@ func (x *JoinSegmentResponse) GetEndpoint() *Endpoint {
 }
 
 // Endpoint is a segment's NIC in one guest. Other fractions may join and leave at
-// any time: the NIC gets a membership frame then, and every 2 s.
+// any time: the NIC receives a membership frame then, and every 2 s.
 type Endpoint struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
 	Interface   string                 `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
-	// How the guest finds the NIC; no other of its NICs has it. It is segment_mac, but
-	// where a guest has more endpoints than there are fractions.
+	// Identifies the NIC in the guest. It is segment_mac, unless another NIC of the guest
+	// has that.
 	Mac        string      `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"`
-	SegmentMac string      `protobuf:"bytes,4,opt,name=segment_mac,json=segmentMac,proto3" json:"segment_mac,omitempty"` // that the NIC has to have in the pod; frames from another are dropped
+	SegmentMac string      `protobuf:"bytes,4,opt,name=segment_mac,json=segmentMac,proto3" json:"segment_mac,omitempty"` // that the NIC must have in the pod; frames from another MAC are dropped
 	Mtu        uint32      `protobuf:"varint,5,opt,name=mtu,proto3" json:"mtu,omitempty"`                                // bytes
 	Slot       uint32      `protobuf:"varint,6,opt,name=slot,proto3" json:"slot,omitempty"`                              // number of the root port, from 1
 	State      NICState    `protobuf:"varint,7,opt,name=state,proto3,enum=unnest.hostd.v1.NICState" json:"state,omitempty"`
@@ -1656,11 +1656,11 @@ type Endpoint struct {
 	Mode       SegmentMode `protobuf:"varint,9,opt,name=mode,proto3,enum=unnest.hostd.v1.SegmentMode" json:"mode,omitempty"`
 	Network    string      `protobuf:"bytes,10,opt,name=network,proto3" json:"network,omitempty"`
 	Fraction   uint32      `protobuf:"varint,11,opt,name=fraction,proto3" json:"fraction,omitempty"` // 1 to 16
-	// Who is in the segment, the caller included: bit f stands for fraction f, and a
-	// generation for a set; the later one is the higher by RFC 1982.
+	// The members of the segment, including the caller: bit f stands for fraction f. Each
+	// change has a new generation; RFC 1982 says which of two is the later.
 	Members    uint32 `protobuf:"varint,12,opt,name=members,proto3" json:"members,omitempty"`
 	Generation uint32 `protobuf:"varint,13,opt,name=generation,proto3" json:"generation,omitempty"`
-	// The ephemeral ports of the fraction, both included: no other's overlap.
+	// The ephemeral ports of the fraction, both included. Those of others do not overlap.
 	PortLow       uint32 `protobuf:"varint,14,opt,name=port_low,json=portLow,proto3" json:"port_low,omitempty"`
 	PortHigh      uint32 `protobuf:"varint,15,opt,name=port_high,json=portHigh,proto3" json:"port_high,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1893,7 +1893,7 @@ func (*LeaveSegmentResponse) Descriptor() ([]byte, []int) {
 type SegmentStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
-	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"` // empty: the guest has an endpoint in it
+	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"` // may be empty if the guest has an endpoint in it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1993,7 +1993,7 @@ type Segment struct {
 	Network       string                 `protobuf:"bytes,3,opt,name=network,proto3" json:"network,omitempty"`
 	Members       uint32                 `protobuf:"varint,4,opt,name=members,proto3" json:"members,omitempty"`
 	Generation    uint32                 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
-	Fractions     []*Fraction            `protobuf:"bytes,6,rep,name=fractions,proto3" json:"fractions,omitempty"` // in order of their numbers
+	Fractions     []*Fraction            `protobuf:"bytes,6,rep,name=fractions,proto3" json:"fractions,omitempty"` // ordered by number
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2070,16 +2070,16 @@ func (x *Segment) GetFractions() []*Fraction {
 	return nil
 }
 
-// Fraction is one fraction of a segment, and what was done with its frames.
+// Fraction is one fraction of a segment, with the counts of its frames.
 type Fraction struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Fraction      uint32                 `protobuf:"varint,1,opt,name=fraction,proto3" json:"fraction,omitempty"`
 	Own           bool                   `protobuf:"varint,2,opt,name=own,proto3" json:"own,omitempty"`       // it is the caller's
-	Member        bool                   `protobuf:"varint,3,opt,name=member,proto3" json:"member,omitempty"` // else it is on its way in or out
+	Member        bool                   `protobuf:"varint,3,opt,name=member,proto3" json:"member,omitempty"` // false while it joins or leaves
 	Frames        uint64                 `protobuf:"varint,4,opt,name=frames,proto3" json:"frames,omitempty"`
 	Bytes         uint64                 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	Broadcasts    uint64                 `protobuf:"varint,6,opt,name=broadcasts,proto3" json:"broadcasts,omitempty"` // of the frames
-	Dropped       uint64                 `protobuf:"varint,7,opt,name=dropped,proto3" json:"dropped,omitempty"`       // beside the frames, for whatever reason
+	Broadcasts    uint64                 `protobuf:"varint,6,opt,name=broadcasts,proto3" json:"broadcasts,omitempty"` // included in frames
+	Dropped       uint64                 `protobuf:"varint,7,opt,name=dropped,proto3" json:"dropped,omitempty"`       // not included in frames
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2273,9 +2273,9 @@ type Volume struct {
 	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Transport     VolumeTransport        `protobuf:"varint,3,opt,name=transport,proto3,enum=unnest.hostd.v1.VolumeTransport" json:"transport,omitempty"`
-	Tag           string                 `protobuf:"bytes,4,opt,name=tag,proto3" json:"tag,omitempty"`   // by which the guest mounts the file system that has it
-	Path          string                 `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"` // of the volume in that; empty: it is all of it
-	Port          string                 `protobuf:"bytes,6,opt,name=port,proto3" json:"port,omitempty"` // PCI address of the root port that it is behind, "0000:00:0e.0"; empty for 9p
+	Tag           string                 `protobuf:"bytes,4,opt,name=tag,proto3" json:"tag,omitempty"`   // of the file system that has the volume, for the guest's mount
+	Path          string                 `protobuf:"bytes,5,opt,name=path,proto3" json:"path,omitempty"` // of the volume in the file system; empty: its root
+	Port          string                 `protobuf:"bytes,6,opt,name=port,proto3" json:"port,omitempty"` // PCI address of its root port, "0000:00:0e.0"; empty for 9p
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2444,8 +2444,8 @@ type AttachSharedMemoryRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`    // as in SegmentSpec
 	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`    // as in SegmentSpec
-	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`  // as a volume's, which it may equal
-	Size          uint64                 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"` // bytes, a power of two from 4 KiB to 64 MiB; 0: that of the memory that there is
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`  // as a volume's; a volume and memory may have the same name
+	Size          uint64                 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"` // bytes, a power of two from 4 KiB to 64 MiB; 0: the size of the existing memory
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2558,8 +2558,8 @@ type SharedMemory struct {
 	Pod   string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
 	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Size  uint64                 `protobuf:"varint,3,opt,name=size,proto3" json:"size,omitempty"` // bytes
-	// PCI address of the root port that the device is behind. The memory is its BAR 2:
-	// /sys/bus/pci/devices/PORT/*/resource2, to be mapped.
+	// PCI address of the device's root port. Map the memory from the device's BAR 2:
+	// /sys/bus/pci/devices/PORT/*/resource2.
 	Port          string `protobuf:"bytes,4,opt,name=port,proto3" json:"port,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -41,99 +41,97 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// HostDaemon gives NICs to the guest that calls. The guest is the one that the
-// client's TLS certificate names; no request can name another.
+// HostDaemon serves the guest that calls. Its TLS certificate names the guest; no request
+// can name another.
 //
 // Codes: INVALID_ARGUMENT for a malformed request; UNAUTHENTICATED for a
-// certificate that is not the present guest's; PERMISSION_DENIED for what is not
-// the guest's to ask for, such as another tenant's bridge or an address in use;
+// certificate that is not the present guest's; PERMISSION_DENIED for something that
+// the guest may not have, such as another tenant's bridge or an address in use;
 // RESOURCE_EXHAUSTED when no slot or no address is free, a limit is reached or
 // requests come too fast; UNAVAILABLE when the guest's VMM does not answer;
-// DEADLINE_EXCEEDED when the guest does not give up a NIC in time; ABORTED when
+// DEADLINE_EXCEEDED when the guest does not give up a device in time; ABORTED when
 // another request for the same attachment came in between; NOT_FOUND and
-// FAILED_PRECONDITION from Check and the verbs of segments alone.
-// RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED and ABORTED are worth another
-// try.
+// FAILED_PRECONDITION only from Check and the calls for segments, volumes and shared
+// memory. Retry after RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED and ABORTED.
 //
 // Versions: the daemon and a guest's plugin may differ by one protocol number
-// (StatusResponse.protocol) in either direction. Fields and verbs are only added.
-// A daemon of the number before ignores the fields and answers UNIMPLEMENTED to
-// the verbs that it does not know; the plugin does without, or says what the
-// daemon lacks. Number 1 had AttachNIC, DetachNIC, ListNICs and Status, and of
-// them the fields up to AttachNICRequest.bridge, NIC.state and
-// StatusResponse.slots_total. Number 2 had no segments: none of their verbs,
-// messages and fields, and no MODE_SEGMENT; and neither volumes nor shared memory.
+// (StatusResponse.protocol) in either direction. Fields and calls are only added.
+// A daemon of the previous number ignores the fields and answers UNIMPLEMENTED to
+// the calls that it does not know; the plugin works without them, or says what the
+// daemon lacks. Number 1 had AttachNIC, DetachNIC, ListNICs and Status, and their
+// fields up to AttachNICRequest.bridge, NIC.state and StatusResponse.slots_total.
+// Number 2 had no segments (none of their calls, messages and fields, and no
+// MODE_SEGMENT), no volumes and no shared memory.
 //
 // Segments: a segment is a loopback that the fractions of one pod share, each on a
 // guest of its own, all on this host (Hostlo: Bacou et al. 2019, section 4). It
-// belongs to the caller's tenant and has the pod's name, which is its own among the
-// tenant's; a guest of another tenant that uses the name speaks of another segment.
-// Who may join is decided by the key. Whoever schedules the pod makes one that
-// nobody can guess, such as 32 random bytes in base64, and gives it to the guests
-// that are to run the pod, and to no other. The first request that names the segment
-// makes it, with its key, whichever guest's that is; every later one has to show
-// the same key. The daemon keeps a digest of it only. So the guests' requests may
-// come in any order, and a guest cannot join a pod that it was not given; what it can
-// do is take the name of a pod of its tenant before that, which then is refused.
+// belongs to the caller's tenant and has the pod's name, which is unique within the
+// tenant; the same name in another tenant is another segment. A key decides who may
+// join. Whoever schedules the pod creates a key that cannot be guessed, such as 32
+// random bytes in base64, and gives it to the guests that run the pod, and to no other.
+// The first request that names the segment creates it with its key, whichever guest
+// sends it; every later request has to have the same key. The daemon keeps only a
+// digest of the key. So the guests' requests may come in any order, and a guest cannot
+// join a pod whose key it does not have. It can take the name of a pod of its tenant
+// before that pod does; the pod is refused then.
 //
-// Volumes and shared memory are a pod's as a segment is, and are asked for with the
-// same key: that of the segment, if the pod has one, and of the pod's first volume.
-// The digest of that stays with the volumes. A guest has each of them once, whichever
-// of its containers use it.
+// Volumes and shared memory belong to a pod as a segment does, and use the same key:
+// the segment's, if the pod has one, and that of the pod's first volume, whose digest
+// stays with the volumes. A guest has each volume once, whichever of its containers use
+// it.
 type HostDaemonClient interface {
 	// AttachNIC gives one NIC to one attachment (container ID, interface name).
-	// Asked again for the same attachment, it answers with the same NIC, and its
-	// addresses are from now on those of the latest request, if that has any.
+	// Called again for the same attachment, it returns the same NIC with the addresses of
+	// the latest request, if that has any.
 	AttachNIC(ctx context.Context, in *AttachNICRequest, opts ...grpc.CallOption) (*AttachNICResponse, error)
 	// DetachNIC takes an attachment's NIC away. It returns once the guest has given
-	// it up, and succeeds when there is none.
+	// it up, and succeeds if there is none.
 	DetachNIC(ctx context.Context, in *DetachNICRequest, opts ...grpc.CallOption) (*DetachNICResponse, error)
 	// ListNICs lists the guest's NICs by slot.
 	ListNICs(ctx context.Context, in *ListNICsRequest, opts ...grpc.CallOption) (*ListNICsResponse, error)
-	// Check compares an attachment with what is there: NOT_FOUND when there is
-	// none, FAILED_PRECONDITION, with the difference, when it is not as the request
-	// says or its host side is damaged.
+	// Check compares an attachment with its actual state. NOT_FOUND: it does not exist.
+	// FAILED_PRECONDITION: it differs from the request, or its host side is damaged.
 	Check(ctx context.Context, in *CheckRequest, opts ...grpc.CallOption) (*CheckResponse, error)
-	// GC takes away every NIC of the guest that was attached for the network and
-	// is not among those that are valid. It waits until they are gone.
+	// GC detaches every NIC and endpoint of the guest that was attached for the network and
+	// is not listed as valid. It waits until they are gone.
 	GC(ctx context.Context, in *GCRequest, opts ...grpc.CallOption) (*GCResponse, error)
-	// Status tells whether the daemon can serve this guest now.
+	// Status reports whether the daemon can serve this guest now.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
-	// CreateSegment makes a pod's segment before any fraction joins, and is of no
-	// other use: JoinSegment makes one as well. A segment that nobody has joined is
-	// given up after a minute. Asked again with the same key, it answers with the
-	// segment that is there.
+	// CreateSegment creates a pod's segment before any fraction joins. It is optional,
+	// because JoinSegment creates the segment too. A segment that no fraction joins is
+	// destroyed after a minute. Called again with the same key, it returns the existing
+	// segment.
 	CreateSegment(ctx context.Context, in *CreateSegmentRequest, opts ...grpc.CallOption) (*CreateSegmentResponse, error)
 	// JoinSegment gives one fraction of a pod an endpoint of its segment, a NIC that
-	// is plugged anew. Asked again for the same attachment, it answers with the same
-	// endpoint. A guest has one endpoint in a segment; ABORTED says that another one
-	// is still on its way out. ALREADY_EXISTS: the attachment is in another segment.
+	// is plugged for it. Called again for the same attachment, it returns the same
+	// endpoint. A guest has one endpoint in a segment; ABORTED: another one is still being
+	// detached. ALREADY_EXISTS: the attachment is in another segment.
 	// FAILED_PRECONDITION: the segment has another mode or network, or the guest's
-	// VMM cannot do it.
+	// VMM does not support segments.
 	JoinSegment(ctx context.Context, in *JoinSegmentRequest, opts ...grpc.CallOption) (*JoinSegmentResponse, error)
-	// LeaveSegment takes an attachment's endpoint away. The other fractions hear of it
-	// at once; it returns when the guest has given the NIC up, and succeeds when there
-	// is none. The last to leave ends the segment.
+	// LeaveSegment takes an attachment's endpoint away. The other fractions are told at
+	// once; it returns when the guest has given the NIC up, and succeeds if there is
+	// none. When the last endpoint leaves, the segment is destroyed.
 	LeaveSegment(ctx context.Context, in *LeaveSegmentRequest, opts ...grpc.CallOption) (*LeaveSegmentResponse, error)
-	// SegmentStatus describes a segment in which the guest has an endpoint, or of
-	// which it shows the key. NOT_FOUND: there is no segment of the name.
+	// SegmentStatus describes a segment in which the guest has an endpoint, or whose key
+	// it has. NOT_FOUND: there is no segment of the name.
 	SegmentStatus(ctx context.Context, in *SegmentStatusRequest, opts ...grpc.CallOption) (*SegmentStatusResponse, error)
-	// AttachVolume gives the guest a volume of a pod, a directory of the host, which
-	// is made when missing and stays when the pod has gone. Asked again, it answers
-	// with the same. It may wait a few seconds for a port. ABORTED: it is being
+	// AttachVolume gives the guest a volume of a pod: a directory of the host, which
+	// is created if missing and stays when the pod is gone. Called again, it returns
+	// the same volume. It may wait a few seconds for a port. ABORTED: the volume is being
 	// detached. FAILED_PRECONDITION: the tenant has no volumes, or the guest cannot
-	// have any, and what is to be done about that.
+	// have any; the message says what to change.
 	AttachVolume(ctx context.Context, in *AttachVolumeRequest, opts ...grpc.CallOption) (*AttachVolumeResponse, error)
-	// DetachVolume takes it away from this guest. It returns when the guest has given
-	// it up, which should have unmounted it, and succeeds when there is none.
+	// DetachVolume takes a volume away from this guest, which should have unmounted it. It
+	// returns when the guest has given it up, and succeeds if there is none.
 	DetachVolume(ctx context.Context, in *DetachVolumeRequest, opts ...grpc.CallOption) (*DetachVolumeResponse, error)
-	// AttachSharedMemory gives the guest memory that the guests of a pod share, as that
-	// of a PCI device. It is made, and zero, by the first who asks, and ends with the
-	// last who has it. FAILED_PRECONDITION: it has another size, or the guest cannot
-	// have any.
+	// AttachSharedMemory gives the guest memory that the guests of a pod share, as the
+	// memory of a PCI device. The first request creates it, filled with zeros; it is freed
+	// when the last guest detaches it. FAILED_PRECONDITION: it exists with another size, or
+	// the guest cannot have any.
 	AttachSharedMemory(ctx context.Context, in *AttachSharedMemoryRequest, opts ...grpc.CallOption) (*AttachSharedMemoryResponse, error)
-	// DetachSharedMemory takes it away from this guest, as DetachVolume does. Who has it
-	// mapped gets SIGBUS from then on.
+	// DetachSharedMemory takes shared memory away from this guest, as DetachVolume does. A
+	// process that still has it mapped gets SIGBUS from then on.
 	DetachSharedMemory(ctx context.Context, in *DetachSharedMemoryRequest, opts ...grpc.CallOption) (*DetachSharedMemoryResponse, error)
 }
 
@@ -289,99 +287,97 @@ func (c *hostDaemonClient) DetachSharedMemory(ctx context.Context, in *DetachSha
 // All implementations must embed UnimplementedHostDaemonServer
 // for forward compatibility.
 //
-// HostDaemon gives NICs to the guest that calls. The guest is the one that the
-// client's TLS certificate names; no request can name another.
+// HostDaemon serves the guest that calls. Its TLS certificate names the guest; no request
+// can name another.
 //
 // Codes: INVALID_ARGUMENT for a malformed request; UNAUTHENTICATED for a
-// certificate that is not the present guest's; PERMISSION_DENIED for what is not
-// the guest's to ask for, such as another tenant's bridge or an address in use;
+// certificate that is not the present guest's; PERMISSION_DENIED for something that
+// the guest may not have, such as another tenant's bridge or an address in use;
 // RESOURCE_EXHAUSTED when no slot or no address is free, a limit is reached or
 // requests come too fast; UNAVAILABLE when the guest's VMM does not answer;
-// DEADLINE_EXCEEDED when the guest does not give up a NIC in time; ABORTED when
+// DEADLINE_EXCEEDED when the guest does not give up a device in time; ABORTED when
 // another request for the same attachment came in between; NOT_FOUND and
-// FAILED_PRECONDITION from Check and the verbs of segments alone.
-// RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED and ABORTED are worth another
-// try.
+// FAILED_PRECONDITION only from Check and the calls for segments, volumes and shared
+// memory. Retry after RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED and ABORTED.
 //
 // Versions: the daemon and a guest's plugin may differ by one protocol number
-// (StatusResponse.protocol) in either direction. Fields and verbs are only added.
-// A daemon of the number before ignores the fields and answers UNIMPLEMENTED to
-// the verbs that it does not know; the plugin does without, or says what the
-// daemon lacks. Number 1 had AttachNIC, DetachNIC, ListNICs and Status, and of
-// them the fields up to AttachNICRequest.bridge, NIC.state and
-// StatusResponse.slots_total. Number 2 had no segments: none of their verbs,
-// messages and fields, and no MODE_SEGMENT; and neither volumes nor shared memory.
+// (StatusResponse.protocol) in either direction. Fields and calls are only added.
+// A daemon of the previous number ignores the fields and answers UNIMPLEMENTED to
+// the calls that it does not know; the plugin works without them, or says what the
+// daemon lacks. Number 1 had AttachNIC, DetachNIC, ListNICs and Status, and their
+// fields up to AttachNICRequest.bridge, NIC.state and StatusResponse.slots_total.
+// Number 2 had no segments (none of their calls, messages and fields, and no
+// MODE_SEGMENT), no volumes and no shared memory.
 //
 // Segments: a segment is a loopback that the fractions of one pod share, each on a
 // guest of its own, all on this host (Hostlo: Bacou et al. 2019, section 4). It
-// belongs to the caller's tenant and has the pod's name, which is its own among the
-// tenant's; a guest of another tenant that uses the name speaks of another segment.
-// Who may join is decided by the key. Whoever schedules the pod makes one that
-// nobody can guess, such as 32 random bytes in base64, and gives it to the guests
-// that are to run the pod, and to no other. The first request that names the segment
-// makes it, with its key, whichever guest's that is; every later one has to show
-// the same key. The daemon keeps a digest of it only. So the guests' requests may
-// come in any order, and a guest cannot join a pod that it was not given; what it can
-// do is take the name of a pod of its tenant before that, which then is refused.
+// belongs to the caller's tenant and has the pod's name, which is unique within the
+// tenant; the same name in another tenant is another segment. A key decides who may
+// join. Whoever schedules the pod creates a key that cannot be guessed, such as 32
+// random bytes in base64, and gives it to the guests that run the pod, and to no other.
+// The first request that names the segment creates it with its key, whichever guest
+// sends it; every later request has to have the same key. The daemon keeps only a
+// digest of the key. So the guests' requests may come in any order, and a guest cannot
+// join a pod whose key it does not have. It can take the name of a pod of its tenant
+// before that pod does; the pod is refused then.
 //
-// Volumes and shared memory are a pod's as a segment is, and are asked for with the
-// same key: that of the segment, if the pod has one, and of the pod's first volume.
-// The digest of that stays with the volumes. A guest has each of them once, whichever
-// of its containers use it.
+// Volumes and shared memory belong to a pod as a segment does, and use the same key:
+// the segment's, if the pod has one, and that of the pod's first volume, whose digest
+// stays with the volumes. A guest has each volume once, whichever of its containers use
+// it.
 type HostDaemonServer interface {
 	// AttachNIC gives one NIC to one attachment (container ID, interface name).
-	// Asked again for the same attachment, it answers with the same NIC, and its
-	// addresses are from now on those of the latest request, if that has any.
+	// Called again for the same attachment, it returns the same NIC with the addresses of
+	// the latest request, if that has any.
 	AttachNIC(context.Context, *AttachNICRequest) (*AttachNICResponse, error)
 	// DetachNIC takes an attachment's NIC away. It returns once the guest has given
-	// it up, and succeeds when there is none.
+	// it up, and succeeds if there is none.
 	DetachNIC(context.Context, *DetachNICRequest) (*DetachNICResponse, error)
 	// ListNICs lists the guest's NICs by slot.
 	ListNICs(context.Context, *ListNICsRequest) (*ListNICsResponse, error)
-	// Check compares an attachment with what is there: NOT_FOUND when there is
-	// none, FAILED_PRECONDITION, with the difference, when it is not as the request
-	// says or its host side is damaged.
+	// Check compares an attachment with its actual state. NOT_FOUND: it does not exist.
+	// FAILED_PRECONDITION: it differs from the request, or its host side is damaged.
 	Check(context.Context, *CheckRequest) (*CheckResponse, error)
-	// GC takes away every NIC of the guest that was attached for the network and
-	// is not among those that are valid. It waits until they are gone.
+	// GC detaches every NIC and endpoint of the guest that was attached for the network and
+	// is not listed as valid. It waits until they are gone.
 	GC(context.Context, *GCRequest) (*GCResponse, error)
-	// Status tells whether the daemon can serve this guest now.
+	// Status reports whether the daemon can serve this guest now.
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
-	// CreateSegment makes a pod's segment before any fraction joins, and is of no
-	// other use: JoinSegment makes one as well. A segment that nobody has joined is
-	// given up after a minute. Asked again with the same key, it answers with the
-	// segment that is there.
+	// CreateSegment creates a pod's segment before any fraction joins. It is optional,
+	// because JoinSegment creates the segment too. A segment that no fraction joins is
+	// destroyed after a minute. Called again with the same key, it returns the existing
+	// segment.
 	CreateSegment(context.Context, *CreateSegmentRequest) (*CreateSegmentResponse, error)
 	// JoinSegment gives one fraction of a pod an endpoint of its segment, a NIC that
-	// is plugged anew. Asked again for the same attachment, it answers with the same
-	// endpoint. A guest has one endpoint in a segment; ABORTED says that another one
-	// is still on its way out. ALREADY_EXISTS: the attachment is in another segment.
+	// is plugged for it. Called again for the same attachment, it returns the same
+	// endpoint. A guest has one endpoint in a segment; ABORTED: another one is still being
+	// detached. ALREADY_EXISTS: the attachment is in another segment.
 	// FAILED_PRECONDITION: the segment has another mode or network, or the guest's
-	// VMM cannot do it.
+	// VMM does not support segments.
 	JoinSegment(context.Context, *JoinSegmentRequest) (*JoinSegmentResponse, error)
-	// LeaveSegment takes an attachment's endpoint away. The other fractions hear of it
-	// at once; it returns when the guest has given the NIC up, and succeeds when there
-	// is none. The last to leave ends the segment.
+	// LeaveSegment takes an attachment's endpoint away. The other fractions are told at
+	// once; it returns when the guest has given the NIC up, and succeeds if there is
+	// none. When the last endpoint leaves, the segment is destroyed.
 	LeaveSegment(context.Context, *LeaveSegmentRequest) (*LeaveSegmentResponse, error)
-	// SegmentStatus describes a segment in which the guest has an endpoint, or of
-	// which it shows the key. NOT_FOUND: there is no segment of the name.
+	// SegmentStatus describes a segment in which the guest has an endpoint, or whose key
+	// it has. NOT_FOUND: there is no segment of the name.
 	SegmentStatus(context.Context, *SegmentStatusRequest) (*SegmentStatusResponse, error)
-	// AttachVolume gives the guest a volume of a pod, a directory of the host, which
-	// is made when missing and stays when the pod has gone. Asked again, it answers
-	// with the same. It may wait a few seconds for a port. ABORTED: it is being
+	// AttachVolume gives the guest a volume of a pod: a directory of the host, which
+	// is created if missing and stays when the pod is gone. Called again, it returns
+	// the same volume. It may wait a few seconds for a port. ABORTED: the volume is being
 	// detached. FAILED_PRECONDITION: the tenant has no volumes, or the guest cannot
-	// have any, and what is to be done about that.
+	// have any; the message says what to change.
 	AttachVolume(context.Context, *AttachVolumeRequest) (*AttachVolumeResponse, error)
-	// DetachVolume takes it away from this guest. It returns when the guest has given
-	// it up, which should have unmounted it, and succeeds when there is none.
+	// DetachVolume takes a volume away from this guest, which should have unmounted it. It
+	// returns when the guest has given it up, and succeeds if there is none.
 	DetachVolume(context.Context, *DetachVolumeRequest) (*DetachVolumeResponse, error)
-	// AttachSharedMemory gives the guest memory that the guests of a pod share, as that
-	// of a PCI device. It is made, and zero, by the first who asks, and ends with the
-	// last who has it. FAILED_PRECONDITION: it has another size, or the guest cannot
-	// have any.
+	// AttachSharedMemory gives the guest memory that the guests of a pod share, as the
+	// memory of a PCI device. The first request creates it, filled with zeros; it is freed
+	// when the last guest detaches it. FAILED_PRECONDITION: it exists with another size, or
+	// the guest cannot have any.
 	AttachSharedMemory(context.Context, *AttachSharedMemoryRequest) (*AttachSharedMemoryResponse, error)
-	// DetachSharedMemory takes it away from this guest, as DetachVolume does. Who has it
-	// mapped gets SIGBUS from then on.
+	// DetachSharedMemory takes shared memory away from this guest, as DetachVolume does. A
+	// process that still has it mapped gets SIGBUS from then on.
 	DetachSharedMemory(context.Context, *DetachSharedMemoryRequest) (*DetachSharedMemoryResponse, error)
 	mustEmbedUnimplementedHostDaemonServer()
 }

@@ -1,5 +1,5 @@
-// Package hostdpb is the wire form of the host daemon's service, generated from
-// hostd.proto. Nothing written by hand belongs here.
+// Package hostdpb is the gRPC protocol between guests and the host daemon, generated from
+// hostd.proto. No handwritten code belongs here.
 package hostdpb
 
 //go:generate sh generate.sh

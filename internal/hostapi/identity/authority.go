@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// GuestValidity is how long a guest's certificate is good for. It bounds the
-	// use of a key that leaked. A guest that lives longer needs a new one.
+	// GuestValidity is how long a guest's certificate is valid. It limits the
+	// use of a leaked key. A guest that runs longer needs a new certificate.
 	GuestValidity = 30 * 24 * time.Hour
-	// LabValidity is how long a lab's authority is good for, and the daemon's
-	// own certificate with it, whose key never leaves the daemon's memory.
+	// LabValidity is how long a lab's authority is valid, and the daemon's own
+	// certificate. The key of the latter never leaves the daemon's memory.
 	LabValidity = 10 * 365 * 24 * time.Hour
-	// clockSkew is how far behind the host's clock a guest's may be.
+	// clockSkew is how far a guest's clock may be behind the host's.
 	clockSkew = time.Hour
 )
 
 const (
-	authorityFile   = "authority.pem" // certificate and key, in one file so that both appear at once
+	authorityFile   = "authority.pem" // certificate and key in one file, so that both appear together
 	certificateType = "CERTIFICATE"
 	keyType         = "PRIVATE KEY"
 )
@@ -40,9 +40,9 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// OpenAuthority loads the authority of the lab with the given state directory,
-// from authority.pem (mode 0600) in it, and creates it at the first time. It is
-// safe when several processes do so at once.
+// OpenAuthority loads the authority of the lab with the given state directory from
+// authority.pem (mode 0600), and creates it if it does not exist. Several processes may
+// call it at once.
 func OpenAuthority(stateDir string) (*Authority, error) {
 	path := filepath.Join(stateDir, authorityFile)
 	content, err := os.ReadFile(path)
@@ -62,7 +62,7 @@ func OpenAuthority(stateDir string) (*Authority, error) {
 	return a, nil
 }
 
-// createAuthority writes a new authority to path, unless there is one by then.
+// createAuthority writes a new authority to path, unless another process was faster.
 func createAuthority(path string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -82,8 +82,8 @@ func createAuthority(path string) error {
 	return linkNew(path, append(encodeCertificate(der), keyPEM...))
 }
 
-// linkNew writes a file of mode 0600 that appears whole or not at all. It
-// leaves a file that is there already alone.
+// linkNew writes a file of mode 0600, whole or not at all. It does not replace an
+// existing file.
 func linkNew(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
 	if err != nil {
@@ -116,7 +116,7 @@ func parseAuthority(content []byte) (*Authority, error) {
 	}
 	ec, ok := key.(*ecdsa.PrivateKey)
 	if !ok || !ec.PublicKey.Equal(cert.PublicKey) {
-		return nil, errors.New("key does not belong to the certificate")
+		return nil, errors.New("the key does not belong to the certificate")
 	}
 	return &Authority{cert: cert, key: ec}, nil
 }
@@ -127,12 +127,12 @@ func (a *Authority) CertificatePEM() []byte { return encodeCertificate(a.cert.Ra
 // Credentials are a certificate with its key.
 type Credentials struct {
 	CertificatePEM []byte
-	KeyPEM         []byte // for root's eyes only
+	KeyPEM         []byte // secret
 	Fingerprint    string // SHA-256 of the certificate's DER form, in hex
 }
 
-// Issue makes credentials for the guest of the given name, for use as a client
-// only, good for GuestValidity.
+// Issue makes credentials for the guest of the given name. They are valid for
+// GuestValidity, as a client's only.
 func (a *Authority) Issue(guest string) (Credentials, error) {
 	if err := CheckGuestName(guest); err != nil {
 		return Credentials{}, err
@@ -173,7 +173,7 @@ func (a *Authority) sign(t *x509.Certificate) (Credentials, error) {
 
 func template(name string, validity time.Duration) *x509.Certificate {
 	now := time.Now()
-	return &x509.Certificate{ // a random serial number is given at the signature
+	return &x509.Certificate{ // CreateCertificate adds a random serial number
 		Subject:   pkix.Name{CommonName: name},
 		NotBefore: now.Add(-clockSkew),
 		NotAfter:  now.Add(validity),

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 )
 
-// ServerConfig is the daemon's side: TLS 1.3 only, with a certificate made now
-// for the IP address that it listens on, and peers that hold a client
-// certificate of this authority. No sessions are resumed, so that each
-// connection shows its certificate and its age anew.
+// ServerConfig returns the daemon's TLS configuration: TLS 1.3 only, with a new
+// certificate for the IP address that it listens on. Peers need a client certificate of
+// this authority. No session is resumed, so that the validity of the certificate is
+// checked for each connection.
 func (a *Authority) ServerConfig(listen net.IP) (*tls.Config, error) {
 	c, err := a.issueServer(listen)
 	if err != nil {
@@ -40,10 +40,9 @@ const (
 	KeyFile         = "client.key" // mode 0600
 )
 
-// ClientConfig is the guest's side, from the files ca.crt, client.crt and
-// client.key in dir. The server's name is left to the dialler, which has to be
-// the daemon's IP address. A key that others than its owner may read is
-// refused.
+// ClientConfig returns the guest's TLS configuration, from the files ca.crt, client.crt
+// and client.key in dir. The dialler sets the server's name, which has to be the daemon's
+// IP address. ClientConfig refuses a key that others than its owner may read.
 func ClientConfig(dir string) (*tls.Config, error) {
 	keyPath := filepath.Join(dir, KeyFile)
 	info, err := os.Stat(keyPath)
@@ -63,7 +62,7 @@ func ClientConfig(dir string) (*tls.Config, error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
-		return nil, fmt.Errorf("read credentials: no certificate in %s", filepath.Join(dir, CAFile))
+		return nil, fmt.Errorf("read credentials: %s has no certificate", filepath.Join(dir, CAFile))
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: roots}, nil
 }

@@ -1,18 +1,17 @@
-// Package identity says who a guest is to the host daemon, and the reverse, by
-// mutual TLS. A lab has one certificate authority; a guest's certificate carries
-// its name, the daemon's carries the address that it listens on.
+// Package identity authenticates guests and the host daemon to each other by mutual TLS.
+// A lab has one certificate authority. A guest's certificate carries the guest's name,
+// the daemon's carries the address that it listens on.
 //
-// Why a certificate, when the host knows its guests' sockets and addresses? A
-// container inside a guest can route to the daemon through the guest's own NAT,
-// so its packets carry the guest's address; it does not hold the private key,
-// which only root of the guest can read. A socket per guest (vsock, a virtio
-// serial port) would be open to the same container in a privileged pod, and
-// exists only with some VMMs, while TLS works with any VMM and any network
-// between the two.
+// The host knows its guests' sockets and addresses, but these do not identify a guest.
+// A container inside a guest can reach the daemon through the guest's NAT, with the
+// guest's address; it cannot read the private key, which belongs to root of the guest.
+// A socket per guest (vsock, a virtio serial port) would be open to the same container
+// in a privileged pod, and exists with some VMMs only. TLS works with any VMM and any
+// network.
 //
-// A certificate outlives the guest it was issued to. Whoever accepts one
-// therefore compares its Fingerprint with the one on record for the present
-// guest of that name. What a guest may ask for does not belong here.
+// A certificate can outlive its guest. So the daemon has to compare its Fingerprint with
+// the one on record for the present guest of that name. What a guest may ask for does
+// not belong here.
 package identity
 
 import (
@@ -46,8 +45,8 @@ func guestURI(name string) *url.URL {
 }
 
 // GuestName returns the guest that the peer's verified certificate was issued
-// to. Every other peer gets an error wrapping ErrNoGuest, also one whose
-// certificate names two guests.
+// to. For any other certificate, also one that names two guests, the error wraps
+// ErrNoGuest.
 func GuestName(peer tls.ConnectionState) (string, error) {
 	if len(peer.VerifiedChains) == 0 {
 		return "", fmt.Errorf("%w: it is not verified", ErrNoGuest)

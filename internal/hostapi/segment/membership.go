@@ -2,19 +2,18 @@ package segment
 
 import "encoding/binary"
 
-// EtherType of the frames by which the reflector tells who is in a segment: IEEE
-// 802's first for local experiments (IEEE 802, section 9.2.3). No other frame of
-// it passes the reflector.
+// EtherType of membership frames: the first for local experiments (IEEE 802, section
+// 9.2.3). The reflector drops all other frames of this type.
 const EtherType = 0x88b5
 
-// FrameSize is the length of a membership frame in bytes: the least that Ethernet
-// has, without the checksum.
+// FrameSize is the length of a membership frame in bytes: Ethernet's minimum without the
+// checksum.
 const FrameSize = 60
 
 // magic begins the payload. Its last letter is the version.
 const magic = "HLO1"
 
-// Where in the frame is what, in bytes. Numbers are big-endian.
+// The offsets of the fields in bytes. Numbers are big-endian.
 const (
 	offDestination = 0
 	offSource      = 6
@@ -24,14 +23,14 @@ const (
 	offMembers     = 22 // then zeros to the end
 )
 
-// Membership says who is in a segment. A later one has a higher generation; see
-// Older.
+// Membership is the set of fractions in a segment. A later one has a higher generation;
+// see Older.
 type Membership struct {
 	Generation uint32
 	Members    Set
 }
 
-// Frame is the Ethernet frame that tells to, Broadcast or a fraction's MAC, of m.
+// Frame returns the Ethernet frame that announces m to Broadcast or to a fraction's MAC.
 // The reflector is its sender.
 func (m Membership) Frame(to Address) []byte {
 	frame := make([]byte, FrameSize)
@@ -46,6 +45,6 @@ func (m Membership) Frame(to Address) []byte {
 }
 
 // Older reports whether generation a came before b. Generations wrap around: the
-// one ahead by less than half of all is the later (RFC 1982, section 3.2). Who
-// knows b takes what is not older.
+// one ahead by less than half of all is the later (RFC 1982, section 3.2). A receiver
+// that has b accepts any generation that is not older.
 func Older(a, b uint32) bool { return int32(a-b) < 0 }

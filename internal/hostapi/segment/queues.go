@@ -2,10 +2,10 @@ package segment
 
 import "slices"
 
-// Queues is the order that the queues of a multi-queue TAP have in the kernel, one
-// per fraction: a new one becomes the last, and the last moves into the place of
-// one that goes (tun_attach and __tun_detach in the kernel's drivers/net/tun.c).
-// The zero value has no queues.
+// Queues is the order of a multi-queue TAP's queues in the kernel, one per fraction. A
+// new queue becomes the last; when a queue is removed, the last queue takes its place
+// (tun_attach and __tun_detach in the kernel's drivers/net/tun.c). The zero value has no
+// queues.
 type Queues struct {
 	order []Fraction // by the queue's index
 }
@@ -16,21 +16,20 @@ func (q *Queues) Attach(f Fraction) int {
 	return len(q.order) - 1
 }
 
-// Move is what becomes of the last queue when another goes.
+// Move is how the last queue moves when another is removed.
 type Move struct {
-	Fraction Fraction // whose queue moves; 0 when none does
+	Fraction Fraction // of the queue that moves; 0 if none does
 	From, To int
 
-	// Either is a number that the kernel takes for From until the queue has
-	// moved, and for To from then on. A steering program's answer is taken
-	// modulo the number of queues, which is From+1 before and From after: Either
-	// has the remainders From and To. The other queues keep their index, which
-	// is less than either number.
+	// Either stands for From until the queue has moved, and for To after that. The
+	// kernel takes the answer of a steering program modulo the number of queues, which
+	// is From+1 before and From after: Either has the remainders From and To. The other
+	// queues keep their index, which is less than either number.
 	Either int
 }
 
-// Detach removes the queue of f and returns what moves for it. It reports false,
-// and does nothing, if f has none.
+// Detach removes the queue of f and returns the move that follows. If f has no queue,
+// it does nothing and returns false.
 func (q *Queues) Detach(f Fraction) (Move, bool) {
 	m, ok := q.Detaching(f)
 	if !ok {
@@ -44,7 +43,7 @@ func (q *Queues) Detach(f Fraction) (Move, bool) {
 	return m, true
 }
 
-// Detaching is what Detach would return.
+// Detaching returns what Detach would return.
 func (q *Queues) Detaching(f Fraction) (Move, bool) {
 	to, ok := q.Index(f)
 	from := len(q.order) - 1
@@ -54,14 +53,14 @@ func (q *Queues) Detaching(f Fraction) (Move, bool) {
 	return Move{Fraction: q.order[from], From: from, To: to, Either: from + to*(from+1)}, true
 }
 
-// Index is the index of a fraction's queue; false when it has none.
+// Index returns the index of a fraction's queue; false if it has none.
 func (q *Queues) Index(f Fraction) (int, bool) {
 	i := slices.Index(q.order, f)
 	return i, i >= 0
 }
 
-// Members are the fractions that have queues.
+// Members returns the fractions that have queues.
 func (q *Queues) Members() Set { return Of(q.order...) }
 
-// Len is the number of queues.
+// Len returns the number of queues.
 func (q *Queues) Len() int { return len(q.order) }
