@@ -65,7 +65,7 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 			l.plugin("full", `[ $CNI_COMMAND != ADD ] || { echo '{"cniVersion":"1.0.0","code":11,"msg":"no address now"}'; exit 1; }`)
 		}, ipam("type", "full"), 11, "no address now", nil},
 
-		{"daemon is away", anyNIC, with("server", "127.0.0.1:1"), 11, "attach: host daemon: connection error", nil},
+		{"daemon is away", anyNIC, with("server", "127.0.0.1:1"), 11, "; check that unnest hostd runs on the host", nil},
 		{"bridge", func(l *lab) { l.daemon.onAttach = refuse(codes.PermissionDenied, "bridge br9 is not yours") },
 			with("bridge", "br9"), 7, "attach: host daemon: bridge br9 is not yours (PermissionDenied)", nil},
 		{"no slot", func(l *lab) { l.daemon.onAttach = refuse(codes.ResourceExhausted, "no free slot") },

@@ -86,7 +86,11 @@ type Refusal struct {
 }
 
 func (r *Refusal) Error() string {
-	return fmt.Sprintf("host daemon: %s (%s)", r.Status.Message(), r.Status.Code())
+	fix := ""
+	if !r.Reached {
+		fix = "; check that unnest hostd runs on the host and listens at the configured server address"
+	}
+	return fmt.Sprintf("host daemon: %s (%s)%s", r.Status.Message(), r.Status.Code(), fix)
 }
 
 // Unanswered reports whether err means that the daemon did not answer, or cannot

@@ -77,20 +77,23 @@ func announce(l netlink.Link, a netip.Addr) error {
 }
 
 // sendFrame bypasses the IP stack, which does not use a link for up to a second after
-// it got its carrier.
+// it got its carrier, and the link's queue, which drops frames in the first moments.
 func sendFrame(l netlink.Link, a netip.Addr, protocol uint16, to [8]byte, payload []byte) error {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open packet socket: %w", err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	err = unix.Sendto(fd, payload, 0, &unix.SockaddrLinklayer{
-		Protocol: binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, protocol)),
-		Ifindex:  l.Attrs().Index,
-		Halen:    6,
-		Addr:     to,
-	})
-	if err != nil {
+	err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1)
+	if err == nil {
+		err = unix.Sendto(fd, payload, 0, &unix.SockaddrLinklayer{
+			Protocol: binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, protocol)),
+			Ifindex:  l.Attrs().Index,
+			Halen:    6,
+			Addr:     to,
+		})
+	}
+	if err != nil && !errors.Is(err, unix.ENOBUFS) { // ENOBUFS: the link has no carrier
 		return fmt.Errorf("send announcement of %s: %w", a, err)
 	}
 	return nil

@@ -133,6 +133,47 @@ func sum16(parts ...[]byte) uint16 {
 	return uint16(sum + sum>>16)
 }
 
+// The announcement reaches the host also when the carrier appears just before: the
+// kernel sets up the link's queue after the carrier.
+func TestAnnounceWithNewCarrier(t *testing.T) {
+	for i := range 100 {
+		pod, host := newNS(t), newNS(t)
+		in(t, pod, func() error {
+			a := netlink.NewLinkAttrs()
+			a.Name, a.HardwareAddr = "eth0", mac
+			if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: a, PeerName: "br0", PeerNamespace: netlink.NsFd(host.Fd())}); err != nil {
+				return err
+			}
+			return setUp("eth0")
+		})
+		var received int
+		in(t, host, func() (err error) {
+			received, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0x0608) // ETH_P_ARP in network order
+			return errors.Join(err, unix.SetsockoptTimeval(received, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 300_000}))
+		})
+		up := make(chan error, 1)
+		go func() {
+			time.Sleep(time.Duration(i%20) * 200 * time.Microsecond)
+			up <- host.Do(func(ns.NetNS) error { return setUp("br0") })
+		}()
+		if err := errors.Join(Announce(t.Context(), pod, "eth0", []netip.Addr{netip.MustParseAddr("10.9.9.7")}), <-up); err != nil {
+			t.Error(err)
+		}
+		if _, _, err := unix.Recvfrom(received, make([]byte, 128), 0); err != nil {
+			t.Errorf("link %d: no announcement: %v", i, err)
+		}
+		_, _, _ = unix.Close(received), pod.Close(), host.Close()
+	}
+}
+
+func setUp(link string) error {
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(l)
+}
+
 // unlockNeighbours allows the link's neighbour entries to change at any time.
 func unlockNeighbours(link string) error {
 	return os.WriteFile("/proc/sys/net/ipv4/neigh/"+link+"/locktime", []byte("0"), 0)
