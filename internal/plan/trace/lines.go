@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 )
 
@@ -146,78 +147,50 @@ func parseFile[T any](ctx context.Context, path string, o *Options, p parse[T], 
 		}
 		if c.err != nil {
 			l.end(c.err)
-			return
 		}
 		select {
-		case free <- c.buffer:
+		case free <- c.lines:
 		default:
 		}
 	}
 }
 
-// chunk is some whole lines. The last of a file has the error io.EOF.
+// chunk is some whole lines. The last of a file has an error, io.EOF if all is well.
 type chunk struct {
-	lines  []byte
-	buffer []byte // that holds the lines
-	err    error
+	lines []byte
+	err   error
 }
 
-// readChunks reads and decompresses ahead of parsing.
+// readChunks reads and decompresses ahead of parsing. It reuses the memory of free chunks.
 func readChunks(ctx context.Context, r io.Reader, out chan<- chunk, free <-chan []byte) {
 	defer close(out)
-	var rest []byte
-	for {
+	var rest []byte // incomplete line
+	var err error
+	for err == nil {
 		var buffer []byte
 		select {
 		case buffer = <-free:
 		default:
-			buffer = make([]byte, chunkSize)
 		}
-		c := readChunk(r, buffer, rest)
-		rest = bytes.Clone(c.buffer[len(c.lines):])
-		if c.err == nil || errors.Is(c.err, io.EOF) {
-			c.buffer = c.buffer[:cap(c.buffer)]
+		buffer = slices.Grow(buffer[:0], len(rest)+chunkSize)[:len(rest)+chunkSize]
+		n := copy(buffer, rest)
+		for m := 0; err == nil && n < len(buffer); n += m {
+			m, err = r.Read(buffer[n:])
+		}
+		end := n
+		if !errors.Is(err, io.EOF) {
+			end = bytes.LastIndexByte(buffer[:n], '\n') + 1
+		}
+		if rest = buffer[end:n]; err == nil && len(rest) > maxLine {
+			err = fmt.Errorf("a line is longer than %d MiB: name a file of text with one row in each line", maxLine>>20)
 		}
 		select {
-		case out <- c:
+		case out <- chunk{buffer[:end], err}:
 		case <-ctx.Done():
 			return
 		}
-		if c.err != nil {
-			return
-		}
 	}
 }
-
-// readChunk copies rest, the incomplete line of the chunk before, and fills the buffer. It
-// grows the buffer until it holds a whole line, and returns it cut to what was read.
-func readChunk(r io.Reader, buffer, rest []byte) chunk {
-	for len(buffer) < len(rest)+chunkSize/2 {
-		buffer = make([]byte, 2*len(buffer))
-	}
-	n := copy(buffer, rest)
-	for {
-		m, err := r.Read(buffer[n:])
-		n += m
-		switch {
-		case errors.Is(err, io.EOF):
-			return chunk{buffer[:n], buffer[:n], io.EOF}
-		case err != nil:
-			return chunk{buffer[:lineEnd(buffer[:n])], buffer[:n], err}
-		case n < len(buffer):
-			continue
-		}
-		if end := lineEnd(buffer); end > 0 {
-			return chunk{lines: buffer[:end], buffer: buffer}
-		}
-		if n >= maxLine {
-			return chunk{nil, buffer, fmt.Errorf("a line is longer than %d MiB: name a file of text with one row in each line", maxLine>>20)}
-		}
-		buffer = append(buffer, make([]byte, len(buffer))...)
-	}
-}
-
-func lineEnd(b []byte) int { return bytes.LastIndexByte(b, '\n') + 1 }
 
 // lines makes batches of the lines of one file.
 type lines[T any] struct {
