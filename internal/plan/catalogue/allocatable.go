@@ -1,28 +1,28 @@
 package catalogue
 
 import (
+	"cmp"
 	"fmt"
 
 	"unnest/internal/plan/cluster"
 )
 
-// Reservation is a formula for what the kubelet keeps of a node (kube-reserved)
-// together with its eviction threshold.
+// Reservation is a formula for kube-reserved and the eviction threshold of a node.
 type Reservation string
 
 // The formulas.
 const (
-	ReserveNothing Reservation = ""    // as in the paper: a pod can have the whole VM
+	ReserveNothing Reservation = ""    // the paper: pods get the whole VM
 	ReserveGKE     Reservation = "gke" // memory by size of the VM
 	ReserveEKS     Reservation = "eks" // memory by number of pods: 255 MiB + 11 MiB for each
 )
 
-// Reserve says what is not for pods on every VM.
+// Reserve is the resources of every VM that are not for pods.
 type Reserve struct {
 	Kube       Reservation
 	System     cluster.Resources // system-reserved
-	DaemonSets cluster.Resources // sum of the requests of the pods that run on every node
-	DaemonPods int               // how many they are, counted against Model.Pods
+	DaemonSets cluster.Resources // requests of the pods that run on every node
+	DaemonPods int               // their number, counted against Model.Pods
 }
 
 const mebibyte = 1 << 20
@@ -30,18 +30,18 @@ const mebibyte = 1 << 20
 // eviction is the memory below which both GKE and EKS evict pods.
 const eviction = 100 * mebibyte
 
-// eksPods is what EKS assumes for a model without limit of pods.
+// eksPods is the number that EKS assumes for a model without a limit of pods.
 const eksPods = 110
 
-// Allocatable returns the catalogue with the size that is left for pods. Models
-// with nothing left are not in it; if none is left, that is an error.
+// Allocatable returns the catalogue with the sizes left for pods. It omits models with nothing
+// left; if none remains, that is an error.
 //
-// CPU, both formulas: 6 % of the first core, 1 % of the second, 0.5 % of the third
-// and fourth, 0.25 % of all further ones. Memory, GKE: 255 MiB below 1 GiB, else 25 %
-// of the first 4 GiB, 20 % of the next 4, 10 % of the next 8, 6 % of the next 112, 2 %
-// above (cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes). Memory,
-// EKS: 255 MiB + 11 MiB for each pod (awslabs/amazon-eks-ami,
-// nodeadm/internal/kubelet). Both: 100 MiB of eviction threshold.
+// CPU, both formulas: 6 % of the first core, 1 % of the second, 0.5 % of the third and fourth,
+// 0.25 % of all others. Memory, GKE: 255 MiB below 1 GiB, else 25 % of the first 4 GiB, 20 % of
+// the next 4, 10 % of the next 8, 6 % of the next 112, 2 % of the rest
+// (cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes). Memory, EKS: 255 MiB + 11
+// MiB for each pod (awslabs/amazon-eks-ami, nodeadm/internal/kubelet). Both: an eviction
+// threshold of 100 MiB.
 func Allocatable(c cluster.Catalogue, r Reserve) (cluster.Catalogue, error) {
 	var left cluster.Catalogue
 	for _, m := range c {
@@ -60,7 +60,7 @@ func Allocatable(c cluster.Catalogue, r Reserve) (cluster.Catalogue, error) {
 		left = append(left, m)
 	}
 	if len(left) == 0 {
-		return nil, fmt.Errorf("no model of %d has anything left for pods: reserve less, or take larger models", len(c))
+		return nil, fmt.Errorf("none of %d models has anything left for pods: reserve less, or use larger models", len(c))
 	}
 	return left, nil
 }
@@ -72,16 +72,13 @@ func kubeReserved(m cluster.Model, r Reservation) (cluster.Resources, error) {
 	case ReserveGKE:
 		return cluster.Resources{CPU: reservedCPU(m.Size.CPU), Memory: gkeMemory(m.Size.Memory) + eviction}, nil
 	case ReserveEKS:
-		pods := int64(m.Pods)
-		if pods == 0 {
-			pods = eksPods
-		}
+		pods := int64(cmp.Or(m.Pods, eksPods))
 		return cluster.Resources{CPU: reservedCPU(m.Size.CPU), Memory: (255+11*pods)*mebibyte + eviction}, nil
 	}
 	return cluster.Resources{}, fmt.Errorf("reservation %q is unknown: want %s, %s or nothing", r, ReserveGKE, ReserveEKS)
 }
 
-// bracket is a rate in 1/10,000 of what lies below an upper end.
+// bracket is a rate, in units of 1/10,000, for the part below an upper end.
 type bracket struct{ upTo, rate int64 }
 
 func bracketed(total int64, brackets []bracket) int64 {

@@ -20,8 +20,8 @@ import (
 //go:embed *.csv
 var catalogues embed.FS
 
-// Catalogues returns the names of the catalogues that come with the program. The
-// paper's is bacou; the others are families of AWS EC2, on demand in us-east-1.
+// Names returns the names of the built-in catalogues. The paper's is bacou; the others are
+// families of AWS EC2, on demand in us-east-1.
 func Names() []string {
 	entries, err := catalogues.ReadDir(".")
 	if err != nil {
@@ -34,8 +34,7 @@ func Names() []string {
 	return names
 }
 
-// Builtin returns the catalogue of the given names, such as m6i, put together. An
-// unknown name is an error that lists the known ones.
+// Builtin returns the union of built-in catalogues, such as m6i.
 func Builtin(names ...string) (cluster.Catalogue, error) {
 	var all cluster.Catalogue
 	for _, name := range names {
@@ -52,7 +51,7 @@ func Builtin(names ...string) (cluster.Catalogue, error) {
 	return all, nil
 }
 
-// The largest VM that a catalogue file may have: sums over it do not overflow.
+// The largest VM in a catalogue file. Sums of such VMs do not overflow.
 const (
 	mostCPU    = 1_000_000 * cluster.VCPU
 	mostMemory = 1 << 50
@@ -61,9 +60,9 @@ const (
 // columns of a catalogue file.
 var columns = []string{"model", "vcpu", "memory", "price", "pods"}
 
-// ParseCatalogue reads a catalogue from CSV with the columns model, vcpu, memory
-// (such as 8 GiB), price (dollars for an hour) and pods (the most, empty: no limit),
-// in this order. Lines that begin with # are comments. Errors name file and line.
+// Parse reads a catalogue from CSV with the columns model, vcpu, memory (such as 8 GiB), price
+// (dollars for an hour) and pods (the maximum; empty: no limit), in this order. Lines that
+// begin with # are comments. Errors name file and line.
 func Parse(file string, data []byte) (cluster.Catalogue, error) {
 	r := csv.NewReader(bytes.NewReader(data))
 	r.Comment, r.TrimLeadingSpace, r.FieldsPerRecord = '#', true, len(columns)
@@ -87,16 +86,16 @@ func Parse(file string, data []byte) (cluster.Catalogue, error) {
 		line, _ := r.FieldPos(0)
 		m, err := parseModel(row)
 		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", file, line, err)
+			return nil, fmt.Errorf("%s line %d: %w", file, line, err)
 		}
 		if seen[m.Name] {
-			return nil, fmt.Errorf("%s:%d: model %s is there twice", file, line, m.Name)
+			return nil, fmt.Errorf("%s line %d: model %s appears twice", file, line, m.Name)
 		}
 		seen[m.Name] = true
 		c = append(c, m)
 	}
 	if len(c) == 0 {
-		return nil, fmt.Errorf("%s: no model: want at least one line below the header", file)
+		return nil, fmt.Errorf("%s: has no models: want at least one line after the header", file)
 	}
 	return c, nil
 }
@@ -149,11 +148,11 @@ func parseMemory(text string) (int64, error) {
 	return 0, errors.New("want a positive number with KiB, MiB, GiB or TiB, such as 8 GiB, at most 1024 TiB")
 }
 
-// decimals is the one of parseDecimal.
+// decimals is 1 in the unit of parseDecimal.
 const decimals = 1_000_000_000
 
-// parseDecimal returns billionths of a decimal number from 0 to 1e9, exactly; what
-// is finer is refused.
+// parseDecimal returns a decimal number from 0 to 1e9 in billionths. It refuses more than nine
+// decimals.
 func parseDecimal(text string) (int64, error) {
 	whole, part, _ := strings.Cut(strings.TrimSpace(text), ".")
 	if len(part) > 9 || whole == "" {

@@ -96,17 +96,17 @@ func TestParseCatalogue(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"", "f: read the header"},
 		{"model,cpu,memory,price,pods\n", "want model,vcpu,memory,price,pods"},
-		{header, "f: no model"},
+		{header, "f: has no models"},
 		{header + "a,1,1 GiB,1\n", "wrong number of fields"},
-		{header + ",1,1 GiB,1,\n", "f:2: model: want a name"},
-		{header + "a,0,1 GiB,1,\n", `f:2: vcpu "0" of a`},
-		{header + "a,2000000,1 GiB,1,\n", `f:2: vcpu "2000000" of a`},
-		{header + "a,1,1 GB,1,\n", `f:2: memory "1 GB" of a: want a positive number with KiB`},
-		{header + "a,1,2000 TiB,1,\n", `f:2: memory "2000 TiB" of a`},
-		{header + "a,1,1 GiB,-1,\n", `f:2: price "-1" of a`},
-		{header + "a,1,1 GiB,0.0000000001,\n", `f:2: price "0.0000000001" of a`},
-		{header + "a,1,1 GiB,1,0\n", `f:2: pods "0" of a`},
-		{header + "a,1,1 GiB,1,\na,1,1 GiB,1,\n", "f:3: model a is there twice"},
+		{header + ",1,1 GiB,1,\n", "f line 2: model: want a name"},
+		{header + "a,0,1 GiB,1,\n", `f line 2: vcpu "0" of a`},
+		{header + "a,2000000,1 GiB,1,\n", `f line 2: vcpu "2000000" of a`},
+		{header + "a,1,1 GB,1,\n", `f line 2: memory "1 GB" of a: want a positive number with KiB`},
+		{header + "a,1,2000 TiB,1,\n", `f line 2: memory "2000 TiB" of a`},
+		{header + "a,1,1 GiB,-1,\n", `f line 2: price "-1" of a`},
+		{header + "a,1,1 GiB,0.0000000001,\n", `f line 2: price "0.0000000001" of a`},
+		{header + "a,1,1 GiB,1,0\n", `f line 2: pods "0" of a`},
+		{header + "a,1,1 GiB,1,\na,1,1 GiB,1,\n", "f line 3: model a appears twice"},
 	} {
 		if _, err := Parse("f", []byte(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: error %v, want one with %q", tt.text, err, tt.want)

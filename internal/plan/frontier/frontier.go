@@ -12,47 +12,50 @@ import (
 	"unnest/internal/plan/pack"
 )
 
-// Choice is a plan with what it costs in communication.
+// Choice is a plan with the traffic between its VMs.
 type Choice struct {
 	pack.Outcome
-	Cut float64 // sum of the weights of links between different VMs
+	Cut float64 // sum of the weights of links between VMs
 }
 
-// mostThresholds bounds how many weights Frontier tries.
-const mostThresholds = 16
+// Limits of Find.
+const (
+	maxThresholds = 16 // weights
+	maxJoined     = 16 // pods
+)
 
-// Find returns plans from the cheapest to the one that cuts least, which cuts
-// nothing: each costs more than the one before, and cuts less. Every two containers
-// of a pod are linked by the weight pairs, and beside that by the links of the pod. It
-// glues together the containers of all links of at least some weight, packs what that
-// leaves with Best, and does so for up to 16 weights, from every link glued to none.
-// From there it glues all links of up to 16 pods, one after the other, each the one
-// that the plan before cuts most. That is a heuristic: between two choices there may be better
-// ones.
+// Find returns plans from the cheapest to one that cuts nothing. Each plan costs more than the
+// one before, and cuts less. A link between any two containers of a pod has the weight pairs,
+// plus the weight of the pod's link between them.
+//
+// Find joins containers, which then stay on one VM, and packs with pack.BestTogether. First it
+// joins containers with links of at least some weight, for up to 16 weights, from all links to
+// none. Then it joins all linked containers of up to 16 pods, one pod after the other, each time
+// the pod that the plan before cuts most. This is a heuristic: it may miss better plans.
 func Find(u cluster.User, c cluster.Catalogue, pairs float64, o pack.Options) ([]Choice, error) {
 	if err := checkLinks(u, pairs); err != nil {
 		return nil, err
 	}
-	f := &frontier{catalogue: c, user: u, pairs: pairs, opts: o}
-	weights := glueAt(u, pairs)
+	f := &finder{catalogue: c, user: u, pairs: pairs, opts: o}
+	weights := thresholds(u, pairs)
 	for _, least := range weights {
-		if err := f.try(glue(u, pairs, least)); err != nil {
+		if err := f.add(joined(u, pairs, least)); err != nil {
 			return nil, err
 		}
 	}
-	if err := f.try(nil); err != nil {
+	if err := f.add(nil); err != nil {
 		return nil, err
 	}
 	if len(weights) > 0 {
-		if err := f.mend(glue(u, pairs, weights[0])); err != nil {
+		if err := f.joinPods(joined(u, pairs, weights[0])); err != nil {
 			return nil, err
 		}
 	}
 	return pareto(f.all), nil
 }
 
-// frontier is a user's choices while they are found.
-type frontier struct {
+// finder collects the choices of a user.
+type finder struct {
 	catalogue cluster.Catalogue
 	user      cluster.User
 	pairs     float64
@@ -60,17 +63,17 @@ type frontier struct {
 	all       []Choice
 }
 
-// try packs what the glue leaves. What was glued more may stay where it is.
-func (f *frontier) try(glue pack.Groups) error {
-	var starts []cluster.Plan
-	if len(f.all) > 0 {
-		starts = []cluster.Plan{f.all[len(f.all)-1].Plan}
+// add adds the best packing for some groups. It starts from the plan before, whose groups are
+// larger.
+func (f *finder) add(groups pack.Groups) error {
+	if len(f.all) == 0 {
+		return f.pack(groups)
 	}
-	return f.pack(glue, starts)
+	return f.pack(groups, f.all[len(f.all)-1].Plan)
 }
 
-func (f *frontier) pack(glue pack.Groups, starts []cluster.Plan) error {
-	out, err := pack.BestTogether(f.user, f.catalogue, f.opts, glue, starts...)
+func (f *finder) pack(groups pack.Groups, starts ...cluster.Plan) error {
+	out, err := pack.BestTogether(f.user, f.catalogue, f.opts, groups, starts...)
 	if err != nil {
 		return err
 	}
@@ -78,26 +81,23 @@ func (f *frontier) pack(glue pack.Groups, starts []cluster.Plan) error {
 	return nil
 }
 
-// mostMended bounds how many pods are glued one after the other.
-const mostMended = 16
-
-// mend glues the pods that the last plan cuts most, one after the other. The first
-// choice has all of them glued.
-func (f *frontier) mend(glue pack.Groups) error {
-	glued := make([]bool, len(f.user.Pods))
-	for range mostMended {
+// joinPods joins the groups of the pods that the last plan cuts most, one pod after the other.
+// It starts from the first choice, which has all groups joined.
+func (f *finder) joinPods(groups pack.Groups) error {
+	joined := make([]bool, len(f.user.Pods))
+	for range maxJoined {
 		cuts := podCuts(f.user, f.all[len(f.all)-1].Plan, f.pairs)
 		most := slices.Max(append(cuts, 0))
 		if most == 0 {
 			return nil
 		}
-		glued[slices.Index(cuts, most)] = true
+		joined[slices.Index(cuts, most)] = true
 		err := f.pack(func(pod int) []int {
-			if glued[pod] {
-				return glue(pod)
+			if joined[pod] {
+				return groups(pod)
 			}
 			return nil
-		}, []cluster.Plan{f.all[0].Plan})
+		}, f.all[0].Plan)
 		if err != nil {
 			return err
 		}
@@ -106,13 +106,13 @@ func (f *frontier) mend(glue pack.Groups) error {
 }
 
 func checkLinks(u cluster.User, pairs float64) error {
-	if !weighs(pairs) {
-		return fmt.Errorf("every pair has the weight %v: want one from 0", pairs)
+	if !validWeight(pairs) {
+		return fmt.Errorf("weight %v of every pair: want 0 or more", pairs)
 	}
 	for _, p := range u.Pods {
 		for i, l := range p.Links {
-			if min(l.A, l.B) < 0 || max(l.A, l.B) >= len(p.Containers) || !weighs(l.Weight) {
-				return fmt.Errorf("user %s: link %d of pod %s: containers %d and %d, weight %v: want existing ones and a weight from 0",
+			if min(l.A, l.B) < 0 || max(l.A, l.B) >= len(p.Containers) || !validWeight(l.Weight) {
+				return fmt.Errorf("user %s: link %d of pod %s: containers %d and %d, weight %v: want containers of the pod and a weight of 0 or more",
 					u.Name, i, p.Name, l.A, l.B, l.Weight)
 			}
 		}
@@ -120,11 +120,11 @@ func checkLinks(u cluster.User, pairs float64) error {
 	return nil
 }
 
-func weighs(x float64) bool { return x >= 0 && !math.IsInf(x, 1) }
+func validWeight(x float64) bool { return x >= 0 && !math.IsInf(x, 1) }
 
-// glueAt returns at most mostThresholds of the weights above 0, evenly among them, the
-// lowest and the highest included, lowest first.
-func glueAt(u cluster.User, pairs float64) []float64 {
+// thresholds returns at most maxThresholds of the weights above 0, evenly spaced and ascending,
+// including the lowest and the highest.
+func thresholds(u cluster.User, pairs float64) []float64 {
 	var weights []float64
 	if pairs > 0 {
 		weights = append(weights, pairs)
@@ -138,18 +138,18 @@ func glueAt(u cluster.User, pairs float64) []float64 {
 	}
 	slices.Sort(weights)
 	weights = slices.Compact(weights)
-	if len(weights) <= mostThresholds {
+	if len(weights) <= maxThresholds {
 		return weights
 	}
 	var some []float64
-	for i := range mostThresholds {
-		some = append(some, weights[i*(len(weights)-1)/(mostThresholds-1)])
+	for i := range maxThresholds {
+		some = append(some, weights[i*(len(weights)-1)/(maxThresholds-1)])
 	}
 	return some
 }
 
-// glue returns groups of containers that links of at least so much connect.
-func glue(u cluster.User, pairs, least float64) pack.Groups {
+// joined returns groups of containers that links of at least some weight connect.
+func joined(u cluster.User, pairs, least float64) pack.Groups {
 	return func(pod int) []int {
 		p := u.Pods[pod]
 		if pairs >= least {
@@ -178,8 +178,7 @@ func glue(u cluster.User, pairs, least float64) pack.Groups {
 	}
 }
 
-// CutWeight returns the sum of the weights of links between different VMs of a plan,
-// where every two containers of a pod are linked by pairs beside the pod's links.
+// CutWeight returns the sum of the weights of links between VMs of a plan.
 func CutWeight(u cluster.User, plan cluster.Plan, pairs float64) float64 {
 	var sum float64
 	for _, cut := range podCuts(u, plan, pairs) {
@@ -188,7 +187,7 @@ func CutWeight(u cluster.User, plan cluster.Plan, pairs float64) float64 {
 	return sum
 }
 
-// podCuts returns that sum for each pod.
+// podCuts returns CutWeight of each pod.
 func podCuts(u cluster.User, plan cluster.Plan, pairs float64) []float64 {
 	on := make([][]int, len(u.Pods)) // VM of each container
 	for i, p := range u.Pods {
@@ -220,7 +219,7 @@ func podCuts(u cluster.User, plan cluster.Plan, pairs float64) []float64 {
 	return cuts
 }
 
-// pareto returns the choices that no other beats in cost and cut, cheapest first.
+// pareto returns the choices that no other dominates in cost and cut, cheapest first.
 func pareto(all []Choice) []Choice {
 	slices.SortStableFunc(all, func(a, b Choice) int {
 		return cmp.Or(cmp.Compare(a.Cost, b.Cost), cmp.Compare(a.Cut, b.Cut))
