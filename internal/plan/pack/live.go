@@ -7,8 +7,8 @@ import (
 	"unnest/internal/plan/cluster"
 )
 
-// Live is a plan whose pods come and go. It names pods by their index in the user, and
-// VMs by the order in which they were bought. A VM stays bought until Release.
+// Live is a plan with pods that come and go. It numbers pods by their index in the user, and
+// VMs in the order of purchase. A VM stays bought until Release.
 type Live struct {
 	*packing
 	split   bool
@@ -46,10 +46,37 @@ func (l *Live) Release(vm int) {
 // Remove removes a pod. VMs that become empty stay.
 func (l *Live) Remove(pod int) {
 	for _, u := range l.podItems(int32(pod)) {
-		b := int(l.where[u])
+		l.transfer(u, -1)
+	}
+}
+
+// transfer moves an item to a bin, or to none for b below 0.
+func (l *Live) transfer(u int32, b int) {
+	if from := int(l.where[u]); from >= 0 {
 		l.remove(u)
+		l.rank(&l.ranking, from, l.requested)
+	}
+	if b >= 0 {
+		l.put(u, b)
 		l.rank(&l.ranking, b, l.requested)
 	}
+}
+
+// transferAll moves items, biggest first, each to the bin that find returns. If there is none,
+// it moves all back to a bin, or to none, and returns false.
+func (l *Live) transferAll(items []int32, back int, find func(u int32) int) bool {
+	items = l.smallestFirst(items)
+	for i, u := range slices.Backward(items) {
+		b := find(u)
+		if b < 0 {
+			for _, moved := range items[i+1:] {
+				l.transfer(moved, back)
+			}
+			return false
+		}
+		l.transfer(u, b)
+	}
+	return true
 }
 
 // Place places pods, biggest first, as Kubernetes does. A pod that no model holds is an
@@ -88,30 +115,21 @@ func (l *Live) place(pod int32) error {
 	return nil
 }
 
-// share puts the items of a pod, biggest first, on the most requested bought VMs, if
-// all of them have room on the host of the first.
+// share puts the items of a pod on the most requested bought VMs, if all of them have room on
+// the host of the first.
 func (l *Live) share(pod int32) bool {
-	items := l.smallestFirst(l.podItems(pod))
 	host := -1
-	for i, u := range slices.Backward(items) {
+	return l.transferAll(l.podItems(pod), -1, func(u int32) int {
 		b := l.ranking.first(l.items[u].req, func(b int) bool { return host < 0 || l.bins[b].host == host })
-		if b < 0 {
-			for _, back := range items[i+1:] {
-				b := int(l.where[back])
-				l.remove(back)
-				l.rank(&l.ranking, b, l.requested)
-			}
-			return false
+		if b >= 0 {
+			host = l.bins[b].host
 		}
-		host = l.bins[b].host
-		l.put(u, b)
-		l.rank(&l.ranking, b, l.requested)
-	}
-	return true
+		return b
+	})
 }
 
-// Migrate empties the VMs that waste most onto others, as long as it moves no more than
-// most containers, and returns how many it moved. It does nothing without split.
+// Migrate empties the VMs that waste most. It moves at most so many containers, and returns how
+// many it moved. It does nothing without split.
 func (l *Live) Migrate(most int) (moved int) {
 	if !l.split {
 		return 0
@@ -128,27 +146,12 @@ func (l *Live) Migrate(most int) (moved int) {
 	return moved
 }
 
-// evacuate moves all items of a bin to bought VMs that have something on them, or
-// none.
+// evacuate moves all items of a bin to bins that are not empty, or none.
 func (l *Live) evacuate(b int) bool {
-	l.ranking.remove(b)
-	defer func() { l.rank(&l.ranking, b, l.requested) }()
-	items := l.smallestFirst(l.bins[b].items)
-	for i, u := range slices.Backward(items) {
+	return l.transferAll(l.bins[b].items, b, func(u int32) int {
 		reachable := l.reachable(u)
-		t := l.ranking.first(l.items[u].req, func(t int) bool {
-			return len(l.bins[t].items) > 0 && (reachable == nil || reachable(t))
+		return l.ranking.first(l.items[u].req, func(t int) bool {
+			return t != b && !l.Empty(t) && (reachable == nil || reachable(t))
 		})
-		if t < 0 {
-			for _, back := range items[i+1:] {
-				t := int(l.where[back])
-				l.move(back, b)
-				l.rank(&l.ranking, t, l.requested)
-			}
-			return false
-		}
-		l.move(u, t)
-		l.rank(&l.ranking, t, l.requested)
-	}
-	return true
+	})
 }
