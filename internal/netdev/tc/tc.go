@@ -49,15 +49,15 @@ func Silence(l netlink.Link) error {
 	if err := netlink.LinkSetARPOff(l); err != nil {
 		return fmt.Errorf("turn ARP off on %s: %w", l.Attrs().Name, err)
 	}
-	return DisableIPv6(l)
+	return DisableIPv6(l.Attrs().Name)
 }
 
-// DisableIPv6 keeps the host from using IPv6 on a link in the network namespace of
-// the calling thread.
-func DisableIPv6(l netlink.Link) error {
-	err := os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", l.Attrs().Name, "disable_ipv6"), []byte("1"), 0)
+// DisableIPv6 keeps the host from using IPv6 on an interface in the network namespace
+// of the calling thread.
+func DisableIPv6(iface string) error {
+	err := os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", iface, "disable_ipv6"), []byte("1"), 0)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6 lacks the file
-		return fmt.Errorf("turn IPv6 off on %s: %w", l.Attrs().Name, err)
+		return fmt.Errorf("turn IPv6 off on %s: %w", iface, err)
 	}
 	return nil
 }

@@ -127,11 +127,7 @@ func (t *Trunk) complete(vlan int) error {
 	if err := t.connect(inner, vlan); err != nil {
 		return err
 	}
-	outer, err := netlinksafe.LinkByName(name)
-	if err != nil {
-		return err
-	}
-	return tc.DisableIPv6(outer)
+	return tc.DisableIPv6(name)
 }
 
 // connect connects an inner end and the TAP in both directions, and sets it up.
