@@ -9,7 +9,8 @@ import (
 )
 
 // Leave removes a fraction's queue, if it has one. Its VM receives and sends nothing
-// any more, even if it still has the descriptor. The other fractions lose no frame.
+// any more, even if it still has the descriptor. The other fractions lose no frame,
+// except one that the kernel steers at the moment when it renumbers a queue.
 func (s *Segment) Leave(f segment.Fraction) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
