@@ -11,7 +11,7 @@ import (
 func (b *builder) valueChart(g Group, estimates []Estimate) Chart {
 	first := estimates[0]
 	c := Chart{
-		ID: g.ID + "-values", Kind: Bars, Setting: setting(b.run), Categories: labels(estimates),
+		ID: g.ID + "-values", Kind: Bars, Categories: labels(estimates),
 		Title: fmt.Sprintf("%s: %s, median and %s interval", g.Title, quantity(first.Metric), percent(b.opts.Confidence)),
 		Axis:  fmt.Sprintf("%s, %s (%s)", quantity(first.Metric), first.Unit, better(first.Order)),
 	}
@@ -85,7 +85,7 @@ func (b *builder) ratioCharts(g Group, estimates []Estimate) []Chart {
 	var charts []Chart
 	for _, baseline := range b.baselines() {
 		c := Chart{
-			ID: g.ID + "-" + anchor("ratio", fmt.Sprint(len(charts)+1)), Kind: Ratios, Setting: setting(b.run), Categories: labels(estimates),
+			ID: g.ID + "-" + anchor("ratio", fmt.Sprint(len(charts)+1)), Kind: Ratios, Categories: labels(estimates),
 			Title: fmt.Sprintf("%s: %s over that of %s, with %s interval", g.Title, quantity(estimates[0].Metric), baseline, percent(b.opts.Confidence)),
 			Axis:  fmt.Sprintf("ratio to %s (%s)", baseline, better(estimates[0].Order)),
 		}
@@ -103,7 +103,7 @@ func (b *builder) ratioCharts(g Group, estimates []Estimate) []Chart {
 func (b *builder) stackChart(g Group, side string, parts []cpuPart) Chart {
 	first := parts[0].estimates[0]
 	c := Chart{
-		ID: g.ID + "-cpu-" + side, Kind: Stack, Setting: setting(b.run),
+		ID: g.ID + "-cpu-" + side, Kind: Stack,
 		Title: fmt.Sprintf("%s: CPU time %s, mean", g.Title, map[string]string{"host": "on the host", "guest": "in the guest"}[side]),
 		Axis:  "CPU time, " + first.Unit,
 	}

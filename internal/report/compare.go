@@ -31,9 +31,8 @@ func Compare(a, b Input, o Options) Document {
 	o = o.withDefaults()
 	o.Equivalence = &Claim{} // a claim about two configurations, not about two runs
 	c := comparer{a: newBuilder(a.Run, a.Samples, o), b: newBuilder(b.Run, b.Samples, o), opts: o}
-	c.setting = settings(a.Run, b.Run)
 	doc := Document{
-		Command: "compare", Title: compareTitle(a.Run, b.Run), Run: a.Run.ID + ", " + b.Run.ID, Dir: joinDirs(a.Dir, b.Dir), Setting: c.setting,
+		Command: "compare", Title: compareTitle(a.Run, b.Run), Run: a.Run.ID + ", " + b.Run.ID, Dir: joinDirs(a.Dir, b.Dir), Setting: settings(a.Run, b.Run),
 		Baselines: []string{sideA}, Series: seriesOf(a.Run), Methods: methods(o, result.Run{Interleaved: false}),
 	}
 	for i, g := range c.a.groups() {
@@ -43,6 +42,7 @@ func Compare(a, b Input, o Options) Document {
 			doc.Estimates = append(doc.Estimates, estimates...)
 		}
 	}
+	doc.putSettings()
 	doc.Headlines = compareHeadlines(doc.Estimates, o.Alpha)
 	differences, provenance := compareProvenance(a, b, c.a.samples, c.b.samples)
 	doc.Warnings = slices.Concat([]string{separateBlocks}, differences, c.warnings,
@@ -58,7 +58,6 @@ func Compare(a, b Input, o Options) Document {
 type comparer struct {
 	a, b     *builder
 	opts     Options
-	setting  string
 	warnings []string
 }
 
@@ -137,7 +136,7 @@ func (c *comparer) pair(cs result.Case, conf result.Configuration, m result.Metr
 func (c *comparer) table(g Group, as, bs []Estimate) Table {
 	first := bs[0]
 	t := Table{
-		ID: g.ID + "-main", Setting: c.setting,
+		ID:    g.ID + "-main",
 		Title: fmt.Sprintf("%s: %s (%s, %s)", g.Title, first.Metric, first.Unit, better(first.Order)),
 	}
 	t.Columns = append(rowColumns(bs),
@@ -167,7 +166,7 @@ func compareVerdict(a, b Estimate, few []string) Cell {
 
 func (c *comparer) chart(g Group, bs []Estimate) Chart {
 	chart := Chart{
-		ID: g.ID + "-ratio", Kind: Ratios, Setting: c.setting, Categories: labels(bs),
+		ID: g.ID + "-ratio", Kind: Ratios, Categories: labels(bs),
 		Title: fmt.Sprintf("%s: %s of B over that of A, with %s interval", g.Title, quantity(bs[0].Metric), percent(c.opts.Confidence)),
 		Axis:  fmt.Sprintf("ratio of B to A (%s)", better(bs[0].Order)),
 	}

@@ -17,7 +17,7 @@ func (b *builder) cpu(g Group, families map[string][]Estimate) (Table, []Chart, 
 		return Table{}, nil, false
 	}
 	first := rows[0].estimates[0]
-	t := Table{ID: g.ID + "-cpu", Title: fmt.Sprintf("%s: CPU time per unit of work (%s, mean)", g.Title, first.Unit), Setting: setting(b.run), Minor: true}
+	t := Table{ID: g.ID + "-cpu", Title: fmt.Sprintf("%s: CPU time per unit of work (%s, mean)", g.Title, first.Unit), Minor: true}
 	t.Columns = rowColumns(rows[0].estimates)
 	for i, e := range rows[0].estimates {
 		t.Rows = append(t.Rows, rowCells(e, i > 0 && rows[0].estimates[i-1].Case == e.Case))

@@ -37,7 +37,7 @@ func (b *builder) distributions(g Group, cases []result.Case, names []string) (t
 // distributionTable lists the statistics of each configuration.
 func (b *builder) distributionTable(id string, c result.Case, estimates []Estimate) Table {
 	t := Table{
-		ID: id, Setting: setting(b.run), Minor: !estimates[0].Primary,
+		ID: id, Minor: !estimates[0].Primary,
 		Title:   fmt.Sprintf("%s: distribution of %s (%s, %s)", c.Title, estimates[0].Metric, estimates[0].Unit, better(estimates[0].Order)),
 		Columns: numericColumns("configuration", "n", "min", "p25", "median", "p75", "p90", "p99", "max", "mean", "sd"),
 	}
@@ -59,7 +59,7 @@ func (b *builder) distributionTable(id string, c result.Case, estimates []Estima
 // distributionChart draws the share of executions that took at most x.
 func (b *builder) distributionChart(id string, c result.Case, m result.Metric, estimates []Estimate) Chart {
 	chart := Chart{
-		ID: id, Kind: CDF, Setting: setting(b.run),
+		ID: id, Kind: CDF,
 		Title: fmt.Sprintf("%s: cumulative distribution of %s", c.Title, quantity(m.Name)),
 		Axis:  fmt.Sprintf("%s, %s (%s)", quantity(m.Name), m.Unit, better(m.Order)),
 	}

@@ -42,6 +42,18 @@ type Document struct {
 	Records [][]string `json:"-"`
 }
 
+// putSettings prints the setting of the document with every table and chart.
+func (d *Document) putSettings() {
+	for _, g := range d.Groups {
+		for i := range g.Tables {
+			g.Tables[i].Setting = d.Setting
+		}
+		for i := range g.Charts {
+			g.Charts[i].Setting = d.Setting
+		}
+	}
+}
+
 // RunName names the run of a document, if it has one.
 func (d Document) RunName() string {
 	if d.Run == "" {

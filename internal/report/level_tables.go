@@ -13,7 +13,7 @@ func (b *builder) levelTable(l leveled, m int) Table {
 	family := l.cells[m]
 	first := *family[0]
 	t := Table{
-		ID: l.id + "-" + anchor("means", first.Metric), Setting: setting(b.run),
+		ID:    l.id + "-" + anchor("means", first.Metric),
 		Title: fmt.Sprintf("%s by level of virtualization: %s (%s, %s)", caseTitle(l.of), first.Metric, first.Unit, better(first.Order)),
 	}
 	sized := l.sized()
@@ -69,7 +69,7 @@ func (b *builder) bootNotes(l leveled) []string {
 
 // stepTable tests each level against the one below.
 func (b *builder) stepTable(l leveled) Table {
-	t := Table{ID: l.id + "-tests", Title: caseTitle(l.of) + ": each level against the one below", Setting: setting(b.run)}
+	t := Table{ID: l.id + "-tests", Title: caseTitle(l.of) + ": each level against the one below"}
 	t.Columns = []Column{{Name: "metric", Header: true}, {Name: "step", Header: true}, {Name: "ΔL", Numeric: true},
 		{Name: "t", Numeric: true}, {Name: "df", Numeric: true}, {Name: "p", Numeric: true},
 		{Name: "adjusted p", Numeric: true}, {Name: "detectable", Numeric: true}, {Name: "verdict"}}
@@ -103,7 +103,7 @@ func stepCells(e, below Estimate) []Cell {
 func (b *builder) suiteLevels(id string, all []leveled) Group {
 	name := all[0].of.Suite
 	g := Group{ID: id, Title: fmt.Sprintf("Suite %s: levels of virtualization", name)}
-	t := Table{ID: id + "-tests", Title: g.Title + ", each against the one below", Setting: setting(b.run)}
+	t := Table{ID: id + "-tests", Title: g.Title + ", each against the one below"}
 	t.Columns = []Column{{Name: "case", Header: true}, {Name: "unit, order", Header: true}, {Name: "step", Header: true},
 		{Name: "ΔL", Numeric: true}, {Name: "t", Numeric: true, Wide: true}, {Name: "df", Numeric: true, Wide: true}, {Name: "p", Numeric: true, Wide: true},
 		{Name: "adjusted p", Numeric: true}, {Name: "detectable", Numeric: true}, {Name: "verdict"}}
@@ -143,7 +143,7 @@ func stepVerdict(e, below Estimate) Cell {
 func (b *builder) levelChart(l leveled, m int, nestings []nesting) Chart {
 	first := l.cells[m][0]
 	c := Chart{
-		ID: l.id + "-" + anchor("chart", l.metrics[m].Name), Kind: Levels, Setting: setting(b.run),
+		ID: l.id + "-" + anchor("chart", l.metrics[m].Name), Kind: Levels,
 		Title: fmt.Sprintf("%s: %s by level, mean and standard error", caseTitle(l.of), quantity(first.Metric)),
 		Axis:  fmt.Sprintf("%s, %s (%s)", quantity(first.Metric), first.Unit, better(first.Order)),
 	}

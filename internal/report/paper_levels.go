@@ -94,7 +94,7 @@ func namedAfter(name, level string) bool {
 // publishedTable lists our means with the published ones; there is none when nothing
 // matches.
 func (b *builder) publishedTable(l leveled) (Table, bool) {
-	t := Table{ID: l.id + "-published", Title: caseTitle(l.of) + ": this run and the published means", Setting: setting(b.run)}
+	t := Table{ID: l.id + "-published", Title: caseTitle(l.of) + ": this run and the published means"}
 	architectures := publishedFor(l.estimates())
 	t.Columns = []Column{{Name: "metric", Header: true}, {Name: "configuration", Header: true}, {Name: "this run", Numeric: true}, {Name: "ΔL", Numeric: true}}
 	for _, a := range architectures {

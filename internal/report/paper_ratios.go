@@ -21,7 +21,7 @@ var paperMetrics = map[string][2]string{
 // matches.
 func (b *builder) publishedRatioTable(g Group, cases []result.Case, families map[string][]Estimate) (Table, bool) {
 	t := Table{
-		ID: g.ID + "-paper", Title: g.Title + ": this run and the ratios of the paper", Setting: setting(b.run),
+		ID: g.ID + "-paper", Title: g.Title + ": this run and the ratios of the paper",
 		Columns: []Column{{Name: "ratio", Header: true}, {Name: "size", Header: true}, {Name: "this run", Numeric: true}, {Name: "paper", Numeric: true}},
 	}
 	var sections []string

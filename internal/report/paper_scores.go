@@ -30,7 +30,7 @@ func (p Papers) total(suite, configuration string) *papers.Total {
 // publishedTable lists our scores with the paper's, in the configurations of which the
 // paper has any; there is none when nothing matches.
 func (s *scored) publishedTable() (Table, bool) {
-	t := Table{ID: s.id + "-published", Setting: s.setting,
+	t := Table{ID: s.id + "-published",
 		Title:   fmt.Sprintf("Suite %s: scores of this run and of the paper", s.sum.Name),
 		Columns: []Column{{Name: "case", Header: true}}}
 	var configurations []string

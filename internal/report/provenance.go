@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
 )
 
 // titleOf is the title of a run.
@@ -30,56 +29,6 @@ func accelerator(run result.Run) string {
 		return "no guest"
 	}
 	return run.Accelerator
-}
-
-// runWarnings are the reasons to trust a whole run less.
-func runWarnings(run result.Run, samples []result.Sample) []string {
-	var warnings []string
-	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
-	done := map[result.Execution]bool{}
-	for _, s := range samples {
-		done[s.Execution()] = true
-	}
-	if run.State != result.Complete {
-		why := ""
-		if run.Error != "" {
-			why = " (" + run.Error + ")"
-		}
-		warn("The run is %s, not complete%s: %d of %s have samples.", run.State, why, len(done), plural(run.Planned, "planned execution"))
-	}
-	if !run.Interleaved {
-		warn("The configurations were not interleaved: a change of the machine between their measurements looks like a difference between them.")
-	}
-	if run.Repetitions < stats.MinRepetitions {
-		warn("Only %s planned: a verdict takes at least %d.", plural(run.Repetitions, "repetition"), stats.MinRepetitions)
-	}
-	if len(run.Failures) > 0 {
-		warn("%s failed after retries: see the failures.", plural(len(run.Failures), "execution"))
-	}
-	if run.Accelerator == "tcg" {
-		warn("Guests ran under TCG, which emulates the processor: times and ratios differ under KVM.")
-	}
-	if all := overcommitted(run); len(all) > 0 {
-		warn("The host has %d processors, fewer than the vCPUs of a configuration: %s. The vCPUs share them, so figures per vCPU are too low.",
-			run.Host.VCPUs, strings.Join(all, ", "))
-	}
-	for _, b := range run.Baselines {
-		if !hasConfiguration(run, b) {
-			warn("The baseline %s is not a configuration of this run: nothing is compared with it.", b)
-		}
-	}
-	return warnings
-}
-
-// overcommitted names the configurations that have more vCPUs than the host of the run
-// has processors.
-func overcommitted(run result.Run) (all []string) {
-	for _, c := range run.Configurations {
-		if _, _, ours := levelOf(c.Stack); ours && run.Host.VCPUs > 0 && vcpus(c) > run.Host.VCPUs {
-			all = append(all, fmt.Sprintf("%s has %d", c.Name, vcpus(c)))
-		}
-	}
-	return all
 }
 
 // failureTable lists the executions that failed.

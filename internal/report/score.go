@@ -89,7 +89,7 @@ func swept(cases []result.Case) bool {
 
 // scored is a suite with its scores and, if it is of a run, its estimates.
 type scored struct {
-	id, setting    string
+	id             string
 	configurations []result.Configuration // only their names where the suite is not of a run
 	slots          []int                  // their colours
 	cases          []scoredCase
@@ -131,7 +131,7 @@ func Scores(suites []score.Suite) Document {
 func (b *builder) scores(estimates []Estimate) (all []scored, warnings []string) {
 	var rows []score.Row
 	for _, cases := range scoredSuites(b.run) {
-		s := scored{id: anchor("scores", cases[0].Suite), setting: setting(b.run), configurations: b.run.Configurations, cells: map[[2]string]*Estimate{}}
+		s := scored{id: anchor("scores", cases[0].Suite), configurations: b.run.Configurations, cells: map[[2]string]*Estimate{}}
 		s.sum.Name = cases[0].Suite
 		for _, series := range seriesOf(b.run) {
 			s.slots = append(s.slots, series.Slot)

@@ -33,7 +33,7 @@ const totalAxis = "total score (higher is better)"
 
 // totalChart draws one bar per configuration, as Figs. 2 and 3.
 func (s *scored) totalChart() Chart {
-	c := Chart{ID: s.id + "-totals", Kind: Totals, Setting: s.setting, Axis: totalAxis,
+	c := Chart{ID: s.id + "-totals", Kind: Totals, Axis: totalAxis,
 		Title: fmt.Sprintf("Suite %s: total score of %s", s.sum.Name, plural(s.said.Cases, "case"))}
 	series := ChartSeries{Name: "total score"}
 	for i, t := range s.said.Totals {
@@ -48,7 +48,7 @@ func (s *scored) totalChart() Chart {
 // geoMeanChart draws the geometric means with their intervals; there is none when only
 // the baseline has results.
 func (s *scored) geoMeanChart() (Chart, bool) {
-	c := Chart{ID: s.id + "-geomean", Kind: Ratios, Setting: s.setting,
+	c := Chart{ID: s.id + "-geomean", Kind: Ratios,
 		Title: fmt.Sprintf("Suite %s: geometric mean of the ratios to %s, with %s interval over cases", s.sum.Name, s.sum.Baseline, percent(score.Confidence)),
 		Axis:  fmt.Sprintf("ratio to %s (above 1 is better)", s.sum.Baseline)}
 	series := ChartSeries{Name: "geometric mean"}
@@ -79,7 +79,7 @@ var alternatives = []alternative{
 // pairChart draws the totals of the configurations that differ in one option
 // only, side by side.
 func (s *scored) pairChart(a alternative) (Chart, bool) {
-	c := Chart{ID: s.id + "-" + a.option, Kind: Totals, Setting: s.setting, Axis: totalAxis,
+	c := Chart{ID: s.id + "-" + a.option, Kind: Totals, Axis: totalAxis,
 		Title: fmt.Sprintf("Suite %s: %s", s.sum.Name, a.what)}
 	sides := [2]ChartSeries{{Name: a.names[0]}, {Name: a.names[1], Slot: 1}}
 	for _, first := range s.configurations {

@@ -23,7 +23,7 @@ func (s *scored) group() Group {
 // with the results in brackets, below them the totals.
 func (s *scored) table() Table {
 	t := Table{
-		ID: s.id + "-table", Setting: s.setting,
+		ID:      s.id + "-table",
 		Title:   fmt.Sprintf("Suite %s: score of each case, in brackets the mean", s.sum.Name),
 		Columns: []Column{{Name: "case", Header: true}, {Name: "unit, order", Header: true}},
 	}

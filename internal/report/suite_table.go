@@ -78,7 +78,7 @@ func (b *builder) suiteGroup(i int, cases []result.Case) (Group, []Estimate) {
 // suiteTable lists estimates of different metrics, with their units.
 func (b *builder) suiteTable(id, title string, estimates []Estimate) Table {
 	minor := !estimates[0].Primary
-	t := Table{ID: id, Title: title, Setting: setting(b.run), Columns: []Column{{Name: "case", Header: true}}}
+	t := Table{ID: id, Title: title, Columns: []Column{{Name: "case", Header: true}}}
 	if minor {
 		t.Columns = append(t.Columns, Column{Name: "metric", Header: true})
 	}
@@ -160,7 +160,7 @@ func (b *builder) sparseNotes(estimates []Estimate) []string {
 func (b *builder) suiteCharts(g Group, estimates []Estimate) []Chart {
 	var charts []Chart
 	for i, baseline := range b.baselines() {
-		c := Chart{ID: fmt.Sprintf("%s-ratio-%d", g.ID, i+1), Kind: Ratios, Setting: setting(b.run),
+		c := Chart{ID: fmt.Sprintf("%s-ratio-%d", g.ID, i+1), Kind: Ratios,
 			Title:      fmt.Sprintf("%s, relative to %s, with %s interval", g.Title, baseline, percent(b.opts.Confidence)),
 			Axis:       fmt.Sprintf("ratio to %s, inverted where lower is better (above 1 is better)", baseline),
 			Categories: eachCase(estimates, func(e Estimate) string { return e.Case })}

@@ -16,9 +16,8 @@ const minorColumns = 5
 func (b *builder) mainTable(g Group, estimates []Estimate) Table {
 	first := estimates[0]
 	t := Table{
-		ID:      g.ID + "-main",
-		Title:   fmt.Sprintf("%s: %s (%s, %s)", g.Title, first.Metric, first.Unit, better(first.Order)),
-		Setting: setting(b.run),
+		ID:    g.ID + "-main",
+		Title: fmt.Sprintf("%s: %s (%s, %s)", g.Title, first.Metric, first.Unit, better(first.Order)),
 	}
 	t.Columns = append(rowColumns(estimates),
 		Column{Name: "n", Numeric: true, Wide: sameN(estimates, b.run.Repetitions)},
@@ -183,7 +182,7 @@ func (b *builder) minorTables(g Group, names []string, families map[string][]Est
 	}
 	var tables []Table
 	for chunk := range slices.Chunk(others, minorColumns) {
-		t := Table{ID: fmt.Sprintf("%s-minor-%d", g.ID, len(tables)+1), Setting: setting(b.run), Minor: true,
+		t := Table{ID: fmt.Sprintf("%s-minor-%d", g.ID, len(tables)+1), Minor: true,
 			Title: g.Title + ": other metrics, median"}
 		if baselines := b.baselines(); len(baselines) > 0 {
 			t.Title += " (ratio to " + baselines[0] + ")"
@@ -253,45 +252,4 @@ func (b *builder) medianCell(e Estimate) Cell {
 		text += " (" + ratio(e.Comparisons[0].Ratio) + ")"
 	}
 	return Cell{Text: text}
-}
-
-// maxConcerned is the number of cells that a warning names.
-const maxConcerned = 6
-
-// warningTable lists the warnings on the estimates of the primary metrics, each warning
-// once with the cells that it concerns.
-func warningTable(estimates []Estimate) Table {
-	several := slices.ContainsFunc(estimates, func(e Estimate) bool { return e.Run != estimates[0].Run })
-	var order []string
-	concerned := map[string][]string{}
-	add := func(warning, cell string) {
-		if concerned[warning] == nil {
-			order = append(order, warning)
-		}
-		concerned[warning] = append(concerned[warning], cell)
-	}
-	for _, e := range primaries(estimates) {
-		cell := e.Case + " in " + e.Configuration
-		if several {
-			cell = e.Run + ": " + cell
-		}
-		for _, d := range e.Warnings {
-			add(d, cell)
-		}
-		for _, c := range e.Comparisons {
-			for _, d := range c.Warnings {
-				add(d, cell+" against "+c.Baseline)
-			}
-		}
-	}
-	t := Table{ID: "doubts", Title: "Warnings on single results", Columns: []Column{{Name: "warning", Header: true}, {Name: "concerns"}}}
-	for _, warning := range order {
-		cells := concerned[warning]
-		text := strings.Join(cells[:min(len(cells), maxConcerned)], "; ")
-		if rest := len(cells) - maxConcerned; rest > 0 {
-			text += fmt.Sprintf("; and %d more", rest)
-		}
-		t.Rows = append(t.Rows, []Cell{{Text: warning}, {Text: text}})
-	}
-	return t
 }

@@ -1,0 +1,226 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
+)
+
+// builder is the run that a report is built from.
+type builder struct {
+	run     result.Run
+	opts    Options
+	samples []result.Sample // those that belong to the run
+	cells   map[cellKey][]stats.Observation
+	metrics map[string][]result.Metric // by case name: declared or found
+	unknown []string                   // warnings about samples that are not of the run
+}
+
+func newBuilder(run result.Run, samples []result.Sample, o Options) *builder {
+	b := &builder{run: run, opts: o, metrics: map[string][]result.Metric{}}
+	b.samples, b.unknown = belonging(run, samples)
+	b.cells = observations(b.samples)
+	for _, c := range run.Cases {
+		b.metrics[c.Name] = metricsOf(c, b.samples)
+	}
+	return b
+}
+
+// belonging drops samples of cases, configurations or units that the run does not have,
+// with a warning for each kind.
+func belonging(run result.Run, samples []result.Sample) (kept []result.Sample, warnings []string) {
+	units := map[string]map[string]string{} // case -> metric -> unit
+	for _, c := range run.Cases {
+		units[c.Name] = map[string]string{}
+		for _, m := range c.Metrics {
+			units[c.Name][m.Name] = m.Unit
+		}
+	}
+	unknown := map[string]int{}
+	for _, s := range samples {
+		unit, declared := units[s.Case][s.Metric]
+		switch {
+		case !hasConfiguration(run, s.Configuration):
+			unknown[fmt.Sprintf("unknown configuration %q", s.Configuration)]++
+		case units[s.Case] == nil:
+			unknown[fmt.Sprintf("unknown case %q", s.Case)]++
+		case declared && unit != s.Unit:
+			unknown[fmt.Sprintf("%s of %s in %s instead of %s", s.Metric, s.Case, s.Unit, unit)]++
+		default:
+			kept = append(kept, s)
+		}
+	}
+	for what, n := range unknown {
+		warnings = append(warnings, fmt.Sprintf("Left out: %s of %s.", plural(n, "sample"), what))
+	}
+	slices.Sort(warnings)
+	return kept, warnings
+}
+
+// metricsOf returns the metrics that a case declares, its primary metric first, and the
+// other metrics of its samples.
+func metricsOf(c result.Case, samples []result.Sample) []result.Metric {
+	metrics := slices.Clone(c.Metrics)
+	for _, s := range samples {
+		known := slices.ContainsFunc(metrics, func(m result.Metric) bool { return m.Name == s.Metric })
+		if s.Case == c.Name && !known {
+			metrics = append(metrics, result.Metric{Name: s.Metric, Unit: s.Unit, Order: s.Order})
+		}
+	}
+	if i := slices.IndexFunc(metrics, func(m result.Metric) bool { return m.Name == c.Primary }); i > 0 {
+		metrics = slices.Insert(slices.Delete(slices.Clone(metrics), i, i+1), 0, metrics[i])
+	}
+	return metrics
+}
+
+// groups splits the cases by table: the same suite, group and primary metric.
+func (b *builder) groups() [][]result.Case {
+	var order []string
+	byKey := map[string][]result.Case{}
+	for _, c := range b.run.Cases {
+		key := strings.Join([]string{c.Suite, groupKey(c), c.Primary}, "\x00")
+		if byKey[key] == nil {
+			order = append(order, key)
+		}
+		byKey[key] = append(byKey[key], c)
+	}
+	groups := make([][]result.Case, len(order))
+	for i, key := range order {
+		groups[i] = byKey[key]
+	}
+	return groups
+}
+
+// group makes the i-th section of the report and the estimates of its cases.
+func (b *builder) group(i int, cases []result.Case) (Group, []Estimate) {
+	g := Group{ID: anchor(fmt.Sprint("g", i+1), groupKey(cases[0])), Title: groupTitle(cases[0])}
+	families := map[string][]Estimate{}
+	var names []string
+	var all []Estimate
+	for _, c := range cases {
+		for _, m := range b.metrics[c.Name] {
+			if slices.Contains(names, m.Name) || len(b.run.Configurations) == 0 {
+				continue
+			}
+			names = append(names, m.Name)
+			families[m.Name] = b.family(cases, m.Name)
+			all = append(all, families[m.Name]...)
+		}
+	}
+	if main := families[cases[0].Primary]; main != nil {
+		g.Tables = append(g.Tables, b.mainTable(g, main))
+	}
+	if t, ok := b.publishedRatioTable(g, cases, families); ok {
+		g.Tables = append(g.Tables, t)
+	}
+	tables, charts := b.distributions(g, cases, names)
+	g.Tables, g.Charts = append(g.Tables, tables...), append(g.Charts, charts...)
+	if main := families[cases[0].Primary]; measured(main) {
+		if len(charts) == 0 { // a distribution shows its median too
+			g.Charts = append(g.Charts, b.valueChart(g, main))
+		}
+		g.Charts = append(g.Charts, b.ratioCharts(g, main)...)
+	}
+	g.Tables = append(g.Tables, b.minorTables(g, names, families)...)
+	if t, charts, ok := b.cpu(g, families); ok {
+		g.Tables = append(g.Tables, t)
+		g.Charts = append(g.Charts, charts...)
+	}
+	return g, all
+}
+
+// family estimates one metric in every case and configuration, and compares it with
+// every baseline.
+func (b *builder) family(cases []result.Case, metric string) []Estimate {
+	return b.estimates(cases, func(result.Case) string { return metric })
+}
+
+// estimates is family for the metric that metric chooses in each case. A case without
+// the metric is left out.
+func (b *builder) estimates(cases []result.Case, metric func(result.Case) string) []Estimate {
+	var estimates []Estimate
+	for _, c := range cases {
+		m := metricNamed(b.metrics[c.Name], metric(c))
+		if m == nil {
+			continue
+		}
+		for _, conf := range b.run.Configurations {
+			estimates = append(estimates, b.estimate(c, conf, *m))
+		}
+	}
+	adjust(estimates, b.opts, func(e Estimate, c Comparison) Estimate {
+		i := slices.IndexFunc(estimates, func(o Estimate) bool {
+			return o.Suite == e.Suite && o.Case == e.Case && o.Configuration == c.Baseline
+		})
+		return estimates[i]
+	})
+	return estimates
+}
+
+// estimate describes one cell and compares it with the baselines.
+func (b *builder) estimate(c result.Case, conf result.Configuration, m result.Metric) Estimate {
+	e := b.describe(c, conf, m)
+	baselines := b.baselines()
+	self := slices.Index(baselines, conf.Name)
+	for i, name := range baselines {
+		if i == self {
+			continue
+		}
+		comparison := compare(b.side(c, conf.Name, m), b.side(c, name, m), stats.Options{
+			HigherIsBetter: m.Order == result.HIB, Interleaved: b.run.Interleaved,
+			Confidence: b.opts.Confidence, Seed: seed(b.run.Seed, c.Suite, c.Name, m.Name),
+		})
+		comparison.first = self < 0 || self > i
+		e.Comparisons = append(e.Comparisons, comparison)
+	}
+	return e
+}
+
+// describe is the estimate of one cell, without comparisons.
+func (b *builder) describe(c result.Case, conf result.Configuration, m result.Metric) Estimate {
+	e := Estimate{
+		Run: b.run.ID, Suite: c.Suite, Case: c.Name, Group: groupKey(c), Size: c.Size, Label: caseLabel(c), Tool: c.Tool,
+		Configuration: conf.Name, Stack: conf.Stack, Accelerator: b.run.Accelerator, Metric: m.Name, Unit: m.Unit, Order: m.Order, Primary: m.Name == c.Primary,
+	}
+	e.describe(b.side(c, conf.Name, m).obs, b.opts.Confidence)
+	if e.N == 0 && e.Missing == "" {
+		e.Missing = b.whyMissing(c.Name, conf.Name)
+	}
+	return e
+}
+
+// side returns one cell as a side of a comparison.
+func (b *builder) side(c result.Case, configuration string, m result.Metric) side {
+	return side{b.cells[cellKey{c.Suite, c.Name, configuration, m.Name}], configuration}
+}
+
+// baselines returns the baselines that the run has as configurations.
+func (b *builder) baselines() []string {
+	var names []string
+	for _, name := range b.run.Baselines {
+		if hasConfiguration(b.run, name) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func hasConfiguration(run result.Run, name string) bool {
+	return slices.ContainsFunc(run.Configurations, func(c result.Configuration) bool { return c.Name == name })
+}
+
+// whyMissing says why a case has no sample in a configuration.
+func (b *builder) whyMissing(name, configuration string) string {
+	for _, f := range b.run.Failures {
+		if f.Case == name && f.Configuration == configuration {
+			return fmt.Sprintf("missing: failed %d times: %s", f.Attempts, f.Error)
+		}
+	}
+	if b.run.State != result.Complete {
+		return "missing: not measured yet"
+	}
+	return "missing"
+}

@@ -1,0 +1,101 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
+)
+
+// runWarnings are the reasons to trust a whole run less.
+func runWarnings(run result.Run, samples []result.Sample) []string {
+	var warnings []string
+	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
+	done := map[result.Execution]bool{}
+	for _, s := range samples {
+		done[s.Execution()] = true
+	}
+	if run.State != result.Complete {
+		why := ""
+		if run.Error != "" {
+			why = " (" + run.Error + ")"
+		}
+		warn("The run is %s, not complete%s: %d of %s have samples.", run.State, why, len(done), plural(run.Planned, "planned execution"))
+	}
+	if !run.Interleaved {
+		warn("The configurations were not interleaved: a change of the machine between their measurements looks like a difference between them.")
+	}
+	if run.Repetitions < stats.MinRepetitions {
+		warn("Only %s planned: a verdict takes at least %d.", plural(run.Repetitions, "repetition"), stats.MinRepetitions)
+	}
+	if len(run.Failures) > 0 {
+		warn("%s failed after retries: see the failures.", plural(len(run.Failures), "execution"))
+	}
+	if run.Accelerator == "tcg" {
+		warn("Guests ran under TCG, which emulates the processor: times and ratios differ under KVM.")
+	}
+	if all := overcommitted(run); len(all) > 0 {
+		warn("The host has %d processors, fewer than the vCPUs of a configuration: %s. The vCPUs share them, so figures per vCPU are too low.",
+			run.Host.VCPUs, strings.Join(all, ", "))
+	}
+	for _, b := range run.Baselines {
+		if !hasConfiguration(run, b) {
+			warn("The baseline %s is not a configuration of this run: nothing is compared with it.", b)
+		}
+	}
+	return warnings
+}
+
+// overcommitted names the configurations that have more vCPUs than the host of the run
+// has processors.
+func overcommitted(run result.Run) (all []string) {
+	for _, c := range run.Configurations {
+		if _, _, ours := levelOf(c.Stack); ours && run.Host.VCPUs > 0 && vcpus(c) > run.Host.VCPUs {
+			all = append(all, fmt.Sprintf("%s has %d", c.Name, vcpus(c)))
+		}
+	}
+	return all
+}
+
+// maxConcerned is the number of cells that a warning names.
+const maxConcerned = 6
+
+// warningTable lists the warnings on the estimates of the primary metrics, each warning
+// once with the cells that it concerns.
+func warningTable(estimates []Estimate) Table {
+	several := slices.ContainsFunc(estimates, func(e Estimate) bool { return e.Run != estimates[0].Run })
+	var order []string
+	concerned := map[string][]string{}
+	add := func(warning, cell string) {
+		if concerned[warning] == nil {
+			order = append(order, warning)
+		}
+		concerned[warning] = append(concerned[warning], cell)
+	}
+	for _, e := range primaries(estimates) {
+		cell := e.Case + " in " + e.Configuration
+		if several {
+			cell = e.Run + ": " + cell
+		}
+		for _, d := range e.Warnings {
+			add(d, cell)
+		}
+		for _, c := range e.Comparisons {
+			for _, d := range c.Warnings {
+				add(d, cell+" against "+c.Baseline)
+			}
+		}
+	}
+	t := Table{ID: "doubts", Title: "Warnings on single results", Columns: []Column{{Name: "warning", Header: true}, {Name: "concerns"}}}
+	for _, warning := range order {
+		cells := concerned[warning]
+		text := strings.Join(cells[:min(len(cells), maxConcerned)], "; ")
+		if rest := len(cells) - maxConcerned; rest > 0 {
+			text += fmt.Sprintf("; and %d more", rest)
+		}
+		t.Rows = append(t.Rows, []Cell{{Text: warning}, {Text: text}})
+	}
+	return t
+}
