@@ -47,7 +47,7 @@ func Main(argv0 string, stderr io.Writer, plugins ...Plugin) int {
 	// When the runtime goes away, the process must still clean up.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // not Ignore: IPAM plugins would inherit that
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writes fail in its place; IPAM plugins would inherit Ignore
 	err := run(ctx, filepath.Base(argv0), plugins)
 	if err == nil {
 		return 0
