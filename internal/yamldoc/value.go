@@ -3,10 +3,34 @@ package yamldoc
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
-	"strings"
 	"time"
 )
+
+// Parser returns a parser of single values. Its errors say what it wants.
+func Parser[T any](want string, parse func(string) (T, error), valid func(T) bool) func(string) (T, error) {
+	return func(text string) (T, error) {
+		value, err := parse(text)
+		if err != nil || !valid(value) {
+			var none T
+			return none, fmt.Errorf("want %s, got %q", want, text)
+		}
+		return value, nil
+	}
+}
+
+// Or returns a parser that also accepts these texts for the zero value.
+func Or[T any](parse func(string) (T, error), texts ...string) func(string) (T, error) {
+	return func(text string) (T, error) {
+		if slices.Contains(texts, text) {
+			var zero T
+			return zero, nil
+		}
+		return parse(text)
+	}
+}
 
 // Text accepts any text except the empty one.
 func Text(text string) (string, error) {
@@ -16,26 +40,14 @@ func Text(text string) (string, error) {
 	return text, nil
 }
 
+var special = regexp.MustCompile(`[^-_.a-zA-Z0-9]`)
+
 // Name accepts texts that can be part of file names and of paths of keys.
 func Name(text string) (string, error) {
-	for _, r := range text {
-		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
-		if !letter && !strings.ContainsRune("_-.", r) {
-			return "", fmt.Errorf("want letters, digits, _, - and . only, got %q", text)
-		}
+	if special.MatchString(text) {
+		return "", fmt.Errorf("want letters, digits, _, - and . only, got %q", text)
 	}
 	return Text(text)
-}
-
-// Count returns a parser of whole numbers from low to high.
-func Count(low, high int) func(string) (int, error) {
-	return func(text string) (int, error) {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < low || n > high {
-			return 0, fmt.Errorf("want a whole number from %d to %d, got %q", low, high, text)
-		}
-		return n, nil
-	}
 }
 
 // Bool accepts true and false.
@@ -46,19 +58,17 @@ func Bool(text string) (bool, error) {
 	return text == "true", nil
 }
 
-// Duration accepts durations above 0, up to a day.
-func Duration(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 || d > 24*time.Hour {
-		return 0, fmt.Errorf("want a duration such as 200ms, 1s or 2m, got %q", text)
-	}
-	return d, nil
+// Count returns a parser of whole numbers from low to high.
+func Count(low, high int) func(string) (int, error) {
+	return Parser(fmt.Sprintf("a whole number from %d to %d", low, high), strconv.Atoi,
+		func(n int) bool { return low <= n && n <= high })
 }
 
-// DurationOrZero is like Duration, but also accepts 0.
-func DurationOrZero(text string) (time.Duration, error) {
-	if text == "0" || text == "0s" {
-		return 0, nil
-	}
-	return Duration(text)
-}
+// Parsers of durations.
+var (
+	// Duration accepts durations above 0, up to a day.
+	Duration = Parser("a duration such as 200ms, 1s or 2m", time.ParseDuration,
+		func(d time.Duration) bool { return 0 < d && d <= 24*time.Hour })
+	// DurationOrZero is like Duration, but also accepts 0.
+	DurationOrZero = Or(Duration, "0", "0s")
+)

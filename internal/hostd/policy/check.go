@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"unnest/internal/hostd/ipam"
@@ -130,18 +131,14 @@ func (f *file) checkVolumes(i int) {
 func within(dir, parent string) bool { return dir == parent || strings.HasPrefix(dir, parent+"/") }
 
 func (f *file) checkGuests() {
-	names, addresses := map[string]string{}, map[string]string{}
-	indices := map[int]string{}
+	names, indices, addresses := map[string]string{}, map[string]string{}, map[string]string{}
 	for i, g := range f.policy.Guests {
 		path := guestPath(i)
 		if !f.Require(path, "name", "tenant", "index") {
 			continue
 		}
 		f.unique(names, path+".name", g.Name)
-		if at, twice := indices[g.Index]; twice {
-			f.Fail(path+".index", "%d is already %s", g.Index, at)
-		}
-		indices[g.Index] = path + ".index"
+		f.unique(indices, path+".index", strconv.Itoa(g.Index))
 		f.checkVMM(path, g)
 		f.checkPorts(path, g)
 		t, err := f.policy.Tenant(g.Tenant)

@@ -104,9 +104,9 @@ func (f *file) addressRange(t *Tenant) func(string, ast.Node) {
 		var r ipam.Range
 		f.Mapping(path, n, map[string]yamldoc.Key{
 			"subnet":  yamldoc.Scalar(f.Document, &r.Subnet, parsePrefix),
-			"first":   yamldoc.Scalar(f.Document, &r.First, zeroFor(parseAddr, "")),
-			"last":    yamldoc.Scalar(f.Document, &r.Last, zeroFor(parseAddr, "")),
-			"gateway": yamldoc.Scalar(f.Document, &r.Gateway, zeroFor(parseAddr, "")),
+			"first":   yamldoc.Scalar(f.Document, &r.First, yamldoc.Or(parseAddr, "")),
+			"last":    yamldoc.Scalar(f.Document, &r.Last, yamldoc.Or(parseAddr, "")),
+			"gateway": yamldoc.Scalar(f.Document, &r.Gateway, yamldoc.Or(parseAddr, "")),
 		})
 		t.Ranges = append(t.Ranges, r)
 	}

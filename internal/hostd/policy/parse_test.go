@@ -166,7 +166,7 @@ func TestParseRefuses(t *testing.T) {
 		{"    tenant: default\n", "", `x.yaml:10: guests[0]: key tenant is missing`},
 		{"    index: 7\n", "", `x.yaml:10: guests[0]: key index is missing`},
 		{"index: 7", "index: 1296", `x.yaml:12: guests[0].index: want a whole number from 1 to 1295, got "1296"`},
-		{"guests:\n", "guests:\n  - {name: node0, tenant: shop, index: 7, qmp: /q}\n", `x.yaml:13: guests[1].index: 7 is already guests[0].index`},
+		{"guests:\n", "guests:\n  - {name: node0, tenant: shop, index: 7, qmp: /q}\n", `x.yaml:13: guests[1].index: "7" is already guests[0].index`},
 		{"guests:\n", "guests:\n  - {name: node1, tenant: shop, index: 6, qmp: /q}\n", `x.yaml:11: guests[1].name: "node1" is already guests[0].name`},
 		{"guests:\n", "guests:\n  - {name: node0, tenant: default, index: 6, qmp: /q, addresses: [10.201.0.8]}\n", `x.yaml:16: guests[1].addresses[0]: "10.201.0.8" is already guests[0].addresses[0]`},
 		{"qmp: /run/qemu/node1.qmp", "qmp: node1.qmp", `x.yaml:13: guests[0].qmp: want an absolute path, got "node1.qmp"`},

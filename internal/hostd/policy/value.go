@@ -10,35 +10,13 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"unnest/internal/yamldoc"
 )
 
-// parser returns a parser of single values, whose errors say what it wants.
-func parser[T any](want string, parse func(string) (T, error), valid func(T) bool) func(string) (T, error) {
-	return func(text string) (T, error) {
-		value, err := parse(text)
-		if err != nil || !valid(value) {
-			var none T
-			return none, fmt.Errorf("want %s, got %q", want, text)
-		}
-		return value, nil
-	}
-}
-
+// word returns a parser of texts.
 func word(want string, valid func(string) bool) func(string) (string, error) {
-	return parser(want, func(text string) (string, error) { return text, nil }, valid)
-}
-
-// zeroFor returns a parser that also accepts these texts for the zero value.
-func zeroFor[T any](parse func(string) (T, error), texts ...string) func(string) (T, error) {
-	return func(text string) (T, error) {
-		for _, t := range texts {
-			if text == t {
-				var zero T
-				return zero, nil
-			}
-		}
-		return parse(text)
-	}
+	return yamldoc.Parser(want, func(text string) (string, error) { return text, nil }, valid)
 }
 
 var (
@@ -52,15 +30,15 @@ var (
 	parsePath        = word("an absolute path", isPath)
 	parseSegmentMode = word(SegmentUnicast+" or "+SegmentPlain, func(m string) bool { return m == SegmentUnicast || m == SegmentPlain })
 
-	parseAddr = parser("an IP address, such as 10.201.0.8", netip.ParseAddr,
+	parseAddr = yamldoc.Parser("an IP address, such as 10.201.0.8", netip.ParseAddr,
 		func(a netip.Addr) bool { return !a.Is4In6() && a.Zone() == "" })
-	parsePrefix = parser("ADDRESS/PREFIX-LENGTH, such as 10.201.0.1/16", netip.ParsePrefix,
+	parsePrefix = yamldoc.Parser("ADDRESS/PREFIX-LENGTH, such as 10.201.0.1/16", netip.ParsePrefix,
 		func(p netip.Prefix) bool { return !p.Addr().Is4In6() })
-	parseListen = zeroFor(parser("IP-ADDRESS:PORT, as the guests see it, such as 10.200.0.1:7443", netip.ParseAddrPort,
+	parseListen = yamldoc.Or(yamldoc.Parser("IP-ADDRESS:PORT, as the guests see it, such as 10.200.0.1:7443", netip.ParseAddrPort,
 		func(a netip.AddrPort) bool { return !a.Addr().IsUnspecified() }), "")
-	parseHTTP = zeroFor(parser("IP-ADDRESS:PORT, such as 127.0.0.1:9477, or off", netip.ParseAddrPort,
+	parseHTTP = yamldoc.Or(yamldoc.Parser("IP-ADDRESS:PORT, such as 127.0.0.1:9477, or off", netip.ParseAddrPort,
 		netip.AddrPort.IsValid), "", "off")
-	parseRate = parser("a rate in bit/s such as 1G, 100M or 64K, or 0 for no limit", readRate,
+	parseRate = yamldoc.Parser("a rate in bit/s such as 1G, 100M or 64K, or 0 for no limit", readRate,
 		func(Rate) bool { return true })
 )
 

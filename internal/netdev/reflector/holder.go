@@ -60,7 +60,7 @@ func tunDescriptors(pid int, name string) ([]int, error) {
 			return nil, fmt.Errorf("inspect descriptor %s of process %d: %w", e.Name(), pid, err)
 		}
 		fd, err := strconv.Atoi(e.Name())
-		if tunName(string(info)) == name && err == nil {
+		if err == nil && strings.Contains(string(info), "iff:\t"+name+"\n") { // tun_chr_show_fdinfo
 			found = append(found, fd)
 		}
 	}
@@ -70,17 +70,6 @@ func tunDescriptors(pid int, name string) ([]int, error) {
 // gone reports whether an error means that a process has ended or has closed the
 // descriptor.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
-
-// tunName parses /proc/PID/fdinfo/FD and returns the name of the TAP, or "" for
-// other descriptors (tun_chr_show_fdinfo in the kernel's drivers/net/tun.c).
-func tunName(info string) string {
-	for line := range strings.Lines(info) {
-		if name, ok := strings.CutPrefix(line, "iff:"); ok {
-			return strings.TrimSpace(name)
-		}
-	}
-	return ""
-}
 
 // duplicate duplicates a process's descriptor if it is a queue of the device that is
 // attached or not, as given. Else it returns -1.

@@ -70,7 +70,7 @@ func (v *VMM) begin(ctx context.Context, name string) (err error) {
 	if !v.domain.Running() {
 		return fmt.Errorf("%w: start it", vmm.ErrNotRunning)
 	}
-	devices, err := v.devices(ctx)
+	devices, err := v.xmlDevices(ctx)
 	if err != nil {
 		return err
 	}
@@ -140,14 +140,14 @@ func (v *VMM) DeleteDevice(ctx context.Context, id string) error {
 
 // Devices lists the devices in the root ports.
 func (v *VMM) Devices(ctx context.Context) ([]vmm.Occupied, error) {
-	devices, err := v.devices(ctx)
+	devices, err := v.xmlDevices(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return occupied(devices, v.buses)
 }
 
-func (v *VMM) devices(ctx context.Context) ([]deviceXML, error) {
+func (v *VMM) xmlDevices(ctx context.Context) ([]deviceXML, error) {
 	text, err := v.client.XML(ctx, v.domain)
 	if err != nil {
 		return nil, err

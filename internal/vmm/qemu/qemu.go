@@ -27,12 +27,14 @@ type VMM struct {
 var _ vmm.VMM = (*VMM)(nil)
 
 // Ports returns the root port IDs of n slots in our own guests: rp1 to rpN.
-func Ports(n int) []string {
-	ports := make([]string, n)
-	for i := range ports {
-		ports[i] = "rp" + strconv.Itoa(i+1)
+func Ports(n int) []string { return numbered("rp", n) }
+
+func numbered(prefix string, n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = prefix + strconv.Itoa(i+1)
 	}
-	return ports
+	return ids
 }
 
 // Dial connects to the QMP socket of a QEMU. ports are the IDs of the
@@ -133,14 +135,18 @@ func (v *VMM) closeDescriptor(ctx context.Context, name string) error {
 
 // Devices lists the devices in the ports. It does not depend on the guest, which
 // may not have numbered its buses yet.
-func (v *VMM) Devices(ctx context.Context) ([]vmm.Occupied, error) {
+func (v *VMM) Devices(ctx context.Context) ([]vmm.Occupied, error) { return v.occupied(ctx, v.ports) }
+
+// occupied lists the devices on buses, which have the IDs of their root ports. Slot i+1
+// is that of buses[i].
+func (v *VMM) occupied(ctx context.Context, buses []string) ([]vmm.Occupied, error) {
 	devices, err := v.client.Peripherals(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var found []vmm.Occupied
 	for _, d := range devices {
-		if i := slices.Index(v.ports, d.Bus); i >= 0 {
+		if i := slices.Index(buses, d.Bus); i >= 0 {
 			found = append(found, vmm.Occupied{ID: d.ID, Slot: i + 1})
 		}
 	}

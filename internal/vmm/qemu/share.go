@@ -52,19 +52,7 @@ func (v *VMM) SharePorts() []vmm.SharePort { return slices.Clone(v.shares) }
 
 // Shared lists the devices in the share ports.
 func (v *VMM) Shared(ctx context.Context) ([]vmm.Occupied, error) {
-	devices, err := v.client.Peripherals(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var found []vmm.Occupied
-	for _, d := range devices {
-		for i := range v.shares {
-			if d.Bus == sharePort(i+1) {
-				found = append(found, vmm.Occupied{ID: d.ID, Slot: i + 1})
-			}
-		}
-	}
-	return found, nil
+	return v.occupied(ctx, numbered(sharePrefix, len(v.shares)))
 }
 
 // MapsMemory reports whether all of the guest's memory has a backend with share=on.
@@ -172,18 +160,16 @@ func (v *VMM) OrphanedBackends(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	chardevs, err := v.client.Chardevs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	objects, err := v.client.Objects(ctx)
-	if err != nil {
-		return nil, err
-	}
 	var left []string
-	for _, id := range slices.Concat(chardevs, objects) {
-		if !slices.ContainsFunc(devices, func(d qmp.Peripheral) bool { return d.ID == id }) {
-			left = append(left, id)
+	for _, list := range []func(context.Context) ([]string, error){v.client.Chardevs, v.client.Objects} {
+		ids, err := list(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ids {
+			if !slices.ContainsFunc(devices, func(d qmp.Peripheral) bool { return d.ID == id }) {
+				left = append(left, id)
+			}
 		}
 	}
 	return left, nil
