@@ -98,38 +98,44 @@ func (b *builder) groups() [][]result.Case {
 func (b *builder) group(i int, cases []result.Case) (Group, []Estimate) {
 	g := Group{ID: anchor(fmt.Sprint("g", i+1), groupKey(cases[0])), Title: groupTitle(cases[0])}
 	families := map[string][]Estimate{}
-	var names []string
+	names := b.metricNames(cases)
 	var all []Estimate
-	for _, c := range cases {
-		for _, m := range b.metrics[c.Name] {
-			if slices.Contains(names, m.Name) || len(b.run.Configurations) == 0 {
-				continue
-			}
-			names = append(names, m.Name)
-			families[m.Name] = b.family(cases, m.Name)
-			all = append(all, families[m.Name]...)
-		}
+	for _, name := range names {
+		families[name] = b.family(cases, name)
+		all = append(all, families[name]...)
 	}
-	if main := families[cases[0].Primary]; main != nil {
-		g.Tables = append(g.Tables, b.mainTable(g, main))
+	main := families[cases[0].Primary]
+	if len(main) > 0 {
+		g.add(b.mainTable(g, main))
 	}
-	if t, ok := b.publishedRatioTable(g, cases, families); ok {
-		g.Tables = append(g.Tables, t)
-	}
+	g.add(b.publishedRatioTable(g, cases, families))
 	tables, charts := b.distributions(g, cases, names)
-	g.Tables, g.Charts = append(g.Tables, tables...), append(g.Charts, charts...)
-	if main := families[cases[0].Primary]; measured(main) {
+	g.add(tables...)
+	g.Charts = charts
+	if measured(main) {
 		if len(charts) == 0 { // a distribution shows its median too
 			g.Charts = append(g.Charts, b.valueChart(g, main))
 		}
 		g.Charts = append(g.Charts, b.ratioCharts(g, main)...)
 	}
-	g.Tables = append(g.Tables, b.minorTables(g, names, families)...)
-	if t, charts, ok := b.cpu(g, families); ok {
-		g.Tables = append(g.Tables, t)
-		g.Charts = append(g.Charts, charts...)
-	}
+	g.add(b.minorTables(g, names, families)...)
+	t, charts := cpuTime(g, families)
+	g.add(t)
+	g.Charts = append(g.Charts, charts...)
 	return g, all
+}
+
+// metricNames returns the metrics of cases, each once.
+func (b *builder) metricNames(cases []result.Case) []string {
+	var names []string
+	for _, c := range cases {
+		for _, m := range b.metrics[c.Name] {
+			if !slices.Contains(names, m.Name) {
+				names = append(names, m.Name)
+			}
+		}
+	}
+	return names
 }
 
 // family estimates one metric in every case and configuration, and compares it with

@@ -100,7 +100,7 @@ func (b *builder) ratioCharts(g Group, estimates []Estimate) []Chart {
 }
 
 // stackChart draws the parts of the CPU time of one side.
-func (b *builder) stackChart(g Group, side string, parts []cpuPart) Chart {
+func stackChart(g Group, side string, parts []cpuPart) Chart {
 	first := parts[0].estimates[0]
 	c := Chart{
 		ID: g.ID + "-cpu-" + side, Kind: Stack,

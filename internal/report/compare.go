@@ -63,16 +63,8 @@ type comparer struct {
 
 func (c *comparer) group(i int, cases []result.Case) (Group, []Estimate) {
 	g := Group{ID: anchor(fmt.Sprint("g", i+1), groupKey(cases[0])), Title: groupTitle(cases[0])}
-	var names []string
-	for _, cs := range cases {
-		for _, m := range c.a.metrics[cs.Name] {
-			if !slices.Contains(names, m.Name) {
-				names = append(names, m.Name)
-			}
-		}
-	}
 	var all []Estimate
-	for _, name := range names {
+	for _, name := range c.a.metricNames(cases) {
 		as, bs := c.family(cases, name)
 		if len(bs) == 0 {
 			continue

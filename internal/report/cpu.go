@@ -7,14 +7,14 @@ import (
 	"unnest/internal/measure/stats"
 )
 
-// cpu makes a table of the CPU time per unit of work, and a stacked chart per side. It
-// shows means, because the means of the parts add up to the mean of the total. It
-// returns false when no part was measured.
-func (b *builder) cpu(g Group, families map[string][]Estimate) (Table, []Chart, bool) {
-	host, guest := b.cpuSide("host", families), b.cpuSide("guest", families)
+// cpuTime makes a table of the CPU time per unit of work, and a stacked chart per side.
+// It shows means, because the means of the parts add up to the mean of the total. The
+// table is empty when no part was measured.
+func cpuTime(g Group, families map[string][]Estimate) (Table, []Chart) {
+	host, guest := cpuSide("host", families), cpuSide("guest", families)
 	rows := append(host, guest...)
 	if len(rows) == 0 {
-		return Table{}, nil, false
+		return Table{}, nil
 	}
 	first := rows[0].estimates[0]
 	t := Table{ID: g.ID + "-cpu", Title: fmt.Sprintf("%s: CPU time per unit of work (%s, mean)", g.Title, first.Unit), Minor: true}
@@ -31,10 +31,10 @@ func (b *builder) cpu(g Group, families map[string][]Estimate) (Table, []Chart, 
 			continue
 		}
 		addParts(&t, s.name, s.parts)
-		charts = append(charts, b.stackChart(g, s.name, s.parts))
+		charts = append(charts, stackChart(g, s.name, s.parts))
 	}
-	t.Notes = b.softNotes(families["guest_soft"])
-	return t, charts, true
+	t.Notes = softNotes(families["guest_soft"])
+	return t, charts
 }
 
 // cpuPart is one part of the CPU time of a side, in the order of the table rows.
@@ -43,7 +43,7 @@ type cpuPart struct {
 	estimates []Estimate
 }
 
-func (b *builder) cpuSide(side string, families map[string][]Estimate) []cpuPart {
+func cpuSide(side string, families map[string][]Estimate) []cpuPart {
 	var parts []cpuPart
 	for _, p := range cpuParts {
 		if f := families[p.metric]; strings.HasPrefix(p.metric, side+"_") && measured(f) {
@@ -72,7 +72,7 @@ func addParts(t *Table, side string, parts []cpuPart) {
 
 // softNotes compare the time in software interrupts of the guest, which do the NAT
 // (Bacou et al. 2019, §5.2.3).
-func (b *builder) softNotes(family []Estimate) []string {
+func softNotes(family []Estimate) []string {
 	var notes []string
 	for _, e := range family {
 		for _, c := range e.Comparisons {

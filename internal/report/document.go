@@ -91,6 +91,15 @@ type Group struct {
 	Tables []Table `json:"tables"`
 }
 
+// add appends the tables that have rows.
+func (g *Group) add(tables ...Table) {
+	for _, t := range tables {
+		if len(t.Rows) > 0 {
+			g.Tables = append(g.Tables, t)
+		}
+	}
+}
+
 // Table is a grid of text.
 type Table struct {
 	ID      string   `json:"id"`

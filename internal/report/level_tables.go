@@ -139,8 +139,8 @@ func stepVerdict(e, below Estimate) Cell {
 	return Cell{Text: verdictWord(e.Step.Verdict)}
 }
 
-// levelChart draws one metric by level, as FitzGerald 2014, Figs. 2-16.
-func (b *builder) levelChart(l leveled, m int, nestings []nesting) Chart {
+// chart draws one metric by level, as FitzGerald 2014, Figs. 2-16.
+func (l leveled) chart(m int, nestings []nesting) Chart {
 	first := l.cells[m][0]
 	c := Chart{
 		ID: l.id + "-" + anchor("chart", l.metrics[m].Name), Kind: Levels,

@@ -83,13 +83,10 @@ func (b *builder) levels(i int, cases []result.Case, estimates []Estimate) []Gro
 		for m, family := range l.cells {
 			g.Tables = append(g.Tables, b.levelTable(l, m))
 			if slices.ContainsFunc(family, func(e *Estimate) bool { return e.N > 0 }) {
-				g.Charts = append(g.Charts, b.levelChart(l, m, nestings))
+				g.Charts = append(g.Charts, l.chart(m, nestings))
 			}
 		}
-		g.Tables = append(g.Tables, b.stepTable(l))
-		if t, ok := b.publishedTable(l); ok {
-			g.Tables = append(g.Tables, t)
-		}
+		g.add(b.stepTable(l), l.publishedTable())
 		groups = append(groups, g)
 	}
 	if len(all) > 0 {

@@ -91,9 +91,9 @@ func namedAfter(name, level string) bool {
 	return ok && (rest == "" || rest[0] < '0' || rest[0] > '9')
 }
 
-// publishedTable lists our means with the published ones; there is none when nothing
+// publishedTable lists our means with the published ones; it is empty when nothing
 // matches.
-func (b *builder) publishedTable(l leveled) (Table, bool) {
+func (l leveled) publishedTable() Table {
 	t := Table{ID: l.id + "-published", Title: caseTitle(l.of) + ": this run and the published means"}
 	architectures := publishedFor(l.estimates())
 	t.Columns = []Column{{Name: "metric", Header: true}, {Name: "configuration", Header: true}, {Name: "this run", Numeric: true}, {Name: "ΔL", Numeric: true}}
@@ -119,7 +119,7 @@ func (b *builder) publishedTable(l leveled) (Table, bool) {
 		"FitzGerald 2014, Tables 5-14: mean ± standard error of six runs of SysBench 0.5, throughput in transactions per second; ΔL follows from the printed means. The machines differ, so compare ΔL rather than the means.",
 		"Configurations with fewer vCPUs than the level below are listed with the measurements without over-commitment, the others with those with over-commitment.",
 	}
-	return t, len(t.Rows) > 0
+	return t
 }
 
 // publishedFor are the architectures with published means for estimates, in their order.

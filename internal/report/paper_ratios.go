@@ -17,9 +17,9 @@ var paperMetrics = map[string][2]string{
 	"latency": {"latency_mean"}, "throughput": {"throughput"}, "deviation": {"latency_stddev", "latency_mean"},
 }
 
-// publishedRatioTable lists our ratios with the paper's; there is none when nothing
+// publishedRatioTable lists our ratios with the paper's; it is empty when nothing
 // matches.
-func (b *builder) publishedRatioTable(g Group, cases []result.Case, families map[string][]Estimate) (Table, bool) {
+func (b *builder) publishedRatioTable(g Group, cases []result.Case, families map[string][]Estimate) Table {
 	t := Table{
 		ID: g.ID + "-paper", Title: g.Title + ": this run and the ratios of the paper",
 		Columns: []Column{{Name: "ratio", Header: true}, {Name: "size", Header: true}, {Name: "this run", Numeric: true}, {Name: "paper", Numeric: true}},
@@ -42,7 +42,7 @@ func (b *builder) publishedRatioTable(g Group, cases []result.Case, families map
 		"Paper: Bacou, Todeschi, Tchana, Hagimont, Nested Virtualization Without the Nest, ICPP 2019, " + list(sections) +
 			", from the text. The paper ran Netperf for 20 s on two Xeon E5-2420 v2 with KVM and vhost. On another machine, above all with an emulated processor, compare the ranking of the configurations rather than the ratios.",
 	}
-	return t, len(t.Rows) > 0
+	return t
 }
 
 // ourRatio is our ratio at one size, with its interval if there is one.

@@ -28,8 +28,8 @@ func (p Papers) total(suite, configuration string) *papers.Total {
 }
 
 // publishedTable lists our scores with the paper's, in the configurations of which the
-// paper has any; there is none when nothing matches.
-func (s *scored) publishedTable() (Table, bool) {
+// paper has any; it is empty when nothing matches.
+func (s *scored) publishedTable() Table {
 	t := Table{ID: s.id + "-published",
 		Title:   fmt.Sprintf("Suite %s: scores of this run and of the paper", s.sum.Name),
 		Columns: []Column{{Name: "case", Header: true}}}
@@ -40,6 +40,9 @@ func (s *scored) publishedTable() (Table, bool) {
 			configurations, tables = append(configurations, total.Configuration), append(tables, total.Published.Table)
 			t.Columns = append(t.Columns, Column{Name: total.Configuration, Numeric: true})
 		}
+	}
+	if len(configurations) == 0 {
+		return Table{}
 	}
 	for _, c := range s.cases {
 		row, some := []Cell{{Text: c.name}}, false
@@ -66,7 +69,7 @@ func (s *scored) publishedTable() (Table, bool) {
 	t.Rows = append(t.Rows, totals, counts)
 	t.Sums = 2
 	t.Notes = publishedScoreNotes(tables)
-	return t, len(configurations) > 0
+	return t
 }
 
 // withPaper is a cell of our figure and the paper's.

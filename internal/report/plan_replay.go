@@ -38,9 +38,7 @@ func Replay(r summary.Replay) Document {
 	}
 	chart.Words = chart.Title + ": the table has the means."
 	doc.Groups = []Group{{ID: "cost", Title: t.Title, Tables: []Table{t}, Charts: []Chart{chart}}}
-	if t := replaySavers(r); len(t.Rows) > 0 {
-		doc.Groups[0].Tables = append(doc.Groups[0].Tables, t)
-	}
+	doc.Groups[0].add(replaySavers(r))
 	for _, u := range r.PerUser {
 		for _, c := range u.Plans {
 			doc.Records = append(doc.Records, []string{u.User, strconv.Itoa(u.Stays), strconv.Itoa(u.Containers), c.Plan, exactDollars(c.Cost), strconv.Itoa(c.Bought), strconv.Itoa(c.Migrated)})

@@ -14,15 +14,12 @@ func savingGroup(c summary.Plan) Group {
 		g.Charts = []Chart{savingHistogram(c), savingCurve(c)}
 	}
 	g.Tables = []Table{savingTable(c), distributionOfSavings(c)}
-	if len(c.Largest) == 0 {
-		return g
-	}
 	t := Table{ID: "largest", Title: "Largest savings with hostlo, $/h", Columns: numericColumns("user", "kubernetes", "hostlo", "saved", "part", "best", "pods split")}
 	for _, u := range c.Largest {
 		t.Rows = append(t.Rows, textRow(u.Name, u.Cost.Kubernetes.String(), u.Cost.Hostlo.String(), u.Saved("hostlo").String(),
 			fraction(u.Part("hostlo")), u.Cost.Best.String(), fmt.Sprintf("%d of %d", u.SplitHostlo, u.Pods)))
 	}
-	g.Tables = append(g.Tables, t)
+	g.add(t)
 	return g
 }
 

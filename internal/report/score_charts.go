@@ -16,16 +16,11 @@ func (s *scored) charts() []Chart {
 	if s.said.Cases == 0 {
 		return nil
 	}
-	charts := []Chart{s.totalChart()}
-	if c, ok := s.geoMeanChart(); ok {
-		charts = append(charts, c)
-	}
+	charts := []Chart{s.totalChart(), s.geoMeanChart()}
 	for _, a := range alternatives {
-		if c, ok := s.pairChart(a); ok {
-			charts = append(charts, c)
-		}
+		charts = append(charts, s.pairChart(a))
 	}
-	return charts
+	return slices.DeleteFunc(charts, func(c Chart) bool { return len(c.Categories) == 0 })
 }
 
 // totalAxis is the axis of every chart of totals.
@@ -45,9 +40,9 @@ func (s *scored) totalChart() Chart {
 	return c
 }
 
-// geoMeanChart draws the geometric means with their intervals; there is none when only
-// the baseline has results.
-func (s *scored) geoMeanChart() (Chart, bool) {
+// geoMeanChart draws the geometric means with their intervals; it has no categories when
+// only the baseline has results.
+func (s *scored) geoMeanChart() Chart {
 	c := Chart{ID: s.id + "-geomean", Kind: Ratios,
 		Title: fmt.Sprintf("Suite %s: geometric mean of the ratios to %s, with %s interval over cases", s.sum.Name, s.sum.Baseline, percent(score.Confidence)),
 		Axis:  fmt.Sprintf("ratio to %s (above 1 is better)", s.sum.Baseline)}
@@ -60,7 +55,7 @@ func (s *scored) geoMeanChart() (Chart, bool) {
 	}
 	c.Series = []ChartSeries{series}
 	c.complete()
-	return c, len(c.Categories) > 0
+	return c
 }
 
 // alternative is an option of which two values are compared.
@@ -78,7 +73,7 @@ var alternatives = []alternative{
 
 // pairChart draws the totals of the configurations that differ in one option
 // only, side by side.
-func (s *scored) pairChart(a alternative) (Chart, bool) {
+func (s *scored) pairChart(a alternative) Chart {
 	c := Chart{ID: s.id + "-" + a.option, Kind: Totals, Axis: totalAxis,
 		Title: fmt.Sprintf("Suite %s: %s", s.sum.Name, a.what)}
 	sides := [2]ChartSeries{{Name: a.names[0]}, {Name: a.names[1], Slot: 1}}
@@ -95,7 +90,7 @@ func (s *scored) pairChart(a alternative) (Chart, bool) {
 	}
 	c.Series = sides[:]
 	c.Words = describe(c, func(v Number) string { return decimal(v, 2) })
-	return c, len(c.Categories) > 0
+	return c
 }
 
 // total returns the total of a configuration, a missing one if it has none.

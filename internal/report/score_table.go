@@ -13,9 +13,7 @@ import (
 // group is the section of a report on the scores of s.
 func (s *scored) group() Group {
 	g := Group{ID: s.id, Title: fmt.Sprintf("Suite %s: scores", s.sum.Name), Tables: []Table{s.table()}, Charts: s.charts()}
-	if t, ok := s.publishedTable(); ok {
-		g.Tables = append(g.Tables, t)
-	}
+	g.add(s.publishedTable())
 	return g
 }
 

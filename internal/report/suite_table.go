@@ -45,21 +45,14 @@ func (b *builder) tabled(cases []result.Case) bool {
 func (b *builder) suiteGroup(i int, cases []result.Case) (Group, []Estimate) {
 	g := Group{ID: anchor(fmt.Sprint("g", i+1), cases[0].Suite), Title: fmt.Sprintf("Suite %s: case by case", cases[0].Suite)}
 	main := b.estimates(cases, func(c result.Case) string { return c.Primary })
-	var names []string
 	var others []Estimate
-	for _, c := range cases {
-		for _, m := range b.metrics[c.Name] {
-			if slices.Contains(names, m.Name) {
-				continue
+	for _, name := range b.metricNames(cases) {
+		others = append(others, b.estimates(cases, func(c result.Case) string {
+			if c.Primary == name {
+				return ""
 			}
-			names = append(names, m.Name)
-			others = append(others, b.estimates(cases, func(c result.Case) string {
-				if c.Primary == m.Name {
-					return ""
-				}
-				return m.Name
-			})...)
-		}
+			return name
+		})...)
 	}
 	if len(main) > 0 {
 		g.Tables = append(g.Tables, b.suiteTable(g.ID+"-main", g.Title, main))
