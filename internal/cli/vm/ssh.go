@@ -66,7 +66,7 @@ func shell(streams terminal.Streams, connection *place.SSH) error {
 	if in, ok := streams.In.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
 		saved, err := term.MakeRaw(int(in.Fd()))
 		if err != nil {
-			return fmt.Errorf("take the terminal: %w", err)
+			return fmt.Errorf("set up the terminal: %w", err)
 		}
 		defer func() { _ = term.Restore(int(in.Fd()), saved) }()
 		width, height, err := term.GetSize(int(in.Fd()))

@@ -36,9 +36,6 @@ type images struct {
 
 func newImages(b *Bench) images {
 	i := images{bench: b, recipe: guest.DefaultRecipe(), foreign: map[stack.Arch]guest.Image{}, files: map[string]string{}}
-	if b.options.Progress != nil {
-		i.builder = imageBuilder(b.options.Binaries, b.options.Progress.Phase)
-	}
 	if slices.ContainsFunc(b.spec.Cases, func(c experiment.Case) bool { return c.Local != nil }) {
 		i.recipe = guest.SuiteRecipe(packages(b.spec))
 	}
@@ -68,6 +65,7 @@ func imageBuilder(binaries string, step func(string)) guest.Builder {
 
 // build makes the images of all configurations.
 func (i *images) build(ctx context.Context) (err error) {
+	i.builder = imageBuilder(i.bench.options.Binaries, i.bench.options.Progress.Phase)
 	if err := i.addFiles(ctx); err != nil {
 		return err
 	}
