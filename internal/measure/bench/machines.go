@@ -188,6 +188,7 @@ func (b *Bench) guest(ctx context.Context, c stack.Configuration, node *fleet.No
 		return nil, err
 	}
 	b.facts.Notes = append(b.facts.Notes, fmt.Sprintf("The guest of %s runs on %s in its own hypervisor: %s.", c.Name, inner.Choice.Accel, inner.Choice.Reason))
+	b.facts.Notes = append(b.facts.Notes, fmt.Sprintf("The guest of %s runs on %s in its own hypervisor: %s.", c.Name, inner.Choice.Accel, inner.Choice.Reason))
 	return newGuest(ctx, b.fleet, inner.Node, inner.Err, node)
 }
 
