@@ -38,7 +38,6 @@ const (
 	targetCPUs    = 2
 )
 
-// benchmark measures this command.
 type benchmark struct {
 	streams     terminal.Streams
 	google      string // a directory; empty: none
@@ -64,7 +63,6 @@ const benchPiece = "piece"
 // repeatFor is the time after which a command is not repeated.
 const repeatFor = time.Minute
 
-// newBenchCmd returns "unnest plan bench".
 func newBenchCmd(streams terminal.Streams) *cobra.Command {
 	b := &benchmark{streams: streams}
 	cmd := &cobra.Command{

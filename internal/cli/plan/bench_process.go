@@ -23,7 +23,6 @@ type process struct {
 	result    summary.Plan
 }
 
-// rate returns the number of containers planned in a second.
 func (p process) rate() float64 { return float64(p.result.Containers) / p.wall.Seconds() }
 
 // runs is several runs of one command: the run of the (lower) median time, and the range of
@@ -58,7 +57,6 @@ func (b *benchmark) repeated(ctx context.Context, of, oversize string) (runs, er
 	return runs{all[(len(all)-1)/2], len(all), all[0].wall, all[len(all)-1].wall}, nil
 }
 
-// command plans a trace in a new process of this program.
 func (b *benchmark) command(ctx context.Context, of, oversize string) (process, error) {
 	file := filepath.Join(b.dir, "result.json")
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", "plan", "--trace", of, "--oversize", oversize, "--json", "-o", file)

@@ -1,19 +1,9 @@
 package plan
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/klauspost/compress/gzip"
 
 	"unnest/internal/plan/trace"
 )
@@ -26,7 +16,7 @@ func (b *benchmark) reading(ctx context.Context, format, path string) error {
 	var bytes int64
 	for range b.repetitions {
 		begin := time.Now()
-		n, err := scan(ctx, path)
+		n, err := trace.Scan(ctx, []string{path})
 		if err != nil {
 			return err
 		}
@@ -49,48 +39,4 @@ func (b *benchmark) reading(ctx context.Context, format, path string) error {
 func median(times []time.Duration) time.Duration {
 	slices.Sort(times)
 	return times[len(times)/2]
-}
-
-// scan counts the lines of all files below path, and returns their decompressed bytes.
-func scan(ctx context.Context, path string) (n int64, err error) {
-	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return 0, err
-	}
-	err = filepath.WalkDir(path, func(file string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		bytes, err := scanFile(ctx, file)
-		n += bytes
-		return err
-	})
-	return n, err
-}
-
-func scanFile(ctx context.Context, file string) (n int64, err error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	r := io.Reader(bufio.NewReaderSize(f, 1<<20))
-	if strings.HasSuffix(file, ".gz") {
-		if r, err = gzip.NewReader(r); err != nil {
-			return 0, fmt.Errorf("%s: %w", file, err)
-		}
-	}
-	buffer := make([]byte, 1<<20)
-	lines := 0
-	for ctx.Err() == nil {
-		k, err := r.Read(buffer)
-		n += int64(k)
-		lines += bytes.Count(buffer[:k], []byte{'\n'})
-		if errors.Is(err, io.EOF) {
-			return n, nil
-		}
-		if err != nil {
-			return n, fmt.Errorf("%s: %w", file, err)
-		}
-	}
-	return n, context.Cause(ctx)
 }

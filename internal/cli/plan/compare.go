@@ -12,7 +12,6 @@ import (
 	"unnest/internal/plan/summary"
 )
 
-// planned is the result for a user.
 type planned struct {
 	row   summary.User
 	split []manifest.Pod
@@ -25,7 +24,6 @@ func (s setting) compare(ctx context.Context, c input, p *progress) ([]planned, 
 	return all, err
 }
 
-// one plans one user.
 func (s setting) one(u cluster.User) (planned, error) {
 	study, err := pack.Compare(u, s.catalogue, s.plan)
 	if err != nil {

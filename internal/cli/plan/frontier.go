@@ -15,7 +15,6 @@ import (
 // defaultLinkCPU is the number of vCPUs that a link of weight 1 uses.
 const defaultLinkCPU = 0.01
 
-// frontier finds the choices of all users.
 func (s setting) frontier(ctx context.Context, c input, price *summary.CutPrice, settings summary.Settings, p *progress) (summary.Frontier, error) {
 	use := summary.LinkUse{From: s.links, Pairs: s.pairs}
 	if s.linkFile != nil {
@@ -34,7 +33,6 @@ func (s setting) frontier(ctx context.Context, c input, price *summary.CutPrice,
 	return summary.NewFrontier(all, use, price, settings, c.readings), nil
 }
 
-// choices returns the choices of one user.
 func (s setting) choices(u cluster.User) (summary.Choices, error) {
 	fit, left, err := pack.Fit(u, s.catalogue, s.plan.Oversize)
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"unnest/internal/report"
 )
 
-// newMergeCmd returns "unnest plan merge".
 func newMergeCmd(streams terminal.Streams) *cobra.Command {
 	var output Output
 	cmd := &cobra.Command{

@@ -21,7 +21,6 @@ type Output struct {
 	HTML string // a second file, for a page
 }
 
-// addFlags gives cmd the flags --format, --output, --json and --html.
 func (o *Output) addFlags(cmd *cobra.Command) {
 	o.AddFlags(cmd)
 	o.AddJSONFlag(cmd, "print JSON, with every user")
@@ -42,7 +41,6 @@ func (o Output) write(streams terminal.Streams, doc report.Document) error {
 	return o.Print(streams, doc)
 }
 
-// newSettings says what the options were.
 func newSettings(opts Options, s setting) summary.Settings {
 	settings := summary.Settings{
 		At: opts.At, Oversize: cmp.Or(string(s.plan.Oversize), string(pack.Drop)), Moving: cmp.Or(string(s.plan.Moving), string(pack.MoveByVM)),

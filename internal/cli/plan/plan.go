@@ -133,7 +133,6 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	}
 }
 
-// addFrontier adds the flags about traffic between containers.
 func (o *Options) addFrontier(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&o.Frontier, "frontier", false, "show the cost of VMs against the traffic between VMs")
@@ -155,7 +154,6 @@ func (o *Options) addChoices(cmd *cobra.Command) {
 	f.IntVar(&o.Plan.Effort, "effort", 0, "let best, whole and spread look at this many `ITEMS` for each container (default 1000)")
 }
 
-// addReplay adds the flags about pods that come and go.
 func (o *Options) addReplay(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&o.Replay, "replay", false, "let the pods of the trace come and go (google2011), and show what the VMs cost over that time")

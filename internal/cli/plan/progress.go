@@ -22,7 +22,6 @@ func newProgress(w io.Writer, width int) *progress {
 	return &progress{w: w, width: width}
 }
 
-// phase shows the current activity.
 func (p *progress) phase(text string) {
 	if p != nil {
 		p.show(text + " …")
@@ -46,7 +45,6 @@ func (p *progress) show(text string) {
 	_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s", string(runes))
 }
 
-// clear removes the line.
 func (p *progress) clear() {
 	if p != nil && p.shown {
 		_, _ = io.WriteString(p.w, "\r\x1b[K")

@@ -35,7 +35,6 @@ func reasons(counts []trace.Count) []summary.Reason {
 	return list
 }
 
-// input is the users to plan.
 type input struct {
 	users    iter.Seq[cluster.User]
 	count    int // an upper bound, for the progress

@@ -22,7 +22,6 @@ const (
 	defaultMigrations = 10
 )
 
-// checkReplay checks the flags of --replay.
 func checkReplay(opts Options) error {
 	switch {
 	case !opts.Replay && (opts.Minimum != defaultMinimum || opts.Migrations != defaultMigrations):
@@ -45,7 +44,6 @@ func checkReplay(opts Options) error {
 	return nil
 }
 
-// replay reads, plays and prints.
 func (s setting) replay(ctx context.Context, opts Options, p *progress) error {
 	p.phase("reading " + strings.Join(s.sources[0].paths, ", "))
 	histories, period, read, err := trace.ReadHistory(ctx, s.sources[0].format, s.sources[0].paths, s.trace)

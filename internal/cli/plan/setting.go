@@ -21,7 +21,6 @@ import (
 	"unnest/internal/plan/trace"
 )
 
-// setting is the parsed options.
 type setting struct {
 	catalogue cluster.Catalogue
 	plan      pack.Options
@@ -40,13 +39,11 @@ const (
 	linksAnnotations = "annotations" // of the pods in a kubectl dump
 )
 
-// source is the paths of one format.
 type source struct {
 	format string
 	paths  []string
 }
 
-// newSetting checks and parses the options.
 func newSetting(ctx context.Context, opts Options) (s setting, err error) {
 	s.plan = opts.Plan
 	if s.sources, err = parseTraces(opts.Traces); err != nil {
@@ -165,7 +162,6 @@ func traceOptions(opts Options) (o trace.Options, err error) {
 	return o, err
 }
 
-// parsePeriod reads an instant, or FROM..TO.
 func parsePeriod(text string) (*trace.Period, error) {
 	from, to, isSpan := strings.Cut(text, "..")
 	if !isSpan {

@@ -123,7 +123,6 @@ const (
 	dimensions
 )
 
-// fits reports whether e fits into o in all dimensions.
 func (e extent) fits(o extent) bool {
 	for d := range e {
 		if e[d] > o[d] {
@@ -223,7 +222,6 @@ func indivisible(p cluster.Pod, whole bool) []extent {
 	return parts
 }
 
-// placeable reports whether each part fits into some model.
 func placeable(parts []extent, c cluster.Catalogue) bool {
 	for _, size := range parts {
 		request := cluster.Resources{CPU: size[cpuExtent], Memory: size[memoryExtent]}
@@ -280,7 +278,6 @@ func (p *relaxation) farley(total *big.Int, most []*big.Int) int64 {
 	return (least.Int64() + p.step - 1) / p.step * p.step
 }
 
-// highestPrice returns the highest price.
 func (p *relaxation) highestPrice() int64 { return p.offers[len(p.offers)-1].price }
 
 // gcd returns the greatest common divisor; that of 0 and b is b.

@@ -23,7 +23,6 @@ type knapsack struct {
 	open    int64   // upper bound of what was not searched
 }
 
-// candidate is a demand with a weight.
 type candidate struct {
 	demand int
 	size   extent
@@ -143,7 +142,6 @@ func (k *knapsack) bound(i int, room extent) int64 {
 	return sum
 }
 
-// without returns e without n of size.
 func (e extent) without(size extent, n int64) extent {
 	for d := range e {
 		e[d] -= n * size[d]

@@ -62,7 +62,6 @@ func (p *relaxation) columnGeneration(o Options, bound int64, guide []float64) g
 	return g
 }
 
-// generated is the result of column generation.
 type generated struct {
 	bound  int64
 	exact  bool // see BoundResult
@@ -165,7 +164,6 @@ func (p *relaxation) weights(prices []float64) []int64 {
 // maxWeight is the largest weight of an item.
 const maxWeight = 1 << 39
 
-// priced is the result of pricing.
 type priced struct {
 	proof    inequality // of the weights
 	bound    int64      // from the proof

@@ -45,10 +45,8 @@ func newSimplex(right []float64, start []column) *simplex {
 	return s
 }
 
-// add adds a column, with the value 0.
 func (s *simplex) add(c column) { s.columns = append(s.columns, c) }
 
-// value returns the cost of the current solution.
 func (s *simplex) value() float64 {
 	sum := 0.0
 	for row, j := range s.basis {

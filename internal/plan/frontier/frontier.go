@@ -54,7 +54,6 @@ func Find(u cluster.User, c cluster.Catalogue, pairs float64, o pack.Options) ([
 	return pareto(f.all), nil
 }
 
-// finder collects the choices of a user.
 type finder struct {
 	catalogue cluster.Catalogue
 	user      cluster.User

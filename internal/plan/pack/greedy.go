@@ -71,7 +71,6 @@ func without(rest, some []int32) []int32 {
 	return slices.DeleteFunc(rest, func(u int32) bool { return gone[u] })
 }
 
-// space is the free part of a VM.
 type space struct {
 	free  cluster.Resources
 	slots int

@@ -174,7 +174,6 @@ func (p *packing) remove(u int32) {
 	p.where[u] = -1
 }
 
-// move moves an item to another bin.
 func (p *packing) move(u int32, b int) {
 	from := p.where[u]
 	p.remove(u)

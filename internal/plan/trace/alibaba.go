@@ -23,8 +23,8 @@ type rowAlibaba struct {
 }
 
 // readAlibaba2017 reads the tables batch_task and container_event of cluster-trace-v2017 in
-// github.com/alibaba/clusterdata. schema.csv there has the columns; issue 11 says that batch
-// CPUs are in hundredths. Memory is a fraction of the largest machine. The trace names no
+// github.com/alibaba/clusterdata (columns: schema.csv). Batch CPUs are in hundredths
+// (github.com/alibaba/clusterdata/issues/11). Memory is a fraction of the largest machine. The trace names no
 // owners: all jobs belong to the user "batch", a job is a pod, and the instances of its tasks
 // are containers. Online instances belong to the user "online", each a pod of one container.
 func readAlibaba2017(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
@@ -135,7 +135,6 @@ func parseAlibaba2018(o *Options, s span) parse[rowAlibaba] {
 	}
 }
 
-// event reads a row of a container.
 func (r *rowAlibaba) event(s span, user, id string, c change, at []byte, o *Options, cpu []byte, unit int64, memory []byte, percent int) (_ Reason, err error) {
 	r.user, r.pod, r.change = user, id, c
 	if r.at, err = whole("time", at); err != nil {
@@ -181,7 +180,6 @@ func (r *rowAlibaba) task(s span, instances, status, start, end []byte, o *Optio
 	return kept, nil
 }
 
-// alibaba reads the request of either year.
 func (o *Options) alibaba(cpu []byte, unit int64, memory []byte, percent int) (request, error) {
 	c, err := amountOf("CPU request", cpu, unit, 0)
 	if err != nil {

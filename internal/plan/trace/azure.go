@@ -80,7 +80,6 @@ func isSQLite(path string) error {
 	return nil
 }
 
-// azureError explains an error of the database.
 func azureError(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -95,7 +94,6 @@ func azureError(ctx context.Context, err error) error {
 	return err
 }
 
-// azureTypes returns the requests of VM types.
 func azureTypes(ctx context.Context, db *sql.DB, o *Options) (map[string]request, error) {
 	rows, err := db.QueryContext(ctx, `SELECT vmTypeId, core, memory FROM vmType ORDER BY vmTypeId, CAST(core AS REAL), CAST(memory AS REAL)`)
 	if err != nil {

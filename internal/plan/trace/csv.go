@@ -52,7 +52,6 @@ func parseCSV(o *Options) parse[rowTable] {
 	}
 }
 
-// named returns an error when a name is missing.
 func (r *rowTable) named() error {
 	switch "" {
 	case r.user:
@@ -80,7 +79,6 @@ var (
 	}
 )
 
-// quantity reads a decimal with one of the suffixes or none.
 func quantity(column string, text []byte, unit int64, suffixes []suffix) (amount, error) {
 	for _, s := range suffixes {
 		if digits, has := strings.CutSuffix(string(text), s.name); has && digits != "" {

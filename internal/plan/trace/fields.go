@@ -68,7 +68,6 @@ func quotedColumn(line []byte) (field, rest []byte, more bool) {
 	return field, nil, false
 }
 
-// exactly splits a line into exactly len(into) columns.
 func exactly(line []byte, into [][]byte, what string) error {
 	if n := columns(line, into); n != len(into) {
 		return fmt.Errorf("has %d columns: want %d, as %s has", n, len(into), what)
@@ -85,7 +84,6 @@ type header struct {
 	out   [][]byte // result of read, valid until the next call
 }
 
-// needs returns a header with the named columns.
 func needs(names ...string) *header { return &header{want: names, out: make([][]byte, len(names))} }
 
 // read splits a line into the wanted columns. The first line is the header: read returns

@@ -106,7 +106,6 @@ func eachTask2011(ctx context.Context, paths []string, o *Options, s span, rep *
 	})
 }
 
-// parseTask2011 parses the rows of one file of task events.
 func parseTask2011(o *Options, s span) parse[event2011] {
 	var column [taskColumns2011][]byte
 	users, last, first := names{}, int64(0), true
@@ -142,7 +141,6 @@ func parseTask2011(o *Options, s span) parse[event2011] {
 	}
 }
 
-// parse reads the columns after the time.
 func (e *event2011) parse(column [][]byte, o *Options, users names) (err error) {
 	if e.task.job, err = whole("job ID", column[2]); err != nil {
 		return err
@@ -155,7 +153,6 @@ func (e *event2011) parse(column [][]byte, o *Options, users names) (err error) 
 	return err
 }
 
-// jobUsers2011 finds the users of the wanted jobs.
 func jobUsers2011(ctx context.Context, jobs []string, wanted map[int64]string, o *Options) error {
 	if len(wanted) == 0 {
 		return nil

@@ -105,7 +105,6 @@ func readGoogle2019(ctx context.Context, paths []string, o *Options, rep *Report
 	return gather2019(l, allocs, users, o, rep)
 }
 
-// parseInstance2019 parses the rows of one file of instance events.
 func parseInstance2019(o *Options, s span) parse[event2019] {
 	return func(line []byte, e *event2019) (Reason, error) {
 		var row row2019
@@ -164,7 +163,6 @@ func unquote(raw json.RawMessage) []byte {
 	return bytes.Trim(raw, `"`)
 }
 
-// users2019 returns the users of the collections of the tasks.
 func users2019(ctx context.Context, files []string, l *taskStates[instance2019], allocs map[instance2019]instance2019, o *Options) (map[int64]string, error) {
 	users := map[int64]string{}
 	for task := range l.tasks {

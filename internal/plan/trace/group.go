@@ -25,7 +25,6 @@ func newGrouping(o *Options) *grouping {
 	return &grouping{most: o.MaxContainers, users: map[string]*owner{}}
 }
 
-// user returns the user of a name.
 func (g *grouping) user(name string) *owner {
 	u := g.users[name]
 	if u == nil {
@@ -46,7 +45,6 @@ func (u *owner) pod(name string) *cluster.Pod {
 	return &u.Pods[at]
 }
 
-// add puts a container into the pod of a user.
 func (g *grouping) add(user, pod, container string, r cluster.Resources) error {
 	if err := g.room(1); err != nil {
 		return err
@@ -86,7 +84,6 @@ func gather(paths []string, o *Options, rep *Report, read func(path string, g *g
 	return g.sorted(), nil
 }
 
-// sorted returns the users by name.
 func (g *grouping) sorted() []cluster.User {
 	users := make([]cluster.User, 0, len(g.users))
 	for _, u := range g.users {

@@ -52,7 +52,6 @@ func ReadHistory(ctx context.Context, format string, paths []string, o Options) 
 	return histories, Period{h.time(h.from), h.time(h.to)}, rep, nil
 }
 
-// history follows the tasks of jobs.
 type history struct {
 	span
 	last       int64 // time of the last event
@@ -126,7 +125,6 @@ func (h *history) start(e *event2011) error {
 	return nil
 }
 
-// grow makes the request the larger of both.
 func (t *taskStay) grow(q request) { t.Resources = larger(t.Resources, q.Resources) }
 
 func (h *history) end(e *event2011) {
@@ -179,7 +177,6 @@ func (h *history) finish(ctx context.Context, jobs []string, o *Options) error {
 	return nil
 }
 
-// histories groups the stays by user.
 func (h *history) histories() []cluster.History {
 	slices.SortFunc(h.over, func(a, b *stay2011) int {
 		return cmp.Or(cmp.Compare(a.owner, b.owner), cmp.Compare(a.from, b.from), cmp.Compare(a.job, b.job), cmp.Compare(a.number, b.number))

@@ -68,7 +68,6 @@ func readKubectl(ctx context.Context, paths []string, o *Options, rep *Report) (
 	})
 }
 
-// kubectlDump is one file.
 type kubectlDump struct {
 	path string
 	pods int
@@ -99,7 +98,6 @@ func (t *kubectlDump) read(ctx context.Context) error {
 	}
 }
 
-// jsonError explains an error of decoding.
 func (t *kubectlDump) jsonError(d *json.Decoder, err error) error {
 	var syntax *json.SyntaxError
 	switch {
@@ -171,7 +169,6 @@ func (t *kubectlDump) items(ctx context.Context, d *json.Decoder) error {
 	return err
 }
 
-// item adds one pod.
 func (t *kubectlDump) item(raw []byte) error {
 	var p podKubectl
 	err := json.Unmarshal(raw, &p)

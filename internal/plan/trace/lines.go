@@ -93,7 +93,6 @@ func inFile(path string, err error) error {
 	return fmt.Errorf("%s: %w", display(path), err)
 }
 
-// applyFile applies the batches of one file.
 func applyFile[T any](ctx context.Context, out <-chan batch[T], o *Options, rep *Report, apply func(*T) error) error {
 	for b := range out {
 		rep.Rows += b.rows + b.broken
@@ -117,7 +116,6 @@ func applyFile[T any](ctx context.Context, out <-chan batch[T], o *Options, rep 
 	return context.Cause(ctx)
 }
 
-// parseFile parses the lines of a file into batches.
 func parseFile[T any](ctx context.Context, path string, o *Options, p parse[T], out chan<- batch[T]) {
 	l := &lines[T]{path: display(path), parse: p, send: func(b batch[T]) bool {
 		select {
@@ -284,7 +282,6 @@ func (l *lines[T]) mostlyBroken() error {
 	return fatal{errors.New(l.first.String() + advice)}
 }
 
-// end hands over the last batch.
 func (l *lines[T]) end(err error) {
 	switch {
 	case !errors.Is(err, io.EOF):

@@ -26,7 +26,6 @@ type Links struct {
 // linkedPod names a pod as the trace does.
 type linkedPod struct{ user, pod string }
 
-// namedLink is a row of a file of links.
 type namedLink struct {
 	a, b   string
 	weight float64

@@ -142,7 +142,6 @@ var pow10 = func() (p [20]uint64) {
 	return p
 }()
 
-// amount is one dimension of a request.
 type amount struct {
 	value int64
 	why   Reason // kept, or why there is no value
@@ -165,7 +164,6 @@ func amountOf(column string, text []byte, unit int64, shift int) (amount, error)
 	return amount{why: n.why}, nil
 }
 
-// inColumn names the column and the text of an error.
 func inColumn(column string, text []byte, err error) error {
 	return fmt.Errorf("%s %q: %w", column, clip(text), err)
 }
@@ -199,7 +197,6 @@ type field struct {
 	shift  int
 }
 
-// parseRequest reads the columns of CPU and memory.
 func (o *Options) parseRequest(cpu, memory field) (request, error) {
 	c, err := amountOf(cpu.column, cpu.text, cpu.unit, cpu.shift)
 	if err != nil {

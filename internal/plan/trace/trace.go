@@ -154,7 +154,6 @@ var reasonText = [reasons]string{
 
 func (r Reason) String() string { return reasonText[r] }
 
-// reader reads one format.
 type reader func(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error)
 
 var readers = map[string]reader{
