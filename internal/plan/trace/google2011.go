@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 
 	"unnest/internal/plan/cluster"
@@ -44,13 +42,8 @@ func change2011(kind []byte) (c change, is bool, err error) {
 	return 0, false, fmt.Errorf("event type %q: want 0 to 8", clip(kind))
 }
 
-type task2011 struct {
-	job   int64
-	index int64
-}
-
 type event2011 struct {
-	task   task2011
+	task   taskID
 	at     int64
 	change change
 	user   string
@@ -60,7 +53,7 @@ type event2011 struct {
 // readGoogle2011 reads users as users, jobs as pods and tasks as containers, as the paper
 // does. A task without a user gets the user of its job.
 func readGoogle2011(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
-	l := newTaskStates[task2011](o.Period.span(1000), true)
+	l := newTaskStates[taskID](o.Period.span(1000), true)
 	jobs, err := eachTask2011(ctx, paths, o, l.span, rep, func(e *event2011) error {
 		l.event(e.task, e.at, e.change, e.request, e.user)
 		return nil
@@ -72,29 +65,25 @@ func readGoogle2011(ctx context.Context, paths []string, o *Options, rep *Report
 	users := map[int64]string{} // of jobs with tasks without a user
 	for task, t := range l.tasks {
 		if t.owner == "" {
-			users[task.job] = ""
+			users[task.collection] = ""
 		}
 	}
-	if err := jobUsers2011(ctx, jobs, users, o); err != nil {
+	if err := findOwners(ctx, jobs, users, o, parseJob2011); err != nil {
 		return nil, err
 	}
-	return gather2011(l, users, o, rep)
+	jobName := names{}
+	return gatherTasks(l, o, rep, func(task taskID, t taskState) (owner, pod, name string) {
+		return cmp.Or(t.owner, users[task.collection]), jobName.of(strconv.AppendInt(nil, task.collection, 10)), index(int(task.index))
+	})
 }
 
 // eachTask2011 applies the task events until the end of the span, sorted by time, and
 // returns the files of the job events.
 func eachTask2011(ctx context.Context, paths []string, o *Options, s span, rep *Report, apply func(*event2011) error) (jobs []string, err error) {
-	found, err := tables(paths, "task_events", "job_events")
+	newParse := func() parse[event2011] { return parseTask2011(o, s) }
+	tasks, jobs, err := googleTables(ctx, paths, "task_events", "job_events", o, newParse)
 	if err != nil {
 		return nil, err
-	}
-	tasks := append(found["task_events"], found[""]...)
-	if len(tasks) == 0 {
-		return nil, fmt.Errorf("%s: has no task_events: name the directory with task_events and job_events in it", paths[0])
-	}
-	newParse := func() parse[event2011] { return parseTask2011(o, s) }
-	if jobs, err = joined(tasks, found["job_events"], "task_events", "job_events"); err != nil {
-		return nil, cmp.Or(understood(ctx, tasks[0], o, newParse), err)
 	}
 	last := int64(0)
 	return jobs, eachLine(ctx, tasks, o, rep, newParse, func(e *event2011) error {
@@ -142,7 +131,7 @@ func parseTask2011(o *Options, s span) parse[event2011] {
 }
 
 func (e *event2011) parse(column [][]byte, o *Options, users names) (err error) {
-	if e.task.job, err = whole("job ID", column[2]); err != nil {
+	if e.task.collection, err = whole("job ID", column[2]); err != nil {
 		return err
 	}
 	if e.task.index, err = whole("task index", column[3]); err != nil {
@@ -153,55 +142,14 @@ func (e *event2011) parse(column [][]byte, o *Options, users names) (err error) 
 	return err
 }
 
-func jobUsers2011(ctx context.Context, jobs []string, wanted map[int64]string, o *Options) error {
-	if len(wanted) == 0 {
-		return nil
-	}
-	type job struct {
-		id   int64
-		user string
-	}
-	newParse := func() parse[job] {
-		var column [jobColumns2011][]byte
-		return func(line []byte, j *job) (_ Reason, err error) {
-			if err = exactly(line, column[:], "a google2011 job event"); err != nil {
-				return kept, err
-			}
-			j.id, err = whole("job ID", column[2])
-			j.user = string(column[4])
+func parseJob2011() parse[ownerRow] {
+	var column [jobColumns2011][]byte
+	return func(line []byte, r *ownerRow) (_ Reason, err error) {
+		if err = exactly(line, column[:], "a google2011 job event"); err != nil {
 			return kept, err
 		}
+		r.collection, err = whole("job ID", column[2])
+		r.user = string(column[4])
+		return kept, err
 	}
-	table := Report{} // of rows that are not containers
-	return eachLine(ctx, jobs, o, &table, newParse, func(j *job) error {
-		if user, is := wanted[j.id]; is && user == "" {
-			wanted[j.id] = j.user
-		}
-		return nil
-	})
-}
-
-// gather2011 groups tasks by user and job, in the order of job and index.
-func gather2011(l *taskStates[task2011], users map[int64]string, o *Options, rep *Report) ([]cluster.User, error) {
-	order := slices.SortedFunc(maps.Keys(l.tasks), func(a, b task2011) int {
-		return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.index, b.index))
-	})
-	g := newGrouping(o)
-	jobName := names{}
-	for _, task := range order {
-		t := l.tasks[task]
-		if t.owner == "" {
-			t.owner = users[task.job]
-		}
-		if t.owner == "" && t.why == kept {
-			t.why = NoOwner
-		}
-		if !rep.count(t.request) {
-			continue
-		}
-		if err := g.add(t.owner, jobName.of(strconv.AppendInt(nil, task.job, 10)), index(int(task.index)), t.Resources); err != nil {
-			return nil, err
-		}
-	}
-	return g.sorted(), nil
 }

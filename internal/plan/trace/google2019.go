@@ -6,18 +6,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 
 	"unnest/internal/plan/cluster"
 )
-
-// instance2019 names an instance of a collection: a task of a job, or an alloc
-// instance of an alloc set.
-type instance2019 struct {
-	collection, index int64
-}
 
 // row2019 has the columns of InstanceEvent and CollectionEvent that we need
 // (clusterdata_trace_format_v3.proto in github.com/google/cluster-data). The published
@@ -38,8 +31,8 @@ type row2019 struct {
 }
 
 type event2019 struct {
-	task   instance2019
-	alloc  instance2019 // collection 0: none
+	task   taskID
+	alloc  taskID // collection 0: none
 	at     int64
 	change change
 	request
@@ -72,21 +65,13 @@ func change2019(kind []byte) (c change, is bool, err error) {
 // alloc is a pod of one container. The reservation of the alloc instance is not counted.
 // Files are not sorted by time, so it remembers all tasks that began by the end of the period.
 func readGoogle2019(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
-	found, err := tables(paths, "instance_events", "collection_events")
+	l := newTaskStates[taskID](o.Period.span(1000), false)
+	newParse := func() parse[event2019] { return parseInstance2019(o, l.span) }
+	instances, collections, err := googleTables(ctx, paths, "instance_events", "collection_events", o, newParse)
 	if err != nil {
 		return nil, err
 	}
-	instances := append(found["instance_events"], found[""]...)
-	if len(instances) == 0 {
-		return nil, fmt.Errorf("%s: has no instance_events: name the directory with instance_events and collection_events in it", paths[0])
-	}
-	l := newTaskStates[instance2019](o.Period.span(1000), false)
-	newParse := func() parse[event2019] { return parseInstance2019(o, l.span) }
-	collections, err := joined(instances, found["collection_events"], "instance_events", "collection_events")
-	if err != nil {
-		return nil, cmp.Or(understood(ctx, instances[0], o, newParse), err)
-	}
-	allocs := map[instance2019]instance2019{}
+	allocs := map[taskID]taskID{}
 	err = eachLine(ctx, instances, o, rep, newParse, func(e *event2019) error {
 		l.event(e.task, e.at, e.change, e.request, "")
 		if e.alloc.collection != 0 {
@@ -98,11 +83,26 @@ func readGoogle2019(ctx context.Context, paths []string, o *Options, rep *Report
 		return nil, err
 	}
 	l.finish(rep)
-	users, err := users2019(ctx, collections, l, allocs, o)
-	if err != nil {
+	users := map[int64]string{}
+	for task := range l.tasks {
+		users[task.collection] = ""
+		if alloc, in := allocs[task]; in {
+			users[alloc.collection] = ""
+		}
+	}
+	if err := findOwners(ctx, collections, users, o, parseCollection2019); err != nil {
 		return nil, err
 	}
-	return gather2019(l, allocs, users, o, rep)
+	return gatherTasks(l, o, rep, func(task taskID, _ taskState) (owner, pod, name string) {
+		if alloc, in := allocs[task]; in {
+			return cmp.Or(users[alloc.collection], users[task.collection]), name2019(alloc), name2019(task)
+		}
+		return users[task.collection], name2019(task), index(int(task.index))
+	})
+}
+
+func name2019(t taskID) string {
+	return strconv.FormatInt(t.collection, 10) + "/" + index(int(t.index))
 }
 
 func parseInstance2019(o *Options, s span) parse[event2019] {
@@ -163,67 +163,14 @@ func unquote(raw json.RawMessage) []byte {
 	return bytes.Trim(raw, `"`)
 }
 
-func users2019(ctx context.Context, files []string, l *taskStates[instance2019], allocs map[instance2019]instance2019, o *Options) (map[int64]string, error) {
-	users := map[int64]string{}
-	for task := range l.tasks {
-		users[task.collection] = ""
-		if alloc, in := allocs[task]; in {
-			users[alloc.collection] = ""
+func parseCollection2019() parse[ownerRow] {
+	return func(line []byte, r *ownerRow) (_ Reason, err error) {
+		var row row2019
+		if err := json.Unmarshal(line, &row); err != nil {
+			return kept, fmt.Errorf("not a google2019 collection event: %w", err)
 		}
+		r.collection, err = whole("collection_id", unquote(row.Collection))
+		r.user = row.User
+		return kept, err
 	}
-	type collection struct {
-		id   int64
-		user string
-	}
-	newParse := func() parse[collection] {
-		return func(line []byte, c *collection) (Reason, error) {
-			var row row2019
-			err := json.Unmarshal(line, &row)
-			if err != nil {
-				return kept, fmt.Errorf("not a google2019 collection event: %w", err)
-			}
-			c.id, err = whole("collection_id", unquote(row.Collection))
-			c.user = row.User
-			return kept, err
-		}
-	}
-	table := Report{} // of rows that are not containers
-	err := eachLine(ctx, files, o, &table, newParse, func(c *collection) error {
-		if user, is := users[c.id]; is && user == "" {
-			users[c.id] = c.user
-		}
-		return nil
-	})
-	return users, err
-}
-
-// gather2019 groups tasks by user and pod.
-func gather2019(l *taskStates[instance2019], allocs map[instance2019]instance2019, users map[int64]string, o *Options, rep *Report) ([]cluster.User, error) {
-	order := slices.SortedFunc(maps.Keys(l.tasks), func(a, b instance2019) int {
-		return cmp.Or(cmp.Compare(a.collection, b.collection), cmp.Compare(a.index, b.index))
-	})
-	g := newGrouping(o)
-	for _, task := range order {
-		t := l.tasks[task]
-		pod, name := task.name(), index(int(task.index))
-		owner := users[task.collection]
-		if alloc, in := allocs[task]; in {
-			pod, name = alloc.name(), task.name()
-			owner = cmp.Or(users[alloc.collection], owner)
-		}
-		if owner == "" && t.why == kept {
-			t.why = NoOwner
-		}
-		if !rep.count(t.request) {
-			continue
-		}
-		if err := g.add(owner, pod, name, t.Resources); err != nil {
-			return nil, err
-		}
-	}
-	return g.sorted(), nil
-}
-
-func (i instance2019) name() string {
-	return strconv.FormatInt(i.collection, 10) + "/" + index(int(i.index))
 }

@@ -89,7 +89,7 @@ func (h *history) event(e *event2011) error {
 		h.end(e)
 	case updates:
 		h.rep.excluded[Update]++
-		if s := h.jobs[e.task.job]; s != nil && s.tasks[e.task.index] != nil && e.why == kept {
+		if s := h.jobs[e.task.collection]; s != nil && s.tasks[e.task.index] != nil && e.why == kept {
 			s.tasks[e.task.index].grow(e.request)
 		}
 	}
@@ -101,10 +101,10 @@ func (h *history) start(e *event2011) error {
 		h.rep.count(e.request)
 		return nil
 	}
-	s := h.jobs[e.task.job]
+	s := h.jobs[e.task.collection]
 	if s == nil {
-		s = &stay2011{job: e.task.job, number: h.before[e.task.job], from: max(e.at, h.from), tasks: map[int64]*taskStay{}}
-		h.jobs[e.task.job] = s
+		s = &stay2011{job: e.task.collection, number: h.before[e.task.collection], from: max(e.at, h.from), tasks: map[int64]*taskStay{}}
+		h.jobs[e.task.collection] = s
 	}
 	s.owner = cmp.Or(s.owner, e.user)
 	t := s.tasks[e.task.index]
@@ -128,7 +128,7 @@ func (h *history) start(e *event2011) error {
 func (t *taskStay) grow(q request) { t.Resources = larger(t.Resources, q.Resources) }
 
 func (h *history) end(e *event2011) {
-	s := h.jobs[e.task.job]
+	s := h.jobs[e.task.collection]
 	if s == nil || s.tasks[e.task.index] == nil || !s.tasks[e.task.index].runs {
 		return
 	}
@@ -168,7 +168,7 @@ func (h *history) finish(ctx context.Context, jobs []string, o *Options) error {
 			users[s.job] = ""
 		}
 	}
-	if err := jobUsers2011(ctx, jobs, users, o); err != nil {
+	if err := findOwners(ctx, jobs, users, o, parseJob2011); err != nil {
 		return err
 	}
 	for _, s := range h.over {
