@@ -40,7 +40,7 @@ func TestDryRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan := experiment.Schedule(spec, 7)
+	schedule := experiment.Schedule(spec, 7)
 	for _, want := range []string{
 		"small: 2 executions to warm up, then 8 blocks × 1 cases × 2 configurations = 16 executions\n",
 		"accelerator tcg (asked for); seed 7\n",
@@ -56,8 +56,8 @@ func TestDryRun(t *testing.T) {
 		t.Fatalf("%d executions listed, want 2:\n%s", len(lines), got)
 	}
 	for i, l := range lines {
-		if l[3] != plan[i].Configuration.Name || (l[2] != "") != (i == 0) {
-			t.Errorf("line %d: %q, want %s", i+1, l[0], plan[i])
+		if l[3] != schedule[i].Configuration.Name || (l[2] != "") != (i == 0) {
+			t.Errorf("line %d: %q, want %s", i+1, l[0], schedule[i])
 		}
 	}
 }

@@ -158,7 +158,7 @@ func TestProfileWins(t *testing.T) {
 	// A resumed run keeps its profile.
 	run := s.NewRun("r", 1, started)
 	if got := run.Configurations[0].Options["profile"]; got != "paper" {
-		t.Errorf("the run notes profile %q", got)
+		t.Errorf("the run has profile %q", got)
 	}
 	again, err := fromRun("r", run, fakeSuites)
 	if err != nil || again.Profile != suite.Paper || again.Cases[0].Wall != 2*time.Minute {

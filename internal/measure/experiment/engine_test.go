@@ -22,12 +22,12 @@ import (
 // fakeBench takes a second for an execution, unless its script does something else. A
 // real bench cannot be made to fail on demand.
 type fakeBench struct {
-	calls    []Execution
-	script   func(ctx context.Context, call int, x Execution) (Outcome, error) // nil: always good
-	renewals []int                                                             // before which call each was
-	renew    func(renewal int) error                                           // nil: always good, and takes no time
-	foretold [][2]Execution                                                    // what comes, what follows
-	next     *Execution
+	calls     []Execution
+	script    func(ctx context.Context, call int, x Execution) (Outcome, error) // nil: always good
+	renewals  []int                                                             // before which call each was
+	renew     func(renewal int) error                                           // nil: always good, and takes no time
+	announced [][2]Execution                                                    // what comes, what follows
+	next      *Execution
 }
 
 func (b *fakeBench) Renew(context.Context) error {
@@ -43,7 +43,7 @@ func (b *fakeBench) Next(x Execution) { b.next = &x }
 func (b *fakeBench) Execute(ctx context.Context, x Execution) (Outcome, error) {
 	b.calls = append(b.calls, x)
 	if b.next != nil {
-		b.foretold, b.next = append(b.foretold, [2]Execution{x, *b.next}), nil
+		b.announced, b.next = append(b.announced, [2]Execution{x, *b.next}), nil
 	}
 	if b.script != nil {
 		return b.script(ctx, len(b.calls), x)
@@ -170,14 +170,14 @@ func TestRunCompletes(t *testing.T) {
 		if err := r.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		plan := Schedule(r.spec, 42)
+		schedule := Schedule(r.spec, 42)
 		r.wantState(result.Complete, "")
-		r.wantExecutions(plan)
+		r.wantExecutions(schedule)
 		run, samples := r.load()
 		if run.Planned != 12 || len(run.Failures) != 0 || run.Ended.Sub(start) != 12*time.Second {
 			t.Errorf("planned %d, failures %v, took %v", run.Planned, run.Failures, run.Ended.Sub(start))
 		}
-		x := plan[0]
+		x := schedule[0]
 		want := result.Sample{
 			Run: "r1", Configuration: x.Configuration.Name, Suite: "network", Case: x.Case.Name,
 			Metric: x.Case.Metrics[1].Name, Unit: x.Case.Metrics[1].Unit, Order: x.Case.Metrics[1].Order, Value: 101,
@@ -211,11 +211,11 @@ func TestRunLearnsWhatIsLeft(t *testing.T) {
 		if begun := r.progress.events[0]; begun.Left != r.spec.Estimate() {
 			t.Errorf("at first %v are left, want %v", begun.Left, r.spec.Estimate())
 		}
-		plan := Schedule(r.spec, 42)
+		schedule := Schedule(r.spec, 42)
 		// The first execution improves the estimate of its group only.
-		left := end.Sub(start) - plan[0].Case.Wall - 3*time.Second
-		for _, x := range plan {
-			if x.Case.Group != plan[0].Case.Group {
+		left := end.Sub(start) - schedule[0].Case.Wall - 3*time.Second
+		for _, x := range schedule {
+			if x.Case.Group != schedule[0].Case.Group {
 				left += overhead - x.Case.Lead*3/4 - 3*time.Second
 			}
 		}
@@ -257,13 +257,13 @@ func TestRenewsOncePerBlock(t *testing.T) {
 		if diff := cmp.Diff([]int{0, warmup, warmup + block - 1}, r.bench.renewals); diff != "" {
 			t.Errorf("renewed after the resume before the calls (-want +got):\n%s", diff)
 		}
-		for _, pair := range r.bench.foretold {
+		for _, pair := range r.bench.announced {
 			if pair[0].Block != pair[1].Block {
-				t.Errorf("%s of block %d was foretold in block %d", pair[1], pair[1].Block, pair[0].Block)
+				t.Errorf("%s of block %d was announced in block %d", pair[1], pair[1].Block, pair[0].Block)
 			}
 		}
-		if n := len(r.bench.foretold); n != 2*block-3 { // all but the last of each block
-			t.Errorf("%d executions were foretold", n)
+		if n := len(r.bench.announced); n != 2*block-3 { // all but the last of each block
+			t.Errorf("%d executions were announced", n)
 		}
 	})
 }
@@ -375,10 +375,10 @@ func TestWarmupIsThrownAway(t *testing.T) {
 		if err := r.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		plan := Schedule(r.spec, 42)
-		r.wantExecutions(plan)
+		schedule := Schedule(r.spec, 42)
+		r.wantExecutions(schedule)
 		r.wantState(result.Complete, "")
-		if diff := cmp.Diff(append(r.spec.Warmups(), plan...), r.bench.calls); diff != "" {
+		if diff := cmp.Diff(append(r.spec.Warmups(), schedule...), r.bench.calls); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		if diff := cmp.Diff([]string{"warm up with 4 executions"}, r.progress.phases); diff != "" {
@@ -433,8 +433,8 @@ func TestGivenUpExecutionsAreTriedAgainByAResume(t *testing.T) {
 			t.Errorf("error %v, want ErrIncomplete", err)
 		}
 		r.wantState(result.Failed, "2 of 12 executions have no samples")
-		plan := Schedule(r.spec, 42)
-		r.wantExecutions(slices.DeleteFunc(slices.Clone(plan), bad))
+		schedule := Schedule(r.spec, 42)
+		r.wantExecutions(slices.DeleteFunc(slices.Clone(schedule), bad))
 		run, _ := r.load()
 		failure := result.Failure{Configuration: "fused", Case: "tcp_stream/1280", Attempts: 3, Error: "connection refused"}
 		again := failure
@@ -499,16 +499,16 @@ func TestFatalErrorStopsTheRun(t *testing.T) {
 		if err := r.run(t.Context()); !errors.Is(err, ErrFatal) {
 			t.Errorf("error %v, want ErrFatal", err)
 		}
-		plan := Schedule(r.spec, 42)
+		schedule := Schedule(r.spec, 42)
 		r.wantState(result.Failed, "guest node1 died")
-		r.wantExecutions(plan[:5])
+		r.wantExecutions(schedule[:5])
 
 		r.bench = fakeBench{}
 		if err := r.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		r.wantState(result.Complete, "")
-		r.wantExecutions(plan)
+		r.wantExecutions(schedule)
 	})
 }
 
@@ -547,10 +547,10 @@ func TestDeadMachineIsRestarted(t *testing.T) {
 		if err := r.runRestarting(b); err != nil {
 			t.Fatal(err)
 		}
-		plan := Schedule(r.spec, 42)
+		schedule := Schedule(r.spec, 42)
 		r.wantState(result.Complete, "")
-		r.wantExecutions(plan)
-		x := plan[5]
+		r.wantExecutions(schedule)
+		x := schedule[5]
 		want := fmt.Sprintf("The machine of %s was restarted in case %s: the machine is gone: guest node1 died.", x.Configuration.Name, x.Case.Name)
 		if run, _ := r.load(); !slices.Equal(b.restarts, []int{6}) || !slices.Equal(run.Notes, []string{want}) {
 			t.Errorf("restarted after calls %v, the run notes %q, want %q", b.restarts, run.Notes, want)
@@ -562,8 +562,8 @@ func TestDeadMachineIsRestarted(t *testing.T) {
 func TestCaseThatKillsItsMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(s *Spec) { s.Retries = 1 })
-		plan := Schedule(r.spec, 42)
-		killer := pair(plan[0])
+		schedule := Schedule(r.spec, 42)
+		killer := pair(schedule[0])
 		b := &restartingBench{restart: func(int) error { return nil }}
 		b.script = func(_ context.Context, _ int, x Execution) (Outcome, error) {
 			if pair(x) == killer {
@@ -574,7 +574,7 @@ func TestCaseThatKillsItsMachine(t *testing.T) {
 		if err := r.runRestarting(b); !errors.Is(err, ErrIncomplete) {
 			t.Errorf("error %v, want ErrIncomplete", err)
 		}
-		r.wantExecutions(slices.DeleteFunc(slices.Clone(plan), func(x Execution) bool { return pair(x) == killer }))
+		r.wantExecutions(slices.DeleteFunc(slices.Clone(schedule), func(x Execution) bool { return pair(x) == killer }))
 		if len(b.restarts) != 3 { // twice in the first block, then once
 			t.Errorf("restarted after calls %v", b.restarts)
 		}
@@ -639,9 +639,9 @@ func TestUnsupported(t *testing.T) {
 		if err := r.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		plan := Schedule(r.spec, 42)
+		schedule := Schedule(r.spec, 42)
 		r.wantState(result.Complete, "")
-		r.wantExecutions(slices.DeleteFunc(slices.Clone(plan), unsupported))
+		r.wantExecutions(slices.DeleteFunc(slices.Clone(schedule), unsupported))
 		tried := 0
 		for _, x := range r.bench.calls {
 			if unsupported(x) {
@@ -682,7 +682,7 @@ func TestOneCaseThatWorksKeepsTheRunGoing(t *testing.T) {
 			}
 			row++
 			longest = max(longest, row)
-			return Outcome{}, errors.New("no such program")
+			return Outcome{}, errors.New("no such tool")
 		}
 		if err := r.run(t.Context()); !errors.Is(err, ErrIncomplete) {
 			t.Errorf("error %v, want ErrIncomplete", err)
@@ -731,16 +731,16 @@ func TestInterruptAndResume(t *testing.T) {
 			if err := r.run(ctx); !errors.Is(err, cause) {
 				t.Errorf("error %v, want %v", err, cause)
 			}
-			plan := Schedule(r.spec, 42)
+			schedule := Schedule(r.spec, 42)
 			r.wantState(result.Interrupted, fmt.Sprintf("%d of 12 executions to do", 13-stop))
-			r.wantExecutions(plan[:stop-1])
+			r.wantExecutions(schedule[:stop-1])
 
 			r.bench = fakeBench{}
 			if err := r.run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			r.wantState(result.Complete, "")
-			r.wantExecutions(plan)
+			r.wantExecutions(schedule)
 			if len(r.bench.calls) != 13-stop {
 				t.Errorf("%d executions after the resume, want %d", len(r.bench.calls), 13-stop)
 			}

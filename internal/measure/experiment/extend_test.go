@@ -130,11 +130,11 @@ func TestExtensionIsBalanced(t *testing.T) {
 	}
 	orders := map[string]map[string]bool{}
 	for block := 6; block < 12; block++ {
-		plan := extension(s, 7, samples, block)
-		if len(plan) != 6 || !cmp.Equal(keysOf(plan), keysOf(extension(s, 7, samples, block))) {
-			t.Fatalf("block %d: %v", block, plan)
+		schedule := extension(s, 7, samples, block)
+		if len(schedule) != 6 || !cmp.Equal(keysOf(schedule), keysOf(extension(s, 7, samples, block))) {
+			t.Fatalf("block %d: %v", block, schedule)
 		}
-		for turn := range slices.Chunk(plan, 3) {
+		for turn := range slices.Chunk(schedule, 3) {
 			c := turn[0].Case.Name
 			if orders[c] == nil {
 				orders[c] = map[string]bool{}
@@ -147,8 +147,8 @@ func TestExtensionIsBalanced(t *testing.T) {
 	}
 }
 
-func keysOf(plan []Execution) (keys []result.Execution) {
-	for _, x := range plan {
+func keysOf(schedule []Execution) (keys []result.Execution) {
+	for _, x := range schedule {
 		keys = append(keys, x.Key())
 	}
 	return keys
@@ -233,7 +233,7 @@ func TestUntilLeavesUnsupportedOut(t *testing.T) {
 		script := noisy(map[string]float64{"NoCont udp_rr/64": 50})
 		r.bench.script = func(ctx context.Context, call int, x Execution) (Outcome, error) {
 			if x.Configuration.Name == "fused" && x.Case.Name != "tcp_stream/1280" {
-				return Outcome{}, errors.New("no such program")
+				return Outcome{}, errors.New("no such tool")
 			}
 			return script(ctx, call, x)
 		}
@@ -301,11 +301,11 @@ func TestBlockThatWasBegunIsFinished(t *testing.T) {
 		sample("c0", 0, 100), sample("c0", 1, 100), sample("c0", 2, 100),
 		sample("c1", 0, 100), sample("c1", 1, 100), sample("c1", 2, 100),
 	}
-	if plan := extension(s, 1, narrow, 3); len(plan) != 0 {
-		t.Errorf("narrow, but %v", plan)
+	if schedule := extension(s, 1, narrow, 3); len(schedule) != 0 {
+		t.Errorf("narrow, but %v", schedule)
 	}
-	if plan := extension(s, 1, append(narrow, sample("c1", 4, 100)), 3); len(plan) != 2 {
-		t.Errorf("begun, but %v", plan)
+	if schedule := extension(s, 1, append(narrow, sample("c1", 4, 100)), 3); len(schedule) != 2 {
+		t.Errorf("begun, but %v", schedule)
 	}
 }
 
@@ -320,7 +320,7 @@ func TestOnlyThePrimaryMetricDecides(t *testing.T) {
 			result.Sample{Configuration: "c0", Case: "k0", Metric: "m", Block: block, Value: 1},
 			result.Sample{Configuration: "c0", Case: "k0", Metric: "other", Block: block, Value: r.Float64(), Start: time.Time{}})
 	}
-	if plan := extension(s, 1, samples, 2); len(plan) != 0 {
-		t.Errorf("got %v", plan)
+	if schedule := extension(s, 1, samples, 2); len(schedule) != 0 {
+		t.Errorf("got %v", schedule)
 	}
 }

@@ -28,12 +28,12 @@ func specOf(configurations, cases, repetitions int) *Spec {
 func TestScheduleHoldsEachPairOncePerBlock(t *testing.T) {
 	for _, size := range [][3]int{{1, 1, 1}, {1, 5, 3}, {2, 3, 7}, {3, 4, 6}, {3, 4, 8}, {5, 2, 11}, {16, 3, 2}} {
 		s := specOf(size[0], size[1], size[2])
-		plan := Schedule(s, 42)
+		schedule := Schedule(s, 42)
 		perBlock := size[0] * size[1]
-		if len(plan) != perBlock*size[2] {
-			t.Fatalf("%v: %d executions", size, len(plan))
+		if len(schedule) != perBlock*size[2] {
+			t.Fatalf("%v: %d executions", size, len(schedule))
 		}
-		for block, executions := range slices.Collect(slices.Chunk(plan, perBlock)) {
+		for block, executions := range slices.Collect(slices.Chunk(schedule, perBlock)) {
 			seen := map[result.Execution]bool{}
 			for i, x := range executions {
 				seen[x.Key()] = true
@@ -57,8 +57,8 @@ func TestScheduleBalancesOrders(t *testing.T) {
 	for seed := range uint64(20) {
 		places := map[string]int{} // case, configuration, place
 		before := map[string]int{} // case, two configurations
-		plan := Schedule(s, seed)
-		for turn := range slices.Chunk(plan, n) {
+		schedule := Schedule(s, seed)
+		for turn := range slices.Chunk(schedule, n) {
 			for i, x := range turn {
 				places[fmt.Sprint(x.Case.Name, x.Configuration.Name, i)]++
 				for _, y := range turn[i+1:] {

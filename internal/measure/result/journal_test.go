@@ -150,11 +150,11 @@ func FuzzParseJournal(f *testing.F) {
 			return
 		}
 		if (journal.Dropped == "") != (journal.Size == int64(len(data))) {
-			t.Errorf("%d of %d bytes kept, note %q", journal.Size, len(data), journal.Dropped)
+			t.Errorf("%d of %d bytes kept, dropped %q", journal.Size, len(data), journal.Dropped)
 		}
 		again, err := ParseJournal("j", data[:journal.Size])
 		if err != nil || again.Dropped != "" {
-			t.Fatalf("whole part: error %v, note %q", err, again.Dropped)
+			t.Fatalf("whole part: error %v, dropped %q", err, again.Dropped)
 		}
 		if diff := cmp.Diff(journal.Samples, again.Samples); diff != "" {
 			t.Error(diff)

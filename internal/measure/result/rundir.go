@@ -44,59 +44,38 @@ func Create(path string, run Run) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("create run directory: %w", err)
 	}
-	d, err := lock(path, os.O_RDWR|os.O_CREATE)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.start(run); err != nil {
-		return nil, errors.Join(err, d.journal.Close())
-	}
-	return d, nil
-}
-
-// start writes run into the locked directory unless it holds one.
-func (d *Dir) start(run Run) error {
-	_, err := os.Stat(filepath.Join(d.path, RunFile))
-	info, errJournal := d.journal.Stat()
-	if errJournal != nil {
-		return fmt.Errorf("create run directory: %w", errJournal)
-	}
-	if err == nil || info.Size() > 0 {
-		return fmt.Errorf("create run in %s: %w: continue it with --resume, or name another directory", d.path, ErrHoldsRun)
-	}
-	return d.writeRun(run)
+	return lock(path, os.O_RDWR|os.O_CREATE, func(d *Dir) error {
+		_, err := os.Stat(filepath.Join(d.path, RunFile))
+		info, errJournal := d.journal.Stat()
+		if errJournal != nil {
+			return fmt.Errorf("create run directory: %w", errJournal)
+		}
+		if err == nil || info.Size() > 0 {
+			return fmt.Errorf("create run in %s: %w: continue it with --resume, or name another directory", d.path, ErrHoldsRun)
+		}
+		return d.writeRun(run)
+	})
 }
 
 // Open opens the run in the directory path to continue it. It truncates the journal after
 // the last complete execution, see Dropped.
 func Open(path string) (*Dir, error) {
-	d, err := lock(path, os.O_RDWR)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.resume(); err != nil {
-		return nil, errors.Join(err, d.journal.Close())
-	}
-	return d, nil
-}
-
-// resume reads the locked directory and truncates the journal to complete executions.
-func (d *Dir) resume() error {
-	run, journal, err := read(d.path)
-	if err != nil {
-		return err
-	}
-	if journal.Dropped != "" {
-		if err := d.cut(journal.Size); err != nil {
+	return lock(path, os.O_RDWR, func(d *Dir) error {
+		run, journal, err := read(d.path)
+		if err != nil {
 			return err
 		}
-	}
-	d.run, d.samples, d.size, d.dropped = run, journal.Samples, journal.Size, journal.Dropped
-	return nil
+		d.run, d.samples, d.size, d.dropped = run, journal.Samples, journal.Size, journal.Dropped
+		if d.dropped != "" {
+			return d.cut(d.size)
+		}
+		return nil
+	})
 }
 
-// lock opens and locks the journal, which is never replaced, unlike run.json.
-func lock(path string, flags int) (*Dir, error) {
+// lock opens and locks the journal, which is never replaced, unlike run.json, and calls
+// init on the locked directory.
+func lock(path string, flags int, init func(*Dir) error) (*Dir, error) {
 	f, err := os.OpenFile(filepath.Join(path, SamplesFile), flags|os.O_APPEND, 0o644)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open run directory %s: it holds no run: %w", path, err)
@@ -108,10 +87,16 @@ func lock(path string, flags int) (*Dir, error) {
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		err = ErrLocked
 	}
+	d := &Dir{path: path, journal: f}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock run directory %s: %w", path, err), f.Close())
+		err = fmt.Errorf("lock run directory %s: %w", path, err)
+	} else {
+		err = init(d)
 	}
-	return &Dir{path: path, journal: f}, nil
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return d, nil
 }
 
 // Path returns the path given to Create or Open.

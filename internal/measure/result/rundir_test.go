@@ -50,7 +50,7 @@ func TestRunDirectoryRoundTrip(t *testing.T) {
 	}
 	defer d.Close()
 	if d.Path() != path || d.Dropped() != "" || d.Run().State != Interrupted {
-		t.Errorf("opened %s, note %q, state %s", d.Path(), d.Dropped(), d.Run().State)
+		t.Errorf("opened %s, dropped %q, state %s", d.Path(), d.Dropped(), d.Run().State)
 	}
 	appendAll(t, d, b)
 	run, samples, err := Load(path)
@@ -137,7 +137,7 @@ func TestOpenCutsATornExecution(t *testing.T) {
 	}
 	defer d.Close()
 	if !strings.Contains(d.Dropped(), name) || !strings.Contains(d.Dropped(), "byte") {
-		t.Errorf("note %q names neither file nor byte", d.Dropped())
+		t.Errorf("%q names neither file nor byte", d.Dropped())
 	}
 	appendAll(t, d, b)
 	got, err := os.ReadFile(name)
@@ -237,6 +237,6 @@ func TestFullDisk(t *testing.T) {
 	}
 	journal, err := LoadJournal(path)
 	if err != nil || journal.Dropped != "" || len(journal.Samples) != 5*(block-1) {
-		t.Errorf("%d samples, note %q, %v; want %d whole ones", len(journal.Samples), journal.Dropped, err, 5*(block-1))
+		t.Errorf("%d samples, dropped %q, %v; want %d whole ones", len(journal.Samples), journal.Dropped, err, 5*(block-1))
 	}
 }

@@ -10,7 +10,7 @@ import (
 // Script returns the text of a bash script, run with -e, -u and pipefail.
 type Script func(Profile, Resources) string
 
-// files are programs in other languages, and long scripts. A script includes one by
+// files are sources in other languages, and long scripts. A script includes one by
 // {{template "words.pl"}}.
 //
 //go:embed scripts
