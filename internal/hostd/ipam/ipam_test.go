@@ -49,10 +49,10 @@ func TestNewRefuses(t *testing.T) {
 		}
 	}
 	if _, err := ipam.New(nil, -1); err == nil {
-		t.Error("a negative cool-down is taken")
+		t.Error("New accepts a negative cooldown")
 	}
 	if _, err := ipam.New(nil, 0, prefix("10.0.0.1/24")); err == nil {
-		t.Error("a subnet with a host's bits is taken")
+		t.Error("New accepts a subnet with host bits")
 	}
 }
 
@@ -204,7 +204,7 @@ func TestClaimWithoutSubnets(t *testing.T) {
 		t.Error(err)
 	}
 	if err := p.Claim("b", []netip.Prefix{prefix("192.0.2.1/32")}, start); !errors.As(err, new(*ipam.TakenError)) {
-		t.Errorf("taken twice: %v", err)
+		t.Errorf("claim the address of another owner: got %v", err)
 	}
 	if err := p.Claim("b", []netip.Prefix{prefix("192.0.2.255/24")}, start); !errors.Is(err, ipam.ErrUnusable) {
 		t.Errorf("broadcast address: %v", err)

@@ -230,7 +230,7 @@ func TestDeployedFile(t *testing.T) {
 	installed := mustParse(t, string(content))
 	if len(installed.Tenants) != 1 || len(installed.Guests) != 0 || installed.Tenants[0].Limits != policy.DefaultLimits ||
 		installed.Pool != policy.DefaultPool || !installed.Trunk || installed.Tenants[0].Cooldown != policy.DefaultCooldown {
-		t.Errorf("the file says other than the defaults: %+v", installed)
+		t.Errorf("the file differs from the defaults: %+v", installed)
 	}
 	p := mustParse(t, regexp.MustCompile(`(?m)^( *)#([^ ])`).ReplaceAllString(string(content), "$1$2"))
 	if len(p.Tenants) != 2 || len(p.Guests) != 2 || len(p.Tenants[0].Bridges) != 1 || p.Guests[1].Libvirt == nil {

@@ -224,7 +224,7 @@ func TestReap(t *testing.T) {
 		h.plug()
 		h.check(Set("tap0", limits)) // reuses the ifb device
 		if got := h.rate(h.pod, h.ns, "10.0.0.1"); got > atMost*10 || got < atLeast*10 {
-			t.Errorf("with an ifb device that was left: %.1f Mbit/s, want 10", got)
+			t.Errorf("with an existing ifb device: %.1f Mbit/s, want 10", got)
 		}
 	})
 }
@@ -243,7 +243,7 @@ func TestSetFails(t *testing.T) {
 		h.check(err)
 		for _, q := range qdiscs {
 			if q.Type() == "tbf" || q.Type() == "ingress" {
-				t.Errorf("there is still %s", q.Type())
+				t.Errorf("qdiscs are left: %s", q.Type())
 			}
 		}
 		if got := h.links(); got != name {

@@ -170,7 +170,7 @@ func TestRegion(t *testing.T) {
 	}
 	for _, title := range []string{"", "memory-backend-memfd", "unnest;t;memory.a.b;x", "unnest;t;nic.a.b;" + strings.Repeat("A", 43)} {
 		if _, ok := parseTitle(title); ok {
-			t.Errorf("%q is taken for a region", title)
+			t.Errorf("parseTitle accepts %q", title)
 		}
 	}
 }

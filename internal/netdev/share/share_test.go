@@ -32,7 +32,7 @@ func TestNoID(t *testing.T) {
 			t.Errorf("%q: got %v", i, err)
 		}
 		if _, ok := ParseID(i.String()); ok {
-			t.Errorf("%q is taken for an ID", i.String())
+			t.Errorf("ParseID accepts %q", i.String())
 		}
 	}
 	if err := (ID{Volume, "web", "a.b"}).Validate(); !errors.Is(err, ErrName) { // its text would be ambiguous

@@ -137,7 +137,7 @@ func TestOpenTaken(t *testing.T) {
 			t.Errorf("got %v, %v; want an error", second, err)
 		}
 		if got := links(t); !strings.Contains(got, "tap0") {
-			t.Errorf("the first is gone: %s", got)
+			t.Errorf("want tap0 to exist, links are %s", got)
 		}
 		if err := first.Close(); err != nil {
 			t.Error(err)
@@ -171,7 +171,7 @@ func TestOpenSharedDescriptor(t *testing.T) {
 			t.Error(err)
 		}
 		if got := links(t); got != "br0" {
-			t.Errorf("the last holder is gone, but there is %s", got)
+			t.Errorf("the last descriptor is closed, but devices are left: %s", got)
 		}
 	})
 }

@@ -78,7 +78,7 @@ func TestDelete(t *testing.T) {
 		}
 		got, err := links()
 		if want := "br1 br2 lo peer1 peer2 t0 v4094 v4094i v6 v6i"; got != want {
-			t.Errorf("there is %s, want %s", got, want)
+			t.Errorf("got %s, want %s", got, want)
 		}
 		return err
 	})
@@ -118,7 +118,7 @@ func TestAddFails(t *testing.T) {
 			}
 			after, err := links()
 			if after != before {
-				t.Errorf("%s: there is %s, want %s", c.name, after, before)
+				t.Errorf("%s: links are %s, want %s", c.name, after, before)
 			}
 			return err
 		})
@@ -235,7 +235,7 @@ func TestOpenRemovesLeftovers(t *testing.T) {
 			want := strings.Fields(c.want)
 			slices.Sort(want)
 			if got != strings.Join(want, " ") {
-				t.Errorf("%s: there is %s, want %s", c.name, got, want)
+				t.Errorf("%s: links are %s, want %s", c.name, got, want)
 			}
 			return errors.Join(err, tr.Close())
 		})

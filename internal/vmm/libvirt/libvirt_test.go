@@ -212,7 +212,7 @@ func TestPlug(t *testing.T) {
 	wantDevices(t, h.dial("node1"), all[0])
 	_, err = Dial(t.Context(), h.daemon.Socket, "node2")
 	if e, ok := errors.AsType[*rpc.Error](err); !ok || e.Code != rpc.CodeNoDomain {
-		t.Errorf("dial a domain that there is not: got %v", err)
+		t.Errorf("dial a domain that does not exist: got %v", err)
 	}
 }
 

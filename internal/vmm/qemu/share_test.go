@@ -36,7 +36,7 @@ func (m *machine) wantLeft(v *VMM, want ...string) {
 	left, err := v.OrphanedBackends(m.t.Context())
 	left = slices.DeleteFunc(left, func(id string) bool { _, ours := share.ParseID(id); return !ours })
 	if err != nil || !slices.Equal(left, want) {
-		m.t.Errorf("left over is %q, %v, want %q", left, err, want)
+		m.t.Errorf("orphaned backends: got %q, %v, want %q", left, err, want)
 	}
 }
 
