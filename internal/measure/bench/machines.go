@@ -28,7 +28,7 @@ func (b *Bench) bootMachines(ctx context.Context, n needs) error {
 				continue
 			}
 			if b.booting[key], err = b.launch(ctx, c, n); err != nil {
-				return err
+				return fmt.Errorf("configuration %s: %w", c.Name, err)
 			}
 		}
 	}
@@ -39,7 +39,7 @@ func (b *Bench) bootMachines(ctx context.Context, n needs) error {
 	}
 	for _, c := range b.spec.Configurations {
 		if _, err := b.bringUpMachines(ctx, c, n); err != nil {
-			return err
+			return fmt.Errorf("configuration %s: %w", c.Name, err)
 		}
 	}
 	return nil
@@ -264,7 +264,7 @@ func (b *Bench) startEngines(ctx context.Context) error {
 		}
 		for _, m := range b.machines(c) {
 			if err := m.start(ctx); err != nil {
-				return err
+				return fmt.Errorf("configuration %s: %w", c.Name, err)
 			}
 		}
 	}
