@@ -1,0 +1,116 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"unnest/internal/plan/summary"
+)
+
+// dollars are whole thousandths of a dollar.
+func dollars(thousandths int64) summary.Dollars { return summary.Dollars(thousandths * 1_000_000) }
+
+var planSettings = summary.Settings{Oversize: "drop", Moving: "vm", Emptying: "wasted", Requested: "vm", Wasted: "vm",
+	Catalogue: []summary.Model{{Name: "large", VCPU: 2, GiB: 8, Price: dollars(112)}, {Name: "xlarge", VCPU: 4, GiB: 16, Price: dollars(224), Pods: 110}}}
+
+var planReading = []summary.Reading{{Format: "csv", Files: 1, Rows: 12, Kept: 11, Users: 3, Pods: 4, Containers: 9, Broken: 1,
+	Excluded: []summary.Reason{{Why: "requests nothing", Rows: 1}}, Examples: []string{"pods.csv line 2: memory \"4GG\""}}}
+
+// threeUsers are a user who saves with hostlo, one who saves only with best, and one
+// without pods.
+func threeUsers() summary.Plan {
+	costs := func(kubernetes, hostlo, best int64) summary.Costs {
+		k, h, b := dollars(kubernetes), dollars(hostlo), dollars(best)
+		return summary.Costs{Kubernetes: k, Resize: k, Hostlo: h, Spread: b, Whole: k, Best: b}
+	}
+	return summary.Sum([]summary.User{
+		{Name: "<ann>", Pods: 2, Containers: 4, SplitHostlo: 1, SplitBest: 1, Cost: costs(448, 336, 336), Bound: dollars(336)},
+		{Name: "cyd", LeftOut: 1},
+		{Name: "dan", Pods: 1, Containers: 3, SplitBest: 1, Cost: costs(448, 448, 336), Bound: dollars(300)},
+	}, planSettings, planReading, nil)
+}
+
+func choices() summary.Frontier {
+	price := &summary.CutPrice{Latency: summary.Latency{Run: "r1", Directory: "runs/hostlo", State: "complete", Ratio: 2,
+		Cases: []summary.CaseLatency{{Case: "udp_rr/64", Unit: "us", SameNode: 10, Hostlo: 20, Ratio: 2, Low: 1.9, High: 2.1, Blocks: 6}}}, LinkCPU: .01, VCPU: dollars(56), Price: .00056}
+	return summary.NewFrontier([]summary.Choices{{User: "<ann>", Pods: 2, Containers: 4, Choices: []summary.Choice{{Cost: dollars(336), Cut: 2, Split: 1}, {Cost: dollars(448)}}}},
+		summary.LinkUse{From: "all", Pairs: 1}, price, planSettings, planReading)
+}
+
+func comingAndGoing() summary.Replay {
+	course := func(name string, cost int64) summary.Course {
+		return summary.Course{Plan: name, Cost: dollars(cost), Bought: 2, Rates: make([]summary.Dollars, summary.Moments)}
+	}
+	r := summary.Replay{To: 7200, Minimum: 60, Migrations: 10, Settings: planSettings, Traces: planReading,
+		PerUser: []summary.UserReplay{{User: "<ann>", Stays: 3, Containers: 4, LeftOut: 1, Plans: []summary.Course{course("kubernetes", 900), course("shared", 800), course("moved", 700)}}}}
+	r.Add()
+	return r
+}
+
+// Every plan is printed in every format: names are escaped, JSON is the summary itself,
+// CSV has one width, and samples are refused.
+func TestPlansInEveryFormat(t *testing.T) {
+	for name, doc := range map[string]Document{"plan": Plan(threeUsers()), "frontier": Frontier(choices()), "replay": Replay(comingAndGoing()), "empty": Plan(summary.Sum(nil, planSettings, nil, nil))} {
+		printed := map[string]string{}
+		for _, f := range Formats {
+			var out bytes.Buffer
+			if err := f.Print(&out, doc); (err != nil) != (f.Name == "gobench" || f.Name == "pkb") {
+				t.Errorf("%s as %s: %v", name, f.Name, err)
+			}
+			printed[f.Name] = out.String()
+		}
+		if page := printed["html"]; strings.Contains(page, "<ann>") || name != "empty" && !strings.Contains(page, "&lt;ann&gt;") {
+			t.Errorf("%s: the page does not escape names", name)
+		}
+		data, err := json.Marshal(doc.Data)
+		var want, got any
+		if err := errors.Join(err, json.Unmarshal(data, &want), json.Unmarshal([]byte(printed["json"]), &got)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: JSON (-want +got):\n%s", name, diff)
+		}
+		if _, err := csv.NewReader(strings.NewReader(printed["csv"])).ReadAll(); err != nil {
+			t.Errorf("%s: CSV: %v", name, err)
+		}
+	}
+}
+
+func TestPlanFindings(t *testing.T) {
+	doc := Plan(threeUsers())
+	want := []string{
+		"2 users, 3 pods, 7 containers. Each user has VMs of their own.",
+		"hostlo costs 0.784 $/h, kubernetes 0.896 $/h (-12.50 %). 1 of 2 users (50.00 %) save.",
+		"best costs 0.672 $/h (-25.00 %). It is 5.66 % above the bound, and proved optimal for 1 of 2 users.",
+		"hostlo splits 1 pod over several VMs, best 2.",
+	}
+	if got := strings.Join(doc.Headlines, "\n"); got != strings.Join(want, "\n") {
+		t.Errorf("headlines\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+	}
+	warnings := strings.Join(doc.Warnings, "\n")
+	for _, want := range []string{"Left out: 1 pod too large for any VM (oversize: drop).", "1 row of csv cannot be read: pods.csv line 2", "Not counted: 1 user without any pod that fits on a VM."} {
+		if !strings.Contains(warnings, want) {
+			t.Errorf("warnings lack %q:\n%s", want, warnings)
+		}
+	}
+	for _, c := range doc.Groups[1].Charts {
+		if len(c.Series) != 2 || len(c.Series[0].Values) == 0 || c.Kind == Lines && len(c.Series[0].X) != len(c.Series[0].Values) {
+			t.Errorf("chart %s: %+v", c.ID, c)
+		}
+	}
+}
+
+// A line falls from the share of users who save to 0.
+func TestSavingCurve(t *testing.T) {
+	s := savingCurve(threeUsers()).Series[1]
+	want := []Number{0, 25, 25, 25, 25}
+	if len(s.X) != len(want) || s.Values[0] != 100 || s.Values[len(want)-1] != 0 {
+		t.Errorf("best: %v over %v", s.Values, s.X)
+	}
+}
