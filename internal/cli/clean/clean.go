@@ -1,5 +1,5 @@
-// Package clean is the command "unnest clean": it removes what runs left on this
-// machine that were killed.
+// Package clean is the command "unnest clean": it removes what killed runs left on this
+// machine.
 package clean
 
 import (
@@ -34,14 +34,13 @@ func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error)
 	cmd := &cobra.Command{
 		Use:   "clean",
 		Short: "Remove what killed runs left on this machine",
-		Long: `Remove what runs left on this machine that were killed: their guests (QEMU), host
-daemons and clients, network namespaces with all bridges, TAPs and rules in them,
-state directories, work directories and control groups. It prints what it removes.
+		Long: `Remove what killed runs left on this machine: processes (QEMU, host daemons,
+clients), network namespaces with their bridges, TAPs and rules, state directories,
+work directories and control groups. It prints each of them.
 
-Live runs and guests of "unnest vm up" are not touched: each holds a lock that ends
-with its process, or is marked to stay. Run directories, images and other files in
-the cache stay. "unnest bench" removes the same of its own state directory before it
-starts.`,
+Active runs are not touched, nor are guests of "unnest vm up": stop these with
+"unnest vm down". Run directories, guest images and the rest of the cache stay, too.
+"unnest bench" cleans its own state directory before each run.`,
 		Example: `  unnest clean --dry-run
   unnest clean`,
 		Args: usage.Args(),
