@@ -8,12 +8,36 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 
 	"unnest/internal/measure/stack"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/place"
 )
+
+// remote logs in to the host of a configuration. Its containers have the user space
+// of our guests.
+func (b *Bench) remote(ctx context.Context, c stack.Configuration) (*machine, error) {
+	run := b.lab.Name
+	layer, _ := c.Stack.Engine()
+	if layer == stack.Docker {
+		run += ".docker" // the run may use the host with another engine, too
+	}
+	r, m, err := newRemote(ctx, c, run)
+	if err != nil {
+		return nil, err
+	}
+	r.step, m.container = b.images.builder.Progress, r.container
+	m.startEngine = func(ctx context.Context) error {
+		note, err := r.startEngine(ctx, enginesOf(layer), m.facts.Arch, b.images.archive)
+		if err == nil && !slices.Contains(b.facts.Notes, note) { // two layers can lead to the same engine
+			b.facts.Notes = append(b.facts.Notes, note)
+		}
+		return err
+	}
+	return m, nil
+}
 
 // enginesOf lists the commands that can serve a stack's engine layer on a user's host:
 // first the engine that the layer is called after, then engines with the same command

@@ -1,11 +1,14 @@
 package guest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // CacheDir is the directory of guest images: $UNNEST_CACHE, or unnest in the user's
@@ -51,6 +54,53 @@ func (b *Builder) removeStale() error {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("clean the image cache: %w", err)
+	}
+	return nil
+}
+
+// lock locks the cache for this process.
+func (b *Builder) lock(ctx context.Context) (unlock func(), err error) {
+	if err := os.MkdirAll(b.Cache, 0o755); err != nil {
+		return nil, fmt.Errorf("create image cache: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(b.Cache, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("lock image cache: %w", err)
+	}
+	for reported := false; ; {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.Join(fmt.Errorf("lock image cache %s: %w", b.Cache, err), f.Close())
+		}
+		if !reported {
+			b.report("waiting for another unnest that builds an image in %s", b.Cache)
+			reported = true
+		}
+		if err := sleep(ctx, pollInterval); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
+}
+
+// whole creates the directory path with the content that fill makes, completely or not
+// at all.
+func (b *Builder) whole(path string, fill func(tmp string) error) error {
+	tmp := path + ".part"
+	if err := os.RemoveAll(tmp); err != nil {
+		return fmt.Errorf("remove unfinished %s: %w", tmp, err)
+	}
+	err := os.Mkdir(tmp, 0o755)
+	if err == nil {
+		err = fill(tmp)
+	}
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(tmp))
 	}
 	return nil
 }

@@ -2,15 +2,11 @@ package guest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,20 +19,6 @@ type Image struct {
 	Compressed string // path of the same kernel as Debian ships it
 	Initrd     string
 	Root       string // path of a raw ext4 image
-}
-
-// The least size of a root file system, and its least free space, in bytes. Its file is
-// sparse.
-const (
-	minimumSize = 4 << 30
-	minimumFree = 3 << 30
-)
-
-// rootSize returns the size of a root file system with content bytes of files, in whole
-// GiB.
-func rootSize(content int64) int64 {
-	const gib = 1 << 30
-	return max(minimumSize, (content+minimumFree+gib-1)/gib*gib)
 }
 
 // Builder makes guest images and keeps them in Cache.
@@ -110,53 +92,6 @@ func (b *Builder) readFiles(arch Arch) (map[string][]byte, error) {
 	return files, nil
 }
 
-// lock locks the cache for this process.
-func (b *Builder) lock(ctx context.Context) (unlock func(), err error) {
-	if err := os.MkdirAll(b.Cache, 0o755); err != nil {
-		return nil, fmt.Errorf("create image cache: %w", err)
-	}
-	f, err := os.OpenFile(filepath.Join(b.Cache, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("lock image cache: %w", err)
-	}
-	for reported := false; ; {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, errors.Join(fmt.Errorf("lock image cache %s: %w", b.Cache, err), f.Close())
-		}
-		if !reported {
-			b.report("waiting for another unnest that builds an image in %s", b.Cache)
-			reported = true
-		}
-		if err := sleep(ctx, pollInterval); err != nil {
-			return nil, errors.Join(err, f.Close())
-		}
-	}
-}
-
-// whole creates the directory path with the content that fill makes, completely or not
-// at all.
-func (b *Builder) whole(path string, fill func(tmp string) error) error {
-	tmp := path + ".part"
-	if err := os.RemoveAll(tmp); err != nil {
-		return fmt.Errorf("remove unfinished %s: %w", tmp, err)
-	}
-	err := os.Mkdir(tmp, 0o755)
-	if err == nil {
-		err = fill(tmp)
-	}
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		return errors.Join(err, os.RemoveAll(tmp))
-	}
-	return nil
-}
-
 // Root returns the directory with the unpacked Debian packages of a recipe, without the
 // builder's files. It is shared: do not write to it.
 func (b *Builder) Root(ctx context.Context, r Recipe) (string, error) {
@@ -214,134 +149,4 @@ func (b *Builder) run(ctx context.Context, env []string, args ...string) error {
 		return fmt.Errorf("run %s: %w: %s", args[0], err, causeOf(string(out)))
 	}
 	return nil
-}
-
-// assemble writes the kernel, the initrd and the root image of r into dir.
-func (b *Builder) assemble(ctx context.Context, r Recipe, debian string, added map[string][]byte, dir string) error {
-	b.report("assembling the guest image")
-	root := filepath.Join(dir, "root")
-	// With hard links, our files replace names and leave the unpacked Debian as it is.
-	if err := b.run(ctx, nil, "cp", "--archive", "--link", debian, root); err != nil {
-		return err
-	}
-	files, err := overlayFiles()
-	if err != nil {
-		return err
-	}
-	if err := b.kernel(ctx, r, root, files["initrd:/init"], dir); err != nil {
-		return err
-	}
-	delete(files, "initrd:/init")
-	maps.Copy(files, added)
-	if err := addFiles(root, files); err != nil {
-		return err
-	}
-	images := filepath.Join(root, "usr/share/unnest/images")
-	if err := os.MkdirAll(images, 0o755); err != nil {
-		return err
-	}
-	if err := writeContainerImage(ctx, filepath.Join(images, "tools.tar"), root, r); err != nil {
-		return err
-	}
-	if r.Whole {
-		if err := b.linkWhole(ctx, root); err != nil {
-			return err
-		}
-	}
-	if err := b.ext4(ctx, root, filepath.Join(dir, "root.ext4")); err != nil {
-		return err
-	}
-	return os.RemoveAll(root)
-}
-
-// kernel writes the uncompressed kernel and the initrd into dir.
-func (b *Builder) kernel(ctx context.Context, r Recipe, root string, init []byte, dir string) error {
-	release, err := kernelRelease(root)
-	if err != nil {
-		return err
-	}
-	bzImage, err := os.ReadFile(filepath.Join(root, "boot/vmlinuz-"+release))
-	if err != nil {
-		return fmt.Errorf("read kernel: %w", err)
-	}
-	elf := bzImage // those of other architectures are not compressed, or decompress fast
-	if r.Arch.or() == AMD64 {
-		if elf, err = uncompressKernel(ctx, bzImage); err != nil {
-			return fmt.Errorf("kernel %s: %w", release, err)
-		}
-	}
-	initrd, err := buildInitrd(ctx, root, release, r.Modules, init)
-	if err != nil {
-		return err
-	}
-	return errors.Join(
-		os.WriteFile(filepath.Join(dir, "vmlinux"), elf, 0o644),
-		os.WriteFile(filepath.Join(dir, "vmlinuz"), bzImage, 0o644),
-		os.WriteFile(filepath.Join(dir, "initrd"), initrd, 0o644))
-}
-
-func kernelRelease(root string) (string, error) {
-	found, err := filepath.Glob(filepath.Join(root, "boot/vmlinuz-*"))
-	if err != nil || len(found) != 1 {
-		return "", fmt.Errorf("find kernel in %s: want one vmlinuz, found %d", root, len(found))
-	}
-	return strings.TrimPrefix(filepath.Base(found[0]), "vmlinuz-"), nil
-}
-
-// addFiles writes executable files into root. It replaces existing files and links
-// without changing what they are linked to.
-func addFiles(root string, files map[string][]byte) error {
-	for path, content := range files {
-		target := filepath.Join(root, path)
-		err := os.MkdirAll(filepath.Dir(target), 0o755)
-		if err == nil {
-			err = os.Remove(target)
-		}
-		if err == nil || errors.Is(err, fs.ErrNotExist) {
-			err = os.WriteFile(target, content, 0o755)
-		}
-		if err != nil {
-			return fmt.Errorf("add %s to the guest image: %w", path, err)
-		}
-	}
-	return nil
-}
-
-// diskUsage returns the disk space of the files below root in bytes. It counts hard
-// links once.
-func diskUsage(root string) (int64, error) {
-	var sum int64
-	seen := map[uint64]bool{}
-	err := filepath.WalkDir(root, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		if s := info.Sys().(*syscall.Stat_t); !seen[s.Ino] {
-			seen[s.Ino] = true
-			sum += s.Blocks * 512
-		}
-		return nil
-	})
-	return sum, err
-}
-
-// ext4 packs the directory root into the file path without a mount.
-func (b *Builder) ext4(ctx context.Context, root, path string) error {
-	content, err := diskUsage(root)
-	if err != nil {
-		return fmt.Errorf("create root image: %w", err)
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(f.Truncate(rootSize(content)), f.Close()); err != nil {
-		return fmt.Errorf("create root image: %w", err)
-	}
-	// No journal: the disk of a guest is a snapshot that is discarded.
-	return b.run(ctx, nil, "mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-d", root, path)
 }
