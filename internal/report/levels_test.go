@@ -180,7 +180,7 @@ func TestFiguresPerVCPU(t *testing.T) {
 	if s := estimateOf(t, doc, "cpu", "L1-3", response).Step; s.PerVCPU.Defined() {
 		t.Errorf("a response time was divided by the vCPUs: %+v", s)
 	}
-	for name, options := range map[string]map[string]string{"all the same": {"vcpus": "4"}, "not told": nil} {
+	for name, options := range map[string]map[string]string{"all the same": {"vcpus": "4"}, "unknown": nil} {
 		run, samples := nested(6)
 		for i := range run.Configurations {
 			run.Configurations[i].Options = options
@@ -228,7 +228,7 @@ func TestLevelCharts(t *testing.T) {
 	}
 }
 
-func TestPublishedStandsBesideWhatItMatches(t *testing.T) {
+func TestPublishedMatchesLevels(t *testing.T) {
 	doc := buildNested()
 	tests := []struct {
 		configuration, metric string
@@ -250,7 +250,7 @@ func TestPublishedStandsBesideWhatItMatches(t *testing.T) {
 		}
 	}
 	if p := estimateOf(t, doc, "memory_write", "L1", throughput).Step.Published; p != nil {
-		t.Errorf("memory write stands beside %+v", p)
+		t.Errorf("memory write has published means: %+v", p)
 	}
 	if n := len(levelGroup(t, doc, "memory_write").Tables); n != 2 {
 		t.Errorf("%d tables for a case of one metric of which nothing is published, want 2", n)
@@ -270,7 +270,7 @@ func TestPublishedStandsBesideWhatItMatches(t *testing.T) {
 	}
 }
 
-// What is missing, constant or too little is told, not tested.
+// Missing, constant or too few values are reported instead of tested.
 func TestLevelsWithHoles(t *testing.T) {
 	run, samples := nested(6)
 	samples = slices.DeleteFunc(samples, func(s result.Sample) bool {
@@ -307,7 +307,7 @@ func TestLevelsWithHoles(t *testing.T) {
 	}
 }
 
-// Across levels the boot is what is repeated: who boots less often is told so.
+// Across levels a boot is the unit of repetition: a note names guests with fewer boots.
 func TestBootNotes(t *testing.T) {
 	notes := strings.Join(levelGroup(t, buildNested(), "cpu").Tables[2].Notes, "\n")
 	for name, want := range map[string]bool{"L1": true, "L1-3": true, "L2-2": true, "L2": false, "L0": false} {
@@ -338,7 +338,7 @@ func TestPublishedMatches(t *testing.T) {
 	}
 	for _, unit := range []string{"MiB/s", "Mbit/s"} {
 		if _, _, ok := publishedMean(thesis[0], result.Metric{Name: throughput, Unit: unit}); ok {
-			t.Errorf("transactions per second stand beside %s", unit)
+			t.Errorf("transactions per second match %s", unit)
 		}
 	}
 	for name, want := range map[string]bool{"L1": true, "L1-3": true, "L1.small": true, "L10": false, "xL1": false} {

@@ -49,8 +49,7 @@ func pods() (result.Run, []result.Sample) {
 	return run, samples
 }
 
-// Each published ratio stands beside ours of the sizes that it is about, and what we
-// have not measured beside nothing.
+// Each published ratio is listed with our ratios of its sizes, unless we have none.
 func TestPublishedRatios(t *testing.T) {
 	run, samples := pods()
 	doc := Build(run, samples, Options{Papers: Papers{Ratios: []papers.Ratio{

@@ -43,21 +43,21 @@ func configuration(name, stack string) result.Configuration {
 // Reports of runs that repeat a paper show its figures.
 func TestBuildShowsPapers(t *testing.T) {
 	levels := buildPapers(suiteRun(t, "sysbench", configuration("L0", "metal"), configuration("L1", "vm"), configuration("L2", "vm/vm")))
-	beside := map[string]int{}
+	published := map[string]int{}
 	for _, e := range levels.Estimates {
 		if e.Step != nil {
-			beside[e.Case] += len(e.Step.Published)
+			published[e.Case] += len(e.Step.Published)
 		}
 	}
 	for _, name := range []string{"sysbench-cpu", "sysbench-threads", "sysbench-memory-write", "sysbench-memory-read", "sysbench-oltp"} {
-		if beside[name] == 0 {
-			t.Errorf("no published mean beside %s", name)
+		if published[name] == 0 {
+			t.Errorf("no published mean for %s", name)
 		}
 	}
 	disk := buildPapers(suiteRun(t, "disk", configuration("metal.local", "metal"), configuration("vm.aufs", "vm/containerd")), "a note")
 	for _, e := range disk.Estimates {
 		if e.Primary && (e.Score == nil || e.Score.Published == nil) {
-			t.Errorf("no published score beside %s in %s", e.Case, e.Configuration)
+			t.Errorf("no published score for %s in %s", e.Case, e.Configuration)
 		}
 	}
 	if got := disk.Suites[0].Totals[1].Published; got == nil || got.Total != "9.66" || got.Cases != 18 {
@@ -70,13 +70,13 @@ func TestBuildShowsPapers(t *testing.T) {
 		doc := buildPapers(suiteRun(t, name, configuration("metal.local", "metal"), configuration("vm.local", "vm")))
 		for _, total := range doc.Suites[0].Totals {
 			if total.Published == nil || total.Published.Table != 3 {
-				t.Errorf("%s: total of %s beside %+v", name, total.Configuration, total.Published)
+				t.Errorf("%s: published total of %s: %+v", name, total.Configuration, total.Published)
 			}
 		}
 	}
 }
 
-// The cases of the study of Table 4 are those that its scores stand beside.
+// The scores of Table 4 are of the cases of the study that repeats it.
 func TestNetworkScores(t *testing.T) {
 	file, data, err := experiments.Open("multilevel-network")
 	if err != nil {
@@ -86,17 +86,17 @@ func TestNetworkScores(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	beside := 0
+	published := 0
 	for _, s := range AllPapers().Scores {
 		if s.Table == 4 {
-			beside++
+			published++
 			if !slices.ContainsFunc(spec.Cases, func(c experiment.Case) bool { return c.Name == s.Case }) {
 				t.Errorf("the study has no case %s", s.Case)
 			}
 		}
 	}
-	if want := len(spec.Cases) * len(spec.Configurations); beside != want {
-		t.Errorf("%d scores, want %d", beside, want)
+	if want := len(spec.Cases) * len(spec.Configurations); published != want {
+		t.Errorf("%d scores, want %d", published, want)
 	}
 }
 

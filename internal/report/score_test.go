@@ -394,7 +394,7 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// The paper stands beside what it measured, named as such, and nowhere else.
+// The figures of the paper are listed only with the cases and configurations that it has.
 func TestPublishedScores(t *testing.T) {
 	doc := buildSuite()
 	tables := groupTitled(t, doc, "Suite disk: scores").Tables
