@@ -200,22 +200,18 @@ func (c *Comparison) claim(claim Claim, e Estimate) {
 // estimate that a comparison is against.
 func adjust(estimates []Estimate, o Options, lookup func(Estimate, Comparison) Estimate) {
 	type pair struct{ suite, name, a, b string }
-	var order []pair
-	ps := map[pair]float64{}
+	index := map[pair]int{} // in family
+	var family []float64
 	key := func(e Estimate, c Comparison) pair {
 		return pair{e.Suite, e.Case, min(e.Configuration, c.Baseline), max(e.Configuration, c.Baseline)}
 	}
 	for _, e := range estimates {
 		for _, c := range e.Comparisons {
-			if _, known := ps[key(e, c)]; !known {
-				order = append(order, key(e, c))
-				ps[key(e, c)] = float64(c.P)
+			if _, known := index[key(e, c)]; !known {
+				index[key(e, c)] = len(family)
+				family = append(family, float64(c.P))
 			}
 		}
-	}
-	family := make([]float64, len(order))
-	for i, k := range order {
-		family[i] = ps[k]
 	}
 	adjusted := stats.Holm(family)
 	for i := range estimates {
@@ -223,7 +219,7 @@ func adjust(estimates []Estimate, o Options, lookup func(Estimate, Comparison) E
 		for j := range e.Comparisons {
 			c := &e.Comparisons[j]
 			base := lookup(*e, *c)
-			c.verdict(*e, base, adjusted[slices.Index(order, key(*e, *c))], o.Alpha)
+			c.verdict(*e, base, adjusted[index[key(*e, *c)]], o.Alpha)
 			c.claim(*o.Equivalence, *e)
 			c.Words, c.Short = verdictWords(*e, base, *c, *o.Equivalence)
 		}

@@ -44,23 +44,19 @@ type page struct {
 	Style   template.CSS
 	Library template.JS // empty when there are no charts
 	Script  template.JS
-	Data    chartData
-}
-
-// chartData is what the script draws.
-type chartData struct {
-	Charts []Chart `json:"charts"`
+	Data    map[string][]Chart
 }
 
 // HTML prints doc as one self-contained file. The charts need JavaScript; the tables
 // hold the same values.
 func HTML(w io.Writer, doc Document) error {
 	p := page{Document: doc, Style: template.CSS(pageStyle), Script: template.JS(pageScript)}
+	var charts []Chart
 	for _, g := range doc.Groups {
-		p.Data.Charts = append(p.Data.Charts, g.Charts...)
+		charts = append(charts, g.Charts...)
 	}
-	if len(p.Data.Charts) > 0 {
-		p.Library = template.JS(chartLibrary)
+	if len(charts) > 0 {
+		p.Library, p.Data = template.JS(chartLibrary), map[string][]Chart{"charts": charts}
 	}
 	bound, err := pageTemplate.Clone()
 	if err == nil {

@@ -75,7 +75,7 @@ func TestHTMLEscapesNames(t *testing.T) {
 	}
 	_, island, _ := strings.Cut(got, `id="report-data">`)
 	island, _, _ = strings.Cut(island, "</script>")
-	var data chartData
+	var data struct{ Charts []Chart }
 	if err := json.Unmarshal([]byte(strings.ReplaceAll(island, "null", "0")), &data); err != nil {
 		t.Fatalf("parse the data of the charts: %v", err)
 	}

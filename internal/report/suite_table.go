@@ -133,15 +133,7 @@ func (b *builder) sparseNotes(estimates []Estimate) []string {
 	all := tooFewAgainst(b.baselines(), estimates)
 	notes := tooFewNotes(all)
 	for _, name := range without(b.baselines(), all) {
-		few, judged := 0, 0
-		for _, e := range estimates {
-			if c := e.against(name); c != nil && c.Verdict != "" {
-				judged++
-				if c.Verdict == stats.TooFew {
-					few++
-				}
-			}
-		}
+		few, judged := verdicts(estimates, name)
 		if few > 0 {
 			notes = append(notes, fmt.Sprintf("Too few samples for a verdict against %s in %d of %d comparisons: a verdict takes %d of each.", name, few, judged, stats.MinRepetitions))
 		}

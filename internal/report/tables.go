@@ -40,22 +40,26 @@ func (b *builder) mainTable(g Group, estimates []Estimate) Table {
 	return t
 }
 
-// tooFewAgainst returns those of baselines against which no comparison of a table
-// has enough samples.
+// tooFewAgainst returns the baselines against which no comparison of a table has enough
+// samples.
 func tooFewAgainst(baselines []string, estimates []Estimate) []string {
-	var few []string
-	for _, name := range baselines {
-		some, decided := false, false
-		for _, e := range estimates {
-			if c := e.against(name); c != nil && c.Verdict != "" {
-				some, decided = true, decided || c.Verdict != stats.TooFew
+	return slices.DeleteFunc(slices.Clone(baselines), func(name string) bool {
+		few, judged := verdicts(estimates, name)
+		return judged == 0 || few < judged
+	})
+}
+
+// verdicts counts the verdicts against a baseline, and those with too few samples.
+func verdicts(estimates []Estimate, baseline string) (few, judged int) {
+	for _, e := range estimates {
+		if c := e.against(baseline); c != nil && c.Verdict != "" {
+			judged++
+			if c.Verdict == stats.TooFew {
+				few++
 			}
 		}
-		if some && !decided {
-			few = append(few, name)
-		}
 	}
-	return few
+	return few, judged
 }
 
 // tooFewNotes say once what would be in every row.
