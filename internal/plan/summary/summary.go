@@ -6,8 +6,8 @@
 // pods come and go. All are values: shards that Merge puts together equal one run byte
 // for byte, because costs are whole billionths of a dollar.
 //
-// Packing belongs to package plan, wording to package report, reading traces and
-// files to the caller.
+// Packing belongs to package pack, wording to package report, reading traces and files to
+// the caller.
 package summary
 
 import (
@@ -19,7 +19,7 @@ import (
 	"unnest/internal/plan/pack"
 )
 
-// Schemes are the ways of planning, in the order in which they are printed.
+// Schemes are the planners, in the order of reports.
 var Schemes = []string{"kubernetes", "resize", "hostlo", "spread", "whole", "best"}
 
 // Savers are the schemes of Savings.
@@ -63,7 +63,7 @@ type User struct {
 	Bound       Dollars `json:"bound"`
 }
 
-// NewUser returns the row of a study whose lower bound is bound.
+// NewUser returns the figures of one user, with a lower bound of the cost.
 func NewUser(s pack.Comparison, bound int64) User {
 	return User{
 		Name: s.User.Name, Pods: len(s.User.Pods), Containers: Containers(s.User), LeftOut: len(s.Left),
