@@ -5,16 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"unnest/internal/cli/usage"
-	"unnest/internal/plan/catalogue"
 	"unnest/internal/plan/cluster"
 	"unnest/internal/plan/pack"
 	"unnest/internal/plan/summary"
@@ -173,98 +169,6 @@ func parsePeriod(text string) (*trace.Period, error) {
 		return nil, usage.Errorf("--at %s: want a time since the trace's 0, such as 0 or 50m, or two, such as 1h..2h", text)
 	}
 	return &trace.Period{From: a, To: b}, nil
-}
-
-// loadCatalogue returns the models on sale, with what is allocatable to pods.
-func loadCatalogue(opts Options) (cluster.Catalogue, error) {
-	var all cluster.Catalogue
-	for _, name := range opts.Catalogues {
-		c, err := oneCatalogue(name)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, c...)
-	}
-	all, err := choose(all, opts.Models)
-	if err != nil {
-		return nil, err
-	}
-	reserve := catalogue.Reserve{}
-	if opts.KubeReserved != "none" {
-		reserve.Kube = catalogue.Reservation(opts.KubeReserved)
-	}
-	if opts.SystemReserved != "" {
-		if reserve.System, _, err = parseResources("system-reserved", opts.SystemReserved, false); err != nil {
-			return nil, err
-		}
-	}
-	if opts.Daemons != "" {
-		if reserve.DaemonSets, reserve.DaemonPods, err = parseResources("daemonsets", opts.Daemons, true); err != nil {
-			return nil, err
-		}
-	}
-	return catalogue.Allocatable(all, reserve)
-}
-
-// oneCatalogue returns the built-in catalogue of that name, or reads the file.
-func oneCatalogue(name string) (cluster.Catalogue, error) {
-	if !slices.Contains(catalogue.Names(), name) {
-		data, err := os.ReadFile(name)
-		if err == nil {
-			return catalogue.Parse(name, data)
-		}
-		if !os.IsNotExist(err) {
-			return nil, fmt.Errorf("catalogue: %w", err)
-		}
-	}
-	return catalogue.Builtin(name)
-}
-
-// choose keeps the named models; no names keep all.
-func choose(c cluster.Catalogue, names []string) (cluster.Catalogue, error) {
-	if len(names) == 0 {
-		return c, nil
-	}
-	var kept cluster.Catalogue
-	for _, name := range names {
-		at := slices.IndexFunc(c, func(m cluster.Model) bool { return m.Name == name })
-		if at < 0 {
-			var known []string
-			for _, m := range c {
-				known = append(known, m.Name)
-			}
-			return nil, fmt.Errorf("model %q is not in the catalogue: want one of %s", name, strings.Join(known, ", "))
-		}
-		kept = append(kept, c[at])
-	}
-	return kept, nil
-}
-
-// parseResources reads VCPU,MEMORY or VCPU,MEMORY,PODS in the notation of Kubernetes.
-func parseResources(flag, text string, pods bool) (r cluster.Resources, n int, err error) {
-	want, form := 2, "VCPU,MEMORY, such as 4,16Gi"
-	if pods {
-		want, form = 3, "VCPU,MEMORY,PODS, such as 0.3,500Mi,4"
-	}
-	wrong := usage.Errorf("--%s %s: want %s", flag, text, form)
-	parts := strings.Split(text, ",")
-	if len(parts) != want {
-		return r, 0, wrong
-	}
-	cpu, errCPU := resource.ParseQuantity(parts[0])
-	memory, errMemory := resource.ParseQuantity(parts[1])
-	if errCPU != nil || errMemory != nil || cpu.Sign() < 0 || memory.Sign() < 0 {
-		return r, 0, wrong
-	}
-	if cpu.Cmp(resource.MustParse("1M")) > 0 || memory.Cmp(resource.MustParse("1Pi")) > 0 {
-		return r, 0, wrong
-	}
-	if pods {
-		if n, err = strconv.Atoi(parts[2]); err != nil || n < 0 {
-			return r, 0, wrong
-		}
-	}
-	return cluster.Resources{CPU: cpu.ScaledValue(resource.Nano), Memory: memory.Value()}, n, nil
 }
 
 func parseShard(text string) (*summary.Shard, error) {

@@ -1,19 +1,13 @@
 package trace
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/klauspost/compress/gzip"
 )
 
 // stdinPath is the path that stands for standard input.
@@ -161,118 +155,6 @@ func tableOf(file string, names []string) string {
 		}
 	}
 	return ""
-}
-
-// archives are formats that open does not unpack, by their first bytes.
-var archives = []struct{ magic, name, fix string }{
-	{"PK\x03\x04", "a zip archive", "unzip it"},
-	{"\x28\xb5\x2f\xfd", "compressed with zstd", "run unzstd on it"},
-	{"\xfd7zXZ\x00", "compressed with xz", "run unxz on it"},
-	{"BZh", "compressed with bzip2", "run bunzip2 on it"},
-}
-
-// open opens a file, or standard input, and decompresses gzip, which it tells by the
-// content. Reading standard input ends with the context.
-func open(ctx context.Context, path string, stdin io.Reader) (io.ReadCloser, error) {
-	if path == stdinPath {
-		if stdin == nil {
-			return nil, fmt.Errorf("%s: not available: name a file", stdinName)
-		}
-		pr, pw := io.Pipe()
-		go func() {
-			_, err := io.Copy(pw, stdin)
-			pw.CloseWithError(err) //nolint:errcheck // never fails
-		}()
-		context.AfterFunc(ctx, func() { pw.CloseWithError(context.Cause(ctx)) }) //nolint:errcheck // never fails
-		r, err := decompress(stdinName, pr)
-		return io.NopCloser(r), err
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	r, err := decompress(path, file)
-	if err != nil {
-		file.Close() //nolint:errcheck // only read
-		return nil, err
-	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{r, file}, nil
-}
-
-// Scan decompresses files and counts their lines, which no reader does faster, and returns
-// the number of decompressed bytes.
-func Scan(ctx context.Context, paths []string) (n int64, err error) {
-	files, err := expand(paths)
-	if err != nil {
-		return 0, err
-	}
-	for _, path := range files {
-		r, err := open(ctx, path, nil)
-		if err != nil {
-			return n, err
-		}
-		var lines lineCounter
-		m, err := io.Copy(&lines, r)
-		n += m
-		if err = errors.Join(err, r.Close(), context.Cause(ctx)); err != nil {
-			return n, inFile(path, err)
-		}
-	}
-	return n, nil
-}
-
-type lineCounter int
-
-func (c *lineCounter) Write(p []byte) (int, error) {
-	*c += lineCounter(bytes.Count(p, []byte{'\n'}))
-	return len(p), nil
-}
-
-func decompress(path string, r io.Reader) (io.Reader, error) {
-	plain := bufio.NewReaderSize(r, 1<<16)
-	head, err := plain.Peek(6)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	for _, a := range archives {
-		if bytes.HasPrefix(head, []byte(a.magic)) {
-			return nil, fmt.Errorf("%s: is %s: %s first", path, a.name, a.fix)
-		}
-	}
-	if !bytes.HasPrefix(head, []byte{0x1f, 0x8b}) {
-		return plain, notTar(path, plain)
-	}
-	unzipped, err := gzip.NewReader(plain)
-	if err != nil {
-		return nil, readError(path, err)
-	}
-	content := bufio.NewReaderSize(unzipped, 1<<16)
-	return content, notTar(path, content)
-}
-
-// notTar returns an error for a tar archive, which is what Alibaba publishes.
-func notTar(path string, r *bufio.Reader) error {
-	head, err := r.Peek(262)
-	if err != nil && !errors.Is(err, io.EOF) && len(head) == 0 {
-		return readError(path, err)
-	}
-	if len(head) == 262 && string(head[257:]) == "ustar" {
-		return fmt.Errorf("%s: is a tar archive: unpack it first", path)
-	}
-	return nil
-}
-
-func readError(path string, err error) error {
-	switch {
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%s: the compressed data ends early: the file is incomplete; fetch it again", path)
-	case errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader):
-		return fmt.Errorf("%s: %w: the file is damaged; fetch it again", path, err)
-	}
-	return fmt.Errorf("%s: %w", path, err)
 }
 
 // joined returns the files of the table that is joined to another. If none are named, it

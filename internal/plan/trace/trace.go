@@ -19,7 +19,6 @@ package trace
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -69,90 +68,6 @@ type Period struct {
 
 // At returns the period that is one instant.
 func At(t time.Duration) *Period { return &Period{t, t} }
-
-// Report says what became of every row: Rows is the sum of Kept, Broken and Excluded.
-type Report struct {
-	Format     string
-	Files      int      // files read
-	Unread     []string // files that begin after the period
-	Rows       int      // lines or records, without headers and blank lines
-	Kept       int      // rows in the result
-	Excluded   []Count  // rows not in the result, by reason
-	Notes      []Count  // rows kept with a remark, by reason
-	Broken     int      // rows that could not be parsed
-	Examples   []Broken // the first of them
-	Users      int
-	Pods       int
-	Containers int
-
-	excluded, notes [reasons]int
-}
-
-// Count is a number of rows.
-type Count struct {
-	Reason Reason
-	Rows   int
-}
-
-// Broken is a line that could not be parsed. Files without lines count records.
-type Broken struct {
-	File string
-	Line int
-	Err  error
-}
-
-func (b Broken) String() string { return fmt.Sprintf("%s line %d: %v", b.File, b.Line, b.Err) }
-
-// Reason says why a row is excluded or noted.
-type Reason uint8
-
-// The reasons.
-const (
-	kept       Reason = iota
-	NoRequest         // neither CPU nor memory
-	Negative          // a request below zero
-	NotANumber        // NaN or infinite
-	Beyond            // more than a million vCPUs or 1 PiB
-	Invalid           // marked as invalid by the publisher of the trace
-	NoOwner           // the user is unknown
-	OtherEvent        // neither start, end nor update
-	EndEvent          // an end, which removes what started
-	Update            // a changed request, which replaces the one before
-	Superseded        // a start before an end outside the period, or before another start
-	Outside           // outside the period
-	Finished          // a pod that has completed
-	Reserved          // an alloc instance; its tasks are counted
-	Repeated          // another row of a container
-	NoCPU             // kept, with a request of 0 CPU
-	NoMemory          // kept, with a request of 0 memory
-	Daemon            // kept: a pod of a DaemonSet, which runs on every node
-	blank             // not a row
-	reasons
-)
-
-var reasonText = [reasons]string{
-	kept:       "kept",
-	NoRequest:  "requests neither CPU nor memory",
-	Negative:   "negative request",
-	NotANumber: "request is not a number",
-	Beyond:     "request larger than any machine",
-	Invalid:    "request marked as invalid",
-	NoOwner:    "owner unknown",
-	OtherEvent: "event that neither starts, ends nor updates",
-	EndEvent:   "end",
-	Update:     "update of a request",
-	Superseded: "ended before the period, or started again",
-	Outside:    "outside the period",
-	Finished:   "finished",
-	Reserved:   "alloc instance, whose tasks count",
-	Repeated:   "container seen before",
-	NoCPU:      "requests no CPU",
-	NoMemory:   "requests no memory",
-	Daemon:     "pod of a DaemonSet",
-	blank:      "blank",
-}
-
-func (r Reason) String() string { return reasonText[r] }
 
 type reader func(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error)
 
@@ -204,27 +119,6 @@ func Read(ctx context.Context, format string, paths []string, o Options) ([]clus
 	return users, rep, nil
 }
 
-// nothing returns the error for a trace without pods to plan.
-func (r *Report) nothing(paths []string) error {
-	input := strings.ReplaceAll(strings.Join(paths, ", "), stdinPath, stdinName)
-	switch {
-	case r.Rows == 0 && r.Format == "kubectl":
-		return fmt.Errorf("%s: the list of pods is empty: make it with kubectl get pods -A -o json, by a user who may list all namespaces", input)
-	case r.Rows == 0:
-		return fmt.Errorf("%s: has no rows: name the files of a trace in the format %s", input, r.Format)
-	case r.Broken == r.Rows:
-		return errors.New(r.Examples[0].String())
-	}
-	var why []string
-	for _, c := range r.Excluded {
-		why = append(why, fmt.Sprintf("%d %s", c.Rows, c.Reason))
-	}
-	if r.Broken > 0 {
-		why = append(why, fmt.Sprintf("%d broken, the first %s", r.Broken, r.Examples[0]))
-	}
-	return fmt.Errorf("%s: no pod is left of %d rows (%s): choose another period or another file", input, r.Rows, strings.Join(why, "; "))
-}
-
 // complete replaces zeros by the defaults.
 func (o *Options) complete(format string) error {
 	if o.Largest == (cluster.Resources{}) {
@@ -256,70 +150,3 @@ var largest = cluster.Resources{CPU: 96 * cluster.VCPU, Memory: 384 << 30}
 
 // all reports whether the period contains everything.
 func (p *Period) all() bool { return p.From == math.MinInt64 && p.To == math.MaxInt64 }
-
-// complete turns counters into lists, and counts the result.
-func (r *Report) complete(users []cluster.User) {
-	r.Excluded, r.Notes = counts(r.excluded), counts(r.notes)
-	r.Users = len(users)
-	for _, u := range users {
-		r.Pods += len(u.Pods)
-		for _, p := range u.Pods {
-			r.Containers += len(p.Containers)
-		}
-	}
-}
-
-func counts(by [reasons]int) []Count {
-	var list []Count
-	for r, n := range by {
-		if n != 0 {
-			list = append(list, Count{Reason(r), n})
-		}
-	}
-	return list
-}
-
-// add counts one row with its request, and reports whether it is kept.
-func (r *Report) add(q request) bool {
-	r.Rows++
-	return r.count(q)
-}
-
-// count counts the outcome of a row that Rows has already, and reports whether it is
-// kept.
-func (r *Report) count(q request) bool {
-	if q.why != kept {
-		r.excluded[q.why]++
-		return false
-	}
-	r.Kept++
-	if q.CPU == 0 {
-		r.notes[NoCPU]++
-	}
-	if q.Memory == 0 {
-		r.notes[NoMemory]++
-	}
-	return true
-}
-
-// examples is how many broken lines a report shows.
-const examples = 10
-
-// broken counts a broken row, and returns an error when there are too many.
-func (r *Report) broken(b Broken, o *Options) error {
-	r.Rows++
-	r.Broken++
-	if len(r.Examples) < examples {
-		r.Examples = append(r.Examples, b)
-	}
-	return r.tooBroken(o)
-}
-
-// tooBroken returns an error when more rows are broken than Options allow.
-func (r *Report) tooBroken(o *Options) error {
-	if r.Broken <= max(o.MaxBroken, 0) || float64(r.Broken) <= max(o.MaxBrokenShare, 0)*float64(r.Rows) {
-		return nil
-	}
-	return fmt.Errorf("%d of the first %d lines are broken, the first: %s: fetch the file again, or allow more broken lines",
-		r.Broken, r.Rows, r.Examples[0])
-}
