@@ -34,7 +34,7 @@ func TestReplyErrors(t *testing.T) {
 	}
 }
 
-// News of slots that do not exist are as harmless as any other.
+// Events about slots that do not exist are ignored.
 func TestUnknownSlot(t *testing.T) {
 	s, err := New(Config{Prefix: "g1n", Slots: 1, MAC: [3]byte{2, 0, 1}, UnplugTimeout: time.Second, UnplugTries: 1})
 	if err != nil {

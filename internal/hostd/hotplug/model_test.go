@@ -8,8 +8,8 @@ import (
 	"unnest/internal/hostd/attachment"
 )
 
-// Random lives of a guest, each with its seed. What must hold after every step
-// is checked in world; this checks what must hold in the end.
+// Random sequences of events, each with its seed. The world checks what must hold after
+// every step; this test checks what must hold at the end.
 func TestModel(t *testing.T) {
 	worlds, moves := 2000, 300
 	if testing.Short() {
@@ -27,13 +27,13 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// finish detaches all and checks that nothing is left, whatever the guest does.
+// finish detaches everything and checks that nothing is left.
 func (w *world) finish() {
-	w.settle()
-	w.checkAnswered() // nothing is on its way: nobody may wait for anything
+	w.finishPending()
+	w.checkAnswered() // nothing is pending, so no request may wait
 	if !w.up {
 		w.observe()
-		w.settle()
+		w.finishPending()
 	}
 	w.fillPool()
 	for _, key := range keys {
@@ -43,14 +43,14 @@ func (w *world) finish() {
 	}
 	w.drained = true
 	w.feed(Drain{})
-	w.settle()
+	w.finishPending()
 	if w.state.Draining() {
 		w.failf("the drain has not ended")
 	}
 	w.checkAnswered()
-	for i := 0; w.weather != calm && i < 20 && len(w.taps) > 1; i++ {
+	for i := 0; w.faults != none && i < 20 && len(w.taps) > 1; i++ {
 		w.observe() // deletions that failed: the next looks find them
-		w.settle()
+		w.finishPending()
 	}
 	if len(w.taps) != 1 || len(w.netdevs) != 0 || len(w.linked) != 0 {
 		w.failf("left over: TAPs %v, netdevs %v, connected %v", w.taps, w.netdevs, w.linked)
@@ -60,26 +60,26 @@ func (w *world) finish() {
 			w.failf("slot %d is %s in the end", s.Slot, s.Status)
 		}
 	}
-	w.lateAnswers()
+	w.giveUpAll()
 }
 
-// fillPool refills until nothing is wanted, and checks that the pool has what it
-// is to have and that nobody is connected to it.
+// fillPool refills until no NIC is wanted, and checks that the pool is full and that its
+// NICs are not connected.
 func (w *world) fillPool() {
 	for i := 0; i < 100 && w.state.Deficit() > 0; i++ {
 		w.feed(Refill{})
-		w.settle()
+		w.finishPending()
 	}
-	for i := 0; w.weather == crashes && i < 20; i++ {
+	for i := 0; w.faults == crashes && i < 20; i++ {
 		w.observe() // disconnects that failed
-		w.settle()
+		w.finishPending()
 	}
 	if free, warm := w.count(w.state, Free), w.count(w.state, Warm); !w.drained && free > 0 && warm < w.config.Pool {
 		w.failf("%d NICs are warm and %d slots free, want %d warm", warm, free, w.config.Pool)
 	}
 	for _, s := range w.state.Slots() {
 		tap := s.TAP(w.config.Prefix)
-		if s.Status == Warm && w.weather != vandals && (w.linked[tap] != "" || !w.taps[tap].warm) {
+		if s.Status == Warm && w.faults != deletions && (w.linked[tap] != "" || !w.taps[tap].warm) {
 			w.failf("TAP %s of a warm NIC is connected for %q, it is marked %+v", tap, w.linked[tap], w.taps[tap])
 		}
 	}
@@ -93,16 +93,16 @@ func (w *world) checkAnswered() {
 	}
 }
 
-// lateAnswers has the guest give up everything in the end: every slot is free,
-// but for a foreign device's.
-func (w *world) lateAnswers() {
+// giveUpAll makes the guest give up all devices. After that every slot is free, except that
+// of a foreign device.
+func (w *world) giveUpAll() {
 	_, foreign := w.devices["usb1"]
 	for _, id := range slices.Sorted(maps.Keys(w.devices)) {
 		if id != "usb1" {
 			w.giveUp(id)
 		}
 	}
-	w.settle()
+	w.finishPending()
 	taken := 0
 	for _, s := range w.state.Slots() {
 		if s.Status != Free {
@@ -117,7 +117,7 @@ func (w *world) lateAnswers() {
 	}
 }
 
-// Two futures of one state do not disturb each other.
+// Two steps from the same state are independent.
 func TestStepIsPersistent(t *testing.T) {
 	state, err := New(Config{Prefix: "g1n", Slots: 1, MAC: [3]byte{2, 0, 1}, UnplugTimeout: 1, UnplugTries: 1})
 	if err != nil {

@@ -38,7 +38,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The text of another guest's TAP is never read as one of ours.
+// The name of another guest's TAP is never parsed as one of ours.
 func TestForeignNames(t *testing.T) {
 	for _, name := range []string{"", "g1n", "g1n1", "g1n1-", "g1n-1", "g1n1-0", "g1n0-1", "g1n01-1", "g1n1-01", "g1n1-A", "g1n+1-1", "g1n-1-1", "g1n1-1-1", "g1n1-1z141z4", "g1nn1-1", "g1m1-1", "G1n1-1"} {
 		if o, ok := parseOccupant(name, "g1n"); ok {

@@ -18,8 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expectations in testdata")
 
-// The files in testdata are blocks: comments (#), one event, a line of dashes,
-// then the actions that come out and the slots that are not free.
+// A file in testdata consists of blocks: comments (#), one event, a line of dashes,
+// then the resulting actions and the slots that are not free.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -48,7 +48,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// play runs a scenario and returns it with the expectations that come out.
+// play runs a scenario and returns it with the actual results.
 func play(text string) (string, error) {
 	var out []string
 	var state State
@@ -182,11 +182,11 @@ func parseEvent(words []string) (Event, error) {
 		if !ok {
 			return nil, errors.New("unknown step " + arg(2))
 		}
-		return PlugFailed{Occupant: occupant, Step: step, Err: errors.New("no luck"), Uncertain: arg(3) == "uncertain"}, nil
+		return PlugFailed{Occupant: occupant, Step: step, Err: errors.New("injected error"), Uncertain: arg(3) == "uncertain"}, nil
 	case kind == "connected" && isOccupant:
 		return Connected{occupant}, nil
 	case kind == "connect-failed" && isOccupant:
-		return ConnectFailed{Occupant: occupant, Err: errors.New("no luck")}, nil
+		return ConnectFailed{Occupant: occupant, Err: errors.New("injected error")}, nil
 	case kind == "refill":
 		return Refill{}, nil
 	case kind == "drain":

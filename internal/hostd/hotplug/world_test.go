@@ -14,25 +14,25 @@ import (
 	"unnest/internal/hostd/attachment"
 )
 
-// weather is what can go wrong in a world beside failing plugs and an unhelpful
-// guest.
-type weather int
+// faults says what can go wrong in a world, in addition to plugs that fail and a guest
+// that does not answer.
+type faults int
 
 const (
-	calm    weather = iota // nothing: whatever is left over is the state machine's fault
-	crashes                // the caller and QEMU crash, TAPs refuse to be deleted or disconnected
-	vandals                // others delete TAPs
-	acpi                   // nothing, and the guest notes what it is to give up as with ACPI hot-plug
-	weathers
+	none      faults = iota // nothing: whatever is left over is the state machine's mistake
+	crashes                 // the caller and QEMU crash, TAPs cannot be deleted or disconnected
+	deletions               // others delete TAPs
+	acpi                    // nothing, and the guest queues ejections as with ACPI hot-plug
+	faultKinds
 )
 
-// world is a host with one guest, played at random: what is really there,
-// beside what the state machine believes. It performs the actions in their
-// order, but later than they come out, and feeds what follows in any order.
+// world simulates a host with one guest at random: what is really there, next to the
+// state of the machine. It performs the actions in their order, but later than Step
+// returns them, and feeds the events that follow in any order.
 type world struct {
 	t       *testing.T
 	rng     *rand.Rand
-	weather weather
+	faults  faults
 	config  Config
 	state   State
 	up      bool // QEMU runs
@@ -40,20 +40,20 @@ type world struct {
 	events  []Event // not yet fed
 	timers  []Timer // running
 
-	taps    map[string]mark   // by name
-	queues  map[string]bool   // TAPs that were made for endpoints
-	linked  map[string]string // TAP -> the attachment that its bridge and filter are for
-	netdevs map[string]string // ID -> TAP
-	devices map[string]int    // ID -> slot
-	pending map[string]bool   // devices that the guest has been asked for
-	notes   []int             // slots that the guest is to empty, in weather acpi
-	used    map[string]bool   // IDs and names used since the caller started
+	taps      map[string]mark   // by name
+	queues    map[string]bool   // TAPs that were made for endpoints
+	linked    map[string]string // TAP -> the attachment that its bridge and filter are for
+	netdevs   map[string]string // ID -> TAP
+	devices   map[string]int    // ID -> slot
+	pending   map[string]bool   // devices that the guest has been asked for
+	ejections []int             // slots that the guest will empty, with the faults acpi
+	used      map[string]bool   // IDs and names used since the caller started
 
 	requests map[RequestID]*request
 	skip     *Occupant         // the rest of its plug is skipped
 	drained  bool              // the pool is given up
-	doomed   map[Occupant]bool // was being connected as the guest started anew
-	log      []string
+	ending   map[Occupant]bool // was being connected when the guest was reset
+	log      []func() string   // formatted when the test fails
 }
 
 // mark is what is written on a TAP.
@@ -69,7 +69,7 @@ func record(text string) attachment.Record {
 	return r
 }
 
-// request is what somebody asked for.
+// request is an attach or detach that was fed.
 type request struct {
 	record   attachment.Record
 	answered bool
@@ -77,7 +77,7 @@ type request struct {
 
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
-		t: t, rng: rand.New(rand.NewPCG(seed, 1)), weather: weather(seed % uint64(weathers)),
+		t: t, rng: rand.New(rand.NewPCG(seed, 1)), faults: faults(seed % uint64(faultKinds)),
 		config: Config{Prefix: "g1n", Slots: 3, MAC: [3]byte{2, 0, 1}, UnplugTimeout: time.Second, UnplugTries: 2, Cooldown: 2 * time.Second},
 		taps:   map[string]mark{"tap0": {}}, queues: map[string]bool{}, linked: map[string]string{}, netdevs: map[string]string{},
 		devices: map[string]int{}, pending: map[string]bool{}, requests: map[RequestID]*request{},
@@ -95,17 +95,16 @@ func (w *world) chance(percent int) bool { return w.rng.IntN(100) < percent }
 func (w *world) failf(format string, args ...any) {
 	w.t.Helper()
 	for _, line := range w.log {
-		w.t.Log(line)
+		w.t.Log(line())
 	}
 	w.t.Fatalf(format, args...)
 }
 
-// restart is a caller that crashed, or comes for the first time: all that it
-// knew is lost.
+// restart is a caller that starts, for the first time or after a crash. It has no state.
 func (w *world) restart() {
-	w.log = append(w.log, "-- restart of the caller")
+	w.log = append(w.log, func() string { return "-- restart of the caller" })
 	w.actions, w.events, w.timers, w.skip, w.drained = nil, nil, nil, nil, false
-	w.requests, w.used, w.doomed = map[RequestID]*request{}, map[string]bool{}, map[Occupant]bool{}
+	w.requests, w.used, w.ending = map[RequestID]*request{}, map[string]bool{}, map[Occupant]bool{}
 	var err error
 	if w.state, err = New(w.config); err != nil {
 		w.failf("new state: %v", err)
@@ -113,8 +112,8 @@ func (w *world) restart() {
 	w.observe()
 }
 
-// observe feeds what is there. All actions have been performed. In a new QEMU, if
-// there was none, nothing holds that was known of the old one.
+// observe feeds what is there. All actions have been performed. If QEMU has ended, a new
+// one starts, and the caller with it.
 func (w *world) observe() {
 	if !w.up {
 		w.up = true
@@ -137,13 +136,13 @@ func (w *world) observe() {
 
 // feed makes a step and checks what must hold after every step.
 func (w *world) feed(e Event) {
-	before, beforeText := w.state, fmt.Sprintf("%+v", w.state)
+	before, snapshot := w.state, deepCopy(w.state)
 	next, actions := Step(before, e)
-	if after := fmt.Sprintf("%+v", before); after != beforeText {
-		w.failf("step changed the state that it was given from %s to %s", beforeText, after)
+	if !reflect.DeepEqual(before, snapshot) {
+		w.failf("step changed the state that it was given from %+v to %+v", snapshot, before)
 	}
 	w.state = next
-	w.log = append(w.log, fmt.Sprintf("%T%+v: %v %s", e, e, actions, describe(next)))
+	w.log = append(w.log, func() string { return fmt.Sprintf("%T%+v: %v %s", e, e, actions, describe(next)) })
 	w.actions = append(w.actions, actions...)
 	w.checkSlots()
 	w.checkReleased(before, actions)
@@ -152,10 +151,20 @@ func (w *world) feed(e Event) {
 	for _, a := range actions {
 		w.checkAction(a)
 	}
-	w.checkDoomed(e)
+	w.checkEnding(e)
 	if timeout, ok := e.(UnplugTimedOut); ok && timeout.Timer.Try != cooldownTimer && describe(before) != describe(next) && timeout.Timer.Try != w.config.UnplugTries {
 		w.failf("quarantined after try %d", timeout.Timer.Try)
 	}
+}
+
+// deepCopy returns a state that shares nothing with s.
+func deepCopy(s State) State {
+	s.slots, s.queue = slices.Clone(s.slots), slices.Clone(s.queue)
+	for i := range s.slots {
+		slot := &s.slots[i]
+		slot.attach, slot.detach = slices.Clone(slot.attach), slices.Clone(slot.detach)
+	}
+	return s
 }
 
 // checkAction checks an action against the state that it comes out with.
@@ -184,7 +193,7 @@ func (w *world) checkAction(a Action) {
 			w.failf("connect is %+v", a)
 		}
 	case Lost:
-		if w.doomed[a.Attachment.Occupant] {
+		if w.ending[a.Attachment.Occupant] {
 			w.failf("%s, for the second time", a)
 		}
 	case Reply:
@@ -192,7 +201,7 @@ func (w *world) checkAction(a Action) {
 	}
 }
 
-// checkReply checks that what is promised is so.
+// checkReply checks that a reply is true.
 func (w *world) checkReply(a Reply) {
 	got, plugged := w.state.Lookup(a.Key)
 	switch {
@@ -212,8 +221,8 @@ func (w *world) checkReply(a Reply) {
 	}
 }
 
-// attachments are those that a state has, also those not connected or about to
-// end, with what may be released as they end.
+// attachments returns those that a state has, also those not connected or about to
+// end, with what may be released when they end.
 func attachments(s State) map[Occupant]map[string]bool {
 	all := map[Occupant]map[string]bool{}
 	for _, slot := range s.Slots() {
@@ -228,7 +237,7 @@ func attachments(s State) map[Occupant]map[string]bool {
 	return all
 }
 
-// checkReleased: every attachment that the step ended is released once, no other.
+// checkReleased checks that exactly the attachments that the step ended are released, once.
 func (w *world) checkReleased(before State, actions []Action) {
 	left := attachments(w.state)
 	var ended []map[string]bool
@@ -253,7 +262,7 @@ func (w *world) checkReleased(before State, actions []Action) {
 	}
 }
 
-// checkAdopted: every attachment that is found is told once, no other.
+// checkAdopted checks that exactly the attachments that were found are adopted, once.
 func (w *world) checkAdopted(before State, e Event, actions []Action) {
 	told, had := map[Occupant]bool{}, attachments(before)
 	for _, a := range actions {
@@ -273,14 +282,15 @@ func (w *world) checkAdopted(before State, e Event, actions []Action) {
 	}
 }
 
-// checkDoomed: what was being connected as the guest started anew ends with that.
-func (w *world) checkDoomed(e Event) {
+// checkEnding checks that an attachment that was being connected when the guest was reset
+// ends with the connect.
+func (w *world) checkEnding(e Event) {
 	var o Occupant
 	switch e := e.(type) {
 	case GuestReset:
 		for _, s := range w.state.Slots() {
 			if s.Status == Connecting {
-				w.doomed[s.Occupant] = true
+				w.ending[s.Occupant] = true
 			}
 		}
 		return
@@ -289,16 +299,16 @@ func (w *world) checkDoomed(e Event) {
 	case ConnectFailed:
 		o = e.Occupant
 	}
-	if !w.doomed[o] {
+	if !w.ending[o] {
 		return
 	}
-	delete(w.doomed, o)
+	delete(w.ending, o)
 	if s := w.state.Slots()[o.Slot-1]; s.Occupant == o && s.Status != Warm && s.Status != Unplugging {
-		w.failf("slot %d is %s, but its guest has started anew", o.Slot, s.Status)
+		w.failf("slot %d is %s, but its guest was reset", o.Slot, s.Status)
 	}
 }
 
-// checkPool: it takes what it is to take, and nothing from attachments.
+// checkPool checks that the pool takes the slots that it should, and none from attachments.
 func (w *world) checkPool(before State, e Event, actions []Action) {
 	counts := map[string]int{}
 	for _, a := range actions {
@@ -330,7 +340,7 @@ func (w *world) checkPool(before State, e Event, actions []Action) {
 		}
 	default:
 		if plugs > len(before.queue)-len(w.state.queue) {
-			w.failf("nobody asked for a plug")
+			w.failf("plug without a request")
 		}
 	}
 	w.checkQueue()
@@ -352,7 +362,8 @@ func (w *world) count(s State, status Status) int {
 	return n
 }
 
-// checkEndpointAttach: an endpoint is plugged if it can be, else warm NICs make room.
+// checkEndpointAttach checks that an endpoint is plugged if a slot is free, and that
+// otherwise a warm NIC makes room.
 func (w *world) checkEndpointAttach(fresh bool, plugs, free, evicted int) {
 	switch {
 	case fresh && free > 0 && (plugs != 1 || evicted != 0):
@@ -362,8 +373,7 @@ func (w *world) checkEndpointAttach(fresh bool, plugs, free, evicted int) {
 	}
 }
 
-// checkQueue: nobody waits beside a free slot, nor without hope of one, nor while
-// the pool keeps what is wanted.
+// checkQueue checks that a request waits only if no slot is free and one will become free.
 func (w *world) checkQueue() {
 	waiting := len(w.state.queue)
 	if waiting == 0 {
@@ -377,8 +387,8 @@ func (w *world) checkQueue() {
 	}
 }
 
-// checkSlots: no key has two NICs, no slot or MAC two keys. A NIC that is given
-// to nobody has no key.
+// checkSlots checks that no key has two NICs, and no slot or MAC two keys. A warm NIC has
+// no key.
 func (w *world) checkSlots() {
 	keys, macs := map[attachment.Key]bool{}, map[string]bool{}
 	for i, s := range w.state.Slots() {
@@ -406,8 +416,8 @@ func (w *world) checkSlots() {
 	}
 }
 
-// checkDead checks that the TAP or netdev named, which is being deleted, is that
-// of no NIC in use.
+// checkDead checks that a TAP or netdev that is being deleted does not belong to a NIC in
+// use.
 func (w *world) checkDead(name string) {
 	for _, s := range w.state.Slots() {
 		inUse := s.Status == Plugging || s.Status == Warm || s.Status == Connecting || s.Status == Plugged
@@ -437,7 +447,7 @@ func (w *world) perform() {
 	case Connect:
 		w.connect(a)
 	case Disconnect:
-		if w.weather != crashes || w.chance(90) { // else it could not be disconnected
+		if w.faults != crashes || w.chance(90) { // else it could not be disconnected
 			w.link(a.Attachment.TAP, "")
 			w.rename(a.Attachment.TAP, mark{warm: !w.queues[a.Attachment.TAP]})
 		}
@@ -450,12 +460,12 @@ func (w *world) perform() {
 		}
 	case DelTAP:
 		w.checkDead(a.TAP)
-		if w.weather != crashes || w.chance(90) { // else it could not be deleted
+		if w.faults != crashes || w.chance(90) { // else it could not be deleted
 			w.deleteTAP(a.TAP)
 		}
 	case Released:
 		for name, owner := range w.linked {
-			if (owner == a.Key.String() || strings.HasPrefix(owner, a.Key.String()+" ")) && w.weather != crashes {
+			if (owner == a.Key.String() || strings.HasPrefix(owner, a.Key.String()+" ")) && w.faults != crashes {
 				w.failf("%s, but TAP %s is connected for %s", a, name, owner)
 			}
 		}
@@ -472,8 +482,8 @@ func (w *world) deleteTAP(name string) {
 	delete(w.linked, name)
 }
 
-// link connects a TAP for an owner, or for nobody. A TAP that is not there has
-// nothing to connect.
+// link connects a TAP for an owner, or disconnects it. It returns false if there is no
+// such TAP.
 func (w *world) link(tap, owner string) bool {
 	_, there := w.taps[tap]
 	if owner == "" || !there {
@@ -490,30 +500,30 @@ func (w *world) rename(tap string, m mark) {
 	}
 }
 
-// connect connects a TAP and writes its alias, or fails, and then undoes what is
-// half done if it is a change. The caller may crash in the middle.
+// connect connects a TAP and marks it, or fails. A change that fails is undone. The caller
+// may crash in the middle.
 func (w *world) connect(a Connect) {
 	tap := a.Attachment.TAP
 	was := w.linked[tap]
-	if a.Change && w.weather == calm && was != named(a.Key, a.Was) {
+	if a.Change && w.faults == none && was != named(a.Key, a.Was) {
 		w.failf("%s, but it is connected for %q", a, was)
 	}
 	there := w.link(tap, named(a.Key, a.Record))
 	switch {
-	case w.weather == crashes && w.chance(3):
+	case w.faults == crashes && w.chance(3):
 		w.restart()
 	case !there || w.chance(15):
 		if a.Change {
 			w.link(tap, was)
 		}
-		w.events = append(w.events, ConnectFailed{Occupant: a.Occupant, Err: errors.New("no luck")})
+		w.events = append(w.events, ConnectFailed{Occupant: a.Occupant, Err: errors.New("injected error")})
 	default:
 		w.rename(tap, mark{key: a.Key, record: a.Record.String()})
 		w.events = append(w.events, Connected{a.Occupant})
 	}
 }
 
-// create makes something with a name that must never have been used.
+// create adds something under a name that must never have been used.
 func create[T any](w *world, in map[string]T, name string, value T) {
 	if _, exists := in[name]; exists || w.used[name] {
 		w.failf("%s is created, exists %t, has been used %t", name, exists, w.used[name])
@@ -525,7 +535,7 @@ func create[T any](w *world, in map[string]T, name string, value T) {
 func (w *world) addDevice(a DeviceAdd) {
 	for id, slot := range w.devices {
 		if slot == a.Slot {
-			w.failf("device %s plugged in slot %d beside %s", a.ID, a.Slot, id)
+			w.failf("device %s plugged in slot %d, which has %s", a.ID, a.Slot, id)
 		}
 	}
 	if _, ok := w.netdevs[a.Netdev]; !ok {
@@ -535,20 +545,20 @@ func (w *world) addDevice(a DeviceAdd) {
 	w.look()
 }
 
-// look is the guest looking at its slots, as it does at every plug and request.
+// look is the guest scanning its slots, as it does at every plug and request.
 func (w *world) look() {
-	if w.weather != acpi {
+	if w.faults != acpi {
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.pending)) {
-		w.notes = append(w.notes, w.devices[id])
+		w.ejections = append(w.ejections, w.devices[id])
 	}
 }
 
-// obey is the guest doing what it has noted first: whatever is in the slot goes.
-func (w *world) obey() {
-	slot := w.notes[0]
-	w.notes = w.notes[1:]
+// eject is the guest performing its first ejection: whatever is in the slot goes.
+func (w *world) eject() {
+	slot := w.ejections[0]
+	w.ejections = w.ejections[1:]
 	for id, at := range w.devices {
 		if at == slot && !w.pending[id] {
 			w.failf("the guest takes %s away for what was in slot %d before", id, slot)
@@ -560,7 +570,8 @@ func (w *world) obey() {
 	}
 }
 
-// plugStep performs one step of a plug, or fails, or leaves it in doubt.
+// plugStep performs one step of a plug, fails, or fails without saying whether it has
+// performed the step.
 func (w *world) plugStep(o Occupant, step PlugStep, effect func()) {
 	if w.skip != nil && *w.skip == o {
 		return
@@ -575,7 +586,7 @@ func (w *world) plugStep(o Occupant, step PlugStep, effect func()) {
 	switch {
 	case fails:
 		w.skip = &o
-		w.events = append(w.events, PlugFailed{Occupant: o, Step: step, Err: errors.New("no luck"), Uncertain: uncertain})
+		w.events = append(w.events, PlugFailed{Occupant: o, Step: step, Err: errors.New("injected error"), Uncertain: uncertain})
 	case step == StepDevice:
 		w.events = append(w.events, PlugSucceeded{o})
 	}
@@ -590,7 +601,7 @@ func (w *world) delDevice(id string) {
 	case !w.up:
 	case !exists:
 		w.events = append(w.events, DeviceDeleted{Device: id})
-	case w.weather == acpi:
+	case w.faults == acpi:
 		w.pending[id] = true
 		w.look()
 	case w.chance(40):
@@ -615,7 +626,7 @@ func (w *world) answer(a Reply) {
 		w.failf("request %d is %+v and answered", a.Request, r)
 	}
 	r.answered = true
-	if a.Attachment.Slot == 0 || w.weather == vandals {
+	if a.Attachment.Slot == 0 || w.faults == deletions {
 		return
 	}
 	owner := named(a.Attachment.Key, a.Attachment.Record)
@@ -627,7 +638,7 @@ func (w *world) answer(a Reply) {
 // gone is the end of QEMU, until the caller sees a new one.
 func (w *world) gone() {
 	w.up = false
-	w.netdevs, w.pending, w.notes = map[string]string{}, map[string]bool{}, nil
+	w.netdevs, w.pending, w.ejections = map[string]string{}, map[string]bool{}, nil
 	w.devices = map[string]int{}
 	w.events = slices.DeleteFunc(w.events, func(e Event) bool { return w.chance(50) && isDeletion(e) })
 }
@@ -637,7 +648,7 @@ func isDeletion(e Event) bool {
 	return ok
 }
 
-// request asks for something, in the name of a new request.
+// request feeds a new request.
 func (w *world) request(make func(RequestID, attachment.Key) Event) {
 	r := RequestID(len(w.requests) + 1)
 	w.requests[r] = &request{}
@@ -689,11 +700,11 @@ func (w *world) move() {
 		e := anyOf(w, &w.events)
 		w.feed(e)
 		if w.chance(5) && !endsConnect(e) {
-			w.events = append(w.events, e) // told twice
+			w.events = append(w.events, e) // fed twice
 		}
 	case n < 90 && len(w.timers) > 0:
 		timer := anyOf(w, &w.timers)
-		if timer.Try == cooldownTimer && len(w.notes) > 0 { // it is long enough
+		if timer.Try == cooldownTimer && len(w.ejections) > 0 { // it is long enough
 			w.timers = append(w.timers, timer)
 			return
 		}
@@ -704,11 +715,11 @@ func (w *world) move() {
 	case n < 96:
 		w.guestMoves()
 	default:
-		w.misfortune(n)
+		w.injectFault(n)
 	}
 }
 
-// endsConnect reports whether e is told once only.
+// endsConnect reports whether the caller feeds e only once.
 func endsConnect(e Event) bool {
 	switch e.(type) {
 	case Connected, ConnectFailed:
@@ -717,20 +728,20 @@ func endsConnect(e Event) bool {
 	return false
 }
 
-// misfortune is what the weather brings.
-func (w *world) misfortune(n int) {
+// injectFault makes a fault happen.
+func (w *world) injectFault(n int) {
 	switch {
 	case n == 96 && w.chance(5):
 		w.drained = true
 		w.feed(Drain{})
-	case w.weather == calm || w.weather == acpi:
+	case w.faults == none || w.faults == acpi:
 	case n < 98 && len(w.actions) == 0:
 		w.observe()
-	case w.weather == crashes && n == 98 && w.chance(30):
+	case w.faults == crashes && n == 98 && w.chance(30):
 		w.gone()
-	case w.weather == crashes && w.chance(30):
+	case w.faults == crashes && w.chance(30):
 		w.restart()
-	case w.weather == vandals && w.chance(30):
+	case w.faults == deletions && w.chance(30):
 		names := slices.Sorted(maps.Keys(w.taps))
 		if name := names[w.rng.IntN(len(names))]; name != "tap0" {
 			w.deleteTAP(name)
@@ -738,16 +749,16 @@ func (w *world) misfortune(n int) {
 	}
 }
 
-// guestMoves is what the guest does by itself: a late answer, a reset, a NIC
-// given up unasked.
+// guestMoves is the guest's own action: a late answer, a reset, or giving up a NIC
+// without a request.
 func (w *world) guestMoves() {
 	late := slices.Sorted(maps.Keys(w.pending))
 	all := slices.Sorted(maps.Keys(w.devices))
 	switch {
 	case !w.up:
-	case w.weather == acpi:
-		if len(w.notes) > 0 {
-			w.obey()
+	case w.faults == acpi:
+		if len(w.ejections) > 0 {
+			w.eject()
 		}
 	case w.chance(60) && len(late) > 0:
 		w.giveUp(late[w.rng.IntN(len(late))])
@@ -761,16 +772,16 @@ func (w *world) guestMoves() {
 	}
 }
 
-// settle lets everything that is on its way happen, and all timers expire.
-func (w *world) settle() {
-	for len(w.actions)+len(w.events)+len(w.timers)+len(w.notes) > 0 {
+// finishPending performs all actions, feeds all events, and lets all timers expire.
+func (w *world) finishPending() {
+	for len(w.actions)+len(w.events)+len(w.timers)+len(w.ejections) > 0 {
 		switch {
 		case len(w.actions) > 0:
 			w.perform()
 		case len(w.events) > 0:
 			w.feed(anyOf(w, &w.events))
-		case len(w.notes) > 0:
-			w.obey()
+		case len(w.ejections) > 0:
+			w.eject()
 		default:
 			w.feed(UnplugTimedOut{anyOf(w, &w.timers)})
 		}
