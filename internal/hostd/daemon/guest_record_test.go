@@ -89,7 +89,7 @@ func TestBadRecord(t *testing.T) {
 	}
 }
 
-// No two guests have TAPs or MACs in common.
+// No two guests share a prefix of TAPs or MACs.
 func TestPrefixes(t *testing.T) {
 	taps, macs := map[string]bool{}, map[[3]byte]bool{}
 	for i := 1; i <= maxIndex; i++ {

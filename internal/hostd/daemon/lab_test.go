@@ -33,9 +33,8 @@ import (
 	"unnest/internal/vmm/qmp"
 )
 
-// TestMain is a daemon when the test binary is called as one: it has to be a
-// process of its own, in a network namespace with all its threads, and to be
-// killed.
+// TestMain runs a daemon if the test binary is called as one. The daemon is a process of
+// its own, so that all its threads are in a network namespace and it can be killed.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "hostd" {
 		os.Exit(daemonMain(os.Args[2], os.Args[3]))
@@ -78,9 +77,9 @@ func testPolicy() policy.Policy {
 	}
 }
 
-// lab is a network namespace with the bridges br0 and br1, for a daemon and real QEMUs
-// whose machines are paused: they have no firmware and no system that would take
-// part in an unplug. A reset makes such a machine give up what it was asked for.
+// lab is a network namespace with the bridges br0 and br1, for a daemon and real QEMUs.
+// The machines are paused: no firmware and no system answers an unplug request. A reset
+// makes a paused machine give up the devices that it was asked for.
 type lab struct {
 	t      *testing.T
 	host   ns.NetNS
@@ -147,7 +146,7 @@ func (l *lab) do(f func() error) {
 	l.check(l.host.Do(func(ns.NetNS) error { return f() }))
 }
 
-// serve starts the daemon, anew if there was one.
+// serve starts the daemon.
 func (l *lab) serve(unplugTimeout time.Duration) {
 	l.t.Helper()
 	exe, err := os.Executable()
@@ -175,7 +174,7 @@ func (r raceDetector) Write(p []byte) (int, error) {
 	return r.t.Output().Write(p)
 }
 
-// end ends a process, if it has not ended yet.
+// end ends a process, unless it has ended.
 func (l *lab) end(cmd *exec.Cmd, s os.Signal) {
 	if cmd.ProcessState == nil {
 		_ = cmd.Process.Signal(s)
@@ -274,15 +273,14 @@ func (m *machine) detach(container string) error {
 	return err
 }
 
-// detachWilling detaches while the guest goes along: it resets until the unplug
-// has ended. All its other attachments end by that as well.
+// detachWilling detaches while the guest gives up what it is asked for: it resets until
+// the unplug has ended. The resets end all its other attachments as well.
 func (m *machine) detachWilling(container string) {
 	m.lab.t.Helper()
 	m.detachAllWilling(container)
 }
 
-// detachAllWilling detaches several, of which the guest is asked before it goes
-// along.
+// detachAllWilling does so for several, after the guest was asked for all of them.
 func (m *machine) detachAllWilling(containers ...string) {
 	m.lab.t.Helper()
 	ended := make(chan error, len(containers))
@@ -383,7 +381,7 @@ func (l *lab) wantTAPs(want ...string) {
 	}
 }
 
-// wantNothing fails the test when anything of a NIC is left.
+// wantNothing fails the test if anything of a NIC is left.
 func (m *machine) wantNothing() {
 	m.lab.t.Helper()
 	m.lab.wantTAPs()
@@ -396,7 +394,7 @@ func (l *lab) eventually(what string, f func() bool) {
 	l.t.Helper()
 	for begin := time.Now(); !f(); time.Sleep(20 * time.Millisecond) {
 		if time.Since(begin) > 20*time.Second {
-			l.t.Fatalf("waited 20 s in vain: %s", what)
+			l.t.Fatalf("waited 20 s, but not: %s", what)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func TestAttachAndDetach(t *testing.T) {
 	}
 	m.wantNICs("1 c1 attached "+nic.GetMac(), "2 c2 attached "+other.GetMac())
 
-	m.detachWilling("c1") // by a start anew, at which the other becomes warm
+	m.detachWilling("c1") // by a reset, after which the other is warm
 	m.wantNICs("2  warm " + other.GetMac())
 	l.wantTAPs("u1n2-1 unnest:")
 	l.check(m.detach("c1")) // there is none any more
@@ -90,14 +90,14 @@ func TestGuestThatKeepsItsNIC(t *testing.T) {
 		t.Errorf("got %v, want DeadlineExceeded and the word", err)
 	}
 	m.wantNICs("1 c1 quarantined " + nic.GetMac())
-	l.wantTAPs()                 // it is cut off
+	l.wantTAPs()                 // the NIC is cut off
 	l.check(m.detach("c1"))      // and not the container's any more
 	second := m.mustAttach("c1") // which may have another
 	if second.GetSlot() != 2 {
 		t.Errorf("second NIC is %v", second)
 	}
 	if _, err := m.attach("c2"); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("attach beside a quarantined slot: got %v", err)
+		t.Errorf("attach with a quarantined slot: got %v", err)
 	}
 	m.reset() // the guest gives it up at last
 	l.eventually("the slot is free", func() bool { return m.free() == 1 })
@@ -131,8 +131,7 @@ func TestDaemonIsKilled(t *testing.T) {
 	}
 }
 
-// A daemon that is killed in the middle of an unplug leaves a guest that was
-// asked already.
+// A daemon is killed in the middle of an unplug, after it has asked the guest.
 func TestDaemonIsKilledWhileDetaching(t *testing.T) {
 	l := newLab(t)
 	m := l.boot(1, 1)
@@ -192,8 +191,8 @@ func TestVMMIsKilled(t *testing.T) {
 	l.wantTAPs("u1n1-1 unnest:c2/eth0 n=,b=br0,m=1400")
 }
 
-// A VMM that is stopped answers nothing: requests end in time, and leave nothing
-// when it goes on.
+// A stopped VMM does not answer. Requests end in time, and leave nothing once the VMM
+// continues.
 func TestVMMHangs(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -219,7 +218,7 @@ func TestVMMHangs(t *testing.T) {
 	m.wantNothing()
 }
 
-// The same guest with another record: the daemon goes by the new one.
+// If a guest's record changes, the daemon uses the new one.
 func TestRecordChanges(t *testing.T) {
 	l := newLab(t)
 	m := l.boot(1, 2)
@@ -259,18 +258,18 @@ func TestOrphansAreReaped(t *testing.T) {
 	netdev := func(id, fd string) {
 		l.check(m.owner.NetdevAdd(t.Context(), map[string]any{"type": "tap", "id": id, "fd": fd}))
 	}
-	// A daemon died after the TAP's descriptor was sent,
+	// A daemon has died after it sent the TAP's descriptor,
 	give("tap-net2-7", openTAP("u1n2-7", "unnest:c2/eth0"))
 	// after netdev_add,
 	give("x", openTAP("u1n3-7", "unnest:c3/eth0"))
 	netdev("net3-7", "x")
-	// and a device whose TAP lost its owner.
+	// and a device whose TAP has lost its owner.
 	give("y", openTAP("u1n4-7", ""))
 	netdev("net4-7", "y")
 	l.check(m.owner.DeviceAdd(t.Context(), map[string]any{
 		"driver": "virtio-net-pci", "id": "nic4-7", "netdev": "net4-7", "bus": "rp4", "addr": "0", "romfile": "",
 	}))
-	// The guest of this TAP is not known any more; this one is none of ours.
+	// The first TAP belongs to a guest without a record, the second is not ours.
 	defer openTAP("u2n1-1", "unnest:c9/eth0").Close()
 	defer openTAP("u2n2-1", "somebody's").Close()
 
@@ -287,8 +286,7 @@ func TestOrphansAreReaped(t *testing.T) {
 	}
 }
 
-// Each step of an attach fails in turn: nothing is left, and the next attach
-// goes its way.
+// Each step of an attach fails once. It leaves nothing, and the next attach succeeds.
 func TestAttachThatFails(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
@@ -386,7 +384,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// A guest without slots can ask, and gets nothing.
+// A guest without slots gets no NIC.
 func TestGuestWithoutSlots(t *testing.T) {
 	l := newLab(t)
 	m := l.boot(1, 0)

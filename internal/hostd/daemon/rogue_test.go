@@ -67,7 +67,7 @@ func issue(t *testing.T, dir, guest string) (*tls.Config, identity.Credentials) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Whom the client trusts is not what these tests are about.
+	// These tests do not check whom the client trusts.
 	return &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}, c
 }
 
@@ -86,7 +86,7 @@ func dial(t *testing.T, address string, config *tls.Config, more ...grpc.DialOpt
 	return hostdpb.NewHostDaemonClient(conn)
 }
 
-// withRecord puts a guest into the lab whose VMM does not run.
+// withRecord adds a guest whose VMM does not run.
 func withRecord(t *testing.T, dir string, c identity.Credentials) {
 	t.Helper()
 	r := goodRecord()
@@ -197,7 +197,7 @@ func TestRogueRequestsOfSegments(t *testing.T) {
 	}
 }
 
-// The guest's record is read at each request: it may come and go.
+// The daemon reads the guest's record at each request.
 func TestRecordComesAndGoes(t *testing.T) {
 	dir := t.TempDir()
 	config, c := issue(t, dir, "node1")
@@ -246,7 +246,7 @@ func TestGarbageOnThePort(t *testing.T) {
 	}
 }
 
-func TestServeThatCannotBegin(t *testing.T) {
+func TestServeFails(t *testing.T) {
 	dir := t.TempDir()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -51,7 +51,7 @@ func (m *machine) leave(container string) error {
 	return err
 }
 
-// leaveWilling leaves while the guest goes along.
+// leaveWilling leaves while the guest gives up what it is asked for.
 func (m *machine) leaveWilling(container string) {
 	m.lab.t.Helper()
 	ended := make(chan error, 1)
@@ -61,9 +61,9 @@ func (m *machine) leaveWilling(container string) {
 	})
 	m.reset()
 	m.lab.check(<-ended)
-	// The NIC goes as the guest starts anew, which the daemon hears of after that: a
-	// NIC that it plugs in between is lost.
-	m.lab.eventually("the daemon knows that the guest has started anew", func() bool {
+	// QEMU reports the reset after the deletion of the NIC. A NIC that the daemon plugs in
+	// between is lost.
+	m.lab.eventually("the daemon has handled the reset", func() bool {
 		s, err := status.Ask(m.lab.t.Context(), m.lab.dir)
 		m.lab.check(err)
 		i := slices.IndexFunc(s.Guests, func(g status.Guest) bool { return g.Name == m.record.Name })
@@ -71,7 +71,7 @@ func (m *machine) leaveWilling(container string) {
 	})
 }
 
-// segment is what the guest is told of one, as "members of generation".
+// segment returns a segment as the guest is told about it.
 func (m *machine) segment(pod string) *hostdpb.Segment {
 	m.lab.t.Helper()
 	r, err := m.client().SegmentStatus(m.lab.t.Context(), &hostdpb.SegmentStatusRequest{Pod: pod, Key: testKey})
@@ -106,9 +106,9 @@ func (l *lab) wantNames(id string, want ...string) {
 	}
 }
 
-// heard is what has arrived at the queue that the machine's QEMU has of a segment:
-// its guest has no driver that would take it.
-func (m *machine) heard(id string) (frames []segment.Membership) {
+// received returns the membership frames that have arrived at the machine's queue of a
+// segment: its guest has no driver that would read them.
+func (m *machine) received(id string) (frames []segment.Membership) {
 	m.lab.t.Helper()
 	fd := m.queue(tapOf(id))
 	if fd < 0 {
@@ -176,12 +176,12 @@ func (m *machine) queue(tap string) int {
 	return -1
 }
 
-// wantHeard waits until every machine has got the same membership by its own queue.
-func (l *lab) wantHeard(id string, want segment.Set, machines ...*machine) {
+// wantMembership waits until every machine has received the membership on its own queue.
+func (l *lab) wantMembership(id string, want segment.Set, machines ...*machine) {
 	l.t.Helper()
 	for _, m := range machines {
-		l.eventually(fmt.Sprintf("%s hears of members %s", m.record.Name, want), func() bool {
-			frames := m.heard(id)
+		l.eventually(fmt.Sprintf("%s is told the members %s", m.record.Name, want), func() bool {
+			frames := m.received(id)
 			for i := 1; i < len(frames); i++ {
 				if segment.Older(frames[i].Generation, frames[i-1].Generation) {
 					l.t.Fatalf("generations are %v", frames)
@@ -218,7 +218,7 @@ func TestSegment(t *testing.T) {
 		t.Errorf("second endpoint is %v", second)
 	}
 	l.wantNames("default/web", "u1n2-1.1.c1@eth0", "u2n1-1.2.c9@eth0")
-	l.wantHeard("default/web", segment.Of(1, 2), a, b)
+	l.wantMembership("default/web", segment.Of(1, 2), a, b)
 
 	check := &hostdpb.CheckRequest{ContainerId: "c1", Interface: "eth0", Endpoint: true, Mac: e.GetMac(), Pod: "web"}
 	if r, err := a.client().Check(t.Context(), check); err != nil || r.GetEndpoint().GetFraction() != 1 || r.GetNic() != nil {
@@ -235,14 +235,14 @@ func TestSegment(t *testing.T) {
 		t.Errorf("check of another guest's endpoint: %v", err)
 	}
 
-	// As soon as it is asked to, it is out of the set; its queue goes with the NIC.
+	// It is removed from the members at once. Its queue goes with the NIC.
 	ended := make(chan error, 1)
 	go func() { ended <- a.leave("c1") }()
-	l.eventually("the others hear of it", func() bool { return b.segment("web").GetMembers() == uint32(segment.Of(2)) })
-	l.wantHeard("default/web", segment.Of(2), b)
+	l.eventually("the other guests are told", func() bool { return b.segment("web").GetMembers() == uint32(segment.Of(2)) })
+	l.wantMembership("default/web", segment.Of(2), b)
 	l.wantNames("default/web", "u1n2-1.1", "u2n1-1.2.c9@eth0")
 	if _, err := a.joinAs(spec("web"), "c2"); grpcstatus.Code(err) != codes.Aborted {
-		t.Errorf("join beside one on its way out: got %v, want Aborted", err)
+		t.Errorf("join while the earlier endpoint is detached: got %v, want Aborted", err)
 	}
 	a.reset()
 	l.check(<-ended)
@@ -257,7 +257,7 @@ func TestSegment(t *testing.T) {
 	}
 }
 
-// What no guest may do, and what there is too much of.
+// Requests that the daemon refuses, and limits.
 func TestSegmentsThatAreRefused(t *testing.T) {
 	l := newLab(t)
 	a, b := l.boot(1, 4), l.boot(2, 2)
@@ -383,7 +383,7 @@ func TestSegmentGC(t *testing.T) {
 	}
 }
 
-// The guest starts anew: its endpoints are lost, and the others hear of it at once.
+// A reset ends the guest's endpoints, and the other guests are told at once.
 func TestSegmentAndReset(t *testing.T) {
 	l := newLab(t)
 	a, b := l.boot(1, 2), l.boot(2, 2)
@@ -391,8 +391,8 @@ func TestSegmentAndReset(t *testing.T) {
 	a.mustJoin("web", "c1")
 	b.mustJoin("web", "c1")
 	a.reset()
-	l.eventually("the others hear of it", func() bool { return b.segment("web").GetMembers() == uint32(segment.Of(2)) })
-	l.wantHeard("default/web", segment.Of(2), b)
+	l.eventually("the other guests are told", func() bool { return b.segment("web").GetMembers() == uint32(segment.Of(2)) })
+	l.wantMembership("default/web", segment.Of(2), b)
 	l.eventually("the NIC is asked for", func() bool { return strings.Contains(a.nics()[0], "detaching") })
 	a.reset()
 	l.eventually("it is gone", func() bool { return len(a.nics()) == 0 })
@@ -401,11 +401,10 @@ func TestSegmentAndReset(t *testing.T) {
 		e, err := a.joinAs(spec("web"), "c2")
 		return err == nil && e.GetFraction() == 1 && e.GetMembers() == uint32(segment.Of(1, 2))
 	})
-	l.wantHeard("default/web", segment.Of(1, 2), a, b)
+	l.wantMembership("default/web", segment.Of(1, 2), a, b)
 }
 
-// A guest that does not give its NIC up has no queue any more, and none of its
-// names.
+// A guest that does not give its NIC up loses the queue and its name on the TAP.
 func TestSegmentGuestThatKeepsItsNIC(t *testing.T) {
 	l := newLab(t)
 	a, b := l.boot(1, 2), l.boot(2, 1)
@@ -423,7 +422,7 @@ func TestSegmentGuestThatKeepsItsNIC(t *testing.T) {
 	if e := a.mustJoin("web", "c2"); e.GetFraction() != 3 || e.GetSlot() != 2 {
 		t.Errorf("next endpoint is %v", e)
 	}
-	l.wantHeard("default/web", segment.Of(2, 3), a, b)
+	l.wantMembership("default/web", segment.Of(2, 3), a, b)
 }
 
 func TestSegmentVMMIsKilled(t *testing.T) {
@@ -440,20 +439,20 @@ func TestSegmentVMMIsKilled(t *testing.T) {
 		t.Errorf("that took %v", took)
 	}
 	l.wantNames("default/web", "u2n1-1.2.c1@eth0")
-	l.wantHeard("default/web", segment.Of(2), b)
+	l.wantMembership("default/web", segment.Of(2), b)
 	a.boot()
 	if e := a.mustJoin("web", "c3"); e.GetFraction() != 1 || e.GetMembers() != uint32(segment.Of(1, 2)) {
 		t.Errorf("endpoint after the guest's return is %v", e)
 	}
-	l.wantHeard("default/web", segment.Of(1, 2), a, b)
+	l.wantMembership("default/web", segment.Of(1, 2), a, b)
 	for _, m := range []*machine{a, b} {
 		l.end(m.qemu, syscall.SIGKILL)
 	}
 	l.eventually("nothing is left", func() bool { return len(l.taps()) == 0 })
 }
 
-// A daemon starts anew beside a VMM that hangs: it needs the VMM's process, but no
-// answer, to take the segment over. So do those that come after it.
+// A daemon restarts while a VMM hangs. To take the segment over it needs the VMM's
+// process, but no answer from it. The daemons after it can do the same.
 func TestSegmentAndVMMThatHangs(t *testing.T) {
 	l := newLab(t)
 	a, b := l.boot(1, 2), l.boot(2, 2)
@@ -467,17 +466,17 @@ func TestSegmentAndVMMThatHangs(t *testing.T) {
 		l.end(l.daemon, syscall.SIGKILL)
 		l.serve(patience)
 		a.wantMembers("web", 1, 2)
-		l.wantHeard("default/web", segment.Of(1, 2), a)
+		l.wantMembership("default/web", segment.Of(1, 2), a)
 	}
 	l.check(b.qemu.Process.Signal(syscall.SIGCONT))
 	l.eventually("it is served", func() bool {
 		e, err := b.joinAs(spec("web"), "c1")
 		return err == nil && e.GetFraction() == 2
 	})
-	l.wantHeard("default/web", segment.Of(1, 2), a, b)
+	l.wantMembership("default/web", segment.Of(1, 2), a, b)
 }
 
-// Somebody deletes the segment's TAP: the guests are asked for what is left of it.
+// If another program deletes the segment's TAP, the guests are asked to give up its NICs.
 func TestSegmentTAPIsDeleted(t *testing.T) {
 	l := newLab(t)
 	a := l.boot(1, 1)
@@ -497,10 +496,10 @@ func TestSegmentTAPIsDeleted(t *testing.T) {
 		e, err := a.joinAs(spec("web"), "c1")
 		return err == nil && e.GetFraction() == 1
 	})
-	l.wantHeard("default/web", segment.Of(1), a)
+	l.wantMembership("default/web", segment.Of(1), a)
 }
 
-// Each step of a join fails in turn, and leaves nothing.
+// Each step of a join fails once, and leaves nothing.
 func TestJoinThatFails(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
@@ -543,12 +542,12 @@ func TestJoinThatFails(t *testing.T) {
 			if e := m.mustJoin("web", "c1"); e.GetSlot() != 2 || e.GetFraction() != 1 {
 				t.Errorf("next endpoint is %v", e)
 			}
-			l.wantHeard("default/web", segment.Of(1), m)
+			l.wantMembership("default/web", segment.Of(1), m)
 		})
 	}
 }
 
-// A warm NIC makes room for an endpoint, when no slot is free.
+// A warm NIC makes room for an endpoint if no slot is free.
 func TestEndpointInPlaceOfWarmNIC(t *testing.T) {
 	l := newLab(t)
 	m := l.boot(1, 1)
@@ -563,7 +562,7 @@ func TestEndpointInPlaceOfWarmNIC(t *testing.T) {
 		ended <- err
 	}()
 	l.eventually("the guest is asked for the warm NIC", func() bool { return strings.Contains(m.nics()[0], " detaching ") })
-	m.reset() // gives that up; but who waits for a guest that starts anew waits in vain
+	m.reset() // it gives that up, but the reset may also fail the waiting request
 	if err := <-ended; err != nil && grpcstatus.Code(err) != codes.Aborted {
 		t.Errorf("got %v, want an endpoint or Aborted", err)
 	}
@@ -592,7 +591,7 @@ func TestJoinAtOnce(t *testing.T) {
 		if s := segment.Set(machines[0].segment(pod).GetMembers()); s.Len() != 3 {
 			t.Errorf("members of %s are %s", pod, s)
 		}
-		l.wantHeard("default/"+pod, segment.Set(machines[0].segment(pod).GetMembers()), machines...)
+		l.wantMembership("default/"+pod, segment.Set(machines[0].segment(pod).GetMembers()), machines...)
 	}
 }
 
@@ -610,9 +609,9 @@ func restartRounds(t *testing.T) int {
 	return n
 }
 
-// Rounds of joining and leaving, in which the daemon is killed at random, and guests
-// with it or while there is none. After each, every queue is its fraction's and all
-// have heard the same.
+// Guests join and leave in rounds in which the daemon is killed at random, and guests
+// with it or while no daemon runs. After each round, every queue belongs to its fraction
+// and all guests have received the same membership.
 func TestSegmentsAndRestarts(t *testing.T) {
 	l := newLab(t)
 	seed := uint64(time.Now().UnixNano())
@@ -681,11 +680,11 @@ func (l *lab) checkRound(round int, in map[*machine]string) {
 			l.t.Fatalf("round %d: %v", round, err)
 		}
 	}
-	l.wantHeard("default/web", members, all...)
+	l.wantMembership("default/web", members, all...)
 }
 
-// A daemon that dies between the steps of a join or a leave leaves nothing that the
-// next does not take away.
+// The next daemon removes what a daemon leaves that dies between the steps of a join or
+// a leave.
 func TestSegmentLeftovers(t *testing.T) {
 	l := newLab(t)
 	a, b := l.boot(1, 3), l.boot(2, 2)
@@ -717,7 +716,7 @@ func TestSegmentLeftovers(t *testing.T) {
 	})
 	a.wantMembers("web", 1, 2)
 	l.wantNames("default/web", "somebodys", "u1n1-1.1.kept@eth0", "u2n1-1.2.c1@eth0")
-	l.wantHeard("default/web", segment.Of(1, 2), a, b)
+	l.wantMembership("default/web", segment.Of(1, 2), a, b)
 	a.wantNICs("1 kept attached " + kept.GetMac())
 	b.reset() // ends both of its endpoints
 	b.reset()

@@ -13,7 +13,7 @@ import (
 
 const testKey = "0123456789abcdef"
 
-// What a guest may send.
+// Requests that are accepted and refused.
 func TestSegmentSpec(t *testing.T) {
 	good := func() *hostdpb.SegmentSpec {
 		return &hostdpb.SegmentSpec{Pod: "web", Key: testKey, Network: "pods", Mode: hostdpb.SegmentMode_SEGMENT_MODE_PLAIN}

@@ -34,7 +34,7 @@ func (l *lab) makeVolumes() {
 	}
 }
 
-// sharePorts are the options for ports of what is shared.
+// sharePorts returns QEMU's options for n ports for shares.
 func sharePorts(n int) (more []string) {
 	for i := range n {
 		more = append(more, "-device", fmt.Sprintf("pcie-root-port,id=vp%d,chassis=%d,slot=%d,addr=0xe.%d,multifunction=on", i+1, 201+i, 201+i, i))
@@ -71,7 +71,7 @@ func (m *machine) dropMemory(pod, name string) error {
 	return err
 }
 
-// willing calls f while the guest goes along with whatever it is asked for.
+// willing calls f while the guest gives up whatever it is asked for.
 func (m *machine) willing(f func() error) {
 	m.lab.t.Helper()
 	ended := make(chan error, 1)
@@ -87,7 +87,7 @@ func (m *machine) willing(f func() error) {
 	}
 }
 
-// shared are the devices in the ports of what is shared, as "ID on bus".
+// shared lists the devices in the ports for shares, as "ID on bus".
 func (m *machine) shared() (all []string) {
 	m.lab.t.Helper()
 	found, err := m.owner.Peripherals(m.lab.t.Context())
@@ -196,15 +196,15 @@ func TestVolumes(t *testing.T) {
 	one.wantShared()
 	l.wantServers(2)
 
-	// It takes the place, which has to rest, at once if there is another.
+	// Its port cools down, so the volume gets the other port, without waiting.
 	begin := time.Now()
 	if again := one.mustVolume("web", "data"); again.GetTag() != "vp2" || time.Since(begin) > slotCooldown {
-		t.Errorf("attached anew: got %v after %v", again, time.Since(begin))
+		t.Errorf("attached again: got %v after %v", again, time.Since(begin))
 	}
 	two.willing(func() error { return two.dropVolume("web", "logs") })
 	begin = time.Now()
 	if again := one.mustVolume("web", "logs"); again.GetTag() != "vp1" {
-		t.Errorf("beside it: got %v after %v", again, time.Since(begin))
+		t.Errorf("in the other port: got %v after %v", again, time.Since(begin))
 	}
 	l.end(two.qemu, syscall.SIGKILL)
 	l.wantServers(2)
@@ -214,7 +214,7 @@ func TestVolumes(t *testing.T) {
 	})
 }
 
-// A daemon that is killed in the middle leaves parts, which the next takes away.
+// The next daemon removes what a daemon leaves that is killed in the middle.
 func TestVolumeLeftovers(t *testing.T) {
 	l := newLab(t)
 	l.makeVolumes()
@@ -282,20 +282,20 @@ func TestSharedMemory(t *testing.T) {
 		t.Errorf("QEMU has %q, %v", objects, err)
 	}
 	l.end(two.qemu, syscall.SIGKILL)
-	// It has ended with the last guest, and another one can have another size.
-	l.eventually("nobody has it", func() bool {
+	// It was freed with the last guest, so it can be created with another size.
+	l.eventually("no guest has it", func() bool {
 		r, err = one.memory("web", testKey, "ring", 4096)
 		return status.Code(err) != codes.FailedPrecondition
 	})
 	if err != nil || r.GetSize() != 4096 {
-		t.Errorf("made anew: got %v, %v", r, err)
+		t.Errorf("created again: got %v, %v", r, err)
 	}
 	if got := regions(t, one.qemu.Process.Pid); got[id] == 0 || got[id] == first[id] {
 		t.Errorf("it is the same: %v, %v before", got, first)
 	}
 }
 
-// Memory that the daemon does not know is never made a second time under its name.
+// Memory that the daemon could not take over is not created again under its name.
 func TestSharedMemoryIsLost(t *testing.T) {
 	l := newLab(t)
 	one, two := l.boot(1, 1, sharePorts(1)...), l.boot(2, 1, sharePorts(1)...)
@@ -375,17 +375,17 @@ func TestGuestThatKeepsItsVolume(t *testing.T) {
 	wantStatusCode(t, "detach", m.dropVolume("web", "data"), codes.DeadlineExceeded)
 	_, err := m.volume("web", testKey, "data")
 	wantStatusCode(t, "attach meanwhile", err, codes.Aborted)
-	m.reset() // by which it gives up what it was asked for
+	m.reset() // the guest gives the volume up
 	l.eventually("it is gone", func() bool { return len(m.shared()) == 0 })
 	l.wantServers(0)
 	l.check(m.dropVolume("web", "data"))
 	begin := time.Now()
 	if m.mustVolume("web", "data"); time.Since(begin) < slotCooldown/2 {
-		t.Errorf("its port had a rest of %v", time.Since(begin))
+		t.Errorf("its port cooled down for %v", time.Since(begin))
 	}
 }
 
-// With a memory of its own, a guest gets volumes in its export.
+// A guest whose memory is private gets volumes in its export.
 func TestExport(t *testing.T) {
 	l := newLab(t)
 	l.makeVolumes()

@@ -59,7 +59,7 @@ func TestEndpointLabel(t *testing.T) {
 	}
 }
 
-// One that was being given up counts as given up, in whichever order its names come.
+// An endpoint with a name without a key has no key, whatever the order of its names.
 func TestEndpointLabels(t *testing.T) {
 	owned, given := "u1n1-1.1.c1@eth0", "u1n1-1.1"
 	for _, names := range [][]string{{owned, given, "other", "u2n1-1.2.c2@eth0"}, {"u2n1-1.2.c2@eth0", given, owned}} {

@@ -19,7 +19,7 @@ import (
 	"unnest/internal/netdev/reflector"
 )
 
-// fakeLoopback is a segment's TAP without a kernel.
+// fakeLoopback simulates a segment's TAP.
 type fakeLoopback struct {
 	options   reflector.Options
 	queues    segment.Set
@@ -84,7 +84,7 @@ func (l *fakeLoopback) deleteName(name string) error {
 
 func (l *fakeLoopback) gone() bool { return l.deleted }
 
-// fakeSegments are segments on fake loopbacks, by their pods.
+// fakeSegments returns a registry on fake loopbacks, and the loopbacks by TAP name.
 func fakeSegments(t *testing.T) (*Registry, map[string]*fakeLoopback) {
 	made := map[string]*fakeLoopback{}
 	s := New(slog.New(slog.NewTextHandler(t.Output(), nil)))
@@ -108,7 +108,7 @@ func of(container string) attachment.Key {
 	return attachment.Key{Kind: attachment.Endpoint, Owner: container, Name: "eth0"}
 }
 
-// A pod's fractions come and go, as one guest after the other asks.
+// Fractions of a pod join and leave.
 func TestEndpoints(t *testing.T) {
 	s, made := fakeSegments(t)
 	tenant := policy.Tenant{Name: "a", Limits: policy.Limits{Broadcasts: 70}}
@@ -156,7 +156,7 @@ func TestEndpoints(t *testing.T) {
 		t.Errorf("alias is %q", loop().alias)
 	}
 
-	// On its way out it is no member, and has no key, but its number is taken.
+	// While it leaves it is not a member and has no key, but its number is taken.
 	if endpoint, err := s.Disconnect("u1n1-1"); !endpoint || err != nil {
 		t.Errorf("got %t, %v", endpoint, err)
 	}
@@ -186,7 +186,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// Who may join.
+// Requests to join that are admitted or refused.
 func TestAdmission(t *testing.T) {
 	tenant := policy.Tenant{Name: "a", Limits: policy.Limits{Segments: 2}}
 	few := policy.Tenant{Name: "b", Limits: policy.Limits{Endpoints: 1}, Segments: policy.Segments{Modes: []string{policy.SegmentUnicast}}}
@@ -232,8 +232,8 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// A guest's NICs have all different MACs, whatever segments they are of; the
-// seventeenth fraction is refused.
+// No two NICs of a guest have the same MAC, whichever segments they belong to. The
+// seventeenth fraction of a segment is refused.
 func TestFractions(t *testing.T) {
 	s, _ := fakeSegments(t)
 	tenant := policy.Tenant{Name: "a"}
@@ -260,7 +260,7 @@ func TestFractions(t *testing.T) {
 	}
 }
 
-// What fails, or is given up before it has a queue, leaves nothing.
+// An endpoint that fails, or is released before it has a queue, leaves nothing.
 func TestEndpointsThatFail(t *testing.T) {
 	s, made := fakeSegments(t)
 	tenant := policy.Tenant{Name: "a"}
@@ -268,7 +268,7 @@ func TestEndpointsThatFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	loop := made[TAP("a", "web")]
-	loop.fail = errors.New("no luck")
+	loop.fail = errors.New("injected error")
 	if _, err := s.Open("g1", of("c1"), "u1n1-1"); err == nil || len(s.ports) > 0 {
 		t.Errorf("got %v, ports %v", err, s.ports)
 	}
@@ -293,10 +293,10 @@ func TestEndpointsThatFail(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.RemoveGuest("g1"); err != nil || len(s.segments) != 1 || len(s.endpoints) != 1 || len(s.ports) != 0 || s.Has("g1") || !s.Has("g2") {
-		t.Errorf("got %v, segments %v, seats %v, ports %v", err, s.segments, s.endpoints, s.ports)
+		t.Errorf("got %v, segments %v, endpoints %v, ports %v", err, s.segments, s.endpoints, s.ports)
 	}
 
-	// A TAP that somebody deletes: its guests hear of it, and the pod may begin anew.
+	// If another program deletes the TAP, Tick returns its guests, and the pod may join again.
 	made[TAP("a", "web")].deleted = true
 	if affected := s.Tick(); !slices.Equal(affected, []string{"g2"}) || len(s.segments) != 0 {
 		t.Errorf("affected are %q, segments %v", affected, s.segments)
@@ -312,8 +312,7 @@ func TestEndpointsThatFail(t *testing.T) {
 	}
 }
 
-// A segment that was created and is empty is given up after its time; one that
-// had an endpoint ends with the last.
+// A segment that was created and stays empty is destroyed after emptyTime.
 func TestCreatedSegment(t *testing.T) {
 	s, made := fakeSegments(t)
 	tenant := policy.Tenant{Name: "a"}
@@ -324,11 +323,11 @@ func TestCreatedSegment(t *testing.T) {
 	}
 	loop := made[TAP("a", "web")]
 	if s.Tick(); loop.deleted {
-		t.Error("it is given up at once")
+		t.Error("the empty segment is destroyed at once")
 	}
 	s.segments["a/web"].created = time.Now().Add(-emptyTime)
 	if s.Tick(); !loop.deleted || len(s.segments) > 0 {
-		t.Error("it is not given up")
+		t.Error("the empty segment is not destroyed")
 	}
 	if _, err := s.Create(tenant, asked("web")); err != nil {
 		t.Fatal(err)
@@ -338,8 +337,8 @@ func TestCreatedSegment(t *testing.T) {
 	}
 }
 
-// Random lives: at any time the queues are the seats', the announced set is that of
-// the connected, and in the end nothing is left.
+// Random sequences of calls. At any time each open endpoint has a queue, and the connected
+// endpoints are announced. At the end nothing is left.
 func TestSegmentsAtRandom(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 2))
