@@ -121,7 +121,7 @@ func (g *Guest) bound() (map[share.ID]bool, error) {
 // otherwise it is in the guest's export now. Release ends the claim.
 func (g *Guest) Reserve(id share.ID, key share.Digest, size uint64) (plug bool, err error) {
 	if id.Kind == share.Memory {
-		if err := g.registry.takeRegion(g.tenant, g.name, id, key, size); err != nil {
+		if err := g.registry.reserveMemory(g.tenant, g.name, id, key, size); err != nil {
 			return false, err
 		}
 		if len(g.ports) == 0 {
@@ -137,7 +137,7 @@ func (g *Guest) Reserve(id share.ID, key share.Digest, size uint64) (plug bool, 
 	if err != nil {
 		return false, err
 	}
-	if err := g.registry.takeVolume(g.tenant, g.name, id); err != nil {
+	if err := g.registry.reserveVolume(g.tenant, g.name, id); err != nil {
 		return false, err
 	}
 	switch {
@@ -221,7 +221,7 @@ func (g *Guest) RetryDelete(ctx context.Context, device string) error {
 func (g *Guest) plug(ctx context.Context, port int, key attachment.Key) error {
 	id := idOf(key)
 	if id.Kind == share.Memory {
-		size, file := g.registry.region(g.tenant.Name, id)
+		size, file := g.registry.memory(g.tenant.Name, id)
 		if file == nil {
 			return &vmm.RefusedError{Err: ErrLost}
 		}
@@ -276,7 +276,7 @@ func (g *Guest) Describe(id share.ID, port int) Shared {
 	if id.Kind == share.Volume {
 		s.Tag = tag(port)
 	} else {
-		s.Memory, _ = g.registry.region(g.tenant.Name, id)
+		s.Memory, _ = g.registry.memory(g.tenant.Name, id)
 	}
 	return s
 }

@@ -32,46 +32,37 @@ var (
 type Registry struct {
 	log *slog.Logger
 
-	mu      sync.Mutex
-	volumes map[string]map[holding]bool // attached volumes, by tenant
-	regions map[regionKey]*region
+	mu    sync.Mutex
+	items map[itemKey]*item
 }
 
-// holding is something that a guest has.
-type holding struct {
-	guest string
-	id    share.ID
-}
-
-// regionKey distinguishes the regions of a host.
-type regionKey struct {
+// itemKey distinguishes what is shared on a host.
+type itemKey struct {
 	tenant string
 	id     share.ID
 }
 
-// region is the shared memory of a pod. Its File is nil if guests have the memory and
-// the daemon does not.
-type region struct {
-	*share.Region
+// item is a volume or the shared memory of a pod. The memory of an item is nil for a
+// volume, and for memory that guests have and the daemon could not take over.
+type item struct {
+	memory *share.Region
 	guests map[string]bool // that have it
 }
 
 // New returns a registry in which nothing is shared.
-func New(log *slog.Logger) *Registry {
-	return &Registry{log: log, volumes: map[string]map[holding]bool{}, regions: map[regionKey]*region{}}
-}
+func New(log *slog.Logger) *Registry { return &Registry{log: log, items: map[itemKey]*item{}} }
 
-// takeVolume counts a volume as a guest's, unless the tenant's limit is reached.
-func (r *Registry) takeVolume(t policy.Tenant, guest string, id share.ID) error {
+// reserveVolume counts a volume as a guest's, unless the tenant's limit is reached.
+func (r *Registry) reserveVolume(t policy.Tenant, guest string, id share.ID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.volumes[t.Name][holding{guest, id}] {
+	if has := r.items[itemKey{t.Name, id}]; has != nil && has.guests[guest] {
 		return nil
 	}
-	if err := t.AdmitVolume(len(r.volumes[t.Name])); err != nil {
+	if err := t.AdmitVolume(r.volumes(t.Name)); err != nil {
 		return err
 	}
-	r.count(t.Name, guest, id)
+	r.item(t.Name, id).guests[guest] = true
 	return nil
 }
 
@@ -80,30 +71,41 @@ func (r *Registry) takeVolume(t policy.Tenant, guest string, id share.ID) error 
 func (r *Registry) recheckVolumes(t policy.Tenant) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return t.AdmitVolume(len(r.volumes[t.Name]) - 1)
+	return t.AdmitVolume(r.volumes(t.Name) - 1)
 }
 
-func (r *Registry) count(tenant, guest string, id share.ID) {
-	if r.volumes[tenant] == nil {
-		r.volumes[tenant] = map[holding]bool{}
+// volumes counts the tenant's volumes, once for each guest that has them.
+func (r *Registry) volumes(tenant string) (n int) {
+	for at, i := range r.items {
+		if at.tenant == tenant && at.id.Kind == share.Volume {
+			n += len(i.guests)
+		}
 	}
-	r.volumes[tenant][holding{guest, id}] = true
+	return n
 }
 
-// takeRegion counts memory of a pod as a guest's, and creates it if there is none. A
+// item returns an item, which it adds if it is missing.
+func (r *Registry) item(tenant string, id share.ID) *item {
+	at := itemKey{tenant, id}
+	if r.items[at] == nil {
+		r.items[at] = &item{guests: map[string]bool{}}
+	}
+	return r.items[at]
+}
+
+// reserveMemory counts memory of a pod as a guest's, and creates it if there is none. A
 // size of 0 is that of the memory that exists.
-func (r *Registry) takeRegion(t policy.Tenant, guest string, id share.ID, key share.Digest, size uint64) error {
+func (r *Registry) reserveMemory(t policy.Tenant, guest string, id share.ID, key share.Digest, size uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at := regionKey{t.Name, id}
-	if has := r.regions[at]; has != nil {
+	if has := r.items[itemKey{t.Name, id}]; has != nil {
 		switch {
-		case has.File == nil:
+		case has.memory == nil:
 			return ErrLost
-		case subtle.ConstantTimeCompare(has.Key[:], key[:]) != 1:
+		case subtle.ConstantTimeCompare(has.memory.Key[:], key[:]) != 1:
 			return share.ErrKey
-		case size != 0 && size != uint64(has.Size):
-			return fmt.Errorf("%w: %d bytes, not %d", ErrSize, has.Size, size)
+		case size != 0 && size != uint64(has.memory.Size):
+			return fmt.Errorf("%w: %d bytes, not %d", ErrSize, has.memory.Size, size)
 		}
 		has.guests[guest] = true
 		return nil
@@ -114,31 +116,31 @@ func (r *Registry) takeRegion(t policy.Tenant, guest string, id share.ID, key sh
 	if err := t.AdmitMemory(r.bytes(t.Name), int64(size)); err != nil {
 		return err
 	}
-	made := &region{&share.Region{Tenant: t.Name, ID: id, Key: key, Size: int64(size)}, map[string]bool{guest: true}}
-	if err := made.Create(); err != nil {
+	memory := &share.Region{Tenant: t.Name, ID: id, Key: key, Size: int64(size)}
+	if err := memory.Create(); err != nil {
 		return err
 	}
-	r.regions[at] = made
+	r.items[itemKey{t.Name, id}] = &item{memory, map[string]bool{guest: true}}
 	r.log.Info("create shared memory", "tenant", t.Name, "id", id, "bytes", size)
 	return nil
 }
 
 // bytes is how much memory the tenant's pods share.
 func (r *Registry) bytes(tenant string) (n int64) {
-	for at, region := range r.regions {
-		if at.tenant == tenant {
-			n += region.Size
+	for at, i := range r.items {
+		if at.tenant == tenant && i.memory != nil {
+			n += i.memory.Size
 		}
 	}
 	return n
 }
 
-// region returns the size and the file of shared memory; zero if there is none.
-func (r *Registry) region(tenant string, id share.ID) (size int64, file *os.File) {
+// memory returns the size and the file of shared memory; zero if there is none.
+func (r *Registry) memory(tenant string, id share.ID) (size int64, file *os.File) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if has := r.regions[regionKey{tenant, id}]; has != nil {
-		return has.Size, has.File
+	if has := r.items[itemKey{tenant, id}]; has != nil && has.memory != nil {
+		return has.memory.Size, has.memory.File
 	}
 	return 0, nil
 }
@@ -147,9 +149,8 @@ func (r *Registry) region(tenant string, id share.ID) (size int64, file *os.File
 func (r *Registry) release(tenant, guest string, id share.ID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.volumes[tenant], holding{guest, id})
-	at := regionKey{tenant, id}
-	has := r.regions[at]
+	at := itemKey{tenant, id}
+	has := r.items[at]
 	if has == nil {
 		return nil
 	}
@@ -157,19 +158,25 @@ func (r *Registry) release(tenant, guest string, id share.ID) error {
 	if len(has.guests) > 0 {
 		return nil
 	}
-	delete(r.regions, at)
-	r.log.Info("free shared memory", "tenant", tenant, "id", id)
-	if has.File == nil {
+	delete(r.items, at)
+	if has.memory == nil {
 		return nil
 	}
-	return has.File.Close()
+	r.log.Info("free shared memory", "tenant", tenant, "id", id)
+	return has.memory.File.Close()
 }
 
 // set makes the registry say that a guest has exactly these.
 func (r *Registry) set(tenant, guest string, has map[share.ID]bool) (err error) {
+	r.mu.Lock()
 	for id := range has {
-		r.add(tenant, guest, id)
+		i := r.item(tenant, id)
+		if id.Kind == share.Memory && i.memory == nil {
+			r.log.Warn("a guest has shared memory that could not be taken over", "guest", guest, "id", id)
+		}
+		i.guests[guest] = true
 	}
+	r.mu.Unlock()
 	for _, id := range r.of(tenant, guest) {
 		if !has[id] {
 			err = errors.Join(err, r.release(tenant, guest, id))
@@ -178,34 +185,13 @@ func (r *Registry) set(tenant, guest string, has map[share.ID]bool) (err error) 
 	return err
 }
 
-// add records that a guest has something.
-func (r *Registry) add(tenant, guest string, id share.ID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if id.Kind == share.Volume {
-		r.count(tenant, guest, id)
-		return
-	}
-	at := regionKey{tenant, id}
-	if r.regions[at] == nil {
-		r.log.Warn("a guest has shared memory that could not be taken over", "guest", guest, "id", id)
-		r.regions[at] = &region{&share.Region{Tenant: tenant, ID: id}, map[string]bool{}}
-	}
-	r.regions[at].guests[guest] = true
-}
-
 // of lists what a guest has.
 func (r *Registry) of(tenant, guest string) (all []share.ID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for at, has := range r.regions {
-		if at.tenant == tenant && has.guests[guest] {
+	for at, i := range r.items {
+		if at.tenant == tenant && i.guests[guest] {
 			all = append(all, at.id)
-		}
-	}
-	for h := range r.volumes[tenant] {
-		if h.guest == guest {
-			all = append(all, h.id)
 		}
 	}
 	return all
@@ -244,20 +230,20 @@ func (r *Registry) Recover(ctx context.Context, tenant, guest string, process fu
 	}
 }
 
-// takeOver takes over a region that a guest has; other guests may have the same one.
-func (r *Registry) takeOver(tenant, guest string, f *share.Region) {
+// takeOver takes over memory that a guest has; other guests may have the same.
+func (r *Registry) takeOver(tenant, guest string, found *share.Region) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at := regionKey{tenant, f.ID}
-	if r.regions[at] == nil && f.Tenant == tenant {
-		r.log.Info("take over shared memory", "tenant", tenant, "id", f.ID, "bytes", f.Size)
-		r.regions[at] = &region{f, map[string]bool{guest: true}}
+	at := itemKey{tenant, found.ID}
+	if r.items[at] == nil && found.Tenant == tenant {
+		r.log.Info("take over shared memory", "tenant", tenant, "id", found.ID, "bytes", found.Size)
+		r.items[at] = &item{found, map[string]bool{guest: true}}
 		return
 	}
-	if known := r.regions[at]; known != nil && sameFile(known.File, f.File) {
+	if known := r.items[at]; known != nil && sameFile(known.memory.File, found.File) {
 		known.guests[guest] = true
 	}
-	_ = f.File.Close() // nothing was written to it
+	_ = found.File.Close() // nothing was written to it
 }
 
 func sameFile(a, b *os.File) bool {
