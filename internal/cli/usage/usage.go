@@ -57,7 +57,7 @@ func Suggest(name, prefix string, names []string) string {
 		group.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
 	}
 	found := group.SuggestionsFor(name)
-	if len(found) == 0 {
+	if len(found) == 0 || name == "" {
 		return ""
 	}
 	return ": did you mean " + prefix + strings.Join(found, " or "+prefix) + "?"

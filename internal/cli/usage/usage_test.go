@@ -69,3 +69,26 @@ func TestChoice(t *testing.T) {
 		}
 	}
 }
+
+func TestCount(t *testing.T) {
+	for word, want := range map[string]int{"1": 1, "12": 12, "0": 0, "-1": 0, "1.5": 0, "x": 0, "": 0, "99999999999999999999": 0} {
+		n := 0
+		flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+		flags.Var(Count(&n), "n", "")
+		err := flags.Parse([]string{"--n=" + word})
+		if n != want || (err == nil) != (want > 0) {
+			t.Errorf("%q: got %d, %v; want %d", word, n, err, want)
+		}
+	}
+}
+
+func TestSuggest(t *testing.T) {
+	names := []string{"boot", "hostlo", "hostlo-quick", "quickstart"}
+	for name, want := range map[string]string{
+		"quickstrat": ": did you mean -quickstart?", "hostlo-q": ": did you mean -hostlo or -hostlo-quick?", "xyzzy": "", "": "",
+	} {
+		if got := Suggest(name, "-", names); got != want {
+			t.Errorf("%q: got %q, want %q", name, got, want)
+		}
+	}
+}
