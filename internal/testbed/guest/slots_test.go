@@ -119,8 +119,14 @@ func unplugNIC(ctx context.Context, q *qmp.Client, slot int) error {
 	if err := q.DeviceDel(ctx, name); err != nil {
 		return err
 	}
-	if _, err := events.Await(ctx, qmp.DeviceDeleted(name)); err != nil {
-		return err
+	for {
+		e, err := events.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if e.Device() == name {
+			break
+		}
 	}
 	return q.NetdevDel(ctx, "net"+name)
 }

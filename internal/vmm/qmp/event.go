@@ -36,12 +36,6 @@ func (e Event) Device() string {
 	return d.Device
 }
 
-// DeviceDeleted returns a matcher for Await of the event that ends the unplug of
-// the device with the ID.
-func DeviceDeleted(id string) func(Event) bool {
-	return func(e Event) bool { return e.Name == EventDeviceDeleted && e.Device() == id }
-}
-
 // LostError says that a subscription dropped events, because it was read too
 // slowly.
 type LostError struct {
@@ -66,7 +60,7 @@ type Subscription struct {
 
 // Subscribe queues the events of the given names (none: all) until the
 // subscription is closed. To wait for the effect of a command, subscribe, then send
-// the command, then call Await: then no event is missed.
+// the command, then call Next: then no event is missed.
 func (c *Client) Subscribe(names ...string) *Subscription {
 	s := &Subscription{
 		client: c, names: slices.Clone(names),
@@ -108,17 +102,6 @@ func (s *Subscription) Next(ctx context.Context) (Event, error) {
 		return e, nil
 	default:
 		return Event{}, fmt.Errorf("wait for QEMU event: %w", s.client.Err())
-	}
-}
-
-// Await returns the first event that matches and drops those before it. Its
-// errors are those of Next. After a *LostError the event may have been lost.
-func (s *Subscription) Await(ctx context.Context, match func(Event) bool) (Event, error) {
-	for {
-		e, err := s.Next(ctx)
-		if err != nil || match(e) {
-			return e, err
-		}
 	}
 }
 

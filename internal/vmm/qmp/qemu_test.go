@@ -248,7 +248,7 @@ func TestQEMUUnplug(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if _, err := s.Await(ctx, DeviceDeleted("nic1-1")); err != nil {
+	if err := awaitDeleted(ctx, s, "nic1-1"); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.DeviceDel(t.Context(), "nic1-1"); !IsNotFound(err) {
