@@ -60,7 +60,7 @@ func disk() []Case {
 		fio("tiobench-read", "Reads at random by 32 threads", "Threaded I/O Tester1", "read", tiobenchFiles,
 			"cat tiobench.*.0 >/dev/null\n"+tiobench("--rw=randread --io_size=4000k"), wall(10*s, 2*m)),
 		fio("tiobench-write", "Synchronous writes at random by 32 threads", "Threaded I/O Tester2", "write", tiobenchFiles,
-			tiobench("--rw=randwrite --sync=1 --io_size={{.Pick \"64k\" \"4000k\"}}"), wall(20*s, 15*m)),
+			tiobench(`--rw=randwrite --sync=1 --io_size={{.Pick "64k" "4000k"}}`), wall(20*s, 15*m)),
 		compileBench("create", "Creation of source trees", "Compile Bench1", "",
 			scratch(timed(tree("create", "scratch")))),
 		compileBench("compile", "Reading of sources and writing of objects", "Compile Bench2", createTrees,
@@ -96,7 +96,7 @@ func disk() []Case {
 		// the library that ends its threads, so that is preloaded.
 		{Name: "apache", Title: "Requests for a static page", Paper: "Apache Benchmark",
 			Package: "apache2-bin apache2-utils", Tools: []string{"apache2", "ab"}, Metrics: oneRate("requests/s"),
-			Run:   script(scratch("{{template \"apache.sh\" .}}")),
+			Run:   script(scratch(`{{template "apache.sh" .}}`)),
 			Parse: readApache, Wall: wall(30*s, 20*m)},
 	}
 	for i := range cases {
@@ -162,13 +162,13 @@ var createTrees = "rm -rf trees\nmkdir trees\n" + tree("create", "trees") + " >/
 
 // tree runs tree.pl on the trees in a directory.
 func tree(mode, directory string) string {
-	return fmt.Sprintf("perl tree.pl %s %s {{.Pick \"1 1000\" \"10 %d\"}} <text", mode, directory, kernelFiles)
+	return fmt.Sprintf(`perl tree.pl %s %s {{.Pick "1 1000" "10 %d"}} <text`, mode, directory, kernelFiles)
 }
 
 // withTreePerl returns a script that makes tree.pl and a text of so many bytes, and runs
 // body. Trees that are much larger than the text repeat it and compress better.
 func withTreePerl(bytes, body string) string {
-	return "cat >tree.pl <<'END'\n{{template \"tree.pl\"}}END\nperl tree.pl text " + bytes + " >text\n" + body
+	return input("cat >tree.pl", "tree.pl") + "perl tree.pl text " + bytes + " >text\n" + body
 }
 
 // over returns a reader of the amount per second of a timed script: the number that is

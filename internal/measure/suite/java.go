@@ -31,12 +31,12 @@ func java() []Case {
 	scimark := func(name, title, run, figure string) Case {
 		c := jre(name, title)
 		c.Metrics, c.Files = oneRate("Mflops"), []File{scimarkJar}
-		c.Run, c.Parse = script("java -cp "+run), number("throughput", `(?m)^`+figure+` ([\d.]+)$`)
+		c.Run, c.Parse = script("java -cp "+run+"\n"), number("throughput", `(?m)^`+figure+` ([\d.]+)$`)
 		return c
 	}
 	// Each part has at least 2 s in the paper's profile.
 	cases := []Case{scimark("scimark", "SciMark, composite",
-		scimarkJar.Path+" jnt.scimark2.commandline {{.Pick \"0.02\" \"2.0\"}}\n", "Composite Score:")}
+		scimarkJar.Path+` jnt.scimark2.commandline {{.Pick "0.02" "2.0"}}`, "Composite Score:")}
 	for _, part := range []struct{ name, title, call string }{
 		{"fft", "Fourier transform in Java", "measureFFT(1024, time, random)"},
 		{"sor", "Jacobi over-relaxation in Java", "measureSOR(100, time, random)"},
@@ -44,7 +44,7 @@ func java() []Case {
 		{"sparse", "Sparse matrix product in Java", "measureSparseMatmult(1000, 5000, time, random)"},
 		{"lu", "LU factorization of a dense matrix in Java", "measureLU(100, time, random)"},
 	} {
-		c := scimark("scimark-"+part.name, part.title, ".:"+scimarkJar.Path+" Part {{.Pick \"0.1\" \"2.0\"}}\n", "Mflops")
+		c := scimark("scimark-"+part.name, part.title, ".:"+scimarkJar.Path+` Part {{.Pick "0.1" "2.0"}}`, "Mflops")
 		c.Prepare = script(javac("Part", scimarkJar.Path, fmt.Sprintf("%q", part.call)))
 		cases = append(cases, c)
 	}

@@ -60,8 +60,13 @@ func scratch(body string) string {
 	return "rm -rf scratch\ntrap 'rm -rf scratch' EXIT\nmkdir scratch\n" + body
 }
 
+// input returns a script that runs a command with a file of scripts/ as its input.
+func input(command, file string) string {
+	return command + " <<'END'\n{{template \"" + file + "\"}}END\n"
+}
+
 // words returns a script that makes the file text of so many bytes: 5000 words, the
 // first ones frequent, so that the text compresses. It is the same on every machine.
 func words(quick, paper int64) string {
-	return fmt.Sprintf("perl - {{.Pick %d %d}} >text <<'END'\n{{template \"words.pl\"}}END\n", quick, paper)
+	return input(fmt.Sprintf("perl - {{.Pick %d %d}} >text", quick, paper), "words.pl")
 }

@@ -92,7 +92,7 @@ func sysbenchTable(threads string) string {
 // guests do not. It has no system tables, because nobody logs in. The script signals it
 // until it stops, because a signal during its start is lost.
 func withMariaDB(body string) string {
-	return "{{template \"mariadb.sh\"}}" + body + "trap - EXIT\nstop\nwait $server\n"
+	return `{{template "mariadb.sh"}}` + body + "trap - EXIT\nstop\nwait $server\n"
 }
 
 // latencyMean is the thesis's application response time.
