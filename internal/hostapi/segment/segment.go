@@ -1,6 +1,6 @@
 // Package segment has the constants and formats that the host and the guests of a Hostlo
 // segment share: the numbers of the fractions, their MAC addresses and ephemeral ports,
-// the membership frame, and the order of the queues of a multi-queue TAP.
+// and the membership frame.
 //
 // A segment is one loopback, backed by the host, that the fractions of one pod
 // share (Bacou et al. 2019, section 4). Access to a TAP or a guest does not belong here.

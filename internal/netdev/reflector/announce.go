@@ -46,8 +46,8 @@ func (s *Segment) Announce(m segment.Membership) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var errs []error
-	for f := range s.queues.Members().All() {
-		i, _ := s.queues.Index(f)
+	for f := range s.queues.members().All() {
+		i, _ := s.queues.index(f)
 		errs = append(errs, s.frames.send(m.Frame(segment.MAC(f)), i))
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -23,7 +23,7 @@ func (s *Segment) Leave(f segment.Fraction) error {
 // leave first replaces the VM's queue by one of our own, so that the VM cannot use
 // the number when it goes to another fraction, and then removes our queue.
 func (s *Segment) leave(f segment.Fraction) error {
-	i, ok := s.queues.Index(f)
+	i, ok := s.queues.index(f)
 	if !ok {
 		return nil
 	}
@@ -54,7 +54,7 @@ func (s *Segment) replace(q queue) (substitute queue, err error) {
 			err = errors.Join(err, f.close())
 		}
 	}()
-	for range segment.MaxFractions + 1 - s.queues.Len() {
+	for range segment.MaxFractions + 1 - s.queues.len() {
 		filler, err := s.addQueue()
 		if err != nil {
 			return -1, err
@@ -75,9 +75,9 @@ func (s *Segment) replace(q queue) (substitute queue, err error) {
 // remove removes a queue of ours. The last queue takes over its number. Until the
 // kernel has renumbered it, both numbers belong to the last queue's fraction.
 func (s *Segment) remove(f segment.Fraction) error {
-	move, _ := s.queues.Detaching(f)
-	if m := move.Fraction; m != 0 {
-		if err := errors.Join(s.setOwner(move.To, m), s.setQueue(m, move.Either)); err != nil {
+	move, _ := s.queues.detaching(f)
+	if m := move.fraction; m != 0 {
+		if err := errors.Join(s.setOwner(move.to, m), s.setQueue(m, move.either)); err != nil {
 			return err
 		}
 	}
@@ -85,10 +85,10 @@ func (s *Segment) remove(f segment.Fraction) error {
 		return fmt.Errorf("close queue: %w", err)
 	}
 	delete(s.held, f)
-	s.queues.Detach(f)
+	s.queues.detach(f)
 	var err error
-	if m := move.Fraction; m != 0 {
-		err = s.setQueue(m, move.To)
+	if m := move.fraction; m != 0 {
+		err = s.setQueue(m, move.to)
 	}
-	return errors.Join(err, s.setOwner(s.queues.Len(), 0))
+	return errors.Join(err, s.setOwner(s.queues.len(), 0))
 }

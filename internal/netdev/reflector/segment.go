@@ -22,7 +22,7 @@ type Segment struct {
 	frames   *sender
 
 	mu     sync.Mutex
-	queues segment.Queues
+	queues queueOrder
 	// held are descriptors of all queues. They keep the queues' numbers: when the last
 	// descriptor of a queue is closed, the kernel gives its number to another queue.
 	held map[segment.Fraction]queue
@@ -153,7 +153,7 @@ func (s *Segment) addQueue() (queue, error) {
 // assign gives the TAP's last queue to a fraction.
 func (s *Segment) assign(f segment.Fraction, q queue) error {
 	s.held[f] = q
-	i := s.queues.Attach(f)
+	i := s.queues.attach(f)
 	if err := s.setOwner(i, f); err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (s *Segment) assign(f segment.Fraction, q queue) error {
 const noQueue = -1
 
 // setQueue sends frames for a fraction to a queue, or to noQueue. The kernel reduces
-// the number modulo the number of queues (segment.Move).
+// the number modulo the number of queues (see move).
 func (s *Segment) setQueue(f segment.Fraction, queue int) error {
 	if err := s.programs.Marks.Put(uint32(f), uint32(queue+1)); err != nil {
 		return fmt.Errorf("send frames for fraction %d to queue %d: %w", f, queue, err)
@@ -198,7 +198,7 @@ func (s *Segment) RestoreOffloads() error {
 func (s *Segment) Members() segment.Set {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.queues.Members()
+	return s.queues.members()
 }
 
 // Close closes the Segment. Its TAP stays, and reflects, as long as a VM has a queue:

@@ -1,4 +1,4 @@
-package segment_test
+package reflector
 
 import (
 	"math/rand/v2"
@@ -36,41 +36,41 @@ func (d *driver) to(answer int) segment.Fraction { return d.files[answer%d.queue
 // steered by names it before and after, as the others' indexes do.
 func TestQueues(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	var q segment.Queues
+	var q queueOrder
 	var d driver
 	for step := range 20_000 {
 		f := segment.Fraction(1 + r.IntN(segment.MaxFractions))
-		if !q.Members().Has(f) {
+		if !q.members().Has(f) {
 			d.attach(f)
-			if i := q.Attach(f); d.files[i] != f {
+			if i := q.attach(f); d.files[i] != f {
 				t.Fatalf("step %d: fraction %d at %d, %v", step, f, i, d.files)
 			}
 		} else {
 			detach(t, &q, &d, f)
 		}
-		if q.Len() != d.queues || q.Members().Len() != d.queues {
-			t.Fatalf("step %d: %d queues, members %s, want %d", step, q.Len(), q.Members(), d.queues)
+		if q.len() != d.queues || q.members().Len() != d.queues {
+			t.Fatalf("step %d: %d queues, members %s, want %d", step, q.len(), q.members(), d.queues)
 		}
 		for f := segment.Fraction(1); f <= segment.MaxFractions; f++ {
-			if i, ok := q.Index(f); ok != q.Members().Has(f) || ok && d.files[i] != f {
+			if i, ok := q.index(f); ok != q.members().Has(f) || ok && d.files[i] != f {
 				t.Fatalf("step %d: fraction %d at %d, %v; want it as in %v", step, f, i, ok, d.files)
 			}
 		}
 	}
 }
 
-func detach(t *testing.T, q *segment.Queues, d *driver, f segment.Fraction) {
+func detach(t *testing.T, q *queueOrder, d *driver, f segment.Fraction) {
 	t.Helper()
-	m, ok := q.Detaching(f)
+	m, ok := q.detaching(f)
 	steer := map[segment.Fraction]int{}
-	for other := range q.Members().Without(f).All() {
-		steer[other], _ = q.Index(other)
+	for other := range q.members().Without(f).All() {
+		steer[other], _ = q.index(other)
 	}
-	if m.Fraction != 0 {
-		if steer[m.Fraction] != m.From || m.Either > 1<<16-1 {
-			t.Fatalf("%+v, but fraction %d is at %d", m, m.Fraction, steer[m.Fraction])
+	if m.fraction != 0 {
+		if steer[m.fraction] != m.from || m.either > 1<<16-1 {
+			t.Fatalf("%+v, but fraction %d is at %d", m, m.fraction, steer[m.fraction])
 		}
-		steer[m.Fraction] = m.Either
+		steer[m.fraction] = m.either
 	}
 	arrive := func(when string) {
 		for other, answer := range steer {
@@ -82,13 +82,13 @@ func detach(t *testing.T, q *segment.Queues, d *driver, f segment.Fraction) {
 	arrive("before")
 	d.detach(f)
 	arrive("after")
-	if again, done := q.Detach(f); !ok || !done || again != m {
+	if again, done := q.detach(f); !ok || !done || again != m {
 		t.Fatalf("Detaching: %+v, %v; Detach: %+v, %v", m, ok, again, done)
 	}
-	if i, there := q.Index(m.Fraction); m.Fraction != 0 && (!there || i != m.To) {
+	if i, there := q.index(m.fraction); m.fraction != 0 && (!there || i != m.to) {
 		t.Fatalf("%+v, but then at %d, %v", m, i, there)
 	}
-	if m, ok := q.Detach(f); ok || m != (segment.Move{}) {
+	if m, ok := q.detach(f); ok || m != (move{}) {
 		t.Fatalf("fraction %d again: %+v, %v", f, m, ok)
 	}
 }
