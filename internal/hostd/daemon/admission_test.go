@@ -1,0 +1,105 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/hotplug"
+	"unnest/internal/hostd/metrics"
+	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/segments"
+	"unnest/internal/hostd/shares"
+	"unnest/internal/vmm"
+)
+
+// noSlots is the VMM of a guest without slots.
+type noSlots struct{ vmm.VMM }
+
+func (noSlots) Slots() int { return 0 }
+
+// fakeGuest returns a guest without slots of the test policy's first tenant, and the number
+// of functions that its run goroutine has called.
+func fakeGuest(t *testing.T) (g *guest, calls *int) {
+	t.Helper()
+	p := testPolicy().Tenants[0]
+	p.Limits = policy.Limits{NICs: 1}
+	tenant, err := newTenant(p, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	h := &host{metrics: metrics.New(), ports: &ports{log: log}, segments: segments.New(log), shares: shares.New(log)}
+	g = newGuest(goodRecord(), tenant, h, time.Second, log)
+	g.vmm = noSlots{}
+	if g.nics, err = newNICs(g); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	calls = new(int)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case f := <-g.inbox:
+				*calls++
+				f(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return g, calls
+}
+
+// An attach takes one round trip to the guest's goroutine. One that is refused keeps
+// neither a place within the limits nor an address.
+func TestAttachThatIsRefused(t *testing.T) {
+	g, calls := fakeGuest(t)
+	for i := range 3 { // the limit is one NIC
+		w := wantedNIC{key: attachment.Key{Owner: "c1", Name: "eth0"}, record: attachment.Record{Bridge: "br0"}, allocate: true}
+		_, err := call(t.Context(), g, func(ctx context.Context, answer func(attached, error)) { g.nics.attach(ctx, w, answer) })
+		if full := (*hotplug.NoFreeSlotError)(nil); !errors.As(err, &full) || *calls != i+1 {
+			t.Errorf("attach %d: got %v after %d round trips, want no free slot after %d", i+1, err, *calls, i+1)
+		}
+		if stats, attachments := g.tenant.stats(); attachments != 0 || stats.InUse != 0 {
+			t.Errorf("attach %d left %d attachments and %d addresses", i+1, attachments, stats.InUse)
+		}
+	}
+}
+
+// When the connection to the VMM ends, the requests under way fail, and what was reserved
+// for them is free again.
+func TestRunEnds(t *testing.T) {
+	g, _ := fakeGuest(t)
+	key := attachment.Key{Owner: "c1", Name: "eth0"}
+	refused, err := read(t.Context(), g, func() error {
+		_, err := g.nics.admit(wantedNIC{key: key, allocate: true})
+		g.waiting[1] = func(r hotplug.Reply) {
+			if !errors.Is(r.Err, errUnavailable) {
+				t.Errorf("the request ended with %v", r.Err)
+			}
+			g.nics.releaseUnused(key)
+		}
+		return err
+	})
+	if err != nil || refused != nil {
+		t.Fatal(err, refused)
+	}
+	if _, attachments := g.tenant.stats(); attachments != 1 {
+		t.Fatalf("%d attachments are admitted, want 1", attachments)
+	}
+	g.record.QMP = t.TempDir() + "/no.qmp"
+	g.run(t.Context()) // cannot connect
+	if stats, attachments := g.tenant.stats(); attachments != 0 || stats.InUse != 0 {
+		t.Errorf("%d attachments and %d addresses are left", attachments, stats.InUse)
+	}
+}
