@@ -48,7 +48,7 @@ func (p *packing) outcome() Outcome { return Outcome{p.plan(), p.cost, p.steps} 
 // construct places all pods.
 func (p *packing) construct(spread bool) error {
 	var r ranking
-	for _, pod := range p.biggestFirst() {
+	for _, pod := range p.biggestFirst(0, len(p.user.Pods)) {
 		req := p.user.Pods[pod].Request()
 		before := p.cost
 		if b := r.first(req, nil); b >= 0 {
@@ -68,14 +68,15 @@ func (p *packing) construct(spread bool) error {
 	return nil
 }
 
-// biggestFirst returns the pods by the sum of relative CPU and memory.
-func (p *packing) biggestFirst() []int32 {
-	pods := make([]int32, len(p.user.Pods))
-	sizes := make([]float64, len(pods))
-	for i := range pods {
-		pods[i], sizes[i] = int32(i), p.size(p.user.Pods[i].Request())
+// biggestFirst returns the pods with indices from from to to, sorted by the sum of relative CPU
+// and memory.
+func (p *packing) biggestFirst(from, to int) []int32 {
+	sizes := make([]float64, to-from)
+	for i := range sizes {
+		sizes[i] = p.size(p.user.Pods[from+i].Request())
 	}
-	slices.SortStableFunc(pods, func(a, b int32) int { return cmp.Compare(sizes[b], sizes[a]) })
+	pods := numbers(int32(from), int32(to))
+	slices.SortStableFunc(pods, func(a, b int32) int { return cmp.Compare(sizes[int(b)-from], sizes[int(a)-from]) })
 	return pods
 }
 

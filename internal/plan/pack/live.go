@@ -1,7 +1,6 @@
 package pack
 
 import (
-	"cmp"
 	"slices"
 
 	"unnest/internal/plan/cluster"
@@ -79,15 +78,11 @@ func (l *Live) transferAll(items []int32, back int, find func(u int32) int) bool
 	return true
 }
 
-// Place places pods, biggest first, as Kubernetes does. A pod that no model holds is an
-// error.
-func (l *Live) Place(pods []int) error {
-	biggest := slices.Clone(pods)
-	slices.SortStableFunc(biggest, func(a, b int) int {
-		return cmp.Compare(l.size(l.user.Pods[b].Request()), l.size(l.user.Pods[a].Request()))
-	})
-	for _, pod := range biggest {
-		if err := l.place(int32(pod)); err != nil {
+// Place places the pods with indices from from to to, biggest first, as Kubernetes does. A pod
+// that no model holds is an error.
+func (l *Live) Place(from, to int) error {
+	for _, pod := range l.biggestFirst(from, to) {
+		if err := l.place(pod); err != nil {
 			return err
 		}
 	}

@@ -224,13 +224,12 @@ func TestLiveIsValid(t *testing.T) {
 				live.Remove(there[0])
 				there = there[1:]
 			}
-			var arrive []int
+			first := next
 			for range min(len(u.Pods)-next, rapid.IntRange(0, 4).Draw(t, "arrive")) {
-				arrive = append(arrive, next)
+				there = append(slices.Clone(there), next)
 				next++
 			}
-			there = append(slices.Clone(there), arrive...)
-			if err := live.Place(arrive); err != nil {
+			if err := live.Place(first, next); err != nil {
 				t.Fatal(err)
 			}
 			checkPresent(t, live, u, c, there)

@@ -178,16 +178,15 @@ func (r *replay) event(e Event) error {
 }
 
 func (r *replay) arrive(pods []cluster.Pod) error {
-	var arriving []int
+	first := r.arrived
 	for _, p := range pods {
 		if _, present := r.present[p.Name]; present {
 			return fmt.Errorf("pod %s arrives: one of that name is present", p.Name)
 		}
 		r.present[p.Name] = r.arrived
-		arriving = append(arriving, r.arrived)
 		r.arrived++
 	}
-	err := r.live.Place(arriving)
+	err := r.live.Place(first, r.arrived)
 	for len(r.vms) < r.live.Bought() {
 		r.vms = append(r.vms, lifetime{bought: r.now, emptied: -1})
 	}
