@@ -50,7 +50,7 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 	flags.IntVar(&o.memory, "memory", 1024, "memory of each guest, in `MIB`")
 	flags.IntVar(&o.slots, "slots", 8, "NICs that can be plugged into each running guest")
 	flags.IntVar(&o.shares, "shares", 0, "volumes and pieces of shared memory that can be plugged into each running guest")
-	flags.IntVar(&o.pool, "pool", policy.DefaultPool, "`N` of these NICs are kept plugged in advance, for the next pods")
+	flags.IntVar(&o.pool, "pool", policy.DefaultPool, "`N` of the slots of each guest have a NIC plugged in advance, for the next pods")
 	flags.DurationVar(&o.wait, "wait", 2*time.Minute, "time limit of the boot of a guest")
 	flags.Var(usage.Choice(&o.accel, "auto", "kvm", "tcg"), "accel", "accelerator (default auto: kvm where it works)")
 	return cmd
