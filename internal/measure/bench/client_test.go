@@ -167,58 +167,58 @@ func TestTurnAhead(t *testing.T) {
 func TestTurnOtherwise(t *testing.T) {
 	first, second := newExecution("NAT", pingPong, 0), newExecution("BrFusion", pingPong, 0)
 	wall, lead := pingPong.Wall, lookup(pingPong).Lead()
-	type fate struct{ killed, loaded bool }
-	ran, idled, stopped := fate{false, true}, fate{true, false}, fate{true, true}
+	type outcome struct{ killed, loaded bool }
+	ran, idled, stopped := outcome{false, true}, outcome{true, false}, outcome{true, true}
 	tests := []struct {
 		name string
 		took []time.Duration
 		do   func(ctx context.Context, b *services)
-		want []fate // of the clients in the order of their start
+		want []outcome // of the clients in the order of their start
 	}{
 		{"its turn comes too late", []time.Duration{3 * wall}, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
 			execute(ctx, b, second)
-		}, []fate{ran, idled, ran}},
+		}, []outcome{ran, idled, ran}},
 		{"its turn comes before it was started", []time.Duration{wall / 8}, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
 			execute(ctx, b, second)
-		}, []fate{{false, false}, ran}},
+		}, []outcome{{false, false}, ran}},
 		{"its turn never comes", nil, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
 			time.Sleep(2 * lead)
-		}, []fate{ran, idled}},
+		}, []outcome{ran, idled}},
 		{"another block", nil, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
 			execute(ctx, b, newExecution("BrFusion", pingPong, 1))
-		}, []fate{ran, idled, ran}},
+		}, []outcome{ran, idled, ran}},
 		{"another configuration", nil, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
 			execute(ctx, b, newExecution("NAT", pingPong, 0))
-		}, []fate{ran, idled, ran}},
+		}, []outcome{ran, idled, ran}},
 		{"another workload", nil, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
 			execute(ctx, b, newExecution("BrFusion", stream, 0))
-		}, []fate{ran, idled, ran}},
+		}, []outcome{ran, idled, ran}},
 		{"the first is tried again", []time.Duration{lead + wall/4}, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
 			execute(ctx, b, first)
 			execute(ctx, b, second)
-		}, []fate{ran, idled, ran, ran}},
+		}, []outcome{ran, idled, ran, ran}},
 		{"everything goes down while it idles", nil, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
-		}, []fate{ran, idled}},
+		}, []outcome{ran, idled}},
 		{"the context ends while the first loads", nil, func(ctx context.Context, b *services) {
 			ctx, cancel := context.WithTimeout(ctx, lead+wall/4)
 			defer cancel()
 			execute(ctx, b, first)
 			time.Sleep(2 * lead)
-		}, []fate{stopped, idled}},
+		}, []outcome{stopped, idled}},
 		{"the context ends while its turn is", nil, func(ctx context.Context, b *services) {
 			execute(ctx, b, first)
 			ctx, cancel := context.WithTimeout(ctx, loadGap+wall/8)
 			defer cancel()
 			execute(ctx, b, second)
-		}, []fate{ran, stopped}},
+		}, []outcome{ran, stopped}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -232,12 +232,12 @@ func TestTurnOtherwise(t *testing.T) {
 				}
 				synctest.Wait()
 				assertNoOverlap(t, p)
-				var got []fate
+				var got []outcome
 				for i, r := range p.runs {
 					if r.end.IsZero() {
 						t.Errorf("client %d outlives the bench", i)
 					}
-					got = append(got, fate{r.killed, r.loaded()})
+					got = append(got, outcome{r.killed, r.loaded()})
 				}
 				if fmt.Sprint(got) != fmt.Sprint(tt.want) {
 					t.Errorf("clients (killed, loaded): got %v, want %v", got, tt.want)

@@ -108,7 +108,7 @@ func brfusion(version string, keys map[string]any) map[string]any {
 func asJSON(v any) string {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		panic(fmt.Sprintf("network plan: %v", err)) // plain data always marshals
+		panic(fmt.Sprintf("marshal configuration: %v", err)) // plain data always marshals
 	}
 	return string(text) + "\n"
 }
