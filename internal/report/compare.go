@@ -131,19 +131,15 @@ func (c *comparer) table(g Group, as, bs []Estimate) Table {
 		ID:    g.ID + "-main",
 		Title: fmt.Sprintf("%s: %s (%s, %s)", g.Title, first.Metric, first.Unit, better(first.Order)),
 	}
-	t.Columns = append(rowColumns(bs),
-		Column{Name: "n A", Numeric: true, Wide: sameN(as, c.a.run.Repetitions)}, Column{Name: "n B", Numeric: true, Wide: sameN(bs, c.b.run.Repetitions)},
-		Column{Name: "median A", Numeric: true}, Column{Name: "median B", Numeric: true},
-		Column{Name: "B / A", Numeric: true}, Column{Name: "verdict"})
+	t.labels(bs)
 	few := tooFewAgainst([]string{sideA}, bs)
 	t.Notes = tooFewNotes(few)
-	for i, b := range bs {
-		row := append(rowCells(b, i > 0 && bs[i-1].Case == b.Case),
-			Cell{Text: fmt.Sprint(as[i].N)}, Cell{Text: fmt.Sprint(b.N)},
-			numeric(as[i].Median, number(as[i].Median)), numeric(b.Median, number(b.Median)),
-			c.b.ratioCell(b, sideA))
-		t.Rows = append(t.Rows, append(row, compareVerdict(as[i], b, few)))
-	}
+	t.counts("n A", as, c.a.run.Repetitions)
+	t.counts("n B", bs, c.b.run.Repetitions)
+	t.medians("median A", as)
+	t.medians("median B", bs)
+	t.column(Column{Name: "B / A", Numeric: true}, func(i int) Cell { return ratioCell(bs[i], sideA) })
+	t.column(Column{Name: "verdict"}, func(i int) Cell { return compareVerdict(as[i], bs[i], few) })
 	return t
 }
 

@@ -18,10 +18,7 @@ func cpuTime(g Group, families map[string][]Estimate) (Table, []Chart) {
 	}
 	first := rows[0].estimates[0]
 	t := Table{ID: g.ID + "-cpu", Title: fmt.Sprintf("%s: CPU time per unit of work (%s, mean)", g.Title, first.Unit), Minor: true}
-	t.Columns = rowColumns(rows[0].estimates)
-	for i, e := range rows[0].estimates {
-		t.Rows = append(t.Rows, rowCells(e, i > 0 && rows[0].estimates[i-1].Case == e.Case))
-	}
+	t.labels(rows[0].estimates)
 	var charts []Chart
 	for _, s := range []struct {
 		name  string
@@ -53,21 +50,20 @@ func cpuSide(side string, families map[string][]Estimate) []cpuPart {
 	return parts
 }
 
-// addParts adds a column per part and one for their sum.
+// addParts adds a column of means per part and one for their sum.
 func addParts(t *Table, side string, parts []cpuPart) {
+	rows := parts[0].estimates
+	mean := func(p cpuPart, i int) Number { return find(p.estimates, rows[i].Case, rows[i].Configuration).Mean }
 	for _, p := range parts {
-		t.Columns = append(t.Columns, Column{Name: side + " " + p.name, Numeric: true})
+		t.column(Column{Name: side + " " + p.name, Numeric: true}, func(i int) Cell { return plainCell(mean(p, i)) })
 	}
-	t.Columns = append(t.Columns, Column{Name: side + " total", Numeric: true})
-	for i, first := range parts[0].estimates {
+	t.column(Column{Name: side + " total", Numeric: true}, func(i int) Cell {
 		var means []Number
 		for _, p := range parts {
-			means = append(means, find(p.estimates, first.Case, first.Configuration).Mean)
+			means = append(means, mean(p, i))
 		}
-		for _, v := range append(means, sum(means)) {
-			t.Rows[i] = append(t.Rows[i], numeric(v, number(v)))
-		}
-	}
+		return plainCell(sum(means))
+	})
 }
 
 // softNotes compare the time in software interrupts of the guest, which do the NAT

@@ -41,16 +41,14 @@ func (b *builder) distributionTable(id string, c result.Case, estimates []Estima
 		Title:   fmt.Sprintf("%s: distribution of %s (%s, %s)", c.Title, estimates[0].Metric, estimates[0].Unit, better(estimates[0].Order)),
 		Columns: numericColumns("configuration", "n", "min", "p25", "median", "p75", "p90", "p99", "max", "mean", "sd"),
 	}
-	few := false
 	for _, e := range estimates {
-		few = few || e.N > 0 && e.N < 100
 		row := []Cell{{Text: e.Configuration, Series: e.Configuration}, {Text: fmt.Sprint(e.N)}}
 		for _, v := range []Number{e.Min, e.P25, e.Median, e.P75, e.P90, e.P99, e.Max, e.Mean, e.StdDev} {
-			row = append(row, numeric(v, number(v)))
+			row = append(row, plainCell(v))
 		}
 		t.Rows = append(t.Rows, row)
 	}
-	if few {
+	if slices.ContainsFunc(estimates, func(e Estimate) bool { return e.N > 0 && e.N < 100 }) {
 		t.Notes = []string{"With fewer than 100 values the 99th percentile is close to the maximum."}
 	}
 	return t

@@ -120,6 +120,14 @@ type Column struct {
 	Header  bool   `json:"header,omitempty"`  // its cells name their row
 }
 
+// column appends a column; cell returns its cell in row i. The rows must be there.
+func (t *Table) column(c Column, cell func(i int) Cell) {
+	t.Columns = append(t.Columns, c)
+	for i := range t.Rows {
+		t.Rows[i] = append(t.Rows[i], cell(i))
+	}
+}
+
 // Cell is one cell of a table.
 type Cell struct {
 	Text    string `json:"text"`

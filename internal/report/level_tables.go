@@ -16,29 +16,24 @@ func (b *builder) levelTable(l leveled, m int) Table {
 		ID:    l.id + "-" + anchor("means", first.Metric),
 		Title: fmt.Sprintf("%s by level of virtualization: %s (%s, %s)", caseTitle(l.of), first.Metric, first.Unit, better(first.Order)),
 	}
-	sized := l.sized()
-	perVCPU := sized && first.Metric == throughput
-	t.Columns = []Column{{Name: "level", Header: true}, {Name: "configuration", Header: true},
-		{Name: "n", Numeric: true, Wide: !slices.ContainsFunc(family, func(e *Estimate) bool { return e.N != b.run.Repetitions })}}
-	if sized {
-		t.Columns = append(t.Columns, Column{Name: "vCPUs", Numeric: true})
+	t.Rows = make([][]Cell, len(family))
+	add := func(name string, cell func(e *Estimate) Cell) {
+		t.column(Column{Name: name, Numeric: true}, func(i int) Cell { return cell(family[i]) })
 	}
-	t.Columns = append(t.Columns, Column{Name: "mean", Numeric: true}, Column{Name: "ΔL", Numeric: true},
-		Column{Name: "standard error", Numeric: true}, Column{Name: "of the mean", Numeric: true})
-	if perVCPU {
-		t.Columns = append(t.Columns, Column{Name: "mean per vCPU", Numeric: true}, Column{Name: "ΔL per vCPU", Numeric: true})
+	t.column(Column{Name: "level", Header: true}, func(i int) Cell { return Cell{Text: levelName(family[i].Step.Level)} })
+	estimates := values(family)
+	t.configurations(estimates)
+	t.counts("n", estimates, b.run.Repetitions)
+	if l.sized() {
+		add("vCPUs", func(e *Estimate) Cell { return countCell(e.Step.VCPUs) })
 	}
-	for i, e := range family {
-		row := []Cell{{Text: levelName(e.Step.Level)}, {Text: e.Configuration, Series: e.Configuration}, {Text: fmt.Sprint(e.N)}}
-		if sized {
-			row = append(row, countCell(l.rows[i].vcpus))
-		}
-		row = append(row, numeric(e.Mean, number(e.Mean)), changeCell(e.Step.Change),
-			numeric(e.StdErr, number(e.StdErr)), shareCell(e.Step.RelStdErr))
-		if perVCPU {
-			row = append(row, numeric(e.Step.PerVCPU, number(e.Step.PerVCPU)), changeCell(e.Step.ChangePerVCPU))
-		}
-		t.Rows = append(t.Rows, row)
+	add("mean", func(e *Estimate) Cell { return plainCell(e.Mean) })
+	add("ΔL", func(e *Estimate) Cell { return changeCell(e.Step.Change) })
+	add("standard error", func(e *Estimate) Cell { return plainCell(e.StdErr) })
+	add("of the mean", func(e *Estimate) Cell { return shareCell(e.Step.RelStdErr) })
+	if l.sized() && first.Metric == throughput {
+		add("mean per vCPU", func(e *Estimate) Cell { return plainCell(e.Step.PerVCPU) })
+		add("ΔL per vCPU", func(e *Estimate) Cell { return changeCell(e.Step.ChangePerVCPU) })
 	}
 	return t
 }

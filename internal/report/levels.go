@@ -200,10 +200,10 @@ const (
 	detectableNote = "Detectable is the smallest change that a run of this size and noise detects about four times out of five; with few repetitions less often."
 )
 
-// estimates are all estimates of l.
-func (l *leveled) estimates() []Estimate {
+// values copies estimates.
+func values(estimates []*Estimate) []Estimate {
 	var all []Estimate
-	for _, e := range slices.Concat(l.cells...) {
+	for _, e := range estimates {
 		all = append(all, *e)
 	}
 	return all

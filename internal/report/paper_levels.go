@@ -95,7 +95,7 @@ func namedAfter(name, level string) bool {
 // matches.
 func (l leveled) publishedTable() Table {
 	t := Table{ID: l.id + "-published", Title: caseTitle(l.of) + ": this run and the published means"}
-	architectures := publishedFor(l.estimates())
+	architectures := publishedFor(values(slices.Concat(l.cells...)))
 	t.Columns = []Column{{Name: "metric", Header: true}, {Name: "configuration", Header: true}, {Name: "this run", Numeric: true}, {Name: "ΔL", Numeric: true}}
 	for _, a := range architectures {
 		t.Columns = append(t.Columns, Column{Name: a, Numeric: true}, Column{Name: "ΔL " + a, Numeric: true})

@@ -71,39 +71,32 @@ func (b *builder) suiteGroup(i int, cases []result.Case) (Group, []Estimate) {
 // suiteTable lists estimates of different metrics, with their units.
 func (b *builder) suiteTable(id, title string, estimates []Estimate) Table {
 	minor := !estimates[0].Primary
-	t := Table{ID: id, Title: title, Columns: []Column{{Name: "case", Header: true}}}
-	if minor {
-		t.Columns = append(t.Columns, Column{Name: "metric", Header: true})
+	t := Table{ID: id, Title: title, Rows: make([][]Cell, len(estimates)), Notes: b.sparseNotes(estimates)}
+	header := func(name string, text func(Estimate) string) {
+		t.column(Column{Name: name, Header: true}, func(i int) Cell {
+			e := estimates[i]
+			return Cell{Text: text(e), Repeat: i > 0 && estimates[i-1].Case == e.Case && estimates[i-1].Metric == e.Metric}
+		})
 	}
-	t.Columns = append(t.Columns, Column{Name: "unit, order", Header: true}, Column{Name: "configuration", Header: true},
-		Column{Name: "n", Numeric: true, Wide: sameN(estimates, b.run.Repetitions)}, Column{Name: "median", Numeric: true},
-		Column{Name: percent(b.opts.Confidence) + " interval", Numeric: true})
-	for _, name := range b.baselines() {
-		t.Columns = append(t.Columns, Column{Name: "vs " + name, Numeric: true}, Column{Name: "difference", Numeric: true})
-	}
+	header("case", func(e Estimate) string { return e.Case })
 	for i, e := range estimates {
-		repeat := i > 0 && estimates[i-1].Case == e.Case && estimates[i-1].Metric == e.Metric
-		t.Rows = append(t.Rows, b.suiteRow(e, minor, repeat))
-	}
-	t.Notes = b.sparseNotes(estimates)
-	return t
-}
-
-func (b *builder) suiteRow(e Estimate, minor, repeat bool) []Cell {
-	row := []Cell{{Text: e.Case, Repeat: repeat}}
-	if e.Label != e.Case {
-		row[0].Remark = e.Label
+		if e.Label != e.Case {
+			t.Rows[i][0].Remark = e.Label
+		}
 	}
 	if minor {
-		row = append(row, Cell{Text: e.Metric, Repeat: repeat})
+		header("metric", func(e Estimate) string { return e.Metric })
 	}
-	row = append(row, Cell{Text: unitAndOrder(e.Unit, e.Order), Repeat: repeat}, Cell{Text: e.Configuration, Series: e.Configuration},
-		Cell{Text: fmt.Sprint(e.N)}, numeric(e.Median, number(e.Median)),
-		numeric(e.Interval.Low, bracket(e.Interval, decimals(e.Median), b.opts.Confidence)))
+	header("unit, order", func(e Estimate) string { return unitAndOrder(e.Unit, e.Order) })
+	t.configurations(estimates)
+	t.counts("n", estimates, b.run.Repetitions)
+	t.medians("median", estimates)
+	t.intervals(estimates, b.opts.Confidence)
 	for _, name := range b.baselines() {
-		row = append(row, b.ratioCell(e, name), differenceCell(e, name))
+		t.column(Column{Name: "vs " + name, Numeric: true}, func(i int) Cell { return ratioCell(estimates[i], name) })
+		t.column(Column{Name: "difference", Numeric: true}, func(i int) Cell { return differenceCell(estimates[i], name) })
 	}
-	return row
+	return t
 }
 
 // unitAndOrder is a unit, unless it is 1, and an order.

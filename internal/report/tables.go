@@ -19,22 +19,20 @@ func (b *builder) mainTable(g Group, estimates []Estimate) Table {
 		ID:    g.ID + "-main",
 		Title: fmt.Sprintf("%s: %s (%s, %s)", g.Title, first.Metric, first.Unit, better(first.Order)),
 	}
-	t.Columns = append(rowColumns(estimates),
-		Column{Name: "n", Numeric: true, Wide: sameN(estimates, b.run.Repetitions)},
-		Column{Name: "median", Numeric: true},
-		Column{Name: "mean", Numeric: true, Wide: true},
-		Column{Name: "standard error", Numeric: true, Wide: true},
-		Column{Name: percent(b.opts.Confidence) + " interval", Numeric: true},
-	)
+	t.labels(estimates)
+	few := tooFewAgainst(b.baselines(), estimates)
+	t.counts("n", estimates, b.run.Repetitions)
+	t.medians("median", estimates)
+	t.column(Column{Name: "mean", Numeric: true, Wide: true}, func(i int) Cell {
+		return numeric(estimates[i].Mean, decimal(estimates[i].Mean, decimals(estimates[i].Median)))
+	})
+	t.column(Column{Name: "standard error", Numeric: true, Wide: true}, func(i int) Cell { return plainCell(estimates[i].StdErr) })
+	t.intervals(estimates, b.opts.Confidence)
 	for _, name := range b.baselines() {
-		t.Columns = append(t.Columns, Column{Name: "vs " + name, Numeric: true})
+		t.column(Column{Name: "vs " + name, Numeric: true}, func(i int) Cell { return ratioCell(estimates[i], name) })
 	}
 	if len(b.baselines()) > 0 {
-		t.Columns = append(t.Columns, Column{Name: "verdict"})
-	}
-	few := tooFewAgainst(b.baselines(), estimates)
-	for i, e := range estimates {
-		t.Rows = append(t.Rows, b.mainRow(e, i > 0 && estimates[i-1].Case == e.Case, few))
+		t.column(Column{Name: "verdict"}, func(i int) Cell { return verdictCell(estimates[i], few) })
 	}
 	t.Notes = tooFewNotes(few)
 	return t
@@ -71,42 +69,40 @@ func tooFewNotes(baselines []string) []string {
 	return notes
 }
 
-// sameN reports whether every estimate has the planned n, so that the column can be
-// left out.
-func sameN(estimates []Estimate, n int) bool {
-	return !slices.ContainsFunc(estimates, func(e Estimate) bool { return e.N != n })
-}
-
-// rowColumns are the columns that name a row.
-func rowColumns(estimates []Estimate) []Column {
+// labels makes a row for each of estimates, and the columns that name it.
+func (t *Table) labels(estimates []Estimate) {
 	name := "size"
 	if slices.ContainsFunc(estimates, func(e Estimate) bool { return e.Size == 0 }) {
 		name = "case"
 	}
-	return []Column{{Name: name, Header: true}, {Name: "configuration", Header: true}}
+	t.Rows = make([][]Cell, len(estimates))
+	t.column(Column{Name: name, Header: true}, func(i int) Cell {
+		return Cell{Text: estimates[i].Label, Repeat: i > 0 && estimates[i-1].Case == estimates[i].Case}
+	})
+	t.configurations(estimates)
 }
 
-// rowCells name the row of e.
-func rowCells(e Estimate, repeat bool) []Cell {
-	return []Cell{{Text: e.Label, Repeat: repeat}, {Text: e.Configuration, Series: e.Configuration}}
+func (t *Table) configurations(estimates []Estimate) {
+	t.column(Column{Name: "configuration", Header: true}, func(i int) Cell {
+		return Cell{Text: estimates[i].Configuration, Series: estimates[i].Configuration}
+	})
 }
 
-func (b *builder) mainRow(e Estimate, repeat bool, few []string) []Cell {
-	places := decimals(e.Median)
-	row := append(rowCells(e, repeat),
-		Cell{Text: fmt.Sprint(e.N)},
-		numeric(e.Median, number(e.Median)),
-		numeric(e.Mean, decimal(e.Mean, places)),
-		numeric(e.StdErr, number(e.StdErr)),
-		numeric(e.Interval.Low, bracket(e.Interval, places, b.opts.Confidence)),
-	)
-	for _, name := range b.baselines() {
-		row = append(row, b.ratioCell(e, name))
-	}
-	if len(b.baselines()) > 0 {
-		row = append(row, verdictCell(e, few))
-	}
-	return row
+// counts appends n, which is left out of narrow output where every estimate has the
+// planned number.
+func (t *Table) counts(name string, estimates []Estimate, planned int) {
+	same := !slices.ContainsFunc(estimates, func(e Estimate) bool { return e.N != planned })
+	t.column(Column{Name: name, Numeric: true, Wide: same}, func(i int) Cell { return Cell{Text: fmt.Sprint(estimates[i].N)} })
+}
+
+func (t *Table) medians(name string, estimates []Estimate) {
+	t.column(Column{Name: name, Numeric: true}, func(i int) Cell { return plainCell(estimates[i].Median) })
+}
+
+func (t *Table) intervals(estimates []Estimate, confidence float64) {
+	t.column(Column{Name: percent(confidence) + " interval", Numeric: true}, func(i int) Cell {
+		return numeric(estimates[i].Interval.Low, bracket(estimates[i].Interval, decimals(estimates[i].Median), confidence))
+	})
 }
 
 // noValue is a cell without a value.
@@ -115,9 +111,12 @@ var noValue = Cell{Text: none, Missing: true}
 // numeric is a cell for v, printed as text.
 func numeric(v Number, text string) Cell { return Cell{Text: text, Missing: !v.Defined()} }
 
+// plainCell is a cell for v.
+func plainCell(v Number) Cell { return numeric(v, number(v)) }
+
 // ratioCell is the ratio to a baseline with its interval and adjusted p; 1 for
 // the baseline itself.
-func (b *builder) ratioCell(e Estimate, baseline string) Cell {
+func ratioCell(e Estimate, baseline string) Cell {
 	c := e.against(baseline)
 	switch {
 	case c == nil && e.N == 0, c != nil && !c.Ratio.Defined():
@@ -212,16 +211,9 @@ func measured(estimates []Estimate) bool {
 // metric.
 func (b *builder) pivot(t Table, columns [][]Estimate, cell func(Estimate) Cell) Table {
 	longest := slices.MaxFunc(columns, func(a, b []Estimate) int { return len(a) - len(b) })
-	t.Columns = rowColumns(longest)
+	t.labels(longest)
 	for _, c := range columns {
-		t.Columns = append(t.Columns, Column{Name: withUnit(c[0]), Numeric: true})
-	}
-	for i, e := range longest {
-		row := rowCells(e, i > 0 && longest[i-1].Case == e.Case)
-		for _, c := range columns {
-			row = append(row, cell(find(c, e.Case, e.Configuration)))
-		}
-		t.Rows = append(t.Rows, row)
+		t.column(Column{Name: withUnit(c[0]), Numeric: true}, func(i int) Cell { return cell(find(c, longest[i].Case, longest[i].Configuration)) })
 	}
 	return t
 }
