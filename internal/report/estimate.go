@@ -103,7 +103,7 @@ func (e *Estimate) describe(obs []stats.Observation, confidence float64) {
 		return
 	}
 	for _, d := range stats.Warnings(obs) {
-		e.Warnings = append(e.Warnings, d.Text)
+		e.Warnings = append(e.Warnings, warningText(d))
 	}
 	values := stats.Values(stats.BlockMedians(obs))
 	s, err := stats.Summarize(values)
@@ -166,7 +166,7 @@ func compare(a, b side, o stats.Options) Comparison {
 	for _, d := range s.Warnings {
 		// The run has this warning once.
 		if d.Kind != stats.NotInterleaved {
-			c.Warnings = append(c.Warnings, d.Text)
+			c.Warnings = append(c.Warnings, warningText(d))
 		}
 		c.meansReverse = c.meansReverse || d.Kind == stats.Disagreement
 	}

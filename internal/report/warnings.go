@@ -99,3 +99,30 @@ func warningTable(estimates []Estimate) Table {
 	}
 	return t
 }
+
+// warningText words a warning as one sentence without a period.
+func warningText(w stats.Warning) string {
+	switch w.Kind {
+	case stats.FewRepetitions:
+		return fmt.Sprintf("fewer than %d repetitions (%d): a rank test of two such samples cannot give p below %.2g", stats.MinRepetitions, w.N, w.Value)
+	case stats.Repeated:
+		return fmt.Sprintf("several values of one block count as one, because they are not independent (values: %d, blocks: %d)", w.N, w.Of)
+	case stats.NoVariance:
+		return fmt.Sprintf("all %d values are %v: the resolution of the tool may be too coarse", w.N, w.Value)
+	case stats.Noisy:
+		return fmt.Sprintf("noisy: the standard deviation is %.0f %% of the mean", 100*w.Value)
+	case stats.Outliers:
+		return fmt.Sprintf("%d of %d values lie more than %v scaled median absolute deviations from the median", w.N, w.Of, stats.OutlierMADs)
+	case stats.Drift:
+		return fmt.Sprintf("the values drift over the %d blocks (Mann-Kendall, p = %.2g)", w.N, w.Value)
+	case stats.NotInterleaved:
+		return "the two were measured at different times: a change of the machine in between looks like a difference"
+	case stats.NoRatio:
+		return fmt.Sprintf("no ratio: %v", w.Err)
+	case stats.Disagreement:
+		return "means and medians differ in opposite directions: the distributions are skewed"
+	case stats.SharedNoise:
+		return "the interval of the ratio excludes 1, but the test finds no difference: the test does not pair blocks, so noise common to both sides may hide the difference"
+	}
+	return w.Err.Error() // Unusable
+}

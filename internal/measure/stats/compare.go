@@ -67,23 +67,23 @@ func summarizeBlocks(obs []Observation) ([]Observation, Summary, error) {
 
 // addRatio sets the ratio and the warnings about the pair.
 func (c *Comparison) addRatio(a, b []Observation, o Options) error {
-	warn := func(kind Kind, text string) { c.Warnings = append(c.Warnings, Warning{kind, text}) }
+	warn := func(kind Kind, err error) { c.Warnings = append(c.Warnings, Warning{Kind: kind, Err: err}) }
 	var err error
 	if _, both := pairs(a, b); o.Interleaved && both > 0 {
 		c.Ratio, err = BlockRatio(a, b, o.Confidence, o.Seed)
 	} else {
 		c.Ratio, err = Ratio(Values(a), Values(b), o.Confidence, o.Seed)
-		warn(NotInterleaved, "the two were measured at different times: a change of the machine in between looks like a difference")
+		warn(NotInterleaved, nil)
 	}
 	if errors.Is(err, ErrNotPositive) {
-		warn(NoRatio, fmt.Sprintf("no ratio: %v", err))
+		warn(NoRatio, err)
 		err = nil
 	}
 	if (c.A.Mean-c.B.Mean)*(c.A.Median-c.B.Median) < 0 {
-		warn(Disagreement, "means and medians differ in opposite directions: the distributions are skewed")
+		warn(Disagreement, nil)
 	}
 	if r := c.Ratio; r.Paired && r.Interval.Defined() && !r.Interval.Contains(1) && c.P() > 1-o.Confidence {
-		warn(SharedNoise, "the interval of the ratio excludes 1, but the test finds no difference: the test does not pair blocks, so noise common to both sides may hide the difference")
+		warn(SharedNoise, nil)
 	}
 	return err
 }

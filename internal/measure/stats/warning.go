@@ -2,7 +2,6 @@ package stats
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 )
@@ -10,26 +9,29 @@ import (
 // Kind is the kind of a warning.
 type Kind string
 
-// The kinds of warnings: first those about one sample, then those about a pair.
+// The kinds of warnings: first those about one sample, then those about a pair. Comments
+// name the fields of Warning that are set.
 const (
-	Unusable       Kind = "unusable"        // no value, or one that is not finite
-	FewRepetitions Kind = "few-repetitions" // fewer than MinRepetitions
-	Repeated       Kind = "repeated"        // several values per block count as one
-	NoVariance     Kind = "no-variance"     // all values are equal
-	Noisy          Kind = "noisy"           // coefficient of variation above NoisyCV
-	Outliers       Kind = "outliers"        // values beyond OutlierMADs
-	Drift          Kind = "drift"           // a trend over the blocks
+	Unusable       Kind = "unusable"        // Err: no value, or one that is not finite
+	FewRepetitions Kind = "few-repetitions" // N blocks are fewer than MinRepetitions, and a rank test cannot give p below Value
+	Repeated       Kind = "repeated"        // N values in Of blocks; those of a block count as one
+	NoVariance     Kind = "no-variance"     // all N values are Value
+	Noisy          Kind = "noisy"           // Value, the coefficient of variation, is above NoisyCV
+	Outliers       Kind = "outliers"        // N of Of values are beyond OutlierMADs
+	Drift          Kind = "drift"           // a trend over N blocks; Value is its p
 
 	NotInterleaved Kind = "not-interleaved" // the sides were measured at different times
-	NoRatio        Kind = "no-ratio"        // a ratio needs positive values
+	NoRatio        Kind = "no-ratio"        // Err: a ratio needs positive values
 	Disagreement   Kind = "disagreement"    // means and medians differ in opposite directions
 	SharedNoise    Kind = "shared-noise"    // the interval shows a difference that the test does not
 )
 
-// Warning is a reason to trust a result less.
+// Warning is a reason to trust a result less. Package report words it.
 type Warning struct {
-	Kind Kind
-	Text string // one sentence without a period
+	Kind  Kind
+	N, Of int
+	Value float64
+	Err   error
 }
 
 // Thresholds of the warnings.
@@ -48,35 +50,25 @@ const (
 )
 
 // Warnings returns the warnings about one sample.
-func Warnings(obs []Observation) []Warning {
-	s, err := Summarize(Values(obs))
+func Warnings(obs []Observation) (warnings []Warning) {
+	values := Values(obs)
+	s, err := Summarize(values)
 	if err != nil {
-		return []Warning{{Unusable, err.Error()}}
+		return []Warning{{Kind: Unusable, Err: err}}
 	}
 	xs := Values(BlockMedians(obs))
-	var warnings []Warning
-	add := func(kind Kind, format string, args ...any) {
-		warnings = append(warnings, Warning{kind, fmt.Sprintf(format, args...)})
+	warn := func(yes bool, w Warning) {
+		if yes {
+			warnings = append(warnings, w)
+		}
 	}
-	if len(xs) < MinRepetitions {
-		add(FewRepetitions, "fewer than %d repetitions (%d): a rank test of two such samples cannot give p below %.2g",
-			MinRepetitions, len(xs), leastRankP(len(xs)))
-	}
-	if len(obs) > len(xs) {
-		add(Repeated, "several values of one block count as one, because they are not independent (values: %d, blocks: %d)", len(obs), len(xs))
-	}
-	if s.N > 1 && s.StdDev == 0 {
-		add(NoVariance, "all %d values are %v: the resolution of the tool may be too coarse", s.N, s.Mean)
-	}
-	if cv := s.CV(); cv > NoisyCV && !math.IsInf(cv, 1) {
-		add(Noisy, "noisy: the standard deviation is %.0f %% of the mean", 100*cv)
-	}
-	if n := outliers(Values(obs)); n > 0 {
-		add(Outliers, "%d of %d values lie more than %v scaled median absolute deviations from the median", n, s.N, OutlierMADs)
-	}
-	if p := trendP(xs); p < DriftAlpha {
-		add(Drift, "the values drift over the %d blocks (Mann-Kendall, p = %.2g)", len(xs), p)
-	}
+	n, p, far := len(xs), trendP(xs), outliers(values)
+	warn(n < MinRepetitions, Warning{Kind: FewRepetitions, N: n, Value: leastRankP(n)})
+	warn(s.N > n, Warning{Kind: Repeated, N: s.N, Of: n})
+	warn(s.N > 1 && s.StdDev == 0, Warning{Kind: NoVariance, N: s.N, Value: s.Mean})
+	warn(s.CV() > NoisyCV && !math.IsInf(s.CV(), 1), Warning{Kind: Noisy, Value: s.CV()})
+	warn(far > 0, Warning{Kind: Outliers, N: far, Of: s.N})
+	warn(p < DriftAlpha, Warning{Kind: Drift, N: n, Value: p})
 	return warnings
 }
 
