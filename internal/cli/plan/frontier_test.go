@@ -109,7 +109,7 @@ func TestFrontierAnnotations(t *testing.T) {
 		"a:b=1,,c": "want A:B=WEIGHT",
 	} {
 		_, err := execute(t.Context(), t, "--trace", "kubectl:"+dump(annotation), "--links", "annotations", "--frontier")
-		if err == nil || !strings.Contains(err.Error(), "pods.json line 1: pod web: annotation unnest.io/links: ") || !strings.Contains(err.Error(), want) {
+		if err == nil || !strings.Contains(err.Error(), "pods.json item 1: pod web: annotation unnest.io/links: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one with %q", annotation, err, want)
 		}
 	}

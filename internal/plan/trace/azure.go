@@ -142,7 +142,7 @@ func azureVMs(ctx context.Context, db *sql.DB, t *azureTable) error {
 		var id, tenant, kind sql.RawBytes
 		var start, end sql.NullFloat64
 		if err := rows.Scan(&id, &tenant, &kind, &start, &end); err != nil {
-			if err := t.rep.broken(Broken{t.path, line, err}, t.o); err != nil {
+			if err := t.rep.broken(Broken{t.path, "row", line, err}, t.o); err != nil {
 				return err
 			}
 			continue
@@ -157,7 +157,7 @@ func azureVMs(ctx context.Context, db *sql.DB, t *azureTable) error {
 func (t *azureTable) vm(line int, id, tenant, kind string, start, end sql.NullFloat64) error {
 	q, known := t.types[kind]
 	if !known {
-		return t.rep.broken(Broken{t.path, line, fmt.Errorf("vmTypeId %q is not in the table vmType", clip([]byte(kind)))}, t.o)
+		return t.rep.broken(Broken{t.path, "row", line, fmt.Errorf("vmTypeId %q is not in the table vmType", clip([]byte(kind)))}, t.o)
 	}
 	from, to := int64(math.MinInt64), int64(math.MaxInt64)
 	if start.Valid {

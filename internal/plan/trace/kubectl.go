@@ -139,7 +139,7 @@ func (t *kubectlDump) item(raw []byte) error {
 		pod.Links, err = annotatedLinks(pod, p.Metadata.Notes[LinksAnnotation])
 	}
 	if err != nil {
-		return t.rep.broken(Broken{display(t.path), t.pods, err}, t.o)
+		return t.rep.broken(Broken{display(t.path), "item", t.pods, err}, t.o)
 	}
 	user := p.Metadata.Namespace
 	if t.o.OwnerLabel != "" {

@@ -170,7 +170,7 @@ func (l *lines[T]) one(line []byte) bool {
 
 // breaks counts a broken line, and reports whether to go on.
 func (l *lines[T]) breaks(err error) bool {
-	broken := Broken{l.path, l.line, err}
+	broken := Broken{l.path, "line", l.line, err}
 	var final fatal
 	switch {
 	case errors.Is(err, errPast):

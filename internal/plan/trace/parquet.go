@@ -119,7 +119,7 @@ func (t *parquetTable) row(row parquet.Row) error {
 		err = r.named()
 	}
 	if err != nil {
-		return t.rep.broken(Broken{t.path, t.line, err}, t.o)
+		return t.rep.broken(Broken{t.path, "row", t.line, err}, t.o)
 	}
 	if r.request = t.o.request(cpu, memory); !t.rep.add(r.request) {
 		return nil

@@ -32,14 +32,15 @@ type Count struct {
 	Rows   int
 }
 
-// Broken is a line that could not be parsed. Files without lines count records.
+// Broken is a line, or another record, that could not be parsed.
 type Broken struct {
-	File string
-	Line int
-	Err  error
+	File   string
+	Unit   string // line, row or item
+	Number int    // from 1
+	Err    error
 }
 
-func (b Broken) String() string { return fmt.Sprintf("%s line %d: %v", b.File, b.Line, b.Err) }
+func (b Broken) String() string { return fmt.Sprintf("%s %s %d: %v", b.File, b.Unit, b.Number, b.Err) }
 
 // Reason says why a row is excluded or noted.
 type Reason uint8
