@@ -65,23 +65,34 @@ func (b *builder) bootNotes(l leveled) []string {
 // stepTable tests each level against the one below.
 func (b *builder) stepTable(l leveled) Table {
 	t := Table{ID: l.id + "-tests", Title: caseTitle(l.of) + ": each level against the one below"}
-	t.Columns = []Column{{Name: "metric", Header: true}, {Name: "step", Header: true}, {Name: "ΔL", Numeric: true},
-		{Name: "t", Numeric: true}, {Name: "df", Numeric: true}, {Name: "p", Numeric: true},
-		{Name: "adjusted p", Numeric: true}, {Name: "detectable", Numeric: true}, {Name: "verdict"}}
+	t.Columns = append([]Column{{Name: "metric", Header: true}}, stepColumns(false)...)
 	l.steps(func(e, below *Estimate) {
 		repeat := len(t.Rows) > 0 && t.Rows[len(t.Rows)-1][0].Text == e.Metric
 		t.Rows = append(t.Rows, append([]Cell{{Text: e.Metric, Repeat: repeat}}, stepCells(*e, *below)...))
 	})
-	t.Notes = []string{
-		"ΔL is the change of the mean against the level below. Fewer vCPUs alone reduce throughput: see ΔL per vCPU.",
-		pNote + " Adjusted p: corrected by Holm for the other tests in this table.",
-		detectableNote,
-	}
-	if !l.sized() {
-		t.Notes[0] = "ΔL is the change of the mean against the level below."
-	}
-	t.Notes = append(t.Notes, b.bootNotes(l)...)
+	t.Notes = b.stepNotes(l, "in this table")
 	return t
+}
+
+// stepColumns are the columns of stepCells. With wide, narrow output leaves out t, df
+// and p.
+func stepColumns(wide bool) []Column {
+	return []Column{{Name: "step", Header: true}, {Name: "ΔL", Numeric: true},
+		{Name: "t", Numeric: true, Wide: wide}, {Name: "df", Numeric: true, Wide: wide}, {Name: "p", Numeric: true, Wide: wide},
+		{Name: "adjusted p", Numeric: true}, {Name: "detectable", Numeric: true}, {Name: "verdict"}}
+}
+
+// stepNotes explain a table of steps, whose p-values are corrected for the others within
+// family.
+func (b *builder) stepNotes(l leveled, family string) []string {
+	change := "ΔL is the change of the mean against the level below."
+	if l.sized() {
+		change += " Fewer vCPUs alone reduce throughput: see ΔL per vCPU."
+	}
+	return append([]string{
+		change, "p, of " + pMeaning + " Adjusted p: corrected by Holm for the other tests " + family + ".",
+		"Detectable is the smallest change that a run of this size and noise detects about four times out of five; with few repetitions less often.",
+	}, b.bootNotes(l)...)
 }
 
 // stepCells are the cells on the step from below to e.
@@ -99,9 +110,7 @@ func (b *builder) suiteLevels(id string, all []leveled) Group {
 	name := all[0].of.Suite
 	g := Group{ID: id, Title: fmt.Sprintf("Suite %s: levels of virtualization", name)}
 	t := Table{ID: id + "-tests", Title: g.Title + ", each against the one below"}
-	t.Columns = []Column{{Name: "case", Header: true}, {Name: "unit, order", Header: true}, {Name: "step", Header: true},
-		{Name: "ΔL", Numeric: true}, {Name: "t", Numeric: true, Wide: true}, {Name: "df", Numeric: true, Wide: true}, {Name: "p", Numeric: true, Wide: true},
-		{Name: "adjusted p", Numeric: true}, {Name: "detectable", Numeric: true}, {Name: "verdict"}}
+	t.Columns = append([]Column{{Name: "case", Header: true}, {Name: "unit, order", Header: true}}, stepColumns(true)...)
 	for _, l := range all {
 		l.steps(func(e, below *Estimate) {
 			if e.Metric != l.metrics[0].Name {
@@ -111,12 +120,7 @@ func (b *builder) suiteLevels(id string, all []leveled) Group {
 			t.Rows = append(t.Rows, append([]Cell{{Text: e.Case, Repeat: repeat}, {Text: unitAndOrder(e.Unit, e.Order), Repeat: repeat}}, stepCells(*e, *below)...))
 		})
 	}
-	t.Notes = []string{
-		"ΔL is the change of the mean against the level below.",
-		pNote + " Adjusted p: corrected by Holm for the other tests of the same case.",
-		detectableNote,
-	}
-	t.Notes = append(t.Notes, b.bootNotes(all[0])...)
+	t.Notes = b.stepNotes(all[0], "of the same case")
 	g.Tables = []Table{t}
 	return g
 }

@@ -193,12 +193,8 @@ func (l *leveled) sized() bool {
 	return slices.ContainsFunc(l.rows, func(r levelRow) bool { return r.vcpus > 0 })
 }
 
-// Notes of every table of steps.
-const (
-	pMeaning       = "Welch's t test: " + stats.PMeaning + ". It is not the probability that the means are equal."
-	pNote          = "p, of " + pMeaning
-	detectableNote = "Detectable is the smallest change that a run of this size and noise detects about four times out of five; with few repetitions less often."
-)
+// pMeaning explains p.
+const pMeaning = "Welch's t test: " + stats.PMeaning + ". It is not the probability that the means are equal."
 
 // values copies estimates.
 func values(estimates []*Estimate) []Estimate {
