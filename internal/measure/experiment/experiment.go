@@ -52,11 +52,11 @@ type Guest struct {
 type Case struct {
 	result.Case
 	Params  workload.Params
-	Probe   Probe         // empty: the case has a workload or comes from a suite
-	Local   *suite.Case   // runs in the configuration itself; nil: a workload, with Params
+	Probe   Probe         // empty: a workload or a case of a suite
+	Local   *suite.Case   // runs in the configuration itself; nil: a workload or a probe
 	Profile suite.Profile // of Local
-	Wall    time.Duration // what the client takes when all goes well
-	Lead    time.Duration // how much of that it idles before it loads anything
+	Wall    time.Duration // expected duration of the client
+	Lead    time.Duration // part of Wall in which the client idles before its load
 	Timeout time.Duration // limit of one execution
 }
 

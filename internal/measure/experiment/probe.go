@@ -8,8 +8,7 @@ import (
 	"unnest/internal/measure/result"
 )
 
-// Probe is a measurement that Go code makes: it has neither a workload with a client
-// and a server nor the script of a suite.
+// Probe is a measurement made by Go code, without a workload or a script of a suite.
 type Probe string
 
 // The probes.
@@ -19,8 +18,8 @@ const (
 	Add   Probe = "add"   // a CNI plugin alone, in an empty network namespace
 )
 
-// probes are the properties of the cases of each probe. The first metric stands for
-// the case in tables.
+// probes are the properties of the cases of each probe. The first metric is that of the
+// case in tables.
 var probes = map[Probe]struct {
 	tool    string
 	wall    time.Duration

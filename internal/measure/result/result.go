@@ -62,7 +62,7 @@ type Case struct {
 	Size    int      `json:"size,omitempty"`  // message size in bytes, 0 when the case has none
 	Title   string   `json:"title,omitempty"` // "UDP ping-pong, 1280 B"
 	Tool    string   `json:"tool"`            // "sockperf"
-	Primary string   `json:"primary"`         // the metric that stands for the case in tables
+	Primary string   `json:"primary"`         // the metric of the case in tables
 	Metrics []Metric `json:"metrics"`         // all metrics of the case
 }
 

@@ -15,11 +15,10 @@ const (
 	cacheBlock = int64(16) << 10
 )
 
-// memory stands for pts/memory of Lubomski et al., §3.3: nine cases that the
-// paper does not list, of RAMspeed, STREAM and CacheBench, none of which Debian
-// has. mbw copies as RAMspeed does, sysbench reads and writes in order and at
-// random, and in blocks that fit the cache as CacheBench does, stress-ng has
-// STREAM's four kernels.
+// memory returns cases for pts/memory of Lubomski et al., §3.3: nine cases that the paper
+// does not list, of RAMspeed, STREAM and CacheBench. Debian has none of these. mbw copies
+// like RAMspeed; sysbench reads and writes in order, at random, and in blocks that fit the
+// cache, like CacheBench; stress-ng has STREAM's four kernels.
 func memory() []Case {
 	cases := []Case{
 		// The cache size is fixed, because the arrays are four times as large, and guests

@@ -49,9 +49,9 @@ func number(metric, pattern string) reader {
 }
 
 // numbers returns a reader of several metrics. Each pattern has to match exactly once:
-// two matches mean that the output has another format than expected. The first metric
-// stands for the case and has to be over 0, because reports divide by it; the others
-// may be 0.
+// two matches mean that the output has another format than expected. The first metric is
+// that of the case in tables and has to be over 0, because reports divide by it; the
+// others may be 0.
 func numbers(fields ...field) reader {
 	return func(output []byte) ([]workload.Value, error) {
 		values := make([]workload.Value, len(fields))

@@ -20,7 +20,7 @@ import (
 	"unnest/internal/measure/result"
 )
 
-// Profile says how large the cases are.
+// Profile is the size of the cases.
 type Profile string
 
 // The profiles.
@@ -45,7 +45,7 @@ type Case struct {
 	Package string          // Debian packages of the tools
 	Tools   []string        // required executables: names in PATH, or paths
 	Files   []File          // required files that no Debian package has
-	Metrics []result.Metric // the first stands for the case in tables
+	Metrics []result.Metric // the first one is that of the case in tables
 
 	// Prepare creates the files that Run needs in the working directory. It runs once
 	// for each directory and is not measured. Nil: Run needs no files.
