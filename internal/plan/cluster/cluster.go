@@ -1,5 +1,5 @@
 // Package cluster is the data of the planner: users, pods, containers and what they
-// request; models of VMs and their prices; and plans, which say what is on which VM.
+// request; models of VMs and their prices; and plans, which assign pods to VMs.
 // All numbers are whole, so that sums are exact.
 package cluster
 

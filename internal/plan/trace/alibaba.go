@@ -95,63 +95,67 @@ func (g *grouping) task(r *rowAlibaba) error {
 }
 
 func parseAlibaba2017(o *Options, s span) parse[rowAlibaba] {
-	var column [8][]byte
+	var c [8][]byte
 	pods := names{}
-	return func(line []byte, r *rowAlibaba) (Reason, error) {
-		if err := exactly(line, column[:], "an alibaba2017 task or container event"); err != nil {
+	return func(line []byte, r *rowAlibaba) (_ Reason, err error) {
+		if err := exactly(line, c[:], "an alibaba2017 task or container event"); err != nil {
 			return kept, err
 		}
-		*r = rowAlibaba{}
-		switch c := column; string(c[1]) {
-		case "Create":
-			return r.event(s, "online", string(c[2]), starts, c[0], o, c[4], cluster.VCPU, c[5], 0)
-		case "Remove":
-			return r.event(s, "online", string(c[2]), ends, c[0], o, c[4], cluster.VCPU, c[5], 0)
-		default:
-			r.pod, r.name = pods.of(c[2]), pods.of(c[3])
-			return r.task(s, c[4], c[5], c[0], c[1], o, c[6], c[7], 0)
+		switch kind := string(c[1]); kind {
+		case "Create", "Remove":
+			*r = rowAlibaba{user: "online", pod: string(c[2]), change: starts}
+			if kind == "Remove" {
+				r.change = ends
+			}
+			if r.request, err = o.alibaba(c[4], cluster.VCPU, c[5], 0); err != nil {
+				return kept, err
+			}
+			return r.event(s, c[0])
 		}
+		*r = rowAlibaba{batch: true, user: "batch", pod: pods.of(c[2]), name: pods.of(c[3])}
+		if r.request, err = o.alibaba(c[6], cluster.VCPU/100, c[7], 0); err != nil {
+			return kept, err
+		}
+		return r.task(o, s, c[4], c[5], c[0], c[1])
 	}
 }
 
 func parseAlibaba2018(o *Options, s span) parse[rowAlibaba] {
-	var column [9][]byte
+	var c [9][]byte
 	seen := names{}
-	return func(line []byte, r *rowAlibaba) (Reason, error) {
-		n := columns(line, column[:])
-		*r = rowAlibaba{}
-		switch c := column; n {
+	return func(line []byte, r *rowAlibaba) (_ Reason, err error) {
+		switch n := columns(line, c[:]); n {
 		case 9:
-			r.pod, r.name = seen.of(c[2]), seen.of(c[0])
-			return r.task(s, c[1], c[4], c[5], c[6], o, c[7], c[8], 2)
-		case 8:
-			change := starts
-			if string(c[4]) == "stopped" {
-				change = ends
+			*r = rowAlibaba{batch: true, user: "batch", pod: seen.of(c[2]), name: seen.of(c[0])}
+			if r.request, err = o.alibaba(c[7], cluster.VCPU/100, c[8], 2); err != nil {
+				return kept, err
 			}
-			return r.event(s, seen.of(c[3]), string(c[0]), change, c[2], o, c[5], cluster.VCPU/100, c[7], 2)
+			return r.task(o, s, c[1], c[4], c[5], c[6])
+		case 8:
+			*r = rowAlibaba{user: seen.of(c[3]), pod: string(c[0]), change: starts}
+			if string(c[4]) == "stopped" {
+				r.change = ends
+			}
+			if r.request, err = o.alibaba(c[5], cluster.VCPU/100, c[7], 2); err != nil {
+				return kept, err
+			}
+			return r.event(s, c[2])
+		default:
+			return kept, fmt.Errorf("has %d columns: want 9 for an alibaba2018 batch_task or 8 for a container_meta", n)
 		}
-		return kept, fmt.Errorf("has %d columns: want 9 for an alibaba2018 batch_task or 8 for a container_meta", n)
 	}
 }
 
-func (r *rowAlibaba) event(s span, user, id string, c change, at []byte, o *Options, cpu []byte, unit int64, memory []byte, percent int) (_ Reason, err error) {
-	r.user, r.pod, r.change = user, id, c
-	if r.at, err = whole("time", at); err != nil {
-		return kept, err
-	}
-	if r.request, err = o.alibaba(cpu, unit, memory, percent); err != nil {
-		return kept, err
-	}
-	if r.at > s.to {
+// event completes a row of a container.
+func (r *rowAlibaba) event(s span, at []byte) (_ Reason, err error) {
+	if r.at, err = whole("time", at); err == nil && r.at > s.to {
 		return Outside, nil
 	}
-	return kept, nil
+	return kept, err
 }
 
-// task reads a row of a task. A start of 0 is before the trace, an end of 0 is after it.
-func (r *rowAlibaba) task(s span, instances, status, start, end []byte, o *Options, cpu, memory []byte, percent int) (_ Reason, err error) {
-	r.batch, r.user = true, "batch"
+// task completes a row of a task. A start of 0 is before the trace, an end of 0 is after it.
+func (r *rowAlibaba) task(o *Options, s span, instances, status, start, end []byte) (Reason, error) {
 	n, err := parseNumber(instances)
 	if err == nil {
 		r.instances, err = n.times(1)
@@ -167,9 +171,6 @@ func (r *rowAlibaba) task(s span, instances, status, start, end []byte, o *Optio
 	if err != nil {
 		return kept, err
 	}
-	if r.request, err = o.alibaba(cpu, cluster.VCPU/100, memory, percent); err != nil {
-		return kept, err
-	}
 	if to == 0 {
 		to = math.MaxInt64
 	}
@@ -180,6 +181,8 @@ func (r *rowAlibaba) task(s span, instances, status, start, end []byte, o *Optio
 	return kept, nil
 }
 
+// alibaba reads the request of either year. It marks memory in percent outside 0 to 100 as
+// Invalid.
 func (o *Options) alibaba(cpu []byte, unit int64, memory []byte, percent int) (request, error) {
 	c, err := amountOf("CPU request", cpu, unit, 0)
 	if err != nil {
