@@ -138,7 +138,8 @@ func (n *nics) admitEndpoint(key attachment.Key, s segments.Spec) (attachment.Re
 	return n.host.segments.Reserve(n.tenant.Tenant, s, n.record.Name, key, n.takenFractions())
 }
 
-// takenFractions are those whose MAC a quarantined NIC has: it has no endpoint any more.
+// takenFractions returns the fractions whose MAC a NIC of the guest has. A quarantined NIC
+// has no endpoint any more and keeps its MAC.
 func (n *nics) takenFractions() (taken segment.Set) {
 	for _, s := range n.state.Slots() {
 		if r := s.Record; r.Fraction.Valid() && !r.OwnMAC {
@@ -159,15 +160,12 @@ func (n *nics) releaseUnused(key attachment.Key) {
 	}
 }
 
-// detached says what was detached: a VLAN or a device of its own.
-type detached struct{ vlan bool }
-
-// detach takes an attachment's NIC or endpoint away.
-func (n *nics) detach(ctx context.Context, key attachment.Key, answer func(detached, error)) {
+// detach takes an attachment's NIC or endpoint away. The answer says whether it was a VLAN.
+func (n *nics) detach(ctx context.Context, key attachment.Key, answer func(vlan bool, err error)) {
 	if n.trunk.remove(key) {
-		answer(detached{vlan: true}, nil)
+		answer(true, nil)
 		return
 	}
 	event := func(id hotplug.RequestID) hotplug.Event { return hotplug.Detach{Request: id, Key: key} }
-	n.request(ctx, event, func(r hotplug.Reply) { answer(detached{}, r.Err) })
+	n.request(ctx, event, func(r hotplug.Reply) { answer(false, r.Err) })
 }

@@ -92,12 +92,12 @@ type daemon struct {
 	tenants  map[string]*tenant
 	launch   func(*guest) // starts its run
 	since    time.Time
-	listen   string
 	refusals limitedLog
 	serving  context.Context // of requests; ends before the guests' runs
 	stopping atomic.Bool
 
 	mu     sync.Mutex
+	listen string            // address for guests, once there is one
 	guests map[string]*guest // the latest of each name, ended or not
 	rates  map[string]*rate.Limiter
 }
@@ -207,7 +207,10 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 	defer end(errStopping)
 	serving, hangUp := context.WithCancel(life)
 	defer hangUp()
-	d.serving, d.listen = serving, listener.Addr().String()
+	d.serving = serving
+	d.mu.Lock()
+	d.listen = listener.Addr().String() // the operator may ask already
+	d.mu.Unlock()
 	d.launch = func(g *guest) {
 		var own context.Context
 		own, g.stop = context.WithCancelCause(life)

@@ -163,7 +163,7 @@ func call[T any](ctx context.Context, g *guest, f func(ctx context.Context, answ
 		value T
 		err   error
 	}
-	answered := make(chan result, 1) // run does not wait for a handler that has given up
+	answered := make(chan result, 1) // run does not wait for a handler whose context has ended
 	err := g.submit(ctx, func(ctx context.Context) {
 		f(ctx, func(value T, err error) { answered <- result{value, err} })
 	})

@@ -133,10 +133,10 @@ func (d *daemon) DetachNIC(ctx context.Context, r *hostdpb.DetachNICRequest) (*h
 // detach takes a NIC or an endpoint away from the guest that calls.
 func (d *daemon) detach(ctx context.Context, key attachment.Key) error {
 	begin := time.Now()
-	got, err := onGuest(ctx, d, func(ctx context.Context, g *guest, answer func(detached, error)) { g.nics.detach(ctx, key, answer) })
+	vlan, err := onGuest(ctx, d, func(ctx context.Context, g *guest, answer func(bool, error)) { g.nics.detach(ctx, key, answer) })
 	mode, what := "hotplug", "detach"
 	switch {
-	case got.vlan:
+	case vlan:
 		mode = "trunk"
 	case key.Kind == attachment.Endpoint:
 		mode, what = "segment", "leave segment"

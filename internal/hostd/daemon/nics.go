@@ -170,8 +170,8 @@ func (n *nics) connect(a hotplug.Connect) error {
 	return err
 }
 
-// connectNIC connects a NIC as a record says. It claims the addresses again: the request
-// has claimed them, but may have been given up since.
+// connectNIC connects a NIC as a record says. It claims the addresses again: if the
+// request has failed since it claimed them, they were released.
 func (n *nics) connectNIC(a hotplug.Attachment, r attachment.Record) error {
 	if _, err := n.tenant.take(n.owner(a.Key), r.Addresses, false); err != nil {
 		return err

@@ -17,10 +17,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
+	grpcstatus "google.golang.org/grpc/status"
 
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/identity"
+	"unnest/internal/hostd/status"
 )
 
 // start runs a daemon in this process until the test ends.
@@ -118,7 +119,7 @@ func TestRogueClients(t *testing.T) {
 		{"guest without record", unknown, codes.Unauthenticated, "no such guest: node2"},
 	} {
 		_, err := dial(t, address, c.config).Status(t.Context(), &hostdpb.StatusRequest{})
-		if status.Code(err) != c.code || !strings.Contains(err.Error(), c.want) {
+		if grpcstatus.Code(err) != c.code || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %v with %q", c.name, err, c.code, c.want)
 		}
 		if served := strings.Contains(err.Error(), "VMM"); served != (c.want != "" && c.config == present) {
@@ -145,11 +146,11 @@ func TestRogueRequests(t *testing.T) {
 		{"huge", &hostdpb.AttachNICRequest{ContainerId: strings.Repeat("c", maxRequest)}, codes.ResourceExhausted},
 		{"right", &hostdpb.AttachNICRequest{ContainerId: "c", Interface: "eth0", Bridge: "br0"}, codes.Unavailable},
 	} {
-		if _, err := d.AttachNIC(t.Context(), c.request); status.Code(err) != c.code {
+		if _, err := d.AttachNIC(t.Context(), c.request); grpcstatus.Code(err) != c.code {
 			t.Errorf("%s: got %v, want %v", c.name, err, c.code)
 		}
 	}
-	if _, err := d.DetachNIC(t.Context(), &hostdpb.DetachNICRequest{ContainerId: "/", Interface: "eth0"}); status.Code(err) != codes.InvalidArgument {
+	if _, err := d.DetachNIC(t.Context(), &hostdpb.DetachNICRequest{ContainerId: "/", Interface: "eth0"}); grpcstatus.Code(err) != codes.InvalidArgument {
 		t.Errorf("detach of a bad ID: got %v", err)
 	}
 }
@@ -177,21 +178,21 @@ func TestRogueRequestsOfSegments(t *testing.T) {
 		{"short key", join("c", "web", "secret"), codes.InvalidArgument},
 		{"huge", join("c", "web", strings.Repeat("k", maxRequest)), codes.ResourceExhausted},
 	} {
-		if status.Code(c.err) != c.code {
+		if grpcstatus.Code(c.err) != c.code {
 			t.Errorf("%s: got %v, want %v", c.name, c.err, c.code)
 		}
 	}
-	if _, err := d.JoinSegment(t.Context(), &hostdpb.JoinSegmentRequest{ContainerId: "c", Interface: "eth0"}); status.Code(err) != codes.InvalidArgument {
+	if _, err := d.JoinSegment(t.Context(), &hostdpb.JoinSegmentRequest{ContainerId: "c", Interface: "eth0"}); grpcstatus.Code(err) != codes.InvalidArgument {
 		t.Errorf("join of nothing: got %v", err)
 	}
-	if _, err := d.CreateSegment(t.Context(), &hostdpb.CreateSegmentRequest{}); status.Code(err) != codes.InvalidArgument {
+	if _, err := d.CreateSegment(t.Context(), &hostdpb.CreateSegmentRequest{}); grpcstatus.Code(err) != codes.InvalidArgument {
 		t.Errorf("create nothing: got %v", err)
 	}
-	if _, err := d.LeaveSegment(t.Context(), &hostdpb.LeaveSegmentRequest{ContainerId: "/", Interface: "eth0"}); status.Code(err) != codes.InvalidArgument {
+	if _, err := d.LeaveSegment(t.Context(), &hostdpb.LeaveSegmentRequest{ContainerId: "/", Interface: "eth0"}); grpcstatus.Code(err) != codes.InvalidArgument {
 		t.Errorf("leave of a bad ID: got %v", err)
 	}
 	for pod, code := range map[string]codes.Code{"web": codes.NotFound, "": codes.InvalidArgument, "a/b": codes.InvalidArgument} {
-		if _, err := d.SegmentStatus(t.Context(), &hostdpb.SegmentStatusRequest{Pod: pod, Key: testKey}); status.Code(err) != code {
+		if _, err := d.SegmentStatus(t.Context(), &hostdpb.SegmentStatusRequest{Pod: pod, Key: testKey}); grpcstatus.Code(err) != code {
 			t.Errorf("status of %q: got %v, want %v", pod, err, code)
 		}
 	}
@@ -206,7 +207,7 @@ func TestRecordComesAndGoes(t *testing.T) {
 		if i == 1 {
 			withRecord(t, dir, c)
 		}
-		if _, err := d.Status(t.Context(), &hostdpb.StatusRequest{}); status.Code(err) != want {
+		if _, err := d.Status(t.Context(), &hostdpb.StatusRequest{}); grpcstatus.Code(err) != want {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
@@ -241,7 +242,7 @@ func TestGarbageOnThePort(t *testing.T) {
 		}
 		conn.Close()
 	}
-	if _, err := dial(t, address, config).Status(t.Context(), &hostdpb.StatusRequest{}); status.Code(err) != codes.Unavailable {
+	if _, err := dial(t, address, config).Status(t.Context(), &hostdpb.StatusRequest{}); grpcstatus.Code(err) != codes.Unavailable {
 		t.Errorf("guest after the garbage: got %v", err)
 	}
 }
@@ -267,4 +268,19 @@ func TestServeFails(t *testing.T) {
 			t.Errorf("listen on %s: got %v, want one line with %q", c.listen, err, c.want)
 		}
 	}
+}
+
+// The operator may ask while the daemon starts. The race detector finds an access that
+// is not synchronized.
+func TestStatusDuringStart(t *testing.T) {
+	dir := t.TempDir()
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		for s, err := status.Ask(t.Context(), dir); t.Context().Err() == nil && (err != nil || s.Listen == ""); {
+			s, err = status.Ask(t.Context(), dir)
+		}
+	}()
+	start(t, dir)
+	<-asked
 }

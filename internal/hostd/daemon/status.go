@@ -52,7 +52,10 @@ type reporter struct{ *daemon }
 
 // Status describes the daemon and what it serves.
 func (r reporter) Status(ctx context.Context) status.Status {
-	s := status.Status{Version: Version(), Protocol: protocol, Since: r.since, Listen: r.listen}
+	s := status.Status{Version: Version(), Protocol: protocol, Since: r.since}
+	r.mu.Lock()
+	s.Listen = r.listen
+	r.mu.Unlock()
 	for _, g := range r.all() {
 		s.Guests = append(s.Guests, guestStatus(ctx, g))
 	}

@@ -83,7 +83,7 @@ func (r *Registry) Open(guest string, key attachment.Key, port string) (*os.File
 	defer r.mu.Unlock()
 	e := r.endpoints[owner{guest, key}]
 	switch {
-	case e == nil: // the request was given up
+	case e == nil: // released since the request
 		return nil, hotplug.ErrDetached
 	case e.port != "":
 		return nil, fmt.Errorf("endpoint of segment %s already has a queue as %s", e.segment.pod, e.port)
