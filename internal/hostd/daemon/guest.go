@@ -144,103 +144,6 @@ func (g *guest) guardBootNICs() error {
 	return nil
 }
 
-// submit queues f for the run goroutine. ctx bounds the wait until run takes it.
-func (g *guest) submit(ctx context.Context, f func(context.Context)) error {
-	select {
-	case g.inbox <- f:
-		return nil
-	case <-g.done:
-		return g.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// call makes the run goroutine call f and waits for the answer, which f gives at once
-// or which a later event gives. This is a request's only round trip to run.
-func call[T any](ctx context.Context, g *guest, f func(ctx context.Context, answer func(T, error))) (T, error) {
-	type result struct {
-		value T
-		err   error
-	}
-	answered := make(chan result, 1) // run does not wait for a handler whose context has ended
-	err := g.submit(ctx, func(ctx context.Context) {
-		f(ctx, func(value T, err error) { answered <- result{value, err} })
-	})
-	var none T
-	if err != nil {
-		return none, err
-	}
-	select {
-	case r := <-answered:
-		return r.value, r.err
-	case <-g.done:
-		return none, g.err
-	case <-ctx.Done():
-		return none, context.Cause(ctx)
-	}
-}
-
-// read makes the run goroutine compute something.
-func read[T any](ctx context.Context, g *guest, f func() T) (T, error) {
-	return call(ctx, g, func(_ context.Context, answer func(T, error)) { answer(f(), nil) })
-}
-
-// request feeds an event that asks for a reply. The run goroutine calls reply exactly
-// once, with the reply or with the end of run.
-func (g *guest) request(ctx context.Context, s *slots, event func(hotplug.RequestID) hotplug.Event, reply func(hotplug.Reply)) {
-	g.lastID++
-	g.waiting[g.lastID] = reply
-	s.feed(ctx, event(g.lastID))
-}
-
-// slots is a state of package hotplug and the code that performs its actions.
-type slots struct {
-	state   hotplug.State
-	perform func(context.Context, hotplug.Action) hotplug.Event
-	fed     func(context.Context) // called after each feed; may be nil
-	replies []func()              // to call at the end of the feed
-}
-
-// feed gives an event to the state machine, performs the actions that follow, and
-// feeds the events that follow from those. Replies come last, so that who gets one finds
-// everything done.
-func (s *slots) feed(ctx context.Context, e hotplug.Event) {
-	for queue := []hotplug.Event{e}; len(queue) > 0; {
-		var actions []hotplug.Action
-		s.state, actions = hotplug.Step(s.state, queue[0])
-		queue = queue[1:]
-		for _, a := range actions {
-			if e := s.perform(ctx, a); e != nil {
-				queue = append(queue, e)
-			}
-		}
-	}
-	for _, reply := range s.replies {
-		reply()
-	}
-	s.replies = nil
-	if s.fed != nil {
-		s.fed(ctx)
-	}
-}
-
-// performCommon performs the actions that need no device. It reports false for others.
-func (g *guest) performCommon(ctx context.Context, s *slots, action hotplug.Action) bool {
-	g.log.Debug("perform", "action", action)
-	switch a := action.(type) {
-	case hotplug.StartTimer:
-		g.after(ctx, a.After, func(ctx context.Context) { s.feed(ctx, hotplug.UnplugTimedOut{Timer: a.Timer}) })
-	case hotplug.Reply:
-		reply := g.waiting[a.Request]
-		delete(g.waiting, a.Request)
-		s.replies = append(s.replies, func() { reply(a) })
-	default:
-		return false
-	}
-	return true
-}
-
 // forward passes the VMM's events to run until the connection or ctx ends.
 func (g *guest) forward(ctx context.Context) {
 	for {
@@ -320,9 +223,4 @@ func (g *guest) checkRemoved(ctx context.Context, a hotplug.Action, err error) {
 		g.log.Warn("leave behind", "action", a, "error", err)
 		g.repairLater(ctx)
 	}
-}
-
-// after makes the run goroutine call f after a while, unless run has ended by then.
-func (g *guest) after(ctx context.Context, d time.Duration, f func(context.Context)) {
-	time.AfterFunc(d, func() { _ = g.submit(ctx, f) })
 }

@@ -8,12 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"unnest/internal/hostd/segments"
 	"unnest/internal/netdev/ratelimit"
 	"unnest/internal/vmm"
-	"unnest/internal/vmm/qemu"
 )
 
 // guest returns the guest that calls, once it takes requests. It connects to the guest's
@@ -191,74 +187,6 @@ func (d *daemon) records() (all []GuestRecord) {
 		}
 	}
 	return all
-}
-
-// recover takes over the segments and the shared memory of an earlier daemon.
-func (d *daemon) recover(ctx context.Context) error {
-	records := d.records()
-	var guests []segments.Guest
-	for _, r := range records {
-		guests = append(guests, segments.Guest{
-			Name: r.Name, Tenant: r.Tenant, Process: r.process,
-			OwnsPort: func(port string) bool { return isPort(port, r.tapPrefix()) },
-		})
-	}
-	if err := d.host.segments.Recover(ctx, d.config.Policy.Tenant, guests); err != nil {
-		return err
-	}
-	for _, r := range records {
-		if r.QMP != "" {
-			d.host.shares.Recover(ctx, r.Tenant, r.Name, func(ctx context.Context) (int, error) { return qemu.PID(ctx, r.QMP) })
-		}
-	}
-	return nil
-}
-
-// followSegments announces the members of the segments until ctx ends.
-func (d *daemon) followSegments(ctx context.Context) {
-	for wait(ctx, segments.AnnounceInterval) {
-		for _, name := range d.host.segments.Tick() {
-			for _, g := range d.all() {
-				if g.record.Name == name {
-					_ = g.submit(ctx, g.repair) // if run has ended, nothing is to repair
-				}
-			}
-		}
-	}
-}
-
-// exitTime is how long the VMM's process may take to exit after its connection has
-// ended.
-const exitTime = 200 * time.Millisecond
-
-// leaveSegments removes the endpoints of a guest whose run has ended, if its VMM has
-// ended: the other guests do not have to wait for the next scan. ctx is the run's.
-func (d *daemon) leaveSegments(ctx context.Context, g *guest) {
-	if ctx.Err() != nil || g.record.QMP == "" || !d.host.segments.Has(g.record.Name) {
-		return
-	}
-	pid, err := qemu.PID(ctx, g.record.QMP)
-	if err == nil && !exits(pid, exitTime) || err != nil && !notListening(err) {
-		return
-	}
-	if err := d.host.segments.RemoveGuest(g.record.Name); err != nil {
-		g.log.Warn("leave segments", "error", err)
-	}
-}
-
-// exits reports whether a process has exited, or does so in time.
-func exits(pid int, within time.Duration) bool {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return errors.Is(err, unix.ESRCH)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(within.Milliseconds()))
-		if !errors.Is(err, unix.EINTR) {
-			return err == nil && n > 0
-		}
-	}
 }
 
 // wait waits for d. It reports false if ctx ends first.

@@ -11,7 +11,6 @@ import (
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/hotplug"
 	"unnest/internal/hostd/policy"
-	"unnest/internal/hostd/status"
 	"unnest/internal/netdev/share"
 	"unnest/internal/vmm"
 )
@@ -255,40 +254,3 @@ func tag(port int) string { return "vp" + strconv.Itoa(port) }
 
 // exportTag names the guest's export for its mount.
 const exportTag = "volumes"
-
-// Shared is a volume or shared memory of a guest, and how the guest reaches it.
-type Shared struct {
-	ID     share.ID
-	Port   int    // 0: it is in the export
-	Place  string // address of the port, as the guest's kernel writes it
-	Tag    string // of a volume's file system
-	Path   string // in the file system; empty: all of it
-	Memory int64  // bytes
-}
-
-// Describe returns how the guest reaches a share in a port, or in its export if port
-// is 0.
-func (g *Guest) Describe(id share.ID, port int) Shared {
-	if port == 0 {
-		return Shared{ID: id, Tag: exportTag, Path: id.String()}
-	}
-	s := Shared{ID: id, Port: port, Place: g.ports[port-1].Address}
-	if id.Kind == share.Volume {
-		s.Tag = tag(port)
-	} else {
-		s.Memory, _ = g.registry.memory(g.tenant.Name, id)
-	}
-	return s
-}
-
-// Status lists the guest's shares, given the state of its ports.
-func (g *Guest) Status(ports hotplug.State) (all []status.Share) {
-	for _, id := range g.registry.of(g.tenant.Name, g.name) {
-		s := status.Share{Kind: string(id.Kind), Pod: id.Pod, Name: id.Name}
-		if a, ok := ports.Lookup(Key(id)); ok {
-			s.Port, s.Bytes = a.Slot, g.Describe(id, a.Slot).Memory
-		}
-		all = append(all, s)
-	}
-	return all
-}
