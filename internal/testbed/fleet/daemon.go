@@ -29,22 +29,29 @@ const (
 // StartDaemon starts the lab's host daemon, the binary unnest at path, in the host's
 // namespace, and waits until it accepts connections. It runs until the lab is closed.
 func (f *Fleet) StartDaemon(ctx context.Context, path string) error {
+	if err := f.startDaemon(ctx, path); err != nil {
+		return fmt.Errorf("start host daemon: %w", err)
+	}
+	return nil
+}
+
+func (f *Fleet) startDaemon(ctx context.Context, path string) error {
 	config := filepath.Join(f.Lab.Dir, daemonConfig)
 	content, err := policy.Marshal(f.Policy)
 	if err == nil {
 		err = os.WriteFile(config, content, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("configure host daemon: %w", err)
+		return err
 	}
 	log, err := os.OpenFile(filepath.Join(f.Lab.Dir, daemonLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("start host daemon: %w", err)
+		return err
 	}
 	defer log.Close()
 	ready, err := listenReady(filepath.Join(f.Lab.Dir, daemonNotify))
 	if err != nil {
-		return fmt.Errorf("start host daemon: %w", err)
+		return err
 	}
 	defer ready.Close()
 	cmd := exec.Command(path, "hostd", "--config", config, "--state", f.Lab.Dir)
@@ -52,7 +59,7 @@ func (f *Fleet) StartDaemon(ctx context.Context, path string) error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	if err := lab.Do(f.Lab.HostNS(), cmd.Start); err != nil {
-		return fmt.Errorf("start host daemon: %w", err)
+		return err
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -73,28 +80,25 @@ func listenReady(path string) (*net.UnixConn, error) {
 func (f *Fleet) awaitDaemon(ctx context.Context, ready io.Reader, ended <-chan error) error {
 	ctx, cancel := context.WithTimeout(ctx, daemonTimeout)
 	defer cancel()
-	said := make(chan error, 1)
+	message := make(chan error, 1)
 	go func() {
 		b := make([]byte, 256)
 		n, err := ready.Read(b)
 		if err == nil && string(b[:n]) != systemd.SdNotifyReady {
 			err = fmt.Errorf("it reports %q, want ready", b[:n])
 		}
-		said <- err
+		message <- err
 	}()
 	select {
-	case err := <-said:
-		if err != nil {
-			return fmt.Errorf("start host daemon: %w", err)
-		}
-		return nil
+	case err := <-message:
+		return err
 	case err := <-ended:
 		if err == nil {
 			err = errors.New("exit status 0")
 		}
-		return fmt.Errorf("start host daemon: it ended (%w): %s", err, f.lastLog())
+		return fmt.Errorf("it ended (%w): %s", err, f.lastLog())
 	case <-ctx.Done():
-		return fmt.Errorf("start host daemon: it is not ready on %s: %w: %s", daemonAddress, context.Cause(ctx), f.lastLog())
+		return fmt.Errorf("it is not ready on %s: %w: %s", daemonAddress, context.Cause(ctx), f.lastLog())
 	}
 }
 

@@ -39,19 +39,27 @@ type Guest struct {
 // Start starts QEMU and returns at once. The guest lives on after ctx and after this
 // process: Kill or PowerDown ends it.
 func Start(_ context.Context, c Config) (*Guest, error) {
-	if err := c.check(); err != nil {
+	g, err := c.start()
+	if err != nil {
 		return nil, fmt.Errorf("start guest %s: %w", c.Name, err)
 	}
+	return g, nil
+}
+
+func (c Config) start() (*Guest, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	seed, err := c.Seed.Archive()
+	if err == nil {
+		err = os.WriteFile(c.path(seedFile), seed, 0o600)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(c.path(seedFile), seed, 0o600); err != nil {
-		return nil, fmt.Errorf("start guest %s: %w", c.Name, err)
-	}
 	log, err := os.Create(c.path(qemuFile))
 	if err != nil {
-		return nil, fmt.Errorf("start guest %s: %w", c.Name, err)
+		return nil, err
 	}
 	defer log.Close()
 	cmd := exec.Command(c.Arch.QEMU(), c.arguments()...)
@@ -60,11 +68,11 @@ func Start(_ context.Context, c Config) (*Guest, error) {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, nic.TAP)
 	}
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true} // Ctrl-C at the terminal must not reach QEMU
-	started := time.Now()
+	g := &Guest{Config: c, started: time.Now(), done: make(chan struct{})}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start guest %s: %w: run `unnest doctor` to see what to install", c.Name, err)
+		return nil, fmt.Errorf("%w: run `unnest doctor` to see what to install", err)
 	}
-	g := &Guest{Config: c, PID: cmd.Process.Pid, started: started, done: make(chan struct{})}
+	g.PID = cmd.Process.Pid
 	go func() {
 		g.exit = cmd.Wait()
 		close(g.done)
