@@ -26,7 +26,6 @@ type wantedNIC struct {
 	trunk    bool // a VLAN on the trunk instead of a NIC
 }
 
-// attached is an attachment that was made.
 type attached struct {
 	nic       *hostdpb.NIC
 	endpoint  *hostdpb.Endpoint
@@ -127,7 +126,6 @@ func (n *nics) join(ctx context.Context, key attachment.Key, s segments.Spec, an
 	})
 }
 
-// admitEndpoint checks the limits and reserves an endpoint.
 func (n *nics) admitEndpoint(key attachment.Key, s segments.Spec) (attachment.Record, error) {
 	if n.vmm.PersistentTAPs() {
 		return attachment.Record{}, errNoQueues

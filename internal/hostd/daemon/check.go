@@ -16,7 +16,6 @@ var (
 	errDamaged      = errors.New("it is not as it was made")
 )
 
-// checkNIC compares an attachment with what is there.
 func (n *nics) checkNIC(key attachment.Key, r *hostdpb.CheckRequest) (*hostdpb.NIC, error) {
 	nic, port, record := n.find(key)
 	if nic == nil {

@@ -83,7 +83,6 @@ type Config struct {
 	UnplugTimeout time.Duration
 }
 
-// daemon serves the guests of one host.
 type daemon struct {
 	hostdpb.UnimplementedHostDaemonServer
 	config   Config
@@ -271,7 +270,6 @@ func (d *daemon) refuseConnection(from net.Addr) {
 	d.refusals.warn("refuse connection: its address has too many", "peer", from)
 }
 
-// drainPools drains the pools of all guests.
 func (d *daemon) drainPools() {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()

@@ -131,7 +131,6 @@ func readRecord(stateDir, guest string, configured []policy.Guest) (GuestRecord,
 	return r, nil
 }
 
-// configuredRecord returns the record of a guest of the configuration file.
 func configuredRecord(c policy.Guest, fingerprint string) GuestRecord {
 	r := GuestRecord{
 		Name: c.Name, Tenant: c.Tenant, Index: c.Index, QMP: c.QMP, Ports: c.Ports, Pool: c.Pool,
@@ -188,7 +187,6 @@ func (r GuestRecord) macPrefix() [3]byte {
 	return [3]byte{0x0a, byte(r.Index >> 8), byte(r.Index)}
 }
 
-// guestNames lists the guests with a directory for a record.
 func guestNames(stateDir string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(stateDir, "guests"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

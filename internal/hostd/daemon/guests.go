@@ -175,7 +175,6 @@ func (d *daemon) deleteOrphans() {
 	}
 }
 
-// records returns the records of all guests.
 func (d *daemon) records() (all []GuestRecord) {
 	names, err := guestNames(d.config.StateDir)
 	if err != nil {

@@ -83,7 +83,6 @@ func (l *limitedListener) closed(host string) {
 	}
 }
 
-// limitedConn is a connection that a limitedListener counts.
 type limitedConn struct {
 	net.Conn
 	closed func()

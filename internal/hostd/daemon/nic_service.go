@@ -110,7 +110,6 @@ func wireAddress(a ipam.Address) *hostdpb.Address {
 	return w
 }
 
-// logAttrs returns what a log line says about an attachment that was made.
 func (a attached) logAttrs() []slog.Attr {
 	if a.nic == nil {
 		return a.steps
@@ -239,7 +238,6 @@ func (d *daemon) segmentsLimited(t *tenant, g status.Guest) string {
 	return t.limited(g, false)
 }
 
-// log writes one line for a request.
 func (d *daemon) log(ctx context.Context, what string, err error, attrs ...slog.Attr) {
 	level := slog.LevelInfo
 	if err != nil {
@@ -248,7 +246,6 @@ func (d *daemon) log(ctx context.Context, what string, err error, attrs ...slog.
 	d.config.Logger.LogAttrs(context.WithoutCancel(ctx), level, what, attrs...)
 }
 
-// logAttachment writes one line for an attach or detach.
 func (d *daemon) logAttachment(ctx context.Context, what string, r GuestRecord, key attachment.Key, begin time.Time, err error, more ...slog.Attr) {
 	d.log(ctx, what, err, append([]slog.Attr{
 		slog.String("guest", r.Name), slog.String("container", key.Owner), slog.String("interface", key.Name),

@@ -88,7 +88,6 @@ func observeTAPs() ([]hotplug.ObservedTAP, error) {
 	return taps, nil
 }
 
-// count counts the guest's attachments.
 func (n *nics) count() int {
 	count := len(n.trunk.ports)
 	for _, s := range n.state.Slots() {

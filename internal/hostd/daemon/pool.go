@@ -38,7 +38,6 @@ func (n *nics) refillAfter(ctx context.Context, d time.Duration) {
 	})
 }
 
-// refill plugs one NIC for the pool.
 func (n *nics) refill(ctx context.Context) {
 	before := n.state.Deficit()
 	n.refilling = true // feed must not schedule another

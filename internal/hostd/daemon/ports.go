@@ -153,7 +153,6 @@ func (p *ports) delete(name string) error {
 	return errors.Join(err, p.unguard(name))
 }
 
-// deleteAll deletes the ports that match.
 func (p *ports) deleteAll(match func(*netlink.LinkAttrs) bool) error {
 	links, err := netlinksafe.LinkList()
 	if err != nil {
@@ -167,7 +166,6 @@ func (p *ports) deleteAll(match func(*netlink.LinkAttrs) bool) error {
 	return err
 }
 
-// deletePrefixed deletes the ports with one of the prefixes.
 func (p *ports) deletePrefixed(prefixes ...string) error {
 	return p.deleteAll(func(l *netlink.LinkAttrs) bool { return isPort(l.Name, prefixes...) })
 }
@@ -192,7 +190,6 @@ func isPort(name string, prefixes ...string) bool {
 	})
 }
 
-// setAlias writes a port's alias.
 func setAlias(port, alias string) error {
 	link, err := netlink.LinkByName(port)
 	if err != nil {

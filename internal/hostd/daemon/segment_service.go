@@ -113,7 +113,6 @@ const (
 	maxKey = 128
 )
 
-// checkPodKey checks the name of a pod and its key.
 func checkPodKey(pod, key string) error {
 	if err := checkPod(pod); err != nil {
 		return err

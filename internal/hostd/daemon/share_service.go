@@ -55,7 +55,6 @@ func (d *daemon) attachShare(ctx context.Context, id share.ID, key string, size 
 	return s, err
 }
 
-// detachShare takes a volume or shared memory away from the guest that calls.
 func (d *daemon) detachShare(ctx context.Context, id share.ID) error {
 	begin := time.Now()
 	if err := id.Validate(); err != nil {

@@ -94,7 +94,6 @@ func (s *shareSlots) releaseUnused(id share.ID, err error) {
 	}
 }
 
-// detach takes a volume or shared memory away from the guest.
 func (s *shareSlots) detach(ctx context.Context, id share.ID, answer func(struct{}, error)) {
 	event := func(request hotplug.RequestID) hotplug.Event {
 		return hotplug.Detach{Request: request, Key: shares.Key(id)}

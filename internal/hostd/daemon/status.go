@@ -12,7 +12,6 @@ import (
 	"unnest/internal/hostd/status"
 )
 
-// status describes the guest.
 func (g *guest) status() status.Guest {
 	n := g.nics
 	s := status.Guest{

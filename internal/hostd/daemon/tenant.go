@@ -102,7 +102,6 @@ func (t *tenant) admit(owner string, guestNICs int) error {
 	return nil
 }
 
-// adopt counts an attachment of an earlier daemon and claims its addresses.
 func (t *tenant) adopt(owner string, addresses []netip.Prefix) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,14 +112,12 @@ func (t *tenant) adopt(owner string, addresses []netip.Prefix) error {
 	return t.pool.Claim(owner, addresses, time.Now())
 }
 
-// stats counts addresses and attachments.
 func (t *tenant) stats() (ipam.Stats, int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.pool.Stats(time.Now()), len(t.owned)
 }
 
-// releaseAll ends all attachments of a guest.
 func (t *tenant) releaseAll(guest string) (err error) {
 	t.mu.Lock()
 	var gone []string

@@ -18,7 +18,6 @@ type trunk struct {
 	last  int // the VLAN given last
 }
 
-// vlanPort is one attachment's VLAN.
 type vlanPort struct {
 	id     int
 	port   string // on the host
