@@ -1,0 +1,169 @@
+package hotplug
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"unnest/internal/hostd/attachment"
+)
+
+// ports simulates a guest's ports for shares, and the caller that performs the actions.
+type ports struct {
+	t       *testing.T
+	rng     *rand.Rand
+	state   State
+	devices map[int]attachment.Key // by port
+	asked   map[attachment.Key]bool
+	timers  []Timer
+	waiting map[RequestID]bool
+	last    RequestID
+}
+
+func (p *ports) feed(e Event) {
+	p.t.Helper()
+	for queue := []Event{e}; len(queue) > 0; {
+		var actions []Action
+		p.state, actions = Step(p.state, queue[0])
+		queue = queue[1:]
+		for _, a := range actions {
+			if e := p.perform(a); e != nil {
+				queue = append(queue, e)
+			}
+		}
+	}
+}
+
+func (p *ports) perform(action Action) Event {
+	p.t.Helper()
+	switch a := action.(type) {
+	case AddShare:
+		if there, taken := p.devices[a.Slot]; taken || p.port(a.Key.String()) > 0 {
+			p.t.Fatalf("%s, but the port has %q, and the guest %v", a, there, p.devices)
+		}
+		fails, uncertain := p.rng.IntN(5) == 0, p.rng.IntN(2) == 0
+		if !fails || uncertain && p.rng.IntN(2) == 0 {
+			p.devices[a.Slot] = a.Key
+		}
+		if fails {
+			return PlugFailed{Occupant: a.Occupant, Step: StepDevice, Err: errors.New("injected error"), Uncertain: uncertain}
+		}
+		return PlugSucceeded{a.Occupant}
+	case DeviceDel:
+		port := p.port(a.ID)
+		if port == 0 {
+			return DeviceDeleted{Device: a.ID}
+		}
+		p.asked[p.devices[port]] = true
+	case DeleteBackend:
+		if p.port(a.Key.String()) > 0 {
+			p.t.Fatalf("%s, but its device is there", a)
+		}
+	case StartTimer:
+		p.timers = append(p.timers, a.Timer)
+	case Reply:
+		if !p.waiting[a.Request] {
+			p.t.Fatalf("%s, which does not wait", a)
+		}
+		delete(p.waiting, a.Request)
+		if got := a.Attachment.Slot; a.Err == nil && got > 0 && p.devices[got] != a.Key {
+			p.t.Fatalf("%s, but the ports are %v", a, p.devices)
+		}
+	case AddTAP, NetdevAdd, DeviceAdd, Connect, Disconnect, NetdevDel, DelTAP:
+		p.t.Fatalf("%s, in ports for shares", a)
+	}
+	return nil
+}
+
+// port returns the port of a device, 0 if it has none.
+func (p *ports) port(id string) int {
+	for port, key := range p.devices {
+		if key.String() == id {
+			return port
+		}
+	}
+	return 0
+}
+
+func (p *ports) giveUp(port int) {
+	key := p.devices[port]
+	delete(p.devices, port)
+	delete(p.asked, key)
+	p.feed(DeviceDeleted{Device: key.String()})
+}
+
+func (p *ports) move() {
+	key := attachment.Key{Kind: attachment.Volume, Owner: "web", Name: fmt.Sprint("v", p.rng.IntN(4))}
+	p.last++
+	switch n := p.rng.IntN(10); {
+	case n < 3:
+		p.waiting[p.last] = true
+		p.feed(Attach{Request: p.last, Key: key})
+	case n < 5:
+		p.waiting[p.last] = true
+		p.feed(Detach{Request: p.last, Key: key})
+	case n < 7 && len(p.timers) > 0:
+		p.expire()
+	case n < 9:
+		if port := p.port(key.String()); port > 0 && (p.asked[key] || p.rng.IntN(10) == 0) {
+			p.giveUp(port)
+		}
+	case p.rng.IntN(2) == 0:
+		p.feed(GuestReset{})
+	default:
+		p.observe()
+	}
+}
+
+func (p *ports) expire() {
+	i := p.rng.IntN(len(p.timers))
+	timer := p.timers[i]
+	p.timers = append(p.timers[:i:i], p.timers[i+1:]...)
+	p.feed(UnplugTimedOut{timer})
+}
+
+func (p *ports) observe() {
+	var o Observed
+	for port, key := range p.devices {
+		o.Devices = append(o.Devices, ObservedDevice{ID: key.String(), Slot: port, Key: key})
+	}
+	p.feed(o)
+}
+
+// Random sequences of events of a guest's ports. Every request is answered once, and at the
+// end every port is free.
+func TestSharesAtRandom(t *testing.T) {
+	for seed := range uint64(300) {
+		p := &ports{
+			t: t, rng: rand.New(rand.NewPCG(seed, 3)), devices: map[int]attachment.Key{},
+			asked: map[attachment.Key]bool{}, waiting: map[RequestID]bool{},
+		}
+		var err error
+		p.state, err = New(Config{Shares: true, Slots: 2, UnplugTimeout: time.Second, UnplugTries: 2, Cooldown: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.observe()
+		for range 200 {
+			p.move()
+		}
+		for i := range 4 {
+			p.last++
+			p.waiting[p.last] = true
+			p.feed(Detach{Request: p.last, Key: attachment.Key{Kind: attachment.Volume, Owner: "web", Name: fmt.Sprint("v", i)}})
+		}
+		for len(p.devices)+len(p.timers) > 0 {
+			for port := range p.devices {
+				p.giveUp(port)
+			}
+			if len(p.timers) > 0 {
+				p.expire()
+			}
+		}
+		if slots := p.state.Slots(); len(p.waiting) > 0 || slots[0].Status != Free || slots[1].Status != Free {
+			t.Fatalf("seed %d: requests %v wait, slots are %s", seed, p.waiting, describe(p.state))
+		}
+	}
+}
