@@ -45,7 +45,7 @@ func TestLoad(t *testing.T) {
 	}
 	tests := []struct {
 		name    string
-		metrics int // beside the workloads'
+		metrics int // besides the workloads'
 	}{
 		{"quickstart", cpuMetrics},
 		{"harness", cpuMetrics + 1},

@@ -110,7 +110,7 @@ func (e Detach) apply(m *machine) {
 	}
 }
 
-// A reset makes QEMU complete the unplugs that it knows of. The guest forgets the
+// A reset makes QEMU complete the unplugs that it knows of. The guest loses the
 // others, so they are requested again. The tries are not reset: a guest that resets
 // for ever is quarantined like any other.
 //

@@ -144,7 +144,7 @@ func TestCheckProgram(t *testing.T) {
 		if own := string(a) == runtime.GOARCH; (err == nil) != own {
 			t.Errorf("%s: a program of this machine: got %v", a, err)
 		} else if !own && (!strings.Contains(err.Error(), "/a/program") || !strings.Contains(err.Error(), "GOARCH="+string(a))) {
-			t.Errorf("%s: got %v; want the program and the mend", a, err)
+			t.Errorf("%s: got %v; want the program and the fix", a, err)
 		}
 		if err := a.checkBinary("/a/script", script); err != nil {
 			t.Errorf("%s: a script: %v", a, err)

@@ -60,7 +60,7 @@ func TestSuiteGuest(t *testing.T) {
 			nerdctl exec c grep -q ' / / .*overlay' /proc/self/mountinfo
 			nerdctl exec c sh -c 'echo changed >/etc/hostname; dd if=/dev/zero of=/var/tmp/big bs=1M count=64 2>/dev/null; rm /usr/bin/fio'
 			[ "$(cat /etc/hostname)" = node1 ]; [ -x /usr/bin/fio ]; [ ! -e /var/tmp/big ]`}},
-		{"a container anew", []string{"nerdctl", "run", "--rm", "--net", "host", ContainerImage, "fio", "--version"}},
+		{"a second container", []string{"nerdctl", "run", "--rm", "--net", "host", ContainerImage, "fio", "--version"}},
 	} {
 		begin := time.Now()
 		out, err := place.Output(ctx, client, step.args...)
