@@ -57,7 +57,11 @@ const (
 	drainTime     = 2 * time.Second // for the guests to give their pools up then
 	idleTime      = 5 * time.Minute // of a connection
 	maxRequest    = 64 << 10        // bytes: a GC names all pods of a node
+	maxMetadata   = 16 << 10        // bytes of a request's headers; gRPC's default is 16 MiB
+	flowWindow    = 64 << 10        // bytes a client may send ahead, per stream; fixed, else gRPC lets it grow
 	maxStreams    = 64              // concurrent requests on one connection
+	pingInterval  = time.Minute     // of a silent connection; one without an answer is closed
+	pingTime      = 20 * time.Second
 	takeOverTime  = 5 * time.Second // for the guests that run when the daemon starts
 	scanInterval  = time.Second     // between two scans for guests that came or went
 	connections   = 32              // from one address, unless a tenant allows more
@@ -222,8 +226,12 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 		grpc.Creds(credentials.NewTLS(tlsConfig)),
 		grpc.UnaryInterceptor(d.authenticate),
 		grpc.ConnectionTimeout(handshakeTime),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: pingInterval, Timeout: pingTime}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingInterval}),
+		grpc.MaxHeaderListSize(maxMetadata),
 		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.InitialWindowSize(flowWindow),
+		grpc.InitialConnWindowSize(flowWindow),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.WaitForHandlers(true),
 	)
