@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"unnest/internal/hostapi/hostdpb"
@@ -72,15 +73,14 @@ func (n *nics) attach(ctx context.Context, w wantedNIC, answer func(attached, er
 	})
 }
 
-// admit checks the limits and claims the addresses. It returns those that it has chosen.
+// admit checks the request and the limits, and claims the addresses after that. It
+// returns those that it has chosen.
 func (n *nics) admit(w wantedNIC) ([]ipam.Address, error) {
+	if err := attachment.Check(w.key, w.record); err != nil {
+		return nil, fmt.Errorf("attach: %w", err)
+	}
 	if err := n.tenant.admit(n.owner(w.key), n.count()); err != nil {
 		return nil, err
-	}
-	if w.trunk { // the alias of the VLAN's port is checked here, a NIC's by package hotplug
-		if err := attachment.Check(w.key, w.record); err != nil {
-			return nil, err
-		}
 	}
 	if !w.allocate && len(w.record.Addresses) == 0 {
 		return nil, nil

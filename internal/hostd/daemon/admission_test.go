@@ -3,10 +3,17 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/hotplug"
 	"unnest/internal/hostd/metrics"
@@ -73,6 +80,40 @@ func TestAttachThatIsRefused(t *testing.T) {
 		if stats, attachments := g.tenant.stats(); attachments != 0 || stats.InUse != 0 {
 			t.Errorf("attach %d left %d attachments and %d addresses", i+1, attachments, stats.InUse)
 		}
+	}
+}
+
+// A NIC that cannot be described takes no address and counts as no attachment: the
+// request is checked first.
+func TestAttachIsCheckedBeforeItTakesAddresses(t *testing.T) {
+	g, _ := fakeGuest(t)
+	w := wantedNIC{key: attachment.Key{Owner: strings.Repeat("c", maxContainerID), Name: "eth0"}, record: attachment.Record{Bridge: "br0"}}
+	for i := range maxAddresses {
+		w.record.Addresses = append(w.record.Addresses, netip.MustParsePrefix(fmt.Sprintf("10.9.0.%d/24", 100+i)))
+	}
+	if _, err := g.nics.admit(w); !errors.Is(err, attachment.ErrTooLong) {
+		t.Errorf("got %v, want ErrTooLong", err)
+	}
+	if stats, attachments := g.tenant.stats(); attachments != 0 || stats.InUse != 0 {
+		t.Errorf("%d attachments and %d addresses are taken, want none", attachments, stats.InUse)
+	}
+}
+
+// A request names a small number of addresses.
+func TestAddressesOfARequest(t *testing.T) {
+	g, _ := fakeGuest(t)
+	d := &daemon{}
+	r := &hostdpb.AttachNICRequest{ContainerId: "c1", Interface: "eth0"}
+	for i := range 17 {
+		r.Addresses = append(r.Addresses, fmt.Sprintf("fd00::%d/64", i+1))
+	}
+	_, err := d.wantedNIC(g.tenant, r)
+	if want := "17 addresses: want at most 16"; grpcstatus.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want InvalidArgument with %q", err, want)
+	}
+	r.Addresses = r.Addresses[:16]
+	if w, err := d.wantedNIC(g.tenant, r); err != nil || len(w.record.Addresses) != 16 {
+		t.Errorf("got %v, %v, want 16 addresses", w.record.Addresses, err)
 	}
 }
 

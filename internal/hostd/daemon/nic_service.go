@@ -21,6 +21,10 @@ import (
 // protocol is the number of the protocol that this daemon speaks, as hostd.proto counts.
 const protocol = 3
 
+// maxAddresses bounds the addresses that one request names. A NIC's alias has room for
+// hardly more.
+const maxAddresses = 16
+
 var errNoTrunk = errors.New("the mode trunk is not offered: use hotplug")
 
 // onGuest has the guest that calls serve a request, in one round trip to its run
@@ -80,6 +84,9 @@ func (d *daemon) wantedNIC(t *tenant, r *hostdpb.AttachNICRequest) (w wantedNIC,
 	}
 	if n.MTU, err = t.MTUFor(int(r.GetMtu())); err != nil {
 		return w, err
+	}
+	if given := len(r.GetAddresses()); given > maxAddresses {
+		return w, grpcstatus.Errorf(codes.InvalidArgument, "%d addresses: want at most %d", given, maxAddresses)
 	}
 	for _, s := range r.GetAddresses() {
 		a, err := netip.ParsePrefix(s)
