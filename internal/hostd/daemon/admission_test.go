@@ -39,7 +39,7 @@ func fakeGuest(t *testing.T) (g *guest, calls *int) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	h := &host{metrics: metrics.New(), ports: &ports{log: log}, segments: segments.New(log), shares: shares.New(log)}
+	h := &host{metrics: metrics.New(), panics: newLimitedLog(log), ports: &ports{log: log}, segments: segments.New(log), shares: shares.New(log)}
 	g = newGuest(goodRecord(), tenant, h, time.Second, log)
 	g.vmm = noSlots{}
 	if g.nics, err = newNICs(g); err != nil {

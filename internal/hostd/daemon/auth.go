@@ -31,19 +31,22 @@ func caller(ctx context.Context) client { return ctx.Value(callerKey{}).(client)
 // the guest does not get the handler's answer with an error.
 func (d *daemon) authenticate(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	begin := time.Now()
-	c, err := d.identify(ctx)
-	if err == nil && !d.allow(c) {
-		err = status.Errorf(codes.ResourceExhausted, "guest %s sends more than %v requests a second: slow down", c.record.Name, c.tenant.Limits.RequestsPerSecond)
-	}
+	var c client
 	var answer any
-	if err == nil {
+	err := coded(d.host.contain(info.FullMethod, func() (err error) {
+		if c, err = d.identify(ctx); err != nil {
+			return err
+		}
+		if !d.allow(c) {
+			return status.Errorf(codes.ResourceExhausted, "guest %s sends more than %v requests a second: slow down", c.record.Name, c.tenant.Limits.RequestsPerSecond)
+		}
 		ctx, cancel := context.WithTimeout(context.WithValue(ctx, callerKey{}, c), requestTime)
 		defer cancel()
 		ctx, stop := context.WithCancelCause(ctx)
 		defer context.AfterFunc(d.serving, func() { stop(errStopping) })()
 		answer, err = handler(ctx, req)
-		err = coded(err)
-	}
+		return err
+	}))
 	d.metrics.Request(path.Base(info.FullMethod), status.Code(err), begin)
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:

@@ -108,6 +108,7 @@ type daemon struct {
 // host is what all guests of the host share.
 type host struct {
 	metrics  *metrics.Metrics
+	panics   limitedLog
 	ports    *ports
 	segments *segments.Registry
 	shares   *shares.Registry
@@ -164,7 +165,7 @@ func newDaemon(c Config) (*daemon, error) {
 	d := &daemon{
 		config: c, metrics: m, since: time.Now(), refusals: newLimitedLog(c.Logger),
 		tenants: map[string]*tenant{}, guests: map[string]*guest{}, rates: map[string]*rate.Limiter{},
-		host: &host{metrics: m, ports: &ports{log: c.Logger}, segments: segments.New(c.Logger), shares: shares.New(c.Logger)},
+		host: &host{metrics: m, panics: newLimitedLog(c.Logger), ports: &ports{log: c.Logger}, segments: segments.New(c.Logger), shares: shares.New(c.Logger)},
 	}
 	m.Read(reporter{d})
 	for _, t := range c.Policy.Tenants {
@@ -240,7 +241,8 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 	scanned := make(chan struct{})
 	running.Go(func() { d.watchGuests(ctx, sync.OnceFunc(func() { close(scanned) })) })
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(newLimitedListener(listener, d.connectionLimit(), d.refuseConnection)) }()
+	limited := newLimitedListener(listener, d.connectionLimit(), d.refuseConnection)
+	go func() { failed <- server.Serve(limited) }()
 	if d.config.Ready != nil {
 		d.config.Ready(listener.Addr())
 	}

@@ -43,7 +43,8 @@ type guest struct {
 	unplugTime time.Duration
 	log        *slog.Logger
 
-	stop  context.CancelCauseFunc    // ends run
+	stop  context.CancelCauseFunc // ends run
+	dial  func(context.Context, GuestRecord) (vmm.VMM, error)
 	inbox chan func(context.Context) // functions for run to call, with its own context
 	ready chan struct{}              // closed when run takes requests
 	done  chan struct{}              // closed when run has ended, err set before
@@ -62,7 +63,7 @@ type guest struct {
 
 func newGuest(r GuestRecord, t *tenant, h *host, unplugTime time.Duration, log *slog.Logger) *guest {
 	return &guest{
-		record: r, tenant: t, host: h, unplugTime: unplugTime, log: log.With("guest", r.Name),
+		record: r, tenant: t, host: h, unplugTime: unplugTime, log: log.With("guest", r.Name), dial: dialVMM,
 		inbox: make(chan func(context.Context)), ready: make(chan struct{}), done: make(chan struct{}),
 		waiting: map[hotplug.RequestID]func(hotplug.Reply){},
 	}
@@ -71,13 +72,19 @@ func newGuest(r GuestRecord, t *tenant, h *host, unplugTime time.Duration, log *
 // run serves the guest until ctx or the connection ends. Requests under way fail then.
 func (g *guest) run(ctx context.Context) {
 	defer close(g.done)
-	err := g.serve(ctx)
-	if ctx.Err() != nil {
+	what := "run of guest " + g.record.Name
+	err := g.host.contain(what, func() error { return g.serve(ctx) })
+	switch {
+	case errors.Is(err, errPanic):
+		g.err = fmt.Errorf("guest %s: %w", g.record.Name, err)
+	case ctx.Err() != nil:
 		err = context.Cause(ctx)
+		fallthrough
+	default:
+		g.err = fmt.Errorf("guest %s: %w: %w", g.record.Name, errUnavailable, err)
 	}
-	g.err = fmt.Errorf("guest %s: %w: %w", g.record.Name, errUnavailable, err)
 	for _, reply := range g.waiting {
-		reply(hotplug.Reply{Err: g.err})
+		_ = g.host.contain(what, func() error { reply(hotplug.Reply{Err: g.err}); return nil })
 	}
 }
 
@@ -115,7 +122,7 @@ func (g *guest) serve(ctx context.Context) error {
 func (g *guest) connect(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, vmmTime)
 	defer cancel()
-	if g.vmm, err = dialVMM(ctx, g.record); err != nil {
+	if g.vmm, err = g.dial(ctx, g.record); err != nil {
 		return err
 	}
 	if g.nics, err = newNICs(g); err == nil {

@@ -94,7 +94,7 @@ func (d *daemon) scan(ctx context.Context, logged map[string]string) {
 	var wg sync.WaitGroup
 	for _, name := range names {
 		wg.Go(func() {
-			err, text := d.connectGuest(ctx, name), ""
+			err, text := d.host.contain("take over guest "+name, func() error { return d.connectGuest(ctx, name) }), ""
 			if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNoRecord) {
 				text = err.Error()
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -29,10 +30,14 @@ func (d *daemon) handler() http.Handler {
 	})
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(reporter{d}.Status(r.Context())) // the client may have gone
+		_ = json.NewEncoder(w).Encode(d.status(r.Context())) // the client may have gone
 	})
 	mux.Handle("GET /metrics", d.metrics.Handler())
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if d.host.contain(r.URL.Path, func() error { mux.ServeHTTP(w, r); return nil }) != nil {
+			http.Error(w, errPanic.Error(), http.StatusInternalServerError)
+		}
+	})
 }
 
 // listenHTTP opens the socket in the state directory, which only root can reach,
@@ -67,7 +72,10 @@ func (d *daemon) listenHTTP(ctx context.Context) ([]net.Listener, error) {
 // serveHTTP serves until stop. stop closes the listeners as well, because the server does
 // not know those that it has not begun to serve.
 func (d *daemon) serveHTTP(listeners []net.Listener) (stop func()) {
-	server := &http.Server{Handler: d.handler(), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{
+		Handler: d.handler(), ReadHeaderTimeout: 5 * time.Second,
+		ErrorLog: slog.NewLogLogger(d.config.Logger.Handler(), slog.LevelWarn),
+	}
 	for _, l := range listeners {
 		go func() { _ = server.Serve(l) }()
 	}

@@ -38,6 +38,12 @@ func (l limitedLog) warn(what string, args ...any) {
 	}
 }
 
+func (l limitedLog) error(what string, args ...any) {
+	if l.limit.Allow() {
+		l.log.Error(what, args...)
+	}
+}
+
 // limitedListener bounds the number of connections from one address, so that one guest
 // cannot use up the daemon's descriptors. It closes those beyond the limit.
 type limitedListener struct {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,11 +36,11 @@ func (d *daemon) recover(ctx context.Context) error {
 // followSegments announces the members of the segments until ctx ends.
 func (d *daemon) followSegments(ctx context.Context) {
 	for wait(ctx, segments.AnnounceInterval) {
-		for _, name := range d.host.segments.Tick() {
-			for _, g := range d.all() {
-				if g.record.Name == name {
-					_ = g.submit(ctx, g.repair) // if run has ended, nothing is to repair
-				}
+		var names []string
+		_ = d.host.contain("announce segments", func() error { names = d.host.segments.Tick(); return nil })
+		for _, g := range d.all() {
+			if slices.Contains(names, g.record.Name) {
+				_ = g.submit(ctx, g.repair) // if run has ended, nothing is to repair
 			}
 		}
 	}

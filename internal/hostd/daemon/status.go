@@ -49,17 +49,23 @@ const statusTime = 2 * time.Second
 // reporter is the daemon as its operator sees it.
 type reporter struct{ *daemon }
 
-// Status describes the daemon and what it serves.
-func (r reporter) Status(ctx context.Context) status.Status {
-	s := status.Status{Version: Version(), Protocol: protocol, Since: r.since}
-	r.mu.Lock()
-	s.Listen = r.listen
-	r.mu.Unlock()
-	for _, g := range r.all() {
+// Status describes the daemon and what it serves. It is empty after a panic, because
+// Prometheus' collectors run in goroutines of their own.
+func (r reporter) Status(ctx context.Context) (s status.Status) {
+	_ = r.host.contain("status", func() error { s = r.status(ctx); return nil })
+	return s
+}
+
+func (d *daemon) status(ctx context.Context) status.Status {
+	s := status.Status{Version: Version(), Protocol: protocol, Since: d.since}
+	d.mu.Lock()
+	s.Listen = d.listen
+	d.mu.Unlock()
+	for _, g := range d.all() {
 		s.Guests = append(s.Guests, guestStatus(ctx, g))
 	}
-	s.Segments = r.host.segments.Status()
-	for _, t := range r.tenants {
+	s.Segments = d.host.segments.Status()
+	for _, t := range d.tenants {
 		stats, owned := t.stats()
 		ts := status.Tenant{Name: t.Name, Bridge: t.Bridge, Attachments: owned, AddressesInUse: stats.InUse, AddressesCooling: stats.Cooling}
 		for _, p := range s.Segments {

@@ -31,6 +31,7 @@ type Metrics struct {
 	detach   *prometheus.HistogramVec
 	lost     *prometheus.CounterVec
 	refused  prometheus.Counter
+	panics   prometheus.Counter
 }
 
 // New returns metrics that are all zero.
@@ -55,8 +56,11 @@ func New() *Metrics {
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "unnest_hostd_refused_connections_total", Help: "Connections closed because their address had too many.",
 		}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "unnest_hostd_panics_total", Help: "Panics, each of which ended one request or the run of one guest.",
+		}),
 	}
-	m.registry.MustRegister(m.requests, m.latency, m.attach, m.detach, m.lost, m.refused,
+	m.registry.MustRegister(m.requests, m.latency, m.attach, m.detach, m.lost, m.refused, m.panics,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -87,6 +91,9 @@ func (m *Metrics) Lost(guest string) { m.lost.WithLabelValues(guest).Inc() }
 
 // RefusedConnection counts a connection that was closed at once.
 func (m *Metrics) RefusedConnection() { m.refused.Inc() }
+
+// Panic counts a panic that was contained.
+func (m *Metrics) Panic() { m.panics.Inc() }
 
 // Source is where the gauges come from.
 type Source interface {

@@ -1,0 +1,149 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostd/hotplug"
+	"unnest/internal/vmm"
+)
+
+// logLines are the lines that a logger has written.
+type logLines struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (l *logLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, string(p))
+	return len(p), nil
+}
+
+func (l *logLines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// with returns the lines that have each of the texts.
+func (l *logLines) with(texts ...string) (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.lines {
+		all := true
+		for _, text := range texts {
+			all = all && strings.Contains(line, text)
+		}
+		if all {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// testDaemon makes a daemon that serves nobody yet.
+func testDaemon(t *testing.T, dir string) (*daemon, *logLines) {
+	t.Helper()
+	log := &logLines{}
+	d, err := newDaemon(Config{StateDir: dir, Policy: testPolicy(), Logger: log.logger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, log
+}
+
+// serveTest has a daemon serve guests until the test ends.
+func serveTest(t *testing.T, d *daemon, dir string) (address string) {
+	t.Helper()
+	tlsConfig, err := serverTLS(dir, d.config.Policy.Listen.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	ready := make(chan struct{})
+	d.config.Ready = func(net.Addr) { close(ready) }
+	go func() { ended <- d.serve(ctx, l, tlsConfig) }()
+	<-ready
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return l.Addr().String()
+}
+
+func scrape(d *daemon) string {
+	w := httptest.NewRecorder()
+	d.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return w.Body.String()
+}
+
+// A panic in a handler ends its request only.
+func TestPanicOfRequest(t *testing.T) {
+	dir := t.TempDir()
+	d, log := testDaemon(t, dir)
+	config, c := issue(t, dir, "node1")
+	withRecord(t, dir, c)
+	address := serveTest(t, d, dir)
+	d.tenants["default"] = nil
+	client := dial(t, address, config)
+	for range 2 {
+		_, err := client.Status(t.Context(), &hostdpb.StatusRequest{})
+		if grpcstatus.Code(err) != codes.Internal || !strings.Contains(err.Error(), errPanic.Error()) {
+			t.Errorf("got %v, want Internal with %q", err, errPanic)
+		}
+	}
+	if lines := log.with("level=ERROR", "panic", "auth.go"); len(lines) < 2 {
+		t.Errorf("%d lines name the stack, want one for each panic; log:\n%s", len(lines), log.lines)
+	}
+	if text := scrape(d); !strings.Contains(text, "unnest_hostd_panics_total ") || strings.Contains(text, "unnest_hostd_panics_total 0\n") {
+		t.Error("metrics do not count the panics")
+	}
+}
+
+// A panic in what drives one guest ends that guest's run. Requests under way get an
+// answer, and the next request begins a new run.
+func TestPanicOfRun(t *testing.T) {
+	d, log := testDaemon(t, t.TempDir())
+	g := newGuest(goodRecord(), d.tenants["default"], d.host, 0, d.config.Logger)
+	g.dial = func(context.Context, GuestRecord) (vmm.VMM, error) { panic("bug in dial") }
+	answered := false
+	g.waiting[1] = func(hotplug.Reply) { panic("bug in reply") }
+	g.waiting[2] = func(r hotplug.Reply) { answered = errors.Is(r.Err, errPanic) }
+	g.run(t.Context())
+	<-g.done
+	if !errors.Is(g.err, errPanic) || grpcstatus.Code(coded(g.err)) != codes.Internal || !answered {
+		t.Errorf("run ended with %v, request answered: %v; want Internal, and true", g.err, answered)
+	}
+	if len(log.with("bug in dial")) != 1 || len(log.with("bug in reply")) != 1 {
+		t.Errorf("log has not each panic once:\n%s", log.lines)
+	}
+}
+
+func TestPanicOfHTTP(t *testing.T) {
+	d, log := testDaemon(t, t.TempDir())
+	d.tenants["default"] = nil
+	w := httptest.NewRecorder()
+	d.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/status", nil))
+	if w.Code != http.StatusInternalServerError || len(log.with("panic", "/status")) != 1 {
+		t.Errorf("got code %d, want 500; log:\n%s", w.Code, log.lines)
+	}
+	if text := scrape(d); !strings.Contains(text, "unnest_hostd_panics_total") { // the scrape reads the status too
+		t.Errorf("no metrics:\n%s", text)
+	}
+}
