@@ -39,9 +39,10 @@ type Table struct {
 	ports map[string]Port // in the kernel, by interface
 }
 
-// Open makes the filter in the calling thread's network namespace. Ports of an
-// earlier Table stay guarded without a gap. Later calls work on that namespace from
-// any thread.
+// Open makes the filter in the calling thread's network namespace. It replaces
+// whatever has the name of its tables: rules of an earlier version, or rules that
+// someone has changed or restored. Ports in them stay guarded without a gap; a port
+// without MAC may send nothing. Later calls work on that namespace from any thread.
 func Open() (_ *Table, err error) {
 	ns, err := netns.Get()
 	if err != nil {
@@ -57,7 +58,11 @@ func Open() (_ *Table, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return t, t.Reset(ports)
+	all := map[string]Port{}
+	for _, p := range ports {
+		all[p.Interface] = p
+	}
+	return t, t.rebuild(all)
 }
 
 // Close closes the Table. The filter stays.
@@ -118,9 +123,16 @@ func (t *Table) replace(iface string, p *Port) error {
 		stale = slices.DeleteFunc(stale, func(e element) bool { return slices.Contains(wanted, e) })
 	}
 	err := t.transact(func(c *nftables.Conn) error {
-		return errors.Join(change(c.SetDeleteElements, stale), change(c.SetAddElements, wanted))
+		err := change(c.SetDeleteElements, stale)
+		if p != nil {
+			addTargets(c, *p)
+		} else {
+			deleteTargets(c, iface)
+		}
+		return errors.Join(err, change(c.SetAddElements, wanted))
 	})
-	if errors.Is(err, unix.ENOENT) {
+	changed := []error{unix.ENOENT, unix.EEXIST, unix.EINVAL, unix.EOPNOTSUPP} // missing, or of another type
+	if slices.ContainsFunc(changed, func(e error) bool { return errors.Is(err, e) }) {
 		return t.rebuild(next)
 	}
 	if err != nil {
@@ -130,24 +142,23 @@ func (t *Table) replace(iface string, p *Port) error {
 	return nil
 }
 
-// rebuild sets tables, rules and elements in one transaction, whatever was there
-// before. Correct elements and the counters stay.
+// rebuild replaces the tables in one transaction, whatever was there before. The
+// counters go on from their counts.
 func (t *Table) rebuild(ports map[string]Port) error {
-	stale, err := t.elements()
+	counts, err := t.counts()
 	if err != nil {
-		return err
+		counts = nil // of objects that are not ours: to filter matters more
 	}
 	var wanted []element
-	keep := map[element]bool{}
 	for _, p := range ports {
-		for _, e := range p.elements() {
-			wanted = append(wanted, e)
-			keep[e] = true
-		}
+		wanted = append(wanted, p.elements()...)
 	}
-	stale = slices.DeleteFunc(stale, func(e element) bool { return keep[e] })
 	err = t.transact(func(c *nftables.Conn) error {
-		return errors.Join(addTables(c), change(c.SetDeleteElements, stale), change(c.SetAddElements, wanted))
+		err := addTables(c, counts)
+		for _, p := range ports {
+			addTargets(c, p)
+		}
+		return errors.Join(err, change(c.SetAddElements, wanted))
 	})
 	if err != nil {
 		return fmt.Errorf("set packet filter %s: %w", tableName, err)
@@ -156,30 +167,23 @@ func (t *Table) rebuild(ports map[string]Port) error {
 	return nil
 }
 
-// elements lists the elements of the kernel's sets.
+// elements lists those elements of the kernel's sets that have the form of ours.
 func (t *Table) elements() ([]element, error) {
 	c, err := t.connect()
 	if err != nil {
 		return nil, err
 	}
 	var all []element
-	for _, table := range tables {
-		there, err := c.ListTablesOfFamily(table.Family)
-		if err != nil {
-			return nil, fmt.Errorf("list packet filters: %w", err)
-		}
-		if !slices.ContainsFunc(there, func(t *nftables.Table) bool { return t.Name == tableName }) {
+	for _, s := range sets {
+		if _, err := c.GetSetByName(s.Table, s.Name); errors.Is(err, unix.ENOENT) { // GetSetElements hides it
 			continue
 		}
-		for _, s := range sets {
-			if s.Table != table {
-				continue
-			}
-			elements, err := c.GetSetElements(s)
-			if err != nil {
-				return nil, fmt.Errorf("list set %s of packet filter: %w", s.Name, err)
-			}
-			for _, e := range elements {
+		elements, err := c.GetSetElements(s)
+		if err != nil {
+			return nil, fmt.Errorf("list set %s of packet filter: %w", s.Name, err)
+		}
+		for _, e := range elements {
+			if len(e.Key) == int(s.KeyType.Bytes) && !e.IntervalEnd {
 				all = append(all, element{s, string(e.Key)})
 			}
 		}
@@ -189,7 +193,10 @@ func (t *Table) elements() ([]element, error) {
 
 // sendBuffer holds a transaction with ten thousand ports: the kernel takes a
 // transaction as one message.
-const sendBuffer = 16 << 20
+const sendBuffer = 64 << 20
+
+// receiveBuffer holds the kernel's replies to its messages.
+const receiveBuffer = 128 << 20
 
 // transact applies all changes that f adds to the connection, or none. It keeps the
 // connection open, because closing waits until the kernel has freed what was
@@ -197,7 +204,9 @@ const sendBuffer = 16 << 20
 // would be taken for those of the next transaction.
 func (t *Table) transact(f func(*nftables.Conn) error) (err error) {
 	if t.conn == nil {
-		large := func(c *netlink.Conn) error { return c.SetWriteBuffer(sendBuffer) }
+		large := func(c *netlink.Conn) error {
+			return errors.Join(c.SetWriteBuffer(sendBuffer), c.SetReadBuffer(receiveBuffer))
+		}
 		if t.conn, err = t.connect(nftables.AsLasting(), nftables.WithSockOptions(large)); err != nil {
 			return fmt.Errorf("open nftables: %w", err)
 		}
@@ -249,11 +258,24 @@ func (t *Table) Ports() ([]Port, error) {
 // Drops returns how many frames the filter has dropped since it was first made, by
 // reason. Every reason has an entry.
 func (t *Table) Drops() (map[string]uint64, error) {
-	c, err := t.connect()
+	counts, err := t.counts()
 	if err != nil {
 		return nil, err
 	}
 	drops := map[string]uint64{}
+	for k, counter := range counts {
+		drops[k.name] += counter.Packets
+	}
+	return drops, nil
+}
+
+// counts returns the counters in the kernel by table and reason.
+func (t *Table) counts() (map[count]nftables.CounterObj, error) {
+	c, err := t.connect()
+	if err != nil {
+		return nil, err
+	}
+	counts := map[count]nftables.CounterObj{}
 	for _, table := range tables {
 		objects, err := c.GetObjects(table)
 		if err != nil {
@@ -261,9 +283,9 @@ func (t *Table) Drops() (map[string]uint64, error) {
 		}
 		for _, o := range objects {
 			if counter, ok := o.(*nftables.CounterObj); ok {
-				drops[counter.Name] += counter.Packets
+				counts[count{table, reason(counter.Name)}] = *counter
 			}
 		}
 	}
-	return drops, nil
+	return counts, nil
 }

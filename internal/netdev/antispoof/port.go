@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"unnest/internal/netdev/nft"
@@ -56,9 +57,13 @@ func normal(p Port) (Port, error) {
 }
 
 // implied returns the IPv6 addresses of a port that need not be given: its link-local
-// address, and the unspecified one, which allows duplicate address detection.
+// address, and the unspecified one, which allows duplicate address detection. A port
+// that Open found without MAC has none.
 func (p Port) implied() []netip.Addr {
 	m := p.MAC
+	if len(m) == 0 {
+		return nil
+	}
 	linkLocal := [16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]}
 	return []netip.Addr{netip.AddrFrom16(linkLocal), netip.IPv6Unspecified()}
 }
@@ -69,13 +74,22 @@ type element struct {
 	key string
 }
 
+// iface returns the interface in the key.
+func (e element) iface() string {
+	name, _, _ := strings.Cut(e.key[:unix.IFNAMSIZ], "\x00")
+	return name
+}
+
 // elements returns the port's elements in the sets.
 func (p Port) elements() []element {
 	key := func(value ...byte) string {
 		padding := make([]byte, -len(value)&3) // up to whole registers
 		return string(slices.Concat(nft.Name(p.Interface), value, padding))
 	}
-	all := []element{{ports, key()}, {inetPorts, key()}, {arpPorts, key()}, {macs, key(p.MAC...)}}
+	all := []element{{ports, key()}, {inetPorts, key()}, {arpPorts, key()}, {targets, key()}}
+	if len(p.MAC) > 0 {
+		all = append(all, element{macs, key(p.MAC...)})
+	}
 	if p.DHCP {
 		all = append(all, element{dhcp, key()})
 	}
@@ -100,7 +114,7 @@ func (p Port) elements() []element {
 func parsePorts(elements []element) []Port {
 	byName := map[string]*Port{}
 	for _, e := range elements {
-		name, _, _ := strings.Cut(e.key[:unix.IFNAMSIZ], "\x00")
+		name := e.iface()
 		value := []byte(e.key[unix.IFNAMSIZ:])
 		p := byName[name]
 		if p == nil {
@@ -135,7 +149,11 @@ func parsePorts(elements []element) []Port {
 func change(f func(*nftables.Set, []nftables.SetElement) error, elements []element) error {
 	bySet := map[*nftables.Set][]nftables.SetElement{}
 	for _, e := range elements {
-		bySet[e.set] = append(bySet[e.set], nftables.SetElement{Key: []byte(e.key)})
+		s := nftables.SetElement{Key: []byte(e.key)}
+		if e.set == targets {
+			s.VerdictData = &expr.Verdict{Kind: expr.VerdictJump, Chain: targetChain(e.iface()).Name}
+		}
+		bySet[e.set] = append(bySet[e.set], s)
 	}
 	var errs []error
 	for set, all := range bySet {

@@ -2,8 +2,10 @@ package antispoof
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -25,7 +27,9 @@ var (
 
 // The sets. Every key begins with an interface's name. A name alone says that the
 // port is guarded, or may use DHCP; a name with a MAC or an address says that it is
-// the port's.
+// the port's. The map has a chain for each port, which accepts its addresses as
+// targets of neighbour discovery: nft 1.0.6 has no name for this field, so it cannot
+// read a lookup of it in a set of addresses.
 var (
 	ports     = nft.NewSet(1, bridgeTable, "ports", nftables.TypeIFName)
 	inetPorts = nft.NewSet(2, inetTable, "ports", nftables.TypeIFName)
@@ -34,12 +38,23 @@ var (
 	v4        = nft.NewSet(5, bridgeTable, "v4", nftables.TypeIFName, nftables.TypeIPAddr)
 	v6        = nft.NewSet(6, bridgeTable, "v6", nftables.TypeIFName, nftables.TypeIP6Addr)
 	dhcp      = nft.NewSet(7, bridgeTable, "dhcp", nftables.TypeIFName)
-	sets      = []*nftables.Set{ports, inetPorts, arpPorts, macs, v4, v6, dhcp}
+	targets   = newMap(8, "targets")
+	sets      = []*nftables.Set{ports, inetPorts, arpPorts, macs, v4, v6, dhcp, targets}
 )
 
-// addTables adds missing tables and replaces the rules. Elements and counters stay.
-func addTables(c *nftables.Conn) error {
+// newMap returns a map from interfaces to chains.
+func newMap(id uint32, name string) *nftables.Set {
+	m := nft.NewSet(id, bridgeTable, name, nftables.TypeIFName)
+	m.IsMap, m.DataType = true, nftables.TypeVerdict
+	return m
+}
+
+// addTables replaces the tables, whatever was there before. Sets are empty then, and
+// counters begin with the given counts by table and reason.
+func addTables(c *nftables.Conn, counts map[count]nftables.CounterObj) error {
 	for _, t := range tables {
+		c.AddTable(t) // else there may be nothing to delete
+		c.DelTable(t)
 		c.AddTable(t)
 	}
 	var errs []error
@@ -47,17 +62,18 @@ func addTables(c *nftables.Conn) error {
 		errs = append(errs, c.AddSet(s, nil))
 	}
 	chains := chains()
-	counters := map[nftables.CounterObj]bool{}
+	counters := map[count]bool{}
 	for _, chain := range chains {
-		c.FlushChain(c.AddChain(chain.Chain))
+		c.AddChain(chain.Chain)
 		for _, e := range slices.Concat(chain.rules...) {
 			if counter, ok := e.(*expr.Objref); ok {
-				counters[nftables.CounterObj{Table: chain.Table, Name: counter.Name}] = true
+				counters[count{chain.Table, counter.Name}] = true
 			}
 		}
 	}
-	for counter := range counters {
-		c.AddObj(&counter)
+	for k := range counters {
+		old := counts[count{k.table, reason(k.name)}]
+		c.AddObj(&nftables.CounterObj{Table: k.table, Name: k.name, Packets: old.Packets, Bytes: old.Bytes})
 	}
 	for _, chain := range chains {
 		for _, r := range chain.rules {
@@ -66,6 +82,19 @@ func addTables(c *nftables.Conn) error {
 	}
 	return errors.Join(errs...)
 }
+
+// count names a counter of a table.
+type count struct {
+	table *nftables.Table
+	name  string
+}
+
+// counterPrefix begins the names of counters. nft cannot read its own output when a
+// counter has the name of a keyword, such as arp. Earlier versions had no prefix.
+const counterPrefix = "drop-"
+
+// reason returns the reason for which a counter counts.
+func reason(counter string) string { return strings.TrimPrefix(counter, counterPrefix) }
 
 type chain struct {
 	*nftables.Chain
@@ -88,45 +117,51 @@ const priorityBridgeFilter = -200
 
 const arpInput = 0 // NF_ARP_IN in linux/netfilter_arp.h
 
-// chains returns the rules. A chain that is jumped to decides about every frame.
+// chains returns the rules. A chain that is jumped to decides about every frame. Names
+// of chains must not be keywords of nft, as those of counters.
 func chains() []chain {
 	return []chain{
-		regular("arp",
+		regular("check-arp",
 			nft.Rule(nft.IsNot(arpKind, 0, 1, 8, 0, 6, 4), drop("arp")), // Ethernet and IPv4
-			nft.Rule(notOwn(macs, arpSenderMAC), drop("arp")),
-			nft.Rule(own(v4, arpSender), accept),
+			nft.Rule(isARP, notOwn(macs, arpSenderMAC), drop("arp")),
+			nft.Rule(isARP, own(v4, arpSender), accept),
 			nft.Rule(nft.IsNot(arpSender, 0, 0, 0, 0), drop("arp")),
-			nft.Rule(own(v4, arpTarget), accept),
+			nft.Rule(isARP, own(v4, arpTarget), accept),
 			nft.Rule(own(dhcp), accept),
 			drop("arp"),
 		),
-		regular("ipv4",
+		regular("check-ipv4",
 			nft.Rule(own(dhcp), nft.Is(ipv4Addresses, 0, 0, 0, 0, 255, 255, 255, 255), udp, nft.Is(udpPorts, 0, dhcpClient4, 0, dhcpServer4), accept),
-			nft.Rule(notOwn(v4, ipv4Source), drop("ipv4")),
+			nft.Rule(isIPv4, notOwn(v4, ipv4Source), drop("ipv4")),
 			nft.Rule(udp, nft.Is(udpDestination, 0, dhcpClient4), drop("dhcp")),
 			nft.Rule(parsed, accept),
 			drop("ipv4"),
 		),
-		regular("ipv6",
-			nft.Rule(notOwn(v6, ipv6Source), drop("ipv6")),
+		regular("check-ipv6",
+			nft.Rule(isIPv6, notOwn(v6, ipv6Source), drop("ipv6")),
 			nft.Rule(icmpv6, nft.Is(icmpType, routerAdvertisement), drop("router")),
 			nft.Rule(icmpv6, nft.Is(icmpType, redirect), drop("router")),
-			nft.Rule(icmpv6, nft.Is(icmpType, neighbourAdvertisement), notOwn(v6, ndTarget), drop("neighbour")),
-			nft.Rule(nft.Is(ipv6Source, netip.IPv6Unspecified().AsSlice()...), jump("unspecified")),
+			nft.Rule(nft.Is(ipv6Source, netip.IPv6Unspecified().AsSlice()...), jump("check-unspecified")),
+			nft.Rule(icmpv6, nft.Is(icmpType, neighbourAdvertisement), jump("check-neighbour")),
 			nft.Rule(udp, nft.Is(udpDestination, dhcpClient6>>8, dhcpClient6&0xff), drop("dhcp")),
 			nft.Rule(parsed, accept),
 			drop("ipv6"),
 		),
-		regular("unspecified",
-			nft.Rule(icmpv6, nft.Is(icmpType, neighbourSolicitation), nft.Is(solicitedNode, solicitedNodes...), own(v6, ndTarget), accept),
+		regular("check-neighbour",
+			acceptTarget,
+			drop("neighbour"),
+		),
+		regular("check-unspecified",
+			nft.Rule(icmpv6, nft.Is(icmpType, neighbourAdvertisement), drop("neighbour")),
+			nft.Rule(isIPv6, icmpv6, nft.Is(icmpType, neighbourSolicitation), nft.Is(solicitedNode, solicitedNodes...), acceptTarget),
 			nft.Rule(icmpv6, nft.Is(icmpType, listenerReport), accept),
 			drop("ipv6"),
 		),
 		regular("guard",
 			nft.Rule(notOwn(macs, etherSource), drop("mac")),
-			nft.Rule(nft.Is(etherType, 0x08, 0x06), jump("arp")),
-			nft.Rule(nft.Is(etherType, 0x08, 0x00), jump("ipv4")),
-			nft.Rule(nft.Is(etherType, 0x86, 0xdd), jump("ipv6")),
+			nft.Rule(isARP, jump("check-arp")),
+			nft.Rule(isIPv4, jump("check-ipv4")),
+			nft.Rule(isIPv6, jump("check-ipv6")),
 			nft.Rule(nft.Is(etherType, 0x81, 0x00), drop("vlan")),
 			nft.Rule(nft.Is(etherType, 0x88, 0xa8), drop("vlan")),
 			drop("ethertype"),
@@ -191,6 +226,11 @@ func own(s *nftables.Set, f ...nft.Operand) []expr.Any {
 func notOwn(s *nftables.Set, f nft.Field) []expr.Any { return nft.NotIn(s, nft.InInterface, f) }
 
 var (
+	// Rules that look up a field begin with its protocol, though the chain implies it:
+	// else nft does not know the field.
+	isARP  = nft.Is(etherType, 0x08, 0x06)
+	isIPv4 = nft.Is(etherType, 0x08, 0x00)
+	isIPv6 = nft.Is(etherType, 0x86, 0xdd)
 	udp    = nft.Payload(unix.IPPROTO_UDP)
 	icmpv6 = nft.Payload(unix.IPPROTO_ICMPV6)
 	// parsed holds when the kernel has found the transport protocol, so that no chain
@@ -198,14 +238,40 @@ var (
 	parsed        = nft.NotPayload(255)
 	bridgeAddress = nft.Masked(etherDestination, []byte{255, 255, 255, 255, 255, 0xf0}, []byte{1, 0x80, 0xc2, 0, 0, 0})
 	accept        = nft.Accept()
+	// acceptTarget accepts the frame when the port may claim the target.
+	acceptTarget = nft.Verdict(targets, nft.InInterface)
 )
 
 // drop counts the frame under the reason, and drops it.
 func drop(reason string) []expr.Any {
-	return nft.Rule([]expr.Any{&expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: reason}}, nft.Drop())
+	return nft.Rule([]expr.Any{&expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: counterPrefix + reason}}, nft.Drop())
 }
 
 // jump continues with a chain, and does not return.
 func jump(chain string) []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}
+}
+
+// targetChain names a port's chain in the map of targets. The interface's name is in
+// hexadecimal digits, because nft does not read every character.
+func targetChain(iface string) *nftables.Chain {
+	return &nftables.Chain{Table: bridgeTable, Name: fmt.Sprintf("target-%x", iface)}
+}
+
+// addTargets adds or replaces the chain of a port's targets.
+func addTargets(c *nftables.Conn, p Port) {
+	chain := c.AddChain(targetChain(p.Interface))
+	c.FlushChain(chain)
+	for _, e := range p.elements() {
+		if a := e.key[unix.IFNAMSIZ:]; e.set == v6 && a != unspecified {
+			c.AddRule(&nftables.Rule{Table: bridgeTable, Chain: chain, Exprs: nft.Rule(nft.Is(ndTarget, []byte(a)...), accept)})
+		}
+	}
+}
+
+var unspecified = string(netip.IPv6Unspecified().AsSlice())
+
+func deleteTargets(c *nftables.Conn, iface string) {
+	c.FlushChain(targetChain(iface))
+	c.DelChain(targetChain(iface))
 }

@@ -55,18 +55,20 @@ var (
 	fromBridge   = nft.In(bridges, nft.InInterface)
 )
 
-// filter sets table, sets and rules for these networks in one transaction, whatever
-// was there before.
+// filter replaces the table, whatever was there before, in one transaction. Rules that
+// someone has saved and restored can differ from ours in ways that the kernel does not
+// let us correct.
 func filter(networks []Network) error {
 	c, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("open nftables: %w", err)
 	}
+	c.AddTable(table) // else there may be nothing to delete
+	c.DelTable(table)
 	c.AddTable(table)
 	var errs []error
 	for set, all := range elements(networks) {
 		errs = append(errs, c.AddSet(set, nil))
-		c.FlushSet(set)
 		errs = append(errs, nft.Change(c.SetAddElements, set, all))
 	}
 	addChain(c, "forward", nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter,
@@ -84,7 +86,6 @@ func filter(networks []Network) error {
 
 func addChain(c *nftables.Conn, name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority, rules ...[]expr.Any) {
 	chain := c.AddChain(&nftables.Chain{Table: table, Name: name, Type: kind, Hooknum: hook, Priority: priority})
-	c.FlushChain(chain)
 	for _, r := range rules {
 		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: r})
 	}

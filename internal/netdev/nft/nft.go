@@ -14,13 +14,18 @@ import (
 )
 
 // NewSet returns a set of keys of the given types, with an ID that no other set of
-// the transaction has.
+// the transaction has. It is as nft would make it: else nft -f could not restore it over
+// the one that is there.
 func NewSet(id uint32, t *nftables.Table, name string, key ...nftables.SetDatatype) *nftables.Set {
-	return &nftables.Set{
+	s := &nftables.Set{
 		ID: id, Table: t, Name: name,
-		KeyType: nftables.MustConcatSetType(key...), Concatenation: len(key) > 1,
-		KeyByteOrder: binaryutil.NativeEndian, // nft prints names by it
+		KeyType:      nftables.MustConcatSetType(key...), // without the flag of a concatenation, which nft sets for intervals only
+		KeyByteOrder: binaryutil.BigEndian,
 	}
+	if key[0].Name == nftables.TypeIFName.Name { // nft prints names by it, and restores what it prints
+		s.KeyByteOrder = binaryutil.NativeEndian
+	}
+	return s
 }
 
 // batch is the number of elements in one message, whose length has 16 bits.
@@ -101,6 +106,14 @@ func lookup(s *nftables.Set, invert bool, key []Operand) []expr.Any {
 		parts = append(parts, o.load(unix.NFT_REG_1+uint32(i))) // a name fills a register
 	}
 	return append(parts, &expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Name, SetID: s.ID, Invert: invert})
+}
+
+// Verdict takes the verdict that a map has for the key, if it has the key.
+func Verdict(m *nftables.Set, key ...Operand) []expr.Any {
+	parts := lookup(m, false, key)
+	last := parts[len(parts)-1].(*expr.Lookup)
+	last.IsDestRegSet, last.DestRegister = true, unix.NFT_REG_VERDICT
+	return parts
 }
 
 // Is holds when the field has the value.

@@ -1,0 +1,88 @@
+package bridge
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+)
+
+// nft runs the program nft with a script.
+func (h *host) nft(script string, args ...string) string {
+	h.t.Helper()
+	c := exec.Command("nft", args...)
+	c.Stdin = strings.NewReader(script)
+	out, err := c.CombinedOutput()
+	if err != nil {
+		h.t.Fatalf("nft %s: %v\n%s%s", strings.Join(args, " "), err, out, script)
+	}
+	return string(out)
+}
+
+// Tenants stay separate when nft saves and restores the rules. Ensure takes these
+// rules over, and whatever else has the name of its table.
+func TestRestore(t *testing.T) {
+	inHost(t, func(h *host) {
+		h.check(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "own"}}))
+		h.address("own", "10.3.0.1/16", "fd03::1/64")
+		networks := []Network{red, blue, own}
+		h.check(Ensure(networks))
+		pod := h.attach("r1", "red", []string{"10.1.0.2/16", "fd01::2/64"}, "10.1.0.1", "fd01::1")
+		outside := h.attach("uplink", "", []string{"192.0.2.2/24"}, "192.0.2.1")
+		h.address("uplink", "192.0.2.1/24")
+		h.serve()
+		blue1 := h.attach("b1", "blue", []string{"10.2.0.2/16", "fd02::2/64"}, "10.2.0.1", "fd02::1")
+		own1 := h.attach("o1", "own", []string{"10.3.0.2/16", "fd03::2/64"}, "10.3.0.1", "fd03::1")
+		h.in(blue1, h.serve)
+		h.in(own1, h.serve)
+		h.in(outside, h.serve)
+		isolated := func(what string) {
+			t.Helper()
+			for _, to := range []string{"10.2.0.1", "fd02::1", "10.2.0.2", "fd02::2", "10.3.0.2", "fd03::2"} {
+				if got := h.call(pod, to, 200*time.Millisecond); got != "" {
+					t.Errorf("%s: red reaches %s", what, to)
+				}
+			}
+			if got := h.call(pod, "192.0.2.2", reachLimit); got != "192.0.2.1" {
+				t.Errorf("%s: red calls the outside: seen as %q, want 192.0.2.1", what, got)
+			}
+			if got := h.call(pod, "fd01::1", reachLimit); got != "fd01::2" {
+				t.Errorf("%s: red calls its gateway: seen as %q", what, got)
+			}
+		}
+		saved := h.nft("", "list", "ruleset")
+		for _, address := range []string{" 10.1.0.1,", "10.2.0.1 }", "fd01::1,"} {
+			if _, elements, _ := strings.Cut(saved, "set gateways"); !strings.Contains(elements, address) {
+				t.Errorf("gateway %s is not in\n%s", address, saved)
+			}
+		}
+		h.nft("flush ruleset\n"+saved, "-f", "-")
+		if got := h.nft("", "list", "ruleset"); got != saved {
+			t.Errorf("restored rules differ: (-saved +restored)\n%s", cmp.Diff(saved, got))
+		}
+		isolated("restored")
+		h.check(Ensure(networks))
+		isolated("restored, ensured")
+		h.nft(saved, "-f", "-") // every rule twice
+		isolated("restored twice")
+		h.check(Ensure(networks))
+		if got := h.nft("", "list", "ruleset"); strings.Count(got, "masquerade") != strings.Count(saved, "masquerade") {
+			t.Errorf("rules stand twice:\n%s", got)
+		}
+		h.nft(`flush ruleset
+			table inet unnest-tenants {
+				flags dormant
+				set bridges { type ipv4_addr; flags interval; elements = { 10.0.0.0/8 } }
+				set gateways4 { type ifname; }
+				map pairs { type ifname : verdict; elements = { "red" : accept } }
+				chain forward { type filter hook input priority 5; policy drop; }
+				chain postrouting { type filter hook postrouting priority 0; policy drop; }
+				chain mine { accept; }
+			}`, "-f", "-")
+		h.check(Ensure(networks))
+		isolated("another table taken over")
+	})
+}
