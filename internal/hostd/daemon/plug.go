@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"unnest/internal/hostapi/segment"
@@ -82,11 +81,8 @@ func (n *nics) addTAP(a hotplug.AddTAP) (err error) {
 
 func (n *nics) addNetdev(ctx context.Context, a hotplug.NetdevAdd) error {
 	defer n.plug.closeTAP()
-	return n.vmm.AddNetdev(ctx, a.ID, vmm.TAP{Name: a.TAP, File: n.plug.tap, VHost: vhost()})
+	return n.vmm.AddNetdev(ctx, a.ID, vmm.TAP{Name: a.TAP, File: n.plug.tap, VHost: tap.VHost()})
 }
-
-// vhost is found out once: all NICs have the same backend.
-var vhost = sync.OnceValue(tap.VHost)
 
 func (n *nics) addDevice(ctx context.Context, a hotplug.DeviceAdd) error {
 	d := vmm.Device{

@@ -22,21 +22,26 @@ import (
 // ports are the host's ends of the guests' NICs: TAPs and the ports of VLANs, on
 // their bridges, behind the packet filter and the bandwidth limits.
 type ports struct {
-	log *slog.Logger
+	log  *slog.Logger
+	open func() (*antispoof.Table, error) // nil: antispoof.Open
 
 	mu     sync.Mutex
 	filter *antispoof.Table // nil until the first port opens it
 }
 
 // table returns the packet filter. The first port opens it: a daemon without guests
-// changes nothing on the host.
+// changes nothing on the host. If that fails, the next port tries again.
 func (p *ports) table() (*antispoof.Table, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.filter != nil {
 		return p.filter, nil
 	}
-	t, err := antispoof.Open()
+	open := p.open
+	if open == nil {
+		open = antispoof.Open
+	}
+	t, err := open()
 	if err != nil {
 		return nil, err
 	}
