@@ -137,6 +137,7 @@ func Serve(ctx context.Context, c Config) error {
 	if err := d.buildNetworks(); err != nil {
 		return err
 	}
+	d.warnOfConfiguration()
 	if err := d.recover(ctx); err != nil {
 		return err
 	}

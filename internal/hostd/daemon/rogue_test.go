@@ -27,13 +27,18 @@ import (
 // start runs a daemon in this process until the test ends.
 func start(t *testing.T, dir string) (address string) {
 	t.Helper()
+	return startWith(t, dir, slog.New(slog.NewTextHandler(t.Output(), nil)))
+}
+
+func startWith(t *testing.T, dir string, log *slog.Logger) (address string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, ended := make(chan net.Addr, 1), make(chan error, 1)
 	p := testPolicy()
 	p.Tenants = p.Tenants[:1] // several would be kept apart, on this machine's own network
 	go func() {
 		ended <- Serve(ctx, Config{
-			StateDir: dir, Policy: p, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			StateDir: dir, Policy: p, Logger: log,
 			Ready: func(a net.Addr) { ready <- a },
 		})
 	}()

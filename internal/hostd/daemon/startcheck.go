@@ -1,0 +1,27 @@
+package daemon
+
+import (
+	"errors"
+
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/vishvananda/netlink"
+)
+
+// warnOfConfiguration logs what an operator may not expect of a configuration: an HTTP
+// address that others can reach, and bridges that do not exist.
+func (d *daemon) warnOfConfiguration() {
+	p := d.config.Policy
+	if a := p.HTTP.Addr(); p.HTTP.IsValid() && !a.IsLoopback() {
+		d.config.Logger.Warn("the HTTP address is not loopback: /status and /metrics show all guests, pods and addresses "+
+			"of all tenants, without a password, to whoever can reach it; use 127.0.0.1, or restrict the port by a firewall",
+			"http", p.HTTP)
+	}
+	for _, t := range p.Tenants {
+		for _, name := range append([]string{t.Bridge}, t.Bridges...) {
+			if _, err := netlinksafe.LinkByName(name); errors.As(err, new(netlink.LinkNotFoundError)) {
+				d.config.Logger.Warn("a tenant's bridge does not exist: its pods get no NIC until you create it; "+
+					"with the key gateways the daemon creates the tenant's bridge", "tenant", t.Name, "bridge", name)
+			}
+		}
+	}
+}

@@ -1,0 +1,32 @@
+package daemon
+
+import (
+	"net/netip"
+	"testing"
+)
+
+func TestWarnsOfConfiguration(t *testing.T) {
+	for address, want := range map[string]int{"": 0, "127.0.0.1:9477": 0, "[::1]:9477": 0, "0.0.0.0:9477": 1, "[::]:9477": 1, "10.0.0.1:9477": 1} {
+		d, log := testDaemon(t, t.TempDir())
+		if address != "" {
+			d.config.Policy.HTTP = netip.MustParseAddrPort(address)
+		}
+		d.config.Policy.Tenants[0].Bridge, d.config.Policy.Tenants[1].Bridge = "lo", "nowhere0" // lo exists
+		d.warnOfConfiguration()
+		if got := len(log.with("level=WARN", "/status", "all tenants", address)); got != want {
+			t.Errorf("http %q: %d warnings, want %d", address, got, want)
+		}
+		if got := len(log.with("level=WARN", "bridge=")); got != 1 || len(log.with("tenant=other", "bridge=nowhere0")) != 1 {
+			t.Errorf("%d warnings of bridges, want one of nowhere0; log: %q", got, log.lines)
+		}
+	}
+}
+
+func TestStartWarns(t *testing.T) {
+	dir := t.TempDir()
+	log := &logLines{}
+	startWith(t, dir, log.logger())
+	if len(log.with("level=WARN", "bridge=br0")) != 1 {
+		t.Errorf("no warning of the missing bridge br0; log: %q", log.lines)
+	}
+}
