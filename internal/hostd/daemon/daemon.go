@@ -181,18 +181,26 @@ func newDaemon(c Config) (*daemon, error) {
 
 // buildNetworks creates the bridges that have gateways in the policy, and separates the
 // tenants' bridges. They stay when the daemon ends, because the pods' NICs are on them.
-// For a single bridge without gateways there is nothing to do.
 func (d *daemon) buildNetworks() error {
-	var networks []bridge.Network
-	ours := len(d.config.Policy.Tenants) > 1
-	for _, t := range d.config.Policy.Tenants {
+	if all := networks(d.config.Policy); all != nil {
+		return bridge.Ensure(all)
+	}
+	return nil
+}
+
+// networks returns the networks of all tenants, or nil when there is nothing to do: for a
+// single tenant without gateways.
+func networks(p policy.Policy) []bridge.Network {
+	var all []bridge.Network
+	ours := len(p.Tenants) > 1
+	for _, t := range p.Tenants {
 		ours = ours || len(t.Gateways) > 0
-		networks = append(networks, bridge.Network{Bridge: t.Bridge, MTU: t.MTU, Gateways: t.Gateways, NAT: t.NAT})
+		all = append(all, bridge.Network{Bridge: t.Bridge, Further: t.Bridges, MTU: t.MTU, Gateways: t.Gateways, NAT: t.NAT})
 	}
 	if !ours {
 		return nil
 	}
-	return bridge.Ensure(networks)
+	return all
 }
 
 // connectionLimit returns the highest limit of all tenants: the tenant of a connection is

@@ -35,6 +35,9 @@ import (
 type Network struct {
 	Bridge string
 	MTU    int // bytes
+	// Further bridges of the tenant, which are the operator's and need not exist yet.
+	// The host forwards between the bridges of a tenant, not to those of another.
+	Further []string
 	// Gateways are the host's IPv4 and IPv6 addresses in the network, with the
 	// network's prefix lengths. None: the operator owns the bridge. Then it has to
 	// exist and is not changed, but the host forwards nothing between it and

@@ -19,10 +19,10 @@ var table = &nftables.Table{Family: nftables.TableFamilyINet, Name: "unnest-tena
 // The sets of the rules.
 var (
 	bridges   = nft.NewSet(1, table, "bridges", nftables.TypeIFName)
-	pairs     = nft.NewSet(2, table, "pairs", nftables.TypeIFName, nftables.TypeIFName) // each bridge with itself
+	pairs     = nft.NewSet(2, table, "pairs", nftables.TypeIFName, nftables.TypeIFName) // each bridge with itself and its tenant's others
 	gateways4 = nft.NewSet(3, table, "gateways4", nftables.TypeIPAddr)
 	gateways6 = nft.NewSet(4, table, "gateways6", nftables.TypeIP6Addr)
-	own4      = nft.NewSet(5, table, "own4", nftables.TypeIFName, nftables.TypeIPAddr) // each bridge with its gateways
+	own4      = nft.NewSet(5, table, "own4", nftables.TypeIFName, nftables.TypeIPAddr) // each bridge with its tenant's gateways
 	own6      = nft.NewSet(6, table, "own6", nftables.TypeIFName, nftables.TypeIP6Addr)
 )
 
@@ -33,16 +33,22 @@ func elements(networks []Network) map[*nftables.Set][]nftables.SetElement {
 		all[s] = append(all[s], nftables.SetElement{Key: slices.Concat(key...)})
 	}
 	for _, n := range networks {
-		name := nft.Name(n.Bridge)
-		add(bridges, name)
-		add(pairs, name, name)
+		of := append([]string{n.Bridge}, n.Further...)
+		for _, in := range of {
+			add(bridges, nft.Name(in))
+			for _, out := range of {
+				add(pairs, nft.Name(in), nft.Name(out))
+			}
+		}
 		for _, g := range n.Gateways {
 			gateways, own := gateways4, own4
 			if g.Addr().Is6() {
 				gateways, own = gateways6, own6
 			}
 			add(gateways, g.Addr().AsSlice())
-			add(own, name, g.Addr().AsSlice())
+			for _, in := range of {
+				add(own, nft.Name(in), g.Addr().AsSlice())
+			}
 		}
 	}
 	return all
