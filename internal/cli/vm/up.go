@@ -109,7 +109,7 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 }
 
 // enter opens the lab, or makes it with its host daemon.
-func enter(ctx context.Context, unnest string) (_ *fleet.Fleet, err error) {
+func enter(ctx context.Context, unnest string) (*fleet.Fleet, error) {
 	l, err := lab.Open(labName)
 	if err == nil {
 		return fleet.Open(l)
@@ -117,7 +117,11 @@ func enter(ctx context.Context, unnest string) (_ *fleet.Fleet, err error) {
 	if !errors.Is(err, lab.ErrNoLab) {
 		return nil, err
 	}
-	if l, err = lab.Create(labName); err != nil {
+	l, err = lab.Create(labName)
+	if errors.Is(err, lab.ErrExists) { // another command has made it meanwhile
+		return enter(ctx, unnest)
+	}
+	if err != nil {
 		return nil, err
 	}
 	f, err := fleet.Open(l)

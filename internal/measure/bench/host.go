@@ -67,7 +67,7 @@ func newHost(ctx context.Context, l *lab.Lab, b guest.Builder, r guest.Recipe) (
 	if err != nil {
 		return nil, err
 	}
-	h := &host{lab: l, work: filepath.Join(b.Cache, workPrefix+l.Name), ended: make(chan struct{})}
+	h := &host{lab: l, work: filepath.Join(b.Cache, workPrefix+l.ID()), ended: make(chan struct{})}
 	if h.lock, err = claimWork(h.work); err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ mount -t overlay overlay -o "lowerdir=/,upperdir=$dir/upper,workdir=$dir/work" "
 exec nerdctl run --detach --cgroup-parent "/$group" --volume /usr/local:/usr/local:ro "$@" \
 	--rootfs "$dir/merged" /bin/sh -c 'trap exit TERM; while :; do sleep 3600 & wait; done'
 `
-	args := append([]string{"bash", "-c", script, "container", name, groupOf(h.lab.Name), "--name", name}, options...)
+	args := append([]string{"bash", "-c", script, "container", name, groupOf(h.lab.ID()), "--name", name}, options...)
 	if err := place.Run(ctx, h.inside, args...); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -37,6 +38,9 @@ func TestHostRoot(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+	if want := filepath.Join(guest.CacheDir(), workPrefix+l.ID()); h.work != want {
+		t.Errorf("the work directory is %s, want %s: labs of other state directories may have the name", h.work, want)
+	}
 	const script = `stat -c %d:%i /; nsenter --mount=/proc/self/ns/mnt stat -c %d:%i /; ls /mnt`
 	out, err := place.Output(t.Context(), h.inside, "sh", "-c", script)
 	roots := strings.Fields(string(out))

@@ -38,12 +38,26 @@ func lockWork(dir string) (*os.File, error) {
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil {
-		_, err = os.Stat(dir)
+		err = sameFile(f, dir)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), f.Close())
 	}
 	return f, nil
+}
+
+// sameFile returns an error that wraps fs.ErrNotExist when the path of f is gone or is
+// that of another file now.
+func sameFile(f *os.File, path string) error {
+	opened, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	found, err := os.Stat(path)
+	if err == nil && !os.SameFile(opened, found) {
+		err = fs.ErrNotExist
+	}
+	return err
 }
 
 // CleanWork removes the work directories in the cache that dead runs left, with their
@@ -74,7 +88,7 @@ func removeWork(dir string) error {
 	return errors.Join(removeGroups(groupOf(name)), os.RemoveAll(dir))
 }
 
-// groupOf is the control group of the containers of a lab.
+// groupOf is the control group of the containers of the lab with an ID.
 func groupOf(lab string) string { return "unnest-" + lab }
 
 // groupPatience is how long processes may take to leave their control group after they

@@ -49,3 +49,25 @@ func TestCleanWork(t *testing.T) {
 		t.Errorf("locked twice: %v", err)
 	}
 }
+
+// A work directory that was removed and made again is not the one that was opened.
+func TestSameFile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "work")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := sameFile(f, dir); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(os.Remove(dir), os.Mkdir(dir+".new", 0o700), os.Rename(dir+".new", dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := sameFile(f, dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want ErrNotExist", err)
+	}
+}

@@ -51,9 +51,14 @@ func Clean(ctx context.Context, dryRun bool, names ...string) ([]string, error) 
 // the marks of network namespaces, and in the command lines of guests and daemons.
 func allDirs() ([]string, error) {
 	names, err := List()
-	marked, markErr := markedDirs()
+	marks, markErr := marks()
 	running, runErr := runningDirs()
-	dirs := slices.Concat(marked, running)
+	dirs := running
+	for ns, dir := range marks {
+		if filepath.IsAbs(dir) && strings.HasPrefix(ns, nsPrefix+filepath.Base(dir)) {
+			dirs = append(dirs, dir)
+		}
+	}
 	for _, name := range names {
 		dirs = append(dirs, filepath.Join(Root(), name))
 	}
@@ -109,17 +114,25 @@ func removeDead(ctx context.Context, dirs []string, dryRun bool) (removed []stri
 // use or persistent.
 func openDead(dir string) (*Lab, error) {
 	l := &Lab{Name: filepath.Base(dir), Dir: dir}
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return l, nil // an owner makes the directory first, and removes it last
-	}
-	var err error
-	if l.lock, err = lockDir(dir); errors.Is(err, ErrInUse) {
+	err := whileLocked(filepath.Dir(dir), func() (err error) {
+		if _, err = os.Stat(dir); err != nil {
+			return err
+		}
+		if l.lock, err = lockDir(dir); err != nil {
+			return err
+		}
+		if _, err := os.Stat(l.persistentMark()); err == nil {
+			return errors.Join(ErrInUse, l.lock.Close())
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, ErrInUse):
 		return nil, nil
-	} else if err != nil {
+	case errors.Is(err, fs.ErrNotExist): // an owner makes the directory first, and removes it last
+		return l, nil
+	case err != nil:
 		return nil, err
-	}
-	if _, err := os.Stat(l.persistentMark()); err == nil {
-		return nil, l.lock.Close()
 	}
 	return l, nil
 }
@@ -128,7 +141,7 @@ func openDead(dir string) (*Lab, error) {
 const maxAlias = 256
 
 // markNS writes the lab's state directory into the alias of lo in the calling thread's
-// network namespace, so that Clean finds the owner of the namespace.
+// network namespace. The mark names the owner of the namespace for Clean and Close.
 func (l *Lab) markNS() error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil && len(l.Dir) < maxAlias {
@@ -140,20 +153,48 @@ func (l *Lab) markNS() error {
 	return nil
 }
 
-// markedDirs returns the state directories in the marks of all network namespaces.
-func markedDirs() (dirs []string, err error) {
-	paths, err := filepath.Glob(nsPath("unnest-*"))
+// marks returns the state directories in the marks of all network namespaces of labs, by
+// the names of the namespaces. The mark of a new namespace is empty.
+func marks() (map[string]string, error) {
+	found := map[string]string{}
+	paths, err := filepath.Glob(nsPath(nsPrefix + "*"))
 	for _, path := range paths {
 		nsErr := Do(path, func() error {
 			lo, err := netlink.LinkByName("lo")
-			if err == nil && filepath.IsAbs(lo.Attrs().Alias) && strings.HasPrefix(filepath.Base(path), "unnest-"+filepath.Base(lo.Attrs().Alias)) {
-				dirs = append(dirs, lo.Attrs().Alias)
+			if err != nil {
+				return err
 			}
-			return err
+			dir := lo.Attrs().Alias
+			if filepath.IsAbs(dir) {
+				dir = resolve(dir)
+			}
+			found[filepath.Base(path)] = dir
+			return nil
 		})
-		if !errors.Is(nsErr, fs.ErrNotExist) && !errors.Is(nsErr, unix.EINVAL) { // being made or removed
+		switch {
+		case errors.Is(nsErr, unix.EINVAL): // a name without a namespace: being made or removed
+			found[filepath.Base(path)] = ""
+		case !errors.Is(nsErr, fs.ErrNotExist):
 			err = errors.Join(err, nsErr)
 		}
 	}
-	return dirs, err
+	return found, err
+}
+
+// namespaces returns the names of the lab's network namespaces: those that have its mark,
+// also under a name of another version, and those without a mark that have its names,
+// because Create was killed in between.
+func (l *Lab) namespaces() (names []string, err error) {
+	marks, err := marks()
+	for ns, dir := range marks {
+		if dir == l.Dir {
+			names = append(names, ns)
+		}
+	}
+	for _, ns := range []string{l.hostNS(), l.clientNS()} {
+		if dir, ok := marks[ns]; ok && dir == "" {
+			names = append(names, ns)
+		}
+	}
+	return names, err
 }

@@ -6,6 +6,8 @@
 package lab
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,57 +34,133 @@ const (
 
 // The errors that callers distinguish.
 var (
-	ErrInUse = errors.New("lab is in use")
-	ErrNoLab = errors.New("no such lab")
+	ErrInUse  = errors.New("lab is in use")
+	ErrExists = errors.New("lab exists")
+	ErrNoLab  = errors.New("no such lab")
 )
 
 // Lab is an open lab. Its owner is the process that holds its lock. A persistent lab
 // has no owner.
 type Lab struct {
 	Name string
-	Dir  string // state directory
+	Dir  string // state directory, absolute and without symbolic links
 	lock *os.File
 }
 
-// Root is the directory of the labs' state: $UNNEST_STATE, else /run/unnest.
+func newLab(name string) *Lab { return &Lab{Name: name, Dir: filepath.Join(Root(), name)} }
+
+const defaultRoot = "/run/unnest"
+
+// Root is the directory of the labs' state: $UNNEST_STATE, else /run/unnest. The path is
+// absolute and without symbolic links.
 func Root() string {
 	if dir := os.Getenv("UNNEST_STATE"); dir != "" {
-		return dir
+		return resolve(dir)
 	}
-	return "/run/unnest"
+	return resolve(defaultRoot)
+}
+
+// resolve makes a path absolute and resolves the symbolic links in the part that exists.
+func resolve(path string) string {
+	if absolute, err := filepath.Abs(path); err == nil {
+		path = absolute
+	}
+	if resolved, err := filepath.EvalSymlinks(path); err == nil {
+		return resolved
+	}
+	if dir := filepath.Dir(path); dir != path {
+		return filepath.Join(resolve(dir), filepath.Base(path))
+	}
+	return path
+}
+
+// ID identifies the lab on this machine: its name, and outside of the default state
+// directory a hash of that directory. No lab's name has a dot, so IDs of different state
+// directories differ.
+func (l *Lab) ID() string { return l.Name + l.suffix() }
+
+func (l *Lab) suffix() string {
+	root := filepath.Dir(l.Dir)
+	if root == resolve(defaultRoot) {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(root))
+	return "." + hex.EncodeToString(sum[:4])
 }
 
 var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 
-// Create makes the lab name. If a step fails, it removes what it has made.
+// Create makes the lab name. If a step fails, it removes what it has made, and nothing
+// else. The error wraps ErrInUse or ErrExists if there is a lab of that name.
 func Create(name string) (_ *Lab, err error) {
 	if !validName.MatchString(name) {
 		return nil, fmt.Errorf("lab name %q: want at most 32 of a-z, 0-9 and -, not beginning with -", name)
 	}
-	l := &Lab{Name: name, Dir: filepath.Join(Root(), name)}
-	if err := os.MkdirAll(filepath.Join(l.Dir, "guests"), 0o700); err != nil {
+	l := newLab(name)
+	if err := os.MkdirAll(filepath.Dir(l.Dir), 0o700); err != nil {
 		return nil, fmt.Errorf("create state of lab %s: %w", name, err)
 	}
-	if l.lock, err = lockDir(l.Dir); err != nil {
-		return nil, err
+	if err := l.claim(); err != nil {
+		return nil, fmt.Errorf("create lab: %w", err)
 	}
+	var made []string
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, l.Close())
+			for _, ns := range made {
+				err = errors.Join(err, deleteNS(ns))
+			}
+			err = errors.Join(err, l.removeDir())
 		}
 	}()
+	if err := os.Mkdir(filepath.Join(l.Dir, "guests"), 0o700); err != nil {
+		return nil, fmt.Errorf("create state of lab %s: %w", name, err)
+	}
+	for _, ns := range []string{l.hostNS(), l.clientNS()} {
+		if err := newNS(ns); errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("create lab %s: %w: `unnest clean` removes what killed runs left", name, err)
+		} else if err != nil {
+			return nil, fmt.Errorf("create lab %s: %w", name, err)
+		}
+		made = append(made, ns)
+		if err := Do(nsPath(ns), l.markNS); err != nil {
+			return nil, fmt.Errorf("create lab %s: %w", name, err)
+		}
+	}
 	if err := l.buildNetwork(); err != nil {
 		return nil, fmt.Errorf("create network of lab %s: %w", name, err)
 	}
 	return l, nil
 }
 
+// claim makes the state directory and locks it.
+func (l *Lab) claim() error {
+	return whileLocked(filepath.Dir(l.Dir), func() (err error) {
+		if err = os.Mkdir(l.Dir, 0o700); err == nil {
+			l.lock, err = lockDir(l.Dir)
+			return err
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		lock, err := lockDir(l.Dir)
+		if err != nil {
+			return err
+		}
+		return errors.Join(fmt.Errorf("%w: %s", ErrExists, l.Name), lock.Close())
+	})
+}
+
 // Open opens the existing lab name and locks it.
-func Open(name string) (*Lab, error) {
-	l, err := View(name)
-	if err == nil {
-		l.lock, err = lockDir(l.Dir)
+func Open(name string) (l *Lab, err error) {
+	if l, err = View(name); err != nil {
+		return nil, err
 	}
+	err = whileLocked(filepath.Dir(l.Dir), func() error {
+		if l, err = View(name); err == nil {
+			l.lock, err = lockDir(l.Dir)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -92,13 +170,29 @@ func Open(name string) (*Lab, error) {
 // View returns the existing lab name without locking it, to inspect it and to reach its
 // guests.
 func View(name string) (*Lab, error) {
-	dir := filepath.Join(Root(), name)
-	if _, err := os.Stat(dir); err != nil {
+	l := newLab(name)
+	if _, err := os.Stat(l.Dir); err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrNoLab, name)
 	}
-	return &Lab{Name: name, Dir: dir}, nil
+	return l, nil
 }
 
+// whileLocked calls f while it has the lock of a directory of labs' state. The state
+// directory of a lab is made, locked and removed under this lock only, so nobody locks a
+// directory that is not complete or that its owner removes.
+func whileLocked(root string, f func() error) error {
+	dir, err := os.Open(root)
+	if err != nil {
+		return fmt.Errorf("lock labs: %w", err)
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", root, err)
+	}
+	return f()
+}
+
+// lockDir locks a lab's state directory. Call it by whileLocked.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -142,20 +236,30 @@ func (l *Lab) Guests() ([]string, error) {
 
 // Close kills the processes of the lab, then removes its namespaces, with all bridges,
 // NICs and rules in them, and its state directory. It tries every step and joins the
-// errors.
+// errors. Only the lab's owner may call it.
 func (l *Lab) Close() error {
-	errs := []error{l.killProcesses()}
-	for _, ns := range []string{l.hostNS(), l.clientNS()} {
+	namespaces, err := l.namespaces()
+	errs := []error{err, l.killProcesses(namespaces)}
+	for _, ns := range namespaces {
 		errs = append(errs, deleteNS(ns))
 	}
-	errs = append(errs, os.RemoveAll(l.Dir))
-	if l.lock != nil {
-		errs = append(errs, l.lock.Close())
-	}
+	errs = append(errs, l.removeDir())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove lab %s: %w", l.Name, err)
 	}
 	return nil
+}
+
+// removeDir removes the state directory and unlocks the lab.
+func (l *Lab) removeDir() error {
+	err := whileLocked(filepath.Dir(l.Dir), func() error { return os.RemoveAll(l.Dir) })
+	if errors.Is(err, fs.ErrNotExist) { // the state directory was removed already, with others
+		err = nil
+	}
+	if l.lock != nil {
+		err = errors.Join(err, l.lock.Close())
+	}
+	return err
 }
 
 // List returns the names of all labs on this machine.

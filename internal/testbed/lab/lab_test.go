@@ -59,7 +59,14 @@ func assertNAT(t *testing.T, l *Lab) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := deleteNS("unnest-test-server"); err != nil {
+		removeServer := func() error { // the kernel removes it with its namespace, but later
+			link, err := netlink.LinkByName("server")
+			if err != nil {
+				return err
+			}
+			return netlink.LinkDel(link)
+		}
+		if err := errors.Join(Do(l.HostNS(), removeServer), deleteNS("unnest-test-server")); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -116,7 +123,7 @@ func assertGone(t *testing.T, l *Lab) {
 		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil || strings.Contains(string(mounts), "unnest-"+l.Name) {
+	if err != nil || strings.Contains(string(mounts), "unnest-"+l.ID()) {
 		t.Errorf("a mount is left (%v)", err)
 	}
 }
@@ -258,6 +265,8 @@ func TestNamesDir(t *testing.T) {
 		{"unnest\x00hostd\x00--state=/run/unnest/a,x\x00", true},
 		{"unnest\x00hostd\x00--state\x00/run/unnest/ab\x00", false},
 		{"cat\x00/run/unnest/ab/x /run/unnest/a/x\x00", true},
+		{"unnest\x00hostd\x00--state\x00/other/run/unnest/a\x00", false},
+		{"cat\x00/other/run/unnest/a/x,path=/run/unnest/a/x\x00", true},
 		{"", false},
 	}
 	for _, tt := range tests {

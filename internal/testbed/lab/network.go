@@ -22,9 +22,12 @@ import (
 )
 
 // hostNS is the namespace of the bridges, the guests' TAPs and the host daemon.
-// clientNS is that of the clients.
-func (l *Lab) hostNS() string   { return "unnest-" + l.Name }
-func (l *Lab) clientNS() string { return "unnest-" + l.Name + "-client" }
+// clientNS is that of the clients. Like the ID of the lab, the names differ between
+// state directories.
+func (l *Lab) hostNS() string   { return nsPrefix + l.Name + l.suffix() }
+func (l *Lab) clientNS() string { return nsPrefix + l.Name + "-client" + l.suffix() }
+
+const nsPrefix = "unnest-"
 
 // HostNS is the path of the namespace that stands for the host.
 func (l *Lab) HostNS() string { return nsPath(l.hostNS()) }
@@ -39,21 +42,14 @@ const nsDir = "/run/netns"
 func nsPath(name string) string { return filepath.Join(nsDir, name) }
 
 func (l *Lab) buildNetwork() error {
-	for _, ns := range []string{l.hostNS(), l.clientNS()} {
-		if err := newNS(ns); err != nil {
-			return err
-		}
-		if err := Do(nsPath(ns), l.markNS); err != nil {
-			return err
-		}
-	}
 	if err := Do(l.HostNS(), l.buildHost); err != nil {
 		return err
 	}
 	return Do(l.ClientNS(), buildClient)
 }
 
-// newNS makes a named network namespace, as `ip netns add` does.
+// newNS makes a named network namespace, as `ip netns add` does. The error wraps
+// fs.ErrExist if the name is taken.
 func newNS(name string) error {
 	if err := shareNSDir(); err != nil {
 		return fmt.Errorf("create network namespace %s: %w", name, err)
@@ -61,6 +57,9 @@ func newNS(name string) error {
 	return place.InNetNS("/proc/thread-self/ns/net", func() error { // NewNamed moves the thread
 		ns, err := netns.NewNamed(name)
 		if err != nil {
+			if !errors.Is(err, fs.ErrExist) {
+				_ = os.Remove(nsPath(name)) // NewNamed leaves the name. A namespace is busy.
+			}
 			return fmt.Errorf("create network namespace %s: %w", name, err)
 		}
 		return ns.Close()

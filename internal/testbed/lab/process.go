@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,10 +35,10 @@ func (l *Lab) RemoveGuest(name string) error {
 // killProcesses kills the processes of the lab: guests and the host daemon, whose
 // command lines name the state directory, and clients, which are in its network
 // namespaces. It uses no saved process IDs, so it cannot hit a recycled one.
-func (l *Lab) killProcesses() error {
+func (l *Lab) killProcesses(names []string) error {
 	var namespaces []os.FileInfo
-	for _, path := range []string{l.HostNS(), l.ClientNS()} {
-		if info, err := os.Stat(path); err == nil {
+	for _, name := range names {
+		if info, err := os.Stat(nsPath(name)); err == nil {
 			namespaces = append(namespaces, info)
 		}
 	}
@@ -106,7 +108,7 @@ func find(match func(process) bool) (pids []int, err error) {
 }
 
 // namesDir reports whether an argument of a NUL-separated command line contains dir or
-// a path below it.
+// a path below it. A longer path that ends with dir does not count.
 func namesDir(cmdline []byte, dir string) bool {
 	for arg := range bytes.SplitSeq(cmdline, []byte{0}) {
 		for rest := arg; ; {
@@ -114,11 +116,18 @@ func namesDir(cmdline []byte, dir string) bool {
 			if i < 0 {
 				break
 			}
+			start := len(arg) - len(rest) + i
 			rest = rest[i+len(dir):]
-			if len(rest) == 0 || rest[0] == '/' || rest[0] == ',' {
+			if (start == 0 || !inPath(arg[start-1])) && (len(rest) == 0 || rest[0] == '/' || rest[0] == ',') {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// inPath reports whether a byte before a slash belongs to the path, not to an option like
+// path=/dir or unix:/dir.
+func inPath(b byte) bool {
+	return b >= 0x80 || unicode.IsLetter(rune(b)) || unicode.IsDigit(rune(b)) || strings.IndexByte("._-/+@~", b) >= 0
 }
