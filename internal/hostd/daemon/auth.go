@@ -50,7 +50,7 @@ func (d *daemon) authenticate(ctx context.Context, req any, info *grpc.UnaryServ
 	d.metrics.Request(path.Base(info.FullMethod), status.Code(err), begin)
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:
-		d.refusals.warn("refuse", "peer", peerAddress(ctx), "guest", c.record.Name, "error", err)
+		d.logs.of(c.record.Name).Warn("refuse", "peer", peerAddress(ctx), "guest", c.record.Name, "error", err)
 	}
 	return answer, err
 }

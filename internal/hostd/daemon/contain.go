@@ -14,7 +14,7 @@ func (h *host) contain(what string, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			h.metrics.Panic()
-			h.panics.error("panic", "in", what, "panic", p, "stack", string(debug.Stack()))
+			h.panics.Error("panic", "in", what, "panic", p, "stack", string(debug.Stack()))
 			err = errPanic
 		}
 	}()

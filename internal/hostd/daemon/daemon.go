@@ -95,7 +95,7 @@ type daemon struct {
 	tenants  map[string]*tenant
 	launch   func(*guest) // starts its run
 	since    time.Time
-	refusals limitedLog
+	logs     *guestLogs
 	serving  context.Context // of requests; ends before the guests' runs
 	stopping atomic.Bool
 
@@ -108,7 +108,7 @@ type daemon struct {
 // host is what all guests of the host share.
 type host struct {
 	metrics  *metrics.Metrics
-	panics   limitedLog
+	panics   *slog.Logger
 	ports    *ports
 	segments *segments.Registry
 	shares   *shares.Registry
@@ -164,7 +164,7 @@ func serverTLS(stateDir string, ip netip.Addr) (*tls.Config, error) {
 func newDaemon(c Config) (*daemon, error) {
 	m := metrics.New()
 	d := &daemon{
-		config: c, metrics: m, since: time.Now(), refusals: newLimitedLog(c.Logger),
+		config: c, metrics: m, since: time.Now(), logs: &guestLogs{base: c.Logger, logs: map[string]*slog.Logger{}},
 		tenants: map[string]*tenant{}, guests: map[string]*guest{}, rates: map[string]*rate.Limiter{},
 		host: &host{metrics: m, panics: newLimitedLog(c.Logger), ports: &ports{log: c.Logger}, segments: segments.New(c.Logger), shares: shares.New(c.Logger)},
 	}
@@ -286,7 +286,7 @@ func (d *daemon) notifyReady(ctx context.Context, scanned <-chan struct{}) {
 
 func (d *daemon) refuseConnection(from net.Addr) {
 	d.metrics.RefusedConnection()
-	d.refusals.warn("refuse connection: its address has too many", "peer", from)
+	d.logs.of("").Warn("refuse connection: its address has too many", "peer", from)
 }
 
 func (d *daemon) drainPools() {

@@ -50,7 +50,7 @@ func (d *daemon) lookup(c client) (g *guest, fresh bool) {
 			return g, false
 		}
 	}
-	g = newGuest(c.record, c.tenant, d.host, d.config.UnplugTimeout, d.config.Logger)
+	g = newGuest(c.record, c.tenant, d.host, d.config.UnplugTimeout, d.logs.of(c.record.Name))
 	d.guests[c.record.Name] = g
 	d.launch(g)
 	return g, true
@@ -141,6 +141,7 @@ func (d *daemon) removeMissing(present map[string]bool) {
 			d.mu.Lock()
 			delete(d.guests, g.record.Name)
 			delete(d.rates, g.record.Name)
+			d.logs.forget(g.record.Name)
 			d.mu.Unlock()
 		default:
 			g.stop(errRemoved) // the next scan removes it

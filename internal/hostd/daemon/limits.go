@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"log/slog"
 	"net"
 	"sync"
 
@@ -22,26 +21,6 @@ func (d *daemon) allow(c client) bool {
 		d.rates[c.record.Name] = r
 	}
 	return r.Allow()
-}
-
-// limitedLog logs what any peer can cause: ten lines, then one per second.
-type limitedLog struct {
-	log   *slog.Logger
-	limit *rate.Limiter
-}
-
-func newLimitedLog(l *slog.Logger) limitedLog { return limitedLog{l, rate.NewLimiter(1, 10)} }
-
-func (l limitedLog) warn(what string, args ...any) {
-	if l.limit.Allow() {
-		l.log.Warn(what, args...)
-	}
-}
-
-func (l limitedLog) error(what string, args ...any) {
-	if l.limit.Allow() {
-		l.log.Error(what, args...)
-	}
 }
 
 // limitedListener bounds the number of connections from one address, so that one guest

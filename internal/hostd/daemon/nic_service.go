@@ -245,17 +245,17 @@ func (d *daemon) segmentsLimited(t *tenant, g status.Guest) string {
 	return t.limited(g, false)
 }
 
-func (d *daemon) log(ctx context.Context, what string, err error, attrs ...slog.Attr) {
+func (d *daemon) log(ctx context.Context, what, guest string, err error, attrs ...slog.Attr) {
 	level := slog.LevelInfo
 	if err != nil {
 		level, attrs = slog.LevelError, append(attrs, slog.Any("error", err))
 	}
-	d.config.Logger.LogAttrs(context.WithoutCancel(ctx), level, what, attrs...)
+	d.logs.of(guest).LogAttrs(context.WithoutCancel(ctx), level, what, append([]slog.Attr{slog.String("guest", guest)}, attrs...)...)
 }
 
 func (d *daemon) logAttachment(ctx context.Context, what string, r GuestRecord, key attachment.Key, begin time.Time, err error, more ...slog.Attr) {
-	d.log(ctx, what, err, append([]slog.Attr{
-		slog.String("guest", r.Name), slog.String("container", key.Owner), slog.String("interface", key.Name),
+	d.log(ctx, what, r.Name, err, append([]slog.Attr{
+		slog.String("container", key.Owner), slog.String("interface", key.Name),
 		slog.Duration("total", time.Since(begin)),
 	}, more...)...)
 }

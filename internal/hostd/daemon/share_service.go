@@ -68,7 +68,7 @@ func (d *daemon) detachShare(ctx context.Context, id share.ID) error {
 }
 
 func (d *daemon) logShare(ctx context.Context, what string, r GuestRecord, id share.ID, begin time.Time, err error) {
-	d.log(ctx, what, err, slog.String("guest", r.Name), slog.String("pod", id.Pod), slog.String("name", id.Name),
+	d.log(ctx, what, r.Name, err, slog.String("pod", id.Pod), slog.String("name", id.Name),
 		slog.Duration("total", time.Since(begin)))
 }
 
