@@ -38,6 +38,9 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	if err := plugin.ConfigError(c.ReadRequest(args.Args)); err != nil {
+		return err
+	}
 	if c.IPAM.Delegated() {
 		if _, err := findIPAM(c); err != nil {
 			return err
@@ -114,7 +117,27 @@ func (a *addition) attach(ctx context.Context) error {
 	case len(answer.GetAddresses()) == 0:
 		return plugin.TooOld(`ipam.type "hostd"`)
 	}
-	a.result, err = granted(answer.GetAddresses(), a.config.IPAM)
+	if a.result, err = granted(answer.GetAddresses(), a.config.IPAM); err != nil || len(a.config.Requested) == 0 {
+		return err
+	}
+	return a.claim(ctx)
+}
+
+// claim exchanges the addresses that the daemon has chosen for the requested ones. The
+// former have the prefix lengths and gateways, which a request need not have.
+func (a *addition) claim(ctx context.Context) error {
+	var err error
+	if a.result.IPs, err = exchange(a.result.IPs, a.config.Requested); err != nil {
+		return plugin.Invalid(err)
+	}
+	return a.permit(ctx)
+}
+
+// permit tells the daemon the pod's addresses, which it then permits the NIC to use.
+func (a *addition) permit(ctx context.Context) error {
+	r := request(a.config, a.CmdArgs)
+	r.Allocate, r.Addresses = false, prefixed(a.result.IPs)
+	_, err := a.Daemon.AttachNIC(ctx, r)
 	return err
 }
 
@@ -174,10 +197,7 @@ func (a *addition) dhcp(ctx context.Context) error {
 	if err := a.lease(ctx); err != nil {
 		return err
 	}
-	r := request(a.config, a.CmdArgs)
-	r.Addresses = prefixed(a.result.IPs)
-	_, err := a.Daemon.AttachNIC(ctx, r)
-	return err
+	return a.permit(ctx)
 }
 
 // configure sets addresses and routes, and adds the interface to the result.

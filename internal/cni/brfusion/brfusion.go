@@ -3,9 +3,13 @@
 // pod's interface, which bypasses the guest's bridge and NAT. It follows the CNI
 // specification 1.1.0 and supports versions from 0.3.1 on.
 //
+// What the runtime requests for a pod by CNI_ARGS, args.cni or runtimeConfig is met or
+// refused: package netconf says which.
+//
 // Plugins chained after it: portmap works if the configuration has "services", as
 // connections to a host port then come through the guest, where portmap has its
-// rules. Tuning works, but the host drops frames with a changed MAC. Bandwidth cannot
+// rules. Without "services" the pod's answers bypass the guest, and have an address that
+// the client did not call; only portmap's masqAll helps. Tuning works, but the host drops frames with a changed MAC. Bandwidth cannot
 // work, because it shapes the host's end of a veth; it refuses a pod that has a
 // limit, with an error about the missing peer. Use this plugin's key and capability
 // "bandwidth" in its place: the host then limits the NIC, where the guest cannot
@@ -54,6 +58,9 @@ const protocol = 2
 func status(ctx context.Context, args *skel.CmdArgs) error {
 	c, err := parse(args)
 	if err != nil {
+		return err
+	}
+	if err := plugin.ConfigError(c.CheckKeys()); err != nil {
 		return err
 	}
 	s, err := attachment.NIC.Status(ctx, c.Base, !c.IPAM.Delegated())

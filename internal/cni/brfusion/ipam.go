@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -47,7 +49,45 @@ func lease(ctx context.Context, c netconf.BrFusion, args *skel.CmdArgs) (*types1
 	if len(r.IPs) == 0 {
 		return nil, fmt.Errorf("get address from %s: it returned none", c.IPAM.Type)
 	}
+	for _, want := range c.Requested {
+		if !slices.Contains(plain(r.IPs), want.Addr()) {
+			return nil, plugin.Invalid(fmt.Errorf("get address %s from %s: it ignores the request and chose %s; remove the request, or use an IPAM plugin that supports it",
+				want.Addr(), c.IPAM.Type, strings.Join(prefixed(r.IPs), ", ")))
+		}
+	}
 	return r, nil
+}
+
+// exchange replaces the addresses of each family of which the runtime requests some. A
+// requested address has the prefix length and the gateway of the address that it replaces.
+func exchange(ips []*types100.IPConfig, requested []netip.Prefix) ([]*types100.IPConfig, error) {
+	var all []*types100.IPConfig
+	for _, ip := range ips {
+		bits, _ := ip.Address.Mask.Size()
+		kept := true
+		for _, want := range requested {
+			if want.Addr().Is6() != is6(ip.Address.IP) {
+				continue
+			}
+			kept = false
+			if !ip.Address.Contains(want.Addr().AsSlice()) || want.Bits() >= 0 && want.Bits() != bits {
+				continue
+			}
+			c := ip.Copy()
+			c.Address.IP = want.Addr().AsSlice()
+			all = append(all, c)
+		}
+		if kept {
+			all = append(all, ip)
+		}
+	}
+	for _, want := range requested {
+		if !slices.Contains(plain(all), want.Addr()) {
+			return nil, fmt.Errorf("get address %s from the host daemon: want an address, and if any the prefix length, of the subnets of %s; request another, or none",
+				want.Addr(), strings.Join(prefixed(ips), ", "))
+		}
+	}
+	return all, nil
 }
 
 // release releases the IPAM plugin's addresses. The daemon's are released with the

@@ -45,6 +45,9 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	if err := plugin.ConfigError(c.CheckRequest(args.Args)); err != nil {
+		return err
+	}
 	if c.Segment.Name == "" {
 		return passOn(c)
 	}

@@ -37,6 +37,7 @@
 package hostlo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,7 +97,7 @@ func status(ctx context.Context, args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if err := probe(); err != nil {
+	if err := cmp.Or(plugin.ConfigError(c.CheckKeys()), probe()); err != nil {
 		return err
 	}
 	s, err := attachment.Endpoint.Status(ctx, c.Base, false)

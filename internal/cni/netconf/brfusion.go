@@ -46,8 +46,8 @@ const (
 // in a CNI result. Without the key there is one default route for each family
 // that has a gateway; with an empty list there is none.
 //
-// The capability "bandwidth" (runtimeConfig) has precedence over the key. An IPAM
-// plugin gets the whole configuration, with "ips" and its other capabilities.
+// The capabilities "bandwidth" and "dns" (runtimeConfig) have precedence over the keys.
+// An IPAM plugin gets the whole configuration, with "ips" and its other capabilities.
 type BrFusion struct {
 	Base
 	Bridge    string         `json:"bridge"`
@@ -58,13 +58,14 @@ type BrFusion struct {
 	Bandwidth Bandwidth      `json:"bandwidth"` // the capability's, if there is one
 	Services  []netip.Prefix `json:"-"`         // nil: no service path
 
+	// Requested are the addresses that the runtime requests for the pod, after
+	// ReadRequest. Bits is -1 for an address without a prefix length.
+	Requested []netip.Prefix `json:"-"`
+
 	RawPool     *bool `json:"pool"`
 	RawServices *struct {
 		Ranges []string `json:"ranges"`
 	} `json:"services"`
-	RawRuntime struct {
-		Bandwidth *Bandwidth `json:"bandwidth"`
-	} `json:"runtimeConfig"`
 }
 
 // IPAM is the part of the section "ipam" that brfusion itself reads.
@@ -93,6 +94,13 @@ type Bandwidth struct {
 func ParseBrFusion(stdin []byte) (BrFusion, error) {
 	var c BrFusion
 	err := parse(stdin, &c, &c.Base, func() error {
+		var runtime *Bandwidth
+		if err := c.capability("bandwidth", &runtime); err != nil {
+			return err
+		}
+		if runtime != nil {
+			c.Bandwidth = *runtime
+		}
 		if err := c.complete(); err != nil {
 			return fmt.Errorf("%w: %w", errConfiguration, err)
 		}
@@ -106,9 +114,6 @@ func (c *BrFusion) complete() (err error) {
 		if c.Services, err = parseRanges(c.RawServices.Ranges); err != nil {
 			return err
 		}
-	}
-	if b := c.RawRuntime.Bandwidth; b != nil {
-		c.Bandwidth = *b
 	}
 	if err := c.Bandwidth.check(); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package netconf
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -52,11 +53,10 @@ type Hostlo struct {
 	RawSegment string `json:"segment"`
 	RawKey     string `json:"key"`
 	RawMode    string `json:"mode"`
-	RawRuntime struct {
-		Segment     Segment           `json:"segment"`
-		Annotations map[string]string `json:"io.kubernetes.cri.pod-annotations"`
-	} `json:"runtimeConfig"`
 }
+
+// annotations is containerd's and CRI-O's capability for the annotations of a pod.
+const annotations = "io.kubernetes.cri.pod-annotations"
 
 // Segment is the segment of which a pod is a fraction.
 type Segment struct {
@@ -108,14 +108,19 @@ func (c *Hostlo) chooseSegment(args string) error {
 	if err != nil {
 		return err
 	}
+	var runtime Segment
+	var noted map[string]string
+	if err := cmp.Or(c.capability("segment", &runtime), c.capability(annotations, &noted)); err != nil {
+		return err
+	}
 	for _, source := range []struct {
 		where   error
 		keys    keys
 		segment Segment
 	}{
-		{errRuntime, runtimeKeys, c.RawRuntime.Segment},
+		{errRuntime, runtimeKeys, runtime},
 		{ErrArgs, argKeys, argKeys.segment(values)},
-		{errAnnotations, annotationKeys, annotationKeys.segment(c.RawRuntime.Annotations)},
+		{errAnnotations, annotationKeys, annotationKeys.segment(noted)},
 		{errConfiguration, configKeys, Segment{c.RawSegment, c.RawKey, c.RawMode}},
 	} {
 		if err := source.segment.check(source.keys); err != nil {
@@ -149,20 +154,4 @@ func (s Segment) check(k keys) error {
 		return fmt.Errorf("%s %q: want %q or %q", k.mode, s.Mode, Unicast, Plain)
 	}
 	return nil
-}
-
-// parseArgs parses CNI_ARGS. It accepts keys of other plugins.
-func parseArgs(args string) (map[string]string, error) {
-	values := map[string]string{}
-	if args == "" {
-		return values, nil
-	}
-	for pair := range strings.SplitSeq(args, ";") {
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok {
-			return nil, fmt.Errorf("%w: %q: want KEY=VALUE;KEY=VALUE", ErrArgs, pair)
-		}
-		values[key] = value
-	}
-	return values, nil
 }

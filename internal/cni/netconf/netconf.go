@@ -6,6 +6,7 @@
 package netconf
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,9 +46,13 @@ type Base struct {
 	// runtime has not said which are valid.
 	Complete bool `json:"-"`
 
-	RawServer string          `json:"server"`
-	RawWait   string          `json:"wait"`
-	RawValid  json.RawMessage `json:"cni.dev/valid-attachments"`
+	RawServer  string                     `json:"server"`
+	RawWait    string                     `json:"wait"`
+	RawValid   json.RawMessage            `json:"cni.dev/valid-attachments"`
+	RawRuntime map[string]json.RawMessage `json:"runtimeConfig"` // by capability
+	RawArgs    json.RawMessage            `json:"args"`
+
+	keys map[string]json.RawMessage // all of the configuration
 }
 
 // Errors for the error codes of the CNI specification.
@@ -83,7 +88,7 @@ func (b *Base) RequirePrevious() (*types100.Result, error) {
 // parse parses stdin into the configuration c, of which b is the base. An error wraps
 // ErrDecode when the input is not JSON of c's types.
 func parse(stdin []byte, c any, b *Base, complete func() error) error {
-	if err := json.Unmarshal(stdin, c); err != nil {
+	if err := cmp.Or(json.Unmarshal(stdin, c), json.Unmarshal(stdin, &b.keys)); err != nil {
 		return fmt.Errorf("%w: %w", ErrDecode, err)
 	}
 	if err := b.complete(); err != nil {
@@ -130,6 +135,18 @@ func (b *Base) readAttachments() error {
 	}
 	if err := version.ParsePrevResult(&b.PluginConf); err != nil {
 		return fmt.Errorf("%w: prevResult: %w", errConfiguration, err)
+	}
+	return nil
+}
+
+// capability decodes what the runtime passes for a capability.
+func (b *Base) capability(name string, into any) error {
+	raw, ok := b.RawRuntime[name]
+	if !ok {
+		return nil
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("%w: runtimeConfig.%s: %w", ErrDecode, name, err)
 	}
 	return nil
 }

@@ -91,11 +91,13 @@ func conflist(name string, plugin map[string]any) string {
 	return asJSON(map[string]any{"cniVersion": cniVersion, "name": name, "plugins": []map[string]any{plugin}})
 }
 
-// brfusion returns the plugin's configuration with additional keys.
+// brfusion returns the plugin's configuration with additional keys. The plugin declares
+// portMappings, ips and mac because it then refuses what it cannot give, and the runtime
+// would otherwise ignore it.
 func brfusion(version string, keys map[string]any) map[string]any {
 	c := map[string]any{
 		"type": "brfusion", "server": daemonAddress, "credentials": "/etc/unnest",
-		"capabilities": map[string]bool{"bandwidth": true},
+		"capabilities": map[string]bool{"bandwidth": true, "ips": true, "mac": true, "portMappings": true},
 		"ipam":         map[string]any{"type": "hostd"},
 	}
 	if version != "" {
