@@ -22,10 +22,12 @@ const (
 	// burstsPerSecond sets the default burst to 50 ms, a few ticks of the slowest
 	// kernel timer (100 Hz).
 	burstsPerSecond = 20
-	// queuesPerSecond sets the queue, in addition to the burst, to 100 ms. With the
-	// 25 ms of the bandwidth plugin a busy host at times loses a whole window, and
-	// TCP waits for its timeout: it reached 4 of 10 Mbit/s.
+	// queuesPerSecond sets the queue to 100 ms. With the 25 ms of the bandwidth plugin
+	// a busy host at times loses a whole window, and TCP waits for its timeout: it
+	// reached 4 of 10 Mbit/s.
 	queuesPerSecond = 10
+	// maxQueue bounds the host's memory for the frames that wait, in bytes.
+	maxQueue = 1 << 20
 )
 
 // newBucket takes bit/s and bits. For the rate 0 it returns nil.
@@ -44,7 +46,7 @@ func newBucket(rate, burst uint64) (*bucket, error) {
 		b.burst = b.rate / burstsPerSecond
 	}
 	b.burst = max(b.burst, minBurst)
-	if b.ticks() > math.MaxUint32 || b.limit() > math.MaxUint32 {
+	if b.ticks() > math.MaxUint32 || b.burst > math.MaxUint32 {
 		return nil, fmt.Errorf("burst of %d bit at %d bit/s: want less than 4 GiB and %.0f s", burst, rate, math.MaxUint32/netlink.TickInUsec()/1e6)
 	}
 	return b, nil
@@ -55,8 +57,9 @@ func (b *bucket) ticks() float64 {
 	return float64(b.burst) / float64(b.rate) * 1e6 * netlink.TickInUsec()
 }
 
-// limit returns how many bytes may wait: at least the largest frame.
-func (b *bucket) limit() uint64 { return b.burst + b.rate/queuesPerSecond }
+// limit returns how many bytes may wait: at least the largest frame. The guest chooses
+// the burst, so the limit does not depend on it.
+func (b *bucket) limit() uint64 { return min(max(b.rate/queuesPerSecond, minBurst), maxQueue) }
 
 // install makes b the root queueing discipline.
 func (b *bucket) install(link netlink.Link) error {

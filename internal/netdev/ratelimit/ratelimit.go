@@ -19,7 +19,8 @@ import (
 // Limits are seen from the pod, as in CNI's conventions: ingress is what it
 // receives, egress what it sends. Rates are in bit/s, 0 for no limit; bursts in bit,
 // 0 for a default. A burst below 80 KiB is raised to that, so that the bucket holds
-// a frame that is not segmented yet (TSO).
+// a frame that is not segmented yet (TSO). Frames of 100 ms may wait, but at most
+// 1 MiB, and always a frame.
 type Limits struct {
 	IngressRate, IngressBurst, EgressRate, EgressBurst uint64
 }

@@ -284,6 +284,9 @@ func TestBucket(t *testing.T) {
 			}
 			continue
 		}
+		if got != nil && (got.limit() < minBurst || got.limit() > maxQueue) {
+			t.Errorf("%d bit/s, %d bit: %d bytes may wait", tt.rate, tt.burst, got.limit())
+		}
 		if err != nil || (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {
 			t.Errorf("%d bit/s, %d bit: got %v, %v; want %v", tt.rate, tt.burst, got, err, tt.want)
 		}
