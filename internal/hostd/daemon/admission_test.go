@@ -34,6 +34,7 @@ func fakeGuest(t *testing.T) (g *guest, calls *int) {
 	t.Helper()
 	p := testPolicy().Tenants[0]
 	p.Limits = policy.Limits{NICs: 1}
+	p.Cooldown = time.Minute
 	tenant, err := newTenant(p, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -68,17 +69,17 @@ func fakeGuest(t *testing.T) (g *guest, calls *int) {
 }
 
 // An attach takes one round trip to the guest's goroutine. One that is refused keeps
-// neither a place within the limits nor an address.
+// neither a place within the limits nor an address, and lets none cool down.
 func TestAttachThatIsRefused(t *testing.T) {
 	g, calls := fakeGuest(t)
-	for i := range 3 { // the limit is one NIC
+	for i := range 300 { // the limit is one NIC, and the range has 254 addresses
 		w := wantedNIC{key: attachment.Key{Owner: "c1", Name: "eth0"}, record: attachment.Record{Bridge: "br0"}, allocate: true}
 		_, err := call(t.Context(), g, func(ctx context.Context, answer func(attached, error)) { g.nics.attach(ctx, w, answer) })
 		if full := (*hotplug.NoFreeSlotError)(nil); !errors.As(err, &full) || *calls != i+1 {
-			t.Errorf("attach %d: got %v after %d round trips, want no free slot after %d", i+1, err, *calls, i+1)
+			t.Fatalf("attach %d: got %v after %d round trips, want no free slot after %d", i+1, err, *calls, i+1)
 		}
-		if stats, attachments := g.tenant.stats(); attachments != 0 || stats.InUse != 0 {
-			t.Errorf("attach %d left %d attachments and %d addresses", i+1, attachments, stats.InUse)
+		if stats, attachments := g.tenant.stats(); attachments != 0 || stats.InUse != 0 || stats.Cooling != 0 {
+			t.Fatalf("attach %d left %d attachments, %d addresses and %d that cool down", i+1, attachments, stats.InUse, stats.Cooling)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func (t *tenant) restore() error {
 	if err != nil {
 		return fmt.Errorf("read cooling addresses of tenant %s from %s: %w", t.Name, t.path, err)
 	}
-	t.pool.Restore(cooling)
+	t.pool.Restore(cooling, time.Now())
 	return nil
 }
 
@@ -102,14 +102,17 @@ func (t *tenant) admit(owner string, guestNICs int) error {
 	return nil
 }
 
-func (t *tenant) adopt(owner string, addresses []netip.Prefix) error {
+// hold counts an attachment and claims its addresses for a NIC that is about to carry
+// them. From now on they cool down when they are released.
+func (t *tenant) hold(owner string, addresses []netip.Prefix) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.owned[owner] = true
-	if len(addresses) == 0 {
-		return nil
+	if err := t.pool.Claim(owner, addresses, time.Now()); err != nil {
+		return err
 	}
-	return t.pool.Claim(owner, addresses, time.Now())
+	t.pool.Use(owner)
+	return nil
 }
 
 func (t *tenant) stats() (ipam.Stats, int) {

@@ -42,7 +42,8 @@ func (t *trunk) close() {
 	}
 }
 
-// add gives an attachment a VLAN, or changes the record of the one that it has.
+// add gives an attachment a VLAN, or changes the record of the one that it has. It
+// claims the addresses again, as connectNIC does.
 func (t *trunk) add(key attachment.Key, r attachment.Record) (*hostdpb.NIC, error) {
 	if t.link == nil {
 		return nil, hotplug.ErrDetached // since it was plugged
@@ -56,6 +57,9 @@ func (t *trunk) add(key attachment.Key, r attachment.Record) (*hostdpb.NIC, erro
 		v = vlanPort{id: id, port: vlan.PortName(t.record.vlanPrefix(), id)}
 	}
 	v.record = r
+	if err := t.tenant.hold(t.owner(key), r.Addresses); err != nil {
+		return nil, err
+	}
 	if err := t.host.ports.guard(v.port, t.mac(v.id), r.Addrs(), r.DHCP); err != nil {
 		return nil, err
 	}

@@ -41,6 +41,7 @@ func BenchmarkAllocate(b *testing.B) {
 				if _, err := p.Allocate("a", now); err != nil {
 					b.Fatal(err)
 				}
+				p.Use("a")
 				p.Release("a", now)
 			}
 		})

@@ -22,15 +22,16 @@ func (p *Pool) Claim(owner string, addrs []netip.Prefix, now time.Time) error {
 		return nil
 	}
 	p.expire(now)
-	claimed := make([]netip.Prefix, len(addrs))
+	claimed, seen := make([]netip.Prefix, len(addrs)), map[netip.Addr]bool{}
 	for i, a := range addrs {
 		claimed[i] = unmap(a)
 		if err := p.checkClaim(owner, claimed[i]); err != nil {
 			return fmt.Errorf("claim for %s: %w", owner, err)
 		}
-		if slices.ContainsFunc(claimed[:i], func(o netip.Prefix) bool { return o.Addr() == claimed[i].Addr() }) {
+		if seen[claimed[i].Addr()] {
 			return fmt.Errorf("claim for %s: address %s is %w: it is given twice", owner, a, ErrUnusable)
 		}
+		seen[claimed[i].Addr()] = true
 	}
 	p.replace(owner, claimed, now)
 	return nil
@@ -47,11 +48,11 @@ func (p *Pool) checkClaim(owner string, a netip.Prefix) error {
 	if err := p.checkUsable(a); err != nil {
 		return fmt.Errorf("address %s is %w: %w", a, ErrUnusable, err)
 	}
-	if holder, held := p.holders[a.Addr()]; held {
-		if holder == owner {
+	if h, held := p.holders[a.Addr()]; held {
+		if h.owner == owner {
 			return nil // even if it was reserved later
 		}
-		return &TakenError{Addr: a.Addr(), Reason: "held by " + holder}
+		return &TakenError{Addr: a.Addr(), Reason: "held by " + h.owner}
 	}
 	if reason, reserved := p.reserved[a.Addr()]; reserved {
 		return &TakenError{Addr: a.Addr(), Reason: reason}

@@ -4,7 +4,9 @@
 //
 // Addresses are allocated round robin, as CNI's host-local does, and a released
 // address cools down before it is allocated again. By then the caches of its
-// neighbours have expired.
+// neighbours have expired. An address that no NIC has carried does not cool down, and
+// because of one guest only a share of a range does. The guest of an owner is what
+// precedes the first slash in the owner's name.
 //
 // Storing addresses, setting them on interfaces, and filtering do not belong here.
 package ipam
@@ -13,12 +15,13 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
 // Pool holds the addresses of one tenant. Its memory is proportional to the taken
-// addresses, not to the ranges, and finding a free address takes O(log n) even in a
-// full range. It is not safe for concurrent use. It treats IPv4-mapped IPv6 addresses
+// addresses, not to the ranges, and taking or releasing an address takes O(log n) even
+// in a full range. It is not safe for concurrent use. It treats IPv4-mapped IPv6 addresses
 // as IPv4.
 type Pool struct {
 	cooldown time.Duration
@@ -26,8 +29,15 @@ type Pool struct {
 	families [][]*span // the spans of IPv4, and those of IPv6, if there are any
 	subnets  []netip.Prefix
 	owners   map[string][]netip.Prefix
-	holders  map[netip.Addr]string // the owners
+	holders  map[netip.Addr]holding
 	reserved map[netip.Addr]string // the reasons
+}
+
+// holding is the state of an address that has an owner.
+type holding struct {
+	owner string
+	used  bool    // a NIC may have carried it
+	rest  Cooling // that the owner has interrupted; zero: none
 }
 
 // Address is an allocated address.
@@ -40,6 +50,7 @@ type Address struct {
 type Cooling struct {
 	Addr  netip.Addr `json:"address"`
 	Until time.Time  `json:"until"`
+	Guest string     `json:"guest,omitempty"` // that had the address
 }
 
 // New returns a pool that allocates from ranges, which it uses in their order, except
@@ -52,7 +63,7 @@ func New(ranges []Range, cooldown time.Duration, further ...netip.Prefix) (*Pool
 	}
 	p := &Pool{
 		cooldown: cooldown, owners: map[string][]netip.Prefix{},
-		holders: map[netip.Addr]string{}, reserved: map[netip.Addr]string{},
+		holders: map[netip.Addr]holding{}, reserved: map[netip.Addr]string{},
 	}
 	for i, r := range ranges {
 		if err := r.Validate(); err != nil {
@@ -149,14 +160,14 @@ func (s *span) address(a netip.Addr) Address {
 func exhausted(family []*span, now time.Time) error {
 	e := &ExhaustedError{}
 	for _, s := range family {
-		if len(s.cooling) > 0 {
-			if wait := s.cooling[0].Until.Sub(now); e.Cooling == 0 || wait < e.Wait {
+		if next, ok := s.cooling.all.Min(); ok {
+			if wait := next.Until.Sub(now); e.Cooling == 0 || wait < e.Wait {
 				e.Wait = wait
 			}
 		}
 		e.Ranges = append(e.Ranges, s.Range)
 		e.InUse += s.held
-		e.Cooling += len(s.cooling)
+		e.Cooling += len(s.cooling.of)
 	}
 	return e
 }
@@ -183,16 +194,19 @@ func (p *Pool) hold(owner string, a netip.Addr) {
 	if _, held := p.holders[a]; held {
 		return
 	}
-	p.holders[a] = owner
+	h := holding{owner: owner}
 	if s := p.span(a); s != nil {
-		s.warm(a)
-		s.taken.add(a)
+		h.rest = s.warm(a)
+		s.take(a)
 		s.held++
 	}
+	p.holders[a] = h
 }
 
-// drop releases an address. It cools down if it is in a range.
+// drop releases an address. In a range it cools down if it was used, and otherwise
+// continues the cool-down that its owner has interrupted.
 func (p *Pool) drop(a netip.Addr, now time.Time) {
+	h := p.holders[a]
 	delete(p.holders, a)
 	s := p.span(a)
 	if s == nil {
@@ -202,9 +216,24 @@ func (p *Pool) drop(a netip.Addr, now time.Time) {
 	if _, reserved := p.reserved[a]; reserved {
 		return // it stays taken
 	}
-	s.taken.remove(a)
-	if p.cooldown > 0 {
-		s.cool(Cooling{Addr: a, Until: now.Add(p.cooldown)})
+	s.giveBack(a)
+	rest := h.rest
+	if h.used {
+		guest, _, _ := strings.Cut(h.owner, "/")
+		rest = Cooling{Addr: a, Until: now.Add(p.cooldown), Guest: guest}
+	}
+	if rest.Until.After(now) {
+		s.cool(rest)
+	}
+}
+
+// Use says that a NIC is about to carry the owner's addresses. When they are released,
+// they cool down.
+func (p *Pool) Use(owner string) {
+	for _, a := range p.owners[owner] {
+		h := p.holders[a.Addr()]
+		h.used = true
+		p.holders[a.Addr()] = h
 	}
 }
 
@@ -220,12 +249,14 @@ func (p *Pool) span(a netip.Addr) *span {
 
 func (p *Pool) expire(now time.Time) {
 	for _, s := range p.spans {
-		s.expire(now)
+		s.expire(now, p.cooldown)
 	}
 }
 
-// Release releases the owner's addresses, if it has any. They cool down from now on.
+// Release releases the owner's addresses, if it has any. Those that were used cool down
+// from now on; the others can be allocated at once.
 func (p *Pool) Release(owner string, now time.Time) {
+	p.expire(now)
 	for _, a := range p.owners[owner] {
 		p.drop(a.Addr(), now)
 	}
@@ -245,7 +276,7 @@ func (p *Pool) Reserve(addr netip.Addr, reason string) {
 		return
 	}
 	s.warm(a)
-	s.taken.add(a)
+	s.take(a)
 }
 
 // Owned returns the addresses of the owner: as claimed, or with the length of their

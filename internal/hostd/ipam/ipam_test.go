@@ -111,9 +111,11 @@ func TestExhaustAndRecover(t *testing.T) {
 		}
 	}
 	check(start, "allocate address for late: no free IPv4 address in 10.0.0.1-10.0.0.6 (5 in use, 0 cooling down): remove pods or widen the range")
+	p.Use("3")
+	p.Use("1")
 	p.Release("3", start)
 	p.Release("1", start.Add(time.Second))
-	p.Release("unknown", start)
+	p.Release("unknown", start.Add(time.Second))
 	check(start.Add(4*time.Second), "allocate address for late: no free IPv4 address in 10.0.0.1-10.0.0.6 (3 in use, 2 cooling down): the next is free in 6s")
 	check(start.Add(10*time.Second-1), "allocate address for late: no free IPv4 address in 10.0.0.1-10.0.0.6 (3 in use, 2 cooling down): the next is free in 0s")
 	got, err := p.Allocate("late", start.Add(10*time.Second))
@@ -179,6 +181,7 @@ func TestClaim(t *testing.T) {
 	if p.Owned("b") != nil || p.Stats(start).InUse != 4 {
 		t.Errorf("failures have left %v, %+v", p.Owned("b"), p.Stats(start))
 	}
+	p.Use("a")
 	if err := errors.Join(claim("a", "10.0.0.107/24"), claim("a")); err != nil {
 		t.Fatal(err)
 	}
@@ -223,6 +226,7 @@ func TestAllocateAfterClaim(t *testing.T) {
 	if err := p.Claim("a", []netip.Prefix{prefix("10.0.0.201/32"), prefix("10.0.0.100/24")}, start); err != nil {
 		t.Fatal(err)
 	}
+	p.Use("a")
 	got, err := p.Allocate("a", start)
 	if want := (ipam.Address{Prefix: prefix("10.0.0.201/24"), Gateway: addr("10.0.0.1")}); err != nil || len(got) != 1 || got[0] != want {
 		t.Errorf("got %v, %v, want %v", got, err, want)
@@ -237,9 +241,10 @@ func TestRestore(t *testing.T) {
 	r := ipam.Range{Subnet: prefix("10.0.0.0/29"), Gateway: addr("10.0.0.1")}
 	first := mustNew(t, 10*time.Second, r)
 	for i := range 5 {
-		if _, err := first.Allocate(fmt.Sprint(i), start); err != nil {
+		if _, err := first.Allocate(fmt.Sprint(i), start.Add(time.Duration(i)*time.Second)); err != nil {
 			t.Fatal(err)
 		}
+		first.Use(fmt.Sprint(i))
 		first.Release(fmt.Sprint(i), start.Add(time.Duration(i)*time.Second))
 	}
 	content, err := json.Marshal(first.Cooling(start.Add(10 * time.Second)))
@@ -259,7 +264,7 @@ func TestRestore(t *testing.T) {
 		{Addr: addr("10.9.9.9"), Until: start.Add(time.Hour)},
 		{Addr: addr("10.0.0.1"), Until: start.Add(time.Hour)},
 		{Addr: addr("10.0.0.6"), Until: start},
-	}))
+	}), start.Add(4*time.Second))
 	var left []string
 	for _, c := range second.Cooling(start.Add(10 * time.Second)) {
 		left = append(left, fmt.Sprint(c.Addr, " ", c.Until.Sub(start)))
@@ -283,5 +288,101 @@ func TestReserveWhatIsHeld(t *testing.T) {
 	p.Release("a", start)
 	if next, err := p.Allocate("a", start); err != nil || next[0] == got[0] {
 		t.Errorf("got %v, %v: it is reserved", next, err)
+	}
+}
+
+// An address that no NIC has carried does not cool down. A cool-down that its owner has
+// interrupted continues.
+func TestReleaseUnused(t *testing.T) {
+	p := mustNew(t, time.Minute, ipam.Range{Subnet: prefix("10.0.0.0/24")})
+	for i := range 300 {
+		if _, err := p.Allocate("evil/c1", start); err != nil {
+			t.Fatalf("allocate again, after %d that were rolled back: %v", i, err)
+		}
+		p.Release("evil/c1", start)
+	}
+	if stats := p.Stats(start); stats.InUse != 0 || stats.Cooling != 0 || stats.Ranges[0].Free != 254 {
+		t.Errorf("got %+v, want all free", stats)
+	}
+	a := []netip.Prefix{prefix("10.0.0.9/24")}
+	if err := p.Claim("good/c1", a, start); err != nil {
+		t.Fatal(err)
+	}
+	p.Use("good/c1")
+	p.Release("good/c1", start)
+	if err := p.Claim("evil/c1", a, start.Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	p.Release("evil/c1", start.Add(2*time.Second))
+	want := ipam.Cooling{Addr: addr("10.0.0.9"), Until: start.Add(time.Minute), Guest: "good"}
+	if got := p.Cooling(start.Add(3 * time.Second)); len(got) != 1 || got[0] != want {
+		t.Errorf("got %v, want %v as before the claim", got, want)
+	}
+}
+
+// One guest rests an eighth of a range at most. Its oldest addresses end their cool-down
+// first, and other guests' continue theirs.
+func TestCoolingPerGuest(t *testing.T) {
+	for _, r := range []struct {
+		subnet string
+		want   int
+	}{{"10.0.0.0/24", 254 / 8}, {"10.0.0.0/29", 1}, {"fd00::/64", 4096}} {
+		p := mustNew(t, time.Hour, ipam.Range{Subnet: prefix(r.subnet)})
+		now := start
+		churn := func(owner string) netip.Addr {
+			t.Helper()
+			now = now.Add(time.Millisecond)
+			got, err := p.Allocate(owner, now)
+			if err != nil {
+				t.Fatalf("%s: %v", r.subnet, err)
+			}
+			p.Use(owner)
+			p.Release(owner, now)
+			return got[0].Prefix.Addr()
+		}
+		good := churn("good/c1")
+		var last []netip.Addr
+		for i := range 2*r.want + 300 {
+			last = append(last, churn(fmt.Sprint("evil/c", i)))
+		}
+		want := append([]netip.Addr{good}, last[len(last)-r.want:]...)
+		var got []netip.Addr
+		for _, c := range p.Cooling(now) {
+			got = append(got, c.Addr)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %d addresses cool down, want the other guest's and the latest %d", r.subnet, len(got), r.want)
+		}
+	}
+}
+
+// A clock that is set back does not make addresses rest for longer than the cool-down.
+func TestClockSetBack(t *testing.T) {
+	r := ipam.Range{Subnet: prefix("10.0.0.0/24")}
+	p := mustNew(t, time.Minute, r)
+	for i := range 3 {
+		owner := fmt.Sprint("node1/c", i)
+		if _, err := p.Allocate(owner, start); err != nil {
+			t.Fatal(err)
+		}
+		p.Use(owner)
+		p.Release(owner, start.Add(time.Duration(i)*time.Second))
+	}
+	back := start.Add(-365 * 24 * time.Hour)
+	again := mustNew(t, time.Minute, r)
+	again.Restore(p.Cooling(start), back)
+	for name, p := range map[string]*ipam.Pool{"while it runs": p, "before it starts": again} {
+		cooling := p.Cooling(back)
+		if len(cooling) != 3 {
+			t.Errorf("%s: %d addresses cool down, want 3", name, len(cooling))
+		}
+		for _, c := range cooling {
+			if c.Until.After(back.Add(time.Minute)) {
+				t.Errorf("%s: %s rests until %s, want at most a minute from %s", name, c.Addr, c.Until, back)
+			}
+		}
+		if left := p.Cooling(back.Add(time.Minute)); len(left) > 0 {
+			t.Errorf("%s: after the cool-down %v still rest", name, left)
+		}
 	}
 }

@@ -1,12 +1,14 @@
 package ipam_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +30,7 @@ var tenants = []struct {
 	{ranges: []ipam.Range{{Subnet: prefix("10.0.0.0/30")}, {Subnet: prefix("10.0.0.4/31")}, {Subnet: prefix("10.0.0.6/32")}, {Subnet: prefix("fd00::2/127")}}},
 	{ranges: []ipam.Range{{Subnet: prefix("fd00::/64"), First: addr("fd00::fffe"), Last: addr("fd00::1:3")}}, cooldown: time.Second, further: []netip.Prefix{prefix("10.0.0.0/29")}},
 	{further: []netip.Prefix{prefix("10.0.0.0/30")}},
+	{ranges: []ipam.Range{{Subnet: prefix("10.0.0.0/27")}}, cooldown: 20 * time.Second},
 }
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
@@ -42,7 +45,10 @@ type model struct {
 	cooldown time.Duration
 	owners   map[string][]netip.Prefix
 	reserved map[netip.Addr]bool
-	until    map[netip.Addr]time.Time
+	used     map[netip.Addr]bool
+	rests    map[netip.Addr]ipam.Cooling
+	// interrupted are the rests that ended because an owner claimed the address.
+	interrupted map[netip.Addr]ipam.Cooling
 }
 
 // host reports whether a host of the subnet can have the address.
@@ -54,7 +60,8 @@ func host(a netip.Addr, subnet netip.Prefix) bool {
 
 func newModel(ranges []ipam.Range, cooldown time.Duration, further []netip.Prefix) *model {
 	m := &model{ranges: ranges, subnets: slices.Clone(further), cooldown: cooldown, cursors: make([]int, len(ranges)),
-		owners: map[string][]netip.Prefix{}, reserved: map[netip.Addr]bool{}, until: map[netip.Addr]time.Time{}}
+		owners: map[string][]netip.Prefix{}, reserved: map[netip.Addr]bool{}, used: map[netip.Addr]bool{},
+		rests: map[netip.Addr]ipam.Cooling{}, interrupted: map[netip.Addr]ipam.Cooling{}}
 	for _, r := range ranges {
 		from, to := r.First, r.Last
 		if !from.IsValid() {
@@ -90,16 +97,52 @@ func (m *model) give(owner string, addrs []netip.Prefix, now time.Time) {
 	if len(addrs) == 0 {
 		delete(m.owners, owner)
 	}
-	for _, p := range addrs {
-		delete(m.until, p.Addr())
-	}
 	for _, p := range had {
-		inRange := slices.ContainsFunc(m.lists, func(l []netip.Addr) bool { return slices.Contains(l, p.Addr()) })
-		if _, held := m.holder(p.Addr()); !held && inRange && m.cooldown > 0 && !m.reserved[p.Addr()] {
-			m.until[p.Addr()] = now.Add(m.cooldown)
+		if _, held := m.holder(p.Addr()); !held {
+			m.drop(p.Addr(), owner, now)
+		}
+	}
+	for _, p := range addrs {
+		if !slices.ContainsFunc(had, func(h netip.Prefix) bool { return h.Addr() == p.Addr() }) {
+			m.interrupted[p.Addr()] = m.rests[p.Addr()]
+			delete(m.rests, p.Addr())
 		}
 	}
 }
+
+func (m *model) drop(a netip.Addr, owner string, now time.Time) {
+	rest := m.interrupted[a]
+	if m.used[a] {
+		rest = ipam.Cooling{Addr: a, Until: now.Add(m.cooldown), Guest: guestOf(owner)}
+	}
+	delete(m.interrupted, a)
+	delete(m.used, a)
+	in := slices.IndexFunc(m.lists, func(l []netip.Addr) bool { return slices.Contains(l, a) })
+	if in < 0 || m.reserved[a] || !rest.Until.After(now) {
+		return
+	}
+	m.rests[a] = rest
+	var own []ipam.Cooling
+	for _, c := range m.rests {
+		if c.Guest == rest.Guest && slices.Contains(m.lists[in], c.Addr) {
+			own = append(own, c)
+		}
+	}
+	if len(own) > max(len(m.lists[in])/8, 1) {
+		oldest := slices.MinFunc(own, func(a, b ipam.Cooling) int {
+			return cmp.Or(a.Until.Compare(b.Until), a.Addr.Compare(b.Addr))
+		})
+		delete(m.rests, oldest.Addr)
+	}
+}
+
+func guestOf(owner string) string {
+	guest, _, _ := strings.Cut(owner, "/")
+	return guest
+}
+
+// ownerOf names one of eight owners, of three guests.
+func ownerOf(i int) string { return fmt.Sprintf("g%d/c%d", i%3, i) }
 
 // allocate returns nil when a family is exhausted, or has no ranges.
 func (m *model) allocate(owner string, now time.Time) (given []netip.Prefix) {
@@ -122,7 +165,7 @@ func (m *model) allocate(owner string, now time.Time) (given []netip.Prefix) {
 			for n := range m.lists[i] {
 				at := (m.cursors[i] + n) % len(m.lists[i])
 				a := m.lists[i][at]
-				if _, held := m.holder(a); !found.IsValid() && !held && !m.reserved[a] && !m.until[a].After(now) {
+				if _, held := m.holder(a); !found.IsValid() && !held && !m.reserved[a] && !m.rests[a].Until.After(now) {
 					found = netip.PrefixFrom(a, r.Subnet.Bits())
 					cursors[i] = at + 1
 				}
@@ -164,7 +207,7 @@ func (m *model) claim(owner string, addrs []netip.Prefix, now time.Time) bool {
 }
 
 func (m *model) expire(now time.Time) {
-	maps.DeleteFunc(m.until, func(_ netip.Addr, t time.Time) bool { return !t.After(now) })
+	maps.DeleteFunc(m.rests, func(_ netip.Addr, c ipam.Cooling) bool { return !c.Until.After(now) })
 }
 
 // script takes decisions from bytes, and zeros after their end.
@@ -199,9 +242,10 @@ func drive(t *testing.T, s script) {
 	now := time.Unix(1e9, 0)
 	for len(s) > 0 {
 		now = now.Add(time.Duration(s.next(3)) * time.Second / 2)
-		owner := fmt.Sprintf("c%d", s.next(8))
+		m.expire(now)
+		owner := ownerOf(s.next(8))
 		step := ""
-		switch s.next(8) {
+		switch s.next(10) {
 		case 0, 1, 2:
 			step = "allocate for " + owner
 			checkAllocate(t, m, pool, owner, now)
@@ -220,6 +264,12 @@ func drive(t *testing.T, s script) {
 			if ok := m.claim(owner, addrs, now); ok != (err == nil) {
 				t.Fatalf("%s: got %v, want success: %t", step, err, ok)
 			}
+		case 8, 9:
+			step = "use " + owner
+			pool.Use(owner)
+			for _, p := range m.owners[owner] {
+				m.used[p.Addr()] = true
+			}
 		case 7:
 			a := candidates[s.next(len(candidates))]
 			step = fmt.Sprintf("reserve %s", a)
@@ -229,7 +279,7 @@ func drive(t *testing.T, s script) {
 			pool.Reserve(a, "a guest's own")
 			m.reserved[a] = true
 			if _, held := m.holder(a); !held {
-				delete(m.until, a)
+				delete(m.rests, a)
 			}
 		}
 		compare(t, step, m, pool, now)
@@ -267,19 +317,19 @@ func compare(t *testing.T, step string, m *model, pool *ipam.Pool, now time.Time
 	t.Helper()
 	all := 0
 	for i := range 8 {
-		owner := fmt.Sprintf("c%d", i)
+		owner := ownerOf(i)
 		if got := pool.Owned(owner); !slices.Equal(got, m.owners[owner]) {
 			t.Fatalf("%s: %s has %v, want %v", step, owner, got, m.owners[owner])
 		}
 		all += len(m.owners[owner])
 	}
 	m.expire(now)
-	cooling := map[netip.Addr]time.Time{}
+	cooling := map[netip.Addr]ipam.Cooling{}
 	for _, c := range pool.Cooling(now) {
-		cooling[c.Addr] = c.Until
+		cooling[c.Addr] = c
 	}
-	if !maps.Equal(cooling, m.until) {
-		t.Fatalf("%s: cooling %v, want %v", step, cooling, m.until)
+	if !maps.Equal(cooling, m.rests) {
+		t.Fatalf("%s: cooling %v, want %v", step, cooling, m.rests)
 	}
 	stats := pool.Stats(now)
 	if stats.InUse != all || stats.Cooling != len(cooling) || len(stats.Ranges) != len(m.ranges) {
@@ -289,7 +339,7 @@ func compare(t *testing.T, step string, m *model, pool *ipam.Pool, now time.Time
 		var free, held, cool int
 		for _, a := range l {
 			_, isHeld := m.holder(a)
-			_, isCooling := m.until[a]
+			_, isCooling := m.rests[a]
 			switch {
 			case isHeld:
 				held++

@@ -2,63 +2,62 @@ package ipam
 
 import (
 	"net/netip"
-	"slices"
+
+	"github.com/google/btree"
 )
 
-// runs is a set of addresses of one family, stored as sorted, disjoint and not
-// adjacent runs of consecutive addresses. So the next address outside the set is found
-// in O(log n) even if the set is dense. Inserting a run moves those behind it, which
-// for the thousands on a host costs less than a tree.
-type runs []run
+// runs is a set of addresses of one family, stored as disjoint and not adjacent runs of
+// consecutive addresses in a B-tree. So each operation takes O(log n), also when a
+// guest chooses addresses that are far apart or nearly all addresses are in the set.
+type runs struct{ tree *btree.BTreeG[run] }
 
 type run struct{ first, last netip.Addr }
 
-// search returns the index of the first run that ends at or after a.
-func (s runs) search(a netip.Addr) int {
-	i, _ := slices.BinarySearchFunc(s, a, func(r run, a netip.Addr) int { return r.last.Compare(a) })
-	return i
+// treeDegree is the branching of the B-trees.
+const treeDegree = 16
+
+func byFirst(a, b run) bool { return a.first.Less(b.first) }
+
+func newRuns(less btree.LessFunc[run]) runs { return runs{btree.NewG(treeDegree, less)} }
+
+// before returns the last run that begins at or before a.
+func (s runs) before(a netip.Addr) (r run, ok bool) {
+	s.tree.DescendLessOrEqual(run{first: a}, func(found run) bool {
+		r, ok = found, true
+		return false
+	})
+	return r, ok
 }
 
 // next returns the first address from a on that is not in the set, or the zero Addr.
 func (s runs) next(a netip.Addr) netip.Addr {
-	if i := s.search(a); i < len(s) && !a.Less(s[i].first) {
-		return s[i].last.Next()
+	if r, ok := s.before(a); ok && !r.last.Less(a) {
+		return r.last.Next()
 	}
 	return a
 }
 
 // add adds a, which must not be in the set.
-func (s *runs) add(a netip.Addr) {
-	i := s.search(a)
-	before := i > 0 && (*s)[i-1].last.Next() == a
-	behind := i < len(*s) && a.Next() == (*s)[i].first
-	switch {
-	case before && behind:
-		(*s)[i-1].last = (*s)[i].last
-		*s = slices.Delete(*s, i, i+1)
-	case before:
-		(*s)[i-1].last = a
-	case behind:
-		(*s)[i].first = a
-	default:
-		*s = slices.Insert(*s, i, run{a, a})
+func (s runs) add(a netip.Addr) {
+	joined := run{a, a}
+	if r, ok := s.before(a); ok && r.last.Next() == a {
+		joined.first = r.first
 	}
+	if r, ok := s.tree.Delete(run{first: a.Next()}); ok {
+		joined.last = r.last
+	}
+	s.tree.ReplaceOrInsert(joined)
 }
 
 // remove removes a, which must be in the set.
-func (s *runs) remove(a netip.Addr) {
-	i := s.search(a)
-	r := &(*s)[i]
-	switch {
-	case r.first == r.last:
-		*s = slices.Delete(*s, i, i+1)
-	case r.first == a:
-		r.first = a.Next()
-	case r.last == a:
-		r.last = a.Prev()
-	default:
-		behind := run{a.Next(), r.last}
-		r.last = a.Prev()
-		*s = slices.Insert(*s, i+1, behind)
+func (s runs) remove(a netip.Addr) {
+	r, _ := s.before(a)
+	if r.first == a {
+		s.tree.Delete(r)
+	} else {
+		s.tree.ReplaceOrInsert(run{r.first, a.Prev()})
+	}
+	if r.last != a {
+		s.tree.ReplaceOrInsert(run{a.Next(), r.last})
 	}
 }

@@ -1,9 +1,7 @@
 package ipam
 
 import (
-	"cmp"
 	"net/netip"
-	"slices"
 	"time"
 )
 
@@ -13,17 +11,23 @@ type span struct {
 	first, last netip.Addr
 	cursor      netip.Addr // where the search for a free address begins
 	taken       runs       // held, reserved or cooling
+	count       uint64     // number of taken addresses
 	held        int        // number of held addresses
-	cooling     []Cooling  // sorted by time and address
-	until       map[netip.Addr]time.Time
+	cooling     *rests
 }
 
 func newSpan(r Range) *span {
-	s := &span{Range: r, until: map[netip.Addr]time.Time{}}
+	s := &span{Range: r, taken: newRuns(byFirst)}
 	s.first, s.last = r.bounds()
 	s.cursor = s.first
+	s.cooling = newRests(guestCooling(size(s.first, s.last)), byTime)
 	return s
 }
+
+// guestCooling returns how many addresses of a range may cool down because of one
+// guest: an eighth of them, at least 1 and at most 4096. So a guest that attaches and
+// detaches without end leaves addresses for the other guests of its tenant.
+func guestCooling(addresses uint64) int { return int(min(max(addresses/8, 1), 4096)) }
 
 func (s *span) contains(a netip.Addr) bool { return between(s.first, a, s.last) }
 
@@ -46,45 +50,44 @@ func (s *span) advance(a netip.Addr) {
 	}
 }
 
-func byTime(a, b Cooling) int {
-	return cmp.Or(a.Until.Compare(b.Until), a.Addr.Compare(b.Addr))
+// take marks an address that is not taken.
+func (s *span) take(a netip.Addr) {
+	s.taken.add(a)
+	s.count++
+}
+
+// giveBack marks a taken address as free.
+func (s *span) giveBack(a netip.Addr) {
+	s.taken.remove(a)
+	s.count--
 }
 
 // cool marks an address that is not taken as cooling.
 func (s *span) cool(c Cooling) {
-	s.taken.add(c.Addr)
-	s.until[c.Addr] = c.Until
-	i, _ := slices.BinarySearchFunc(s.cooling, c, byTime)
-	s.cooling = slices.Insert(s.cooling, i, c)
+	s.take(c.Addr)
+	if oldest, full := s.cooling.add(c); full {
+		s.giveBack(oldest)
+	}
 }
 
-// warm ends the cool-down of an address, if it is cooling.
-func (s *span) warm(a netip.Addr) {
-	until, ok := s.until[a]
-	if !ok {
-		return
+// warm ends the cool-down of an address. It returns what it ended, if the address was
+// cooling.
+func (s *span) warm(a netip.Addr) Cooling {
+	c, ok := s.cooling.remove(a)
+	if ok {
+		s.giveBack(a)
 	}
-	i, _ := slices.BinarySearchFunc(s.cooling, Cooling{a, until}, byTime)
-	s.cooling = slices.Delete(s.cooling, i, i+1)
-	delete(s.until, a)
-	s.taken.remove(a)
+	return c
 }
 
-// expire ends the cool-downs of which the time has come.
-func (s *span) expire(now time.Time) {
-	n := 0
-	for ; n < len(s.cooling) && !s.cooling[n].Until.After(now); n++ {
-		delete(s.until, s.cooling[n].Addr)
-		s.taken.remove(s.cooling[n].Addr)
+// expire ends the cool-downs of which the time has come. None lasts longer than the
+// cool-down from now.
+func (s *span) expire(now time.Time, cooldown time.Duration) {
+	s.cooling.limit(now.Add(cooldown))
+	for a, ok := s.cooling.expired(now); ok; a, ok = s.cooling.expired(now) {
+		s.giveBack(a)
 	}
-	s.cooling = slices.Delete(s.cooling, 0, n)
 }
 
 // available returns how many addresses of the range are free.
-func (s *span) available() uint64 {
-	n := size(s.first, s.last)
-	for _, r := range s.taken {
-		n -= size(r.first, r.last)
-	}
-	return n
-}
+func (s *span) available() uint64 { return size(s.first, s.last) - s.count }
