@@ -99,9 +99,8 @@ func TestPanicOfRequest(t *testing.T) {
 	d, log := testDaemon(t, dir)
 	config, c := issue(t, dir, "node1")
 	withRecord(t, dir, c)
-	address := serveTest(t, d, dir)
 	d.tenants["default"] = nil
-	client := dial(t, address, config)
+	client := dial(t, serveTest(t, d, dir), config)
 	for range 2 {
 		_, err := client.Status(t.Context(), &hostdpb.StatusRequest{})
 		if grpcstatus.Code(err) != codes.Internal || !strings.Contains(err.Error(), errPanic.Error()) {

@@ -64,7 +64,6 @@ const (
 	pingTime      = 20 * time.Second
 	takeOverTime  = 5 * time.Second // for the guests that run when the daemon starts
 	scanInterval  = time.Second     // between two scans for guests that came or went
-	connections   = 32              // from one address, unless a tenant allows more
 )
 
 // Why a guest's run was ended.
@@ -203,16 +202,6 @@ func networks(p policy.Policy) []bridge.Network {
 	return all
 }
 
-// connectionLimit returns the highest limit of all tenants: the tenant of a connection is
-// known only after its handshake.
-func (d *daemon) connectionLimit() int {
-	most := connections
-	for _, t := range d.tenants {
-		most = max(most, t.Limits.Connections)
-	}
-	return most
-}
-
 func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tls.Config) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -233,7 +222,7 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 		})
 	}
 	server := grpc.NewServer(
-		grpc.Creds(credentials.NewTLS(tlsConfig)),
+		grpc.Creds(guestCredentials{credentials.NewTLS(tlsConfig), d}),
 		grpc.UnaryInterceptor(d.authenticate),
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: pingInterval, Timeout: pingTime}),
@@ -250,7 +239,7 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 	scanned := make(chan struct{})
 	running.Go(func() { d.watchGuests(ctx, sync.OnceFunc(func() { close(scanned) })) })
 	failed := make(chan error, 1)
-	limited := newLimitedListener(listener, d.connectionLimit(), d.refuseConnection)
+	limited := newLimitedListener(listener, d.refuseConnection)
 	go func() { failed <- server.Serve(limited) }()
 	if d.config.Ready != nil {
 		d.config.Ready(listener.Addr())
@@ -282,11 +271,6 @@ func (d *daemon) notifyReady(ctx context.Context, scanned <-chan struct{}) {
 	if _, err := systemd.SdNotify(false, systemd.SdNotifyReady); err != nil {
 		d.config.Logger.Warn("notify systemd", "error", err)
 	}
-}
-
-func (d *daemon) refuseConnection(from net.Addr) {
-	d.metrics.RefusedConnection()
-	d.logs.of("").Warn("refuse connection: its address has too many", "peer", from)
 }
 
 func (d *daemon) drainPools() {

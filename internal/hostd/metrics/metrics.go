@@ -54,7 +54,7 @@ func New() *Metrics {
 			Name: "unnest_hostd_lost_nics_total", Help: "NICs that a guest gave up without a request.",
 		}, []string{"guest"}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "unnest_hostd_refused_connections_total", Help: "Connections closed because their address had too many.",
+			Name: "unnest_hostd_refused_connections_total", Help: "Connections closed because their guest, or their address before the handshake, had too many.",
 		}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "unnest_hostd_panics_total", Help: "Panics, each of which ended one request or the run of one guest.",

@@ -57,7 +57,7 @@ type Limits struct {
 	TenantNICs        int   `yaml:"tenantNICs"`        // of all guests
 	RequestsPerSecond int   `yaml:"requestsPerSecond"` // of a guest on average
 	Burst             int   `yaml:"burst"`             // requests at once
-	Connections       int   `yaml:"connections"`       // of a guest to the daemon
+	Connections       int   `yaml:"connections"`       // of a guest to the daemon; 0: 32
 	Segments          int   `yaml:"segments"`          // of all guests
 	Endpoints         int   `yaml:"endpoints"`         // of a segment; 0: MaxEndpoints
 	Broadcasts        int   `yaml:"broadcasts"`        // of an endpoint, frames per second

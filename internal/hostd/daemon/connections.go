@@ -1,0 +1,194 @@
+package daemon
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"unnest/internal/hostapi/identity"
+)
+
+const (
+	// handshakes is how many connections of one address may be in their handshake, and
+	// allHandshakes of all addresses. A handshake takes milliseconds.
+	handshakes    = 16
+	allHandshakes = 256
+	// connections is how many a guest may have, unless its tenant says otherwise.
+	connections = 32
+)
+
+var errConnections = errors.New("too many connections")
+
+// limitedListener bounds connections, so that no guest can use up the daemon's
+// descriptors. Before the handshake a connection counts for its address, which every
+// container in a guest has. If there are too many, the oldest is closed, not the new one:
+// a container without a key cannot keep its guest out. After the handshake a connection
+// counts for the certificate.
+type limitedListener struct {
+	net.Listener
+	refuse func(net.Addr)
+
+	mu      sync.Mutex
+	pending map[string][]*limitedConn // in their handshake, by address, the oldest first
+	total   int                       // of pending
+	count   map[string]int            // by fingerprint of the certificate
+}
+
+func newLimitedListener(l net.Listener, refuse func(net.Addr)) *limitedListener {
+	return &limitedListener{Listener: l, refuse: refuse, pending: map[string][]*limitedConn{}, count: map[string]int{}}
+}
+
+// Accept implements net.Listener.
+func (l *limitedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+	accepted := &limitedConn{Conn: c, listener: l, host: host}
+	l.mu.Lock()
+	oldest := l.excess(host)
+	l.pending[host] = append(l.pending[host], accepted)
+	l.total++
+	l.mu.Unlock()
+	if oldest != nil {
+		_ = oldest.Close()
+		l.refuse(oldest.RemoteAddr())
+	}
+	return accepted, nil
+}
+
+// excess returns the connection to close before one more of an address is accepted, nil if
+// there is room.
+func (l *limitedListener) excess(host string) *limitedConn {
+	if len(l.pending[host]) >= handshakes {
+		return l.pending[host][0]
+	}
+	if l.total < allHandshakes {
+		return nil
+	}
+	var most []*limitedConn
+	for _, p := range l.pending {
+		if len(p) > len(most) {
+			most = p
+		}
+	}
+	return most[0]
+}
+
+// limitedConn is a connection that counts. The listener's mutex guards its fields.
+type limitedConn struct {
+	net.Conn
+	listener    *limitedListener
+	host        string
+	closed      bool
+	certificate string // fingerprint; empty: in its handshake
+	expiry      *time.Timer
+}
+
+// admit ends the handshake of a connection: it counts for its certificate from now on,
+// and ends when the certificate expires.
+func (c *limitedConn) admit(certificate string, limit int, expires time.Time) error {
+	l := c.listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case c.closed:
+		return net.ErrClosed
+	case l.count[certificate] >= limit:
+		return fmt.Errorf("%w: want at most %d", errConnections, limit)
+	}
+	c.leave()
+	l.count[certificate]++
+	c.certificate = certificate
+	c.expiry = time.AfterFunc(time.Until(expires), func() { _ = c.Close() })
+	return nil
+}
+
+// leave takes the connection out of the count that it is in.
+func (c *limitedConn) leave() {
+	l := c.listener
+	if c.certificate != "" {
+		if l.count[c.certificate]--; l.count[c.certificate] == 0 {
+			delete(l.count, c.certificate)
+		}
+		return
+	}
+	l.total--
+	l.pending[c.host] = slices.DeleteFunc(l.pending[c.host], func(o *limitedConn) bool { return o == c })
+	if len(l.pending[c.host]) == 0 {
+		delete(l.pending, c.host)
+	}
+}
+
+// Close implements net.Conn.
+func (c *limitedConn) Close() error {
+	c.listener.mu.Lock()
+	if !c.closed {
+		c.closed = true
+		c.leave()
+		if c.expiry != nil {
+			c.expiry.Stop()
+		}
+	}
+	c.listener.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// guestCredentials admits the connection of a guest at the end of its handshake.
+type guestCredentials struct {
+	credentials.TransportCredentials
+	daemon *daemon
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (g guestCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := g.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	if t, ok := info.(credentials.TLSInfo); ok {
+		if err := g.daemon.host.contain("handshake", func() error { return g.daemon.admitConnection(raw, t.State) }); err != nil {
+			return nil, nil, errors.Join(err, conn.Close())
+		}
+	}
+	return conn, info, nil
+}
+
+// Clone implements credentials.TransportCredentials.
+func (g guestCredentials) Clone() credentials.TransportCredentials {
+	return guestCredentials{g.TransportCredentials.Clone(), g.daemon}
+}
+
+func (d *daemon) admitConnection(raw net.Conn, s tls.ConnectionState) error {
+	limit, guest := connections, ""
+	if name, err := identity.GuestName(s); err == nil {
+		guest = name
+		if c, err := d.client(name); err == nil && c.tenant != nil && c.tenant.Limits.Connections > 0 {
+			limit = c.tenant.Limits.Connections
+		}
+	}
+	c, ok := raw.(*limitedConn)
+	if !ok {
+		return nil
+	}
+	certificate := s.PeerCertificates[0]
+	err := c.admit(identity.Fingerprint(certificate), limit, certificate.NotAfter)
+	if errors.Is(err, errConnections) {
+		d.metrics.RefusedConnection()
+		d.logs.of(guest).Warn("close connection", "guest", guest, "peer", c.RemoteAddr(), "error", err)
+	}
+	return err
+}
+
+// refuseConnection counts a connection that was closed in its handshake.
+func (d *daemon) refuseConnection(from net.Addr) {
+	d.metrics.RefusedConnection()
+	d.logs.of("").Warn("close connection: too many of its address have no certificate yet", "peer", from)
+}
