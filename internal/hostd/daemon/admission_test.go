@@ -35,11 +35,12 @@ func fakeGuest(t *testing.T) (g *guest, calls *int) {
 	p := testPolicy().Tenants[0]
 	p.Limits = policy.Limits{NICs: 1}
 	p.Cooldown = time.Minute
-	tenant, err := newTenant(p, t.TempDir())
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	tenant, err := newTenant(p, t.TempDir(), log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	t.Cleanup(tenant.file.flush)
 	h := &host{metrics: metrics.New(), panics: newLimitedLog(log), ports: &ports{log: log}, segments: segments.New(log), shares: shares.New(log)}
 	g = newGuest(goodRecord(), tenant, h, time.Second, log)
 	g.vmm = noSlots{}

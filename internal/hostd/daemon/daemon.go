@@ -128,6 +128,11 @@ func Serve(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
+	defer func() {
+		for _, t := range d.tenants {
+			t.file.flush()
+		}
+	}()
 	local, err := d.listenHTTP(ctx)
 	if err != nil {
 		return err
@@ -169,7 +174,7 @@ func newDaemon(c Config) (*daemon, error) {
 	}
 	m.Read(reporter{d})
 	for _, t := range c.Policy.Tenants {
-		made, err := newTenant(t, c.StateDir)
+		made, err := newTenant(t, c.StateDir, c.Logger)
 		if err != nil {
 			return nil, err
 		}

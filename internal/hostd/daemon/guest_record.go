@@ -74,7 +74,8 @@ func WriteRecord(stateDir string, r GuestRecord) error {
 	return writeJSON(path, r)
 }
 
-// writeJSON writes a file that only root can read, whole or not at all.
+// writeJSON writes a file that only root can read, whole or not at all, also when the
+// host fails.
 func writeJSON(path string, v any) error {
 	content, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -88,6 +89,9 @@ func writeJSON(path string, v any) error {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	_, err = f.Write(append(content, '\n'))
+	if err == nil {
+		err = f.Sync()
+	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
@@ -95,7 +99,19 @@ func writeJSON(path string, v any) error {
 		_ = os.Remove(f.Name())
 		return fmt.Errorf("write %s: %w", path, err)
 	}
+	if err := syncDirectory(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
 	return nil
+}
+
+// syncDirectory makes a rename in a directory last.
+func syncDirectory(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // readRecord returns the record of a guest, completed from the configuration if the

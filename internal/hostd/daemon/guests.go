@@ -159,7 +159,7 @@ func (d *daemon) remove(r GuestRecord) error {
 		}
 	}
 	if t := d.tenants[r.Tenant]; t != nil {
-		err = errors.Join(err, t.releaseAll(r.Name))
+		t.releaseAll(r.Name)
 	}
 	return err
 }

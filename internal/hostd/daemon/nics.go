@@ -200,7 +200,8 @@ func (n *nics) deleteTAP(name string) error {
 
 // release takes back what was reserved for an attachment.
 func (n *nics) release(key attachment.Key) error {
-	return errors.Join(n.tenant.release(n.owner(key)), n.host.segments.Release(n.record.Name, key))
+	n.tenant.release(n.owner(key))
+	return n.host.segments.Release(n.record.Name, key)
 }
 
 // adopt takes over an attachment of an earlier daemon, which may have died in the

@@ -1,12 +1,9 @@
 package daemon
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
+	"log/slog"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -20,14 +17,14 @@ import (
 // owner of each address.
 type tenant struct {
 	policy.Tenant
-	path string // of the file that keeps cooling addresses across restarts
+	file *coolingFile
 
 	mu    sync.Mutex
 	pool  *ipam.Pool
 	owned map[string]bool // attachments, as guest.owner names them
 }
 
-func newTenant(p policy.Tenant, stateDir string) (*tenant, error) {
+func newTenant(p policy.Tenant, stateDir string, log *slog.Logger) (*tenant, error) {
 	pool, err := ipam.New(p.Ranges, p.Cooldown, p.Subnets()...)
 	if err != nil {
 		return nil, fmt.Errorf("tenant %s: %w", p.Name, err)
@@ -35,25 +32,16 @@ func newTenant(p policy.Tenant, stateDir string) (*tenant, error) {
 	for _, g := range p.Gateways {
 		pool.Reserve(g.Addr(), "the gateway")
 	}
-	t := &tenant{Tenant: p, path: filepath.Join(stateDir, "cooling", p.Name+".json"), pool: pool, owned: map[string]bool{}}
-	return t, t.restore()
+	t := &tenant{Tenant: p, pool: pool, owned: map[string]bool{}}
+	t.file = &coolingFile{path: filepath.Join(stateDir, "cooling", p.Name+".json"), log: log.With("tenant", p.Name), read: t.cooling}
+	pool.Restore(t.file.load(), time.Now())
+	return t, nil
 }
 
-// restore reads the addresses that were cooling down when the earlier daemon ended.
-func (t *tenant) restore() error {
-	content, err := os.ReadFile(t.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	var cooling []ipam.Cooling
-	if err == nil {
-		err = json.Unmarshal(content, &cooling)
-	}
-	if err != nil {
-		return fmt.Errorf("read cooling addresses of tenant %s from %s: %w", t.Name, t.path, err)
-	}
-	t.pool.Restore(cooling, time.Now())
-	return nil
+func (t *tenant) cooling() []ipam.Cooling {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pool.Cooling(time.Now())
 }
 
 // take claims addresses for an attachment, which may have them already. With allocate
@@ -67,17 +55,15 @@ func (t *tenant) take(owner string, asked []netip.Prefix, allocate bool) ([]ipam
 	return t.pool.Allocate(owner, time.Now())
 }
 
-// release ends an attachment: its addresses cool down.
-func (t *tenant) release(owner string) error {
+// release ends an attachment: the addresses that a NIC has carried cool down.
+func (t *tenant) release(owner string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.owned, owner)
-	if len(t.pool.Owned(owner)) == 0 {
-		return nil
+	if len(t.pool.Owned(owner)) > 0 {
+		t.pool.Release(owner, time.Now())
+		t.file.changed()
 	}
-	now := time.Now()
-	t.pool.Release(owner, now)
-	return writeJSON(t.path, t.pool.Cooling(now))
 }
 
 // reserve keeps a guest's own address from all pods.
@@ -121,7 +107,7 @@ func (t *tenant) stats() (ipam.Stats, int) {
 	return t.pool.Stats(time.Now()), len(t.owned)
 }
 
-func (t *tenant) releaseAll(guest string) (err error) {
+func (t *tenant) releaseAll(guest string) {
 	t.mu.Lock()
 	var gone []string
 	for o := range t.owned {
@@ -131,9 +117,8 @@ func (t *tenant) releaseAll(guest string) (err error) {
 	}
 	t.mu.Unlock()
 	for _, o := range gone {
-		err = errors.Join(err, t.release(o))
+		t.release(o)
 	}
-	return err
 }
 
 // exhausted names a range without a free address, "" when all have one.

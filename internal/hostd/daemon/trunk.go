@@ -94,9 +94,10 @@ func (t *trunk) remove(key attachment.Key) bool {
 		return false
 	}
 	delete(t.ports, key)
-	if err := errors.Join(t.delete(v), t.tenant.release(t.owner(key))); err != nil {
+	if err := t.delete(v); err != nil {
 		t.log.Warn("leave behind", "vlan", v.id, "error", err)
 	}
+	t.tenant.release(t.owner(key))
 	return true
 }
 

@@ -1,0 +1,82 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"unnest/internal/hostd/ipam"
+)
+
+const (
+	// coolingDelay is how long a change of the cooling addresses waits for others
+	// before all are written. A daemon that is killed loses as much.
+	coolingDelay = time.Second
+	coolingRetry = 10 * time.Second // after a write that has failed
+)
+
+// coolingFile keeps a tenant's cooling addresses across restarts. It is written without
+// the tenant's lock, at most once in coolingDelay.
+type coolingFile struct {
+	path string
+	log  *slog.Logger
+	read func() []ipam.Cooling // the addresses now
+
+	writing sync.Mutex // held during a write
+	mu      sync.Mutex
+	due     *time.Timer // nil: nothing is to be written
+}
+
+// load returns the addresses that were cooling down when the earlier daemon ended. It
+// moves a damaged file aside: cool-downs are a precaution, so the daemon starts without
+// them.
+func (f *coolingFile) load() (cooling []ipam.Cooling) {
+	content, err := os.ReadFile(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(content, &cooling)
+	}
+	if err == nil {
+		return cooling
+	}
+	aside := f.path + ".damaged"
+	_ = os.RemoveAll(aside) // of an earlier time
+	f.log.Warn("read cooling addresses: addresses that were released before are free at once",
+		"file", f.path, "error", err, "moved to", aside, "moved", os.Rename(f.path, aside) == nil)
+	return nil
+}
+
+// changed has the file written within coolingDelay.
+func (f *coolingFile) changed() { f.writeAfter(coolingDelay) }
+
+func (f *coolingFile) writeAfter(delay time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.due == nil {
+		f.due = time.AfterFunc(delay, f.flush)
+	}
+}
+
+// flush writes the file now, if anything has changed.
+func (f *coolingFile) flush() {
+	f.writing.Lock()
+	defer f.writing.Unlock()
+	f.mu.Lock()
+	due := f.due
+	f.due = nil
+	f.mu.Unlock()
+	if due == nil {
+		return
+	}
+	due.Stop()
+	if err := writeJSON(f.path, f.read()); err != nil {
+		f.log.Warn("write cooling addresses", "error", err)
+		f.writeAfter(coolingRetry)
+	}
+}

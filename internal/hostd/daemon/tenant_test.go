@@ -1,0 +1,156 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"unnest/internal/hostd/ipam"
+)
+
+// testTenant returns the test policy's first tenant with a cool-down of a minute, and
+// what it logs.
+func testTenant(t *testing.T, stateDir string) (*tenant, *bytes.Buffer) {
+	t.Helper()
+	p := testPolicy().Tenants[0]
+	p.Cooldown = time.Minute
+	log := new(bytes.Buffer)
+	made, err := newTenant(p, stateDir, slog.New(slog.NewTextHandler(log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made, log
+}
+
+// A file that cannot be read is moved aside, and the tenant starts without it.
+func TestDamagedCoolingFile(t *testing.T) {
+	for name, damage := range map[string]func(path string) error{
+		"empty":       func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"zeros":       func(path string) error { return os.WriteFile(path, make([]byte, 4096), 0o600) },
+		"cut":         func(path string) error { return os.WriteFile(path, []byte(`[{"address":"10.9.0.9","un`), 0o600) },
+		"other":       func(path string) error { return os.WriteFile(path, []byte(`{"a":1}`), 0o600) },
+		"a directory": func(path string) error { return os.Mkdir(path, 0o700) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "cooling", "default.json")
+			for range 2 { // also when it happens again
+				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := damage(path); err != nil {
+					t.Fatal(err)
+				}
+				tenant, log := testTenant(t, dir)
+				if stats, _ := tenant.stats(); stats.Cooling != 0 {
+					t.Errorf("%d addresses cool down", stats.Cooling)
+				}
+				if _, err := os.Stat(path + ".damaged"); err != nil || !strings.Contains(log.String(), "level=WARN") {
+					t.Errorf("moved aside: %v; log: %s", err, log)
+				}
+				if _, err := os.Stat(path); err == nil {
+					t.Error("the damaged file is still in place")
+				}
+			}
+		})
+	}
+}
+
+// A clock that was set back before the daemon starts does not make addresses rest for
+// longer than the cool-down.
+func TestCoolingFileOfTheFuture(t *testing.T) {
+	dir := t.TempDir()
+	content := fmt.Sprintf(`[{"address":"10.9.0.9","until":%q}]`, time.Now().Add(1000*time.Hour).Format(time.RFC3339))
+	path := filepath.Join(dir, "cooling", "default.json")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tenant, log := testTenant(t, dir)
+	got := tenant.cooling()
+	if len(got) != 1 || time.Until(got[0].Until) > time.Minute {
+		t.Errorf("got %v, want 10.9.0.9 for a minute at most; log: %s", got, log)
+	}
+}
+
+// churn gives addresses to NICs and releases them.
+func churn(t *testing.T, tenant *tenant, n int) {
+	t.Helper()
+	for i := range n {
+		owner := fmt.Sprint("node1/c", i)
+		if err := tenant.hold(owner, []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 9, 0, byte(10 + i)}), 24)}); err != nil {
+			t.Fatal(err)
+		}
+		tenant.release(owner)
+	}
+}
+
+// Many releases are one write, a second later. A write that fails is tried again.
+func TestCoolingFileIsWrittenLazily(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "cooling", "default.json")
+	read := func() (all []ipam.Cooling) {
+		content, err := os.ReadFile(path)
+		if err == nil {
+			err = json.Unmarshal(content, &all)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return all
+	}
+	synctest.Test(t, func(t *testing.T) {
+		tenant, log := testTenant(t, dir)
+		churn(t, tenant, 20)
+		if _, err := os.Stat(path); err == nil {
+			t.Error("the file was written during the requests")
+		}
+		time.Sleep(coolingDelay)
+		synctest.Wait()
+		if got := read(); len(got) != 20 || got[0].Guest != "node1" {
+			t.Errorf("got %v, want 20 addresses of node1", got)
+		}
+		files, err := os.ReadDir(filepath.Dir(path))
+		if err != nil || len(files) != 1 {
+			t.Errorf("got %v, %v, want one file", files, err)
+		}
+		// A directory in the place of the file makes the write fail.
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Join(path, "x"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		churn(t, tenant, 5)
+		time.Sleep(coolingDelay)
+		synctest.Wait()
+		if !strings.Contains(log.String(), "level=WARN") {
+			t.Error("the failure is not logged")
+		}
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(coolingRetry)
+		synctest.Wait()
+		if got := read(); len(got) != 20 {
+			t.Errorf("after the failure: got %v, want 20 addresses", got)
+		}
+		// A daemon that stops writes at once, and the next one continues.
+		tenant.release("node1/none")
+		churn(t, tenant, 21)
+		tenant.file.flush()
+		if next, log := testTenant(t, dir); len(next.cooling()) != 21 {
+			t.Errorf("the next daemon has %v, want 21 addresses; log: %s", next.cooling(), log)
+		}
+	})
+}
