@@ -99,12 +99,16 @@ func run(ctx context.Context, opts Options) error {
 	if err := os.MkdirAll(opts.State, 0o700); err != nil {
 		return fmt.Errorf("open state directory: %w", err)
 	}
-	log := opts.Streams.Err
+	log := opts.logger()
+	ready := func(a net.Addr) { _, _ = fmt.Fprintf(opts.Streams.Err, "hostd: serving on %s\n", a) }
+	if opts.JSON {
+		ready = func(a net.Addr) { log.Info("serve", "address", a.String()) }
+	}
 	return daemon.Serve(ctx, daemon.Config{
 		StateDir: opts.State,
 		Policy:   p,
-		Logger:   opts.logger(),
-		Ready:    func(a net.Addr) { _, _ = fmt.Fprintf(log, "hostd: serving on %s\n", a) },
+		Logger:   log,
+		Ready:    ready,
 	})
 }
 

@@ -3,6 +3,7 @@ package hostd
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -79,6 +80,55 @@ func TestServesUntilCancelled(t *testing.T) {
 	cmd.SetArgs([]string{"--config", configFile(t, ""), "--state", t.TempDir(), "--listen", "127.0.0.1:0"})
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// With --log-json every line is JSON.
+func TestLogJSON(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var lines []string
+	stderr := writerFunc(func(p []byte) {
+		lines = append(lines, strings.Split(strings.TrimSpace(string(p)), "\n")...)
+		if strings.Contains(string(p), `"address":"127.0.0.1:`) {
+			cancel()
+		}
+		if strings.Contains(string(p), "hostd: serving") {
+			cancel()
+		}
+	})
+	cmd := NewCmd(terminal.Streams{Err: stderr}, nil)
+	cmd.SetArgs([]string{"--config", configFile(t, ""), "--state", t.TempDir(), "--listen", "127.0.0.1:0", "--log-json"})
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		t.Error(err)
+	}
+	if len(lines) == 0 {
+		t.Error("no lines")
+	}
+	for _, line := range lines {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("line is not JSON: %s", line)
+		}
+	}
+}
+
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(p []byte) (int, error) {
+	f(p)
+	return len(p), nil
+}
+
+// Only a runtime's ID is shortened.
+func TestPrintContainer(t *testing.T) {
+	id := strings.Repeat("0123456789abcdef", 4)
+	var out bytes.Buffer
+	nics := []status.NIC{{Slot: 1, State: "attached", Container: "default-b9dc-web"}, {Slot: 2, State: "attached", Container: id}}
+	if err := printStatus(&out, status.Status{Guests: []status.Guest{{Name: "node1", NICs: nics}}}); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); !strings.Contains(text, " default-b9dc-web ") || !strings.Contains(text, " 0123456789ab ") {
+		t.Errorf("got:\n%s\nwant the name whole, and 12 digits of the ID", text)
 	}
 }
 

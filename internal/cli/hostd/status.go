@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -62,12 +63,23 @@ func printStatus(out io.Writer, s status.Status) error {
 			if n.VLAN > 0 {
 				slot = fmt.Sprintf("VLAN %d", n.VLAN)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%.12s\t%s\t%s\t%s\n",
-				g.Name, slot, n.State, n.Container, n.Interface, n.MAC, strings.Join(n.Addresses, " "))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+				g.Name, slot, n.State, shortID(n.Container), n.Interface, n.MAC, strings.Join(n.Addresses, " "))
 		}
 	}
 	printSegments(w, s.Segments)
 	return w.Flush()
+}
+
+var runtimeID = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// shortID shortens the ID of a container as runtimes do, if a runtime made it. A name
+// that someone chose stays whole.
+func shortID(id string) string {
+	if runtimeID.MatchString(id) {
+		return id[:12]
+	}
+	return id
 }
 
 // printSegments prints the fractions of each segment, "1 node1, 2 node2 (not ready)", and

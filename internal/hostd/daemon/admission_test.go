@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -144,5 +145,18 @@ func TestRunEnds(t *testing.T) {
 	g.run(t.Context()) // cannot connect
 	if stats, attachments := g.tenant.stats(); attachments != 0 || stats.InUse != 0 {
 		t.Errorf("%d attachments and %d addresses are left", attachments, stats.InUse)
+	}
+}
+
+// A reboot of a guest ends its NICs, but none is lost.
+func TestRebootLosesNoNIC(t *testing.T) {
+	for reset, want := range map[bool]bool{false: true, true: false} {
+		g, _ := fakeGuest(t)
+		g.nics.performAction(t.Context(), hotplug.Lost{Reset: reset})
+		w := httptest.NewRecorder()
+		g.host.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		if got := strings.Contains(w.Body.String(), `unnest_hostd_lost_nics_total{guest="`); got != want {
+			t.Errorf("reset %v: counted as lost: %v, want %v", reset, got, want)
+		}
 	}
 }

@@ -134,8 +134,12 @@ func (n *nics) performAction(ctx context.Context, action hotplug.Action) hotplug
 	case hotplug.Released:
 		n.checkRemoved(ctx, a, n.release(a.Key))
 	case hotplug.Lost:
-		n.host.metrics.Lost(n.record.Name)
 		key := a.Attachment.Key
+		if a.Reset {
+			n.log.Info("NIC is free: the guest was reset", "container", key.Owner, "interface", key.Name, "slot", a.Attachment.Slot)
+			break
+		}
+		n.host.metrics.Lost(n.record.Name)
 		n.log.Warn("NIC is lost: the guest has given it up unasked", "container", key.Owner, "interface", key.Name,
 			"endpoint", key.Kind == attachment.Endpoint, "slot", a.Attachment.Slot)
 	}

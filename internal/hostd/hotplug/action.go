@@ -114,7 +114,10 @@ type Reply struct {
 
 // Lost says that an attachment ended unasked: the guest gave the device up or
 // was reset, or the TAP was deleted. Its container has no network from now on.
-type Lost struct{ Attachment Attachment }
+type Lost struct {
+	Attachment Attachment
+	Reset      bool // the guest was reset, which ends its containers too
+}
 
 // named writes a key with its record, if it has one.
 func named(k attachment.Key, r attachment.Record) string {
@@ -180,5 +183,8 @@ func (a Reply) String() string {
 }
 
 func (a Lost) String() string {
+	if a.Reset {
+		return fmt.Sprintf("lost: %s in slot %d ended with a reset", a.Attachment.Key, a.Attachment.Slot)
+	}
 	return fmt.Sprintf("lost: %s in slot %d ended unasked", a.Attachment.Key, a.Attachment.Slot)
 }

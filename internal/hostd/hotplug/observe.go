@@ -109,7 +109,7 @@ func (m *machine) observe(s *Slot, seen *sighting) {
 		m.deleted(s)
 	case m.config.Shares:
 	case (s.Status == Plugged || s.Status == Warm) && !seen.hasTAP(s):
-		m.reportLost(s)
+		m.reportLost(s, false)
 		m.unplug(s)
 	case s.Status == Warm:
 		m.disconnect(s)

@@ -145,7 +145,7 @@ func (m *machine) endAttachments() (endpoints []*Slot) {
 	m.failQueue(ErrGuestReset, func(Attach) bool { return true })
 	for i := range m.slots {
 		s := &m.slots[i]
-		m.reportLost(s)
+		m.reportLost(s, true)
 		switch {
 		case s.Status == Plugging && !s.endpoint:
 			m.release(s)
@@ -171,10 +171,11 @@ func (m *machine) free(s *Slot) {
 	*s = Slot{Occupant: Occupant{Slot: s.Slot}, last: s.last}
 }
 
-// reportLost reports that the slot's attachment ends unasked, if it has one.
-func (m *machine) reportLost(s *Slot) {
+// reportLost reports that the slot's attachment ends unasked, if it has one. reset says
+// that the guest was reset.
+func (m *machine) reportLost(s *Slot, reset bool) {
 	if s.connected() {
-		m.do(Lost{Attachment: m.attachment(s)})
+		m.do(Lost{Attachment: m.attachment(s), Reset: reset})
 	}
 }
 

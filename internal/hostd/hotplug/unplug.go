@@ -108,7 +108,7 @@ func (e DeviceDeleted) apply(m *machine) {
 // always cools down: its guest may run longer than the daemon, with requests queued
 // that this state never saw.
 func (m *machine) deleted(s *Slot) {
-	m.reportLost(s)
+	m.reportLost(s, false)
 	if s.Status != Quarantined || m.config.Shares {
 		m.tearDown(s)
 	}
