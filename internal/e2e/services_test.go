@@ -116,4 +116,16 @@ func TestHostPort(t *testing.T) {
 		t.Errorf("the port of the guest answers %q", out)
 	}
 	m.run("nerdctl rm --force web")
+	// What the network cannot do, the runtime reports.
+	for option, want := range map[string]string{
+		"--publish 8089:8080": "publish host port 8089",
+		"--ip 10.202.0.9":     "get address 10.202.0.9 from the host daemon",
+	} {
+		if out, err := m.try("nerdctl run --rm --network brfusion "+option+" "+image+" true", ""); err == nil || !strings.Contains(out+err.Error(), want) {
+			t.Errorf("%s: got %s, %v, want %q", option, out, err, want)
+		}
+	}
+	if out := m.run("nerdctl run --rm --network brfusion --ip 10.201.77.7 " + image + " busybox ip -o -4 addr show eth0"); !strings.Contains(out, "10.201.77.7/16") {
+		t.Errorf("with --ip 10.201.77.7, eth0 is %s", out)
+	}
 }

@@ -19,32 +19,63 @@ import (
 // CheckKeys refuses keys of the configuration that brfusion does not know, such as
 // misspelled ones. It is for ADD and STATUS only: a DEL succeeds with any keys.
 func (c *BrFusion) CheckKeys() error {
-	if err := c.checkKeys("bandwidth", "bridge", "ipam", "mode", "mtu", "pool", "services"); err != nil || c.IPAM.Delegated() {
+	limits := []string{"egressBurst", "egressRate", "ingressBurst", "ingressRate"}
+	if err := c.checkKeys("bandwidth", "bridge", "ipam", "mode", "mtu", "pool", "services"); err != nil {
 		return err
 	}
-	var ipam map[string]json.RawMessage
-	if raw := c.keys["ipam"]; raw != nil {
-		if err := json.Unmarshal(raw, &ipam); err != nil {
-			return fmt.Errorf("%w: ipam: %w", ErrDecode, err)
-		}
+	sections := []section{
+		{"bandwidth.", c.keys["bandwidth"], limits},
+		{"runtimeConfig.bandwidth.", c.RawRuntime["bandwidth"], limits},
+		{"services.", c.keys["services"], []string{"ranges"}},
 	}
-	return checkKeys("ipam.", ipam, []string{"routes", "type"})
+	if !c.IPAM.Delegated() {
+		sections = append(sections, section{"ipam.", c.keys["ipam"], []string{"routes", "type"}})
+	}
+	return checkSections(sections...)
 }
 
 // CheckKeys is BrFusion.CheckKeys for hostlo.
-func (c *Hostlo) CheckKeys() error { return c.checkKeys("interface", "key", "mode", "segment") }
+func (c *Hostlo) CheckKeys() error {
+	if err := c.checkKeys("interface", "key", "mode", "segment"); err != nil {
+		return err
+	}
+	return checkSections(section{"runtimeConfig.segment.", c.RawRuntime["segment"], []string{"key", "mode", "name"}})
+}
 
 func (b *Base) checkKeys(own ...string) error {
 	return checkKeys("", b.keys, append(own, "server", "credentials", "wait", "log",
 		"cniVersion", "name", "type", "capabilities", "dns", "args", "runtimeConfig", "prevResult"))
 }
 
-func checkKeys(section string, values map[string]json.RawMessage, known []string) error {
+// section is an object of the configuration, with the keys that it may have.
+type section struct {
+	prefix string // of its keys in errors
+	raw    json.RawMessage
+	known  []string
+}
+
+func checkSections(sections ...section) error {
+	for _, s := range sections {
+		var values map[string]json.RawMessage
+		if s.raw == nil {
+			continue
+		}
+		if err := json.Unmarshal(s.raw, &values); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrDecode, strings.TrimSuffix(s.prefix, "."), err)
+		}
+		if err := checkKeys(s.prefix, values, s.known); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkKeys(prefix string, values map[string]json.RawMessage, known []string) error {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		isKnown := slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, key) }) // as package json does
 		if !isKnown && !strings.HasPrefix(key, "cni.dev/") && !isEmpty(values[key]) {
 			return fmt.Errorf("%w: read %.60q: no such key; remove it, or use one of %s%s",
-				errConfiguration, section+key, section, strings.Join(known, ", "+section))
+				errConfiguration, prefix+key, prefix, strings.Join(known, ", "+prefix))
 		}
 	}
 	return nil

@@ -88,6 +88,10 @@ func TestReadRequest(t *testing.T) {
 		{name: "key of the plugin bridge", ipam: "host-local", keys: `,"ipMasq":true`, refused: `"ipMasq": no such key`},
 		{name: "key of the plugin bridge that is off", ipam: "host-local", keys: `,"ipMasq":false,"vlan":0,"x":""`},
 		{name: "keys of the runtime", ipam: "hostd", keys: `,"cni.dev/attachments":[1],"capabilities":{"ips":true},"dns":{"domain":"d"},"prevResult":null`},
+		{name: "misspelled limit", ipam: "hostd", keys: `,"bandwidth":{"ingressrates":1}`, refused: `read "bandwidth.ingressrates": no such key; remove it, or use one of bandwidth.egressBurst, `},
+		{name: "limit of the plugin bandwidth", ipam: "hostd", keys: runtime("bandwidth", `{"ingressRate":8,"ingressBurst":8,"unshapedSubnets":["10.0.0.0/8"]}`), refused: `"runtimeConfig.bandwidth.unshapedSubnets"`},
+		{name: "limits", ipam: "hostd", keys: `,"bandwidth":null` + runtime("bandwidth", `{"ingressRate":8,"ingressBurst":8,"unshapedSubnets":null}`)},
+		{name: "key of services", ipam: "hostd", keys: `,"services":{"ranges":["10.96.0.0/12"],"port":1}`, refused: `"services.port"`},
 		{name: "case", ipam: "hostd", keys: `,"MTU":1400`},
 		{name: "key of an IPAM plugin", ipam: `host-local","subnet":"10.201.0.0/16`},
 		{name: "key of another IPAM plugin", ipam: `hostd","subnet":"10.201.0.0/16`, refused: `read "ipam.subnet": no such key; remove it, or use one of ipam.routes, ipam.type`},
@@ -149,6 +153,7 @@ func TestHostloRequest(t *testing.T) {
 		{"ports", `,"runtimeConfig":{"portMappings":[{"hostPort":8080}]}`, "", "runtimeConfig.portMappings"},
 		{"bandwidth", `,"runtimeConfig":{"bandwidth":{"ingressRate":1}}`, "", "runtimeConfig.bandwidth"},
 		{"misspelled key", `,"segmnt":"s"`, "", `read "segmnt": no such key; remove it, or use one of interface, key, mode, segment, server`},
+		{"misspelled key of a segment", `,"runtimeConfig":{"segment":{"name":"s","key":"0123456789abcdef","mod":"plain"}}`, "", `"runtimeConfig.segment.mod"`},
 		{"key of brfusion", `,"ipam":{"type":"hostd"}`, "", `"ipam": no such key`},
 		{"empty", `,"ipam":{},"bandwidth":null`, "", ""},
 	} {
