@@ -28,10 +28,11 @@ func table() *nftables.Table {
 }
 
 // hairpins is the set of pairs of input and output interface of a pod's connection to
-// its own service: each path's guest end, twice.
+// its own service: each path's guest end, twice. It is as nft would make it, without the
+// flag of a concatenation: else nft -f could not restore a saved table over it.
 func hairpins(t *nftables.Table) *nftables.Set {
 	return &nftables.Set{
-		Table: t, Name: "hairpins", Concatenation: true,
+		Table: t, Name: "hairpins", KeyByteOrder: binaryutil.NativeEndian,
 		KeyType: nftables.MustConcatSetType(nftables.TypeIFName, nftables.TypeIFName),
 	}
 }
@@ -57,15 +58,24 @@ func write(changes func(c *nftables.Conn) error) error {
 
 // filterGuest makes or repairs the guest's table, and adds the link.
 func filterGuest(link string) error {
-	return write(func(c *nftables.Conn) error {
-		t := c.AddTable(table())
-		set := hairpins(t)
-		if err := c.AddSet(set, nil); err != nil {
-			return err
-		}
-		addChains(c, guestChains(t, set))
-		return c.SetAddElements(set, hairpin(link))
-	})
+	write := func(addSet bool) error {
+		return write(func(c *nftables.Conn) error {
+			t := c.AddTable(table())
+			set := hairpins(t)
+			if addSet {
+				if err := c.AddSet(set, nil); err != nil {
+					return err
+				}
+			}
+			addChains(c, guestChains(t, set))
+			return c.SetAddElements(set, hairpin(link))
+		})
+	}
+	err := write(true)
+	if errors.Is(err, unix.EEXIST) { // with other flags: from an earlier version, or restored
+		err = write(false)
+	}
+	return err
 }
 
 // filterPod makes the pod's table.
