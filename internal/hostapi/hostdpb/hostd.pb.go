@@ -289,7 +289,8 @@ type AttachNICRequest struct {
 	Network     string                 `protobuf:"bytes,4,opt,name=network,proto3" json:"network,omitempty"`                            // name of the CNI network, for GC: at most 63 bytes, as a container ID
 	Mode        Mode                   `protobuf:"varint,5,opt,name=mode,proto3,enum=unnest.hostd.v1.Mode" json:"mode,omitempty"`
 	// The pod's addresses, if the guest's own IPAM chooses them. The NIC may send
-	// from these only. Refused if another attachment of the tenant has one of them.
+	// from these only. Refused if another attachment of the tenant has one of them. At
+	// most 16.
 	Addresses     []string   `protobuf:"bytes,6,rep,name=addresses,proto3" json:"addresses,omitempty"`  // ADDRESS/PREFIX-LENGTH
 	Allocate      bool       `protobuf:"varint,7,opt,name=allocate,proto3" json:"allocate,omitempty"`   // choose the addresses from the tenant's ranges, one of each family
 	Cold          bool       `protobuf:"varint,8,opt,name=cold,proto3" json:"cold,omitempty"`           // plug a new NIC even if one is in the pool

@@ -35,7 +35,6 @@ func fakeGuest(t *testing.T) (g *guest, calls *int) {
 	t.Helper()
 	p := testPolicy().Tenants[0]
 	p.Limits = policy.Limits{NICs: 1}
-	p.Cooldown = time.Minute
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	tenant, err := newTenant(p, t.TempDir(), log)
 	if err != nil {

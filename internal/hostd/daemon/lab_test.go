@@ -65,7 +65,7 @@ func testPolicy() policy.Policy {
 	tenant := func(name, bridge, subnet string) policy.Tenant {
 		s := netip.MustParsePrefix(subnet)
 		return policy.Tenant{
-			Name: name, Bridge: bridge, MTU: 1400, Ranges: []ipam.Range{{Subnet: s}},
+			Name: name, Bridge: bridge, MTU: 1400, Ranges: []ipam.Range{{Subnet: s}}, Cooldown: time.Minute,
 			Limits: policy.Limits{NICs: 16, Connections: 100, Segments: 3, Broadcasts: 1000, Volumes: 3, SharedMemory: 1},
 		}
 	}

@@ -384,6 +384,27 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
+// A guest whose requests are refused leaves all addresses to the tenant's other guests.
+func TestHostileAttaches(t *testing.T) {
+	l := newLab(t)
+	hostile, other := l.boot(1, 1), l.boot(2, 1)
+	l.serve(patience)
+	hostile.mustAttach("c0")
+	for i := range 254 { // the range's addresses
+		request := &hostdpb.AttachNICRequest{ContainerId: fmt.Sprint("c", i+1), Interface: "eth0", Allocate: true}
+		if i%2 == 0 {
+			request.Allocate, request.Addresses = false, []string{fmt.Sprintf("10.9.0.%d/24", i+1)}
+		}
+		if _, err := hostile.client().AttachNIC(t.Context(), request); status.Code(err) != codes.ResourceExhausted {
+			t.Fatalf("attach %d: got %v, want ResourceExhausted", i+1, err)
+		}
+	}
+	request := &hostdpb.AttachNICRequest{ContainerId: "c1", Interface: "eth0", Allocate: true}
+	if r, err := other.client().AttachNIC(t.Context(), request); err != nil || len(r.GetAddresses()) != 1 {
+		t.Errorf("the other guest: got %v, %v, want an address", r.GetAddresses(), err)
+	}
+}
+
 // A guest without slots gets no NIC.
 func TestGuestWithoutSlots(t *testing.T) {
 	l := newLab(t)

@@ -16,14 +16,12 @@ import (
 	"unnest/internal/hostd/ipam"
 )
 
-// testTenant returns the test policy's first tenant with a cool-down of a minute, and
-// what it logs.
+// testTenant returns the test policy's first tenant, which has a cool-down of a
+// minute, and what it logs.
 func testTenant(t *testing.T, stateDir string) (*tenant, *bytes.Buffer) {
 	t.Helper()
-	p := testPolicy().Tenants[0]
-	p.Cooldown = time.Minute
 	log := new(bytes.Buffer)
-	made, err := newTenant(p, stateDir, slog.New(slog.NewTextHandler(log, nil)))
+	made, err := newTenant(testPolicy().Tenants[0], stateDir, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
