@@ -47,14 +47,14 @@ func printStatus(out io.Writer, s status.Status) error {
 	for _, t := range s.Tenants {
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\n", t.Name, t.Bridge, t.Attachments, t.AddressesInUse, t.AddressesCooling)
 	}
-	fmt.Fprintln(w, "\nGUEST\tTENANT\tATTACHMENTS\tSLOTS FREE\tPOOL\tQUARANTINED")
+	fmt.Fprintln(w, "\nGUEST\tTENANT\tCERTIFICATE\tATTACHMENTS\tSLOTS FREE\tPOOL\tQUARANTINED")
 	for _, g := range s.Guests {
 		if g.Error != "" {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", g.Name, g.Tenant, g.Error)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", g.Name, g.Tenant, validity(g.CertificateExpires), g.Error)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d of %d\t%d of %d\t%d\n",
-			g.Name, g.Tenant, g.Attachments, g.SlotsFree, g.Slots, g.Pool, g.PoolTarget, g.SlotsQuarantined)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d of %d\t%d of %d\t%d\n",
+			g.Name, g.Tenant, validity(g.CertificateExpires), g.Attachments, g.SlotsFree, g.Slots, g.Pool, g.PoolTarget, g.SlotsQuarantined)
 	}
 	fmt.Fprintln(w, "\nGUEST\tSLOT\tSTATE\tCONTAINER\tINTERFACE\tMAC\tADDRESSES")
 	for _, g := range s.Guests {
@@ -69,6 +69,18 @@ func printStatus(out io.Writer, s status.Status) error {
 	}
 	printSegments(w, s.Segments)
 	return w.Flush()
+}
+
+// validity says until when a certificate is valid.
+func validity(expires time.Time) string {
+	switch date := expires.Format(time.DateOnly); {
+	case expires.IsZero():
+		return "-"
+	case time.Now().After(expires):
+		return "expired " + date
+	default:
+		return "until " + date
+	}
 }
 
 var runtimeID = regexp.MustCompile(`^[0-9a-f]{64}$`)

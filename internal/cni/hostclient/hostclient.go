@@ -6,9 +6,11 @@ package hostclient
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -59,19 +61,39 @@ func Dial(server netip.AddrPort, dir string) (Client, error) {
 		grpc.WithTransportCredentials(credentials.NewTLS(config)),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTime}),
 		grpc.WithNoProxy(), // the runtime's HTTPS_PROXY is for images
-		grpc.WithUnaryInterceptor(request))
+		grpc.WithUnaryInterceptor(requester{config.Certificates[0].Leaf}.request))
 	if err != nil {
 		return Client{}, fmt.Errorf("prepare connection to host daemon %s: %w", server, err)
 	}
 	return Client{HostDaemonClient: hostdpb.NewHostDaemonClient(conn), conn: conn}, nil
 }
 
+// requester makes requests with a certificate.
+type requester struct{ certificate *x509.Certificate }
+
 // request makes one request within its deadline.
-func request(ctx context.Context, method string, r, answer any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (q requester) request(ctx context.Context, method string, r, answer any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline(method))
 	defer cancel()
 	if err := invoke(ctx, method, r, answer, conn, opts...); err != nil {
-		return &Refusal{Status: status.Convert(err), Reached: conn.GetState() == connectivity.Ready}
+		refusal := &Refusal{Status: status.Convert(err), Reached: conn.GetState() == connectivity.Ready}
+		if expired := q.expired(refusal); expired != nil {
+			refusal.Status, refusal.Expired = status.New(codes.Unauthenticated, expired.Error()), true
+		}
+		return refusal
+	}
+	return nil
+}
+
+// expired returns an error if the connection has failed because the certificate has
+// expired, by this clock or by the daemon's. gRPC itself may say "broken pipe" only: the
+// daemon refuses the certificate after the client's part of the handshake.
+func (q requester) expired(r *Refusal) error {
+	if r.Reached || q.certificate == nil {
+		return nil
+	}
+	if time.Now().After(q.certificate.NotAfter) || strings.Contains(r.Status.Message(), "tls: expired certificate") {
+		return identity.Expired(q.certificate)
 	}
 	return nil
 }
@@ -83,11 +105,12 @@ func (c Client) Close() { _ = c.conn.Close() }
 type Refusal struct {
 	Status  *status.Status
 	Reached bool // the daemon itself sent the status
+	Expired bool // the client's certificate has expired
 }
 
 func (r *Refusal) Error() string {
 	fix := ""
-	if !r.Reached {
+	if !r.Reached && !r.Expired {
 		fix = "; check that unnest hostd runs on the host and listens at the configured server address"
 	}
 	return fmt.Sprintf("host daemon: %s (%s)%s", r.Status.Message(), r.Status.Code(), fix)

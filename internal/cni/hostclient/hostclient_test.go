@@ -3,11 +3,62 @@ package hostclient
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/identity"
+	"unnest/internal/hostapi/identity/identitytest"
 )
+
+// After its certificate has expired the client says so, and not "broken pipe".
+func TestExpired(t *testing.T) {
+	state, dir := t.TempDir(), t.TempDir()
+	c := identitytest.Issue(t, state, "node1", time.Now().Add(-time.Hour))
+	a, err := identity.OpenAuthority(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{
+		identity.CAFile: a.CertificatePEM(), identity.CertificateFile: c.CertificatePEM, identity.KeyFile: c.KeyPEM,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	config, err := a.ServerConfig(net.IPv4(127, 0, 0, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)))
+	hostdpb.RegisterHostDaemonServer(s, hostdpb.UnimplementedHostDaemonServer{})
+	go func() { _ = s.Serve(l) }()
+	defer s.Stop()
+	client, err := Dial(netip.MustParseAddrPort(l.Addr().String()), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	_, err = client.Status(t.Context(), &hostdpb.StatusRequest{})
+	want := "certificate of guest node1 expired on " + c.Expires.UTC().Format(time.DateOnly) + "; run unnest hostd enroll node1"
+	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "check that") {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}
 
 func TestRefusals(t *testing.T) {
 	refusal := func(c codes.Code, reached bool) error {

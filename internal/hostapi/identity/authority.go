@@ -129,6 +129,7 @@ type Credentials struct {
 	CertificatePEM []byte
 	KeyPEM         []byte // secret
 	Fingerprint    string // SHA-256 of the certificate's DER form, in hex
+	Expires        time.Time
 }
 
 // Issue makes credentials for the guest of the given name. They are valid for
@@ -168,6 +169,7 @@ func (a *Authority) sign(t *x509.Certificate) (Credentials, error) {
 		CertificatePEM: encodeCertificate(der),
 		KeyPEM:         keyPEM,
 		Fingerprint:    Fingerprint(&x509.Certificate{Raw: der}),
+		Expires:        t.NotAfter.UTC().Truncate(time.Second),
 	}, nil
 }
 

@@ -51,7 +51,12 @@ func GuestName(peer tls.ConnectionState) (string, error) {
 	if len(peer.VerifiedChains) == 0 {
 		return "", fmt.Errorf("%w: it is not verified", ErrNoGuest)
 	}
-	uris := peer.PeerCertificates[0].URIs
+	return nameOf(peer.PeerCertificates[0])
+}
+
+// nameOf returns the guest that a certificate names.
+func nameOf(c *x509.Certificate) (string, error) {
+	uris := c.URIs
 	if len(uris) != 1 {
 		return "", fmt.Errorf("%w: it has %d URIs, want 1", ErrNoGuest, len(uris))
 	}

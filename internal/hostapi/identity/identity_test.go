@@ -175,6 +175,34 @@ func TestRefusedClients(t *testing.T) {
 	}
 }
 
+// The daemon names the guest of an expired certificate, but not one that somebody else
+// has signed.
+func TestCheckExpired(t *testing.T) {
+	a, other := open(t, t.TempDir()), open(t, t.TempDir())
+	roots := x509.NewCertPool()
+	roots.AddCert(a.cert)
+	for _, c := range []struct {
+		signer *Authority
+		after  time.Duration
+		want   string
+	}{
+		{a, -time.Minute, "certificate of guest node1 expired on " + time.Now().Add(-time.Minute).UTC().Format(time.DateOnly) + "; run unnest hostd enroll node1"},
+		{other, -time.Minute, ""},
+		{a, time.Minute, ""},
+	} {
+		x := template("node1", c.after)
+		x.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+		x.URIs = []*url.URL{guestURI("node1")}
+		creds, err := c.signer.sign(x)
+		pair := pairOf(t, creds, err)
+		_, serverErr, _ := handshake(t, a, &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}})
+		got := CheckExpired(serverErr, roots)
+		if (got == nil) != (c.want == "") || got != nil && (!errors.Is(got, ErrExpired) || !strings.Contains(got.Error(), c.want)) {
+			t.Errorf("got %v, want %q", got, c.want)
+		}
+	}
+}
+
 func TestServerOfAnotherLab(t *testing.T) {
 	a, other := open(t, t.TempDir()), open(t, t.TempDir())
 	c, err := a.Issue("node1")

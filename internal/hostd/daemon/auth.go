@@ -76,6 +76,11 @@ func (d *daemon) identify(ctx context.Context) (client, error) {
 	case identity.Fingerprint(info.State.PeerCertificates[0]) != c.record.CertificateSHA256:
 		return c, status.Errorf(codes.Unauthenticated, "the certificate is not that of the present guest %s", name)
 	}
+	certificate := info.State.PeerCertificates[0]
+	if time.Now().After(certificate.NotAfter) {
+		return c, status.Error(codes.Unauthenticated, identity.Expired(certificate).Error())
+	}
+	d.expiries.see(c.record.CertificateSHA256, certificate)
 	return c, nil
 }
 

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -145,12 +146,16 @@ func (c *limitedConn) Close() error {
 type guestCredentials struct {
 	credentials.TransportCredentials
 	daemon *daemon
+	roots  *x509.CertPool
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (g guestCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := g.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
+		if expired := identity.CheckExpired(err, g.roots); expired != nil {
+			g.daemon.logs.of("").Warn("refuse", "peer", raw.RemoteAddr(), "error", expired)
+		}
 		return nil, nil, err
 	}
 	if t, ok := info.(credentials.TLSInfo); ok {
@@ -163,7 +168,7 @@ func (g guestCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.A
 
 // Clone implements credentials.TransportCredentials.
 func (g guestCredentials) Clone() credentials.TransportCredentials {
-	return guestCredentials{g.TransportCredentials.Clone(), g.daemon}
+	return guestCredentials{g.TransportCredentials.Clone(), g.daemon, g.roots}
 }
 
 func (d *daemon) admitConnection(raw net.Conn, s tls.ConnectionState) error {

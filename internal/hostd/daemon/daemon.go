@@ -95,6 +95,7 @@ type daemon struct {
 	launch   func(*guest) // starts its run
 	since    time.Time
 	logs     *guestLogs
+	expiries *expiries
 	serving  context.Context // of requests; ends before the guests' runs
 	stopping atomic.Bool
 
@@ -168,7 +169,7 @@ func serverTLS(stateDir string, ip netip.Addr) (*tls.Config, error) {
 func newDaemon(c Config) (*daemon, error) {
 	m := metrics.New()
 	d := &daemon{
-		config: c, metrics: m, since: time.Now(), logs: &guestLogs{base: c.Logger, logs: map[string]*slog.Logger{}},
+		config: c, metrics: m, since: time.Now(), expiries: newExpiries(), logs: &guestLogs{base: c.Logger, logs: map[string]*slog.Logger{}},
 		tenants: map[string]*tenant{}, guests: map[string]*guest{}, rates: map[string]*rate.Limiter{},
 		host: &host{metrics: m, panics: newLimitedLog(c.Logger), ports: &ports{log: c.Logger}, segments: segments.New(c.Logger), shares: shares.New(c.Logger)},
 	}
@@ -227,7 +228,7 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 		})
 	}
 	server := grpc.NewServer(
-		grpc.Creds(guestCredentials{credentials.NewTLS(tlsConfig), d}),
+		grpc.Creds(guestCredentials{credentials.NewTLS(tlsConfig), d, tlsConfig.ClientCAs}),
 		grpc.UnaryInterceptor(d.authenticate),
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: pingInterval, Timeout: pingTime}),

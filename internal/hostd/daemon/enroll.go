@@ -54,7 +54,7 @@ func Enroll(stateDir string, p policy.Policy, guest, out string) error {
 		}
 	}
 	// The plugin must not find a key that the daemon does not know.
-	if err := writeJSON(RecordPath(stateDir, guest), GuestRecord{Name: guest, CertificateSHA256: credentials.Fingerprint}); err != nil {
+	if err := writeJSON(RecordPath(stateDir, guest), GuestRecord{Name: guest, CertificateSHA256: credentials.Fingerprint, CertificateExpires: credentials.Expires}); err != nil {
 		return errors.Join(fmt.Errorf("enroll guest %s: %w", guest, err), removeAll(written))
 	}
 	return nil

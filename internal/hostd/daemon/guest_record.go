@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strconv"
+	"time"
 
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostd/policy"
@@ -35,7 +36,8 @@ type GuestRecord struct {
 	Pool    int      `json:"pool"`              // warm NICs to keep
 	// CertificateSHA256 is the fingerprint of the certificate issued to this
 	// guest (identity.Credentials). An earlier guest of the same name has another.
-	CertificateSHA256 string `json:"certificate_sha256"`
+	CertificateSHA256  string    `json:"certificate_sha256"`
+	CertificateExpires time.Time `json:"certificate_expires,omitzero"` // zero: known once the guest has called
 	// NICs are the NICs that the guest has from its start. They may send from their
 	// own addresses only, and no pod gets these.
 	NICs []BootNIC `json:"nics,omitempty"`
@@ -138,7 +140,9 @@ func readRecord(stateDir, guest string, configured []policy.Guest) (GuestRecord,
 	}
 	for _, c := range configured {
 		if c.Name == guest {
+			expires := r.CertificateExpires
 			r = configuredRecord(c, r.CertificateSHA256)
+			r.CertificateExpires = expires
 		}
 	}
 	if err := r.check(); err != nil {

@@ -77,6 +77,7 @@ func (d *daemon) watchGuests(ctx context.Context, scanned func()) {
 	logged := map[string]string{} // the last error of each guest, to log it once
 	for first := true; first || wait(ctx, scanInterval); first = false {
 		d.scan(ctx, logged)
+		d.warnOfExpiry(time.Now())
 		scanned()
 		if first {
 			d.deleteOrphans()

@@ -62,7 +62,9 @@ func (d *daemon) status(ctx context.Context) status.Status {
 	s.Listen = d.listen
 	d.mu.Unlock()
 	for _, g := range d.all() {
-		s.Guests = append(s.Guests, guestStatus(ctx, g))
+		described := guestStatus(ctx, g)
+		described.CertificateExpires = d.expiries.of(g.record)
+		s.Guests = append(s.Guests, described)
 	}
 	s.Segments = d.host.segments.Status()
 	for _, t := range d.tenants {

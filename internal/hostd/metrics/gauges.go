@@ -45,6 +45,9 @@ var (
 	dropped   = counter("segment_dropped_frames_total", "Frames that a segment has not passed on, by reason.", "tenant,pod,reason")
 )
 
+// expiry is negative after the certificate has expired.
+var expiry = prometheus.NewDesc("unnest_guest_certificate_expiry_seconds", "Seconds until the certificate of a guest expires.", []string{"guest"}, nil)
+
 // Describe implements prometheus.Collector.
 func (g gauges) Describe(c chan<- *prometheus.Desc) { prometheus.DescribeByCollect(g, c) }
 
@@ -58,6 +61,9 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	}
 	s := g.source.Status(ctx)
 	for _, guest := range s.Guests {
+		if !guest.CertificateExpires.IsZero() {
+			c <- prometheus.MustNewConstMetric(expiry, prometheus.GaugeValue, time.Until(guest.CertificateExpires).Seconds(), guest.Name)
+		}
 		if guest.Error != "" {
 			send(up, 0, guest.Name)
 			continue

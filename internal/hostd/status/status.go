@@ -27,20 +27,24 @@ type Status struct {
 	Segments []Segment `json:"segments"` // ordered by tenant and pod
 }
 
-// Guest is one guest. If its VMM does not answer, only Name, Tenant and Error are set.
+// Guest is one guest. If its VMM does not answer, only Name, Tenant, Error and CertificateExpires
+// are set.
 type Guest struct {
-	Name             string  `json:"name"`
-	Tenant           string  `json:"tenant"`
-	Error            string  `json:"error,omitempty"`
-	Awake            bool    `json:"awake"` // its system has called since it booted
-	Slots            int     `json:"slots"`
-	SlotsFree        int     `json:"slots_free"`
-	SlotsQuarantined int     `json:"slots_quarantined"`
-	Pool             int     `json:"pool"`
-	PoolTarget       int     `json:"pool_target"`
-	Attachments      int     `json:"attachments"`
-	NICs             []NIC   `json:"nics"`
-	Shared           []Share `json:"shared,omitempty"` // in no order
+	Name   string `json:"name"`
+	Tenant string `json:"tenant"`
+	Error  string `json:"error,omitempty"`
+	// CertificateExpires is zero if the guest has not called yet, unless the host has
+	// enrolled it.
+	CertificateExpires time.Time `json:"certificate_expires,omitzero"`
+	Awake              bool      `json:"awake"` // its system has called since it booted
+	Slots              int       `json:"slots"`
+	SlotsFree          int       `json:"slots_free"`
+	SlotsQuarantined   int       `json:"slots_quarantined"`
+	Pool               int       `json:"pool"`
+	PoolTarget         int       `json:"pool_target"`
+	Attachments        int       `json:"attachments"`
+	NICs               []NIC     `json:"nics"`
+	Shared             []Share   `json:"shared,omitempty"` // in no order
 }
 
 // NIC is one NIC of a guest.

@@ -1,0 +1,91 @@
+package daemon
+
+import (
+	"crypto/tls"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/identity/identitytest"
+)
+
+// The log names the guest whose certificate has expired.
+func TestExpiredCertificate(t *testing.T) {
+	dir := t.TempDir()
+	d, log := testDaemon(t, dir)
+	c := identitytest.Issue(t, dir, "node1", time.Now().Add(-time.Minute))
+	withRecord(t, dir, c)
+	pair, err := tls.X509KeyPair(c.CertificatePEM, c.KeyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}
+	_, err = dial(t, serveTest(t, d, dir), config).Status(t.Context(), &hostdpb.StatusRequest{})
+	if grpcstatus.Code(err) != codes.Unavailable || strings.Contains(err.Error(), "VMM") {
+		t.Errorf("got %v, want a failed handshake", err)
+	}
+	said := func() bool {
+		return len(log.with("certificate of guest node1 expired on ", "run unnest hostd enroll node1", "peer=")) > 0
+	}
+	for begin := time.Now(); !said(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(begin) > 5*time.Second {
+			t.Fatalf("log does not say that the certificate has expired: %q", log.with(""))
+		}
+	}
+}
+
+// A connection ends when its certificate expires.
+func TestCertificateExpiresOnConnection(t *testing.T) {
+	dir := t.TempDir()
+	d, _ := testDaemon(t, dir)
+	c := identitytest.Issue(t, dir, "node1", time.Now().Add(2*time.Second))
+	withRecord(t, dir, c)
+	pair, err := tls.X509KeyPair(c.CertificatePEM, c.KeyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := dial(t, serveTest(t, d, dir), &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true})
+	for _, want := range []bool{true, false} {
+		_, err := client.Status(t.Context(), &hostdpb.StatusRequest{})
+		if served := strings.Contains(err.Error(), "VMM"); served != want {
+			t.Errorf("served: %v, want %v; error %v", served, want, err)
+		}
+		time.Sleep(time.Until(c.Expires.Add(1500 * time.Millisecond)))
+	}
+}
+
+// Seven days before a certificate expires the log says so, once a day, and the status and
+// the metrics have the date.
+func TestExpiryWarning(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Now()
+	d, log := testDaemon(t, dir)
+	c := identitytest.Issue(t, dir, "node1", now.Add(8*24*time.Hour))
+	r := goodRecord()
+	r.QMP, r.CertificateSHA256, r.CertificateExpires = dir+"/no.qmp", c.Fingerprint, c.Expires
+	if err := WriteRecord(dir, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ hours, want int }{{0, 0}, {23, 0}, {25, 1}, {26, 1}, {50, 2}, {8*24 + 1, 3}} {
+		d.warnOfExpiry(now.Add(time.Duration(c.hours) * time.Hour))
+		if got := len(log.with("level=WARN", "unnest hostd enroll node1", "guest=node1")); got != c.want {
+			t.Errorf("after %d hours: %d warnings, want %d: %q", c.hours, got, c.want, log.lines)
+		}
+	}
+	if len(log.with("has expired")) != 1 {
+		t.Errorf("want one line of the expired certificate: %q", log.lines)
+	}
+	d.guests["node1"] = newGuest(r, d.tenants["default"], d.host, 0, d.config.Logger)
+	d.guests["node1"].err = errUnavailable
+	close(d.guests["node1"].done)
+	if s := d.status(t.Context()); !s.Guests[0].CertificateExpires.Equal(c.Expires) {
+		t.Errorf("status has %v, want %v", s.Guests[0].CertificateExpires, c.Expires)
+	}
+	if text := scrape(d); !strings.Contains(text, `unnest_guest_certificate_expiry_seconds{guest="node1"} 69`) { // 691,199 s
+		t.Error("metrics do not have the expiry")
+	}
+}
