@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -117,6 +118,24 @@ type writerFunc func([]byte)
 func (f writerFunc) Write(p []byte) (int, error) {
 	f(p)
 	return len(p), nil
+}
+
+// The status says until when a guest's certificate is valid, also of a guest that does not run.
+func TestPrintValidity(t *testing.T) {
+	now := time.Now()
+	var out bytes.Buffer
+	if err := printStatus(&out, status.Status{Guests: []status.Guest{
+		{Name: "node1", CertificateExpires: now.Add(48 * time.Hour)}, {Name: "node2", Error: "no answer", CertificateExpires: now.Add(-48 * time.Hour)}, {Name: "node3"},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"until " + now.Add(48*time.Hour).Format(time.DateOnly), "expired " + now.Add(-48*time.Hour).Format(time.DateOnly) + "  no answer", "node3  ",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("got:\n%s\nwant %q", &out, want)
+		}
+	}
 }
 
 // Only a runtime's ID is shortened.
