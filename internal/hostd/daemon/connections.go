@@ -53,16 +53,22 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 	host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
 	accepted := &limitedConn{Conn: c, listener: l, host: host}
-	l.mu.Lock()
-	oldest := l.excess(host)
-	l.pending[host] = append(l.pending[host], accepted)
-	l.total++
-	l.mu.Unlock()
-	if oldest != nil {
+	if oldest := l.add(accepted); oldest != nil {
 		_ = oldest.Close()
 		l.refuse(oldest.RemoteAddr())
 	}
 	return accepted, nil
+}
+
+// add counts a connection as pending. It returns the one to close for it, nil if there is
+// room.
+func (l *limitedListener) add(c *limitedConn) (oldest *limitedConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	oldest = l.excess(c.host)
+	l.pending[c.host] = append(l.pending[c.host], c)
+	l.total++
+	return oldest
 }
 
 // excess returns the connection to close before one more of an address is accepted, nil if
@@ -130,16 +136,22 @@ func (c *limitedConn) leave() {
 
 // Close implements net.Conn.
 func (c *limitedConn) Close() error {
-	c.listener.mu.Lock()
-	if !c.closed {
-		c.closed = true
-		c.leave()
-		if c.expiry != nil {
-			c.expiry.Stop()
-		}
-	}
-	c.listener.mu.Unlock()
+	c.end()
 	return c.Conn.Close()
+}
+
+// end makes the connection count no more.
+func (c *limitedConn) end() {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	if c.closed {
+		return
+	}
+	c.closed = true
+	c.leave()
+	if c.expiry != nil {
+		c.expiry.Stop()
+	}
 }
 
 // guestCredentials admits the connection of a guest at the end of its handshake.

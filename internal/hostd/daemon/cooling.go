@@ -63,18 +63,25 @@ func (f *coolingFile) writeAfter(delay time.Duration) {
 	}
 }
 
+// takeDue reports whether a write was due. None is due afterwards.
+func (f *coolingFile) takeDue() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.due == nil {
+		return false
+	}
+	f.due.Stop()
+	f.due = nil
+	return true
+}
+
 // flush writes the file now, if anything has changed.
 func (f *coolingFile) flush() {
 	f.writing.Lock()
 	defer f.writing.Unlock()
-	f.mu.Lock()
-	due := f.due
-	f.due = nil
-	f.mu.Unlock()
-	if due == nil {
+	if !f.takeDue() {
 		return
 	}
-	due.Stop()
 	if err := writeJSON(f.path, f.read()); err != nil {
 		f.log.Warn("write cooling addresses", "error", err)
 		f.writeAfter(coolingRetry)

@@ -216,9 +216,7 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 	serving, hangUp := context.WithCancel(life)
 	defer hangUp()
 	d.serving = serving
-	d.mu.Lock()
-	d.listen = listener.Addr().String() // the operator may ask already
-	d.mu.Unlock()
+	d.setAddress(listener.Addr())
 	d.launch = func(g *guest) {
 		var own context.Context
 		own, g.stop = context.WithCancelCause(life)
@@ -263,6 +261,20 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 	server.GracefulStop()
 	d.drainPools()
 	return nil
+}
+
+// setAddress records the address for guests. The operator may ask for it already.
+func (d *daemon) setAddress(a net.Addr) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.listen = a.String()
+}
+
+// address returns the address for guests, "" before there is one.
+func (d *daemon) address() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.listen
 }
 
 // notifyReady tells systemd that the daemon is ready: it has taken over the running

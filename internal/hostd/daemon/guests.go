@@ -139,15 +139,20 @@ func (d *daemon) removeMissing(present map[string]bool) {
 				d.config.Logger.Warn("remove guest", "guest", g.record.Name, "error", err)
 				continue
 			}
-			d.mu.Lock()
-			delete(d.guests, g.record.Name)
-			delete(d.rates, g.record.Name)
-			d.logs.forget(g.record.Name)
-			d.mu.Unlock()
+			d.forget(g.record.Name)
 		default:
 			g.stop(errRemoved) // the next scan removes it
 		}
 	}
+}
+
+// forget ends all that the daemon knows of a guest that is gone.
+func (d *daemon) forget(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.guests, name)
+	delete(d.rates, name)
+	d.logs.forget(name)
 }
 
 // remove removes what the host has of a guest that is gone.

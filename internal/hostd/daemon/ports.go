@@ -52,6 +52,13 @@ func (p *ports) table() (*antispoof.Table, error) {
 	return t, nil
 }
 
+// opened returns the packet filter, nil before the first port has opened it.
+func (p *ports) opened() *antispoof.Table {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.filter
+}
+
 // prune removes from the filter the ports of an earlier daemon that no longer exist.
 func prune(t *antispoof.Table) error {
 	all, err := t.Ports()
@@ -241,9 +248,7 @@ func (p *ports) check(port, bridge string, addresses []netip.Addr) error {
 
 // drops returns how many frames the filter has dropped, by reason.
 func (p *ports) drops() map[string]uint64 {
-	p.mu.Lock()
-	t := p.filter
-	p.mu.Unlock()
+	t := p.opened()
 	if t == nil {
 		return nil
 	}

@@ -57,10 +57,7 @@ func (r reporter) Status(ctx context.Context) (s status.Status) {
 }
 
 func (d *daemon) status(ctx context.Context) status.Status {
-	s := status.Status{Version: Version(), Protocol: protocol, Since: d.since}
-	d.mu.Lock()
-	s.Listen = d.listen
-	d.mu.Unlock()
+	s := status.Status{Version: Version(), Protocol: protocol, Since: d.since, Listen: d.address()}
 	for _, g := range d.all() {
 		described := guestStatus(ctx, g)
 		described.CertificateExpires = d.expiries.of(g.record)

@@ -108,17 +108,21 @@ func (t *tenant) stats() (ipam.Stats, int) {
 }
 
 func (t *tenant) releaseAll(guest string) {
-	t.mu.Lock()
-	var gone []string
-	for o := range t.owned {
-		if strings.HasPrefix(o, guest+"/") {
-			gone = append(gone, o)
-		}
-	}
-	t.mu.Unlock()
-	for _, o := range gone {
+	for _, o := range t.of(guest) {
 		t.release(o)
 	}
+}
+
+// of lists the owners that are attachments of a guest.
+func (t *tenant) of(guest string) (owners []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for o := range t.owned {
+		if strings.HasPrefix(o, guest+"/") {
+			owners = append(owners, o)
+		}
+	}
+	return owners
 }
 
 // exhausted names a range without a free address, "" when all have one.

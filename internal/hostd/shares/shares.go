@@ -168,7 +168,19 @@ func (r *Registry) release(tenant, guest string, id share.ID) error {
 
 // set makes the registry say that a guest has exactly these.
 func (r *Registry) set(tenant, guest string, has map[share.ID]bool) (err error) {
+	r.add(tenant, guest, has)
+	for _, id := range r.of(tenant, guest) {
+		if !has[id] {
+			err = errors.Join(err, r.release(tenant, guest, id))
+		}
+	}
+	return err
+}
+
+// add makes the registry say that a guest also has these.
+func (r *Registry) add(tenant, guest string, has map[share.ID]bool) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	for id := range has {
 		i := r.item(tenant, id)
 		if id.Kind == share.Memory && i.memory == nil {
@@ -176,13 +188,6 @@ func (r *Registry) set(tenant, guest string, has map[share.ID]bool) (err error) 
 		}
 		i.guests[guest] = true
 	}
-	r.mu.Unlock()
-	for _, id := range r.of(tenant, guest) {
-		if !has[id] {
-			err = errors.Join(err, r.release(tenant, guest, id))
-		}
-	}
-	return err
 }
 
 // of lists what a guest has.
@@ -240,7 +245,7 @@ func (r *Registry) takeOver(tenant, guest string, found *share.Region) {
 		r.items[at] = &item{found, map[string]bool{guest: true}}
 		return
 	}
-	if known := r.items[at]; known != nil && sameFile(known.memory.File, found.File) {
+	if known := r.items[at]; known != nil && known.memory != nil && sameFile(known.memory.File, found.File) {
 		known.guests[guest] = true
 	}
 	_ = found.File.Close() // nothing was written to it

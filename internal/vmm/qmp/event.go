@@ -75,10 +75,14 @@ func (c *Client) Subscribe(names ...string) *Subscription {
 // Close ends the subscription; a waiting Next returns an error wrapping
 // ErrClosed. It may be called again.
 func (s *Subscription) Close() {
-	s.client.mu.Lock()
-	delete(s.client.subs, s)
-	s.client.mu.Unlock()
+	s.client.unsubscribe(s)
 	s.once.Do(func() { close(s.ended) })
+}
+
+func (c *Client) unsubscribe(s *Subscription) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.subs, s)
 }
 
 // Next waits for an event and returns the oldest. When events were dropped it first
