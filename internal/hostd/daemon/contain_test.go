@@ -9,13 +9,16 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostd/hotplug"
+	"unnest/internal/netdev/antispoof"
 	"unnest/internal/vmm"
 )
 
@@ -144,5 +147,49 @@ func TestPanicOfHTTP(t *testing.T) {
 	}
 	if text := scrape(d); !strings.Contains(text, "unnest_hostd_panics_total") { // the scrape reads the status too
 		t.Errorf("no metrics:\n%s", text)
+	}
+}
+
+// Code of a VMM that panics ends the run of its guest, and code that panics with a lock held
+// ends its request: the next request is served.
+func TestPanicOfVMM(t *testing.T) {
+	for _, call := range []string{"Devices", "Next"} {
+		t.Run(call, func(t *testing.T) {
+			dir := t.TempDir()
+			d, log := testDaemon(t, dir)
+			d.config.UnplugTimeout = time.Second
+			var ofVMM, ofPorts atomic.Bool
+			d.host.dial = func(context.Context, GuestRecord) (vmm.VMM, error) {
+				v := newFakeVMM(2)
+				v.broken = func(called string) {
+					if called == call && !ofVMM.Swap(true) {
+						panic("bug in " + call)
+					}
+				}
+				return v, nil
+			}
+			d.host.ports.open = func() (*antispoof.Table, error) { // called with the lock of ports held
+				if !ofPorts.Swap(true) {
+					panic("bug in ports")
+				}
+				return nil, errors.New("no packet filter")
+			}
+			config, c := issue(t, dir, "node1")
+			withRecord(t, dir, c)
+			client := dial(t, serveTest(t, d, dir), config)
+			var err error
+			for range 3 {
+				_, err = client.AttachNIC(t.Context(), &hostdpb.AttachNICRequest{ContainerId: "c", Interface: "eth0"})
+			}
+			if err == nil || !strings.Contains(err.Error(), "no packet filter") {
+				t.Errorf("after the panics: got %v, want the answer of the ports", err)
+			}
+			if s, err := client.Status(t.Context(), &hostdpb.StatusRequest{}); err != nil || s.GetSlotsTotal() != 2 {
+				t.Errorf("status after the panics is %v, %v", s, err)
+			}
+			if len(log.with("bug in ports")) != 1 || len(log.with("bug in "+call)) != 1 {
+				t.Errorf("log has not each panic once:\n%s", log.lines)
+			}
+		})
 	}
 }

@@ -46,6 +46,7 @@ import (
 	"unnest/internal/hostd/segments"
 	"unnest/internal/hostd/shares"
 	"unnest/internal/netdev/bridge"
+	"unnest/internal/vmm"
 )
 
 const (
@@ -107,6 +108,7 @@ type daemon struct {
 
 // host is what all guests of the host share.
 type host struct {
+	dial     func(context.Context, GuestRecord) (vmm.VMM, error)
 	metrics  *metrics.Metrics
 	panics   *slog.Logger
 	ports    *ports
@@ -171,7 +173,7 @@ func newDaemon(c Config) (*daemon, error) {
 	d := &daemon{
 		config: c, metrics: m, since: time.Now(), expiries: newExpiries(), logs: &guestLogs{base: c.Logger, logs: map[string]*slog.Logger{}},
 		tenants: map[string]*tenant{}, guests: map[string]*guest{}, rates: map[string]*rate.Limiter{},
-		host: &host{metrics: m, panics: newLimitedLog(c.Logger), ports: &ports{log: c.Logger}, segments: segments.New(c.Logger), shares: shares.New(c.Logger)},
+		host: &host{dial: dialVMM, metrics: m, panics: newLimitedLog(c.Logger), ports: &ports{log: c.Logger}, segments: segments.New(c.Logger), shares: shares.New(c.Logger)},
 	}
 	m.Read(reporter{d})
 	for _, t := range c.Policy.Tenants {
@@ -222,7 +224,7 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 		own, g.stop = context.WithCancelCause(life)
 		running.Go(func() {
 			g.run(own)
-			d.leaveSegments(own, g)
+			d.host.try("leave segments", func() { d.leaveSegments(own, g) })
 		})
 	}
 	server := grpc.NewServer(
@@ -297,6 +299,6 @@ func (d *daemon) drainPools() {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, g := range d.all() {
-		wg.Go(func() { g.drainPool(ctx) })
+		wg.Go(func() { d.host.try("drain pool", func() { g.drainPool(ctx) }) })
 	}
 }

@@ -63,7 +63,7 @@ type guest struct {
 
 func newGuest(r GuestRecord, t *tenant, h *host, unplugTime time.Duration, log *slog.Logger) *guest {
 	return &guest{
-		record: r, tenant: t, host: h, unplugTime: unplugTime, log: log.With("guest", r.Name), dial: dialVMM,
+		record: r, tenant: t, host: h, unplugTime: unplugTime, log: log.With("guest", r.Name), dial: h.dial,
 		inbox: make(chan func(context.Context)), ready: make(chan struct{}), done: make(chan struct{}),
 		waiting: map[hotplug.RequestID]func(hotplug.Reply){},
 	}
@@ -105,12 +105,20 @@ func (g *guest) serve(ctx context.Context) error {
 		return err
 	}
 	g.log.Info("take over", "attachments", g.nics.count(), "total", time.Since(begin))
-	wg.Go(func() { g.forward(ctx) })
+	failed := make(chan error, 1)
+	wg.Go(func() {
+		failed <- g.host.contain("events of guest "+g.record.Name, func() error { g.forward(ctx); return nil })
+	})
 	close(g.ready)
 	for {
 		select {
 		case f := <-g.inbox:
 			f(ctx)
+		case err := <-failed:
+			if err != nil {
+				return err
+			}
+			failed = nil // the connection has ended
 		case <-g.vmm.Done():
 			return g.vmm.Err()
 		case <-ctx.Done():

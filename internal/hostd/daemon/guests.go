@@ -76,11 +76,11 @@ func (d *daemon) watchGuests(ctx context.Context, scanned func()) {
 	}
 	logged := map[string]string{} // the last error of each guest, to log it once
 	for first := true; first || wait(ctx, scanInterval); first = false {
-		d.scan(ctx, logged)
-		d.warnOfExpiry(time.Now())
+		d.host.try("scan", func() { d.scan(ctx, logged) })
+		d.host.try("warn of expiry", func() { d.warnOfExpiry(time.Now()) })
 		scanned()
 		if first {
-			d.deleteOrphans()
+			d.host.try("delete orphans", d.deleteOrphans)
 		}
 	}
 }

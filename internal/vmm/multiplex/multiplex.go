@@ -13,6 +13,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -44,17 +45,26 @@ func New[R any](conn net.Conn, peer string, closed error) *Conn[R] {
 }
 
 // Start calls receive, which reads and handles one message, in a goroutine until
-// it returns an error. The error ends the connection.
+// it returns an error. The error ends the connection, and so does a panic.
 func (c *Conn[R]) Start(receive func() error) {
 	go func() {
 		defer close(c.idle)
 		for {
-			if err := receive(); err != nil {
+			if err := contain(receive); err != nil {
 				c.fail(err)
 				return
 			}
 		}
 	}()
+}
+
+func contain(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return f()
 }
 
 // Done is closed when the connection has ended.
