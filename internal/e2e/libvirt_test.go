@@ -24,12 +24,13 @@ import (
 // A domain of a real libvirtd is a guest. Its pods get their NICs through libvirt, and keep
 // them when the daemon is killed.
 func TestLibvirt(t *testing.T) {
-	const mac, tenantMAC, address, own = "52:54:00:00:00:02", "52:54:00:00:00:03", "10.200.0.99", "10.201.0.99"
+	const mac, tenantMAC, address, tenantAddress = "52:54:00:00:00:02", "52:54:00:00:00:03", "10.200.0.99", "10.201.0.99"
+	const ports, own = 6, 2 // root ports of the domain, and those that its own NICs take
 	var libvirtd *libvirttest.Daemon
 	n := newNodes(t, func(f *fleet.Fleet) {
 		libvirtd = libvirttest.Start(t, f.Lab.HostNS())
 		f.Policy.Guests = []policy.Guest{{
-			Name: "domain", Tenant: fleet.Tenant, Index: 77, Pool: 1, Addresses: []netip.Addr{netip.MustParseAddr(own)},
+			Name: "domain", Tenant: fleet.Tenant, Index: 77, Pool: 1, Addresses: []netip.Addr{netip.MustParseAddr(tenantAddress)},
 			Libvirt: &policy.Domain{Socket: libvirtd.Socket, Domain: "domain"},
 		}}
 	})
@@ -51,7 +52,7 @@ func TestLibvirt(t *testing.T) {
 	seed, err := guest.Seed{
 		Hostname: "domain", HostKey: hostKey, Authorized: signer.PublicKey(), Files: files,
 		Interfaces: []guest.Interface{
-			{MAC: mac, Name: "mgmt", Address: address + "/24"}, {MAC: tenantMAC, Name: "eth0", Address: own + "/16", Gateway: lab.TenantGateway},
+			{MAC: mac, Name: "mgmt", Address: address + "/24"}, {MAC: tenantMAC, Name: "eth0", Address: tenantAddress + "/16", Gateway: lab.TenantGateway},
 		},
 	}.Archive()
 	n.check(err)
@@ -69,7 +70,7 @@ func TestLibvirt(t *testing.T) {
 	}))
 	libvirtd.Boot(libvirttest.Domain{
 		Name: "domain", Kernel: n.image.Kernel, Initrd: n.image.Initrd, Root: n.image.Root, Seed: path,
-		Command: "console=ttyS0 quiet panic=-1 net.ifnames=0", Ports: 6,
+		Command: "console=ttyS0 quiet panic=-1 net.ifnames=0", Ports: ports,
 		NICs: []libvirttest.NIC{{TAP: "lvmgmt", MAC: mac}, {TAP: "lvtenant", MAC: tenantMAC}},
 	})
 	key, err := ssh.NewPublicKey(hostKey.Public())
@@ -81,6 +82,9 @@ func TestLibvirt(t *testing.T) {
 	})
 	t.Cleanup(func() { m.ssh.Close() })
 
+	if s := n.guestStatus("domain"); s.Slots != ports || s.SlotsForeign != own || s.SlotsQuarantined != 0 || s.SlotsFree != ports-own {
+		t.Errorf("got %+v, want %d slots, %d with the domain's own NICs, and the others free", s, ports, own)
+	}
 	first := m.pod("p1", nil)[0]
 	m.wantReach("p1", gateway, true)
 	n.eventually("the pool is full", func() bool { return n.guestStatus("domain").Pool == 1 })
@@ -98,6 +102,17 @@ func TestLibvirt(t *testing.T) {
 	m.wantReach("p2", gateway, true)
 	m.pod("p3", map[string]any{"mode": "trunk"})
 	m.wantReach("p3", gateway, true)
+
+	// No pod gets a port of the domain's own NICs.
+	m.pod("p4", nil)
+	m.pod("p5", nil)
+	m.run("ip netns add p6")
+	_, err = m.brfusion("ADD", "p6", nil)
+	wantCode(t, "ADD without a free port", err, 11, "domain domain has 0 free root ports: add <controller type='pci' model='pcie-root-port'/>")
+	wantCode(t, "ADD without a free port", err, 11, "no free NIC slot of 6 (2 with other devices")
+	if s := n.guestStatus("domain"); s.SlotsForeign != own || s.SlotsQuarantined != 0 || s.SlotsFree+s.Pool != 0 {
+		t.Errorf("got %+v, want no slot free, and %d with the domain's own NICs", s, own)
+	}
 
 	// A stopped domain has no attachments and leaves no TAP.
 	libvirtd.Virsh("destroy", "domain")

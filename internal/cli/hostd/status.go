@@ -47,14 +47,14 @@ func printStatus(out io.Writer, s status.Status) error {
 	for _, t := range s.Tenants {
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\n", t.Name, t.Bridge, t.Attachments, t.AddressesInUse, t.AddressesCooling)
 	}
-	fmt.Fprintln(w, "\nGUEST\tTENANT\tCERTIFICATE\tATTACHMENTS\tSLOTS FREE\tPOOL\tQUARANTINED")
+	fmt.Fprintln(w, "\nGUEST\tTENANT\tCERTIFICATE\tATTACHMENTS\tSLOTS FREE\tPOOL\tOTHER DEVICES\tQUARANTINED")
 	for _, g := range s.Guests {
 		if g.Error != "" {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", g.Name, g.Tenant, validity(g.CertificateExpires), g.Error)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d of %d\t%d of %d\t%d\n",
-			g.Name, g.Tenant, validity(g.CertificateExpires), g.Attachments, g.SlotsFree, g.Slots, g.Pool, g.PoolTarget, g.SlotsQuarantined)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d of %d\t%d of %d\t%d\t%d\n",
+			g.Name, g.Tenant, validity(g.CertificateExpires), g.Attachments, g.SlotsFree, g.Slots, g.Pool, g.PoolTarget, g.SlotsForeign, g.SlotsQuarantined)
 	}
 	fmt.Fprintln(w, "\nGUEST\tSLOT\tSTATE\tCONTAINER\tINTERFACE\tMAC\tADDRESSES")
 	for _, g := range s.Guests {
@@ -63,8 +63,12 @@ func printStatus(out io.Writer, s status.Status) error {
 			if n.VLAN > 0 {
 				slot = fmt.Sprintf("VLAN %d", n.VLAN)
 			}
+			state := n.State
+			if n.Device != "" {
+				state = "used by " + n.Device
+			}
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-				g.Name, slot, n.State, shortID(n.Container), n.Interface, n.MAC, strings.Join(n.Addresses, " "))
+				g.Name, slot, state, shortID(n.Container), n.Interface, n.MAC, strings.Join(n.Addresses, " "))
 		}
 	}
 	printSegments(w, s.Segments)

@@ -58,7 +58,7 @@ func (n *nics) attach(ctx context.Context, w wantedNIC, answer func(attached, er
 	}
 	n.request(ctx, event, func(r hotplug.Reply) {
 		done := attached{addresses: chosen, warm: n.plug.warm(), steps: n.plug.steps}
-		err := r.Err
+		err := n.explain(r.Err)
 		switch {
 		case err != nil:
 		case w.trunk:

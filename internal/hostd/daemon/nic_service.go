@@ -229,7 +229,7 @@ func (t *tenant) limited(s status.Guest, allocate bool) string {
 		return err.Error()
 	}
 	if s.SlotsFree+s.Pool == 0 { // a warm NIC makes room
-		return fmt.Sprintf("no free NIC slot of %d (%d quarantined)", s.Slots, s.SlotsQuarantined)
+		return fmt.Sprintf("no free NIC slot of %d (%d with other devices, %d quarantined)", s.Slots, s.SlotsForeign, s.SlotsQuarantined)
 	}
 	if allocate {
 		return exhausted(stats)

@@ -48,6 +48,15 @@ func (n *nics) fed(ctx context.Context) {
 	n.refillAfter(ctx, refillQuiet)
 }
 
+// explain says how to give a domain more slots, if err is that it has none left.
+func (n *nics) explain(err error) error {
+	if n.record.Libvirt == nil || !errors.As(err, new(*hotplug.NoFreeSlotError)) {
+		return err
+	}
+	return fmt.Errorf("domain %s has 0 free root ports: add <controller type='pci' model='pcie-root-port'/> to its definition for each further pod, "+
+		"and start it again: %w", n.record.Libvirt.Name, err)
+}
+
 // request is that of guest, for the NICs.
 func (n *nics) request(ctx context.Context, event func(hotplug.RequestID) hotplug.Event, reply func(hotplug.Reply)) {
 	n.asked = time.Now()
@@ -112,7 +121,11 @@ func (n *nics) performAction(ctx context.Context, action hotplug.Action) hotplug
 	case hotplug.NetdevAdd:
 		return n.plug.do(a.Occupant, hotplug.StepNetdev, func() error { return n.addNetdev(bound, a) })
 	case hotplug.DeviceAdd:
-		return n.plug.do(a.Occupant, hotplug.StepDevice, func() error { return n.addDevice(bound, a) })
+		e := n.plug.do(a.Occupant, hotplug.StepDevice, func() error { return n.addDevice(bound, a) })
+		if failed, ok := e.(hotplug.PlugFailed); ok && !failed.Uncertain {
+			n.after(ctx, 0, n.repair) // others may have plugged a device into the slot
+		}
+		return e
 	case hotplug.Connect:
 		begin := time.Now()
 		err := n.connect(a)

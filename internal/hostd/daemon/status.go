@@ -16,7 +16,7 @@ func (g *guest) status() status.Guest {
 	n := g.nics
 	s := status.Guest{
 		Name: g.record.Name, Tenant: g.tenant.Name, Awake: g.awake.Load(), Slots: g.vmm.Slots(),
-		PoolTarget: min(g.record.Pool, g.vmm.Slots()), Attachments: n.count(), Shared: g.shares.devices.Status(g.shares.state),
+		Attachments: n.count(), Shared: g.shares.devices.Status(g.shares.state),
 	}
 	for _, slot := range n.state.Slots() {
 		switch slot.Status {
@@ -24,6 +24,9 @@ func (g *guest) status() status.Guest {
 			s.SlotsFree++
 		case hotplug.Quarantined:
 			s.SlotsQuarantined++
+		case hotplug.Foreign:
+			s.SlotsForeign++
+			s.NICs = append(s.NICs, status.NIC{Slot: slot.Slot, State: slot.Status.String(), Device: slot.Device})
 		case hotplug.Warm:
 			s.Pool++
 		}
@@ -31,6 +34,7 @@ func (g *guest) status() status.Guest {
 			s.NICs = append(s.NICs, status.NIC{Slot: slot.Slot, State: "trunk", MAC: slot.MAC(g.record.macPrefix())})
 		}
 	}
+	s.PoolTarget = min(g.record.Pool, s.Slots-s.SlotsForeign)
 	for _, nic := range n.list() {
 		state := strings.ToLower(strings.TrimPrefix(nic.GetState().String(), "NIC_STATE_"))
 		s.NICs = append(s.NICs, status.NIC{

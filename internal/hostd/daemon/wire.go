@@ -58,10 +58,10 @@ func networkName(name string) (string, error) {
 	return name, nil
 }
 
-// list describes what is in the guest's slots, and its VLANs.
+// list describes the NICs in the guest's slots, and its VLANs.
 func (n *nics) list() (nics []*hostdpb.NIC) {
 	for _, s := range n.state.Slots() {
-		if s.Device != "" && s.Key.Kind != attachment.Trunk {
+		if s.Device != "" && s.Status != hotplug.Foreign && s.Key.Kind != attachment.Trunk {
 			nics = append(nics, n.describe(s))
 		}
 	}
@@ -71,14 +71,11 @@ func (n *nics) list() (nics []*hostdpb.NIC) {
 	return nics
 }
 
-// describe returns a slot that is not free in the form of the protocol.
+// describe returns a slot with a NIC in the form of the protocol.
 func (n *nics) describe(s hotplug.Slot) *hostdpb.NIC {
 	nic := &hostdpb.NIC{
 		ContainerId: s.Key.Owner, Interface: s.Key.Name, Slot: uint32(s.Slot), State: states[s.Status],
-		Mtu: uint32(n.tenant.MTU),
-	}
-	if s.Generation > 0 { // otherwise the device is not ours
-		nic.Mac = s.MAC(n.record.macPrefix())
+		Mtu: uint32(n.tenant.MTU), Mac: s.MAC(n.record.macPrefix()),
 	}
 	r := s.Record
 	switch {

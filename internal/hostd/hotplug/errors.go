@@ -31,6 +31,7 @@ type NoFreeSlotError struct {
 	Slots       int  // all
 	Unplugging  int  // may become free soon
 	Quarantined int  // may become free when the guest gives them up or ends
+	Foreign     int  // have devices that this machine did not plug
 	Shares      bool // the slots are ports for volumes and shared memory
 }
 
@@ -40,8 +41,8 @@ func (e *NoFreeSlotError) Error() string {
 	if e.Shares {
 		slot, device = "port for volumes and shared memory", "a volume"
 	}
-	return fmt.Sprintf("no free %s of %d (%d unplugging, %d quarantined): detach %s or start the guest with more",
-		slot, e.Slots, e.Unplugging, e.Quarantined, device)
+	return fmt.Sprintf("no free %s of %d (%d with other devices, %d unplugging, %d quarantined): detach %s or start the guest with more root ports",
+		slot, e.Slots, e.Foreign, e.Unplugging, e.Quarantined, device)
 }
 
 // PlugError ends an Attach because a step of the plug failed. The steps before

@@ -109,7 +109,7 @@ type GuestReset struct{}
 //
 // Plugs under way are left alone. Devices and TAPs that no slot accounts for
 // are taken over when they have an owner and removed when they do not. A
-// foreign device in a slot quarantines the slot and is never touched.
+// foreign device keeps its slot from being used and is never touched.
 //
 // Read QEMU's devices from QEMU's object tree, not by query-pci: after a reset
 // query-pci shows empty slots until the firmware has numbered the buses.

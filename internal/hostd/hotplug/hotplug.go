@@ -177,11 +177,12 @@ const (
 	Unplugging                // the guest has been asked to give the device up
 	Quarantined               // the guest did not give the device up: the port is taken, a NIC has no TAP
 	Cooling                   // no device, but the guest may still eject the next one: see the package comment
+	Foreign                   // the port has a device that this machine did not plug, such as a disk of the guest
 )
 
 // String gives the status in lower case.
 func (s Status) String() string {
-	return [...]string{"free", "plugging", "warm", "connecting", "plugged", "unplugging", "quarantined", "cooling"}[s]
+	return [...]string{"free", "plugging", "warm", "connecting", "plugged", "unplugging", "quarantined", "cooling", "foreign"}[s]
 }
 
 // Slot is one slot of the guest and its occupant.

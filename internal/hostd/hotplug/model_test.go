@@ -56,7 +56,7 @@ func (w *world) finish() {
 		w.failf("left over: TAPs %v, netdevs %v, connected %v", w.taps, w.netdevs, w.linked)
 	}
 	for _, s := range w.state.Slots() {
-		if s.Status != Free && s.Status != Quarantined {
+		if s.Status != Free && s.Status != Quarantined && (s.Status != Foreign || s.Device != "usb1") {
 			w.failf("slot %d is %s in the end", s.Slot, s.Status)
 		}
 	}

@@ -127,7 +127,7 @@ func (m *machine) observe(s *Slot, seen *sighting) {
 // removed the generations up to used.
 func (m *machine) adopt(s *Slot, seen *sighting, used uint32) {
 	if len(seen.devices) == 0 {
-		s.Status, s.Device = Quarantined, seen.foreign[0]
+		s.Status, s.Device = Foreign, seen.foreign[0]
 		return
 	}
 	s.Generation = slices.Max(slices.Collect(maps.Keys(seen.devices)))

@@ -92,6 +92,8 @@ func (m *machine) noFreeSlot() error {
 			err.Unplugging++
 		case Quarantined:
 			err.Quarantined++
+		case Foreign:
+			err.Foreign++
 		}
 	}
 	return err

@@ -109,7 +109,7 @@ func (e DeviceDeleted) apply(m *machine) {
 // that this state never saw.
 func (m *machine) deleted(s *Slot) {
 	m.reportLost(s, false)
-	if s.Status != Quarantined || m.config.Shares {
+	if s.Status != Foreign && (s.Status != Quarantined || m.config.Shares) {
 		m.tearDown(s)
 	}
 	m.failAttach(s, ErrDeviceLost)

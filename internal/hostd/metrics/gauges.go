@@ -73,6 +73,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 		send(slots, uint64(guest.Slots), guest.Name, "all")
 		send(slots, uint64(guest.SlotsFree), guest.Name, "free")
 		send(slots, uint64(guest.SlotsQuarantined), guest.Name, "quarantined")
+		send(slots, uint64(guest.SlotsForeign), guest.Name, "foreign")
 		send(pool, uint64(guest.Pool), guest.Name)
 		send(target, uint64(guest.PoolTarget), guest.Name)
 	}

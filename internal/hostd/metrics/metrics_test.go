@@ -20,7 +20,7 @@ type fakeSource struct{}
 func (fakeSource) Status(context.Context) status.Status {
 	return status.Status{
 		Guests: []status.Guest{
-			{Name: "node1", Tenant: "shop", Slots: 4, SlotsFree: 2, SlotsQuarantined: 1, Pool: 1, PoolTarget: 2, Attachments: 3},
+			{Name: "node1", Tenant: "shop", Slots: 4, SlotsFree: 2, SlotsQuarantined: 1, SlotsForeign: 3, Pool: 1, PoolTarget: 2, Attachments: 3},
 			{Name: "node2", Tenant: "shop", Error: "no answer"},
 		},
 		Tenants: []status.Tenant{{Name: "shop", AddressesInUse: 5, AddressesCooling: 6, Segments: 1}},
@@ -56,6 +56,7 @@ unnest_hostd_attachments{guest="node1",tenant="shop"} 3
 unnest_hostd_slots{guest="node1",state="all"} 4
 unnest_hostd_slots{guest="node1",state="free"} 2
 unnest_hostd_slots{guest="node1",state="quarantined"} 1
+unnest_hostd_slots{guest="node1",state="foreign"} 3
 unnest_hostd_pool_nics{guest="node1"} 1
 unnest_hostd_pool_target{guest="node1"} 2
 unnest_hostd_guest_up{guest="node1"} 1

@@ -40,6 +40,7 @@ type Guest struct {
 	Slots              int       `json:"slots"`
 	SlotsFree          int       `json:"slots_free"`
 	SlotsQuarantined   int       `json:"slots_quarantined"`
+	SlotsForeign       int       `json:"slots_foreign"` // with devices that the daemon did not plug, such as a disk
 	Pool               int       `json:"pool"`
 	PoolTarget         int       `json:"pool_target"`
 	Attachments        int       `json:"attachments"`
@@ -47,11 +48,12 @@ type Guest struct {
 	Shared             []Share   `json:"shared,omitempty"` // in no order
 }
 
-// NIC is one NIC of a guest.
+// NIC is one NIC of a guest, or another device in a slot.
 type NIC struct {
 	Slot      int      `json:"slot,omitempty"`
 	VLAN      int      `json:"vlan,omitempty"`
-	State     string   `json:"state"`
+	State     string   `json:"state"`            // "foreign": it is another device
+	Device    string   `json:"device,omitempty"` // the VMM's name of a foreign device
 	Container string   `json:"container,omitempty"`
 	Interface string   `json:"interface,omitempty"`
 	Network   string   `json:"network,omitempty"`
