@@ -112,6 +112,7 @@ type host struct {
 	metrics  *metrics.Metrics
 	panics   *slog.Logger
 	ports    *ports
+	networks *bridge.Filter
 	segments *segments.Registry
 	shares   *shares.Registry
 }
@@ -173,7 +174,7 @@ func newDaemon(c Config) (*daemon, error) {
 	d := &daemon{
 		config: c, metrics: m, since: time.Now(), expiries: newExpiries(), logs: &guestLogs{base: c.Logger, logs: map[string]*slog.Logger{}},
 		tenants: map[string]*tenant{}, guests: map[string]*guest{}, rates: map[string]*rate.Limiter{},
-		host: &host{dial: dialVMM, metrics: m, panics: newLimitedLog(c.Logger), ports: &ports{log: c.Logger}, segments: segments.New(c.Logger), shares: shares.New(c.Logger)},
+		host: &host{dial: dialVMM, metrics: m, panics: newLimitedLog(c.Logger), ports: newPorts(c.Logger), segments: segments.New(c.Logger), shares: shares.New(c.Logger)},
 	}
 	m.Read(reporter{d})
 	for _, t := range c.Policy.Tenants {
@@ -189,10 +190,16 @@ func newDaemon(c Config) (*daemon, error) {
 // buildNetworks creates the bridges that have gateways in the policy, and separates the
 // tenants' bridges. They stay when the daemon ends, because the pods' NICs are on them.
 func (d *daemon) buildNetworks() error {
-	if all := networks(d.config.Policy); all != nil {
-		return bridge.Ensure(all)
+	all := networks(d.config.Policy)
+	if all == nil {
+		return nil
 	}
-	return nil
+	f, err := bridge.Open(bridge.Tenants)
+	if err != nil {
+		return err
+	}
+	d.host.networks = f
+	return f.Ensure(all)
 }
 
 // networks returns the networks of all tenants, or nil when there is nothing to do: for a
@@ -242,6 +249,7 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 	)
 	hostdpb.RegisterHostDaemonServer(server, d)
 	running.Go(func() { d.followSegments(ctx) })
+	running.Go(func() { d.watchFilters(ctx) })
 	scanned := make(chan struct{})
 	running.Go(func() { d.watchGuests(ctx, sync.OnceFunc(func() { close(scanned) })) })
 	failed := make(chan error, 1)

@@ -24,9 +24,15 @@ import (
 type ports struct {
 	log  *slog.Logger
 	open func() (*antispoof.Table, error) // nil: antispoof.Open
+	// made passes the packet filter on, once it is open.
+	made chan *antispoof.Table
 
 	mu     sync.Mutex
 	filter *antispoof.Table // nil until the first port opens it
+}
+
+func newPorts(log *slog.Logger) *ports {
+	return &ports{log: log, made: make(chan *antispoof.Table, 1)}
 }
 
 // table returns the packet filter. The first port opens it: a daemon without guests
@@ -49,6 +55,10 @@ func (p *ports) table() (*antispoof.Table, error) {
 		return nil, errors.Join(err, t.Close())
 	}
 	p.filter = t
+	select {
+	case p.made <- t:
+	default: // no one watches it
+	}
 	return t, nil
 }
 

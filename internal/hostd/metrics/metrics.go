@@ -32,7 +32,14 @@ type Metrics struct {
 	lost     *prometheus.CounterVec
 	refused  prometheus.Counter
 	panics   prometheus.Counter
+	restores *prometheus.CounterVec
 }
+
+// The packet filters of the host.
+const (
+	Antispoof = "antispoof" // of each NIC
+	Tenants   = "tenants"   // between tenants, and from them to the host
+)
 
 // New returns metrics that are all zero.
 func New() *Metrics {
@@ -59,8 +66,15 @@ func New() *Metrics {
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "unnest_hostd_panics_total", Help: "Panics, each of which ended one request or the run of one guest.",
 		}),
+		restores: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "unnest_hostd_filter_restores_total", Help: "Times that another program had changed a packet filter and the daemon restored it; result is error if that failed.",
+		}, []string{"filter", "result"}),
 	}
-	m.registry.MustRegister(m.requests, m.latency, m.attach, m.detach, m.lost, m.refused, m.panics,
+	for _, filter := range []string{Antispoof, Tenants} { // an alert needs the value before the first change
+		m.restores.WithLabelValues(filter, "ok")
+		m.restores.WithLabelValues(filter, "error")
+	}
+	m.registry.MustRegister(m.requests, m.latency, m.attach, m.detach, m.lost, m.refused, m.panics, m.restores,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -94,6 +108,15 @@ func (m *Metrics) RefusedConnection() { m.refused.Inc() }
 
 // Panic counts a panic that was contained.
 func (m *Metrics) Panic() { m.panics.Inc() }
+
+// FilterRestored counts that a packet filter was restored, or not, after a change.
+func (m *Metrics) FilterRestored(filter string, err error) {
+	result := "ok"
+	if err != nil {
+		result = "error"
+	}
+	m.restores.WithLabelValues(filter, result).Inc()
+}
 
 // Source is where the gauges come from.
 type Source interface {

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
@@ -43,6 +46,8 @@ func TestScrape(t *testing.T) {
 	m.Detached("hotplug", time.Now(), errors.New("no code"))
 	m.Lost("node1")
 	m.RefusedConnection()
+	m.FilterRestored(Antispoof, nil)
+	m.FilterRestored(Tenants, errors.New("no"))
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, line := range strings.Split(`unnest_hostd_requests_total{code="OK",verb="AttachNIC"} 1
@@ -52,6 +57,9 @@ unnest_hostd_attach_seconds_count{result="ResourceExhausted",source="plug"} 1
 unnest_hostd_detach_seconds_count{mode="hotplug",result="Unknown"} 1
 unnest_hostd_lost_nics_total{guest="node1"} 1
 unnest_hostd_refused_connections_total 1
+unnest_hostd_filter_restores_total{filter="antispoof",result="ok"} 1
+unnest_hostd_filter_restores_total{filter="antispoof",result="error"} 0
+unnest_hostd_filter_restores_total{filter="tenants",result="error"} 1
 unnest_hostd_attachments{guest="node1",tenant="shop"} 3
 unnest_hostd_slots{guest="node1",state="all"} 4
 unnest_hostd_slots{guest="node1",state="free"} 2
@@ -73,5 +81,43 @@ unnest_hostd_segment_dropped_frames_total{pod="web",reason="spoofed",tenant="sho
 		if !strings.Contains(w.Body.String(), line+"\n") {
 			t.Errorf("the scrape has no line %q", line)
 		}
+	}
+}
+
+// The alerts that we ship use metrics that exist, with values before the first event.
+func TestAlerts(t *testing.T) {
+	rules, err := os.ReadFile("../../../deploy/prometheus/unnest.rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
+		}
+	}
+	if err := yaml.Unmarshal(rules, &file); err != nil {
+		t.Fatal(err)
+	}
+	m := New()
+	m.Read(fakeSource{})
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	alerts := 0
+	for _, g := range file.Groups {
+		for _, r := range g.Rules {
+			names := regexp.MustCompile(`unnest_\w+`).FindAllString(r.Expr, -1)
+			for _, name := range names {
+				if !regexp.MustCompile("(?m)^" + name + "[{ ]").MatchString(w.Body.String()) {
+					t.Errorf("alert %s: there is no metric %s", r.Alert, name)
+				}
+			}
+			if r.Alert == "" || len(names) == 0 {
+				t.Errorf("alert %q has the expression %q", r.Alert, r.Expr)
+			}
+			alerts++
+		}
+	}
+	if alerts < 3 {
+		t.Errorf("%d alerts, want at least 3", alerts)
 	}
 }

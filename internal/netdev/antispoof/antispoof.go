@@ -16,10 +16,10 @@
 package antispoof
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"runtime"
 	"slices"
 	"sync"
 
@@ -27,12 +27,15 @@ import (
 	"github.com/mdlayher/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"unnest/internal/netdev/nft"
 )
 
 // Table is the filter in one network namespace. It is safe for concurrent use, but
 // only one Table may change a namespace's filter.
 type Table struct {
-	ns netns.NsHandle
+	ns    netns.NsHandle
+	owner *nft.Owner
 
 	mu    sync.Mutex
 	conn  *nftables.Conn  // for changes; nil: not open
@@ -48,7 +51,7 @@ func Open() (_ *Table, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open network namespace: %w", err)
 	}
-	t := &Table{ns: ns}
+	t := &Table{ns: ns, owner: nft.NewOwner(marks, tables...)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -123,7 +126,7 @@ func (t *Table) replace(iface string, p *Port) error {
 		stale = slices.DeleteFunc(stale, func(e element) bool { return slices.Contains(wanted, e) })
 	}
 	err := t.transact(func(c *nftables.Conn) error {
-		err := change(c.SetDeleteElements, stale)
+		err := errors.Join(t.owner.Mark(c), change(c.SetDeleteElements, stale))
 		if p != nil {
 			addTargets(c, *p)
 		} else {
@@ -154,7 +157,7 @@ func (t *Table) rebuild(ports map[string]Port) error {
 		wanted = append(wanted, p.elements()...)
 	}
 	err = t.transact(func(c *nftables.Conn) error {
-		err := addTables(c, counts)
+		err := errors.Join(t.owner.Replace(c), fillTables(c, counts))
 		for _, p := range ports {
 			addTargets(c, p)
 		}
@@ -229,18 +232,25 @@ func (t *Table) disconnect() error {
 	return c.CloseLasting()
 }
 
-func (t *Table) connect(options ...nftables.ConnOption) (*nftables.Conn, error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	here, err := netns.Get()
-	if err != nil {
-		return nil, fmt.Errorf("open network namespace: %w", err)
-	}
-	defer here.Close()
-	if !here.Equal(t.ns) { // entering one, even its own, takes CAP_SYS_ADMIN
-		options = append(options, nftables.WithNetNSFd(int(t.ns)))
-	}
-	return nftables.New(options...)
+func (t *Table) connect(options ...nftables.ConnOption) (c *nftables.Conn, err error) {
+	err = nft.WithNS(t.ns, func(fd int) error {
+		if fd != 0 {
+			options = append(options, nftables.WithNetNSFd(fd))
+		}
+		c, err = nftables.New(options...)
+		return err
+	})
+	return c, err
+}
+
+// Watch restores the filter within a second when others have changed it, until ctx
+// ends. It calls restored after each time.
+func (t *Table) Watch(ctx context.Context, restored func(by nft.Generation, err error)) error {
+	return t.owner.Watch(ctx, t.ns, func() error {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return t.rebuild(t.ports)
+	}, restored)
 }
 
 // Ports lists the ports that the kernel guards, sorted by interface, each with its

@@ -42,6 +42,8 @@ var (
 	sets      = []*nftables.Set{ports, inetPorts, arpPorts, macs, v4, v6, dhcp, targets}
 )
 
+const marks = 9 // the ID of the owner's set
+
 // newMap returns a map from interfaces to chains.
 func newMap(id uint32, name string) *nftables.Set {
 	m := nft.NewSet(id, bridgeTable, name, nftables.TypeIFName)
@@ -49,14 +51,9 @@ func newMap(id uint32, name string) *nftables.Set {
 	return m
 }
 
-// addTables replaces the tables, whatever was there before. Sets are empty then, and
-// counters begin with the given counts by table and reason.
-func addTables(c *nftables.Conn, counts map[count]nftables.CounterObj) error {
-	for _, t := range tables {
-		c.AddTable(t) // else there may be nothing to delete
-		c.DelTable(t)
-		c.AddTable(t)
-	}
+// fillTables fills new tables. Sets are empty then, and counters begin with the given
+// counts by table and reason.
+func fillTables(c *nftables.Conn, counts map[count]nftables.CounterObj) error {
 	var errs []error
 	for _, s := range sets {
 		errs = append(errs, c.AddSet(s, nil))

@@ -2,8 +2,7 @@
 // bridge with the gateway addresses, a route to the outside, and none to other
 // tenants.
 //
-// It works in the calling thread's network namespace. Besides its bridges it changes
-// one nftables table and four sysctls: it turns IPv4 and IPv6 forwarding on, if a
+// Besides its bridges it changes one nftables table and four sysctls: it turns IPv4 and IPv6 forwarding on, if a
 // gateway needs them, and bridge-nf-call off, so that only the bridge's filters see
 // frames that stay on a bridge. On some hosts the operator has to act:
 //   - Kubernetes and Docker need bridge-nf-call on: keep the tenants' networks in a
@@ -49,10 +48,10 @@ type Network struct {
 // bridgeAlias marks the bridges that Ensure may change.
 const bridgeAlias = "unnest tenant network"
 
-// Ensure makes these networks: it adds missing bridges, corrects those of an earlier
+// Ensure makes these networks, in the calling thread's network namespace: it adds missing bridges, corrects those of an earlier
 // Ensure, and replaces the packet filter atomically. When a step fails, it undoes
 // the steps before. It refuses gateways for a bridge that it has not made.
-func Ensure(networks []Network) (err error) {
+func (f *Filter) Ensure(networks []Network) (err error) {
 	var done undo
 	defer func() {
 		if err != nil {
@@ -67,7 +66,13 @@ func Ensure(networks []Network) (err error) {
 			return fmt.Errorf("make network of bridge %s: %w", n.Bridge, err)
 		}
 	}
-	return filter(networks)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.apply(networks); err != nil {
+		return err
+	}
+	f.networks = networks
+	return nil
 }
 
 // network makes one tenant's bridge, unless the operator owns it.

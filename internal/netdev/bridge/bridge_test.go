@@ -20,9 +20,12 @@ import (
 // host is a fresh network namespace, in which the test runs, and others with one
 // NIC each.
 type host struct {
-	t  *testing.T
-	ns netns.NsHandle
+	t      *testing.T
+	ns     netns.NsHandle
+	filter *Filter
 }
+
+func (h *host) ensure(networks []Network) error { return h.filter.Ensure(networks) }
 
 // inHost runs f in a host. All namespaces end with the test.
 func inHost(t *testing.T, f func(*host)) {
@@ -36,6 +39,10 @@ func inHost(t *testing.T, f func(*host)) {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		h := &host{t: t}
 		h.ns = h.newNS()
+		filter, err := Open(Tenants)
+		h.check(err)
+		defer filter.Close()
+		h.filter = filter
 		f(h)
 	}()
 	<-done
@@ -168,8 +175,8 @@ func TestReach(t *testing.T) {
 	inHost(t, func(h *host) {
 		h.check(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "own"}}))
 		h.address("own", "10.3.0.1/16", "fd03::1/64")
-		h.check(Ensure([]Network{red, blue, own}))
-		h.check(Ensure([]Network{red, blue, own}))
+		h.check(h.ensure([]Network{red, blue, own}))
+		h.check(h.ensure([]Network{red, blue, own}))
 		pod := map[string]netns.NsHandle{
 			"red":     h.attach("r1", "red", []string{"10.1.0.2/16", "fd01::2/64"}, "10.1.0.1", "fd01::1"),
 			"red2":    h.attach("r2", "red", []string{"10.1.0.3/16", "fd01::3/64"}, "10.1.0.1", "fd01::1"),
@@ -231,7 +238,7 @@ func (h *host) removeFilter() {
 	h.t.Helper()
 	c, err := nftables.New()
 	h.check(err)
-	c.DelTable(table)
+	c.DelTable(h.filter.table)
 	h.check(c.Flush())
 }
 
@@ -255,7 +262,7 @@ func sysctl(h *host, file string) string {
 
 func TestEnsure(t *testing.T) {
 	inHost(t, func(h *host) {
-		h.check(Ensure([]Network{red, blue}))
+		h.check(h.ensure([]Network{red, blue}))
 		made := h.link("blue").Attrs()
 		if made.MTU != 1400 || made.Flags&net.FlagUp == 0 || made.HardwareAddr[0]&3 != 2 {
 			t.Errorf("blue: %+v", made)
@@ -277,7 +284,7 @@ func TestEnsure(t *testing.T) {
 		h.check(netlink.LinkSetDown(h.link("red")))
 		moved := blue
 		moved.Gateways = prefixes("10.2.255.1/16")
-		h.check(Ensure([]Network{red, moved}))
+		h.check(h.ensure([]Network{red, moved}))
 		if got := h.addresses("red"); !strings.Contains(got, "10.1.0.1/16") || h.link("red").Attrs().Flags&net.FlagUp == 0 {
 			t.Errorf("red was not completed: addresses %s", got)
 		}
@@ -311,11 +318,11 @@ func TestEnsureFails(t *testing.T) {
 				h.check(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "own", MTU: 1450}}))
 				v4 := blue
 				v4.Gateways = prefixes("10.2.0.1/16")
-				h.check(Ensure([]Network{v4}))
+				h.check(h.ensure([]Network{v4}))
 				h.check(os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("1"), 0))
 				other := blue
 				other.MTU, other.Gateways = 1300, prefixes("10.9.0.1/16")
-				err := Ensure([]Network{red, other, tt.network})
+				err := h.ensure([]Network{red, other, tt.network})
 				if err == nil || !strings.Contains(err.Error(), tt.word) || !strings.Contains(err.Error(), tt.network.Bridge) {
 					t.Errorf("got %v, want an error with %q", err, tt.word)
 				}
@@ -349,7 +356,7 @@ func TestEnsureFails(t *testing.T) {
 func TestControlFrame(t *testing.T) {
 	inHost(t, func(h *host) {
 		source := net.HardwareAddr{2, 0, 0, 0, 0, 0x66}
-		h.check(Ensure([]Network{red}))
+		h.check(h.ensure([]Network{red}))
 		h.check(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "own"}}))
 		h.check(netlink.LinkSetUp(h.link("own")))
 		guests := []netns.NsHandle{h.attach("r1", "red", nil), h.attach("o1", "own", nil)}

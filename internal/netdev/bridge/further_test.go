@@ -19,7 +19,7 @@ func TestFurtherBridges(t *testing.T) {
 		add("red-db", "10.4.0.1/16", "fd04::1/64")
 		red, blue := red, blue
 		red.Further, blue.Further = []string{"red-db"}, []string{"blue-db", "blue-2"}
-		h.check(Ensure([]Network{red, blue}))
+		h.check(h.ensure([]Network{red, blue}))
 		add("blue-db", "10.5.0.1/16", "fd05::1/64")
 		add("blue-2", "10.6.0.1/16", "fd06::1/64")
 		pod := map[string]netns.NsHandle{

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"context"
 	"os/exec"
 	"strings"
 	"testing"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
+
+	"unnest/internal/netdev/nft"
 )
 
 // nft runs the program nft with a script.
@@ -29,7 +32,7 @@ func TestRestore(t *testing.T) {
 		h.check(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "own"}}))
 		h.address("own", "10.3.0.1/16", "fd03::1/64")
 		networks := []Network{red, blue, own}
-		h.check(Ensure(networks))
+		h.check(h.ensure(networks))
 		pod := h.attach("r1", "red", []string{"10.1.0.2/16", "fd01::2/64"}, "10.1.0.1", "fd01::1")
 		outside := h.attach("uplink", "", []string{"192.0.2.2/24"}, "192.0.2.1")
 		h.address("uplink", "192.0.2.1/24")
@@ -64,11 +67,11 @@ func TestRestore(t *testing.T) {
 			t.Errorf("restored rules differ: (-saved +restored)\n%s", cmp.Diff(saved, got))
 		}
 		isolated("restored")
-		h.check(Ensure(networks))
+		h.check(h.ensure(networks))
 		isolated("restored, ensured")
 		h.nft(saved, "-f", "-") // every rule twice
 		isolated("restored twice")
-		h.check(Ensure(networks))
+		h.check(h.ensure(networks))
 		if got := h.nft("", "list", "ruleset"); strings.Count(got, "masquerade") != strings.Count(saved, "masquerade") {
 			t.Errorf("rules stand twice:\n%s", got)
 		}
@@ -82,7 +85,54 @@ func TestRestore(t *testing.T) {
 				chain postrouting { type filter hook postrouting priority 0; policy drop; }
 				chain mine { accept; }
 			}`, "-f", "-")
-		h.check(Ensure(networks))
+		h.check(h.ensure(networks))
 		isolated("another table taken over")
+	})
+}
+
+// Whatever others do to the rules, tenants are separate again within a second.
+func TestWatch(t *testing.T) {
+	inHost(t, func(h *host) {
+		h.check(h.ensure([]Network{red, blue}))
+		pod := h.attach("r1", "red", []string{"10.1.0.2/16"}, "10.1.0.1")
+		h.in(h.attach("b1", "blue", []string{"10.2.0.2/16"}, "10.2.0.1"), h.serve)
+		saved := h.nft("", "list", "ruleset")
+		ctx, stop := context.WithCancel(t.Context())
+		ended, restores := make(chan error), make(chan error, 100)
+		go func() {
+			ended <- h.filter.Watch(ctx, func(_ nft.Generation, err error) { restores <- err })
+		}()
+		defer func() {
+			stop()
+			h.check(<-ended)
+		}()
+		if got := h.call(pod, "10.2.0.2", 400*time.Millisecond); got != "" {
+			t.Error("red reaches blue before a change")
+		}
+		for _, change := range []string{
+			"flush ruleset",
+			"delete table inet unnest-tenants",
+			"flush chain inet unnest-tenants forward",
+			"insert rule inet unnest-tenants forward accept",
+			`add element inet unnest-tenants pairs { "red" . "blue" }`,
+			"flush ruleset\n" + saved,
+		} {
+			h.nft(change, "-f", "-")
+			select {
+			case err := <-restores:
+				h.check(err)
+			case <-time.After(time.Second):
+				t.Errorf("%.40s: not restored within a second", change)
+			}
+			if got := h.call(pod, "10.2.0.2", 300*time.Millisecond); got != "" {
+				t.Errorf("%.40s: red reaches blue", change)
+			}
+		}
+		h.check(h.ensure([]Network{red, blue}))
+		select {
+		case err := <-restores:
+			t.Errorf("restored after a change of our own: %v", err)
+		case <-time.After(time.Second):
+		}
 	})
 }

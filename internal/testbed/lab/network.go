@@ -123,7 +123,12 @@ func (l *Lab) buildHost() error {
 	if err := linkUp("lo"); err != nil {
 		return err
 	}
-	err := bridge.Ensure([]bridge.Network{
+	filter, err := bridge.Open(bridge.Lab)
+	if err != nil {
+		return err
+	}
+	defer filter.Close()
+	err = filter.Ensure([]bridge.Network{
 		{Bridge: ManagementBridge, MTU: MTU, Gateways: gateway(ManagementGateway, ManagementPrefix)},
 		{Bridge: TenantBridge, MTU: MTU, Gateways: gateway(TenantGateway, TenantPrefix)},
 	})

@@ -1,0 +1,45 @@
+package daemon
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"unnest/internal/hostd/metrics"
+	"unnest/internal/netdev/nft"
+)
+
+// watchRetry is the pause after watching a packet filter has failed.
+const watchRetry = time.Second
+
+// watchFilters restores the packet filters when other programs change them, such as
+// `nft flush ruleset`, until ctx ends.
+func (d *daemon) watchFilters(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if f := d.host.networks; f != nil {
+		wg.Go(func() { d.watchFilter(ctx, metrics.Tenants, f.Watch) })
+	}
+	select {
+	case t := <-d.host.ports.made:
+		d.watchFilter(ctx, metrics.Antispoof, t.Watch)
+	case <-ctx.Done():
+	}
+}
+
+func (d *daemon) watchFilter(ctx context.Context, name string, watch func(context.Context, func(nft.Generation, error)) error) {
+	log := newLimitedLog(d.config.Logger).With("filter", name)
+	for first := true; first || wait(ctx, watchRetry); first = false {
+		err := watch(ctx, func(by nft.Generation, err error) {
+			d.metrics.FilterRestored(name, err)
+			if err != nil {
+				log.Error("another program changed the packet filter, and restoring it failed", "process", by.Process, "pid", by.PID, "error", err)
+				return
+			}
+			log.Warn("restored the packet filter, which another program had changed", "process", by.Process, "pid", by.PID)
+		})
+		if err != nil {
+			log.Error("watch the packet filter", "error", err)
+		}
+	}
+}
