@@ -56,6 +56,7 @@ has not started. A guest identifies itself by a certificate, which
 		Example: `  unnest hostd
   unnest hostd --config /etc/unnest/hostd.yaml --state /var/lib/unnest
   unnest hostd enroll node1 --out node1.credentials
+  unnest hostd revoke node1
   unnest hostd status`,
 		Args: usage.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runF(cmd.Context(), opts) },
@@ -65,7 +66,7 @@ has not started. A guest identifies itself by a certificate, which
 	cmd.Flags().StringVar(&opts.Listen, "listen", "", "`address:port` to listen on, as the guests see it, instead of the configuration's")
 	cmd.Flags().BoolVar(&opts.JSON, "log-json", false, "log as JSON")
 	cmd.Flags().BoolVarP(&opts.Verbose, "verbose", "v", false, "log each step of each attach and detach")
-	cmd.AddCommand(newStatusCmd(&opts), newEnrollCmd(&opts))
+	cmd.AddCommand(newStatusCmd(&opts), newEnrollCmd(&opts), newRevokeCmd(&opts))
 	return cmd
 }
 
@@ -121,32 +122,4 @@ func (o Options) logger() *slog.Logger {
 		return slog.New(slog.NewJSONHandler(o.Streams.Err, h))
 	}
 	return slog.New(slog.NewTextHandler(o.Streams.Err, h))
-}
-
-func newEnrollCmd(opts *Options) *cobra.Command {
-	out := ""
-	cmd := &cobra.Command{
-		Use:   "enroll GUEST --out DIR",
-		Short: "Issue the credentials of a guest of the configuration",
-		Long: `Issue a certificate that identifies a guest of the configuration, and write it to a
-directory (ca.crt, client.crt, client.key). Copy the files to /etc/unnest in the
-guest; only root may read the key. Earlier certificates of the guest become invalid.`,
-		Args: usage.Args("GUEST"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			if out == "" {
-				return usage.Errorf("missing flag --out: name the directory to write the credentials to")
-			}
-			p, err := opts.load()
-			if err != nil {
-				return err
-			}
-			if err := daemon.Enroll(opts.State, p, args[0], out); err != nil {
-				return err
-			}
-			fmt.Fprintf(opts.Streams.Err, "wrote the credentials of %s to %s: copy them to /etc/unnest in the guest\n", args[0], out)
-			return nil
-		},
-	}
-	cmd.Flags().StringVar(&out, "out", "", "`directory` to write to")
-	return cmd
 }

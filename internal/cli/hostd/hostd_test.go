@@ -61,6 +61,9 @@ func TestWrongLines(t *testing.T) {
 		{[]string{"enroll", "--config", config, "--state", dir}, "missing argument GUEST"},
 		{[]string{"enroll", "node1", "--config", config, "--state", dir}, "missing flag --out"},
 		{[]string{"enroll", "node2", "--config", config, "--state", dir, "--out", dir}, "no such guest"},
+		{[]string{"enroll", "node2", "--config", dir + "/nowhere", "--state", dir, "--out", dir}, "write one, or name it with --config"},
+		{[]string{"revoke", "--state", dir}, "missing argument GUEST"},
+		{[]string{"revoke", "node2", "--state", dir}, "no such guest: node2"},
 	} {
 		var stderr bytes.Buffer
 		cmd := NewCmd(terminal.Streams{Err: &stderr}, nil)
@@ -213,6 +216,59 @@ func TestEnroll(t *testing.T) {
 	after, err := os.ReadFile(filepath.Join(out, identity.KeyFile))
 	if err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the key has changed (%v)", err)
+	}
+}
+
+// A certificate is revoked by its serial number, and then all are.
+func TestRevoke(t *testing.T) {
+	config, state := configFile(t, ""), t.TempDir()
+	call := func(args ...string) (string, error) {
+		var out bytes.Buffer
+		cmd := NewCmd(terminal.Streams{Out: &out, Err: &out}, nil)
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(append(args, "--config", config, "--state", state))
+		err := cmd.ExecuteContext(t.Context())
+		return out.String(), err
+	}
+	dir := t.TempDir()
+	if _, err := call("enroll", "node1", "--out", dir); err != nil {
+		t.Fatal(err)
+	}
+	c, err := identity.ClientConfig(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serial := identity.Serial(c.Certificates[0].Leaf)
+	if out, err := call("revoke", "node1", "--serial", "beef"); err == nil || !strings.Contains(err.Error(), "no certificate has the serial number beef") {
+		t.Errorf("unknown serial: got %q, %v", out, err)
+	}
+	want := "revoked the certificate of node1 with serial number " + serial + ", valid until "
+	if out, err := call("revoke", "node1", "--serial", serial); err != nil || !strings.HasPrefix(out, want) {
+		t.Errorf("got %q, %v; want %q", out, err, want)
+	}
+	if out, err := call("revoke", "node1"); err != nil || out != "node1 has no valid certificate to revoke\n" {
+		t.Errorf("a second time: got %q, %v", out, err)
+	}
+}
+
+// The status lists the certificates of a guest that has several.
+func TestPrintCertificates(t *testing.T) {
+	expires := time.Date(2099, 1, 2, 0, 0, 0, 0, time.UTC)
+	var out bytes.Buffer
+	if err := printStatus(&out, status.Status{Guests: []status.Guest{
+		{Name: "node1", CertificateExpires: expires, Certificates: []status.Certificate{
+			{Serial: "a1", Expires: expires, State: "superseded"}, {Serial: "b2", Expires: expires, State: "used"}}},
+		{Name: "node2", Certificates: []status.Certificate{{Serial: "c3", Expires: expires, State: "revoked"}}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+GUEST  CERTIFICATE  EXPIRES     STATE
+node1  a1           2099-01-02  superseded
+node1  b2           2099-01-02  used
+`
+	if !strings.HasSuffix(out.String(), want) || !strings.Contains(out.String(), "node2          revoked  ") {
+		t.Errorf("got:\n%s\nwant at the end:\n%s", &out, want)
 	}
 }
 

@@ -1,10 +1,12 @@
 package hostd
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -50,11 +52,11 @@ func printStatus(out io.Writer, s status.Status) error {
 	fmt.Fprintln(w, "\nGUEST\tTENANT\tCERTIFICATE\tATTACHMENTS\tSLOTS FREE\tPOOL\tOTHER DEVICES\tQUARANTINED")
 	for _, g := range s.Guests {
 		if g.Error != "" {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", g.Name, g.Tenant, validity(g.CertificateExpires), g.Error)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", g.Name, g.Tenant, validity(g), g.Error)
 			continue
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d of %d\t%d of %d\t%d\t%d\n",
-			g.Name, g.Tenant, validity(g.CertificateExpires), g.Attachments, g.SlotsFree, g.Slots, g.Pool, g.PoolTarget, g.SlotsForeign, g.SlotsQuarantined)
+			g.Name, g.Tenant, validity(g), g.Attachments, g.SlotsFree, g.Slots, g.Pool, g.PoolTarget, g.SlotsForeign, g.SlotsQuarantined)
 	}
 	fmt.Fprintln(w, "\nGUEST\tSLOT\tSTATE\tCONTAINER\tINTERFACE\tMAC\tADDRESSES")
 	for _, g := range s.Guests {
@@ -71,19 +73,38 @@ func printStatus(out io.Writer, s status.Status) error {
 				g.Name, slot, state, shortID(n.Container), n.Interface, n.MAC, strings.Join(n.Addresses, " "))
 		}
 	}
+	printCertificates(w, s.Guests)
 	printSegments(w, s.Segments)
 	return w.Flush()
 }
 
-// validity says until when a certificate is valid.
-func validity(expires time.Time) string {
+// validity says until when a guest's certificate is valid.
+func validity(g status.Guest) string {
+	expires := g.CertificateExpires
+	revoked := func(c status.Certificate) bool { return c.State == "revoked" }
 	switch date := expires.Format(time.DateOnly); {
+	case expires.IsZero() && slices.ContainsFunc(g.Certificates, revoked):
+		return "revoked"
 	case expires.IsZero():
 		return "-"
 	case time.Now().After(expires):
 		return "expired " + date
 	default:
 		return "until " + date
+	}
+}
+
+// printCertificates prints the certificates of guests that have more than one.
+func printCertificates(w *tabwriter.Writer, guests []status.Guest) {
+	header := "\nGUEST\tCERTIFICATE\tEXPIRES\tSTATE\n"
+	for _, g := range guests {
+		if len(g.Certificates) < 2 {
+			continue
+		}
+		for _, c := range g.Certificates {
+			fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\n", header, g.Name, cmp.Or(c.Serial, "-"), c.Expires.Format(time.DateOnly), c.State)
+			header = ""
+		}
 	}
 }
 

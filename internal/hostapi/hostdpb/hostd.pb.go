@@ -1363,6 +1363,97 @@ func (x *StatusResponse) GetSegmentsLimited() string {
 	return ""
 }
 
+type RenewRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// PKCS #10 in DER, at most 2 KiB: a new key of the curve P-256, self-signed with
+	// ECDSA and SHA-256, and neither a subject nor extensions. The daemon alone decides what
+	// the certificate says.
+	CertificateRequest []byte `protobuf:"bytes,1,opt,name=certificate_request,json=certificateRequest,proto3" json:"certificate_request,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *RenewRequest) Reset() {
+	*x = RenewRequest{}
+	mi := &file_hostd_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewRequest) ProtoMessage() {}
+
+func (x *RenewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
+func (*RenewRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RenewRequest) GetCertificateRequest() []byte {
+	if x != nil {
+		return x.CertificateRequest
+	}
+	return nil
+}
+
+type RenewResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Certificate   []byte                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"` // X.509 in DER
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewResponse) Reset() {
+	*x = RenewResponse{}
+	mi := &file_hostd_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewResponse) ProtoMessage() {}
+
+func (x *RenewResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
+func (*RenewResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RenewResponse) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
 // SegmentSpec names a segment and its settings.
 type SegmentSpec struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1377,7 +1468,7 @@ type SegmentSpec struct {
 
 func (x *SegmentSpec) Reset() {
 	*x = SegmentSpec{}
-	mi := &file_hostd_proto_msgTypes[16]
+	mi := &file_hostd_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1389,7 +1480,7 @@ func (x *SegmentSpec) String() string {
 func (*SegmentSpec) ProtoMessage() {}
 
 func (x *SegmentSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[16]
+	mi := &file_hostd_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1402,7 +1493,7 @@ func (x *SegmentSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentSpec.ProtoReflect.Descriptor instead.
 func (*SegmentSpec) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{16}
+	return file_hostd_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SegmentSpec) GetPod() string {
@@ -1449,7 +1540,7 @@ type CreateSegmentRequest struct {
 
 func (x *CreateSegmentRequest) Reset() {
 	*x = CreateSegmentRequest{}
-	mi := &file_hostd_proto_msgTypes[17]
+	mi := &file_hostd_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1552,7 @@ func (x *CreateSegmentRequest) String() string {
 func (*CreateSegmentRequest) ProtoMessage() {}
 
 func (x *CreateSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[17]
+	mi := &file_hostd_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1565,7 @@ func (x *CreateSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSegmentRequest.ProtoReflect.Descriptor instead.
 func (*CreateSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{17}
+	return file_hostd_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CreateSegmentRequest) GetSegment() *SegmentSpec {
@@ -1494,7 +1585,7 @@ type CreateSegmentResponse struct {
 
 func (x *CreateSegmentResponse) Reset() {
 	*x = CreateSegmentResponse{}
-	mi := &file_hostd_proto_msgTypes[18]
+	mi := &file_hostd_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +1597,7 @@ func (x *CreateSegmentResponse) String() string {
 func (*CreateSegmentResponse) ProtoMessage() {}
 
 func (x *CreateSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[18]
+	mi := &file_hostd_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1519,7 +1610,7 @@ func (x *CreateSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSegmentResponse.ProtoReflect.Descriptor instead.
 func (*CreateSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{18}
+	return file_hostd_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CreateSegmentResponse) GetSegment() *Segment {
@@ -1547,7 +1638,7 @@ type JoinSegmentRequest struct {
 
 func (x *JoinSegmentRequest) Reset() {
 	*x = JoinSegmentRequest{}
-	mi := &file_hostd_proto_msgTypes[19]
+	mi := &file_hostd_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1559,7 +1650,7 @@ func (x *JoinSegmentRequest) String() string {
 func (*JoinSegmentRequest) ProtoMessage() {}
 
 func (x *JoinSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[19]
+	mi := &file_hostd_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1572,7 +1663,7 @@ func (x *JoinSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinSegmentRequest.ProtoReflect.Descriptor instead.
 func (*JoinSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{19}
+	return file_hostd_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *JoinSegmentRequest) GetSegment() *SegmentSpec {
@@ -1605,7 +1696,7 @@ type JoinSegmentResponse struct {
 
 func (x *JoinSegmentResponse) Reset() {
 	*x = JoinSegmentResponse{}
-	mi := &file_hostd_proto_msgTypes[20]
+	mi := &file_hostd_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1708,7 @@ func (x *JoinSegmentResponse) String() string {
 func (*JoinSegmentResponse) ProtoMessage() {}
 
 func (x *JoinSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[20]
+	mi := &file_hostd_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1721,7 @@ func (x *JoinSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinSegmentResponse.ProtoReflect.Descriptor instead.
 func (*JoinSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{20}
+	return file_hostd_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *JoinSegmentResponse) GetEndpoint() *Endpoint {
@@ -1670,7 +1761,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_hostd_proto_msgTypes[21]
+	mi := &file_hostd_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +1773,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[21]
+	mi := &file_hostd_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +1786,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{21}
+	return file_hostd_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Endpoint) GetContainerId() string {
@@ -1813,7 +1904,7 @@ type LeaveSegmentRequest struct {
 
 func (x *LeaveSegmentRequest) Reset() {
 	*x = LeaveSegmentRequest{}
-	mi := &file_hostd_proto_msgTypes[22]
+	mi := &file_hostd_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +1916,7 @@ func (x *LeaveSegmentRequest) String() string {
 func (*LeaveSegmentRequest) ProtoMessage() {}
 
 func (x *LeaveSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[22]
+	mi := &file_hostd_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +1929,7 @@ func (x *LeaveSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveSegmentRequest.ProtoReflect.Descriptor instead.
 func (*LeaveSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{22}
+	return file_hostd_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LeaveSegmentRequest) GetContainerId() string {
@@ -1863,7 +1954,7 @@ type LeaveSegmentResponse struct {
 
 func (x *LeaveSegmentResponse) Reset() {
 	*x = LeaveSegmentResponse{}
-	mi := &file_hostd_proto_msgTypes[23]
+	mi := &file_hostd_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +1966,7 @@ func (x *LeaveSegmentResponse) String() string {
 func (*LeaveSegmentResponse) ProtoMessage() {}
 
 func (x *LeaveSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[23]
+	mi := &file_hostd_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +1979,7 @@ func (x *LeaveSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveSegmentResponse.ProtoReflect.Descriptor instead.
 func (*LeaveSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{23}
+	return file_hostd_proto_rawDescGZIP(), []int{25}
 }
 
 type SegmentStatusRequest struct {
@@ -1901,7 +1992,7 @@ type SegmentStatusRequest struct {
 
 func (x *SegmentStatusRequest) Reset() {
 	*x = SegmentStatusRequest{}
-	mi := &file_hostd_proto_msgTypes[24]
+	mi := &file_hostd_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +2004,7 @@ func (x *SegmentStatusRequest) String() string {
 func (*SegmentStatusRequest) ProtoMessage() {}
 
 func (x *SegmentStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[24]
+	mi := &file_hostd_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +2017,7 @@ func (x *SegmentStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentStatusRequest.ProtoReflect.Descriptor instead.
 func (*SegmentStatusRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{24}
+	return file_hostd_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SegmentStatusRequest) GetPod() string {
@@ -1952,7 +2043,7 @@ type SegmentStatusResponse struct {
 
 func (x *SegmentStatusResponse) Reset() {
 	*x = SegmentStatusResponse{}
-	mi := &file_hostd_proto_msgTypes[25]
+	mi := &file_hostd_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1964,7 +2055,7 @@ func (x *SegmentStatusResponse) String() string {
 func (*SegmentStatusResponse) ProtoMessage() {}
 
 func (x *SegmentStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[25]
+	mi := &file_hostd_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1977,7 +2068,7 @@ func (x *SegmentStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentStatusResponse.ProtoReflect.Descriptor instead.
 func (*SegmentStatusResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{25}
+	return file_hostd_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SegmentStatusResponse) GetSegment() *Segment {
@@ -2001,7 +2092,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_hostd_proto_msgTypes[26]
+	mi := &file_hostd_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2013,7 +2104,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[26]
+	mi := &file_hostd_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2026,7 +2117,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{26}
+	return file_hostd_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Segment) GetPod() string {
@@ -2087,7 +2178,7 @@ type Fraction struct {
 
 func (x *Fraction) Reset() {
 	*x = Fraction{}
-	mi := &file_hostd_proto_msgTypes[27]
+	mi := &file_hostd_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2099,7 +2190,7 @@ func (x *Fraction) String() string {
 func (*Fraction) ProtoMessage() {}
 
 func (x *Fraction) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[27]
+	mi := &file_hostd_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2112,7 +2203,7 @@ func (x *Fraction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fraction.ProtoReflect.Descriptor instead.
 func (*Fraction) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{27}
+	return file_hostd_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Fraction) GetFraction() uint32 {
@@ -2175,7 +2266,7 @@ type AttachVolumeRequest struct {
 
 func (x *AttachVolumeRequest) Reset() {
 	*x = AttachVolumeRequest{}
-	mi := &file_hostd_proto_msgTypes[28]
+	mi := &file_hostd_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2278,7 @@ func (x *AttachVolumeRequest) String() string {
 func (*AttachVolumeRequest) ProtoMessage() {}
 
 func (x *AttachVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[28]
+	mi := &file_hostd_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2291,7 @@ func (x *AttachVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachVolumeRequest.ProtoReflect.Descriptor instead.
 func (*AttachVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{28}
+	return file_hostd_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AttachVolumeRequest) GetPod() string {
@@ -2233,7 +2324,7 @@ type AttachVolumeResponse struct {
 
 func (x *AttachVolumeResponse) Reset() {
 	*x = AttachVolumeResponse{}
-	mi := &file_hostd_proto_msgTypes[29]
+	mi := &file_hostd_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2245,7 +2336,7 @@ func (x *AttachVolumeResponse) String() string {
 func (*AttachVolumeResponse) ProtoMessage() {}
 
 func (x *AttachVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[29]
+	mi := &file_hostd_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2258,7 +2349,7 @@ func (x *AttachVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachVolumeResponse.ProtoReflect.Descriptor instead.
 func (*AttachVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{29}
+	return file_hostd_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AttachVolumeResponse) GetVolume() *Volume {
@@ -2283,7 +2374,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_hostd_proto_msgTypes[30]
+	mi := &file_hostd_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2295,7 +2386,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[30]
+	mi := &file_hostd_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2308,7 +2399,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{30}
+	return file_hostd_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Volume) GetPod() string {
@@ -2363,7 +2454,7 @@ type DetachVolumeRequest struct {
 
 func (x *DetachVolumeRequest) Reset() {
 	*x = DetachVolumeRequest{}
-	mi := &file_hostd_proto_msgTypes[31]
+	mi := &file_hostd_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2375,7 +2466,7 @@ func (x *DetachVolumeRequest) String() string {
 func (*DetachVolumeRequest) ProtoMessage() {}
 
 func (x *DetachVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[31]
+	mi := &file_hostd_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2388,7 +2479,7 @@ func (x *DetachVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachVolumeRequest.ProtoReflect.Descriptor instead.
 func (*DetachVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{31}
+	return file_hostd_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DetachVolumeRequest) GetPod() string {
@@ -2413,7 +2504,7 @@ type DetachVolumeResponse struct {
 
 func (x *DetachVolumeResponse) Reset() {
 	*x = DetachVolumeResponse{}
-	mi := &file_hostd_proto_msgTypes[32]
+	mi := &file_hostd_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2516,7 @@ func (x *DetachVolumeResponse) String() string {
 func (*DetachVolumeResponse) ProtoMessage() {}
 
 func (x *DetachVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[32]
+	mi := &file_hostd_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2529,7 @@ func (x *DetachVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachVolumeResponse.ProtoReflect.Descriptor instead.
 func (*DetachVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{32}
+	return file_hostd_proto_rawDescGZIP(), []int{34}
 }
 
 type AttachSharedMemoryRequest struct {
@@ -2453,7 +2544,7 @@ type AttachSharedMemoryRequest struct {
 
 func (x *AttachSharedMemoryRequest) Reset() {
 	*x = AttachSharedMemoryRequest{}
-	mi := &file_hostd_proto_msgTypes[33]
+	mi := &file_hostd_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2465,7 +2556,7 @@ func (x *AttachSharedMemoryRequest) String() string {
 func (*AttachSharedMemoryRequest) ProtoMessage() {}
 
 func (x *AttachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[33]
+	mi := &file_hostd_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2478,7 +2569,7 @@ func (x *AttachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachSharedMemoryRequest.ProtoReflect.Descriptor instead.
 func (*AttachSharedMemoryRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{33}
+	return file_hostd_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AttachSharedMemoryRequest) GetPod() string {
@@ -2518,7 +2609,7 @@ type AttachSharedMemoryResponse struct {
 
 func (x *AttachSharedMemoryResponse) Reset() {
 	*x = AttachSharedMemoryResponse{}
-	mi := &file_hostd_proto_msgTypes[34]
+	mi := &file_hostd_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2530,7 +2621,7 @@ func (x *AttachSharedMemoryResponse) String() string {
 func (*AttachSharedMemoryResponse) ProtoMessage() {}
 
 func (x *AttachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[34]
+	mi := &file_hostd_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2543,7 +2634,7 @@ func (x *AttachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachSharedMemoryResponse.ProtoReflect.Descriptor instead.
 func (*AttachSharedMemoryResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{34}
+	return file_hostd_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AttachSharedMemoryResponse) GetMemory() *SharedMemory {
@@ -2568,7 +2659,7 @@ type SharedMemory struct {
 
 func (x *SharedMemory) Reset() {
 	*x = SharedMemory{}
-	mi := &file_hostd_proto_msgTypes[35]
+	mi := &file_hostd_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2580,7 +2671,7 @@ func (x *SharedMemory) String() string {
 func (*SharedMemory) ProtoMessage() {}
 
 func (x *SharedMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[35]
+	mi := &file_hostd_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2593,7 +2684,7 @@ func (x *SharedMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SharedMemory.ProtoReflect.Descriptor instead.
 func (*SharedMemory) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{35}
+	return file_hostd_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SharedMemory) GetPod() string {
@@ -2634,7 +2725,7 @@ type DetachSharedMemoryRequest struct {
 
 func (x *DetachSharedMemoryRequest) Reset() {
 	*x = DetachSharedMemoryRequest{}
-	mi := &file_hostd_proto_msgTypes[36]
+	mi := &file_hostd_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2646,7 +2737,7 @@ func (x *DetachSharedMemoryRequest) String() string {
 func (*DetachSharedMemoryRequest) ProtoMessage() {}
 
 func (x *DetachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[36]
+	mi := &file_hostd_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2659,7 +2750,7 @@ func (x *DetachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachSharedMemoryRequest.ProtoReflect.Descriptor instead.
 func (*DetachSharedMemoryRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{36}
+	return file_hostd_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DetachSharedMemoryRequest) GetPod() string {
@@ -2684,7 +2775,7 @@ type DetachSharedMemoryResponse struct {
 
 func (x *DetachSharedMemoryResponse) Reset() {
 	*x = DetachSharedMemoryResponse{}
-	mi := &file_hostd_proto_msgTypes[37]
+	mi := &file_hostd_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2696,7 +2787,7 @@ func (x *DetachSharedMemoryResponse) String() string {
 func (*DetachSharedMemoryResponse) ProtoMessage() {}
 
 func (x *DetachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[37]
+	mi := &file_hostd_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2709,7 +2800,7 @@ func (x *DetachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachSharedMemoryResponse.ProtoReflect.Descriptor instead.
 func (*DetachSharedMemoryResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{37}
+	return file_hostd_proto_rawDescGZIP(), []int{39}
 }
 
 var File_hostd_proto protoreflect.FileDescriptor
@@ -2803,7 +2894,11 @@ const file_hostd_proto_rawDesc = "" +
 	"\alimited\x18\n" +
 	" \x01(\tR\alimited\x12A\n" +
 	"\rsegment_modes\x18\v \x03(\x0e2\x1c.unnest.hostd.v1.SegmentModeR\fsegmentModes\x12)\n" +
-	"\x10segments_limited\x18\f \x01(\tR\x0fsegmentsLimited\"\xaf\x01\n" +
+	"\x10segments_limited\x18\f \x01(\tR\x0fsegmentsLimited\"?\n" +
+	"\fRenewRequest\x12/\n" +
+	"\x13certificate_request\x18\x01 \x01(\fR\x12certificateRequest\"1\n" +
+	"\rRenewResponse\x12 \n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\"\xaf\x01\n" +
 	"\vSegmentSpec\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x120\n" +
@@ -2924,7 +3019,8 @@ const file_hostd_proto_rawDesc = "" +
 	"\x0fVolumeTransport\x12 \n" +
 	"\x1cVOLUME_TRANSPORT_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19VOLUME_TRANSPORT_VIRTIOFS\x10\x01\x12\x17\n" +
-	"\x13VOLUME_TRANSPORT_9P\x10\x022\xe6\t\n" +
+	"\x13VOLUME_TRANSPORT_9P\x10\x022\xae\n" +
+	"\n" +
 	"\n" +
 	"HostDaemon\x12R\n" +
 	"\tAttachNIC\x12!.unnest.hostd.v1.AttachNICRequest\x1a\".unnest.hostd.v1.AttachNICResponse\x12R\n" +
@@ -2932,7 +3028,8 @@ const file_hostd_proto_rawDesc = "" +
 	"\bListNICs\x12 .unnest.hostd.v1.ListNICsRequest\x1a!.unnest.hostd.v1.ListNICsResponse\x12F\n" +
 	"\x05Check\x12\x1d.unnest.hostd.v1.CheckRequest\x1a\x1e.unnest.hostd.v1.CheckResponse\x12=\n" +
 	"\x02GC\x12\x1a.unnest.hostd.v1.GCRequest\x1a\x1b.unnest.hostd.v1.GCResponse\x12I\n" +
-	"\x06Status\x12\x1e.unnest.hostd.v1.StatusRequest\x1a\x1f.unnest.hostd.v1.StatusResponse\x12^\n" +
+	"\x06Status\x12\x1e.unnest.hostd.v1.StatusRequest\x1a\x1f.unnest.hostd.v1.StatusResponse\x12F\n" +
+	"\x05Renew\x12\x1d.unnest.hostd.v1.RenewRequest\x1a\x1e.unnest.hostd.v1.RenewResponse\x12^\n" +
 	"\rCreateSegment\x12%.unnest.hostd.v1.CreateSegmentRequest\x1a&.unnest.hostd.v1.CreateSegmentResponse\x12X\n" +
 	"\vJoinSegment\x12#.unnest.hostd.v1.JoinSegmentRequest\x1a$.unnest.hostd.v1.JoinSegmentResponse\x12[\n" +
 	"\fLeaveSegment\x12$.unnest.hostd.v1.LeaveSegmentRequest\x1a%.unnest.hostd.v1.LeaveSegmentResponse\x12^\n" +
@@ -2955,7 +3052,7 @@ func file_hostd_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_hostd_proto_goTypes = []any{
 	(Mode)(0),                          // 0: unnest.hostd.v1.Mode
 	(NICState)(0),                      // 1: unnest.hostd.v1.NICState
@@ -2978,28 +3075,30 @@ var file_hostd_proto_goTypes = []any{
 	(*GCResponse)(nil),                 // 18: unnest.hostd.v1.GCResponse
 	(*StatusRequest)(nil),              // 19: unnest.hostd.v1.StatusRequest
 	(*StatusResponse)(nil),             // 20: unnest.hostd.v1.StatusResponse
-	(*SegmentSpec)(nil),                // 21: unnest.hostd.v1.SegmentSpec
-	(*CreateSegmentRequest)(nil),       // 22: unnest.hostd.v1.CreateSegmentRequest
-	(*CreateSegmentResponse)(nil),      // 23: unnest.hostd.v1.CreateSegmentResponse
-	(*JoinSegmentRequest)(nil),         // 24: unnest.hostd.v1.JoinSegmentRequest
-	(*JoinSegmentResponse)(nil),        // 25: unnest.hostd.v1.JoinSegmentResponse
-	(*Endpoint)(nil),                   // 26: unnest.hostd.v1.Endpoint
-	(*LeaveSegmentRequest)(nil),        // 27: unnest.hostd.v1.LeaveSegmentRequest
-	(*LeaveSegmentResponse)(nil),       // 28: unnest.hostd.v1.LeaveSegmentResponse
-	(*SegmentStatusRequest)(nil),       // 29: unnest.hostd.v1.SegmentStatusRequest
-	(*SegmentStatusResponse)(nil),      // 30: unnest.hostd.v1.SegmentStatusResponse
-	(*Segment)(nil),                    // 31: unnest.hostd.v1.Segment
-	(*Fraction)(nil),                   // 32: unnest.hostd.v1.Fraction
-	(*AttachVolumeRequest)(nil),        // 33: unnest.hostd.v1.AttachVolumeRequest
-	(*AttachVolumeResponse)(nil),       // 34: unnest.hostd.v1.AttachVolumeResponse
-	(*Volume)(nil),                     // 35: unnest.hostd.v1.Volume
-	(*DetachVolumeRequest)(nil),        // 36: unnest.hostd.v1.DetachVolumeRequest
-	(*DetachVolumeResponse)(nil),       // 37: unnest.hostd.v1.DetachVolumeResponse
-	(*AttachSharedMemoryRequest)(nil),  // 38: unnest.hostd.v1.AttachSharedMemoryRequest
-	(*AttachSharedMemoryResponse)(nil), // 39: unnest.hostd.v1.AttachSharedMemoryResponse
-	(*SharedMemory)(nil),               // 40: unnest.hostd.v1.SharedMemory
-	(*DetachSharedMemoryRequest)(nil),  // 41: unnest.hostd.v1.DetachSharedMemoryRequest
-	(*DetachSharedMemoryResponse)(nil), // 42: unnest.hostd.v1.DetachSharedMemoryResponse
+	(*RenewRequest)(nil),               // 21: unnest.hostd.v1.RenewRequest
+	(*RenewResponse)(nil),              // 22: unnest.hostd.v1.RenewResponse
+	(*SegmentSpec)(nil),                // 23: unnest.hostd.v1.SegmentSpec
+	(*CreateSegmentRequest)(nil),       // 24: unnest.hostd.v1.CreateSegmentRequest
+	(*CreateSegmentResponse)(nil),      // 25: unnest.hostd.v1.CreateSegmentResponse
+	(*JoinSegmentRequest)(nil),         // 26: unnest.hostd.v1.JoinSegmentRequest
+	(*JoinSegmentResponse)(nil),        // 27: unnest.hostd.v1.JoinSegmentResponse
+	(*Endpoint)(nil),                   // 28: unnest.hostd.v1.Endpoint
+	(*LeaveSegmentRequest)(nil),        // 29: unnest.hostd.v1.LeaveSegmentRequest
+	(*LeaveSegmentResponse)(nil),       // 30: unnest.hostd.v1.LeaveSegmentResponse
+	(*SegmentStatusRequest)(nil),       // 31: unnest.hostd.v1.SegmentStatusRequest
+	(*SegmentStatusResponse)(nil),      // 32: unnest.hostd.v1.SegmentStatusResponse
+	(*Segment)(nil),                    // 33: unnest.hostd.v1.Segment
+	(*Fraction)(nil),                   // 34: unnest.hostd.v1.Fraction
+	(*AttachVolumeRequest)(nil),        // 35: unnest.hostd.v1.AttachVolumeRequest
+	(*AttachVolumeResponse)(nil),       // 36: unnest.hostd.v1.AttachVolumeResponse
+	(*Volume)(nil),                     // 37: unnest.hostd.v1.Volume
+	(*DetachVolumeRequest)(nil),        // 38: unnest.hostd.v1.DetachVolumeRequest
+	(*DetachVolumeResponse)(nil),       // 39: unnest.hostd.v1.DetachVolumeResponse
+	(*AttachSharedMemoryRequest)(nil),  // 40: unnest.hostd.v1.AttachSharedMemoryRequest
+	(*AttachSharedMemoryResponse)(nil), // 41: unnest.hostd.v1.AttachSharedMemoryResponse
+	(*SharedMemory)(nil),               // 42: unnest.hostd.v1.SharedMemory
+	(*DetachSharedMemoryRequest)(nil),  // 43: unnest.hostd.v1.DetachSharedMemoryRequest
+	(*DetachSharedMemoryResponse)(nil), // 44: unnest.hostd.v1.DetachSharedMemoryResponse
 }
 var file_hostd_proto_depIdxs = []int32{
 	0,  // 0: unnest.hostd.v1.AttachNICRequest.mode:type_name -> unnest.hostd.v1.Mode
@@ -3010,54 +3109,56 @@ var file_hostd_proto_depIdxs = []int32{
 	0,  // 5: unnest.hostd.v1.NIC.mode:type_name -> unnest.hostd.v1.Mode
 	9,  // 6: unnest.hostd.v1.ListNICsResponse.nics:type_name -> unnest.hostd.v1.NIC
 	9,  // 7: unnest.hostd.v1.CheckResponse.nic:type_name -> unnest.hostd.v1.NIC
-	26, // 8: unnest.hostd.v1.CheckResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
+	28, // 8: unnest.hostd.v1.CheckResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
 	17, // 9: unnest.hostd.v1.GCRequest.valid:type_name -> unnest.hostd.v1.Attachment
 	17, // 10: unnest.hostd.v1.GCResponse.removed:type_name -> unnest.hostd.v1.Attachment
 	2,  // 11: unnest.hostd.v1.StatusResponse.segment_modes:type_name -> unnest.hostd.v1.SegmentMode
 	2,  // 12: unnest.hostd.v1.SegmentSpec.mode:type_name -> unnest.hostd.v1.SegmentMode
 	3,  // 13: unnest.hostd.v1.SegmentSpec.span:type_name -> unnest.hostd.v1.SegmentSpan
-	21, // 14: unnest.hostd.v1.CreateSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
-	31, // 15: unnest.hostd.v1.CreateSegmentResponse.segment:type_name -> unnest.hostd.v1.Segment
-	21, // 16: unnest.hostd.v1.JoinSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
-	26, // 17: unnest.hostd.v1.JoinSegmentResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
+	23, // 14: unnest.hostd.v1.CreateSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
+	33, // 15: unnest.hostd.v1.CreateSegmentResponse.segment:type_name -> unnest.hostd.v1.Segment
+	23, // 16: unnest.hostd.v1.JoinSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
+	28, // 17: unnest.hostd.v1.JoinSegmentResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
 	1,  // 18: unnest.hostd.v1.Endpoint.state:type_name -> unnest.hostd.v1.NICState
 	2,  // 19: unnest.hostd.v1.Endpoint.mode:type_name -> unnest.hostd.v1.SegmentMode
-	31, // 20: unnest.hostd.v1.SegmentStatusResponse.segment:type_name -> unnest.hostd.v1.Segment
+	33, // 20: unnest.hostd.v1.SegmentStatusResponse.segment:type_name -> unnest.hostd.v1.Segment
 	2,  // 21: unnest.hostd.v1.Segment.mode:type_name -> unnest.hostd.v1.SegmentMode
-	32, // 22: unnest.hostd.v1.Segment.fractions:type_name -> unnest.hostd.v1.Fraction
-	35, // 23: unnest.hostd.v1.AttachVolumeResponse.volume:type_name -> unnest.hostd.v1.Volume
+	34, // 22: unnest.hostd.v1.Segment.fractions:type_name -> unnest.hostd.v1.Fraction
+	37, // 23: unnest.hostd.v1.AttachVolumeResponse.volume:type_name -> unnest.hostd.v1.Volume
 	4,  // 24: unnest.hostd.v1.Volume.transport:type_name -> unnest.hostd.v1.VolumeTransport
-	40, // 25: unnest.hostd.v1.AttachSharedMemoryResponse.memory:type_name -> unnest.hostd.v1.SharedMemory
+	42, // 25: unnest.hostd.v1.AttachSharedMemoryResponse.memory:type_name -> unnest.hostd.v1.SharedMemory
 	5,  // 26: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
 	10, // 27: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
 	12, // 28: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
 	14, // 29: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
 	16, // 30: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
 	19, // 31: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
-	22, // 32: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
-	24, // 33: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
-	27, // 34: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
-	29, // 35: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
-	33, // 36: unnest.hostd.v1.HostDaemon.AttachVolume:input_type -> unnest.hostd.v1.AttachVolumeRequest
-	36, // 37: unnest.hostd.v1.HostDaemon.DetachVolume:input_type -> unnest.hostd.v1.DetachVolumeRequest
-	38, // 38: unnest.hostd.v1.HostDaemon.AttachSharedMemory:input_type -> unnest.hostd.v1.AttachSharedMemoryRequest
-	41, // 39: unnest.hostd.v1.HostDaemon.DetachSharedMemory:input_type -> unnest.hostd.v1.DetachSharedMemoryRequest
-	7,  // 40: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
-	11, // 41: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
-	13, // 42: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
-	15, // 43: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
-	18, // 44: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
-	20, // 45: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
-	23, // 46: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
-	25, // 47: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
-	28, // 48: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
-	30, // 49: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
-	34, // 50: unnest.hostd.v1.HostDaemon.AttachVolume:output_type -> unnest.hostd.v1.AttachVolumeResponse
-	37, // 51: unnest.hostd.v1.HostDaemon.DetachVolume:output_type -> unnest.hostd.v1.DetachVolumeResponse
-	39, // 52: unnest.hostd.v1.HostDaemon.AttachSharedMemory:output_type -> unnest.hostd.v1.AttachSharedMemoryResponse
-	42, // 53: unnest.hostd.v1.HostDaemon.DetachSharedMemory:output_type -> unnest.hostd.v1.DetachSharedMemoryResponse
-	40, // [40:54] is the sub-list for method output_type
-	26, // [26:40] is the sub-list for method input_type
+	21, // 32: unnest.hostd.v1.HostDaemon.Renew:input_type -> unnest.hostd.v1.RenewRequest
+	24, // 33: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
+	26, // 34: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
+	29, // 35: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
+	31, // 36: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
+	35, // 37: unnest.hostd.v1.HostDaemon.AttachVolume:input_type -> unnest.hostd.v1.AttachVolumeRequest
+	38, // 38: unnest.hostd.v1.HostDaemon.DetachVolume:input_type -> unnest.hostd.v1.DetachVolumeRequest
+	40, // 39: unnest.hostd.v1.HostDaemon.AttachSharedMemory:input_type -> unnest.hostd.v1.AttachSharedMemoryRequest
+	43, // 40: unnest.hostd.v1.HostDaemon.DetachSharedMemory:input_type -> unnest.hostd.v1.DetachSharedMemoryRequest
+	7,  // 41: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
+	11, // 42: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
+	13, // 43: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
+	15, // 44: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
+	18, // 45: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
+	20, // 46: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
+	22, // 47: unnest.hostd.v1.HostDaemon.Renew:output_type -> unnest.hostd.v1.RenewResponse
+	25, // 48: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
+	27, // 49: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
+	30, // 50: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
+	32, // 51: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
+	36, // 52: unnest.hostd.v1.HostDaemon.AttachVolume:output_type -> unnest.hostd.v1.AttachVolumeResponse
+	39, // 53: unnest.hostd.v1.HostDaemon.DetachVolume:output_type -> unnest.hostd.v1.DetachVolumeResponse
+	41, // 54: unnest.hostd.v1.HostDaemon.AttachSharedMemory:output_type -> unnest.hostd.v1.AttachSharedMemoryResponse
+	44, // 55: unnest.hostd.v1.HostDaemon.DetachSharedMemory:output_type -> unnest.hostd.v1.DetachSharedMemoryResponse
+	41, // [41:56] is the sub-list for method output_type
+	26, // [26:41] is the sub-list for method input_type
 	26, // [26:26] is the sub-list for extension type_name
 	26, // [26:26] is the sub-list for extension extendee
 	0,  // [0:26] is the sub-list for field type_name
@@ -3074,7 +3175,7 @@ func file_hostd_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_proto_rawDesc), len(file_hostd_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   38,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,7 @@ const (
 	HostDaemon_Check_FullMethodName              = "/unnest.hostd.v1.HostDaemon/Check"
 	HostDaemon_GC_FullMethodName                 = "/unnest.hostd.v1.HostDaemon/GC"
 	HostDaemon_Status_FullMethodName             = "/unnest.hostd.v1.HostDaemon/Status"
+	HostDaemon_Renew_FullMethodName              = "/unnest.hostd.v1.HostDaemon/Renew"
 	HostDaemon_CreateSegment_FullMethodName      = "/unnest.hostd.v1.HostDaemon/CreateSegment"
 	HostDaemon_JoinSegment_FullMethodName        = "/unnest.hostd.v1.HostDaemon/JoinSegment"
 	HostDaemon_LeaveSegment_FullMethodName       = "/unnest.hostd.v1.HostDaemon/LeaveSegment"
@@ -61,7 +62,8 @@ const (
 // daemon lacks. Number 1 had AttachNIC, DetachNIC, ListNICs and Status, and their
 // fields up to AttachNICRequest.bridge, NIC.state and StatusResponse.slots_total.
 // Number 2 had no segments (none of their calls, messages and fields, and no
-// MODE_SEGMENT), no volumes and no shared memory.
+// MODE_SEGMENT), no volumes and no shared memory. Early daemons of number 3 have no
+// Renew.
 //
 // Segments: a segment is a loopback that the fractions of one pod share, each on a
 // guest of its own, all on this host (Hostlo: Bacou et al. 2019, section 4). It
@@ -97,6 +99,11 @@ type HostDaemonClient interface {
 	GC(ctx context.Context, in *GCRequest, opts ...grpc.CallOption) (*GCResponse, error)
 	// Status reports whether the daemon can serve this guest now.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
+	// Renew issues another certificate to the guest that calls, for a key that the guest has
+	// made. The certificate with which the guest calls stays valid for 10 minutes after the
+	// first request with the new one, at most until it expires. INVALID_ARGUMENT: the request
+	// is not as described. FAILED_PRECONDITION: the caller's certificate is superseded.
+	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
 	// CreateSegment creates a pod's segment before any fraction joins. It is optional,
 	// because JoinSegment creates the segment too. A segment that no fraction joins is
 	// destroyed after a minute. Called again with the same key, it returns the existing
@@ -197,6 +204,16 @@ func (c *hostDaemonClient) Status(ctx context.Context, in *StatusRequest, opts .
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(StatusResponse)
 	err := c.cc.Invoke(ctx, HostDaemon_Status_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *hostDaemonClient) Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RenewResponse)
+	err := c.cc.Invoke(ctx, HostDaemon_Renew_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -307,7 +324,8 @@ func (c *hostDaemonClient) DetachSharedMemory(ctx context.Context, in *DetachSha
 // daemon lacks. Number 1 had AttachNIC, DetachNIC, ListNICs and Status, and their
 // fields up to AttachNICRequest.bridge, NIC.state and StatusResponse.slots_total.
 // Number 2 had no segments (none of their calls, messages and fields, and no
-// MODE_SEGMENT), no volumes and no shared memory.
+// MODE_SEGMENT), no volumes and no shared memory. Early daemons of number 3 have no
+// Renew.
 //
 // Segments: a segment is a loopback that the fractions of one pod share, each on a
 // guest of its own, all on this host (Hostlo: Bacou et al. 2019, section 4). It
@@ -343,6 +361,11 @@ type HostDaemonServer interface {
 	GC(context.Context, *GCRequest) (*GCResponse, error)
 	// Status reports whether the daemon can serve this guest now.
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
+	// Renew issues another certificate to the guest that calls, for a key that the guest has
+	// made. The certificate with which the guest calls stays valid for 10 minutes after the
+	// first request with the new one, at most until it expires. INVALID_ARGUMENT: the request
+	// is not as described. FAILED_PRECONDITION: the caller's certificate is superseded.
+	Renew(context.Context, *RenewRequest) (*RenewResponse, error)
 	// CreateSegment creates a pod's segment before any fraction joins. It is optional,
 	// because JoinSegment creates the segment too. A segment that no fraction joins is
 	// destroyed after a minute. Called again with the same key, it returns the existing
@@ -406,6 +429,9 @@ func (UnimplementedHostDaemonServer) GC(context.Context, *GCRequest) (*GCRespons
 }
 func (UnimplementedHostDaemonServer) Status(context.Context, *StatusRequest) (*StatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
+}
+func (UnimplementedHostDaemonServer) Renew(context.Context, *RenewRequest) (*RenewResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Renew not implemented")
 }
 func (UnimplementedHostDaemonServer) CreateSegment(context.Context, *CreateSegmentRequest) (*CreateSegmentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateSegment not implemented")
@@ -556,6 +582,24 @@ func _HostDaemon_Status_Handler(srv interface{}, ctx context.Context, dec func(i
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(HostDaemonServer).Status(ctx, req.(*StatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HostDaemon_Renew_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RenewRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HostDaemonServer).Renew(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HostDaemon_Renew_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HostDaemonServer).Renew(ctx, req.(*RenewRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -734,6 +778,10 @@ var HostDaemon_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Status",
 			Handler:    _HostDaemon_Status_Handler,
+		},
+		{
+			MethodName: "Renew",
+			Handler:    _HostDaemon_Renew_Handler,
 		},
 		{
 			MethodName: "CreateSegment",

@@ -129,19 +129,28 @@ type Credentials struct {
 	CertificatePEM []byte
 	KeyPEM         []byte // secret
 	Fingerprint    string // SHA-256 of the certificate's DER form, in hex
+	Serial         string // as Serial returns it
 	Expires        time.Time
 }
 
 // Issue makes credentials for the guest of the given name. They are valid for
 // GuestValidity, as a client's only.
 func (a *Authority) Issue(guest string) (Credentials, error) {
-	if err := CheckGuestName(guest); err != nil {
+	t, err := guestTemplate(guest)
+	if err != nil {
 		return Credentials{}, err
+	}
+	return a.sign(t)
+}
+
+func guestTemplate(guest string) (*x509.Certificate, error) {
+	if err := CheckGuestName(guest); err != nil {
+		return nil, err
 	}
 	t := template(guest, GuestValidity)
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	t.URIs = []*url.URL{guestURI(guest)}
-	return a.sign(t)
+	return t, nil
 }
 
 // issueServer makes credentials for a daemon that listens on ip.
@@ -152,25 +161,36 @@ func (a *Authority) issueServer(ip net.IP) (Credentials, error) {
 	return a.sign(t)
 }
 
+// sign makes credentials with a new key.
 func (a *Authority) sign(t *x509.Certificate) (Credentials, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return Credentials{}, fmt.Errorf("make key for %s: %w", t.Subject.CommonName, err)
 	}
-	der, err := x509.CreateCertificate(rand.Reader, t, a.cert, key.Public(), a.key)
+	c, err := a.certify(t, &key.PublicKey)
 	if err != nil {
-		return Credentials{}, fmt.Errorf("sign certificate for %s: %w", t.Subject.CommonName, err)
+		return Credentials{}, err
 	}
 	keyPEM, err := encodeKey(key)
 	if err != nil {
 		return Credentials{}, fmt.Errorf("encode key for %s: %w", t.Subject.CommonName, err)
 	}
 	return Credentials{
-		CertificatePEM: encodeCertificate(der),
-		KeyPEM:         keyPEM,
-		Fingerprint:    Fingerprint(&x509.Certificate{Raw: der}),
-		Expires:        t.NotAfter.UTC().Truncate(time.Second),
+		CertificatePEM: encodeCertificate(c.Raw), KeyPEM: keyPEM,
+		Fingerprint: Fingerprint(c), Serial: Serial(c), Expires: c.NotAfter,
 	}, nil
+}
+
+// certify signs a certificate for a key. It does not outlive the authority.
+func (a *Authority) certify(t *x509.Certificate, key *ecdsa.PublicKey) (*x509.Certificate, error) {
+	if t.NotAfter.After(a.cert.NotAfter) {
+		t.NotAfter = a.cert.NotAfter
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, a.cert, key, a.key)
+	if err != nil {
+		return nil, fmt.Errorf("sign certificate for %s: %w", t.Subject.CommonName, err)
+	}
+	return x509.ParseCertificate(der)
 }
 
 func template(name string, validity time.Duration) *x509.Certificate {

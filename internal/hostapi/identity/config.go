@@ -52,7 +52,7 @@ func ClientConfig(dir string) (*tls.Config, error) {
 	if info.Mode().Perm()&0o077 != 0 {
 		return nil, fmt.Errorf("read credentials: %s has mode %04o: chmod 0600 it", keyPath, info.Mode().Perm())
 	}
-	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, CertificateFile), keyPath)
+	pair, err := loadPair(dir)
 	if err != nil {
 		return nil, fmt.Errorf("read credentials in %s: %w", dir, err)
 	}

@@ -74,3 +74,6 @@ func Fingerprint(c *x509.Certificate) string {
 	sum := sha256.Sum256(c.Raw)
 	return hex.EncodeToString(sum[:])
 }
+
+// Serial is the certificate's serial number in lower-case hex, without leading zeros.
+func Serial(c *x509.Certificate) string { return c.SerialNumber.Text(16) }

@@ -48,6 +48,9 @@ func (d *daemon) authenticate(ctx context.Context, req any, info *grpc.UnaryServ
 		return err
 	}))
 	d.metrics.Request(path.Base(info.FullMethod), status.Code(err), begin)
+	if status.Code(err) == codes.Unauthenticated {
+		d.limitRefusals(ctx, c.record.Name)
+	}
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:
 		d.logs.of(c.record.Name).Warn("refuse", "peer", peerAddress(ctx), "guest", c.record.Name, "error", err)
@@ -71,17 +74,15 @@ func (d *daemon) identify(ctx context.Context) (client, error) {
 	case errors.Is(err, ErrNoRecord):
 		return client{record: GuestRecord{Name: name}}, status.Error(codes.Unauthenticated, err.Error())
 	case err != nil:
-		d.config.Logger.Error("identify", "guest", name, "error", err)
+		d.logs.of(name).Error("identify", "guest", name, "error", err)
 		return c, status.Errorf(codes.Internal, "the host daemon cannot read the record of guest %s: see its log", name)
-	case identity.Fingerprint(info.State.PeerCertificates[0]) != c.record.CertificateSHA256:
-		return c, status.Errorf(codes.Unauthenticated, "the certificate is not that of the present guest %s", name)
 	}
-	certificate := info.State.PeerCertificates[0]
-	if time.Now().After(certificate.NotAfter) {
-		return c, status.Error(codes.Unauthenticated, identity.Expired(certificate).Error())
+	err = d.accept(c.record, info.State.PeerCertificates[0])
+	if _, coded := status.FromError(err); !coded {
+		d.logs.of(name).Error("identify", "guest", name, "error", err)
+		err = status.Errorf(codes.Internal, "the host daemon cannot read the certificates of guest %s: see its log", name)
 	}
-	d.expiries.see(c.record.CertificateSHA256, certificate)
-	return c, nil
+	return c, err
 }
 
 // client returns the guest with a name.

@@ -39,10 +39,17 @@ type limitedListener struct {
 	pending map[string][]*limitedConn // in their handshake, by address, the oldest first
 	total   int                       // of pending
 	count   map[string]int            // by fingerprint of the certificate
+	open    map[*limitedConn]peerIdentity
+}
+
+// peerIdentity is what the certificate of a connection says.
+type peerIdentity struct {
+	guest       string // empty: none
+	certificate *x509.Certificate
 }
 
 func newLimitedListener(l net.Listener, refuse func(net.Addr)) *limitedListener {
-	return &limitedListener{Listener: l, refuse: refuse, pending: map[string][]*limitedConn{}, count: map[string]int{}}
+	return &limitedListener{Listener: l, refuse: refuse, pending: map[string][]*limitedConn{}, count: map[string]int{}, open: map[*limitedConn]peerIdentity{}}
 }
 
 // Accept implements net.Listener.
@@ -101,8 +108,8 @@ type limitedConn struct {
 
 // admit ends the handshake of a connection: it counts for its certificate from now on,
 // and ends when the certificate expires.
-func (c *limitedConn) admit(certificate string, limit int, expires time.Time) error {
-	l := c.listener
+func (c *limitedConn) admit(p peerIdentity, limit int) error {
+	l, certificate := c.listener, identity.Fingerprint(p.certificate)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -113,8 +120,8 @@ func (c *limitedConn) admit(certificate string, limit int, expires time.Time) er
 	}
 	c.leave()
 	l.count[certificate]++
-	c.certificate = certificate
-	c.expiry = time.AfterFunc(time.Until(expires), func() { _ = c.Close() })
+	c.certificate, l.open[c] = certificate, p
+	c.expiry = time.AfterFunc(time.Until(p.certificate.NotAfter), func() { _ = c.Close() })
 	return nil
 }
 
@@ -122,6 +129,7 @@ func (c *limitedConn) admit(certificate string, limit int, expires time.Time) er
 func (c *limitedConn) leave() {
 	l := c.listener
 	if c.certificate != "" {
+		delete(l.open, c)
 		if l.count[c.certificate]--; l.count[c.certificate] == 0 {
 			delete(l.count, c.certificate)
 		}
@@ -195,8 +203,11 @@ func (d *daemon) admitConnection(raw net.Conn, s tls.ConnectionState) error {
 	if !ok {
 		return nil
 	}
-	certificate := s.PeerCertificates[0]
-	err := c.admit(identity.Fingerprint(certificate), limit, certificate.NotAfter)
+	p := peerIdentity{guest, s.PeerCertificates[0]}
+	if d.refuses(p) && !d.countRefusal(guest) {
+		return errRefusals
+	}
+	err := c.admit(p, limit)
 	if errors.Is(err, errConnections) {
 		d.metrics.RefusedConnection()
 		d.logs.of(guest).Warn("close connection", "guest", guest, "peer", c.RemoteAddr(), "error", err)

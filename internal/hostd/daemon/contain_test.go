@@ -141,7 +141,7 @@ func TestPanicOfHTTP(t *testing.T) {
 	d, log := testDaemon(t, t.TempDir())
 	d.tenants["default"] = nil
 	w := httptest.NewRecorder()
-	d.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/status", nil))
+	d.handler().ServeHTTP(w, overUnix(t, http.MethodGet, "/status"))
 	if w.Code != http.StatusInternalServerError || len(log.with("panic", "/status")) != 1 {
 		t.Errorf("got code %d, want 500; log:\n%s", w.Code, log.lines)
 	}

@@ -34,7 +34,6 @@ import (
 	"time"
 
 	systemd "github.com/coreos/go-systemd/v22/daemon"
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
@@ -102,8 +101,10 @@ type daemon struct {
 
 	mu     sync.Mutex
 	listen string            // address for guests, once there is one
+	served *limitedListener  // there
 	guests map[string]*guest // the latest of each name, ended or not
-	rates  map[string]*rate.Limiter
+
+	rates, renewals, refusals budgets // by guest: of requests, renewals and refused certificates
 }
 
 // host is what all guests of the host share.
@@ -173,7 +174,7 @@ func newDaemon(c Config) (*daemon, error) {
 	m := metrics.New()
 	d := &daemon{
 		config: c, metrics: m, since: time.Now(), expiries: newExpiries(), logs: &guestLogs{base: c.Logger, logs: map[string]*slog.Logger{}},
-		tenants: map[string]*tenant{}, guests: map[string]*guest{}, rates: map[string]*rate.Limiter{},
+		tenants: map[string]*tenant{}, guests: map[string]*guest{},
 		host: &host{dial: dialVMM, metrics: m, panics: newLimitedLog(c.Logger), ports: newPorts(c.Logger), segments: segments.New(c.Logger), shares: shares.New(c.Logger)},
 	}
 	m.Read(reporter{d})
@@ -225,7 +226,8 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 	serving, hangUp := context.WithCancel(life)
 	defer hangUp()
 	d.serving = serving
-	d.setAddress(listener.Addr())
+	limited := newLimitedListener(listener, d.refuseConnection)
+	d.setListener(limited)
 	d.launch = func(g *guest) {
 		var own context.Context
 		own, g.stop = context.WithCancelCause(life)
@@ -253,7 +255,6 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 	scanned := make(chan struct{})
 	running.Go(func() { d.watchGuests(ctx, sync.OnceFunc(func() { close(scanned) })) })
 	failed := make(chan error, 1)
-	limited := newLimitedListener(listener, d.refuseConnection)
 	go func() { failed <- server.Serve(limited) }()
 	if d.config.Ready != nil {
 		d.config.Ready(listener.Addr())
@@ -273,11 +274,17 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 	return nil
 }
 
-// setAddress records the address for guests. The operator may ask for it already.
-func (d *daemon) setAddress(a net.Addr) {
+// setListener records where guests connect. The operator may ask for it already.
+func (d *daemon) setListener(l *limitedListener) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.listen = a.String()
+	d.listen, d.served = l.Addr().String(), l
+}
+
+func (d *daemon) listener() *limitedListener {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.served
 }
 
 // address returns the address for guests, "" before there is one.

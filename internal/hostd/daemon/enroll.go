@@ -5,22 +5,21 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostd/policy"
 )
 
-// Enroll issues the credentials of a guest of the configuration, writes them to
-// the directory out in the plugin's form (ca.crt, client.crt, client.key), and records
-// them in the state directory. Earlier credentials of the guest become invalid. A step
-// that fails removes the files that Enroll has written.
+// Enroll issues the credentials of a guest of the configuration, or of one that `unnest
+// vm` has started with this state directory, writes them to the directory out in the
+// plugin's form (ca.crt, client.crt, client.key), and records them in the state directory.
+// Earlier credentials of the guest become invalid. A step that fails removes the files
+// that Enroll has written.
 func Enroll(stateDir string, p policy.Policy, guest, out string) error {
-	known := false
-	for _, g := range p.Guests {
-		known = known || g.Name == guest
-	}
-	if !known {
-		return fmt.Errorf("enroll guest %q: the configuration has no such guest: add it under guests", guest)
+	r, err := enrolling(stateDir, p, guest)
+	if err != nil {
+		return fmt.Errorf("enroll guest %q: %w", guest, err)
 	}
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return fmt.Errorf("enroll guest %s: %w", guest, err)
@@ -33,31 +32,55 @@ func Enroll(stateDir string, p policy.Policy, guest, out string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(out, 0o700); err != nil {
-		return fmt.Errorf("enroll guest %s: %w", guest, err)
+	written, err := writeCredentials(out, authority, credentials)
+	if err == nil { // the plugin must not find a key that the daemon does not know
+		r.CertificateSHA256, r.CertificateSerial, r.CertificateExpires = credentials.Fingerprint, credentials.Serial, credentials.Expires
+		err = writeJSON(RecordPath(stateDir, guest), r)
 	}
-	var written []string
-	for name, content := range map[string][]byte{
-		identity.CAFile:          authority.CertificatePEM(),
-		identity.CertificateFile: credentials.CertificatePEM,
-		identity.KeyFile:         credentials.KeyPEM,
-	} {
-		path := filepath.Join(out, name)
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err == nil {
-			written = append(written, path)
-			_, err = f.Write(content)
-			err = errors.Join(err, f.Close())
-		}
-		if err != nil {
-			return errors.Join(fmt.Errorf("enroll guest %s: %w", guest, err), removeAll(written))
-		}
-	}
-	// The plugin must not find a key that the daemon does not know.
-	if err := writeJSON(RecordPath(stateDir, guest), GuestRecord{Name: guest, CertificateSHA256: credentials.Fingerprint, CertificateExpires: credentials.Expires}); err != nil {
+	if err != nil {
 		return errors.Join(fmt.Errorf("enroll guest %s: %w", guest, err), removeAll(written))
 	}
 	return nil
+}
+
+// enrolling returns the record of a guest that may be enrolled. Of a guest of the
+// configuration it has only the name.
+func enrolling(stateDir string, p policy.Policy, guest string) (GuestRecord, error) {
+	if slices.ContainsFunc(p.Guests, func(g policy.Guest) bool { return g.Name == guest }) {
+		return GuestRecord{Name: guest}, nil
+	}
+	r, err := readEnrolled(stateDir, guest)
+	if errors.Is(err, ErrNoRecord) || err == nil && r.Tenant == "" {
+		return r, fmt.Errorf("%w: the configuration has none of the name, and no guest of `unnest vm` has a record in %s: "+
+			"add it under guests, or name the state directory with --state", ErrNoRecord, stateDir)
+	}
+	if err == nil {
+		err = r.check()
+	}
+	return r, err
+}
+
+// writeCredentials writes the files of a guest, none of which may exist, and returns their
+// paths.
+func writeCredentials(out string, a *identity.Authority, c identity.Credentials) (written []string, err error) {
+	if err := os.MkdirAll(out, 0o700); err != nil {
+		return nil, err
+	}
+	for name, content := range map[string][]byte{
+		identity.CAFile: a.CertificatePEM(), identity.CertificateFile: c.CertificatePEM, identity.KeyFile: c.KeyPEM,
+	} {
+		path := filepath.Join(out, name)
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return written, err
+		}
+		written = append(written, path)
+		_, err = f.Write(content)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return written, err
+		}
+	}
+	return written, nil
 }
 
 func removeAll(paths []string) (err error) {

@@ -1,9 +1,11 @@
 package daemon
 
 import (
-	"crypto/x509"
 	"sync"
 	"time"
+
+	"unnest/internal/hostd/certificates"
+	"unnest/internal/hostd/status"
 )
 
 const (
@@ -11,8 +13,8 @@ const (
 	expiryInterval = 24 * time.Hour     // between two warnings of one certificate
 )
 
-// expiries knows when the guests' certificates expire. Records of earlier versions do not
-// say so; the guest's connection does.
+// expiries knows what was warned of, and when certificates expire whose records, of
+// earlier versions, do not say so; the guest's connection does.
 type expiries struct {
 	mu     sync.Mutex
 	seen   map[string]time.Time // by fingerprint
@@ -23,45 +25,72 @@ func newExpiries() *expiries {
 	return &expiries{seen: map[string]time.Time{}, warned: map[string]time.Time{}}
 }
 
-func (e *expiries) see(fingerprint string, c *x509.Certificate) {
+func (e *expiries) see(fingerprint string, expires time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.seen[fingerprint] = c.NotAfter
+	e.seen[fingerprint] = expires
 }
 
-// of returns when a guest's certificate expires; zero: not known.
-func (e *expiries) of(r GuestRecord) time.Time {
+// complete returns a certificate with the time when it expires, if that is known.
+func (e *expiries) complete(c certificates.Certificate) certificates.Certificate {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !r.CertificateExpires.IsZero() {
-		return r.CertificateExpires
+	if c.Expires.IsZero() {
+		c.Expires = e.seen[c.SHA256]
 	}
-	return e.seen[r.CertificateSHA256]
+	return c
 }
 
-// due reports whether it is time to warn of a guest's certificate.
-func (e *expiries) due(r GuestRecord, now time.Time) (expires time.Time, ok bool) {
-	expires = e.of(r)
+// due reports whether it is time to warn of a certificate.
+func (e *expiries) due(c certificates.Certificate, now time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	last, warned := e.warned[r.CertificateSHA256]
-	if expires.IsZero() || expires.Sub(now) > expiryWarning || warned && now.Sub(last) < expiryInterval {
-		return expires, false
+	last, warned := e.warned[c.SHA256]
+	if c.Expires.IsZero() || c.Expires.Sub(now) > expiryWarning || warned && now.Sub(last) < expiryInterval {
+		return false
 	}
-	e.warned[r.CertificateSHA256] = now
-	return expires, true
+	e.warned[c.SHA256] = now
+	return true
+}
+
+// certificatesOf returns a guest's certificates.
+func (d *daemon) certificatesOf(r GuestRecord) certificates.Set {
+	s, err := readCertificates(d.config.StateDir, r)
+	if err != nil {
+		d.logs.of(r.Name).Warn("read certificates", "guest", r.Name, "error", err)
+	}
+	for i, c := range s.Certificates {
+		s.Certificates[i] = d.expiries.complete(c)
+	}
+	return s
+}
+
+// describeCertificates returns a guest's certificates for the operator, and when the one
+// that the guest uses expires.
+func (d *daemon) describeCertificates(r GuestRecord) (all []status.Certificate, expires time.Time) {
+	s, now := d.certificatesOf(r), time.Now()
+	for _, c := range s.Certificates {
+		all = append(all, status.Certificate{Serial: c.Serial, Expires: c.Expires, State: c.State(now)})
+	}
+	current, _ := s.Current(now)
+	return all, current.Expires
 }
 
 // warnOfExpiry logs once a day which certificates expire soon.
 func (d *daemon) warnOfExpiry(now time.Time) {
 	for _, r := range d.records() {
-		expires, due := d.expiries.due(r, now)
+		c, ok := d.certificatesOf(r).Current(now)
 		switch {
-		case !due:
-		case now.After(expires):
-			d.config.Logger.Warn("certificate of guest has expired: run unnest hostd enroll "+r.Name, "guest", r.Name, "expired", expires)
+		case !ok || !d.expiries.due(c, now):
+		case now.After(c.Expires):
+			d.config.Logger.Warn("certificate of guest has expired: run "+d.enrollCommand(r.Name), "guest", r.Name, "expired", c.Expires)
 		default:
-			d.config.Logger.Warn("certificate of guest expires soon: run unnest hostd enroll "+r.Name, "guest", r.Name, "expires", expires)
+			d.config.Logger.Warn("certificate of guest expires soon: run unnest-cni renew in the guest, or "+d.enrollCommand(r.Name), "guest", r.Name, "expires", c.Expires)
 		}
 	}
+}
+
+// enrollCommand is the command that issues a certificate to a guest of this daemon.
+func (d *daemon) enrollCommand(guest string) string {
+	return "unnest hostd enroll " + guest + " --state " + d.config.StateDir
 }

@@ -36,7 +36,9 @@ type GuestRecord struct {
 	Pool    int      `json:"pool"`              // warm NICs to keep
 	// CertificateSHA256 is the fingerprint of the certificate issued to this
 	// guest (identity.Credentials). An earlier guest of the same name has another.
+	// Those that the guest has renewed it by are in a file of their own.
 	CertificateSHA256  string    `json:"certificate_sha256"`
+	CertificateSerial  string    `json:"certificate_serial,omitempty"` // empty: not known
 	CertificateExpires time.Time `json:"certificate_expires,omitzero"` // zero: known once the guest has called
 	// NICs are the NICs that the guest has from its start. They may send from their
 	// own addresses only, and no pod gets these.
@@ -120,6 +122,24 @@ func syncDirectory(path string) error {
 // guest is in it. The name comes from outside, so it is checked before it becomes part
 // of a path.
 func readRecord(stateDir, guest string, configured []policy.Guest) (GuestRecord, error) {
+	r, err := readEnrolled(stateDir, guest)
+	if err != nil {
+		return GuestRecord{}, err
+	}
+	for _, c := range configured {
+		if c.Name == guest {
+			r = configuredRecord(c, r)
+		}
+	}
+	if err := r.check(); err != nil {
+		return GuestRecord{}, fmt.Errorf("read guest record %s: %w", RecordPath(stateDir, guest), err)
+	}
+	return r, nil
+}
+
+// readEnrolled returns the record of a guest as it is in its file: of a guest of the
+// configuration it has only the certificate.
+func readEnrolled(stateDir, guest string) (GuestRecord, error) {
 	if err := identity.CheckGuestName(guest); err != nil {
 		return GuestRecord{}, err
 	}
@@ -138,23 +158,16 @@ func readRecord(stateDir, guest string, configured []policy.Guest) (GuestRecord,
 	if r.Name != guest {
 		return GuestRecord{}, fmt.Errorf("read guest record %s: name %q: want %q", path, r.Name, guest)
 	}
-	for _, c := range configured {
-		if c.Name == guest {
-			expires := r.CertificateExpires
-			r = configuredRecord(c, r.CertificateSHA256)
-			r.CertificateExpires = expires
-		}
-	}
-	if err := r.check(); err != nil {
-		return GuestRecord{}, fmt.Errorf("read guest record %s: %w", path, err)
-	}
 	return r, nil
 }
 
-func configuredRecord(c policy.Guest, fingerprint string) GuestRecord {
+// configuredRecord returns the record of a guest of the configuration with the certificate
+// of its enrolment.
+func configuredRecord(c policy.Guest, enrolled GuestRecord) GuestRecord {
 	r := GuestRecord{
 		Name: c.Name, Tenant: c.Tenant, Index: c.Index, QMP: c.QMP, Ports: c.Ports, Pool: c.Pool,
-		CertificateSHA256: fingerprint, NICs: []BootNIC{{Addresses: c.Addresses}}, Export: c.Export,
+		CertificateSHA256: enrolled.CertificateSHA256, CertificateSerial: enrolled.CertificateSerial, CertificateExpires: enrolled.CertificateExpires,
+		NICs: []BootNIC{{Addresses: c.Addresses}}, Export: c.Export,
 	}
 	if c.Libvirt != nil {
 		r.Libvirt = &Domain{Socket: c.Libvirt.Socket, Name: c.Libvirt.Domain}

@@ -77,6 +77,7 @@ func (d *daemon) watchGuests(ctx context.Context, scanned func()) {
 	logged := map[string]string{} // the last error of each guest, to log it once
 	for first := true; first || wait(ctx, scanInterval); first = false {
 		d.host.try("scan", func() { d.scan(ctx, logged) })
+		d.host.try("close refused connections", d.closeRefused)
 		d.host.try("warn of expiry", func() { d.warnOfExpiry(time.Now()) })
 		scanned()
 		if first {
@@ -151,8 +152,10 @@ func (d *daemon) forget(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.guests, name)
-	delete(d.rates, name)
 	d.logs.forget(name)
+	for _, b := range []*budgets{&d.rates, &d.renewals, &d.refusals} {
+		b.forget(name)
+	}
 }
 
 // remove removes what the host has of a guest that is gone.

@@ -16,9 +16,10 @@ import (
 
 // handler serves the host's operator:
 //
-//	/healthz  200 while the daemon takes requests of guests
-//	/status   status.Status, as JSON
-//	/metrics  for Prometheus
+//	/healthz                  200 while the daemon takes requests of guests
+//	/status                   status.Status, as JSON; over TCP without guests, tenants and segments
+//	/metrics                  for Prometheus
+//	POST /connections/check   ends connections whose certificates were revoked; not over TCP
 func (d *daemon) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -30,7 +31,19 @@ func (d *daemon) handler() http.Handler {
 	})
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(d.status(r.Context())) // the client may have gone
+		s := status.Status{Version: Version(), Protocol: protocol, Since: d.since}
+		if fromRoot(r) {
+			s = d.status(r.Context())
+		}
+		_ = json.NewEncoder(w).Encode(s) // the client may have gone
+	})
+	mux.HandleFunc("POST /connections/check", func(w http.ResponseWriter, r *http.Request) {
+		if !fromRoot(r) {
+			http.Error(w, "want the unix socket", http.StatusForbidden)
+			return
+		}
+		d.closeRefused()
+		w.WriteHeader(http.StatusNoContent)
 	})
 	mux.Handle("GET /metrics", d.metrics.Handler())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -38,6 +51,14 @@ func (d *daemon) handler() http.Handler {
 			http.Error(w, errPanic.Error(), http.StatusInternalServerError)
 		}
 	})
+}
+
+// fromRoot reports whether a request came by the unix socket, which only root can reach.
+// Every user of the host reaches a loopback address, and so do guests whose VMM forwards
+// to it.
+func fromRoot(r *http.Request) bool {
+	a, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return ok && a.Network() == "unix"
 }
 
 // listenHTTP opens the socket in the state directory, which only root can reach,

@@ -1,8 +1,37 @@
 package daemon
 
 import (
+	"sync"
+
 	"golang.org/x/time/rate"
 )
+
+// budgets bound how often each guest may do something. The zero value is ready.
+type budgets struct {
+	mu     sync.Mutex
+	limits map[string]*rate.Limiter
+}
+
+// allow reports whether a guest may do it once more now.
+func (b *budgets) allow(guest string, limit rate.Limit, burst int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l := b.limits[guest]
+	if l == nil {
+		if b.limits == nil {
+			b.limits = map[string]*rate.Limiter{}
+		}
+		l = rate.NewLimiter(limit, burst)
+		b.limits[guest] = l
+	}
+	return l.Allow()
+}
+
+func (b *budgets) forget(guest string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.limits, guest)
+}
 
 // allow reports whether a guest may make one more request now.
 func (d *daemon) allow(c client) bool {
@@ -10,12 +39,5 @@ func (d *daemon) allow(c client) bool {
 	if l.RequestsPerSecond == 0 {
 		return true
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	r := d.rates[c.record.Name]
-	if r == nil {
-		r = rate.NewLimiter(rate.Limit(l.RequestsPerSecond), l.Burst)
-		d.rates[c.record.Name] = r
-	}
-	return r.Allow()
+	return d.rates.allow(c.record.Name, rate.Limit(l.RequestsPerSecond), l.Burst)
 }

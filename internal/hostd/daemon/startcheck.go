@@ -12,8 +12,8 @@ import (
 func (d *daemon) warnOfConfiguration() {
 	p := d.config.Policy
 	if a := p.HTTP.Addr(); p.HTTP.IsValid() && !a.IsLoopback() {
-		d.config.Logger.Warn("the HTTP address is not loopback: /status and /metrics show all guests, pods and addresses "+
-			"of all tenants, without a password, to whoever can reach it; use 127.0.0.1, or restrict the port by a firewall",
+		d.config.Logger.Warn("the HTTP address is not loopback: /metrics shows the names of guests and pods of all tenants, "+
+			"without a password, to whoever can reach it; use 127.0.0.1, or restrict the port by a firewall",
 			"http", p.HTTP)
 	}
 	for _, t := range p.Tenants {

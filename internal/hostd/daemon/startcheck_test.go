@@ -13,7 +13,7 @@ func TestWarnsOfConfiguration(t *testing.T) {
 		}
 		d.config.Policy.Tenants[0].Bridge, d.config.Policy.Tenants[1].Bridge = "lo", "nowhere0" // lo exists
 		d.warnOfConfiguration()
-		if got := len(log.with("level=WARN", "/status", "all tenants", address)); got != want {
+		if got := len(log.with("level=WARN", "/metrics", "all tenants", address)); got != want {
 			t.Errorf("http %q: %d warnings, want %d", address, got, want)
 		}
 		if got := len(log.with("level=WARN", "bridge=")); got != 1 || len(log.with("tenant=other", "bridge=nowhere0")) != 1 {

@@ -64,7 +64,7 @@ func (d *daemon) status(ctx context.Context) status.Status {
 	s := status.Status{Version: Version(), Protocol: protocol, Since: d.since, Listen: d.address()}
 	for _, g := range d.all() {
 		described := guestStatus(ctx, g)
-		described.CertificateExpires = d.expiries.of(g.record)
+		described.Certificates, described.CertificateExpires = d.describeCertificates(g.record)
 		s.Guests = append(s.Guests, described)
 	}
 	s.Segments = d.host.segments.Status()

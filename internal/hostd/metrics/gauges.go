@@ -38,6 +38,7 @@ var (
 	up        = gauge("guest_up", "1 when the guest's VMM answers.", "guest")
 	addresses = gauge("addresses", "Addresses of a tenant, by state.", "tenant,state")
 	drops     = counter("dropped_frames_total", "Frames of guests that the packet filter dropped, by reason.", "reason")
+	valid     = gauge("guest_certificates", "Certificates of a guest, by state: unused, used, superseded, revoked or expired.", "guest,state")
 	segments  = gauge("segments", "Segments of a tenant.", "tenant")
 	endpoints = gauge("segment_endpoints", "Endpoints of a segment; member is no while one joins or leaves.", "tenant,pod,member")
 	frames    = counter("segment_frames_total", "Frames that a segment has passed on.", "tenant,pod")
@@ -63,6 +64,13 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	for _, guest := range s.Guests {
 		if !guest.CertificateExpires.IsZero() {
 			c <- prometheus.MustNewConstMetric(expiry, prometheus.GaugeValue, time.Until(guest.CertificateExpires).Seconds(), guest.Name)
+		}
+		byState := map[string]uint64{}
+		for _, c := range guest.Certificates {
+			byState[c.State]++
+		}
+		for state, n := range byState {
+			send(valid, n, guest.Name, state)
 		}
 		if guest.Error != "" {
 			send(up, 0, guest.Name)

@@ -31,6 +31,7 @@ type Metrics struct {
 	detach   *prometheus.HistogramVec
 	lost     *prometheus.CounterVec
 	refused  prometheus.Counter
+	rejected *prometheus.CounterVec
 	panics   prometheus.Counter
 	restores *prometheus.CounterVec
 }
@@ -63,6 +64,9 @@ func New() *Metrics {
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "unnest_hostd_refused_connections_total", Help: "Connections closed because their guest, or their address before the handshake, had too many.",
 		}),
+		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "unnest_hostd_refused_certificates_total", Help: "Connections and requests with a certificate of a guest that was superseded, revoked or is not the present guest's.",
+		}, []string{"guest"}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "unnest_hostd_panics_total", Help: "Panics, each of which ended one request or the run of one guest.",
 		}),
@@ -74,7 +78,7 @@ func New() *Metrics {
 		m.restores.WithLabelValues(filter, "ok")
 		m.restores.WithLabelValues(filter, "error")
 	}
-	m.registry.MustRegister(m.requests, m.latency, m.attach, m.detach, m.lost, m.refused, m.panics, m.restores,
+	m.registry.MustRegister(m.requests, m.latency, m.attach, m.detach, m.lost, m.refused, m.rejected, m.panics, m.restores,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -105,6 +109,9 @@ func (m *Metrics) Lost(guest string) { m.lost.WithLabelValues(guest).Inc() }
 
 // RefusedConnection counts a connection that was closed at once.
 func (m *Metrics) RefusedConnection() { m.refused.Inc() }
+
+// RefusedCertificate counts a connection or request of a guest whose certificate is refused.
+func (m *Metrics) RefusedCertificate(guest string) { m.rejected.WithLabelValues(guest).Inc() }
 
 // Panic counts a panic that was contained.
 func (m *Metrics) Panic() { m.panics.Inc() }

@@ -7,11 +7,14 @@ package status
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"unnest/internal/hostapi/segment"
 )
@@ -36,16 +39,25 @@ type Guest struct {
 	// CertificateExpires is zero if the guest has not called yet, unless the host has
 	// enrolled it.
 	CertificateExpires time.Time `json:"certificate_expires,omitzero"`
-	Awake              bool      `json:"awake"` // its system has called since it booted
-	Slots              int       `json:"slots"`
-	SlotsFree          int       `json:"slots_free"`
-	SlotsQuarantined   int       `json:"slots_quarantined"`
-	SlotsForeign       int       `json:"slots_foreign"` // with devices that the daemon did not plug, such as a disk
-	Pool               int       `json:"pool"`
-	PoolTarget         int       `json:"pool_target"`
-	Attachments        int       `json:"attachments"`
-	NICs               []NIC     `json:"nics"`
-	Shared             []Share   `json:"shared,omitempty"` // in no order
+	// Certificates are those that the guest was enrolled with or has renewed, the oldest first.
+	Certificates     []Certificate `json:"certificates,omitempty"`
+	Awake            bool          `json:"awake"` // its system has called since it booted
+	Slots            int           `json:"slots"`
+	SlotsFree        int           `json:"slots_free"`
+	SlotsQuarantined int           `json:"slots_quarantined"`
+	SlotsForeign     int           `json:"slots_foreign"` // with devices that the daemon did not plug, such as a disk
+	Pool             int           `json:"pool"`
+	PoolTarget       int           `json:"pool_target"`
+	Attachments      int           `json:"attachments"`
+	NICs             []NIC         `json:"nics"`
+	Shared           []Share       `json:"shared,omitempty"` // in no order
+}
+
+// Certificate is a certificate of a guest.
+type Certificate struct {
+	Serial  string    `json:"serial,omitempty"` // hex; empty: not known
+	Expires time.Time `json:"expires,omitzero"`
+	State   string    `json:"state"` // unused, used, superseded, revoked or expired
 }
 
 // NIC is one NIC of a guest, or another device in a slot.
@@ -145,6 +157,27 @@ func Client(stateDir string) *http.Client {
 			return new(net.Dialer).DialContext(ctx, "unix", Socket(stateDir))
 		},
 	}}
+}
+
+// CheckConnections has the daemon with a state directory end the connections whose
+// certificates were revoked. It does nothing if no daemon runs.
+func CheckConnections(ctx context.Context, stateDir string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://hostd/connections/check", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := Client(stateDir).Do(r)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("ask the host daemon at %s to end connections: %w", Socket(stateDir), err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusNoContent {
+		return fmt.Errorf("ask the host daemon at %s to end connections: it answers %s: restart it", Socket(stateDir), answer.Status)
+	}
+	return nil
 }
 
 // Ask requests the status of the daemon with a state directory.

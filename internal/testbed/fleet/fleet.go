@@ -174,7 +174,7 @@ func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	n := &Node{g, index, p.tenantIP}
-	if err := n.save(f.Lab.Dir, o, credentials.Fingerprint); err != nil {
+	if err := n.save(f.Lab.Dir, o, credentials); err != nil {
 		return nil, errors.Join(err, g.Kill())
 	}
 	return n, nil

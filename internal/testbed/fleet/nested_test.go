@@ -22,7 +22,7 @@ func TestStateNested(t *testing.T) {
 	f := openFleet(t)
 	n := newNode(t, f)
 	inner := guest.Image{Digest: "abc", Kernel: "/cache/vmlinux", Root: "/cache/root.ext4"}
-	if err := n.save(f.Lab.Dir, Options{Nested: &inner}, fingerprint); err != nil {
+	if err := n.save(f.Lab.Dir, Options{Nested: &inner}, issued); err != nil {
 		t.Fatal(err)
 	}
 	saved, err := readState(n.Dir)
@@ -86,7 +86,7 @@ func TestLaunchNestedRefuses(t *testing.T) {
 		{"deeper still", "cannot run guests", Options{Nested: &inner}, Options{Name: "inner", Nested: &inner}},
 	}
 	for _, tt := range tests {
-		if err := n.save(f.Lab.Dir, tt.launched, fingerprint); err != nil {
+		if err := n.save(f.Lab.Dir, tt.launched, issued); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := f.LaunchNested(t.Context(), n, tt.o); got != nil || err == nil || !strings.Contains(err.Error(), tt.want) {

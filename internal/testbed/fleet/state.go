@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostd/daemon"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/place"
@@ -40,7 +41,7 @@ const stateFile = "node.json"
 
 // save writes the state of the guest for other processes of ours, and its record for
 // the host daemon.
-func (n *Node) save(stateDir string, o Options, fingerprint string) error {
+func (n *Node) save(stateDir string, o Options, c identity.Credentials) error {
 	hostKey, err := ssh.NewPublicKey(n.Seed.HostKey.Public())
 	if err != nil {
 		return err
@@ -59,7 +60,7 @@ func (n *Node) save(stateDir string, o Options, fingerprint string) error {
 	}
 	return daemon.WriteRecord(stateDir, daemon.GuestRecord{
 		Name: n.Name, Tenant: cmp.Or(o.Tenant, Tenant), Index: n.Index, PID: n.PID, QMP: n.DaemonQMP(),
-		Ports: qemu.Ports(n.Slots), Pool: o.Pool, CertificateSHA256: fingerprint,
+		Ports: qemu.Ports(n.Slots), Pool: o.Pool, CertificateSHA256: c.Fingerprint, CertificateSerial: c.Serial, CertificateExpires: c.Expires,
 		NICs: nics, Export: o.Export,
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/crypto/ssh"
 
+	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostd/daemon"
 	"unnest/internal/testbed/guest"
 )
@@ -43,12 +44,14 @@ func newNode(t *testing.T, f *Fleet) *Node {
 	}
 }
 
-var fingerprint = strings.Repeat("ab", 32)
+var issued = identity.Credentials{
+	Fingerprint: strings.Repeat("ab", 32), Serial: "1f", Expires: time.Date(2026, 12, 22, 0, 0, 0, 0, time.UTC),
+}
 
 func TestStateRoundTrip(t *testing.T) {
 	f := openFleet(t)
 	n := newNode(t, f)
-	if err := n.save(f.Lab.Dir, Options{Pool: 2}, fingerprint); err != nil {
+	if err := n.save(f.Lab.Dir, Options{Pool: 2}, issued); err != nil {
 		t.Fatal(err)
 	}
 	got, err := readState(n.Dir)
@@ -85,7 +88,7 @@ func TestStateRoundTrip(t *testing.T) {
 func TestStateForDaemon(t *testing.T) {
 	f := openFleet(t)
 	n := newNode(t, f)
-	if err := n.save(f.Lab.Dir, Options{Pool: 2}, fingerprint); err != nil {
+	if err := n.save(f.Lab.Dir, Options{Pool: 2}, issued); err != nil {
 		t.Fatal(err)
 	}
 	content, err := os.ReadFile(daemon.RecordPath(f.Lab.Dir, "node1"))
@@ -97,7 +100,7 @@ func TestStateForDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := daemon.GuestRecord{
-		Name: "node1", Tenant: Tenant, Index: 3, PID: os.Getpid(), QMP: n.DaemonQMP(), Pool: 2, CertificateSHA256: fingerprint,
+		Name: "node1", Tenant: Tenant, Index: 3, PID: os.Getpid(), QMP: n.DaemonQMP(), Pool: 2, CertificateSHA256: issued.Fingerprint, CertificateSerial: issued.Serial, CertificateExpires: issued.Expires,
 		Ports: []string{"rp1", "rp2", "rp3", "rp4", "rp5", "rp6", "rp7", "rp8"},
 		NICs: []daemon.BootNIC{
 			{TAP: "g3mgmt", MAC: "52:54:00:c8:00:03", Addresses: []netip.Addr{netip.MustParseAddr("10.200.0.4")}},
@@ -118,7 +121,7 @@ func TestFind(t *testing.T) {
 	if n, err := f.Find("node1"); n != nil || !errors.Is(err, guest.ErrDied) || errors.Is(err, ErrNoGuest) {
 		t.Errorf("guest whose start was interrupted: got %v, %v; want ErrDied", n, err)
 	}
-	if err := node.save(f.Lab.Dir, Options{}, fingerprint); err != nil {
+	if err := node.save(f.Lab.Dir, Options{}, issued); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := f.Find("node1"); n != nil || !errors.Is(err, guest.ErrDied) || errors.Is(err, ErrNoGuest) {

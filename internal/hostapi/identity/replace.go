@@ -1,0 +1,118 @@
+package identity
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// nextSuffix is that of the files that a renewal has written and not yet renamed.
+const nextSuffix = ".new"
+
+// loadTries is how often loadPair reads certificate and key, which a renewal may replace
+// in between.
+const loadTries = 5
+
+// loadPair reads the certificate and the key in dir. Replace renames the key first, so a
+// key that does not match belongs to the certificate that is not yet renamed.
+func loadPair(dir string) (pair tls.Certificate, err error) {
+	certificate, key := filepath.Join(dir, CertificateFile), filepath.Join(dir, KeyFile)
+	for range loadTries {
+		if pair, err = tls.LoadX509KeyPair(certificate, key); err == nil || errors.Is(err, fs.ErrNotExist) {
+			return pair, err
+		}
+		if next, nextErr := tls.LoadX509KeyPair(certificate+nextSuffix, key); nextErr == nil {
+			return next, nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return pair, err
+}
+
+// PrepareReplace writes the key of a renewal to dir, before the daemon is asked for its
+// certificate: a directory that cannot be written is found first.
+func PrepareReplace(dir string, keyPEM []byte) error {
+	if err := writeSynced(filepath.Join(dir, KeyFile+nextSuffix), keyPEM); err != nil {
+		return fmt.Errorf("write key: %w", err)
+	}
+	return nil
+}
+
+// Replace makes the key of PrepareReplace and its certificate, in DER, the credentials in
+// dir. ClientConfig finds the old pair or the new one at every moment, also if the system
+// fails in between. Replace refuses a certificate that does not belong to the key, is of
+// another authority or guest, or is not valid now.
+func Replace(dir string, certificate []byte) error {
+	key, file := filepath.Join(dir, KeyFile), filepath.Join(dir, CertificateFile)
+	content := encodeCertificate(certificate)
+	if err := checkNext(dir, content); err != nil {
+		return fmt.Errorf("refuse the new certificate: %w", err)
+	}
+	err := writeSynced(file+nextSuffix, content)
+	if err == nil {
+		err = os.Rename(key+nextSuffix, key)
+	}
+	if err == nil {
+		err = os.Rename(file+nextSuffix, file)
+	}
+	if err == nil {
+		err = syncDir(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("replace credentials: %w", err)
+	}
+	return nil
+}
+
+// DropReplace removes the key of a renewal that has failed.
+func DropReplace(dir string) { _ = os.Remove(filepath.Join(dir, KeyFile+nextSuffix)) }
+
+func checkNext(dir string, certificatePEM []byte) error {
+	key, err := os.ReadFile(filepath.Join(dir, KeyFile+nextSuffix))
+	if err != nil {
+		return err
+	}
+	next, err := tls.X509KeyPair(certificatePEM, key)
+	if err != nil {
+		return err
+	}
+	present, err := ClientConfig(dir)
+	if err != nil {
+		return err
+	}
+	want, err := nameOf(present.Certificates[0].Leaf)
+	if err != nil {
+		return err
+	}
+	if name, err := nameOf(next.Leaf); err != nil || name != want {
+		return fmt.Errorf("it is of guest %q, want %q", name, want)
+	}
+	_, err = next.Leaf.Verify(x509.VerifyOptions{Roots: present.RootCAs, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return err
+}
+
+// writeSynced writes a file that only its owner may read, in place of an earlier one.
+func writeSynced(path string, content []byte) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

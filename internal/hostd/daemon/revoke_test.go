@@ -1,0 +1,176 @@
+package daemon
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/identity"
+	"unnest/internal/hostd/certificates"
+	"unnest/internal/hostd/policy"
+)
+
+// open is how many connections with certificates there are.
+func (r *renewing) open() int {
+	r.daemon.served.mu.Lock()
+	defer r.daemon.served.mu.Unlock()
+	return len(r.daemon.served.open)
+}
+
+// A revoked certificate ends its connections at once, cannot be renewed, and stays revoked
+// for the next daemon. Enrolling the guest again admits it.
+func TestRevoke(t *testing.T) {
+	r := newRenewing(t)
+	t.Cleanup(r.serveHTTP())
+	old := r.dial(r.first)
+	next := r.dial(r.mustRenew(old))
+	r.want("new", next, "VMM")
+	r.want("old", old, "VMM")
+	if r.open() != 2 {
+		t.Fatalf("%d connections, want 2", r.open())
+	}
+	revoked, err := Revoke(t.Context(), r.dir, "node1", "")
+	if err != nil || len(revoked) != 2 {
+		t.Fatalf("revoked %v, error %v; want two certificates", revoked, err)
+	}
+	if r.open() != 0 {
+		t.Errorf("%d connections after Revoke, want none", r.open())
+	}
+	// The client connects again, and learns why it is refused.
+	for _, client := range []hostdpb.HostDaemonClient{old, next} {
+		r.eventually(func() (bool, error) {
+			_, err := client.Status(t.Context(), &hostdpb.StatusRequest{})
+			return strings.Contains(err.Error(), "revoked"), err
+		})
+	}
+	if c, err := r.renew(r.dial(r.first)); grpcstatus.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "revoked") {
+		t.Errorf("renewal of a revoked certificate: got %v, %v", c, err)
+	}
+	again, _ := testDaemon(t, r.dir)
+	address := serveTest(t, again, r.dir)
+	if _, err := dial(t, address, r.first).Status(t.Context(), &hostdpb.StatusRequest{}); grpcstatus.Code(err) != codes.Unauthenticated {
+		t.Errorf("after a restart: got %v", err)
+	}
+	if got, err := Revoke(t.Context(), r.dir, "node1", ""); err != nil || len(got) != 0 {
+		t.Errorf("a second time: revoked %v, error %v", got, err)
+	}
+	out := t.TempDir()
+	if err := Enroll(r.dir, policy.Policy{}, "node1", out); err != nil {
+		t.Fatal(err)
+	}
+	config, err := identity.ClientConfig(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.InsecureSkipVerify = true // the name of the test's server
+	r.want("enrolled again", r.dial(config), "VMM")
+}
+
+// eventually waits for a condition, and fails with its last error.
+func (r *renewing) eventually(f func() (bool, error)) {
+	r.t.Helper()
+	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		ok, err := f()
+		if ok {
+			return
+		}
+		if time.Since(begin) > 10*time.Second {
+			r.t.Fatalf("not within 10 s: %v", err)
+		}
+	}
+}
+
+// serveHTTP serves the operator until stop.
+func (r *renewing) serveHTTP() (stop func()) {
+	r.t.Helper()
+	listeners, err := r.daemon.listenHTTP(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return r.daemon.serveHTTP(listeners)
+}
+
+// One certificate is revoked by its serial number, without a daemon that is told: it sees
+// the file.
+func TestRevokeSerial(t *testing.T) {
+	r := newRenewing(t)
+	old := r.dial(r.first)
+	config := r.mustRenew(old)
+	next := r.dial(config)
+	r.want("new", next, "VMM")
+	serial := identity.Serial(config.Certificates[0].Leaf)
+	if _, err := Revoke(t.Context(), r.dir, "node1", "beef"); !errors.Is(err, certificates.ErrNoSerial) {
+		t.Errorf("unknown serial: got %v", err)
+	}
+	if revoked, err := Revoke(t.Context(), r.dir, "node1", strings.ToUpper(serial)); err != nil || len(revoked) != 1 || revoked[0].Serial != serial {
+		t.Errorf("revoked %v, error %v", revoked, err)
+	}
+	r.want("revoked", next, "revoked on")
+	r.want("the other", old, "VMM")
+	r.eventually(func() (bool, error) { return r.open() == 1, nil })
+	if _, err := Revoke(t.Context(), r.dir, "node2", ""); !errors.Is(err, ErrNoRecord) {
+		t.Errorf("no such guest: got %v", err)
+	}
+	if _, err := Revoke(t.Context(), r.dir, "../node1", ""); err == nil {
+		t.Error("a path was accepted")
+	}
+}
+
+// A renewal that is under way when its certificate is revoked gets nothing.
+func TestRevokeDuringRenewal(t *testing.T) {
+	r := newRenewing(t)
+	client := r.dial(r.first)
+	r.want("before", client, "VMM")
+	renewed := make(chan error, 1)
+	if err := changeCertificates(r.dir, mustRecord(t, r.dir), func(s certificates.Set) (certificates.Set, error) {
+		go func() {
+			_, err := r.renew(client)
+			renewed <- err
+		}()
+		time.Sleep(200 * time.Millisecond) // the request passes its authentication and waits for the lock
+		s, _, err := s.Revoke("", time.Now())
+		return s, err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-renewed; grpcstatus.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "revoked") {
+		t.Errorf("the renewal got %v", err)
+	}
+	if set := r.daemon.certificatesOf(mustRecord(t, r.dir)); len(set.Certificates) != 1 || set.Certificates[0].State(time.Now()) != "revoked" {
+		t.Errorf("certificates are %+v", set)
+	}
+}
+
+// Guests of `unnest vm` are enrolled by their record.
+func TestEnroll(t *testing.T) {
+	dir := t.TempDir()
+	_, c := issue(t, dir, "node1")
+	withRecord(t, dir, c)
+	before := mustRecord(t, dir)
+	if err := Enroll(dir, policy.Policy{}, "node1", t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	after := mustRecord(t, dir)
+	if after.CertificateSHA256 == before.CertificateSHA256 || time.Until(after.CertificateExpires) < 29*24*time.Hour || after.CertificateSerial == "" {
+		t.Errorf("record is %+v", after)
+	}
+	after.CertificateSHA256, after.CertificateSerial, after.CertificateExpires = before.CertificateSHA256, before.CertificateSerial, before.CertificateExpires
+	if !after.same(before) {
+		t.Errorf("more than the certificate has changed: %+v, was %+v", after, before)
+	}
+	configured := policy.Policy{Guests: []policy.Guest{{Name: "node3", Tenant: "default", Index: 3, QMP: "/q", Addresses: []netip.Addr{}}}}
+	if err := Enroll(dir, configured, "node3", t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"node2", "node3"} { // node3 has left the configuration
+		if err := Enroll(dir, policy.Policy{}, name, t.TempDir()); err == nil || !strings.Contains(err.Error(), "no such guest") || !strings.Contains(err.Error(), "--state") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
