@@ -87,6 +87,7 @@ func TestLibvirt(t *testing.T) {
 	}
 	first := m.pod("p1", nil)[0]
 	m.wantReach("p1", gateway, true)
+	m.attackFromOwnNIC(t, "eth0", netip.MustParseAddr(tenantAddress), first)
 	n.eventually("the pool is full", func() bool { return n.guestStatus("domain").Pool == 1 })
 	n.killDaemon()
 	n.startDaemon()

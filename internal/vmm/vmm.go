@@ -31,6 +31,9 @@ type VMM interface {
 	DeleteNetdev(ctx context.Context, id string) error
 	// Devices lists the devices in the slots, whoever plugged them.
 	Devices(ctx context.Context) ([]Occupied, error)
+	// OwnNICs lists the NICs on TAPs that the hypervisor has opened by name, except those
+	// that AddDevice has plugged. A TAP that it got as a descriptor has no name there.
+	OwnNICs(ctx context.Context) ([]NIC, error)
 	// Next waits for the next event since the connection was made.
 	Next(ctx context.Context) (Event, error)
 	// Slots is the number of the guest's slots, which count from 1.
@@ -60,6 +63,12 @@ type Device struct {
 	Slot   int    // from 1
 	MAC    string // lower case, with colons
 	MTU    int    // bytes, told to the guest
+}
+
+// NIC is a NIC of a guest that was not plugged by AddDevice.
+type NIC struct {
+	TAP string
+	MAC string // as configured: the guest cannot change it
 }
 
 // Occupied is a device in a slot.

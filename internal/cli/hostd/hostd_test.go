@@ -178,6 +178,24 @@ shop    web  unicast  hlo0  7       10       1 node1, 2 node2 (not ready)
 	}
 }
 
+// The status lists ports that may send anything, with the cause.
+func TestPrintUnguarded(t *testing.T) {
+	var out bytes.Buffer
+	if err := printStatus(&out, status.Status{Unguarded: []status.Port{
+		{Tenant: "shop", Bridge: "br0", Interface: "tap1", Guest: "node1", Cause: "no addresses"}, {Tenant: "shop", Bridge: "br0", Interface: "tap9", Cause: "no guest has it"},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+UNGUARDED PORT  BRIDGE  TENANT  GUEST  CAUSE
+tap1            br0     shop    node1  no addresses
+tap9            br0     shop    -      no guest has it
+`
+	if !strings.HasSuffix(out.String(), want) {
+		t.Errorf("got:\n%s\nwant at its end:\n%s", &out, want)
+	}
+}
+
 // configFile writes a configuration with one tenant, one guest, and more.
 func configFile(t *testing.T, more string) string {
 	t.Helper()

@@ -75,6 +75,7 @@ func printStatus(out io.Writer, s status.Status) error {
 	}
 	printCertificates(w, s.Guests)
 	printSegments(w, s.Segments)
+	printUnguarded(w, s.Unguarded)
 	return w.Flush()
 }
 
@@ -137,5 +138,16 @@ func printSegments(w *tabwriter.Writer, segments []status.Segment) {
 		}
 		n := s.Total()
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", s.Tenant, s.Pod, s.Mode, s.TAP, n.Frames, n.Dropped(), strings.Join(fractions, ", "))
+	}
+}
+
+// printUnguarded prints the ports from which a guest may send anything.
+func printUnguarded(w *tabwriter.Writer, ports []status.Port) {
+	if len(ports) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nUNGUARDED PORT\tBRIDGE\tTENANT\tGUEST\tCAUSE")
+	for _, p := range ports {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", p.Interface, p.Bridge, p.Tenant, cmp.Or(p.Guest, "-"), p.Cause)
 	}
 }

@@ -114,6 +114,7 @@ type host struct {
 	panics   *slog.Logger
 	ports    *ports
 	networks *bridge.Filter
+	own      *ownNICs
 	segments *segments.Registry
 	shares   *shares.Registry
 }
@@ -177,6 +178,7 @@ func newDaemon(c Config) (*daemon, error) {
 		tenants: map[string]*tenant{}, guests: map[string]*guest{},
 		host: &host{dial: dialVMM, metrics: m, panics: newLimitedLog(c.Logger), ports: newPorts(c.Logger), segments: segments.New(c.Logger), shares: shares.New(c.Logger)},
 	}
+	d.host.own = &ownNICs{ports: d.host.ports, found: map[string]ownNIC{}}
 	m.Read(reporter{d})
 	for _, t := range c.Policy.Tenants {
 		made, err := newTenant(t, c.StateDir, c.Logger)

@@ -53,6 +53,8 @@ func (f *fakeVMM) DeleteDevice(_ context.Context, id string) error {
 	return nil
 }
 
+func (f *fakeVMM) OwnNICs(context.Context) ([]vmm.NIC, error) { return nil, nil }
+
 func (f *fakeVMM) DeleteNetdev(context.Context, string) error { return nil }
 
 func (f *fakeVMM) Devices(context.Context) ([]vmm.Occupied, error) {

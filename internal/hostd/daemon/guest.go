@@ -54,6 +54,7 @@ type guest struct {
 	awake atomic.Bool
 
 	vmm       vmm.VMM
+	own       []vmm.NIC // on TAPs that only the VMM knows
 	nics      *nics
 	shares    *shareSlots
 	waiting   map[hotplug.RequestID]func(hotplug.Reply) // the requests under way
@@ -90,6 +91,9 @@ func (g *guest) run(ctx context.Context) {
 
 func (g *guest) serve(ctx context.Context) error {
 	if err := g.connect(ctx); err != nil {
+		if !errors.Is(err, vmm.ErrNotRunning) {
+			err = errors.Join(err, g.guardBootNICs())
+		}
 		return err
 	}
 	var wg sync.WaitGroup
@@ -100,6 +104,7 @@ func (g *guest) serve(ctx context.Context) error {
 	if err := g.guardBootNICs(); err != nil {
 		return err
 	}
+	g.findOwnNICs(ctx)
 	begin := time.Now()
 	if err := g.observe(ctx); err != nil {
 		return err
@@ -152,7 +157,7 @@ func (g *guest) guardBootNICs() error {
 		if n.TAP == "" {
 			continue
 		}
-		if err := g.host.ports.guard(n.TAP, n.MAC, n.Addresses, false); err != nil {
+		if err := g.host.ports.guard(n.TAP, n.MAC, n.Addresses, n.DHCP); err != nil {
 			return err
 		}
 	}

@@ -43,6 +43,8 @@ type GuestRecord struct {
 	// NICs are the NICs that the guest has from its start. They may send from their
 	// own addresses only, and no pod gets these.
 	NICs []BootNIC `json:"nics,omitempty"`
+	// Unguarded lets NICs without a TAP in this record send anything.
+	Unguarded bool `json:"unguarded,omitempty"`
 	// Export is the directory that the guest mounts by 9p, for volumes.
 	Export string `json:"export,omitempty"`
 }
@@ -55,9 +57,10 @@ type Domain struct {
 
 // BootNIC is a NIC that a guest has from its start.
 type BootNIC struct {
-	TAP       string       `json:"tap,omitempty"` // empty: not filtered by the daemon
+	TAP       string       `json:"tap,omitempty"` // empty: the daemon asks the VMM
 	MAC       string       `json:"mac,omitempty"`
 	Addresses []netip.Addr `json:"addresses"`
+	DHCP      bool         `json:"dhcp,omitempty"` // it may ask a DHCP server for an address
 }
 
 // ErrNoRecord is wrapped when there is no guest of the name.
@@ -167,7 +170,7 @@ func configuredRecord(c policy.Guest, enrolled GuestRecord) GuestRecord {
 	r := GuestRecord{
 		Name: c.Name, Tenant: c.Tenant, Index: c.Index, QMP: c.QMP, Ports: c.Ports, Pool: c.Pool,
 		CertificateSHA256: enrolled.CertificateSHA256, CertificateSerial: enrolled.CertificateSerial, CertificateExpires: enrolled.CertificateExpires,
-		NICs: []BootNIC{{Addresses: c.Addresses}}, Export: c.Export,
+		NICs: []BootNIC{{TAP: c.TAP, MAC: c.MAC, Addresses: c.Addresses, DHCP: true}}, Export: c.Export, Unguarded: c.Unguarded,
 	}
 	if c.Libvirt != nil {
 		r.Libvirt = &Domain{Socket: c.Libvirt.Socket, Name: c.Libvirt.Domain}

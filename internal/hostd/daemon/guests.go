@@ -75,10 +75,16 @@ func (d *daemon) watchGuests(ctx context.Context, scanned func()) {
 		d.config.Logger.Warn("reap bandwidth limits", "error", err)
 	}
 	logged := map[string]string{} // the last error of each guest, to log it once
+	var unguarded unguardedLog
+	var looked time.Time
 	for first := true; first || wait(ctx, scanInterval); first = false {
 		d.host.try("scan", func() { d.scan(ctx, logged) })
 		d.host.try("close refused connections", d.closeRefused)
 		d.host.try("warn of expiry", func() { d.warnOfExpiry(time.Now()) })
+		if time.Since(looked) > unguardedInterval {
+			d.host.try("look for unguarded ports", func() { unguarded.look(d) })
+			looked = time.Now()
+		}
 		scanned()
 		if first {
 			d.host.try("delete orphans", d.deleteOrphans)
@@ -167,6 +173,7 @@ func (d *daemon) remove(r GuestRecord) error {
 			err = errors.Join(err, d.host.ports.unguard(n.TAP))
 		}
 	}
+	err = errors.Join(err, d.host.own.forget(r.Name))
 	if t := d.tenants[r.Tenant]; t != nil {
 		t.releaseAll(r.Name)
 	}

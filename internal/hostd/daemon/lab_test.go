@@ -46,9 +46,13 @@ func daemonMain(stateDir, unplugTimeout string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	d, err := time.ParseDuration(unplugTimeout)
+	p := testPolicy()
+	if content, readErr := os.ReadFile(filepath.Join(stateDir, "hostd.yaml")); err == nil && readErr == nil {
+		p, err = policy.Parse("hostd.yaml", content) // of the test
+	}
 	if err == nil {
 		err = Serve(ctx, Config{
-			StateDir: stateDir, Policy: withVolumes(testPolicy(), stateDir), UnplugTimeout: d,
+			StateDir: stateDir, Policy: withVolumes(p, stateDir), UnplugTimeout: d,
 			Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 			Ready:  func(a net.Addr) { _, _ = fmt.Fprintln(os.Stdout, a) },
 		})
@@ -216,7 +220,7 @@ func (m *machine) boot() {
 	}
 	m.qemu = exec.Command("qemu-system-x86_64", append(args, m.more...)...)
 	m.qemu.Stderr = l.t.Output()
-	l.check(m.qemu.Start())
+	l.do(m.qemu.Start)
 	qemu := m.qemu
 	l.t.Cleanup(func() { l.end(qemu, syscall.SIGKILL) })
 	l.eventually("QEMU answers", func() bool {

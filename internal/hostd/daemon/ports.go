@@ -109,6 +109,20 @@ func (p *ports) unguard(port string) error {
 	return t.Remove(port)
 }
 
+// guarded returns the ports that the kernel guards by now.
+func (p *ports) guarded() (map[string]bool, error) {
+	t := p.opened()
+	if t == nil {
+		return nil, nil
+	}
+	all, err := t.Ports()
+	names := map[string]bool{}
+	for _, g := range all {
+		names[g.Interface] = true
+	}
+	return names, err
+}
+
 // connect connects a port as a record says, and writes its alias last: a port whose
 // alias names no attachment belongs to none. When a step fails, the port is
 // disconnected.

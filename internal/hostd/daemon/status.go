@@ -78,6 +78,10 @@ func (d *daemon) status(ctx context.Context) status.Status {
 		}
 		s.Tenants = append(s.Tenants, ts)
 	}
+	var err error
+	if s.Unguarded, err = d.unguarded(); err != nil {
+		d.config.Logger.Warn("look for unguarded ports", "error", err)
+	}
 	slices.SortFunc(s.Tenants, func(a, b status.Tenant) int { return strings.Compare(a.Name, b.Name) })
 	return s
 }

@@ -37,6 +37,7 @@ var (
 	target    = gauge("pool_target", "Warm NICs wanted for a guest.", "guest")
 	up        = gauge("guest_up", "1 when the guest's VMM answers.", "guest")
 	addresses = gauge("addresses", "Addresses of a tenant, by state.", "tenant,state")
+	unguarded = gauge("unguarded_ports", "TAPs on bridges of a tenant that may send anything, unless the configuration says so.", "tenant")
 	drops     = counter("dropped_frames_total", "Frames of guests that the packet filter dropped, by reason.", "reason")
 	valid     = gauge("guest_certificates", "Certificates of a guest, by state: unused, used, superseded, revoked or expired.", "guest,state")
 	segments  = gauge("segments", "Segments of a tenant.", "tenant")
@@ -89,6 +90,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 		send(addresses, uint64(t.AddressesInUse), t.Name, "in use")
 		send(addresses, uint64(t.AddressesCooling), t.Name, "cooling")
 		send(segments, uint64(t.Segments), t.Name)
+		send(unguarded, countUnguarded(s.Unguarded, t.Name), t.Name)
 	}
 	for _, p := range s.Segments {
 		collectSegment(send, p)
@@ -96,6 +98,15 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	for reason, n := range g.source.Drops() {
 		send(drops, n, reason)
 	}
+}
+
+func countUnguarded(ports []status.Port, tenant string) (n uint64) {
+	for _, p := range ports {
+		if p.Tenant == tenant && !p.Intended {
+			n++
+		}
+	}
+	return n
 }
 
 func collectSegment(send func(family, uint64, ...string), p status.Segment) {

@@ -27,6 +27,9 @@ func (fakeSource) Status(context.Context) status.Status {
 			{Name: "node2", Tenant: "shop", Error: "no answer"},
 		},
 		Tenants: []status.Tenant{{Name: "shop", AddressesInUse: 5, AddressesCooling: 6, Segments: 1}},
+		Unguarded: []status.Port{
+			{Tenant: "shop", Bridge: "br0", Interface: "tap1"}, {Tenant: "shop", Bridge: "br0", Interface: "tap2", Intended: true},
+		},
 		Segments: []status.Segment{{
 			Tenant: "shop", Pod: "web", Fractions: []status.Fraction{{Fraction: 1, Member: true}, {Fraction: 2}},
 			Counts: map[segment.Fraction]status.Frames{1: {Frames: 7, Bytes: 8, Spoofed: 9}},
@@ -73,6 +76,7 @@ unnest_hostd_addresses{state="in use",tenant="shop"} 5
 unnest_hostd_addresses{state="cooling",tenant="shop"} 6
 unnest_hostd_dropped_frames_total{reason="mac"} 10
 unnest_hostd_segments{tenant="shop"} 1
+unnest_hostd_unguarded_ports{tenant="shop"} 1
 unnest_hostd_segment_endpoints{member="yes",pod="web",tenant="shop"} 1
 unnest_hostd_segment_endpoints{member="no",pod="web",tenant="shop"} 1
 unnest_hostd_segment_frames_total{pod="web",tenant="shop"} 7

@@ -131,7 +131,7 @@ func (f *file) checkVolumes(i int) {
 func within(dir, parent string) bool { return dir == parent || strings.HasPrefix(dir, parent+"/") }
 
 func (f *file) checkGuests() {
-	names, indices, addresses := map[string]string{}, map[string]string{}, map[string]string{}
+	names, indices, addresses, taps := map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}
 	for i, g := range f.policy.Guests {
 		path := guestPath(i)
 		if !f.Require(path, "name", "tenant", "index") {
@@ -141,6 +141,10 @@ func (f *file) checkGuests() {
 		f.unique(indices, path+".index", strconv.Itoa(g.Index))
 		f.checkVMM(path, g)
 		f.checkPorts(path, g)
+		f.checkOwnNIC(path, g)
+		if g.TAP != "" {
+			f.unique(taps, path+".tap", g.TAP)
+		}
 		t, err := f.policy.Tenant(g.Tenant)
 		if err != nil {
 			f.Fail(path+".tenant", "%v", err)
@@ -167,6 +171,20 @@ func (f *file) checkVMM(path string, g Guest) {
 	}
 }
 
+// checkOwnNIC checks that the guest's own NIC can be guarded if it is given.
+func (f *file) checkOwnNIC(path string, g Guest) {
+	switch {
+	case g.TAP == "" && g.MAC != "":
+		f.Fail(path+".mac", "needs tap, the host's end of the NIC")
+	case g.TAP != "" && g.Unguarded:
+		f.Fail(path+".unguarded", "want one of the keys tap and unguarded, got both")
+	case g.TAP != "" && g.MAC == "":
+		f.Fail(path+".tap", "needs mac, the address of the NIC")
+	case g.TAP != "" && len(g.Addresses) == 0:
+		f.Fail(path+".tap", "needs addresses, from which the NIC may send")
+	}
+}
+
 func (f *file) checkPorts(path string, g Guest) {
 	if len(g.Ports) > maxPorts {
 		f.Fail(path+".ports", "want at most %d, got %d", maxPorts, len(g.Ports))
@@ -179,6 +197,9 @@ func (f *file) checkPorts(path string, g Guest) {
 
 // checkGuestAddress returns an error unless a guest of the tenant may have an address.
 func (t Tenant) checkGuestAddress(a netip.Addr) error {
+	if a.Is6() && a.IsLinkLocalUnicast() {
+		return nil
+	}
 	for _, g := range t.Gateways {
 		if g.Addr() == a {
 			return fmt.Errorf("%s is a gateway of tenant %s: choose another address", a, t.Name)

@@ -142,7 +142,10 @@ func (f *file) guest(path string, n ast.Node) {
 		"ports":     yamldoc.Scalars(f.Document, &g.Ports, parsePort),
 		"pool":      yamldoc.Scalar(f.Document, &g.Pool, yamldoc.Count(0, maxPorts)),
 		"index":     yamldoc.Scalar(f.Document, &g.Index, yamldoc.Count(1, MaxIndex)),
+		"tap":       yamldoc.Scalar(f.Document, &g.TAP, parseInterface),
+		"mac":       yamldoc.Scalar(f.Document, &g.MAC, parseMAC),
 		"addresses": yamldoc.Scalars(f.Document, &g.Addresses, parseAddr),
+		"unguarded": yamldoc.Scalar(f.Document, &g.Unguarded, yamldoc.Bool),
 		"export":    yamldoc.Scalar(f.Document, &g.Export, parseDirectory),
 	})
 	f.policy.Guests = append(f.policy.Guests, g)

@@ -87,7 +87,8 @@ tenants:
   - {name: b, bridge: "1e3", gateways: [], ranges: [], bridges: []}
 guests:
   - {name: "on", tenant: a, index: 1295, pool: 0, libvirt: {socket: /run/l, domain: "null"}}
-  - {name: "007", tenant: b, index: 1, libvirt: {domain: "x: y #"}, addresses: ["fd00::8"], ports: []}
+  - {name: "007", tenant: b, index: 1, libvirt: {domain: "x: y #"}, tap: tap7, mac: 52:54:00:AB:cd:ef, addresses: ["fd00::8", "fe80::8"], ports: []}
+  - {name: router, tenant: b, index: 2, qmp: /q, unguarded: true}
 pool: 0
 trunk: false
 `
@@ -100,7 +101,8 @@ func TestParseAllKeys(t *testing.T) {
 		a.Limits != (policy.Limits{TenantNICs: 500, Endpoints: 3, Broadcasts: 70, Volumes: 7, Bandwidth: policy.Rates{Ingress: 1.5e9, Egress: 64000}}) ||
 		len(a.Segments.Modes) != 1 || a.Segments.Modes[0] != policy.SegmentPlain || a.Segments.Span != policy.SpanHost ||
 		p.Tenants[1].Bridge != "1e3" || p.Guests[0].Pool != 0 || *p.Guests[0].Libvirt != (policy.Domain{Socket: "/run/l", Domain: "null"}) ||
-		p.Guests[1].Name != "007" || *p.Guests[1].Libvirt != (policy.Domain{Socket: "/run/libvirt/libvirt-sock", Domain: "x: y #"}) {
+		p.Guests[1].Name != "007" || *p.Guests[1].Libvirt != (policy.Domain{Socket: "/run/libvirt/libvirt-sock", Domain: "x: y #"}) ||
+		p.Guests[1].TAP != "tap7" || p.Guests[1].MAC != "52:54:00:AB:cd:ef" || p.Guests[1].Unguarded || !p.Guests[2].Unguarded {
 		t.Errorf("%+v", p)
 	}
 	for _, off := range []string{"off", `""`} {
@@ -177,6 +179,12 @@ func TestParseRefuses(t *testing.T) {
 		{"[rp1, rp2]", "[1]", `x.yaml:14: guests[0].ports[0]: want the ID of a root port, a letter and then letters, digits, '-', '.' and '_', got "1"`},
 		{"[10.201.0.8]", "[10.201.0.1]", `x.yaml:15: guests[0].addresses[0]: 10.201.0.1 is a gateway of tenant default: choose another address`},
 		{"[10.201.0.8]", "[10.201.255.255]", `x.yaml:15: guests[0].addresses[0]: want an address from 10.201.0.1 to`},
+		{"index: 7", "index: 7\n    mac: 52:54:00:00:00:01", `x.yaml:13: guests[0].mac: needs tap, the host's end of the NIC`},
+		{"index: 7", "index: 7\n    tap: tap0", `x.yaml:13: guests[0].tap: needs mac, the address of the NIC`},
+		{"index: 7", "index: 7\n    tap: tap0\n    mac: 53:54:00:00:00:01", `x.yaml:14: guests[0].mac: want a MAC address, such as 52:54:00:12:34:56, got "53:54:00:00:00:01"`},
+		{"index: 7", "index: 7\n    tap: tap0\n    mac: 52:54:00:00:00:01\n    unguarded: true", `x.yaml:15: guests[0].unguarded: want one of the keys tap and unguarded, got both`},
+		{"guests:\n", "guests:\n  - {name: node0, tenant: shop, index: 6, qmp: /q, tap: tap0, mac: 52:54:00:00:00:01}\n", `x.yaml:10: guests[0].tap: needs addresses, from which the NIC may send`},
+		{"guests:\n", "guests:\n  - {name: a, tenant: shop, index: 6, qmp: /q, tap: t, mac: 52:54:00:00:00:01, addresses: [\"fe80::1\"]}\n  - {name: b, tenant: shop, index: 5, qmp: /q, tap: t, mac: 52:54:00:00:00:02, addresses: [\"fe80::2\"]}\n", `x.yaml:11: guests[1].tap: "t" is already guests[0].tap`},
 		{"[10.201.0.8]", "[10.9.0.8]", `x.yaml:15: guests[0].addresses[0]: want an address in a subnet of tenant default, 10.201.0.0/16 or fd00:c9::/64, got "10.9.0.8"`},
 	} {
 		text := strings.Replace(small, test.old, test.new, 1)

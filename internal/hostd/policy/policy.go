@@ -103,8 +103,14 @@ type Guest struct {
 	// Index is part of the names of TAPs and of MACs: 1 to MaxIndex, unique on the
 	// host. It has no default, because MACs must not depend on the order of the file.
 	Index int `yaml:"index"`
-	// Addresses are the guest's own on the tenant's network. No pod gets them.
+	// TAP is the host's end of the guest's own NIC on a bridge of the tenant, and MAC the
+	// NIC's address. Empty: the daemon asks the VMM.
+	TAP string `yaml:"tap,omitempty"`
+	MAC string `yaml:"mac,omitempty"`
+	// Addresses are the guest's own on the tenant's network. No pod gets them, and its own
+	// NIC may send from these only. Without addresses the NIC is not guarded.
 	Addresses []netip.Addr `yaml:"addresses,omitempty"`
+	Unguarded bool         `yaml:"unguarded,omitempty"` // the guest's own NIC may send anything
 	// Export is a directory, absolute and not used otherwise, that the guest has by 9p
 	// from its start. Volumes are mounted there if the guest's memory is not shared.
 	Export string `yaml:"export,omitempty"`

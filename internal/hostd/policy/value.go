@@ -26,6 +26,9 @@ var (
 	// parsePort accepts the IDs of QEMU (id_wellformed in util/id.c).
 	parsePort = word("the ID of a root port, a letter and then letters, digits, '-', '.' and '_'",
 		regexp.MustCompile(`^[a-zA-Z][-._a-zA-Z0-9]*$`).MatchString)
+	// parseMAC accepts unicast addresses.
+	parseMAC = word("a MAC address, such as 52:54:00:12:34:56",
+		regexp.MustCompile(`^[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}$`).MatchString)
 	parseInterface   = word("the name of a network interface, 1 to 15 bytes without '/', ':' and white space", isInterface)
 	parsePath        = word("an absolute path", isPath)
 	parseSegmentMode = word(SegmentUnicast+" or "+SegmentPlain, func(m string) bool { return m == SegmentUnicast || m == SegmentPlain })

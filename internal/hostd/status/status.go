@@ -28,6 +28,19 @@ type Status struct {
 	Guests   []Guest   `json:"guests"`
 	Tenants  []Tenant  `json:"tenants"`
 	Segments []Segment `json:"segments"` // ordered by tenant and pod
+	// Unguarded are the TAPs on bridges of tenants that no rule limits.
+	Unguarded []Port `json:"unguarded,omitempty"`
+}
+
+// Port is a TAP on a bridge of a tenant that may send anything: other guests' and pods'
+// addresses, router advertisements, answers of a DHCP server.
+type Port struct {
+	Tenant    string `json:"tenant"`
+	Bridge    string `json:"bridge"`
+	Interface string `json:"interface"`
+	Guest     string `json:"guest,omitempty"` // whose NIC it is; empty: not known
+	Cause     string `json:"cause"`           // with the fix
+	Intended  bool   `json:"intended,omitempty"`
 }
 
 // Guest is one guest. If its VMM does not answer, only Name, Tenant, Error and CertificateExpires

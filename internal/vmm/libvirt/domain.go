@@ -20,11 +20,16 @@ type domainXML struct {
 }
 
 type deviceXML struct {
-	Index  string `xml:"index,attr"` // of a controller
-	Model  string `xml:"model,attr"` // of a controller
-	Target struct {
+	XMLName xml.Name
+	Index   string `xml:"index,attr"` // of a controller
+	Model   string `xml:"model,attr"` // of a controller
+	Target  struct {
 		Hotplug string `xml:"hotplug,attr"` // of a root port; "off": no
+		Dev     string `xml:"dev,attr"`     // of an interface: the host's end
 	} `xml:"target"`
+	MAC struct {
+		Address string `xml:"address,attr"`
+	} `xml:"mac"` // of an interface
 	Alias struct {
 		Name string `xml:"name,attr"`
 	} `xml:"alias"`
@@ -80,16 +85,28 @@ func occupied(devices []deviceXML, buses []uint64) ([]vmm.Occupied, error) {
 	return found, nil
 }
 
+// ownNICs lists the domain's interfaces that AddDevice has not plugged.
+func ownNICs(devices []deviceXML) (nics []vmm.NIC) {
+	for _, d := range devices {
+		if d.XMLName.Local == "interface" && d.Target.Dev != "" && !isOurs(d.Alias.Name) {
+			nics = append(nics, vmm.NIC{TAP: d.Target.Dev, MAC: d.MAC.Address})
+		}
+	}
+	return nics
+}
+
 // userAlias begins user aliases; libvirt replaces others by its own. IDs of our
 // devices begin with "nic".
 const userAlias = "ua-"
 
 func alias(id string) string { return userAlias + id }
 
+func isOurs(alias string) bool { return strings.HasPrefix(alias, userAlias+"nic") }
+
 // parseAlias returns the ID of our own device, or another device's alias.
 func parseAlias(name string) string {
-	if id, ok := strings.CutPrefix(name, userAlias); ok && strings.HasPrefix(id, "nic") {
-		return id
+	if isOurs(name) {
+		return strings.TrimPrefix(name, userAlias)
 	}
 	return name
 }

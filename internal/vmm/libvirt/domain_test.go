@@ -32,16 +32,29 @@ const sample = `<domain type='kvm' id='3'>
     <controller type='pci' index='3' model='pcie-root-port'><target chassis='3' port='0xa' hotplug='off'/></controller>
     <controller type='pci' index='4' model='pcie-to-pci-bridge'><address type='pci' domain='0x0000' bus='0x03' slot='0x00' function='0x0'/></controller>
     <interface type='ethernet'>
+      <mac address='0a:00:01:03:00:01'/><target dev='u1n3-1' managed='no'/>
       <alias name='ua-nic3-1'/><address type='pci' domain='0x0000' bus='0x0a' slot='0x00' function='0x0'/>
     </interface>
     <interface type='bridge'>
+      <mac address='52:54:00:00:00:01'/><source bridge='br0'/><target dev='vnet7'/>
       <alias name='ua-uplink'/><address type='pci' domain='0x0000' bus='0x01' slot='0x00' function='0x0'/>
     </interface>
-    <interface type='bridge'>
+    <interface type='user'>
+      <mac address='52:54:00:00:00:02'/>
       <alias name='net2'/><address type='pci' domain='0x0000' bus='0x01' slot='0x00' function='0x1'/>
     </interface>
   </devices>
 </domain>`
+
+func TestOwnNICs(t *testing.T) {
+	devices, err := parseDomain(sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]vmm.NIC{{TAP: "vnet7", MAC: "52:54:00:00:00:01"}}, ownNICs(devices)); diff != "" {
+		t.Errorf("own NICs (-want +got):\n%s", diff)
+	}
+}
 
 func TestSlots(t *testing.T) {
 	devices, err := parseDomain(sample)

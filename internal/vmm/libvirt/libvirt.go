@@ -147,6 +147,15 @@ func (v *VMM) Devices(ctx context.Context) ([]vmm.Occupied, error) {
 	return occupied(devices, v.buses)
 }
 
+// OwnNICs lists the domain's own interfaces.
+func (v *VMM) OwnNICs(ctx context.Context) ([]vmm.NIC, error) {
+	devices, err := v.xmlDevices(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return ownNICs(devices), nil
+}
+
 func (v *VMM) xmlDevices(ctx context.Context) ([]deviceXML, error) {
 	text, err := v.client.XML(ctx, v.domain)
 	if err != nil {

@@ -1,0 +1,145 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"unnest/internal/hostd/status"
+	"unnest/internal/netdev/tap"
+)
+
+// configure makes the machine a guest of the configuration, with keys of its own. QEMU has
+// opened its TAP, own1 of node1, by name.
+func (m *machine) configure(keys string) string {
+	m.lab.t.Helper()
+	certificate := GuestRecord{Name: m.record.Name, CertificateSHA256: m.record.CertificateSHA256}
+	m.lab.check(writeJSON(RecordPath(m.lab.dir, m.record.Name), certificate))
+	return fmt.Sprintf("  - {name: %s, tenant: default, index: %d, qmp: %s, pool: 0, %s}\n", m.record.Name, m.record.Index, m.record.QMP, keys)
+}
+
+func (l *lab) bootWithOwnNIC(index int) *machine {
+	l.t.Helper()
+	return l.boot(index, 2, "-netdev", fmt.Sprintf("tap,id=n0,ifname=own%d,script=no,downscript=no", index),
+		"-device", fmt.Sprintf("virtio-net-pci,netdev=n0,mac=52:54:00:00:00:0%d", index))
+}
+
+func (l *lab) configuration(guests ...string) {
+	l.t.Helper()
+	text := `listen: 127.0.0.1:7443
+tenants:
+  - {name: default, bridge: br0, bridges: [br2], mtu: 1400, ranges: [{subnet: 10.9.0.0/24}]}
+  - {name: other, bridge: br1, mtu: 1400, ranges: [{subnet: 10.8.0.0/24}]}
+guests:
+` + strings.Join(guests, "")
+	l.check(os.WriteFile(filepath.Join(l.dir, "hostd.yaml"), []byte(text), 0o600))
+}
+
+// join puts a port on a bridge.
+func (l *lab) join(port, bridge string) {
+	l.t.Helper()
+	l.do(func() error {
+		b, err := netlink.LinkByName(bridge)
+		if err != nil {
+			return err
+		}
+		p, err := netlink.LinkByName(port)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetMaster(p, b)
+	})
+}
+
+// mayUse reports whether the kernel's rules let a port send from an address.
+func (l *lab) mayUse(port, set, value string) bool {
+	l.t.Helper()
+	var out []byte
+	l.do(func() error {
+		out, _ = exec.Command("nft", "list", "set", "bridge", "unnest-antispoof", set).Output() // fails before there is a set
+		return nil
+	})
+	return strings.Contains(strings.ReplaceAll(string(out), `"`, ""), strings.TrimSuffix(port+" . "+value, " . "))
+}
+
+// unguarded lists the status' unguarded ports as "port bridge guest".
+func (l *lab) unguarded() (all []string, ports []status.Port) {
+	l.t.Helper()
+	s, err := status.Ask(l.t.Context(), l.dir)
+	l.check(err)
+	for _, p := range s.Unguarded {
+		all = append(all, strings.TrimSpace(p.Interface+" "+p.Bridge+" "+p.Guest))
+	}
+	return all, s.Unguarded
+}
+
+// A guest of the configuration may send only from its own MAC and addresses, whether the
+// configuration names its TAP or the daemon asks QEMU. What is not guarded is in the
+// status.
+func TestOwnNICs(t *testing.T) {
+	l := newLab(t)
+	found, given, bare, router := l.bootWithOwnNIC(1), l.bootWithOwnNIC(2), l.bootWithOwnNIC(3), l.bootWithOwnNIC(4)
+	l.configuration(
+		found.configure("addresses: [10.9.0.201]"),
+		given.configure("tap: own2, mac: 52:54:00:00:00:02, addresses: [10.9.0.202]"),
+		bare.configure("ports: [rp1]"),
+		router.configure("addresses: [10.9.0.204], unguarded: true"),
+	)
+	for _, name := range []string{"own1", "own3", "own4"} {
+		l.join(name, "br0")
+	}
+	l.do(func() error {
+		f, err := tap.Open(tap.Device{Name: "stray", Bridge: "br1", MTU: 1400, Persistent: true})
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	})
+	l.serve(patience)
+	l.eventually("the guests are taken over", func() bool {
+		return l.mayUse("own1", "v4", "10.9.0.201") && l.mayUse("own2", "v4", "10.9.0.202")
+	})
+	if !l.mayUse("own1", "macs", "52:54:00:00:00:01") || !l.mayUse("own2", "macs", "52:54:00:00:00:02") {
+		t.Error("the MACs of own1 and own2 are not in the filter")
+	}
+	want := []string{"own3 br0 node3", "own4 br0 node4", "stray br1"}
+	l.eventually("the status has the ports that are not guarded", func() bool {
+		got, _ := l.unguarded()
+		return slices.Equal(got, want)
+	})
+	_, ports := l.unguarded()
+	if !strings.Contains(ports[0].Cause, "add its addresses") || ports[0].Intended || !ports[1].Intended || !strings.Contains(ports[2].Cause, "tap and mac") {
+		t.Errorf("causes: %+v", ports)
+	}
+	text := l.metrics()
+	for _, line := range []string{`unnest_hostd_unguarded_ports{tenant="default"} 1`, `unnest_hostd_unguarded_ports{tenant="other"} 1`} {
+		if !strings.Contains(text, line) {
+			t.Errorf("no metric %s", line)
+		}
+	}
+
+	l.end(found.qemu, syscall.SIGKILL)
+	l.eventually("the rules of a guest that has ended are gone", func() bool { return !l.mayUse("own1", "ports", "") })
+}
+
+// A NIC that is put on the bridge after the daemon has found the guest is guarded, too. A NIC
+// that is on no bridge of the tenant is not: it may be the operator's.
+func TestOwnNICJoinsLater(t *testing.T) {
+	l := newLab(t)
+	m := l.bootWithOwnNIC(1)
+	l.configuration(m.configure("addresses: [10.9.0.201]"))
+	l.serve(patience)
+	m.mustAttach("c1")
+	if l.mayUse("own1", "ports", "") {
+		t.Error("a NIC on no bridge is guarded")
+	}
+	l.join("own1", "br0")
+	l.eventually("the NIC is guarded", func() bool { return l.mayUse("own1", "v4", "10.9.0.201") })
+}
