@@ -78,7 +78,8 @@ func (d *daemon) describeCertificates(r GuestRecord) (all []status.Certificate, 
 
 // warnOfExpiry logs once a day which certificates expire soon.
 func (d *daemon) warnOfExpiry(now time.Time) {
-	for _, r := range d.records() {
+	records, _ := d.records()
+	for _, r := range records {
 		c, ok := d.certificatesOf(r).Current(now)
 		switch {
 		case !ok || !d.expiries.due(c, now):

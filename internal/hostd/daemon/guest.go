@@ -52,6 +52,7 @@ type guest struct {
 	// awake is set by the first request of the guest's system. A system that still
 	// boots takes a plug for an unplug, so no NIC is plugged in advance for it.
 	awake atomic.Bool
+	pid   atomic.Int64 // of the VMM's process while it is connected; 0: unknown
 
 	vmm       vmm.VMM
 	own       []vmm.NIC // on TAPs that only the VMM knows
@@ -101,6 +102,7 @@ func (g *guest) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer g.vmm.Close()
+	defer g.pid.Store(0)
 	if err := g.guardBootNICs(); err != nil {
 		return err
 	}
@@ -143,6 +145,10 @@ func (g *guest) connect(ctx context.Context) (err error) {
 	}
 	if err != nil {
 		return errors.Join(err, g.vmm.Close())
+	}
+	if s, ok := g.vmm.(vmm.Sharer); ok {
+		pid, _ := s.PID() // without it the segments ask the VMM
+		g.pid.Store(int64(pid))
 	}
 	return nil
 }
@@ -224,6 +230,9 @@ func (g *guest) observe(ctx context.Context) error {
 // repair observes, and again later if that fails.
 func (g *guest) repair(ctx context.Context) {
 	g.repairing = false
+	for key := range g.nics.unadopted {
+		g.nics.tryAdopt(ctx, key)
+	}
 	if err := g.observe(ctx); err != nil {
 		g.log.Warn("observe", "error", err)
 		g.repairLater(ctx)

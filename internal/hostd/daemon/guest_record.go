@@ -225,7 +225,7 @@ func (r GuestRecord) macPrefix() [3]byte {
 
 func guestNames(stateDir string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(stateDir, "guests"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return nil, fmt.Errorf("list guests: %w", err)
 	}
 	names := make([]string, len(entries))

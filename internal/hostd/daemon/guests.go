@@ -3,6 +3,8 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
@@ -94,6 +96,9 @@ func (d *daemon) watchGuests(ctx context.Context, scanned func()) {
 
 func (d *daemon) scan(ctx context.Context, logged map[string]string) {
 	names, err := guestNames(d.config.StateDir)
+	if errors.Is(err, fs.ErrNotExist) && len(d.all()) == 0 {
+		err = nil // no guest yet
+	}
 	if err != nil {
 		d.config.Logger.Warn("look for guests", "error", err)
 	}
@@ -127,10 +132,15 @@ func (d *daemon) connectGuest(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if _, err = d.guest(ctx, c); errors.Is(err, vmm.ErrNotRunning) {
-		return errors.Join(err, d.remove(c.record))
+	if _, err = d.guest(ctx, c); !errors.Is(err, vmm.ErrNotRunning) {
+		return err
 	}
-	return err
+	held, heldErr := d.host.ports.held(c.record.tapPrefix())
+	if held != "" || heldErr != nil {
+		return errors.Join(fmt.Errorf("%w, but a process has the NIC %s, so the guest's NICs are left as they are: "+
+			"put the VMM's socket where the daemon sees it, such as /run", err, held), heldErr)
+	}
+	return errors.Join(err, d.remove(c.record))
 }
 
 // removeMissing stops guests whose record is gone, and removes everything of them once
@@ -181,26 +191,46 @@ func (d *daemon) remove(r GuestRecord) error {
 }
 
 // deleteOrphans deletes ports that an earlier daemon has left of guests without a
-// record.
+// record. If a record cannot be read, it deletes none, because a port may be that guest's.
 func (d *daemon) deleteOrphans() {
+	records, unread := d.records()
 	var known []string
-	for _, r := range d.records() {
+	for _, r := range records {
 		known = append(known, r.tapPrefix(), r.vlanPrefix())
 	}
-	if err := d.host.ports.deleteOrphans(known); err != nil {
-		d.config.Logger.Warn("delete orphans", "error", err)
+	orphans, err := orphans(known)
+	switch {
+	case err != nil:
+		d.config.Logger.Warn("look for orphans", "error", err)
+	case unread != nil && len(orphans) > 0:
+		d.config.Logger.Error("ports of unknown guests are left as they are: a guest's record cannot be read", "ports", orphans, "error", unread)
+	default:
+		for _, name := range orphans {
+			d.config.Logger.Info("delete orphan", "port", name, "error", d.host.ports.delete(name))
+		}
 	}
 }
 
-func (d *daemon) records() (all []GuestRecord) {
+// records returns the records that can be read. The error says which cannot.
+func (d *daemon) records() (all []GuestRecord, err error) {
 	names, err := guestNames(d.config.StateDir)
-	if err != nil {
-		d.config.Logger.Warn("look for guests", "error", err)
-	}
 	for _, name := range names {
-		if r, err := readRecord(d.config.StateDir, name, d.config.Policy.Guests); err == nil {
+		r, readErr := readRecord(d.config.StateDir, name, d.config.Policy.Guests)
+		switch {
+		case readErr == nil:
 			all = append(all, r)
+		case !errors.Is(readErr, ErrNoRecord):
+			err = errors.Join(err, readErr)
 		}
+	}
+	return all, err
+}
+
+// logRecords returns the records that can be read, and logs which cannot.
+func (d *daemon) logRecords() []GuestRecord {
+	all, err := d.records()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // without the directory there was no guest yet
+		d.config.Logger.Error("what these guests have is left as it is", "error", err)
 	}
 	return all
 }

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -78,6 +79,7 @@ func testPolicy() policy.Policy {
 	return policy.Policy{
 		Listen:  netip.MustParseAddrPort("127.0.0.1:0"),
 		Tenants: []policy.Tenant{tenant("default", "br0", "10.9.0.0/24"), other},
+		Trunk:   true,
 	}
 }
 
@@ -89,6 +91,7 @@ type lab struct {
 	host   ns.NetNS
 	dir    string
 	daemon *exec.Cmd
+	said   atomic.Pointer[string] // the log of the latest daemon
 	addr   string
 }
 
@@ -155,8 +158,21 @@ func (l *lab) serve(unplugTimeout time.Duration) {
 	l.t.Helper()
 	exe, err := os.Executable()
 	l.check(err)
-	cmd := exec.Command(exe, "hostd", l.dir, unplugTimeout.String())
-	cmd.Stderr = raceDetector{l.t}
+	l.start(exec.Command(exe, "hostd", l.dir, unplugTimeout.String()))
+}
+
+// serveWithout starts the daemon without capabilities, such as "-bpf,-perfmon".
+func (l *lab) serveWithout(capabilities string) {
+	l.t.Helper()
+	exe, err := os.Executable()
+	l.check(err)
+	l.start(exec.Command("setpriv", "--bounding-set", capabilities, exe, "hostd", l.dir, patience.String()))
+}
+
+func (l *lab) start(cmd *exec.Cmd) {
+	l.t.Helper()
+	l.said.Store(new(string))
+	cmd.Stderr = daemonLog{l}
 	out, err := cmd.StdoutPipe()
 	l.check(err)
 	l.do(cmd.Start)
@@ -167,15 +183,25 @@ func (l *lab) serve(unplugTimeout time.Duration) {
 	l.addr = strings.TrimSpace(line)
 }
 
-// raceDetector fails the test when the race detector reports a race in the daemon's
-// process.
-type raceDetector struct{ t *testing.T }
+// daemonLog is the log of the daemon's process. It fails the test when the race detector
+// reports a race there.
+type daemonLog struct{ *lab }
 
-func (r raceDetector) Write(p []byte) (int, error) {
+func (l daemonLog) Write(p []byte) (int, error) {
 	if bytes.Contains(p, []byte("DATA RACE")) {
-		r.t.Error("the daemon has a data race, see its output")
+		l.t.Error("the daemon has a data race, see its output")
 	}
-	return r.t.Output().Write(p)
+	all := *l.said.Load() + string(p) // there is one writer
+	l.said.Store(&all)
+	return l.t.Output().Write(p)
+}
+
+// wantSaid waits until the daemon's log has the texts.
+func (l *lab) wantSaid(texts ...string) {
+	l.t.Helper()
+	for _, text := range texts {
+		l.eventually("the daemon says "+text, func() bool { return strings.Contains(*l.said.Load(), text) })
+	}
 }
 
 // end ends a process, unless it has ended.

@@ -23,12 +23,13 @@ type nics struct {
 	slots
 	plug      plug // the one under way
 	trunk     *trunk
-	refilling bool      // a plug for the pool is scheduled
-	asked     time.Time // the latest request
+	unadopted map[attachment.Key]bool // attachments of an earlier daemon that are not taken over yet
+	refilling bool                    // a plug for the pool is scheduled
+	asked     time.Time               // the latest request
 }
 
 func newNICs(g *guest) (*nics, error) {
-	n := &nics{guest: g, trunk: &trunk{guest: g, ports: map[attachment.Key]vlanPort{}}}
+	n := &nics{guest: g, unadopted: map[attachment.Key]bool{}, trunk: &trunk{guest: g, ports: map[attachment.Key]vlanPort{}}}
 	n.slots = slots{perform: n.performAction, fed: n.fed}
 	count := g.vmm.Slots()
 	if count == 0 {
@@ -137,7 +138,7 @@ func (n *nics) performAction(ctx context.Context, action hotplug.Action) hotplug
 	case hotplug.Disconnect:
 		n.checkRemoved(ctx, a, n.disconnect(a))
 	case hotplug.Adopted:
-		n.checkRemoved(ctx, a, n.adopt(a.Attachment))
+		n.tryAdopt(ctx, a.Attachment.Key)
 	case hotplug.DeviceDel:
 		return n.deleteDevice(bound, a)
 	case hotplug.NetdevDel:
@@ -221,6 +222,21 @@ func (n *nics) release(key attachment.Key) error {
 	return n.host.segments.Release(n.record.Name, key)
 }
 
+// tryAdopt takes over an attachment of an earlier daemon. If that fails, the attachment is
+// left as it is, and repair tries again.
+func (n *nics) tryAdopt(ctx context.Context, key attachment.Key) {
+	delete(n.unadopted, key)
+	a, ok := n.state.Lookup(key)
+	if !ok { // it has ended
+		return
+	}
+	if err := n.adopt(a); err != nil {
+		n.unadopted[key] = true
+		n.log.Error("take over NIC: it is left as it is", "container", key.Owner, "interface", key.Name, "slot", a.Slot, "error", err)
+		n.repairLater(ctx)
+	}
+}
+
 // adopt takes over an attachment of an earlier daemon, which may have died in the
 // middle of a change.
 func (n *nics) adopt(a hotplug.Attachment) error {
@@ -242,7 +258,7 @@ func (g *guest) adoptPort(key attachment.Key, r attachment.Record, port, mac str
 		g.log.Error("take over addresses", "container", key.Owner, "interface", key.Name, "error", err)
 		r.Addresses = nil
 	}
-	return g.host.ports.connect(port, mac, r, alias)
+	return g.host.ports.correct(port, mac, r, alias)
 }
 
 // owner names an attachment of the guest for the tenant's addresses.

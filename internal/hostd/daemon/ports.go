@@ -123,13 +123,20 @@ func (p *ports) guarded() (map[string]bool, error) {
 	return names, err
 }
 
-// connect connects a port as a record says, and writes its alias last: a port whose
-// alias names no attachment belongs to none. When a step fails, the port is
-// disconnected.
-func (p *ports) connect(port, mac string, r attachment.Record, alias string) (err error) {
+// connect connects a port as a record says. When a step fails, the port is disconnected.
+func (p *ports) connect(port, mac string, r attachment.Record, alias string) error {
+	if err := p.correct(port, mac, r, alias); err != nil {
+		return errors.Join(err, p.disconnect(port, mac))
+	}
+	return nil
+}
+
+// correct does what connect does, but after an error leaves what it has not corrected as
+// it was. It writes the alias last: a port whose alias names no attachment belongs to none.
+func (p *ports) correct(port, mac string, r attachment.Record, alias string) (err error) {
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("connect %s: %w", port, err), p.disconnect(port, mac))
+			err = fmt.Errorf("connect %s: %w", port, err)
 		}
 	}()
 	if err := p.guard(port, mac, r.Addrs(), r.DHCP); err != nil {
@@ -189,32 +196,47 @@ func (p *ports) delete(name string) error {
 	return errors.Join(err, p.unguard(name))
 }
 
-func (p *ports) deleteAll(match func(*netlink.LinkAttrs) bool) error {
-	links, err := netlinksafe.LinkList()
-	if err != nil {
-		return fmt.Errorf("list links: %w", err)
-	}
-	for _, l := range links {
-		if match(l.Attrs()) {
-			err = errors.Join(err, p.delete(l.Attrs().Name))
-		}
+func (p *ports) deletePrefixed(prefixes ...string) error {
+	names, err := portsWhere(func(l *netlink.LinkAttrs) bool { return isPort(l.Name, prefixes...) })
+	for _, name := range names {
+		err = errors.Join(err, p.delete(name))
 	}
 	return err
 }
 
-func (p *ports) deletePrefixed(prefixes ...string) error {
-	return p.deleteAll(func(l *netlink.LinkAttrs) bool { return isPort(l.Name, prefixes...) })
+// held returns a TAP with the prefix that exists because a process has its descriptor; ""
+// if there is none. It does not see persistent TAPs.
+func (p *ports) held(prefix string) (string, error) {
+	links, err := netlinksafe.LinkList()
+	if err != nil {
+		return "", fmt.Errorf("list links: %w", err)
+	}
+	for _, l := range links {
+		if t, ok := l.(*netlink.Tuntap); ok && t.NonPersist && isPort(t.Name, prefix) {
+			return t.Name, nil
+		}
+	}
+	return "", nil
 }
 
-// deleteOrphans deletes our ports that have none of the prefixes.
-func (p *ports) deleteOrphans(known []string) error {
-	return p.deleteAll(func(l *netlink.LinkAttrs) bool {
-		orphan := strings.HasPrefix(l.Alias, attachment.WarmAlias) && !isPort(l.Name, known...)
-		if orphan {
-			p.log.Info("delete orphan", "port", l.Name, "alias", l.Alias)
-		}
-		return orphan
+// orphans lists our ports that have none of the prefixes.
+func orphans(known []string) ([]string, error) {
+	return portsWhere(func(l *netlink.LinkAttrs) bool {
+		return strings.HasPrefix(l.Alias, attachment.WarmAlias) && !isPort(l.Name, known...)
 	})
+}
+
+func portsWhere(match func(*netlink.LinkAttrs) bool) (names []string, err error) {
+	links, err := netlinksafe.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	for _, l := range links {
+		if match(l.Attrs()) {
+			names = append(names, l.Attrs().Name)
+		}
+	}
+	return names, nil
 }
 
 // isPort reports whether a link's name is a prefix followed by a digit: the prefix of

@@ -14,33 +14,62 @@ import (
 
 // recover takes over the segments and the shared memory of an earlier daemon.
 func (d *daemon) recover(ctx context.Context) error {
-	records := d.records()
-	var guests []segments.Guest
-	for _, r := range records {
-		guests = append(guests, segments.Guest{
-			Name: r.Name, Tenant: r.Tenant, Process: r.process,
-			OwnsPort: func(port string) bool { return isPort(port, r.tapPrefix()) },
-		})
-	}
-	if err := d.host.segments.Recover(ctx, d.config.Policy.Tenant, guests); err != nil {
+	records := d.logRecords()
+	if err := d.recoverSegments(ctx, records); err != nil {
 		return err
 	}
 	for _, r := range records {
 		if r.QMP != "" {
-			d.host.shares.Recover(ctx, r.Tenant, r.Name, func(ctx context.Context) (int, error) { return qemu.PID(ctx, r.QMP) })
+			d.host.shares.Recover(ctx, r.Tenant, r.Name, r.process)
 		}
 	}
 	return nil
 }
 
-// followSegments announces the members of the segments until ctx ends.
+func (d *daemon) recoverSegments(ctx context.Context, records []GuestRecord) error {
+	var guests []segments.Guest
+	for _, r := range records {
+		guests = append(guests, segments.Guest{
+			Name: r.Name, Tenant: r.Tenant, Process: func(ctx context.Context) (int, error) { return d.process(ctx, r) },
+			OwnsPort: func(port string) bool { return isPort(port, r.tapPrefix()) },
+		})
+	}
+	return d.host.segments.Recover(ctx, d.config.Policy.Tenant, guests)
+}
+
+// process returns the ID of a VMM's process. A VMM that is connected takes no further
+// connection to ask it.
+func (d *daemon) process(ctx context.Context, r GuestRecord) (int, error) {
+	d.mu.Lock()
+	g := d.guests[r.Name]
+	d.mu.Unlock()
+	if g != nil && g.record.same(r) {
+		if pid := g.pid.Load(); pid > 0 {
+			return int(pid), nil
+		}
+	}
+	return r.process(ctx)
+}
+
+// followSegments announces the members of the segments until ctx ends, and tries again to
+// take over those that are left alone.
 func (d *daemon) followSegments(ctx context.Context) {
 	for wait(ctx, segments.AnnounceInterval) {
 		var names []string
-		_ = d.host.contain("announce segments", func() error { names = d.host.segments.Tick(); return nil })
+		_ = d.host.contain("announce segments", func() error {
+			names = d.host.segments.Tick()
+			if d.host.segments.Left() == 0 {
+				return nil
+			}
+			records, _ := d.records() // the first try has logged what cannot be read
+			if err := d.recoverSegments(ctx, records); err != nil {
+				d.config.Logger.Warn("take over segments", "error", err)
+			}
+			return nil
+		})
 		for _, g := range d.all() {
 			if slices.Contains(names, g.record.Name) {
-				_ = g.submit(ctx, g.repair) // if run has ended, nothing is to repair
+				go func() { _ = g.submit(ctx, g.repair) }() // if run has ended, nothing is to repair
 			}
 		}
 	}

@@ -118,37 +118,34 @@ func (t *trunk) delete(v vlanPort) error {
 }
 
 // adopt takes over the trunk NIC of an earlier daemon, with its VLANs. A VLAN without
-// an owner was not finished.
+// an owner was not finished. It may be tried again after an error.
 func (t *trunk) adopt(port, mac string) (err error) {
-	if t.link != nil {
-		return nil
-	}
-	if t.link, err = vlan.Open(port, t.record.vlanPrefix()); err != nil {
-		return err
-	}
-	if err := t.host.ports.guard(port, mac, nil, false); err != nil {
-		return err
+	if t.link == nil {
+		if t.link, err = vlan.Open(port, t.record.vlanPrefix()); err != nil {
+			return err
+		}
 	}
 	found, err := t.link.Ports()
 	if err != nil {
 		return err
 	}
-	for _, p := range found {
+	for _, p := range found { // first, so that no other attachment gets one of the VLANs
 		v := vlanPort{id: p.VLAN, port: p.Name}
 		key, r, ok := attachment.ParseAlias(p.Alias)
-		if !ok {
-			if err := t.delete(v); err != nil {
-				return err
-			}
-			continue
-		}
-		v.record, t.ports[key] = r, v
-		t.ports[key] = v
-		if err := t.adoptPort(key, r, v.port, t.mac(v.id)); err != nil {
-			return fmt.Errorf("take over VLAN %d: %w", v.id, err)
+		if ok {
+			v.record = r
+			t.ports[key] = v
+		} else {
+			err = errors.Join(err, t.delete(v))
 		}
 	}
-	return nil
+	err = errors.Join(err, t.host.ports.guard(port, mac, nil, false))
+	for key, v := range t.ports {
+		if adoptErr := t.adoptPort(key, v.record, v.port, t.mac(v.id)); adoptErr != nil {
+			err = errors.Join(err, fmt.Errorf("take over VLAN %d: %w", v.id, adoptErr))
+		}
+	}
+	return err
 }
 
 // describe returns a VLAN in the form of the protocol.

@@ -27,16 +27,20 @@ type Guest struct {
 
 // Recover takes over the segments of an earlier daemon: their TAPs exist as long as a
 // VMM has a queue. Call it before any guest is connected. It duplicates the queues from
-// each VMM's process and needs no answer of the VMM. It destroys a segment that cannot be
-// taken over, because the owners of its queues are unknown then.
+// each VMM's process and needs no answer of the VMM.
+//
+// A segment that cannot be taken over may be in use, so Recover leaves it alone and logs
+// why. Its pod gets no new segment. The next Recover tries again; a TAP whose VMMs have
+// ended is gone.
 func (r *Registry) Recover(ctx context.Context, tenant func(name string) (policy.Tenant, error), guests []Guest) error {
 	links, err := netlinksafe.LinkList()
 	if err != nil {
 		return fmt.Errorf("list segments: %w", err)
 	}
+	left := map[string]leftSegment{}
 	for _, link := range links {
 		l, ok := parseLabel(link.Attrs().Alias)
-		if _, tap := link.(*netlink.Tuntap); !ok || !tap || link.Attrs().Name != tapName(l.id()) {
+		if _, tap := link.(*netlink.Tuntap); !ok || !tap || link.Attrs().Name != tapName(l.id()) || r.has(l.id()) {
 			continue
 		}
 		t, err := tenant(l.tenant)
@@ -44,13 +48,36 @@ func (r *Registry) Recover(ctx context.Context, tenant func(name string) (policy
 			err = r.recover(ctx, t, l, link.Attrs().AltNames, guests)
 		}
 		if err != nil {
-			r.log.Error("take over segment", "tenant", l.tenant, "pod", l.pod, "error", err)
-			if err := netlink.LinkDel(link); err != nil {
-				return fmt.Errorf("delete segment that cannot be taken over: %w", err)
-			}
+			left[l.id()] = leftSegment{l, err.Error()}
+			r.logLeft(l, err)
 		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left = left
 	return nil
+}
+
+func (r *Registry) has(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.segments[id] != nil
+}
+
+// logLeft logs why a segment is left alone, unless the log has it already.
+func (r *Registry) logLeft(l label, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.left[l.id()].why != err.Error() {
+		r.log.Error("take over segment: it is left as it is", "tenant", l.tenant, "pod", l.pod, "tap", tapName(l.id()), "error", err)
+	}
+}
+
+// Left returns how many segments of an earlier daemon are left alone.
+func (r *Registry) Left() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.left)
 }
 
 // recover takes over one segment, with those endpoints whose VMM still has the queue.
@@ -75,7 +102,7 @@ func (r *Registry) recover(ctx context.Context, t policy.Tenant, l label, names 
 		endpoints[e.fraction] = &endpoint{endpointLabel: e, guest: guests[i].Name, holder: e.key, name: e.String()}
 	}
 	if len(holders) == 0 {
-		return errors.New("none of its guests runs")
+		return errors.New("none of its guests that the daemon knows runs, but a process has a queue")
 	}
 	loop, err := recoverLoopback(loopbackOptions(t, l), holders)
 	if err != nil {

@@ -10,6 +10,7 @@
 package segments
 
 import (
+	"cmp"
 	"crypto/subtle"
 	"errors"
 	"fmt"
@@ -38,6 +39,7 @@ var (
 	ErrElsewhere = errors.New("the attachment has an endpoint of another segment: leave that first")
 	ErrTwice     = errors.New("the guest still has an endpoint in the segment: a pod has one fraction on a guest")
 	ErrNoSegment = errors.New("no such segment")
+	ErrLeft      = errors.New("the host daemon could not take over the pod's segment after its restart: its log has the cause")
 )
 
 // Registry holds the segments of the host. Its methods may be called from several
@@ -50,6 +52,7 @@ type Registry struct {
 	segments  map[string]*podSegment // by id
 	endpoints map[owner]*endpoint    // by attachment
 	ports     map[string]*endpoint   // by the name of the slot's port, once there is a queue
+	left      map[string]leftSegment // by id
 }
 
 // owner is an attachment of one guest.
@@ -69,6 +72,12 @@ type podSegment struct {
 	dead    bool      // its TAP is deleted
 }
 
+// leftSegment is a segment of an earlier daemon that is left alone, and why.
+type leftSegment struct {
+	label
+	why string
+}
+
 // New returns a registry without segments.
 func New(log *slog.Logger) *Registry {
 	return &Registry{
@@ -85,6 +94,9 @@ func (r *Registry) enter(t policy.Tenant, s Spec) (*podSegment, error) {
 	id := segmentID(t.Name, s.Pod)
 	if p := r.segments[id]; p != nil {
 		return p, p.match(s)
+	}
+	if l, ok := r.left[id]; ok {
+		return nil, cmp.Or(l.match(s), fmt.Errorf("segment %s: %w", s.Pod, ErrLeft))
 	}
 	if err := t.AdmitSegment(r.count(t.Name)); err != nil {
 		return nil, err
@@ -122,15 +134,15 @@ func loopbackOptions(t policy.Tenant, l label) reflector.Options {
 
 // match returns an error unless the segment is as the spec says. It compares the key
 // first: without the key a guest learns nothing about the segment.
-func (p *podSegment) match(s Spec) error {
-	digest := Digest(p.tenant, p.pod, s.Key)
+func (l label) match(s Spec) error {
+	digest := Digest(l.tenant, l.pod, s.Key)
 	switch {
-	case subtle.ConstantTimeCompare(digest[:], p.digest[:]) != 1:
+	case subtle.ConstantTimeCompare(digest[:], l.digest[:]) != 1:
 		return fmt.Errorf("segment %s: %w", s.Pod, ErrKey)
-	case s.Mode != "" && s.Mode != p.mode:
-		return fmt.Errorf("%w: %s has mode %s, not %s", ErrDiffers, s.Pod, p.mode, s.Mode)
-	case s.Network != p.network:
-		return fmt.Errorf("%w: %s is of network %q, not %q", ErrDiffers, s.Pod, p.network, s.Network)
+	case s.Mode != "" && s.Mode != l.mode:
+		return fmt.Errorf("%w: %s has mode %s, not %s", ErrDiffers, s.Pod, l.mode, s.Mode)
+	case s.Network != l.network:
+		return fmt.Errorf("%w: %s is of network %q, not %q", ErrDiffers, s.Pod, l.network, s.Network)
 	}
 	return nil
 }

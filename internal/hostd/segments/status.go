@@ -45,6 +45,9 @@ func (r *Registry) Find(tenant, pod, key, guest string) (status.Segment, error) 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.segments[segmentID(tenant, pod)]
+	if l, ok := r.left[segmentID(tenant, pod)]; ok {
+		return status.Segment{}, cmp.Or(l.match(Spec{Pod: pod, Key: key, Network: l.network}), ErrLeft)
+	}
 	if p == nil {
 		return status.Segment{}, ErrNoSegment
 	}
@@ -62,7 +65,7 @@ func (r *Registry) Find(tenant, pod, key, guest string) (status.Segment, error) 
 // CheckPodKey returns an error, which wraps ErrKey, when the pod has a segment with
 // another key.
 func (r *Registry) CheckPodKey(tenant, pod, key string) error {
-	if _, err := r.Find(tenant, pod, key, ""); !errors.Is(err, ErrNoSegment) {
+	if _, err := r.Find(tenant, pod, key, ""); !errors.Is(err, ErrNoSegment) && !errors.Is(err, ErrLeft) {
 		return err
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 
 	"unnest/internal/hostd/policy"
 	"unnest/internal/netdev/share"
+	"unnest/internal/vmm"
 )
 
 // Reasons to refuse a volume or shared memory, to be told apart with errors.Is.
@@ -220,15 +221,19 @@ func (r *Registry) RemoveGuest(tenant, guest, export string) error {
 
 // Recover takes over the memory that an earlier daemon has given to a guest. Call it
 // before any guest asks: memory of the same name would be created again. process
-// returns the ID of the VMM's process; a guest whose VMM has ended has nothing.
+// returns the ID of the VMM's process; the error wraps vmm.ErrNotRunning when the VMM has
+// ended and has nothing. Memory that cannot be taken over is left alone.
 func (r *Registry) Recover(ctx context.Context, tenant, guest string, process func(context.Context) (int, error)) {
 	pid, err := process(ctx)
-	if err != nil {
+	if errors.Is(err, vmm.ErrNotRunning) {
 		return
 	}
-	found, err := share.FindRegions(pid)
+	var found []*share.Region
+	if err == nil {
+		found, err = share.FindRegions(pid)
+	}
 	if err != nil {
-		r.log.Warn("look for shared memory", "guest", guest, "error", err)
+		r.log.Error("take over shared memory: it is left as it is", "guest", guest, "error", err)
 	}
 	for _, f := range found {
 		r.takeOver(tenant, guest, f)

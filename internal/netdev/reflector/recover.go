@@ -21,7 +21,10 @@ import (
 // The numbers of the queues are unknown, because the queues of VMs that ended have
 // left their numbers to others. Recover detaches all queues and attaches them in a
 // known order; meanwhile no frame passes. Counters start at zero; the alias stays.
-// After an error frames may not pass, and Recover may be tried again.
+//
+// Recover changes nothing before it has all queues and all rights that it needs, so that
+// frames still pass after an error, unless it comes from changing the TAP itself.
+// Recover may be tried again.
 func Recover(o Options, holders map[int]segment.Fraction) (_ *Segment, err error) {
 	s := &Segment{name: o.Name, held: map[segment.Fraction]queue{}, anchor: -1}
 	defer func() {
@@ -37,6 +40,9 @@ func Recover(o Options, holders map[int]segment.Fraction) (_ *Segment, err error
 		return nil, err
 	}
 	if err := s.take(holders); err != nil {
+		return nil, err
+	}
+	if err := s.checkComplete(tap); err != nil {
 		return nil, err
 	}
 	for _, q := range s.held { // any queue will do
@@ -101,6 +107,24 @@ func (s *Segment) take(holders map[int]segment.Fraction) error {
 	}
 	if len(s.held) == 0 {
 		return fmt.Errorf("none of the processes %v has a queue", slices.Sorted(maps.Keys(holders)))
+	}
+	return nil
+}
+
+// checkComplete returns an error unless all attached queues of the TAP are held.
+func (s *Segment) checkComplete(tap *netlink.Tuntap) error {
+	others := tap.Queues
+	for f, q := range s.held {
+		_, attached, err := q.device()
+		if err != nil {
+			return fmt.Errorf("inspect queue of fraction %d: %w", f, err)
+		}
+		if attached {
+			others--
+		}
+	}
+	if others > 0 {
+		return fmt.Errorf("%d of its queues belong to processes that were not named", others)
 	}
 	return nil
 }

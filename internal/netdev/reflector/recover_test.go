@@ -345,6 +345,7 @@ func TestRecoverFails(t *testing.T) {
 			}
 			return nil
 		})
+		o.reaches(t, c.name, 1, frame(segment.MAC(1), segment.MAC(2), c.name), segment.Of(2))
 	}
 	o.recover(t) // nothing is lost
 	o.works(t, "after failures")
