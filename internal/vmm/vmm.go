@@ -52,7 +52,7 @@ type VMM interface {
 type TAP struct {
 	Name  string
 	File  *os.File // nil with PersistentTAPs; the caller closes its own copy
-	VHost bool     // let the kernel (vhost-net) move the frames
+	VHost *os.File // /dev/vhost-net, to let the kernel move the frames, or nil; as File
 }
 
 // Device is a virtio NIC.

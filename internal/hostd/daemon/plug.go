@@ -81,7 +81,11 @@ func (n *nics) addTAP(a hotplug.AddTAP) (err error) {
 
 func (n *nics) addNetdev(ctx context.Context, a hotplug.NetdevAdd) error {
 	defer n.plug.closeTAP()
-	return n.vmm.AddNetdev(ctx, a.ID, vmm.TAP{Name: a.TAP, File: n.plug.tap, VHost: tap.VHost()})
+	vhost := tap.OpenVHost()
+	if vhost != nil {
+		defer vhost.Close()
+	}
+	return n.vmm.AddNetdev(ctx, a.ID, vmm.TAP{Name: a.TAP, File: n.plug.tap, VHost: vhost})
 }
 
 func (n *nics) addDevice(ctx context.Context, a hotplug.DeviceAdd) error {

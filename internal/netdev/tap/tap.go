@@ -94,14 +94,20 @@ func configure(d Device) error {
 	return netlink.LinkSetUp(link)
 }
 
-// VHost reports whether this process can open /dev/vhost-net, by which the kernel
-// moves frames between a TAP and a guest in place of QEMU. Ask for every NIC, so
-// that all NICs that are compared have the same backend.
-func VHost() bool {
+// OpenVHost opens /dev/vhost-net, by which the kernel moves the frames of one NIC
+// between its TAP and a guest in place of QEMU. It returns nil if this process cannot
+// open it. Call it for every NIC, so that all NICs that are compared have the same
+// backend.
+func OpenVHost() *os.File {
 	f, err := os.OpenFile("/dev/vhost-net", os.O_RDWR, 0)
 	if err != nil {
-		return false
+		return nil
 	}
-	_ = f.Close()
-	return true
+	return f
+}
+
+// VHost reports whether OpenVHost succeeds.
+func VHost() bool {
+	f := OpenVHost()
+	return f != nil && f.Close() == nil
 }

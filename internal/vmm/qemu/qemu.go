@@ -68,20 +68,34 @@ func (v *VMM) checkPorts(ctx context.Context) error {
 	return v.findSharePorts(ctx, devices)
 }
 
-// descriptor names a TAP's descriptor in QEMU until the netdev takes it.
-func descriptor(netdev string) string { return "tap-" + netdev }
+// descriptor and vhostDescriptor name a netdev's descriptors in QEMU until the netdev
+// takes them.
+func descriptor(netdev string) string      { return "tap-" + netdev }
+func vhostDescriptor(netdev string) string { return "vhost-" + netdev }
 
-// AddNetdev hands the TAP's descriptor to QEMU.
+// AddNetdev hands the descriptors of the TAP and of vhost-net to QEMU, which then needs no
+// access to /dev/vhost-net and can run as any user.
 func (v *VMM) AddNetdev(ctx context.Context, id string, t vmm.TAP) error {
-	name := descriptor(id)
-	if err := v.client.SendFD(ctx, name, t.File); err != nil {
-		return markRefused(err)
-	}
-	err := markRefused(v.client.NetdevAdd(ctx, map[string]any{"type": "tap", "id": id, "fd": name, "vhost": t.VHost}))
+	err := markRefused(v.addNetdev(ctx, id, t))
 	if errors.As(err, new(*vmm.RefusedError)) {
-		return errors.Join(err, v.closeDescriptor(ctx, name))
+		return errors.Join(err, v.closeDescriptors(ctx, id))
 	}
 	return err
+}
+
+func (v *VMM) addNetdev(ctx context.Context, id string, t vmm.TAP) error {
+	args := map[string]any{"type": "tap", "id": id, "fd": descriptor(id), "vhost": t.VHost != nil}
+	if err := v.client.SendFD(ctx, descriptor(id), t.File); err != nil {
+		return err
+	}
+	if t.VHost != nil {
+		if err := v.client.SendFD(ctx, vhostDescriptor(id), t.VHost); err != nil {
+			return err
+		}
+		// Without vhostforce, QEMU 7.2 aborts if vhost-net does not work, and the guest is lost.
+		args["vhostfd"], args["vhostforce"] = vhostDescriptor(id), true
+	}
+	return v.client.NetdevAdd(ctx, args)
 }
 
 // AddDevice plugs a NIC. With addr=0 QEMU refuses a second device on an occupied
@@ -115,13 +129,18 @@ func (v *VMM) DeleteDevice(ctx context.Context, id string) error {
 	return markRefused(err)
 }
 
-// DeleteNetdev deletes the netdev, or its descriptor if netdev_add failed.
+// DeleteNetdev deletes the netdev, or its descriptors if netdev_add failed.
 func (v *VMM) DeleteNetdev(ctx context.Context, id string) error {
 	err := v.client.NetdevDel(ctx, id)
 	if !qmp.IsNotFound(err) {
 		return markRefused(err)
 	}
-	return v.closeDescriptor(ctx, descriptor(id))
+	return v.closeDescriptors(ctx, id)
+}
+
+// closeDescriptors makes QEMU close the descriptors of a netdev that it does not have.
+func (v *VMM) closeDescriptors(ctx context.Context, netdev string) error {
+	return errors.Join(v.closeDescriptor(ctx, descriptor(netdev)), v.closeDescriptor(ctx, vhostDescriptor(netdev)))
 }
 
 // closeDescriptor makes QEMU close a descriptor, if QEMU has it.

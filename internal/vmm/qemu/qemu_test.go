@@ -3,6 +3,7 @@ package qemu
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -110,7 +111,23 @@ func (m *machine) addTAP(name string) vmm.TAP {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	return vmm.TAP{Name: name, File: f, VHost: tap.VHost()}
+	return vmm.TAP{Name: name, File: f}
+}
+
+// descriptors counts QEMU's open descriptors of a file.
+func (m *machine) descriptors(path string) (n int) {
+	m.t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd", m.cmd.Process.Pid)
+	open, err := os.ReadDir(dir)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, fd := range open {
+		if target, err := os.Readlink(filepath.Join(dir, fd.Name())); err == nil && target == path {
+			n++
+		}
+	}
+	return n
 }
 
 // taps lists the existing TAPs.
@@ -295,6 +312,78 @@ func TestRefused(t *testing.T) {
 	if got := m.taps(); got != "tap1" {
 		t.Errorf("TAPs are %q, want tap1 alone", got)
 	}
+}
+
+// QEMU may not open /dev/vhost-net here. On a machine that has it, QEMU gets one descriptor for
+// each NIC.
+func TestPlugAsOtherUser(t *testing.T) {
+	m := boot(t, portAt("rp1", "1"), "-runas nobody")
+	v := m.dial("rp1")
+	vhost := tap.OpenVHost()
+	want := 0
+	if vhost != nil {
+		defer vhost.Close()
+		want = 1
+	}
+	f := m.addTAP("tap1")
+	f.VHost = vhost
+	err := v.AddNetdev(t.Context(), nic1.Netdev, f)
+	if err == nil {
+		err = v.AddDevice(t.Context(), nic1)
+	}
+	f.File.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m.descriptors("/dev/vhost-net"); got != want {
+		t.Errorf("QEMU has %d descriptors of /dev/vhost-net, want %d", got, want)
+	}
+	if err := v.DeleteNetdev(t.Context(), nic1.Netdev); err != nil {
+		t.Error(err)
+	}
+	if got := m.taps(); got != "" {
+		t.Errorf("TAPs are %q, want none", got)
+	}
+}
+
+// If vhost-net does not work, QEMU refuses the netdev instead of aborting, and leaves nothing
+// behind. Without vhost-net the same ID works.
+func TestVHostThatFails(t *testing.T) {
+	m := boot(t, portAt("rp1", "1"))
+	v := m.dial("rp1")
+	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0) // has none of vhost's ioctls
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	f := m.addTAP("tap1")
+	f.VHost = full
+	err = v.AddNetdev(t.Context(), nic1.Netdev, f)
+	f.File.Close()
+	wantRefused(t, "vhost-net that does not work", err)
+	if err == nil || !strings.Contains(err.Error(), "vhost") {
+		t.Errorf("got %v, want an error that names vhost", err)
+	}
+	if got := m.taps(); got != "" {
+		t.Errorf("TAPs are %q, want none", got)
+	}
+
+	// An AddNetdev that was cut off has left both descriptors in QEMU.
+	f = m.addTAP("tap1")
+	for name, file := range map[string]*os.File{descriptor(nic1.Netdev): f.File, vhostDescriptor(nic1.Netdev): full} {
+		if err := v.client.SendFD(t.Context(), name, file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.File.Close()
+	if err := v.DeleteNetdev(t.Context(), nic1.Netdev); err != nil {
+		t.Error(err)
+	}
+	if taps, n := m.taps(), m.descriptors("/dev/full"); taps != "" || n > 0 {
+		t.Errorf("TAPs %q and %d descriptors are left, want none", taps, n)
+	}
+	m.plug(v, nic1)
+	wantDevices(t, v, vmm.Occupied{ID: nic1.ID, Slot: 1})
 }
 
 func TestDialFails(t *testing.T) {
