@@ -3,8 +3,11 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"unnest/internal/vmm"
 )
@@ -18,15 +21,31 @@ type fakeVMM struct {
 
 	mu      sync.Mutex
 	devices []vmm.Occupied
+	taps    map[string]*os.File // by netdev: a TAP exists as long as the VMM has it
 }
 
 func newFakeVMM(slots int) *fakeVMM {
-	return &fakeVMM{slots: slots, events: make(chan vmm.Event, 1024), done: make(chan struct{}), broken: func(string) {}}
+	return &fakeVMM{slots: slots, events: make(chan vmm.Event, 1024), done: make(chan struct{}), taps: map[string]*os.File{}, broken: func(string) {}}
 }
 
-func (f *fakeVMM) AddNetdev(context.Context, string, vmm.TAP) error {
+func (f *fakeVMM) AddNetdev(_ context.Context, id string, t vmm.TAP) error {
 	f.broken("AddNetdev")
-	return nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fd, err := unix.FcntlInt(t.File.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		f.taps[id] = os.NewFile(uintptr(fd), t.Name)
+	}
+	return err
+}
+
+// end ends the VMM: its TAPs disappear.
+func (f *fakeVMM) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, t := range f.taps {
+		_ = t.Close()
+	}
 }
 
 func (f *fakeVMM) AddDevice(_ context.Context, d vmm.Device) error {
@@ -55,7 +74,15 @@ func (f *fakeVMM) DeleteDevice(_ context.Context, id string) error {
 
 func (f *fakeVMM) OwnNICs(context.Context) ([]vmm.NIC, error) { return nil, nil }
 
-func (f *fakeVMM) DeleteNetdev(context.Context, string) error { return nil }
+func (f *fakeVMM) DeleteNetdev(_ context.Context, id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if t := f.taps[id]; t != nil {
+		delete(f.taps, id)
+		return t.Close()
+	}
+	return nil
+}
 
 func (f *fakeVMM) Devices(context.Context) ([]vmm.Occupied, error) {
 	f.broken("Devices")

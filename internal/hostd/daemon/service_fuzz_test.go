@@ -1,0 +1,189 @@
+package daemon
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/vmm"
+)
+
+// fuzzedDaemon is a daemon in a network namespace of its own, with one guest whose VMM is
+// in memory. The TAPs, filters and segments are the kernel's.
+type fuzzedDaemon struct {
+	*daemon
+	netns  ns.NetNS
+	caller client
+}
+
+func newFuzzedDaemon(f *testing.F) *fuzzedDaemon {
+	f.Helper()
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		f.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
+	}
+	host, err := ns.TempNetNS()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { host.Close() })
+	p := testPolicy()
+	p.Trunk = true
+	d, err := newDaemon(Config{
+		StateDir: f.TempDir(), Policy: p, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), UnplugTimeout: time.Second,
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	r := goodRecord()
+	r.QMP = f.TempDir() + "/qmp"
+	z := &fuzzedDaemon{daemon: d, netns: host, caller: client{record: r, tenant: d.tenants[r.Tenant]}}
+	err = host.Do(func(ns.NetNS) error {
+		var err error
+		for _, name := range []string{"br0", "br1"} {
+			a := netlink.NewLinkAttrs()
+			a.Name = name
+			err = errors.Join(err, netlink.LinkAdd(&netlink.Bridge{LinkAttrs: a}))
+		}
+		return err
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	return z
+}
+
+// call has a handler serve a request, as gRPC does. It returns only the errors that no
+// request may cause.
+func (z *fuzzedDaemon) call(ctx context.Context, method grpc.MethodDesc, request []byte) error {
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, callerKey{}, z.caller), 200*time.Millisecond)
+	defer cancel()
+	_, err := method.Handler(z.daemon, ctx, func(m any) error { return proto.Unmarshal(request, m.(proto.Message)) }, nil)
+	if err != nil && strings.Contains(err.Error(), errPanic.Error()) {
+		return err
+	}
+	return nil
+}
+
+// serveAll serves the requests for the life of one guest, which it removes afterwards.
+func (z *fuzzedDaemon) serveAll(t *testing.T, requests []byte) error {
+	v := newFakeVMM(4)
+	z.host.dial = func(context.Context, GuestRecord) (vmm.VMM, error) { return v, nil }
+	var running sync.WaitGroup
+	life, end := context.WithCancelCause(t.Context())
+	z.launch = func(g *guest) {
+		var own context.Context
+		own, g.stop = context.WithCancelCause(life)
+		running.Go(func() { _ = z.netns.Do(func(ns.NetNS) error { g.run(own); return nil }) })
+	}
+	methods := hostdpb.HostDaemon_ServiceDesc.Methods
+	var err error
+	for n := 0; len(requests) >= 3 && n < 16 && err == nil; n++ {
+		method := methods[int(requests[0])%len(methods)]
+		size := min(int(binary.LittleEndian.Uint16(requests[1:])), len(requests)-3)
+		err = z.call(life, method, requests[3:3+size])
+		requests = requests[3+size:]
+	}
+	end(errRemoved)
+	running.Wait()
+	v.end()
+	z.forget(z.caller.record.Name)
+	return errors.Join(err, z.daemon.remove(z.caller.record), z.host.segments.Close())
+}
+
+// leftovers lists what no guest may leave behind.
+func (z *fuzzedDaemon) leftovers() (left []string, err error) {
+	links, err := netlink.LinkList()
+	for _, l := range links {
+		if l.Type() == "tuntap" {
+			left = append(left, l.Attrs().Name)
+		}
+	}
+	for name, t := range z.tenants {
+		if _, owned := t.stats(); owned > 0 {
+			left = append(left, "attachments of "+name)
+		}
+	}
+	if n := len(z.host.segments.Status()); n > 0 {
+		left = append(left, "segments")
+	}
+	return left, err
+}
+
+// request encodes a request for serveAll.
+func request(method string, m proto.Message) []byte {
+	for i, d := range hostdpb.HostDaemon_ServiceDesc.Methods {
+		if d.MethodName == method {
+			content, err := proto.Marshal(m)
+			if err != nil {
+				panic(err)
+			}
+			return append([]byte{byte(i), byte(len(content)), byte(len(content) >> 8)}, content...)
+		}
+	}
+	panic("no such method: " + method)
+}
+
+// No sequence of requests of a guest causes a panic, and when the guest is gone nothing of
+// it is left on the host.
+func FuzzService(f *testing.F) {
+	z := newFuzzedDaemon(f)
+	nic := func(container string, more func(*hostdpb.AttachNICRequest)) []byte {
+		r := &hostdpb.AttachNICRequest{ContainerId: container, Interface: "eth0", Network: "pods"}
+		more(r)
+		return request("AttachNIC", r)
+	}
+	plain := func(*hostdpb.AttachNICRequest) {}
+	pod := &hostdpb.SegmentSpec{Pod: "web", Key: strings.Repeat("k", 20)}
+	join := request("JoinSegment", &hostdpb.JoinSegmentRequest{ContainerId: "a", Interface: "hlo0", Segment: pod})
+	detach := request("DetachNIC", &hostdpb.DetachNICRequest{ContainerId: "a", Interface: "eth0"})
+	for _, seed := range [][][]byte{
+		{nic("a", plain), request("ListNICs", &hostdpb.ListNICsRequest{}), detach, nic("a", plain)},
+		{nic("a", func(r *hostdpb.AttachNICRequest) { r.Allocate = true }), request("Status", &hostdpb.StatusRequest{Allocate: true}),
+			request("Check", &hostdpb.CheckRequest{ContainerId: "a", Interface: "eth0", Addresses: []string{"10.9.0.2/24"}})},
+		{nic("a", func(r *hostdpb.AttachNICRequest) {
+			r.Addresses, r.Mtu, r.Dhcp = []string{"10.9.0.9/24", "fd00::9/64"}, 1300, true
+			r.Bandwidth = &hostdpb.Bandwidth{IngressRate: 1 << 20, IngressBurst: 1 << 16, EgressRate: 1 << 20, EgressBurst: 1 << 30}
+		}), nic("b", plain), nic("c", plain), nic("d", plain), nic("e", plain),
+			request("GC", &hostdpb.GCRequest{Network: "pods", Valid: []*hostdpb.Attachment{{ContainerId: "a", Interface: "eth0"}}})},
+		{nic("a", func(r *hostdpb.AttachNICRequest) { r.Mode = hostdpb.Mode_MODE_TRUNK })},
+		{request("CreateSegment", &hostdpb.CreateSegmentRequest{Segment: pod}), join, join,
+			request("SegmentStatus", &hostdpb.SegmentStatusRequest{Pod: "web", Key: pod.GetKey()}),
+			request("LeaveSegment", &hostdpb.LeaveSegmentRequest{ContainerId: "a", Interface: "hlo0"})},
+		{request("AttachVolume", &hostdpb.AttachVolumeRequest{Pod: "web", Name: "data", Key: pod.GetKey()}),
+			request("DetachVolume", &hostdpb.DetachVolumeRequest{Pod: "web", Name: "../data"})},
+		{request("AttachSharedMemory", &hostdpb.AttachSharedMemoryRequest{Pod: "web", Name: "shm", Key: pod.GetKey(), Size: 1 << 20}),
+			request("DetachSharedMemory", &hostdpb.DetachSharedMemoryRequest{Pod: "web", Name: "shm"})},
+	} {
+		var all []byte
+		for _, r := range seed {
+			all = append(all, r...)
+		}
+		f.Add(all)
+	}
+	f.Fuzz(func(t *testing.T, requests []byte) {
+		err := z.netns.Do(func(ns.NetNS) error {
+			err := z.serveAll(t, requests)
+			left, leftErr := z.leftovers()
+			if len(left) > 0 {
+				t.Errorf("left behind: %q", left)
+			}
+			return errors.Join(err, leftErr)
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
