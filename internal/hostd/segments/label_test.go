@@ -111,3 +111,24 @@ func TestObserve(t *testing.T) {
 		t.Errorf("another TAP has %+v", got)
 	}
 }
+
+// Whatever alias and names a TAP has: what is read is what the alias or the name says, and
+// no two endpoints have the same port.
+func FuzzLabels(f *testing.F) {
+	key := attachment.Key{Kind: attachment.Endpoint, Owner: "c1", Name: "eth0"}
+	f.Add(longLabel().alias(), "u1n3-1.2", "u1n3-1.2o."+key.Owner+"@"+key.Name)
+	f.Add(label{tenant: "t", pod: "p", mode: policy.SegmentUnicast}.alias(), "u1n3-1.16", "u1n4-1.16.a@b@c")
+	f.Add(attachment.WarmAlias, "enp1s0", "")
+	f.Fuzz(func(t *testing.T, alias, one, other string) {
+		if l, ok := parseLabel(alias); ok && l.alias() != alias {
+			t.Errorf("%q is read as %+v", alias, l)
+		}
+		seen := map[string]bool{}
+		for _, tap := range Observe(alias, []string{one, other}) {
+			if seen[tap.Name] || tap.Name == "" || tap.Key.Kind != attachment.Endpoint {
+				t.Errorf("%q, %q, %q: observed %+v", alias, one, other, tap)
+			}
+			seen[tap.Name] = true
+		}
+	})
+}

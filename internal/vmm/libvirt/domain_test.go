@@ -111,3 +111,26 @@ func TestDescribe(t *testing.T) {
 		t.Errorf("description (-want +got):\n%s", diff)
 	}
 }
+
+// No description of a domain causes a panic, or a device in a slot that does not exist.
+func FuzzDomain(f *testing.F) {
+	f.Add(`<domain><devices><controller type="pci" index="1" model="pcie-root-port"><target hotplug="on"/></controller>` +
+		`<interface><alias name="ua-nic1-1"/><address type="pci" bus="0x01"/></interface></devices></domain>`)
+	f.Add(`<domain><devices><controller index="65536" model="pcie-root-port"/><disk><address type="pci" bus="-1"/></disk></devices></domain>`)
+	f.Fuzz(func(t *testing.T, text string) {
+		devices, err := parseDomain(text)
+		if err != nil {
+			return
+		}
+		buses, err := rootPorts(devices)
+		if err != nil {
+			return
+		}
+		found, err := occupied(devices, buses)
+		for _, o := range found {
+			if o.Slot < 1 || o.Slot > len(buses) {
+				t.Errorf("%q: device %q in slot %d of %d, %v", text, o.ID, o.Slot, len(buses), err)
+			}
+		}
+	})
+}
