@@ -42,8 +42,13 @@ func FuzzStateFiles(f *testing.F) {
 		put(RecordPath(dir, "node1"), record)
 		put(filepath.Join(dir, "cooling", p.Name+".json"), cooling)
 		if r, err := readRecord(dir, "node1", nil); err == nil {
-			if err := WriteRecord(dir, r); err != nil {
-				t.Errorf("record is read but cannot be written: %v", err)
+			written, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(RecordPath(dir, "node1"), written)
+			if again, err := readRecord(dir, "node1", nil); err != nil || !again.same(r) {
+				t.Errorf("record %+v is read back as %+v, %v", r, again, err)
 			}
 		}
 		made, err := newTenant(p, dir, log)
