@@ -58,6 +58,13 @@ func (d *daemon) lookup(c client) (g *guest, fresh bool) {
 	return g, true
 }
 
+// known returns the latest guest of a name, ended or not; nil if there was none.
+func (d *daemon) known(name string) *guest {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.guests[name]
+}
+
 // all lists the guests that the daemon has connected to, by name.
 func (d *daemon) all() (guests []*guest) {
 	d.mu.Lock()

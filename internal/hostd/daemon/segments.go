@@ -40,10 +40,7 @@ func (d *daemon) recoverSegments(ctx context.Context, records []GuestRecord) err
 // process returns the ID of a VMM's process. A VMM that is connected takes no further
 // connection to ask it.
 func (d *daemon) process(ctx context.Context, r GuestRecord) (int, error) {
-	d.mu.Lock()
-	g := d.guests[r.Name]
-	d.mu.Unlock()
-	if g != nil && g.record.same(r) {
+	if g := d.known(r.Name); g != nil && g.record.same(r) {
 		if pid := g.pid.Load(); pid > 0 {
 			return int(pid), nil
 		}

@@ -51,11 +51,16 @@ func (o *Owner) Mark(c *nftables.Conn) error {
 }
 
 func (o *Owner) mark(c *nftables.Conn) error {
-	o.mu.Lock()
-	o.issued++
-	key := binary.NativeEndian.AppendUint32(nil, o.issued)
-	o.mu.Unlock()
+	key := binary.NativeEndian.AppendUint32(nil, o.issue())
 	return c.SetAddElements(o.marks, []nftables.SetElement{{Key: key}})
+}
+
+// issue returns the number of a new mark.
+func (o *Owner) issue() uint32 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.issued++
+	return o.issued
 }
 
 // owns reports whether an event is about one of the tables.
