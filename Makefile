@@ -7,7 +7,7 @@ SHELL := /bin/bash
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 LDFLAGS = -X unnest/internal/cli/version.tag=$(VERSION) -X unnest/internal/cli/version.revision=$(REVISION)
-FUZZTIME ?= 10s
+FUZZ_TIME ?= 1h
 GUESTS ?= 2
 ROUNDS ?= 1000
 
@@ -67,13 +67,17 @@ profile-hostlo: build ## profile a round trip between two fractions (root)
 	UNNEST_PRIVILEGED=1 go test -tags profile -count=1 -timeout 15m -run '^TestHostloProfile$$' -v ./internal/e2e
 
 .PHONY: fuzz
-fuzz: ## fuzz each target for FUZZTIME (10s)
-	@hack/fuzz $(FUZZTIME)
+fuzz: ## fuzz each target until it has had FUZZ_TIME (1h) in all; some need root
+	@FUZZ_TIME=$(FUZZ_TIME) hack/fuzz
 
 .PHONY: lint
 lint: bin/golangci-lint ## check style, imports between packages, and go.mod
 	bin/golangci-lint run ./...
 	go mod tidy -diff
+
+.PHONY: vulnerabilities
+vulnerabilities: bin/govulncheck ## look for known vulnerabilities in what we call; offline: list outdated modules
+	@hack/vulnerabilities
 
 .PHONY: generate
 generate: test-deps ## generate code again; fail if it was out of date
@@ -121,6 +125,7 @@ bin/nerdctl: deploy/nerdctl/go.mod deploy/nerdctl/go.sum
 # The tools have their own module, which keeps their dependencies out of ours.
 bin/golangci-lint: TOOL = github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 bin/gotestsum: TOOL = gotest.tools/gotestsum
-bin/golangci-lint bin/gotestsum: tools/go.mod tools/go.sum
+bin/govulncheck: TOOL = golang.org/x/vuln/cmd/govulncheck
+bin/golangci-lint bin/gotestsum bin/govulncheck: tools/go.mod tools/go.sum
 	go build -C tools -trimpath -o ../bin/ $(TOOL)
 	@touch $@
