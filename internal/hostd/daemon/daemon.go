@@ -205,21 +205,6 @@ func (d *daemon) buildNetworks() error {
 	return f.Ensure(all)
 }
 
-// networks returns the networks of all tenants, or nil when there is nothing to do: for a
-// single tenant without gateways.
-func networks(p policy.Policy) []bridge.Network {
-	var all []bridge.Network
-	ours := len(p.Tenants) > 1
-	for _, t := range p.Tenants {
-		ours = ours || len(t.Gateways) > 0
-		all = append(all, bridge.Network{Bridge: t.Bridge, Further: t.Bridges, MTU: t.MTU, Gateways: t.Gateways, NAT: t.NAT})
-	}
-	if !ours {
-		return nil
-	}
-	return all
-}
-
 func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tls.Config) error {
 	var running sync.WaitGroup
 	defer running.Wait()

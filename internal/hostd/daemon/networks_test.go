@@ -5,6 +5,9 @@ import (
 	"reflect"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/hostd/policy"
 	"unnest/internal/netdev/bridge"
 )
 
@@ -13,13 +16,29 @@ func TestNetworks(t *testing.T) {
 	p := testPolicy()
 	p.Tenants[0].Bridges = []string{"br0-db", "br0-web"}
 	p.Tenants[1].Gateways, p.Tenants[1].NAT = []netip.Prefix{netip.MustParsePrefix("10.8.0.1/24")}, true
+	p.Tenants[1].Limits.Flows, p.Tenants[1].Metadata = 640, true
+	guard := &bridge.Guard{Bridges: []string{"br1"}, Daemon: p.Listen, Metadata: true, Connections: 640}
 	want := []bridge.Network{
 		{Bridge: "br0", Further: []string{"br0-db", "br0-web"}, MTU: 1400},
-		{Bridge: "br1", MTU: 1400, Gateways: p.Tenants[1].Gateways, NAT: true},
+		{Bridge: "br1", MTU: 1400, Gateways: p.Tenants[1].Gateways, NAT: true, Guard: guard},
 	}
 	if got := networks(p); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
+	p.Tenants[0].HostPorts = []policy.HostPort{"tcp/53", "udp/67"}
+	want[0].Guard = &bridge.Guard{
+		Bridges: []string{"br0", "br0-db", "br0-web"}, Daemon: p.Listen,
+		Ports: []bridge.Port{{Protocol: unix.IPPROTO_TCP, Number: 53}, {Protocol: unix.IPPROTO_UDP, Number: 67}},
+	}
+	p.Tenants[1].HostPorts, guard.AllPorts = []policy.HostPort{policy.AnyPort}, true
+	if got := networks(p); !reflect.DeepEqual(got, want) {
+		t.Errorf("with ports of the host: got %+v, want %+v", got, want)
+	}
+	p.Tenants[0].HostPorts = []policy.HostPort{policy.NoPort}
+	if got := networks(p)[0].Guard; got == nil || got.AllPorts || len(got.Ports) > 0 || len(got.Bridges) != 3 {
+		t.Errorf("with no port of the host: got %+v", got)
+	}
+	p.Tenants[0].HostPorts = nil
 	if p.Tenants = p.Tenants[:1]; networks(p) != nil {
 		t.Errorf("one tenant without gateways: got %+v, want nothing", networks(p))
 	}

@@ -8,7 +8,8 @@ import (
 )
 
 // warnOfConfiguration logs what an operator may not expect of a configuration: an HTTP
-// address that others can reach, and bridges that do not exist.
+// address that others can reach, bridges that do not exist, and bridges from which pods
+// reach the host.
 func (d *daemon) warnOfConfiguration() {
 	p := d.config.Policy
 	if a := p.HTTP.Addr(); p.HTTP.IsValid() && !a.IsLoopback() {
@@ -17,6 +18,10 @@ func (d *daemon) warnOfConfiguration() {
 			"http", p.HTTP)
 	}
 	for _, t := range p.Tenants {
+		if len(guardedBridges(t)) < 1+len(t.Bridges) {
+			d.config.Logger.Warn("pods reach every port of this host from bridges that the daemon has not made; "+
+				"list the ports that they need in the key hostPorts of the tenant, or none", "tenant", t.Name)
+		}
 		for _, name := range append([]string{t.Bridge}, t.Bridges...) {
 			if _, err := netlinksafe.LinkByName(name); errors.As(err, new(netlink.LinkNotFoundError)) {
 				d.config.Logger.Warn("a tenant's bridge does not exist: its pods get no NIC until you create it; "+

@@ -2,7 +2,10 @@ package daemon
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
+
+	"unnest/internal/hostd/policy"
 )
 
 func TestWarnsOfConfiguration(t *testing.T) {
@@ -12,7 +15,11 @@ func TestWarnsOfConfiguration(t *testing.T) {
 			d.config.Policy.HTTP = netip.MustParseAddrPort(address)
 		}
 		d.config.Policy.Tenants[0].Bridge, d.config.Policy.Tenants[1].Bridge = "lo", "nowhere0" // lo exists
+		d.config.Policy.Tenants[0].HostPorts = []policy.HostPort{policy.AnyPort}
 		d.warnOfConfiguration()
+		if all := log.with("level=WARN", "hostPorts"); len(all) != 1 || !strings.Contains(all[0], "tenant=other") {
+			t.Errorf("warnings of open ports are %q, want one of tenant other", all)
+		}
 		if got := len(log.with("level=WARN", "/metrics", "all tenants", address)); got != want {
 			t.Errorf("http %q: %d warnings, want %d", address, got, want)
 		}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -86,8 +87,20 @@ func (d *daemon) status(ctx context.Context) status.Status {
 	return s
 }
 
-// Drops returns how many frames the packet filter has dropped, by reason.
-func (r reporter) Drops() map[string]uint64 { return r.host.ports.drops() }
+// Drops returns how many frames the packet filters have dropped, by reason.
+func (r reporter) Drops() map[string]uint64 {
+	all := r.host.ports.drops()
+	if f := r.host.networks; f != nil {
+		drops, err := f.Drops()
+		if err != nil {
+			r.config.Logger.Warn("count dropped packets", "error", err)
+			return all
+		}
+		maps.Copy(drops, all)
+		return drops
+	}
+	return all
+}
 
 func guestStatus(ctx context.Context, g *guest) status.Guest {
 	ctx, cancel := context.WithTimeout(ctx, statusTime)

@@ -69,6 +69,11 @@ func (f *file) checkNetwork(path string, t Tenant) {
 	if t.NAT && len(t.Gateways) == 0 {
 		f.Fail(path+".nat", "true needs gateways, because the bridge needs addresses to route")
 	}
+	for i, p := range t.HostPorts {
+		if _, _, single := p.Port(); !single && len(t.HostPorts) > 1 {
+			f.Fail(fmt.Sprintf("%s.hostPorts[%d]", path, i), "%s stands alone: remove it, or the other ports", p)
+		}
+	}
 	if t.MTU < t.minMTU() {
 		f.Fail(path+".mtu", "want at least %d, the minimum of IPv6, got %d", t.minMTU(), t.MTU)
 	}

@@ -20,11 +20,11 @@ const (
 // DefaultLimits are the default limits of a tenant. A Kubernetes node has at most 110
 // pods, in addition to NICs of deleted pods that the guest has not released yet; its
 // kubelet starts a few pods per second. A client's first packet to a port of its pod
-// is a broadcast.
+// is a broadcast. The kernel's table of connections has 65,536 entries or more.
 var DefaultLimits = Limits{
 	NICs: 128, RequestsPerSecond: 50, Burst: 200, Connections: 32,
 	Segments: 256, Endpoints: MaxEndpoints, Broadcasts: 20_000,
-	Volumes: 256, SharedMemory: 256,
+	Volumes: 256, SharedMemory: 256, Flows: 32768,
 }
 
 // The bounds of a file, which catch mistakes.
@@ -81,15 +81,17 @@ func (f *file) decode(root ast.Node) {
 func (f *file) tenant(path string, n ast.Node) {
 	t := Tenant{MTU: DefaultMTU, Cooldown: DefaultCooldown, Limits: DefaultLimits}
 	f.Mapping(path, n, map[string]yamldoc.Key{
-		"name":     yamldoc.Scalar(f.Document, &t.Name, parseLabel),
-		"bridge":   yamldoc.Scalar(f.Document, &t.Bridge, parseInterface),
-		"bridges":  yamldoc.Scalars(f.Document, &t.Bridges, parseInterface),
-		"mtu":      yamldoc.Scalar(f.Document, &t.MTU, yamldoc.Count(minMTU4, maxMTU)),
-		"gateways": yamldoc.Scalars(f.Document, &t.Gateways, parsePrefix),
-		"nat":      yamldoc.Scalar(f.Document, &t.NAT, yamldoc.Bool),
-		"ranges":   f.List(f.addressRange(&t)),
-		"cooldown": yamldoc.Scalar(f.Document, &t.Cooldown, yamldoc.DurationOrZero),
-		"limits":   f.limits(&t.Limits),
+		"name":      yamldoc.Scalar(f.Document, &t.Name, parseLabel),
+		"bridge":    yamldoc.Scalar(f.Document, &t.Bridge, parseInterface),
+		"bridges":   yamldoc.Scalars(f.Document, &t.Bridges, parseInterface),
+		"mtu":       yamldoc.Scalar(f.Document, &t.MTU, yamldoc.Count(minMTU4, maxMTU)),
+		"gateways":  yamldoc.Scalars(f.Document, &t.Gateways, parsePrefix),
+		"hostPorts": yamldoc.Scalars(f.Document, &t.HostPorts, parseHostPort),
+		"metadata":  yamldoc.Scalar(f.Document, &t.Metadata, yamldoc.Bool),
+		"nat":       yamldoc.Scalar(f.Document, &t.NAT, yamldoc.Bool),
+		"ranges":    f.List(f.addressRange(&t)),
+		"cooldown":  yamldoc.Scalar(f.Document, &t.Cooldown, yamldoc.DurationOrZero),
+		"limits":    f.limits(&t.Limits),
 		"segments": f.Object(map[string]yamldoc.Key{
 			"modes": yamldoc.Scalars(f.Document, &t.Segments.Modes, parseSegmentMode),
 			"span":  yamldoc.Scalar(f.Document, &t.Segments.Span, ParseSpan),
@@ -125,6 +127,7 @@ func (f *file) limits(l *Limits) yamldoc.Key {
 		"broadcasts":        yamldoc.Scalar(f.Document, &l.Broadcasts, count),
 		"volumes":           yamldoc.Scalar(f.Document, &l.Volumes, count),
 		"sharedMemory":      yamldoc.Scalar(f.Document, &l.SharedMemory, count),
+		"flows":             yamldoc.Scalar(f.Document, &l.Flows, count),
 		"bandwidth": f.Object(map[string]yamldoc.Key{
 			"ingress": yamldoc.Scalar(f.Document, &l.Bandwidth.Ingress, parseRate),
 			"egress":  yamldoc.Scalar(f.Document, &l.Bandwidth.Egress, parseRate),

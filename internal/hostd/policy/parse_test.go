@@ -47,7 +47,7 @@ func mustParse(t *testing.T, text string) policy.Policy {
 }
 
 func TestParseFillsWhatIsLeftOut(t *testing.T) {
-	limits := policy.Limits{NICs: 128, RequestsPerSecond: 50, Burst: 200, Connections: 32, Segments: 256, Endpoints: 16, Broadcasts: 20000, Volumes: 256, SharedMemory: 256}
+	limits := policy.Limits{NICs: 128, RequestsPerSecond: 50, Burst: 200, Connections: 32, Segments: 256, Endpoints: 16, Broadcasts: 20000, Volumes: 256, SharedMemory: 256, Flows: 32768}
 	want := policy.Policy{
 		Tenants: []policy.Tenant{{
 			Name: "default", Bridge: "br0", MTU: 1500, Cooldown: time.Minute, Limits: limits,
@@ -80,9 +80,11 @@ tenants:
     mtu: 9000
     gateways: [10.0.0.1/16]
     nat: true
+    hostPorts: [tcp/53, udp/65535]
+    metadata: true
     ranges: [{subnet: 10.0.0.0/16, first: 10.0.1.1, last: 10.0.199.254, gateway: 10.0.0.1}, {subnet: 10.0.0.0/16, first: 10.0.200.1}]
     cooldown: 0s
-    limits: {nics: 0, tenantNICs: 500, requestsPerSecond: 0, burst: 0, connections: 0, segments: 0, endpoints: 3, broadcasts: 70, volumes: 7, sharedMemory: 0, bandwidth: {ingress: 1500M, egress: 64K}}
+    limits: {nics: 0, tenantNICs: 500, requestsPerSecond: 0, burst: 0, connections: 0, segments: 0, endpoints: 3, broadcasts: 70, volumes: 7, sharedMemory: 0, flows: 9, bandwidth: {ingress: 1500M, egress: 64K}}
     segments: {modes: [plain], span: host}
   - {name: b, bridge: "1e3", gateways: [], ranges: [], bridges: []}
 guests:
@@ -97,8 +99,8 @@ func TestParseAllKeys(t *testing.T) {
 	p := mustParse(t, full)
 	a := p.Tenants[0]
 	if p.Listen.String() != "[fd00::1]:7443" || p.HTTP.String() != "127.0.0.1:9477" || p.Pool != 0 || p.Trunk ||
-		len(a.Bridges) != 2 || a.MTU != 9000 || !a.NAT || len(a.Ranges) != 2 || a.Cooldown != 0 ||
-		a.Limits != (policy.Limits{TenantNICs: 500, Endpoints: 3, Broadcasts: 70, Volumes: 7, Bandwidth: policy.Rates{Ingress: 1.5e9, Egress: 64000}}) ||
+		len(a.Bridges) != 2 || len(a.HostPorts) != 2 || a.HostPorts[1] != "udp/65535" || !a.Metadata || a.MTU != 9000 || !a.NAT || len(a.Ranges) != 2 || a.Cooldown != 0 ||
+		a.Limits != (policy.Limits{TenantNICs: 500, Endpoints: 3, Broadcasts: 70, Volumes: 7, Flows: 9, Bandwidth: policy.Rates{Ingress: 1.5e9, Egress: 64000}}) ||
 		len(a.Segments.Modes) != 1 || a.Segments.Modes[0] != policy.SegmentPlain || a.Segments.Span != policy.SpanHost ||
 		p.Tenants[1].Bridge != "1e3" || p.Guests[0].Pool != 0 || *p.Guests[0].Libvirt != (policy.Domain{Socket: "/run/l", Domain: "null"}) ||
 		p.Guests[1].Name != "007" || *p.Guests[1].Libvirt != (policy.Domain{Socket: "/run/libvirt/libvirt-sock", Domain: "x: y #"}) ||
@@ -141,6 +143,10 @@ func TestParseRefuses(t *testing.T) {
 		{"bridge: br1", "bridge: br1\n    mtu: 67", `x.yaml:9: tenants[1].mtu: want a whole number from 68 to 65535, got "67"`},
 		{"bridge: br0", "bridge: br0\n    mtu: 1279", `x.yaml:4: tenants[0].mtu: want at least 1280, the minimum of IPv6, got 1279`},
 		{"bridge: br1", "bridge: br1\n    nat: true", `x.yaml:9: tenants[1].nat: true needs gateways`},
+		{"bridge: br1", "bridge: br1\n    hostPorts: [tcp/0]", `x.yaml:9: tenants[1].hostPorts[0]: want tcp/PORT, udp/PORT, any or none, got "tcp/0"`},
+		{"bridge: br1", "bridge: br1\n    hostPorts: [icmp/1]", `x.yaml:9: tenants[1].hostPorts[0]: want tcp/PORT`},
+		{"bridge: br1", "bridge: br1\n    hostPorts: [tcp/65536]", `x.yaml:9: tenants[1].hostPorts[0]: want tcp/PORT`},
+		{"bridge: br1", "bridge: br1\n    hostPorts: [tcp/53, any]", `x.yaml:9: tenants[1].hostPorts[1]: any stands alone: remove it, or the other ports`},
 		{"bridge: br1", "bridge: br1\n    cooldown: 60", `x.yaml:9: tenants[1].cooldown: want a duration such as 200ms, 1s or 2m, got "60"`},
 		{"bridge: br1", "bridge: br1\n    gateways: [10.201.9.1/24]", `x.yaml:7: tenants[1]: subnet 10.201.9.0/24 overlaps 10.201.0.0/16 of tenants[0]: each tenant needs its own`},
 		{"bridge: br1", "bridge: br1\n    ranges: [{subnet: 10.0.0.0/8}]", `x.yaml:7: tenants[1]: subnet 10.0.0.0/8 overlaps 10.201.0.0/16 of tenants[0]`},

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,11 +42,16 @@ type Tenant struct {
 	// Gateways are the addresses that the daemon gives to Bridge, which it makes.
 	// Without gateways the operator owns the bridge.
 	Gateways []netip.Prefix `yaml:"gateways,omitempty"`
-	NAT      bool           `yaml:"nat"`              // from the gateways' subnets to the outside
-	Ranges   []ipam.Range   `yaml:"ranges,omitempty"` // from which the daemon allocates addresses
-	Cooldown time.Duration  `yaml:"cooldown"`         // before a released address is allocated again
-	Limits   Limits         `yaml:"limits"`
-	Segments Segments       `yaml:"segments,omitempty"`
+	// HostPorts are the ports of the host that the pods reach, in addition to the
+	// daemon's. Empty: none on the bridge that the daemon makes, all on those of the
+	// operator, which others may be on.
+	HostPorts []HostPort    `yaml:"hostPorts,omitempty"`
+	Metadata  bool          `yaml:"metadata"`         // pods reach the metadata services of clouds
+	NAT       bool          `yaml:"nat"`              // from the gateways' subnets to the outside
+	Ranges    []ipam.Range  `yaml:"ranges,omitempty"` // from which the daemon allocates addresses
+	Cooldown  time.Duration `yaml:"cooldown"`         // before a released address is allocated again
+	Limits    Limits        `yaml:"limits"`
+	Segments  Segments      `yaml:"segments,omitempty"`
 	// Volumes is the directory of pods' volumes, DIRECTORY/POD/VOLUME. It is absolute
 	// and no other tenant's. Empty: no volumes.
 	Volumes string `yaml:"volumes,omitempty"`
@@ -63,6 +69,7 @@ type Limits struct {
 	Broadcasts        int   `yaml:"broadcasts"`        // of an endpoint, frames per second
 	Volumes           int   `yaml:"volumes"`           // attached to all guests; one in two guests counts twice
 	SharedMemory      int   `yaml:"sharedMemory"`      // of all pods, MiB
+	Flows             int   `yaml:"flows"`             // connections of all pods to the host and through it
 	Bandwidth         Rates `yaml:"bandwidth"`         // of a pod
 }
 
@@ -70,6 +77,22 @@ type Limits struct {
 type Rates struct {
 	Ingress Rate `yaml:"ingress"`
 	Egress  Rate `yaml:"egress"`
+}
+
+// HostPort is tcp/PORT, udp/PORT, AnyPort or NoPort.
+type HostPort string
+
+// The host ports that stand alone.
+const (
+	AnyPort HostPort = "any"
+	NoPort  HostPort = "none" // also on the operator's bridges
+)
+
+// Port returns the protocol, tcp or udp, and the number of a single port.
+func (p HostPort) Port() (protocol string, number uint16, ok bool) {
+	protocol, text, _ := strings.Cut(string(p), "/")
+	n, err := strconv.ParseUint(text, 10, 16)
+	return protocol, uint16(n), err == nil && n > 0 && text[0] != '+' && (protocol == "tcp" || protocol == "udp")
 }
 
 // MaxEndpoints is the highest number of endpoints of a Hostlo segment.

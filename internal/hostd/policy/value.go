@@ -41,6 +41,8 @@ var (
 		func(a netip.AddrPort) bool { return !a.Addr().IsUnspecified() }), "")
 	parseHTTP = yamldoc.Or(yamldoc.Parser("IP-ADDRESS:PORT, such as 127.0.0.1:9477, or off", netip.ParseAddrPort,
 		netip.AddrPort.IsValid), "", "off")
+	parseHostPort = yamldoc.Parser("tcp/PORT, udp/PORT, any or none", func(text string) (HostPort, error) { return HostPort(text), nil },
+		func(p HostPort) bool { _, _, ok := p.Port(); return ok || p == AnyPort || p == NoPort })
 	parseRate = yamldoc.Parser("a rate in bit/s such as 1G, 100M or 64K, or 0 for no limit", readRate,
 		func(Rate) bool { return true })
 )

@@ -38,18 +38,11 @@ var (
 	v4        = nft.NewSet(5, bridgeTable, "v4", nftables.TypeIFName, nftables.TypeIPAddr)
 	v6        = nft.NewSet(6, bridgeTable, "v6", nftables.TypeIFName, nftables.TypeIP6Addr)
 	dhcp      = nft.NewSet(7, bridgeTable, "dhcp", nftables.TypeIFName)
-	targets   = newMap(8, "targets")
+	targets   = nft.NewMap(8, bridgeTable, "targets", nftables.TypeIFName)
 	sets      = []*nftables.Set{ports, inetPorts, arpPorts, macs, v4, v6, dhcp, targets}
 )
 
 const marks = 9 // the ID of the owner's set
-
-// newMap returns a map from interfaces to chains.
-func newMap(id uint32, name string) *nftables.Set {
-	m := nft.NewSet(id, bridgeTable, name, nftables.TypeIFName)
-	m.IsMap, m.DataType = true, nftables.TypeVerdict
-	return m
-}
 
 // fillTables fills new tables. Sets are empty then, and counters begin with the given
 // counts by table and reason.
@@ -138,8 +131,8 @@ func chains() []chain {
 			nft.Rule(isIPv6, notOwn(v6, ipv6Source), drop("ipv6")),
 			nft.Rule(icmpv6, nft.Is(icmpType, routerAdvertisement), drop("router")),
 			nft.Rule(icmpv6, nft.Is(icmpType, redirect), drop("router")),
-			nft.Rule(nft.Is(ipv6Source, netip.IPv6Unspecified().AsSlice()...), jump("check-unspecified")),
-			nft.Rule(icmpv6, nft.Is(icmpType, neighbourAdvertisement), jump("check-neighbour")),
+			nft.Rule(nft.Is(ipv6Source, netip.IPv6Unspecified().AsSlice()...), nft.Goto("check-unspecified")),
+			nft.Rule(icmpv6, nft.Is(icmpType, neighbourAdvertisement), nft.Goto("check-neighbour")),
 			nft.Rule(udp, nft.Is(udpDestination, dhcpClient6>>8, dhcpClient6&0xff), drop("dhcp")),
 			nft.Rule(parsed, accept),
 			drop("ipv6"),
@@ -156,15 +149,15 @@ func chains() []chain {
 		),
 		regular("guard",
 			nft.Rule(notOwn(macs, etherSource), drop("mac")),
-			nft.Rule(isARP, jump("check-arp")),
-			nft.Rule(isIPv4, jump("check-ipv4")),
-			nft.Rule(isIPv6, jump("check-ipv6")),
+			nft.Rule(isARP, nft.Goto("check-arp")),
+			nft.Rule(isIPv4, nft.Goto("check-ipv4")),
+			nft.Rule(isIPv6, nft.Goto("check-ipv6")),
 			nft.Rule(nft.Is(etherType, 0x81, 0x00), drop("vlan")),
 			nft.Rule(nft.Is(etherType, 0x88, 0xa8), drop("vlan")),
 			drop("ethertype"),
 		),
 		base(bridgeTable, *nftables.ChainHookPrerouting, priorityBridgeFilter, "prerouting",
-			nft.Rule(own(ports), jump("guard")),
+			nft.Rule(own(ports), nft.Goto("guard")),
 		),
 		// Frames to the bridge's own group (01:80:c2:00:00:00 to 0f) pass no prerouting,
 		// but the bridge learns their source.
@@ -242,11 +235,6 @@ var (
 // drop counts the frame under the reason, and drops it.
 func drop(reason string) []expr.Any {
 	return nft.Rule([]expr.Any{&expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: counterPrefix + reason}}, nft.Drop())
-}
-
-// jump continues with a chain, and does not return.
-func jump(chain string) []expr.Any {
-	return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}
 }
 
 // targetChain names a port's chain in the map of targets. The interface's name is in

@@ -43,6 +43,8 @@ type Network struct {
 	// another network.
 	Gateways []netip.Prefix
 	NAT      bool // to the outside, for the gateways' subnets
+	// Guard protects the host from the pods. nil: not.
+	Guard *Guard
 }
 
 // bridgeAlias marks the bridges that Ensure may change.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
-	"slices"
+	"strings"
 	"sync"
 
 	"github.com/google/nftables"
@@ -27,6 +25,7 @@ type Filter struct {
 	// The sets of the rules.
 	bridges, pairs                   *nftables.Set
 	gateways4, gateways6, own4, own6 *nftables.Set
+	guard                            guardSets
 
 	mu       sync.Mutex
 	networks []Network // of the latest Ensure
@@ -55,6 +54,7 @@ func Open(name string) (*Filter, error) {
 		gateways6: nft.NewSet(4, t, "gateways6", nftables.TypeIP6Addr),
 		own4:      nft.NewSet(5, t, "own4", bridge, nftables.TypeIPAddr), // each bridge with its tenant's gateways
 		own6:      nft.NewSet(6, t, "own6", bridge, nftables.TypeIP6Addr),
+		guard:     newGuardSets(t),
 	}, nil
 }
 
@@ -71,101 +71,67 @@ func (f *Filter) Watch(ctx context.Context, restored func(by nft.Generation, err
 	}, restored)
 }
 
-// elements returns the networks' elements in the sets.
-func (f *Filter) elements(networks []Network) map[*nftables.Set][]nftables.SetElement {
-	all := map[*nftables.Set][]nftables.SetElement{
-		f.bridges: nil, f.pairs: nil, f.gateways4: nil, f.gateways6: nil, f.own4: nil, f.own6: nil,
-	}
-	add := func(s *nftables.Set, key ...[]byte) {
-		all[s] = append(all[s], nftables.SetElement{Key: slices.Concat(key...)})
-	}
-	for _, n := range networks {
-		of := append([]string{n.Bridge}, n.Further...)
-		for _, in := range of {
-			add(f.bridges, nft.Name(in))
-			for _, out := range of {
-				add(f.pairs, nft.Name(in), nft.Name(out))
-			}
-		}
-		for _, g := range n.Gateways {
-			gateways, own := f.gateways4, f.own4
-			if g.Addr().Is6() {
-				gateways, own = f.gateways6, f.own6
-			}
-			add(gateways, g.Addr().AsSlice())
-			for _, in := range of {
-				add(own, nft.Name(in), g.Addr().AsSlice())
-			}
-		}
-	}
-	return all
-}
-
-var (
-	ipv4, ipv6   = nft.Protocol(unix.NFPROTO_IPV4), nft.Protocol(unix.NFPROTO_IPV6)
-	destination4 = nft.Network(16, 4)
-	destination6 = nft.Network(24, 16)
-)
-
 // apply replaces the table, whatever was there before, in one transaction. Rules that
 // someone has saved and restored can differ from ours in ways that the kernel does not
 // let us correct.
 func (f *Filter) apply(networks []Network) error {
-	var c *nftables.Conn
-	err := nft.WithNS(f.ns, func(fd int) (err error) {
-		c, err = nftables.New(nftables.WithNetNSFd(fd))
-		return err
-	})
+	c, err := f.connect()
 	if err != nil {
-		return fmt.Errorf("open nftables: %w", err)
+		return err
 	}
 	errs := []error{f.owner.Replace(c)}
-	for set, all := range f.elements(networks) {
+	for _, set := range f.sets() {
 		errs = append(errs, c.AddSet(set, nil))
+	}
+	for _, reason := range reasons {
+		c.AddObj(&nftables.CounterObj{Table: f.table, Name: counterPrefix + reason})
+	}
+	errs = append(errs, f.addChains(c, networks))
+	for set, all := range f.elements(networks) { // last: those of maps name chains
 		errs = append(errs, nft.Change(c.SetAddElements, set, all))
 	}
-	fromBridge := nft.In(f.bridges, nft.InInterface)
-	f.addChain(c, "forward", nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter,
-		nft.Rule(fromBridge, nft.In(f.bridges, nft.OutInterface), nft.NotIn(f.pairs, nft.InInterface, nft.OutInterface), nft.Drop()))
-	f.addChain(c, "input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter,
-		nft.Rule(fromBridge, ipv4, nft.In(f.gateways4, destination4), nft.NotIn(f.own4, nft.InInterface, destination4), nft.Drop()),
-		nft.Rule(fromBridge, ipv6, nft.In(f.gateways6, destination6), nft.NotIn(f.own6, nft.InInterface, destination6), nft.Drop()))
-	f.addChain(c, "postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource,
-		f.masquerade(networks)...)
 	if err := errors.Join(append(errs, c.Flush())...); err != nil {
 		return fmt.Errorf("set packet filter %s: %w", f.table.Name, err)
 	}
 	return nil
 }
 
-func (f *Filter) addChain(c *nftables.Conn, name string, kind nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority, rules ...[]expr.Any) {
-	chain := c.AddChain(&nftables.Chain{Table: f.table, Name: name, Type: kind, Hooknum: hook, Priority: priority})
-	for _, r := range rules {
-		c.AddRule(&nftables.Rule{Table: f.table, Chain: chain, Exprs: r})
+func (f *Filter) connect() (c *nftables.Conn, err error) {
+	err = nft.WithNS(f.ns, func(fd int) (err error) {
+		c, err = nftables.New(nftables.WithNetNSFd(fd))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open nftables: %w", err)
 	}
+	return c, nil
 }
 
-// masquerade returns the NAT rules: packets that leave a subnet for the outside get
-// the host's address.
-func (f *Filter) masquerade(networks []Network) [][]expr.Any {
-	var rules [][]expr.Any
-	for _, n := range networks {
-		if !n.NAT {
-			continue
-		}
-		for _, g := range n.Gateways {
-			rules = append(rules, nft.Rule(from(g.Masked()), nft.NotIn(f.bridges, nft.OutInterface), []expr.Any{&expr.Masq{}}))
-		}
-	}
-	return rules
+// reasons are those for which packets are dropped, each with a counter.
+var reasons = []string{"tenant", "host", "metadata", "connections", "neighbours"}
+
+// counterPrefix keeps the names of counters apart from the keywords of nft.
+const counterPrefix = "drop-"
+
+func drop(reason string) []expr.Any {
+	return nft.Rule([]expr.Any{&expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: counterPrefix + reason}}, nft.Drop())
 }
 
-// from holds for packets with a source in the subnet.
-func from(subnet netip.Prefix) []expr.Any {
-	family, source := ipv4, nft.Network(12, 4)
-	if subnet.Addr().Is6() {
-		family, source = ipv6, nft.Network(8, 16)
+// Drops returns how many packets the rules have dropped since they were set, by reason.
+func (f *Filter) Drops() (map[string]uint64, error) {
+	c, err := f.connect()
+	if err != nil {
+		return nil, err
 	}
-	mask := net.CIDRMask(subnet.Bits(), subnet.Addr().BitLen())
-	return nft.Rule(family, nft.Masked(source, mask, subnet.Addr().AsSlice()))
+	objects, err := c.GetObjects(f.table)
+	if err != nil {
+		return nil, fmt.Errorf("read counters of packet filter %s: %w", f.table.Name, err)
+	}
+	drops := map[string]uint64{}
+	for _, o := range objects {
+		if counter, ok := o.(*nftables.CounterObj); ok {
+			drops[strings.TrimPrefix(counter.Name, counterPrefix)] = counter.Packets
+		}
+	}
+	return drops, nil
 }

@@ -22,10 +22,20 @@ func NewSet(id uint32, t *nftables.Table, name string, key ...nftables.SetDataty
 		KeyType:      nftables.MustConcatSetType(key...), // without the flag of a concatenation, which nft sets for intervals only
 		KeyByteOrder: binaryutil.BigEndian,
 	}
+	if len(key) == 1 {
+		s.KeyType = key[0] // not filled up to a register
+	}
 	if key[0].Name == nftables.TypeIFName.Name { // nft prints names by it, and restores what it prints
 		s.KeyByteOrder = binaryutil.NativeEndian
 	}
 	return s
+}
+
+// NewMap returns a map from keys to verdicts, as NewSet.
+func NewMap(id uint32, t *nftables.Table, name string, key ...nftables.SetDatatype) *nftables.Set {
+	m := NewSet(id, t, name, key...)
+	m.IsMap, m.DataType = true, nftables.TypeVerdict
+	return m
 }
 
 // batch is the number of elements in one message, whose length has 16 bits.
@@ -55,10 +65,12 @@ type Operand interface {
 
 type meta expr.MetaKey
 
-// The names of the interfaces by which a packet comes and goes.
+// The names of the interfaces by which a packet comes and goes, and its transport
+// protocol.
 const (
-	InInterface  = meta(expr.MetaKeyIIFNAME)
-	OutInterface = meta(expr.MetaKeyOIFNAME)
+	InInterface     = meta(expr.MetaKeyIIFNAME)
+	OutInterface    = meta(expr.MetaKeyOIFNAME)
+	PayloadProtocol = meta(expr.MetaKeyL4PROTO)
 )
 
 func (m meta) load(register uint32) expr.Any {
@@ -93,19 +105,25 @@ func (f Field) load(register uint32) expr.Any {
 // Rule joins the parts of a rule: conditions, and what to do when all hold.
 func Rule(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }
 
-// In holds when the set has the key made of the operands, of which there are one or
-// two. The first of two has to be an interface.
+// In holds when the set has the key made of the operands, of which there are one to
+// three. The first of several has to be an interface, and the second of three has at most
+// 4 bytes.
 func In(s *nftables.Set, key ...Operand) []expr.Any { return lookup(s, false, key) }
 
 // NotIn is the opposite of In.
 func NotIn(s *nftables.Set, key ...Operand) []expr.Any { return lookup(s, true, key) }
 
 func lookup(s *nftables.Set, invert bool, key []Operand) []expr.Any {
-	var parts []expr.Any
+	return append(load(key), &expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Name, SetID: s.ID, Invert: invert})
+}
+
+// load loads the parts of a key, one behind the other.
+func load(key []Operand) (parts []expr.Any) {
+	registers := []uint32{unix.NFT_REG_1, unix.NFT_REG_2, unix.NFT_REG32_05} // a name fills a register of 16 bytes
 	for i, o := range key {
-		parts = append(parts, o.load(unix.NFT_REG_1+uint32(i))) // a name fills a register
+		parts = append(parts, o.load(registers[i]))
 	}
-	return append(parts, &expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Name, SetID: s.ID, Invert: invert})
+	return parts
 }
 
 // Verdict takes the verdict that a map has for the key, if it has the key.
@@ -150,11 +168,3 @@ func Masked(f Field, mask, value []byte) []expr.Any {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: value},
 	}
 }
-
-// Accept accepts the packet.
-func Accept() []expr.Any { return verdict(expr.VerdictAccept) }
-
-// Drop drops the packet.
-func Drop() []expr.Any { return verdict(expr.VerdictDrop) }
-
-func verdict(kind expr.VerdictKind) []expr.Any { return []expr.Any{&expr.Verdict{Kind: kind}} }

@@ -1,0 +1,56 @@
+package daemon
+
+import (
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/hostd/policy"
+	"unnest/internal/netdev/bridge"
+)
+
+// networks returns the networks of all tenants, or nil when there is nothing to do: for a
+// single tenant without gateways and ports of the host.
+func networks(p policy.Policy) []bridge.Network {
+	var all []bridge.Network
+	ours := len(p.Tenants) > 1
+	for _, t := range p.Tenants {
+		n := bridge.Network{Bridge: t.Bridge, Further: t.Bridges, MTU: t.MTU, Gateways: t.Gateways, NAT: t.NAT}
+		if bridges := guardedBridges(t); bridges != nil {
+			n.Guard = &bridge.Guard{Bridges: bridges, Daemon: p.Listen, Metadata: t.Metadata, Connections: t.Limits.Flows}
+			n.Guard.Ports, n.Guard.AllPorts = hostPorts(t.HostPorts)
+			ours = true
+		}
+		all = append(all, n)
+	}
+	if !ours {
+		return nil
+	}
+	return all
+}
+
+// guardedBridges lists the bridges of a tenant that only pods and guests are on: that
+// of the daemon, and all if the operator says so by hostPorts. An operator's bridge may have
+// the host's own uplink.
+func guardedBridges(t policy.Tenant) []string {
+	switch {
+	case len(t.HostPorts) > 0:
+		return append([]string{t.Bridge}, t.Bridges...)
+	case len(t.Gateways) > 0:
+		return []string{t.Bridge}
+	}
+	return nil
+}
+
+func hostPorts(all []policy.HostPort) (ports []bridge.Port, anyPort bool) {
+	for _, p := range all {
+		protocol, number, ok := p.Port()
+		switch {
+		case p == policy.AnyPort:
+			anyPort = true
+		case ok && protocol == "tcp":
+			ports = append(ports, bridge.Port{Protocol: unix.IPPROTO_TCP, Number: number})
+		case ok:
+			ports = append(ports, bridge.Port{Protocol: unix.IPPROTO_UDP, Number: number})
+		}
+	}
+	return ports, anyPort
+}

@@ -1,0 +1,276 @@
+package bridge
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// guarded returns a network whose host is protected from its bridges.
+func guarded(n Network, g Guard) Network {
+	g.Bridges = []string{n.Bridge}
+	n.Guard = &g
+	return n
+}
+
+// listen serves like serve, on another port.
+func (h *host) listen(port string) {
+	h.t.Helper()
+	l, err := net.Listen("tcp", ":"+port)
+	h.check(err)
+	h.t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+}
+
+// connects reports whether a connection from the namespace is accepted.
+func (h *host) connects(from netns.NsHandle, address string, limit time.Duration) (ok bool) {
+	h.t.Helper()
+	h.in(from, func() {
+		c, err := net.DialTimeout("tcp", address, limit)
+		if ok = err == nil; ok {
+			c.Close()
+		}
+	})
+	return ok
+}
+
+// pings reports whether the address answers an echo request.
+func (h *host) pings(from netns.NsHandle, to string) (ok bool) {
+	h.t.Helper()
+	network, request := "ip4:icmp", []byte{8, 0, 0xf7, 0xfe, 0, 1, 0, 0}
+	if netip.MustParseAddr(to).Is6() {
+		network, request = "ip6:ipv6-icmp", []byte{128, 0, 0, 0, 0, 1, 0, 0} // the kernel fills the checksum in
+	}
+	h.in(from, func() {
+		c, err := net.Dial(network, to)
+		h.check(err)
+		defer c.Close()
+		_, err = c.Write(request)
+		h.check(err)
+		h.check(c.SetReadDeadline(time.Now().Add(reachLimit)))
+		_, err = c.Read(make([]byte, 1500))
+		ok = err == nil
+	})
+	return ok
+}
+
+// Pods reach the ports of the host that are listed, and no metadata service. What the
+// host and the outside call answers.
+func TestGuardOfHost(t *testing.T) {
+	inHost(t, func(h *host) {
+		daemon := netip.MustParseAddrPort("10.1.0.1:7443")
+		closed := guarded(red, Guard{Ports: []Port{{unix.IPPROTO_TCP, 8001}, {unix.IPPROTO_UDP, 8002}}, Daemon: daemon})
+		h.check(h.ensure([]Network{closed, blue}))
+		pod := h.attach("r1", "red", []string{"10.1.0.2/16", "fd01::2/64"}, "10.1.0.1", "fd01::1")
+		other := h.attach("b1", "blue", []string{"10.2.0.2/16"}, "10.2.0.1")
+		outside := h.attach("uplink", "", []string{"192.0.2.2/24", "2001:db8::2/64", "169.254.170.2/32"}, "192.0.2.1", "2001:db8::1")
+		h.address("uplink", "192.0.2.1/24", "2001:db8::1/64")
+		h.address("lo", "169.254.169.254/32", "fd00:ec2::254/128", "100.100.100.200/32")
+		h.check(netlink.RouteAdd(&netlink.Route{Dst: subnet("169.254.170.2/32"), Gw: net.ParseIP("192.0.2.2")}))
+		for _, ns := range []netns.NsHandle{h.ns, pod, outside} {
+			h.in(ns, h.serve)
+		}
+		for _, port := range []string{"8001", "8002", "7443"} {
+			h.listen(port)
+		}
+		hosts := []string{"10.1.0.1:8000", "[fd01::1]:8000", "192.0.2.1:8000", "[2001:db8::1]:8000", "10.1.0.1:8002", "192.0.2.1:7443"}
+		metadata := []string{"169.254.169.254:8000", "[fd00:ec2::254]:8000", "100.100.100.200:8000", "169.254.170.2:8000"}
+		refused := func(what string, want bool, addresses ...string) {
+			t.Helper()
+			for _, a := range addresses {
+				limit := 300 * time.Millisecond
+				if !want {
+					limit = reachLimit
+				}
+				if got := !h.connects(pod, a, limit); got != want {
+					t.Errorf("%s: connection to %s is refused: %t, want %t", what, a, got, want)
+				}
+			}
+		}
+		refused("closed", true, hosts...)
+		refused("closed", true, metadata...)
+		refused("closed", false, "10.1.0.1:8001", "[fd01::1]:8001", "192.0.2.1:8001", "10.1.0.1:7443", "192.0.2.2:8000", "[2001:db8::2]:8000")
+		if !h.pings(pod, "10.1.0.1") || !h.pings(pod, "fd01::1") {
+			t.Error("the gateway does not answer an echo request")
+		}
+		for _, ns := range []netns.NsHandle{h.ns, outside} {
+			if h.call(ns, "10.1.0.2", reachLimit) == "" || h.call(ns, "fd01::2", reachLimit) == "" {
+				t.Error("closed: a pod cannot be called")
+			}
+		}
+		if h.call(other, "10.2.0.1", reachLimit) == "" {
+			t.Error("a tenant without a guard cannot call its gateway")
+		}
+		drops, err := h.filter.Drops()
+		h.check(err)
+		if drops["host"] < uint64(len(hosts)) || drops["metadata"] < uint64(len(metadata)) {
+			t.Errorf("drops are %v", drops)
+		}
+		h.check(h.ensure([]Network{guarded(red, Guard{AllPorts: true}), blue}))
+		refused("all ports", false, hosts...)
+		refused("all ports", true, metadata...)
+		h.check(h.ensure([]Network{guarded(red, Guard{Metadata: true, AllPorts: true}), blue}))
+		refused("with metadata", false, metadata...)
+		h.check(h.ensure([]Network{red, blue})) // else the test would show nothing
+		refused("without a guard", false, hosts...)
+		refused("without a guard", false, metadata...)
+	})
+}
+
+func subnet(text string) *net.IPNet {
+	_, s, err := net.ParseCIDR(text)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// send sends a datagram from the namespace to each address, from a socket of its own if
+// ports are to differ. Errors of single ones are those of full queues.
+func (h *host) send(from netns.NsHandle, network string, sockets int, to []string) {
+	h.t.Helper()
+	h.in(from, func() {
+		var all []net.PacketConn
+		for range sockets {
+			c, err := net.ListenPacket(network, map[bool]string{true: ":0", false: ""}[network == "udp"])
+			h.check(err)
+			defer c.Close()
+			all = append(all, c)
+		}
+		for i, address := range to {
+			var a net.Addr = &net.IPAddr{IP: net.ParseIP(address)}
+			if network == "udp" {
+				a = net.UDPAddrFromAddrPort(netip.MustParseAddrPort(address))
+			}
+			_, _ = all[i%sockets].WriteTo([]byte("0123456789"), a)
+		}
+	})
+}
+
+// connections is how many the kernel tracks for the host.
+func (h *host) connections() int {
+	h.t.Helper()
+	n, err := strconv.Atoi(sysctl(h, "net/netfilter/nf_conntrack_count"))
+	h.check(err)
+	return n
+}
+
+// A tenant's pods fill only a part of the kernel's table of connections.
+func TestGuardOfConnections(t *testing.T) {
+	inHost(t, func(h *host) {
+		const limit, attempts = 640, 4000
+		blue := blue
+		blue.NAT = true
+		h.check(h.ensure([]Network{guarded(red, Guard{Connections: limit}), guarded(blue, Guard{Connections: limit})}))
+		pod := h.attach("r1", "red", []string{"10.1.0.2/16"}, "10.1.0.1")
+		other := h.attach("b1", "blue", []string{"10.2.0.2/16"}, "10.2.0.1")
+		outside := h.attach("uplink", "", []string{"192.0.2.2/24"}, "192.0.2.1")
+		h.address("uplink", "192.0.2.1/24")
+		h.in(outside, h.serve)
+		var ported, others []string
+		for i := range attempts {
+			ported = append(ported, fmt.Sprintf("192.0.2.2:%d", 20000+i))
+			others = append(others, fmt.Sprintf("198.51.%d.%d", i/256, i%256))
+		}
+		h.check(netlink.RouteAdd(&netlink.Route{Dst: subnet("198.51.0.0/16"), Gw: net.ParseIP("192.0.2.2")}))
+		attack := func() {
+			h.send(pod, "udp", 300, ported)
+			h.send(pod, "ip4:253", 1, others)
+			time.Sleep(200 * time.Millisecond) // for the last frames
+		}
+		attack()
+		if got := h.connections(); got < limit/4 || got > limit+limit/shards {
+			t.Errorf("the host tracks %d connections, want at most %d", got, limit)
+		}
+		drops, err := h.filter.Drops()
+		h.check(err)
+		if drops["connections"] < attempts {
+			t.Errorf("drops are %v", drops)
+		}
+		for range 50 {
+			if got := h.call(other, "192.0.2.2", reachLimit); got != "192.0.2.1" {
+				t.Fatalf("another tenant calls the outside: seen as %q", got)
+			}
+		}
+		h.check(h.ensure([]Network{red, blue}))
+		attack()
+		if got := h.connections(); got < 2*attempts*9/10 {
+			t.Errorf("the host tracks %d connections without a guard: the test shows nothing", got)
+		}
+	})
+}
+
+// A pod that lets the host resolve addresses that no one has fills only a part of the
+// kernel's tables of neighbours. Pods that have answered are reached.
+func TestGuardOfNeighbours(t *testing.T) {
+	inHost(t, func(h *host) {
+		const attempts = 400 // the kernel has one table for all namespaces: stay below its size
+		h.check(h.ensure([]Network{guarded(red, Guard{})}))
+		pod := h.attach("r1", "red", []string{"10.1.0.2/32", "fd01::2/128"})
+		h.in(pod, func() { // all its packets go to the host
+			for _, g := range []string{"10.1.0.1/32", "fd01::1/128"} {
+				h.check(netlink.RouteAdd(&netlink.Route{LinkIndex: h.link("eth0").Attrs().Index, Dst: subnet(g), Scope: netlink.SCOPE_LINK}))
+				h.check(netlink.RouteAdd(&netlink.Route{LinkIndex: h.link("eth0").Attrs().Index, Gw: netip.MustParsePrefix(g).Addr().AsSlice()}))
+			}
+			h.check(os.WriteFile("/proc/sys/net/ipv4/conf/eth0/accept_redirects", []byte("0"), 0))
+			h.check(os.WriteFile("/proc/sys/net/ipv6/conf/eth0/accept_redirects", []byte("0"), 0))
+		})
+		peer := h.attach("r2", "red", []string{"10.1.0.3/16", "fd01::3/64"}, "10.1.0.1", "fd01::1")
+		late := h.attach("r3", "red", []string{"10.1.0.4/16"}, "10.1.0.1")
+		for _, ns := range []netns.NsHandle{peer, late} {
+			h.in(ns, h.serve)
+		}
+		reached := func(when string) {
+			t.Helper()
+			for _, a := range []string{"10.1.0.3", "fd01::3"} {
+				if h.call(pod, a, reachLimit) == "" {
+					t.Errorf("%s: a pod that has answered before is not reached at %s", when, a)
+				}
+			}
+		}
+		neighbours := func() int {
+			all, err := netlink.NeighList(h.link("red").Attrs().Index, 0)
+			h.check(err)
+			return len(slices.DeleteFunc(all, func(n netlink.Neigh) bool { return n.IP.IsMulticast() }))
+		}
+		attack := func(part int) {
+			var to []string
+			for i := range attempts / 2 {
+				to = append(to, fmt.Sprintf("10.1.%d.%d:9", part, i+1), fmt.Sprintf("[fd01::%d:%x]:9", part, i+1))
+			}
+			h.send(pod, "udp", 1, to)
+			time.Sleep(100 * time.Millisecond)
+		}
+		reached("before")
+		attack(5)
+		if got := neighbours(); got < resolveBurst/2 || got > resolveBurst+50 {
+			t.Errorf("the host has %d neighbours, want about %d", got, resolveBurst)
+		}
+		reached("after")
+		if h.call(h.ns, "10.1.0.4", reachLimit) == "" {
+			t.Error("the host itself cannot resolve an address")
+		}
+		h.check(h.ensure([]Network{red}))
+		attack(6)
+		if got := neighbours(); got < attempts {
+			t.Errorf("the host has %d neighbours without a guard: the test shows nothing", got)
+		}
+	})
+}
