@@ -1,15 +1,20 @@
 // Command unnest-cni is the CNI plugins of Unnest: it runs the plugin by whose name
-// it is called.
+// it is called. With the argument renew it renews the guest's certificate.
 package main
 
 import (
+	"context"
 	"os"
 
 	"unnest/internal/cni/brfusion"
 	"unnest/internal/cni/hostlo"
 	"unnest/internal/cni/plugin"
+	"unnest/internal/cni/renewal"
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == renewal.Verb {
+		os.Exit(renewal.Main(context.Background(), os.Args[2:], os.Stdout, os.Stderr))
+	}
 	os.Exit(plugin.Main(os.Args[0], os.Stderr, brfusion.Plugin, hostlo.Plugin))
 }

@@ -8,8 +8,12 @@ import (
 	"crypto/x509"
 	"math/big"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostd/daemon"
 )
 
 // selfSigned returns a self-signed certificate for a name.
@@ -31,4 +35,66 @@ func selfSigned(t *testing.T, name string) tls.Certificate {
 		t.Fatal(err)
 	}
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// rogueKeyless starts a container without a key behind the guest's bridge, and a process of
+// another user. Neither reaches the daemon; root does.
+func rogueKeyless(t *testing.T, m *node) {
+	m.run(`ip netns add keyless; ip link add veth0 type veth peer name eth0 netns keyless
+		ip addr add 172.30.0.1/24 dev veth0; ip link set veth0 up
+		ip -n keyless addr add 172.30.0.2/24 dev eth0; ip -n keyless link set eth0 up; ip -n keyless route add default via 172.30.0.1
+		sysctl -qw net.ipv4.ip_forward=1; modprobe -a iptable_nat xt_MASQUERADE
+		iptables -t nat -A POSTROUTING -s 172.30.0.0/24 -j MASQUERADE`)
+	defer m.run("iptables -t nat -D POSTROUTING -s 172.30.0.0/24 -j MASQUERADE; ip netns del keyless")
+	connect := "busybox nc -w 5 10.200.0.1 7443 </dev/null"
+	for _, c := range []struct {
+		who, command string
+		reaches      bool
+	}{
+		{"a container", "ip netns exec keyless " + connect, false},
+		{"a user", "busybox setuidgid nobody " + connect, false},
+		{"root", connect, true},
+	} {
+		if out, err := m.try(c.command, ""); (err == nil) != c.reaches {
+			t.Errorf("%s connects to the daemon: got %v (%s), want success %v", c.who, err, out, c.reaches)
+		}
+	}
+	m.run("iptables -t nat -S >/dev/null") // the rules of others still work
+}
+
+// rogueCertificate renews the certificate of a guest, which keeps its connections, and
+// revokes it.
+func rogueCertificate(t *testing.T, rogue, victim *node) {
+	old := rogue.dialDaemon()
+	was := rogue.run("cat /etc/unnest/client.crt")
+	if out := rogue.run("/usr/lib/cni/brfusion renew"); !strings.Contains(out, "renewed the certificate of rogue: valid until ") {
+		t.Errorf("renew: %s", out)
+	}
+	if rogue.run("cat /etc/unnest/client.crt") == was {
+		t.Error("the certificate is the old one")
+	}
+	if _, err := old.Status(t.Context(), &hostdpb.StatusRequest{}); err != nil {
+		t.Errorf("request with the old certificate in its grace: %v", err)
+	}
+	next := rogue.dialDaemon()
+	if _, err := next.Status(t.Context(), &hostdpb.StatusRequest{}); err != nil {
+		t.Errorf("request with the new certificate: %v", err)
+	}
+	if s := rogue.nodes.guestStatus("rogue"); len(s.Certificates) != 2 || s.Certificates[0].State != "superseded" || s.Certificates[1].State != "used" || s.CertificateExpires.IsZero() {
+		t.Errorf("status has certificates %+v", s.Certificates)
+	}
+	if revoked, err := daemon.Revoke(t.Context(), rogue.nodes.fleet.Lab.Dir, "rogue", ""); err != nil || len(revoked) != 2 {
+		t.Errorf("revoked %v, error %v", revoked, err)
+	}
+	for name, client := range map[string]hostdpb.HostDaemonClient{"old": old, "new": next} {
+		if _, err := client.Status(t.Context(), &hostdpb.StatusRequest{}); err == nil {
+			t.Errorf("the %s certificate is served after it was revoked", name)
+		}
+	}
+	if out, err := rogue.try("/usr/lib/cni/brfusion renew", ""); err == nil || !strings.Contains(out, "revoked") {
+		t.Errorf("renewal of the revoked certificate: %v: %s", err, out)
+	}
+	if _, err := victim.dialDaemon().Status(t.Context(), &hostdpb.StatusRequest{}); err != nil {
+		t.Errorf("request of the victim: %v", err)
+	}
 }

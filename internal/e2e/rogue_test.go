@@ -59,6 +59,7 @@ func TestRogueGuest(t *testing.T) {
 
 	t.Run("requests", func(t *testing.T) { rogueRequests(t, rogue, victim, their) })
 	t.Run("another guest's name", func(t *testing.T) { rogueName(t, rogue, victim) })
+	t.Run("container without a key", func(t *testing.T) { rogueKeyless(t, rogue) })
 	t.Run("garbage", func(t *testing.T) { rogueGarbage(t, rogue) })
 	t.Run("flood of requests", func(t *testing.T) { rogueFlood(t, rogue, victim) })
 	t.Run("flood of connections", func(t *testing.T) { rogueConnections(t, rogue, victim) })
@@ -98,6 +99,7 @@ func TestRogueGuest(t *testing.T) {
 		}
 	})
 	victim.wantReach("v1", mine, true)
+	t.Run("revoked certificate", func(t *testing.T) { rogueCertificate(t, rogue, victim) })
 	if _, err := victim.brfusion("DEL", "v1", nil); err != nil {
 		t.Errorf("DEL in the victim: %v", err)
 	}

@@ -22,6 +22,8 @@ import (
 	"unnest/internal/cni/netconf"
 	"unnest/internal/cni/plugin"
 	"unnest/internal/cni/podnic"
+	"unnest/internal/cni/portfilter"
+	"unnest/internal/cni/renewal"
 	"unnest/internal/hostapi/hostdpb"
 )
 
@@ -85,11 +87,32 @@ func (k Kind) Add(ctx context.Context, c netconf.Base, args *skel.CmdArgs, name 
 		return err
 	}
 	defer d.Close()
+	protect(c)
 	a := &Attachment{CmdArgs: args, Pod: pod, Daemon: d, pending: k.pendingAt(c, d)}
 	if c.Log {
 		a.log = os.Stderr
 	}
-	return f(a)
+	if err := f(a); err != nil {
+		return err
+	}
+	renew(ctx, c, d)
+	return nil
+}
+
+// protect keeps containers away from the daemon's port. A failure, such as a kernel without
+// nftables, is not one of the command: the daemon refuses who has no key.
+func protect(c netconf.Base) {
+	if err := portfilter.Ensure(c.Server); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// renew renews the guest's certificate if that is due. A failure is not one of the command:
+// the daemon warns before the certificate expires.
+func renew(ctx context.Context, c netconf.Base, d hostclient.Client) {
+	if err := renewal.Attempt(ctx, d, c.Credentials, StateDir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
 }
 
 // Run does pending releases of earlier DELs and then the steps. If the configuration
@@ -190,9 +213,11 @@ func (k Kind) Status(ctx context.Context, c netconf.Base, allocate bool) (*hostd
 		return nil, err
 	}
 	defer d.Close()
+	protect(c)
 	s, err := d.Status(ctx, &hostdpb.StatusRequest{Allocate: allocate})
 	if err == nil {
 		_ = k.pendingAt(c, d).retry(ctx) // does not prevent an ADD
+		renew(ctx, c, d)
 	}
 	return s, err
 }

@@ -33,7 +33,7 @@ const connectTime = 8 * time.Second
 // that its answer arrives.
 func deadline(method string) time.Duration {
 	switch method {
-	case hostdpb.HostDaemon_Check_FullMethodName, hostdpb.HostDaemon_Status_FullMethodName:
+	case hostdpb.HostDaemon_Check_FullMethodName, hostdpb.HostDaemon_Status_FullMethodName, hostdpb.HostDaemon_Renew_FullMethodName:
 		return 10 * time.Second
 	case hostdpb.HostDaemon_GC_FullMethodName:
 		return 2 * time.Minute
@@ -47,7 +47,8 @@ func deadline(method string) time.Duration {
 // Client calls the host daemon. The errors of its requests are *Refusal.
 type Client struct {
 	hostdpb.HostDaemonClient
-	conn *grpc.ClientConn
+	Certificate *x509.Certificate // with which it calls
+	conn        *grpc.ClientConn
 }
 
 // Dial prepares the connection to the server with the certificates in the directory
@@ -65,7 +66,7 @@ func Dial(server netip.AddrPort, dir string) (Client, error) {
 	if err != nil {
 		return Client{}, fmt.Errorf("prepare connection to host daemon %s: %w", server, err)
 	}
-	return Client{HostDaemonClient: hostdpb.NewHostDaemonClient(conn), conn: conn}, nil
+	return Client{HostDaemonClient: hostdpb.NewHostDaemonClient(conn), Certificate: config.Certificates[0].Leaf, conn: conn}, nil
 }
 
 // requester makes requests with a certificate.
@@ -121,6 +122,13 @@ func (r *Refusal) Error() string {
 func Unanswered(err error) bool {
 	r := (*Refusal)(nil)
 	return errors.As(err, &r) && (!r.Reached || r.Status.Code() == codes.Unavailable)
+}
+
+// Authenticated reports whether the daemon has accepted the client's certificate, although
+// the request may have failed.
+func Authenticated(err error) bool {
+	r := (*Refusal)(nil)
+	return err == nil || errors.As(err, &r) && r.Reached && r.Status.Code() != codes.Unauthenticated
 }
 
 // Unknown reports whether the daemon is too old to know the method.

@@ -1,0 +1,91 @@
+package renewal
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"unnest/internal/cni/hostclient"
+	"unnest/internal/cni/netconf"
+	"unnest/internal/hostapi/hostdpb"
+)
+
+// Verb is the argument by which the binary of the plugins runs Main.
+const Verb = "renew"
+
+const usage = `Renews this guest's certificate at the host daemon.
+
+  unnest-cni renew [flags]
+
+The plugins renew it themselves when less than a third of its life is left. Run the command
+daily with -if-due on a guest that may start no pod for weeks.
+
+`
+
+// Main is the command "unnest-cni renew". It returns the exit code: 0 done, 1 failed,
+// 2 wrong usage.
+func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("unnest-cni renew", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprint(stderr, usage)
+		flags.PrintDefaults()
+	}
+	var server netip.AddrPort
+	flags.TextVar(&server, "server", netip.MustParseAddrPort("10.200.0.1:7443"), "`ADDRESS:PORT` of the host daemon")
+	dir := flags.String("credentials", netconf.DefaultCredentials, "`DIRECTORY` of this guest's certificate")
+	ifDue := flags.Bool("if-due", false, "do nothing unless less than a third of the certificate's life is left")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	if flags.NArg() > 0 {
+		fmt.Fprintf(stderr, "unexpected argument %q; unnest-cni renew -help shows the usage\n", flags.Arg(0))
+		return 2
+	}
+	if err := run(ctx, server, *dir, *ifDue, stdout); err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	return 0
+}
+
+func run(ctx context.Context, server netip.AddrPort, dir string, ifDue bool, stdout io.Writer) error {
+	d, err := hostclient.Dial(server, dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if ifDue && !Due(d.Certificate, time.Now()) {
+		return nil
+	}
+	c, err := Renew(ctx, d, dir)
+	switch {
+	case hostclient.Unknown(err):
+		return errors.New("renew certificate: the host daemon is older than this binary: update it, or enroll the guest again")
+	case err != nil:
+		return fmt.Errorf("renew certificate: %w", err)
+	}
+	if err := use(ctx, server, dir); err != nil {
+		return fmt.Errorf("use the renewed certificate: %w", err)
+	}
+	_, err = fmt.Fprintf(stdout, "renewed the certificate of %s: valid until %s\n", c.Subject.CommonName, c.NotAfter.Format(time.DateOnly))
+	return err
+}
+
+// use calls the daemon with the credentials in dir, which begins the grace of the earlier
+// ones. Any answer of the daemon will do, such as that it cannot reach the VMM.
+func use(ctx context.Context, server netip.AddrPort, dir string) error {
+	d, err := hostclient.Dial(server, dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if _, err = d.Status(ctx, &hostdpb.StatusRequest{}); hostclient.Authenticated(err) {
+		return nil
+	}
+	return err
+}
