@@ -99,6 +99,8 @@ type daemon struct {
 	serving  context.Context // of requests; ends before the guests' runs
 	stopping atomic.Bool
 
+	recovering sync.Mutex // held by recoverLeft
+
 	mu     sync.Mutex
 	listen string            // address for guests, once there is one
 	served *limitedListener  // there

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,26 +50,38 @@ func (d *daemon) process(ctx context.Context, r GuestRecord) (int, error) {
 }
 
 // followSegments announces the members of the segments until ctx ends, and tries again to
-// take over those that are left alone.
+// take over those that are left alone. A tenant whose segments are slow does not keep the
+// others waiting.
 func (d *daemon) followSegments(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
 	for wait(ctx, segments.AnnounceInterval) {
-		var names []string
-		_ = d.host.contain("announce segments", func() error {
-			names = d.host.segments.Tick()
-			if d.host.segments.Left() == 0 {
-				return nil
-			}
-			records, _ := d.records() // the first try has logged what cannot be read
-			if err := d.recoverSegments(ctx, records); err != nil {
-				d.config.Logger.Warn("take over segments", "error", err)
-			}
-			return nil
-		})
-		for _, g := range d.all() {
-			if slices.Contains(names, g.record.Name) {
-				go func() { _ = g.submit(ctx, g.repair) }() // if run has ended, nothing is to repair
-			}
+		for _, tenant := range d.host.segments.Tenants() {
+			running.Go(func() { d.announceSegments(ctx, tenant) })
 		}
+		running.Go(func() { d.host.try("take over segments", func() { d.recoverLeft(ctx) }) })
+	}
+}
+
+func (d *daemon) announceSegments(ctx context.Context, tenant string) {
+	var names []string
+	d.host.try("announce segments", func() { names = d.host.segments.Tick(tenant) })
+	for _, g := range d.all() {
+		if slices.Contains(names, g.record.Name) {
+			go func() { _ = g.submit(ctx, g.repair) }() // if run has ended, nothing is to repair
+		}
+	}
+}
+
+// recoverLeft tries to take over segments that are left alone, unless it does so already.
+func (d *daemon) recoverLeft(ctx context.Context) {
+	if d.host.segments.Left() == 0 || !d.recovering.TryLock() {
+		return
+	}
+	defer d.recovering.Unlock()
+	records, _ := d.records() // the first try has logged what cannot be read
+	if err := d.recoverSegments(ctx, records); err != nil {
+		d.config.Logger.Warn("take over segments", "error", err)
 	}
 }
 

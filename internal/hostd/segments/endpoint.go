@@ -21,18 +21,27 @@ type endpoint struct {
 	name    string         // of the label that is on the TAP; "" without a queue
 }
 
+// holds reports whether the endpoint is an attachment's.
+func (e *endpoint) holds() bool { return e.holder != (attachment.Key{}) }
+
 // Reserve gives an attachment of a guest an endpoint of a segment, or returns the one
 // that it has there. The segment is created if there is none. No two NICs of a guest
 // get the same MAC: taken are the fractions whose MAC a NIC without an endpoint has.
-func (r *Registry) Reserve(t policy.Tenant, s Spec, guest string, key attachment.Key, taken segment.Set) (attachment.Record, error) {
+func (r *Registry) Reserve(t policy.Tenant, s Spec, guest string, key attachment.Key, taken segment.Set) (reserved attachment.Record, err error) {
 	if err := CheckKey(key); err != nil {
 		return attachment.Record{}, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if has := r.endpoints[owner{guest, key}]; has != nil {
+	err = r.during(t.Name, func() (err error) {
+		reserved, err = r.reserve(t, s, owner{guest, key}, taken)
+		return err
+	})
+	return reserved, err
+}
+
+func (r *Registry) reserve(t policy.Tenant, s Spec, o owner, taken segment.Set) (attachment.Record, error) {
+	if has := r.find(r.held(o)); has != nil {
 		switch {
-		case has.segment.dead:
+		case has.segment.tenant == t.Name && has.segment.dead:
 			return attachment.Record{}, hotplug.ErrDetaching
 		case has.segment.id() != segmentID(t.Name, s.Pod):
 			return attachment.Record{}, ErrElsewhere
@@ -43,7 +52,7 @@ func (r *Registry) Reserve(t policy.Tenant, s Spec, guest string, key attachment
 	if err != nil {
 		return attachment.Record{}, err
 	}
-	e, err := r.add(t, p, guest, key, taken)
+	e, err := r.add(t, p, o, taken)
 	if err != nil {
 		return attachment.Record{}, errors.Join(err, r.endIfEmpty(p)) // if enter has just created it
 	}
@@ -51,37 +60,43 @@ func (r *Registry) Reserve(t policy.Tenant, s Spec, guest string, key attachment
 }
 
 // add finds a fraction for a new endpoint.
-func (r *Registry) add(t policy.Tenant, p *podSegment, guest string, key attachment.Key, taken segment.Set) (*endpoint, error) {
+func (r *Registry) add(t policy.Tenant, p *podSegment, o owner, taken segment.Set) (*endpoint, error) {
 	for _, other := range p.endpoints {
-		if other.guest == guest {
+		if other.guest == o.guest {
 			return nil, fmt.Errorf("segment %s: %w", p.pod, ErrTwice)
 		}
 	}
 	if err := t.AdmitEndpoint(len(p.endpoints)); err != nil {
 		return nil, err
 	}
-	for _, other := range r.of(guest) {
-		if !other.ownMAC {
+	for _, other := range r.of(o.guest) {
+		if other.segment.tenant == t.Name && !other.ownMAC {
 			taken = taken.With(other.fraction)
 		}
 	}
-	e := &endpoint{segment: p, holder: key, guest: guest}
+	e := &endpoint{segment: p, holder: o.key, guest: o.guest}
 	for f := segment.Fraction(segment.MaxFractions); f >= 1; f-- {
 		if p.endpoints[f] == nil && (e.fraction == 0 || e.ownMAC || !taken.Has(f)) {
 			e.fraction, e.ownMAC = f, taken.Has(f)
 		}
 	}
-	p.endpoints[e.fraction], r.endpoints[owner{guest, key}] = e, e
+	p.endpoints[e.fraction] = e
+	r.index(e)
 	return e, nil
 }
 
 // Open gives an attachment's endpoint a queue, for the NIC of a slot, and returns the
 // descriptor for the VMM. The label has no key yet: if this process ends here, the next
 // one removes the endpoint.
-func (r *Registry) Open(guest string, key attachment.Key, port string) (*os.File, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := r.endpoints[owner{guest, key}]
+func (r *Registry) Open(guest string, key attachment.Key, port string) (file *os.File, err error) {
+	err = r.with(r.held(owner{guest, key}), func(e *endpoint) (err error) {
+		file, err = r.open(e, port)
+		return err
+	})
+	return file, err
+}
+
+func (r *Registry) open(e *endpoint, port string) (*os.File, error) {
 	switch {
 	case e == nil: // released since the request
 		return nil, hotplug.ErrDetached
@@ -100,7 +115,7 @@ func (r *Registry) Open(guest string, key attachment.Key, port string) (*os.File
 		return nil, errors.Join(err, file.Close(), loop.Leave(e.fraction))
 	}
 	e.endpointLabel, e.name = l, l.String()
-	r.ports[port] = e
+	r.index(e)
 	return file, nil
 }
 
@@ -108,38 +123,40 @@ func (r *Registry) Open(guest string, key attachment.Key, port string) (*os.File
 // for a port: the VMM sets them for all queues, for a guest that has not yet said which
 // it takes. A port that is not an endpoint's is ignored.
 func (r *Registry) RestoreOffloads(port string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if e := r.ports[port]; e != nil {
+	return r.with(r.at(port), func(e *endpoint) error {
+		if e == nil {
+			return nil
+		}
 		return e.segment.loop.RestoreOffloads()
-	}
-	return nil
+	})
 }
 
 // RestoreOffloadsOf does what RestoreOffloads does for all segments of a guest that was reset.
 func (r *Registry) RestoreOffloadsOf(guest string) (err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	for _, e := range r.of(guest) {
-		err = errors.Join(err, e.segment.loop.RestoreOffloads())
+		err = errors.Join(err, r.during(e.segment.tenant, func() error {
+			if e.segment.dead {
+				return nil
+			}
+			return e.segment.loop.RestoreOffloads()
+		}))
 	}
 	return err
 }
 
 // Connect makes the endpoint at a port a member of its segment.
 func (r *Registry) Connect(port string, key attachment.Key) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := r.ports[port]
-	if e == nil || e.holder == (attachment.Key{}) {
-		return hotplug.ErrDetached
-	}
-	if err := e.relabel(key); err != nil {
-		return err
-	}
-	e.segment.created = time.Time{}
-	r.setMembers(e.segment, e.segment.members.With(e.fraction))
-	return nil
+	return r.with(r.at(port), func(e *endpoint) error {
+		if e == nil || !e.holds() {
+			return hotplug.ErrDetached
+		}
+		if err := e.relabel(key); err != nil {
+			return err
+		}
+		e.segment.created = time.Time{}
+		r.setMembers(e.segment, e.segment.members.With(e.fraction))
+		return nil
+	})
 }
 
 // relabel writes the label of an endpoint with a key or with none. It adds the new name
@@ -161,30 +178,32 @@ func (e *endpoint) relabel(key attachment.Key) error {
 
 // Disconnect ends the membership of the endpoint at a port. It returns false if the
 // port is not an endpoint's.
-func (r *Registry) Disconnect(port string) (endpoint bool, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := r.ports[port]
-	if e == nil {
-		return false, nil
-	}
-	if !e.segment.dead {
-		err = e.relabel(attachment.Key{})
-	}
-	r.setMembers(e.segment, e.segment.members.Without(e.fraction))
-	return true, err
+func (r *Registry) Disconnect(port string) (found bool, err error) {
+	err = r.with(r.at(port), func(e *endpoint) (err error) {
+		if e == nil {
+			return nil
+		}
+		found = true
+		if !e.segment.dead {
+			err = e.relabel(attachment.Key{})
+		}
+		r.setMembers(e.segment, e.segment.members.Without(e.fraction))
+		return err
+	})
+	return found, err
 }
 
 // ClosePort closes the queue of the endpoint at a port and removes the endpoint. It
 // returns false if the port is not an endpoint's.
-func (r *Registry) ClosePort(port string) (endpoint bool, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := r.ports[port]
-	if e == nil {
-		return false, nil
-	}
-	return true, r.remove(e)
+func (r *Registry) ClosePort(port string) (found bool, err error) {
+	err = r.with(r.at(port), func(e *endpoint) error {
+		if e == nil {
+			return nil
+		}
+		found = true
+		return r.remove(e)
+	})
+	return found, err
 }
 
 func (r *Registry) remove(e *endpoint) error {
@@ -197,11 +216,8 @@ func (r *Registry) remove(e *endpoint) error {
 			return err
 		}
 	}
-	delete(r.ports, e.port)
 	delete(p.endpoints, e.fraction)
-	if at := (owner{e.guest, e.holder}); r.endpoints[at] == e {
-		delete(r.endpoints, at)
-	}
+	r.unindex(e)
 	r.setMembers(p, p.members.Without(e.fraction))
 	return r.endIfEmpty(p)
 }
@@ -209,45 +225,30 @@ func (r *Registry) remove(e *endpoint) error {
 // Release takes the endpoint of an attachment that has ended. If the endpoint still has
 // a queue, it stays until ClosePort.
 func (r *Registry) Release(guest string, key attachment.Key) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e := r.endpoints[owner{guest, key}]
-	if e == nil {
+	return r.with(r.held(owner{guest, key}), func(e *endpoint) error {
+		switch {
+		case e == nil:
+			return nil
+		case e.port == "":
+			return r.remove(e)
+		}
+		r.release(e)
 		return nil
-	}
-	if e.port == "" {
-		return r.remove(e)
-	}
-	delete(r.endpoints, owner{guest, key})
-	e.holder = attachment.Key{}
-	return nil
+	})
 }
 
 // RemoveGuest removes all endpoints of a guest that is gone.
 func (r *Registry) RemoveGuest(guest string) (err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	for _, e := range r.of(guest) {
-		err = errors.Join(err, r.remove(e))
+		err = errors.Join(err, r.during(e.segment.tenant, func() error {
+			if e.segment.endpoints[e.fraction] != e { // removed meanwhile
+				return nil
+			}
+			return r.remove(e)
+		}))
 	}
 	return err
 }
 
-// of lists a guest's endpoints.
-func (r *Registry) of(guest string) (all []*endpoint) {
-	for _, p := range r.segments {
-		for _, e := range p.endpoints {
-			if e.guest == guest {
-				all = append(all, e)
-			}
-		}
-	}
-	return all
-}
-
 // Has reports whether a guest has an endpoint.
-func (r *Registry) Has(guest string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.of(guest)) > 0
-}
+func (r *Registry) Has(guest string) bool { return len(r.of(guest)) > 0 }

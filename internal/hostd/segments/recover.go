@@ -10,7 +10,6 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/policy"
 	"unnest/internal/vmm"
 )
@@ -59,9 +58,8 @@ func (r *Registry) Recover(ctx context.Context, tenant func(name string) (policy
 }
 
 func (r *Registry) has(id string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.segments[id] != nil
+	p, _, _ := r.segment(id)
+	return p != nil
 }
 
 // logLeft logs why a segment is left alone, unless the log has it already.
@@ -115,29 +113,29 @@ func (r *Registry) recover(ctx context.Context, t policy.Tenant, l label, names 
 // takeOver adds an existing segment. Endpoints that were connected become its members;
 // endpoints without a queue are removed, and so are all names of no endpoint.
 func (r *Registry) takeOver(p *podSegment, names []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	kept := map[string]bool{}
-	for f, e := range p.endpoints {
-		if !p.loop.Members().Has(f) {
-			delete(p.endpoints, f)
-			continue
-		}
-		e.segment, kept[e.name] = p, true
-		r.ports[e.port] = e
-		if e.holder != (attachment.Key{}) {
-			r.endpoints[owner{e.guest, e.holder}] = e
-			p.members = p.members.With(f)
-		}
-	}
-	for _, name := range names {
-		if _, ours := parseEndpointLabel(name); ours && !kept[name] {
-			if err := p.loop.deleteName(name); err != nil {
-				r.log.Warn("leave name behind", "error", err)
+	_ = r.during(p.tenant, func() error {
+		kept := map[string]bool{}
+		for f, e := range p.endpoints {
+			if !p.loop.Members().Has(f) {
+				delete(p.endpoints, f)
+				continue
+			}
+			e.segment, kept[e.name] = p, true
+			r.index(e)
+			if e.holds() {
+				p.members = p.members.With(f)
 			}
 		}
-	}
-	r.segments[p.id()] = p
-	r.log.Info("take over segment", "tenant", p.tenant, "pod", p.pod, "members", p.members)
-	r.announce(p)
+		for _, name := range names {
+			if _, ours := parseEndpointLabel(name); ours && !kept[name] {
+				if err := p.loop.deleteName(name); err != nil {
+					r.log.Warn("leave name behind", "error", err)
+				}
+			}
+		}
+		r.put(p)
+		r.log.Info("take over segment", "tenant", p.tenant, "pod", p.pod, "members", p.members)
+		r.announce(p)
+		return nil
+	})
 }

@@ -48,7 +48,8 @@ type Registry struct {
 	log    *slog.Logger
 	create func(reflector.Options) (loopback, error)
 
-	mu        sync.Mutex
+	mu        sync.Mutex             // of the maps
+	tenants   map[string]*sync.Mutex // of what the maps' values have, by tenant
 	segments  map[string]*podSegment // by id
 	endpoints map[owner]*endpoint    // by attachment
 	ports     map[string]*endpoint   // by the name of the slot's port, once there is a queue
@@ -82,7 +83,7 @@ type leftSegment struct {
 func New(log *slog.Logger) *Registry {
 	return &Registry{
 		log: log, create: createLoopback,
-		segments: map[string]*podSegment{}, endpoints: map[owner]*endpoint{}, ports: map[string]*endpoint{},
+		tenants: map[string]*sync.Mutex{}, segments: map[string]*podSegment{}, endpoints: map[owner]*endpoint{}, ports: map[string]*endpoint{},
 	}
 }
 
@@ -92,20 +93,21 @@ type Spec struct{ Pod, Key, Mode, Network string }
 // enter returns the segment of the spec, and creates it if there is none.
 func (r *Registry) enter(t policy.Tenant, s Spec) (*podSegment, error) {
 	id := segmentID(t.Name, s.Pod)
-	if p := r.segments[id]; p != nil {
+	p, l, left := r.segment(id)
+	if p != nil {
 		return p, p.match(s)
 	}
-	if l, ok := r.left[id]; ok {
+	if left {
 		return nil, cmp.Or(l.match(s), fmt.Errorf("segment %s: %w", s.Pod, ErrLeft))
 	}
-	if err := t.AdmitSegment(r.count(t.Name)); err != nil {
+	if err := t.AdmitSegment(r.Count(t.Name)); err != nil {
 		return nil, err
 	}
 	mode, err := t.SegmentModeFor(s.Mode)
 	if err != nil {
 		return nil, err
 	}
-	p := &podSegment{
+	p = &podSegment{
 		label:     label{tenant: t.Name, pod: s.Pod, network: s.Network, mode: mode, digest: Digest(t.Name, s.Pod, s.Key)},
 		endpoints: map[segment.Fraction]*endpoint{},
 	}
@@ -115,7 +117,7 @@ func (r *Registry) enter(t policy.Tenant, s Spec) (*podSegment, error) {
 	if err := p.loop.setAlias(p.alias()); err != nil {
 		return nil, errors.Join(err, p.loop.Delete())
 	}
-	r.segments[id] = p
+	r.put(p)
 	r.log.Info("create segment", "tenant", p.tenant, "pod", p.pod, "mode", p.mode, "network", p.network, "tap", tapName(id))
 	return p, nil
 }
@@ -147,36 +149,24 @@ func (l label) match(s Spec) error {
 	return nil
 }
 
-func (r *Registry) count(tenant string) int {
-	n := 0
-	for _, p := range r.segments {
-		if p.tenant == tenant {
-			n++
-		}
-	}
-	return n
-}
-
 // Count returns how many segments a tenant has.
-func (r *Registry) Count(tenant string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.count(tenant)
-}
+func (r *Registry) Count(tenant string) int { return len(r.all(tenant)) }
 
 // Create makes a segment without endpoints, unless it exists. If no endpoint joins
 // it within a minute, it is destroyed.
-func (r *Registry) Create(t policy.Tenant, s Spec) (status.Segment, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	p, err := r.enter(t, s)
-	if err != nil {
-		return status.Segment{}, err
-	}
-	if len(p.endpoints) == 0 {
-		p.created = time.Now()
-	}
-	return p.status(), nil
+func (r *Registry) Create(t policy.Tenant, s Spec) (made status.Segment, err error) {
+	err = r.during(t.Name, func() error {
+		p, err := r.enter(t, s)
+		if err != nil {
+			return err
+		}
+		if len(p.endpoints) == 0 {
+			p.created = time.Now()
+		}
+		made = p.status()
+		return nil
+	})
+	return made, err
 }
 
 // setMembers announces the members of a segment, if they have changed.
@@ -212,30 +202,36 @@ func (r *Registry) endIfEmpty(p *podSegment) error {
 
 func (r *Registry) destroy(p *podSegment) error {
 	p.dead = true
-	delete(r.segments, p.id())
+	r.drop(p)
 	r.log.Info("destroy segment", "tenant", p.tenant, "pod", p.pod)
 	return p.loop.Delete()
 }
 
-// Tick announces all members again and destroys empty segments. It returns the guests
-// of segments whose TAP somebody else has deleted: their endpoints are lost.
-func (r *Registry) Tick() (affected []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, p := range r.segments {
-		if p.loop.gone() {
-			r.log.Warn("segment is lost: its TAP has been deleted", "tenant", p.tenant, "pod", p.pod)
-			for _, e := range p.endpoints {
-				affected = append(affected, e.guest)
-			}
-			if err := r.destroy(p); err != nil {
-				r.log.Warn("destroy segment", "tenant", p.tenant, "pod", p.pod, "error", err)
-			}
-			continue
+// Tick announces all members of a tenant's segments again and destroys empty segments. It
+// returns the guests of segments whose TAP somebody else has deleted: their endpoints are
+// lost. It does nothing while another call changes the tenant's segments.
+func (r *Registry) Tick(tenant string) (affected []string) {
+	r.unlessBusy(tenant, func() {
+		for _, p := range r.all(tenant) {
+			affected = append(affected, r.tick(p)...)
 		}
+	})
+	return affected
+}
+
+func (r *Registry) tick(p *podSegment) (affected []string) {
+	if !p.loop.gone() {
 		if err := errors.Join(p.loop.RestoreOffloads(), p.loop.Announce(p.membership()), r.endIfEmpty(p)); err != nil {
 			r.log.Warn("announce members", "tenant", p.tenant, "pod", p.pod, "error", err)
 		}
+		return nil
+	}
+	r.log.Warn("segment is lost: its TAP has been deleted", "tenant", p.tenant, "pod", p.pod)
+	for _, e := range p.endpoints {
+		affected = append(affected, e.guest)
+	}
+	if err := r.destroy(p); err != nil {
+		r.log.Warn("destroy segment", "tenant", p.tenant, "pod", p.pod, "error", err)
 	}
 	return affected
 }
@@ -243,11 +239,11 @@ func (r *Registry) Tick() (affected []string) {
 // Close leaves all segments to the next daemon. A segment of which no VMM has a queue
 // ends.
 func (r *Registry) Close() (err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, p := range r.segments {
-		err = errors.Join(err, p.loop.Close())
+	for _, p := range r.all("") {
+		err = errors.Join(err, r.during(p.tenant, func() error {
+			r.drop(p)
+			return p.loop.Close()
+		}))
 	}
-	clear(r.segments)
 	return err
 }

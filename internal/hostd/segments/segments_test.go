@@ -214,7 +214,7 @@ func TestAdmission(t *testing.T) {
 			t.Errorf("%d: %s, %+v: got %v, want %v", i, c.tenant.Name, c.want, err, c.err)
 		}
 	}
-	if n := s.count("a") + s.count("b"); n != 3 {
+	if n := s.Count("a") + s.Count("b"); n != 3 {
 		t.Errorf("%d segments, want 3", n)
 	}
 	if _, err := s.Reserve(tenant, asked("db"), "g1", of("c0"), 0); !errors.Is(err, ErrElsewhere) {
@@ -298,7 +298,7 @@ func TestEndpointsThatFail(t *testing.T) {
 
 	// If another program deletes the TAP, Tick returns its guests, and the pod may join again.
 	made[TAP("a", "web")].deleted = true
-	if affected := s.Tick(); !slices.Equal(affected, []string{"g2"}) || len(s.segments) != 0 {
+	if affected := s.Tick("a"); !slices.Equal(affected, []string{"g2"}) || len(s.segments) != 0 {
 		t.Errorf("affected are %q, segments %v", affected, s.segments)
 	}
 	if _, err := s.Reserve(tenant, asked("web"), "g2", of("c"), 0); !errors.Is(err, hotplug.ErrDetaching) {
@@ -322,11 +322,11 @@ func TestCreatedSegment(t *testing.T) {
 		}
 	}
 	loop := made[TAP("a", "web")]
-	if s.Tick(); loop.deleted {
+	if s.Tick("a"); loop.deleted {
 		t.Error("the empty segment is destroyed at once")
 	}
 	s.segments["a/web"].created = time.Now().Add(-emptyTime)
-	if s.Tick(); !loop.deleted || len(s.segments) > 0 {
+	if s.Tick("a"); !loop.deleted || len(s.segments) > 0 {
 		t.Error("the empty segment is not destroyed")
 	}
 	if _, err := s.Create(tenant, asked("web")); err != nil {

@@ -12,10 +12,13 @@ import (
 
 // Status describes all segments, ordered by tenant and pod.
 func (r *Registry) Status() (all []status.Segment) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, p := range r.segments {
-		all = append(all, p.status())
+	for _, p := range r.all("") {
+		_ = r.during(p.tenant, func() error {
+			if !p.dead {
+				all = append(all, p.status())
+			}
+			return nil
+		})
 	}
 	slices.SortFunc(all, func(a, b status.Segment) int {
 		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Pod, b.Pod))
@@ -41,25 +44,28 @@ func (p *podSegment) status() status.Segment {
 
 // Find describes a pod's segment to a guest of its tenant that has an endpoint in it,
 // or that shows its key.
-func (r *Registry) Find(tenant, pod, key, guest string) (status.Segment, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	p := r.segments[segmentID(tenant, pod)]
-	if l, ok := r.left[segmentID(tenant, pod)]; ok {
-		return status.Segment{}, cmp.Or(l.match(Spec{Pod: pod, Key: key, Network: l.network}), ErrLeft)
-	}
-	if p == nil {
-		return status.Segment{}, ErrNoSegment
-	}
-	for _, e := range p.endpoints {
-		if key == "" && e.guest == guest {
-			return p.status(), nil
+func (r *Registry) Find(tenant, pod, key, guest string) (found status.Segment, err error) {
+	err = r.during(tenant, func() error {
+		p, l, left := r.segment(segmentID(tenant, pod))
+		if left {
+			return cmp.Or(l.match(Spec{Pod: pod, Key: key, Network: l.network}), ErrLeft)
 		}
-	}
-	if err := p.match(Spec{Pod: pod, Key: key, Network: p.network}); err != nil {
-		return status.Segment{}, err
-	}
-	return p.status(), nil
+		if p == nil {
+			return ErrNoSegment
+		}
+		member := false
+		for _, e := range p.endpoints {
+			member = member || e.guest == guest
+		}
+		if key != "" || !member {
+			if err := p.match(Spec{Pod: pod, Key: key, Network: p.network}); err != nil {
+				return err
+			}
+		}
+		found = p.status()
+		return nil
+	})
+	return found, err
 }
 
 // CheckPodKey returns an error, which wraps ErrKey, when the pod has a segment with
@@ -73,30 +79,31 @@ func (r *Registry) CheckPodKey(tenant, pod, key string) error {
 
 // Membership returns the mode and the members of the segment of the endpoint at a port.
 func (r *Registry) Membership(port string) (mode string, m segment.Membership) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if e := r.ports[port]; e != nil {
-		return e.segment.mode, e.segment.membership()
-	}
-	return "", segment.Membership{}
+	_ = r.with(r.at(port), func(e *endpoint) error {
+		if e != nil {
+			mode, m = e.segment.mode, e.segment.membership()
+		}
+		return nil
+	})
+	return mode, m
 }
 
 // Check returns an error when an attachment's endpoint is not complete. If it is, the
 // segment's members are announced at once: an endpoint that was moved into its pod a
 // moment ago has missed the earlier announcements.
 func (r *Registry) Check(guest string, key attachment.Key) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch e := r.endpoints[owner{guest, key}]; {
-	case e == nil || e.port == "":
-		return errors.New("it has no queue")
-	case e.segment.dead || e.segment.loop.gone():
-		return errors.New("the segment's TAP has been deleted")
-	case !e.segment.members.Has(e.fraction):
-		return errors.New("it is not a member of its segment")
-	case !e.segment.loop.Members().Has(e.fraction):
-		return errors.New("its queue has been closed")
-	default:
-		return e.segment.loop.Announce(e.segment.membership())
-	}
+	return r.with(r.held(owner{guest, key}), func(e *endpoint) error {
+		switch {
+		case e == nil || e.port == "":
+			return errors.New("it has no queue")
+		case e.segment.dead || e.segment.loop.gone():
+			return errors.New("the segment's TAP has been deleted")
+		case !e.segment.members.Has(e.fraction):
+			return errors.New("it is not a member of its segment")
+		case !e.segment.loop.Members().Has(e.fraction):
+			return errors.New("its queue has been closed")
+		default:
+			return e.segment.loop.Announce(e.segment.membership())
+		}
+	})
 }
