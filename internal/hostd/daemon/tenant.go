@@ -45,10 +45,17 @@ func (t *tenant) cooling() []ipam.Cooling {
 }
 
 // take claims addresses for an attachment, which may have them already. With allocate
-// it chooses them.
+// it chooses them. The pods of a guest have no more than the tenant's limit.
 func (t *tenant) take(owner string, asked []netip.Prefix, allocate bool) ([]ipam.Address, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	wanted := len(asked)
+	if allocate {
+		wanted = t.pool.Families()
+	}
+	if err := t.AdmitAddresses(t.pool.Held(owner), wanted); err != nil {
+		return nil, err
+	}
 	if !allocate {
 		return nil, t.pool.Claim(owner, asked, time.Now())
 	}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -13,7 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"unnest/internal/hostd/ipam"
+	"unnest/internal/hostd/policy"
 )
 
 // testTenant returns the test policy's first tenant, which has a cool-down of a
@@ -151,4 +155,54 @@ func TestCoolingFileIsWrittenLazily(t *testing.T) {
 			t.Errorf("the next daemon has %v, want 21 addresses; log: %s", next.cooling(), log)
 		}
 	})
+}
+
+// A guest that names 16 addresses for each of its pods gets as many as the policy says, and
+// no more. Its pods keep theirs, and other guests are not concerned.
+func TestAddressesOfAGuest(t *testing.T) {
+	tenant, _ := testTenant(t, t.TempDir())
+	tenant.Limits.Addresses = 40
+	sixteen := func(from int) (all []netip.Prefix) {
+		for i := range maxAddresses {
+			all = append(all, netip.MustParsePrefix(fmt.Sprintf("10.9.0.%d/24", from+i)))
+		}
+		return all
+	}
+	take := func(owner string, addresses []netip.Prefix, allocate bool) error {
+		_, err := tenant.take(owner, addresses, allocate)
+		return err
+	}
+	for i, c := range []struct {
+		owner    string
+		asked    []netip.Prefix
+		allocate bool
+		refused  bool
+	}{
+		{"node1/c1", sixteen(1), false, false},
+		{"node1/c2", sixteen(17), false, false},
+		{"node1/c3", sixteen(33), false, true},
+		{"node1/c3", sixteen(33)[:8], false, false}, // 40
+		{"node1/c4", nil, true, true},
+		{"node1/c1", sixteen(1), false, false}, // again
+		{"node1/c1", sixteen(100), false, false},
+		{"node2/c1", sixteen(120), false, false},
+		{"node1/c2", sixteen(17)[:1], false, false}, // gives 15 back
+		{"node1/c4", nil, true, false},
+	} {
+		err := take(c.owner, c.asked, c.allocate)
+		if errors.Is(err, policy.ErrLimit) != c.refused || err != nil && !c.refused {
+			t.Errorf("%d: %s: got %v, want refused %v", i, c.owner, err, c.refused)
+		}
+		if c.refused && (!strings.Contains(err.Error(), "at most 40") || codeOf(err) != codes.ResourceExhausted) {
+			t.Errorf("%d: got %v (%v)", i, err, codeOf(err))
+		}
+	}
+	tenant.release("node1/c1")
+	tenant.release("node1/c2")
+	if err := take("node1/c5", sixteen(150), false); err != nil {
+		t.Errorf("after two pods are gone: %v", err)
+	}
+	if stats, _ := tenant.stats(); stats.InUse != 8+1+16+16 {
+		t.Errorf("%d addresses in use, want 41", stats.InUse)
+	}
 }

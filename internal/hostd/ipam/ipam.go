@@ -30,6 +30,7 @@ type Pool struct {
 	subnets  []netip.Prefix
 	owners   map[string][]netip.Prefix
 	holders  map[netip.Addr]holding
+	held     map[string]int        // addresses by guest
 	reserved map[netip.Addr]string // the reasons
 }
 
@@ -62,7 +63,7 @@ func New(ranges []Range, cooldown time.Duration, further ...netip.Prefix) (*Pool
 		return nil, fmt.Errorf("cooldown %s: want 0 or more", cooldown)
 	}
 	p := &Pool{
-		cooldown: cooldown, owners: map[string][]netip.Prefix{},
+		cooldown: cooldown, owners: map[string][]netip.Prefix{}, held: map[string]int{},
 		holders: map[netip.Addr]holding{}, reserved: map[netip.Addr]string{},
 	}
 	for i, r := range ranges {
@@ -201,6 +202,7 @@ func (p *Pool) hold(owner string, a netip.Addr) {
 		s.held++
 	}
 	p.holders[a] = h
+	p.held[guestOf(owner)]++
 }
 
 // drop releases an address. In a range it cools down if it was used, and otherwise
@@ -208,6 +210,10 @@ func (p *Pool) hold(owner string, a netip.Addr) {
 func (p *Pool) drop(a netip.Addr, now time.Time) {
 	h := p.holders[a]
 	delete(p.holders, a)
+	guest := guestOf(h.owner)
+	if p.held[guest]--; p.held[guest] == 0 {
+		delete(p.held, guest)
+	}
 	s := p.span(a)
 	if s == nil {
 		return
@@ -219,7 +225,6 @@ func (p *Pool) drop(a netip.Addr, now time.Time) {
 	s.giveBack(a)
 	rest := h.rest
 	if h.used {
-		guest, _, _ := strings.Cut(h.owner, "/")
 		rest = Cooling{Addr: a, Until: now.Add(p.cooldown), Guest: guest}
 	}
 	if rest.Until.After(now) {
@@ -278,6 +283,18 @@ func (p *Pool) Reserve(addr netip.Addr, reason string) {
 	s.warm(a)
 	s.take(a)
 }
+
+func guestOf(owner string) string {
+	guest, _, _ := strings.Cut(owner, "/")
+	return guest
+}
+
+// Held returns how many addresses the owners of the guest of an owner have, without those
+// of the owner itself.
+func (p *Pool) Held(owner string) int { return p.held[guestOf(owner)] - len(p.owners[owner]) }
+
+// Families returns how many addresses Allocate gives to an owner.
+func (p *Pool) Families() int { return len(p.families) }
 
 // Owned returns the addresses of the owner: as claimed, or with the length of their
 // subnet.

@@ -119,6 +119,16 @@ func (t Tenant) AdmitNIC(guestNICs, tenantNICs int) error {
 		admit("tenant "+t.Name, tenantNICs, "NICs", t.Limits.TenantNICs, "remove pods"))
 }
 
+// AdmitAddresses returns an error that wraps ErrLimit unless a guest whose other pods have
+// held addresses may have a pod with so many.
+func (t Tenant) AdmitAddresses(held, asked int) error {
+	if l := t.Limits.Addresses; l > 0 && held+asked > l {
+		return fmt.Errorf("%w: the other pods of the guest have %d addresses, and this one asks for %d; tenant %s has at most %d for a guest: "+
+			"remove pods, or raise the limit addresses in the configuration", ErrLimit, held, asked, t.Name, l)
+	}
+	return nil
+}
+
 // AdmitSegment returns an error that wraps ErrLimit unless a tenant with so many
 // segments may have another.
 func (t Tenant) AdmitSegment(segments int) error {

@@ -17,12 +17,16 @@ const (
 	DefaultSocket   = "/run/libvirt/libvirt-sock"
 )
 
+// addressesPerNIC is how many addresses the pods of a guest may have on average, unless
+// the file says otherwise. A pod has one of each family, and some have a few more.
+const addressesPerNIC = 4
+
 // DefaultLimits are the default limits of a tenant. A Kubernetes node has at most 110
 // pods, in addition to NICs of deleted pods that the guest has not released yet; its
 // kubelet starts a few pods per second. A client's first packet to a port of its pod
 // is a broadcast. The kernel's table of connections has 65,536 entries or more.
 var DefaultLimits = Limits{
-	NICs: 128, RequestsPerSecond: 50, Burst: 200, Connections: 32,
+	NICs: 128, Addresses: 128 * addressesPerNIC, RequestsPerSecond: 50, Burst: 200, Connections: 32,
 	Segments: 256, Endpoints: MaxEndpoints, Broadcasts: 20_000,
 	Volumes: 256, SharedMemory: 256, Flows: 32768,
 }
@@ -43,7 +47,7 @@ type file struct {
 
 // Parse parses a configuration file. Each error gives name, the line and the key. The
 // defaults are pool 4, trunk true, mtu 1500, cooldown 60s, nat false, limits
-// DefaultLimits, a guest's pool that of the file, socket DefaultSocket, a segment's
+// DefaultLimits, with four addresses per NIC, a guest's pool that of the file, socket DefaultSocket, a segment's
 // span host. Other keys have none, and an address may be "".
 func Parse(name string, content []byte) (Policy, error) {
 	doc, root, err := yamldoc.Parse(name, content, maxFile)
@@ -98,6 +102,9 @@ func (f *file) tenant(path string, n ast.Node) {
 		}),
 		"volumes": yamldoc.Scalar(f.Document, &t.Volumes, parseDirectory),
 	})
+	if !f.Has(path + ".limits.addresses") {
+		t.Limits.Addresses = t.Limits.NICs * addressesPerNIC
+	}
 	f.policy.Tenants = append(f.policy.Tenants, t)
 }
 
@@ -118,6 +125,7 @@ func (f *file) limits(l *Limits) yamldoc.Key {
 	count := yamldoc.Count(0, maxCount)
 	return f.Object(map[string]yamldoc.Key{
 		"nics":              yamldoc.Scalar(f.Document, &l.NICs, count),
+		"addresses":         yamldoc.Scalar(f.Document, &l.Addresses, count),
 		"tenantNICs":        yamldoc.Scalar(f.Document, &l.TenantNICs, count),
 		"requestsPerSecond": yamldoc.Scalar(f.Document, &l.RequestsPerSecond, count),
 		"burst":             yamldoc.Scalar(f.Document, &l.Burst, count),

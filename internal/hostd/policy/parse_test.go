@@ -47,7 +47,7 @@ func mustParse(t *testing.T, text string) policy.Policy {
 }
 
 func TestParseFillsWhatIsLeftOut(t *testing.T) {
-	limits := policy.Limits{NICs: 128, RequestsPerSecond: 50, Burst: 200, Connections: 32, Segments: 256, Endpoints: 16, Broadcasts: 20000, Volumes: 256, SharedMemory: 256, Flows: 32768}
+	limits := policy.Limits{NICs: 128, Addresses: 512, RequestsPerSecond: 50, Burst: 200, Connections: 32, Segments: 256, Endpoints: 16, Broadcasts: 20000, Volumes: 256, SharedMemory: 256, Flows: 32768}
 	want := policy.Policy{
 		Tenants: []policy.Tenant{{
 			Name: "default", Bridge: "br0", MTU: 1500, Cooldown: time.Minute, Limits: limits,
@@ -64,6 +64,11 @@ func TestParseFillsWhatIsLeftOut(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, mustParse(t, small), addrs); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for limits, want := range map[string]int{"{nics: 10}": 40, "{nics: 0}": 0, "{addresses: 7}": 7, "{nics: 10, addresses: 0}": 0} {
+		if got := mustParse(t, strings.Replace(small, "bridge: br1", "bridge: br1\n    limits: "+limits, 1)).Tenants[1].Limits.Addresses; got != want {
+			t.Errorf("limits %s: %d addresses, want %d", limits, got, want)
+		}
 	}
 	if got := mustParse(t, small+"pool: 9\n").Guests[0].Pool; got != 9 {
 		t.Errorf("the guest's pool is %d, want the file's 9", got)

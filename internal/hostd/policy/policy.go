@@ -61,6 +61,7 @@ type Tenant struct {
 type Limits struct {
 	NICs              int   `yaml:"nics"`              // of a guest at the same time
 	TenantNICs        int   `yaml:"tenantNICs"`        // of all guests
+	Addresses         int   `yaml:"addresses"`         // of the pods of a guest
 	RequestsPerSecond int   `yaml:"requestsPerSecond"` // of a guest on average
 	Burst             int   `yaml:"burst"`             // requests at once
 	Connections       int   `yaml:"connections"`       // of a guest to the daemon; 0: 32
