@@ -3,8 +3,10 @@ package e2e
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -36,24 +38,33 @@ func (m *node) want(script, want string) {
 
 // Two guests of one pod see each other's writes, in a volume and in shared memory.
 func TestVolumesAndSharedMemory(t *testing.T) {
-	volumes, export := filepath.Join(t.TempDir(), "volumes"), filepath.Join(t.TempDir(), "export")
+	volumes, export, early := filepath.Join(t.TempDir(), "volumes"), share.Export{Dir: filepath.Join(t.TempDir(), "export")}, share.Export{Dir: filepath.Join(t.TempDir(), "early")}
 	mapper, err := os.ReadFile(goBuild(t, "mapper", "build", "-ldflags", "-s -w", "./testdata/mapper"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // after the guests have ended, before the directories are removed
+		if err := errors.Join(export.Close(), early.Close()); err != nil {
+			t.Error(err)
+		}
+	})
 	n := newNodes(t, func(f *fleet.Fleet) {
-		for _, dir := range []string{volumes, export} {
+		for _, dir := range []string{volumes, export.Dir, early.Dir} {
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
+		}
+		if err := export.Prepare(); err != nil {
+			t.Fatal(err)
 		}
 		f.Policy.Tenants[0].Volumes = volumes
 	})
 	// Two processors each, because QEMU's emulation of a single processor is not atomic for
 	// other guests.
 	one := n.launch(fleet.Options{Name: "node1", Slots: 2, Shares: 4, VCPUs: 2})
-	two := n.launch(fleet.Options{Name: "node2", Slots: 2, Shares: 4, VCPUs: 2, Export: export})
-	for _, m := range []*node{one, two} {
+	two := n.launch(fleet.Options{Name: "node2", Slots: 2, Shares: 4, VCPUs: 2, Export: early.Dir})
+	three := n.launch(fleet.Options{Name: "node3", Slots: 1, Memory: 512 << 20, Export: export.Dir}) // has volumes by 9p
+	for _, m := range []*node{one, two, three} {
 		m.login()
 		m.put("unnest-volume")
 		n.check(m.ssh.Put(t.Context(), "/tmp/mapper", 0o755, bytes.NewReader(mapper)))
@@ -76,15 +87,13 @@ func TestVolumesAndSharedMemory(t *testing.T) {
 	})
 
 	t.Run("volume by 9p", func(t *testing.T) {
-		id := share.ID{Kind: share.Volume, Pod: "web", Name: "data"}
-		e := share.Export{Dir: export}
-		name, err := e.Bind(id, filepath.Join(volumes, "web", "data"))
-		n.check(err)
-		t.Cleanup(func() { n.check(e.Unbind(id)) })
-		two.run("mkdir -p /mnt/9p && mount -t 9p -o trans=virtio,version=9p2000.L,msize=524288 volumes /mnt/9p")
-		seeEachOther(one, two, "/mnt/data", "/mnt/9p/"+name)
-		two.run("umount /mnt/9p")
+		three.volume("attach volume web data /mnt/data")
+		three.want("grep -c /mnt/data.9p /proc/mounts", "1\n")
+		seeEachOther(one, three, "/mnt/data", "/mnt/data")
+		three.run("cp /bin/busybox /mnt/data/busybox && /mnt/data/busybox true && rm /mnt/data/busybox")
 	})
+
+	t.Run("hostile by 9p", func(t *testing.T) { hostileBy9p(t, two, three, export, early) })
 
 	t.Run("memory", func(t *testing.T) {
 		one.volume("attach memory web ring /tmp/ring 1048576")
@@ -118,6 +127,11 @@ func TestVolumesAndSharedMemory(t *testing.T) {
 	})
 
 	t.Run("detach", func(t *testing.T) {
+		three.want("cat /mnt/data/meanwhile", "meanwhile\n")
+		three.volume("detach volume web data /mnt/data")
+		if left, err := os.ReadDir(export.Dir); err != nil || len(left) > 0 {
+			t.Errorf("in the export is %v, %v", left, err)
+		}
 		for _, m := range []*node{one, two} {
 			m.volume("detach memory web ring /tmp/ring")
 			m.volume("detach volume web data /mnt/data")
@@ -138,6 +152,47 @@ func TestVolumesAndSharedMemory(t *testing.T) {
 		two.volume("attach volume web data /mnt/data")
 		two.want("cat /mnt/data/meanwhile", "meanwhile\n")
 	})
+}
+
+// hostileBy9p has the root of two guests attack the host through their exports. The export
+// of late was read-only before the guest started, that of early was not.
+func hostileBy9p(t *testing.T, early, late *node, lateExport, earlyExport share.Export) {
+	const mount = "mkdir -p /mnt/9p && mount -t 9p -o trans=virtio,version=9p2000.L volumes /mnt/9p && cd /mnt/9p && "
+	const leave = "cd / && umount /mnt/9p"
+	// No file of any kind can be put next to the volumes.
+	got := late.run(mount + `for attack in "ln -s /etc volume.logs.web" "mkdir volume.logs.web" "touch volume.logs.web" \
+		"mknod volume.logs.web b 8 0" "mv volume.data.web volume.logs.web" "rmdir volume.data.web" "chmod 777 ." "chown 1000 ."
+		do $attack 2>/dev/null && echo "$attack"; done; ls; ` + leave)
+	if got != "volume.data.web\n" {
+		t.Errorf("the guest has done, and sees: %q", got)
+	}
+	// The host follows, opens and runs nothing in a volume.
+	late.run("cd /mnt/data && ln -s /etc link && mknod null c 1 3 && cp /bin/busybox program && chmod 4755 program")
+	data := filepath.Join(lateExport.Dir, "volume.data.web")
+	_, link := os.ReadDir(data + "/link/")
+	_, device := os.Open(data + "/null")
+	for what, err := range map[string]error{"link": link, "device": device, "program": exec.Command(data + "/program").Run()} {
+		if err == nil {
+			t.Errorf("the host uses the guest's %s", what)
+		}
+	}
+	late.want("readlink /mnt/data/link && rm /mnt/data/link /mnt/data/null /mnt/data/program", "/etc\n")
+	// A link that was put there before is never mounted on.
+	early.run(mount + "ln -s /etc volume.logs.web; " + leave)
+	volume, err := os.Open(t.TempDir())
+	early.nodes.check(err)
+	defer volume.Close()
+	id := share.ID{Kind: share.Volume, Pod: "web", Name: "logs"}
+	if _, err := earlyExport.Bind(id, volume); !errors.Is(err, share.ErrWritable) {
+		t.Errorf("bind in a writable export: got %v", err)
+	}
+	early.nodes.check(earlyExport.Prepare())
+	if err := earlyExport.CheckVMM(early.PID); !errors.Is(err, share.ErrWritable) {
+		t.Errorf("a guest from before: got %v", err)
+	}
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), " /etc ") {
+		t.Errorf("/etc of the host is mounted on: %s, %v", mounts, err)
+	}
 }
 
 // start runs a shell script in the guest in the background. The channel returns its output.

@@ -31,7 +31,7 @@ var errorCodes = []struct {
 	{codes.PermissionDenied, []error{policy.ErrBridge, ipam.ErrUnusable, errNoTrunk, policy.ErrSegmentMode, segments.ErrKey, share.ErrKey}},
 	{codes.FailedPrecondition, []error{
 		ipam.ErrNoRange, segments.ErrDiffers, segments.ErrLeft, errNoQueues, errDamaged, policy.ErrNoVolumes, share.ErrDirectory, share.ErrNoServer,
-		share.ErrNamespace, shares.ErrNoPorts, shares.ErrPrivate, shares.ErrSize, shares.ErrLost,
+		share.ErrNamespace, share.ErrWritable, shares.ErrNoPorts, shares.ErrPrivate, shares.ErrSize, shares.ErrLost,
 	}},
 	{codes.Aborted, []error{hotplug.ErrDetaching, hotplug.ErrDetached, hotplug.ErrDeviceLost, hotplug.ErrGuestReset, segments.ErrTwice}},
 	{codes.NotFound, []error{errNoAttachment, errNoEndpoint, segments.ErrNoSegment}},

@@ -147,7 +147,7 @@ func (d *daemon) connectGuest(ctx context.Context, name string) error {
 		return errors.Join(fmt.Errorf("%w, but a process has the NIC %s, so the guest's NICs are left as they are: "+
 			"put the VMM's socket where the daemon sees it, such as /run", err, held), heldErr)
 	}
-	return errors.Join(err, d.remove(c.record))
+	return errors.Join(err, d.remove(c.record), d.host.shares.PrepareExport(c.record.Export))
 }
 
 // removeMissing stops guests whose record is gone, and removes everything of them once
@@ -159,7 +159,7 @@ func (d *daemon) removeMissing(present map[string]bool) {
 		}
 		select {
 		case <-g.done:
-			if err := d.remove(g.record); err != nil {
+			if err := errors.Join(d.remove(g.record), d.host.shares.CloseExport(g.record.Export)); err != nil {
 				d.config.Logger.Warn("remove guest", "guest", g.record.Name, "error", err)
 				continue
 			}

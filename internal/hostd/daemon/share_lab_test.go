@@ -22,7 +22,7 @@ import (
 // withVolumes gives each tenant a directory for volumes, which a test makes.
 func withVolumes(p policy.Policy, stateDir string) policy.Policy {
 	for i := range p.Tenants {
-		p.Tenants[i].Volumes = filepath.Join(stateDir, "volumes", p.Tenants[i].Name)
+		p.Tenants[i].Volumes, p.Tenants[i].VolumesUnbounded = filepath.Join(stateDir, "volumes", p.Tenants[i].Name), true
 	}
 	return p
 }
@@ -140,6 +140,23 @@ func (l *lab) servers() (n int) {
 	return n / 2
 }
 
+// wantVolumes compares the directories of a tenant's pods.
+func (l *lab) wantVolumes(tenant string, want ...string) {
+	l.t.Helper()
+	dir := filepath.Join(l.dir, "volumes", tenant) + "/"
+	found, err := filepath.Glob(dir + "*/*")
+	l.check(err)
+	var got []string
+	for _, path := range found {
+		got = append(got, strings.TrimPrefix(path, dir))
+	}
+	pods, err := os.ReadDir(dir)
+	l.check(err)
+	if slices.Sort(got); !slices.Equal(got, want) || len(pods) > len(got) {
+		l.t.Errorf("tenant %s has %q in %v, want %q", tenant, got, pods, want)
+	}
+}
+
 func (l *lab) wantServers(want int) {
 	l.t.Helper()
 	l.eventually(fmt.Sprintf("there are %d servers", want), func() bool { return l.servers() == want })
@@ -178,6 +195,9 @@ func TestVolumes(t *testing.T) {
 	wantStatusCode(t, "a limit", err, codes.ResourceExhausted)
 	_, err = one.volume("web", testKey+"x", "data")
 	wantStatusCode(t, "another key", err, codes.PermissionDenied)
+	_, err = two.volume("db", testKey, "data")
+	wantStatusCode(t, "a limit for another pod", err, codes.ResourceExhausted)
+	l.wantVolumes("default", "web/.key", "web/data", "web/logs")
 	if len(one.devices()) > 0 {
 		t.Errorf("there are NICs: %v", one.devices())
 	}
@@ -347,23 +367,13 @@ func TestSharesRefused(t *testing.T) {
 		t.Errorf("the other tenant: got %v, %v", v, err)
 	}
 	l.wantServers(3)
-	for tenant, names := range map[string][]string{"default": {".key", "a", "b", "data"}, "other": {".key", "a"}} {
-		entries, err := os.ReadDir(filepath.Join(l.dir, "volumes", tenant, "web"))
-		var got []string
-		for _, e := range entries {
-			got = append(got, e.Name())
-		}
-		if err != nil || !slices.Equal(got, names) {
-			t.Errorf("tenant %s has %q, %v, want %q", tenant, got, err, names)
-		}
-	}
+	l.wantVolumes("default", "web/.key", "web/a", "web/b")
+	l.wantVolumes("other", "web/.key", "web/a")
 	// The key is that of the pod's segment, if there is one.
 	whole.mustJoin("db", "c1")
 	_, err = private.volume("db", strings.Repeat("k", 16), "data")
 	wantStatusCode(t, "a key that is not the segment's", err, codes.PermissionDenied)
-	if _, err := os.Stat(filepath.Join(l.dir, "volumes", "default", "db")); !os.IsNotExist(err) {
-		t.Errorf("it has made the pod's directory: %v", err)
-	}
+	l.wantVolumes("default", "web/.key", "web/a", "web/b")
 }
 
 func TestGuestThatKeepsItsVolume(t *testing.T) {
@@ -385,19 +395,35 @@ func TestGuestThatKeepsItsVolume(t *testing.T) {
 	}
 }
 
+// bootExport boots a guest with an export of its own. If prepare, the daemon has run before.
+func (l *lab) bootExport(prepare bool) (m *machine, export string) {
+	l.t.Helper()
+	export = l.t.TempDir()
+	l.t.Cleanup(func() { // before it is removed with what is in it
+		l.check((share.Export{Dir: export}).Close())
+	})
+	m = l.boot(1, 1)
+	m.more = append(sharePorts(1), "-fsdev", "local,id=export,security_model=passthrough,multidevs=remap,path="+export,
+		"-device", "virtio-9p-pci,fsdev=export,mount_tag=volumes")
+	m.record.Export = export
+	l.end(m.qemu, syscall.SIGKILL)
+	m.write()
+	if prepare {
+		l.serve(time.Minute)
+		l.eventually("the export is prepared", func() bool { return (share.Export{Dir: export}).Check() == nil })
+	}
+	m.boot()
+	if !prepare {
+		l.serve(time.Minute)
+	}
+	return m, export
+}
+
 // A guest whose memory is private gets volumes in its export.
 func TestExport(t *testing.T) {
 	l := newLab(t)
 	l.makeVolumes()
-	export := t.TempDir()
-	m := l.boot(1, 1, sharePorts(1)...)
-	m.record.Export = export
-	m.write()
-	t.Cleanup(func() {
-		_ = unix.Unmount(export+"/volume.data.web", unix.MNT_DETACH) // before it is removed with what is in it
-		_ = unix.Unmount(export+"/volume.logs.web", unix.MNT_DETACH)
-	})
-	l.serve(time.Minute)
+	m, export := l.bootExport(true)
 	want := &hostdpb.Volume{
 		Pod: "web", Name: "data", Transport: hostdpb.VolumeTransport_VOLUME_TRANSPORT_9P, Tag: "volumes", Path: "volume.data.web",
 	}
@@ -411,15 +437,24 @@ func TestExport(t *testing.T) {
 	if got, err := os.ReadFile(export + "/volume.data.web/file"); err != nil || string(got) != "hello" {
 		t.Errorf("the guest sees %q, %v", got, err)
 	}
+	for what, attach := range map[string]func() error{
+		"another key":  func() error { _, err := m.volume("web", testKey+"x", "data"); return err },
+		"above limits": func() error { m.mustVolume("web", "third"); _, err := m.volume("web", testKey, "fourth"); return err },
+	} {
+		if err := attach(); err == nil {
+			t.Errorf("%s: volume is attached", what)
+		}
+	}
+	l.check(m.dropVolume("web", "third"))
+	l.wantVolumes("default", "web/.key", "web/data", "web/logs", "web/third")
+	l.wantExport(export, "volume.data.web", "volume.logs.web")
 	l.end(l.daemon, syscall.SIGKILL)
 	l.serve(time.Minute)
 	if v := m.mustVolume("web", "data"); v.String() != want.String() {
 		t.Errorf("after another start: got %v", v)
 	}
 	l.check(m.dropVolume("web", "data"))
-	if left, err := filepath.Glob(export + "/*"); err != nil || !slices.Equal(left, []string{export + "/volume.logs.web"}) {
-		t.Errorf("in the export is %q, %v", left, err)
-	}
+	l.wantExport(export, "volume.logs.web")
 	l.end(m.qemu, syscall.SIGKILL)
 	l.eventually("nothing is left in the export of a guest that is gone", func() bool {
 		left, err := filepath.Glob(export + "/*")
@@ -427,5 +462,48 @@ func TestExport(t *testing.T) {
 	})
 	if _, err := os.Stat(filepath.Join(l.dir, "volumes/default/web/data/file")); err != nil {
 		t.Errorf("the volume: %v", err)
+	}
+	m.boot() // the export is still prepared
+	m.mustVolume("web", "data")
+	l.end(m.qemu, syscall.SIGKILL)
+	l.check(os.RemoveAll(filepath.Dir(RecordPath(l.dir, m.record.Name))))
+	l.eventually("the export of a removed guest is unmounted", func() bool {
+		mounts, err := os.ReadFile("/proc/self/mountinfo")
+		return err == nil && !strings.Contains(string(mounts), export)
+	})
+}
+
+// A guest that started before its export was read-only gets no volume there, whatever it
+// has put in place.
+func TestExportThatTheGuestWrites(t *testing.T) {
+	l := newLab(t)
+	l.makeVolumes()
+	outside := t.TempDir()
+	m, export := l.bootExport(false)
+	l.check(os.Symlink(outside, export+"/volume.data.web")) // as the guest's root does by 9p
+	_, err := m.volume("web", testKey, "data")
+	wantStatusCode(t, "a writable export", err, codes.FailedPrecondition)
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), outside) {
+		t.Errorf("something is mounted through the guest's link: %v", err)
+	}
+	l.wantVolumes("default")
+	l.end(m.qemu, syscall.SIGKILL)
+	l.eventually("the export is prepared", func() bool { return (share.Export{Dir: export}).Check() == nil })
+	m.boot()
+	m.mustVolume("web", "data")
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), outside) {
+		t.Errorf("something is mounted through the guest's link: %v", err)
+	}
+}
+
+func (l *lab) wantExport(export string, want ...string) {
+	l.t.Helper()
+	entries, err := os.ReadDir(export)
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	if err != nil || !slices.Equal(got, want) {
+		l.t.Errorf("in the export is %q, %v, want %q", got, err, want)
 	}
 }

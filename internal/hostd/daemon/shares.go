@@ -68,7 +68,6 @@ func (s *shareSlots) attach(ctx context.Context, id share.ID, digest share.Diges
 	key := shares.Key(id)
 	plug, err := s.devices.Reserve(id, digest, size)
 	if err != nil || !plug {
-		s.releaseUnused(id, err)
 		answer(s.devices.Describe(id, 0), err)
 		return
 	}

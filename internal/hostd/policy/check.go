@@ -133,6 +133,26 @@ func (f *file) checkVolumes(i int) {
 	}
 }
 
+// checkExport compares the export of guest i with those of earlier guests, and with the
+// tenants' directories.
+func (f *file) checkExport(i int) {
+	dir := f.policy.Guests[i].Export
+	if dir == "" {
+		return
+	}
+	overlap := func(other, at string) {
+		if other != "" && (within(dir, other) || within(other, dir)) {
+			f.Fail(guestPath(i)+".export", "%s and %s of %s overlap: choose a directory that is not used otherwise", dir, other, at)
+		}
+	}
+	for j, t := range f.policy.Tenants {
+		overlap(t.Volumes, tenantPath(j))
+	}
+	for j, g := range f.policy.Guests[:i] {
+		overlap(g.Export, guestPath(j))
+	}
+}
+
 func within(dir, parent string) bool { return dir == parent || strings.HasPrefix(dir, parent+"/") }
 
 func (f *file) checkGuests() {
@@ -150,6 +170,7 @@ func (f *file) checkGuests() {
 		if g.TAP != "" {
 			f.unique(taps, path+".tap", g.TAP)
 		}
+		f.checkExport(i)
 		t, err := f.policy.Tenant(g.Tenant)
 		if err != nil {
 			f.Fail(path+".tenant", "%v", err)

@@ -100,7 +100,8 @@ func (f *file) tenant(path string, n ast.Node) {
 			"modes": yamldoc.Scalars(f.Document, &t.Segments.Modes, parseSegmentMode),
 			"span":  yamldoc.Scalar(f.Document, &t.Segments.Span, ParseSpan),
 		}),
-		"volumes": yamldoc.Scalar(f.Document, &t.Volumes, parseDirectory),
+		"volumes":          yamldoc.Scalar(f.Document, &t.Volumes, parseDirectory),
+		"volumesUnbounded": yamldoc.Scalar(f.Document, &t.VolumesUnbounded, yamldoc.Bool),
 	})
 	if !f.Has(path + ".limits.addresses") {
 		t.Limits.Addresses = t.Limits.NICs * addressesPerNIC

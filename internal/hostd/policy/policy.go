@@ -55,6 +55,9 @@ type Tenant struct {
 	// Volumes is the directory of pods' volumes, DIRECTORY/POD/VOLUME. It is absolute
 	// and no other tenant's. Empty: no volumes.
 	Volumes string `yaml:"volumes,omitempty"`
+	// VolumesUnbounded allows Volumes in a file system that is not the tenant's own,
+	// which its guests can fill.
+	VolumesUnbounded bool `yaml:"volumesUnbounded,omitempty"`
 }
 
 // Limits are the most that the guests of a tenant get. 0: no limit.
@@ -136,7 +139,8 @@ type Guest struct {
 	Addresses []netip.Addr `yaml:"addresses,omitempty"`
 	Unguarded bool         `yaml:"unguarded,omitempty"` // the guest's own NIC may send anything
 	// Export is a directory, absolute and not used otherwise, that the guest has by 9p
-	// from its start. Volumes are mounted there if the guest's memory is not shared.
+	// from its start. Volumes are mounted there if the guest's memory is not shared. The
+	// daemon mounts a read-only file system on it, before the guest starts.
 	Export string `yaml:"export,omitempty"`
 }
 

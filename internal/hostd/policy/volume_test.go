@@ -10,10 +10,10 @@ func TestVolumes(t *testing.T) {
 	p, err := Parse("hostd.yaml", []byte(`
 tenants:
   - {name: a, bridge: br0, volumes: /srv/pods/a, limits: {volumes: 2, sharedMemory: 1}}
-  - {name: b, bridge: br1, volumes: /srv/pods/ab}
+  - {name: b, bridge: br1, volumes: /srv/pods/ab, volumesUnbounded: true}
   - {name: c, bridge: br2}
 guests:
-  - {name: g, tenant: a, index: 1, qmp: /run/g.qmp, export: /run/unnest-export/g}
+  - {name: g, tenant: a, index: 1, qmp: /run/g.qmp, export: /srv/unnest-export/g}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -25,7 +25,10 @@ guests:
 	if dir, err := c.VolumesIn(); !errors.Is(err, ErrNoVolumes) {
 		t.Errorf("volumes of c are in %q, %v", dir, err)
 	}
-	if p.Guests[0].Export != "/run/unnest-export/g" {
+	if a.VolumesUnbounded || !p.Tenants[1].VolumesUnbounded {
+		t.Error("volumes are unbounded for a, or bounded for b")
+	}
+	if p.Guests[0].Export != "/srv/unnest-export/g" {
 		t.Errorf("export is %q", p.Guests[0].Export)
 	}
 	if err := a.AdmitVolume(1); err != nil {
@@ -51,16 +54,20 @@ guests:
 func TestVolumesRefused(t *testing.T) {
 	const head = "tenants:\n  - {name: a, bridge: br0, volumes: /srv/pods}\n"
 	for text, want := range map[string]string{
-		head + "  - {name: b, bridge: br1, volumes: /srv/pods}":                           "overlap",
-		head + "  - {name: b, bridge: br1, volumes: /srv/pods/b}":                         "overlap",
-		head + "  - {name: b, bridge: br1, volumes: /srv}":                                "overlap",
-		"tenants: [{name: a, bridge: br0, volumes: srv}]":                                 "absolute path",
-		"tenants: [{name: a, bridge: br0, volumes: /srv/../etc}]":                         "without",
-		"tenants: [{name: a, bridge: br0, volumes: /srv/}]":                               "without",
-		"tenants: [{name: a, bridge: br0, volumes: /}]":                                   "without",
-		`tenants: [{name: a, bridge: br0, volumes: "/srv,allow_root"}]`:                   "a comma",
-		"tenants: [{name: a, bridge: br0, limits: {volumes: -1}}]":                        "volumes",
-		head + "guests: [{name: g, tenant: a, index: 1, qmp: /q, export: relative/path}]": "absolute path",
+		head + "  - {name: b, bridge: br1, volumes: /srv/pods}":                                                                     "overlap",
+		head + "  - {name: b, bridge: br1, volumes: /srv/pods/b}":                                                                   "overlap",
+		head + "  - {name: b, bridge: br1, volumes: /srv}":                                                                          "overlap",
+		"tenants: [{name: a, bridge: br0, volumes: srv}]":                                                                           "absolute path",
+		"tenants: [{name: a, bridge: br0, volumes: /srv/../etc}]":                                                                   "without",
+		"tenants: [{name: a, bridge: br0, volumes: /srv/}]":                                                                         "without",
+		"tenants: [{name: a, bridge: br0, volumes: /}]":                                                                             "without",
+		`tenants: [{name: a, bridge: br0, volumes: "/srv,allow_root"}]`:                                                             "a comma",
+		"tenants: [{name: a, bridge: br0, limits: {volumes: -1}}]":                                                                  "volumes",
+		head + "guests: [{name: g, tenant: a, index: 1, qmp: /q, export: relative/path}]":                                           "absolute path",
+		head + "guests: [{name: g, tenant: a, index: 1, qmp: /q, export: /srv/pods/g}]":                                             "overlap",
+		head + "guests: [{name: g, tenant: a, index: 1, qmp: /q, export: /srv}]":                                                    "overlap",
+		head + "guests: [{name: g, tenant: a, index: 1, qmp: /q, export: /x}, {name: h, tenant: a, index: 2, qmp: /r, export: /x}]": "overlap",
+		"tenants: [{name: a, bridge: br0, volumesUnbounded: maybe}]":                                                                "volumesUnbounded",
 	} {
 		if _, err := Parse("hostd.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", text, err, want)

@@ -3,10 +3,7 @@ package shares
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"path/filepath"
-	"strconv"
 
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/hotplug"
@@ -27,16 +24,25 @@ type Guest struct {
 
 	vmm        vmm.Sharer // nil if the VMM cannot plug shares
 	ports      []vmm.SharePort
-	mapsMemory bool // a virtiofsd can map the guest's memory
+	mapsMemory bool                            // a virtiofsd can map the guest's memory
+	keys       map[attachment.Key]share.Digest // of the pods of the volumes to plug
 	servers    map[attachment.Key]*share.Server
 	undeleted  map[string]bool // IDs of devices whose backend was still in use
 }
 
 // Guest returns the shares of a guest of a tenant. v is nil if the VMM cannot plug any.
 func (r *Registry) Guest(name string, t policy.Tenant, export string, v vmm.Sharer, log *slog.Logger) *Guest {
-	g := &Guest{name: name, tenant: t, export: export, registry: r, log: log, vmm: v, servers: map[attachment.Key]*share.Server{}, undeleted: map[string]bool{}}
+	g := &Guest{
+		name: name, tenant: t, export: export, registry: r, log: log, vmm: v, undeleted: map[string]bool{},
+		keys: map[attachment.Key]share.Digest{}, servers: map[attachment.Key]*share.Server{},
+	}
 	if v != nil {
 		g.ports = v.SharePorts()
+	}
+	if export != "" {
+		if err := (share.Export{Dir: export}).Check(); err != nil {
+			log.Warn("refuse volumes by 9p", "error", err)
+		}
 	}
 	return g
 }
@@ -117,56 +123,21 @@ func (g *Guest) bound() (map[share.ID]bool, error) {
 
 // Reserve claims a volume or shared memory of a pod for the guest, for the pod's key.
 // size is the memory's in bytes. With plug, the share has to be plugged into a port;
-// otherwise it is in the guest's export now. Release ends the claim.
+// otherwise it is in the guest's export now. Release ends the claim. A call that fails
+// changes nothing, on the host's disk neither.
 func (g *Guest) Reserve(id share.ID, key share.Digest, size uint64) (plug bool, err error) {
-	if id.Kind == share.Memory {
-		if err := g.registry.reserveMemory(g.tenant, g.name, id, key, size); err != nil {
-			return false, err
-		}
-		if len(g.ports) == 0 {
-			return false, ErrNoPorts
-		}
-		return true, nil
+	if id.Kind == share.Volume {
+		return g.reserveVolume(id, key)
 	}
-	root, err := g.tenant.VolumesIn()
-	if err != nil {
-		return false, err
-	}
-	dir, err := share.OpenVolume(root, id, key)
-	if err != nil {
-		return false, err
-	}
-	if err := g.registry.reserveVolume(g.tenant, g.name, id); err != nil {
-		return false, err
-	}
-	switch {
-	case g.vmm == nil || len(g.ports) == 0 && g.export == "":
+	if len(g.ports) == 0 {
 		return false, ErrNoPorts
-	case g.mapsMemory && len(g.ports) > 0:
-		return true, nil
-	case g.export == "":
-		return false, ErrPrivate
 	}
-	return false, g.bind(id, dir)
-}
-
-// bind mounts a volume in the guest's export.
-func (g *Guest) bind(id share.ID, dir string) error {
-	pid, err := g.vmm.PID()
-	if err == nil {
-		err = share.CheckMounts(pid)
-	}
-	if err == nil {
-		_, err = share.Export{Dir: g.export}.Bind(id, dir)
-	}
-	if err == nil {
-		g.log.Info("attach", "shared", id, "export", g.export)
-	}
-	return err
+	return true, g.registry.reserveMemory(g.tenant, g.name, id, key, size)
 }
 
 // Release ends the claim to a share that has no port. A volume leaves the export.
 func (g *Guest) Release(id share.ID) error {
+	delete(g.keys, Key(id))
 	bound, err := g.bound()
 	if err == nil && bound[id] {
 		err = share.Export{Dir: g.export}.Unbind(id)
@@ -195,6 +166,7 @@ func (g *Guest) Perform(ctx context.Context, action hotplug.Action) (hotplug.Eve
 		g.undeleted[a.Key.String()] = true
 		return nil, g.RetryDelete(ctx, a.Key.String())
 	case hotplug.Released:
+		delete(g.keys, a.Key)
 		return nil, g.registry.release(g.tenant.Name, g.name, idOf(a.Key))
 	case hotplug.Lost:
 		g.log.Warn("share is lost: the guest has given it up unasked", "shared", a.Attachment.Key)
@@ -226,31 +198,5 @@ func (g *Guest) plug(ctx context.Context, port int, key attachment.Key) error {
 		}
 		return g.vmm.AddMemory(ctx, key.String(), port, size, file)
 	}
-	root, err := g.tenant.VolumesIn()
-	if err == nil {
-		err = g.registry.recheckVolumes(g.tenant)
-	}
-	if err != nil {
-		return &vmm.RefusedError{Err: err} // the VMM has not been asked
-	}
-	server, conn, err := share.Serve(filepath.Join(root, id.Pod, id.Name))
-	if err != nil {
-		return &vmm.RefusedError{Err: err}
-	}
-	err = errors.Join(g.vmm.AddFiles(ctx, key.String(), port, tag(port), conn), conn.Close())
-	if err != nil {
-		if said := server.Err(); said != nil {
-			err = fmt.Errorf("%w: %w", err, said)
-		}
-		go server.Stop()
-		return err
-	}
-	g.servers[key] = server
-	return nil
+	return g.plugVolume(ctx, port, key)
 }
-
-// tag names the file system in a port for the guest's mount.
-func tag(port int) string { return "vp" + strconv.Itoa(port) }
-
-// exportTag names the guest's export for its mount.
-const exportTag = "volumes"

@@ -33,6 +33,9 @@ var (
 type Registry struct {
 	log *slog.Logger
 
+	// directories is held while directories of volumes are made or removed.
+	directories sync.Mutex
+
 	mu    sync.Mutex
 	items map[itemKey]*item
 }
@@ -52,38 +55,6 @@ type item struct {
 
 // New returns a registry in which nothing is shared.
 func New(log *slog.Logger) *Registry { return &Registry{log: log, items: map[itemKey]*item{}} }
-
-// reserveVolume counts a volume as a guest's, unless the tenant's limit is reached.
-func (r *Registry) reserveVolume(t policy.Tenant, guest string, id share.ID) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if has := r.items[itemKey{t.Name, id}]; has != nil && has.guests[guest] {
-		return nil
-	}
-	if err := t.AdmitVolume(r.volumes(t.Name)); err != nil {
-		return err
-	}
-	r.item(t.Name, id).guests[guest] = true
-	return nil
-}
-
-// recheckVolumes checks the tenant's limit again for a volume that is counted. After a
-// restart of the daemon, other guests' volumes may have been found since.
-func (r *Registry) recheckVolumes(t policy.Tenant) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return t.AdmitVolume(r.volumes(t.Name) - 1)
-}
-
-// volumes counts the tenant's volumes, once for each guest that has them.
-func (r *Registry) volumes(tenant string) (n int) {
-	for at, i := range r.items {
-		if at.tenant == tenant && at.id.Kind == share.Volume {
-			n += len(i.guests)
-		}
-	}
-	return n
-}
 
 // item returns an item, which it adds if it is missing.
 func (r *Registry) item(tenant string, id share.ID) *item {
@@ -201,22 +172,6 @@ func (r *Registry) of(tenant, guest string) (all []share.ID) {
 		}
 	}
 	return all
-}
-
-// RemoveGuest takes everything back from a guest that is gone. export is its 9p export,
-// "" without one.
-func (r *Registry) RemoveGuest(tenant, guest, export string) error {
-	err := r.set(tenant, guest, nil)
-	if export == "" {
-		return err
-	}
-	e := share.Export{Dir: export}
-	bound, boundErr := e.Bound()
-	err = errors.Join(err, boundErr)
-	for id := range bound {
-		err = errors.Join(err, e.Unbind(id))
-	}
-	return err
 }
 
 // Recover takes over the memory that an earlier daemon has given to a guest. Call it

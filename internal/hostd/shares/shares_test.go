@@ -82,7 +82,7 @@ func TestVolumeLimit(t *testing.T) {
 		guest string
 		want  error
 	}{{"g1", nil}, {"g1", nil}, {"g2", nil}, {"g3", policy.ErrLimit}} {
-		if err := r.reserveVolume(tenant, c.guest, volume); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+		if _, err := r.reserveVolume(tenant, c.guest, volume); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 			t.Errorf("%d: %s: got %v, want %v", i, c.guest, err, c.want)
 		}
 	}

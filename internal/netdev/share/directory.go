@@ -4,6 +4,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,86 +15,147 @@ import (
 // Digest is the digest of a pod's key.
 type Digest [32]byte
 
-// Errors of OpenVolume.
-var (
-	ErrKey       = errors.New("key does not match the pod's volumes: use the key of the pod's other guests")
-	ErrDirectory = errors.New("cannot use the directory for volumes")
-)
+// ErrKey is wrapped when a pod's volumes have another key.
+var ErrKey = errors.New("key does not match the pod's volumes: use the key of the pod's other guests")
 
 // keyFile holds the digest of a pod's key, in the pod's directory. No volume can have
-// this name.
-const keyFile = ".key"
+// this name. newKeyFile is it before it is complete.
+const (
+	keyFile    = ".key"
+	newKeyFile = ".key.new"
+)
 
-// OpenVolume returns the directory of a pod's volume, DIR/POD/NAME, and makes it if
-// necessary. dir is the tenant's: absolute, and accessible to root only, since guests
-// put files of any owner and mode there. The first volume of a pod sets the pod's
-// key; for another key the error wraps ErrKey. No part of the path may be a symbolic
-// link, and guests can write to none but the last.
-func OpenVolume(dir string, id ID, key Digest) (path string, err error) {
-	if err := id.Validate(); err != nil {
-		return "", err
-	}
-	root, err := openRoot(dir)
-	if err != nil {
-		return "", err
-	}
-	defer root.Close()
-	pod, err := makeDirectory(root, id.Pod, 0o700)
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrDirectory, err)
-	}
-	defer pod.Close()
-	if err := checkKey(filepath.Join(dir, id.Pod, keyFile), key); err != nil {
-		return "", err
-	}
-	volume, err := makeDirectory(pod, id.Name, 0o755)
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrDirectory, err)
-	}
-	return filepath.Join(dir, id.Pod, id.Name), volume.Close()
+// Directory is the open directory of a pod's volume, DIR/POD/NAME.
+type Directory struct {
+	*os.File
+	root, pod     *os.File
+	id            ID
+	made, madePod bool
 }
 
-// openRoot opens a tenant's directory, if only root can access it.
-func openRoot(dir string) (*os.File, error) {
-	root, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+// CheckVolume returns the error that OpenVolume would return for what exists. It makes
+// nothing.
+func CheckVolume(dir string, id ID, key Digest) error {
+	d, err := openPod(dir, id)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDirectory, err)
+		return err
 	}
-	var s unix.Stat_t
-	if err = unix.Fstat(int(root.Fd()), &s); err == nil && (s.Uid != 0 || s.Mode&0o077 != 0) {
-		err = fmt.Errorf("%w: %s has mode %#o and owner %d: chown root and chmod 0700, because guests put setuid files there", ErrDirectory, dir, s.Mode&0o777, s.Uid)
+	defer d.Close()
+	if d.pod == nil {
+		return nil
+	}
+	if err := d.checkKey(key); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// OpenVolume opens the directory of a pod's volume, and makes it if necessary. dir is the
+// tenant's: absolute, and accessible to root only, since guests put files of any owner
+// and mode there. The first volume of a pod sets the pod's key; for another key the error
+// wraps ErrKey. No part of the path may be a symbolic link, and guests can write to none
+// but the last. Calls for one tenant must not overlap.
+func OpenVolume(dir string, id ID, key Digest) (_ *Directory, err error) {
+	d, err := openPod(dir, id)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Discard(), d.Close())
+		}
+	}()
+	if d.pod == nil {
+		if d.pod, d.madePod, err = makeDirectory(d.root, id.Pod, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.setKey(key); err != nil {
+		return nil, err
+	}
+	d.File, d.made, err = makeDirectory(d.pod, id.Name, 0o755)
+	return d, err
+}
+
+// openPod opens a tenant's directory, if only root can access it, and that of the pod,
+// if it exists.
+func openPod(dir string, id ID) (d *Directory, err error) {
+	if err := id.Validate(); err != nil {
+		return nil, err
+	}
+	d = &Directory{id: id}
+	if d.root, err = openTrusted(dir); err != nil {
+		return nil, err
+	}
+	s, err := status(d.root)
+	if err == nil && s.Mode&0o077 != 0 {
+		err = fmt.Errorf("%s has mode %#o: chmod 0700, because guests put setuid files there", dir, s.Mode&0o777)
+	}
+	if err == nil {
+		if d.pod, err = openDirectory(d.root, id.Pod, beneath); errors.Is(err, fs.ErrNotExist) {
+			return d, nil
+		}
 	}
 	if err != nil {
-		return nil, errors.Join(err, root.Close())
+		return nil, errors.Join(fmt.Errorf("%w: %w", ErrDirectory, err), d.root.Close())
 	}
-	return root, nil
+	return d, nil
 }
 
 // makeDirectory opens a directory in another, and makes it if necessary.
-func makeDirectory(parent *os.File, name string, mode uint32) (*os.File, error) {
-	at := int(parent.Fd())
-	if err := unix.Mkdirat(at, name, mode); err != nil && !errors.Is(err, unix.EEXIST) {
-		return nil, &fs.PathError{Op: "mkdir", Path: filepath.Join(parent.Name(), name), Err: err}
+func makeDirectory(parent *os.File, name string, mode uint32) (_ *os.File, made bool, err error) {
+	if err = unix.Mkdirat(int(parent.Fd()), name, mode); err != nil && !errors.Is(err, unix.EEXIST) {
+		err = &fs.PathError{Op: "mkdir", Path: filepath.Join(parent.Name(), name), Err: err}
+		return nil, false, fmt.Errorf("%w: %w", ErrDirectory, err)
 	}
-	fd, err := unix.Openat2(at, name, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
-	})
-	path := filepath.Join(parent.Name(), name)
+	made = err == nil
+	f, err := openDirectory(parent, name, beneath)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		return nil, made, fmt.Errorf("%w: %w", ErrDirectory, err)
 	}
-	return os.NewFile(uintptr(fd), path), nil
+	return f, made, nil
 }
 
-// checkKey compares the key with the one in the file, or writes the file atomically
-// if it does not exist.
-func checkKey(path string, key Digest) error {
-	kept, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if kept, err = key[:], writeKey(path, key); errors.Is(err, fs.ErrExist) { // another call was faster
-			kept, err = os.ReadFile(path)
+// Discard removes what OpenVolume has made, unless it is in use: a directory that is not
+// empty stays.
+func (d *Directory) Discard() error {
+	var errs []error
+	remove := func(in *os.File, name string, flags int) {
+		err := unix.Unlinkat(int(in.Fd()), name, flags)
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTEMPTY) {
+			errs = append(errs, &fs.PathError{Op: "remove", Path: filepath.Join(in.Name(), name), Err: err})
 		}
 	}
+	if d.made {
+		remove(d.pod, d.id.Name, unix.AT_REMOVEDIR)
+	}
+	if d.madePod && d.pod != nil && d.onlyKey() {
+		remove(d.pod, keyFile, 0)
+		remove(d.root, d.id.Pod, unix.AT_REMOVEDIR)
+	}
+	return errors.Join(errs...)
+}
+
+// onlyKey reports whether the pod has no volume.
+func (d *Directory) onlyKey() bool {
+	names, err := d.pod.Readdirnames(-1)
+	return err == nil && (len(names) == 0 || len(names) == 1 && names[0] == keyFile)
+}
+
+// Close closes the directory.
+func (d *Directory) Close() (err error) {
+	for _, f := range []*os.File{d.File, d.pod, d.root} {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	return err
+}
+
+// checkKey compares a key with that of the pod. The error wraps fs.ErrNotExist if the pod
+// has none.
+func (d *Directory) checkKey(key Digest) error {
+	kept, err := d.readKey()
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrDirectory, err)
@@ -103,15 +165,50 @@ func checkKey(path string, key Digest) error {
 	return nil
 }
 
-func writeKey(path string, key Digest) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), keyFile+".*") // mode 0600
+func (d *Directory) readKey() ([]byte, error) {
+	f, err := d.openKey(keyFile, unix.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, 2*int64(len(Digest{}))))
+}
+
+// setKey compares a key with that of the pod, or sets it atomically if the pod has none.
+func (d *Directory) setKey(key Digest) error {
+	err := d.checkKey(key)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := d.writeKey(key); err != nil {
+		return fmt.Errorf("%w: %w", ErrDirectory, err)
+	}
+	return nil
+}
+
+// writeKey writes the key of a pod that has none. A daemon that was killed may have left
+// an incomplete file.
+func (d *Directory) writeKey(key Digest) error {
+	f, err := d.openKey(newKeyFile, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.Remove(f.Name())) }()
+	at := int(d.pod.Fd())
 	_, err = f.Write(key[:])
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = unix.Renameat(at, newKeyFile, at, keyFile)
 	}
-	return os.Link(f.Name(), path)
+	if err != nil {
+		err = errors.Join(err, unix.Unlinkat(at, newKeyFile, 0))
+	}
+	return err
+}
+
+func (d *Directory) openKey(name string, flags, mode uint64) (*os.File, error) {
+	path := filepath.Join(d.pod.Name(), name)
+	fd, err := unix.Openat2(int(d.pod.Fd()), name, &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Mode: mode, Resolve: beneath})
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
 }

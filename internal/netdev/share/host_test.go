@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,28 +34,44 @@ func TestOpenVolume(t *testing.T) {
 	dir := tenantDirectory(t)
 	data := ID{Volume, "web", "data"}
 	for range 2 {
-		path, err := OpenVolume(dir, data, Digest{1})
-		if err != nil || path != dir+"/web/data" {
-			t.Fatalf("got %s, %v", path, err)
+		v, err := OpenVolume(dir, data, Digest{1})
+		if err != nil || v.Name() != dir+"/web/data" {
+			t.Fatalf("got %v, %v", v, err)
 		}
+		path := v.Name()
+		v.Close()
 		if err := os.WriteFile(path+"/file", []byte("kept"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := OpenVolume(dir, ID{Volume, "web", "logs"}, Digest{1}); err != nil {
-		t.Error(err)
+	for _, name := range []string{"data", "logs"} {
+		if err := CheckVolume(dir, ID{Volume, "web", name}, Digest{1}); err != nil {
+			t.Errorf("the key: %v", err)
+		}
 	}
 	for _, name := range []string{"data", "other"} {
-		if path, err := OpenVolume(dir, ID{Volume, "web", name}, Digest{2}); !errors.Is(err, ErrKey) {
-			t.Errorf("another key opens %s: got %s, %v", name, path, err)
+		id := ID{Volume, "web", name}
+		if _, err := OpenVolume(dir, id, Digest{2}); !errors.Is(err, ErrKey) {
+			t.Errorf("another key opens %s: %v", name, err)
+		}
+		if err := CheckVolume(dir, id, Digest{2}); !errors.Is(err, ErrKey) {
+			t.Errorf("another key passes for %s: %v", name, err)
 		}
 	}
 	if _, err := os.Stat(dir + "/web/other"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("another key has made a volume: %v", err)
 	}
-	if path, err := OpenVolume(dir, ID{Volume, "db", "data"}, Digest{2}); err != nil || path != dir+"/db/data" {
-		t.Errorf("another pod: got %s, %v", path, err)
+	if err := CheckVolume(dir, ID{Volume, "db", "data"}, Digest{2}); err != nil {
+		t.Errorf("another pod: %v", err)
 	}
+	if _, err := os.Stat(dir + "/db"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a check has made a directory: %v", err)
+	}
+	v, err := OpenVolume(dir, ID{Volume, "db", "data"}, Digest{2})
+	if err != nil || v.Name() != dir+"/db/data" {
+		t.Fatalf("another pod: got %v, %v", v, err)
+	}
+	v.Close()
 	kept, err := filepath.Glob(dir + "/web/.key*")
 	if err != nil || len(kept) != 1 {
 		t.Errorf("other files than volumes: %q, %v, want the key only", kept, err)
@@ -72,6 +89,12 @@ func TestOpenVolumeRefuses(t *testing.T) {
 		"volume is a link": func(dir string) error {
 			return errors.Join(os.Mkdir(dir+"/web", 0o700), os.Symlink(outside, dir+"/web/data"))
 		},
+		"above is another's": func(dir string) error { return os.Chown(filepath.Dir(dir), 1000, 0) },
+		"above is writable":  func(dir string) error { return os.Chmod(filepath.Dir(dir), 0o777) },
+		"the way is another's link": func(dir string) error {
+			above := filepath.Dir(dir)
+			return errors.Join(os.Rename(above, above+"x"), os.Symlink(above+"x", above), os.Lchown(above, 1000, 1000))
+		},
 		"directory's a link": func(dir string) error { return errors.Join(os.Remove(dir), os.Symlink(outside, dir)) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,8 +102,8 @@ func TestOpenVolumeRefuses(t *testing.T) {
 			if err := prepare(dir); err != nil {
 				t.Fatal(err)
 			}
-			if path, err := OpenVolume(dir, ID{Volume, "web", "data"}, Digest{1}); !errors.Is(err, ErrDirectory) {
-				t.Errorf("got %s, %v", path, err)
+			if v, err := OpenVolume(dir, ID{Volume, "web", "data"}, Digest{1}); !errors.Is(err, ErrDirectory) {
+				t.Errorf("got %v, %v", v, err)
 			}
 		})
 	}
@@ -89,6 +112,64 @@ func TestOpenVolumeRefuses(t *testing.T) {
 	}
 	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
 		t.Errorf("outside there is %v, %v", left, err)
+	}
+}
+
+// Only what OpenVolume has made, and no one uses, is discarded.
+func TestDiscard(t *testing.T) {
+	dir := tenantDirectory(t)
+	open := func(name string) *Directory {
+		v, err := OpenVolume(dir, ID{Volume, "web", name}, Digest{1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { v.Close() })
+		return v
+	}
+	want := func(want ...string) {
+		t.Helper()
+		var got []string
+		err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+			if path != dir {
+				got = append(got, strings.TrimPrefix(path, dir+"/"))
+			}
+			return err
+		})
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("there is %q, %v, want %q", got, err, want)
+		}
+	}
+	if err := open("data").Discard(); err != nil {
+		t.Error(err)
+	}
+	want()
+	first, second, again := open("data"), open("logs"), open("logs")
+	if err := errors.Join(first.Discard(), again.Discard()); err != nil { // again has made nothing
+		t.Error(err)
+	}
+	want("web", "web/.key", "web/logs")
+	if err := os.WriteFile(second.Name()+"/file", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Discard(); err != nil {
+		t.Error(err)
+	}
+	want("web", "web/.key", "web/logs", "web/logs/file")
+}
+
+// A daemon that is killed leaves at most an incomplete key, which is none.
+func TestIncompleteKey(t *testing.T) {
+	dir := tenantDirectory(t)
+	if err := errors.Join(os.Mkdir(dir+"/web", 0o700), os.WriteFile(dir+"/web/"+newKeyFile, []byte("half"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	v, err := OpenVolume(dir, ID{Volume, "web", "data"}, Digest{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Close()
+	if err := CheckVolume(dir, ID{Volume, "web", "data"}, Digest{2}); !errors.Is(err, ErrKey) {
+		t.Errorf("another key: %v", err)
 	}
 }
 
@@ -172,63 +253,5 @@ func TestRegion(t *testing.T) {
 		if _, ok := parseTitle(title); ok {
 			t.Errorf("parseTitle accepts %q", title)
 		}
-	}
-}
-
-func TestExport(t *testing.T) {
-	privileged(t)
-	volume, e := t.TempDir(), Export{filepath.Join(t.TempDir(), "ex port")} // a blank is escaped in mountinfo
-	if err := os.Mkdir(e.Dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	id := ID{Volume, "web", "data"}
-	t.Cleanup(func() { _ = unix.Unmount(e.path(id), unix.MNT_DETACH) }) // before its contents are removed
-	if err := os.WriteFile(volume+"/file", []byte("hello"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // the second time it exists
-		name, err := e.Bind(id, volume)
-		if err != nil || name != "volume.data.web" {
-			t.Fatalf("got %s, %v", name, err)
-		}
-	}
-	got, err := os.ReadFile(e.Dir + "/volume.data.web/file")
-	if err != nil || string(got) != "hello" {
-		t.Errorf("in the export is %q, %v", got, err)
-	}
-	if all, err := e.Bound(); err != nil || len(all) != 1 || !all[id] {
-		t.Errorf("bound are %v, %v", all, err)
-	}
-	for range 2 {
-		if err := e.Unbind(id); err != nil {
-			t.Error(err)
-		}
-	}
-	if all, err := e.Bound(); err != nil || len(all) != 0 {
-		t.Errorf("bound are %v, %v", all, err)
-	}
-	if left, err := os.ReadDir(e.Dir); err != nil || len(left) > 0 {
-		t.Errorf("the export has %v, %v", left, err)
-	}
-	if _, err := os.Stat(volume + "/file"); err != nil {
-		t.Errorf("the volume's file: %v", err)
-	}
-	if err := CheckMounts(os.Getpid()); err != nil {
-		t.Error(err)
-	}
-}
-
-// Lines of a real mountinfo.
-func TestBound(t *testing.T) {
-	const text = `26 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
-39 26 0:29 / /proc rw,nosuid,nodev,noexec,relatime shared:9 - proc proc rw
-412 26 254:0 /srv/pods/web/data /run/export/volume.data.web rw,nosuid,nodev,relatime shared:1 - ext4 /dev/vda rw
-413 26 254:0 /srv/pods/web/data /run/exports/volume.data.web rw,relatime shared:1 - ext4 /dev/vda rw
-414 412 254:0 /x /run/export/volume.data.web/volume.x.y rw,relatime shared:1 - ext4 /dev/vda rw
-415 26 254:0 /y /run/export/memory.x.y rw,relatime shared:1 - ext4 /dev/vda rw
-`
-	got := Export{"/run/export/"}.bound(text)
-	if len(got) != 1 || !got[ID{Volume, "web", "data"}] {
-		t.Errorf("got %v", got)
 	}
 }

@@ -51,7 +51,7 @@ func Open(l *lab.Lab) (*Fleet, error) {
 		return nil, err
 	}
 	p := defaultPolicy()
-	p.Tenants[0].Volumes = filepath.Join(l.Dir, "volumes")
+	p.Tenants[0].Volumes, p.Tenants[0].VolumesUnbounded = filepath.Join(l.Dir, "volumes"), true
 	if err := os.MkdirAll(p.Tenants[0].Volumes, 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of volumes: %w", err)
 	}
@@ -115,7 +115,7 @@ type Options struct {
 	Slots  int    // NICs that can be hot-plugged at the same time
 	Pool   int    // number of them that the host daemon keeps plugged in advance
 	Shares int    // volumes and shared memory that can be plugged at the same time
-	Export string // directory of the host that the guest can mount over 9p; empty: none
+	Export string // prepared directory (share.Export) that the guest can mount over 9p; empty: none
 	Tenant string // empty: the only one of the default policy
 	// Nesting gives the guest the same processor as one with Nested, so that the figures
 	// of both can be compared.

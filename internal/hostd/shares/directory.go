@@ -1,0 +1,103 @@
+package shares
+
+import (
+	"errors"
+
+	"unnest/internal/hostd/policy"
+	"unnest/internal/netdev/share"
+)
+
+// reserveVolume counts a volume as a guest's, unless the tenant's limit is reached. It
+// reports whether the volume was not counted before.
+func (r *Registry) reserveVolume(t policy.Tenant, guest string, id share.ID) (added bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if has := r.items[itemKey{t.Name, id}]; has != nil && has.guests[guest] {
+		return false, nil
+	}
+	if err := t.AdmitVolume(r.volumes(t.Name)); err != nil {
+		return false, err
+	}
+	r.item(t.Name, id).guests[guest] = true
+	return true, nil
+}
+
+// recheckVolumes checks the tenant's limit again for a volume that is counted. After a
+// restart of the daemon, other guests' volumes may have been found since.
+func (r *Registry) recheckVolumes(t policy.Tenant) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return t.AdmitVolume(r.volumes(t.Name) - 1)
+}
+
+// volumes counts the tenant's volumes, once for each guest that has them.
+func (r *Registry) volumes(tenant string) (n int) {
+	for at, i := range r.items {
+		if at.tenant == tenant && at.id.Kind == share.Volume {
+			n += len(i.guests)
+		}
+	}
+	return n
+}
+
+// openVolume opens the directory of a volume that is counted, and makes it if necessary.
+func (r *Registry) openVolume(t policy.Tenant, id share.ID, key share.Digest) (*share.Directory, error) {
+	root, err := t.VolumesIn()
+	if err != nil {
+		return nil, err
+	}
+	r.directories.Lock()
+	defer r.directories.Unlock()
+	return share.OpenVolume(root, id, key)
+}
+
+// discard removes what openVolume has made for a guest that does not get the volume,
+// unless another guest has it.
+func (r *Registry) discard(tenant, guest string, id share.ID, volume *share.Directory) error {
+	r.directories.Lock()
+	defer r.directories.Unlock()
+	if r.othersHave(tenant, guest, id) {
+		return nil
+	}
+	return volume.Discard()
+}
+
+func (r *Registry) othersHave(tenant, guest string, id share.ID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	has := r.items[itemKey{tenant, id}]
+	return has != nil && (len(has.guests) > 1 || !has.guests[guest])
+}
+
+// RemoveGuest takes everything back from a guest that is gone. export is its 9p export,
+// "" without one.
+func (r *Registry) RemoveGuest(tenant, guest, export string) error {
+	err := r.set(tenant, guest, nil)
+	if export == "" {
+		return err
+	}
+	e := share.Export{Dir: export}
+	bound, boundErr := e.Bound()
+	err = errors.Join(err, boundErr)
+	for id := range bound {
+		err = errors.Join(err, e.Unbind(id))
+	}
+	return err
+}
+
+// PrepareExport makes the 9p export of a guest that is not running read-only, "" without
+// one. Its VMM has to start after that.
+func (r *Registry) PrepareExport(export string) error {
+	if export == "" {
+		return nil
+	}
+	return share.Export{Dir: export}.Prepare()
+}
+
+// CloseExport undoes PrepareExport for a guest that will not run again.
+func (r *Registry) CloseExport(export string) error {
+	if export == "" {
+		return nil
+	}
+	return share.Export{Dir: export}.Close()
+}

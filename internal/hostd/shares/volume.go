@@ -1,0 +1,129 @@
+package shares
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/policy"
+	"unnest/internal/netdev/share"
+	"unnest/internal/vmm"
+)
+
+// reserveVolume is Reserve for a volume. Its directory is made once the volume has a port
+// or can be in the export.
+func (g *Guest) reserveVolume(id share.ID, key share.Digest) (plug bool, err error) {
+	plug, err = g.plugs()
+	if err == nil {
+		err = checkVolume(g.tenant, id, key)
+	}
+	if err != nil {
+		return false, err
+	}
+	added, err := g.registry.reserveVolume(g.tenant, g.name, id)
+	if err != nil {
+		return false, err
+	}
+	if plug {
+		g.keys[Key(id)] = key
+		return true, nil
+	}
+	if err := g.bind(id, key); err != nil {
+		if added {
+			err = errors.Join(err, g.registry.release(g.tenant.Name, g.name, id))
+		}
+		return false, err
+	}
+	return false, nil
+}
+
+// plugs reports whether volumes are plugged into ports; otherwise they are in the export.
+func (g *Guest) plugs() (bool, error) {
+	switch {
+	case g.vmm == nil || len(g.ports) == 0 && g.export == "":
+		return false, ErrNoPorts
+	case g.mapsMemory && len(g.ports) > 0:
+		return true, nil
+	case g.export == "":
+		return false, ErrPrivate
+	}
+	return false, nil
+}
+
+// checkVolume returns an error unless a tenant can have a volume, for the pod's key.
+func checkVolume(t policy.Tenant, id share.ID, key share.Digest) error {
+	root, err := t.VolumesIn()
+	if err == nil && !t.VolumesUnbounded {
+		err = share.CheckFileSystem(root)
+	}
+	if err == nil {
+		err = share.CheckVolume(root, id, key)
+	}
+	return err
+}
+
+// bind mounts a volume in the guest's export.
+func (g *Guest) bind(id share.ID, key share.Digest) error {
+	export := share.Export{Dir: g.export}
+	pid, err := g.vmm.PID()
+	if err == nil {
+		err = export.CheckVMM(pid)
+	}
+	if err != nil {
+		return err
+	}
+	volume, err := g.registry.openVolume(g.tenant, id, key)
+	if err != nil {
+		return err
+	}
+	defer volume.Close()
+	if _, err := export.Bind(id, volume.File); err != nil {
+		return errors.Join(err, g.registry.discard(g.tenant.Name, g.name, id, volume))
+	}
+	g.log.Info("attach", "shared", id, "export", g.export)
+	return nil
+}
+
+// plugVolume plugs a volume that Reserve has claimed.
+func (g *Guest) plugVolume(ctx context.Context, port int, key attachment.Key) error {
+	if err := g.registry.recheckVolumes(g.tenant); err != nil {
+		return &vmm.RefusedError{Err: err} // the VMM has not been asked
+	}
+	id := idOf(key)
+	volume, err := g.registry.openVolume(g.tenant, id, g.keys[key])
+	if err != nil {
+		return &vmm.RefusedError{Err: err}
+	}
+	defer volume.Close()
+	err = g.serve(ctx, port, key, volume)
+	if errors.As(err, new(*vmm.RefusedError)) { // else the guest may have it
+		err = errors.Join(err, g.registry.discard(g.tenant.Name, g.name, id, volume))
+	}
+	return err
+}
+
+// serve starts a server of a volume, and plugs it into a port.
+func (g *Guest) serve(ctx context.Context, port int, key attachment.Key, volume *share.Directory) error {
+	server, conn, err := share.Serve(volume.Name())
+	if err != nil {
+		return &vmm.RefusedError{Err: err}
+	}
+	err = errors.Join(g.vmm.AddFiles(ctx, key.String(), port, tag(port), conn), conn.Close())
+	if err != nil {
+		if said := server.Err(); said != nil {
+			err = fmt.Errorf("%w: %w", err, said)
+		}
+		go server.Stop()
+		return err
+	}
+	g.servers[key] = server
+	return nil
+}
+
+// tag names the file system in a port for the guest's mount.
+func tag(port int) string { return "vp" + strconv.Itoa(port) }
+
+// exportTag names the guest's export for its mount.
+const exportTag = "volumes"
