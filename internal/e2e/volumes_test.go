@@ -39,10 +39,14 @@ func (m *node) want(script, want string) {
 // Two guests of one pod see each other's writes, in a volume and in shared memory.
 func TestVolumesAndSharedMemory(t *testing.T) {
 	volumes, export, early := filepath.Join(t.TempDir(), "volumes"), share.Export{Dir: filepath.Join(t.TempDir(), "export")}, share.Export{Dir: filepath.Join(t.TempDir(), "early")}
-	mapper, err := os.ReadFile(goBuild(t, "mapper", "build", "-ldflags", "-s -w", "./testdata/mapper"))
-	if err != nil {
-		t.Fatal(err)
+	program := func(name string) []byte {
+		content, err := os.ReadFile(goBuild(t, name, "build", "-ldflags", "-s -w", "./testdata/"+name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return content
 	}
+	mapper, limiter := program("mapper"), program("limiter")
 	t.Cleanup(func() { // after the guests have ended, before the directories are removed
 		if err := errors.Join(export.Close(), early.Close()); err != nil {
 			t.Error(err)
@@ -69,6 +73,13 @@ func TestVolumesAndSharedMemory(t *testing.T) {
 		m.put("unnest-volume")
 		n.check(m.ssh.Put(t.Context(), "/tmp/mapper", 0o755, bytes.NewReader(mapper)))
 	}
+
+	t.Run("limits", func(t *testing.T) {
+		// A guest has cgroup v2, which not every host has.
+		n.check(three.ssh.Put(t.Context(), "/tmp/limiter", 0o755, bytes.NewReader(limiter)))
+		three.want("/tmp/limiter", "memory: killed\nprocesses: refused\n")
+		three.want("ls -d /sys/fs/cgroup/unnest-volumes/*/ 2>/dev/null | wc -l", "0\n")
+	})
 
 	t.Run("volume", func(t *testing.T) {
 		for _, m := range []*node{one, two} {
@@ -157,12 +168,10 @@ func TestVolumesAndSharedMemory(t *testing.T) {
 // hostileBy9p has the root of two guests attack the host through their exports. The export
 // of late was read-only before the guest started, that of early was not.
 func hostileBy9p(t *testing.T, early, late *node, lateExport, earlyExport share.Export) {
-	const mount = "mkdir -p /mnt/9p && mount -t 9p -o trans=virtio,version=9p2000.L volumes /mnt/9p && cd /mnt/9p && "
-	const leave = "cd / && umount /mnt/9p"
-	// No file of any kind can be put next to the volumes.
-	got := late.run(mount + `for attack in "ln -s /etc volume.logs.web" "mkdir volume.logs.web" "touch volume.logs.web" \
+	// No file of any kind can be put next to the volumes. unnest-volume has mounted the export.
+	got := late.run(`cd /run/unnest/volumes; for attack in "ln -s /etc volume.logs.web" "mkdir volume.logs.web" "touch volume.logs.web" \
 		"mknod volume.logs.web b 8 0" "mv volume.data.web volume.logs.web" "rmdir volume.data.web" "chmod 777 ." "chown 1000 ."
-		do $attack 2>/dev/null && echo "$attack"; done; ls; ` + leave)
+		do $attack 2>/dev/null && echo "$attack"; done; ls`)
 	if got != "volume.data.web\n" {
 		t.Errorf("the guest has done, and sees: %q", got)
 	}
@@ -178,7 +187,7 @@ func hostileBy9p(t *testing.T, early, late *node, lateExport, earlyExport share.
 	}
 	late.want("readlink /mnt/data/link && rm /mnt/data/link /mnt/data/null /mnt/data/program", "/etc\n")
 	// A link that was put there before is never mounted on.
-	early.run(mount + "ln -s /etc volume.logs.web; " + leave)
+	early.run("mkdir -p /mnt/9p && mount -t 9p -o trans=virtio,version=9p2000.L volumes /mnt/9p && ln -s /etc /mnt/9p/volume.logs.web")
 	volume, err := os.Open(t.TempDir())
 	early.nodes.check(err)
 	defer volume.Close()

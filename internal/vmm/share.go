@@ -13,9 +13,9 @@ type Sharer interface {
 	SharePorts() []SharePort
 	// Shared lists the devices in those ports, whoever plugged them.
 	Shared(ctx context.Context) ([]Occupied, error)
-	// MapsMemory reports whether other processes can map the guest's memory, which
-	// AddFiles needs.
-	MapsMemory(ctx context.Context) (bool, error)
+	// MappedMemory returns the size of the guest's memory in bytes if other processes
+	// can map it, which AddFiles needs; otherwise 0.
+	MappedMemory(ctx context.Context) (int64, error)
 	// AddFiles plugs a virtio file system with the tag into a port. server is the
 	// VMM's end of the connection to the file server; the caller closes its own
 	// copy. A call that fails leaves nothing behind.

@@ -73,6 +73,9 @@ func (r *Registry) othersHave(tenant, guest string, id share.ID) bool {
 // "" without one.
 func (r *Registry) RemoveGuest(tenant, guest, export string) error {
 	err := r.set(tenant, guest, nil)
+	if g := r.groups.Load(); g != nil {
+		err = errors.Join(err, g.RemoveEmpty())
+	}
 	if export == "" {
 		return err
 	}

@@ -22,12 +22,12 @@ type Guest struct {
 	registry *Registry
 	log      *slog.Logger
 
-	vmm        vmm.Sharer // nil if the VMM cannot plug shares
-	ports      []vmm.SharePort
-	mapsMemory bool                            // a virtiofsd can map the guest's memory
-	keys       map[attachment.Key]share.Digest // of the pods of the volumes to plug
-	servers    map[attachment.Key]*share.Server
-	undeleted  map[string]bool // IDs of devices whose backend was still in use
+	vmm       vmm.Sharer // nil if the VMM cannot plug shares
+	ports     []vmm.SharePort
+	memory    int64                           // bytes, if a virtiofsd can map them
+	keys      map[attachment.Key]share.Digest // of the pods of the volumes to plug
+	servers   map[attachment.Key]*share.Server
+	undeleted map[string]bool // IDs of devices whose backend was still in use
 }
 
 // Guest returns the shares of a guest of a tenant. v is nil if the VMM cannot plug any.
@@ -74,7 +74,7 @@ func (g *Guest) Observe(ctx context.Context, keep func(attachment.Key) bool) (se
 	if g.vmm == nil {
 		return seen, nil
 	}
-	if g.mapsMemory, err = g.vmm.MapsMemory(ctx); err != nil {
+	if g.memory, err = g.vmm.MappedMemory(ctx); err != nil {
 		return seen, err
 	}
 	if err := g.deleteOrphanedBackends(ctx); err != nil {

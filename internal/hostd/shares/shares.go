@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"unnest/internal/hostd/policy"
 	"unnest/internal/netdev/share"
@@ -35,6 +36,8 @@ type Registry struct {
 
 	// directories is held while directories of volumes are made or removed.
 	directories sync.Mutex
+	openGroups  func() *share.Groups // once; nil if the host has none
+	groups      atomic.Pointer[share.Groups]
 
 	mu    sync.Mutex
 	items map[itemKey]*item
@@ -54,7 +57,22 @@ type item struct {
 }
 
 // New returns a registry in which nothing is shared.
-func New(log *slog.Logger) *Registry { return &Registry{log: log, items: map[itemKey]*item{}} }
+func New(log *slog.Logger) *Registry {
+	r := &Registry{log: log, items: map[itemKey]*item{}}
+	r.openGroups = sync.OnceValue(r.newGroups)
+	return r
+}
+
+// newGroups returns nil on a host without control groups.
+func (r *Registry) newGroups() *share.Groups {
+	groups, err := share.OpenGroups()
+	if err != nil {
+		r.log.Warn("run virtiofsd without limits of memory and processes", "error", err)
+		return nil
+	}
+	r.groups.Store(groups)
+	return groups
+}
 
 // item returns an item, which it adds if it is missing.
 func (r *Registry) item(tenant string, id share.ID) *item {

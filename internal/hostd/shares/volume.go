@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"os/exec"
 	"strconv"
 
 	"unnest/internal/hostd/attachment"
@@ -44,7 +46,7 @@ func (g *Guest) plugs() (bool, error) {
 	switch {
 	case g.vmm == nil || len(g.ports) == 0 && g.export == "":
 		return false, ErrNoPorts
-	case g.mapsMemory && len(g.ports) > 0:
+	case g.memory > 0 && len(g.ports) > 0:
 		return true, nil
 	case g.export == "":
 		return false, ErrPrivate
@@ -106,7 +108,7 @@ func (g *Guest) plugVolume(ctx context.Context, port int, key attachment.Key) er
 
 // serve starts a server of a volume, and plugs it into a port.
 func (g *Guest) serve(ctx context.Context, port int, key attachment.Key, volume *share.Directory) error {
-	server, conn, err := share.Serve(volume.Name())
+	server, conn, err := share.Serve(volume.Name(), g.startServer)
 	if err != nil {
 		return &vmm.RefusedError{Err: err}
 	}
@@ -120,6 +122,24 @@ func (g *Guest) serve(ctx context.Context, port int, key attachment.Key, volume 
 	}
 	g.servers[key] = server
 	return nil
+}
+
+// The limits of a guest's servers. Memory is in addition to the guest's own: what a
+// server is the first to use of that counts as the server's.
+const (
+	serverMemory = 512 << 20 // bytes, of all
+	serverTasks  = 64        // of each
+)
+
+// startServer starts a server with the limits of the guest.
+func (g *Guest) startServer(cmd *exec.Cmd) error {
+	groups := g.registry.openGroups()
+	if groups == nil {
+		return cmd.Start()
+	}
+	// Guests of other daemons can have the same name, but not the same directory.
+	name := fmt.Sprintf("%s-%08x", g.name, crc32.ChecksumIEEE([]byte(g.tenant.Volumes)))
+	return groups.Start(cmd, name, share.Limits{Memory: g.memory + serverMemory, Tasks: serverTasks * len(g.ports)})
 }
 
 // tag names the file system in a port for the guest's mount.

@@ -2,7 +2,9 @@ package share
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -176,7 +178,7 @@ func TestIncompleteKey(t *testing.T) {
 // A server ends when its VMM hangs up, and reports a directory that does not exist.
 func TestServe(t *testing.T) {
 	privileged(t)
-	s, conn, err := Serve(t.TempDir())
+	s, conn, err := Serve(t.TempDir(), (*exec.Cmd).Start)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,13 +186,20 @@ func TestServe(t *testing.T) {
 	if err := s.Err(); err != nil {
 		t.Errorf("before its VMM has hung up: %v", err)
 	}
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", s.cmd.Process.Pid))
+	if files := fmt.Sprint(fileLimit()); err != nil || !slices.ContainsFunc(strings.Split(string(limits), "\n"), func(line string) bool {
+		f := strings.Fields(line)
+		return len(f) == 6 && f[1] == "open" && f[3] == files && f[4] == files
+	}) {
+		t.Errorf("it may open other than %s files: %s, %v", files, limits, err)
+	}
 	conn.Close()
 	begin := time.Now()
 	s.Stop()
 	if took := time.Since(begin); took >= stopTimeout {
 		t.Errorf("it had to be killed, after %v", took)
 	}
-	s, conn, err = Serve(filepath.Join(t.TempDir(), "none"))
+	s, conn, err = Serve(filepath.Join(t.TempDir(), "none"), (*exec.Cmd).Start)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +209,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("no directory: got %v", err)
 	}
 	s.Stop()
-	if _, _, err := Serve("/a,sandbox=none"); err == nil {
+	if _, _, err := Serve("/a,sandbox=none", (*exec.Cmd).Start); err == nil {
 		t.Error("a comma became an option")
 	}
 }
@@ -253,5 +262,23 @@ func TestRegion(t *testing.T) {
 		if _, ok := parseTitle(title); ok {
 			t.Errorf("parseTitle accepts %q", title)
 		}
+	}
+}
+
+func TestOpenGroupsRefuses(t *testing.T) {
+	for name, c := range map[string][2]string{
+		"no controllers": {"", "controller cpu is missing"},
+		"no pids":        {"cpu memory\n", "controller pids is missing"},
+		"not writable":   {"cpu memory pids\n", "cgroup.subtree_control"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(dir+"/cgroup.controllers", []byte(c[0]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := openGroups(dir); err == nil || !strings.Contains(err.Error(), c[1]) {
+				t.Errorf("got %v, want %q", err, c[1])
+			}
+		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,8 +39,9 @@ const serverOptions = "cache=auto,timeout=0,posix_lock,flock,sandbox=namespace,m
 // Serve starts a virtiofsd for a volume's directory. It also returns the VMM's end of
 // the connection, which the caller closes when the VMM has its own copy. The server
 // lives as long as the connection: it outlives this process, but not the VMM. It never
-// waits for a VMM, because it is connected from the start.
-func Serve(dir string) (_ *Server, vmm *os.File, err error) {
+// waits for a VMM, because it is connected from the start. Its files are limited to
+// maxFiles, and the other resources by start, which starts the command.
+func Serve(dir string, start func(*exec.Cmd) error) (_ *Server, vmm *os.File, err error) {
 	if _, err := os.Stat(serverPath); err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrNoServer, err)
 	}
@@ -57,11 +59,11 @@ func Serve(dir string) (_ *Server, vmm *os.File, err error) {
 		return nil, nil, errors.Join(fmt.Errorf("serve volume %s: %w", dir, err), vmm.Close())
 	}
 	s := &Server{output: os.NewFile(uintptr(fd), "virtiofsd"), ended: make(chan struct{})}
-	s.cmd = exec.Command(serverPath, "-f", "--fd=3", "-o", "source="+dir, "-o", serverOptions)
+	s.cmd = exec.Command(serverPath, "-f", "--fd=3", "--rlimit-nofile="+strconv.FormatUint(fileLimit(), 10), "-o", "source="+dir, "-o", serverOptions)
 	s.cmd.ExtraFiles = []*os.File{listener} // descriptor 3
 	s.cmd.Stderr = s.output
 	s.cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
-	if err := s.cmd.Start(); err != nil {
+	if err := start(s.cmd); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("serve volume %s: %w", dir, err), vmm.Close(), s.output.Close())
 	}
 	go func() {
@@ -69,6 +71,19 @@ func Serve(dir string) (_ *Server, vmm *os.File, err error) {
 		close(s.ended)
 	}()
 	return s, vmm, nil
+}
+
+// maxFiles is the most files that a guest can have open, or know the names of, in one
+// volume: virtiofsd has a descriptor for each. They take some 1.5 KiB of the host's memory.
+const maxFiles = 1 << 18
+
+// fileLimit is maxFiles, or less if this process may not have as many.
+func fileLimit() uint64 {
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
+		return maxFiles
+	}
+	return min(maxFiles, l.Max)
 }
 
 // connected returns a listening unix socket and a connection that waits to be

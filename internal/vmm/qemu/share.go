@@ -55,14 +55,20 @@ func (v *VMM) Shared(ctx context.Context) ([]vmm.Occupied, error) {
 	return v.occupied(ctx, numbered(sharePrefix, len(v.shares)))
 }
 
-// MapsMemory reports whether all of the guest's memory has a backend with share=on.
-// Backends that AddMemory has added do not change the answer: they are shared.
-func (v *VMM) MapsMemory(ctx context.Context) (bool, error) {
+// MappedMemory returns the size of all memory backends if each has share=on, otherwise 0.
+// It includes what AddMemory has added, which is shared.
+func (v *VMM) MappedMemory(ctx context.Context) (size int64, err error) {
 	backends, err := v.client.MemoryBackends(ctx)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
-	return len(backends) > 0 && !slices.ContainsFunc(backends, func(b qmp.MemoryBackend) bool { return !b.Share }), nil
+	for _, b := range backends {
+		if !b.Share {
+			return 0, nil
+		}
+		size += b.Size
+	}
+	return size, nil
 }
 
 // checkSharePort is needed because QEMU accepts any bus.
@@ -74,7 +80,7 @@ func (v *VMM) checkSharePort(port int) error {
 }
 
 // AddFiles hands the connection to QEMU, as a character device with the device's ID.
-// QEMU accepts the device also when MapsMemory is false, but then no request of the
+// QEMU accepts the device also when MappedMemory is 0, but then no request of the
 // guest is ever answered.
 func (v *VMM) AddFiles(ctx context.Context, id string, port int, tag string, server *os.File) error {
 	if err := v.checkSharePort(port); err != nil {

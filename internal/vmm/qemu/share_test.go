@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -43,7 +44,7 @@ func (m *machine) wantLeft(v *VMM, want ...string) {
 // serve starts a virtiofsd for a directory.
 func serve(t *testing.T) (*share.Server, *os.File) {
 	t.Helper()
-	server, conn, err := share.Serve(t.TempDir())
+	server, conn, err := share.Serve(t.TempDir(), (*exec.Cmd).Start)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,8 +60,8 @@ func TestFiles(t *testing.T) {
 	if got := v.SharePorts(); !slices.Equal(got, []vmm.SharePort{{Address: "0000:00:0e.0"}, {Address: "0000:00:0e.1"}}) {
 		t.Errorf("ports are %v", got)
 	}
-	if maps, err := v.MapsMemory(t.Context()); !maps || err != nil {
-		t.Errorf("others can map the memory: %t, %v", maps, err)
+	if size, err := v.MappedMemory(t.Context()); size != 64<<20 || err != nil {
+		t.Errorf("others can map %d bytes, %v, want %d", size, err, 64<<20)
 	}
 	if pid, err := v.PID(); err != nil || pid != m.cmd.Process.Pid {
 		t.Errorf("QEMU is %d, %v, want %d", pid, err, m.cmd.Process.Pid)
@@ -121,8 +122,8 @@ func wantEnd(t *testing.T, s *share.Server) {
 func TestMemory(t *testing.T) {
 	one, two := boot(t, shareAt(1)), boot(t, shareAt(1), shareAt(2))
 	vs := []*VMM{one.dial(), two.dial()}
-	if maps, err := vs[0].MapsMemory(t.Context()); maps || err != nil {
-		t.Errorf("others can map the memory: %t, %v", maps, err)
+	if size, err := vs[0].MappedMemory(t.Context()); size != 0 || err != nil {
+		t.Errorf("others can map %d bytes, %v", size, err)
 	}
 	r := &share.Region{Tenant: "default", ID: share.ID{Kind: share.Memory, Pod: "web", Name: "ring"}, Size: 1 << 20}
 	if err := r.Create(); err != nil {
@@ -140,8 +141,8 @@ func TestMemory(t *testing.T) {
 	r.File.Close()
 	one.wantShared(vs[0], vmm.Occupied{ID: id, Slot: 1})
 	two.wantShared(vs[1], vmm.Occupied{ID: id, Slot: 2})
-	if maps, err := vs[1].MapsMemory(t.Context()); maps || err != nil {
-		t.Errorf("with a pod's memory: others can map the memory: %t, %v", maps, err)
+	if size, err := vs[1].MappedMemory(t.Context()); size != 0 || err != nil {
+		t.Errorf("with a pod's memory: others can map %d bytes, %v", size, err)
 	}
 	if err := vs[0].DeleteDevice(t.Context(), id); err != nil {
 		t.Fatal(err)

@@ -79,7 +79,8 @@ func (c *Client) Property(ctx context.Context, device, name string, value any) e
 // MemoryBackend is a backend of memory of the guest or of a device.
 type MemoryBackend struct {
 	ID    string
-	Share bool // another process can map it
+	Size  int64 // bytes
+	Share bool  // another process can map it
 }
 
 // MemoryBackends lists the memory backends.
