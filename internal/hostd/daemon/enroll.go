@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"unnest/internal/hostapi/identity"
@@ -32,15 +31,29 @@ func Enroll(stateDir string, p policy.Policy, guest, out string) error {
 	if err != nil {
 		return err
 	}
-	written, err := writeCredentials(out, authority, credentials)
+	dir, err := openOutput(out)
+	if err != nil {
+		return fmt.Errorf("enroll guest %s: %w", guest, err)
+	}
+	defer dir.Close()
+	written, err := writeCredentials(dir, authority, credentials)
 	if err == nil { // the plugin must not find a key that the daemon does not know
 		r.CertificateSHA256, r.CertificateSerial, r.CertificateExpires = credentials.Fingerprint, credentials.Serial, credentials.Expires
 		err = writeJSON(RecordPath(stateDir, guest), r)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("enroll guest %s: %w", guest, err), removeAll(written))
+		return errors.Join(fmt.Errorf("enroll guest %s: %w", guest, err), removeAll(dir, written))
 	}
 	return nil
+}
+
+// openOutput opens a directory, which it makes if necessary, once: another user may own it
+// and replace it.
+func openOutput(out string) (*os.Root, error) {
+	if err := os.MkdirAll(out, 0o700); err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(out)
 }
 
 // enrolling returns the record of a guest that may be enrolled. Of a guest of the
@@ -61,20 +74,16 @@ func enrolling(stateDir string, p policy.Policy, guest string) (GuestRecord, err
 }
 
 // writeCredentials writes the files of a guest, none of which may exist, and returns their
-// paths.
-func writeCredentials(out string, a *identity.Authority, c identity.Credentials) (written []string, err error) {
-	if err := os.MkdirAll(out, 0o700); err != nil {
-		return nil, err
-	}
+// names.
+func writeCredentials(dir *os.Root, a *identity.Authority, c identity.Credentials) (written []string, err error) {
 	for name, content := range map[string][]byte{
 		identity.CAFile: a.CertificatePEM(), identity.CertificateFile: c.CertificatePEM, identity.KeyFile: c.KeyPEM,
 	} {
-		path := filepath.Join(out, name)
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return written, err
 		}
-		written = append(written, path)
+		written = append(written, name)
 		_, err = f.Write(content)
 		if err = errors.Join(err, f.Close()); err != nil {
 			return written, err
@@ -83,9 +92,9 @@ func writeCredentials(out string, a *identity.Authority, c identity.Credentials)
 	return written, nil
 }
 
-func removeAll(paths []string) (err error) {
-	for _, p := range paths {
-		err = errors.Join(err, os.Remove(p))
+func removeAll(dir *os.Root, names []string) (err error) {
+	for _, name := range names {
+		err = errors.Join(err, dir.Remove(name))
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -148,6 +149,25 @@ func TestRevokeDuringRenewal(t *testing.T) {
 }
 
 // Guests of `unnest vm` are enrolled by their record.
+// Enroll replaces no file, follows no link, and removes what it has written when it fails.
+func TestEnrollOverFile(t *testing.T) {
+	configured := policy.Policy{Guests: []policy.Guest{{Name: "node3", Tenant: "default", Index: 3, QMP: "/q"}}}
+	for range 5 { // files are written in any order
+		state, out, outside := t.TempDir(), t.TempDir(), t.TempDir()
+		if err := os.Symlink(outside+"/key", out+"/client.key"); err != nil {
+			t.Fatal(err)
+		}
+		if err := Enroll(state, configured, "node3", out); !errors.Is(err, os.ErrExist) {
+			t.Errorf("got %v", err)
+		}
+		left, err := os.ReadDir(out)
+		followed, outErr := os.ReadDir(outside)
+		if err != nil || outErr != nil || len(left) != 1 || len(followed) > 0 {
+			t.Errorf("there are %v, and %v outside: %v, %v", left, followed, err, outErr)
+		}
+	}
+}
+
 func TestEnroll(t *testing.T) {
 	dir := t.TempDir()
 	_, c := issue(t, dir, "node1")

@@ -5,13 +5,18 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
+
+	"unnest/internal/netdev/share"
 )
 
-// warnOfConfiguration logs what an operator may not expect of a configuration: an HTTP
-// address that others can reach, bridges that do not exist, and bridges from which pods
-// reach the host.
+// warnOfConfiguration logs what an operator may not expect of a configuration: a state
+// directory that others can replace, an HTTP address that they can reach, bridges that do
+// not exist, and bridges from which pods reach the host.
 func (d *daemon) warnOfConfiguration() {
 	p := d.config.Policy
+	if err := share.CheckPath(d.config.StateDir); err != nil {
+		d.config.Logger.Warn("another user can replace the state directory, and with it the authority of the guests' certificates", "error", err)
+	}
 	if a := p.HTTP.Addr(); p.HTTP.IsValid() && !a.IsLoopback() {
 		d.config.Logger.Warn("the HTTP address is not loopback: /metrics shows the names of guests and pods of all tenants, "+
 			"without a password, to whoever can reach it; use 127.0.0.1, or restrict the port by a firewall",

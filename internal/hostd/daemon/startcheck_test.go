@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
@@ -26,6 +27,22 @@ func TestWarnsOfConfiguration(t *testing.T) {
 		if got := len(log.with("level=WARN", "bridge=")); got != 1 || len(log.with("tenant=other", "bridge=nowhere0")) != 1 {
 			t.Errorf("%d warnings of bridges, want one of nowhere0; log: %q", got, log.lines)
 		}
+	}
+}
+
+func TestWarnsOfStateDirectory(t *testing.T) {
+	dir := t.TempDir()
+	d, log := testDaemon(t, dir)
+	d.warnOfConfiguration()
+	if got := log.with("level=WARN", "state directory"); len(got) > 0 {
+		t.Errorf("warnings of a private directory: %q", got)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	d.warnOfConfiguration()
+	if got := log.with("level=WARN", "state directory", dir); len(got) != 1 {
+		t.Errorf("warnings of a directory that all can write: %q, want one", got)
 	}
 }
 

@@ -43,15 +43,25 @@ func openTrusted(dir string) (*os.File, error) {
 // maxLinks is the most symbolic links in a path, as in the kernel.
 const maxLinks = 40
 
-// checkPath returns an error unless only root can change what an absolute path leads to.
-// In a sticky directory, such as /tmp, no one can replace what belongs to root.
+// CheckPath returns an error unless only root, or the user of this process, can change
+// what a path leads to.
+func CheckPath(path string) error {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	return checkPath(absolute, maxLinks)
+}
+
+// checkPath is CheckPath for an absolute path with so many symbolic links. In a sticky
+// directory, such as /tmp, no one can replace what belongs to others.
 func checkPath(path string, links int) error {
 	for at := range prefixes(path) {
 		var s unix.Stat_t
 		if err := unix.Lstat(at, &s); err != nil {
 			return &fs.PathError{Op: "open", Path: at, Err: err}
 		}
-		if s.Uid != 0 {
+		if s.Uid != 0 && int(s.Uid) != os.Geteuid() {
 			return fmt.Errorf("%s belongs to user %d, who could replace what is in it: chown root", at, s.Uid)
 		}
 		switch s.Mode & unix.S_IFMT {
