@@ -4,18 +4,20 @@ package hostd
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
+	"os/signal"
+	"sync"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
+	"unnest/internal/hostd/configfile"
 	"unnest/internal/hostd/daemon"
 	"unnest/internal/hostd/policy"
 )
@@ -50,6 +52,10 @@ and unplugs the NICs (BrFusion). Run it on the VMM's host, in the network namesp
 with the tenants' bridges. It ends on SIGINT or SIGTERM. The pods' NICs stay when it
 ends, and the next daemon takes them over.
 
+The daemon follows its configuration file: it takes over a change within a second, and at
+SIGHUP. A file with a mistake changes nothing; the log and "unnest hostd status" show the
+mistake, and which keys take effect at the next start only.
+
 The configuration lists the tenants, their limits, and the guests that "unnest vm"
 has not started. A guest identifies itself by a certificate, which
 "unnest hostd enroll" issues.`,
@@ -72,14 +78,7 @@ has not started. A guest identifies itself by a certificate, which
 
 // load reads the configuration.
 func (o Options) load() (policy.Policy, error) {
-	content, err := os.ReadFile(o.Config)
-	if errors.Is(err, fs.ErrNotExist) {
-		return policy.Policy{}, fmt.Errorf("read configuration: %w: write one, or name it with --config", err)
-	}
-	if err != nil {
-		return policy.Policy{}, fmt.Errorf("read configuration: %w", err)
-	}
-	p, err := policy.Parse(o.Config, content)
+	p, err := configfile.Read(o.Config)
 	if err != nil {
 		return p, err
 	}
@@ -93,14 +92,34 @@ func (o Options) load() (policy.Policy, error) {
 
 // run serves until ctx ends.
 func run(ctx context.Context, opts Options) error {
+	log, level := opts.logger()
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	signals, stop := hangUps()
+	defer stop()
+	changes := make(chan daemon.Change)
+	watching.Go(func() { // before the file is read, so that no change is missed
+		configfile.Watch(ctx, opts.Config, signals, log, func() {
+			p, err := opts.load()
+			if err == nil {
+				level.Set(opts.level(p))
+			}
+			select {
+			case changes <- daemon.Change{Policy: p, Err: err}:
+			case <-ctx.Done():
+			}
+		})
+	})
 	p, err := opts.load()
 	if err != nil {
 		return err
 	}
+	level.Set(opts.level(p))
 	if err := os.MkdirAll(opts.State, 0o700); err != nil {
 		return fmt.Errorf("open state directory: %w", err)
 	}
-	log := opts.logger()
 	ready := func(a net.Addr) { _, _ = fmt.Fprintf(opts.Streams.Err, "hostd: serving on %s\n", a) }
 	if opts.JSON {
 		ready = func(a net.Addr) { log.Info("serve", "address", a.String()) }
@@ -109,17 +128,35 @@ func run(ctx context.Context, opts Options) error {
 		StateDir: opts.State,
 		Policy:   p,
 		Logger:   log,
+		Changes:  changes,
 		Ready:    ready,
 	})
 }
 
-func (o Options) logger() *slog.Logger {
-	h := &slog.HandlerOptions{Level: slog.LevelInfo}
-	if o.Verbose {
-		h.Level = slog.LevelDebug
+// hangUps returns a channel of SIGHUP, which ends other commands. A daemon that was told
+// to ignore it, as by nohup, does.
+func hangUps() (signals chan os.Signal, stop func()) {
+	signals = make(chan os.Signal, 1)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Reset(syscall.SIGHUP)
+		signal.Notify(signals, syscall.SIGHUP)
 	}
+	return signals, func() { signal.Stop(signals) }
+}
+
+// logger returns the log and its level, which can be changed.
+func (o Options) logger() (*slog.Logger, *slog.LevelVar) {
+	level := new(slog.LevelVar)
+	h := &slog.HandlerOptions{Level: level}
 	if o.JSON {
-		return slog.New(slog.NewJSONHandler(o.Streams.Err, h))
+		return slog.New(slog.NewJSONHandler(o.Streams.Err, h)), level
 	}
-	return slog.New(slog.NewTextHandler(o.Streams.Err, h))
+	return slog.New(slog.NewTextHandler(o.Streams.Err, h)), level
+}
+
+func (o Options) level(p policy.Policy) slog.Level {
+	if o.Verbose || p.LogLevel == policy.LogDebug {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
 }

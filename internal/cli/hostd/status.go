@@ -3,6 +3,7 @@ package hostd
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -44,6 +45,9 @@ func printStatus(out io.Writer, s status.Status) error {
 		s.Version, s.Protocol, s.Listen, s.Since.Format(time.DateTime)); err != nil {
 		return err
 	}
+	if err := printConfiguration(out, s.Configuration); err != nil {
+		return err
+	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nTENANT\tBRIDGE\tATTACHMENTS\tADDRESSES\tCOOLING")
 	for _, t := range s.Tenants {
@@ -77,6 +81,19 @@ func printStatus(out io.Writer, s status.Status) error {
 	printSegments(w, s.Segments)
 	printUnguarded(w, s.Unguarded)
 	return w.Flush()
+}
+
+// printConfiguration says what of the configuration file is not in use.
+func printConfiguration(out io.Writer, c status.Configuration) (err error) {
+	loaded := c.Loaded.Format(time.DateTime)
+	if c.Error != "" {
+		_, err = fmt.Fprintf(out, "configuration of %s; the file has changed since and is NOT in use: %s\n", loaded, c.Error)
+	}
+	if len(c.Restart) > 0 {
+		_, printErr := fmt.Fprintf(out, "configuration of %s, except these keys, which take effect when the daemon starts again: %s\n", loaded, strings.Join(c.Restart, ", "))
+		err = errors.Join(err, printErr)
+	}
+	return err
 }
 
 // validity says until when a guest's certificate is valid.

@@ -133,7 +133,7 @@ func (n *nics) admitEndpoint(key attachment.Key, s segments.Spec) (attachment.Re
 	if err := n.tenant.admit(n.owner(key), n.count()); err != nil {
 		return attachment.Record{}, err
 	}
-	return n.host.segments.Reserve(n.tenant.Tenant, s, n.record.Name, key, n.takenFractions())
+	return n.host.segments.Reserve(n.tenant.now(), s, n.record.Name, key, n.takenFractions())
 }
 
 // takenFractions returns the fractions whose MAC a NIC of the guest has. A quarantined NIC

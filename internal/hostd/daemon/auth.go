@@ -38,7 +38,7 @@ func (d *daemon) authenticate(ctx context.Context, req any, info *grpc.UnaryServ
 			return err
 		}
 		if !d.allow(c) {
-			return status.Errorf(codes.ResourceExhausted, "guest %s sends more than %v requests a second: slow down", c.record.Name, c.tenant.Limits.RequestsPerSecond)
+			return status.Errorf(codes.ResourceExhausted, "guest %s sends more than %v requests a second: slow down", c.record.Name, c.tenant.now().Limits.RequestsPerSecond)
 		}
 		ctx, cancel := context.WithTimeout(context.WithValue(ctx, callerKey{}, c), requestTime)
 		defer cancel()
@@ -87,13 +87,13 @@ func (d *daemon) identify(ctx context.Context) (client, error) {
 
 // client returns the guest with a name.
 func (d *daemon) client(name string) (client, error) {
-	r, err := readRecord(d.config.StateDir, name, d.config.Policy.Guests)
+	r, err := readRecord(d.config.StateDir, name, d.policy().Guests)
 	if err != nil {
 		return client{record: r}, err
 	}
-	t, ok := d.tenants[r.Tenant]
-	if !ok {
-		_, err = d.config.Policy.Tenant(r.Tenant)
+	t := d.tenant(r.Tenant)
+	if t == nil {
+		_, err = d.policy().Tenant(r.Tenant)
 		return client{record: r}, err
 	}
 	return client{record: r, tenant: t}, nil

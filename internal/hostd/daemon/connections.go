@@ -195,8 +195,8 @@ func (d *daemon) admitConnection(raw net.Conn, s tls.ConnectionState) error {
 	limit, guest := connections, ""
 	if name, err := identity.GuestName(s); err == nil {
 		guest = name
-		if c, err := d.client(name); err == nil && c.tenant != nil && c.tenant.Limits.Connections > 0 {
-			limit = c.tenant.Limits.Connections
+		if c, err := d.client(name); err == nil && c.tenant != nil && c.tenant.now().Limits.Connections > 0 {
+			limit = c.tenant.now().Limits.Connections
 		}
 	}
 	c, ok := raw.(*limitedConn)

@@ -44,6 +44,7 @@ import (
 	"unnest/internal/hostd/policy"
 	"unnest/internal/hostd/segments"
 	"unnest/internal/hostd/shares"
+	"unnest/internal/hostd/status"
 	"unnest/internal/netdev/bridge"
 	"unnest/internal/vmm"
 )
@@ -78,6 +79,8 @@ type Config struct {
 	StateDir string        // certificate authority and guest records
 	Policy   policy.Policy // tenants, limits, further guests
 	Logger   *slog.Logger  // required
+	// Changes are the later contents of the configuration file. Nil: it stays.
+	Changes <-chan Change
 
 	// Ready, unless nil, is called once with the address when guests can connect.
 	Ready func(net.Addr)
@@ -91,7 +94,6 @@ type daemon struct {
 	config   Config
 	host     *host
 	metrics  *metrics.Metrics
-	tenants  map[string]*tenant
 	launch   func(*guest) // starts its run
 	since    time.Time
 	logs     *guestLogs
@@ -101,10 +103,14 @@ type daemon struct {
 
 	recovering sync.Mutex // held by recoverLeft
 
-	mu     sync.Mutex
-	listen string            // address for guests, once there is one
-	served *limitedListener  // there
-	guests map[string]*guest // the latest of each name, ended or not
+	current atomic.Pointer[policy.Policy] // nil: config.Policy
+
+	mu       sync.Mutex
+	reloaded status.Configuration
+	tenants  map[string]*tenant
+	listen   string            // address for guests, once there is one
+	served   *limitedListener  // there
+	guests   map[string]*guest // the latest of each name, ended or not
 
 	rates, renewals, refusals budgets // by guest: of requests, renewals and refused certificates
 }
@@ -115,7 +121,7 @@ type host struct {
 	metrics  *metrics.Metrics
 	panics   *slog.Logger
 	ports    *ports
-	networks *bridge.Filter
+	networks atomic.Pointer[bridge.Filter] // nil: none is needed yet
 	own      *ownNICs
 	segments *segments.Registry
 	shares   *shares.Registry
@@ -137,7 +143,7 @@ func Serve(ctx context.Context, c Config) error {
 		return err
 	}
 	defer func() {
-		for _, t := range d.tenants {
+		for _, t := range d.allTenants() {
 			t.file.flush()
 		}
 	}()
@@ -176,7 +182,7 @@ func serverTLS(stateDir string, ip netip.Addr) (*tls.Config, error) {
 func newDaemon(c Config) (*daemon, error) {
 	m := metrics.New()
 	d := &daemon{
-		config: c, metrics: m, since: time.Now(), expiries: newExpiries(), logs: &guestLogs{base: c.Logger, logs: map[string]*slog.Logger{}},
+		config: c, metrics: m, since: time.Now(), reloaded: status.Configuration{Loaded: time.Now()}, expiries: newExpiries(), logs: &guestLogs{base: c.Logger, logs: map[string]*slog.Logger{}},
 		tenants: map[string]*tenant{}, guests: map[string]*guest{},
 		host: &host{dial: dialVMM, metrics: m, panics: newLimitedLog(c.Logger), ports: newPorts(c.Logger), segments: segments.New(c.Logger), shares: shares.New(c.Logger)},
 	}
@@ -195,16 +201,24 @@ func newDaemon(c Config) (*daemon, error) {
 // buildNetworks creates the bridges that have gateways in the policy, and separates the
 // tenants' bridges. They stay when the daemon ends, because the pods' NICs are on them.
 func (d *daemon) buildNetworks() error {
-	all := networks(d.config.Policy)
+	all := networks(d.policy())
 	if all == nil {
 		return nil
 	}
+	_, err := d.openNetworks(all)
+	return err
+}
+
+func (d *daemon) openNetworks(all []bridge.Network) (*bridge.Filter, error) {
 	f, err := bridge.Open(bridge.Tenants)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	d.host.networks = f
-	return f.Ensure(all)
+	if err := f.Ensure(all); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	d.host.networks.Store(f)
+	return f, nil
 }
 
 func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tls.Config) error {
@@ -240,7 +254,9 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 	)
 	hostdpb.RegisterHostDaemonServer(server, d)
 	running.Go(func() { d.followSegments(ctx) })
-	running.Go(func() { d.watchFilters(ctx) })
+	opened := d.host.networks.Load() // a reload has its own watched
+	running.Go(func() { d.watchFilters(ctx, opened) })
+	running.Go(func() { d.followChanges(ctx) })
 	scanned := make(chan struct{})
 	running.Go(func() { d.watchGuests(ctx, sync.OnceFunc(func() { close(scanned) })) })
 	failed := make(chan error, 1)

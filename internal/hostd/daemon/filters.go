@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"unnest/internal/hostd/metrics"
+	"unnest/internal/netdev/bridge"
 	"unnest/internal/netdev/nft"
 )
 
@@ -14,11 +15,11 @@ const watchRetry = time.Second
 
 // watchFilters restores the packet filters when other programs change them, such as
 // `nft flush ruleset`, until ctx ends.
-func (d *daemon) watchFilters(ctx context.Context) {
+func (d *daemon) watchFilters(ctx context.Context, networks *bridge.Filter) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	if f := d.host.networks; f != nil {
-		wg.Go(func() { d.watchFilter(ctx, metrics.Tenants, f.Watch) })
+	if networks != nil {
+		wg.Go(func() { d.watchFilter(ctx, metrics.Tenants, networks.Watch) })
 	}
 	select {
 	case t := <-d.host.ports.made:

@@ -134,6 +134,9 @@ func readRecord(stateDir, guest string, configured []policy.Guest) (GuestRecord,
 			r = configuredRecord(c, r)
 		}
 	}
+	if r.Tenant == "" { // it has only a certificate: the configuration had the rest
+		return GuestRecord{}, fmt.Errorf("%w: %s: the configuration does not have it", ErrNoRecord, guest)
+	}
 	if err := r.check(); err != nil {
 		return GuestRecord{}, fmt.Errorf("read guest record %s: %w", RecordPath(stateDir, guest), err)
 	}

@@ -191,7 +191,7 @@ func (d *daemon) remove(r GuestRecord) error {
 		}
 	}
 	err = errors.Join(err, d.host.own.forget(r.Name))
-	if t := d.tenants[r.Tenant]; t != nil {
+	if t := d.tenant(r.Tenant); t != nil {
 		t.releaseAll(r.Name)
 	}
 	return err
@@ -222,7 +222,7 @@ func (d *daemon) deleteOrphans() {
 func (d *daemon) records() (all []GuestRecord, err error) {
 	names, err := guestNames(d.config.StateDir)
 	for _, name := range names {
-		r, readErr := readRecord(d.config.StateDir, name, d.config.Policy.Guests)
+		r, readErr := readRecord(d.config.StateDir, name, d.policy().Guests)
 		switch {
 		case readErr == nil:
 			all = append(all, r)

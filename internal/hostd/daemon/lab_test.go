@@ -28,6 +28,7 @@ import (
 	"google.golang.org/grpc"
 
 	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostd/configfile"
 	"unnest/internal/hostd/ipam"
 	"unnest/internal/hostd/policy"
 	"unnest/internal/vmm/qemu"
@@ -48,14 +49,19 @@ func daemonMain(stateDir, unplugTimeout string) int {
 	defer stop()
 	d, err := time.ParseDuration(unplugTimeout)
 	p := testPolicy()
-	if content, readErr := os.ReadFile(filepath.Join(stateDir, "hostd.yaml")); err == nil && readErr == nil {
-		p, err = policy.Parse("hostd.yaml", content) // of the test
+	log, path := slog.New(slog.NewTextHandler(os.Stderr, nil)), filepath.Join(stateDir, "hostd.yaml")
+	changes := make(chan Change)
+	if _, missing := os.Stat(path); err == nil && missing == nil { // of the test
+		p, err = configfile.Read(path)
+		go configfile.Watch(ctx, path, nil, log, func() {
+			p, err := configfile.Read(path)
+			changes <- Change{Policy: withVolumes(p, stateDir), Err: err}
+		})
 	}
 	if err == nil {
 		err = Serve(ctx, Config{
-			StateDir: stateDir, Policy: withVolumes(p, stateDir), UnplugTimeout: d,
-			Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-			Ready:  func(a net.Addr) { _, _ = fmt.Fprintln(os.Stdout, a) },
+			StateDir: stateDir, Policy: withVolumes(p, stateDir), UnplugTimeout: d, Logger: log, Changes: changes,
+			Ready: func(a net.Addr) { _, _ = fmt.Fprintln(os.Stdout, a) },
 		})
 	}
 	if err != nil {

@@ -33,9 +33,16 @@ func (b *budgets) forget(guest string) {
 	delete(b.limits, guest)
 }
 
+// reset forgets how often guests have done it.
+func (b *budgets) reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.limits = nil
+}
+
 // allow reports whether a guest may make one more request now.
 func (d *daemon) allow(c client) bool {
-	l := c.tenant.Limits
+	l := c.tenant.now().Limits
 	if l.RequestsPerSecond == 0 {
 		return true
 	}

@@ -79,7 +79,7 @@ func (d *daemon) wantedNIC(t *tenant, r *hostdpb.AttachNICRequest) (w wantedNIC,
 	if n.Network, err = networkName(r.GetNetwork()); err != nil {
 		return w, err
 	}
-	if n.Bridge, err = t.BridgeFor(r.GetBridge()); err != nil {
+	if n.Bridge, err = t.now().BridgeFor(r.GetBridge()); err != nil {
 		return w, err
 	}
 	if n.MTU, err = t.MTUFor(int(r.GetMtu())); err != nil {
@@ -100,10 +100,10 @@ func (d *daemon) wantedNIC(t *tenant, r *hostdpb.AttachNICRequest) (w wantedNIC,
 	}
 	n.DHCP = r.GetDhcp()
 	b := r.GetBandwidth()
-	n.Bandwidth = t.BandwidthFor(policy.Bandwidth{
+	n.Bandwidth = t.now().BandwidthFor(policy.Bandwidth{
 		IngressRate: b.GetIngressRate(), IngressBurst: b.GetIngressBurst(), EgressRate: b.GetEgressRate(), EgressBurst: b.GetEgressBurst(),
 	})
-	if w.trunk && !d.config.Policy.Trunk {
+	if w.trunk && !d.policy().Trunk {
 		return w, errNoTrunk
 	}
 	return w, nil
@@ -218,14 +218,14 @@ func (d *daemon) Status(ctx context.Context, r *hostdpb.StatusRequest) (*hostdpb
 		Version: Version(), Guest: c.record.Name, SlotsFree: uint32(s.SlotsFree), SlotsTotal: uint32(s.Slots),
 		Protocol: protocol, Tenant: c.tenant.Name, Pool: uint32(s.Pool), PoolTarget: uint32(s.PoolTarget),
 		SlotsQuarantined: uint32(s.SlotsQuarantined), Limited: c.tenant.limited(s, r.GetAllocate()),
-		SegmentModes: wireModes(c.tenant.SegmentModes()), SegmentsLimited: d.segmentsLimited(c.tenant, s),
+		SegmentModes: wireModes(c.tenant.now().SegmentModes()), SegmentsLimited: d.segmentsLimited(c.tenant, s),
 	}, nil
 }
 
 // limited says why the daemon would refuse an attachment now, "" when it would not.
 func (t *tenant) limited(s status.Guest, allocate bool) string {
 	stats, owned := t.stats()
-	if err := t.AdmitNIC(s.Attachments, owned); err != nil {
+	if err := t.now().AdmitNIC(s.Attachments, owned); err != nil {
 		return err.Error()
 	}
 	if s.SlotsFree+s.Pool == 0 { // a warm NIC makes room
@@ -239,7 +239,7 @@ func (t *tenant) limited(s status.Guest, allocate bool) string {
 
 // segmentsLimited says why the daemon would refuse a segment now, "" when it would not.
 func (d *daemon) segmentsLimited(t *tenant, g status.Guest) string {
-	if err := t.AdmitSegment(d.host.segments.Count(t.Name)); err != nil {
+	if err := t.now().AdmitSegment(d.host.segments.Count(t.Name)); err != nil {
 		return err.Error()
 	}
 	return t.limited(g, false)

@@ -90,7 +90,7 @@ func (g *guest) findOwnNICs(ctx context.Context) {
 // later.
 func (g *guest) guardOwnNICs(ctx context.Context, addresses []netip.Addr, done map[string]bool) {
 	for _, n := range g.own {
-		if done[n.TAP] || !slices.Contains(append([]string{g.tenant.Bridge}, g.tenant.Bridges...), bridgeOf(n.TAP)) {
+		if done[n.TAP] || !slices.Contains(append([]string{g.tenant.Bridge}, g.tenant.now().Bridges...), bridgeOf(n.TAP)) {
 			continue
 		}
 		own := ownNIC{guest: g.record.Name}
@@ -156,7 +156,7 @@ func (d *daemon) unguarded() (all []status.Port, err error) {
 // bridges returns the tenants' bridges by the index of their link.
 func (d *daemon) bridges(links []netlink.Link) map[int]status.Port {
 	owners := map[string]string{}
-	for _, t := range d.config.Policy.Tenants {
+	for _, t := range d.policy().Tenants {
 		for _, b := range append([]string{t.Bridge}, t.Bridges...) {
 			owners[b] = t.Name
 		}
@@ -180,7 +180,7 @@ func (d *daemon) explain(p *status.Port) {
 		}
 		return
 	}
-	for _, g := range d.config.Policy.Guests {
+	for _, g := range d.policy().Guests {
 		if g.TAP == p.Interface {
 			p.Guest, p.Cause = g.Name, "the daemon has not reached the guest: see its log; a new guest needs unnest hostd enroll "+g.Name
 		}

@@ -33,12 +33,17 @@ func (l *lab) bootWithOwnNIC(index int) *machine {
 
 func (l *lab) configuration(guests ...string) {
 	l.t.Helper()
-	text := `listen: 127.0.0.1:7443
+	l.configure(`listen: 127.0.0.1:7443
 tenants:
   - {name: default, bridge: br0, bridges: [br2], mtu: 1400, ranges: [{subnet: 10.9.0.0/24}]}
   - {name: other, bridge: br1, mtu: 1400, ranges: [{subnet: 10.8.0.0/24}]}
 guests:
-` + strings.Join(guests, "")
+` + strings.Join(guests, ""))
+}
+
+// configure writes the daemon's configuration file.
+func (l *lab) configure(text string) {
+	l.t.Helper()
 	l.check(os.WriteFile(filepath.Join(l.dir, "hostd.yaml"), []byte(text), 0o600))
 }
 

@@ -31,7 +31,7 @@ func (d *daemon) CreateSegment(ctx context.Context, r *hostdpb.CreateSegmentRequ
 	if err != nil {
 		return nil, err
 	}
-	s, err := d.host.segments.Create(c.tenant.Tenant, wanted)
+	s, err := d.host.segments.Create(c.tenant.now(), wanted)
 	return &hostdpb.CreateSegmentResponse{Segment: wireSegment(s, c), Key: made}, err
 }
 

@@ -35,7 +35,7 @@ func (d *daemon) recoverSegments(ctx context.Context, records []GuestRecord) err
 			OwnsPort: func(port string) bool { return isPort(port, r.tapPrefix()) },
 		})
 	}
-	return d.host.segments.Recover(ctx, d.config.Policy.Tenant, guests)
+	return d.host.segments.Recover(ctx, d.policy().Tenant, guests)
 }
 
 // process returns the ID of a VMM's process. A VMM that is connected takes no further

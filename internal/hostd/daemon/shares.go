@@ -21,7 +21,7 @@ type shareSlots struct {
 
 func newShareSlots(g *guest) (*shareSlots, error) {
 	sharer, _ := g.vmm.(vmm.Sharer)
-	s := &shareSlots{guest: g, devices: g.host.shares.Guest(g.record.Name, g.tenant.Tenant, g.record.Export, sharer, g.log)}
+	s := &shareSlots{guest: g, devices: g.host.shares.Guest(g.record.Name, g.tenant.now, g.record.Export, sharer, g.log)}
 	s.slots = slots{perform: s.performAction}
 	if s.devices.Ports() == 0 {
 		return s, nil // the zero State has no ports

@@ -13,7 +13,7 @@ import (
 // directory that others can replace, an HTTP address that they can reach, bridges that do
 // not exist, and bridges from which pods reach the host.
 func (d *daemon) warnOfConfiguration() {
-	p := d.config.Policy
+	p := d.policy()
 	if err := share.CheckPath(d.config.StateDir); err != nil {
 		d.config.Logger.Warn("another user can replace the state directory, and with it the authority of the guests' certificates", "error", err)
 	}
@@ -27,6 +27,12 @@ func (d *daemon) warnOfConfiguration() {
 			d.config.Logger.Warn("pods reach every port of this host from bridges that the daemon has not made; "+
 				"list the ports that they need in the key hostPorts of the tenant, or none", "tenant", t.Name)
 		}
+	}
+	d.warnOfBridges()
+}
+
+func (d *daemon) warnOfBridges() {
+	for _, t := range d.policy().Tenants {
 		for _, name := range append([]string{t.Bridge}, t.Bridges...) {
 			if _, err := netlinksafe.LinkByName(name); errors.As(err, new(netlink.LinkNotFoundError)) {
 				d.config.Logger.Warn("a tenant's bridge does not exist: its pods get no NIC until you create it; "+

@@ -62,14 +62,14 @@ func (r reporter) Status(ctx context.Context) (s status.Status) {
 }
 
 func (d *daemon) status(ctx context.Context) status.Status {
-	s := status.Status{Version: Version(), Protocol: protocol, Since: d.since, Listen: d.address()}
+	s := status.Status{Version: Version(), Protocol: protocol, Since: d.since, Listen: d.address(), Configuration: d.configuration()}
 	for _, g := range d.all() {
 		described := guestStatus(ctx, g)
 		described.Certificates, described.CertificateExpires = d.describeCertificates(g.record)
 		s.Guests = append(s.Guests, described)
 	}
 	s.Segments = d.host.segments.Status()
-	for _, t := range d.tenants {
+	for _, t := range d.allTenants() {
 		stats, owned := t.stats()
 		ts := status.Tenant{Name: t.Name, Bridge: t.Bridge, Attachments: owned, AddressesInUse: stats.InUse, AddressesCooling: stats.Cooling}
 		for _, p := range s.Segments {
@@ -90,7 +90,7 @@ func (d *daemon) status(ctx context.Context) status.Status {
 // Drops returns how many frames the packet filters have dropped, by reason.
 func (r reporter) Drops() map[string]uint64 {
 	all := r.host.ports.drops()
-	if f := r.host.networks; f != nil {
+	if f := r.host.networks.Load(); f != nil {
 		drops, err := f.Drops()
 		if err != nil {
 			r.config.Logger.Warn("count dropped packets", "error", err)

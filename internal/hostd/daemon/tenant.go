@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"unnest/internal/hostd/ipam"
@@ -16,12 +17,21 @@ import (
 // tenant is the network that several guests share: its policy, its attachments, and the
 // owner of each address.
 type tenant struct {
-	policy.Tenant
-	file *coolingFile
+	policy.Tenant                               // as the daemon made it; what a reload can change is in now
+	changed       atomic.Pointer[policy.Tenant] // nil: nothing has
+	file          *coolingFile
 
 	mu    sync.Mutex
 	pool  *ipam.Pool
 	owned map[string]bool // attachments, as guest.owner names them
+}
+
+// now returns the tenant's present policy.
+func (t *tenant) now() policy.Tenant {
+	if p := t.changed.Load(); p != nil {
+		return *p
+	}
+	return t.Tenant
 }
 
 func newTenant(p policy.Tenant, stateDir string, log *slog.Logger) (*tenant, error) {
@@ -88,7 +98,7 @@ func (t *tenant) admit(owner string, guestNICs int) error {
 	if t.owned[owner] {
 		return nil
 	}
-	if err := t.AdmitNIC(guestNICs, len(t.owned)); err != nil {
+	if err := t.now().AdmitNIC(guestNICs, len(t.owned)); err != nil {
 		return err
 	}
 	t.owned[owner] = true

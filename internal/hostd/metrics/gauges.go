@@ -37,6 +37,7 @@ var (
 	target    = gauge("pool_target", "Warm NICs wanted for a guest.", "guest")
 	up        = gauge("guest_up", "1 when the guest's VMM answers.", "guest")
 	addresses = gauge("addresses", "Addresses of a tenant, by state.", "tenant,state")
+	stale     = gauge("configuration_stale", "1 when the configuration file is not in use because of a mistake, or some of its keys before a restart.", "cause")
 	unguarded = gauge("unguarded_ports", "TAPs on bridges of a tenant that may send anything, unless the configuration says so.", "tenant")
 	drops     = counter("dropped_frames_total", "Frames of guests that the packet filter dropped, by reason.", "reason")
 	valid     = gauge("guest_certificates", "Certificates of a guest, by state: unused, used, superseded, revoked or expired.", "guest,state")
@@ -62,6 +63,9 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 		c <- prometheus.MustNewConstMetric(d, f.kind, float64(v), labels...)
 	}
 	s := g.source.Status(ctx)
+	is := map[bool]uint64{true: 1}
+	send(stale, is[s.Configuration.Error != ""], "mistake")
+	send(stale, is[len(s.Configuration.Restart) > 0], "restart")
 	for _, guest := range s.Guests {
 		if !guest.CertificateExpires.IsZero() {
 			c <- prometheus.MustNewConstMetric(expiry, prometheus.GaugeValue, time.Until(guest.CertificateExpires).Seconds(), guest.Name)

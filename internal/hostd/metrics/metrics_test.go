@@ -26,7 +26,8 @@ func (fakeSource) Status(context.Context) status.Status {
 			{Name: "node1", Tenant: "shop", Slots: 4, SlotsFree: 2, SlotsQuarantined: 1, SlotsForeign: 3, Pool: 1, PoolTarget: 2, Attachments: 3},
 			{Name: "node2", Tenant: "shop", Error: "no answer"},
 		},
-		Tenants: []status.Tenant{{Name: "shop", AddressesInUse: 5, AddressesCooling: 6, Segments: 1}},
+		Tenants:       []status.Tenant{{Name: "shop", AddressesInUse: 5, AddressesCooling: 6, Segments: 1}},
+		Configuration: status.Configuration{Error: "a mistake"},
 		Unguarded: []status.Port{
 			{Tenant: "shop", Bridge: "br0", Interface: "tap1"}, {Tenant: "shop", Bridge: "br0", Interface: "tap2", Intended: true},
 		},
@@ -77,6 +78,8 @@ unnest_hostd_addresses{state="cooling",tenant="shop"} 6
 unnest_hostd_dropped_frames_total{reason="mac"} 10
 unnest_hostd_segments{tenant="shop"} 1
 unnest_hostd_unguarded_ports{tenant="shop"} 1
+unnest_hostd_configuration_stale{cause="mistake"} 1
+unnest_hostd_configuration_stale{cause="restart"} 0
 unnest_hostd_segment_endpoints{member="yes",pod="web",tenant="shop"} 1
 unnest_hostd_segment_endpoints{member="no",pod="web",tenant="shop"} 1
 unnest_hostd_segment_frames_total{pod="web",tenant="shop"} 7

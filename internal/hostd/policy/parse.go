@@ -68,12 +68,13 @@ func Parse(name string, content []byte) (Policy, error) {
 func (f *file) decode(root ast.Node) {
 	p := &f.policy
 	f.Mapping("", root, map[string]yamldoc.Key{
-		"listen":  yamldoc.Scalar(f.Document, &p.Listen, parseListen),
-		"http":    yamldoc.Scalar(f.Document, &p.HTTP, parseHTTP),
-		"tenants": f.NotEmpty(f.List(f.tenant)),
-		"guests":  f.List(f.guest),
-		"pool":    yamldoc.Scalar(f.Document, &p.Pool, yamldoc.Count(0, maxPorts)),
-		"trunk":   yamldoc.Scalar(f.Document, &p.Trunk, yamldoc.Bool),
+		"listen":   yamldoc.Scalar(f.Document, &p.Listen, parseListen),
+		"http":     yamldoc.Scalar(f.Document, &p.HTTP, parseHTTP),
+		"tenants":  f.NotEmpty(f.List(f.tenant)),
+		"guests":   f.List(f.guest),
+		"pool":     yamldoc.Scalar(f.Document, &p.Pool, yamldoc.Count(0, maxPorts)),
+		"logLevel": yamldoc.Scalar(f.Document, &p.LogLevel, parseLogLevel),
+		"trunk":    yamldoc.Scalar(f.Document, &p.Trunk, yamldoc.Bool),
 	})
 	for i := range p.Guests {
 		if !f.Has(guestPath(i) + ".pool") {

@@ -98,12 +98,13 @@ guests:
   - {name: router, tenant: b, index: 2, qmp: /q, unguarded: true}
 pool: 0
 trunk: false
+logLevel: debug
 `
 
 func TestParseAllKeys(t *testing.T) {
 	p := mustParse(t, full)
 	a := p.Tenants[0]
-	if p.Listen.String() != "[fd00::1]:7443" || p.HTTP.String() != "127.0.0.1:9477" || p.Pool != 0 || p.Trunk ||
+	if p.Listen.String() != "[fd00::1]:7443" || p.HTTP.String() != "127.0.0.1:9477" || p.Pool != 0 || p.Trunk || p.LogLevel != policy.LogDebug ||
 		len(a.Bridges) != 2 || len(a.HostPorts) != 2 || a.HostPorts[1] != "udp/65535" || !a.Metadata || a.MTU != 9000 || !a.NAT || len(a.Ranges) != 2 || a.Cooldown != 0 ||
 		a.Limits != (policy.Limits{TenantNICs: 500, Endpoints: 3, Broadcasts: 70, Volumes: 7, Flows: 9, Bandwidth: policy.Rates{Ingress: 1.5e9, Egress: 64000}}) ||
 		len(a.Segments.Modes) != 1 || a.Segments.Modes[0] != policy.SegmentPlain || a.Segments.Span != policy.SpanHost ||
@@ -133,6 +134,7 @@ func TestParseRefuses(t *testing.T) {
 		{"tenants:\n", "listen: 0.0.0.0:7443\ntenants:\n", `x.yaml:1: listen: want IP-ADDRESS:PORT, as the guests see it`},
 		{"tenants:\n", "http: localhost:1\ntenants:\n", `x.yaml:1: http: want IP-ADDRESS:PORT, such as 127.0.0.1:9477, or off, got "localhost:1"`},
 		{"tenants:\n", "pool: 256\ntenants:\n", `x.yaml:1: pool: want a whole number from 0 to 255, got "256"`},
+		{"tenants:\n", "logLevel: warn\ntenants:\n", `x.yaml:1: logLevel: want info or debug, got "warn"`},
 		{"tenants:\n", "poll: 2\ntenants:\n", `x.yaml:1: poll: unknown key: did you mean pool?`},
 		{"name: default", "nam: default", `x.yaml:2: tenants[0].nam: unknown key: did you mean name?`},
 		{"  - name: default\n    bridge", "  - bridge", `x.yaml:2: tenants[0]: key name is missing`},

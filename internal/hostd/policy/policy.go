@@ -29,8 +29,10 @@ type Policy struct {
 	HTTP    netip.AddrPort `yaml:"http"`
 	Tenants []Tenant       `yaml:"tenants"` // at least one
 	Guests  []Guest        `yaml:"guests,omitempty"`
-	Pool    int            `yaml:"pool"`  // warm NICs per guest, unless the guest has its own number
-	Trunk   bool           `yaml:"trunk"` // guests may ask for VLANs on a trunk
+	// LogLevel is LogInfo, LogDebug or empty, which means LogInfo.
+	LogLevel string `yaml:"logLevel,omitempty"`
+	Pool     int    `yaml:"pool"`  // warm NICs per guest, unless the guest has its own number
+	Trunk    bool   `yaml:"trunk"` // guests may ask for VLANs on a trunk
 }
 
 // Tenant is the owner of guests, with a network of its own.
@@ -98,6 +100,12 @@ func (p HostPort) Port() (protocol string, number uint16, ok bool) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	return protocol, uint16(n), err == nil && n > 0 && text[0] != '+' && (protocol == "tcp" || protocol == "udp")
 }
+
+// The levels of the log. LogDebug has each step of each attach and detach.
+const (
+	LogInfo  = "info"
+	LogDebug = "debug"
+)
 
 // MaxEndpoints is the highest number of endpoints of a Hostlo segment.
 const MaxEndpoints = 16

@@ -31,6 +31,7 @@ var (
 		regexp.MustCompile(`^[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}$`).MatchString)
 	parseInterface   = word("the name of a network interface, 1 to 15 bytes without '/', ':' and white space", isInterface)
 	parsePath        = word("an absolute path", isPath)
+	parseLogLevel    = word(LogInfo+" or "+LogDebug, func(l string) bool { return l == LogInfo || l == LogDebug })
 	parseSegmentMode = word(SegmentUnicast+" or "+SegmentPlain, func(m string) bool { return m == SegmentUnicast || m == SegmentPlain })
 
 	parseAddr = yamldoc.Parser("an IP address, such as 10.201.0.8", netip.ParseAddr,

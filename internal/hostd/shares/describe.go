@@ -26,14 +26,14 @@ func (g *Guest) Describe(id share.ID, port int) Shared {
 	if id.Kind == share.Volume {
 		s.Tag = tag(port)
 	} else {
-		s.Memory, _ = g.registry.memory(g.tenant.Name, id)
+		s.Memory, _ = g.registry.memory(g.tenant().Name, id)
 	}
 	return s
 }
 
 // Status lists the guest's shares, given the state of its ports.
 func (g *Guest) Status(ports hotplug.State) (all []status.Share) {
-	for _, id := range g.registry.of(g.tenant.Name, g.name) {
+	for _, id := range g.registry.of(g.tenant().Name, g.name) {
 		s := status.Share{Kind: string(id.Kind), Pod: id.Pod, Name: id.Name}
 		if a, ok := ports.Lookup(Key(id)); ok {
 			s.Port, s.Bytes = a.Slot, g.Describe(id, a.Slot).Memory

@@ -17,8 +17,8 @@ import (
 // share's. A Guest is used by one goroutine.
 type Guest struct {
 	name     string
-	tenant   policy.Tenant
-	export   string // directory, "" without one
+	tenant   func() policy.Tenant // its present policy
+	export   string               // directory, "" without one
 	registry *Registry
 	log      *slog.Logger
 
@@ -30,10 +30,11 @@ type Guest struct {
 	undeleted map[string]bool // IDs of devices whose backend was still in use
 }
 
-// Guest returns the shares of a guest of a tenant. v is nil if the VMM cannot plug any.
-func (r *Registry) Guest(name string, t policy.Tenant, export string, v vmm.Sharer, log *slog.Logger) *Guest {
+// Guest returns the shares of a guest of a tenant, whose present policy tenant returns. v
+// is nil if the VMM cannot plug any.
+func (r *Registry) Guest(name string, tenant func() policy.Tenant, export string, v vmm.Sharer, log *slog.Logger) *Guest {
 	g := &Guest{
-		name: name, tenant: t, export: export, registry: r, log: log, vmm: v, undeleted: map[string]bool{},
+		name: name, tenant: tenant, export: export, registry: r, log: log, vmm: v, undeleted: map[string]bool{},
 		keys: map[attachment.Key]share.Digest{}, servers: map[attachment.Key]*share.Server{},
 	}
 	if v != nil {
@@ -88,7 +89,7 @@ func (g *Guest) Observe(ctx context.Context, keep func(attachment.Key) bool) (se
 	if err != nil {
 		return seen, err
 	}
-	for _, id := range g.registry.of(g.tenant.Name, g.name) {
+	for _, id := range g.registry.of(g.tenant().Name, g.name) {
 		if keep(Key(id)) {
 			has[id] = true
 		}
@@ -100,7 +101,7 @@ func (g *Guest) Observe(ctx context.Context, keep func(attachment.Key) bool) (se
 		}
 		seen.Devices = append(seen.Devices, d)
 	}
-	return seen, g.registry.set(g.tenant.Name, g.name, has)
+	return seen, g.registry.set(g.tenant().Name, g.name, has)
 }
 
 func (g *Guest) deleteOrphanedBackends(ctx context.Context) error {
@@ -132,7 +133,7 @@ func (g *Guest) Reserve(id share.ID, key share.Digest, size uint64) (plug bool, 
 	if len(g.ports) == 0 {
 		return false, ErrNoPorts
 	}
-	return true, g.registry.reserveMemory(g.tenant, g.name, id, key, size)
+	return true, g.registry.reserveMemory(g.tenant(), g.name, id, key, size)
 }
 
 // Release ends the claim to a share that has no port. A volume leaves the export.
@@ -143,7 +144,7 @@ func (g *Guest) Release(id share.ID) error {
 		err = share.Export{Dir: g.export}.Unbind(id)
 		g.log.Info("detach", "shared", id, "export", g.export)
 	}
-	return errors.Join(err, g.registry.release(g.tenant.Name, g.name, id))
+	return errors.Join(err, g.registry.release(g.tenant().Name, g.name, id))
 }
 
 // Perform performs an action of the state of the guest's ports. It returns the event
@@ -167,7 +168,7 @@ func (g *Guest) Perform(ctx context.Context, action hotplug.Action) (hotplug.Eve
 		return nil, g.RetryDelete(ctx, a.Key.String())
 	case hotplug.Released:
 		delete(g.keys, a.Key)
-		return nil, g.registry.release(g.tenant.Name, g.name, idOf(a.Key))
+		return nil, g.registry.release(g.tenant().Name, g.name, idOf(a.Key))
 	case hotplug.Lost:
 		g.log.Warn("share is lost: the guest has given it up unasked", "shared", a.Attachment.Key)
 	}
@@ -192,7 +193,7 @@ func (g *Guest) RetryDelete(ctx context.Context, device string) error {
 func (g *Guest) plug(ctx context.Context, port int, key attachment.Key) error {
 	id := idOf(key)
 	if id.Kind == share.Memory {
-		size, file := g.registry.memory(g.tenant.Name, id)
+		size, file := g.registry.memory(g.tenant().Name, id)
 		if file == nil {
 			return &vmm.RefusedError{Err: ErrLost}
 		}

@@ -116,7 +116,7 @@ func (v *busyVMM) DeleteBackend(context.Context, string) error {
 func TestRetryDelete(t *testing.T) {
 	v := &busyVMM{}
 	r := newRegistry(t)
-	g := r.Guest("g1", policy.Tenant{Name: "a"}, "", v, r.log)
+	g := r.Guest("g1", func() policy.Tenant { return policy.Tenant{Name: "a"} }, "", v, r.log)
 	key := attachment.Key{Kind: attachment.Memory, Owner: "web", Name: "ring"}
 	if _, err := g.Perform(t.Context(), hotplug.DeleteBackend{Key: key}); err == nil {
 		t.Error("a busy backend is no error")

@@ -19,12 +19,12 @@ import (
 func (g *Guest) reserveVolume(id share.ID, key share.Digest) (plug bool, err error) {
 	plug, err = g.plugs()
 	if err == nil {
-		err = checkVolume(g.tenant, id, key)
+		err = checkVolume(g.tenant(), id, key)
 	}
 	if err != nil {
 		return false, err
 	}
-	added, err := g.registry.reserveVolume(g.tenant, g.name, id)
+	added, err := g.registry.reserveVolume(g.tenant(), g.name, id)
 	if err != nil {
 		return false, err
 	}
@@ -34,7 +34,7 @@ func (g *Guest) reserveVolume(id share.ID, key share.Digest) (plug bool, err err
 	}
 	if err := g.bind(id, key); err != nil {
 		if added {
-			err = errors.Join(err, g.registry.release(g.tenant.Name, g.name, id))
+			err = errors.Join(err, g.registry.release(g.tenant().Name, g.name, id))
 		}
 		return false, err
 	}
@@ -76,13 +76,13 @@ func (g *Guest) bind(id share.ID, key share.Digest) error {
 	if err != nil {
 		return err
 	}
-	volume, err := g.registry.openVolume(g.tenant, id, key)
+	volume, err := g.registry.openVolume(g.tenant(), id, key)
 	if err != nil {
 		return err
 	}
 	defer volume.Close()
 	if _, err := export.Bind(id, volume.File); err != nil {
-		return errors.Join(err, g.registry.discard(g.tenant.Name, g.name, id, volume))
+		return errors.Join(err, g.registry.discard(g.tenant().Name, g.name, id, volume))
 	}
 	g.log.Info("attach", "shared", id, "export", g.export)
 	return nil
@@ -90,18 +90,18 @@ func (g *Guest) bind(id share.ID, key share.Digest) error {
 
 // plugVolume plugs a volume that Reserve has claimed.
 func (g *Guest) plugVolume(ctx context.Context, port int, key attachment.Key) error {
-	if err := g.registry.recheckVolumes(g.tenant); err != nil {
+	if err := g.registry.recheckVolumes(g.tenant()); err != nil {
 		return &vmm.RefusedError{Err: err} // the VMM has not been asked
 	}
 	id := idOf(key)
-	volume, err := g.registry.openVolume(g.tenant, id, g.keys[key])
+	volume, err := g.registry.openVolume(g.tenant(), id, g.keys[key])
 	if err != nil {
 		return &vmm.RefusedError{Err: err}
 	}
 	defer volume.Close()
 	err = g.serve(ctx, port, key, volume)
 	if errors.As(err, new(*vmm.RefusedError)) { // else the guest may have it
-		err = errors.Join(err, g.registry.discard(g.tenant.Name, g.name, id, volume))
+		err = errors.Join(err, g.registry.discard(g.tenant().Name, g.name, id, volume))
 	}
 	return err
 }
@@ -138,7 +138,7 @@ func (g *Guest) startServer(cmd *exec.Cmd) error {
 		return cmd.Start()
 	}
 	// Guests of other daemons can have the same name, but not the same directory.
-	name := fmt.Sprintf("%s-%08x", g.name, crc32.ChecksumIEEE([]byte(g.tenant.Volumes)))
+	name := fmt.Sprintf("%s-%08x", g.name, crc32.ChecksumIEEE([]byte(g.tenant().Volumes)))
 	return groups.Start(cmd, name, share.Limits{Memory: g.memory + serverMemory, Tasks: serverTasks * len(g.ports)})
 }
 

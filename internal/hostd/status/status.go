@@ -25,9 +25,11 @@ type Status struct {
 	Protocol int       `json:"protocol"`
 	Since    time.Time `json:"since"`
 	Listen   string    `json:"listen"`
-	Guests   []Guest   `json:"guests"`
-	Tenants  []Tenant  `json:"tenants"`
-	Segments []Segment `json:"segments"` // ordered by tenant and pod
+	// Configuration is that of the configuration file.
+	Configuration Configuration `json:"configuration"`
+	Guests        []Guest       `json:"guests"`
+	Tenants       []Tenant      `json:"tenants"`
+	Segments      []Segment     `json:"segments"` // ordered by tenant and pod
 	// Unguarded are the TAPs on bridges of tenants that no rule limits.
 	Unguarded []Port `json:"unguarded,omitempty"`
 }
@@ -41,6 +43,13 @@ type Port struct {
 	Guest     string `json:"guest,omitempty"` // whose NIC it is; empty: not known
 	Cause     string `json:"cause"`           // with the fix
 	Intended  bool   `json:"intended,omitempty"`
+}
+
+// Configuration says which configuration the daemon has.
+type Configuration struct {
+	Loaded  time.Time `json:"loaded"`
+	Error   string    `json:"error,omitempty"`   // why the file of now is not in use
+	Restart []string  `json:"restart,omitempty"` // keys of the file that take effect at the next start
 }
 
 // Guest is one guest. If its VMM does not answer, only Name, Tenant, Error and CertificateExpires

@@ -1,0 +1,148 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"unnest/internal/hostd/metrics"
+	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/status"
+)
+
+// Change is what the configuration file says by now, or why it cannot be used.
+type Change struct {
+	Policy policy.Policy
+	Err    error
+}
+
+// followChanges changes the daemon as the configuration does, until ctx ends. A nil
+// channel never changes it.
+func (d *daemon) followChanges(ctx context.Context) {
+	var wg sync.WaitGroup // watchers of packet filters
+	defer wg.Wait()
+	for {
+		select {
+		case c := <-d.config.Changes:
+			d.host.try("reload", func() { d.reload(ctx, &wg, c) })
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// reload changes the daemon to another configuration, or changes nothing. It logs one
+// line.
+func (d *daemon) reload(ctx context.Context, wg *sync.WaitGroup, c Change) {
+	var next policy.Policy
+	var restart []string
+	err := c.Err
+	if err == nil {
+		if next, restart, err = d.policy().Reload(c.Policy); err != nil {
+			err = fmt.Errorf("%s need a restart, and the rest of the file conflicts with their present values: %w", strings.Join(restart, ", "), err)
+		}
+	}
+	if err == nil {
+		err = d.change(ctx, wg, next)
+	}
+	if err != nil {
+		text := strings.ReplaceAll(err.Error(), "\n", "; ")
+		d.setReloaded(status.Configuration{Loaded: d.configuration().Loaded, Error: text, Restart: d.configuration().Restart})
+		d.config.Logger.Error("the configuration is not reloaded: the earlier one stays", "error", text)
+		return
+	}
+	d.setReloaded(status.Configuration{Loaded: time.Now(), Restart: restart})
+	if len(restart) > 0 {
+		d.config.Logger.Warn("reload the configuration: some keys take effect when the daemon starts again", "restart", strings.Join(restart, ", "))
+		return
+	}
+	d.config.Logger.Info("reload the configuration", "tenants", len(next.Tenants), "guests", len(next.Guests))
+}
+
+// change changes the daemon to a policy that policy.Policy.Reload has made. The scan then
+// takes over guests that are new or have changed, and removes those that are gone.
+func (d *daemon) change(ctx context.Context, wg *sync.WaitGroup, next policy.Policy) error {
+	made := map[string]*tenant{}
+	for _, p := range next.Tenants {
+		t := d.tenant(p.Name)
+		if t == nil {
+			var err error
+			if t, err = newTenant(p, d.config.StateDir, d.config.Logger); err != nil {
+				return err
+			}
+		}
+		made[p.Name] = t
+	}
+	if err := d.changeNetworks(ctx, wg, next); err != nil {
+		return err
+	}
+	for _, p := range next.Tenants {
+		made[p.Name].changed.Store(&p)
+	}
+	d.setTenants(made)
+	d.current.Store(&next)
+	d.rates.reset() // the limits may have changed
+	d.warnOfBridges()
+	return nil
+}
+
+func (d *daemon) changeNetworks(ctx context.Context, wg *sync.WaitGroup, next policy.Policy) error {
+	all := networks(next)
+	if all == nil || reflect.DeepEqual(all, networks(d.policy())) {
+		return nil
+	}
+	if f := d.host.networks.Load(); f != nil {
+		return f.Ensure(all)
+	}
+	f, err := d.openNetworks(all)
+	if err != nil {
+		return err
+	}
+	wg.Go(func() { d.watchFilter(ctx, metrics.Tenants, f.Watch) })
+	return nil
+}
+
+// policy returns the present configuration.
+func (d *daemon) policy() policy.Policy {
+	if p := d.current.Load(); p != nil {
+		return *p
+	}
+	return d.config.Policy
+}
+
+func (d *daemon) configuration() status.Configuration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.reloaded
+}
+
+func (d *daemon) setReloaded(c status.Configuration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.reloaded = c
+}
+
+// tenant returns the tenant with a name, nil if there is none.
+func (d *daemon) tenant(name string) *tenant {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.tenants[name]
+}
+
+func (d *daemon) allTenants() (all []*tenant) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range d.tenants {
+		all = append(all, t)
+	}
+	return all
+}
+
+func (d *daemon) setTenants(all map[string]*tenant) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tenants = all
+}
