@@ -3,6 +3,7 @@ package brfusion_test
 import (
 	"encoding/json"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"unnest/internal/cni/cnitest"
 	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/identity"
 )
 
 // DEL without the daemon cleans the guest and records the release. The next command
@@ -327,4 +329,37 @@ func TestChain(t *testing.T) {
 	}
 	l.Run("DEL", config)
 	l.wantNothing()
+}
+
+// ADD and STATUS renew a certificate of which little is left. One that cannot be renewed
+// does not fail the pod.
+func TestCertificateIsRenewed(t *testing.T) {
+	l := newLab(t)
+	config := l.config()
+	was := l.ExpireAt(t, time.Now().Add(20*time.Hour)) // of 24
+	l.Add(config)
+	if l.Serial() != was {
+		t.Error("ADD renews a certificate that is valid for long")
+	}
+	l.Succeeds("DEL", config)
+	was = l.ExpireAt(t, time.Now().Add(time.Hour))
+	l.Add(config)
+	if l.Serial() == was {
+		t.Error("ADD does not renew the certificate")
+	}
+	l.Succeeds("DEL", config)
+	l.Must(os.Remove(filepath.Join(l.Dir, "run", "renewal")))
+	was = l.ExpireAt(t, time.Now().Add(time.Hour))
+	l.Succeeds("STATUS", l.config(with("cniVersion", "1.1.0"), with("ipam", map[string]any{"type": "hostd"})))
+	if l.Serial() == was {
+		t.Error("STATUS does not renew the certificate")
+	}
+	l.Must(os.Remove(filepath.Join(l.Dir, "run", "renewal")))
+	was = l.ExpireAt(t, time.Now().Add(time.Hour))
+	l.Must(os.MkdirAll(filepath.Join(l.Dir, "unnest", identity.KeyFile+".new", "x"), 0o700))
+	l.Add(config)
+	if l.Serial() != was {
+		t.Error("the certificate was renewed although its key could not be written")
+	}
+	l.Succeeds("DEL", config)
 }

@@ -49,6 +49,10 @@ func (d *fakeDaemon) all() map[string]*hostdpb.NIC {
 	return d.nics
 }
 
+func (d *fakeDaemon) Renew(ctx context.Context, r *hostdpb.RenewRequest) (*hostdpb.RenewResponse, error) {
+	return d.lab.Renew(ctx, r)
+}
+
 func (d *fakeDaemon) Status(context.Context, *hostdpb.StatusRequest) (*hostdpb.StatusResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

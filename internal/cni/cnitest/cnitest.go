@@ -5,6 +5,7 @@
 package cnitest
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -12,14 +13,17 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/identity"
+	"unnest/internal/hostapi/identity/identitytest"
 )
 
 // PluginDir is the directory of Debian's package containernetworking-plugins.
@@ -94,6 +98,38 @@ func (l *Lab) issueCredentials() {
 	}
 	l.config, err = a.ServerConfig(net.IPv4(127, 0, 0, 1))
 	l.Must(err)
+}
+
+// ExpireAt gives the guest a certificate that expires at a time, and returns its serial.
+func (l *Lab) ExpireAt(t *testing.T, notAfter time.Time) string {
+	t.Helper()
+	c := identitytest.Issue(t, l.Dir, "node1", notAfter)
+	for name, content := range map[string][]byte{identity.CertificateFile: c.CertificatePEM, identity.KeyFile: c.KeyPEM} {
+		l.Must(os.WriteFile(filepath.Join(l.credentials(), name), content, 0o600))
+	}
+	return c.Serial
+}
+
+// Renew renews the certificate of the guest, as the host daemon does.
+func (l *Lab) Renew(ctx context.Context, r *hostdpb.RenewRequest) (*hostdpb.RenewResponse, error) {
+	p, _ := peer.FromContext(ctx)
+	a, err := identity.OpenAuthority(l.Dir)
+	if err != nil {
+		return nil, err
+	}
+	c, err := a.Renew("node1", p.AuthInfo.(credentials.TLSInfo).State.PeerCertificates[0], r.GetCertificateRequest())
+	if err != nil {
+		return nil, err
+	}
+	return &hostdpb.RenewResponse{Certificate: c.Raw}, nil
+}
+
+// Serial is that of the guest's certificate.
+func (l *Lab) Serial() string {
+	l.t.Helper()
+	c, err := identity.ClientConfig(l.credentials())
+	l.Must(err)
+	return identity.Serial(c.Certificates[0].Leaf)
 }
 
 // Serve serves a fake host daemon at Server in the guest, until it is stopped or the

@@ -30,7 +30,7 @@ var errConnections = errors.New("too many connections")
 // descriptors. Before the handshake a connection counts for its address, which every
 // container in a guest has. If there are too many, the oldest is closed, not the new one:
 // a container without a key cannot keep its guest out. After the handshake a connection
-// counts for the certificate.
+// counts for the guest, whichever of its certificates it has.
 type limitedListener struct {
 	net.Listener
 	refuse func(net.Addr)
@@ -38,7 +38,7 @@ type limitedListener struct {
 	mu      sync.Mutex
 	pending map[string][]*limitedConn // in their handshake, by address, the oldest first
 	total   int                       // of pending
-	count   map[string]int            // by fingerprint of the certificate
+	count   map[string]int            // by owner
 	open    map[*limitedConn]peerIdentity
 }
 
@@ -46,6 +46,16 @@ type limitedListener struct {
 type peerIdentity struct {
 	guest       string // empty: none
 	certificate *x509.Certificate
+	refused     bool // the daemon does not accept it
+}
+
+// owner is for whom a connection counts: with a certificate that is refused not for the
+// guest, whose connections its holder could use up.
+func (p peerIdentity) owner() string {
+	if p.guest == "" || p.refused {
+		return identity.Fingerprint(p.certificate)
+	}
+	return p.guest
 }
 
 func newLimitedListener(l net.Listener, refuse func(net.Addr)) *limitedListener {
@@ -99,28 +109,28 @@ func (l *limitedListener) excess(host string) *limitedConn {
 // limitedConn is a connection that counts. The listener's mutex guards its fields.
 type limitedConn struct {
 	net.Conn
-	listener    *limitedListener
-	host        string
-	closed      bool
-	certificate string // fingerprint; empty: in its handshake
-	expiry      *time.Timer
+	listener *limitedListener
+	host     string
+	closed   bool
+	owner    string // for whom it counts; empty: in its handshake
+	expiry   *time.Timer
 }
 
-// admit ends the handshake of a connection: it counts for its certificate from now on,
+// admit ends the handshake of a connection: it counts for its owner from now on,
 // and ends when the certificate expires.
 func (c *limitedConn) admit(p peerIdentity, limit int) error {
-	l, certificate := c.listener, identity.Fingerprint(p.certificate)
+	l, owner := c.listener, p.owner()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case c.closed:
 		return net.ErrClosed
-	case l.count[certificate] >= limit:
+	case l.count[owner] >= limit:
 		return fmt.Errorf("%w: want at most %d", errConnections, limit)
 	}
 	c.leave()
-	l.count[certificate]++
-	c.certificate, l.open[c] = certificate, p
+	l.count[owner]++
+	c.owner, l.open[c] = owner, p
 	c.expiry = time.AfterFunc(time.Until(p.certificate.NotAfter), func() { _ = c.Close() })
 	return nil
 }
@@ -128,10 +138,10 @@ func (c *limitedConn) admit(p peerIdentity, limit int) error {
 // leave takes the connection out of the count that it is in.
 func (c *limitedConn) leave() {
 	l := c.listener
-	if c.certificate != "" {
+	if c.owner != "" {
 		delete(l.open, c)
-		if l.count[c.certificate]--; l.count[c.certificate] == 0 {
-			delete(l.count, c.certificate)
+		if l.count[c.owner]--; l.count[c.owner] == 0 {
+			delete(l.count, c.owner)
 		}
 		return
 	}
@@ -203,8 +213,8 @@ func (d *daemon) admitConnection(raw net.Conn, s tls.ConnectionState) error {
 	if !ok {
 		return nil
 	}
-	p := peerIdentity{guest, s.PeerCertificates[0]}
-	if d.refuses(p) && !d.countRefusal(guest) {
+	p := peerIdentity{guest: guest, certificate: s.PeerCertificates[0]}
+	if p.refused = d.refuses(p); p.refused && !d.countRefusal(guest) {
 		return errRefusals
 	}
 	err := c.admit(p, limit)

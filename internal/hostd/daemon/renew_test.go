@@ -214,6 +214,35 @@ func TestSupersededCertificatesAreLimited(t *testing.T) {
 	}
 }
 
+// A guest with several certificates has no more connections than with one. Who has a
+// superseded one takes none of them.
+func TestConnectionsOfRenewedGuest(t *testing.T) {
+	r := newRenewing(t)
+	const limit = 3
+	for _, tenant := range r.daemon.tenants {
+		tenant.Limits.Connections = limit
+	}
+	old := r.dial(r.first)
+	config := r.mustRenew(old)
+	r.want("first with the new one", r.dial(config), "VMM")
+	r.want("second with the new one", r.dial(config), "VMM")
+	beyond := r.dial(config)
+	if _, err := beyond.Status(t.Context(), &hostdpb.StatusRequest{}); strings.Contains(err.Error(), "VMM") {
+		t.Errorf("%d connections are served, want %d", limit+1, limit)
+	}
+	r.later()
+	for range 2 {
+		_, err := r.dial(r.first).Status(t.Context(), &hostdpb.StatusRequest{})
+		if strings.Contains(err.Error(), "VMM") {
+			t.Errorf("the superseded certificate is served: %v", err)
+		}
+	}
+	r.eventually(func() (bool, error) { // once the old connection has ended
+		_, err := beyond.Status(t.Context(), &hostdpb.StatusRequest{})
+		return strings.Contains(err.Error(), "VMM"), err
+	})
+}
+
 // A damaged file of certificates admits nobody.
 func TestDamagedCertificates(t *testing.T) {
 	r := newRenewing(t)
