@@ -128,9 +128,9 @@ func (t *Table) replace(iface string, p *Port) error {
 	err := t.transact(func(c *nftables.Conn) error {
 		err := errors.Join(t.owner.Mark(c), change(c.SetDeleteElements, stale))
 		if p != nil {
-			addTargets(c, *p)
+			addChains(c, *p)
 		} else {
-			deleteTargets(c, iface)
+			deleteChains(c, iface)
 		}
 		return errors.Join(err, change(c.SetAddElements, wanted))
 	})
@@ -159,7 +159,7 @@ func (t *Table) rebuild(ports map[string]Port) error {
 	err = t.transact(func(c *nftables.Conn) error {
 		err := errors.Join(t.owner.Replace(c), fillTables(c, counts))
 		for _, p := range ports {
-			addTargets(c, p)
+			addChains(c, p)
 		}
 		return errors.Join(err, change(c.SetAddElements, wanted))
 	})
@@ -275,6 +275,26 @@ func (t *Table) Drops() (map[string]uint64, error) {
 	drops := map[string]uint64{}
 	for k, counter := range counts {
 		drops[k.name] += counter.Packets
+	}
+	return drops, nil
+}
+
+// DropsOf returns how many frames of each port were dropped on its bridge. The kernel
+// forgets the number after an hour without another.
+func (t *Table) DropsOf() (map[string]uint64, error) {
+	c, err := t.connect()
+	if err != nil {
+		return nil, err
+	}
+	elements, err := c.GetSetElements(dropped)
+	if err != nil {
+		return nil, fmt.Errorf("list set %s of packet filter: %w", dropped.Name, err)
+	}
+	drops := map[string]uint64{}
+	for _, e := range elements {
+		if e.Counter != nil {
+			drops[element{dropped, string(e.Key)}.iface()] = e.Counter.Packets
+		}
 	}
 	return drops, nil
 }

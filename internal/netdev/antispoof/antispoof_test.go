@@ -45,10 +45,10 @@ func open(n *network) *Table {
 // A guest sends each frame from its port p1 to all. It arrives, or is dropped for the
 // given reason. From p3, which is not guarded, it always arrives.
 func TestFrames(t *testing.T) {
-	full := Port{"p1", mac1, addrs("10.0.0.1", "fd00::1"), false}
-	silent := Port{"p1", mac1, nil, false}
-	asking := Port{"p1", mac1, nil, true}
-	leased := Port{"p1", mac1, addrs("10.0.0.1"), true}
+	full := Port{"p1", mac1, addrs("10.0.0.1", "fd00::1"), false, 0}
+	silent := Port{"p1", mac1, nil, false, 0}
+	asking := Port{"p1", mac1, nil, true, 0}
+	leased := Port{"p1", mac1, addrs("10.0.0.1"), true, 0}
 
 	arpFrame := func(payload []byte) []byte { return ether(broadcast, mac1, unix.ETH_P_ARP, payload) }
 	ip4 := func(payload []byte) []byte { return ether(broadcast, mac1, unix.ETH_P_IP, payload) }
@@ -143,7 +143,7 @@ func TestFrames(t *testing.T) {
 	}
 	inNetwork(t, func(n *network) {
 		table := open(n)
-		n.check(table.Set(Port{"p2", mac2, addrs("10.0.0.2", "fd00::2"), false}))
+		n.check(table.Set(Port{"p2", mac2, addrs("10.0.0.2", "fd00::2"), false, 0}))
 		for i, tt := range slices.Concat(tests, tests) {
 			if i == len(tests) { // again, with the rules as nft restores them
 				n.restore(n.save())
@@ -186,7 +186,7 @@ func TestControlFrame(t *testing.T) {
 			n.check(err)
 			return slices.ContainsFunc(entries, func(e netlink.Neigh) bool { return e.HardwareAddr.String() == forged.String() })
 		}
-		n.check(table.Set(Port{"p1", mac1, addrs("10.0.0.1"), false}))
+		n.check(table.Set(Port{"p1", mac1, addrs("10.0.0.1"), false, 0}))
 		before := n.drops(table)
 		n.send("g1", frame)
 		if got := n.dropsFor(table, before); got != "control" {
@@ -230,7 +230,7 @@ func TestHost(t *testing.T) {
 			return err == nil
 		}
 		guard := func(on bool) {
-			for _, p := range []Port{{"p1", mac1, addrs("10.0.0.1"), false}, {"p4", mac1, addrs("10.0.4.1"), false}} {
+			for _, p := range []Port{{"p1", mac1, addrs("10.0.0.1"), false, 0}, {"p4", mac1, addrs("10.0.4.1"), false, 0}} {
 				if on {
 					n.check(table.Set(p))
 				} else {
@@ -296,7 +296,7 @@ func TestManyPorts(t *testing.T) {
 		for part := range slices.Chunk(all, 125) {
 			wait.Go(func() {
 				for _, p := range part {
-					for _, p := range []Port{{p.Interface, mac2, addrs("10.9.9.9"), !p.DHCP}, p} {
+					for _, p := range []Port{{p.Interface, mac2, addrs("10.9.9.9"), !p.DHCP, 0}, p} {
 						if err := table.Set(p); err != nil {
 							t.Error(err)
 						}
@@ -311,7 +311,7 @@ func TestManyPorts(t *testing.T) {
 		wantPorts(n, table, all[:3])
 		n.check(table.Reset(all))
 		wantPorts(n, table, all)
-		own := Port{"p1", mac1, addrs("10.0.0.1"), false}
+		own := Port{"p1", mac1, addrs("10.0.0.1"), false, 0}
 		start := time.Now()
 		n.check(table.Set(own))
 		t.Logf("Set with 1000 other ports: %v", time.Since(start))
@@ -331,7 +331,7 @@ func TestManyPorts(t *testing.T) {
 func TestAtomic(t *testing.T) {
 	inNetwork(t, func(n *network) {
 		table := open(n)
-		own := Port{"p1", mac1, addrs("10.0.0.1", "fd00::1"), false}
+		own := Port{"p1", mac1, addrs("10.0.0.1", "fd00::1"), false, -1}
 		n.check(table.Set(own))
 		const enough = 20
 		var changes atomic.Int32
@@ -405,21 +405,21 @@ func TestFlushed(t *testing.T) {
 func TestGivenLinkLocal(t *testing.T) {
 	inNetwork(t, func(n *network) {
 		table := open(n)
-		n.check(table.Set(Port{"p1", mac1, addrs(linkLocal1, "::ffff:10.0.0.1"), false}))
-		wantPorts(n, table, []Port{{"p1", mac1, addrs("10.0.0.1"), false}})
+		n.check(table.Set(Port{"p1", mac1, addrs(linkLocal1, "::ffff:10.0.0.1"), false, 0}))
+		wantPorts(n, table, []Port{{"p1", mac1, addrs("10.0.0.1"), false, 0}})
 	})
 }
 
 func TestBadPort(t *testing.T) {
 	table := &Table{ns: netns.None()}
 	for want, p := range map[string]Port{
-		"name":             {"", mac1, nil, false},
-		"sixteen--letters": {"sixteen--letters", mac1, nil, false},
-		"MAC ":             {"p1", nil, nil, false},
-		"unicast":          {"p1", broadcast, nil, false},
-		"address 0.0.0.0":  {"p1", mac1, addrs("0.0.0.0"), false},
-		"address ff02::1":  {"p1", mac1, addrs("ff02::1"), false},
-		"invalid":          {"p1", mac1, []netip.Addr{{}}, false},
+		"name":             {"", mac1, nil, false, 0},
+		"sixteen--letters": {"sixteen--letters", mac1, nil, false, 0},
+		"MAC ":             {"p1", nil, nil, false, 0},
+		"unicast":          {"p1", broadcast, nil, false, 0},
+		"address 0.0.0.0":  {"p1", mac1, addrs("0.0.0.0"), false, 0},
+		"address ff02::1":  {"p1", mac1, addrs("ff02::1"), false, 0},
+		"invalid":          {"p1", mac1, []netip.Addr{{}}, false, 0},
 	} {
 		for _, err := range []error{table.Set(p), table.Reset([]Port{p})} {
 			if err == nil || !strings.Contains(err.Error(), want) {

@@ -33,7 +33,13 @@ type Port struct {
 	MAC       net.HardwareAddr
 	Addresses []netip.Addr
 	DHCP      bool
+	// Multicasts is how many broadcast and multicast frames it may send per second, and
+	// at once. The bridge copies each to all ports. 0: 1,000; negative: no limit. Ports
+	// does not tell.
+	Multicasts int
 }
+
+const defaultMulticasts = 1000
 
 // normal returns p as Ports would, or an error when p is invalid.
 func normal(p Port) (Port, error) {
@@ -86,7 +92,7 @@ func (p Port) elements() []element {
 		padding := make([]byte, -len(value)&3) // up to whole registers
 		return string(slices.Concat(nft.Name(p.Interface), value, padding))
 	}
-	all := []element{{ports, key()}, {inetPorts, key()}, {arpPorts, key()}, {targets, key()}}
+	all := []element{{ports, key()}, {inetPorts, key()}, {arpPorts, key()}, {targets, key()}, {floods, key()}}
 	if len(p.MAC) > 0 {
 		all = append(all, element{macs, key(p.MAC...)})
 	}
@@ -150,8 +156,11 @@ func change(f func(*nftables.Set, []nftables.SetElement) error, elements []eleme
 	bySet := map[*nftables.Set][]nftables.SetElement{}
 	for _, e := range elements {
 		s := nftables.SetElement{Key: []byte(e.key)}
-		if e.set == targets {
+		switch e.set {
+		case targets:
 			s.VerdictData = &expr.Verdict{Kind: expr.VerdictJump, Chain: targetChain(e.iface()).Name}
+		case floods:
+			s.VerdictData = &expr.Verdict{Kind: expr.VerdictJump, Chain: floodChain(e.iface()).Name}
 		}
 		bySet[e.set] = append(bySet[e.set], s)
 	}

@@ -17,8 +17,8 @@ func FuzzElements(f *testing.F) {
 		}
 		return content
 	}
-	f.Add(all(Port{"p1", mac1, addrs("10.0.0.1", "fd00::1"), true}))
-	f.Add(append(all(Port{"p1", nil, nil, false}), all(Port{"p2", mac2, addrs("fd00::2"), false})...))
+	f.Add(all(Port{"p1", mac1, addrs("10.0.0.1", "fd00::1"), true, 0}))
+	f.Add(append(all(Port{"p1", nil, nil, false, 0}), all(Port{"p2", mac2, addrs("fd00::2"), false, 0})...))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		var found []element
 		for len(content) > 2 {

@@ -1,11 +1,13 @@
 package antispoof
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -39,20 +41,33 @@ var (
 	v6        = nft.NewSet(6, bridgeTable, "v6", nftables.TypeIFName, nftables.TypeIP6Addr)
 	dhcp      = nft.NewSet(7, bridgeTable, "dhcp", nftables.TypeIFName)
 	targets   = nft.NewMap(8, bridgeTable, "targets", nftables.TypeIFName)
-	sets      = []*nftables.Set{ports, inetPorts, arpPorts, macs, v4, v6, dhcp, targets}
+	sets      = []*nftables.Set{ports, inetPorts, arpPorts, macs, v4, v6, dhcp, targets, floods}
 )
 
 const marks = 9 // the ID of the owner's set
+
+// floods has a chain for each port, which drops broadcasts beyond its limit.
+var floods = nft.NewMap(10, bridgeTable, "floods", nftables.TypeIFName)
+
+// dropped counts the frames of each port that were dropped on a bridge. Rules add its
+// elements, so it is not one of sets.
+var dropped = newDropped()
+
+func newDropped() *nftables.Set {
+	s := nft.NewSet(11, bridgeTable, "dropped", nftables.TypeIFName)
+	s.Dynamic, s.Size, s.HasTimeout, s.Timeout = true, 65535, true, time.Hour
+	return s
+}
 
 // fillTables fills new tables. Sets are empty then, and counters begin with the given
 // counts by table and reason.
 func fillTables(c *nftables.Conn, counts map[count]nftables.CounterObj) error {
 	var errs []error
-	for _, s := range sets {
+	for _, s := range append([]*nftables.Set{dropped}, sets...) {
 		errs = append(errs, c.AddSet(s, nil))
 	}
 	chains := chains()
-	counters := map[count]bool{}
+	counters := map[count]bool{{bridgeTable, counterPrefix + "flood"}: true}
 	for _, chain := range chains {
 		c.AddChain(chain.Chain)
 		for _, e := range slices.Concat(chain.rules...) {
@@ -149,6 +164,7 @@ func chains() []chain {
 		),
 		regular("guard",
 			nft.Rule(notOwn(macs, etherSource), drop("mac")),
+			nft.Rule(multicast, nft.Verdict(floods, nft.InInterface)),
 			nft.Rule(isARP, nft.Goto("check-arp")),
 			nft.Rule(isIPv4, nft.Goto("check-ipv4")),
 			nft.Rule(isIPv6, nft.Goto("check-ipv6")),
@@ -165,10 +181,10 @@ func chains() []chain {
 			nft.Rule(own(ports), bridgeAddress, drop("control")),
 		),
 		base(inetTable, *nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw, "prerouting",
-			nft.Rule(own(inetPorts), drop("unbridged")),
+			nft.Rule(own(inetPorts), dropUnbridged),
 		),
 		base(arpTable, arpInput, *nftables.ChainPriorityFilter, "input",
-			nft.Rule(own(arpPorts), drop("unbridged")),
+			nft.Rule(own(arpPorts), dropUnbridged),
 		),
 	}
 }
@@ -227,14 +243,23 @@ var (
 	// of extension headers hides it from the rules. 255 is not a protocol.
 	parsed        = nft.NotPayload(255)
 	bridgeAddress = nft.Masked(etherDestination, []byte{255, 255, 255, 255, 255, 0xf0}, []byte{1, 0x80, 0xc2, 0, 0, 0})
+	multicast     = nft.Masked(etherDestination, []byte{1, 0, 0, 0, 0, 0}, []byte{1, 0, 0, 0, 0, 0})
 	accept        = nft.Accept()
 	// acceptTarget accepts the frame when the port may claim the target.
 	acceptTarget = nft.Verdict(targets, nft.InInterface)
 )
 
-// drop counts the frame under the reason, and drops it.
+// drop counts the frame under the reason and for its port, and drops it.
 func drop(reason string) []expr.Any {
-	return nft.Rule([]expr.Any{&expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: counterPrefix + reason}}, nft.Drop())
+	counter := []expr.Any{&expr.Counter{}}
+	return nft.Rule(countReason(reason), nft.Update(dropped, counter, nft.InInterface), nft.Drop())
+}
+
+// dropUnbridged is drop in the tables of other families.
+var dropUnbridged = nft.Rule(countReason("unbridged"), nft.Drop())
+
+func countReason(reason string) []expr.Any {
+	return []expr.Any{&expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: counterPrefix + reason}}
 }
 
 // targetChain names a port's chain in the map of targets. The interface's name is in
@@ -243,7 +268,21 @@ func targetChain(iface string) *nftables.Chain {
 	return &nftables.Chain{Table: bridgeTable, Name: fmt.Sprintf("target-%x", iface)}
 }
 
-// addTargets adds or replaces the chain of a port's targets.
+// floodChain names a port's chain in the map of floods.
+func floodChain(iface string) *nftables.Chain {
+	return &nftables.Chain{Table: bridgeTable, Name: fmt.Sprintf("flood-%x", iface)}
+}
+
+// addChains adds or replaces the chains of a port.
+func addChains(c *nftables.Conn, p Port) {
+	addTargets(c, p)
+	chain := c.AddChain(floodChain(p.Interface))
+	c.FlushChain(chain)
+	if rate := cmp.Or(p.Multicasts, defaultMulticasts); rate > 0 {
+		c.AddRule(&nftables.Rule{Table: bridgeTable, Chain: chain, Exprs: nft.Rule(nft.Over(uint64(rate), uint32(rate)), drop("flood"))})
+	}
+}
+
 func addTargets(c *nftables.Conn, p Port) {
 	chain := c.AddChain(targetChain(p.Interface))
 	c.FlushChain(chain)
@@ -256,7 +295,9 @@ func addTargets(c *nftables.Conn, p Port) {
 
 var unspecified = string(netip.IPv6Unspecified().AsSlice())
 
-func deleteTargets(c *nftables.Conn, iface string) {
-	c.FlushChain(targetChain(iface))
-	c.DelChain(targetChain(iface))
+func deleteChains(c *nftables.Conn, iface string) {
+	for _, chain := range []*nftables.Chain{targetChain(iface), floodChain(iface)} {
+		c.FlushChain(chain)
+		c.DelChain(chain)
+	}
 }

@@ -56,7 +56,7 @@ func (n *network) blocked(what string) {
 // of our own, and of other tables, restore nothing.
 func TestWatch(t *testing.T) {
 	inNetwork(t, func(n *network) {
-		port := Port{"p1", mac1, addrs("10.0.0.1"), false}
+		port := Port{"p1", mac1, addrs("10.0.0.1"), false, 0}
 		table := open(n)
 		n.check(table.Set(port))
 		saved := n.save()
@@ -99,7 +99,7 @@ func TestWatch(t *testing.T) {
 		}
 		before := restores.Load()
 		for range 10 {
-			n.check(table.Set(Port{"p3", mac2, addrs("10.0.0.3"), false}))
+			n.check(table.Set(Port{"p3", mac2, addrs("10.0.0.3"), false, 0}))
 			n.check(table.Remove("p3"))
 			n.nft(`table inet mine { chain c { type filter hook input priority 0; }; }; delete table inet mine`, "-f", "-")
 		}
