@@ -17,8 +17,10 @@ import (
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
+	"unnest/internal/cli/version"
 	"unnest/internal/hostd/configfile"
 	"unnest/internal/hostd/daemon"
+	"unnest/internal/hostd/metrics"
 	"unnest/internal/hostd/policy"
 )
 
@@ -124,12 +126,14 @@ func run(ctx context.Context, opts Options) error {
 	if opts.JSON {
 		ready = func(a net.Addr) { log.Info("serve", "address", a.String()) }
 	}
+	build := version.Get()
 	return daemon.Serve(ctx, daemon.Config{
 		StateDir: opts.State,
 		Policy:   p,
 		Logger:   log,
 		Changes:  changes,
 		Ready:    ready,
+		Build:    metrics.Build{Version: build.Version, Revision: build.Revision},
 	})
 }
 

@@ -79,7 +79,7 @@ func (n *nics) admit(w wantedNIC) ([]ipam.Address, error) {
 	if err := attachment.Check(w.key, w.record); err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
 	}
-	if err := n.tenant.admit(n.owner(w.key), n.count()); err != nil {
+	if err := n.tenant.admit(n.owner(w.key), w.record, n.count()); err != nil {
 		return nil, err
 	}
 	if !w.allocate && len(w.record.Addresses) == 0 {
@@ -130,7 +130,7 @@ func (n *nics) admitEndpoint(key attachment.Key, s segments.Spec) (attachment.Re
 	if n.vmm.PersistentTAPs() {
 		return attachment.Record{}, errNoQueues
 	}
-	if err := n.tenant.admit(n.owner(key), n.count()); err != nil {
+	if err := n.tenant.admit(n.owner(key), attachment.Record{}, n.count()); err != nil {
 		return attachment.Record{}, err
 	}
 	return n.host.segments.Reserve(n.tenant.now(), s, n.record.Name, key, n.takenFractions())

@@ -81,6 +81,8 @@ type Config struct {
 	Logger   *slog.Logger  // required
 	// Changes are the later contents of the configuration file. Nil: it stays.
 	Changes <-chan Change
+	// Build is the version of the binary and its git revision, for the metrics.
+	Build metrics.Build
 
 	// Ready, unless nil, is called once with the address when guests can connect.
 	Ready func(net.Addr)
@@ -188,6 +190,7 @@ func newDaemon(c Config) (*daemon, error) {
 	}
 	d.host.own = &ownNICs{ports: d.host.ports, found: map[string]ownNIC{}}
 	m.Read(reporter{d})
+	m.Built(c.Build)
 	for _, t := range c.Policy.Tenants {
 		made, err := newTenant(t, c.StateDir, c.Logger)
 		if err != nil {

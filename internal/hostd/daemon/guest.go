@@ -163,7 +163,7 @@ func (g *guest) guardBootNICs() error {
 		if n.TAP == "" {
 			continue
 		}
-		if err := g.host.ports.guard(n.TAP, n.MAC, n.Addresses, n.DHCP); err != nil {
+		if err := g.host.ports.guard(n.TAP, n.MAC, n.Addresses, n.DHCP, g.tenant.multicasts()); err != nil {
 			return err
 		}
 	}

@@ -176,6 +176,7 @@ func (d *daemon) forget(name string) {
 	defer d.mu.Unlock()
 	delete(d.guests, name)
 	d.logs.forget(name)
+	d.host.ports.dropped.forget(name)
 	for _, b := range []*budgets{&d.rates, &d.renewals, &d.refusals} {
 		b.forget(name)
 	}

@@ -190,10 +190,10 @@ func (n *nics) connect(a hotplug.Connect) error {
 // connectNIC connects a NIC as a record says. It claims the addresses again: if the
 // request has failed since it claimed them, they were released.
 func (n *nics) connectNIC(a hotplug.Attachment, r attachment.Record) error {
-	if err := n.tenant.hold(n.owner(a.Key), r.Addresses); err != nil {
+	if err := n.tenant.hold(n.owner(a.Key), r); err != nil {
 		return err
 	}
-	return n.host.ports.connect(a.TAP, a.MAC, r, attachment.Alias(a.Key, r))
+	return n.host.ports.connect(a.TAP, a.MAC, r, attachment.Alias(a.Key, r), n.tenant.multicasts())
 }
 
 // disconnect takes a NIC away from its pod, but not from the guest.
@@ -244,7 +244,7 @@ func (n *nics) adopt(a hotplug.Attachment) error {
 	case attachment.Trunk:
 		return n.trunk.adopt(a.TAP, a.MAC)
 	case attachment.Endpoint:
-		return errors.Join(n.tenant.hold(n.owner(a.Key), nil), n.host.segments.Connect(a.TAP, a.Key))
+		return errors.Join(n.tenant.hold(n.owner(a.Key), attachment.Record{}), n.host.segments.Connect(a.TAP, a.Key))
 	}
 	return n.adoptPort(a.Key, a.Record, a.TAP, a.MAC)
 }
@@ -254,11 +254,11 @@ func (n *nics) adopt(a hotplug.Attachment) error {
 // from none; the alias keeps them.
 func (g *guest) adoptPort(key attachment.Key, r attachment.Record, port, mac string) error {
 	alias := attachment.Alias(key, r)
-	if err := g.tenant.hold(g.owner(key), r.Addresses); err != nil {
+	if err := g.tenant.hold(g.owner(key), r); err != nil {
 		g.log.Error("take over addresses", "container", key.Owner, "interface", key.Name, "error", err)
 		r.Addresses = nil
 	}
-	return g.host.ports.correct(port, mac, r, alias)
+	return g.host.ports.correct(port, mac, r, alias, g.tenant.multicasts())
 }
 
 // owner names an attachment of the guest for the tenant's addresses.

@@ -100,7 +100,7 @@ func (g *guest) guardOwnNICs(ctx context.Context, addresses []netip.Addr, done m
 		case len(addresses) == 0:
 			own.unguarded = "the configuration does not say from which addresses the guest may send: add its addresses"
 		default:
-			if err := g.host.ports.guard(n.TAP, n.MAC, addresses, true); err != nil {
+			if err := g.host.ports.guard(n.TAP, n.MAC, addresses, true, g.tenant.multicasts()); err != nil {
 				g.log.Warn("guard the guest's own NIC", "tap", n.TAP, "error", err)
 				continue // the next time
 			}

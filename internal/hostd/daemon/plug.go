@@ -66,7 +66,7 @@ func (n *nics) addTAP(a hotplug.AddTAP) (err error) {
 		n.plug.tap, err = n.host.segments.Open(n.record.Name, a.Key, a.TAP)
 		return err
 	}
-	if err := n.host.ports.guard(a.TAP, a.MAC(n.record.macPrefix()), nil, false); err != nil {
+	if err := n.host.ports.guard(a.TAP, a.MAC(n.record.macPrefix()), nil, false, 0); err != nil {
 		return err
 	}
 	d := tap.Device{Name: a.TAP, MTU: n.tenant.MTU, Alias: attachment.WarmAlias, Persistent: n.vmm.PersistentTAPs()}

@@ -27,6 +27,8 @@ type ports struct {
 	// made passes the packet filter on, once it is open.
 	made chan *antispoof.Table
 
+	dropped portDrops
+
 	mu     sync.Mutex
 	filter *antispoof.Table // nil until the first port opens it
 }
@@ -87,9 +89,9 @@ func prune(t *antispoof.Table) error {
 	return nil
 }
 
-// guard lets a port send from these addresses only, and with dhcp ask for an address.
-// The port need not exist yet.
-func (p *ports) guard(port, mac string, addresses []netip.Addr, dhcp bool) error {
+// guard lets a port send from these addresses only, and with dhcp ask for an address;
+// multicasts is antispoof's. The port need not exist yet.
+func (p *ports) guard(port, mac string, addresses []netip.Addr, dhcp bool, multicasts int) error {
 	hw, err := net.ParseMAC(mac)
 	if err != nil {
 		return err
@@ -98,7 +100,7 @@ func (p *ports) guard(port, mac string, addresses []netip.Addr, dhcp bool) error
 	if err != nil {
 		return err
 	}
-	return t.Set(antispoof.Port{Interface: port, MAC: hw, Addresses: addresses, DHCP: dhcp})
+	return t.Set(antispoof.Port{Interface: port, MAC: hw, Addresses: addresses, DHCP: dhcp, Multicasts: multicasts})
 }
 
 func (p *ports) unguard(port string) error {
@@ -124,8 +126,8 @@ func (p *ports) guarded() (map[string]bool, error) {
 }
 
 // connect connects a port as a record says. When a step fails, the port is disconnected.
-func (p *ports) connect(port, mac string, r attachment.Record, alias string) error {
-	if err := p.correct(port, mac, r, alias); err != nil {
+func (p *ports) connect(port, mac string, r attachment.Record, alias string, multicasts int) error {
+	if err := p.correct(port, mac, r, alias, multicasts); err != nil {
 		return errors.Join(err, p.disconnect(port, mac))
 	}
 	return nil
@@ -133,20 +135,16 @@ func (p *ports) connect(port, mac string, r attachment.Record, alias string) err
 
 // correct does what connect does, but after an error leaves what it has not corrected as
 // it was. It writes the alias last: a port whose alias names no attachment belongs to none.
-func (p *ports) correct(port, mac string, r attachment.Record, alias string) (err error) {
+func (p *ports) correct(port, mac string, r attachment.Record, alias string, multicasts int) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("connect %s: %w", port, err)
 		}
 	}()
-	if err := p.guard(port, mac, r.Addrs(), r.DHCP); err != nil {
+	if err := p.guard(port, mac, r.Addrs(), r.DHCP, multicasts); err != nil {
 		return err
 	}
-	b := r.Bandwidth
-	limits := ratelimit.Limits{
-		IngressRate: b.IngressRate, IngressBurst: b.IngressBurst, EgressRate: b.EgressRate, EgressBurst: b.EgressBurst,
-	}
-	if err := ratelimit.Set(port, limits); err != nil {
+	if err := ratelimit.Set(port, bandwidth(r)); err != nil {
 		return err
 	}
 	link, err := netlink.LinkByName(port)
@@ -168,6 +166,11 @@ func (p *ports) correct(port, mac string, r attachment.Record, alias string) (er
 	return netlink.LinkSetAlias(link, alias)
 }
 
+func bandwidth(r attachment.Record) ratelimit.Limits {
+	b := r.Bandwidth
+	return ratelimit.Limits{IngressRate: b.IngressRate, IngressBurst: b.IngressBurst, EgressRate: b.EgressRate, EgressBurst: b.EgressBurst}
+}
+
 // disconnect takes a port away from its attachment and marks it as warm. It does as much
 // as it can.
 func (p *ports) disconnect(port, mac string) error {
@@ -179,7 +182,7 @@ func (p *ports) disconnect(port, mac string) error {
 		// Down first: on no bridge its frames would go to the host's own IP stack.
 		err = errors.Join(netlink.LinkSetDown(link), netlink.LinkSetNoMaster(link), netlink.LinkSetAlias(link, attachment.WarmAlias))
 	}
-	return errors.Join(err, ratelimit.Clear(port), p.guard(port, mac, nil, false))
+	return errors.Join(err, ratelimit.Clear(port), p.guard(port, mac, nil, false, 0))
 }
 
 // delete deletes a port, also one in use, with its limits and its guard. A port that
@@ -198,6 +201,13 @@ func (p *ports) delete(name string) error {
 
 func (p *ports) deletePrefixed(prefixes ...string) error {
 	names, err := portsWhere(func(l *netlink.LinkAttrs) bool { return isPort(l.Name, prefixes...) })
+	guarded, failed := p.guarded() // also ports that went with their VMM
+	err = errors.Join(err, failed)
+	for name := range guarded {
+		if isPort(name, prefixes...) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
 	for _, name := range names {
 		err = errors.Join(err, p.delete(name))
 	}

@@ -14,7 +14,7 @@ func TestFilterIsOpenedAgain(t *testing.T) {
 	tries, failed := 0, errors.New("netlink: no buffer space available")
 	h := &ports{log: slog.New(slog.DiscardHandler), open: func() (*antispoof.Table, error) { tries++; return nil, failed }}
 	for want := 1; want <= 3; want++ {
-		if err := h.guard("u1n1-1", "0a:00:01:00:01:01", nil, false); !errors.Is(err, failed) || tries != want {
+		if err := h.guard("u1n1-1", "0a:00:01:00:01:01", nil, false, 0); !errors.Is(err, failed) || tries != want {
 			t.Errorf("port %d: got %v after %d tries, want %v after %d", want, err, tries, failed, want)
 		}
 	}
@@ -40,7 +40,7 @@ func TestDropsDuringFirstGuard(t *testing.T) {
 		}
 	})
 	<-started
-	l.do(func() error { return h.guard("u1n1-1", "0a:00:01:01:00:01", nil, false) })
+	l.do(func() error { return h.guard("u1n1-1", "0a:00:01:01:00:01", nil, false, 0) })
 	close(guarded)
 	wg.Wait()
 	if drops := h.drops(); drops["mac"] != 0 || len(drops) == 0 {

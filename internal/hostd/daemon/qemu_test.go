@@ -183,6 +183,7 @@ func TestVMMIsKilled(t *testing.T) {
 		t.Errorf("attach got %v, want Unavailable", err)
 	}
 	l.wantTAPs()
+	l.eventually("the packet filter forgets the ports", func() bool { return !strings.Contains(l.nft("list", "ruleset"), `"u1n1-1"`) })
 	m.boot()
 	if m.free() != 2 {
 		t.Errorf("%d slots are free, want 2", m.free())

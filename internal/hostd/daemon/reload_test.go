@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/policy"
 	"unnest/internal/hostd/status"
 )
@@ -121,11 +122,11 @@ func TestReloadLimits(t *testing.T) {
 	g, _ := fakeGuest(t)
 	changed := g.tenant.Tenant
 	changed.Limits.NICs = 2
-	if err := g.tenant.admit("node1/c1/eth0", 1); !errors.Is(err, policy.ErrLimit) {
+	if err := g.tenant.admit("node1/c1/eth0", attachment.Record{}, 1); !errors.Is(err, policy.ErrLimit) {
 		t.Errorf("got %v, want the limit of 1", err)
 	}
 	g.tenant.changed.Store(&changed)
-	if err := g.tenant.admit("node1/c1/eth0", 1); err != nil {
+	if err := g.tenant.admit("node1/c1/eth0", attachment.Record{}, 1); err != nil {
 		t.Errorf("with a limit of 2: %v", err)
 	}
 }

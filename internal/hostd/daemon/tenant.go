@@ -10,8 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/ipam"
 	"unnest/internal/hostd/policy"
+	"unnest/internal/netdev/ratelimit"
 )
 
 // tenant is the network that several guests share: its policy, its attachments, and the
@@ -23,7 +25,7 @@ type tenant struct {
 
 	mu    sync.Mutex
 	pool  *ipam.Pool
-	owned map[string]bool // attachments, as guest.owner names them
+	owned map[string]int64 // attachments, as guest.owner names them, with the bytes of their queues
 }
 
 // now returns the tenant's present policy.
@@ -42,7 +44,7 @@ func newTenant(p policy.Tenant, stateDir string, log *slog.Logger) (*tenant, err
 	for _, g := range p.Gateways {
 		pool.Reserve(g.Addr(), "the gateway")
 	}
-	t := &tenant{Tenant: p, pool: pool, owned: map[string]bool{}}
+	t := &tenant{Tenant: p, pool: pool, owned: map[string]int64{}}
 	t.file = &coolingFile{path: filepath.Join(stateDir, "cooling", p.Name+".json"), log: log.With("tenant", p.Name), read: t.cooling}
 	pool.Restore(t.file.load(), time.Now())
 	return t, nil
@@ -90,32 +92,48 @@ func (t *tenant) reserve(a netip.Addr, guest string) {
 	t.pool.Reserve(a, "guest "+guest)
 }
 
-// admit counts an attachment, unless the guest or the tenant has reached its limit. An
-// attachment that is counted already is admitted.
-func (t *tenant) admit(owner string, guestNICs int) error {
+// admit counts an attachment and the queues of its port, unless the guest or the tenant
+// has reached a limit. An attachment that is counted already needs no other NIC.
+func (t *tenant) admit(owner string, r attachment.Record, guestNICs int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.owned[owner] {
-		return nil
+	had, known := t.owned[owner]
+	if !known {
+		if err := t.now().AdmitNIC(guestNICs, len(t.owned)); err != nil {
+			return err
+		}
 	}
-	if err := t.now().AdmitNIC(guestNICs, len(t.owned)); err != nil {
+	queued := -had
+	for _, bytes := range t.owned {
+		queued += bytes
+	}
+	queue := ratelimit.Queue(bandwidth(r))
+	if err := t.now().AdmitQueues(queued, queue); err != nil {
 		return err
 	}
-	t.owned[owner] = true
+	t.owned[owner] = max(had, queue) // until the port has changed
 	return nil
 }
 
-// hold counts an attachment and claims its addresses for a NIC that is about to carry
-// them. From now on they cool down when they are released.
-func (t *tenant) hold(owner string, addresses []netip.Prefix) error {
+// hold counts an attachment and claims the addresses of its record for a NIC that is
+// about to carry them. From now on they cool down when they are released.
+func (t *tenant) hold(owner string, r attachment.Record) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.owned[owner] = true
-	if err := t.pool.Claim(owner, addresses, time.Now()); err != nil {
+	t.owned[owner] = ratelimit.Queue(bandwidth(r))
+	if err := t.pool.Claim(owner, r.Addresses, time.Now()); err != nil {
 		return err
 	}
 	t.pool.Use(owner)
 	return nil
+}
+
+// multicasts is the limit of each port, as antispoof takes it.
+func (t *tenant) multicasts() int {
+	if n := t.now().Limits.Multicasts; n > 0 {
+		return n
+	}
+	return -1
 }
 
 func (t *tenant) stats() (ipam.Stats, int) {

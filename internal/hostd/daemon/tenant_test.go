@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/ipam"
 	"unnest/internal/hostd/policy"
 )
@@ -90,7 +91,8 @@ func churn(t *testing.T, tenant *tenant, n int) {
 	t.Helper()
 	for i := range n {
 		owner := fmt.Sprint("node1/c", i)
-		if err := tenant.hold(owner, []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 9, 0, byte(10 + i)}), 24)}); err != nil {
+		address := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 9, 0, byte(10 + i)}), 24)
+		if err := tenant.hold(owner, attachment.Record{Addresses: []netip.Prefix{address}}); err != nil {
 			t.Fatal(err)
 		}
 		tenant.release(owner)
@@ -205,4 +207,36 @@ func TestAddressesOfAGuest(t *testing.T) {
 	if stats, _ := tenant.stats(); stats.InUse != 8+1+16+16 {
 		t.Errorf("%d addresses in use, want 41", stats.InUse)
 	}
+}
+
+// The queues of all ports of a tenant have a bound, whatever bandwidth its guests ask
+// for. Those of ports that exist count, even beyond it.
+func TestQueuesOfTenant(t *testing.T) {
+	tenant, _ := testTenant(t, t.TempDir())
+	tenant.Limits.QueueMemory = 5
+	fast := attachment.Record{Bandwidth: policy.Bandwidth{IngressRate: 1e9, EgressRate: 1e9}} // 1 MiB each
+	slow := attachment.Record{Bandwidth: policy.Bandwidth{IngressRate: 8e3}}                  // 80 KiB
+	admit := func(owner string, r attachment.Record, want error) {
+		t.Helper()
+		if err := tenant.admit(owner, r, 0); !errors.Is(err, want) {
+			t.Errorf("%s: got %v, want %v", owner, err, want)
+		}
+	}
+	admit("a/1", fast, nil)
+	admit("b/1", fast, nil)
+	admit("b/1", fast, nil) // again
+	admit("a/2", fast, policy.ErrLimit)
+	admit("a/2", slow, nil)
+	admit("a/2", fast, policy.ErrLimit)
+	admit("a/3", attachment.Record{}, nil)
+	if err := tenant.hold("c/1", fast); err != nil {
+		t.Fatal(err)
+	}
+	admit("a/4", slow, policy.ErrLimit)
+	admit("a/4", attachment.Record{}, nil)
+	if err := tenant.hold("b/1", slow); err != nil {
+		t.Fatal(err)
+	}
+	tenant.release("c/1")
+	admit("a/5", fast, nil)
 }

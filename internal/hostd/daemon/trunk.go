@@ -57,10 +57,10 @@ func (t *trunk) add(key attachment.Key, r attachment.Record) (*hostdpb.NIC, erro
 		v = vlanPort{id: id, port: vlan.PortName(t.record.vlanPrefix(), id)}
 	}
 	v.record = r
-	if err := t.tenant.hold(t.owner(key), r.Addresses); err != nil {
+	if err := t.tenant.hold(t.owner(key), r); err != nil {
 		return nil, err
 	}
-	if err := t.host.ports.guard(v.port, t.mac(v.id), r.Addrs(), r.DHCP); err != nil {
+	if err := t.host.ports.guard(v.port, t.mac(v.id), r.Addrs(), r.DHCP, t.tenant.multicasts()); err != nil {
 		return nil, err
 	}
 	if !known {
@@ -69,7 +69,7 @@ func (t *trunk) add(key attachment.Key, r attachment.Record) (*hostdpb.NIC, erro
 		}
 		t.last = v.id
 	}
-	if err := t.host.ports.connect(v.port, t.mac(v.id), r, attachment.Alias(key, r)); err != nil {
+	if err := t.host.ports.connect(v.port, t.mac(v.id), r, attachment.Alias(key, r), t.tenant.multicasts()); err != nil {
 		return nil, errors.Join(err, t.delete(v))
 	}
 	t.ports[key] = v
@@ -139,7 +139,7 @@ func (t *trunk) adopt(port, mac string) (err error) {
 			err = errors.Join(err, t.delete(v))
 		}
 	}
-	err = errors.Join(err, t.host.ports.guard(port, mac, nil, false))
+	err = errors.Join(err, t.host.ports.guard(port, mac, nil, false, 0))
 	for key, v := range t.ports {
 		if adoptErr := t.adoptPort(key, v.record, v.port, t.mac(v.id)); adoptErr != nil {
 			err = errors.Join(err, fmt.Errorf("take over VLAN %d: %w", v.id, adoptErr))

@@ -40,6 +40,7 @@ var (
 	stale     = gauge("configuration_stale", "1 when the configuration file is not in use because of a mistake, or some of its keys before a restart.", "cause")
 	unguarded = gauge("unguarded_ports", "TAPs on bridges of a tenant that may send anything, unless the configuration says so.", "tenant")
 	drops     = counter("dropped_frames_total", "Frames of guests that the packet filter dropped, by reason.", "reason")
+	refused   = counter("guest_dropped_frames_total", "Frames of a guest that the packet filter of its NICs dropped.", "guest")
 	valid     = gauge("guest_certificates", "Certificates of a guest, by state: unused, used, superseded, revoked or expired.", "guest,state")
 	segments  = gauge("segments", "Segments of a tenant.", "tenant")
 	endpoints = gauge("segment_endpoints", "Endpoints of a segment; member is no while one joins or leaves.", "tenant,pod,member")
@@ -98,6 +99,9 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	}
 	for _, p := range s.Segments {
 		collectSegment(send, p)
+	}
+	for guest, n := range g.source.GuestDrops() {
+		send(refused, n, guest)
 	}
 	for reason, n := range g.source.Drops() {
 		send(drops, n, reason)

@@ -7,6 +7,7 @@ package metrics
 import (
 	"context"
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -125,11 +126,26 @@ func (m *Metrics) FilterRestored(filter string, err error) {
 	m.restores.WithLabelValues(filter, result).Inc()
 }
 
+// Build tells which binary runs.
+type Build struct{ Version, Revision string }
+
+// Built makes the build a metric.
+func (m *Metrics) Built(b Build) {
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "unnest_build_info", Help: "1, with the version and the git revision of the binary.",
+		ConstLabels: prometheus.Labels{"version": b.Version, "revision": b.Revision, "goversion": runtime.Version()},
+	})
+	info.Set(1)
+	m.registry.MustRegister(info)
+}
+
 // Source is where the gauges come from.
 type Source interface {
 	Status(context.Context) status.Status
 	// Drops returns how many frames the packet filter has dropped, by reason.
 	Drops() map[string]uint64
+	// GuestDrops returns how many frames of each guest it has dropped.
+	GuestDrops() map[string]uint64
 }
 
 // Read makes each scrape read the gauges from s.

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +39,8 @@ func (fakeSource) Status(context.Context) status.Status {
 	}
 }
 
+func (fakeSource) GuestDrops() map[string]uint64 { return map[string]uint64{"node1": 11} }
+
 func (fakeSource) Drops() map[string]uint64 { return map[string]uint64{"mac": 10} }
 
 // Dashboards read these names and labels.
@@ -50,6 +53,7 @@ func TestScrape(t *testing.T) {
 	m.Detached("hotplug", time.Now(), errors.New("no code"))
 	m.Lost("node1")
 	m.RefusedConnection()
+	m.Built(Build{Version: "v1.2.3", Revision: "abc"})
 	m.FilterRestored(Antispoof, nil)
 	m.FilterRestored(Tenants, errors.New("no"))
 	w := httptest.NewRecorder()
@@ -76,6 +80,8 @@ unnest_hostd_guest_up{guest="node2"} 0
 unnest_hostd_addresses{state="in use",tenant="shop"} 5
 unnest_hostd_addresses{state="cooling",tenant="shop"} 6
 unnest_hostd_dropped_frames_total{reason="mac"} 10
+unnest_hostd_guest_dropped_frames_total{guest="node1"} 11
+unnest_build_info{goversion="`+runtime.Version()+`",revision="abc",version="v1.2.3"} 1
 unnest_hostd_segments{tenant="shop"} 1
 unnest_hostd_unguarded_ports{tenant="shop"} 1
 unnest_hostd_configuration_stale{cause="mistake"} 1

@@ -154,6 +154,16 @@ func admit(owner string, have int, what string, limit int, fix string) error {
 	return nil
 }
 
+// AdmitQueues returns an error that wraps ErrLimit unless the ports of a tenant, whose
+// queues have room for queued bytes, may have another of size.
+func (t Tenant) AdmitQueues(queued, size int64) error {
+	if l := int64(t.Limits.QueueMemory) << 20; l > 0 && size > 0 && size > l-queued {
+		return fmt.Errorf("%w: the bandwidth limits of tenant %s need queues of %d bytes of at most %d, and the pod needs %d: remove pods, or their limits",
+			ErrLimit, t.Name, queued, l, size)
+	}
+	return nil
+}
+
 // AdmitMemory returns an error that wraps ErrLimit unless the pods of a tenant, which
 // share shared bytes of memory, may share size more.
 func (t Tenant) AdmitMemory(shared, size int64) error {

@@ -28,7 +28,7 @@ const addressesPerNIC = 4
 var DefaultLimits = Limits{
 	NICs: 128, Addresses: 128 * addressesPerNIC, RequestsPerSecond: 50, Burst: 200, Connections: 32,
 	Segments: 256, Endpoints: MaxEndpoints, Broadcasts: 20_000,
-	Volumes: 256, SharedMemory: 256, Flows: 32768,
+	Volumes: 256, SharedMemory: 256, Multicasts: 1000, QueueMemory: 2048, Flows: 32768,
 }
 
 // The bounds of a file, which catch mistakes.
@@ -137,6 +137,8 @@ func (f *file) limits(l *Limits) yamldoc.Key {
 		"broadcasts":        yamldoc.Scalar(f.Document, &l.Broadcasts, count),
 		"volumes":           yamldoc.Scalar(f.Document, &l.Volumes, count),
 		"sharedMemory":      yamldoc.Scalar(f.Document, &l.SharedMemory, count),
+		"multicasts":        yamldoc.Scalar(f.Document, &l.Multicasts, count),
+		"queueMemory":       yamldoc.Scalar(f.Document, &l.QueueMemory, count),
 		"flows":             yamldoc.Scalar(f.Document, &l.Flows, count),
 		"bandwidth": f.Object(map[string]yamldoc.Key{
 			"ingress": yamldoc.Scalar(f.Document, &l.Bandwidth.Ingress, parseRate),

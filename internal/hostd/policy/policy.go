@@ -75,6 +75,8 @@ type Limits struct {
 	Broadcasts        int   `yaml:"broadcasts"`        // of an endpoint, frames per second
 	Volumes           int   `yaml:"volumes"`           // attached to all guests; one in two guests counts twice
 	SharedMemory      int   `yaml:"sharedMemory"`      // of all pods, MiB
+	Multicasts        int   `yaml:"multicasts"`        // broadcast and multicast frames of a NIC per second
+	QueueMemory       int   `yaml:"queueMemory"`       // for frames that wait for the bandwidth of all pods, MiB
 	Flows             int   `yaml:"flows"`             // connections of all pods to the host and through it
 	Bandwidth         Rates `yaml:"bandwidth"`         // of a pod
 }

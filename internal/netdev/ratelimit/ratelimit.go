@@ -58,6 +58,17 @@ func Set(iface string, l Limits) (err error) {
 	return setEgress(tap, egress)
 }
 
+// Queue returns how many bytes of frames may wait at a port with these limits. It is 0 for
+// limits that Set refuses.
+func Queue(l Limits) (bytes int64) {
+	for _, one := range [][2]uint64{{l.IngressRate, l.IngressBurst}, {l.EgressRate, l.EgressBurst}} {
+		if b, err := newBucket(one[0], one[1]); err == nil && b != nil {
+			bytes += int64(b.limit())
+		}
+	}
+	return bytes
+}
+
 // Clear removes all limits from the TAP. It is not an error if the TAP has none, or
 // does not exist.
 func Clear(iface string) error {
