@@ -154,6 +154,15 @@ func Serve(ctx context.Context, c Config) error {
 		return err
 	}
 	defer d.serveHTTP(local)()
+	tlsConfig, err := serverTLS(c.StateDir, address.Addr())
+	if err != nil {
+		return err
+	}
+	listener, err := d.listenTCP(ctx, address)
+	if err != nil {
+		return fmt.Errorf("listen for guests: %w", err) // names the address
+	}
+	defer listener.Close()
 	if err := d.buildNetworks(); err != nil {
 		return err
 	}
@@ -162,14 +171,6 @@ func Serve(ctx context.Context, c Config) error {
 		return err
 	}
 	defer func() { _ = d.host.segments.Close() }()
-	tlsConfig, err := serverTLS(c.StateDir, address.Addr())
-	if err != nil {
-		return err
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address.String())
-	if err != nil {
-		return fmt.Errorf("listen: %w", err) // names the address
-	}
 	return d.serve(ctx, listener, tlsConfig)
 }
 

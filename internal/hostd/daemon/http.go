@@ -83,7 +83,7 @@ func (d *daemon) listenHTTP(ctx context.Context) ([]net.Listener, error) {
 	if !d.config.Policy.HTTP.IsValid() {
 		return []net.Listener{local}, nil
 	}
-	tcp, err := new(net.ListenConfig).Listen(ctx, "tcp", d.config.Policy.HTTP.String())
+	tcp, err := d.listenTCP(ctx, d.config.Policy.HTTP)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen for the operator: %w", err), local.Close())
 	}
