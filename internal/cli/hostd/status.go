@@ -126,16 +126,13 @@ func printCertificates(w *tabwriter.Writer, guests []status.Guest) {
 	}
 }
 
-var runtimeID = regexp.MustCompile(`^[0-9a-f]{64}$`)
+// runtimeID is the ID of a container that a runtime made. nerdctl puts its namespace
+// before it.
+var runtimeID = regexp.MustCompile(`^([a-zA-Z0-9._-]+-)?([0-9a-f]{12})[0-9a-f]{52}$`)
 
 // shortID shortens the ID of a container as runtimes do, if a runtime made it. A name
 // that someone chose stays whole.
-func shortID(id string) string {
-	if runtimeID.MatchString(id) {
-		return id[:12]
-	}
-	return id
-}
+func shortID(id string) string { return runtimeID.ReplaceAllString(id, "$1$2") }
 
 // printSegments prints the fractions of each segment, "1 node1, 2 node2 (not ready)", and
 // the counts of frames.

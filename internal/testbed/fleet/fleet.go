@@ -145,7 +145,7 @@ func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
 	dir := f.Lab.GuestDir(o.Name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			err = errors.New("the name is taken: choose another, or stop that guest first")
+			err = f.taken(o.Name)
 		}
 		return nil, fmt.Errorf("launch guest %s: %w", o.Name, err)
 	}
@@ -178,6 +178,18 @@ func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
 		return nil, errors.Join(err, g.Kill())
 	}
 	return n, nil
+}
+
+// taken says which guest has a name, and how to free it.
+func (f *Fleet) taken(name string) error {
+	_, err := f.Find(name)
+	switch {
+	case err == nil:
+		return fmt.Errorf("a running guest has the name: choose another, or stop that guest by `unnest vm down %s`", name)
+	case errors.Is(err, guest.ErrDied):
+		return fmt.Errorf("the name belongs to a dead guest: remove it by `unnest vm down %s`", name)
+	}
+	return err
 }
 
 // freeIndex returns the lowest index that is not used in the lab.

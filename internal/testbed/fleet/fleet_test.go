@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -152,7 +153,7 @@ func TestLaunchRefuses(t *testing.T) {
 		{"", "guest name"},
 		{"../up", "guest name"},
 		{"Upper", "guest name"},
-		{"guest0", "the name is taken"},
+		{"guest0", "the name belongs to a dead guest"},
 		{"new", "network namespace"}, // the lab has none to plug it into
 	}
 	for _, tt := range tests {
@@ -173,5 +174,35 @@ func TestRemove(t *testing.T) {
 	}
 	if got, err := f.freeIndex(); err != nil || got != 1 {
 		t.Errorf("free is %d (%v), want the index of the guest that was removed", got, err)
+	}
+}
+
+// A name that is taken is refused with what has the name, and how to free it.
+func TestNameTaken(t *testing.T) {
+	f := openFleet(t)
+	writeStates(t, f, 0, 1) // guest0's start was interrupted; guest1 has ended
+	for name, want := range map[string]string{
+		"guest0": "launch guest guest0: the name belongs to a dead guest: remove it by `unnest vm down guest0`",
+		"guest1": "launch guest guest1: the name belongs to a dead guest: remove it by `unnest vm down guest1`",
+	} {
+		if _, err := f.Launch(t.Context(), Options{Name: name}); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	cmd := exec.Command("sh", "-c", "read line", f.Lab.GuestDir("guest1")+"/qmp") // stands for its QEMU
+	stdin, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stdin.Close(); _ = cmd.Wait() }()
+	if err := writeJSON(filepath.Join(f.Lab.GuestDir("guest1"), stateFile), nodeState{Index: 1, PID: cmd.Process.Pid}); err != nil {
+		t.Fatal(err)
+	}
+	want := "launch guest guest1: a running guest has the name: choose another, or stop that guest by `unnest vm down guest1`"
+	if _, err := f.Launch(t.Context(), Options{Name: "guest1"}); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %q", err, want)
 	}
 }
