@@ -45,30 +45,3 @@ func TestHostloByHand(t *testing.T) {
 		t.Errorf("docs/hostlo.md has no command with %q", part)
 	}
 }
-
-// documented returns the commands of a section of a document: its indented lines. A command
-// continues in the next line if its line ends with a backslash.
-func documented(t *testing.T, path, heading string) (commands []string) {
-	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(content), "\n"+heading+"\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	continues := false
-	for _, line := range strings.Split(section, "\n") {
-		text, indented := strings.CutPrefix(line, "    ")
-		switch {
-		case indented && continues:
-			commands[len(commands)-1] += "\n" + text
-		case indented:
-			commands = append(commands, text)
-		}
-		continues = indented && strings.HasSuffix(text, "\\")
-	}
-	if len(commands) == 0 {
-		t.Fatalf("%s: no commands below %q", path, heading)
-	}
-	return commands
-}
