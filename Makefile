@@ -8,6 +8,7 @@ VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo devel
 REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 LDFLAGS = -X unnest/internal/cli/version.tag=$(VERSION) -X unnest/internal/cli/version.revision=$(REVISION)
 FUZZ_TIME ?= 1h
+CHAOS_TIME ?= 1h
 GUESTS ?= 2
 ROUNDS ?= 1000
 
@@ -69,6 +70,10 @@ profile-hostlo: build ## profile a round trip between two fractions (root)
 .PHONY: fuzz
 fuzz: ## fuzz each target until it has had FUZZ_TIME (1h) in all; some need root
 	@FUZZ_TIME=$(FUZZ_TIME) hack/fuzz
+
+.PHONY: chaos
+chaos: build ## let everything fail at random under load for CHAOS_TIME (1h); write docs/results/chaos.md (root)
+	CHAOS_TIME=$(CHAOS_TIME) UNNEST_PRIVILEGED=1 go test -tags chaos -count=1 -timeout 24h -run '^TestChaos$$' -v ./internal/e2e -chaos-report $(CURDIR)/docs/results/chaos.md
 
 .PHONY: lint
 lint: bin/golangci-lint ## check style, imports between packages, and go.mod
