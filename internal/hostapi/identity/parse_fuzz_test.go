@@ -41,3 +41,37 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Whatever a guest asks to be certified, it gets a certificate of its own name only, with which
+// it can be nothing but a client.
+func FuzzRenew(f *testing.F) {
+	a, err := OpenAuthority(f.TempDir())
+	if err != nil {
+		f.Fatal(err)
+	}
+	guest, err := a.Issue("node1")
+	if err != nil {
+		f.Fatal(err)
+	}
+	block, _ := pem.Decode(guest.CertificatePEM)
+	present, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		f.Fatal(err)
+	}
+	request, _, err := NewRequest()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(request)
+	f.Add(block.Bytes)
+	f.Fuzz(func(t *testing.T, request []byte) {
+		c, err := a.Renew("node1", present, request)
+		if err != nil {
+			return
+		}
+		name, err := nameOf(c)
+		if err != nil || name != "node1" || c.IsCA || len(c.ExtKeyUsage) != 1 || c.ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth || len(c.DNSNames)+len(c.IPAddresses) > 0 {
+			t.Errorf("certified %+v, %v", c, err)
+		}
+	})
+}

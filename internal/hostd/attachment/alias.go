@@ -82,16 +82,16 @@ func (r Record) String() string { return r.text(false) }
 // that are empty here.
 func (r Record) text(full bool) string {
 	var parts []string
-	field := func(name, value string, always bool) {
-		if value != "" && value != "0" || always {
+	field := func(name, value string, set bool) {
+		if set {
 			parts = append(parts, name+"="+value)
 		}
 	}
-	field("s", r.Pod, false)
-	field("f", strconv.Itoa(int(r.Fraction)), false)
-	field("n", r.Network, full)
-	field("b", r.Bridge, full)
-	field("m", strconv.Itoa(r.MTU), full)
+	field("s", r.Pod, r.Pod != "")
+	field("f", strconv.Itoa(int(r.Fraction)), r.Fraction != 0)
+	field("n", r.Network, full || r.Network != "")
+	field("b", r.Bridge, full || r.Bridge != "")
+	field("m", strconv.Itoa(r.MTU), full || r.MTU != 0)
 	for _, a := range r.Addresses {
 		field("a", a.String(), true)
 	}

@@ -110,7 +110,7 @@ func TestShareKey(t *testing.T) {
 }
 
 func FuzzParseAlias(f *testing.F) {
-	for _, seed := range []string{"", "unnest:", "unnest:c1/eth0", "unnest:c1/eth0 a/b", "unnest:c1/eth0 n=a,m=1,a=10.0.0.1/8", "unnest:/eth0", "unnest:c1/", "unnest:c1/a/b", "other:c1/eth0", "unnest:\x00/\xff"} {
+	for _, seed := range []string{"", "unnest:", "unnest:c1/eth0", "unnest:c1/eth0 a/b", "unnest:c1/eth0 n=a,m=1,a=10.0.0.1/8", "unnest:/eth0", "unnest:c1/", "unnest:c1/a/b", "other:c1/eth0", "unnest:\x00/\xff", "unnest:0/0 s=0"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, alias string) {

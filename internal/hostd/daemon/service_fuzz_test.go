@@ -2,10 +2,14 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
+	"encoding/pem"
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"sync"
@@ -15,9 +19,12 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
 
 	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/identity"
 	"unnest/internal/vmm"
 )
 
@@ -27,6 +34,7 @@ type fuzzedDaemon struct {
 	*daemon
 	netns  ns.NetNS
 	caller client
+	peer   *peer.Peer
 }
 
 func newFuzzedDaemon(f *testing.F) *fuzzedDaemon {
@@ -47,9 +55,29 @@ func newFuzzedDaemon(f *testing.F) *fuzzedDaemon {
 	if err != nil {
 		f.Fatal(err)
 	}
+	authority, err := identity.OpenAuthority(d.config.StateDir)
+	if err != nil {
+		f.Fatal(err)
+	}
+	issued, err := authority.Issue("node1")
+	if err != nil {
+		f.Fatal(err)
+	}
+	block, _ := pem.Decode(issued.CertificatePEM)
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		f.Fatal(err)
+	}
 	r := goodRecord()
-	r.QMP = f.TempDir() + "/qmp"
+	r.QMP, r.CertificateSHA256 = f.TempDir()+"/qmp", issued.Fingerprint
+	if err := WriteRecord(d.config.StateDir, r); err != nil {
+		f.Fatal(err)
+	}
 	z := &fuzzedDaemon{daemon: d, netns: host, caller: client{record: r, tenant: d.tenants[r.Tenant]}}
+	z.peer = &peer.Peer{
+		Addr:     &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)},
+		AuthInfo: credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}},
+	}
 	err = host.Do(func(ns.NetNS) error {
 		var err error
 		for _, name := range []string{"br0", "br1"} {
@@ -68,7 +96,8 @@ func newFuzzedDaemon(f *testing.F) *fuzzedDaemon {
 // call has a handler serve a request, as gRPC does. It returns only the errors that no
 // request may cause.
 func (z *fuzzedDaemon) call(ctx context.Context, method grpc.MethodDesc, request []byte) error {
-	ctx, cancel := context.WithTimeout(context.WithValue(ctx, callerKey{}, z.caller), 200*time.Millisecond)
+	ctx = peer.NewContext(context.WithValue(ctx, callerKey{}, z.caller), z.peer)
+	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
 	_, err := method.Handler(z.daemon, ctx, func(m any) error { return proto.Unmarshal(request, m.(proto.Message)) }, nil)
 	if err != nil && strings.Contains(err.Error(), errPanic.Error()) {
@@ -149,6 +178,10 @@ func FuzzService(f *testing.F) {
 	pod := &hostdpb.SegmentSpec{Pod: "web", Key: strings.Repeat("k", 20)}
 	join := request("JoinSegment", &hostdpb.JoinSegmentRequest{ContainerId: "a", Interface: "hlo0", Segment: pod})
 	detach := request("DetachNIC", &hostdpb.DetachNICRequest{ContainerId: "a", Interface: "eth0"})
+	renewal, _, err := identity.NewRequest()
+	if err != nil {
+		f.Fatal(err)
+	}
 	for _, seed := range [][][]byte{
 		{nic("a", plain), request("ListNICs", &hostdpb.ListNICsRequest{}), detach, nic("a", plain)},
 		{nic("a", func(r *hostdpb.AttachNICRequest) { r.Allocate = true }), request("Status", &hostdpb.StatusRequest{Allocate: true}),
@@ -166,6 +199,7 @@ func FuzzService(f *testing.F) {
 			request("DetachVolume", &hostdpb.DetachVolumeRequest{Pod: "web", Name: "../data"})},
 		{request("AttachSharedMemory", &hostdpb.AttachSharedMemoryRequest{Pod: "web", Name: "shm", Key: pod.GetKey(), Size: 1 << 20}),
 			request("DetachSharedMemory", &hostdpb.DetachSharedMemoryRequest{Pod: "web", Name: "shm"})},
+		{request("Renew", &hostdpb.RenewRequest{CertificateRequest: renewal})},
 	} {
 		var all []byte
 		for _, r := range seed {

@@ -40,7 +40,7 @@ func newFuzzedBridge(f *testing.F) *fuzzedBridge {
 		}
 		a := netlink.NewLinkAttrs()
 		a.Name = "br0"
-		bridge := &netlink.Bridge{LinkAttrs: a}
+		bridge := &netlink.Bridge{LinkAttrs: a, MulticastSnooping: new(bool)} // else the bridge itself sends
 		if err := netlink.LinkAdd(bridge); err != nil {
 			return err
 		}
