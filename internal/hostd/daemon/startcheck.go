@@ -10,8 +10,9 @@ import (
 )
 
 // warnOfConfiguration logs what an operator may not expect of a configuration: a state
-// directory that others can replace, an HTTP address that they can reach, bridges that do
-// not exist, and bridges from which pods reach the host.
+// directory that others can replace, an HTTP address that they can reach, volumes that
+// could fill the host's disk, bridges that do not exist, and bridges from which pods reach
+// the host.
 func (d *daemon) warnOfConfiguration() {
 	p := d.policy()
 	if err := share.CheckPath(d.config.StateDir); err != nil {
@@ -23,6 +24,11 @@ func (d *daemon) warnOfConfiguration() {
 			"http", p.HTTP)
 	}
 	for _, t := range p.Tenants {
+		if t.Volumes != "" && !t.VolumesUnbounded {
+			if err := share.CheckFileSystem(t.Volumes); err != nil {
+				d.config.Logger.Warn("refuse volumes of a tenant", "tenant", t.Name, "error", err)
+			}
+		}
 		if len(guardedBridges(t)) < 1+len(t.Bridges) {
 			d.config.Logger.Warn("pods reach every port of this host from bridges that the daemon has not made; "+
 				"list the ports that they need in the key hostPorts of the tenant, or none", "tenant", t.Name)

@@ -46,6 +46,16 @@ func TestWarnsOfStateDirectory(t *testing.T) {
 	}
 }
 
+func TestWarnsOfVolumes(t *testing.T) {
+	d, log := testDaemon(t, t.TempDir())
+	tenants := d.config.Policy.Tenants
+	tenants[0].Volumes, tenants[1].Volumes, tenants[1].VolumesUnbounded = t.TempDir(), t.TempDir(), true
+	d.warnOfConfiguration()
+	if got := log.with("level=WARN", "refuse volumes"); len(got) != 1 || !strings.Contains(got[0], "tenant=default") || !strings.Contains(got[0], "volumesUnbounded") {
+		t.Errorf("warnings are %q, want one of tenant default", got)
+	}
+}
+
 func TestStartWarns(t *testing.T) {
 	dir := t.TempDir()
 	log := &logLines{}
