@@ -7,7 +7,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"math/big"
+	"net/netip"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -96,5 +100,29 @@ func rogueCertificate(t *testing.T, rogue, victim *node) {
 	}
 	if _, err := victim.dialDaemon().Status(t.Context(), &hostdpb.StatusRequest{}); err != nil {
 		t.Errorf("request of the victim: %v", err)
+	}
+	rogue.enroll()
+	if _, err := rogue.dialDaemon().Status(t.Context(), &hostdpb.StatusRequest{}); err != nil {
+		t.Errorf("request after the guest was enrolled again: %v", err)
+	}
+	rogue.wantReach("r1", netip.MustParseAddr("10.201.0.1"), true)
+}
+
+// enroll issues another certificate to a guest of the lab, and copies it to the guest.
+func (m *node) enroll() {
+	t := m.nodes.t
+	t.Helper()
+	out := t.TempDir()
+	cmd := exec.Command(filepath.Join(m.nodes.binaries, "unnest"), "hostd", "enroll", m.Name,
+		"--config", filepath.Join(out, "none"), "--state", m.nodes.fleet.Lab.Dir, "--out", out)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("enroll: %v: %s", err, text)
+	}
+	for _, name := range []string{"client.key", "client.crt"} {
+		content, err := os.ReadFile(filepath.Join(out, name))
+		m.nodes.check(err)
+		if text, err := m.try("cat >/etc/unnest/"+name, string(content)); err != nil {
+			t.Fatalf("copy %s: %v: %s", name, err, text)
+		}
 	}
 }

@@ -88,11 +88,10 @@ func TestRenewalIsRefused(t *testing.T) {
 
 func TestRevoke(t *testing.T) {
 	s := renew(t, New(certificate("a")), "a", "b", begin)
-	one, revoked, err := s.Revoke("A:0A", begin) // as openssl writes 0aa
-	if err == nil {
+	if _, revoked, err := s.Revoke("A:0A", begin); err == nil {
 		t.Errorf("a serial that nobody has: revoked %v", revoked)
 	}
-	one, revoked, err = s.Revoke("00:0A:A", begin)
+	one, revoked, err := s.Revoke("00:0A:A", begin) // 0aa
 	if err != nil || len(revoked) != 1 || revoked[0].SHA256 != "a" {
 		t.Errorf("revoked %v, error %v", revoked, err)
 	}

@@ -84,8 +84,8 @@ func (d *daemon) checkCertificate(r GuestRecord, c *x509.Certificate) (unused bo
 	if err != nil {
 		return false, err
 	}
-	now, print := time.Now(), identity.Fingerprint(c)
-	switch err := set.Check(print, now); {
+	now, fingerprint := time.Now(), identity.Fingerprint(c)
+	switch err := set.Check(fingerprint, now); {
 	case errors.Is(err, certificates.ErrUnknown):
 		return false, grpcstatus.Errorf(codes.Unauthenticated, "the certificate is not that of the present guest %s", r.Name)
 	case errors.Is(err, certificates.ErrSuperseded):
@@ -97,8 +97,8 @@ func (d *daemon) checkCertificate(r GuestRecord, c *x509.Certificate) (unused bo
 	case now.After(c.NotAfter):
 		return false, grpcstatus.Error(codes.Unauthenticated, identity.Expired(c).Error())
 	}
-	d.expiries.see(print, c.NotAfter)
-	return set.Unused(print), nil
+	d.expiries.see(fingerprint, c.NotAfter)
+	return set.Unused(fingerprint), nil
 }
 
 // peerCertificate returns the verified certificate of the caller of an authenticated request.
