@@ -19,7 +19,7 @@ PACKAGES := qemu-system-x86 mmdebstrap e2fsprogs xz-utils nftables iproute2 sock
 # What the tests also need: a C compiler for the race detector, a second VMM, protoc, and
 # guests of other architectures.
 TEST_PACKAGES := gcc libc6-dev libvirt-daemon libvirt-clients protobuf-compiler curl udhcpd \
-	qemu-system-arm qemu-system-misc openssh-server
+	qemu-system-arm qemu-system-misc openssh-server openssh-client
 
 # The compiler of the eBPF programs.
 GENERATE_PACKAGES := clang llvm libbpf-dev linux-libc-dev

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"unnest/internal/cli/terminal"
+	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"
 	"unnest/internal/testbed/place"
 )
@@ -37,6 +38,9 @@ func enterGuest(ctx context.Context, streams terminal.Streams, name string, comm
 		return err
 	}
 	n, err := f.Find(name)
+	if errors.Is(err, guest.ErrDied) {
+		return fmt.Errorf("%w: remove it by `unnest vm down %s`", err, name)
+	}
 	if err != nil {
 		return err
 	}

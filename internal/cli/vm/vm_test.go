@@ -153,8 +153,8 @@ func TestDeadGuests(t *testing.T) {
 	if err != nil || len(lines) != 3 || strings.Join(strings.Fields(lines[1]), " ") != "node1 dead" || strings.Join(strings.Fields(lines[2]), " ") != "node2 dead" {
 		t.Errorf("ls: got %v\n%s", err, stdout)
 	}
-	if _, _, err := execute(t, "ssh", "node1"); !errors.Is(err, guest.ErrDied) || !strings.Contains(err.Error(), "node1") {
-		t.Errorf("ssh: got %v, want ErrDied", err)
+	if _, _, err := execute(t, "ssh", "node1"); !errors.Is(err, guest.ErrDied) || !strings.Contains(err.Error(), ": remove it by `unnest vm down node1`") {
+		t.Errorf("ssh: got %v, want ErrDied and the fix", err)
 	}
 	for _, args := range [][]string{{"ssh", "node3"}, {"down", "node3"}} {
 		if _, _, err := execute(t, args...); !errors.Is(err, fleet.ErrNoGuest) || !strings.Contains(err.Error(), "node3") {

@@ -90,7 +90,7 @@ func TestNoSlotOfDomain(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if codeOf(err) != codes.ResourceExhausted || n.explain(io.EOF) != io.EOF {
+	if codeOf(err) != codes.ResourceExhausted || n.explain(io.EOF).Error() != io.EOF.Error() {
 		t.Errorf("got code %v, and %v for another error", codeOf(err), n.explain(io.EOF))
 	}
 }
