@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"encoding/pem"
+	"encoding/xml"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,6 +20,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"unnest/internal/hostd/policy"
 	"unnest/internal/measure/bench"
 	"unnest/internal/testbed/guest"
 )
@@ -68,6 +70,39 @@ func TestBrFusionPage(t *testing.T) {
 	}
 	if after := p.traces(); after != before {
 		t.Errorf("the commands leave something: before them:\n%s\nafter them:\n%s", before, after)
+	}
+}
+
+// The files that the section on libvirt shows are valid, and agree with the daemon's advice.
+func TestBrFusionPageOfLibvirt(t *testing.T) {
+	installed, err := os.ReadFile("../../deploy/hostd.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, b := range marked(t, "../../docs/brfusion.md") {
+		switch b.mark {
+		case "configuration":
+			seen++
+			p, err := policy.Parse("page.yaml", append(installed, b.text...))
+			if err != nil || len(p.Guests) != 1 || p.Guests[0].Libvirt == nil {
+				t.Errorf("the installed configuration with the page's lines: got %+v, %v; want one guest of libvirt", p.Guests, err)
+			}
+		case "devices":
+			seen++
+			var devices struct {
+				Content string `xml:",innerxml"`
+			}
+			if err := xml.Unmarshal([]byte("<devices>"+b.text+"</devices>"), &devices); err != nil {
+				t.Error(err)
+			}
+			if port := "<controller type='pci' model='pcie-root-port'/>"; !strings.Contains(b.text, port) {
+				t.Errorf("the devices do not contain %s: %s", port, b.text)
+			}
+		}
+	}
+	if seen != 2 {
+		t.Errorf("docs/brfusion.md has %d of the two blocks", seen)
 	}
 }
 
