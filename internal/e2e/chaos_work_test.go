@@ -358,7 +358,7 @@ func (c *chaos) segmentCycle(guests ...*chaosGuest) error {
 			time.Sleep(time.Second)
 			return nil // it is lost, or a later cycle reports it
 		}
-		defer s.close()
+		defer func() { _ = s.close() }() // the connection may have gone
 		shells, epochs = append(shells, s), append(epochs, epoch)
 	}
 	err := func() error {
