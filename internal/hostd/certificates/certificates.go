@@ -134,13 +134,16 @@ func (s Set) Renew(present string, c Certificate, now time.Time) (Set, error) {
 	s.Certificates = append(s.Certificates, c)
 	for s.countLive(now) > Live {
 		i := s.dispensable(present, c.SHA256, now)
+		if i < 0 { // in a damaged file the present one is there several times
+			break
+		}
 		s.Certificates = slices.Delete(s.Certificates, i, i+1)
 	}
 	return s.forget(now), nil
 }
 
-// dispensable returns the index of an accepted certificate other than two. There is one
-// in every set with more: of the others, all are unused or in their grace.
+// dispensable returns the index of an accepted certificate other than two, -1 if there is
+// none: all others of a set that this package has made are unused or in their grace.
 func (s Set) dispensable(present, next string, now time.Time) int {
 	other := func(unused bool) func(Certificate) bool {
 		return func(c Certificate) bool {
