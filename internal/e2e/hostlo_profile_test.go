@@ -449,12 +449,13 @@ func row(out io.Writer, cells ...string) {
 // ratio returns the ratio of round trips with its interval over blocks, as text.
 func (p *profile) ratio(w, to *way) string {
 	p.t.Helper()
-	r, err := stats.BlockRatio(w.results.trips, to.results.trips, stats.DefaultConfidence, 1)
+	r, err := stats.Compare(w.results.trips, to.results.trips, true)
 	p.check(err)
-	if !r.Interval.Defined() {
-		return fmt.Sprintf("%.2f", r.Point)
+	i := r.Interval(stats.DefaultConfidence)
+	if !i.Defined() {
+		return fmt.Sprintf("%.2f", r.Ratio())
 	}
-	return fmt.Sprintf("%.2f [%.2f, %.2f]", r.Point, r.Interval.Low, r.Interval.High)
+	return fmt.Sprintf("%.2f [%.2f, %.2f]", r.Ratio(), i.Low, i.High)
 }
 
 func (p *profile) reportParts(t *testing.T, out io.Writer) {
@@ -521,16 +522,16 @@ func (p *profile) reportFrames(out io.Writer) {
 	}
 }
 
-// estimate returns the median of values with its interval, as text.
+// estimate returns the geometric mean of values with its interval, as text.
 func estimate(t *testing.T, xs []float64) string {
 	t.Helper()
-	median, err := stats.Quantiles(xs, 0.5)
+	s, err := stats.Summarize(xs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	interval, err := stats.MedianInterval(xs, stats.DefaultConfidence)
+	interval, err := stats.CenterInterval(xs, stats.DefaultConfidence)
 	if err != nil {
-		return fmt.Sprintf("%.1f", median[0])
+		return fmt.Sprintf("%.1f", s.Center)
 	}
-	return fmt.Sprintf("%.1f [%.1f, %.1f]", median[0], interval.Low, interval.High)
+	return fmt.Sprintf("%.1f [%.1f, %.1f]", s.Center, interval.Low, interval.High)
 }

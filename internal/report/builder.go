@@ -17,6 +17,10 @@ type builder struct {
 	cells   map[cellKey][]stats.Observation
 	metrics map[string][]result.Metric // by case name: declared or found
 	unknown []string                   // warnings about samples that are not of the run
+
+	computed map[cellKey]*Estimate
+	below    map[cellKey]*Comparison // with the level of virtualization below, where it is no baseline
+	families []Family
 }
 
 func newBuilder(run result.Run, samples []result.Sample, o Options) *builder {
@@ -27,6 +31,73 @@ func newBuilder(run result.Run, samples []result.Sample, o Options) *builder {
 		b.metrics[c.Name] = metricsOf(c, b.samples)
 	}
 	return b
+}
+
+// compute estimates every metric in every case and configuration, compares it with every
+// baseline and with the level of virtualization below, and judges the comparisons.
+func (b *builder) compute() {
+	b.computed, b.below = map[cellKey]*Estimate{}, map[cellKey]*Comparison{}
+	var all []judged
+	for _, c := range b.run.Cases {
+		for _, m := range b.metrics[c.Name] {
+			for _, conf := range b.run.Configurations {
+				e := b.describe(c, conf, m)
+				b.computed[cellKey{c.Suite, c.Name, conf.Name, m.Name}] = &e
+			}
+			all = append(all, b.comparisons(c, m)...)
+			all = append(all, b.steps(c, m)...)
+		}
+	}
+	b.families = judge(all, b.opts)
+	for _, c := range b.run.Cases {
+		for _, m := range b.metrics[c.Name] {
+			b.mirror(c, m)
+		}
+	}
+}
+
+// comparisons compares one metric of a case with the baselines, each pair of
+// configurations once. The family of a comparison with another baseline than the main one
+// is its own.
+func (b *builder) comparisons(c result.Case, m result.Metric) (all []judged) {
+	for _, conf := range b.run.Configurations {
+		e := b.at(c, conf.Name, m)
+		self := slices.Index(b.baselines(), conf.Name)
+		e.Comparisons = make([]Comparison, 0, len(b.baselines())) // the judged ones stay where they are
+		for i, name := range b.baselines() {
+			if i == self {
+				continue
+			}
+			e.Comparisons = append(e.Comparisons, Comparison{Baseline: name, first: self < 0 || self > i})
+			if comparison := &e.Comparisons[len(e.Comparisons)-1]; comparison.first {
+				*comparison = b.compare(c, conf.Name, name, m)
+				all = append(all, judged{e, comparison, familyOf(*e, name)})
+			}
+		}
+	}
+	return all
+}
+
+// mirror fills in the comparisons of pairs that were judged the other way round.
+func (b *builder) mirror(c result.Case, m result.Metric) {
+	for _, conf := range b.run.Configurations {
+		e := b.at(c, conf.Name, m)
+		for i, comparison := range e.Comparisons {
+			if !comparison.first {
+				e.Comparisons[i] = b.at(c, comparison.Baseline, m).against(conf.Name).mirror(*e, comparison.Baseline)
+			}
+		}
+	}
+}
+
+// compare compares one metric of a case in a configuration with a baseline.
+func (b *builder) compare(c result.Case, configuration, baseline string, m result.Metric) Comparison {
+	return compare(b.side(c, configuration, m), b.side(c, baseline, m), b.run.Interleaved)
+}
+
+// at returns the estimate of one cell.
+func (b *builder) at(c result.Case, configuration string, m result.Metric) *Estimate {
+	return b.computed[cellKey{c.Suite, c.Name, configuration, m.Name}]
 }
 
 // belonging drops samples of cases, configurations or units that the run does not have,
@@ -138,8 +209,7 @@ func (b *builder) metricNames(cases []result.Case) []string {
 	return names
 }
 
-// family estimates one metric in every case and configuration, and compares it with
-// every baseline.
+// family returns the estimates of one metric in every case and configuration.
 func (b *builder) family(cases []result.Case, metric string) []Estimate {
 	return b.estimates(cases, func(result.Case) string { return metric })
 }
@@ -154,35 +224,10 @@ func (b *builder) estimates(cases []result.Case, metric func(result.Case) string
 			continue
 		}
 		for _, conf := range b.run.Configurations {
-			estimates = append(estimates, b.estimate(c, conf, *m))
+			estimates = append(estimates, *b.at(c, conf.Name, *m))
 		}
 	}
-	adjust(estimates, b.opts, func(e Estimate, c Comparison) Estimate {
-		i := slices.IndexFunc(estimates, func(o Estimate) bool {
-			return o.Suite == e.Suite && o.Case == e.Case && o.Configuration == c.Baseline
-		})
-		return estimates[i]
-	})
 	return estimates
-}
-
-// estimate describes one cell and compares it with the baselines.
-func (b *builder) estimate(c result.Case, conf result.Configuration, m result.Metric) Estimate {
-	e := b.describe(c, conf, m)
-	baselines := b.baselines()
-	self := slices.Index(baselines, conf.Name)
-	for i, name := range baselines {
-		if i == self {
-			continue
-		}
-		comparison := compare(b.side(c, conf.Name, m), b.side(c, name, m), stats.Options{
-			HigherIsBetter: m.Order == result.HIB, Interleaved: b.run.Interleaved,
-			Confidence: b.opts.Confidence, Seed: seed(b.run.Seed, c.Suite, c.Name, m.Name),
-		})
-		comparison.first = self < 0 || self > i
-		e.Comparisons = append(e.Comparisons, comparison)
-	}
-	return e
 }
 
 // describe is the estimate of one cell, without comparisons.

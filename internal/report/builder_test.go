@@ -39,6 +39,14 @@ func median(values []float64) float64 {
 	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
 }
 
+func geoMean(values []float64) float64 {
+	product := 1.0
+	for _, v := range values {
+		product *= v
+	}
+	return math.Pow(product, 1/float64(len(values)))
+}
+
 func near(a Number, b float64) bool { return math.Abs(float64(a)-b) < 1e-9*math.Abs(b) }
 
 func TestEstimatesAreThoseOfTheSamples(t *testing.T) {
@@ -53,15 +61,15 @@ func TestEstimatesAreThoseOfTheSamples(t *testing.T) {
 	for _, v := range values {
 		total += v
 	}
-	if e.N != 6 || !near(e.Median, median(values)) || !near(e.Mean, total/6) || !near(e.Min, slices.Min(values)) {
+	if e.N != 6 || !near(e.Median, median(values)) || !near(e.Center, geoMean(values)) || !near(e.Mean, total/6) || !near(e.Min, slices.Min(values)) {
 		t.Errorf("estimate %+v of %v", e, values)
 	}
-	if float64(e.Interval.Low) != values[0] || float64(e.Interval.High) != values[5] {
-		t.Errorf("interval %+v, want the least and the largest of six values %v", e.Interval, values)
+	if want, err := stats.CenterInterval(values, 0.95); err != nil || !near(e.Interval.Low, want.Low) || !near(e.Interval.High, want.High) {
+		t.Errorf("interval %+v, want %+v, error %v", e.Interval, want, err)
 	}
 	for _, baseline := range []string{"NoCont", "NAT"} {
 		c := e.against(baseline)
-		want := median(values) / median(valuesOf(samples, "udp_rr/1280", baseline, "latency_mean"))
+		want := geoMean(values) / geoMean(valuesOf(samples, "udp_rr/1280", baseline, "latency_mean"))
 		if !near(c.Ratio, want) || !(c.Interval.Low <= c.Ratio && c.Ratio <= c.Interval.High) {
 			t.Errorf("ratio to %s: %v in %+v, want %v", baseline, c.Ratio, c.Interval, want)
 		}
@@ -71,33 +79,38 @@ func TestEstimatesAreThoseOfTheSamples(t *testing.T) {
 	}
 }
 
-// The family that Holm corrects for holds each pair of configurations once, and
-// the mirror image of a comparison has the same p and the inverse ratio.
-func TestHolmOverTheTable(t *testing.T) {
+// The primary metrics of all cases against the main baseline are one family, the other
+// baselines and metrics are families of their own. Each pair of configurations is judged
+// once; the mirror image has the inverse ratio and the opposite verdict.
+func TestFamilies(t *testing.T) {
 	doc := build(synthetic(6))
-	var ps []float64
-	var adjusted []Number
+	ps := map[string][]float64{}
 	for _, e := range doc.Estimates {
-		if e.Metric != "latency_mean" {
-			continue
-		}
 		for _, c := range e.Comparisons {
 			if c.first {
-				ps, adjusted = append(ps, float64(c.P)), append(adjusted, c.Adjusted)
+				ps[c.Family] = append(ps[c.Family], float64(c.P))
 			}
 		}
 	}
-	if len(ps) != 4*3 {
-		t.Fatalf("%d pairs in the table, want 3 for each of 4 sizes", len(ps))
+	if n := len(ps["primary against NoCont"]); n != 2*(4+3) {
+		t.Errorf("%d comparisons of the primary metrics with NoCont, want two for each of 7 cases", n)
 	}
-	for i, want := range stats.Holm(ps) {
-		if float64(adjusted[i]) != want {
-			t.Errorf("pair %d: adjusted p %v, want %v", i, adjusted[i], want)
+	if n := len(ps["primary against NAT"]); n != 4+3 {
+		t.Errorf("%d comparisons of the primary metrics with NAT, want one for each of 7 cases", n)
+	}
+	if len(doc.Families) != len(ps) {
+		t.Errorf("%d families in the document, want %d", len(doc.Families), len(ps))
+	}
+	for _, f := range doc.Families {
+		want := stats.Judge(ps[f.Name], 0.05)
+		if f.Tests != want.Tests || f.Found != want.Found || !near(f.Level, want.Level) {
+			t.Errorf("%+v, want %+v", f, want)
 		}
 	}
 	nat := estimateOf(t, doc, "udp_rr/64", "NAT", "latency_mean").against("NoCont")
 	mirror := estimateOf(t, doc, "udp_rr/64", "NoCont", "latency_mean").against("NAT")
-	if nat.Adjusted != mirror.Adjusted || !near(mirror.Ratio, 1/float64(nat.Ratio)) || !near(mirror.Interval.Low, 1/float64(nat.Interval.High)) {
+	if nat.P != mirror.P || nat.Family != mirror.Family || !near(mirror.Ratio, 1/float64(nat.Ratio)) || !near(mirror.Interval.Low, 1/float64(nat.Interval.High)) ||
+		nat.Badge != "slower" || mirror.Badge != "faster" {
 		t.Errorf("NAT over NoCont %+v, NoCont over NAT %+v", nat, mirror)
 	}
 }
@@ -117,37 +130,33 @@ func exactly(noCont, brFusion []float64) (result.Run, []result.Sample) {
 	return run, samples
 }
 
-func TestInconclusiveVerdictInWords(t *testing.T) {
-	e, c := Estimate{N: 6}, Comparison{Baseline: "NAT", Ratio: 1.54, Interval: Interval{1.03, 1.94, 0.95}, Adjusted: 0.52, Verdict: stats.Unclear}
-	long, short := verdictWords(e, e, c, Claim{})
-	if long != "inconclusive against NAT: 1.54× [1.03, 1.94] (p = 0.52). More repetitions needed" || short != "inconclusive against NAT (p = 0.52)" {
-		t.Errorf("got %q and %q", long, short)
-	}
-}
-
 func TestVerdictsInWords(t *testing.T) {
 	tests := []struct {
 		name             string
 		noCont, brFusion []float64
+		badge            string
 		want             []string
 	}{
-		{"equivalent", []float64{100, 101, 99, 100, 101, 99}, []float64{100.5, 101, 99.5, 100, 101, 99},
-			[]string{"no difference from NoCont detected (p = 0.74). This run could detect differences of 1.4 % or more. Shown to be within 3.5 % of NoCont"}},
-		{"slower", []float64{100, 101, 99, 100, 101, 99}, []float64{150, 151, 149, 150, 151, 149},
-			[]string{"50 % higher latency than NoCont (p < 0.001). Not shown to be within 3.5 % of NoCont"}},
-		{"different and equivalent", []float64{100, 100.1, 99.9, 100, 100.1, 99.9}, []float64{101, 101.1, 100.9, 101, 101.1, 100.9},
+		{"equivalent", []float64{100, 101, 99, 100, 101, 99}, []float64{100.5, 101, 99.5, 100, 101, 99}, "equal within 0.44 %",
+			[]string{"equal to NoCont within 0.44 %. Shown to be within 3.5 % of NoCont"}},
+		{"slower", []float64{100, 101, 99, 100, 101, 99}, []float64{150, 152, 149, 150, 151, 149}, "slower",
+			[]string{"slower: 50 % higher latency than NoCont. Not shown to be within 3.5 % of NoCont"}},
+		{"faster", []float64{100, 101, 99, 100, 101, 99}, []float64{50, 51, 49, 50, 51, 49.5}, "faster", []string{"faster: 50 % lower latency than NoCont"}},
+		{"different and equivalent", []float64{100, 100.1, 99.9, 100, 100.1, 99.9}, []float64{101, 101.1, 100.9, 101, 101.1, 101}, "slower",
 			[]string{"1 % higher latency than NoCont", "Shown to be within 3.5 % of NoCont"}},
-		{"much slower", []float64{100, 101, 99, 100, 101, 99}, []float64{310, 311, 309, 310, 311, 309},
-			[]string{"3.10 times the latency of NoCont"}},
-		{"noisy", []float64{100, 150, 80, 120, 90, 140}, []float64{130, 90, 150, 100, 160, 80},
-			[]string{"no difference from NoCont detected", "Not shown to be within 3.5 %"}},
-		{"one each", []float64{100}, []float64{150}, []string{"too few samples against NoCont (n = 1 and 1)", "Not shown to be within"}},
-		{"skewed", []float64{100, 100, 100, 100, 100, 101}, []float64{99, 99, 99, 300, 400, 500}, []string{"NoCont"}},
-		{"zero baseline", []float64{0, 0, 0, 0, 0, 0}, []float64{1, 2, 1, 2, 1, 2}, []string{"higher mean latency than NoCont"}},
+		{"much slower", []float64{100, 101, 99, 100, 101, 99}, []float64{310, 311, 309, 310, 311, 310}, "slower", []string{"3.10 times the latency of NoCont"}},
+		{"noisy", []float64{100, 150, 80, 120, 90, 140}, []float64{130, 90, 150, 100, 160, 80}, "not known: needs over 1000 more",
+			[]string{"not known against NoCont", "find differences of 113 % in 80 % of cases", "Not shown to be within 3.5 %"}},
+		{"one each", []float64{100}, []float64{150}, "not known: needs 5 more", []string{"not known against NoCont: needs 5 more"}},
+		{"constant", []float64{100, 100, 100, 100, 100, 100}, []float64{150, 150, 150, 150, 150, 150}, "not known: nothing varies", []string{"nothing varies"}},
+		{"zero baseline", []float64{0, 0, 0, 0, 0, 0}, []float64{1, 2, 1, 2, 1, 2}, "", nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			c := estimateOf(t, build(exactly(tt.noCont, tt.brFusion)), "udp_rr/1280", "BrFusion", "latency_mean").against("NoCont")
+			if c.Badge != tt.badge {
+				t.Errorf("badge %q, want %q", c.Badge, tt.badge)
+			}
 			for _, want := range tt.want {
 				if !strings.Contains(c.Words, want) {
 					t.Errorf("verdict %q lacks %q", c.Words, want)
@@ -162,7 +171,8 @@ func TestVerdictsInWords(t *testing.T) {
 
 func TestClaimHeadline(t *testing.T) {
 	steady := []float64{100, 101, 99, 100, 101, 99}
-	shown := strings.Join(build(exactly(steady, steady)).Headlines, "\n")
+	again := []float64{100.2, 101, 99, 100, 101, 99.1}
+	shown := strings.Join(build(exactly(steady, again)).Headlines, "\n")
 	if want := "UDP ping-pong, BrFusion: shown to be within 3.5 % of NoCont for 1280 B."; !strings.Contains(shown, want) {
 		t.Errorf("headlines lack %q:\n%s", want, shown)
 	}
@@ -320,7 +330,7 @@ func TestSlotsAreFixedForKnownNames(t *testing.T) {
 }
 
 // What would stand in every row of a table stands once below it.
-func TestTooFewSamplesAreToldOnce(t *testing.T) {
+func TestTooFewBlocksAreToldOnce(t *testing.T) {
 	runA, samplesA := exactly([]float64{100}, []float64{150})
 	runA.Configurations[1].Name = "other" // no claim is made of it
 	for i := range samplesA {
@@ -328,7 +338,7 @@ func TestTooFewSamplesAreToldOnce(t *testing.T) {
 			samplesA[i].Configuration = "other"
 		}
 	}
-	const note = "Too few samples for a verdict against "
+	const note = "No verdict against "
 	for baseline, doc := range map[string]Document{
 		"NoCont": Build(runA, samplesA, Options{}),
 		"A":      Compare(Input{"a", runA, samplesA}, Input{"b", runA, samplesA}, Options{}),

@@ -12,14 +12,14 @@ func (b *builder) valueChart(g Group, estimates []Estimate) Chart {
 	first := estimates[0]
 	c := Chart{
 		ID: g.ID + "-values", Kind: Bars, Categories: labels(estimates),
-		Title: fmt.Sprintf("%s: %s, median and %s interval", g.Title, quantity(first.Metric), percent(b.opts.Confidence)),
+		Title: fmt.Sprintf("%s: %s, with %s interval", g.Title, quantity(first.Metric), percent(b.opts.Confidence)),
 		Axis:  fmt.Sprintf("%s, %s (%s)", quantity(first.Metric), first.Unit, better(first.Order)),
 	}
 	for _, s := range seriesOf(b.run) {
 		series := ChartSeries{Name: s.Name, Slot: s.Slot}
 		for _, e := range estimates {
 			if e.Configuration == s.Name {
-				series.add(e.Median, e.Interval)
+				series.add(e.Center, e.Interval)
 			}
 		}
 		c.Series = append(c.Series, series)
@@ -86,7 +86,7 @@ func (b *builder) ratioCharts(g Group, estimates []Estimate) []Chart {
 	for _, baseline := range b.baselines() {
 		c := Chart{
 			ID: g.ID + "-" + anchor("ratio", fmt.Sprint(len(charts)+1)), Kind: Ratios, Categories: labels(estimates),
-			Title: fmt.Sprintf("%s: %s over that of %s, with %s interval", g.Title, quantity(estimates[0].Metric), baseline, percent(b.opts.Confidence)),
+			Title: fmt.Sprintf("%s: %s over that of %s%s", g.Title, quantity(estimates[0].Metric), baseline, withLevel(estimates, baseline)),
 			Axis:  fmt.Sprintf("ratio to %s (%s)", baseline, better(estimates[0].Order)),
 		}
 		if baseline == b.opts.Equivalence.Baseline {

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
 )
 
 // Input is a run to compare, with its samples and the path of its directory.
@@ -35,6 +34,8 @@ func Compare(a, b Input, o Options) Document {
 		Command: "compare", Title: compareTitle(a.Run, b.Run), Run: a.Run.ID + ", " + b.Run.ID, Dir: joinDirs(a.Dir, b.Dir), Setting: settings(a.Run, b.Run),
 		Baselines: []string{sideA}, Series: seriesOf(a.Run), Methods: methods(o, result.Run{Interleaved: false}),
 	}
+	c.compute()
+	doc.Families = c.families
 	for i, g := range c.a.groups() {
 		group, estimates := c.group(i, g)
 		if len(group.Tables) > 0 {
@@ -43,7 +44,7 @@ func Compare(a, b Input, o Options) Document {
 		}
 	}
 	doc.putSettings()
-	doc.Headlines = compareHeadlines(doc.Estimates, o.Alpha)
+	doc.Headlines = compareHeadlines(doc.Estimates)
 	differences, provenance := compareProvenance(a, b, c.a.samples, c.b.samples)
 	doc.Warnings = slices.Concat([]string{separateBlocks}, differences, c.warnings,
 		attributed(slices.Concat(runWarnings(a.Run, c.a.samples), c.a.unknown), slices.Concat(runWarnings(b.Run, c.b.samples), c.b.unknown)),
@@ -58,7 +59,34 @@ func Compare(a, b Input, o Options) Document {
 type comparer struct {
 	a, b     *builder
 	opts     Options
+	computed map[cellKey][2]*Estimate // of A and of B
+	families []Family
 	warnings []string
+}
+
+// compute estimates every metric on both sides, compares B with A, and judges the
+// comparisons.
+func (c *comparer) compute() {
+	c.computed = map[cellKey][2]*Estimate{}
+	var all []judged
+	for _, cs := range c.a.run.Cases {
+		for _, ma := range c.a.metrics[cs.Name] {
+			mb := metricNamed(c.b.metrics[cs.Name], ma.Name)
+			if mb == nil {
+				continue
+			}
+			if ma.Unit != mb.Unit || ma.Order != mb.Order {
+				c.warnings = append(c.warnings, fmt.Sprintf("Left out: %s of %s, in %s (%s) in A but in %s (%s) in B.", ma.Name, cs.Name, ma.Unit, ma.Order, mb.Unit, mb.Order))
+				continue
+			}
+			for _, conf := range c.common() {
+				a, b := c.pair(cs, conf, ma)
+				c.computed[cellKey{cs.Suite, cs.Name, conf.Name, ma.Name}] = [2]*Estimate{a, b}
+				all = append(all, judged{b, &b.Comparisons[0], familyOf(*b, sideA)})
+			}
+		}
+	}
+	c.families = judge(all, c.opts)
 }
 
 func (c *comparer) group(i int, cases []result.Case) (Group, []Estimate) {
@@ -78,24 +106,16 @@ func (c *comparer) group(i int, cases []result.Case) (Group, []Estimate) {
 	return g, all
 }
 
-// family estimates one metric on both sides, and compares b with a. Equal indices are
-// of the same case and configuration.
+// family returns the estimates of one metric on both sides. Equal indices are of the same
+// case and configuration.
 func (c *comparer) family(cases []result.Case, metric string) (as, bs []Estimate) {
 	for _, cs := range cases {
-		ma, mb := metricNamed(c.a.metrics[cs.Name], metric), metricNamed(c.b.metrics[cs.Name], metric)
-		if ma == nil || mb == nil {
-			continue
-		}
-		if ma.Unit != mb.Unit || ma.Order != mb.Order {
-			c.warnings = append(c.warnings, fmt.Sprintf("Left out: %s of %s, in %s (%s) in A but in %s (%s) in B.", metric, cs.Name, ma.Unit, ma.Order, mb.Unit, mb.Order))
-			continue
-		}
 		for _, conf := range c.common() {
-			a, b := c.pair(cs, conf, *ma)
-			as, bs = append(as, a), append(bs, b)
+			if pair, has := c.computed[cellKey{cs.Suite, cs.Name, conf.Name, metric}]; has {
+				as, bs = append(as, *pair[0]), append(bs, *pair[1])
+			}
 		}
 	}
-	adjust(bs, c.opts, func(e Estimate, _ Comparison) Estimate { return find(as, e.Case, e.Configuration) })
 	return as, bs
 }
 
@@ -113,15 +133,16 @@ func (c *comparer) common() []result.Configuration {
 	})
 }
 
-// pair estimates one cell on both sides.
-func (c *comparer) pair(cs result.Case, conf result.Configuration, m result.Metric) (a, b Estimate) {
-	a, b = c.a.describe(cs, conf, m), c.b.describe(cs, conf, m)
-	a.Run, b.Run = sideA, sideB
+// pair estimates one cell on both sides, and compares B with A, which share no block.
+func (c *comparer) pair(cs result.Case, conf result.Configuration, m result.Metric) (a, b *Estimate) {
+	of := func(side *builder, name string) *Estimate {
+		e := side.describe(cs, conf, m)
+		e.Run = name
+		return &e
+	}
+	a, b = of(c.a, sideA), of(c.b, sideB)
 	obsA, obsB := c.a.side(cs, conf.Name, m).obs, c.b.side(cs, conf.Name, m).obs
-	b.Comparisons = []Comparison{compare(side{obsB, sideB}, side{obsA, sideA}, stats.Options{
-		HigherIsBetter: m.Order == result.HIB, Confidence: c.opts.Confidence,
-		Seed: seed(c.a.run.Seed^c.b.run.Seed, cs.Suite, cs.Name, conf.Name, m.Name),
-	})}
+	b.Comparisons = []Comparison{compare(side{obsB, sideB}, side{obsA, sideA}, false)}
 	return a, b
 }
 
@@ -136,9 +157,9 @@ func (c *comparer) table(g Group, as, bs []Estimate) Table {
 	t.Notes = tooFewNotes(few)
 	t.counts("n A", as, c.a.run.Repetitions)
 	t.counts("n B", bs, c.b.run.Repetitions)
-	t.medians("median A", as)
-	t.medians("median B", bs)
-	t.column(Column{Name: "B / A", Numeric: true}, func(i int) Cell { return ratioCell(bs[i], sideA) })
+	t.centers("A", as)
+	t.centers("B", bs)
+	t.ratios("B / A", bs, sideA)
 	t.column(Column{Name: "verdict"}, func(i int) Cell { return compareVerdict(as[i], bs[i], few) })
 	return t
 }
@@ -155,7 +176,7 @@ func compareVerdict(a, b Estimate, few []string) Cell {
 func (c *comparer) chart(g Group, bs []Estimate) Chart {
 	chart := Chart{
 		ID: g.ID + "-ratio", Kind: Ratios, Categories: labels(bs),
-		Title: fmt.Sprintf("%s: %s of B over that of A, with %s interval", g.Title, quantity(bs[0].Metric), percent(c.opts.Confidence)),
+		Title: fmt.Sprintf("%s: %s of B over that of A%s", g.Title, quantity(bs[0].Metric), withLevel(bs, sideA)),
 		Axis:  fmt.Sprintf("ratio of B to A (%s)", better(bs[0].Order)),
 	}
 	c.a.addRatios(&chart, bs, sideA, plainRatio)

@@ -50,7 +50,7 @@ func attributed(a, b []string) []string {
 }
 
 // compareHeadlines count the differences of the primary metrics and list the first.
-func compareHeadlines(estimates []Estimate, alpha float64) []string {
+func compareHeadlines(estimates []Estimate) []string {
 	var differences []string
 	compared := 0
 	for _, e := range estimates {
@@ -60,7 +60,7 @@ func compareHeadlines(estimates []Estimate, alpha float64) []string {
 			}
 			compared++
 			if c.Verdict == stats.Better || c.Verdict == stats.Worse {
-				differences = append(differences, fmt.Sprintf("%s, %s: B has %s.", e.Case, e.Configuration, c.Words))
+				differences = append(differences, fmt.Sprintf("%s, %s: B is %s.", e.Case, e.Configuration, c.Words))
 			}
 		}
 	}
@@ -68,9 +68,9 @@ func compareHeadlines(estimates []Estimate, alpha float64) []string {
 	case compared == 0:
 		return []string{"The two runs have no samples in common."}
 	case len(differences) == 0:
-		return []string{fmt.Sprintf("No difference detected in %s (adjusted p above %g).", plural(compared, "comparison"), alpha)}
+		return []string{fmt.Sprintf("No difference found in %s.", plural(compared, "comparison"))}
 	}
-	lines := []string{fmt.Sprintf("B differs from A in %d of %s (adjusted p at most %g).", len(differences), plural(compared, "comparison"), alpha)}
+	lines := []string{fmt.Sprintf("B differs from A in %d of %s.", len(differences), plural(compared, "comparison"))}
 	lines = append(lines, differences[:min(len(differences), maxDifferences)]...)
 	if rest := len(differences) - maxDifferences; rest > 0 {
 		lines = append(lines, fmt.Sprintf("The tables have %d more.", rest))

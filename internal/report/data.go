@@ -31,9 +31,9 @@ func CSV(w io.Writer, doc Document) error {
 		return csv.NewWriter(w).WriteAll(doc.Records)
 	}
 	header := []string{"run", "suite", "case", "group", "size", "tool", "configuration", "stack", "accelerator", "metric", "unit", "order", "primary",
-		"n", "median", "mean", "stddev", "stderr", "min", "p25", "p75", "p90", "p99", "max", "low", "high", "confidence"}
+		"n", "center", "median", "mean", "stddev", "stderr", "min", "p25", "p75", "p90", "p99", "max", "low", "high", "confidence"}
 	for _, b := range doc.Baselines {
-		for _, field := range []string{"ratio", "ratio_low", "ratio_high", "welch_p", "mann_whitney_p", "adjusted_p", "detectable", "verdict", "equivalent"} {
+		for _, field := range []string{"ratio", "ratio_low", "ratio_high", "ratio_confidence", "p", "detectable", "needs", "verdict", "equivalent"} {
 			header = append(header, field+" vs "+b)
 		}
 	}
@@ -74,21 +74,21 @@ func estimateFields(e Estimate) []string {
 	}
 	return append([]string{e.Run, e.Suite, e.Case, e.Group, size, e.Tool, e.Configuration, e.Stack, e.Accelerator, e.Metric, e.Unit, string(e.Order),
 		strconv.FormatBool(e.Primary), strconv.Itoa(e.N)},
-		exact(e.Median, e.Mean, e.StdDev, e.StdErr, e.Min, e.P25, e.P75, e.P90, e.P99, e.Max, e.Interval.Low, e.Interval.High, e.Interval.Confidence)...)
+		exact(e.Center, e.Median, e.Mean, e.StdDev, e.StdErr, e.Min, e.P25, e.P75, e.P90, e.P99, e.Max, e.Interval.Low, e.Interval.High, e.Interval.Confidence)...)
 }
 
 func comparisonFields(c *Comparison) []string {
 	if c == nil {
 		return make([]string, 9)
 	}
-	return append(exact(c.Ratio, c.Interval.Low, c.Interval.High, c.Welch, c.MannWhitney, c.Adjusted, c.Detectable),
-		string(c.Verdict), string(c.Equivalent))
+	return append(exact(c.Ratio, c.Interval.Low, c.Interval.High, c.Interval.Confidence, c.P, c.Detectable),
+		strconv.Itoa(c.Needs), string(c.Verdict), string(c.Equivalent))
 }
 
 // stepHeader names the columns of a run at several levels of virtualization.
 func stepHeader(architectures []string) []string {
-	header := []string{"level", "below", "vcpus", "relative_stderr", "change", "per_vcpu", "change_per_vcpu", "t", "df", "p",
-		"step_adjusted_p", "step_detectable", "step_verdict"}
+	header := []string{"level", "below", "vcpus", "relative_stderr", "change", "per_vcpu", "change_per_vcpu", "t", "df", "welch_p",
+		"step_ratio", "step_ratio_low", "step_ratio_high", "step_ratio_confidence", "step_p", "step_verdict"}
 	for _, a := range architectures {
 		header = append(header, "published mean "+a, "published stderr "+a, "published change "+a)
 	}
@@ -105,8 +105,13 @@ func stepFields(s *Step, architectures []string) []string {
 		vcpus = strconv.Itoa(s.VCPUs)
 	}
 	row := []string{strconv.Itoa(s.Level), s.Below, vcpus}
-	row = append(row, exact(s.RelStdErr, s.Change, s.PerVCPU, s.ChangePerVCPU, s.T, s.DF, s.P, s.Adjusted, s.Detectable)...)
-	row = append(row, string(s.Verdict))
+	row = append(row, exact(s.RelStdErr, s.Change, s.PerVCPU, s.ChangePerVCPU, s.T, s.DF, s.P)...)
+	c := s.Comparison
+	if c == nil {
+		c = &Comparison{Ratio: missing, Interval: interval(stats.Interval{}), P: missing}
+	}
+	row = append(row, exact(c.Ratio, c.Interval.Low, c.Interval.High, c.Interval.Confidence, c.P)...)
+	row = append(row, string(c.Verdict))
 	for _, a := range architectures {
 		p := s.published(a)
 		row = append(row, exact(p.Mean, p.StdErr, p.Change)...)

@@ -68,7 +68,7 @@ func (b *builder) distributionChart(id string, c result.Case, m result.Metric, e
 			continue
 		}
 		series := ChartSeries{Name: s.Name, Slot: s.Slot}
-		values := stats.Values(stats.BlockMedians(b.side(c, s.Name, m).obs))
+		values := stats.Values(stats.ByBlock(b.side(c, s.Name, m).obs))
 		for _, v := range slices.Sorted(slices.Values(values)) {
 			series.Values = append(series.Values, Number(v))
 		}

@@ -29,7 +29,8 @@ type Document struct {
 	Provenance       Table        `json:"provenance"`
 	File             string       `json:"file,omitempty"` // the experiment file
 	Methods          []Method     `json:"methods"`        // how to read the report
-	Estimates        []Estimate   `json:"estimates"`      // everything computed, in long form
+	Families         []Family     `json:"families,omitempty"`
+	Estimates        []Estimate   `json:"estimates"` // everything computed, in long form
 
 	// Samples are those of the run that Build was given; a comparison has none.
 	Samples []result.Sample `json:"-"`

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"hash/fnv"
 	"slices"
 
 	"unnest/internal/measure/result"
@@ -12,11 +11,11 @@ import (
 type Interval struct {
 	Low        Number `json:"low"`
 	High       Number `json:"high"`
-	Confidence Number `json:"confidence"` // below the one asked for when samples are few
+	Confidence Number `json:"confidence"`
 }
 
 // Estimate describes the samples of one metric of one case in one configuration. Each
-// block counts once, by the median of its values.
+// block counts once: see stats.ByBlock.
 type Estimate struct {
 	Run           string       `json:"run"`
 	Suite         string       `json:"suite"`
@@ -34,6 +33,7 @@ type Estimate struct {
 	Primary       bool         `json:"primary"`
 	N             int          `json:"n"`                 // blocks with a value
 	Missing       string       `json:"missing,omitempty"` // why N is 0
+	Center        Number       `json:"center"`            // geometric mean, or the mean if a value is not positive
 	Median        Number       `json:"median"`
 	Mean          Number       `json:"mean"`
 	StdDev        Number       `json:"stddev"`
@@ -44,31 +44,11 @@ type Estimate struct {
 	P90           Number       `json:"p90"`
 	P99           Number       `json:"p99"`
 	Max           Number       `json:"max"`
-	Interval      Interval     `json:"interval"` // of the median
+	Interval      Interval     `json:"interval"` // of the center
 	Comparisons   []Comparison `json:"comparisons,omitempty"`
 	Step          *Step        `json:"step,omitempty"`  // in a run at several levels
 	Score         *Score       `json:"score,omitempty"` // of a primary metric in a suite that is summed up
 	Warnings      []string     `json:"doubts,omitempty"`
-}
-
-// Comparison is an Estimate against that of a baseline.
-type Comparison struct {
-	Baseline     string        `json:"baseline"`
-	Ratio        Number        `json:"ratio"` // of the medians
-	Interval     Interval      `json:"interval"`
-	Welch        Number        `json:"welch_p"`
-	MannWhitney  Number        `json:"mann_whitney_p"`
-	P            Number        `json:"p"`          // the one that decides
-	Adjusted     Number        `json:"adjusted_p"` // by Holm over the metric's table
-	Detectable   Number        `json:"detectable"` // smallest relative difference that this run could detect
-	Verdict      stats.Verdict `json:"verdict,omitempty"`
-	Equivalent   stats.Answer  `json:"equivalent,omitempty"` // within the margin of the claim, if there is one for this pair
-	Words        string        `json:"words"`                // the verdict in plain words
-	Short        string        `json:"short"`
-	Warnings     []string      `json:"doubts,omitempty"`
-	meansReverse bool          // the means differ in the opposite direction from the medians
-	higher       bool          // the mean is above that of the baseline
-	first        bool          // the comparison of the pair the other way round comes later, or never
 }
 
 // against returns the comparison of e with a baseline, nil if there is none.
@@ -95,7 +75,7 @@ func observations(samples []result.Sample) map[cellKey][]stats.Observation {
 
 // describe fills in the statistics of obs.
 func (e *Estimate) describe(obs []stats.Observation, confidence float64) {
-	for _, n := range []*Number{&e.Median, &e.Mean, &e.StdDev, &e.StdErr, &e.Min, &e.Max, &e.P25, &e.P75, &e.P90, &e.P99} {
+	for _, n := range []*Number{&e.Center, &e.Median, &e.Mean, &e.StdDev, &e.StdErr, &e.Min, &e.Max, &e.P25, &e.P75, &e.P90, &e.P99} {
 		*n = missing
 	}
 	e.Interval = interval(stats.Interval{})
@@ -105,21 +85,22 @@ func (e *Estimate) describe(obs []stats.Observation, confidence float64) {
 	for _, d := range stats.Warnings(obs) {
 		e.Warnings = append(e.Warnings, warningText(d))
 	}
-	values := stats.Values(stats.BlockMedians(obs))
+	values := stats.Values(stats.ByBlock(obs))
 	s, err := stats.Summarize(values)
 	if err != nil { // not finite: the warnings say so
 		e.Missing = err.Error()
 		return
 	}
-	e.N, e.Median, e.Mean, e.Min, e.Max = s.N, Number(s.Median), Number(s.Mean), Number(s.Min), Number(s.Max)
+	e.N, e.Min, e.Max = s.N, Number(s.Min), Number(s.Max)
+	e.Center, e.Median, e.Mean = Number(s.Center), Number(s.Median), Number(s.Mean)
 	if q, err := stats.Quantiles(values, 0.25, 0.75, 0.9, 0.99); err == nil {
 		e.P25, e.P75, e.P90, e.P99 = Number(q[0]), Number(q[1]), Number(q[2]), Number(q[3])
 	}
-	if s.N < 2 { // one value has no spread, and no interval
+	if s.N < 2 { // one value has no spread
 		return
 	}
 	e.StdDev, e.StdErr = Number(s.StdDev), Number(s.StdErr)
-	if i, err := stats.MedianInterval(values, confidence); err == nil {
+	if i, err := stats.CenterInterval(values, confidence); err == nil {
 		e.Interval = interval(i)
 	}
 }
@@ -130,111 +111,6 @@ func interval(i stats.Interval) Interval {
 		return Interval{missing, missing, missing}
 	}
 	return Interval{Number(i.Low), Number(i.High), Number(i.Confidence)}
-}
-
-// stats is the reverse of interval.
-func (i Interval) stats() stats.Interval {
-	if !i.Low.Defined() {
-		return stats.Interval{}
-	}
-	return stats.Interval{Low: float64(i.Low), High: float64(i.High), Confidence: float64(i.Confidence)}
-}
-
-// side is one side of a comparison.
-type side struct {
-	obs  []stats.Observation
-	name string
-}
-
-// compare fills in a comparison, except the adjusted p and what depends on it. Either
-// side may be empty.
-func compare(a, b side, o stats.Options) Comparison {
-	c := Comparison{Baseline: b.name, Ratio: missing, Interval: interval(stats.Interval{}), Welch: missing,
-		MannWhitney: missing, P: missing, Adjusted: missing, Detectable: missing, first: true}
-	if len(a.obs) == 0 || len(b.obs) == 0 {
-		return c
-	}
-	s, err := stats.Compare(a.obs, b.obs, o)
-	if err != nil {
-		c.Warnings = append(c.Warnings, err.Error())
-		return c
-	}
-	c.Ratio, c.Interval = Number(s.Ratio.Point), interval(s.Ratio.Interval)
-	c.Welch, c.MannWhitney, c.P = Number(s.Welch.P), Number(s.MannWhitney.P), Number(s.P())
-	c.Detectable = Number(s.Detectable)
-	c.higher = s.A.Mean > s.B.Mean
-	for _, d := range s.Warnings {
-		// The run has this warning once.
-		if d.Kind != stats.NotInterleaved {
-			c.Warnings = append(c.Warnings, warningText(d))
-		}
-		c.meansReverse = c.meansReverse || d.Kind == stats.Disagreement
-	}
-	return c
-}
-
-// verdict judges c by its p adjusted for its table.
-func (c *Comparison) verdict(e, base Estimate, adjusted, alpha float64) {
-	c.Adjusted = Number(adjusted)
-	if e.N == 0 || base.N == 0 {
-		return
-	}
-	judged := stats.Comparison{HigherIsBetter: e.Order == result.HIB}
-	judged.A.N, judged.B.N = e.N, base.N
-	judged.A.Mean, judged.B.Mean = float64(e.Mean), float64(base.Mean)
-	judged.Ratio.Interval = c.Interval.stats()
-	c.Verdict = judged.Verdict(adjusted, alpha)
-}
-
-// claim answers whether c, a comparison of e, is within the claimed margin. The claim is
-// about primary metrics.
-func (c *Comparison) claim(claim Claim, e Estimate) {
-	if !e.Primary || claim.Configuration != e.Configuration || claim.Baseline != c.Baseline || !c.Ratio.Defined() {
-		return
-	}
-	c.Equivalent = stats.Within(c.Interval.stats(), claim.Margin)
-}
-
-// adjust corrects the p-values of the comparisons of one table by Holm and judges them.
-// A pair that is in the table twice, once each way, is one test. lookup returns the
-// estimate that a comparison is against.
-func adjust(estimates []Estimate, o Options, lookup func(Estimate, Comparison) Estimate) {
-	type pair struct{ suite, name, a, b string }
-	index := map[pair]int{} // in family
-	var family []float64
-	key := func(e Estimate, c Comparison) pair {
-		return pair{e.Suite, e.Case, min(e.Configuration, c.Baseline), max(e.Configuration, c.Baseline)}
-	}
-	for _, e := range estimates {
-		for _, c := range e.Comparisons {
-			if _, known := index[key(e, c)]; !known {
-				index[key(e, c)] = len(family)
-				family = append(family, float64(c.P))
-			}
-		}
-	}
-	adjusted := stats.Holm(family)
-	for i := range estimates {
-		e := &estimates[i]
-		for j := range e.Comparisons {
-			c := &e.Comparisons[j]
-			base := lookup(*e, *c)
-			c.verdict(*e, base, adjusted[index[key(*e, *c)]], o.Alpha)
-			c.claim(*o.Equivalence, *e)
-			c.Words, c.Short = verdictWords(*e, base, *c, *o.Equivalence)
-		}
-	}
-}
-
-// seed derives the seed of a bootstrap from the seed of the run and from what is
-// compared, so that no two tables share random numbers.
-func seed(run uint64, parts ...string) uint64 {
-	h := fnv.New64a()
-	for _, p := range parts {
-		h.Write([]byte(p))
-		h.Write([]byte{0})
-	}
-	return run ^ h.Sum64()
 }
 
 // sum adds numbers up. It is missing if one of them is.

@@ -52,7 +52,8 @@ func timesWithInterval(r Number, i Interval) string {
 	if !i.Low.Defined() {
 		return ratio(r) + "×"
 	}
-	return fmt.Sprintf("%s× [%s, %s]", ratio(r), ratio(i.Low), ratio(i.High))
+	places := intervalDecimals(i)
+	return fmt.Sprintf("%s× [%s, %s]", ratioTo(r, places), ratioTo(i.Low, places), ratioTo(i.High, places))
 }
 
 // span prints an interval after a comma, if there is one.

@@ -70,7 +70,7 @@ func (b *builder) stepTable(l leveled) Table {
 		repeat := len(t.Rows) > 0 && t.Rows[len(t.Rows)-1][0].Text == e.Metric
 		t.Rows = append(t.Rows, append([]Cell{{Text: e.Metric, Repeat: repeat}}, stepCells(*e, *below)...))
 	})
-	t.Notes = b.stepNotes(l, "in this table")
+	t.Notes = b.stepNotes(l)
 	return t
 }
 
@@ -78,30 +78,35 @@ func (b *builder) stepTable(l leveled) Table {
 // and p.
 func stepColumns(wide bool) []Column {
 	return []Column{{Name: "step", Header: true}, {Name: "ΔL", Numeric: true},
-		{Name: "t", Numeric: true, Wide: wide}, {Name: "df", Numeric: true, Wide: wide}, {Name: "p", Numeric: true, Wide: wide},
-		{Name: "adjusted p", Numeric: true}, {Name: "detectable", Numeric: true}, {Name: "verdict"}}
+		{Name: "t", Numeric: true, Wide: true}, {Name: "df", Numeric: true, Wide: true}, {Name: "Welch p", Numeric: true, Wide: wide},
+		{Name: "ratio", Numeric: true}, {Name: "verdict"}}
 }
 
-// stepNotes explain a table of steps, whose p-values are corrected for the others within
-// family.
-func (b *builder) stepNotes(l leveled, family string) []string {
+// stepNotes explain a table of steps.
+func (b *builder) stepNotes(l leveled) []string {
 	change := "ΔL is the change of the mean against the level below."
 	if l.sized() {
 		change += " Fewer vCPUs alone reduce throughput: see ΔL per vCPU."
 	}
 	return append([]string{
-		change, "p, of " + pMeaning + " Adjusted p: corrected by Holm for the other tests " + family + ".",
-		"Detectable is the smallest change that a run of this size and noise detects about four times out of five; with few repetitions less often.",
+		change, "t, df and Welch p are the thesis' test of the means (FitzGerald 2014, §3.1). p is " + pMeaning,
+		"The ratio and the verdict follow the rule of this report: see how to read it.",
 	}, b.bootNotes(l)...)
 }
 
 // stepCells are the cells on the step from below to e.
 func stepCells(e, below Estimate) []Cell {
 	s := e.Step
+	cell := noValue
+	if c := s.Comparison; c != nil && c.Ratio.Defined() {
+		cell = numeric(c.Ratio, withInterval(c.Ratio, c.Interval))
+		if c.Interval.Low.Defined() {
+			cell.Remark = "at " + level(c.Interval.Confidence)
+		}
+	}
 	return []Cell{
 		{Text: below.Configuration + " → " + e.Configuration}, changeCell(s.Change),
-		numeric(s.T, decimal(s.T, 2)), numeric(s.DF, decimal(s.DF, 1)), pCell(s.P), pCell(s.Adjusted),
-		shareCell(s.Detectable), stepVerdict(e, below),
+		numeric(s.T, decimal(s.T, 2)), numeric(s.DF, decimal(s.DF, 1)), pCell(s.P), cell, stepVerdict(e, below),
 	}
 }
 
@@ -120,7 +125,7 @@ func (b *builder) suiteLevels(id string, all []leveled) Group {
 			t.Rows = append(t.Rows, append([]Cell{{Text: e.Case, Repeat: repeat}, {Text: unitAndOrder(e.Unit, e.Order), Repeat: repeat}}, stepCells(*e, *below)...))
 		})
 	}
-	t.Notes = b.stepNotes(all[0], "of the same case")
+	t.Notes = b.stepNotes(all[0])
 	g.Tables = []Table{t}
 	return g
 }
@@ -132,10 +137,7 @@ func stepVerdict(e, below Estimate) Cell {
 			return Cell{Text: side.Configuration + " " + side.Missing, Short: side.Configuration + " missing", Missing: true}
 		}
 	}
-	if !e.Step.P.Defined() && e.N > 1 && below.N > 1 {
-		return Cell{Text: "no test: neither side varies", Missing: true}
-	}
-	return Cell{Text: verdictWord(e.Step.Verdict)}
+	return badgeCell(e.Step.Comparison)
 }
 
 // chart draws one metric by level, as FitzGerald 2014, Figs. 2-16.

@@ -11,20 +11,18 @@ import (
 // Step compares an Estimate with the level of virtualization below, as FitzGerald 2014,
 // Tables 5-14. Relative numbers are fractions.
 type Step struct {
-	Level         int           `json:"level"`           // hypervisors under the operating system
-	Below         string        `json:"below,omitempty"` // the configuration one level below, none at the lowest
-	RelStdErr     Number        `json:"relative_stderr"` // standard error over the mean
-	Change        Number        `json:"change"`          // of the mean against that of Below: the thesis' ΔL
-	VCPUs         int           `json:"vcpus,omitempty"` // set when the levels have different numbers
-	PerVCPU       Number        `json:"per_vcpu"`        // mean over VCPUs, of throughput only
-	ChangePerVCPU Number        `json:"change_per_vcpu"`
-	T             Number        `json:"t"` // Welch's, with the sign of Change
-	DF            Number        `json:"df"`
-	P             Number        `json:"p"`
-	Adjusted      Number        `json:"adjusted_p"` // by Holm over the case's table
-	Detectable    Number        `json:"detectable"` // smallest change that this run could detect
-	Verdict       stats.Verdict `json:"verdict,omitempty"`
-	Published     []Published   `json:"published,omitempty"`
+	Level         int         `json:"level"`           // hypervisors under the operating system
+	Below         string      `json:"below,omitempty"` // the configuration one level below, none at the lowest
+	RelStdErr     Number      `json:"relative_stderr"` // standard error over the mean
+	Change        Number      `json:"change"`          // of the mean against that of Below: the thesis' ΔL
+	VCPUs         int         `json:"vcpus,omitempty"` // set when the levels have different numbers
+	PerVCPU       Number      `json:"per_vcpu"`        // mean over VCPUs, of throughput only
+	ChangePerVCPU Number      `json:"change_per_vcpu"`
+	T             Number      `json:"t"` // the thesis' test, Welch's of the means, with the sign of Change
+	DF            Number      `json:"df"`
+	P             Number      `json:"p"`
+	Comparison    *Comparison `json:"comparison,omitempty"` // with Below
+	Published     []Published `json:"published,omitempty"`
 }
 
 // Metrics of the thesis: "transactional throughput and application response
@@ -55,7 +53,6 @@ type leveled struct {
 	metrics []result.Metric
 	rows    []levelRow
 	cells   [][]*Estimate
-	alpha   float64
 }
 
 // levels makes one section per case by level of virtualization, when the run has
@@ -69,11 +66,10 @@ func (b *builder) levels(i int, cases []result.Case, estimates []Estimate) []Gro
 	var groups []Group
 	var all []leveled
 	for j, c := range cases {
-		l := leveled{id: fmt.Sprintf("g%d-levels-%d", i+1, j+1), of: c, metrics: b.levelMetrics(c), rows: levelRows(nestings), alpha: b.opts.Alpha}
-		if !l.fill(estimates) {
+		l := leveled{id: fmt.Sprintf("g%d-levels-%d", i+1, j+1), of: c, metrics: b.levelMetrics(c), rows: levelRows(nestings)}
+		if !b.fill(&l, estimates) {
 			continue
 		}
-		l.test()
 		l.addPublished(b.opts.Papers.Levels)
 		if b.tabled(cases) && ofTableOne(b.run) {
 			all = append(all, l)
@@ -95,9 +91,9 @@ func (b *builder) levels(i int, cases []result.Case, estimates []Estimate) []Gro
 	return groups
 }
 
-// fill finds the estimates of l and makes their steps without the tests. It reports
-// whether any estimate has samples.
-func (l *leveled) fill(estimates []Estimate) bool {
+// fill finds the estimates of l and makes their steps. It reports whether any estimate has
+// samples.
+func (b *builder) fill(l *leveled, estimates []Estimate) bool {
 	some := false
 	for _, m := range l.metrics {
 		family := make([]*Estimate, len(l.rows))
@@ -113,11 +109,35 @@ func (l *leveled) fill(estimates []Estimate) bool {
 		for i, r := range l.rows {
 			if below := l.below(family, i); below != nil {
 				family[i].Step.compare(*family[i], *below, r.belowVCPUs)
+				family[i].Step.Comparison = b.step(l.of, m, r)
 			}
 		}
 		l.cells = append(l.cells, family)
 	}
 	return some
+}
+
+// steps compares one metric of a case with the level of virtualization below, where no
+// comparison with a baseline does.
+func (b *builder) steps(c result.Case, m result.Metric) (all []judged) {
+	for _, r := range levelRows(nestings(b.run)) {
+		e := b.at(c, r.name, m)
+		if r.below == "" || e.against(r.below) != nil {
+			continue
+		}
+		comparison := b.compare(c, r.name, r.below, m)
+		b.below[cellKey{c.Suite, c.Name, r.name, m.Name}] = &comparison
+		all = append(all, judged{e, &comparison, familyOf(*e, "the level below")})
+	}
+	return all
+}
+
+// step returns the comparison of row r with the level below.
+func (b *builder) step(c result.Case, m result.Metric, r levelRow) *Comparison {
+	if comparison := b.at(c, r.name, m).against(r.below); comparison != nil {
+		return comparison
+	}
+	return b.below[cellKey{c.Suite, c.Name, r.name, m.Name}]
 }
 
 // below returns the estimate of the level below row i, nil at the lowest level.
@@ -132,7 +152,7 @@ func (l *leveled) below(family []*Estimate, i int) *Estimate {
 // newStep is the step of e before it is compared.
 func newStep(e Estimate, r levelRow) *Step {
 	s := &Step{Level: r.level, Below: r.below, VCPUs: r.vcpus, RelStdErr: Number(e.moments().RelStdErr()),
-		Change: missing, PerVCPU: missing, ChangePerVCPU: missing, T: missing, DF: missing, P: missing, Adjusted: missing, Detectable: missing}
+		Change: missing, PerVCPU: missing, ChangePerVCPU: missing, T: missing, DF: missing, P: missing}
 	if r.vcpus > 0 && e.Metric == throughput {
 		s.PerVCPU = e.Mean / Number(r.vcpus)
 	}
@@ -151,30 +171,11 @@ func (s *Step) compare(e, below Estimate, vcpus int) {
 		base := below.Mean / Number(vcpus)
 		s.ChangePerVCPU = (s.PerVCPU - base) / base
 	}
-	s.Detectable = Number(stats.MinimumDetectable(e.moments(), below.moments()))
 	welch, err := stats.Welch(e.moments(), below.moments())
 	if err != nil { // too few values, or none that vary: there is no test
 		return
 	}
 	s.T, s.DF, s.P = Number(welch.Statistic), Number(welch.DF), Number(welch.P)
-}
-
-// test corrects the p-values of the case for each other and judges them.
-func (l *leveled) test() {
-	var ps []float64
-	l.steps(func(e, _ *Estimate) { ps = append(ps, float64(e.Step.P)) })
-	adjusted := stats.Holm(ps)
-	n := 0
-	l.steps(func(e, below *Estimate) {
-		e.Step.Adjusted = Number(adjusted[n])
-		n++
-		if e.N == 0 || below.N == 0 {
-			return
-		}
-		judged := stats.Comparison{HigherIsBetter: e.Order == result.HIB}
-		judged.A.Moments, judged.B.Moments = e.moments(), below.moments()
-		e.Step.Verdict = judged.Verdict(float64(e.Step.Adjusted), l.alpha)
-	})
 }
 
 // steps calls f for every pair of adjacent levels, metric by metric.
@@ -194,7 +195,7 @@ func (l *leveled) sized() bool {
 }
 
 // pMeaning explains p.
-const pMeaning = "Welch's t test: " + stats.PMeaning + ". It is not the probability that the means are equal."
+const pMeaning = stats.PMeaning + ". It is not the probability that the means are equal."
 
 // values copies estimates.
 func values(estimates []*Estimate) []Estimate {

@@ -141,8 +141,6 @@ func TestStepsAreThoseOfTheSamples(t *testing.T) {
 		}
 		return s.Moments
 	}
-	var ps []float64
-	var adjusted []Number
 	for _, metric := range []string{throughput, response} {
 		for _, pair := range [][2]string{{"L0", "L1"}, {"L0", "L1-3"}, {"L1", "L2"}, {"L1-3", "L2-2"}} {
 			below, above := moments(pair[0], metric), moments(pair[1], metric)
@@ -152,19 +150,19 @@ func TestStepsAreThoseOfTheSamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			if s.Below != pair[0] || !near(s.Change, above.Mean/below.Mean-1) || !near(s.T, welch.Statistic) || !near(s.DF, welch.DF) ||
-				!near(s.P, welch.P) || !near(s.Detectable, stats.MinimumDetectable(above, below)) || !near(s.RelStdErr, above.StdErr/above.Mean) {
+				!near(s.P, welch.P) || !near(s.RelStdErr, above.StdErr/above.Mean) {
 				t.Errorf("%s, %v: %+v, want %+v", metric, pair, s, welch)
 			}
-			ps, adjusted = append(ps, welch.P), append(adjusted, s.Adjusted)
-		}
-	}
-	for i, want := range stats.Holm(ps) {
-		if !near(adjusted[i], want) {
-			t.Errorf("test %d of the table: adjusted p %v, want %v", i, adjusted[i], want)
+			e := estimateOf(t, doc, "cpu", pair[1], metric)
+			if c := e.against(pair[0]); c != nil && (s.Comparison.Badge != c.Badge || s.Comparison.Interval != c.Interval) {
+				t.Errorf("%s, %v: the step has the comparison %+v, the table %+v", metric, pair, s.Comparison, c)
+			} else if c == nil && !strings.HasSuffix(s.Comparison.Family, "against the level below") {
+				t.Errorf("%s, %v: family %q", metric, pair, s.Comparison.Family)
+			}
 		}
 	}
 	worse := estimateOf(t, doc, "cpu", "L2", throughput).Step
-	if worse.Verdict != stats.Worse || worse.T >= 0 || estimateOf(t, doc, "cpu", "L2", response).Step.Verdict != stats.Worse {
+	if worse.Comparison.Verdict != stats.Worse || worse.T >= 0 || estimateOf(t, doc, "cpu", "L2", response).Step.Comparison.Verdict != stats.Worse {
 		t.Errorf("a tenth less throughput, and as much more response time: %+v", worse)
 	}
 }
@@ -284,10 +282,10 @@ func TestLevelsWithHoles(t *testing.T) {
 	run.State = result.Interrupted
 	g := levelGroup(t, Build(run, samples, Options{}), "cpu")
 	want := map[string]string{
-		"throughput L0 → L1":     "no test: neither side varies",
-		"throughput L0 → L1-3":   "worse",
+		"throughput L0 → L1":     "not known: nothing varies",
+		"throughput L0 → L1-3":   "slower",
 		"throughput L1 → L2":     "L2 missing: not measured yet",
-		"throughput L1-3 → L2-2": "too few samples",
+		"throughput L1-3 → L2-2": "not known: needs 5 more",
 	}
 	tests := g.Tables[2]
 	for _, row := range tests.Rows[:4] {

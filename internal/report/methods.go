@@ -10,19 +10,17 @@ import (
 
 // methods explain the numbers of a report.
 func methods(o Options, run result.Run) []Method {
-	confidence := percent(o.Confidence)
-	resampled := "blocks, the passes over all configurations, so that a disturbance of a whole block cancels out"
+	ratio := "the geometric mean of the ratios within the blocks, the passes over all configurations, so that what disturbs a whole block cancels out. Its interval is Student's t on the logarithms of these ratios"
 	if !run.Interleaved {
-		resampled = "each side on its own"
+		ratio = "the quotient of the geometric means of two sides that share no block. Its interval is Welch's t on the logarithms"
 	}
 	ms := []Method{
-		{"n", "The number of repetitions. Several values of one repetition count once, by their median."},
-		{"median, interval", fmt.Sprintf("The median is the middle value. Its %s interval lies between two of the measured values and assumes no distribution. Where there are too few values for %s, the report prints the coverage that they reach.", confidence, confidence)},
-		{"ratio", fmt.Sprintf("The median divided by the median of the baseline: 1 is no difference. Its %s interval is a percentile bootstrap of %d resamples of %s. An interval from 0.98 to 1.05 is compatible with both 2 %% less and 5 %% more.", confidence, stats.Resamples, resampled)},
-		{"p", fmt.Sprintf("Welch's t test: %s. It is not the probability that the means are equal, and a large p does not show that they are.", stats.PMeaning)},
-		{"adjusted p", fmt.Sprintf("Corrected by Holm for the number of comparisons in the table. Calling a difference where adjusted p is at most %v limits the probability of any false call in the table to that level.", o.Alpha)},
-		{"inconclusive", "The interval of the ratio excludes 1, but the test detects no difference after the correction for the other comparisons in the table. More repetitions are needed."},
-		{"no difference detected", "The configurations are neither shown to differ nor shown to be equal. The verdict names the smallest difference that a run of this size and noise detects four times out of five."},
+		{"n, block", "The number of blocks. Several values of one block count once, by their geometric mean."},
+		{"value", fmt.Sprintf("The geometric mean over the blocks; the mean where a value is not positive. Its %s interval is Student's t on the logarithms, from %d blocks on.", percent(o.Confidence), stats.MinRepetitions)},
+		{"ratio", fmt.Sprintf("The value over that of the baseline: %s. There is none below %d blocks.", ratio, stats.MinRepetitions)},
+		{"verdict", fmt.Sprintf("The interval of the ratio is the verdict. It excludes 1: faster or slower (better or worse). It is wholly within %s of 1: equal, within the distance that is said. Otherwise the difference is not known, and the verdict says how many further blocks are expected to narrow the interval to that margin.", percent(stats.DefaultMargin))},
+		{"level of the intervals", fmt.Sprintf("Among the differences that a report finds, at most %s are expected to be false (Benjamini and Hochberg). The family is the primary metric of every case against the main baseline; every other baseline and metric is a family of its own. The head of the table names the level that follows (Benjamini and Yekutieli): 1 − %v · found / tested.", percent(o.Alpha), o.Alpha)},
+		{"detects", fmt.Sprintf("The difference that a run with as many blocks and as much scatter finds with a probability of %s, at the level of its family (noncentral t).", percent(stats.DefaultPower))},
 	}
 	if distributed(run) {
 		ms = append(ms, Method{"distribution", "A line shows the share of executions that took at most the time below it; it rises at every measured value. A line further left is faster; a line that reaches the top late has slow outliers. p25, p75, p90 and p99 are percentiles, interpolated between the values."})
@@ -30,14 +28,11 @@ func methods(o Options, run result.Run) []Method {
 	if len(nestings(run)) > 0 {
 		ms = append(ms, Method{"level, ΔL", "The level is the number of hypervisors under the operating system, as in FitzGerald 2014. ΔL is the change of the mean against the level below, among configurations with the same container engine and the same options, apart from the size of the guest. Where a level has several such configurations, the first is compared with the first of the level below, the second with the second, or with the last one."})
 	}
-	if ofSuites(run) {
-		ms = append(ms, Method{"difference", "The result of the test in one word: better, worse, inconclusive or none detected, as in the verdicts above; empty where there are too few samples."})
-	}
 	if len(scoredSuites(run)) > 0 {
 		ms = append(ms, scoreMethods()...)
 	}
 	if margin := percent(o.Equivalence.Margin); o.Equivalence.Configuration != "" {
-		ms = append(ms, Method{"within " + margin, fmt.Sprintf("Shown when the whole %s interval of the ratio lies within %s of 1. The default margin is from Bacou et al. 2019, §5.2.1, who report BrFusion within 3.5 %% of NoCont.", confidence, margin)})
+		ms = append(ms, Method{"within " + margin, fmt.Sprintf("Shown when the whole interval of the ratio lies within %s of 1. The default margin is from Bacou et al. 2019, §5.2.1, who report BrFusion within 3.5 %% of NoCont.", margin)})
 	}
 	return ms
 }

@@ -84,8 +84,8 @@ func ratiosFor(p papers.Ratio, families map[string][]Estimate) []ourRatio {
 func ratioOf(e Estimate, baseline string, others []Estimate) ourRatio {
 	ours := ourRatio{e.Label, missing, interval(stats.Interval{})}
 	if baseline == "" {
-		if other := find(others, e.Case, e.Configuration).Median; other > 0 {
-			ours.ratio = e.Median / other
+		if other := find(others, e.Case, e.Configuration).Center; other > 0 {
+			ours.ratio = e.Center / other
 		}
 		return ours
 	}

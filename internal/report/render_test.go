@@ -109,8 +109,8 @@ func TestHTMLSaysEverythingWithoutJavaScript(t *testing.T) {
 	doc := build(synthetic(6))
 	got := strings.ReplaceAll(printed(t, doc), noBreak, " ")
 	for _, e := range doc.Estimates {
-		if e.Primary && !strings.Contains(got, ">"+number(e.Median)+"</td>") {
-			t.Errorf("no cell holds the median %s of %s in %s", number(e.Median), e.Case, e.Configuration)
+		if e.Primary && !strings.Contains(got, ">"+number(e.Center)+"</td>") {
+			t.Errorf("no cell holds the value %s of %s in %s", number(e.Center), e.Case, e.Configuration)
 		}
 	}
 	for _, h := range doc.Headlines {

@@ -20,8 +20,8 @@ import (
 type Options struct {
 	Dir         string   // path of the run directory, printed with the figures
 	Notes       []string // warnings from reading the run directory
-	Confidence  float64  // of intervals, default 0.95
-	Alpha       float64  // level of the verdicts, default 0.05
+	Confidence  float64  // of the interval of an estimate, default 0.95
+	Alpha       float64  // expected share of false ones among the differences found, default 0.05
 	Equivalence *Claim   // default: BrFusion within 3.5 % of NoCont; &Claim{}: none
 
 	Papers Papers // printed figures to show next to the run's
@@ -52,15 +52,15 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Build makes the report of a run. It depends only on its arguments: the seed of every
-// bootstrap derives from run.Seed. Configurations, cases and metrics are in the order of
+// Build makes the report of a run. It depends only on its arguments. Configurations, cases and metrics are in the order of
 // the run. Numbers of missing executions are missing.
 func Build(run result.Run, samples []result.Sample, o Options) Document {
 	b := newBuilder(run, samples, o.withDefaults())
+	b.compute()
 	doc := Document{
 		Title: titleOf(run), Description: run.Description, Run: run.ID, Dir: o.Dir, Setting: setting(run),
 		Baselines: b.baselines(), Series: seriesOf(run), Methods: methods(b.opts, run), File: run.File,
-		Samples: b.samples, Source: run,
+		Samples: b.samples, Source: run, Families: b.families,
 	}
 	for i, g := range b.sections() {
 		group, estimates := b.section(i, g)

@@ -78,7 +78,7 @@ func totalCell(t Total) Cell {
 func geoMeanCell(t Total) Cell {
 	cell := numeric(t.GeoMean, decimal(t.GeoMean, 3))
 	if t.Interval.Low.Defined() {
-		cell.Remark = bracket(t.Interval, 3, score.Confidence)
+		cell.Remark = bracket(t.Interval, 3)
 		cell.Short = cell.Text + " " + cell.Remark
 	}
 	return cell
@@ -156,7 +156,7 @@ func (s *scored) headlines() []string {
 	}
 	var lines []string
 	if len(ratios) > 0 {
-		lines = append(lines, fmt.Sprintf("%s: the geometric mean of the ratios to %s (above 1 is better) is %s.", subject, s.sum.Baseline, list(ratios)))
+		lines = append(lines, fmt.Sprintf("%s: the geometric mean of the ratios to %s (above 1 is better; intervals over cases) is %s.", subject, s.sum.Baseline, list(ratios)))
 	}
 	slices.SortStableFunc(ranked, func(a, b Total) int { return cmp.Compare(b.Total, a.Total) })
 	var totals []string
@@ -174,10 +174,18 @@ func (s *scored) figures() []KeyFigure {
 			figures = append(figures, KeyFigure{
 				Value:  ratio(t.GeoMean) + "×",
 				Label:  t.Configuration + " / " + s.sum.Baseline,
-				Detail: fmt.Sprintf("suite %s, geometric mean of %s, above 1 is better%s", s.sum.Name, plural(s.said.Cases, "case"), span(t.Interval)),
+				Detail: fmt.Sprintf("suite %s, geometric mean of %s, above 1 is better%s", s.sum.Name, plural(s.said.Cases, "case"), overCases(t.Interval)),
 				Series: t.Configuration,
 			})
 		}
 	}
 	return figures
+}
+
+// overCases prints the interval of a geometric mean after a comma, if there is one.
+func overCases(i Interval) string {
+	if !i.Low.Defined() {
+		return ""
+	}
+	return fmt.Sprintf(", %s to %s over cases", ratio(i.Low), ratio(i.High))
 }

@@ -90,11 +90,11 @@ func (b *builder) suiteTable(id, title string, estimates []Estimate) Table {
 	header("unit, order", func(e Estimate) string { return unitAndOrder(e.Unit, e.Order) })
 	t.configurations(estimates)
 	t.counts("n", estimates, b.run.Repetitions)
-	t.medians("median", estimates)
+	t.centers("value", estimates)
 	t.intervals(estimates, b.opts.Confidence)
 	for _, name := range b.baselines() {
-		t.column(Column{Name: "vs " + name, Numeric: true}, func(i int) Cell { return ratioCell(estimates[i], name) })
-		t.column(Column{Name: "difference", Numeric: true}, func(i int) Cell { return differenceCell(estimates[i], name) })
+		t.ratios("vs "+name, estimates, name)
+		t.column(Column{Name: "verdict", Numeric: true}, func(i int) Cell { return differenceCell(estimates[i], name) })
 	}
 	return t
 }
@@ -114,10 +114,18 @@ func differenceCell(e Estimate, baseline string) Cell {
 	switch {
 	case e.N == 0:
 		return Cell{Text: "missing", Missing: true}
-	case c == nil || c.Verdict == stats.TooFew:
+	case c == nil || !c.first || c.Verdict == stats.TooFew:
 		return Cell{}
 	}
-	return Cell{Text: verdictWord(c.Verdict)}
+	return badgeCell(c)
+}
+
+// badgeCell is the verdict of c in a word or two.
+func badgeCell(c *Comparison) Cell {
+	if c == nil || c.Badge == "" {
+		return noValue
+	}
+	return Cell{Text: c.Badge}
 }
 
 // sparseNotes are tooFewNotes, and count the comparisons with too few samples where
@@ -128,7 +136,7 @@ func (b *builder) sparseNotes(estimates []Estimate) []string {
 	for _, name := range without(b.baselines(), all) {
 		few, judged := verdicts(estimates, name)
 		if few > 0 {
-			notes = append(notes, fmt.Sprintf("Too few samples for a verdict against %s in %d of %d comparisons: a verdict takes %d of each.", name, few, judged, stats.MinRepetitions))
+			notes = append(notes, fmt.Sprintf("No verdict against %s in %d of %d comparisons: it takes %d blocks that vary.", name, few, judged, stats.MinRepetitions))
 		}
 	}
 	return notes
@@ -139,7 +147,7 @@ func (b *builder) suiteCharts(g Group, estimates []Estimate) []Chart {
 	var charts []Chart
 	for i, baseline := range b.baselines() {
 		c := Chart{ID: fmt.Sprintf("%s-ratio-%d", g.ID, i+1), Kind: Ratios,
-			Title:      fmt.Sprintf("%s, relative to %s, with %s interval", g.Title, baseline, percent(b.opts.Confidence)),
+			Title:      fmt.Sprintf("%s, relative to %s%s", g.Title, baseline, withLevel(estimates, baseline)),
 			Axis:       fmt.Sprintf("ratio to %s, inverted where lower is better (above 1 is better)", baseline),
 			Categories: eachCase(estimates, func(e Estimate) string { return e.Case })}
 		if b.addRatios(&c, estimates, baseline, benefit) {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -22,14 +23,14 @@ func (b *builder) mainTable(g Group, estimates []Estimate) Table {
 	t.labels(estimates)
 	few := tooFewAgainst(b.baselines(), estimates)
 	t.counts("n", estimates, b.run.Repetitions)
-	t.medians("median", estimates)
+	t.centers("value", estimates)
 	t.column(Column{Name: "mean", Numeric: true, Wide: true}, func(i int) Cell {
-		return numeric(estimates[i].Mean, decimal(estimates[i].Mean, decimals(estimates[i].Median)))
+		return numeric(estimates[i].Mean, decimal(estimates[i].Mean, decimals(estimates[i].Center)))
 	})
 	t.column(Column{Name: "standard error", Numeric: true, Wide: true}, func(i int) Cell { return plainCell(estimates[i].StdErr) })
 	t.intervals(estimates, b.opts.Confidence)
 	for _, name := range b.baselines() {
-		t.column(Column{Name: "vs " + name, Numeric: true}, func(i int) Cell { return ratioCell(estimates[i], name) })
+		t.ratios("vs "+name, estimates, name)
 	}
 	if len(b.baselines()) > 0 {
 		t.column(Column{Name: "verdict"}, func(i int) Cell { return verdictCell(estimates[i], few) })
@@ -64,7 +65,7 @@ func verdicts(estimates []Estimate, baseline string) (few, judged int) {
 func tooFewNotes(baselines []string) []string {
 	var notes []string
 	for _, name := range baselines {
-		notes = append(notes, fmt.Sprintf("Too few samples for a verdict against %s: a verdict takes %d of each.", name, stats.MinRepetitions))
+		notes = append(notes, fmt.Sprintf("No verdict against %s: it takes %d blocks that vary.", name, stats.MinRepetitions))
 	}
 	return notes
 }
@@ -95,13 +96,53 @@ func (t *Table) counts(name string, estimates []Estimate, planned int) {
 	t.column(Column{Name: name, Numeric: true, Wide: same}, func(i int) Cell { return Cell{Text: fmt.Sprint(estimates[i].N)} })
 }
 
-func (t *Table) medians(name string, estimates []Estimate) {
-	t.column(Column{Name: name, Numeric: true}, func(i int) Cell { return plainCell(estimates[i].Median) })
+// centers appends the geometric means.
+func (t *Table) centers(name string, estimates []Estimate) {
+	t.column(Column{Name: name, Numeric: true}, func(i int) Cell { return plainCell(estimates[i].Center) })
+}
+
+// ratios appends the ratios to a baseline with their intervals. The name of the column
+// says the level of the intervals, unless the rows are of different families.
+func (t *Table) ratios(name string, estimates []Estimate, baseline string) {
+	levels := levelsAgainst(estimates, baseline)
+	if len(levels) == 1 {
+		name += ", " + levels[0]
+	}
+	t.column(Column{Name: name, Numeric: true}, func(i int) Cell {
+		cell := ratioCell(estimates[i], baseline)
+		if c := estimates[i].against(baseline); len(levels) > 1 && c != nil && c.first && c.Interval.Low.Defined() {
+			cell.Remark = "at " + level(c.Interval.Confidence)
+		}
+		return cell
+	})
+}
+
+// levelsAgainst returns the levels of the intervals of the ratios to a baseline, each
+// once.
+func levelsAgainst(estimates []Estimate, baseline string) []string {
+	var levels []string
+	for _, e := range estimates {
+		if c := e.against(baseline); c != nil && c.first && c.Interval.Low.Defined() && !slices.Contains(levels, level(c.Interval.Confidence)) {
+			levels = append(levels, level(c.Interval.Confidence))
+		}
+	}
+	return levels
+}
+
+// withLevel says for the title of a chart what intervals it draws.
+func withLevel(estimates []Estimate, baseline string) string {
+	switch levels := levelsAgainst(estimates, baseline); len(levels) {
+	case 0:
+		return ""
+	case 1:
+		return ", with " + levels[0] + " interval"
+	}
+	return ", with interval"
 }
 
 func (t *Table) intervals(estimates []Estimate, confidence float64) {
-	t.column(Column{Name: percent(confidence) + " interval", Numeric: true}, func(i int) Cell {
-		return numeric(estimates[i].Interval.Low, bracket(estimates[i].Interval, decimals(estimates[i].Median), confidence))
+	t.column(Column{Name: percent(confidence) + " interval", Numeric: true, Wide: true}, func(i int) Cell {
+		return numeric(estimates[i].Interval.Low, bracket(estimates[i].Interval, decimals(estimates[i].Center)))
 	})
 }
 
@@ -114,8 +155,8 @@ func numeric(v Number, text string) Cell { return Cell{Text: text, Missing: !v.D
 // plainCell is a cell for v.
 func plainCell(v Number) Cell { return numeric(v, number(v)) }
 
-// ratioCell is the ratio to a baseline with its interval and adjusted p; 1 for
-// the baseline itself.
+// ratioCell is the ratio to a baseline with its interval; 1 for the baseline itself. It is
+// empty if another row compares the pair the other way round.
 func ratioCell(e Estimate, baseline string) Cell {
 	c := e.against(baseline)
 	switch {
@@ -123,20 +164,34 @@ func ratioCell(e Estimate, baseline string) Cell {
 		return noValue
 	case c == nil:
 		return Cell{Text: "1"}
+	case !c.first:
+		return Cell{}
 	}
-	cell := Cell{Text: withInterval(c.Ratio, c.Interval)}
-	if c.Adjusted.Defined() {
-		cell.Remark = "adjusted " + pValue(c.Adjusted)
-	}
-	return cell
+	return Cell{Text: withInterval(c.Ratio, c.Interval)}
 }
 
-// withInterval prints a ratio with its interval if there is one.
+// withInterval prints a ratio with its interval if there is one, with as many decimals as
+// show on which side of 1 the bounds are.
 func withInterval(r Number, i Interval) string {
 	if !i.Low.Defined() {
 		return ratio(r)
 	}
-	return fmt.Sprintf("%s [%s, %s]", ratio(r), ratio(i.Low), ratio(i.High))
+	places := intervalDecimals(i)
+	return fmt.Sprintf("%s [%s, %s]", ratioTo(r, places), ratioTo(i.Low, places), ratioTo(i.High, places))
+}
+
+// intervalDecimals is the least number of decimals, from 2 to 4, with which no bound of i
+// is printed as 1 without being 1.
+func intervalDecimals(i Interval) int {
+	places := 2
+	for ; places < 4; places++ {
+		unit := math.Pow(10, -float64(places))
+		close := func(v Number) bool { return v != 1 && math.Abs(float64(v)-1) <= unit/2 }
+		if !close(i.Low) && !close(i.High) {
+			break
+		}
+	}
+	return places
 }
 
 // verdictCell joins the verdicts on e, each pair of configurations once. The notes have
@@ -174,7 +229,7 @@ func sentence(s string) string {
 	return strings.Join(parts, ". ")
 }
 
-// minorTables list the other metrics of a group, a few per table: medians and their
+// minorTables list the other metrics of a group, a few per table: values and their
 // ratios to the main baseline.
 func (b *builder) minorTables(g Group, names []string, families map[string][]Estimate) []Table {
 	var others []string
@@ -186,7 +241,7 @@ func (b *builder) minorTables(g Group, names []string, families map[string][]Est
 	var tables []Table
 	for chunk := range slices.Chunk(others, minorColumns) {
 		t := Table{ID: fmt.Sprintf("%s-minor-%d", g.ID, len(tables)+1), Minor: true,
-			Title: g.Title + ": other metrics, median"}
+			Title: g.Title + ": other metrics"}
 		if baselines := b.baselines(); len(baselines) > 0 {
 			t.Title += " (ratio to " + baselines[0] + ")"
 		}
@@ -243,7 +298,7 @@ func (b *builder) medianCell(e Estimate) Cell {
 	if e.N == 0 {
 		return noValue
 	}
-	text := number(e.Median)
+	text := number(e.Center)
 	if len(e.Comparisons) > 0 && e.Comparisons[0].Baseline == b.baselines()[0] && e.Comparisons[0].Ratio.Defined() {
 		text += " (" + ratio(e.Comparisons[0].Ratio) + ")"
 	}

@@ -2,71 +2,90 @@ package report
 
 import (
 	"fmt"
+	"math"
+	"strings"
 
 	"unnest/internal/measure/stats"
 )
 
+// badge is the verdict of a comparison of e in a word or two.
+func badge(e Estimate, c Comparison) string {
+	switch c.Verdict {
+	case stats.Better:
+		return map[bool]string{true: "faster", false: "better"}[speed(e)]
+	case stats.Worse:
+		return map[bool]string{true: "slower", false: "worse"}[speed(e)]
+	case stats.Equal:
+		return "equal within " + percentUp(spread(c.Interval))
+	}
+	return "not known" + needs(c)
+}
+
+// speed reports whether e is a time or a rate, so that better is faster.
+func speed(e Estimate) bool {
+	unit, _ := strings.CutSuffix(e.Unit, "/op")
+	_, isTime := milliseconds[unit]
+	return isTime || strings.HasSuffix(e.Unit, "/s")
+}
+
+// needs says how many further blocks would make c known.
+func needs(c Comparison) string {
+	switch {
+	case c.Needs == 0:
+		return ": nothing varies"
+	case c.Needs >= maxNeeds-c.N:
+		return fmt.Sprintf(": needs over %d more", maxNeeds)
+	}
+	return fmt.Sprintf(": needs %d more", c.Needs)
+}
+
+// spread is the largest relative distance of an interval from 1.
+func spread(i Interval) float64 { return math.Max(float64(i.High), 1/float64(i.Low)) - 1 }
+
+// percentUp prints a positive fraction as a percentage with two digits, rounded up.
+func percentUp(v float64) string {
+	if v <= 0 {
+		return "0 %"
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(v))-1)
+	return percent(math.Ceil(v/unit-1e-9) * unit)
+}
+
 // verdictWords says in plain words what a comparison shows, in sentences without the
 // last full stop, and shortly.
-func verdictWords(e, base Estimate, c Comparison, claim Claim) (long, short string) {
-	long, short = difference(e, base, c)
-	if c.Equivalent == "" {
-		return long, short
-	}
-	within := fmt.Sprintf("within %s of %s", percent(claim.Margin), claim.Baseline)
-	if c.Equivalent == stats.Yes {
-		return long + ". Shown to be " + within, short + "; " + within
-	}
-	return long + ". Not shown to be " + within, short + "; not shown within " + percent(claim.Margin)
-}
-
-func difference(e, base Estimate, c Comparison) (long, short string) {
-	switch {
-	case e.N == 0 || base.N == 0:
-		return "", ""
-	case c.Verdict == stats.TooFew:
-		short = "too few samples against " + c.Baseline
-		return fmt.Sprintf("%s (n = %d and %d)", short, e.N, base.N), short
-	case c.Verdict == stats.Unclear:
-		short = fmt.Sprintf("inconclusive against %s (%s)", c.Baseline, pValue(c.Adjusted))
-		return fmt.Sprintf("inconclusive against %s: %s (%s). More repetitions needed",
-			c.Baseline, timesWithInterval(c.Ratio, c.Interval), pValue(c.Adjusted)), short
-	case c.Verdict == stats.NoDifferenceSeen:
-		short = "no difference from " + c.Baseline + " detected"
-		long = fmt.Sprintf("%s (%s)", short, pValue(c.Adjusted))
-		if c.Detectable.Defined() {
-			long += ". This run could detect differences of " + percent(float64(c.Detectable)) + " or more"
+func verdictWords(e Estimate, c Comparison) (long, short string) {
+	long, short = difference(e, c)
+	switch c.Equivalent {
+	case stats.Yes:
+		if c.Verdict != stats.Equal {
+			short += ", but within " + percent(c.margin)
 		}
-		return long, short
+		long += fmt.Sprintf(". Shown to be within %s of %s", percent(c.margin), c.Baseline)
+	case stats.No, stats.Undecided:
+		long += fmt.Sprintf(". Not shown to be within %s of %s", percent(c.margin), c.Baseline)
 	}
-	long, short = magnitude(e, c)
-	return fmt.Sprintf("%s (%s)", long, pValue(c.Adjusted)), fmt.Sprintf("%s (%s)", short, pValue(c.Adjusted))
+	return long, short
 }
 
-// magnitude says by how much e differs from the baseline: by the ratio of the medians,
-// unless there is none or the means, which are what is tested, differ the other way.
-func magnitude(e Estimate, c Comparison) (long, short string) {
-	q := quantity(e.Metric)
-	switch {
-	case !c.Ratio.Defined() || c.meansReverse || c.Ratio == 1 || (c.Ratio > 1) != c.higher:
-		direction := "lower"
-		if c.higher {
-			direction = "higher"
-		}
-		return fmt.Sprintf("%s mean %s than %s", direction, q, c.Baseline), direction + " mean than " + c.Baseline
-	case c.Ratio >= 2:
-		return fmt.Sprintf("%s the %s of %s", change(c.Ratio), q, c.Baseline), change(c.Ratio) + " " + c.Baseline
+func difference(e Estimate, c Comparison) (long, short string) {
+	switch c.Verdict {
+	case stats.Better, stats.Worse:
+		return c.Badge + ": " + magnitude(e, c), c.Badge + " than " + c.Baseline
+	case stats.Equal:
+		short = "equal to " + c.Baseline + strings.TrimPrefix(c.Badge, "equal")
+		return short, short
 	}
-	return fmt.Sprintf("%s %s than %s", change(c.Ratio), q, c.Baseline), change(c.Ratio) + " than " + c.Baseline
+	short = "not known against " + c.Baseline + needs(c)
+	if !c.Detectable.Defined() {
+		return short, short
+	}
+	return fmt.Sprintf("%s blocks. Runs like this one find differences of %s in 80 %% of cases", short, percent(float64(c.Detectable))), short
 }
 
-// verdictWord is the verdict of a table of many metrics.
-func verdictWord(v stats.Verdict) string {
-	switch v {
-	case stats.Unclear:
-		return "inconclusive"
-	case stats.NoDifferenceSeen:
-		return "none detected"
+// magnitude says by how much e differs from the baseline.
+func magnitude(e Estimate, c Comparison) string {
+	if c.Ratio >= 2 {
+		return fmt.Sprintf("%s the %s of %s", change(c.Ratio), quantity(e.Metric), c.Baseline)
 	}
-	return string(v)
+	return fmt.Sprintf("%s %s than %s", change(c.Ratio), quantity(e.Metric), c.Baseline)
 }

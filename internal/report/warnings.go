@@ -104,7 +104,7 @@ func warningTable(estimates []Estimate) Table {
 func warningText(w stats.Warning) string {
 	switch w.Kind {
 	case stats.FewRepetitions:
-		return fmt.Sprintf("fewer than %d repetitions (%d): a rank test of two such samples cannot give p below %.2g", stats.MinRepetitions, w.N, w.Value)
+		return fmt.Sprintf("fewer than %d blocks (%d): no interval and no verdict", stats.MinRepetitions, w.N)
 	case stats.Repeated:
 		return fmt.Sprintf("several values of one block count as one, because they are not independent (values: %d, blocks: %d)", w.N, w.Of)
 	case stats.NoVariance:
@@ -119,10 +119,6 @@ func warningText(w stats.Warning) string {
 		return "the two were measured at different times: a change of the machine in between looks like a difference"
 	case stats.NoRatio:
 		return fmt.Sprintf("no ratio: %v", w.Err)
-	case stats.Disagreement:
-		return "means and medians differ in opposite directions: the distributions are skewed"
-	case stats.SharedNoise:
-		return "the interval of the ratio excludes 1, but the test finds no difference: the test does not pair blocks, so noise common to both sides may hide the difference"
 	}
 	return w.Err.Error() // Unusable
 }

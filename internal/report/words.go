@@ -41,8 +41,11 @@ func decimal(v Number, places int) string {
 
 // ratio prints a ratio with two decimals, below one tenth with three significant
 // digits.
-func ratio(v Number) string {
-	places := 2
+func ratio(v Number) string { return ratioTo(v, 2) }
+
+// ratioTo prints a ratio with the decimals given, below one tenth with three significant
+// digits.
+func ratioTo(v Number, places int) string {
 	if v.Defined() && math.Abs(float64(v)) < 0.1 && v != 0 {
 		places = 2 - int(math.Floor(math.Log10(math.Abs(float64(v)))))
 	}
@@ -55,6 +58,11 @@ func percent(v float64) string {
 		return strconv.FormatFloat(v, 'g', 2, 64) + " %"
 	}
 	return strconv.FormatFloat(v, 'f', 0, 64) + " %"
+}
+
+// level prints a confidence with the digits that matter: "95 %", "99.17 %".
+func level(confidence Number) string {
+	return strconv.FormatFloat(math.Round(1e4*float64(confidence))/100, 'f', -1, 64) + " %"
 }
 
 // pValue prints p as "p = 0.013".
@@ -70,17 +78,12 @@ func pValue(p Number) string {
 	return "p = " + strconv.FormatFloat(float64(p), 'f', 2, 64)
 }
 
-// bracket prints an interval, with its confidence where that is below the one asked
-// for.
-func bracket(i Interval, places int, confidence float64) string {
+// bracket prints an interval.
+func bracket(i Interval, places int) string {
 	if !i.Low.Defined() {
 		return none
 	}
-	s := "[" + decimal(i.Low, places) + ", " + decimal(i.High, places) + "]"
-	if float64(i.Confidence) < confidence-0.0005 {
-		s += " at " + percent(float64(i.Confidence))
-	}
-	return s
+	return "[" + decimal(i.Low, places) + ", " + decimal(i.High, places) + "]"
 }
 
 // change words a ratio: "18 % lower", "2.1 times".

@@ -11,9 +11,6 @@ import (
 	"unnest/internal/measure/stats"
 )
 
-// splits is the number of random splits of an A/A measurement.
-const splits = 1000
-
 // aa prints how often a test finds a difference between two equal configurations named
 // X-a and X-b. Without such a pair it prints nothing.
 func aa(w io.Writer, run result.Run, samples []result.Sample) error {
@@ -35,26 +32,27 @@ func printPair(w io.Writer, run result.Run, samples []result.Sample, a, b string
 	all := stats.FalsePositives{Alpha: stats.DefaultAlpha}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "\nA/A: %s against %s, the same configuration twice\n"+
-		"How often Welch's test at 5 %% finds a difference, over %d random splits of the blocks in halves:\n", a, b, splits)
+		"How often a test at 5 %% finds a difference, each in %d blocks of its own:\n", a, b, stats.MinRepetitions)
 	for _, c := range run.Cases {
-		f, err := stats.WelchFalsePositives(primary(samples, c, a), primary(samples, c, b), stats.DefaultAlpha, splits, run.Seed)
+		f, err := stats.EqualPair(primary(samples, c, a), primary(samples, c, b), stats.DefaultAlpha)
 		if err != nil {
 			fmt.Fprintf(t, "  %s\t–\t%v\n", c.Name, err)
 			continue
 		}
 		all = all.Add(f)
-		fmt.Fprintf(t, "  %s\t%s\t%d blocks\n", c.Name, rate(f), f.Blocks)
+		fmt.Fprintf(t, "  %s\t%s\n", c.Name, positives(f))
 	}
-	fmt.Fprintf(t, "  all\t%s\t5 %% or less is expected; the rate of a single case varies widely\n", rate(all))
+	low, high := all.Expected()
+	fmt.Fprintf(t, "  all\t%s\ta perfect tool finds %d to %d in 95 %% of such measurements\n", positives(all), low, high)
 	return t.Flush()
 }
 
-// rate prints a rate, or a dash if there is none.
-func rate(f stats.FalsePositives) string {
+// positives prints a count with its rate, or a dash if there are no tests.
+func positives(f stats.FalsePositives) string {
 	if f.Tests == 0 {
 		return "–"
 	}
-	return fmt.Sprintf("%.1f %%", 100*f.Rate())
+	return fmt.Sprintf("%d of %d (%.0f %%)", f.Positives, f.Tests, 100*f.Rate())
 }
 
 // primary returns the values of a case's primary metric in a configuration.

@@ -43,11 +43,11 @@ func TestAA(t *testing.T) {
 		want   []string // nil: nothing is printed
 	}{
 		{"equal", result.Configuration{Name: "X-a", Stack: "vm"}, result.Configuration{Name: "X-b", Stack: "vm"}, 24, 0,
-			[]string{"A/A: X-a against X-b", "over 1000 random splits", "case0", "24 blocks", "  all"}},
+			[]string{"A/A: X-a against X-b", "in 6 blocks of its own", "case0  0 of 4 (0 %)", "  all    0 of 8 (0 %)  a perfect tool finds 0 to 2"}},
 		{"measured differently", result.Configuration{Name: "X-a", Stack: "vm"}, result.Configuration{Name: "X-b", Stack: "vm"}, 24, 50,
-			[]string{"case0  100.0 %", "all    100.0 %"}},
+			[]string{"case0  4 of 4 (100 %)", "all    8 of 8 (100 %)"}},
 		{"too few blocks", result.Configuration{Name: "X-a", Stack: "vm"}, result.Configuration{Name: "X-b", Stack: "vm"}, 3, 0,
-			[]string{"too few samples: 3 blocks", "all    –"}},
+			[]string{"too few samples: 3 blocks have both, want at least 6", "all    –"}},
 		{"other stacks", result.Configuration{Name: "X-a", Stack: "vm"}, result.Configuration{Name: "X-b", Stack: "metal"}, 24, 0, nil},
 		{"other options", result.Configuration{Name: "X-a", Stack: "vm", Options: nat}, result.Configuration{Name: "X-b", Stack: "vm"}, 24, 0, nil},
 		{"other names", result.Configuration{Name: "by-hand", Stack: "vm"}, result.Configuration{Name: "unnest", Stack: "vm"}, 24, 0, nil},

@@ -259,7 +259,7 @@ func TestReportOfAA(t *testing.T) {
 	if err := resume(t.Context(), Options{Streams: terminal.Streams{Out: &out, Err: &errOut}, Resume: path}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"A/A: NoCont-a against NoCont-b", "udp_rr/1280 ", "24 blocks"} {
+	for _, want := range []string{"A/A: NoCont-a against NoCont-b", "udp_rr/1280 ", "in 6 blocks of its own"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, &out)
 		}

@@ -53,7 +53,7 @@ func TestSummaryPrintsThePublishedP(t *testing.T) {
 	want := map[string]string{
 		// t = 27.2/√(2.4²+18.6²); df by hand from the weights 5.76 and 345.96.
 		"t": "1.450", "df": "5.166", "p": "0.205", "df_truncated": "5", "p_truncated": "0.207",
-		"delta_percent": "-2.55", "minimum_detectable": "53.04", "minimum_detectable_percent": "4.96",
+		"delta_percent": "-2.55", "minimum_detectable": "65.35", "minimum_detectable_percent": "6.12",
 	}
 	if diff := cmp.Diff(want, rounded); diff != "" {
 		t.Errorf("comparison differs (-want +got):\n%s", diff)

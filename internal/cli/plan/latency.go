@@ -10,6 +10,7 @@ import (
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
 	"unnest/internal/plan/summary"
+	"unnest/internal/report"
 )
 
 // The comparison of Bacou et al., §5.3.2, that a run must have: containers of a pod that
@@ -39,7 +40,7 @@ func readLatency(dir, only string) (summary.Latency, error) {
 		if only != "" && c.Name != only {
 			continue
 		}
-		one, ok, err := caseLatency(c.Name, input.Samples)
+		one, ok, err := caseLatency(c.Name, input)
 		if err != nil {
 			return l, fmt.Errorf("run %s: case %s: %w", dir, c.Name, err)
 		}
@@ -82,41 +83,40 @@ func compares(dir string, run result.Run) error {
 
 // caseLatency returns the latencies of a case, and whether both configurations have
 // some.
-func caseLatency(name string, samples []result.Sample) (summary.CaseLatency, bool, error) {
+func caseLatency(name string, input report.Input) (summary.CaseLatency, bool, error) {
 	of := map[string][]stats.Observation{}
 	units := map[string]bool{}
 	c := summary.CaseLatency{Case: name}
-	for _, s := range samples {
+	for _, s := range input.Samples {
 		if s.Case == name && s.Metric == latencyMetric && (s.Configuration == sameNode || s.Configuration == throughHostlo) {
 			of[s.Configuration] = append(of[s.Configuration], stats.Observation{Block: s.Block, Value: s.Value})
 			c.Unit, units[s.Unit] = s.Unit, true
 		}
 	}
-	slow, fast := stats.BlockMedians(of[throughHostlo]), stats.BlockMedians(of[sameNode])
+	slow, fast := stats.ByBlock(of[throughHostlo]), stats.ByBlock(of[sameNode])
 	if len(slow) == 0 || len(fast) == 0 {
 		return c, false, nil
 	}
 	if len(units) > 1 {
 		return c, false, fmt.Errorf("%s is in several units", latencyMetric)
 	}
-	ratio, err := stats.BlockRatio(slow, fast, confidence, 1)
+	ratio, err := stats.Compare(slow, fast, input.Run.Interleaved)
 	if err != nil {
 		return c, false, err
 	}
-	if !(ratio.Point > 0) {
-		return c, false, fmt.Errorf("the ratio of latencies is %v: want more than 0", ratio.Point)
-	}
-	c.SameNode, c.Hostlo = medianOf(fast), medianOf(slow)
-	c.Ratio, c.Blocks = ratio.Point, min(len(slow), len(fast))
-	if ratio.Interval.Defined() {
-		c.Low, c.High = ratio.Interval.Low, ratio.Interval.High
+	c.SameNode, c.Hostlo = centerOf(fast), centerOf(slow)
+	c.Ratio, c.Blocks = ratio.Ratio(), ratio.N
+	if i := ratio.Interval(confidence); i.Defined() {
+		c.Low, c.High = i.Low, i.High
 	}
 	return c, true, nil
 }
 
-func medianOf(obs []stats.Observation) float64 {
-	values := stats.Values(obs)
-	slices.Sort(values)
-	n := len(values)
-	return (values[(n-1)/2] + values[n/2]) / 2
+// centerOf returns the geometric mean of positive values.
+func centerOf(obs []stats.Observation) float64 {
+	logs := 0.0
+	for _, o := range obs {
+		logs += math.Log(o.Value)
+	}
+	return math.Exp(logs / float64(len(obs)))
 }

@@ -2,6 +2,7 @@ package stats
 
 import (
 	"maps"
+	"math"
 	"slices"
 )
 
@@ -22,44 +23,61 @@ func Values(obs []Observation) []float64 {
 	return xs
 }
 
-// BlockMedians returns one observation per block, the median of its values, in the order
-// of the blocks. Values of one block are not independent; counting them as independent
-// would overstate the certainty of differences.
-func BlockMedians(obs []Observation) []Observation {
-	byBlock := map[int][]float64{}
+// ByBlock returns one observation per block, in the order of the blocks: the geometric
+// mean of its values, or their mean if one is not positive. Values of one block are not
+// independent; counting them as independent would overstate the certainty of differences.
+func ByBlock(obs []Observation) []Observation {
+	values := map[int][]float64{}
 	for _, o := range obs {
-		byBlock[o.Block] = append(byBlock[o.Block], o.Value)
+		values[o.Block] = append(values[o.Block], o.Value)
 	}
-	medians := make([]Observation, 0, len(byBlock))
-	for _, block := range slices.Sorted(maps.Keys(byBlock)) {
-		medians = append(medians, Observation{block, median(byBlock[block])})
+	blocks := make([]Observation, 0, len(values))
+	for _, block := range slices.Sorted(maps.Keys(values)) {
+		blocks = append(blocks, Observation{block, center(values[block])})
 	}
-	return medians
+	return blocks
 }
 
-// pair is the values of two sides in one block; either may be missing.
-type pair struct {
-	a, b       float64
-	hasA, hasB bool
+// center returns the geometric mean of xs, or the mean if a value is not positive. It is
+// exact for equal values.
+func center(xs []float64) float64 {
+	if slices.Min(xs) == slices.Max(xs) {
+		return xs[0]
+	}
+	if slices.Min(xs) <= 0 {
+		return mean(xs)
+	}
+	return math.Exp(mean(logs(xs)))
 }
 
-// pairs joins the block medians of two sides, in the order of the blocks, and counts the
-// blocks with both.
-func pairs(a, b []Observation) (joined []pair, both int) {
-	byBlock := map[int]pair{}
-	for _, o := range a {
-		byBlock[o.Block] = pair{a: o.Value, hasA: true}
+func mean(xs []float64) float64 {
+	sum := 0.0
+	for _, x := range xs {
+		sum += x
 	}
+	return sum / float64(len(xs))
+}
+
+// logs returns the natural logarithms of xs.
+func logs(xs []float64) []float64 {
+	ls := make([]float64, len(xs))
+	for i, x := range xs {
+		ls[i] = math.Log(x)
+	}
+	return ls
+}
+
+// shared returns the values of the blocks that both sides have, in the order of the
+// blocks. Each side has at most one value per block.
+func shared(a, b []Observation) (xs, ys []float64) {
+	of := map[int]float64{}
 	for _, o := range b {
-		p := byBlock[o.Block]
-		if p.hasA {
-			both++
+		of[o.Block] = o.Value
+	}
+	for _, o := range a {
+		if y, both := of[o.Block]; both {
+			xs, ys = append(xs, o.Value), append(ys, y)
 		}
-		p.b, p.hasB = o.Value, true
-		byBlock[o.Block] = p
 	}
-	for _, block := range slices.Sorted(maps.Keys(byBlock)) {
-		joined = append(joined, byBlock[block])
-	}
-	return joined, both
+	return xs, ys
 }

@@ -1,12 +1,8 @@
 package stats
 
 import (
-	"cmp"
 	"errors"
 	"math"
-	"math/bits"
-	"math/rand/v2"
-	"slices"
 	"testing"
 )
 
@@ -14,20 +10,29 @@ func TestWelchSamples(t *testing.T) {
 	// Welch's example data of textbooks; t, df and p as R's t.test prints them.
 	xs := []float64{27.5, 21.0, 19.0, 23.6, 17.0, 17.9, 16.9, 20.1, 21.9, 22.6, 23.1, 19.6, 19.0, 21.7, 21.4}
 	ys := []float64{27.1, 22.0, 20.8, 23.4, 23.4, 23.5, 25.8, 22.0, 24.8, 20.2, 21.9, 22.1, 22.9, 20.5, 24.4}
-	got, err := welchSamples(xs, ys)
+	got, err := Welch(moments(t, xs), moments(t, ys))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !near(got.Statistic, -2.46, 0.01) || !near(got.DF, 25.0, 0.05) || !near(got.P, 0.021, 0.0005) {
 		t.Errorf("got %+v, want t = -2.46, df = 25.0, p = 0.021", got)
 	}
-	back, err := welchSamples(ys, xs)
+	back, err := Welch(moments(t, ys), moments(t, xs))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if back.Statistic != -got.Statistic || back.P != got.P {
 		t.Errorf("exchanged sides give %+v after %+v", back, got)
 	}
+}
+
+func moments(t *testing.T, xs []float64) Moments {
+	t.Helper()
+	s, err := Summarize(xs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Moments
 }
 
 func TestWelchErrors(t *testing.T) {
@@ -47,12 +52,6 @@ func TestWelchErrors(t *testing.T) {
 				t.Errorf("%s: %+v, error %v, want %v", tc.name, got, err, tc.want)
 			}
 		}
-	}
-	if _, err := welchSamples(nil, []float64{1, 2}); !errors.Is(err, ErrTooFew) {
-		t.Errorf("empty first sample: error %v", err)
-	}
-	if _, err := welchSamples([]float64{1, 2}, []float64{math.Inf(1)}); !errors.Is(err, ErrNotFinite) {
-		t.Errorf("infinite second sample: error %v", err)
 	}
 }
 
@@ -94,164 +93,14 @@ func TestTTail(t *testing.T) {
 	}
 }
 
-// pairsLarger is U by its definition.
-func pairsLarger(xs, ys []float64) float64 {
-	u := 0.0
-	for _, x := range xs {
-		for _, y := range ys {
-			u += float64(cmp.Compare(x, y)+1) / 2
-		}
+// TestMinimumDetectable compares with the noncentral t distribution of SciPy.
+func TestMinimumDetectable(t *testing.T) {
+	m := Moments{N: 6, Mean: 200, StdErr: 10} // df = 10
+	got, err := MinimumDetectable(m, m)
+	if ncp := got / (10 * math.Sqrt2); err != nil || !near(power(ncp, 0.05, 10), 0.8, 1e-9) {
+		t.Errorf("%v, error %v: power %v, want 0.8", got, err, power(ncp, 0.05, 10))
 	}
-	return u
-}
-
-// bruteMannWhitney enumerates every division of all values in two sides.
-func bruteMannWhitney(xs, ys []float64) float64 {
-	all := slices.Concat(xs, ys)
-	center := float64(len(xs)*len(ys)) / 2
-	seen := math.Abs(pairsLarger(xs, ys) - center)
-	far, total := 0, 0
-	for mask := uint(0); mask < 1<<len(all); mask++ {
-		if bits.OnesCount(mask) != len(xs) {
-			continue
-		}
-		var a, b []float64
-		for i, x := range all {
-			if mask>>i&1 == 1 {
-				a = append(a, x)
-			} else {
-				b = append(b, x)
-			}
-		}
-		total++
-		if math.Abs(pairsLarger(a, b)-center) >= seen {
-			far++
-		}
-	}
-	return float64(far) / float64(total)
-}
-
-func TestMannWhitneyBruteForce(t *testing.T) {
-	rng := rand.New(rand.NewPCG(2, 0))
-	for range 400 {
-		xs, ys := make([]float64, 1+rng.IntN(5)), make([]float64, 1+rng.IntN(5))
-		levels := 1 + rng.IntN(12) // few levels make ties
-		for _, side := range [][]float64{xs, ys} {
-			for i := range side {
-				side[i] = float64(rng.IntN(levels)) - 3
-			}
-		}
-		got, err := MannWhitney(xs, ys)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := bruteMannWhitney(xs, ys); !near(got.P, want, 1e-12) || got.Statistic != pairsLarger(xs, ys) {
-			t.Errorf("%v against %v: %+v, want U = %v, p = %v", xs, ys, got, pairsLarger(xs, ys), want)
-		}
-	}
-}
-
-func TestMannWhitneyKnown(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		xs, ys []float64
-		u, p   float64
-	}{
-		{"three runs", []float64{1, 2, 3}, []float64{4, 5, 6}, 0, 0.1},
-		{"six runs", []float64{7, 8, 9, 10, 11, 12}, []float64{1, 2, 3, 4, 5, 6}, 36, 2.0 / 924},
-		{"single", []float64{1}, []float64{2}, 0, 1},
-		{"all equal", []float64{5, 5, 5}, []float64{5, 5, 5}, 4.5, 1},
-		{"constant sides", []float64{6, 6, 6}, []float64{5, 5, 5}, 9, 0.1},
-	} {
-		got, err := MannWhitney(tc.xs, tc.ys)
-		if err != nil || got.Statistic != tc.u || !near(got.P, tc.p, 1e-12) {
-			t.Errorf("%s: %+v, error %v, want U = %v, p = %v", tc.name, got, err, tc.u, tc.p)
-		}
-	}
-	for _, tc := range []struct {
-		xs, ys []float64
-		want   error
-	}{{nil, []float64{1}, ErrTooFew}, {[]float64{1}, nil, ErrTooFew}, {[]float64{1}, []float64{math.NaN()}, ErrNotFinite}} {
-		if got, err := MannWhitney(tc.xs, tc.ys); !errors.Is(err, tc.want) || got.Defined() {
-			t.Errorf("%v against %v: %+v, error %v, want %v", tc.xs, tc.ys, got, err, tc.want)
-		}
-	}
-}
-
-// TestMannWhitneyApproximation compares the normal approximation with the
-// exact distribution on samples just beyond the limit, with and without ties.
-func TestMannWhitneyApproximation(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 0))
-	for _, levels := range []int{10, 1 << 30} {
-		for range 20 {
-			xs, ys := make([]float64, 25), make([]float64, 18)
-			for i := range xs {
-				xs[i] = float64(rng.IntN(levels))
-			}
-			for i := range ys {
-				ys[i] = float64(rng.IntN(levels))
-			}
-			ranks, _ := doubledRanks(xs, ys)
-			sum := 0
-			for _, r := range ranks[:len(xs)] {
-				sum += r
-			}
-			got, err := MannWhitney(xs, ys)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want := rankSumTail(ranks, len(xs), sum); !near(got.P, want, 0.02) {
-				t.Errorf("%d levels: %v by approximation, %v exactly", levels, got.P, want)
-			}
-		}
-	}
-	same := make([]float64, 50)
-	if got, err := MannWhitney(same, same); err != nil || got.P != 1 {
-		t.Errorf("50 equal values on each side: %+v, error %v, want p = 1", got, err)
-	}
-}
-
-// TestFalsePositives is an A/A simulation: tests at 5 % on equal sides call
-// about 5 % different, and Holm keeps a table of ten to about 5 %.
-func TestFalsePositives(t *testing.T) {
-	const runs, alpha = 3000, 0.05
-	rng := rand.New(rand.NewPCG(4, 0))
-	welch, rank, table := 0, 0, 0
-	var family []float64
-	for i := range runs {
-		xs, ys := normals(rng, 6, 100, 10), normals(rng, 6, 100, 10)
-		w, err := welchSamples(xs, ys)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := MannWhitney(xs, ys)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if w.P <= alpha {
-			welch++
-		}
-		if m.P <= alpha {
-			rank++
-		}
-		if family = append(family, w.P); i%10 == 9 {
-			if slices.Min(Holm(family)) <= alpha {
-				table++
-			}
-			family = nil
-		}
-	}
-	for _, tc := range []struct {
-		name      string
-		rate      float64
-		low, high float64
-	}{
-		{"Welch", float64(welch) / runs, 0.035, 0.06},
-		{"Mann-Whitney", float64(rank) / runs, 0.03, 0.055}, // 0.041 is the nearest it can
-		{"tables after Holm", float64(table) / (runs / 10), 0.01, 0.09},
-	} {
-		if tc.rate < tc.low || tc.high < tc.rate {
-			t.Errorf("%s: false-positive rate %v, want %v to %v", tc.name, tc.rate, tc.low, tc.high)
-		}
+	if got, err := MinimumDetectable(Moments{N: 1, Mean: 1}, m); !errors.Is(err, ErrTooFew) || !math.IsNaN(got) {
+		t.Errorf("one sample: %v, error %v", got, err)
 	}
 }

@@ -4,12 +4,9 @@ import (
 	"cmp"
 	"math"
 	"slices"
-
-	moremath "github.com/aclements/go-moremath/stats"
 )
 
-// Interval is a two-sided confidence interval. Confidence is its coverage, which can be
-// below the requested one in a small sample. The zero Interval is undefined.
+// Interval is a two-sided confidence interval. The zero Interval is undefined.
 type Interval struct {
 	Low, High, Confidence float64
 }
@@ -29,31 +26,25 @@ func MeanInterval(xs []float64, confidence float64) (Interval, error) {
 	if err = cmp.Or(checkSample(xs, 2), err); err != nil {
 		return Interval{}, err
 	}
-	dist := moremath.TDist{V: min(float64(s.N-1), maxDF)}
-	half := moremath.InvCDF(dist)((1+confidence)/2) * s.StdErr
+	half := tCritical(1-confidence, float64(s.N-1)) * s.StdErr
 	return Interval{s.Mean - half, s.Mean + half, confidence}, nil
 }
 
-// MedianInterval returns the interval of the median between two order statistics at equal
-// distance from the ends. It makes no assumption about the distribution. Its coverage is
-// exact and at least confidence, except where even the smallest and largest value have a
-// lower one: below six values at 95 %. Interval.Confidence is the actual coverage. It
-// needs two values.
-func MedianInterval(xs []float64, confidence float64) (Interval, error) {
-	if err := checkConfidence(confidence); err != nil {
+// CenterInterval returns Student's t interval of the geometric mean of xs, computed on the
+// logarithms, or of the mean if a value is not positive. It fails with ErrTooFew for fewer
+// than MinRepetitions values.
+func CenterInterval(xs []float64, confidence float64) (Interval, error) {
+	if err := checkSample(xs, MinRepetitions); err != nil {
 		return Interval{}, err
 	}
-	if err := checkSample(xs, 2); err != nil {
+	if slices.Min(xs) <= 0 {
+		return MeanInterval(xs, confidence)
+	}
+	i, err := MeanInterval(logs(xs), confidence)
+	if err != nil {
 		return Interval{}, err
 	}
-	sorted := slices.Sorted(slices.Values(xs))
-	below := moremath.BinomialDist{N: len(xs), P: 0.5} // values below the true median
-	coverage := func(k int) float64 { return 1 - 2*below.CDF(float64(k)) }
-	k := 0
-	for coverage(k+1) >= confidence {
-		k++
-	}
-	return Interval{sorted[k], sorted[len(sorted)-1-k], coverage(k)}, nil
+	return Interval{math.Exp(i.Low), math.Exp(i.High), confidence}, nil
 }
 
 // Answer is the answer to a yes-no question.
@@ -67,11 +58,12 @@ const (
 )
 
 // Within answers whether a ratio is equivalent to 1 within margin, a fraction: Yes if the
-// whole interval is in [1-margin, 1+margin], No if all of it is outside, Undecided if it
-// includes a bound or is not defined. Yes with confidence 1-2α is the two one-sided tests
-// procedure at level α (Schuirmann 1987), so an interval of 95 % decides at 2.5 %.
+// whole interval is in [1/(1+margin), 1+margin], No if all of it is outside, Undecided if
+// it includes a bound or is not defined. The range is symmetric on the logarithmic scale,
+// so the reverse ratio has the same answer. Yes with confidence 1-2α is the two one-sided
+// tests procedure at level α (Schuirmann 1987), so an interval of 95 % decides at 2.5 %.
 func Within(ratio Interval, margin float64) Answer {
-	low, high := 1-math.Abs(margin), 1+math.Abs(margin)
+	low, high := 1/(1+margin), 1+margin
 	switch {
 	case !ratio.Defined():
 		return Undecided

@@ -1,12 +1,11 @@
 // Package stats computes estimates, intervals, tests and warnings from repeated
 // measurements.
 //
-// It is made for noisy machines. Estimates are medians and their ratios, because one
-// disturbed execution moves a mean but hardly a median. The interval of a ratio
-// resamples whole blocks, because configurations are measured close in time within a
-// block. Welch's t test decides, the Mann-Whitney test is reported too, and Holm's
-// procedure corrects a table. Reasons to trust a result less are data (Warning), not
-// errors.
+// A comparison follows one rule, which docs/explanation/statistics.md states: the ratio is
+// the geometric mean of the ratios within the blocks, because configurations are measured
+// close in time within a block; Student's t on their logarithms gives the interval; the
+// comparisons of a report are one Family; the interval at the level of the family is the
+// verdict. Reasons to trust a result less are data (Warning), not errors.
 //
 // The package is pure: seeds are arguments, and equal arguments give equal results.
 // Metrics, the choice of configurations to compare, number formats and scores of suites
@@ -21,13 +20,15 @@ import (
 
 // Default levels.
 const (
-	DefaultConfidence = 0.95
-	DefaultAlpha      = 0.05
+	DefaultConfidence = 0.95 // of the interval of one side
+	DefaultAlpha      = 0.05 // of a family: the expected share of false differences
+	DefaultPower      = 0.80 // with which a run detects what it is said to detect
+	DefaultMargin     = 0.05 // within which two sides count as equal
 )
 
-// MinRepetitions is the least number of samples per side for a conclusive test. With
-// three per side the Mann-Whitney test cannot give p below 0.10; with six it reaches
-// 0.002, which leaves room for Holm's correction.
+// MinRepetitions is the least number of blocks for an interval and a verdict. With fewer,
+// the scatter between blocks is hardly known, and an interval that covers the ratio in
+// 95 % of runs is too wide to be of use.
 const MinRepetitions = 6
 
 // Errors.

@@ -28,6 +28,7 @@ func (m Moments) RelativeChange(base Moments) float64 { return (m.Mean - base.Me
 // standard deviation with n-1; it and StdErr are 0 when there is one value.
 type Summary struct {
 	Moments
+	Center float64 // geometric mean, or the mean if a value is not positive
 	Median float64
 	StdDev float64
 	Min    float64
@@ -46,6 +47,7 @@ func Summarize(xs []float64) (Summary, error) {
 	}
 	s := Summary{
 		Moments: Moments{N: len(xs), Mean: xs[0]},
+		Center:  center(xs),
 		Median:  median(slices.Clone(xs)),
 		Min:     slices.Min(xs),
 		Max:     slices.Max(xs),

@@ -24,11 +24,11 @@ func TestSummarize(t *testing.T) {
 		xs   []float64
 		want Summary
 	}{
-		{"one", []float64{7}, Summary{Moments{1, 7, 0}, 7, 0, 7, 7}},
-		{"constant", []float64{0.1, 0.1, 0.1, 0.1, 0.1, 0.1}, Summary{Moments{6, 0.1, 0}, 0.1, 0, 0.1, 0.1}},
-		{"odd", []float64{9, 1, 2}, Summary{Moments{3, 4, math.Sqrt(19.0 / 3)}, 2, math.Sqrt(19), 1, 9}},
-		{"even", []float64{2, 4, 4, 4, 5, 5, 7, 9}, Summary{Moments{8, 5, math.Sqrt(32.0 / 56)}, 4.5, math.Sqrt(32.0 / 7), 2, 9}},
-		{"negative", []float64{-1, 1}, Summary{Moments{2, 0, 1}, 0, math.Sqrt2, -1, 1}},
+		{"one", []float64{7}, Summary{Moments{1, 7, 0}, 7, 7, 0, 7, 7}},
+		{"constant", []float64{0.1, 0.1, 0.1, 0.1, 0.1, 0.1}, Summary{Moments{6, 0.1, 0}, 0.1, 0.1, 0, 0.1, 0.1}},
+		{"odd", []float64{9, 1, 2}, Summary{Moments{3, 4, math.Sqrt(19.0 / 3)}, math.Cbrt(18), 2, math.Sqrt(19), 1, 9}},
+		{"even", []float64{2, 4, 4, 4, 5, 5, 7, 9}, Summary{Moments{8, 5, math.Sqrt(32.0 / 56)}, math.Pow(2*4*4*4*5*5*7*9, 1.0/8), 4.5, math.Sqrt(32.0 / 7), 2, 9}},
+		{"negative", []float64{-1, 1}, Summary{Moments{2, 0, 1}, 0, 0, math.Sqrt2, -1, 1}},
 	} {
 		got, err := Summarize(tc.xs)
 		if err != nil {
@@ -36,7 +36,7 @@ func TestSummarize(t *testing.T) {
 			continue
 		}
 		if got.N != tc.want.N || got.Median != tc.want.Median || got.Min != tc.want.Min || got.Max != tc.want.Max ||
-			!near(got.Mean, tc.want.Mean, 1e-15) || !near(got.StdDev, tc.want.StdDev, 1e-14) || !near(got.StdErr, tc.want.StdErr, 1e-14) {
+			!near(got.Mean, tc.want.Mean, 1e-15) || !near(got.Center, tc.want.Center, 1e-14) || !near(got.StdDev, tc.want.StdDev, 1e-14) || !near(got.StdErr, tc.want.StdErr, 1e-14) {
 			t.Errorf("%s: got %+v, want %+v", tc.name, got, tc.want)
 		}
 	}

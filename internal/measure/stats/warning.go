@@ -13,7 +13,7 @@ type Kind string
 // name the fields of Warning that are set.
 const (
 	Unusable       Kind = "unusable"        // Err: no value, or one that is not finite
-	FewRepetitions Kind = "few-repetitions" // N blocks are fewer than MinRepetitions, and a rank test cannot give p below Value
+	FewRepetitions Kind = "few-repetitions" // N blocks are fewer than MinRepetitions
 	Repeated       Kind = "repeated"        // N values in Of blocks; those of a block count as one
 	NoVariance     Kind = "no-variance"     // all N values are Value
 	Noisy          Kind = "noisy"           // Value, the coefficient of variation, is above NoisyCV
@@ -22,8 +22,6 @@ const (
 
 	NotInterleaved Kind = "not-interleaved" // the sides were measured at different times
 	NoRatio        Kind = "no-ratio"        // Err: a ratio needs positive values
-	Disagreement   Kind = "disagreement"    // means and medians differ in opposite directions
-	SharedNoise    Kind = "shared-noise"    // the interval shows a difference that the test does not
 )
 
 // Warning is a reason to trust a result less. Package report words it.
@@ -36,8 +34,7 @@ type Warning struct {
 
 // Thresholds of the warnings.
 const (
-	// NoisyCV is the coefficient of variation above which a sample is noisy. At six
-	// repetitions a test then misses differences below 16 %.
+	// NoisyCV is the coefficient of variation above which a sample is noisy.
 	NoisyCV = 0.10
 	// OutlierMADs is the distance from the median, in median absolute deviations scaled
 	// to the standard deviation of a normal distribution, beyond which a value is an
@@ -56,30 +53,20 @@ func Warnings(obs []Observation) (warnings []Warning) {
 	if err != nil {
 		return []Warning{{Kind: Unusable, Err: err}}
 	}
-	xs := Values(BlockMedians(obs))
+	xs := Values(ByBlock(obs))
 	warn := func(yes bool, w Warning) {
 		if yes {
 			warnings = append(warnings, w)
 		}
 	}
 	n, p, far := len(xs), trendP(xs), outliers(values)
-	warn(n < MinRepetitions, Warning{Kind: FewRepetitions, N: n, Value: leastRankP(n)})
+	warn(n < MinRepetitions, Warning{Kind: FewRepetitions, N: n})
 	warn(s.N > n, Warning{Kind: Repeated, N: s.N, Of: n})
 	warn(s.N > 1 && s.StdDev == 0, Warning{Kind: NoVariance, N: s.N, Value: s.Mean})
 	warn(s.CV() > NoisyCV && !math.IsInf(s.CV(), 1), Warning{Kind: Noisy, Value: s.CV()})
 	warn(far > 0, Warning{Kind: Outliers, N: far, Of: s.N})
 	warn(p < DriftAlpha, Warning{Kind: Drift, N: n, Value: p})
 	return warnings
-}
-
-// leastRankP returns the smallest p of the Mann-Whitney test for n against n samples,
-// 2/C(2n,n).
-func leastRankP(n int) float64 {
-	ways := 1.0
-	for i := 1; i <= n; i++ {
-		ways *= float64(n+i) / float64(i)
-	}
-	return min(1, 2/ways)
 }
 
 // outliers counts the values of xs beyond OutlierMADs. It returns 0 for fewer than
@@ -121,6 +108,10 @@ func trendP(xs []float64) float64 {
 	for _, t := range tied {
 		variance -= weight(t)
 	}
-	// Kendall's S moves in steps of 2, and normalTail corrects for steps of 1.
-	return normalTail(math.Abs(rises)/2, variance/4)
+	if variance == 0 {
+		return 1
+	}
+	const step = 2 // of Kendall's S
+	z := max(0, math.Abs(rises)-step/2) / math.Sqrt(variance)
+	return min(1, 2*normalCDF(-z))
 }

@@ -197,7 +197,7 @@ type Latency struct {
 	Cases       []CaseLatency `json:"cases"`
 }
 
-// CaseLatency is the latency of one case: medians over the blocks of the run.
+// CaseLatency is the latency of one case: geometric means over the blocks of the run.
 type CaseLatency struct {
 	Case     string  `json:"case"`
 	Unit     string  `json:"unit"`

@@ -1,0 +1,159 @@
+package report
+
+import (
+	"cmp"
+	"errors"
+
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
+)
+
+// Comparison is an Estimate against that of a baseline, judged with its Family.
+type Comparison struct {
+	Baseline   string        `json:"baseline"`
+	Family     string        `json:"family"`
+	N          int           `json:"n"`      // blocks: those of both sides if Paired, else of the side that has fewer
+	Paired     bool          `json:"paired"` // by blocks
+	Ratio      Number        `json:"ratio"`  // geometric mean of the ratios of the blocks
+	Interval   Interval      `json:"interval"`
+	P          Number        `json:"p"`
+	Detectable Number        `json:"detectable"`      // relative difference that such a run detects with a probability of 80 %
+	Needs      int           `json:"needs,omitempty"` // further blocks, where the verdict is not known
+	Verdict    stats.Verdict `json:"verdict,omitempty"`
+	Equivalent stats.Answer  `json:"equivalent,omitempty"` // within the margin of the claim, if there is one for this pair
+	Badge      string        `json:"badge,omitempty"`      // the verdict in a word or two
+	Words      string        `json:"words"`                // the verdict in plain words
+	Short      string        `json:"short"`
+	Warnings   []string      `json:"doubts,omitempty"`
+	effect     stats.Effect
+	margin     float64 // within which the sides count as equal
+	first      bool    // the comparison of the pair the other way round comes later, or never
+}
+
+// Family is a set of comparisons that are judged together.
+type Family struct {
+	Name       string `json:"name"`
+	Tests      int    `json:"tests"`
+	Found      int    `json:"found"`      // tests that show a difference
+	Level      Number `json:"level"`      // of each test
+	Confidence Number `json:"confidence"` // of each interval
+}
+
+// side is one side of a comparison.
+type side struct {
+	obs  []stats.Observation
+	name string
+}
+
+// compare estimates the ratio of a to b; judge adds the rest. Either side may be empty.
+func compare(a, b side, interleaved bool) Comparison {
+	c := Comparison{Baseline: b.name, Ratio: missing, Interval: interval(stats.Interval{}), P: missing, Detectable: missing, first: true}
+	if len(a.obs) == 0 || len(b.obs) == 0 {
+		return c
+	}
+	e, err := stats.Compare(a.obs, b.obs, interleaved)
+	switch {
+	case errors.Is(err, stats.ErrNotPositive):
+		c.Warnings = []string{warningText(stats.Warning{Kind: stats.NoRatio, Err: err})}
+		return c
+	case err != nil:
+		c.Warnings = []string{err.Error()}
+		return c
+	}
+	c.effect, c.N, c.Paired = e, e.N, e.Paired
+	c.Ratio, c.P = Number(e.Ratio()), Number(e.P())
+	return c
+}
+
+// judged is a comparison of an estimate in the family that judges it.
+type judged struct {
+	of     *Estimate
+	c      *Comparison
+	family string
+}
+
+// judge gives every comparison its interval and its verdict, together with the others of
+// its family, and returns the families in the order of first appearance.
+func judge(all []judged, o Options) []Family {
+	var order []string
+	ps := map[string][]float64{}
+	for _, j := range all {
+		if ps[j.family] == nil {
+			order = append(order, j.family)
+		}
+		ps[j.family] = append(ps[j.family], float64(j.c.P))
+	}
+	families := make([]Family, len(order))
+	of := map[string]stats.Family{}
+	for i, name := range order {
+		f := stats.Judge(ps[name], o.Alpha)
+		of[name] = f
+		families[i] = Family{Name: name, Tests: f.Tests, Found: f.Found, Level: Number(f.Level), Confidence: Number(f.Confidence())}
+	}
+	for _, j := range all {
+		j.c.judge(of[j.family], *j.of, *o.Equivalence)
+		j.c.Family = j.family
+	}
+	return families
+}
+
+// maxNeeds limits the number of further blocks that is worth computing.
+const maxNeeds = 1000
+
+// judge judges c, a comparison of e.
+func (c *Comparison) judge(f stats.Family, e Estimate, claim Claim) {
+	if c.N == 0 {
+		return
+	}
+	claimed := e.Primary && claim.Configuration == e.Configuration && claim.Baseline == c.Baseline
+	c.margin = stats.DefaultMargin
+	if claimed {
+		c.margin = claim.Margin
+	}
+	var i stats.Interval
+	i, c.Verdict = c.effect.Judge(f, c.margin, e.Order == result.HIB)
+	c.Interval = interval(i)
+	c.Detectable = Number(c.effect.Detectable(f.Level, stats.DefaultPower))
+	if claimed && i.Defined() {
+		c.Equivalent = stats.Within(i, claim.Margin)
+	}
+	switch {
+	case c.Verdict == stats.Unknown:
+		c.Needs = max(1, c.effect.BlocksToDecide(f.Level, c.margin, maxNeeds)-c.N)
+	case c.Verdict == stats.TooFew:
+		c.Needs = max(0, stats.MinRepetitions-c.N)
+	}
+	c.Badge = badge(e, *c)
+	c.Words, c.Short = verdictWords(e, *c)
+}
+
+// mirror returns c the other way round: the baseline against the configuration, whose
+// estimate is e.
+func (c Comparison) mirror(e Estimate, baseline string) Comparison {
+	m := c
+	m.Baseline, m.first, m.Equivalent = baseline, false, ""
+	m.effect.Log = -c.effect.Log
+	m.Ratio, m.Interval = inverse(c.Ratio), Interval{inverse(c.Interval.High), inverse(c.Interval.Low), c.Interval.Confidence}
+	switch c.Verdict {
+	case stats.Better:
+		m.Verdict = stats.Worse
+	case stats.Worse:
+		m.Verdict = stats.Better
+	}
+	if m.Verdict != "" {
+		m.Badge = badge(e, m)
+		m.Words, m.Short = verdictWords(e, m)
+	}
+	return m
+}
+
+// familyOf names the family of a comparison with a baseline: the primary metrics of all
+// cases against the main baseline are one family, and the other metrics and baselines are
+// families of their own.
+func familyOf(e Estimate, against string) string {
+	metric := e.Metric
+	if e.Primary {
+		metric = "primary"
+	}
+	return metric + " against " + cmp.Or(against, "nothing")
+}
