@@ -117,6 +117,10 @@ bench-aa: build ## measure how often equal configurations are reported as differ
 bench-plan: build ## measure how fast traces are read and planned; set UNNEST_GOOGLE2011 for real data
 	bin/unnest plan bench
 
+.PHONY: calibration
+calibration: ## simulate 20,000 reports of each kind and rewrite the tables of docs/explanation/statistics.md
+	go test -count=1 -timeout 30m -run '^TestCalibration$$' ./internal/measure/stats -calibrate
+
 .PHONY: clean
 clean: ## remove built files
 	rm -rf bin

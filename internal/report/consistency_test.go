@@ -1,0 +1,93 @@
+package report
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
+)
+
+// TestNoVerdictContradictsAnInterval builds the report of every published run and looks for
+// a verdict that its interval, a mirrored comparison or another table contradicts.
+func TestNoVerdictContradictsAnInterval(t *testing.T) {
+	dirs, err := filepath.Glob("../../docs/results/runs/*")
+	if err != nil || len(dirs) == 0 {
+		t.Fatalf("published runs: %d, error %v", len(dirs), err)
+	}
+	verdicts := map[stats.Verdict]int{}
+	for _, dir := range dirs {
+		run, samples, err := result.Load(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc := Build(run, samples, Options{Papers: AllPapers()})
+		for _, e := range doc.Estimates {
+			for _, c := range e.Comparisons {
+				verdicts[c.Verdict]++
+				contradiction(t, doc.Run, e, c)
+				if base := find(sameMetric(doc.Estimates, e), e.Case, c.Baseline); !c.first {
+					mirrored(t, e, c, *base.against(e.Configuration))
+				}
+			}
+			if e.Step == nil || e.Step.Comparison == nil {
+				continue
+			}
+			contradiction(t, doc.Run, e, *e.Step.Comparison)
+			if c := e.against(e.Step.Below); c != nil && (c.Verdict != e.Step.Comparison.Verdict || c.Badge != e.Step.Comparison.Badge) {
+				t.Errorf("%s: %s in %s: table %q, step %q", doc.Run, e.Case, e.Configuration, c.Badge, e.Step.Comparison.Badge)
+			}
+		}
+	}
+	for _, v := range []stats.Verdict{stats.Better, stats.Worse, stats.Equal, stats.Unknown} {
+		if verdicts[v] == 0 {
+			t.Errorf("no comparison has the verdict %q", v)
+		}
+	}
+}
+
+func sameMetric(estimates []Estimate, e Estimate) (same []Estimate) {
+	for _, o := range estimates {
+		if o.Suite == e.Suite && o.Case == e.Case && o.Metric == e.Metric {
+			same = append(same, o)
+		}
+	}
+	return same
+}
+
+// contradiction compares a verdict with its interval, as a number and as printed.
+func contradiction(t *testing.T, run string, e Estimate, c Comparison) {
+	t.Helper()
+	i := c.Interval
+	if !i.Low.Defined() {
+		if c.Verdict != stats.TooFew && c.Verdict != "" {
+			t.Errorf("%s: %s in %s: verdict %q without an interval", run, e.Case, e.Configuration, c.Verdict)
+		}
+		return
+	}
+	excludes := i.Low > 1 || i.High < 1
+	different := c.Verdict == stats.Better || c.Verdict == stats.Worse
+	if excludes != different || different && (c.Verdict == stats.Better) != ((c.Ratio > 1) == (e.Order == result.HIB)) {
+		t.Errorf("%s: %s in %s against %s: verdict %q, interval %+v", run, e.Case, e.Configuration, c.Baseline, c.Verdict, i)
+	}
+	if text := withInterval(c.Ratio, i); different && strings.Contains(text, "1.0000") {
+		t.Errorf("%s: %s in %s against %s: verdict %q beside %q", run, e.Case, e.Configuration, c.Baseline, c.Verdict, text)
+	}
+	if c.Equivalent == stats.Yes && stats.Within(stats.Interval{Low: float64(i.Low), High: float64(i.High), Confidence: 1}, c.margin) != stats.Yes {
+		t.Errorf("%s: %s in %s: equivalent, interval %+v", run, e.Case, e.Configuration, i)
+	}
+}
+
+// mirrored compares c, a mirrored comparison, with the one it mirrors.
+func mirrored(t *testing.T, e Estimate, c, of Comparison) {
+	t.Helper()
+	opposite := map[stats.Verdict]stats.Verdict{stats.Better: stats.Worse, stats.Worse: stats.Better}
+	want, has := opposite[of.Verdict]
+	if !has {
+		want = of.Verdict
+	}
+	if c.Verdict != want || c.P != of.P && c.P.Defined() {
+		t.Errorf("%s in %s against %s: %q, the other way round %q", e.Case, e.Configuration, c.Baseline, c.Verdict, of.Verdict)
+	}
+}
