@@ -134,7 +134,7 @@ func (f forecast) printTotal(w io.Writer) error {
 	text := fmt.Sprintf("\nExpected duration: %s without booting guests. It is learned for %d of %d executions, from %d runs in %s.\n",
 		(blocks + warmup).Round(time.Second), learned, len(f.schedule), f.past.runs, runsDir)
 	if more := f.spec.Limit - f.spec.Repetitions; f.spec.Until > 0 && more > 0 {
-		text += fmt.Sprintf("Up to %d more blocks follow for cases whose mean is not known to %.3g %%: %s more at most.\n",
+		text += fmt.Sprintf("Up to %d more blocks follow for cases of which a ratio is not known to ± %.3g %%: %s more at most.\n",
 			more, 100*f.spec.Until, (blocks / time.Duration(f.spec.Repetitions) * time.Duration(more)).Round(time.Second))
 	}
 	if f.past.unreadable > 0 {

@@ -90,7 +90,7 @@ func TestDryRunLearns(t *testing.T) {
 	for _, want := range []string{
 		"1s  learned from 7 executions\n", "1s  learned from 8 executions\n",
 		"Expected duration: 18s without booting guests. It is learned for 12 of 12 executions, from 2 runs in runs.\n",
-		"Up to 4 more blocks follow for cases whose mean is not known to 3 %: 10s more at most.\n",
+		"Up to 4 more blocks follow for cases of which a ratio is not known to ± 3 %: 10s more at most.\n",
 		"Ignored 1 unreadable runs in runs.\n",
 	} {
 		if !strings.Contains(got, want) {

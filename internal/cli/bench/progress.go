@@ -1,10 +1,12 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -65,11 +67,35 @@ func (t *progress) Report(e experiment.Event) {
 	case experiment.Done:
 		t.done(e)
 	case experiment.Extended:
-		t.line(fmt.Sprintf("%d more executions, because intervals are still too wide: %s", e.Planned-e.Done, strings.Join(e.Cases, ", ")))
+		t.extended(e)
 	case experiment.Ended:
 		t.endPhase()
 		t.end(e)
 	}
+}
+
+// extended names the least precise ratio of the added block.
+func (t *progress) extended(e experiment.Event) {
+	text, blocks := fmt.Sprintf("%d more executions", e.Planned-e.Done), 1
+	if len(e.Precisions) > 0 {
+		worst := slices.MaxFunc(e.Precisions, func(a, b experiment.Precision) int { return cmp.Compare(a.Half, b.Half) })
+		text += ": " + precision(worst, e.Until)
+		blocks = max(1, worst.Further)
+	}
+	t.line(fmt.Sprintf("%s, about %s left", text, short(time.Duration(blocks)*e.Left)))
+}
+
+// precision words how precisely a ratio is known: "udp_rr/1280 BrFusion/NAT 0.74 ± 0.09,
+// goal ± 0.04".
+func precision(p experiment.Precision, goal float64) string {
+	name := p.Case + " " + p.Configuration
+	if p.Baseline != "" {
+		name += "/" + p.Baseline
+	}
+	if math.IsInf(p.Half, 1) {
+		return fmt.Sprintf("%s has %d blocks", name, p.Blocks)
+	}
+	return fmt.Sprintf("%s %.2f ± %.2f, goal ± %.2f", name, p.Ratio, p.Ratio*p.Half, p.Ratio*goal)
 }
 
 func (t *progress) done(e experiment.Event) {

@@ -35,7 +35,9 @@ func story(p experiment.Progress) {
 	p.Report(experiment.Event{Kind: experiment.Done, Execution: brf, Value: 21.34, Unit: "Mbit/s", Done: 2, Planned: 4, Left: 6 * time.Second})
 	p.Report(experiment.Event{Kind: experiment.Retried, Execution: nat, Attempt: 1, Err: errors.New("no route"), Done: 2, Planned: 4})
 	p.Report(experiment.Event{Kind: experiment.GivenUp, Execution: nat, Attempt: 2, Err: errors.New("no route"), Done: 3, Planned: 4})
-	p.Report(experiment.Event{Kind: experiment.Extended, Done: 3, Planned: 5, Cases: []string{"udp_rr/1280", "tcp_stream"}})
+	p.Report(experiment.Event{Kind: experiment.Extended, Done: 3, Planned: 5, Left: 2 * time.Second, Until: 0.05,
+		Precisions: []experiment.Precision{{Case: "tcp_stream", Half: 0.06, Further: 2},
+			{Case: "udp_rr/1280", Configuration: "BrFusion", Baseline: "NAT", Ratio: 0.74, Half: 0.12, Blocks: 6, Further: 30}}})
 	p.Report(experiment.Event{Kind: experiment.Ended, Done: 3, Planned: 4, Failures: 1})
 }
 
@@ -54,7 +56,7 @@ start containers: 450ms
 [2/4] BrFusion tcp_stream  21.3 Mbit/s  6s left
 NAT udp_rr 1280 B: attempt 1: no route: trying again
 NAT udp_rr 1280 B: given up after attempt 2: no route
-2 more executions, because intervals are still too wide: udp_rr/1280, tcp_stream
+2 more executions: udp_rr/1280 BrFusion/NAT 0.74 ± 0.09, goal ± 0.04, about 1m0s left
 2 of 4 executions done in 11s, 1 given up
 `
 	if got := play(t, 0); got != want {
@@ -75,7 +77,7 @@ func TestTerminal(t *testing.T) {
 		clear + "[2/4] BrFusion tcp_stream  21.3 Mbit/s  6s left",
 		clear + "NAT udp_rr 1280 B: attempt 1: no route: trying again\n",
 		"NAT udp_rr 1280 B: given up after attempt 2: no route\n",
-		"2 more executions, because intervals are still too wide: udp_rr/1280, tcp_stream\n",
+		"2 more executions: udp_rr/1280 BrFusion/NAT 0.74 ± 0.09, goal ± 0.04, about 1m0s left\n",
 		"2 of 4 executions done in 11s, 1 given up\n",
 	}, "")
 	if got := play(t, 80); got != want {

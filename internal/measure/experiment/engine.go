@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"unnest/internal/measure/result"
@@ -94,7 +93,8 @@ func (e *engine) addBegun() {
 		last = max(last, s.Block)
 	}
 	for block := e.spec.Repetitions; block <= last; block++ {
-		e.add(extension(e.spec, e.dir.Run().Seed, samples, block))
+		added, _ := extension(e.spec, e.dir.Run().Seed, samples, block)
+		e.add(added)
 	}
 }
 
@@ -106,7 +106,7 @@ func (e *engine) more() (bool, error) {
 		if e.spec.Until == 0 || e.block >= e.spec.Limit {
 			return false, nil
 		}
-		added := extension(e.spec, e.dir.Run().Seed, e.dir.Samples(), e.block)
+		added, reasons := extension(e.spec, e.dir.Run().Seed, e.dir.Samples(), e.block)
 		if len(added) == 0 {
 			return false, nil
 		}
@@ -118,13 +118,7 @@ func (e *engine) more() (bool, error) {
 		if err := e.dir.Update(func(r *result.Run) { r.Planned = len(e.known) }); err != nil {
 			return false, err
 		}
-		var cases []string
-		for _, x := range e.todo {
-			if !slices.Contains(cases, x.Case.Name) {
-				cases = append(cases, x.Case.Name)
-			}
-		}
-		e.report(Event{Kind: Extended, Cases: cases})
+		e.report(Event{Kind: Extended, Precisions: reasons, Until: e.spec.Until})
 	}
 	return true, nil
 }

@@ -34,8 +34,9 @@ type Spec struct {
 	Configurations []stack.Configuration
 	Cases          []Case
 	Repetitions    int     // blocks
-	Until          float64 // add blocks while an interval is wider than this fraction of its mean, 0: never
+	Until          float64 // add blocks while half of the interval of a ratio is above this fraction of it, 0: never
 	Limit          int     // with Until: of all blocks
+	Fixed          bool    // by Repeat: Until adds none
 	Warmup         int     // executions of each group of cases in each configuration, before the first block
 	Retries        int     // attempts after the first
 	Seed           uint64  // of the schedule, 0: random
@@ -73,7 +74,7 @@ func (s *Spec) Warnings() []string {
 	return warnings
 }
 
-// Repeat sets the number of repetitions. It fails when a run cannot have so many.
+// Repeat sets the number of repetitions; Until adds none then. It fails when a run cannot have so many.
 func (s *Spec) Repeat(n int) error {
 	if n < 1 || n > maxRepetitions {
 		return fmt.Errorf("experiment %s: %d repetitions: want 1 to %d", s.Name, n, maxRepetitions)
@@ -81,7 +82,7 @@ func (s *Spec) Repeat(n int) error {
 	if executions := n * len(s.Cases) * len(s.Configurations); executions > maxExecutions {
 		return fmt.Errorf("experiment %s: %d repetitions are %d executions: want at most %d", s.Name, n, executions, maxExecutions)
 	}
-	s.Repetitions = n
+	s.Repetitions, s.Until, s.Fixed = n, 0, true
 	return nil
 }
 
@@ -99,7 +100,7 @@ func (s *Spec) NewRun(id string, seed uint64, started time.Time) result.Run {
 	run := result.Run{
 		ID: id, Experiment: s.Name, Title: s.Title, Description: s.Description, File: s.Text,
 		State: result.Running, Started: started.UTC(), Seed: seed,
-		Repetitions: s.Repetitions, Interleaved: true, Planned: s.Repetitions * len(s.Cases) * len(s.Configurations),
+		Repetitions: s.Repetitions, Fixed: s.Fixed, Interleaved: true, Planned: s.Repetitions * len(s.Cases) * len(s.Configurations),
 		Baselines: s.Baselines,
 	}
 	for _, c := range s.Configurations {
@@ -142,6 +143,9 @@ func fromRun(dir string, run result.Run, suites suites) (*Spec, error) {
 		return nil, fmt.Errorf("read the experiment of the run: %w", err)
 	}
 	s.Repetitions = run.Repetitions
+	if s.Fixed = run.Fixed; s.Fixed {
+		s.Until = 0
+	}
 	for i, c := range s.Cases {
 		j := slices.IndexFunc(run.Cases, func(r result.Case) bool { return r.Name == c.Name })
 		if j < 0 {

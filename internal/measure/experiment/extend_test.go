@@ -13,26 +13,46 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
 )
 
-func TestWide(t *testing.T) {
-	for _, test := range []struct {
-		values   []float64
-		fraction float64
-		want     bool
-	}{
-		{nil, 0.03, false},
-		{[]float64{5}, 0.03, true},
-		{[]float64{5, 5, 5}, 0.03, false},
-		{[]float64{0, 0}, 0.03, false},
-		{[]float64{-1, 1}, 0.99, true},              // around 0 nothing is narrow
-		{[]float64{99, 101, 99, 101}, 0.019, false}, // 100 ± 1.84
-		{[]float64{99, 101, 99, 101}, 0.018, true},  //
-		{[]float64{-99, -101, -99, -101}, 0.019, false},
-	} {
-		if got := wide(test.values, test.fraction); got != test.want {
-			t.Errorf("wide(%v, %v) = %v", test.values, test.fraction, got)
+func TestLeastPrecise(t *testing.T) {
+	s := specOf(3, 1, 6)
+	s.Until, s.Limit, s.Baselines = 0.05, 20, []string{"c0"}
+	of := func(values ...float64) (obs []stats.Observation) {
+		for block, v := range values {
+			obs = append(obs, stats.Observation{Block: block, Value: v})
 		}
+		return obs
+	}
+	steady, ripple := of(100, 100, 100, 100, 100, 100), of(101, 99, 101, 99, 101, 99)
+	for _, test := range []struct {
+		name   string
+		c1, c2 []stats.Observation
+		want   string // the configuration, empty: precise
+	}{
+		{"constant", steady, steady, ""},
+		{"a ripple", ripple, ripple, ""},
+		{"one is wide", ripple, of(110, 90, 110, 90, 110, 90), "c2"},
+		{"the wider of two", of(120, 80, 120, 80, 120, 80), of(110, 90, 110, 90, 110, 90), "c1"},
+		{"five blocks", ripple[:5], ripple, "c1"},
+		{"never worked", nil, ripple, ""},
+		{"no ratio", of(0, 1, 0, 1, 0, 1), ripple, ""},
+	} {
+		worst, wide := leastPrecise(s, s.Cases[0], map[string][]stats.Observation{"c0": steady, "c1": test.c1, "c2": test.c2})
+		if wide != (test.want != "") || worst.Configuration != test.want || wide && worst.Baseline != "c0" {
+			t.Errorf("%s: %+v, wide %v; want %q", test.name, worst, wide, test.want)
+		}
+	}
+	worst, _ := leastPrecise(s, s.Cases[0], map[string][]stats.Observation{"c0": steady, "c1": of(110, 90, 110, 90, 110, 90), "c2": ripple})
+	e, err := stats.Compare(of(110, 90, 110, 90, 110, 90), steady, true)
+	if err != nil || worst.Half != e.Interval(0.95).High/e.Ratio()-1 || worst.Blocks != 6 || worst.Further != 14 {
+		t.Errorf("%+v, error %v", worst, err)
+	}
+	single := specOf(1, 1, 6)
+	single.Until, single.Limit, single.Baselines = 0.05, 20, []string{"c0"}
+	if worst, wide := leastPrecise(single, single.Cases[0], map[string][]stats.Observation{"c0": of(110, 90, 110, 90, 110, 90)}); !wide || worst.Baseline != "" || worst.Ratio < 99 {
+		t.Errorf("one configuration: %+v, wide %v", worst, wide)
 	}
 }
 
@@ -66,29 +86,28 @@ func (r *rig) blocksOf() map[string]int {
 	return blocks
 }
 
-// With a variation of ±s, n values of either sign have a half interval of about
-// t·s/√(n-1), t from Student's table: ±2 % is within 3 % of the mean at n = 6
-// (2.571·2/√5 = 2.3) and 4 (3.182·2/√3 = 3.7 is not), at 5 values that are not
-// balanced (2.776·2.19/√5 = 2.7), so at 5.
+// With a variation of ±s around a steady baseline, n values of either sign have a half
+// interval of about t·s/√(n-1), t from Student's table: ±3 % is within 3 % of the ratio at
+// n = 8 (2.365·3/√7 = 2.7), not at 6 (2.571·3/√5 = 3.4). No ratio is known below six.
 func TestUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, until, nil)
-		r.bench.script = noisy(map[string]float64{"NoCont udp_rr/64": 2, "fused udp_rr/1024": 50})
+		r.bench.script = noisy(map[string]float64{"NoCont udp_rr/64": 3, "fused udp_rr/1024": 50})
 		if err := r.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		want := map[string]int{
-			"NoCont udp_rr/64": 5, "fused udp_rr/64": 5, // the other configuration goes along
+			"NoCont udp_rr/64": 8, "fused udp_rr/64": 8, // the other configuration goes along
 			"NoCont udp_rr/1024": 9, "fused udp_rr/1024": 9, // to the limit
-			"NoCont tcp_stream/1280": 2, "fused tcp_stream/1280": 2, // narrow at once
+			"NoCont tcp_stream/1280": 6, "fused tcp_stream/1280": 6, // narrow at once
 		}
 		if diff := cmp.Diff(want, r.blocksOf()); diff != "" {
 			t.Errorf("blocks (-want +got):\n%s", diff)
 		}
 		r.wantState(result.Complete, "")
 		run, _ := r.load()
-		if run.Planned != 32 || run.Repetitions != 2 {
-			t.Errorf("planned %d, repetitions %d; want 32, 2", run.Planned, run.Repetitions)
+		if run.Planned != 46 || run.Repetitions != 2 {
+			t.Errorf("planned %d, repetitions %d; want 46, 2", run.Planned, run.Repetitions)
 		}
 		// The scheduled blocks are those of the seed, and in the others too the
 		// configurations of a case follow each other.
@@ -106,12 +125,16 @@ func TestUntil(t *testing.T) {
 		var added [][]string
 		for _, e := range r.progress.events {
 			if e.Kind == Extended {
-				slices.Sort(e.Cases)
-				added = append(added, e.Cases)
+				var cases []string
+				for _, p := range e.Precisions {
+					cases = append(cases, p.Case)
+				}
+				slices.Sort(cases)
+				added = append(added, cases)
 			}
 		}
-		both, one := []string{"udp_rr/1024", "udp_rr/64"}, []string{"udp_rr/1024"}
-		if diff := cmp.Diff([][]string{both, both, both, one, one, one, one}, added); diff != "" {
+		all, both, one := []string{"tcp_stream/1280", "udp_rr/1024", "udp_rr/64"}, []string{"udp_rr/1024", "udp_rr/64"}, []string{"udp_rr/1024"}
+		if diff := cmp.Diff([][]string{all, all, all, all, both, both, one}, added); diff != "" {
 			t.Errorf("blocks added (-want +got):\n%s", diff)
 		}
 	})
@@ -120,18 +143,18 @@ func TestUntil(t *testing.T) {
 // The orders of the configurations are balanced in the added blocks too.
 func TestExtensionIsBalanced(t *testing.T) {
 	s := specOf(3, 2, 6)
-	s.Until, s.Limit = 0.01, 12
+	s.Until, s.Limit, s.Baselines = 0.01, 12, []string{"c0"}
 	for i := range s.Cases {
 		s.Cases[i].Primary = "m"
 	}
 	var samples []result.Sample
 	for _, x := range Schedule(s, 1) {
-		samples = append(samples, result.Sample{Configuration: x.Configuration.Name, Case: x.Case.Name, Metric: "m", Block: x.Block, Value: float64(x.Block)})
+		samples = append(samples, result.Sample{Configuration: x.Configuration.Name, Case: x.Case.Name, Metric: "m", Block: x.Block, Value: 100 + float64(x.Block*len(x.Configuration.Name+x.Case.Name)*int(x.Configuration.Name[1]))})
 	}
 	orders := map[string]map[string]bool{}
 	for block := 6; block < 12; block++ {
-		schedule := extension(s, 7, samples, block)
-		if len(schedule) != 6 || !cmp.Equal(keysOf(schedule), keysOf(extension(s, 7, samples, block))) {
+		schedule, _ := extension(s, 7, samples, block)
+		if len(schedule) != 6 || !cmp.Equal(keysOf(schedule), keysOf(first(extension(s, 7, samples, block)))) {
 			t.Fatalf("block %d: %v", block, schedule)
 		}
 		for turn := range slices.Chunk(schedule, 3) {
@@ -147,6 +170,8 @@ func TestExtensionIsBalanced(t *testing.T) {
 	}
 }
 
+func first(schedule []Execution, _ []Precision) []Execution { return schedule }
+
 func keysOf(schedule []Execution) (keys []result.Execution) {
 	for _, x := range schedule {
 		keys = append(keys, x.Key())
@@ -157,7 +182,7 @@ func keysOf(schedule []Execution) (keys []result.Execution) {
 // Wherever a run with added blocks is interrupted, the resumed run has the executions of
 // an uninterrupted one, in order.
 func TestInterruptAndResumeWithUntil(t *testing.T) {
-	script := noisy(map[string]float64{"NoCont udp_rr/64": 2, "fused udp_rr/1024": 50})
+	script := noisy(map[string]float64{"NoCont udp_rr/64": 3, "fused udp_rr/1024": 50})
 	var whole []result.Execution
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, until, nil)
@@ -207,17 +232,17 @@ func TestInterruptBetweenScheduleAndExtension(t *testing.T) {
 	}{"wide": {50, result.Interrupted}, "narrow": {0, result.Complete}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRigOf(t, until, nil)
+				r := newRigOf(t, until, func(s *Spec) { s.Repetitions = 6 })
 				ctx, cancel := context.WithCancel(t.Context())
 				script := noisy(map[string]float64{"NoCont udp_rr/64": test.percent})
 				r.bench.script = func(ctx context.Context, call int, x Execution) (Outcome, error) {
-					if call == 12 {
+					if call == 36 {
 						cancel()
 					}
 					return script(ctx, call, x)
 				}
 				_ = r.run(ctx)
-				if run, _ := r.load(); run.State != test.want || len(r.bench.calls) != 12 {
+				if run, _ := r.load(); run.State != test.want || len(r.bench.calls) != 36 {
 					t.Errorf("%s after %d executions, want %s", run.State, len(r.bench.calls), test.want)
 				}
 			})
@@ -225,8 +250,8 @@ func TestInterruptBetweenScheduleAndExtension(t *testing.T) {
 	}
 }
 
-// No block is added for a configuration in which a case never worked, and added blocks
-// leave it out.
+// No block is added for a case that never worked in one of two configurations: it has no
+// ratio.
 func TestUntilLeavesUnsupportedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, until, nil)
@@ -240,12 +265,12 @@ func TestUntilLeavesUnsupportedOut(t *testing.T) {
 		if err := r.run(t.Context()); !errors.Is(err, ErrIncomplete) {
 			t.Errorf("error %v, want ErrIncomplete", err)
 		}
-		want := map[string]int{"NoCont udp_rr/64": 9, "NoCont udp_rr/1024": 2, "NoCont tcp_stream/1280": 2, "fused tcp_stream/1280": 2}
+		want := map[string]int{"NoCont udp_rr/64": 2, "NoCont udp_rr/1024": 2, "NoCont tcp_stream/1280": 6, "fused tcp_stream/1280": 6}
 		if diff := cmp.Diff(want, r.blocksOf()); diff != "" {
 			t.Errorf("blocks (-want +got):\n%s", diff)
 		}
-		if run, _ := r.load(); len(run.Failures) != 4 || run.Planned != 19 {
-			t.Errorf("%d failures, planned %d; want 4, 19", len(run.Failures), run.Planned)
+		if run, _ := r.load(); len(run.Failures) != 4 || run.Planned != 20 {
+			t.Errorf("%d failures, planned %d; want 4, 20", len(run.Failures), run.Planned)
 		}
 	})
 }
@@ -255,7 +280,7 @@ func TestUntilLeavesUnsupportedOut(t *testing.T) {
 func TestResumeFillsTheScheduleBesideAddedBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRigOf(t, until, nil)
-		script := noisy(map[string]float64{"NoCont udp_rr/64": 2, "fused tcp_stream/1280": 50})
+		script := noisy(map[string]float64{"NoCont udp_rr/64": 3, "fused tcp_stream/1280": 50})
 		r.bench.script = func(ctx context.Context, call int, x Execution) (Outcome, error) {
 			if x.Configuration.Name == "fused" && x.Case.Group == "tcp_stream" {
 				return Outcome{}, errors.New("connection refused")
@@ -265,22 +290,22 @@ func TestResumeFillsTheScheduleBesideAddedBlocks(t *testing.T) {
 		if err := r.run(t.Context()); !errors.Is(err, ErrIncomplete) {
 			t.Errorf("error %v, want ErrIncomplete", err)
 		}
-		if run, _ := r.load(); run.Planned != 18 || len(run.Failures) != 2 {
-			t.Errorf("planned %d with %d failures; want 18 with 2", run.Planned, len(run.Failures))
+		if run, _ := r.load(); run.Planned != 32 || len(run.Failures) != 2 {
+			t.Errorf("planned %d with %d failures; want 32 with 2", run.Planned, len(run.Failures))
 		}
 		r.bench, r.progress = fakeBench{script: script}, recorder{}
 		if err := r.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if begun := r.progress.events[0]; begun.Kind != Begun || begun.Planned != 18 || begun.Done != 16 {
+		if begun := r.progress.events[0]; begun.Kind != Begun || begun.Planned != 32 || begun.Done != 30 {
 			t.Errorf("resumed with %+v", begun)
 		}
 		want := map[string]int{
-			"NoCont udp_rr/64": 5, "fused udp_rr/64": 5, "NoCont udp_rr/1024": 2, "fused udp_rr/1024": 2,
+			"NoCont udp_rr/64": 8, "fused udp_rr/64": 8, "NoCont udp_rr/1024": 6, "fused udp_rr/1024": 6,
 			"NoCont tcp_stream/1280": 9, "fused tcp_stream/1280": 9,
 		}
 		got := r.blocksOf()
-		if run, _ := r.load(); run.Planned != 32 || len(r.bench.calls) != 16 {
+		if run, _ := r.load(); run.Planned != 46 || len(r.bench.calls) != 16 {
 			t.Errorf("planned %d, %d executions", run.Planned, len(r.bench.calls))
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -292,19 +317,19 @@ func TestResumeFillsTheScheduleBesideAddedBlocks(t *testing.T) {
 // A block that was begun is finished, although a sample of the resumed run makes the
 // interval narrow.
 func TestBlockThatWasBegunIsFinished(t *testing.T) {
-	s := specOf(2, 1, 3)
-	s.Until, s.Limit, s.Cases[0].Primary = 0.03, 9, "m"
+	s := specOf(2, 1, 6)
+	s.Until, s.Limit, s.Baselines, s.Cases[0].Primary = 0.03, 9, []string{"c0"}, "m"
 	sample := func(configuration string, block int, value float64) result.Sample {
 		return result.Sample{Configuration: configuration, Case: "k0", Metric: "m", Block: block, Value: value}
 	}
-	narrow := []result.Sample{
-		sample("c0", 0, 100), sample("c0", 1, 100), sample("c0", 2, 100),
-		sample("c1", 0, 100), sample("c1", 1, 100), sample("c1", 2, 100),
+	var narrow []result.Sample
+	for block := range 6 {
+		narrow = append(narrow, sample("c0", block, 100), sample("c1", block, 100+float64(block%2)))
 	}
-	if schedule := extension(s, 1, narrow, 3); len(schedule) != 0 {
+	if schedule, _ := extension(s, 1, narrow, 6); len(schedule) != 0 {
 		t.Errorf("narrow, but %v", schedule)
 	}
-	if schedule := extension(s, 1, append(narrow, sample("c1", 4, 100)), 3); len(schedule) != 2 {
+	if schedule, _ := extension(s, 1, append(narrow, sample("c1", 7, 100)), 6); len(schedule) != 2 {
 		t.Errorf("begun, but %v", schedule)
 	}
 }
@@ -312,15 +337,15 @@ func TestBlockThatWasBegunIsFinished(t *testing.T) {
 // Samples of other metrics do not decide.
 func TestOnlyThePrimaryMetricDecides(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
-	s := specOf(1, 1, 2)
-	s.Until, s.Limit, s.Cases[0].Primary = 0.03, 9, "m"
+	s := specOf(1, 1, 6)
+	s.Until, s.Limit, s.Baselines, s.Cases[0].Primary = 0.03, 9, []string{"c0"}, "m"
 	var samples []result.Sample
-	for block := range 2 {
+	for block := range 6 {
 		samples = append(samples,
 			result.Sample{Configuration: "c0", Case: "k0", Metric: "m", Block: block, Value: 1},
 			result.Sample{Configuration: "c0", Case: "k0", Metric: "other", Block: block, Value: r.Float64(), Start: time.Time{}})
 	}
-	if schedule := extension(s, 1, samples, 2); len(schedule) != 0 {
+	if schedule, _ := extension(s, 1, samples, 6); len(schedule) != 0 {
 		t.Errorf("got %v", schedule)
 	}
 }

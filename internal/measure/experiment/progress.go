@@ -21,7 +21,7 @@ const (
 	Done                 // Execution has its samples; Value is that of its primary metric
 	GivenUp              // the last attempt has failed with Err
 	Ended                // no execution follows; Err is the error of the run
-	Extended             // a block was added, because the intervals of Cases are too wide
+	Extended             // a block was added, because the ratios of Precisions are not precise enough
 )
 
 // Event is one step of a run.
@@ -36,5 +36,7 @@ type Event struct {
 	Planned   int           // executions of the whole run, as far as they are known
 	Failures  int           // executions given up
 	Left      time.Duration // estimated time to the end
-	Cases     []string      // of the added block
+
+	Precisions []Precision // the reasons for the added block, one for each case
+	Until      float64     // the precision that the run continues to, a fraction
 }

@@ -237,8 +237,55 @@ func TestCalibration(t *testing.T) {
 			}
 		}
 	}
+	sequentialTable(t, &page, reports)
 	if *calibrate {
 		publish(t, page.String())
+	}
+}
+
+// sequentialTable simulates cases that go on until their ratio is known to ± 5 %, looking
+// after each block from the sixth on.
+func sequentialTable(t *testing.T, page *bytes.Buffer, reports int) {
+	t.Helper()
+	fmt.Fprintf(page, "\n| noise | scatter of a block's ratio | limit | blocks, mean | intervals that cover | equal pairs called different |\n|---|---:|---:|---:|---:|---:|\n")
+	for _, z := range append(noises, residuals(t)) {
+		for _, scatter := range []float64{0.04, 0.08, 0.16} {
+			for _, limit := range []int{15, 60} {
+				r := rand.New(rand.NewPCG(calibrationRNG, uint64(limit)))
+				blocks, covered := 0, 0
+				for range reports {
+					e := sequential(r, z, scatter, limit)
+					blocks += e.N
+					if e.Interval(stats.DefaultConfidence).Contains(1) {
+						covered++
+					}
+				}
+				coverage := rate(covered, reports)
+				fmt.Fprintf(page, "| %s | %.0f %% | %d | %.1f | %s | %s |\n", z.name, 100*scatter, limit, rate(blocks, reports), percent(coverage), percent(1-coverage))
+				if coverage < 0.90-3*math.Sqrt(0.05/float64(reports)) {
+					t.Errorf("%s, scatter %v, limit %d: coverage %v of sequential intervals", z.name, scatter, limit, coverage)
+				}
+			}
+		}
+	}
+}
+
+// sequential measures one pair of equal sides until the ratio is known to ± 5 %.
+func sequential(r *rand.Rand, z noise, scatter float64, limit int) stats.Effect {
+	var a, b []stats.Observation
+	for block := 0; ; block++ {
+		a = append(a, stats.Observation{Block: block, Value: math.Exp(scatter * z.draw(r))})
+		b = append(b, stats.Observation{Block: block, Value: 1})
+		if len(a) < stats.MinRepetitions {
+			continue
+		}
+		e, err := stats.Compare(a, b, true)
+		if err != nil {
+			panic(err)
+		}
+		if len(a) >= limit || e.Interval(stats.DefaultConfidence).High/e.Ratio() <= 1.05 {
+			return e
+		}
 	}
 }
 
