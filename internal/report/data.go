@@ -3,15 +3,19 @@ package report
 import (
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
-	"unnest/internal/report/papers"
 )
+
+// SchemaVersion is the version of the JSON and CSV of a document. Fields and columns are
+// added without a new version; it changes when one is removed or gets another meaning.
+// Version 1 had medians, bootstrap intervals and Holm's adjusted p.
+const SchemaVersion = 2
 
 // JSON prints the data of a document, or the whole document if it has none.
 func JSON(w io.Writer, doc Document) error {
@@ -21,142 +25,174 @@ func JSON(w io.Writer, doc Document) error {
 	if doc.Data != nil {
 		return enc.Encode(doc.Data)
 	}
+	doc.SchemaVersion = SchemaVersion
 	return enc.Encode(doc)
 }
 
-// CSV prints the records of a document, or else its estimates in long form: one row
-// per case, configuration and metric, with empty fields where a number is missing.
+// The kinds of rows of the CSV.
+const (
+	rowEstimate   = "estimate"   // of a metric of a case in a configuration
+	rowComparison = "comparison" // of an estimate with that of a baseline
+	rowStep       = "step"       // of an estimate with that of the level of virtualization below
+	rowScore      = "score"      // of a case in a suite
+	rowTotal      = "total"      // of a suite
+	rowPublished  = "published"  // figure of a paper
+)
+
+// csvColumns are the columns of the CSV of every document that is made of runs. Fields
+// that a kind of row does not have are empty. estimate is the geometric mean of an
+// estimate, and the ratio of a comparison or a step.
+var csvColumns = []string{
+	"schema_version", "kind", "run", "suite", "case", "group", "size", "tool", "configuration", "baseline", "stack", "accelerator",
+	"metric", "unit", "order", "primary", "n", "estimate", "low", "high", "confidence", "mean", "stddev", "stderr",
+	"min", "p25", "median", "p75", "p90", "p99", "max", "p", "detectable", "needs", "family", "verdict", "equivalent",
+	"level", "vcpus", "change", "per_vcpu", "change_per_vcpu", "welch_t", "welch_df", "welch_p", "source", "notes",
+}
+
+// csvRow is a row by column.
+type csvRow map[string]string
+
+func (r csvRow) fields() []string {
+	fields := make([]string, len(csvColumns))
+	for i, name := range csvColumns {
+		fields[i] = r[name]
+	}
+	return fields
+}
+
+// numbers sets columns to numbers; a missing one leaves its column empty.
+func (r csvRow) numbers(of map[string]Number) {
+	for name, n := range of {
+		r[name] = exact(n)[0]
+	}
+}
+
+// CSV prints the records of a document, or else its estimates in long form: one row per
+// estimate, comparison, step, score, total and published figure, with the same columns in
+// every document.
 func CSV(w io.Writer, doc Document) error {
 	if doc.Records != nil {
 		return csv.NewWriter(w).WriteAll(doc.Records)
 	}
-	header := []string{"run", "suite", "case", "group", "size", "tool", "configuration", "stack", "accelerator", "metric", "unit", "order", "primary",
-		"n", "center", "median", "mean", "stddev", "stderr", "min", "p25", "p75", "p90", "p99", "max", "low", "high", "confidence"}
-	for _, b := range doc.Baselines {
-		for _, field := range []string{"ratio", "ratio_low", "ratio_high", "ratio_confidence", "p", "detectable", "needs", "verdict", "equivalent"} {
-			header = append(header, field+" vs "+b)
+	rows := [][]string{csvColumns}
+	add := func(rs ...csvRow) {
+		for _, r := range rs {
+			r["schema_version"] = strconv.Itoa(SchemaVersion)
+			rows = append(rows, r.fields())
 		}
 	}
-	header = append(header, "doubts")
-	steps := slices.ContainsFunc(doc.Estimates, func(e Estimate) bool { return e.Step != nil })
-	architectures := publishedFor(doc.Estimates)
-	if steps {
-		header = append(header, stepHeader(architectures)...)
-	}
-	if len(doc.Suites) > 0 {
-		header = append(header, scoreHeader...)
-	}
-	rows := [][]string{header}
 	for _, e := range doc.Estimates {
-		row := estimateFields(e)
-		for _, b := range doc.Baselines {
-			row = append(row, comparisonFields(e.against(b))...)
+		add(estimateRow(e))
+		for _, c := range e.Comparisons {
+			add(comparisonRow(e, c))
 		}
-		row = append(row, strings.Join(e.Warnings, "; "))
-		if steps {
-			row = append(row, stepFields(e.Step, architectures)...)
+		if e.Step != nil {
+			add(stepRows(e, *e.Step)...)
 		}
-		if len(doc.Suites) > 0 {
-			row = append(row, scoreFields(e.Score)...)
+		if e.Score != nil {
+			add(scoreRows(e, *e.Score)...)
 		}
-		rows = append(rows, row)
 	}
 	for _, s := range doc.Suites {
-		rows = append(rows, totalRows(doc, s, header)...)
+		add(totalRows(doc, s)...)
 	}
 	return csv.NewWriter(w).WriteAll(rows)
 }
 
-func estimateFields(e Estimate) []string {
-	size := ""
+// cellRow is a row about the cell of e.
+func cellRow(kind string, e Estimate) csvRow {
+	r := csvRow{"kind": kind, "run": e.Run, "suite": e.Suite, "case": e.Case, "group": e.Group, "tool": e.Tool,
+		"configuration": e.Configuration, "stack": e.Stack, "accelerator": e.Accelerator, "metric": e.Metric,
+		"unit": e.Unit, "order": string(e.Order), "primary": strconv.FormatBool(e.Primary)}
 	if e.Size > 0 {
-		size = strconv.Itoa(e.Size)
+		r["size"] = strconv.Itoa(e.Size)
 	}
-	return append([]string{e.Run, e.Suite, e.Case, e.Group, size, e.Tool, e.Configuration, e.Stack, e.Accelerator, e.Metric, e.Unit, string(e.Order),
-		strconv.FormatBool(e.Primary), strconv.Itoa(e.N)},
-		exact(e.Center, e.Median, e.Mean, e.StdDev, e.StdErr, e.Min, e.P25, e.P75, e.P90, e.P99, e.Max, e.Interval.Low, e.Interval.High, e.Interval.Confidence)...)
+	return r
 }
 
-func comparisonFields(c *Comparison) []string {
-	if c == nil {
-		return make([]string, 9)
+func estimateRow(e Estimate) csvRow {
+	r := cellRow(rowEstimate, e)
+	r["n"], r["notes"] = strconv.Itoa(e.N), strings.Join(e.Warnings, "; ")
+	if e.Missing != "" {
+		r["notes"] = e.Missing
 	}
-	return append(exact(c.Ratio, c.Interval.Low, c.Interval.High, c.Interval.Confidence, c.P, c.Detectable),
-		strconv.Itoa(c.Needs), string(c.Verdict), string(c.Equivalent))
+	r.numbers(map[string]Number{"estimate": e.Center, "low": e.Interval.Low, "high": e.Interval.High, "confidence": e.Interval.Confidence,
+		"mean": e.Mean, "stddev": e.StdDev, "stderr": e.StdErr, "min": e.Min, "p25": e.P25, "median": e.Median, "p75": e.P75, "p90": e.P90, "p99": e.P99, "max": e.Max})
+	return r
 }
 
-// stepHeader names the columns of a run at several levels of virtualization.
-func stepHeader(architectures []string) []string {
-	header := []string{"level", "below", "vcpus", "relative_stderr", "change", "per_vcpu", "change_per_vcpu", "t", "df", "welch_p",
-		"step_ratio", "step_ratio_low", "step_ratio_high", "step_ratio_confidence", "step_p", "step_verdict"}
-	for _, a := range architectures {
-		header = append(header, "published mean "+a, "published stderr "+a, "published change "+a)
+// compared sets the columns of a comparison.
+func (r csvRow) compared(c Comparison) {
+	r["baseline"], r["n"], r["family"], r["verdict"], r["equivalent"] = c.Baseline, strconv.Itoa(c.N), c.Family, string(c.Verdict), string(c.Equivalent)
+	r["unit"], r["notes"] = "1", strings.Join(c.Warnings, "; ")
+	if c.Needs > 0 {
+		r["needs"] = strconv.Itoa(c.Needs)
 	}
-	return header
+	r.numbers(map[string]Number{"estimate": c.Ratio, "low": c.Interval.Low, "high": c.Interval.High, "confidence": c.Interval.Confidence, "p": c.P, "detectable": c.Detectable})
 }
 
-// stepFields are the fields under stepHeader, empty for a nil step.
-func stepFields(s *Step, architectures []string) []string {
-	if s == nil {
-		return make([]string, len(stepHeader(architectures)))
+func comparisonRow(e Estimate, c Comparison) csvRow {
+	r := cellRow(rowComparison, e)
+	r.compared(c)
+	return r
+}
+
+func stepRows(e Estimate, s Step) []csvRow {
+	r := cellRow(rowStep, e)
+	if s.Comparison != nil {
+		r.compared(*s.Comparison)
 	}
-	vcpus := ""
+	r["baseline"], r["level"] = s.Below, strconv.Itoa(s.Level)
 	if s.VCPUs > 0 {
-		vcpus = strconv.Itoa(s.VCPUs)
+		r["vcpus"] = strconv.Itoa(s.VCPUs)
 	}
-	row := []string{strconv.Itoa(s.Level), s.Below, vcpus}
-	row = append(row, exact(s.RelStdErr, s.Change, s.PerVCPU, s.ChangePerVCPU, s.T, s.DF, s.P)...)
-	c := s.Comparison
-	if c == nil {
-		c = &Comparison{Ratio: missing, Interval: interval(stats.Interval{}), P: missing}
+	r.numbers(map[string]Number{"change": s.Change, "per_vcpu": s.PerVCPU, "change_per_vcpu": s.ChangePerVCPU, "welch_t": s.T, "welch_df": s.DF, "welch_p": s.P})
+	rows := []csvRow{r}
+	for _, p := range s.Published {
+		row := cellRow(rowPublished, e)
+		row["source"] = "FitzGerald 2014, " + p.Architecture
+		row.numbers(map[string]Number{"mean": p.Mean, "stderr": p.StdErr, "change": p.Change})
+		rows = append(rows, row)
 	}
-	row = append(row, exact(c.Ratio, c.Interval.Low, c.Interval.High, c.Interval.Confidence, c.P)...)
-	row = append(row, string(c.Verdict))
-	for _, a := range architectures {
-		p := s.published(a)
-		row = append(row, exact(p.Mean, p.StdErr, p.Change)...)
-	}
-	return row
+	return rows
 }
 
-// scoreHeader names the columns of a run that has scores.
-var scoreHeader = []string{"score", "counted", "published table", "published value", "published unit", "published score"}
-
-// scoreFields are the fields under scoreHeader, empty for a nil score.
-func scoreFields(s *Score) []string {
-	if s == nil {
-		return make([]string, len(scoreHeader))
+func scoreRows(e Estimate, s Score) []csvRow {
+	r := cellRow(rowScore, e)
+	r["unit"] = "1"
+	if !s.Counted {
+		r["notes"] = "not counted in the totals"
 	}
-	row := append(exact(s.Score), strconv.FormatBool(s.Counted))
+	r.numbers(map[string]Number{"estimate": s.Score})
 	if s.Published == nil {
-		return append(row, "", "", "", "")
+		return []csvRow{r}
 	}
-	return append(row, strconv.Itoa(s.Published.Table), string(s.Published.Value), s.Published.Unit, string(s.Published.Score))
+	p := cellRow(rowPublished, e)
+	p["source"] = fmt.Sprintf("Lubomski et al., Table %d", s.Published.Table)
+	p["unit"], p["mean"], p["estimate"] = s.Published.Unit, string(s.Published.Value), string(s.Published.Score)
+	return []csvRow{r, p}
 }
 
 // totalRows are the rows of the totals of a suite. They name no case; n is the number of
-// counted cases, and mean is the figure.
-func totalRows(doc Document, s SuiteScore, header []string) [][]string {
-	var rows [][]string
-	add := func(t Total, metric string, value Number, i Interval, published *papers.Total) {
-		fields := map[string]string{"run": doc.Run, "suite": s.Suite, "configuration": t.Configuration, "metric": metric,
-			"unit": "1", "order": string(result.HIB), "primary": "false", "n": strconv.Itoa(s.Cases)}
-		for name, n := range map[string]Number{"mean": value, "low": i.Low, "high": i.High, "confidence": i.Confidence} {
-			fields[name] = exact(n)[0]
-		}
-		if published != nil {
-			fields["published table"], fields["published score"] = strconv.Itoa(published.Table), string(published.Total)
-		}
-		row := make([]string, len(header))
-		for j, name := range header {
-			row[j] = fields[name]
-		}
-		rows = append(rows, row)
+// counted cases.
+func totalRows(doc Document, s SuiteScore) []csvRow {
+	var rows []csvRow
+	add := func(t Total, kind, metric, baseline string, value Number, i Interval) csvRow {
+		r := csvRow{"kind": kind, "run": doc.Run, "suite": s.Suite, "configuration": t.Configuration, "baseline": baseline,
+			"metric": metric, "unit": "1", "order": string(result.HIB), "primary": "false", "n": strconv.Itoa(s.Cases)}
+		r.numbers(map[string]Number{"estimate": value, "low": i.Low, "high": i.High, "confidence": i.Confidence})
+		rows = append(rows, r)
+		return r
 	}
 	for _, t := range s.Totals {
-		add(t, "total_score", t.Total, interval(stats.Interval{}), t.Published)
-		add(t, "total_of_rounded_scores", t.Rounded, interval(stats.Interval{}), nil)
-		add(t, "geometric_mean vs "+s.Baseline, t.GeoMean, t.Interval, nil)
+		add(t, rowTotal, "total_score", "", t.Total, interval(stats.Interval{}))
+		add(t, rowTotal, "total_of_rounded_scores", "", t.Rounded, interval(stats.Interval{}))
+		add(t, rowTotal, "geometric_mean", s.Baseline, t.GeoMean, t.Interval)
+		if t.Published != nil {
+			p := add(t, rowPublished, "total_score", "", missing, interval(stats.Interval{}))
+			p["estimate"], p["source"] = string(t.Published.Total), fmt.Sprintf("Lubomski et al., Table %d", t.Published.Table)
+			p["n"] = ""
+		}
 	}
 	return rows
 }

@@ -11,6 +11,7 @@ import (
 
 // Document is a report before it is printed.
 type Document struct {
+	SchemaVersion    int          `json:"schema_version"`
 	Command          string       `json:"-"` // that made it, default report
 	Title            string       `json:"title"`
 	Description      string       `json:"description,omitempty"`

@@ -16,8 +16,9 @@ import (
 // report of one run.
 var ErrNoSamples = errors.New("the document has no samples: use unnest report on one run")
 
-// GoBench prints the samples in Go benchmark format for benchstat: one line per
-// execution, named after the group of cases, with size and configuration as keys.
+// GoBench prints the samples in Go benchmark format, in base units, for benchstat: one
+// line per execution, named after the group of cases, with size and configuration as
+// keys. "benchstat -col /config" compares the configurations.
 func GoBench(w io.Writer, doc Document) error {
 	if doc.Source.ID == "" {
 		return fmt.Errorf("print in Go benchmark format: %w", ErrNoSamples)
@@ -29,15 +30,16 @@ func GoBench(w io.Writer, doc Document) error {
 			fmt.Fprintf(&b, "%s: %s\n", f.name, clean(f.value))
 		}
 	}
-	benchUnits(&b, doc.Samples)
 	cases := map[string]result.Case{}
 	for _, c := range run.Cases {
 		cases[c.Name] = c
 	}
+	benchUnits(&b, cases, doc.Samples)
 	for _, execution := range executions(doc.Samples) {
 		b.WriteString(benchName(cases[execution[0].Case], execution[0]) + "\t1")
 		for _, s := range execution {
-			fmt.Fprintf(&b, "\t%s %s", strconv.FormatFloat(s.Value, 'g', -1, 64), benchUnit(s))
+			unit, factor := benchUnit(s, cases[s.Case].Primary)
+			fmt.Fprintf(&b, "\t%s %s", strconv.FormatFloat(s.Value*factor, 'g', -1, 64), unit)
 		}
 		b.WriteString("\n")
 	}
@@ -46,10 +48,10 @@ func GoBench(w io.Writer, doc Document) error {
 }
 
 // benchUnits declares in which direction each unit is better.
-func benchUnits(b *bytes.Buffer, samples []result.Sample) {
+func benchUnits(b *bytes.Buffer, cases map[string]result.Case, samples []result.Sample) {
 	declared := map[string]bool{}
 	for _, s := range samples {
-		if unit := benchUnit(s); !declared[unit] {
+		if unit, _ := benchUnit(s, cases[s.Case].Primary); !declared[unit] {
 			declared[unit] = true
 			fmt.Fprintf(b, "Unit %s better=%s\n", unit, map[result.Order]string{result.HIB: "higher", result.LIB: "lower"}[s.Order])
 		}
@@ -109,18 +111,35 @@ func camel(words string) string {
 // benchValue replaces white space and slashes, which end a value.
 func benchValue(s string) string { return strings.ReplaceAll(benchUnitPart(s), "/", "_") }
 
-// benchUnit joins unit and metric, because benchstat groups by unit:
-// "us-latency_mean/op", "Mbit/s-throughput".
-func benchUnit(s result.Sample) string {
-	metric := benchValue(s.Metric)
+// baseUnits are the base units that benchstat scales, with the factors to them.
+var baseUnits = map[string]struct {
+	name   string
+	factor float64
+}{
+	"ns": {"sec", 1e-9}, "us": {"sec", 1e-6}, "µs": {"sec", 1e-6}, "ms": {"sec", 1e-3}, "s": {"sec", 1},
+	"Mbit/s": {"B/s", 1e6 / 8}, "KB/s": {"B/s", 1e3}, "MB/s": {"B/s", 1e6}, "MiB/s": {"B/s", 1 << 20}, "GB/s": {"B/s", 1e9},
+}
+
+// benchUnit returns the base unit of a sample and the factor to it: "sec/op" or "B/s" of
+// the primary metric of its case, with the name of the metric before it of another one,
+// "latency_p99-sec/op", because benchstat groups by unit.
+func benchUnit(s result.Sample, primary string) (string, float64) {
 	unit, perOp := strings.CutSuffix(s.Unit, "/op")
-	switch _, isTime := milliseconds[unit]; {
-	case perOp || isTime:
-		return benchUnitPart(unit) + "-" + metric + "/op"
-	case unit == "" || unit == "1":
-		return metric
+	factor := 1.0
+	if base, known := baseUnits[unit]; known {
+		perOp = perOp || base.name == "sec"
+		unit, factor = base.name, base.factor
 	}
-	return benchUnitPart(unit) + "-" + metric
+	if perOp {
+		unit += "/op"
+	}
+	switch metric := benchValue(s.Metric); {
+	case unit == "" || unit == "1":
+		return metric, factor
+	case s.Metric != primary:
+		return metric + "-" + benchUnitPart(unit), factor
+	}
+	return benchUnitPart(unit), factor
 }
 
 // benchUnitPart replaces white space in a unit; slashes stay.

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"maps"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -155,6 +158,7 @@ func TestMarkdownEscapesNames(t *testing.T) {
 	}
 }
 
+// Every document has the same columns, and a row for each estimate and comparison.
 func TestCSVIsTidy(t *testing.T) {
 	doc := build(holed())
 	var b bytes.Buffer
@@ -165,20 +169,29 @@ func TestCSVIsTidy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(rows) != len(doc.Estimates)+1 {
-		t.Errorf("%d rows for %d estimates", len(rows)-1, len(doc.Estimates))
+	if !slices.Equal(rows[0], csvColumns) {
+		t.Errorf("columns %v", rows[0])
+	}
+	want := map[string]int{rowEstimate: len(doc.Estimates)}
+	for _, e := range doc.Estimates {
+		want[rowComparison] += len(e.Comparisons)
 	}
 	field := map[string]int{}
 	for i, name := range rows[0] {
 		field[name] = i
 	}
+	got := map[string]int{}
 	for _, row := range rows[1:] {
-		if row[field["n"]] == "0" && (row[field["median"]] != "" || row[field["low"]] != "") {
+		got[row[field["kind"]]]++
+		if row[field["n"]] == "0" && (row[field["estimate"]] != "" || row[field["low"]] != "") {
 			t.Errorf("row without samples has numbers: %v", row)
 		}
+		if row[field["schema_version"]] != "2" || (row[field["kind"]] == rowComparison) != (row[field["baseline"]] != "") {
+			t.Errorf("row %v", row)
+		}
 	}
-	if _, ok := field["ratio vs NoCont"]; !ok {
-		t.Errorf("no column for the ratio to NoCont in %v", rows[0])
+	if !maps.Equal(got, want) {
+		t.Errorf("rows %v, want %v", got, want)
 	}
 }
 
@@ -205,8 +218,8 @@ func TestGoBenchParsesBack(t *testing.T) {
 				if string(rec.Name) != "UDPPingPong/size=64/config=NoCont" {
 					t.Errorf("first benchmark %s", rec.Name)
 				}
-				if v, ok := rec.Value("us-latency_mean/op"); !ok || v != samples[0].Value {
-					t.Errorf("latency %v, %v, want %v", v, ok, samples[0].Value)
+				if v, ok := rec.Value("sec/op"); !ok || math.Abs(v-samples[0].Value*1e-6) > 1e-15 {
+					t.Errorf("latency %v, %v, want %v µs", v, ok, samples[0].Value)
 				}
 			}
 		}
@@ -217,10 +230,10 @@ func TestGoBenchParsesBack(t *testing.T) {
 	if lines != 6*7*3 || values != len(samples) {
 		t.Errorf("%d lines with %d values, want %d with %d", lines, values, 6*7*3, len(samples))
 	}
-	if got := r.Units().GetBetter("Mbit/s-throughput"); got != 1 {
+	if got := r.Units().GetBetter("B/s"); got != 1 {
 		t.Errorf("throughput: better %d, want higher", got)
 	}
-	if got := r.Units().GetBetter("us-latency_mean/op"); got != -1 {
+	if got := r.Units().GetBetter("sec/op"); got != -1 {
 		t.Errorf("latency: better %d, want lower", got)
 	}
 }

@@ -34,7 +34,8 @@ A run that is still running, or was interrupted, is reported up to its last
 sample.`,
 		Example: `  unnest report runs/20260314-092653-quickstart
   unnest report runs/20260314-092653-quickstart -o report.html
-  unnest report runs/20260314-092653-quickstart --format gobench | benchstat -`,
+  unnest report runs/20260314-092653-quickstart --format gobench >run.bench
+  benchstat -col /config run.bench`,
 		Args: usage.Args("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.Dir = args[0]
