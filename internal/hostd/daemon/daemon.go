@@ -33,7 +33,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	systemd "github.com/coreos/go-systemd/v22/daemon"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
@@ -104,6 +103,8 @@ type daemon struct {
 	stopping atomic.Bool
 
 	recovering sync.Mutex // held by recoverLeft
+
+	scanned, announced beat // of watchGuests and followSegments
 
 	current atomic.Pointer[policy.Policy] // nil: config.Policy
 
@@ -268,7 +269,7 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 	if d.config.Ready != nil {
 		d.config.Ready(listener.Addr())
 	}
-	running.Go(func() { d.notifyReady(ctx, scanned) })
+	running.Go(func() { d.notifySystemd(ctx, scanned) })
 	select {
 	case err := <-failed:
 		server.Stop()
@@ -301,20 +302,6 @@ func (d *daemon) address() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.listen
-}
-
-// notifyReady tells systemd that the daemon is ready: it has taken over the running
-// guests, or has waited long enough for them.
-func (d *daemon) notifyReady(ctx context.Context, scanned <-chan struct{}) {
-	select {
-	case <-scanned:
-	case <-time.After(takeOverTime):
-	case <-ctx.Done():
-		return
-	}
-	if _, err := systemd.SdNotify(false, systemd.SdNotifyReady); err != nil {
-		d.config.Logger.Warn("notify systemd", "error", err)
-	}
 }
 
 func (d *daemon) drainPools() {

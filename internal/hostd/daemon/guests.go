@@ -94,6 +94,7 @@ func (d *daemon) watchGuests(ctx context.Context, scanned func()) {
 			d.host.try("look for unguarded ports", func() { unguarded.look(d) })
 			looked = time.Now()
 		}
+		d.beat(&d.scanned)
 		scanned()
 		if first {
 			d.host.try("delete orphans", d.deleteOrphans)
@@ -135,6 +136,8 @@ func (d *daemon) scan(ctx context.Context, logged map[string]string) {
 
 // connectGuest connects to a guest. It removes everything of a guest whose VMM has ended.
 func (d *daemon) connectGuest(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, scanTime)
+	defer cancel()
 	c, err := d.client(name)
 	if err != nil {
 		return err

@@ -162,17 +162,28 @@ func (l *lab) do(f func() error) {
 // serve starts the daemon.
 func (l *lab) serve(unplugTimeout time.Duration) {
 	l.t.Helper()
-	exe, err := os.Executable()
-	l.check(err)
-	l.start(exec.Command(exe, "hostd", l.dir, unplugTimeout.String()))
+	l.serveWith("", unplugTimeout)
 }
 
 // serveWithout starts the daemon without capabilities, such as "-bpf,-perfmon".
 func (l *lab) serveWithout(capabilities string) {
 	l.t.Helper()
+	l.serveWith(capabilities, patience)
+}
+
+func (l *lab) serveWith(without string, unplugTimeout time.Duration) {
+	l.t.Helper()
 	exe, err := os.Executable()
 	l.check(err)
-	l.start(exec.Command("setpriv", "--bounding-set", capabilities, exe, "hostd", l.dir, patience.String()))
+	args := []string{exe, "hostd", l.dir, unplugTimeout.String()}
+	switch {
+	case unit != "":
+		l.startInUnit(without, unplugTimeout)
+		return
+	case without != "":
+		args = append([]string{"setpriv", "--bounding-set", without}, args...)
+	}
+	l.start(exec.Command(args[0], args[1:]...))
 }
 
 func (l *lab) start(cmd *exec.Cmd) {
@@ -202,16 +213,29 @@ func (l daemonLog) Write(p []byte) (int, error) {
 	return l.t.Output().Write(p)
 }
 
+// log is the log of the latest daemon.
+func (l *lab) log() string {
+	if unit != "" {
+		content, _ := os.ReadFile(unitDir + "/log")
+		return string(content)
+	}
+	return *l.said.Load()
+}
+
 // wantSaid waits until the daemon's log has the texts.
 func (l *lab) wantSaid(texts ...string) {
 	l.t.Helper()
 	for _, text := range texts {
-		l.eventually("the daemon says "+text, func() bool { return strings.Contains(*l.said.Load(), text) })
+		l.eventually("the daemon says "+text, func() bool { return strings.Contains(l.log(), text) })
 	}
 }
 
 // end ends a process, unless it has ended.
 func (l *lab) end(cmd *exec.Cmd, s os.Signal) {
+	if cmd == l.daemon && unit != "" {
+		l.endInUnit(s)
+		return
+	}
 	if cmd.ProcessState == nil {
 		_ = cmd.Process.Signal(s)
 		_ = cmd.Wait()

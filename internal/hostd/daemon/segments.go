@@ -60,6 +60,7 @@ func (d *daemon) followSegments(ctx context.Context) {
 			running.Go(func() { d.announceSegments(ctx, tenant) })
 		}
 		running.Go(func() { d.host.try("take over segments", func() { d.recoverLeft(ctx) }) })
+		d.beat(&d.announced)
 	}
 }
 

@@ -180,6 +180,13 @@ func (r *Registry) add(tenant, guest string, has map[share.ID]bool) {
 	}
 }
 
+// Count returns how many volumes and memories the host's guests share.
+func (r *Registry) Count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.items)
+}
+
 // of lists what a guest has.
 func (r *Registry) of(tenant, guest string) (all []share.ID) {
 	r.mu.Lock()

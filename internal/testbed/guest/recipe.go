@@ -53,8 +53,9 @@ func SuiteRecipe(packages []string) Recipe { return DefaultRecipe().With(package
 // modules for KVM, TUN and vhost.
 func HypervisorRecipe() Recipe { return DefaultRecipe().With(HypervisorPackages...) }
 
-// HypervisorPackages are the Debian packages that a guest needs to run guests.
-var HypervisorPackages = []string{"qemu-system-x86"}
+// HypervisorPackages are the Debian packages that a guest needs to run guests, and the host
+// daemon as a service.
+var HypervisorPackages = []string{"qemu-system-x86", "systemd"}
 
 // With returns the recipe with more Debian packages. Their order and repetitions make
 // no difference.

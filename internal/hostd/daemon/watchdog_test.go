@@ -1,0 +1,73 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+)
+
+// The watchdog is pinged while the daemon's loops go round and its locks are free.
+func TestWatchdog(t *testing.T) {
+	d, err := newDaemon(Config{StateDir: t.TempDir(), Policy: testPolicy(), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const interval = 300 * time.Millisecond
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var mu sync.Mutex
+	beating := []*beat{&d.scanned, &d.announced}
+	goRound := func(b ...*beat) {
+		mu.Lock()
+		defer mu.Unlock()
+		beating = b
+	}
+	go func() {
+		for wait(ctx, interval/30) {
+			mu.Lock()
+			for _, b := range beating {
+				d.beat(b)
+			}
+			mu.Unlock()
+		}
+	}()
+	pings := make(chan time.Time, 1000)
+	go d.keepAlive(ctx, interval, func() error { pings <- time.Now(); return nil })
+	alive := func(when string) {
+		t.Helper()
+		select {
+		case <-pings:
+		case <-time.After(20 * interval):
+			t.Fatalf("%s: no ping", when)
+		}
+	}
+	silent := func(when string) {
+		t.Helper()
+		time.Sleep(interval)
+		for len(pings) > 0 {
+			<-pings
+		}
+		select {
+		case <-pings:
+			t.Errorf("%s: a ping", when)
+		case <-time.After(2 * interval):
+		}
+	}
+	alive("all is well")
+	goRound(&d.announced)
+	silent("no scan")
+	goRound(&d.scanned, &d.announced)
+	alive("scans again")
+	goRound(&d.scanned)
+	silent("no announcement")
+	goRound(&d.scanned, &d.announced)
+	alive("announces again")
+	for name, lock := range map[string]sync.Locker{"daemon": &d.mu, "tenant": &d.tenants["default"].mu, "ports": &d.host.ports.mu} {
+		lock.Lock()
+		silent(name + " is locked")
+		lock.Unlock()
+		alive(name + " is unlocked")
+	}
+}
