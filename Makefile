@@ -63,6 +63,10 @@ soak-hostlo: build ## make, use and leave ROUNDS (1000) segments over four guest
 localhost: build ## check that a pod over GUESTS (2) guests has one localhost (root)
 	UNNEST_PRIVILEGED=1 UNNEST_LOCALHOST=1 UNNEST_HOSTLO_GUESTS=$(GUESTS) go test -count=1 -timeout 90m -run '^TestHostlo$$' -v ./internal/e2e
 
+.PHONY: test-kvm
+test-kvm: test-deps build ## test on a host with KVM and vhost-net, which is a guest (root, half an hour)
+	UNNEST_PRIVILEGED=1 go test -tags kvm -count=1 -timeout 90m -run '^TestOnKVM$$' -v ./internal/e2e
+
 .PHONY: profile-hostlo
 profile-hostlo: build ## profile a round trip between two fractions (root)
 	UNNEST_PRIVILEGED=1 go test -tags profile -count=1 -timeout 15m -run '^TestHostloProfile$$' -v ./internal/e2e
