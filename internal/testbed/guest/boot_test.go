@@ -150,6 +150,25 @@ func TestBootTimes(t *testing.T) {
 	}
 }
 
+func TestClock(t *testing.T) {
+	started := time.Unix(1000, 0)
+	tests := []struct {
+		uptime, seen time.Duration // the second one after the launch
+		want         string
+	}{
+		{11710 * time.Millisecond, 13 * time.Second, ""},
+		{3 * time.Second, 2 * time.Minute, ""}, // seen late
+		{111930 * time.Millisecond, 17 * time.Second, "112 s there were 17 s here"},
+		{0, time.Second, ""},
+	}
+	for _, tt := range tests {
+		c := console{services: mark{tt.uptime, started.Add(tt.seen)}}
+		if err := c.checkClock(started); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("up for %v, seen after %v: got %v, want %q", tt.uptime, tt.seen, err, tt.want)
+		}
+	}
+}
+
 func TestComplaint(t *testing.T) {
 	const dpkg = "Setting up foo\nupdate-alternatives: error: error creating symbolic link 'x': No such file or directory\n" +
 		"dpkg: error processing package foo (--configure):\n installed foo package post-installation script returned exit status 2\n" +
