@@ -14,6 +14,7 @@ import (
 // hostScript installs the daemon with its unit, and makes systemd the first process of the
 // guest in place of busybox. Units that only take time are masked.
 const hostScript = `
+set -e
 mkdir /mnt/host
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=524288 volumes /mnt/host
 cd /mnt/host
@@ -71,6 +72,7 @@ const confined = "CapEff:\t000000c000083002\nCapBnd:\t000000c000083002\nNoNewPri
 // daemon.
 func bootHost(t *testing.T) *node {
 	n := newNodes(t, nil)
+	n.killDaemon() // it would restrict the export, which passes files to the guest here
 	var err error
 	n.image, err = (&guest.Builder{Cache: guest.CacheDir()}).Build(t.Context(), guest.HypervisorRecipe())
 	n.check(err)
