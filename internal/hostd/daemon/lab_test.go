@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"google.golang.org/grpc"
@@ -422,7 +423,7 @@ func (l *lab) taps() []string {
 	l.t.Helper()
 	var all []string
 	l.do(func() error {
-		links, err := netlink.LinkList()
+		links, err := netlinksafe.LinkList()
 		for _, link := range links {
 			if _, ok := link.(*netlink.Tuntap); ok {
 				all = append(all, link.Attrs().Name+" "+link.Attrs().Alias)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -220,7 +221,7 @@ func (m *machine) mustTrunk(container string) {
 func (l *lab) ports() (all []string) {
 	l.t.Helper()
 	l.do(func() error {
-		links, err := netlink.LinkList()
+		links, err := netlinksafe.LinkList()
 		for _, link := range links {
 			a := link.Attrs()
 			if strings.HasPrefix(a.Alias, "unnest:") {

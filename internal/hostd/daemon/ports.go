@@ -16,6 +16,7 @@ import (
 
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/netdev/antispoof"
+	"unnest/internal/netdev/bridge"
 	"unnest/internal/netdev/ratelimit"
 )
 
@@ -151,14 +152,12 @@ func (p *ports) correct(port, mac string, r attachment.Record, alias string, mul
 	if err != nil {
 		return err
 	}
-	bridge, err := netlink.LinkByName(r.Bridge)
+	hw, err := net.ParseMAC(mac)
 	if err != nil {
-		return fmt.Errorf("find bridge %s: %w", r.Bridge, err)
+		return err
 	}
-	if link.Attrs().MasterIndex != bridge.Attrs().Index {
-		if err := netlink.LinkSetMaster(link, bridge); err != nil {
-			return fmt.Errorf("plug into bridge %s: %w", r.Bridge, err)
-		}
+	if err := bridge.Join(link, r.Bridge, hw); err != nil {
+		return err
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("bring up: %w", err)

@@ -3,10 +3,16 @@ package daemon
 import (
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/hostd/attachment"
 	"unnest/internal/netdev/antispoof"
+	"unnest/internal/netdev/tap"
 )
 
 // A filter that could not be opened is opened again for the next port.
@@ -46,4 +52,40 @@ func TestDropsDuringFirstGuard(t *testing.T) {
 	if drops := h.drops(); drops["mac"] != 0 || len(drops) == 0 {
 		t.Errorf("drops are %v, want every reason with 0", drops)
 	}
+}
+
+// A port that is connected gets only frames for its MAC and for groups. When it is
+// disconnected, and connected again for another pod, it is the same.
+func TestConnectedPort(t *testing.T) {
+	l := newLab(t)
+	h := newPorts(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	const port, mac = "u1n1-1", "0a:00:01:01:00:01"
+	l.do(func() error {
+		f, err := tap.Open(tap.Device{Name: port, MTU: 1400, Alias: attachment.WarmAlias})
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { f.Close() })
+		for range 2 {
+			if err := h.connect(port, mac, attachment.Record{Bridge: "br0", MTU: 1400}, "alias", 0); err != nil {
+				return err
+			}
+			link, err := netlink.LinkByName(port)
+			if err != nil {
+				return err
+			}
+			flags, err := netlink.LinkGetProtinfo(link)
+			if err != nil || flags.Flood || !flags.Learning {
+				t.Errorf("the port has %+v, %v", flags, err)
+			}
+			entries, err := netlink.NeighList(link.Attrs().Index, unix.AF_BRIDGE)
+			if err != nil || !slices.ContainsFunc(entries, func(n netlink.Neigh) bool { return n.HardwareAddr.String() == mac && n.MasterIndex != 0 }) {
+				t.Errorf("the bridge knows %v, %v", entries, err)
+			}
+			if err := h.disconnect(port, mac); err != nil {
+				return err
+			}
+		}
+		return h.delete(port)
+	})
 }

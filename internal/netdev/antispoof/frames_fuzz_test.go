@@ -49,7 +49,7 @@ func newFuzzedBridge(f *testing.F) *fuzzedBridge {
 			return err
 		}
 		f.Cleanup(func() { table.Close() })
-		if err := table.Set(Port{"p1", mac1, addrs("10.0.0.1", "fd00::1"), false, 0}); err != nil {
+		if err := table.Set(Port{"p1", mac1, addrs("10.0.0.1", "fd00::1"), false, -1}); err != nil {
 			return err
 		}
 		for name, fd := range map[string]*int{"p1": &z.from, "p2": &z.to} {
