@@ -20,13 +20,15 @@ func (c *chaos) audit() {
 	c.gate.Lock()
 	defer c.gate.Unlock()
 	begin := time.Now()
+	for _, w := range c.pods { // a guest that was lost has no pods
+		if up, err := w.open(); !up {
+			c.fail("%s is down: %v", w.guest.options.Name, err)
+			return
+		}
+	}
 	c.finishReleases()
 	c.settled("the daemon has what the pods have", c.disagreement)
 	for _, w := range c.pods {
-		if up, err := w.open(); !up {
-			c.fail("%s is down: %v", w.guest.options.Name, err)
-			continue
-		}
 		for _, p := range w.pods {
 			if err := w.verify(p); err != nil {
 				c.fail("%v", err)
