@@ -178,14 +178,14 @@ const echoRequest = 8 // of ICMP
 // addGuard adds the chains and sets of tenant i.
 func (f *Filter) addGuard(c *nftables.Conn, i int, g Guard) error {
 	ports := dynamic(nft.NewSet(uint32(firstTenantSet+2*i), f.table, fmt.Sprintf("connections-%d", i), nftables.TypeInetService), 0)
-	others := dynamic(nft.NewSet(uint32(firstTenantSet+2*i+1), f.table, fmt.Sprintf("others-%d", i), nftables.TypeInetProto), 0)
+	others := dynamic(nft.NewSet(uint32(firstTenantSet+2*i+1), f.table, fmt.Sprintf("others-%d", i), nftables.TypeNFProto), 0) // of other protocols
 	count := [][]expr.Any{nft.Jump("learn")}
 	if n := uint32(g.Connections); n > 0 {
 		each := nft.CountOver(max(n/shards, 1))
 		first := nft.NoStatus(nft.Confirmed) // once per connection
 		count = append(count,
 			nft.Rule(first, nft.In(f.guard.ported, nft.PayloadProtocol), nft.AddMasked(ports, each, sourcePort, []byte{0, shardMask}), drop("connections")),
-			nft.Rule(first, nft.NotIn(f.guard.ported, nft.PayloadProtocol), nft.Add(others, each, nft.PayloadProtocol), drop("connections")),
+			nft.Rule(first, nft.NotIn(f.guard.ported, nft.PayloadProtocol), nft.Add(others, each, nft.Family), drop("connections")),
 			nft.Rule(first, nft.Over(uint64(max(n/connectionSeconds, 1)), n), drop("connections")),
 		)
 	}

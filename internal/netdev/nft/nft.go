@@ -65,11 +65,12 @@ type Operand interface {
 
 type meta expr.MetaKey
 
-// The names of the interfaces by which a packet comes and goes, and its transport
-// protocol.
+// The names of the interfaces by which a packet comes and goes, its family, and its
+// transport protocol.
 const (
 	InInterface     = meta(expr.MetaKeyIIFNAME)
 	OutInterface    = meta(expr.MetaKeyOIFNAME)
+	Family          = meta(expr.MetaKeyNFPROTO)
 	PayloadProtocol = meta(expr.MetaKeyL4PROTO)
 )
 
