@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"strconv"
@@ -13,6 +14,8 @@ import (
 	"unnest/internal/measure/result"
 )
 
+var update = flag.Bool("update", false, "rewrite the expected output of the scripts")
+
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"unnest": func() { os.Exit(Main()) },
@@ -23,7 +26,7 @@ func TestMain(m *testing.M) {
 // TestScripts runs the binary like users do, one script per subject.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
-		Dir:  "testdata",
+		Dir:  "testdata", UpdateScripts: *update,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status},
 		Setup: func(env *testscript.Env) error {
 			return writeRun(env.Getenv("WORK") + "/run")

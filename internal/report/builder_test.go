@@ -302,7 +302,7 @@ func TestUndeclaredMetricsAreFound(t *testing.T) {
 	if want := 4*3*10 + 3*3*2; len(doc.Estimates) != want {
 		t.Errorf("%d estimates, want %d", len(doc.Estimates), want)
 	}
-	if title := doc.Groups[0].Tables[0].Title; title != "UDP ping-pong: latency_mean (us, lower is better)" {
+	if title := doc.Groups[0].Tables[0].Title; title != "UDP ping-pong: latency_mean (µs, lower is better)" {
 		t.Errorf("first table %q", title)
 	}
 }

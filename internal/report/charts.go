@@ -13,7 +13,7 @@ func (b *builder) valueChart(g Group, estimates []Estimate) Chart {
 	c := Chart{
 		ID: g.ID + "-values", Kind: Bars, Categories: labels(estimates),
 		Title: fmt.Sprintf("%s: %s, with %s interval", g.Title, quantity(first.Metric), percent(b.opts.Confidence)),
-		Axis:  fmt.Sprintf("%s, %s (%s)", quantity(first.Metric), first.Unit, better(first.Order)),
+		Axis:  fmt.Sprintf("%s, %s (%s)", quantity(first.Metric), shown(first.Unit), better(first.Order)),
 	}
 	for _, s := range seriesOf(b.run) {
 		series := ChartSeries{Name: s.Name, Slot: s.Slot}
@@ -24,7 +24,7 @@ func (b *builder) valueChart(g Group, estimates []Estimate) Chart {
 		}
 		c.Series = append(c.Series, series)
 	}
-	c.Words = describe(c, func(v Number) string { return number(v) + " " + first.Unit })
+	c.Words = describe(c, func(v Number) string { return number(v) + " " + shown(first.Unit) })
 	return c
 }
 
@@ -105,7 +105,7 @@ func stackChart(g Group, side string, parts []cpuPart) Chart {
 	c := Chart{
 		ID: g.ID + "-cpu-" + side, Kind: Stack,
 		Title: fmt.Sprintf("%s: CPU time %s, mean", g.Title, map[string]string{"host": "on the host", "guest": "in the guest"}[side]),
-		Axis:  "CPU time, " + first.Unit,
+		Axis:  "CPU time, " + shown(first.Unit),
 	}
 	severalCases := len(labels(parts[0].estimates)) > 1
 	for _, e := range parts[0].estimates {
@@ -122,7 +122,7 @@ func stackChart(g Group, side string, parts []cpuPart) Chart {
 		}
 		c.Series = append(c.Series, series)
 	}
-	c.Words = describe(c, func(v Number) string { return number(v) + " " + first.Unit })
+	c.Words = describe(c, func(v Number) string { return number(v) + " " + shown(first.Unit) })
 	return c
 }
 

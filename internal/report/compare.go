@@ -150,7 +150,7 @@ func (c *comparer) table(g Group, as, bs []Estimate) Table {
 	first := bs[0]
 	t := Table{
 		ID:    g.ID + "-main",
-		Title: fmt.Sprintf("%s: %s (%s, %s)", g.Title, first.Metric, first.Unit, better(first.Order)),
+		Title: fmt.Sprintf("%s: %s (%s, %s)", g.Title, first.Metric, shown(first.Unit), better(first.Order)),
 	}
 	t.labels(bs)
 	few := tooFewAgainst([]string{sideA}, bs)

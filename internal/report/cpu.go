@@ -17,7 +17,7 @@ func cpuTime(g Group, families map[string][]Estimate) (Table, []Chart) {
 		return Table{}, nil
 	}
 	first := rows[0].estimates[0]
-	t := Table{ID: g.ID + "-cpu", Title: fmt.Sprintf("%s: CPU time per unit of work (%s, mean)", g.Title, first.Unit), Minor: true}
+	t := Table{ID: g.ID + "-cpu", Title: fmt.Sprintf("%s: CPU time per unit of work (%s, mean)", g.Title, shown(first.Unit)), Minor: true}
 	t.labels(rows[0].estimates)
 	var charts []Chart
 	for _, s := range []struct {

@@ -38,7 +38,7 @@ func (b *builder) distributions(g Group, cases []result.Case, names []string) (t
 func (b *builder) distributionTable(id string, c result.Case, estimates []Estimate) Table {
 	t := Table{
 		ID: id, Minor: !estimates[0].Primary,
-		Title:   fmt.Sprintf("%s: distribution of %s (%s, %s)", c.Title, estimates[0].Metric, estimates[0].Unit, better(estimates[0].Order)),
+		Title:   fmt.Sprintf("%s: distribution of %s (%s, %s)", c.Title, estimates[0].Metric, shown(estimates[0].Unit), better(estimates[0].Order)),
 		Columns: numericColumns("configuration", "n", "min", "p25", "median", "p75", "p90", "p99", "max", "mean", "sd"),
 	}
 	for _, e := range estimates {
@@ -59,7 +59,7 @@ func (b *builder) distributionChart(id string, c result.Case, m result.Metric, e
 	chart := Chart{
 		ID: id, Kind: CDF,
 		Title: fmt.Sprintf("%s: cumulative distribution of %s", c.Title, quantity(m.Name)),
-		Axis:  fmt.Sprintf("%s, %s (%s)", quantity(m.Name), m.Unit, better(m.Order)),
+		Axis:  fmt.Sprintf("%s, %s (%s)", quantity(m.Name), shown(m.Unit), better(m.Order)),
 	}
 	var words []string
 	for i, s := range seriesOf(b.run) {
@@ -73,7 +73,7 @@ func (b *builder) distributionChart(id string, c result.Case, m result.Metric, e
 			series.Values = append(series.Values, Number(v))
 		}
 		chart.Series = append(chart.Series, series)
-		words = append(words, fmt.Sprintf("%s: half within %s %s, 90 %% within %s %s", s.Name, number(e.Median), m.Unit, number(e.P90), m.Unit))
+		words = append(words, fmt.Sprintf("%s: half within %s %s, 90 %% within %s %s", s.Name, number(e.Median), shown(m.Unit), number(e.P90), shown(m.Unit)))
 	}
 	chart.Words = chart.Title + ". " + strings.Join(words, "; ") + "."
 	return chart

@@ -18,6 +18,8 @@ type Document struct {
 	Run              string       `json:"run"`               // run identifier; two in a comparison
 	Dir              string       `json:"dir,omitempty"`     // run directory
 	Setting          string       `json:"setting"`           // "6 repetitions, tcg": printed with every table and chart
+	Answer           string       `json:"answer,omitempty"`  // the main finding in one sentence
+	Paths            []Path       `json:"paths,omitempty"`   // what a packet crosses in each configuration
 	Headlines        []string     `json:"headlines"`         // the findings in plain words
 	Figures          []KeyFigure  `json:"figures,omitempty"` // the few numbers to remember
 	Warnings         []string     `json:"warnings,omitempty"`
@@ -75,6 +77,8 @@ type KeyFigure struct {
 	Label  string `json:"label"`  // "NAT / NoCont"
 	Detail string `json:"detail"` // "UDP ping-pong, 1280 B, latency (1.49 to 1.55)"
 	Series string `json:"series"` // the configuration or scheme of the figure
+	Badge  string `json:"badge,omitempty"`
+	Open   bool   `json:"open,omitempty"` // the verdict is not known
 }
 
 // Series is one configuration in charts and tables.

@@ -98,10 +98,10 @@ func TestGolden(t *testing.T) {
 		doc   Document
 	}{
 		{"full.txt", width(120, TextOptions{}), full},
-		{"narrow.txt", width(100, TextOptions{Brief: true}), full},
+		{"narrow.txt", width(80, TextOptions{Brief: true}), full},
 		{"colour.txt", width(120, TextOptions{Brief: true, Colour: true}), small},
 		{"holed.txt", width(120, TextOptions{}), gaps},
-		{"startup.txt", width(100, TextOptions{Brief: true}), spread},
+		{"startup.txt", width(80, TextOptions{Brief: true}), spread},
 		{"startup.md", Markdown, spread},
 		{"startup.html", bare, spread},
 		{"startup.csv", CSV, spread},

@@ -38,6 +38,51 @@ func (b *builder) headlines(cases []result.Case, estimates []Estimate) []string 
 	return append(append(lines, others...), b.claimHeadline(cases[0], estimates)...)
 }
 
+// answer says in one sentence what the reference case of a group shows: what is known, or
+// that nothing is.
+func (b *builder) answer(cases []result.Case, estimates []Estimate) string {
+	estimates = primaries(estimates)
+	if len(b.baselines()) == 0 || len(estimates) == 0 {
+		return ""
+	}
+	var known, open []string
+	needs := 0
+	for _, e := range at(estimates, reference(estimates).Case) {
+		for _, c := range e.Comparisons {
+			switch {
+			case !c.first || c.Verdict == "":
+			case c.known():
+				known = append(known, fmt.Sprintf("%s is %s", e.Configuration, c.against()))
+			default:
+				open, needs = append(open, e.Configuration+" against "+c.Baseline), max(needs, c.Needs)
+			}
+		}
+	}
+	name := subject(cases[0], reference(estimates))
+	switch {
+	case len(known)+len(open) == 0:
+		return ""
+	case len(known) == 0:
+		return fmt.Sprintf("%s: this run decides nothing yet. At this noise, about %s would.", name, plural(needs, "more block"))
+	case len(open) == 0:
+		return fmt.Sprintf("%s: %s.", name, list(known))
+	}
+	return fmt.Sprintf("%s: %s. Not known: %s.", name, list(known), list(open))
+}
+
+// known reports whether c has a verdict other than "not known".
+func (c Comparison) known() bool {
+	return c.Verdict == stats.Better || c.Verdict == stats.Worse || c.Verdict == stats.Equal
+}
+
+// against words a known verdict with the ratio: "faster than NAT (0.74×)".
+func (c Comparison) against() string {
+	if c.Verdict == stats.Equal {
+		return c.Short
+	}
+	return fmt.Sprintf("%s than %s (%s×)", c.Badge, c.Baseline, ratio(c.Ratio))
+}
+
 // subject names what a headline is about: "UDP ping-pong, 1280 B".
 func subject(c result.Case, e Estimate) string {
 	if title := groupTitle(c); title != e.Label {
@@ -116,7 +161,7 @@ func (b *builder) keyFigures(cases []result.Case, estimates []Estimate) []KeyFig
 				Value:  ratio(c.Ratio) + "×",
 				Label:  e.Configuration + " / " + baselines[0],
 				Detail: subject(cases[0], e) + ", " + quantity(e.Metric) + span(c.Interval),
-				Series: e.Configuration,
+				Series: e.Configuration, Badge: c.Badge, Open: !c.known(),
 			})
 		}
 	}

@@ -32,6 +32,7 @@ var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 	"slim":    slim,
 	"sum":     func(t Table, i int) bool { return i >= len(t.Rows)-t.Sums },
 	"charts":  chartsOf,
+	"lead":    leadChart,
 	"count":   plural,
 	// Bound to the document by HTML.
 	"slot": func(string) int { return 0 },
@@ -95,12 +96,29 @@ func broad(c Chart) bool {
 // slim reports whether a chart has too few points for the whole page.
 func slim(c Chart) bool { return len(c.Categories) > 0 && len(c.Categories)*len(c.Series) <= 6 }
 
-// chartsOf returns the charts of a group that break CPU time down, or all the
-// others.
-func chartsOf(g Group, stacked bool) []Chart {
+// leadChart returns the chart at the top of the page: the first one of ratios, of a
+// document with paths.
+func leadChart(d Document) []Chart {
+	if len(d.Paths) == 0 {
+		return nil
+	}
+	for _, g := range d.Groups {
+		for _, c := range g.Charts {
+			if c.Kind == Ratios {
+				return []Chart{c}
+			}
+		}
+	}
+	return nil
+}
+
+// chartsOf returns the charts of a group that break CPU time down, or all the others but
+// the lead chart.
+func chartsOf(d Document, g Group, stacked bool) []Chart {
+	lead := leadChart(d)
 	var charts []Chart
 	for _, c := range g.Charts {
-		if (c.Kind == Stack) == stacked {
+		if (c.Kind == Stack) == stacked && (len(lead) == 0 || c.ID != lead[0].ID) {
 			charts = append(charts, c)
 		}
 	}

@@ -14,7 +14,7 @@ func (b *builder) levelTable(l leveled, m int) Table {
 	first := *family[0]
 	t := Table{
 		ID:    l.id + "-" + anchor("means", first.Metric),
-		Title: fmt.Sprintf("%s by level of virtualization: %s (%s, %s)", caseTitle(l.of), first.Metric, first.Unit, better(first.Order)),
+		Title: fmt.Sprintf("%s by level of virtualization: %s (%s, %s)", caseTitle(l.of), first.Metric, shown(first.Unit), better(first.Order)),
 	}
 	t.Rows = make([][]Cell, len(family))
 	add := func(name string, cell func(e *Estimate) Cell) {
@@ -146,7 +146,7 @@ func (l leveled) chart(m int, nestings []nesting) Chart {
 	c := Chart{
 		ID: l.id + "-" + anchor("chart", l.metrics[m].Name), Kind: Levels,
 		Title: fmt.Sprintf("%s: %s by level, mean and standard error", caseTitle(l.of), quantity(first.Metric)),
-		Axis:  fmt.Sprintf("%s, %s (%s)", quantity(first.Metric), first.Unit, better(first.Order)),
+		Axis:  fmt.Sprintf("%s, %s (%s)", quantity(first.Metric), shown(first.Unit), better(first.Order)),
 	}
 	var levels []int
 	for _, r := range l.rows {
@@ -171,7 +171,7 @@ func (l leveled) chart(m int, nestings []nesting) Chart {
 			c.Series = append(c.Series, series)
 		}
 	}
-	c.Words = describe(c, func(v Number) string { return number(v) + " " + first.Unit })
+	c.Words = describe(c, func(v Number) string { return number(v) + " " + shown(first.Unit) })
 	return c
 }
 

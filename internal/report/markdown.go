@@ -17,6 +17,9 @@ func Markdown(w io.Writer, doc Document) error {
 	if place := join(doc.Setting, doc.Dir, doc.RunName()); place != "" {
 		fmt.Fprintf(&b, "%s\n\n", inline(place))
 	}
+	if doc.Answer != "" {
+		fmt.Fprintf(&b, "**%s**\n\n", inline(doc.Answer))
+	}
 	bullets(&b, doc.Headlines)
 	if len(doc.Warnings) > 0 {
 		b.WriteString("**Warnings**\n\n")

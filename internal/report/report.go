@@ -67,6 +67,9 @@ func Build(run result.Run, samples []result.Sample, o Options) Document {
 		doc.Groups = append(append(doc.Groups, group), b.levels(i, g, estimates)...)
 		doc.Estimates = append(doc.Estimates, estimates...)
 		if !b.tabled(g) {
+			if doc.Answer == "" {
+				doc.Answer, doc.Paths = b.answer(g, estimates), b.paths(estimates)
+			}
 			doc.Headlines = append(doc.Headlines, b.headlines(g, estimates)...)
 			doc.Figures = append(doc.Figures, b.keyFigures(g, estimates)...)
 		}

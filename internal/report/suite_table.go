@@ -104,7 +104,7 @@ func unitAndOrder(unit string, order result.Order) string {
 	if unit == "" || unit == "1" {
 		return string(order)
 	}
-	return unit + ", " + string(order)
+	return shown(unit) + ", " + string(order)
 }
 
 // differenceCell is the verdict on e against a baseline in one word. Notes below the

@@ -18,7 +18,7 @@ func (b *builder) mainTable(g Group, estimates []Estimate) Table {
 	first := estimates[0]
 	t := Table{
 		ID:    g.ID + "-main",
-		Title: fmt.Sprintf("%s: %s (%s, %s)", g.Title, first.Metric, first.Unit, better(first.Order)),
+		Title: fmt.Sprintf("%s: %s (%s, %s)", g.Title, first.Metric, shown(first.Unit), better(first.Order)),
 	}
 	t.labels(estimates)
 	few := tooFewAgainst(b.baselines(), estimates)
@@ -234,7 +234,7 @@ func sentence(s string) string {
 func (b *builder) minorTables(g Group, names []string, families map[string][]Estimate) []Table {
 	var others []string
 	for _, name := range names {
-		if !isCPU(name) && !families[name][0].Primary && measured(families[name]) {
+		if !isCPU(name) && !families[name][0].Primary && telling(families[name]) {
 			others = append(others, name)
 		}
 	}
@@ -262,6 +262,11 @@ func measured(estimates []Estimate) bool {
 	return slices.ContainsFunc(estimates, func(e Estimate) bool { return e.N > 0 })
 }
 
+// telling reports whether any of estimates has a value other than 0.
+func telling(estimates []Estimate) bool {
+	return slices.ContainsFunc(estimates, func(e Estimate) bool { return e.N > 0 && (e.Min != 0 || e.Max != 0) })
+}
+
 // pivot fills t with one row per case and configuration and one column per
 // metric.
 func (b *builder) pivot(t Table, columns [][]Estimate, cell func(Estimate) Cell) Table {
@@ -278,7 +283,7 @@ func withUnit(e Estimate) string {
 	if e.Unit == "" || e.Unit == "1" {
 		return e.Metric
 	}
-	return e.Metric + ", " + e.Unit
+	return e.Metric + ", " + shown(e.Unit)
 }
 
 // find returns the estimate of a case in a configuration, one without samples if there

@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -10,7 +11,7 @@ import (
 
 // TextOptions says how a document is printed on a terminal.
 type TextOptions struct {
-	Width  int  // columns, default 100; wider tables exceed it
+	Width  int  // columns, default 80; wider tables are split by columns
 	Colour bool // ANSI escape sequences
 	Brief  bool // findings, warnings, main tables and failures only
 }
@@ -19,7 +20,7 @@ type TextOptions struct {
 // wrapped to the width.
 func Text(w io.Writer, doc Document, o TextOptions) error {
 	if o.Width == 0 {
-		o.Width = 100
+		o.Width = 80
 	}
 	p := textPrinter{options: o}
 	p.document(doc)
@@ -48,6 +49,10 @@ func (p *textPrinter) document(doc Document) {
 		}
 	}
 	p.buf.WriteString("\n")
+	if doc.Answer != "" {
+		p.wrapped(bold, "", doc.Answer)
+		p.buf.WriteString("\n")
+	}
 	for _, h := range doc.Headlines {
 		p.wrapped("", "- ", h)
 	}
@@ -112,8 +117,21 @@ func (p *textPrinter) table(t Table) {
 		return
 	}
 	p.buf.WriteString("\n")
-	p.line(bold, join(t.Title, t.Setting))
+	p.wrapped(bold, "", join(t.Title, t.Setting))
 	columns, grid := compact(t)
+	for i, part := range p.parts(columns, grid) {
+		if i > 0 {
+			p.buf.WriteString("\n")
+		}
+		p.grid(pick(columns, part), pickEach(grid, part))
+	}
+	for _, n := range t.Notes {
+		p.wrapped("", "  ", n)
+	}
+}
+
+// grid prints rows, of which the first is the header.
+func (p *textPrinter) grid(columns []Column, grid [][]string) {
 	widths := p.widths(columns, grid)
 	if widths[len(widths)-1] == 0 {
 		grid[0][len(widths)-1] = "" // the last column is printed below the others, without a header
@@ -122,9 +140,59 @@ func (p *textPrinter) table(t Table) {
 	for _, row := range grid[1:] {
 		p.row("", columns, widths, row)
 	}
-	for _, n := range t.Notes {
-		p.wrapped("", "  ", n)
+}
+
+// parts splits the columns into parts that fit the width, each with the columns that name
+// the rows. A last column of words takes no room, because it can be printed below.
+func (p *textPrinter) parts(columns []Column, grid [][]string) [][]int {
+	var names []int
+	width := func(j int) int {
+		if j == len(columns)-1 && !columns[j].Numeric {
+			return 0
+		}
+		widest := 0
+		for _, row := range grid {
+			widest = max(widest, utf8.RuneCountInString(row[j]))
+		}
+		return widest + 2
 	}
+	used := 0
+	for j, c := range columns {
+		if c.Header {
+			names, used = append(names, j), used+width(j)
+		}
+	}
+	parts, left := [][]int{slices.Clone(names)}, p.options.Width-used
+	for j, c := range columns {
+		if c.Header {
+			continue
+		}
+		last := &parts[len(parts)-1]
+		if left < width(j) && len(*last) > len(names) {
+			parts, left = append(parts, slices.Clone(names)), p.options.Width-used
+			last = &parts[len(parts)-1]
+		}
+		*last, left = append(*last, j), left-width(j)
+	}
+	return parts
+}
+
+// pick returns the elements of xs at the indices.
+func pick[T any](xs []T, indices []int) []T {
+	picked := make([]T, len(indices))
+	for i, j := range indices {
+		picked[i] = xs[j]
+	}
+	return picked
+}
+
+// pickEach is pick for every row.
+func pickEach(rows [][]string, indices []int) [][]string {
+	picked := make([][]string, len(rows))
+	for i, row := range rows {
+		picked[i] = pick(row, indices)
+	}
+	return picked
 }
 
 // compact picks the columns for a terminal. The first row of the grid is the header.

@@ -139,6 +139,14 @@ func better(o result.Order) string {
 	return "lower is better"
 }
 
+// shown is a unit as a report prints it: "µs/op" for us/op.
+func shown(unit string) string {
+	if rest, micro := strings.CutPrefix(unit, "us"); micro && (rest == "" || rest[0] == '/') {
+		return "µs" + rest
+	}
+	return unit
+}
+
 // milliseconds are the units of time.
 var milliseconds = map[string]float64{"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1, "s": 1e3, "sec": 1e3}
 
