@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 // TestScripts runs the binary like users do, one script per subject.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
-		Dir:  "testdata", UpdateScripts: *update,
+		Dir: "testdata", UpdateScripts: *update,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status},
 		Setup: func(env *testscript.Env) error {
 			return writeRun(env.Getenv("WORK") + "/run")

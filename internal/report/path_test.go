@@ -1,0 +1,80 @@
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"unnest/internal/measure/result"
+)
+
+func TestPathOf(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		stack   string
+		options map[string]string
+		want    string // nested hops in brackets; empty: not known
+	}{
+		{"no container", "vm", nil, "client, host's bridge, NIC of the VM, kernel of the VM, server"},
+		{"NAT", "vm/containerd", map[string]string{"network": "nat"},
+			"client, host's bridge, NIC of the VM, kernel of the VM, [NAT], [bridge], [veth], server in its container"},
+		{"BrFusion", "vm/containerd", map[string]string{"network": "brfusion"}, "client, host's bridge, the pod's own NIC, server in its container"},
+		{"VLAN of a trunk", "vm/containerd", map[string]string{"network": "brfusion-trunk"}, "client, host's bridge, the pod's own NIC, server in its container"},
+		{"metal", "metal/containerd", map[string]string{"network": "host", "drive": "remote"}, "client, veth, server in its container"},
+		{"localhost", "vm/containerd", map[string]string{"network": "localhost", "drive": "pod"}, "client in its container, loopback of the VM, server in its container"},
+		{"Hostlo", "vm/containerd", map[string]string{"network": "hostlo", "drive": "pod"},
+			"client in its container, loopback of VM 1, reflector on the host, loopback of VM 2, server in its container"},
+		{"overlay", "vm/containerd", map[string]string{"network": "overlay", "drive": "pod"},
+			"client in its container, [veth], [bridge], [VXLAN], NIC of VM 1, host's bridge, NIC of VM 2, [VXLAN], [bridge], [veth], server in its container"},
+		{"VM in a VM", "vm/vm", nil, ""},
+		{"another network", "vm/containerd", map[string]string{"network": "macvlan"}, ""},
+		{"machine by SSH", "ssh", nil, ""},
+	} {
+		var names []string
+		for _, h := range pathOf(result.Configuration{Stack: tc.stack, Options: tc.options}) {
+			if h.Place == inNest {
+				h.Name = "[" + h.Name + "]"
+			}
+			names = append(names, h.Name)
+		}
+		if got := strings.Join(names, ", "); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
+// Wide tables are split by columns; each part names its rows.
+func TestTextFitsTheWidth(t *testing.T) {
+	table := Table{Title: "wide", Columns: []Column{{Name: "case", Header: true}}, Rows: [][]Cell{{{Text: "first"}}, {{Text: "second"}}}}
+	for range 12 {
+		table.column(Column{Name: "a number", Numeric: true}, func(int) Cell { return Cell{Text: "123456"} })
+	}
+	var out strings.Builder
+	if err := Text(&out, Document{Title: "t", Groups: []Group{{Tables: []Table{table}}}}, TextOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out.String()) {
+		if len(strings.TrimRight(line, "\n")) > 80 {
+			t.Errorf("longer than 80 columns: %q", line)
+		}
+	}
+	if n := strings.Count(out.String(), "second"); n != 2 || strings.Count(out.String(), "123456") != 24 {
+		t.Errorf("%d parts of\n%s", n, out.String())
+	}
+}
+
+func TestAnswer(t *testing.T) {
+	steady := []float64{100, 101, 99, 100, 101, 99}
+	for name, tc := range map[string]struct {
+		brFusion []float64
+		want     string
+	}{
+		"faster":  {[]float64{50, 51, 49, 50, 51, 49.5}, "UDP ping-pong, 1280 B: BrFusion is faster than NoCont (0.50×)."},
+		"equal":   {[]float64{100.5, 101, 99.5, 100, 101, 99}, "UDP ping-pong, 1280 B: BrFusion is equal to NoCont within 0.44 %."},
+		"open":    {[]float64{130, 90, 150, 100, 160, 80}, "UDP ping-pong, 1280 B: this run decides nothing yet. At this noise, about"},
+		"too few": {nil, ""},
+	} {
+		if got := build(exactly(steady, tc.brFusion)).Answer; !strings.HasPrefix(got, tc.want) || (tc.want == "") != (got == "") {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
