@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"encoding/xml"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,6 +58,9 @@ func TestBrFusionPage(t *testing.T) {
 			}
 			if strings.Contains(b.text, "qemu-system-x86_64 ") {
 				p.awaitVM()
+			}
+			if strings.Contains(b.text, "//10.201.1.1/") {
+				p.attack()
 			}
 		case "guest":
 			p.run(fmt.Sprintf("ssh root@%s 'cat >%s' <<'END'\n%s\nEND", p.address, path, b.text))
@@ -269,6 +273,18 @@ func (p *page) awaitVM() {
 	// The image has a plugin and an image already. The page installs the one, and the
 	// reader's VM gets the other from a registry. It also has an init with this command.
 	p.run(ssh + "'ln -s busybox /bin/poweroff; rm /usr/lib/cni/brfusion; /etc/unnest/engine 2>/dev/null; nerdctl tag localhost/unnest/tools:1 docker.io/library/busybox:latest'")
+}
+
+// attack attacks the page's pod from the VM.
+func (p *page) attack() {
+	p.t.Helper()
+	ownNICAttack{
+		t: p.t, netns: fmt.Sprintf("/proc/%d/ns/net", p.pid), bridge: "br-unnest", nic: "eth0",
+		guest: func(script, stdin string) (string, error) {
+			return p.try(fmt.Sprintf("ssh root@%s '%s' <<'END'\n%s\nEND", p.address, script, stdin))
+		},
+		own: netip.MustParseAddr(p.address), pods: netip.MustParseAddr("10.201.1.1"),
+	}.run()
 }
 
 // traces lists what the page's commands may leave: interfaces, rules, processes and files.

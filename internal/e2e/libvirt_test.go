@@ -87,7 +87,9 @@ func TestLibvirt(t *testing.T) {
 	}
 	first := m.pod("p1", nil)[0]
 	m.wantReach("p1", gateway, true)
-	m.attackFromOwnNIC(t, "eth0", netip.MustParseAddr(tenantAddress), first)
+	ownNICAttack{
+		t: t, netns: n.fleet.Lab.HostNS(), bridge: lab.TenantBridge, nic: "eth0", guest: m.try, own: netip.MustParseAddr(tenantAddress), pods: first,
+	}.run()
 	n.eventually("the pool is full", func() bool { return n.guestStatus("domain").Pool == 1 })
 	n.killDaemon()
 	n.startDaemon()

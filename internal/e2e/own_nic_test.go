@@ -17,15 +17,26 @@ import (
 	"unnest/internal/testbed/lab"
 )
 
+// ownNICAttack is what root of a guest sends from the guest's own NIC, on a bridge of the
+// tenant.
+type ownNICAttack struct {
+	t         *testing.T
+	netns     string // path of the host's network namespace
+	bridge    string
+	nic       string                                     // in the guest
+	guest     func(script, stdin string) (string, error) // runs a script in the guest
+	own, pods netip.Addr                                 // addresses of the guest and of a pod
+}
+
 // bridgePort receives every frame that reaches the host on the tenant's bridge.
 type bridgePort struct{ fd int }
 
-func (n *nodes) listenOnBridge() bridgePort {
-	n.t.Helper()
+func (a ownNICAttack) listen() bridgePort {
+	a.t.Helper()
 	const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8 // in network byte order
 	var fd int
-	n.check(lab.Do(n.fleet.Lab.HostNS(), func() (err error) {
-		link, err := netlink.LinkByName(lab.TenantBridge)
+	a.check(lab.Do(a.netns, func() (err error) {
+		link, err := netlink.LinkByName(a.bridge)
 		if err != nil {
 			return err
 		}
@@ -34,8 +45,8 @@ func (n *nodes) listenOnBridge() bridgePort {
 		}
 		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Attrs().Index})
 	}))
-	n.t.Cleanup(func() { unix.Close(fd) })
-	n.check(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}))
+	a.t.Cleanup(func() { unix.Close(fd) })
+	a.check(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}))
 	return bridgePort{fd}
 }
 
@@ -55,12 +66,19 @@ func (b bridgePort) arrivesBefore(mark, end string) (arrives, ended bool) {
 	return arrives, false
 }
 
-// sendHere sends a frame from a guest's own NIC.
-func (m *node) sendHere(nic string, frame []byte) {
-	m.nodes.t.Helper()
-	script := fmt.Sprintf("perl - $(cat /sys/class/net/%s/ifindex) %x 1 1", nic, frame)
-	if out, err := m.try(script, sendFrames); err != nil || out != "1" {
-		m.nodes.t.Fatalf("send from %s: %v: %s", nic, err, out)
+func (a ownNICAttack) check(err error) {
+	a.t.Helper()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// send sends a frame from the guest's own NIC.
+func (a ownNICAttack) send(frame []byte) {
+	a.t.Helper()
+	script := fmt.Sprintf("perl - $(cat /sys/class/net/%s/ifindex) %x 1 60", a.nic, frame)
+	if out, err := a.guest(script, sendFrames); err != nil || out != "1" {
+		a.t.Fatalf("send from %s: %v: %s", a.nic, err, out)
 	}
 }
 
@@ -93,13 +111,14 @@ func routerAdvertisement(mac net.HardwareAddr) []byte {
 	return slices.Concat([]byte{0x60, 0, 0, 0, 0, 32, unix.IPPROTO_ICMPV6, 255}, linkLocal[:], toAll[:], []byte{134, 0, 0, 0, 64, 0, 7, 8})
 }
 
-// attackFromOwnNIC sends what root of a guest can send from the guest's own NIC, and wants
-// that nobody receives what is not the guest's.
-func (m *node) attackFromOwnNIC(t *testing.T, nic string, own, pod netip.Addr) {
-	t.Helper()
-	mac, err := net.ParseMAC(strings.TrimSpace(m.run("cat /sys/class/net/" + nic + "/address")))
-	m.nodes.check(err)
-	port := m.nodes.listenOnBridge()
+// run wants that nobody receives what is not the guest's.
+func (a ownNICAttack) run() {
+	a.t.Helper()
+	address, err := a.guest("cat /sys/class/net/"+a.nic+"/address", "")
+	a.check(err)
+	mac, err := net.ParseMAC(strings.TrimSpace(address))
+	a.check(err)
+	port := a.listen()
 	other := net.HardwareAddr{2, 0x66, 0, 0, 0, 1}
 	for i, c := range []struct {
 		name    string
@@ -108,18 +127,18 @@ func (m *node) attackFromOwnNIC(t *testing.T, nic string, own, pod netip.Addr) {
 		payload []byte
 		passes  bool
 	}{
-		{"ARP for its own address", mac, unix.ETH_P_ARP, arpReply(mac, own), true},
-		{"ARP for a pod's address", mac, unix.ETH_P_ARP, arpReply(mac, pod), false},
-		{"a pod's IPv4 address", mac, unix.ETH_P_IP, udp4(pod, 1000, 2000), false},
-		{"an answer of a DHCP server", mac, unix.ETH_P_IP, udp4(own, 67, 68), false},
+		{"ARP for its own address", mac, unix.ETH_P_ARP, arpReply(mac, a.own), true},
+		{"ARP for a pod's address", mac, unix.ETH_P_ARP, arpReply(mac, a.pods), false},
+		{"a pod's IPv4 address", mac, unix.ETH_P_IP, udp4(a.pods, 1000, 2000), false},
+		{"an answer of a DHCP server", mac, unix.ETH_P_IP, udp4(a.own, 67, 68), false},
 		{"a router advertisement", mac, unix.ETH_P_IPV6, routerAdvertisement(mac), false},
-		{"another MAC", other, unix.ETH_P_IP, udp4(own, 1000, 2000), false},
+		{"another MAC", other, unix.ETH_P_IP, udp4(a.own, 1000, 2000), false},
 	} {
 		mark, end := fmt.Sprintf("frame%03d", i), fmt.Sprintf("ended%03d", i)
-		m.sendHere(nic, hostileFrame(c.from, c.kind, c.payload, mark))
-		m.sendHere(nic, hostileFrame(mac, unix.ETH_P_IP, udp4(own, 1000, 2000), end))
+		a.send(hostileFrame(c.from, c.kind, c.payload, mark))
+		a.send(hostileFrame(mac, unix.ETH_P_IP, udp4(a.own, 1000, 2000), end))
 		if passes, ended := port.arrivesBefore(mark, end); passes != c.passes || !ended {
-			t.Errorf("%s from the guest's own NIC: arrives %v, want %v; the guest's own packet arrives %v", c.name, passes, c.passes, ended)
+			a.t.Errorf("%s from the guest's own NIC: arrives %v, want %v; the guest's own packet arrives %v", c.name, passes, c.passes, ended)
 		}
 	}
 }

@@ -63,6 +63,7 @@ has not started. A guest identifies itself by a certificate, which
 "unnest hostd enroll" issues.`,
 		Example: `  unnest hostd
   unnest hostd --config /etc/unnest/hostd.yaml --state /var/lib/unnest
+  unnest hostd guest add node1 --qmp /run/qemu/node1.hostd.qmp
   unnest hostd enroll node1 --out node1.credentials
   unnest hostd revoke node1
   unnest hostd status`,
@@ -74,7 +75,7 @@ has not started. A guest identifies itself by a certificate, which
 	cmd.Flags().StringVar(&opts.Listen, "listen", "", "`address:port` to listen on, as the guests see it, instead of the configuration's")
 	cmd.Flags().BoolVar(&opts.JSON, "log-json", false, "log as JSON")
 	cmd.Flags().BoolVarP(&opts.Verbose, "verbose", "v", false, "log each step of each attach and detach")
-	cmd.AddCommand(newStatusCmd(&opts), newEnrollCmd(&opts), newRevokeCmd(&opts))
+	cmd.AddCommand(newStatusCmd(&opts), newEnrollCmd(&opts), newRevokeCmd(&opts), newGuestCmd(&opts))
 	return cmd
 }
 

@@ -1,9 +1,12 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"unnest/internal/hostapi/identity"
@@ -97,4 +100,51 @@ func removeAll(dir *os.Root, names []string) (err error) {
 		err = errors.Join(err, dir.Remove(name))
 	}
 	return err
+}
+
+// Unenroll revokes the certificates of a guest and removes its record, so that a daemon
+// that runs removes what it has of the guest. It is not an error if there is none.
+func Unenroll(ctx context.Context, stateDir, guest string) error {
+	if _, err := Revoke(ctx, stateDir, guest, ""); err != nil && !errors.Is(err, ErrNoRecord) {
+		return err
+	}
+	dir := filepath.Dir(RecordPath(stateDir, guest))
+	for _, path := range []string{RecordPath(stateDir, guest), certificatesPath(stateDir, guest)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove record of guest %s: %w", guest, err)
+		}
+	}
+	_ = os.Remove(dir) // it may have files of others
+	return nil
+}
+
+// HasRecord reports whether a guest of a name that was not in the configuration, such as one
+// of `unnest vm`, has a record in the state directory.
+func HasRecord(stateDir, guest string) bool {
+	r, err := readEnrolled(stateDir, guest)
+	return err == nil && r.Tenant != ""
+}
+
+// FreeIndex returns the lowest index that no guest has, of the configuration or with a
+// record in the state directory.
+func FreeIndex(stateDir string, p policy.Policy) (int, error) {
+	taken := map[int]bool{}
+	for _, g := range p.Guests {
+		taken[g.Index] = true
+	}
+	names, err := guestNames(stateDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	for _, name := range names {
+		if r, err := readEnrolled(stateDir, name); err == nil {
+			taken[r.Index] = true
+		}
+	}
+	for i := 1; i <= maxIndex; i++ {
+		if !taken[i] {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("choose an index: all %d are taken", maxIndex)
 }

@@ -172,7 +172,7 @@ func (d *daemon) bridges(links []netlink.Link) map[int]status.Port {
 
 // explain says why a port is not guarded.
 func (d *daemon) explain(p *status.Port) {
-	p.Cause = "no guest of the configuration has it: add the keys tap and mac to its guest"
+	p.Cause = "no enrolled guest of the configuration has it: enroll its guest; if it is, add the keys tap and mac to the guest"
 	if own, ok := d.host.own.of(p.Interface); ok {
 		p.Guest, p.Intended, p.Cause = own.guest, own.intended, own.unguarded
 		if p.Cause == "" {
