@@ -338,6 +338,8 @@ func (o Options) state(name string, running map[string]status.Guest, askErr erro
 		return "the daemon does not run"
 	case !known:
 		return "not taken over yet"
+	case strings.Contains(g.Error, vmm.ErrNotRunning.Error()):
+		return "does not run"
 	case g.Error != "":
 		return g.Error
 	}

@@ -15,6 +15,7 @@ import (
 // fakeVMM is a VMM in memory, of a guest that releases at once what it is asked for.
 type fakeVMM struct {
 	slots  int
+	own    []vmm.NIC
 	events chan vmm.Event
 	done   chan struct{}
 	broken func(call string) // called first by each call below; may panic
@@ -72,7 +73,7 @@ func (f *fakeVMM) DeleteDevice(_ context.Context, id string) error {
 	return nil
 }
 
-func (f *fakeVMM) OwnNICs(context.Context) ([]vmm.NIC, error) { return nil, nil }
+func (f *fakeVMM) OwnNICs(context.Context) ([]vmm.NIC, error) { return f.own, nil }
 
 func (f *fakeVMM) DeleteNetdev(_ context.Context, id string) error {
 	f.mu.Lock()

@@ -91,6 +91,7 @@ func (d *daemon) watchGuests(ctx context.Context, scanned func()) {
 		d.host.try("close refused connections", d.closeRefused)
 		d.host.try("warn of expiry", func() { d.warnOfExpiry(time.Now()) })
 		if time.Since(looked) > unguardedInterval {
+			d.host.try("guard guests that are not enrolled", func() { d.guardUnenrolled(ctx) })
 			d.host.try("look for unguarded ports", func() { unguarded.look(d) })
 			looked = time.Now()
 		}

@@ -3,28 +3,23 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/hostd/status"
+	"unnest/internal/vmm"
 )
 
-const (
-	// ownNICInterval is how long a NIC on a TAP that was put on a bridge of the tenant
-	// after the guest's start is not guarded.
-	ownNICInterval    = time.Second
-	unguardedInterval = 10 * time.Second // between two looks for unguarded ports
-)
+// ownNICInterval is how long a NIC on a TAP that was put on a bridge of the tenant after the
+// guest's start is not guarded.
+const ownNICInterval = time.Second
 
-// ownNICs are the NICs of guests of the configuration that have no key tap: the daemon has
-// found them through the VMM.
+// ownNICs are the own NICs of guests of the configuration that the daemon has found through
+// the VMM, and of guests that are not enrolled.
 type ownNICs struct {
 	ports *ports
 
@@ -104,7 +99,9 @@ func (g *guest) guardOwnNICs(ctx context.Context, addresses []netip.Addr, done m
 				g.log.Warn("guard the guest's own NIC", "tap", n.TAP, "error", err)
 				continue // the next time
 			}
-			g.log.Info("guard the guest's own NIC", "tap", n.TAP, "mac", n.MAC, "addresses", addresses)
+			if was, ok := g.host.own.of(n.TAP); !ok || was != own {
+				g.log.Info("guard the guest's own NIC", "tap", n.TAP, "mac", n.MAC, "addresses", addresses)
+			}
 		}
 		done[n.TAP] = true
 		g.host.own.set(n.TAP, own)
@@ -112,6 +109,57 @@ func (g *guest) guardOwnNICs(ctx context.Context, addresses []netip.Addr, done m
 	if len(done) < len(g.own) {
 		g.after(ctx, ownNICInterval, func(ctx context.Context) { g.guardOwnNICs(ctx, addresses, done) })
 	}
+}
+
+// guardUnenrolled guards the own NICs of guests of the configuration that are not enrolled:
+// they can send before they can ask for anything.
+func (d *daemon) guardUnenrolled(ctx context.Context) {
+	configured := map[string]bool{}
+	for _, c := range d.policy().Guests {
+		configured[c.Name] = true
+		if _, err := readEnrolled(d.config.StateDir, c.Name); !errors.Is(err, ErrNoRecord) || d.known(c.Name) != nil {
+			continue // its run does it
+		}
+		r := configuredRecord(c, GuestRecord{})
+		err := d.guardOnce(ctx, newGuest(r, d.tenant(r.Tenant), d.host, d.config.UnplugTimeout, d.logs.of(c.Name)))
+		if err != nil && !errors.Is(err, vmm.ErrNotRunning) {
+			d.logs.of(c.Name).Warn("guard the NIC of a guest that is not enrolled", "guest", c.Name, "error", err)
+		}
+	}
+	for _, guest := range d.host.own.guests() {
+		if !configured[guest] && d.known(guest) == nil {
+			if err := d.host.own.forget(guest); err != nil {
+				d.config.Logger.Warn("end the guard of a guest that is gone", "guest", guest, "error", err)
+			}
+		}
+	}
+}
+
+// guardOnce guards the NICs of a guest that has no run, as its run would.
+func (d *daemon) guardOnce(ctx context.Context, g *guest) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, vmmTime)
+	defer cancel()
+	for _, n := range g.record.NICs {
+		if n.TAP != "" {
+			d.host.own.set(n.TAP, ownNIC{guest: g.record.Name})
+			return g.guardBootNICs() // it needs no VMM
+		}
+	}
+	if g.vmm, err = d.host.dial(ctx, g.record); err != nil {
+		return err
+	}
+	g.findOwnNICs(ctx)
+	return g.vmm.Close()
+}
+
+// guests lists the guests of which NICs were found.
+func (o *ownNICs) guests() (names []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, n := range o.found {
+		names = append(names, n.guest)
+	}
+	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
 // bridgeOf returns the name of the bridge that a link is on, "" if it is on none.
@@ -125,95 +173,4 @@ func bridgeOf(name string) string {
 		return ""
 	}
 	return master.Attrs().Name
-}
-
-// unguarded lists the TAPs on bridges of tenants that the packet filter does not limit. It
-// looks at the host, so it also finds NICs of which the daemon knows nothing.
-func (d *daemon) unguarded() (all []status.Port, err error) {
-	links, err := netlinksafe.LinkList()
-	if err != nil {
-		return nil, fmt.Errorf("list links: %w", err)
-	}
-	guarded, err := d.host.ports.guarded()
-	if err != nil {
-		return nil, err
-	}
-	bridges := d.bridges(links)
-	for _, l := range links {
-		a := l.Attrs()
-		p, ok := bridges[a.MasterIndex]
-		if _, tap := l.(*netlink.Tuntap); !ok || !tap || guarded[a.Name] || bridgeOf(a.Name) != p.Bridge {
-			continue
-		}
-		p.Interface = a.Name
-		d.explain(&p)
-		all = append(all, p)
-	}
-	slices.SortFunc(all, func(a, b status.Port) int { return strings.Compare(a.Interface, b.Interface) })
-	return all, nil
-}
-
-// bridges returns the tenants' bridges by the index of their link.
-func (d *daemon) bridges(links []netlink.Link) map[int]status.Port {
-	owners := map[string]string{}
-	for _, t := range d.policy().Tenants {
-		for _, b := range append([]string{t.Bridge}, t.Bridges...) {
-			owners[b] = t.Name
-		}
-	}
-	bridges := map[int]status.Port{}
-	for _, l := range links {
-		if owner, ok := owners[l.Attrs().Name]; ok {
-			bridges[l.Attrs().Index] = status.Port{Tenant: owner, Bridge: l.Attrs().Name}
-		}
-	}
-	return bridges
-}
-
-// explain says why a port is not guarded.
-func (d *daemon) explain(p *status.Port) {
-	p.Cause = "no enrolled guest of the configuration has it: enroll its guest; if it is, add the keys tap and mac to the guest"
-	if own, ok := d.host.own.of(p.Interface); ok {
-		p.Guest, p.Intended, p.Cause = own.guest, own.intended, own.unguarded
-		if p.Cause == "" {
-			p.Cause = "its rules were removed from the host"
-		}
-		return
-	}
-	for _, g := range d.policy().Guests {
-		if g.TAP == p.Interface {
-			p.Guest, p.Cause = g.Name, "the daemon has not reached the guest: see its log; a new guest needs unnest hostd enroll "+g.Name
-		}
-	}
-}
-
-// unguardedLog says which ports are not guarded when the daemon starts, and later when that
-// has been so for two looks: a guest that starts has its NIC before the daemon reaches it.
-type unguardedLog struct {
-	seen, logged map[string]string // causes, by port; nil before the first look
-}
-
-func (u *unguardedLog) look(d *daemon) {
-	ports, err := d.unguarded()
-	if err != nil {
-		d.config.Logger.Warn("look for unguarded ports", "error", err)
-		return
-	}
-	seen, logged := map[string]string{}, map[string]string{}
-	for _, p := range ports {
-		if p.Intended {
-			continue
-		}
-		name := p.Interface
-		seen[name] = p.Cause
-		if _, before := u.seen[name]; u.seen != nil && !before {
-			continue
-		}
-		logged[name] = p.Cause
-		if u.logged[name] != p.Cause {
-			d.config.Logger.Warn("a port is not guarded: its guest may send anything, such as other guests' addresses, "+
-				"router advertisements and DHCP answers", "port", name, "bridge", p.Bridge, "tenant", p.Tenant, "guest", p.Guest, "cause", p.Cause)
-		}
-	}
-	u.seen, u.logged = seen, logged
 }

@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,8 +14,10 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"unnest/internal/hostd/policy"
 	"unnest/internal/hostd/status"
 	"unnest/internal/netdev/tap"
+	"unnest/internal/vmm"
 )
 
 // configure makes the machine a guest of the configuration, with keys of its own. QEMU has
@@ -147,4 +151,46 @@ func TestOwnNICJoinsLater(t *testing.T) {
 	}
 	l.join("own1", "br0")
 	l.eventually("the NIC is guarded", func() bool { return l.mayUse("own1", "v4", "10.9.0.201") })
+}
+
+// A guest of the configuration that is not enrolled yet is guarded, too, until it is no
+// longer configured.
+func TestOwnNICsOfUnenrolledGuests(t *testing.T) {
+	l := newLab(t)
+	d, log := testDaemon(t, l.dir)
+	fake := newFakeVMM(0)
+	fake.own = []vmm.NIC{{TAP: "own1", MAC: "52:54:00:00:00:01"}}
+	d.host.dial = func(_ context.Context, r GuestRecord) (vmm.VMM, error) {
+		if r.Name == "node1" {
+			return fake, nil
+		}
+		return nil, vmm.ErrNotRunning
+	}
+	address := func(a string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(a)} }
+	p := d.policy()
+	p.Guests = []policy.Guest{
+		{Name: "node1", Tenant: "default", Index: 1, QMP: "/q", Addresses: address("10.9.0.201")},
+		{Name: "node2", Tenant: "default", Index: 2, QMP: "/q", Addresses: address("10.9.0.202"), TAP: "own2", MAC: "52:54:00:00:00:02"},
+	}
+	d.current.Store(&p)
+	guard := func() { l.do(func() error { d.guardUnenrolled(t.Context()); return nil }) }
+	l.do(func() error {
+		f, err := tap.Open(tap.Device{Name: "own1", Bridge: "br0", MTU: 1400, Persistent: true})
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	})
+	guard()
+	guard() // says nothing more
+	if !l.mayUse("own1", "v4", "10.9.0.201") || !l.mayUse("own2", "v4", "10.9.0.202") || len(log.with("guard the guest's own NIC")) != 1 {
+		t.Errorf("own1 and own2 are not guarded; log: %q", log.lines)
+	}
+	none := d.policy()
+	none.Guests = nil
+	d.current.Store(&none)
+	guard()
+	if l.mayUse("own1", "ports", "") || l.mayUse("own2", "ports", "") {
+		t.Error("the guests are guarded after they have left the configuration")
+	}
 }
