@@ -125,9 +125,12 @@ func (n *nodes) launch(o fleet.Options) *node {
 	return &node{Node: launched, nodes: n}
 }
 
+// bootLimit bounds the boot of a guest. A guest of a guest needs minutes on a busy machine.
+const bootLimit = 5 * time.Minute
+
 func (m *node) login() {
 	m.nodes.t.Helper()
-	ctx, cancel := context.WithTimeout(m.nodes.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(m.nodes.t.Context(), bootLimit)
 	defer cancel()
 	ssh, _, err := m.nodes.fleet.Login(ctx, m.Node)
 	m.nodes.check(err)
