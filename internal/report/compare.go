@@ -55,6 +55,28 @@ func Compare(a, b Input, o Options) Document {
 	return doc
 }
 
+// SizeDifference says in what size two runs differ, so that their figures are not of the
+// same work: the profile, the vCPUs or the memory of a configuration, or the title of a
+// case. It is empty if they do not.
+func SizeDifference(a, b result.Run) string {
+	for _, ca := range a.Configurations {
+		i := slices.IndexFunc(b.Configurations, func(c result.Configuration) bool { return c.Name == ca.Name })
+		for _, option := range []string{"profile", "vcpus", "memory"} {
+			if i >= 0 && ca.Options[option] != b.Configurations[i].Options[option] {
+				return fmt.Sprintf("%s of %s is %q in A and %q in B", option, ca.Name, ca.Options[option], b.Configurations[i].Options[option])
+			}
+		}
+	}
+	for _, ca := range a.Cases {
+		for _, cb := range b.Cases {
+			if ca.Suite == cb.Suite && ca.Name == cb.Name && ca.Title != cb.Title {
+				return fmt.Sprintf("case %s is %q in A and %q in B", ca.Name, ca.Title, cb.Title)
+			}
+		}
+	}
+	return ""
+}
+
 // comparer holds the two sides.
 type comparer struct {
 	a, b     *builder

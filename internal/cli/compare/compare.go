@@ -4,6 +4,7 @@ package compare
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -19,6 +20,7 @@ type Options struct {
 	Streams terminal.Streams
 	A, B    string // run directories, or with Summary means; B is divided by A
 	Summary bool   // A and B are MEAN,STANDARD_ERROR,N
+	AnySize bool   // compare runs of different sizes
 	Output  document.Output
 }
 
@@ -36,7 +38,7 @@ the cases and configurations that both have.
 
 Two runs are measured at different times, so a change of the machine in between
 looks like a difference. To choose between two configurations, measure both in
-one run.
+one run. Runs of different sizes are refused unless --any-size is given.
 
 With --summary, A and B are published means, each written
 MEAN,STANDARD_ERROR,N, where N is the number of runs. The command prints Welch's
@@ -53,6 +55,7 @@ negative mean.`,
 	}
 	opts.Output.AddFlags(cmd)
 	cmd.Flags().BoolVar(&opts.Summary, "summary", false, "A and B are MEAN,STANDARD_ERROR,N instead of run directories")
+	cmd.Flags().BoolVar(&opts.AnySize, "any-size", false, "compare runs whose profiles, guests or cases differ in size")
 	opts.Output.AddJSONFlag(cmd, "the same as --format json")
 	return cmd
 }
@@ -71,6 +74,9 @@ func run(_ context.Context, opts Options) error {
 	b, notesB, err := document.Load(opts.B)
 	if err != nil {
 		return err
+	}
+	if difference := report.SizeDifference(a.Run, b.Run); difference != "" && !opts.AnySize {
+		return fmt.Errorf("compare %s with %s: %s; to compare different sizes, add --any-size", opts.B, opts.A, difference)
 	}
 	doc := report.Compare(a, b, report.Options{Notes: slices.Concat(notesA, notesB)})
 	return opts.Output.Print(opts.Streams, doc)
