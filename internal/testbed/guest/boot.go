@@ -127,16 +127,16 @@ func (c *console) read(content string, now time.Time) {
 	}
 }
 
-// checkClock refuses a guest that has been up for longer than its QEMU. Kernels measure the
-// frequency of the processor's clock when they boot. On a host with ten busy processes per
-// processor, a clock was seen to run seven times too fast: time limits in the guest end too
-// early, and what is measured in it is wrong. A mark that is seen late hides the error.
+// checkClock refuses a guest that has been up for longer than its QEMU. On a host with ten
+// busy processes per processor, an emulated guest's clock ran seven times too fast, probably
+// because its kernel had measured a wrong frequency. Time limits in such a guest end too
+// early, and figures from it are wrong. A mark that is seen late hides the error.
 func (c *console) checkClock(started time.Time) error {
 	passed := c.services.at.Sub(started)
 	if c.services.uptime <= passed*11/10 {
 		return nil
 	}
-	return fmt.Errorf("check its clock: %.0f s there were %.0f s here, because the host was busy during the boot; start it again",
+	return fmt.Errorf("check its clock: %.0f s there were %.0f s here; start the guest again when this machine is less busy",
 		c.services.uptime.Seconds(), passed.Seconds())
 }
 
