@@ -20,9 +20,8 @@ const (
 	sideB = "B"
 )
 
-// separateBlocks warns that the runs were not interleaved. The figures are from A/A
-// tests on two years of measurements in public clouds.
-const separateBlocks = "The two runs were measured at different times: a change of the machine in between looks like a difference between the runs. In public clouds, tests of equal pairs measured this way reported a difference for 29 to 63 %, and for 3 to 5 % when interleaved. To choose between two versions, measure both in one run."
+// separateBlocks warns that the runs were not interleaved.
+const separateBlocks = "The two runs were measured at different times: a change of the machine in between looks like a difference between the runs. To choose between two versions, measure both in one run."
 
 // Compare reports how run b differs from run a, metric by metric, in the cases and
 // configurations that both have. It depends only on its arguments.
