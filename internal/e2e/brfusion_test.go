@@ -122,6 +122,8 @@ func TestGuestReboots(t *testing.T) {
 	m := n.boot(fleet.Options{Name: "node1", Slots: 4, Pool: 1})
 	m.pod("p1", nil)
 	m.pod("p2", map[string]any{"mode": "trunk"})
+	m.run("/usr/lib/cni/brfusion renew")
+	renewed := m.run("cat /etc/unnest/client.crt")
 	owner, err := qmp.Dial(t.Context(), filepath.Join(m.Dir, "qmp"))
 	n.check(err)
 	defer owner.Close()
@@ -136,7 +138,7 @@ func TestGuestReboots(t *testing.T) {
 			t.Errorf("%d addresses in use after the reboot, want 0", tenant.AddressesInUse)
 		}
 	}
-	n.eventually("the guest is back", func() bool {
+	n.within(2*time.Minute, "the guest is back", func() bool { // a boot takes half a minute on a busy host
 		ssh, err := n.fleet.Reach(t.Context(), m.Node)
 		if err != nil {
 			return false
@@ -145,6 +147,9 @@ func TestGuestReboots(t *testing.T) {
 		out, err := m.try("cat /proc/uptime", "")
 		return err == nil && len(out) < 12 // below 1,000 s, so not the old boot
 	})
+	if m.run("cat /etc/unnest/client.crt") != renewed {
+		t.Error("after the reboot the guest has its first certificate again")
+	}
 	for _, mode := range []string{"hotplug", "trunk"} {
 		m.pod("again-"+mode, map[string]any{"mode": mode})
 		m.wantReach("again-"+mode, gateway, true)

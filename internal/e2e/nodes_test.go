@@ -260,9 +260,14 @@ func (m *node) wantReach(pod string, a netip.Addr, want bool) {
 
 func (n *nodes) eventually(what string, f func() bool) {
 	n.t.Helper()
+	n.within(30*time.Second, what, f)
+}
+
+func (n *nodes) within(limit time.Duration, what string, f func() bool) {
+	n.t.Helper()
 	for begin := time.Now(); !f(); time.Sleep(100 * time.Millisecond) {
-		if time.Since(begin) > 30*time.Second {
-			n.t.Fatalf("not within 30 s: %s", what)
+		if time.Since(begin) > limit {
+			n.t.Fatalf("not within %v: %s", limit, what)
 		}
 	}
 }
