@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -210,6 +212,29 @@ func (m *node) rate(client, server string, address netip.Addr) float64 {
 	return measured.End.Received.Rate
 }
 
+// greet greets who connects to a port, until the test ends.
+func greet(t *testing.T, port string) error {
+	listener, err := net.Listen("tcp", ":"+port)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil // it does so already
+	}
+	if err != nil {
+		return err
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte("hello\n"))
+			c.Close()
+		}
+	}()
+	return nil
+}
+
 // Each of two tenants has a bridge, and cannot reach the other one.
 func TestTenants(t *testing.T) {
 	n := newNodes(t, func(f *fleet.Fleet) {
@@ -217,6 +242,7 @@ func TestTenants(t *testing.T) {
 		red.Name, red.Bridge, red.NAT, red.Volumes = "red", "br-red", true, ""
 		red.Gateways = []netip.Prefix{netip.MustParsePrefix("10.203.0.1/16")}
 		red.Ranges = []ipam.Range{{Subnet: netip.MustParsePrefix("10.203.0.0/16"), Gateway: netip.MustParseAddr("10.203.0.1")}}
+		red.HostPorts = []policy.HostPort{"tcp/8124"}
 		f.Policy.Tenants[0].Gateways = []netip.Prefix{netip.MustParsePrefix("10.201.0.1/16")}
 		f.Policy.Tenants = append(f.Policy.Tenants, red)
 	})
@@ -233,6 +259,16 @@ func TestTenants(t *testing.T) {
 	blue.wantReach("b1", r, false)
 	red.wantReach("r1", b, false)
 	red.wantReach("r1", gateway, false)
+	// The host is closed, but for the ports of the configuration. A metadata service of its
+	// cloud is closed as well.
+	mustRun(t, "nsenter", "--net="+n.fleet.Lab.HostNS(), "ip", "address", "add", "169.254.169.254/32", "dev", "lo")
+	for address, want := range map[string]bool{"10.203.0.1 8123": false, "169.254.169.254 8124": false, "10.203.0.1 8124": true} {
+		n.check(lab.Do(n.fleet.Lab.HostNS(), func() error { return greet(t, strings.Fields(address)[1]) }))
+		out, _ := red.try("ip netns exec r1 busybox timeout 2 busybox nc "+address+" </dev/null", "")
+		if got := strings.Contains(out, "hello"); got != want {
+			t.Errorf("a pod reaches the host at %s: got %t, want %t: %s", address, got, want, out)
+		}
+	}
 	red.run("ip netns add x")
 	_, err := red.brfusion("ADD", "x", map[string]any{"bridge": "br0"})
 	wantCode(t, "the other tenant's bridge", err, 7, "br0")

@@ -76,6 +76,16 @@ func TestRogueGuest(t *testing.T) {
 		rogue.run(fmt.Sprintf("ip -n r1 addr del %s/16 dev eth0", other))
 		rogue.wantReach("r1", gateway, true)
 	})
+	t.Run("spoofed address after the rules were deleted", func(t *testing.T) {
+		mustRun(t, "nsenter", "--net="+n.fleet.Lab.HostNS(), "nft", "delete table bridge unnest-antispoof; delete table inet unnest-antispoof")
+		time.Sleep(time.Second) // in which the daemon restores them
+		rogue.run(fmt.Sprintf("ip -n r1 addr add %s/16 dev eth0", other))
+		if out, err := rogue.try(fmt.Sprintf("ip netns exec r1 busybox ping -c 2 -W 1 -I %s %s", other, gateway), ""); err == nil {
+			t.Errorf("a packet from another pod's address was answered: %s", out)
+		}
+		rogue.run(fmt.Sprintf("ip -n r1 addr del %s/16 dev eth0", other))
+		rogue.wantReach("r1", gateway, true)
+	})
 	t.Run("chosen MAC", func(t *testing.T) {
 		was := strings.TrimSpace(rogue.run("ip netns exec r1 cat /sys/class/net/eth0/address"))
 		rogue.run("ip -n r1 link set eth0 address 02:11:22:33:44:55")
