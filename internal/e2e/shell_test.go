@@ -26,7 +26,11 @@ func (m *node) openShell(args ...string) (*shell, error) {
 	if err != nil {
 		return nil, err
 	}
-	go func() { out.CloseWithError(cmp.Or(p.Wait(), io.EOF)) }()
+	go func() {
+		err := cmp.Or(p.Wait(), io.EOF)
+		_ = in.CloseWithError(err) // else a script for a shell that has ended would wait for ever
+		out.CloseWithError(err)
+	}()
 	return &shell{stdin, bufio.NewReader(stdout)}, nil
 }
 
