@@ -126,7 +126,8 @@ func (m *node) property(name string) string {
 }
 
 // The daemon works with exactly the settings of the shipped unit, under a real systemd:
-// NICs, VLANs, segments and shared memory; the watchdog restarts a daemon that hangs.
+// NICs, VLANs, segments, shared memory and, with the drop-in for it, volumes; the
+// watchdog restarts a daemon that hangs.
 func TestUnit(t *testing.T) {
 	m := bootHost(t)
 	if out := m.run("systemd-analyze verify --recursive-errors=no unnest-hostd.service 2>&1"); out != "" {
@@ -136,6 +137,15 @@ func TestUnit(t *testing.T) {
 	t.Run("networks", func(t *testing.T) {
 		m.daemonTests(t, "^TestSegmentThatCannotBeTakenOver$/^without_-sys_ptrace$|"+
 			"^TestNICsThatCannotBeTakenOver$/^damaged_record$|^TestSharedMemory$")
+	})
+	t.Run("volumes", func(t *testing.T) {
+		m.run(`mkdir -p /srv/unnest
+cd /etc/systemd/system/unnest-hostd.service.d
+install -m 0644 /mnt/host/volumes.conf .
+sed -i s/=kill/=EPERM/ test.conf # virtiofsd may try calls that it does without
+systemctl daemon-reload`)
+		m.daemonTests(t, "^TestVolumes$")
+		m.run("rm /etc/systemd/system/unnest-hostd.service.d/volumes.conf")
 	})
 	t.Run("service", func(t *testing.T) {
 		m.run(`cd /etc/systemd/system/unnest-hostd.service.d
