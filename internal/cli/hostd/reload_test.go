@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,6 +36,9 @@ func (w *text) count(part string) int {
 // The daemon follows its file and reads it at SIGHUP, which does not end it. A mistake is one
 // line of the log, and in the status.
 func TestFollowsFile(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) { // as nohup leaves it; the daemon heeds that
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	config, state := configFile(t, ""), t.TempDir()
 	good, err := os.ReadFile(config)
 	if err != nil {
