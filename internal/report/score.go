@@ -146,7 +146,7 @@ func (b *builder) scores(estimates []Estimate) (all []scored, warnings []string)
 			}
 			s.cells[[2]string{e.Case, e.Configuration}] = e
 			if e.scorable() {
-				rows = append(rows, score.Row{Suite: e.Suite, Case: e.Case, Order: e.Order, Unit: e.Unit, Configuration: e.Configuration, Value: float64(e.Mean)})
+				rows = append(rows, score.Row{Suite: e.Suite, Case: e.Case, Order: e.Order, Unit: e.Unit, Configuration: e.Configuration, Value: float64(e.Mean), StdErr: e.errorOfMean()})
 			}
 		}
 		all = append(all, s)
@@ -184,6 +184,14 @@ func (b *builder) unitAndOrder(c result.Case) string {
 // scorable reports whether e has a mean that a score can be made of.
 func (e Estimate) scorable() bool {
 	return e.N > 0 && score.Least <= e.Mean && e.Mean <= score.Greatest
+}
+
+// errorOfMean is the standard error, 0 if it is not known.
+func (e Estimate) errorOfMean() float64 {
+	if !e.StdErr.Defined() {
+		return 0
+	}
+	return float64(e.StdErr)
 }
 
 // scoreBaseline returns the main baseline if it has results. Otherwise ratios are

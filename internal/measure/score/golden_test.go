@@ -20,7 +20,7 @@ func diskRows(without ...string) []Row {
 			return strings.HasPrefix(s.Case, prefix) || strings.HasPrefix(s.Configuration, prefix)
 		}
 		if !slices.ContainsFunc(without, left) {
-			rows = append(rows, Row{s.Suite, s.Case, s.Order, s.Unit, s.Configuration, s.Value.Float()})
+			rows = append(rows, Row{s.Suite, s.Case, s.Order, s.Unit, s.Configuration, s.Value.Float(), 0})
 		}
 	}
 	return rows

@@ -33,6 +33,7 @@ type Row struct {
 	Unit          string // of Value; the same in all rows of a case; may be empty
 	Configuration string
 	Value         float64 // positive, see Least and Greatest
+	StdErr        float64 // standard error of Value, if it is a mean; 0: not known
 }
 
 // The bounds of values, so that no ratio overflows.
@@ -91,6 +92,23 @@ type Cell struct {
 	Mean  float64 // of the repetitions, in the unit of the case
 	N     int     // repetitions
 	Score float64 // formula (1), in (0, 1]; 1 is the highest result, even if lower is better
+	// StdErr is the standard error of Mean, between repetitions or as its only row says;
+	// 0: not known.
+	StdErr float64
+}
+
+// add adds a repetition.
+func (c Cell) add(row Row) Cell {
+	n := float64(c.N)
+	squares := c.StdErr * c.StdErr * n * (n - 1) // of the distances from the mean, summed
+	distance := row.Value - c.Mean
+	c.N++
+	c.Mean += distance / float64(c.N)
+	squares += distance * (row.Value - c.Mean)
+	if c.StdErr = row.StdErr; c.N > 1 {
+		c.StdErr = math.Sqrt(squares / n / float64(c.N))
+	}
+	return c
 }
 
 // Total is a total score. Higher is better.
@@ -203,10 +221,7 @@ func (c Case) add(i int, row Row) error {
 	if c.Unit != row.Unit {
 		return &RowError{i, "unit", fmt.Sprintf("%q, but case %q was in %q before: give a case one unit", row.Unit, c.Name, c.Unit)}
 	}
-	cell := c.Cells[row.Configuration]
-	cell.N++
-	cell.Mean += (row.Value - cell.Mean) / float64(cell.N)
-	c.Cells[row.Configuration] = cell
+	c.Cells[row.Configuration] = c.Cells[row.Configuration].add(row)
 	return nil
 }
 

@@ -17,18 +17,18 @@ import (
 
 // hib returns a row where higher is better.
 func hib(name, configuration string, value float64) Row {
-	return Row{"s", name, result.HIB, "MB/s", configuration, value}
+	return Row{"s", name, result.HIB, "MB/s", configuration, value, 0}
 }
 
 // lib returns a row where lower is better.
 func lib(name, configuration string, value float64) Row {
-	return Row{"s", name, result.LIB, "s", configuration, value}
+	return Row{"s", name, result.LIB, "s", configuration, value, 0}
 }
 
 func TestSuites(t *testing.T) {
 	rows := []Row{
 		hib("read", "a", 40), hib("read", "b", 100), lib("unpack", "a", 2), lib("unpack", "b", 8),
-		hib("read", "a", 60), {"t", "x", result.HIB, "", "b", 3},
+		hib("read", "a", 60), {"t", "x", result.HIB, "", "b", 3, 0},
 	}
 	suites, err := Suites(rows, Options{})
 	if err != nil {
@@ -41,8 +41,8 @@ func TestSuites(t *testing.T) {
 	want := []Suite{{
 		Name: "s", Configurations: []string{"a", "b"}, Baseline: "a",
 		Cases: []Case{
-			{Name: "read", Order: result.HIB, Unit: "MB/s", Counted: true, Cells: map[string]Cell{"a": {50, 2, 0.5}, "b": {100, 1, 1}}},
-			{Name: "unpack", Order: result.LIB, Unit: "s", Counted: true, Cells: map[string]Cell{"a": {2, 1, 0.25}, "b": {8, 1, 1}}},
+			{Name: "read", Order: result.HIB, Unit: "MB/s", Counted: true, Cells: map[string]Cell{"a": {50, 2, 0.5, 10}, "b": {100, 1, 1, 0}}},
+			{Name: "unpack", Order: result.LIB, Unit: "s", Counted: true, Cells: map[string]Cell{"a": {2, 1, 0.25, 0}, "b": {8, 1, 1, 0}}},
 		},
 		Totals: map[string]Total{"a": {Raw: 0.25, Rounded: 0.25, Cases: 2}, "b": {Raw: 0, Rounded: 0, Cases: 2}},
 		GeoMeans: map[string]GeoMean{
@@ -52,7 +52,7 @@ func TestSuites(t *testing.T) {
 		Warnings: []Warning{{CaseTurns, "without case unpack b (1.000) overtakes a (0.500)"}},
 	}, {
 		Name: "t", Configurations: []string{"b"}, Baseline: "b",
-		Cases:    []Case{{Name: "x", Order: result.HIB, Counted: true, Cells: map[string]Cell{"b": {3, 1, 1}}}},
+		Cases:    []Case{{Name: "x", Order: result.HIB, Counted: true, Cells: map[string]Cell{"b": {3, 1, 1, 0}}}},
 		Totals:   map[string]Total{"b": {Raw: 1, Rounded: 1, Cases: 1}},
 		GeoMeans: map[string]GeoMean{"b": {Ratio: 1, Cases: 1}},
 	}}
@@ -104,7 +104,7 @@ func TestNoCaseCounts(t *testing.T) {
 }
 
 func TestBaseline(t *testing.T) {
-	rows := []Row{hib("x", "a", 1), hib("x", "b", 2), {"t", "x", result.HIB, "", "c", 3}}
+	rows := []Row{hib("x", "a", 1), hib("x", "b", 2), {"t", "x", result.HIB, "", "c", 3, 0}}
 	suites, err := Suites(rows, Options{Baseline: "b"})
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func random(rng *rand.Rand) []Row {
 				if i*j*n == 2 && rng.IntN(2) == 0 {
 					continue
 				}
-				rows = append(rows, Row{"s", fmt.Sprint("case", i), order, "u", fmt.Sprint("c", j), math.Exp(4 * rng.NormFloat64())})
+				rows = append(rows, Row{"s", fmt.Sprint("case", i), order, "u", fmt.Sprint("c", j), math.Exp(4 * rng.NormFloat64()), 0})
 			}
 		}
 	}
@@ -321,5 +321,27 @@ func TestFamilies(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"db1 to db10", "io1 and io2"}, got); diff != "" {
 		t.Errorf("families differ (-want +got):\n%s", diff)
+	}
+}
+
+// An order that two standard errors can reverse is no reason for a warning.
+func TestNoWarningsWithinNoise(t *testing.T) {
+	rows := func(stdErr float64) []Row {
+		return []Row{
+			{"s", "x", result.HIB, "MB/s", "a", 100, stdErr}, {"s", "x", result.HIB, "MB/s", "b", 90, stdErr},
+			{"s", "y", result.HIB, "MB/s", "a", 95, stdErr}, {"s", "y", result.HIB, "MB/s", "b", 100, stdErr},
+		}
+	}
+	for stdErr, want := range map[float64]int{0: 1, 0.1: 1, 5: 0} {
+		if s := one(t, rows(stdErr), Options{}); len(s.Warnings) != want {
+			t.Errorf("standard error %v: warnings %+v, want %d", stdErr, s.Warnings, want)
+		}
+	}
+	repeated := append(rows(0), rows(0)...)
+	for i := range repeated[4:] {
+		repeated[4+i].Value += 10
+	}
+	if s := one(t, repeated, Options{}); len(s.Warnings) != 0 || math.Abs(s.Cases[0].Cells["a"].StdErr-5) > 1e-12 {
+		t.Errorf("repetitions that differ by 10: %+v", s)
 	}
 }

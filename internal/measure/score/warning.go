@@ -3,6 +3,7 @@ package score
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 )
@@ -65,20 +66,42 @@ func (s *Suite) warn(opts Options) {
 type swap struct{ up, down string }
 
 // swaps returns the pairs whose order differs between before and after, by the order of
-// configurations. A tie is not a swap.
+// configurations. A tie is not a swap, and neither is an order that noise alone can
+// reverse.
 func (s *Suite) swaps(before, after map[string]float64) []swap {
-	const tie = 1e-9 // above rounding errors of sums, below the resolution of scores
 	var found []swap
 	for _, up := range s.Configurations {
 		for _, down := range s.Configurations {
 			_, hasUp := before[up]
 			_, hasDown := before[down]
+			tie := s.tie(up, down)
 			if hasUp && hasDown && before[down]-before[up] > tie && after[up]-after[down] > tie {
 				found = append(found, swap{up, down})
 			}
 		}
 	}
 	return found
+}
+
+// tie returns the difference of the totals of two configurations up to which their order
+// means nothing: two standard errors of the difference, as far as those are known.
+func (s *Suite) tie(a, b string) float64 {
+	const (
+		least   = 1e-9 // above rounding errors of sums, below the resolution of scores
+		stdErrs = 2
+	)
+	variance := 0.0
+	for _, c := range s.Cases {
+		if !c.Counted {
+			continue
+		}
+		for _, name := range []string{a, b} {
+			if cell, has := c.Cells[name]; has {
+				variance += math.Pow(cell.Score*cell.StdErr/cell.Mean, 2)
+			}
+		}
+	}
+	return max(least, stdErrs*math.Sqrt(variance))
 }
 
 // warnCases warns of the cases without which the order reverses, and returns the swaps
