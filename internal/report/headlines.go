@@ -106,7 +106,8 @@ func span(i Interval) string {
 	if !i.Low.Defined() {
 		return ""
 	}
-	return fmt.Sprintf(", interval %s to %s", ratio(i.Low), ratio(i.High))
+	places := intervalDecimals(i)
+	return fmt.Sprintf(", interval %s to %s", ratioTo(i.Low, places), ratioTo(i.High, places))
 }
 
 // primaries are the estimates of the primary metrics.

@@ -21,6 +21,18 @@ func setting(run result.Run) string {
 	return plural(run.Repetitions, "repetition") + ", " + accelerator(run)
 }
 
+// settingOf is setting where some cases went on until they were known.
+func settingOf(run result.Run, samples []result.Sample) string {
+	most := run.Repetitions
+	for _, s := range samples {
+		most = max(most, s.Block+1)
+	}
+	if most == run.Repetitions {
+		return setting(run)
+	}
+	return fmt.Sprintf("%d to %d repetitions, %s", run.Repetitions, most, accelerator(run))
+}
+
 func accelerator(run result.Run) string {
 	switch run.Accelerator {
 	case "":

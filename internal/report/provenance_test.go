@@ -22,3 +22,15 @@ func TestCrowded(t *testing.T) {
 		t.Errorf("of an unknown host: %q", got)
 	}
 }
+
+func TestSettingOfARunThatWentOn(t *testing.T) {
+	run, samples := synthetic(6)
+	if got := Build(run, samples, Options{}).Setting; got != "6 repetitions, tcg" {
+		t.Errorf("got %q", got)
+	}
+	further := samples[0]
+	further.Block = 11
+	if got := Build(run, append(samples, further), Options{}).Setting; got != "6 to 12 repetitions, tcg" {
+		t.Errorf("got %q", got)
+	}
+}

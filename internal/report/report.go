@@ -58,7 +58,7 @@ func Build(run result.Run, samples []result.Sample, o Options) Document {
 	b := newBuilder(run, samples, o.withDefaults())
 	b.compute()
 	doc := Document{
-		Title: titleOf(run), Description: run.Description, Run: run.ID, Dir: o.Dir, Setting: setting(run),
+		Title: titleOf(run), Description: run.Description, Run: run.ID, Dir: o.Dir, Setting: settingOf(run, b.samples),
 		Baselines: b.baselines(), Series: seriesOf(run), Methods: methods(b.opts, run), File: run.File,
 		Samples: b.samples, Source: run, Families: b.families,
 	}
