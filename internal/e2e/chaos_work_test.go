@@ -105,7 +105,7 @@ func (w *apiWorker) connect(m *node, epoch int) error {
 	files, err := m.try("cat /etc/unnest/client.crt; echo ----; cat /etc/unnest/client.key; echo ----; cat /etc/unnest/ca.crt", "")
 	parts := strings.Split(files, "\n----\n")
 	if err != nil || len(parts) != 3 {
-		return fmt.Errorf("read credentials: %w: %s", err, files)
+		return errors.Join(fmt.Errorf("read credentials: %d files, want 3: %s", len(parts), files), err)
 	}
 	pair, err := tls.X509KeyPair([]byte(parts[0]), []byte(parts[1]))
 	if err != nil {
