@@ -13,7 +13,6 @@ type Path struct {
 	Hops          []Hop  `json:"hops"`
 	Value         string `json:"value,omitempty"` // of the reference case: "243 µs"
 	Badge         string `json:"badge,omitempty"` // against the main baseline
-	Known         bool   `json:"known"`           // whether Badge is a verdict
 }
 
 // Hop is one station of a path.
@@ -36,8 +35,8 @@ const (
 
 // nestedIn returns the hops between the kernel of a VM and a container in it, from the
 // outside in; ok is false for an unknown network.
-func nestedIn(network string) (hops []Hop, ok bool) {
-	switch stack.Network(network) {
+func nestedIn(network stack.Network) (hops []Hop, ok bool) {
+	switch network {
 	case "", stack.HostNetwork:
 		return nil, true
 	case stack.NAT:
@@ -70,7 +69,7 @@ func pathOf(c result.Configuration) []Hop {
 	if network.Reached() {
 		return append(hops, Hop{"the pod's own NIC", onHost}, server)
 	}
-	inner, ok := nestedIn(string(network))
+	inner, ok := nestedIn(network)
 	if !ok {
 		return nil
 	}
@@ -89,7 +88,7 @@ func podPath(network stack.Network, server Hop) []Hop {
 	case stack.Hostlo, stack.HostloPlain:
 		return []Hop{client, {"loopback of VM 1", inVM}, {"reflector on the host", onHost}, {"loopback of VM 2", inVM}, server}
 	}
-	inner, ok := nestedIn(string(network))
+	inner, ok := nestedIn(network)
 	if !ok {
 		return nil
 	}
@@ -117,7 +116,7 @@ func (b *builder) paths(estimates []Estimate) []Path {
 			p.Value = number(e.Center) + " " + shown(e.Unit)
 			if main := b.baselines(); len(main) > 0 {
 				if against := e.against(main[0]); against != nil {
-					p.Badge, p.Known = against.Badge, against.known()
+					p.Badge = against.Badge
 				}
 			}
 		}

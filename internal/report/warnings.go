@@ -115,8 +115,6 @@ func warningText(w stats.Warning) string {
 		return fmt.Sprintf("%d of %d values lie more than %v scaled median absolute deviations from the median", w.N, w.Of, stats.OutlierMADs)
 	case stats.Drift:
 		return fmt.Sprintf("the values drift over the %d blocks (Mann-Kendall, p = %.2g)", w.N, w.Value)
-	case stats.NotInterleaved:
-		return "the two were measured at different times: a change of the machine in between looks like a difference"
 	case stats.NoRatio:
 		return fmt.Sprintf("no ratio: %v", w.Err)
 	}

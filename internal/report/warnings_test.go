@@ -17,7 +17,6 @@ func TestWarningText(t *testing.T) {
 		"1 of 6 values lie more than 7 scaled median absolute deviations from the median":                   {Kind: stats.Outliers, N: 1, Of: 6},
 		"the values drift over the 6 blocks (Mann-Kendall, p = 0.0085)":                                     {Kind: stats.Drift, N: 6, Value: 0.00854},
 		"no ratio: numerator": {Kind: stats.NoRatio, Err: errors.New("numerator")},
-		"the two were measured at different times: a change of the machine in between looks like a difference": {Kind: stats.NotInterleaved},
 	} {
 		if got := warningText(w); got != want {
 			t.Errorf("%s: got %q, want %q", w.Kind, got, want)

@@ -104,19 +104,18 @@ func caseLatency(name string, input report.Input) (summary.CaseLatency, bool, er
 	if err != nil {
 		return c, false, err
 	}
-	c.SameNode, c.Hostlo = centerOf(fast), centerOf(slow)
+	same, err := stats.Summarize(stats.Values(fast))
+	if err != nil {
+		return c, false, err
+	}
+	through, err := stats.Summarize(stats.Values(slow))
+	if err != nil {
+		return c, false, err
+	}
+	c.SameNode, c.Hostlo = same.Center, through.Center
 	c.Ratio, c.Blocks = ratio.Ratio(), ratio.N
 	if i := ratio.Interval(confidence); i.Defined() {
 		c.Low, c.High = i.Low, i.High
 	}
 	return c, true, nil
-}
-
-// centerOf returns the geometric mean of positive values.
-func centerOf(obs []stats.Observation) float64 {
-	logs := 0.0
-	for _, o := range obs {
-		logs += math.Log(o.Value)
-	}
-	return math.Exp(logs / float64(len(obs)))
 }

@@ -89,8 +89,9 @@ func earlier(samples []result.Sample, metric string, block int) (values map[stri
 // wider than spec.Until. A ratio that cannot be computed, or does not vary, is not wide.
 func leastPrecise(spec *Spec, c Case, values map[string][]stats.Observation) (worst Precision, wide bool) {
 	for _, conf := range spec.Configurations {
-		for _, baseline := range spec.Baselines {
-			if conf.Name == baseline && len(spec.Configurations) > 1 {
+		self := slices.Index(spec.Baselines, conf.Name)
+		for i, baseline := range spec.Baselines {
+			if self >= 0 && self <= i && len(spec.Configurations) > 1 { // itself, or compared the other way round
 				continue
 			}
 			e, err := effectOf(values[conf.Name], values[baseline], conf.Name == baseline)

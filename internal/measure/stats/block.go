@@ -4,6 +4,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+
+	moremath "github.com/aclements/go-moremath/stats"
 )
 
 // Observation is one measured value and its block, one pass over all configurations.
@@ -45,17 +47,9 @@ func center(xs []float64) float64 {
 		return xs[0]
 	}
 	if slices.Min(xs) <= 0 {
-		return mean(xs)
+		return moremath.Mean(xs)
 	}
-	return math.Exp(mean(logs(xs)))
-}
-
-func mean(xs []float64) float64 {
-	sum := 0.0
-	for _, x := range xs {
-		sum += x
-	}
-	return sum / float64(len(xs))
+	return math.Exp(moremath.Mean(logs(xs)))
 }
 
 // logs returns the natural logarithms of xs.

@@ -20,8 +20,7 @@ const (
 	Outliers       Kind = "outliers"        // N of Of values are beyond OutlierMADs
 	Drift          Kind = "drift"           // a trend over N blocks; Value is its p
 
-	NotInterleaved Kind = "not-interleaved" // the sides were measured at different times
-	NoRatio        Kind = "no-ratio"        // Err: a ratio needs positive values
+	NoRatio Kind = "no-ratio" // Err: a ratio needs positive values
 )
 
 // Warning is a reason to trust a result less. Package report words it.
