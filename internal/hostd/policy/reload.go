@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Reload returns the policy of a daemon that runs with p when its file says file by now.
-// What a daemon changes only at its start, it keeps; restart names these keys, "tenants
-// shop: mtu". An error says that what it keeps conflicts with the file.
+// Reload returns the next policy of a daemon that runs with p and has read file. The daemon
+// keeps what it changes only at its start; restart names these keys: "tenants shop: mtu".
+// It fails if what the daemon keeps conflicts with the file.
 func (p Policy) Reload(file Policy) (next Policy, restart []string, err error) {
 	next = file
 	next.Tenants, next.Guests = slices.Clone(file.Tenants), slices.Clone(file.Guests)

@@ -74,7 +74,8 @@ func (s *Spec) Warnings() []string {
 	return warnings
 }
 
-// Repeat sets the number of repetitions; Until adds none then. It fails when a run cannot have so many.
+// Repeat sets the number of repetitions, to which Until adds none. It fails when a run
+// cannot have so many.
 func (s *Spec) Repeat(n int) error {
 	if n < 1 || n > maxRepetitions {
 		return fmt.Errorf("experiment %s: %d repetitions: want 1 to %d", s.Name, n, maxRepetitions)
