@@ -51,7 +51,7 @@ func TestInterruptKillResume(t *testing.T) {
 	elsewhere := namespacesOfRuns(t)
 	unnest, dir := unnestBinary(t), filepath.Join(t.TempDir(), "run")
 
-	r := launch(t, unnest, "bench", "selftest", "-o", dir)
+	r := launch(t, unnest, "bench", "--noisy", "selftest", "-o", dir)
 	r.awaitExecutions(t, dir, 2)
 	r.interrupt(t, 5*time.Second)
 	if !strings.Contains(r.out.String(), "--resume "+dir) {
@@ -60,12 +60,12 @@ func TestInterruptKillResume(t *testing.T) {
 	assertNothingLeft(t, elsewhere)
 	assertState(t, dir, result.Interrupted)
 
-	r = launch(t, unnest, "bench", "--resume", dir)
+	r = launch(t, unnest, "bench", "--noisy", "--resume", dir)
 	r.awaitExecutions(t, dir, 5)
 	r.kill(t)
 	before := executions(dir)
 
-	r = launch(t, unnest, "bench", "--resume", dir)
+	r = launch(t, unnest, "bench", "--noisy", "--resume", dir)
 	if code := r.end(t, bringUp); code != 0 {
 		t.Fatalf("resumed: exit code %d:\n%s", code, r.out.String())
 	}
@@ -130,7 +130,7 @@ func assertReport(t *testing.T, unnest, dir, terminal string) {
 // The death of a guest ends the run quickly with a message, and the samples stay.
 func TestGuestDies(t *testing.T) {
 	unnest, dir := unnestBinary(t), filepath.Join(t.TempDir(), "run")
-	r := launch(t, unnest, "bench", "selftest", "-o", dir)
+	r := launch(t, unnest, "bench", "--noisy", "selftest", "-o", dir)
 	r.awaitExecutions(t, dir, 1)
 	killGuest(t)
 	if code := r.end(t, 10*time.Second); code != 1 || !strings.Contains(r.out.String(), "guest died: node1") {

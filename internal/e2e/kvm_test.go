@@ -63,7 +63,7 @@ func TestOnKVM(t *testing.T) {
 		{"hostlo", "e2e.test -test.v -test.run '^TestHostlo$'", true, nil},
 		{"daemon", "daemon.test -test.v", true, []string{"PASS: TestSegmentsAndRestarts"}},
 		{"containers", "e2e.test -test.v -test.run '^TestBrFusionAcrossGuests$'", true, nil},
-		{"quickstart", "cd /work && unnest bench quickstart --repetitions 1 -o /work/quickstart", false,
+		{"quickstart", "cd /work && unnest bench --noisy quickstart --repetitions 1 -o /work/quickstart", false,
 			[]string{`\bkvm\b`, "NoCont", "NAT", "BrFusion"}},
 	} {
 		if only := os.Getenv("UNNEST_ON_KVM"); only != "" && !regexp.MustCompile(only).MatchString(c.name) {

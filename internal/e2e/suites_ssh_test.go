@@ -179,7 +179,7 @@ func TestSuitesSSH(t *testing.T) {
 	const remote = "{name: remote, stack: ssh, host: 'ssh://root@" + sshAddress + "'}"
 
 	file, dir := writeExperiment(t, []string{gzipFile}, remote)
-	mustRun(t, inNamespace(namespace, home, unnest, "bench", file, "-o", dir)...)
+	mustRun(t, inNamespace(namespace, home, unnest, "bench", "--noisy", file, "-o", dir)...)
 	assertState(t, dir, result.Complete)
 	assertMeasured(t, dir, []string{gzipFile}, "remote")
 	if run, _, err := result.Load(dir); err != nil || len(run.Guests) != 1 || run.Guests[0].Name != "ssh" {
@@ -187,7 +187,7 @@ func TestSuitesSSH(t *testing.T) {
 	}
 
 	file, dir = writeExperiment(t, []string{memoryRead}, "{name: metal.local}", remote)
-	mustRun(t, inNamespace(namespace, home, unnest, "bench", file, "-o", dir)...)
+	mustRun(t, inNamespace(namespace, home, unnest, "bench", "--noisy", file, "-o", dir)...)
 	assertState(t, dir, result.Complete)
 	assertMeasured(t, dir, []string{memoryRead}, "metal.local")
 	run, _, err := result.Load(dir)
@@ -202,7 +202,7 @@ func TestSuitesSSH(t *testing.T) {
 	}
 
 	file, dir = writeExperiment(t, []string{memoryRead}, strings.Replace(remote, "stack: ssh", "stack: ssh/docker", 1))
-	r := launch(t, inNamespace(namespace, home, unnest, "bench", file, "-o", dir)...)
+	r := launch(t, inNamespace(namespace, home, unnest, "bench", "--noisy", file, "-o", dir)...)
 	lacking := "unnest: configuration remote: start the container engine: ssh://root@" + sshAddress + " has no container engine: install docker or podman there, or use stack ssh\n"
 	if code := r.end(t, time.Minute); code != 1 || !strings.HasSuffix(r.out.String(), "\n"+lacking) {
 		t.Errorf("exit code %d, want 1 and the last line %q:\n%s", code, lacking, r.out.String())
@@ -246,7 +246,7 @@ func TestSuitesSSHRefused(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			writeKnownHosts(t, home, test.known)
 			file, dir := writeExperiment(t, []string{gzipFile}, "{name: remote, stack: ssh, host: 'ssh://root@"+test.host+"'"+test.options+"}")
-			r := launch(t, inNamespace(namespace, home, unnest, "bench", file, "-o", dir)...)
+			r := launch(t, inNamespace(namespace, home, unnest, "bench", "--noisy", file, "-o", dir)...)
 			if code := r.end(t, time.Minute); code != 1 {
 				t.Errorf("exit code %d, want 1", code)
 			}
@@ -290,7 +290,7 @@ func TestSuitesSSHGuest(t *testing.T) {
 	writeKnownHosts(t, home, knownhosts.Line([]string{address}, hostKey))
 
 	file, dir := writeExperiment(t, []string{gzipFile, memoryRead}, "{name: remote, stack: ssh, host: 'ssh://root@"+address+"', identity: "+filepath.Join(l.Dir, "ssh.key")+"}")
-	r := launch(t, inNamespace(l.HostNS(), home, unnest, "bench", file, "-o", dir)...)
+	r := launch(t, inNamespace(l.HostNS(), home, unnest, "bench", "--noisy", file, "-o", dir)...)
 	if code := r.end(t, bringUp); code != 0 {
 		t.Fatalf("exit code %d:\n%s", code, r.out.String())
 	}
@@ -305,12 +305,12 @@ func TestSuitesSSHGuest(t *testing.T) {
 	begin := time.Now()
 	options := "stack: ssh/containerd, host: 'ssh://root@" + address + "', identity: " + filepath.Join(l.Dir, "ssh.key") + "}"
 	file, dir = writeExperiment(t, []string{memoryRead}, "{name: aufs, storage: overlay, "+options, "{name: mnt, storage: volume, "+options)
-	r = launch(t, inNamespace(l.HostNS(), home, unnest, "bench", file, "-o", dir)...)
+	r = launch(t, inNamespace(l.HostNS(), home, unnest, "bench", "--noisy", file, "-o", dir)...)
 	r.awaitExecutions(t, dir, 1)
 	t.Logf("image loaded and first execution measured after %v", time.Since(begin))
 	r.kill(t)
 	assertLeftInGuest(t, unnest, "unnest-run-")
-	r = launch(t, inNamespace(l.HostNS(), home, unnest, "bench", "--resume", dir)...)
+	r = launch(t, inNamespace(l.HostNS(), home, unnest, "bench", "--noisy", "--resume", dir)...)
 	if code := r.end(t, bringUp); code != 0 || strings.Contains(r.out.String(), "load the image") {
 		t.Errorf("exit code %d, want 0, and the image not loaded again:\n%s", code, r.out.String())
 	}

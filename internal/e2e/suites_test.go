@@ -96,7 +96,7 @@ func TestSuitesMatrix(t *testing.T) {
 	}
 	cases := []string{memoryRead, memoryWrite}
 	file, dir := writeExperiment(t, cases, configurations...)
-	r := launch(t, unnest, "bench", file, "-o", dir)
+	r := launch(t, unnest, "bench", "--noisy", file, "-o", dir)
 	r.awaitExecutions(t, dir, 1)
 	runs := labs(t)
 	if code := r.end(t, suiteLimit); code != 0 {
@@ -158,7 +158,7 @@ func assertWorkGone(t *testing.T, labs []string) {
 func TestSuitesLevels(t *testing.T) {
 	unnest := unnestBinary(t)
 	file, dir := writeExperiment(t, []string{primes}, "{name: L0}", "{name: L1}", "{name: L2}")
-	r := launch(t, unnest, "bench", file, "-o", dir)
+	r := launch(t, unnest, "bench", "--noisy", file, "-o", dir)
 	if code := r.end(t, suiteLimit); code != 0 {
 		t.Fatalf("exit code %d:\n%s", code, r.out.String())
 	}
@@ -189,7 +189,7 @@ func TestSuitesInterruptKillResume(t *testing.T) {
 	cases := []string{memoryRead, memoryWrite}
 	file, dir := writeExperiment(t, cases, "{name: metal.aufs}", "{name: vm.local}")
 
-	r := launch(t, unnest, "bench", file, "-o", dir)
+	r := launch(t, unnest, "bench", "--noisy", file, "-o", dir)
 	r.awaitExecutions(t, dir, 1)
 	runs := labs(t)
 	r.interrupt(t, 15*time.Second)
@@ -200,12 +200,12 @@ func TestSuitesInterruptKillResume(t *testing.T) {
 	assertWorkGone(t, runs)
 	assertState(t, dir, result.Interrupted)
 
-	r = launch(t, unnest, "bench", "--resume", dir)
+	r = launch(t, unnest, "bench", "--noisy", "--resume", dir)
 	r.awaitExecutions(t, dir, executions(dir)+1)
 	runs = labs(t)
 	r.kill(t)
 
-	r = launch(t, unnest, "bench", "--resume", dir)
+	r = launch(t, unnest, "bench", "--noisy", "--resume", dir)
 	if code := r.end(t, suiteLimit); code != 0 {
 		t.Fatalf("resumed: exit code %d:\n%s", code, r.out.String())
 	}
@@ -222,7 +222,7 @@ func TestSuitesInterruptBringUp(t *testing.T) {
 	elsewhere := namespacesOfRuns(t)
 	unnest := unnestBinary(t)
 	file, dir := writeExperiment(t, []string{memoryRead}, "{name: metal.mnt}", "{name: vm.local}")
-	r := launch(t, unnest, "bench", file, "-o", dir)
+	r := launch(t, unnest, "bench", "--noisy", file, "-o", dir)
 	for end := time.Now().Add(bringUp); !containerStarts(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			_ = r.Process.Signal(unix.SIGINT)
@@ -250,7 +250,7 @@ func TestSuitesGuestDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := launch(t, unnest, "bench", file, "-o", dir)
+	r := launch(t, unnest, "bench", "--noisy", file, "-o", dir)
 	r.awaitExecutions(t, dir, 1)
 	killGuest(t)
 	for end := time.Now().Add(20 * time.Second); !strings.Contains(r.out.String(), "restart the machine of"); time.Sleep(100 * time.Millisecond) {

@@ -24,6 +24,7 @@ type Options struct {
 	Dir         string // run directory to create; empty: a new one in runs
 	Accel       string
 	Repetitions int    // 0: as in the experiment
+	Noisy       bool   // neither wait for a quiet machine nor repeat disturbed executions
 	Profile     string // of the cases of suites; empty: as in the experiment
 	DryRun      bool   // print the schedule and run nothing
 	List        bool
@@ -51,6 +52,9 @@ If two configurations named X-a and X-b are equal (an A/A measurement, such as
 unnest bench aa), the report ends with how often a test finds a difference between
 them: 5 % or less is expected.
 
+If other processes keep the machine busy, unnest waits up to 30 s before it begins,
+measures disturbed executions again, and says so at the top of the report.
+
 Ctrl-C stops and removes everything that was started. To continue, use --resume.`,
 		Example: `  unnest bench --list
   unnest bench quickstart
@@ -74,6 +78,7 @@ Ctrl-C stops and removes everything that was started. To continue, use --resume.
 	flags.BoolVar(&o.List, "list", false, "list the experiments that come with unnest")
 	flags.StringVar(&o.Resume, "resume", "", "continue the run in `DIR`")
 	flags.StringVarP(&o.Dir, "output", "o", "", "write the run to the new directory `DIR` (default runs/TIME-NAME)")
+	flags.BoolVar(&o.Noisy, "noisy", false, "measure on a busy machine: do not wait until it is quiet, and do not repeat disturbed executions")
 	flags.Var(usage.Count(&o.Repetitions), "repetitions", "measure `N` repetitions, no matter how precise (default: as in the experiment)")
 	flags.Var(usage.Choice(&o.Profile, string(suite.Quick), string(suite.Paper)), "profile", "size of the cases of suites (default: as in the experiment, else quick)")
 	flags.BoolVar(&o.DryRun, "dry-run", false, "print the executions and their expected duration, and run nothing")

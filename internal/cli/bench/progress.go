@@ -66,6 +66,8 @@ func (t *progress) Report(e experiment.Event) {
 		t.line(fmt.Sprintf("%s: given up after attempt %d: %v", label(e.Execution), e.Attempt, e.Err))
 	case experiment.Done:
 		t.done(e)
+	case experiment.Disturbed:
+		t.line(fmt.Sprintf("%s: %s: measuring again", label(e.Execution), e.Reading))
 	case experiment.Extended:
 		t.extended(e)
 	case experiment.Ended:

@@ -116,6 +116,12 @@ func measure(ctx context.Context, o Options, s *experiment.Spec, dir *result.Dir
 	if err != nil {
 		return false, err
 	}
+	s.Noisy = o.Noisy
+	if !o.Noisy {
+		if err := awaitQuiet(ctx, o.Streams, look); err != nil {
+			return false, err
+		}
+	}
 	fmt.Fprintf(o.Streams.Err, "%s: %d executions; accelerator %s (%s)\n", s.Name, dir.Run().Planned, accel.Accel, accel.Reason)
 	for _, w := range s.Warnings() {
 		fmt.Fprintln(o.Streams.Err, "warning: "+w)

@@ -28,15 +28,23 @@ func (b *Bench) remote(ctx context.Context, c stack.Configuration) (*machine, er
 	if err != nil {
 		return nil, err
 	}
+	b.note(fmt.Sprintf("Unnest does not see what else runs on %s: noise there only widens the intervals.", c.Host))
 	r.step, m.container = b.images.builder.Progress, r.container
 	m.startEngine = func(ctx context.Context) error {
 		note, err := r.startEngine(ctx, enginesOf(layer), m.facts.Arch, b.images.archive)
-		if err == nil && !slices.Contains(b.facts.Notes, note) { // two layers can lead to the same engine
-			b.facts.Notes = append(b.facts.Notes, note)
+		if err == nil {
+			b.note(note)
 		}
 		return err
 	}
 	return m, nil
+}
+
+// note adds a note to the facts. Configurations that share a machine have it once.
+func (b *Bench) note(text string) {
+	if !slices.Contains(b.facts.Notes, text) {
+		b.facts.Notes = append(b.facts.Notes, text)
+	}
 }
 
 // enginesOf lists the commands that can serve a stack's engine layer on a user's host:

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"unnest/internal/measure/noise"
 	"unnest/internal/measure/result"
 )
 
@@ -18,15 +19,41 @@ func (e *engine) attempt(ctx context.Context, x Execution) ([]result.Sample, err
 	}
 	limited, cancel := context.WithTimeout(ctx, x.Case.Timeout)
 	defer cancel()
+	end, err := e.observe(x)
+	if err != nil {
+		return nil, err
+	}
 	start := time.Now()
 	outcome, err := e.bench.Execute(limited, x)
+	took := time.Since(start)
+	if err == nil {
+		e.reading, err = end()
+	}
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		return nil, fmt.Errorf("no result within the time limit of %s: %w", x.Case.Timeout, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return e.samples(x, outcome, start, time.Since(start))
+	return e.samples(x, outcome, start, took)
+}
+
+// observe begins to observe the machine during x, if the bench can.
+func (e *engine) observe(x Execution) (func() (noise.Reading, error), error) {
+	if bench, ok := e.bench.(Observer); ok {
+		return bench.Observe(x)
+	}
+	return func() (noise.Reading, error) { return noise.Reading{}, nil }, nil
+}
+
+// maxRepeats is how often a disturbed execution is repeated.
+const maxRepeats = 3
+
+// again reports whether an execution that was repeated n times has to be repeated because
+// of what else the machine did. A run has one repeated execution for two planned ones at
+// most. The decision does not depend on the result.
+func (e *engine) again(n int) bool {
+	return !e.spec.Noisy && e.reading.Disturbed() && n < maxRepeats && 2*e.dir.Run().Disturbed < len(e.known)
 }
 
 // renew calls Renew unless it was called for the block.
@@ -76,10 +103,14 @@ func (e *engine) samples(x Execution, o Outcome, start time.Time, took time.Dura
 	return samples, nil
 }
 
-// done writes the samples of x to the journal, with a tag if it took several attempts.
+// done writes the samples of x to the journal, with tags for what else the machine did
+// and, if it took several attempts, their number.
 func (e *engine) done(x Execution, attempt int, samples []result.Sample) error {
+	tags := e.reading.Tags()
 	if attempt > 1 {
-		tags := map[string]string{"attempt": strconv.Itoa(attempt)}
+		tags["attempt"] = strconv.Itoa(attempt)
+	}
+	if len(tags) > 0 {
 		maps.Copy(tags, samples[0].Tags)
 		for i := range samples {
 			samples[i].Tags = tags

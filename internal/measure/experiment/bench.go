@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"unnest/internal/measure/noise"
 	"unnest/internal/measure/workload"
 )
 
@@ -49,6 +50,14 @@ type Restarter interface {
 	// failed and is retried, so a case that kills its machine each time does not end the
 	// run. An error of Restart does.
 	Restart(ctx context.Context) error
+}
+
+// Observer is implemented by a Bench that sees what else its machine does.
+type Observer interface {
+	// Observe begins to observe the machine during the execution. The function that it returns
+	// says what the machine has done besides the experiment since then. It returns the zero
+	// reading if the bench does not see the machine of the execution.
+	Observe(Execution) (func() (noise.Reading, error), error)
 }
 
 // Outcome is the result of one execution.

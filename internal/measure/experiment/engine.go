@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"unnest/internal/measure/noise"
 	"unnest/internal/measure/result"
 )
 
@@ -62,6 +63,7 @@ type engine struct {
 	renewed  int                       // the block of the last Renew, see blockOf
 	estimate estimator
 	tally    tally
+	reading  noise.Reading // of the last attempt
 }
 
 // add adds the executions that are not known yet. Those without samples are to do; the
@@ -173,14 +175,22 @@ func (e *engine) execution(ctx context.Context, x Execution) error {
 	if e.tally.failed[pair(x)] {
 		attempts = 1
 	}
-	// Nothing of the next block can be prepared before Renew.
-	if bench, ok := e.bench.(Lookahead); ok && len(e.todo) > 1 && e.todo[1].Block == x.Block {
-		bench.Next(e.todo[1])
-	}
-	for n := 1; ; n++ {
+	for n, repeats := 1, 0; ; {
+		// Nothing of the next block can be prepared before Renew.
+		if bench, ok := e.bench.(Lookahead); ok && len(e.todo) > 1 && e.todo[1].Block == x.Block {
+			bench.Next(e.todo[1])
+		}
 		e.report(Event{Kind: Started, Execution: x, Attempt: n})
 		samples, err := e.attempt(ctx, x)
-		if err == nil {
+		switch {
+		case err == nil && e.again(repeats):
+			repeats++
+			e.report(Event{Kind: Disturbed, Execution: x, Reading: e.reading})
+			if err := e.dir.Update(func(r *result.Run) { r.Disturbed++ }); err != nil {
+				return err
+			}
+			continue
+		case err == nil:
 			return e.done(x, n, samples)
 		}
 		if err := e.stops(ctx, x, err); err != nil {
@@ -193,6 +203,7 @@ func (e *engine) execution(ctx context.Context, x Execution) error {
 		if err := sleep(ctx, time.Duration(n)*retryPause); err != nil {
 			return err
 		}
+		n++
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"unnest/internal/measure/noise"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/workload"
 )
@@ -26,6 +27,7 @@ type fakeBench struct {
 	script    func(ctx context.Context, call int, x Execution) (Outcome, error) // nil: always good
 	renewals  []int                                                             // before which call each was
 	renew     func(renewal int) error                                           // nil: always good, and takes no time
+	observed  func(call int) noise.Reading                                      // nil: the machine is quiet
 	announced [][2]Execution                                                    // what comes, what follows
 	next      *Execution
 }
@@ -36,6 +38,15 @@ func (b *fakeBench) Renew(context.Context) error {
 		return b.renew(len(b.renewals))
 	}
 	return nil
+}
+
+func (b *fakeBench) Observe(Execution) (func() (noise.Reading, error), error) {
+	return func() (noise.Reading, error) {
+		if b.observed == nil {
+			return noise.Reading{}, nil
+		}
+		return b.observed(len(b.calls)), nil
+	}, nil
 }
 
 func (b *fakeBench) Next(x Execution) { b.next = &x }
@@ -121,7 +132,7 @@ func (r *rig) run(ctx context.Context) error {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	spec.Warmup = r.spec.Warmup
+	spec.Warmup, spec.Noisy = r.spec.Warmup, r.spec.Noisy
 	return errors.Join(Run(ctx, spec, dir, &r.bench, &r.progress), dir.Close())
 }
 

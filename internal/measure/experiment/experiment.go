@@ -37,6 +37,7 @@ type Spec struct {
 	Until          float64 // add blocks while half of the interval of a ratio is above this fraction of it, 0: never
 	Limit          int     // with Until: of all blocks
 	Fixed          bool    // by Repeat: Until adds none
+	Noisy          bool    // by the command line: disturbed executions are not repeated
 	Warmup         int     // executions of each group of cases in each configuration, before the first block
 	Retries        int     // attempts after the first
 	Seed           uint64  // of the schedule, 0: random

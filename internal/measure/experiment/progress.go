@@ -1,6 +1,10 @@
 package experiment
 
-import "time"
+import (
+	"time"
+
+	"unnest/internal/measure/noise"
+)
 
 // Progress receives the events of a run. Its methods are called one at a time.
 type Progress interface {
@@ -15,13 +19,14 @@ type Kind int
 
 // The kinds of events.
 const (
-	Begun    Kind = iota // the executions begin; Done of Planned have samples already
-	Started              // an attempt at Execution has started
-	Retried              // the attempt has failed with Err, another one follows
-	Done                 // Execution has its samples; Value is that of its primary metric
-	GivenUp              // the last attempt has failed with Err
-	Ended                // no execution follows; Err is the error of the run
-	Extended             // a block was added, because the ratios of Precisions are not precise enough
+	Begun     Kind = iota // the executions begin; Done of Planned have samples already
+	Started               // an attempt at Execution has started
+	Retried               // the attempt has failed with Err, another one follows
+	Done                  // Execution has its samples; Value is that of its primary metric
+	GivenUp               // the last attempt has failed with Err
+	Ended                 // no execution follows; Err is the error of the run
+	Disturbed             // Execution is repeated because of what else the machine did: Reading
+	Extended              // a block was added, because the ratios of Precisions are not precise enough
 )
 
 // Event is one step of a run.
@@ -37,6 +42,7 @@ type Event struct {
 	Failures  int           // executions given up
 	Left      time.Duration // estimated time to the end
 
+	Reading    noise.Reading
 	Precisions []Precision // the reasons for the added block, one for each case
 	Until      float64     // the precision that the run continues to, a fraction
 }

@@ -99,12 +99,13 @@ type Run struct {
 	Error          string            `json:"error,omitempty"` // why it failed
 	Started        time.Time         `json:"started"`
 	Ended          time.Time         `json:"ended,omitzero"`
-	Seed           uint64            `json:"seed"`            // of the order of executions
-	Repetitions    int               `json:"repetitions"`     // planned per case and configuration
-	Fixed          bool              `json:"fixed,omitempty"` // the command line fixed the repetitions, so the experiment's until adds none
-	Interleaved    bool              `json:"interleaved"`     // false: configurations were measured in separate blocks of time
-	Planned        int               `json:"planned"`         // executions planned
-	Accelerator    string            `json:"accelerator"`     // "kvm", "tcg" or "none"
+	Seed           uint64            `json:"seed"`                // of the order of executions
+	Repetitions    int               `json:"repetitions"`         // planned per case and configuration
+	Fixed          bool              `json:"fixed,omitempty"`     // the command line fixed the repetitions, so the experiment's until adds none
+	Disturbed      int               `json:"disturbed,omitempty"` // executions that were repeated because of what else the machine did
+	Interleaved    bool              `json:"interleaved"`         // false: configurations were measured in separate blocks of time
+	Planned        int               `json:"planned"`             // executions planned
+	Accelerator    string            `json:"accelerator"`         // "kvm", "tcg" or "none"
 	AccelReason    string            `json:"accelerator_reason,omitempty"`
 	Host           Machine           `json:"host"`
 	Guests         []Machine         `json:"guests,omitempty"`
