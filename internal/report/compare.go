@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"unnest/internal/measure/result"
 )
@@ -43,6 +44,7 @@ func Compare(a, b Input, o Options) Document {
 		}
 	}
 	doc.putSettings()
+	doc.Answer = strings.Join(attributed(observe(a.Run, c.a.samples).verdict(), observe(b.Run, c.b.samples).verdict()), " ")
 	doc.Headlines = compareHeadlines(doc.Estimates)
 	differences, provenance := compareProvenance(a, b, c.a.samples, c.b.samples)
 	doc.Warnings = slices.Concat([]string{separateBlocks}, differences, c.warnings,

@@ -81,7 +81,7 @@ func compareHeadlines(estimates []Estimate) []string {
 // decisive reports whether a fact can explain a difference in the results.
 func decisive(name string) bool {
 	switch name {
-	case "run", "run directory", "state", "started", "ended", "seed", "executions planned", "samples", "guest boots":
+	case "run", "run directory", "state", "started", "ended", "seed", "executions planned", "samples", "guest boots", "noise":
 		return false
 	}
 	return true

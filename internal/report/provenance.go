@@ -88,6 +88,7 @@ func facts(dir string, run result.Run, samples []result.Sample) []fact {
 		{"guest boots", fmt.Sprint(len(boots))},
 		{"order", map[bool]string{true: "random, interleaved in blocks", false: "separate blocks of time"}[run.Interleaved]},
 		{"seed", fmt.Sprint(run.Seed)},
+		{"noise", observe(run, samples).fact()},
 		{"accelerator", joined(run.Accelerator, run.AccelReason)},
 		{"baselines", strings.Join(run.Baselines, ", ")},
 	}

@@ -11,6 +11,7 @@ package report
 
 import (
 	"slices"
+	"strings"
 
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
@@ -74,6 +75,7 @@ func Build(run result.Run, samples []result.Sample, o Options) Document {
 			doc.Figures = append(doc.Figures, b.keyFigures(g, estimates)...)
 		}
 	}
+	doc.Answer = strings.TrimSpace(strings.Join(append(observe(run, b.samples).verdict(), doc.Answer), " "))
 	unscored := b.addScores(&doc)
 	doc.putSettings()
 	if len(doc.Headlines) == 0 {

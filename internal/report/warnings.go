@@ -13,6 +13,9 @@ import (
 func runWarnings(run result.Run, samples []result.Sample) []string {
 	var warnings []string
 	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
+	if text := observe(run, samples).warning(); text != "" {
+		warn("%s", text)
+	}
 	done := map[result.Execution]bool{}
 	for _, s := range samples {
 		done[s.Execution()] = true

@@ -1,0 +1,83 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"unnest/internal/measure/noise"
+	"unnest/internal/measure/result"
+)
+
+// noisy returns a synthetic run in which every n-th execution was disturbed. Others were not.
+func noisy(n, repeated int, disturbance noise.Reading) (result.Run, []result.Sample) {
+	run, samples := synthetic(6)
+	run.Disturbed = repeated
+	quiet := noise.Reading{Elapsed: 1, Others: 0.02, Steal: 0.002, Stalled: 0.3, Switches: 1000, MHz: 2400}
+	executions := map[result.Execution]int{}
+	for i, s := range samples {
+		if _, known := executions[s.Execution()]; !known {
+			executions[s.Execution()] = len(executions)
+		}
+		samples[i].Tags = quiet.Tags()
+		if n > 0 && executions[s.Execution()]%n == 0 {
+			samples[i].Tags = disturbance.Tags()
+		}
+	}
+	return run, samples
+}
+
+// A report of a busy machine says so first, and why.
+func TestNoiseInReport(t *testing.T) {
+	busy := noise.Reading{Elapsed: 1, Others: 0.9, Steal: 0.01, MHz: 3000, Busiest: []noise.Share{{Name: "spin"}, {Name: "x"}}}
+	stolen := noise.Reading{Elapsed: 1, Others: 0.1, Steal: 0.5}
+	for _, tc := range []struct {
+		name        string
+		n, repeated int
+		disturbance noise.Reading
+		answer      string // begins with
+		warning     string // the first, begins with; empty: nothing of noise
+	}{
+		{"quiet", 0, 0, busy, "UDP", ""},
+		{"quiet after repetitions", 0, 4, busy, "UDP", "4 disturbed executions measured again."},
+		{"seldom disturbed", 20, 12, busy, "UDP", "7 of 126 executions remained disturbed: other processes (most of all spin) used 0.90 processors on average. 12 disturbed executions measured again."},
+		{"busy", 2, 63, busy, "Too noisy to conclude: in 63 of 126 executions, other processes (most of all spin) used 0.90 processors on average. What follows holds for the machine in that state only. UDP", "63 disturbed executions measured again."},
+		{"busy with --noisy", 1, 0, busy, "Too noisy to conclude: in 126 of 126 executions, other", ""},
+		{"stolen", 1, 0, stolen, "Too noisy to conclude: in 126 of 126 executions, the hypervisor of this machine took 0.50 processors on average.", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			run, samples := noisy(tc.n, tc.repeated, tc.disturbance)
+			doc := Build(run, samples, Options{})
+			if !strings.HasPrefix(doc.Answer, tc.answer) {
+				t.Errorf("answer %q, want %q…", doc.Answer, tc.answer)
+			}
+			if len(doc.Warnings) == 0 || !strings.HasPrefix(doc.Warnings[0], tc.warning) || tc.warning == "" && strings.Contains(fmt.Sprint(doc.Warnings), "disturbed") {
+				t.Errorf("warnings %q, want %q first", doc.Warnings, tc.warning)
+			}
+		})
+	}
+}
+
+func TestNoiseInProvenance(t *testing.T) {
+	run, samples := noisy(2, 0, noise.Reading{Elapsed: 1, Others: 0.9, Stalled: 0.5, Switches: 3000, MHz: 3000})
+	const want = "other processes 0.46 processors on average, 0.90 at most; hypervisor 0.00 processors; a task waited for a processor 40 % of the time; 2000 context switches per second; 2400 to 3000 MHz"
+	if got := valueOf(facts("", run, samples), "noise"); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	run, samples = synthetic(6)
+	if got := valueOf(facts("", run, samples), "noise"); got != "" {
+		t.Errorf("nobody looked, but: %q", got)
+	}
+}
+
+func TestNoiseInComparison(t *testing.T) {
+	a, samplesA := synthetic(6)
+	b, samplesB := noisy(1, 0, noise.Reading{Elapsed: 1, Others: 0.9})
+	doc := Compare(Input{Run: a, Samples: samplesA}, Input{Run: b, Samples: samplesB}, Options{})
+	if !strings.HasPrefix(doc.Answer, "B: Too noisy to conclude: in 126 of 126 executions, other processes used 0.90 processors") {
+		t.Errorf("got %q", doc.Answer)
+	}
+	if strings.Contains(fmt.Sprint(doc.Warnings), "noise") {
+		t.Errorf("noise counts as a difference in the set-up: %q", doc.Warnings)
+	}
+}
