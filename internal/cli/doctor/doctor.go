@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,6 +21,7 @@ type Options struct {
 	Streams terminal.Streams
 	Probes  doctor.Probes
 	JSON    bool
+	Noise   time.Duration // measure the machine's noise for so long instead; 0: do not
 }
 
 // NewCmd returns the command. A runF that is not nil runs in place of the
@@ -37,18 +39,26 @@ how to fix what is missing.
 
 Each line is one capability: its state, which is ok, limited (works, but slower or
 smaller than possible) or missing; what was found; and how to fix it. The exit code
-is 0 if the machine has everything that the quick start requires, else 1.`,
+is 0 if the machine has everything that the quick start requires, else 1.
+
+With --noise, the command instead measures for a minute what else runs on this machine,
+and says what differences an experiment can show on it.`,
 		Args: usage.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.Probes = doctor.System(guest.CacheDir())
 			return runF(cmd.Context(), opts)
 		},
 	}
-	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print an array of {name, state, found, remedy, required}")
+	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print an array of {name, state, found, remedy, required}, or with --noise an object")
+	cmd.Flags().DurationVar(&opts.Noise, "noise", 0, "measure for `TIME` what disturbs measurements on this machine (default 1m)")
+	cmd.Flags().Lookup("noise").NoOptDefVal = time.Minute.String()
 	return cmd
 }
 
 func run(ctx context.Context, opts Options) error {
+	if opts.Noise > 0 {
+		return measureNoise(ctx, opts.Streams, opts.Noise, opts.JSON)
+	}
 	checks := doctor.Examine(ctx, opts.Probes)
 	if err := ctx.Err(); err != nil {
 		return err
