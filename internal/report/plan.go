@@ -101,6 +101,7 @@ func planWarnings(leftOut int, s summary.Settings, readings []summary.Reading) [
 		if r.Broken > 0 {
 			warnings = append(warnings, fmt.Sprintf("%s of %s cannot be read: %s.", plural(r.Broken, "row"), r.Format, strings.Join(r.Examples, "; ")))
 		}
+		warnings = append(warnings, r.Remarks...)
 		if r.Unread > 0 {
 			warnings = append(warnings, fmt.Sprintf("%s of %s not read: they begin after the period.", plural(r.Unread, "file"), r.Format))
 		}

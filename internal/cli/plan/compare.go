@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"unnest/internal/plan/bound"
@@ -24,16 +25,32 @@ func (s setting) compare(ctx context.Context, c input, p *progress) ([]planned, 
 	return all, err
 }
 
+// models returns the catalogue for a user, without what runs on every VM.
+func (s setting) models(u cluster.User) (cluster.Catalogue, error) {
+	if s.daemons {
+		u.PerVM = cluster.PerVM{} // the catalogue is without them already
+	}
+	c := s.catalogue.For(u)
+	if len(c) == 0 {
+		return nil, fmt.Errorf("user %s: no VM of the catalogue has room for what runs on every VM, %s: use larger VMs, or say what runs there with --daemonsets", u.Name, u.PerVM)
+	}
+	return c, nil
+}
+
 func (s setting) one(u cluster.User) (planned, error) {
-	study, err := pack.Compare(u, s.catalogue, s.plan)
+	c, err := s.models(u)
 	if err != nil {
 		return planned{}, err
 	}
-	bound := bound.Of(study.User, s.catalogue, bound.Options{Known: study.Best.Cost})
+	study, err := pack.Compare(u, c, s.plan)
+	if err != nil {
+		return planned{}, err
+	}
+	bound := bound.Of(study.User, c, bound.Options{Known: study.Best.Cost})
 	r := planned{row: summary.NewUser(study, bound.Best)}
 	if s.scheme != "" {
 		outcome := map[string]pack.Outcome{"hostlo": study.Hostlo, "spread": study.Spread, "best": study.Best}[s.scheme]
-		r.split = manifest.Split(study.User, s.trace.OwnerLabel != "", s.catalogue, outcome.Plan)
+		r.split = manifest.Split(study.User, c, outcome.Plan)
 	}
 	return r, nil
 }

@@ -29,12 +29,19 @@ func (s setting) frontier(ctx context.Context, c input, price *summary.CutPrice,
 	if err != nil {
 		return summary.Frontier{}, err
 	}
+	if err := summary.AddableChoices(all); err != nil {
+		return summary.Frontier{}, err
+	}
 	slices.SortFunc(all, func(a, b summary.Choices) int { return cmp.Compare(a.User, b.User) })
 	return summary.NewFrontier(all, use, price, settings, c.readings), nil
 }
 
 func (s setting) choices(u cluster.User) (summary.Choices, error) {
-	fit, left, err := pack.Fit(u, s.catalogue, s.plan.Oversize)
+	models, err := s.models(u)
+	if err != nil {
+		return summary.Choices{}, err
+	}
+	fit, left, err := pack.Fit(u, models, s.plan.Oversize)
 	if err != nil {
 		return summary.Choices{}, err
 	}
@@ -42,7 +49,7 @@ func (s setting) choices(u cluster.User) (summary.Choices, error) {
 	if len(fit.Pods) == 0 {
 		return c, nil
 	}
-	found, err := frontier.Find(fit, s.catalogue, s.pairs, s.plan)
+	found, err := frontier.Find(fit, models, s.pairs, s.plan)
 	if err != nil {
 		return summary.Choices{}, fmt.Errorf("user %s: %w", u.Name, err)
 	}

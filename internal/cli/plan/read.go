@@ -19,7 +19,7 @@ func newReading(r trace.Report) summary.Reading {
 	reading := summary.Reading{
 		Format: r.Format, Files: r.Files, Unread: len(r.Unread), Rows: r.Rows, Kept: r.Kept, Broken: r.Broken,
 		Users: r.Users, Pods: r.Pods, Containers: r.Containers,
-		Excluded: reasons(r.Excluded), Notes: reasons(r.Notes), Examples: []string{},
+		Excluded: reasons(r.Excluded), Notes: reasons(r.Notes), Remarks: r.Remarks, Examples: []string{},
 	}
 	for _, b := range r.Examples {
 		reading.Examples = append(reading.Examples, b.String())
@@ -58,6 +58,10 @@ func (s setting) read(ctx context.Context, p *progress) (input, error) {
 			return c, err
 		}
 		c.readings = append(c.readings, newReading(report))
+		if len(report.DaemonSets) > 0 && len(users) > 0 {
+			r := &c.readings[len(c.readings)-1]
+			r.Remarks = append(r.Remarks, s.daemonRemark(report.DaemonSets, users[0].PerVM))
+		}
 		for _, u := range users {
 			if len(s.sources) > 1 {
 				u.Name = from.format + "/" + u.Name
@@ -71,6 +75,15 @@ func (s setting) read(ctx context.Context, p *progress) (input, error) {
 	slices.SortStableFunc(all, func(a, b cluster.User) int { return cmp.Compare(summary.Containers(b), summary.Containers(a)) })
 	c.users, c.count = slices.Values(all), len(all)
 	return c, nil
+}
+
+// daemonRemark says what counts on every VM.
+func (s setting) daemonRemark(names []string, v cluster.PerVM) string {
+	list := strings.Join(names, ", ")
+	if s.daemons {
+		return "--daemonsets replaces what the DaemonSets of the dump request: " + list + "."
+	}
+	return fmt.Sprintf("Counted on every VM, from the dump: %s (%s).", list, v)
 }
 
 // generate returns random users, one at a time, so memory does not grow with the scale.

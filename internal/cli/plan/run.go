@@ -63,6 +63,9 @@ func run(ctx context.Context, opts Options) error {
 	}
 	p.clear()
 	users, split := parts(all)
+	if err := summary.Addable(users); err != nil {
+		return fmt.Errorf("plan: %w", err)
+	}
 	result := summary.Sum(users, newSettings(opts, s), c.readings, s.shard)
 	if opts.Manifests != "" {
 		if err := writeManifests(opts.Manifests, split); err != nil {
@@ -99,12 +102,16 @@ func (s setting) explain(c input, name string) (report.Document, error) {
 			continue
 		}
 		s.plan.Explain = true
-		study, err := pack.Compare(u, s.catalogue, s.plan)
+		models, err := s.models(u)
 		if err != nil {
 			return report.Document{}, err
 		}
-		bound := bound.Of(study.User, s.catalogue, bound.Options{Known: study.Best.Cost})
-		return report.Explain(study, s.catalogue, summary.Dollars(bound.Best)), nil
+		study, err := pack.Compare(u, models, s.plan)
+		if err != nil {
+			return report.Document{}, err
+		}
+		bound := bound.Of(study.User, models, bound.Options{Known: study.Best.Cost})
+		return report.Explain(study, models, summary.Dollars(bound.Best)), nil
 	}
 	if len(near) == 0 {
 		return report.Document{}, fmt.Errorf("explain %s: the trace has no users", name)

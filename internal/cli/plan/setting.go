@@ -23,6 +23,7 @@ type setting struct {
 	trace     trace.Options
 	sources   []source
 	shard     *summary.Shard
+	daemons   bool   // --daemonsets says what runs on every VM
 	scheme    string // plan whose split pods are kept; empty: none
 	pairs     float64
 	links     string       // where they are from, for --frontier
@@ -76,6 +77,7 @@ func newSetting(ctx context.Context, opts Options) (s setting, err error) {
 	if s.catalogue, err = loadCatalogue(opts); err != nil {
 		return s, err
 	}
+	s.daemons = opts.Daemons != ""
 	_, err = pack.Kubernetes(cluster.User{}, s.catalogue, s.plan) // checks the options
 	return s, err
 }
@@ -120,6 +122,7 @@ func parseTraces(traces []string) ([]source, error) {
 		return nil, usage.Errorf("missing --trace FORMAT:PATH, such as --trace generated:1; the formats are %s", strings.Join(formats, ", "))
 	}
 	var sources []source
+	stdin := 0
 	for _, t := range traces {
 		format, path, ok := strings.Cut(t, ":")
 		if !ok || path == "" {
@@ -133,6 +136,12 @@ func parseTraces(traces []string) ([]source, error) {
 			at, sources = len(sources), append(sources, source{format: format})
 		}
 		sources[at].paths = append(sources[at].paths, path)
+		if path == "-" {
+			stdin++
+		}
+		if stdin > 1 {
+			return nil, usage.Errorf("--trace %s: standard input is named twice: it can be read once", t)
+		}
 	}
 	return sources, nil
 }

@@ -64,7 +64,7 @@ var columns = []string{"model", "vcpu", "memory", "price", "pods"}
 // (dollars for an hour) and pods (the maximum; empty: no limit), in this order. Lines that
 // begin with # are comments. Errors name file and line.
 func Parse(file string, data []byte) (cluster.Catalogue, error) {
-	r := csv.NewReader(bytes.NewReader(data))
+	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff"))))
 	r.Comment, r.TrimLeadingSpace, r.FieldsPerRecord = '#', true, len(columns)
 	header, err := r.Read()
 	if err != nil {

@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -36,9 +37,20 @@ func (r Resources) String() string {
 
 // User pays for VMs. Users do not share VMs.
 type User struct {
-	Name string
-	Pods []Pod
+	Name   string
+	Pods   []Pod
+	PerVM  PerVM
+	Models []string // names of the models that the user may have; nil: all
 }
+
+// PerVM is what runs on every VM of a user besides the pods, such as DaemonSets.
+type PerVM struct {
+	Request Resources
+	Pods    int
+}
+
+// String returns text such as "0.3 vCPU, 0.5 GiB, 3 pods".
+func (v PerVM) String() string { return fmt.Sprintf("%s, %d pods", v.Request, v.Pods) }
 
 // Pod is placed as a whole by Kubernetes, and may be split by Hostlo.
 type Pod struct {
@@ -47,6 +59,14 @@ type Pod struct {
 	Whole      bool      // must not be split, for example because of a host port
 	Containers []Container
 	Links      []Link // traffic between containers; only package frontier uses it
+	Origin     *Origin
+}
+
+// Origin is where a pod of Kubernetes is from.
+type Origin struct {
+	Namespace, Name string
+	Node            string // empty: it waits for one
+	Kind, Workload  string // what made the pod, such as Deployment web; empty: nothing
 }
 
 // Container is the smallest part of a pod.
@@ -104,6 +124,28 @@ func (m Model) Taken() Resources {
 
 // Catalogue is the models on sale, in any order.
 type Catalogue []Model
+
+// For returns the models for a user, less what runs on every VM. It omits models with nothing
+// left.
+func (c Catalogue) For(u User) Catalogue {
+	if u.PerVM == (PerVM{}) && u.Models == nil {
+		return c
+	}
+	var left Catalogue
+	for _, m := range c {
+		if u.Models != nil && !slices.Contains(u.Models, m.Name) {
+			continue
+		}
+		m.Nominal = m.Taken()
+		m.Size = m.Size.Sub(u.PerVM.Request)
+		if m.Size.CPU <= 0 || m.Size.Memory <= 0 || m.Pods > 0 && m.Pods <= u.PerVM.Pods {
+			continue
+		}
+		m.Pods = max(0, m.Pods-u.PerVM.Pods)
+		left = append(left, m)
+	}
+	return left
+}
 
 // VM is a bought VM with the parts on it.
 type VM struct {

@@ -18,6 +18,8 @@ import (
 type Pod struct {
 	User, Namespace, Name string // Namespace is empty if it is unknown
 	Fractions             []Fraction
+
+	kubeName string // a valid name that no other pod has
 }
 
 // Fraction is the part of a pod on one VM.
@@ -27,10 +29,11 @@ type Fraction struct {
 	Containers []string
 }
 
-// Split returns the split pods of a plan in the user's order, with fractions sorted by VM. If
-// users are named by a label, the names of pods are NAMESPACE/NAME. Otherwise the user is the
-// namespace, if it is a valid name of one.
-func Split(u cluster.User, labelled bool, c cluster.Catalogue, p cluster.Plan) []Pod {
+// Split returns the split pods of a plan in the user's order, with fractions sorted by VM. A
+// pod of Kubernetes has its own names. For others, the user is the namespace, if it is a valid
+// name of one. A name that has to be changed and would then be that of another pod of the user
+// gets a hash.
+func Split(u cluster.User, c cluster.Catalogue, p cluster.Plan) []Pod {
 	fractions := make([][]Fraction, len(u.Pods))
 	for _, vm := range p.VMs {
 		for _, placed := range summary.ByPod(vm.Parts) {
@@ -41,20 +44,55 @@ func Split(u cluster.User, labelled bool, c cluster.Catalogue, p cluster.Plan) [
 			fractions[placed.Pod] = append(fractions[placed.Pod], f)
 		}
 	}
+	namespace, same := kubeName(u.Name, maxNamespace, "")
+	if !same {
+		namespace = ""
+	}
+	names := kubeNames(u.Pods)
 	var pods []Pod
 	for i, pod := range u.Pods {
 		if len(fractions[i]) < 2 {
 			continue
 		}
-		split := Pod{User: u.Name, Name: pod.Name, Fractions: fractions[i]}
-		if namespace, name, both := strings.Cut(pod.Name, "/"); labelled && both {
-			split.Namespace, split.Name = namespace, name
-		} else if namespace, same := kubeName(u.Name, maxNamespace, ""); same {
-			split.Namespace = namespace
+		split := Pod{User: u.Name, Namespace: namespace, Name: pod.Name, Fractions: fractions[i], kubeName: names[i]}
+		if o := pod.Origin; o != nil {
+			split.Namespace, split.Name = o.Namespace, o.Name
 		}
 		pods = append(pods, split)
 	}
 	return pods
+}
+
+// kubeNames returns a valid name for each pod. No changed name is that of another pod of the
+// same namespace.
+func kubeNames(pods []cluster.Pod) []string {
+	names := make([]string, len(pods))
+	count := map[[2]string]int{}
+	original := func(p cluster.Pod) (namespace, name string) {
+		if p.Origin != nil {
+			return p.Origin.Namespace, p.Origin.Name
+		}
+		return "", p.Name
+	}
+	for i, p := range pods {
+		namespace, text := original(p)
+		names[i], _ = kubeName(text, maxPodName, ".")
+		count[[2]string{namespace, names[i]}]++
+	}
+	for i, p := range pods {
+		namespace, text := original(p)
+		if names[i] != text && count[[2]string{namespace, names[i]}] > 1 {
+			hash := fmt.Sprintf("-%016x", hash64(text))
+			names[i] = names[i][:min(len(names[i]), maxPodName-len(hash))] + hash
+		}
+	}
+	return names
+}
+
+func hash64(texts ...string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(strings.Join(texts, "\x00"))) //nolint:errcheck // never fails
+	return h.Sum64()
 }
 
 // The keys of manifests.
@@ -68,8 +106,7 @@ const (
 
 // YAML returns the metadata. Every value is quoted, so that no name is read as a number.
 func (p Pod) YAML() []byte {
-	name, _ := kubeName(p.Name, maxPodName, ".")
-	text := "apiVersion: v1\nkind: Pod\nmetadata:\n" + entry(2, "name", name)
+	text := "apiVersion: v1\nkind: Pod\nmetadata:\n" + entry(2, "name", p.kubeName)
 	if p.Namespace != "" {
 		text += entry(2, "namespace", p.Namespace)
 	}
@@ -98,9 +135,7 @@ func (p Pod) File() string {
 	pod, samePod := kubeName(p.Name, maxNamespace, ".")
 	name := user + "_" + pod
 	if user != p.Namespace || !samePod {
-		h := fnv.New64a()
-		h.Write([]byte(p.User + "\x00" + p.Namespace + "\x00" + p.Name)) //nolint:errcheck // never fails
-		name = fmt.Sprintf("%s_%016x", name, h.Sum64())
+		name = fmt.Sprintf("%s_%016x", name, hash64(p.User, p.Namespace, p.Name))
 	}
 	return name + ".yaml"
 }

@@ -2,6 +2,7 @@ package pack
 
 import (
 	"fmt"
+	"math"
 
 	"unnest/internal/plan/cluster"
 )
@@ -22,8 +23,12 @@ func Fit(u cluster.User, c cluster.Catalogue, o Oversize) (cluster.User, []Left,
 	if err := choose("oversize", &o, Drop, Cut, Apart, Refuse); err != nil {
 		return cluster.User{}, nil, err
 	}
+	if err := addable(u, c); err != nil {
+		return cluster.User{}, nil, err
+	}
 	models := newModelIndex(c)
-	fit := cluster.User{Name: u.Name}
+	fit := u
+	fit.Pods = nil
 	var left []Left
 	for _, p := range u.Pods {
 		switch {
@@ -43,6 +48,35 @@ func Fit(u cluster.User, c cluster.Catalogue, o Oversize) (cluster.User, []Left,
 		}
 	}
 	return fit, left, nil
+}
+
+// addable returns an error if sums of requests or prices could overflow, of which planners and
+// bounds make many.
+func addable(u cluster.User, c cluster.Catalogue) error {
+	const most = math.MaxInt64 / 16
+	var sum cluster.Resources
+	var items, highest int64
+	for _, p := range u.Pods {
+		items += int64(max(1, len(p.Containers)))
+		requests := []cluster.Resources{p.Overhead}
+		for _, c := range p.Containers {
+			requests = append(requests, c.Request)
+		}
+		for _, r := range requests {
+			if r.CPU < 0 || r.Memory < 0 || r.CPU > most-sum.CPU || r.Memory > most-sum.Memory {
+				return fmt.Errorf("user %s: its pods request more than %s together, which cannot be added up: split the input, or correct its requests",
+					u.Name, cluster.Resources{CPU: most, Memory: most})
+			}
+			sum = sum.Add(r)
+		}
+	}
+	for _, m := range c {
+		highest = max(highest, m.Price)
+	}
+	if highest > 0 && items > most/highest {
+		return fmt.Errorf("user %s: %d VMs of the highest price, %.4g $/h, cannot be added up: correct the prices of the catalogue", u.Name, items, float64(highest)/cluster.Dollar)
+	}
+	return nil
 }
 
 // tooLarge returns the error for a pod that no model holds.

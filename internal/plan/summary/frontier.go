@@ -69,7 +69,21 @@ func (c Choices) Saved() Dollars {
 // Whole returns the choice that cuts nothing. There must be a choice.
 func (c Choices) Whole() Choice { return c.Choices[len(c.Choices)-1] }
 
-// NewFrontier sums users up. Without a price nothing is said of what cuts cost.
+// AddableChoices is Addable for NewFrontier.
+func AddableChoices(users []Choices) error {
+	var sum Dollars
+	for _, u := range users {
+		if len(u.Choices) == 0 {
+			continue
+		}
+		if err := addable(&sum, u.Whole().Cost, u.User); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NewFrontier sums users up, which must be AddableChoices. Without a price nothing is said of what cuts cost.
 func NewFrontier(users []Choices, links LinkUse, price *CutPrice, settings Settings, readings []Reading) Frontier {
 	f := Frontier{Links: links, Price: price, Settings: settings, Traces: readings, PerUser: users}
 	var steps []step

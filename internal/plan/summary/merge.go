@@ -35,6 +35,9 @@ func Merge(pieces []Piece) (Plan, error) {
 			users = append(users, u)
 		}
 	}
+	if err := Addable(users); err != nil {
+		return Plan{}, err
+	}
 	readings, err := mergeReadings(pieces)
 	if err != nil {
 		return Plan{}, err

@@ -36,8 +36,9 @@ type Reading struct {
 	Kept       int      `json:"kept"`
 	Excluded   []Reason `json:"excluded"`
 	Broken     int      `json:"broken"`
-	Examples   []string `json:"broken_examples"` // the first of them
-	Notes      []Reason `json:"notes"`           // on rows that are kept
+	Examples   []string `json:"broken_examples"`   // the first of them
+	Notes      []Reason `json:"notes"`             // on rows that are kept
+	Remarks    []string `json:"remarks,omitempty"` // sentences on what the figures assume or leave out
 	Users      int      `json:"users"`
 	Pods       int      `json:"pods"`
 	Containers int      `json:"containers"`

@@ -12,6 +12,8 @@ package summary
 
 import (
 	"cmp"
+	"fmt"
+	"math"
 	"math/big"
 	"slices"
 
@@ -148,7 +150,26 @@ type Bin struct {
 // al. speaks of Fig. 9.
 const binWidth = 5
 
-// Sum sums users up, whose names must ascend. A nil shard means all users.
+// Addable returns an error if the costs of all users together are too large for Sum.
+func Addable(users []User) error {
+	var sum Dollars
+	for _, u := range users {
+		if err := addable(&sum, max(u.Cost.Kubernetes, u.Cost.Spread), u.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func addable(sum *Dollars, d Dollars, user string) error {
+	if d > math.MaxInt64-*sum {
+		return fmt.Errorf("all users up to %s cost more than %.3g $/h together, which cannot be added up: correct the prices of the catalogue", user, math.MaxInt64/1e9)
+	}
+	*sum += d
+	return nil
+}
+
+// Sum sums users up, which must be Addable, and whose names must ascend. A nil shard means all users.
 func Sum(users []User, settings Settings, readings []Reading, shard *Shard) Plan {
 	r := Plan{Settings: settings, Traces: readings, Shard: shard, PerUser: users}
 	if users == nil {

@@ -110,7 +110,7 @@ func parseAlibaba2017(o *Options, s span) parse[rowAlibaba] {
 			if r.request, err = o.alibaba(c[4], cluster.VCPU, c[5], 0); err != nil {
 				return kept, err
 			}
-			return r.event(s, c[0])
+			return r.event(o, s, c[0])
 		}
 		*r = rowAlibaba{batch: true, user: "batch", pod: pods.of(c[2]), name: pods.of(c[3])}
 		if r.request, err = o.alibaba(c[6], cluster.VCPU/100, c[7], 0); err != nil {
@@ -139,7 +139,7 @@ func parseAlibaba2018(o *Options, s span) parse[rowAlibaba] {
 			if r.request, err = o.alibaba(c[5], cluster.VCPU/100, c[7], 2); err != nil {
 				return kept, err
 			}
-			return r.event(s, c[2])
+			return r.event(o, s, c[2])
 		default:
 			return kept, fmt.Errorf("has %d columns: want 9 for an alibaba2018 batch_task or 8 for a container_meta", n)
 		}
@@ -147,11 +147,15 @@ func parseAlibaba2018(o *Options, s span) parse[rowAlibaba] {
 }
 
 // event completes a row of a container.
-func (r *rowAlibaba) event(s span, at []byte) (_ Reason, err error) {
-	if r.at, err = whole("time", at); err == nil && r.at > s.to {
+func (r *rowAlibaba) event(o *Options, s span, at []byte) (_ Reason, err error) {
+	if r.at, err = whole("time", at); err != nil {
+		return kept, err
+	}
+	o.saw(r.at, 1e9)
+	if r.at > s.to {
 		return Outside, nil
 	}
-	return kept, err
+	return kept, nil
 }
 
 // task completes a row of a task. A start of 0 is before the trace, an end of 0 is after it.
@@ -171,6 +175,7 @@ func (r *rowAlibaba) task(o *Options, s span, instances, status, start, end []by
 	if err != nil {
 		return kept, err
 	}
+	o.saw(max(from, to), 1e9)
 	if to == 0 {
 		to = math.MaxInt64
 	}

@@ -160,6 +160,11 @@ func (t *azureTable) vm(line int, id, tenant, kind string, start, end sql.NullFl
 		return t.rep.broken(Broken{t.path, "row", line, fmt.Errorf("vmTypeId %q is not in the table vmType", clip([]byte(kind)))}, t.o)
 	}
 	from, to := int64(math.MinInt64), int64(math.MaxInt64)
+	for _, at := range []sql.NullFloat64{start, end} {
+		if at.Valid {
+			t.o.saw(int64(at.Float64*day), 1)
+		}
+	}
 	if start.Valid {
 		from = int64(start.Float64 * day)
 	}

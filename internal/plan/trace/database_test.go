@@ -169,7 +169,7 @@ func TestReadParquetRefuses(t *testing.T) {
 	}
 	for _, c := range []struct{ path, want string }{
 		{inParquet(t, []lacking{{"u"}}), "lacks the column pod"},
-		{whole, "the column cpu is of type BYTE_ARRAY: names are strings"},
+		{whole, "the column cpu is of type STRING: names are strings"},
 		{cut, "not a complete parquet file"},
 	} {
 		_, _, err := Read(t.Context(), "parquet", []string{c.path}, Options{})

@@ -78,13 +78,21 @@ func exactly(line []byte, into [][]byte, what string) error {
 // header finds columns by their names, and skips other columns.
 type header struct {
 	want  []string
-	at    []int // indices of the wanted columns
+	extra []string // columns that may lack
+	at    []int    // indices of the wanted columns
 	row   [][]byte
 	found bool
 	out   [][]byte // result of read, valid until the next call
 }
 
 func needs(names ...string) *header { return &header{want: names, out: make([][]byte, len(names))} }
+
+// orNot adds columns that are empty if the header lacks them.
+func (h *header) orNot(names ...string) *header {
+	h.extra = names
+	h.out = make([][]byte, len(h.want)+len(names))
+	return h
+}
 
 // read splits a line into the wanted columns. The first line is the header: read returns
 // blank for it, or a fatal error when a column is missing.
@@ -96,7 +104,10 @@ func (h *header) read(line []byte) ([][]byte, Reason, error) {
 		return nil, kept, fmt.Errorf("has %d columns: want %d, as the header has", n, len(h.row))
 	}
 	for i, at := range h.at {
-		h.out[i] = h.row[at]
+		h.out[i] = nil
+		if at >= 0 {
+			h.out[i] = h.row[at]
+		}
 	}
 	return h.out, kept, nil
 }
@@ -117,6 +128,9 @@ func (h *header) names(line []byte) error {
 				clip(line), want, strings.Join(h.want, ","))}
 		}
 		h.at = append(h.at, at)
+	}
+	for _, name := range h.extra {
+		h.at = append(h.at, slices.Index(names, name))
 	}
 	return nil
 }

@@ -54,7 +54,17 @@ func expand(paths []string) ([]string, error) {
 			files = append(files, found...)
 		}
 	}
-	return slices.Compact(files), nil
+	return once(files), nil
+}
+
+// once returns each file once, in the order of the first mentions.
+func once(files []string) []string {
+	named := map[string]bool{}
+	return slices.DeleteFunc(files, func(path string) bool {
+		before := named[filepath.Clean(path)]
+		named[filepath.Clean(path)] = true
+		return before
+	})
 }
 
 // matches returns the files of a glob. That there are none is an error.
@@ -121,6 +131,9 @@ func tables(paths []string, names ...string) (map[string][]string, error) {
 			name := tableOf(f, names)
 			found[name] = append(found[name], f)
 		}
+	}
+	for name := range found {
+		found[name] = once(found[name])
 	}
 	return found, nil
 }

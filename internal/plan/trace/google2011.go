@@ -106,6 +106,7 @@ func parseTask2011(o *Options, s span) parse[event2011] {
 		if e.at, err = whole("time", column[0]); err != nil {
 			return kept, err
 		}
+		o.saw(e.at, 1000)
 		if first && e.at > s.to {
 			return kept, errPast
 		}

@@ -137,6 +137,7 @@ func (e *event2019) read(row *row2019, o *Options) (err error) {
 	if e.at, err = whole("time", unquote(row.Time)); err != nil {
 		return err
 	}
+	o.saw(e.at, 1000)
 	if e.task.collection, err = whole("collection_id", unquote(row.Collection)); err != nil {
 		return err
 	}

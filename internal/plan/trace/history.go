@@ -39,6 +39,9 @@ func ReadHistory(ctx context.Context, format string, paths []string, o Options) 
 	}
 	histories := h.histories()
 	rep.complete(nil)
+	if last := h.time(h.last); last < h.time(h.to) {
+		rep.Remarks = append(rep.Remarks, fmt.Sprintf("The last event is at %v, before the end of the period, %v (--at): what had not ended by then is priced until the end.", last, h.time(h.to)))
+	}
 	if len(histories) == 0 {
 		return nil, Period{}, rep, rep.nothing(paths)
 	}

@@ -3,6 +3,7 @@ package trace
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,30 +14,54 @@ import (
 
 // podKubectl has the fields of a pod (core/v1) that matter here.
 type podKubectl struct {
-	Kind     string `json:"kind"`
 	Metadata struct {
 		Name      string            `json:"name"`
 		Namespace string            `json:"namespace"`
+		UID       string            `json:"uid"`
 		Labels    map[string]string `json:"labels"`
 		Notes     map[string]string `json:"annotations"`
-		Owners    []struct {
-			Kind string `json:"kind"`
-		} `json:"ownerReferences"`
+		Owners    []ownerKubectl    `json:"ownerReferences"`
 	} `json:"metadata"`
 	Spec struct {
-		HostNetwork bool                         `json:"hostNetwork"`
-		Overhead    map[string]resource.Quantity `json:"overhead"`
-		Resources   resourcesKubectl             `json:"resources"`
-		Init        []containerKubectl           `json:"initContainers"`
-		Containers  []containerKubectl           `json:"containers"`
+		NodeName     string                       `json:"nodeName"`
+		HostNetwork  bool                         `json:"hostNetwork"`
+		HostPID      bool                         `json:"hostPID"`
+		HostIPC      bool                         `json:"hostIPC"`
+		ShareProcess bool                         `json:"shareProcessNamespace"`
+		Overhead     map[string]resource.Quantity `json:"overhead"`
+		Resources    resourcesKubectl             `json:"resources"`
+		Claims       []struct{}                   `json:"resourceClaims"`
+		Init         []containerKubectl           `json:"initContainers"`
+		Containers   []containerKubectl           `json:"containers"`
 	} `json:"spec"`
 	Status struct {
-		Phase string `json:"phase"`
+		Phase      string `json:"phase"`
+		Conditions []struct {
+			Type   string `json:"type"`
+			Reason string `json:"reason"`
+		} `json:"conditions"`
+		statusKubectl
+		Init       []statusKubectl `json:"initContainerStatuses"`
+		Containers []statusKubectl `json:"containerStatuses"`
 	} `json:"status"`
+}
+
+type ownerKubectl struct {
+	Kind       string `json:"kind"`
+	Name       string `json:"name"`
+	UID        string `json:"uid"`
+	Controller bool   `json:"controller"`
 }
 
 type resourcesKubectl struct {
 	Requests map[string]resource.Quantity `json:"requests"`
+}
+
+// statusKubectl is what a pod or container has while it is resized in place (KEP-1287).
+type statusKubectl struct {
+	Name      string                       `json:"name"`
+	Allocated map[string]resource.Quantity `json:"allocatedResources"`
+	Resources resourcesKubectl             `json:"resources"`
 }
 
 type containerKubectl struct {
@@ -79,13 +104,83 @@ func annotatedLinks(pod cluster.Pod, text string) ([]cluster.Link, error) {
 	return links, nil
 }
 
-func (p *podKubectl) daemon() bool {
+// daemonSet returns the name of the pod's DaemonSet, empty if it has none.
+func (p *podKubectl) daemonSet() string {
 	for _, o := range p.Metadata.Owners {
 		if o.Kind == "DaemonSet" {
-			return true
+			return o.Name
+		}
+	}
+	return ""
+}
+
+func (p *podKubectl) ownerUID(kind string) string {
+	for _, o := range p.Metadata.Owners {
+		if o.Kind == kind {
+			return o.UID
+		}
+	}
+	return ""
+}
+
+// static reports whether a kubelet runs the pod from a file of its node.
+func (p *podKubectl) static() bool {
+	return p.Metadata.Notes["kubernetes.io/config.mirror"] != "" || p.ownerUID("Node") != "" ||
+		slices.ContainsFunc(p.Metadata.Owners, func(o ownerKubectl) bool { return o.Kind == "Node" })
+}
+
+// whole reports whether the pod must not be split: it uses namespaces or ports of its node,
+// its containers see each other's processes, or a kubelet runs it from a file.
+func (p *podKubectl) whole() bool {
+	s := &p.Spec
+	if s.HostNetwork || s.HostPID || s.HostIPC || s.ShareProcess || p.static() {
+		return true
+	}
+	for _, c := range slices.Concat(s.Init, s.Containers) {
+		for _, port := range c.Ports {
+			if port.HostPort > 0 {
+				return true
+			}
 		}
 	}
 	return false
+}
+
+// extended returns the names of the resources besides CPU, memory and local storage that the
+// pod requests, sorted.
+func (p *podKubectl) extended() (names []string) {
+	lists := []map[string]resource.Quantity{p.Spec.Resources.Requests, p.Spec.Overhead}
+	for _, c := range slices.Concat(p.Spec.Init, p.Spec.Containers) {
+		lists = append(lists, c.Resources.Requests)
+	}
+	for _, list := range lists {
+		for name, q := range list {
+			if name != "cpu" && name != "memory" && name != "ephemeral-storage" && !q.IsZero() {
+				names = append(names, name)
+			}
+		}
+	}
+	if len(p.Spec.Claims) > 0 {
+		names = append(names, "devices by a ResourceClaim")
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// origin returns where the pod is from. A ReplicaSet of a Deployment counts as the Deployment.
+func (p *podKubectl) origin() *cluster.Origin {
+	o := &cluster.Origin{Namespace: p.Metadata.Namespace, Name: p.Metadata.Name, Node: p.Spec.NodeName}
+	for _, owner := range p.Metadata.Owners {
+		if o.Kind == "" || owner.Controller {
+			o.Kind, o.Workload = owner.Kind, owner.Name
+		}
+	}
+	if hash := p.Metadata.Labels["pod-template-hash"]; o.Kind == "ReplicaSet" && hash != "" {
+		if name, ok := strings.CutSuffix(o.Workload, "-"+hash); ok {
+			o.Kind, o.Workload = "Deployment", name
+		}
+	}
+	return o
 }
 
 // convert returns the pod with its requests, or why it has none.
@@ -95,19 +190,21 @@ func (p *podKubectl) daemon() bool {
 // start-up, when each init container runs next to the sidecars started before it. It adds
 // the overhead of the runtime class (KEP-753, "Resources calculation for scheduling and pod
 // admission"; PodRequests in k8s.io/component-helpers/resource). Requests of the pod as a
-// whole (KEP-2837) replace those of its containers.
+// whole (KEP-2837) replace those of its containers. A container that is resized in place
+// counts as the larger of what it has and what it asks for: see effective.
 //
 // Containers and sidecars become containers. What the pod requests beyond them becomes
 // Overhead, because it belongs to none of them.
 func (p *podKubectl) convert() (cluster.Pod, Reason) {
-	pod := cluster.Pod{Name: p.Metadata.Name, Whole: p.Spec.HostNetwork}
+	pod := cluster.Pod{Name: p.Metadata.Name, Whole: p.whole(), Origin: p.origin()}
 	var sum, sidecars, peak cluster.Resources
 	why := kept
-	add := func(c *containerKubectl, runs bool) cluster.Resources {
-		r, bad := requests(c.Resources.Requests)
+	add := func(c *containerKubectl, of []statusKubectl, runs bool) cluster.Resources {
+		r, bad := p.effective(c, of)
 		why = max(why, bad)
-		for _, port := range c.Ports {
-			pod.Whole = pod.Whole || port.HostPort > 0
+		if !sum.Fits(most) || !sidecars.Fits(most) {
+			why = max(why, Beyond) // and no sum overflows
+			return cluster.Resources{}
 		}
 		if runs {
 			sum = sum.Add(r)
@@ -117,7 +214,7 @@ func (p *podKubectl) convert() (cluster.Pod, Reason) {
 	}
 	for i := range p.Spec.Init {
 		c := &p.Spec.Init[i]
-		r := add(c, c.sidecar())
+		r := add(c, p.Status.Init, c.sidecar())
 		if c.sidecar() {
 			sidecars = sidecars.Add(r)
 			peak = larger(peak, sidecars)
@@ -126,10 +223,10 @@ func (p *podKubectl) convert() (cluster.Pod, Reason) {
 		}
 	}
 	for i := range p.Spec.Containers {
-		add(&p.Spec.Containers[i], true)
+		add(&p.Spec.Containers[i], p.Status.Containers, true)
 	}
 	overhead, bad := requests(p.Spec.Overhead)
-	whole, badToo := requests(p.Spec.Resources.Requests)
+	whole, badToo := p.podLevel()
 	needs := larger(sum, peak)
 	if _, has := p.Spec.Resources.Requests["cpu"]; has {
 		needs.CPU = max(whole.CPU, sum.CPU)
@@ -142,6 +239,42 @@ func (p *podKubectl) convert() (cluster.Pod, Reason) {
 		why = Beyond
 	}
 	return pod, why
+}
+
+// effective returns the largest of what a container asks for, what its node has allocated, and
+// what it has. A resize that the node cannot make (Infeasible) asks for nothing.
+func (p *podKubectl) effective(c *containerKubectl, of []statusKubectl) (cluster.Resources, Reason) {
+	asked, why := requests(c.Resources.Requests)
+	for i := range of {
+		if of[i].Name == c.Name {
+			return p.resized(asked, why, &of[i])
+		}
+	}
+	return asked, why
+}
+
+// podLevel is effective for the requests of the pod as a whole.
+func (p *podKubectl) podLevel() (cluster.Resources, Reason) {
+	asked, why := requests(p.Spec.Resources.Requests)
+	return p.resized(asked, why, &p.Status.statusKubectl)
+}
+
+func (p *podKubectl) resized(asked cluster.Resources, why Reason, s *statusKubectl) (cluster.Resources, Reason) {
+	allocated, bad := requests(s.Allocated)
+	has, badToo := requests(s.Resources.Requests)
+	if p.infeasible() && (len(s.Allocated) > 0 || len(s.Resources.Requests) > 0) {
+		asked = cluster.Resources{}
+	}
+	return larger(asked, larger(allocated, has)), max(why, bad, badToo)
+}
+
+func (p *podKubectl) infeasible() bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == "PodResizePending" {
+			return c.Reason == "Infeasible"
+		}
+	}
+	return false
 }
 
 // requests returns the CPU and memory of a list of resources, rounded up.

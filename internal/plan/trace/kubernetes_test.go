@@ -29,7 +29,7 @@ func TestKubectlRequestIsKubernetes(t *testing.T) {
 		if why != kept {
 			t.Fatalf("%s: %v", text, why)
 		}
-		list := kubernetes.PodRequests(pod, kubernetes.PodResourcesOptions{})
+		list := kubernetes.PodRequests(pod, kubernetes.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true})
 		want := cluster.Resources{CPU: list.Cpu().ScaledValue(resource.Nano), Memory: list.Memory().Value()}
 		if got := converted.Request(); got != want {
 			t.Errorf("%s:\ngot %+v, Kubernetes counts %+v", text, got, want)
@@ -74,10 +74,38 @@ func drawPod(t *rapid.T) *corev1.Pod {
 		}
 		pod.Spec.Resources = &corev1.ResourceRequirements{Requests: requests}
 	}
+	drawResize(t, pod)
 	if rapid.Bool().Draw(t, "with overhead") {
 		pod.Spec.Overhead = drawRequests(t, "overhead")
 	}
 	return pod
+}
+
+// drawResize draws what the node has given the containers of a pod that is resized in place:
+// all of them twice, half or none of what they ask for, possibly for good. Kubernetes counts the
+// larger sum of all containers, and the planner that of each: they are equal as long as no
+// container grows while another shrinks.
+func drawResize(t *rapid.T, pod *corev1.Pod) {
+	factor := rapid.SampledFrom([]float64{0, 0, .5, 2}).Draw(t, "resized by")
+	if factor == 0 || pod.Spec.Resources != nil {
+		return
+	}
+	if rapid.Bool().Draw(t, "infeasible") {
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Reason: corev1.PodReasonInfeasible}}
+	}
+	has := func(c *corev1.Container) corev1.ContainerStatus {
+		list := corev1.ResourceList{}
+		for name, q := range c.Resources.Requests {
+			list[name] = *resource.NewMilliQuantity(int64(factor*float64(q.MilliValue())), resource.DecimalSI)
+		}
+		return corev1.ContainerStatus{Name: c.Name, AllocatedResources: list, Resources: &corev1.ResourceRequirements{Requests: list}}
+	}
+	for i := range pod.Spec.InitContainers {
+		pod.Status.InitContainerStatuses = append(pod.Status.InitContainerStatuses, has(&pod.Spec.InitContainers[i]))
+	}
+	for i := range pod.Spec.Containers {
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, has(&pod.Spec.Containers[i]))
+	}
 }
 
 // drawRequests draws CPU, memory, both or none, in the forms of quantities, and what

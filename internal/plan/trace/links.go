@@ -82,13 +82,16 @@ func fatalIf(err error) error {
 	return fatal{err}
 }
 
-// Join adds the links to the pods of users, and returns the number of rows of pods that the
+// Join adds the links to the pods of users, named as in the trace or by namespace and name, and returns the number of rows of pods that the
 // trace does not have. That it has none of the pods is an error.
 func (l *Links) Join(users []cluster.User) (unused int, err error) {
 	unused = l.Rows
 	for _, u := range users {
 		for i := range u.Pods {
 			links := l.of[linkedPod{u.Name, u.Pods[i].Name}]
+			if o := u.Pods[i].Origin; links == nil && o != nil {
+				links = l.of[linkedPod{o.Namespace, o.Name}]
+			}
 			if err := l.join(u.Name, &u.Pods[i], links); err != nil {
 				return 0, err
 			}

@@ -10,6 +10,8 @@ import (
 	"os"
 
 	"github.com/klauspost/compress/gzip"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
 )
 
 // archives are formats that open does not unpack, by their first bytes.
@@ -92,14 +94,27 @@ func decompress(path string, r io.Reader) (io.Reader, error) {
 		}
 	}
 	if !bytes.HasPrefix(head, []byte{0x1f, 0x8b}) {
-		return plain, notTar(path, plain)
+		return asText(plain), notTar(path, plain)
 	}
 	unzipped, err := gzip.NewReader(plain)
 	if err != nil {
 		return nil, readError(path, err)
 	}
 	content := bufio.NewReaderSize(unzipped, 1<<16)
-	return content, notTar(path, content)
+	return asText(content), notTar(path, content)
+}
+
+// asText skips a byte order mark, and decodes UTF-16, which the > of Windows PowerShell
+// writes.
+func asText(r *bufio.Reader) io.Reader {
+	head, _ := r.Peek(2) // a failure comes back from the next read
+	if bytes.Equal(head, []byte("\xff\xfe")) || bytes.Equal(head, []byte("\xfe\xff")) {
+		return transform.NewReader(r, unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewDecoder())
+	}
+	if head, _ = r.Peek(3); bytes.Equal(head, []byte("\xef\xbb\xbf")) {
+		_, _ = r.Discard(3) // they are there
+	}
+	return r
 }
 
 // notTar returns an error for a tar archive, which is what Alibaba publishes.

@@ -6,16 +6,18 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/big"
 	"os"
 
 	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/format"
 
 	"unnest/internal/plan/cluster"
 )
 
 // readParquet reads files with the columns of the csv format: user, pod and container are
-// strings; cpu, in vCPUs, and memory, in bytes, are integers or floating-point numbers and
-// may be null. Other columns are skipped.
+// strings; cpu, in vCPUs, and memory, in bytes, are integers, decimals or floating-point
+// numbers and may be null. Other columns are skipped.
 func readParquet(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
 	return gather(paths, o, rep, func(path string, g *grouping) error { return readParquetFile(ctx, path, g, o, rep) })
 }
@@ -34,12 +36,14 @@ func readParquetFile(ctx context.Context, path string, g *grouping, o *Options, 
 	if err != nil {
 		return fmt.Errorf("not a complete parquet file: %w: name the format that the file has, or fetch it again", err)
 	}
-	at, err := ownLeaves(f.Schema())
-	if err != nil {
+	t := &parquetTable{path: path, g: g, o: o, rep: rep, seen: names{}}
+	if err := t.columns(f); err != nil {
 		return err
 	}
-	t := &parquetTable{path: path, at: at, g: g, o: o, rep: rep, seen: names{}}
 	for _, group := range f.RowGroups() {
+		if group.NumRows() == 0 {
+			continue // its column chunks may have no pages
+		}
 		if err := t.group(ctx, group); err != nil {
 			return err
 		}
@@ -47,30 +51,73 @@ func readParquetFile(ctx context.Context, path string, g *grouping, o *Options, 
 	return nil
 }
 
-// ownLeaves returns where our columns are.
-func ownLeaves(schema *parquet.Schema) (at [5]int, err error) {
+// columns finds our columns, and returns an error unless each can be read.
+func (t *parquetTable) columns(f *parquet.File) error {
 	for i, name := range ownColumns {
-		leaf, found := schema.Lookup(name)
+		leaf, found := f.Schema().Lookup(name)
 		if !found {
-			return at, fmt.Errorf("lacks the column %s: it needs user, pod, container, cpu and memory", name)
+			return fmt.Errorf("lacks the column %s: it needs user, pod, container, cpu and memory", name)
 		}
+		t.at[i] = leaf.ColumnIndex
 		kind := leaf.Node.Type().Kind()
-		if text := kind == parquet.ByteArray; text != (i < 3) || kind == parquet.Boolean || kind == parquet.Int96 || leaf.MaxRepetitionLevel > 0 {
-			return at, fmt.Errorf("the column %s is of type %v: names are strings, cpu and memory numbers", name, kind)
+		if i >= numberColumns {
+			number, ok := numberOf(leaf.Node.Type())
+			if !ok || leaf.MaxRepetitionLevel > 0 {
+				return fmt.Errorf("the column %s is of type %v: names are strings, cpu and memory numbers", name, leaf.Node.Type())
+			}
+			t.numbers[i-numberColumns] = number
+		} else if kind != parquet.ByteArray || leaf.MaxRepetitionLevel > 0 {
+			return fmt.Errorf("the column %s is of type %v: names are strings, cpu and memory numbers", name, kind)
 		}
-		at[i] = leaf.ColumnIndex
+		for _, group := range f.Metadata().RowGroups {
+			codec := group.Columns[leaf.ColumnIndex].MetaData.Codec
+			if codec == format.Lz4 || codec == format.LZO {
+				return fmt.Errorf("the column %s is compressed with %v, which is not supported: write it with SNAPPY, ZSTD or LZ4_RAW", name, codec)
+			}
+		}
 	}
-	return at, nil
+	return nil
+}
+
+// numberColumns is how many of ownColumns are before cpu and memory.
+const numberColumns = 3
+
+// parquetNumber says how a column stores numbers.
+type parquetNumber struct {
+	scale    int32 // decimals of a stored integer
+	unsigned bool
+}
+
+// numberOf reports whether a type is one of numbers, and which.
+func numberOf(of parquet.Type) (n parquetNumber, ok bool) {
+	kind := of.Kind()
+	if kind == parquet.Boolean || kind == parquet.Int96 {
+		return n, false
+	}
+	bytes := kind == parquet.ByteArray || kind == parquet.FixedLenByteArray
+	if of.LogicalType() == nil {
+		return n, !bytes
+	}
+	switch logical := of.LogicalType().Value.(type) {
+	case nil:
+		return n, !bytes
+	case *format.DecimalType:
+		return parquetNumber{scale: logical.Scale}, logical.Scale >= 0
+	case *format.IntType:
+		return parquetNumber{unsigned: !logical.IsSigned}, !bytes
+	}
+	return n, false // a date, a time, …
 }
 
 type parquetTable struct {
-	path string
-	at   [5]int
-	line int
-	g    *grouping
-	o    *Options
-	rep  *Report
-	seen names
+	path    string
+	at      [5]int
+	numbers [2]parquetNumber // of cpu and memory
+	line    int
+	g       *grouping
+	o       *Options
+	rep     *Report
+	seen    names
 }
 
 func (t *parquetTable) group(ctx context.Context, group parquet.RowGroup) error {
@@ -110,9 +157,9 @@ func (t *parquetTable) row(row parquet.Row) error {
 		case t.at[2]:
 			r.name = t.seen.of(v.ByteArray())
 		case t.at[3]:
-			cpu, err = parquetAmount("cpu", v, cluster.VCPU, err)
+			cpu, err = t.numbers[0].amount("cpu", v, cluster.VCPU, err)
 		case t.at[4]:
-			memory, err = parquetAmount("memory", v, 1, err)
+			memory, err = t.numbers[1].amount("memory", v, 1, err)
 		}
 	}
 	if err == nil {
@@ -127,8 +174,8 @@ func (t *parquetTable) row(row parquet.Row) error {
 	return t.g.add(r.user, r.pod, r.name, r.Resources)
 }
 
-// parquetAmount reads a number, or passes on an error of a column before.
-func parquetAmount(column string, v parquet.Value, unit int64, before error) (amount, error) {
+// amount reads a number, or passes on an error of a column before.
+func (n parquetNumber) amount(column string, v parquet.Value, unit int64, before error) (amount, error) {
 	if before != nil || v.IsNull() {
 		return amount{}, before
 	}
@@ -137,21 +184,39 @@ func parquetAmount(column string, v parquet.Value, unit int64, before error) (am
 		return floatAmount(column, v.Double(), unit)
 	case parquet.Float:
 		return floatAmount(column, float64(v.Float()), unit)
-	case parquet.Int32:
-		return wholeAmount(column, int64(v.Int32()), unit)
 	}
-	return wholeAmount(column, v.Int64(), unit)
-}
-
-func wholeAmount(column string, x, unit int64) (amount, error) {
-	if x < 0 {
+	x := n.integer(v)
+	switch {
+	case x.Sign() < 0:
 		return amount{why: Negative}, nil
+	case !x.IsUint64():
+		return amount{}, fmt.Errorf("%s %v with %d decimals: %w", column, x, n.scale, errTooLarge)
 	}
-	value, err := number{mantissa: uint64(x)}.times(unit)
+	value, err := number{mantissa: x.Uint64(), exponent: -int(n.scale)}.times(unit)
 	if err != nil {
-		return amount{}, fmt.Errorf("%s %d: %w", column, x, err)
+		return amount{}, fmt.Errorf("%s %v with %d decimals: %w", column, x, n.scale, err)
 	}
 	return amount{value: value}, nil
+}
+
+// integer returns the stored integer, without its scale.
+func (n parquetNumber) integer(v parquet.Value) *big.Int {
+	switch kind := v.Kind(); {
+	case kind == parquet.Int32 && n.unsigned:
+		return big.NewInt(int64(v.Uint32()))
+	case kind == parquet.Int32:
+		return big.NewInt(int64(v.Int32()))
+	case kind == parquet.Int64 && n.unsigned:
+		return new(big.Int).SetUint64(v.Uint64())
+	case kind == parquet.Int64:
+		return big.NewInt(v.Int64())
+	}
+	text := v.ByteArray() // in two's complement
+	x := new(big.Int).SetBytes(text)
+	if len(text) > 0 && text[0] >= 0x80 {
+		x.Sub(x, new(big.Int).Lsh(big.NewInt(1), uint(8*len(text))))
+	}
+	return x
 }
 
 // floatAmount returns x in units, rounded to the nearest.

@@ -126,43 +126,42 @@ batch j_1: R2_1/0=0.5/983.04 R2_1/1=0.5/983.04
 openb openb-pod-0000: openb-pod-0000=12/16384
 openb openb-pod-0001: openb-pod-0001=6/12288
 openb openb-pod-0061: openb-pod-0061=11.908/47104
-`, "3 rows, 3 kept, 0 broken"},
+`, "3 rows, 3 kept, 0 broken (3 requests GPUs, which are not planned)"},
 		{"an instant", "openb", "openb", Options{Period: second(10001300)}, `
 openb openb-pod-0000: openb-pod-0000=12/16384
 openb openb-pod-0001: openb-pod-0001=6/12288
-`, "3 rows, 2 kept, 0 broken; 1 outside the period"},
+`, "3 rows, 2 kept, 0 broken; 1 outside the period (2 requests GPUs, which are not planned)"},
 		{"pods of one container", "dlrm", "dlrm", Options{}, `
 app_0 instance_0: instance_0=12/122880
 app_0 instance_89: instance_89=48/245760
 app_130 instance_135: instance_135=64/327680
-`, "3 rows, 3 kept, 0 broken"},
+`, "3 rows, 3 kept, 0 broken (1 requests GPUs, which are not planned)"},
 		{"an instant", "dlrm", "dlrm", Options{Period: second(1000)}, `
 app_0 instance_0: instance_0=12/122880
-`, "3 rows, 1 kept, 0 broken; 2 outside the period"},
+`, "3 rows, 1 kept, 0 broken; 2 outside the period (1 requests GPUs, which are not planned)"},
 		{"quotes and suffixes", "csv", "csv", Options{}, `
 ann web: nginx=0.5/1024 log,ger=0.25/488.28125
 bob a "b": main=2/1024
 `, "5 rows, 3 kept, 0 broken; 1 requests neither CPU nor memory; 1 request larger than any machine"},
 		{"namespaces", "kubectl", "kubectl", Options{}, `
-kube-system hostnet: whole proxy=0.1/32
 kube-system hostport: whole ingress=0.1/32
 shop plain: web=0.5/256 log=0.1/64
 shop init: +1/0 app=1/128
 shop sidecar: +0.55/120 mesh=0.2/100 late=0.3/10 app=0.4/200
 shop waits: job=1/1024
+shop best-effort: x=0/0
 shop half: x=0.1/0 y=0/0
 shop podlevel: +1/0 x=1/1024 y=1/1024
-`, "14 rows, 8 kept, 1 broken; 1 requests neither CPU nor memory; 1 negative request; 2 request larger than any machine; 1 finished (1 requests no memory) (1 pod of a DaemonSet)"},
+`, "14 rows, 8 kept, 1 broken; 1 pod of a DaemonSet, which counts on every VM; 1 negative request; 2 request larger than any machine; 1 finished (1 requests no CPU) (2 requests no memory) (1 requests neither CPU nor memory, and takes the place of a pod)"},
 		{"labels", "kubectl", "kubectl", Options{OwnerLabel: "team", KeepEmpty: true}, `
 red shop/plain: web=0.5/256 log=0.1/64
 red shop/init: +1/0 app=1/128
 red shop/sidecar: +0.55/120 mesh=0.2/100 late=0.3/10 app=0.4/200
-red kube-system/hostnet: whole proxy=0.1/32
 red shop/waits: job=1/1024
 red shop/best-effort: x=0/0
 red shop/half: x=0.1/0 y=0/0
 red shop/podlevel: +1/0 x=1/1024 y=1/1024
-`, "14 rows, 8 kept, 1 broken; 4 owner unknown; 1 finished (1 requests no CPU) (2 requests no memory) (1 pod of a DaemonSet)"},
+`, "14 rows, 7 kept, 1 broken; 1 pod of a DaemonSet, which counts on every VM; 4 owner unknown; 1 finished (1 requests no CPU) (2 requests no memory) (1 requests neither CPU nor memory, and takes the place of a pod)"},
 	} {
 		t.Run(c.format+" "+c.name, func(t *testing.T) {
 			users, report, err := Read(t.Context(), c.format, []string{filepath.Join("testdata", c.path)}, c.options)
@@ -310,8 +309,8 @@ func TestReadRefuses(t *testing.T) {
 		{"kubectl", "nopods.json", Options{}, "nopods.json: the list of pods is empty: make it with kubectl get pods -A -o json"},
 		{"kubectl", "finished.json", Options{}, "finished.json: no pod is left of 1 rows (1 finished): choose another period or another file"},
 		{"alibaba2018", "late.csv", Options{Period: At(time.Second)}, "late.csv: no pod is left of 1 rows (1 outside the period)"},
-		{"kubectl", "pods.json", Options{}, "pods: the file is incomplete; make it again"},
-		{"kubectl", "nodes.json", Options{}, "has a Node, not only pods"},
+		{"kubectl", "pods.json", Options{}, "items: the file is incomplete; make it again"},
+		{"kubectl", "nodes.json", Options{}, "nodes.json: has 1 objects and no pod: make it with kubectl get pods -A -o json"},
 		{"kubectl", "nolist.json", Options{}, "has no list of pods"},
 		{"kubectl", "text.json", Options{}, "not JSON at byte 1"},
 		{"parquet", "many.csv", Options{}, "not a complete parquet file"},

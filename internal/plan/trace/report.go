@@ -19,6 +19,8 @@ type Report struct {
 	Notes      []Count  // rows kept with a remark, by reason
 	Broken     int      // rows that could not be parsed
 	Examples   []Broken // the first of them
+	Remarks    []string // sentences on what the figures assume or leave out
+	DaemonSets []string // whose requests are User.PerVM
 	Users      int
 	Pods       int
 	Containers int
@@ -64,7 +66,11 @@ const (
 	Repeated          // another row of a container
 	NoCPU             // kept, with a request of 0 CPU
 	NoMemory          // kept, with a request of 0 memory
-	Daemon            // kept: a pod of a DaemonSet, which runs on every node
+	Daemon            // a pod of a DaemonSet, which counts on every VM
+	Extended          // requests what no VM model has, such as GPUs
+	OtherKind         // an object that is not a pod
+	BestEffort        // kept: requests nothing, and takes the place of a pod
+	GPU               // kept: requests GPUs, which are not planned
 	blank             // not a row
 	reasons
 )
@@ -87,7 +93,11 @@ var reasonText = [reasons]string{
 	Repeated:   "container seen before",
 	NoCPU:      "requests no CPU",
 	NoMemory:   "requests no memory",
-	Daemon:     "pod of a DaemonSet",
+	Daemon:     "pod of a DaemonSet, which counts on every VM",
+	Extended:   "requests what no VM has",
+	OtherKind:  "not a pod",
+	BestEffort: "requests neither CPU nor memory, and takes the place of a pod",
+	GPU:        "requests GPUs, which are not planned",
 	blank:      "blank",
 }
 
@@ -101,6 +111,8 @@ func (r *Report) nothing(paths []string) error {
 		return fmt.Errorf("%s: the list of pods is empty: make it with kubectl get pods -A -o json, by a user who may list all namespaces", input)
 	case r.Rows == 0:
 		return fmt.Errorf("%s: has no rows: name the files of a trace in the format %s", input, r.Format)
+	case r.excluded[OtherKind] == r.Rows:
+		return fmt.Errorf("%s: has %d objects and no pod: %s", input, r.Rows, fixKubectl)
 	case r.Broken == r.Rows:
 		return errors.New(r.Examples[0].String())
 	}

@@ -26,6 +26,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"unnest/internal/plan/cluster"
@@ -43,6 +44,9 @@ type Options struct {
 	// OwnerLabel is the pod label in a kubectl dump that names the user. Empty: the
 	// namespace is the user.
 	OwnerLabel string
+	// OneOwner makes all pods those of one user, WholeCluster, with names of the form
+	// USER/POD.
+	OneOwner bool
 	// Links reads the annotation LinksAnnotation of pods in a kubectl dump.
 	Links bool
 	// KeepEmpty keeps rows that request neither CPU nor memory.
@@ -58,6 +62,8 @@ type Options struct {
 	Workers int
 	// Stdin is read for the path "-".
 	Stdin io.Reader
+
+	latest *atomic.Int64 // time in the trace, in ns; the least: none was seen
 }
 
 // Period is a span of trace time with both ends included, or an instant where they are
@@ -68,6 +74,9 @@ type Period struct {
 
 // At returns the period that is one instant.
 func At(t time.Duration) *Period { return &Period{t, t} }
+
+// WholeCluster is the name of the user of Options.OneOwner.
+const WholeCluster = "cluster"
 
 type reader func(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error)
 
@@ -105,11 +114,16 @@ func Read(ctx context.Context, format string, paths []string, o Options) ([]clus
 		return nil, rep, fmt.Errorf("read %s from standard input: this format is not a single stream: name its files; formats that can be streamed are %s",
 			format, strings.Join(streams, ", "))
 	}
+	chosen := o.Period
 	if err := o.complete(format); err != nil {
 		return nil, rep, err
 	}
 	users, err := read(ctx, paths, &o, &rep)
+	if err == nil && o.OneOwner && format != "kubectl" {
+		users = oneOwner(users)
+	}
 	rep.complete(users)
+	rep.Remarks = append(rep.Remarks, o.timeRemarks(format, chosen)...)
 	if err == nil && len(users) == 0 {
 		err = rep.nothing(paths)
 	}
@@ -117,6 +131,21 @@ func Read(ctx context.Context, format string, paths []string, o Options) ([]clus
 		return nil, rep, err
 	}
 	return users, rep, nil
+}
+
+// oneOwner returns all pods as those of one user.
+func oneOwner(users []cluster.User) []cluster.User {
+	one := cluster.User{Name: WholeCluster}
+	for _, u := range users {
+		for _, p := range u.Pods {
+			p.Name = u.Name + "/" + p.Name
+			one.Pods = append(one.Pods, p)
+		}
+	}
+	if len(users) == 0 {
+		return nil
+	}
+	return []cluster.User{one}
 }
 
 // complete replaces zeros by the defaults.
@@ -139,6 +168,8 @@ func (o *Options) complete(format string) error {
 	o.MaxBroken = cmp.Or(o.MaxBroken, 100)
 	o.MaxBrokenShare = cmp.Or(o.MaxBrokenShare, 1e-3)
 	o.MaxContainers = cmp.Or(o.MaxContainers, 20_000_000)
+	o.latest = new(atomic.Int64)
+	o.latest.Store(math.MinInt64)
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}

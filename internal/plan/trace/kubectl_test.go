@@ -1,0 +1,255 @@
+package trace
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf16"
+
+	"github.com/google/go-cmp/cmp"
+
+	"unnest/internal/plan/cluster"
+)
+
+// podJSON is a pod with one container of 1 vCPU and 1 GiB, with more fields of its metadata and
+// spec.
+func podJSON(name, metadata, spec string) string {
+	return `{"kind":"Pod","metadata":{"name":"` + name + `","namespace":"shop"` + metadata +
+		`},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1","memory":"1Gi"}}}]` + spec + `}}`
+}
+
+func listJSON(items ...string) string {
+	return `{"kind":"List","items":[` + strings.Join(items, ",") + `]}`
+}
+
+func daemonJSON(name, set, uid, node string) string {
+	return podJSON(name, `,"ownerReferences":[{"kind":"DaemonSet","name":"`+set+`","uid":"`+uid+`","controller":true}]`, `,"nodeName":"`+node+`"`)
+}
+
+// readText reads a dump from standard input.
+func readText(t *testing.T, text string, o Options) ([]cluster.User, Report, error) {
+	t.Helper()
+	o.Stdin = strings.NewReader(text)
+	return Read(t.Context(), "kubectl", []string{"-"}, o)
+}
+
+const onePod = "shop web: c=1/1024\n"
+
+// What kubectl and the shells that redirect it write, is read.
+func TestKubectlForms(t *testing.T) {
+	web := podJSON("web", "", "")
+	utf16le := []byte{0xff, 0xfe}
+	for _, unit := range utf16.Encode([]rune(listJSON(web))) {
+		utf16le = binary.LittleEndian.AppendUint16(utf16le, unit)
+	}
+	for _, c := range []struct{ name, text string }{
+		{"a byte order mark", "\ufeff" + listJSON(web)},
+		{"UTF-16 of PowerShell", string(utf16le)},
+		{"kubectl get all", listJSON(`{"kind":"Service","metadata":{"name":"s","namespace":"shop"}}`, web, `{"kind":"Deployment","metadata":{"name":"web"}}`)},
+		{"a single pod", web},
+		{"compressed", zip(t, listJSON(web), 0)},
+		{"two documents", listJSON() + "\n" + web},
+	} {
+		users, rep, err := readText(t, c.text, Options{})
+		if err != nil || show(users) != onePod {
+			t.Errorf("%s: got %q, %v; want %q", c.name, show(users), err, onePod)
+		}
+		addsUp(t, rep)
+	}
+	for _, c := range []struct{ text, want string }{
+		{"", "standard input: has no list of pods"},
+		{"\ufeff", "standard input: has no list of pods"},
+		{`{"kind":"Service","metadata":{"name":"s"}}`, "standard input: has 1 objects and no pod: make it with kubectl get pods"},
+		{`[` + web + `]`, "begins with [, not with an object"},
+	} {
+		if _, _, err := readText(t, c.text, Options{}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: error %v, want %q", c.text, err, c.want)
+		}
+	}
+}
+
+// A byte order mark is no part of the first column of any text.
+func TestByteOrderMark(t *testing.T) {
+	tasks := "\ufeff" + read(t, "testdata/google2011/task_events/part-00000-of-00002.csv")
+	dir := write(t, map[string]string{"task_events/part.csv": tasks, "job_events/part.csv": read(t, "testdata/google2011/job_events/part-00000-of-00001.csv")})
+	_, rep, err := Read(t.Context(), "google2011", []string{dir}, Options{})
+	if err != nil || rep.Broken != 0 {
+		t.Errorf("%s, %v", shortly(rep), err)
+	}
+}
+
+// A pod is not split if its containers share more than its network, or use the node's.
+func TestKubectlWhole(t *testing.T) {
+	for _, c := range []struct {
+		metadata, spec string
+		whole          bool
+	}{
+		{"", "", false},
+		{"", `,"hostNetwork":true`, true},
+		{"", `,"hostPID":true`, true},
+		{"", `,"hostIPC":true`, true},
+		{"", `,"shareProcessNamespace":true`, true},
+		{"", `,"initContainers":[{"name":"i","ports":[{"hostPort":80}]}]`, true},
+		{`,"annotations":{"kubernetes.io/config.mirror":"f00"}`, "", true},
+		{`,"ownerReferences":[{"kind":"Node","name":"n1"}]`, "", true},
+		{`,"ownerReferences":[{"kind":"ReplicaSet","name":"web-1","controller":true}]`, "", false},
+	} {
+		users, _, err := readText(t, podJSON("web", c.metadata, c.spec), Options{})
+		if err != nil || users[0].Pods[0].Whole != c.whole {
+			t.Errorf("%s %s: whole %v, error %v; want %v", c.metadata, c.spec, err == nil && users[0].Pods[0].Whole, err, c.whole)
+		}
+	}
+}
+
+// Pods of DaemonSets are what each VM runs, not pods to pack, whatever their owner.
+func TestKubectlDaemonSets(t *testing.T) {
+	text := listJSON(podJSON("web", `,"labels":{"team":"red"}`, ""), daemonJSON("cni-a", "cni", "1", "a"), daemonJSON("cni-b", "cni", "1", "b"), daemonJSON("log-a", "log", "2", "a"))
+	for _, o := range []Options{{}, {OneOwner: true}, {OwnerLabel: "team"}} {
+		users, rep, err := readText(t, text, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		addsUp(t, rep)
+		want := cluster.PerVM{Request: cluster.Resources{CPU: 2 * cluster.VCPU, Memory: 2 << 30}, Pods: 2}
+		if len(users) != 1 || len(users[0].Pods) != 1 || users[0].PerVM != want || rep.excluded[Daemon] != 3 {
+			t.Errorf("%+v: got %+v, %s; want one pod, and %s on every VM", o, users, shortly(rep), want)
+		}
+		if !slices.Equal(rep.DaemonSets, []string{"shop/cni", "shop/log"}) {
+			t.Errorf("DaemonSets %v", rep.DaemonSets)
+		}
+	}
+}
+
+// Two dumps of one cluster may overlap; two clusters are refused.
+func TestKubectlTwoDumps(t *testing.T) {
+	uid := func(x string) string { return `,"uid":"` + x + `"` }
+	for _, c := range []struct{ name, a, b, want string }{
+		{"the same pod", podJSON("web", uid("1"), ""), podJSON("web", uid("1"), ""), ""},
+		{"other pods", podJSON("web", uid("1"), ""), podJSON("app", uid("2"), ""), ""},
+		{"another pod of the name", podJSON("web", uid("1"), ""), podJSON("web", uid("2"), ""), "have different objects of the same name, pod shop/web"},
+		{"pods without identity", podJSON("web", "", ""), podJSON("web", "", ""), "a.json and b.json have different objects of the same name, pod shop/web"},
+		{"another DaemonSet of the name", daemonJSON("cni-a", "cni", "1", "a"), daemonJSON("cni-b", "cni", "2", "b"), "b.json have different objects of the same name, DaemonSet shop/cni"},
+	} {
+		dir := write(t, map[string]string{"a.json": listJSON(c.a, podJSON("x", uid("3"), "")), "b.json": c.b})
+		_, rep, err := Read(t.Context(), "kubectl", []string{dir}, Options{})
+		if c.want == "" {
+			if err != nil || rep.Pods != 3-rep.excluded[Repeated] {
+				t.Errorf("%s: %s, %v", c.name, shortly(rep), err)
+			}
+			addsUp(t, rep)
+			continue
+		}
+		if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), dir+"/", ""), c.want) {
+			t.Errorf("%s: error %v, want %q", c.name, err, c.want)
+		}
+	}
+	if _, _, err := readText(t, listJSON(podJSON("web", "", ""), podJSON("web", "", "")), Options{}); err == nil {
+		t.Error("two pods of one name in a dump were read as one")
+	}
+}
+
+// What no VM of the catalogue has is named as left out.
+func TestKubectlExtended(t *testing.T) {
+	gpu := strings.Replace(podJSON("train", "", ""), `"cpu":"1"`, `"nvidia.com/gpu":"1","cpu":"1","ephemeral-storage":"1Gi"`, 1)
+	huge := strings.Replace(podJSON("db", "", ""), `"cpu":"1"`, `"hugepages-2Mi":"64Mi"`, 1)
+	none := strings.Replace(podJSON("web", "", ""), `"cpu":"1"`, `"nvidia.com/gpu":"0","cpu":"1","ephemeral-storage":"1Gi"`, 1)
+	claim := podJSON("dra", "", `,"resourceClaims":[{"name":"g"}]`)
+	users, rep, err := readText(t, listJSON(gpu, huge, none, claim), Options{})
+	if err != nil || show(users) != onePod || rep.excluded[Extended] != 3 {
+		t.Fatalf("got %q, %s, %v", show(users), shortly(rep), err)
+	}
+	want := []string{
+		"Left out: 1 pods that request devices by a ResourceClaim, which the catalogue's VMs do not have.",
+		"Left out: 1 pods that request hugepages-2Mi, which the catalogue's VMs do not have.",
+		"Left out: 1 pods that request nvidia.com/gpu, which the catalogue's VMs do not have.",
+	}
+	if diff := cmp.Diff(want, rep.Remarks); diff != "" {
+		t.Errorf("remarks (-want +got):\n%s", diff)
+	}
+}
+
+// While a container is resized in place, it counts as the larger of what it has and asks for.
+func TestKubectlResized(t *testing.T) {
+	status := func(cpu, condition string) string {
+		return strings.TrimSuffix(podJSON("web", "", ""), "}") + `,"status":{"conditions":[` + condition + `],"containerStatuses":[{"name":"c","allocatedResources":{"cpu":"` + cpu +
+			`","memory":"2Gi"},"resources":{"requests":{"cpu":"` + cpu + `","memory":"512Mi"}}}]}}`
+	}
+	for _, c := range []struct{ text, want string }{
+		{status("4", ""), "shop web: c=4/2048\n"},
+		{status("500m", ""), "shop web: c=1/2048\n"},
+		{status("500m", `{"type":"PodResizePending","reason":"Infeasible"}`), "shop web: c=0.5/2048\n"},
+		{status("500m", `{"type":"PodResizePending","reason":"Deferred"}`), "shop web: c=1/2048\n"},
+	} {
+		users, _, err := readText(t, c.text, Options{})
+		if err != nil || show(users) != c.want {
+			t.Errorf("got %q, %v; want %q", show(users), err, c.want)
+		}
+	}
+}
+
+// Many large requests are beyond any machine, and do not overflow.
+func TestKubectlOverflow(t *testing.T) {
+	var containers []string
+	for i := range 20_000 {
+		containers = append(containers, fmt.Sprintf(`{"name":"c%d","resources":{"requests":{"cpu":"1M","memory":"1Pi"}}}`, i))
+	}
+	text := `{"kind":"Pod","metadata":{"name":"p","namespace":"n"},"spec":{"containers":[` + strings.Join(containers, ",") + `]}}`
+	_, rep, err := readText(t, listJSON(text, podJSON("web", "", "")), Options{})
+	if err != nil || rep.excluded[Beyond] != 1 || rep.Kept != 1 {
+		t.Errorf("%s, %v; want one pod beyond any machine", shortly(rep), err)
+	}
+}
+
+// A pod without requests takes the place of a pod.
+func TestKubectlBestEffort(t *testing.T) {
+	users, rep, err := readText(t, strings.Replace(podJSON("web", "", ""), `"cpu":"1","memory":"1Gi"`, "", 1), Options{})
+	if err != nil || show(users) != "shop web: c=0/0\n" || rep.notes[BestEffort] != 1 {
+		t.Errorf("got %q, %s, %v", show(users), shortly(rep), err)
+	}
+}
+
+// Which moment is planned is said unless it is plain.
+func TestTimeRemarks(t *testing.T) {
+	table := csvHead + "u,p,c,1,1\n"
+	dir := write(t, map[string]string{"pods.csv": table, "pods.json": podJSON("web", "", "")})
+	for _, c := range []struct {
+		format, path string
+		period       *Period
+		want         string
+	}{
+		{"google2011", "testdata/google2011", nil, ""},
+		{"google2011", "testdata/google2011", At(600 * time.Second), ""},
+		{"google2011", "testdata/google2011", At(100 * time.Hour), "The last time in google2011 is 15m0s, before 100h0m0s (--at): what had not ended by then is planned."},
+		{"google2011", "testdata/google2011", &Period{0, 600 * time.Second}, "All containers of google2011 from 0s to 10m0s are priced as if they ran at the same time."},
+		{"google2019", "testdata/google2019", At(100 * time.Hour), "before 100h0m0s (--at)"},
+		{"openb", "testdata/openb", nil, "All containers of openb, whenever they ran, are priced as if they ran at the same time: --at TIME keeps those of a moment."},
+		{"dlrm", "testdata/dlrm", nil, "All containers of dlrm, whenever"},
+		{"dlrm", "testdata/dlrm", At(100000 * time.Hour), "The last time in dlrm is"},
+		{"alibaba2017", "testdata/alibaba2017", nil, "All containers of alibaba2017, whenever"},
+		{"alibaba2018", "testdata/alibaba2018", At(10000 * time.Hour), "The last time in alibaba2018 is"},
+		{"csv", dir + "/pods.csv", nil, "csv has no times: all containers are priced as if they ran at the same time."},
+		{"csv", dir + "/pods.csv", At(0), "--at has no effect on csv, which has no times."},
+		{"kubectl", dir + "/pods.json", nil, ""},
+		{"kubectl", dir + "/pods.json", At(0), "--at has no effect on kubectl, which has no times."},
+	} {
+		_, rep, err := Read(t.Context(), c.format, []string{c.path}, Options{Period: c.period})
+		if err != nil && !strings.Contains(err.Error(), "no pod is left") {
+			t.Errorf("%s %v: %v", c.format, c.period, err)
+		}
+		if got := strings.Join(rep.Remarks, " "); !strings.Contains(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%s %v: remarks %q, want %q", c.format, c.period, got, c.want)
+		}
+	}
+}
+
+// A file that is named twice is read once.
+func TestReadOnce(t *testing.T) {
+	dir := write(t, map[string]string{"a.csv": csvHead + "u,p,a,1,1\n", "b.csv": csvHead + "u,p,b,1,1\n"})
+	_, rep, err := Read(t.Context(), "csv", []string{dir + "/a.csv", dir + "/*.csv", dir + "/./a.csv", dir}, Options{})
+	if err != nil || rep.Containers != 2 || rep.Files != 2 {
+		t.Errorf("%d containers of %d files, %v; want 2 of 2", rep.Containers, rep.Files, err)
+	}
+}
