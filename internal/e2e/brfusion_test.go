@@ -20,7 +20,6 @@ import (
 	"unnest/internal/hostd/policy"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/lab"
-	"unnest/internal/vmm/qmp"
 )
 
 var gateway = netip.MustParseAddr(lab.TenantGateway)
@@ -126,11 +125,9 @@ func TestGuestReboots(t *testing.T) {
 	m.pod("p2", map[string]any{"mode": "trunk"})
 	m.run("/usr/lib/cni/brfusion renew")
 	renewed := m.run("cat /etc/unnest/client.crt")
-	owner, err := qmp.Dial(t.Context(), filepath.Join(m.Dir, "qmp"))
+	before, err := m.bootID()
 	n.check(err)
-	defer owner.Close()
-	n.check(owner.Execute(t.Context(), "set-action", map[string]any{"reboot": "reset"}, nil))
-	n.check(owner.Execute(t.Context(), "system_reset", nil, nil))
+	n.check(m.reset())
 	n.eventually("the attachments are gone", func() bool {
 		s := n.guestStatus("node1")
 		return s.Attachments == 0 && !s.Awake
@@ -140,15 +137,11 @@ func TestGuestReboots(t *testing.T) {
 			t.Errorf("%d addresses in use after the reboot, want 0", tenant.AddressesInUse)
 		}
 	}
-	n.within(2*time.Minute, "the guest is back", func() bool { // a boot takes half a minute on a busy host
-		ssh, err := n.fleet.Reach(t.Context(), m.Node)
-		if err != nil {
-			return false
-		}
-		m.ssh = ssh
-		out, err := m.try("cat /proc/uptime", "")
-		return err == nil && len(out) < 12 // below 1,000 s, so not the old boot
-	})
+	m, err = m.rebooted(before)
+	n.check(err)
+	for round := range 2 {
+		m = m.resetWhileWriting(round + 1)
+	}
 	if m.run("cat /etc/unnest/client.crt") != renewed {
 		t.Error("after the reboot the guest has its first certificate again")
 	}

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"unnest/internal/hostd/ipam"
-	"unnest/internal/vmm/qmp"
 )
 
 // fault is something that fails. weight is how often it is chosen, relative to the others.
@@ -98,26 +97,12 @@ func (c *chaos) resetGuest() {
 	c.t.Helper()
 	g := c.anyGuest()
 	m := g.node
-	was := m.run("cat /proc/sys/kernel/random/boot_id")
-	owner, err := qmp.Dial(c.t.Context(), filepath.Join(m.Dir, "qmp"))
+	before, err := m.bootID()
 	c.check(err)
-	defer owner.Close()
 	g.begin()
-	c.check(owner.Execute(c.t.Context(), "set-action", map[string]any{"reboot": "reset"}, nil))
-	c.check(owner.Execute(c.t.Context(), "system_reset", nil, nil))
-	fresh := &node{Node: m.Node, nodes: c.nodes}
-	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(time.Second) {
-		if fresh.ssh, err = c.fleet.Reach(c.t.Context(), m.Node); err == nil {
-			if now, err := fresh.try("cat /proc/sys/kernel/random/boot_id", ""); err == nil && now != was {
-				break
-			}
-			_ = fresh.ssh.Close()
-		}
-		if time.Now().After(end) {
-			c.t.Fatalf("%s does not come back after a reset: %v", m.Name, err)
-		}
-	}
-	c.t.Cleanup(func() { fresh.ssh.Close() })
+	c.check(m.reset())
+	fresh, err := m.rebooted(before)
+	c.check(err)
 	fresh.put("unnest-volume")
 	g.end(fresh)
 }

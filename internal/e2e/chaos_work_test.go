@@ -31,20 +31,20 @@ var errLost = errors.New("the guest was lost")
 func (c *chaos) work(ctx context.Context, workers *sync.WaitGroup) {
 	for k, g := range c.guests {
 		w := &podWorker{chaos: c, guest: g, rand: rand.New(rand.NewPCG(c.seed, uint64(k+1)))}
-		c.loop(ctx, workers, w.cycle, w.end)
+		c.loop(ctx, workers, podPeriod, w.cycle, w.end)
 		c.pods = append(c.pods, w)
 		for range 2 {
 			a := &apiWorker{chaos: c, guest: g}
-			c.loop(ctx, workers, a.cycle, a.close)
+			c.loop(ctx, workers, apiPeriod, a.cycle, a.close)
 		}
 	}
 	one, two := c.guests[0], c.guests[1]
-	c.loop(ctx, workers, func() error { return c.segmentCycle(one, two) }, nil)
-	c.loop(ctx, workers, func() error { return c.volumeCycle(one, two) }, nil)
+	c.loop(ctx, workers, segmentPeriod, func() error { return c.segmentCycle(one, two) }, nil)
+	c.loop(ctx, workers, volumePeriod, func() error { return c.volumeCycle(one, two) }, nil)
 }
 
-// loop calls cycle until ctx ends, and then end.
-func (c *chaos) loop(ctx context.Context, workers *sync.WaitGroup, cycle func() error, end func()) {
+// loop calls cycle once per period until ctx ends, and then end.
+func (c *chaos) loop(ctx context.Context, workers *sync.WaitGroup, period time.Duration, cycle func() error, end func()) {
 	guarded := func(f func() error) {
 		c.gate.RLock()
 		defer c.gate.RUnlock()
@@ -54,8 +54,9 @@ func (c *chaos) loop(ctx context.Context, workers *sync.WaitGroup, cycle func() 
 	}
 	workers.Go(func() {
 		for ctx.Err() == nil {
+			next := time.Now().Add(period)
 			guarded(cycle)
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(max(time.Until(next), 100*time.Millisecond))
 		}
 		if end != nil {
 			guarded(func() error { end(); return nil })
@@ -467,6 +468,5 @@ func (c *chaos) volumeCycle(guests ...*chaosGuest) error {
 	if errors.Is(err, errLost) {
 		return errLost
 	}
-	time.Sleep(2 * time.Second)
 	return err
 }

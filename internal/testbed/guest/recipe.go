@@ -101,14 +101,14 @@ func (r Recipe) rootDigest() string {
 	return digest(r.Suite, r.Packages, r.Excluded)
 }
 
-// Digest identifies the whole image: the recipe, our own files in it, and the content
-// of the files added to it.
+// Digest identifies the whole image: the recipe, our own files in it, the content of the
+// files added to it, and the options of its file system.
 func (r Recipe) Digest(files map[string][]byte) (string, error) {
 	own, err := overlayFiles()
 	if err != nil {
 		return "", err
 	}
-	return digest(r, r.rootDigest(), own, files), nil
+	return digest(r, r.rootDigest(), own, files, makeFileSystem), nil
 }
 
 func digest(parts ...any) string {

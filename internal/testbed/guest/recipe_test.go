@@ -74,12 +74,12 @@ func TestDigestCoversScripts(t *testing.T) {
 		t.Errorf("%d files in rootfs, %d with a path in the image, %v", len(entries), len(files), err)
 	}
 	r := DefaultRecipe()
-	if got, want := mustDigest(t, r, nil), digest(r, r.rootDigest(), files, map[string][]byte(nil)); got != want {
-		t.Fatalf("digest %s is not that of recipe, files and programs: %s", got, want)
+	if got, want := mustDigest(t, r, nil), digest(r, r.rootDigest(), files, map[string][]byte(nil), makeFileSystem); got != want {
+		t.Fatalf("digest %s is not that of recipe, files, programs and file system: %s", got, want)
 	}
 	for path, content := range files {
 		files[path] = append([]byte("#"), content...)
-		if digest(r, r.rootDigest(), files, map[string][]byte(nil)) == mustDigest(t, r, nil) {
+		if digest(r, r.rootDigest(), files, map[string][]byte(nil), makeFileSystem) == mustDigest(t, r, nil) {
 			t.Errorf("a change of %s does not change the digest", path)
 		}
 		files[path] = content
