@@ -54,11 +54,12 @@ type chaos struct {
 	gate sync.RWMutex
 
 	mu       sync.Mutex
-	failures int
+	failures []string
 	done     map[string]int // operations and faults, by name
 	damaged  map[string]bool
 	serial   atomic.Int64
 	slowest  time.Duration // until rules were back
+	waited   time.Duration // the longest time until an operation succeeded
 }
 
 // chaosGuest is a guest that may be reset or replaced.
@@ -103,8 +104,9 @@ func (g *chaosGuest) end(m *node) {
 func (c *chaos) fail(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.failures++; c.failures <= 30 {
-		c.t.Errorf("seed %d, %s: %s", c.seed, time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
+	c.failures = append(c.failures, fmt.Sprintf(format, args...))
+	if n := len(c.failures); n <= 30 {
+		c.t.Errorf("seed %d, %s: %s", c.seed, time.Now().Format(time.TimeOnly), c.failures[n-1])
 	}
 }
 

@@ -70,6 +70,7 @@ func (c *chaos) until(g *chaosGuest, epoch int, what string, try func() error) e
 		err := try()
 		switch {
 		case err == nil:
+			c.took(time.Since(begin))
 			return nil
 		case g.lost(epoch):
 			return errLost
@@ -78,6 +79,12 @@ func (c *chaos) until(g *chaosGuest, epoch int, what string, try func() error) e
 		}
 		time.Sleep(wait)
 	}
+}
+
+func (c *chaos) took(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waited = max(c.waited, d)
 }
 
 // apiWorker attaches and detaches VLANs by the daemon's API, from inside the guest: most
@@ -166,14 +173,14 @@ func (w *apiWorker) cycle() error {
 		return err
 	})
 	if err == nil {
-		w.count("op: attach a VLAN")
+		w.count("op: attach a NIC on a VLAN")
 	}
 	detachErr := call("detach", func(ctx context.Context) error {
 		_, err := w.client.DetachNIC(ctx, &hostdpb.DetachNICRequest{ContainerId: name, Interface: "eth0"})
 		return err
 	})
 	if detachErr == nil {
-		w.count("op: detach a VLAN")
+		w.count("op: detach a NIC on a VLAN")
 	}
 	return errors.Join(err, detachErr)
 }
@@ -273,7 +280,7 @@ func (w *podWorker) add() error {
 		return w.orLost(err)
 	}
 	w.pods = append(w.pods, p)
-	w.count("op: ADD a pod")
+	w.count("op: add a pod with a NIC of its own (CNI ADD)")
 	return w.verify(p)
 }
 
@@ -287,7 +294,7 @@ func (w *podWorker) delete(i int) error {
 		return w.orLost(err)
 	}
 	w.pods = append(w.pods[:i], w.pods[i+1:]...)
-	w.count("op: DEL a pod")
+	w.count("op: delete a pod with a NIC of its own (CNI DEL)")
 	_, err = w.shell.do("ip netns del " + p.name)
 	return w.orLost(err)
 }
@@ -320,7 +327,7 @@ func (w *podWorker) verify(p chaosPod) error {
 		return err
 	})
 	if err == nil {
-		w.count("verified: pods")
+		w.count("verified: a pod reaches its gateway")
 	}
 	return w.orLost(err)
 }
@@ -378,7 +385,7 @@ func (c *chaos) segmentCycle(guests ...*chaosGuest) error {
 			if err != nil {
 				return err
 			}
-			c.count("op: join a segment")
+			c.count("op: join a Hostlo segment (CNI ADD)")
 		}
 		if _, err := shells[0].do(fmt.Sprintf("mkdir -p /tmp/%[1]s && echo %[1]s >/tmp/%[1]s/index.html && nsenter --net=/run/netns/%[1]s busybox httpd -p 127.0.0.1:8080 -h /tmp/%[1]s", name)); err != nil {
 			return err
@@ -394,7 +401,7 @@ func (c *chaos) segmentCycle(guests ...*chaosGuest) error {
 			return err
 		})
 		if err == nil {
-			c.count("verified: segments")
+			c.count("verified: the fractions of a pod in two guests share localhost")
 		}
 		return err
 	}()
@@ -404,7 +411,7 @@ func (c *chaos) segmentCycle(guests ...*chaosGuest) error {
 			return err
 		})
 		if left == nil {
-			c.count("op: leave a segment")
+			c.count("op: leave a Hostlo segment (CNI DEL)")
 			_, left = shells[i].do(fmt.Sprintf("for p in $(ip netns pids %[1]s); do kill $p; done; ip netns del %[1]s; rm -rf /tmp/%[1]s", name))
 		}
 		err = errors.Join(err, left)
@@ -450,6 +457,9 @@ func (c *chaos) volumeCycle(guests ...*chaosGuest) error {
 		out, err := run(g, epoch, "use a volume", script, "")
 		if err == nil && strings.TrimSpace(out) != token {
 			err = fmt.Errorf("volume in %s has %q, want %q", g.options.Name, out, token)
+		}
+		if err == nil {
+			c.count("verified: a guest reads what is in a volume")
 		}
 		errs = append(errs, err)
 	}

@@ -127,10 +127,10 @@ func (c *console) read(content string, now time.Time) {
 	}
 }
 
-// checkClock refuses a guest that has been up for longer than its QEMU. On a host with ten
-// busy processes per processor, an emulated guest's clock ran seven times too fast, probably
-// because its kernel had measured a wrong frequency. Time limits in such a guest end too
-// early, and figures from it are wrong. A mark that is seen late hides the error.
+// checkClock refuses a guest that has been up for longer than its QEMU. Time limits in such a
+// guest end too early, and figures from it are wrong. A kernel that measures the frequency of
+// its processor on a busy host causes that: see withCounter. A mark that is seen late hides the
+// error.
 func (c *console) checkClock(started time.Time) error {
 	passed := c.services.at.Sub(started)
 	if c.services.uptime <= passed*11/10 {

@@ -62,7 +62,7 @@ func (c Config) start() (*Guest, error) {
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(c.Arch.QEMU(), c.arguments()...)
+	cmd := exec.Command(c.Arch.QEMU(), c.withCounter().arguments()...)
 	cmd.Stdout, cmd.Stderr = log, log
 	for _, nic := range c.NICs {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, nic.TAP)

@@ -49,7 +49,7 @@ func StartNested(ctx context.Context, c Config, outer Config, in place.Place, up
 		return fail(err)
 	}
 	c.Accel = choice.Accel
-	inside := c.inside()
+	inside := c.inside().withCounter()
 	seed, err := c.Seed.Archive()
 	if err == nil {
 		err = in.Put(ctx, inside.path(seedFile), 0o600, bytes.NewReader(seed))

@@ -3,6 +3,7 @@ package guest
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 
 	"unnest/internal/netdev/tap"
@@ -31,6 +32,8 @@ type Config struct {
 	Disks   []Disk // in addition to the root disk; read-only
 	Seed    Seed
 	Address string // host:port where SSH will answer
+
+	counterKHz int64 // of the processor's time stamp counter; 0: the guest's kernel measures it
 }
 
 // NIC is a NIC that the guest has when it boots.
@@ -86,7 +89,7 @@ func (c Config) machineArguments() []string {
 		"-name", "guest=" + c.Name, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-machine", t.machine + c.memoryBackend(), "-accel", c.accelArgument(), "-cpu", c.cpuArgument(),
 		"-smp", strconv.Itoa(c.VCPUs), "-m", strconv.FormatInt(c.Memory>>20, 10) + "M",
-		"-kernel", c.Image.Kernel, "-initrd", c.Image.Initrd, "-append", t.commandLine,
+		"-kernel", c.Image.Kernel, "-initrd", c.Image.Initrd, "-append", c.kernelArguments(),
 		"-drive", "if=none,id=root,format=raw,snapshot=on,cache=unsafe,file=" + c.Image.Root,
 		"-device", t.virtio("blk", "drive=root"),
 	}
@@ -164,6 +167,25 @@ func (c Config) vectors() int {
 // ACPI.
 const kernelCommandLine = "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off pcie_ports=compat " +
 	"tsc=reliable no_timer_check random.trust_cpu=on 8250.nr_uarts=1 i8042.noaux"
+
+// kernelArguments is the command line of the kernel.
+func (c Config) kernelArguments() string {
+	line := c.Arch.traits().commandLine
+	if c.counterKHz > 0 {
+		line += " tsc_early_khz=" + strconv.FormatInt(c.counterKHz, 10)
+	}
+	return line
+}
+
+// withCounter adds the frequency of the time stamp counter if the guest has that of this
+// processor. On a busy host, the guest's kernel measures a fraction of it, because it loses the
+// processor while it counts the ticks of a timer. Its clock would run several times too fast.
+func (c Config) withCounter() Config {
+	if c.Accel == TCG && c.Arch.or() == AMD64 && runtime.GOARCH == string(AMD64) {
+		c.counterKHz = counterKHz()
+	}
+	return c
+}
 
 func (c Config) path(file string) string { return c.Dir + "/" + file }
 

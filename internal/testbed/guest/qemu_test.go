@@ -63,6 +63,7 @@ func TestArgumentsChoose(t *testing.T) {
 		{"TCG shows everything it can emulate", Config{Accel: TCG}, []string{"-accel tcg,thread=multi", "-cpu max"}, "-cpu host"},
 		{"KVM shows the host's processor", Config{Accel: KVM}, []string{"-accel kvm", "-cpu host"}, "-accel tcg"},
 		{"CPU asked for", Config{Accel: TCG, CPU: "EPYC,+svm,+npt"}, []string{"-cpu EPYC,+svm,+npt"}, "-cpu max"},
+		{"frequency of the counter", Config{counterKHz: 2_600_000}, []string{"-append " + kernelCommandLine + " tsc_early_khz=2600000"}, ""},
 		{"memory in MiB", Config{Memory: 1536 << 20}, []string{"-m 1536M"}, ""},
 		{"no NIC, no slot", Config{}, nil, "-netdev"},
 		{"no slot", Config{NICs: []NIC{{MAC: "02:00:00:00:00:01"}}}, []string{"-netdev tap,id=nic0,fd=3"}, "pcie-root-port"},
