@@ -46,6 +46,7 @@ func Compare(a, b Input, o Options) Document {
 	doc.putSettings()
 	doc.Answer = strings.Join(attributed(observe(a.Run, c.a.samples).verdict(), observe(b.Run, c.b.samples).verdict()), " ")
 	doc.Headlines = compareHeadlines(doc.Estimates)
+	doc.answerFirst(0)
 	differences, provenance := compareProvenance(a, b, c.a.samples, c.b.samples)
 	doc.Warnings = slices.Concat([]string{separateBlocks}, differences, c.warnings,
 		attributed(slices.Concat(runWarnings(a.Run, c.a.samples), c.a.unknown), slices.Concat(runWarnings(b.Run, c.b.samples), c.b.unknown)),
@@ -183,14 +184,16 @@ func (c *comparer) table(g Group, as, bs []Estimate) Table {
 	t.centers("A", as)
 	t.centers("B", bs)
 	t.ratios("B / A", bs, sideA)
-	t.column(Column{Name: "verdict"}, func(i int) Cell { return compareVerdict(as[i], bs[i], few) })
+	t.column(Column{Name: "verdict", Console: true}, func(i int) Cell { return compareVerdict(as[i], bs[i], few) })
+	t.doubts(as, bs)
 	return t
 }
 
+// compareVerdict is the verdict on b against a, or which of them is missing.
 func compareVerdict(a, b Estimate, few []string) Cell {
 	for _, side := range []Estimate{a, b} {
 		if side.N == 0 {
-			return Cell{Text: side.Run + " " + side.Missing, Short: side.Run + " missing", Missing: true}
+			return Cell{Text: side.Run + " missing", Missing: true}
 		}
 	}
 	return verdictCell(b, few)

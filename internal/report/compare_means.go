@@ -81,7 +81,7 @@ func (c MeansComparison) document() Document {
 		"Detectable is the difference of the means that this test finds at 5 % in 80 % of such samples (noncentral t).",
 	}
 	record := []string{exact(c.A.Mean)[0], exact(c.A.StdErr)[0], fmt.Sprint(c.A.N), exact(c.B.Mean)[0], exact(c.B.StdErr)[0], fmt.Sprint(c.B.N)}
-	return Document{
+	doc := Document{
 		Command: "compare", Title: "Two means compared", Data: c,
 		Headlines: []string{fmt.Sprintf("B differs from A by %s of A (%s).", changeCell(c.DeltaPercent/100).Text, pValue(c.P))},
 		Groups:    []Group{{ID: "compared", Title: "Comparison", Tables: []Table{means, test}}},
@@ -90,4 +90,6 @@ func (c MeansComparison) document() Document {
 			append(record, exact(c.T, c.DF, c.P, c.DFTruncated, c.PTruncated, c.DeltaPercent, c.MinimumDetectable, c.MinimumDetectablePercent)...),
 		},
 	}
+	doc.answerFirst(0)
+	return doc
 }

@@ -21,8 +21,8 @@ func comparison(change func(*result.Run, []result.Sample)) Document {
 
 func TestCompareSeesNoDifferenceBetweenEqualRuns(t *testing.T) {
 	doc := comparison(func(*result.Run, []result.Sample) {})
-	if want := "No difference found in 21 comparisons."; doc.Headlines[0] != want {
-		t.Errorf("headline %q, want %q", doc.Headlines[0], want)
+	if want := "No difference found in 21 comparisons."; doc.Answer != want {
+		t.Errorf("answer %q, want %q", doc.Answer, want)
 	}
 	for _, e := range doc.Estimates {
 		for _, c := range e.Comparisons {
@@ -44,10 +44,9 @@ func TestCompareFindsTheDifference(t *testing.T) {
 			}
 		}
 	})
-	want := []string{"B differs from A in 1 of 21 comparisons.",
-		"tcp_stream/64, BrFusion: B is faster: 50 % higher throughput than A."}
-	if !slices.Equal(doc.Headlines, want) {
-		t.Errorf("headlines %q, want %q", doc.Headlines, want)
+	want := []string{"tcp_stream/64, BrFusion: B is faster: 50 % higher throughput than A."}
+	if doc.Answer != "B differs from A in 1 of 21 comparisons." || !slices.Equal(doc.Headlines, want) {
+		t.Errorf("answer %q, headlines %q, want %q", doc.Answer, doc.Headlines, want)
 	}
 	for _, e := range doc.Estimates {
 		if e.Run == sideB && e.Primary && e.Case == "tcp_stream/64" && e.Configuration == "BrFusion" && e.Comparisons[0].Verdict != stats.Better {
@@ -79,8 +78,8 @@ func TestCompareWarnsWhereTheRunsDiffer(t *testing.T) {
 func TestCompareWithNothingInCommon(t *testing.T) {
 	a, samples := synthetic(6)
 	doc := Compare(Input{"a", a, samples}, Input{"b", result.Run{ID: "empty"}, nil}, Options{})
-	if doc.Headlines[0] != "The two runs have no samples in common." {
-		t.Errorf("headline %q", doc.Headlines[0])
+	if doc.Answer != "The two runs have no samples in common." {
+		t.Errorf("answer %q", doc.Answer)
 	}
 	doc = Compare(Input{"a", a, samples}, Input{"b", a, nil}, Options{})
 	if cell := doc.Groups[0].Tables[0].Rows[0][7]; cell.Text != "B missing" || !cell.Missing {

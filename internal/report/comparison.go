@@ -25,6 +25,7 @@ type Comparison struct {
 	Words      string        `json:"words"`                // the verdict in plain words
 	Short      string        `json:"short"`
 	Warnings   []string      `json:"doubts,omitempty"`
+	doubts     []string      // Warnings in a few words
 	effect     stats.Effect
 	margin     float64 // within which the sides count as equal
 	first      bool    // the comparison of the pair the other way round comes later, or never
@@ -54,10 +55,12 @@ func compare(a, b side, interleaved bool) Comparison {
 	e, err := stats.Compare(a.obs, b.obs, interleaved)
 	switch {
 	case errors.Is(err, stats.ErrNotPositive):
-		c.Warnings = []string{warningText(stats.Warning{Kind: stats.NoRatio, Err: err})}
+		w := stats.Warning{Kind: stats.NoRatio, Err: err}
+		c.Warnings, c.doubts = []string{warningText(w)}, []string{doubtWords(w)}
 		return c
 	case err != nil:
 		c.Warnings = []string{err.Error()}
+		c.doubts = c.Warnings
 		return c
 	}
 	c.effect, c.N, c.Paired = e, e.N, e.Paired

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -17,13 +18,36 @@ import (
 // Version 1 had medians, bootstrap intervals and Holm's adjusted p.
 const SchemaVersion = 2
 
+// DataVersion is the version of the JSON of the Data of a document: a score, a plan, a
+// comparison of means. It changes as SchemaVersion does.
+const DataVersion = 1
+
+// versioned puts the version before the other keys of data, which must be an object.
+func versioned(data any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(data); err != nil {
+		return nil, err
+	}
+	rest, ok := bytes.CutPrefix(b.Bytes(), []byte("{"))
+	if !ok {
+		return nil, fmt.Errorf("encode %T: is not an object", data)
+	}
+	return fmt.Appendf(nil, `{"schema_version":%d,%s`, DataVersion, rest), nil
+}
+
 // JSON prints the data of a document, or the whole document if it has none.
 func JSON(w io.Writer, doc Document) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	if doc.Data != nil {
-		return enc.Encode(doc.Data)
+		data, err := versioned(doc.Data)
+		if err != nil {
+			return err
+		}
+		return enc.Encode(data)
 	}
 	doc.SchemaVersion = SchemaVersion
 	return enc.Encode(doc)

@@ -35,6 +35,8 @@ type Document struct {
 	Families         []Family     `json:"families,omitempty"`
 	Estimates        []Estimate   `json:"estimates"` // everything computed, in long form
 
+	pathsOf pathKind
+
 	// Samples are those of the run that Build was given; a comparison has none.
 	Samples []result.Sample `json:"-"`
 	// Source is the run that Build was given.
@@ -55,6 +57,14 @@ func (d *Document) putSettings() {
 		for i := range g.Charts {
 			g.Charts[i].Setting = d.Setting
 		}
+	}
+}
+
+// answerFirst makes the headline at i the answer, if there is one.
+func (d *Document) answerFirst(i int) {
+	if i < len(d.Headlines) {
+		d.Answer = d.Headlines[i]
+		d.Headlines = slices.Delete(d.Headlines, i, i+1)
 	}
 }
 
@@ -123,7 +133,21 @@ type Column struct {
 	Name    string `json:"name"`
 	Numeric bool   `json:"numeric,omitempty"` // aligned to the right
 	Wide    bool   `json:"wide,omitempty"`    // left out of narrow output
+	Page    bool   `json:"page,omitempty"`    // left out on a terminal
+	Console bool   `json:"console,omitempty"` // printed on a terminal only
 	Header  bool   `json:"header,omitempty"`  // its cells name their row
+}
+
+// forPage returns t without the columns of a terminal.
+func (t Table) forPage() Table {
+	var kept []int
+	for j, c := range t.Columns {
+		if !c.Console {
+			kept = append(kept, j)
+		}
+	}
+	t.Columns, t.Rows = pick(t.Columns, kept), pickEach(t.Rows, kept)
+	return t
 }
 
 // column appends a column; cell returns its cell in row i. The rows must be there.
@@ -138,7 +162,8 @@ func (t *Table) column(c Column, cell func(i int) Cell) {
 type Cell struct {
 	Text    string `json:"text"`
 	Short   string `json:"short,omitempty"`   // instead of Text in narrow output
-	Remark  string `json:"remark,omitempty"`  // next to or under Text, left out of narrow output
+	Badge   string `json:"badge,omitempty"`   // the verdict on Text, left out on a terminal
+	Remark  string `json:"remark,omitempty"`  // next to or under Text, left out on a terminal
 	Repeat  bool   `json:"repeat,omitempty"`  // the same as in the row above
 	Missing bool   `json:"missing,omitempty"` // there is no value; Text says why
 	Series  string `json:"series,omitempty"`  // the configuration that the cell names
@@ -169,6 +194,7 @@ type Chart struct {
 	Margin     float64       `json:"margin,omitempty"` // half width of the band of equivalence around 1
 	Log        bool          `json:"log,omitempty"`    // the axis is logarithmic
 	Words      string        `json:"words"`            // for screen readers
+	overCases  bool          // the intervals are over cases, not over blocks
 }
 
 // ChartSeries holds one value per category, NaN where it is missing. Of a CDF it holds

@@ -49,6 +49,7 @@ type Estimate struct {
 	Step          *Step        `json:"step,omitempty"`  // in a run at several levels
 	Score         *Score       `json:"score,omitempty"` // of a primary metric in a suite that is summed up
 	Warnings      []string     `json:"doubts,omitempty"`
+	doubts        []string     // Warnings in a few words
 }
 
 // against returns the comparison of e with a baseline, nil if there is none.
@@ -84,6 +85,9 @@ func (e *Estimate) describe(obs []stats.Observation, confidence float64) {
 	}
 	for _, d := range stats.Warnings(obs) {
 		e.Warnings = append(e.Warnings, warningText(d))
+		if words := doubtWords(d); words != "" {
+			e.doubts = append(e.doubts, words)
+		}
 	}
 	values := stats.Values(stats.ByBlock(obs))
 	s, err := stats.Summarize(values)

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
@@ -45,14 +46,15 @@ func (b *builder) answer(cases []result.Case, estimates []Estimate) string {
 	if len(b.baselines()) == 0 || len(estimates) == 0 {
 		return ""
 	}
-	var known, open []string
+	var open []string
 	needs := 0
+	var known findings
 	for _, e := range at(estimates, reference(estimates).Case) {
 		for _, c := range e.Comparisons {
 			switch {
 			case !c.first || c.Verdict == "":
 			case c.known():
-				known = append(known, fmt.Sprintf("%s is %s", e.Configuration, c.against()))
+				known.add(e.Configuration, c)
 			default:
 				open, needs = append(open, e.Configuration+" against "+c.Baseline), max(needs, c.Needs)
 			}
@@ -65,22 +67,51 @@ func (b *builder) answer(cases []result.Case, estimates []Estimate) string {
 	case len(known) == 0:
 		return fmt.Sprintf("%s: this run decides nothing yet. At this noise, about %s would.", name, plural(needs, "more block"))
 	case len(open) == 0:
-		return fmt.Sprintf("%s: %s.", name, list(known))
+		return fmt.Sprintf("%s: %s.", name, known)
 	}
-	return fmt.Sprintf("%s: %s. Not known: %s.", name, list(known), list(open))
+	return fmt.Sprintf("%s: %s. Not known: %s.", name, known, list(open))
+}
+
+// finding is what several configurations have in common against a baseline.
+type finding struct {
+	predicate      string // "faster than NAT"
+	configurations []string
+	ratios         []string
+}
+
+type findings []finding
+
+// add puts a known verdict to those that say the same.
+func (f *findings) add(configuration string, c Comparison) {
+	predicate, shown := c.Badge+" than "+c.Baseline, []string{ratio(c.Ratio) + "×"}
+	if c.Verdict == stats.Equal {
+		predicate, shown = c.Short, nil
+	}
+	i := slices.IndexFunc(*f, func(o finding) bool { return o.predicate == predicate })
+	if i < 0 {
+		*f, i = append(*f, finding{predicate: predicate}), len(*f)
+	}
+	(*f)[i].configurations = append((*f)[i].configurations, configuration)
+	(*f)[i].ratios = append((*f)[i].ratios, shown...)
+}
+
+// String words findings: "NAT and Overlay are slower than NoCont (1.27×, 1.54×)".
+func (f findings) String() string {
+	var parts []string
+	for _, one := range f {
+		verb := map[bool]string{true: "is", false: "are"}[len(one.configurations) == 1]
+		text := fmt.Sprintf("%s %s %s", list(one.configurations), verb, one.predicate)
+		if len(one.ratios) > 0 {
+			text += " (" + strings.Join(one.ratios, ", ") + ")"
+		}
+		parts = append(parts, text)
+	}
+	return list(parts)
 }
 
 // known reports whether c has a verdict other than "not known".
 func (c Comparison) known() bool {
 	return c.Verdict == stats.Better || c.Verdict == stats.Worse || c.Verdict == stats.Equal
-}
-
-// against words a known verdict with the ratio: "faster than NAT (0.74×)".
-func (c Comparison) against() string {
-	if c.Verdict == stats.Equal {
-		return c.Short
-	}
-	return fmt.Sprintf("%s than %s (%s×)", c.Badge, c.Baseline, ratio(c.Ratio))
 }
 
 // subject names what a headline is about: "UDP ping-pong, 1280 B".

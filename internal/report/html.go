@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"io"
 	"slices"
+	"strings"
 )
 
 //go:embed assets/report.html.tmpl
@@ -25,15 +26,22 @@ var pageScript string
 var chartLibrary string
 
 var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
-	"glue":    glue,
-	"join":    join,
-	"rowspan": rowspan,
-	"broad":   broad,
-	"slim":    slim,
-	"sum":     func(t Table, i int) bool { return i >= len(t.Rows)-t.Sums },
-	"charts":  chartsOf,
-	"lead":    leadChart,
-	"count":   plural,
+	"glue":     glue,
+	"join":     join,
+	"page":     Table.forPage,
+	"tone":     tone,
+	"upright":  upright,
+	"rowspan":  rowspan,
+	"broad":    broad,
+	"slim":     slim,
+	"sum":      func(t Table, i int) bool { return i >= len(t.Rows)-t.Sums },
+	"charts":   chartsOf,
+	"lead":     leadChart,
+	"count":    plural,
+	"spentOn":  spentOn,
+	"stations": Path.stations,
+	"pictured": pictured,
+	"added":    added,
 	// Bound to the document by HTML.
 	"slot": func(string) int { return 0 },
 	"dir":  func() string { return "" },
@@ -96,20 +104,76 @@ func broad(c Chart) bool {
 // slim reports whether a chart has too few points for the whole page.
 func slim(c Chart) bool { return len(c.Categories) > 0 && len(c.Categories)*len(c.Series) <= 6 }
 
-// leadChart returns the chart at the top of the page: the first one of ratios, of a
-// document with paths.
+// tone is the class of a badge.
+func tone(badge string) string {
+	word, _, _ := strings.Cut(badge, " ")
+	switch word {
+	case "faster", "better":
+		return "good"
+	case "slower", "worse":
+		return "bad"
+	case "equal":
+		return "same"
+	}
+	return "open"
+}
+
+// upright is the quantity of a chart whose values go up. It stands above the chart; along a
+// lying axis it stands below.
+func upright(c Chart) string {
+	switch c.Kind {
+	case Stack:
+		return ""
+	case CDF:
+		return "share of executions"
+	}
+	return c.Axis
+}
+
+// pictured says what the paths of a document are.
+func pictured(d Document) string {
+	if d.pathsOf == layersUnder {
+		return "What is under the benchmark"
+	}
+	return "What a packet crosses"
+}
+
+// added says what the marked hops of the paths are.
+func added(d Document) string {
+	if d.pathsOf == layersUnder {
+		return "added by a container or a nested VM"
+	}
+	return "only because of nesting"
+}
+
+// mostInLead is the number of categories that fit in the chart at the top of the page.
+const mostInLead = 8
+
+// leadChart returns the chart at the top of the page: a distribution if the report begins
+// with one; else ratios with intervals over blocks, ratios, or whatever comes first.
 func leadChart(d Document) []Chart {
-	if len(d.Paths) == 0 {
+	var all []Chart
+	for _, g := range d.Groups {
+		all = append(all, g.Charts...)
+	}
+	if len(all) == 0 {
 		return nil
 	}
-	for _, g := range d.Groups {
-		for _, c := range g.Charts {
-			if c.Kind == Ratios {
-				return []Chart{c}
-			}
+	best := func(c Chart) int {
+		switch {
+		case c.Kind == CDF && c.ID == all[0].ID:
+			return 0
+		case c.Kind == Ratios && !c.overCases && len(c.Categories) <= mostInLead:
+			return 1
+		case c.Kind == Ratios && c.overCases:
+			return 2
+		case c.Kind == Stack:
+			return 4
 		}
+		return 3
 	}
-	return nil
+	lead := slices.MinFunc(all, func(a, b Chart) int { return best(a) - best(b) })
+	return []Chart{lead}
 }
 
 // chartsOf returns the charts of a group that break CPU time down, or all the others but

@@ -31,7 +31,7 @@ func Markdown(w io.Writer, doc Document) error {
 			markdownTable(&b, t, doc.Dir)
 		}
 	}
-	for _, t := range []Table{doc.Failures, doc.EstimateWarnings, doc.Provenance} {
+	for _, t := range []Table{doc.Failures, doc.Provenance} {
 		if len(t.Rows) > 0 {
 			fmt.Fprintf(&b, "## %s\n\n", inline(t.Title))
 			markdownRows(&b, t)
@@ -60,6 +60,7 @@ func markdownTable(b *bytes.Buffer, t Table, dir string) {
 }
 
 func markdownRows(b *bytes.Buffer, t Table) {
+	t = t.forPage()
 	var names, rules []string
 	for _, c := range t.Columns {
 		names = append(names, inline(c.Name))
@@ -69,10 +70,7 @@ func markdownRows(b *bytes.Buffer, t Table) {
 	for _, row := range t.Rows {
 		cells := make([]string, len(row))
 		for i, c := range row {
-			cells[i] = inline(c.Text)
-			if c.Remark != "" {
-				cells[i] += ", " + inline(c.Remark)
-			}
+			cells[i] = join(inline(c.Text), inline(c.Badge), inline(c.Remark))
 		}
 		fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | "))
 	}

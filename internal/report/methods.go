@@ -21,6 +21,7 @@ func methods(o Options, run result.Run) []Method {
 		{"verdict", fmt.Sprintf("The interval of the ratio is the verdict. It excludes 1: faster or slower (better or worse). It is wholly within %s of 1: equal, within the distance that is said. Otherwise the difference is not known, and the verdict says after about how many further blocks it would be, if ratio and scatter stay as they are.", percent(stats.DefaultMargin))},
 		{"level of the intervals", fmt.Sprintf("Among the differences that a report finds, at most %s are expected to be false (Benjamini and Hochberg). The family is the primary metric of every case against the main baseline; every other baseline and metric is a family of its own. The head of the table names the level that follows (Benjamini and Yekutieli): 1 − %v · found / tested.", percent(o.Alpha), o.Alpha)},
 		{"detects", fmt.Sprintf("The difference that a run with as many blocks and as much scatter finds with a probability of %s, at the level of its family (noncentral t).", percent(stats.DefaultPower))},
+		doubtsMethod,
 	}
 	if distributed(run) {
 		ms = append(ms, Method{"distribution", "A line shows the share of executions that took at most the time below it; it rises at every measured value. A line further left is faster; a line that reaches the top late has slow outliers. p25, p75, p90 and p99 are percentiles, interpolated between the values."})

@@ -1,28 +1,42 @@
 package report
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stack"
 )
 
-// Path is what a packet crosses in one configuration, from the client to the server.
+// Path is what is between client and server in one configuration, or what is under a
+// benchmark: from the client, or the benchmark, on.
 type Path struct {
-	Configuration string `json:"configuration"`
-	Hops          []Hop  `json:"hops"`
-	Value         string `json:"value,omitempty"` // of the reference case: "243 µs"
-	Badge         string `json:"badge,omitempty"` // against the main baseline
+	Configuration string  `json:"configuration"`
+	Hops          []Hop   `json:"hops"`
+	Value         string  `json:"value,omitempty"` // of the reference case: "243 µs"
+	Badge         string  `json:"badge,omitempty"` // against the main baseline
+	Spent         []Spent `json:"spent,omitempty"` // CPU time, where it was measured
 }
+
+// pathKind is what the paths of a document picture.
+type pathKind int
+
+// The kinds of paths.
+const (
+	packetPath pathKind = iota
+	layersUnder
+)
 
 // Hop is one station of a path.
 type Hop struct {
-	Name  string `json:"name"`
-	Place Place  `json:"place"`
+	Name    string  `json:"name"`
+	Place   Place   `json:"place"`
+	Machine machine `json:"machine"` // whose kernel runs it
 }
 
-// Place is where a hop is. A nested hop exists only because containers are nested in a
-// virtual machine.
+// Place is the kind of a hop. A nested hop exists only because containers are nested in a
+// virtual machine, or machines in each other.
 type Place string
 
 // The places.
@@ -33,16 +47,83 @@ const (
 	ends   Place = "end"
 )
 
+// machine names the operating system that runs a hop.
+type machine string
+
+// The machines of a path.
+const (
+	host     machine = "host"
+	vm       machine = "VM"
+	vm1      machine = "VM 1"
+	vm2      machine = "VM 2"
+	innerVM  machine = "VM in the VM"
+	deeperVM machine = "innermost VM"
+	podsVMs  machine = "VM 1 and VM 2" // together
+)
+
+// Spent is CPU time per unit of work, the mean at the reference case: on a machine, for all
+// its hops.
+type Spent struct {
+	Machine machine `json:"machine"`
+	What    string  `json:"what"` // "interrupts"
+	Value   Number  `json:"value"`
+	Unit    string  `json:"unit"`
+}
+
+// station is the hops of a path on one machine, one after another.
+type station struct {
+	Machine machine
+	Spent   string
+	Hops    []Hop
+}
+
+// stations splits p by machine. What was spent on a machine is said once.
+func (p Path) stations() []station {
+	var all []station
+	for _, h := range p.Hops {
+		if len(all) == 0 || all[len(all)-1].Machine != h.Machine {
+			all = append(all, station{Machine: h.Machine})
+		}
+		last := &all[len(all)-1]
+		last.Hops = append(last.Hops, h)
+	}
+	for i := range all {
+		first := slices.IndexFunc(all, func(s station) bool { return s.Machine == all[i].Machine }) == i
+		both := all[i].Machine == vm1
+		var parts []string
+		for _, s := range p.Spent {
+			if first && (s.Machine == all[i].Machine || both && s.Machine == podsVMs) {
+				parts = append(parts, fmt.Sprintf("%s %s", s.What, s.amount()))
+			}
+		}
+		if all[i].Spent = strings.Join(parts, ", "); both && len(parts) > 0 {
+			all[i].Spent = "both VMs: " + all[i].Spent
+		}
+	}
+	return all
+}
+
+// amount prints the value with its unit, which is per unit of work.
+func (s Spent) amount() string {
+	unit, _ := strings.CutSuffix(shown(s.Unit), "/op")
+	return decimal(s.Value, max(0, decimals(s.Value)-2)) + " " + unit
+}
+
+// spentOn reports whether any of paths says what was spent.
+func spentOn(paths []Path) bool {
+	return slices.ContainsFunc(paths, func(p Path) bool { return len(p.Spent) > 0 })
+}
+
 // nestedIn returns the hops between the kernel of a VM and a container in it, from the
 // outside in; ok is false for an unknown network.
-func nestedIn(network stack.Network) (hops []Hop, ok bool) {
+func nestedIn(network stack.Network, in machine) (hops []Hop, ok bool) {
 	switch network {
 	case "", stack.HostNetwork:
 		return nil, true
 	case stack.NAT:
-		return []Hop{{"NAT", inNest}, {"bridge", inNest}, {"veth", inNest}}, true
+		return []Hop{{"NAT", inNest, in}, {"bridge", inNest, in}, {"veth", inNest, in}}, true
 	case stack.OverlayNetwork:
-		return []Hop{{"VXLAN", inNest}, {"bridge", inNest}, {"veth", inNest}}, true
+		return []Hop{{"VXLAN", inNest, in}, {"bridge", inNest, in}, {"veth", inNest, in}}, true
 	}
 	return nil, false
 }
@@ -55,58 +136,91 @@ func pathOf(c result.Configuration) []Hop {
 		return nil
 	}
 	network, drive := stack.Network(c.Options["network"]), stack.Drive(c.Options["drive"])
-	server := Hop{"server", ends}
+	if drive == stack.Pod {
+		return podPath(network)
+	}
+	in := vm
+	if s.Level() == 0 {
+		in = host
+	}
+	server := Hop{"server", ends, in}
 	if _, contained := s.Engine(); contained {
 		server.Name = "server in its container"
 	}
-	if drive == stack.Pod {
-		return podPath(network, server)
-	}
-	hops := []Hop{{"client", ends}, {"host's bridge", onHost}}
+	hops := []Hop{{"client", ends, host}, {"host's bridge", onHost, host}}
 	if s.Level() == 0 { // the client has a network namespace of its own
-		hops = []Hop{{"client", ends}, {"veth", onHost}}
+		hops = []Hop{{"client", ends, host}, {"veth", onHost, host}}
 	}
 	if network.Reached() {
-		return append(hops, Hop{"the pod's own NIC", onHost}, server)
+		return append(hops, Hop{"the pod's own NIC", onHost, host}, server)
 	}
-	inner, ok := nestedIn(network)
+	inner, ok := nestedIn(network, in)
 	if !ok {
 		return nil
 	}
 	if s.Level() > 0 {
-		hops = append(hops, Hop{"NIC of the VM", onHost}, Hop{"kernel of the VM", inVM})
+		hops = append(hops, Hop{"NIC of the VM", onHost, host}, Hop{"kernel of the VM", inVM, vm})
 	}
 	return append(append(hops, inner...), server)
 }
 
-// podPath is the path between two containers of a pod.
-func podPath(network stack.Network, server Hop) []Hop {
-	client := Hop{"client in its container", ends}
+// podPath is the path between two containers of a pod, client and server.
+func podPath(network stack.Network) []Hop {
+	client, server := Hop{"client", ends, vm1}, Hop{"server", ends, vm2}
 	switch network {
 	case stack.Localhost:
-		return []Hop{client, {"loopback of the VM", inVM}, server}
+		client.Machine, server.Machine = vm, vm
+		return []Hop{client, {"loopback", inVM, vm}, server}
 	case stack.Hostlo, stack.HostloPlain:
-		return []Hop{client, {"loopback of VM 1", inVM}, {"reflector on the host", onHost}, {"loopback of VM 2", inVM}, server}
+		return []Hop{client, {"loopback", inVM, vm1}, {"reflector", onHost, host}, {"loopback", inVM, vm2}, server}
 	}
-	inner, ok := nestedIn(network)
+	out, _ := nestedIn(network, vm1)
+	inner, ok := nestedIn(network, vm2)
 	if !ok {
 		return nil
 	}
-	out := slices.Clone(inner)
 	slices.Reverse(out)
 	hops := append([]Hop{client}, out...)
-	hops = append(hops, Hop{"NIC of VM 1", onHost}, Hop{"host's bridge", onHost}, Hop{"NIC of VM 2", onHost})
+	hops = append(hops, Hop{"NIC", onHost, host}, Hop{"host's bridge", onHost, host}, Hop{"NIC", onHost, host})
 	return append(append(hops, inner...), server)
+}
+
+// layersOf returns what is under a benchmark of a suite, none if it is not known.
+func layersOf(c result.Configuration) []Hop {
+	s, err := stack.Parse(c.Stack)
+	if err != nil || s.Remote() || s.Level() > 3 || c.Options["arch"] != "" {
+		return nil
+	}
+	level := s.Level()
+	machines := []machine{host, vm, innerVM, deeperVM}
+	on := machines[level]
+	hops := []Hop{{"benchmark", ends, on}}
+	if _, contained := s.Engine(); contained {
+		files := "layers of its image"
+		if stack.Storage(c.Options["storage"]) == stack.Volume {
+			files = "mounted directory"
+		}
+		hops = []Hop{{"benchmark in its container", ends, on}, {files, inNest, on}}
+	}
+	for ; level > 0; level-- {
+		place := inVM
+		if level > 1 {
+			place = inNest
+		}
+		hops = append(hops, Hop{"kernel", place, machines[level]}, Hop{"QEMU", place, machines[level-1]})
+	}
+	return append(hops, Hop{"kernel", onHost, host})
 }
 
 // paths pictures every configuration with the value of the reference case among estimates.
 // It is nil unless all paths are known.
 func (b *builder) paths(estimates []Estimate) []Path {
+	all := estimates
 	estimates = primaries(estimates)
 	if len(estimates) == 0 || estimates[0].Suite != networkSuite {
 		return nil
 	}
-	var all []Path
+	var paths []Path
 	for _, c := range b.run.Configurations {
 		p := Path{Configuration: c.Name, Hops: pathOf(c)}
 		if p.Hops == nil {
@@ -119,8 +233,40 @@ func (b *builder) paths(estimates []Estimate) []Path {
 					p.Badge = against.Badge
 				}
 			}
+			p.Spent = spent(p.Hops, at(all, e.Case), c.Name)
 		}
-		all = append(all, p)
+		paths = append(paths, p)
+	}
+	return paths
+}
+
+// spent is the CPU time of the machines on a path among the estimates of a case. The metrics
+// of a guest are the sum over the VMs of a pod. On the host only its kernel's work is on the
+// path: its user time includes an emulated guest.
+func spent(hops []Hop, estimates []Estimate, configuration string) []Spent {
+	var all []Spent
+	guest := host
+	for _, h := range hops {
+		switch {
+		case h.Machine == vm1 || h.Machine == vm2:
+			guest = podsVMs
+		case h.Machine != host:
+			guest = h.Machine
+		}
+	}
+	for _, m := range []struct {
+		machine      machine
+		what, metric string
+	}{{guest, "user", "guest_usr"}, {guest, "kernel", "guest_sys"}, {guest, "interrupts", "guest_soft"},
+		{host, "kernel", "host_sys"}, {host, "interrupts", "host_soft"}} {
+		if m.machine == host && strings.HasPrefix(m.metric, "guest") {
+			continue // there is no VM
+		}
+		for _, e := range estimates {
+			if e.Metric == m.metric && e.Configuration == configuration && e.N > 0 {
+				all = append(all, Spent{m.machine, m.what, e.Mean, e.Unit})
+			}
+		}
 	}
 	return all
 }

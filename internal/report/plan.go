@@ -54,6 +54,7 @@ func Plan(c summary.Plan) Document {
 		doc.Figures = planFigures(c)
 	}
 	doc.Groups = append(doc.Groups, inputGroup(c.Settings, c.Traces))
+	doc.answerFirst(1)
 	return doc
 }
 

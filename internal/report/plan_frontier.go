@@ -53,6 +53,7 @@ func Frontier(f summary.Frontier) Document {
 		doc.Groups = append(doc.Groups, Group{ID: "savers", Title: "Users who can save most", Tables: []Table{t}})
 	}
 	doc.Groups = append(doc.Groups, inputGroup(f.Settings, f.Traces))
+	doc.answerFirst(2)
 	return doc
 }
 

@@ -73,6 +73,8 @@ func Build(run result.Run, samples []result.Sample, o Options) Document {
 			}
 			doc.Headlines = append(doc.Headlines, b.headlines(g, estimates)...)
 			doc.Figures = append(doc.Figures, b.keyFigures(g, estimates)...)
+		} else if doc.Answer == "" {
+			doc.Answer, doc.Paths, doc.pathsOf = b.suiteAnswer(g, estimates), b.layers(estimates), layersUnder
 		}
 	}
 	doc.Answer = strings.TrimSpace(strings.Join(append(observe(run, b.samples).verdict(), doc.Answer), " "))
@@ -97,7 +99,7 @@ func (b *builder) addScores(doc *Document) (warnings []string) {
 	var figures []KeyFigure
 	for _, s := range scores {
 		doc.Suites = append(doc.Suites, s.said)
-		groups, headlines, figures = append(groups, s.group()), append(headlines, s.headlines()...), append(figures, s.figures()...)
+		groups, headlines, figures = append(groups, s.group()), append(headlines, s.headlines()...), append(figures, s.figures(b.suiteTallies(s.sum.Name, doc.Estimates))...)
 	}
 	doc.Groups = append(groups, doc.Groups...)
 	doc.Headlines, doc.Figures = append(headlines, doc.Headlines...), append(figures, doc.Figures...)

@@ -120,9 +120,10 @@ func Scores(suites []score.Suite) Document {
 		s.fill(Papers{})
 		doc.Suites = append(doc.Suites, s.said)
 		doc.Groups = append(doc.Groups, s.group())
-		doc.Headlines, doc.Figures = append(doc.Headlines, s.headlines()...), append(doc.Figures, s.figures()...)
+		doc.Headlines, doc.Figures = append(doc.Headlines, s.headlines()...), append(doc.Figures, s.figures(nil)...)
 	}
 	doc.Figures = doc.Figures[:min(len(doc.Figures), maxFigures)]
+	doc.answerFirst(0)
 	return doc
 }
 

@@ -43,7 +43,7 @@ func (s *scored) totalChart() Chart {
 // geoMeanChart draws the geometric means with their intervals; it has no categories when
 // only the baseline has results.
 func (s *scored) geoMeanChart() Chart {
-	c := Chart{ID: s.id + "-geomean", Kind: Ratios,
+	c := Chart{ID: s.id + "-geomean", Kind: Ratios, overCases: true,
 		Title: fmt.Sprintf("Suite %s: geometric mean of the ratios to %s, with %s interval over cases", s.sum.Name, s.sum.Baseline, percent(score.Confidence)),
 		Axis:  fmt.Sprintf("ratio to %s (above 1 is better)", s.sum.Baseline)}
 	series := ChartSeries{Name: "geometric mean"}

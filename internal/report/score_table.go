@@ -166,12 +166,18 @@ func (s *scored) headlines() []string {
 	return append(lines, fmt.Sprintf("%s, by total score: %s.", subject, strings.Join(totals, ", ")))
 }
 
-// figures are the geometric means of a suite.
-func (s *scored) figures() []KeyFigure {
+// figures are the geometric means of a suite, with the verdicts on its cases. A mean of cases
+// of which most are not known is no figure to remember.
+func (s *scored) figures(tallies []tally) []KeyFigure {
 	var figures []KeyFigure
 	for _, t := range s.said.Totals {
 		if t.Configuration != s.sum.Baseline && t.GeoMean.Defined() {
+			badge, open := "", false
+			if i := slices.IndexFunc(tallies, func(o tally) bool { return o.name == t.Configuration }); i >= 0 {
+				badge, open = tallies[i].String(), !tallies[i].decided()
+			}
 			figures = append(figures, KeyFigure{
+				Badge: badge, Open: open,
 				Value:  ratio(t.GeoMean) + "×",
 				Label:  t.Configuration + " / " + s.sum.Baseline,
 				Detail: fmt.Sprintf("suite %s, geometric mean of %s, above 1 is better%s", s.sum.Name, plural(s.said.Cases, "case"), overCases(t.Interval)),

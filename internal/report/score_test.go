@@ -441,7 +441,7 @@ func TestSuiteLevels(t *testing.T) {
 		t.Fatalf("%d sections, %d tables by level", len(doc.Groups), len(g.Tables))
 	}
 	row, step := g.Tables[0].Rows[1], estimateOf(t, doc, "sqlite", "vm.aufs", "seconds").Step
-	if row[2].Text != "metal.aufs → vm.aufs" || row[3].Text != changeCell(step.Change).Text || row[8].Text != "slower" {
+	if row[2].Text != "metal.aufs → vm.aufs" || row[3].Text != changeCell(step.Change).Text || row[8].Badge != "slower" {
 		t.Errorf("row %+v, step %+v", row, step)
 	}
 	if failed := g.Tables[0].Rows[3*3+2]; failed[8].Short != "vm.mnt missing" || !failed[3].Missing {

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
@@ -87,15 +88,19 @@ func (b *builder) suiteTable(id, title string, estimates []Estimate) Table {
 	if minor {
 		header("metric", func(e Estimate) string { return e.Metric })
 	}
-	header("unit, order", func(e Estimate) string { return unitAndOrder(e.Unit, e.Order) })
+	t.column(Column{Name: "unit, order"}, func(i int) Cell {
+		e := estimates[i]
+		return Cell{Text: unitAndOrder(e.Unit, e.Order), Repeat: t.Rows[i][0].Repeat}
+	})
 	t.configurations(estimates)
 	t.counts("n", estimates, b.run.Repetitions)
 	t.centers("value", estimates)
 	t.intervals(estimates, b.opts.Confidence)
-	for _, name := range b.baselines() {
+	for j, name := range b.baselines() {
 		t.ratios("vs "+name, estimates, name)
-		t.column(Column{Name: "verdict", Numeric: true}, func(i int) Cell { return differenceCell(estimates[i], name) })
+		t.column(Column{Name: "verdict", Console: true}, func(i int) Cell { return differenceCell(estimates[i], name, j == 0) })
 	}
+	t.doubts(estimates)
 	return t
 }
 
@@ -107,17 +112,20 @@ func unitAndOrder(unit string, order result.Order) string {
 	return shown(unit) + ", " + string(order)
 }
 
-// differenceCell is the verdict on e against a baseline in one word. Notes below the
-// table report too few samples.
-func differenceCell(e Estimate, baseline string) Cell {
-	c := e.against(baseline)
-	switch {
-	case e.N == 0:
+// differenceCell is the verdict on e against a baseline in one word, with the doubts about e
+// if asked for. Notes below the table report too few samples.
+func differenceCell(e Estimate, baseline string, doubts bool) Cell {
+	if e.N == 0 {
 		return Cell{Text: "missing", Missing: true}
-	case c == nil || !c.first || c.Verdict == stats.TooFew:
-		return Cell{}
 	}
-	return badgeCell(c)
+	var parts []string
+	if c := e.against(baseline); c != nil && c.first && c.Verdict != stats.TooFew {
+		parts = append(parts, c.Badge)
+	}
+	if doubts {
+		parts = append(parts, doubtsOf(e)...)
+	}
+	return Cell{Text: strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), "; ")}
 }
 
 // badgeCell is the verdict of c in a word or two.
@@ -125,7 +133,7 @@ func badgeCell(c *Comparison) Cell {
 	if c == nil || c.Badge == "" {
 		return noValue
 	}
-	return Cell{Text: c.Badge}
+	return Cell{Badge: c.Badge, Short: c.Badge}
 }
 
 // sparseNotes are tooFewNotes, and count the comparisons with too few samples where

@@ -33,8 +33,9 @@ func (b *builder) mainTable(g Group, estimates []Estimate) Table {
 		t.ratios("vs "+name, estimates, name)
 	}
 	if len(b.baselines()) > 0 {
-		t.column(Column{Name: "verdict"}, func(i int) Cell { return verdictCell(estimates[i], few) })
+		t.column(Column{Name: "verdict", Console: true}, func(i int) Cell { return verdictCell(estimates[i], few) })
 	}
+	t.doubts(estimates)
 	t.Notes = tooFewNotes(few)
 	return t
 }
@@ -108,10 +109,14 @@ func (t *Table) ratios(name string, estimates []Estimate, baseline string) {
 	if len(levels) == 1 {
 		name += ", " + levels[0]
 	}
+	few := len(tooFewAgainst([]string{baseline}, estimates)) > 0 // a note says so once
 	t.column(Column{Name: name, Numeric: true}, func(i int) Cell {
 		cell := ratioCell(estimates[i], baseline)
+		if few {
+			cell.Badge = ""
+		}
 		if c := estimates[i].against(baseline); len(levels) > 1 && c != nil && c.first && c.Interval.Low.Defined() {
-			cell.Remark = "at " + level(c.Interval.Confidence)
+			cell.Remark = join("at "+level(c.Interval.Confidence), cell.Remark)
 		}
 		return cell
 	})
@@ -167,7 +172,21 @@ func ratioCell(e Estimate, baseline string) Cell {
 	case !c.first:
 		return Cell{}
 	}
-	return Cell{Text: withInterval(c.Ratio, c.Interval)}
+	return c.cell()
+}
+
+// cell is the ratio of c with its interval, its verdict, and what the verdict alone does not
+// say.
+func (c *Comparison) cell() Cell {
+	cell := numeric(c.Ratio, withInterval(c.Ratio, c.Interval))
+	cell.Badge = c.Badge
+	switch {
+	case c.Equivalent == stats.Yes && c.Verdict != stats.Equal:
+		cell.Remark = "within " + percent(c.margin)
+	case c.Verdict == stats.Unknown && c.Detectable.Defined():
+		cell.Remark = "detects " + percent(float64(c.Detectable))
+	}
+	return cell
 }
 
 // withInterval prints a ratio with its interval if there is one, with as many decimals as
@@ -194,39 +213,21 @@ func intervalDecimals(i Interval) int {
 	return places
 }
 
-// verdictCell joins the verdicts on e, each pair of configurations once. The notes have
-// the verdicts against few, for which the whole table has too few samples.
+// verdictCell joins the verdicts on e, each pair of configurations once, and its doubts, for a
+// terminal, where cells of ratios have no badge. The notes have the verdicts against few, for
+// which the whole table has too few samples.
 func verdictCell(e Estimate, few []string) Cell {
 	if e.N == 0 {
-		return Cell{Text: e.Missing, Short: "missing", Missing: true}
+		return Cell{Text: "missing", Missing: true}
 	}
-	var long, short []string
-	owned := false
+	var parts []string
 	for _, c := range e.Comparisons {
-		owned = owned || c.first
 		noted := slices.Contains(few, c.Baseline) && c.Equivalent == ""
 		if c.first && c.Words != "" && !noted {
-			long, short = append(long, c.Words), append(short, c.Short)
+			parts = append(parts, c.Short)
 		}
 	}
-	if !owned || len(long) == 0 { // the baseline itself, or nothing to add
-		return Cell{}
-	}
-	if len(e.Comparisons) > 2 { // several long verdicts would fill the page
-		long = short
-	}
-	return Cell{Text: sentence(strings.Join(long, ". ")) + ".", Short: strings.Join(short, "; ")}
-}
-
-// sentence starts every part of s, which end in ". ", with a capital letter.
-func sentence(s string) string {
-	parts := strings.Split(s, ". ")
-	for i, p := range parts {
-		if p != "" {
-			parts[i] = strings.ToUpper(p[:1]) + p[1:]
-		}
-	}
-	return strings.Join(parts, ". ")
+	return Cell{Text: strings.Join(append(parts, doubtsOf(e)...), "; ")}
 }
 
 // minorTables list the other metrics of a group, a few per table: values and their

@@ -42,10 +42,10 @@ type textPrinter struct {
 }
 
 func (p *textPrinter) document(doc Document) {
-	p.line(bold, doc.Title)
+	p.wrapped(bold, "", doc.Title)
 	for _, line := range []string{join(doc.Setting, doc.RunName()), doc.Dir} {
 		if line != "" {
-			p.line(faint, line)
+			p.wrapped(faint, "", line)
 		}
 	}
 	p.buf.WriteString("\n")
@@ -71,26 +71,8 @@ func (p *textPrinter) document(doc Document) {
 	}
 	p.table(doc.Failures)
 	if !p.options.Brief {
-		p.warningList(doc.EstimateWarnings)
 		p.table(doc.Provenance)
 	}
-}
-
-// warningList prints a table of two long columns as a list.
-func (p *textPrinter) warningList(t Table) {
-	if len(t.Rows) == 0 {
-		return
-	}
-	p.buf.WriteString("\n")
-	p.line(bold, t.Title)
-	for _, row := range t.Rows {
-		p.wrapped("", "  - ", row[1].Text+": "+row[0].Text)
-	}
-}
-
-// line prints one line in a style.
-func (p *textPrinter) line(style, text string) {
-	p.buf.WriteString(p.styled(style, clean(text)) + "\n")
 }
 
 func (p *textPrinter) styled(style, text string) string {
@@ -143,23 +125,25 @@ func (p *textPrinter) grid(columns []Column, grid [][]string) {
 }
 
 // parts splits the columns into parts that fit the width, each with the columns that name
-// the rows. A last column of words takes no room, because it can be printed below.
+// the rows. A column of words takes no room at the end of a part, because it can be printed
+// below.
 func (p *textPrinter) parts(columns []Column, grid [][]string) [][]int {
-	var names []int
 	width := func(j int) int {
-		if j == len(columns)-1 && !columns[j].Numeric {
-			return 0
-		}
-		widest := 0
-		for _, row := range grid {
-			widest = max(widest, utf8.RuneCountInString(row[j]))
-		}
+		widest, _ := extent(grid, j)
 		return widest + 2
 	}
+	var names []int
 	used := 0
 	for j, c := range columns {
 		if c.Header {
 			names, used = append(names, j), used+width(j)
+		}
+	}
+	if used > p.options.Width/2 && len(names) < len(columns) { // names are wrapped rather than alone on the line
+		used = 0
+		for _, j := range names {
+			_, word := extent(grid, j)
+			used += word + 2
 		}
 	}
 	parts, left := [][]int{slices.Clone(names)}, p.options.Width-used
@@ -168,14 +152,29 @@ func (p *textPrinter) parts(columns []Column, grid [][]string) [][]int {
 			continue
 		}
 		last := &parts[len(parts)-1]
-		if left < width(j) && len(*last) > len(names) {
+		if need := width(j); left < need && (c.Numeric || left <= 0) && len(*last) > len(names) {
 			parts, left = append(parts, slices.Clone(names)), p.options.Width-used
 			last = &parts[len(parts)-1]
 		}
-		*last, left = append(*last, j), left-width(j)
+		if *last, left = append(*last, j), left-width(j); left < 0 {
+			left = 0 // nothing fits after words that are printed below
+		}
 	}
 	return parts
 }
+
+// extent returns the width of the widest cell of a column and of its longest word.
+func extent(grid [][]string, j int) (cell, word int) {
+	for _, row := range grid {
+		cell = max(cell, utf8.RuneCountInString(row[j]))
+		for _, w := range strings.FieldsFunc(glue(row[j]), isSpace) {
+			word = max(word, utf8.RuneCountInString(w))
+		}
+	}
+	return cell, word
+}
+
+func isSpace(r rune) bool { return r == ' ' }
 
 // pick returns the elements of xs at the indices.
 func pick[T any](xs []T, indices []int) []T {
@@ -187,8 +186,8 @@ func pick[T any](xs []T, indices []int) []T {
 }
 
 // pickEach is pick for every row.
-func pickEach(rows [][]string, indices []int) [][]string {
-	picked := make([][]string, len(rows))
+func pickEach[T any](rows [][]T, indices []int) [][]T {
+	picked := make([][]T, len(rows))
 	for i, row := range rows {
 		picked[i] = pick(row, indices)
 	}
@@ -200,7 +199,7 @@ func compact(t Table) ([]Column, [][]string) {
 	var columns []Column
 	grid := make([][]string, len(t.Rows)+1)
 	for j, c := range t.Columns {
-		if c.Wide {
+		if c.Wide || c.Page {
 			continue
 		}
 		columns = append(columns, c)
@@ -227,45 +226,61 @@ func compactText(c Cell) string {
 const minLast = 24
 
 // widths returns the width of each column: the width of its widest cell, or for a last
-// column of words the rest of the line, 0 if that is too little.
+// column of words the rest of the line, 0 if that is too little. If that is too wide, the
+// cells of the other columns of words are wrapped, from the first one on.
 func (p *textPrinter) widths(columns []Column, grid [][]string) []int {
-	widths := make([]int, len(columns))
+	widths, words := make([]int, len(columns)), make([]int, len(columns))
 	left := p.options.Width
 	for j := range columns {
-		for _, row := range grid {
-			widths[j] = max(widths[j], utf8.RuneCountInString(row[j]))
-		}
+		widths[j], words[j] = extent(grid, j)
 		left -= widths[j] + 2
 	}
 	last := len(columns) - 1
-	if left >= 0 || columns[last].Numeric {
-		return widths
+	if left < 0 && !columns[last].Numeric && !columns[last].Header {
+		widths[last] += left
+		if left = 0; widths[last] < minLast {
+			left = p.options.Width - 2*last
+			for _, w := range widths[:last] {
+				left -= w
+			}
+			widths[last] = 0
+		}
 	}
-	widths[last] += left
-	if widths[last] < minLast {
-		widths[last] = 0
+	for j := 0; j <= last && left < 0; j++ {
+		if room := widths[j] - words[j]; !columns[j].Numeric && room > 0 {
+			cut := min(room, -left)
+			widths[j], left = widths[j]-cut, left+cut
+		}
 	}
 	return widths
 }
 
-// row prints one row of a table, on several lines when its last cell needs them.
+// row prints one row of a table, on several lines when a cell needs them.
 func (p *textPrinter) row(style string, columns []Column, widths []int, cells []string) {
 	last := len(cells) - 1
-	var line strings.Builder
-	for j, cell := range cells[:last] {
-		line.WriteString("  " + pad(cell, widths[j], columns[j].Numeric))
+	below := widths[last] == 0
+	shown := cells
+	if below {
+		shown = cells[:last]
 	}
-	if widths[last] == 0 {
-		p.print(style, line.String())
-		if cells[last] != "" {
-			p.wrapped(style, strings.Repeat(" ", widths[0]+4), cells[last])
+	wrapped, lines := make([][]string, len(shown)), 1
+	for j, cell := range shown {
+		wrapped[j] = wrap(cell, widths[j])
+		lines = max(lines, len(wrapped[j]))
+	}
+	for i := range lines {
+		var line strings.Builder
+		for j := range shown {
+			part := ""
+			if i < len(wrapped[j]) {
+				part = wrapped[j][i]
+			}
+			line.WriteString("  " + pad(part, widths[j], columns[j].Numeric))
 		}
-		return
+		p.print(style, line.String())
 	}
-	start := line.String()
-	for _, part := range wrap(cells[last], widths[last]) {
-		p.print(style, start+"  "+pad(part, widths[last], columns[last].Numeric))
-		start = strings.Repeat(" ", utf8.RuneCountInString(start))
+	if below && cells[last] != "" {
+		p.wrapped(style, strings.Repeat(" ", widths[0]+4), cells[last])
 	}
 }
 
@@ -286,7 +301,7 @@ func pad(s string, width int, right bool) string {
 // longer. It returns at least one line.
 func wrap(s string, width int) []string {
 	lines := []string{""}
-	for _, word := range strings.FieldsFunc(glue(s), func(r rune) bool { return r == ' ' }) {
+	for _, word := range strings.FieldsFunc(glue(s), isSpace) {
 		last := &lines[len(lines)-1]
 		switch {
 		case *last == "":

@@ -79,7 +79,11 @@ func difference(e Estimate, c Comparison) (long, short string) {
 	if !c.Detectable.Defined() {
 		return short, short
 	}
-	return fmt.Sprintf("%s blocks. Runs like this one find differences of %s in 80 %% of cases", short, percent(float64(c.Detectable))), short
+	blocks := "blocks"
+	if c.Needs == 1 {
+		blocks = "block"
+	}
+	return fmt.Sprintf("%s %s. Runs like this one find differences of %s in 80 %% of cases", short, blocks, percent(float64(c.Detectable))), short
 }
 
 // magnitude says by how much e differs from the baseline.

@@ -15,28 +15,33 @@
   const family = getComputedStyle(document.body).fontFamily;
   const axisText = (c) => ({ color: c.soft, fontSize: 12, fontFamily: family });
   const valueAxis = (chart, c) => ({
-    type: "value", name: chart.axis, nameLocation: "end", nameGap: 14,
-    nameTextStyle: { ...axisText(c), align: "left" },
+    type: "value",
     axisLabel: { ...axisText(c), hideOverlap: true, formatter: number }, axisLine: { show: false }, axisTick: { show: false },
     splitLine: { lineStyle: { color: c.line } },
   });
   const categoryAxis = (chart, c, rotate = 0) => ({
-    type: "category", data: chart.categories,
+    type: "category", data: shortened(chart.categories),
     axisLabel: { ...axisText(c), interval: 0, hideOverlap: rotate === 0, rotate }, axisTick: { show: false },
     axisLine: { lineStyle: { color: c.soft } },
   });
 
+  // The names without the prefix that all of them share: "cpu" for sysbench-cpu.
+  function shortened(names) {
+    const prefix = names[0].slice(0, names[0].indexOf("-") + 1);
+    return names.length > 1 && names.every((name) => name.startsWith(prefix)) ? names.map((name) => name.slice(prefix.length)) : names;
+  }
+
   // Rotates the names of categories that do not fit next to each other.
   function slant(chart) {
-    const longest = Math.max(...chart.categories.map((name) => name.length));
+    const longest = Math.max(...shortened(chart.categories).map((name) => name.length));
     const room = document.getElementById(chart.id).clientWidth / chart.categories.length;
-    return room > 0 && 7 * longest > room ? 35 : 0;
+    return room > 0 && 7 * longest + 6 > room ? 35 : 0;
   }
   const common = (chart, c) => ({
     animation: false,
     textStyle: { fontFamily: family },
     legend: { show: chart.series.length > 1, type: "scroll", bottom: 0, left: 0, itemWidth: 12, itemHeight: 12, itemGap: 18, textStyle: axisText(c), icon: "rect" },
-    grid: { left: 4, right: 12, top: 34, bottom: chart.series.length > 1 ? 34 : 4, containLabel: true },
+    grid: { left: 4, right: 24, top: 12, bottom: chart.series.length > 1 ? 34 : 4, containLabel: true },
     tooltip: {
       trigger: "axis", axisPointer: { type: "shadow", shadowStyle: { color: c.line, opacity: 0.4 } }, confine: true,
       backgroundColor: c.page, borderColor: c.line, textStyle: { color: c.ink, fontSize: 12 },
@@ -69,11 +74,20 @@
     return { min: Math.floor(low / interval) * interval, max: Math.ceil(high / interval) * interval, interval };
   }
 
-  // A logarithmic axis of whole powers of ten that holds both ends.
-  function decades(low, high, c) {
+  // A logarithmic axis from and to 1, 2 or 5 times a power of ten that holds both ends. Its
+  // marks are these numbers, or powers of ten where there would be too many.
+  function decades(chart, low, high, c) {
+    const steps = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
+      for (const f of [1, 2, 5]) steps.push(Number(`${f}e${power}`));
+    }
+    const first = steps.findLastIndex((v) => v <= low), last = steps.findIndex((v) => v >= high);
+    const inside = steps.slice(Math.max(0, first), last < 0 ? undefined : last + 1);
+    const marks = inside.length <= document.getElementById(chart.id).clientHeight / 34 ? inside : inside.filter((v) => Math.log10(v) % 1 === 0);
     return {
-      type: "log", min: 10 ** Math.floor(Math.log10(low)), max: 10 ** Math.ceil(Math.log10(high)),
-      minorTick: { show: true, splitNumber: 9 }, minorSplitLine: { show: true, lineStyle: { color: c.line, opacity: 0.5 } },
+      type: "log", min: inside[0], max: inside.at(-1),
+      axisLabel: { ...axisText(c), formatter: (v) => String(Number(v.toPrecision(3))), customValues: marks },
+      axisTick: { show: false, customValues: marks }, splitLine: { lineStyle: { color: c.line } },
     };
   }
 
@@ -145,7 +159,7 @@
     if (chart.kind === "ratios") {
       const margin = chart.margin || 0;
       const ends = [Math.min(low, 1 - margin), Math.max(high, 1 + margin)];
-      Object.assign(y, chart.log ? decades(...ends, c) : around(...ends));
+      Object.assign(y, chart.log ? decades(chart, ...ends, c) : around(...ends));
       series[0].markLine = { silent: true, symbol: "none", label: { show: false }, lineStyle: { color: c.soft, type: "solid", width: 1 }, data: [{ yAxis: 1 }] };
       if (chart.margin) series[0].markArea = { silent: true, itemStyle: { color: c.soft, opacity: 0.14 }, data: [[{ yAxis: 1 - chart.margin }, { yAxis: 1 + chart.margin }]] };
     } else {
@@ -160,7 +174,7 @@
     return {
       ...base,
       grid: { ...base.grid, top: 8, bottom: 56 },
-      xAxis: { ...valueAxis(chart, c), nameLocation: "middle", nameGap: 24, nameTextStyle: axisText(c) },
+      xAxis: { ...valueAxis(chart, c), name: chart.axis, nameLocation: "middle", nameGap: 24, nameTextStyle: axisText(c) },
       yAxis: { ...categoryAxis(chart, c), inverse: true },
       series: chart.series.map((s) => ({
         type: "bar", stack: "all", name: s.name, data: s.values, barMaxWidth: 18,
@@ -186,10 +200,10 @@
     return {
       ...base, series,
       legend: { ...base.legend, icon: undefined, itemWidth: 30, itemStyle: { opacity: 0 } },
-      grid: { ...base.grid, top: 34, bottom: 58 },
+      grid: { ...base.grid, bottom: 58 },
       tooltip: { ...base.tooltip, axisPointer: { type: "line", lineStyle: { color: c.soft }, snap: false }, formatter: (items) => shares(chart, items[0].axisValue) },
-      xAxis: { ...valueAxis(chart, c), ...ends, nameLocation: "middle", nameGap: 26, nameTextStyle: axisText(c), axisLine: { show: true, lineStyle: { color: c.soft } }, splitLine: { show: false } },
-      yAxis: { ...valueAxis(chart, c), name: "share of executions", min: 0, max: 1, interval: 0.25, axisLabel: { ...axisText(c), formatter: (v) => `${Math.round(100 * v)} %` } },
+      xAxis: { ...valueAxis(chart, c), ...ends, name: chart.axis, nameLocation: "middle", nameGap: 26, nameTextStyle: axisText(c), axisLine: { show: true, lineStyle: { color: c.soft } }, splitLine: { show: false } },
+      yAxis: { ...valueAxis(chart, c), min: 0, max: 1, interval: 0.25, axisLabel: { ...axisText(c), formatter: (v) => `${Math.round(100 * v)} %` } },
     };
   }
 
@@ -210,7 +224,7 @@
       legend: { ...base.legend, icon: undefined, itemWidth: 30, itemStyle: { opacity: 0 } },
       grid: { ...base.grid, bottom: chart.series.length > 1 ? 58 : 30 },
       tooltip: { ...base.tooltip, trigger: "item", formatter: (p) => `${escape(p.seriesName)}<br>${escape(chart.x_axis)} <b>${number(p.value[0])}</b>, ${escape(chart.axis)} <b>${number(p.value[1])}</b>` },
-      xAxis: { ...valueAxis({ axis: chart.x_axis }, c), min: Math.min(...all("x")), max: Math.max(...all("x")), nameLocation: "middle", nameGap: 26, nameTextStyle: axisText(c), axisLine: { show: true, lineStyle: { color: c.soft } }, splitLine: { show: false } },
+      xAxis: { ...valueAxis(chart, c), name: chart.x_axis, min: Math.min(...all("x")), max: Math.max(...all("x")), nameLocation: "middle", nameGap: 26, nameTextStyle: axisText(c), axisLine: { show: true, lineStyle: { color: c.soft } }, splitLine: { show: false } },
       yAxis: { ...valueAxis(chart, c), ...y },
       series: chart.series.map((s, i) => ({
         type: "line", name: s.name, data: s.values.map((v, k) => [s.x[k], v]), symbolSize: 4, showSymbol: all("values").length <= 30,

@@ -1,0 +1,139 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
+)
+
+// tally counts the verdicts on one configuration against a baseline in the cases of a suite.
+type tally struct {
+	name                       string
+	better, worse, equal, open int
+	faster                     bool // all metrics are speeds
+}
+
+// tallies counts the verdicts against the main baseline of each configuration.
+func (b *builder) tallies(estimates []Estimate) []tally {
+	var all []tally
+	for _, conf := range b.run.Configurations {
+		t := tally{name: conf.Name, faster: true}
+		for _, e := range estimates {
+			if e.Configuration != conf.Name {
+				continue
+			}
+			t.faster = t.faster && speed(e)
+			if c := e.against(b.baselines()[0]); c != nil {
+				t.count(c.Verdict)
+			}
+		}
+		if t.sum() > 0 {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// suiteTallies counts the verdicts on the primary metrics of a suite.
+func (b *builder) suiteTallies(suite string, estimates []Estimate) []tally {
+	if len(b.baselines()) == 0 {
+		return nil
+	}
+	return b.tallies(slices.DeleteFunc(primaries(estimates), func(e Estimate) bool { return e.Suite != suite }))
+}
+
+func (t *tally) count(v stats.Verdict) {
+	switch v {
+	case stats.Better:
+		t.better++
+	case stats.Worse:
+		t.worse++
+	case stats.Equal:
+		t.equal++
+	case stats.Unknown:
+		t.open++
+	}
+}
+
+func (t tally) sum() int { return t.better + t.worse + t.equal + t.open }
+
+// decided reports whether at least half of the verdicts are known.
+func (t tally) decided() bool { return 2*t.open <= t.sum() }
+
+// String words the counts, the largest first: "not known in 9, slower in 3".
+func (t tally) String() string {
+	good, bad := "better", "worse"
+	if t.faster {
+		good, bad = "faster", "slower"
+	}
+	counts := []struct {
+		word string
+		n    int
+	}{{bad, t.worse}, {good, t.better}, {"equal", t.equal}, {"not known", t.open}}
+	slices.SortStableFunc(counts, func(a, b struct {
+		word string
+		n    int
+	}) int {
+		return b.n - a.n
+	})
+	if counts[0].n == t.sum() {
+		return counts[0].word + " in all"
+	}
+	var parts []string
+	for _, c := range counts {
+		if c.n > 0 {
+			parts = append(parts, fmt.Sprintf("%s in %d", c.word, c.n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// suiteAnswer says in one sentence in how many cases of a suite each configuration differs
+// from the main baseline.
+func (b *builder) suiteAnswer(cases []result.Case, estimates []Estimate) string {
+	estimates = primaries(estimates)
+	if len(b.baselines()) == 0 || len(estimates) == 0 {
+		return ""
+	}
+	names := map[string][]string{}
+	var order []string
+	for _, t := range b.tallies(estimates) {
+		text := t.String()
+		if names[text] == nil {
+			order = append(order, text)
+		}
+		names[text] = append(names[text], t.name)
+	}
+	if len(order) == 0 {
+		return ""
+	}
+	var parts []string
+	for _, text := range order {
+		parts = append(parts, list(names[text])+map[bool]string{true: " is ", false: " are "}[len(names[text]) == 1]+text)
+	}
+	return fmt.Sprintf("Suite %s, %s against %s: %s.", cases[0].Suite, plural(len(cases), "case"), b.baselines()[0], strings.Join(parts, "; "))
+}
+
+// layers pictures what is under a benchmark in every configuration, with the verdicts. It is
+// nil unless all are known.
+func (b *builder) layers(estimates []Estimate) []Path {
+	var all []Path
+	for _, c := range b.run.Configurations {
+		p := Path{Configuration: c.Name, Hops: layersOf(c)}
+		if p.Hops == nil {
+			return nil
+		}
+		all = append(all, p)
+	}
+	if len(b.baselines()) == 0 {
+		return all
+	}
+	for _, t := range b.tallies(primaries(estimates)) {
+		i := slices.IndexFunc(all, func(p Path) bool { return p.Configuration == t.name })
+		all[i].Badge = t.String()
+	}
+	return all
+}
