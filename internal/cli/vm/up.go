@@ -29,6 +29,7 @@ type upOptions struct {
 	shares int
 	pool   int
 	wait   time.Duration
+	cold   bool
 }
 
 func newUpCmd(streams terminal.Streams) *cobra.Command {
@@ -52,6 +53,7 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 	flags.IntVar(&o.shares, "shares", 0, "volumes and pieces of shared memory that can be plugged into each running guest")
 	flags.IntVar(&o.pool, "pool", policy.DefaultPool, "`N` of the slots of each guest have a NIC plugged in advance, for the next pods")
 	flags.DurationVar(&o.wait, "wait", 2*time.Minute, "time limit of the boot of a guest")
+	flags.BoolVar(&o.cold, "cold", false, "boot the guests, do not restore them from a snapshot")
 	flags.Var(usage.Choice(&o.accel, "auto", "kvm", "tcg"), "accel", "accelerator (default auto: kvm where it works)")
 	return cmd
 }
@@ -81,7 +83,8 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 	if err != nil {
 		return err
 	}
-	image, err := bench.BuildImage(ctx, binaries, func(step string) { fmt.Fprintln(streams.Err, step) })
+	report := func(step string) { fmt.Fprintln(streams.Err, step) }
+	image, err := bench.BuildImage(ctx, binaries, report)
 	if err != nil {
 		return err
 	}
@@ -90,11 +93,15 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, leave(f.Lab)) }()
+	var snapshots *guest.Snapshots
+	if !o.cold {
+		snapshots = &guest.Snapshots{Cache: guest.CacheDir(), Progress: report}
+	}
 	var g errgroup.Group
 	for _, name := range o.names {
 		n, err := f.Launch(ctx, fleet.Options{
 			Name: name, Image: image, Accel: accel.Accel, VCPUs: o.vcpus, Memory: int64(o.memory) << 20, Slots: o.slots, Pool: o.pool,
-			Shares: o.shares,
+			Shares: o.shares, Snapshots: snapshots,
 		})
 		if err != nil {
 			return errors.Join(err, g.Wait())

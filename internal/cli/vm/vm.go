@@ -26,7 +26,8 @@ func NewCmd(streams terminal.Streams) *cobra.Command {
 		Use:   "vm",
 		Short: "Start, enter and stop guests",
 		Long: `Start, enter and stop guests: Debian with containerd, in a network of their own,
-each with room for NICs that the host daemon plugs in while they run.`,
+each with room for NICs that the host daemon plugs in while they run. The first guest of
+its size is booted and frozen; all are restored from it, with containerd running.`,
 		Example: `  unnest vm up node1 node2
   unnest vm ssh node1
   unnest vm ssh node1 nerdctl run --network brfusion --rm localhost/unnest/tools:1 busybox ip addr

@@ -117,6 +117,8 @@ type Options struct {
 	Shares int    // volumes and shared memory that can be plugged at the same time
 	Export string // prepared directory (share.Export) that the guest can mount over 9p; empty: none
 	Tenant string // empty: the only one of the default policy
+	// Snapshots restores the guest where it can. Nil: it boots.
+	Snapshots *guest.Snapshots
 	// Nesting gives the guest the same processor as one with Nested, so that the figures
 	// of both can be compared.
 	Nesting bool
@@ -163,6 +165,12 @@ func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Snapshots != nil {
+		if config.Snapshot, err = o.Snapshots.For(ctx, config); ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		config.NotRestored = err
+	}
 	if err := f.plug(&config, p, o.Nested != nil); err != nil {
 		return nil, err
 	}
@@ -173,6 +181,7 @@ func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Snapshots.Report(g)
 	n := &Node{g, index, p.tenantIP}
 	if err := n.save(f.Lab.Dir, o, credentials); err != nil {
 		return nil, errors.Join(err, g.Kill())

@@ -14,7 +14,8 @@ import (
 )
 
 // BootTimes divides the time from launch to ready. Kernel and Userspace are measured by
-// the guest's clock. Firmware and SSH are the rest of the host's time.
+// the guest's clock. Firmware and SSH are the rest of the host's time. Of a restored
+// guest, Firmware is the time until it runs again, and Kernel is 0.
 type BootTimes struct {
 	Firmware  time.Duration // QEMU's start and firmware, until the kernel's clock starts
 	Kernel    time.Duration // until the kernel runs the first process
@@ -37,12 +38,12 @@ func (g *Guest) WaitReady(ctx context.Context, dial place.Dialer, key ssh.Signer
 			return nil, BootTimes{}, fmt.Errorf("%w: %s: %s%s", ErrBoot, g.Name, c.failed, g.logTails())
 		}
 		if c.services.seen() {
-			if err := c.checkClock(g.started); err != nil {
+			if err := c.checkClock(g.running()); err != nil {
 				return nil, BootTimes{}, fmt.Errorf("%w: %s: %w", ErrBoot, g.Name, err)
 			}
 			client, err := g.login(ctx, dial, key)
 			if err == nil {
-				return client, c.times(g.started, time.Now()), nil
+				return client, c.times(g.started, g.resumed, time.Now()), nil
 			}
 		}
 		if err := sleep(ctx, pollInterval); err != nil {
@@ -50,6 +51,14 @@ func (g *Guest) WaitReady(ctx context.Context, dial place.Dialer, key ssh.Signer
 				ErrBoot, g.Name, time.Since(g.started).Seconds(), err, g.logTails())
 		}
 	}
+}
+
+// running returns since when the guest runs: its launch, or when it was restored.
+func (g *Guest) running() time.Time {
+	if g.resumed.IsZero() {
+		return g.started
+	}
+	return g.resumed
 }
 
 // login connects to the guest's SSH server, whose host key must be that of the seed.
@@ -79,6 +88,7 @@ const loginLimit = 5 * time.Second
 type console struct {
 	path                      string
 	init, userspace, services mark
+	restored                  mark // the guest runs again
 	failed                    string
 }
 
@@ -102,7 +112,7 @@ func (c *console) look() {
 }
 
 func (c *console) read(content string, now time.Time) {
-	marks := map[string]*mark{"init": &c.init, "userspace": &c.userspace, "services": &c.services}
+	marks := map[string]*mark{"init": &c.init, "userspace": &c.userspace, "services": &c.services, "restored": &c.restored}
 	for line := range strings.Lines(content) {
 		if !strings.HasSuffix(line, "\n") {
 			return // incomplete
@@ -132,16 +142,22 @@ func (c *console) read(content string, now time.Time) {
 // its processor on a busy host causes that: see withCounter. A mark that is seen late hides the
 // error.
 func (c *console) checkClock(started time.Time) error {
-	passed := c.services.at.Sub(started)
-	if c.services.uptime <= passed*11/10 {
+	passed, uptime := c.services.at.Sub(started), c.services.uptime-c.restored.uptime
+	if uptime <= passed*11/10 {
 		return nil
 	}
 	return fmt.Errorf("check its clock: %.0f s there were %.0f s here; start the guest again when this machine is less busy",
-		c.services.uptime.Seconds(), passed.Seconds())
+		uptime.Seconds(), passed.Seconds())
 }
 
-// times divides the boot from started to ready.
-func (c *console) times(started, ready time.Time) BootTimes {
+// times divides the boot from started to ready. resumed is when a restored guest ran
+// again, else zero.
+func (c *console) times(started, resumed, ready time.Time) BootTimes {
+	if !resumed.IsZero() {
+		return BootTimes{
+			Firmware: resumed.Sub(started), Userspace: c.services.at.Sub(resumed), SSH: ready.Sub(c.services.at), Total: ready.Sub(started),
+		}
+	}
 	return BootTimes{
 		Firmware:  c.services.at.Sub(started) - c.services.uptime,
 		Kernel:    c.init.uptime,

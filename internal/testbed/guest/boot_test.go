@@ -139,7 +139,7 @@ func TestBootTimes(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var c console
 			c.read(tt.content, started.Add(tt.seen))
-			got := c.times(started, started.Add(tt.ready))
+			got := c.times(started, time.Time{}, started.Add(tt.ready))
 			if got != tt.want {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}

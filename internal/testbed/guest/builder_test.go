@@ -60,7 +60,7 @@ func TestWhole(t *testing.T) {
 // Of two processes that want the cache, one waits, and reports that once.
 func TestLockWaits(t *testing.T) {
 	cache := filepath.Join(t.TempDir(), "deep", "cache")
-	unlock, err := (&Builder{Cache: cache}).lock(t.Context())
+	unlock, err := (&Builder{Cache: cache}).lock(t.Context(), imageLock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestLockWaits(t *testing.T) {
 	waiting := &Builder{Cache: cache, Progress: func(step string) { said <- step }}
 	got := make(chan error, 1)
 	go func() {
-		unlock, err := waiting.lock(t.Context())
+		unlock, err := waiting.lock(t.Context(), imageLock)
 		if err == nil {
 			unlock()
 		}
@@ -93,7 +93,7 @@ func TestLockWaits(t *testing.T) {
 
 func TestLockObeysContext(t *testing.T) {
 	cache := t.TempDir()
-	unlock, err := (&Builder{Cache: cache}).lock(t.Context())
+	unlock, err := (&Builder{Cache: cache}).lock(t.Context(), imageLock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestLockObeysContext(t *testing.T) {
 	why := errors.New("told to stop")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	waiting := &Builder{Cache: cache, Progress: func(string) { cancel(why) }}
-	if _, err := waiting.lock(ctx); !errors.Is(err, why) {
+	if _, err := waiting.lock(ctx, imageLock); !errors.Is(err, why) {
 		t.Errorf("got %v, want %v", err, why)
 	}
 }
@@ -111,7 +111,7 @@ func TestLockWithoutCache(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := (&Builder{Cache: filepath.Join(file, "cache")}).lock(t.Context())
+	_, err := (&Builder{Cache: filepath.Join(file, "cache")}).lock(t.Context(), imageLock)
 	if err == nil || !strings.Contains(err.Error(), "create image cache: ") || !strings.Contains(err.Error(), file) {
 		t.Errorf("got %v; want an error that names the cache", err)
 	}

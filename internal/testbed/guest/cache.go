@@ -38,11 +38,11 @@ func cached(dir string) bool {
 	return true
 }
 
-// removeStale removes images and unpacked Debians that were not used within keepFor.
+// removeStale removes images, snapshots and unpacked Debians that were not used within keepFor.
 // The cache must be locked.
 func (b *Builder) removeStale() error {
 	var errs []error
-	for _, pattern := range []string{"image-*", "debian-*"} {
+	for _, pattern := range []string{"image-*", "debian-*", snapshotPrefix + "*"} {
 		found, err := filepath.Glob(filepath.Join(b.Cache, pattern))
 		errs = append(errs, err)
 		for _, dir := range found {
@@ -58,12 +58,20 @@ func (b *Builder) removeStale() error {
 	return nil
 }
 
-// lock locks the cache for this process.
-func (b *Builder) lock(ctx context.Context) (unlock func(), err error) {
+// The locks of the cache, and what their owner does.
+var (
+	imageLock    = cacheLock{"lock", "builds an image"}
+	snapshotLock = cacheLock{"snapshot.lock", "freezes a guest"}
+)
+
+type cacheLock struct{ file, owner string }
+
+// lock locks a part of the cache for this process.
+func (b *Builder) lock(ctx context.Context, l cacheLock) (unlock func(), err error) {
 	if err := os.MkdirAll(b.Cache, 0o755); err != nil {
 		return nil, fmt.Errorf("create image cache: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(b.Cache, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := os.OpenFile(filepath.Join(b.Cache, l.file), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("lock image cache: %w", err)
 	}
@@ -76,7 +84,7 @@ func (b *Builder) lock(ctx context.Context) (unlock func(), err error) {
 			return nil, errors.Join(fmt.Errorf("lock image cache %s: %w", b.Cache, err), f.Close())
 		}
 		if !reported {
-			b.report("waiting for another unnest that builds an image in %s", b.Cache)
+			b.report("waiting for another unnest that %s in %s", l.owner, b.Cache)
 			reported = true
 		}
 		if err := sleep(ctx, pollInterval); err != nil {

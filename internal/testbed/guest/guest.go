@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -29,26 +28,37 @@ var (
 // Guest is a running guest.
 type Guest struct {
 	Config
-	PID     int // of QEMU; 0: it runs in another guest
-	started time.Time
-	stop    func()        // ends QEMU if PID is 0
-	done    chan struct{} // closed when QEMU has ended; nil when it is not our child
-	exit    error
+	PID int // of QEMU; 0: it runs in another guest
+	// NotRestored says why a guest with a snapshot has booted; nil: it has none, or was
+	// restored from it.
+	NotRestored error
+	started     time.Time
+	resumed     time.Time     // when it ran again; zero: it booted
+	stop        func()        // ends QEMU if PID is 0
+	done        chan struct{} // closed when QEMU has ended; nil when it is not our child
+	exit        error
 }
 
 // Start starts QEMU and returns at once. The guest lives on after ctx and after this
-// process: Kill or PowerDown ends it.
-func Start(_ context.Context, c Config) (*Guest, error) {
-	g, err := c.start()
+// process: Kill or PowerDown ends it. A guest that cannot be restored boots.
+func Start(ctx context.Context, c Config) (*Guest, error) {
+	g, err := c.start(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("start guest %s: %w", c.Name, err)
 	}
 	return g, nil
 }
 
-func (c Config) start() (*Guest, error) {
+func (c Config) start(ctx context.Context) (*Guest, error) {
 	if err := c.check(); err != nil {
 		return nil, err
+	}
+	if c.Snapshot != nil {
+		g, err := c.restore(ctx)
+		if err == nil || ctx.Err() != nil {
+			return g, err
+		}
+		c.Snapshot, c.NotRestored = nil, err
 	}
 	seed, err := c.Seed.Archive()
 	if err == nil {
@@ -57,27 +67,7 @@ func (c Config) start() (*Guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.Create(c.path(qemuFile))
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	cmd := exec.Command(c.Arch.QEMU(), c.withCounter().arguments()...)
-	cmd.Stdout, cmd.Stderr = log, log
-	for _, nic := range c.NICs {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, nic.TAP)
-	}
-	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true} // Ctrl-C at the terminal must not reach QEMU
-	g := &Guest{Config: c, started: time.Now(), done: make(chan struct{})}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("%w: run `unnest doctor` to see what to install", err)
-	}
-	g.PID = cmd.Process.Pid
-	go func() {
-		g.exit = cmd.Wait()
-		close(g.done)
-	}()
-	return g, nil
+	return c.startQEMU(false)
 }
 
 // check refuses what QEMU would accept silently, or refuse in words of its own.
@@ -97,6 +87,9 @@ func (c Config) check() error {
 	}
 	return c.checkShares()
 }
+
+// Restored reports whether the guest was restored from a snapshot. Else it has booted.
+func (g *Guest) Restored() bool { return !g.resumed.IsZero() }
 
 // Done is closed when QEMU has ended.
 func (g *Guest) Done() <-chan struct{} { return g.done }

@@ -50,7 +50,7 @@ func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 	if cached(dir) {
 		return image, nil
 	}
-	unlock, err := b.lock(ctx)
+	unlock, err := b.lock(ctx, imageLock)
 	if err != nil {
 		return Image{}, err
 	}
@@ -95,7 +95,7 @@ func (b *Builder) readFiles(arch Arch) (map[string][]byte, error) {
 // Root returns the directory with the unpacked Debian packages of a recipe, without the
 // builder's files. It is shared: do not write to it.
 func (b *Builder) Root(ctx context.Context, r Recipe) (string, error) {
-	unlock, err := b.lock(ctx)
+	unlock, err := b.lock(ctx, imageLock)
 	if err != nil {
 		return "", err
 	}

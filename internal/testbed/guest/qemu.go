@@ -27,11 +27,15 @@ type Config struct {
 	Shares int
 	// Export is a directory of the host that the guest can mount over 9p with the tag
 	// ExportTag. Empty: none.
-	Export  string
-	NICs    []NIC
-	Disks   []Disk // in addition to the root disk; read-only
-	Seed    Seed
-	Address string // host:port where SSH will answer
+	Export string
+	NICs   []NIC
+	Disks  []Disk // in addition to the root disk; read-only
+	// Snapshot is a frozen guest to restore in place of a boot; nil: boot.
+	Snapshot *Snapshot
+	// NotRestored says why a guest that was to be restored boots.
+	NotRestored error
+	Seed        Seed
+	Address     string // host:port where SSH will answer
 
 	counterKHz int64 // of the processor's time stamp counter; 0: the guest's kernel measures it
 }
@@ -63,7 +67,7 @@ const firstTAP = 3
 // arguments returns QEMU's command line.
 func (c Config) arguments() []string {
 	t := c.Arch.traits()
-	args := append(c.machineArguments(), "-chardev", "file,id=console,path="+c.path(consoleFile))
+	args := append(c.machineArguments(), c.consoleArguments()...)
 	args = append(args, t.console...)
 	for _, socket := range []string{ownerQMP, daemonQMP} {
 		args = append(args, "-qmp", "unix:"+c.path(socket)+",server=on,wait=off")
@@ -76,6 +80,7 @@ func (c Config) arguments() []string {
 		args = append(args, "-device", port(slot))
 	}
 	args = append(args, c.shareArguments()...)
+	args = append(args, c.snapshotArguments()...)
 	if n := c.vectors(); n < vectorsWanted {
 		args = append(args, "-global", "virtio-net-pci.vectors="+strconv.Itoa(n))
 	}
@@ -90,7 +95,7 @@ func (c Config) machineArguments() []string {
 		"-machine", t.machine + c.memoryBackend(), "-accel", c.accelArgument(), "-cpu", c.cpuArgument(),
 		"-smp", strconv.Itoa(c.VCPUs), "-m", strconv.FormatInt(c.Memory>>20, 10) + "M",
 		"-kernel", c.Image.Kernel, "-initrd", c.Image.Initrd, "-append", c.kernelArguments(),
-		"-drive", "if=none,id=root,format=raw,snapshot=on,cache=unsafe,file=" + c.Image.Root,
+		"-drive", "if=none,id=root," + c.rootDisk(),
 		"-device", t.virtio("blk", "drive=root"),
 	}
 	disks := c.Disks

@@ -130,6 +130,7 @@ var overlayPaths = map[string]string{
 	"inittab":       "/etc/inittab",
 	"boot":          "/etc/unnest/boot",
 	"engine":        "/etc/unnest/engine",
+	"freeze":        "/etc/unnest/freeze",
 	"nest":          "/etc/unnest/nest",
 	"powerbutton":   "/etc/unnest/powerbutton",
 	"acpi-powerbtn": "/etc/acpi/PWRF/00000080",

@@ -24,9 +24,9 @@ const (
 )
 
 // memoryBackend is the part of the machine option that selects the memory of
-// shareArguments.
+// shareArguments and snapshotArguments.
 func (c Config) memoryBackend() string {
-	if c.Shares == 0 {
+	if c.Shares == 0 && c.Snapshot == nil {
 		return ""
 	}
 	return ",memory-backend=ram"

@@ -160,7 +160,7 @@ func (c *Client) dispatch(m message) error {
 		close(c.greeted)
 		return nil
 	case m.Event != "":
-		c.publish(Event{Name: m.Event, Data: m.Data})
+		c.publish(Event{Name: m.Event, Data: m.Data, Time: time.Unix(m.Timestamp.Seconds, m.Timestamp.Microseconds*1000)})
 		return nil
 	}
 	id, err := m.replyID()

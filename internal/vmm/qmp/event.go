@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // MaxQueued is how many events a subscription keeps. When it is full it drops the
@@ -24,6 +25,7 @@ const (
 type Event struct {
 	Name string
 	Data json.RawMessage // nil when the event has none
+	Time time.Time       // when QEMU sent it
 }
 
 // Device returns the ID of the device that the event is about, or "". QEMU sends

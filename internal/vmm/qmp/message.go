@@ -19,6 +19,8 @@ type message struct {
 	Error    *struct{ Class, Desc string }
 	Event    string
 	Data     json.RawMessage
+	// Timestamp is when QEMU sent an event, by the host's clock.
+	Timestamp struct{ Seconds, Microseconds int64 }
 }
 
 // check returns an error unless m is exactly one kind of message.

@@ -1,0 +1,146 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"unnest/internal/vmm/qmp"
+)
+
+// freeze boots the guest c, whose snapshot is being made, and freezes it.
+func (c Config) freeze(ctx context.Context) (m manifest, err error) {
+	ctx, cancel := context.WithTimeout(ctx, freezeLimit)
+	defer cancel()
+	if err := c.writeDisks(); err != nil {
+		return m, err
+	}
+	g, control, err := c.startControlled(ctx, make([]byte, seedRoom), true)
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, g.Kill(), control.close()) }()
+	ctx, stop := control.whileWriting(ctx)
+	defer stop()
+	m.Ahead, err = control.awaitFrozen(ctx)
+	if err == nil {
+		m.Stopped, err = control.monitor.Stop(ctx)
+	}
+	if err == nil {
+		err = saveDevices(ctx, control.monitor, c.Snapshot.path(deviceFile))
+	}
+	if err == nil {
+		err = control.monitor.Quit(ctx)
+	}
+	if err != nil {
+		return m, g.because(errors.Join(err, context.Cause(ctx)))
+	}
+	select {
+	case <-g.done:
+	case <-ctx.Done():
+		return m, context.Cause(ctx)
+	}
+	return m, errors.Join(os.Remove(c.path(seedFile)), os.Remove(c.path(consoleFile)), os.Remove(c.path(qemuFile)))
+}
+
+// writeDisks makes the files that the guest writes to: its disk and its memory.
+func (c Config) writeDisks() error {
+	if err := writeOverlayDisk(c.Snapshot.path(diskFile), c.Image.Root); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(c.Snapshot.path(memoryFile), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(c.Memory), f.Close())
+}
+
+// freezeLimit is how long a guest may take to boot and to start its container engine.
+const freezeLimit = 5 * time.Minute
+
+func saveDevices(ctx context.Context, monitor *qmp.Client, path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(monitor.SaveState(ctx, f), f.Close())
+}
+
+func (c *control) close() error { return errors.Join(c.monitor.Close(), c.console.Close()) }
+
+// whileWriting returns a context that ends when QEMU cannot write to the disk. QEMU
+// stops the guest then.
+func (c *control) whileWriting(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	events := c.monitor.Subscribe("BLOCK_IO_ERROR")
+	go func() {
+		if e, err := events.Next(ctx); err == nil {
+			cancel(fmt.Errorf("write disk: %s", e.Data))
+		}
+	}()
+	return ctx, func() { cancel(nil); events.Close() }
+}
+
+// The clocks of guest and host are compared until an answer arrives within clockError,
+// at most clockTries times.
+const (
+	clockError = 20 * time.Millisecond
+	clockTries = 30
+)
+
+// awaitFrozen waits until the guest waits to be frozen, and returns how far its clock is
+// ahead of the host's.
+func (c *control) awaitFrozen(ctx context.Context) (ahead time.Duration, err error) {
+	var asked time.Time
+	best, tries := time.Duration(-1), 0
+	ask := func() error {
+		tries++
+		asked = time.Now()
+		return c.say("clock %d", tries)
+	}
+	err = c.lines(ctx, func(line string) (bool, error) {
+		now := time.Now()
+		_, text, ok := strings.Cut(line, bootMark)
+		what, rest, _ := strings.Cut(text, " ")
+		switch {
+		case strings.Contains(line, "Kernel panic"):
+			return true, errors.New(line)
+		case !ok:
+		case what == "failed:":
+			return true, errors.New(rest)
+		case what == "frozen":
+			return false, ask()
+		case what == "clock":
+			guest, err := parseClock(rest, tries)
+			if err != nil {
+				return true, err
+			}
+			if took := now.Sub(asked); best < 0 || took < best {
+				best, ahead = took, guest.Sub(asked.Add(took/2))
+			}
+			if best <= 2*clockError || tries == clockTries {
+				return true, nil
+			}
+			return false, ask()
+		}
+		return false, nil
+	})
+	return ahead, err
+}
+
+// parseClock parses the answer to question n: its number and the guest's time in
+// seconds, with nine decimals.
+func parseClock(text string, n int) (time.Time, error) {
+	number, clock, _ := strings.Cut(text, " ")
+	seconds, fraction, _ := strings.Cut(clock, ".")
+	s, err := strconv.ParseInt(seconds, 10, 64)
+	ns, nsErr := strconv.ParseInt(fraction, 10, 64)
+	if err = errors.Join(err, nsErr); err != nil || number != strconv.Itoa(n) || len(fraction) != 9 {
+		return time.Time{}, fmt.Errorf("the guest answers %q to question %d for its time", text, n)
+	}
+	return time.Unix(s, ns), nil
+}

@@ -1,0 +1,115 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+)
+
+// Snapshot is a frozen guest: its memory, its disk and the state of its devices. Its
+// container engine runs, if its image has one. It has no name, no key and no NIC: see
+// rootfs/freeze. Guests that are restored from it map its memory copy-on-write.
+type Snapshot struct {
+	Dir string
+	manifest
+	making bool // the guest that will be frozen writes to the files
+}
+
+// The files of a snapshot.
+const (
+	memoryFile   = "memory"
+	diskFile     = "disk.qcow2" // what the guest has written to the disk of the image
+	deviceFile   = "devices"    // QEMU's migration stream
+	manifestFile = "snapshot.json"
+)
+
+// seedRoom is the size of the seed's file in the firmware configuration device of a
+// guest that is restored. The guest has read the size before it was frozen.
+const seedRoom = 128 << 10
+
+// The content of the file opt/unnest/kind there. Both are equally long.
+const (
+	kindFreeze  = "freeze"
+	kindRestore = "thawed"
+)
+
+// ErrBootOnly is the error for a configuration that cannot be frozen.
+var ErrBootOnly = errors.New("guest cannot be restored")
+
+// checkFreezable says why a guest like c cannot be restored.
+func (c Config) checkFreezable() error {
+	switch {
+	case c.Arch.or() != AMD64:
+		return fmt.Errorf("%w: its architecture is %s", ErrBootOnly, c.Arch)
+	case c.CPU != "":
+		return fmt.Errorf("%w: its processor %s may have hardware virtualization", ErrBootOnly, c.CPU)
+	case c.Shares > 0:
+		return fmt.Errorf("%w: other processes map its memory (%d ports for shares)", ErrBootOnly, c.Shares)
+	case len(c.Disks) > 0:
+		return fmt.Errorf("%w: it has disks for another guest", ErrBootOnly)
+	}
+	return nil
+}
+
+// frozen returns the configuration of the guest to freeze for guests like c. It has no
+// identity. Its number of ports is a multiple of the functions of a device number, so
+// that guests with different numbers of slots share a snapshot.
+func (c Config) frozen(s *Snapshot) Config {
+	return Config{
+		Name: "frozen", Dir: s.Dir, Arch: c.Arch, Image: c.Image, Accel: c.Accel, CPU: c.CPU, VCPUs: c.VCPUs, Memory: c.Memory,
+		Slots: frozenSlots(c.Slots), Snapshot: s,
+	}
+}
+
+func frozenSlots(slots int) int { return max(1, (slots+functions-1)/functions) * functions }
+
+// rootDisk are the options of the root disk. A guest that is frozen or restored has a
+// disk over that of the image.
+func (c Config) rootDisk() string {
+	switch {
+	case c.Snapshot == nil:
+		return "format=raw,snapshot=on,cache=unsafe,file=" + c.Image.Root
+	case c.Snapshot.making:
+		return "format=qcow2,cache=unsafe,werror=stop,file=" + c.Snapshot.path(diskFile)
+	}
+	return "format=qcow2,snapshot=on,cache=unsafe,file=" + c.Snapshot.path(diskFile)
+}
+
+// consoleArguments are the arguments of the character device of the console. The host
+// writes to it when a guest is frozen or restored.
+func (c Config) consoleArguments() []string {
+	if c.Snapshot == nil {
+		return []string{"-chardev", "file,id=console,path=" + c.path(consoleFile)}
+	}
+	return []string{"-chardev", fmt.Sprintf("socket,id=console,fd=%d,logfile=%s", c.consoleFD(), c.path(consoleFile))}
+}
+
+// The descriptors of QEMU's ends of the console and of the monitor that freezes or
+// restores the guest.
+func (c Config) consoleFD() int { return firstTAP + len(c.NICs) }
+func (c Config) monitorFD() int { return c.consoleFD() + 1 }
+
+// snapshotArguments are the arguments for a guest that is frozen or restored. Its
+// generation ID is new in each QEMU.
+func (c Config) snapshotArguments() []string {
+	if c.Snapshot == nil {
+		return nil
+	}
+	kind, share := kindRestore, "off"
+	if c.Snapshot.making {
+		kind, share = kindFreeze, "on"
+	}
+	args := []string{
+		"-object", "memory-backend-file,id=ram,share=" + share + ",size=" + strconv.FormatInt(c.Memory>>20, 10) + "M,mem-path=" + c.Snapshot.path(memoryFile),
+		"-device", "vmgenid,guid=auto",
+		"-fw_cfg", "name=opt/unnest/kind,string=" + kind,
+		"-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", c.monitorFD()), "-mon", "chardev=monitor,mode=control",
+	}
+	if !c.Snapshot.making {
+		args = append(args, "-S", "-incoming", "defer")
+	}
+	return args
+}
+
+func (s *Snapshot) path(file string) string { return filepath.Join(s.Dir, file) }
