@@ -100,14 +100,20 @@ func (o observed) fact() string {
 		return ""
 	}
 	others := func(r noise.Reading) float64 { return r.Others }
-	mhz := func(r noise.Reading) float64 { return r.MHz }
-	text := fmt.Sprintf("other processes %.2f processors on average, %.2f at most; hypervisor %.2f processors; a task waited for a processor %.0f %% of the time; %.0f context switches per second",
-		average(o.all, others), largest(o.all, others), average(o.all, func(r noise.Reading) float64 { return r.Steal }),
-		100*average(o.all, func(r noise.Reading) float64 { return r.Stalled }), average(o.all, func(r noise.Reading) float64 { return r.Switches }))
-	if average(o.all, mhz) > 0 {
-		text += fmt.Sprintf("; %.0f to %.0f MHz", -largest(o.all, func(r noise.Reading) float64 { return -r.MHz }), largest(o.all, mhz))
+	stalled := func(r noise.Reading) float64 { return r.Stalled }
+	slowness := func(r noise.Reading) float64 { return -r.MHz }
+	parts := []string{
+		fmt.Sprintf("other processes %.2f processors on average, %.2f at most", average(o.all, others), largest(o.all, others)),
+		fmt.Sprintf("hypervisor %.2f processors", average(o.all, func(r noise.Reading) float64 { return r.Steal })),
+		fmt.Sprintf("%.0f context switches per second", average(o.all, func(r noise.Reading) float64 { return r.Switches })),
 	}
-	return text
+	if waited := average(o.all, stalled); waited > 0 {
+		parts = append(parts, fmt.Sprintf("a task waited for a processor %.0f %% of the time", 100*waited))
+	}
+	if slowest := -largest(o.all, slowness); slowest > 0 {
+		parts = append(parts, fmt.Sprintf("%.0f to %.0f MHz", slowest, largest(o.all, func(r noise.Reading) float64 { return r.MHz })))
+	}
+	return strings.Join(parts, "; ")
 }
 
 func average(readings []noise.Reading, of func(noise.Reading) float64) float64 {

@@ -60,7 +60,7 @@ func TestNoiseInReport(t *testing.T) {
 
 func TestNoiseInProvenance(t *testing.T) {
 	run, samples := noisy(2, 0, noise.Reading{Elapsed: 1, Others: 0.9, Stalled: 0.5, Switches: 3000, MHz: 3000})
-	const want = "other processes 0.46 processors on average, 0.90 at most; hypervisor 0.00 processors; a task waited for a processor 40 % of the time; 2000 context switches per second; 2400 to 3000 MHz"
+	const want = "other processes 0.46 processors on average, 0.90 at most; hypervisor 0.00 processors; 2000 context switches per second; a task waited for a processor 40 % of the time; 2400 to 3000 MHz"
 	if got := valueOf(facts("", run, samples), "noise"); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -96,8 +96,10 @@ func (r noiseReport) String() string {
 		busiest += fmt.Sprintf("%s %s (process %d) %.2f", map[bool]string{true: ":", false: ","}[i == 0], p.Name, p.PID, p.Share)
 	}
 	line("Other processes used %.2f processors%s.", m.Others, busiest)
-	line("The hypervisor of this machine took %.2f processors.", m.Steal)
-	line("A task waited for a processor %.0f %% of the time. There were %.0f context switches per second.", 100*m.Stalled, m.Switches)
+	line("The hypervisor of this machine took %.2f processors. There were %.0f context switches per second.", m.Steal, m.Switches)
+	if m.Stalled > 0 {
+		line("A task waited for a processor %.0f %% of the time.", 100*m.Stalled)
+	}
 	if m.MHz > 0 {
 		line("The processors ran at %.0f MHz.", m.MHz)
 	}

@@ -25,11 +25,15 @@ func newWorks() ([]*work, error) {
 	works := []*work{{name: "Computing", do: compute}, {name: "UDP round trips on this machine", do: roundTrips}}
 	for _, w := range works {
 		for w.steps = 1; ; w.steps *= 2 {
-			took, err := w.time()
+			first, err := w.time()
 			if err != nil {
 				return nil, err
 			}
-			if took > workTime/2 {
+			second, err := w.time()
+			if err != nil {
+				return nil, err
+			}
+			if min(first, second) > workTime/2 { // one of them may have waited for a processor
 				break
 			}
 		}

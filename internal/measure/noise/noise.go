@@ -33,7 +33,7 @@ type Reading struct {
 	Elapsed  time.Duration `json:"elapsed_ns"`
 	Others   float64       `json:"others"`            // user and kernel time of processes that are not the experiment's
 	Steal    float64       `json:"steal"`             // the hypervisor of this machine ran something else
-	Stalled  float64       `json:"stalled"`           // part of the time in which a task, also one of the experiment, waited for a processor
+	Stalled  float64       `json:"stalled,omitempty"` // part of the time in which a task, also one of the experiment, waited for a processor; 0: not known
 	Switches float64       `json:"switches"`          // context switches per second, with the experiment's
 	MHz      float64       `json:"mhz,omitempty"`     // at the end
 	Busiest  []Share       `json:"busiest,omitempty"` // of the other processes, the busiest first
@@ -152,8 +152,10 @@ func (r Reading) Tags() map[string]string {
 	}
 	decimal := func(v float64, places int) string { return strconv.FormatFloat(v, 'f', places, 64) }
 	tags := map[string]string{
-		tagOthers: decimal(r.Others, 3), tagSteal: decimal(r.Steal, 3), tagStalled: decimal(r.Stalled, 3),
-		tagSwitches: decimal(r.Switches, 0),
+		tagOthers: decimal(r.Others, 3), tagSteal: decimal(r.Steal, 3), tagSwitches: decimal(r.Switches, 0),
+	}
+	if r.Stalled > 0 {
+		tags[tagStalled] = decimal(r.Stalled, 3)
 	}
 	if r.MHz > 0 {
 		tags[tagMHz] = decimal(r.MHz, 0)
