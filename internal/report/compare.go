@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"unnest/internal/measure/result"
 )
@@ -44,9 +43,9 @@ func Compare(a, b Input, o Options) Document {
 		}
 	}
 	doc.putSettings()
-	doc.Answer = strings.Join(attributed(observe(a.Run, c.a.samples).verdict(), observe(b.Run, c.b.samples).verdict()), " ")
 	doc.Headlines = compareHeadlines(doc.Estimates)
 	doc.answerFirst(0)
+	doc.sayBefore(attributed(observe(a.Run, c.a.samples).verdict(), observe(b.Run, c.b.samples).verdict()))
 	differences, provenance := compareProvenance(a, b, c.a.samples, c.b.samples)
 	doc.Warnings = slices.Concat([]string{separateBlocks}, differences, c.warnings,
 		attributed(slices.Concat(runWarnings(a.Run, c.a.samples), c.a.unknown), slices.Concat(runWarnings(b.Run, c.b.samples), c.b.unknown)),

@@ -68,6 +68,11 @@ func (d *Document) answerFirst(i int) {
 	}
 }
 
+// sayBefore puts sentences before the answer.
+func (d *Document) sayBefore(sentences []string) {
+	d.Answer = strings.TrimSpace(strings.Join(append(sentences, d.Answer), " "))
+}
+
 // RunName names the run of a document, if it has one.
 func (d Document) RunName() string {
 	if d.Run == "" {

@@ -11,7 +11,6 @@ package report
 
 import (
 	"slices"
-	"strings"
 
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
@@ -77,7 +76,7 @@ func Build(run result.Run, samples []result.Sample, o Options) Document {
 			doc.Answer, doc.Paths, doc.pathsOf = b.suiteAnswer(g, estimates), b.layers(estimates), layersUnder
 		}
 	}
-	doc.Answer = strings.TrimSpace(strings.Join(append(observe(run, b.samples).verdict(), doc.Answer), " "))
+	doc.sayBefore(observe(run, b.samples).verdict())
 	unscored := b.addScores(&doc)
 	doc.putSettings()
 	if len(doc.Headlines) == 0 {
