@@ -254,10 +254,11 @@ func TestRunKillsEverything(t *testing.T) {
 	why := errors.New("told to stop")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	const mark = "61.2517" // seconds that nobody else sleeps
-	begun := filepath.Join(t.TempDir(), "begun")
+	cache := t.TempDir()
+	begun := filepath.Join(cache, "begun")
 	done := make(chan error, 1)
 	go func() {
-		done <- (&Builder{}).run(ctx, nil, "sh", "-c", `setsid sleep `+mark+` & touch "$0"; wait`, begun)
+		done <- (&Builder{Cache: cache}).run(ctx, nil, "sh", "-c", `setsid sleep `+mark+` & touch "$0"; wait`, begun)
 	}()
 	for end := time.Now().Add(patience); !exists(begun) || sleepers(t, mark) == 0; time.Sleep(pollInterval) {
 		if time.Now().After(end) {
@@ -291,11 +292,20 @@ func sleepers(t *testing.T, mark string) int {
 	return n
 }
 
-func TestRunQuotesTheEnd(t *testing.T) {
+// The log stays if the command fails, and only then.
+func TestRunNamesTheLog(t *testing.T) {
 	privileged(t)
-	err := (&Builder{}).run(t.Context(), []string{"WORD=four"}, "sh", "-c", "for w in one two three $WORD; do echo $w >&2; done; exit 7")
-	if err == nil || err.Error() != "run sh: exit status 7: two | three | four" {
-		t.Errorf("got %v; want the program, its code and its last lines", err)
+	b := Builder{Cache: t.TempDir()}
+	log := filepath.Join(b.Cache, "sh.log")
+	err := b.run(t.Context(), []string{"WORD=four"}, "sh", "-c", "for w in one two three $WORD; do echo $w >&2; done; exit 7")
+	if err == nil || err.Error() != "run sh: exit status 7: two | three | four; see "+log {
+		t.Errorf("got %v; want the program, its code, its last lines and its log", err)
+	}
+	if text, err := os.ReadFile(log); err != nil || string(text) != "one\ntwo\nthree\nfour\n" {
+		t.Errorf("log: %q, %v", text, err)
+	}
+	if err := b.run(t.Context(), nil, "sh", "-c", "echo five"); err != nil || exists(log) {
+		t.Errorf("got %v, log exists: %v", err, exists(log))
 	}
 }
 

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -135,18 +136,26 @@ func (b *Builder) mmdebstrap(ctx context.Context, r Recipe, target string, optio
 
 // run runs a command in a process namespace of its own, so that the end of ctx kills
 // everything that it started, also processes that left its session, as those of dpkg
-// do. The error quotes the cause from the output.
+// do. The output goes to a log in the cache, which stays if the command fails. The error
+// quotes the cause from it and names it.
 func (b *Builder) run(ctx context.Context, env []string, args ...string) error {
+	log, err := os.Create(filepath.Join(b.Cache, args[0]+".log"))
+	if err != nil {
+		return fmt.Errorf("create log of %s: %w", args[0], err)
+	}
 	cmd := exec.CommandContext(ctx, "unshare", append([]string{"--pid", "--fork", "--mount-proc", "--kill-child"}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // Ctrl-C at the terminal must not reach it
 	cmd.WaitDelay = stopGrace
-	out, err := cmd.CombinedOutput()
+	cmd.Stdout, cmd.Stderr = log, log
+	err = cmd.Run()
+	_ = log.Close() // on a full disk the command fails, too
 	if ctx.Err() != nil {
-		return fmt.Errorf("%s: %w", args[0], context.Cause(ctx))
+		return errors.Join(fmt.Errorf("%s: %w", args[0], context.Cause(ctx)), os.Remove(log.Name()))
 	}
 	if err != nil {
-		return fmt.Errorf("run %s: %w: %s", args[0], err, causeOf(string(out)))
+		out, _ := os.ReadFile(log.Name())
+		return fmt.Errorf("run %s: %w: %s; see %s", args[0], err, causeOf(string(out)), log.Name())
 	}
-	return nil
+	return os.Remove(log.Name())
 }
