@@ -154,7 +154,8 @@ func (e *engine) warmUp(ctx context.Context) error {
 	if len(schedule) > 0 {
 		e.progress.Phase(fmt.Sprintf("warm up with %d executions", len(schedule)))
 	}
-	for _, x := range schedule {
+	for i, x := range schedule {
+		e.announce(schedule[i:])
 		_, err := e.attempt(ctx, x)
 		if err := e.stops(ctx, x, err); err != nil {
 			return err
@@ -176,10 +177,7 @@ func (e *engine) execution(ctx context.Context, x Execution) error {
 		attempts = 1
 	}
 	for n, repeats := 1, 0; ; {
-		// Nothing of the next block can be prepared before Renew.
-		if bench, ok := e.bench.(Lookahead); ok && len(e.todo) > 1 && e.todo[1].Block == x.Block {
-			bench.Next(e.todo[1])
-		}
+		e.announce(e.todo)
 		e.report(Event{Kind: Started, Execution: x, Attempt: n})
 		samples, err := e.attempt(ctx, x)
 		switch {
@@ -204,6 +202,14 @@ func (e *engine) execution(ctx context.Context, x Execution) error {
 			return err
 		}
 		n++
+	}
+}
+
+// announce tells the bench the second of the executions, if it belongs to the block of the
+// first: nothing of the next block can be prepared before Renew.
+func (e *engine) announce(todo []Execution) {
+	if bench, ok := e.bench.(Lookahead); ok && len(todo) > 1 && todo[1].Block == todo[0].Block {
+		bench.Next(todo[1])
 	}
 }
 
