@@ -12,13 +12,16 @@ CHAOS_TIME ?= 1h
 GUESTS ?= 2
 ROUNDS ?= 1000
 
+# The go in PATH, or the one that the target go gets.
+export PATH := $(shell hack/go):$(PATH)
+
 # The programs that make and measure guests. bin/unnest doctor checks the same ones.
 PACKAGES := qemu-system-x86 mmdebstrap e2fsprogs xz-utils nftables iproute2 sockperf iperf3 \
 	ca-certificates containernetworking-plugins kmod
 
 # What the tests also need: a C compiler for the race detector, a second VMM, protoc, and
 # guests of other architectures.
-TEST_PACKAGES := gcc libc6-dev libvirt-daemon libvirt-clients protobuf-compiler curl udhcpd \
+TEST_PACKAGES := gcc libc6-dev libvirt-daemon libvirt-clients protobuf-compiler curl udhcpd unzip \
 	qemu-system-arm qemu-system-misc openssh-server openssh-client
 
 # The compiler of the eBPF programs.
@@ -36,15 +39,22 @@ deps: ## install the Debian packages that are missing (root)
 test-deps: deps ## install the packages that the tests also need (root)
 	@hack/deps $(TEST_PACKAGES)
 
+.PHONY: go
+go: ## get the Go that go.mod wants into the user's cache, unless PATH has one
+	@hack/go get
+
 .PHONY: build
-build: bin/nerdctl ## build bin/unnest and its guests' binaries, statically linked
+build: bin/nerdctl binaries ## build bin/unnest and its guests' binaries, statically linked
+
+.PHONY: binaries
+binaries: go
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/unnest
 	@# Without a version, so that an image with these binaries need not change with every revision.
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o bin/ ./cmd/unnest-cni ./cmd/cni-timer ./cmd/unnest-conformance ./cmd/unnest-localhost ./cmd/unnest-volume
 
 .PHONY: quickstart
-quickstart: deps build ## boot a guest, measure a container's network three ways, write a report (root)
-	bin/unnest bench quickstart
+quickstart: ## install what is missing, boot a guest, measure a container's network three ways, write a report (root)
+	@hack/quickstart $(PACKAGES)
 
 .PHONY: test
 test: test-deps build bin/gotestsum ## run all tests; fail if one is skipped (root)
@@ -72,7 +82,7 @@ profile-hostlo: build ## profile a round trip between two fractions (root)
 	UNNEST_PRIVILEGED=1 go test -tags profile -count=1 -timeout 15m -run '^TestHostloProfile$$' -v ./internal/e2e
 
 .PHONY: fuzz
-fuzz: ## fuzz each target until it has had FUZZ_TIME (1h) in all; some need root
+fuzz: go ## fuzz each target until it has had FUZZ_TIME (1h) in all; some need root
 	@FUZZ_TIME=$(FUZZ_TIME) hack/fuzz
 
 .PHONY: chaos
@@ -89,7 +99,7 @@ vulnerabilities: bin/govulncheck ## look for known vulnerabilities in what we ca
 	@hack/vulnerabilities
 
 .PHONY: generate
-generate: test-deps ## generate code again; fail if it was out of date
+generate: test-deps go ## generate code again; fail if it was out of date
 	@hack/deps $(GENERATE_PACKAGES)
 	@hack/generate
 
@@ -122,7 +132,7 @@ bench-plan: build ## measure how fast traces are read and planned; set UNNEST_GO
 	bin/unnest plan bench
 
 .PHONY: calibration
-calibration: ## simulate 20,000 reports of each kind and rewrite the tables of docs/explanation/statistics.md
+calibration: go ## simulate 20,000 reports of each kind and rewrite the tables of docs/explanation/statistics.md
 	go test -count=1 -timeout 30m -run '^TestCalibration$$' ./internal/measure/stats -calibrate
 
 .PHONY: clean
@@ -131,7 +141,7 @@ clean: ## remove built files
 
 # The command line of the guests' container engine. Debian 12 has no package of it, so
 # the module deploy/nerdctl pins its version.
-bin/nerdctl: deploy/nerdctl/go.mod deploy/nerdctl/go.sum
+bin/nerdctl: deploy/nerdctl/go.mod deploy/nerdctl/go.sum | go
 	CGO_ENABLED=0 go build -C deploy/nerdctl -trimpath -ldflags '-s -w' -o ../../bin/ github.com/containerd/nerdctl/cmd/nerdctl
 	@touch $@
 
@@ -139,6 +149,6 @@ bin/nerdctl: deploy/nerdctl/go.mod deploy/nerdctl/go.sum
 bin/golangci-lint: TOOL = github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 bin/gotestsum: TOOL = gotest.tools/gotestsum
 bin/govulncheck: TOOL = golang.org/x/vuln/cmd/govulncheck
-bin/golangci-lint bin/gotestsum bin/govulncheck: tools/go.mod tools/go.sum
+bin/golangci-lint bin/gotestsum bin/govulncheck: tools/go.mod tools/go.sum | go
 	go build -C tools -trimpath -o ../bin/ $(TOOL)
 	@touch $@

@@ -1,0 +1,24 @@
+// Command unpack puts the Debian of the guests into the cache. make quickstart runs it
+// while it compiles unnest, which takes longer.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/testbed/guest"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	b := guest.Builder{Cache: guest.CacheDir(), Progress: func(step string) { fmt.Println(step) }}
+	if _, err := b.Root(ctx, guest.DefaultRecipe()); err != nil {
+		fmt.Fprintln(os.Stderr, "unpack:", err)
+		os.Exit(1)
+	}
+}
