@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/noise"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stack"
 )
@@ -33,6 +34,7 @@ func story(p experiment.Progress) {
 	p.Report(experiment.Event{Kind: experiment.Started, Execution: brf, Attempt: 1, Done: 1, Planned: 4})
 	time.Sleep(6 * time.Second)
 	p.Report(experiment.Event{Kind: experiment.Done, Execution: brf, Value: 21.34, Unit: "Mbit/s", Done: 2, Planned: 4, Left: 6 * time.Second})
+	p.Report(experiment.Event{Kind: experiment.Disturbed, Execution: nat, Reading: noise.Reading{Others: 0.6, Busiest: []noise.Share{{PID: 7, Name: "spin"}}}, Done: 2, Planned: 4})
 	p.Report(experiment.Event{Kind: experiment.Retried, Execution: nat, Attempt: 1, Err: errors.New("no route"), Done: 2, Planned: 4})
 	p.Report(experiment.Event{Kind: experiment.GivenUp, Execution: nat, Attempt: 2, Err: errors.New("no route"), Done: 3, Planned: 4})
 	p.Report(experiment.Event{Kind: experiment.Extended, Done: 3, Planned: 5, Left: 2 * time.Second, Until: 0.05,
@@ -54,6 +56,7 @@ start containers …
 start containers: 450ms
 4 of 4 executions to do, about 2m10s
 [2/4] BrFusion tcp_stream  21.3 Mbit/s  6s left
+NAT udp_rr 1280 B: other processes used 0.60 processors, most of it spin (process 7): measuring again
 NAT udp_rr 1280 B: attempt 1: no route: trying again
 NAT udp_rr 1280 B: given up after attempt 2: no route
 2 more executions: udp_rr/1280 BrFusion/NAT 0.74 ± 0.09, goal ± 0.04, about 1m0s left
@@ -75,7 +78,8 @@ func TestTerminal(t *testing.T) {
 		clear + "[0/4] NAT udp_rr 1280 B …  2m10s left",
 		clear + "[1/4] NAT udp_rr 1280 B  213 µs  1m10s left",
 		clear + "[2/4] BrFusion tcp_stream  21.3 Mbit/s  6s left",
-		clear + "NAT udp_rr 1280 B: attempt 1: no route: trying again\n",
+		clear + "NAT udp_rr 1280 B: other processes used 0.60 processors, most of it spin (process 7): measuring again\n",
+		"NAT udp_rr 1280 B: attempt 1: no route: trying again\n",
 		"NAT udp_rr 1280 B: given up after attempt 2: no route\n",
 		"2 more executions: udp_rr/1280 BrFusion/NAT 0.74 ± 0.09, goal ± 0.04, about 1m0s left\n",
 		"2 of 4 executions done in 11s, 1 given up\n",

@@ -1,0 +1,100 @@
+package e2e
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/measure/result"
+)
+
+// On a busy machine a run waits before it begins, and a run that does not wait says first that
+// it is too noisy, and why.
+func TestNoisyMachine(t *testing.T) {
+	unnest := unnestBinary(t)
+	file, dir := filepath.Join(t.TempDir(), "noisy.yaml"), filepath.Join(t.TempDir(), "run")
+	const experiment = `name: noisy
+suite: network
+baselines: [A]
+configurations: [{name: A, stack: metal}, {name: B, stack: metal}]
+cases: [{name: tcp_stream, workload: iperf3, protocol: tcp, sizes: [16384], duration: 1s}]
+repetitions: 1
+warmup: 0
+`
+	if err := os.WriteFile(file, []byte(experiment), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	startHog(t)
+
+	r := launch(t, unnest, "bench", file, "-o", dir)
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(r.out.String(), "waiting up to 30s"); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			_ = r.Process.Signal(unix.SIGINT)
+			t.Fatalf("the run does not wait; interrupted: %v:\n%s", <-r.ended, r.out.String())
+		}
+	}
+	if !strings.Contains(r.out.String(), "most of it hog (process ") {
+		t.Errorf("the run does not say why it waits:\n%s", r.out.String())
+	}
+	r.interrupt(t, 10*time.Second)
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a run that did not begin has left its directory: %v", err)
+	}
+
+	r = launch(t, unnest, "bench", "--noisy", file, "-o", dir)
+	if code := r.end(t, bringUp); code != 0 {
+		t.Fatalf("exit code %d:\n%s", code, r.out.String())
+	}
+	head, body, _ := strings.Cut(mustRun(t, unnest, "report", dir), "\n\n")
+	const want = "Too noisy to conclude: in 2 of 2 executions, other processes (most of all hog) used "
+	if got := strings.Join(strings.Fields(body), " "); !strings.HasPrefix(got, want) {
+		t.Errorf("the report begins with:\n%s\n\n%s\nwant: %s…", head, body, want)
+	}
+	run, samples, err := result.Load(dir)
+	if err != nil || run.Disturbed != 0 || len(samples) == 0 {
+		t.Fatalf("run %+v, %d samples, %v; want no repeated execution", run, len(samples), err)
+	}
+	for _, tag := range []string{"others", "steal", "switches", "busiest"} {
+		if samples[0].Tags[tag] == "" {
+			t.Errorf("tags %v: want %s", samples[0].Tags, tag)
+		}
+	}
+}
+
+// startHog starts a process of a name of its own that uses a processor, with priority over those
+// of other tests. It ends with the test, or after a minute.
+func startHog(t *testing.T) {
+	t.Helper()
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hog := filepath.Join(t.TempDir(), "hog")
+	if err := os.Symlink(sh, hog); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(hog, "-c", "ulimit -t 60; while :; do :; done")
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true} // with the kernel's autogroups, a session has the priority
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	if err := unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, -15); err != nil {
+		t.Fatal(err)
+	}
+	group := filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid), "autogroup")
+	if err := os.WriteFile(group, []byte("-15"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+}
