@@ -138,8 +138,13 @@ func pictured(d Document) string {
 	return "What a packet crosses"
 }
 
-// added says what the marked hops of the paths are.
+// added says what the marked hops of the paths are, if there are any.
 func added(d Document) string {
+	if !slices.ContainsFunc(d.Paths, func(p Path) bool {
+		return slices.ContainsFunc(p.Hops, func(h Hop) bool { return h.Place == inNest })
+	}) {
+		return ""
+	}
 	if d.pathsOf == layersUnder {
 		return "added by a container or a nested VM"
 	}

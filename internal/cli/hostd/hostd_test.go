@@ -178,6 +178,26 @@ shop    web  unicast  hlo0  7       10       1 node1, 2 node2 (not ready)
 	}
 }
 
+// The JSON of the status is a contract: keys stay.
+func TestPrintStatusJSON(t *testing.T) {
+	var out bytes.Buffer
+	if err := printStatusJSON(&out, status.Status{Version: "1.0", Guests: []status.Guest{{Name: "node1"}}}); err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"schema_version", "version", "protocol", "since", "listen", "configuration", "guests", "tenants", "segments"} {
+		if _, has := got[key]; !has {
+			t.Errorf("no key %q in %s", key, &out)
+		}
+	}
+	if got["schema_version"] != float64(status.SchemaVersion) {
+		t.Errorf("schema_version %v", got["schema_version"])
+	}
+}
+
 // The status lists ports that may send anything, with the cause.
 func TestPrintUnguarded(t *testing.T) {
 	var out bytes.Buffer

@@ -29,15 +29,22 @@ func newStatusCmd(opts *Options) *cobra.Command {
 				return err
 			}
 			if opts.JSON {
-				e := json.NewEncoder(opts.Streams.Out)
-				e.SetIndent("", "  ")
-				return e.Encode(s)
+				return printStatusJSON(opts.Streams.Out, s)
 			}
 			return printStatus(opts.Streams.Out, s)
 		},
 	}
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print JSON")
 	return cmd
+}
+
+func printStatusJSON(out io.Writer, s status.Status) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(struct {
+		SchemaVersion int `json:"schema_version"`
+		status.Status
+	}{status.SchemaVersion, s})
 }
 
 func printStatus(out io.Writer, s status.Status) error {

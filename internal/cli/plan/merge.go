@@ -91,6 +91,12 @@ func readPiece(file string) (summary.Piece, error) {
 	if err := json.Unmarshal(data, &p.Plan); err != nil {
 		return summary.Piece{}, fmt.Errorf("%s: %w: want a file written by unnest plan --json", file, err)
 	}
+	var version struct {
+		Schema int `json:"schema_version"` // 0: of a version without it
+	}
+	if err := json.Unmarshal(data, &version); err != nil || version.Schema > report.DataVersion {
+		return summary.Piece{}, fmt.Errorf("%s: schema_version %d is of a later unnest: merge with that one", file, version.Schema)
+	}
 	if p.PerUser == nil || len(p.Settings.Catalogue) == 0 {
 		return summary.Piece{}, fmt.Errorf("%s: is not the result of a plan: want a file written by unnest plan --json", file)
 	}

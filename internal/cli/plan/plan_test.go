@@ -196,6 +196,7 @@ func TestMergeErrors(t *testing.T) {
 		{[]string{zero, odd}, "are not shards of the same number"},
 		{[]string{zero, foreign}, "are shards of different traces"},
 		{[]string{plain, plain}, "user ann is in"},
+		{[]string{file(t, "later.json", strings.Replace(must(t, "--trace", trace, "--json"), `"schema_version": 1`, `"schema_version": 9`, 1))}, "schema_version 9 is of a later unnest"},
 		{[]string{file(t, "x.json", "{}")}, "is not the result of a plan"},
 		{[]string{file(t, "y.json", "{")}, "want a file written by unnest plan --json"},
 		{[]string{"nowhere.json"}, "no such file"},

@@ -19,6 +19,10 @@ import (
 	"unnest/internal/hostapi/segment"
 )
 
+// SchemaVersion is the version of the JSON of a Status. Keys are added without a new version;
+// it changes when one is removed or gets another meaning.
+const SchemaVersion = 1
+
 // Status is one report.
 type Status struct {
 	Version  string    `json:"version"`

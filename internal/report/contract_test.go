@@ -1,0 +1,164 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/perf/benchfmt"
+
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/score"
+	"unnest/internal/measure/stats"
+)
+
+// contract is what programs rely on in one kind of document. Keys and columns may be added
+// here; a removed one needs a new version and an entry in docs/upgrading.md.
+type contract struct {
+	version int
+	keys    string // of the JSON
+	columns string // of the CSV, the first ones
+}
+
+const runColumns = "schema_version kind run suite case group size tool configuration baseline stack accelerator " +
+	"metric unit order primary n estimate low high confidence mean stddev stderr " +
+	"min p25 median p75 p90 p99 max p detectable needs family verdict equivalent " +
+	"level vcpus change per_vcpu change_per_vcpu welch_t welch_df welch_p source notes"
+
+var ofRuns = contract{2, "schema_version title run setting baselines series groups families estimates methods", runColumns}
+
+// contractDocuments is one document of each kind with its contract.
+func contractDocuments(t *testing.T) map[string]struct {
+	Document
+	contract
+} {
+	t.Helper()
+	run, samples := synthetic(6)
+	later, laterSamples := later()
+	means, err := CompareMeans(stats.Moments{N: 6, Mean: 1068.5, StdErr: 2.4}, stats.Moments{N: 6, Mean: 1041.3, StdErr: 18.6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scored, err := score.Suites([]score.Row{
+		{Suite: "disk", Case: "read", Order: result.HIB, Unit: "MB/s", Configuration: "plain", Value: 100},
+		{Suite: "disk", Case: "read", Order: result.HIB, Unit: "MB/s", Configuration: "nested", Value: 50},
+	}, score.Options{Baseline: "plain"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]struct {
+		Document
+		contract
+	}{
+		"report":  {build(run, samples), ofRuns},
+		"startup": {build(startup(24)), ofRuns},
+		"levels":  {buildNested(), ofRuns},
+		"suite":   {buildSuite(), ofRuns},
+		"compare": {Compare(Input{"a", run, samples}, Input{"b", later, laterSamples}, Options{}), ofRuns},
+		"summary": {means, contract{1, "schema_version a b t df p df_truncated p_truncated delta_percent minimum_detectable minimum_detectable_percent",
+			"mean_a standard_error_a n_a mean_b standard_error_b n_b t df p df_truncated p_truncated delta_percent minimum_detectable minimum_detectable_percent"}},
+		"score": {Scores(scored), contract{1, "schema_version suites", "suite case order unit configuration quantity value"}},
+		"plan": {Plan(threeUsers()), contract{1, "schema_version users users_saving pods containers cost savings per_user settings traces",
+			"user pods containers pods_left_out pods_split_hostlo pods_split_best kubernetes resize hostlo spread whole best bound"}},
+		"frontier": {Frontier(choices()), contract{1, "schema_version users pods containers total per_user settings", "user pods containers pods_left_out cost cut pods_split"}},
+		"replay":   {Replay(comingAndGoing()), contract{1, "schema_version users stays containers plans per_user settings", "user stays containers plan cost vms_bought containers_migrated"}},
+	}
+}
+
+func TestJSONContract(t *testing.T) {
+	for name, doc := range contractDocuments(t) {
+		var out bytes.Buffer
+		if err := JSON(&out, doc.Document); err != nil {
+			t.Fatal(err)
+		}
+		var got map[string]any
+		if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for key := range strings.FieldsSeq(doc.keys) {
+			if _, has := got[key]; !has {
+				t.Errorf("%s: no key %q, only %v", name, key, slices.Sorted(maps.Keys(got)))
+			}
+		}
+		if got["schema_version"] != float64(doc.version) {
+			t.Errorf("%s: schema_version %v, want %d", name, got["schema_version"], doc.version)
+		}
+		if rest, ok := strings.CutPrefix(out.String(), "{\n  \"schema_version\": "); !ok {
+			t.Errorf("%s does not begin with its version: %.40s", name, rest)
+		}
+	}
+}
+
+func TestCSVContract(t *testing.T) {
+	page, err := os.ReadFile("../../docs/outputs.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, doc := range contractDocuments(t) {
+		var out bytes.Buffer
+		if err := CSV(&out, doc.Document); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := csv.NewReader(&out).ReadAll() // fails if rows differ in length
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		want := strings.Fields(doc.columns)
+		if len(rows) < 2 || len(rows[0]) < len(want) || !slices.Equal(rows[0][:len(want)], want) {
+			t.Errorf("%s: %d rows, columns %v, want first %v", name, len(rows), rows[0], want)
+		}
+		for _, column := range rows[0] {
+			if !strings.Contains(string(page), column) {
+				t.Errorf("%s: docs/outputs.md does not name the column %s", name, column)
+			}
+		}
+	}
+}
+
+// What is made of the samples of one run has benchmark lines in base units; other documents
+// say that they have no samples.
+func TestGoBenchContract(t *testing.T) {
+	for name, doc := range contractDocuments(t) {
+		var out bytes.Buffer
+		err := GoBench(&out, doc.Document)
+		if doc.Source.ID == "" {
+			if err == nil {
+				t.Errorf("%s: benchmark format without samples", name)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		units, lines := map[string]bool{}, 0
+		for r := benchfmt.NewReader(&out, name); r.Scan(); {
+			switch rec := r.Result().(type) {
+			case *benchfmt.SyntaxError:
+				t.Errorf("%s: %v", name, rec)
+			case *benchfmt.Result:
+				lines++
+				if !strings.Contains(string(rec.Name), "/config=") {
+					t.Errorf("%s: %s has no key config", name, rec.Name)
+				}
+				for _, v := range rec.Values {
+					units[v.Unit] = true
+				}
+			}
+		}
+		if lines == 0 {
+			t.Errorf("%s: no benchmark lines", name)
+		}
+		for unit := range units {
+			for _, scaled := range []string{"us", "µs", "ms", "ns", "Mbit/s", "MB/s", "KB/s"} {
+				if bare := unit[strings.LastIndex(unit, "-")+1:]; bare == scaled || strings.HasPrefix(bare, scaled+"/") {
+					t.Errorf("%s: unit %s is not a base unit", name, unit)
+				}
+			}
+		}
+	}
+}
