@@ -12,7 +12,7 @@ import (
 
 // comes lists the built-in experiments.
 var comes = []string{
-	"aa", "architectures", "boot", "brfusion", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
+	"aa", "architectures", "boot", "boot-kernel", "brfusion", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
 	"multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
 	"network", "quickstart", "selftest", "startup",
 }

@@ -24,6 +24,7 @@ type Options struct {
 	Dir         string // run directory to create; empty: a new one in runs
 	Accel       string
 	Repetitions int    // 0: as in the experiment
+	Restore     bool   // restore guests from a snapshot, else they boot
 	Noisy       bool   // neither wait for a quiet machine nor repeat disturbed executions
 	Profile     string // of the cases of suites; empty: as in the experiment
 	DryRun      bool   // print the schedule and run nothing
@@ -36,7 +37,7 @@ func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error)
 	if runF == nil {
 		runF = run
 	}
-	o := Options{Streams: streams}
+	o, cold := Options{Streams: streams}, true
 	cmd := &cobra.Command{
 		Use:   "bench FILE|NAME",
 		Short: "Run an experiment and report its results",
@@ -71,6 +72,7 @@ Ctrl-C stops and removes everything that was started. To continue, use --resume.
 			if err := o.take(args); err != nil {
 				return err
 			}
+			o.Restore = !cold
 			return runF(cmd.Context(), o)
 		},
 	}
@@ -82,6 +84,7 @@ Ctrl-C stops and removes everything that was started. To continue, use --resume.
 	flags.Var(usage.Count(&o.Repetitions), "repetitions", "measure `N` repetitions, no matter how precise (default: as in the experiment)")
 	flags.Var(usage.Choice(&o.Profile, string(suite.Quick), string(suite.Paper)), "profile", "size of the cases of suites (default: as in the experiment, else quick)")
 	flags.BoolVar(&o.DryRun, "dry-run", false, "print the executions and their expected duration, and run nothing")
+	flags.BoolVar(&cold, "cold", true, "boot the guests; --cold=false restores them from a snapshot, which is faster")
 	flags.Var(usage.Choice(&o.Accel, "auto", "kvm", "tcg"), "accel", "accelerator of the guests (default auto: kvm where it works)")
 	return cmd
 }

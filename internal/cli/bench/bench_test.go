@@ -36,6 +36,8 @@ func TestOptions(t *testing.T) {
 		{[]string{"./mine.yaml", "-o", "results/mine", "--repetitions", "12", "--accel", "tcg"},
 			Options{Experiment: "./mine.yaml", Dir: "results/mine", Repetitions: 12, Accel: "tcg"}},
 		{[]string{"--output", "x", "boot"}, Options{Experiment: "boot", Dir: "x"}},
+		{[]string{"--cold=false", "boot"}, Options{Experiment: "boot", Restore: true}},
+		{[]string{"--cold", "boot"}, Options{Experiment: "boot"}},
 		{[]string{"--list"}, Options{List: true}},
 		{[]string{"levels", "--dry-run", "--profile", "paper"}, Options{Experiment: "levels", DryRun: true, Profile: "paper"}},
 		{[]string{"--resume", "runs/1", "--accel", "kvm"}, Options{Resume: "runs/1", Accel: "kvm"}},

@@ -128,7 +128,7 @@ func measure(ctx context.Context, o Options, s *experiment.Spec, dir *result.Dir
 	}
 	progress := newProgress(o.Streams.Err, o.Streams.ErrWidth)
 	b, err := bench.Up(ctx, s, bench.Options{
-		Lab: "run-" + strings.ToLower(rand.Text()[:8]), Accel: accel.Accel, Binaries: binaries, Progress: progress,
+		Lab: "run-" + strings.ToLower(rand.Text()[:8]), Accel: accel.Accel, Binaries: binaries, Progress: progress, Restore: o.Restore,
 	})
 	if err != nil {
 		return false, err

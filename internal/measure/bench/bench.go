@@ -33,6 +33,7 @@ type Options struct {
 	Accel    guest.Accel
 	Binaries string // directory of unnest, unnest-cni, cni-timer and nerdctl
 	Progress experiment.Progress
+	Restore  bool // restore guests from a snapshot where possible; else they boot
 }
 
 // Facts are what a run records about where and with what it was made.

@@ -4,7 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/stack"
@@ -14,21 +18,25 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// The configurations of the boot study are named after kernel files.
+// The configurations of the boot study are named after kernel files, or after the way in
+// which the guest begins.
 const (
-	elfKernel = "vmlinux" // uncompressed, as Unnest boots it
-	bzImage   = "bzImage" // compressed, as Debian ships it
+	elfKernel = "vmlinux"  // uncompressed, as Unnest boots it
+	bzImage   = "bzImage"  // compressed, as Debian ships it
+	booted    = "booted"   // the same as elfKernel
+	restored  = "restored" // from a snapshot
 )
 
-// boots is the study of the boot of guests, one at a time.
+// boots is the study of the start of guests.
 type boots struct{ *Bench }
 
 func (b *boots) check(c stack.Configuration) error {
 	switch {
-	case c.Name != elfKernel && c.Name != bzImage:
-		return errors.New("probe boot compares the kernels " + elfKernel + " and " + bzImage + ": use these names")
+	case !slices.Contains([]string{elfKernel, bzImage, booted, restored}, c.Name):
+		return errors.New("probes boot and ready compare the kernels " + elfKernel + " and " + bzImage +
+			", and guests that are " + booted + " and " + restored + ": use these names")
 	case c.Stack.String() != "vm" || c.Architecture() != stack.X8664:
-		return errors.New("probe boot needs stack vm and arch " + string(stack.X8664))
+		return errors.New("probes boot and ready need stack vm and arch " + string(stack.X8664))
 	}
 	return nil
 }
@@ -37,33 +45,99 @@ func (b *boots) needs() needs { return needs{} }
 
 func (b *boots) begin(ctx context.Context) error { return b.findTool(ctx, place.Local{}, qemuBinary) }
 
-func (b *boots) start(context.Context, stack.Configuration) error { return nil }
+// start makes the snapshot, which takes as long as a boot, before guests are measured.
+func (b *boots) start(ctx context.Context, c stack.Configuration) error {
+	if c.Name != restored {
+		return nil
+	}
+	o, err := b.guestOptions(c)
+	if err != nil {
+		return err
+	}
+	_, err = o.Snapshots.For(ctx, guest.Config{Image: o.Image, Accel: o.Accel, VCPUs: o.VCPUs, Memory: o.Memory, Slots: o.Slots})
+	return err
+}
 
-// Execute boots one guest, logs in and kills it.
+// guestOptions are the options of the guests of a configuration.
+func (b *boots) guestOptions(c stack.Configuration) (fleet.Options, error) {
+	size, err := b.spec.Resources(c)
+	o := fleet.Options{Image: b.images.inner, Accel: b.options.Accel, VCPUs: size.VCPUs, Memory: size.Memory, Slots: slots}
+	switch c.Name {
+	case bzImage:
+		o.Image.Kernel = o.Image.Compressed
+	case restored:
+		o.Snapshots = b.snapshots()
+	}
+	return o, err
+}
+
+// Execute starts one guest or four, logs in, and kills them.
 func (b *boots) Execute(ctx context.Context, e experiment.Execution) (_ experiment.Outcome, err error) {
-	image := b.images.inner
-	if e.Configuration.Name == bzImage {
-		image.Kernel = image.Compressed
-	}
-	size, err := b.spec.Resources(e.Configuration)
+	o, err := b.guestOptions(e.Configuration)
 	if err != nil {
 		return experiment.Outcome{}, err
 	}
-	n, err := b.fleet.Launch(ctx, fleet.Options{
-		Name: "boot-" + strings.ToLower(rand.Text()[:6]), Image: image, Accel: b.options.Accel,
-		VCPUs: size.VCPUs, Memory: size.Memory, Slots: slots,
-	})
-	if err != nil {
+	guests := make([]started, 1)
+	if e.Case.Probe == experiment.ReadyFour {
+		guests = make([]started, 4)
+	}
+	defer func() {
+		for _, g := range guests {
+			if g.node != nil {
+				err = errors.Join(err, g.node.Kill(), b.lab.RemoveGuest(g.node.Name))
+			}
+		}
+	}()
+	begin := time.Now()
+	group, ctx := errgroup.WithContext(ctx)
+	for i := range guests {
+		o.Name = "boot-" + strings.ToLower(rand.Text()[:6])
+		if guests[i].node, err = b.fleet.Launch(ctx, o); err != nil {
+			return experiment.Outcome{}, errors.Join(err, group.Wait())
+		}
+		group.Go(func() error { return b.use(ctx, &guests[i], e.Case.Probe != experiment.Boot) })
+	}
+	if err := group.Wait(); err != nil {
 		return experiment.Outcome{}, err
 	}
-	defer func() { err = errors.Join(err, n.Kill(), b.lab.RemoveGuest(n.Name)) }()
-	ssh, times, err := b.fleet.Login(ctx, n)
-	if err != nil {
-		return experiment.Outcome{}, err
+	ready := workload.Value{Metric: "ready", Value: time.Since(begin).Seconds()}
+	outcome := experiment.Outcome{Boot: guests[0].boot}
+	switch e.Case.Probe {
+	case experiment.Boot:
+		outcome.Values = bootValues(guests[0].times)
+	case experiment.Ready:
+		engine := workload.Value{Metric: "engine", Value: guests[0].engine.Seconds()}
+		outcome.Values = append(bootValues(guests[0].times), ready, engine)
+	default:
+		outcome.Values = []workload.Value{ready}
 	}
-	defer func() { err = errors.Join(err, ssh.Close()) }()
-	id, err := place.Output(ctx, ssh, "cat", "/proc/sys/kernel/random/boot_id")
-	return experiment.Outcome{Values: bootValues(times), Boot: strings.TrimSpace(string(id))}, err
+	return outcome, nil
+}
+
+// started is a guest of the boot study.
+type started struct {
+	node   *fleet.Node
+	times  guest.BootTimes
+	engine time.Duration // from the login until the container engine runs
+	boot   string        // ID of its kernel's boot
+}
+
+// use logs in to a guest and runs the first command, which starts the container engine if
+// it is wanted and does not run.
+func (b *boots) use(ctx context.Context, g *started, engine bool) error {
+	ssh, times, err := b.fleet.Login(ctx, g.node)
+	if err != nil {
+		return err
+	}
+	g.times = times
+	script := "cat /proc/sys/kernel/random/boot_id"
+	if engine {
+		script += "; /etc/unnest/engine local"
+	}
+	begin := time.Now()
+	id, err := place.Output(ctx, ssh, "sh", "-c", script)
+	g.engine, g.boot = time.Since(begin), strings.TrimSpace(string(id))
+	return errors.Join(err, ssh.Close())
 }
 
 func bootValues(t guest.BootTimes) []workload.Value {

@@ -23,6 +23,9 @@ func (b *Bench) launch(ctx context.Context, c stack.Configuration, n needs) (*fl
 		Name: nodeName(b.booted), Image: b.images.inner, Accel: b.options.Accel,
 		VCPUs: sizes[1].VCPUs, Memory: sizes[1].Memory, Slots: n.slots, Pool: n.pool, Nesting: b.nests,
 	}
+	if b.options.Restore {
+		o.Snapshots = b.snapshots()
+	}
 	if image, ok := b.images.foreign[c.Architecture()]; ok {
 		choice, err := image.Arch.ChooseAccel(guest.AccelAuto)
 		if err != nil {
@@ -40,6 +43,11 @@ func (b *Bench) launch(ctx context.Context, c stack.Configuration, n needs) (*fl
 		b.nodes = append(b.nodes, node)
 	}
 	return node, err
+}
+
+// snapshots restores guests from the cache.
+func (b *Bench) snapshots() *guest.Snapshots {
+	return &guest.Snapshots{Cache: b.images.builder.Cache, Progress: b.options.Progress.Phase}
 }
 
 // nodeName is the name of guest n, from 1.

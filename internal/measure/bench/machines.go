@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/result"
 	"unnest/internal/measure/stack"
 )
 
@@ -125,6 +126,12 @@ func (b *Bench) bringUpMachine(ctx context.Context, key string, c stack.Configur
 	b.running[key] = m
 	if m.facts, m.boot, err = describeMachine(ctx, m.place, name); err != nil {
 		return nil, m.explain(err)
+	}
+	if m.node != nil {
+		m.facts.Start = result.Booted
+		if m.node.Restored() && c.Level() == 1 {
+			m.facts.Start = result.Restored
+		}
 	}
 	if (c.Level() > 0 || c.Stack.Remote()) && !slices.Contains(b.facts.Guests, m.facts) { // this host is in the run anyway
 		b.facts.Guests = append(b.facts.Guests, m.facts)

@@ -76,8 +76,8 @@ func newStudy(spec *experiment.Spec, o Options) (study, error) {
 		switch {
 		case c.Local != nil:
 			kinds["suites"] = &scripts{Bench: b, workspaces: map[string]*workspace{}}
-		case c.Probe == experiment.Boot:
-			kinds["probe boot"] = &boots{Bench: b}
+		case c.Probe == experiment.Boot || c.Probe == experiment.Ready || c.Probe == experiment.ReadyFour:
+			kinds["probes boot and ready"] = &boots{Bench: b}
 		case c.Probe != "":
 			kinds["probes start and add"] = &starts{Bench: b}
 		case spec.Suite == harnessSuite:

@@ -46,7 +46,7 @@ func checkStudy(t *testing.T, s *experiment.Spec) (names []string) {
 }
 
 func TestBootStudy(t *testing.T) {
-	s := open(t, "boot")
+	s := open(t, "boot-kernel")
 	checkStudy(t, s)
 	if plan := experiment.Schedule(s, 1); len(plan) != 2*10 {
 		t.Errorf("%d executions, want 10 of each kernel", len(plan))
@@ -83,7 +83,7 @@ func TestHarnessSpec(t *testing.T) {
 	if quick := Metrics(open(t, "quickstart")); len(quick) != 7 || slices.Equal(Metrics(s), quick) {
 		t.Errorf("the metrics of the harness are among those of other studies: %v", quick)
 	}
-	for _, name := range []string{"boot", "startup", "levels"} {
+	for _, name := range []string{"boot", "boot-kernel", "startup", "levels"} {
 		if got := Metrics(open(t, name)); got != nil {
 			t.Errorf("%s: additional metrics are %v, want none", name, got)
 		}
@@ -108,8 +108,9 @@ cases:
 func TestCheckProbes(t *testing.T) {
 	for _, tt := range []struct{ cases, configuration, want string }{
 		{"[{name: b, probe: boot}]", "{name: vmlinux, stack: vm}", ""},
-		{"[{name: b, probe: boot}]", "{name: mine, stack: vm}", "configuration mine: probe boot compares the kernels vmlinux and bzImage"},
-		{"[{name: b, probe: boot}]", "{name: bzImage, stack: vm, arch: s390x}", "needs stack vm and arch x86_64"},
+		{"[{name: b, probe: boot}]", "{name: mine, stack: vm}", "configuration mine: probes boot and ready compare the kernels vmlinux and bzImage"},
+		{"[{name: b, probe: boot}]", "{name: bzImage, stack: vm, arch: s390x}", "need stack vm and arch x86_64"},
+		{"[{name: r, probe: ready}, {name: f, probe: ready-four}]", "{name: restored, stack: vm}", ""},
 		{"[{name: s, probe: start}]", "{name: NAT, stack: vm/containerd, network: nat}", ""},
 		{"[{name: s, probe: add}]", "{name: Host, stack: vm/containerd, network: host}", "configuration Host: want network nat, brfusion"},
 		{"[{name: s, probe: start}]", "{name: VM, stack: vm}", "use stack vm/containerd"},

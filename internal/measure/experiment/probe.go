@@ -13,9 +13,11 @@ type Probe string
 
 // The probes.
 const (
-	Boot  Probe = "boot"  // a guest, from its launch to the first command in it
-	Start Probe = "start" // a container, from the order to start it to its first message
-	Add   Probe = "add"   // a CNI plugin alone, in an empty network namespace
+	Boot      Probe = "boot"       // a guest, from its launch to the first command in it
+	Ready     Probe = "ready"      // as Boot, with its container engine running
+	ReadyFour Probe = "ready-four" // as Ready, of four guests that are launched together
+	Start     Probe = "start"      // a container, from the order to start it to its first message
+	Add       Probe = "add"        // a CNI plugin alone, in an empty network namespace
 )
 
 // probes are the properties of the cases of each probe. The first metric is that of the
@@ -25,9 +27,11 @@ var probes = map[Probe]struct {
 	wall    time.Duration
 	metrics []result.Metric
 }{
-	Boot:  {"qemu-system-x86_64", 10 * time.Second, seconds(false, "total", "firmware", "kernel", "userspace", "ssh")},
-	Start: {"nerdctl", 6 * time.Second, seconds(true, "start", "add", "del")},
-	Add:   {"cni", 2 * time.Second, seconds(true, "add", "del")},
+	Boot:      {"qemu-system-x86_64", 10 * time.Second, seconds(false, "total", "firmware", "kernel", "userspace", "ssh")},
+	Ready:     {"qemu-system-x86_64", 15 * time.Second, seconds(false, "ready", "engine", "total", "firmware", "kernel", "userspace", "ssh")},
+	ReadyFour: {"qemu-system-x86_64", 30 * time.Second, seconds(false, "ready")},
+	Start:     {"nerdctl", 6 * time.Second, seconds(true, "start", "add", "del")},
+	Add:       {"cni", 2 * time.Second, seconds(true, "add", "del")},
 }
 
 func seconds(distribution bool, names ...string) (metrics []result.Metric) {

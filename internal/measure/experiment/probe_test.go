@@ -35,7 +35,7 @@ func TestProbes(t *testing.T) {
 
 func TestProbeErrors(t *testing.T) {
 	for _, tt := range []struct{ old, new, want string }{
-		{"probe: boot", "probe: shutdown", `x.yaml:6: cases[1].probe: unknown probe "shutdown": want add, boot, start`},
+		{"probe: boot", "probe: shutdown", `x.yaml:6: cases[1].probe: unknown probe "shutdown": want add, boot, ready, ready-four, start`},
 		{"probe: boot", "probe: boot, duration: 1s", "cases[1].duration: a probe has no such key"},
 		{"{name: b, probe: boot}", "{probe: boot}", "cases[1]: key name is missing"},
 		{"timeout: 90s", "timeout: 1s", "cases[0].timeout: want more than the 6s"},

@@ -128,7 +128,15 @@ type Machine struct {
 	VCPUs  int    `json:"vcpus"`
 	Memory int64  `json:"memory"` // bytes
 	Arch   string `json:"arch"`
+	// Start is how a guest of ours began: Booted or Restored. Empty: unknown, or no guest.
+	Start string `json:"start,omitempty"`
 }
+
+// The ways in which guests begin.
+const (
+	Booted   = "booted"
+	Restored = "restored from a snapshot"
+)
 
 // Failure is one execution without samples.
 type Failure struct {
