@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +23,7 @@ import (
 type Options struct {
 	Streams terminal.Streams
 	DryRun  bool // list what would be removed, and remove nothing
+	Cache   bool // remove everything from the cache that is not in use
 }
 
 // NewCmd returns the command. A runF that is not nil runs in place of the command,
@@ -39,25 +41,64 @@ clients), network namespaces with their bridges, TAPs and rules, state directori
 work directories and control groups. It prints each of them.
 
 Active runs are not touched, nor are guests of "unnest vm up": stop these with
-"unnest vm down". Run directories, guest images and the rest of the cache stay, too.
-"unnest bench" cleans its own state directory before each run.`,
+"unnest vm down". Run directories stay, too. "unnest bench" cleans its own state
+directory before each run.
+
+The cache ($UNNEST_CACHE, ~/.cache/unnest) keeps guest images, unpacked Debians and
+snapshots of guests until it has more than 20 GiB ($UNNEST_CACHE_GIB) or did not use
+them for 30 days. The least recently used go first. What a process uses, or used
+within the last hour, stays.`,
 		Example: `  unnest clean --dry-run
-  unnest clean`,
+  unnest clean
+  unnest clean --cache`,
 		Args: usage.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runF(cmd.Context(), o) },
 	}
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "list what would be removed, and remove nothing")
+	cmd.Flags().BoolVar(&o.Cache, "cache", false, "also empty the cache, except for what is in use or was used within the last hour")
 	return cmd
 }
 
 func run(ctx context.Context, o Options) error {
 	labs, err := lab.Clean(ctx, o.DryRun)
 	work, workErr := bench.CleanWork(guest.CacheDir(), o.DryRun)
-	return errors.Join(err, workErr, list(o, labs, work))
+	pruned, pruneErr := prune(ctx, o)
+	return errors.Join(err, workErr, pruneErr, list(o, labs, work, pruned), cacheLine(ctx, o))
 }
 
+// prune removes from the cache what it has too much, or all.
+func prune(ctx context.Context, o Options) ([]guest.Entry, error) {
+	limit, err := guest.Limit()
+	if err != nil {
+		return nil, err
+	}
+	if o.Cache {
+		limit = 0
+	}
+	return guest.Prune(ctx, guest.CacheDir(), limit, o.DryRun)
+}
+
+// cacheLine prints how large the cache is.
+func cacheLine(ctx context.Context, o Options) error {
+	all, err := guest.Entries(ctx, guest.CacheDir())
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	var size, used int64
+	for _, e := range all {
+		size += e.Size
+		if e.InUse {
+			used += e.Size
+		}
+	}
+	_, err = fmt.Fprintf(o.Streams.Err, "the cache %s has %s, of which %s are in use or were within the last hour\n", guest.CacheDir(), gigabytes(size), gigabytes(used))
+	return err
+}
+
+func gigabytes(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) }
+
 // list prints what was removed, or would be.
-func list(o Options, labs, work []string) error {
+func list(o Options, labs, work []string, cache []guest.Entry) error {
 	verb := "removed"
 	if o.DryRun {
 		verb = "would remove"
@@ -68,6 +109,9 @@ func list(o Options, labs, work []string) error {
 	}
 	for _, dir := range work {
 		fmt.Fprintf(&text, "%s work directory %s with its control groups\n", verb, dir)
+	}
+	for _, e := range cache {
+		fmt.Fprintf(&text, "%s %s from the cache, %s, used last on %s\n", verb, e.Path, gigabytes(e.Size), e.Used.Format(time.DateTime))
 	}
 	if text.Len() == 0 {
 		text.WriteString("nothing to remove\n")

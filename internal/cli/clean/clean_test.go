@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
+	"unnest/internal/testbed/guest"
 )
 
 // execute runs "unnest clean" with args and returns what it prints.
@@ -34,6 +36,7 @@ func TestOptions(t *testing.T) {
 	}{
 		{nil, false, ""},
 		{[]string{"--dry-run"}, true, ""},
+		{[]string{"--dry-run", "--cache"}, true, ""},
 		{[]string{"run-1"}, false, `unexpected argument "run-1"`},
 	} {
 		var got Options
@@ -48,14 +51,17 @@ func TestList(t *testing.T) {
 	for _, tt := range []struct {
 		dryRun     bool
 		labs, work []string
+		cache      []guest.Entry
 		want       string
 	}{
-		{false, nil, nil, "nothing to remove\n"},
-		{false, []string{"/run/unnest/run-a"}, []string{"/cache/work-run-a"}, "removed lab /run/unnest/run-a with its processes and network namespaces\nremoved work directory /cache/work-run-a with its control groups\n"},
-		{true, []string{"/run/unnest/run-a"}, nil, "would remove lab /run/unnest/run-a with its processes and network namespaces\n"},
+		{false, nil, nil, nil, "nothing to remove\n"},
+		{false, []string{"/run/unnest/run-a"}, []string{"/cache/work-run-a"}, nil, "removed lab /run/unnest/run-a with its processes and network namespaces\nremoved work directory /cache/work-run-a with its control groups\n"},
+		{true, nil, nil, []guest.Entry{{Path: "/cache/image-a", Size: 5 << 28, Used: time.Date(2026, 3, 14, 9, 26, 53, 0, time.UTC)}},
+			"would remove /cache/image-a from the cache, 1.2 GiB, used last on 2026-03-14 09:26:53\n"},
+		{true, []string{"/run/unnest/run-a"}, nil, nil, "would remove lab /run/unnest/run-a with its processes and network namespaces\n"},
 	} {
 		var out bytes.Buffer
-		if err := list(Options{Streams: terminal.Streams{Out: &out}, DryRun: tt.dryRun}, tt.labs, tt.work); err != nil || out.String() != tt.want {
+		if err := list(Options{Streams: terminal.Streams{Out: &out}, DryRun: tt.dryRun}, tt.labs, tt.work, tt.cache); err != nil || out.String() != tt.want {
 			t.Errorf("got %q, %v; want %q", out.String(), err, tt.want)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -142,37 +141,6 @@ func TestBuildTakesCached(t *testing.T) {
 	want := Image{"", digest, dir + "/vmlinux", dir + "/vmlinuz", dir + "/initrd", dir + "/root.ext4"}
 	if err != nil || image != want {
 		t.Errorf("got %+v, %v; want %+v", image, err, want)
-	}
-}
-
-// Only images that were unused for a month are removed.
-func TestRemoveStale(t *testing.T) {
-	cache := t.TempDir()
-	const day = 24 * time.Hour
-	for name, age := range map[string]time.Duration{
-		"image-old": 31 * day, "debian-old": 31 * day, "image-asked-for": 31 * day, "image-new": 29 * day, "work-old": 31 * day,
-	} {
-		dir := filepath.Join(cache, name)
-		then := time.Now().Add(-age)
-		if err := errors.Join(os.MkdirAll(filepath.Join(dir, "root"), 0o755), os.Chtimes(dir, then, then)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !cached(filepath.Join(cache, "image-asked-for")) || cached(filepath.Join(cache, "image-none")) {
-		t.Error("an existing directory is not cached")
-	}
-	var said []string
-	b := Builder{Cache: cache, Progress: func(step string) { said = append(said, step) }}
-	if err := b.removeStale(); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := os.ReadDir(cache)
-	var left []string
-	for _, e := range entries {
-		left = append(left, e.Name())
-	}
-	if want := []string{"image-asked-for", "image-new", "work-old"}; err != nil || !slices.Equal(left, want) || len(said) != 2 {
-		t.Errorf("left are %q (%v), want %q; steps %q", left, err, want, said)
 	}
 }
 

@@ -23,11 +23,6 @@ func CacheDir() string {
 	return "/var/cache/unnest"
 }
 
-// keepFor is how long an unused image stays in the cache. Each version of our binaries
-// makes images of its own, of half a gigabyte. A running QEMU has its files open, so a
-// guest can run longer.
-const keepFor = 30 * 24 * time.Hour
-
 // cached reports whether dir is in the cache, and marks it as used.
 func cached(dir string) bool {
 	if _, err := os.Stat(dir); err != nil {
@@ -36,26 +31,6 @@ func cached(dir string) bool {
 	now := time.Now()
 	_ = os.Chtimes(dir, now, now) // a read-only cache is not cleaned either
 	return true
-}
-
-// removeStale removes images, snapshots and unpacked Debians that were not used within keepFor.
-// The cache must be locked.
-func (b *Builder) removeStale() error {
-	var errs []error
-	for _, pattern := range []string{"image-*", "debian-*", snapshotPrefix + "*"} {
-		found, err := filepath.Glob(filepath.Join(b.Cache, pattern))
-		errs = append(errs, err)
-		for _, dir := range found {
-			if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > keepFor {
-				b.report("removing %s, unused for %d days", dir, keepFor/(24*time.Hour))
-				errs = append(errs, os.RemoveAll(dir))
-			}
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("clean the image cache: %w", err)
-	}
-	return nil
 }
 
 // The locks of the cache, and what their owner does.
@@ -93,10 +68,13 @@ func (b *Builder) lock(ctx context.Context, l cacheLock) (unlock func(), err err
 	}
 }
 
+// partSuffix ends the names of directories that are being made, or were not completed.
+const partSuffix = ".part"
+
 // whole creates the directory path with the content that fill makes, completely or not
 // at all.
 func (b *Builder) whole(path string, fill func(tmp string) error) error {
-	tmp := path + ".part"
+	tmp := path + partSuffix
 	if err := os.RemoveAll(tmp); err != nil {
 		return fmt.Errorf("remove unfinished %s: %w", tmp, err)
 	}

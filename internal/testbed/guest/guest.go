@@ -53,6 +53,7 @@ func (c Config) start(ctx context.Context) (*Guest, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
+	cached(filepath.Dir(c.Image.Root))
 	if c.Snapshot != nil {
 		g, err := c.restore(ctx)
 		if err == nil || ctx.Err() != nil {

@@ -31,8 +31,8 @@ type Builder struct {
 
 // Build returns the image of r, and makes it first if it is not in the cache. If
 // several processes want the same image, one makes it and the others wait. A build
-// removes what failed or interrupted builds left, and images that were not used for a
-// month.
+// removes what failed or interrupted builds left, and what the cache has too much: see
+// Prune.
 func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 	if err := r.Arch.check(); err != nil {
 		return Image{}, err
@@ -63,7 +63,7 @@ func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	if err := b.removeStale(); err != nil {
+	if err := b.prune(ctx); err != nil {
 		return Image{}, err
 	}
 	err = b.whole(dir, func(tmp string) error { return b.assemble(ctx, r, root, files, tmp) })

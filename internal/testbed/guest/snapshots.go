@@ -44,6 +44,9 @@ func (s *Snapshots) For(ctx context.Context, c Config) (*Snapshot, error) {
 	if found, err = openSnapshot(dir, inputs); !errors.Is(err, fs.ErrNotExist) {
 		return found, err
 	}
+	if err := errors.Join(removeParts(s.Cache, snapshotPrefix), b.prune(ctx)); err != nil {
+		return nil, err
+	}
 	b.report("freezing a guest with %d processors and %d MiB, to restore others from it (once)", c.VCPUs, c.Memory>>20)
 	if err := b.whole(dir, func(tmp string) error { return c.makeSnapshot(ctx, tmp, inputs) }); err != nil {
 		return nil, fmt.Errorf("freeze a guest: %w", err)

@@ -1,0 +1,211 @@
+package guest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Entry is an image, a snapshot or an unpacked Debian in the cache.
+type Entry struct {
+	Path  string
+	Size  int64 // bytes on the disk
+	Used  time.Time
+	InUse bool // a running process names it, or it was used within keepAtLeast
+}
+
+// The limits of the cache. Each version of our binaries makes images of its own, of half a
+// gigabyte, and a snapshot has a third of one. A process may use an image some time after
+// it has asked for it.
+const (
+	keepFor     = 30 * 24 * time.Hour
+	keepAtLeast = time.Hour
+	keepGiB     = 20 // unless $UNNEST_CACHE_GIB says otherwise
+)
+
+// entryPrefixes begin the names of the directories of entries.
+var entryPrefixes = []string{"image-", "debian-", snapshotPrefix}
+
+// Entries lists what the directory cache has.
+func Entries(ctx context.Context, cache string) (all []Entry, err error) {
+	running, err := commandLines()
+	if err != nil {
+		return nil, err
+	}
+	for _, prefix := range entryPrefixes {
+		found, err := filepath.Glob(filepath.Join(cache, prefix+"*"))
+		if err != nil {
+			return nil, err
+		}
+		for _, dir := range found {
+			if err := ctx.Err(); err != nil {
+				return nil, context.Cause(ctx)
+			}
+			info, err := os.Stat(dir)
+			if errors.Is(err, fs.ErrNotExist) || strings.HasSuffix(dir, partSuffix) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			size, err := entrySize(dir, info.ModTime())
+			if err != nil {
+				return nil, err
+			}
+			used := slices.ContainsFunc(running, func(line []byte) bool { return bytes.Contains(line, []byte(dir+"/")) })
+			all = append(all, Entry{dir, size, info.ModTime(), used || time.Since(info.ModTime()) < keepAtLeast})
+		}
+	}
+	return all, nil
+}
+
+// commandLines returns those of all processes but this one.
+func commandLines() (lines [][]byte, err error) {
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range paths {
+		if path == fmt.Sprintf("/proc/%d/cmdline", os.Getpid()) {
+			continue
+		}
+		if line, err := os.ReadFile(path); err == nil { // else it has ended
+			lines = append(lines, line)
+		}
+	}
+	return lines, err
+}
+
+// entrySize returns the disk space of an entry, and keeps it in a file, because Debian has
+// tens of thousands of files. Content does not change.
+func entrySize(dir string, used time.Time) (int64, error) {
+	file := filepath.Join(dir, "size")
+	if content, err := os.ReadFile(file); err == nil {
+		if size, err := strconv.ParseInt(string(content), 10, 64); err == nil {
+			return size, nil
+		}
+	}
+	size, err := diskUsage(dir)
+	if errors.Is(err, fs.ErrNotExist) { // another process removes it
+		return size, nil
+	}
+	if os.WriteFile(file, []byte(strconv.FormatInt(size, 10)), 0o644) == nil {
+		err = errors.Join(err, os.Chtimes(dir, used, used))
+	}
+	return size, err
+}
+
+// excess returns the entries that a cache with a limit in bytes has too much: those unused
+// within keepFor, and the least recently used ones until the rest fits.
+func excess(all []Entry, limit int64, now time.Time) (remove []Entry) {
+	var sum int64
+	for _, e := range all {
+		sum += e.Size
+	}
+	all = slices.SortedFunc(slices.Values(all), func(a, b Entry) int { return cmp.Or(a.Used.Compare(b.Used), strings.Compare(a.Path, b.Path)) })
+	for _, e := range all {
+		if !e.InUse && (sum > limit || now.Sub(e.Used) > keepFor) {
+			remove = append(remove, e)
+			sum -= e.Size
+		}
+	}
+	return remove
+}
+
+// Limit is the largest size of the cache in bytes.
+func Limit() (int64, error) {
+	text := os.Getenv("UNNEST_CACHE_GIB")
+	if text == "" {
+		return keepGiB << 30, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("UNNEST_CACHE_GIB=%s: want a whole number of GiB", text)
+	}
+	return n << 30, nil
+}
+
+// Prune removes from the directory cache what killed processes left half made, and entries
+// until it is within limit bytes, and returns those. With dryRun it only lists them.
+// Entries in use stay.
+func Prune(ctx context.Context, cache string, limit int64, dryRun bool) (removed []Entry, err error) {
+	all, err := Entries(ctx, cache)
+	if err != nil {
+		return nil, fmt.Errorf("clean the cache: %w", err)
+	}
+	removed = excess(all, limit, time.Now())
+	if dryRun {
+		return removed, nil
+	}
+	for _, e := range removed {
+		err = errors.Join(err, vanish(e.Path))
+	}
+	if err = errors.Join(err, (&Builder{Cache: cache}).removeAbandoned()); err != nil {
+		err = fmt.Errorf("clean the cache: %w", err)
+	}
+	return removed, err
+}
+
+// vanish removes a directory so that no other process sees a part of it.
+func vanish(dir string) error {
+	gone := dir + ".gone" + partSuffix
+	if err := os.Rename(dir, gone); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	return os.RemoveAll(gone)
+}
+
+// removeAbandoned removes what killed processes left half made, unless another process
+// makes something now.
+func (b *Builder) removeAbandoned() (err error) {
+	if _, err := os.Stat(b.Cache); err != nil {
+		return nil
+	}
+	for lock, prefixes := range map[cacheLock][]string{imageLock: {"image-", "debian-"}, snapshotLock: {snapshotPrefix}} {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel() // do not wait
+		if unlock, lockErr := b.lock(ctx, lock); lockErr == nil {
+			err = errors.Join(err, removeParts(b.Cache, prefixes...))
+			unlock()
+		}
+	}
+	return err
+}
+
+// removeParts removes what was left half made of entries. Their lock must be held.
+func removeParts(cache string, prefixes ...string) (err error) {
+	for _, prefix := range prefixes {
+		parts, globErr := filepath.Glob(filepath.Join(cache, prefix+"*"+partSuffix))
+		err = errors.Join(err, globErr)
+		for _, dir := range parts {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	return err
+}
+
+// prune removes what the cache has too much.
+func (b *Builder) prune(ctx context.Context) error {
+	limit, err := Limit()
+	if err != nil {
+		return err
+	}
+	all, err := Entries(ctx, b.Cache)
+	if err != nil {
+		return fmt.Errorf("clean the cache: %w", err)
+	}
+	for _, e := range excess(all, limit, time.Now()) {
+		b.report("removing %s from the cache, used last on %s", filepath.Base(e.Path), e.Used.Format(time.DateTime))
+		err = errors.Join(err, vanish(e.Path))
+	}
+	return err
+}

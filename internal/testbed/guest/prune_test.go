@@ -1,0 +1,97 @@
+package guest
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// The least recently used entries are removed first, and those in use never.
+func TestExcess(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	all := []Entry{
+		{"/c/image-new", 5, now.Add(-2 * time.Hour), false},
+		{"/c/image-running", 5, now.Add(-keepFor * 2), true},
+		{"/c/image-month", 5, now.Add(-keepFor - 1), false},
+		{"/c/snapshot-old", 5, now.Add(-48 * time.Hour), false},
+		{"/c/debian-old", 5, now.Add(-48 * time.Hour), false},
+	}
+	for limit, want := range map[int64][]string{
+		100: {"image-month"},
+		20:  {"image-month"},
+		19:  {"image-month", "debian-old"},
+		14:  {"image-month", "debian-old", "snapshot-old"},
+		0:   {"image-month", "debian-old", "snapshot-old", "image-new"},
+	} {
+		var got []string
+		for _, e := range excess(all, limit, now) {
+			got = append(got, filepath.Base(e.Path))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("limit %d: got %q, want %q", limit, got, want)
+		}
+	}
+}
+
+// Entries that are recent or that a running process names stay, as does what belongs to
+// others. What killed processes left goes.
+func TestPrune(t *testing.T) {
+	cache := t.TempDir()
+	dirs := map[string]time.Duration{ // since their use
+		"image-old": 2 * time.Hour, "image-running": 2 * time.Hour, "image-new": time.Minute, "debian-old": 31 * 24 * time.Hour,
+		"snapshot-old": 2 * time.Hour, "snapshot-killed.part": time.Minute, "work-old": 31 * 24 * time.Hour,
+	}
+	for name, age := range dirs {
+		dir := filepath.Join(cache, name)
+		then := time.Now().Add(-age)
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, "root"), 0o755), os.WriteFile(filepath.Join(dir, "root/file"), make([]byte, 4096), 0o600), os.Chtimes(dir, then, then)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	running := exec.Command("sh", "-c", "read line; exit # "+cache+"/image-running/root.ext4")
+	stdin, err := running.StdinPipe()
+	if err = errors.Join(err, running.Start()); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { stdin.Close(); _ = running.Wait() }()
+	names := func() (names []string) {
+		entries, err := os.ReadDir(cache)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if e.IsDir() {
+				names = append(names, e.Name())
+			}
+		}
+		return names
+	}
+	listed, err := Prune(t.Context(), cache, 0, true)
+	if err != nil || len(listed) != 3 || len(names()) != len(dirs) || listed[0].Size < 4096 {
+		t.Errorf("a dry run lists %+v, %v, and leaves %q", listed, err, names())
+	}
+	removed, err := Prune(t.Context(), cache, 0, false)
+	if want := []string{"image-new", "image-running", "work-old"}; err != nil || len(removed) != 3 || !slices.Equal(names(), want) {
+		t.Errorf("removed %+v, %v; left are %q, want %q", removed, err, names(), want)
+	}
+	if !cached(filepath.Join(cache, "image-new")) || cached(filepath.Join(cache, "image-none")) {
+		t.Error("an existing directory is not cached")
+	}
+}
+
+func TestLimit(t *testing.T) {
+	for text, want := range map[string]int64{"": 20 << 30, "0": 0, "3": 3 << 30} {
+		t.Setenv("UNNEST_CACHE_GIB", text)
+		if got, err := Limit(); got != want || err != nil {
+			t.Errorf("%q: got %d, %v", text, got, err)
+		}
+	}
+	t.Setenv("UNNEST_CACHE_GIB", "20GiB")
+	if _, err := Limit(); err == nil || err.Error() != "UNNEST_CACHE_GIB=20GiB: want a whole number of GiB" {
+		t.Errorf("got %v", err)
+	}
+}
