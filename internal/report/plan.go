@@ -54,7 +54,11 @@ func Plan(c summary.Plan) Document {
 		doc.Figures = planFigures(c)
 	}
 	doc.Groups = append(doc.Groups, inputGroup(c.Settings, c.Traces))
-	doc.answerFirst(1)
+	if c.Today != nil {
+		doc.putToday(c)
+	} else {
+		doc.answerFirst(1)
+	}
 	return doc
 }
 

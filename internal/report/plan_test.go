@@ -53,10 +53,49 @@ func comingAndGoing() summary.Replay {
 	return r
 }
 
+// aCluster is two pools, of which one is split, and nodes that stay.
+func aCluster() summary.Plan {
+	c := threeUsers()
+	vms := func(n int) map[string]int { return map[string]int{"m6i.large": n} }
+	c.Today = &summary.Today{Nodes: 12, Catalogues: []string{"m6i"}, Prices: []string{"a list of 2026"}, Reserved: "eks", Largest: true, Waiting: 2, Elsewhere: 1,
+		Pools: []summary.PoolCost{
+			{Name: "<ann>", Pods: 9, Nodes: vms(8), PackedVMs: vms(5), SplitVMs: vms(4), Now: dollars(800), Packed: dollars(500), Split: dollars(400), Bound: dollars(400), PodsSplit: 2, PerVM: "1 vCPU"},
+			{Name: "b", Pods: 1, Nodes: vms(1), PackedVMs: vms(1), SplitVMs: vms(1), Now: dollars(100), Packed: dollars(100), Split: dollars(100), Bound: dollars(100), Stays: "pod x is large"},
+		},
+		Stay:  []summary.Stay{{Why: "control plane", Nodes: 3, Cost: dollars(1_000_000), Unpriced: 1}},
+		Rules: []summary.Rule{{What: "pod affinity", How: "NOT HONOURED", Pods: 3}}}
+	c.Today.Add()
+	return c
+}
+
+func TestClusterFindings(t *testing.T) {
+	doc := Plan(aCluster())
+	const answer = "You pay 1000.900 $/h (730,657 $ a month) for 12 nodes. You could pay 1000.600 $/h (730,438 $ a month), -0.03 %, with the same whole pods on 9 VMs. " +
+		"Splitting 2 pods over VMs makes that 1000.500 $/h (730,365 $ a month), -0.04 %."
+	if doc.Answer != answer {
+		t.Errorf("answer\n%s\nwant\n%s", doc.Answer, answer)
+	}
+	steps := []string{"Do next: in <ann>, replace 8 m6i.large by 5 m6i.large: saves 0.300 $/h.", "Then: in <ann>, replace 5 m6i.large by 4 m6i.large and split 2 pods: saves 0.100 $/h."}
+	if diff := cmp.Diff(steps, doc.Headlines[:2]); diff != "" {
+		t.Errorf("steps (-want +got):\n%s", diff)
+	}
+	warnings := strings.Join(doc.Warnings, "\n")
+	for _, want := range []string{"Not honoured: pod affinity, of 3 pods.", "Without a price, and in no sum: 1 node (control plane).", "Pool b stays as it is: pod x is large.", "Not planned: 2 pods without a node.", "Not planned: 1 pod on nodes that the dump lacks."} {
+		if !strings.Contains(warnings, want) {
+			t.Errorf("warnings lack %q:\n%s", want, warnings)
+		}
+	}
+	c := aCluster()
+	c.Today = &summary.Today{Nodes: 1}
+	if doc := Plan(c); doc.Headlines[0] != "Do nothing: no plan that was found costs less." || !strings.Contains(doc.Answer, "saves nothing. Splitting pods saves nothing more.") {
+		t.Errorf("without savings: %s %q", doc.Answer, doc.Headlines)
+	}
+}
+
 // Every plan is printed in every format: names are escaped, JSON is the summary itself,
 // CSV has one width, and samples are refused.
 func TestPlansInEveryFormat(t *testing.T) {
-	for name, doc := range map[string]Document{"plan": Plan(threeUsers()), "frontier": Frontier(choices()), "replay": Replay(comingAndGoing()), "empty": Plan(summary.Sum(nil, planSettings, nil, nil))} {
+	for name, doc := range map[string]Document{"plan": Plan(threeUsers()), "cluster": Plan(aCluster()), "frontier": Frontier(choices()), "replay": Replay(comingAndGoing()), "empty": Plan(summary.Sum(nil, planSettings, nil, nil))} {
 		printed := map[string]string{}
 		for _, f := range Formats {
 			var out bytes.Buffer

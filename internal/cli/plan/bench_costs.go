@@ -65,7 +65,7 @@ func sideBySide(ctx context.Context, from source, c cluster.Catalogue, oversize 
 	if err != nil {
 		return "", err
 	}
-	users, _ := parts(all)
+	users, _, _ := parts(all)
 	r := summary.Sum(users, summary.Settings{}, nil, nil)
 	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.3f s\t%.3f s", from.format, oversize, ffd, r.Cost.Kubernetes, r.Cost.Hostlo,
 		r.Cost.Best, r.Bound, took.Seconds(), time.Since(begin).Seconds()), nil

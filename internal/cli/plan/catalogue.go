@@ -16,33 +16,69 @@ import (
 
 // loadCatalogue returns the models on sale, with what is allocatable to pods.
 func loadCatalogue(opts Options) (cluster.Catalogue, error) {
-	var all cluster.Catalogue
-	for _, name := range opts.Catalogues {
+	byDefault := families(opts.Models)
+	if len(byDefault) == 0 {
+		byDefault = []string{"bacou"}
+	}
+	all, err := models(opts, byDefault...)
+	if err != nil {
+		return nil, err
+	}
+	reserve, err := reservation(opts, catalogue.ReserveNothing)
+	if err != nil {
+		return nil, err
+	}
+	return catalogue.Allocatable(all, reserve)
+}
+
+// families returns the built-in catalogues that models such as m6i.large are named after.
+func families(models []string) (names []string) {
+	for _, m := range models {
+		family, _, ok := strings.Cut(m, ".")
+		if ok && slices.Contains(catalogue.Names(), family) && !slices.Contains(names, family) {
+			names = append(names, family)
+		}
+	}
+	return names
+}
+
+// models returns the models on sale in their nominal sizes. Unless options name catalogues, they
+// are those of the default.
+func models(opts Options, byDefault ...string) (all cluster.Catalogue, err error) {
+	names := opts.Catalogues
+	if len(names) == 0 {
+		names = byDefault
+	}
+	for _, name := range names {
 		c, err := oneCatalogue(name)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, c...)
 	}
-	all, err := choose(all, opts.Models)
-	if err != nil {
-		return nil, err
-	}
-	reserve := catalogue.Reserve{}
-	if opts.KubeReserved != "none" {
+	return choose(all, opts.Models)
+}
+
+// reservation returns what the options reserve on each VM. Unless they name the formula of the
+// kubelet, it is the default.
+func reservation(opts Options, byDefault catalogue.Reservation) (reserve catalogue.Reserve, err error) {
+	reserve.Kube = byDefault
+	switch opts.KubeReserved {
+	case "":
+	case "none":
+		reserve.Kube = catalogue.ReserveNothing
+	default:
 		reserve.Kube = catalogue.Reservation(opts.KubeReserved)
 	}
 	if opts.SystemReserved != "" {
 		if reserve.System, _, err = parseResources("system-reserved", opts.SystemReserved, false); err != nil {
-			return nil, err
+			return reserve, err
 		}
 	}
 	if opts.Daemons != "" {
-		if reserve.DaemonSets, reserve.DaemonPods, err = parseResources("daemonsets", opts.Daemons, true); err != nil {
-			return nil, err
-		}
+		reserve.DaemonSets, reserve.DaemonPods, err = parseResources("daemonsets", opts.Daemons, true)
 	}
-	return catalogue.Allocatable(all, reserve)
+	return reserve, err
 }
 
 // oneCatalogue returns the built-in catalogue of that name, or reads the file.

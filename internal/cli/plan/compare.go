@@ -16,10 +16,12 @@ import (
 type planned struct {
 	row   summary.User
 	split []manifest.Pod
+	pool  *summary.PoolCost // nil: the nodes are unknown
 }
 
 // compare plans the users under each scheme, and returns them by name.
 func (s setting) compare(ctx context.Context, c input, p *progress) ([]planned, error) {
+	s.today = c.today
 	all, err := onAll(ctx, c.users, s.one, func(n int) { p.users(n, c.count) })
 	slices.SortFunc(all, func(a, b planned) int { return cmp.Compare(a.row.Name, b.row.Name) })
 	return all, err
@@ -27,6 +29,9 @@ func (s setting) compare(ctx context.Context, c input, p *progress) ([]planned, 
 
 // models returns the catalogue for a user, without what runs on every VM.
 func (s setting) models(u cluster.User) (cluster.Catalogue, error) {
+	if s.today != nil {
+		return s.today.pools[u.Name].Catalogue, nil
+	}
 	if s.daemons {
 		u.PerVM = cluster.PerVM{} // the catalogue is without them already
 	}
@@ -37,17 +42,28 @@ func (s setting) models(u cluster.User) (cluster.Catalogue, error) {
 	return c, nil
 }
 
+// start returns where the pods of a pool are today, if that is known and a plan.
+func (s setting) start(u cluster.User) []cluster.Plan {
+	if s.today == nil || s.today.pools[u.Name].Start == nil {
+		return nil
+	}
+	return []cluster.Plan{*s.today.pools[u.Name].Start}
+}
+
 func (s setting) one(u cluster.User) (planned, error) {
 	c, err := s.models(u)
 	if err != nil {
 		return planned{}, err
 	}
-	study, err := pack.Compare(u, c, s.plan)
+	study, err := pack.Compare(u, c, s.plan, s.start(u)...)
 	if err != nil {
 		return planned{}, err
 	}
 	bound := bound.Of(study.User, c, bound.Options{Known: study.Best.Cost})
 	r := planned{row: summary.NewUser(study, bound.Best)}
+	if s.today != nil {
+		r.pool = s.today.pool(study, bound.Best)
+	}
 	if s.scheme != "" {
 		outcome := map[string]pack.Outcome{"hostlo": study.Hostlo, "spread": study.Spread, "best": study.Best}[s.scheme]
 		r.split = manifest.Split(study.User, c, outcome.Plan)

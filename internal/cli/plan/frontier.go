@@ -16,6 +16,7 @@ import (
 const defaultLinkCPU = 0.01
 
 func (s setting) frontier(ctx context.Context, c input, price *summary.CutPrice, settings summary.Settings, p *progress) (summary.Frontier, error) {
+	s.today = c.today
 	use := summary.LinkUse{From: s.links, Pairs: s.pairs}
 	if s.linkFile != nil {
 		users := slices.Collect(c.users)

@@ -24,12 +24,14 @@ type Options struct {
 
 	Traces        []string // FORMAT:PATH
 	At            string   // an instant, or FROM..TO; empty: the default of trace.Options
-	Owner         string   // namespace or label=KEY
+	Owner         string   // namespace, label=KEY or cluster; empty: see addFlags
+	Kubeconfig    string   // of a cluster to read with kubectl; empty: none
+	Context       string   // of the kubeconfig
 	MaxBroken     int
 	MaxContainers int
 	Shard         string // I/N; empty: all users
 
-	Catalogues     []string // names or files
+	Catalogues     []string // names or files; empty: see addFlags
 	Models         []string // of the catalogues; empty: all
 	KubeReserved   string
 	SystemReserved string // VCPU,MEMORY
@@ -59,7 +61,7 @@ func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error)
 	if runF == nil {
 		runF = run
 	}
-	opts := Options{Streams: streams, KubeReserved: "none", Scheme: "best", Links: linksAll, LinkCPU: defaultLinkCPU, Minimum: defaultMinimum, Migrations: defaultMigrations}
+	opts := Options{Streams: streams, Scheme: "best", Links: linksAll, LinkCPU: defaultLinkCPU, Minimum: defaultMinimum, Migrations: defaultMigrations}
 	cmd := &cobra.Command{
 		Use:   "plan --trace FORMAT:PATH",
 		Short: "Compute what pods cost on VMs, whole and split over several VMs",
@@ -87,7 +89,8 @@ Each user has VMs of their own. The plans are:
   bound       a lower bound of the cost of any plan`,
 		Example: `  unnest plan --trace generated:1
   unnest plan --trace google2011:clusterdata-2011-2 --html plan.html
-  kubectl get pods -A -o json | unnest plan --trace kubectl:-
+  kubectl get nodes,pods,pdb -A -o json | unnest plan --trace kubectl:-
+  unnest plan --kubeconfig default
   unnest plan --trace kubectl:pods.json --catalogue m6i --kube-reserved eks
   unnest plan --trace kubectl:pods.json --explain default
   unnest plan --trace kubectl:pods.json --frontier --links links.csv --hostlo-run runs/hostlo
@@ -105,13 +108,15 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVar(&o.Traces, "trace", nil, "read `FORMAT:PATH`; may be repeated")
 	f.StringVar(&o.At, "at", "", "keep what ran at this `TIME` of the trace, such as 0 or 50m, or in FROM..TO (default: 0 for google2011 and google2019, else everything)")
-	f.StringVar(&o.Owner, "owner", "namespace", "who pays for the pods of a kubectl dump: `namespace|label=KEY`")
+	f.StringVar(&o.Owner, "owner", "", "who pays for VMs: `namespace|label=KEY|cluster` (default: cluster for kubectl, else the users of the trace)")
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "read nodes, pods and disruption budgets with kubectl from the cluster of `FILE`, or of kubectl's default")
+	f.StringVar(&o.Context, "context", "", "use this `CONTEXT` of --kubeconfig")
 	f.IntVar(&o.MaxBroken, "max-broken", 0, "accept this many broken `LINES` (default: 100, or 1 in 1000 if that is more)")
 	f.IntVar(&o.MaxContainers, "max-containers", 0, "stop above this many `CONTAINERS`, to limit memory (default 20 million)")
 	f.StringVar(&o.Shard, "shard", "", "plan only part `I/N` of the users, with I from 0; unnest plan merge combines the parts")
-	f.StringArrayVar(&o.Catalogues, "catalogue", []string{"bacou"}, "take VM models from `NAME|FILE`: "+strings.Join(catalogue.Names(), ", ")+", or a CSV file; may be repeated")
+	f.StringArrayVar(&o.Catalogues, "catalogue", nil, "take VM models from `NAME|FILE`: "+strings.Join(catalogue.Names(), ", ")+", or a CSV file; may be repeated (default: bacou; with nodes, the families of their models)")
 	f.StringSliceVar(&o.Models, "model", nil, "use only these `MODELS` of the catalogue (default: all)")
-	f.Var(usage.Choice(&o.KubeReserved, "none", "gke", "eks"), "kube-reserved", "subtract what the kubelet reserves on each VM (the paper: none)")
+	f.Var(usage.Choice(&o.KubeReserved, "none", "gke", "eks"), "kube-reserved", "subtract what the kubelet reserves on each VM (default: none, as in the paper; with nodes, that of their provider)")
 	f.StringVar(&o.SystemReserved, "system-reserved", "", "subtract `VCPU,MEMORY` from each VM, such as 0.1,200Mi")
 	f.StringVar(&o.Daemons, "daemonsets", "", "subtract `VCPU,MEMORY,PODS` from each VM, such as 0.3,500Mi,4")
 	f.StringVar(&o.Host, "host", "", "limit physical hosts to `VCPU,MEMORY`, such as 96,384Gi; a pod stays on one host (default: no limit)")

@@ -39,23 +39,37 @@ type input struct {
 	users    iter.Seq[cluster.User]
 	count    int // an upper bound, for the progress
 	readings []summary.Reading
+	today    *today // nil: the nodes of the cluster are unknown
 }
 
 // read reads all traces. With several formats, users are named FORMAT/USER.
 func (s setting) read(ctx context.Context, p *progress) (input, error) {
-	if len(s.sources) == 1 && s.sources[0].format == generated {
+	if len(s.sources) == 1 && s.sources[0].format == generated && !strings.HasPrefix(s.sources[0].paths[0], eksNodes) {
 		return s.generate(s.sources[0].paths)
 	}
 	c := input{}
 	var all []cluster.User
 	for _, from := range s.sources {
-		if from.format == generated {
+		if from.format == generated && len(s.sources) > 1 {
 			return c, usage.Errorf("--trace %s:%s: cannot be combined with a trace: plan them one after the other", generated, from.paths[0])
 		}
 		p.phase("reading " + strings.Join(from.paths, ", "))
-		users, report, err := trace.Read(ctx, from.format, from.paths, s.trace)
+		source, err := s.open(ctx, from)
 		if err != nil {
 			return c, err
+		}
+		users, report, err := trace.Read(ctx, source.format, source.paths, source.options)
+		if err != nil {
+			return c, err
+		}
+		if source.remark != "" {
+			report.Remarks = append(report.Remarks, source.remark)
+		}
+		if len(report.Nodes) > 0 {
+			if source.options.OneOwner && len(s.sources) == 1 && s.shard == nil {
+				return s.cluster(users, report)
+			}
+			report.Remarks = append(report.Remarks, "The nodes are not used: only a cluster as a whole, as with --owner cluster, is compared with its nodes.")
 		}
 		c.readings = append(c.readings, newReading(report))
 		if len(report.DaemonSets) > 0 && len(users) > 0 {
@@ -77,8 +91,22 @@ func (s setting) read(ctx context.Context, p *progress) (input, error) {
 	return c, nil
 }
 
+// cluster returns the pools of a cluster with nodes.
+func (s setting) cluster(users []cluster.User, r trace.Report) (c input, err error) {
+	c.readings = []summary.Reading{newReading(r)}
+	if c.today, err = s.newToday(users, r); err != nil {
+		return c, err
+	}
+	c.users, c.count = c.today.users(), len(c.today.Pools)
+	return c, nil
+}
+
 // daemonRemark says what counts on every VM.
-func (s setting) daemonRemark(names []string, v cluster.PerVM) string {
+func (s setting) daemonRemark(sets []cluster.DaemonSet, v cluster.PerVM) string {
+	var names []string
+	for _, d := range sets {
+		names = append(names, d.Name)
+	}
 	list := strings.Join(names, ", ")
 	if s.daemons {
 		return "--daemonsets replaces what the DaemonSets of the dump request: " + list + "."
@@ -107,5 +135,5 @@ func (s setting) generate(paths []string) (input, error) {
 		count /= s.shard.Of
 	}
 	reading := summary.Reading{Format: fmt.Sprintf("%s, scale %d, seed %d", generated, n, first), Excluded: []summary.Reason{}, Notes: []summary.Reason{}, Examples: []string{}}
-	return input{users, count, []summary.Reading{reading}}, nil
+	return input{users: users, count: count, readings: []summary.Reading{reading}}, nil
 }

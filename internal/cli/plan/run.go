@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"unnest/internal/plan/bound"
+	"unnest/internal/plan/cluster"
 	"unnest/internal/plan/manifest"
 	"unnest/internal/plan/pack"
 	"unnest/internal/plan/summary"
@@ -57,16 +58,22 @@ func run(ctx context.Context, opts Options) error {
 		p.clear()
 		return opts.Output.write(opts.Streams, report.Frontier(result))
 	}
+	if c.today != nil {
+		s.catalogue = c.today.Models
+	}
 	all, err := s.compare(ctx, c, p)
 	if err != nil {
 		return fmt.Errorf("plan: %w", err)
 	}
 	p.clear()
-	users, split := parts(all)
+	users, split, pools := parts(all)
 	if err := summary.Addable(users); err != nil {
 		return fmt.Errorf("plan: %w", err)
 	}
 	result := summary.Sum(users, newSettings(opts, s), c.readings, s.shard)
+	if c.today != nil {
+		result.Today = c.today.summary(pools)
+	}
 	if opts.Manifests != "" {
 		if err := writeManifests(opts.Manifests, split); err != nil {
 			return err
@@ -85,22 +92,23 @@ func (o Options) writable() error {
 	return o.Output.check()
 }
 
-func parts(all []planned) (users []summary.User, split []manifest.Pod) {
+func parts(all []planned) (users []summary.User, split []manifest.Pod, pools []summary.PoolCost) {
 	for _, p := range all {
+		if p.pool != nil {
+			pools = append(pools, *p.pool)
+		}
 		users = append(users, p.row)
 		split = append(split, p.split...)
 	}
-	return users, split
+	return users, split, pools
 }
 
 // explain plans one user and explains every step.
 func (s setting) explain(c input, name string) (report.Document, error) {
+	s.today = c.today
 	var near []string
-	for u := range c.users {
-		if u.Name != name {
-			near = append(near, u.Name)
-			continue
-		}
+	namespace := cluster.User{Name: name}
+	explain := func(u cluster.User) (report.Document, error) {
 		s.plan.Explain = true
 		models, err := s.models(u)
 		if err != nil {
@@ -112,6 +120,22 @@ func (s setting) explain(c input, name string) (report.Document, error) {
 		}
 		bound := bound.Of(study.User, models, bound.Options{Known: study.Best.Cost})
 		return report.Explain(study, models, summary.Dollars(bound.Best)), nil
+	}
+	for u := range c.users {
+		if u.Name == name {
+			return explain(u)
+		}
+		near = append(near, u.Name)
+		for _, p := range u.Pods {
+			if p.Origin != nil && p.Origin.Namespace == name {
+				p.Name = p.Origin.Name
+				namespace.Pods, namespace.PerVM = append(namespace.Pods, p), u.PerVM
+			}
+		}
+	}
+	if len(namespace.Pods) > 0 {
+		s.today = nil
+		return explain(namespace)
 	}
 	if len(near) == 0 {
 		return report.Document{}, fmt.Errorf("explain %s: the trace has no users", name)

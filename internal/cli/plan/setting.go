@@ -23,6 +23,8 @@ type setting struct {
 	trace     trace.Options
 	sources   []source
 	shard     *summary.Shard
+	opts      Options
+	today     *today // nil: there are no nodes
 	daemons   bool   // --daemonsets says what runs on every VM
 	scheme    string // plan whose split pods are kept; empty: none
 	pairs     float64
@@ -42,7 +44,10 @@ type source struct {
 }
 
 func newSetting(ctx context.Context, opts Options) (s setting, err error) {
-	s.plan = opts.Plan
+	s.plan, s.opts = opts.Plan, opts
+	if opts.Kubeconfig != "" {
+		opts.Traces = append(opts.Traces, "kubectl:"+liveCluster)
+	}
 	if s.sources, err = parseTraces(opts.Traces); err != nil {
 		return s, err
 	}
@@ -80,6 +85,18 @@ func newSetting(ctx context.Context, opts Options) (s setting, err error) {
 	s.daemons = opts.Daemons != ""
 	_, err = pack.Kubernetes(cluster.User{}, s.catalogue, s.plan) // checks the options
 	return s, err
+}
+
+// ownerCluster is the owner that pays for a cluster as a whole.
+const ownerCluster = "cluster"
+
+// options returns how to read a format. Without --owner, a kubectl dump has one owner.
+func (s setting) options(format string) trace.Options {
+	o := s.trace
+	if format == "kubectl" && s.opts.Owner == "" {
+		o.OneOwner = true
+	}
+	return o
 }
 
 // takeLinks checks the flags of --frontier and finds the source of links.
@@ -158,8 +175,10 @@ func traceOptions(opts Options) (o trace.Options, err error) {
 	switch {
 	case isLabel && label != "":
 		o.OwnerLabel = label
+	case opts.Owner == ownerCluster:
+		o.OneOwner = true
 	case opts.Owner != "namespace" && opts.Owner != "":
-		return o, usage.Errorf("--owner %s: want namespace or label=KEY", opts.Owner)
+		return o, usage.Errorf("--owner %s: want namespace, label=KEY or cluster", opts.Owner)
 	}
 	if opts.At != "" {
 		o.Period, err = parsePeriod(opts.At)

@@ -34,6 +34,21 @@ func Names() []string {
 	return names
 }
 
+// PriceDate says where the prices of a built-in catalogue are from, and of when; empty for a file.
+func PriceDate(name string) string {
+	data, err := catalogues.ReadFile(name + ".csv")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(data)) {
+		if note, ok := strings.CutPrefix(line, "# Prices: "); ok {
+			note, _, _ = strings.Cut(strings.TrimSpace(note), ",")
+			return note
+		}
+	}
+	return ""
+}
+
 // Builtin returns the union of built-in catalogues, such as m6i.
 func Builtin(names ...string) (cluster.Catalogue, error) {
 	var all cluster.Catalogue

@@ -57,6 +57,7 @@ type Pod struct {
 	Name       string
 	Overhead   Resources // of the pod itself; stays with its first container
 	Whole      bool      // must not be split, for example because of a host port
+	Apart      int32     // pods with the same number above 0 are never on the same VM
 	Containers []Container
 	Links      []Link // traffic between containers; only package frontier uses it
 	Origin     *Origin
@@ -67,6 +68,7 @@ type Origin struct {
 	Namespace, Name string
 	Node            string // empty: it waits for one
 	Kind, Workload  string // what made the pod, such as Deployment web; empty: nothing
+	Pinned          bool   // it may run on this node only
 }
 
 // Container is the smallest part of a pod.

@@ -98,6 +98,14 @@ func (k *checker) vm(i int, vm cluster.VM) {
 		first[part.Pod] = first[part.Pod] || part.Container == 0
 		k.on[part.Pod][i] = vm.Host
 	}
+	apart := map[int32]int{} // number -> pod
+	for pod := range pods {
+		n := k.user.Pods[pod].Apart
+		if other, taken := apart[n]; taken && n > 0 {
+			k.fail("VM %d holds pods %s and %s: they must be apart", vm.ID, k.user.Pods[other].Name, k.user.Pods[pod].Name)
+		}
+		apart[n] = pod
+	}
 	for _, part := range vm.Parts {
 		if part.Container < 0 && part.Pod >= 0 && part.Pod < len(k.user.Pods) && len(k.user.Pods[part.Pod].Containers) > 0 && !first[part.Pod] {
 			k.fail("VM %d has the overhead of pod %s without its first container", vm.ID, k.user.Pods[part.Pod].Name)

@@ -20,8 +20,8 @@ type Comparison struct {
 
 // Compare runs all planners for a user. Kubernetes ≥ Hostlo ≥ Best, Kubernetes ≥ Whole ≥
 // Best, and Spread ≥ Best. Users are independent of each other, so callers may run many
-// at once.
-func Compare(u cluster.User, c cluster.Catalogue, o Options) (Comparison, error) {
+// at once. If all pods fit, Whole and Best also improve the plans now, which do not split pods.
+func Compare(u cluster.User, c cluster.Catalogue, o Options, now ...cluster.Plan) (Comparison, error) {
 	fit, left, err := Fit(u, c, o.Oversize)
 	if err != nil {
 		return Comparison{}, err
@@ -47,7 +47,10 @@ func Compare(u cluster.User, c cluster.Catalogue, o Options) (Comparison, error)
 		return fail("spread", err)
 	}
 	s.Spread.Steps = append(spread.Steps, s.Spread.Steps...)
-	if s.Whole, err = Best(Unsplit(fit), c, o, s.Kubernetes.Plan); err != nil {
+	if len(left) > 0 {
+		now = nil // it has other pods
+	}
+	if s.Whole, err = Best(Unsplit(fit), c, o, append(now, s.Kubernetes.Plan)...); err != nil {
 		return fail("whole", err)
 	}
 	if s.Best, err = Best(fit, c, o, s.Hostlo.Plan, s.Spread.Plan, s.Whole.Plan); err != nil {

@@ -49,6 +49,14 @@ func (p *packing) modelsOf(items []int32) []int {
 		}
 		bit[i] = 1 << index[pod]
 	}
+	clash := make([]uint, len(items)) // items that must not be with an item
+	for i, u := range items {
+		for k, v := range items {
+			if a, b := p.items[u], p.items[v]; a.apart > 0 && a.apart == b.apart && a.pod != b.pod {
+				clash[i] |= 1 << k
+			}
+		}
+	}
 	model := make([]int, 1<<len(items))
 	req := make([]cluster.Resources, len(model))
 	pods := make([]uint64, len(model))
@@ -56,6 +64,10 @@ func (p *packing) modelsOf(items []int32) []int {
 		i, rest := bits.TrailingZeros(uint(set)), set&(set-1)
 		req[set] = req[rest].Add(p.items[items[i]].req)
 		pods[set] = pods[rest] | bit[i]
+		if model[rest] < 0 || clash[i]&uint(rest) != 0 {
+			model[set] = -1 // no more than a part of it
+			continue
+		}
 		model[set] = p.cheapest(req[set], bits.OnesCount64(pods[set]))
 	}
 	return model

@@ -19,7 +19,7 @@ func (p *packing) greedy(items []int32, budget *int, fill fill) []load {
 	var spent, least int64 = 0, -1
 	for len(rest) > 0 && (least < 0 || spent < least) {
 		req := p.request(rest)
-		if m := p.cheapest(req, p.podsOf(rest)); m >= 0 {
+		if m := p.cheapest(req, p.podsOf(rest)); m >= 0 && p.together(rest) {
 			if sum := spent + p.catalogue[m].Price; least < 0 || sum < least {
 				least, best = sum, append(slices.Clone(bought), load{m, slices.Clone(rest)})
 			}
@@ -75,6 +75,7 @@ type space struct {
 	free  cluster.Resources
 	slots int
 	pods  map[int32]bool // nil if there is no limit
+	apart apart
 }
 
 func (p *packing) space(model int) space {
@@ -86,7 +87,7 @@ func (p *packing) space(model int) space {
 }
 
 func (s *space) holds(u item) bool {
-	return u.req.Fits(s.free) && (s.pods == nil || s.pods[u.pod] || len(s.pods) < s.slots)
+	return u.req.Fits(s.free) && (s.pods == nil || s.pods[u.pod] || len(s.pods) < s.slots) && s.apart.holds(u)
 }
 
 // left returns how many more pods the VM may hold.
@@ -102,6 +103,7 @@ func (s *space) add(u item) {
 	if s.pods != nil {
 		s.pods[u.pod] = true
 	}
+	s.apart.add(u)
 }
 
 // fillInOrder selects each item that still fits.
@@ -161,7 +163,11 @@ func (p *packing) bestFit(items []int32, model int, budget *int) []load {
 	var spaces []space
 	var r ranking
 	for _, u := range items {
-		b := r.first(p.items[u].req, nil)
+		var joins func(b int) bool
+		if p.items[u].apart > 0 {
+			joins = func(b int) bool { return spaces[b].apart.holds(p.items[u]) }
+		}
+		b := r.first(p.items[u].req, joins)
 		if b < 0 {
 			m := model
 			if !p.items[u].req.Fits(p.catalogue[m].Size) {

@@ -7,6 +7,7 @@ import "unnest/internal/plan/cluster"
 type item struct {
 	pod        int32
 	overhead   bool
+	apart      int32 // of the pod
 	containers []int32
 	req        cluster.Resources
 }
@@ -22,6 +23,8 @@ type itemSet struct {
 	first []int32 // item of each pod, and the number of items
 	of    []int32 // item of each container, by start
 	start []int32 // index in of, by pod
+
+	separate bool // some pods must not share a VM
 }
 
 // newItems makes items of the pods of a user.
@@ -42,6 +45,7 @@ func newItems(u cluster.User, groups Groups) *itemSet {
 		s.start = append(s.start, int32(len(s.of)))
 		s.first = append(s.first, int32(len(s.items)))
 		s.addPod(pod, group, sequence)
+		s.separate = s.separate || p.Apart != 0
 	}
 	s.first = append(s.first, int32(len(s.items)))
 	return s
@@ -62,7 +66,7 @@ func (s *itemSet) addPod(pod int, group []int, sequence []int32) {
 			known[group[k]] = u
 		}
 		if int(u) == len(s.items) {
-			s.items = append(s.items, item{pod: int32(pod), containers: sequence[k : k : k+1]})
+			s.items = append(s.items, item{pod: int32(pod), apart: p.Apart, containers: sequence[k : k : k+1]})
 		}
 		i := &s.items[u]
 		i.containers = append(i.containers, int32(k))
@@ -70,7 +74,7 @@ func (s *itemSet) addPod(pod int, group []int, sequence []int32) {
 		s.of = append(s.of, u)
 	}
 	if from == len(s.items) {
-		s.items = append(s.items, item{pod: int32(pod)})
+		s.items = append(s.items, item{pod: int32(pod), apart: p.Apart})
 	}
 	s.items[from].overhead = true
 	s.items[from].req = s.items[from].req.Add(p.Overhead)

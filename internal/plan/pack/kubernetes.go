@@ -51,7 +51,7 @@ func (p *packing) construct(spread bool) error {
 	for _, pod := range p.biggestFirst(0, len(p.user.Pods)) {
 		req := p.user.Pods[pod].Request()
 		before := p.cost
-		if b := r.first(req, nil); b >= 0 {
+		if b := r.first(req, p.joins(p.first[pod])); b >= 0 {
 			p.putPod(pod, b)
 			p.recordStep(ActPlace, b, before)
 			p.rank(&r, b, p.requested)

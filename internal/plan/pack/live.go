@@ -92,7 +92,7 @@ func (l *Live) Place(from, to int) error {
 // place puts a pod on a bought VM, or on several, or buys VMs.
 func (l *Live) place(pod int32) error {
 	req := l.user.Pods[pod].Request()
-	if b := l.ranking.first(req, nil); b >= 0 {
+	if b := l.ranking.first(req, l.joins(l.first[pod])); b >= 0 {
 		l.putPod(pod, b)
 		l.rank(&l.ranking, b, l.requested)
 		return nil
@@ -115,7 +115,7 @@ func (l *Live) place(pod int32) error {
 func (l *Live) share(pod int32) bool {
 	host := -1
 	return l.transferAll(l.podItems(pod), -1, func(u int32) int {
-		b := l.ranking.first(l.items[u].req, func(b int) bool { return host < 0 || l.bins[b].host == host })
+		b := l.ranking.first(l.items[u].req, both(l.joins(u), func(b int) bool { return host < 0 || l.bins[b].host == host }))
 		if b >= 0 {
 			host = l.bins[b].host
 		}

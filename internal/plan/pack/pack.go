@@ -88,7 +88,7 @@ func (p *packing) podsOf(items []int32) int {
 // packOne returns one VM for all items, nil if no model holds them.
 func (p *packing) packOne(items []int32) []load {
 	model := p.cheapest(p.request(items), p.podsOf(items))
-	if model < 0 {
+	if model < 0 || !p.together(items) {
 		return nil
 	}
 	return []load{{model, items}}

@@ -15,6 +15,7 @@ type bin struct {
 	used            cluster.Resources
 	items           []int32
 	pods            map[int32]int // number of items by pod; nil if no model limits pods
+	apart           apart
 }
 
 // packing is a plan that changes, with the state that planners need.
@@ -158,6 +159,7 @@ func (p *packing) put(u int32, b int) {
 	if bin.pods != nil {
 		bin.pods[p.items[u].pod]++
 	}
+	bin.apart.add(p.items[u])
 }
 
 func (p *packing) remove(u int32) {
@@ -171,6 +173,7 @@ func (p *packing) remove(u int32) {
 			delete(bin.pods, pod)
 		}
 	}
+	bin.apart.remove(p.items[u])
 	p.where[u] = -1
 }
 
@@ -216,14 +219,15 @@ func (p *packing) rank(r *ranking, b int, score func(b int) float64) {
 	r.set(b, score(b), p.free(b), p.slots(b))
 }
 
-// reachable returns a filter for the bins that an item may move to: those on the host of its
-// pod. nil, which accepts all, stands for no limit of hosts or an item that is a whole pod.
+// reachable returns a filter for the bins that an item may move to: those that it may join and
+// that are on the host of its pod. nil accepts all. Without a limit of hosts, or if the item is
+// a whole pod, hosts do not matter.
 func (p *packing) reachable(u int32) func(b int) bool {
 	if p.opts.Host == (cluster.Resources{}) || p.alone(u) {
-		return nil
+		return p.joins(u)
 	}
 	host := p.bins[p.where[u]].host
-	return func(b int) bool { return p.bins[b].host == host }
+	return both(p.joins(u), func(b int) bool { return p.bins[b].host == host })
 }
 
 // shrink replaces the model of a bin by the cheapest that holds its items, or drops an empty

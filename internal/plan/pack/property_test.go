@@ -124,6 +124,9 @@ func leastCost(c cluster.Catalogue, u cluster.User) int64 {
 				req = req.Add(itemSet.items[u].req)
 				pods[itemSet.items[u].pod] = true
 			}
+			if !itemSet.together(set) {
+				return
+			}
 			model := m.cheapest(req, len(pods))
 			if model < 0 {
 				return

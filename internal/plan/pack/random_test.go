@@ -36,6 +36,9 @@ func DrawUser(t *rapid.T, containers int) cluster.User {
 		n := min(left, rapid.IntRange(1, 5).Draw(t, "in pod"))
 		left -= n
 		p := cluster.Pod{Name: fmt.Sprint("p", len(u.Pods)), Whole: rapid.IntRange(0, 5).Draw(t, "whole") == 0}
+		if rapid.IntRange(0, 3).Draw(t, "is apart") == 0 {
+			p.Apart = rapid.Int32Range(1, 2).Draw(t, "apart")
+		}
 		if rapid.IntRange(0, 3).Draw(t, "with overhead") == 0 {
 			p.Overhead = DrawResources(t, "overhead", 0, 2)
 		}

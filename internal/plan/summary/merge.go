@@ -24,6 +24,9 @@ func Merge(pieces []Piece) (Plan, error) {
 	var users []User
 	seen := map[string]string{} // user -> file
 	for _, p := range pieces {
+		if p.Today != nil {
+			return Plan{}, fmt.Errorf("%s compares a cluster with its nodes, which cannot be merged: plan the cluster at once", p.File)
+		}
 		if !reflect.DeepEqual(p.Settings, first.Settings) {
 			return Plan{}, fmt.Errorf("%s and %s were planned with other options or catalogues: plan both with the same", first.File, p.File)
 		}

@@ -43,7 +43,8 @@ type Plan struct {
 	SplitHostlo int       `json:"pods_split_hostlo"`    // on several VMs
 	SplitBest   int       `json:"pods_split_best"`
 	Savings     Savings   `json:"savings"`
-	Largest     []User    `json:"largest"` // the users who save most with hostlo, at most MostListed
+	Largest     []User    `json:"largest"`           // the users who save most with hostlo, at most MostListed
+	Today       *Today    `json:"cluster,omitempty"` // nil: the nodes are unknown
 	Settings    Settings  `json:"settings"`
 	Shard       *Shard    `json:"shard,omitempty"`
 	Traces      []Reading `json:"traces"`

@@ -38,6 +38,7 @@ type kubectlDump struct {
 	seen    map[podName]seenPod
 	daemons map[podName]*daemon
 	asks    extended
+	rules   rules
 }
 
 func (t *kubectlDump) read(ctx context.Context) error {
@@ -150,8 +151,13 @@ func (t *kubectlDump) item(raw []byte) error {
 	if err := json.Unmarshal(raw, &of); err != nil {
 		return t.broken(err)
 	}
-	if of.Kind == "" || of.Kind == "Pod" {
+	switch of.Kind {
+	case "", "Pod":
 		return t.pod(raw)
+	case "Node":
+		return t.node(raw)
+	case "PodDisruptionBudget":
+		return t.budget(raw)
 	}
 	t.rep.add(request{why: OtherKind})
 	return nil
@@ -193,6 +199,7 @@ func (t *kubectlDump) pod(raw []byte) error {
 		why = NoOwner
 	case why == kept && t.asks.add(p):
 		why = Extended
+		t.rep.Bound = append(t.rep.Bound, p.Spec.NodeName)
 	}
 	if err != nil {
 		return fatal{err}
@@ -206,6 +213,7 @@ func (t *kubectlDump) pod(raw []byte) error {
 	if err := t.g.room(int64(len(pod.Containers))); err != nil {
 		return err
 	}
+	t.rules.add(p, &pod)
 	pod.Name = name
 	*t.g.user(user).pod(name) = pod
 	return nil

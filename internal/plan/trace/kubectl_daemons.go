@@ -41,7 +41,6 @@ func (t *kubectlDump) twoClusters(kind string, name podName, before string) erro
 type daemon struct {
 	file, uid string
 	request   cluster.Resources // the largest of its pods
-	pods      int
 	nodes     map[string]bool
 }
 
@@ -57,7 +56,6 @@ func (t *kubectlDump) daemon(p *podKubectl, r cluster.Resources) error {
 		return t.twoClusters("DaemonSet", name, d.file)
 	}
 	d.request = larger(d.request, r)
-	d.pods++
 	d.nodes[p.Spec.NodeName] = true
 	return nil
 }
@@ -69,10 +67,12 @@ func (t *kubectlDump) finish(users []cluster.User) []cluster.User {
 	})
 	var sum cluster.PerVM
 	for _, name := range names {
-		sum.Request = sum.Request.Add(t.daemons[name].request)
+		d := t.daemons[name]
+		sum.Request = sum.Request.Add(d.request)
 		sum.Pods++
-		t.rep.DaemonSets = append(t.rep.DaemonSets, name.String())
+		t.rep.DaemonSets = append(t.rep.DaemonSets, cluster.DaemonSet{Name: name.String(), Request: d.request, Nodes: d.nodes})
 	}
+	t.rep.Rules, t.rep.Selectors = t.rules.list(), t.rules.keys()
 	for i := range users {
 		users[i].PerVM = sum
 	}

@@ -31,8 +31,9 @@ type podKubectl struct {
 		Overhead     map[string]resource.Quantity `json:"overhead"`
 		Resources    resourcesKubectl             `json:"resources"`
 		Claims       []struct{}                   `json:"resourceClaims"`
-		Init         []containerKubectl           `json:"initContainers"`
-		Containers   []containerKubectl           `json:"containers"`
+		rulesKubectl
+		Init       []containerKubectl `json:"initContainers"`
+		Containers []containerKubectl `json:"containers"`
 	} `json:"spec"`
 	Status struct {
 		Phase      string `json:"phase"`

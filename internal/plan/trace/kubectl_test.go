@@ -3,7 +3,6 @@ package trace
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,7 +116,7 @@ func TestKubectlDaemonSets(t *testing.T) {
 		if len(users) != 1 || len(users[0].Pods) != 1 || users[0].PerVM != want || rep.excluded[Daemon] != 3 {
 			t.Errorf("%+v: got %+v, %s; want one pod, and %s on every VM", o, users, shortly(rep), want)
 		}
-		if !slices.Equal(rep.DaemonSets, []string{"shop/cni", "shop/log"}) {
+		if len(rep.DaemonSets) != 2 || rep.DaemonSets[0].Name != "shop/cni" || len(rep.DaemonSets[0].Nodes) != 2 {
 			t.Errorf("DaemonSets %v", rep.DaemonSets)
 		}
 	}
@@ -251,5 +250,89 @@ func TestReadOnce(t *testing.T) {
 	_, rep, err := Read(t.Context(), "csv", []string{dir + "/a.csv", dir + "/*.csv", dir + "/./a.csv", dir}, Options{})
 	if err != nil || rep.Containers != 2 || rep.Files != 2 {
 		t.Errorf("%d containers of %d files, %v; want 2 of 2", rep.Containers, rep.Files, err)
+	}
+}
+
+// A generated cluster has nodes, and rules of each kind.
+func TestKubectlCluster(t *testing.T) {
+	var text strings.Builder
+	if err := (SyntheticCluster{Seed: 1}).WriteDump(&text); err != nil {
+		t.Fatal(err)
+	}
+	users, rep, err := readText(t, text.String(), Options{OneOwner: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	addsUp(t, rep)
+	if len(rep.Nodes) != 50 || len(users) != 1 || users[0].Name != WholeCluster || len(rep.DaemonSets) != 5 || len(rep.DaemonSets[0].Nodes) != 50 || len(rep.Bound) != 2 {
+		t.Errorf("%d nodes, %d users, %d DaemonSets; %s", len(rep.Nodes), len(users), len(rep.DaemonSets), shortly(rep))
+	}
+	n := rep.Nodes[0]
+	if n.Model != "g5.xlarge" || !cmp.Equal(n.Taints, []string{"dedicated=gpu:NoSchedule"}) || n.Pods != 58 || n.Capacity.CPU != 4*cluster.VCPU || n.Allocatable.CPU >= n.Capacity.CPU {
+		t.Errorf("node %+v", n)
+	}
+	how := map[cluster.Honoured]int{}
+	for _, r := range rep.Rules {
+		how[r.How]++
+		if r.Pods == 0 {
+			t.Errorf("rule %+v has no pods", r)
+		}
+	}
+	if diff := cmp.Diff(map[cluster.Honoured]int{cluster.ByPool: 5, cluster.ByVM: 1, cluster.Later: 3, cluster.Moot: 1}, how); diff != "" {
+		t.Errorf("rules (-want +got):\n%s: %+v", diff, rep.Rules)
+	}
+	if diff := cmp.Diff([]string{"kubernetes.io/arch", "workload"}, rep.Selectors); diff != "" {
+		t.Errorf("selectors (-want +got):\n%s", diff)
+	}
+	apart := 0
+	for _, p := range users[0].Pods {
+		if p.Apart > 0 {
+			apart++
+		}
+		if p.Origin.Node == "" || p.Origin.Namespace == "" || p.Origin.Workload == "" || p.Name != p.Origin.Namespace+"/"+p.Origin.Name {
+			t.Fatalf("pod %+v of %+v", p.Name, p.Origin)
+		}
+	}
+	if apart == 0 {
+		t.Error("no pods are apart")
+	}
+}
+
+// Rules about the VM of a pod are kept, or named.
+func TestKubectlRules(t *testing.T) {
+	term := func(kind, topology, app string) string {
+		return `,"affinity":{"` + kind + `":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"` + topology + `","labelSelector":{"matchExpressions":[{"key":"app","operator":"In","values":["` + app + `"]}]}}]}}`
+	}
+	spread := func(topology, skew, when string) string {
+		return `,"topologySpreadConstraints":[{"maxSkew":` + skew + `,"topologyKey":"` + topology + `","whenUnsatisfiable":"` + when + `","labelSelector":{"matchLabels":{"app":"web"}}}]`
+	}
+	const labels = `,"labels":{"app":"web"}`
+	for _, c := range []struct {
+		metadata, spec string
+		how            cluster.Honoured
+		apart, pinned  bool
+	}{
+		{labels, term("podAntiAffinity", "kubernetes.io/hostname", "web"), cluster.ByVM, true, false},
+		{labels, term("podAntiAffinity", "kubernetes.io/hostname", "db"), cluster.Not, false, false},
+		{labels, term("podAntiAffinity", "topology.kubernetes.io/zone", "web"), cluster.ByPool, false, false},
+		{labels, term("podAffinity", "kubernetes.io/hostname", "db"), cluster.Not, false, false},
+		{labels, term("podAffinity", "topology.kubernetes.io/zone", "db"), cluster.ByPool, false, false},
+		{labels, spread("kubernetes.io/hostname", "1", "DoNotSchedule"), cluster.ByVM, true, false},
+		{labels, spread("kubernetes.io/hostname", "2", "DoNotSchedule"), cluster.Not, false, false},
+		{labels, spread("kubernetes.io/hostname", "1", "ScheduleAnyway"), cluster.Not, false, false},
+		{labels, spread("topology.kubernetes.io/zone", "1", "DoNotSchedule"), cluster.ByPool, false, false},
+		{"", `,"nodeSelector":{"kubernetes.io/hostname":"a"}`, cluster.ByPool, false, true},
+		{"", `,"affinity":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{}]}}`, cluster.Not, false, false},
+		{"", `,"priority":7`, cluster.Moot, false, false},
+		{`,"annotations":{"karpenter.sh/do-not-disrupt":"true"}`, "", cluster.Later, false, false},
+	} {
+		users, rep, err := readText(t, listJSON(podJSON("a", c.metadata, c.spec), podJSON("b", c.metadata, c.spec)), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := users[0].Pods[1]
+		if len(rep.Rules) != 1 || rep.Rules[0].How != c.how || rep.Rules[0].Pods != 2 || (p.Apart > 0) != c.apart || p.Apart != users[0].Pods[0].Apart || p.Origin.Pinned != c.pinned {
+			t.Errorf("%s %s: rules %+v, pod apart %d, pinned %v; want %+v", c.metadata, c.spec, rep.Rules, p.Apart, p.Origin.Pinned, c)
+		}
 	}
 }

@@ -11,16 +11,20 @@ import (
 // Report says what became of every row: Rows is the sum of Kept, Broken and Excluded.
 type Report struct {
 	Format     string
-	Files      int      // files read
-	Unread     []string // files that begin after the period
-	Rows       int      // lines or records, without headers and blank lines
-	Kept       int      // rows in the result
-	Excluded   []Count  // rows not in the result, by reason
-	Notes      []Count  // rows kept with a remark, by reason
-	Broken     int      // rows that could not be parsed
-	Examples   []Broken // the first of them
-	Remarks    []string // sentences on what the figures assume or leave out
-	DaemonSets []string // whose requests are User.PerVM
+	Files      int                 // files read
+	Unread     []string            // files that begin after the period
+	Rows       int                 // lines or records, without headers and blank lines
+	Kept       int                 // rows in the result
+	Excluded   []Count             // rows not in the result, by reason
+	Notes      []Count             // rows kept with a remark, by reason
+	Broken     int                 // rows that could not be parsed
+	Examples   []Broken            // the first of them
+	Remarks    []string            // sentences on what the figures assume or leave out
+	DaemonSets []cluster.DaemonSet // of a kubectl dump; User.PerVM is their sum
+	Nodes      []cluster.Node      // of a kubectl dump
+	Bound      []string            // nodes of pods that are Extended
+	Selectors  []string            // labels of nodes that pods select by
+	Rules      []cluster.Rule      // about the places of pods
 	Users      int
 	Pods       int
 	Containers int
@@ -69,6 +73,8 @@ const (
 	Daemon            // a pod of a DaemonSet, which counts on every VM
 	Extended          // requests what no VM model has, such as GPUs
 	OtherKind         // an object that is not a pod
+	Node              // a node, which is not a pod
+	Budget            // a PodDisruptionBudget, which is not a pod
 	BestEffort        // kept: requests nothing, and takes the place of a pod
 	GPU               // kept: requests GPUs, which are not planned
 	blank             // not a row
@@ -96,6 +102,8 @@ var reasonText = [reasons]string{
 	Daemon:     "pod of a DaemonSet, which counts on every VM",
 	Extended:   "requests what no VM has",
 	OtherKind:  "not a pod",
+	Node:       "node",
+	Budget:     "disruption budget",
 	BestEffort: "requests neither CPU nor memory, and takes the place of a pod",
 	GPU:        "requests GPUs, which are not planned",
 	blank:      "blank",
@@ -111,7 +119,7 @@ func (r *Report) nothing(paths []string) error {
 		return fmt.Errorf("%s: the list of pods is empty: make it with kubectl get pods -A -o json, by a user who may list all namespaces", input)
 	case r.Rows == 0:
 		return fmt.Errorf("%s: has no rows: name the files of a trace in the format %s", input, r.Format)
-	case r.excluded[OtherKind] == r.Rows:
+	case r.excluded[OtherKind]+r.excluded[Node]+r.excluded[Budget] == r.Rows:
 		return fmt.Errorf("%s: has %d objects and no pod: %s", input, r.Rows, fixKubectl)
 	case r.Broken == r.Rows:
 		return errors.New(r.Examples[0].String())

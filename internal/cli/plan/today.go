@@ -1,0 +1,154 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"unnest/internal/plan/catalogue"
+	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/fleet"
+	"unnest/internal/plan/pack"
+	"unnest/internal/plan/summary"
+	"unnest/internal/plan/trace"
+)
+
+// today is a cluster with nodes, whose cost is compared with plans.
+type today struct {
+	fleet.Fleet
+	pools      map[string]fleet.Pool // by name
+	catalogues []string
+	reserved   string
+	rules      []cluster.Rule
+	nodes      int
+	limited    bool // no model is larger than those of the nodes
+}
+
+// newToday divides the cluster of a dump.
+func (s setting) newToday(users []cluster.User, r trace.Report) (*today, error) {
+	t := &today{pools: map[string]fleet.Pool{}, rules: r.Rules, nodes: len(r.Nodes), catalogues: s.opts.Catalogues}
+	if len(t.catalogues) == 0 {
+		names := slices.Clone(s.opts.Models)
+		for _, n := range r.Nodes {
+			names = append(names, n.Model)
+		}
+		t.catalogues = families(names)
+	}
+	if len(t.catalogues) == 0 {
+		return nil, fmt.Errorf("the nodes are of the models %s, of which no built-in catalogue has prices: name prices with --catalogue FILE, or leave the nodes out of the dump", strings.Join(modelsOf(r.Nodes), ", "))
+	}
+	opts := s.opts
+	opts.Catalogues = t.catalogues
+	all, err := models(opts)
+	if err != nil {
+		return nil, err
+	}
+	if t.limited = len(s.opts.Catalogues) == 0 && len(s.opts.Models) == 0; t.limited {
+		all = fleet.NotLarger(all, r.Nodes)
+	}
+	reserve, err := reservation(s.opts, fleet.Provider(r.Nodes))
+	if err != nil {
+		return nil, err
+	}
+	t.reserved = string(cmp.Or(reserve.Kube, "none"))
+	var pods []cluster.Pod
+	for _, u := range users {
+		pods = append(pods, u.Pods...)
+	}
+	t.Fleet, err = fleet.New(fleet.Cluster{Nodes: r.Nodes, Pods: pods, DaemonSets: r.DaemonSets, Bound: r.Bound, Selectors: r.Selectors}, all, reserve)
+	for _, p := range t.Pools {
+		t.pools[p.User.Name] = p
+	}
+	return t, err
+}
+
+func modelsOf(nodes []cluster.Node) []string {
+	names := map[string]bool{}
+	for _, n := range nodes {
+		names[cmp.Or(n.Model, "unknown")] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// users returns the pools as users.
+func (t *today) users() iter.Seq[cluster.User] {
+	return func(yield func(cluster.User) bool) {
+		for _, p := range t.Pools {
+			if !yield(p.User) {
+				return
+			}
+		}
+	}
+}
+
+// pool compares the plans of a pool with its nodes.
+func (t *today) pool(study pack.Comparison, bound int64) *summary.PoolCost {
+	p := t.pools[study.User.Name]
+	now := summary.Dollars(p.Now)
+	c := summary.PoolCost{Name: p.User.Name, Pods: len(p.User.Pods), Now: now, Nodes: p.Nodes, Packed: now, Split: now, Bound: min(summary.Dollars(bound), now),
+		PackedVMs: p.Nodes, SplitVMs: p.Nodes, PerVM: p.User.PerVM.String()}
+	if len(study.Left) > 0 {
+		c.Stays = fmt.Sprintf("pod %s %s", study.Left[0].Pod, study.Left[0].Reason)
+		c.Bound = now
+		return &c
+	}
+	if cost := summary.Dollars(study.Whole.Cost); cost < c.Packed {
+		c.Packed, c.PackedVMs = cost, modelCount(study.Whole.Plan, p.Catalogue)
+		c.Split, c.SplitVMs = c.Packed, c.PackedVMs
+		c.Placement = placement(study.User, study.Whole.Plan, p.Catalogue)
+	}
+	if cost := summary.Dollars(study.Best.Cost); cost < c.Split {
+		c.Split, c.SplitVMs, c.PodsSplit = cost, modelCount(study.Best.Plan, p.Catalogue), study.Best.Plan.Split()
+		c.Placement = placement(study.User, study.Best.Plan, p.Catalogue)
+	}
+	return &c
+}
+
+// modelCount returns the number of VMs by model.
+func modelCount(plan cluster.Plan, c cluster.Catalogue) map[string]int {
+	n := map[string]int{}
+	for _, vm := range plan.VMs {
+		n[c[vm.Model].Name]++
+	}
+	return n
+}
+
+// placement lists the VMs of a plan with their pods.
+func placement(u cluster.User, plan cluster.Plan, c cluster.Catalogue) []summary.PlacedVM {
+	var vms []summary.PlacedVM
+	for _, vm := range plan.VMs {
+		placed := summary.PlacedVM{Model: c[vm.Model].Name}
+		for _, part := range summary.ByPod(vm.Parts) {
+			pod := summary.PlacedPod{Pod: u.Pods[part.Pod].Name}
+			if len(part.Containers) < len(u.Pods[part.Pod].Containers) {
+				for _, k := range part.Containers {
+					pod.Containers = append(pod.Containers, u.Pods[part.Pod].Containers[k].Name)
+				}
+			}
+			placed.Pods = append(placed.Pods, pod)
+		}
+		vms = append(vms, placed)
+	}
+	return vms
+}
+
+// summary sums up what the cluster costs and could cost.
+func (t *today) summary(pools []summary.PoolCost) *summary.Today {
+	s := &summary.Today{Nodes: t.nodes, Pools: pools, Catalogues: t.catalogues, Reserved: t.reserved, Largest: t.limited, Waiting: t.Waiting, Elsewhere: t.Elsewhere}
+	for _, name := range t.catalogues {
+		if note := catalogue.PriceDate(name); note != "" && !slices.Contains(s.Prices, note) {
+			s.Prices = append(s.Prices, note)
+		}
+	}
+	for _, stay := range t.Stay {
+		s.Stay = append(s.Stay, summary.Stay{Why: stay.Why, Nodes: stay.Nodes, Pods: stay.Pods, Cost: summary.Dollars(stay.Price), Unpriced: stay.Unpriced})
+	}
+	for _, r := range t.rules {
+		s.Rules = append(s.Rules, summary.Rule{What: r.What, How: string(r.How), Pods: r.Pods})
+	}
+	s.Add()
+	return s
+}

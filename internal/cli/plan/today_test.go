@@ -1,0 +1,158 @@
+package plan
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"unnest/internal/plan/summary"
+	"unnest/internal/plan/trace"
+)
+
+// A cluster of 50 nodes is answered in under 2 s of CPU time. The first ten lines say what one pays, could
+// pay, and does next.
+func TestCluster(t *testing.T) {
+	begin := cpuTime(t)
+	text := must(t, "--trace", "generated:eks=50")
+	if took := cpuTime(t) - begin; took > 2*time.Second && os.Getenv("UNNEST_PRIVILEGED") == "" { // not under the race detector
+		t.Errorf("took %v of CPU time, want at most 2 s", took)
+	}
+	first := strings.Join(strings.SplitAfterN(text, "\n", 11)[:10], "")
+	for _, want := range []string{"You pay 24.552 $/h (17,923 $ a month) for 50 nodes.", "You could pay ", "Splitting ", "- Do next: in us-east-1"} {
+		if !strings.Contains(words(first), want) {
+			t.Errorf("the first ten lines lack %q:\n%s", want, first)
+		}
+	}
+	for _, want := range []string{"Without a price, and in no sum: 2 nodes (the catalogue has no price of g5.xlarge).", "Catalogues: m6i, r6i. Prices: AWS price list of 2026-02-09.",
+		"Left out: 2 pods that request nvidia.com/gpu", "on each VM pod anti-affinity by node", "No VM is larger than the largest of today."} {
+		if !strings.Contains(words(text), want) {
+			t.Errorf("the text lacks %q:\n%s", want, text)
+		}
+	}
+}
+
+// cpuTime returns what this process has used of the processors.
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+func clusterOf(t *testing.T, args ...string) *summary.Today {
+	t.Helper()
+	r := decode(t, must(t, append(args, "--json")...))
+	if r.Today == nil {
+		t.Fatal("the result has no cluster")
+	}
+	return r.Today
+}
+
+// The sums agree, steps lead from what is paid to what could be paid, and every pod is placed.
+func TestClusterSums(t *testing.T) {
+	for _, seed := range []string{"1", "2", "3"} {
+		c := clusterOf(t, "--trace", "generated:eks=30,"+seed)
+		if !(c.Bound <= c.Split && c.Split <= c.Packed && c.Packed < c.Now) {
+			t.Errorf("seed %s: bound %s, split %s, packed %s, now %s: want them to ascend", seed, c.Bound, c.Split, c.Packed, c.Now)
+		}
+		at := c.Now
+		for _, s := range c.Steps {
+			at -= s.Saves
+		}
+		if at != c.Split {
+			t.Errorf("seed %s: the steps lead from %s to %s, want %s", seed, c.Now, at, c.Split)
+		}
+		for _, p := range c.Pools {
+			pods := map[string]bool{}
+			for _, vm := range p.Placement {
+				for _, pod := range vm.Pods {
+					pods[pod.Pod] = true
+				}
+			}
+			if len(p.Placement) > 0 && len(pods) != p.Pods {
+				t.Errorf("seed %s: pool %s places %d of %d pods", seed, p.Name, len(pods), p.Pods)
+			}
+		}
+	}
+}
+
+// A dump with nodes is one cluster, with options of its own; without nodes, or for another owner,
+// nothing is compared.
+func TestClusterOptions(t *testing.T) {
+	var text strings.Builder
+	if err := (trace.SyntheticCluster{Seed: 1, Nodes: 12}).WriteDump(&text); err != nil {
+		t.Fatal(err)
+	}
+	from := "kubectl:" + file(t, "cluster.json", text.String())
+	all, few := clusterOf(t, "--trace", from), clusterOf(t, "--trace", from, "--model", "m6i.4xlarge,m6i.2xlarge,r6i.xlarge")
+	if !all.Largest || few.Largest || all.Now != few.Now || all.Reserved != "eks" {
+		t.Errorf("limited %v and %v, now %s and %s, reserved %s", all.Largest, few.Largest, all.Now, few.Now, all.Reserved)
+	}
+	if r := decode(t, must(t, "--trace", from, "--owner", "namespace", "--json")); r.Today != nil || r.Users < 5 || !strings.Contains(strings.Join(r.Traces[0].Remarks, " "), "The nodes are not used") {
+		t.Errorf("by namespace: %d users, remarks %v", r.Users, r.Traces[0].Remarks)
+	}
+	if text := must(t, "--trace", from, "--explain", "ns-03"); !strings.Contains(text, "Plans of user ns-03") {
+		t.Errorf("a namespace cannot be explained:\n%s", text)
+	}
+	if text := must(t, "--trace", from, "--explain", "us-east-1a workload=general"); !strings.Contains(text, "m6i.") {
+		t.Errorf("a pool cannot be explained:\n%s", text)
+	}
+	if _, err := execute(t.Context(), t, "--trace", "kubectl:"+file(t, "z.json", strings.NewReplacer("m6i.", "z9.", "r6i.", "z9.").Replace(text.String()))); err == nil ||
+		!strings.Contains(err.Error(), "the nodes are of the models g5.xlarge, z9.2xlarge, z9.4xlarge, z9.xlarge, of which no built-in catalogue has prices: name prices with --catalogue FILE") {
+		t.Errorf("nodes without prices: error %v", err)
+	}
+	one := must(t, "--trace", "csv:"+file(t, "pods.csv", pods), "--owner", "cluster", "--json")
+	if r := decode(t, one); r.Users != 1 || r.PerUser[0].Name != trace.WholeCluster || r.Pods != 4 {
+		t.Errorf("csv of one owner: %d users, %d pods", r.Users, r.Pods)
+	}
+	if _, err := execute(t.Context(), t, "--trace", "generated:eks=2"); err == nil || !strings.Contains(err.Error(), "want one eks=NODES or eks=NODES,SEED") {
+		t.Errorf("two nodes: error %v", err)
+	}
+}
+
+// --kubeconfig asks kubectl, and says what kubectl says.
+func TestKubeconfig(t *testing.T) {
+	dir := t.TempDir()
+	dump := filepath.Join(dir, "dump.json")
+	f, err := os.Create(dump)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (trace.SyntheticCluster{Seed: 1, Nodes: 12}).WriteDump(f); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	script := func(text string) {
+		if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte("#!/bin/sh\n"+text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir+":/usr/bin:/bin")
+	script("echo \"$*\" > " + dir + "/args\ncat " + dump)
+	want := clusterOf(t, "--trace", "kubectl:"+dump)
+	got := clusterOf(t, "--kubeconfig", "/k", "--context", "prod")
+	args, err := os.ReadFile(filepath.Join(dir, "args"))
+	if err != nil || string(args) != "get nodes,pods,poddisruptionbudgets -A -o json --kubeconfig /k --context prod\n" || got.Split != want.Split {
+		t.Errorf("kubectl %q, %v; cost %s, want %s", args, err, got.Split, want.Split)
+	}
+	script("cat " + dump + "\necho 'Error from server (Forbidden): no budgets' >&2\nexit 1")
+	r := decode(t, must(t, "--kubeconfig", "default", "--json"))
+	if !strings.Contains(strings.Join(r.Traces[0].Remarks, " "), "kubectl could not read everything: Error from server (Forbidden): no budgets") {
+		t.Errorf("remarks %v", r.Traces[0].Remarks)
+	}
+	script("echo 'no such context' >&2\nexit 1")
+	if _, err := execute(t.Context(), t, "--kubeconfig", "default"); err == nil || !strings.Contains(err.Error(), "--kubeconfig default: kubectl get nodes,pods,poddisruptionbudgets -A -o json: no such context") {
+		t.Errorf("error %v", err)
+	}
+	t.Setenv("PATH", dir+"/nothing")
+	if _, err := execute(t.Context(), t, "--kubeconfig", "default"); err == nil || !strings.Contains(err.Error(), "install kubectl, or name a file") {
+		t.Errorf("without kubectl: error %v", err)
+	}
+}

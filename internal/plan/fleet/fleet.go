@@ -1,0 +1,316 @@
+// Package fleet divides a cluster into pools that can be planned on their own: nodes in one
+// zone with equal taints and labels. Each pod stays in its pool, so rules about zones, taints
+// and labels hold after a plan as they do today.
+package fleet
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"unnest/internal/plan/catalogue"
+	"unnest/internal/plan/cluster"
+)
+
+// Cluster is what a dump says of a cluster.
+type Cluster struct {
+	Nodes      []cluster.Node
+	Pods       []cluster.Pod // with an Origin
+	DaemonSets []cluster.DaemonSet
+	Bound      []string // nodes with pods that cannot be planned
+	Selectors  []string // labels of nodes that pods select by
+}
+
+// Fleet is a cluster in pools.
+type Fleet struct {
+	Pools     []Pool
+	Models    cluster.Catalogue // with what they leave for pods and DaemonSets
+	Stay      []Stay
+	Waiting   int // pods without a node, which are in no pool
+	Elsewhere int // pods on nodes that are unknown
+}
+
+// Pool is nodes that are planned together.
+type Pool struct {
+	User      cluster.User // named after the pool
+	Catalogue cluster.Catalogue
+	Nodes     map[string]int // number of nodes by model
+	Now       int64          // what they cost, billionths of a dollar for an hour
+	Start     *cluster.Plan  // the pods where they are; nil if they do not fit there by the catalogue
+}
+
+// Stay is nodes that stay as they are, for one reason.
+type Stay struct {
+	Why         string
+	Nodes, Pods int
+	Price       int64 // of those in the catalogue
+	Unpriced    int   // nodes
+}
+
+// New divides a cluster. The catalogue has the nominal sizes of models, from which a reservation
+// is subtracted. What the reservation has of DaemonSets replaces those of the dump. Models that the cluster has keep what their nodes leave for pods.
+func New(c Cluster, models cluster.Catalogue, reserve catalogue.Reserve) (Fleet, error) {
+	f := &divider{cluster: c, models: models, pools: map[string]*pool{}, of: map[string]*pool{}, why: map[string]string{}}
+	left, err := allocatable(models, c.Nodes, reserve)
+	if err != nil {
+		return Fleet{}, err
+	}
+	f.fleet.Models = left
+	f.hold()
+	for _, n := range c.Nodes {
+		if f.why[n.Name] == "" {
+			f.join(n)
+		}
+	}
+	if reserve.DaemonSets == (cluster.Resources{}) && reserve.DaemonPods == 0 {
+		f.daemons()
+	}
+	f.pods()
+	for _, key := range slices.Sorted(maps.Keys(f.pools)) {
+		f.fleet.Pools = append(f.fleet.Pools, f.pools[key].finish(left))
+	}
+	f.staying()
+	return f.fleet, nil
+}
+
+type divider struct {
+	cluster Cluster
+	models  cluster.Catalogue
+	fleet   Fleet
+	pools   map[string]*pool
+	of      map[string]*pool  // by node
+	why     map[string]string // a node stays
+}
+
+type pool struct {
+	Pool
+	nodes []cluster.Node
+	on    map[string][]int // pods by node
+}
+
+// Reasons for which nodes stay.
+const (
+	noPrice      = "the catalogue has no price of "
+	controlPlane = "control plane"
+	spot         = "spot prices are not in the catalogue"
+	fargate      = "Fargate has no nodes to plan"
+	windows      = "Windows"
+	notPlanned   = "a pod on it requests what the catalogue's VMs do not have"
+	pinned       = "a pod may run on this node only"
+)
+
+// hold finds the nodes that stay.
+func (f *divider) hold() {
+	bound := map[string]string{}
+	for _, name := range f.cluster.Bound {
+		bound[name] = notPlanned
+	}
+	statics := staticSets(f.cluster)
+	for _, p := range f.cluster.Pods {
+		if p.Origin.Pinned || p.Origin.Kind == "Node" && !statics[staticName(p)] {
+			bound[p.Origin.Node] = cmp.Or(bound[p.Origin.Node], pinned)
+		}
+	}
+	for _, n := range f.cluster.Nodes {
+		f.why[n.Name] = cmp.Or(f.reason(n), bound[n.Name])
+	}
+}
+
+func (f *divider) reason(n cluster.Node) string {
+	_, isControl := n.Labels["node-role.kubernetes.io/control-plane"]
+	_, isMaster := n.Labels["node-role.kubernetes.io/master"]
+	capacity := strings.ToLower(cmp.Or(n.Labels["karpenter.sh/capacity-type"], n.Labels["eks.amazonaws.com/capacityType"]))
+	switch {
+	case isControl || isMaster:
+		return controlPlane
+	case n.Labels["eks.amazonaws.com/compute-type"] == "fargate":
+		return fargate
+	case n.Labels["kubernetes.io/os"] == "windows":
+		return windows
+	case capacity == "spot" || n.Labels["cloud.google.com/gke-spot"] == "true":
+		return spot
+	case f.model(n.Model) < 0:
+		return noPrice + cmp.Or(n.Model, "its model")
+	}
+	return ""
+}
+
+func (f *divider) model(name string) int {
+	return slices.IndexFunc(f.models, func(m cluster.Model) bool { return m.Name == name })
+}
+
+// staticName returns the name of a static pod without that of its node.
+func staticName(p cluster.Pod) string {
+	return strings.TrimSuffix(p.Origin.Namespace+"/"+p.Origin.Name, "-"+p.Origin.Node)
+}
+
+// staticSets returns the names of static pods that all nodes run, such as GKE's kube-proxy.
+func staticSets(c Cluster) map[string]bool {
+	nodes := map[string]int{}
+	for _, p := range c.Pods {
+		if p.Origin.Kind == "Node" {
+			nodes[staticName(p)]++
+		}
+	}
+	all := map[string]bool{}
+	for name, n := range nodes {
+		all[name] = n == len(c.Nodes)
+	}
+	return all
+}
+
+// Labels of nodes that make pools.
+var poolLabels = []string{"topology.kubernetes.io/zone", "kubernetes.io/arch", "kubernetes.io/os"}
+
+// join puts a node into its pool.
+func (f *divider) join(n cluster.Node) {
+	var key []string
+	byModel := false
+	for _, label := range poolLabels {
+		if value := n.Labels[label]; value != "" && value != "amd64" && value != "linux" {
+			key = append(key, value)
+		}
+	}
+	for _, label := range f.cluster.Selectors {
+		if slices.Contains(poolLabels, label) || label == "kubernetes.io/hostname" {
+			continue
+		}
+		if value, has := n.Labels[label]; has {
+			key = append(key, label+"="+value)
+		}
+		byModel = byModel || strings.Contains(label, "instance-type") || strings.HasPrefix(label, "karpenter.k8s.aws/instance-")
+	}
+	for _, taint := range n.Taints {
+		if !strings.HasPrefix(taint, "node.kubernetes.io/") && !strings.HasPrefix(taint, "node.cloudprovider.kubernetes.io/") {
+			taint, _, _ = strings.Cut(taint, ":")
+			key = append(key, taint)
+		}
+	}
+	name := cmp.Or(strings.Join(key, " "), "all nodes")
+	p := f.pools[name]
+	if p == nil {
+		p = &pool{Pool: Pool{User: cluster.User{Name: name}, Nodes: map[string]int{}}, on: map[string][]int{}}
+		f.pools[name] = p
+	}
+	if arch := n.Labels["kubernetes.io/arch"]; byModel || arch != "" && arch != "amd64" {
+		if !slices.Contains(p.User.Models, n.Model) {
+			p.User.Models = append(p.User.Models, n.Model)
+		}
+	}
+	p.nodes = append(p.nodes, n)
+	p.Nodes[n.Model]++
+	p.Now += f.models[f.model(n.Model)].Price
+	f.of[n.Name] = p
+}
+
+// daemons adds what runs on every VM of a pool: DaemonSets that run on one of its nodes, and
+// static pods that run on all nodes.
+func (f *divider) daemons() {
+	for _, p := range f.pools {
+		for _, d := range f.cluster.DaemonSets {
+			if slices.ContainsFunc(p.nodes, func(n cluster.Node) bool { return d.Nodes[n.Name] }) {
+				p.User.PerVM.Request = p.User.PerVM.Request.Add(d.Request)
+				p.User.PerVM.Pods++
+			}
+		}
+	}
+}
+
+// pods puts the pods into the pools of their nodes.
+func (f *divider) pods() {
+	statics := staticSets(f.cluster)
+	staying := map[string]int{}
+	counted := map[*pool]map[string]bool{}
+	for _, pod := range f.cluster.Pods {
+		name := pod.Origin.Node
+		p := f.of[name]
+		switch {
+		case name == "":
+			f.fleet.Waiting++
+		case p == nil && f.why[name] == "":
+			f.fleet.Elsewhere++
+		case p == nil:
+			staying[f.why[name]]++
+		case pod.Origin.Kind == "Node" && statics[staticName(pod)]:
+			if counted[p] == nil {
+				counted[p] = map[string]bool{}
+			}
+			if !counted[p][staticName(pod)] {
+				counted[p][staticName(pod)] = true
+				p.User.PerVM.Request = p.User.PerVM.Request.Add(pod.Request())
+				p.User.PerVM.Pods++
+			}
+		default:
+			p.on[name] = append(p.on[name], len(p.User.Pods))
+			p.User.Pods = append(p.User.Pods, pod)
+		}
+	}
+	for why, pods := range staying {
+		f.fleet.Stay = append(f.fleet.Stay, Stay{Why: why, Pods: pods})
+	}
+}
+
+// staying sums up the nodes that stay.
+func (f *divider) staying() {
+	for _, n := range f.cluster.Nodes {
+		why := f.why[n.Name]
+		if why == "" {
+			continue
+		}
+		at := slices.IndexFunc(f.fleet.Stay, func(s Stay) bool { return s.Why == why })
+		if at < 0 {
+			at, f.fleet.Stay = len(f.fleet.Stay), append(f.fleet.Stay, Stay{Why: why})
+		}
+		s := &f.fleet.Stay[at]
+		s.Nodes++
+		if m := f.model(n.Model); m >= 0 && why != spot {
+			s.Price += f.models[m].Price
+		} else {
+			s.Unpriced++
+		}
+	}
+	slices.SortFunc(f.fleet.Stay, func(a, b Stay) int { return strings.Compare(a.Why, b.Why) })
+}
+
+// finish takes what runs on every VM off the models, and looks whether the pods can stay.
+func (p *pool) finish(models cluster.Catalogue) Pool {
+	p.Catalogue = models.For(p.User)
+	var start cluster.Plan
+	for i, n := range p.nodes {
+		vm := cluster.VM{ID: i, Model: slices.IndexFunc(p.Catalogue, func(m cluster.Model) bool { return m.Name == n.Model })}
+		if vm.Model < 0 {
+			return p.Pool
+		}
+		var used cluster.Resources
+		m := p.Catalogue[vm.Model]
+		for _, pod := range p.on[n.Name] {
+			used = used.Add(p.User.Pods[pod].Request())
+			if p.User.Pods[pod].Overhead != (cluster.Resources{}) {
+				vm.Parts = append(vm.Parts, cluster.Part{Pod: pod, Container: -1})
+			}
+			for k := range p.User.Pods[pod].Containers {
+				vm.Parts = append(vm.Parts, cluster.Part{Pod: pod, Container: k})
+			}
+		}
+		if !used.Fits(m.Size) || m.Pods > 0 && len(p.on[n.Name]) > m.Pods || !p.apart(p.on[n.Name]) {
+			return p.Pool
+		}
+		start.VMs = append(start.VMs, vm)
+	}
+	p.Start = &start
+	return p.Pool
+}
+
+// apart reports whether none of the pods must be apart from another.
+func (p *pool) apart(pods []int) bool {
+	seen := map[int32]bool{}
+	for _, i := range pods {
+		n := p.User.Pods[i].Apart
+		if n > 0 && seen[n] {
+			return false
+		}
+		seen[n] = true
+	}
+	return true
+}

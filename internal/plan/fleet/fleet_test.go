@@ -1,0 +1,161 @@
+package fleet
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"unnest/internal/plan/catalogue"
+	"unnest/internal/plan/cluster"
+)
+
+var models = cluster.Catalogue{
+	{Name: "m.large", Size: cluster.Resources{CPU: 2 * cluster.VCPU, Memory: 8 << 30}, Price: 100, Pods: 20},
+	{Name: "m.xlarge", Size: cluster.Resources{CPU: 4 * cluster.VCPU, Memory: 16 << 30}, Price: 200, Pods: 40},
+}
+
+func node(name string, labels ...string) cluster.Node {
+	n := cluster.Node{Name: name, Model: "m.xlarge", Labels: map[string]string{}, Provider: "aws:///z/i",
+		Capacity: cluster.Resources{CPU: 4 * cluster.VCPU, Memory: 12 << 30}, Allocatable: cluster.Resources{CPU: 3 * cluster.VCPU, Memory: 10 << 30}, Pods: 30}
+	for _, l := range labels {
+		key, value, _ := strings.Cut(l, "=")
+		n.Labels[key] = value
+	}
+	return n
+}
+
+func pod(name, on string) cluster.Pod {
+	return cluster.Pod{Name: name, Origin: &cluster.Origin{Namespace: "n", Name: name, Node: on},
+		Containers: []cluster.Container{{Name: "c", Request: cluster.Resources{CPU: cluster.VCPU, Memory: 1 << 30}}}}
+}
+
+const zone = "topology.kubernetes.io/zone="
+
+// Nodes that pods may tell apart are in different pools, and pods stay in theirs.
+func TestPools(t *testing.T) {
+	tainted := node("d", zone+"a")
+	tainted.Taints = []string{"dedicated=db:NoSchedule", "node.kubernetes.io/unschedulable=:NoSchedule"}
+	cordoned := node("e", zone+"a")
+	cordoned.Taints = []string{"node.kubernetes.io/unschedulable=:NoSchedule"}
+	c := Cluster{Selectors: []string{"disk", "kubernetes.io/arch", "kubernetes.io/hostname"},
+		Nodes: []cluster.Node{node("a", zone+"a", "team=red"), node("b", zone+"b", "team=red"), node("c", zone+"a", "disk=ssd"), tainted, cordoned},
+		Pods:  []cluster.Pod{pod("1", "a"), pod("2", "b"), pod("3", "c"), pod("4", "d"), pod("5", "e"), pod("6", ""), pod("7", "gone")}}
+	f, err := New(c, models, catalogue.Reserve{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, p := range f.Pools {
+		var names []string
+		for _, pod := range p.User.Pods {
+			names = append(names, pod.Name)
+		}
+		got[p.User.Name] = strings.Join(names, " ")
+		if p.Start == nil || len(p.Start.VMs) != p.Nodes["m.xlarge"] || p.Now != 200*int64(p.Nodes["m.xlarge"]) {
+			t.Errorf("pool %s: %d VMs now, cost %d, plan %+v", p.User.Name, p.Nodes["m.xlarge"], p.Now, p.Start)
+		}
+	}
+	want := map[string]string{"a": "1 5", "b": "2", "a disk=ssd": "3", "a dedicated=db": "4"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("pools (-want +got):\n%s", diff)
+	}
+	if f.Waiting != 1 || f.Elsewhere != 1 {
+		t.Errorf("%d pods wait, %d are elsewhere, want 1 and 1", f.Waiting, f.Elsewhere)
+	}
+}
+
+// Nodes stay if their price is unknown or a pod on them cannot be elsewhere; their pods stay.
+func TestStay(t *testing.T) {
+	other := node("other")
+	other.Model = "g.xlarge"
+	pinnedPod := pod("local", "pinned")
+	pinnedPod.Origin.Pinned = true
+	static := pod("etcd-static", "static")
+	static.Origin.Kind = "Node"
+	c := Cluster{Bound: []string{"gpu"}, Pods: []cluster.Pod{pinnedPod, static, pod("1", "control"), pod("2", "free")},
+		Nodes: []cluster.Node{node("control", "node-role.kubernetes.io/control-plane="), node("spot", "karpenter.sh/capacity-type=spot"), node("windows", "kubernetes.io/os=windows"),
+			node("fargate", "eks.amazonaws.com/compute-type=fargate"), other, node("gpu"), node("pinned"), node("static"), node("free")}}
+	f, err := New(c, models, catalogue.Reserve{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Stay{{pinned, 2, 2, 400, 0}, {notPlanned, 1, 0, 200, 0}, {controlPlane, 1, 1, 200, 0}, {fargate, 1, 0, 200, 0}, {spot, 1, 0, 0, 1}, {noPrice + "g.xlarge", 1, 0, 0, 1}, {windows, 1, 0, 200, 0}}
+	less := cmpopts.SortSlices(func(a, b Stay) bool { return a.Why < b.Why })
+	if diff := cmp.Diff(want, f.Stay, less); diff != "" {
+		t.Errorf("nodes that stay (-want +got):\n%s", diff)
+	}
+	if len(f.Pools) != 1 || len(f.Pools[0].User.Pods) != 1 || f.Pools[0].User.Name != "all nodes" {
+		t.Errorf("pools %+v, want one of one pod", f.Pools)
+	}
+}
+
+// Models leave for pods what nodes of the cluster leave; others lack as much memory. DaemonSets
+// and static pods of all nodes are taken off.
+func TestAllocatable(t *testing.T) {
+	proxy := func(on string) cluster.Pod {
+		p := pod("proxy-"+on, on)
+		p.Origin.Kind = "Node"
+		return p
+	}
+	c := Cluster{Nodes: []cluster.Node{node("a"), node("b")}, Pods: []cluster.Pod{pod("1", "a"), proxy("a"), proxy("b")},
+		DaemonSets: []cluster.DaemonSet{{Name: "n/cni", Request: cluster.Resources{CPU: cluster.VCPU / 2, Memory: 1 << 30}, Nodes: map[string]bool{"a": true}},
+			{Name: "n/gpu", Request: cluster.Resources{CPU: cluster.VCPU, Memory: 1 << 30}, Nodes: map[string]bool{"elsewhere": true}}}}
+	sizes := func(reserve catalogue.Reserve) map[string]cluster.Resources {
+		f, err := New(c, models, reserve)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]cluster.Resources{}
+		for _, m := range f.Pools[0].Catalogue {
+			got[m.Name] = m.Size
+		}
+		return got
+	}
+	want := map[string]cluster.Resources{"m.large": {CPU: cluster.VCPU / 2, Memory: 4 << 30}, "m.xlarge": {CPU: 3 * cluster.VCPU / 2, Memory: 8 << 30}}
+	if diff := cmp.Diff(want, sizes(catalogue.Reserve{})); diff != "" {
+		t.Errorf("left for pods (-want +got):\n%s", diff)
+	}
+	want = map[string]cluster.Resources{"m.large": {CPU: cluster.VCPU - 1, Memory: 5 << 30}, "m.xlarge": {CPU: 2*cluster.VCPU - 1, Memory: 9 << 30}}
+	if diff := cmp.Diff(want, sizes(catalogue.Reserve{DaemonSets: cluster.Resources{CPU: 1}})); diff != "" {
+		t.Errorf("left for pods, with DaemonSets given (-want +got):\n%s", diff)
+	}
+}
+
+// Where pods select models, only models of the pool are bought. Pods that do not fit as they are
+// have no plan to start from.
+func TestModelsOfPool(t *testing.T) {
+	large := node("b", "node.kubernetes.io/instance-type=m.large")
+	large.Model = "m.large"
+	c := Cluster{Selectors: []string{"node.kubernetes.io/instance-type"}, Nodes: []cluster.Node{node("a", "node.kubernetes.io/instance-type=m.xlarge"), large},
+		Pods: []cluster.Pod{pod("1", "a"), pod("2", "a"), pod("3", "a"), pod("4", "a")}}
+	f, err := New(c, models, catalogue.Reserve{})
+	if err != nil || len(f.Pools) != 2 {
+		t.Fatalf("%d pools, %v; want 2", len(f.Pools), err)
+	}
+	for _, p := range f.Pools {
+		if len(p.Catalogue) != 1 || p.Nodes[p.Catalogue[0].Name] != 1 {
+			t.Errorf("pool %s: catalogue %v, nodes %v", p.User.Name, p.Catalogue, p.Nodes)
+		}
+		if fits := len(p.User.Pods) == 0; (p.Start != nil) != fits {
+			t.Errorf("pool %s starts from %+v", p.User.Name, p.Start)
+		}
+	}
+	separate := Cluster{Nodes: []cluster.Node{node("a")}, Pods: []cluster.Pod{pod("1", "a"), pod("2", "a")}}
+	separate.Pods[0].Apart, separate.Pods[1].Apart = 3, 3
+	if f, err := New(separate, models, catalogue.Reserve{}); err != nil || f.Pools[0].Start != nil {
+		t.Errorf("pods that must be apart are on one node: plan %+v, %v", f.Pools[0].Start, err)
+	}
+}
+
+func TestNotLarger(t *testing.T) {
+	n := node("a")
+	n.Model = "m.large"
+	if got := NotLarger(models, []cluster.Node{n}); len(got) != 1 || got[0].Name != "m.large" {
+		t.Errorf("got %v, want m.large", got)
+	}
+	if got := Provider([]cluster.Node{{}, {Provider: "gce://p/z/i"}}); got != catalogue.ReserveGKE {
+		t.Errorf("provider %s", got)
+	}
+}

@@ -1,0 +1,75 @@
+package fleet
+
+import (
+	"slices"
+	"strings"
+
+	"unnest/internal/plan/catalogue"
+	"unnest/internal/plan/cluster"
+)
+
+// allocatable returns what models leave for pods: those that the cluster has, what the least of
+// their nodes leaves; others, what the reservation leaves of the memory that VMs really offer,
+// which is the worst part of the nominal memory on any node.
+func allocatable(models cluster.Catalogue, nodes []cluster.Node, reserve catalogue.Reserve) (cluster.Catalogue, error) {
+	least := map[string]cluster.Node{}
+	offered := 1.0
+	for _, n := range nodes {
+		if o, seen := least[n.Model]; seen {
+			n.Allocatable.CPU = min(n.Allocatable.CPU, o.Allocatable.CPU)
+			n.Allocatable.Memory = min(n.Allocatable.Memory, o.Allocatable.Memory)
+			n.Pods = min(n.Pods, o.Pods)
+		}
+		least[n.Model] = n
+		for _, m := range models {
+			if m.Name == n.Model && n.Capacity.Memory > 0 {
+				offered = min(offered, float64(n.Capacity.Memory)/float64(m.Size.Memory))
+			}
+		}
+	}
+	real := make(cluster.Catalogue, len(models))
+	for i, m := range models {
+		real[i] = m
+		real[i].Nominal = m.Taken()
+		real[i].Size.Memory = int64(float64(m.Size.Memory) * offered)
+	}
+	left, err := catalogue.Allocatable(real, reserve)
+	if err != nil {
+		return nil, err
+	}
+	for i, m := range left {
+		n, seen := least[m.Name]
+		if !seen || n.Allocatable.CPU <= 0 || n.Allocatable.Memory <= 0 {
+			continue
+		}
+		left[i].Size = n.Allocatable.Sub(reserve.DaemonSets) // the system's is off already
+		if n.Pods > 0 {
+			left[i].Pods = max(1, n.Pods-reserve.DaemonPods)
+		}
+	}
+	return left, nil
+}
+
+// NotLarger returns the models that are not larger than the largest of the nodes' models.
+func NotLarger(models cluster.Catalogue, nodes []cluster.Node) cluster.Catalogue {
+	var most cluster.Resources
+	for _, m := range models {
+		if slices.ContainsFunc(nodes, func(n cluster.Node) bool { return n.Model == m.Name }) {
+			most = cluster.Resources{CPU: max(most.CPU, m.Size.CPU), Memory: max(most.Memory, m.Size.Memory)}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(models), func(m cluster.Model) bool { return !m.Size.Fits(most) })
+}
+
+// Provider returns the reservation of the provider of the nodes, none if it is unknown.
+func Provider(nodes []cluster.Node) catalogue.Reservation {
+	for _, n := range nodes {
+		switch {
+		case strings.HasPrefix(n.Provider, "aws:"):
+			return catalogue.ReserveEKS
+		case strings.HasPrefix(n.Provider, "gce:"):
+			return catalogue.ReserveGKE
+		}
+	}
+	return catalogue.ReserveNothing
+}

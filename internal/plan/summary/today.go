@@ -1,0 +1,113 @@
+package summary
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Today is what a cluster costs, and could cost, for an hour. All sums include the nodes that
+// stay and have a price.
+type Today struct {
+	Nodes      int        `json:"nodes"`
+	Now        Dollars    `json:"pay_now"`
+	Packed     Dollars    `json:"could_pay_packed"` // with the same whole pods on other VMs
+	Split      Dollars    `json:"could_pay_split"`  // with containers of a pod on several VMs as well
+	Bound      Dollars    `json:"bound"`            // no plan that keeps the rules costs less
+	PodsSplit  int        `json:"pods_split"`
+	Steps      []NextStep `json:"steps"` // those that save most first, splits after packing
+	Pools      []PoolCost `json:"pools"`
+	Stay       []Stay     `json:"nodes_that_stay"`
+	Rules      []Rule     `json:"rules"`
+	Waiting    int        `json:"pods_without_node,omitempty"`     // not planned
+	Elsewhere  int        `json:"pods_on_unknown_nodes,omitempty"` // not planned
+	Catalogues []string   `json:"catalogues"`
+	Prices     []string   `json:"prices,omitempty"` // where they are from, and of when
+	Reserved   string     `json:"kube_reserved"`
+	Largest    bool       `json:"no_vm_larger_than_today"`
+}
+
+// HoursOfMonth is the length of a month in prices.
+const HoursOfMonth = 730
+
+// PoolCost is nodes that are planned together.
+type PoolCost struct {
+	Name      string         `json:"pool"`
+	Pods      int            `json:"pods"`
+	Nodes     map[string]int `json:"nodes"` // by model
+	PackedVMs map[string]int `json:"vms_packed"`
+	SplitVMs  map[string]int `json:"vms_split"`
+	Now       Dollars        `json:"pay_now"`
+	Packed    Dollars        `json:"could_pay_packed"`
+	Split     Dollars        `json:"could_pay_split"`
+	Bound     Dollars        `json:"bound"`
+	PodsSplit int            `json:"pods_split"`
+	PerVM     string         `json:"on_every_vm"`
+	Stays     string         `json:"stays,omitempty"`     // why it is not planned
+	Placement []PlacedVM     `json:"placement,omitempty"` // of the cheapest plan; none: as it is
+}
+
+// PlacedVM is a VM with its pods.
+type PlacedVM struct {
+	Model string      `json:"model"`
+	Pods  []PlacedPod `json:"pods"`
+}
+
+// PlacedPod is a pod, or some containers of it.
+type PlacedPod struct {
+	Pod        string   `json:"pod"`
+	Containers []string `json:"containers,omitempty"` // none: all
+}
+
+// Stay is nodes that stay as they are, and why.
+type Stay struct {
+	Why      string  `json:"why"`
+	Nodes    int     `json:"nodes"`
+	Pods     int     `json:"pods"`
+	Cost     Dollars `json:"cost"`
+	Unpriced int     `json:"nodes_without_price,omitempty"`
+}
+
+// Rule is a kind of rule about the places of pods.
+type Rule struct {
+	What string `json:"rule"`
+	How  string `json:"honoured"`
+	Pods int    `json:"pods"`
+}
+
+// NextStep is a change of a pool.
+type NextStep struct {
+	Pool      string         `json:"pool"`
+	Action    string         `json:"action"` // pack or split
+	Saves     Dollars        `json:"saves"`
+	From      map[string]int `json:"from"` // VMs by model
+	To        map[string]int `json:"to"`
+	PodsSplit int            `json:"pods_split,omitempty"`
+}
+
+// The actions of steps.
+const (
+	StepPack  = "pack"
+	StepSplit = "split"
+)
+
+// Add sums the pools up, and orders the steps.
+func (t *Today) Add() {
+	for _, s := range t.Stay {
+		t.Now, t.Packed, t.Split, t.Bound = t.Now+s.Cost, t.Packed+s.Cost, t.Split+s.Cost, t.Bound+s.Cost
+	}
+	var splits []NextStep
+	for _, p := range t.Pools {
+		t.Now, t.Packed, t.Split, t.Bound = t.Now+p.Now, t.Packed+p.Packed, t.Split+p.Split, t.Bound+p.Bound
+		t.PodsSplit += p.PodsSplit
+		if p.Packed < p.Now {
+			t.Steps = append(t.Steps, NextStep{Pool: p.Name, Action: StepPack, Saves: p.Now - p.Packed, From: p.Nodes, To: p.PackedVMs})
+		}
+		if p.Split < p.Packed {
+			splits = append(splits, NextStep{p.Name, StepSplit, p.Packed - p.Split, p.PackedVMs, p.SplitVMs, p.PodsSplit})
+		}
+	}
+	for _, steps := range [][]NextStep{t.Steps, splits} {
+		slices.SortStableFunc(steps, func(a, b NextStep) int { return cmp.Compare(b.Saves, a.Saves) })
+	}
+	t.Steps = append(t.Steps, splits...)
+}
