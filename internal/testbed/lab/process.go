@@ -18,6 +18,7 @@ import (
 
 const (
 	killGrace = 2 * time.Second       // for a process to end after SIGTERM
+	killTime  = 5 * time.Second       // and after SIGKILL
 	killPoll  = 20 * time.Millisecond //
 )
 
@@ -48,31 +49,36 @@ func (l *Lab) killProcesses(names []string) error {
 	})
 }
 
-// kill ends the processes, other than this one, that match: by SIGTERM, and by SIGKILL
-// after killGrace.
+// kill ends the processes, other than this one, that match, and waits for their end: by
+// SIGTERM, and by SIGKILL after killGrace.
 func kill(match func(process) bool) error {
-	pids, err := find(match)
-	if err != nil {
-		return err
+	left, err := signal(match, unix.SIGTERM, killGrace)
+	if err == nil && len(left) > 0 {
+		left, err = signal(match, unix.SIGKILL, killTime)
 	}
-	if err := signal(pids, unix.SIGTERM); err != nil {
-		return err
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("kill processes %v: they have not ended within %v: look for their state in /proc/PID/status", left, killTime)
 	}
-	for end := time.Now().Add(killGrace); len(pids) > 0 && time.Now().Before(end); time.Sleep(killPoll) {
-		if pids, err = find(match); err != nil {
-			return err
-		}
-	}
-	return signal(pids, unix.SIGKILL)
+	return err
 }
 
-func signal(pids []int, s unix.Signal) error {
-	for _, pid := range pids {
+// signal sends a signal to the processes that match, and waits for their end. It returns
+// those that are left at the limit.
+func signal(match func(process) bool, s unix.Signal, limit time.Duration) (left []int, err error) {
+	if left, err = find(match); err != nil {
+		return nil, err
+	}
+	for _, pid := range left {
 		if err := unix.Kill(pid, s); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("kill process %d: %w", pid, err)
+			return nil, fmt.Errorf("kill process %d: %w", pid, err)
 		}
 	}
-	return nil
+	for end := time.Now().Add(limit); len(left) > 0 && time.Now().Before(end); time.Sleep(killPoll) {
+		if left, err = find(match); err != nil {
+			return nil, err
+		}
+	}
+	return left, nil
 }
 
 type process struct {
