@@ -147,6 +147,16 @@ func (t Tenant) AdmitVolume(attached int) error {
 	return admit("tenant "+t.Name, attached, "volumes", t.Limits.Volumes, "remove pods")
 }
 
+// AdmitVolumeDirectory returns an error that wraps ErrLimit unless a guest that has made so
+// many volumes, which still exist, may make another.
+func (t Tenant) AdmitVolumeDirectory(made int) error {
+	if l := t.Limits.VolumeDirectories; l > 0 && made >= l {
+		return fmt.Errorf("%w: the guest has made %d volumes that still exist, of at most %d: "+
+			"remove volumes on the host, or raise the limit volumeDirectories in the configuration", ErrLimit, made, l)
+	}
+	return nil
+}
+
 func admit(owner string, have int, what string, limit int, fix string) error {
 	if limit > 0 && have >= limit {
 		return fmt.Errorf("%w: %s has %d %s of at most %d: %s", ErrLimit, owner, have, what, limit, fix)

@@ -74,6 +74,7 @@ type Limits struct {
 	Endpoints         int   `yaml:"endpoints"`         // of a segment; 0: MaxEndpoints
 	Broadcasts        int   `yaml:"broadcasts"`        // of an endpoint, frames per second
 	Volumes           int   `yaml:"volumes"`           // attached to all guests; one in two guests counts twice
+	VolumeDirectories int   `yaml:"volumeDirectories"` // that a guest has made and that still exist, attached or not
 	SharedMemory      int   `yaml:"sharedMemory"`      // of all pods, MiB
 	Multicasts        int   `yaml:"multicasts"`        // broadcast and multicast frames of a NIC per second
 	QueueMemory       int   `yaml:"queueMemory"`       // for frames that wait for the bandwidth of all pods, MiB

@@ -9,7 +9,7 @@ import (
 func TestVolumes(t *testing.T) {
 	p, err := Parse("hostd.yaml", []byte(`
 tenants:
-  - {name: a, bridge: br0, volumes: /srv/pods/a, limits: {volumes: 2, sharedMemory: 1}}
+  - {name: a, bridge: br0, volumes: /srv/pods/a, limits: {volumes: 2, volumeDirectories: 3, sharedMemory: 1}}
   - {name: b, bridge: br1, volumes: /srv/pods/ab, volumesUnbounded: true}
   - {name: c, bridge: br2}
 guests:
@@ -37,6 +37,14 @@ guests:
 	if err := a.AdmitVolume(2); !errors.Is(err, ErrLimit) {
 		t.Errorf("a third volume: got %v", err)
 	}
+	if err := a.AdmitVolumeDirectory(2); err != nil {
+		t.Error(err)
+	}
+	const want = "limit reached: the guest has made 3 volumes that still exist, of at most 3: " +
+		"remove volumes on the host, or raise the limit volumeDirectories in the configuration"
+	if err := a.AdmitVolumeDirectory(3); !errors.Is(err, ErrLimit) || err.Error() != want {
+		t.Errorf("a fourth directory: got %v, want %s", err, want)
+	}
 	for _, tt := range []struct {
 		shared, size int64
 		want         error
@@ -46,7 +54,7 @@ guests:
 		}
 	}
 	unlimited := Tenant{}
-	if err := errors.Join(unlimited.AdmitVolume(1000), unlimited.AdmitMemory(1<<40, 1<<40)); err != nil {
+	if err := errors.Join(unlimited.AdmitVolume(1000), unlimited.AdmitVolumeDirectory(1000), unlimited.AdmitMemory(1<<40, 1<<40)); err != nil {
 		t.Error(err)
 	}
 }
