@@ -36,7 +36,7 @@ func fakeGuest(t *testing.T) (g *guest, calls *int) {
 	p := testPolicy().Tenants[0]
 	p.Limits = policy.Limits{NICs: 1}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	tenant, err := newTenant(p, t.TempDir(), log)
+	tenant, err := newTenant(p, t.TempDir(), log, uncontained)
 	if err != nil {
 		t.Fatal(err)
 	}

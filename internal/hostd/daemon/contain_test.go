@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,7 +19,9 @@ import (
 
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostd/hotplug"
+	"unnest/internal/hostd/ipam"
 	"unnest/internal/netdev/antispoof"
+	"unnest/internal/netdev/nft"
 	"unnest/internal/vmm"
 )
 
@@ -191,5 +194,53 @@ func TestPanicOfVMM(t *testing.T) {
 				t.Errorf("log has not each panic once:\n%s", log.lines)
 			}
 		})
+	}
+}
+
+// Writing the addresses that cool down is no request: a timer does it. A panic there ends
+// that write only.
+func TestPanicOfCoolingFile(t *testing.T) {
+	dir := t.TempDir()
+	d, log := testDaemon(t, dir)
+	tenant := d.tenants["default"]
+	read, broken := tenant.file.read, atomic.Bool{}
+	broken.Store(true)
+	tenant.file.read = func() []ipam.Cooling {
+		if broken.Load() {
+			panic("bug in read")
+		}
+		return read()
+	}
+	tenant.file.writeAfter(0)
+	for begin := time.Now(); len(log.with("level=ERROR", "bug in read", "cooling.go")) == 0; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > 10*time.Second {
+			t.Fatalf("no line with the stack; log:\n%s", log.lines)
+		}
+	}
+	if text := scrape(d); !strings.Contains(text, "unnest_hostd_panics_total 1\n") {
+		t.Errorf("metrics do not count the panic:\n%s", text)
+	}
+	broken.Store(false)
+	tenant.file.changed()
+	tenant.file.flush()
+	if _, err := os.Stat(tenant.file.path); err != nil {
+		t.Errorf("after the panic: %v", err)
+	}
+}
+
+// A panic in what follows the kernel's events about a packet filter ends that look only.
+func TestPanicOfWatch(t *testing.T) {
+	d, log := testDaemon(t, t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := 0
+	d.watchFilter(ctx, "test", func(context.Context, func(nft.Generation, error)) error {
+		if calls++; calls == 1 {
+			panic("bug in watch")
+		}
+		cancel()
+		return nil
+	})
+	if calls != 2 || len(log.with("level=ERROR", "bug in watch")) != 1 {
+		t.Errorf("watched %d times, want again after the panic; log:\n%s", calls, log.lines)
 	}
 }

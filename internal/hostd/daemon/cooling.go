@@ -24,7 +24,8 @@ const (
 type coolingFile struct {
 	path string
 	log  *slog.Logger
-	read func() []ipam.Cooling // the addresses now
+	try  func(what string, f func()) // contains a panic
+	read func() []ipam.Cooling       // the addresses now
 
 	writing sync.Mutex // held during a write
 	mu      sync.Mutex
@@ -75,8 +76,11 @@ func (f *coolingFile) takeDue() bool {
 	return true
 }
 
-// flush writes the file now, if anything has changed.
-func (f *coolingFile) flush() {
+// flush writes the file now, if anything has changed. It is also called by a timer, where
+// a panic would end the service of all tenants.
+func (f *coolingFile) flush() { f.try("write cooling addresses", f.write) }
+
+func (f *coolingFile) write() {
 	f.writing.Lock()
 	defer f.writing.Unlock()
 	if !f.takeDue() {

@@ -194,7 +194,7 @@ func newDaemon(c Config) (*daemon, error) {
 	m.Read(reporter{d})
 	m.Built(c.Build)
 	for _, t := range c.Policy.Tenants {
-		made, err := newTenant(t, c.StateDir, c.Logger)
+		made, err := newTenant(t, c.StateDir, c.Logger, d.host.try)
 		if err != nil {
 			return nil, err
 		}

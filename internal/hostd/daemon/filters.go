@@ -31,13 +31,15 @@ func (d *daemon) watchFilters(ctx context.Context, networks *bridge.Filter) {
 func (d *daemon) watchFilter(ctx context.Context, name string, watch func(context.Context, func(nft.Generation, error)) error) {
 	log := newLimitedLog(d.config.Logger).With("filter", name)
 	for first := true; first || wait(ctx, watchRetry); first = false {
-		err := watch(ctx, func(by nft.Generation, err error) {
-			d.metrics.FilterRestored(name, err)
-			if err != nil {
-				log.Error("another program changed the packet filter, and restoring it failed", "process", by.Process, "pid", by.PID, "error", err)
-				return
-			}
-			log.Warn("restored the packet filter, which another program had changed", "process", by.Process, "pid", by.PID)
+		err := d.host.contain("watch the packet filter", func() error {
+			return watch(ctx, func(by nft.Generation, err error) {
+				d.metrics.FilterRestored(name, err)
+				if err != nil {
+					log.Error("another program changed the packet filter, and restoring it failed", "process", by.Process, "pid", by.PID, "error", err)
+					return
+				}
+				log.Warn("restored the packet filter, which another program had changed", "process", by.Process, "pid", by.PID)
+			})
 		})
 		if err != nil {
 			log.Error("watch the packet filter", "error", err)

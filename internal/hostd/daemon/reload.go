@@ -70,7 +70,7 @@ func (d *daemon) change(ctx context.Context, wg *sync.WaitGroup, next policy.Pol
 		t := d.tenant(p.Name)
 		if t == nil {
 			var err error
-			if t, err = newTenant(p, d.config.StateDir, d.config.Logger); err != nil {
+			if t, err = newTenant(p, d.config.StateDir, d.config.Logger, d.host.try); err != nil {
 				return err
 			}
 		}

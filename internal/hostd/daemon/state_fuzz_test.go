@@ -51,7 +51,7 @@ func FuzzStateFiles(f *testing.F) {
 				t.Errorf("record %+v is read back as %+v, %v", r, again, err)
 			}
 		}
-		made, err := newTenant(p, dir, log)
+		made, err := newTenant(p, dir, log, uncontained)
 		if err != nil {
 			t.Fatal(err)
 		}

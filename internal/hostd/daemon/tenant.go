@@ -36,7 +36,9 @@ func (t *tenant) now() policy.Tenant {
 	return t.Tenant
 }
 
-func newTenant(p policy.Tenant, stateDir string, log *slog.Logger) (*tenant, error) {
+// newTenant makes a tenant whose cooling addresses are in the state directory. try contains
+// a panic.
+func newTenant(p policy.Tenant, stateDir string, log *slog.Logger, try func(string, func())) (*tenant, error) {
 	pool, err := ipam.New(p.Ranges, p.Cooldown, p.Subnets()...)
 	if err != nil {
 		return nil, fmt.Errorf("tenant %s: %w", p.Name, err)
@@ -45,7 +47,7 @@ func newTenant(p policy.Tenant, stateDir string, log *slog.Logger) (*tenant, err
 		pool.Reserve(g.Addr(), "the gateway")
 	}
 	t := &tenant{Tenant: p, pool: pool, owned: map[string]int64{}}
-	t.file = &coolingFile{path: filepath.Join(stateDir, "cooling", p.Name+".json"), log: log.With("tenant", p.Name), read: t.cooling}
+	t.file = &coolingFile{path: filepath.Join(stateDir, "cooling", p.Name+".json"), log: log.With("tenant", p.Name), try: try, read: t.cooling}
 	pool.Restore(t.file.load(), time.Now())
 	return t, nil
 }

@@ -21,12 +21,14 @@ import (
 	"unnest/internal/hostd/policy"
 )
 
+func uncontained(_ string, f func()) { f() }
+
 // testTenant returns the test policy's first tenant, which has a cool-down of a
 // minute, and what it logs.
 func testTenant(t *testing.T, stateDir string) (*tenant, *bytes.Buffer) {
 	t.Helper()
 	log := new(bytes.Buffer)
-	made, err := newTenant(testPolicy().Tenants[0], stateDir, slog.New(slog.NewTextHandler(log, nil)))
+	made, err := newTenant(testPolicy().Tenants[0], stateDir, slog.New(slog.NewTextHandler(log, nil)), uncontained)
 	if err != nil {
 		t.Fatal(err)
 	}
