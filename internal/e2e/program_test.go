@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,39 +30,26 @@ func unnestBinary(t *testing.T) string {
 		t.Fatalf("%v: run make build first", err)
 	}
 	t.Setenv("UNNEST_STATE", t.TempDir())
-	elsewhere := namespacesOfRuns(t)
-	t.Cleanup(func() { assertNothingLeft(t, elsewhere) })
+	t.Cleanup(func() { assertNothingLeft(t) })
 	return path
 }
 
-// namespacesOfRuns returns the mounts of the network namespaces of all runs on this machine,
-// also of those that do not belong to the test.
-func namespacesOfRuns(t *testing.T) []string {
-	t.Helper()
-	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var runs []string
-	for mount := range strings.Lines(string(mounts)) {
-		if strings.Contains(mount, "/netns/unnest-run-") {
-			runs = append(runs, mount)
-		}
-	}
-	return runs
-}
-
-// assertNothingLeft checks that no lab, process or namespace of this test is left. Namespaces
-// in elsewhere existed before the test.
-func assertNothingLeft(t *testing.T, elsewhere []string) {
+// assertNothingLeft checks that no lab, process, namespace or mount of this test is left. All
+// of them have the state directory in their name, or a hash of it: others test at the same time.
+func assertNothingLeft(t *testing.T) {
 	t.Helper()
 	root := os.Getenv("UNNEST_STATE")
 	if names, err := lab.List(); err != nil || len(names) > 0 {
 		t.Errorf("labs left: %v, %v", names, err)
 	}
-	for _, mount := range namespacesOfRuns(t) {
-		if !slices.Contains(elsewhere, mount) {
-			t.Errorf("namespace left: %s", mount)
+	_, hash, _ := strings.Cut((&lab.Lab{Name: "run", Dir: filepath.Join(lab.Root(), "run")}).ID(), ".")
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil || hash == "" {
+		t.Errorf("look for mounts: %v", err)
+	}
+	for mount := range strings.Lines(string(mounts)) {
+		if strings.Contains(mount, hash) || strings.Contains(mount, root) {
+			t.Errorf("mount left: %s", mount)
 		}
 	}
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -184,7 +184,6 @@ func TestSuitesLevels(t *testing.T) {
 // A run that is interrupted by Ctrl-C, and later killed, can be resumed each time. Leftovers of
 // the killed run are removed.
 func TestSuitesInterruptKillResume(t *testing.T) {
-	elsewhere := namespacesOfRuns(t)
 	unnest := unnestBinary(t)
 	cases := []string{memoryRead, memoryWrite}
 	file, dir := writeExperiment(t, cases, "{name: metal.aufs}", "{name: vm.local}")
@@ -196,7 +195,7 @@ func TestSuitesInterruptKillResume(t *testing.T) {
 	if !strings.Contains(r.out.String(), "--resume "+dir) {
 		t.Errorf("the interrupted run does not say how to resume:\n%s", r.out.String())
 	}
-	assertNothingLeft(t, elsewhere)
+	assertNothingLeft(t)
 	assertWorkGone(t, runs)
 	assertState(t, dir, result.Interrupted)
 
@@ -219,7 +218,6 @@ func TestSuitesInterruptKillResume(t *testing.T) {
 
 // Ctrl-C during bring-up leaves nothing either.
 func TestSuitesInterruptBringUp(t *testing.T) {
-	elsewhere := namespacesOfRuns(t)
 	unnest := unnestBinary(t)
 	file, dir := writeExperiment(t, []string{memoryRead}, "{name: metal.mnt}", "{name: vm.local}")
 	r := launch(t, unnest, "bench", "--noisy", file, "-o", dir)
@@ -231,7 +229,7 @@ func TestSuitesInterruptBringUp(t *testing.T) {
 	}
 	runs := labs(t)
 	r.interrupt(t, 15*time.Second)
-	assertNothingLeft(t, elsewhere)
+	assertNothingLeft(t)
 	assertWorkGone(t, runs)
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a run without samples has left its directory: %v", err)
