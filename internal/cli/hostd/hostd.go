@@ -22,6 +22,7 @@ import (
 	"unnest/internal/hostd/daemon"
 	"unnest/internal/hostd/metrics"
 	"unnest/internal/hostd/policy"
+	"unnest/internal/netdev/share"
 )
 
 // The default paths of the daemon's files.
@@ -29,6 +30,9 @@ const (
 	defaultConfig = "/etc/unnest/hostd.yaml"
 	defaultState  = "/var/lib/unnest"
 )
+
+// mountsVariable is the default of --mount-namespace, for units that confine the daemon.
+const mountsVariable = "UNNEST_MOUNT_NAMESPACE"
 
 // Options are the flags.
 type Options struct {
@@ -38,6 +42,7 @@ type Options struct {
 	Listen  string // ADDRESS:PORT; empty: as the configuration says
 	JSON    bool   // log, or status, as JSON
 	Verbose bool
+	Mounts  string // file of the mount namespace of the VMMs; empty: this process's
 }
 
 // NewCmd returns the command. If runF is not nil, it runs instead of the daemon.
@@ -74,6 +79,7 @@ has not started. A guest identifies itself by a certificate, which
 	cmd.PersistentFlags().StringVar(&opts.State, "state", defaultState, "state `directory`")
 	cmd.Flags().StringVar(&opts.Listen, "listen", "", "`address:port` to listen on, as the guests see it, instead of the configuration's")
 	cmd.Flags().BoolVar(&opts.JSON, "log-json", false, "log as JSON")
+	cmd.Flags().StringVar(&opts.Mounts, "mount-namespace", os.Getenv(mountsVariable), "mount namespace of the VMMs, a `file`, for volumes by 9p (default: $"+mountsVariable+", else the daemon's own)")
 	cmd.Flags().BoolVarP(&opts.Verbose, "verbose", "v", false, "log each step of each attach and detach")
 	cmd.AddCommand(newStatusCmd(&opts), newEnrollCmd(&opts), newRevokeCmd(&opts), newGuestCmd(&opts))
 	return cmd
@@ -134,6 +140,7 @@ func run(ctx context.Context, opts Options) error {
 		Logger:   log,
 		Changes:  changes,
 		Ready:    ready,
+		Mounts:   share.Namespace(opts.Mounts),
 		Build:    metrics.Build{Version: build.Version, Revision: build.Revision},
 	})
 }

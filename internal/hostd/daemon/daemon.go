@@ -29,6 +29,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +46,7 @@ import (
 	"unnest/internal/hostd/shares"
 	"unnest/internal/hostd/status"
 	"unnest/internal/netdev/bridge"
+	"unnest/internal/netdev/share"
 	"unnest/internal/vmm"
 )
 
@@ -82,6 +84,9 @@ type Config struct {
 	Changes <-chan Change
 	// Build is the version of the binary and its git revision, for the metrics.
 	Build metrics.Build
+	// Mounts is the mount namespace of the VMMs, for exports of volumes. "": that of this
+	// process.
+	Mounts share.Namespace
 
 	// Ready, unless nil, is called once with the address when guests can connect.
 	Ready func(net.Addr)
@@ -185,10 +190,14 @@ func serverTLS(stateDir string, ip netip.Addr) (*tls.Config, error) {
 
 func newDaemon(c Config) (*daemon, error) {
 	m := metrics.New()
+	owner, err := filepath.Abs(c.StateDir)
+	if err != nil {
+		return nil, err
+	}
 	d := &daemon{
 		config: c, metrics: m, since: time.Now(), reloaded: status.Configuration{Loaded: time.Now()}, expiries: newExpiries(), logs: &guestLogs{base: c.Logger, logs: map[string]*slog.Logger{}},
 		tenants: map[string]*tenant{}, guests: map[string]*guest{},
-		host: &host{dial: dialVMM, metrics: m, panics: newLimitedLog(c.Logger), ports: newPorts(c.Logger), segments: segments.New(c.Logger), shares: shares.New(c.Logger)},
+		host: &host{dial: dialVMM, metrics: m, panics: newLimitedLog(c.Logger), ports: newPorts(c.Logger), segments: segments.New(c.Logger), shares: shares.New(c.Logger, owner, c.Mounts)},
 	}
 	d.host.own = &ownNICs{ports: d.host.ports, found: map[string]ownNIC{}}
 	m.Read(reporter{d})

@@ -99,6 +99,7 @@ func (d *daemon) watchGuests(ctx context.Context, scanned func()) {
 		scanned()
 		if first {
 			d.host.try("delete orphans", d.deleteOrphans)
+			d.host.try("close other exports", d.closeOtherExports)
 		}
 	}
 }
@@ -220,6 +221,27 @@ func (d *daemon) deleteOrphans() {
 		for _, name := range orphans {
 			d.config.Logger.Info("delete orphan", "port", name, "error", d.host.ports.delete(name))
 		}
+	}
+}
+
+// closeOtherExports closes the exports of guests that were removed while no daemon ran. If
+// a record cannot be read, it closes none.
+func (d *daemon) closeOtherExports() {
+	records, err := d.records()
+	if errors.Is(err, fs.ErrNotExist) { // no guest yet
+		err = nil
+	}
+	var exports []string
+	for _, r := range records {
+		if r.Export != "" {
+			exports = append(exports, r.Export)
+		}
+	}
+	if err == nil {
+		err = d.host.shares.CloseOtherExports(exports)
+	}
+	if err != nil {
+		d.config.Logger.Warn("close exports of guests that are gone: none is closed", "error", err)
 	}
 }
 

@@ -32,6 +32,7 @@ import (
 	"unnest/internal/hostd/configfile"
 	"unnest/internal/hostd/ipam"
 	"unnest/internal/hostd/policy"
+	"unnest/internal/netdev/share"
 	"unnest/internal/vmm/qemu"
 	"unnest/internal/vmm/qmp"
 )
@@ -62,7 +63,7 @@ func daemonMain(stateDir, unplugTimeout string) int {
 	if err == nil {
 		err = Serve(ctx, Config{
 			StateDir: stateDir, Policy: withVolumes(p, stateDir), UnplugTimeout: d, Logger: log, Changes: changes,
-			Ready: func(a net.Addr) { _, _ = fmt.Fprintln(os.Stdout, a) },
+			Ready: func(a net.Addr) { _, _ = fmt.Fprintln(os.Stdout, a) }, Mounts: share.Namespace(os.Getenv("UNNEST_MOUNT_NAMESPACE")),
 		})
 	}
 	if err != nil {
@@ -78,7 +79,7 @@ func testPolicy() policy.Policy {
 		s := netip.MustParsePrefix(subnet)
 		return policy.Tenant{
 			Name: name, Bridge: bridge, MTU: 1400, Ranges: []ipam.Range{{Subnet: s}}, Cooldown: time.Minute,
-			Limits: policy.Limits{NICs: 16, Connections: 100, Segments: 3, Broadcasts: 1000, Volumes: 3, SharedMemory: 1},
+			Limits: policy.Limits{NICs: 16, Connections: 100, Segments: 3, Broadcasts: 1000, Volumes: 3, VolumeDirectories: 4, SharedMemory: 1},
 		}
 	}
 	other := tenant("other", "br1", "10.8.0.0/24")

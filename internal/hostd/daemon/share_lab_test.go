@@ -144,7 +144,7 @@ func (l *lab) servers() (n int) {
 func (l *lab) wantVolumes(tenant string, want ...string) {
 	l.t.Helper()
 	dir := filepath.Join(l.dir, "volumes", tenant) + "/"
-	found, err := filepath.Glob(dir + "*/*")
+	found, err := filepath.Glob(dir + "[^.]*/*")
 	l.check(err)
 	var got []string
 	for _, path := range found {
@@ -471,6 +471,67 @@ func TestExport(t *testing.T) {
 		mounts, err := os.ReadFile("/proc/self/mountinfo")
 		return err == nil && !strings.Contains(string(mounts), export)
 	})
+}
+
+// A guest cannot fill its tenant's file system with directories of volumes that it makes
+// and detaches. What counts is what is there, whichever daemon has made it.
+func TestVolumeDirectories(t *testing.T) {
+	l := newLab(t)
+	l.makeVolumes()
+	m, _ := l.bootExport(true)
+	attach := func(pod string) error {
+		_, err := m.volume(pod, testKey, "data")
+		if err == nil {
+			err = m.dropVolume(pod, "data")
+		}
+		return err
+	}
+	for i := range 4 { // the limit
+		l.check(attach(fmt.Sprintf("pod%d", i)))
+	}
+	refused := func(pod string) {
+		t.Helper()
+		if err := attach(pod); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "made 4 volumes") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v, want one line about 4 volumes", pod, err)
+		}
+	}
+	refused("pod4")
+	l.check(attach("pod0")) // it exists
+	l.end(l.daemon, syscall.SIGKILL)
+	l.serve(time.Minute)
+	refused("pod4")
+	l.wantVolumes("default", "pod0/.key", "pod0/data", "pod1/.key", "pod1/data", "pod2/.key", "pod2/data", "pod3/.key", "pod3/data")
+	l.check(os.RemoveAll(filepath.Join(l.dir, "volumes/default/pod3")))
+	l.check(attach("pod4"))
+	refused("pod5")
+}
+
+// The export of a guest that is removed while no daemon runs is unmounted by the next one.
+func TestExportOfRemovedGuest(t *testing.T) {
+	l := newLab(t)
+	l.makeVolumes()
+	m, export := l.bootExport(true)
+	m.mustVolume("web", "data")
+	l.end(l.daemon, syscall.SIGKILL)
+	l.end(m.qemu, syscall.SIGKILL)
+	record := RecordPath(l.dir, m.record.Name)
+	l.check(os.Rename(record, record+".kept"))
+	l.check(os.WriteFile(record, []byte("damaged"), 0o600)) // the export may be this guest's
+	l.serve(time.Minute)
+	l.wantSaid("close exports of guests that are gone: none is closed")
+	if err := (share.Export{Dir: export}).Check(); err != nil {
+		t.Errorf("while a record is damaged: %v", err)
+	}
+	l.end(l.daemon, syscall.SIGKILL)
+	l.check(os.RemoveAll(filepath.Dir(record)))
+	l.serve(time.Minute)
+	l.eventually("the export of a removed guest is unmounted", func() bool {
+		mounts, err := os.ReadFile("/proc/self/mountinfo")
+		return err == nil && !strings.Contains(string(mounts), export)
+	})
+	if _, err := os.Stat(filepath.Join(l.dir, "volumes/default/web/data")); err != nil {
+		t.Errorf("the volume: %v", err)
+	}
 }
 
 // A guest that started before its export was read-only gets no volume there, whatever it

@@ -1,8 +1,6 @@
 package shares
 
 import (
-	"errors"
-
 	"unnest/internal/hostd/policy"
 	"unnest/internal/netdev/share"
 )
@@ -40,15 +38,21 @@ func (r *Registry) volumes(tenant string) (n int) {
 	return n
 }
 
-// openVolume opens the directory of a volume that is counted, and makes it if necessary.
-func (r *Registry) openVolume(t policy.Tenant, id share.ID, key share.Digest) (*share.Directory, error) {
+// maker is a guest as the maker of its tenant's volumes.
+func maker(t policy.Tenant, guest string) share.Maker {
+	return share.Maker{Guest: guest, Admit: t.AdmitVolumeDirectory}
+}
+
+// openVolume opens the directory of a volume that is counted as a guest's, and makes it if
+// necessary.
+func (r *Registry) openVolume(t policy.Tenant, guest string, id share.ID, key share.Digest) (*share.Directory, error) {
 	root, err := t.VolumesIn()
 	if err != nil {
 		return nil, err
 	}
 	r.directories.Lock()
 	defer r.directories.Unlock()
-	return share.OpenVolume(root, id, key)
+	return share.OpenVolume(root, id, key, maker(t, guest))
 }
 
 // discard removes what openVolume has made for a guest that does not get the volume,
@@ -67,40 +71,4 @@ func (r *Registry) othersHave(tenant, guest string, id share.ID) bool {
 	defer r.mu.Unlock()
 	has := r.items[itemKey{tenant, id}]
 	return has != nil && (len(has.guests) > 1 || !has.guests[guest])
-}
-
-// RemoveGuest takes everything back from a guest that is gone. export is its 9p export,
-// "" without one.
-func (r *Registry) RemoveGuest(tenant, guest, export string) error {
-	err := r.set(tenant, guest, nil)
-	if g := r.groups.Load(); g != nil {
-		err = errors.Join(err, g.RemoveEmpty())
-	}
-	if export == "" {
-		return err
-	}
-	e := share.Export{Dir: export}
-	bound, boundErr := e.Bound()
-	err = errors.Join(err, boundErr)
-	for id := range bound {
-		err = errors.Join(err, e.Unbind(id))
-	}
-	return err
-}
-
-// PrepareExport makes the 9p export of a guest that is not running read-only, "" without
-// one. Its VMM has to start after that.
-func (r *Registry) PrepareExport(export string) error {
-	if export == "" {
-		return nil
-	}
-	return share.Export{Dir: export}.Prepare()
-}
-
-// CloseExport undoes PrepareExport for a guest that will not run again.
-func (r *Registry) CloseExport(export string) error {
-	if export == "" {
-		return nil
-	}
-	return share.Export{Dir: export}.Close()
 }

@@ -41,7 +41,7 @@ func (r *Registry) Guest(name string, tenant func() policy.Tenant, export string
 		g.ports = v.SharePorts()
 	}
 	if export != "" {
-		if err := (share.Export{Dir: export}).Check(); err != nil {
+		if err := r.mounts.Do(r.export(export).Check); err != nil {
 			log.Warn("refuse volumes by 9p", "error", err)
 		}
 	}
@@ -114,14 +114,6 @@ func (g *Guest) deleteOrphanedBackends(ctx context.Context) error {
 	return err
 }
 
-// bound returns the volumes in the guest's export.
-func (g *Guest) bound() (map[share.ID]bool, error) {
-	if g.export == "" {
-		return map[share.ID]bool{}, nil
-	}
-	return share.Export{Dir: g.export}.Bound()
-}
-
 // Reserve claims a volume or shared memory of a pod for the guest, for the pod's key.
 // size is the memory's in bytes. With plug, the share has to be plugged into a port;
 // otherwise it is in the guest's export now. Release ends the claim. A call that fails
@@ -139,12 +131,7 @@ func (g *Guest) Reserve(id share.ID, key share.Digest, size uint64) (plug bool, 
 // Release ends the claim to a share that has no port. A volume leaves the export.
 func (g *Guest) Release(id share.ID) error {
 	delete(g.keys, Key(id))
-	bound, err := g.bound()
-	if err == nil && bound[id] {
-		err = share.Export{Dir: g.export}.Unbind(id)
-		g.log.Info("detach", "shared", id, "export", g.export)
-	}
-	return errors.Join(err, g.registry.release(g.tenant().Name, g.name, id))
+	return errors.Join(g.unbind(id), g.registry.release(g.tenant().Name, g.name, id))
 }
 
 // Perform performs an action of the state of the guest's ports. It returns the event

@@ -32,7 +32,9 @@ var (
 // Registry is what the guests of a host share. Its methods may be called from several
 // goroutines.
 type Registry struct {
-	log *slog.Logger
+	log    *slog.Logger
+	owner  string          // of the exports
+	mounts share.Namespace // of the VMMs, for the exports
 
 	// directories is held while directories of volumes are made or removed.
 	directories sync.Mutex
@@ -56,9 +58,10 @@ type item struct {
 	guests map[string]bool // that have it
 }
 
-// New returns a registry in which nothing is shared.
-func New(log *slog.Logger) *Registry {
-	r := &Registry{log: log, items: map[itemKey]*item{}}
+// New returns a registry in which nothing is shared. owner marks the exports that it
+// prepares, in the mount namespace of the VMMs.
+func New(log *slog.Logger, owner string, mounts share.Namespace) *Registry {
+	r := &Registry{log: log, owner: owner, mounts: mounts, items: map[itemKey]*item{}}
 	r.openGroups = sync.OnceValue(r.newGroups)
 	return r
 }

@@ -17,7 +17,7 @@ import (
 func memory(name string) share.ID { return share.ID{Kind: share.Memory, Pod: "web", Name: name} }
 
 func newRegistry(t *testing.T) *Registry {
-	return New(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	return New(slog.New(slog.NewTextHandler(t.Output(), nil)), "", "")
 }
 
 // Memory exists as long as a guest has it, with one size and one key.

@@ -19,7 +19,7 @@ import (
 func (g *Guest) reserveVolume(id share.ID, key share.Digest) (plug bool, err error) {
 	plug, err = g.plugs()
 	if err == nil {
-		err = checkVolume(g.tenant(), id, key)
+		err = checkVolume(g.tenant(), g.name, id, key)
 	}
 	if err != nil {
 		return false, err
@@ -54,38 +54,17 @@ func (g *Guest) plugs() (bool, error) {
 	return false, nil
 }
 
-// checkVolume returns an error unless a tenant can have a volume, for the pod's key.
-func checkVolume(t policy.Tenant, id share.ID, key share.Digest) error {
+// checkVolume returns an error unless a tenant can have a volume that a guest asks for,
+// for the pod's key.
+func checkVolume(t policy.Tenant, guest string, id share.ID, key share.Digest) error {
 	root, err := t.VolumesIn()
 	if err == nil && !t.VolumesUnbounded {
 		err = share.CheckFileSystem(root)
 	}
 	if err == nil {
-		err = share.CheckVolume(root, id, key)
+		err = share.CheckVolume(root, id, key, maker(t, guest))
 	}
 	return err
-}
-
-// bind mounts a volume in the guest's export.
-func (g *Guest) bind(id share.ID, key share.Digest) error {
-	export := share.Export{Dir: g.export}
-	pid, err := g.vmm.PID()
-	if err == nil {
-		err = export.CheckVMM(pid)
-	}
-	if err != nil {
-		return err
-	}
-	volume, err := g.registry.openVolume(g.tenant(), id, key)
-	if err != nil {
-		return err
-	}
-	defer volume.Close()
-	if _, err := export.Bind(id, volume.File); err != nil {
-		return errors.Join(err, g.registry.discard(g.tenant().Name, g.name, id, volume))
-	}
-	g.log.Info("attach", "shared", id, "export", g.export)
-	return nil
 }
 
 // plugVolume plugs a volume that Reserve has claimed.
@@ -94,7 +73,7 @@ func (g *Guest) plugVolume(ctx context.Context, port int, key attachment.Key) er
 		return &vmm.RefusedError{Err: err} // the VMM has not been asked
 	}
 	id := idOf(key)
-	volume, err := g.registry.openVolume(g.tenant(), id, g.keys[key])
+	volume, err := g.registry.openVolume(g.tenant(), g.name, id, g.keys[key])
 	if err != nil {
 		return &vmm.RefusedError{Err: err}
 	}

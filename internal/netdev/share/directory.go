@@ -31,31 +31,36 @@ type Directory struct {
 	root, pod     *os.File
 	id            ID
 	made, madePod bool
+	maker         *Maker // nil unless claim has recorded it
 }
 
 // CheckVolume returns the error that OpenVolume would return for what exists. It makes
 // nothing.
-func CheckVolume(dir string, id ID, key Digest) error {
+func CheckVolume(dir string, id ID, key Digest, by Maker) error {
 	d, err := openPod(dir, id)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	if d.pod == nil {
-		return nil
+	if d.pod != nil {
+		if err := d.checkKey(key); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if exists(d.pod, id.Name) {
+			return nil
+		}
 	}
-	if err := d.checkKey(key); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	_, err = d.admit(by)
+	return err
 }
 
 // OpenVolume opens the directory of a pod's volume, and makes it if necessary. dir is the
 // tenant's: absolute, and accessible to root only, since guests put files of any owner
 // and mode there. The first volume of a pod sets the pod's key; for another key the error
-// wraps ErrKey. No part of the path may be a symbolic link, and guests can write to none
-// but the last. Calls for one tenant must not overlap.
-func OpenVolume(dir string, id ID, key Digest) (_ *Directory, err error) {
+// wraps ErrKey. A volume that is made counts as one of by. No part of the path may be a
+// symbolic link, and guests can write to none but the last. Calls for one tenant must not
+// overlap.
+func OpenVolume(dir string, id ID, key Digest, by Maker) (_ *Directory, err error) {
 	d, err := openPod(dir, id)
 	if err != nil {
 		return nil, err
@@ -72,6 +77,11 @@ func OpenVolume(dir string, id ID, key Digest) (_ *Directory, err error) {
 	}
 	if err := d.setKey(key); err != nil {
 		return nil, err
+	}
+	if !exists(d.pod, id.Name) {
+		if err := d.claim(by); err != nil {
+			return nil, err
+		}
 	}
 	d.File, d.made, err = makeDirectory(d.pod, id.Name, 0o755)
 	return d, err
@@ -128,6 +138,11 @@ func (d *Directory) Discard() error {
 	}
 	if d.made {
 		remove(d.pod, d.id.Name, unix.AT_REMOVEDIR)
+	}
+	if d.maker != nil && !exists(d.pod, d.id.Name) {
+		remove(d.root, d.maker.file(d.id), 0)
+		remove(d.root, d.maker.dir(), unix.AT_REMOVEDIR)
+		remove(d.root, makersDir, unix.AT_REMOVEDIR)
 	}
 	if d.madePod && d.pod != nil && d.onlyKey() {
 		remove(d.pod, keyFile, 0)

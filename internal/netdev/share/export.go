@@ -16,17 +16,17 @@ import (
 // nothing next to the volumes. Do not delete its contents while volumes are mounted.
 type Export struct {
 	Dir string // absolute; belongs to root, as does each directory above
+	// Owner is the state directory of the daemon or lab that prepares the export. It marks
+	// the mount for CloseOwned.
+	Owner string
 }
 
 // Errors of an export.
 var (
 	ErrWritable = errors.New("the guest could write in the export itself: stop the guest, and start it again when the daemon runs")
 	// ErrNamespace is wrapped when a VMM does not see the mounts of this process.
-	ErrNamespace = errors.New("VMM and daemon have different mount namespaces: run both in one for 9p, or share the guest's memory for virtiofs")
+	ErrNamespace = errors.New("the VMM is not in the mount namespace of the exports: run it in the host's for 9p, or share the guest's memory for virtiofs")
 )
-
-// source names the file system of an export in /proc/mounts.
-const source = "unnest-export"
 
 // The attributes of all mounts: nothing of a guest is a device, runs, or is followed on
 // the host. The guest itself may run its programs.
@@ -49,7 +49,7 @@ func (e Export) Prepare() error {
 		err = ErrWritable
 	}
 	if err == nil {
-		err = mountEmpty(dir)
+		err = mountEmpty(dir, e.source())
 	}
 	if err != nil {
 		return fmt.Errorf("prepare export %s: %w", e.Dir, err)
@@ -124,12 +124,18 @@ func (e Export) Unbind(id ID) error {
 	return e.removeUnused(dir)
 }
 
-// Close unbinds all volumes and unmounts what Prepare has mounted.
-func (e Export) Close() error {
+// UnbindAll unbinds all volumes.
+func (e Export) UnbindAll() error {
 	bound, err := e.Bound()
 	for id := range bound {
 		err = errors.Join(err, e.Unbind(id))
 	}
+	return err
+}
+
+// Close unbinds all volumes and unmounts what Prepare has mounted.
+func (e Export) Close() error {
+	err := e.UnbindAll()
 	dir, openErr := openTrusted(e.Dir)
 	switch {
 	case errors.Is(openErr, unix.ENOENT):
@@ -137,8 +143,10 @@ func (e Export) Close() error {
 	case openErr != nil:
 		return errors.Join(err, openErr)
 	}
-	if m, ok := mountOf(dir); ok && m.source == source {
-		return errors.Join(err, unmount(dir))
+	if m, ok := mountOf(dir); ok {
+		if _, ours := m.owner(); ours {
+			return errors.Join(err, unmount(dir))
+		}
 	}
 	return errors.Join(err, dir.Close())
 }
@@ -204,7 +212,7 @@ func (e Export) CheckVMM(pid int) error {
 	if err != nil {
 		return fmt.Errorf("find the VMM's mount namespace: %w", err)
 	}
-	if ours, err := os.Readlink("/proc/self/ns/mnt"); err != nil || ours != theirs {
+	if ours, err := os.Readlink("/proc/thread-self/ns/mnt"); err != nil || ours != theirs {
 		return errors.Join(err, ErrNamespace)
 	}
 	dir, err := e.open()

@@ -18,7 +18,7 @@ var data = ID{Volume, "web", "data"}
 func newExport(t *testing.T) (e Export, volume *os.File) {
 	t.Helper()
 	privileged(t)
-	e = Export{filepath.Join(t.TempDir(), "ex port")} // a blank is escaped in mountinfo
+	e = Export{Dir: filepath.Join(t.TempDir(), "ex port"), Owner: "/run/own er"} // blanks are escaped in mountinfo
 	if err := os.Mkdir(e.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +269,7 @@ func TestExportRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			privileged(t)
-			e := Export{filepath.Join(t.TempDir(), "export")}
+			e := Export{Dir: filepath.Join(t.TempDir(), "export")}
 			if err := errors.Join(os.Mkdir(e.Dir, 0o700), prepare(e.Dir)); err != nil {
 				t.Fatal(err)
 			}

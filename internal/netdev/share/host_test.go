@@ -21,6 +21,9 @@ func privileged(t *testing.T) {
 	}
 }
 
+// anyone is a guest without a limit.
+var anyone = Maker{"g1", func(int) error { return nil }}
+
 // tenantDirectory returns a directory that OpenVolume accepts.
 func tenantDirectory(t *testing.T) string {
 	t.Helper()
@@ -36,7 +39,7 @@ func TestOpenVolume(t *testing.T) {
 	dir := tenantDirectory(t)
 	data := ID{Volume, "web", "data"}
 	for range 2 {
-		v, err := OpenVolume(dir, data, Digest{1})
+		v, err := OpenVolume(dir, data, Digest{1}, anyone)
 		if err != nil || v.Name() != dir+"/web/data" {
 			t.Fatalf("got %v, %v", v, err)
 		}
@@ -47,29 +50,29 @@ func TestOpenVolume(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"data", "logs"} {
-		if err := CheckVolume(dir, ID{Volume, "web", name}, Digest{1}); err != nil {
+		if err := CheckVolume(dir, ID{Volume, "web", name}, Digest{1}, anyone); err != nil {
 			t.Errorf("the key: %v", err)
 		}
 	}
 	for _, name := range []string{"data", "other"} {
 		id := ID{Volume, "web", name}
-		if _, err := OpenVolume(dir, id, Digest{2}); !errors.Is(err, ErrKey) {
+		if _, err := OpenVolume(dir, id, Digest{2}, anyone); !errors.Is(err, ErrKey) {
 			t.Errorf("another key opens %s: %v", name, err)
 		}
-		if err := CheckVolume(dir, id, Digest{2}); !errors.Is(err, ErrKey) {
+		if err := CheckVolume(dir, id, Digest{2}, anyone); !errors.Is(err, ErrKey) {
 			t.Errorf("another key passes for %s: %v", name, err)
 		}
 	}
 	if _, err := os.Stat(dir + "/web/other"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("another key has made a volume: %v", err)
 	}
-	if err := CheckVolume(dir, ID{Volume, "db", "data"}, Digest{2}); err != nil {
+	if err := CheckVolume(dir, ID{Volume, "db", "data"}, Digest{2}, anyone); err != nil {
 		t.Errorf("another pod: %v", err)
 	}
 	if _, err := os.Stat(dir + "/db"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a check has made a directory: %v", err)
 	}
-	v, err := OpenVolume(dir, ID{Volume, "db", "data"}, Digest{2})
+	v, err := OpenVolume(dir, ID{Volume, "db", "data"}, Digest{2}, anyone)
 	if err != nil || v.Name() != dir+"/db/data" {
 		t.Fatalf("another pod: got %v, %v", v, err)
 	}
@@ -104,12 +107,12 @@ func TestOpenVolumeRefuses(t *testing.T) {
 			if err := prepare(dir); err != nil {
 				t.Fatal(err)
 			}
-			if v, err := OpenVolume(dir, ID{Volume, "web", "data"}, Digest{1}); !errors.Is(err, ErrDirectory) {
+			if v, err := OpenVolume(dir, ID{Volume, "web", "data"}, Digest{1}, anyone); !errors.Is(err, ErrDirectory) {
 				t.Errorf("got %v, %v", v, err)
 			}
 		})
 	}
-	if _, err := OpenVolume(tenantDirectory(t), ID{Volume, "..", "data"}, Digest{}); !errors.Is(err, ErrName) {
+	if _, err := OpenVolume(tenantDirectory(t), ID{Volume, "..", "data"}, Digest{}, anyone); !errors.Is(err, ErrName) {
 		t.Errorf("..: got %v", err)
 	}
 	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
@@ -121,7 +124,7 @@ func TestOpenVolumeRefuses(t *testing.T) {
 func TestDiscard(t *testing.T) {
 	dir := tenantDirectory(t)
 	open := func(name string) *Directory {
-		v, err := OpenVolume(dir, ID{Volume, "web", name}, Digest{1})
+		v, err := OpenVolume(dir, ID{Volume, "web", name}, Digest{1}, anyone)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,14 +152,15 @@ func TestDiscard(t *testing.T) {
 	if err := errors.Join(first.Discard(), again.Discard()); err != nil { // again has made nothing
 		t.Error(err)
 	}
-	want("web", "web/.key", "web/logs")
+	const maker = ".makers/g1"
+	want(".makers", maker, maker+"/volume.logs.web", "web", "web/.key", "web/logs")
 	if err := os.WriteFile(second.Name()+"/file", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := second.Discard(); err != nil {
 		t.Error(err)
 	}
-	want("web", "web/.key", "web/logs", "web/logs/file")
+	want(".makers", maker, maker+"/volume.logs.web", "web", "web/.key", "web/logs", "web/logs/file")
 }
 
 // A daemon that is killed leaves at most an incomplete key, which is none.
@@ -165,12 +169,12 @@ func TestIncompleteKey(t *testing.T) {
 	if err := errors.Join(os.Mkdir(dir+"/web", 0o700), os.WriteFile(dir+"/web/"+newKeyFile, []byte("half"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	v, err := OpenVolume(dir, ID{Volume, "web", "data"}, Digest{1})
+	v, err := OpenVolume(dir, ID{Volume, "web", "data"}, Digest{1}, anyone)
 	if err != nil {
 		t.Fatal(err)
 	}
 	v.Close()
-	if err := CheckVolume(dir, ID{Volume, "web", "data"}, Digest{2}); !errors.Is(err, ErrKey) {
+	if err := CheckVolume(dir, ID{Volume, "web", "data"}, Digest{2}, anyone); !errors.Is(err, ErrKey) {
 		t.Errorf("another key: %v", err)
 	}
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // mountEmpty mounts an empty file system on a directory, with its mode, and read-only.
-func mountEmpty(dir *os.File) error {
+// source names it in /proc/mounts.
+func mountEmpty(dir *os.File, source string) error {
 	s, err := status(dir)
 	if err != nil {
 		return err
@@ -120,7 +121,7 @@ type mounted struct {
 }
 
 func mounts() ([]mounted, error) {
-	content, err := os.ReadFile("/proc/self/mountinfo")
+	content, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +137,7 @@ func parseMounts(mountinfo string) (all []mounted) {
 			continue
 		}
 		if id, err := strconv.ParseUint(left[0], 10, 64); err == nil {
-			all = append(all, mounted{id: id, point: unescape.Replace(left[4]), kind: right[0], source: right[1]})
+			all = append(all, mounted{id: id, point: unescape.Replace(left[4]), kind: right[0], source: unescape.Replace(right[1])})
 		}
 	}
 	return all

@@ -2,12 +2,70 @@ package lab
 
 import (
 	"bufio"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"unnest/internal/netdev/share"
 )
+
+// An export outlives the daemon that has prepared it, and must not outlive the lab: neither
+// if the lab is closed nor if its owner is killed. The files of its volumes stay.
+func TestCloseUnmountsExports(t *testing.T) {
+	for name, end := range map[string]func(*Lab) error{
+		"closed": (*Lab).Close,
+		"owner is killed": func(l *Lab) error {
+			err := l.unlock() // as the kernel does
+			_, reapErr := Reap(t.Context())
+			return errors.Join(err, reapErr)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			privileged(t)
+			l, err := Create("test-lab")
+			if err != nil {
+				t.Fatal(err)
+			}
+			exports := []string{filepath.Join(l.Dir, "export"), filepath.Join(t.TempDir(), "export")}
+			volume := t.TempDir()
+			if err := os.WriteFile(volume+"/file", nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, dir := range exports {
+				e := share.Export{Dir: dir, Owner: l.Dir}
+				t.Cleanup(func() { _ = e.Close() })
+				if err := errors.Join(os.Mkdir(dir, 0o700), e.Prepare()); err != nil {
+					t.Fatal(err)
+				}
+				f, err := os.Open(volume)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				if _, err := e.Bind(share.ID{Kind: share.Volume, Pod: "web", Name: "data"}, f); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := end(l); err != nil {
+				t.Error(err)
+			}
+			assertGone(t, l)
+			mounts, err := os.ReadFile("/proc/self/mountinfo")
+			for _, dir := range exports {
+				if err != nil || strings.Contains(string(mounts), dir) {
+					t.Errorf("%s is still mounted: %v", dir, err)
+				}
+			}
+			if _, err := os.Stat(volume + "/file"); err != nil {
+				t.Errorf("a file of the volume: %v", err)
+			}
+		})
+	}
+}
 
 // Close returns when the processes have ended, also those that have to be killed.
 func TestCloseWaitsForKilled(t *testing.T) {

@@ -16,6 +16,8 @@ import (
 	"regexp"
 
 	"golang.org/x/sys/unix"
+
+	"unnest/internal/netdev/share"
 )
 
 // The addresses of every lab. Labs are isolated from each other, so all use the same.
@@ -234,16 +236,21 @@ func (l *Lab) Guests() ([]string, error) {
 	return names, nil
 }
 
-// Close kills the processes of the lab, then removes its namespaces, with all bridges,
-// NICs and rules in them, and its state directory. It tries every step and joins the
-// errors. Only the lab's owner may call it.
+// Close kills the processes of the lab, then unmounts the exports that its daemon has
+// prepared, and removes its namespaces, with all bridges, NICs and rules in them, and its
+// state directory. It tries every step and joins the errors. Only the lab's owner may call
+// it.
 func (l *Lab) Close() error {
 	namespaces, err := l.namespaces()
 	errs := []error{err, l.killProcesses(namespaces)}
 	for _, ns := range namespaces {
 		errs = append(errs, deleteNS(ns))
 	}
-	errs = append(errs, l.removeDir())
+	if err := share.CloseOwned(l.Dir); err != nil { // volumes may be mounted in the directory
+		errs = append(errs, err, l.unlock())
+	} else {
+		errs = append(errs, l.removeDir())
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove lab %s: %w", l.Name, err)
 	}
@@ -256,10 +263,14 @@ func (l *Lab) removeDir() error {
 	if errors.Is(err, fs.ErrNotExist) { // the state directory was removed already, with others
 		err = nil
 	}
-	if l.lock != nil {
-		err = errors.Join(err, l.lock.Close())
+	return errors.Join(err, l.unlock())
+}
+
+func (l *Lab) unlock() error {
+	if l.lock == nil {
+		return nil
 	}
-	return err
+	return l.lock.Close()
 }
 
 // List returns the names of all labs on this machine.
