@@ -75,7 +75,7 @@ func TestCloseWaitsForKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	const count = 3
-	ended := make(chan error, count)
+	ended := make(chan struct{}, count)
 	for range count {
 		// Memory takes its time to be freed.
 		p := exec.Command("ip", "netns", "exec", filepath.Base(l.HostNS()), "sh", "-c",
@@ -90,7 +90,10 @@ func TestCloseWaitsForKilled(t *testing.T) {
 		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
 			t.Fatalf("got %q, %v", line, err)
 		}
-		go func() { ended <- p.Wait() }()
+		go func() {
+			_ = p.Wait() // it was killed
+			ended <- struct{}{}
+		}()
 	}
 	match := func(p process) bool {
 		ns, err := os.Stat(l.HostNS())
