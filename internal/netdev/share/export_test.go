@@ -164,10 +164,10 @@ func TestExportPlanted(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer writable.Close()
+			t.Chdir("/") // and back at the end
 			if err := unix.Fchdir(int(writable.Fd())); err != nil {
 				t.Fatal(err)
 			}
-			defer os.Chdir("/") //nolint:errcheck // cannot fail
 			if err := plant(data.String(), outside.Name()); err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -52,7 +53,26 @@ func bindElsewhere(vmms Namespace, e Export, tenant, vmm string) error {
 	return nil
 }
 
-// A daemon with a mount namespace of its own binds volumes in that of the VMMs.
+// unitCapabilities returns the capabilities of the shipped unit with volumes, as setpriv(1)
+// writes them.
+func unitCapabilities(t *testing.T) (names []string) {
+	t.Helper()
+	for _, name := range []string{"unnest-hostd.service", "volumes.conf"} {
+		content, err := os.ReadFile("../../../deploy/systemd/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(content)) {
+			if list, ok := strings.CutPrefix(strings.TrimSpace(line), "CapabilityBoundingSet="); ok {
+				names = append(names, strings.Fields(strings.ToLower(strings.ReplaceAll(list, "CAP_", "")))...)
+			}
+		}
+	}
+	return names
+}
+
+// A daemon with a mount namespace of its own, and the capabilities of the shipped unit, binds
+// volumes in the namespace of the VMMs. It says so if it lacks a capability.
 func TestNamespace(t *testing.T) {
 	e, _ := newExport(t)
 	tenant := tenantDirectory(t)
@@ -72,10 +92,26 @@ func TestNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	daemon := exec.Command(exe, "elsewhere", fmt.Sprintf("/proc/%d/ns/mnt", os.Getpid()), e.Dir, tenant, strconv.Itoa(vmm.Process.Pid))
-	daemon.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
-	if out, err := daemon.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "<nil>" {
-		t.Fatalf("got %v: %s", err, out)
+	daemon := func(without string) string {
+		all := unitCapabilities(t)
+		i := slices.Index(all, without)
+		if i >= 0 {
+			all = slices.Delete(all, i, i+1)
+		}
+		p := exec.Command("setpriv", "--no-new-privs", "--bounding-set=-all,+"+strings.Join(all, ",+"),
+			exe, "elsewhere", fmt.Sprintf("/proc/%d/ns/mnt", os.Getpid()), e.Dir, tenant, strconv.Itoa(vmm.Process.Pid))
+		p.SysProcAttr = &unix.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+		out, err := p.CombinedOutput()
+		if err != nil {
+			t.Fatalf("got %v: %s", err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	if got := daemon("sys_chroot"); !strings.Contains(got, "give the process CAP_SYS_ADMIN, CAP_SYS_CHROOT and CAP_SYS_PTRACE") {
+		t.Errorf("without a capability: got %s", got)
+	}
+	if got := daemon(""); got != "<nil>" {
+		t.Fatal(got)
 	}
 	if bound, err := e.Bound(); err != nil || !bound[data] {
 		t.Errorf("bound are %v, %v", bound, err)
