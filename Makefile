@@ -77,6 +77,10 @@ localhost: build ## check that a pod over GUESTS (2) guests has one localhost (r
 test-kvm: test-deps build ## test on a host with KVM and vhost-net, which is a guest (root, half an hour)
 	UNNEST_PRIVILEGED=1 go test -tags kvm -count=1 -timeout 90m -run '^TestOnKVM$$' -v ./internal/e2e
 
+.PHONY: test-upgrade
+test-upgrade: ## test that the daemon takes over what that of the commit FROM has left (root)
+	@hack/test-upgrade
+
 .PHONY: profile-hostlo
 profile-hostlo: build ## profile a round trip between two fractions (root)
 	UNNEST_PRIVILEGED=1 go test -tags profile -count=1 -timeout 15m -run '^TestHostloProfile$$' -v ./internal/e2e

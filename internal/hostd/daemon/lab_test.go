@@ -73,6 +73,10 @@ func daemonMain(stateDir, unplugTimeout string) int {
 	return 0
 }
 
+// earlier is the test binary of an earlier version, or "". It runs the first daemon of each
+// lab, so that later ones take over what it has left.
+var earlier = os.Getenv("UNNEST_TEST_EARLIER")
+
 // testPolicy has two tenants with a bridge each.
 func testPolicy() policy.Policy {
 	tenant := func(name, bridge, subnet string) policy.Tenant {
@@ -177,6 +181,9 @@ func (l *lab) serveWith(without string, unplugTimeout time.Duration) {
 	l.t.Helper()
 	exe, err := os.Executable()
 	l.check(err)
+	if earlier != "" && l.daemon == nil {
+		exe = earlier
+	}
 	args := []string{exe, "hostd", l.dir, unplugTimeout.String()}
 	switch {
 	case unit != "":
