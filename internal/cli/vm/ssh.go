@@ -20,13 +20,30 @@ func newSSHCmd(streams terminal.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ssh NAME [COMMAND...]",
 		Short: "Enter a guest, or run a command in it",
-		Args:  cobra.MinimumNArgs(1),
+		Long: `Enter a guest, or run a command in it. If COMMAND is one argument, the guest's shell
+runs it as a line; several arguments are the words of one command, as they are.`,
+		Example: `  unnest vm ssh node1
+  unnest vm ssh node1 'hostname; uptime'
+  unnest vm ssh node1 -- ls -l "/a name with spaces"`,
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return enterGuest(cmd.Context(), streams, args[0], args[1:])
+			return enterGuest(cmd.Context(), streams, args[0], words(args[1:]))
 		},
 	}
 	cmd.Flags().SetInterspersed(false) // flags after NAME are the command's
 	return cmd
+}
+
+// words returns the command of the arguments after NAME: without a leading "--", and a
+// single argument as a line for the shell, as ssh takes it.
+func words(args []string) []string {
+	if len(args) > 0 && args[0] == "--" {
+		args = args[1:]
+	}
+	if len(args) == 1 {
+		return []string{"sh", "-c", args[0]}
+	}
+	return args
 }
 
 func enterGuest(ctx context.Context, streams terminal.Streams, name string, command []string) (err error) {
