@@ -50,10 +50,12 @@ func (e *engine) observe(x Execution) (func() (noise.Reading, error), error) {
 const maxRepeats = 3
 
 // again reports whether an execution that was repeated n times has to be repeated because
-// of what else the machine did. A run has one repeated execution for two planned ones at
-// most. The decision does not depend on the result.
+// of what else the machine did. A run repeats one execution for two planned ones at most,
+// and does not spend all repeats at its begin. The decision does not depend on the result.
 func (e *engine) again(n int) bool {
-	return !e.spec.Noisy && e.reading.Disturbed() && n < maxRepeats && 2*e.dir.Run().Disturbed < len(e.known)
+	done := len(e.known) - len(e.todo)
+	return !e.spec.Noisy && e.reading.Disturbed() && n < maxRepeats &&
+		2*e.dir.Run().Disturbed < min(len(e.known), done+2*maxRepeats)
 }
 
 // renew calls Renew unless it was called for the block.

@@ -57,6 +57,9 @@ func TestDisturbedExecutionsAreRepeated(t *testing.T) {
 				if events != tc.disturbed {
 					t.Errorf("%d events, want %d", events, tc.disturbed)
 				}
+				if tc.disturbed == 6 && r.bench.calls[10].Key() != r.bench.calls[11].Key() {
+					t.Error("the first five executions have used up all repeats")
+				}
 				if tc.calls > 12 && r.bench.calls[0].Key() != r.bench.calls[1].Key() {
 					t.Errorf("%s is not repeated at once: %s follows", r.bench.calls[0], r.bench.calls[1])
 				}
