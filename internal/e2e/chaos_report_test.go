@@ -45,6 +45,9 @@ func (c *chaos) page(took time.Duration) string {
 		"around them fails at random. `make chaos` wrote this page about its last run.\n\n"+
 		"**Result.** %d attach and detach operations, %d faults and %d audits in %v: **%s**.\n\n",
 		c.total("op:"), c.total("fault:"), c.done["audit"], took.Round(time.Second), plural(len(c.failures), "failure"))
+	if took < time.Hour {
+		fmt.Fprintf(&b, "By default a run takes an hour; this one was made shorter (`CHAOS_TIME`).\n\n")
+	}
 	for _, f := range c.failures {
 		fmt.Fprintf(&b, "- %s\n", strings.ReplaceAll(f, "\n", " "))
 	}

@@ -111,6 +111,7 @@ func (g *guest) serve(ctx context.Context) error {
 	if err := g.observe(ctx); err != nil {
 		return err
 	}
+	g.releaseEnded()
 	g.log.Info("take over", "attachments", g.nics.count(), "total", time.Since(begin))
 	failed := make(chan error, 1)
 	wg.Go(func() {

@@ -261,8 +261,7 @@ func (g *guest) adoptPort(key attachment.Key, r attachment.Record, port, mac str
 	return g.host.ports.correct(port, mac, r, alias, g.tenant.multicasts())
 }
 
-// owner names an attachment of the guest for the tenant's addresses.
-func (g *guest) owner(key attachment.Key) string { return g.record.Name + "/" + key.String() }
+func (g *guest) owner(key attachment.Key) string { return g.record.owner(key) }
 
 // endpointMAC returns the MAC with which an endpoint's NIC is plugged.
 func (n *nics) endpointMAC(r attachment.Record, o hotplug.Occupant) string {

@@ -16,6 +16,9 @@ import (
 // recover takes over the segments and the shared memory of an earlier daemon.
 func (d *daemon) recover(ctx context.Context) error {
 	records := d.logRecords()
+	if err := d.claimAddresses(records); err != nil {
+		return err
+	}
 	if err := d.recoverSegments(ctx, records); err != nil {
 		return err
 	}

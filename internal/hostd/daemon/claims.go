@@ -1,0 +1,65 @@
+package daemon
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+
+	"unnest/internal/hostd/attachment"
+)
+
+// claimAddresses keeps the addresses that guests and their pods have, as records and the
+// aliases of ports say, before the first request: else a guest could get the address of
+// another guest's pod before that guest is taken over, which may take as long as its VMM does
+// not answer.
+func (d *daemon) claimAddresses(records []GuestRecord) error {
+	links, err := netlinksafe.LinkList()
+	if err != nil {
+		return fmt.Errorf("list ports: %w", err)
+	}
+	for _, r := range records {
+		t := d.tenant(r.Tenant)
+		if t == nil {
+			continue
+		}
+		for _, n := range r.NICs {
+			for _, a := range n.Addresses {
+				t.reserve(a, r.Name)
+			}
+		}
+		for _, l := range links {
+			key, record, ok := attachment.ParseAlias(l.Attrs().Alias)
+			if !ok || len(record.Addresses) == 0 || !isPort(l.Attrs().Name, r.tapPrefix(), r.vlanPrefix()) {
+				continue
+			}
+			if err := t.hold(r.owner(key), record); err != nil {
+				d.config.Logger.Error("keep addresses", "guest", r.Name, "container", key.Owner, "interface", key.Name, "error", err)
+			}
+		}
+	}
+	return nil
+}
+
+// releaseEnded releases what was kept for attachments that have ended without a daemon. It
+// releases nothing as long as the guest has attachments that cannot be taken over.
+func (g *guest) releaseEnded() {
+	if len(g.nics.unadopted) > 0 {
+		return
+	}
+	var kept []string
+	for key := range g.nics.trunk.ports {
+		kept = append(kept, g.record.owner(key))
+	}
+	for _, s := range g.nics.state.Slots() {
+		kept = append(kept, g.record.owner(s.Key))
+	}
+	for _, o := range g.tenant.of(g.record.Name) {
+		if !slices.Contains(kept, o) {
+			g.tenant.release(o)
+		}
+	}
+}
+
+// owner names an attachment of the guest for the tenant's addresses.
+func (r GuestRecord) owner(key attachment.Key) string { return r.Name + "/" + key.String() }
