@@ -129,7 +129,7 @@ func TestQuickstartPrerequisites(t *testing.T) {
 	for _, tt := range []struct{ name, program, script, want string }{
 		{"architecture", "uname", "echo Linux aarch64", "this machine is Linux aarch64: use Linux on x86_64"},
 		{"user", "id", "echo 1000", "not root: run sudo make quickstart"},
-		{"disk", "df", "printf 'Avail\n100M\n'", "has 100 MiB of free disk space, want"},
+		{"disk", "df", "printf 'Avail\n  100M\n'", "has 100 MiB of free disk space, want"},
 		{"namespaces", "unshare", "exit 1", "cannot make a network namespace"},
 		{"unknown package", "apt-get", "[[ $* == *update* ]] || { echo 'E: Unable to locate package two' >&2; exit 100; }",
 			"cannot find packages one two: E: Unable to locate package two; see "},
