@@ -22,8 +22,8 @@ import (
 const (
 	daemonLog     = "hostd.log"
 	daemonConfig  = "hostd.yaml"
-	daemonTimeout = 10 * time.Second
-	daemonNotify  = "hostd.notify" // socket for its sd_notify(3) message
+	daemonTimeout = 30 * time.Second // it takes over segments first, which takes long on a busy machine
+	daemonNotify  = "hostd.notify"   // socket for its sd_notify(3) message
 )
 
 // StartDaemon starts the lab's host daemon, the binary unnest at path, in the host's
