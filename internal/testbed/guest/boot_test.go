@@ -184,6 +184,29 @@ func TestComplaint(t *testing.T) {
 	}
 }
 
+func TestEndOf(t *testing.T) {
+	const fault = `[   70.1] unnest-boot services
+[  103.044001] BUG: unable to handle page fault for address: ffffa1b2c3d4e5f6
+[  103.044050] #PF: supervisor read access in kernel mode
+[  103.044100] Oops: 0000 [#1] PREEMPT SMP NOPTI
+[  103.044200] CPU: 0 PID: 312 Comm: iperf3 Not tainted 6.1.0-37-amd64
+[  103.044300] RIP: 0010:memcpy_orig+0x15/0x140
+[  103.044400] Code: 00 00 48 89 f8
+[  103.045000] RIP: 0033:0x7f1122334455
+[  103.045568] CR2: 00007fff336527f8 CR3: 0000000008fc2000 CR4: 00000000003106f0
+[  103.045713] Kernel panic - not syncing: Fatal exception in interrupt
+[  103.050046] Kernel Offset: disabled
+`
+	want := "[  103.044001] BUG: unable to handle page fault for address: ffffa1b2c3d4e5f6 | [  103.044100] Oops: 0000 [#1] PREEMPT SMP NOPTI | " +
+		"[  103.044300] RIP: 0010:memcpy_orig+0x15/0x140 | [  103.050046] Kernel Offset: disabled"
+	if got := endOf(fault); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := endOf("a\nb\nc\nd\n"); got != "b | c | d" {
+		t.Errorf("without a fault: got %q", got)
+	}
+}
+
 func TestLastLines(t *testing.T) {
 	tests := []struct {
 		text string

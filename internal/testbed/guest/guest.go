@@ -95,8 +95,8 @@ func (g *Guest) Restored() bool { return !g.resumed.IsZero() }
 // Done is closed when QEMU has ended.
 func (g *Guest) Done() <-chan struct{} { return g.done }
 
-// Err says why the guest has ended, with the last lines of its console and of QEMU's
-// output. It returns nil while the guest runs.
+// Err says why the guest has ended, with the last lines of its console, or its kernel's
+// fault, and of QEMU's output. It returns nil while the guest runs.
 func (g *Guest) Err() error {
 	select {
 	case <-g.done:
@@ -114,7 +114,7 @@ func (g *Guest) logTails() string {
 	var b strings.Builder
 	for _, file := range []string{qemuFile, consoleFile} {
 		content, err := os.ReadFile(g.path(file))
-		if tail := lastLines(string(content), 3); err == nil && tail != "" {
+		if tail := endOf(string(content)); err == nil && tail != "" {
 			fmt.Fprintf(&b, "; %s ends: %s", filepath.Base(file), tail)
 		}
 	}

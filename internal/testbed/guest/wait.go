@@ -33,6 +33,19 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], " | ")
 }
 
+// kernelFault matches the lines in which Linux says what the fault was that it panics after,
+// and in which function. Registers and code follow.
+var kernelFault = regexp.MustCompile(`(?m)^.*(?:BUG: |Oops: |general protection fault|kernel BUG at|RIP: ).*$`)
+
+// endOf returns the last lines of a console, or the kernel's fault and the last line.
+func endOf(console string) string {
+	fault := kernelFault.FindAllString(console, 3)
+	if fault == nil {
+		return lastLines(console, 3)
+	}
+	return lastLines(strings.Join(append(fault, lastLines(console, 1)), "\n"), 4)
+}
+
 // packageError matches dpkg's error about a package that it could not install, and the
 // last line of the package's script before it.
 var packageError = regexp.MustCompile(`(?m)^.*\n(?:dpkg: error .*)$`)
