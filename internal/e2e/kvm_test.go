@@ -13,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/lab"
 	"unnest/internal/testbed/place"
 )
 
@@ -154,6 +157,7 @@ func TestVHost(t *testing.T) {
 	p2 := two.pod("p2", nil)[0]
 	one.wantReach("p1", p2, true)
 	one.load(t, "p1", two, "p2", p2.String())
+	one.wantSegments(t, "p1")
 
 	p := &splitPod{nodes: n, in: all}
 	for _, m := range all {
@@ -204,6 +208,33 @@ func (m *node) load(t *testing.T, client string, server *node, pod, address stri
 	}
 	if busy == 0 {
 		t.Errorf("%s: no thread of vhost-net took time", m.Name)
+	}
+}
+
+// wantSegments fails unless the pod's NIC has passed TCP to the host in segments larger than a
+// frame (TSO). Without that, the guest would pay for each frame.
+func (m *node) wantSegments(t *testing.T, pod string) {
+	t.Helper()
+	var links []netlink.Link
+	m.nodes.check(lab.Do(m.nodes.fleet.Lab.HostNS(), func() (err error) {
+		links, err = netlink.LinkList()
+		return err
+	}))
+	found := 0
+	for _, l := range links {
+		a := l.Attrs()
+		if !strings.HasPrefix(a.Alias, "unnest:"+pod+"/") {
+			continue
+		}
+		found++
+		mean := a.Statistics.RxBytes / max(1, a.Statistics.RxPackets)
+		t.Logf("%s: the mean segment from the pod has %d bytes", a.Name, mean)
+		if mean <= uint64(a.MTU+14) {
+			t.Errorf("%s: the pod's segments have %d bytes on average, its frames at most %d: the NIC does not segment for the guest", a.Name, mean, a.MTU+14)
+		}
+	}
+	if found != 1 {
+		t.Errorf("pod %s has %d ports", pod, found)
 	}
 }
 
