@@ -95,8 +95,10 @@ func Up(ctx context.Context, spec *experiment.Spec, o Options) (_ Running, err e
 // bringUp takes the steps that all studies share, in their order.
 func bringUp(ctx context.Context, s study) (err error) {
 	b := s.bench()
-	phase := phases(b.options.Progress, 3+len(b.spec.Configurations))
-	phase("make the guest image")
+	phases := &phases{Progress: b.options.Progress, all: 3 + len(b.spec.Configurations)}
+	defer phases.end()
+	b.options.Progress = phases
+	phases.next("make the guest image")
 	if b.lab, err = lab.Create(b.options.Lab); err != nil {
 		return err
 	}
@@ -107,14 +109,14 @@ func bringUp(ctx context.Context, s study) (err error) {
 		return err
 	}
 	if s.needs().machines {
-		phase("boot the guest")
+		phases.next("boot the guest")
 		if err := b.bootMachines(ctx, s.needs()); err != nil {
 			return err
 		}
 		var done context.CancelFunc
 		ctx, done = whileAlive(ctx, slices.Collect(maps.Values(b.running))...)
 		defer done()
-		phase("start containerd in the guest")
+		phases.next("start containerd in the guest")
 		if err := b.startEngines(ctx); err != nil {
 			return err
 		}
@@ -123,7 +125,7 @@ func bringUp(ctx context.Context, s study) (err error) {
 		return err
 	}
 	for _, c := range b.spec.Configurations {
-		phase("start " + c.Name)
+		phases.next("start " + c.Name)
 		if err := s.start(ctx, c); err != nil {
 			return fmt.Errorf("configuration %s: %w", c.Name, err)
 		}
@@ -131,14 +133,26 @@ func bringUp(ctx context.Context, s study) (err error) {
 	return nil
 }
 
-// phases returns a function that reports the n steps to p, one per call.
-func phases(p experiment.Progress, n int) func(step string) {
-	done := 0
-	return func(step string) {
-		done++
-		p.Phase(fmt.Sprintf("[%d/%d] %s", done, n, step))
-	}
+// phases reports numbered phases. The parts of a phase have its number.
+type phases struct {
+	experiment.Progress
+	all, done int
 }
+
+func (p *phases) next(name string) {
+	p.done++
+	p.Phase(name)
+}
+
+// Phase reports a part of the present phase, or after the end a phase without a number.
+func (p *phases) Phase(name string) {
+	if p.done > 0 {
+		name = fmt.Sprintf("[%d/%d] %s", p.done, p.all, name)
+	}
+	p.Progress.Phase(name)
+}
+
+func (p *phases) end() { p.done = 0 }
 
 func (b *Bench) bench() *Bench { return b }
 
