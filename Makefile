@@ -82,8 +82,8 @@ test-upgrade: ## test that the daemon takes over what that of the commit FROM ha
 	@hack/test-upgrade
 
 .PHONY: profile-hostlo
-profile-hostlo: build ## profile a round trip between two fractions (root)
-	UNNEST_PRIVILEGED=1 go test -tags profile -count=1 -timeout 15m -run '^TestHostloProfile$$' -v ./internal/e2e
+profile-hostlo: build ## profile a round trip between two fractions; write docs/results/hostlo-latency.md (root)
+	UNNEST_PRIVILEGED=1 go test -tags profile -count=1 -timeout 15m -run '^TestHostloProfile$$' -v ./internal/e2e -profile-report $(CURDIR)/docs/results/hostlo-latency.md
 
 .PHONY: fuzz
 fuzz: go ## fuzz each target until it has had FUZZ_TIME (1h) in all; some need root
@@ -134,6 +134,10 @@ bench-aa: build ## measure how often equal configurations are reported as differ
 .PHONY: bench-plan
 bench-plan: build ## measure how fast traces are read and planned; set UNNEST_GOOGLE2011 for real data
 	bin/unnest plan bench
+
+.PHONY: publish
+publish: build ## keep the samples of RUN in docs/results/runs/NAME and write docs/results/NAME.md; without both, write all such pages again
+	@hack/publish $(NAME) $(RUN)
 
 .PHONY: calibration
 calibration: go ## simulate 20,000 reports of each kind and rewrite the tables of docs/explanation/statistics.md

@@ -5,8 +5,10 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -17,11 +19,17 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"unnest/internal/measure/stats"
 	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/place"
 )
+
+// profileReport is the page of the profile. The values of all rounds go into a CSV file of the
+// same name.
+var profileReport = flag.String("profile-report", "", "file for the tables of TestHostloProfile, in Markdown")
 
 const (
 	messageSize = 1024 // bytes
@@ -414,7 +422,8 @@ func intoGuest(host, server *hopper, tap string) []waypoint {
 	}
 }
 
-// report prints tables with medians over the rounds and their intervals.
+// report prints tables with geometric means over the rounds and their intervals, and publishes
+// them if asked to.
 func (p *profile) report(t *testing.T) {
 	t.Helper()
 	var out strings.Builder
@@ -424,6 +433,56 @@ func (p *profile) report(t *testing.T) {
 	p.reportPrograms(t, &out)
 	p.reportFrames(&out)
 	t.Log("\n" + out.String())
+	if *profileReport == "" {
+		return
+	}
+	name, _ := strings.CutSuffix(*profileReport, ".md")
+	choice, err := guest.ChooseAccel(guest.AccelAuto)
+	p.check(err)
+	content := fmt.Sprintf(profilePage, filepath.Base(name), time.Now().UTC().Format(time.DateOnly), choice.Accel, out.String())
+	p.check(os.WriteFile(*profileReport, []byte(content), 0o644))
+	p.check(os.WriteFile(name+".csv", p.rounds(t), 0o644))
+}
+
+const profilePage = `# Where the time of a Hostlo round trip goes
+
+This page is for readers who want to know why a message between two fractions of a pod takes longer than
+within one VM, and what shortens it. ` + "`make profile-hostlo`" + ` measures it in two to four minutes and writes this
+page. [Every round](%[1]s.csv) is kept.
+
+UDP, one message at a time, two guests of one vCPU, %[2]s, accelerator %[3]s. Values are means of the middle
+half of the messages of a round: their geometric mean over the rounds, with its 95 %% interval. Ratios are those of
+[the rule of all reports](../explanation/statistics.md), at 95 %% for each pair alone. Both guests and both
+directions are added up, so that differences between their clocks cancel out. SameNode is a network namespace of
+one guest. A row of the first table with a setting in its name is the same way with that setting, in the
+same rounds.
+
+%[4]s`
+
+// rounds returns the values of all rounds as CSV.
+func (p *profile) rounds(t *testing.T) []byte {
+	t.Helper()
+	rows := [][]string{{"way", "quantity", "round", "value"}}
+	add := func(way, quantity string, round int, value float64) {
+		rows = append(rows, []string{way, quantity, strconv.Itoa(round), strconv.FormatFloat(value, 'g', -1, 64)})
+	}
+	for _, w := range p.ways {
+		for _, trip := range w.results.trips {
+			add(w.name, "round trip, µs", trip.Block, trip.Value)
+		}
+		series := map[string][]float64{"round trip with all times recorded, µs": w.results.stamped}
+		for _, group := range []map[string][]float64{w.results.parts, w.results.threads, w.results.costs} {
+			maps.Copy(series, group)
+		}
+		for _, quantity := range slices.Sorted(maps.Keys(series)) {
+			for round, value := range series[quantity] {
+				add(w.name, quantity, round, value)
+			}
+		}
+	}
+	var out bytes.Buffer
+	p.check(csv.NewWriter(&out).WriteAll(rows))
+	return out.Bytes()
 }
 
 func (p *profile) reportTrips(t *testing.T, out io.Writer) {

@@ -43,6 +43,7 @@ sample.`,
 		},
 	}
 	opts.Output.AddFlags(cmd)
+	opts.Output.AddJSONFlag(cmd, "the same as --format json")
 	return cmd
 }
 
