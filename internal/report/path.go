@@ -185,33 +185,6 @@ func podPath(network stack.Network) []Hop {
 	return append(append(hops, inner...), server)
 }
 
-// layersOf returns what is under a benchmark of a suite, none if it is not known.
-func layersOf(c result.Configuration) []Hop {
-	s, err := stack.Parse(c.Stack)
-	if err != nil || s.Remote() || s.Level() > 3 || c.Options["arch"] != "" {
-		return nil
-	}
-	level := s.Level()
-	machines := []machine{host, vm, innerVM, deeperVM}
-	on := machines[level]
-	hops := []Hop{{"benchmark", ends, on}}
-	if _, contained := s.Engine(); contained {
-		files := "layers of its image"
-		if stack.Storage(c.Options["storage"]) == stack.Volume {
-			files = "mounted directory"
-		}
-		hops = []Hop{{"benchmark in its container", ends, on}, {files, inNest, on}}
-	}
-	for ; level > 0; level-- {
-		place := inVM
-		if level > 1 {
-			place = inNest
-		}
-		hops = append(hops, Hop{"kernel", place, machines[level]}, Hop{"QEMU", place, machines[level-1]})
-	}
-	return append(hops, Hop{"kernel", onHost, host})
-}
-
 // paths pictures every configuration with the value of the reference case among estimates.
 // It is nil unless all paths are known.
 func (b *builder) paths(estimates []Estimate) []Path {

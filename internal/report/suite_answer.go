@@ -63,22 +63,20 @@ func (t tally) sum() int { return t.better + t.worse + t.equal + t.open }
 // decided reports whether at least half of the verdicts are known.
 func (t tally) decided() bool { return 2*t.open <= t.sum() }
 
+// count is how often a word applies.
+type count struct {
+	word string
+	n    int
+}
+
 // String words the counts, the largest first: "not known in 9, slower in 3".
 func (t tally) String() string {
 	good, bad := "better", "worse"
 	if t.faster {
 		good, bad = "faster", "slower"
 	}
-	counts := []struct {
-		word string
-		n    int
-	}{{bad, t.worse}, {good, t.better}, {"equal", t.equal}, {"not known", t.open}}
-	slices.SortStableFunc(counts, func(a, b struct {
-		word string
-		n    int
-	}) int {
-		return b.n - a.n
-	})
+	counts := []count{{bad, t.worse}, {good, t.better}, {"equal", t.equal}, {"not known", t.open}}
+	slices.SortStableFunc(counts, func(a, b count) int { return b.n - a.n })
 	if counts[0].n == t.sum() {
 		return counts[0].word + " in all"
 	}
@@ -115,25 +113,4 @@ func (b *builder) suiteAnswer(cases []result.Case, estimates []Estimate) string 
 		parts = append(parts, list(names[text])+map[bool]string{true: " is ", false: " are "}[len(names[text]) == 1]+text)
 	}
 	return fmt.Sprintf("Suite %s, %s against %s: %s.", cases[0].Suite, plural(len(cases), "case"), b.baselines()[0], strings.Join(parts, "; "))
-}
-
-// layers pictures what is under a benchmark in every configuration, with the verdicts. It is
-// nil unless all are known.
-func (b *builder) layers(estimates []Estimate) []Path {
-	var all []Path
-	for _, c := range b.run.Configurations {
-		p := Path{Configuration: c.Name, Hops: layersOf(c)}
-		if p.Hops == nil {
-			return nil
-		}
-		all = append(all, p)
-	}
-	if len(b.baselines()) == 0 {
-		return all
-	}
-	for _, t := range b.tallies(primaries(estimates)) {
-		i := slices.IndexFunc(all, func(p Path) bool { return p.Configuration == t.name })
-		all[i].Badge = t.String()
-	}
-	return all
 }
