@@ -46,9 +46,10 @@ go: ## get the Go that go.mod wants into the user's cache, unless PATH has one
 .PHONY: build
 build: bin/nerdctl binaries ## build bin/unnest and its guests' binaries, statically linked
 
+# LDFLAGS have the revision. Go's own would fail if another user owns the work tree.
 .PHONY: binaries
 binaries: go
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/unnest
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/ ./cmd/unnest
 	@# Without a version, so that an image with these binaries need not change with every revision.
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o bin/ ./cmd/unnest-cni ./cmd/cni-timer ./cmd/unnest-conformance ./cmd/unnest-localhost ./cmd/unnest-volume
 
