@@ -11,6 +11,7 @@ FUZZ_TIME ?= 1h
 CHAOS_TIME ?= 1h
 GUESTS ?= 2
 ROUNDS ?= 1000
+RESTORES ?= 200
 
 # The go in PATH, or the one that the target go gets.
 export PATH := $(shell hack/go):$(PATH)
@@ -70,6 +71,10 @@ soak: build ## add and delete 110 pods in one guest while the daemon is killed (
 soak-hostlo: build ## make, use and leave ROUNDS (1000) segments over four guests while the daemon is killed (root)
 	UNNEST_PRIVILEGED=1 UNNEST_ROUNDS=$(ROUNDS) UNNEST_HOSTLO_GUESTS=4 go test -count=1 -timeout 90m -run '^TestHostloRounds$$' -v ./internal/e2e
 
+.PHONY: soak-restore
+soak-restore: build ## restore RESTORES (200) guests, up to 8 at once, and kill some; write docs/results/restore-soak.md (root)
+	UNNEST_PRIVILEGED=1 go test -tags chaos -count=1 -timeout 2h -run '^TestRestoreSoak$$' -v ./internal/e2e -restores $(RESTORES) -restore-report $(CURDIR)/docs/results/restore-soak.md
+
 .PHONY: localhost
 localhost: build ## check that a pod over GUESTS (2) guests has one localhost (root)
 	UNNEST_PRIVILEGED=1 UNNEST_LOCALHOST=1 UNNEST_HOSTLO_GUESTS=$(GUESTS) go test -count=1 -timeout 90m -run '^TestHostlo$$' -v ./internal/e2e
@@ -121,7 +126,7 @@ bench-hostlo: build ## compare the networks between two containers of a pod, on 
 	bin/unnest bench hostlo-quick
 
 .PHONY: bench-boot
-bench-boot: build ## measure how long guests take to boot (root)
+bench-boot: build ## compare guests that are booted and restored (root)
 	bin/unnest bench boot
 
 .PHONY: bench-startup

@@ -44,8 +44,8 @@ func readManifest(dir string, inputs []string) (m manifest, err error) {
 		}
 		return m, err
 	}
-	if err := json.Unmarshal(content, &m); err != nil {
-		return m, fmt.Errorf("%w: read %s: %w", errDamaged, manifestFile, err)
+	if err := decodeManifest(content, &m); err != nil {
+		return m, fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	if !slices.Equal(m.Inputs, inputs) {
 		return m, fmt.Errorf("%w: it is for another guest or machine", errDamaged)
@@ -57,6 +57,13 @@ func readManifest(dir string, inputs []string) (m manifest, err error) {
 		}
 	}
 	return m, nil
+}
+
+func decodeManifest(content []byte, m *manifest) error {
+	if err := json.Unmarshal(content, m); err != nil {
+		return fmt.Errorf("read %s: %w", manifestFile, err)
+	}
+	return nil
 }
 
 // writeManifest writes the manifest into dir when everything else is on the disk.
