@@ -56,7 +56,10 @@ func (g *Guest) because(err error) error {
 	case <-g.done:
 	case <-time.After(pollInterval):
 	}
-	return errors.Join(err, g.Err())
+	if died := g.Err(); died != nil {
+		return fmt.Errorf("%w: %w", err, died)
+	}
+	return err
 }
 
 // socketPair returns the two ends of a connection, the second one for another process.
@@ -119,7 +122,10 @@ func (c *control) lines(ctx context.Context, f func(line string) (done bool, err
 	for r := bufio.NewReader(c.console); ; {
 		line, err := r.ReadString('\n')
 		if err != nil {
-			return errors.Join(err, context.Cause(ctx))
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return fmt.Errorf("read its console: %w", err)
 		}
 		if done, err := f(strings.TrimSpace(line)); done || err != nil {
 			return err

@@ -37,7 +37,10 @@ func (c Config) freeze(ctx context.Context) (m manifest, err error) {
 		err = control.monitor.Quit(ctx)
 	}
 	if err != nil {
-		return m, g.because(errors.Join(err, context.Cause(ctx)))
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+			err = fmt.Errorf("%w: %w", err, cause)
+		}
+		return m, g.because(err)
 	}
 	select {
 	case <-g.done:

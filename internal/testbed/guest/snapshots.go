@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Snapshots finds frozen guests in a cache directory, and makes those that are missing.
@@ -57,7 +58,7 @@ func (s *Snapshots) For(ctx context.Context, c Config) (*Snapshot, error) {
 // Report says why a guest has booted that was to be restored. s may be nil.
 func (s *Snapshots) Report(g *Guest) {
 	if s != nil && s.Progress != nil && g.NotRestored != nil {
-		s.Progress(fmt.Sprintf("%s boots: %v", g.Name, g.NotRestored))
+		s.Progress(fmt.Sprintf("%s boots: %s", g.Name, strings.ReplaceAll(g.NotRestored.Error(), "\n", "; ")))
 	}
 }
 
