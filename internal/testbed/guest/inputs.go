@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,6 +43,9 @@ func (c Config) inputs(ctx context.Context) ([]string, error) {
 	return append(all, f.arguments()...), nil
 }
 
+// versions are what QEMU binaries print, by their identity.
+var versions sync.Map
+
 // qemuVersion identifies the binary and the version that it prints.
 func qemuVersion(ctx context.Context, binary string) (string, error) {
 	path, err := exec.LookPath(binary)
@@ -52,12 +56,16 @@ func qemuVersion(ctx context.Context, binary string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if known, ok := versions.Load(identity); ok {
+		return known.(string), nil
+	}
 	out, err := exec.CommandContext(ctx, path, "--version").Output()
 	if err != nil {
 		return "", fmt.Errorf("ask QEMU for its version: %w", err)
 	}
 	first, _, _ := strings.Cut(string(out), "\n")
-	return first + ", " + identity, nil
+	version, _ := versions.LoadOrStore(identity, first+", "+identity)
+	return version.(string), nil
 }
 
 func fileIdentity(path string) (string, error) {
