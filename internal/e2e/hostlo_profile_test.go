@@ -15,6 +15,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -293,8 +294,11 @@ func (p *profile) threadTimes(t *testing.T) map[string]float64 {
 	return sum
 }
 
-// hostloWay is the name of the way between two fractions.
-const hostloWay = "Hostlo"
+// The ways between two guests: two fractions, and without a pod.
+const (
+	hostloWay = "Hostlo"
+	bridgeWay = "guest to guest"
+)
 
 // single is a network namespace that is not a fraction.
 const single = "single"
@@ -349,7 +353,7 @@ func (p *profile) addWays() {
 	b = two.hops(podName, "lo", "eth0")
 	p.add(&way{name: hostloWay, client: a, server: b, address: "127.0.0.1:9002", waypoints: acrossGuests(a, b, p.host, tap, tap, true)})
 	a, b = one.hops("", "eth0"), two.hops("", "eth0")
-	p.add(&way{name: "guest to guest", client: a, server: b, address: two.TenantIP + ":9003",
+	p.add(&way{name: bridgeWay, client: a, server: b, address: two.TenantIP + ":9003",
 		waypoints: acrossGuests(a, b, p.host, "g1tenant", "g2tenant", false)})
 	p.add(&way{name: "host to guest", client: p.host, server: b, address: two.TenantIP + ":9003",
 		waypoints: intoGuest(p.host, b, "g2tenant")})
@@ -439,25 +443,37 @@ func (p *profile) report(t *testing.T) {
 	name, _ := strings.CutSuffix(*profileReport, ".md")
 	choice, err := guest.ChooseAccel(guest.AccelAuto)
 	p.check(err)
-	content := fmt.Sprintf(profilePage, filepath.Base(name), time.Now().UTC().Format(time.DateOnly), choice.Accel, out.String())
+	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	p.check(err)
+	of := func(name string) *way {
+		return p.ways[slices.IndexFunc(p.ways, func(w *way) bool { return w.name == name })]
+	}
+	content := fmt.Sprintf(profilePage, filepath.Base(name), p.ratio(of(hostloWay), p.ways[0]), p.ratio(of(bridgeWay), p.ways[0]),
+		time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(string(kernel)), runtime.NumCPU(), choice.Accel, strings.TrimSpace(out.String()))
 	p.check(os.WriteFile(*profileReport, []byte(content), 0o644))
 	p.check(os.WriteFile(name+".csv", p.rounds(t), 0o644))
 }
 
+// profilePage takes the name of the CSV file, the ratios of Hostlo and of two guests without it
+// to one guest, date, kernel, processors, accelerator, and the tables.
 const profilePage = `# Where the time of a Hostlo round trip goes
 
 This page is for readers who want to know why a message between two fractions of a pod takes longer than
-within one VM, and what shortens it. ` + "`make profile-hostlo`" + ` measures it in two to four minutes and writes this
+within one VM, and what shortens it. ` + "`make profile-hostlo`" + ` measures it in about four minutes and writes this
 page. [Every round](%[1]s.csv) is kept.
 
-UDP, one message at a time, two guests of one vCPU, %[2]s, accelerator %[3]s. Values are means of the middle
-half of the messages of a round: their geometric mean over the rounds, with its 95 %% interval. Ratios are those of
-[the rule of all reports](../explanation/statistics.md), at 95 %% for each pair alone. Both guests and both
-directions are added up, so that differences between their clocks cancel out. SameNode is a network namespace of
-one guest. A row of the first table with a setting in its name is the same way with that setting, in the
-same rounds.
+**Result.** A round trip takes %[2]s times as long with Hostlo as within one VM (SameNode). Between two guests
+that are only connected by a bridge, without Hostlo, it is %[3]s times.
 
-%[4]s`
+UDP, one message at a time, two guests of one vCPU, %[4]s, kernel %[5]s on %[6]d processors, accelerator %[7]s.
+Values are means of the middle half of the messages of a round: their geometric mean over the rounds, with its
+95 %% interval. Ratios are those of [the rule of all reports](../explanation/statistics.md), at 95 %% for each
+pair alone. Both guests and both directions are added up, so that differences between their clocks cancel out.
+SameNode is a network namespace of one guest. A row of the first table with a setting in its name is the same
+way with that setting, in the same rounds.
+
+%[8]s
+`
 
 // rounds returns the values of all rounds as CSV.
 func (p *profile) rounds(t *testing.T) []byte {
