@@ -1,14 +1,35 @@
 package pack
 
-import "unnest/internal/plan/cluster"
+import (
+	"math/bits"
+
+	"unnest/internal/plan/cluster"
+)
 
 // ranking sorts bins by score, highest first and ties by number, and finds the first bin with
 // room. It is a treap whose nodes know the largest room in their subtree; priorities follow
-// from the bin numbers, so results are deterministic. A search takes about log n steps unless
-// many bins have enough of either resource but not of both.
+// from the bin numbers, so results are deterministic. A search takes about log n steps: in large
+// rankings, nodes know the most CPU of bins with at least so much memory, because many bins may
+// have enough of either resource but not of both.
 type ranking struct {
 	nodes []rankNode // by bin number + 1; the first is unused
 	root  int32
+	cpu   []cpuByMemory // by node; nil in small rankings
+}
+
+// cpuByMemory is the most free CPU in a subtree, by the class that the bin's free memory has at
+// least; -1: there is no bin.
+type cpuByMemory [memoryClasses]int64
+
+const (
+	memoryClasses = 32
+	largeRanking  = 1024 // nodes
+)
+
+// memoryClass grows with the memory, by one for each doubling from 64 KiB on, and ends at the last
+// class.
+func memoryClass(memory int64) int {
+	return min(max(0, bits.Len64(uint64(memory))-16), memoryClasses-1)
 }
 
 type rankNode struct {
@@ -37,6 +58,7 @@ func (r *ranking) set(b int, score float64, free cluster.Resources, slots int32)
 		r.remove(b)
 	}
 	r.nodes[n] = rankNode{priority: mix(uint64(b)) | 1, score: score, free: free, slots: slots}
+	r.grow()
 	r.update(n)
 	r.root = r.insert(r.root, n)
 }
@@ -54,24 +76,45 @@ func (r *ranking) remove(b int) {
 // first returns the highest bin that has room for req and one more pod and that ok accepts,
 // -1 if there is none. A nil ok accepts all.
 func (r *ranking) first(req cluster.Resources, ok func(b int) bool) int {
-	return r.find(r.root, req, ok)
+	return r.find(r.root, req, memoryClass(req.Memory), ok)
 }
 
-func (r *ranking) find(n int32, req cluster.Resources, ok func(b int) bool) int {
+// grow makes room for the CPU by memory, and computes it when the ranking becomes large.
+func (r *ranking) grow() {
+	if len(r.nodes) < largeRanking || len(r.cpu) == len(r.nodes) {
+		return
+	}
+	first := r.cpu == nil
+	r.cpu = append(r.cpu, make([]cpuByMemory, len(r.nodes)-len(r.cpu))...)
+	if first {
+		r.updateAll(r.root)
+	}
+}
+
+func (r *ranking) updateAll(n int32) {
+	if n == 0 {
+		return
+	}
+	r.updateAll(r.nodes[n].left)
+	r.updateAll(r.nodes[n].right)
+	r.update(n)
+}
+
+func (r *ranking) find(n int32, req cluster.Resources, class int, ok func(b int) bool) int {
 	if n == 0 {
 		return -1
 	}
 	node := &r.nodes[n]
-	if !req.Fits(node.most) || node.top < 1 {
+	if !req.Fits(node.most) || node.top < 1 || r.cpu != nil && r.cpu[n][class] < req.CPU {
 		return -1
 	}
-	if b := r.find(node.left, req, ok); b >= 0 {
+	if b := r.find(node.left, req, class, ok); b >= 0 {
 		return b
 	}
 	if req.Fits(node.free) && node.slots > 0 && (ok == nil || ok(int(n-1))) {
 		return int(n - 1)
 	}
-	return r.find(node.right, req, ok)
+	return r.find(node.right, req, class, ok)
 }
 
 func (r *ranking) before(a, b int32) bool {
@@ -91,6 +134,27 @@ func (r *ranking) update(n int32) {
 			node.most.CPU = max(node.most.CPU, c.most.CPU)
 			node.most.Memory = max(node.most.Memory, c.most.Memory)
 			node.top = max(node.top, c.top)
+		}
+	}
+	if r.cpu != nil {
+		r.updateCPU(n)
+	}
+}
+
+func (r *ranking) updateCPU(n int32) {
+	node, sum := &r.nodes[n], &r.cpu[n]
+	has := memoryClass(node.free.Memory)
+	for k := range sum {
+		sum[k] = -1
+		if k <= has {
+			sum[k] = node.free.CPU
+		}
+	}
+	for _, child := range [2]int32{node.left, node.right} {
+		if child != 0 {
+			for k, cpu := range &r.cpu[child] {
+				sum[k] = max(sum[k], cpu)
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package pack
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -44,4 +45,39 @@ func TestRankingAgainstScan(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A large ranking, which knows more of its subtrees, finds the same.
+func TestLargeRankingAgainstScan(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var ranked ranking
+	in := map[int]cluster.Resources{}
+	size := func() cluster.Resources {
+		return cluster.Resources{CPU: r.Int64N(1 << r.IntN(34)), Memory: r.Int64N(1 << r.IntN(40))}
+	}
+	for op := range 6000 {
+		b := r.IntN(2 * largeRanking)
+		if op%5 == 0 {
+			ranked.remove(b)
+			delete(in, b)
+		} else {
+			in[b] = size()
+			ranked.set(b, float64(b%97), in[b], 1)
+		}
+		if op%10 > 0 {
+			continue
+		}
+		req, want := size(), -1
+		for b, free := range in {
+			if req.Fits(free) && (want < 0 || b%97 > want%97 || b%97 == want%97 && b < want) {
+				want = b
+			}
+		}
+		if got := ranked.first(req, nil); got != want {
+			t.Fatalf("first for %v is %d, want %d", req, got, want)
+		}
+	}
+	if ranked.cpu == nil {
+		t.Error("the ranking is not large")
+	}
 }
