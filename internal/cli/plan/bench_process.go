@@ -43,11 +43,11 @@ func (r runs) String() string {
 }
 
 // repeated runs a command as often as the benchmark says, but not again after repeatFor.
-func (b *benchmark) repeated(ctx context.Context, of, oversize string) (runs, error) {
+func (b *benchmark) repeated(ctx context.Context, of, oversize string, more ...string) (runs, error) {
 	var all []process
 	begin := time.Now()
 	for len(all) < b.repetitions && (len(all) == 0 || time.Since(begin) < repeatFor) {
-		run, err := b.command(ctx, of, oversize)
+		run, err := b.command(ctx, of, oversize, more...)
 		if err != nil {
 			return runs{}, err
 		}
@@ -57,9 +57,10 @@ func (b *benchmark) repeated(ctx context.Context, of, oversize string) (runs, er
 	return runs{all[(len(all)-1)/2], len(all), all[0].wall, all[len(all)-1].wall}, nil
 }
 
-func (b *benchmark) command(ctx context.Context, of, oversize string) (process, error) {
+func (b *benchmark) command(ctx context.Context, of, oversize string, more ...string) (process, error) {
 	file := filepath.Join(b.dir, "result.json")
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", "plan", "--trace", of, "--oversize", oversize, "--json", "-o", file)
+	args := append([]string{"plan", "--trace", of, "--oversize", oversize, "--json", "-o", file}, more...)
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	cmd.Args[0] = os.Args[0]
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	begin := time.Now()

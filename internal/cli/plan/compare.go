@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/plan/bound"
 	"unnest/internal/plan/cluster"
 	"unnest/internal/plan/manifest"
 	"unnest/internal/plan/pack"
+	"unnest/internal/plan/study"
 	"unnest/internal/plan/summary"
 )
 
@@ -55,18 +55,17 @@ func (s setting) one(u cluster.User) (planned, error) {
 	if err != nil {
 		return planned{}, err
 	}
-	study, err := pack.Compare(u, c, s.plan, s.start(u)...)
+	plans, low, err := study.Of(u, c, s.plan, s.start(u)...)
 	if err != nil {
 		return planned{}, err
 	}
-	bound := bound.Of(study.User, c, bound.Options{Known: study.Best.Cost})
-	r := planned{row: summary.NewUser(study, bound.Best)}
+	r := planned{row: summary.NewUser(plans, low)}
 	if s.today != nil {
-		r.pool = s.today.pool(study, bound.Best)
+		r.pool = s.today.pool(plans, low)
 	}
 	if s.scheme != "" {
-		outcome := map[string]pack.Outcome{"hostlo": study.Hostlo, "spread": study.Spread, "best": study.Best}[s.scheme]
-		r.split = manifest.Split(study.User, c, outcome.Plan)
+		outcome := map[string]pack.Outcome{"hostlo": plans.Hostlo, "spread": plans.Spread, "best": plans.Best, "whole": plans.Whole}[s.scheme]
+		r.split = manifest.Split(plans.User, c, outcome.Plan)
 	}
 	return r, nil
 }

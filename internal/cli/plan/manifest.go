@@ -10,13 +10,12 @@ import (
 	"unnest/internal/plan/manifest"
 )
 
-// writeManifests writes one file for each pod into a new or empty directory: all files, or
-// none.
-func writeManifests(dir string, pods []manifest.Pod) (err error) {
+// writeFiles writes files into a new or empty directory: all files, or none.
+func writeFiles(dir, what string, files []manifest.File) (err error) {
 	dir = filepath.Clean(dir)
 	building, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+".")
 	if err != nil {
-		return fmt.Errorf("write manifests to %s: %w", dir, withoutPath(err))
+		return fmt.Errorf("write %s to %s: %w", what, dir, withoutPath(err))
 	}
 	success := false
 	defer func() {
@@ -24,19 +23,19 @@ func writeManifests(dir string, pods []manifest.Pod) (err error) {
 			err = errors.Join(err, os.RemoveAll(building))
 		}
 	}()
-	for _, p := range pods {
-		if err := os.WriteFile(filepath.Join(building, p.File()), p.YAML(), 0o644); err != nil {
-			return fmt.Errorf("write manifests to %s: %w", dir, withoutPath(err))
+	for _, f := range files {
+		if err := os.WriteFile(filepath.Join(building, f.Name), f.Text, 0o644); err != nil {
+			return fmt.Errorf("write %s to %s: %w", what, dir, withoutPath(err))
 		}
 	}
-	if err := errors.Join(os.Chmod(building, 0o755), mayFill(dir)); err != nil {
+	if err := errors.Join(os.Chmod(building, 0o755), mayFill(dir, what)); err != nil {
 		return err
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("write manifests to %s: %w", dir, withoutPath(err))
+		return fmt.Errorf("write %s to %s: %w", what, dir, withoutPath(err))
 	}
 	if err := os.Rename(building, dir); err != nil {
-		return fmt.Errorf("write manifests to %s: %w", dir, withoutPath(err))
+		return fmt.Errorf("write %s to %s: %w", what, dir, withoutPath(err))
 	}
 	success = true
 	return nil

@@ -51,6 +51,7 @@ type Options struct {
 
 	Explain   string // a user
 	Manifests string // a directory
+	VMs       string // a directory
 	Scheme    string // planner of the manifests
 	Output    Output
 }
@@ -123,17 +124,18 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	o.addChoices(cmd)
 	f.StringVar(&o.Explain, "explain", "", "show where the pods of `USER` go, and what each move saves")
 	f.StringVar(&o.Manifests, "write-manifests", "", "write a YAML file for each split pod to the new or empty `DIR`")
-	f.Var(usage.Choice(&o.Scheme, "best", "spread", "hostlo"), "scheme", "plan that --write-manifests writes")
+	f.StringVar(&o.VMs, "write-vms", "", "write the VMs for a cluster with nodes to the new or empty `DIR`: for Karpenter, eksctl and Terraform, and where each pod goes")
+	f.Var(usage.Choice(&o.Scheme, "best", "spread", "hostlo", "whole"), "scheme", "plan that --write-manifests and --write-vms write")
 	o.addFrontier(cmd)
 	o.addReplay(cmd)
 	o.Output.addFlags(cmd)
-	for _, other := range []string{"json", "shard", "write-manifests", "frontier", "replay"} {
+	for _, other := range []string{"json", "shard", "write-manifests", "write-vms", "frontier", "replay"} {
 		cmd.MarkFlagsMutuallyExclusive("explain", other)
 	}
-	for _, other := range []string{"shard", "write-manifests", "replay"} {
+	for _, other := range []string{"shard", "write-manifests", "write-vms", "replay"} {
 		cmd.MarkFlagsMutuallyExclusive("frontier", other)
 	}
-	for _, other := range []string{"shard", "write-manifests"} {
+	for _, other := range []string{"shard", "write-manifests", "write-vms"} {
 		cmd.MarkFlagsMutuallyExclusive("replay", other)
 	}
 }

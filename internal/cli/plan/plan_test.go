@@ -264,12 +264,12 @@ func TestInputErrors(t *testing.T) {
 		{[]string{"--trace", "generated:1", "--moving", "wrong"}, "want one of vm, container"},
 		{[]string{"--trace", "generated:1", "--emptying", "wrong"}, "want one of wasted, filled, cheapest, bought"},
 		{[]string{"--trace", "generated:1", "--kube-reserved", "wrong"}, "want one of none, gke, eks"},
-		{[]string{"--trace", "generated:1", "--scheme", "wrong"}, "want one of best, spread, hostlo"},
+		{[]string{"--trace", "generated:1", "--scheme", "wrong"}, "want one of best, spread, hostlo, whole"},
 		{[]string{"--trace", "generated:1", "--owner", "wrong"}, "want namespace, label=KEY or cluster"},
 		{[]string{"--trace", "generated:1", "--frontier", "--links", "wrong"}, "name a CSV file, all or annotations"},
 		{[]string{"--trace", "generated:1", "--catalogue", "wrong"}, "want one of bacou, c6i, m5, m6i, m7i, r6i, or a file"},
 		{[]string{"--trace", "generated:1", "--model", "wrong"}, "want one of large, xlarge, 2xlarge, 4xlarge, 12xlarge, 24xlarge"},
-		{[]string{"bench", "--only", "wrong"}, "want one of piece, file, scales, costs"},
+		{[]string{"bench", "--only", "wrong"}, "want one of piece, file, scales, owner, costs"},
 	} {
 		if _, err := execute(t.Context(), t, tt.args...); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v: error %v, want one with %q", tt.args, err, tt.want)

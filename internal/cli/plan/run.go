@@ -8,10 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/plan/bound"
 	"unnest/internal/plan/cluster"
 	"unnest/internal/plan/manifest"
-	"unnest/internal/plan/pack"
+	"unnest/internal/plan/study"
 	"unnest/internal/plan/summary"
 	"unnest/internal/report"
 )
@@ -75,7 +74,15 @@ func run(ctx context.Context, opts Options) error {
 		result.Today = c.today.summary(pools)
 	}
 	if opts.Manifests != "" {
-		if err := writeManifests(opts.Manifests, split); err != nil {
+		if err := writeFiles(opts.Manifests, "manifests", manifest.Files(split)); err != nil {
+			return err
+		}
+	}
+	if opts.VMs != "" {
+		if c.today == nil {
+			return errors.New("--write-vms: the input has no nodes: name a dump of kubectl get nodes,pods -A -o json")
+		}
+		if err := writeFiles(opts.VMs, "VMs", manifest.VMs(*result.Today, opts.Scheme == "whole")); err != nil {
 			return err
 		}
 	}
@@ -84,8 +91,11 @@ func run(ctx context.Context, opts Options) error {
 
 // writable returns an error unless all output files can be written.
 func (o Options) writable() error {
-	if o.Manifests != "" {
-		if err := mayFill(o.Manifests); err != nil {
+	for dir, what := range map[string]string{o.Manifests: "manifests", o.VMs: "VMs"} {
+		if dir == "" {
+			continue
+		}
+		if err := mayFill(dir, what); err != nil {
 			return err
 		}
 	}
@@ -114,12 +124,11 @@ func (s setting) explain(c input, name string) (report.Document, error) {
 		if err != nil {
 			return report.Document{}, err
 		}
-		study, err := pack.Compare(u, models, s.plan)
+		plans, low, err := study.Of(u, models, s.plan, s.start(u)...)
 		if err != nil {
 			return report.Document{}, err
 		}
-		bound := bound.Of(study.User, models, bound.Options{Known: study.Best.Cost})
-		return report.Explain(study, models, summary.Dollars(bound.Best)), nil
+		return report.Explain(plans, models, summary.Dollars(low)), nil
 	}
 	for u := range c.users {
 		if u.Name == name {
@@ -149,15 +158,15 @@ func (s setting) explain(c input, name string) (report.Document, error) {
 }
 
 // mayFill returns an error unless the directory is empty or does not exist.
-func mayFill(dir string) error {
+func mayFill(dir, what string) error {
 	entries, err := os.ReadDir(dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("write manifests: %w: name a new directory", err)
+		return fmt.Errorf("write %s: %w: name a new directory", what, err)
 	case len(entries) > 0:
-		return fmt.Errorf("write manifests: %s is not empty: name a new directory", dir)
+		return fmt.Errorf("write %s: %s is not empty: name a new directory", what, dir)
 	}
 	return nil
 }

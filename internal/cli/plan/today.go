@@ -89,7 +89,7 @@ func (t *today) pool(study pack.Comparison, bound int64) *summary.PoolCost {
 	p := t.pools[study.User.Name]
 	now := summary.Dollars(p.Now)
 	c := summary.PoolCost{Name: p.User.Name, Pods: len(p.User.Pods), Now: now, Nodes: p.Nodes, Packed: now, Split: now, Bound: min(summary.Dollars(bound), now),
-		PackedVMs: p.Nodes, SplitVMs: p.Nodes, PerVM: p.User.PerVM.String()}
+		PackedVMs: p.Nodes, SplitVMs: p.Nodes, PerVM: p.User.PerVM.String(), Zone: p.Zone, Labels: p.Labels, Taints: p.Taints}
 	if len(study.Left) > 0 {
 		c.Stays = fmt.Sprintf("pod %s %s", study.Left[0].Pod, study.Left[0].Reason)
 		c.Bound = now

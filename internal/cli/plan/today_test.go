@@ -156,3 +156,24 @@ func TestKubeconfig(t *testing.T) {
 		t.Errorf("without kubectl: error %v", err)
 	}
 }
+
+// The VMs of a cluster are written for tools, those for whole pods too. A trace without nodes has
+// none.
+func TestWriteVMs(t *testing.T) {
+	for _, scheme := range []string{"best", "whole"} {
+		dir := filepath.Join(t.TempDir(), "vms")
+		must(t, "--trace", "generated:eks=12", "--write-vms", dir, "--scheme", scheme)
+		for _, name := range []string{"karpenter.json", "eksctl-nodegroups.json", "nodegroups.tf.json", "placement.json"} {
+			text, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil || !strings.Contains(string(text), "us-east-1a") || name != "nodegroups.tf.json" && name != "placement.json" && !strings.Contains(string(text), "dedicated") {
+				t.Errorf("%s of %s: %v:\n%.500s", name, scheme, err, text)
+			}
+		}
+		if _, err := execute(t.Context(), t, "--trace", "generated:eks=12", "--write-vms", dir); err == nil || !strings.Contains(err.Error(), "write VMs: "+dir+" is not empty") {
+			t.Errorf("a second time: error %v", err)
+		}
+	}
+	if _, err := execute(t.Context(), t, "--trace", "csv:"+file(t, "pods.csv", pods), "--write-vms", filepath.Join(t.TempDir(), "vms")); err == nil || !strings.Contains(err.Error(), "--write-vms: the input has no nodes") {
+		t.Errorf("without nodes: error %v", err)
+	}
+}

@@ -50,6 +50,9 @@ type Result struct {
 	Types   int   // distinct items
 	Rounds  int   // of column generation
 	LeftOut []int // indices of pods with a part that no model holds; the bounds exclude them
+
+	relaxation *relaxation
+	fillings   []filling // of column generation
 }
 
 // Of returns lower bounds of the cost of every plan for a user. The problem is heterogeneous
@@ -102,6 +105,7 @@ func Of(u cluster.User, c cluster.Catalogue, o Options) Result {
 		r.ColumnGeneration, r.Exact, r.Rounds = g.bound, g.exact, g.rounds
 		r.Best = g.bound
 		rows = append(rows, g.proofs...)
+		r.relaxation, r.fillings = p, g.fillings
 	}
 	if open() {
 		r.WholeVMs = p.newIntegerProgram(rows, 5*o.MaxNodes).solve(r.Best, o.Known)

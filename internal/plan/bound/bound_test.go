@@ -323,6 +323,9 @@ func TestBoundIgnoresOrder(t *testing.T) {
 			t.Fatalf("left out %v, and in another order %v", want.LeftOut, got.LeftOut)
 		}
 		got.LeftOut, want.LeftOut = nil, nil
+		for _, r := range []*Result{&got, &want} {
+			r.relaxation, r.fillings = nil, nil // which number models as the catalogue does
+		}
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("%+v, and in another order %+v", want, got)
 		}

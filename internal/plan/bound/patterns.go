@@ -19,12 +19,12 @@ import (
 // decomposition for linear mixed-integer programming, International Transactions in
 // Operational Research 4, 1997), because the latter oscillate.
 func (p *relaxation) columnGeneration(o Options, bound int64, guide []float64) generated {
-	g := generated{bound: bound}
+	g := generated{bound: bound, fillings: p.fillings()}
 	if p.highestPrice() == 0 {
 		g.exact = true
 		return g
 	}
-	lp := p.master()
+	lp := p.master(g.fillings)
 	nodes, effort, smooth := minNodes, o.MaxNodes, true
 	for g.rounds < o.MaxRounds && effort > 0 {
 		g.rounds++
@@ -46,7 +46,7 @@ func (p *relaxation) columnGeneration(o Options, bound int64, guide []float64) g
 			break
 		}
 		switch {
-		case p.enter(lp, prices, found):
+		case g.enter(p, lp, prices, found):
 			smooth = true
 			continue
 		case smooth:
@@ -67,6 +67,14 @@ type generated struct {
 	exact  bool // see BoundResult
 	rounds int
 	proofs []inequality // of the best bounds, in the order found
+
+	fillings []filling // the columns, without those that only cover too much
+}
+
+// filling is a way to fill a VM: a pattern and its offer.
+type filling struct {
+	offer int
+	n     []int64 // of each demand
 }
 
 // learn adds a result of pricing, and reports whether it improves the bound.
@@ -106,30 +114,53 @@ const (
 	maxNodes = 50_000
 )
 
-// master returns the linear program over patterns, starting with each item alone in the model
-// that is cheapest for it. Prices are in units of the highest, which keeps numbers near 1.
-// Covering more items than there are is allowed, and costs nothing.
-func (p *relaxation) master() *simplex {
-	right := make([]float64, len(p.demands))
-	alone := make([]column, len(p.demands))
+// fillings returns each item alone in the model that is cheapest for it.
+func (p *relaxation) fillings() []filling {
+	all := make([]filling, len(p.demands))
 	for i, d := range p.demands {
-		right[i] = float64(d.count)
-		for _, o := range p.offers {
+		best, copies := -1, int64(0)
+		for m, o := range p.offers {
 			n := d.copies(o.size)
-			if n == 0 {
-				continue
-			}
-			cost := float64(o.price) / float64(p.highestPrice())
-			if alone[i].entries == nil || cost/float64(n) < alone[i].cost/alone[i].entries[0].value {
-				alone[i] = column{cost, []entry{{i, float64(n)}}}
+			if n > 0 && (best < 0 || float64(o.price)/float64(n) < float64(p.offers[best].price)/float64(copies)) {
+				best, copies = m, n
 			}
 		}
+		all[i] = filling{best, make([]int64, len(p.demands))}
+		all[i].n[i] = copies
 	}
-	lp := newSimplex(right, alone)
+	return all
+}
+
+// master returns the linear program over fillings, of which the i-th has only the i-th demand as
+// long as i is one. Prices are in units of the highest, which keeps numbers near 1. Covering more
+// items than there are is allowed, and costs nothing.
+func (p *relaxation) master(fillings []filling) *simplex {
+	right := make([]float64, len(p.demands))
+	columns := make([]column, len(fillings))
+	for i, d := range p.demands {
+		right[i] = float64(d.count)
+	}
+	for j, f := range fillings {
+		columns[j] = p.column(f)
+	}
+	lp := newSimplex(right, columns[:len(right):len(right)])
 	for i := range p.demands {
 		lp.add(column{0, []entry{{i, -1}}})
 	}
+	for _, c := range columns[len(right):] {
+		lp.add(c)
+	}
 	return lp
+}
+
+func (p *relaxation) column(f filling) column {
+	c := column{cost: float64(p.offers[f.offer].price) / float64(p.highestPrice())}
+	for i, n := range f.n {
+		if n > 0 {
+			c.entries = append(c.entries, entry{i, float64(n)})
+		}
+	}
+	return c
 }
 
 // copies returns how many of d fit into room.
@@ -194,17 +225,13 @@ func (p *relaxation) price(weights []int64, nodes int) (priced, int) {
 }
 
 // enter adds the patterns that improve the linear program, and reports whether there were any.
-func (p *relaxation) enter(lp *simplex, prices []float64, found priced) bool {
+func (g *generated) enter(p *relaxation, lp *simplex, prices []float64, found priced) bool {
 	entered := false
 	for m, pattern := range found.patterns {
-		c := column{cost: float64(p.offers[m].price) / float64(p.highestPrice())}
-		for i, n := range pattern {
-			if n > 0 {
-				c.entries = append(c.entries, entry{i, float64(n)})
-			}
-		}
-		if c.improves(prices) {
+		f := filling{m, pattern}
+		if c := p.column(f); c.improves(prices) {
 			lp.add(c)
+			g.fillings = append(g.fillings, f)
 			entered = true
 		}
 	}

@@ -38,6 +38,7 @@ type demand struct {
 type offer struct {
 	size  extent
 	price int64
+	model int // index in the catalogue
 }
 
 // relaxation is the problem that bounds a plan: items of few sizes, and models of which none
@@ -132,8 +133,8 @@ func placeable(parts []extent, c cluster.Catalogue) bool {
 // another model dominates.
 func offers(c cluster.Catalogue, pods int64) []offer {
 	var all []offer
-	for _, m := range c {
-		o := offer{extent{m.Size.CPU, m.Size.Memory, math.MaxInt64}, max(0, m.Price)}
+	for i, m := range c {
+		o := offer{extent{m.Size.CPU, m.Size.Memory, math.MaxInt64}, max(0, m.Price), i}
 		if m.Pods > 0 {
 			o.size[podExtent] = int64(m.Pods)
 		}

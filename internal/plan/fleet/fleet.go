@@ -38,6 +38,9 @@ type Pool struct {
 	Nodes     map[string]int // number of nodes by model
 	Now       int64          // what they cost, billionths of a dollar for an hour
 	Start     *cluster.Plan  // the pods where they are; nil if they do not fit there by the catalogue
+	Zone      string
+	Labels    map[string]string // by which pods select
+	Taints    []string
 }
 
 // Stay is nodes that stay as they are, for one reason.
@@ -165,7 +168,8 @@ var poolLabels = []string{"topology.kubernetes.io/zone", "kubernetes.io/arch", "
 
 // join puts a node into its pool.
 func (f *divider) join(n cluster.Node) {
-	var key []string
+	var key, taints []string
+	labels := map[string]string{}
 	byModel := false
 	for _, label := range poolLabels {
 		if value := n.Labels[label]; value != "" && value != "amd64" && value != "linux" {
@@ -178,11 +182,13 @@ func (f *divider) join(n cluster.Node) {
 		}
 		if value, has := n.Labels[label]; has {
 			key = append(key, label+"="+value)
+			labels[label] = value
 		}
 		byModel = byModel || strings.Contains(label, "instance-type") || strings.HasPrefix(label, "karpenter.k8s.aws/instance-")
 	}
 	for _, taint := range n.Taints {
 		if !strings.HasPrefix(taint, "node.kubernetes.io/") && !strings.HasPrefix(taint, "node.cloudprovider.kubernetes.io/") {
+			taints = append(taints, taint)
 			taint, _, _ = strings.Cut(taint, ":")
 			key = append(key, taint)
 		}
@@ -190,7 +196,7 @@ func (f *divider) join(n cluster.Node) {
 	name := cmp.Or(strings.Join(key, " "), "all nodes")
 	p := f.pools[name]
 	if p == nil {
-		p = &pool{Pool: Pool{User: cluster.User{Name: name}, Nodes: map[string]int{}}, on: map[string][]int{}}
+		p = &pool{Pool: Pool{User: cluster.User{Name: name}, Nodes: map[string]int{}, Zone: n.Labels[poolLabels[0]], Labels: labels, Taints: taints}, on: map[string][]int{}}
 		f.pools[name] = p
 	}
 	if arch := n.Labels["kubernetes.io/arch"]; byModel || arch != "" && arch != "amd64" {

@@ -18,6 +18,7 @@ import (
 type Pod struct {
 	User, Namespace, Name string // Namespace is empty if it is unknown
 	Fractions             []Fraction
+	Kind, Workload        string // that makes the pod; empty: none that can be patched
 
 	kubeName string // a valid name that no other pod has
 }
@@ -57,6 +58,9 @@ func Split(u cluster.User, c cluster.Catalogue, p cluster.Plan) []Pod {
 		split := Pod{User: u.Name, Namespace: namespace, Name: pod.Name, Fractions: fractions[i], kubeName: names[i]}
 		if o := pod.Origin; o != nil {
 			split.Namespace, split.Name = o.Namespace, o.Name
+			if o.Kind == "Deployment" || o.Kind == "StatefulSet" {
+				split.Kind, split.Workload = o.Kind, o.Workload
+			}
 		}
 		pods = append(pods, split)
 	}

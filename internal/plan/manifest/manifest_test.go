@@ -1,12 +1,15 @@
 package manifest
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/summary"
 )
 
 // split is a plan that splits the i-th pod.
@@ -19,7 +22,7 @@ func TestManifestNamespace(t *testing.T) {
 	u := cluster.User{Name: "team/red", Pods: []cluster.Pod{{Name: "shop/web.0", Origin: &cluster.Origin{Namespace: "shop", Name: "web.0"},
 		Containers: []cluster.Container{{Name: "a"}, {Name: "b"}}}}}
 	got := Split(u, cluster.Catalogue{{Name: "large"}}, split(0))
-	want := []Pod{{"team/red", "shop", "web.0", []Fraction{{3, "large", []string{"a"}}, {5, "large", []string{"b"}}}, "web.0"}}
+	want := []Pod{{"team/red", "shop", "web.0", []Fraction{{3, "large", []string{"a"}}, {5, "large", []string{"b"}}}, "", "", "web.0"}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Pod{})); diff != "" {
 		t.Errorf("split pods (-want +got):\n%s", diff)
 	}
@@ -38,5 +41,69 @@ func TestManifestAmbiguousNames(t *testing.T) {
 	want := []string{"a-1", "a-1-" + got[1][4:], "a-1-" + got[2][4:], "b-2"}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" || got[1] == got[2] || len(got[1]) != len("a-1-")+16 {
 		t.Errorf("names (-want +got):\n%s", diff)
+	}
+}
+
+// The pods of a workload are split by its template, as most of them are; a pod of its own by
+// itself.
+func TestWorkloads(t *testing.T) {
+	pod := func(name, kind, workload string, fractions ...string) Pod {
+		p := Pod{User: "cluster", Namespace: "shop", Name: name, Kind: kind, Workload: workload, kubeName: name}
+		for i, containers := range fractions {
+			p.Fractions = append(p.Fractions, Fraction{i, "large", strings.Split(containers, " ")})
+		}
+		return p
+	}
+	files := Files([]Pod{pod("web-1", "Deployment", "web", "a b", "c"), pod("web-2", "Deployment", "web", "c", "a b"), pod("web-3", "Deployment", "web", "a", "b c"), pod("alone", "", "", "a", "b")})
+	want := `# 2 of its pods are split so in the plan, 1 otherwise.
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: "web"
+  namespace: "shop"
+spec:
+  template:
+    metadata:
+      labels:
+        unnest.io/split-pod: "true"
+      annotations:
+        unnest.io/fractions: "2"
+        unnest.io/fraction.0: "a,b"
+        unnest.io/fraction.1: "c"
+`
+	if len(files) != 2 || !strings.Contains(string(files[0].Text), "kind: Pod") || files[1].Name != "shop_deployment_web.yaml" {
+		t.Fatalf("files %v", files)
+	}
+	if diff := cmp.Diff(want, string(files[1].Text)); diff != "" {
+		t.Errorf("patch (-want +got):\n%s", diff)
+	}
+}
+
+// VMs are written for each tool, with zone, labels and taints of the pool.
+func TestVMs(t *testing.T) {
+	today := summary.Today{Pools: []summary.PoolCost{{Name: "a dedicated=db", Zone: "a", Labels: map[string]string{"disk": "ssd"}, Taints: []string{"dedicated=db:NoSchedule"},
+		PackedVMs: map[string]int{"m6i.large": 3}, SplitVMs: map[string]int{"m6i.large": 1, "m6i.xlarge": 1}, PodsSplit: 1, Placement: []summary.PlacedVM{{Model: "m6i.large"}}}, {Name: "idle"}}}
+	texts := map[string]string{}
+	for _, f := range VMs(today, false) {
+		var any any
+		if err := json.Unmarshal(f.Text, &any); err != nil {
+			t.Errorf("%s: %v", f.Name, err)
+		}
+		texts[f.Name] = strings.Join(strings.Fields(string(f.Text)), " ")
+	}
+	for name, wanted := range map[string][]string{
+		"karpenter.json":         {`"kind": "NodePool"`, `"values": [ "m6i.large", "m6i.xlarge" ]`, `"values": [ "a" ]`, `"taints": [ { "effect": "NoSchedule", "key": "dedicated", "value": "db" } ]`, `"nodes": "2"`, `"disk": "ssd"`},
+		"eksctl-nodegroups.json": {`"instanceType": "m6i.xlarge"`, `"availabilityZones": [ "a" ]`, `"desiredCapacity": 1`},
+		"nodegroups.tf.json":     {`"unnest_0_1_m6i_xlarge": {`, `"effect": "NO_SCHEDULE"`, `"subnet_ids": "${var.subnet_ids[\"a\"]}"`, `"desired_size": 1`},
+		"placement.json":         {`"a dedicated=db": [ { "model": "m6i.large"`},
+	} {
+		for _, want := range wanted {
+			if !strings.Contains(texts[name], want) {
+				t.Errorf("%s lacks %s:\n%s", name, want, texts[name])
+			}
+		}
+	}
+	if whole := string(VMs(today, true)[1].Text); !strings.Contains(whole, `"desiredCapacity": 3`) || strings.Contains(whole, "xlarge") {
+		t.Errorf("for whole pods: %s", whole)
 	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Best looks for a plan that is cheaper than all starts. It packs all containers again, on
-// mixed models (exactly for up to 12 containers, else by dot product and best fit). Then it
+// mixed models (exactly for up to 15 containers, else by dot product and best fit). Then it
 // improves the cheapest start and the new plan: it repacks one VM or a few together, and
 // empties VMs, until nothing gets cheaper or Options.Effort is spent. It never returns a plan
 // that costs more than the cheapest start; without starts it starts from Kubernetes and
@@ -46,7 +46,21 @@ func BestTogether(u cluster.User, catalogue cluster.Catalogue, o Options, groups
 		budget += part
 	}
 	slices.SortStableFunc(runs, func(a, b *packing) int { return cmp.Compare(a.cost, b.cost) })
-	return runs[0].outcome(), nil
+	best := runs[0].outcome()
+	best.Optimal = slices.ContainsFunc(runs, func(p *packing) bool { return p.optimal })
+	return best, nil
+}
+
+// Improve looks for a plan that is cheaper than the given one, as Best does from its starts.
+func Improve(u cluster.User, catalogue cluster.Catalogue, o Options, plan cluster.Plan) (Outcome, error) {
+	p, err := reopen(u, catalogue, plan, o)
+	if err != nil {
+		return Outcome{}, err
+	}
+	p.opts.Explain = false // the steps do not say how the plan came about
+	budget := p.opts.Effort * max(len(p.items), minEffortItems)
+	p.improve(&budget)
+	return p.outcome(), nil
 }
 
 // minEffortItems is the number of items that the effort of smaller users is for.
@@ -72,6 +86,7 @@ func starters(m modelIndex, c *itemSet, o Options, starts []cluster.Plan, budget
 	if len(c.items) <= maxExactUser {
 		repacked.replace(cheapest, repacked.packExactly(repacked.all(), budget))
 		*budget = 0 // it is optimal
+		repacked.optimal = true
 	} else {
 		repacked.replace(cheapest, repacked.pack(repacked.all(), budget))
 	}

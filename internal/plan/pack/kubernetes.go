@@ -14,6 +14,8 @@ type Outcome struct {
 	Plan  cluster.Plan
 	Cost  int64 // billionths of a dollar for an hour
 	Steps []Step
+	// Optimal says that no plan costs less, because all were tried.
+	Optimal bool
 }
 
 // Kubernetes places pods as the paper's model of Kubernetes does (§5.3.1, steps 1 to 3). It
@@ -43,7 +45,7 @@ func construct(u cluster.User, c cluster.Catalogue, o Options, spread bool) (Out
 	return p.outcome(), nil
 }
 
-func (p *packing) outcome() Outcome { return Outcome{p.plan(), p.cost, p.steps} }
+func (p *packing) outcome() Outcome { return Outcome{p.plan(), p.cost, p.steps, p.optimal} }
 
 // construct places all pods.
 func (p *packing) construct(spread bool) error {

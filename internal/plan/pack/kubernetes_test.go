@@ -271,7 +271,7 @@ func TestCheckFinds(t *testing.T) {
 		})
 	}
 	cheap, dear := Outcome{Plan: cluster.Plan{VMs: []cluster.VM{{Model: 0}}}, Cost: c[0].Price}, Outcome{Plan: cluster.Plan{VMs: []cluster.VM{{Model: 1}}}, Cost: c[1].Price}
-	if CheckImproved(c, dear, cheap) != nil || CheckImproved(c, cheap, dear) == nil || CheckImproved(c, dear, Outcome{cheap.Plan, 0, nil}) == nil {
+	if CheckImproved(c, dear, cheap) != nil || CheckImproved(c, cheap, dear) == nil || CheckImproved(c, dear, Outcome{cheap.Plan, 0, nil, false}) == nil {
 		t.Error("CheckImproved accepts a dearer plan or a wrong cost, or refuses a cheaper plan")
 	}
 }

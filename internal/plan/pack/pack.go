@@ -19,7 +19,7 @@ type load struct {
 
 // Limits on the number of items, above which cruder methods take over.
 const (
-	maxExactUser = 12   // a whole user, packed exactly
+	maxExactUser = 15   // a whole user, packed exactly
 	maxExact     = 9    // items of some VMs, packed exactly
 	maxDot       = 200  // greedy by dot product
 	maxGreedy    = 4000 // greedy in order

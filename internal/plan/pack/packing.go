@@ -31,6 +31,8 @@ type packing struct {
 	next  int // ID of the next VM
 	steps []Step
 	moves []Move // since the last step, if Options.Explain
+
+	optimal bool // no plan costs less
 }
 
 func newPacking(m modelIndex, c *itemSet, o Options) *packing {

@@ -163,19 +163,19 @@ func TestSmallAgainstOptimum(t *testing.T) {
 	t.Logf("optimal of %d: kubernetes %d, hostlo %d, best %d", cases, kubernetes, hostlo, best)
 }
 
-// Above what it packs exactly, Best is a heuristic: it must find the optimum of 14
+// Above what it packs exactly, Best is a heuristic: it must find the optimum of 16
 // containers, by dynamic programming, mostly, and never miss it by far.
 func TestBestNearOptimum(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	c := mustBuiltin(t, "bacou")
-	const cases = 40
+	const cases = 8
 	var found int
 	worst := 1.0
 	for range cases {
 		u := cluster.User{Name: "u"}
-		for i := range 5 {
+		for i := range 4 {
 			p := cluster.Pod{Name: fmt.Sprint(i)}
-			for range min(3, 14-3*i) {
+			for range min(4, 16-4*i) {
 				p.Containers = append(p.Containers, cluster.Container{Name: "c", Request: cluster.Resources{CPU: 1 + r.Int64N(5*cluster.VCPU), Memory: 1 + r.Int64N(20<<30)}})
 			}
 			u.Pods = append(u.Pods, p)
@@ -193,7 +193,7 @@ func TestBestNearOptimum(t *testing.T) {
 		found += btoi(out.Cost == least)
 		worst = max(worst, float64(out.Cost)/float64(least))
 	}
-	t.Logf("best is the optimum for %d of %d users of 14 containers, at worst %.3f of it", found, cases, worst)
+	t.Logf("best is the optimum for %d of %d users of 16 containers, at worst %.3f of it", found, cases, worst)
 	if found < cases*3/4 || worst > 1.1 {
 		t.Errorf("best is the optimum for %d of %d users, at worst %.3f of it: want three quarters, and at most 1.1", found, cases, worst)
 	}

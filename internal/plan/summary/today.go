@@ -42,8 +42,12 @@ type PoolCost struct {
 	Bound     Dollars        `json:"bound"`
 	PodsSplit int            `json:"pods_split"`
 	PerVM     string         `json:"on_every_vm"`
-	Stays     string         `json:"stays,omitempty"`     // why it is not planned
-	Placement []PlacedVM     `json:"placement,omitempty"` // of the cheapest plan; none: as it is
+
+	Zone      string            `json:"zone,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`    // of nodes, by which pods select
+	Taints    []string          `json:"taints,omitempty"`    // KEY=VALUE:EFFECT
+	Stays     string            `json:"stays,omitempty"`     // why it is not planned
+	Placement []PlacedVM        `json:"placement,omitempty"` // of the cheapest plan; none: as it is
 }
 
 // PlacedVM is a VM with its pods.

@@ -1,0 +1,68 @@
+package manifest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Files returns a file for each Deployment and StatefulSet with split pods, and for each other
+// split pod. Pods of a workload have one template, so its file has the split that most of the
+// split pods have, the first in the order of their text if several are as frequent.
+func Files(pods []Pod) []File {
+	var files []File
+	of := map[string][]Pod{}
+	var order []string
+	for _, p := range pods {
+		if p.Workload == "" {
+			files = append(files, File{p.File(), p.YAML()})
+			continue
+		}
+		key := p.Namespace + "/" + p.Kind + "/" + p.Workload
+		if of[key] == nil {
+			order = append(order, key)
+		}
+		of[key] = append(of[key], p)
+	}
+	for _, key := range order {
+		first := of[key][0]
+		name := fmt.Sprintf("%s_%s_%s.yaml", first.Namespace, strings.ToLower(first.Kind), first.Workload)
+		files = append(files, File{name, workload(of[key])})
+	}
+	return files
+}
+
+// partition is the containers of each fraction, sorted, so that equal splits have equal texts.
+func (p Pod) partition() []string {
+	var parts []string
+	for _, f := range p.Fractions {
+		parts = append(parts, strings.Join(f.Containers, ","))
+	}
+	slices.Sort(parts)
+	return parts
+}
+
+// workload returns a patch of the pod template of a workload.
+func workload(pods []Pod) []byte {
+	count, partition := map[string]int{}, map[string][]string{}
+	for _, p := range pods {
+		text := strings.Join(p.partition(), ";")
+		count[text]++
+		partition[text] = p.partition()
+	}
+	var texts []string
+	for text := range count {
+		texts = append(texts, text)
+	}
+	most := slices.MinFunc(texts, func(a, b string) int { return cmp.Or(count[b]-count[a], strings.Compare(a, b)) })
+	p := pods[0]
+	text := fmt.Sprintf("# %d of its pods are split so in the plan, %d otherwise.\napiVersion: apps/v1\nkind: %s\nmetadata:\n", count[most], len(pods)-count[most], p.Kind) +
+		entry(2, "name", p.Workload) + entry(2, "namespace", p.Namespace) + "spec:\n  template:\n    metadata:\n      labels:\n" + entry(8, splitLabel, "true") +
+		"      annotations:\n" + entry(8, countKey, strconv.Itoa(len(partition[most])))
+	for i, containers := range partition[most] {
+		text += entry(8, fractionOf+strconv.Itoa(i), containers)
+	}
+	return []byte(text)
+}

@@ -1,0 +1,56 @@
+// Package study plans the pods of a user in every way, and says how far the best plan is from
+// the cheapest. It brings package pack and package bound together: the patterns that a bound
+// generates make a plan, which pack improves.
+package study
+
+import (
+	"fmt"
+
+	"unnest/internal/plan/bound"
+	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/pack"
+)
+
+// Of compares the plans of a user: see pack.Compare. It returns a lower bound of the cost of
+// every plan too. Whole and Best are the cheapest of what pack finds and of the patterns of
+// their bounds.
+func Of(u cluster.User, c cluster.Catalogue, o pack.Options, now ...cluster.Plan) (pack.Comparison, int64, error) {
+	s, err := pack.Compare(u, c, o, now...)
+	if err != nil {
+		return s, 0, err
+	}
+	if s.Whole, _, err = closer(pack.Unsplit(s.User), c, o, true, s.Whole); err != nil {
+		return s, 0, err
+	}
+	if s.Whole.Cost < s.Best.Cost {
+		s.Best = s.Whole
+		s.Best.Optimal = false // of plans that split
+	}
+	low := int64(0)
+	s.Best, low, err = closer(s.User, c, o, false, s.Best)
+	return s, low, err
+}
+
+// closer returns a plan of the patterns of the bound if that is cheaper than the one that was
+// found, and the bound.
+func closer(u cluster.User, c cluster.Catalogue, o pack.Options, whole bool, found pack.Outcome) (pack.Outcome, int64, error) {
+	if found.Optimal {
+		return found, found.Cost, nil
+	}
+	r := bound.Of(u, c, bound.Options{Whole: whole, Known: found.Cost})
+	if r.Best >= found.Cost || o.Host != (cluster.Resources{}) {
+		return found, r.Best, nil
+	}
+	plan, ok := r.Plan(u, c, whole)
+	if !ok {
+		return found, r.Best, nil
+	}
+	better, err := pack.Improve(u, c, o, plan)
+	if err != nil {
+		return found, 0, fmt.Errorf("user %s: patterns: %w", u.Name, err)
+	}
+	if better.Cost < found.Cost {
+		found = better
+	}
+	return found, r.Best, nil
+}
