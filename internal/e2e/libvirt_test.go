@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/crypto/ssh"
 
@@ -127,5 +127,5 @@ func TestLibvirt(t *testing.T) {
 		}
 		return taken == 0 && !hasPort(links)
 	})
-	time.Sleep(time.Second) // until libvirtd has noticed the end
+	n.eventually("libvirtd has noticed the end", func() bool { return strings.TrimSpace(libvirtd.Virsh("list", "--name")) == "" })
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -78,7 +79,10 @@ func TestRogueGuest(t *testing.T) {
 	})
 	t.Run("spoofed address after the rules were deleted", func(t *testing.T) {
 		mustRun(t, "nsenter", "--net="+n.fleet.Lab.HostNS(), "nft", "delete table bridge unnest-antispoof; delete table inet unnest-antispoof")
-		time.Sleep(time.Second) // in which the daemon restores them
+		n.eventually("the daemon restores the rules", func() bool {
+			list := "nft list table bridge unnest-antispoof && nft list table inet unnest-antispoof"
+			return exec.Command("nsenter", "--net="+n.fleet.Lab.HostNS(), "sh", "-c", list).Run() == nil
+		})
 		rogue.run(fmt.Sprintf("ip -n r1 addr add %s/16 dev eth0", other))
 		if out, err := rogue.try(fmt.Sprintf("ip netns exec r1 busybox ping -c 2 -W 1 -I %s %s", other, gateway), ""); err == nil {
 			t.Errorf("a packet from another pod's address was answered: %s", out)

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
@@ -88,7 +87,6 @@ func bootHost(t *testing.T) *node {
 	}
 	m := n.boot(fleet.Options{Name: "host", VCPUs: 2, Memory: 2 << 30, Export: shared})
 	m.run(hostScript)
-	time.Sleep(2 * time.Second)
 	n.eventually("systemd runs", func() bool {
 		again, err := n.fleet.Reach(t.Context(), m.Node)
 		if err != nil {

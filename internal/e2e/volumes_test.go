@@ -88,9 +88,9 @@ func TestVolumesAndSharedMemory(t *testing.T) {
 		seeEachOther(one, two, "/mnt/data", "/mnt/data")
 		two.want("grep -c /mnt/data.virtiofs /proc/mounts", "1\n")
 		// One guest holds a lock. The other one fails to get it, without waiting.
-		one.run("flock -n /mnt/data/lock sh -c 'echo >/mnt/data/locked; while [ -e /mnt/data/locked ]; do sleep 0.1; done' >/dev/null 2>&1 & sleep 1")
+		one.run("flock -n /mnt/data/lock sh -c 'echo >/mnt/data/locked; while [ -e /mnt/data/locked ]; do sleep 0.1; done' >/dev/null 2>&1 & until [ -e /mnt/data/locked ]; do sleep 0.1; done")
 		two.want("flock -n /mnt/data/lock true; echo $?", "1\n")
-		two.run("rm /mnt/data/locked; sleep 1; flock -n /mnt/data/lock true")
+		two.run("rm /mnt/data/locked; until flock -n /mnt/data/lock true; do sleep 0.1; done")
 		// Device nodes are not allowed.
 		if out, err := one.try("mknod /mnt/data/null c 1 3", ""); err == nil {
 			t.Errorf("mknod succeeded: %s", out)
