@@ -24,11 +24,68 @@ import (
 
 var gateway = netip.MustParseAddr(lab.TenantGateway)
 
+// v6Gateway is the IPv6 gateway of the tenant in tests with two families.
+var v6Gateway = netip.MustParseAddr("fd00:c9::1")
+
+// These tests share a guest, because starting it takes longer than some of them. Each leaves
+// the guest without pods. The last one ends it.
+func TestOneGuest(t *testing.T) {
+	n := newNodes(t, func(f *fleet.Fleet) {
+		tenant := &f.Policy.Tenants[0]
+		tenant.Ranges = append(tenant.Ranges, ipam.Range{Subnet: netip.MustParsePrefix("fd00:c9::/64"), Gateway: v6Gateway})
+		tenant.Gateways = []netip.Prefix{netip.MustParsePrefix("10.201.0.1/16"), netip.PrefixFrom(v6Gateway, 64)}
+		tenant.NAT = true
+		f.Policy.HTTP = netip.MustParseAddrPort("127.0.0.1:9477")
+	})
+	m := n.boot(fleet.Options{Name: "node1", Slots: 6, Pool: sharedPool})
+	defer func() { n.t = t }()
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, *node)
+	}{
+		{"Pool", pool}, {"DelWithoutDaemon", delWithoutDaemon}, {"GC", gc}, {"Modes", modes},
+		{"HostdForItsOperator", hostdForItsOperator}, {"VLANInGuest", vlanInGuest}, {"HostPort", hostPort}, {"Sweep", sweep},
+	} {
+		runPart(t, part.name, func(t *testing.T) { part.run(t, m) }, m)
+	}
+}
+
+// runPart runs a part of a test in guests that all parts use. Before it, no pod may be left in
+// them and their pools must be full.
+func runPart(t *testing.T, name string, part func(t *testing.T), in ...*node) {
+	t.Run(name, func(t *testing.T) {
+		for _, m := range in {
+			m.nodes.t = t
+			if _, err := m.brfusion("STATUS", "none", nil); err != nil { // the first request fills the pool
+				t.Fatal(err)
+			}
+			m.nodes.eventually("the last part has left no pod, and the pool is full", func() bool {
+				s := m.nodes.guestStatus(m.Name)
+				return s.Attachments == 0 && s.SlotsQuarantined == 0 && s.Pool == sharedPool
+			})
+		}
+		part(t)
+	})
+}
+
+// sharedPool is the number of NICs in the pool of guests that several tests share.
+const sharedPool = 2
+
+// removePods deletes pods with their NICs.
+func (m *node) removePods(keys map[string]any, names ...string) {
+	m.nodes.t.Helper()
+	for _, name := range names {
+		if _, err := m.brfusion("DEL", name, keys); err != nil {
+			m.nodes.t.Errorf("DEL %s: %v", name, err)
+		}
+		m.run("ip netns del " + name)
+	}
+}
+
 // The daemon fills its pool of NICs, refills it, and removes it when it ends. After a kill,
 // the next daemon finds the pool and the attachments.
-func TestPool(t *testing.T) {
-	n := newNodes(t, nil)
-	m := n.boot(fleet.Options{Name: "node1", Slots: 6, Pool: 2})
+func pool(t *testing.T, m *node) {
+	n := m.nodes
 	if _, err := m.brfusion("STATUS", "none", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -55,11 +112,7 @@ func TestPool(t *testing.T) {
 	wantCode(t, "ADD without a free slot", err, 11, "no free NIC slot of 6")
 	_, err = m.brfusion("STATUS", "none", nil)
 	wantCode(t, "STATUS without a free slot", err, 50, "no free NIC slot of 6")
-	for _, pod := range []string{"p1", "p2", "p3", "p4", "p5", "p6"} {
-		if _, err := m.brfusion("DEL", pod, nil); err != nil {
-			t.Error(err)
-		}
-	}
+	m.removePods(nil, "p1", "p2", "p3", "p4", "p5", "p6", "p7")
 	n.eventually("the pool is full again", full)
 	pid := n.daemonPID()
 	n.check(unix.Kill(pid, unix.SIGTERM))
@@ -71,9 +124,8 @@ func TestPool(t *testing.T) {
 }
 
 // DEL succeeds without the daemon, and is finished when the daemon runs again.
-func TestDelWithoutDaemon(t *testing.T) {
-	n := newNodes(t, nil)
-	m := n.boot(fleet.Options{Name: "node1", Slots: 4})
+func delWithoutDaemon(t *testing.T, m *node) {
+	n := m.nodes
 	m.pod("p1", nil)
 	n.killDaemon()
 	begin := time.Now()
@@ -97,29 +149,30 @@ func TestDelWithoutDaemon(t *testing.T) {
 	}
 	n.eventually("the DEL is finished", func() bool { return n.guestStatus("node1").Attachments == 1 })
 	m.wantReach("p2", gateway, true)
+	m.removePods(nil, "p2")
 }
 
 // GC removes attachments that the runtime does not know any more, of its network only.
-func TestGC(t *testing.T) {
-	n := newNodes(t, nil)
-	m := n.boot(fleet.Options{Name: "node1", Slots: 4})
+func gc(_ *testing.T, m *node) {
+	n := m.nodes
 	m.pod("kept", nil)
 	m.pod("leaked", nil)
 	m.pod("other", map[string]any{"name": "another"})
 	m.pod("vlan", map[string]any{"mode": "trunk"})
 	m.run("ip netns del leaked; ip netns del vlan")
 	valid := map[string]any{"cni.dev/valid-attachments": []map[string]string{{"containerID": "kept", "ifname": "eth0"}}}
-	if _, err := m.brfusion("GC", "none", valid); err != nil {
-		t.Fatal(err)
-	}
+	_, err := m.brfusion("GC", "none", valid)
+	n.check(err)
 	n.eventually("two attachments are left", func() bool { return n.guestStatus("node1").Attachments == 2 })
 	m.wantReach("kept", gateway, true)
 	m.wantReach("other", gateway, true)
+	m.removePods(nil, "kept", "other")
 }
 
 // After a reboot of the guest its pods are gone, and their NICs can be used again.
 func TestGuestReboots(t *testing.T) {
 	n := newNodes(t, nil)
+	n.cold = true
 	m := n.boot(fleet.Options{Name: "node1", Slots: 4, Pool: 1})
 	m.pod("p1", nil)
 	m.pod("p2", map[string]any{"mode": "trunk"})
@@ -152,14 +205,8 @@ func TestGuestReboots(t *testing.T) {
 }
 
 // In both modes, pods get IPv4 and IPv6, the MTU, and the bandwidth limit.
-func TestModes(t *testing.T) {
-	v6 := netip.MustParseAddr("fd00:c9::1")
-	n := newNodes(t, func(f *fleet.Fleet) {
-		f.Policy.Tenants[0].Ranges = append(f.Policy.Tenants[0].Ranges, ipam.Range{Subnet: netip.MustParsePrefix("fd00:c9::/64"), Gateway: v6})
-		f.Policy.Tenants[0].Gateways = []netip.Prefix{netip.MustParsePrefix("10.201.0.1/16"), netip.PrefixFrom(v6, 64)}
-		f.Policy.Tenants[0].NAT = true
-	})
-	m := n.boot(fleet.Options{Name: "node1", Slots: 4, Pool: 1})
+func modes(t *testing.T, m *node) {
+	n := m.nodes
 	for _, mode := range []string{"hotplug", "trunk"} {
 		keys := map[string]any{"mode": mode, "mtu": 1400, "bandwidth": map[string]any{"ingressRate": 8_000_000, "ingressBurst": 800_000}}
 		a, b := m.pod(mode+"1", keys), m.pod(mode+"2", keys)
@@ -168,7 +215,7 @@ func TestModes(t *testing.T) {
 		}
 		for i, peer := range []netip.Addr{b[0], b[1]} {
 			m.wantReach(mode+"1", peer, true)
-			m.wantReach(mode+"1", []netip.Addr{gateway, v6}[i], true)
+			m.wantReach(mode+"1", []netip.Addr{gateway, v6Gateway}[i], true)
 		}
 		// The clients' namespace is outside, on the other side of the tenant's NAT.
 		m.wantReach(mode+"1", netip.MustParseAddr(lab.ClientAddress), true)
@@ -183,6 +230,9 @@ func TestModes(t *testing.T) {
 	listed := n.guestStatus("node1")
 	if listed.Attachments != 4 {
 		t.Errorf("got %d attachments, want 4: %+v", listed.Attachments, listed)
+	}
+	for _, mode := range []string{"hotplug", "trunk"} {
+		m.removePods(map[string]any{"mode": mode}, mode+"1", mode+"2")
 	}
 }
 
@@ -271,9 +321,10 @@ func TestTenants(t *testing.T) {
 }
 
 // The status command, the health check and the metrics of the daemon.
-func TestHostdForItsOperator(t *testing.T) {
-	n := newNodes(t, func(f *fleet.Fleet) { f.Policy.HTTP = netip.MustParseAddrPort("127.0.0.1:9477") })
-	m := n.boot(fleet.Options{Name: "node1", Slots: 3, Pool: 1})
+func hostdForItsOperator(t *testing.T, m *node) {
+	n := m.nodes
+	n.killDaemon() // the next one counts from zero
+	n.startDaemon()
 	m.pod("p1", nil)
 	unnest := filepath.Join(n.binaries, "unnest")
 	out := mustRun(t, unnest, "hostd", "status", "--state", n.fleet.Lab.Dir)
@@ -286,7 +337,7 @@ func TestHostdForItsOperator(t *testing.T) {
 		"/healthz": {"ok"},
 		"/metrics": {
 			`unnest_hostd_attachments{guest="node1",tenant="default"} 1`, `unnest_hostd_attach_seconds_bucket{result="OK"`,
-			`unnest_hostd_pool_target{guest="node1"} 1`, `unnest_hostd_requests_total{code="OK",verb="AttachNIC"} 1`,
+			`unnest_hostd_pool_target{guest="node1"} 2`, `unnest_hostd_requests_total{code="OK",verb="AttachNIC"} 1`,
 		},
 	} {
 		got := mustRun(t, "nsenter", "--net="+n.fleet.Lab.HostNS(), "curl", "-sf", "http://127.0.0.1:9477"+path)
@@ -296,12 +347,12 @@ func TestHostdForItsOperator(t *testing.T) {
 			}
 		}
 	}
+	m.removePods(nil, "p1")
 }
 
 // A new daemon removes the ports of guests that do not exist any more.
-func TestSweep(t *testing.T) {
-	n := newNodes(t, nil)
-	m := n.boot(fleet.Options{Name: "node1", Slots: 2})
+func sweep(t *testing.T, m *node) {
+	n := m.nodes
 	m.pod("p1", map[string]any{"mode": "trunk"})
 	n.killDaemon()
 	n.check(m.Kill())
@@ -322,7 +373,7 @@ func TestConfiguredGuest(t *testing.T) {
 		}}
 	})
 	// A guest of Unnest acts as the other guest, without its record.
-	m := n.boot(fleet.Options{Name: "mine", Slots: 3})
+	m := n.boot(fleet.Options{Name: "mine", Slots: 8})
 	n.check(os.Remove(daemon.RecordPath(n.fleet.Lab.Dir, "mine")))
 	out := t.TempDir()
 	mustRun(t, filepath.Join(n.binaries, "unnest"), "hostd", "enroll", "theirs",
@@ -344,16 +395,24 @@ func TestConfiguredGuest(t *testing.T) {
 	})
 	m.pod("p1", nil)
 	m.wantReach("p1", gateway, true)
-	if s := n.guestStatus("theirs"); s.Slots != 3 || s.Attachments != 1 {
-		t.Errorf("got status %+v, want 3 slots and 1 attachment", s)
+	if s := n.guestStatus("theirs"); s.Slots != 8 || s.Attachments != 1 {
+		t.Errorf("got status %+v, want 8 slots and 1 attachment", s)
 	}
+}
+
+// These tests share two guests. Each leaves them without pods.
+func TestTwoGuests(t *testing.T) {
+	n := newNodes(t, nil)
+	defer func() { n.t = t }()
+	all := n.bootAll(2, fleet.Options{Slots: 6, Pool: sharedPool})
+	runPart(t, "IPAM", func(t *testing.T) { assignedAddresses(t, all[0], all[1]) }, all...)
+	runPart(t, "Services", func(t *testing.T) { services(t, all[0], all[1]) }, all...)
 }
 
 // The daemon learns the addresses that the reference IPAM plugins assign, and refuses the
 // address of another pod of the tenant.
-func TestIPAM(t *testing.T) {
-	n := newNodes(t, nil)
-	one, two := n.boot(fleet.Options{Name: "node1", Slots: 4}), n.boot(fleet.Options{Name: "node2", Slots: 2})
+func assignedAddresses(t *testing.T, one, two *node) {
+	n := one.nodes
 	static := func(address string) map[string]any {
 		return map[string]any{"cniVersion": "1.0.0", "ipam": map[string]any{
 			"type": "static", "addresses": []map[string]string{{"address": address, "gateway": lab.TenantGateway}},
@@ -385,7 +444,7 @@ func TestIPAM(t *testing.T) {
 		_ = server.Process.Kill()
 		_ = server.Wait()
 	}()
-	one.run("rm -f /run/cni/dhcp.sock; setsid /usr/lib/cni/dhcp daemon >/tmp/dhcp.log 2>&1 </dev/null & sleep 1")
+	one.run("rm -f /run/cni/dhcp.sock; setsid /usr/lib/cni/dhcp daemon >/tmp/dhcp.log 2>&1 </dev/null & until [ -S /run/cni/dhcp.sock ]; do sleep 0.1; done")
 	dhcp := map[string]any{"cniVersion": "1.0.0", "ipam": map[string]any{"type": "dhcp"}}
 	leased := one.pod("leased", dhcp)
 	if len(leased) != 1 || !netip.MustParsePrefix("10.201.90.0/24").Contains(leased[0]) {
@@ -399,11 +458,8 @@ func TestIPAM(t *testing.T) {
 
 // VLANs need a kernel that supports them, as that of a guest does. The VLAN tests of package
 // podnic run there.
-func TestVLANInGuest(t *testing.T) {
-	n := newNodes(t, nil)
-	n.binaries = filepath.Dir(goBuild(t, "podnic.test", "test", "-c", "-tags", "vlan", "../cni/podnic"))
-	m := n.boot(fleet.Options{Name: "node1"})
-	m.put("podnic.test")
+func vlanInGuest(t *testing.T, m *node) {
+	m.putFile(goBuild(t, "podnic.test", "test", "-c", "-tags", "vlan", "../cni/podnic"))
 	out, err := m.try("UNNEST_PRIVILEGED=1 podnic.test -test.v -test.run VLAN", "")
 	if err != nil || strings.Count(out, "--- PASS") != 6 || strings.Contains(out, "--- SKIP") {
 		t.Errorf("%v, want 6 tests passed:\n%s", err, out)

@@ -17,10 +17,16 @@ import (
 // put copies a binary that `make build` has made into the guest.
 func (m *node) put(name string) {
 	m.nodes.t.Helper()
-	f, err := os.Open(filepath.Join(m.nodes.binaries, name))
+	m.putFile(filepath.Join(m.nodes.binaries, name))
+}
+
+// putFile copies a program of this machine into the guest, to a directory in its PATH.
+func (m *node) putFile(path string) {
+	m.nodes.t.Helper()
+	f, err := os.Open(path)
 	m.nodes.check(err)
 	defer f.Close()
-	m.nodes.check(m.ssh.Put(m.nodes.t.Context(), "/usr/local/bin/"+name, 0o755, f))
+	m.nodes.check(m.ssh.Put(m.nodes.t.Context(), "/usr/local/bin/"+filepath.Base(path), 0o755, f))
 }
 
 // putJSON writes a value to a file in the guest.

@@ -76,7 +76,7 @@ func TestHostlo(t *testing.T) {
 		n.image = toolsImage(t, n.binaries)
 	}
 	p := &splitPod{nodes: n, joined: map[*node]*types100.Result{}, devices: map[*node]string{}}
-	p.in = n.bootAll(hostloGuests(t), fleet.Options{Slots: 4, Memory: 768 << 20})
+	p.in = n.bootAll(hostloGuests(t), fleet.Options{Slots: 4})
 	for _, m := range p.in {
 		p.devices[m] = m.run("ls /sys/class/net")
 		m.put("unnest-localhost")

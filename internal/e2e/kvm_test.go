@@ -62,7 +62,7 @@ func TestOnKVM(t *testing.T) {
 		{"doctor", "unnest doctor", false, []string{`accelerator +ok .*kvm: /dev/kvm opens`, `vhost-net +ok `}},
 		{"vmm", "qemu.test -test.v", true, []string{"PASS: TestPlugAsOtherUser"}},
 		{"vhost", "e2e.test -test.v -test.run '^TestVHost$'", true, nil},
-		{"brfusion", "e2e.test -test.v -test.run '^TestGuestReboots$|^TestModes$'", true, nil},
+		{"brfusion", "e2e.test -test.v -test.run '^(TestGuestReboots|TestOneGuest)$/^Modes$'", true, nil},
 		{"hostlo", "e2e.test -test.v -test.run '^TestHostlo$'", true, nil},
 		{"daemon", "daemon.test -test.v", true, []string{"PASS: TestSegmentsAndRestarts"}},
 		{"containers", "e2e.test -test.v -test.run '^TestBrFusionAcrossGuests$'", true, nil},

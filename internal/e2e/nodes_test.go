@@ -34,6 +34,7 @@ type nodes struct {
 	fleet    *fleet.Fleet
 	binaries string // directory
 	image    guest.Image
+	cold     bool // boot all guests, restore none
 }
 
 // newNodes creates a lab and starts its daemon. Before that, prepare may change the lab and
@@ -108,12 +109,16 @@ func (n *nodes) bootAll(count int, o fleet.Options) (all []*node) {
 	return all
 }
 
-// launch starts a guest, which is ready after login.
+// launch starts a guest, which is ready after login. Guests of the usual size are restored from
+// one snapshot; the others boot.
 func (n *nodes) launch(o fleet.Options) *node {
 	n.t.Helper()
 	accel, err := guest.ChooseAccel("")
 	n.check(err)
 	o.Image, o.Accel = n.image, accel.Accel
+	if !n.cold && o.VCPUs == 0 && o.Memory == 0 && o.Slots <= 8 {
+		o.Snapshots = &guest.Snapshots{Cache: guest.CacheDir(), Progress: func(step string) { n.t.Log(step) }}
+	}
 	if o.VCPUs == 0 {
 		o.VCPUs = 1
 	}

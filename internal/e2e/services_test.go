@@ -5,19 +5,15 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-
-	"unnest/internal/testbed/fleet"
 )
 
 // A pod with its own NIC reaches Services. The rules in its guest are those that kube-proxy
 // in mode iptables writes for a ClusterIP with two backends, one in the same guest and one
 // in another guest, each with its own NIC.
-func TestServices(t *testing.T) {
-	n := newNodes(t, nil)
-	one, two := n.boot(fleet.Options{Name: "node1", Slots: 4}), n.boot(fleet.Options{Name: "node2", Slots: 4})
-	services := map[string]any{"services": map[string]any{"ranges": []string{"10.96.0.0/12"}}}
-	_, near := one.pod("client", services)[0], one.pod("near", services)[0]
-	far := two.pod("far", services)[0]
+func services(t *testing.T, one, two *node) {
+	keys := map[string]any{"services": map[string]any{"ranges": []string{"10.96.0.0/12"}}}
+	_, near := one.pod("client", keys)[0], one.pod("near", keys)[0]
+	far := two.pod("far", keys)[0]
 	serve := func(m *node, pod string) {
 		m.run(fmt.Sprintf("mkdir -p /tmp/%s && echo %s >/tmp/%s/index.html", pod, pod, pod))
 		m.run(fmt.Sprintf("ip netns exec %s busybox httpd -p 8080 -h /tmp/%s", pod, pod))
@@ -47,10 +43,10 @@ func TestServices(t *testing.T) {
 		t.Errorf("the route to another pod is %s, want dev eth0", route)
 	}
 	for _, pod := range []string{"client", "near"} {
-		if _, err := one.brfusion("CHECK", pod, services); err == nil {
+		if _, err := one.brfusion("CHECK", pod, keys); err == nil {
 			t.Errorf("CHECK of %s without prevResult succeeded, want an error", pod)
 		}
-		if _, err := one.brfusion("DEL", pod, services); err != nil {
+		if _, err := one.brfusion("DEL", pod, keys); err != nil {
 			t.Error(err)
 		}
 	}
@@ -99,9 +95,8 @@ func kubeProxy(address string, endpoints ...netip.Addr) string {
 }
 
 // The chained reference plugin forwards a port of the guest to the pod.
-func TestHostPort(t *testing.T) {
-	n := newNodes(t, nil)
-	m := n.boot(fleet.Options{Name: "node1", Slots: 2})
+func hostPort(t *testing.T, m *node) {
+	n := m.nodes
 	m.run("/etc/unnest/engine")
 	m.putJSON("/etc/cni/net.d/60-ports.conflist", map[string]any{
 		"cniVersion": "1.0.0", "name": "ports", "plugins": []map[string]any{

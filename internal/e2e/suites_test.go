@@ -268,10 +268,13 @@ func TestSuitesGuestDies(t *testing.T) {
 	}
 }
 
-// containerStarts reports whether a run has control groups of containers on this host, in the
-// hierarchy of version 2 or in those of version 1.
+// containerStarts reports whether a run of this test has control groups of containers on this
+// host, in the hierarchy of version 2 or in those of version 1.
 func containerStarts() bool {
-	one, _ := filepath.Glob("/sys/fs/cgroup/unnest-run-*") // the patterns are right
-	many, _ := filepath.Glob("/sys/fs/cgroup/*/unnest-run-*")
-	return len(one)+len(many) > 0
+	names, _ := lab.List() // there are none yet
+	return slices.ContainsFunc(names, func(name string) bool {
+		one, _ := filepath.Glob("/sys/fs/cgroup/unnest-" + name + "*") // the patterns are right
+		many, _ := filepath.Glob("/sys/fs/cgroup/*/unnest-" + name + "*")
+		return len(one)+len(many) > 0
+	})
 }
