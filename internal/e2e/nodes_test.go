@@ -117,7 +117,7 @@ func (n *nodes) launch(o fleet.Options) *node {
 	n.check(err)
 	o.Image, o.Accel = n.image, accel.Accel
 	if !n.cold && o.VCPUs == 0 && o.Memory == 0 && o.Slots <= 8 {
-		o.Snapshots = &guest.Snapshots{Cache: guest.CacheDir(), Progress: func(step string) { n.t.Log(step) }}
+		o.Snapshots = n.snapshots()
 	}
 	if o.VCPUs == 0 {
 		o.VCPUs = 1
