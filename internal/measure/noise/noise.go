@@ -53,6 +53,10 @@ const (
 	MaxSteal  = 0.10
 )
 
+// shortest is the time that a shorter interval counts as, because the kernel counts in
+// ticks: in 30 ms, one tick would already be too much.
+const shortest = 200 * time.Millisecond
+
 // maxBusiest is the number of processes that a reading names.
 const maxBusiest = 3
 
@@ -83,9 +87,9 @@ func (s Snapshot) Since(earlier Snapshot, root int) (Reading, error) {
 	if err != nil {
 		return Reading{}, err
 	}
-	share := func(d time.Duration) float64 { return d.Seconds() / elapsed.Seconds() }
+	share := func(d time.Duration) float64 { return d.Seconds() / max(elapsed, shortest).Seconds() }
 	r := Reading{
-		Elapsed: elapsed, Steal: share(host.Steal), Stalled: share(s.Stalled - earlier.Stalled),
+		Elapsed: elapsed, Steal: share(host.Steal), Stalled: (s.Stalled - earlier.Stalled).Seconds() / elapsed.Seconds(),
 		Switches: float64(s.Switches-earlier.Switches) / elapsed.Seconds(), MHz: s.MHz,
 	}
 	mine, others := s.spentSince(earlier, root)

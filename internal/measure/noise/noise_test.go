@@ -97,6 +97,18 @@ func TestOthers(t *testing.T) {
 	}
 }
 
+// A few ticks in a short execution are not half of it.
+func TestShort(t *testing.T) {
+	for spent, want := range map[time.Duration]bool{40 * ms: false, 60 * ms: true} {
+		after := machine()
+		after[200].Spent += spent
+		r, err := snapshot(10*time.Second+80*ms, after).Since(snapshot(10*time.Second, machine()), 100)
+		if err != nil || r.Disturbed() != want {
+			t.Errorf("%v in 80 ms: got %+v, %v; want disturbed %v", spent, r, err, want)
+		}
+	}
+}
+
 // In a PID namespace the other processes are not listed, but the processors' times are
 // those of the machine.
 func TestBlind(t *testing.T) {
