@@ -18,6 +18,7 @@ import (
 	"unnest/internal/netdev/antispoof"
 	"unnest/internal/netdev/bridge"
 	"unnest/internal/netdev/ratelimit"
+	"unnest/internal/netdev/tc"
 )
 
 // ports are the host's ends of the guests' NICs: TAPs and the ports of VLANs, on
@@ -179,7 +180,8 @@ func (p *ports) disconnect(port, mac string) error {
 	}
 	if err == nil {
 		// Down first: on no bridge its frames would go to the host's own IP stack.
-		err = errors.Join(netlink.LinkSetDown(link), netlink.LinkSetNoMaster(link), netlink.LinkSetAlias(link, attachment.WarmAlias))
+		// A trunk's program would drop the frames of the next pod.
+		err = errors.Join(netlink.LinkSetDown(link), netlink.LinkSetNoMaster(link), tc.Detach(link), netlink.LinkSetAlias(link, attachment.WarmAlias))
 	}
 	return errors.Join(err, ratelimit.Clear(port), p.guard(port, mac, nil, false, 0))
 }

@@ -13,10 +13,11 @@ import (
 	"unnest/internal/vmm/qemu"
 )
 
-// recover takes over the segments and the shared memory of an earlier daemon.
+// recover keeps what the guests' attachments have, and takes over the segments and the shared
+// memory of an earlier daemon.
 func (d *daemon) recover(ctx context.Context) error {
 	records := d.logRecords()
-	if err := d.claimAddresses(records); err != nil {
+	if err := d.holdAttachments(records); err != nil {
 		return err
 	}
 	if err := d.recoverSegments(ctx, records); err != nil {

@@ -43,6 +43,16 @@ func Attach(l netlink.Link, hook uint32, priority uint16, name string, p *ebpf.P
 	return nil
 }
 
+// Detach removes clsact from a link, with all programs. It is not an error if the link has
+// none.
+func Detach(l netlink.Link) error {
+	err := netlink.QdiscDel(Qdisc(l))
+	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
+		return nil
+	}
+	return fmt.Errorf("remove clsact from %s: %w", l.Attrs().Name, err)
+}
+
 // Silence keeps the host from sending frames of its own on a link in the network
 // namespace of the calling thread.
 func Silence(l netlink.Link) error {

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -113,6 +114,11 @@ func TestGuest(t *testing.T) {
 	out, err := place.Output(ctx, client, "hostname")
 	if err != nil || strings.TrimSpace(string(out)) != "node1" {
 		t.Errorf("hostname: got %q, %v", out, err)
+	}
+	const frequencies = `dmesg | sed -n 's/.*tsc: Detected \([0-9]*\)[.]\([0-9]*\) MHz.*/\1\2/p' | tail -n 1`
+	out, err = place.Output(ctx, client, "sh", "-c", frequencies)
+	if want := g.withCounter().counterKHz; want > 0 && (err != nil || strings.TrimSpace(string(out)) != strconv.FormatInt(want, 10)) {
+		t.Errorf("frequency that the kernel uses: got %q kHz, %v, want %d", out, err, want)
 	}
 	start := time.Now()
 	if err := g.PowerDown(ctx); err != nil {

@@ -20,17 +20,21 @@ func (m *machine) allocate(container string, mode hostdpb.Mode) string {
 	return r.GetAddresses()[0].GetAddress()
 }
 
-// A daemon that starts gives nobody the address of a pod, also while the VMM of the pod's guest
+// A daemon that starts counts all pods and gives nobody the address of one, also while the VMM of the pod's guest
 // does not answer, so that the guest is not taken over yet.
 func TestAddressesBeforeTakeOver(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	a, b := l.boot(1, 3), l.boot(2, 3)
 	l.serve(patience)
+	a.mustAttach("c0") // without an address
 	had := []string{a.allocate("c1", hostdpb.Mode_MODE_HOTPLUG), a.allocate("c2", hostdpb.Mode_MODE_TRUNK)}
 	l.end(l.daemon, syscall.SIGKILL)
 	l.check(a.qemu.Process.Signal(syscall.SIGSTOP))
 	l.serve(patience)
+	if s, err := status.Ask(t.Context(), l.dir); err != nil || s.Tenants[0].Attachments != 3 {
+		t.Errorf("before the take-over: got %+v, %v, want 3 attachments", s.Tenants, err)
+	}
 	for _, mode := range []hostdpb.Mode{hostdpb.Mode_MODE_HOTPLUG, hostdpb.Mode_MODE_TRUNK} {
 		if got := b.allocate("new-"+mode.String(), mode); slices.Contains(had, got) {
 			t.Errorf("%s: another guest's pod got %s, which a pod has", mode, got)

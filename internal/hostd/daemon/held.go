@@ -2,18 +2,17 @@ package daemon
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 
 	"unnest/internal/hostd/attachment"
 )
 
-// claimAddresses keeps the addresses that guests and their pods have, as records and the
-// aliases of ports say, before the first request: else a guest could get the address of
-// another guest's pod before that guest is taken over, which may take as long as its VMM does
-// not answer.
-func (d *daemon) claimAddresses(records []GuestRecord) error {
+// holdAttachments counts the attachments of all guests and keeps their addresses, as records
+// and the aliases of ports say, before the first request: else a guest could get the address
+// of another guest's pod before that guest is taken over, which may take as long as its VMM
+// does not answer.
+func (d *daemon) holdAttachments(records []GuestRecord) error {
 	links, err := netlinksafe.LinkList()
 	if err != nil {
 		return fmt.Errorf("list ports: %w", err)
@@ -29,12 +28,15 @@ func (d *daemon) claimAddresses(records []GuestRecord) error {
 			}
 		}
 		for _, l := range links {
+			if !isPort(l.Attrs().Name, r.tapPrefix(), r.vlanPrefix()) {
+				continue
+			}
 			key, record, ok := attachment.ParseAlias(l.Attrs().Alias)
-			if !ok || len(record.Addresses) == 0 || !isPort(l.Attrs().Name, r.tapPrefix(), r.vlanPrefix()) {
+			if !ok || key.Kind == attachment.Trunk {
 				continue
 			}
 			if err := t.hold(r.owner(key), record); err != nil {
-				d.config.Logger.Error("keep addresses", "guest", r.Name, "container", key.Owner, "interface", key.Name, "error", err)
+				d.config.Logger.Error("keep the addresses of an attachment", "guest", r.Name, "container", key.Owner, "interface", key.Name, "error", err)
 			}
 		}
 	}
@@ -47,15 +49,15 @@ func (g *guest) releaseEnded() {
 	if len(g.nics.unadopted) > 0 {
 		return
 	}
-	var kept []string
+	there := map[string]bool{}
 	for key := range g.nics.trunk.ports {
-		kept = append(kept, g.record.owner(key))
+		there[g.owner(key)] = true
 	}
 	for _, s := range g.nics.state.Slots() {
-		kept = append(kept, g.record.owner(s.Key))
+		there[g.owner(s.Key)] = true
 	}
 	for _, o := range g.tenant.of(g.record.Name) {
-		if !slices.Contains(kept, o) {
+		if !there[o] {
 			g.tenant.release(o)
 		}
 	}
