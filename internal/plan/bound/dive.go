@@ -141,23 +141,21 @@ func (p *relaxation) relax(fillings []filling) ([]filling, []float64) {
 
 // chosen returns how many VMs to buy of each column: the whole ones, and one more of those from
 // the threshold on. If there are none, it is one of the largest value.
-func chosen(x []float64, threshold float64) map[int]int {
+func chosen(x []float64, threshold float64) []int {
 	const tolerance = 1e-6
-	buy := map[int]int{}
-	largest := 0
+	buy := make([]int, len(x))
+	some, largest := false, 0
 	for j, v := range x {
 		n := int(math.Floor(v + tolerance))
 		if rest := v - float64(n); rest >= threshold-tolerance && rest > tolerance {
 			n++
 		}
-		if n > 0 {
-			buy[j] = n
-		}
+		buy[j], some = n, some || n > 0
 		if v > x[largest] {
 			largest = j
 		}
 	}
-	if len(buy) == 0 {
+	if !some {
 		buy[largest] = 1
 	}
 	return buy

@@ -3,6 +3,7 @@ package pack_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"unnest/internal/plan/bound"
@@ -29,6 +30,9 @@ func TestStudyIsValid(t *testing.T) {
 		}
 		if s.Best.Cost != pack.Cost(s.Best.Plan, c) || low > s.Best.Cost || s.Best.Cost > s.Whole.Cost || s.Whole.Cost > s.Kubernetes.Cost {
 			t.Errorf("bound %d, best %d of VMs that cost %d, whole %d, kubernetes %d: want them to ascend", low, s.Best.Cost, pack.Cost(s.Best.Plan, c), s.Whole.Cost, s.Kubernetes.Cost)
+		}
+		if again, _, err := study.Of(u, c, o); err != nil || !cmp.Equal(s, again) {
+			t.Errorf("a second time it differs: %v\n%s", err, cmp.Diff(s, again))
 		}
 		for _, whole := range []bool{false, true} {
 			of := s.User
