@@ -24,6 +24,7 @@ import (
 
 var (
 	soakRestores = flag.Int("restores", 200, "guests that TestRestoreSoak restores")
+	soakLimit    = flag.Duration("restore-time", time.Hour, "time after which TestRestoreSoak begins no round")
 	soakSeed     = flag.Uint64("restore-seed", 0, "seed of TestRestoreSoak; 0: a random one")
 	soakReport   = flag.String("restore-report", "", "file to which TestRestoreSoak writes its result")
 )
@@ -53,7 +54,7 @@ func TestRestoreSoak(t *testing.T) {
 	s.check(m.Kill())
 	s.check(s.fleet.Lab.RemoveGuest("first"))
 	begin, restored, commands, rounds := time.Now(), 0, 0, 0
-	for ; restored < *soakRestores; rounds++ {
+	for ; restored < *soakRestores && time.Since(begin) < *soakLimit; rounds++ {
 		count := min(1+s.random.IntN(8), *soakRestores-restored)
 		s.round(count, fmt.Sprintf("r%d-", rounds))
 		restored += count

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -138,7 +137,7 @@ func qemus(t *testing.T, text string) (found []string) {
 	for _, path := range paths {
 		line, err := os.ReadFile(path)
 		if err == nil && bytes.HasPrefix(line, []byte("qemu-system")) && bytes.Contains(line, []byte(text)) {
-			found = append(found, fmt.Sprintf("%s", bytes.ReplaceAll(line, []byte{0}, []byte(" "))))
+			found = append(found, string(bytes.ReplaceAll(line, []byte{0}, []byte(" "))))
 		}
 	}
 	return found
