@@ -33,14 +33,13 @@ func (c Config) startControlled(ctx context.Context, seed []byte, tied bool) (_ 
 	if err != nil {
 		return nil, nil, err
 	}
-	defer consoleEnd.Close()
 	monitor, monitorEnd, err := socketPair("monitor")
 	if err != nil {
-		return nil, nil, errors.Join(err, console.Close())
+		return nil, nil, errors.Join(err, console.Close(), consoleEnd.Close())
 	}
-	defer monitorEnd.Close()
 	g, err := c.startQEMU(tied, consoleEnd, monitorEnd)
-	if err != nil {
+	// With a copy of these, the end of QEMU would not end the connections.
+	if err = errors.Join(err, consoleEnd.Close(), monitorEnd.Close()); err != nil {
 		return nil, nil, errors.Join(err, console.Close(), monitor.Close())
 	}
 	client, err := qmp.New(ctx, monitor)

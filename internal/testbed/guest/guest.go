@@ -28,15 +28,12 @@ var (
 // Guest is a running guest.
 type Guest struct {
 	Config
-	PID int // of QEMU; 0: it runs in another guest
-	// NotRestored says why a guest with a snapshot has booted; nil: it has none, or was
-	// restored from it.
-	NotRestored error
-	started     time.Time
-	resumed     time.Time     // when it ran again; zero: it booted
-	stop        func()        // ends QEMU if PID is 0
-	done        chan struct{} // closed when QEMU has ended; nil when it is not our child
-	exit        error
+	PID     int // of QEMU; 0: it runs in another guest
+	started time.Time
+	resumed time.Time     // when it ran again; zero: it booted
+	stop    func()        // ends QEMU if PID is 0
+	done    chan struct{} // closed when QEMU has ended; nil when it is not our child
+	exit    error
 }
 
 // Start starts QEMU and returns at once. The guest lives on after ctx and after this
