@@ -204,8 +204,9 @@ For contributors: what %[1]d restores in a row showed. ` + "`make soak-restore`"
 | commands killed while they restored two more | %[4]d |
 | guests that hung, or did not become ready within two minutes | %[5]d |
 | guests with a name, key, certificate, boot ID, machine ID or random bytes of another | %[6]d |
-| largest error of a clock, beyond what asking for it leaves uncertain | %[7].0f ms |
-| launch to login, median and largest, with up to 7 others and the checks at the same time | %[8].1f s, %[9].1f s |
+| clocks that were wrong by more than 100 ms | %[13]d |
+| largest error of a clock, beyond what asking for it leaves uncertain | %.0[7]f ms |
+| launch to login, median and largest, with up to 7 others and the checks at the same time | %.1[8]f s, %.1[9]f s |
 | processes, directories or parts of snapshots left | %[10]d |
 
 The run took %[11]v on a host with 2 processors, under TCG, which other work shared. Its seed was %[12]d. A guest
@@ -225,5 +226,5 @@ func (s *restoreSoak) report(seed uint64, restored, rounds, commands int, took t
 	}
 	return fmt.Sprintf(soakPage, restored, rounds, s.killed, commands, count("not ready"), count("have the same"),
 		slices.Max(s.ahead).Seconds()*1000, s.times[len(s.times)/2].Seconds(), s.times[len(s.times)-1].Seconds(), count("left"),
-		took.Round(time.Second), seed)
+		took.Round(time.Second), seed, count("the clock is"))
 }
