@@ -240,7 +240,7 @@ func TestEmbeddedExperiments(t *testing.T) {
 		"quickstart": {120 * time.Second, 180 * time.Second},
 		"network":    {10 * time.Minute, 40 * time.Minute},
 		"selftest":   {10 * time.Second, 40 * time.Second},
-		"brfusion":   {90 * time.Minute, 150 * time.Minute},
+		"brfusion":   {15 * time.Minute, 45 * time.Minute},
 		"aa":         {5 * time.Minute, 12 * time.Minute},
 	} {
 		file, data, err := experiments.Open(name)
