@@ -16,7 +16,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	b := guest.Builder{Cache: guest.CacheDir(), Progress: func(step string) { fmt.Fprintln(os.Stdout, step) }}
+	b := guest.Builder{Cache: guest.CacheDir(), Progress: func(step string) { _, _ = fmt.Fprintln(os.Stdout, step) }}
 	if _, err := b.Root(ctx, guest.DefaultRecipe()); err != nil {
 		fmt.Fprintln(os.Stderr, "unpack:", err)
 		os.Exit(1)

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	if len(os.Args) == 6 && os.Args[1] == "elsewhere" {
-		fmt.Fprintln(os.Stdout, bindElsewhere(Namespace(os.Args[2]), Export{Dir: os.Args[3]}, os.Args[4], os.Args[5]))
+		_, _ = fmt.Fprintln(os.Stdout, bindElsewhere(Namespace(os.Args[2]), Export{Dir: os.Args[3]}, os.Args[4], os.Args[5]))
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
