@@ -3,6 +3,7 @@ package trace
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -96,6 +97,10 @@ func drawResize(t *rapid.T, pod *corev1.Pod) {
 	has := func(c *corev1.Container) corev1.ContainerStatus {
 		list := corev1.ResourceList{}
 		for name, q := range c.Resources.Requests {
+			if name == corev1.ResourceMemory { // in whole bytes
+				list[name] = *resource.NewQuantity(int64(math.Ceil(factor*float64(q.Value()))), resource.BinarySI)
+				continue
+			}
 			list[name] = *resource.NewMilliQuantity(int64(factor*float64(q.MilliValue())), resource.DecimalSI)
 		}
 		return corev1.ContainerStatus{Name: c.Name, AllocatedResources: list, Resources: &corev1.ResourceRequirements{Requests: list}}

@@ -154,8 +154,10 @@ func (c *console) checkClock(started time.Time) error {
 // again, else zero.
 func (c *console) times(started, resumed, ready time.Time) BootTimes {
 	if !resumed.IsZero() {
+		// QEMU's time of the resumption has no monotonic part, as the others have.
+		firmware := resumed.Sub(started)
 		return BootTimes{
-			Firmware: resumed.Sub(started), Userspace: c.services.at.Sub(resumed), SSH: ready.Sub(c.services.at), Total: ready.Sub(started),
+			Firmware: firmware, Userspace: c.services.at.Sub(started) - firmware, SSH: ready.Sub(c.services.at), Total: ready.Sub(started),
 		}
 	}
 	return BootTimes{
