@@ -51,7 +51,7 @@ const maxRepeats = 3
 
 // again reports whether an execution that was repeated n times has to be repeated because
 // of what else the machine did. A run repeats one execution for two planned ones at most,
-// and does not spend all repeats at its begin. The decision does not depend on the result.
+// and does not spend all repeats at its start. The decision does not depend on the result.
 func (e *engine) again(n int) bool {
 	done := len(e.known) - len(e.todo)
 	return !e.spec.Noisy && e.reading.Disturbed() && n < maxRepeats &&

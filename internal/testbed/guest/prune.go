@@ -101,7 +101,7 @@ func entrySize(dir string, used time.Time) (int64, error) {
 	return size, err
 }
 
-// excess returns the entries that a cache with a limit in bytes has too much: those unused
+// excess returns the entries to remove from a cache with a limit in bytes: those unused
 // within keepFor, and the least recently used ones until the rest fits.
 func excess(all []Entry, limit int64, now time.Time) (remove []Entry) {
 	var sum int64
@@ -193,19 +193,15 @@ func removeParts(cache string, prefixes ...string) (err error) {
 	return err
 }
 
-// prune removes what the cache has too much.
+// prune removes what exceeds the limit of the cache, and reports it.
 func (b *Builder) prune(ctx context.Context) error {
 	limit, err := Limit()
 	if err != nil {
 		return err
 	}
-	all, err := Entries(ctx, b.Cache)
-	if err != nil {
-		return fmt.Errorf("clean the cache: %w", err)
-	}
-	for _, e := range excess(all, limit, time.Now()) {
-		b.report("removing %s from the cache, used last on %s", filepath.Base(e.Path), e.Used.Format(time.DateTime))
-		err = errors.Join(err, vanish(e.Path))
+	removed, err := Prune(ctx, b.Cache, limit, false)
+	for _, e := range removed {
+		b.report("removed %s from the cache, used last on %s", filepath.Base(e.Path), e.Used.Format(time.DateTime))
 	}
 	return err
 }
