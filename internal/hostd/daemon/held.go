@@ -8,10 +8,10 @@ import (
 	"unnest/internal/hostd/attachment"
 )
 
-// holdAttachments counts the attachments of all guests and keeps their addresses, as records
-// and the aliases of ports say, before the first request: else a guest could get the address
-// of another guest's pod before that guest is taken over, which may take as long as its VMM
-// does not answer.
+// holdAttachments counts the attachments of all guests and keeps their addresses. It reads
+// them from the records and from the aliases of ports. It runs before the first request,
+// because a guest is only taken over when its VMM answers. Until then, another guest could
+// get the addresses of its pods.
 func (d *daemon) holdAttachments(records []GuestRecord) error {
 	links, err := netlinksafe.LinkList()
 	if err != nil {

@@ -78,8 +78,9 @@ func (g *Guest) bind(id share.ID, key share.Digest) error {
 	return err
 }
 
-// bindFor opens the volume's directory and mounts it, both in the mount namespace of the
-// VMM, which is a process: no mount can be made of a directory of another namespace.
+// bindFor opens the volume's directory and mounts it in the guest's export. Both happen in
+// the mount namespace of the process vmm, because the kernel mounts no directory that was
+// opened in another namespace.
 func (g *Guest) bindFor(vmm int, id share.ID, key share.Digest) error {
 	export := g.registry.export(g.export)
 	if err := export.CheckVMM(vmm); err != nil {

@@ -14,7 +14,8 @@ const (
 	diveSteps  = 400
 )
 
-// diveThresholds are the parts of a VM from which a dive buys a whole one.
+// diveThresholds are tried in this order. A dive buys a whole VM if the linear program buys at
+// least this part of it.
 var diveThresholds = []float64{1, .75, .5}
 
 // Plan returns a plan made of the patterns of column generation, false if there are none. It

@@ -52,7 +52,8 @@ type Stay struct {
 }
 
 // New divides a cluster. The catalogue has the nominal sizes of models, from which a reservation
-// is subtracted. What the reservation has of DaemonSets replaces those of the dump. Models that the cluster has keep what their nodes leave for pods.
+// is subtracted. If the reservation counts DaemonSets, those of the dump are not added. Models
+// that the cluster has keep what their nodes leave for pods.
 func New(c Cluster, models cluster.Catalogue, reserve catalogue.Reserve) (Fleet, error) {
 	f := &divider{cluster: c, models: models, pools: map[string]*pool{}, of: map[string]*pool{}, why: map[string]string{}}
 	left, err := allocatable(models, c.Nodes, reserve)
