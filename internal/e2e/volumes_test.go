@@ -65,9 +65,14 @@ func TestVolumesAndSharedMemory(t *testing.T) {
 	})
 	// Two processors each, because QEMU's emulation of a single processor is not atomic for
 	// other guests.
-	one := n.launch(fleet.Options{Name: "node1", Slots: 2, Shares: 4, VCPUs: 2})
-	two := n.launch(fleet.Options{Name: "node2", Slots: 2, Shares: 4, VCPUs: 2, Export: early.Dir})
-	three := n.launch(fleet.Options{Name: "node3", Slots: 1, Memory: 512 << 20, Export: export.Dir}) // has volumes by 9p
+	one := n.launch(fleet.Options{Name: "node1", Slots: 2, Shares: 4, VCPUs: 2, Snapshots: n.snapshots()})
+	two := n.launch(fleet.Options{Name: "node2", Slots: 2, Shares: 4, VCPUs: 2, Export: early.Dir, Snapshots: n.snapshots()})
+	three := n.launch(fleet.Options{Name: "node3", Slots: 1, Export: export.Dir}) // has volumes by 9p
+	for _, m := range []*node{one, two, three} {
+		if !m.Restored() {
+			t.Errorf("%s was not restored: %v", m.Name, m.NotRestored)
+		}
+	}
 	for _, m := range []*node{one, two, three} {
 		m.login()
 		m.put("unnest-volume")

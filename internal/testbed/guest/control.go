@@ -24,8 +24,9 @@ type control struct {
 	monitor *qmp.Client
 }
 
-// startControlled starts QEMU. With tied, it ends with this process.
-func (c Config) startControlled(ctx context.Context, seed []byte, tied bool) (_ *Guest, _ *control, err error) {
+// startControlled starts QEMU with further files after its ends of console and monitor. With tied,
+// it ends with this process.
+func (c Config) startControlled(ctx context.Context, seed []byte, tied bool, files ...*os.File) (_ *Guest, _ *control, err error) {
 	if err := os.WriteFile(c.path(seedFile), seed, 0o600); err != nil {
 		return nil, nil, err
 	}
@@ -37,23 +38,25 @@ func (c Config) startControlled(ctx context.Context, seed []byte, tied bool) (_ 
 	if err != nil {
 		return nil, nil, errors.Join(err, console.Close(), consoleEnd.Close())
 	}
-	g, err := c.startQEMU(tied, consoleEnd, monitorEnd)
+	g, err := c.startQEMU(tied, append([]*os.File{consoleEnd, monitorEnd}, files...)...)
 	// With a copy of these, the end of QEMU would not end the connections.
 	if err = errors.Join(err, consoleEnd.Close(), monitorEnd.Close()); err != nil {
 		return nil, nil, errors.Join(err, console.Close(), monitor.Close())
 	}
 	client, err := qmp.New(ctx, monitor)
 	if err != nil {
-		return nil, nil, errors.Join(g.because(err), g.Kill(), console.Close())
+		return nil, nil, errors.Join(g.because(ctx, err), g.Kill(), console.Close())
 	}
 	return g, &control{console, client}, nil
 }
 
-// because adds to err why QEMU has ended, if it has.
-func (g *Guest) because(err error) error {
+// because adds to err why QEMU has ended, if it has. A QEMU that has closed its connections
+// ends soon.
+func (g *Guest) because(ctx context.Context, err error) error {
 	select {
 	case <-g.done:
-	case <-time.After(pollInterval):
+	case <-ctx.Done():
+	case <-time.After(stopGrace):
 	}
 	if died := g.Err(); died != nil {
 		return fmt.Errorf("%w: %w", err, died)

@@ -40,7 +40,7 @@ func (c Config) freeze(ctx context.Context) (m manifest, err error) {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 			err = fmt.Errorf("%w: %w", err, cause)
 		}
-		return m, g.because(err)
+		return m, g.because(ctx, err)
 	}
 	select {
 	case <-g.done:

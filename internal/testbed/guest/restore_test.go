@@ -3,8 +3,10 @@ package guest
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +83,103 @@ func TestRestore(t *testing.T) {
 	}
 	if found, err := openSnapshot(dirs[0], m.Inputs); found != nil || !errors.Is(err, errDamaged) {
 		t.Errorf("damaged snapshot: got %v, %v", found, err)
+	}
+}
+
+// fakeQEMU puts a script in place of QEMU, and returns a guest to restore with it.
+func fakeQEMU(t *testing.T, script string) Config {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, AMD64.QEMU()), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	key, signer := testKey(t)
+	return Config{
+		Name: "node1", Dir: t.TempDir(), Image: Image{Root: filepath.Join(dir, "root.ext4")}, Accel: TCG, VCPUs: 1, Memory: 512 << 20, Snapshot: &Snapshot{Dir: t.TempDir()},
+		Seed: Seed{Hostname: "node1", HostKey: key, Authorized: signer.PublicKey()},
+	}
+}
+
+// A guest that cannot be restored boots, and says why it was not restored.
+func TestRestoreFallsBack(t *testing.T) {
+	const refuses = `case "$*" in *-incoming*) echo "no such machine" >&2; exit 1 ;; esac; exec sleep 60`
+	for name, tt := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"QEMU ends":      {func(*Config) {}, "no such machine"},
+		"large seed":     {func(c *Config) { c.Seed.Files = map[string]string{"/etc/large": strings.Repeat("x", seedRoom)} }, "bytes: want at most 131072"},
+		"memory is gone": {func(c *Config) { c.Shares = 1 }, "copy the memory of the snapshot: open "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := fakeQEMU(t, refuses)
+			tt.change(&c)
+			g, err := Start(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g.Restored() || g.NotRestored == nil || !strings.Contains(g.NotRestored.Error(), tt.want) || g.Err() != nil {
+				t.Errorf("restored %v (%v), ended with %v; want it to boot because of %q", g.Restored(), g.NotRestored, g.Err(), tt.want)
+			}
+			if err := g.Kill(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// If the command ends while QEMU loads the state, no guest boots and QEMU is killed.
+func TestRestoreIsStopped(t *testing.T) {
+	c := fakeQEMU(t, `echo $$ >"$0.pid"; exec sleep 60`)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	if g, err := Start(ctx, c); g != nil || !errors.Is(err, context.Canceled) {
+		t.Fatalf("got %v, %v", g, err)
+	}
+	path, _, _ := strings.Cut(os.Getenv("PATH"), ":")
+	pid, err := os.ReadFile(filepath.Join(path, AMD64.QEMU()+".pid"))
+	if err == nil { // else it was killed before it began
+		if _, err := os.Stat("/proc/" + strings.TrimSpace(string(pid))); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("QEMU (%s) still runs (%v)", pid, err)
+		}
+	}
+}
+
+// Without its inputs a snapshot is neither looked for nor made.
+func TestNoSnapshot(t *testing.T) {
+	for name, tt := range map[string]struct {
+		script string
+		change func(t *testing.T, c *Config)
+		want   string
+	}{
+		"cannot be frozen":       {"echo QEMU 7", func(_ *testing.T, c *Config) { c.CPU = NestingCPU }, "guest cannot be restored: its processor"},
+		"QEMU prints no version": {"exit 1", func(*testing.T, *Config) {}, "find snapshot: ask QEMU for its version"},
+		"no QEMU":                {"", func(t *testing.T, _ *Config) { t.Setenv("PATH", t.TempDir()) }, "find snapshot: exec: "},
+		"no kernel":              {"echo QEMU 7", func(_ *testing.T, c *Config) { c.Image.Kernel = "/none/vmlinux" }, "find snapshot: lstat /none: no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, s := fakeQEMU(t, tt.script), &Snapshots{Cache: t.TempDir()}
+			tt.change(t, &c)
+			if found, err := s.For(t.Context(), c); found != nil || err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+				t.Errorf("got %v, %v; want %q", found, err, tt.want)
+			}
+			if left, err := os.ReadDir(s.Cache); err != nil || len(left) > 0 {
+				t.Errorf("in the cache is %v (%v)", left, err)
+			}
+		})
+	}
+}
+
+// One line says why a guest boots that was to be restored.
+func TestReportBoots(t *testing.T) {
+	var said []string
+	s := &Snapshots{Progress: func(step string) { said = append(said, step) }}
+	s.Report(&Guest{Config: Config{Name: "node1", NotRestored: errors.New("one\ntwo")}})
+	s.Report(&Guest{})
+	(*Snapshots)(nil).Report(&Guest{Config: Config{NotRestored: errors.New("x")}})
+	if want := []string{"node1 boots: one; two"}; !slices.Equal(said, want) {
+		t.Errorf("it says %q, want %q", said, want)
 	}
 }
 

@@ -32,11 +32,11 @@ func (c Config) memoryBackend() string {
 	return ",memory-backend=ram"
 }
 
-// shareArguments are the arguments for shared memory, the ports for volumes and memory,
-// and the export. Volumes in the export can have files with equal inode numbers, so 9p
+// shareArguments are the arguments for shared memory, unless snapshotArguments has it, the
+// ports for volumes and memory, and the export. Volumes in the export can have files with equal inode numbers, so 9p
 // has to remap them.
 func (c Config) shareArguments() (args []string) {
-	if c.Shares > 0 {
+	if c.Shares > 0 && c.Snapshot == nil {
 		args = append(args, "-object", "memory-backend-memfd,id=ram,share=on,size="+strconv.FormatInt(c.Memory>>20, 10)+"M")
 	}
 	for i := range c.Shares {

@@ -9,7 +9,8 @@ import (
 
 // Snapshot is a frozen guest: its memory, its disk and the state of its devices. Its
 // container engine runs, if its image has one. It has no name, no key and no NIC: see
-// rootfs/freeze. Guests that are restored from it map its memory copy-on-write.
+// rootfs/freeze. Guests that are restored from it map its memory copy-on-write, or have a copy
+// of it if other processes map their memory.
 type Snapshot struct {
 	Dir string
 	manifest
@@ -44,8 +45,6 @@ func (c Config) checkFreezable() error {
 		return fmt.Errorf("%w: its architecture is %s", ErrBootOnly, c.Arch)
 	case c.CPU != "":
 		return fmt.Errorf("%w: its processor %s may have hardware virtualization", ErrBootOnly, c.CPU)
-	case c.Shares > 0:
-		return fmt.Errorf("%w: other processes map its memory (%d ports for shares)", ErrBootOnly, c.Shares)
 	case len(c.Disks) > 0:
 		return fmt.Errorf("%w: it has disks for another guest", ErrBootOnly)
 	}
@@ -58,7 +57,7 @@ func (c Config) checkFreezable() error {
 func (c Config) frozen(s *Snapshot) Config {
 	return Config{
 		Name: "frozen", Dir: s.Dir, Arch: c.Arch, Image: c.Image, Accel: c.Accel, CPU: c.CPU, VCPUs: c.VCPUs, Memory: c.Memory,
-		Slots: frozenSlots(c.Slots), Snapshot: s,
+		Slots: frozenSlots(c.Slots), Shares: c.Shares, Snapshot: s,
 	}
 }
 
@@ -86,9 +85,10 @@ func (c Config) consoleArguments() []string {
 }
 
 // The descriptors of QEMU's ends of the console and of the monitor that freezes or
-// restores the guest.
+// restores the guest, and of a memory that other processes map.
 func (c Config) consoleFD() int { return firstTAP + len(c.NICs) }
 func (c Config) monitorFD() int { return c.consoleFD() + 1 }
+func (c Config) memoryFD() int  { return c.monitorFD() + 1 }
 
 // snapshotArguments are the arguments for a guest that is frozen or restored. Its
 // generation ID is new in each QEMU.
@@ -96,12 +96,15 @@ func (c Config) snapshotArguments() []string {
 	if c.Snapshot == nil {
 		return nil
 	}
-	kind, share := kindRestore, "off"
-	if c.Snapshot.making {
+	kind, share, memory := kindRestore, "off", c.Snapshot.path(memoryFile)
+	switch {
+	case c.Snapshot.making:
 		kind, share = kindFreeze, "on"
+	case c.Shares > 0:
+		share, memory = "on", fmt.Sprint("/proc/self/fd/", c.memoryFD())
 	}
 	args := []string{
-		"-object", "memory-backend-file,id=ram,share=" + share + ",size=" + strconv.FormatInt(c.Memory>>20, 10) + "M,mem-path=" + c.Snapshot.path(memoryFile),
+		"-object", "memory-backend-file,id=ram,share=" + share + ",size=" + strconv.FormatInt(c.Memory>>20, 10) + "M,mem-path=" + memory,
 		"-device", "vmgenid,guid=auto",
 		"-fw_cfg", "name=opt/unnest/kind,string=" + kind,
 		"-chardev", fmt.Sprintf("socket,id=monitor,fd=%d", c.monitorFD()), "-mon", "chardev=monitor,mode=control",

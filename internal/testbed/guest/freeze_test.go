@@ -1,0 +1,94 @@
+package guest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// guestConsole plays a guest that prints lines and answers questions for its clock.
+func guestConsole(t *testing.T, prints string, answer func(n int) string) *control {
+	t.Helper()
+	host, inside := net.Pipe()
+	go func() {
+		defer inside.Close()
+		if _, err := io.WriteString(inside, prints); err != nil || answer == nil {
+			return
+		}
+		questions := bufio.NewScanner(inside)
+		for n := 1; questions.Scan(); n++ {
+			if questions.Text() != fmt.Sprint("clock ", n) {
+				t.Errorf("question %d is %q", n, questions.Text())
+			}
+			if _, err := io.WriteString(inside, answer(n)); err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() { _ = host.Close() })
+	return &control{console: host}
+}
+
+// The guest's clock is that of the answer that came fastest. What else the guest prints is an
+// error or is ignored.
+func TestAwaitFrozen(t *testing.T) {
+	at := func(n int, late, ahead time.Duration) string { // an answer after late
+		now := time.Now().Add(late/2 + ahead)
+		time.Sleep(late)
+		return fmt.Sprintf("unnest-boot clock %d %d.%09d\n", n, now.Unix(), now.Nanosecond())
+	}
+	const begin = "Linux version 6\nunnest-boot init 1.5\nunnest-boot frozen 8.25\n"
+	for _, tt := range []struct {
+		name, prints string
+		answer       func(n int) string
+		ahead        time.Duration
+		want         string // in the error; empty: none
+	}{
+		{"at once", begin, func(n int) string { return at(n, time.Millisecond, 3*time.Second) }, 3 * time.Second, ""},
+		{"fast in the end", begin, func(n int) string {
+			if n < 5 {
+				return at(n, 2*time.Second, time.Hour)
+			}
+			return at(n, time.Millisecond, -time.Second)
+		}, -time.Second, ""},
+		{"never fast", begin, func(n int) string { return at(n, time.Duration(50-n)*time.Second, time.Minute) }, time.Minute, ""},
+		{"its engine fails", "unnest-boot failed: no container engine\n", nil, 0, "no container engine"},
+		{"it panics", "Kernel panic - not syncing: VFS\n", nil, 0, "Kernel panic - not syncing: VFS"},
+		{"another number", begin, func(n int) string { return at(n+1, 0, 0) }, 0, "to question 1 for its time"},
+		{"no time", begin, func(int) string { return "unnest-boot clock 1\n" }, 0, "to question 1 for its time"},
+		{"it ends", "Linux version 6\n", nil, 0, "read its console: EOF"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ahead, err := guestConsole(t, tt.prints, tt.answer).awaitFrozen(t.Context())
+				if tt.want == "" && (err != nil || ahead != tt.ahead) {
+					t.Errorf("got %v, %v; want %v", ahead, err, tt.ahead)
+				}
+				if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+					t.Errorf("got %v, want %q", err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// A guest that says nothing is waited for until ctx ends, whose cause is the error.
+func TestAwaitFrozenGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := errors.New("write disk: no space")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Minute, func() { cancel(full) })
+		silent, other := net.Pipe()
+		defer other.Close()
+		if _, err := (&control{console: silent}).awaitFrozen(ctx); !errors.Is(err, full) {
+			t.Errorf("got %v, want %v", err, full)
+		}
+	})
+}
