@@ -129,6 +129,11 @@ bench-hostlo: build ## compare the networks between two containers of a pod, on 
 bench-boot: build ## compare guests that are booted and restored (root)
 	bin/unnest bench boot
 
+.PHONY: bench-restored
+bench-restored: build ## compare what booted and restored guests measure (root)
+	bin/unnest bench restored
+	bin/unnest bench restored-suites
+
 .PHONY: bench-startup
 bench-startup: build ## measure how long containers take to start, 100 in each network (root)
 	bin/unnest bench startup

@@ -14,7 +14,7 @@ import (
 var comes = []string{
 	"aa", "architectures", "boot", "boot-kernel", "brfusion", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
 	"multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
-	"network", "quickstart", "selftest", "startup",
+	"network", "quickstart", "restored", "restored-suites", "selftest", "startup",
 }
 
 func TestOpen(t *testing.T) {
@@ -106,6 +106,27 @@ func TestAA(t *testing.T) {
 	s := parsed(t, "aa", "")
 	if got := configurations(s); !slices.Equal(got, []string{"NoCont-a", "NoCont-b"}) || s.Configurations[0].Notation() != s.Configurations[1].Notation() {
 		t.Errorf("configurations %+v", s.Configurations)
+	}
+}
+
+// The studies of restored guests have two guests of each kind, which differ in nothing else.
+func TestRestored(t *testing.T) {
+	for _, name := range []string{"restored", "restored-suites"} {
+		s := parsed(t, name, "")
+		want := map[string]stack.Start{"booted-a": stack.Booted, "booted-b": stack.Booted, "restored-a": stack.Restored, "restored-b": stack.Restored}
+		for _, c := range s.Configurations {
+			if c.Start != want[c.Name] {
+				t.Errorf("%s: %s", name, c)
+			}
+			delete(want, c.Name)
+			c.Name, c.Start = s.Configurations[0].Name, s.Configurations[0].Start
+			if c.String() != s.Configurations[0].String() {
+				t.Errorf("%s: %s differs from %s", name, c, s.Configurations[0])
+			}
+		}
+		if len(want) > 0 || len(s.Warnings()) > 0 {
+			t.Errorf("%s: missing %v, warnings %q", name, want, s.Warnings())
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
@@ -23,6 +24,9 @@ func methods(o Options, run result.Run) []Method {
 		{"detects", fmt.Sprintf("The difference that a run with as many blocks and as much scatter finds with a probability of %s, at the level of its family (noncentral t).", percent(stats.DefaultPower))},
 		doubtsMethod,
 	}
+	if text := startsOf(run.Guests); text != "" {
+		ms = append(ms, Method{"guests", text})
+	}
 	if distributed(run) {
 		ms = append(ms, Method{"distribution", "A line shows the share of executions that took at most the time below it; it rises at every measured value. A line further left is faster; a line that reaches the top late has slow outliers. p25, p75, p90 and p99 are percentiles, interpolated between the values."})
 	}
@@ -36,6 +40,22 @@ func methods(o Options, run result.Run) []Method {
 		ms = append(ms, Method{"within " + margin, fmt.Sprintf("Shown when the whole interval of the ratio lies within %s of 1. The default margin is from Bacou et al. 2019, §5.2.1, who report BrFusion within 3.5 %% of NoCont.", margin)})
 	}
 	return ms
+}
+
+// startsOf says which guests were booted and which were restored, as far as that is known.
+func startsOf(guests []result.Machine) string {
+	names := map[string][]string{}
+	for _, g := range guests {
+		names[g.Start] = append(names[g.Start], g.Name)
+	}
+	var text []string
+	if booted := names[result.Booted]; booted != nil {
+		text = append(text, "Booted for this run: "+strings.Join(booted, ", ")+".")
+	}
+	if restored := names[result.Restored]; restored != nil {
+		text = append(text, "Restored from a snapshot of a booted guest: "+strings.Join(restored, ", ")+". Their memory is in small pages, and their page cache and container engine are warm.")
+	}
+	return strings.Join(text, " ")
 }
 
 // distributed reports whether a run has a metric with a distribution.

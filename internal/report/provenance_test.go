@@ -2,6 +2,7 @@ package report
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"unnest/internal/measure/result"
@@ -32,5 +33,33 @@ func TestSettingOfARunThatWentOn(t *testing.T) {
 	further.Block = 11
 	if got := Build(run, append(samples, further), Options{}).Setting; got != "6 to 12 repetitions, tcg" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// Provenance and methods say which guests were booted and which were restored. Runs of earlier
+// versions do not know.
+func TestStartsOfGuests(t *testing.T) {
+	run, samples := synthetic(6)
+	named := func(ms []Method) string {
+		for _, m := range ms {
+			if m.Term == "guests" {
+				return m.Text
+			}
+		}
+		return ""
+	}
+	if got := named(Build(run, samples, Options{}).Methods); got != "" {
+		t.Errorf("of a run that does not know: %q", got)
+	}
+	run.Guests = []result.Machine{{Name: "node1", Start: result.Booted}, {Name: "node2", Start: result.Restored}, {Name: "node3", Start: result.Booted}}
+	got := named(Build(run, samples, Options{}).Methods)
+	for _, want := range []string{"Booted for this run: node1, node3.", "Restored from a snapshot of a booted guest: node2. "} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in %q", want, got)
+		}
+	}
+	said := facts("", run, samples)
+	if !slices.Contains(said, fact{"guest node2 start", result.Restored}) || !slices.Contains(said, fact{"guest node3 start", result.Booted}) {
+		t.Errorf("provenance: %v", said)
 	}
 }

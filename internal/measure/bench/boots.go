@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -35,6 +36,8 @@ func (b *boots) check(c stack.Configuration) error {
 	case !slices.Contains([]string{elfKernel, bzImage, booted, restored}, c.Name):
 		return errors.New("probes boot and ready compare the kernels " + elfKernel + " and " + bzImage +
 			", and guests that are " + booted + " and " + restored + ": use these names")
+	case c.Start != "":
+		return fmt.Errorf("start %s: the name of the configuration says how its guests begin: leave it out", c.Start)
 	case c.Stack.String() != "vm" || c.Architecture() != stack.X8664:
 		return errors.New("probes boot and ready need stack vm and arch " + string(stack.X8664))
 	}

@@ -23,7 +23,7 @@ func (b *Bench) launch(ctx context.Context, c stack.Configuration, n needs) (*fl
 		Name: nodeName(b.booted), Image: b.images.inner, Accel: b.options.Accel,
 		VCPUs: sizes[1].VCPUs, Memory: sizes[1].Memory, Slots: n.slots, Pool: n.pool, Nesting: b.nests,
 	}
-	if b.options.Restore {
+	if c.Start == stack.Restored || c.Start == "" && b.options.Restore {
 		o.Snapshots = b.snapshots()
 	}
 	if image, ok := b.images.foreign[c.Architecture()]; ok {
@@ -39,10 +39,19 @@ func (b *Bench) launch(ctx context.Context, c stack.Configuration, n needs) (*fl
 		o.Image, o.Nested = b.images.outer, &b.images.inner
 	}
 	node, err := b.fleet.Launch(ctx, o)
-	if err == nil {
-		b.nodes = append(b.nodes, node)
+	if err != nil {
+		return nil, err
 	}
-	return node, err
+	b.nodes = append(b.nodes, node)
+	return node, checkStart(c, node.Guest)
+}
+
+// checkStart refuses a guest that has booted in place of the restored one that is to be measured.
+func checkStart(c stack.Configuration, g *guest.Guest) error {
+	if c.Start == stack.Restored && !g.Restored() {
+		return fmt.Errorf("restore guest %s: %w", g.Name, g.NotRestored)
+	}
+	return nil
 }
 
 // snapshots restores guests from the cache.
@@ -70,7 +79,6 @@ func (b *Bench) guest(ctx context.Context, c stack.Configuration, node *fleet.No
 	if err != nil {
 		return nil, err
 	}
-	b.facts.Notes = append(b.facts.Notes, fmt.Sprintf("The guest of %s runs on %s in its own hypervisor: %s.", c.Name, inner.Choice.Accel, inner.Choice.Reason))
 	b.facts.Notes = append(b.facts.Notes, fmt.Sprintf("The guest of %s runs on %s in its own hypervisor: %s.", c.Name, inner.Choice.Accel, inner.Choice.Reason))
 	return newGuest(ctx, b.fleet, inner.Node, inner.Err, node)
 }

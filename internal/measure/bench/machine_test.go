@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"errors"
 	"regexp"
 	"testing"
 
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/stack"
+	"unnest/internal/testbed/guest"
 )
 
 // Names of containers follow the rules of the engines (Docker's daemon/names,
@@ -18,6 +20,44 @@ func TestContainerName(t *testing.T) {
 	} {
 		if got := containerName(stack.Configuration{Name: name}); got != want || !taken.MatchString(got) {
 			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+}
+
+// Configurations share a guest of the right size, unless they say how it begins.
+func TestMachineKeyOfGuests(t *testing.T) {
+	spec := &experiment.Spec{Guest: experiment.Guest{VCPUs: 1, Memory: 1 << 30}}
+	key := func(name string, start stack.Start) string {
+		t.Helper()
+		k, err := machineKey(spec, stack.Configuration{Name: name, Stack: stack.Stack{stack.VM}, Start: start})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	if a, b := key("NoCont", ""), key("NAT", ""); a != b {
+		t.Errorf("without a start: %q and %q, want the same", a, b)
+	}
+	own := map[string]bool{key("NoCont", ""): true}
+	for name, start := range map[string]stack.Start{"booted-a": stack.Booted, "booted-b": stack.Booted, "restored-a": stack.Restored, "restored-b": stack.Restored} {
+		k := key(name, start)
+		if own[k] {
+			t.Errorf("%s shares the guest %q", name, k)
+		}
+		own[k] = true
+	}
+}
+
+// A guest that has booted is not measured as a restored one.
+func TestCheckStart(t *testing.T) {
+	full := errors.New("no space")
+	booted := &guest.Guest{Config: guest.Config{Name: "node1", NotRestored: full}}
+	if err := checkStart(stack.Configuration{Start: stack.Restored}, booted); !errors.Is(err, full) || err.Error() != "restore guest node1: no space" {
+		t.Errorf("got %v", err)
+	}
+	for _, start := range []stack.Start{"", stack.Booted} {
+		if err := checkStart(stack.Configuration{Start: start}, booted); err != nil {
+			t.Errorf("start %q: %v", start, err)
 		}
 	}
 }

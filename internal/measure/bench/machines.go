@@ -42,7 +42,8 @@ func (b *Bench) bootMachines(ctx context.Context, n needs) error {
 }
 
 // machineKeys names the machines of a configuration. Configurations with the same key
-// share the machine. A pod on two machines has its servers in one of its own.
+// share the machine; one with a start shares none. A pod on two machines has its servers in
+// one of its own.
 func machineKeys(spec *experiment.Spec, c stack.Configuration) ([]string, error) {
 	key, err := machineKey(spec, c)
 	if err != nil {
@@ -68,7 +69,11 @@ func machineKey(spec *experiment.Spec, c stack.Configuration) (string, error) {
 	if c.Level() == 0 {
 		return "host", nil
 	}
-	return fmt.Sprintf("%s %v", c.Architecture(), sizes[1:]), nil
+	key := fmt.Sprintf("%s %v", c.Architecture(), sizes[1:])
+	if c.Start != "" {
+		key += ", of " + c.Name
+	}
+	return key, nil
 }
 
 // machines returns the machines of a configuration, which are up.

@@ -111,6 +111,7 @@ func TestCheckProbes(t *testing.T) {
 		{"[{name: b, probe: boot}]", "{name: mine, stack: vm}", "configuration mine: probes boot and ready compare the kernels vmlinux and bzImage"},
 		{"[{name: b, probe: boot}]", "{name: bzImage, stack: vm, arch: s390x}", "need stack vm and arch x86_64"},
 		{"[{name: r, probe: ready}, {name: f, probe: ready-four}]", "{name: restored, stack: vm}", ""},
+		{"[{name: r, probe: ready}]", "{name: restored, stack: vm, start: restored}", "start restored: the name of the configuration says how its guests begin"},
 		{"[{name: s, probe: start}]", "{name: NAT, stack: vm/containerd, network: nat}", ""},
 		{"[{name: s, probe: add}]", "{name: Host, stack: vm/containerd, network: host}", "configuration Host: want network nat, brfusion"},
 		{"[{name: s, probe: start}]", "{name: VM, stack: vm}", "use stack vm/containerd"},

@@ -120,6 +120,7 @@ func (f *file) configuration(path string, n ast.Node) {
 		"network":  yamldoc.Scalar(f.Document, &own.Network, text[stack.Network]),
 		"storage":  yamldoc.Scalar(f.Document, &own.Storage, text[stack.Storage]),
 		"drive":    yamldoc.Scalar(f.Document, &own.Drive, text[stack.Drive]),
+		"start":    yamldoc.Scalar(f.Document, &own.Start, text[stack.Start]),
 		"arch":     yamldoc.Scalar(f.Document, &own.Arch, text[stack.Arch]),
 		"vcpus":    yamldoc.Scalar(f.Document, &own.VCPUs, yamldoc.Count(1, stack.MaxVCPUs)),
 		"memory":   yamldoc.Scalar(f.Document, &own.Memory, stack.ParseBytes),
@@ -130,7 +131,7 @@ func (f *file) configuration(path string, n ast.Node) {
 		c = known
 	}
 	c.Network, c.Storage, c.Drive = cmp.Or(own.Network, c.Network), cmp.Or(own.Storage, c.Storage), cmp.Or(own.Drive, c.Drive)
-	c.Arch, c.VCPUs, c.Memory, c.Host, c.Identity = own.Arch, own.VCPUs, own.Memory, own.Host, own.Identity
+	c.Start, c.Arch, c.VCPUs, c.Memory, c.Host, c.Identity = own.Start, own.Arch, own.VCPUs, own.Memory, own.Host, own.Identity
 	f.spec.Configurations = append(f.spec.Configurations, c)
 }
 

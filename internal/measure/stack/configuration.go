@@ -61,6 +61,16 @@ const (
 	Pod    Drive = "pod"    // in another container of the measured pod
 )
 
+// Start is how the guests of a configuration begin.
+type Start string
+
+// The starts of guests. With one of them, the configuration has guests of its own. Empty is the
+// way that the run chooses, in guests that configurations share.
+const (
+	Booted   Start = "booted"
+	Restored Start = "restored" // from a snapshot
+)
+
 // Arch is the architecture of a processor, as printed by uname -m.
 type Arch string
 
@@ -84,6 +94,7 @@ type Configuration struct {
 	Network  Network // only with a container
 	Storage  Storage // only with a container
 	Drive    Drive
+	Start    Start  // of its VMs, only with one
 	Arch     Arch   // of every VM, only with one
 	VCPUs    int    // of the guest, or usable by a case without guest. 0: as in the experiment
 	Memory   int64  // bytes, likewise
@@ -97,7 +108,8 @@ type option struct{ key, value string }
 // options lists the options that are set, in the order of the notation.
 func (c Configuration) options() []option {
 	set := []option{
-		{"network", string(c.Network)}, {"storage", string(c.Storage)}, {"drive", string(c.Drive)}, {"arch", string(c.Arch)},
+		{"network", string(c.Network)}, {"storage", string(c.Storage)}, {"drive", string(c.Drive)},
+		{"start", string(c.Start)}, {"arch", string(c.Arch)},
 	}
 	if c.VCPUs != 0 {
 		set = append(set, option{"vcpus", strconv.Itoa(c.VCPUs)})
@@ -165,6 +177,7 @@ var (
 	drives   = map[Drive]string{
 		Local: ", driven locally", Remote: ", driven from outside", Pod: ", driven from another container of its pod",
 	}
+	starts = map[Start]string{Booted: ", the VM booted for it alone", Restored: ", the VM restored from a snapshot for it alone"}
 )
 
 // Describe describes the configuration. Run directories contain the description, so it
@@ -174,6 +187,7 @@ func (c Configuration) Describe() string {
 	if c.Split() {
 		words += " in another VM"
 	}
+	words += starts[c.Start]
 	if c.Arch != "" {
 		words += ", on " + string(c.Arch)
 	}

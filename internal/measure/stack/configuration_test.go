@@ -21,6 +21,8 @@ func TestConfigurations(t *testing.T) {
 			Configuration{Name: "metal.mnt.host", Stack: Stack{Metal, Docker}, Network: HostNetwork, Storage: Volume}},
 		{"z=vm/vm:drive=remote,arch=s390x,vcpus=2,memory=1536MiB",
 			Configuration{Name: "z", Stack: Stack{VM, VM}, Drive: Remote, Arch: S390x, VCPUs: 2, Memory: 1536 << 20}},
+		{"restored-a=vm/containerd:network=nat,start=restored",
+			Configuration{Name: "restored-a", Stack: Stack{VM, Containerd}, Network: NAT, Start: Restored}},
 		{"ssh:host=ssh://me@[fe80::1]:2222,identity=/home/me/key=1",
 			Configuration{Name: "ssh:host=ssh://me@[fe80::1]:2222,identity=/home/me/key=1", Stack: Stack{SSH},
 				Host: "ssh://me@[fe80::1]:2222", Identity: "/home/me/key=1"}},
@@ -63,6 +65,11 @@ func TestConfigurationRefuses(t *testing.T) {
 		"vm:drive=near":                     `unknown drive "near": want local, remote or pod`,
 		"vm:arch=amd64":                     `unknown architecture "amd64": want x86_64, s390x or aarch64`,
 		"metal:arch=s390x":                  "architecture s390x needs a VM",
+		"vm:start=warm":                     `unknown start "warm": want booted or restored`,
+		"metal/containerd:start=booted":     "start booted needs a VM: use a stack such as vm or vm/containerd",
+		"ssh:start=restored,host=ssh://h":   "start restored needs a VM",
+		"vm/vm:start=restored":              "only a VM of x86_64 that runs no VM can be restored: want booted",
+		"vm:start=restored,arch=s390x":      "only a VM of x86_64 that runs no VM can be restored: want booted",
 		"vm:vcpus=-1":                       "vcpus -1: want a whole number from 1 to 1024",
 		"vm:vcpus=1025":                     "vcpus 1025: want a whole number from 1 to 1024",
 		"vm:memory=2097152GiB":              "want 1 to 1048576GiB",
@@ -94,6 +101,8 @@ func TestDescribe(t *testing.T) {
 		"BrFusion": "in a containerd container in a VM, with a NIC of its own from the VMM",
 		"metal/docker:network=host,storage=overlay": "in a docker container on the host, on its machine's network, files in layers over its image",
 		"vm/docker:storage=volume":                  "in a docker container in a VM, files in a mounted directory",
+		"vm/vm:start=booted":                        "in a VM in a VM, no container, the VM booted for it alone",
+		"vm/containerd:network=nat,start=restored":  "in a containerd container in a VM, behind a bridge and NAT, the VM restored from a snapshot for it alone",
 		"metal.local":                               "on the host, no container, driven locally",
 		"vm.mnt.nat":                                "in a containerd container in a VM, behind a bridge and NAT, files in a mounted directory, driven from outside",
 		"vm:vcpus=1":                                "in a VM, no container, 1 vCPU",
@@ -148,8 +157,8 @@ func TestSplit(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	c := Configuration{Name: "x", Stack: Stack{VM, Docker}, Network: NAT, Storage: Volume, Drive: Local, Arch: AArch64, VCPUs: 3, Memory: 1 << 20}
-	if diff := cmp.Diff(map[string]string{"network": "nat", "storage": "volume", "drive": "local", "arch": "aarch64", "vcpus": "3", "memory": "1MiB"}, c.Options()); diff != "" {
+	c := Configuration{Name: "x", Stack: Stack{VM, Docker}, Network: NAT, Storage: Volume, Drive: Local, Start: Booted, Arch: AArch64, VCPUs: 3, Memory: 1 << 20}
+	if diff := cmp.Diff(map[string]string{"network": "nat", "storage": "volume", "drive": "local", "start": "booted", "arch": "aarch64", "vcpus": "3", "memory": "1MiB"}, c.Options()); diff != "" {
 		t.Error(diff)
 	}
 	if got := (Configuration{Stack: Stack{VM}}).Options(); len(got) != 0 {
@@ -193,12 +202,12 @@ func TestEveryValidConfigurationSurvives(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	pick := func(from ...string) string { return from[r.IntN(len(from))] }
 	valid := 0
-	for range 20000 {
+	for range 40000 {
 		c := Configuration{
 			Name:    pick("x", "L9", "vm.local", "a.b-c_d"),
 			Network: Network(pick("", "", "host", "nat", "brfusion", "brfusion-cold", "brfusion-trunk")),
 			Storage: Storage(pick("", "overlay", "volume")), Drive: Drive(pick("", "local", "remote")),
-			Arch: Arch(pick("", "x86_64", "s390x", "aarch64")), VCPUs: r.IntN(3), Memory: int64(r.IntN(2)) * r.Int64N(1<<40),
+			Start: Start(pick("", "", "booted", "restored")), Arch: Arch(pick("", "x86_64", "s390x", "aarch64")), VCPUs: r.IntN(3), Memory: int64(r.IntN(2)) * r.Int64N(1<<40),
 			Host: pick("", "", "ssh://h", "ssh://u@h:23", "ssh://u@[::1]:22"), Identity: pick("", "", "/k"),
 		}
 		for range r.IntN(5) {
@@ -228,7 +237,7 @@ func TestEveryValidConfigurationSurvives(t *testing.T) {
 		}
 	}
 	if valid < 300 {
-		t.Errorf("only %d of 20000 drawn are valid: the test shows little", valid)
+		t.Errorf("only %d of 40000 drawn are valid: the test shows little", valid)
 	}
 }
 

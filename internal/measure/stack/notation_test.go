@@ -45,6 +45,8 @@ func (c *Configuration) set(key, value string) (err error) {
 		c.Storage = Storage(value)
 	case "drive":
 		c.Drive = Drive(value)
+	case "start":
+		c.Start = Start(value)
 	case "arch":
 		c.Arch = Arch(value)
 	case "vcpus":

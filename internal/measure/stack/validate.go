@@ -10,7 +10,7 @@ import (
 
 // Validate returns an error unless the name and the stack are valid and the stack supports
 // the options: network and storage need a container, a BrFusion network and a pod need one
-// in a VM, an architecture needs a VM, and a machine reached over SSH its address.
+// in a VM, a start and an architecture need a VM, and a machine reached over SSH its address.
 func (c Configuration) Validate() error {
 	if err := c.validate(); err != nil {
 		return fmt.Errorf("configuration %q: %w", c.Name, err)
@@ -25,7 +25,7 @@ func (c Configuration) validate() error {
 	if err := c.Stack.Validate(); err != nil {
 		return err
 	}
-	return cmp.Or(c.validateNetwork(), c.validateStorage(), c.validateMachine(), c.validateHost())
+	return cmp.Or(c.validateNetwork(), c.validateStorage(), c.validateMachine(), c.validateStart(), c.validateHost())
 }
 
 func (c Configuration) validateStorage() error {
@@ -55,6 +55,20 @@ func (c Configuration) validateMachine() error {
 		return fmt.Errorf("vcpus %d: want a whole number from 1 to %d", c.VCPUs, MaxVCPUs)
 	case c.Memory < 0 || c.Memory > maxMemory:
 		return fmt.Errorf("memory %d: want 1 to %s", c.Memory, FormatBytes(maxMemory))
+	}
+	return nil
+}
+
+func (c Configuration) validateStart() error {
+	switch {
+	case c.Start == "":
+		return nil
+	case starts[c.Start] == "":
+		return fmt.Errorf("unknown start %q: want booted or restored", string(c.Start))
+	case c.Level() == 0:
+		return fmt.Errorf("start %s needs a VM: use a stack such as vm or vm/containerd", c.Start)
+	case c.Start == Restored && (c.Level() > 1 || c.Architecture() != X8664):
+		return fmt.Errorf("start restored: only a VM of %s that runs no VM can be restored: want booted", X8664)
 	}
 	return nil
 }
