@@ -112,7 +112,15 @@ func (b *boots) Execute(ctx context.Context, e experiment.Execution) (_ experime
 		engine := workload.Value{Metric: "engine", Value: guests[0].engine.Seconds()}
 		outcome.Values = append(bootValues(guests[0].times), ready, engine)
 	default:
-		outcome.Values = []workload.Value{ready}
+		var pids []int
+		for _, g := range guests {
+			pids = append(pids, g.node.PID)
+		}
+		memory, err := memoryOf(pids)
+		if err != nil {
+			return experiment.Outcome{}, err
+		}
+		outcome.Values = append(memory, ready)
 	}
 	return outcome, nil
 }

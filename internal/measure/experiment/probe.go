@@ -29,7 +29,7 @@ var probes = map[Probe]struct {
 }{
 	Boot:      {"qemu-system-x86_64", 10 * time.Second, seconds(false, "total", "firmware", "kernel", "userspace", "ssh")},
 	Ready:     {"qemu-system-x86_64", 15 * time.Second, seconds(false, "ready", "engine", "total", "firmware", "kernel", "userspace", "ssh")},
-	ReadyFour: {"qemu-system-x86_64", 30 * time.Second, seconds(false, "ready")},
+	ReadyFour: {"qemu-system-x86_64", 30 * time.Second, slices.Concat(seconds(false, "ready"), mebibytes("memory_rss", "memory_pss"))},
 	Start:     {"nerdctl", 6 * time.Second, seconds(true, "start", "add", "del")},
 	Add:       {"cni", 2 * time.Second, seconds(true, "add", "del")},
 }
@@ -37,6 +37,13 @@ var probes = map[Probe]struct {
 func seconds(distribution bool, names ...string) (metrics []result.Metric) {
 	for _, n := range names {
 		metrics = append(metrics, result.Metric{Name: n, Unit: "s", Order: result.LIB, Distribution: distribution})
+	}
+	return metrics
+}
+
+func mebibytes(names ...string) (metrics []result.Metric) {
+	for _, n := range names {
+		metrics = append(metrics, result.Metric{Name: n, Unit: "MiB", Order: result.LIB})
 	}
 	return metrics
 }
