@@ -19,8 +19,8 @@ import (
 // what is being measured in that guest.
 
 const (
-	claimGuard = 250 * time.Millisecond // a client must be claimed this long before its load begins
-	loadGap    = 650 * time.Millisecond // from the expected end of one client to the load of the next
+	claimGuard = 200 * time.Millisecond // a client must be claimed this long before its load begins
+	loadGap    = 400 * time.Millisecond // from the expected end of one client to the load of the next
 )
 
 // The states of a client.
