@@ -129,6 +129,7 @@ func TestQuickstartPrerequisites(t *testing.T) {
 	for _, tt := range []struct{ name, program, script, want string }{
 		{"architecture", "uname", "echo Linux aarch64", "this machine is Linux aarch64: use Linux on x86_64"},
 		{"user", "id", "echo 1000", "not root: run sudo make quickstart"},
+		{"memory", "sed", "[[ $* != */proc/meminfo ]] || { echo 1000000; exit; }; exec /usr/bin/sed \"$@\"", "976 MiB of memory are available, want 1024: stop other programs"},
 		{"disk", "df", "printf 'Avail\n  100M\n'", "has 100 MiB of free disk space, want"},
 		{"namespaces", "unshare", "exit 1", "cannot make a network namespace"},
 		{"unknown package", "apt-get", "[[ $* == *update* ]] || { echo 'E: Unable to locate package two' >&2; exit 100; }",
