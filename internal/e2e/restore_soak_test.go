@@ -24,6 +24,8 @@ import (
 
 var (
 	soakRestores = flag.Int("restores", 200, "guests that TestRestoreSoak restores")
+	soakGuests   = flag.Int("restore-guests", 8, "guests that TestRestoreSoak restores at the same time, at most")
+	soakMemory   = flag.Int64("restore-memory", 1024, "memory of each guest, in MiB")
 	soakLimit    = flag.Duration("restore-time", time.Hour, "time after which TestRestoreSoak begins no round")
 	soakSeed     = flag.Uint64("restore-seed", 0, "seed of TestRestoreSoak; 0: a random one")
 	soakReport   = flag.String("restore-report", "", "file to which TestRestoreSoak writes its result")
@@ -41,8 +43,8 @@ type restoreSoak struct {
 	failed []string
 }
 
-// Guests are restored, one to eight at the same time. Some are killed on the way, as are
-// commands that restore. No guest hangs or has anything of another, all clocks are right,
+// Guests are restored, one to -restore-guests at the same time, first as many as that. Some are
+// killed on the way, as are commands that restore. No guest hangs or has anything of another, all clocks are right,
 // and nothing is left.
 func TestRestoreSoak(t *testing.T) {
 	seed := *soakSeed
@@ -50,12 +52,16 @@ func TestRestoreSoak(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	s := &restoreSoak{nodes: newNodes(t, nil), random: rand.New(rand.NewPCG(seed, 0)), seen: map[string]string{}}
-	m := s.launch(fleet.Options{Name: "first", Slots: 2, Snapshots: s.snapshots()})
+	m := s.launch(s.options("first"))
 	s.check(m.Kill())
 	s.check(s.fleet.Lab.RemoveGuest("first"))
 	begin, restored, commands, rounds := time.Now(), 0, 0, 0
 	for ; restored < *soakRestores && time.Since(begin) < *soakLimit; rounds++ {
-		count := min(1+s.random.IntN(8), *soakRestores-restored)
+		count := 1 + s.random.IntN(*soakGuests)
+		if rounds == 0 {
+			count = *soakGuests
+		}
+		count = min(count, *soakRestores-restored)
 		s.round(count, fmt.Sprintf("r%d-", rounds))
 		restored += count
 		if rounds%5 == 4 {
@@ -75,12 +81,15 @@ func TestRestoreSoak(t *testing.T) {
 	}
 }
 
+func (s *restoreSoak) options(name string) fleet.Options {
+	return fleet.Options{Name: name, Memory: *soakMemory << 20, Slots: 2, Snapshots: s.snapshots()}
+}
+
 // round restores count guests at the same time and kills a quarter of them on the way.
 func (s *restoreSoak) round(count int, prefix string) {
 	var g errgroup.Group
 	for k := range count {
-		o := fleet.Options{Name: fmt.Sprint(prefix, k), Slots: 2, Snapshots: s.snapshots()}
-		m := s.launch(o)
+		m := s.launch(s.options(fmt.Sprint(prefix, k)))
 		if !m.Restored() {
 			s.fail("%s was not restored: %v", m.Name, m.NotRestored)
 		}
@@ -199,14 +208,14 @@ For contributors: what %[1]d restores in a row showed. ` + "`make soak-restore`"
 
 | | |
 |---|---|
-| guests restored, 1 to 8 at the same time, in %[2]d rounds | %[1]d |
+| guests with %[15]d MiB restored, 1 to %[14]d at the same time, in %[2]d rounds | %[1]d |
 | killed while they were restored | %[3]d |
 | commands killed while they restored two more | %[4]d |
 | guests that hung, or did not become ready within two minutes | %[5]d |
 | guests with a name, key, certificate, boot ID, machine ID or random bytes of another | %[6]d |
 | clocks that were wrong by more than 100 ms | %[13]d |
 | largest error of a clock, beyond what asking for it leaves uncertain | %.0[7]f ms |
-| launch to login, median and largest, with up to 7 others and the checks at the same time | %.1[8]f s, %.1[9]f s |
+| launch to login, median and largest, with the others and the checks at the same time | %.1[8]f s, %.1[9]f s |
 | processes, directories or parts of snapshots left | %[10]d |
 
 The run took %[11]v on a host with 2 processors, under TCG, which other work shared. Its seed was %[12]d. A guest
@@ -226,5 +235,5 @@ func (s *restoreSoak) report(seed uint64, restored, rounds, commands int, took t
 	}
 	return fmt.Sprintf(soakPage, restored, rounds, s.killed, commands, count("not ready"), count("have the same"),
 		slices.Max(s.ahead).Seconds()*1000, s.times[len(s.times)/2].Seconds(), s.times[len(s.times)-1].Seconds(), count("left"),
-		took.Round(time.Second), seed, count("the clock is"))
+		took.Round(time.Second), seed, count("the clock is"), *soakGuests, *soakMemory)
 }
