@@ -172,7 +172,6 @@ func gc(_ *testing.T, m *node) {
 // After a reboot of the guest its pods are gone, and their NICs can be used again.
 func TestGuestReboots(t *testing.T) {
 	n := newNodes(t, nil)
-	n.cold = true
 	m := n.boot(fleet.Options{Name: "node1", Slots: 4, Pool: 1})
 	m.pod("p1", nil)
 	m.pod("p2", map[string]any{"mode": "trunk"})
