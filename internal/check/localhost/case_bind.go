@@ -23,6 +23,8 @@ var bindCases = []testCase{
 	{"tcp-and-udp-do-not-conflict", true, both, bindBothProtocols},
 	{"two-addresses-do-not-conflict", true, onlyIPv4, bindTwoAddresses},
 	{"two-clients-of-one-server-cannot-share-a-port", false, both, bindSameClientPort},
+	{"listeners-on-port-0-never-share-a-port", false, both, func(t *trial) { t.givenPorts(t.tcp) }},
+	{"sockets-on-port-0-never-share-a-port", false, both, func(t *trial) { t.givenPorts(t.udp) }},
 }
 
 // tryBind binds a socket until the end of the trial.

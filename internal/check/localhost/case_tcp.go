@@ -23,12 +23,13 @@ var tcpCases = []testCase{
 
 	{"many-short-connections-are-never-reset", false, both, tcpChurn},
 	{"simultaneous-connects-all-succeed", false, both, tcpSimultaneous},
+	{"thousands-of-connections-live-side-by-side", false, both, tcpThousands},
+	{"thousands-of-connects-to-a-dead-port-are-refused", true, both, tcpThousandsRefused},
 	{"full-backlog-is-not-refused", false, both, tcpFullBacklog},
 	{"connects-beyond-the-backlog-succeed-once-accepted", false, both, tcpLateAccept},
 	{"held-connections-of-all-pairs-live-side-by-side", false, both, tcpSideBySide},
 
 	{"outgoing-connections-never-share-a-port", false, both, tcpOutgoing},
-	{"listeners-on-port-0-never-share-a-port", false, both, func(t *trial) { t.givenPorts(t.tcp) }},
 	{"listener-on-a-foreign-ephemeral-port-is-reached", false, both, tcpEphemeralListener},
 	{"client-on-the-port-of-a-foreign-listener-disturbs-nobody", false, both, tcpClientOnListenersPort},
 	{"first-of-two-clients-on-one-fixed-port-goes-on", false, both, func(t *trial) { t.twoClientsOnePort() }},

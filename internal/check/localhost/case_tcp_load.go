@@ -9,7 +9,19 @@ import (
 
 func tcpChurn(t *trial) {
 	s := t.tcpEcho()
-	t.eachConnects(t.fractions, agent.Connect{Network: t.tcp, Address: s.address, Times: 300, Message: 200})
+	t.eachConnects(t.fractions, agent.Connect{Network: t.tcp, Address: s.address, Times: t.size(300, 100_000/len(t.fractions)), Message: 200})
+}
+
+func tcpThousands(t *trial) { t.holdMany(t.size(2000, 10_000)/len(t.fractions), true) }
+
+// tcpThousandsRefused calls a port that nobody has more often at once than a limit on
+// broadcasts might allow.
+func tcpThousandsRefused(t *trial) {
+	address := t.newAddress(t.loopback)
+	for _, f := range t.fractions {
+		attempts := do(t, f, agent.Connect{Network: t.tcp, Address: address, Times: t.size(2500, 10_000), AtOnce: true, Message: 1})
+		t.allEnd(f, "connect to a dead port", attempts, refusal)
+	}
 }
 
 func tcpSimultaneous(t *trial) {

@@ -8,16 +8,28 @@ import (
 	"unnest/internal/check/localhost/agent"
 )
 
-// tcpOutgoing holds many connections of all fractions to one server. If fractions chose
-// ports from the same range independently, some would be equal.
-func tcpOutgoing(t *trial) {
+// tcpOutgoing holds many connections of all fractions to one server. Some of their clients
+// have the same port if fractions choose ports independently; the server must not see that.
+func tcpOutgoing(t *trial) { t.holdMany(200, false) }
+
+// holdMany has each fraction hold connections to one server, which sees each client at an
+// address of its own, and exchanges a message over each connection.
+func (t *trial) holdMany(times int, atOnce bool) {
 	s := t.tcpEcho()
 	clients := make([]*running, len(t.fractions))
-	locals := make([][]string, len(t.fractions))
 	check.Each(len(t.fractions), func(i int) {
-		clients[i], locals[i] = t.hold(t.fractions[i], agent.Hold{Network: t.tcp, Address: s.address, Times: 200})
+		clients[i], _ = t.hold(t.fractions[i], agent.Hold{Network: t.tcp, Address: s.address, Times: times, AtOnce: atOnce})
 	})
-	t.distinct("client address", locals)
+	remotes := map[string]bool{}
+	t.eventually(func() {
+		clear(remotes)
+		for _, c := range do(t, s.fraction, agent.Report{Handle: s.handle}).Conns {
+			remotes[c.Remote] = true
+		}
+		if want := times * len(t.fractions); len(remotes) != want {
+			check.Failf("%d connections are open; the server sees %d clients", want, len(remotes))
+		}
+	})
 	check.Each(len(t.fractions), func(i int) { t.exchange(clients[i], 1) })
 }
 

@@ -18,6 +18,7 @@ var udpCases = []testCase{
 	{"each-server-answers-for-itself", false, both, func(t *trial) { t.eachForItself(t.udp) }},
 	{"answer-from-another-port-arrives", false, both, udpElsewhere},
 	{"client-on-a-fixed-port-is-answered", false, both, udpFixedClientPort},
+	{"two-clients-on-one-fixed-port-get-their-own-answers", false, both, udpTwoClientsOnePort},
 	{"client-bound-to-device-lo-is-answered", false, both, udpClientOnDevice},
 
 	{"dead-port-is-refused-at-once", true, both, func(t *trial) { t.deadPort(t.udp, 10) }},
@@ -25,13 +26,13 @@ var udpCases = []testCase{
 	{"server-moves-with-at-most-one-error", false, both, udpMoves},
 
 	{"one-way-datagrams-arrive-exactly-once", false, both, udpOneWay},
+	{"burst-of-one-way-datagrams-arrives", false, both, udpBurst},
 	{"60000-bytes-come-back-whole", false, both, udpSizes(60000)},
 	{"65480-bytes-come-back-whole", false, both, udpSizes(65480)},
 	{"65500-bytes-come-back-whole", false, onlyIPv4, udpSizes(65500)},
 	{"largest-unfragmented-datagram-comes-back-whole", false, both, func(t *trial) { udpSizes(t.largest)(t) }},
 	{"datagrams-of-any-size-come-back-whole", false, both, udpSizes(0, 1, 17, 18, 19, 511, 512, 1399, 1400, 1472, 1473, 1500, 4096, 8972, 9000, 16383, 32768, 65000)},
 	{"buffer-cut-by-the-kernel-arrives-whole", false, both, udpSegments},
-	{"sockets-on-port-0-never-share-a-port", false, both, func(t *trial) { t.givenPorts(t.udp) }},
 }
 
 // repeat returns a size several times.
@@ -103,6 +104,42 @@ func udpOneWay(t *trial) {
 		}
 	})
 	t.counted(sink, agent.Seen{Datagrams: count * len(senders), Distinct: count * len(senders)})
+}
+
+// udpBurst has each other fraction send to one as fast as it can. Every datagram must
+// arrive once.
+func udpBurst(t *trial) {
+	count := t.size(2000, 20000)
+	for _, f := range t.others(t.fraction(1)) {
+		sink := t.udpServer(t.fraction(1), agent.Sink)
+		failed := do(t, f, agent.Pour{Network: t.udp, Address: sink.address, From: f.String(), Count: count})
+		if len(failed) > 0 {
+			check.Failf("%s: could not send %d of %d datagrams: %s", f, len(failed), count, failed[0])
+		}
+		t.counted(sink, agent.Seen{Datagrams: count, Distinct: count})
+	}
+}
+
+// udpTwoClientsOnePort has two fractions call one server from the same address. One
+// loopback does not allow that; if it is allowed, each must get its own answers.
+func udpTwoClientsOnePort(t *trial) {
+	s := t.udpServer(t.fraction(3), agent.Echo)
+	local := t.newAddress(t.loopback)
+	r := agent.Hold{Network: t.udp, Address: s.address, Local: local, Times: 1}
+	first, _ := t.hold(t.fraction(1), r)
+	bound, err := try(t, t.fraction(2), agent.Bind{Network: t.udp, Address: local, Times: 1})
+	if hasCode(err, inUse) {
+		t.exchange(first, 3)
+		t.reach([]*fraction{t.fraction(2)}, s)
+		return
+	}
+	check.Must(err)
+	do(t, t.fraction(2), agent.Stop{Handle: bound.Handle})
+	second, _ := t.hold(t.fraction(2), r)
+	for range 3 {
+		t.exchange(first, 1)
+		t.exchange(second, 1)
+	}
 }
 
 // counted waits until a sink has received what it should, and then checks that no more

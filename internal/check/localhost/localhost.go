@@ -35,6 +35,9 @@ type Options struct {
 	// FirstPort is the first port on which servers listen. Each case uses new ports.
 	// 0: 20000.
 	FirstPort int
+	// Large runs the cases of load in full size: tens of thousands of connections and
+	// datagrams, which take minutes in emulated guests.
+	Large bool
 }
 
 // lastPort is below the ephemeral ports, which start at 32768 by default.
@@ -165,7 +168,7 @@ func Run(ctx context.Context, o Options, report func(Outcome)) error {
 		}
 		out := Outcome{Case: name, Alone: c.alone}
 		start := time.Now()
-		t := &trial{ctx: ctx, family: f, fractions: fractions, patience: o.Patience, ports: ports}
+		t := &trial{ctx: ctx, family: f, fractions: fractions, patience: o.Patience, ports: ports, large: o.Large}
 		err := check.Run(func() { c.run(t) })
 		out.NotThere, out.Err = check.End(err, t.stopAll())
 		out.Duration = time.Since(start)

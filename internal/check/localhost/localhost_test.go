@@ -74,7 +74,7 @@ var faults = []struct {
 	make  func(*testing.T, namespace)
 }{
 	{name: "resets are lost",
-		cases: "^tcp/.*/(dead-port-|port-of-a-(stopped|killed)-|reset-of-the-client-|server-moves-)|^address/.*/dead-port",
+		cases: "^tcp/.*/(dead-port-|thousands-of-connects-|port-of-a-(stopped|killed)-|reset-of-the-client-|server-moves-)|^address/.*/dead-port",
 		rules: []string{"tcp flags & rst == rst drop"}},
 	{name: "refusals of UDP are lost",
 		cases: "^udp/.*/(dead-port-|first-datagram-|server-moves-)|^address/.*/dead-port",

@@ -38,6 +38,7 @@ type trial struct {
 	fractions []*fraction
 	patience  time.Duration
 	ports     *ports
+	large     bool
 
 	mu      sync.Mutex
 	running []*running
@@ -59,6 +60,14 @@ type server struct {
 
 // fraction returns the k-th fraction, from 1. The first follows the last.
 func (t *trial) fraction(k int) *fraction { return t.fractions[(k-1)%len(t.fractions)] }
+
+// size returns the size of a case of load.
+func (t *trial) size(usual, large int) int {
+	if t.large {
+		return large
+	}
+	return usual
+}
 
 // others returns all fractions but one.
 func (t *trial) others(but *fraction) []*fraction {

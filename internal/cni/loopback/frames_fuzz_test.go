@@ -40,10 +40,7 @@ func newFuzzedPrograms(f *testing.F) *fuzzedPrograms {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { pod.Close() })
-	first, last := segment.Ports(1)
-	state := loopbackSegment{
-		Generation: 7, Fraction: 1, Nic: 1, Members: uint32(segment.Of(1, 2, 3)), FirstPort: first, Ports: last - first + 1,
-	}
+	state := loopbackSegment{Generation: 7, Fraction: 1, Nic: 1, Members: uint32(segment.Of(1, 2, 3))}
 	o, err := load(state)
 	if err != nil {
 		f.Fatal(err)

@@ -13,12 +13,25 @@
 // with a SYN and ACK if there is a listener, with nothing if its backlog is full,
 // otherwise with a refusal. The program counts refusals, and passes one on when all
 // others have refused. So a port is refused at once if it has no listener, and never
-// reset if it has one. An established connection has a peer: the fraction that
-// accepted, or the one whose range has the client's port (segment.Ports). Only the
-// peer sends and receives its segments. A datagram goes to the fraction that has last
-// sent from its destination, or to the only one that has not refused. When a UDP
-// server moves to another fraction, a client that keeps its socket is refused at most
-// once.
+// reset if it has one. The next SYN for the same address goes to the fraction that has
+// accepted alone; if its listener has gone, the SYN comes back and is sent to all. A
+// connection has its other end in one fraction, and only that one sends and receives
+// its segments. A datagram goes to the fraction that has last sent from its
+// destination, or to the only one that has not refused. When a UDP server moves to
+// another fraction, a client that keeps its socket is refused at most once.
+//
+// # Equal ports
+//
+// Every fraction has all ports for its clients, so clients in two fractions may have
+// the same port and call the same server. The server's fraction sees both, and gives
+// the second one another port, at which its kernel and the server see it: the program
+// replaces the port in what comes from that client, and restores it in what goes to
+// it, also in quoted packets. A client in the server's own fraction is no exception.
+// Connections without such a conflict are not changed.
+//
+// The sockets of a connection keep its other end (BPF_MAP_TYPE_SK_STORAGE), so an idle
+// connection is never forgotten. The map hostlo_tcp serves handshakes and answers
+// without a socket.
 //
 // Join sets the members of the segment. Later the NIC's program takes them from the
 // reflector's frames: no process of ours runs in the guest. When a fraction leaves,
@@ -45,8 +58,8 @@
 // So both binds succeed. Clients in a fraction with such a server reach that one. A
 // connection of another client is with the server that accepts first, and stays with
 // it; a datagram reaches every server, and after the first answer only its sender.
-// Two clients can also bind the same port. Only the first gets a connection with a
-// given server; the other is refused.
+// Two clients can also bind the same port, and both get connections (see Equal ports).
+// Sockets bound to port 0 in two fractions may get the same port.
 //
 // # What is not shared
 //
@@ -113,14 +126,7 @@ func join(nic string, c Config) error {
 // connect begins with lo's program, whose map keeps the former settings for leave. The
 // program changes nothing as long as it has no members.
 func connect(nic netlink.Link, c Config) error {
-	first, last := segment.Ports(1)
-	state := loopbackSegment{
-		Generation: c.Generation,
-		Fraction:   uint32(c.Fraction),
-		Nic:        uint32(nic.Attrs().Index),
-		FirstPort:  first,
-		Ports:      last - first + 1,
-	}
+	state := loopbackSegment{Generation: c.Generation, Fraction: uint32(c.Fraction), Nic: uint32(nic.Attrs().Index)}
 	var err error
 	if state.Former, err = readFormer(nic); err != nil {
 		return err
@@ -136,7 +142,7 @@ func connect(nic netlink.Link, c Config) error {
 	if err := attach(lo, programs.LeaveLo, netlink.HANDLE_MIN_EGRESS); err != nil {
 		return err
 	}
-	if err := configure(nic, c.Fraction); err != nil {
+	if err := configure(nic); err != nil {
 		return err
 	}
 	state.Members = uint32(c.Members)
@@ -205,7 +211,7 @@ func disconnect(nic netlink.Link, m *ebpf.Map, state loopbackSegment) error {
 	if err := m.Put(uint32(0), state); err != nil {
 		return fmt.Errorf("clear the members: %w", err)
 	}
-	if err := restore(nic, state.Former); err != nil {
+	if err := restore(nic, state); err != nil {
 		return err
 	}
 	return detach(lo, netlink.HANDLE_MIN_EGRESS, state.Former.LoClsact != 0)
@@ -243,7 +249,7 @@ func check(nic string, c Config) error {
 	if a.Flags&net.FlagUp == 0 || a.MTU != segment.MTU {
 		return fmt.Errorf("%s has the flags %s and MTU %d: want it up, with MTU %d", nic, a.Flags, a.MTU, segment.MTU)
 	}
-	return checkSettings(nic, c.Fraction)
+	return checkSettings(nic)
 }
 
 // Membership returns the members of the segment that the pod's lo knows. It wraps

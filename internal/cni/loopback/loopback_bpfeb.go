@@ -13,6 +13,20 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type loopbackAddress struct {
+	_       structs.HostLayout
+	Address uint32
+	Port    uint16
+	Ipv6    uint16
+}
+
+type loopbackEnd struct {
+	_        structs.HostLayout
+	Fraction uint32
+	Port     uint16
+	Visible  uint16
+}
+
 type loopbackFlow struct {
 	_         structs.HostLayout
 	Here      uint32
@@ -43,6 +57,8 @@ type loopbackRefusal struct {
 	Since uint64
 	Isn   uint32
 	By    uint32
+	Asked uint32
+	Pad   uint32
 }
 
 type loopbackSegment struct {
@@ -60,19 +76,23 @@ type loopbackUdpFlow struct {
 	_      structs.HostLayout
 	Cookie uint64
 	Peer   uint32
-	Pad    uint32
+	Port   uint16
+	Served uint8
+	Pad    uint8
 }
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	loopbackMapHostloRefusals = "hostlo_refusals"
-	loopbackMapHostloSegment  = "hostlo_segment"
-	loopbackMapHostloTcp      = "hostlo_tcp"
-	loopbackMapHostloUdp      = "hostlo_udp"
-	loopbackProgEnterNic      = "enter_nic"
-	loopbackProgLeaveLo       = "leave_lo"
+	loopbackMapHostloListeners = "hostlo_listeners"
+	loopbackMapHostloRefusals  = "hostlo_refusals"
+	loopbackMapHostloSegment   = "hostlo_segment"
+	loopbackMapHostloSockets   = "hostlo_sockets"
+	loopbackMapHostloTcp       = "hostlo_tcp"
+	loopbackMapHostloUdp       = "hostlo_udp"
+	loopbackProgEnterNic       = "enter_nic"
+	loopbackProgLeaveLo        = "leave_lo"
 )
 
 // loadLoopback returns the embedded CollectionSpec for loopback.
@@ -125,10 +145,12 @@ type loopbackProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type loopbackMapSpecs struct {
-	HostloRefusals *ebpf.MapSpec `ebpf:"hostlo_refusals"`
-	HostloSegment  *ebpf.MapSpec `ebpf:"hostlo_segment"`
-	HostloTcp      *ebpf.MapSpec `ebpf:"hostlo_tcp"`
-	HostloUdp      *ebpf.MapSpec `ebpf:"hostlo_udp"`
+	HostloListeners *ebpf.MapSpec `ebpf:"hostlo_listeners"`
+	HostloRefusals  *ebpf.MapSpec `ebpf:"hostlo_refusals"`
+	HostloSegment   *ebpf.MapSpec `ebpf:"hostlo_segment"`
+	HostloSockets   *ebpf.MapSpec `ebpf:"hostlo_sockets"`
+	HostloTcp       *ebpf.MapSpec `ebpf:"hostlo_tcp"`
+	HostloUdp       *ebpf.MapSpec `ebpf:"hostlo_udp"`
 }
 
 // loopbackVariableSpecs contains global variables before they are loaded into the kernel.
@@ -157,16 +179,20 @@ func (o *loopbackObjects) Close() error {
 //
 // It can be passed to loadLoopbackObjects or ebpf.CollectionSpec.LoadAndAssign.
 type loopbackMaps struct {
-	HostloRefusals *ebpf.Map `ebpf:"hostlo_refusals"`
-	HostloSegment  *ebpf.Map `ebpf:"hostlo_segment"`
-	HostloTcp      *ebpf.Map `ebpf:"hostlo_tcp"`
-	HostloUdp      *ebpf.Map `ebpf:"hostlo_udp"`
+	HostloListeners *ebpf.Map `ebpf:"hostlo_listeners"`
+	HostloRefusals  *ebpf.Map `ebpf:"hostlo_refusals"`
+	HostloSegment   *ebpf.Map `ebpf:"hostlo_segment"`
+	HostloSockets   *ebpf.Map `ebpf:"hostlo_sockets"`
+	HostloTcp       *ebpf.Map `ebpf:"hostlo_tcp"`
+	HostloUdp       *ebpf.Map `ebpf:"hostlo_udp"`
 }
 
 func (m *loopbackMaps) Close() error {
 	return _LoopbackClose(
+		m.HostloListeners,
 		m.HostloRefusals,
 		m.HostloSegment,
+		m.HostloSockets,
 		m.HostloTcp,
 		m.HostloUdp,
 	)

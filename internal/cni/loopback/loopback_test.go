@@ -171,13 +171,30 @@ func TestLeaveWithoutNIC(t *testing.T) {
 	if err := Leave(w.pods[1], nicName); err != nil {
 		t.Error(err)
 	}
+}
+
+// Leave also restores the range of the clients' ports, which earlier versions of Join set.
+func TestLeaveEarlierVersion(t *testing.T) {
+	w := emptyWorld(t, 1)
+	w.set(1, portRange, "20000 20999")
+	before := w.picture(1)
+	w.join(segment.Of(1))
+	w.set(1, portRange, "32768 34531")
 	w.in(1, func() error {
-		low, high, err := readPorts()
-		if low != 32768 || high != 60999 {
-			t.Errorf("the clients' ports are %d to %d", low, high)
+		m, state, err := findMap(lo, netlink.HANDLE_MIN_EGRESS)
+		if err != nil {
+			return err
 		}
-		return err
+		state.FirstPort, state.Ports = 32768, 1764
+		state.Former.FirstPort, state.Former.LastPort = 20000, 20999
+		return errors.Join(m.Put(uint32(0), state), m.Close())
 	})
+	if err := Leave(w.pods[1], nicName); err != nil {
+		t.Error(err)
+	}
+	if got := w.picture(1); !cmp.Equal(got, before) {
+		t.Errorf("not restored:\n%s", cmp.Diff(before, got))
+	}
 }
 
 // A join that fails changes nothing.
@@ -245,7 +262,6 @@ func TestCheck(t *testing.T) {
 		{ErrNotJoined.Error(), func() error { return netlink.QdiscDel(tc.Qdisc(lo)) }},
 		{routeLocalnet, func() error { return podnic.SetSysctl(routeLocalnet, "0") }},
 		{acceptLocal, func() error { return podnic.SetSysctl(acceptLocal, "0") }},
-		{"ports of clients are 1024 to 2047", func() error { return podnic.SetSysctl(portRange, "1024 2047") }},
 		{disableIPv6(nicName), func() error { return podnic.SetSysctl(disableIPv6(nicName), "0") }},
 	} {
 		want := w.config(1)

@@ -33,7 +33,7 @@ func probe() error {
 	if version < oldest {
 		return fmt.Errorf("its kernel is Linux %d.%d: want 5.13 or newer", version>>16, version>>8&0xff)
 	}
-	for _, helper := range []asm.BuiltinFunc{asm.FnSkcLookupTcp, asm.FnSkLookupUdp, asm.FnForEachMapElem} {
+	for _, helper := range []asm.BuiltinFunc{asm.FnSkcLookupTcp, asm.FnSkLookupUdp, asm.FnForEachMapElem, asm.FnSkStorageGet} {
 		if err := features.HaveProgramHelper(ebpf.SchedCLS, helper); err != nil {
 			return fmt.Errorf("use eBPF helper %s: %w", helper, err)
 		}

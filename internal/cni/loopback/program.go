@@ -13,7 +13,7 @@ import (
 	"unnest/internal/netdev/tc"
 )
 
-//go:generate go tool bpf2go -type segment -type former loopback bpf/loopback.c -- -O2 -mcpu=v3 -Wall -Wextra -Wno-unused-parameter -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+//go:generate go tool bpf2go -type segment -type former -type flow -type end loopback bpf/loopback.c -- -O2 -mcpu=v3 -Wall -Wextra -Wno-unused-parameter -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
 // lo is the same in every network namespace.
 var lo = &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "lo", Index: 1}}
@@ -120,7 +120,7 @@ func findMap(l netlink.Link, hook uint32) (*ebpf.Map, loopbackSegment, error) {
 	if f == nil {
 		return nil, state, ErrNotJoined
 	}
-	m, err := segmentMap(ebpf.ProgramID(f.Id))
+	m, err := programMap(ebpf.ProgramID(f.Id), "hostlo_segment")
 	if err != nil {
 		return nil, state, fmt.Errorf("find map of program %d of %s: %w", f.Id, l.Attrs().Name, err)
 	}
@@ -130,7 +130,8 @@ func findMap(l netlink.Link, hook uint32) (*ebpf.Map, loopbackSegment, error) {
 	return m, state, nil
 }
 
-func segmentMap(id ebpf.ProgramID) (*ebpf.Map, error) {
+// programMap returns the map of a program with a name. The caller closes the map.
+func programMap(id ebpf.ProgramID, name string) (*ebpf.Map, error) {
 	p, err := ebpf.NewProgramFromID(id)
 	if err != nil {
 		return nil, err
@@ -147,12 +148,12 @@ func segmentMap(id ebpf.ProgramID) (*ebpf.Map, error) {
 			return nil, err
 		}
 		info, err := m.Info()
-		if err == nil && info.Name == "hostlo_segment" {
+		if err == nil && info.Name == name {
 			return m, nil
 		}
 		if err := errors.Join(err, m.Close()); err != nil {
 			return nil, err
 		}
 	}
-	return nil, errors.New("the program has no map hostlo_segment")
+	return nil, fmt.Errorf("the program has no map %s", name)
 }

@@ -249,7 +249,7 @@ func TestPorts(t *testing.T) {
 		tcp, udp := "tcp"+l.family, "udp"+l.family
 		at := func(port string) string { return net.JoinHostPort(l.address, port) }
 
-		// 35000 is one of fraction 2's ephemeral ports.
+		// 35000 is an ephemeral port.
 		for _, network := range []string{tcp, udp} {
 			s := w.listen(1, network, at("35000"))
 			for f := range w.joined.All() {
@@ -291,30 +291,6 @@ func TestPorts(t *testing.T) {
 		w.answered(2, tcp, at("8028"))
 		server.close()
 		second.close()
-	}
-}
-
-// Two clients have the same port: the first keeps its connection, the second is
-// refused.
-func TestSamePort(t *testing.T) {
-	w := newWorld(t, 3)
-	for _, l := range loopbacks {
-		address := net.JoinHostPort(l.address, "8029")
-		w.listen(3, "tcp"+l.family, address)
-		for _, port := range []int{20002, 33000} { // 33000 is one of fraction 1's
-			first, err := w.dialWith(1, fixed(l.address, port), "tcp"+l.family, address)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer first.Close()
-			start := time.Now()
-			if _, err := w.dialWith(2, fixed(l.address, port), "tcp"+l.family, address); !errors.Is(err, unix.ECONNREFUSED) || time.Since(start) > 900*time.Millisecond {
-				t.Errorf("second client from port %d: got %v after %v, want it refused", port, err, time.Since(start))
-			}
-			if err := echo(first, "hello"); err != nil {
-				t.Errorf("the first client from port %d: %v", port, err)
-			}
-		}
 	}
 }
 

@@ -31,9 +31,6 @@ func disableIPv6(nic string) string { return "ipv6/conf/" + nic + "/disable_ipv6
 func readFormer(nic netlink.Link) (f loopbackFormer, err error) {
 	a := nic.Attrs()
 	f.Mtu, f.Up = uint32(a.MTU), flag(a.Flags&net.FlagUp != 0)
-	if f.FirstPort, f.LastPort, err = readPorts(); err != nil {
-		return f, err
-	}
 	for name, value := range map[string]*uint8{routeLocalnet: &f.RouteLocalnet, acceptLocal: &f.AcceptLocal, disableIPv6(a.Name): &f.Ipv6Off} {
 		*value, err = readNumber(name)
 		if err != nil && !(name == disableIPv6(a.Name) && errors.Is(err, fs.ErrNotExist)) { // a kernel without IPv6
@@ -56,15 +53,10 @@ func flag(is bool) uint8 {
 	return 0
 }
 
-// configure sets the sysctls and the NIC's MTU for a fraction.
-func configure(nic netlink.Link, f segment.Fraction) error {
+// configure sets the sysctls and the NIC's MTU.
+func configure(nic netlink.Link) error {
 	a := nic.Attrs()
-	low, high := segment.Ports(f)
-	err := errors.Join(
-		podnic.SetSysctl(routeLocalnet, "1"), podnic.SetSysctl(acceptLocal, "1"),
-		podnic.SetSysctl(portRange, fmt.Sprintf("%d %d", low, high)),
-		setIPv6(a.Name, 1),
-	)
+	err := errors.Join(podnic.SetSysctl(routeLocalnet, "1"), podnic.SetSysctl(acceptLocal, "1"), setIPv6(a.Name, 1))
 	if err != nil {
 		return err
 	}
@@ -75,11 +67,12 @@ func configure(nic netlink.Link, f segment.Fraction) error {
 }
 
 // restore undoes configure. nic is nil if it has been unplugged.
-func restore(nic netlink.Link, f loopbackFormer) error {
-	err := errors.Join(
-		podnic.SetSysctl(routeLocalnet, fmt.Sprint(f.RouteLocalnet)), podnic.SetSysctl(acceptLocal, fmt.Sprint(f.AcceptLocal)),
-		podnic.SetSysctl(portRange, fmt.Sprintf("%d %d", f.FirstPort, f.LastPort)),
-	)
+func restore(nic netlink.Link, s loopbackSegment) error {
+	f := s.Former
+	err := errors.Join(podnic.SetSysctl(routeLocalnet, fmt.Sprint(f.RouteLocalnet)), podnic.SetSysctl(acceptLocal, fmt.Sprint(f.AcceptLocal)))
+	if s.Ports != 0 { // an earlier version has joined, which also set the range of the clients' ports
+		err = errors.Join(err, podnic.SetSysctl(portRange, fmt.Sprintf("%d %d", f.FirstPort, f.LastPort)))
+	}
 	if err != nil || nic == nil {
 		return err
 	}
@@ -104,15 +97,7 @@ func setIPv6(nic string, off uint8) error {
 	return err
 }
 
-func checkSettings(nic string, f segment.Fraction) error {
-	wantLow, wantHigh := segment.Ports(f)
-	low, high, err := readPorts()
-	if err == nil && (low != wantLow || high != wantHigh) {
-		err = fmt.Errorf("the ports of clients are %d to %d: want %d to %d", low, high, wantLow, wantHigh)
-	}
-	if err != nil {
-		return err
-	}
+func checkSettings(nic string) error {
 	for _, name := range []string{routeLocalnet, acceptLocal, disableIPv6(nic)} {
 		n, err := readNumber(name)
 		switch {
@@ -136,15 +121,4 @@ func readNumber(name string) (uint8, error) {
 		return 0, fmt.Errorf("read sysctl net/%s: %w", name, err)
 	}
 	return uint8(n), nil
-}
-
-func readPorts() (low, high uint16, err error) {
-	data, err := os.ReadFile(filepath.Join("/proc/sys/net", portRange))
-	if err == nil {
-		_, err = fmt.Sscan(string(data), &low, &high)
-	}
-	if err != nil {
-		return 0, 0, fmt.Errorf("read sysctl net/%s: %w", portRange, err)
-	}
-	return low, high, nil
 }

@@ -1752,7 +1752,7 @@ type Endpoint struct {
 	// change has a new generation; RFC 1982 says which of two is the later.
 	Members    uint32 `protobuf:"varint,12,opt,name=members,proto3" json:"members,omitempty"`
 	Generation uint32 `protobuf:"varint,13,opt,name=generation,proto3" json:"generation,omitempty"`
-	// The ephemeral ports of the fraction, both included. Those of others do not overlap.
+	// The ephemeral ports of Linux, both included. All fractions have the same.
 	PortLow       uint32 `protobuf:"varint,14,opt,name=port_low,json=portLow,proto3" json:"port_low,omitempty"`
 	PortHigh      uint32 `protobuf:"varint,15,opt,name=port_high,json=portHigh,proto3" json:"port_high,omitempty"`
 	unknownFields protoimpl.UnknownFields

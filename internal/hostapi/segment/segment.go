@@ -1,6 +1,6 @@
 // Package segment has the constants and formats that the host and the guests of a Hostlo
-// segment share: the numbers of the fractions, their MAC addresses and ephemeral ports,
-// and the membership frame.
+// segment share: the numbers of the fractions, their MAC addresses, and the membership
+// frame.
 //
 // A segment is one loopback, backed by the host, that the fractions of one pod
 // share (Bacou et al. 2019, section 4). Access to a TAP or a guest does not belong here.
@@ -44,22 +44,6 @@ func MAC(f Fraction) Address { return Address{0x02, 'h', '5', 0, 0, byte(f)} }
 // String returns the address as QEMU and ip(8) write it.
 func (a Address) String() string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", a[0], a[1], a[2], a[3], a[4], a[5])
-}
-
-// The ephemeral ports of Linux (ip_local_port_range, see ip-sysctl in the kernel's
-// documentation), and how many of them a fraction gets.
-const (
-	firstPort        = 32768
-	lastPort         = 60999
-	portsPerFraction = (lastPort - firstPort + 1) / MaxFractions
-)
-
-// Ports returns the ephemeral ports of a fraction, for ip_local_port_range; both ends
-// are included. The ranges of two fractions do not overlap, so that no two clients of a
-// pod have the same port.
-func Ports(f Fraction) (low, high uint16) {
-	low = firstPort + uint16(f-1)*portsPerFraction
-	return low, low + portsPerFraction - 1
 }
 
 // Set is a set of fractions: bit f stands for fraction f.

@@ -26,24 +26,6 @@ func TestMAC(t *testing.T) {
 	}
 }
 
-// The ranges are as large as can be, side by side, within Linux's own.
-func TestPorts(t *testing.T) {
-	next := uint16(32768)
-	for f := segment.Fraction(1); f <= segment.MaxFractions; f++ {
-		low, high := segment.Ports(f)
-		if low != next || high-low != 1763 || high > 60999 {
-			t.Errorf("fraction %d: %d to %d, want 1764 ports from %d", f, low, high, next)
-		}
-		if low%2 == high%2 { // Linux divides a range by parity (ip-sysctl)
-			t.Errorf("fraction %d: %d and %d have the same parity", f, low, high)
-		}
-		next = high + 1
-	}
-	if 61000-int(next) >= segment.MaxFractions {
-		t.Errorf("%d ports are left for nobody", 61000-int(next))
-	}
-}
-
 func TestValid(t *testing.T) {
 	for f, want := range map[segment.Fraction]bool{0: false, 1: true, 16: true, 17: false, 255: false} {
 		if f.Valid() != want {

@@ -23,6 +23,10 @@ const maxNetwork = 63
 
 var containerID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
 
+// The ephemeral ports of Linux. Each fraction of a segment has all of them; plugins of
+// earlier versions know that they have fewer.
+const firstPort, lastPort = 32768, 60999
+
 // attachmentKey checks what a guest has sent. The rules are CNI's, except that an
 // interface's name is ASCII.
 func attachmentKey(kind attachment.Kind, container, iface string) (attachment.Key, error) {
@@ -100,8 +104,7 @@ func (n *nics) endpoint(key attachment.Key) *hostdpb.Endpoint {
 		SegmentMac: segment.MAC(r.Fraction).String(), Mtu: segment.MTU, Slot: uint32(a.Slot), State: states[hotplug.Plugged],
 		Pod: r.Pod, Network: r.Network, Fraction: uint32(r.Fraction),
 	}
-	low, high := segment.Ports(r.Fraction)
-	e.PortLow, e.PortHigh = uint32(low), uint32(high)
+	e.PortLow, e.PortHigh = firstPort, lastPort
 	mode, m := n.host.segments.Membership(a.TAP)
 	e.Mode, e.Members, e.Generation = wireMode(mode), uint32(m.Members), m.Generation
 	return e

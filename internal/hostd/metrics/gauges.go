@@ -127,7 +127,7 @@ func collectSegment(send func(family, uint64, ...string), p status.Segment) {
 	send(endpoints, member[false], p.Tenant, p.Pod, "no")
 	send(frames, all.Frames, p.Tenant, p.Pod)
 	send(bytes, all.Bytes, p.Tenant, p.Pod)
-	for reason, n := range map[string]uint64{"spoofed": all.Spoofed, "limited": all.Limited, "oversize": all.Oversize, "unknown": all.Unknown} {
+	for reason, n := range map[string]uint64{"spoofed": all.Spoofed, "limited": all.Limited, "oversize": all.Oversize, "unknown": all.Unknown, "full": all.Full} {
 		send(dropped, n, p.Tenant, p.Pod, reason)
 	}
 }

@@ -122,15 +122,15 @@ func (r *Registry) enter(t policy.Tenant, s Spec) (*podSegment, error) {
 	return p, nil
 }
 
-// loopbackOptions returns the options of a tenant's segment. The burst is what the
-// rate allows in a tenth of a second.
+// loopbackOptions returns the options of a tenant's segment. The burst is what the rate
+// allows in a second: a program may connect to thousands of ports at once.
 func loopbackOptions(t policy.Tenant, l label) reflector.Options {
 	rate := uint32(t.Limits.Broadcasts)
 	if rate == 0 {
 		rate = uint32(time.Second) // one per nanosecond: no limit
 	}
 	return reflector.Options{
-		Name: tapName(l.id()), Mode: reflector.Mode(l.mode), Limit: reflector.Limit{Rate: rate, Burst: max(1, rate/10)},
+		Name: tapName(l.id()), Mode: reflector.Mode(l.mode), Limit: reflector.Limit{Rate: rate, Burst: rate},
 	}
 }
 

@@ -142,7 +142,7 @@ func TestEndpoints(t *testing.T) {
 	if n := join("g2", "u2n1-1"); n.Fraction != 2 {
 		t.Errorf("second note is %+v", n)
 	}
-	if o := loop().options; o.Limit.Rate != 70 || o.Limit.Burst != 7 || o.Mode != reflector.Unicast {
+	if o := loop().options; o.Limit.Rate != 70 || o.Limit.Burst != 70 || o.Mode != reflector.Unicast {
 		t.Errorf("options are %+v", o)
 	}
 	last := loop().announced[len(loop().announced)-1]

@@ -153,10 +153,11 @@ type Frames struct {
 	Limited   uint64 `json:"limited"`
 	Oversize  uint64 `json:"oversize"`
 	Unknown   uint64 `json:"unknown"`
+	Full      uint64 `json:"full,omitempty"` // by a full queue of the TAP; of all senders, under fraction 0
 }
 
 // Dropped is how many frames were not passed on.
-func (f Frames) Dropped() uint64 { return f.Spoofed + f.Limited + f.Oversize + f.Unknown }
+func (f Frames) Dropped() uint64 { return f.Spoofed + f.Limited + f.Oversize + f.Unknown + f.Full }
 
 // Total adds up the counts of all fractions.
 func (s Segment) Total() (all Frames) {
@@ -168,6 +169,7 @@ func (s Segment) Total() (all Frames) {
 		all.Limited += c.Limited
 		all.Oversize += c.Oversize
 		all.Unknown += c.Unknown
+		all.Full += c.Full
 	}
 	return all
 }

@@ -121,7 +121,7 @@ func TestDropped(t *testing.T) {
 
 func minus(a, b reflector.Counters) reflector.Counters {
 	return reflector.Counters{
-		Frames: a.Frames - b.Frames, Bytes: a.Bytes - b.Bytes, Broadcast: a.Broadcast - b.Broadcast,
+		Full: a.Full - b.Full, Frames: a.Frames - b.Frames, Bytes: a.Bytes - b.Bytes, Broadcast: a.Broadcast - b.Broadcast,
 		Spoofed: a.Spoofed - b.Spoofed, Limited: a.Limited - b.Limited, Oversize: a.Oversize - b.Oversize, Unknown: a.Unknown - b.Unknown,
 	}
 }
@@ -183,6 +183,35 @@ func TestStorm(t *testing.T) {
 	}
 }
 
+// A program that connects to 10,000 ports at once is not limited by default.
+func TestManyBroadcasts(t *testing.T) {
+	const times = 10_000
+	l := newLab(t, 2, reflector.Options{})
+	f := frame(segment.MAC(1), segment.Broadcast, "SYN")
+	for range times {
+		l.vms[1].send(t, f)
+	}
+	if c := l.counters(t, 1); c.Broadcast != times || c.Limited != 0 {
+		t.Errorf("%+v, want %d broadcasts and none limited", c, times)
+	}
+}
+
+// A queue holds a burst for a VM that is behind. What it cannot hold is counted.
+func TestFullQueue(t *testing.T) {
+	const holds, times = 4096, 5000
+	l := newLab(t, 2, reflector.Options{})
+	for i := range times {
+		l.vms[1].send(t, frame(segment.MAC(1), segment.MAC(2), fmt.Sprint(i)))
+	}
+	got := 0
+	for l.vms[2].receive(t, 50*time.Millisecond) != nil {
+		got++
+	}
+	if full := l.counters(t, segment.Reflector).Full; got < 4000 || got > holds || full != uint64(times-got) {
+		t.Errorf("%d of %d frames arrive, %d are counted as dropped; want a queue of %d", got, times, full, holds)
+	}
+}
+
 // An announcement of the host reaches each queue once and unchanged.
 func TestAnnounce(t *testing.T) {
 	for _, n := range sizes {
@@ -218,7 +247,7 @@ func (l *lab) hears(t *testing.T, want segment.Membership) {
 // A VM that does not read does not delay the others.
 func TestFrozen(t *testing.T) {
 	l := newLab(t, 3, reflector.Options{})
-	for i := range 3000 { // more than a queue holds
+	for i := range 5000 { // more than a queue holds
 		l.vms[1].send(t, frame(segment.MAC(1), segment.MAC(2), fmt.Sprint(i)))
 	}
 	m := segment.Membership{Generation: 1, Members: segment.Of(1, 3)}

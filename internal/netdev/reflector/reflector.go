@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-//go:generate go tool bpf2go reflector bpf/reflector.c -- -O2 -Wall -Wextra -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+//go:generate go tool bpf2go -type counters reflector bpf/reflector.c -- -O2 -Wall -Wextra -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
 // Mode is how a segment reflects.
 type Mode string
@@ -49,7 +49,7 @@ type Limit struct {
 // Defaults of a Limit.
 const (
 	DefaultRate  = 20_000
-	DefaultBurst = 2_000
+	DefaultBurst = 20_000
 )
 
 // Options describe a segment.

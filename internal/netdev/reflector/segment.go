@@ -20,6 +20,9 @@ type Segment struct {
 	index    int // of the TAP
 	programs *reflectorObjects
 	frames   *sender
+	links    *netlink.Handle // of the TAP's network namespace
+	// droppedBefore are the frames that the TAP had dropped when the Segment was made.
+	droppedBefore uint64
 
 	mu     sync.Mutex
 	queues queueOrder
@@ -66,6 +69,10 @@ func Create(o Options) (_ *Segment, err error) {
 	return s, nil
 }
 
+// queueLength is how many frames each queue of a TAP holds for a VM that is behind. A
+// burst of datagrams is longer than 1000, the kernel's default.
+const queueLength = 4096
+
 // setUp configures a TAP without fractions by means of any attached queue. The
 // programs are in place before the TAP is up.
 func (s *Segment) setUp(tap netlink.Link, q queue, o Options) (err error) {
@@ -75,6 +82,15 @@ func (s *Segment) setUp(tap netlink.Link, q queue, o Options) (err error) {
 	}
 	if s.frames, err = newSender(s.index); err != nil {
 		return err
+	}
+	if s.links, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return fmt.Errorf("open netlink socket: %w", err)
+	}
+	if s.droppedBefore, err = s.droppedByTAP(); err != nil {
+		return err
+	}
+	if err := netlink.LinkSetTxQLen(tap, queueLength); err != nil {
+		return fmt.Errorf("set queues of %d frames: %w", queueLength, err)
 	}
 	if err := q.steer(s.programs.Steer.FD()); err != nil {
 		return err
@@ -218,6 +234,10 @@ func (s *Segment) Close() error {
 	if s.frames != nil {
 		errs = append(errs, s.frames.close())
 		s.frames = nil
+	}
+	if s.links != nil {
+		s.links.Close()
+		s.links = nil
 	}
 	if s.programs != nil {
 		errs = append(errs, s.programs.Close())

@@ -14,6 +14,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // envelope is a request on the wire. Its reply has the same ID.
@@ -55,6 +57,9 @@ type agent struct {
 	last      int              // handle
 }
 
+// files is how many descriptors an agent may have.
+const files = 1 << 16
+
 // job is one request that is being executed.
 type job struct {
 	*agent
@@ -71,6 +76,8 @@ func (j *job) deadline() time.Time { return time.Now().Add(j.limit()) }
 // Execute executes the requests in in until in or ctx ends, and then stops all resources.
 // An error says that in or out is broken.
 func Execute(ctx context.Context, in io.Reader, out io.Writer) error {
+	// As root; else the limit stays as it is. A server may have thousands of connections.
+	_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: files, Max: files})
 	a := &agent{out: json.NewEncoder(out), resources: map[int]resource{}}
 	ctx, cancel := context.WithCancel(ctx)
 	requests, failed := make(chan envelope), make(chan error, 1)

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,19 +27,37 @@ func (all sockets[S]) stop() error {
 
 type held = sockets[net.Conn]
 
+// most is how many connections are opened at the same time.
+const most = 500
+
 func (j *job) hold(o Hold) (Held, error) {
 	var conns held
-	var answer Held
-	for range o.Times {
-		c, err := j.dial(target{network: o.Network, address: o.Address, local: o.Local})
-		if err != nil {
-			_ = conns.stop()
-			return Held{}, fmt.Errorf("connection %d of %d: %w", len(conns)+1, o.Times, err)
-		}
-		conns = append(conns, c)
+	var mu sync.Mutex
+	var all errgroup.Group
+	all.SetLimit(1)
+	if o.AtOnce {
+		all.SetLimit(most)
+	}
+	for i := range o.Times {
+		all.Go(func() error {
+			c, err := j.dial(target{network: o.Network, address: o.Address, local: o.Local})
+			if err != nil {
+				return fmt.Errorf("connection %d of %d: %w", i+1, o.Times, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			conns = append(conns, c)
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		_ = conns.stop()
+		return Held{}, err
+	}
+	answer := Held{Handle: j.keep(conns)}
+	for _, c := range conns {
 		answer.Locals = append(answer.Locals, c.LocalAddr().String())
 	}
-	answer.Handle = j.keep(conns)
 	return answer, nil
 }
 

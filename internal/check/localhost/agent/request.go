@@ -172,6 +172,7 @@ type Hold struct {
 	Address string `json:"address"`
 	Local   string `json:"local,omitempty"`
 	Times   int    `json:"times"`
+	AtOnce  bool   `json:"at_once,omitempty"` // many at the same time
 }
 
 // Held is the answer to Hold.

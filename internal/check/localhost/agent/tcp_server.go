@@ -37,8 +37,9 @@ func (c *tcpConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// chunk is the size of reads and writes.
-const chunk = 256 << 10
+// chunk is the size of reads and writes. An echo server begins with small ones, because it
+// may have thousands of connections.
+const chunk, small = 256 << 10, 4 << 10
 
 // replies handle a connection, by kind. Their error says how reading ended.
 var replies = map[Kind]func(*tcpConn) error{
@@ -51,7 +52,7 @@ var replies = map[Kind]func(*tcpConn) error{
 }
 
 func echo(c *tcpConn) error {
-	for buffer := make([]byte, chunk); ; {
+	for buffer := make([]byte, small); ; {
 		n, err := c.Read(buffer)
 		if n > 0 {
 			if _, err := c.Write(buffer[:n]); err != nil {
@@ -60,6 +61,9 @@ func echo(c *tcpConn) error {
 		}
 		if err != nil {
 			return err
+		}
+		if n == small {
+			buffer = make([]byte, chunk)
 		}
 	}
 }

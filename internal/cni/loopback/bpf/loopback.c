@@ -23,75 +23,138 @@
 #include <bpf/bpf_helpers.h>
 
 #include "packet.h"
+#include "port.h"
 #include "segment.h"
 #include "socket.h"
 #include "flow.h"
+#include "end.h"
+#include "connect.h"
+#include "udp.h"
 #include "reset.h"
 #include "reject.h"
 
-#define LOCAL -1		/* a destination in addition to TO_ALL and the fractions */
+/* Destinations in addition to TO_ALL and the fractions. */
+#define LOCAL -1
+#define NOWHERE -2
 
 /* Verdicts on a packet from the NIC. */
 #define DROP 0
 #define ACCEPT 1
-#define REJECT 2
+#define REJECT 2		/* answer with a reset */
+#define RETURN 3		/* to the sender */
+#define ASK_ALL 4		/* the fraction's own SYN has come back */
 
 /*
- * tcp_is_local returns whether a socket of this fraction accepts a segment without SYN.
- * Only a socket that has sent a SYN accepts a refusal. A socket in TIME_WAIT belongs to
- * a former connection if the present one is with another fraction. If there is only a
- * listener, the segment is for it only at the end of a handshake by SYN cookies, with
- * a client of this fraction. Otherwise the segment is for another fraction's client,
- * and the listener only happens to have the same port.
+ * send_local_syn sends a SYN to a listener of this fraction. The segment stays on lo,
+ * but may get another port.
  */
-static __always_inline int tcp_is_local(const struct segment *s, const struct packet *p, const struct flow *f, int state)
+static __always_inline int send_local_syn(struct __sk_buff *skb, const struct segment *s, struct packet *p,
+					  const struct flow *f)
 {
-	__u32 peer;
+	struct end e = {.fraction = s->fraction};
+	__be16 port = claim_port(skb, p, s->fraction, 1);
+	struct bpf_sock *sk;
 
+	bpf_map_delete_elem(&hostlo_tcp, f);
+	if (!port || port == p->sport)
+		return LOCAL;
+	e.visible = port;
+	bpf_map_update_elem(&hostlo_tcp, f, &e, BPF_ANY);
+	sk = sender(skb, p);
+	if (sk)
+		bpf_sk_storage_get(&hostlo_sockets, sk, &e, BPF_SK_STORAGE_GET_F_CREATE);
+	return set_port(skb, p, SOURCE, port) ? LOCAL : NOWHERE;
+}
+
+/*
+ * send_syn returns the destination of a SYN. Without a listener, a socket that it meets
+ * belongs to a former connection, or to one with another fraction's client.
+ */
+static __always_inline int send_syn(struct __sk_buff *skb, const struct segment *s, struct packet *p)
+{
+	struct bpf_sock *sk = sender(skb, p);
+	struct flow f = {};
+	struct end e = {};
+	int state;
+
+	if (sk)
+		bpf_sk_storage_delete(&hostlo_sockets, sk);
+	state = end_at(skb, p, p->sport, &f, &e);
+	if (is_connected(state) && (state == BPF_TCP_TIME_WAIT || e.fraction) && !has_listener(skb, p))
+		state = NO_SOCKET;
+	flow_sent(&f, p);
+	if (state == NO_SOCKET)
+		return begin_connect(s, &f, p->seq);
+	return send_local_syn(skb, s, p, &f);
+}
+
+/*
+ * is_local returns whether a socket of this fraction accepts a segment without SYN, of a
+ * connection whose other end is not known to be in another fraction. Only a socket that
+ * has sent a SYN accepts a refusal. If there is only a listener, the segment is for it
+ * only at the end of a handshake by SYN cookies.
+ */
+static __always_inline int is_local(const struct packet *p, int state)
+{
 	if (is_refused(p))
 		return state == BPF_TCP_SYN_SENT;
-	if (state == BPF_TCP_TIME_WAIT)
-		return !connected_to(f);
-	if (state != BPF_TCP_LISTEN)
-		return state != NO_SOCKET;
-	peer = tcp_peer(s, f);
-	return !(p->flags & (TCP_SYN | TCP_RST)) && (!peer || peer == s->fraction);
+	if (state == BPF_TCP_LISTEN)
+		return !(p->flags & (TCP_SYN | TCP_RST));
+	return state != NO_SOCKET;
 }
 
 /*
  * send_tcp returns the destination of a segment. A segment for a fraction that has left
  * is local: the kernel has no socket for it, and resets the connection.
  */
-static __always_inline int send_tcp(struct __sk_buff *skb, const struct segment *s, const struct packet *p)
+static __always_inline int send_tcp(struct __sk_buff *skb, const struct segment *s, struct packet *p)
 {
-	int state = tcp_state(skb, p);
-	struct flow f;
-	__u32 peer;
+	struct flow f = {};
+	struct end e = {};
 
+	if (is_syn(p))
+		return send_syn(skb, s, p);
 	flow_sent(&f, p);
-	if (is_syn(p)) {
-		if (state == BPF_TCP_TIME_WAIT && !has_listener(skb, p))
-			state = NO_SOCKET;
-		begin_connect(&f, p->seq, state == NO_SOCKET);
-		return state == NO_SOCKET ? TO_ALL : LOCAL;
-	}
-	if (tcp_is_local(s, p, &f, state))
+	end_of(skb, p, &f, &e);
+	if (!e.fraction)
+		return is_local(p, tcp_state(skb, p)) ? LOCAL : TO_ALL;
+	if (!is_member(s, e.fraction))
 		return LOCAL;
-	peer = tcp_peer(s, &f);
-	if (!peer || peer == s->fraction)
-		return TO_ALL;
-	return others(s) & bit(peer) ? (int)peer : LOCAL;
+	if (is_refused(p))
+		bpf_map_delete_elem(&hostlo_tcp, &f);
+	if (!set_port(skb, p, DESTINATION, e.port) || !set_port(skb, p, SOURCE, e.visible))
+		return NOWHERE;
+	return e.fraction;
 }
 
-static __always_inline int send_udp(struct __sk_buff *skb, const struct segment *s, const struct packet *p)
+/* send_local_udp sends a datagram to a socket of this fraction, which may serve others' clients, too. */
+static __always_inline int send_local_udp(struct __sk_buff *skb, const struct segment *s, struct packet *p)
 {
+	struct flow f;
+
+	flow_received(&f, p, p->sport);
+	if (!served_flow(s, &f) || only_for(skb, p, s->fraction))
+		return LOCAL;
+	return set_port(skb, p, SOURCE, claim_udp_port(skb, p, s->fraction, 1)) ? LOCAL : NOWHERE;
+}
+
+static __always_inline int send_udp(struct __sk_buff *skb, const struct segment *s, struct packet *p)
+{
+	struct udp_flow *served;
 	struct flow f;
 	__u32 peer;
 	int known;
 
-	if (has_udp_socket(skb, p))
-		return LOCAL;
 	flow_sent(&f, p);
+	served = served_flow(s, &f);
+	if (served) {
+		peer = served->peer;
+		if (!served->cookie)
+			served->cookie = bpf_get_socket_cookie(skb);
+		return set_port(skb, p, DESTINATION, served->port) ? (int)peer : NOWHERE;
+	}
+	if (has_udp_socket(skb, p, p->sport))
+		return send_local_udp(skb, s, p);
 	known = use_udp_flow(skb, &f);
 	if (known) {
 		peer = udp_peer(s, &f);
@@ -100,25 +163,43 @@ static __always_inline int send_udp(struct __sk_buff *skb, const struct segment 
 		if (peer)
 			return peer;
 	}
-	count_udp_refusals(&f, !known);
+	count_udp_refusals(s, &f, !known);
 	return TO_ALL;
 }
 
-/* send_icmp returns the destination of a "port unreachable": the sender of the packet. */
-static __always_inline int send_icmp(const struct segment *s, const struct packet *p)
+/*
+ * send_icmp returns the destination of a "port unreachable": the sender of the packet.
+ * A flow without a server is of no use after that.
+ */
+static __always_inline int send_icmp(struct __sk_buff *skb, const struct segment *s, struct packet *p)
 {
+	struct udp_flow *udp;
+	struct end *tcp, e = {};
 	struct flow f;
-	__u32 peer;
 
 	flow_sent(&f, p);
-	peer = p->protocol == IPPROTO_UDP ? udp_peer(s, &f) : tcp_peer(s, &f);
-	return others(s) & bit(peer) ? (int)peer : LOCAL;
+	if (p->protocol == IPPROTO_UDP) {
+		udp = bpf_map_lookup_elem(&hostlo_udp, &f);
+		if (udp) {
+			e.fraction = udp->peer;
+			e.port = udp->port;
+			if (udp->served && !udp->cookie)
+				bpf_map_delete_elem(&hostlo_udp, &f);
+		}
+	} else {
+		tcp = bpf_map_lookup_elem(&hostlo_tcp, &f);
+		if (tcp)
+			e = *tcp;
+	}
+	if (!is_member(s, e.fraction))
+		return LOCAL;
+	return set_port(skb, p, DESTINATION, e.port) ? (int)e.fraction : NOWHERE;
 }
 
-static __always_inline int destination(struct __sk_buff *skb, const struct segment *s, const struct packet *p)
+static __always_inline int destination(struct __sk_buff *skb, const struct segment *s, struct packet *p)
 {
 	if (p->icmp)
-		return send_icmp(s, p);
+		return send_icmp(skb, s, p);
 	if (p->protocol == IPPROTO_TCP)
 		return send_tcp(skb, s, p);
 	return send_udp(skb, s, p);
@@ -128,115 +209,173 @@ SEC("tc")
 int leave_lo(struct __sk_buff *skb)
 {
 	struct segment *s = this_segment();
-	struct packet p;
+	struct packet p = {};
 	int to;
 
 	if (!s || !others(s) || !read_packet(skb, &p))
 		return TC_ACT_UNSPEC;
 	to = destination(skb, s, &p);
-	return to == LOCAL ? TC_ACT_UNSPEC : send_by_nic(skb, s, to);
+	if (to == NOWHERE)
+		return TC_ACT_SHOT;
+	return to == LOCAL || to == (int)s->fraction ? TC_ACT_UNSPEC : send_by_nic(skb, s, to);
 }
 
 /*
- * accept_syn accepts a SYN: a listener accepts or ignores it, and without one the
- * kernel refuses it. But a SYN must not disturb a connection with another fraction,
- * whose client has bound the same port.
+ * accept_syn accepts a SYN, under the port at which its client is seen: a listener
+ * accepts or ignores it, and without one the kernel refuses it.
  */
-static __always_inline int accept_syn(const struct segment *s, const struct flow *f, int state, __u32 from)
+static __always_inline int accept_syn(struct __sk_buff *skb, const struct segment *s, struct packet *p, int to_all,
+				      __u32 from)
 {
-	__u32 peer = tcp_peer(s, f);
+	__be16 port;
 
-	if (state != NO_SOCKET && state != BPF_TCP_LISTEN && state != BPF_TCP_TIME_WAIT && peer != from)
+	if (!to_all) {
+		if (is_returned(p, from))
+			return ASK_ALL;
+		if (!has_listener(skb, p))
+			return RETURN;
+	}
+	port = claim_port(skb, p, from, 0);
+	if (!port)
 		return REJECT;
-	learn_tcp_peer(s, f, from);
-	return ACCEPT;
+	return set_port(skb, p, SOURCE, port) ? ACCEPT : DROP;
 }
 
-/* accept_answer is for a socket that has sent a SYN. The first to accept becomes the peer. */
+/* accept_answer is for a socket that has sent a SYN. The first to accept becomes the other end. */
 static __always_inline int accept_answer(const struct segment *s, const struct packet *p, const struct flow *f, __u32 from)
 {
 	if (is_refused(p))
 		return tcp_refused(s, f, p->ack - 1, from) ? ACCEPT : DROP;
 	if (p->flags & TCP_SYN)
-		return end_connect(s, f, from) ? ACCEPT : REJECT;
+		return end_connect(f, from) ? ACCEPT : REJECT;
 	return ACCEPT;
 }
 
 /*
- * accept_segment is for a connection: it accepts segments of the peer only. A second
- * server that has accepted the connection too gets a reset.
+ * accept_segment is for a connection: it accepts segments of the other end only. A
+ * second server that has accepted the connection too gets a reset. Nothing from other
+ * fractions is for a connection within this one.
  */
-static __always_inline int accept_segment(const struct segment *s, const struct packet *p, const struct flow *f,
+static __always_inline int accept_segment(struct __sk_buff *skb, const struct packet *p, const struct flow *f,
+					  const struct end *e, __u32 from)
+{
+	struct packet answer = reversed(p, p->sport);
+
+	if (e->fraction == from && !e->port)
+		return ACCEPT;
+	if (e->fraction)
+		return p->flags & TCP_SYN ? REJECT : DROP;
+	if (is_connected(tcp_state(skb, &answer)))
+		return DROP;
+	if (!(p->flags & TCP_SYN))
+		learn_end(f, from);
+	return ACCEPT;
+}
+
+/*
+ * accept_stray is for a segment without a socket. One that is sent to all is for another
+ * fraction. One that is sent to this fraction alone ends a handshake by SYN cookies, or
+ * belongs to a closed connection, which the kernel resets.
+ */
+static __always_inline int accept_stray(const struct packet *p, const struct flow *f, const struct end *e, int to_all,
 					__u32 from)
 {
-	__u32 peer = tcp_peer(s, f);
-
-	if (peer == from)
+	if (to_all)
+		return DROP;
+	if (e->fraction == from && !e->port)
 		return ACCEPT;
-	if (peer)
-		return p->flags & TCP_SYN ? REJECT : DROP;
-	if (!(p->flags & TCP_SYN))
-		learn_tcp_peer(s, f, from);
+	if (e->fraction)
+		return p->flags & TCP_RST ? DROP : REJECT;
+	learn_end(f, from);
 	return ACCEPT;
 }
 
 /*
- * accept_tcp accepts a segment without a socket if it is sent to this fraction alone:
- * it ends a handshake by SYN cookies, or belongs to a closed connection, which the
- * kernel resets. A segment without a socket that is sent to all is for another
- * fraction. The lookup from the NIC does not find sockets bound to lo, so waiting
- * connects are looked up in hostlo_refusals.
+ * accept_tcp finds the port at which the sender is seen. The lookup from the NIC does
+ * not find sockets bound to lo, so waiting connects are looked up in hostlo_refusals.
  */
-static __always_inline int accept_tcp(struct __sk_buff *skb, const struct segment *s, const struct packet *p, int to_all,
-				    __u32 from)
+static __always_inline int accept_tcp(struct __sk_buff *skb, const struct segment *s, struct packet *p, int to_all,
+				      __u32 from)
 {
-	int state = tcp_state(skb, p);
-	struct flow f;
+	struct flow f = {};
+	struct end e = {};
+	__be16 port;
+	int state;
 
-	flow_received(&f, p);
 	if (is_syn(p))
-		return accept_syn(s, &f, state, from);
+		return accept_syn(skb, s, p, to_all, from);
+	state = end_at(skb, p, p->sport, &f, &e);
 	if (state == BPF_TCP_SYN_SENT)
 		return accept_answer(s, p, &f, from);
-	if (state != NO_SOCKET && state != BPF_TCP_LISTEN)
-		return accept_segment(s, p, &f, from);
-	if (is_waiting(&f, p->ack - 1))
+	if (!is_connected(state) && is_waiting(&f, p->ack - 1))
 		return accept_answer(s, p, &f, from);
-	return !to_all;
+	if (e.fraction != from || e.port) {
+		port = claimed_port(skb, p, from);
+		if (port)
+			return set_port(skb, p, SOURCE, port) ? ACCEPT : DROP;
+	}
+	if (is_connected(state))
+		return accept_segment(skb, p, &f, &e, from);
+	return accept_stray(p, &f, &e, to_all, from);
+}
+
+/*
+ * accept_udp_refusal is for a refusal of a datagram of this fraction's client, or of its
+ * server, to a client that may be seen at another port.
+ */
+static __always_inline int accept_udp_refusal(struct __sk_buff *skb, const struct segment *s, struct packet *p,
+					      __u32 from)
+{
+	struct udp_flow *known;
+	struct flow f;
+	__be16 port;
+
+	flow_received(&f, p, p->sport);
+	known = bpf_map_lookup_elem(&hostlo_udp, &f);
+	if (known && known->served && known->peer != from) {
+		port = claim_udp_port(skb, p, from, 0);
+		if (!port)
+			return DROP;
+		flow_received(&f, p, port);
+		if (!set_port(skb, p, SOURCE, port))
+			return DROP;
+	}
+	return udp_refused(s, &f, from);
 }
 
 /*
  * accept_icmp is for a refusal. A packet filter may refuse TCP in this way too, also on
  * an established connection.
  */
-static __always_inline int accept_icmp(const struct segment *s, const struct packet *p, __u32 from)
+static __always_inline int accept_icmp(struct __sk_buff *skb, const struct segment *s, struct packet *p, __u32 from)
 {
-	struct flow f;
+	struct flow f = {};
+	struct end e = {};
+	__be16 port;
 
-	flow_received(&f, p);
 	if (p->protocol == IPPROTO_UDP)
-		return udp_refused(s, &f, from);
+		return accept_udp_refusal(skb, s, p, from);
+	end_at(skb, p, p->sport, &f, &e);
 	if (is_waiting(&f, p->seq))
 		return tcp_refused(s, &f, p->seq, from);
-	return tcp_peer(s, &f) == from;
+	if (e.fraction == from && !e.port)
+		return ACCEPT;
+	port = claimed_port(skb, p, from);
+	return port && set_port(skb, p, SOURCE, port) ? ACCEPT : DROP;
 }
 
 /*
  * verdict is the verdict on a packet. Every datagram is accepted: if the fraction has
  * no socket for it, the kernel refuses it.
  */
-static __always_inline int verdict(struct __sk_buff *skb, const struct segment *s, const struct packet *p, int to_all,
-				__u32 from)
+static __always_inline int verdict(struct __sk_buff *skb, const struct segment *s, struct packet *p, int to_all,
+				   __u32 from)
 {
-	struct flow f;
-
 	if (p->icmp)
-		return accept_icmp(s, p, from);
+		return accept_icmp(skb, s, p, from);
 	if (p->protocol == IPPROTO_TCP)
 		return accept_tcp(skb, s, p, to_all, from);
-	flow_received(&f, p);
-	learn_udp_peer(&f, from);
-	return ACCEPT;
+	return set_port(skb, p, SOURCE, learn_udp_peer(skb, s, p, from)) ? ACCEPT : DROP;
 }
 
 SEC("tc")
@@ -244,7 +383,7 @@ int enter_nic(struct __sk_buff *skb)
 {
 	struct segment *s = this_segment();
 	struct ethhdr eth;
-	struct packet p;
+	struct packet p = {};
 	__u32 from;
 
 	if (!s || bpf_skb_load_bytes(skb, 0, &eth, sizeof(eth)) < 0 || !is_for_us(s, &eth))
@@ -264,6 +403,10 @@ int enter_nic(struct __sk_buff *skb)
 		return put_into_lo(skb);
 	case REJECT:
 		return reject(skb, s, &p, from);
+	case RETURN:
+		return send_by_nic(skb, s, from);
+	case ASK_ALL:
+		return send_by_nic(skb, s, TO_ALL);
 	}
 	return TC_ACT_SHOT;
 }

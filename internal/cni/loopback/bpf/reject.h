@@ -5,7 +5,6 @@
 #define TCP_SEQ 4		/* offsets in TCP's header */
 #define TCP_ACK_SEQ 8
 #define TCP_FLAGS 12		/* and the header's length */
-#define TCP_CHECK 16
 
 /* swap_ends keeps the checksums right. */
 static __always_inline int swap_ends(struct __sk_buff *skb, const struct packet *p)

@@ -9,9 +9,12 @@
 #define FRACTIONS 0x1fffe	/* the set of all */
 #define MEMBERSHIP_MAGIC 0x484c4f31	/* "HLO1" */
 
-/* The settings before joining, for leaving. The programs do not use it. */
+/*
+ * The settings before joining, for leaving. The programs do not use it. A plugin leaves
+ * segments that an earlier version has joined, so no field moves.
+ */
 struct former {
-	__u16 first_port, last_port;
+	__u16 first_port, last_port;	/* of clients; unchanged if the segment has no ports */
 	__u32 mtu;
 	__u8 route_localnet, accept_local;
 	__u8 ipv6_off;		/* disable_ipv6 of the NIC */
@@ -25,8 +28,7 @@ struct segment {
 	__u32 generation;	/* of members */
 	__u32 fraction;		/* this one */
 	__u32 nic;		/* index of the link */
-	__u16 first_port;	/* of fraction 1's ephemeral ports; the others' follow */
-	__u16 ports;		/* of each fraction */
+	__u16 first_port, ports;	/* 0; earlier versions divided the clients' ports */
 	struct former former;
 };
 
@@ -69,17 +71,6 @@ static __always_inline __u32 only_one(__u32 set)
 	return fraction;
 }
 
-/* owner is the fraction in whose range of ephemeral ports the port is, or 0. */
-static __always_inline __u32 owner(const struct segment *s, __be16 port)
-{
-	__u32 number = bpf_ntohs(port), fraction;
-
-	if (number < s->first_port || !s->ports)
-		return 0;
-	fraction = (number - s->first_port) / s->ports + 1;
-	return fraction <= MAX_FRACTIONS ? fraction : 0;
-}
-
 /* mac_fraction is the number in a MAC of the segment, else NO_FRACTION. */
 static __always_inline __u32 mac_fraction(const __u8 mac[ETH_ALEN])
 {
@@ -115,6 +106,12 @@ static __always_inline int update_members(struct __sk_buff *skb, struct segment 
 	s->members = members;
 	s->generation = generation;
 	return (before & ~others(s)) != 0;
+}
+
+/* is_member: the fraction, which may be this one, is in the segment. */
+static __always_inline int is_member(const struct segment *s, __u32 fraction)
+{
+	return fraction && s->members & bit(fraction);
 }
 
 #define TO_ALL 0

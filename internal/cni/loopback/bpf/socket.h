@@ -21,25 +21,55 @@ static __always_inline __u32 fill_tuple(struct bpf_sock_tuple *t, const struct p
 	return sizeof(t->ipv4);
 }
 
-static __always_inline int has_udp_socket(struct __sk_buff *skb, const struct packet *p)
+/* reversed is a packet that answers p, which has the given source port. */
+static __always_inline struct packet reversed(const struct packet *p, __be16 sport)
+{
+	struct packet answer = {
+		.saddr = p->daddr,
+		.daddr = p->saddr,
+		.sport = p->dport,
+		.dport = sport,
+		.ipv6 = p->ipv6,
+	};
+
+	return answer;
+}
+
+__noinline int has_udp_socket(struct __sk_buff *skb, const struct packet *p, __u32 sport)
 {
 	struct bpf_sock_tuple t;
-	__u32 size = fill_tuple(&t, p, p->sport);
-	struct bpf_sock *sk = bpf_sk_lookup_udp(skb, &t, size, BPF_F_CURRENT_NETNS, 0);
+	struct bpf_sock *sk;
+	__u32 size;
 
+	if (!p)
+		return 0;
+	size = fill_tuple(&t, p, sport);
+	sk = bpf_sk_lookup_udp(skb, &t, size, BPF_F_CURRENT_NETNS, 0);
 	if (!sk)
 		return 0;
 	bpf_sk_release(sk);
 	return 1;
 }
 
-static __always_inline int tcp_state_from(struct __sk_buff *skb, const struct packet *p, __be16 sport)
+/* gets_udp_answer: an answer to p, from the given port, is for a socket of this fraction. */
+static __always_inline int gets_udp_answer(struct __sk_buff *skb, const struct packet *p, __be16 sport)
+{
+	struct packet answer = reversed(p, sport);
+
+	return has_udp_socket(skb, &answer, answer.sport);
+}
+
+__noinline int tcp_state_from(struct __sk_buff *skb, const struct packet *p, __u32 sport)
 {
 	struct bpf_sock_tuple t;
-	__u32 size = fill_tuple(&t, p, sport);
-	struct bpf_sock *sk = bpf_skc_lookup_tcp(skb, &t, size, BPF_F_CURRENT_NETNS, 0);
+	struct bpf_sock *sk;
+	__u32 size;
 	int state;
 
+	if (!p)
+		return NO_SOCKET;
+	size = fill_tuple(&t, p, sport);
+	sk = bpf_skc_lookup_tcp(skb, &t, size, BPF_F_CURRENT_NETNS, 0);
 	if (!sk)
 		return NO_SOCKET;
 	state = sk->state;
@@ -60,4 +90,26 @@ static __always_inline int tcp_state(struct __sk_buff *skb, const struct packet 
 static __always_inline int has_listener(struct __sk_buff *skb, const struct packet *p)
 {
 	return tcp_state_from(skb, p, 0) == BPF_TCP_LISTEN;
+}
+
+/* is_connected: the state is that of a connection's socket. */
+static __always_inline int is_connected(int state)
+{
+	return state != NO_SOCKET && state != BPF_TCP_LISTEN;
+}
+
+/*
+ * sender is the connection's socket that sends the segment, or NULL: the kernel sends
+ * some answers, such as resets, without it.
+ */
+static __always_inline struct bpf_sock *sender(struct __sk_buff *skb, const struct packet *p)
+{
+	struct bpf_sock *sk = skb->sk;
+
+	if (!sk)
+		return 0;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk || sk->src_port != bpf_ntohs(p->sport) || sk->state == BPF_TCP_LISTEN)
+		return 0;
+	return sk;
 }

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * end.h - the other ends of TCP connections.
+ *
+ * Clients of several fractions may have the same port, and connect to the same server.
+ * The server's fraction gives all but one of them a visible port, which its kernel takes
+ * for the client's: it replaces the port in their packets, and restores it in packets
+ * for them. Clients of its own are no exception.
+ */
+#pragma once
+
+struct end {
+	__u32 fraction;		/* 0: unknown */
+	__be16 port;		/* the other end's own; 0: the visible one */
+	__be16 visible;		/* this end's port as the other end sees it; 0: its own */
+};
+
+/*
+ * The other ends of connections. The kernel sends the packets of a handshake, and
+ * resets, without a socket. The oldest entries are evicted.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct flow);
+	__type(value, struct end);
+} hostlo_tcp SEC(".maps");
+
+/* The same, kept by the connection's socket, so that an idle connection is never forgotten. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct end);
+} hostlo_sockets SEC(".maps");
+
+/* learn_end keeps other translations than those of the flow's former connection. */
+static __always_inline void learn_end(const struct flow *f, __u32 fraction)
+{
+	struct end e = {.fraction = fraction};
+
+	bpf_map_update_elem(&hostlo_tcp, f, &e, BPF_ANY);
+}
+
+/* end_of finds the other end of the flow of a segment that this fraction sends. */
+static __always_inline void end_of(struct __sk_buff *skb, const struct packet *p, const struct flow *f, struct end *e)
+{
+	struct bpf_sock *sk = sender(skb, p);
+	struct end *known = 0;
+
+	__builtin_memset(e, 0, sizeof(*e));
+	if (sk)
+		known = bpf_sk_storage_get(&hostlo_sockets, sk, 0, 0);
+	if (known) {
+		*e = *known;
+		return;
+	}
+	known = bpf_map_lookup_elem(&hostlo_tcp, f);
+	if (!known)
+		return;
+	*e = *known;
+	if (sk)
+		bpf_sk_storage_get(&hostlo_sockets, sk, e, BPF_SK_STORAGE_GET_F_CREATE);
+}
+
+/*
+ * end_at finds the other end that is seen at the given source port of a packet, and the
+ * flow. It returns the state of this end's socket.  */
+__noinline int end_at(struct __sk_buff *skb, const struct packet *p, __u32 sport, struct flow *f, struct end *e)
+{
+	struct bpf_sock_tuple t;
+	struct bpf_sock *sk, *full;
+	struct end *known = 0;
+	int state = NO_SOCKET;
+	__u32 size;
+
+	if (!p || !f || !e)
+		return state;
+	size = fill_tuple(&t, p, sport);
+	__builtin_memset(e, 0, sizeof(*e));
+	flow_received(f, p, sport);
+	sk = bpf_skc_lookup_tcp(skb, &t, size, BPF_F_CURRENT_NETNS, 0);
+	if (sk) {
+		state = sk->state;
+		full = bpf_sk_fullsock(sk);
+		if (full)
+			known = bpf_sk_storage_get(&hostlo_sockets, full, 0, 0);
+		if (known)
+			*e = *known;
+		bpf_sk_release(sk);
+	}
+	if (e->fraction)
+		return state;
+	known = bpf_map_lookup_elem(&hostlo_tcp, f);
+	if (known)
+		*e = *known;
+	return state;
+}
+
+static __always_inline int is_same_client(const struct end *a, const struct end *b)
+{
+	return a->fraction == b->fraction && a->port == b->port;
+}
+
+/*
+ * may_claim returns whether a client may be seen at a port: no other client is. The
+ * kernel of this fraction has chosen the port of its own client in view of its own
+ * connections. In a fraction without a listener, a client that awaits its refusal has
+ * no socket.
+ */
+static __always_inline int may_claim(int state, const struct end *there, const struct end *client, int own)
+{
+	if (state == BPF_TCP_LISTEN || is_same_client(there, client))
+		return 1;
+	if (there->fraction)
+		return 0;
+	return state == NO_SOCKET || (own && !client->port);
+}
+
+/*
+ * claim_port returns the port at which the client that sends a SYN is seen, or 0 if no
+ * port is free. own: the client is this fraction's.
+ */
+__noinline int claim_port(struct __sk_buff *skb, const struct packet *p, __u32 from, int own)
+{
+	struct end there = {}, client = {.fraction = from};
+	struct flow f = {};
+	__be16 port;
+	int state;
+
+	if (!p)
+		return 0;
+#pragma clang loop unroll(disable)
+	for (__u32 try = 0; try < TRIES; try++) {
+		port = visible_port(p->sport, from, try);
+		client.port = try ? p->sport : 0;
+		state = end_at(skb, p, port, &f, &there);
+		if (!may_claim(state, &there, &client, own))
+			continue;
+		if (own && !try)
+			bpf_map_delete_elem(&hostlo_tcp, &f);
+		else
+			bpf_map_update_elem(&hostlo_tcp, &f, &client, BPF_ANY);
+		return port;
+	}
+	return 0;
+}
+
+/* claimed_port returns the port at which the sender of a packet is seen, or 0 if that is its own. */
+__noinline int claimed_port(struct __sk_buff *skb, const struct packet *p, __u32 from)
+{
+	struct end there = {}, client = {.fraction = from};
+	struct flow f = {};
+	__be16 port;
+
+	if (!p)
+		return 0;
+	client.port = p->sport;
+#pragma clang loop unroll(disable)
+	for (__u32 try = 1; try < TRIES; try++) {
+		port = visible_port(p->sport, from, try);
+		end_at(skb, p, port, &f, &there);
+		if (is_same_client(&there, &client))
+			return port;
+	}
+	return 0;
+}

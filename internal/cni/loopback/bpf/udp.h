@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * udp.h - the fractions at the other ends of UDP flows. As for TCP (end.h), a client
+ * whose port another one has, too, is seen at another port.
+ */
+#pragma once
+
+struct udp_flow {
+	__u64 cookie;		/* of the local socket; 0 before it has sent */
+	__u32 peer;		/* 0: unknown */
+	__be16 port;		/* the peer's own; 0: the visible one */
+	__u8 served;		/* the peer has begun: this end is the server */
+	__u8 pad;
+};
+
+/* UDP flows are many, and must not evict connections from hostlo_tcp. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 32768);
+	__type(key, struct flow);
+	__type(value, struct udp_flow);
+} hostlo_udp SEC(".maps");
+
+/*
+ * udp_peer is the fraction that has last sent from the other end, or 0. It is not the
+ * owner of an ephemeral port: another fraction may have a server there, and clients do
+ * not repeat a datagram.
+ */
+static __always_inline __u32 udp_peer(const struct segment *s, const struct flow *f)
+{
+	struct udp_flow *known = bpf_map_lookup_elem(&hostlo_udp, f);
+
+	return known && others(s) & bit(known->peer) ? known->peer : 0;
+}
+
+/* served_flow is the flow of a server here with a client that is a member, or NULL. */
+static __always_inline struct udp_flow *served_flow(const struct segment *s, const struct flow *f)
+{
+	struct udp_flow *known = bpf_map_lookup_elem(&hostlo_udp, f);
+
+	return known && known->served && is_member(s, known->peer) ? known : 0;
+}
+
+/*
+ * use_udp_flow returns whether the flow belongs to the sending socket. If it belongs to
+ * a former socket with the same port, use_udp_flow clears the flow.
+ */
+static __always_inline int use_udp_flow(struct __sk_buff *skb, const struct flow *f)
+{
+	struct udp_flow *known = bpf_map_lookup_elem(&hostlo_udp, f), new = {};
+	__u64 cookie = bpf_get_socket_cookie(skb);
+
+	if (known && known->cookie == cookie)
+		return 1;
+	if (known && !known->cookie) {
+		known->cookie = cookie;
+		return 1;
+	}
+	new.cookie = cookie;
+	bpf_map_update_elem(&hostlo_udp, f, &new, BPF_ANY);
+	return 0;
+}
+
+/*
+ * claim_udp_port returns the port at which a client is seen whose own port another
+ * client has. If it is seen at none, claim_udp_port finds it a free one, if it may. Else
+ * it returns 0.
+ */
+__noinline int claim_udp_port(struct __sk_buff *skb, const struct packet *p, __u32 from, int new_one)
+{
+	struct udp_flow *known, new = {.peer = from, .served = 1};
+	struct flow f = {};
+	__be16 port;
+
+	if (!p)
+		return 0;
+	new.port = p->sport;
+#pragma clang loop unroll(disable)
+	for (__u32 try = 1; try < TRIES; try++) {
+		port = visible_port(p->sport, from, try);
+		flow_received(&f, p, port);
+		known = bpf_map_lookup_elem(&hostlo_udp, &f);
+		if (known && known->served && known->peer == from && known->port == p->sport)
+			return port;
+		if (!new_one || known || gets_udp_answer(skb, p, port))
+			continue;
+		bpf_map_update_elem(&hostlo_udp, &f, &new, BPF_ANY);
+		return port;
+	}
+	return 0;
+}
+
+/* only_for: the packet is for a socket that accepts nothing from other ports. */
+static __always_inline int only_for(struct __sk_buff *skb, const struct packet *p, __u32 from)
+{
+	return has_udp_socket(skb, p, p->sport) && !has_udp_socket(skb, p, visible_port(p->sport, from, 1));
+}
+
+/*
+ * learn_udp_peer returns the port at which the sender of a datagram is seen. If this end
+ * has begun, any fraction may answer: the server may have moved.
+ */
+static __always_inline __be16 learn_udp_peer(struct __sk_buff *skb, const struct segment *s, const struct packet *p,
+					     __u32 from)
+{
+	struct udp_flow *known, new = {.peer = from, .served = 1};
+	struct flow f;
+	__be16 port = 0;
+
+	flow_received(&f, p, p->sport);
+	known = bpf_map_lookup_elem(&hostlo_udp, &f);
+	if (known && known->peer == from && !known->port)
+		return p->sport;
+	if (known && !(known->served && is_member(s, known->peer))) {
+		known->peer = from;
+		known->port = 0;
+		return p->sport;
+	}
+	if (known || gets_udp_answer(skb, p, p->sport)) {
+		if (!only_for(skb, p, from))
+			port = claim_udp_port(skb, p, from, 1);
+		if (port)
+			return port;
+	}
+	if (known)
+		known->peer = from;
+	else
+		bpf_map_update_elem(&hostlo_udp, &f, &new, BPF_ANY);
+	return p->sport;
+}
+
+/*
+ * count_udp_refusals starts counting the refusals of a datagram that is sent to all.
+ * Recent refusals of the previous datagram still count, unless restart is set.
+ */
+static __always_inline void count_udp_refusals(const struct segment *s, const struct flow *f, int restart)
+{
+	struct refusal *r = bpf_map_lookup_elem(&hostlo_refusals, f), none = {.since = bpf_ktime_get_ns()};
+
+	if (r && !restart) {
+		if (none.since - r->since <= SECOND)
+			return;
+		none.asked = only_one(others(s) & ~r->by);
+	}
+	bpf_map_update_elem(&hostlo_refusals, f, &none, BPF_ANY);
+}
+
+/*
+ * only_candidate is the only other fraction without a recent refusal, or 0. While
+ * refusals are counted again it is the former one, so that a client that gets no answers
+ * sends one datagram per second to all.
+ */
+static __always_inline __u32 only_candidate(const struct segment *s, const struct flow *f)
+{
+	struct refusal *r = bpf_map_lookup_elem(&hostlo_refusals, f);
+	__u32 left;
+
+	if (!r || bpf_ktime_get_ns() - r->since > SECOND)
+		return 0;
+	left = others(s) & ~r->by;
+	return left & bit(r->asked) ? r->asked : only_one(left);
+}
+
+/*
+ * udp_refused returns whether all receivers of the datagram have refused it. A refusal
+ * that comes when none is counted is late, and does not affect the next datagram.
+ */
+static __always_inline int udp_refused(const struct segment *s, const struct flow *f, __u32 by)
+{
+	struct refusal *r = bpf_map_lookup_elem(&hostlo_refusals, f);
+	struct udp_flow *known = bpf_map_lookup_elem(&hostlo_udp, f);
+
+	if (known && others(s) & bit(known->peer)) {
+		if (known->peer != by)
+			return 0;
+		known->peer = 0;
+		bpf_map_delete_elem(&hostlo_refusals, f);
+		return 1;
+	}
+	if (!r)
+		return 0;
+	r->since = bpf_ktime_get_ns();
+	return add_refusal(s, f, r, by);
+}
