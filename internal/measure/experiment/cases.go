@@ -192,8 +192,10 @@ func (g group) culprit(size string, err error) string {
 		return size
 	case "protocol", "duration", "warmup":
 		return g.path + "." + param
-	case "nodelay":
-		return g.path + ".options.nodelay"
+	case "nodelay", "threads", "connections", "rate":
+		return g.path + ".options." + param
+	case "options":
+		return g.path + ".options"
 	}
 	return g.path
 }

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"cmp"
+	"math"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
@@ -159,7 +160,10 @@ func (f *file) group(path string, n ast.Node) {
 func (f *file) options(p *workload.Params) yamldoc.Key {
 	return func(path string, n ast.Node) {
 		f.Mapping(path, n, map[string]yamldoc.Key{
-			"nodelay": yamldoc.Scalar(f.Document, &p.NoDelay, yamldoc.Bool),
+			"nodelay":     yamldoc.Scalar(f.Document, &p.NoDelay, yamldoc.Bool),
+			"threads":     yamldoc.Scalar(f.Document, &p.Threads, yamldoc.Count(1, math.MaxInt32)),
+			"connections": yamldoc.Scalar(f.Document, &p.Connections, yamldoc.Count(1, math.MaxInt32)),
+			"rate":        yamldoc.Scalar(f.Document, &p.Rate, yamldoc.Count(1, math.MaxInt32)),
 		})
 	}
 }

@@ -37,6 +37,8 @@ const (
 
 func (iperf3) Name() string { return "iperf3" }
 
+func (iperf3) Programs() []string { return nil }
+
 // Ready is in the line that iperf3 prints before each client, flushed by --forceflush.
 func (iperf3) Ready() string { return "Server listening on" }
 

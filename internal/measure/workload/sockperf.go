@@ -42,6 +42,8 @@ const (
 
 func (sockperf) Name() string { return "sockperf" }
 
+func (sockperf) Programs() []string { return nil }
+
 // Ready is the end of the line that sockperf flushes before its receive loop.
 func (sockperf) Ready() string { return "to block on socket(s)" }
 

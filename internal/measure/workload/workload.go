@@ -1,5 +1,6 @@
-// Package workload has the network benchmark tools: for each one the command lines of its
-// server and client, and the parser of the client's output.
+// Package workload has the network benchmark tools, and applications that are loaded over a
+// network: for each one the command lines of its server and client, and the parser of the
+// client's output.
 //
 // It is pure: it builds argument lists and parses bytes. Running commands, choosing sizes
 // and repetitions, and reading CPU time (package cputime) do not belong here.
@@ -26,10 +27,15 @@ const (
 // with params that its Validate accepts.
 type Params struct {
 	Protocol Protocol      // UDP or TCP
-	Size     int           // bytes of one message, without headers
+	Size     int           // bytes of one message, without headers; of a value or a file
 	Duration time.Duration // of the load, whole seconds
 	Warmup   time.Duration // of load before Duration, left out of the results, whole seconds
 	NoDelay  bool          // iperf3 over TCP: send each message at once (TCP_NODELAY)
+
+	// Of the load of an application; 0: that of Bacou et al. 2019, Table 1.
+	Threads     int // of the load generator
+	Connections int // open at the same time, over all threads
+	Rate        int // requests/s, sent by a schedule; 0: each connection sends when it has its answer
 }
 
 // Endpoint is where a server listens or a client connects.
@@ -63,8 +69,12 @@ type Output struct {
 // Workload is one benchmark tool, with a server in the system under test and a client
 // that loads it.
 type Workload interface {
-	// Name is the name in experiment files, and of the binary that client and server need.
+	// Name is the name in experiment files. Without Programs, it is that of the binary that
+	// client and server need.
 	Name() string
+	// Programs are the paths of the server's programs in guests and containers, if those that
+	// every container has are not enough. The client is then Generator.
+	Programs() []string
 	// Validate returns an error that names the first invalid param.
 	Validate(p Params) error
 	// Metrics lists the metrics that Parse can return.
@@ -97,7 +107,7 @@ type Workload interface {
 
 // All returns all workloads, sorted by name.
 func All() []Workload {
-	return []Workload{iperf3{}, sockperf{}}
+	return []Workload{iperf3{}, newMemcached(), newNginx(), sockperf{}}
 }
 
 // Lookup returns the workload called name, or an error that lists the names.
@@ -121,6 +131,9 @@ func (p Params) validate(tool string, minSize, maxSize int) error {
 	}
 	if p.Size < minSize || p.Size > maxSize {
 		return fmt.Errorf("%s: size %d: want %d to %d bytes", tool, p.Size, minSize, maxSize)
+	}
+	if p.Threads != 0 || p.Connections != 0 || p.Rate != 0 {
+		return fmt.Errorf("%s: options threads, connections and rate: leave them out, they are of applications", tool)
 	}
 	if p.Duration < time.Second || p.Duration%time.Second != 0 || p.Duration > maxDuration {
 		return fmt.Errorf("%s: duration %v: want whole seconds, 1s to %v", tool, p.Duration, maxDuration)

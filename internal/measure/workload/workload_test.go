@@ -88,7 +88,7 @@ func TestLookup(t *testing.T) {
 		}
 	}
 	_, err := Lookup("netperf")
-	if want := `workload "netperf": unknown, want one of iperf3, sockperf`; err == nil || err.Error() != want {
+	if want := `workload "netperf": unknown, want one of iperf3, memcached, nginx, sockperf`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
@@ -163,6 +163,7 @@ func TestValidate(t *testing.T) {
 		{iperf3{}, with(func(p *Params) { p.Protocol, p.Warmup = TCP, time.Millisecond }), "iperf3: warmup 1ms: want whole seconds, 0s to 1m0s"},
 		{iperf3{}, with(func(p *Params) { p.Warmup = time.Second }), "iperf3: warmup 1s: leave it out with udp, iperf3 counts the losses of the warm-up"},
 		{iperf3{}, with(func(p *Params) { p.NoDelay = true }), "iperf3: nodelay: leave it out with udp, it is a TCP option"},
+		{iperf3{}, with(func(p *Params) { p.Rate = 100 }), "iperf3: options threads, connections and rate: leave them out, they are of applications"},
 	}
 	for _, tt := range tests {
 		got := ""

@@ -1,0 +1,12 @@
+// Command unnest-load loads a server over a network and prints a report as JSON.
+package main
+
+import (
+	"os"
+
+	"unnest/internal/measure/load"
+)
+
+func main() {
+	os.Exit(load.Main(os.Args[1:], os.Stdout, os.Stderr))
+}

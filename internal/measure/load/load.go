@@ -1,0 +1,232 @@
+// Package load loads a server of an application over a network: in a closed loop, in which
+// each connection waits for its answer before it sends the next request, or at a constant
+// rate by a schedule. It checks every answer.
+//
+// What is recorded, and when a request is due, belongs to package pacing; which server is
+// loaded how much to package workload.
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os/signal"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/measure/load/pacing"
+	"unnest/internal/measure/workload"
+)
+
+// Job is one load.
+type Job struct {
+	Target      string // HOST:PORT
+	Threads     int
+	Connections int
+	Size        int // of values or of the file, in bytes
+	Rate        int // requests/s; 0: closed loop
+	Warmup      time.Duration
+	Duration    time.Duration
+}
+
+// client is one connection to a server.
+type client interface {
+	// prepare connects, brings the server's data into the state that the load expects, and
+	// returns the number of answers.
+	prepare(ctx context.Context) (answers int, err error)
+	// send sends request number n of this connection, waits for the answer, checks it, and
+	// returns the kind of the request.
+	send(n int) (kind string, err error)
+}
+
+// connector returns the client for a connection.
+type connector func(connection int) client
+
+// clients return the connector of a job.
+var clients = map[string]func(Job) connector{"memcached": memcachedClients, "nginx": httpClients}
+
+// answerTimeout bounds the wait for one answer.
+const answerTimeout = 10 * time.Second
+
+// Main runs the program with its arguments and returns the exit code. It prints the report, or
+// an error in its place, to stdout.
+func Main(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	connect, job, err := parse(args, stderr)
+	var report workload.LoadReport
+	if err == nil {
+		runtime.GOMAXPROCS(job.Threads)
+		report, err = run(ctx, job, connect(job))
+	}
+	if err != nil {
+		report = workload.LoadReport{Error: err.Error()}
+	}
+	if encodeErr := json.NewEncoder(stdout).Encode(report); err == nil && encodeErr == nil {
+		return 0
+	}
+	return 1
+}
+
+func parse(args []string, stderr io.Writer) (func(Job) connector, Job, error) {
+	var j Job
+	if len(args) == 0 || clients[args[0]] == nil {
+		return nil, j, fmt.Errorf("want memcached or nginx as first argument, got %q", args)
+	}
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&j.Target, "target", "", "`HOST:PORT` of the server")
+	flags.IntVar(&j.Threads, "threads", 1, "threads")
+	flags.IntVar(&j.Connections, "connections", 1, "connections over all threads")
+	flags.IntVar(&j.Size, "size", 32, "`bytes` of values or of the file")
+	flags.IntVar(&j.Rate, "rate", 0, "requests/s; 0: each connection sends when it has its answer")
+	flags.DurationVar(&j.Warmup, "warmup", 0, "load before the measured part")
+	flags.DurationVar(&j.Duration, "duration", time.Second, "of the measured part")
+	if err := flags.Parse(args[1:]); err != nil {
+		return nil, j, err
+	}
+	if j.Target == "" || flags.NArg() > 0 || min(j.Threads, j.Connections, j.Size) < 1 || j.Rate < 0 || j.Warmup < 0 || j.Duration <= 0 {
+		return nil, j, errors.New("want -target and numbers over 0")
+	}
+	return clients[args[0]], j, nil
+}
+
+// generator is a load that runs.
+type generator struct {
+	job      Job
+	clients  []client
+	schedule pacing.Schedule
+	start    time.Time
+	end      time.Duration // of the load, from start
+
+	mu       sync.Mutex
+	recorder *pacing.Recorder
+}
+
+// run connects, prepares the server, loads it and returns the report. The first wrong answer
+// ends it.
+func run(ctx context.Context, j Job, connect connector) (workload.LoadReport, error) {
+	g := &generator{
+		job: j, schedule: pacing.Schedule{Rate: j.Rate, Connections: j.Connections}, end: j.Warmup + j.Duration,
+		recorder: pacing.NewRecorder(j.Warmup, j.Warmup+j.Duration),
+	}
+	for i := range j.Connections {
+		g.clients = append(g.clients, connect(i))
+	}
+	if err := g.each(ctx, g.prepare); err != nil {
+		return workload.LoadReport{}, err
+	}
+	g.start = time.Now()
+	if j.Rate == 0 {
+		err := g.each(ctx, g.closedLoop)
+		return g.recorder.Report(0), err
+	}
+	err := g.openLoop(ctx)
+	return g.recorder.Report(g.schedule.Before(g.end) - g.schedule.Before(j.Warmup)), err
+}
+
+// each calls f for all connections at the same time.
+func (g *generator) each(ctx context.Context, f func(ctx context.Context, i int) error) error {
+	all, ctx := errgroup.WithContext(ctx)
+	for i := range g.clients {
+		all.Go(func() error { return f(ctx, i) })
+	}
+	return all.Wait()
+}
+
+func (g *generator) prepare(ctx context.Context, i int) error {
+	answers, err := g.clients[i].prepare(ctx)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.recorder.Prepared(answers)
+	return err
+}
+
+// closedLoop sends requests on a connection one after the other. Each is due when the answer
+// to the last one has come.
+func (g *generator) closedLoop(ctx context.Context, i int) error {
+	for n := 0; ctx.Err() == nil; n++ {
+		due := time.Since(g.start)
+		if due >= g.end {
+			return nil
+		}
+		if err := g.send(i, n, due); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// send sends one request on a connection and records it.
+func (g *generator) send(i, n int, due time.Duration) error {
+	sent := time.Since(g.start)
+	kind, err := g.clients[i].send(n)
+	if err != nil {
+		return err
+	}
+	done := time.Since(g.start)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.recorder.Add(pacing.Request{Kind: kind, Due: due, Sent: sent, Done: done})
+	return nil
+}
+
+// openLoop sends requests when they are due, or as soon after that as their connection has its
+// last answer. Requests that are not sent by the end of the load are left out.
+func (g *generator) openLoop(ctx context.Context) error {
+	total := g.schedule.Before(g.end)
+	due := make([]chan int, len(g.clients))
+	for i := range due {
+		due[i] = make(chan int, total/len(due)+1) // so that handing out never waits
+	}
+	all, ctx := errgroup.WithContext(ctx)
+	all.Go(func() error { g.handOut(ctx, total, due); return nil })
+	for i := range g.clients {
+		all.Go(func() error { return g.follow(ctx, i, due[i]) })
+	}
+	return all.Wait()
+}
+
+// follow sends the requests of a connection that have come due.
+func (g *generator) follow(ctx context.Context, i int, due <-chan int) error {
+	n := 0
+	for request := range due {
+		if time.Since(g.start) >= g.end || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := g.send(i, n, g.schedule.At(request)); err != nil {
+			return err
+		}
+		n++
+	}
+	return ctx.Err()
+}
+
+// handOut gives each request to its connection when it is due. It has a thread of its own,
+// which sleeps in the kernel: Go's timers are late by up to a millisecond.
+func (g *generator) handOut(ctx context.Context, total int, due []chan int) {
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	for request := range total {
+		at := g.schedule.At(request)
+		for left := at - time.Since(g.start); left > 0 && ctx.Err() == nil; left = at - time.Since(g.start) {
+			pause := unix.NsecToTimespec(int64(left))
+			_ = unix.Nanosleep(&pause, nil) // a signal interrupts it
+		}
+		late := time.Since(g.start) - at
+		due[g.schedule.Of(request)] <- request
+		g.mu.Lock()
+		g.recorder.Late(late)
+		g.mu.Unlock()
+	}
+	for _, c := range due {
+		close(c)
+	}
+}

@@ -1,0 +1,212 @@
+package workload
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"unnest/internal/measure/result"
+)
+
+// Generator is the program that loads servers of applications, see package load: its path
+// in guests and containers.
+const Generator = "/usr/local/bin/unnest-load"
+
+// listening is what the servers' script prints when the server accepts connections. The
+// servers themselves print nothing then.
+const listening = "the server accepts connections"
+
+// serverScript replaces itself with a server, the arguments behind its port, and prints
+// listening when a socket listens on the port. It refuses a port that is in use, because the
+// socket of another program would look like the server's.
+const serverScript = `port=$1; shift
+listens() { busybox grep -qs "$(printf ':%04X 0*:0000 0A' "$port")" /proc/net/tcp /proc/net/tcp6; }
+if listens; then echo "port $port is in use by another program"; exit 98; fi
+while kill -0 $$ 2>/dev/null; do listens && echo "` + listening + `" && exit; busybox sleep 0.1; done &
+exec "$@"
+`
+
+// LoadReport is what the load generator prints, as JSON.
+type LoadReport struct {
+	Error     string              `json:"error,omitempty"` // why there is no result
+	Seconds   float64             `json:"seconds"`         // that were measured
+	Planned   float64             `json:"planned"`         // requests that the schedule has for these seconds; 0: no schedule
+	Answers   float64             `json:"answers"`         // checked answers of the whole execution, with preparation and warm-up
+	LateP99   float64             `json:"late_p99"`        // µs by which the generator handed out requests too late
+	Latencies map[string]Latency  `json:"latencies"`       // by kind of request, and of all kinds together
+	Naive     map[string]*Latency `json:"naive,omitempty"` // the same from the time at which a request was sent
+}
+
+// AllRequests is the key of LoadReport for all kinds of requests together.
+const AllRequests = "all"
+
+// Latency describes the latencies of requests, in µs.
+type Latency struct {
+	Count  float64 `json:"count"`
+	Mean   float64 `json:"mean"`
+	StdDev float64 `json:"stddev"`
+	P50    float64 `json:"p50"`
+	P99    float64 `json:"p99"`
+	P999   float64 `json:"p999"`
+}
+
+// The limits of a load.
+const (
+	maxConnections = 1000 // the servers accept 1024
+	maxThreads     = 64
+	maxRate        = 1_000_000 // requests/s
+	// loadPreparation is about what a client takes to start, to connect and to store the
+	// keys of memcached.
+	loadPreparation = 500 * time.Millisecond
+)
+
+// load is the part that the workloads of applications have in common.
+type load struct {
+	name     string
+	kinds    string // of requests, if there are several, with spaces between them
+	threads  int    // defaults, see Params
+	conns    int
+	size     int
+	maxSize  int
+	openOnly bool // a rate is required
+}
+
+func (l load) Name() string { return l.name }
+
+func (load) Ready() string { return listening }
+
+func (load) Ports(_ Params, port int) []Port { return []Port{{TCP, port}} }
+
+func (load) Lead() time.Duration { return 0 }
+
+func (load) Wall(p Params) time.Duration { return p.Warmup + p.Duration + loadPreparation }
+
+func (l load) Validate(p Params) error {
+	complain := func(format string, args ...any) error { return fmt.Errorf(l.name+": "+format, args...) }
+	limits := []struct {
+		name       string
+		value, max int
+	}{{"size", p.Size, l.maxSize}, {"threads", p.Threads, maxThreads}, {"connections", p.Connections, maxConnections}, {"rate", p.Rate, maxRate}}
+	for _, limit := range limits {
+		if limit.value < 0 || limit.value > limit.max {
+			return complain("%s %d: want 1 to %d", limit.name, limit.value, limit.max)
+		}
+	}
+	switch {
+	case p.Protocol != "" && p.Protocol != TCP:
+		return complain("protocol %q: leave it out, it is tcp", string(p.Protocol))
+	case p.Duration < time.Second || p.Duration > maxDuration:
+		return complain("duration %v: want 1s to %v", p.Duration, maxDuration)
+	case p.Warmup < 0 || p.Warmup > maxDuration:
+		return complain("warmup %v: want 0s to %v", p.Warmup, maxDuration)
+	case p.NoDelay:
+		return complain("nodelay: leave it out, it is always set")
+	case l.openOnly && p.Rate == 0:
+		return complain("rate is missing: give the requests per second")
+	}
+	return nil
+}
+
+// latencyMetrics are those of one kind of requests. Naive ones have no deviation, because they
+// are shown for comparison only.
+func latencyMetrics(prefix string, naive bool) (metrics []result.Metric) {
+	for _, name := range []string{"mean", "p50", "p99", "p999", "stddev"} {
+		if name != "stddev" || !naive {
+			metrics = append(metrics, result.Metric{Name: prefix + "latency_" + name, Unit: "us", Order: result.LIB})
+		}
+	}
+	return metrics
+}
+
+func (l load) Metrics(p Params) []result.Metric {
+	metrics := slices.Concat(latencyMetrics("", false), []result.Metric{{Name: "response_rate", Unit: "responses/s", Order: result.HIB}})
+	if p.Rate > 0 {
+		metrics = append(metrics, result.Metric{Name: "reached", Unit: "%", Order: result.HIB})
+		metrics = append(metrics, latencyMetrics("naive_", true)...)
+		metrics = append(metrics, result.Metric{Name: "late_p99", Unit: "us", Order: result.LIB})
+	}
+	for _, kind := range strings.Fields(l.kinds) {
+		metrics = append(metrics, result.Metric{Name: kind + "_rate", Unit: "responses/s", Order: result.HIB})
+		metrics = append(metrics, latencyMetrics(kind+"_", false)...)
+	}
+	return metrics
+}
+
+// Primary is the latency under a constant rate, and otherwise the rate.
+func (load) Primary(p Params) string {
+	if p.Rate > 0 {
+		return "latency_mean"
+	}
+	return "response_rate"
+}
+
+func (l load) Client(p Params, target Endpoint) []string {
+	number := func(n, otherwise int) string { return strconv.Itoa(cmp.Or(n, otherwise)) }
+	return []string{Generator, l.name, "-target", target.Address + ":" + strconv.Itoa(target.Port),
+		"-threads", number(p.Threads, l.threads), "-connections", number(p.Connections, l.conns), "-size", number(p.Size, l.size),
+		"-rate", strconv.Itoa(p.Rate), "-warmup", p.Warmup.String(), "-duration", p.Duration.String()}
+}
+
+// Parse parses the report of the load generator.
+func (l load) Parse(p Params, stdout []byte) (Output, error) {
+	r, err := readLoad(stdout)
+	if err != nil {
+		return Output{}, fmt.Errorf("%s: %w", l.name, err)
+	}
+	all := r.Latencies[AllRequests]
+	values := all.values("", false)
+	values = append(values, Value{"response_rate", all.Count / r.Seconds})
+	if p.Rate > 0 {
+		if !(r.Planned > 0) || r.Naive[AllRequests] == nil {
+			return Output{}, fmt.Errorf("%s: the report is of a load without a schedule", l.name)
+		}
+		values = append(values, Value{"reached", 100 * all.Count / r.Planned})
+		values = append(values, r.Naive[AllRequests].values("naive_", true)...)
+		values = append(values, Value{"late_p99", r.LateP99})
+	}
+	for _, kind := range strings.Fields(l.kinds) {
+		one := r.Latencies[kind]
+		values = append(values, Value{kind + "_rate", one.Count / r.Seconds})
+		if one.Count > 0 {
+			values = append(values, one.values(kind+"_", false)...)
+		}
+	}
+	return finish(l.name, values, r.Answers)
+}
+
+func readLoad(stdout []byte) (r LoadReport, err error) {
+	if len(bytes.TrimSpace(stdout)) == 0 {
+		return r, errors.New("no output")
+	}
+	if err := json.Unmarshal(stdout, &r); err != nil {
+		return r, fmt.Errorf("decode report that ends with %s: %w", Quote(lastLine(stdout)), err)
+	}
+	switch {
+	case r.Error != "":
+		return r, errors.New(string(bytes.Join(bytes.Fields([]byte(r.Error)), []byte(" "))))
+	case !(r.Seconds > 0) || !(r.Latencies[AllRequests].Count > 0):
+		return r, fmt.Errorf("no answer in the measured %v s: increase the duration", r.Seconds)
+	}
+	return r, nil
+}
+
+// values returns the metrics that have enough observations, see tailObservations.
+func (y Latency) values(prefix string, naive bool) []Value {
+	values := []Value{{prefix + "latency_mean", y.Mean}, {prefix + "latency_p50", y.P50}}
+	if y.Count >= 100*tailObservations {
+		values = append(values, Value{prefix + "latency_p99", y.P99})
+	}
+	if y.Count >= 1000*tailObservations {
+		values = append(values, Value{prefix + "latency_p999", y.P999})
+	}
+	if !naive {
+		values = append(values, Value{prefix + "latency_stddev", y.StdDev})
+	}
+	return values
+}
