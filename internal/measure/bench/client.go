@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -63,13 +64,24 @@ func (s *services) newClient(ctx context.Context, e experiment.Execution, delay 
 			}
 		})
 		defer expiry.Stop()
-		one, from := s.instances[e.Configuration.Name], s.client
-		if one.client != nil {
-			from = one.client
-		}
-		c.printed, c.err = place.Output(ctx, from, c.workload.Client(e.Case.Params, one.endpoint(e.Case))...)
+		from, command := s.clientCommand(e)
+		c.printed, c.err = place.Output(ctx, from, command...)
 	}()
 	return c
+}
+
+// clientCommand returns the place and the command of the client of e. The load generator has
+// its path in the guests' images only in guests.
+func (s *services) clientCommand(e experiment.Execution) (place.Place, []string) {
+	one := s.instances[e.Configuration.Name]
+	command := lookup(e.Case).Client(e.Case.Params, one.endpoint(e.Case))
+	if one.client != nil {
+		return one.client, command
+	}
+	if command[0] == workload.Generator {
+		command[0] = filepath.Join(s.options.Binaries, filepath.Base(workload.Generator))
+	}
+	return s.client, command
 }
 
 // kill ends the client and waits for its end.

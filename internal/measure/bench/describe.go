@@ -12,11 +12,12 @@ import (
 
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stack"
+	"unnest/internal/measure/workload"
 	"unnest/internal/testbed/place"
 )
 
 // findClientTools records the versions of the clients' tools, where the clients run:
-// on this host, unless all run in pods.
+// on this host, unless all run in pods. Of an application it records that of the server.
 func (s *services) findClientTools(ctx context.Context) error {
 	var p place.Place = place.Local{}
 	if !slices.ContainsFunc(s.spec.Configurations, func(c stack.Configuration) bool { return c.Drive != stack.Pod }) {
@@ -25,6 +26,12 @@ func (s *services) findClientTools(ctx context.Context) error {
 	for _, c := range s.spec.Cases {
 		w := lookup(c)
 		if s.facts.Tools[w.Name()] != "" {
+			continue
+		}
+		if len(w.Programs()) > 0 {
+			if err := s.findServer(ctx, w); err != nil {
+				return err
+			}
 			continue
 		}
 		out, err := place.Output(ctx, p, w.VersionArgs()...)
@@ -36,6 +43,16 @@ func (s *services) findClientTools(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// findServer records the version of an application's server.
+func (s *services) findServer(ctx context.Context, w workload.Workload) error {
+	out, err := place.Output(ctx, s.machines(s.spec.Configurations[0]).servers().place, w.VersionArgs()...)
+	if err != nil {
+		return fmt.Errorf("find the version of %s: %w", w.Name(), err)
+	}
+	s.facts.Tools[w.Name()], err = w.ParseVersion(out)
+	return err
 }
 
 var versionNumber = regexp.MustCompile(`\d+\.\d+[^\s,]*`)

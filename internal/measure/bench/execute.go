@@ -15,12 +15,19 @@ import (
 // Execute runs the client of a case once against a configuration, see
 // experiment.Bench.
 func (s *services) Execute(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
-	m := s.instances[e.Configuration.Name].machines
+	one := s.instances[e.Configuration.Name]
+	m := one.machines
 	ctx, done := whileAlive(ctx, m...)
 	defer done()
+	if err := one.serving(ctx, e.Case); err != nil {
+		return experiment.Outcome{}, err
+	}
 	var before, after cpuTimes
 	c, err := s.turn(ctx, e, func() (err error) {
-		// A command in the guest reads its times. It must not run while the client loads.
+		// Commands in the guest read its times. They must not run while the client loads.
+		if before.processes, err = one.processTimes(ctx, e.Case); err != nil {
+			return err
+		}
 		if before.guests, err = m.guestTimes(ctx); err == nil {
 			before.host, err = hostTimes()
 		}
@@ -38,6 +45,9 @@ func (s *services) Execute(ctx context.Context, e experiment.Execution) (experim
 		return experiment.Outcome{}, err
 	}
 	if after.guests, err = m.guestTimes(ctx); err != nil {
+		return experiment.Outcome{}, m.explain(err)
+	}
+	if after.processes, err = one.processTimes(ctx, e.Case); err != nil {
 		return experiment.Outcome{}, m.explain(err)
 	}
 	spent, err := perOperation(before, after, out.Operations)
@@ -61,8 +71,9 @@ func load(ctx context.Context, c *client) (workload.Output, error) {
 // cpuTimes are the CPU times of the host and of the guests of a configuration since
 // their boot. A configuration on the host itself has no guest.
 type cpuTimes struct {
-	host   cputime.Times
-	guests []cputime.Times
+	host      cputime.Times
+	guests    []cputime.Times
+	processes *processTimes // of an application; nil: none
 }
 
 const statFile = "/proc/stat"
@@ -96,17 +107,18 @@ func (m *machine) guestTimes(ctx context.Context) (_ *cputime.Times, err error) 
 		return nil, nil
 	}
 	if m.meter == nil {
-		if m.meter, err = startMeter(context.WithoutCancel(ctx), m.place); err != nil {
+		if m.meter, err = startMeter(context.WithoutCancel(ctx), m.place, machineMeter); err != nil {
 			return nil, err
 		}
 	}
-	t, err := m.meter.times(ctx)
+	line, err := m.meter.read(ctx, "")
 	if err != nil {
 		m.meter.stop()
 		m.meter = nil
 		return nil, fmt.Errorf("guest: %w", err)
 	}
-	return &t, nil
+	t, err := cputime.Parse(line)
+	return &t, err
 }
 
 // cpuMetrics are the CPU times that are measured along with the workloads: of the host,
@@ -138,7 +150,11 @@ func perOperation(before, after cpuTimes, operations float64) ([]workload.Value,
 			values = append(values, v)
 		}
 	}
-	return values, nil
+	if before.processes == nil || after.processes == nil {
+		return values, nil
+	}
+	processes, err := after.processes.perOperation(*before.processes, operations)
+	return append(values, processes...), err
 }
 
 func sum(a, b cputime.Breakdown) cputime.Breakdown {

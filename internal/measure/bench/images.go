@@ -18,6 +18,7 @@ import (
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/stack"
 	"unnest/internal/measure/suite"
+	"unnest/internal/measure/workload"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/place"
 )
@@ -39,7 +40,29 @@ func newImages(b *Bench) images {
 	if slices.ContainsFunc(b.spec.Cases, func(c experiment.Case) bool { return c.Local != nil }) {
 		i.recipe = guest.SuiteRecipe(packages(b.spec))
 	}
+	if programs := applications(b.spec); len(programs) > 0 {
+		i.recipe = i.recipe.Containing(programs...)
+	}
 	return i
+}
+
+// applications are the programs in the containers of cases that load applications: of their
+// servers, and, for the clients in a pod, the load generator.
+func applications(spec *experiment.Spec) (programs []string) {
+	for _, c := range spec.Cases {
+		if c.Local == nil && c.Probe == "" {
+			programs = append(programs, lookup(c).Programs()...)
+		}
+	}
+	if len(programs) > 0 && clientsInPods(spec) {
+		programs = append(programs, workload.Generator)
+	}
+	slices.Sort(programs)
+	return slices.Compact(programs)
+}
+
+func clientsInPods(spec *experiment.Spec) bool {
+	return slices.ContainsFunc(spec.Configurations, func(c stack.Configuration) bool { return c.Drive == stack.Pod })
 }
 
 // BuildImage returns the guest image with our binaries in it. binaries is the
@@ -137,6 +160,9 @@ func (i *images) addFiles(ctx context.Context) error {
 			}
 			i.files[f.Path] = path
 		}
+	}
+	if slices.Contains(applications(i.bench.spec), workload.Generator) {
+		i.files[workload.Generator] = filepath.Join(i.bench.options.Binaries, filepath.Base(workload.Generator))
 	}
 	maps.Copy(i.builder.Files, i.files)
 	return nil

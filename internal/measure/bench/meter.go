@@ -7,29 +7,32 @@ import (
 	"fmt"
 	"io"
 
-	"unnest/internal/measure/cputime"
 	"unnest/internal/testbed/place"
 )
 
-// meter reads the CPU time of a machine through a shell that keeps running. A reading
-// starts no process there, so it takes very little time and CPU.
+// meter reads CPU times through a shell that keeps running. A reading starts no process in its
+// place, so it takes very little time and CPU.
 type meter struct {
 	stdin io.Writer   // of the shell
 	lines chan string // of its output; closed when the shell has ended
 	stop  context.CancelFunc
 }
 
-// The first line of /proc/stat is the sum over all processors.
-const meterScript = `while read -r _; do read -r line <` + statFile + `; echo "$line"; done`
+// The scripts of meters. The first line of /proc/stat is the sum over all processors. A process
+// is named by its ID.
+const (
+	machineMeter = `while read -r _; do read -r line <` + statFile + `; echo "$line"; done`
+	processMeter = `while read -r id; do line=; read -r line <"/proc/$id/stat"; echo "$line"; done`
+)
 
 var errMeterEnded = errors.New("read CPU time: the shell that reads it has ended")
 
-// startMeter starts the shell in p. It runs until stop, or the end of ctx.
-func startMeter(ctx context.Context, p place.Place) (*meter, error) {
+// startMeter starts a shell with a script in p. It runs until stop, or the end of ctx.
+func startMeter(ctx context.Context, p place.Place, script string) (*meter, error) {
 	ctx, stop := context.WithCancel(ctx)
 	in, stdin := io.Pipe()
 	answers, out := io.Pipe()
-	process, err := p.Start(ctx, place.Command{Args: []string{"sh", "-c", meterScript}, Stdin: in, Stdout: out})
+	process, err := p.Start(ctx, place.Command{Args: []string{"sh", "-c", script}, Stdin: in, Stdout: out})
 	if err != nil {
 		stop()
 		return nil, fmt.Errorf("start reading CPU time: %w", err)
@@ -54,17 +57,17 @@ func startMeter(ctx context.Context, p place.Place) (*meter, error) {
 	return m, nil
 }
 
-// times returns the CPU time since the boot of the machine. Do not use a meter again
-// that has failed: a late answer would be taken for that of the next reading.
-func (m *meter) times(ctx context.Context) (cputime.Times, error) {
-	go func() { _, _ = io.WriteString(m.stdin, "\n") }() // after a failure there is no answer
+// read returns a line with CPU times, of the process if the script wants one. Do not use a
+// meter again that has failed: a late answer would be taken for that of the next reading.
+func (m *meter) read(ctx context.Context, process string) ([]byte, error) {
+	go func() { _, _ = io.WriteString(m.stdin, process+"\n") }() // after a failure there is no answer
 	select {
 	case line, ok := <-m.lines:
 		if !ok {
-			return cputime.Times{}, errMeterEnded
+			return nil, errMeterEnded
 		}
-		return cputime.Parse([]byte(line + "\n"))
+		return []byte(line + "\n"), nil
 	case <-ctx.Done():
-		return cputime.Times{}, fmt.Errorf("read CPU time: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("read CPU time: %w", context.Cause(ctx))
 	}
 }

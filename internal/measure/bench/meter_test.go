@@ -6,22 +6,33 @@ import (
 	"testing"
 	"time"
 
+	"unnest/internal/measure/cputime"
 	"unnest/internal/testbed/place"
 )
 
+// readMeter reads the CPU time of a machine.
+func readMeter(t *testing.T, m *meter) (cputime.Times, error) {
+	t.Helper()
+	line, err := m.read(t.Context(), "")
+	if err != nil {
+		return cputime.Times{}, err
+	}
+	return cputime.Parse(line)
+}
+
 func TestMeter(t *testing.T) {
-	m, err := startMeter(t.Context(), place.Local{})
+	m, err := startMeter(t.Context(), place.Local{}, machineMeter)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.stop()
-	first, err := m.times(t.Context())
+	first, err := readMeter(t, m)
 	if err != nil || first.User == 0 || first.Idle == 0 {
 		t.Fatalf("first reading: %+v, %v", first, err)
 	}
 	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); { // spends CPU time
 	}
-	second, err := m.times(t.Context())
+	second, err := readMeter(t, m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,18 +44,18 @@ func TestMeter(t *testing.T) {
 
 // A shell that is killed or does not answer gives an error in time.
 func TestMeterFails(t *testing.T) {
-	m, err := startMeter(t.Context(), place.Local{})
+	m, err := startMeter(t.Context(), place.Local{}, machineMeter)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.stop()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if _, err := m.times(ctx); !errors.Is(err, errMeterEnded) {
+	if _, err := m.read(ctx, ""); !errors.Is(err, errMeterEnded) {
 		t.Errorf("stopped: got %v, want %v", err, errMeterEnded)
 	}
 
-	m, err = startMeter(t.Context(), mute{})
+	m, err = startMeter(t.Context(), mute{}, machineMeter)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +63,7 @@ func TestMeterFails(t *testing.T) {
 	why := errors.New("time is up")
 	late, stop := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, why)
 	defer stop()
-	if _, err := m.times(late); !errors.Is(err, why) {
+	if _, err := m.read(late, ""); !errors.Is(err, why) {
 		t.Errorf("silent: got %v, want the cause", err)
 	}
 }

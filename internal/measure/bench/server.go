@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"unnest/internal/measure/experiment"
 	"unnest/internal/testbed/place"
 )
 
@@ -30,9 +32,12 @@ const serverTimeout = 30 * time.Second
 // server is a server of a configuration. A shell stays in its place from block to block
 // and restarts it on demand, so that a restart needs no login and no engine.
 type server struct {
+	key     string // of the cases that need it, see serverKey
 	command serverCommand
 	timeout time.Duration // see serverTimeout
 	round   int           // number of starts
+	process string        // ID of its process in its place
+	failed  error         // why it does not run since its last start; nil: it runs
 	output  *watch        // of the server and the shell
 	stdin   io.Writer     // of the shell, which restarts the server at each line
 	stop    func()        // ends the shell, and the server with it; nil: never started
@@ -41,11 +46,12 @@ type server struct {
 }
 
 // serverScript restarts its arguments, the server, for each line that it reads. It prints
-// the line when the previous process has been reaped and its ports are free. It also
-// prints when the server ends without being told to.
+// the line when the previous process has been reaped and its ports are free, and the ID of the
+// server's process before the server prints anything. It also prints when the server ends
+// without being told to.
 const serverScript = `serve() {
 	trap 'kill -s KILL "$server"; wait "$server"; exit' TERM
-	"$@" </dev/null & server=$!
+	sh -c 'echo $$; exec "$@"' sh "$@" </dev/null & server=$!
 	wait "$server"
 	echo "exit code $?` + serverEnd + `"
 }
@@ -64,14 +70,36 @@ const serverEnd = ": the server has ended"
 func (s *service) startServers(ctx context.Context) error {
 	var g errgroup.Group
 	for _, one := range s.servers {
-		g.Go(func() error {
-			if err := one.start(ctx, s.place); err != nil {
-				return s.machines.explain(fmt.Errorf("start server %s: %w", one.command, err))
-			}
-			return nil
-		})
+		g.Go(func() error { return s.startServer(ctx, one) })
 	}
 	return g.Wait()
+}
+
+func (s *service) startServer(ctx context.Context, one *server) error {
+	one.failed = one.start(ctx, s.place)
+	if one.failed != nil {
+		one.failed = s.machines.explain(fmt.Errorf("start server %s: %w", one.command, one.failed))
+	}
+	return one.failed
+}
+
+// serving returns nil if the server of a case runs. A server whose start failed is started
+// again.
+func (s *service) serving(ctx context.Context, c experiment.Case) error {
+	if one := s.serverOf(c); one != nil && one.failed != nil {
+		return s.startServer(ctx, one)
+	}
+	return nil
+}
+
+// serverOf returns the server that a case needs.
+func (s *service) serverOf(c experiment.Case) *server {
+	key, _ := serverKey(c)
+	i := slices.IndexFunc(s.servers, func(one *server) bool { return one.key == key })
+	if i < 0 {
+		return nil
+	}
+	return s.servers[i]
 }
 
 // stopServers ends the servers without waiting for their end.
@@ -98,12 +126,17 @@ func (s *server) start(ctx context.Context, p place.Place) error {
 	if _, err := s.wait(ctx, gone, "the previous instance has not ended"); err != nil {
 		return err
 	}
+	process, err := s.wait(ctx, s.output.await("\n"), "its process has not started")
+	if err != nil {
+		return err
+	}
+	s.process = strings.TrimSpace(process)
 	printed, err := s.wait(ctx, s.output.await(s.command.ready, serverEnd), fmt.Sprintf("it does not print %q", s.command.ready))
 	if err != nil {
 		return err
 	}
 	if printed, ended := strings.CutSuffix(printed, serverEnd); ended {
-		return fmt.Errorf("it ended at once: %s", strings.TrimSpace(printed))
+		return fmt.Errorf("it ended at once: %s", strings.ReplaceAll(strings.TrimSpace(printed), "\n", "; "))
 	}
 	return nil
 }

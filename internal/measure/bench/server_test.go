@@ -36,7 +36,7 @@ func containsAll(text string, words ...string) bool {
 // It ends with the test.
 func newServer(t *testing.T, script string) *server {
 	t.Helper()
-	s := &server{command: serverCommand{[]string{"sh", "-c", script}, "Server listening on"}, timeout: serverTimeout}
+	s := &server{command: serverCommand{args: []string{"sh", "-c", script}, ready: "Server listening on"}, timeout: serverTimeout}
 	t.Cleanup(func() {
 		if s.stop != nil {
 			s.stop()
@@ -142,7 +142,7 @@ func TestStartServerPortIsFree(t *testing.T) {
 	}
 	w := lookup(stream)
 	s := newServer(t, "")
-	s.command = serverCommand{w.Server(stream.Params, workload.Endpoint{Address: "127.0.0.1", Port: port}), w.Ready()}
+	s.command = serverCommand{args: w.Server(stream.Params, workload.Endpoint{Address: "127.0.0.1", Port: port}), ready: w.Ready()}
 	for range 5 {
 		if err := s.start(t.Context(), place.Local{}); err != nil {
 			t.Fatal(err)
@@ -182,7 +182,7 @@ func (s silent) Start(ctx context.Context, c place.Command) (place.Process, erro
 	go func() {
 		told := bufio.NewScanner(c.Stdin)
 		for i := 0; told.Scan() && i < len(s.says); i++ {
-			if _, err := io.WriteString(c.Stdout, told.Text()+"\n"+s.says[i]); err != nil {
+			if _, err := io.WriteString(c.Stdout, told.Text()+"\n4711\n"+s.says[i]); err != nil {
 				return
 			}
 		}
@@ -295,8 +295,20 @@ func TestRenew(t *testing.T) {
 	broken.command.args = []string{"sh", "-c", "echo address already in use; exit 1"}
 	broken.stop()
 	<-broken.ended
-	if err := b.Renew(t.Context()); err == nil || !containsAll(err.Error(), "configuration NAT", "start server", "address already in use") {
-		t.Errorf("got %v; want an error that names configuration and server", err)
+	if err := b.Renew(t.Context()); err != nil { // the others go on
+		t.Error(err)
+	}
+	broken.key, _ = serverKey(stream)
+	for range 2 { // each attempt starts it again
+		if _, err := b.Execute(t.Context(), newExecution("NAT", stream, 2)); err == nil || !containsAll(err.Error(), "start server", "address already in use") {
+			t.Errorf("got %v; want an error that names the server", err)
+		}
+	}
+	broken.command.args = []string{"sh", "-c", "echo Server listening on 5002; sleep 61.25"}
+	broken.stop() // the next shell has the new arguments
+	<-broken.ended
+	if err := b.instances["NAT"].serving(t.Context(), stream); err != nil {
+		t.Error(err)
 	}
 	if err := b.Down(); err != nil {
 		t.Error(err)

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -26,6 +27,7 @@ type service struct {
 	address  string         // where the clients find the servers
 	ports    map[string]int // server, as serverKey, -> port
 	servers  []*server
+	meter    *meter // of the servers' CPU time; nil: not started yet
 }
 
 // newService starts the container of c, if it has one.
@@ -100,6 +102,7 @@ type servers struct {
 type serverCommand struct {
 	args  []string
 	ready string // what the server prints when it accepts clients
+	name  string // for people; empty: the arguments
 }
 
 // firstPort is the lowest port of a server.
@@ -120,8 +123,11 @@ func (s *services) assignPorts(listen string) servers {
 		}
 		assigned.ports[key] = port
 		assigned.published = append(assigned.published, w.Ports(c.Params, port)...)
-		command := serverCommand{w.Server(c.Params, workload.Endpoint{Address: listen, Port: port}), w.Ready()}
-		assigned.list = append(assigned.list, &server{command: command, timeout: serverTimeout})
+		command := serverCommand{args: w.Server(c.Params, workload.Endpoint{Address: listen, Port: port}), ready: w.Ready()}
+		if len(w.Programs()) > 0 { // its arguments are a script
+			command.name = fmt.Sprintf("%s on port %d", w.Name(), port)
+		}
+		assigned.list = append(assigned.list, &server{key: key, command: command, timeout: serverTimeout})
 		port++
 	}
 	return assigned
@@ -140,4 +146,6 @@ func (s *service) endpoint(c experiment.Case) workload.Endpoint {
 	return workload.Endpoint{Address: s.address, Port: s.ports[key]}
 }
 
-func (e serverCommand) String() string { return strconv.Quote(strings.Join(e.args, " ")) }
+func (e serverCommand) String() string {
+	return cmp.Or(e.name, strconv.Quote(strings.Join(e.args, " ")))
+}

@@ -66,7 +66,17 @@ func (s *services) start(ctx context.Context, c stack.Configuration) (err error)
 		return all.explain(err)
 	}
 	s.instances[c.Name] = one
-	return one.startServers(ctx)
+	return unlessOne(ctx, one.startServers(ctx))
+}
+
+// unlessOne returns the error of starting servers if nothing else can work either. The cases
+// of a server that does not start fail when they are executed, with the reason, and the others
+// go on.
+func unlessOne(ctx context.Context, err error) error {
+	if ctx.Err() != nil || errors.Is(err, experiment.ErrFatal) {
+		return err
+	}
+	return nil
 }
 
 // Renew restarts the servers of every configuration, see experiment.Renewer. It takes
@@ -79,7 +89,7 @@ func (s *services) Renew(ctx context.Context) error {
 	names := slices.Collect(maps.Keys(s.instances))
 	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	for _, name := range names {
-		if err := s.instances[name].startServers(ctx); err != nil {
+		if err := unlessOne(ctx, s.instances[name].startServers(ctx)); err != nil {
 			return fmt.Errorf("configuration %s: %w", name, err)
 		}
 	}
@@ -91,6 +101,9 @@ func (s *services) Down() error {
 	s.dropEarly()
 	for _, one := range s.instances {
 		one.stopServers()
+		if one.meter != nil {
+			one.meter.stop()
+		}
 	}
 	return s.Bench.Down()
 }

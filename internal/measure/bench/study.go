@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"unnest/internal/measure/cputime"
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stack"
@@ -42,6 +43,9 @@ const slots = 8
 func Metrics(spec *experiment.Spec) []result.Metric {
 	switch s, _ := newStudy(spec, Options{}); s.(type) {
 	case *services:
+		if len(applications(spec)) > 0 {
+			return append(cpuMetrics(), cputime.ProcessMetrics()...)
+		}
 		return cpuMetrics()
 	case *harness:
 		return append(cpuMetrics(), wall)

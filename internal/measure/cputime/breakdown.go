@@ -48,25 +48,47 @@ func parts(host, guest Breakdown) []part {
 	}
 }
 
+// processParts returns the CPU time of each metric of processes: of the VMs as the host sees
+// them, and of a server. The kernel counts interrupts for no process.
+func processParts(vm, server Breakdown) []part {
+	return []part{
+		{"vm_usr", vm.Usr}, {"vm_sys", vm.Sys}, {"vm_guest", vm.Guest},
+		{"server_usr", server.Usr}, {"server_sys", server.Sys},
+	}
+}
+
 // Metrics returns the metrics of Values, in µs of CPU time per operation. There is none for the time that a guest runs its
 // own guests.
-func Metrics() (metrics []result.Metric) {
-	for _, m := range parts(Breakdown{}, Breakdown{}) {
-		metrics = append(metrics, result.Metric{Name: m.metric, Unit: "us/op", Order: result.LIB})
+func Metrics() []result.Metric { return metrics(parts(Breakdown{}, Breakdown{})) }
+
+// ProcessMetrics returns the metrics of ProcessValues.
+func ProcessMetrics() []result.Metric { return metrics(processParts(Breakdown{}, Breakdown{})) }
+
+func metrics(parts []part) (all []result.Metric) {
+	for _, m := range parts {
+		all = append(all, result.Metric{Name: m.metric, Unit: "us/op", Order: result.LIB})
 	}
-	return metrics
+	return all
 }
 
 // Values divides the CPU time of host and guest during an execution by its operations:
 // round trips, messages or another unit of work. It fails unless operations is finite and
 // over 0.
 func Values(host, guest Breakdown, operations float64) ([]workload.Value, error) {
+	return values(parts(host, guest), operations)
+}
+
+// ProcessValues is Values for the processes of VMs and of a server.
+func ProcessValues(vm, server Breakdown, operations float64) ([]workload.Value, error) {
+	return values(processParts(vm, server), operations)
+}
+
+func values(parts []part, operations float64) (all []workload.Value, _ error) {
 	if !(operations > 0) || math.IsInf(operations, 0) {
 		return nil, fmt.Errorf("divide CPU time: %v operations, want a finite number over 0", operations)
 	}
-	var values []workload.Value
-	for _, m := range parts(host, guest) {
-		values = append(values, workload.Value{Metric: m.metric, Value: m.spent.Seconds() * 1e6 / operations})
+	for _, m := range parts {
+		all = append(all, workload.Value{Metric: m.metric, Value: m.spent.Seconds() * 1e6 / operations})
 	}
-	return values, nil
+	return all, nil
 }

@@ -1,7 +1,7 @@
 // Package cputime reads how Linux machines spend their CPU time, and divides it by the
 // operations of a benchmark.
 //
-// It is pure: it parses the text of /proc/stat. Reading the file at the right moments
+// It is pure: it parses the text of /proc/stat and /proc/PID/stat. Reading the files at the right moments
 // does not belong here, nor do other counters of the kernel.
 //
 // The kernel counts in ticks of 10 ms, so each counter of an interval is off by up to one
@@ -61,6 +61,33 @@ func Parse(stat []byte) (Times, error) {
 	return Times{}, errors.New("/proc/stat: no line that starts with cpu")
 }
 
+// The fields of /proc/PID/stat behind the name of the program, see proc_pid_stat(5).
+const (
+	statUser   = 11
+	statSystem = 12
+	statGuest  = 40
+)
+
+// ParseProcess parses the line of /proc/PID/stat: the CPU time of a process with all its
+// threads. The kernel does not say how much of it was spent in interrupts.
+func ParseProcess(stat []byte) (Times, error) {
+	const where = "/proc/PID/stat"
+	end := bytes.LastIndexByte(stat, ')') // the program's name may have spaces and parentheses
+	fields := bytes.Fields(stat[end+1:])
+	if end < 0 || len(fields) <= statGuest {
+		return Times{}, fmt.Errorf("%s: %d fields behind the program's name, want more than %d", where, len(fields), statGuest)
+	}
+	var t Times
+	for i, counter := range map[int]*time.Duration{statUser: &t.User, statSystem: &t.System, statGuest: &t.Guest} {
+		d, err := parseTicks(fields[i])
+		if err != nil {
+			return Times{}, fmt.Errorf("%s: field %d behind the program's name: %w", where, i, err)
+		}
+		*counter = d
+	}
+	return t, nil
+}
+
 func parseCounters(fields [][]byte) (Times, error) {
 	if len(fields) < minCounters {
 		return Times{}, fmt.Errorf("/proc/stat: line cpu has %d counters, want at least %d", len(fields), minCounters)
@@ -88,6 +115,15 @@ func parseTicks(field []byte) (time.Duration, error) {
 		return 0, fmt.Errorf("read ticks: %d are over 292 years", n)
 	}
 	return time.Duration(n) * Tick, nil
+}
+
+// Add returns the sum of t and other.
+func (t Times) Add(other Times) Times {
+	mine, others := t.counters(), other.counters()
+	for i := range mine {
+		*mine[i] += *others[i]
+	}
+	return t
 }
 
 // Sub returns the CPU time between earlier and t. Idle, iowait and stolen time are

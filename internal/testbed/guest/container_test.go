@@ -100,6 +100,11 @@ func TestWriteLayer(t *testing.T) {
 	if h := found["bin/busybox"]; h == nil || h.Mode != 0o755 {
 		t.Errorf("bin/busybox: got %+v, want a program", h)
 	}
+	for _, name := range []string{"etc/passwd", "etc/group"} { // servers look for root
+		if h := found[name]; h == nil || h.Mode != 0o644 || h.Size == 0 {
+			t.Errorf("%s: got %+v, want root's line", name, h)
+		}
+	}
 	if h := found["tmp/"]; h == nil || h.Mode != 0o1777 {
 		t.Errorf("tmp/: got %+v, want a directory for all", h)
 	}

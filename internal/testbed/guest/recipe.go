@@ -66,6 +66,13 @@ func (r Recipe) With(packages ...string) Recipe {
 	return r
 }
 
+// Containing returns the recipe with more programs in its containers, as paths in the root
+// file system.
+func (r Recipe) Containing(programs ...string) Recipe {
+	r.Image = slices.Concat(r.Image, programs)
+	return r
+}
+
 func (r Recipe) whole() Recipe {
 	r.Whole = true
 	return r
@@ -88,6 +95,8 @@ func recipeOf(a Arch) Recipe {
 	}
 	if a != AMD64 {
 		r.Arch = a
+	} else { // the servers of applications, which run in such guests only
+		r.Packages = append(r.Packages, "memcached", "nginx")
 	}
 	return r
 }

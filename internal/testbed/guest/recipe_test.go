@@ -97,6 +97,10 @@ func TestRecipes(t *testing.T) {
 	if mustDigest(t, suite, nil) != mustDigest(t, SuiteRecipe([]string{"fio", "sysbench"}), nil) {
 		t.Error("order and repetition change the digest")
 	}
+	servers := base.Containing("/usr/bin/memcached", "/usr/sbin/nginx")
+	if servers.rootDigest() != base.rootDigest() || mustDigest(t, servers, nil) == mustDigest(t, base, nil) || len(base.Image)+2 != len(servers.Image) {
+		t.Errorf("containers with servers: got %+v, want another image of the same Debian", servers)
+	}
 	if got := HypervisorRecipe(); !slices.Contains(got.Packages, "qemu-system-x86") || got.Whole {
 		t.Errorf("got %v, whole %v; want QEMU, and containers with the tools only", got.Packages, got.Whole)
 	}
