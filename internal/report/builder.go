@@ -190,8 +190,8 @@ func (b *builder) group(i int, cases []result.Case) (Group, []Estimate) {
 		g.Charts = append(g.Charts, b.ratioCharts(g, main)...)
 	}
 	g.add(b.minorTables(g, names, families)...)
-	t, charts := cpuTime(g, families)
-	g.add(t)
+	tables, charts = cpuTime(g, families)
+	g.add(tables...)
 	g.Charts = append(g.Charts, charts...)
 	return g, all
 }
@@ -237,6 +237,7 @@ func (b *builder) describe(c result.Case, conf result.Configuration, m result.Me
 		Configuration: conf.Name, Stack: conf.Stack, Accelerator: b.run.Accelerator, Metric: m.Name, Unit: m.Unit, Order: m.Order, Primary: m.Name == c.Primary,
 	}
 	e.describe(b.side(c, conf.Name, m).obs, b.opts.Confidence)
+	e.doubtRate(b.side(c, conf.Name, result.Metric{Name: reached}).obs)
 	if e.N == 0 && e.Missing == "" {
 		e.Missing = b.whyMissing(c.Name, conf.Name)
 	}

@@ -100,11 +100,11 @@ func (b *builder) ratioCharts(g Group, estimates []Estimate) []Chart {
 }
 
 // stackChart draws the parts of the CPU time of one side.
-func stackChart(g Group, side string, parts []cpuPart) Chart {
+func stackChart(g Group, side cpuSide, parts []cpuPart) Chart {
 	first := parts[0].estimates[0]
 	c := Chart{
-		ID: g.ID + "-cpu-" + side, Kind: Stack,
-		Title: fmt.Sprintf("%s: CPU time %s, mean", g.Title, map[string]string{"host": "on the host", "guest": "in the guest"}[side]),
+		ID: g.ID + "-cpu-" + side.name, Kind: Stack,
+		Title: fmt.Sprintf("%s: CPU time %s, mean", g.Title, side.where),
 		Axis:  "CPU time, " + shown(first.Unit),
 	}
 	severalCases := len(labels(parts[0].estimates)) > 1

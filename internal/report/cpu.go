@@ -7,31 +7,35 @@ import (
 	"unnest/internal/measure/stats"
 )
 
-// cpuTime makes a table of the CPU time per unit of work, and a stacked chart per side.
-// It shows means, because the means of the parts add up to the mean of the total. The
-// table is empty when no part was measured.
-func cpuTime(g Group, families map[string][]Estimate) (Table, []Chart) {
-	host, guest := cpuSide("host", families), cpuSide("guest", families)
-	rows := append(host, guest...)
-	if len(rows) == 0 {
-		return Table{}, nil
-	}
-	first := rows[0].estimates[0]
-	t := Table{ID: g.ID + "-cpu", Title: fmt.Sprintf("%s: CPU time per unit of work (%s, mean)", g.Title, shown(first.Unit)), Minor: true}
-	t.labels(rows[0].estimates)
-	var charts []Chart
-	for _, s := range []struct {
-		name  string
-		parts []cpuPart
-	}{{"host", host}, {"guest", guest}} {
-		if len(s.parts) == 0 {
-			continue
+// cpuTime makes tables of the CPU time per unit of work, and a stacked chart per side. They
+// show means, because the means of the parts add up to the mean of the total. There is nothing
+// when no part was measured.
+func cpuTime(g Group, families map[string][]Estimate) (tables []Table, charts []Chart) {
+	for i, sides := range cpuSides {
+		t := Table{ID: g.ID + "-cpu", Minor: true}
+		if i > 0 {
+			t.ID += fmt.Sprintf("-%d", i+1)
 		}
-		addParts(&t, s.name, s.parts)
-		charts = append(charts, stackChart(g, s.name, s.parts))
+		for _, s := range sides {
+			parts := s.parts(families)
+			if len(parts) == 0 {
+				continue
+			}
+			first := parts[0].estimates[0]
+			if t.Rows == nil {
+				what := []string{"CPU time", "CPU time of processes"}[i]
+				t.Title = fmt.Sprintf("%s: %s per unit of work (%s, mean)", g.Title, what, shown(first.Unit))
+				t.labels(parts[0].estimates)
+			}
+			addParts(&t, s.name, parts)
+			charts = append(charts, stackChart(g, s, parts))
+		}
+		if i == 0 {
+			t.Notes = softNotes(families["guest_soft"])
+		}
+		tables = append(tables, t)
 	}
-	t.Notes = softNotes(families["guest_soft"])
-	return t, charts
+	return tables, charts
 }
 
 // cpuPart is one part of the CPU time of a side, in the order of the table rows.
@@ -40,10 +44,10 @@ type cpuPart struct {
 	estimates []Estimate
 }
 
-func cpuSide(side string, families map[string][]Estimate) []cpuPart {
+func (s cpuSide) parts(families map[string][]Estimate) []cpuPart {
 	var parts []cpuPart
 	for _, p := range cpuParts {
-		if f := families[p.metric]; strings.HasPrefix(p.metric, side+"_") && measured(f) {
+		if f := families[p.metric]; strings.HasPrefix(p.metric, s.name+"_") && measured(f) {
 			parts = append(parts, cpuPart{p.column, f})
 		}
 	}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"slices"
 
 	"unnest/internal/measure/result"
@@ -107,6 +108,27 @@ func (e *Estimate) describe(obs []stats.Observation, confidence float64) {
 	if i, err := stats.CenterInterval(values, confidence); err == nil {
 		e.Interval = interval(i)
 	}
+}
+
+// reached is the metric of a load at a constant rate: how much of the rate was answered, in
+// percent. fullRate is the least value of a load whose latencies are those at its rate.
+const (
+	reached  = "reached"
+	fullRate = 99
+)
+
+// doubtRate doubts an estimate of a load that did not reach its rate in some blocks: obs are
+// its values of reached.
+func (e *Estimate) doubtRate(obs []stats.Observation) {
+	values := stats.Values(stats.ByBlock(obs))
+	slow := slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return v >= fullRate })
+	if len(slow) == 0 || e.Metric == reached {
+		return
+	}
+	least := percent(slices.Min(slow) / 100)
+	e.Warnings = append(e.Warnings, fmt.Sprintf(
+		"the load did not reach its rate in %d of %s, in one only %s of it: requests waited for connections, so latencies grow with the duration", len(slow), plural(len(values), "block"), least))
+	e.doubts = append(e.doubts, least+" of its rate")
 }
 
 // interval copies an interval; one that is not defined has missing bounds.

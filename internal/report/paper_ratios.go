@@ -22,9 +22,10 @@ var paperMetrics = map[string][2]string{
 func (b *builder) publishedRatioTable(g Group, cases []result.Case, families map[string][]Estimate) Table {
 	t := Table{
 		ID: g.ID + "-paper", Title: g.Title + ": this run and the ratios of the paper",
-		Columns: []Column{{Name: "ratio", Header: true}, {Name: "size", Header: true}, {Name: "this run", Numeric: true}, {Name: "paper", Numeric: true}},
+		Columns: []Column{{Name: "ratio", Header: true}, {Name: labelColumn(families[cases[0].Primary]), Header: true}, {Name: "this run", Numeric: true}, {Name: "paper", Numeric: true}},
 	}
 	var sections []string
+	usage := false
 	for _, p := range b.opts.Papers.Ratios {
 		if strings.ToLower(p.Benchmark) != groupKey(cases[0]) {
 			continue
@@ -33,6 +34,9 @@ func (b *builder) publishedRatioTable(g Group, cases []result.Case, families map
 		for _, ours := range ratiosFor(p, families) {
 			t.Rows = append(t.Rows, ratioRow(p, ours, len(t.Rows) > before))
 		}
+		for _, ours := range usageRatios(p, families) {
+			t.Rows, usage = append(t.Rows, ratioRow(p, ours, len(t.Rows) > before)), true
+		}
 		if len(t.Rows) > before && !slices.Contains(sections, "§"+p.Section) {
 			sections = append(sections, "§"+p.Section)
 		}
@@ -40,9 +44,49 @@ func (b *builder) publishedRatioTable(g Group, cases []result.Case, families map
 	slices.Sort(sections)
 	t.Notes = []string{
 		"Paper: Bacou, Todeschi, Tchana, Hagimont, Nested Virtualization Without the Nest, ICPP 2019, " + list(sections) +
-			", from the text. The paper ran Netperf for 20 s on two Xeon E5-2420 v2 with KVM and vhost. On another machine, above all with an emulated processor, compare the ranking of the configurations rather than the ratios.",
+			", from the text. The paper ran " + paperTool(cases[0]) + " on two Xeon E5-2420 v2 with KVM and vhost. On another machine, above all with an emulated processor, compare the ranking of the configurations rather than the ratios.",
+	}
+	if usage {
+		t.Notes = append(t.Notes, "CPU usage is the mean CPU time per answer times the answers per second: of client and server, that of the whole VMs inside; of guests, that of the VMs' processes on the host outside the kernel. It has no interval.")
 	}
 	return t
+}
+
+// paperUsage are our metrics whose sum is a CPU usage of Bacou et al. 2019, §5.3.4.
+var paperUsage = map[string][]string{
+	"client and server sys": {"guest_sys"},
+	"client and server CPU": {"guest_usr", "guest_sys", "guest_soft"},
+	"guest CPU":             {"vm_usr", "vm_guest"},
+}
+
+// usageRatios returns our ratios of a CPU usage for p.
+func usageRatios(p papers.Ratio, families map[string][]Estimate) (all []ourRatio) {
+	parts := paperUsage[p.Metric]
+	usage := func(c, configuration string) Number {
+		var means []Number
+		for _, name := range parts {
+			means = append(means, find(families[name], c, configuration).Mean)
+		}
+		return sum(means) * find(families["response_rate"], c, configuration).Mean
+	}
+	for _, e := range families["response_rate"] {
+		ours := ourRatio{e.Label, usage(e.Case, p.Configuration) / usage(e.Case, p.Baseline), interval(stats.Interval{})}
+		if e.Configuration == p.Configuration && ours.ratio.Defined() {
+			all = append(all, ours)
+		}
+	}
+	return all
+}
+
+// paperTool is what Bacou et al. loaded a server with.
+func paperTool(c result.Case) string {
+	switch groupKey(c) {
+	case "nginx":
+		return "wrk2 at 10,000 requests/s"
+	case "memcached":
+		return "memtier_benchmark"
+	}
+	return "Netperf for 20 s"
 }
 
 // ourRatio is our ratio at one size, with its interval if there is one.
@@ -99,6 +143,9 @@ func ratioOf(e Estimate, baseline string, others []Estimate) ourRatio {
 func ratioRow(p papers.Ratio, ours ourRatio, repeat bool) []Cell {
 	metric := paperMetrics[p.Metric]
 	what := fmt.Sprintf("%s, %s over %s", quantity(metric[0]), p.Configuration, p.Baseline)
+	if paperUsage[p.Metric] != nil {
+		what = fmt.Sprintf("usage: %s, %s over %s", p.Metric, p.Configuration, p.Baseline)
+	}
 	if p.Baseline == "" {
 		what = fmt.Sprintf("%s over %s, %s", strings.ReplaceAll(metric[0], "_", " "), quantity(metric[1]), p.Configuration)
 	}

@@ -73,15 +73,19 @@ func tooFewNotes(baselines []string) []string {
 
 // labels makes a row for each of estimates, and the columns that name it.
 func (t *Table) labels(estimates []Estimate) {
-	name := "size"
-	if slices.ContainsFunc(estimates, func(e Estimate) bool { return e.Size == 0 }) {
-		name = "case"
-	}
 	t.Rows = make([][]Cell, len(estimates))
-	t.column(Column{Name: name, Header: true}, func(i int) Cell {
+	t.column(Column{Name: labelColumn(estimates), Header: true}, func(i int) Cell {
 		return Cell{Text: estimates[i].Label, Repeat: i > 0 && estimates[i-1].Case == estimates[i].Case}
 	})
 	t.configurations(estimates)
+}
+
+// labelColumn names the column of the labels of estimates.
+func labelColumn(estimates []Estimate) string {
+	if slices.ContainsFunc(estimates, func(e Estimate) bool { return e.Size == 0 }) {
+		return "case"
+	}
+	return "size"
 }
 
 func (t *Table) configurations(estimates []Estimate) {

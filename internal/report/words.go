@@ -109,7 +109,20 @@ var cpuParts = []cpuMetric{
 	{"guest_usr", "usr", "user time in the guest"},
 	{"guest_sys", "sys", "kernel time in the guest"},
 	{"guest_soft", "soft", "software interrupt time in the guest"},
+	{"vm_usr", "usr", "user time of the VM's process"},
+	{"vm_sys", "sys", "kernel time of the VM's process"},
+	{"vm_guest", "guest", "time that the VM's process spent in the guest"},
+	{"server_usr", "usr", "user time of the server"},
+	{"server_sys", "sys", "kernel time of the server"},
 }
+
+// cpuSides are the prefixes of cpuParts that share a table, with what they are the time of.
+var cpuSides = [][]cpuSide{
+	{{"host", "on the host"}, {"guest", "in the guest"}},
+	{{"vm", "of the VM's process on the host"}, {"server", "of the server's process"}},
+}
+
+type cpuSide struct{ name, where string }
 
 // isCPU reports whether a metric is one of cpuParts.
 func isCPU(metric string) bool {

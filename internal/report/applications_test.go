@@ -1,0 +1,137 @@
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"unnest/internal/measure/result"
+	"unnest/internal/report/papers"
+)
+
+// nginxRun is a synthetic run of NGINX at a constant rate: BrFusion is as fast as NoCont, NAT
+// takes twice the time and answers half of the requests.
+func nginxRun() (result.Run, []result.Sample) {
+	run := syntheticRun(6)
+	metrics := []result.Metric{
+		{Name: "latency_mean", Unit: "us", Order: result.LIB}, {Name: "latency_stddev", Unit: "us", Order: result.LIB},
+		{Name: "reached", Unit: "%", Order: result.HIB}, {Name: "naive_latency_mean", Unit: "us", Order: result.LIB},
+		{Name: "response_rate", Unit: "responses/s", Order: result.HIB},
+	}
+	for _, p := range cpuParts {
+		metrics = append(metrics, result.Metric{Name: p.metric, Unit: "us/op", Order: result.LIB})
+	}
+	run.Cases = []result.Case{{Suite: "applications", Name: "nginx", Group: "nginx", Title: "NGINX at a constant rate", Tool: "nginx", Primary: "latency_mean", Metrics: metrics}}
+	run.Planned = 18
+	var samples []result.Sample
+	for block := range run.Repetitions {
+		for _, conf := range run.Configurations {
+			for i, m := range metrics {
+				value := float64(100+i) * (1 + float64(block%3)/1000)
+				switch {
+				case m.Name == "reached" && conf.Name == "NAT" && block == 4:
+					value = 62
+				case m.Name == "reached":
+					value = 99.5
+				case conf.Name == "NAT":
+					value *= 2
+				}
+				samples = append(samples, result.Sample{Run: run.ID, Configuration: conf.Name, Suite: "applications", Case: "nginx",
+					Metric: m.Name, Unit: m.Unit, Order: m.Order, Value: value, Block: block, Repetition: block, Boot: "boot", Duration: 5})
+			}
+		}
+	}
+	return run, samples
+}
+
+// A load that did not reach its rate is doubtful in its own row only. The paper's ratios stand
+// next to ours.
+func TestApplicationsReport(t *testing.T) {
+	run, samples := nginxRun()
+	doc := Build(run, samples, Options{Papers: AllPapers()})
+	for _, e := range doc.Estimates {
+		doubtful := strings.Contains(strings.Join(doubtsOf(e), ";"), "62 % of its rate")
+		if want := e.Configuration == "NAT" && e.Metric != "reached"; doubtful != want {
+			t.Errorf("%s of %s: doubts %q, want those of a rate: %v", e.Metric, e.Configuration, doubtsOf(e), want)
+		}
+		if doubtful && !strings.Contains(strings.Join(e.Warnings, ";"), "the load did not reach its rate in 1 of 6 blocks, in one only 62 % of it") {
+			t.Errorf("warnings %q", e.Warnings)
+		}
+	}
+	tables := map[string]Table{}
+	for _, table := range doc.Groups[0].Tables {
+		tables[table.ID] = table
+	}
+	paper := rowsText(tables["g1-nginx-paper"])
+	for _, want := range []string{
+		"latency, BrFusion over NAT|NGINX at a constant rate|0.50", "0.70 (30.1 % lower)", "latency, BrFusion over NoCont|NGINX at a constant rate|1.00",
+		"2.20 (120.3 % higher)", "latency stddev over latency, NoCont|NGINX at a constant rate|1.01|0.47 (47 % of the mean)",
+	} {
+		if !strings.Contains(paper, want) {
+			t.Errorf("no %q in\n%s", want, paper)
+		}
+	}
+	if notes := strings.Join(tables["g1-nginx-paper"].Notes, " "); !strings.Contains(notes, "wrk2 at 10,000 requests/s") || !strings.Contains(notes, "§5.2.2") {
+		t.Errorf("notes: %s", notes)
+	}
+	processes := tables["g1-nginx-cpu-2"]
+	if !strings.Contains(processes.Title, "CPU time of processes") {
+		t.Errorf("title %q", processes.Title)
+	}
+	var columns []string
+	for _, c := range processes.Columns {
+		columns = append(columns, c.Name)
+	}
+	if got, want := strings.Join(columns, "|"), "case|configuration|vm usr|vm sys|vm guest|vm total|server usr|server sys|server total"; got != want {
+		t.Errorf("columns %s, want %s", got, want)
+	}
+	var charts []string
+	for _, c := range doc.Groups[0].Charts {
+		if c.Kind == Stack {
+			charts = append(charts, c.Title)
+		}
+	}
+	if got := strings.Join(charts, "|"); !strings.Contains(got, "CPU time of the VM's process on the host, mean") || !strings.Contains(got, "CPU time of the server's process, mean") || len(charts) != 4 {
+		t.Errorf("stacked charts %s", got)
+	}
+}
+
+// rowsText joins the cells of a table.
+func rowsText(t Table) string {
+	var rows []string
+	for _, row := range t.Rows {
+		var cells []string
+		for _, c := range row {
+			cells = append(cells, c.Text)
+		}
+		rows = append(rows, strings.Join(cells, "|"))
+	}
+	return strings.Join(rows, "\n")
+}
+
+// The CPU usage of the paper is a sum of parts, and in cores: ours is the CPU time per answer
+// times the answers per second.
+func TestUsageRatios(t *testing.T) {
+	estimate := func(metric, configuration string, mean Number) Estimate {
+		return Estimate{Case: "memcached", Label: "memcached", Metric: metric, Configuration: configuration, Mean: mean}
+	}
+	families := map[string][]Estimate{"response_rate": {estimate("response_rate", "SameNode", 1000), estimate("response_rate", "Hostlo", 500)}}
+	for _, metric := range []string{"guest_usr", "guest_sys", "guest_soft"} {
+		families[metric] = []Estimate{estimate(metric, "SameNode", 10), estimate(metric, "Hostlo", 40)}
+	}
+	p := papers.Ratio{Section: "5.3.4", Benchmark: "Memcached", Metric: "client and server CPU", Configuration: "Hostlo", Baseline: "SameNode", Value: "53.2", Form: "% higher"}
+	if got := usageRatios(p, families); len(got) != 1 || got[0].ratio != 2 || got[0].label != "memcached" {
+		t.Errorf("got %+v, want four times the time for half of the answers", got)
+	}
+	row := ratioRow(p, usageRatios(p, families)[0], false)
+	if got := rowsText(Table{Rows: [][]Cell{row}}); got != "usage: client and server CPU, Hostlo over SameNode|memcached|2.00|1.53 (53.2 % higher)" {
+		t.Errorf("got %s", got)
+	}
+	p.Metric = "guest CPU" // not measured here
+	if got := usageRatios(p, families); got != nil {
+		t.Errorf("got %+v", got)
+	}
+	p.Metric = "latency"
+	if got := usageRatios(p, families); got != nil {
+		t.Errorf("got %+v", got)
+	}
+}
