@@ -12,7 +12,7 @@ import (
 
 // comes lists the built-in experiments.
 var comes = []string{
-	"aa", "architectures", "boot", "boot-kernel", "brfusion", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
+	"aa", "applications", "applications-pod", "architectures", "boot", "boot-kernel", "brfusion", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
 	"multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
 	"network", "quickstart", "restored", "restored-suites", "selftest", "startup",
 }
@@ -126,6 +126,33 @@ func TestRestored(t *testing.T) {
 		}
 		if len(want) > 0 || len(s.Warnings()) > 0 {
 			t.Errorf("%s: missing %v, warnings %q", name, want, s.Warnings())
+		}
+	}
+}
+
+// The loads of Table 1 of Bacou et al., in the configurations of their Figures 5 to 7 and 11 to
+// 15. The rates are the paper's, divided by one factor for each study.
+func TestApplications(t *testing.T) {
+	for name, want := range map[string]struct {
+		configurations string
+		factor         int
+	}{
+		"applications":     {"NoCont NAT BrFusion", 50},
+		"applications-pod": {"SameNode NAT Overlay Hostlo Hostlo-plain", 100},
+	} {
+		s := parsed(t, name, "")
+		if got := strings.Join(configurations(s), " "); got != want.configurations {
+			t.Errorf("%s: configurations %s, want %s", name, got, want.configurations)
+		}
+		var cases []string
+		for _, c := range s.Cases {
+			cases = append(cases, c.Name)
+			if c.Params.Rate > 0 && c.Params.Rate*want.factor != 10_000 || c.Params.Connections != 0 || c.Params.Threads != 0 {
+				t.Errorf("%s: %s has %+v, want the paper's connections and a rate of 10,000/%d requests/s", name, c.Name, c.Params, want.factor)
+			}
+		}
+		if !slices.Equal(cases, []string{"memcached", "memcached_rate", "nginx"}) || len(s.Warnings()) > 0 {
+			t.Errorf("%s: cases %q, warnings %q", name, cases, s.Warnings())
 		}
 	}
 }

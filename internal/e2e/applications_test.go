@@ -1,0 +1,68 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"unnest/internal/measure/result"
+)
+
+// applications loads memcached and NGINX in a guest from this host, and between two containers
+// of a pod.
+const applications = `name: small
+suite: applications
+configurations:
+  - {name: NoCont,   stack: vm}
+  - {name: SameNode, stack: vm/containerd, network: localhost, drive: pod}
+cases:
+  - {name: memcached, title: memcached, workload: memcached, duration: 1s, options: {connections: 20}}
+  - {name: nginx,     title: NGINX at a constant rate, workload: nginx, warmup: 200ms, duration: 1s, options: {rate: 20, connections: 10}}
+repetitions: 1
+warmup: 0
+`
+
+// The servers do real work: the load generator compares every answer, and fails at the first
+// wrong one. The report has the figures of the requests, and the CPU time per request.
+func TestApplications(t *testing.T) {
+	unnest := unnestBinary(t)
+	file, dir := filepath.Join(t.TempDir(), "small.yaml"), filepath.Join(t.TempDir(), "run")
+	if err := os.WriteFile(file, []byte(applications), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := launch(t, unnest, "bench", "--noisy", file, "-o", dir)
+	if code := r.end(t, bringUp); code != 0 {
+		t.Fatalf("exit code %d:\n%s", code, r.out.String())
+	}
+	assertNothingLeft(t)
+	run, samples, err := result.Load(dir)
+	if err != nil || run.State != result.Complete || run.Tools["memcached"] == "" || run.Tools["nginx"] == "" {
+		t.Errorf("run %q with tools %v, %v", run.State, run.Tools, err)
+	}
+	common := []string{"latency_mean", "latency_stddev", "response_rate", "host_usr", "guest_sys", "vm_usr", "vm_sys", "server_usr", "server_sys"}
+	for name, metrics := range map[string][]string{
+		"memcached": append(common, "get_rate", "get_latency_mean", "set_rate", "set_latency_mean"),
+		"nginx":     append(common, "reached", "naive_latency_mean", "late_p99"),
+	} {
+		for _, configuration := range []string{"NoCont", "SameNode"} {
+			for _, metric := range metrics {
+				i := slices.IndexFunc(samples, func(s result.Sample) bool {
+					return s.Case == name && s.Configuration == configuration && s.Metric == metric
+				})
+				if i < 0 {
+					t.Errorf("%s in %s has no %s", name, configuration, metric)
+				} else if strings.HasPrefix(metric, "response") && !(samples[i].Value > 0) {
+					t.Errorf("%s in %s: %+v", name, configuration, samples[i])
+				}
+			}
+		}
+	}
+	page := mustRun(t, unnest, "report", dir)
+	for _, want := range []string{"memcached", "NGINX at a constant rate", "CPU time of processes per unit of work", "naive_latency_mean", "get_rate"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the report has no %q:\n%s", want, page)
+		}
+	}
+}
