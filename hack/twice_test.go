@@ -1,0 +1,116 @@
+package hack
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// runs is a command of test2json events: what it prints in its first run, and each later one.
+type runs struct {
+	first  []string
+	status int // of the first run
+	later  []string
+	failed bool // of a later run
+}
+
+// events of a package in which TestA passes, and lines more.
+func events(end string, more ...string) []string {
+	all := []string{
+		`{"Action":"start","Package":"p"}`,
+		`{"Action":"run","Package":"p","Test":"TestA"}`,
+		`{"Action":"pass","Package":"p","Test":"TestA"}`,
+	}
+	return append(append(all, more...), `{"Action":"`+end+`","Package":"p"}`)
+}
+
+// run of TestB, which prints a line.
+func testB(end, line string) []string {
+	return []string{
+		`{"Action":"run","Package":"p","Test":"TestB"}`,
+		fmt.Sprintf(`{"Action":"output","Package":"p","Test":"TestB","Output":%q}`, line+"\n"),
+		`{"Action":"` + end + `","Package":"p","Test":"TestB"}`,
+	}
+}
+
+// A test that fails runs again, alone. That counts only if it passes then, and if it was the
+// only cause: not after a race, a killed process, a failure outside of tests, or a skip.
+func TestFailedTestRunsTwice(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs what make test builds: set UNNEST_PRIVILEGED=1")
+	}
+	passes := append(append([]string{`{"Action":"start","Package":"p"}`}, testB("pass", "well")...), `{"Action":"pass","Package":"p"}`)
+	fails := append(append([]string{`{"Action":"start","Package":"p"}`}, testB("fail", "bad again")...), `{"Action":"fail","Package":"p"}`)
+	for _, tt := range []struct {
+		name  string
+		runs  runs
+		ok    bool
+		times int // it runs
+		words string
+	}{
+		{"passes", runs{first: events("pass", testB("pass", "well")...)}, true, 1, "DONE 2 tests"},
+		{"passes alone", runs{events("fail", testB("fail", "bad luck")...), 1, passes, false}, true, 2,
+			"=== Failed at first, passed alone\n=== p TestB: output of the first failure\nbad luck\n1 failed at first and passed alone: p TestB\n"},
+		{"fails twice", runs{events("fail", testB("fail", "bad luck")...), 1, fails, true}, false, 2, "bad again"},
+		{"skipped alone", runs{events("fail", testB("fail", "bad luck")...), 1, append(testB("skip", "no"), `{"Action":"pass","Package":"p"}`), false}, false, 2, "p TestB was skipped"},
+		{"does not exist alone", runs{events("fail", testB("fail", "bad luck")...), 1, nil, false}, false, 2, "p TestB failed"},
+		{"skipped", runs{first: events("pass", testB("skip", "no root")...)}, false, 1, "p TestB was skipped"},
+		{"skipped without real data", runs{first: events("pass", `{"Action":"skip","Package":"p","Test":"TestOfGoogle2011"}`)}, true, 1, "warning: p TestOfGoogle2011 was skipped"},
+		{"data race", runs{events("fail", testB("fail", "WARNING: DATA RACE")...), 1, passes, false}, false, 1, "data race"},
+		{"data race in a process of the test", runs{events("fail", testB("fail", "it says: WARNING: DATA RACE")...), 1, passes, false}, false, 2, "p TestB has a data race"},
+		{"killed", runs{events("fail", testB("fail", "bad luck")[:1]...), 1, passes, false}, false, 2, "p TestB did not end"},
+		{"package fails", runs{events("fail"), 1, passes, false}, false, 2, "p failed, but none of its tests"},
+		{"fails before its tests", runs{nil, 1, nil, false}, false, 1, "no test has passed"},
+		{"other exit code", runs{events("pass", testB("pass", "well")...), 2, passes, false}, false, 1, "exit code"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			out, err := tt.runs.twice(t, dir)
+			times, _ := os.ReadFile(filepath.Join(dir, "times"))
+			if (err == nil) != tt.ok || !strings.Contains(out, tt.words) || len(times) != tt.times {
+				t.Errorf("got %v after %d runs, want %v after %d and %q:\n%s", err, len(times), tt.ok, tt.times, tt.words, out)
+			}
+		})
+	}
+}
+
+// twice runs hack/test-twice in a directory. A file times there has a byte for each run.
+func (r runs) twice(t *testing.T, dir string) (string, error) {
+	t.Helper()
+	files := map[string]string{
+		"first": strings.Join(r.first, "\n"), "later": strings.Join(r.later, "\n"),
+		"command": fmt.Sprintf("#!/bin/bash\necho -n x >>times; if (($#)); then cat later; exit %d; fi; cat first; exit %d\n",
+			map[bool]int{true: 1}[r.failed], r.status),
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range []string{"gotestsum", "testresult"} {
+		path, err := filepath.Abs("../bin/" + program)
+		if err == nil {
+			_, err = os.Stat(path)
+		}
+		if err == nil {
+			err = os.Symlink(path, filepath.Join(dir, "bin", program))
+		}
+		if err != nil {
+			t.Fatalf("%v: run make test", err)
+		}
+	}
+	script, err := filepath.Abs("test-twice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(script, "./command")
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
