@@ -1,18 +1,16 @@
 package ratelimit
 
 import (
-	"errors"
-	"io"
 	"net"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // host is a fresh network namespace, in which the test runs, with the interface
@@ -99,82 +97,111 @@ func (h *host) links() string {
 	return strings.Join(names, " ")
 }
 
-// rate measures TCP from one namespace to an address in another, in Mbit/s, after the
-// burst.
-func (h *host) rate(from, to netns.NsHandle, address string) float64 {
+// settings returns the token buckets that the kernel has for frames to and from the pod.
+func (h *host) settings() (to, from *netlink.Tbf) {
 	h.t.Helper()
-	var listener net.Listener
-	h.in(to, func() {
-		var err error
-		listener, err = net.Listen("tcp", address+":0")
-		h.check(err)
-	})
-	defer listener.Close()
-	var sender net.Conn
-	h.in(from, func() {
-		var err error
-		sender, err = net.DialTimeout("tcp", listener.Addr().String(), 5*time.Second)
-		h.check(err)
-	})
-	receiver, err := listener.Accept()
+	tap, err := netlink.LinkByName("tap0")
 	h.check(err)
-	defer receiver.Close()
-	go func() {
-		block := make([]byte, 64<<10)
-		for {
-			if _, err := sender.Write(block); err != nil {
-				return
+	to = h.tbf(tap)
+	index, err := redirectsTo(tap)
+	h.check(err)
+	if index == 0 {
+		return to, nil
+	}
+	ifb, err := netlink.LinkByIndex(index)
+	h.check(err)
+	if ifb.Attrs().Name != ifbName("tap0") || ifb.Type() != "ifb" || ifb.Attrs().Flags&net.FlagUp == 0 {
+		h.t.Fatalf("frames go to %s of type %s, %v", ifb.Attrs().Name, ifb.Type(), ifb.Attrs().Flags)
+	}
+	h.everyFrame(tap)
+	return to, h.tbf(ifb)
+}
+
+// tbf returns the token bucket at the root of an interface, or nil.
+func (h *host) tbf(link netlink.Link) *netlink.Tbf {
+	h.t.Helper()
+	all, err := netlink.QdiscList(link)
+	h.check(err)
+	for _, q := range all {
+		if tbf, ok := q.(*netlink.Tbf); ok && tbf.Parent == netlink.HANDLE_ROOT {
+			return tbf
+		}
+	}
+	return nil
+}
+
+// everyFrame checks that one filter redirects every frame, whatever its protocol.
+func (h *host) everyFrame(tap netlink.Link) {
+	h.t.Helper()
+	filters, err := netlink.FilterList(tap, ingressHandle)
+	h.check(err)
+	redirections := 0
+	for _, f := range filters {
+		u32, ok := f.(*netlink.U32)
+		if !ok || len(u32.Actions) == 0 { // the filter's hash table
+			continue
+		}
+		redirections++
+		mirred, ok := u32.Actions[0].(*netlink.MirredAction)
+		if !ok || mirred.MirredAction != netlink.TCA_EGRESS_REDIR || u32.Protocol != unix.ETH_P_ALL {
+			h.t.Errorf("filter %v redirects by %v", u32, u32.Actions[0])
+		}
+		for _, key := range u32.Sel.Keys {
+			if key.Mask != 0 {
+				h.t.Errorf("the filter selects frames by %+v", key)
 			}
 		}
-	}()
-	defer sender.Close()
-	read := func(d time.Duration) (bytes float64) {
-		h.check(receiver.SetReadDeadline(time.Now().Add(d)))
-		n, err := io.Copy(io.Discard, receiver)
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			h.t.Fatalf("read: %v", err)
-		}
-		return float64(n)
 	}
-	read(500 * time.Millisecond)
-	start := time.Now()
-	bytes := read(1200 * time.Millisecond)
-	return bytes * 8 / 1e6 / time.Since(start).Seconds()
+	if redirections != 1 {
+		h.t.Errorf("%d filters redirect frames from the pod, want 1", redirections)
+	}
+}
+
+// limited checks the settings of one direction, and with frames that no more passes.
+func (h *host) limited(what string, d direction, got *netlink.Tbf, want *bucket) {
+	h.t.Helper()
+	switch {
+	case want == nil && got != nil:
+		h.t.Errorf("%s: the kernel has %v, want no limit", what, got)
+	case want == nil:
+	case got == nil:
+		h.t.Errorf("%s: the kernel has no limit, want %v", what, *want)
+	case got.Rate != want.rate || got.Limit != uint32(want.limit()) || got.Buffer != uint32(want.ticks()):
+		h.t.Errorf("%s: the kernel has %d byte/s, limit %d, buffer %d; want %v, limit %d, buffer %d",
+			what, got.Rate, got.Limit, got.Buffer, *want, want.limit(), uint32(want.ticks()))
+	}
+	if !h.t.Failed() {
+		h.traffic(what, d, want)
+	}
 }
 
 // Each direction has its own limit, which can be changed and removed.
-func TestRate(t *testing.T) {
+func TestSet(t *testing.T) {
 	inHost(t, func(h *host) {
-		const none = 0
+		// A machine that is a hundred times slower can still send more than that.
+		fast, slow := &bucket{250e3, 125e3}, &bucket{125e3, minBurst}
 		tests := []struct {
 			name     string
 			do       func() error
-			to, from float64 // Mbit/s
+			to, from *bucket
 		}{
-			{"both", func() error { return Set("tap0", Limits{10e6, 0, 20e6, 0}) }, 10, 20},
-			{"changed", func() error {
-				return errors.Join(Set("tap0", Limits{20e6, 1e6, 10e6, 1e6}), Set("tap0", Limits{20e6, 1e6, 10e6, 1e6}))
-			}, 20, 10},
-			{"to the pod only", func() error { return Set("tap0", Limits{IngressRate: 10e6, IngressBurst: 8}) }, 10, none},
-			{"from the pod only", func() error { return Set("tap0", Limits{EgressRate: 10e6, EgressBurst: 8}) }, none, 10},
-			{"cleared", func() error { return errors.Join(Clear("tap0"), Clear("tap0")) }, none, none},
+			{"none", func() error { return Set("tap0", Limits{}) }, nil, nil},
+			{"both", func() error { return Set("tap0", Limits{1e6, 0, 2e6, 1e6}) }, slow, fast},
+			{"changed", func() error { return Set("tap0", Limits{2e6, 1e6, 1e6, 0}) }, fast, slow},
+			{"again", func() error { return Set("tap0", Limits{2e6, 1e6, 1e6, 0}) }, fast, slow},
+			{"to the pod only", func() error { return Set("tap0", Limits{IngressRate: 1e6, IngressBurst: 8}) }, slow, nil},
+			{"from the pod only", func() error { return Set("tap0", Limits{EgressRate: 1e6, EgressBurst: 8}) }, nil, slow},
+			{"both again", func() error { return Set("tap0", Limits{1e6, 0, 2e6, 1e6}) }, slow, fast},
+			{"cleared", func() error { return Clear("tap0") }, nil, nil},
+			{"cleared again", func() error { return Clear("tap0") }, nil, nil},
 		}
 		for _, tt := range tests {
 			h.check(tt.do())
-			for direction, m := range map[string]struct{ got, want float64 }{
-				"to":   {h.rate(h.ns, h.pod, "10.0.0.2"), tt.to},
-				"from": {h.rate(h.pod, h.ns, "10.0.0.1"), tt.from},
-			} {
-				t.Logf("%s, %s the pod: %.1f Mbit/s", tt.name, direction, m.got)
-				switch {
-				case m.want == none && m.got < 100:
-					t.Errorf("%s, %s the pod: got %.1f Mbit/s, want no limit", tt.name, direction, m.got)
-				case m.want != none && (m.got < atLeast*m.want || m.got > atMost*m.want):
-					t.Errorf("%s, %s the pod: got %.1f Mbit/s, want %.0f", tt.name, direction, m.got, m.want)
-				}
-			}
+			to, from := h.settings()
+			h.limited(tt.name+", to the pod", h.toPod(), to, tt.to)
+			h.limited(tt.name+", from the pod", h.fromPod(), from, tt.from)
 			want := ""
-			if tt.from != none {
+			if tt.from != nil {
 				want = ifbName("tap0")
 			}
 			if got := h.links(); got != want {
@@ -184,16 +211,12 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// Tolerance relative to the limit: TCP is slower on a busy machine, and can be faster by
-// the bucket's content.
-const atLeast, atMost = 0.6, 1.3
-
 // Reap removes only our ifb devices that no TAP uses.
 func TestReap(t *testing.T) {
 	inHost(t, func(h *host) {
 		h.check(netlink.LinkAdd(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "ifb0"}}))
 		name := ifbName("tap0")
-		limits := Limits{EgressRate: 10e6}
+		limits := Limits{EgressRate: 1e6}
 		reap := func(what, want string) {
 			h.check(Reap())
 			if got := h.links(); got != want {
@@ -223,9 +246,9 @@ func TestReap(t *testing.T) {
 		h.unplug()
 		h.plug()
 		h.check(Set("tap0", limits)) // reuses the ifb device
-		if got := h.rate(h.pod, h.ns, "10.0.0.1"); got > atMost*10 || got < atLeast*10 {
-			t.Errorf("with an existing ifb device: %.1f Mbit/s, want 10", got)
-		}
+		to, from := h.settings()
+		h.limited("existing ifb device, to the pod", h.toPod(), to, nil)
+		h.limited("existing ifb device, from the pod", h.fromPod(), from, &bucket{125e3, minBurst})
 	})
 }
 
