@@ -155,7 +155,7 @@ func TestFrames(t *testing.T) {
 			before := n.drops(table)
 			sent := n.send("g1", tt.frame)
 			if tt.reason == "" {
-				if !n.arrives("g2", sent, 2*time.Second) {
+				if !n.arrives("g2", sent, patience) {
 					t.Errorf("%s: does not arrive", tt.name)
 				}
 				if got := n.drops(table); !cmp.Equal(got, before) {
@@ -169,7 +169,7 @@ func TestFrames(t *testing.T) {
 					t.Errorf("%s: arrives", tt.name)
 				}
 			}
-			if sent := n.send("g3", tt.frame); !n.arrives("g2", sent, 2*time.Second) {
+			if sent := n.send("g3", tt.frame); !n.arrives("g2", sent, patience) {
 				t.Errorf("%s: does not arrive from a port that is not guarded", tt.name)
 			}
 		}
@@ -197,7 +197,7 @@ func TestControlFrame(t *testing.T) {
 		}
 		n.check(table.Remove("p1"))
 		n.send("g1", frame)
-		for end := time.Now().Add(2 * time.Second); !learnt(); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(patience); !learnt(); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("the bridge does not learn an unguarded port's address: the test shows nothing")
 			}
@@ -315,7 +315,7 @@ func TestManyPorts(t *testing.T) {
 		start := time.Now()
 		n.check(table.Set(own))
 		t.Logf("Set with 1000 other ports: %v", time.Since(start))
-		if sent := n.send("g1", ether(broadcast, mac1, unix.ETH_P_IP, ipv4(17, "10.0.0.1", "10.0.0.2", datagram(1, 2)))); !n.arrives("g2", sent, 2*time.Second) {
+		if sent := n.send("g1", ether(broadcast, mac1, unix.ETH_P_IP, ipv4(17, "10.0.0.1", "10.0.0.2", datagram(1, 2)))); !n.arrives("g2", sent, patience) {
 			t.Error("the port's own frame does not arrive")
 		}
 		before := n.drops(table)

@@ -50,7 +50,7 @@ func (n *network) passes(what string, own bool) {
 	}
 	limit := 100 * time.Millisecond
 	if own {
-		limit = 2 * time.Second
+		limit = patience
 	}
 	if sent := n.send("g1", own1); n.arrives("g2", sent, limit) != own {
 		n.t.Errorf("%s: the port's own frame arrives: %t, want %t", what, !own, own)
@@ -92,7 +92,7 @@ func TestRestore(t *testing.T) {
 			n.passes("restored and opened", true)
 			n.check(next.Set(port))
 			n.check(next.Remove("p1"))
-			if sent := n.send("g1", forged1); !n.arrives("g2", sent, 2*time.Second) {
+			if sent := n.send("g1", forged1); !n.arrives("g2", sent, patience) {
 				t.Error("removed: a port that is not guarded cannot send")
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -69,10 +70,10 @@ func TestLeaveLosesNothing(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			l := newLab(t, n, reflector.Options{})
 			a, b := segment.Fraction(n-1), segment.Fraction(n)
-			stop, done := make(chan struct{}), make(chan error)
+			enough, stop, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 			wa, wb := l.vms[a], l.vms[b]
-			go func() { done <- pingPong(wa, wb, a, b, stop) }()
-			for range 10 {
+			go func() { done <- pingPong(wa, wb, a, b, enough, stop) }()
+			for i := 0; i < 10 || !closed(enough); i++ {
 				for f := range l.members().Without(a).Without(b).All() {
 					l.leave(t, f)
 				}
@@ -93,16 +94,14 @@ func TestLeaveLosesNothing(t *testing.T) {
 	}
 }
 
-// pingPong sends one frame to and fro until it is stopped.
-func pingPong(a, b wire, fa, fb segment.Fraction, stop <-chan struct{}) error {
-	for i := 0; ; i++ {
-		select {
-		case <-stop:
-			if i < 100 {
-				return fmt.Errorf("only %d rounds", i)
-			}
-			return nil
-		default:
+// pingPong sends one frame to and fro until it is stopped. It closes enough after 100 rounds,
+// and when it fails.
+func pingPong(a, b wire, fa, fb segment.Fraction, enough chan<- struct{}, stop <-chan struct{}) error {
+	var once sync.Once
+	defer once.Do(func() { close(enough) })
+	for i := 0; !closed(stop); i++ {
+		if i == 100 {
+			once.Do(func() { close(enough) })
 		}
 		text := fmt.Sprint("round ", i)
 		if err := pass(a, b, frame(segment.MAC(fa), segment.MAC(fb), text)); err != nil {
@@ -112,13 +111,23 @@ func pingPong(a, b wire, fa, fb segment.Fraction, stop <-chan struct{}) error {
 			return fmt.Errorf("%s, fro: %w", text, err)
 		}
 	}
+	return nil
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 func pass(from, to wire, f []byte) error {
 	if _, err := from.Write(append(make([]byte, vnetHeader), f...)); err != nil {
 		return err
 	}
-	if err := to.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := to.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
 	got := make([]byte, 1<<16)

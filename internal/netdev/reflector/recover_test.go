@@ -377,7 +377,7 @@ func TestOrphanGoes(t *testing.T) {
 		o.kill(f)
 	}
 	in(t, o.ns, func() error {
-		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 			if absent("hl0") == nil {
 				break
 			}

@@ -130,7 +130,7 @@ func TestTCP(t *testing.T) {
 				})
 				var pod net.Conn
 				in(t, guest, func() (err error) {
-					pod, err = (&net.Dialer{Timeout: 10 * time.Second}).Dial("tcp", listener.Addr().String())
+					pod, err = (&net.Dialer{Timeout: patience}).Dial("tcp", listener.Addr().String())
 					return err
 				})
 				peer, err := listener.Accept()
@@ -156,7 +156,7 @@ func stream(t *testing.T, what string, from, to net.Conn) {
 	t.Helper()
 	const size = 64 << 20
 	begin := time.Now()
-	if err := errors.Join(from.SetDeadline(begin.Add(time.Minute)), to.SetDeadline(begin.Add(time.Minute))); err != nil {
+	if err := errors.Join(from.SetDeadline(begin.Add(5*patience)), to.SetDeadline(begin.Add(5*patience))); err != nil {
 		t.Fatal(err)
 	}
 	var g errgroup.Group

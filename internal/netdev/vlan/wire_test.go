@@ -134,9 +134,12 @@ func connect(link, bridge string) error {
 	return errors.Join(awaitCarrier(link), awaitCarrier(link+"i"))
 }
 
+// patience is for what must happen, on any machine.
+const patience = time.Minute
+
 // awaitCarrier does not wait for TAPs, or for a link that does not exist.
 func awaitCarrier(link string) error {
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		l, err := netlink.LinkByName(link)
 		if errors.As(err, new(netlink.LinkNotFoundError)) {
 			return nil
@@ -215,7 +218,7 @@ func (h *host) add(t *testing.T, id int, bridge string) {
 func arrives(t *testing.T, what string, w wire, want ...[]byte) {
 	t.Helper()
 	for range want {
-		got := w.receive(t, 5*time.Second)
+		got := w.receive(t, patience)
 		if !slices.ContainsFunc(want, func(f []byte) bool { return bytes.Equal(f, got) }) {
 			t.Fatalf("%s: got % x, want one of % x", what, got, want)
 		}
