@@ -178,9 +178,11 @@ func (s Segment) Total() (all Frames) {
 func Socket(stateDir string) string { return filepath.Join(stateDir, "hostd.sock") }
 
 // Client returns an HTTP client of the daemon with a state directory. The host in a
-// URL does not matter.
+// URL does not matter. A connection lasts for one request: one that stays open would do so
+// until the daemon or this process ends.
 func Client(stateDir string) *http.Client {
 	return &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", Socket(stateDir))
 		},
