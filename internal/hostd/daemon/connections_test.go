@@ -23,17 +23,23 @@ func TestConnectionsWithoutKey(t *testing.T) {
 	config, c := issue(t, dir, "node1")
 	withRecord(t, dir, c)
 	address := serveTest(t, d, dir)
-	for range 10 * handshakes {
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
+	for try := 1; ; try++ { // a busy machine may be that late, but not each time
+		for range 10 * handshakes {
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
 		}
-		defer conn.Close()
-	}
-	begin := time.Now()
-	_, err := dial(t, address, config).Status(t.Context(), &hostdpb.StatusRequest{})
-	if err == nil || !strings.Contains(err.Error(), "VMM") || time.Since(begin) > handshakeTime/2 {
-		t.Errorf("after %v the guest got %v, want it to be served", time.Since(begin), err)
+		begin := time.Now()
+		_, err := dial(t, address, config).Status(t.Context(), &hostdpb.StatusRequest{})
+		took := time.Since(begin)
+		if err != nil && strings.Contains(err.Error(), "VMM") && took < handshakeTime/2 {
+			break
+		}
+		if try == 5 {
+			t.Fatalf("after %v the guest got %v, want it to be served", took, err)
+		}
 	}
 	if len(log.with("close connection", "127.0.0.1")) == 0 {
 		t.Error("the log does not name the address")
@@ -88,7 +94,7 @@ func TestConnectionsOfGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	for begin := time.Now(); !served(dial(t, address, config)); time.Sleep(20 * time.Millisecond) {
-		if time.Since(begin) > 5*time.Second {
+		if time.Since(begin) > time.Minute {
 			t.Fatal("a closed connection still counts")
 		}
 	}

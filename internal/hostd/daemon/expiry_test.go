@@ -32,7 +32,7 @@ func TestExpiredCertificate(t *testing.T) {
 		return len(log.with("certificate of guest node1 expired on ", "run unnest hostd enroll node1", "peer=")) > 0
 	}
 	for begin := time.Now(); !said(); time.Sleep(10 * time.Millisecond) {
-		if time.Since(begin) > 5*time.Second {
+		if time.Since(begin) > time.Minute {
 			t.Fatalf("log does not say that the certificate has expired: %q", log.with(""))
 		}
 	}
@@ -40,22 +40,43 @@ func TestExpiredCertificate(t *testing.T) {
 
 // A connection ends when its certificate expires.
 func TestCertificateExpiresOnConnection(t *testing.T) {
+	client, expires := servedFor(t, 2*time.Second)
+	if client == nil { // on a busy machine
+		client, expires = servedFor(t, 30*time.Second)
+	}
+	if client == nil {
+		t.Fatal("a valid certificate is not served")
+	}
+	time.Sleep(time.Until(expires.Add(500 * time.Millisecond)))
+	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		_, err := client.Status(t.Context(), &hostdpb.StatusRequest{})
+		if !strings.Contains(err.Error(), "VMM") {
+			return
+		}
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("served %v after its certificate has expired", time.Since(expires))
+		}
+	}
+}
+
+// servedFor returns a client with a certificate that is valid for some time, or nil if no
+// daemon has served it.
+func servedFor(t *testing.T, valid time.Duration) (hostdpb.HostDaemonClient, time.Time) {
+	t.Helper()
 	dir := t.TempDir()
 	d, _ := testDaemon(t, dir)
-	c := identitytest.Issue(t, dir, "node1", time.Now().Add(2*time.Second))
+	c := identitytest.Issue(t, dir, "node1", time.Now().Add(valid))
 	withRecord(t, dir, c)
 	pair, err := tls.X509KeyPair(c.CertificatePEM, c.KeyPEM)
 	if err != nil {
 		t.Fatal(err)
 	}
 	client := dial(t, serveTest(t, d, dir), &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true})
-	for _, want := range []bool{true, false} {
-		_, err := client.Status(t.Context(), &hostdpb.StatusRequest{})
-		if served := strings.Contains(err.Error(), "VMM"); served != want {
-			t.Errorf("served: %v, want %v; error %v", served, want, err)
-		}
-		time.Sleep(time.Until(c.Expires.Add(1500 * time.Millisecond)))
+	if _, err := client.Status(t.Context(), &hostdpb.StatusRequest{}); !strings.Contains(err.Error(), "VMM") {
+		t.Logf("valid for %v: %v", valid, err)
+		return nil, c.Expires
 	}
+	return client, c.Expires
 }
 
 // Seven days before a certificate expires the log says so, once a day, and the status and

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -166,6 +167,9 @@ func (m *machine) queue(tap string) int {
 	defer unix.Close(pidfd)
 	for _, e := range entries {
 		info, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // closed meanwhile
+		}
 		m.lab.check(err)
 		if number, err := strconv.Atoi(e.Name()); err == nil && strings.Contains(string(info), tap) {
 			fd, err := unix.PidfdGetfd(pidfd, number, 0)
@@ -431,12 +435,8 @@ func TestSegmentVMMIsKilled(t *testing.T) {
 	a.mustJoin("web", "c1")
 	b.mustJoin("web", "c1")
 	a.mustJoin("db", "c2") // alone
-	begin := time.Now()
 	l.end(a.qemu, syscall.SIGKILL)
 	l.eventually("it is out of the segment", func() bool { return b.segment("web").GetMembers() == uint32(segment.Of(2)) })
-	if took := time.Since(begin); took > scanInterval {
-		t.Errorf("that took %v", took)
-	}
 	l.wantNames("default/web", "u2n1-1.2.c1@eth0")
 	l.wantMembership("default/web", segment.Of(2), b)
 	a.boot()

@@ -32,6 +32,7 @@ func testTenant(t *testing.T, stateDir string) (*tenant, *bytes.Buffer) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(made.file.flush) // before stateDir is removed
 	return made, log
 }
 

@@ -39,7 +39,7 @@ func TestWatchdog(t *testing.T) {
 		t.Helper()
 		select {
 		case <-pings:
-		case <-time.After(20 * interval):
+		case <-time.After(time.Minute):
 			t.Fatalf("%s: no ping", when)
 		}
 	}
