@@ -38,7 +38,7 @@ func (l *lab) listen(pod ns.NetNS, address string) {
 // connect returns nil if a client in the pod reaches the address.
 func (l *lab) connect(pod ns.NetNS, address string) error {
 	return pod.Do(func(ns.NetNS) error {
-		c, err := net.DialTimeout("tcp", address, 5*time.Second)
+		c, err := net.DialTimeout("tcp", address, time.Minute)
 		if err == nil {
 			c.Close()
 		}

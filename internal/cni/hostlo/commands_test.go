@@ -32,7 +32,7 @@ func TestDelWithoutDaemon(t *testing.T) {
 			for range 2 {
 				l.Succeeds("DEL", l.WithResult(config, r))
 			}
-			if time.Since(begin) > 10*time.Second || len(l.Pending()) != 1 || len(l.daemon.all()) != 1 {
+			if time.Since(begin) > time.Minute || len(l.Pending()) != 1 || len(l.daemon.all()) != 1 {
 				t.Errorf("took %v, pending %v, endpoints %v", time.Since(begin), l.Pending(), l.daemon.all())
 			}
 			l.wantAlone(l.Pod)
@@ -63,7 +63,7 @@ func TestUnreachableDaemon(t *testing.T) {
 		l.Add(config)
 		begin := time.Now()
 		l.Succeeds("DEL", l.config(edit))
-		if time.Since(begin) > 10*time.Second || len(l.Pending()) != 1 {
+		if time.Since(begin) > time.Minute || len(l.Pending()) != 1 {
 			t.Errorf("%s: DEL took %v, pending %v", name, time.Since(begin), l.Pending())
 		}
 		l.wantAlone(l.Pod)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -31,6 +32,7 @@ type world struct {
 	pods   map[segment.Fraction]ns.NetNS
 	taps   map[segment.Fraction]*os.File
 	joined segment.Set
+	late   int // times that TCP has repeated a SYN
 
 	plain  atomic.Bool                                      // all frames go to all, also to their sender
 	frozen [segment.MaxFractions + 1]atomic.Bool            // by fraction: receives nothing
@@ -304,8 +306,10 @@ func (s *server) serveUDP() {
 	}
 }
 
-// dialer gives up before TCP does.
-func dialer() net.Dialer { return net.Dialer{Timeout: 4 * time.Second} }
+// patience is for what must happen, on any machine.
+const patience = time.Minute
+
+func dialer() net.Dialer { return net.Dialer{Timeout: patience} }
 
 func (w *world) dial(f segment.Fraction, network, address string) (net.Conn, error) {
 	return w.dialWith(f, dialer(), network, address)
@@ -321,7 +325,7 @@ func (w *world) dialWith(f segment.Fraction, d net.Dialer, network, address stri
 
 // echo sends a message and expects the same back.
 func echo(c net.Conn, message string) error {
-	if err := c.SetDeadline(time.Now().Add(4 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
 	if _, err := c.Write([]byte(message)); err != nil {
@@ -354,34 +358,69 @@ func (w *world) ask(f segment.Fraction, network, address string) error {
 // refused expects a refusal at once: before TCP repeats its SYN.
 func (w *world) refused(f segment.Fraction, network, address string) {
 	w.t.Helper()
-	start := time.Now()
-	err := w.ask(f, network, address)
+	err := w.atOnce(f, func() error { return w.ask(f, network, address) })
 	if !errors.Is(err, unix.ECONNREFUSED) {
 		w.t.Errorf("fraction %d, %s %s: got %v, want it refused", f, network, address, err)
-	} else if d := time.Since(start); d > 900*time.Millisecond {
-		w.t.Errorf("fraction %d, %s %s: refused after %v", f, network, address, d)
 	}
 }
 
 // answered expects an answer before TCP repeats its SYN.
 func (w *world) answered(f segment.Fraction, network, address string) {
 	w.t.Helper()
-	start := time.Now()
-	if err := w.ask(f, network, address); err != nil {
+	if err := w.atOnce(f, func() error { return w.ask(f, network, address) }); err != nil {
 		w.t.Errorf("fraction %d, %s %s: %v", f, network, address, err)
-	} else if d := time.Since(start); d > 900*time.Millisecond {
-		w.t.Errorf("fraction %d, %s %s: answered after %v", f, network, address, d)
 	}
 }
 
-// eventually expects f to be true within two seconds.
+// atOnce calls connect until TCP repeats no SYN of the fraction meanwhile, which it does after
+// a second. A busy machine can be that late, but not each time.
+func (w *world) atOnce(f segment.Fraction, connect func() error) error {
+	w.t.Helper()
+	for range 10 {
+		before := w.repeatedSYNs(f)
+		if err := connect(); w.repeatedSYNs(f) == before {
+			return err
+		}
+	}
+	return errors.New("TCP repeats its SYN each time")
+}
+
+// isLate says that TCP has repeated a SYN. That may happen three times in a test, as of a busy
+// machine.
+func (w *world) isLate(what string) {
+	w.t.Helper()
+	w.t.Logf("%s: TCP repeats its SYN", what)
+	if w.late++; w.late > 3 {
+		w.t.Errorf("TCP repeats its SYN %d times", w.late)
+	}
+}
+
+// repeatedSYNs returns how many SYNs the kernel of a fraction has sent again.
+func (w *world) repeatedSYNs(f segment.Fraction) (n string) {
+	w.t.Helper()
+	w.in(f, func() error {
+		data, err := os.ReadFile("/proc/thread-self/net/netstat")
+		if err != nil {
+			return err
+		}
+		names, values, _ := strings.Cut(string(data), "\n") // of TcpExt
+		i := slices.Index(strings.Fields(names), "TCPSynRetrans")
+		if i < 0 {
+			return errors.New("the kernel does not count repeated SYNs")
+		}
+		n = strings.Fields(values)[i]
+		return nil
+	})
+	return n
+}
+
+// eventually expects f to become true.
 func (w *world) eventually(what string, f func() bool) {
 	w.t.Helper()
-	for range 200 {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if f() {
 			return
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
-	w.t.Errorf("still not after 2 s: %s", what)
+	w.t.Errorf("still not after %v: %s", patience, what)
 }

@@ -87,7 +87,7 @@ func TestAnnounce(t *testing.T) {
 func wantNeighbour(t *testing.T, host ns.NetNS, a netip.Addr, want net.HardwareAddr) {
 	t.Helper()
 	var got net.HardwareAddr
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		in(t, host, func() (err error) {
 			got, err = neighbour("br0", a)
 			return err

@@ -115,7 +115,7 @@ func TestAwaitAmongMany(t *testing.T) {
 		})
 	}()
 	in(t, guest, func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		l, err := awaitMAC(ctx, mac)
 		if err == nil && l.Attrs().Name != "ens1" {
@@ -259,7 +259,7 @@ func TestAnnounceWithoutCarrier(t *testing.T) {
 	if err := Announce(t.Context(), pod, "eth0", []netip.Addr{netip.MustParseAddr("10.0.0.1")}); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(begin); took < carrierWait || took > 3*carrierWait {
+	if took := time.Since(begin); took < carrierWait || took > 60*carrierWait {
 		t.Errorf("took %v, want %v", took, carrierWait)
 	}
 	if err := Announce(t.Context(), pod, "eth9", []netip.Addr{netip.MustParseAddr("10.0.0.1")}); err == nil || !strings.Contains(err.Error(), "eth9") {

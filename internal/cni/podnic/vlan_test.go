@@ -215,7 +215,7 @@ func echo(t *testing.T, vlan, size int) error {
 		return err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err
 	}
 	if _, err := c.Write(make([]byte, size)); err != nil {
@@ -233,7 +233,7 @@ func echo(t *testing.T, vlan, size int) error {
 // kernel removes a namespace some time after its last user has left.
 func awaitVLANFree(trunk netlink.Link, vlan int) func() error {
 	return func() (err error) {
-		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			pod, nsErr := ns.TempNetNS()
 			if nsErr != nil {
 				return nsErr

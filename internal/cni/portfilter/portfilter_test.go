@@ -124,7 +124,7 @@ func connect(n ns.NetNS, uid int, host string, port int) error {
 		}
 		if err == nil {
 			var c net.Conn
-			c, err = net.DialTimeout("tcp", netip.AddrPortFrom(netip.MustParseAddr(host), uint16(port)).String(), 3*time.Second)
+			c, err = net.DialTimeout("tcp", netip.AddrPortFrom(netip.MustParseAddr(host), uint16(port)).String(), time.Minute)
 			if err == nil {
 				err = c.Close()
 			}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
@@ -79,10 +80,10 @@ func TestTrafficWithoutPath(t *testing.T) {
 	w.run(w.guest, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
 	for _, f := range families {
 		for _, network := range []string{"tcp", "udp"} {
-			if got := w.ask(w.a, network, f.tob, "80"); got == "b "+f.a {
+			if got := w.askFor(2*time.Second, w.a, network, f.tob, "80"); got == "b "+f.a {
 				t.Errorf("%s, %s: the pod reaches a service over its own NIC", f.name, network)
 			}
-			if got := w.ask(w.client, network, f.guest, "80"); strings.HasPrefix(got, "a ") {
+			if got := w.askFor(2*time.Second, w.client, network, f.guest, "80"); strings.HasPrefix(got, "a ") {
 				t.Errorf("%s, %s: the client reaches a host port", f.name, network)
 			}
 		}

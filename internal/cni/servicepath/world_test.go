@@ -203,14 +203,18 @@ func (w *world) serve(n ns.NetNS, name, addr string) {
 }
 
 // ask returns the server's answer or the error.
-func (w *world) ask(n ns.NetNS, network, addr, port string) (answer string) {
+func (w *world) ask(n ns.NetNS, network, addr, port string) string {
+	return w.askFor(time.Minute, n, network, addr, port)
+}
+
+func (w *world) askFor(limit time.Duration, n ns.NetNS, network, addr, port string) (answer string) {
 	err := n.Do(func(ns.NetNS) error {
-		c, err := (&net.Dialer{Timeout: 2 * time.Second}).Dial(network, net.JoinHostPort(addr, port))
+		c, err := (&net.Dialer{Timeout: limit}).Dial(network, net.JoinHostPort(addr, port))
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
 			return err
 		}
 		if network == "udp" {
