@@ -249,7 +249,7 @@ func (e *engine) finish(ctx context.Context, err error) error {
 		err = fmt.Errorf("%d of %d %w: resume the run to try them again", e.tally.total, len(e.known), ErrIncomplete)
 	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
 		state = result.Interrupted
-		err = fmt.Errorf("interrupted with %d of %d executions to do: %w", len(e.todo), len(e.known), context.Cause(ctx))
+		err = fmt.Errorf("%w after %d of %d executions", context.Cause(ctx), len(e.known)-len(e.todo), len(e.known))
 	}
 	updateErr := e.dir.Update(func(r *result.Run) {
 		r.State, r.Ended = state, time.Now().UTC()

@@ -743,7 +743,7 @@ func TestInterruptAndResume(t *testing.T) {
 				t.Errorf("error %v, want %v", err, cause)
 			}
 			schedule := Schedule(r.spec, 42)
-			r.wantState(result.Interrupted, fmt.Sprintf("%d of 12 executions to do", 13-stop))
+			r.wantState(result.Interrupted, fmt.Sprintf("interrupted by a signal after %d of 12 executions", stop-1))
 			r.wantExecutions(schedule[:stop-1])
 
 			r.bench = fakeBench{}
@@ -773,7 +773,7 @@ func TestInterruptKeepsTheExecutionThatEnded(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 		r.wantExecutions(Schedule(r.spec, 42)[:3])
-		r.wantState(result.Interrupted, "9 of 12")
+		r.wantState(result.Interrupted, "after 3 of 12 executions")
 	})
 }
 
@@ -786,7 +786,7 @@ func TestInterruptDuringThePause(t *testing.T) {
 		if err := r.run(ctx); !errors.Is(err, context.DeadlineExceeded) || len(r.bench.calls) != 1 {
 			t.Errorf("error %v after %d attempts", err, len(r.bench.calls))
 		}
-		r.wantState(result.Interrupted, "12 of 12")
+		r.wantState(result.Interrupted, "after 0 of 12 executions")
 	})
 }
 
