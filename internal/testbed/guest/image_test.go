@@ -103,7 +103,7 @@ func TestGuest(t *testing.T) {
 	image, l := testImage(t), testLab(t)
 	_, signer := testKey(t)
 	g := testGuest(t, l, image, signer, func(*Config) {})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	client, times, err := g.WaitReady(ctx, l.Dial, signer)
 	if err != nil {

@@ -233,7 +233,7 @@ func TestStartNested(t *testing.T) {
 			}
 			select {
 			case <-g.Done():
-			case <-time.After(stopGrace):
+			case <-time.After(patience):
 				t.Fatal("it does not end")
 			}
 			if err := g.Err(); !errors.Is(err, ErrDied) || !strings.Contains(err.Error(), "inner") || name == "died" && !errors.Is(err, broken) {

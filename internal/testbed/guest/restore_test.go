@@ -22,7 +22,7 @@ func TestRestore(t *testing.T) {
 	privileged(t)
 	image := testImage(t)
 	_, signer := testKey(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	var said []string
 	s := &Snapshots{Cache: t.TempDir(), Progress: func(step string) { said = append(said, step) }}
@@ -196,7 +196,7 @@ func TestFreezeOnFullDisk(t *testing.T) {
 		}
 	})
 	s := &Snapshots{Cache: cache}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	found, err := s.For(ctx, Config{Image: image, Accel: TCG, VCPUs: 1, Memory: 512 << 20})
 	if found != nil || err == nil || !strings.HasPrefix(err.Error(), "freeze a guest: ") || ctx.Err() != nil || !strings.Contains(err.Error(), "bus error") || strings.Contains(err.Error(), "\n") {

@@ -36,7 +36,7 @@ func TestSuiteGuest(t *testing.T) {
 	l := testLab(t)
 	_, signer := testKey(t)
 	g := testGuest(t, l, image, signer, func(c *Config) { c.VCPUs, c.Memory = 2, 1<<30 })
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	client, times, err := g.WaitReady(ctx, l.Dial, signer)
 	if err != nil {

@@ -108,7 +108,7 @@ func TestCloseWaitsForKilled(t *testing.T) {
 	for range count {
 		select {
 		case <-ended:
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("a process has not ended")
 		}
 	}

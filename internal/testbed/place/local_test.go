@@ -47,11 +47,11 @@ func TestLocalCancel(t *testing.T) {
 	if !errors.Is(err, why) {
 		t.Errorf("got %v, want the cause", err)
 	}
-	if d := time.Since(start); d > 5*time.Second {
+	if d := time.Since(start); d > patience {
 		t.Errorf("took %v to stop", d)
 	}
 	child := strings.TrimSpace(string(out))
-	for end := time.Now().Add(2 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		state, err := os.ReadFile(filepath.Join("/proc", child, "stat"))
 		if err != nil || bytes.Contains(state, []byte(") Z ")) {
 			break
@@ -107,12 +107,7 @@ func TestNotedAndKiller(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for range 100 {
-		if content, _ := os.ReadFile(file); len(content) > 0 {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	awaitContent(t, file)
 	kill := killCommand(file)
 	if out, err := exec.Command(kill[0], kill[1:]...).CombinedOutput(); err != nil {
 		t.Errorf("kill: %v: %s", err, out)
@@ -124,7 +119,7 @@ func TestNotedAndKiller(t *testing.T) {
 		if err == nil {
 			t.Error("the killed command ended without error")
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Error("the command was not killed")
 		_ = cmd.Process.Kill()
 	}

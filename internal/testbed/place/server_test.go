@@ -48,7 +48,7 @@ func newServer(t *testing.T) *server {
 		go func() { s.running.Wait(); close(ended) }()
 		select {
 		case <-ended:
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Error("a command is left on the machine")
 		}
 	})

@@ -26,7 +26,7 @@ import (
 	"unnest/internal/vmm/libvirt/rpc"
 )
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // host is a lab with a libvirtd in it.
 type host struct {

@@ -22,7 +22,7 @@ import (
 	"unnest/internal/vmm/qmp"
 )
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // machine is a paused QEMU. It runs no system that could answer an unplug; a reset
 // completes it.

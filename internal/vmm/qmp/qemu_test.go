@@ -59,7 +59,7 @@ func startQEMU(t *testing.T) (*Client, *os.Process) {
 
 func dialWhenUp(t *testing.T, socket string) *Client {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		c, err := Dial(ctx, socket)
@@ -203,7 +203,7 @@ func TestQEMUPlug(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids := behind(t, c, "rp1")
-	for deadline := time.Now().Add(30 * time.Second); len(ids) == 0 && time.Now().Before(deadline); ids = behind(t, c, "rp1") {
+	for deadline := time.Now().Add(2 * time.Minute); len(ids) == 0 && time.Now().Before(deadline); ids = behind(t, c, "rp1") {
 		time.Sleep(20 * time.Millisecond)
 	}
 	if len(ids) != 1 || ids[0] != "nic1-1@0.0" {
@@ -246,7 +246,7 @@ func TestQEMUUnplug(t *testing.T) {
 	if err := c.Execute(t.Context(), "system_reset", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := awaitDeleted(ctx, s, "nic1-1"); err != nil {
 		t.Fatal(err)
