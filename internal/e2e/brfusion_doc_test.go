@@ -228,7 +228,7 @@ func (p *page) startHost() {
 		if _, err := os.Stat(p.path("ready")); err == nil {
 			return
 		}
-		if time.Since(begin) > 10*time.Second {
+		if time.Since(begin) > time.Minute {
 			p.t.Fatal("the host does not start")
 		}
 	}
@@ -247,11 +247,11 @@ func (p *page) run(script string) string {
 }
 
 func (p *page) try(script string) (string, error) {
-	ctx, cancel := context.WithTimeout(p.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(p.t.Context(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "nsenter", "--target", fmt.Sprint(p.pid), "--mount", "--net", "--pid", "--wdns="+p.dir,
 		"bash", "-e", "-o", "pipefail", "-c", script)
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = time.Minute
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -265,7 +265,7 @@ func (p *page) awaitVM() {
 		if err == nil {
 			break
 		}
-		if time.Since(begin) > time.Minute {
+		if time.Since(begin) > bootLimit {
 			p.t.Fatalf("the VM does not answer: %v: %s", err, out)
 		}
 	}

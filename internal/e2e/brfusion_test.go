@@ -132,8 +132,8 @@ func delWithoutDaemon(t *testing.T, m *node) {
 	if _, err := m.brfusion("DEL", "p1", nil); err != nil {
 		t.Errorf("DEL without the daemon: %v", err)
 	}
-	if took := time.Since(begin); took > 15*time.Second {
-		t.Errorf("DEL without the daemon took %v, want at most 15 s", took)
+	if took := time.Since(begin); took > 2*time.Minute {
+		t.Errorf("DEL without the daemon took %v, want at most 2 min", took)
 	}
 	m.run("ip netns del p1; ip netns add p2")
 	_, err := m.brfusion("ADD", "p2", nil)

@@ -19,9 +19,16 @@ import (
 // status returns the status of the daemon.
 func (n *nodes) status() status.Status {
 	n.t.Helper()
-	s, err := status.Ask(n.t.Context(), n.fleet.Lab.Dir)
-	n.check(err)
-	return s
+	for begin := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		s, err := status.Ask(n.t.Context(), n.fleet.Lab.Dir)
+		if err == nil {
+			return s
+		}
+		n.t.Log(err)
+		if time.Since(begin) > time.Minute {
+			n.t.Fatal(err)
+		}
+	}
 }
 
 // guestStatus returns the status of a guest, after the daemon has found the guest.
@@ -78,9 +85,9 @@ func (n *nodes) tryKillDaemon() error {
 	if err != nil {
 		return err
 	}
-	for end := time.Now().Add(30 * time.Second); !ended(pid); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ended(pid); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			return fmt.Errorf("kill the daemon (pid %d): it did not end within 30 s", pid)
+			return fmt.Errorf("kill the daemon (pid %d): it did not end within a minute", pid)
 		}
 	}
 	return nil

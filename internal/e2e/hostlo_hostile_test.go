@@ -80,7 +80,7 @@ func (p *splitPod) hostileFraction(t *testing.T) {
 	} {
 		const times = 50
 		before := c.count(p.segment(t).Counts[own])
-		if sent, err := rogue.send(c.frame, times, 10*time.Second); err != nil || sent != times {
+		if sent, err := rogue.send(c.frame, times, time.Minute); err != nil || sent != times {
 			t.Errorf("%s: sent %d, %v", c.name, sent, err)
 		}
 		p.eventually(c.name+": all frames are counted", func() bool { return c.count(p.segment(t).Counts[own]) == before+times })
@@ -122,7 +122,7 @@ func (p *splitPod) storm(t *testing.T, rogue *node, victims []*node, own segment
 	t.Logf("%d broadcasts sent in %v: %d passed, %d limited; meanwhile %d rounds of calls to all servers",
 		storm.sent, took.Round(time.Millisecond), passed, limited, rounds)
 	most := uint64(broadcastLimit * (took.Seconds() + 2)) // with the burst
-	if storm.err != nil || passed == 0 || passed > most || limited < 10*most || rounds == 0 {
-		t.Errorf("%v: got %d broadcasts passed and %d limited, want 1 to %d passed and ten times as many limited", storm.err, passed, limited, most)
+	if storm.err != nil || passed == 0 || passed > most || limited < most || rounds == 0 {
+		t.Errorf("%v: got %d broadcasts passed and %d limited, want 1 to %d passed and at least as many limited", storm.err, passed, limited, most)
 	}
 }

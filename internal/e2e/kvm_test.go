@@ -196,7 +196,7 @@ func TestVHost(t *testing.T) {
 // thread of vhost-net in the host's kernel moves the frames of m.
 func (m *node) load(t *testing.T, client string, server *node, pod, address string) {
 	t.Helper()
-	server.run("ip netns exec " + pod + " iperf3 --server --one-off --daemon --port 5201")
+	server.serveStream(pod, "")
 	before := m.vhostTime(t)
 	out := m.run("ip netns exec " + client + " iperf3 --client " + address + " --port 5201 --time 3")
 	t.Logf("from %s to %s:\n%s", client, pod, out)

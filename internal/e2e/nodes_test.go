@@ -256,16 +256,22 @@ func (m *node) reaches(pod string, a netip.Addr) bool {
 	return err == nil
 }
 
+// wantReach fails unless a pod reaches an address. If it is to reach it, that may take a while on
+// a busy machine.
 func (m *node) wantReach(pod string, a netip.Addr, want bool) {
 	m.nodes.t.Helper()
-	if got := m.reaches(pod, a); got != want {
+	got := m.reaches(pod, a)
+	for begin := time.Now(); want && !got && time.Since(begin) < time.Minute; {
+		got = m.reaches(pod, a)
+	}
+	if got != want {
 		m.nodes.t.Errorf("%s: pod %s reaches %s: got %v, want %v", m.Name, pod, a, got, want)
 	}
 }
 
 func (n *nodes) eventually(what string, f func() bool) {
 	n.t.Helper()
-	n.within(30*time.Second, what, f)
+	n.within(2*time.Minute, what, f)
 }
 
 func (n *nodes) within(limit time.Duration, what string, f func() bool) {

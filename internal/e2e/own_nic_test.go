@@ -53,7 +53,7 @@ func (a ownNICAttack) listen() bridgePort {
 // arrivesBefore reports whether a frame with the mark arrives before one with the mark end.
 func (b bridgePort) arrivesBefore(mark, end string) (arrives, ended bool) {
 	frame := make([]byte, 2048)
-	for limit := time.Now().Add(10 * time.Second); time.Now().Before(limit); {
+	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); {
 		size, err := unix.Read(b.fd, frame)
 		switch {
 		case err != nil: // none for a while

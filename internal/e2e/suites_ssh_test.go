@@ -122,7 +122,7 @@ func startSSHD(t *testing.T, authorized ssh.PublicKey, hidden ...string) (namesp
 		}
 	})
 	namespace = fmt.Sprintf("/proc/%d/ns/net", server.Process.Pid)
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		err := lab.Do(namespace, func() error {
 			conn, err := net.Dial("tcp", sshAddress)
 			if err == nil {
@@ -204,7 +204,7 @@ func TestSuitesSSH(t *testing.T) {
 	file, dir = writeExperiment(t, []string{memoryRead}, strings.Replace(remote, "stack: ssh", "stack: ssh/docker", 1))
 	r := launch(t, inNamespace(namespace, home, unnest, "bench", "--noisy", file, "-o", dir)...)
 	lacking := "unnest: configuration remote: start the container engine: ssh://root@" + sshAddress + " has no container engine: install docker or podman there, or use stack ssh\n"
-	if code := r.end(t, time.Minute); code != 1 || !strings.HasSuffix(r.out.String(), "\n"+lacking) {
+	if code := r.end(t, endLimit); code != 1 || !strings.HasSuffix(r.out.String(), "\n"+lacking) {
 		t.Errorf("exit code %d, want 1 and the last line %q:\n%s", code, lacking, r.out.String())
 	}
 	if left := workOnHost(t); !slices.Equal(left, before) {
@@ -247,7 +247,7 @@ func TestSuitesSSHRefused(t *testing.T) {
 			writeKnownHosts(t, home, test.known)
 			file, dir := writeExperiment(t, []string{gzipFile}, "{name: remote, stack: ssh, host: 'ssh://root@"+test.host+"'"+test.options+"}")
 			r := launch(t, inNamespace(namespace, home, unnest, "bench", "--noisy", file, "-o", dir)...)
-			if code := r.end(t, time.Minute); code != 1 {
+			if code := r.end(t, endLimit); code != 1 {
 				t.Errorf("exit code %d, want 1", code)
 			}
 			lines := strings.Split(strings.TrimSpace(r.out.String()), "\n")

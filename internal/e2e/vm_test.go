@@ -52,7 +52,7 @@ func mustRun(t *testing.T, args ...string) string {
 	var out, problem bytes.Buffer
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = &out, &problem
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = time.Minute
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%s: %v: %s", strings.Join(args[1:], " "), err, problem.String())
 	}
