@@ -96,17 +96,23 @@ func TestInterrupt(t *testing.T) {
 // timeout(1) sends its signal to the command and then to the command's process group.
 // The command gets two signals, and must still remove what it has made.
 func TestInterruptTwiceAtOnce(t *testing.T) {
-	goOn := filepath.Join(t.TempDir(), "go-on")
-	p := startWaiter(t, waiter, "wait", goOn)
-	p.signal(syscall.SIGTERM)
-	p.await(&p.stderr, "unnest: interrupted")
-	p.signal(syscall.SIGTERM)
-	time.Sleep(50 * time.Millisecond)
-	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if code := p.exitCode(); code != 143 || !strings.HasSuffix(p.stderr.String(), "\nunnest: boot guest node1: interrupted\n") {
-		t.Errorf("exit code %d, stderr %q; want 143 after the clean-up", code, p.stderr.String())
+	for try := 1; ; try++ { // on a busy machine the second signal may come after repeatAfter
+		goOn := filepath.Join(t.TempDir(), "go-on")
+		p := startWaiter(t, waiter, "wait", goOn)
+		p.signal(syscall.SIGTERM)
+		p.await(&p.stderr, "unnest: interrupted")
+		p.signal(syscall.SIGTERM)
+		time.Sleep(50 * time.Millisecond)
+		if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code := p.exitCode()
+		if code == 143 && strings.HasSuffix(p.stderr.String(), "\nunnest: boot guest node1: interrupted\n") {
+			return
+		}
+		if try == 3 {
+			t.Fatalf("exit code %d, stderr %q; want 143 after the clean-up", code, p.stderr.String())
+		}
 	}
 }
 
@@ -134,7 +140,7 @@ type process struct {
 // startWaiter returns when the waiter waits.
 func startWaiter(t *testing.T, args ...string) *process {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	t.Cleanup(cancel)
 	p := &process{t: t, cmd: exec.CommandContext(ctx, args[0], args[1:]...)}
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
@@ -155,7 +161,7 @@ func (p *process) signal(s syscall.Signal) {
 // await returns when buf begins with want.
 func (p *process) await(buf *safeBuffer, want string) {
 	p.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if strings.HasPrefix(buf.String(), want) {
 			return
 		}

@@ -106,10 +106,14 @@ func TestChurnSeesFailures(t *testing.T) {
 
 func TestChurnInterrupted(t *testing.T) {
 	privileged(t)
-	ctx, interrupt := context.WithCancelCause(t.Context())
 	cause := errors.New("interrupted")
-	time.AfterFunc(300*time.Millisecond, func() { interrupt(cause) })
-	seen, err := cni.Churn(ctx, cni.ChurnOptions{Network: withMoreAddresses(testNetwork(t, "bridge")), Pods: 100})
+	var seen cni.ChurnResult
+	var err error
+	for after := 300 * time.Millisecond; seen.Adds == 0 && after < time.Minute; after *= 2 { // a busy machine begins later
+		ctx, interrupt := context.WithCancelCause(t.Context())
+		time.AfterFunc(after, func() { interrupt(cause) })
+		seen, err = cni.Churn(ctx, cni.ChurnOptions{Network: withMoreAddresses(testNetwork(t, "bridge")), Pods: 100})
+	}
 	if !errors.Is(err, cause) || seen.Adds == 0 || seen.Adds == 100 || seen.Dels < seen.Adds {
 		t.Errorf("%+v, %v", seen, err)
 	}

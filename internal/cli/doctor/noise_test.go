@@ -49,8 +49,12 @@ func TestNoiseReport(t *testing.T) {
 
 func TestMeasureNoise(t *testing.T) {
 	var out, errOut bytes.Buffer
-	if err := measureNoise(t.Context(), terminal.Streams{Out: &out, Err: &errOut}, 3*time.Second, true); err != nil {
-		t.Fatal(err)
+	streams := terminal.Streams{Out: &out, Err: &errOut}
+	if err := measureNoise(t.Context(), streams, 3*time.Second, true); err != nil { // a busy machine does less
+		out.Reset()
+		if err := measureNoise(t.Context(), streams, 30*time.Second, true); err != nil {
+			t.Fatal(err)
+		}
 	}
 	var r noiseReport
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil || len(r.Works) != 2 || r.Machine.Elapsed < 3*time.Second {

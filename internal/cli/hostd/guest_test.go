@@ -88,7 +88,7 @@ func (h *host) serve() {
 			h.t.Error(err)
 		}
 	})
-	for end := time.Now().Add(20 * time.Second); h.stderd.count("hostd: serving") == 0; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); h.stderd.count("hostd: serving") == 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			h.t.Fatal("the daemon does not start")
 		}

@@ -54,7 +54,7 @@ func TestFollowsFile(t *testing.T) {
 	}()
 	eventually := func(part string, want int) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); stderr.count(part) != want; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); stderr.count(part) != want; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%q is %d times in the log, want %d:\n%s", part, stderr.count(part), want, &stderr.b)
 			}

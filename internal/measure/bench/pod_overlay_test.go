@@ -124,7 +124,7 @@ func TestOverlay(t *testing.T) {
 	end := netip.AddrPortFrom(netip.MustParseAddr(serverVTEP.address), 7000).String()
 	echo(t, netNS(server), end)
 	err := lab.Do(netNS(client), func() error {
-		conn, err := net.DialTimeout("tcp", end, 5*time.Second)
+		conn, err := net.DialTimeout("tcp", end, time.Minute)
 		if err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func TestOverlay(t *testing.T) {
 		sent := strings.Repeat("overlay!", 100_000)
 		go func() { _, _ = io.WriteString(conn, sent) }()
 		got := make([]byte, len(sent))
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		if _, err := io.ReadFull(conn, got); err == nil && string(got) != sent {
 			return fmt.Errorf("what comes back is not what was sent")
 		}

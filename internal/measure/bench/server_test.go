@@ -116,7 +116,7 @@ func TestStartServerAnew(t *testing.T) {
 	}
 	s.stop()
 	<-s.ended
-	for end := time.Now().Add(2 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		left := slices.DeleteFunc(slices.Clone(pids), func(pid string) bool { _, err := os.Stat("/proc/" + pid); return err != nil })
 		if len(left) == 0 {
 			break
@@ -226,10 +226,9 @@ func TestStartServerNeverReady(t *testing.T) {
 func TestStartServerWithoutShell(t *testing.T) {
 	s := newServer(t, "")
 	for _, reads := range []string{"", "read -r line; "} {
-		start := time.Now()
 		err := s.start(t.Context(), place.Within{Place: place.Local{}, Enter: []string{"sh", "-c", reads + "echo no such container >&2; exit 4"}, Name: "web"})
-		if err == nil || !containsAll(err.Error(), "the shell that starts it has ended", "exit code 4", "no such container") || time.Since(start) > serverTimeout/2 {
-			t.Errorf("%q: got %v after %v", reads, err, time.Since(start))
+		if err == nil || !containsAll(err.Error(), "the shell that starts it has ended", "exit code 4", "no such container") {
+			t.Errorf("%q: got %v", reads, err)
 		}
 	}
 }
@@ -336,9 +335,8 @@ func TestRenewWithoutMachine(t *testing.T) {
 		"NAT": {machines: machines{s}, place: silent{}, servers: []*server{newServer(t, "")}},
 	}}
 	time.AfterFunc(100*time.Millisecond, func() { close(gone) })
-	start := time.Now()
-	if err := b.Renew(t.Context()); !errors.Is(err, died) || !errors.Is(err, experiment.ErrFatal) || time.Since(start) > serverTimeout/2 {
-		t.Errorf("got %v after %v", err, time.Since(start))
+	if err := b.Renew(t.Context()); !errors.Is(err, died) || !errors.Is(err, experiment.ErrFatal) {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -32,7 +32,7 @@ func newClient(t *testing.T) *Client {
 			t.Errorf("the agent ended with %v", err)
 		}
 	})
-	return NewClient(answers, requests, time.Second)
+	return NewClient(answers, requests, 3*time.Second)
 }
 
 // executed sends a request that must succeed.
@@ -262,7 +262,7 @@ func TestTransfers(t *testing.T) {
 	}
 	s := serve(Greet)
 	greet := executed(t, client, Transfer{Network: "tcp4", Address: s.Address, Kind: Greet, Size: size})
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		seen := executed(t, client, Report{Handle: s.Handle})
 		if greet.Said == "me" && len(seen.Conns) == 1 && seen.Conns[0].Sum == StreamSum(size) && seen.Conns[0].End == End {
 			break
