@@ -122,7 +122,8 @@ func watched(t *testing.T, path string) (changes chan struct{}, signals chan os.
 	wg.Go(func() {
 		Watch(ctx, path, signals, slog.New(slog.DiscardHandler), func() { changes <- struct{}{} })
 	})
-	time.Sleep(100 * time.Millisecond) // until it watches
+	signals <- syscall.SIGHUP // it watches once it takes a signal
+	one(t, changes)
 	return changes, signals
 }
 

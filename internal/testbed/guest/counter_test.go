@@ -16,10 +16,16 @@ func TestCounterKHz(t *testing.T) {
 		}
 		return
 	}
-	start, first := time.Now(), cpuid.CPU.RTCounter()
-	time.Sleep(500 * time.Millisecond)
-	passed, ticks := time.Since(start), cpuid.CPU.RTCounter()-first
-	if want := float64(ticks) / passed.Seconds() / 1000; float64(khz) < 0.95*want || float64(khz) > 1.05*want {
-		t.Errorf("got %d kHz, want about %.0f", khz, want)
+	for try := 1; ; try++ { // another process may run between the two clocks
+		start, first := time.Now(), cpuid.CPU.RTCounter()
+		time.Sleep(500 * time.Millisecond)
+		passed, ticks := time.Since(start), cpuid.CPU.RTCounter()-first
+		want := float64(ticks) / passed.Seconds() / 1000
+		if float64(khz) > 0.95*want && float64(khz) < 1.05*want {
+			return
+		}
+		if try == 10 {
+			t.Fatalf("got %d kHz, want about %.0f", khz, want)
+		}
 	}
 }
