@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -59,6 +60,9 @@ func Plan(c summary.Plan) Document {
 	} else {
 		doc.answerFirst(1)
 	}
+	if c.Use != nil {
+		doc.putUse(c)
+	}
 	return doc
 }
 
@@ -102,6 +106,9 @@ func planWarnings(leftOut int, s summary.Settings, readings []summary.Reading) [
 	if leftOut > 0 {
 		warnings = append(warnings, fmt.Sprintf("Left out: %s too large for any VM (oversize: %s).", plural(leftOut, "pod"), s.Oversize))
 	}
+	if archs := architectures(s.Catalogue); len(archs) > 1 && len(s.Catalogues) > 0 { // pools have one each
+		warnings = append(warnings, fmt.Sprintf("The catalogue has models for %s. The plans assume that every image runs on all of them.", strings.Join(archs, " and ")))
+	}
 	for _, r := range readings {
 		if r.Broken > 0 {
 			warnings = append(warnings, fmt.Sprintf("%s of %s cannot be read: %s.", plural(r.Broken, "row"), r.Format, strings.Join(r.Examples, "; ")))
@@ -112,6 +119,15 @@ func planWarnings(leftOut int, s summary.Settings, readings []summary.Reading) [
 		}
 	}
 	return warnings
+}
+
+// architectures returns those of the models, sorted.
+func architectures(models []summary.Model) (archs []string) {
+	for _, m := range models {
+		archs = append(archs, cmp.Or(m.Arch, "amd64"))
+	}
+	slices.Sort(archs)
+	return slices.Compact(archs)
 }
 
 func costGroup(c summary.Plan) Group {
@@ -184,7 +200,8 @@ func settingFacts(s summary.Settings, shard *summary.Shard, readings []summary.R
 		effort = fmt.Sprint(s.Effort)
 	}
 	fs := []fact{{"trace", strings.Join(formats, ", ")}, {"at", s.At}, {"owner", s.Owner}, {"oversize", s.Oversize}, {"moving", s.Moving}, {"emptying", s.Emptying},
-		{"requested", s.Requested}, {"wasted", s.Wasted}, {"rounds", rounds}, {"effort", effort}, {"host", s.Host}}
+		{"catalogue", strings.Join(s.Catalogues, ", ")},
+		{"prices", strings.Join(s.Prices, ", ")}, {"price term", s.Term}, {"reserved for the kubelet", s.KubeReserved}, {"requested", s.Requested}, {"wasted", s.Wasted}, {"rounds", rounds}, {"effort", effort}, {"host", s.Host}}
 	if shard != nil {
 		fs = append(fs, fact{"shard", fmt.Sprintf("%d of %d", shard.Index, shard.Of)})
 	}

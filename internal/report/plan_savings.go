@@ -19,8 +19,26 @@ func savingGroup(c summary.Plan) Group {
 		t.Rows = append(t.Rows, textRow(u.Name, u.Cost.Kubernetes.String(), u.Cost.Hostlo.String(), u.Saved("hostlo").String(),
 			fraction(u.Part("hostlo")), u.Cost.Best.String(), fmt.Sprintf("%d of %d", u.SplitHostlo, u.Pods)))
 	}
-	g.add(t)
+	g.add(t, largestByPlan(c))
 	return g
+}
+
+// shownLargest is how many users are listed for each plan but hostlo. JSON has more.
+const shownLargest = 5
+
+// largestByPlan lists who saves most with the plans that have no table of their own.
+func largestByPlan(c summary.Plan) Table {
+	t := Table{ID: "largest-by-plan", Title: "Largest savings with the other plans, $/h", Columns: numericColumns("plan", "saved", "part")}
+	t.Columns = append(t.Columns, Column{Name: "user"})
+	for _, scheme := range summary.Savers[1:] {
+		all := c.Savings.At(scheme).Largest
+		for _, most := range all[:min(len(all), shownLargest)] {
+			row := textRow(scheme, most.Saved.String(), fraction(most.Relative), most.User)
+			row[0] = schemeCell(scheme)
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	return t
 }
 
 func savingTable(c summary.Plan) Table {

@@ -59,8 +59,10 @@ func aCluster() summary.Plan {
 	vms := func(n int) map[string]int { return map[string]int{"m6i.large": n} }
 	c.Today = &summary.Today{Nodes: 12, Catalogues: []string{"m6i"}, Prices: []string{"a list of 2026"}, Reserved: "eks", Largest: true, Waiting: 2, Elsewhere: 1,
 		Pools: []summary.PoolCost{
-			{Name: "<ann>", Pods: 9, Nodes: vms(8), PackedVMs: vms(5), SplitVMs: vms(4), Now: dollars(800), Packed: dollars(500), Split: dollars(400), Bound: dollars(400), PodsSplit: 2, PerVM: "1 vCPU"},
-			{Name: "b", Pods: 1, Nodes: vms(1), PackedVMs: vms(1), SplitVMs: vms(1), Now: dollars(100), Packed: dollars(100), Split: dollars(100), Bound: dollars(100), Stays: "pod x is large"},
+			{Name: "<ann>", Pods: 9, Nodes: vms(8), Now: dollars(800), PerVM: "1 vCPU",
+				PoolPlan: summary.PoolPlan{PackedVMs: vms(5), SplitVMs: vms(4), Packed: dollars(500), Split: dollars(400), Bound: dollars(400), PodsSplit: 2}},
+			{Name: "b", Pods: 1, Nodes: vms(1), Now: dollars(100), Stays: "pod x is large",
+				PoolPlan: summary.PoolPlan{PackedVMs: vms(1), SplitVMs: vms(1), Packed: dollars(100), Split: dollars(100), Bound: dollars(100)}},
 		},
 		Stay:  []summary.Stay{{Why: "control plane", Nodes: 3, Cost: dollars(1_000_000), Unpriced: 1}},
 		Rules: []summary.Rule{{What: "pod affinity", How: "NOT HONOURED", Pods: 3}}}

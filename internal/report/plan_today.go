@@ -16,8 +16,11 @@ func (d *Document) putToday(c summary.Plan) {
 	d.Title = "What the cluster costs, and what it could cost"
 	d.Description = "The cost of the VMs of a cluster for an hour: as they are, with the same whole pods packed on other VMs, and with containers of a pod on several VMs as well."
 	d.Answer = todayAnswer(t)
+	if c.Use != nil {
+		d.Answer = sizedAnswer(t, c.Use.Saves)
+	}
 	d.Headlines = append(todaySteps(t), fmt.Sprintf("%s, %s, %s. The plan with splits is %s above the bound, and proved optimal for %s.", plural(len(t.Pools), "pool"), plural(c.Pods, "pod"), plural(c.Containers, "container"),
-		fraction(summary.Ratio(t.Split-t.Bound, t.Bound)), plural(c.Optimal, "pool")))
+		fraction(gap(t)), plural(optimalPools(c), "pool")))
 	d.Figures = todayFigures(t)
 	d.Warnings = append(todayWarnings(t), d.Warnings...)
 	g := Group{ID: "cluster", Title: "The cluster today, and packed"}
@@ -59,6 +62,32 @@ func todayAnswer(t summary.Today) string {
 	return strings.Join([]string{now, packing, splitting}, " ")
 }
 
+// sizedAnswer is todayAnswer where the use is known.
+func sizedAnswer(t summary.Today, saves []summary.Share) string {
+	_, split, _, _ := t.Could()
+	return fmt.Sprintf("You pay %s for %s. You could pay %s, %s: %s.", monthly(t.Now), plural(t.Nodes, "node"), monthly(split), costChange(split, t.Now), shareWords(saves))
+}
+
+// gap returns how far the last plan is above its bound.
+func gap(t summary.Today) float64 {
+	_, split, bound, _ := t.Could()
+	return summary.Ratio(split-bound, bound)
+}
+
+// optimalPools counts the pools whose last plan is proved optimal.
+func optimalPools(c summary.Plan) int {
+	if c.Use == nil {
+		return c.Optimal
+	}
+	n := 0
+	for _, p := range c.Today.Pools {
+		if last := p.Final(); p.Pods > 0 && last.Split == last.Bound {
+			n++
+		}
+	}
+	return n
+}
+
 // vmsOf counts VMs of all pools and the nodes that stay.
 func vmsOf(t summary.Today, of func(summary.PoolCost) map[string]int) (n int) {
 	for _, p := range t.Pools {
@@ -77,23 +106,34 @@ const shownSteps = 3
 
 func todaySteps(t summary.Today) []string {
 	var lines []string
+	_, _, bound, _ := t.Could()
 	for i, s := range t.Steps[:min(len(t.Steps), shownSteps)] {
 		first := "Then"
 		if i == 0 {
 			first = "Do next"
 		}
-		lines = append(lines, fmt.Sprintf("%s: %s: saves %s $/h.", first, stepWords(s), s.Saves))
+		lines = append(lines, fmt.Sprintf("%s: %s: %s.", first, stepWords(s), stepSaves(s)))
 	}
 	if len(t.Steps) == 0 {
 		lines = append(lines, "Do nothing: no plan that was found costs less.")
 	} else if rest := len(t.Steps) - shownSteps; rest > 0 {
-		lines = append(lines, fmt.Sprintf("%s more below. No plan that keeps the rules costs less than %s $/h.", plural(rest, "step"), t.Bound))
+		lines = append(lines, fmt.Sprintf("%s more below. No plan that keeps the rules costs less than %s $/h.", plural(rest, "step"), bound))
 	}
 	return lines
 }
 
+func stepSaves(s summary.NextStep) string {
+	if s.Saves < 0 {
+		return fmt.Sprintf("costs %s $/h more", -s.Saves)
+	}
+	return fmt.Sprintf("saves %s $/h", s.Saves)
+}
+
 func stepWords(s summary.NextStep) string {
 	words := fmt.Sprintf("in %s, replace %s by %s", s.Pool, modelWords(s.From), modelWords(s.To))
+	if s.Action == summary.StepSize {
+		words = fmt.Sprintf("in %s, set requests by use and replace %s by %s", s.Pool, modelWords(s.From), modelWords(s.To))
+	}
 	if s.Action == summary.StepSplit {
 		words += fmt.Sprintf(" and split %s", plural(s.PodsSplit, "pod"))
 	}
@@ -113,11 +153,15 @@ func modelWords(vms map[string]int) string {
 }
 
 func todayFigures(t summary.Today) []KeyFigure {
-	return []KeyFigure{
+	figures := []KeyFigure{
 		{Value: t.Now.String() + " $/h", Label: "you pay", Detail: monthly(t.Now)},
 		{Value: costChange(t.Packed, t.Now), Label: "whole pods, packed", Detail: monthly(t.Packed), Series: "whole"},
 		{Value: costChange(t.Split, t.Now), Label: "with splitting as well", Detail: monthly(t.Split), Series: "best"},
 	}
+	if s := t.Sized; s != nil {
+		figures = append(figures, KeyFigure{Value: costChange(s.Split, t.Now), Label: "with requests by use as well", Detail: monthly(s.Split)})
+	}
+	return figures
 }
 
 func todayWarnings(t summary.Today) []string {
@@ -147,22 +191,34 @@ func todayWarnings(t summary.Today) []string {
 }
 
 func poolTable(t summary.Today) Table {
-	table := Table{ID: "pools", Title: "Cost of the pools, $/h", Columns: []Column{{Name: "pay now", Numeric: true}, {Name: "packed", Numeric: true}, {Name: "split", Numeric: true},
-		{Name: "bound", Numeric: true}, {Name: "pods", Numeric: true}, {Name: "pool"}}}
-	add := func(now, packed, split, bound summary.Dollars, pods, name string) {
-		table.Rows = append(table.Rows, textRow(now.String(), packed.String(), split.String(), bound.String(), pods, name))
+	table := Table{ID: "pools", Title: "Cost of the pools, $/h"}
+	names := []string{"pay now", "packed", "split"}
+	if t.Sized != nil {
+		names = append(names, "by use")
+	}
+	for _, name := range append(names, "bound", "pods") {
+		table.Columns = append(table.Columns, Column{Name: name, Numeric: true})
+	}
+	table.Columns = append(table.Columns, Column{Name: "pool"})
+	add := func(now, packed, split, sized, bound summary.Dollars, pods, name string) {
+		row := textRow(now.String(), packed.String(), split.String())
+		if t.Sized != nil {
+			row = append(row, Cell{Text: sized.String()})
+		}
+		table.Rows = append(table.Rows, append(row, textRow(bound.String(), pods, name)...))
 	}
 	for _, p := range t.Pools {
-		add(p.Now, p.Packed, p.Split, p.Bound, fmt.Sprint(p.Pods), p.Name)
+		add(p.Now, p.Packed, p.Split, p.Final().Split, p.Final().Bound, fmt.Sprint(p.Pods), p.Name)
 	}
 	var stays summary.Dollars
 	for _, s := range t.Stay {
 		stays += s.Cost
 	}
 	if len(t.Stay) > 0 {
-		add(stays, stays, stays, stays, "", "nodes that stay")
+		add(stays, stays, stays, stays, stays, "", "nodes that stay")
 	}
-	add(t.Now, t.Packed, t.Split, t.Bound, "", "all")
+	_, sized, bound, _ := t.Could()
+	add(t.Now, t.Packed, t.Split, sized, bound, "", "all")
 	table.Sums = 1
 	table.Notes = []string{fmt.Sprintf("Catalogues: %s. Prices: %s. Reserved for the kubelet on models that the cluster does not have: %s.",
 		strings.Join(t.Catalogues, ", "), strings.Join(slices.Concat(t.Prices, noPrices(t)), ", "), t.Reserved)}

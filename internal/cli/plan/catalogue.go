@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -16,13 +17,13 @@ import (
 
 // loadCatalogue returns the models on sale, with what is allocatable to pods.
 func loadCatalogue(opts Options) (cluster.Catalogue, error) {
-	byDefault := families(opts.Models)
-	if len(byDefault) == 0 {
-		byDefault = []string{"bacou"}
-	}
-	all, err := models(opts, byDefault...)
+	opts.Catalogues = catalogueNames(opts)
+	all, err := models(opts)
 	if err != nil {
 		return nil, err
+	}
+	if all = catalogue.WithoutGPUs(all); len(all) == 0 {
+		return nil, errors.New("all models of the catalogue have GPUs, on which no pods are planned: name another catalogue as well")
 	}
 	reserve, err := reservation(opts, catalogue.ReserveNothing)
 	if err != nil {
@@ -31,32 +32,53 @@ func loadCatalogue(opts Options) (cluster.Catalogue, error) {
 	return catalogue.Allocatable(all, reserve)
 }
 
-// families returns the built-in catalogues that models such as m6i.large are named after.
+// families returns the built-in catalogues of models such as m6i.large.
 func families(models []string) (names []string) {
 	for _, m := range models {
-		family, _, ok := strings.Cut(m, ".")
-		if ok && slices.Contains(catalogue.Names(), family) && !slices.Contains(names, family) {
+		if family := catalogue.Family(m); family != "" && !slices.Contains(names, family) {
 			names = append(names, family)
 		}
 	}
 	return names
 }
 
-// models returns the models on sale in their nominal sizes. Unless options name catalogues, they
-// are those of the default.
-func models(opts Options, byDefault ...string) (all cluster.Catalogue, err error) {
-	names := opts.Catalogues
-	if len(names) == 0 {
-		names = byDefault
+// models returns the models of the catalogues that options name, in their nominal sizes.
+func models(opts Options) (all cluster.Catalogue, err error) {
+	prices := catalogue.Prices{Term: opts.Term}
+	if opts.UnitPrices != "" {
+		if prices.VCPU, prices.GiB, err = catalogue.ParsePrices(opts.UnitPrices); err != nil {
+			return nil, usage.Errorf("--unit-prices %w", err)
+		}
 	}
-	for _, name := range names {
-		c, err := oneCatalogue(name)
+	for _, name := range opts.Catalogues {
+		c, err := oneCatalogue(prices, name)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, c...)
 	}
 	return choose(all, opts.Models)
+}
+
+// priceDates says where the prices of built-in catalogues are from.
+func priceDates(names []string) (notes []string) {
+	for _, name := range names {
+		if note := catalogue.PriceDate(name); note != "" && !slices.Contains(notes, note) {
+			notes = append(notes, note)
+		}
+	}
+	return notes
+}
+
+// catalogueNames returns the catalogues of the options.
+func catalogueNames(opts Options) []string {
+	if len(opts.Catalogues) > 0 {
+		return opts.Catalogues
+	}
+	if byDefault := families(opts.Models); len(byDefault) > 0 {
+		return byDefault
+	}
+	return []string{catalogue.Paper}
 }
 
 // reservation returns what the options reserve on each VM. Unless they name the formula of the
@@ -82,17 +104,17 @@ func reservation(opts Options, byDefault catalogue.Reservation) (reserve catalog
 }
 
 // oneCatalogue returns the built-in catalogue of that name, or reads the file.
-func oneCatalogue(name string) (cluster.Catalogue, error) {
+func oneCatalogue(prices catalogue.Prices, name string) (cluster.Catalogue, error) {
 	if !slices.Contains(catalogue.Names(), name) {
 		data, err := os.ReadFile(name)
 		if err == nil {
-			return catalogue.Parse(name, data)
+			return prices.Parse(name, data)
 		}
 		if !os.IsNotExist(err) {
 			return nil, fmt.Errorf("catalogue: %w", err)
 		}
 	}
-	return catalogue.Builtin(name)
+	return prices.Builtin(name)
 }
 
 // choose keeps the named models; no names keep all.

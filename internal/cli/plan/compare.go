@@ -17,6 +17,7 @@ type planned struct {
 	row   summary.User
 	split []manifest.Pod
 	pool  *summary.PoolCost // nil: the nodes are unknown
+	kept  bool              // its requests cannot follow from use
 }
 
 // compare plans the users under each scheme, and returns them by name.
@@ -62,6 +63,11 @@ func (s setting) one(u cluster.User) (planned, error) {
 	r := planned{row: summary.NewUser(plans, low)}
 	if s.today != nil {
 		r.pool = s.today.pool(plans, low)
+	}
+	if s.sizing != nil {
+		if err := s.rightSize(u, c, plans, &r); err != nil {
+			return planned{}, err
+		}
 	}
 	if s.scheme != "" {
 		outcome := map[string]pack.Outcome{"hostlo": plans.Hostlo, "spread": plans.Spread, "best": plans.Best, "whole": plans.Whole}[s.scheme]

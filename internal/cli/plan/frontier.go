@@ -8,7 +8,7 @@ import (
 
 	"unnest/internal/plan/cluster"
 	"unnest/internal/plan/frontier"
-	"unnest/internal/plan/pack"
+	"unnest/internal/plan/study"
 	"unnest/internal/plan/summary"
 )
 
@@ -42,15 +42,17 @@ func (s setting) choices(u cluster.User) (summary.Choices, error) {
 	if err != nil {
 		return summary.Choices{}, err
 	}
-	fit, left, err := pack.Fit(u, models, s.plan.Oversize)
+	s.plan.Bundle = 0 // links are between containers
+	plans, _, err := study.Of(u, models, s.plan, s.start(u)...)
 	if err != nil {
 		return summary.Choices{}, err
 	}
-	c := summary.Choices{User: u.Name, Pods: len(fit.Pods), Containers: summary.Containers(fit), LeftOut: len(left), Choices: []summary.Choice{}}
+	fit := plans.User
+	c := summary.Choices{User: u.Name, Pods: len(fit.Pods), Containers: plans.Containers, LeftOut: len(plans.Left), Choices: []summary.Choice{}}
 	if len(fit.Pods) == 0 {
 		return c, nil
 	}
-	found, err := frontier.Find(fit, models, s.pairs, s.plan)
+	found, err := frontier.Find(fit, models, s.pairs, s.plan, plans.Whole, plans.Best)
 	if err != nil {
 		return summary.Choices{}, fmt.Errorf("user %s: %w", u.Name, err)
 	}

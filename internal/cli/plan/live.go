@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,7 +28,22 @@ const objects = "nodes,pods,poddisruptionbudgets"
 // dump returns what kubectl prints of the cluster, and its first complaint if it could not read
 // everything.
 func dump(ctx context.Context, opts Options) (text []byte, remark string, err error) {
-	args := []string{"get", objects, "-A", "-o", "json"}
+	text, err = kubectl(ctx, opts, "get", objects, "-A", "-o", "json")
+	var partly partlyError
+	if errors.As(err, &partly) {
+		return text, "kubectl could not read everything: " + partly.first, nil
+	}
+	return text, "", err
+}
+
+// partlyError says that kubectl failed after it had printed something.
+type partlyError struct{ first string } // its first complaint
+
+func (e partlyError) Error() string { return e.first }
+
+// kubectl returns what kubectl prints.
+func kubectl(ctx context.Context, opts Options, args ...string) ([]byte, error) {
+	args = slices.Clone(args)
 	if opts.Kubeconfig != defaultKubeconfig {
 		args = append(args, "--kubeconfig", opts.Kubeconfig)
 	}
@@ -37,19 +53,19 @@ func dump(ctx context.Context, opts Options) (text []byte, remark string, err er
 	var out, complaint bytes.Buffer
 	cmd := exec.CommandContext(ctx, "kubectl", args...)
 	cmd.Stdout, cmd.Stderr = &out, &complaint
-	err = cmd.Run()
+	err := cmd.Run()
 	first, _, _ := strings.Cut(strings.TrimSpace(complaint.String()), "\n")
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		return nil, "", fmt.Errorf("--kubeconfig %s: %w: install kubectl, or name a file that kubectl get %s -A -o json has written", opts.Kubeconfig, err, objects)
+		return nil, fmt.Errorf("--kubeconfig %s: %w: install kubectl, or name a file that kubectl %s has written", opts.Kubeconfig, err, strings.Join(args, " "))
 	case ctx.Err() != nil:
-		return nil, "", context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	case err != nil && out.Len() == 0:
-		return nil, "", fmt.Errorf("--kubeconfig %s: kubectl %s: %s", opts.Kubeconfig, strings.Join(args, " "), cmp.Or(first, err.Error()))
+		return nil, fmt.Errorf("--kubeconfig %s: kubectl %s: %s", opts.Kubeconfig, strings.Join(args, " "), cmp.Or(first, err.Error()))
 	case err != nil:
-		return out.Bytes(), "kubectl could not read everything: " + cmp.Or(first, err.Error()), nil
+		return out.Bytes(), partlyError{cmp.Or(first, err.Error())}
 	}
-	return out.Bytes(), "", nil
+	return out.Bytes(), nil
 }
 
 // opened is a source that can be read.

@@ -47,12 +47,16 @@ func newSettings(opts Options, s setting) summary.Settings {
 		Emptying: cmp.Or(string(s.plan.Emptying), string(pack.MostWastedFirst)), Requested: cmp.Or(string(s.plan.Requested), string(pack.OfVM)),
 		Wasted: cmp.Or(string(s.plan.Wasted), string(pack.OfVM)), Rounds: s.plan.Rounds, Effort: s.plan.Effort, Host: opts.Host,
 	}
+	if s.today == nil { // else the cluster names them
+		settings.Catalogues = catalogueNames(opts)
+		settings.Prices, settings.Term, settings.KubeReserved = priceDates(settings.Catalogues), opts.Term, cmp.Or(opts.KubeReserved, "none")
+	}
 	if s.trace.OwnerLabel != "" {
 		settings.Owner = opts.Owner
 	}
 	for _, m := range s.catalogue {
 		settings.Catalogue = append(settings.Catalogue, summary.Model{
-			Name: m.Name, VCPU: float64(m.Size.CPU) / cluster.VCPU, GiB: float64(m.Size.Memory) / (1 << 30), Price: summary.Dollars(m.Price), Pods: m.Pods,
+			Name: m.Name, VCPU: float64(m.Size.CPU) / cluster.VCPU, GiB: float64(m.Size.Memory) / (1 << 30), Price: summary.Dollars(m.Price), Pods: m.Pods, Arch: m.Arch,
 		})
 	}
 	return settings

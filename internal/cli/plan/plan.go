@@ -33,11 +33,16 @@ type Options struct {
 
 	Catalogues     []string // names or files; empty: see addFlags
 	Models         []string // of the catalogues; empty: all
+	Term           string   // of prices; empty: on demand
+	UnitPrices     string   // VCPU,GIB
 	KubeReserved   string
 	SystemReserved string // VCPU,MEMORY
 	Daemons        string // VCPU,MEMORY,PODS
 	Host           string // VCPU,MEMORY
 	Plan           pack.Options
+
+	Uses     []string // FORMAT:PATH, or FORMAT with Kubeconfig
+	Headroom int      // percent
 
 	Frontier   bool
 	Links      string  // all, annotations, or a file
@@ -52,6 +57,7 @@ type Options struct {
 	Explain   string // a user
 	Manifests string // a directory
 	VMs       string // a directory
+	Requests  string // a directory
 	Scheme    string // planner of the manifests
 	Output    Output
 }
@@ -62,7 +68,7 @@ func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error)
 	if runF == nil {
 		runF = run
 	}
-	opts := Options{Streams: streams, Scheme: "best", Links: linksAll, LinkCPU: defaultLinkCPU, Minimum: defaultMinimum, Migrations: defaultMigrations}
+	opts := Options{Streams: streams, Scheme: "best", Links: linksAll, LinkCPU: defaultLinkCPU, Headroom: defaultHeadroom, Minimum: defaultMinimum, Migrations: defaultMigrations}
 	cmd := &cobra.Command{
 		Use:   "plan --trace FORMAT:PATH",
 		Short: "Compute what pods cost on VMs, whole and split over several VMs",
@@ -115,9 +121,11 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	f.IntVar(&o.MaxBroken, "max-broken", 0, "accept this many broken `LINES` (default: 100, or 1 in 1000 if that is more)")
 	f.IntVar(&o.MaxContainers, "max-containers", 0, "stop above this many `CONTAINERS`, to limit memory (default 20 million)")
 	f.StringVar(&o.Shard, "shard", "", "plan only part `I/N` of the users, with I from 0; unnest plan merge combines the parts")
-	f.StringArrayVar(&o.Catalogues, "catalogue", nil, "take VM models from `NAME|FILE`: "+strings.Join(catalogue.Names(), ", ")+", or a CSV file; may be repeated (default: bacou; with nodes, the families of their models)")
+	f.StringArrayVar(&o.Catalogues, "catalogue", nil, "take VM models from `NAME|FILE`: "+catalogue.Paper+" of the paper, a family of AWS such as m6i, of Google such as gcp-n2 or of Azure such as azure-dsv5, or a CSV file; may be repeated (default: bacou; with nodes, the families of their models)")
+	f.StringVar(&o.Term, "price", "", "use the prices of the column price_`TERM` of catalogues, such as spot or savings_1y (default: on demand)")
+	f.StringVar(&o.UnitPrices, "unit-prices", "", "for models of catalogue files without a price: dollars for an hour of `VCPU,GIB`, such as 0.02,0.0025")
 	f.StringSliceVar(&o.Models, "model", nil, "use only these `MODELS` of the catalogue (default: all)")
-	f.Var(usage.Choice(&o.KubeReserved, "none", "gke", "eks"), "kube-reserved", "subtract what the kubelet reserves on each VM (default: none, as in the paper; with nodes, that of their provider)")
+	f.Var(usage.Choice(&o.KubeReserved, "none", "gke", "eks", "aks"), "kube-reserved", "subtract what the kubelet reserves on each VM (default: none, as in the paper; with nodes, that of their provider)")
 	f.StringVar(&o.SystemReserved, "system-reserved", "", "subtract `VCPU,MEMORY` from each VM, such as 0.1,200Mi")
 	f.StringVar(&o.Daemons, "daemonsets", "", "subtract `VCPU,MEMORY,PODS` from each VM, such as 0.3,500Mi,4")
 	f.StringVar(&o.Host, "host", "", "limit physical hosts to `VCPU,MEMORY`, such as 96,384Gi; a pod stays on one host (default: no limit)")
@@ -128,6 +136,7 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	f.Var(usage.Choice(&o.Scheme, "best", "spread", "hostlo", "whole"), "scheme", "plan that --write-manifests and --write-vms write")
 	o.addFrontier(cmd)
 	o.addReplay(cmd)
+	o.addUse(cmd)
 	o.Output.addFlags(cmd)
 	for _, other := range []string{"json", "shard", "write-manifests", "write-vms", "frontier", "replay"} {
 		cmd.MarkFlagsMutuallyExclusive("explain", other)

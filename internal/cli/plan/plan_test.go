@@ -267,7 +267,7 @@ func TestInputErrors(t *testing.T) {
 		{[]string{"--trace", "generated:1", "--scheme", "wrong"}, "want one of best, spread, hostlo, whole"},
 		{[]string{"--trace", "generated:1", "--owner", "wrong"}, "want namespace, label=KEY or cluster"},
 		{[]string{"--trace", "generated:1", "--frontier", "--links", "wrong"}, "name a CSV file, all or annotations"},
-		{[]string{"--trace", "generated:1", "--catalogue", "wrong"}, "want one of bacou, c6i, m5, m6i, m7i, r6i, or a file"},
+		{[]string{"--trace", "generated:1", "--catalogue", "wrong"}, "want one of azure-dpsv5, "},
 		{[]string{"--trace", "generated:1", "--model", "wrong"}, "want one of large, xlarge, 2xlarge, 4xlarge, 12xlarge, 24xlarge"},
 		{[]string{"bench", "--only", "wrong"}, "want one of piece, file, scales, owner, costs"},
 	} {

@@ -41,6 +41,9 @@ func run(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
+	if s.today = c.today; s.today != nil {
+		s.plan.Bundle = 0 // every container has a place
+	}
 	if opts.Explain != "" {
 		doc, err := s.explain(c, opts.Explain)
 		if err != nil {
@@ -60,6 +63,9 @@ func run(ctx context.Context, opts Options) error {
 	if c.today != nil {
 		s.catalogue = c.today.Models
 	}
+	if c.users, err = s.readUse(ctx, c, p); err != nil {
+		return err
+	}
 	all, err := s.compare(ctx, c, p)
 	if err != nil {
 		return fmt.Errorf("plan: %w", err)
@@ -72,6 +78,14 @@ func run(ctx context.Context, opts Options) error {
 	result := summary.Sum(users, newSettings(opts, s), c.readings, s.shard)
 	if c.today != nil {
 		result.Today = c.today.summary(pools)
+	}
+	if s.sizing != nil {
+		result.TakeUse(s.useSummary(all))
+	}
+	if opts.Requests != "" {
+		if err := writeFiles(opts.Requests, "requests", manifest.Requests(result.Use.Changes)); err != nil {
+			return err
+		}
 	}
 	if opts.Manifests != "" {
 		if err := writeFiles(opts.Manifests, "manifests", manifest.Files(split)); err != nil {
@@ -91,7 +105,7 @@ func run(ctx context.Context, opts Options) error {
 
 // writable returns an error unless all output files can be written.
 func (o Options) writable() error {
-	for dir, what := range map[string]string{o.Manifests: "manifests", o.VMs: "VMs"} {
+	for dir, what := range map[string]string{o.Manifests: "manifests", o.VMs: "VMs", o.Requests: "requests"} {
 		if dir == "" {
 			continue
 		}

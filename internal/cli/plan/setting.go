@@ -15,6 +15,7 @@ import (
 	"unnest/internal/plan/pack"
 	"unnest/internal/plan/summary"
 	"unnest/internal/plan/trace"
+	"unnest/internal/plan/use"
 )
 
 type setting struct {
@@ -25,8 +26,11 @@ type setting struct {
 	shard     *summary.Shard
 	opts      Options
 	today     *today // nil: there are no nodes
-	daemons   bool   // --daemonsets says what runs on every VM
-	scheme    string // plan whose split pods are kept; empty: none
+	uses      []useSource
+	sizing    *use.Sizing // nil: the use is unknown
+	fewest    int         // samples of a container in it
+	daemons   bool        // --daemonsets says what runs on every VM
+	scheme    string      // plan whose split pods are kept; empty: none
 	pairs     float64
 	links     string       // where they are from, for --frontier
 	linkFile  *trace.Links // nil: none
@@ -45,6 +49,9 @@ type source struct {
 
 func newSetting(ctx context.Context, opts Options) (s setting, err error) {
 	s.plan, s.opts = opts.Plan, opts
+	if opts.Manifests == "" && opts.Explain == "" && len(opts.Uses) == 0 {
+		s.plan.Bundle = mostSingle
+	}
 	if opts.Kubeconfig != "" {
 		opts.Traces = append(opts.Traces, "kubectl:"+liveCluster)
 	}
@@ -73,6 +80,9 @@ func newSetting(ctx context.Context, opts Options) (s setting, err error) {
 		}
 		s.scheme = opts.Scheme
 	}
+	if s.uses, err = parseUses(opts); err != nil {
+		return s, err
+	}
 	if err := s.takeLinks(ctx, opts); err != nil {
 		return s, err
 	}
@@ -86,6 +96,10 @@ func newSetting(ctx context.Context, opts Options) (s setting, err error) {
 	_, err = pack.Kubernetes(cluster.User{}, s.catalogue, s.plan) // checks the options
 	return s, err
 }
+
+// mostSingle is the most containers of a user that are planned one by one, so that a user of
+// millions takes minutes and a few GB.
+const mostSingle = 200_000
 
 // ownerCluster is the owner that pays for a cluster as a whole.
 const ownerCluster = "cluster"

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/plan/catalogue"
 	"unnest/internal/plan/cluster"
 	"unnest/internal/plan/fleet"
 	"unnest/internal/plan/pack"
@@ -24,12 +23,14 @@ type today struct {
 	reserved   string
 	rules      []cluster.Rule
 	nodes      int
+	provider   string
+	term       string
 	limited    bool // no model is larger than those of the nodes
 }
 
 // newToday divides the cluster of a dump.
 func (s setting) newToday(users []cluster.User, r trace.Report) (*today, error) {
-	t := &today{pools: map[string]fleet.Pool{}, rules: r.Rules, nodes: len(r.Nodes), catalogues: s.opts.Catalogues}
+	t := &today{pools: map[string]fleet.Pool{}, rules: r.Rules, nodes: len(r.Nodes), provider: provider(r.Nodes), term: s.opts.Term, catalogues: s.opts.Catalogues}
 	if len(t.catalogues) == 0 {
 		names := slices.Clone(s.opts.Models)
 		for _, n := range r.Nodes {
@@ -42,6 +43,10 @@ func (s setting) newToday(users []cluster.User, r trace.Report) (*today, error) 
 	}
 	opts := s.opts
 	opts.Catalogues = t.catalogues
+	if _, err := models(opts); err != nil { // names of models that do not exist
+		return nil, err
+	}
+	opts.Models = nil // they limit what is bought, not what nodes cost
 	all, err := models(opts)
 	if err != nil {
 		return nil, err
@@ -58,11 +63,21 @@ func (s setting) newToday(users []cluster.User, r trace.Report) (*today, error) 
 	for _, u := range users {
 		pods = append(pods, u.Pods...)
 	}
-	t.Fleet, err = fleet.New(fleet.Cluster{Nodes: r.Nodes, Pods: pods, DaemonSets: r.DaemonSets, Bound: r.Bound, Selectors: r.Selectors}, all, reserve)
+	t.Fleet, err = fleet.New(fleet.Cluster{Nodes: r.Nodes, Pods: pods, DaemonSets: r.DaemonSets, Bound: r.Bound, Selectors: r.Selectors, Buy: s.opts.Models}, all, reserve)
 	for _, p := range t.Pools {
 		t.pools[p.User.Name] = p
 	}
 	return t, err
+}
+
+// provider returns the cloud of the nodes, such as aws, gce or azure; empty: unknown.
+func provider(nodes []cluster.Node) string {
+	for _, n := range nodes {
+		if name, _, ok := strings.Cut(n.Provider, ":"); ok {
+			return name
+		}
+	}
+	return ""
 }
 
 func modelsOf(nodes []cluster.Node) []string {
@@ -88,23 +103,30 @@ func (t *today) users() iter.Seq[cluster.User] {
 func (t *today) pool(study pack.Comparison, bound int64) *summary.PoolCost {
 	p := t.pools[study.User.Name]
 	now := summary.Dollars(p.Now)
-	c := summary.PoolCost{Name: p.User.Name, Pods: len(p.User.Pods), Now: now, Nodes: p.Nodes, Packed: now, Split: now, Bound: min(summary.Dollars(bound), now),
-		PackedVMs: p.Nodes, SplitVMs: p.Nodes, PerVM: p.User.PerVM.String(), Zone: p.Zone, Labels: p.Labels, Taints: p.Taints}
+	c := summary.PoolCost{Name: p.User.Name, Pods: len(p.User.Pods), Now: now, Nodes: p.Nodes, PerVM: p.User.PerVM.String(), Zone: p.Zone, Spot: p.Spot, Labels: p.Labels, Taints: p.Taints,
+		PoolPlan: summary.PoolPlan{Packed: now, Split: now, Bound: min(summary.Dollars(bound), now), PackedVMs: p.Nodes, SplitVMs: p.Nodes}}
 	if len(study.Left) > 0 {
 		c.Stays = fmt.Sprintf("pod %s %s", study.Left[0].Pod, study.Left[0].Reason)
 		c.Bound = now
 		return &c
 	}
+	cheaper(&c.PoolPlan, study, p.Catalogue)
+	return &c
+}
+
+// cheaper replaces the plan of a pool by those of a study that cost less.
+func cheaper(c *summary.PoolPlan, study pack.Comparison, models cluster.Catalogue) {
 	if cost := summary.Dollars(study.Whole.Cost); cost < c.Packed {
-		c.Packed, c.PackedVMs = cost, modelCount(study.Whole.Plan, p.Catalogue)
-		c.Split, c.SplitVMs = c.Packed, c.PackedVMs
-		c.Placement = placement(study.User, study.Whole.Plan, p.Catalogue)
+		c.Packed, c.PackedVMs = cost, modelCount(study.Whole.Plan, models)
+		if c.Split >= c.Packed {
+			c.Split, c.SplitVMs, c.PodsSplit = c.Packed, c.PackedVMs, 0
+			c.Placement = placement(study.User, study.Whole.Plan, models)
+		}
 	}
 	if cost := summary.Dollars(study.Best.Cost); cost < c.Split {
-		c.Split, c.SplitVMs, c.PodsSplit = cost, modelCount(study.Best.Plan, p.Catalogue), study.Best.Plan.Split()
-		c.Placement = placement(study.User, study.Best.Plan, p.Catalogue)
+		c.Split, c.SplitVMs, c.PodsSplit = cost, modelCount(study.Best.Plan, models), study.Best.Plan.Split()
+		c.Placement = placement(study.User, study.Best.Plan, models)
 	}
-	return &c
 }
 
 // modelCount returns the number of VMs by model.
@@ -137,11 +159,10 @@ func placement(u cluster.User, plan cluster.Plan, c cluster.Catalogue) []summary
 
 // summary sums up what the cluster costs and could cost.
 func (t *today) summary(pools []summary.PoolCost) *summary.Today {
-	s := &summary.Today{Nodes: t.nodes, Pools: pools, Catalogues: t.catalogues, Reserved: t.reserved, Largest: t.limited, Waiting: t.Waiting, Elsewhere: t.Elsewhere}
-	for _, name := range t.catalogues {
-		if note := catalogue.PriceDate(name); note != "" && !slices.Contains(s.Prices, note) {
-			s.Prices = append(s.Prices, note)
-		}
+	s := &summary.Today{Provider: t.provider, Nodes: t.nodes, Pools: pools, Catalogues: t.catalogues, Reserved: t.reserved, Largest: t.limited, Waiting: t.Waiting, Elsewhere: t.Elsewhere}
+	s.Prices = priceDates(t.catalogues)
+	if t.term != "" {
+		s.Prices = append(s.Prices, "column price_"+t.term)
 	}
 	for _, stay := range t.Stay {
 		s.Stay = append(s.Stay, summary.Stay{Why: stay.Why, Nodes: stay.Nodes, Pods: stay.Pods, Cost: summary.Dollars(stay.Price), Unpriced: stay.Unpriced})

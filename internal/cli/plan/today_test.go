@@ -21,12 +21,12 @@ func TestCluster(t *testing.T) {
 		t.Errorf("took %v of CPU time, want at most 2 s", took)
 	}
 	first := strings.Join(strings.SplitAfterN(text, "\n", 11)[:10], "")
-	for _, want := range []string{"You pay 24.552 $/h (17,923 $ a month) for 50 nodes.", "You could pay ", "Splitting ", "- Do next: in us-east-1"} {
+	for _, want := range []string{"You pay 26.564 $/h (19,392 $ a month) for 50 nodes.", "You could pay ", "Splitting ", "- Do next: in us-east-1"} {
 		if !strings.Contains(words(first), want) {
 			t.Errorf("the first ten lines lack %q:\n%s", want, first)
 		}
 	}
-	for _, want := range []string{"Without a price, and in no sum: 2 nodes (the catalogue has no price of g5.xlarge).", "Catalogues: m6i, r6i. Prices: AWS price list of 2026-02-09.",
+	for _, want := range []string{"2 0 2.012 0 GPUs are not planned", "Catalogues: g5, m6i, r6i. Prices: AWS price list of 2026-07-20.",
 		"Left out: 2 pods that request nvidia.com/gpu", "on each VM pod anti-affinity by node", "No VM is larger than the largest of today."} {
 		if !strings.Contains(words(text), want) {
 			t.Errorf("the text lacks %q:\n%s", want, text)
@@ -102,8 +102,8 @@ func TestClusterOptions(t *testing.T) {
 	if text := must(t, "--trace", from, "--explain", "us-east-1a workload=general"); !strings.Contains(text, "m6i.") {
 		t.Errorf("a pool cannot be explained:\n%s", text)
 	}
-	if _, err := execute(t.Context(), t, "--trace", "kubectl:"+file(t, "z.json", strings.NewReplacer("m6i.", "z9.", "r6i.", "z9.").Replace(text.String()))); err == nil ||
-		!strings.Contains(err.Error(), "the nodes are of the models g5.xlarge, z9.2xlarge, z9.4xlarge, z9.xlarge, of which no built-in catalogue has prices: name prices with --catalogue FILE") {
+	if _, err := execute(t.Context(), t, "--trace", "kubectl:"+file(t, "z.json", strings.NewReplacer("m6i.", "z9.", "r6i.", "z9.", "g5.", "z9g.").Replace(text.String()))); err == nil ||
+		!strings.Contains(err.Error(), "the nodes are of the models z9.2xlarge, z9.4xlarge, z9.xlarge, z9g.xlarge, of which no built-in catalogue has prices: name prices with --catalogue FILE") {
 		t.Errorf("nodes without prices: error %v", err)
 	}
 	one := must(t, "--trace", "csv:"+file(t, "pods.csv", pods), "--owner", "cluster", "--json")

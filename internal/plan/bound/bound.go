@@ -13,6 +13,8 @@ import (
 type Options struct {
 	Whole bool  // plans must not split pods, as in Kubernetes
 	Known int64 // cost of a known plan; a bound that reaches it ends the search; 0: unknown
+	// Columns leaves WholeVMs out, which Result.Plan does not need.
+	Columns bool
 
 	// Tolerance ends column generation when it can raise the bound by at most this
 	// fraction. 0: 0.001; negative: only when it cannot raise the bound.
@@ -107,7 +109,7 @@ func Of(u cluster.User, c cluster.Catalogue, o Options) Result {
 		rows = append(rows, g.proofs...)
 		r.relaxation, r.fillings = p, g.fillings
 	}
-	if open() {
+	if open() && !o.Columns {
 		r.WholeVMs = p.newIntegerProgram(rows, 5*o.MaxNodes).solve(r.Best, o.Known)
 		r.Best = r.WholeVMs
 	}

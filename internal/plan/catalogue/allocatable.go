@@ -15,6 +15,7 @@ const (
 	ReserveNothing Reservation = ""    // the paper: pods get the whole VM
 	ReserveGKE     Reservation = "gke" // memory by size of the VM
 	ReserveEKS     Reservation = "eks" // memory by number of pods: 255 MiB + 11 MiB for each
+	ReserveAKS     Reservation = "aks" // memory by number of pods: 50 MB + 20 MB for each
 )
 
 // Reserve is the resources of every VM that are not for pods.
@@ -30,18 +31,22 @@ const mebibyte = 1 << 20
 // eviction is the memory below which both GKE and EKS evict pods.
 const eviction = 100 * mebibyte
 
-// eksPods is the number that EKS assumes for a model without a limit of pods.
+// eksPods is the number that EKS and AKS assume for a model without a limit of pods.
 const eksPods = 110
+
+const megabyte = 1_000_000
 
 // Allocatable returns the catalogue with the sizes left for pods. It omits models with nothing
 // left; if none remains, that is an error.
 //
-// CPU, both formulas: 6 % of the first core, 1 % of the second, 0.5 % of the third and fourth,
+// CPU, GKE and EKS: 6 % of the first core, 1 % of the second, 0.5 % of the third and fourth,
 // 0.25 % of all others. Memory, GKE: 255 MiB below 1 GiB, else 25 % of the first 4 GiB, 20 % of
 // the next 4, 10 % of the next 8, 6 % of the next 112, 2 % of the rest
 // (cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes). Memory, EKS: 255 MiB + 11
-// MiB for each pod (awslabs/amazon-eks-ami, nodeadm/internal/kubelet). Both: an eviction
-// threshold of 100 MiB.
+// MiB for each pod (awslabs/amazon-eks-ami, nodeadm/internal/kubelet). AKS from 1.29 on
+// (learn.microsoft.com/azure/aks/node-resource-reservations): 60 thousandths of a vCPU of the
+// first core, 40 of the second, 20 of the third and fourth, 10 of all others; 50 MB and 20 MB for
+// each pod, at most 25 % of the memory. All: an eviction threshold of 100 MiB.
 func Allocatable(c cluster.Catalogue, r Reserve) (cluster.Catalogue, error) {
 	var left cluster.Catalogue
 	for _, m := range c {
@@ -74,8 +79,12 @@ func kubeReserved(m cluster.Model, r Reservation) (cluster.Resources, error) {
 	case ReserveEKS:
 		pods := int64(cmp.Or(m.Pods, eksPods))
 		return cluster.Resources{CPU: reservedCPU(m.Size.CPU), Memory: (255+11*pods)*mebibyte + eviction}, nil
+	case ReserveAKS:
+		pods := int64(cmp.Or(m.Pods, eksPods))
+		cpu := bracketed(m.Size.CPU, []bracket{{cluster.VCPU, 600}, {2 * cluster.VCPU, 400}, {4 * cluster.VCPU, 200}, {1 << 62, 100}})
+		return cluster.Resources{CPU: cpu, Memory: min((50+20*pods)*megabyte, m.Size.Memory/4) + eviction}, nil
 	}
-	return cluster.Resources{}, fmt.Errorf("reservation %q is unknown: want %s, %s or nothing", r, ReserveGKE, ReserveEKS)
+	return cluster.Resources{}, fmt.Errorf("reservation %q is unknown: want %s, %s, %s or nothing", r, ReserveGKE, ReserveEKS, ReserveAKS)
 }
 
 // bracket is a rate, in units of 1/10,000, for the part below an upper end.

@@ -6,11 +6,8 @@ package catalogue
 import (
 	"bytes"
 	"embed"
-	"encoding/csv"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -20,8 +17,9 @@ import (
 //go:embed *.csv
 var catalogues embed.FS
 
-// Names returns the names of the built-in catalogues. The paper's is bacou; the others are
-// families of AWS EC2, on demand in us-east-1.
+// Names returns the names of the built-in catalogues. The paper's is bacou. The others are
+// families of AWS EC2, such as m6i, of Google Cloud, such as gcp-n2, and of Azure, such as
+// azure-dsv5, in one region each.
 func Names() []string {
 	entries, err := catalogues.ReadDir(".")
 	if err != nil {
@@ -49,15 +47,42 @@ func PriceDate(name string) string {
 	return ""
 }
 
+// Family returns the built-in catalogue that has a model or the family it is named after, such
+// as m6i of m6i.metal; empty: none.
+func Family(model string) string {
+	family, _, _ := strings.Cut(model, ".")
+	for _, name := range Names() {
+		if name == family && name != Paper {
+			return name
+		}
+	}
+	for _, name := range Names() {
+		if name == Paper {
+			continue
+		}
+		data, err := catalogues.ReadFile(name + ".csv")
+		if err == nil && bytes.Contains(data, []byte("\n"+model+",")) {
+			return name
+		}
+	}
+	return ""
+}
+
+// Paper is the catalogue of Bacou et al., Table 2.
+const Paper = "bacou"
+
 // Builtin returns the union of built-in catalogues, such as m6i.
-func Builtin(names ...string) (cluster.Catalogue, error) {
+func Builtin(names ...string) (cluster.Catalogue, error) { return Prices{}.Builtin(names...) }
+
+// Builtin returns the union of built-in catalogues, at these prices.
+func (p Prices) Builtin(names ...string) (cluster.Catalogue, error) {
 	var all cluster.Catalogue
 	for _, name := range names {
 		data, err := catalogues.ReadFile(name + ".csv")
 		if err != nil {
 			return nil, fmt.Errorf("catalogue %q is unknown: want one of %s, or a file", name, strings.Join(Names(), ", "))
 		}
-		c, err := Parse(name, data)
+		c, err := p.Parse(name, data)
 		if err != nil {
 			return nil, err
 		}
@@ -71,75 +96,6 @@ const (
 	mostCPU    = 1_000_000 * cluster.VCPU
 	mostMemory = 1 << 50
 )
-
-// columns of a catalogue file.
-var columns = []string{"model", "vcpu", "memory", "price", "pods"}
-
-// Parse reads a catalogue from CSV with the columns model, vcpu, memory (such as 8 GiB), price
-// (dollars for an hour) and pods (the maximum; empty: no limit), in this order. Lines that
-// begin with # are comments. Errors name file and line.
-func Parse(file string, data []byte) (cluster.Catalogue, error) {
-	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff"))))
-	r.Comment, r.TrimLeadingSpace, r.FieldsPerRecord = '#', true, len(columns)
-	header, err := r.Read()
-	if err != nil {
-		return nil, fmt.Errorf("%s: read the header %s: %w", file, strings.Join(columns, ","), err)
-	}
-	if !slices.Equal(header, columns) {
-		return nil, fmt.Errorf("%s: the header is %s: want %s", file, strings.Join(header, ","), strings.Join(columns, ","))
-	}
-	var c cluster.Catalogue
-	seen := map[string]bool{}
-	for {
-		row, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		line, _ := r.FieldPos(0)
-		m, err := parseModel(row)
-		if err != nil {
-			return nil, fmt.Errorf("%s line %d: %w", file, line, err)
-		}
-		if seen[m.Name] {
-			return nil, fmt.Errorf("%s line %d: model %s appears twice", file, line, m.Name)
-		}
-		seen[m.Name] = true
-		c = append(c, m)
-	}
-	if len(c) == 0 {
-		return nil, fmt.Errorf("%s: has no models: want at least one line after the header", file)
-	}
-	return c, nil
-}
-
-func parseModel(row []string) (cluster.Model, error) {
-	name := strings.TrimSpace(row[0])
-	if name == "" {
-		return cluster.Model{}, errors.New("model: want a name")
-	}
-	cpu, err := parseDecimal(row[1])
-	if err != nil || cpu <= 0 || cpu > mostCPU {
-		return cluster.Model{}, fmt.Errorf("vcpu %q of %s: want a number above 0, at most a million", row[1], name)
-	}
-	memory, err := parseMemory(row[2])
-	if err != nil {
-		return cluster.Model{}, fmt.Errorf("memory %q of %s: %w", row[2], name, err)
-	}
-	price, err := parseDecimal(strings.TrimPrefix(strings.TrimSpace(row[3]), "$"))
-	if err != nil {
-		return cluster.Model{}, fmt.Errorf("price %q of %s: want dollars for an hour, such as 0.112", row[3], name)
-	}
-	m := cluster.Model{Name: name, Size: cluster.Resources{CPU: cpu, Memory: memory}, Nominal: cluster.Resources{CPU: cpu, Memory: memory}, Price: price}
-	if text := strings.TrimSpace(row[4]); text != "" {
-		if m.Pods, err = strconv.Atoi(text); err != nil || m.Pods < 1 {
-			return cluster.Model{}, fmt.Errorf("pods %q of %s: want a number from 1, or nothing for no limit", row[4], name)
-		}
-	}
-	return m, nil
-}
 
 // memoryUnits of catalogue files, in bytes.
 var memoryUnits = []struct {

@@ -45,40 +45,115 @@ func TestTable2(t *testing.T) {
 	}
 }
 
-// Families have models that double, at prices that follow the vCPUs, as AWS has
-// them, and the numbers of pods that AWS gives.
+// Every built-in catalogue names its source, and its models are sound: prices within a family
+// follow the size, spot costs less, and the numbers of pods are those of AWS.
 func TestFamilies(t *testing.T) {
-	want := map[string]struct {
-		models   int
-		perVCPU  int64 // memory
-		price    int64 // of a vCPU, millionths of a dollar
-		last     string
-		lastPods int
-	}{
-		"m5": {8, 4, 48_000, "m5.24xlarge", 737}, "m6i": {9, 4, 48_000, "m6i.32xlarge", 737},
-		"m7i": {9, 4, 50_400, "m7i.48xlarge", 737}, "c6i": {9, 2, 42_500, "c6i.32xlarge", 737},
-		"r6i": {9, 8, 63_000, "r6i.32xlarge", 737},
-	}
 	for _, name := range Names() {
-		if name == "bacou" {
+		if name == Paper {
 			continue
 		}
-		w, ok := want[name]
+		if PriceDate(name) == "" {
+			t.Errorf("catalogue %s does not say where its prices are from", name)
+		}
 		c := mustBuiltin(t, name)
-		if !ok || len(c) != w.models {
-			t.Errorf("catalogue %s has %d models, want %d", name, len(c), w.models)
-			continue
+		for _, m := range c {
+			perVCPU := float64(m.Price) / float64(m.Size.CPU)
+			gib := float64(m.Size.Memory) / float64(m.Size.CPU) * cluster.VCPU / (1 << 30)
+			if m.GPUs == 0 && (perVCPU < .002 || perVCPU > .09 || gib < .25 || gib > 8) || m.Pods == 0 || m.Spot >= m.Price || m.Spot < 0 {
+				t.Errorf("model %+v of %s", m, name)
+			}
+			if Family(m.Name) != name {
+				t.Errorf("%s is of the family %s, want %s", m.Name, Family(m.Name), name)
+			}
+			if arm := strings.Contains(name, "g") && strings.ContainsAny(name[:1], "cmrt") && strings.HasSuffix(name, "g") || strings.HasPrefix(name, "azure-") && strings.Contains(name, "ps"); (m.Arch == "arm64") != arm {
+				t.Errorf("%s has the architecture %q", m.Name, m.Arch)
+			}
+			if gpu := strings.HasPrefix(name, "g4") || name == "g5" || name == "g6" || name[0] == 'p'; (m.GPUs > 0) != gpu {
+				t.Errorf("%s has %d GPUs", m.Name, m.GPUs)
+			}
+		}
+	}
+	want := map[string]struct {
+		models  int
+		perVCPU int64 // memory
+		price   int64 // of a vCPU, millionths of a dollar
+		last    string
+		pods    int
+	}{
+		"m5": {8, 4, 48_000, "m5.24xlarge", 737}, "m6i": {9, 4, 48_000, "m6i.32xlarge", 737}, "m7i": {9, 4, 50_400, "m7i.48xlarge", 737}, "c6i": {9, 2, 42_500, "c6i.32xlarge", 737},
+		"r6i": {9, 8, 63_000, "r6i.32xlarge", 737}, "m7g": {8, 4, 40_800, "m7g.16xlarge", 737}, "m6a": {10, 4, 43_200, "m6a.48xlarge", 737}, "azure-dsv5": {8, 4, 48_000, "Standard_D96s_v5", 110},
+	}
+	for name, w := range want {
+		c := mustBuiltin(t, name)
+		last := c[len(c)-1]
+		if len(c) != w.models || last.Name != w.last || last.Pods != w.pods {
+			t.Errorf("%s has %d models, and ends with %s of %d pods; want %d, %s, %d", name, len(c), last.Name, last.Pods, w.models, w.last, w.pods)
 		}
 		for _, m := range c {
-			if m.Size.Memory/w.perVCPU<<0 != m.Size.CPU/cluster.VCPU<<30 {
-				t.Errorf("%s has %s, want %d GiB for a vCPU", m.Name, m.Size, w.perVCPU)
-			}
-			if m.Price != m.Size.CPU/cluster.VCPU*w.price*1000 {
-				t.Errorf("%s costs %d, want %d millionths of a dollar for a vCPU", m.Name, m.Price, w.price)
+			if vcpus := m.Size.CPU / cluster.VCPU; m.Size.Memory != vcpus*w.perVCPU<<30 || m.Price != vcpus*w.price*1000 {
+				t.Errorf("%s has %s for %d, want %d GiB and %d millionths of a dollar for a vCPU", m.Name, m.Size, m.Price, w.perVCPU, w.price)
 			}
 		}
-		if c[0].Pods != 29 || c[len(c)-1].Name != w.last || c[len(c)-1].Pods != w.lastPods {
-			t.Errorf("%s has %d pods at first, and ends with %s of %d", name, c[0].Pods, c[len(c)-1].Name, c[len(c)-1].Pods)
+	}
+	if m := mustBuiltin(t, "gcp-n1")[1]; m.Name != "n1-standard-2" || m.Size.Memory != 15<<29 || m.Price != 95_000_000 || m.Spot != 20_000_000 {
+		t.Errorf("model %+v", m)
+	}
+	for model, family := range map[string]string{"m6i.metal": "m6i", "large": "", "z9.large": "", "n2-standard-4": "gcp-n2", "Standard_D4s_v5": "azure-dsv5", "bacou": ""} {
+		if got := Family(model); got != family {
+			t.Errorf("family of %s is %q, want %q", model, got, family)
+		}
+	}
+}
+
+// Columns after the first five say more about models. Prices may be of a term, or of vCPUs and GiB.
+func TestColumns(t *testing.T) {
+	const text = "model,vcpu,memory,price,pods,arch,gpus,offered,price_spot,price_savings_1y\na,2,8 GiB,0.1,,arm64,,7.5 GiB,0.03,0.07\nb,2,8 GiB,,,,2,,,\n"
+	size := cluster.Resources{CPU: 2 * cluster.VCPU, Memory: 8 << 30}
+	a := cluster.Model{Name: "a", Size: cluster.Resources{CPU: size.CPU, Memory: 15 << 29}, Nominal: size, Price: cluster.Dollar / 10, Spot: 3 * cluster.Dollar / 100, Arch: "arm64"}
+	b := cluster.Model{Name: "b", Size: size, Nominal: size, Price: 6 * cluster.Dollar / 100, GPUs: 2}
+	saved := a
+	saved.Price = 7 * cluster.Dollar / 100
+	for _, tt := range []struct {
+		prices Prices
+		want   cluster.Catalogue
+	}{
+		{Prices{VCPU: cluster.Dollar / 100, GiB: cluster.Dollar / 200}, cluster.Catalogue{a, b}},
+		{Prices{Term: "savings_1y"}, cluster.Catalogue{saved}},
+	} {
+		got, err := tt.prices.Parse("f", []byte(text))
+		if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
+			t.Errorf("%+v: %v (-want +got):\n%s", tt.prices, err, diff)
+		}
+	}
+	if left := WithoutGPUs(cluster.Catalogue{a, b}); len(left) != 1 || left[0].Name != "a" {
+		t.Errorf("without GPUs: %v", left)
+	}
+	const header = "model,vcpu,memory,price,pods"
+	for _, tt := range []struct {
+		prices     Prices
+		text, want string
+	}{
+		{Prices{}, text, `f line 3: price "" of b`},
+		{Prices{Term: "reserved"}, text, "has no column price_reserved: its terms are the price on demand, spot, savings_1y"},
+		{Prices{Term: "x"}, header + ",price_x\na,1,1 GiB,1,,\n", "no model has a price in the column price_x"},
+		{Prices{}, header + ",colour\n", `the column "colour" of the header is unknown`},
+		{Prices{}, header + ",arch,arch\n", `the column "arch" of the header is unknown or appears twice`},
+		{Prices{}, header + ",arch\na,1,1 GiB,1,,mips\n", `arch "mips" of a: want amd64 or arm64`},
+		{Prices{}, header + ",gpus\na,1,1 GiB,1,,-1\n", `gpus "-1" of a`},
+		{Prices{}, header + ",offered\na,1,1 GiB,1,,2 GiB\n", `offered "2 GiB" of a`},
+		{Prices{}, header + ",price_spot\na,1,1 GiB,1,,x\n", `price_spot "x" of a`},
+		{Prices{VCPU: 1e9 * cluster.Dollar}, header + "\na,9,1 GiB,,\n", "costs more than 1e9 $/h"},
+	} {
+		if _, err := tt.prices.Parse("f", []byte(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v %q: error %v, want %q", tt.prices, tt.text, err, tt.want)
+		}
+	}
+	if vcpu, gib, err := ParsePrices("0.02, $0.0025"); err != nil || vcpu != 20_000_000 || gib != 2_500_000 {
+		t.Errorf("prices %d, %d, %v", vcpu, gib, err)
+	}
+	for _, text := range []string{"", "1", "0,0", "x,1", "1,-1"} {
+		if _, _, err := ParsePrices(text); err == nil {
+			t.Errorf("%q is accepted", text)
 		}
 	}
 }
@@ -112,7 +187,7 @@ func TestParseCatalogue(t *testing.T) {
 			t.Errorf("%q: error %v, want one with %q", tt.text, err, tt.want)
 		}
 	}
-	if _, err := Builtin("m5", "z9"); err == nil || !strings.Contains(err.Error(), `"z9" is unknown: want one of bacou, c6i`) {
+	if _, err := Builtin("m5", "z9"); err == nil || !strings.Contains(err.Error(), `"z9" is unknown: want one of azure-dpsv5, azure-dsv5`) {
 		t.Errorf("unknown catalogue: error %v", err)
 	}
 }
@@ -133,7 +208,7 @@ func FuzzParseCatalogue(f *testing.F) {
 }
 
 // EKS gives an m5.large 1930 mCPU and keeps 255 + 11·29 MiB; GKE's formula keeps
-// 5,611.52 MiB of 64 GiB. Both evict below 100 MiB.
+// 5,611.52 MiB of 64 GiB. AKS keeps 50 + 20·29 MB. All evict below 100 MiB.
 func TestAllocatable(t *testing.T) {
 	daemons := Reserve{Kube: ReserveEKS, System: cluster.Resources{CPU: cluster.VCPU / 10, Memory: 100 * mebibyte}, DaemonSets: cluster.Resources{CPU: cluster.VCPU / 5, Memory: 200 * mebibyte}, DaemonPods: 3}
 	tests := []struct {
@@ -148,6 +223,8 @@ func TestAllocatable(t *testing.T) {
 		{"EKS", "m5.large", Reserve{Kube: ReserveEKS}, 1930, 8192 - 574 - 100, 29},
 		{"EKS, 4xlarge", "m5.4xlarge", Reserve{Kube: ReserveEKS}, 16000 - 110, 65536 - 255 - 11*234 - 100, 234},
 		{"GKE, 4xlarge", "m5.4xlarge", Reserve{Kube: ReserveGKE}, 16000 - 110, 65536 - 5612 - 100, 234},
+		{"AKS", "m5.large", Reserve{Kube: ReserveAKS}, 1900, 8192 - 601 - 100, 29},
+		{"AKS, 4xlarge", "m5.4xlarge", Reserve{Kube: ReserveAKS}, 16000 - 260, 65536 - 4511 - 100, 234},
 		{"DaemonSets", "m5.large", daemons, 1630, 8192 - 574 - 100 - 300, 26},
 	}
 	for _, tt := range tests {
@@ -173,7 +250,7 @@ func TestAllocatable(t *testing.T) {
 	if _, err := Allocatable(mustBuiltin(t, "m5"), Reserve{System: cluster.Resources{CPU: 0, Memory: 1 << 40}}); err == nil || !strings.Contains(err.Error(), "reserve less") {
 		t.Errorf("everything reserved: error %v", err)
 	}
-	if _, err := Allocatable(mustBuiltin(t, "m5"), Reserve{Kube: "aks"}); err == nil || !strings.Contains(err.Error(), `"aks" is unknown`) {
+	if _, err := Allocatable(mustBuiltin(t, "m5"), Reserve{Kube: "zks"}); err == nil || !strings.Contains(err.Error(), `"zks" is unknown`) {
 		t.Errorf("unknown formula: error %v", err)
 	}
 }

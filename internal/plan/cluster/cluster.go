@@ -5,7 +5,6 @@ package cluster
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -37,10 +36,9 @@ func (r Resources) String() string {
 
 // User pays for VMs. Users do not share VMs.
 type User struct {
-	Name   string
-	Pods   []Pod
-	PerVM  PerVM
-	Models []string // names of the models that the user may have; nil: all
+	Name  string
+	Pods  []Pod
+	PerVM PerVM
 }
 
 // PerVM is what runs on every VM of a user besides the pods, such as DaemonSets.
@@ -69,6 +67,10 @@ type Origin struct {
 	Node            string // empty: it waits for one
 	Kind, Workload  string // what made the pod, such as Deployment web; empty: nothing
 	Pinned          bool   // it may run on this node only
+
+	Startup  Resources // what its init containers need, next to the sidecars started before them
+	Sidecars int       // the first of its containers are init containers that keep running
+	Fixed    bool      // it has requests as a whole, which those of its containers do not change
 }
 
 // Container is the smallest part of a pod.
@@ -114,6 +116,9 @@ type Model struct {
 	Nominal Resources // used of the physical host; zero: as Size
 	Price   int64     // billionths of a dollar for an hour
 	Pods    int       // most pods or fractions of pods; 0: no limit
+	Spot    int64     // price as a spot VM; 0: unknown
+	Arch    string    // as in the label kubernetes.io/arch; empty: amd64
+	GPUs    int       // pods are not planned on models that have some
 }
 
 // Taken returns what a VM of the model uses of its physical host.
@@ -130,14 +135,11 @@ type Catalogue []Model
 // For returns the models for a user, less what runs on every VM. It omits models with nothing
 // left.
 func (c Catalogue) For(u User) Catalogue {
-	if u.PerVM == (PerVM{}) && u.Models == nil {
+	if u.PerVM == (PerVM{}) {
 		return c
 	}
 	var left Catalogue
 	for _, m := range c {
-		if u.Models != nil && !slices.Contains(u.Models, m.Name) {
-			continue
-		}
 		m.Nominal = m.Taken()
 		m.Size = m.Size.Sub(u.PerVM.Request)
 		if m.Size.CPU <= 0 || m.Size.Memory <= 0 || m.Pods > 0 && m.Pods <= u.PerVM.Pods {

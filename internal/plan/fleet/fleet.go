@@ -20,6 +20,7 @@ type Cluster struct {
 	DaemonSets []cluster.DaemonSet
 	Bound      []string // nodes with pods that cannot be planned
 	Selectors  []string // labels of nodes that pods select by
+	Buy        []string // models that may be bought; nil: all without GPUs
 }
 
 // Fleet is a cluster in pools.
@@ -39,6 +40,7 @@ type Pool struct {
 	Now       int64          // what they cost, billionths of a dollar for an hour
 	Start     *cluster.Plan  // the pods where they are; nil if they do not fit there by the catalogue
 	Zone      string
+	Spot      bool
 	Labels    map[string]string // by which pods select
 	Taints    []string
 }
@@ -59,6 +61,10 @@ func New(c Cluster, models cluster.Catalogue, reserve catalogue.Reserve) (Fleet,
 	left, err := allocatable(models, c.Nodes, reserve)
 	if err != nil {
 		return Fleet{}, err
+	}
+	left = catalogue.WithoutGPUs(left)
+	if c.Buy != nil {
+		left = slices.DeleteFunc(left, func(m cluster.Model) bool { return !slices.Contains(c.Buy, m.Name) })
 	}
 	f.fleet.Models = left
 	f.hold()
@@ -89,15 +95,17 @@ type divider struct {
 
 type pool struct {
 	Pool
-	nodes []cluster.Node
-	on    map[string][]int // pods by node
+	nodes   []cluster.Node
+	on      map[string][]int // pods by node
+	byModel bool             // pods select by model
 }
 
 // Reasons for which nodes stay.
 const (
 	noPrice      = "the catalogue has no price of "
 	controlPlane = "control plane"
-	spot         = "spot prices are not in the catalogue"
+	spot         = "the catalogue has no spot price of "
+	gpus         = "GPUs are not planned"
 	fargate      = "Fargate has no nodes to plan"
 	windows      = "Windows"
 	notPlanned   = "a pod on it requests what the catalogue's VMs do not have"
@@ -124,7 +132,7 @@ func (f *divider) hold() {
 func (f *divider) reason(n cluster.Node) string {
 	_, isControl := n.Labels["node-role.kubernetes.io/control-plane"]
 	_, isMaster := n.Labels["node-role.kubernetes.io/master"]
-	capacity := strings.ToLower(cmp.Or(n.Labels["karpenter.sh/capacity-type"], n.Labels["eks.amazonaws.com/capacityType"]))
+	model := f.model(n.Model)
 	switch {
 	case isControl || isMaster:
 		return controlPlane
@@ -132,12 +140,39 @@ func (f *divider) reason(n cluster.Node) string {
 		return fargate
 	case n.Labels["kubernetes.io/os"] == "windows":
 		return windows
-	case capacity == "spot" || n.Labels["cloud.google.com/gke-spot"] == "true":
-		return spot
-	case f.model(n.Model) < 0:
+	case isSpot(n) && (model < 0 || f.models[model].Spot == 0):
+		return spot + cmp.Or(n.Model, "its model")
+	case model < 0:
 		return noPrice + cmp.Or(n.Model, "its model")
+	case f.models[model].GPUs > 0:
+		return gpus
 	}
 	return ""
+}
+
+// spotLabels are labels of spot nodes, with their values.
+var spotLabels = map[string]string{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "SPOT", "cloud.google.com/gke-spot": "true",
+	"cloud.google.com/gke-preemptible": "true", "kubernetes.azure.com/scalesetpriority": "spot"}
+
+func isSpot(n cluster.Node) bool {
+	for label, value := range spotLabels {
+		if strings.EqualFold(n.Labels[label], value) {
+			return true
+		}
+	}
+	return false
+}
+
+// price returns the price of a node, 0 if it is unknown.
+func (f *divider) price(n cluster.Node) int64 {
+	m := f.model(n.Model)
+	switch {
+	case m < 0:
+		return 0
+	case isSpot(n):
+		return f.models[m].Spot
+	}
+	return f.models[m].Price
 }
 
 func (f *divider) model(name string) int {
@@ -165,7 +200,12 @@ func staticSets(c Cluster) map[string]bool {
 }
 
 // Labels of nodes that make pools.
-var poolLabels = []string{"topology.kubernetes.io/zone", "kubernetes.io/arch", "kubernetes.io/os"}
+var poolLabels = []string{"topology.kubernetes.io/zone", archLabel, "kubernetes.io/os"}
+
+const (
+	archLabel = "kubernetes.io/arch"
+	amd64     = "amd64"
+)
 
 // join puts a node into its pool.
 func (f *divider) join(n cluster.Node) {
@@ -173,7 +213,7 @@ func (f *divider) join(n cluster.Node) {
 	labels := map[string]string{}
 	byModel := false
 	for _, label := range poolLabels {
-		if value := n.Labels[label]; value != "" && value != "amd64" && value != "linux" {
+		if value := n.Labels[label]; value != "" && value != amd64 && value != "linux" {
 			key = append(key, value)
 		}
 	}
@@ -194,20 +234,19 @@ func (f *divider) join(n cluster.Node) {
 			key = append(key, taint)
 		}
 	}
+	if isSpot(n) {
+		key = append(key, "spot")
+	}
 	name := cmp.Or(strings.Join(key, " "), "all nodes")
 	p := f.pools[name]
 	if p == nil {
-		p = &pool{Pool: Pool{User: cluster.User{Name: name}, Nodes: map[string]int{}, Zone: n.Labels[poolLabels[0]], Labels: labels, Taints: taints}, on: map[string][]int{}}
+		p = &pool{Pool: Pool{User: cluster.User{Name: name}, Nodes: map[string]int{}, Zone: n.Labels[poolLabels[0]], Spot: isSpot(n), Labels: labels, Taints: taints}, on: map[string][]int{}}
 		f.pools[name] = p
 	}
-	if arch := n.Labels["kubernetes.io/arch"]; byModel || arch != "" && arch != "amd64" {
-		if !slices.Contains(p.User.Models, n.Model) {
-			p.User.Models = append(p.User.Models, n.Model)
-		}
-	}
+	p.byModel = p.byModel || byModel
 	p.nodes = append(p.nodes, n)
 	p.Nodes[n.Model]++
-	p.Now += f.models[f.model(n.Model)].Price
+	p.Now += f.price(n)
 	f.of[n.Name] = p
 }
 
@@ -271,9 +310,8 @@ func (f *divider) staying() {
 		}
 		s := &f.fleet.Stay[at]
 		s.Nodes++
-		if m := f.model(n.Model); m >= 0 && why != spot {
-			s.Price += f.models[m].Price
-		} else {
+		price := f.price(n)
+		if s.Price += price; price == 0 {
 			s.Unpriced++
 		}
 	}
@@ -282,6 +320,7 @@ func (f *divider) staying() {
 
 // finish takes what runs on every VM off the models, and looks whether the pods can stay.
 func (p *pool) finish(models cluster.Catalogue) Pool {
+	models = p.buyable(models)
 	p.Catalogue = models.For(p.User)
 	var start cluster.Plan
 	for i, n := range p.nodes {
@@ -307,6 +346,22 @@ func (p *pool) finish(models cluster.Catalogue) Pool {
 	}
 	p.Start = &start
 	return p.Pool
+}
+
+// buyable returns the models that the pool may have, at its prices: those of its architecture, or
+// only those that it has if pods select by model.
+func (p *pool) buyable(models cluster.Catalogue) (left cluster.Catalogue) {
+	arch := p.nodes[0].Labels[archLabel]
+	for _, m := range models {
+		if p.Spot {
+			m.Price = m.Spot
+		}
+		same := cmp.Or(m.Arch, amd64) == cmp.Or(arch, amd64)
+		if (same && !p.byModel || p.Nodes[m.Name] > 0) && (!p.Spot || m.Spot > 0) {
+			left = append(left, m)
+		}
+	}
+	return left
 }
 
 // apart reports whether none of the pods must be apart from another.

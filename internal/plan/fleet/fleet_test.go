@@ -1,6 +1,8 @@
 package fleet
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,7 +83,7 @@ func TestStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Stay{{pinned, 2, 2, 400, 0}, {notPlanned, 1, 0, 200, 0}, {controlPlane, 1, 1, 200, 0}, {fargate, 1, 0, 200, 0}, {spot, 1, 0, 0, 1}, {noPrice + "g.xlarge", 1, 0, 0, 1}, {windows, 1, 0, 200, 0}}
+	want := []Stay{{pinned, 2, 2, 400, 0}, {notPlanned, 1, 0, 200, 0}, {controlPlane, 1, 1, 200, 0}, {fargate, 1, 0, 200, 0}, {spot + "m.xlarge", 1, 0, 0, 1}, {noPrice + "g.xlarge", 1, 0, 0, 1}, {windows, 1, 0, 200, 0}}
 	less := cmpopts.SortSlices(func(a, b Stay) bool { return a.Why < b.Why })
 	if diff := cmp.Diff(want, f.Stay, less); diff != "" {
 		t.Errorf("nodes that stay (-want +got):\n%s", diff)
@@ -157,5 +159,44 @@ func TestNotLarger(t *testing.T) {
 	}
 	if got := Provider([]cluster.Node{{}, {Provider: "gce://p/z/i"}}); got != catalogue.ReserveGKE {
 		t.Errorf("provider %s", got)
+	}
+}
+
+// Spot nodes with a price are pools of their own, at spot prices. A pool buys models of its
+// architecture, or models that it has. Nodes with GPUs stay.
+func TestSpotArchitecturesAndGPUs(t *testing.T) {
+	c := cluster.Catalogue{{Name: "m.large", Size: models[0].Size, Price: 100, Spot: 30}, {Name: "m.xlarge", Size: models[1].Size, Price: 200, Spot: 60}, {Name: "m.2xlarge", Size: models[1].Size, Price: 190},
+		{Name: "a.xlarge", Size: models[1].Size, Price: 150, Arch: "arm64"}, {Name: "g.xlarge", Size: models[1].Size, Price: 900, GPUs: 1}}
+	arm, gpu := node("arm", "kubernetes.io/arch=arm64"), node("gpu")
+	arm.Model, gpu.Model = "a.xlarge", "g.xlarge"
+	f, err := New(Cluster{Nodes: []cluster.Node{node("spot", "eks.amazonaws.com/capacityType=SPOT"), node("demand", "eks.amazonaws.com/capacityType=ON_DEMAND"), arm, gpu}}, c, catalogue.Reserve{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, p := range f.Pools {
+		text := fmt.Sprint(p.Now, p.Spot)
+		for _, m := range p.Catalogue {
+			text += fmt.Sprintf(" %s=%d", m.Name, m.Price)
+		}
+		got[p.User.Name] = text
+	}
+	want := map[string]string{"spot": "60 true m.large=30 m.xlarge=60", "all nodes": "200 false m.large=100 m.xlarge=200 m.2xlarge=190", "arm64": "150 false a.xlarge=150"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("pools (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]Stay{{gpus, 1, 0, 900, 0}}, f.Stay); diff != "" {
+		t.Errorf("nodes that stay (-want +got):\n%s", diff)
+	}
+}
+
+// What a catalogue says of the memory that VMs offer counts before what other nodes offer.
+func TestOfferedMemory(t *testing.T) {
+	c := slices.Clone(models)
+	c[0].Nominal, c[0].Size.Memory = c[0].Size, 7<<30
+	n := node("a") // of 16 GiB it has 12
+	f, err := New(Cluster{Nodes: []cluster.Node{n}}, c, catalogue.Reserve{})
+	if err != nil || f.Models[0].Size.Memory != 7<<30 || f.Models[1].Size.Memory != 10<<30 {
+		t.Errorf("models %v, %v; want 7 GiB, and the 10 GiB that the node has for pods", f.Models, err)
 	}
 }

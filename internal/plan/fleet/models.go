@@ -9,8 +9,8 @@ import (
 )
 
 // allocatable returns what models leave for pods: those that the cluster has, what the least of
-// their nodes leaves; others, what the reservation leaves of the memory that VMs really offer,
-// which is the worst part of the nominal memory on any node.
+// their nodes leaves; others, what the reservation leaves of the memory that VMs really offer.
+// That is what the catalogue says, else the worst part of the nominal memory on any node.
 func allocatable(models cluster.Catalogue, nodes []cluster.Node, reserve catalogue.Reserve) (cluster.Catalogue, error) {
 	least := map[string]cluster.Node{}
 	offered := 1.0
@@ -23,7 +23,7 @@ func allocatable(models cluster.Catalogue, nodes []cluster.Node, reserve catalog
 		least[n.Model] = n
 		for _, m := range models {
 			if m.Name == n.Model && n.Capacity.Memory > 0 {
-				offered = min(offered, float64(n.Capacity.Memory)/float64(m.Size.Memory))
+				offered = min(offered, float64(n.Capacity.Memory)/float64(m.Taken().Memory))
 			}
 		}
 	}
@@ -31,7 +31,9 @@ func allocatable(models cluster.Catalogue, nodes []cluster.Node, reserve catalog
 	for i, m := range models {
 		real[i] = m
 		real[i].Nominal = m.Taken()
-		real[i].Size.Memory = int64(float64(m.Size.Memory) * offered)
+		if m.Size.Memory == m.Taken().Memory {
+			real[i].Size.Memory = int64(float64(m.Size.Memory) * offered)
+		}
 	}
 	left, err := catalogue.Allocatable(real, reserve)
 	if err != nil {
@@ -54,11 +56,11 @@ func allocatable(models cluster.Catalogue, nodes []cluster.Node, reserve catalog
 func NotLarger(models cluster.Catalogue, nodes []cluster.Node) cluster.Catalogue {
 	var most cluster.Resources
 	for _, m := range models {
-		if slices.ContainsFunc(nodes, func(n cluster.Node) bool { return n.Model == m.Name }) {
+		if m.GPUs == 0 && slices.ContainsFunc(nodes, func(n cluster.Node) bool { return n.Model == m.Name }) {
 			most = cluster.Resources{CPU: max(most.CPU, m.Size.CPU), Memory: max(most.Memory, m.Size.Memory)}
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(models), func(m cluster.Model) bool { return !m.Size.Fits(most) })
+	return slices.DeleteFunc(slices.Clone(models), func(m cluster.Model) bool { return m.GPUs == 0 && !m.Size.Fits(most) })
 }
 
 // Provider returns the reservation of the provider of the nodes, none if it is unknown.
@@ -69,6 +71,8 @@ func Provider(nodes []cluster.Node) catalogue.Reservation {
 			return catalogue.ReserveEKS
 		case strings.HasPrefix(n.Provider, "gce:"):
 			return catalogue.ReserveGKE
+		case strings.HasPrefix(n.Provider, "azure:"):
+			return catalogue.ReserveAKS
 		}
 	}
 	return catalogue.ReserveNothing

@@ -31,8 +31,9 @@ const (
 // Find joins containers, which then stay on one VM, and packs with pack.BestTogether. First it
 // joins containers with links of at least some weight, for up to 16 weights, from all links to
 // none. Then it joins all linked containers of up to 16 pods, one pod after the other, each time
-// the pod that the plan before cuts most. This is a heuristic: it may miss better plans.
-func Find(u cluster.User, c cluster.Catalogue, pairs float64, o pack.Options) ([]Choice, error) {
+// the pod that the plan before cuts most. This is a heuristic: it may miss better plans. The known
+// plans are choices too.
+func Find(u cluster.User, c cluster.Catalogue, pairs float64, o pack.Options, known ...pack.Outcome) ([]Choice, error) {
 	if err := checkLinks(u, pairs); err != nil {
 		return nil, err
 	}
@@ -50,6 +51,9 @@ func Find(u cluster.User, c cluster.Catalogue, pairs float64, o pack.Options) ([
 		if err := f.joinPods(joined(u, pairs, weights[0])); err != nil {
 			return nil, err
 		}
+	}
+	for _, k := range known {
+		f.all = append(f.all, Choice{k, CutWeight(u, k.Plan, pairs)})
 	}
 	return pareto(f.all), nil
 }

@@ -82,7 +82,7 @@ spec:
 // VMs are written for each tool, with zone, labels and taints of the pool.
 func TestVMs(t *testing.T) {
 	today := summary.Today{Pools: []summary.PoolCost{{Name: "a dedicated=db", Zone: "a", Labels: map[string]string{"disk": "ssd"}, Taints: []string{"dedicated=db:NoSchedule"},
-		PackedVMs: map[string]int{"m6i.large": 3}, SplitVMs: map[string]int{"m6i.large": 1, "m6i.xlarge": 1}, PodsSplit: 1, Placement: []summary.PlacedVM{{Model: "m6i.large"}}}, {Name: "idle"}}}
+		PoolPlan: summary.PoolPlan{PackedVMs: map[string]int{"m6i.large": 3}, SplitVMs: map[string]int{"m6i.large": 1, "m6i.xlarge": 1}, PodsSplit: 1, Placement: []summary.PlacedVM{{Model: "m6i.large"}}}}, {Name: "idle"}}}
 	texts := map[string]string{}
 	for _, f := range VMs(today, false) {
 		var any any
@@ -103,7 +103,45 @@ func TestVMs(t *testing.T) {
 			}
 		}
 	}
-	if whole := string(VMs(today, true)[1].Text); !strings.Contains(whole, `"desiredCapacity": 3`) || strings.Contains(whole, "xlarge") {
+	if whole := string(VMs(today, true)[2].Text); !strings.Contains(whole, `"desiredCapacity": 3`) || strings.Contains(whole, "xlarge") {
 		t.Errorf("for whole pods: %s", whole)
+	}
+}
+
+// Clouds have files of their own, in which spot pools are spot pools.
+func TestVMsOfClouds(t *testing.T) {
+	pool := summary.PoolCost{Name: "b spot", Zone: "eastus-2", Spot: true, Labels: map[string]string{"disk": "ssd"}, Taints: []string{"dedicated=db:NoSchedule"},
+		PoolPlan: summary.PoolPlan{SplitVMs: map[string]int{"n2-standard-4": 2, "Standard_D4s_v5": 1}}}
+	for provider, wanted := range map[string][]string{
+		"aws":   {`"values": [ "spot" ]`, `"spot": true`, `"capacity_type": "SPOT"`},
+		"gce":   {`"google_container_node_pool": { "unnest_0_0_standard_d4s_v5": {`, `"machine_type": "n2-standard-4"`, `"spot": true`, `"node_locations": [ "eastus-2" ]`, `"effect": "NO_SCHEDULE"`},
+		"azure": {`"azurerm_kubernetes_cluster_node_pool"`, `"vm_size": "Standard_D4s_v5"`, `"name": "u0x1"`, `"zones": [ "2" ]`, `"node_taints": [ "dedicated=db:NoSchedule" ]`, `"priority": "Spot"`},
+	} {
+		var all string
+		for _, f := range VMs(summary.Today{Provider: provider, Pools: []summary.PoolCost{pool}}, false) {
+			var any any
+			if err := json.Unmarshal(f.Text, &any); err != nil {
+				t.Errorf("%s: %v", f.Name, err)
+			}
+			all += strings.Join(strings.Fields(string(f.Text)), " ")
+		}
+		for _, want := range wanted {
+			if !strings.Contains(all, want) {
+				t.Errorf("%s: the files lack %s:\n%s", provider, want, all)
+			}
+		}
+	}
+}
+
+// Requests are patches of the templates of workloads; sidecars are init containers.
+func TestRequests(t *testing.T) {
+	amount := summary.Amount{VCPU: .1, GiB: .25}
+	files := Requests([]summary.Request{{Namespace: "shop", Kind: "Deployment", Workload: "web", Container: "app", To: amount}, {Namespace: "shop", Kind: "Pod", Workload: "x", Container: "app", To: amount},
+		{Namespace: "shop", Kind: "Deployment", Workload: "web", Container: "proxy", Sidecar: true, To: amount}})
+	const want = `{ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web", "namespace": "shop" }, "spec": { "template": { "spec": { ` +
+		`"containers": [ { "name": "app", "resources": { "requests": { "cpu": "100m", "memory": "256Mi" } } } ], ` +
+		`"initContainers": [ { "name": "proxy", "resources": { "requests": { "cpu": "100m", "memory": "256Mi" } } } ] } } } }`
+	if len(files) != 1 || files[0].Name != "shop_deployment_web.json" || strings.Join(strings.Fields(string(files[0].Text)), " ") != want {
+		t.Errorf("files %s", files)
 	}
 }

@@ -19,39 +19,53 @@ type File struct {
 // fields is a JSON object.
 type fields = map[string]any
 
-// VMs returns the VMs that a cluster should have as files for tools: Karpenter's NodePools, node
-// groups of eksctl's configuration, node groups of Terraform, and where each pod goes. With whole,
+// group is VMs of one model in a pool.
+type group struct {
+	name  string // valid in all clouds
+	pool  summary.PoolCost
+	model string
+	count int
+}
+
+// VMs returns the VMs that a cluster should have as files for tools, and where each pod goes. On
+// AWS, and where the provider is unknown, they are Karpenter's NodePools, node groups of eksctl's
+// configuration and of Terraform; on Google Cloud and Azure node pools of Terraform. With whole,
 // they are those for whole pods.
 func VMs(t summary.Today, whole bool) []File {
-	var pools, groups []any
-	resources, placement := fields{}, fields{}
+	var pools []any
+	var groups []group
+	placement := fields{}
 	for i, p := range t.Pools {
-		vms := p.SplitVMs
+		last := p.Final()
+		vms := last.SplitVMs
 		if whole {
-			vms = p.PackedVMs
+			vms = last.PackedVMs
 		}
 		name, _ := kubeName(fmt.Sprintf("unnest-%d-%s", i, p.Name), maxNamespace, "")
 		if len(vms) > 0 {
 			pools = append(pools, nodePool(name, p, vms))
 		}
 		for k, model := range slices.Sorted(maps.Keys(vms)) {
-			groupName := fmt.Sprintf("unnest-%d-%d-%s", i, k, strings.ReplaceAll(model, ".", "-"))
-			groups = append(groups, nodeGroup(groupName, p, model, vms[model]))
-			resources[strings.ReplaceAll(groupName, "-", "_")] = terraformGroup(groupName, p, model, vms[model])
+			groups = append(groups, group{fmt.Sprintf("unnest-%d-%d-%s", i, k, strings.NewReplacer(".", "-", "_", "-").Replace(strings.ToLower(model))), p, model, vms[model]})
 		}
-		if !whole || p.PodsSplit == 0 {
-			placement[p.Name] = p.Placement
+		if !whole || last.PodsSplit == 0 {
+			placement[p.Name] = last.Placement
 		}
 	}
-	variable := func(kind string) fields { return fields{"type": kind} }
-	return []File{
-		{"karpenter.json", text(fields{"apiVersion": "v1", "kind": "List", "items": pools})},
-		{"eksctl-nodegroups.json", text(fields{"managedNodeGroups": groups})},
-		{"nodegroups.tf.json", text(fields{
-			"variable": fields{"cluster_name": variable("string"), "node_role_arn": variable("string"), "subnet_ids": variable("map(list(string))")},
-			"resource": fields{"aws_eks_node_group": resources}})},
-		{"placement.json", text(placement)},
+	files := []File{{"placement.json", text(placement)}}
+	switch t.Provider {
+	case "gce":
+		return append(files, terraform("nodepools.tf.json", "google_container_node_pool", groups, googlePool, map[string]string{"cluster_name": "string", "location": "string"}))
+	case "azure":
+		return append(files, terraform("nodepools.tf.json", "azurerm_kubernetes_cluster_node_pool", groups, azurePool, map[string]string{"cluster_id": "string"}))
 	}
+	var eksctl []any
+	for _, g := range groups {
+		eksctl = append(eksctl, nodeGroup(g))
+	}
+	return append(files, File{"karpenter.json", text(fields{"apiVersion": "v1", "kind": "List", "items": pools})},
+		File{"eksctl-nodegroups.json", text(fields{"managedNodeGroups": eksctl})},
+		terraform("nodegroups.tf.json", "aws_eks_node_group", groups, awsGroup, map[string]string{"cluster_name": "string", "node_role_arn": "string", "subnet_ids": "map(list(string))"}))
 }
 
 func text(v any) []byte {
@@ -83,7 +97,7 @@ func nodePool(name string, p summary.PoolCost, vms map[string]int) fields {
 	requirement := func(key string, values ...string) fields {
 		return fields{"key": key, "operator": "In", "values": values}
 	}
-	requirements := []any{requirement("node.kubernetes.io/instance-type", slices.Sorted(maps.Keys(vms))...), requirement("karpenter.sh/capacity-type", "on-demand")}
+	requirements := []any{requirement("node.kubernetes.io/instance-type", slices.Sorted(maps.Keys(vms))...), requirement("karpenter.sh/capacity-type", capacity[p.Spot])}
 	if p.Zone != "" {
 		requirements = append(requirements, requirement("topology.kubernetes.io/zone", p.Zone))
 	}
@@ -100,6 +114,9 @@ func nodePool(name string, p summary.PoolCost, vms map[string]int) fields {
 			"disruption": fields{"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "5m"}}}
 }
 
+// capacity is the label of Karpenter for VMs on demand and spot VMs.
+var capacity = map[bool]string{false: "on-demand", true: "spot"}
+
 func labels(p summary.PoolCost) map[string]string {
 	if p.Labels == nil {
 		return map[string]string{}
@@ -107,25 +124,17 @@ func labels(p summary.PoolCost) map[string]string {
 	return p.Labels
 }
 
-func nodeGroup(name string, p summary.PoolCost, model string, n int) fields {
-	g := fields{"name": name, "instanceType": model, "desiredCapacity": n, "minSize": 0, "maxSize": n, "labels": labels(p)}
+func nodeGroup(of group) fields {
+	p := of.pool
+	g := fields{"name": of.name, "instanceType": of.model, "desiredCapacity": of.count, "minSize": 0, "maxSize": of.count, "labels": labels(p)}
+	if p.Spot {
+		g["spot"] = true
+	}
 	if p.Zone != "" {
 		g["availabilityZones"] = []string{p.Zone}
 	}
 	if len(p.Taints) > 0 {
 		g["taints"] = taints(p, nil)
-	}
-	return g
-}
-
-// terraformEffects are the effects of taints as the AWS provider names them.
-var terraformEffects = map[string]string{"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE"}
-
-func terraformGroup(name string, p summary.PoolCost, model string, n int) fields {
-	g := fields{"cluster_name": "${var.cluster_name}", "node_group_name": name, "node_role_arn": "${var.node_role_arn}", "subnet_ids": fmt.Sprintf("${var.subnet_ids[%q]}", p.Zone),
-		"instance_types": []string{model}, "scaling_config": fields{"desired_size": n, "min_size": 0, "max_size": n}, "labels": labels(p)}
-	if len(p.Taints) > 0 {
-		g["taint"] = taints(p, terraformEffects)
 	}
 	return g
 }

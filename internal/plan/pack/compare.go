@@ -8,8 +8,10 @@ import (
 
 // Comparison is the plans of all planners for one user.
 type Comparison struct {
-	User       cluster.User // as planned: see Fit
+	User       cluster.User // as planned: see Fit and Bundle
 	Left       []Left
+	Containers int     // of the user, each on its own
+	Bundled    int     // containers that are planned as one, at most
 	Kubernetes Outcome // see Kubernetes
 	Resize     Outcome // Kubernetes, then Resize
 	Hostlo     Outcome // Kubernetes, then Hostlo
@@ -26,7 +28,9 @@ func Compare(u cluster.User, c cluster.Catalogue, o Options, now ...cluster.Plan
 	if err != nil {
 		return Comparison{}, err
 	}
-	s := Comparison{User: fit, Left: left}
+	s := Comparison{Left: left, Containers: containers(fit)}
+	fit, s.Bundled = Bundle(fit, c, o.Bundle)
+	s.User = fit
 	fail := func(what string, err error) (Comparison, error) {
 		return Comparison{}, fmt.Errorf("user %s: %s: %w", u.Name, what, err)
 	}
@@ -49,6 +53,13 @@ func Compare(u cluster.User, c cluster.Catalogue, o Options, now ...cluster.Plan
 	s.Spread.Steps = append(spread.Steps, s.Spread.Steps...)
 	if len(left) > 0 {
 		now = nil // it has other pods
+	}
+	if !Splittable(fit) {
+		if s.Best, err = Best(fit, c, o, append(now, s.Kubernetes.Plan, s.Hostlo.Plan, s.Spread.Plan)...); err != nil {
+			return fail("best", err)
+		}
+		s.Whole = s.Best
+		return s, nil
 	}
 	if s.Whole, err = Best(Unsplit(fit), c, o, append(now, s.Kubernetes.Plan)...); err != nil {
 		return fail("whole", err)

@@ -71,6 +71,7 @@ type Options struct {
 	Host    cluster.Resources
 	Effort  int  // of Best: items it looks at for each item of the user; 0: 1000
 	Explain bool // keep the steps
+	Bundle  int  // most containers of a user before equal ones are planned as one; 0: no limit
 }
 
 // Defaults of Options.Effort and Options.Rounds.

@@ -19,6 +19,13 @@ func Of(u cluster.User, c cluster.Catalogue, o pack.Options, now ...cluster.Plan
 	if err != nil {
 		return s, 0, err
 	}
+	if !pack.Splittable(s.User) {
+		low := int64(0)
+		if s.Best, low, err = closer(s.User, c, o, false, s.Best); err == nil {
+			s.Whole = s.Best
+		}
+		return s, low, err
+	}
 	if s.Whole, _, err = closer(pack.Unsplit(s.User), c, o, true, s.Whole); err != nil {
 		return s, 0, err
 	}
@@ -27,8 +34,21 @@ func Of(u cluster.User, c cluster.Catalogue, o pack.Options, now ...cluster.Plan
 		s.Best.Optimal = false // of plans that split
 	}
 	low := int64(0)
-	s.Best, low, err = closer(s.User, c, o, false, s.Best)
+	if s.Best, low, err = closer(s.User, c, o, false, s.Best); err != nil || s.Bundled < 2 {
+		return s, low, err
+	}
+	low, err = unbundled(u, c, o, s.Best.Cost)
 	return s, low, err
+}
+
+// unbundled returns the bound of a user of whom bundles were planned: the containers of a bundle
+// may be on several VMs.
+func unbundled(u cluster.User, c cluster.Catalogue, o pack.Options, known int64) (int64, error) {
+	fit, _, err := pack.Fit(u, c, o.Oversize)
+	if err != nil {
+		return 0, err
+	}
+	return bound.Of(fit, c, bound.Options{Known: known}).Best, nil
 }
 
 // closer returns a plan of the patterns of the bound if that is cheaper than the one that was
@@ -37,7 +57,7 @@ func closer(u cluster.User, c cluster.Catalogue, o pack.Options, whole bool, fou
 	if found.Optimal {
 		return found, found.Cost, nil
 	}
-	r := bound.Of(u, c, bound.Options{Whole: whole, Known: found.Cost})
+	r := bound.Of(u, c, bound.Options{Whole: whole, Known: found.Cost, Columns: whole})
 	if r.Best >= found.Cost || o.Host != (cluster.Resources{}) {
 		return found, r.Best, nil
 	}

@@ -27,7 +27,7 @@ func Merge(pieces []Piece) (Plan, error) {
 		if p.Today != nil {
 			return Plan{}, fmt.Errorf("%s compares a cluster with its nodes, which cannot be merged: plan the cluster at once", p.File)
 		}
-		if !reflect.DeepEqual(p.Settings, first.Settings) {
+		if !reflect.DeepEqual(p.Settings.result(), first.Settings.result()) {
 			return Plan{}, fmt.Errorf("%s and %s were planned with other options or catalogues: plan both with the same", first.File, p.File)
 		}
 		for _, u := range p.PerUser {

@@ -16,6 +16,19 @@ type Settings struct {
 	Effort    int     `json:"effort,omitempty"` // 0: the default
 	Host      string  `json:"host,omitempty"`
 	Catalogue []Model `json:"catalogue"`
+
+	// Where the catalogue is from. All empty: see Today.
+	Catalogues   []string `json:"catalogues,omitempty"`
+	Prices       []string `json:"prices,omitempty"`     // their sources and dates
+	Term         string   `json:"price_term,omitempty"` // empty: on demand
+	KubeReserved string   `json:"kube_reserved,omitempty"`
+}
+
+// result returns the settings that results depend on: not those that only say where the catalogue
+// is from, which versions before lack.
+func (s Settings) result() Settings {
+	s.Catalogues, s.Prices, s.Term, s.KubeReserved = nil, nil, "", ""
+	return s
 }
 
 // Model is a VM on sale, with what pods can have of it.
@@ -25,6 +38,7 @@ type Model struct {
 	GiB   float64 `json:"memory_gib"`
 	Price Dollars `json:"price"`
 	Pods  int     `json:"pods,omitempty"` // 0: no limit
+	Arch  string  `json:"arch,omitempty"` // empty: amd64
 }
 
 // Reading counts the rows of the files of one format.

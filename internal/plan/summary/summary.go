@@ -45,6 +45,7 @@ type Plan struct {
 	Savings     Savings   `json:"savings"`
 	Largest     []User    `json:"largest"`           // the users who save most with hostlo, at most MostListed
 	Today       *Today    `json:"cluster,omitempty"` // nil: the nodes are unknown
+	Use         *Use      `json:"use,omitempty"`     // nil: the use is unknown
 	Settings    Settings  `json:"settings"`
 	Shard       *Shard    `json:"shard,omitempty"`
 	Traces      []Reading `json:"traces"`
@@ -60,22 +61,32 @@ type User struct {
 	Pods        int     `json:"pods"`
 	Containers  int     `json:"containers"`
 	LeftOut     int     `json:"pods_left_out,omitempty"`
+	Bundled     int     `json:"containers_planned_as_one,omitempty"` // at most; 0: each is planned on its own
 	SplitHostlo int     `json:"pods_split_hostlo"`
 	SplitBest   int     `json:"pods_split_best"`
 	Cost        Costs   `json:"cost"`
 	Bound       Dollars `json:"bound"`
+
+	Sized *SizedCosts `json:"right_sized,omitempty"` // nil: the use is unknown
 }
 
 // NewUser returns the figures of one user, with a lower bound of the cost.
 func NewUser(s pack.Comparison, bound int64) User {
 	return User{
-		Name: s.User.Name, Pods: len(s.User.Pods), Containers: Containers(s.User), LeftOut: len(s.Left),
+		Name: s.User.Name, Pods: len(s.User.Pods), Containers: s.Containers, Bundled: bundled(s), LeftOut: len(s.Left),
 		SplitHostlo: s.Hostlo.Plan.Split(), SplitBest: s.Best.Plan.Split(), Bound: Dollars(bound),
 		Cost: Costs{
 			Kubernetes: Dollars(s.Kubernetes.Cost), Resize: Dollars(s.Resize.Cost), Hostlo: Dollars(s.Hostlo.Cost),
 			Spread: Dollars(s.Spread.Cost), Whole: Dollars(s.Whole.Cost), Best: Dollars(s.Best.Cost),
 		},
 	}
+}
+
+func bundled(s pack.Comparison) int {
+	if s.Bundled < 2 {
+		return 0
+	}
+	return s.Bundled
 }
 
 // Containers counts the containers of all pods of a user.
@@ -131,6 +142,8 @@ type Saving struct {
 	// Distribution counts the users who save more than From and at most To of their
 	// cost; the first bin holds the users who save nothing.
 	Distribution []Bin `json:"distribution"`
+	// Largest is the users who save most, the largest saving first, at most MostListed.
+	Largest []Most `json:"largest"`
 }
 
 // Most is the largest saving.
@@ -206,7 +219,7 @@ func Sum(users []User, settings Settings, readings []Reading, shard *Shard) Plan
 }
 
 func newSaving(users []User, scheme string) Saving {
-	var s Saving
+	s := Saving{Largest: []Most{}}
 	bins := [1 + 100/binWidth]int{}
 	for _, u := range users {
 		if u.Pods == 0 {
@@ -224,6 +237,7 @@ func newSaving(users []User, scheme string) Saving {
 			s.Over5++
 		}
 		most := Most{u.Name, saved, u.Part(scheme)}
+		s.Largest = append(s.Largest, most)
 		if most.Relative > s.MaxRelative.Relative {
 			s.MaxRelative = most
 		}
@@ -234,6 +248,8 @@ func newSaving(users []User, scheme string) Saving {
 	if s.Users > 0 {
 		s.Over5Share = float64(s.Over5) / float64(s.Users)
 	}
+	slices.SortStableFunc(s.Largest, func(a, b Most) int { return cmp.Compare(b.Saved, a.Saved) })
+	s.Largest = slices.Clone(s.Largest[:min(len(s.Largest), MostListed)])
 	for i, n := range bins {
 		s.Distribution = append(s.Distribution, Bin{float64(max(0, i-1)) * binWidth / 100, float64(i) * binWidth / 100, n})
 	}

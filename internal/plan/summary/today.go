@@ -8,13 +8,15 @@ import (
 // Today is what a cluster costs, and could cost, for an hour. All sums include the nodes that
 // stay and have a price.
 type Today struct {
+	Provider   string     `json:"provider,omitempty"` // aws, gce, azure
 	Nodes      int        `json:"nodes"`
 	Now        Dollars    `json:"pay_now"`
 	Packed     Dollars    `json:"could_pay_packed"` // with the same whole pods on other VMs
 	Split      Dollars    `json:"could_pay_split"`  // with containers of a pod on several VMs as well
 	Bound      Dollars    `json:"bound"`            // no plan that keeps the rules costs less
 	PodsSplit  int        `json:"pods_split"`
-	Steps      []NextStep `json:"steps"` // those that save most first, splits after packing
+	Sized      *SizedSum  `json:"right_sized,omitempty"` // with requests by use; nil: the use is unknown
+	Steps      []NextStep `json:"steps"`                 // those that save most first, splits after packing
 	Pools      []PoolCost `json:"pools"`
 	Stay       []Stay     `json:"nodes_that_stay"`
 	Rules      []Rule     `json:"rules"`
@@ -26,28 +28,52 @@ type Today struct {
 	Largest    bool       `json:"no_vm_larger_than_today"`
 }
 
+// SizedSum is what a cluster could cost with requests by use.
+type SizedSum struct {
+	Packed    Dollars `json:"could_pay_packed"`
+	Split     Dollars `json:"could_pay_split"`
+	Bound     Dollars `json:"bound"`
+	PodsSplit int     `json:"pods_split"`
+}
+
 // HoursOfMonth is the length of a month in prices.
 const HoursOfMonth = 730
 
 // PoolCost is nodes that are planned together.
 type PoolCost struct {
-	Name      string         `json:"pool"`
-	Pods      int            `json:"pods"`
-	Nodes     map[string]int `json:"nodes"` // by model
-	PackedVMs map[string]int `json:"vms_packed"`
+	Name  string         `json:"pool"`
+	Pods  int            `json:"pods"`
+	Nodes map[string]int `json:"nodes"` // by model
+	Now   Dollars        `json:"pay_now"`
+	PoolPlan
+	Sized *PoolPlan `json:"right_sized,omitempty"` // with requests by use; nil: the use is unknown
+	PerVM string    `json:"on_every_vm"`
+
+	Zone       string            `json:"zone,omitempty"`
+	Spot       bool              `json:"spot,omitempty"`
+	Labels     map[string]string `json:"labels,omitempty"`    // of nodes, by which pods select
+	Taints     []string          `json:"taints,omitempty"`    // KEY=VALUE:EFFECT
+	Stays      string            `json:"stays,omitempty"`     // why it is not planned
+	SizedStays string            `json:"not_sized,omitempty"` // why its requests stay
+}
+
+// PoolPlan is the VMs that a pool could have.
+type PoolPlan struct {
+	PackedVMs map[string]int `json:"vms_packed"` // by model
 	SplitVMs  map[string]int `json:"vms_split"`
-	Now       Dollars        `json:"pay_now"`
 	Packed    Dollars        `json:"could_pay_packed"`
 	Split     Dollars        `json:"could_pay_split"`
 	Bound     Dollars        `json:"bound"`
 	PodsSplit int            `json:"pods_split"`
-	PerVM     string         `json:"on_every_vm"`
+	Placement []PlacedVM     `json:"placement,omitempty"` // of the cheapest plan; none: as it is
+}
 
-	Zone      string            `json:"zone,omitempty"`
-	Labels    map[string]string `json:"labels,omitempty"`    // of nodes, by which pods select
-	Taints    []string          `json:"taints,omitempty"`    // KEY=VALUE:EFFECT
-	Stays     string            `json:"stays,omitempty"`     // why it is not planned
-	Placement []PlacedVM        `json:"placement,omitempty"` // of the cheapest plan; none: as it is
+// Final returns the plan that the steps lead to.
+func (p PoolCost) Final() PoolPlan {
+	if p.Sized != nil {
+		return *p.Sized
+	}
+	return p.PoolPlan
 }
 
 // PlacedVM is a VM with its pods.
@@ -81,7 +107,7 @@ type Rule struct {
 // NextStep is a change of a pool.
 type NextStep struct {
 	Pool      string         `json:"pool"`
-	Action    string         `json:"action"` // pack or split
+	Action    string         `json:"action"` // pack, right-size or split
 	Saves     Dollars        `json:"saves"`
 	From      map[string]int `json:"from"` // VMs by model
 	To        map[string]int `json:"to"`
@@ -91,6 +117,7 @@ type NextStep struct {
 // The actions of steps.
 const (
 	StepPack  = "pack"
+	StepSize  = "right-size"
 	StepSplit = "split"
 )
 
@@ -99,19 +126,51 @@ func (t *Today) Add() {
 	for _, s := range t.Stay {
 		t.Now, t.Packed, t.Split, t.Bound = t.Now+s.Cost, t.Packed+s.Cost, t.Split+s.Cost, t.Bound+s.Cost
 	}
-	var splits []NextStep
+	var packs, sizes, splits []NextStep
 	for _, p := range t.Pools {
 		t.Now, t.Packed, t.Split, t.Bound = t.Now+p.Now, t.Packed+p.Packed, t.Split+p.Split, t.Bound+p.Bound
 		t.PodsSplit += p.PodsSplit
 		if p.Packed < p.Now {
-			t.Steps = append(t.Steps, NextStep{Pool: p.Name, Action: StepPack, Saves: p.Now - p.Packed, From: p.Nodes, To: p.PackedVMs})
+			packs = append(packs, NextStep{Pool: p.Name, Action: StepPack, Saves: p.Now - p.Packed, From: p.Nodes, To: p.PackedVMs})
 		}
-		if p.Split < p.Packed {
-			splits = append(splits, NextStep{p.Name, StepSplit, p.Packed - p.Split, p.PackedVMs, p.SplitVMs, p.PodsSplit})
+		last := p.Final()
+		if p.Sized != nil && last.Packed != p.Packed {
+			sizes = append(sizes, NextStep{Pool: p.Name, Action: StepSize, Saves: p.Packed - last.Packed, From: p.PackedVMs, To: last.PackedVMs})
+		}
+		if last.Split < last.Packed {
+			splits = append(splits, NextStep{p.Name, StepSplit, last.Packed - last.Split, last.PackedVMs, last.SplitVMs, last.PodsSplit})
 		}
 	}
-	for _, steps := range [][]NextStep{t.Steps, splits} {
+	t.addSized()
+	for _, steps := range [][]NextStep{packs, sizes, splits} {
 		slices.SortStableFunc(steps, func(a, b NextStep) int { return cmp.Compare(b.Saves, a.Saves) })
+		t.Steps = append(t.Steps, steps...)
 	}
-	t.Steps = append(t.Steps, splits...)
+}
+
+// addSized sums up what the pools could cost with requests by use.
+func (t *Today) addSized() {
+	if len(t.Pools) == 0 {
+		return
+	}
+	var sum SizedSum
+	for _, s := range t.Stay {
+		sum.Packed, sum.Split, sum.Bound = sum.Packed+s.Cost, sum.Split+s.Cost, sum.Bound+s.Cost
+	}
+	for _, p := range t.Pools {
+		if p.Sized == nil {
+			return
+		}
+		sum.Packed, sum.Split, sum.Bound = sum.Packed+p.Sized.Packed, sum.Split+p.Sized.Split, sum.Bound+p.Sized.Bound
+		sum.PodsSplit += p.Sized.PodsSplit
+	}
+	t.Sized = &sum
+}
+
+// Could returns what the cluster could cost after all steps.
+func (t Today) Could() (packed, split, bound Dollars, podsSplit int) {
+	if s := t.Sized; s != nil {
+		return s.Packed, s.Split, s.Bound, s.PodsSplit
+	}
+	return t.Packed, t.Split, t.Bound, t.PodsSplit
 }

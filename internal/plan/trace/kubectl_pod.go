@@ -236,6 +236,8 @@ func (p *podKubectl) convert() (cluster.Pod, Reason) {
 		needs.Memory = max(whole.Memory, sum.Memory)
 	}
 	pod.Overhead = overhead.Add(needs.Sub(sum))
+	pod.Origin.Startup, pod.Origin.Fixed = peak, len(p.Spec.Resources.Requests) > 0
+	pod.Origin.Sidecars = len(pod.Containers) - len(p.Spec.Containers)
 	if why = max(why, bad, badToo); why == kept && !pod.Request().Fits(most) {
 		why = Beyond
 	}

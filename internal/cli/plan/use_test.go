@@ -1,0 +1,185 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"unnest/internal/plan/summary"
+	"unnest/internal/plan/trace"
+)
+
+// dumpAndUse writes the dump of a generated cluster, and metrics with which its containers use
+// so many percent of what they request.
+func dumpAndUse(t *testing.T, nodes int, percent int64) (dump, metrics string) {
+	t.Helper()
+	var text strings.Builder
+	if err := (trace.SyntheticCluster{Seed: 1, Nodes: nodes}).WriteDump(&text); err != nil {
+		t.Fatal(err)
+	}
+	var list struct {
+		Items []struct {
+			Kind     string
+			Metadata struct{ Name, Namespace string }
+			Spec     struct {
+				Containers []struct {
+					Name      string
+					Resources struct {
+						Requests map[string]resource.Quantity
+					}
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(text.String()), &list); err != nil {
+		t.Fatal(err)
+	}
+	var pods []string
+	for _, p := range list.Items {
+		if p.Kind != "Pod" {
+			continue
+		}
+		var containers []string
+		for _, c := range p.Spec.Containers {
+			cpu, memory := c.Resources.Requests["cpu"], c.Resources.Requests["memory"]
+			containers = append(containers, fmt.Sprintf(`{"name":%q,"usage":{"cpu":"%dm","memory":"%dKi"}}`, c.Name, cpu.MilliValue()*percent/100, memory.Value()/1024*percent/100))
+		}
+		pods = append(pods, fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q},"containers":[%s]}`, p.Metadata.Name, p.Metadata.Namespace, strings.Join(containers, ",")))
+	}
+	return "kubectl:" + file(t, "cluster.json", text.String()), "metrics:" + file(t, "metrics.json", `{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","items":[`+strings.Join(pods, ",")+`]}`)
+}
+
+// With metrics, the answer says what packing, right-sizing and splitting save, and these add up.
+// What one could pay is not less than the bound.
+func TestUse(t *testing.T) {
+	dump, metrics := dumpAndUse(t, 12, 40)
+	dir := filepath.Join(t.TempDir(), "requests")
+	r := decode(t, must(t, "--trace", dump, "--use", metrics, "--write-requests", dir, "--json"))
+	c, u := r.Today, r.Use
+	if u == nil || c.Sized == nil {
+		t.Fatal("the result has no use")
+	}
+	plain := clusterOf(t, "--trace", dump)
+	if c.Now != plain.Now || c.Packed != plain.Packed || c.Split != plain.Split {
+		t.Errorf("with metrics, requests as they are cost %s, %s, %s; want %s, %s, %s", c.Now, c.Packed, c.Split, plain.Now, plain.Packed, plain.Split)
+	}
+	if !(c.Sized.Bound <= c.Sized.Split && c.Sized.Split <= c.Sized.Packed && c.Sized.Packed < c.Packed) {
+		t.Errorf("bound %s, split %s, packed %s, as requested %s: want them to ascend", c.Sized.Bound, c.Sized.Split, c.Sized.Packed, c.Packed)
+	}
+	saved := summary.Dollars(0)
+	for i, measure := range []string{summary.MeasurePacking, summary.MeasureSizing, summary.MeasureSplitting} {
+		if u.Saves[i].Measure != measure || u.Saves[i].Saves < 0 {
+			t.Errorf("measure %d is %+v, want %s", i, u.Saves[i], measure)
+		}
+		saved += u.Saves[i].Saves
+	}
+	steps := summary.Dollars(0)
+	for _, s := range c.Steps {
+		steps += s.Saves
+	}
+	if saved != c.Now-c.Sized.Split || steps != saved {
+		t.Errorf("the measures save %s, the steps %s; want %s", saved, steps, c.Now-c.Sized.Split)
+	}
+	if u.Sized.VCPU > .5*u.Requested.VCPU || u.Sized.GiB > .5*u.Requested.GiB || u.Known != u.Containers || u.Samples != 1 {
+		t.Errorf("use %+v", u)
+	}
+	for _, p := range c.Pools {
+		placed := map[string]bool{}
+		for _, vm := range p.Final().Placement {
+			for _, pod := range vm.Pods {
+				placed[pod.Pod] = true
+			}
+		}
+		if len(p.Final().Placement) > 0 && len(placed) != p.Pods {
+			t.Errorf("pool %s places %d of %d pods", p.Name, len(placed), p.Pods)
+		}
+	}
+	patches, err := filepath.Glob(filepath.Join(dir, "ns-*_statefulset_app-*.json"))
+	if err != nil || len(patches) == 0 {
+		t.Fatalf("no patches: %v", err)
+	}
+	text, err := os.ReadFile(patches[0])
+	if err != nil || !strings.Contains(string(text), `"kind": "StatefulSet"`) || !strings.Contains(string(text), `"requests": {`) {
+		t.Errorf("%s: %v\n%s", patches[0], err, text)
+	}
+}
+
+// The first ten lines of the text answer what one pays, could pay, and does next.
+func TestUseInText(t *testing.T) {
+	dump, metrics := dumpAndUse(t, 12, 40)
+	text := must(t, "--trace", dump, "--use", metrics)
+	first := strings.Join(strings.SplitAfterN(text, "\n", 11)[:10], "")
+	for _, want := range []string{"You pay ", "You could pay ", "packing whole pods saves ", "right-sizing requests saves ", "- Do next: "} {
+		if !strings.Contains(words(first), want) {
+			t.Errorf("the first ten lines lack %q:\n%s", want, first)
+		}
+	}
+	for _, want := range []string{"Some use is a single measurement, which shows no peaks", "What each measure saves after those before it", "Cost by requests, $/h", "set requests by use and replace", "Use of 62 containers was read that no planned pod has, such as DaemonSets"} {
+		if !strings.Contains(words(text), want) {
+			t.Errorf("the text lacks %q:\n%s", want, text)
+		}
+	}
+}
+
+// Use above the requests costs more, and is said. Without nodes, the plans are compared with
+// kubernetes.
+func TestUseAboveRequests(t *testing.T) {
+	dump, metrics := dumpAndUse(t, 12, 100)
+	r := decode(t, must(t, "--trace", dump, "--use", metrics, "--json"))
+	if r.Use.Raised == 0 || r.Use.Lowered != 0 || r.Use.Saves[1].Saves > 0 || r.Today.Sized.Bound > r.Today.Sized.Split {
+		t.Errorf("use %+v, bound %s, split %s", r.Use.Saves, r.Today.Sized.Bound, r.Today.Sized.Split)
+	}
+	one := "kubectl:" + file(t, "pods.json", kubeList(kubePod("a", "", "", ""), kubePod("b", "", "", "")))
+	top := "metrics:" + file(t, "top.txt", "NAMESPACE POD NAME CPU(cores) MEMORY(bytes)\nshop a c 100m 64Mi\n")
+	r = decode(t, must(t, "--trace", one, "--use", top, "--json"))
+	if r.Today != nil || r.Use.Known != 1 || r.Use.Containers != 2 || r.PerUser[0].Sized == nil || r.PerUser[0].Sized.Best > r.PerUser[0].Cost.Best {
+		t.Errorf("without nodes: use %+v, user %+v", r.Use, r.PerUser[0])
+	}
+	if text := words(must(t, "--trace", one, "--use", top)); !strings.Contains(text, "Without a use, so that their requests stay: 1 of 2 containers.") || !strings.Contains(text, "Against kubernetes ") {
+		t.Errorf("without nodes:\n%s", text)
+	}
+}
+
+func TestUseOptions(t *testing.T) {
+	dump, metrics := dumpAndUse(t, 12, 40)
+	of := "prometheus-cpu:" + file(t, "p.json", `{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"namespace":"x","pod":"y","container":"z"},"values":[[1,"1"]]}]}}`)
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--trace", dump, "--use", "vap:x"}, `unknown format "vap"`},
+		{[]string{"--trace", dump, "--use", "metrics"}, "want FORMAT:PATH, such as metrics:use.json"},
+		{[]string{"--trace", dump, "--use", "prometheus-cpu", "--kubeconfig", "default"}, "want FORMAT:PATH"},
+		{[]string{"--trace", dump, "--headroom", "5"}, "need --use"},
+		{[]string{"--trace", dump, "--use", metrics, "--headroom", "-1"}, "want a percentage from 0 to 1000"},
+		{[]string{"--trace", "csv:" + file(t, "pods.csv", pods), "--use", metrics}, "want kubectl:PATH"},
+		{[]string{"--trace", dump, "--use", of}, "none of the "},
+		{[]string{"--trace", dump, "--use", "vpa:" + file(t, "v.json", "{}")}, "--use vpa: "},
+	} {
+		if _, err := execute(t.Context(), t, tt.args...); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v: error %v, want %q", tt.args, err, tt.want)
+		}
+	}
+}
+
+// kubectl reads the metrics of a live cluster.
+func TestUseOfKubeconfig(t *testing.T) {
+	dump, metrics := dumpAndUse(t, 12, 40)
+	dir := t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\necho \"$*\" >> %s/args\ncase \"$2\" in --raw) cat %s;; *) cat %s;; esac\n", dir, strings.TrimPrefix(metrics, "metrics:"), strings.TrimPrefix(dump, "kubectl:"))
+	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":/usr/bin:/bin")
+	want := decode(t, must(t, "--trace", dump, "--use", metrics, "--json"))
+	got := decode(t, must(t, "--kubeconfig", "/k", "--use", "metrics", "--json"))
+	args, err := os.ReadFile(filepath.Join(dir, "args"))
+	if err != nil || !strings.Contains(string(args), "get --raw /apis/metrics.k8s.io/v1beta1/pods --kubeconfig /k\n") || got.Today.Sized.Split != want.Today.Sized.Split {
+		t.Errorf("kubectl %q, %v; cost %s, want %s", args, err, got.Today.Sized.Split, want.Today.Sized.Split)
+	}
+}
