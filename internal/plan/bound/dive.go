@@ -9,9 +9,10 @@ import (
 
 // Limits of diving.
 const (
-	diveNodes  = 20_000 // nodes of the knapsacks of one step
-	diveRounds = 15     // rounds of column generation of one step
-	diveSteps  = 400
+	diveNodes   = 20_000 // nodes of the knapsacks of one step
+	diveRounds  = 5      // rounds of column generation of one step
+	diveSteps   = 400
+	mostColumns = 2000 // that are kept for the next step
 )
 
 // diveThresholds are tried in this order. A dive buys a whole VM if the linear program buys at
@@ -28,8 +29,10 @@ func (r Result) Plan(u cluster.User, c cluster.Catalogue, whole bool) (cluster.P
 		return cluster.Plan{}, false
 	}
 	var best []filling
+	columns := r.fillings
 	for _, threshold := range diveThresholds {
-		if bought, ok := r.relaxation.dive(r.fillings, threshold); ok && (best == nil || r.relaxation.cost(bought) < r.relaxation.cost(best)) {
+		bought, ok := r.relaxation.dive(&columns, threshold)
+		if ok && (best == nil || r.relaxation.cost(bought) < r.relaxation.cost(best)) {
 			best = bought
 		}
 		if best != nil && r.relaxation.cost(best) <= r.Best {
@@ -49,8 +52,9 @@ func (p *relaxation) cost(bought []filling) (sum int64) {
 	return sum
 }
 
-// dive covers all demands by whole VMs, if it can in diveSteps.
-func (p *relaxation) dive(fillings []filling, threshold float64) (bought []filling, ok bool) {
+// dive covers all demands by whole VMs, if it can in diveSteps. It adds the columns that it
+// generates.
+func (p *relaxation) dive(fillings *[]filling, threshold float64) (bought []filling, ok bool) {
 	rest := make([]int64, len(p.demands))
 	for i, d := range p.demands {
 		rest[i] = d.count
@@ -60,7 +64,13 @@ func (p *relaxation) dive(fillings []filling, threshold float64) (bought []filli
 		if len(sub.demands) == 0 {
 			return bought, true
 		}
-		columns, x := sub.relax(project(sub, fillings, index))
+		known := project(sub, *fillings, index)
+		columns, x := sub.relax(known)
+		for _, f := range columns[len(known):] {
+			if len(*fillings) < mostColumns {
+				*fillings = append(*fillings, lift(f, index, len(rest)))
+			}
+		}
 		for j, n := range chosen(x, threshold) {
 			for range n {
 				taken, some := filling{columns[j].offer, make([]int64, len(rest))}, false
@@ -77,6 +87,15 @@ func (p *relaxation) dive(fillings []filling, threshold float64) (bought []filli
 		}
 	}
 	return nil, false
+}
+
+// lift returns a filling of some demands as one of all.
+func lift(f filling, index []int, demands int) filling {
+	all := filling{f.offer, make([]int64, demands)}
+	for k, i := range index {
+		all.n[i] = f.n[k]
+	}
+	return all
 }
 
 // without returns the relaxation of what is left, and the index of each of its demands in p.

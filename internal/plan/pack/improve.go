@@ -28,10 +28,10 @@ func (p *packing) improve(budget *int) {
 		p.repackPairs(budget)
 		p.repackTriples(budget)
 		p.repackWindows(budget)
-		if p.cost == before {
+		if p.cost == before && !p.opts.Quick {
 			p.perturb(budget)
 		}
-		if p.cost == before || *budget <= 0 {
+		if p.cost == before || *budget <= 0 || p.cost <= p.opts.Floor {
 			return
 		}
 	}
@@ -40,7 +40,7 @@ func (p *packing) improve(budget *int) {
 // perturb repacks a few pseudorandom bins at a time, and accepts plans of the same cost,
 // until one is cheaper.
 func (p *packing) perturb(budget *int) {
-	floor := p.floor(p.request(p.all()))
+	floor := max(p.floor(p.request(p.all())), p.opts.Floor)
 	before := p.cost
 	for try := uint64(0); try < maxPerturbations && p.cost == before && before > floor && *budget > 0; try++ {
 		bins := p.mostWasteful()

@@ -69,9 +69,11 @@ type Options struct {
 	// Host is the capacity of a physical host; all fractions of a pod stay on one host.
 	// Zero: no limit, all VMs of a user are on host 0.
 	Host    cluster.Resources
-	Effort  int  // of Best: items it looks at for each item of the user; 0: 1000
-	Explain bool // keep the steps
-	Bundle  int  // most containers of a user before equal ones are planned as one; 0: no limit
+	Effort  int   // of Best: items it looks at for each item of the user; 0: 1000
+	Quick   bool  // of Best: no random search, which takes most of the time
+	Floor   int64 // of Best and Improve: a cost that no plan is below; the search ends there
+	Explain bool  // keep the steps
+	Bundle  int   // most containers of a user before equal ones are planned as one; 0: no limit
 }
 
 // Defaults of Options.Effort and Options.Rounds.

@@ -22,7 +22,7 @@ func drawUsers(t *rapid.T, grows bool) (before, after cluster.User) {
 	resources := func(name string, most cluster.Resources) cluster.Resources {
 		return cluster.Resources{CPU: rapid.Int64Range(0, most.CPU).Draw(t, name+" CPU"), Memory: rapid.Int64Range(0, most.Memory).Draw(t, name+" memory")}
 	}
-	for i := range rapid.IntRange(1, 9).Draw(t, "pods") {
+	for i := range rapid.IntRange(1, 6).Draw(t, "pods") {
 		p := cluster.Pod{Name: fmt.Sprint("p", i), Whole: rapid.IntRange(0, 3).Draw(t, "whole") == 0}
 		q := p
 		for k := range rapid.IntRange(1, 4).Draw(t, "containers") {

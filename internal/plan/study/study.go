@@ -15,7 +15,9 @@ import (
 // every plan too. Whole and Best are the cheapest of what pack finds and of the patterns of
 // their bounds.
 func Of(u cluster.User, c cluster.Catalogue, o pack.Options, now ...cluster.Plan) (pack.Comparison, int64, error) {
-	s, err := pack.Compare(u, c, o, now...)
+	quick := o
+	quick.Quick = true // closer searches on where that is worth it
+	s, err := pack.Compare(u, c, quick, now...)
 	if err != nil {
 		return s, 0, err
 	}
@@ -51,26 +53,31 @@ func unbundled(u cluster.User, c cluster.Catalogue, o pack.Options, known int64)
 	return bound.Of(fit, c, bound.Options{Known: known}).Best, nil
 }
 
-// closer returns a plan of the patterns of the bound if that is cheaper than the one that was
-// found, and the bound.
+// closer searches on from a plan until it costs the bound, which it returns too. It starts from
+// that plan and from one made of the patterns of the bound.
 func closer(u cluster.User, c cluster.Catalogue, o pack.Options, whole bool, found pack.Outcome) (pack.Outcome, int64, error) {
 	if found.Optimal {
 		return found, found.Cost, nil
 	}
 	r := bound.Of(u, c, bound.Options{Whole: whole, Known: found.Cost, Columns: whole})
-	if r.Best >= found.Cost || o.Host != (cluster.Resources{}) {
-		return found, r.Best, nil
+	starts := []cluster.Plan{found.Plan}
+	if r.Best < found.Cost && o.Host == (cluster.Resources{}) {
+		if plan, ok := r.Plan(u, c, whole); ok {
+			starts = []cluster.Plan{plan, found.Plan}
+		}
 	}
-	plan, ok := r.Plan(u, c, whole)
-	if !ok {
-		return found, r.Best, nil
-	}
-	better, err := pack.Improve(u, c, o, plan)
-	if err != nil {
-		return found, 0, fmt.Errorf("user %s: patterns: %w", u.Name, err)
-	}
-	if better.Cost < found.Cost {
-		found = better
+	o.Floor = r.Best
+	for _, start := range starts {
+		if r.Best >= found.Cost {
+			break
+		}
+		better, err := pack.Improve(u, c, o, start)
+		if err != nil {
+			return found, 0, fmt.Errorf("user %s: patterns: %w", u.Name, err)
+		}
+		if better.Cost < found.Cost {
+			found = better
+		}
 	}
 	return found, r.Best, nil
 }
