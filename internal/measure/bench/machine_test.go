@@ -1,8 +1,10 @@
 package bench
 
 import (
+	"context"
 	"errors"
 	"regexp"
+	"strings"
 	"testing"
 
 	"unnest/internal/measure/experiment"
@@ -81,5 +83,48 @@ func TestMachineKeyOfRemotes(t *testing.T) {
 	}
 	if k := key("ssh://i", stack.SSH); k == plain {
 		t.Errorf("two hosts: %q for both", k)
+	}
+}
+
+// Machines start their engines at the same time, each once. An error names the configuration.
+func TestStartEngines(t *testing.T) {
+	spec := mustParse(t, `name: x
+suite: network
+guest: {vcpus: 1, memory: 1GiB}
+configurations:
+  - {name: NoCont, stack: vm}
+  - {name: NAT, stack: vm/containerd, network: nat}
+  - {name: Host, stack: vm/containerd, network: host}
+  - {name: a, stack: vm/containerd, network: nat, start: booted}
+cases: [{name: rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s}]
+`)
+	b := &Bench{spec: spec, running: map[string]*machine{}}
+	begun, all := make(chan string, 3), make(chan struct{})
+	broken := errors.New("no containerd")
+	for _, c := range spec.Configurations {
+		keys, err := machineKeys(spec, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.running[keys[0]] = &machine{startEngine: func(context.Context) error {
+			begun <- c.Name
+			<-all
+			if c.Name == "a" {
+				return broken
+			}
+			return nil
+		}}
+	}
+	go func() { // none ends before both have begun
+		for range 2 {
+			<-begun
+		}
+		close(all)
+	}()
+	if err := b.startEngines(t.Context()); !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "configuration a: ") {
+		t.Errorf("got %v", err)
+	}
+	if len(begun) > 0 {
+		t.Errorf("%s starts its engine again", <-begun)
 	}
 }

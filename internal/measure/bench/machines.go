@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
+
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stack"
@@ -144,17 +146,26 @@ func (b *Bench) bringUpMachine(ctx context.Context, key string, c stack.Configur
 	return m, nil
 }
 
-// startEngines starts the container engine in each machine that needs it.
+// startEngines starts the container engine in each machine that needs it, at the same time.
 func (b *Bench) startEngines(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	begun := map[*machine]bool{}
 	for _, c := range b.spec.Configurations {
 		if _, contained := c.Stack.Engine(); !contained {
 			continue
 		}
 		for _, m := range b.machines(c) {
-			if err := m.start(ctx); err != nil {
-				return fmt.Errorf("configuration %s: %w", c.Name, err)
+			if begun[m] {
+				continue
 			}
+			begun[m] = true
+			group.Go(func() error {
+				if err := m.start(ctx); err != nil {
+					return fmt.Errorf("configuration %s: %w", c.Name, err)
+				}
+				return nil
+			})
 		}
 	}
-	return nil
+	return group.Wait()
 }
