@@ -130,7 +130,7 @@ __noinline int claim_port(struct __sk_buff *skb, const struct packet *p, __u32 f
 
 	if (!p)
 		return 0;
-#pragma clang loop unroll(disable)
+#pragma unroll /* Linux 6.1 takes a loop that ends with a call for an endless one */
 	for (__u32 try = 0; try < TRIES; try++) {
 		port = visible_port(p->sport, from, try);
 		client.port = try ? p->sport : 0;
@@ -156,7 +156,7 @@ __noinline int claimed_port(struct __sk_buff *skb, const struct packet *p, __u32
 	if (!p)
 		return 0;
 	client.port = p->sport;
-#pragma clang loop unroll(disable)
+#pragma unroll /* Linux 6.1 takes a loop that ends with a call for an endless one */
 	for (__u32 try = 1; try < TRIES; try++) {
 		port = visible_port(p->sport, from, try);
 		end_at(skb, p, port, &f, &there);

@@ -75,7 +75,7 @@ __noinline int claim_udp_port(struct __sk_buff *skb, const struct packet *p, __u
 	if (!p)
 		return 0;
 	new.port = p->sport;
-#pragma clang loop unroll(disable)
+#pragma unroll /* Linux 6.1 takes a loop that ends with a call for an endless one */
 	for (__u32 try = 1; try < TRIES; try++) {
 		port = visible_port(p->sport, from, try);
 		flow_received(&f, p, port);
