@@ -72,13 +72,15 @@ __noinline int end_at(struct __sk_buff *skb, const struct packet *p, __u32 sport
 	struct bpf_sock *sk, *full;
 	struct end *known = 0;
 	int state = NO_SOCKET;
+	struct flow key;	/* Linux 6.1 takes no keys from elsewhere */
 	__u32 size;
 
 	if (!p || !f || !e)
 		return state;
 	size = fill_tuple(&t, p, sport);
 	__builtin_memset(e, 0, sizeof(*e));
-	flow_received(f, p, sport);
+	flow_received(&key, p, sport);
+	*f = key;
 	sk = bpf_skc_lookup_tcp(skb, &t, size, BPF_F_CURRENT_NETNS, 0);
 	if (sk) {
 		state = sk->state;
@@ -91,7 +93,7 @@ __noinline int end_at(struct __sk_buff *skb, const struct packet *p, __u32 sport
 	}
 	if (e->fraction)
 		return state;
-	known = bpf_map_lookup_elem(&hostlo_tcp, f);
+	known = bpf_map_lookup_elem(&hostlo_tcp, &key);
 	if (known)
 		*e = *known;
 	return state;

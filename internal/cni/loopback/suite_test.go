@@ -1,0 +1,59 @@
+package loopback
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"testing"
+	"time"
+
+	"unnest/internal/check/localhost"
+	"unnest/internal/check/localhost/agent"
+	"unnest/internal/testbed/place"
+)
+
+// TestMain acts as an agent, or as its server, if the test binary is called as one.
+func TestMain(m *testing.M) {
+	var err error
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == "agent":
+		err = agent.Execute(context.Background(), os.Stdin, os.Stdout)
+	case len(os.Args) == 3 && os.Args[1] == "serve":
+		err = agent.RunServer(context.Background(), os.Args[2], os.Stdin, os.Stdout)
+	default:
+		os.Exit(m.Run())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// The localhost cases that depend on many clients, or on equal ports, pass.
+func TestLocalhostCases(t *testing.T) {
+	w := newWorld(t, 3)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	only := `^(tcp|udp)/.*/(many-short-|simultaneous-|thousands-|outgoing-|held-|two-clients-|first-of-two-|client-on-a-fixed-|burst-|answer-from-)`
+	if all := os.Getenv("UNNEST_LOCALHOST_CASES"); all != "" { // by hand
+		only = all
+	}
+	o := localhost.Options{Only: regexp.MustCompile(only), Patience: 10 * time.Second, Large: os.Getenv("UNNEST_LOCALHOST_LARGE") == "1"}
+	for f := range w.joined.All() {
+		o.Fractions = append(o.Fractions, localhost.Fraction{Place: place.Local{NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), w.pods[f].Fd())}, Args: []string{exe, "agent"}})
+	}
+	ran := 0
+	err = localhost.Run(context.WithoutCancel(t.Context()), o, func(out localhost.Outcome) {
+		ran++
+		t.Logf("%-9s %-70s %6dms %s", out.Verdict(), out.Case, out.Duration.Milliseconds(), fmt.Sprint(out.Err)+out.NotThere)
+		if out.Verdict() != localhost.Pass {
+			t.Errorf("%s: %s: %v", out.Case, out.Verdict(), out.Err)
+		}
+	})
+	if err != nil || ran == 0 {
+		t.Errorf("%d cases ran, %v", ran, err)
+	}
+}
