@@ -78,7 +78,8 @@ var architectures = map[Arch]traits{
 		uname: "x86_64", triplet: "x86_64-linux-gnu", elf: elf.EM_X86_64,
 		kernel:  "linux-image-amd64",
 		modules: []string{"virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "virtio_net", "qemu_fw_cfg"},
-		machine: "q35", cpu: "max", bus: "pci", console: []string{"-serial", "chardev:console"},
+		// TCG clears and copies memory byte by byte if the processor has enhanced REP MOVSB/STOSB.
+		machine: "q35", cpu: "max,erms=off", bus: "pci", console: []string{"-serial", "chardev:console"},
 		commandLine: kernelCommandLine, firmware: true, slots: true,
 	},
 	ARM64: {
