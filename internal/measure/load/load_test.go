@@ -70,18 +70,18 @@ func (s *store) talk(c net.Conn) {
 			}
 			s.sets.Add(1)
 			s.put(key, string(value[:size]))
-			fmt.Fprint(c, "STORED\r\n")
+			_, _ = fmt.Fprint(c, "STORED\r\n")
 			continue
 		}
 		if n, _ := fmt.Sscanf(line, "gets %s", &key); n == 1 {
 			s.gets.Add(1)
 			if value, ok := s.get(key); ok {
-				fmt.Fprintf(c, "VALUE %s 0 %d 1\r\n%s\r\n", key, len(value), value)
+				_, _ = fmt.Fprintf(c, "VALUE %s 0 %d 1\r\n%s\r\n", key, len(value), value)
 			}
-			fmt.Fprint(c, "END\r\n")
+			_, _ = fmt.Fprint(c, "END\r\n")
 			continue
 		}
-		fmt.Fprint(c, "ERROR\r\n")
+		_, _ = fmt.Fprint(c, "ERROR\r\n")
 	}
 }
 
