@@ -40,29 +40,37 @@ func newImages(b *Bench) images {
 	if slices.ContainsFunc(b.spec.Cases, func(c experiment.Case) bool { return c.Local != nil }) {
 		i.recipe = guest.SuiteRecipe(packages(b.spec))
 	}
-	if programs := applications(b.spec); len(programs) > 0 {
+	if programs := contained(b.spec); len(programs) > 0 {
 		i.recipe = i.recipe.Containing(programs...)
 	}
 	return i
 }
 
-// applications are the programs in the containers of cases that load applications: of their
-// servers, and, for the clients in a pod, the load generator.
+// applications are the programs of the servers that the cases load.
 func applications(spec *experiment.Spec) (programs []string) {
 	for _, c := range spec.Cases {
 		if c.Local == nil && c.Probe == "" {
 			programs = append(programs, lookup(c).Programs()...)
 		}
 	}
-	if len(programs) > 0 && clientsInPods(spec) {
-		programs = append(programs, workload.Generator)
-	}
 	slices.Sort(programs)
 	return slices.Compact(programs)
 }
 
-func clientsInPods(spec *experiment.Spec) bool {
-	return slices.ContainsFunc(spec.Configurations, func(c stack.Configuration) bool { return c.Drive == stack.Pod })
+// contained are the programs of applications in the containers of guests: the servers and,
+// where clients run in a pod, the load generator.
+func contained(spec *experiment.Spec) []string {
+	programs := applications(spec)
+	has := func(f func(stack.Configuration) bool) bool {
+		return len(programs) > 0 && slices.ContainsFunc(spec.Configurations, f)
+	}
+	switch {
+	case has(func(c stack.Configuration) bool { return c.Drive == stack.Pod }):
+		return append(programs, workload.Generator)
+	case has(func(c stack.Configuration) bool { _, engine := c.Stack.Engine(); return engine && c.Level() > 0 }):
+		return programs
+	}
+	return nil
 }
 
 // BuildImage returns the guest image with our binaries in it. binaries is the
@@ -161,7 +169,7 @@ func (i *images) addFiles(ctx context.Context) error {
 			i.files[f.Path] = path
 		}
 	}
-	if slices.Contains(applications(i.bench.spec), workload.Generator) {
+	if slices.Contains(contained(i.bench.spec), workload.Generator) {
 		i.files[workload.Generator] = filepath.Join(i.bench.options.Binaries, filepath.Base(workload.Generator))
 	}
 	maps.Copy(i.builder.Files, i.files)

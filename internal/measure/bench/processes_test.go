@@ -165,17 +165,20 @@ configurations: [{name: NoCont, stack: vm}, {name: NAT, stack: vm/containerd, ne
 cases: [{name: memcached, workload: memcached, duration: 1s}, {name: nginx, workload: nginx, duration: 1s, options: {rate: 10}}]
 `
 
-// Containers have the programs of the cases: the load generator only if clients run there.
+// The containers of guests have the programs of the cases, and the load generator if clients run
+// there. Other studies, and those without such containers, share the usual image.
 func TestApplicationImages(t *testing.T) {
 	spec := mustParse(t, twoApplications)
-	if got, want := applications(spec), []string{"/usr/bin/memcached", "/usr/sbin/nginx"}; !slices.Equal(got, want) {
+	if got, want := contained(spec), []string{"/usr/bin/memcached", "/usr/sbin/nginx"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := applications(open(t, "applications-pod")), []string{"/usr/bin/memcached", workload.Generator, "/usr/sbin/nginx"}; !slices.Equal(got, want) {
+	if got, want := contained(open(t, "applications-pod")), []string{"/usr/bin/memcached", "/usr/sbin/nginx", workload.Generator}; !slices.Equal(got, want) {
 		t.Errorf("pod: got %q, want %q", got, want)
 	}
-	if got := applications(open(t, "quickstart")); got != nil {
-		t.Errorf("quickstart: got %q", got)
+	for _, others := range []*experiment.Spec{open(t, "quickstart"), mustParse(t, strings.Replace(twoApplications, "vm/containerd", "metal/containerd", 1))} {
+		if got := contained(others); got != nil {
+			t.Errorf("%s: got %q", others.Name, got)
+		}
 	}
 	if a, b := newImages(&Bench{spec: open(t, "quickstart")}).recipe, guest.DefaultRecipe(); !slices.Equal(a.Image, b.Image) {
 		t.Errorf("quickstart: its containers have %q, want %q", a.Image, b.Image)
