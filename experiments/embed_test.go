@@ -12,7 +12,7 @@ import (
 
 // comes lists the built-in experiments.
 var comes = []string{
-	"aa", "applications", "applications-pod", "architectures", "boot", "boot-kernel", "brfusion", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
+	"aa", "applications", "applications-levels", "applications-pod", "architectures", "boot", "boot-kernel", "brfusion", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
 	"multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
 	"network", "quickstart", "restored", "restored-suites", "selftest", "startup",
 }
@@ -137,8 +137,9 @@ func TestApplications(t *testing.T) {
 		configurations string
 		factor         int
 	}{
-		"applications":     {"NoCont NAT BrFusion", 50},
-		"applications-pod": {"SameNode NAT Overlay Hostlo Hostlo-plain", 100},
+		"applications":        {"NoCont NAT BrFusion", 50},
+		"applications-levels": {"metal metal.host metal.nat vm vm.host vm.nat", 50},
+		"applications-pod":    {"SameNode NAT Overlay Hostlo Hostlo-plain", 100},
 	} {
 		s := parsed(t, name, "")
 		if got := strings.Join(configurations(s), " "); got != want.configurations {
