@@ -89,7 +89,7 @@ func TestArgumentsOfArchitectures(t *testing.T) {
 			"-device virtio-blk-pci,drive=disk1,serial=more", "-device virtio-net-pci,netdev=nic0,mac=02:00:00:00:00:01,romfile=",
 		}, []string{"-fw_cfg", "ttyS0", "q35"}},
 		{S390X, []string{
-			"-machine s390-ccw-virtio", "-cpu max,erms=off", "-device sclpconsole,chardev=console", "-device virtio-blk-ccw,drive=root",
+			"-machine s390-ccw-virtio", "-cpu max", "-device sclpconsole,chardev=console", "-device virtio-blk-ccw,drive=root",
 			"-drive if=none,id=disk0,format=raw,readonly=on,file=/s/seed.tar", "-device virtio-blk-ccw,drive=disk0,serial=unnest-seed",
 			"-device virtio-blk-ccw,drive=disk1,serial=more", "-device virtio-net-ccw,netdev=nic0,mac=02:00:00:00:00:01",
 		}, []string{"-fw_cfg", "-serial", "pci", "romfile", "q35"}},
