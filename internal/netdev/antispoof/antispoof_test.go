@@ -220,9 +220,9 @@ func TestHost(t *testing.T) {
 		conn, err := net.ListenPacket("udp4", ":4000")
 		n.check(err)
 		defer conn.Close()
-		reaches := func(guest, from, to string, mac net.HardwareAddr) bool {
-			n.send(guest, ether(broadcast, mac, unix.ETH_P_IP, ipv4(unix.IPPROTO_UDP, from, to, datagram(1000, 4000))))
-			n.check(conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond)))
+		reaches := func(guest, from, to string, limit time.Duration) bool {
+			n.send(guest, ether(broadcast, mac1, unix.ETH_P_IP, ipv4(unix.IPPROTO_UDP, from, to, datagram(1000, 4000))))
+			n.check(conn.SetReadDeadline(time.Now().Add(limit)))
 			_, _, err := conn.ReadFrom(make([]byte, 100))
 			if !errors.Is(err, os.ErrDeadlineExceeded) {
 				n.check(err)
@@ -241,18 +241,18 @@ func TestHost(t *testing.T) {
 		for _, call := range []string{"0", "1"} {
 			n.check(os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte(call), 0))
 			guard(true)
-			if !reaches("g1", "10.0.0.1", "10.0.0.254", mac1) {
+			if !reaches("g1", "10.0.0.1", "10.0.0.254", patience) {
 				t.Errorf("bridge-nf-call-iptables=%s: a guarded port on the bridge cannot reach the host", call)
 			}
 			before := n.drops(table)
-			if reaches("g4", "10.0.4.1", "10.0.4.254", mac1) {
+			if reaches("g4", "10.0.4.1", "10.0.4.254", 200*time.Millisecond) {
 				t.Errorf("bridge-nf-call-iptables=%s: a guarded port on no bridge reaches the host", call)
 			}
 			if got := n.dropsFor(table, before); got != "unbridged" {
 				t.Errorf("dropped for %q, want unbridged", got)
 			}
 			guard(false)
-			if !reaches("g4", "10.0.4.1", "10.0.4.254", mac1) {
+			if !reaches("g4", "10.0.4.1", "10.0.4.254", patience) {
 				t.Errorf("bridge-nf-call-iptables=%s: a port that is not guarded does not reach the host", call)
 			}
 		}
