@@ -129,7 +129,7 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 var services = map[string]any{"ranges": []string{"10.96.0.0/12", "fd00:96::/112"}}
 
 // interruptedAdd ends an ADD some time after it has made the service path.
-func (l *lab) interruptedAdd() (error, string) {
+func (l *lab) interruptedAdd() (log string, err error) {
 	var stderr strings.Builder
 	cmd := l.Command("ADD", l.config(with("services", services)))
 	cmd.Stderr = &stderr
@@ -139,7 +139,8 @@ func (l *lab) interruptedAdd() (error, string) {
 	}
 	time.Sleep(100 * time.Millisecond)
 	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-	return cmd.Wait(), stderr.String()
+	err = cmd.Wait()
+	return stderr.String(), err
 }
 
 // The last steps fail: the announcement is interrupted while it waits for a carrier,
@@ -149,7 +150,7 @@ func TestAddThatFailsInTheEnd(t *testing.T) {
 		l := newLab(t)
 		l.daemon.noCarrier = true
 		for try := 1; ; try++ { // on a busy machine the signal arrives earlier or later
-			err, log := l.interruptedAdd()
+			log, err := l.interruptedAdd()
 			if err != nil && strings.Contains(log, "announce: ") {
 				break
 			}
