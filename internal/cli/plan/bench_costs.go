@@ -13,7 +13,7 @@ import (
 	"unnest/internal/plan/summary"
 )
 
-// costs compares the plans with those of the cluster autoscaler.
+// costs compares the plans with those of the cluster autoscaler and of Karpenter.
 func (b *benchmark) costs(ctx context.Context) error {
 	file := filepath.Join(b.dir, "few.csv")
 	n, err := writeGenerated(file, max(1, b.containers/8))
@@ -28,9 +28,9 @@ func (b *benchmark) costs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.printf("\nCosts compared with first-fit decreasing on one model for each user, $/h; csv is %d generated containers\n", n)
+	b.printf("\nCosts compared with first-fit decreasing on one model for each user (ffd) and with Karpenter after its consolidation, $/h; csv is %d generated containers\n", n)
 	tw := tabwriter.NewWriter(&b.text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "  users\toversize\tffd\tkubernetes\thostlo\tbest\tbound\tffd took\tall plans took")
+	fmt.Fprintln(tw, "  users\toversize\tffd\tkarpenter\tkubernetes\thostlo\twhole\tbest\tbound\tffd took\tkarpenter took\tall plans took")
 	for _, from := range sources {
 		for _, oversize := range []pack.Oversize{pack.Drop, pack.Cut} {
 			line, err := sideBySide(ctx, from, c, oversize)
@@ -43,30 +43,36 @@ func (b *benchmark) costs(ctx context.Context) error {
 	return tw.Flush()
 }
 
-// sideBySide plans users with all planners and by first-fit decreasing.
+// sideBySide plans each user by first-fit decreasing and as Karpenter, in turns, and then all users
+// with all planners, on all processors.
 func sideBySide(ctx context.Context, from source, c cluster.Catalogue, oversize pack.Oversize) (string, error) {
 	s := setting{catalogue: c, plan: pack.Options{Oversize: oversize}, sources: []source{from}}
 	input, err := s.read(ctx, nil)
 	if err != nil {
 		return "", err
 	}
-	begin := time.Now()
-	var ffd summary.Dollars
+	var ffd, karpenter summary.Dollars
+	var tookFFD, tookKarpenter time.Duration
 	for u := range input.users {
 		fit, _, err := pack.Fit(u, c, oversize)
 		if err != nil {
 			return "", err
 		}
+		begin := time.Now()
 		ffd += summary.Dollars(pack.FirstFitDecreasing(fit, c))
+		between := time.Now()
+		for _, vm := range pack.Karpenter(fit, c).VMs {
+			karpenter += summary.Dollars(c[vm.Model].Price)
+		}
+		tookFFD, tookKarpenter = tookFFD+between.Sub(begin), tookKarpenter+time.Since(between)
 	}
-	took := time.Since(begin)
-	begin = time.Now()
+	begin := time.Now()
 	all, err := s.compare(ctx, input, nil)
 	if err != nil {
 		return "", err
 	}
 	users, _, _ := parts(all)
 	r := summary.Sum(users, summary.Settings{}, nil, nil)
-	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.3f s\t%.3f s", from.format, oversize, ffd, r.Cost.Kubernetes, r.Cost.Hostlo,
-		r.Cost.Best, r.Bound, took.Seconds(), time.Since(begin).Seconds()), nil
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.3f s\t%.3f s\t%.3f s", from.format, oversize, ffd, karpenter, r.Cost.Kubernetes, r.Cost.Hostlo,
+		r.Cost.Whole, r.Cost.Best, r.Bound, tookFFD.Seconds(), tookKarpenter.Seconds(), time.Since(begin).Seconds()), nil
 }
