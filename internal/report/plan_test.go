@@ -70,6 +70,57 @@ func aCluster() summary.Plan {
 	return c
 }
 
+// sizedCluster is aCluster with requests by use, with which the first pool costs less or more.
+func sizedCluster(packed, split int64) summary.Plan {
+	c := aCluster()
+	pools := c.Today.Pools
+	vms := map[string]int{"m6i.large": 2}
+	pools[0].Sized = &summary.PoolPlan{PackedVMs: vms, SplitVMs: vms, Packed: dollars(packed), Split: dollars(split), Bound: dollars(split)}
+	pools[1].Sized = &pools[1].PoolPlan
+	c.Today = &summary.Today{Nodes: 12, Pools: pools, Stay: c.Today.Stay}
+	c.Today.Add()
+	amount := summary.Amount{VCPU: 2, GiB: 4}
+	c.TakeUse(summary.Use{Sources: []string{"metrics:<m>"}, Headroom: 15, Percentile: .95, Samples: 1, Containers: 9, Known: 7, Raised: 1, Fixed: 1, Unmatched: 3, Kept: 1, Requested: amount, Sized: amount,
+		Changes: []summary.Request{{Namespace: "shop", Kind: "Deployment", Workload: "<web>", Container: "app", Pods: 3, From: amount, To: amount}}})
+	return c
+}
+
+// With use, the answer says what each measure saves after those before it, and what costs more.
+func TestUseFindings(t *testing.T) {
+	for _, tt := range []struct {
+		packed, split   int64
+		answer, lastOne string
+	}{
+		{300, 200, "You could pay 1000.300 $/h (730,219 $ a month), -0.06 %: packing whole pods saves 0.300 $/h, right-sizing requests saves 0.200 $/h more, splitting pods saves 0.100 $/h more.",
+			"Then: in <ann>, set requests by use and replace 5 m6i.large by 2 m6i.large: saves 0.200 $/h."},
+		{600, 600, "You could pay 1000.700 $/h (730,511 $ a month), -0.02 %: packing whole pods saves 0.300 $/h, right-sizing requests costs 0.100 $/h more.",
+			"Then: in <ann>, set requests by use and replace 5 m6i.large by 2 m6i.large: costs 0.100 $/h more."},
+	} {
+		c := sizedCluster(tt.packed, tt.split)
+		doc := Plan(c)
+		if !strings.HasSuffix(doc.Answer, tt.answer) || doc.Headlines[1] != tt.lastOne {
+			t.Errorf("answer\n%s\nwant\n%s\nheadlines %q", doc.Answer, tt.answer, doc.Headlines)
+		}
+		sum := summary.Dollars(0)
+		for _, s := range c.Use.Saves {
+			sum += s.Saves
+		}
+		if _, split, _, _ := c.Today.Could(); sum != c.Today.Now-split {
+			t.Errorf("the measures save %s, want %s", sum, c.Today.Now-split)
+		}
+	}
+	warnings := strings.Join(Plan(sizedCluster(300, 200)).Warnings, "\n")
+	for _, want := range []string{"Some use is a single measurement", "Without a use, so that their requests stay: 2 of 9 containers.", "Right-sizing requests more for 1 of 9 containers", "Not right-sized: 1 pod with requests of the pod as a whole.",
+		"Not right-sized: the pods of 1 pools or users", "Use of 3 containers was read that no planned pod has"} {
+		if !strings.Contains(warnings, want) {
+			t.Errorf("warnings lack %q:\n%s", want, warnings)
+		}
+	}
+	if words := shareWords(nil); words != "no measure saves anything" {
+		t.Errorf("without savings: %s", words)
+	}
+}
+
 func TestClusterFindings(t *testing.T) {
 	doc := Plan(aCluster())
 	const answer = "You pay 1000.900 $/h (730,657 $ a month) for 12 nodes. You could pay 1000.600 $/h (730,438 $ a month), -0.03 %, with the same whole pods on 9 VMs. " +
@@ -97,7 +148,7 @@ func TestClusterFindings(t *testing.T) {
 // Every plan is printed in every format: names are escaped, JSON is the summary itself,
 // CSV has one width, and samples are refused.
 func TestPlansInEveryFormat(t *testing.T) {
-	for name, doc := range map[string]Document{"plan": Plan(threeUsers()), "cluster": Plan(aCluster()), "frontier": Frontier(choices()), "replay": Replay(comingAndGoing()), "empty": Plan(summary.Sum(nil, planSettings, nil, nil))} {
+	for name, doc := range map[string]Document{"plan": Plan(threeUsers()), "cluster": Plan(aCluster()), "use": Plan(sizedCluster(300, 200)), "frontier": Frontier(choices()), "replay": Replay(comingAndGoing()), "empty": Plan(summary.Sum(nil, planSettings, nil, nil))} {
 		printed := map[string]string{}
 		for _, f := range Formats {
 			var out bytes.Buffer
