@@ -3,6 +3,7 @@ package guest
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"unnest/internal/vmm/qmp"
 )
 
 // guestConsole plays a guest that prints lines and answers questions for its clock.
@@ -91,4 +94,36 @@ func TestAwaitFrozenGivesUp(t *testing.T) {
 			t.Errorf("got %v, want %v", err, full)
 		}
 	})
+}
+
+// A disk that QEMU cannot write to ends the freeze, and the error says why.
+func TestWhileWriting(t *testing.T) {
+	ours, theirs := net.Pipe()
+	subscribed := make(chan struct{})
+	go func() {
+		defer theirs.Close()
+		_, _ = io.WriteString(theirs, `{"QMP": {"version": {}, "capabilities": []}}`+"\n")
+		var asked struct {
+			ID json.RawMessage `json:"id"`
+		}
+		if err := json.NewDecoder(theirs).Decode(&asked); err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = fmt.Fprintf(theirs, `{"return": {}, "id": %s}`+"\n", asked.ID)
+		<-subscribed
+		_, _ = io.WriteString(theirs, `{"event": "BLOCK_IO_ERROR", "data": {"reason": "No space left on device"}, "timestamp": {"seconds": 1, "microseconds": 0}}`+"\n")
+	}()
+	monitor, err := qmp.New(t.Context(), ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer monitor.Close()
+	ctx, stop := (&control{monitor: monitor}).whileWriting(t.Context())
+	defer stop()
+	close(subscribed)
+	<-ctx.Done()
+	if cause := context.Cause(ctx); !strings.HasPrefix(cause.Error(), "write disk: ") || !strings.Contains(cause.Error(), "No space left on device") {
+		t.Errorf("got %v", cause)
+	}
 }
