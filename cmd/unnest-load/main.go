@@ -8,5 +8,5 @@ import (
 )
 
 func main() {
-	os.Exit(load.Main(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(load.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

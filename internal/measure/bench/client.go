@@ -42,6 +42,7 @@ type client struct {
 	done      chan struct{} // closed when it has ended
 	printed   []byte
 	err       error
+	generator *generator // nil: another client
 }
 
 // newClient returns a client of e that starts after delay, in the state pending or
@@ -49,6 +50,12 @@ type client struct {
 func (s *services) newClient(ctx context.Context, e experiment.Execution, delay time.Duration, state int32) *client {
 	c := &client{execution: e, workload: lookup(e.Case), started: time.Now().Add(delay), done: make(chan struct{})}
 	c.state.Store(state)
+	from, command := s.clientCommand(e)
+	run := func(ctx context.Context) ([]byte, error) { return place.Output(ctx, from, command...) }
+	if len(c.workload.Programs()) > 0 {
+		c.generator = newGenerator()
+		run = func(ctx context.Context) ([]byte, error) { return c.generator.run(ctx, from, command) }
+	}
 	ctx, c.stop = context.WithCancel(ctx)
 	go func() {
 		defer close(c.done)
@@ -64,8 +71,7 @@ func (s *services) newClient(ctx context.Context, e experiment.Execution, delay 
 			}
 		})
 		defer expiry.Stop()
-		from, command := s.clientCommand(e)
-		c.printed, c.err = place.Output(ctx, from, command...)
+		c.printed, c.err = run(ctx)
 	}()
 	return c
 }
@@ -99,9 +105,12 @@ func (s *services) Next(e experiment.Execution) { s.next = &e }
 // enough.
 func (s *services) turn(ctx context.Context, e experiment.Execution, prepare func() error) (*client, error) {
 	c := s.claim(e)
-	if c != nil {
+	switch {
+	case c != nil:
 		context.AfterFunc(ctx, c.stop)
-	} else if s.instances[e.Configuration.Name].client != nil {
+	case len(lookup(e.Case).Programs()) > 0:
+		c = s.startPrepared(ctx, e)
+	case s.instances[e.Configuration.Name].client != nil:
 		c = s.startIdle(ctx, e)
 	}
 	if err := prepare(); err != nil {
@@ -113,6 +122,7 @@ func (s *services) turn(ctx context.Context, e experiment.Execution, prepare fun
 	if c == nil {
 		c = s.newClient(ctx, e, 0, claimed)
 	}
+	c.begin()
 	if s.next != nil {
 		s.startEarly(ctx, *s.next, c.started.Add(c.workload.Wall(e.Case.Params)))
 		s.next = nil

@@ -32,9 +32,9 @@ func httpClients(j Job) connector {
 	}
 }
 
-func (c *httpClient) prepare(context.Context) (int, error) {
+func (c *httpClient) prepare(context.Context) error {
 	_, err := c.send(0)
-	return 1, err
+	return err
 }
 
 func (c *httpClient) send(int) (string, error) {

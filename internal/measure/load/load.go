@@ -7,6 +7,7 @@
 package load
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,13 +35,13 @@ type Job struct {
 	Rate        int // requests/s; 0: closed loop
 	Warmup      time.Duration
 	Duration    time.Duration
+	Wait        bool // to be told to begin
 }
 
 // client is one connection to a server.
 type client interface {
-	// prepare connects, brings the server's data into the state that the load expects, and
-	// returns the number of answers.
-	prepare(ctx context.Context) (answers int, err error)
+	// prepare connects, and brings the server's data into the state that the load expects.
+	prepare(ctx context.Context) error
 	// send sends request number n of this connection, waits for the answer, checks it, and
 	// returns the kind of the request.
 	send(n int) (kind string, err error)
@@ -56,15 +57,16 @@ var clients = map[string]func(Job) connector{"memcached": memcachedClients, "ngi
 const answerTimeout = 10 * time.Second
 
 // Main runs the program with its arguments and returns the exit code. It prints the report, or
-// an error in its place, to stdout.
-func Main(args []string, stdout, stderr io.Writer) int {
+// an error in its place, to stdout. With the flag wait it prints workload.Prepared to stderr
+// before the load, and begins when it reads a line.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	connect, job, err := parse(args, stderr)
 	var report workload.LoadReport
 	if err == nil {
 		runtime.GOMAXPROCS(job.Threads)
-		report, err = run(ctx, job, connect(job))
+		report, err = run(ctx, job, connect(job), func() error { return job.waits(ctx, stdin, stderr) })
 	}
 	if err != nil {
 		report = workload.LoadReport{Error: err.Error()}
@@ -89,6 +91,7 @@ func parse(args []string, stderr io.Writer) (func(Job) connector, Job, error) {
 	flags.IntVar(&j.Rate, "rate", 0, "requests/s; 0: each connection sends when it has its answer")
 	flags.DurationVar(&j.Warmup, "warmup", 0, "load before the measured part")
 	flags.DurationVar(&j.Duration, "duration", time.Second, "of the measured part")
+	flags.BoolVar(&j.Wait, "wait", false, "print a line when the server is prepared, and begin when a line is read")
 	if err := flags.Parse(args[1:]); err != nil {
 		return nil, j, err
 	}
@@ -96,6 +99,28 @@ func parse(args []string, stderr io.Writer) (func(Job) connector, Job, error) {
 		return nil, j, errors.New("want -target and numbers over 0")
 	}
 	return clients[args[0]], j, nil
+}
+
+// waits says that the server is prepared and waits to be told to begin.
+func (j Job) waits(ctx context.Context, stdin io.Reader, stderr io.Writer) error {
+	if !j.Wait {
+		return nil
+	}
+	fmt.Fprintln(stderr, workload.Prepared)
+	told := make(chan error, 1)
+	go func() {
+		_, err := bufio.NewReader(stdin).ReadString('\n')
+		told <- err
+	}()
+	select {
+	case err := <-told:
+		if err != nil {
+			return fmt.Errorf("wait to be told to begin: %w", err)
+		}
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // generator is a load that runs.
@@ -110,9 +135,9 @@ type generator struct {
 	recorder *pacing.Recorder
 }
 
-// run connects, prepares the server, loads it and returns the report. The first wrong answer
-// ends it.
-func run(ctx context.Context, j Job, connect connector) (workload.LoadReport, error) {
+// run connects, prepares the server, waits, loads the server and returns the report. The first
+// wrong answer ends it.
+func run(ctx context.Context, j Job, connect connector, wait func() error) (workload.LoadReport, error) {
 	g := &generator{
 		job: j, schedule: pacing.Schedule{Rate: j.Rate, Connections: j.Connections}, end: j.Warmup + j.Duration,
 		recorder: pacing.NewRecorder(j.Warmup, j.Warmup+j.Duration),
@@ -120,7 +145,10 @@ func run(ctx context.Context, j Job, connect connector) (workload.LoadReport, er
 	for i := range j.Connections {
 		g.clients = append(g.clients, connect(i))
 	}
-	if err := g.each(ctx, g.prepare); err != nil {
+	if err := g.each(ctx, func(ctx context.Context, i int) error { return g.clients[i].prepare(ctx) }); err != nil {
+		return workload.LoadReport{}, err
+	}
+	if err := wait(); err != nil {
 		return workload.LoadReport{}, err
 	}
 	g.start = time.Now()
@@ -139,14 +167,6 @@ func (g *generator) each(ctx context.Context, f func(ctx context.Context, i int)
 		all.Go(func() error { return f(ctx, i) })
 	}
 	return all.Wait()
-}
-
-func (g *generator) prepare(ctx context.Context, i int) error {
-	answers, err := g.clients[i].prepare(ctx)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.recorder.Prepared(answers)
-	return err
 }
 
 // closedLoop sends requests on a connection one after the other. Each is due when the answer

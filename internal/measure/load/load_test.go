@@ -114,8 +114,11 @@ func generate(t *testing.T, tool string, p workload.Params, address string) (wor
 		t.Fatal(err)
 	}
 	var stdout, stderr bytes.Buffer
-	code := Main(w.Client(p, workload.Endpoint{Address: tcp.IP.String(), Port: tcp.Port})[1:], &stdout, &stderr)
+	code := Main(w.Client(p, workload.Endpoint{Address: tcp.IP.String(), Port: tcp.Port})[1:], strings.NewReader("\n"), &stdout, &stderr)
 	out, err := w.Parse(p, stdout.Bytes())
+	if prepared := strings.Contains(stderr.String(), workload.Prepared+"\n"); err == nil && !prepared {
+		t.Errorf("it does not say that it is prepared: %q", stderr.String())
+	}
 	if (code == 0) != (err == nil) {
 		t.Errorf("exit code %d, %v: %s%s", code, err, stdout.String(), stderr.String())
 	}
@@ -146,8 +149,8 @@ func TestMemcachedClosedLoop(t *testing.T) {
 	if len(s.values) != memcachedKeys || s.connections.Load() != 30 {
 		t.Errorf("%d keys over %d connections, want %d over 30", len(s.values), s.connections.Load(), memcachedKeys)
 	}
-	if all := float64(s.gets.Load() + s.sets.Load()); out.Operations != all {
-		t.Errorf("%v operations, but the server answered %v", out.Operations, all)
+	if all := float64(s.gets.Load() + s.sets.Load() - memcachedKeys); out.Operations != all {
+		t.Errorf("%v operations, but the server answered %v after it was prepared", out.Operations, all)
 	}
 	get, set := metric(out, "get_rate"), metric(out, "set_rate")
 	if set <= 0 || get/set < 9 || get/set > 11 {
@@ -264,13 +267,30 @@ func TestWrongAnswers(t *testing.T) {
 	}
 }
 
+// A load that waits to be told to begin ends when nobody is left to tell it.
+func TestWait(t *testing.T) {
+	var s store
+	target := s.serve(t)
+	var stdout, stderr bytes.Buffer
+	code := Main([]string{"memcached", "-target", target, "-wait"}, strings.NewReader(""), &stdout, &stderr)
+	if code != 1 || stdout.String() != `{"error":"wait to be told to begin: EOF","seconds":0,"planned":0,"answers":0,"late_p99":0,"latencies":null}`+"\n" {
+		t.Errorf("exit code %d, %s", code, stdout.String())
+	}
+	if s.gets.Load() != 0 || s.sets.Load() != memcachedKeys {
+		t.Errorf("%d GETs and %d SETs, want the keys alone", s.gets.Load(), s.sets.Load())
+	}
+	if code := Main([]string{"memcached", "-target", target, "-duration", "100ms"}, strings.NewReader(""), &stdout, &stderr); code != 0 {
+		t.Errorf("without the flag: exit code %d, %s", code, stdout.String())
+	}
+}
+
 func TestArguments(t *testing.T) {
 	for _, args := range [][]string{
 		nil, {"redis", "-target", "x:1"}, {"nginx"}, {"nginx", "-target", "x:1", "more"}, {"nginx", "-target", "x:1", "-connections", "0"},
 		{"nginx", "-target", "x:1", "-rate", "-1"}, {"nginx", "-target", "x:1", "-duration", "0s"}, {"nginx", "-no-such-flag"},
 	} {
 		var stdout, stderr bytes.Buffer
-		if code := Main(args, &stdout, &stderr); code != 1 || !strings.Contains(stdout.String(), `{"error":"`) {
+		if code := Main(args, strings.NewReader("\n"), &stdout, &stderr); code != 1 || !strings.Contains(stdout.String(), `{"error":"`) {
 			t.Errorf("%q: exit code %d, %s", args, code, stdout.String())
 		}
 	}

@@ -50,17 +50,16 @@ func memcachedClients(j Job) connector {
 }
 
 // prepare sets this connection's share of the keys, and at least one.
-func (c *memcachedClient) prepare(ctx context.Context) (answers int, err error) {
+func (c *memcachedClient) prepare(ctx context.Context) error {
 	for n := c.i; n == c.i || n < len(c.items); n += c.of {
 		if ctx.Err() != nil {
-			return answers, ctx.Err()
+			return ctx.Err()
 		}
 		if err := c.set(c.items[n%len(c.items)]); err != nil {
-			return answers, err
+			return err
 		}
-		answers++
 	}
-	return answers, nil
+	return nil
 }
 
 // send sends a SET as every eleventh request, on each connection at another time.

@@ -18,6 +18,10 @@ import (
 // in guests and containers.
 const Generator = "/usr/local/bin/unnest-load"
 
+// Prepared is what the load generator prints to stderr when it has connected and the server has
+// its data. It begins to load the server when it reads a line.
+const Prepared = "prepared"
+
 // listening is what the servers' script prints when the server accepts connections. The
 // servers themselves print nothing then.
 const listening = "the server accepts connections"
@@ -37,7 +41,7 @@ type LoadReport struct {
 	Error     string              `json:"error,omitempty"` // why there is no result
 	Seconds   float64             `json:"seconds"`         // that were measured
 	Planned   float64             `json:"planned"`         // requests that the schedule has for these seconds; 0: no schedule
-	Answers   float64             `json:"answers"`         // checked answers of the whole execution, with preparation and warm-up
+	Answers   float64             `json:"answers"`         // checked answers of the whole load, with the warm-up
 	LateP99   float64             `json:"late_p99"`        // µs by which the generator handed out requests too late
 	Latencies map[string]Latency  `json:"latencies"`       // by kind of request, and of all kinds together
 	Naive     map[string]*Latency `json:"naive,omitempty"` // the same from the time at which a request was sent
@@ -150,7 +154,7 @@ func (l load) Client(p Params, target Endpoint) []string {
 	number := func(n, otherwise int) string { return strconv.Itoa(cmp.Or(n, otherwise)) }
 	return []string{Generator, l.name, "-target", target.Address + ":" + strconv.Itoa(target.Port),
 		"-threads", number(p.Threads, l.threads), "-connections", number(p.Connections, l.conns), "-size", number(p.Size, l.size),
-		"-rate", strconv.Itoa(p.Rate), "-warmup", p.Warmup.String(), "-duration", p.Duration.String()}
+		"-rate", strconv.Itoa(p.Rate), "-warmup", p.Warmup.String(), "-duration", p.Duration.String(), "-wait"}
 }
 
 // Parse parses the report of the load generator.

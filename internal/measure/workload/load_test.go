@@ -18,11 +18,11 @@ func TestLoadArguments(t *testing.T) {
 	small.Threads, small.Connections, small.Size = 1, 3, 100
 	tests := []struct{ got, want string }{
 		{join(newMemcached().Client(closedLoop, target)),
-			"/usr/local/bin/unnest-load memcached -target 10.0.0.2:5201 -threads 4 -connections 200 -size 32 -rate 0 -warmup 500ms -duration 3s"},
+			"/usr/local/bin/unnest-load memcached -target 10.0.0.2:5201 -threads 4 -connections 200 -size 32 -rate 0 -warmup 500ms -duration 3s -wait"},
 		{join(newMemcached().Client(small, target)),
-			"/usr/local/bin/unnest-load memcached -target 10.0.0.2:5201 -threads 1 -connections 3 -size 100 -rate 200 -warmup 500ms -duration 5s"},
+			"/usr/local/bin/unnest-load memcached -target 10.0.0.2:5201 -threads 1 -connections 3 -size 100 -rate 200 -warmup 500ms -duration 5s -wait"},
 		{join(newNginx().Client(openLoop, target)),
-			"/usr/local/bin/unnest-load nginx -target 10.0.0.2:5201 -threads 2 -connections 100 -size 1024 -rate 200 -warmup 500ms -duration 5s"},
+			"/usr/local/bin/unnest-load nginx -target 10.0.0.2:5201 -threads 2 -connections 100 -size 1024 -rate 200 -warmup 500ms -duration 5s -wait"},
 		{join(newMemcached().Server(closedLoop, Endpoint{Port: 5201})[3:]), "memcached 5201 /usr/bin/memcached -u root -p 5201 -U 0 -c 1024"},
 		{join(newMemcached().Server(closedLoop, target)[3:]), "memcached 5201 /usr/bin/memcached -u root -p 5201 -U 0 -c 1024 -l 10.0.0.2"},
 	}

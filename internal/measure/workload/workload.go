@@ -73,7 +73,8 @@ type Workload interface {
 	// client and server need.
 	Name() string
 	// Programs are the paths of the server's programs in guests and containers, if those that
-	// every container has are not enough. The client is then Generator.
+	// every container has are not enough. The client is then Generator, which says when it is
+	// Prepared, and waits to be told to begin.
 	Programs() []string
 	// Validate returns an error that names the first invalid param.
 	Validate(p Params) error

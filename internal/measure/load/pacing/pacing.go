@@ -73,9 +73,6 @@ func record(h *hdrhistogram.Histogram, d time.Duration) {
 	_ = h.RecordValue(int64(min(max(d, 0), longest))) // always within its limits
 }
 
-// Prepared counts answers from before the load.
-func (r *Recorder) Prepared(answers int) { r.answers += answers }
-
 // Add records an answered request.
 func (r *Recorder) Add(q Request) {
 	r.answers++
