@@ -20,12 +20,14 @@ import (
 type callers struct {
 	conns map[segment.Fraction]net.Conn
 	seen  map[string]bool // the clients as the server sees them
+
+	served *sync.WaitGroup // until their connections have ended
 }
 
 // call has the fractions connect from a port, in the given order, and serves them.
 func (w *world) call(l net.Listener, address string, port int, order ...segment.Fraction) callers {
 	w.t.Helper()
-	all := callers{map[segment.Fraction]net.Conn{}, map[string]bool{}}
+	all := callers{map[segment.Fraction]net.Conn{}, map[string]bool{}, &sync.WaitGroup{}}
 	for _, f := range order {
 		host, _, _ := net.SplitHostPort(address)
 		before := w.repeatedSYNs(f)
@@ -46,7 +48,7 @@ func (w *world) call(l net.Listener, address string, port int, order ...segment.
 		}
 		w.t.Cleanup(func() { accepted.Close() })
 		all.conns[f], all.seen[accepted.RemoteAddr().String()] = c, true
-		go echoAll(accepted)
+		all.served.Go(func() { echoAll(accepted) })
 	}
 	if len(all.seen) != len(order) {
 		w.t.Errorf("%s sees the clients %v, want %d", address, all.seen, len(order))
@@ -79,11 +81,20 @@ func (c callers) exchange(t *testing.T, when string) {
 	}
 }
 
-// close ends all connections without a wait (TIME_WAIT).
+// close ends all connections without a wait (TIME_WAIT), and waits for the resets to arrive.
 func (c callers) close() {
 	for _, conn := range c.conns {
 		_ = conn.(*net.TCPConn).SetLinger(0)
 		_ = conn.Close()
+	}
+	ended := make(chan struct{})
+	go func() {
+		c.served.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(5 * time.Second): // not what these tests are about
 	}
 }
 
@@ -116,7 +127,6 @@ func TestEqualPorts(t *testing.T) {
 					}
 					c.exchange(t, fmt.Sprintf("%s in %d, order %v", address, server, order))
 					c.close()
-					time.Sleep(20 * time.Millisecond) // for the resets
 				}
 			}
 			listener.Close()
@@ -397,7 +407,6 @@ func TestForgotten(t *testing.T) {
 		}
 		c.exchange(t, "after it was forgotten")
 		c.close()
-		time.Sleep(20 * time.Millisecond) // for the resets
 	}
 }
 
@@ -408,13 +417,11 @@ func TestListenerIsLearned(t *testing.T) {
 		address := net.JoinHostPort(l.address, "8055")
 		s := w.listen(1, "tcp"+l.family, address)
 		w.answered(2, "tcp"+l.family, address)
-		time.Sleep(20 * time.Millisecond) // for the refusals
-		before := w.sent[3].Load() + w.sent[4].Load()
+		before := w.settled(3, 4)
 		for range 20 {
 			w.answered(2, "tcp"+l.family, address)
 		}
-		time.Sleep(20 * time.Millisecond)
-		if n := w.sent[3].Load() + w.sent[4].Load() - before; n != 0 {
+		if n := w.settled(3, 4) - before; n != 0 {
 			t.Errorf("%s: fractions without the listener have sent %d frames", address, n)
 		}
 		s.close()

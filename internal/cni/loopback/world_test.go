@@ -414,6 +414,25 @@ func (w *world) repeatedSYNs(f segment.Fraction) (n string) {
 	return n
 }
 
+// settled waits until fractions have sent nothing for a while, and returns how many frames they
+// have sent.
+func (w *world) settled(fractions ...segment.Fraction) int64 {
+	sent := func() (all int64) {
+		for _, f := range fractions {
+			all += w.sent[f].Load()
+		}
+		return all
+	}
+	for before := sent(); ; {
+		time.Sleep(100 * time.Millisecond)
+		now := sent()
+		if now == before {
+			return now
+		}
+		before = now
+	}
+}
+
 // eventually expects f to become true.
 func (w *world) eventually(what string, f func() bool) {
 	w.t.Helper()
