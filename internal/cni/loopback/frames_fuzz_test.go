@@ -206,7 +206,7 @@ func FuzzLeaveLo(f *testing.F) {
 		case verdict == unspecified: // stays in the fraction
 		case verdict != redirected:
 			t.Errorf("verdict is %d", int32(verdict))
-		case !isLoopback(frame):
+		case !isLoopback(out):
 			t.Error("a packet of other addresses leaves lo")
 		case fractionOf(out[6:12]) != 1:
 			t.Errorf("it leaves as % x", out[6:12])

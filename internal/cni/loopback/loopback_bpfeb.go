@@ -85,6 +85,7 @@ type loopbackUdpFlow struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	loopbackMapHostloAliases   = "hostlo_aliases"
 	loopbackMapHostloListeners = "hostlo_listeners"
 	loopbackMapHostloRefusals  = "hostlo_refusals"
 	loopbackMapHostloSegment   = "hostlo_segment"
@@ -145,6 +146,7 @@ type loopbackProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type loopbackMapSpecs struct {
+	HostloAliases   *ebpf.MapSpec `ebpf:"hostlo_aliases"`
 	HostloListeners *ebpf.MapSpec `ebpf:"hostlo_listeners"`
 	HostloRefusals  *ebpf.MapSpec `ebpf:"hostlo_refusals"`
 	HostloSegment   *ebpf.MapSpec `ebpf:"hostlo_segment"`
@@ -179,6 +181,7 @@ func (o *loopbackObjects) Close() error {
 //
 // It can be passed to loadLoopbackObjects or ebpf.CollectionSpec.LoadAndAssign.
 type loopbackMaps struct {
+	HostloAliases   *ebpf.Map `ebpf:"hostlo_aliases"`
 	HostloListeners *ebpf.Map `ebpf:"hostlo_listeners"`
 	HostloRefusals  *ebpf.Map `ebpf:"hostlo_refusals"`
 	HostloSegment   *ebpf.Map `ebpf:"hostlo_segment"`
@@ -189,6 +192,7 @@ type loopbackMaps struct {
 
 func (m *loopbackMaps) Close() error {
 	return _LoopbackClose(
+		m.HostloAliases,
 		m.HostloListeners,
 		m.HostloRefusals,
 		m.HostloSegment,

@@ -24,6 +24,7 @@
 
 #include "packet.h"
 #include "port.h"
+#include "alias.h"
 #include "segment.h"
 #include "socket.h"
 #include "flow.h"
@@ -117,7 +118,7 @@ static __always_inline int send_tcp(struct __sk_buff *skb, const struct segment 
 	flow_sent(&f, p);
 	end_of(skb, p, &f, &e);
 	if (!e.fraction)
-		return is_local(p, tcp_state(skb, p)) ? LOCAL : TO_ALL;
+		return has_own_address(p) || is_local(p, tcp_state(skb, p)) ? LOCAL : TO_ALL;
 	if (!is_member(s, e.fraction))
 		return LOCAL;
 	if (is_refused(p))
@@ -138,6 +139,10 @@ static __always_inline int send_local_udp(struct __sk_buff *skb, const struct se
 	return set_port(skb, p, SOURCE, claim_udp_port(skb, p, s->fraction, 1)) ? LOCAL : NOWHERE;
 }
 
+/*
+ * send_udp returns the destination of a datagram. A server on any address answers a
+ * client's alias from 127.0.0.1, although the client may have called the alias.
+ */
 static __always_inline int send_udp(struct __sk_buff *skb, const struct segment *s, struct packet *p)
 {
 	struct udp_flow *served;
@@ -147,12 +152,21 @@ static __always_inline int send_udp(struct __sk_buff *skb, const struct segment 
 
 	flow_sent(&f, p);
 	served = served_flow(s, &f);
+	if (!served && is_alias(p)) {
+		f.here = p->daddr;
+		served = served_flow(s, &f);
+		if (served && !set_address(skb, p, SOURCE, f.here))
+			return NOWHERE;
+		f.here = p->saddr;
+	}
 	if (served) {
 		peer = served->peer;
 		if (!served->cookie)
 			served->cookie = bpf_get_socket_cookie(skb);
 		return set_port(skb, p, DESTINATION, served->port) ? (int)peer : NOWHERE;
 	}
+	if (has_own_address(p) && is_loopback4(p->saddr))
+		return LOCAL;
 	if (has_udp_socket(skb, p, p->sport))
 		return send_local_udp(skb, s, p);
 	known = use_udp_flow(skb, &f);
@@ -212,12 +226,14 @@ int leave_lo(struct __sk_buff *skb)
 	struct packet p = {};
 	int to;
 
-	if (!s || !others(s) || !read_packet(skb, &p))
+	if (!s || !others(s) || !read_packet(skb, &p, 1))
 		return TC_ACT_UNSPEC;
 	to = destination(skb, s, &p);
-	if (to == NOWHERE)
+	if (to == LOCAL || to == (int)s->fraction)
+		return TC_ACT_UNSPEC;
+	if (to == NOWHERE || !hide_addresses(skb, &p))
 		return TC_ACT_SHOT;
-	return to == LOCAL || to == (int)s->fraction ? TC_ACT_UNSPEC : send_by_nic(skb, s, to);
+	return send_by_nic(skb, s, to);
 }
 
 /*
@@ -385,6 +401,7 @@ int enter_nic(struct __sk_buff *skb)
 	struct ethhdr eth;
 	struct packet p = {};
 	__u32 from;
+	int result;
 
 	if (!s || bpf_skb_load_bytes(skb, 0, &eth, sizeof(eth)) < 0 || !is_for_us(s, &eth))
 		return TC_ACT_SHOT;
@@ -396,11 +413,14 @@ int enter_nic(struct __sk_buff *skb)
 	from = mac_fraction(eth.h_source);	/* others() excludes this fraction's own echo */
 	if (from > MAX_FRACTIONS || !(others(s) & bit(from)))
 		return TC_ACT_SHOT;
-	if (!read_packet(skb, &p))
+	if (!read_packet(skb, &p, 0) || !restore_addresses(skb, &p))
 		return TC_ACT_SHOT;
-	switch (verdict(skb, s, &p, eth.h_dest[0] & 1, from)) {
-	case ACCEPT:
+	result = verdict(skb, s, &p, eth.h_dest[0] & 1, from);
+	if (result == ACCEPT)
 		return put_into_lo(skb);
+	if (result == DROP || !hide_addresses(skb, &p))
+		return TC_ACT_SHOT;
+	switch (result) {
 	case REJECT:
 		return reject(skb, s, &p, from);
 	case RETURN:

@@ -29,6 +29,7 @@ struct packet {
 	__u8 flags;		/* of TCP */
 	__u32 offset;		/* of TCP's or UDP's header, also of the quoted one */
 	__u32 check;		/* offset of the checksum: TCP's, UDP's, or ICMP's */
+	__u32 quoted;		/* offset of the quoted IPv4 header */
 	__u32 seq, ack;		/* of TCP; seq is the quoted packet's in an ICMP packet */
 };
 
@@ -99,15 +100,25 @@ static __always_inline int is_loopback4(__be32 address)
 	return (address & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
 }
 
-/* read_ipv4_header rejects fragments: only the first one has ports. */
-static __always_inline int read_ipv4_header(struct __sk_buff *skb, __u32 offset, struct iphdr *ip)
+static __always_inline int is_unicast4(__be32 address)
 {
-	if (bpf_skb_load_bytes(skb, offset, ip, sizeof(*ip)) < 0)
-		return 0;
-	return is_loopback4(ip->saddr) && is_loopback4(ip->daddr) && !(ip->frag_off & bpf_htons(0x3fff));
+	return address && bpf_ntohl(address) < 0xe0000000;
 }
 
-static __always_inline int read_ipv4_icmp(struct __sk_buff *skb, __u32 offset, struct packet *p)
+/*
+ * read_ipv4_header rejects fragments: only the first one has ports. own: a packet on lo
+ * is between addresses of the pod, which may be others than loopback's.
+ */
+static __always_inline int read_ipv4_header(struct __sk_buff *skb, __u32 offset, struct iphdr *ip, int own)
+{
+	if (bpf_skb_load_bytes(skb, offset, ip, sizeof(*ip)) < 0 || ip->frag_off & bpf_htons(0x3fff))
+		return 0;
+	if (own)
+		return is_unicast4(ip->saddr) && is_unicast4(ip->daddr);
+	return is_loopback4(ip->saddr) && is_loopback4(ip->daddr);
+}
+
+static __always_inline int read_ipv4_icmp(struct __sk_buff *skb, __u32 offset, struct packet *p, int own)
 {
 	struct iphdr ip;
 	__u8 icmp[2];		/* type, code */
@@ -118,24 +129,25 @@ static __always_inline int read_ipv4_icmp(struct __sk_buff *skb, __u32 offset, s
 		return 0;
 	p->check = offset + ICMP_CHECK;
 	offset += ICMP_LENGTH;
-	if (!read_ipv4_header(skb, offset, &ip))
+	if (!read_ipv4_header(skb, offset, &ip, own))
 		return 0;
+	p->quoted = offset;
 	p->saddr = ip.daddr;
 	p->daddr = ip.saddr;
 	p->protocol = ip.protocol;
 	return read_quoted_ports(skb, offset + ip.ihl * 4, p);
 }
 
-static __always_inline int read_ipv4(struct __sk_buff *skb, struct packet *p)
+static __always_inline int read_ipv4(struct __sk_buff *skb, struct packet *p, int own)
 {
 	struct iphdr ip;
 	__u32 offset;
 
-	if (!read_ipv4_header(skb, ETH_HLEN, &ip))
+	if (!read_ipv4_header(skb, ETH_HLEN, &ip, own))
 		return 0;
 	offset = ETH_HLEN + ip.ihl * 4;
 	if (ip.protocol == IPPROTO_ICMP)
-		return read_ipv4_icmp(skb, offset, p);
+		return read_ipv4_icmp(skb, offset, p, own);
 	p->saddr = ip.saddr;
 	p->daddr = ip.daddr;
 	p->protocol = ip.protocol;
@@ -203,13 +215,13 @@ static __always_inline int read_ipv6(struct __sk_buff *skb, struct packet *p)
  * checks a global function once, and not at each call, and takes its arguments for
  * unknown.
  */
-__noinline int read_packet(struct __sk_buff *skb, struct packet *p)
+__noinline int read_packet(struct __sk_buff *skb, struct packet *p, int own)
 {
 	if (!p)
 		return 0;
 	__builtin_memset(p, 0, sizeof(*p));
 	if (skb->protocol == bpf_htons(ETH_P_IP))
-		return read_ipv4(skb, p);
+		return read_ipv4(skb, p, own);
 	if (skb->protocol == bpf_htons(ETH_P_IPV6))
 		return read_ipv6(skb, p);
 	return 0;

@@ -114,6 +114,7 @@ static __always_inline __be16 learn_udp_peer(struct __sk_buff *skb, const struct
 	if (known && !(known->served && is_member(s, known->peer))) {
 		known->peer = from;
 		known->port = 0;
+		bpf_map_delete_elem(&hostlo_refusals, &f);	/* the others' are late now */
 		return p->sport;
 	}
 	if (known || gets_udp_answer(skb, p, p->sport)) {
