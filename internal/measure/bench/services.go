@@ -66,13 +66,13 @@ func (s *services) start(ctx context.Context, c stack.Configuration) (err error)
 		return all.explain(err)
 	}
 	s.instances[c.Name] = one
-	return unlessOne(ctx, one.startServers(ctx))
+	return ifFatal(ctx, one.startServers(ctx))
 }
 
-// unlessOne returns the error of starting servers if nothing else can work either. The cases
+// ifFatal returns the error of starting servers if nothing else can work either. The cases
 // of a server that does not start fail when they are executed, with the reason, and the others
 // go on.
-func unlessOne(ctx context.Context, err error) error {
+func ifFatal(ctx context.Context, err error) error {
 	if ctx.Err() != nil || errors.Is(err, experiment.ErrFatal) {
 		return err
 	}
@@ -89,7 +89,7 @@ func (s *services) Renew(ctx context.Context) error {
 	names := slices.Collect(maps.Keys(s.instances))
 	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	for _, name := range names {
-		if err := unlessOne(ctx, s.instances[name].startServers(ctx)); err != nil {
+		if err := ifFatal(ctx, s.instances[name].startServers(ctx)); err != nil {
 			return fmt.Errorf("configuration %s: %w", name, err)
 		}
 	}
