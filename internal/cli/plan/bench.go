@@ -55,7 +55,7 @@ type benchmark struct {
 var benchParts = []struct {
 	name string
 	run  func(*benchmark, context.Context) error
-}{{benchPiece, (*benchmark).piece}, {"file", (*benchmark).file}, {"scales", (*benchmark).scaled}, {"owner", (*benchmark).owner}, {"costs", (*benchmark).costs}}
+}{{benchPiece, (*benchmark).piece}, {"file", (*benchmark).file}, {"scales", (*benchmark).scaled}, {"owner", (*benchmark).owner}, {"equal", (*benchmark).equal}, {"costs", (*benchmark).costs}}
 
 // benchPiece is the part that needs the Google trace.
 const benchPiece = "piece"
@@ -248,29 +248,6 @@ func (b *benchmark) scaled(ctx context.Context) error {
 			if err := b.flush(); err != nil {
 				return err
 			}
-		}
-	}
-	return nil
-}
-
-// owner measures one owner of more and more containers.
-func (b *benchmark) owner(ctx context.Context) error {
-	b.printf("\nOne owner of generated pods (--owner cluster), --oversize cut\n")
-	var before runs
-	for _, part := range []int{100, 10, 1} {
-		file := filepath.Join(b.dir, "owner.csv")
-		n, err := writeGenerated(file, max(1, b.containers/part))
-		if err != nil {
-			return err
-		}
-		run, err := b.repeated(ctx, "csv:"+file, "cut", "--owner", ownerCluster)
-		if err != nil {
-			return err
-		}
-		b.printf("  %d containers: %s%s\n", n, run, growth(before, run))
-		before = run
-		if err := b.flush(); err != nil {
-			return err
 		}
 	}
 	return nil
