@@ -69,13 +69,13 @@ func writeEqual(file string, containers int) (err error) {
 	for range 60 {
 		sizes = append(sizes, size{[]int{50, 100, 200, 250, 500, 1000}[random.IntN(6)], []int{64, 128, 256, 400, 512, 1000, 2000}[random.IntN(7)]})
 	}
-	fmt.Fprintln(w, "user,pod,container,cpu,memory")
+	_, _ = fmt.Fprintln(w, "user,pod,container,cpu,memory")
 	for pod := 0; containers > 0; pod++ {
 		n := min(int(min(20*math.Pow(1-random.Float64(), -1/.7), 20_000)), containers)
 		containers -= n
 		s := sizes[random.IntN(len(sizes))]
 		for k := range n {
-			fmt.Fprintf(w, "u,p%d,%d,%dm,%dMi\n", pod, k, s.cpu, s.memory)
+			_, _ = fmt.Fprintf(w, "u,p%d,%d,%dm,%dMi\n", pod, k, s.cpu, s.memory) // Flush returns a failure
 		}
 	}
 	return w.Flush()
