@@ -111,3 +111,20 @@ func TestOriginForSizing(t *testing.T) {
 		}
 	}
 }
+
+// No text makes reading of use panic, and what is read leads to requests that can be planned.
+func FuzzReadUse(f *testing.F) {
+	for _, seed := range [][2]string{{"metrics", metricsList}, {"metrics", metricsObjects}, {"metrics", topText}, {"prometheus-cpu", ranges}, {"prometheus-memory", instant}, {"prometheus-cpu", bare}, {"vpa", advice}} {
+		f.Add(seed[0], seed[1])
+	}
+	f.Fuzz(func(t *testing.T, format, text string) {
+		var u use.Use
+		if err := ReadUse(t.Context(), format, "-", strings.NewReader(text), &u); err != nil {
+			return
+		}
+		pod := cluster.Pod{Name: "web-1-a", Origin: &cluster.Origin{Namespace: "shop", Name: "web-1-a", Kind: "Deployment", Workload: "web"}, Containers: []cluster.Container{{Name: "c"}}}
+		if r := use.New(&u, []cluster.Pod{pod}, 1000).User(cluster.User{Pods: []cluster.Pod{pod}}).Pods[0].Request(); r.CPU < 0 || r.Memory < 0 {
+			t.Errorf("requests %s", r)
+		}
+	})
+}
