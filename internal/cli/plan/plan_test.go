@@ -269,7 +269,7 @@ func TestInputErrors(t *testing.T) {
 		{[]string{"--trace", "generated:1", "--frontier", "--links", "wrong"}, "name a CSV file, all or annotations"},
 		{[]string{"--trace", "generated:1", "--catalogue", "wrong"}, "want one of azure-dpsv5, "},
 		{[]string{"--trace", "generated:1", "--model", "wrong"}, "want one of large, xlarge, 2xlarge, 4xlarge, 12xlarge, 24xlarge"},
-		{[]string{"bench", "--only", "wrong"}, "want one of piece, file, scales, owner, costs"},
+		{[]string{"bench", "--only", "wrong"}, "want one of piece, file, scales, owner, equal, costs"},
 	} {
 		if _, err := execute(t.Context(), t, tt.args...); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v: error %v, want one with %q", tt.args, err, tt.want)

@@ -56,7 +56,7 @@ func clusterOf(t *testing.T, args ...string) *summary.Today {
 // The sums agree, steps lead from what is paid to what could be paid, and every pod is placed.
 func TestClusterSums(t *testing.T) {
 	for _, seed := range []string{"1", "2", "3"} {
-		c := clusterOf(t, "--trace", "generated:eks=30,"+seed)
+		c := clusterOf(t, "--trace", "generated:eks=20,"+seed)
 		if !(c.Bound <= c.Split && c.Split <= c.Packed && c.Packed < c.Now) {
 			t.Errorf("seed %s: bound %s, split %s, packed %s, now %s: want them to ascend", seed, c.Bound, c.Split, c.Packed, c.Now)
 		}

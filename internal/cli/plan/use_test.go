@@ -129,7 +129,7 @@ func TestUseInText(t *testing.T) {
 // Use above the requests costs more, and is said. Without nodes, the plans are compared with
 // kubernetes.
 func TestUseAboveRequests(t *testing.T) {
-	dump, metrics := dumpAndUse(t, 12, 100)
+	dump, metrics := dumpAndUse(t, 6, 100)
 	r := decode(t, must(t, "--trace", dump, "--use", metrics, "--json"))
 	if r.Use.Raised == 0 || r.Use.Lowered != 0 || r.Use.Saves[1].Saves > 0 || r.Today.Sized.Bound > r.Today.Sized.Split {
 		t.Errorf("use %+v, bound %s, split %s", r.Use.Saves, r.Today.Sized.Bound, r.Today.Sized.Split)
@@ -146,7 +146,7 @@ func TestUseAboveRequests(t *testing.T) {
 }
 
 func TestUseOptions(t *testing.T) {
-	dump, metrics := dumpAndUse(t, 12, 40)
+	dump, metrics := dumpAndUse(t, 6, 40)
 	of := "prometheus-cpu:" + file(t, "p.json", `{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"namespace":"x","pod":"y","container":"z"},"values":[[1,"1"]]}]}}`)
 	for _, tt := range []struct {
 		args []string
@@ -169,7 +169,7 @@ func TestUseOptions(t *testing.T) {
 
 // kubectl reads the metrics of a live cluster.
 func TestUseOfKubeconfig(t *testing.T) {
-	dump, metrics := dumpAndUse(t, 12, 40)
+	dump, metrics := dumpAndUse(t, 6, 40)
 	dir := t.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\necho \"$*\" >> %s/args\ncase \"$2\" in --raw) cat %s;; *) cat %s;; esac\n", dir, strings.TrimPrefix(metrics, "metrics:"), strings.TrimPrefix(dump, "kubectl:"))
 	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(script), 0o755); err != nil {
