@@ -443,7 +443,7 @@ func (c *chaos) volumeCycle(guests ...*chaosGuest) error {
 	for i, g := range guests {
 		_, epoch, up := g.now()
 		if !up {
-			return nil
+			break
 		}
 		if _, err := run(g, epoch, "attach a volume", "grep -q ' /mnt/chaos ' /proc/mounts || unnest-volume attach volume chaos data /mnt/chaos", podKey); err != nil {
 			errs = append(errs, err)
@@ -464,11 +464,19 @@ func (c *chaos) volumeCycle(guests ...*chaosGuest) error {
 		errs = append(errs, err)
 	}
 	for _, g := range guests {
-		_, epoch, up := g.now()
-		if !up {
-			continue
+		// A volume stays in a guest that is reset, so the guest detaches it when it is back.
+		err := errLost
+		for errors.Is(err, errLost) {
+			_, epoch, up := g.now()
+			if c.t.Context().Err() != nil {
+				return errLost
+			}
+			if !up {
+				time.Sleep(200 * time.Millisecond)
+				continue
+			}
+			_, err = run(g, epoch, "detach a volume", "unnest-volume detach volume chaos data /mnt/chaos", "")
 		}
-		_, err := run(g, epoch, "detach a volume", "unnest-volume detach volume chaos data /mnt/chaos", "")
 		if err == nil {
 			c.count("op: detach a volume")
 		}
