@@ -45,24 +45,44 @@ func (b *bundler) pod(p cluster.Pod) []cluster.Container {
 		}
 		return []cluster.Container{one}
 	}
-	type open struct{ at, count int }
-	of := map[cluster.Resources]open{} // the last bundle of equal containers
-	var all []cluster.Container
-	for _, c := range p.Containers {
-		last, known := of[c.Request]
-		if known && last.count < b.most {
-			if sum := all[last.at].Request.Add(c.Request); sum.Fits(b.limit) {
-				all[last.at].Request = sum
-				of[c.Request] = open{last.at, last.count + 1}
-				b.largest = max(b.largest, last.count+1)
-				continue
-			}
+	counts := map[cluster.Resources]int{}
+	var order []int // the first container of each size
+	for k, c := range p.Containers {
+		if counts[c.Request] == 0 {
+			order = append(order, k)
 		}
-		of[c.Request] = open{len(all), 1}
-		all = append(all, c)
-		b.largest = max(b.largest, 1)
+		counts[c.Request]++
+	}
+	var all []cluster.Container
+	for _, k := range order {
+		c := p.Containers[k]
+		size := b.size(c.Request)
+		for n := counts[c.Request]; n > 0; {
+			for size > n {
+				size /= bundleStep
+			}
+			all = append(all, cluster.Container{Name: c.Name, Request: cluster.Resources{CPU: c.Request.CPU * int64(size), Memory: c.Request.Memory * int64(size)}})
+			n -= size
+			b.largest = max(b.largest, size)
+		}
 	}
 	return all
+}
+
+// bundleStep divides the size of a bundle by that of the next smaller one, so that bundles have
+// few sizes.
+const bundleStep = 4
+
+// size returns the number of containers in the largest bundles.
+func (b *bundler) size(r cluster.Resources) int {
+	size := 1
+	for size < b.most {
+		if !(cluster.Resources{CPU: r.CPU * int64(size*bundleStep), Memory: r.Memory * int64(size*bundleStep)}).Fits(b.limit) {
+			break
+		}
+		size *= bundleStep
+	}
+	return size
 }
 
 func containers(u cluster.User) (n int) {

@@ -23,12 +23,12 @@ func Of(u cluster.User, c cluster.Catalogue, o pack.Options, now ...cluster.Plan
 	}
 	if !pack.Splittable(s.User) {
 		low := int64(0)
-		if s.Best, low, err = closer(s.User, c, o, false, s.Best); err == nil {
+		if s.Best, low, err = closer(s.User, c, o, bound.Options{}, s.Best); err == nil {
 			s.Whole = s.Best
 		}
 		return s, low, err
 	}
-	if s.Whole, _, err = closer(pack.Unsplit(s.User), c, o, true, s.Whole); err != nil {
+	if s.Whole, _, err = closer(pack.Unsplit(s.User), c, o, bound.Options{Whole: true, Columns: true}, s.Whole); err != nil {
 		return s, 0, err
 	}
 	if s.Whole.Cost < s.Best.Cost {
@@ -36,12 +36,20 @@ func Of(u cluster.User, c cluster.Catalogue, o pack.Options, now ...cluster.Plan
 		s.Best.Optimal = false // of plans that split
 	}
 	low := int64(0)
-	if s.Best, low, err = closer(s.User, c, o, false, s.Best); err != nil || s.Bundled < 2 {
+	var limits bound.Options
+	if s.Bundled > 1 {
+		limits.MaxTypes = bundledTypes
+	}
+	if s.Best, low, err = closer(s.User, c, o, limits, s.Best); err != nil || s.Bundled < 2 {
 		return s, low, err
 	}
 	low, err = unbundled(u, c, o, s.Best.Cost)
 	return s, low, err
 }
+
+// bundledTypes is the most distinct items of a bundled user for whom there are patterns: bundles
+// of one size of container have several sizes.
+const bundledTypes = 400
 
 // unbundled returns the bound of a user of whom bundles were planned: the containers of a bundle
 // may be on several VMs.
@@ -55,14 +63,15 @@ func unbundled(u cluster.User, c cluster.Catalogue, o pack.Options, known int64)
 
 // closer searches on from a plan until it costs the bound, which it returns too. It starts from
 // that plan and from one made of the patterns of the bound.
-func closer(u cluster.User, c cluster.Catalogue, o pack.Options, whole bool, found pack.Outcome) (pack.Outcome, int64, error) {
+func closer(u cluster.User, c cluster.Catalogue, o pack.Options, limits bound.Options, found pack.Outcome) (pack.Outcome, int64, error) {
 	if found.Optimal {
 		return found, found.Cost, nil
 	}
-	r := bound.Of(u, c, bound.Options{Whole: whole, Known: found.Cost, Columns: whole})
+	limits.Known = found.Cost
+	r := bound.Of(u, c, limits)
 	starts := []cluster.Plan{found.Plan}
 	if r.Best < found.Cost && o.Host == (cluster.Resources{}) {
-		if plan, ok := r.Plan(u, c, whole); ok {
+		if plan, ok := r.Plan(u, c, limits.Whole); ok {
 			starts = []cluster.Plan{plan, found.Plan}
 		}
 	}
