@@ -61,6 +61,7 @@ quickstart: ## install what is missing, boot a guest, measure a container's netw
 .PHONY: test
 test: test-deps build bin/gotestsum ## run all tests, failed ones twice; fail if one is skipped (root)
 	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/ ./hack/testresult
+	@go list -test -deps ./... >/dev/null # downloads modules: messages of hack/test would prevent the second run
 	@hack/test-twice hack/test
 
 .PHONY: soak
