@@ -63,6 +63,16 @@ static __always_inline void end_of(struct __sk_buff *skb, const struct packet *p
 		bpf_sk_storage_get(&hostlo_sockets, sk, e, BPF_SK_STORAGE_GET_F_CREATE);
 }
 
+/* keep_end has the sender's socket keep an end that is not seen at another port. */
+static __always_inline void keep_end(struct __sk_buff *skb, const struct packet *p, __u32 fraction)
+{
+	struct bpf_sock *sk = sender(skb, p);
+	struct end e = {.fraction = fraction};
+
+	if (sk)
+		bpf_sk_storage_get(&hostlo_sockets, sk, &e, BPF_SK_STORAGE_GET_F_CREATE);
+}
+
 /*
  * end_at finds the other end that is seen at the given source port of a packet, and the
  * flow. It returns the state of this end's socket.  */

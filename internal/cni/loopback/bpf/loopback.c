@@ -81,6 +81,8 @@ static __always_inline int send_syn(struct __sk_buff *skb, const struct segment 
 	if (sk)
 		bpf_sk_storage_delete(&hostlo_sockets, sk);
 	state = end_at(skb, p, p->sport, &f, &e);
+	if (e.fraction == s->fraction)
+		e.fraction = 0;
 	if (is_connected(state) && (state == BPF_TCP_TIME_WAIT || e.fraction) && !has_listener(skb, p))
 		state = NO_SOCKET;
 	flow_sent(&f, p);
@@ -112,13 +114,18 @@ static __always_inline int send_tcp(struct __sk_buff *skb, const struct segment 
 {
 	struct flow f = {};
 	struct end e = {};
+	int state;
 
 	if (is_syn(p))
 		return send_syn(skb, s, p);
 	flow_sent(&f, p);
 	end_of(skb, p, &f, &e);
-	if (!e.fraction)
-		return has_own_address(p) || is_local(p, tcp_state(skb, p)) ? LOCAL : TO_ALL;
+	if (!e.fraction) {
+		state = tcp_state(skb, p);
+		if (state == BPF_TCP_ESTABLISHED)
+			keep_end(skb, p, s->fraction);
+		return has_own_address(p) || is_local(p, state) ? LOCAL : TO_ALL;
+	}
 	if (!is_member(s, e.fraction))
 		return LOCAL;
 	if (is_refused(p))
