@@ -38,6 +38,14 @@
 // connects that wait only for it are refused, connections with it are reset when they
 // next send, and its UDP flows are removed.
 //
+// # The pod's own addresses
+//
+// A packet on lo may also be between the fraction's own addresses: the pod calls itself
+// by its host name. If it begins a connection and no socket here accepts it, it is sent
+// to the others with aliases, loopback addresses that stand for the own ones, and what
+// comes for an alias gets the address again. So a server on any address accepts it, and
+// one on 127.0.0.1 refuses it. This is for IPv4: IPv6 has one loopback address.
+//
 // # Bind conflicts
 //
 // In an undivided pod the second bind to an address and port fails with EADDRINUSE.

@@ -25,6 +25,7 @@ type loopbackEnd struct {
 	Fraction uint32
 	Port     uint16
 	Visible  uint16
+	Since    uint64
 }
 
 type loopbackFlow struct {

@@ -15,7 +15,7 @@ struct address {
 /* The fractions that have listeners, as far as known. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 1024);
 	__type(key, struct address);
 	__type(value, __u32);
 } hostlo_listeners SEC(".maps");

@@ -13,6 +13,7 @@ struct end {
 	__u32 fraction;		/* 0: unknown */
 	__be16 port;		/* the other end's own; 0: the visible one */
 	__be16 visible;		/* this end's port as the other end sees it; 0: its own */
+	__u64 since;		/* ns: a client has claimed the port, and its SYN is not answered; else 0 */
 };
 
 /*
@@ -21,7 +22,7 @@ struct end {
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
+	__uint(max_entries, 32768);
 	__type(key, struct flow);
 	__type(value, struct end);
 } hostlo_tcp SEC(".maps");
@@ -61,6 +62,15 @@ static __always_inline void end_of(struct __sk_buff *skb, const struct packet *p
 	*e = *known;
 	if (sk)
 		bpf_sk_storage_get(&hostlo_sockets, sk, e, BPF_SK_STORAGE_GET_F_CREATE);
+}
+
+/* end_claim is for the answer to a SYN: the connection has a socket now. */
+static __always_inline void end_claim(const struct flow *f)
+{
+	struct end *claim = bpf_map_lookup_elem(&hostlo_tcp, f);
+
+	if (claim)
+		claim->since = 0;
 }
 
 /* keep_end has the sender's socket keep an end that is not seen at another port. */
@@ -115,15 +125,17 @@ static __always_inline int is_same_client(const struct end *a, const struct end 
 }
 
 /*
- * may_claim returns whether a client may be seen at a port: no other client is. The
- * kernel of this fraction has chosen the port of its own client in view of its own
- * connections. In a fraction without a listener, a client that awaits its refusal has
+ * may_claim returns whether a client may be seen at a port: no other client is, or has
+ * just claimed it, so that its connection has no socket yet. The kernel of this fraction
+ * has chosen the port of its own client in view of its own connections. In a fraction without a listener, a client that awaits its refusal has
  * no socket.
  */
 static __always_inline int may_claim(int state, const struct end *there, const struct end *client, int own)
 {
-	if (state == BPF_TCP_LISTEN || is_same_client(there, client))
+	if (is_same_client(there, client))
 		return 1;
+	if (state == BPF_TCP_LISTEN)
+		return !there->since || client->since - there->since > SECOND;
 	if (there->fraction)
 		return 0;
 	return state == NO_SOCKET || (own && !client->port);
@@ -142,6 +154,7 @@ __noinline int claim_port(struct __sk_buff *skb, const struct packet *p, __u32 f
 
 	if (!p)
 		return 0;
+	client.since = bpf_ktime_get_ns();
 #pragma unroll /* Linux 6.1 takes a loop that ends with a call for an endless one */
 	for (__u32 try = 0; try < TRIES; try++) {
 		port = visible_port(p->sport, from, try);
@@ -149,10 +162,7 @@ __noinline int claim_port(struct __sk_buff *skb, const struct packet *p, __u32 f
 		state = end_at(skb, p, port, &f, &there);
 		if (!may_claim(state, &there, &client, own))
 			continue;
-		if (own && !try)
-			bpf_map_delete_elem(&hostlo_tcp, &f);
-		else
-			bpf_map_update_elem(&hostlo_tcp, &f, &client, BPF_ANY);
+		bpf_map_update_elem(&hostlo_tcp, &f, &client, BPF_ANY);
 		return port;
 	}
 	return 0;

@@ -46,7 +46,7 @@ struct refusal {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 32768);
+	__uint(max_entries, 16384);
 	__type(key, struct flow);
 	__type(value, struct refusal);
 } hostlo_refusals SEC(".maps");

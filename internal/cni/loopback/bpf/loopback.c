@@ -119,6 +119,8 @@ static __always_inline int send_tcp(struct __sk_buff *skb, const struct segment 
 	if (is_syn(p))
 		return send_syn(skb, s, p);
 	flow_sent(&f, p);
+	if (p->flags & TCP_SYN)
+		end_claim(&f);
 	end_of(skb, p, &f, &e);
 	if (!e.fraction) {
 		state = tcp_state(skb, p);

@@ -16,7 +16,7 @@ struct udp_flow {
 /* UDP flows are many, and must not evict connections from hostlo_tcp. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 32768);
+	__uint(max_entries, 16384);
 	__type(key, struct flow);
 	__type(value, struct udp_flow);
 } hostlo_udp SEC(".maps");
