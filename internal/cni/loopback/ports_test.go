@@ -134,6 +134,30 @@ func TestEqualPorts(t *testing.T) {
 	}
 }
 
+// Clients of all fractions connect from one port at the same time.
+func TestEqualPortsAtOnce(t *testing.T) {
+	w := newWorld(t, 3)
+	for _, l := range loopbacks {
+		address := net.JoinHostPort(l.address, "8056")
+		w.listen(1, "tcp"+l.family, address)
+		for round := range 40 {
+			var all sync.WaitGroup
+			for f := range w.joined.All() {
+				all.Go(func() {
+					c, err := w.dialWith(f, fixed(l.address, 20010+round), "tcp"+l.family, address)
+					if err == nil {
+						err = errors.Join(echo(c, fmt.Sprintf("fraction %d", f)), c.(*net.TCPConn).SetLinger(0), c.Close())
+					}
+					if err != nil {
+						t.Errorf("round %d, fraction %d, %s: %v", round, f, address, err)
+					}
+				})
+			}
+			all.Wait()
+		}
+	}
+}
+
 // Fractions whose clients have only few ports connect as often as each of them could alone.
 func TestFewPorts(t *testing.T) {
 	w := newWorld(t, 3)
