@@ -14,8 +14,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os/signal"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,6 +38,10 @@ type Job struct {
 	Warmup      time.Duration
 	Duration    time.Duration
 	Wait        bool // to be told to begin
+
+	Patience time.Duration // with an answer for a request from when it is due; 0: a failure ends the load
+	Keep     bool          // connections open from request to request; memcached and nginx always do
+	Sources  []string      // addresses that the connections come from in turn; none: that of the route
 }
 
 // client is one connection to a server.
@@ -47,11 +53,18 @@ type client interface {
 	send(n int) (kind string, err error)
 }
 
+// patient is a client whose failures are counted.
+type patient interface {
+	// sendWithin sends a request and waits for the answer. It returns the bytes of both, and
+	// why there is no right answer within the limit; empty: there is one.
+	sendWithin(limit time.Duration) (bytes int, cause string)
+}
+
 // connector returns the client for a connection.
 type connector func(connection int) client
 
 // clients return the connector of a job.
-var clients = map[string]func(Job) connector{"memcached": memcachedClients, "nginx": httpClients}
+var clients = map[string]func(Job) connector{"apache": documentClients, "memcached": memcachedClients, "nginx": httpClients}
 
 // answerTimeout bounds the wait for one answer.
 const answerTimeout = 10 * time.Second
@@ -80,7 +93,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func parse(args []string, stderr io.Writer) (func(Job) connector, Job, error) {
 	var j Job
 	if len(args) == 0 || clients[args[0]] == nil {
-		return nil, j, fmt.Errorf("want memcached or nginx as first argument, got %q", args)
+		return nil, j, fmt.Errorf("want apache, memcached or nginx as first argument, got %q", args)
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -92,13 +105,45 @@ func parse(args []string, stderr io.Writer) (func(Job) connector, Job, error) {
 	flags.DurationVar(&j.Warmup, "warmup", 0, "load before the measured part")
 	flags.DurationVar(&j.Duration, "duration", time.Second, "of the measured part")
 	flags.BoolVar(&j.Wait, "wait", false, "print a line when the server is prepared, and begin when a line is read")
+	flags.DurationVar(&j.Patience, "patience", 0, "of apache: count a request without an answer after this time as failed; 0: a failure ends the load")
+	flags.BoolVar(&j.Keep, "keep", false, "of apache: keep connections open")
+	flags.Func("sources", "of apache: `addresses` that the connections come from, separated by commas", j.addSources)
 	if err := flags.Parse(args[1:]); err != nil {
 		return nil, j, err
 	}
 	if j.Target == "" || flags.NArg() > 0 || min(j.Threads, j.Connections, j.Size) < 1 || j.Rate < 0 || j.Warmup < 0 || j.Duration <= 0 {
 		return nil, j, errors.New("want -target and numbers over 0")
 	}
-	return clients[args[0]], j, nil
+	if args[0] != "apache" && (j.Patience != 0 || j.Keep || len(j.Sources) > 0) || j.Patience < 0 {
+		return nil, j, errors.New("-patience, -keep and -sources are of apache only, and -patience is at least 0")
+	}
+	return clients[args[0]], j, j.raiseDescriptors()
+}
+
+func (j *Job) addSources(list string) error {
+	for address := range strings.SplitSeq(list, ",") {
+		if address != "" && net.ParseIP(address) == nil {
+			return fmt.Errorf("%q: want IP addresses", address)
+		}
+		if address != "" {
+			j.Sources = append(j.Sources, address)
+		}
+	}
+	return nil
+}
+
+// raiseDescriptors lets the process have as many file descriptors as it may, if the connections
+// need more.
+func (j *Job) raiseDescriptors() error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("read the limit of file descriptors: %w", err)
+	}
+	if limit.Cur >= uint64(2*j.Connections) {
+		return nil
+	}
+	limit.Cur = limit.Max
+	return unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
 }
 
 // waits says that the server is prepared and waits to be told to begin.
@@ -151,13 +196,32 @@ func run(ctx context.Context, j Job, connect connector, wait func() error) (work
 	if err := wait(); err != nil {
 		return workload.LoadReport{}, err
 	}
-	g.start = time.Now()
-	if j.Rate == 0 {
-		err := g.each(ctx, g.closedLoop)
-		return g.recorder.Report(0), err
+	before, err := used()
+	if err != nil {
+		return workload.LoadReport{}, err
 	}
-	err := g.openLoop(ctx)
-	return g.recorder.Report(g.schedule.Before(g.end) - g.schedule.Before(j.Warmup)), err
+	g.start = time.Now()
+	planned := 0
+	if j.Rate == 0 {
+		err = g.each(ctx, g.closedLoop)
+	} else {
+		err = g.openLoop(ctx)
+		planned = g.schedule.Before(g.end) - g.schedule.Before(j.Warmup)
+	}
+	elapsed := time.Since(g.start)
+	after, errUsed := used()
+	report := g.recorder.Report(planned)
+	report.CPU, report.Elapsed, report.Processors = (after - before).Seconds(), elapsed.Seconds(), runtime.NumCPU()
+	return report, errors.Join(err, errUsed)
+}
+
+// used is the CPU time of this process.
+func used() (time.Duration, error) {
+	var now unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &now); err != nil {
+		return 0, fmt.Errorf("read the CPU time of the generator: %w", err)
+	}
+	return time.Duration(now.Utime.Nano() + now.Stime.Nano()), nil
 }
 
 // each calls f for all connections at the same time.
@@ -187,6 +251,9 @@ func (g *generator) closedLoop(ctx context.Context, i int) error {
 // send sends one request on a connection and records it.
 func (g *generator) send(i, n int, due time.Duration) error {
 	sent := time.Since(g.start)
+	if g.job.Patience > 0 {
+		return g.sendWithin(i, due, sent)
+	}
 	kind, err := g.clients[i].send(n)
 	if err != nil {
 		return err
@@ -195,6 +262,25 @@ func (g *generator) send(i, n int, due time.Duration) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.recorder.Add(pacing.Request{Kind: kind, Due: due, Sent: sent, Done: done})
+	return nil
+}
+
+// sendWithin sends one request on a connection and records its answer, or why it has none. A
+// request that is due for longer than the patience is not sent.
+func (g *generator) sendWithin(i int, due, sent time.Duration) error {
+	q := pacing.Request{Kind: httpGet, Due: due, Sent: sent}
+	cause := workload.TimedOut
+	if left := due + g.job.Patience - sent; left > 0 {
+		q.Bytes, cause = g.clients[i].(patient).sendWithin(left)
+	}
+	q.Done = time.Since(g.start)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if cause != "" {
+		g.recorder.Fail(q, cause)
+	} else {
+		g.recorder.Add(q)
+	}
 	return nil
 }
 

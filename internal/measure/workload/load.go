@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,6 +46,59 @@ type LoadReport struct {
 	LateP99   float64             `json:"late_p99"`        // µs by which the generator handed out requests too late
 	Latencies map[string]Latency  `json:"latencies"`       // by kind of request, and of all kinds together
 	Naive     map[string]*Latency `json:"naive,omitempty"` // the same from the time at which a request was sent
+
+	// Of a load that counts requests without an answer in place of ending at the first one.
+	Failures   map[string]float64 `json:"failures,omitempty"`   // requests of the measured part, by cause
+	Bytes      float64            `json:"bytes,omitempty"`      // that were sent and received for the answers of the measured part
+	CPU        float64            `json:"cpu,omitempty"`        // seconds that the generator used during the load
+	Elapsed    float64            `json:"elapsed,omitempty"`    // seconds of the load
+	Processors int                `json:"processors,omitempty"` // that the generator may use
+}
+
+// The causes of requests without an answer.
+const (
+	Refused     = "refused"      // the server takes no connection
+	TimedOut    = "timed out"    // no answer within the client's patience
+	Reset       = "reset"        // the server closed the connection
+	Wrong       = "wrong answer" // another status or content
+	Descriptors = "no file descriptor"
+	Ports       = "no local port"
+	OtherCause  = "failed otherwise"
+)
+
+// The limits at which the generator, and not the server, bounds the load.
+const (
+	busyLimit = 0.9    // share of its processors
+	lateLimit = 20_000 // µs by which it hands out 1 % of the requests too late
+)
+
+// Limit says what bounds generators that run at the same time on the same processors, and not the
+// servers. It is empty if nothing does.
+func Limit(reports ...LoadReport) string {
+	busy := 0.0
+	for _, r := range reports {
+		switch {
+		case r.Failures[Descriptors] > 0:
+			return "it has no more file descriptors: raise the limit by ulimit -n"
+		case r.Failures[Ports] > 0:
+			return "it has no more local ports: use more clients"
+		case r.LateP99 >= lateLimit:
+			return fmt.Sprintf("it sends 1 %% of the requests %.0f ms or more too late", r.LateP99/1000)
+		}
+		busy += r.Busy()
+	}
+	if busy >= busyLimit {
+		return fmt.Sprintf("it uses %.0f %% of its processors", 100*busy)
+	}
+	return ""
+}
+
+// Busy is the share of its processors that the generator used.
+func (r LoadReport) Busy() float64 {
+	if !(r.Elapsed > 0) {
+		return 0
+	}
+	return r.CPU / (r.Elapsed * float64(max(r.Processors, 1)))
 }
 
 // AllRequests is the key of LoadReport for all kinds of requests together.
@@ -65,6 +119,8 @@ const (
 	maxConnections = 1000 // the servers accept 1024
 	maxThreads     = 64
 	maxRate        = 1_000_000 // requests/s
+	maxIntensity   = 1000      // percent
+	MaxClients     = 100       // addresses of the generator
 	// loadPreparation is about what a client takes to start, to connect and to store the
 	// keys of memcached.
 	loadPreparation = 500 * time.Millisecond
@@ -79,6 +135,7 @@ type load struct {
 	size     int
 	maxSize  int
 	openOnly bool // a rate is required
+	domains  bool // it can load domains
 }
 
 func (l load) Name() string { return l.name }
@@ -96,7 +153,8 @@ func (l load) Validate(p Params) error {
 	limits := []struct {
 		name       string
 		value, max int
-	}{{"size", p.Size, l.maxSize}, {"threads", p.Threads, maxThreads}, {"connections", p.Connections, maxConnections}, {"rate", p.Rate, maxRate}}
+	}{{"size", p.Size, l.maxSize}, {"threads", p.Threads, maxThreads}, {"connections", p.Connections, maxConnections}, {"rate", p.Rate, maxRate},
+		{"intensities", p.Intensity, maxIntensity}, {"step", p.Step, maxRate}, {"clients", p.Clients, MaxClients}}
 	for _, limit := range limits {
 		if limit.value < 0 || limit.value > limit.max {
 			return complain("%s %d: want 1 to %d", limit.name, limit.value, limit.max)
@@ -111,6 +169,10 @@ func (l load) Validate(p Params) error {
 		return complain("warmup %v: want 0s to %v", p.Warmup, maxDuration)
 	case p.NoDelay:
 		return complain("nodelay: leave it out, it is always set")
+	case p.ofDomains() && !l.domains:
+		return complain("options step and clients, and key intensities: leave them out, they are of the load of domains")
+	case p.ofDomains() && p.Rate > 0:
+		return complain("rate: leave it out, the load of domains is raised, or is a share of the full load")
 	case l.openOnly && p.Rate == 0:
 		return complain("rate is missing: give the requests per second")
 	}
@@ -195,9 +257,21 @@ func readLoad(stdout []byte) (r LoadReport, err error) {
 	case r.Error != "":
 		return r, errors.New(string(bytes.Join(bytes.Fields([]byte(r.Error)), []byte(" "))))
 	case !(r.Seconds > 0) || !(r.Latencies[AllRequests].Count > 0):
+		if failed := r.FailedRequests(); failed != "" {
+			return r, fmt.Errorf("no answer in the measured %v s: %s", r.Seconds, failed)
+		}
 		return r, fmt.Errorf("no answer in the measured %v s: increase the duration", r.Seconds)
 	}
 	return r, nil
+}
+
+// FailedRequests says how many requests have no answer, by cause: "12 refused, 3 timed out".
+func (r LoadReport) FailedRequests() string {
+	var all []string
+	for _, cause := range slices.Sorted(maps.Keys(r.Failures)) {
+		all = append(all, fmt.Sprintf("%.0f %s", r.Failures[cause], cause))
+	}
+	return strings.Join(all, ", ")
 }
 
 // values returns the metrics that have enough observations, see tailObservations.

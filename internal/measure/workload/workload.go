@@ -36,6 +36,11 @@ type Params struct {
 	Threads     int // of the load generator
 	Connections int // open at the same time, over all threads
 	Rate        int // requests/s, sent by a schedule; 0: each connection sends when it has its answer
+
+	// Of the load of domains: see package collocation.
+	Intensity int // percent of the full load; 0: the load is raised until the throughput falls
+	Step      int // requests/s by which the load is raised; 0: it doubles first
+	Clients   int // addresses that the requests come from; 0: 1
 }
 
 // Endpoint is where a server listens or a client connects.
@@ -108,7 +113,7 @@ type Workload interface {
 
 // All returns all workloads, sorted by name.
 func All() []Workload {
-	return []Workload{iperf3{}, newMemcached(), newNginx(), sockperf{}}
+	return []Workload{newApache(), iperf3{}, newMemcached(), newNginx(), sockperf{}}
 }
 
 // Lookup returns the workload called name, or an error that lists the names.
@@ -133,7 +138,7 @@ func (p Params) validate(tool string, minSize, maxSize int) error {
 	if p.Size < minSize || p.Size > maxSize {
 		return fmt.Errorf("%s: size %d: want %d to %d bytes", tool, p.Size, minSize, maxSize)
 	}
-	if p.Threads != 0 || p.Connections != 0 || p.Rate != 0 {
+	if p.Threads != 0 || p.Connections != 0 || p.Rate != 0 || p.ofDomains() {
 		return fmt.Errorf("%s: options threads, connections and rate: leave them out, they are of applications", tool)
 	}
 	if p.Duration < time.Second || p.Duration%time.Second != 0 || p.Duration > maxDuration {
@@ -141,6 +146,9 @@ func (p Params) validate(tool string, minSize, maxSize int) error {
 	}
 	return nil
 }
+
+// ofDomains reports whether a parameter is set that only the load of domains has.
+func (p Params) ofDomains() bool { return p.Intensity != 0 || p.Step != 0 || p.Clients != 0 }
 
 // maxDuration is the longest run that iperf3 takes (MAX_TIME, 86400 s).
 const maxDuration = 24 * time.Hour

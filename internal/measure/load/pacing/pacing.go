@@ -46,6 +46,8 @@ type Request struct {
 	Due  time.Duration // when it should have been sent; without a schedule, Sent
 	Sent time.Duration
 	Done time.Duration
+
+	Bytes int // of request and answer; 0: not counted
 }
 
 // Recorder collects the latencies of the requests that are due in a part of the load.
@@ -55,12 +57,14 @@ type Recorder struct {
 	latencies map[string]*hdrhistogram.Histogram // by kind
 	naive     *hdrhistogram.Histogram
 	late      *hdrhistogram.Histogram
+	failures  map[string]float64 // by cause
+	bytes     float64
 }
 
 // NewRecorder returns a recorder for the requests that are due from the time from on and
 // before to.
 func NewRecorder(from, to time.Duration) *Recorder {
-	return &Recorder{from: from, to: to, latencies: map[string]*hdrhistogram.Histogram{}, naive: newHistogram(), late: newHistogram()}
+	return &Recorder{from: from, to: to, latencies: map[string]*hdrhistogram.Histogram{}, failures: map[string]float64{}, naive: newHistogram(), late: newHistogram()}
 }
 
 // longest is the longest latency that is told apart from longer ones.
@@ -79,6 +83,7 @@ func (r *Recorder) Add(q Request) {
 	if q.Due < r.from || q.Due >= r.to {
 		return
 	}
+	r.bytes += float64(q.Bytes)
 	for _, kind := range []string{workload.AllRequests, q.Kind} {
 		if r.latencies[kind] == nil {
 			r.latencies[kind] = newHistogram()
@@ -86,6 +91,13 @@ func (r *Recorder) Add(q Request) {
 		record(r.latencies[kind], q.Done-q.Due)
 	}
 	record(r.naive, q.Done-q.Sent)
+}
+
+// Fail records a request without an answer, and its cause.
+func (r *Recorder) Fail(q Request, cause string) {
+	if q.Due >= r.from && q.Due < r.to {
+		r.failures[cause]++
+	}
 }
 
 // Late records by how much the generator was late to hand out a request, apart from waiting
@@ -97,7 +109,10 @@ func (r *Recorder) Late(d time.Duration) { record(r.late, d) }
 func (r *Recorder) Report(planned int) workload.LoadReport {
 	report := workload.LoadReport{
 		Seconds: (r.to - r.from).Seconds(), Planned: float64(planned), Answers: float64(r.answers),
-		LateP99: micros(r.late.ValueAtQuantile(99)), Latencies: map[string]workload.Latency{},
+		LateP99: micros(r.late.ValueAtQuantile(99)), Latencies: map[string]workload.Latency{}, Bytes: r.bytes,
+	}
+	if len(r.failures) > 0 {
+		report.Failures = r.failures
 	}
 	for kind, h := range r.latencies {
 		report.Latencies[kind] = describe(h)

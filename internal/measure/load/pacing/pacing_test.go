@@ -91,10 +91,10 @@ func TestRateNotReached(t *testing.T) {
 func TestRecorder(t *testing.T) {
 	r := NewRecorder(time.Second, 3*time.Second)
 	for _, q := range []Request{
-		{workload.Get, 999 * ms, 999 * ms, 2 * time.Second},
-		{workload.Get, time.Second, time.Second + ms, time.Second + 2*ms},
-		{workload.Set, 2 * time.Second, 2 * time.Second, 2*time.Second + 10*ms},
-		{workload.Get, 3 * time.Second, 3 * time.Second, 3*time.Second + ms},
+		{workload.Get, 999 * ms, 999 * ms, 2 * time.Second, 100},
+		{workload.Get, time.Second, time.Second + ms, time.Second + 2*ms, 100},
+		{workload.Set, 2 * time.Second, 2 * time.Second, 2*time.Second + 10*ms, 100},
+		{workload.Get, 3 * time.Second, 3 * time.Second, 3*time.Second + ms, 100},
 	} {
 		r.Add(q)
 	}
