@@ -39,7 +39,7 @@ func (f *Fleet) config(o Options, p addresses, c identity.Credentials, dir strin
 	if err != nil {
 		return guest.Config{}, err
 	}
-	config.Shares, config.Export = o.Shares, o.Export
+	config.Shares, config.Export, config.Emulated = o.Shares, o.Export, o.Emulated
 	config.Seed.Files = map[string]string{
 		"/etc/unnest/ca.crt":                                    string(f.authority.CertificatePEM()),
 		"/etc/unnest/client.crt":                                string(c.CertificatePEM),

@@ -111,12 +111,14 @@ type Options struct {
 	Image  guest.Image
 	Accel  guest.Accel
 	VCPUs  int
-	Memory int64  // bytes
-	Slots  int    // NICs that can be hot-plugged at the same time
-	Pool   int    // number of them that the host daemon keeps plugged in advance
-	Shares int    // volumes and shared memory that can be plugged at the same time
-	Export string // prepared directory (share.Export) that the guest can mount over 9p; empty: none
-	Tenant string // empty: the only one of the default policy
+	Memory int64 // bytes
+	Slots  int   // NICs that can be hot-plugged at the same time
+	Pool   int   // number of them that the host daemon keeps plugged in advance
+	Shares int   // volumes and shared memory that can be plugged at the same time
+	// Emulated gives the guest emulated hardware in place of paravirtual devices.
+	Emulated bool
+	Export   string // prepared directory (share.Export) that the guest can mount over 9p; empty: none
+	Tenant   string // empty: the only one of the default policy
 	// Snapshots restores the guest where it can. Nil: it boots.
 	Snapshots *guest.Snapshots
 	// Nesting gives the guest the same processor as one with Nested, so that the figures

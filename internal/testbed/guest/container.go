@@ -174,13 +174,14 @@ func findLibrary(root, library string, arch Arch) (string, error) {
 }
 
 // writeLayer packs files of root, with symbolic links followed, the links that a shell
-// needs, a directory for temporary files, and root as the only user and group.
+// needs, a directory for temporary files, and the users and groups root and nobody.
 func writeLayer(w *tar.Writer, root string, files []string) error {
 	err := w.WriteHeader(&tar.Header{Name: "tmp/", Typeflag: tar.TypeDir, Mode: 0o1777})
 	for _, applet := range []string{"sh", "sleep", "cat", "kill", "setsid", "rm", "true"} {
 		err = errors.Join(err, w.WriteHeader(&tar.Header{Name: "bin/" + applet, Linkname: "busybox", Typeflag: tar.TypeSymlink, Mode: 0o777}))
 	}
-	err = errors.Join(err, writeFile(w, "etc/passwd", 0o644, []byte("root:x:0:0:root:/:/bin/sh\n")), writeFile(w, "etc/group", 0o644, []byte("root:x:0:\n")))
+	err = errors.Join(err, writeFile(w, "etc/passwd", 0o644, []byte("root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")),
+		writeFile(w, "etc/group", 0o644, []byte("root:x:0:\nnogroup:x:65534:\n")))
 	for _, f := range files {
 		content, readErr := os.ReadFile(filepath.Join(root, f))
 		err = errors.Join(err, readErr, writeFile(w, f[1:], 0o755, content))

@@ -80,6 +80,8 @@ func (c Config) check() error {
 		return fmt.Errorf("%d slots: NICs cannot be plugged into a guest of %s: want 0", c.Slots, a)
 	case c.Accel == KVM && string(a) != runtime.GOARCH:
 		return fmt.Errorf("KVM runs guests of %s here, the guest is %s: use --accel auto or tcg", runtime.GOARCH, a)
+	case c.Emulated && a != AMD64:
+		return fmt.Errorf("emulated hardware is of amd64, the guest is %s", a)
 	case c.Image.Arch.or() != a:
 		return fmt.Errorf("the image is for %s, the guest is %s", c.Image.Arch.or(), a)
 	}
@@ -116,6 +118,28 @@ func (g *Guest) logTails() string {
 		}
 	}
 	return b.String()
+}
+
+// Pause stops the processors of the guest. Its clock stands still until Resume.
+func (g *Guest) Pause(ctx context.Context) error {
+	return g.tell(ctx, "pause", func(c *qmp.Client) error { _, err := c.Stop(ctx); return err })
+}
+
+// Resume lets a paused guest run again.
+func (g *Guest) Resume(ctx context.Context) error {
+	return g.tell(ctx, "resume", func(c *qmp.Client) error { _, err := c.Cont(ctx); return err })
+}
+
+// tell connects to QEMU and calls say.
+func (g *Guest) tell(ctx context.Context, what string, say func(*qmp.Client) error) error {
+	client, err := qmp.Dial(ctx, g.path(ownerQMP))
+	if err == nil {
+		err = errors.Join(say(client), client.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("%s guest %s: %w", what, g.Name, err)
+	}
+	return nil
 }
 
 // PowerDown presses the guest's power button and waits for its end. It kills a guest

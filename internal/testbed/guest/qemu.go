@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 
 	"unnest/internal/netdev/tap"
 )
@@ -28,8 +29,11 @@ type Config struct {
 	// Export is a directory of the host that the guest can mount over 9p with the tag
 	// ExportTag. Empty: none.
 	Export string
-	NICs   []NIC
-	Disks  []Disk // in addition to the root disk; read-only
+	// Emulated gives the guest emulated hardware in place of paravirtual devices: an AHCI disk
+	// and e1000 NICs, and no clock of KVM. Its image needs their drivers: see Recipe.Emulated.
+	Emulated bool
+	NICs     []NIC
+	Disks    []Disk // in addition to the root disk; read-only
 	// Snapshot is a frozen guest to restore in place of a boot; nil: boot.
 	Snapshot *Snapshot
 	// NotRestored says why a guest that was to be restored boots.
@@ -73,7 +77,7 @@ func (c Config) arguments() []string {
 		args = append(args, "-qmp", "unix:"+c.path(socket)+",server=on,wait=off")
 	}
 	for i, nic := range c.NICs {
-		args = append(args, "-netdev", fmt.Sprintf("tap,id=nic%d,fd=%d%s", i, firstTAP+i, vhostArgument()))
+		args = append(args, "-netdev", fmt.Sprintf("tap,id=nic%d,fd=%d%s", i, firstTAP+i, c.vhostArgument()))
 		args = append(args, "-device", c.nicArgument(i, nic))
 	}
 	for slot := 1; slot <= c.Slots; slot++ {
@@ -96,7 +100,7 @@ func (c Config) machineArguments() []string {
 		"-smp", strconv.Itoa(c.VCPUs), "-m", strconv.FormatInt(c.Memory>>20, 10) + "M",
 		"-kernel", c.Image.Kernel, "-initrd", c.Image.Initrd, "-append", c.kernelArguments(),
 		"-drive", "if=none,id=root," + c.rootDisk(),
-		"-device", t.virtio("blk", "drive=root"),
+		"-device", c.rootDevice(),
 	}
 	disks := c.Disks
 	if t.firmware {
@@ -119,7 +123,18 @@ func (c Config) nicArgument(i int, nic NIC) string {
 	if t.bus == "pci" {
 		options = append(options, "romfile=") // no network boot, which takes a second
 	}
+	if c.Emulated {
+		return strings.Join(append([]string{"e1000"}, options...), ",")
+	}
 	return t.virtio("net", options...)
+}
+
+// rootDevice is the guest's device of the root disk.
+func (c Config) rootDevice() string {
+	if c.Emulated {
+		return "ide-hd,drive=root,bus=ide.0" // of the chipset's AHCI controller
+	}
+	return c.Arch.traits().virtio("blk", "drive=root")
 }
 
 // The bus has 31 free device numbers. Eight ports share one, as its functions, from
@@ -207,14 +222,16 @@ func (c Config) cpuArgument() string {
 		return c.CPU
 	case c.Accel == TCG:
 		return c.Arch.traits().cpu
+	case c.Emulated: // the guest does not see KVM, so it does not ask it for the time
+		return "host,kvm=off"
 	}
 	return "host"
 }
 
 // vhostArgument selects the in-kernel backend, as in the paper's evaluation, if this
 // kernel has it.
-func vhostArgument() string {
-	if tap.VHost() {
+func (c Config) vhostArgument() string {
+	if !c.Emulated && tap.VHost() {
 		return ",vhost=on"
 	}
 	return ""

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 //go:embed rootfs
@@ -63,6 +64,22 @@ func (r Recipe) With(packages ...string) Recipe {
 	more := slices.Sorted(slices.Values(packages))
 	more = slices.DeleteFunc(slices.Compact(more), func(p string) bool { return slices.Contains(r.Packages, p) })
 	r.Packages = slices.Concat(r.Packages, more)
+	return r
+}
+
+// emulatedDrivers are the drivers of emulated hardware, for the root disk and the first NIC.
+var emulatedDrivers = []string{"ahci", "sd_mod", "e1000"}
+
+// Emulated returns the recipe with drivers for emulated hardware. Of the directories that other
+// guests do not need, it keeps a small part.
+func (r Recipe) Emulated() Recipe {
+	r.Modules = slices.Concat(r.Modules, emulatedDrivers)
+	r.Excluded = slices.Clone(r.Excluded)
+	for i, path := range r.Excluded {
+		path = strings.Replace(path, "/scsi/*", "/scsi/[!s]*", 1)
+		r.Excluded[i] = strings.Replace(path, "/net/ethernet/*", "/net/ethernet/[!i]*", 1)
+	}
+	r.Excluded = slices.DeleteFunc(r.Excluded, func(path string) bool { return strings.HasSuffix(path, "/ata/*") })
 	return r
 }
 

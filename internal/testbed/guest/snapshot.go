@@ -45,6 +45,8 @@ func (c Config) checkFreezable() error {
 		return fmt.Errorf("%w: its architecture is %s", ErrBootOnly, c.Arch)
 	case c.CPU != "":
 		return fmt.Errorf("%w: its processor %s may have hardware virtualization", ErrBootOnly, c.CPU)
+	case c.Emulated:
+		return fmt.Errorf("%w: its hardware is emulated", ErrBootOnly)
 	case len(c.Disks) > 0:
 		return fmt.Errorf("%w: it has disks for another guest", ErrBootOnly)
 	}

@@ -36,6 +36,12 @@ func (l *Lab) HostNS() string { return nsPath(l.hostNS()) }
 // like that of a client on the physical host in Bacou et al. 2019, §5.1.
 func (l *Lab) ClientNS() string { return nsPath(l.clientNS()) }
 
+// The further addresses of clients: see AddClients.
+const (
+	clientsNetwork = "10.202.1.0/24"
+	clientsPattern = "10.202.1.%d"
+)
+
 // nsDir is the directory of the names of network namespaces, also for iproute2.
 const nsDir = "/run/netns"
 
@@ -200,6 +206,46 @@ func buildClient() error {
 	}
 	return nil
 }
+
+// MaxClients is the largest number of addresses that AddClients makes.
+const MaxClients = 100
+
+// AddClients gives the clients n addresses in addition to their first one, and returns them. What
+// they send is routed to the guests and not hidden behind the host's address: a thousand
+// connections a second would use up its ports. Closed connections are tracked for a second and
+// not for two minutes.
+func (l *Lab) AddClients(n int) (addresses []string, err error) {
+	for i := range min(n, MaxClients) {
+		addresses = append(addresses, fmt.Sprintf(clientsPattern, i+1))
+	}
+	err = Do(l.ClientNS(), func() error {
+		for _, address := range addresses {
+			if err := addAddress("eth0", address+"/32"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return addresses, Do(l.HostNS(), func() error {
+		_, all, err := net.ParseCIDR(clientsNetwork)
+		if err == nil {
+			err = netlink.RouteAdd(&netlink.Route{Dst: all, Gw: net.ParseIP(ClientAddress)})
+		}
+		if err != nil {
+			return fmt.Errorf("add route to the clients: %w", err)
+		}
+		if err := os.WriteFile(ClosedConnections, []byte("1"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("shorten the tracking of closed connections: %w", err)
+		}
+		return nil
+	})
+}
+
+// ClosedConnections says for how many seconds a network namespace tracks closed connections.
+const ClosedConnections = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait"
 
 // masqueradeClients hides the clients behind the addresses of the bridges, as the
 // default network of a VMM does.
