@@ -73,12 +73,32 @@ func (e *engine) renew(ctx context.Context, block int) error {
 	return nil
 }
 
-// samples returns one sample for each value of the outcome.
+// samples returns one sample for each value of the outcome and of its parts.
 func (e *engine) samples(x Execution, o Outcome, start time.Time, took time.Duration) ([]result.Sample, error) {
 	var samples []result.Sample
+	of := result.Sample{
+		Run: e.dir.Run().ID, Configuration: x.Configuration.Name, Suite: x.Case.Suite, Case: x.Case.Name,
+		Block: x.Block, Repetition: x.Repetition, Boot: o.Boot, Start: start.UTC(), Duration: took.Seconds(),
+	}
+	for i, part := range append([]Part{{o.Tags, o.Values}}, o.Parts...) {
+		of.Tags = part.Tags
+		all, err := part.samples(x.Case, of)
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 && !slices.ContainsFunc(all, func(s result.Sample) bool { return s.Metric == x.Case.Primary }) {
+			return nil, fmt.Errorf("execution gave no %s", x.Case.Primary)
+		}
+		samples = append(samples, all...)
+	}
+	return samples, nil
+}
+
+// samples returns one sample for each value; of has the fields that all share.
+func (p Part) samples(c Case, of result.Sample) (samples []result.Sample, _ error) {
 	seen := map[string]bool{}
-	for _, v := range o.Values {
-		i := slices.IndexFunc(x.Case.Metrics, func(m result.Metric) bool { return m.Name == v.Metric })
+	for _, v := range p.Values {
+		i := slices.IndexFunc(c.Metrics, func(m result.Metric) bool { return m.Name == v.Metric })
 		if i < 0 {
 			return nil, fmt.Errorf("execution gave %s, which is not a metric of its case", v.Metric)
 		}
@@ -86,21 +106,12 @@ func (e *engine) samples(x Execution, o Outcome, start time.Time, took time.Dura
 			return nil, fmt.Errorf("execution gave %s twice", v.Metric)
 		}
 		seen[v.Metric] = true
-		m := x.Case.Metrics[i]
-		s := result.Sample{
-			Run: e.dir.Run().ID, Configuration: x.Configuration.Name,
-			Suite: x.Case.Suite, Case: x.Case.Name,
-			Metric: m.Name, Unit: m.Unit, Order: m.Order, Value: v.Value,
-			Block: x.Block, Repetition: x.Repetition,
-			Boot: o.Boot, Start: start.UTC(), Duration: took.Seconds(), Tags: o.Tags,
-		}
-		if err := s.Validate(); err != nil {
+		m := c.Metrics[i]
+		of.Metric, of.Unit, of.Order, of.Value = m.Name, m.Unit, m.Order, v.Value
+		if err := of.Validate(); err != nil {
 			return nil, err
 		}
-		samples = append(samples, s)
-	}
-	if !seen[x.Case.Primary] {
-		return nil, fmt.Errorf("execution gave no %s", x.Case.Primary)
+		samples = append(samples, of)
 	}
 	return samples, nil
 }
@@ -113,9 +124,10 @@ func (e *engine) done(x Execution, attempt int, samples []result.Sample) error {
 		tags["attempt"] = strconv.Itoa(attempt)
 	}
 	if len(tags) > 0 {
-		maps.Copy(tags, samples[0].Tags)
 		for i := range samples {
-			samples[i].Tags = tags
+			own := maps.Clone(tags)
+			maps.Copy(own, samples[i].Tags)
+			samples[i].Tags = own
 		}
 	}
 	if err := e.dir.Append(samples); err != nil {

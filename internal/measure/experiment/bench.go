@@ -65,4 +65,12 @@ type Outcome struct {
 	Values []workload.Value  // metrics of the case, including its primary one
 	Boot   string            // kernel boot ID of the measured guest
 	Tags   map[string]string // further properties to group samples by
+	Parts  []Part            // what was measured of each domain
+}
+
+// Part are values of a part of what was measured, such as one of several domains. Its tags
+// distinguish them from values of the same metrics of other parts.
+type Part struct {
+	Tags   map[string]string
+	Values []workload.Value
 }

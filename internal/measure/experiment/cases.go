@@ -67,7 +67,7 @@ func (f *file) add(g group, c Case) bool {
 // expected duration, and at least a minute, unless the file has another limit.
 func (f *file) addSuite(g group) {
 	if !f.forbid(g, "a case of a suite has its own: leave it out",
-		"name", "title", "probe", "workload", "protocol", "sizes", "duration", "warmup", "options") {
+		"name", "title", "probe", "workload", "protocol", "sizes", "intensities", "duration", "warmup", "options") {
 		return
 	}
 	if g.only != nil && !f.forbid(g, "give one of only and except", "except") {
@@ -115,7 +115,7 @@ func (f *file) addSuite(g group) {
 // addProbe adds the case of a probe.
 func (f *file) addProbe(g group) {
 	if !f.forbid(g, "a probe has no such key: leave it out",
-		"workload", "protocol", "sizes", "duration", "warmup", "options", "only", "except") || !f.Require(g.path, "name") {
+		"workload", "protocol", "sizes", "intensities", "duration", "warmup", "options", "only", "except") || !f.Require(g.path, "name") {
 		return
 	}
 	p, ok := probes[g.probe]
@@ -144,6 +144,18 @@ func (f *file) addWorkload(g group) {
 		f.Fail(g.path+".workload", "%v", err)
 		return
 	}
+	if !f.checkDomainCase(g) {
+		return
+	}
+	if g.percents != nil {
+		f.addIntensities(g, w)
+		return
+	}
+	f.addSizes(g, w)
+}
+
+// addSizes adds a case for each size of the group.
+func (f *file) addSizes(g group, w workload.Workload) {
 	if g.sizes == nil {
 		f.addSize(g.path, g, w, 0)
 	}
@@ -176,6 +188,9 @@ func (f *file) addSize(path string, g group, w workload.Workload, size int) bool
 		},
 		Params: p, Wall: w.Wall(p), Lead: w.Lead(), Timeout: cmp.Or(g.timeout, f.timeout),
 	}
+	if f.spec.OfDomains() {
+		c.ofDomains()
+	}
 	if size > 0 {
 		c.Name = fmt.Sprintf("%s/%d", c.Name, size)
 		c.Title = fmt.Sprintf("%s, %d B", c.Title, size)
@@ -192,7 +207,9 @@ func (g group) culprit(size string, err error) string {
 		return size
 	case "protocol", "duration", "warmup":
 		return g.path + "." + param
-	case "nodelay", "threads", "connections", "rate":
+	case "intensities":
+		return g.path + "." + param
+	case "nodelay", "threads", "connections", "rate", "step", "clients":
 		return g.path + ".options." + param
 	case "options":
 		return g.path + ".options"

@@ -88,7 +88,7 @@ func (f *file) checkConfigurations() {
 		}
 		seen[c.Name] = true
 		if len(c.Stack) == 0 {
-			f.Fail(path, "key stack is missing")
+			f.Fail(path, "key stack is missing, or key domains")
 			continue
 		}
 		if err := c.Validate(); err != nil {
@@ -97,6 +97,7 @@ func (f *file) checkConfigurations() {
 		}
 		f.checkConfiguration(path, c)
 	}
+	f.checkDomains()
 	if n := len(f.spec.Configurations); n > maxConfigurations {
 		f.Fail("configurations", "got %d: want at most %d", n, maxConfigurations)
 	}
@@ -106,7 +107,7 @@ func (f *file) checkConfigurations() {
 func (f *file) checkConfiguration(path string, c stack.Configuration) {
 	const network = "network" // the suite whose cases reach a container from outside
 	_, container := c.Stack.Engine()
-	if container && c.Network == "" && c.Drive != stack.Local && f.spec.Suite == network {
+	if container && c.Domains == nil && c.Network == "" && c.Drive != stack.Local && f.spec.Suite == network {
 		f.Fail(path, "key network is missing: want host, nat or brfusion")
 	}
 	if _, err := f.spec.Resources(c); err != nil {

@@ -35,6 +35,7 @@ type group struct {
 	workload string
 	params   workload.Params // without the size
 	sizes    []int
+	percents []int         // intensities; nil: none
 	timeout  time.Duration // 0: that of the file
 	probe    Probe
 	suite    string
@@ -115,6 +116,8 @@ func (f *file) guest(path string, n ast.Node) {
 
 func (f *file) configuration(path string, n ast.Node) {
 	var c, own stack.Configuration
+	var domains []stack.Domain
+	neighbours := 0
 	f.Mapping(path, n, map[string]yamldoc.Key{
 		"name":     yamldoc.Scalar(f.Document, &c.Name, yamldoc.Name),
 		"stack":    yamldoc.Scalar(f.Document, &c.Stack, stack.Parse),
@@ -127,13 +130,18 @@ func (f *file) configuration(path string, n ast.Node) {
 		"memory":   yamldoc.Scalar(f.Document, &own.Memory, stack.ParseBytes),
 		"host":     yamldoc.Scalar(f.Document, &own.Host, yamldoc.Text),
 		"identity": yamldoc.Scalar(f.Document, &own.Identity, yamldoc.Text),
+
+		"domains":    f.NotEmpty(f.List(f.domain(&domains))),
+		"neighbours": yamldoc.Scalar(f.Document, &neighbours, yamldoc.Count(0, maxNeighbours)),
 	})
 	if known, ok := stack.Named(c.Name); ok && !f.Has(path+".stack") {
 		c = known
 	}
 	c.Network, c.Storage, c.Drive = cmp.Or(own.Network, c.Network), cmp.Or(own.Storage, c.Storage), cmp.Or(own.Drive, c.Drive)
 	c.Start, c.Arch, c.VCPUs, c.Memory, c.Host, c.Identity = own.Start, own.Arch, own.VCPUs, own.Memory, own.Host, own.Identity
-	f.spec.Configurations = append(f.spec.Configurations, c)
+	if f.addDomains(path, &c, domains, neighbours) {
+		f.spec.Configurations = append(f.spec.Configurations, c)
+	}
 }
 
 func (f *file) group(path string, n ast.Node) {
@@ -146,13 +154,15 @@ func (f *file) group(path string, n ast.Node) {
 		"protocol": yamldoc.Scalar(f.Document, &p.Protocol, text[workload.Protocol]),
 		"sizes":    f.NotEmpty(yamldoc.Scalars(f.Document, &g.sizes, parseSize)),
 		"duration": yamldoc.Scalar(f.Document, &p.Duration, yamldoc.Duration),
-		"warmup":   yamldoc.Scalar(f.Document, &p.Warmup, yamldoc.DurationOrZero),
-		"timeout":  yamldoc.Scalar(f.Document, &g.timeout, yamldoc.Duration),
-		"options":  f.options(p),
-		"probe":    yamldoc.Scalar(f.Document, &g.probe, text[Probe]),
-		"suite":    yamldoc.Scalar(f.Document, &g.suite, yamldoc.Name),
-		"only":     f.NotEmpty(yamldoc.Scalars(f.Document, &g.only, yamldoc.Name)),
-		"except":   f.NotEmpty(yamldoc.Scalars(f.Document, &g.except, yamldoc.Name)),
+
+		"intensities": f.NotEmpty(yamldoc.Scalars(f.Document, &g.percents, parseIntensity)),
+		"warmup":      yamldoc.Scalar(f.Document, &p.Warmup, yamldoc.DurationOrZero),
+		"timeout":     yamldoc.Scalar(f.Document, &g.timeout, yamldoc.Duration),
+		"options":     f.options(p),
+		"probe":       yamldoc.Scalar(f.Document, &g.probe, text[Probe]),
+		"suite":       yamldoc.Scalar(f.Document, &g.suite, yamldoc.Name),
+		"only":        f.NotEmpty(yamldoc.Scalars(f.Document, &g.only, yamldoc.Name)),
+		"except":      f.NotEmpty(yamldoc.Scalars(f.Document, &g.except, yamldoc.Name)),
 	})
 	f.groups = append(f.groups, g)
 }
@@ -164,6 +174,8 @@ func (f *file) options(p *workload.Params) yamldoc.Key {
 			"threads":     yamldoc.Scalar(f.Document, &p.Threads, yamldoc.Count(1, math.MaxInt32)),
 			"connections": yamldoc.Scalar(f.Document, &p.Connections, yamldoc.Count(1, math.MaxInt32)),
 			"rate":        yamldoc.Scalar(f.Document, &p.Rate, yamldoc.Count(1, math.MaxInt32)),
+			"step":        yamldoc.Scalar(f.Document, &p.Step, yamldoc.Count(1, math.MaxInt32)),
+			"clients":     yamldoc.Scalar(f.Document, &p.Clients, yamldoc.Count(1, math.MaxInt32)),
 		})
 	}
 }

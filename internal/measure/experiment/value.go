@@ -40,6 +40,19 @@ func parsePercent(text string) (float64, error) {
 	return percent / 100, nil
 }
 
+// parseIntensity parses a load in percent of the full load: 10%.
+func parseIntensity(text string) (int, error) {
+	digits, ok := strings.CutSuffix(text, "%")
+	n, err := strconv.Atoi(strings.TrimSpace(digits))
+	if !ok || err != nil || n < 1 || n > maxIntensity {
+		return 0, fmt.Errorf("want a whole percentage from 1%% to %d%%, got %q", maxIntensity, text)
+	}
+	return n, nil
+}
+
+// maxIntensity is twice the full load.
+const maxIntensity = 200
+
 // oneOf returns a parser of words.
 func oneOf[T ~string](words ...T) func(string) (T, error) {
 	return func(text string) (T, error) {

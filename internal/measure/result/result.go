@@ -56,14 +56,16 @@ type Configuration struct {
 
 // Case describes one row of the run.
 type Case struct {
-	Suite   string   `json:"suite"`
-	Name    string   `json:"name"`            // "udp_rr/1280", the key used in samples
-	Group   string   `json:"group"`           // "udp_rr": cases of one group differ only in Size and share a chart
-	Size    int      `json:"size,omitempty"`  // message size in bytes, 0 when the case has none
-	Title   string   `json:"title,omitempty"` // "UDP ping-pong, 1280 B"
-	Tool    string   `json:"tool"`            // "sockperf"
-	Primary string   `json:"primary"`         // the metric of the case in tables
-	Metrics []Metric `json:"metrics"`         // all metrics of the case
+	Suite string `json:"suite"`
+	Name  string `json:"name"`            // "udp_rr/1280", the key used in samples
+	Group string `json:"group"`           // "udp_rr": cases of one group differ only in Size and share a chart
+	Size  int    `json:"size,omitempty"`  // message size in bytes, 0 when the case has none
+	Title string `json:"title,omitempty"` // "UDP ping-pong, 1280 B"
+	// Intensity is the load of domains in percent of their full load, 0 when the case has none.
+	Intensity int      `json:"intensity,omitempty"`
+	Tool      string   `json:"tool"`    // "sockperf"
+	Primary   string   `json:"primary"` // the metric of the case in tables
+	Metrics   []Metric `json:"metrics"` // all metrics of the case
 }
 
 // Metric names a measured quantity of a case.

@@ -100,6 +100,10 @@ type Configuration struct {
 	Memory   int64  // bytes, likewise
 	Host     string // address of a stack on ssh, see ParseHost
 	Identity string // private key file of a stack on ssh. Empty: ssh's default
+
+	// Domains run next to each other, each with the stack of its type. Stack is that of the
+	// first one. Nil: the configuration is a single stack.
+	Domains []Domain
 }
 
 // option is one option in its notation.
@@ -117,7 +121,7 @@ func (c Configuration) options() []option {
 	if c.Memory != 0 {
 		set = append(set, option{"memory", FormatBytes(c.Memory)})
 	}
-	set = append(set, option{"host", c.Host}, option{"identity", c.Identity})
+	set = append(set, option{"host", c.Host}, option{"identity", c.Identity}, option{"domains", c.domainNotation()})
 	return slices.DeleteFunc(set, func(o option) bool { return o.value == "" })
 }
 
@@ -183,7 +187,11 @@ var (
 // Describe describes the configuration. Run directories contain the description, so it
 // does not change.
 func (c Configuration) Describe() string {
-	words := c.Stack.Describe() + networks[c.Network] + storages[c.Storage] + drives[c.Drive]
+	words := c.Stack.Describe()
+	if len(c.Domains) > 0 {
+		words = c.describeDomains()
+	}
+	words += networks[c.Network] + storages[c.Storage] + drives[c.Drive]
 	if c.Split() {
 		words += " in another VM"
 	}

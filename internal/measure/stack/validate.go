@@ -25,7 +25,7 @@ func (c Configuration) validate() error {
 	if err := c.Stack.Validate(); err != nil {
 		return err
 	}
-	return cmp.Or(c.validateNetwork(), c.validateStorage(), c.validateMachine(), c.validateStart(), c.validateHost())
+	return cmp.Or(c.validateDomains(), c.validateNetwork(), c.validateStorage(), c.validateMachine(), c.validateStart(), c.validateHost())
 }
 
 func (c Configuration) validateStorage() error {

@@ -1,0 +1,64 @@
+// Package collocation says what guest domains cost each other that run side by side: how much
+// an idle or an active neighbour takes from the throughput of a server, how fairly two domains
+// share the machine, what each pair answers in all against what its domains answer alone, and
+// at which load that is most.
+//
+// It follows the study of Apache servers in HVMs, PVMs and containers on Xen 4.4. It is pure:
+// the samples are those of package result. Starting domains and loading them belongs to package
+// bench, words and figures to package report.
+package collocation
+
+import (
+	"unnest/internal/measure/result"
+)
+
+// The metrics of a case in a configuration with domains. Aggregate is the primary one: the sum
+// over the active domains. The others are of one domain each, which the tags of the sample name.
+const (
+	Aggregate   = "aggregate_throughput" // answers/s
+	Server      = "server_throughput"    // answers/s
+	Network     = "network_throughput"   // bytes/s of requests and answers, without headers of TCP
+	Utilisation = "cpu_utilisation"      // CPU time of the domain, in percent of one processor
+	Intensity   = "intensity"            // offered load, in percent of the full load of the domain
+	Offered     = "offered"              // requests/s
+	Latency     = "latency"              // mean, from when a request was due
+	LatencyP99  = "latency_p99"
+	Failed      = "failed"        // requests without an answer in time, in percent
+	Generator   = "generator_cpu" // CPU time of the load generators, in percent of their processors
+	Late        = "late_p99"      // by which the generators sent 1 % of the requests too late
+	Conntrack   = "conntrack_drops"
+)
+
+// The tags of a sample of one domain.
+const (
+	DomainTag = "domain" // its name, such as hvm1
+	ActiveTag = "active" // "true": it serves clients
+	SizeTag   = "size"   // bytes of the document that it serves
+)
+
+// Tags of samples of all domains, which say what bounded the load or went wrong.
+const (
+	LimitTag    = "generator_limit"
+	FailuresTag = "failures"
+)
+
+// Metrics lists the metrics that every case has.
+func Metrics() []result.Metric {
+	return []result.Metric{
+		{Name: Aggregate, Unit: "responses/s", Order: result.HIB},
+		{Name: Generator, Unit: "%", Order: result.LIB},
+		{Name: Late, Unit: "us", Order: result.LIB},
+		{Name: Conntrack, Unit: "packets", Order: result.LIB},
+		{Name: Server, Unit: "responses/s", Order: result.HIB},
+		{Name: Network, Unit: "B/s", Order: result.HIB},
+		{Name: Utilisation, Unit: "%", Order: result.LIB},
+		{Name: Intensity, Unit: "%", Order: result.HIB},
+		{Name: Offered, Unit: "requests/s", Order: result.HIB},
+		{Name: Latency, Unit: "us", Order: result.LIB},
+		{Name: LatencyP99, Unit: "us", Order: result.LIB},
+		{Name: Failed, Unit: "%", Order: result.LIB},
+	}
+}
+
+// OfDomain reports whether a sample is of one domain.
+func OfDomain(s result.Sample) bool { return s.Tags[DomainTag] != "" }
