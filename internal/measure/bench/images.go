@@ -40,10 +40,31 @@ func newImages(b *Bench) images {
 	if slices.ContainsFunc(b.spec.Cases, func(c experiment.Case) bool { return c.Local != nil }) {
 		i.recipe = guest.SuiteRecipe(packages(b.spec))
 	}
+	i.recipe = i.recipe.With(serverPackages(b.spec)...)
+	if emulates(b.spec) {
+		i.recipe = i.recipe.Emulated()
+	}
 	if programs := contained(b.spec); len(programs) > 0 {
 		i.recipe = i.recipe.Containing(programs...)
 	}
 	return i
+}
+
+// serverPackages are the Debian packages of the servers that the default recipe lacks.
+func serverPackages(spec *experiment.Spec) (packages []string) {
+	for _, c := range spec.Cases {
+		if c.Local == nil && c.Probe == "" && c.Tool == "apache" && len(packages) == 0 {
+			packages = append(packages, "apache2-bin")
+		}
+	}
+	return packages
+}
+
+// emulates reports whether a domain has emulated hardware.
+func emulates(spec *experiment.Spec) bool {
+	return slices.ContainsFunc(spec.Configurations, func(c stack.Configuration) bool {
+		return slices.ContainsFunc(c.Domains, func(d stack.Domain) bool { return d.Type.Emulated() })
+	})
 }
 
 // applications are the programs of the servers that the cases load.
@@ -62,7 +83,9 @@ func applications(spec *experiment.Spec) (programs []string) {
 func contained(spec *experiment.Spec) []string {
 	programs := applications(spec)
 	has := func(f func(stack.Configuration) bool) bool {
-		return len(programs) > 0 && slices.ContainsFunc(spec.Configurations, f)
+		return len(programs) > 0 && slices.ContainsFunc(spec.Configurations, func(c stack.Configuration) bool {
+			return slices.ContainsFunc(c.Singles(), f)
+		})
 	}
 	switch {
 	case has(func(c stack.Configuration) bool { return c.Drive == stack.Pod }):
@@ -101,28 +124,35 @@ func (i *images) build(ctx context.Context) (err error) {
 		return err
 	}
 	for _, c := range i.bench.spec.Configurations {
-		_, contained := c.Stack.Engine()
-		switch {
-		case c.Stack.Remote() && contained && i.archive == nil:
-			builder := guest.Builder{Cache: i.builder.Cache, Progress: i.builder.Progress, Files: i.files}
-			i.archive, err = builder.Archive(ctx, i.recipe)
-		case c.Stack.Remote():
-		case c.Architecture() != stack.X8664:
-			err = i.buildForeign(ctx, c.Architecture())
-		case c.Level() == 0:
-			_, err = i.builder.Root(ctx, i.recipe)
-		default:
-			i.inner, err = i.builder.Build(ctx, i.recipe)
-			i.bench.facts.Image = i.inner.Digest
-		}
-		if err == nil && c.Level() > 1 {
-			i.outer, err = i.builder.Build(ctx, guest.HypervisorRecipe())
-		}
-		if err != nil {
-			return err
+		for _, one := range c.Singles() {
+			if err := i.buildFor(ctx, one); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// buildFor makes the images of a configuration.
+func (i *images) buildFor(ctx context.Context, c stack.Configuration) (err error) {
+	_, contained := c.Stack.Engine()
+	switch {
+	case c.Stack.Remote() && contained && i.archive == nil:
+		builder := guest.Builder{Cache: i.builder.Cache, Progress: i.builder.Progress, Files: i.files}
+		i.archive, err = builder.Archive(ctx, i.recipe)
+	case c.Stack.Remote():
+	case c.Architecture() != stack.X8664:
+		err = i.buildForeign(ctx, c.Architecture())
+	case c.Level() == 0:
+		_, err = i.builder.Root(ctx, i.recipe)
+	default:
+		i.inner, err = i.builder.Build(ctx, i.recipe)
+		i.bench.facts.Image = i.inner.Digest
+	}
+	if err == nil && c.Level() > 1 {
+		i.outer, err = i.builder.Build(ctx, guest.HypervisorRecipe())
+	}
+	return err
 }
 
 // buildForeign makes the image of another architecture. It has the tools, but no

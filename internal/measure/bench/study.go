@@ -84,6 +84,8 @@ func newStudy(spec *experiment.Spec, o Options) (study, error) {
 			kinds["probes boot and ready"] = &boots{Bench: b}
 		case c.Probe != "":
 			kinds["probes start and add"] = &starts{Bench: b}
+		case spec.OfDomains():
+			kinds["domains"] = newDomainStudy(b)
 		case spec.Suite == harnessSuite:
 			kinds["workloads"] = &harness{newServices(b)}
 		default:
