@@ -25,6 +25,9 @@ PACKAGES := qemu-system-x86 mmdebstrap e2fsprogs xz-utils nftables iproute2 sock
 TEST_PACKAGES := gcc libc6-dev libvirt-daemon libvirt-clients protobuf-compiler curl udhcpd unzip \
 	qemu-system-arm qemu-system-misc openssh-server openssh-client
 
+# The compiler of the trading application.
+TRADE_PACKAGES := openjdk-17-jdk-headless maven
+
 # The compiler of the eBPF programs.
 GENERATE_PACKAGES := clang llvm libbpf-dev linux-libc-dev
 
@@ -38,7 +41,7 @@ deps: ## install the Debian packages that are missing (root)
 
 .PHONY: test-deps
 test-deps: deps ## install the packages that the tests also need (root)
-	@hack/deps $(TEST_PACKAGES)
+	@hack/deps $(TEST_PACKAGES) $(TRADE_PACKAGES)
 
 .PHONY: go
 go: ## get the Go that go.mod wants into the user's cache, unless PATH has one
@@ -53,6 +56,16 @@ binaries: go
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/ ./cmd/unnest
 	@# Without a version, so that an image with these binaries need not change with every revision.
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o bin/ ./cmd/unnest-cni ./cmd/cni-timer ./cmd/unnest-conformance ./cmd/unnest-load ./cmd/unnest-localhost ./cmd/unnest-volume
+
+.PHONY: trade
+trade: ## build and test the trading application, apps/trade/target/trade.war (root)
+	@hack/deps $(TRADE_PACKAGES)
+	mvn -B -ntp -q -f apps/trade/pom.xml verify
+
+.PHONY: trade-bundle
+trade-bundle: trade ## pack bin/trade.tgz for bench multilevel-application: the application, WildFly and JMeter (root)
+	@hack/deps unzip
+	@hack/trade
 
 .PHONY: quickstart
 quickstart: ## install what is missing, boot a guest, measure a container's network three ways, write a report (root)
@@ -83,6 +96,10 @@ localhost: build ## check that a pod over GUESTS (2) guests has one localhost (r
 .PHONY: test-kvm
 test-kvm: test-deps build ## test on a host with KVM and vhost-net, which is a guest (root, half an hour)
 	UNNEST_PRIVILEGED=1 go test -tags kvm -count=1 -timeout 90m -run '^TestOnKVM$$' -v ./internal/e2e
+
+.PHONY: test-trade
+test-trade: test-deps build trade-bundle ## load the trading application on this host, as unnest bench does (root, five minutes)
+	UNNEST_PRIVILEGED=1 go test -tags trade -count=1 -timeout 45m -run '^TestTrade$$' -v ./internal/e2e
 
 .PHONY: test-upgrade
 test-upgrade: ## test that the daemon takes over what that of the commit FROM has left (root)

@@ -1,0 +1,6 @@
+package unnest.trade;
+
+/** What an order does. */
+public enum OrderType {
+    BUY, SELL
+}
