@@ -156,6 +156,10 @@ bench-restored: build ## compare what booted and restored guests measure (root)
 bench-startup: build ## measure how long containers take to start, 100 in each network (root)
 	bin/unnest bench startup
 
+.PHONY: bench-sched
+bench-sched: go ## measure what the program that counts domains costs; write docs/results/sched-cost.md (root)
+	UNNEST_PRIVILEGED=1 go test -count=1 -timeout 10m -run '^TestCost$$' ./internal/measure/sched -cost $(CURDIR)/docs/results/sched-cost.md
+
 .PHONY: bench-aa
 bench-aa: build ## measure how often equal configurations are reported as different (root)
 	bin/unnest bench aa
@@ -171,6 +175,10 @@ publish: build ## keep the samples of RUN in docs/results/runs/NAME and write do
 .PHONY: calibration
 calibration: go ## simulate 20,000 reports of each kind and rewrite the tables of docs/explanation/statistics.md
 	go test -count=1 -timeout 30m -run '^TestCalibration$$' ./internal/measure/stats -calibrate
+
+.PHONY: advice-calibration
+advice-calibration: go ## let advice predict held-back blocks, and rewrite the tables of docs/advise.md
+	go test -count=1 -timeout 30m -run '^TestHeldBack$$' ./internal/measure/advice -publish
 
 .PHONY: clean
 clean: ## remove built files

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"unnest/internal/cli/advise"
 	"unnest/internal/cli/bench"
 	"unnest/internal/cli/clean"
 	"unnest/internal/cli/compare"
@@ -38,7 +39,7 @@ func newRootCmd(streams terminal.Streams) *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Measure what nesting costs:", []*cobra.Command{
-			bench.NewCmd(streams, nil), report.NewCmd(streams, nil), compare.NewCmd(streams, nil), score.NewCmd(streams, nil),
+			bench.NewCmd(streams, nil), report.NewCmd(streams, nil), advise.NewCmd(streams, nil), compare.NewCmd(streams, nil), score.NewCmd(streams, nil),
 		}},
 		{"Remove the duplicated network layer:", []*cobra.Command{hostd.NewCmd(streams, nil)}},
 		{"Plan what pods cost on VMs:", []*cobra.Command{plan.NewCmd(streams, nil)}},

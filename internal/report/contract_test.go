@@ -63,6 +63,8 @@ func contractDocuments(t *testing.T) map[string]struct {
 		"summary": {means, contract{1, "schema_version a b t df p df_truncated p_truncated delta_percent minimum_detectable minimum_detectable_percent",
 			"mean_a standard_error_a n_a mean_b standard_error_b n_b t df p df_truncated p_truncated delta_percent minimum_detectable minimum_detectable_percent"}},
 		"score": {Scores(scored), contract{1, "schema_version suites", "suite case order unit configuration quantity value"}},
+		"advise": {Advise(twoNetworks(8, 0.75), nil), contract{1, "schema_version run experiment tests found confidence choices measure",
+			"subject advice from to suite metric order cases n ratio low high confidence p verdict needs command"}},
 		"plan": {Plan(threeUsers()), contract{1, "schema_version users users_saving pods containers cost savings per_user settings traces",
 			"user pods containers pods_left_out pods_split_hostlo pods_split_best kubernetes resize hostlo spread whole best bound"}},
 		"frontier": {Frontier(choices()), contract{1, "schema_version users pods containers total per_user settings", "user pods containers pods_left_out cost cut pods_split"}},

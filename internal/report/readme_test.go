@@ -48,3 +48,49 @@ func TestReadme(t *testing.T) {
 		t.Errorf("the README shows another output than docs/results/runs/quickstart has; rewrite it with -update:\n%s", want.String())
 	}
 }
+
+// TestReadmeOfAdvice compares the outputs in docs/advise.md with the advice of the samples that
+// are kept. -update writes them again.
+func TestReadmeOfAdvice(t *testing.T) {
+	const file, indent = "../../docs/advise.md", "    "
+	for _, part := range []struct{ run, from, to string }{
+		{"quickstart", "Advice from ", "\nProvenance\n"},
+		{"multilevel-disk", "What to measure", "\nProvenance\n"},
+	} {
+		run, samples, err := result.Load("../../docs/results/runs/" + part.run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := Text(&out, Advise(Input{Dir: "docs/results/runs/" + part.run, Run: run, Samples: samples}, nil), TextOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		_, text, _ := strings.Cut(out.String(), part.from)
+		text, _, found := strings.Cut(part.from+text, part.to)
+		if !found {
+			t.Fatalf("the advice of %s has no part from %q to %q:\n%s", part.run, part.from, part.to, out.String())
+		}
+		var want strings.Builder
+		for line := range strings.Lines(text + "\n") {
+			want.WriteString(strings.TrimRight(indent+line, " \n") + "\n")
+		}
+		page, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin, end := "<!-- begin "+part.run+" -->\n\n", "\n<!-- end "+part.run+" -->"
+		before, rest, has := strings.Cut(string(page), begin)
+		shown, after, ends := strings.Cut(rest, end)
+		switch {
+		case !has || !ends:
+			t.Fatalf("%s lacks %q or %q", file, begin, end)
+		case shown == want.String():
+		case *update:
+			if err := os.WriteFile(file, []byte(before+begin+want.String()+end+after), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			t.Errorf("%s shows another output than %s has; rewrite it with -update:\n%s", file, part.run, want.String())
+		}
+	}
+}

@@ -49,10 +49,9 @@ type Reading struct {
 	Lost    uint64              // threads that were too many to count: with any, counters are too low
 }
 
-// Metrics are the metrics of a domain.
+// Metrics are the metrics of Values.
 func Metrics() []result.Metric {
 	return []result.Metric{
-		{Name: "cpu_utilisation", Unit: "%", Order: result.LIB},
 		{Name: "executions", Unit: "executions/s", Order: result.LIB},
 		{Name: "cpu_per_execution", Unit: "us", Order: result.HIB},
 		{Name: "waiting", Unit: "%", Order: result.LIB},
@@ -62,14 +61,14 @@ func Metrics() []result.Metric {
 	}
 }
 
-// Values returns the values of Metrics over a window: utilisation, waiting time and software
-// interrupts in percent of one processor, and rates per second.
+// Values returns what a domain had in a window: rates per second, and waiting time and
+// software interrupts in percent of the window.
 func (c Counters) Values(window time.Duration) []workload.Value {
 	seconds := window.Seconds()
 	percent := func(d time.Duration) float64 { return 100 * d.Seconds() / seconds }
 	var values []workload.Value
 	for i, v := range []float64{
-		percent(c.CPU), float64(c.Executions) / seconds, c.PerExecution().Seconds() * 1e6, percent(c.Waiting),
+		float64(c.Executions) / seconds, c.PerExecution().Seconds() * 1e6, percent(c.Waiting),
 		percent(c.Softirq), float64(c.Voluntary) / seconds, float64(c.Involuntary) / seconds,
 	} {
 		values = append(values, workload.Value{Metric: Metrics()[i].Name, Value: v})

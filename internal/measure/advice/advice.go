@@ -1,0 +1,139 @@
+// Package advice says what a run shows to be worth doing: which domains and workloads to
+// put on one host, and what to change first on a machine.
+//
+// A choice is advised only where its verdict is known, by the one rule of package stats:
+// the choices of a run are one family, and the interval of a choice at the level of the
+// family is its verdict. Where the data decide nothing, the advice says what to measure.
+//
+// The package is pure. How advice is worded and printed belongs to package report.
+package advice
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
+)
+
+// Subject is what a choice is about.
+type Subject string
+
+// The subjects.
+const (
+	PodNetwork     Subject = "network of the pods"
+	LocalNetwork   Subject = "network within a pod"
+	Storage        Subject = "storage of the containers"
+	Levels         Subject = "levels of virtualization"
+	Overcommitment Subject = "over-commitment"
+	Neighbours     Subject = "neighbours on a host"
+)
+
+// Choice is one thing to do, or to leave, with what it is expected to give.
+type Choice struct {
+	Subject Subject
+	Action  string // "put hvm and pvm on one host"
+	Instead string // what is done if the verdict is Worse: "keep hvm and pvm apart"
+	From    string // what the ratio is relative to: a configuration, or in words
+	To      string
+	Suite   string
+	Metric  string
+	Unit    string
+	Order   result.Order
+	Cases   int      // over which the ratio is a geometric mean
+	Why     []string // what speaks for the cause, with figures of the run
+	Command string   // that does it
+
+	Effect   stats.Effect // of To over From
+	Interval stats.Interval
+	Verdict  stats.Verdict
+	Needs    int      // further blocks that are expected to decide, where the verdict is not known
+	Against  []string // metrics by which the same change is a cost where this is a gain, or the reverse
+}
+
+// Decided reports whether the data carry advice.
+func (c Choice) Decided() bool {
+	return c.Verdict == stats.Better || c.Verdict == stats.Worse || c.Verdict == stats.Equal
+}
+
+// Sure returns the gain or the cost that is sure at the confidence of the interval: the
+// bound nearest to 1, as the logarithm of a ratio. It is 0 unless the verdict is Better or Worse.
+func (c Choice) Sure() float64 {
+	if c.Verdict != stats.Better && c.Verdict != stats.Worse {
+		return 0
+	}
+	return min(math.Abs(math.Log(c.Interval.Low)), math.Abs(math.Log(c.Interval.High)))
+}
+
+// Measurement is what to measure where the data decide nothing.
+type Measurement struct {
+	Subject Subject
+	Why     string
+	Command string
+}
+
+// Advice is what a run shows.
+type Advice struct {
+	Choices []Choice // the best first: gains by what is sure of them, then costs, then equals, then the undecided
+	Measure []Measurement
+	Family  stats.Family // of the choices
+}
+
+// Of returns the advice of a run.
+func Of(run result.Run, samples []result.Sample) Advice {
+	s := newStudy(run, samples)
+	choices := append(s.neighbours(), s.changes()...)
+	var a Advice
+	if run.Interleaved {
+		a.Choices, a.Family = judge(choices)
+		oppose(a.Choices)
+		order(a.Choices)
+	}
+	a.Measure = missing(run, choices, a.Choices)
+	return a
+}
+
+// maxNeeds limits the number of further blocks that is worth computing.
+const maxNeeds = 1000
+
+// judge judges the choices as one family.
+func judge(choices []Choice) ([]Choice, stats.Family) {
+	var ps []float64
+	for _, c := range choices {
+		ps = append(ps, c.Effect.P())
+	}
+	family := stats.Judge(ps, stats.DefaultAlpha)
+	for i := range choices {
+		c := &choices[i]
+		c.Interval, c.Verdict = c.Effect.Judge(family, stats.DefaultMargin, c.Order == result.HIB)
+		switch c.Verdict {
+		case stats.Unknown:
+			c.Needs = max(1, c.Effect.BlocksToDecide(family.Level, stats.DefaultMargin, maxNeeds)-c.Effect.N)
+		case stats.TooFew:
+			c.Needs = max(1, stats.MinRepetitions-c.Effect.N)
+		}
+	}
+	return choices, family
+}
+
+// oppose finds the choices that gain by one metric and cost by another.
+func oppose(choices []Choice) {
+	for i := range choices {
+		c := &choices[i]
+		for _, o := range choices {
+			if o.From == c.From && o.To == c.To && o.Sure() > 0 && c.Sure() > 0 && o.Verdict != c.Verdict {
+				c.Against = append(c.Against, o.Metric)
+			}
+		}
+	}
+}
+
+// ranks orders the verdicts: what to do comes first.
+var ranks = map[stats.Verdict]int{stats.Better: 1, stats.Worse: 2, stats.Equal: 3, stats.Unknown: 4, stats.TooFew: 5}
+
+func order(choices []Choice) {
+	slices.SortStableFunc(choices, func(a, b Choice) int {
+		return cmp.Or(ranks[a.Verdict]-ranks[b.Verdict], cmp.Compare(b.Sure(), a.Sure()))
+	})
+}

@@ -1,0 +1,301 @@
+package advice
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
+)
+
+// network is a run of one case in configurations whose latencies are multiples of 100 µs, with
+// noise of a block and of an execution.
+func latencies(blocks int, scatter float64, of map[string]float64, configurations ...result.Configuration) (result.Run, []result.Sample) {
+	r := rand.New(rand.NewPCG(1, 2))
+	run := result.Run{
+		ID: "r", Experiment: "quick", Interleaved: true, Repetitions: blocks, Configurations: configurations,
+		Cases: []result.Case{{Suite: "network", Name: "udp_rr/64", Size: 64, Primary: "latency_mean",
+			Metrics: []result.Metric{{Name: "latency_mean", Unit: "us", Order: result.LIB}}}},
+	}
+	var samples []result.Sample
+	for block := range blocks {
+		common := math.Exp(0.1 * r.NormFloat64())
+		for _, c := range configurations {
+			samples = append(samples, result.Sample{Configuration: c.Name, Suite: "network", Case: "udp_rr/64", Metric: "latency_mean",
+				Unit: "us", Order: result.LIB, Value: 100 * of[c.Name] * common * math.Exp(scatter*r.NormFloat64()), Block: block})
+		}
+	}
+	return run, samples
+}
+
+var (
+	noCont   = result.Configuration{Name: "NoCont", Stack: "vm", Options: map[string]string{"vcpus": "1"}}
+	nat      = result.Configuration{Name: "NAT", Stack: "vm/containerd", Options: map[string]string{"vcpus": "1", "network": "nat"}}
+	brfusion = result.Configuration{Name: "BrFusion", Stack: "vm/containerd", Options: map[string]string{"vcpus": "1", "network": "brfusion"}}
+)
+
+func TestChange(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		blocks   int
+		scatter  float64
+		brfusion float64
+		want     stats.Verdict
+	}{
+		{"gain", 8, 0.02, 1.0, stats.Better},
+		{"cost", 8, 0.02, 1.6, stats.Worse},
+		{"no difference", 12, 0.01, 1.3, stats.Equal},
+		{"noise", 8, 0.5, 1.25, stats.Unknown},
+		{"few blocks", 5, 0.02, 1.0, stats.TooFew},
+	} {
+		a := Of(latencies(tt.blocks, tt.scatter, map[string]float64{"NoCont": 1, "NAT": 1.3, "BrFusion": tt.brfusion}, noCont, nat, brfusion))
+		if len(a.Choices) != 1 {
+			t.Fatalf("%s: %d choices, want NAT to BrFusion: %+v", tt.name, len(a.Choices), a.Choices)
+		}
+		c := a.Choices[0]
+		if c.Verdict != tt.want || c.From != "NAT" || c.To != "BrFusion" || c.Subject != PodNetwork || c.Order != result.LIB {
+			t.Errorf("%s: %s of %s from %s to %s, want %s", tt.name, c.Verdict, c.Subject, c.From, c.To, tt.want)
+		}
+		if c.Decided() != (c.Verdict != stats.Unknown && c.Verdict != stats.TooFew) || c.Decided() == (c.Needs > 0) {
+			t.Errorf("%s: decided %v, needs %d", tt.name, c.Decided(), c.Needs)
+		}
+		again := slices.ContainsFunc(a.Measure, func(m Measurement) bool {
+			return m.Subject == PodNetwork && m.Command == fmt.Sprintf("unnest bench quick --repetitions %d", tt.blocks+c.Needs)
+		})
+		if again == c.Decided() {
+			t.Errorf("%s: decided %v, to measure %+v", tt.name, c.Decided(), a.Measure)
+		}
+		if nothing := (Measurement{Storage, "this run has nothing on it", "unnest bench multilevel-disk"}); !slices.Contains(a.Measure, nothing) {
+			t.Errorf("%s: to measure %+v, want the storage too", tt.name, a.Measure)
+		}
+	}
+}
+
+// A change of the machine between configurations that were measured one after the other
+// would look like a gain.
+func TestNoAdviceWithoutInterleaving(t *testing.T) {
+	run, samples := latencies(8, 0.02, map[string]float64{"NAT": 1.3, "BrFusion": 1}, nat, brfusion)
+	run.Interleaved = false
+	a := Of(run, samples)
+	if len(a.Choices) > 0 || a.Measure[0].Command != "unnest bench quick --repetitions 12" || !strings.Contains(a.Measure[0].Why, "interleaved") {
+		t.Errorf("%+v", a)
+	}
+}
+
+// A change can gain by one metric and cost by another.
+func TestGainThatCosts(t *testing.T) {
+	run, samples := latencies(8, 0.02, map[string]float64{"NAT": 1.3, "BrFusion": 1}, nat, brfusion)
+	run.Cases = append(run.Cases, result.Case{Suite: "network", Name: "tcp_stream", Primary: "throughput",
+		Metrics: []result.Metric{{Name: "throughput", Unit: "Mbit/s", Order: result.HIB}}})
+	for _, s := range slices.Clone(samples) {
+		s.Case, s.Metric, s.Order = "tcp_stream", "throughput", result.HIB
+		samples = append(samples, s)
+	}
+	a := Of(run, samples)
+	if len(a.Choices) != 2 || a.Choices[0].Metric != "latency_mean" || !slices.Equal(a.Choices[0].Against, []string{"throughput"}) ||
+		a.Choices[1].Verdict != stats.Worse || !slices.Equal(a.Choices[1].Against, []string{"latency_mean"}) {
+		t.Errorf("%+v, want a gain of latency that costs throughput", a.Choices)
+	}
+}
+
+func TestBetween(t *testing.T) {
+	c := func(stack string, options ...string) result.Configuration {
+		o := map[string]string{}
+		for i := 0; i < len(options); i += 2 {
+			o[options[i]] = options[i+1]
+		}
+		return result.Configuration{Name: stack, Stack: stack, Options: o}
+	}
+	for _, tt := range []struct {
+		name string
+		a, b result.Configuration
+		want Subject
+	}{
+		{"network", nat, brfusion, PodNetwork},
+		{"the other way round", brfusion, nat, ""},
+		{"container and network", nat, noCont, ""},
+		{"network of a pod", c("vm/containerd", "drive", "pod", "network", "overlay"), c("vm/containerd", "drive", "pod", "network", "hostlo"), LocalNetwork},
+		{"one VM for a pod", c("vm/containerd", "drive", "pod", "network", "hostlo"), c("vm/containerd", "drive", "pod", "network", "localhost"), LocalNetwork},
+		{"storage", c("vm/containerd", "storage", "overlay"), c("vm/containerd", "storage", "volume"), Storage},
+		{"storage and level", c("vm/containerd", "storage", "overlay"), c("metal/containerd", "storage", "volume"), ""},
+		{"level", c("vm/vm"), c("vm"), Levels},
+		{"level of a container", c("vm/containerd", "storage", "overlay"), c("metal/containerd", "storage", "overlay"), Levels},
+		{"level that keeps a vCPU", c("vm", "vcpus", "3"), c("metal", "vcpus", "4"), Levels},
+		{"two levels", c("vm/vm"), c("metal"), ""},
+		{"fewer vCPUs", c("vm", "vcpus", "4", "memory", "4GiB"), c("vm", "vcpus", "3", "memory", "3GiB"), Overcommitment},
+		{"more vCPUs", c("vm", "vcpus", "3"), c("vm", "vcpus", "4"), ""},
+		{"equal", nat, nat, ""},
+	} {
+		r, ok := between(tt.a, tt.b)
+		if r.subject != tt.want && ok || ok != (tt.want != "") {
+			t.Errorf("%s: %q (%v), want %q", tt.name, r.subject, ok, tt.want)
+		}
+	}
+}
+
+// Every choice of every published run has the verdict that its interval has, gains come
+// first, and what is not decided is to be measured.
+func TestPublishedRuns(t *testing.T) {
+	dirs, err := filepath.Glob("../../../docs/results/runs/*")
+	if err != nil || len(dirs) == 0 {
+		t.Fatalf("published runs: %d, error %v", len(dirs), err)
+	}
+	found := map[Subject]int{}
+	for _, dir := range dirs {
+		run, samples, err := result.Load(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := Of(run, samples)
+		for i, c := range a.Choices {
+			found[c.Subject]++
+			excludes := c.Interval.Defined() && !c.Interval.Contains(1)
+			if gain := excludes && (c.Effect.Log > 0) == (c.Order == result.HIB); gain != (c.Verdict == stats.Better) || excludes != (c.Sure() > 0) {
+				t.Errorf("%s: %s from %s to %s: %s, interval %+v", run.ID, c.Metric, c.From, c.To, c.Verdict, c.Interval)
+			}
+			if i > 0 && ranks[c.Verdict] < ranks[a.Choices[i-1].Verdict] {
+				t.Errorf("%s: choice %d is %s after %s", run.ID, i, c.Verdict, a.Choices[i-1].Verdict)
+			}
+			open := slices.ContainsFunc(a.Measure, func(m Measurement) bool { return m.Subject == c.Subject })
+			if !c.Decided() && !open {
+				t.Errorf("%s: %s is not decided, and not to be measured", run.ID, c.Subject)
+			}
+		}
+	}
+	for _, s := range []Subject{PodNetwork, LocalNetwork, Storage, Levels} {
+		if found[s] == 0 {
+			t.Errorf("no published run has a choice of %s", s)
+		}
+	}
+}
+
+// hosts is a run of domains with their throughputs alone and the shares that they keep.
+type hosts struct {
+	rates  map[load]float64
+	shares map[string][2]float64 // of the domains of each pair, in the order of the name
+}
+
+// pairName is how a pair of loads is found in shares.
+func pairName(a, b load) string { return a.String() + " + " + b.String() }
+
+// run draws blocks of a run with scatter of executions. Each load is alone, each pair is on
+// a host, and one domain is next to two idle ones, which take a tenth.
+func (h hosts) run(r *rand.Rand, blocks int, loads []load, scatter float64) (result.Run, []result.Sample) {
+	run := result.Run{ID: "r", Experiment: "collocation", Interleaved: true, Repetitions: blocks}
+	for _, size := range []int{1 << 10, 100 << 10} {
+		run.Cases = append(run.Cases, result.Case{Suite: "collocation", Name: fmt.Sprintf("http/%d", size), Size: size, Primary: throughput,
+			Metrics: []result.Metric{{Name: throughput, Unit: "requests/s", Order: result.HIB}}})
+	}
+	var samples []result.Sample
+	add := func(configuration string, size, block int, domain string, active bool, metrics map[string]float64) {
+		for metric, v := range metrics {
+			samples = append(samples, result.Sample{Configuration: configuration, Suite: "collocation", Case: fmt.Sprintf("http/%d", size),
+				Metric: metric, Order: result.HIB, Value: v, Block: block, Tags: map[string]string{tagDomain: domain, tagActive: fmt.Sprint(active)}})
+		}
+	}
+	declare := func(notation string) string {
+		if !slices.ContainsFunc(run.Configurations, func(c result.Configuration) bool { return c.Name == notation }) {
+			run.Configurations = append(run.Configurations, result.Configuration{Name: notation, Stack: "vm", Options: map[string]string{"domains": notation}})
+		}
+		return notation
+	}
+	for block := range blocks {
+		common := math.Exp(0.1 * r.NormFloat64())
+		metrics := func(l load, share float64) map[string]float64 {
+			rate := h.rates[l] * share * common * math.Exp(scatter*r.NormFloat64())
+			return map[string]float64{throughput: rate, network: rate * float64(l.size), cpu: 50 + 40*float64(1<<10)/float64(l.size), waiting: 100 * (1 - share)}
+		}
+		for i, a := range loads {
+			add(declare(a.kind+"1"), a.size, block, a.kind+"1", true, metrics(a, 1))
+			for _, b := range loads[i:] {
+				second := b.kind + "1"
+				if a.kind == b.kind {
+					second = b.kind + "2"
+				}
+				name := declare(fmt.Sprintf("%s1(%s)+%s(%s)", a.kind, sizeText(a), second, sizeText(b)))
+				shares := h.shares[pairName(a, b)]
+				add(name, 1<<10, block, a.kind+"1", true, metrics(a, shares[0]))
+				add(name, 1<<10, block, second, true, metrics(b, shares[1]))
+			}
+		}
+		a := loads[0]
+		add(declare(a.kind+"1+"+a.kind+"2(idle)+"+a.kind+"3(idle)"), a.size, block, a.kind+"1", true, metrics(a, 0.9))
+	}
+	return run, samples
+}
+
+func sizeText(l load) string { return strings.TrimPrefix(l.String(), l.kind+" serving ") }
+
+func TestNeighbours(t *testing.T) {
+	small, large, other := load{"hvm", 1 << 10}, load{"pvm", 100 << 10}, load{"pvm", 1 << 10}
+	loads := []load{small, large, other}
+	h := hosts{
+		rates: map[load]float64{small: 9000, large: 900, other: 10000},
+		shares: map[string][2]float64{
+			pairName(small, small): {0.5, 0.5}, pairName(large, large): {0.4, 0.4}, pairName(other, other): {0.5, 0.5},
+			pairName(small, large): {0.9, 0.8}, pairName(small, other): {0.3, 0.3}, pairName(large, other): {0.5, 0.5},
+		},
+	}
+	run, samples := h.run(rand.New(rand.NewPCG(3, 4)), 8, loads, 0.01)
+	a := Of(run, samples)
+	find := func(action string) Choice {
+		t.Helper()
+		i := slices.IndexFunc(a.Choices, func(c Choice) bool { return c.Action == action })
+		if i < 0 {
+			t.Fatalf("no choice %q in %+v", action, a.Choices)
+		}
+		return a.Choices[i]
+	}
+	for action, want := range map[string]struct {
+		verdict stats.Verdict
+		ratio   float64
+		why     string
+	}{
+		"put hvm serving 1KiB + pvm serving 100KiB on one host":                            {stats.Better, 1.7, "hvm serving 1KiB needs the processors more, pvm serving 100KiB the network"},
+		"put hvm serving 1KiB + pvm serving 1KiB on one host":                              {stats.Worse, 0.6, "both need the processors more than the network"},
+		"put hvm serving 1KiB + hvm serving 1KiB on one host":                              {stats.Equal, 1.0, "the same I/O path: both are hvm"},
+		"put pvm serving 100KiB + pvm serving 100KiB on one host":                          {stats.Worse, 0.8, "keeps 40 % of its throughput alone, and its threads wait for processors 60 % of the time"},
+		"leave 2 idle next to hvm serving 1KiB":                                            {stats.Worse, 0.9, "hvm serving 1KiB keeps 9"},
+		"of two hvm serving 1KiB and two pvm serving 100KiB, put one of each on each host": {stats.Better, 2 * 1.7 / 1.8, "different I/O paths: hvm and pvm"},
+		"of two hvm serving 1KiB and two pvm serving 1KiB, put one of each on each host":   {stats.Worse, 0.6, ""},
+	} {
+		c := find(action)
+		if c.Verdict != want.verdict || math.Abs(c.Effect.Ratio()/want.ratio-1) > 0.03 {
+			t.Errorf("%s: %s, %v, want %s, %v", action, c.Verdict, c.Effect.Ratio(), want.verdict, want.ratio)
+		}
+		if why := strings.Join(c.Why, "; "); !strings.Contains(why, want.why) {
+			t.Errorf("%s, because %s; want %s", action, why, want.why)
+		}
+	}
+	if first := a.Choices[0]; first.Verdict != stats.Better {
+		t.Errorf("first: %+v", first)
+	}
+}
+
+// Of several intensities in a block the peak counts. A block without the single runs says
+// nothing.
+func TestPeakAndMissingSingles(t *testing.T) {
+	sample := func(configuration, name, domain string, block int, v float64) result.Sample {
+		return result.Sample{Configuration: configuration, Suite: "s", Case: name, Metric: throughput, Order: result.HIB, Value: v, Block: block,
+			Tags: map[string]string{tagDomain: domain, tagActive: "true"}}
+	}
+	run := result.Run{ID: "r", Interleaved: true, Cases: []result.Case{{Suite: "s", Name: "50"}, {Suite: "s", Name: "100"}}}
+	var samples []result.Sample
+	for block := range 9 {
+		x := 1 + float64(block)/1000
+		if block < 7 {
+			samples = append(samples, sample("con1", "50", "con1", block, 50*x), sample("con1", "100", "con1", block, 100))
+		}
+		samples = append(samples, sample("con1+con2", "50", "con1", block, 40*x), sample("con1+con2", "50", "con2", block, 40),
+			sample("con1+con2", "100", "con1", block, 30), sample("con1+con2", "100", "con2", block, 30))
+	}
+	a := Of(run, samples)
+	if len(a.Choices) != 1 || math.Abs(a.Choices[0].Effect.Ratio()-0.8) > 0.01 || a.Choices[0].Effect.N != 7 {
+		t.Errorf("%+v, want a sum of shares of 0.8 in 7 blocks", a.Choices)
+	}
+}

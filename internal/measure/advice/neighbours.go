@@ -1,0 +1,112 @@
+package advice
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
+)
+
+// alone finds the visit of a load that was alone on the host in a block.
+func alone(all map[mix]map[int]visit, l load, block int) (visit, bool) {
+	v, ok := all[mix{active: l.String()}][block]
+	return v, ok && v.rate(0) > 0
+}
+
+// shares returns what each domain of a visit keeps of its throughput alone, and their sum:
+// 1 if the domains together do what one after the other would do in the same time. It is
+// also called weighted speedup, or system throughput (Eyerman and Eeckhout 2008).
+func shares(all map[mix]map[int]visit, v visit, block int) (each []float64, sum float64, ok bool) {
+	for i, l := range v.loads {
+		single, found := alone(all, l, block)
+		if !found {
+			return nil, 0, false
+		}
+		each = append(each, v.rate(i)/single.rate(0))
+		sum += each[i]
+	}
+	return each, sum, sum > 0
+}
+
+// neighbours returns the choices about domains on one host, undecided.
+func (s study) neighbours() (choices []Choice) {
+	all := s.mixes()
+	mixes := slices.SortedFunc(maps.Keys(all), func(a, b mix) int {
+		return cmp.Or(strings.Compare(a.active, b.active), a.idle-b.idle)
+	})
+	for _, m := range mixes {
+		one := anyOf(all[m])
+		switch {
+		case len(one.loads) == 1 && m.idle > 0:
+			choices = append(choices, s.together(all, m, one, fmt.Sprintf("leave %d idle next to %s", m.idle, one.loads[0]),
+				"end idle neighbours of "+one.loads[0].String(), one.loads[0].String()+" alone")...)
+		case len(one.loads) > 1 && m.idle == 0:
+			choices = append(choices, s.together(all, m, one, "put "+m.active+" on one host", "keep "+m.active+" apart", "one after the other")...)
+		}
+		if len(one.loads) == 2 && m.idle == 0 && one.loads[0] != one.loads[1] {
+			choices = append(choices, s.mixed(all, m, one)...)
+		}
+	}
+	return choices
+}
+
+// together compares the sum of shares of a mix with 1.
+func (s study) together(all map[mix]map[int]visit, m mix, one visit, action, instead, from string) []Choice {
+	ratios := map[int]float64{}
+	for block, v := range all[m] {
+		if _, sum, ok := shares(all, v, block); ok {
+			ratios[block] = math.Log(sum)
+		}
+	}
+	e, ok := effect([]map[int]float64{ratios})
+	if !ok {
+		return nil
+	}
+	return []Choice{s.neighbour(action, instead, from, m, e, s.reasons(all, m, one))}
+}
+
+// mixed compares two hosts that each have one of both loads with two hosts that have two of
+// one load.
+func (s study) mixed(all map[mix]map[int]visit, m mix, one visit) []Choice {
+	like := func(i int) mix { return mix{active: one.loads[i].String() + " + " + one.loads[i].String()} }
+	ratios := map[int]float64{}
+	for block, v := range all[m] {
+		a, hasA := all[like(0)][block]
+		b, hasB := all[like(1)][block]
+		_, mixed, ok := shares(all, v, block)
+		if !hasA || !hasB || !ok {
+			continue
+		}
+		_, sumA, okA := shares(all, a, block)
+		_, sumB, okB := shares(all, b, block)
+		if okA && okB {
+			ratios[block] = math.Log(2 * mixed / (sumA + sumB))
+		}
+	}
+	e, ok := effect([]map[int]float64{ratios})
+	if !ok {
+		return nil
+	}
+	x, y := one.loads[0], one.loads[1]
+	return []Choice{s.neighbour(
+		fmt.Sprintf("of two %s and two %s, put one of each on each host", x, y),
+		fmt.Sprintf("put the two %s on one host, the two %s on another", x, y),
+		like(0).active+", "+like(1).active, m, e, s.reasons(all, m, one))}
+}
+
+func (s study) neighbour(action, instead, from string, m mix, e stats.Effect, why []string) Choice {
+	to := m.active
+	if m.idle > 0 {
+		to += fmt.Sprintf(" + %d idle", m.idle)
+	}
+	return Choice{
+		Subject: Neighbours, Action: action, Instead: instead, From: from, To: to, Suite: "collocation",
+		Metric: "sum_of_shares", Unit: "1", Order: result.HIB, Cases: 1,
+		Why: why, Command: "unnest bench FILE  # with these domains, to see it with your workload", Effect: e,
+	}
+}
