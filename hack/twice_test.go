@@ -36,6 +36,21 @@ func testB(end, line string) []string {
 	}
 }
 
+// failing are n test functions, each with two parts that fail.
+func failing(n int) (all []string) {
+	for i := range n {
+		for _, test := range []string{"/one", "/two", ""} {
+			all = append(all, fmt.Sprintf(`{"Action":"fail","Package":"p","Test":"TestF%d%s"}`, i, test))
+		}
+	}
+	return events("fail", all...)
+}
+
+// passing are the later runs of failing, all in one.
+func passing(n int) []string {
+	return []string{strings.ReplaceAll(strings.Join(failing(n), "\n"), `"fail"`, `"pass"`)}
+}
+
 // A test that fails runs again, alone. That counts only if it passes then, and if it was the
 // only cause: not after a race, a killed process, a failure outside of tests, or a skip.
 func TestFailedTestRunsTwice(t *testing.T) {
@@ -54,6 +69,8 @@ func TestFailedTestRunsTwice(t *testing.T) {
 		{"passes", runs{first: events("pass", testB("pass", "well")...)}, true, 1, "DONE 2 tests"},
 		{"passes alone", runs{events("fail", testB("fail", "bad luck")...), 1, passes, false}, true, 2,
 			"=== Failed at first, passed alone\n=== p TestB: output of the first failure\nbad luck\n1 failed at first and passed alone: p TestB\n"},
+		{"ten fail, with parts", runs{failing(10), 1, passing(10), false}, true, 11, "10 failed at first and passed alone: p TestF0, p TestF1"},
+		{"eleven fail", runs{failing(11), 1, passing(11), false}, false, 1, "number of test failures (11) exceeds maximum (10)"},
 		{"fails twice", runs{events("fail", testB("fail", "bad luck")...), 1, fails, true}, false, 2, "bad again"},
 		{"skipped alone", runs{events("fail", testB("fail", "bad luck")...), 1, append(testB("skip", "no"), `{"Action":"pass","Package":"p"}`), false}, false, 2, "p TestB was skipped"},
 		{"does not exist alone", runs{events("fail", testB("fail", "bad luck")...), 1, nil, false}, false, 2, "p TestB failed"},
