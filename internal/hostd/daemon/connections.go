@@ -22,6 +22,8 @@ const (
 	allHandshakes = 256
 	// connections is how many a guest may have, unless its tenant says otherwise.
 	connections = 32
+	// refusedTime is how long the client of a refused certificate has to learn why.
+	refusedTime = time.Minute
 )
 
 var errConnections = errors.New("too many connections")
@@ -117,7 +119,7 @@ type limitedConn struct {
 }
 
 // admit ends the handshake of a connection: it counts for its owner from now on,
-// and ends when the certificate expires.
+// and ends when the certificate expires, or soon if that is refused.
 func (c *limitedConn) admit(p peerIdentity, limit int) error {
 	l, owner := c.listener, p.owner()
 	l.mu.Lock()
@@ -131,7 +133,11 @@ func (c *limitedConn) admit(p peerIdentity, limit int) error {
 	c.leave()
 	l.count[owner]++
 	c.owner, l.open[c] = owner, p
-	c.expiry = time.AfterFunc(time.Until(p.certificate.NotAfter), func() { _ = c.Close() })
+	left := time.Until(p.certificate.NotAfter)
+	if p.refused {
+		left = min(left, refusedTime)
+	}
+	c.expiry = time.AfterFunc(left, func() { _ = c.Close() })
 	return nil
 }
 

@@ -44,9 +44,10 @@ func Revoke(ctx context.Context, stateDir, guest, serial string) (revoked []cert
 }
 
 // closeRefused ends the connections of guests whose certificate was revoked or superseded,
-// or that were removed.
+// or that were removed. It leaves those that were refused when they were made: their clients
+// are about to learn why.
 func (d *daemon) closeRefused() {
-	d.closeIf(d.refuses)
+	d.closeIf(func(p peerIdentity) bool { return !p.refused && d.refuses(p) })
 }
 
 func (d *daemon) closeIf(refused func(peerIdentity) bool) {
