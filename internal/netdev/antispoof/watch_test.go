@@ -3,6 +3,7 @@ package antispoof
 import (
 	"context"
 	"regexp"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ import (
 // watch watches the table until the test ends, and counts restores after that at its start.
 func (n *network) watch(table *Table) *atomic.Int32 {
 	n.t.Helper()
-	n.nft("insert rule bridge "+tableName+" guard accept", "-f", "-") // for a start that shows
+	n.nft("insert rule bridge "+tableName+` guard accept comment "start"`, "-f", "-") // for a start that shows
 	ctx, stop := context.WithCancel(context.Background())
 	ended, restores := make(chan error), &atomic.Int32{}
 	go func() {
@@ -30,6 +31,11 @@ func (n *network) watch(table *Table) *atomic.Int32 {
 			n.t.Error(err)
 		}
 	})
+	for begin := time.Now(); strings.Contains(n.nft("", "list", "table", "bridge", tableName), `comment "start"`); {
+		if time.Since(begin) > patience {
+			n.t.Fatal("the watch does not begin") // frames do not tell: on a busy machine they may be late
+		}
+	}
 	n.blocked("at its start")
 	return restores
 }

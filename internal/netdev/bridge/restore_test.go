@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"fmt"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -122,7 +123,7 @@ func TestWatch(t *testing.T) {
 		pod := h.attach("r1", "red", []string{"10.1.0.2/16"}, "10.1.0.1")
 		h.in(h.attach("b1", "blue", []string{"10.2.0.2/16"}, "10.2.0.1"), h.serve)
 		saved := h.nft("", "list", "ruleset")
-		h.nft("insert rule inet unnest-tenants forward accept", "-f", "-") // for a start that shows
+		h.nft(`insert rule inet unnest-tenants forward accept comment "start"`, "-f", "-") // for a start that shows
 		ctx, stop := context.WithCancel(t.Context())
 		ended, restores := make(chan error), make(chan error, 100)
 		go func() {
@@ -132,11 +133,21 @@ func TestWatch(t *testing.T) {
 			stop()
 			h.check(<-ended)
 		}()
-		for begin := time.Now(); h.call(pod, "10.2.0.2", 400*time.Millisecond) != ""; {
-			if time.Since(begin) > reachLimit {
-				t.Fatal("red reaches blue before a change")
+		// A connection tells neither: on a busy machine it may fail before the watch begins, and be
+		// made after a restore of an event that was late.
+		eventually := func(what string, f func() bool) {
+			t.Helper()
+			for begin := time.Now(); !f(); time.Sleep(10 * time.Millisecond) {
+				if time.Since(begin) > reachLimit {
+					t.Fatalf("not within %v: %s", reachLimit, what)
+				}
 			}
 		}
+		separate := func() bool { return h.call(pod, "10.2.0.2", 300*time.Millisecond) == "" }
+		eventually("the watch begins", func() bool {
+			return !strings.Contains(h.nft("", "list", "table", "inet", "unnest-tenants"), `comment "start"`)
+		})
+		eventually("red does not reach blue before a change", separate)
 		for _, change := range []string{
 			"flush ruleset",
 			"delete table inet unnest-tenants",
@@ -145,6 +156,9 @@ func TestWatch(t *testing.T) {
 			`add element inet unnest-tenants pairs { "red" . "blue" }`,
 			"flush ruleset\n" + saved,
 		} {
+			for len(restores) > 0 {
+				h.check(<-restores)
+			}
 			h.nft(change, "-f", "-")
 			select {
 			case err := <-restores:
@@ -152,9 +166,7 @@ func TestWatch(t *testing.T) {
 			case <-time.After(reachLimit):
 				t.Errorf("%.40s: not restored", change)
 			}
-			if got := h.call(pod, "10.2.0.2", 300*time.Millisecond); got != "" {
-				t.Errorf("%.40s: red reaches blue", change)
-			}
+			eventually(fmt.Sprintf("%.40s: red does not reach blue", change), separate)
 		}
 		h.check(h.ensure([]Network{red, blue}))
 		select {
