@@ -211,7 +211,7 @@ func (p *splitPod) wantAllPass(t *testing.T, in []*node, container string, o loc
 	if len(failed) == 0 {
 		return
 	}
-	o.Only, o.Patience = regexp.MustCompile("^("+strings.Join(failed, "|")+")$"), 20*time.Second
+	o.Only, o.Patience = regexp.MustCompile("^("+strings.Join(failed, "|")+")$"), time.Minute
 	for _, out := range p.try(t, in, container, o) {
 		if out.Verdict() != localhost.Pass {
 			t.Errorf("%s: %s, want %s: %s", out.Case, out.Verdict(), localhost.Pass, check.OneLine(out.Err))

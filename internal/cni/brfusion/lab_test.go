@@ -85,7 +85,7 @@ func (l *lab) frames() (arp func() []byte) {
 		return err
 	}))
 	l.t.Cleanup(func() { _ = unix.Close(fd) })
-	l.Must(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 2}))
+	l.Must(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 60}))
 	return func() []byte {
 		b := make([]byte, 128)
 		n, _, err := unix.Recvfrom(fd, b, 0)

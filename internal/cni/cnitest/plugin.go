@@ -23,7 +23,7 @@ func (l *Lab) Config(own map[string]any, edits ...func(map[string]any)) []byte {
 	l.t.Helper()
 	c := map[string]any{
 		"cniVersion": "1.0.0", "type": l.plugin, "server": l.Server,
-		"credentials": l.credentials(), "wait": "10s", "log": true,
+		"credentials": l.credentials(), "wait": "1m", "log": true,
 	}
 	maps.Copy(c, own)
 	Edits(edits...)(c)
@@ -88,7 +88,7 @@ func (a Answer) Message() string { return a.err().Msg }
 // Command is one call of the plugin for the interface eth0 of the container c1 in the
 // pod.
 func (l *Lab) Command(cniCommand string, config []byte, env ...string) *exec.Cmd {
-	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(l.t.Context(), 5*time.Minute)
 	l.t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, filepath.Join(l.Dir, l.plugin))
 	cmd.Stdin = bytes.NewReader(config)
@@ -169,7 +169,7 @@ func (l *Lab) Interrupt(signal os.Signal, when <-chan struct{}, config []byte) {
 	l.Must(l.Guest.Do(func(ns.NetNS) error { return cmd.Start() }))
 	select {
 	case <-when:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		l.t.Error("ADD does not reach the step at which it is interrupted")
 	}
 	l.Must(cmd.Process.Signal(signal))

@@ -52,7 +52,7 @@ func (l *lab) check(version string, plugins []map[string]any, o cni.Options) (ou
 	o.Network = cni.Network{List: list, Path: []string{l.Dir, cnitest.PluginDir}}
 	options, err := json.Marshal(o)
 	l.Must(err)
-	ctx, cancel := context.WithTimeout(l.t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(l.t.Context(), 30*time.Minute)
 	defer cancel()
 	const script = `mkdir -p /run/netns && mount --make-rprivate / && mount -t tmpfs tmpfs /run/netns && exec "$0"`
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-ec", script, filepath.Join(l.Dir, "checks"))

@@ -69,7 +69,7 @@ func handshake(t *testing.T, a *Authority, client *tls.Config) (name string, ser
 			_, _ = s.Write([]byte("!"))
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	d := tls.Dialer{Config: client}
 	conn, clientErr := d.DialContext(ctx, "tcp", l.Addr().String())

@@ -49,7 +49,7 @@ func TestMeterFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.stop()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := m.read(ctx, ""); !errors.Is(err, errMeterEnded) {
 		t.Errorf("stopped: got %v, want %v", err, errMeterEnded)

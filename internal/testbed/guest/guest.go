@@ -145,20 +145,29 @@ func (g *Guest) tell(ctx context.Context, what string, say func(*qmp.Client) err
 // PowerDown presses the guest's power button and waits for its end. It kills a guest
 // that does not end in time.
 func (g *Guest) PowerDown(ctx context.Context) error {
-	press, cancel := context.WithTimeout(ctx, powerDownLimit)
+	ctx, cancel := context.WithTimeout(ctx, powerDownLimit)
 	defer cancel()
-	client, err := qmp.Dial(press, g.path(ownerQMP))
-	if err == nil {
-		err = errors.Join(client.SystemPowerdown(press), client.Close())
-	}
-	if err == nil {
-		select {
-		case <-g.done:
-			return nil
-		case <-press.Done():
-		}
+	if g.pressPowerButton(ctx) == nil {
+		return nil
 	}
 	return g.Kill()
+}
+
+// pressPowerButton returns when the guest has ended, or with an error at the end of ctx.
+func (g *Guest) pressPowerButton(ctx context.Context) error {
+	client, err := qmp.Dial(ctx, g.path(ownerQMP))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(client.SystemPowerdown(ctx), client.Close()); err != nil {
+		return err
+	}
+	select {
+	case <-g.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 const powerDownLimit = 10 * time.Second

@@ -99,7 +99,7 @@ func assertNAT(t *testing.T, l *Lab) {
 	defer listener.Close()
 	var conn net.Conn
 	if err := Do(l.ClientNS(), func() (err error) {
-		conn, err = net.DialTimeout("tcp", listener.Addr().String(), 5*time.Second)
+		conn, err = net.DialTimeout("tcp", listener.Addr().String(), time.Minute)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestReap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	orphan := exec.Command("sh", "-c", "sleep 61.25; true", filepath.Join(dead.Dir, "socket"))
+	orphan := exec.Command("sh", "-c", "sleep 181.25; true", filepath.Join(dead.Dir, "socket"))
 	if err := orphan.Start(); err != nil {
 		t.Fatal(err)
 	}

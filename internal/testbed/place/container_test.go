@@ -26,14 +26,14 @@ func TestContainerWithoutEngine(t *testing.T) {
 
 // An engine that does not answer does not block a caller that has stopped waiting.
 func TestContainerEngineStuck(t *testing.T) {
-	stuck := strings.Replace(engine, "[ $interactive = yes ] || exec </dev/null", "[ $interactive = yes ] || sleep 61.25", 1)
+	stuck := strings.Replace(engine, "[ $interactive = yes ] || exec </dev/null", "[ $interactive = yes ] || sleep 181.25", 1)
 	path := filepath.Join(t.TempDir(), "engine")
 	if err := os.WriteFile(path, []byte(stuck), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	before := notes(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	process, err := Container{Place: Local{}, Engine: path, Name: "web"}.Start(ctx, Command{Args: []string{"sleep", "61.25"}})
+	process, err := Container{Place: Local{}, Engine: path, Name: "web"}.Start(ctx, Command{Args: []string{"sleep", "181.25"}})
 	if err != nil {
 		t.Fatal(err)
 	}

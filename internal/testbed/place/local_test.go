@@ -43,7 +43,7 @@ func TestLocalCancel(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(200*time.Millisecond, func() { cancel(why) })
 	start := time.Now()
-	out, err := Output(ctx, Local{}, "sh", "-c", "sleep 61.25 & echo $!; wait")
+	out, err := Output(ctx, Local{}, "sh", "-c", "sleep 181.25 & echo $!; wait")
 	if !errors.Is(err, why) {
 		t.Errorf("got %v, want the cause", err)
 	}
@@ -102,7 +102,7 @@ func TestNotedAndKiller(t *testing.T) {
 		t.Errorf("the note is left: %v", err)
 	}
 
-	line = withPIDFile(file, nil, []string{"sh", "-c", "sleep 61.25 & wait"})
+	line = withPIDFile(file, nil, []string{"sh", "-c", "sleep 181.25 & wait"})
 	cmd := exec.Command("setsid", append([]string{"--wait"}, line...)...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -130,7 +130,7 @@ func TestPlaceCancel(t *testing.T) {
 			pids, before := filepath.Join(t.TempDir(), "pids"), notes(t)
 			why := errors.New("told to stop")
 			ctx, cancel := context.WithCancelCause(t.Context())
-			process, err := p.Start(ctx, Command{Args: []string{"sh", "-c", `sleep 61.25 & echo $$ $! >"$0"; wait`, pids}})
+			process, err := p.Start(ctx, Command{Args: []string{"sh", "-c", `sleep 181.25 & echo $$ $! >"$0"; wait`, pids}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -158,7 +158,7 @@ func TestPlaceCancel(t *testing.T) {
 }
 
 // patience is for what must happen, on any machine. Commands that are to be killed sleep longer.
-const patience = 50 * time.Second
+const patience = time.Minute
 
 // awaitContent waits for what a command writes into a file at once.
 func awaitContent(t *testing.T, file string) {
@@ -205,7 +205,7 @@ func TestPlaceOutputCancelled(t *testing.T) {
 			time.Sleep(300 * time.Millisecond) // for the way of the output
 			cancel(why)
 		}()
-		out, err := Output(ctx, p, "sh", "-c", `echo begun | tee "$0"; sleep 61.25`, begun)
+		out, err := Output(ctx, p, "sh", "-c", `echo begun | tee "$0"; sleep 181.25`, begun)
 		if !errors.Is(err, why) || !strings.Contains(err.Error(), p.String()) || string(out) != "begun\n" {
 			t.Errorf("got %q, %v; want what was printed, and the cause", out, err)
 		}

@@ -170,7 +170,7 @@ func (s *server) dial(t *testing.T) (*SSH, *freezable) {
 }
 
 func (s *server) clientConfig(key ssh.PublicKey) *ssh.ClientConfig {
-	return &ssh.ClientConfig{User: "root", HostKeyCallback: ssh.FixedHostKey(key), Timeout: 5 * time.Second}
+	return &ssh.ClientConfig{User: "root", HostKeyCallback: ssh.FixedHostKey(key), Timeout: patience}
 }
 
 // freezable is a connection to a machine that can stop answering: writes are lost and

@@ -155,7 +155,7 @@ func TestSSHFrozenMachine(t *testing.T) {
 		const limit = 3 * time.Second
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
-		process, err := p.Start(ctx, Command{Args: []string{"sleep", "61.25"}})
+		process, err := p.Start(ctx, Command{Args: []string{"sleep", "181.25"}})
 		if err != nil {
 			t.Fatal(err)
 		}

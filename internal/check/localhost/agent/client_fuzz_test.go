@@ -17,7 +17,7 @@ func FuzzClient(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, said []byte) {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		in, out := io.Pipe()
 		c := NewClient(in, io.Discard, time.Second)
