@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,10 +78,11 @@ func TestConformance(t *testing.T) {
 			m.putJSON("/tmp/network.conflist", c.list)
 			begin := time.Now()
 			out, err := m.try("unnest-conformance --cni-path /usr/lib/cni "+c.flags+" /tmp/network.conflist", "")
-			if err != nil || strings.Count(out, "pass") < 30 {
-				t.Errorf("%v:\n%s", err, out)
-			}
 			lines := strings.Split(strings.TrimSpace(out), "\n")
+			if err != nil || strings.Count(out, "pass") < 30 {
+				failed := slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return !strings.HasPrefix(l, "fail") })
+				t.Errorf("%v:\n%s\nthese failed:\n%s", err, out, strings.Join(failed, "\n")) // at the end of a long output
+			}
 			t.Logf("%v: %s", time.Since(begin).Round(time.Second), lines[len(lines)-1])
 		})
 	}

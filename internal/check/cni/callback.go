@@ -13,7 +13,7 @@ import (
 )
 
 // callBackTime bounds one request and the connection that it asks for.
-const callBackTime = 15 * time.Second
+const callBackTime = time.Minute
 
 // ServeCallBack reads a port number, in one line, from each connection, and connects to
 // that port of the client. This fails for a pod behind NAT. It returns nil when ctx ends,

@@ -14,7 +14,7 @@ import (
 
 // withMoreAddresses widens the address ranges of a network.
 func withMoreAddresses(n cni.Network) cni.Network {
-	n.List = []byte(strings.NewReplacer(`.21"`, `.210"`, `::1b"`, `::ff"`).Replace(string(n.List)))
+	n.List = []byte(strings.NewReplacer(`.18"`, `.210"`, `::18"`, `::ff"`).Replace(string(n.List)))
 	return n
 }
 

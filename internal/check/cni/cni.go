@@ -38,6 +38,9 @@ type Network struct {
 	Path []string
 	// Timeout bounds one plugin call; 0: 2 minutes.
 	Timeout time.Duration
+	// Wait bounds the time until a pod reaches its peers, and until the kernel has
+	// removed the links of a pod; 0: 1 minute.
+	Wait time.Duration
 	// Peers must be reachable from every pod. If there are none, the gateways in the
 	// results are pinged.
 	Peers []Peer
@@ -115,7 +118,7 @@ func Run(ctx context.Context, o Options, report func(Outcome)) error {
 	if err != nil {
 		return err
 	}
-	host := &hostLinks{spare: o.SpareLinks}
+	host := &hostLinks{spare: o.SpareLinks, wait: n.wait}
 	for _, v := range versions {
 		at, err := n.at(v)
 		if err != nil {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -31,11 +30,14 @@ func privileged(t *testing.T) {
 // modelName is the name of the plugin without a fault, and the prefix of the others.
 const modelName = "model-"
 
+// capacity is more than the pods that are added at the same time.
+const capacity = 9
+
 // networks counts the bridges. Each has its own subnet.
 var networks int
 
 // testNetwork returns a list of a bridge with host-local, IPv4 and IPv6, with addresses for
-// 12 pods, and of more plugins.
+// as many pods as capacity, and of more plugins.
 func testNetwork(t *testing.T, plugin string, more ...map[string]any) cni.Network {
 	t.Helper()
 	networks++
@@ -46,12 +48,12 @@ func testNetwork(t *testing.T, plugin string, more ...map[string]any) cni.Networ
 		ipam = "leases" // bridge does not speak 1.1.0 anyway
 	}
 	first := map[string]any{
-		"type": plugin, "bridge": fmt.Sprint("cnt", networks), "isGateway": true, "capacity": 24,
+		"type": plugin, "bridge": fmt.Sprint("cnt", networks), "isGateway": true, "capacity": 2 * capacity, // an IPv4 and an IPv6 address each
 		"ipam": map[string]any{
 			"type": ipam, "dataDir": filepath.Join(dir, "data"),
 			"ranges": []any{
-				[]any{map[string]any{"subnet": subnet4 + ".0/24", "rangeStart": subnet4 + ".10", "rangeEnd": subnet4 + ".21", "gateway": subnet4 + ".1"}},
-				[]any{map[string]any{"subnet": subnet6 + "::/64", "rangeStart": subnet6 + "::10", "rangeEnd": subnet6 + "::1b", "gateway": subnet6 + "::1"}},
+				[]any{map[string]any{"subnet": subnet4 + ".0/24", "rangeStart": subnet4 + ".10", "rangeEnd": subnet4 + ".18", "gateway": subnet4 + ".1"}},
+				[]any{map[string]any{"subnet": subnet6 + "::/64", "rangeStart": subnet6 + "::10", "rangeEnd": subnet6 + "::18", "gateway": subnet6 + "::1"}},
 			},
 			"routes": []any{map[string]any{"dst": "0.0.0.0/0"}, map[string]any{"dst": "::/0"}},
 		},
@@ -62,13 +64,13 @@ func testNetwork(t *testing.T, plugin string, more ...map[string]any) cni.Networ
 		t.Fatal(err)
 	}
 	installPlugins(t, dir, plugin)
-	return cni.Network{List: text, Path: []string{dir}, Timeout: 30 * time.Second}
+	return cni.Network{List: text, Path: []string{dir}}
 }
 
 // installPlugins links Debian's plugins and those of this test into dir.
 func installPlugins(t *testing.T, dir, model string) {
 	t.Helper()
-	exe, err := os.Executable()
+	exe, err := pluginBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +114,7 @@ func only(name string) *regexp.Regexp { return regexp.MustCompile("^" + name + "
 // creating and writing the file of a lease leaks the address.
 func TestReferencePluginPasses(t *testing.T) {
 	privileged(t)
-	found := checked(t, cni.Options{Network: testNetwork(t, "bridge"), Capacity: 12, Only: except("crash-add", "crash-del")})
+	found := checked(t, cni.Options{Network: testNetwork(t, "bridge"), Capacity: capacity, Only: except("crash-add", "crash-del")})
 	if fail := found[cni.Fail]; len(fail) > 0 {
 		t.Errorf("failed: %v", fail)
 	}
@@ -147,7 +149,7 @@ func TestModelPluginMeetsAll(t *testing.T) {
 	privileged(t)
 	tool := buildCNITool(t)
 	n := testNetwork(t, modelName, map[string]any{"type": "passer"})
-	found := checked(t, cni.Options{Network: n, Capacity: 12, CNITool: tool, Only: except("crash-add", "crash-del")})
+	found := checked(t, cni.Options{Network: n, Capacity: capacity, CNITool: tool, Only: except("crash-add", "crash-del")})
 	if bad := slices.Concat(found[cni.Fail], found[cni.Unmet]); len(bad) > 0 {
 		t.Errorf("failed: %v", bad)
 	}
@@ -160,8 +162,8 @@ func TestModelPluginMeetsAll(t *testing.T) {
 func buildCNITool(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cnitool")
-	if out, err := exec.Command("go", "build", "-o", path, "github.com/containernetworking/cni/cnitool").CombinedOutput(); err != nil {
-		t.Fatalf("build cnitool: %v: %s", err, out)
+	if err := build("build", "-trimpath", "-o", path, "github.com/containernetworking/cni/cnitool"); err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
@@ -227,7 +229,9 @@ func TestFaultsAreDetected(t *testing.T) {
 		seen = append(seen, f.checks...)
 		for _, name := range f.checks {
 			t.Run(f.fault+"/"+name, func(t *testing.T) {
-				found := checked(t, cni.Options{Network: testNetwork(t, modelName+f.fault), Capacity: 12,
+				n := testNetwork(t, modelName+f.fault)
+				n.Wait = time.Second // for what never comes
+				found := checked(t, cni.Options{Network: n, Capacity: capacity,
 					Versions: []string{cmp.Or(f.version, "1.1.0")}, Only: only(name)})
 				if bad := slices.Concat(found[cni.Fail], found[cni.Unmet]); !slices.Contains(bad, name) && !slices.Contains(bad, "warm-up") {
 					t.Errorf("found: %v", found)

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -51,7 +52,33 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	var err error
+	if binaries, err = os.MkdirTemp("", "cni-test-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(binaries)
 	return m.Run()
+}
+
+// binaries is a directory for the programs that the tests build.
+var binaries string
+
+// pluginBinary builds this test program without the race detector, with which each of some
+// thousand calls of a plugin takes several times as long.
+var pluginBinary = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(binaries, "plugin")
+	return path, build("test", "-c", "-trimpath", "-vet=off", "-o", path, ".")
+})
+
+// build runs the go command as `make build` does, which shares its cache.
+func build(args ...string) error {
+	c := exec.Command("go", args...)
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w: %s", c.Args, err, out)
+	}
+	return nil
 }
 
 // privateMounts hides changes in these directories from the machine.

@@ -22,6 +22,7 @@ type network struct {
 	list    *libcni.NetworkConfigList
 	path    []string
 	peers   []Peer
+	wait    time.Duration
 	exec    *executor
 	dir     string // holds the results that libcni caches
 	ipam    string // the IPAM plugin; "": none
@@ -39,7 +40,7 @@ func open(n Network) (*network, error) {
 		return nil, err
 	}
 	opened := &network{version: list.CNIVersion, list: list, path: n.Path, peers: n.Peers, dir: dir,
-		exec: newExecutor(cmp.Or(n.Timeout, 2*time.Minute))}
+		wait: cmp.Or(n.Wait, time.Minute), exec: newExecutor(cmp.Or(n.Timeout, 2*time.Minute))}
 	// A type without a binary is the plugin's own way to assign addresses.
 	ipam := opened.plugin().Network.IPAM.Type
 	if _, err := opened.exec.FindInPath(ipam, n.Path); err == nil {

@@ -46,17 +46,17 @@ func (p Peer) String() string {
 	return p.network + "://" + p.addr.String()
 }
 
-// Time limits for reaching a peer. The kernel resolves a neighbour that has moved only
+// Time limits for one reply of a peer. The kernel resolves a neighbour that has moved only
 // after some seconds, and a busy emulated guest is slow to answer.
 const (
-	reachTime  = 15 * time.Second
 	firstReply = 250 * time.Millisecond
-	lateReply  = 2 * time.Second
+	lateReply  = 5 * time.Second
 )
 
-// reach sends packets from the network namespace until the peer answers.
-func (p Peer) reach(ctx context.Context, netns string) error {
-	ctx, cancel := context.WithTimeout(ctx, reachTime)
+// reach sends packets from the network namespace until the peer answers, for as long as
+// limit.
+func (p Peer) reach(ctx context.Context, netns string, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var err error
 	for wait := firstReply; ctx.Err() == nil; wait = min(2*wait, lateReply) {

@@ -62,7 +62,7 @@ func TestReach(t *testing.T) {
 	defer tcp.Close()
 	go echo(udp)
 	for _, peer := range []string{"127.0.0.1", "::1", "tcp://" + tcp.Addr().String(), "udp://" + udp.LocalAddr().String()} {
-		if err := parsed(t, peer).reach(t.Context(), p.path); err != nil {
+		if err := parsed(t, peer).reach(t.Context(), p.path, time.Minute); err != nil {
 			t.Error(err)
 		}
 	}
@@ -70,7 +70,7 @@ func TestReach(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
 	defer cancel()
 	for _, peer := range []string{"192.0.2.1", "2001:db8::1", "tcp://127.0.0.1:1", "udp://" + udp.LocalAddr().String()} {
-		if err := parsed(t, peer).reach(ctx, p.path); err == nil || !strings.Contains(err.Error(), "reach "+peer+" from the pod: ") {
+		if err := parsed(t, peer).reach(ctx, p.path, time.Minute); err == nil || !strings.Contains(err.Error(), "reach "+peer+" from the pod: ") {
 			t.Errorf("%s: %v", peer, err)
 		}
 	}

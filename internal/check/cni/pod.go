@@ -144,12 +144,11 @@ func surplus(have, had map[string]bool) []string {
 // hostLinks watches the links of the runtime's network namespace, in which plugins run.
 type hostLinks struct {
 	spare int // number of additional links that are not a leak
+	// wait bounds the removal of links: the kernel removes those of a namespace some time
+	// after the namespace.
+	wait  time.Duration
 	links map[string]bool
 }
-
-// linkRemovalTime bounds the removal of links: the kernel removes those of a namespace
-// some time after the namespace.
-const linkRemovalTime = 10 * time.Second
 
 func currentLinks() (map[string]bool, error) {
 	h, err := netlink.NewHandle()
@@ -170,7 +169,7 @@ func (h *hostLinks) record() (err error) {
 // compares numbers, because a plugin may replace the spare links that it keeps.
 func (h *hostLinks) leak() error {
 	var now map[string]bool
-	for end := time.Now().Add(linkRemovalTime); ; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(h.wait); ; time.Sleep(100 * time.Millisecond) {
 		var err error
 		if now, err = currentLinks(); err != nil {
 			return err

@@ -76,7 +76,7 @@ func (t *trial) works(p *pod, ifname string, r *types100.Result) {
 // reach returns an error if the pod does not reach one of the peers.
 func (n *network) reach(ctx context.Context, p *pod, r *types100.Result) error {
 	for _, peer := range n.peersOf(r) {
-		if err := peer.reach(ctx, p.path); err != nil {
+		if err := peer.reach(ctx, p.path, n.wait); err != nil {
 			return err
 		}
 	}

@@ -58,6 +58,7 @@ func newFlags(name string) *flags {
 	path := cmp.Or(os.Getenv("CNI_PATH"), "/opt/cni/bin:/usr/lib/cni")
 	f.StringVar(&f.path, "cni-path", path, "`directories` of the plugins")
 	f.DurationVar(&f.network.Timeout, "timeout", 0, "`time` limit of one plugin call (default 2m)")
+	f.DurationVar(&f.network.Wait, "wait", 0, "`time` limit until a pod reaches its peers, and until the links of a deleted pod are gone (default 1m)")
 	f.Func("peer", "an address that every pod must reach: `ADDRESS` (pinged), tcp://ADDRESS:PORT or udp://ADDRESS:PORT; may be repeated (default the gateways)",
 		func(s string) error {
 			p, err := cni.ParsePeer(s)
