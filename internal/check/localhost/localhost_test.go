@@ -48,7 +48,7 @@ func TestOneNamespacePasses(t *testing.T) {
 func patiently(t *testing.T, fractions []localhost.Fraction, name string) localhost.Outcome {
 	t.Helper()
 	only := regexp.MustCompile("^" + regexp.QuoteMeta(name) + "$")
-	outcomes := outcomesOf(t, localhost.Options{Fractions: fractions, Patience: 20 * time.Second, Only: only})
+	outcomes := outcomesOf(t, localhost.Options{Fractions: fractions, Patience: time.Minute, Only: only})
 	if len(outcomes) != 1 {
 		t.Fatalf("%s ran %d times", name, len(outcomes))
 	}
@@ -60,7 +60,7 @@ func TestSeparateNamespacesFail(t *testing.T) {
 	t.Parallel() // waits most of the time
 	fractions := slices.Concat(newNamespace(t).fractions(t, 1), newNamespace(t).fractions(t, 1))
 	alone := 0
-	for _, out := range outcomesOf(t, localhost.Options{Fractions: fractions, Patience: time.Second}) {
+	for _, out := range outcomesOf(t, localhost.Options{Fractions: fractions, Patience: 200 * time.Millisecond}) {
 		want := localhost.Fail
 		switch {
 		case out.Verdict() == localhost.NotThere:
