@@ -61,6 +61,7 @@ func Name(iface string) []byte {
 // Operand is a value that a rule can load.
 type Operand interface {
 	load(register uint32) expr.Any
+	size() uint32 // bytes
 }
 
 type meta expr.MetaKey
@@ -76,6 +77,13 @@ const (
 
 func (m meta) load(register uint32) expr.Any {
 	return &expr.Meta{Key: expr.MetaKey(m), Register: register}
+}
+
+func (m meta) size() uint32 {
+	if m == InInterface || m == OutInterface {
+		return unix.IFNAMSIZ
+	}
+	return 1
 }
 
 // Field is a part of a packet.
@@ -103,12 +111,13 @@ func (f Field) load(register uint32) expr.Any {
 	return &expr.Payload{DestRegister: register, Base: f.base, Offset: f.offset, Len: f.length}
 }
 
+func (f Field) size() uint32 { return f.length }
+
 // Rule joins the parts of a rule: conditions, and what to do when all hold.
 func Rule(parts ...[]expr.Any) []expr.Any { return slices.Concat(parts...) }
 
-// In holds when the set has the key made of the operands, of which there are one to
-// three. The first of several has to be an interface, and the second of three has at most
-// 4 bytes.
+// In holds when the set has the key made of the operands, of which there are one to five
+// with at most 64 bytes.
 func In(s *nftables.Set, key ...Operand) []expr.Any { return lookup(s, false, key) }
 
 // NotIn is the opposite of In.
@@ -118,11 +127,17 @@ func lookup(s *nftables.Set, invert bool, key []Operand) []expr.Any {
 	return append(load(key), &expr.Lookup{SourceRegister: unix.NFT_REG_1, SetName: s.Name, SetID: s.ID, Invert: invert})
 }
 
-// load loads the parts of a key, one behind the other.
+// load loads the parts of a key, one behind the other, each filled up to whole registers of
+// 4 bytes.
 func load(key []Operand) (parts []expr.Any) {
-	registers := []uint32{unix.NFT_REG_1, unix.NFT_REG_2, unix.NFT_REG32_05} // a name fills a register of 16 bytes
-	for i, o := range key {
-		parts = append(parts, o.load(registers[i]))
+	next := uint32(0)
+	for _, o := range key {
+		register := unix.NFT_REG32_00 + next
+		if next%4 == 0 { // as the kernel says it
+			register = unix.NFT_REG_1 + next/4
+		}
+		parts = append(parts, o.load(register))
+		next += (o.size() + 3) / 4
 	}
 	return parts
 }
@@ -159,6 +174,22 @@ func NotPayload(protocol byte) []expr.Any {
 
 func compare(o Operand, op expr.CmpOp, value []byte) []expr.Any {
 	return []expr.Any{o.load(unix.NFT_REG_1), &expr.Cmp{Op: op, Register: unix.NFT_REG_1, Data: value}}
+}
+
+// Between holds when the field is in a range, both ends included.
+func Between(f Field, first, last []byte) []expr.Any {
+	return []expr.Any{
+		f.load(unix.NFT_REG_1),
+		&expr.Cmp{Op: expr.CmpOpGte, Register: unix.NFT_REG_1, Data: first},
+		&expr.Cmp{Op: expr.CmpOpLte, Register: unix.NFT_REG_1, Data: last},
+	}
+}
+
+// NotMasked is the opposite of Masked.
+func NotMasked(f Field, mask, value []byte) []expr.Any {
+	parts := Masked(f, mask, value)
+	parts[2].(*expr.Cmp).Op = expr.CmpOpNeq
+	return parts
 }
 
 // Masked holds when those bits of the field that are 1 in mask have the value.

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"encoding/binary"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -68,6 +69,11 @@ func Over(rate uint64, burst uint32) []expr.Any {
 	return []expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: rate, Unit: expr.LimitTimeSecond, Burst: burst, Over: true}}
 }
 
+// Within holds for packets up to a rate per second, after a burst.
+func Within(rate uint64, burst uint32) []expr.Any {
+	return []expr.Any{&expr.Limit{Type: expr.LimitTypePkts, Rate: rate, Unit: expr.LimitTimeSecond, Burst: burst}}
+}
+
 // CountOver holds for the first packet of a connection beyond a number of connections.
 func CountOver(n uint32) []expr.Any {
 	return []expr.Any{&expr.Connlimit{Count: n, Flags: expr.NFT_CONNLIMIT_F_INV}}
@@ -83,6 +89,20 @@ func Add(s *nftables.Set, condition []expr.Any, key ...Operand) []expr.Any {
 func Update(s *nftables.Set, condition []expr.Any, key ...Operand) []expr.Any {
 	return append(load(key), dynset(unix.NFT_DYNSET_OP_UPDATE, s, condition))
 }
+
+// UpdateFor is Update with a timeout of the key's own.
+func UpdateFor(s *nftables.Set, timeout time.Duration, key ...Operand) []expr.Any {
+	update := dynset(unix.NFT_DYNSET_OP_UPDATE, s, nil).(*expr.Dynset)
+	update.Timeout = timeout
+	return append(load(key), update)
+}
+
+// Delete deletes the key from a dynamic set.
+func Delete(s *nftables.Set, key ...Operand) []expr.Any {
+	return append(load(key), dynset(opDelete, s, nil))
+}
+
+const opDelete = 2 // NFT_DYNSET_OP_DELETE in linux/netfilter/nf_tables.h
 
 // AddMasked is Add for those bits of a field that are 1 in the mask.
 func AddMasked(s *nftables.Set, condition []expr.Any, f Field, mask []byte) []expr.Any {

@@ -1,0 +1,357 @@
+package isolation
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/netdev/nft"
+)
+
+var (
+	none     = &Direction{}
+	everyone = prefixes("0.0.0.0/0", "::/0")
+)
+
+func prefixes(all ...string) (p []netip.Prefix) {
+	for _, s := range all {
+		p = append(p, netip.MustParsePrefix(s))
+	}
+	return p
+}
+
+// pod is the addresses of one pod.
+func pod(number byte) []netip.Prefix {
+	return []netip.Prefix{netip.PrefixFrom(v4(number), 32), netip.PrefixFrom(v6(number), 128)}
+}
+
+func allow(rules ...Rule) *Direction { return &Direction{Allow: rules} }
+
+func tcp(first, last uint16) []Service { return []Service{{unix.IPPROTO_TCP, first, last}} }
+func udp(port uint16) []Service        { return []Service{{unix.IPPROTO_UDP, port, port}} }
+
+// What a port may have, and nothing else, in both families.
+func TestConnections(t *testing.T) {
+	type try struct {
+		from, to int
+		protocol string
+		port     uint16
+	}
+	all := func(try) bool { return true }
+	tests := []struct {
+		name    string
+		port    Port // p1
+		allowed func(try) bool
+	}{
+		{"everything", Port{}, all},
+		{"no ingress", Port{Ingress: none}, func(c try) bool { return c.to != 1 }},
+		{"no egress", Port{Egress: none}, func(c try) bool { return c.from != 1 }},
+		{"nothing", Port{Ingress: none, Egress: none}, func(c try) bool { return c.to != 1 && c.from != 1 }},
+		{"all ingress", Port{Ingress: allow(Rule{Peers: everyone})}, all},
+		{"ingress of a peer", Port{Ingress: allow(Rule{Peers: pod(2)})}, func(c try) bool { return c.to != 1 || c.from == 2 }},
+		{"ingress of a network", Port{Ingress: allow(Rule{Peers: prefixes("10.0.0.2/31", "fd00::2/127")})}, func(c try) bool { return c.to != 1 || c.from == 2 || c.from == 3 }},
+		{"ingress of a port", Port{Ingress: allow(Rule{everyone, tcp(80, 80)})}, func(c try) bool { return c.to != 1 || c.protocol == "tcp" && c.port == 80 }},
+		{"ingress of ports", Port{Ingress: allow(Rule{everyone, tcp(79, 81)})}, func(c try) bool { return c.to != 1 || c.protocol == "tcp" && c.port <= 81 }},
+		{"ingress of a protocol", Port{Ingress: allow(Rule{everyone, tcp(0, 65535)})}, func(c try) bool { return c.to != 1 || c.protocol == "tcp" }},
+		{"rules add up", Port{Ingress: allow(Rule{pod(2), tcp(80, 80)}, Rule{pod(3), udp(80)}, Rule{pod(3), tcp(81, 81)})}, func(c try) bool {
+			return c.to != 1 || c == try{2, 1, "tcp", 80} || c == try{3, 1, "udp", 80} || c == try{3, 1, "tcp", 81}
+		}},
+		{"egress to a peer", Port{Egress: allow(Rule{pod(2), tcp(80, 80)})}, func(c try) bool { return c.from != 1 || c == try{1, 2, "tcp", 80} }},
+		{"egress to the host", Port{Egress: allow(Rule{pod(254), udp(80)})}, func(c try) bool { return c.from != 1 || c == try{1, 254, "udp", 80} }},
+		{"both", Port{Ingress: allow(Rule{pod(2), nil}), Egress: allow(Rule{pod(3), nil})}, func(c try) bool {
+			return (c.to != 1 || c.from == 2) && (c.from != 1 || c.to == 3)
+		}},
+	}
+	inNetwork(t, func(n *network) {
+		for _, number := range []int{1, 2, 3, 254} {
+			for _, port := range []uint16{80, 81, 82} {
+				n.serve(number, "tcp", port)
+			}
+			n.serve(number, "udp", 80)
+		}
+		n.open()
+		for _, tt := range tests {
+			tt.port.Interface, tt.port.Group = "p1", "shop"
+			n.check(n.table.Set(tt.port))
+			for _, c := range []try{
+				{2, 1, "tcp", 80}, {2, 1, "tcp", 82}, {2, 1, "udp", 80}, {3, 1, "tcp", 80}, {3, 1, "tcp", 81}, {3, 1, "udp", 80}, {254, 1, "tcp", 80},
+				{1, 2, "tcp", 80}, {1, 2, "tcp", 81}, {1, 3, "udp", 80}, {1, 254, "udp", 80}, {1, 254, "tcp", 80}, {2, 3, "tcp", 80},
+			} {
+				n.connects(tt.name, c.from, c.to, c.protocol, c.port, tt.allowed(c))
+			}
+		}
+		n.check(n.table.Remove("p1", "p9"))
+		n.connects("removed", 2, 1, "tcp", 80, true)
+	})
+}
+
+// Connections that exist stay when their port is isolated, when it is so again and when
+// another process takes the filter over; new ones do not come up.
+func TestEstablished(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		n.serve(1, "tcp", 80)
+		n.serve(1, "udp", 80)
+		n.open(Port{Interface: "p1", Group: "shop"})
+		var open []net.Conn
+		for _, a := range []netip.Addr{v4(1), v6(1)} {
+			for _, protocol := range []string{"tcp", "udp"} {
+				c := n.dial(2, protocol, netip.AddrPortFrom(a, 80))
+				if c == nil {
+					t.Fatalf("%s to %s does not connect", protocol, a)
+				}
+				defer c.Close()
+				open = append(open, c)
+			}
+		}
+		stay := func(what string) {
+			t.Helper()
+			for _, c := range open {
+				if err := exchange(c, what, patience); err != nil {
+					t.Errorf("%s: connection with %s: %v", what, c.RemoteAddr(), err)
+				}
+			}
+			n.connects(what, 2, 1, "tcp", 80, false)
+			n.connects(what, 2, 1, "udp", 80, false)
+		}
+		isolated := Port{Interface: "p1", Group: "shop", Ingress: none, Egress: none}
+		n.check(n.table.Set(isolated))
+		stay("isolated")
+		n.check(n.table.Set(isolated, Port{Interface: "p3", Group: "store", Ingress: none}))
+		stay("isolated again")
+		n.open(isolated)
+		stay("taken over")
+	})
+}
+
+// A port that is removed takes its connections with it: whoever has its name and address
+// next does not get their packets.
+func TestRemoveForgets(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		n.serve(1, "udp", 80)
+		isolated := Port{Interface: "p1", Group: "shop", Ingress: allow(Rule{pod(2), nil}), Egress: none}
+		n.open(isolated, Port{Interface: "p2", Group: "shop"})
+		c := n.dial(2, "udp", netip.AddrPortFrom(v4(1), 80))
+		if c == nil {
+			t.Fatal("does not connect")
+		}
+		defer c.Close()
+		n.check(n.table.Remove("p1"))
+		if flows := n.nft("", "list", "set", "bridge", "unnest-isolation", "udp4-shop"); strings.Contains(flows, `"p1"`) || !strings.Contains(flows, `"p2"`) {
+			t.Errorf("known after the removal of p1:\n%s", flows)
+		}
+	})
+}
+
+// A datagram in fragments passes where its first fragment may, with its answer.
+func TestFragments(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		n.serve(1, "udp", 80)
+		n.serve(1, "udp", 81)
+		n.open(Port{Interface: "p1", Group: "shop", Ingress: allow(Rule{pod(2), udp(80)}), Egress: none})
+		for _, a := range []netip.Addr{v4(1), v6(1)} {
+			c := n.dial(2, "udp", netip.AddrPortFrom(a, 80))
+			if c == nil {
+				t.Fatalf("%s: does not connect", a)
+			}
+			defer c.Close()
+			if err := exchange(c, strings.Repeat("x", 9000), patience); err != nil {
+				t.Errorf("%s: datagram of 9,000 bytes: %v", a, err)
+			}
+		}
+		n.connects("other port", 2, 1, "udp", 81, false)
+	})
+}
+
+// Connections that end are forgotten soon; a new one between the same ports has to be
+// allowed.
+func TestEnd(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		n.serve(1, "tcp", 80)
+		n.open(Port{Interface: "p1", Group: "shop", Ingress: allow(Rule{pod(2), nil}), Egress: none})
+		c := n.dial(2, "tcp", netip.AddrPortFrom(v4(1), 80))
+		if c == nil {
+			t.Fatal("does not connect")
+		}
+		c.Close()
+		closing := func(set string) string {
+			return n.nft("", "list", "set", "bridge", "unnest-isolation", set)
+		}
+		for end := time.Now().Add(patience); !strings.Contains(closing("closing4-shop"), "p1"); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("the connection is not closing")
+			}
+		}
+		if known := closing("tcp4-shop"); strings.Contains(known, "expires 59m") {
+			t.Errorf("known for long:\n%s", known)
+		}
+	})
+}
+
+// Many peers and ports fit into a change, and a set that no rule needs goes.
+func TestManyPeers(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		n.serve(1, "tcp", 80)
+		var peers []netip.Prefix
+		for i := range 2000 { // with neighbours, and the first and the last address
+			peers = append(peers, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i / 200), byte(i % 200)}), 32),
+				netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 1, 14: byte(i / 200), 15: byte(i % 200)}), 128))
+		}
+		peers = append(append(peers, pod(2)...), prefixes("0.0.0.0/32", "255.255.255.255/32", "::/128", "ffff::/16")...)
+		n.open()
+		var ports []Port
+		for i := range 100 {
+			ports = append(ports, Port{Interface: fmt.Sprint("q", i), Group: "shop", Ingress: allow(Rule{peers, tcp(80, 80)})})
+		}
+		n.check(n.table.Set(append(ports, Port{Interface: "p1", Group: "shop", Ingress: allow(Rule{peers, tcp(80, 80)})})...))
+		n.connects("peer", 2, 1, "tcp", 80, true)
+		n.connects("other", 3, 1, "tcp", 80, false)
+		if got := strings.Count(n.nft("", "list", "sets", "bridge"), "set peers"); got != 2 {
+			t.Errorf("%d sets of peers, want 2 that the ports share", got)
+		}
+		for i := range ports {
+			ports[i].Ingress = nil
+		}
+		n.check(n.table.Set(append(ports, Port{Interface: "p1", Group: "shop", Ingress: allow(Rule{pod(3), nil})})...))
+		n.connects("changed", 2, 1, "tcp", 80, false)
+		n.connects("changed", 3, 1, "tcp", 80, true)
+		if got := strings.Count(n.nft("", "list", "sets", "bridge"), "set peers"); got != 2 {
+			t.Errorf("%d sets of peers after the change, want 2", got)
+		}
+	})
+}
+
+// isolatedPort has a rule of every form.
+var isolatedPort = Port{
+	Interface: "p1", Group: "shop",
+	Ingress: allow(Rule{append(pod(2), prefixes("10.9.0.0/16", "fd09::/32")...), append(tcp(80, 80), udp(80)...)}, Rule{everyone, append(tcp(90, 99), Service{unix.IPPROTO_SCTP, 0, 65535})}),
+	Egress:  allow(Rule{pod(2), nil}, Rule{pod(3), nil}),
+}
+
+var times = regexp.MustCompile(` (timeout|expires) \w+`)
+
+// Rules that nft has saved and restored filter as before, and Open takes them over.
+func TestRestore(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		n.serve(1, "tcp", 80)
+		n.open(isolatedPort)
+		n.connects("set", 2, 1, "tcp", 80, true)
+		n.connects("set", 3, 1, "tcp", 80, false)
+		saved := n.nft("", "list", "ruleset")
+		n.nft(saved, "-f", "-") // over the rules themselves: every rule twice
+		n.connects("restored over itself", 2, 1, "tcp", 80, true)
+		n.connects("restored over itself", 3, 1, "tcp", 80, false)
+		n.nft("flush ruleset\n"+saved, "-f", "-")
+		n.connects("restored", 2, 1, "tcp", 80, true)
+		n.connects("restored", 3, 1, "tcp", 80, false)
+		n.check(n.table.Set(isolatedPort))
+		n.nft("flush ruleset\n"+saved, "-f", "-")
+		if got, want := statements(n.nft("", "list", "ruleset")), statements(saved); !slices.Equal(got, want) {
+			t.Errorf("restored rules differ: (-saved +restored)\n%s", cmp.Diff(want, got))
+		}
+		n.open(isolatedPort)
+		n.connects("opened", 2, 1, "tcp", 80, true)
+		n.connects("opened", 3, 1, "tcp", 80, false)
+		n.nft("flush ruleset\n table bridge unnest-isolation { set egress { type ipv4_addr; }; }", "-f", "-")
+		n.check(n.table.Set(isolatedPort))
+		n.connects("replaced by others", 2, 1, "tcp", 80, true)
+		n.connects("replaced by others", 3, 1, "tcp", 80, false)
+		n.check(Drop())
+		if left := n.nft("", "list", "ruleset"); strings.TrimSpace(left) != "" {
+			t.Errorf("left after Drop:\n%s", left)
+		}
+		n.check(Drop())
+	})
+}
+
+// statements returns the lines of rules without what changes: connections and their times,
+// in the order of a hash.
+func statements(ruleset string) (lines []string) {
+	for line := range strings.Lines(ruleset) {
+		line = times.ReplaceAllString(strings.TrimSpace(line), "")
+		if !strings.HasPrefix(line, "elements") && !strings.HasPrefix(line, `"p1" .`) && !strings.HasPrefix(line, "packets") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// Whatever others do to the filter, it is back, with its ports.
+func TestWatch(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		n.serve(1, "tcp", 80)
+		n.open(isolatedPort)
+		n.nft("insert rule bridge unnest-isolation always accept", "-f", "-") // for a start that shows
+		ctx, stop := context.WithCancel(context.Background())
+		restored, ended := make(chan nft.Generation, 10), make(chan error)
+		go func() {
+			ended <- n.table.Watch(ctx, func(g nft.Generation, err error) {
+				if err != nil {
+					t.Errorf("restore: %v", err)
+				}
+				restored <- g
+			})
+		}()
+		for end := time.Now().Add(patience); n.dial(3, "tcp", netip.AddrPortFrom(v4(1), 80)) != nil; {
+			if time.Now().After(end) {
+				t.Fatal("not restored at its start")
+			}
+		}
+		for what, script := range map[string]string{
+			"flush ruleset":  "flush ruleset",
+			"delete table":   "delete table bridge unnest-isolation",
+			"flush chain":    "flush chain bridge unnest-isolation postrouting",
+			"insert rule":    "insert rule bridge unnest-isolation always accept",
+			"delete element": `delete element bridge unnest-isolation ingress { "p1" }`,
+		} {
+			n.nft(script, "-f", "-")
+			select {
+			case g := <-restored:
+				if g.Process != "nft" {
+					t.Errorf("%s: restored after a change by %q", what, g.Process)
+				}
+			case <-time.After(patience):
+				t.Fatalf("%s: not restored", what)
+			}
+			n.connects(what, 2, 1, "tcp", 80, true)
+			n.connects(what, 3, 1, "tcp", 80, false)
+		}
+		for range 5 {
+			n.check(n.table.Set(isolatedPort, Port{Interface: "p3", Group: "shop"}))
+			n.check(n.table.Remove("p3"))
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if len(restored) > 0 {
+			t.Errorf("restored after a change of our own: %+v", <-restored)
+		}
+	})
+}
+
+// A connection attempt that a change allows comes up with the change, without another
+// attempt of the client's program, and one that a change forbids does not.
+func TestChange(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		n.serve(1, "tcp", 80)
+		n.open(Port{Interface: "p1", Group: "shop", Ingress: none})
+		for i := range 20 {
+			open := i%2 == 0
+			port := Port{Interface: "p1", Group: "shop", Ingress: none}
+			if open {
+				port.Ingress = allow(Rule{pod(2), tcp(80, 80)})
+			}
+			n.check(n.table.Set(port))
+			n.connects(fmt.Sprint("change ", i), 2, 1, "tcp", 80, open)
+		}
+	})
+}

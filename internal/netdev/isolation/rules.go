@@ -1,0 +1,290 @@
+package isolation
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/netdev/nft"
+)
+
+// table filters frames on bridges.
+var table = &nftables.Table{Family: nftables.TableFamilyBridge, Name: "unnest-isolation"}
+
+// The maps have a chain for each port and direction. An ID of a set is unique in a
+// transaction.
+var (
+	egress  = nft.NewMap(1, table, "egress", nftables.TypeIFName)
+	ingress = nft.NewMap(2, table, "ingress", nftables.TypeIFName)
+)
+
+const ownerID, firstID = 3, 10
+
+// The chains run after package antispoof's.
+const priority = nftables.ChainPriority(-150)
+
+// reasons are those for which packets are dropped, each with a counter.
+var reasons = []string{"egress", "ingress"}
+
+// counterPrefix keeps the names of counters apart from the keywords of nft.
+const counterPrefix = "drop-"
+
+func drop(reason string) []expr.Any {
+	return nft.Rule([]expr.Any{&expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: counterPrefix + reason}}, nft.Drop())
+}
+
+// addBase adds what all ports share.
+func addBase(c *nftables.Conn, counts map[string]nftables.CounterObj) error {
+	for _, reason := range reasons {
+		old := counts[counterPrefix+reason]
+		c.AddObj(&nftables.CounterObj{Table: table, Name: counterPrefix + reason, Packets: old.Packets, Bytes: old.Bytes})
+	}
+	err := errors.Join(c.AddSet(egress, nil), c.AddSet(ingress, nil))
+	addChain(c, "always", always)
+	addHook(c, "prerouting", nftables.ChainHookPrerouting, nft.Verdict(egress, nft.InInterface))
+	addHook(c, "postrouting", nftables.ChainHookPostrouting, nft.Verdict(ingress, nft.OutInterface))
+	return err
+}
+
+// always are the rules for what every port may send and receive.
+var always = [][]expr.Any{
+	nft.Rule(isARP, nft.Accept()),
+	nft.Rule(families[1].is, icmpv6, nft.Between(icmpType, []byte{130}, []byte{136}), nft.Accept()), // listeners, neighbour discovery
+	nft.Rule(families[1].is, icmpv6, nft.Is(icmpType, 143), nft.Accept()),
+	nft.Rule(families[0].is, nft.Payload(unix.IPPROTO_IGMP), nft.Masked(families[0].destination, []byte{255, 255, 255, 0}, []byte{224, 0, 0, 0}), nft.Accept()),
+	nft.Rule(nft.Is(addresses4, 0, 0, 0, 0, 255, 255, 255, 255), isUDP, nft.Is(udpPorts, 0, 68, 0, 67), nft.Accept()),
+	nft.Rule(families[0].is, isUDP, nft.Is(udpPorts, 0, 67, 0, 68), nft.Accept()),
+}
+
+func addHook(c *nftables.Conn, name string, hook *nftables.ChainHook, rule []expr.Any) {
+	p := priority
+	fill(c, &nftables.Chain{Table: table, Name: name, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: &p}, [][]expr.Any{rule})
+}
+
+func addChain(c *nftables.Conn, name string, rules [][]expr.Any) {
+	fill(c, &nftables.Chain{Table: table, Name: name}, rules)
+}
+
+// fill adds a chain, or replaces its rules.
+func fill(c *nftables.Conn, chain *nftables.Chain, rules [][]expr.Any) {
+	c.AddChain(chain)
+	c.FlushChain(chain)
+	for _, r := range rules {
+		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: r})
+	}
+}
+
+// portChain names a port's chain. The interface's name is in hexadecimal digits, because
+// nft does not read every character.
+func portChain(d direction, iface string) string { return fmt.Sprintf("%s-%x", d.name, iface) }
+
+// addPort adds or replaces the chains of a port.
+func (t *Table) addPort(c *nftables.Conn, p Port, fresh bool) error {
+	g := t.group(p.Group)
+	addChain(c, portChain(out, p.Interface), t.portRules(g, out, p.Egress))
+	addChain(c, portChain(in, p.Interface), t.portRules(g, in, p.Ingress))
+	if !fresh {
+		return nil
+	}
+	return changeMaps(c.SetAddElements, p.Interface)
+}
+
+func removePort(c *nftables.Conn, iface string) error {
+	err := changeMaps(c.SetDeleteElements, iface)
+	for _, d := range []direction{out, in} {
+		chain := &nftables.Chain{Table: table, Name: portChain(d, iface)}
+		c.FlushChain(chain)
+		c.DelChain(chain)
+	}
+	return err
+}
+
+func changeMaps(f func(*nftables.Set, []nftables.SetElement) error, iface string) error {
+	jump := func(d direction) []nftables.SetElement {
+		return []nftables.SetElement{{Key: nft.Name(iface), VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: portChain(d, iface)}}}
+	}
+	return errors.Join(f(egress, jump(out)), f(ingress, jump(in)))
+}
+
+// A port receives so many ICMP errors per second that no rule allows, such as that a packet
+// was too big: they may come from every router.
+const errorRate = 100
+
+func (t *Table) portRules(g *group, d direction, isolated *Direction) [][]expr.Any {
+	rules := [][]expr.Any{nft.Jump("always")}
+	if g != nil {
+		learn := nft.Jump(g.chain("learn", d))
+		rules = append(rules, nft.Jump(g.chain("known", d)))
+		if isolated == nil { // its connections stay when it is isolated
+			return append(rules, learn, nft.Accept())
+		}
+		for _, r := range isolated.Allow {
+			rules = append(rules, t.allow(r, d, learn)...)
+		}
+	}
+	if d.name == in.name {
+		rules = append(rules,
+			nft.Rule(families[0].is, icmp, nft.Is(icmpType, 3), nft.Within(errorRate, errorRate), nft.Accept()), // unreachable
+			nft.Rule(families[0].is, icmp, nft.Between(icmpType, []byte{11}, []byte{12}), nft.Within(errorRate, errorRate), nft.Accept()),
+			nft.Rule(families[1].is, icmpv6, nft.Between(icmpType, []byte{1}, []byte{4}), nft.Within(errorRate, errorRate), nft.Accept()),
+		)
+	}
+	return append(rules, drop(d.name))
+}
+
+// allow returns the rules that do something with a packet that a Rule matches.
+func (t *Table) allow(r Rule, d direction, do []expr.Any) (rules [][]expr.Any) {
+	for _, f := range families {
+		name, peers := peerSet(f, r.Peers)
+		if len(peers) == 0 {
+			continue
+		}
+		from := f.is
+		if s := t.peers[name]; s != nil {
+			from = nft.Rule(f.is, nft.In(s, d.remote(f)))
+		}
+		if len(r.Services) == 0 {
+			rules = append(rules, nft.Rule(from, do))
+		}
+		for _, s := range r.Services {
+			rules = append(rules, nft.Rule(from, s.match(), do))
+		}
+	}
+	return rules
+}
+
+func (s Service) match() []expr.Any {
+	first, last := binaryutil.BigEndian.PutUint16(s.First), binaryutil.BigEndian.PutUint16(s.Last)
+	switch {
+	case s.First == s.Last:
+		return nft.Rule(nft.Payload(s.Protocol), nft.Is(destinationPort, first...))
+	case s.First == 0 && s.Last == 65535:
+		return nft.Payload(s.Protocol)
+	}
+	return nft.Rule(nft.Payload(s.Protocol), nft.Between(destinationPort, first, last))
+}
+
+// peerSet returns the peers of a family, and the name of their set, which says what it has,
+// so that ports with the same peers share it. "": no set is needed.
+func peerSet(f family, all []netip.Prefix) (name string, peers []netip.Prefix) {
+	for _, p := range all {
+		if p.Addr().BitLen() == f.bits {
+			peers = append(peers, p.Masked())
+		}
+	}
+	if len(peers) == 0 || peers[0].Bits() == 0 {
+		return "", peers
+	}
+	slices.SortFunc(peers, netip.Prefix.Compare)
+	var text strings.Builder
+	for _, p := range peers {
+		text.WriteString(p.String() + " ")
+	}
+	sum := sha256.Sum256([]byte(text.String()))
+	return fmt.Sprintf("peers%d-%s", f.version, hex.EncodeToString(sum[:16])), peers
+}
+
+// peerSets returns the peers of all rules by the names of their sets.
+func peerSets(ports map[string]Port) map[string][]netip.Prefix {
+	wanted := map[string][]netip.Prefix{}
+	for _, p := range ports {
+		for _, d := range []*Direction{p.Ingress, p.Egress} {
+			if d == nil {
+				continue
+			}
+			for _, r := range d.Allow {
+				for _, f := range families {
+					if name, peers := peerSet(f, r.Peers); name != "" {
+						wanted[name] = peers
+					}
+				}
+			}
+		}
+	}
+	return wanted
+}
+
+// addPeers adds the sets of peers that the kernel does not have yet.
+func (t *Table) addPeers(c *nftables.Conn, ports map[string]Port) error {
+	var errs []error
+	for name, peers := range peerSets(ports) {
+		if t.peers[name] != nil {
+			continue
+		}
+		f := families[0]
+		if peers[0].Addr().Is6() {
+			f = families[1]
+		}
+		s := nft.NewSet(t.id(), table, name, f.kind)
+		s.Interval = true
+		t.peers[name] = s
+		errs = append(errs, c.AddSet(s, nil), nft.Change(c.SetAddElements, s, intervals(peers)))
+	}
+	return errors.Join(errs...)
+}
+
+// deletePeers deletes the sets of peers that no port needs.
+func (t *Table) deletePeers(c *nftables.Conn, ports map[string]Port) {
+	wanted := peerSets(ports)
+	for name, s := range t.peers {
+		if wanted[name] == nil {
+			c.DelSet(s)
+			delete(t.peers, name)
+		}
+	}
+}
+
+// intervals returns the elements of a set of prefixes: the first address of each, and the
+// address behind its last one unless there is none.
+func intervals(peers []netip.Prefix) (elements []nftables.SetElement) {
+	for _, p := range peers {
+		elements = append(elements, nftables.SetElement{Key: p.Addr().AsSlice()})
+		if end := lastAddress(p).Next(); end.IsValid() {
+			elements = append(elements, nftables.SetElement{Key: end.AsSlice(), IntervalEnd: true})
+		}
+	}
+	return elements
+}
+
+func lastAddress(p netip.Prefix) netip.Addr {
+	bytes := p.Addr().AsSlice()
+	for i := p.Bits(); i < len(bytes)*8; i++ {
+		bytes[i/8] |= 0x80 >> (i % 8)
+	}
+	a, _ := netip.AddrFromSlice(bytes)
+	return a
+}
+
+// Drops returns how many packets the filter has dropped since it was first made, by reason.
+func (t *Table) Drops() map[string]uint64 {
+	drops := map[string]uint64{}
+	for name, c := range t.counts() {
+		drops[strings.TrimPrefix(name, counterPrefix)] = c.Packets
+	}
+	return drops
+}
+
+// counts returns the counters in the kernel by name, as far as they can be read.
+func (t *Table) counts() map[string]nftables.CounterObj {
+	c, err := t.connect()
+	if err != nil {
+		return nil
+	}
+	objects, _ := c.GetObjects(table)
+	counts := map[string]nftables.CounterObj{}
+	for _, o := range objects {
+		if counter, ok := o.(*nftables.CounterObj); ok {
+			counts[counter.Name] = *counter
+		}
+	}
+	return counts
+}
