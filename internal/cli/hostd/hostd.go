@@ -81,7 +81,7 @@ has not started. A guest identifies itself by a certificate, which
 	cmd.Flags().BoolVar(&opts.JSON, "log-json", false, "log as JSON")
 	cmd.Flags().StringVar(&opts.Mounts, "mount-namespace", os.Getenv(mountsVariable), "mount namespace of the VMMs, a `file`, for volumes by 9p (default: $"+mountsVariable+", else the daemon's own)")
 	cmd.Flags().BoolVarP(&opts.Verbose, "verbose", "v", false, "log each step of each attach and detach")
-	cmd.AddCommand(newStatusCmd(&opts), newEnrollCmd(&opts), newRevokeCmd(&opts), newGuestCmd(&opts))
+	cmd.AddCommand(newStatusCmd(&opts), newEnrollCmd(&opts), newRevokeCmd(&opts), newGuestCmd(&opts), newPolicyCmd(&opts))
 	return cmd
 }
 

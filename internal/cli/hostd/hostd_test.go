@@ -322,3 +322,37 @@ func (w *watched) Write(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
+
+// The credentials of a policy client are issued for a tenant of the configuration, and
+// revoked once.
+func TestPolicy(t *testing.T) {
+	config, state, out := configFile(t, ""), t.TempDir(), t.TempDir()
+	call := func(args ...string) error {
+		cmd := NewCmd(terminal.Streams{Out: io.Discard, Err: io.Discard}, nil)
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(append([]string{"policy"}, append(args, "--config", config, "--state", state)...))
+		return cmd.ExecuteContext(t.Context())
+	}
+	if err := call("enroll", "nobody", "--out", out); err == nil || !strings.Contains(err.Error(), "no such tenant") {
+		t.Errorf("unknown tenant: got %v", err)
+	}
+	if err := call("enroll", "default"); err == nil || !strings.Contains(err.Error(), "missing flag --out") {
+		t.Errorf("no directory: got %v", err)
+	}
+	if err := call("enroll", "default", "--out", out); err != nil {
+		t.Fatal(err)
+	}
+	c, err := identity.ClientConfig(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tenant, err := identity.PolicyTenant(c.Certificates[0].Leaf); tenant != "default" || err != nil {
+		t.Errorf("the certificate is that of tenant %q (%v), want default", tenant, err)
+	}
+	if err := call("revoke", "default"); err != nil {
+		t.Error(err)
+	}
+	if err := call("revoke", "default"); err == nil {
+		t.Error("revoked twice: there was no error")
+	}
+}

@@ -281,6 +281,58 @@ func (VolumeTransport) EnumDescriptor() ([]byte, []int) {
 	return file_hostd_proto_rawDescGZIP(), []int{4}
 }
 
+type Protocol int32
+
+const (
+	Protocol_PROTOCOL_UNSPECIFIED Protocol = 0
+	Protocol_PROTOCOL_TCP         Protocol = 6
+	Protocol_PROTOCOL_UDP         Protocol = 17
+	Protocol_PROTOCOL_SCTP        Protocol = 132
+)
+
+// Enum value maps for Protocol.
+var (
+	Protocol_name = map[int32]string{
+		0:   "PROTOCOL_UNSPECIFIED",
+		6:   "PROTOCOL_TCP",
+		17:  "PROTOCOL_UDP",
+		132: "PROTOCOL_SCTP",
+	}
+	Protocol_value = map[string]int32{
+		"PROTOCOL_UNSPECIFIED": 0,
+		"PROTOCOL_TCP":         6,
+		"PROTOCOL_UDP":         17,
+		"PROTOCOL_SCTP":        132,
+	}
+)
+
+func (x Protocol) Enum() *Protocol {
+	p := new(Protocol)
+	*p = x
+	return p
+}
+
+func (x Protocol) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Protocol) Descriptor() protoreflect.EnumDescriptor {
+	return file_hostd_proto_enumTypes[5].Descriptor()
+}
+
+func (Protocol) Type() protoreflect.EnumType {
+	return &file_hostd_proto_enumTypes[5]
+}
+
+func (x Protocol) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Protocol.Descriptor instead.
+func (Protocol) EnumDescriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{5}
+}
+
 type AttachNICRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"` // as CNI_CONTAINERID: [a-zA-Z0-9][a-zA-Z0-9_.-]*, at most 128 bytes
@@ -2803,6 +2855,366 @@ func (*DetachSharedMemoryResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_proto_rawDescGZIP(), []int{39}
 }
 
+// ApplyRequest has one of its fields. A message has at most 64 KiB.
+type ApplyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pod           *PodPolicy             `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`        // in place of that of the same pod
+	More          *PodPolicy             `protobuf:"bytes,2,opt,name=more,proto3" json:"more,omitempty"`      // further rules of a pod that the same commit has named
+	Remove        string                 `protobuf:"bytes,3,opt,name=remove,proto3" json:"remove,omitempty"`  // a pod that has no policy any more
+	Commit        bool                   `protobuf:"varint,4,opt,name=commit,proto3" json:"commit,omitempty"` // put all requests since the last commit into force, all at once
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApplyRequest) Reset() {
+	*x = ApplyRequest{}
+	mi := &file_hostd_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApplyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApplyRequest) ProtoMessage() {}
+
+func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
+func (*ApplyRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ApplyRequest) GetPod() *PodPolicy {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *ApplyRequest) GetMore() *PodPolicy {
+	if x != nil {
+		return x.More
+	}
+	return nil
+}
+
+func (x *ApplyRequest) GetRemove() string {
+	if x != nil {
+		return x.Remove
+	}
+	return ""
+}
+
+func (x *ApplyRequest) GetCommit() bool {
+	if x != nil {
+		return x.Commit
+	}
+	return false
+}
+
+// PodPolicy is which connections a pod may have. Answers are part of a connection.
+type PodPolicy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Pod   string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"` // NAMESPACE/NAME, or another name: at most 320 bytes
+	// The NIC of the tenant that sends from one of the addresses is the pod's. At most 16.
+	Addresses     []string         `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	Ingress       *PolicyDirection `protobuf:"bytes,3,opt,name=ingress,proto3" json:"ingress,omitempty"` // that others begin; unset: every one
+	Egress        *PolicyDirection `protobuf:"bytes,4,opt,name=egress,proto3" json:"egress,omitempty"`   // that the pod begins; unset: every one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PodPolicy) Reset() {
+	*x = PodPolicy{}
+	mi := &file_hostd_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PodPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PodPolicy) ProtoMessage() {}
+
+func (x *PodPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PodPolicy.ProtoReflect.Descriptor instead.
+func (*PodPolicy) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *PodPolicy) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *PodPolicy) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *PodPolicy) GetIngress() *PolicyDirection {
+	if x != nil {
+		return x.Ingress
+	}
+	return nil
+}
+
+func (x *PodPolicy) GetEgress() *PolicyDirection {
+	if x != nil {
+		return x.Egress
+	}
+	return nil
+}
+
+// PolicyDirection allows the connections that match one of the rules.
+type PolicyDirection struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Allow         []*PolicyRule          `protobuf:"bytes,1,rep,name=allow,proto3" json:"allow,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyDirection) Reset() {
+	*x = PolicyDirection{}
+	mi := &file_hostd_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyDirection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyDirection) ProtoMessage() {}
+
+func (x *PolicyDirection) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyDirection.ProtoReflect.Descriptor instead.
+func (*PolicyDirection) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *PolicyDirection) GetAllow() []*PolicyRule {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+type PolicyRule struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Peers         []string               `protobuf:"bytes,1,rep,name=peers,proto3" json:"peers,omitempty"`       // ADDRESS/PREFIX-LENGTH; all are 0.0.0.0/0 and ::/0
+	Services      []*PolicyService       `protobuf:"bytes,2,rep,name=services,proto3" json:"services,omitempty"` // none: every protocol and port
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyRule) Reset() {
+	*x = PolicyRule{}
+	mi := &file_hostd_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyRule) ProtoMessage() {}
+
+func (x *PolicyRule) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyRule.ProtoReflect.Descriptor instead.
+func (*PolicyRule) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *PolicyRule) GetPeers() []string {
+	if x != nil {
+		return x.Peers
+	}
+	return nil
+}
+
+func (x *PolicyRule) GetServices() []*PolicyService {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
+// PolicyService is a range of ports of the connection's destination, both included.
+type PolicyService struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Protocol      Protocol               `protobuf:"varint,1,opt,name=protocol,proto3,enum=unnest.hostd.v1.Protocol" json:"protocol,omitempty"`
+	First         uint32                 `protobuf:"varint,2,opt,name=first,proto3" json:"first,omitempty"`
+	Last          uint32                 `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyService) Reset() {
+	*x = PolicyService{}
+	mi := &file_hostd_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyService) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyService) ProtoMessage() {}
+
+func (x *PolicyService) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyService.ProtoReflect.Descriptor instead.
+func (*PolicyService) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *PolicyService) GetProtocol() Protocol {
+	if x != nil {
+		return x.Protocol
+	}
+	return Protocol_PROTOCOL_UNSPECIFIED
+}
+
+func (x *PolicyService) GetFirst() uint32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *PolicyService) GetLast() uint32 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+// ApplyResponse answers a commit, which is in force then; or it says that pods have ended.
+type ApplyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Pods  uint32                 `protobuf:"varint,1,opt,name=pods,proto3" json:"pods,omitempty"` // with a policy
+	Nics  uint32                 `protobuf:"varint,2,opt,name=nics,proto3" json:"nics,omitempty"` // that are filtered by one
+	// Pods whose NIC has gone, so that the daemon has forgotten their policy. Name those again
+	// that still exist. Not after a commit.
+	Ended         []string `protobuf:"bytes,3,rep,name=ended,proto3" json:"ended,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApplyResponse) Reset() {
+	*x = ApplyResponse{}
+	mi := &file_hostd_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApplyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApplyResponse) ProtoMessage() {}
+
+func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
+func (*ApplyResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *ApplyResponse) GetPods() uint32 {
+	if x != nil {
+		return x.Pods
+	}
+	return 0
+}
+
+func (x *ApplyResponse) GetNics() uint32 {
+	if x != nil {
+		return x.Nics
+	}
+	return 0
+}
+
+func (x *ApplyResponse) GetEnded() []string {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
 var File_hostd_proto protoreflect.FileDescriptor
 
 const file_hostd_proto_rawDesc = "" +
@@ -2996,7 +3408,31 @@ const file_hostd_proto_rawDesc = "" +
 	"\x19DetachSharedMemoryRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\x1c\n" +
-	"\x1aDetachSharedMemoryResponse*:\n" +
+	"\x1aDetachSharedMemoryResponse\"\x9c\x01\n" +
+	"\fApplyRequest\x12,\n" +
+	"\x03pod\x18\x01 \x01(\v2\x1a.unnest.hostd.v1.PodPolicyR\x03pod\x12.\n" +
+	"\x04more\x18\x02 \x01(\v2\x1a.unnest.hostd.v1.PodPolicyR\x04more\x12\x16\n" +
+	"\x06remove\x18\x03 \x01(\tR\x06remove\x12\x16\n" +
+	"\x06commit\x18\x04 \x01(\bR\x06commit\"\xb1\x01\n" +
+	"\tPodPolicy\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x1c\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\x12:\n" +
+	"\aingress\x18\x03 \x01(\v2 .unnest.hostd.v1.PolicyDirectionR\aingress\x128\n" +
+	"\x06egress\x18\x04 \x01(\v2 .unnest.hostd.v1.PolicyDirectionR\x06egress\"D\n" +
+	"\x0fPolicyDirection\x121\n" +
+	"\x05allow\x18\x01 \x03(\v2\x1b.unnest.hostd.v1.PolicyRuleR\x05allow\"^\n" +
+	"\n" +
+	"PolicyRule\x12\x14\n" +
+	"\x05peers\x18\x01 \x03(\tR\x05peers\x12:\n" +
+	"\bservices\x18\x02 \x03(\v2\x1e.unnest.hostd.v1.PolicyServiceR\bservices\"p\n" +
+	"\rPolicyService\x125\n" +
+	"\bprotocol\x18\x01 \x01(\x0e2\x19.unnest.hostd.v1.ProtocolR\bprotocol\x12\x14\n" +
+	"\x05first\x18\x02 \x01(\rR\x05first\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\rR\x04last\"M\n" +
+	"\rApplyResponse\x12\x12\n" +
+	"\x04pods\x18\x01 \x01(\rR\x04pods\x12\x12\n" +
+	"\x04nics\x18\x02 \x01(\rR\x04nics\x12\x14\n" +
+	"\x05ended\x18\x03 \x03(\tR\x05ended*:\n" +
 	"\x04Mode\x12\x10\n" +
 	"\fMODE_HOTPLUG\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -3019,7 +3455,12 @@ const file_hostd_proto_rawDesc = "" +
 	"\x0fVolumeTransport\x12 \n" +
 	"\x1cVOLUME_TRANSPORT_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19VOLUME_TRANSPORT_VIRTIOFS\x10\x01\x12\x17\n" +
-	"\x13VOLUME_TRANSPORT_9P\x10\x022\xae\n" +
+	"\x13VOLUME_TRANSPORT_9P\x10\x02*\\\n" +
+	"\bProtocol\x12\x18\n" +
+	"\x14PROTOCOL_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fPROTOCOL_TCP\x10\x06\x12\x10\n" +
+	"\fPROTOCOL_UDP\x10\x11\x12\x12\n" +
+	"\rPROTOCOL_SCTP\x10\x84\x012\xae\n" +
 	"\n" +
 	"\n" +
 	"HostDaemon\x12R\n" +
@@ -3037,7 +3478,10 @@ const file_hostd_proto_rawDesc = "" +
 	"\fAttachVolume\x12$.unnest.hostd.v1.AttachVolumeRequest\x1a%.unnest.hostd.v1.AttachVolumeResponse\x12[\n" +
 	"\fDetachVolume\x12$.unnest.hostd.v1.DetachVolumeRequest\x1a%.unnest.hostd.v1.DetachVolumeResponse\x12m\n" +
 	"\x12AttachSharedMemory\x12*.unnest.hostd.v1.AttachSharedMemoryRequest\x1a+.unnest.hostd.v1.AttachSharedMemoryResponse\x12m\n" +
-	"\x12DetachSharedMemory\x12*.unnest.hostd.v1.DetachSharedMemoryRequest\x1a+.unnest.hostd.v1.DetachSharedMemoryResponseB!Z\x1funnest/internal/hostapi/hostdpbb\x06proto3"
+	"\x12DetachSharedMemory\x12*.unnest.hostd.v1.DetachSharedMemoryRequest\x1a+.unnest.hostd.v1.DetachSharedMemoryResponse2X\n" +
+	"\n" +
+	"HostPolicy\x12J\n" +
+	"\x05Apply\x12\x1d.unnest.hostd.v1.ApplyRequest\x1a\x1e.unnest.hostd.v1.ApplyResponse(\x010\x01B!Z\x1funnest/internal/hostapi/hostdpbb\x06proto3"
 
 var (
 	file_hostd_proto_rawDescOnce sync.Once
@@ -3051,117 +3495,133 @@ func file_hostd_proto_rawDescGZIP() []byte {
 	return file_hostd_proto_rawDescData
 }
 
-var file_hostd_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_hostd_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_hostd_proto_goTypes = []any{
 	(Mode)(0),                          // 0: unnest.hostd.v1.Mode
 	(NICState)(0),                      // 1: unnest.hostd.v1.NICState
 	(SegmentMode)(0),                   // 2: unnest.hostd.v1.SegmentMode
 	(SegmentSpan)(0),                   // 3: unnest.hostd.v1.SegmentSpan
 	(VolumeTransport)(0),               // 4: unnest.hostd.v1.VolumeTransport
-	(*AttachNICRequest)(nil),           // 5: unnest.hostd.v1.AttachNICRequest
-	(*Bandwidth)(nil),                  // 6: unnest.hostd.v1.Bandwidth
-	(*AttachNICResponse)(nil),          // 7: unnest.hostd.v1.AttachNICResponse
-	(*Address)(nil),                    // 8: unnest.hostd.v1.Address
-	(*NIC)(nil),                        // 9: unnest.hostd.v1.NIC
-	(*DetachNICRequest)(nil),           // 10: unnest.hostd.v1.DetachNICRequest
-	(*DetachNICResponse)(nil),          // 11: unnest.hostd.v1.DetachNICResponse
-	(*ListNICsRequest)(nil),            // 12: unnest.hostd.v1.ListNICsRequest
-	(*ListNICsResponse)(nil),           // 13: unnest.hostd.v1.ListNICsResponse
-	(*CheckRequest)(nil),               // 14: unnest.hostd.v1.CheckRequest
-	(*CheckResponse)(nil),              // 15: unnest.hostd.v1.CheckResponse
-	(*GCRequest)(nil),                  // 16: unnest.hostd.v1.GCRequest
-	(*Attachment)(nil),                 // 17: unnest.hostd.v1.Attachment
-	(*GCResponse)(nil),                 // 18: unnest.hostd.v1.GCResponse
-	(*StatusRequest)(nil),              // 19: unnest.hostd.v1.StatusRequest
-	(*StatusResponse)(nil),             // 20: unnest.hostd.v1.StatusResponse
-	(*RenewRequest)(nil),               // 21: unnest.hostd.v1.RenewRequest
-	(*RenewResponse)(nil),              // 22: unnest.hostd.v1.RenewResponse
-	(*SegmentSpec)(nil),                // 23: unnest.hostd.v1.SegmentSpec
-	(*CreateSegmentRequest)(nil),       // 24: unnest.hostd.v1.CreateSegmentRequest
-	(*CreateSegmentResponse)(nil),      // 25: unnest.hostd.v1.CreateSegmentResponse
-	(*JoinSegmentRequest)(nil),         // 26: unnest.hostd.v1.JoinSegmentRequest
-	(*JoinSegmentResponse)(nil),        // 27: unnest.hostd.v1.JoinSegmentResponse
-	(*Endpoint)(nil),                   // 28: unnest.hostd.v1.Endpoint
-	(*LeaveSegmentRequest)(nil),        // 29: unnest.hostd.v1.LeaveSegmentRequest
-	(*LeaveSegmentResponse)(nil),       // 30: unnest.hostd.v1.LeaveSegmentResponse
-	(*SegmentStatusRequest)(nil),       // 31: unnest.hostd.v1.SegmentStatusRequest
-	(*SegmentStatusResponse)(nil),      // 32: unnest.hostd.v1.SegmentStatusResponse
-	(*Segment)(nil),                    // 33: unnest.hostd.v1.Segment
-	(*Fraction)(nil),                   // 34: unnest.hostd.v1.Fraction
-	(*AttachVolumeRequest)(nil),        // 35: unnest.hostd.v1.AttachVolumeRequest
-	(*AttachVolumeResponse)(nil),       // 36: unnest.hostd.v1.AttachVolumeResponse
-	(*Volume)(nil),                     // 37: unnest.hostd.v1.Volume
-	(*DetachVolumeRequest)(nil),        // 38: unnest.hostd.v1.DetachVolumeRequest
-	(*DetachVolumeResponse)(nil),       // 39: unnest.hostd.v1.DetachVolumeResponse
-	(*AttachSharedMemoryRequest)(nil),  // 40: unnest.hostd.v1.AttachSharedMemoryRequest
-	(*AttachSharedMemoryResponse)(nil), // 41: unnest.hostd.v1.AttachSharedMemoryResponse
-	(*SharedMemory)(nil),               // 42: unnest.hostd.v1.SharedMemory
-	(*DetachSharedMemoryRequest)(nil),  // 43: unnest.hostd.v1.DetachSharedMemoryRequest
-	(*DetachSharedMemoryResponse)(nil), // 44: unnest.hostd.v1.DetachSharedMemoryResponse
+	(Protocol)(0),                      // 5: unnest.hostd.v1.Protocol
+	(*AttachNICRequest)(nil),           // 6: unnest.hostd.v1.AttachNICRequest
+	(*Bandwidth)(nil),                  // 7: unnest.hostd.v1.Bandwidth
+	(*AttachNICResponse)(nil),          // 8: unnest.hostd.v1.AttachNICResponse
+	(*Address)(nil),                    // 9: unnest.hostd.v1.Address
+	(*NIC)(nil),                        // 10: unnest.hostd.v1.NIC
+	(*DetachNICRequest)(nil),           // 11: unnest.hostd.v1.DetachNICRequest
+	(*DetachNICResponse)(nil),          // 12: unnest.hostd.v1.DetachNICResponse
+	(*ListNICsRequest)(nil),            // 13: unnest.hostd.v1.ListNICsRequest
+	(*ListNICsResponse)(nil),           // 14: unnest.hostd.v1.ListNICsResponse
+	(*CheckRequest)(nil),               // 15: unnest.hostd.v1.CheckRequest
+	(*CheckResponse)(nil),              // 16: unnest.hostd.v1.CheckResponse
+	(*GCRequest)(nil),                  // 17: unnest.hostd.v1.GCRequest
+	(*Attachment)(nil),                 // 18: unnest.hostd.v1.Attachment
+	(*GCResponse)(nil),                 // 19: unnest.hostd.v1.GCResponse
+	(*StatusRequest)(nil),              // 20: unnest.hostd.v1.StatusRequest
+	(*StatusResponse)(nil),             // 21: unnest.hostd.v1.StatusResponse
+	(*RenewRequest)(nil),               // 22: unnest.hostd.v1.RenewRequest
+	(*RenewResponse)(nil),              // 23: unnest.hostd.v1.RenewResponse
+	(*SegmentSpec)(nil),                // 24: unnest.hostd.v1.SegmentSpec
+	(*CreateSegmentRequest)(nil),       // 25: unnest.hostd.v1.CreateSegmentRequest
+	(*CreateSegmentResponse)(nil),      // 26: unnest.hostd.v1.CreateSegmentResponse
+	(*JoinSegmentRequest)(nil),         // 27: unnest.hostd.v1.JoinSegmentRequest
+	(*JoinSegmentResponse)(nil),        // 28: unnest.hostd.v1.JoinSegmentResponse
+	(*Endpoint)(nil),                   // 29: unnest.hostd.v1.Endpoint
+	(*LeaveSegmentRequest)(nil),        // 30: unnest.hostd.v1.LeaveSegmentRequest
+	(*LeaveSegmentResponse)(nil),       // 31: unnest.hostd.v1.LeaveSegmentResponse
+	(*SegmentStatusRequest)(nil),       // 32: unnest.hostd.v1.SegmentStatusRequest
+	(*SegmentStatusResponse)(nil),      // 33: unnest.hostd.v1.SegmentStatusResponse
+	(*Segment)(nil),                    // 34: unnest.hostd.v1.Segment
+	(*Fraction)(nil),                   // 35: unnest.hostd.v1.Fraction
+	(*AttachVolumeRequest)(nil),        // 36: unnest.hostd.v1.AttachVolumeRequest
+	(*AttachVolumeResponse)(nil),       // 37: unnest.hostd.v1.AttachVolumeResponse
+	(*Volume)(nil),                     // 38: unnest.hostd.v1.Volume
+	(*DetachVolumeRequest)(nil),        // 39: unnest.hostd.v1.DetachVolumeRequest
+	(*DetachVolumeResponse)(nil),       // 40: unnest.hostd.v1.DetachVolumeResponse
+	(*AttachSharedMemoryRequest)(nil),  // 41: unnest.hostd.v1.AttachSharedMemoryRequest
+	(*AttachSharedMemoryResponse)(nil), // 42: unnest.hostd.v1.AttachSharedMemoryResponse
+	(*SharedMemory)(nil),               // 43: unnest.hostd.v1.SharedMemory
+	(*DetachSharedMemoryRequest)(nil),  // 44: unnest.hostd.v1.DetachSharedMemoryRequest
+	(*DetachSharedMemoryResponse)(nil), // 45: unnest.hostd.v1.DetachSharedMemoryResponse
+	(*ApplyRequest)(nil),               // 46: unnest.hostd.v1.ApplyRequest
+	(*PodPolicy)(nil),                  // 47: unnest.hostd.v1.PodPolicy
+	(*PolicyDirection)(nil),            // 48: unnest.hostd.v1.PolicyDirection
+	(*PolicyRule)(nil),                 // 49: unnest.hostd.v1.PolicyRule
+	(*PolicyService)(nil),              // 50: unnest.hostd.v1.PolicyService
+	(*ApplyResponse)(nil),              // 51: unnest.hostd.v1.ApplyResponse
 }
 var file_hostd_proto_depIdxs = []int32{
 	0,  // 0: unnest.hostd.v1.AttachNICRequest.mode:type_name -> unnest.hostd.v1.Mode
-	6,  // 1: unnest.hostd.v1.AttachNICRequest.bandwidth:type_name -> unnest.hostd.v1.Bandwidth
-	9,  // 2: unnest.hostd.v1.AttachNICResponse.nic:type_name -> unnest.hostd.v1.NIC
-	8,  // 3: unnest.hostd.v1.AttachNICResponse.addresses:type_name -> unnest.hostd.v1.Address
+	7,  // 1: unnest.hostd.v1.AttachNICRequest.bandwidth:type_name -> unnest.hostd.v1.Bandwidth
+	10, // 2: unnest.hostd.v1.AttachNICResponse.nic:type_name -> unnest.hostd.v1.NIC
+	9,  // 3: unnest.hostd.v1.AttachNICResponse.addresses:type_name -> unnest.hostd.v1.Address
 	1,  // 4: unnest.hostd.v1.NIC.state:type_name -> unnest.hostd.v1.NICState
 	0,  // 5: unnest.hostd.v1.NIC.mode:type_name -> unnest.hostd.v1.Mode
-	9,  // 6: unnest.hostd.v1.ListNICsResponse.nics:type_name -> unnest.hostd.v1.NIC
-	9,  // 7: unnest.hostd.v1.CheckResponse.nic:type_name -> unnest.hostd.v1.NIC
-	28, // 8: unnest.hostd.v1.CheckResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
-	17, // 9: unnest.hostd.v1.GCRequest.valid:type_name -> unnest.hostd.v1.Attachment
-	17, // 10: unnest.hostd.v1.GCResponse.removed:type_name -> unnest.hostd.v1.Attachment
+	10, // 6: unnest.hostd.v1.ListNICsResponse.nics:type_name -> unnest.hostd.v1.NIC
+	10, // 7: unnest.hostd.v1.CheckResponse.nic:type_name -> unnest.hostd.v1.NIC
+	29, // 8: unnest.hostd.v1.CheckResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
+	18, // 9: unnest.hostd.v1.GCRequest.valid:type_name -> unnest.hostd.v1.Attachment
+	18, // 10: unnest.hostd.v1.GCResponse.removed:type_name -> unnest.hostd.v1.Attachment
 	2,  // 11: unnest.hostd.v1.StatusResponse.segment_modes:type_name -> unnest.hostd.v1.SegmentMode
 	2,  // 12: unnest.hostd.v1.SegmentSpec.mode:type_name -> unnest.hostd.v1.SegmentMode
 	3,  // 13: unnest.hostd.v1.SegmentSpec.span:type_name -> unnest.hostd.v1.SegmentSpan
-	23, // 14: unnest.hostd.v1.CreateSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
-	33, // 15: unnest.hostd.v1.CreateSegmentResponse.segment:type_name -> unnest.hostd.v1.Segment
-	23, // 16: unnest.hostd.v1.JoinSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
-	28, // 17: unnest.hostd.v1.JoinSegmentResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
+	24, // 14: unnest.hostd.v1.CreateSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
+	34, // 15: unnest.hostd.v1.CreateSegmentResponse.segment:type_name -> unnest.hostd.v1.Segment
+	24, // 16: unnest.hostd.v1.JoinSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
+	29, // 17: unnest.hostd.v1.JoinSegmentResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
 	1,  // 18: unnest.hostd.v1.Endpoint.state:type_name -> unnest.hostd.v1.NICState
 	2,  // 19: unnest.hostd.v1.Endpoint.mode:type_name -> unnest.hostd.v1.SegmentMode
-	33, // 20: unnest.hostd.v1.SegmentStatusResponse.segment:type_name -> unnest.hostd.v1.Segment
+	34, // 20: unnest.hostd.v1.SegmentStatusResponse.segment:type_name -> unnest.hostd.v1.Segment
 	2,  // 21: unnest.hostd.v1.Segment.mode:type_name -> unnest.hostd.v1.SegmentMode
-	34, // 22: unnest.hostd.v1.Segment.fractions:type_name -> unnest.hostd.v1.Fraction
-	37, // 23: unnest.hostd.v1.AttachVolumeResponse.volume:type_name -> unnest.hostd.v1.Volume
+	35, // 22: unnest.hostd.v1.Segment.fractions:type_name -> unnest.hostd.v1.Fraction
+	38, // 23: unnest.hostd.v1.AttachVolumeResponse.volume:type_name -> unnest.hostd.v1.Volume
 	4,  // 24: unnest.hostd.v1.Volume.transport:type_name -> unnest.hostd.v1.VolumeTransport
-	42, // 25: unnest.hostd.v1.AttachSharedMemoryResponse.memory:type_name -> unnest.hostd.v1.SharedMemory
-	5,  // 26: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
-	10, // 27: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
-	12, // 28: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
-	14, // 29: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
-	16, // 30: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
-	19, // 31: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
-	21, // 32: unnest.hostd.v1.HostDaemon.Renew:input_type -> unnest.hostd.v1.RenewRequest
-	24, // 33: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
-	26, // 34: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
-	29, // 35: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
-	31, // 36: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
-	35, // 37: unnest.hostd.v1.HostDaemon.AttachVolume:input_type -> unnest.hostd.v1.AttachVolumeRequest
-	38, // 38: unnest.hostd.v1.HostDaemon.DetachVolume:input_type -> unnest.hostd.v1.DetachVolumeRequest
-	40, // 39: unnest.hostd.v1.HostDaemon.AttachSharedMemory:input_type -> unnest.hostd.v1.AttachSharedMemoryRequest
-	43, // 40: unnest.hostd.v1.HostDaemon.DetachSharedMemory:input_type -> unnest.hostd.v1.DetachSharedMemoryRequest
-	7,  // 41: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
-	11, // 42: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
-	13, // 43: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
-	15, // 44: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
-	18, // 45: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
-	20, // 46: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
-	22, // 47: unnest.hostd.v1.HostDaemon.Renew:output_type -> unnest.hostd.v1.RenewResponse
-	25, // 48: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
-	27, // 49: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
-	30, // 50: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
-	32, // 51: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
-	36, // 52: unnest.hostd.v1.HostDaemon.AttachVolume:output_type -> unnest.hostd.v1.AttachVolumeResponse
-	39, // 53: unnest.hostd.v1.HostDaemon.DetachVolume:output_type -> unnest.hostd.v1.DetachVolumeResponse
-	41, // 54: unnest.hostd.v1.HostDaemon.AttachSharedMemory:output_type -> unnest.hostd.v1.AttachSharedMemoryResponse
-	44, // 55: unnest.hostd.v1.HostDaemon.DetachSharedMemory:output_type -> unnest.hostd.v1.DetachSharedMemoryResponse
-	41, // [41:56] is the sub-list for method output_type
-	26, // [26:41] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	43, // 25: unnest.hostd.v1.AttachSharedMemoryResponse.memory:type_name -> unnest.hostd.v1.SharedMemory
+	47, // 26: unnest.hostd.v1.ApplyRequest.pod:type_name -> unnest.hostd.v1.PodPolicy
+	47, // 27: unnest.hostd.v1.ApplyRequest.more:type_name -> unnest.hostd.v1.PodPolicy
+	48, // 28: unnest.hostd.v1.PodPolicy.ingress:type_name -> unnest.hostd.v1.PolicyDirection
+	48, // 29: unnest.hostd.v1.PodPolicy.egress:type_name -> unnest.hostd.v1.PolicyDirection
+	49, // 30: unnest.hostd.v1.PolicyDirection.allow:type_name -> unnest.hostd.v1.PolicyRule
+	50, // 31: unnest.hostd.v1.PolicyRule.services:type_name -> unnest.hostd.v1.PolicyService
+	5,  // 32: unnest.hostd.v1.PolicyService.protocol:type_name -> unnest.hostd.v1.Protocol
+	6,  // 33: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
+	11, // 34: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
+	13, // 35: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
+	15, // 36: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
+	17, // 37: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
+	20, // 38: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
+	22, // 39: unnest.hostd.v1.HostDaemon.Renew:input_type -> unnest.hostd.v1.RenewRequest
+	25, // 40: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
+	27, // 41: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
+	30, // 42: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
+	32, // 43: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
+	36, // 44: unnest.hostd.v1.HostDaemon.AttachVolume:input_type -> unnest.hostd.v1.AttachVolumeRequest
+	39, // 45: unnest.hostd.v1.HostDaemon.DetachVolume:input_type -> unnest.hostd.v1.DetachVolumeRequest
+	41, // 46: unnest.hostd.v1.HostDaemon.AttachSharedMemory:input_type -> unnest.hostd.v1.AttachSharedMemoryRequest
+	44, // 47: unnest.hostd.v1.HostDaemon.DetachSharedMemory:input_type -> unnest.hostd.v1.DetachSharedMemoryRequest
+	46, // 48: unnest.hostd.v1.HostPolicy.Apply:input_type -> unnest.hostd.v1.ApplyRequest
+	8,  // 49: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
+	12, // 50: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
+	14, // 51: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
+	16, // 52: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
+	19, // 53: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
+	21, // 54: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
+	23, // 55: unnest.hostd.v1.HostDaemon.Renew:output_type -> unnest.hostd.v1.RenewResponse
+	26, // 56: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
+	28, // 57: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
+	31, // 58: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
+	33, // 59: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
+	37, // 60: unnest.hostd.v1.HostDaemon.AttachVolume:output_type -> unnest.hostd.v1.AttachVolumeResponse
+	40, // 61: unnest.hostd.v1.HostDaemon.DetachVolume:output_type -> unnest.hostd.v1.DetachVolumeResponse
+	42, // 62: unnest.hostd.v1.HostDaemon.AttachSharedMemory:output_type -> unnest.hostd.v1.AttachSharedMemoryResponse
+	45, // 63: unnest.hostd.v1.HostDaemon.DetachSharedMemory:output_type -> unnest.hostd.v1.DetachSharedMemoryResponse
+	51, // 64: unnest.hostd.v1.HostPolicy.Apply:output_type -> unnest.hostd.v1.ApplyResponse
+	49, // [49:65] is the sub-list for method output_type
+	33, // [33:49] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_hostd_proto_init() }
@@ -3174,10 +3634,10 @@ func file_hostd_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_proto_rawDesc), len(file_hostd_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   40,
+			NumEnums:      6,
+			NumMessages:   46,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_hostd_proto_goTypes,
 		DependencyIndexes: file_hostd_proto_depIdxs,

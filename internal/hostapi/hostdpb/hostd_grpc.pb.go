@@ -819,3 +819,119 @@ var HostDaemon_ServiceDesc = grpc.ServiceDesc{
 	Streams:  []grpc.StreamDesc{},
 	Metadata: "hostd.proto",
 }
+
+const (
+	HostPolicy_Apply_FullMethodName = "/unnest.hostd.v1.HostPolicy/Apply"
+)
+
+// HostPolicyClient is the client API for HostPolicy service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// HostPolicy serves the client that says which connections the pods of a tenant may have,
+// such as `unnest hostd policy`. Its TLS certificate names the tenant; no request can name
+// another. A guest's certificate is refused, and a client's certificate by HostDaemon.
+type HostPolicyClient interface {
+	// Apply filters the NICs of the tenant's pods on the host. The first commit of a stream
+	// replaces everything that an earlier stream has set; later ones change what they name.
+	// What is in force stays when the stream ends, also in a daemon that starts again.
+	// ABORTED: a newer stream of the tenant has taken over. FAILED_PRECONDITION: the daemon's
+	// configuration has no networkPolicy for the tenant. INVALID_ARGUMENT: nothing since the
+	// last commit is in force. RESOURCE_EXHAUSTED: more than 16,384 pods or 4 Mi peers.
+	Apply(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ApplyRequest, ApplyResponse], error)
+}
+
+type hostPolicyClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewHostPolicyClient(cc grpc.ClientConnInterface) HostPolicyClient {
+	return &hostPolicyClient{cc}
+}
+
+func (c *hostPolicyClient) Apply(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ApplyRequest, ApplyResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &HostPolicy_ServiceDesc.Streams[0], HostPolicy_Apply_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ApplyRequest, ApplyResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type HostPolicy_ApplyClient = grpc.BidiStreamingClient[ApplyRequest, ApplyResponse]
+
+// HostPolicyServer is the server API for HostPolicy service.
+// All implementations must embed UnimplementedHostPolicyServer
+// for forward compatibility.
+//
+// HostPolicy serves the client that says which connections the pods of a tenant may have,
+// such as `unnest hostd policy`. Its TLS certificate names the tenant; no request can name
+// another. A guest's certificate is refused, and a client's certificate by HostDaemon.
+type HostPolicyServer interface {
+	// Apply filters the NICs of the tenant's pods on the host. The first commit of a stream
+	// replaces everything that an earlier stream has set; later ones change what they name.
+	// What is in force stays when the stream ends, also in a daemon that starts again.
+	// ABORTED: a newer stream of the tenant has taken over. FAILED_PRECONDITION: the daemon's
+	// configuration has no networkPolicy for the tenant. INVALID_ARGUMENT: nothing since the
+	// last commit is in force. RESOURCE_EXHAUSTED: more than 16,384 pods or 4 Mi peers.
+	Apply(grpc.BidiStreamingServer[ApplyRequest, ApplyResponse]) error
+	mustEmbedUnimplementedHostPolicyServer()
+}
+
+// UnimplementedHostPolicyServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedHostPolicyServer struct{}
+
+func (UnimplementedHostPolicyServer) Apply(grpc.BidiStreamingServer[ApplyRequest, ApplyResponse]) error {
+	return status.Error(codes.Unimplemented, "method Apply not implemented")
+}
+func (UnimplementedHostPolicyServer) mustEmbedUnimplementedHostPolicyServer() {}
+func (UnimplementedHostPolicyServer) testEmbeddedByValue()                    {}
+
+// UnsafeHostPolicyServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to HostPolicyServer will
+// result in compilation errors.
+type UnsafeHostPolicyServer interface {
+	mustEmbedUnimplementedHostPolicyServer()
+}
+
+func RegisterHostPolicyServer(s grpc.ServiceRegistrar, srv HostPolicyServer) {
+	// If the following call panics, it indicates UnimplementedHostPolicyServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&HostPolicy_ServiceDesc, srv)
+}
+
+func _HostPolicy_Apply_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(HostPolicyServer).Apply(&grpc.GenericServerStream[ApplyRequest, ApplyResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type HostPolicy_ApplyServer = grpc.BidiStreamingServer[ApplyRequest, ApplyResponse]
+
+// HostPolicy_ServiceDesc is the grpc.ServiceDesc for HostPolicy service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var HostPolicy_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "unnest.hostd.v1.HostPolicy",
+	HandlerType: (*HostPolicyServer)(nil),
+	Methods:     []grpc.MethodDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Apply",
+			Handler:       _HostPolicy_Apply_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
+	Metadata: "hostd.proto",
+}

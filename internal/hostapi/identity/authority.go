@@ -26,6 +26,9 @@ const (
 	LabValidity = 10 * 365 * 24 * time.Hour
 	// clockSkew is how far a guest's clock may be behind the host's.
 	clockSkew = time.Hour
+	// PolicyValidity is how long the certificate of a policy client is valid, which runs on
+	// a host and is not renewed by itself.
+	PolicyValidity = 365 * 24 * time.Hour
 )
 
 const (
@@ -151,6 +154,18 @@ func guestTemplate(guest string) (*x509.Certificate, error) {
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	t.URIs = []*url.URL{guestURI(guest)}
 	return t, nil
+}
+
+// IssuePolicy makes credentials for the client that chooses the connections of a tenant's
+// pods. They are valid for PolicyValidity, as a client's only.
+func (a *Authority) IssuePolicy(tenant string) (Credentials, error) {
+	if err := CheckGuestName(tenant); err != nil {
+		return Credentials{}, fmt.Errorf("tenant: %w", err)
+	}
+	t := template("policy of "+tenant, PolicyValidity)
+	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	t.URIs = []*url.URL{policyURI(tenant)}
+	return a.sign(t)
 }
 
 // issueServer makes credentials for a daemon that listens on ip.

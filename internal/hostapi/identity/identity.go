@@ -44,6 +44,25 @@ func guestURI(name string) *url.URL {
 	return &url.URL{Scheme: "unnest", Host: "guest", Path: "/" + name}
 }
 
+// ErrNoPolicyClient is wrapped when a peer's certificate is not that of a policy client.
+var ErrNoPolicyClient = errors.New("peer's certificate is not that of a policy client")
+
+func policyURI(tenant string) *url.URL {
+	return &url.URL{Scheme: "unnest", Host: "policy", Path: "/" + tenant}
+}
+
+// PolicyTenant returns the tenant whose pods' connections the holder of a verified
+// certificate may choose. For any other certificate the error wraps ErrNoPolicyClient.
+func PolicyTenant(c *x509.Certificate) (string, error) {
+	if len(c.URIs) == 1 && len(c.URIs[0].Path) > 0 {
+		tenant := c.URIs[0].Path[1:]
+		if CheckGuestName(tenant) == nil && c.URIs[0].String() == policyURI(tenant).String() {
+			return tenant, nil
+		}
+	}
+	return "", ErrNoPolicyClient
+}
+
 // GuestName returns the guest that the peer's verified certificate was issued
 // to. For any other certificate, also one that names two guests, the error wraps
 // ErrNoGuest.

@@ -97,6 +97,7 @@ type Config struct {
 
 type daemon struct {
 	hostdpb.UnimplementedHostDaemonServer
+	hostdpb.UnimplementedHostPolicyServer
 	config   Config
 	host     *host
 	metrics  *metrics.Metrics
@@ -172,6 +173,9 @@ func Serve(ctx context.Context, c Config) error {
 	if err := d.buildNetworks(); err != nil {
 		return err
 	}
+	if _, err := d.host.ports.policies.configure(d.policy().Tenants); err != nil {
+		return err
+	}
 	d.warnOfConfiguration()
 	if err := d.recover(ctx); err != nil {
 		return err
@@ -200,6 +204,7 @@ func newDaemon(c Config) (*daemon, error) {
 		host: &host{dial: dialVMM, metrics: m, panics: newLimitedLog(c.Logger), ports: newPorts(c.Logger), segments: segments.New(c.Logger), shares: shares.New(c.Logger, owner, c.Mounts)},
 	}
 	d.host.own = &ownNICs{ports: d.host.ports, found: map[string]ownNIC{}}
+	d.host.ports.policies = newPodPolicies(owner, c.Logger)
 	m.Read(reporter{d})
 	m.Built(c.Build)
 	for _, t := range c.Policy.Tenants {
@@ -256,6 +261,7 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 	server := grpc.NewServer(
 		grpc.Creds(guestCredentials{credentials.NewTLS(tlsConfig), d, tlsConfig.ClientCAs}),
 		grpc.UnaryInterceptor(d.authenticate),
+		grpc.StreamInterceptor(d.authenticatePolicy),
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: pingInterval, Timeout: pingTime}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingInterval}),
@@ -267,9 +273,13 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 		grpc.WaitForHandlers(true),
 	)
 	hostdpb.RegisterHostDaemonServer(server, d)
+	hostdpb.RegisterHostPolicyServer(server, d)
 	running.Go(func() { d.followSegments(ctx) })
 	opened := d.host.networks.Load() // a reload has its own watched
 	running.Go(func() { d.watchFilters(ctx, opened) })
+	if t := d.host.ports.policies.filter(); t != nil { // likewise
+		running.Go(func() { d.watchFilter(ctx, metrics.Isolation, t.Watch) })
+	}
 	running.Go(func() { d.followChanges(ctx) })
 	scanned := make(chan struct{})
 	running.Go(func() { d.watchGuests(ctx, sync.OnceFunc(func() { close(scanned) })) })

@@ -315,14 +315,18 @@ func (m *machine) client() hostdpb.HostDaemonClient {
 }
 
 func (m *machine) dial() hostdpb.HostDaemonClient {
-	inLab := grpc.WithContextDialer(func(ctx context.Context, address string) (conn net.Conn, err error) {
-		err = m.lab.host.Do(func(ns.NetNS) error {
+	return dial(m.lab.t, m.lab.addr, m.config, m.lab.inside())
+}
+
+// inside dials in the lab's namespace.
+func (l *lab) inside() grpc.DialOption {
+	return grpc.WithContextDialer(func(ctx context.Context, address string) (conn net.Conn, err error) {
+		err = l.host.Do(func(ns.NetNS) error {
 			conn, err = new(net.Dialer).DialContext(ctx, "tcp", address)
 			return err
 		})
 		return conn, err
 	})
-	return dial(m.lab.t, m.lab.addr, m.config, inLab)
 }
 
 func (m *machine) attach(container string) (*hostdpb.NIC, error) {

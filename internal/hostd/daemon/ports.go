@@ -29,7 +29,8 @@ type ports struct {
 	// made passes the packet filter on, once it is open.
 	made chan *antispoof.Table
 
-	dropped portDrops
+	dropped  portDrops
+	policies *podPolicies // nil: none
 
 	mu     sync.Mutex
 	filter *antispoof.Table // nil until the first port opens it
@@ -157,6 +158,9 @@ func (p *ports) correct(port, mac string, r attachment.Record, alias string, mul
 	if err != nil {
 		return err
 	}
+	if err := p.policies.connect(port, r); err != nil {
+		return err
+	}
 	if err := bridge.Join(link, r.Bridge, hw); err != nil {
 		return err
 	}
@@ -183,7 +187,7 @@ func (p *ports) disconnect(port, mac string) error {
 		// A trunk's program would drop the frames of the next pod.
 		err = errors.Join(netlink.LinkSetDown(link), netlink.LinkSetNoMaster(link), tc.Detach(link), netlink.LinkSetAlias(link, attachment.WarmAlias))
 	}
-	return errors.Join(err, ratelimit.Clear(port), p.guard(port, mac, nil, false, 0))
+	return errors.Join(err, p.policies.disconnect(port), ratelimit.Clear(port), p.guard(port, mac, nil, false, 0))
 }
 
 // delete deletes a port, also one in use, with its limits and its guard. A port that
@@ -197,7 +201,7 @@ func (p *ports) delete(name string) error {
 	if findErr != nil && !errors.As(findErr, new(netlink.LinkNotFoundError)) && !errors.Is(findErr, unix.ENODEV) {
 		err = errors.Join(err, fmt.Errorf("delete %s: %w", name, findErr))
 	}
-	return errors.Join(err, p.unguard(name))
+	return errors.Join(err, p.policies.disconnect(name), p.unguard(name))
 }
 
 func (p *ports) deletePrefixed(prefixes ...string) error {

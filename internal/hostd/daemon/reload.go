@@ -79,6 +79,14 @@ func (d *daemon) change(ctx context.Context, wg *sync.WaitGroup, next policy.Pol
 	if err := d.changeNetworks(ctx, wg, next); err != nil {
 		return err
 	}
+	opened, err := d.host.ports.policies.configure(next.Tenants)
+	if err != nil {
+		return err
+	}
+	if opened {
+		t := d.host.ports.policies.filter()
+		wg.Go(func() { d.watchFilter(ctx, metrics.Isolation, t.Watch) })
+	}
 	for _, p := range next.Tenants {
 		made[p.Name].changed.Store(&p)
 	}

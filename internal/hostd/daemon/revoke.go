@@ -59,6 +59,9 @@ func (d *daemon) closeIf(refused func(peerIdentity) bool) {
 // refuses reports whether the daemon refuses requests with a certificate. It does not if it
 // cannot read what it needs.
 func (d *daemon) refuses(p peerIdentity) bool {
+	if tenant, err := identity.PolicyTenant(p.certificate); err == nil {
+		return grpcstatus.Code(d.checkPolicyClient(tenant, p.certificate)) == codes.Unauthenticated
+	}
 	c, err := d.client(p.guest)
 	if err == nil {
 		_, err = d.checkCertificate(c.record, p.certificate)

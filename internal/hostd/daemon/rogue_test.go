@@ -80,6 +80,11 @@ func issue(t *testing.T, dir, guest string) (*tls.Config, identity.Credentials) 
 // dial returns a client of the daemon; nil for one without TLS.
 func dial(t *testing.T, address string, config *tls.Config, more ...grpc.DialOption) hostdpb.HostDaemonClient {
 	t.Helper()
+	return hostdpb.NewHostDaemonClient(connection(t, address, config, more...))
+}
+
+func connection(t *testing.T, address string, config *tls.Config, more ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
 	transport := insecure.NewCredentials()
 	if config != nil {
 		transport = credentials.NewTLS(config)
@@ -89,7 +94,7 @@ func dial(t *testing.T, address string, config *tls.Config, more ...grpc.DialOpt
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return hostdpb.NewHostDaemonClient(conn)
+	return conn
 }
 
 // withRecord adds a guest whose VMM does not run.

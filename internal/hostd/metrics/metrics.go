@@ -41,6 +41,7 @@ type Metrics struct {
 const (
 	Antispoof = "antispoof" // of each NIC
 	Tenants   = "tenants"   // between tenants, and from them to the host
+	Isolation = "isolation" // of the connections of each NIC
 )
 
 // New returns metrics that are all zero.
@@ -75,7 +76,7 @@ func New() *Metrics {
 			Name: "unnest_hostd_filter_restores_total", Help: "Times that another program had changed a packet filter and the daemon restored it; result is error if that failed.",
 		}, []string{"filter", "result"}),
 	}
-	for _, filter := range []string{Antispoof, Tenants} { // an alert needs the value before the first change
+	for _, filter := range []string{Antispoof, Tenants, Isolation} { // an alert needs the value before the first change
 		m.restores.WithLabelValues(filter, "ok")
 		m.restores.WithLabelValues(filter, "error")
 	}

@@ -68,6 +68,7 @@ unnest_hostd_refused_connections_total 1
 unnest_hostd_filter_restores_total{filter="antispoof",result="ok"} 1
 unnest_hostd_filter_restores_total{filter="antispoof",result="error"} 0
 unnest_hostd_filter_restores_total{filter="tenants",result="error"} 1
+unnest_hostd_filter_restores_total{filter="isolation",result="ok"} 0
 unnest_hostd_attachments{guest="node1",tenant="shop"} 3
 unnest_hostd_slots{guest="node1",state="all"} 4
 unnest_hostd_slots{guest="node1",state="free"} 2

@@ -60,7 +60,16 @@ type Tenant struct {
 	// VolumesUnbounded allows Volumes in a file system that is not the tenant's own,
 	// which its guests can fill.
 	VolumesUnbounded bool `yaml:"volumesUnbounded,omitempty"`
+	// NetworkPolicy lets a client say which connections the pods may have: PolicyOptional,
+	// PolicyRequired or empty, which means no client may.
+	NetworkPolicy string `yaml:"networkPolicy,omitempty"`
 }
+
+// What a pod may do as long as no client has said so.
+const (
+	PolicyOptional = "optional" // everything
+	PolicyRequired = "required" // nothing
+)
 
 // Limits are the most that the guests of a tenant get. 0: no limit.
 type Limits struct {

@@ -29,6 +29,7 @@ func (p Policy) Reload(file Policy) (next Policy, restart []string, err error) {
 		keep(&restart, at+"ranges", &t.Ranges, was.Ranges)
 		keep(&restart, at+"cooldown", &t.Cooldown, was.Cooldown)
 		keep(&restart, at+"volumes", &t.Volumes, was.Volumes)
+		keep(&restart, at+"networkPolicy", &t.NetworkPolicy, was.NetworkPolicy)
 	}
 	for _, was := range p.Guests {
 		i := slices.IndexFunc(next.Guests, func(g Guest) bool { return g.Name == was.Name })

@@ -29,10 +29,11 @@ var (
 	// parseMAC accepts unicast addresses.
 	parseMAC = word("a MAC address, such as 52:54:00:12:34:56",
 		regexp.MustCompile(`^[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}$`).MatchString)
-	parseInterface   = word("the name of a network interface, 1 to 15 bytes without '/', ':' and white space", isInterface)
-	parsePath        = word("an absolute path", isPath)
-	parseLogLevel    = word(LogInfo+" or "+LogDebug, func(l string) bool { return l == LogInfo || l == LogDebug })
-	parseSegmentMode = word(SegmentUnicast+" or "+SegmentPlain, func(m string) bool { return m == SegmentUnicast || m == SegmentPlain })
+	parseInterface     = word("the name of a network interface, 1 to 15 bytes without '/', ':' and white space", isInterface)
+	parsePath          = word("an absolute path", isPath)
+	parseLogLevel      = word(LogInfo+" or "+LogDebug, func(l string) bool { return l == LogInfo || l == LogDebug })
+	parseNetworkPolicy = word(PolicyOptional+" or "+PolicyRequired, func(p string) bool { return p == PolicyOptional || p == PolicyRequired })
+	parseSegmentMode   = word(SegmentUnicast+" or "+SegmentPlain, func(m string) bool { return m == SegmentUnicast || m == SegmentPlain })
 
 	parseAddr = yamldoc.Parser("an IP address, such as 10.201.0.8", netip.ParseAddr,
 		func(a netip.Addr) bool { return !a.Is4In6() && a.Zone() == "" })

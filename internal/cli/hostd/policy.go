@@ -1,0 +1,64 @@
+package hostd
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"unnest/internal/cli/usage"
+	"unnest/internal/hostd/daemon"
+)
+
+func newPolicyCmd(opts *Options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "Let a client choose the connections of a tenant's pods",
+		Args:  usage.Args(),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newPolicyEnrollCmd(opts), newPolicyRevokeCmd(opts))
+	return cmd
+}
+
+func newPolicyEnrollCmd(opts *Options) *cobra.Command {
+	out := ""
+	cmd := &cobra.Command{
+		Use:   "enroll TENANT --out DIR",
+		Short: "Issue the credentials of a tenant's policy client",
+		Long: `Issue a certificate whose holder may choose which connections the pods of a tenant have,
+and write it to a directory (ca.crt, client.crt, client.key). Keep it out of the guests.
+Earlier certificates of the tenant's policy client become invalid. It is valid for a
+year.`,
+		Example: `  unnest hostd policy enroll default --out /etc/unnest/policy`,
+		Args:    usage.Args("TENANT"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if out == "" {
+				return usage.Errorf("missing flag --out: name the directory to write the credentials to")
+			}
+			p, err := opts.load()
+			if err != nil {
+				return err
+			}
+			if err := daemon.EnrollPolicy(opts.State, p, args[0], out); err != nil {
+				return err
+			}
+			fmt.Fprintf(opts.Streams.Err, "wrote the credentials of the policy client of %s to %s\n", args[0], out)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", "", "`directory` to write to")
+	return cmd
+}
+
+func newPolicyRevokeCmd(opts *Options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke TENANT",
+		Short: "Revoke the certificate of a tenant's policy client",
+		Long: `Revoke the certificate of a tenant's policy client. The daemon ends its connections at
+once. The policies that are in force stay.`,
+		Args: usage.Args("TENANT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return daemon.RevokePolicy(cmd.Context(), opts.State, args[0])
+		},
+	}
+}

@@ -1,0 +1,302 @@
+package daemon
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/identity"
+	"unnest/internal/hostd/configfile"
+)
+
+const policyConfig = `listen: 127.0.0.1:7443
+tenants:
+  - {name: default, bridge: br0, mtu: 1400, ranges: [{subnet: 10.9.0.0/24}], cooldown: 0s, networkPolicy: required}
+  - {name: other, bridge: br1, mtu: 1400, ranges: [{subnet: 10.8.0.0/24}], networkPolicy: optional}
+`
+
+// policyLab is a lab whose tenant default requires policies.
+func policyLab(t *testing.T) *lab {
+	t.Helper()
+	l := newLab(t)
+	l.configure(policyConfig)
+	return l
+}
+
+// enrollPolicy returns a directory with the credentials of a tenant's policy client.
+func (l *lab) enrollPolicy(tenant string) string {
+	l.t.Helper()
+	p, err := configfile.Read(filepath.Join(l.dir, "hostd.yaml"))
+	l.check(err)
+	out := filepath.Join(l.t.TempDir(), tenant)
+	l.check(EnrollPolicy(l.dir, p, tenant, out))
+	return out
+}
+
+// policyClient returns a stream of a policy client.
+func (l *lab) policyClient(credentials string) hostdpb.HostPolicy_ApplyClient {
+	l.t.Helper()
+	config, err := identity.ClientConfig(credentials)
+	l.check(err)
+	config.ServerName = "127.0.0.1"
+	stream, err := hostdpb.NewHostPolicyClient(connection(l.t, l.addr, config, l.inside())).Apply(l.t.Context())
+	l.check(err)
+	return stream
+}
+
+// apply sends requests and a commit, and returns the answer to the commit.
+func apply(s hostdpb.HostPolicy_ApplyClient, requests ...*hostdpb.ApplyRequest) (*hostdpb.ApplyResponse, error) {
+	for _, r := range append(requests, &hostdpb.ApplyRequest{Commit: true}) {
+		if err := s.Send(r); err != nil {
+			break // Recv has the reason
+		}
+	}
+	for {
+		r, err := s.Recv()
+		if err != nil || len(r.GetEnded()) == 0 {
+			return r, err
+		}
+	}
+}
+
+func (l *lab) mustApply(s hostdpb.HostPolicy_ApplyClient, pods, nics uint32, requests ...*hostdpb.ApplyRequest) {
+	l.t.Helper()
+	r, err := apply(s, requests...)
+	l.check(err)
+	if r.GetPods() != pods || r.GetNics() != nics {
+		l.t.Errorf("%d pods, %d NICs, want %d and %d", r.GetPods(), r.GetNics(), pods, nics)
+	}
+}
+
+// policyOf lets peers begin connections with a pod, and the pod begin none.
+func policyOf(pod string, nic *hostdpb.NIC, peers ...string) *hostdpb.PodPolicy {
+	p := &hostdpb.PodPolicy{Pod: pod, Egress: &hostdpb.PolicyDirection{}, Ingress: &hostdpb.PolicyDirection{Allow: []*hostdpb.PolicyRule{{
+		Peers: peers, Services: []*hostdpb.PolicyService{{Protocol: hostdpb.Protocol_PROTOCOL_TCP, First: 80, Last: 90}},
+	}}}}
+	for _, a := range nic.GetAddresses() {
+		p.Addresses = append(p.Addresses, netip.MustParsePrefix(a).Addr().String())
+	}
+	return p
+}
+
+func (m *machine) attachAllocated(container string) *hostdpb.NIC {
+	m.lab.t.Helper()
+	r, err := m.client().AttachNIC(m.lab.t.Context(), &hostdpb.AttachNICRequest{ContainerId: container, Interface: "eth0", Allocate: true})
+	m.lab.check(err)
+	return r.GetNic()
+}
+
+// ingressOf returns the rules for what a TAP receives; "" if it is not filtered.
+func (l *lab) ingressOf(tap string) string {
+	l.t.Helper()
+	_, rest, _ := strings.Cut(l.nft("list", "ruleset"), fmt.Sprintf("chain ingress-%x {", tap))
+	rules, _, _ := strings.Cut(rest, "}")
+	return rules
+}
+
+func (l *lab) wantIngress(what, tap string, drops bool, peers int) {
+	l.t.Helper()
+	rules := l.ingressOf(tap)
+	if got := strings.Count(rules, "@peers"); strings.Contains(rules, "drop") != drops || got != peers {
+		l.t.Errorf("%s: %s has these rules, want drop %t and %d of peers:\n%s", what, tap, drops, peers, rules)
+	}
+}
+
+// From the moment that a pod has its NIC it may do what the latest commit says, also after
+// other programs have changed the rules and after the daemon was killed.
+func TestNetworkPolicy(t *testing.T) {
+	l := policyLab(t)
+	m, later := l.boot(1, 4), l.boot(2, 2)
+	l.serve(patience)
+	nic := m.attachAllocated("c1")
+	l.wantIngress("no policy is known", "u1n1-1", true, 0)
+	if rules := l.ingressOf("u1n1-1"); strings.Contains(rules, "learn") {
+		t.Errorf("something is allowed:\n%s", rules)
+	}
+	credentials := l.enrollPolicy("default")
+	s := l.policyClient(credentials)
+	l.mustApply(s, 0, 0)
+	l.mustApply(s, 1, 1, &hostdpb.ApplyRequest{Pod: policyOf("web/a", nic, "10.9.0.100/32", "10.9.0.0/24", "fd00::/64")},
+		&hostdpb.ApplyRequest{More: policyOf("web/a", nic, "10.1.0.0/16")})
+	l.wantIngress("applied", "u1n1-1", true, 3)
+	want := l.ingressOf("u1n1-1")
+
+	l.nft("flush", "ruleset")
+	l.eventually("the rules are back", func() bool { return l.ingressOf("u1n1-1") == want })
+	l.end(l.daemon, syscall.SIGKILL)
+	if got := l.ingressOf("u1n1-1"); got != want {
+		t.Errorf("without a daemon the rules are\n%s\nwant\n%s", got, want)
+	}
+	l.serve(patience)
+	if got := l.ingressOf("u1n1-1"); got != want {
+		t.Errorf("after a start the rules are\n%s\nwant\n%s", got, want)
+	}
+	later.attachAllocated("c2")
+	l.wantIngress("after a start, no policy is known", "u2n1-1", true, 0)
+
+	s = l.policyClient(credentials)
+	l.mustApply(s, 1, 1, &hostdpb.ApplyRequest{Pod: &hostdpb.PodPolicy{Pod: "web/a", Addresses: []string{netip.MustParsePrefix(nic.GetAddresses()[0]).Addr().String()}}})
+	l.wantIngress("no isolation", "u1n1-1", false, 0)
+	l.mustApply(s, 0, 0, &hostdpb.ApplyRequest{Remove: "web/a"})
+	l.wantIngress("removed", "u1n1-1", true, 0)
+}
+
+// The policy of a pod that has ended is forgotten, and the client is told, so that the next
+// pod with its address has none.
+func TestPolicyOfEndedPod(t *testing.T) {
+	l := policyLab(t)
+	m := l.boot(1, 4)
+	l.serve(patience)
+	nic := m.attachAllocated("c1")
+	s := l.policyClient(l.enrollPolicy("default"))
+	l.mustApply(s, 1, 1, &hostdpb.ApplyRequest{Pod: policyOf("web/a", nic, "10.9.0.0/24")})
+	m.detachWilling("c1")
+	r, err := s.Recv()
+	l.check(err)
+	if !slices.Equal(r.GetEnded(), []string{"web/a"}) {
+		t.Errorf("told of %q, want web/a", r.GetEnded())
+	}
+	if rules := l.nft("list", "ruleset"); strings.Contains(rules, fmt.Sprintf("%x", "u1n1-1")) || strings.Contains(rules, "set peers") {
+		t.Errorf("left of the port:\n%s", rules)
+	}
+	l.mustApply(s, 0, 0)
+	next := m.attachAllocated("c2")
+	l.wantIngress("the next pod", fmt.Sprintf("u1n%d-1", next.GetSlot()), true, 0)
+	l.mustApply(s, 1, 1, &hostdpb.ApplyRequest{Pod: policyOf("web/a", next, "10.9.0.0/24")})
+}
+
+// A client has the rights of its tenant only, and the present one only; a guest has none.
+func TestPolicyRights(t *testing.T) {
+	l := policyLab(t)
+	m := l.boot(1, 4)
+	l.serve(patience)
+	nic := m.attachAllocated("c1")
+	credentials := l.enrollPolicy("default")
+	s := l.policyClient(credentials)
+	l.mustApply(s, 1, 1, &hostdpb.ApplyRequest{Pod: policyOf("web/a", nic, "10.9.0.0/24")})
+	want := l.ingressOf("u1n1-1")
+
+	of := l.policyClient(l.enrollPolicy("other"))
+	l.mustApply(of, 1, 0, &hostdpb.ApplyRequest{Pod: &hostdpb.PodPolicy{Pod: "web/a", Addresses: policyOf("", nic).GetAddresses()}})
+	guest, err := hostdpb.NewHostPolicyClient(connection(t, l.addr, m.config, l.inside())).Apply(t.Context())
+	l.check(err)
+	if _, err := apply(guest, &hostdpb.ApplyRequest{Pod: policyOf("web/a", nic)}); grpcstatus.Code(err) != codes.Unauthenticated {
+		t.Errorf("a guest sets a policy: got %v, want unauthenticated", err)
+	}
+	config, err := identity.ClientConfig(credentials)
+	l.check(err)
+	config.ServerName = "127.0.0.1"
+	if _, err := dial(t, l.addr, config, l.inside()).ListNICs(t.Context(), &hostdpb.ListNICsRequest{}); grpcstatus.Code(err) != codes.Unauthenticated {
+		t.Errorf("a policy client calls as a guest: got %v, want unauthenticated", err)
+	}
+	if got := l.ingressOf("u1n1-1"); got != want {
+		t.Errorf("the rules became\n%s\nwant\n%s", got, want)
+	}
+
+	newer := l.policyClient(credentials)
+	l.mustApply(newer, 1, 1, &hostdpb.ApplyRequest{Pod: policyOf("web/a", nic, "10.9.0.0/25")})
+	if _, err := apply(s); grpcstatus.Code(err) != codes.Aborted {
+		t.Errorf("a superseded stream commits: got %v, want aborted", err)
+	}
+	again := l.enrollPolicy("default")
+	if _, err := newer.Recv(); err == nil {
+		t.Error("the stream of superseded credentials goes on")
+	}
+	if _, err := apply(l.policyClient(credentials)); grpcstatus.Code(err) != codes.Unauthenticated {
+		t.Errorf("superseded credentials: got %v, want unauthenticated", err)
+	}
+	last := l.policyClient(again)
+	l.mustApply(last, 1, 1, &hostdpb.ApplyRequest{Pod: policyOf("web/a", nic, "10.9.0.0/25")})
+	l.check(RevokePolicy(t.Context(), l.dir, "default"))
+	if _, err := last.Recv(); err == nil {
+		t.Error("the stream of revoked credentials goes on")
+	}
+	l.wantIngress("revoked", "u1n1-1", true, 1)
+}
+
+// A request that is not as described changes nothing, and names what is wrong.
+func TestPolicyRefused(t *testing.T) {
+	service := func(p hostdpb.Protocol, first, last uint32) *hostdpb.PodPolicy {
+		return &hostdpb.PodPolicy{Pod: "a", Ingress: &hostdpb.PolicyDirection{Allow: []*hostdpb.PolicyRule{{
+			Peers: []string{"0.0.0.0/0"}, Services: []*hostdpb.PolicyService{{Protocol: p, First: first, Last: last}},
+		}}}}
+	}
+	for want, r := range map[string]*hostdpb.ApplyRequest{
+		`pod "":`:                 {Pod: &hostdpb.PodPolicy{}},
+		`pod "a b":`:              {Pod: &hostdpb.PodPolicy{Pod: "a b"}},
+		`address "10.0.0.1/8"`:    {Pod: &hostdpb.PodPolicy{Pod: "a", Addresses: []string{"10.0.0.1/8"}}},
+		"17 addresses":            {Pod: &hostdpb.PodPolicy{Pod: "a", Addresses: make([]string, 17)}},
+		`peer "10.0.0.1"`:         {Pod: policyOf("a", nil, "10.0.0.1")},
+		"ports 2 to 1":            {Pod: service(hostdpb.Protocol_PROTOCOL_TCP, 2, 1)},
+		"ports 1 to 65536":        {Pod: service(hostdpb.Protocol_PROTOCOL_TCP, 1, 65536)},
+		"protocol 0":              {Pod: service(0, 1, 2)},
+		`more of pod "a"`:         {More: &hostdpb.PodPolicy{Pod: "a"}},
+		"16385 pods with 0 peers": {Pod: &hostdpb.PodPolicy{Pod: "a"}},
+	} {
+		s := staging{pods: map[string]podPolicy{}}
+		if strings.HasPrefix(want, "16385") {
+			for i := range maxPolicyPods {
+				s.pods[fmt.Sprint(i)] = podPolicy{}
+			}
+		}
+		if err := s.add(r); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an error with %s", err, want)
+		}
+	}
+}
+
+// Peers of a stream are counted as they come, are replaced and go.
+func TestPolicyPeersAreCounted(t *testing.T) {
+	s := staging{pods: map[string]podPolicy{}}
+	for i, step := range []struct {
+		r    *hostdpb.ApplyRequest
+		want int
+	}{
+		{&hostdpb.ApplyRequest{Pod: policyOf("a", nil, "10.0.0.1/32", "10.0.0.2/32")}, 3},
+		{&hostdpb.ApplyRequest{More: policyOf("a", nil, "10.0.0.3/32")}, 5},
+		{&hostdpb.ApplyRequest{Pod: policyOf("b", nil, "10.0.0.0/8", "10.0.0.1/32")}, 7},
+		{&hostdpb.ApplyRequest{Pod: policyOf("a", nil, "10.0.0.1/32")}, 4},
+		{&hostdpb.ApplyRequest{Remove: "b"}, 2},
+		{&hostdpb.ApplyRequest{Remove: "b"}, 2},
+	} {
+		if err := s.add(step.r); err != nil || s.peers != step.want {
+			t.Errorf("step %d: %d peers, error %v, want %d", i, s.peers, err, step.want)
+		}
+	}
+}
+
+// A damaged file lets no pod do anything, and is replaced by the next commit.
+func TestDamagedPolicies(t *testing.T) {
+	l := policyLab(t)
+	l.configure(strings.Replace(policyConfig, "required", "optional", 1))
+	l.check(os.MkdirAll(filepath.Join(l.dir, "policies"), 0o700))
+	l.check(os.WriteFile(policiesPath(l.dir, "default"), []byte(`{"web/a":{"addr`), 0o600))
+	m := l.boot(1, 4)
+	l.serve(patience)
+	l.wantSaid("read policies")
+	nic := m.attachAllocated("c1")
+	l.wantIngress("damaged", "u1n1-1", true, 0)
+	s := l.policyClient(l.enrollPolicy("default"))
+	l.mustApply(s, 0, 0)
+	l.wantIngress("no policy", "u1n1-1", false, 0)
+	l.mustApply(s, 1, 1, &hostdpb.ApplyRequest{Pod: policyOf("web/a", nic, "10.9.0.0/24")})
+	l.wantIngress("policy", "u1n1-1", true, 1)
+	l.end(l.daemon, syscall.SIGTERM)
+	l.configure(strings.ReplaceAll(strings.Replace(policyConfig, "required", "optional", 1), ", networkPolicy: optional", ""))
+	l.serve(patience)
+	if rules := l.nft("list", "ruleset"); strings.Contains(rules, "unnest-isolation") {
+		t.Errorf("left without networkPolicy:\n%s", rules)
+	}
+	if _, err := apply(l.policyClient(l.enrollPolicy("default"))); grpcstatus.Code(err) != codes.FailedPrecondition {
+		t.Errorf("without networkPolicy: got %v, want failed precondition", err)
+	}
+}
