@@ -12,7 +12,7 @@ import (
 
 // comes lists the built-in experiments.
 var comes = []string{
-	"aa", "applications", "applications-levels", "applications-pod", "architectures", "boot", "boot-kernel", "brfusion", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
+	"aa", "applications", "applications-levels", "applications-pod", "architectures", "boot", "boot-kernel", "brfusion", "collocation", "collocation-baseline", "collocation-quick", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
 	"multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
 	"network", "quickstart", "restored", "restored-suites", "selftest", "startup",
 }
@@ -177,6 +177,33 @@ func TestHostlo(t *testing.T) {
 		}
 		if len(s.Warnings()) > 0 {
 			t.Errorf("%s: %q", name, s.Warnings())
+		}
+	}
+}
+
+// The studies of collocated domains have the types, documents and intensities of the paper. The short
+// form has some of each, and what each of its pairs is compared with.
+func TestCollocation(t *testing.T) {
+	for name, want := range map[string]struct{ configurations, cases, domains int }{
+		"collocation": {12, 70, 6}, "collocation-baseline": {15, 7, 15}, "collocation-quick": {14, 4, 14},
+	} {
+		s := parsed(t, name, "")
+		domains := map[string]bool{}
+		for _, c := range s.Configurations {
+			for _, domain := range c.DomainNames() {
+				domains[domain] = true
+			}
+		}
+		if len(s.Configurations) != want.configurations || len(s.Cases) != want.cases || len(domains) != want.domains || len(s.Warnings()) > 0 {
+			t.Errorf("%s: %d configurations, %d cases, %d domains, warnings %q", name, len(s.Configurations), len(s.Cases), len(domains), s.Warnings())
+		}
+		for _, c := range s.Configurations {
+			for i, d := range c.Domains {
+				alone := slices.ContainsFunc(s.Configurations, func(o stack.Configuration) bool { return len(o.Domains) == 1 && o.Domains[0].Type == d.Type })
+				if !alone || s.Guest.VCPUs != 2 || c.Weights()[i] != 256 && c.Weights()[i] != 1024 {
+					t.Errorf("%s: %s: domain %d alone: %v, weight %d", name, c.Name, i, alone, c.Weights()[i])
+				}
+			}
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
 )
@@ -26,9 +27,13 @@ type builder struct {
 func newBuilder(run result.Run, samples []result.Sample, o Options) *builder {
 	b := &builder{run: run, opts: o, metrics: map[string][]result.Metric{}}
 	b.samples, b.unknown = belonging(run, samples)
-	b.cells = observations(b.samples)
+	whole := slices.DeleteFunc(slices.Clone(b.samples), collocation.OfDomain)
+	b.cells = observations(whole)
 	for _, c := range run.Cases {
-		b.metrics[c.Name] = metricsOf(c, b.samples)
+		b.metrics[c.Name] = metricsOf(c, whole)
+		if len(whole) < len(b.samples) {
+			b.metrics[c.Name] = slices.DeleteFunc(b.metrics[c.Name], func(m result.Metric) bool { return !measures(whole, c.Name, m.Name) })
+		}
 	}
 	return b
 }

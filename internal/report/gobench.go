@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode"
 
+	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/result"
 )
 
@@ -64,17 +65,19 @@ func benchUnits(b *bytes.Buffer, cases map[string]result.Case, samples []result.
 func executions(samples []result.Sample) [][]result.Sample {
 	type line struct {
 		execution result.Execution
-		nth       int // value of its metric in the execution
+		domain    string // that was measured; empty: all
+		nth       int    // value of its metric in the execution
 	}
 	type metric struct {
-		execution result.Execution
-		name      string
+		execution    result.Execution
+		domain, name string
 	}
 	var order []line
 	byLine, values := map[line][]result.Sample{}, map[metric]int{}
 	for _, s := range samples {
-		m := metric{s.Execution(), s.Metric}
-		l := line{s.Execution(), values[m]}
+		domain := s.Tags[collocation.DomainTag]
+		m := metric{s.Execution(), domain, s.Metric}
+		l := line{s.Execution(), domain, values[m]}
 		values[m]++
 		if byLine[l] == nil {
 			order = append(order, l)
@@ -93,6 +96,9 @@ func benchName(c result.Case, s result.Sample) string {
 	name := "Benchmark" + camel(groupTitle(c))
 	if c.Size > 0 {
 		name += "/size=" + strconv.Itoa(c.Size)
+	}
+	if domain := s.Tags[collocation.DomainTag]; domain != "" {
+		name += "/domain=" + benchValue(domain)
 	}
 	return name + "/config=" + benchValue(s.Configuration)
 }

@@ -15,6 +15,8 @@ type Papers struct {
 	Scores []papers.Score       // of Lubomski et al.
 	Totals []papers.Total
 	Ratios []papers.Ratio // of Bacou et al. 2019
+
+	Collocations []papers.Collocated // of the study of collocated domains
 }
 
 // networkCases are the cases of the study multilevel-network by the paper's names.
@@ -22,7 +24,7 @@ var networkCases = map[string]string{"netperf tcp": "tcp_stream/16384", "netperf
 
 // AllPapers returns every printed figure of a case that we measure too.
 func AllPapers() Papers {
-	all := Papers{Levels: papers.Sysbench(), Ratios: papers.Ratios(), Totals: papers.Totals()}
+	all := Papers{Levels: papers.Sysbench(), Ratios: papers.Ratios(), Totals: papers.Totals(), Collocations: papers.Collocations()}
 	names := map[[2]string]string{}
 	for _, c := range suite.All() {
 		if c.Paper != "" {

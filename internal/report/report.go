@@ -78,12 +78,13 @@ func Build(run result.Run, samples []result.Sample, o Options) Document {
 	}
 	doc.sayBefore(observe(run, b.samples).verdict())
 	unscored := b.addScores(&doc)
+	b.addDomains(&doc)
 	doc.putSettings()
 	if len(doc.Headlines) == 0 {
 		doc.Headlines = []string{"This run has no samples to compare."}
 	}
 	doc.Figures = doc.Figures[:min(len(doc.Figures), maxFigures)]
-	doc.Warnings = slices.Concat(runWarnings(run, b.samples), b.unknown, unscored, run.Notes, o.Notes)
+	doc.Warnings = slices.Concat(runWarnings(run, b.samples), b.domainWarnings(), b.unknown, unscored, run.Notes, o.Notes)
 	doc.Failures, doc.EstimateWarnings = failureTable(run), warningTable(doc.Estimates)
 	doc.Provenance = provenanceTable(facts(o.Dir, run, b.samples))
 	return doc

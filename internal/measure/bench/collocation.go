@@ -211,8 +211,8 @@ func (s *domainStudy) Down() error {
 
 // The load of the steps by which the full loads are found.
 const (
-	stepWarmup   = 500 * time.Millisecond
-	stepDuration = 1500 * time.Millisecond
+	stepWarmup   = 300 * time.Millisecond
+	stepDuration = 1200 * time.Millisecond
 )
 
 // findFullLoads raises the load of one domain of each type and size that the cases load with a

@@ -77,7 +77,7 @@ func (s *domainStudy) raise(ctx context.Context, e experiment.Execution) (peak l
 		}
 		steps = append(steps, step)
 		ramp.Add(rate, step.throughput()/float64(len(step.loads)))
-		if step.limit != "" {
+		if step.exhausted {
 			break
 		}
 	}
@@ -101,8 +101,10 @@ type loadStep struct {
 	values  map[string][]workload.Value
 	dropped float64 // packets that the tracking of connections dropped
 	limit   string  // of the load generators; empty: none
-	late    float64
-	busy    float64
+	// exhausted: the generators cannot load the domains more.
+	exhausted bool
+	late      float64
+	busy      float64
 }
 
 // domainLoad is the load of one domain.
@@ -225,7 +227,7 @@ func (s *domainStudy) read(step *loadStep, e experiment.Execution, clients []*cl
 		step.late = max(step.late, report.LateP99)
 		step.busy += report.Busy()
 	}
-	step.limit = workload.Limit(reports...)
+	step.limit, step.exhausted = workload.Limit(reports...), workload.Exhausted(reports...) != ""
 	return errors.Join(errs...)
 }
 

@@ -72,9 +72,9 @@ const (
 	lateLimit = 20_000 // µs by which it hands out 1 % of the requests too late
 )
 
-// Limit says what bounds generators that run at the same time on the same processors, and not the
-// servers. It is empty if nothing does.
-func Limit(reports ...LoadReport) string {
+// Exhausted says what generators lack that run at the same time on the same processors, so that
+// they cannot load the servers more. It is empty if they lack nothing.
+func Exhausted(reports ...LoadReport) string {
 	busy := 0.0
 	for _, r := range reports {
 		switch {
@@ -82,8 +82,6 @@ func Limit(reports ...LoadReport) string {
 			return "it has no more file descriptors: raise the limit by ulimit -n"
 		case r.Failures[Ports] > 0:
 			return "it has no more local ports: use more clients"
-		case r.LateP99 >= lateLimit:
-			return fmt.Sprintf("it sends 1 %% of the requests %.0f ms or more too late", r.LateP99/1000)
 		}
 		busy += r.Busy()
 	}
@@ -91,6 +89,17 @@ func Limit(reports ...LoadReport) string {
 		return fmt.Sprintf("it uses %.0f %% of its processors", 100*busy)
 	}
 	return ""
+}
+
+// Limit says why the generators are not to be trusted: they are exhausted, or late, as on a busy
+// machine. It is empty if they are neither.
+func Limit(reports ...LoadReport) string {
+	for _, r := range reports {
+		if r.LateP99 >= lateLimit {
+			return cmp.Or(Exhausted(reports...), fmt.Sprintf("it sends 1 %% of the requests %.0f ms or more too late", r.LateP99/1000))
+		}
+	}
+	return Exhausted(reports...)
 }
 
 // Busy is the share of its processors that the generator used.

@@ -5,7 +5,8 @@
 //   - FitzGerald: A Comparative Analysis of Nested Virtualization in x86_64 and
 //     S390x Hypervisors, 2014, Tables 5-14;
 //   - Bacou, Todeschi, Tchana, Hagimont: Nested Virtualization Without the Nest,
-//     ICPP 2019, the text of §5.2 and §5.3.
+//     ICPP 2019, the text of §5.2 and §5.3;
+//   - the study of collocated HVMs, PVMs and containers on Xen 4.4, the text of §IV to §VI.
 //
 // Numbers are as printed, misprints included. The embedded CSV files name their
 // sources. Comparing the figures with ours belongs to package report.
@@ -148,6 +149,28 @@ func Ratios() []Ratio {
 			ratio.Size = r.integer("size")
 		}
 		all = append(all, ratio)
+	}
+	return all
+}
+
+// Collocated is a throughput in the text of the study of collocated domains, in responses/s, or its
+// change from a baseline in percent.
+type Collocated struct {
+	Section       string
+	Figure        string
+	Size          int // KB of the document
+	Configuration string
+	Baseline      string // empty: none
+	Value         Number
+	Form          string // "%" or "responses/s"
+}
+
+// Collocations returns what that study prints, in the order of its sections.
+func Collocations() (all []Collocated) {
+	for _, r := range read("collocation.csv") {
+		all = append(all, Collocated{
+			r["section"], r["figure"], r.integer("size"), r["configuration"], r.text("baseline"), r.number("value"), r["form"],
+		})
 	}
 	return all
 }

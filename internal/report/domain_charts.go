@@ -1,0 +1,211 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"unnest/internal/measure/collocation"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
+)
+
+// domainCharts draw the figures of the paper from the run: a chart only where the run has its
+// configurations.
+func (b *builder) domainCharts(f collocation.Findings) []Chart {
+	var charts []Chart
+	add := func(c Chart) {
+		if len(c.Series) > 0 {
+			charts = append(charts, c)
+		}
+	}
+	alone := func(domains []string) bool { return len(domains) == 1 }
+	for _, m := range []struct{ figure, metric string }{
+		{"1a", collocation.Utilisation}, {"1b", collocation.Network}, {"1c", collocation.Server}, {"2a", "cpu_per_execution"}, {"2b", "executions"}} {
+		add(b.domainChart(m.figure, m.metric, alone))
+	}
+	add(b.idleChart(f.Idle))
+	for _, size := range b.caseSizes() {
+		add(b.intensityChart("4", "two domains of one type", size, f.Pairs, func(p collocation.Pair) bool { return p.Identical }))
+		add(b.intensityChart("6", "domains of different types", size, f.Pairs, func(p collocation.Pair) bool { return len(p.OfSame) > 0 && !p.Identical }))
+	}
+	add(b.neighbourChart())
+	return charts
+}
+
+// caseSizes are the sizes of the cases, each once.
+func (b *builder) caseSizes() (sizes []int) {
+	for _, c := range b.run.Cases {
+		if !slices.Contains(sizes, c.Size) {
+			sizes = append(sizes, c.Size)
+		}
+	}
+	return sizes
+}
+
+// domainsOf are the names of the domains of each configuration, sorted.
+func (b *builder) domainsOf() map[string][]string {
+	seen := map[string]map[string]bool{}
+	for _, s := range b.samples {
+		if name := s.Tags[collocation.DomainTag]; name != "" {
+			if seen[s.Configuration] == nil {
+				seen[s.Configuration] = map[string]bool{}
+			}
+			seen[s.Configuration][name] = true
+		}
+	}
+	all := map[string][]string{}
+	for configuration, names := range seen {
+		all[configuration] = slices.Sorted(maps.Keys(names))
+	}
+	return all
+}
+
+// top is the highest intensity of the cases, 0 where they have none.
+func (b *builder) top() (top int) {
+	for _, c := range b.run.Cases {
+		top = max(top, c.Intensity)
+	}
+	return top
+}
+
+// domainChart draws a metric of the domain of each configuration that wants accepts, by the size
+// of the document, under full load.
+func (b *builder) domainChart(figure, metric string, wants func(domains []string) bool) Chart {
+	c := Chart{ID: "domains-fig-" + figure, Kind: Bars}
+	domains, cases := b.domainsOf(), []result.Case{}
+	for _, one := range b.run.Cases {
+		if one.Intensity == b.top() {
+			cases, c.Categories = append(cases, one), append(c.Categories, sizeLabel(one.Size))
+		}
+	}
+	unit := ""
+	for _, s := range seriesOf(b.run) {
+		if !wants(domains[s.Name]) {
+			continue
+		}
+		series, some := ChartSeries{Name: s.Name, Slot: s.Slot}, false
+		for _, one := range cases {
+			var obs []stats.Observation
+			for _, sample := range b.samples {
+				if sample.Configuration == s.Name && sample.Case == one.Name && sample.Metric == metric && collocation.OfDomain(sample) {
+					obs, unit = append(obs, stats.Observation{Block: sample.Block, Value: sample.Value}), sample.Unit
+				}
+			}
+			var e Estimate
+			e.describe(obs, b.opts.Confidence)
+			series.add(e.Center, e.Interval)
+			some = some || e.N > 0
+		}
+		if some {
+			c.Series = append(c.Series, series)
+		}
+	}
+	c.Title = fmt.Sprintf("A domain alone: %s under full load (Fig. %s)", quantity(metric), figure)
+	c.Axis = join(quantity(metric), shown(unit))
+	c.Words = describe(c, func(v Number) string { return number(v) + " " + shown(unit) })
+	return c
+}
+
+// idleChart draws the throughput next to idle neighbours over that alone.
+func (b *builder) idleChart(ratios []collocation.Ratio) Chart {
+	c := Chart{ID: "domains-fig-3a", Kind: Ratios, Title: "The active domain next to idle neighbours over the same one alone (Fig. 3a)", Axis: "ratio of the throughput (higher is better)"}
+	for _, r := range ratios {
+		if label := loadLabel(r.Load); !slices.Contains(c.Categories, label) {
+			c.Categories = append(c.Categories, label)
+		}
+	}
+	for _, s := range seriesOf(b.run) {
+		series, some := ChartSeries{Name: s.Name, Slot: s.Slot}, false
+		for _, label := range c.Categories {
+			i := slices.IndexFunc(ratios, func(r collocation.Ratio) bool { return r.Configuration == s.Name && loadLabel(r.Load) == label })
+			if i < 0 {
+				series.add(missing, interval(stats.Interval{}))
+				continue
+			}
+			some = true
+			series.add(Number(ratios[i].Effect.Ratio()), interval(ratios[i].Effect.Interval(stats.DefaultConfidence)))
+		}
+		if some {
+			c.Series = append(c.Series, series)
+		}
+	}
+	c.complete()
+	return c
+}
+
+// intensityChart draws the aggregate throughput of pairs over the intensity, for one size.
+func (b *builder) intensityChart(figure, what string, size int, pairs []collocation.Pair, wants func(collocation.Pair) bool) Chart {
+	c := Chart{ID: fmt.Sprintf("domains-fig-%s-%d", figure, size), Kind: Lines, XAxis: "intensity, % of full load", Axis: "aggregate throughput, responses/s",
+		Title: fmt.Sprintf("Aggregate throughput of %s, %s (Fig. %s)", what, sizeLabel(size), figure)}
+	for _, s := range seriesOf(b.run) {
+		wanted := slices.ContainsFunc(pairs, func(p collocation.Pair) bool { return p.Configuration == s.Name && p.Size == size && wants(p) })
+		if series := b.overIntensity(s, size, collocation.Aggregate, ""); wanted && len(series.X) > 1 {
+			c.Series = append(c.Series, series)
+		}
+	}
+	c.Words = c.Title + ": the tables have the values."
+	return c
+}
+
+// overIntensity is the mean of a metric of a configuration over the intensities, of one domain or of
+// all.
+func (b *builder) overIntensity(s Series, size int, metric, domain string) ChartSeries {
+	series := ChartSeries{Name: s.Name, Slot: s.Slot}
+	cases := slices.SortedFunc(slices.Values(b.run.Cases), func(x, y result.Case) int { return cmp.Compare(x.Intensity, y.Intensity) })
+	for _, one := range cases {
+		if one.Size != size || one.Intensity == 0 {
+			continue
+		}
+		var values []float64
+		for _, sample := range b.samples {
+			if sample.Configuration == s.Name && sample.Case == one.Name && sample.Metric == metric && sample.Tags[collocation.DomainTag] == domain {
+				values = append(values, sample.Value)
+			}
+		}
+		if m, err := stats.Summarize(values); err == nil {
+			series.point(float64(one.Intensity), m.Mean)
+		}
+	}
+	return series
+}
+
+// neighbourChart draws the throughput of a domain with a document of its own over the intensity, a
+// line for each document of its neighbour.
+func (b *builder) neighbourChart() Chart {
+	c := Chart{ID: "domains-fig-5", Kind: Lines, Title: "A domain with a document of its own, by that of its neighbour (Fig. 5)", XAxis: "intensity, % of full load", Axis: "server throughput, responses/s"}
+	for _, s := range seriesOf(b.run) {
+		for _, size := range b.caseSizes() {
+			if domain, own := b.ownDocument(s.Name, size); domain != "" {
+				series := b.overIntensity(s, size, collocation.Server, domain)
+				series.Name, series.Slot = strings.TrimSpace(fmt.Sprintf("%s, %s:%s", s.Name, sizeLabel(own), sizeLabel(size))), len(c.Series)%slots
+				if len(series.X) > 1 {
+					c.Series = append(c.Series, series)
+				}
+			}
+		}
+	}
+	c.Words = c.Title + ": the tables have the values."
+	return c
+}
+
+// ownDocument returns the domain of a configuration that serves another document than its case says,
+// and the size of that.
+func (b *builder) ownDocument(configuration string, size int) (domain string, own int) {
+	for _, conf := range b.run.Configurations {
+		if conf.Name != configuration || !strings.Contains(conf.Options["domains"], "iB)") {
+			continue
+		}
+		for _, s := range b.samples {
+			var n int
+			if _, err := fmt.Sscan(s.Tags[collocation.SizeTag], &n); err == nil && s.Configuration == configuration && n != size {
+				if i := slices.IndexFunc(b.run.Cases, func(c result.Case) bool { return c.Name == s.Case }); i >= 0 && b.run.Cases[i].Size == size {
+					return s.Tags[collocation.DomainTag], n
+				}
+			}
+		}
+	}
+	return "", 0
+}

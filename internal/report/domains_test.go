@@ -1,0 +1,134 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"unnest/internal/measure/collocation"
+	"unnest/internal/measure/result"
+)
+
+// domainRun is a synthetic run: HVM and PVM alone, HVM next to an idle neighbour, and pairs that
+// answer 80 % of what they answer alone.
+func domainRun(blocks int) (result.Run, []result.Sample) {
+	run := syntheticRun(blocks)
+	run.Configurations, run.Baselines, run.Cases = nil, []string{"HVM"}, nil
+	mixes := []struct {
+		name, domains string
+		each          float64
+	}{{"HVM", "hvm1", 1}, {"PVM", "pvm1", 1}, {"HVM-idle", "hvm1 hvm2!", 0.9}, {"HVM-HVM", "hvm1 hvm2", 0.7}, {"HVM-PVM", "hvm1 pvm1", 0.8}, {"PVM-1k", "pvm1 pvm2", 0.8}}
+	for _, intensity := range []int{50, 100} {
+		for _, size := range []int{1024, 102400} {
+			run.Cases = append(run.Cases, result.Case{Suite: "collocation", Name: fmt.Sprintf("web@%d/%d", intensity, size), Group: fmt.Sprintf("web@%d", intensity),
+				Size: size, Intensity: intensity, Title: fmt.Sprintf("Apache at %d %% of full load, %d B", intensity, size), Tool: "apache",
+				Primary: collocation.Aggregate, Metrics: collocation.Metrics()})
+		}
+	}
+	var samples []result.Sample
+	for _, m := range mixes {
+		conf := result.Configuration{Name: m.name, Stack: "vm", Options: map[string]string{"domains": strings.Join(strings.Fields(m.domains), "+")}}
+		if m.name == "PVM-1k" {
+			conf.Options["domains"] = "pvm1(1KiB)+pvm2"
+		}
+		run.Configurations = append(run.Configurations, conf)
+		for _, c := range run.Cases {
+			for block := range blocks {
+				add := func(metric, unit string, v float64, tags map[string]string) {
+					samples = append(samples, result.Sample{Run: run.ID, Suite: "collocation", Configuration: m.name, Case: c.Name, Metric: metric, Unit: unit,
+						Order: result.HIB, Value: v, Block: block, Repetition: block, Boot: "boot", Tags: tags})
+				}
+				sum := 0.0
+				for _, d := range strings.Fields(m.domains) {
+					name, idle := strings.CutSuffix(d, "!")
+					tags := map[string]string{collocation.DomainTag: name, collocation.ActiveTag: fmt.Sprint(!idle), collocation.SizeTag: fmt.Sprint(c.Size)}
+					if m.name == "PVM-1k" && name == "pvm1" {
+						tags[collocation.SizeTag] = "1024"
+					}
+					v := m.each * float64(c.Intensity) * (1 + float64((block+len(m.name))%3)/100)
+					add(collocation.Utilisation, "%", v/2, tags)
+					if !idle {
+						add(collocation.Server, "responses/s", v, tags)
+						sum += v
+					}
+				}
+				add(collocation.Aggregate, "responses/s", sum, map[string]string{collocation.LimitTag: "it is late"})
+				add(collocation.Conntrack, "packets", 1, nil)
+			}
+		}
+	}
+	return run, samples
+}
+
+func TestDomainReport(t *testing.T) {
+	run, samples := domainRun(6)
+	doc := Build(run, samples, Options{Papers: AllPapers()})
+	tables := map[string]string{}
+	for _, table := range doc.Groups[0].Tables {
+		tables[table.ID] = rowsText(table)
+	}
+	for id, wants := range map[string][]string{
+		"domains-idle":  {"1024 B at 100 %|HVM-idle|HVM|0.90"},
+		"domains-pairs": {"1024 B at 50 %|HVM-HVM|0.70", "102400 B at 100 %|HVM-PVM|0.80", "HVM-HVM: 1.14", "0.0 %"},
+		"domains-peaks": {"HVM-PVM|1024 B|100 %|100"},
+		"domains-paper": {"4b|1 KB|HVM-HVM|alone|+13 %", "6a|1 KB|HVM-PVM|HVM-HVM|+25 %", "17587 responses/s"},
+		"domains-each":  {"web@50/1024|HVM-idle|hvm2|"},
+	} {
+		for _, want := range wants {
+			if !strings.Contains(tables[id], want) {
+				t.Errorf("%s: no %q in\n%s", id, want, tables[id])
+			}
+		}
+	}
+	var charts []string
+	for _, c := range doc.Groups[0].Charts {
+		charts = append(charts, c.ID)
+	}
+	for _, id := range []string{"1a", "1c", "3a", "4-1024", "5", "6-102400"} {
+		if !strings.Contains(strings.Join(charts, " "), "domains-fig-"+id) {
+			t.Errorf("no figure %s in %q", id, charts)
+		}
+	}
+	if !strings.Contains(doc.Answer, "PVM-1k") && !strings.Contains(doc.Answer, "HVM-PVM") || !strings.Contains(doc.Answer, "HVM-HVM") {
+		t.Errorf("answer %q", doc.Answer)
+	}
+	warnings := strings.Join(doc.Warnings, "\n")
+	for _, want := range []string{"load generator was at its limit", "dropped 144 packets"} {
+		if !strings.Contains(warnings, want) {
+			t.Errorf("no %q in %s", want, warnings)
+		}
+	}
+	for _, e := range doc.Estimates {
+		if e.Metric == collocation.Server || e.Metric == collocation.Utilisation {
+			t.Fatalf("an estimate mixes domains: %+v", e)
+		}
+	}
+}
+
+// A run without domains has no such section, and each domain has a line of its own in Go's format.
+func TestDomainLines(t *testing.T) {
+	run, samples := nginxRun()
+	if doc := Build(run, samples, Options{}); doc.Groups[0].ID == "domains" {
+		t.Error("a run without domains has a section on them")
+	}
+	run, samples = domainRun(1)
+	var b bytes.Buffer
+	if err := GoBench(&b, Build(run, samples, Options{})); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"/size=1024/domain=hvm2/config=HVM-HVM\t1", "/size=1024/config=HVM-HVM\t1"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %s in\n%s", want, b.String())
+		}
+	}
+	for _, format := range []func() error{
+		func() error { return HTML(&b, Build(run, samples, Options{})) },
+		func() error { return Markdown(&b, Build(run, samples, Options{})) },
+		func() error { return CSV(&b, Build(run, samples, Options{})) },
+	} {
+		if err := format(); err != nil {
+			t.Error(err)
+		}
+	}
+}
