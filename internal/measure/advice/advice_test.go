@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
 )
@@ -188,14 +189,14 @@ func pairName(a, b load) string { return a.String() + " + " + b.String() }
 func (h hosts) run(r *rand.Rand, blocks int, loads []load, scatter float64) (result.Run, []result.Sample) {
 	run := result.Run{ID: "r", Experiment: "collocation", Interleaved: true, Repetitions: blocks}
 	for _, size := range []int{1 << 10, 100 << 10} {
-		run.Cases = append(run.Cases, result.Case{Suite: "collocation", Name: fmt.Sprintf("http/%d", size), Size: size, Primary: throughput,
-			Metrics: []result.Metric{{Name: throughput, Unit: "requests/s", Order: result.HIB}}})
+		run.Cases = append(run.Cases, result.Case{Suite: "collocation", Name: fmt.Sprintf("http/%d", size), Size: size, Primary: collocation.Server,
+			Metrics: []result.Metric{{Name: collocation.Server, Unit: "requests/s", Order: result.HIB}}})
 	}
 	var samples []result.Sample
 	add := func(configuration string, size, block int, domain string, active bool, metrics map[string]float64) {
 		for metric, v := range metrics {
 			samples = append(samples, result.Sample{Configuration: configuration, Suite: "collocation", Case: fmt.Sprintf("http/%d", size),
-				Metric: metric, Order: result.HIB, Value: v, Block: block, Tags: map[string]string{tagDomain: domain, tagActive: fmt.Sprint(active)}})
+				Metric: metric, Order: result.HIB, Value: v, Block: block, Tags: map[string]string{collocation.DomainTag: domain, collocation.ActiveTag: fmt.Sprint(active)}})
 		}
 	}
 	declare := func(notation string) string {
@@ -208,7 +209,7 @@ func (h hosts) run(r *rand.Rand, blocks int, loads []load, scatter float64) (res
 		common := math.Exp(0.1 * r.NormFloat64())
 		metrics := func(l load, share float64) map[string]float64 {
 			rate := h.rates[l] * share * common * math.Exp(scatter*r.NormFloat64())
-			return map[string]float64{throughput: rate, network: rate * float64(l.size), cpu: 50 + 40*float64(1<<10)/float64(l.size), waiting: 100 * (1 - share)}
+			return map[string]float64{collocation.Server: rate, collocation.Network: rate * float64(l.size), collocation.Utilisation: 50 + 40*float64(1<<10)/float64(l.size), collocation.Waiting: 100 * (1 - share)}
 		}
 		for i, a := range loads {
 			add(declare(a.kind+"1"), a.size, block, a.kind+"1", true, metrics(a, 1))
@@ -281,8 +282,8 @@ func TestNeighbours(t *testing.T) {
 // nothing.
 func TestPeakAndMissingSingles(t *testing.T) {
 	sample := func(configuration, name, domain string, block int, v float64) result.Sample {
-		return result.Sample{Configuration: configuration, Suite: "s", Case: name, Metric: throughput, Order: result.HIB, Value: v, Block: block,
-			Tags: map[string]string{tagDomain: domain, tagActive: "true"}}
+		return result.Sample{Configuration: configuration, Suite: "s", Case: name, Metric: collocation.Server, Order: result.HIB, Value: v, Block: block,
+			Tags: map[string]string{collocation.DomainTag: domain, collocation.ActiveTag: "true"}}
 	}
 	run := result.Run{ID: "r", Interleaved: true, Cases: []result.Case{{Suite: "s", Name: "50"}, {Suite: "s", Name: "100"}}}
 	var samples []result.Sample

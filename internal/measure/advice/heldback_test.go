@@ -264,7 +264,7 @@ func (s simulation) simulate(runs int) (t tally) {
 // TestHeldBack predicts held-back blocks: few times by default, to find mistakes, often with
 // -publish, to publish the rates.
 func TestHeldBack(t *testing.T) {
-	splits, runs := 4, 10
+	splits, runs := 4, 5
 	if *publish {
 		splits, runs = 200, 500
 	}

@@ -7,19 +7,9 @@ import (
 	"strconv"
 	"strings"
 
+	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stack"
-)
-
-// The tags and metrics of a domain's samples.
-const (
-	tagDomain  = "domain" // such as hvm1: its type and its number
-	tagActive  = "active" // true or false
-	tagSize    = "size"   // bytes of the document that it serves, where that is not the case's
-	throughput = "server_throughput"
-	network    = "network_throughput"
-	cpu        = "cpu_utilisation"
-	waiting    = "waiting"
 )
 
 // load is a kind of domain with what it serves.
@@ -49,7 +39,7 @@ type visit struct {
 }
 
 // rate returns the throughput of the i-th load.
-func (v visit) rate(i int) float64 { return v.values[i][throughput] }
+func (v visit) rate(i int) float64 { return v.values[i][collocation.Server] }
 
 // execution is one execution of a case in a configuration.
 type execution struct {
@@ -67,7 +57,7 @@ type domains struct {
 func (s study) executions() map[execution]domains {
 	all := map[execution]domains{}
 	for _, x := range s.samples {
-		name := x.Tags[tagDomain]
+		name := x.Tags[collocation.DomainTag]
 		if name == "" {
 			continue
 		}
@@ -79,8 +69,8 @@ func (s study) executions() map[execution]domains {
 			all[k].metrics[name] = map[string]float64{}
 		}
 		all[k].metrics[name][x.Metric] = x.Value
-		all[k].idle[name] = x.Tags[tagActive] == "false"
-		if n, err := strconv.Atoi(x.Tags[tagSize]); err == nil {
+		all[k].idle[name] = x.Tags[collocation.ActiveTag] == "false"
+		if n, err := strconv.Atoi(x.Tags[collocation.SizeTag]); err == nil {
 			all[k].size[name] = n
 		}
 	}

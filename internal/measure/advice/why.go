@@ -3,6 +3,7 @@ package advice
 import (
 	"fmt"
 
+	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/stats"
 )
 
@@ -36,7 +37,7 @@ func keeps(all map[mix]map[int]visit, m mix, i int, l load) string {
 	for block, v := range all[m] {
 		if each, _, ok := shares(all, v, block); ok {
 			obs = append(obs, each[i])
-			if w, has := v.values[i][waiting]; has {
+			if w, has := v.values[i][collocation.Waiting]; has {
 				waits = append(waits, w)
 			}
 		}
@@ -65,8 +66,8 @@ func needs(all map[mix]map[int]visit) map[load]need {
 		}
 		var n need
 		for _, v := range blocks {
-			n.cpu += v.values[0][cpu] / float64(len(blocks))
-			n.network += v.values[0][network] / float64(len(blocks))
+			n.cpu += v.values[0][collocation.Utilisation] / float64(len(blocks))
+			n.network += v.values[0][collocation.Network] / float64(len(blocks))
 		}
 		of[one.loads[0]] = n
 	}

@@ -33,6 +33,7 @@ type domainStudy struct {
 	processors string // of the domains
 	generators string // processors of the load generators
 	sources    []string
+	counters   []counter
 	domains    map[string]*domain
 	full       map[fullOf]float64 // requests/s
 	mu         sync.Mutex         // while domains start
@@ -70,7 +71,7 @@ func (s *domainStudy) begin(ctx context.Context) (err error) {
 	if s.host, err = newHost(ctx, s.lab, s.images.builder, s.images.recipe); err != nil {
 		return err
 	}
-	s.onHost = s.host.machine()
+	s.onHost, s.counters = s.host.machine(), s.chooseCounters()
 	if _, s.onHost.boot, err = describeMachine(ctx, s.onHost.place, "host"); err != nil {
 		return err
 	}

@@ -17,14 +17,11 @@ import (
 )
 
 // counter counts for domains from its call until the call of stop, which returns values of its
-// metrics by the names of the domains.
+// metrics by the names of the domains, and values of the whole host by ofHost.
 type counter func(groups map[string]*group) (stop func() (map[string][]workload.Value, error), err error)
 
-// counters count during each load.
-var counters = []counter{countTimes}
-
 // startCounting starts all counters. The function that it returns stops them.
-func startCounting(groups map[string]*group) (func() (map[string][]workload.Value, error), error) {
+func startCounting(counters []counter, groups map[string]*group) (func() (map[string][]workload.Value, error), error) {
 	var stops []func() (map[string][]workload.Value, error)
 	stop := func() (map[string][]workload.Value, error) {
 		all := map[string][]workload.Value{}

@@ -143,7 +143,7 @@ func (s *domainStudy) step(ctx context.Context, e experiment.Execution, here []*
 	if err != nil {
 		return step, err
 	}
-	count, err := startCounting(groups)
+	count, err := startCounting(s.counters, groups)
 	if err != nil {
 		return step, err
 	}
@@ -239,6 +239,7 @@ func (l loadStep) outcome(e experiment.Execution) experiment.Outcome {
 		{Metric: collocation.Late, Value: l.late},
 		{Metric: collocation.Conntrack, Value: l.dropped},
 	}}
+	o.Values = append(o.Values, l.values[ofHost]...)
 	var failures []string
 	for i, d := range l.here {
 		part := experiment.Part{

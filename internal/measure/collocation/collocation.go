@@ -29,6 +29,24 @@ const (
 	Conntrack   = "conntrack_drops"
 )
 
+// The metrics of a domain that the scheduler's counters give, if the kernel allows to count.
+const (
+	Executions   = "executions"        // how often a thread of it was given a processor
+	PerExecution = "cpu_per_execution" // mean CPU time until it gave the processor back
+	Waiting      = "waiting"           // its threads: runnable, but not running, in percent of the time
+	Softirq      = "softirq"           // in software interrupts that came while it ran, in percent of the time
+	Voluntary    = "voluntary_switches"
+	Involuntary  = "involuntary_switches"
+)
+
+// The metrics of everything on the host that belongs to no domain: Dom0 of Xen.
+const (
+	HostCPU          = "host_cpu" // in percent of one processor
+	HostExecutions   = "host_executions"
+	HostPerExecution = "host_cpu_per_execution"
+	Steal            = "steal" // that other machines had of the host's processors, in percent of one
+)
+
 // The tags of a sample of one domain.
 const (
 	DomainTag = "domain" // its name, such as hvm1
@@ -57,6 +75,16 @@ func Metrics() []result.Metric {
 		{Name: Latency, Unit: "us", Order: result.LIB},
 		{Name: LatencyP99, Unit: "us", Order: result.LIB},
 		{Name: Failed, Unit: "%", Order: result.LIB},
+		{Name: Executions, Unit: "executions/s", Order: result.LIB},
+		{Name: PerExecution, Unit: "us", Order: result.HIB},
+		{Name: Waiting, Unit: "%", Order: result.LIB},
+		{Name: Softirq, Unit: "%", Order: result.LIB},
+		{Name: Voluntary, Unit: "switches/s", Order: result.LIB},
+		{Name: Involuntary, Unit: "switches/s", Order: result.LIB},
+		{Name: HostCPU, Unit: "%", Order: result.LIB},
+		{Name: HostExecutions, Unit: "executions/s", Order: result.LIB},
+		{Name: HostPerExecution, Unit: "us", Order: result.HIB},
+		{Name: Steal, Unit: "%", Order: result.LIB},
 	}
 }
 

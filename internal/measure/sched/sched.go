@@ -7,12 +7,7 @@
 // here.
 package sched
 
-import (
-	"time"
-
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/workload"
-)
+import "time"
 
 // Domain is what is counted together: a control group with all below it, or processes with
 // their threads. Give both, and the domain has all of them.
@@ -47,33 +42,6 @@ type Reading struct {
 	Rest    Counters            // everything that belongs to no domain, without idling
 	Steal   time.Duration       // that another VM had of this host's processors, over all of them
 	Lost    uint64              // threads that were too many to count: with any, counters are too low
-}
-
-// Metrics are the metrics of Values.
-func Metrics() []result.Metric {
-	return []result.Metric{
-		{Name: "executions", Unit: "executions/s", Order: result.LIB},
-		{Name: "cpu_per_execution", Unit: "us", Order: result.HIB},
-		{Name: "waiting", Unit: "%", Order: result.LIB},
-		{Name: "softirq", Unit: "%", Order: result.LIB},
-		{Name: "voluntary_switches", Unit: "switches/s", Order: result.LIB},
-		{Name: "involuntary_switches", Unit: "switches/s", Order: result.LIB},
-	}
-}
-
-// Values returns what a domain had in a window: rates per second, and waiting time and
-// software interrupts in percent of the window.
-func (c Counters) Values(window time.Duration) []workload.Value {
-	seconds := window.Seconds()
-	percent := func(d time.Duration) float64 { return 100 * d.Seconds() / seconds }
-	var values []workload.Value
-	for i, v := range []float64{
-		float64(c.Executions) / seconds, c.PerExecution().Seconds() * 1e6, percent(c.Waiting),
-		percent(c.Softirq), float64(c.Voluntary) / seconds, float64(c.Involuntary) / seconds,
-	} {
-		values = append(values, workload.Value{Metric: Metrics()[i].Name, Value: v})
-	}
-	return values
 }
 
 func (c *Counters) add(k schedCounters) {

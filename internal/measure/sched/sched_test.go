@@ -319,18 +319,10 @@ func TestStartRefuses(t *testing.T) {
 	}
 }
 
-func TestValues(t *testing.T) {
-	c := Counters{CPU: time.Second, Waiting: 3 * time.Second, Softirq: 20 * time.Millisecond, Executions: 500, Voluntary: 300, Involuntary: 200}
-	want := map[string]float64{"executions": 250, "cpu_per_execution": 2000, "waiting": 150,
-		"softirq": 1, "voluntary_switches": 150, "involuntary_switches": 100}
-	values := c.Values(2 * time.Second)
-	for _, v := range values {
-		if v.Value != want[v.Metric] {
-			t.Errorf("%s is %v, want %v", v.Metric, v.Value, want[v.Metric])
-		}
-	}
-	if len(values) != len(want) || len(Metrics()) != len(want) {
-		t.Errorf("%d values of %d metrics", len(values), len(Metrics()))
+func TestPerExecution(t *testing.T) {
+	c := Counters{CPU: time.Second, Executions: 500}
+	if got := c.PerExecution(); got != 2*time.Millisecond {
+		t.Errorf("%v for each execution, want 2ms", got)
 	}
 	if d := (Counters{}).PerExecution(); d != 0 {
 		t.Errorf("%v for each of no executions", d)
