@@ -13,7 +13,7 @@ import (
 // comes lists the built-in experiments.
 var comes = []string{
 	"aa", "applications", "applications-levels", "applications-pod", "architectures", "boot", "boot-kernel", "brfusion", "collocation", "collocation-baseline", "collocation-quick", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
-	"multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
+	"multilevel-application", "multilevel-application-short", "multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
 	"network", "quickstart", "restored", "restored-suites", "selftest", "startup",
 }
 
@@ -73,6 +73,23 @@ func TestMultilevel(t *testing.T) {
 				t.Errorf("%s: configurations %q, want %q", name, configurations(s), want)
 			}
 		}
+	}
+}
+
+// The application stack is measured in the 16 configurations of Table 7, and shortly in six of them.
+func TestMultilevelApplication(t *testing.T) {
+	all := parsed(t, "multilevel-application", suite.Paper)
+	if n := len(all.Configurations); n != 16 || len(all.Cases) != 1 || all.Cases[0].Profile != suite.Paper {
+		t.Errorf("%d configurations, %d cases of profile %s", n, len(all.Cases), all.Cases[0].Profile)
+	}
+	short := parsed(t, "multilevel-application-short", "")
+	for _, name := range configurations(short) {
+		if !slices.Contains(configurations(all), name) {
+			t.Errorf("%s is not a configuration of Table 7", name)
+		}
+	}
+	if !slices.Equal(short.Baselines, all.Baselines) || len(short.Configurations) != 6 || short.Repetitions < 6 {
+		t.Errorf("the short form has %d configurations and baselines %v", len(short.Configurations), short.Baselines)
 	}
 }
 

@@ -194,6 +194,9 @@ func (b *builder) group(i int, cases []result.Case) (Group, []Estimate) {
 		}
 		g.Charts = append(g.Charts, b.ratioCharts(g, main)...)
 	}
+	tables, charts = b.intervals(g, cases)
+	g.add(tables...)
+	g.Charts = append(g.Charts, charts...)
 	g.add(b.minorTables(g, names, families)...)
 	tables, charts = cpuTime(g, families)
 	g.add(tables...)

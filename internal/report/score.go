@@ -54,9 +54,12 @@ func ofSuites(run result.Run) bool {
 	return len(run.Configurations) > 0 && run.Configurations[0].Options["profile"] != ""
 }
 
+// applicationSuite is the suite of the paper that has one case (§3.5, Table 7).
+const applicationSuite = "application"
+
 // scoredSuites returns the cases of each suite that has a score: two or more cases that
-// differ in more than size, in two or more configurations. The loads of studies other
-// than the paper's are not a suite.
+// differ in more than size, in two or more configurations, or the only one of
+// applicationSuite. The loads of studies other than the paper's are not a suite.
 func scoredSuites(run result.Run) [][]result.Case {
 	if len(run.Configurations) < 2 || !ofSuites(run) && !ofTableOne(run) {
 		return nil
@@ -71,7 +74,7 @@ func scoredSuites(run result.Run) [][]result.Case {
 	}
 	var suites [][]result.Case
 	for _, name := range order {
-		if cases := bySuite[name]; len(cases) > 1 && !swept(cases) {
+		if cases := bySuite[name]; (len(cases) > 1 || name == applicationSuite) && !swept(cases) {
 			suites = append(suites, cases)
 		}
 	}

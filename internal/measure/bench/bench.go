@@ -4,8 +4,8 @@
 // boots guests and logs in to hosts, starts container engines, and then lets the
 // study start what it measures in each configuration. The cases decide which study
 // it is: servers that clients load over a network (services), scripts of suites
-// that run in the configuration itself (scripts), the start of containers (starts)
-// or the boot of guests (boots). A study says what it needs and what it measures;
+// that run in the configuration itself (scripts) or load a server there (served), the
+// start of containers (starts) or the boot of guests (boots). A study says what it needs and what it measures;
 // none boots or removes a machine that is shared.
 //
 // Package experiment decides which case runs when, how often and for how long.

@@ -192,7 +192,7 @@ func (i *images) addFiles(ctx context.Context) error {
 			continue
 		}
 		for _, f := range c.Local.Files {
-			path, err := fetch(ctx, http.DefaultClient, f, i.builder.Cache)
+			path, err := i.find(ctx, f)
 			if err != nil {
 				return fmt.Errorf("case %s: %w", c.Name, err)
 			}
@@ -204,6 +204,18 @@ func (i *images) addFiles(ctx context.Context) error {
 	}
 	maps.Copy(i.builder.Files, i.files)
 	return nil
+}
+
+// find returns the path of a file that is built or downloaded.
+func (i *images) find(ctx context.Context, f suite.File) (string, error) {
+	if f.Built == "" {
+		return fetch(ctx, http.DefaultClient, f, i.builder.Cache)
+	}
+	path := filepath.Join(i.bench.options.Binaries, f.Built)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%w: run `make %s`", err, f.Make)
+	}
+	return path, nil
 }
 
 // mavenCentral is the repository of files with Maven coordinates.

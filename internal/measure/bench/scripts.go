@@ -10,6 +10,7 @@ import (
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/stack"
 	"unnest/internal/measure/suite"
+	"unnest/internal/measure/workload"
 	"unnest/internal/testbed/place"
 )
 
@@ -17,7 +18,8 @@ import (
 // containers themselves.
 type scripts struct {
 	*Bench
-	workspaces map[string]*workspace // by configuration
+	workspaces map[string]*workspace      // by configuration
+	published  map[string][]workload.Port // of a container, by configuration; nil: none
 }
 
 // workspace is where the cases of one configuration run.
@@ -71,8 +73,8 @@ func (s *scripts) openWorkspace(ctx context.Context, c stack.Configuration) erro
 			return err
 		}
 		network := []string{"--network", "none"}
-		if c.Network == stack.HostNetwork {
-			network = networkArgs(c.Network, nil)
+		if c.Network != "" {
+			network = networkArgs(c.Network, s.published[c.Name])
 		}
 		inside, err := m.contain(ctx, c, w.dir, network)
 		if err != nil {
@@ -108,14 +110,17 @@ func (s *scripts) findPackages(ctx context.Context, p place.Place) error {
 // prepare prepares the cases in a configuration. A case that cannot be prepared is
 // unsupported there.
 func (s *scripts) prepare(ctx context.Context, c stack.Configuration) error {
-	w := s.workspaces[c.Name]
-	ctx, done := whileAlive(ctx, w.machine)
-	defer done()
 	size, err := s.spec.Resources(c)
 	if err != nil {
 		return err
 	}
-	for _, k := range s.spec.Cases {
+	return s.workspaces[c.Name].prepareAll(ctx, s.spec.Cases, size)
+}
+
+func (w *workspace) prepareAll(ctx context.Context, cases []experiment.Case, size suite.Resources) error {
+	ctx, done := whileAlive(ctx, w.machine)
+	defer done()
+	for _, k := range cases {
 		err := w.prepare(ctx, k, size)
 		if ctx.Err() != nil {
 			return w.machine.explain(context.Cause(ctx))
@@ -160,12 +165,19 @@ func (w *workspace) findTools(ctx context.Context, k experiment.Case) error {
 
 func (w *workspace) caseDir(k experiment.Case) string { return path.Join(w.dir, k.Name) }
 
-// run runs a script of a case in the case's directory and returns its output. Without
+// enterScript enters the directory of a case and replaces itself with a script. Without
 // --norc, a bash that sshd has started reads bashrc files first, even with -c, and
 // their output would hide that of the tool.
+const enterScript = `mkdir -p "$1"; cd "$1"; exec bash --norc -e -u -o pipefail -c "$2"`
+
+// command is the command of a script of a case, in the case's directory.
+func (w *workspace) command(k experiment.Case, script string) []string {
+	return []string{"sh", "-c", enterScript, "case", w.caseDir(k), script}
+}
+
+// run runs a script of a case and returns its output.
 func (w *workspace) run(ctx context.Context, k experiment.Case, script string) ([]byte, error) {
-	const enter = `mkdir -p "$1"; cd "$1"; exec bash --norc -e -u -o pipefail -c "$2"`
-	return place.Output(ctx, w.place, "sh", "-c", enter, "case", w.caseDir(k), script)
+	return place.Output(ctx, w.place, w.command(k, script)...)
 }
 
 // withOutput adds the last lines of its output to the error of a script that printed

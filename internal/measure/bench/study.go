@@ -78,6 +78,8 @@ func newStudy(spec *experiment.Spec, o Options) (study, error) {
 	kinds := map[string]study{}
 	for _, c := range spec.Cases {
 		switch {
+		case c.Local != nil && c.Local.Server != nil:
+			kinds["suites with servers"] = newServed(b)
 		case c.Local != nil:
 			kinds["suites"] = &scripts{Bench: b, workspaces: map[string]*workspace{}}
 		case c.Probe == experiment.Boot || c.Probe == experiment.Ready || c.Probe == experiment.ReadyFour:

@@ -91,6 +91,9 @@ func (e *engine) samples(x Execution, o Outcome, start time.Time, took time.Dura
 		}
 		samples = append(samples, all...)
 	}
+	for i := range o.Values {
+		samples[i].Intervals = o.Intervals[samples[i].Metric]
+	}
 	return samples, nil
 }
 

@@ -66,6 +66,8 @@ type Outcome struct {
 	Boot   string            // kernel boot ID of the measured guest
 	Tags   map[string]string // further properties to group samples by
 	Parts  []Part            // what was measured of each domain
+	// Intervals are the values of a metric in the intervals of the execution.
+	Intervals map[string][]float64
 }
 
 // Part are values of a part of what was measured, such as one of several domains. Its tags

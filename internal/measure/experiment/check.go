@@ -114,11 +114,17 @@ func (f *file) checkConfiguration(path string, c stack.Configuration) {
 		f.Fail(path, "%v", err)
 	}
 	for _, g := range f.groups {
-		if (c.Drive == stack.Remote || c.Drive == stack.Pod) && g.suite != "" {
+		if (c.Drive == stack.Remote || c.Drive == stack.Pod) && g.suite != "" && !f.served(g.suite) {
 			f.Fail(path, "drive %s needs a client, and the cases of suite %s have none: use another configuration, or leave out the suite", c.Drive, g.suite)
 			return
 		}
 	}
+}
+
+// served reports whether the cases of a suite load a server.
+func (f *file) served(suite string) bool {
+	cases, err := f.suites(suite)
+	return err == nil && len(cases) > 0 && cases[0].Server != nil
 }
 
 func (f *file) checkBaselines() {

@@ -44,6 +44,8 @@ type Sample struct {
 	Start         time.Time         `json:"start"`          // start of the execution
 	Duration      float64           `json:"duration"`       // of the execution, in seconds
 	Tags          map[string]string `json:"tags,omitempty"` // further properties to group samples by
+	// Intervals are the values in consecutive intervals of the execution, see Metric.Interval.
+	Intervals []float64 `json:"intervals,omitempty"`
 }
 
 // Configuration describes one column of the run.
@@ -77,6 +79,10 @@ type Metric struct {
 	// Distribution is set if the distribution of the values is a result, as for the
 	// start-up times of Bacou et al. 2019, Fig. 8, and not only noise.
 	Distribution bool `json:"distribution,omitempty"`
+
+	// Interval is the length in seconds of the intervals into which an execution is divided, as for
+	// the application stack of Lubomski et al., §3.5. 0: it is not.
+	Interval float64 `json:"interval,omitempty"`
 }
 
 // State is the progress of a run.

@@ -40,7 +40,9 @@ func TestCasesAreComplete(t *testing.T) {
 			names[m.Name] = true
 		}
 		for _, f := range c.Files {
-			if sum, err := hex.DecodeString(f.SHA256); err != nil || len(sum) != sha256.Size || strings.Count(f.Maven, ":") != 2 || !filepath.IsAbs(f.Path) {
+			sum, err := hex.DecodeString(f.SHA256)
+			found := err == nil && len(sum) == sha256.Size && strings.Count(f.Maven, ":") == 2
+			if built := f.Built != "" && f.Make != ""; built == found || !filepath.IsAbs(f.Path) {
 				t.Errorf("%s: file %+v", c.Name, f)
 			}
 		}
@@ -107,6 +109,9 @@ func scripts(c Case) map[string]string {
 				texts["preparation, "+at] = c.Prepare(p, r)
 			}
 			texts["run, "+at] = c.Run(p, r)
+			if c.Server != nil {
+				texts["server, "+at] = c.Server.Start(p, r)
+			}
 		}
 	}
 	return texts

@@ -3,11 +3,11 @@
 //
 // It is pure: it writes scripts and reads bytes. Where and how often scripts run, and
 // what the figures mean, does not belong here; package workload has the clients that
-// load a server over a network.
+// load a server over a network. A case with a server of its own has that server's script, too.
 //
-// Suites cpu, multicore, memory, java and disk are those of Lubomski et al., Multi-level
-// virtualization and its impact on system performance in cloud computing, §3.3 and
-// Tables 3, 5, 6. Suite sysbench is that of FitzGerald, A Comparative Analysis of Nested
+// Suites cpu, multicore, memory, java, disk and application are those of Lubomski et al.,
+// Multi-level virtualization and its impact on system performance in cloud computing, §3.3,
+// §3.5 and Tables 3, 5, 6, 7. Suite sysbench is that of FitzGerald, A Comparative Analysis of Nested
 // Virtualization, 2014, Table 3.
 package suite
 
@@ -54,12 +54,32 @@ type Case struct {
 	Run Script
 	// Parse reads the standard output of Run. Its errors quote the decisive line.
 	Parse reader
-	// Wall is roughly how long Run takes on an emulated processor.
+	// Server is what Run loads. Nil: Run needs none.
+	Server *Server
+	// Intervals returns the values of metrics in consecutive intervals, from output that Parse
+	// accepts. Nil: no metric has intervals.
+	Intervals func(output []byte) map[string][]float64
+	// Wall is roughly how long Run takes on an emulated processor, with the start of its server.
 	Wall func(Profile) time.Duration
 }
 
-// File is a file that a case needs and no Debian package has.
+// Server is a server that is started for each Run of a case, in the case's directory. Run may be in
+// another place. Both have its port as $PORT, and Run has its address as $ADDRESS.
+type Server struct {
+	Start  Script   // discards the state of earlier ones and replaces itself with the server
+	Ready  string   // what it prints when it can be loaded
+	Broken []string // what it prints when it never can
+	// Versions is a file in the case's directory with a line for each program: name, space, version.
+	Versions string
+}
+
+// ServerStart is the metric of the time from the start of a case's server until it is ready.
+var ServerStart = result.Metric{Name: "server_start", Unit: "s", Order: result.LIB}
+
+// File is a file that a case needs and no Debian package has: of Maven Central, or built.
 type File struct {
+	Built  string // name among the files that make builds
+	Make   string // the target of make that builds it
 	Maven  string // coordinates on Maven Central, group:artifact:version of a jar
 	SHA256 string // hexadecimal
 	Path   string // absolute path where the case expects it
@@ -67,7 +87,7 @@ type File struct {
 
 // All returns the cases of every suite, suite by suite, in the order of the paper.
 func All() []Case {
-	return slices.Concat(cpu(), multicore(), memory(), java(), disk(), sysbench())
+	return slices.Concat(cpu(), multicore(), memory(), java(), disk(), application(), sysbench())
 }
 
 // Suites names the suites, in the order of All.
