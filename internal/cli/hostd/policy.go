@@ -16,7 +16,7 @@ func newPolicyCmd(opts *Options) *cobra.Command {
 		Args:  usage.Args(),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPolicyEnrollCmd(opts), newPolicyRevokeCmd(opts))
+	cmd.AddCommand(newPolicyEnrollCmd(opts), newPolicyRevokeCmd(opts), newPolicyRunCmd(opts))
 	return cmd
 }
 

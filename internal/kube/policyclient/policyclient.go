@@ -1,0 +1,211 @@
+// Package policyclient keeps a host daemon's filter in step with the network policies of a
+// Kubernetes cluster: it watches policies, pods and namespaces, and sends the rules of each
+// pod with an address to the daemon.
+//
+// What the rules are belongs to package networkpolicy, and how they are enforced to the
+// daemon.
+package policyclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/kube/networkpolicy"
+)
+
+const (
+	// settleTime is what a change may wait for others: a Deployment changes many pods.
+	settleTime = 50 * time.Millisecond
+	retryTime  = time.Second
+)
+
+// Run keeps the daemon in step until ctx ends. When the daemon or the API server cannot be
+// reached, it tries again; what is in force stays meanwhile. It logs an error once until
+// there is another.
+func Run(ctx context.Context, config *rest.Config, daemon hostdpb.HostPolicyClient, log *slog.Logger) error {
+	c := &client{log: log, changed: make(chan struct{}, 1)}
+	var err error
+	if c.informers, err = newInformers(config, c.change); err != nil {
+		return err
+	}
+	c.informers.run(ctx)
+	last := ""
+	for ctx.Err() == nil {
+		err := c.serve(ctx, daemon)
+		if text := fmt.Sprint(err); ctx.Err() == nil && text != last {
+			log.Error("the host daemon does not take policies; trying again", "error", err)
+			last = text
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryTime):
+		}
+	}
+	return nil
+}
+
+type client struct {
+	informers *informers
+	log       *slog.Logger
+	changed   chan struct{}
+	invalid   string // what was logged last
+}
+
+func (c *client) change() {
+	select {
+	case c.changed <- struct{}{}:
+	default: // a change is noted already
+	}
+}
+
+// podState is what the daemon is told of a pod.
+type podState struct {
+	addresses []netip.Addr
+	rules     networkpolicy.Rules
+}
+
+// answer is what came from the daemon.
+type answer struct {
+	response *hostdpb.ApplyResponse
+	err      error
+}
+
+// serve keeps the daemon in step over one stream. The first commit has everything.
+func (c *client) serve(ctx context.Context, daemon hostdpb.HostPolicyClient) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := daemon.Apply(ctx)
+	if err != nil {
+		return err
+	}
+	answers := make(chan answer)
+	go func() {
+		for {
+			r, err := stream.Recv()
+			select {
+			case answers <- answer{r, err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	sent := map[types.NamespacedName]podState{}
+	c.change() // the daemon has nothing of this stream
+	for first := true; ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case a := <-answers:
+			if a.err != nil {
+				return a.err
+			}
+			c.answered(a.response, sent)
+		case <-c.changed:
+			if err := c.settle(ctx); err != nil {
+				return err
+			}
+			if err := c.send(stream, sent, first); err != nil {
+				return errors.Join(err, (<-answers).err)
+			}
+			first = false
+		}
+	}
+}
+
+// settle waits until everything is listed, and for changes that come together.
+func (c *client) settle(ctx context.Context) error {
+	for wait := true; wait; wait = !c.informers.synced() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(settleTime):
+		}
+	}
+	return nil
+}
+
+// answered logs an answer. Pods whose policy the daemon has forgotten are sent again if they
+// exist.
+func (c *client) answered(r *hostdpb.ApplyResponse, sent map[types.NamespacedName]podState) {
+	if len(r.GetEnded()) == 0 {
+		c.log.Info("policies are in force", "pods", r.GetPods(), "nics", r.GetNics())
+		return
+	}
+	ended := map[string]bool{}
+	for _, name := range r.GetEnded() {
+		ended[name] = true
+	}
+	for name := range sent {
+		if ended[name.String()] {
+			delete(sent, name)
+		}
+	}
+	c.change()
+}
+
+// send sends what differs from what was sent, and commits it.
+func (c *client) send(stream hostdpb.HostPolicy_ApplyClient, sent map[types.NamespacedName]podState, first bool) error {
+	now := c.states()
+	var all []*hostdpb.ApplyRequest
+	for name, state := range now {
+		if was, ok := sent[name]; !ok || !reflect.DeepEqual(was, state) {
+			all = append(all, requests(name.String(), state.addresses, state.rules)...)
+			sent[name] = state
+		}
+	}
+	for name := range sent {
+		if _, ok := now[name]; !ok {
+			all = append(all, &hostdpb.ApplyRequest{Remove: name.String()})
+			delete(sent, name)
+		}
+	}
+	if len(all) == 0 && !first {
+		return nil
+	}
+	for _, r := range append(all, &hostdpb.ApplyRequest{Commit: true}) {
+		if err := stream.Send(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// states returns the rules of all pods with an address.
+func (c *client) states() map[types.NamespacedName]podState {
+	cluster := c.informers.cluster()
+	rules, err := networkpolicy.Translate(cluster)
+	if text := fmt.Sprint(err); err != nil && text != c.invalid {
+		c.log.Warn("policies are invalid in part", "error", err)
+		c.invalid = text
+	}
+	states := map[types.NamespacedName]podState{}
+	for _, p := range cluster.Pods {
+		name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+		if r, ok := rules[name]; ok && len(p.Status.PodIPs) > 0 {
+			states[name] = podState{addresses(p), r}
+		}
+	}
+	return states
+}
+
+func addresses(p *corev1.Pod) (all []netip.Addr) {
+	for _, ip := range p.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil {
+			all = append(all, a.Unmap())
+		}
+	}
+	return all
+}

@@ -1,0 +1,123 @@
+package policyclient
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"unnest/internal/hostapi/hostdpb"
+)
+
+// patience is for what must happen, on any machine.
+const patience = time.Minute
+
+func newPod(name, address string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, Labels: map[string]string{"app": name}}}
+	if address != "" {
+		p.Status.PodIP, p.Status.PodIPs = address, []corev1.PodIP{{IP: address}}
+	}
+	return p
+}
+
+// denyExcept lets one pod of the namespace connect to the pods.
+func denyExcept(app string) *networkingv1.NetworkPolicy {
+	return &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "deny"},
+		Spec: networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{
+			PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
+		}}}}},
+	}
+}
+
+// start runs a client until the test ends.
+func start(t *testing.T, config *rest.Config, daemon hostdpb.HostPolicyClient) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- Run(ctx, config, daemon, slog.New(slog.NewTextHandler(t.Output(), nil))) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// next waits for commits until one is as wanted. The changes of a test may come in several.
+func next(t *testing.T, d *hostDaemon, what string, wanted func(commit) bool) {
+	t.Helper()
+	for end := time.After(patience); ; {
+		select {
+		case c := <-d.commits:
+			if wanted(c) {
+				return
+			}
+			t.Logf("%s: another commit: %+v", what, c)
+		case <-end:
+			t.Fatalf("%s: no such commit", what)
+		}
+	}
+}
+
+// peers returns the addresses that may connect to a pod; nil if all may.
+func peers(p *hostdpb.PodPolicy) []string {
+	if p.GetIngress() == nil {
+		return nil
+	}
+	all := []string{}
+	for _, r := range p.GetIngress().GetAllow() {
+		all = append(all, r.GetPeers()...)
+	}
+	return all
+}
+
+// The daemon gets everything first, then what changes, and everything again on a new stream.
+func TestRun(t *testing.T) {
+	api := newAPIServer(t)
+	api.set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, newPod("a", "10.0.0.1"), newPod("b", ""))
+	d, daemon := newHostDaemon(t)
+	start(t, api.config(), daemon)
+	next(t, d, "at first", func(c commit) bool {
+		return c.first && len(c.pods) == 1 && peers(c.pods["web/a"]) == nil && slices.Equal(c.pods["web/a"].GetAddresses(), []string{"10.0.0.1"})
+	})
+	api.set(denyExcept("b"))
+	next(t, d, "policy", func(c commit) bool {
+		return !c.first && len(c.pods) == 1 && len(peers(c.pods["web/a"])) == 0 && peers(c.pods["web/a"]) != nil
+	})
+	api.set(newPod("b", "10.0.0.2"))
+	both := func(c commit) bool {
+		return len(c.pods) == 2 && slices.Equal(peers(c.pods["web/a"]), []string{"10.0.0.2/32"}) && slices.Equal(peers(c.pods["web/b"]), []string{"10.0.0.2/32"})
+	}
+	next(t, d, "address of a peer", both)
+	d.ended <- []string{"web/a", "web/gone"}
+	next(t, d, "forgotten by the daemon", func(c commit) bool { return len(c.pods) == 1 && c.pods["web/a"] != nil && c.removed == nil })
+	d.fail <- struct{}{}
+	next(t, d, "new stream", func(c commit) bool { return c.first && both(c) })
+	api.remove(newPod("b", "10.0.0.2"))
+	next(t, d, "removed", func(c commit) bool {
+		return slices.Equal(c.removed, []string{"web/b"}) && len(peers(c.pods["web/a"])) == 0 && peers(c.pods["web/a"]) != nil
+	})
+}
+
+// Nothing is sent before everything is listed: a part of the policies or pods would allow
+// too much, or too little.
+func TestRunWaitsForAll(t *testing.T) {
+	api := newAPIServer(t)
+	api.set(newPod("a", "10.0.0.1"))
+	config := api.config()
+	config.Host = "http://127.0.0.1:1" // no API server
+	d, daemon := newHostDaemon(t)
+	start(t, config, daemon)
+	select {
+	case c := <-d.commits:
+		t.Errorf("without API server it sends %+v", c)
+	case <-time.After(10 * settleTime):
+	}
+}

@@ -1,0 +1,78 @@
+package policyclient
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"google.golang.org/protobuf/proto"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/kube/networkpolicy"
+)
+
+const (
+	messagePeers = 1000     // of a message: it has at most 64 KiB
+	messageSize  = 48 << 10 // from which the rules of a pod go on in another message
+)
+
+// requests returns what sets the policy of a pod.
+func requests(name string, addresses []netip.Addr, r networkpolicy.Rules) (all []*hostdpb.ApplyRequest) {
+	first := &hostdpb.PodPolicy{Pod: name, Ingress: direction(r.Ingress), Egress: direction(r.Egress)}
+	for _, a := range addresses {
+		first.Addresses = append(first.Addresses, a.String())
+	}
+	all = []*hostdpb.ApplyRequest{{Pod: first}}
+	message, size := first, proto.Size(first)
+	add := func(rule *hostdpb.PolicyRule, to func(*hostdpb.PodPolicy) *hostdpb.PolicyDirection) {
+		if size += proto.Size(rule) + 8; size > messageSize {
+			message, size = &hostdpb.PodPolicy{Pod: name, Ingress: direction(r.Ingress), Egress: direction(r.Egress)}, proto.Size(rule)
+			all = append(all, &hostdpb.ApplyRequest{More: message})
+		}
+		d := to(message)
+		d.Allow = append(d.Allow, rule)
+	}
+	for _, rule := range rules(r.Ingress) {
+		add(rule, (*hostdpb.PodPolicy).GetIngress)
+	}
+	for _, rule := range rules(r.Egress) {
+		add(rule, (*hostdpb.PodPolicy).GetEgress)
+	}
+	return all
+}
+
+// direction returns a direction that is isolated as d is, without rules.
+func direction(d *networkpolicy.Direction) *hostdpb.PolicyDirection {
+	if d == nil {
+		return nil
+	}
+	return &hostdpb.PolicyDirection{}
+}
+
+// rules returns the rules of a direction, each small enough for a message.
+func rules(d *networkpolicy.Direction) (all []*hostdpb.PolicyRule) {
+	if d == nil {
+		return nil
+	}
+	for _, r := range d.Allow {
+		var services []*hostdpb.PolicyService
+		for _, s := range r.Services {
+			services = append(services, &hostdpb.PolicyService{Protocol: protocols[s.Protocol], First: uint32(s.First), Last: uint32(s.Last)})
+		}
+		for chunk := range slices.Chunk(r.Peers, messagePeers) {
+			rule := &hostdpb.PolicyRule{Services: services}
+			for _, p := range chunk {
+				rule.Peers = append(rule.Peers, p.String())
+			}
+			all = append(all, rule)
+		}
+	}
+	return all
+}
+
+var protocols = map[corev1.Protocol]hostdpb.Protocol{
+	corev1.ProtocolTCP:  hostdpb.Protocol_PROTOCOL_TCP,
+	corev1.ProtocolUDP:  hostdpb.Protocol_PROTOCOL_UDP,
+	corev1.ProtocolSCTP: hostdpb.Protocol_PROTOCOL_SCTP,
+}
