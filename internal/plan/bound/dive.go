@@ -82,6 +82,9 @@ func (p *relaxation) dive(fillings *[]filling, threshold float64) (bought []fill
 				if !some {
 					break
 				}
+				if last := len(bought) - 1; last >= 0 && slices.Equal(bought[last].n, taken.n) {
+					taken.n = bought[last].n // a large user buys thousands of equal VMs
+				}
 				bought = append(bought, taken)
 			}
 		}

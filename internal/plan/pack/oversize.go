@@ -84,21 +84,22 @@ func tooLarge(p cluster.Pod) error {
 	return fmt.Errorf("pod %s needs %s: no model holds that; cut or drop it", p.Name, p.Request())
 }
 
-// chunks cuts a pod into pods that each fit on one VM, with one container each if apart.
+// chunks cuts a pod into pods that each fit on one VM, with one container each if apart. They
+// share the memory of its containers.
 func (m modelIndex) chunks(p cluster.Pod, apart bool) ([]cluster.Pod, error) {
 	var chunks []cluster.Pod
 	open := cluster.Pod{Overhead: p.Overhead}
-	sum := p.Overhead
-	for _, c := range p.Containers {
-		if len(open.Containers) > 0 && (apart || m.cheapest(sum.Add(c.Request), 1) < 0) {
+	sum, first := p.Overhead, 0
+	for k, c := range p.Containers {
+		if k > first && (apart || m.cheapest(sum.Add(c.Request), 1) < 0) {
 			chunks = append(chunks, open)
-			open, sum = cluster.Pod{}, cluster.Resources{}
+			open, sum, first = cluster.Pod{}, cluster.Resources{}, k
 		}
 		sum = sum.Add(c.Request)
 		if m.cheapest(sum, 1) < 0 {
 			return nil, fmt.Errorf("container %s needs %s: no model holds that", c.Name, sum)
 		}
-		open.Containers = append(open.Containers, c)
+		open.Containers = p.Containers[first : k+1 : k+1]
 	}
 	if m.cheapest(sum, 1) < 0 {
 		return nil, fmt.Errorf("its overhead is %s: no model holds that", sum)

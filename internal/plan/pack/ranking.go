@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"math"
 	"math/bits"
 
 	"unnest/internal/plan/cluster"
@@ -18,18 +19,24 @@ type ranking struct {
 }
 
 // cpuByMemory is the most free CPU in a subtree, by the class that the bin's free memory has at
-// least; -1: there is no bin.
-type cpuByMemory [memoryClasses]int64
+// least; 0: there is no bin. It fills one cache line, because updates take most of the time that
+// a large user needs.
+type cpuByMemory [memoryClasses]uint32
 
 const (
-	memoryClasses = 32
+	memoryClasses = 16
 	largeRanking  = 1024 // nodes
 )
 
-// memoryClass grows with the memory, by one for each doubling from 64 KiB on, and ends at the last
+// memoryClass grows with the memory, by one for each doubling from 16 MiB on, and ends at the last
 // class.
 func memoryClass(memory int64) int {
-	return min(max(0, bits.Len64(uint64(memory))-16), memoryClasses-1)
+	return min(max(0, bits.Len64(uint64(memory))-24), memoryClasses-1)
+}
+
+// cpuClass grows with the CPU, in steps of about a thousandth of a vCPU, and is above 0.
+func cpuClass(cpu int64) uint32 {
+	return uint32(min(max(0, cpu)>>20, math.MaxUint32-1)) + 1
 }
 
 type rankNode struct {
@@ -105,7 +112,7 @@ func (r *ranking) find(n int32, req cluster.Resources, class int, ok func(b int)
 		return -1
 	}
 	node := &r.nodes[n]
-	if !req.Fits(node.most) || node.top < 1 || r.cpu != nil && r.cpu[n][class] < req.CPU {
+	if !req.Fits(node.most) || node.top < 1 || r.cpu != nil && r.cpu[n][class] < cpuClass(req.CPU) {
 		return -1
 	}
 	if b := r.find(node.left, req, class, ok); b >= 0 {
@@ -143,12 +150,10 @@ func (r *ranking) update(n int32) {
 
 func (r *ranking) updateCPU(n int32) {
 	node, sum := &r.nodes[n], &r.cpu[n]
-	has := memoryClass(node.free.Memory)
-	for k := range sum {
-		sum[k] = -1
-		if k <= has {
-			sum[k] = node.free.CPU
-		}
+	*sum = cpuByMemory{}
+	cpu := cpuClass(node.free.CPU)
+	for k := range memoryClass(node.free.Memory) + 1 {
+		sum[k] = cpu
 	}
 	for _, child := range [2]int32{node.left, node.right} {
 		if child != 0 {
