@@ -76,7 +76,7 @@ var groups = []struct {
 	cases []testCase
 }{
 	{"ping", pingCases}, {"tcp", tcpCases}, {"udp", udpCases}, {"address", addressCases},
-	{"bind", bindCases}, {"programs", programCases},
+	{"own", ownCases}, {"bind", bindCases}, {"programs", programCases},
 }
 
 // family is an address family.
@@ -101,7 +101,8 @@ type Outcome struct {
 	// Err says how the fractions differ from one loopback; nil when they do not, or when
 	// the case could not run.
 	Err error
-	// NotThere names the tool that a fraction lacks for this case; "" when the case ran.
+	// NotThere names the tool or the address that a fraction lacks for this case; "" when
+	// the case ran.
 	NotThere string
 	Duration time.Duration
 	// Alone says that the case passes in fractions without a connection, too.

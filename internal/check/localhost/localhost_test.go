@@ -89,10 +89,10 @@ var faults = []struct {
 	make  func(*testing.T, namespace)
 }{
 	{name: "resets are lost",
-		cases: "^tcp/.*/(dead-port-|thousands-of-connects-|port-of-a-(stopped|killed)-|reset-of-the-client-|server-moves-)|^address/.*/dead-port",
+		cases: "^tcp/.*/(dead-port-|thousands-of-connects-|port-of-a-(stopped|killed)-|reset-of-the-client-|server-moves-)|^(address|own)/.*/dead-port",
 		rules: []string{"tcp flags & rst == rst drop"}},
 	{name: "refusals of UDP are lost",
-		cases: "^udp/.*/(dead-port-|first-datagram-|server-moves-)|^address/.*/dead-port",
+		cases: "^udp/.*/(dead-port-|first-datagram-|server-moves-)|^(address|own)/.*/dead-port",
 		rules: []string{"icmp type destination-unreachable drop", "icmpv6 type destination-unreachable drop"}},
 	{name: "pings are not answered",
 		cases: "/(every-request-has|large-requests-have|ping-of-.*-has)-one-reply$",
@@ -336,7 +336,7 @@ func TestWrongOptions(t *testing.T) {
 
 // --run and --skip select cases by these names.
 func TestNames(t *testing.T) {
-	shape := regexp.MustCompile(`^(ping|tcp|udp|address|bind|programs)/ipv[46]/[a-zA-Z0-9.-]+$`)
+	shape := regexp.MustCompile(`^(ping|tcp|udp|address|own|bind|programs)/ipv[46]/[a-zA-Z0-9.-]+$`)
 	seen := map[string]bool{}
 	for _, name := range localhost.Names() {
 		if seen[name] || !shape.MatchString(name) {

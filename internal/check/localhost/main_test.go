@@ -47,7 +47,7 @@ func newNamespace(t *testing.T) namespace {
 	var err error
 	onThread(func() {
 		if made, err = netns.New(); err == nil {
-			err = netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "lo", Index: 1}})
+			err = setUpLoopback()
 		}
 	})
 	if err != nil {
@@ -56,6 +56,21 @@ func newNamespace(t *testing.T) namespace {
 	n := namespace{made}
 	t.Cleanup(func() { n.Close() })
 	return n
+}
+
+// setUpLoopback gives lo the addresses that stand for the pod's own.
+func setUpLoopback() error {
+	lo := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "lo", Index: 1}}
+	for _, address := range []string{"10.9.7.1/32", "fd00:9:7::1/128"} {
+		a, err := netlink.ParseAddr(address)
+		if err != nil {
+			return err
+		}
+		if err := netlink.AddrAdd(lo, a); err != nil {
+			return err
+		}
+	}
+	return netlink.LinkSetUp(lo)
 }
 
 // onThread calls do on a thread that ends afterwards.

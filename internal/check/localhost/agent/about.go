@@ -30,7 +30,22 @@ func (j *job) about(About) (Description, error) {
 	for _, i := range interfaces {
 		d.Interfaces = append(d.Interfaces, i.Name)
 	}
-	return d, nil
+	d.Addresses, err = addresses()
+	return d, err
+}
+
+// addresses returns those that IsGlobalUnicast reports, which include private ones.
+func addresses() (global []string, err error) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			global = append(global, n.IP.String())
+		}
+	}
+	return global, nil
 }
 
 // ephemeral reads the kernel's range of ephemeral ports.

@@ -45,6 +45,9 @@ type Description struct {
 	Ephemeral [2]uint16 `json:"ephemeral"`
 	// Interfaces are the names of those in the network namespace.
 	Interfaces []string `json:"interfaces"`
+	// Addresses are the unicast addresses in the network namespace, other than loopback's and
+	// those of one link only.
+	Addresses []string `json:"addresses"`
 }
 
 // Serve starts a server, which runs until Stop.
