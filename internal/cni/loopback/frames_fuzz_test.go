@@ -93,11 +93,12 @@ func runs(frame []byte) bool {
 	return len(frame) >= headers[binary.BigEndian.Uint16(frame[12:])]
 }
 
-// isLoopback reports whether a frame has a packet between loopback addresses.
+// isLoopback reports whether a frame has a packet between loopback addresses or aliases.
 func isLoopback(frame []byte) bool {
+	aliases := netip.MustParsePrefix("fd68:6f73:746c:6f00::/96")
 	ok := func(a []byte) bool {
 		parsed, valid := netip.AddrFromSlice(a)
-		return valid && parsed.IsLoopback()
+		return valid && (parsed.IsLoopback() || aliases.Contains(parsed))
 	}
 	switch packet := frame[14:]; binary.BigEndian.Uint16(frame[12:]) {
 	case unix.ETH_P_IP:

@@ -1,6 +1,6 @@
 // Package loopback connects the loopback of a pod's fraction with those of the other
 // fractions: the guest's side of Hostlo (Bacou et al. 2019, §4). The pod's lo stays,
-// with everything that the kernel does for it; two eBPF programs connect it to the
+// with everything that the kernel does for it; eBPF programs connect it to the
 // segment's NIC. The one at lo's egress sends packets that no socket of this fraction
 // accepts to the other fractions. The one at the NIC's ingress puts packets from
 // other fractions into lo. A packet that a socket of this fraction accepts never
@@ -44,7 +44,12 @@
 // by its host name. If it begins a connection and no socket here accepts it, it is sent
 // to the others with aliases, loopback addresses that stand for the own ones, and what
 // comes for an alias gets the address again. So a server on any address accepts it, and
-// one on 127.0.0.1 refuses it. This is for IPv4: IPv6 has one loopback address.
+// one on loopback refuses it. IPv6 aliases are in a prefix that Join makes local.
+//
+// A packet from outside for an own address, which no socket here accepts, goes to the
+// fraction that accepts it in the same way, with an alias for its sender, too. A program
+// at the ingress of the pod's other interfaces sends it; the NIC's program sends the
+// answers by the interface of the client. Join takes the addresses that there are.
 //
 // # Bind conflicts
 //
@@ -160,6 +165,9 @@ func connect(nic netlink.Link, c Config) error {
 	if err := attach(nic, programs.EnterNic, netlink.HANDLE_MIN_INGRESS); err != nil {
 		return err
 	}
+	if err := openToOutside(nic, programs); err != nil {
+		return err
+	}
 	if err := netlink.LinkSetUp(nic); err != nil {
 		return fmt.Errorf("bring %s up: %w", nic.Attrs().Name, err)
 	}
@@ -214,6 +222,9 @@ func disconnect(nic netlink.Link, m *ebpf.Map, state loopbackSegment) error {
 		if err := detach(nic, netlink.HANDLE_MIN_INGRESS, state.Former.NicClsact != 0); err != nil {
 			return err
 		}
+	}
+	if err := closeToOutside(nic); err != nil {
+		return err
 	}
 	state.Members = 0
 	if err := m.Put(uint32(0), state); err != nil {

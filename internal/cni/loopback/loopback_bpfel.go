@@ -20,6 +20,12 @@ type loopbackAddress struct {
 	Ipv6    uint16
 }
 
+type loopbackAlias struct {
+	_     structs.HostLayout
+	Alias uint32
+	Ipv6  uint32
+}
+
 type loopbackEnd struct {
 	_        structs.HostLayout
 	Fraction uint32
@@ -53,13 +59,21 @@ type loopbackFormer struct {
 	Pad           [2]uint8
 }
 
+type loopbackIn6Addr struct {
+	_    structs.HostLayout
+	In6U struct {
+		_       structs.HostLayout
+		U6Addr8 [16]uint8
+	}
+}
+
 type loopbackRefusal struct {
-	_     structs.HostLayout
-	Since uint64
-	Isn   uint32
-	By    uint32
-	Asked uint32
-	Pad   uint32
+	_       structs.HostLayout
+	Since   uint64
+	Isn     uint32
+	By      uint32
+	Asked   uint32
+	Outside uint32
 }
 
 type loopbackSegment struct {
@@ -71,6 +85,12 @@ type loopbackSegment struct {
 	FirstPort  uint16
 	Ports      uint16
 	Former     loopbackFormer
+}
+
+type loopbackStranger struct {
+	_       structs.HostLayout
+	Address loopbackIn6Addr
+	Link    uint32
 }
 
 type loopbackUdpFlow struct {
@@ -86,15 +106,25 @@ type loopbackUdpFlow struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	loopbackMapHostloAddresses = "hostlo_addresses"
 	loopbackMapHostloAliases   = "hostlo_aliases"
+	loopbackMapHostloCalled    = "hostlo_called"
 	loopbackMapHostloListeners = "hostlo_listeners"
+	loopbackMapHostloOutside   = "hostlo_outside"
 	loopbackMapHostloRefusals  = "hostlo_refusals"
 	loopbackMapHostloSegment   = "hostlo_segment"
 	loopbackMapHostloSockets   = "hostlo_sockets"
+	loopbackMapHostloStrangers = "hostlo_strangers"
 	loopbackMapHostloTcp       = "hostlo_tcp"
 	loopbackMapHostloUdp       = "hostlo_udp"
 	loopbackProgEnterNic       = "enter_nic"
+	loopbackProgEnterPod       = "enter_pod"
 	loopbackProgLeaveLo        = "leave_lo"
+	loopbackVarAsked           = "asked"
+	loopbackVarAskedSince      = "asked_since"
+	loopbackVarHasClaims       = "has_claims"
+	loopbackVarHasStrangers    = "has_strangers"
+	loopbackVarServesUdp       = "serves_udp"
 )
 
 // loadLoopback returns the embedded CollectionSpec for loopback.
@@ -140,6 +170,7 @@ type loopbackSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type loopbackProgramSpecs struct {
 	EnterNic *ebpf.ProgramSpec `ebpf:"enter_nic"`
+	EnterPod *ebpf.ProgramSpec `ebpf:"enter_pod"`
 	LeaveLo  *ebpf.ProgramSpec `ebpf:"leave_lo"`
 }
 
@@ -147,11 +178,15 @@ type loopbackProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type loopbackMapSpecs struct {
+	HostloAddresses *ebpf.MapSpec `ebpf:"hostlo_addresses"`
 	HostloAliases   *ebpf.MapSpec `ebpf:"hostlo_aliases"`
+	HostloCalled    *ebpf.MapSpec `ebpf:"hostlo_called"`
 	HostloListeners *ebpf.MapSpec `ebpf:"hostlo_listeners"`
+	HostloOutside   *ebpf.MapSpec `ebpf:"hostlo_outside"`
 	HostloRefusals  *ebpf.MapSpec `ebpf:"hostlo_refusals"`
 	HostloSegment   *ebpf.MapSpec `ebpf:"hostlo_segment"`
 	HostloSockets   *ebpf.MapSpec `ebpf:"hostlo_sockets"`
+	HostloStrangers *ebpf.MapSpec `ebpf:"hostlo_strangers"`
 	HostloTcp       *ebpf.MapSpec `ebpf:"hostlo_tcp"`
 	HostloUdp       *ebpf.MapSpec `ebpf:"hostlo_udp"`
 }
@@ -160,6 +195,11 @@ type loopbackMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type loopbackVariableSpecs struct {
+	Asked        *ebpf.VariableSpec `ebpf:"asked"`
+	AskedSince   *ebpf.VariableSpec `ebpf:"asked_since"`
+	HasClaims    *ebpf.VariableSpec `ebpf:"has_claims"`
+	HasStrangers *ebpf.VariableSpec `ebpf:"has_strangers"`
+	ServesUdp    *ebpf.VariableSpec `ebpf:"serves_udp"`
 }
 
 // loopbackObjects contains all objects after they have been loaded into the kernel.
@@ -182,22 +222,30 @@ func (o *loopbackObjects) Close() error {
 //
 // It can be passed to loadLoopbackObjects or ebpf.CollectionSpec.LoadAndAssign.
 type loopbackMaps struct {
+	HostloAddresses *ebpf.Map `ebpf:"hostlo_addresses"`
 	HostloAliases   *ebpf.Map `ebpf:"hostlo_aliases"`
+	HostloCalled    *ebpf.Map `ebpf:"hostlo_called"`
 	HostloListeners *ebpf.Map `ebpf:"hostlo_listeners"`
+	HostloOutside   *ebpf.Map `ebpf:"hostlo_outside"`
 	HostloRefusals  *ebpf.Map `ebpf:"hostlo_refusals"`
 	HostloSegment   *ebpf.Map `ebpf:"hostlo_segment"`
 	HostloSockets   *ebpf.Map `ebpf:"hostlo_sockets"`
+	HostloStrangers *ebpf.Map `ebpf:"hostlo_strangers"`
 	HostloTcp       *ebpf.Map `ebpf:"hostlo_tcp"`
 	HostloUdp       *ebpf.Map `ebpf:"hostlo_udp"`
 }
 
 func (m *loopbackMaps) Close() error {
 	return _LoopbackClose(
+		m.HostloAddresses,
 		m.HostloAliases,
+		m.HostloCalled,
 		m.HostloListeners,
+		m.HostloOutside,
 		m.HostloRefusals,
 		m.HostloSegment,
 		m.HostloSockets,
+		m.HostloStrangers,
 		m.HostloTcp,
 		m.HostloUdp,
 	)
@@ -207,6 +255,11 @@ func (m *loopbackMaps) Close() error {
 //
 // It can be passed to loadLoopbackObjects or ebpf.CollectionSpec.LoadAndAssign.
 type loopbackVariables struct {
+	Asked        *ebpf.Variable `ebpf:"asked"`
+	AskedSince   *ebpf.Variable `ebpf:"asked_since"`
+	HasClaims    *ebpf.Variable `ebpf:"has_claims"`
+	HasStrangers *ebpf.Variable `ebpf:"has_strangers"`
+	ServesUdp    *ebpf.Variable `ebpf:"serves_udp"`
 }
 
 // loopbackPrograms contains all programs after they have been loaded into the kernel.
@@ -214,12 +267,14 @@ type loopbackVariables struct {
 // It can be passed to loadLoopbackObjects or ebpf.CollectionSpec.LoadAndAssign.
 type loopbackPrograms struct {
 	EnterNic *ebpf.Program `ebpf:"enter_nic"`
+	EnterPod *ebpf.Program `ebpf:"enter_pod"`
 	LeaveLo  *ebpf.Program `ebpf:"leave_lo"`
 }
 
 func (p *loopbackPrograms) Close() error {
 	return _LoopbackClose(
 		p.EnterNic,
+		p.EnterPod,
 		p.LeaveLo,
 	)
 }

@@ -57,7 +57,11 @@ func (w *world) picture(f segment.Fraction) (lines []string) {
 				}
 			}
 		}
-		return nil
+		routes, err := netlink.RouteListFiltered(unix.AF_INET6, &netlink.Route{Table: unix.RT_TABLE_LOCAL, LinkIndex: lo.Index}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
+		for _, r := range routes {
+			lines = append(lines, r.Dst.String())
+		}
+		return err
 	})
 	return lines
 }

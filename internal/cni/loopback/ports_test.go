@@ -226,7 +226,11 @@ func TestPortsInTimeWait(t *testing.T) {
 
 // hear connects and reads to the end.
 func (w *world) hear(f segment.Fraction, network, address string) error {
-	c, err := w.dial(f, network, address)
+	return w.hearFrom(f, dialer(), network, address)
+}
+
+func (w *world) hearFrom(f segment.Fraction, d net.Dialer, network, address string) error {
+	c, err := w.dialWith(f, d, network, address)
 	if err != nil {
 		return err
 	}
@@ -393,19 +397,16 @@ func (w *world) forget(f segment.Fraction, name string) (entries int) {
 			return err
 		}
 		defer m.Close()
-		var keys []loopbackFlow
-		var key loopbackFlow
-		var value loopbackEnd
-		for all := m.Iterate(); all.Next(&key, &value); {
-			keys = append(keys, key)
-		}
-		for _, key := range keys {
+		for {
+			key, err := m.NextKeyBytes(nil)
+			if key == nil || err != nil {
+				return err
+			}
 			if err := m.Delete(key); err != nil {
 				return err
 			}
+			entries++
 		}
-		entries = len(keys)
-		return nil
 	})
 	return entries
 }

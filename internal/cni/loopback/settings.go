@@ -63,7 +63,7 @@ func configure(nic netlink.Link) error {
 	if err := netlink.LinkSetMTU(nic, segment.MTU); err != nil {
 		return fmt.Errorf("set MTU %d of %s: %w", segment.MTU, a.Name, err)
 	}
-	return nil
+	return addAliases()
 }
 
 // restore undoes configure. nic is nil if it has been unplugged.
@@ -73,6 +73,7 @@ func restore(nic netlink.Link, s loopbackSegment) error {
 	if s.Ports != 0 { // an earlier version has joined, which also set the range of the clients' ports
 		err = errors.Join(err, podnic.SetSysctl(portRange, fmt.Sprintf("%d %d", f.FirstPort, f.LastPort)))
 	}
+	err = errors.Join(err, removeAliases())
 	if err != nil || nic == nil {
 		return err
 	}

@@ -30,14 +30,14 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// The localhost cases that depend on many clients, or on equal ports, pass.
+// The localhost cases that depend on many clients, equal ports, or the pod's own addresses, pass.
 func TestLocalhostCases(t *testing.T) {
-	w := newWorld(t, 3)
+	w := routedWorld(t, 3)
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	only := `^(tcp|udp)/.*/(many-short-|simultaneous-|thousands-|outgoing-|held-|two-clients-|first-of-two-|client-on-a-fixed-|burst-|answer-from-)`
+	only := `^(tcp|udp)/.*/(many-short-|simultaneous-|thousands-|outgoing-|held-|two-clients-|first-of-two-|client-on-a-fixed-|burst-|answer-from-)|^own/`
 	if all := os.Getenv("UNNEST_LOCALHOST_CASES"); all != "" { // by hand
 		only = all
 	}

@@ -64,13 +64,16 @@ static __always_inline void end_of(struct __sk_buff *skb, const struct packet *p
 		bpf_sk_storage_get(&hostlo_sockets, sk, e, BPF_SK_STORAGE_GET_F_CREATE);
 }
 
-/* end_claim is for the answer to a SYN: the connection has a socket now. */
-static __always_inline void end_claim(const struct flow *f)
+/*
+ * end_claim is for the answer to a SYN: the connection has a socket now, which the answer
+ * belongs to, unless the listener uses SYN cookies.
+ */
+static __always_inline void end_claim(struct __sk_buff *skb, const struct flow *f)
 {
 	struct end *claim = bpf_map_lookup_elem(&hostlo_tcp, f);
 
 	if (claim)
-		claim->since = 0;
+		claim->since = skb->sk ? 0 : bpf_ktime_get_ns();
 }
 
 /* keep_end has the sender's socket keep an end that is not seen at another port. */
@@ -119,6 +122,8 @@ __noinline int end_at(struct __sk_buff *skb, const struct packet *p, __u32 sport
 	return state;
 }
 
+__u32 has_claims;		/* a client is or was seen at another port than its own */
+
 static __always_inline int is_same_client(const struct end *a, const struct end *b)
 {
 	return a->fraction == b->fraction && a->port == b->port;
@@ -127,8 +132,10 @@ static __always_inline int is_same_client(const struct end *a, const struct end 
 /*
  * may_claim returns whether a client may be seen at a port: no other client is, or has
  * just claimed it, so that its connection has no socket yet. The kernel of this fraction
- * has chosen the port of its own client in view of its own connections. In a fraction without a listener, a client that awaits its refusal has
- * no socket.
+ * has chosen the port of its own client in view of its own connections. In a fraction
+ * without a listener, a client that awaits its refusal has no socket. A handshake that
+ * nothing is known of, as its entry was evicted, is taken for the client's: else a repeated
+ * SYN would begin another one at another port, and the client could not end either.
  */
 static __always_inline int may_claim(int state, const struct end *there, const struct end *client, int own)
 {
@@ -138,34 +145,95 @@ static __always_inline int may_claim(int state, const struct end *there, const s
 		return !there->since || client->since - there->since > SECOND;
 	if (there->fraction)
 		return 0;
-	return state == NO_SOCKET || (own && !client->port);
+	return state == NO_SOCKET || state == BPF_TCP_NEW_SYN_RECV || (own && !client->port);
 }
 
 /*
- * claim_port returns the port at which the client that sends a SYN is seen, or 0 if no
- * port is free. own: the client is this fraction's.
+ * claim has the client seen at the flow's port, unless another processor has just given
+ * the port to another client.
  */
-__noinline int claim_port(struct __sk_buff *skb, const struct packet *p, __u32 from, int own)
+static __always_inline int claim(const struct flow *f, const struct end *client)
+{
+	struct end *known = bpf_map_lookup_elem(&hostlo_tcp, f);
+	__u64 since;
+
+	if (!known)
+		return bpf_map_update_elem(&hostlo_tcp, f, client, BPF_NOEXIST) == 0;
+	since = known->since;
+	if (since && client->since - since <= SECOND && !is_same_client(known, client))
+		return 0;
+	if (__sync_val_compare_and_swap(&known->since, since, client->since) != since)
+		return 0;
+	known->fraction = client->fraction;
+	known->port = client->port;
+	known->visible = 0;
+	return 1;
+}
+
+/*
+ * repeated_claim returns the port at which the client of a repeated SYN is seen already, if
+ * that is not its own, or 0. A connection has not ended while it has a socket; one by SYN
+ * cookies has none yet.
+ */
+__noinline int repeated_claim(struct __sk_buff *skb, const struct packet *p, __u32 from)
 {
 	struct end there = {}, client = {.fraction = from};
 	struct flow f = {};
+	__u64 now = bpf_ktime_get_ns();
 	__be16 port;
 	int state;
 
 	if (!p)
 		return 0;
+	client.port = p->sport;
+#pragma unroll /* Linux 6.1 takes a loop that ends with a call for an endless one */
+	for (__u32 try = 1; try < TRIES; try++) {
+		port = visible_port(p->sport, from, try);
+		state = end_at(skb, p, port, &f, &there);
+		if (!is_same_client(&there, &client) || state == NO_SOCKET || state == BPF_TCP_TIME_WAIT)
+			continue;
+		if (state != BPF_TCP_LISTEN || (there.since && now - there.since <= 4 * SECOND))
+			return port;
+	}
+	return 0;
+}
+
+/*
+ * claim_port returns the port at which the client that sends a SYN is seen, or 0 if no
+ * port is free. own: the client is this fraction's. As a last resort the client gets the
+ * port of a connection that has ended, but whose socket the kernel keeps (TIME_WAIT).
+ */
+__noinline int claim_port(struct __sk_buff *skb, const struct packet *p, __u32 from, int own)
+{
+	struct end there = {}, client = {.fraction = from};
+	struct flow f = {}, ended = {};
+	__be16 port;
+	int state;
+
+	if (!p)
+		return 0;
+	if (has_claims) {
+		port = repeated_claim(skb, p, from);
+		if (port)
+			return port;
+	}
 	client.since = bpf_ktime_get_ns();
 #pragma unroll /* Linux 6.1 takes a loop that ends with a call for an endless one */
 	for (__u32 try = 0; try < TRIES; try++) {
 		port = visible_port(p->sport, from, try);
 		client.port = try ? p->sport : 0;
 		state = end_at(skb, p, port, &f, &there);
-		if (!may_claim(state, &there, &client, own))
+		if (state == BPF_TCP_TIME_WAIT && try)
+			ended = f;
+		if (!may_claim(state, &there, &client, own) || !claim(&f, &client))
 			continue;
-		bpf_map_update_elem(&hostlo_tcp, &f, &client, BPF_ANY);
+		if (try)
+			has_claims = 1;
 		return port;
 	}
-	return 0;
+	if (ended.there_port)
+		bpf_map_update_elem(&hostlo_tcp, &ended, &client, BPF_ANY);
+	return ended.there_port;
 }
 
 /* claimed_port returns the port at which the sender of a packet is seen, or 0 if that is its own. */

@@ -41,7 +41,7 @@ struct refusal {
 	__u32 isn;		/* TCP: of the SYN */
 	__u32 by;		/* bit f: fraction f */
 	__u32 asked;		/* TCP: the only fraction that got the SYN; UDP: the former candidate; 0: none */
-	__u32 pad;
+	__u32 outside;		/* the client is not in the pod */
 };
 
 struct {

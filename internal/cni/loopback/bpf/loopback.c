@@ -22,6 +22,18 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+/* Destinations in addition to TO_ALL and the fractions. */
+#define LOCAL -1
+#define NOWHERE -2
+
+/* Verdicts on a packet from the NIC. */
+#define DROP 0
+#define ACCEPT 1
+#define REJECT 2		/* answer with a reset */
+#define RETURN 3		/* to the sender */
+#define ASK_ALL 4		/* the fraction's own SYN has come back */
+#define SEND_OUTSIDE 5		/* to a client outside of the pod */
+
 #include "packet.h"
 #include "port.h"
 #include "alias.h"
@@ -33,17 +45,7 @@
 #include "udp.h"
 #include "reset.h"
 #include "reject.h"
-
-/* Destinations in addition to TO_ALL and the fractions. */
-#define LOCAL -1
-#define NOWHERE -2
-
-/* Verdicts on a packet from the NIC. */
-#define DROP 0
-#define ACCEPT 1
-#define REJECT 2		/* answer with a reset */
-#define RETURN 3		/* to the sender */
-#define ASK_ALL 4		/* the fraction's own SYN has come back */
+#include "outside.h"
 
 /*
  * send_local_syn sends a SYN to a listener of this fraction. The segment stays on lo,
@@ -57,7 +59,9 @@ static __always_inline int send_local_syn(struct __sk_buff *skb, const struct se
 	struct bpf_sock *sk;
 
 	bpf_map_delete_elem(&hostlo_tcp, f);
-	if (!port || port == p->sport)
+	if (!port)
+		return NOWHERE;	/* the socket at its own port is of another connection */
+	if (port == p->sport)
 		return LOCAL;
 	e.visible = port;
 	bpf_map_update_elem(&hostlo_tcp, f, &e, BPF_ANY);
@@ -120,7 +124,7 @@ static __always_inline int send_tcp(struct __sk_buff *skb, const struct segment 
 		return send_syn(skb, s, p);
 	flow_sent(&f, p);
 	if (p->flags & TCP_SYN)
-		end_claim(&f);
+		end_claim(skb, &f);
 	end_of(skb, p, &f, &e);
 	if (!e.fraction) {
 		state = tcp_state(skb, p);
@@ -142,49 +146,55 @@ static __always_inline int send_local_udp(struct __sk_buff *skb, const struct se
 {
 	struct flow f;
 
+	if (!serves_udp)
+		return LOCAL;
 	flow_received(&f, p, p->sport);
 	if (!served_flow(s, &f) || only_for(skb, p, s->fraction))
 		return LOCAL;
 	return set_port(skb, p, SOURCE, claim_udp_port(skb, p, s->fraction, 1)) ? LOCAL : NOWHERE;
 }
 
-/*
- * send_udp returns the destination of a datagram. A server on any address answers a
- * client's alias from 127.0.0.1, although the client may have called the alias.
- */
-static __always_inline int send_udp(struct __sk_buff *skb, const struct segment *s, struct packet *p)
+/* answer_udp_client returns the destination of a datagram for a client that this end serves, or TO_ALL. */
+static __always_inline int answer_udp_client(struct __sk_buff *skb, const struct segment *s, struct packet *p)
 {
 	struct udp_flow *served;
 	struct flow f;
 	__u32 peer;
-	int known;
 
+	if (!serves_udp || (!is_for_loopback(p) && !answer_from_called(skb, p)))
+		return TO_ALL;
 	flow_sent(&f, p);
 	served = served_flow(s, &f);
-	if (!served && is_alias(p)) {
-		f.here = p->daddr;
-		served = served_flow(s, &f);
-		if (served && !set_address(skb, p, SOURCE, f.here))
-			return NOWHERE;
-		f.here = p->saddr;
-	}
-	if (served) {
-		peer = served->peer;
-		if (!served->cookie)
-			served->cookie = bpf_get_socket_cookie(skb);
-		return set_port(skb, p, DESTINATION, served->port) ? (int)peer : NOWHERE;
-	}
-	if (has_own_address(p) && is_loopback4(p->saddr))
+	if (!served)
+		return TO_ALL;
+	peer = served->peer;
+	if (!served->cookie)
+		served->cookie = bpf_get_socket_cookie(skb);
+	return set_port(skb, p, DESTINATION, served->port) ? (int)peer : NOWHERE;
+}
+
+/* send_udp returns the destination of a datagram. */
+static __always_inline int send_udp(struct __sk_buff *skb, const struct segment *s, struct packet *p)
+{
+	int to = answer_udp_client(skb, s, p), known;
+	struct udp_flow *flow;
+	struct flow f;
+
+	if (to != TO_ALL)
+		return to;
+	if (p->own == OWN_DESTINATION)
 		return LOCAL;
 	if (has_udp_socket(skb, p, p->sport))
 		return send_local_udp(skb, s, p);
-	known = use_udp_flow(skb, &f);
+	flow_sent(&f, p);
+	flow = bpf_map_lookup_elem(&hostlo_udp, &f);
+	known = use_udp_flow(skb, &f, flow);
 	if (known) {
-		peer = udp_peer(s, &f);
-		if (!peer)
-			peer = only_candidate(s, &f);
-		if (peer)
-			return peer;
+		if (others(s) & bit(flow->peer))
+			return flow->peer;
+		to = only_candidate(s, &f);
+		if (to != TO_ALL)
+			return to;
 	}
 	count_udp_refusals(s, &f, !known);
 	return TO_ALL;
@@ -257,6 +267,8 @@ static __always_inline int accept_syn(struct __sk_buff *skb, const struct segmen
 	if (!to_all) {
 		if (is_returned(p, from))
 			return ASK_ALL;
+		if (p->returned)	/* too late: TCP has repeated it, to all */
+			return DROP;
 		if (!has_listener(skb, p))
 			return RETURN;
 	}
@@ -400,7 +412,28 @@ static __always_inline int verdict(struct __sk_buff *skb, const struct segment *
 		return accept_icmp(skb, s, p, from);
 	if (p->protocol == IPPROTO_TCP)
 		return accept_tcp(skb, s, p, to_all, from);
-	return set_port(skb, p, SOURCE, learn_udp_peer(skb, s, p, from)) ? ACCEPT : DROP;
+	if (!set_port(skb, p, SOURCE, learn_udp_peer(skb, s, p, from)))
+		return DROP;
+	if (is_for_alias(p))
+		keep_called(p, p->sport);
+	return ACCEPT;
+}
+
+/* give_back answers a packet that is not accepted, or drops it. */
+static __always_inline int give_back(struct __sk_buff *skb, const struct segment *s, struct packet *p, int result,
+				     __u32 from)
+{
+	if (result == DROP || !hide_addresses(skb, p))
+		return TC_ACT_SHOT;
+	switch (result) {
+	case REJECT:
+		return reject(skb, s, p, from);
+	case RETURN:
+		return mark_returned(skb, p, 1) ? send_by_nic(skb, s, from) : TC_ACT_SHOT;
+	case ASK_ALL:
+		return mark_returned(skb, p, 0) ? send_by_nic(skb, s, TO_ALL) : TC_ACT_SHOT;
+	}
+	return TC_ACT_SHOT;
 }
 
 SEC("tc")
@@ -422,22 +455,37 @@ int enter_nic(struct __sk_buff *skb)
 	from = mac_fraction(eth.h_source);	/* others() excludes this fraction's own echo */
 	if (from > MAX_FRACTIONS || !(others(s) & bit(from)))
 		return TC_ACT_SHOT;
-	if (!read_packet(skb, &p, 0) || !restore_addresses(skb, &p))
+	if (!read_packet(skb, &p, 0))
+		return TC_ACT_SHOT;
+	result = has_strangers ? answer(s, &p, from) : ACCEPT;
+	if (result == SEND_OUTSIDE)
+		return send_outside(skb, &p);
+	if (result != ACCEPT)
+		return give_back(skb, s, &p, result, from);
+	if (!restore_addresses(skb, &p))
 		return TC_ACT_SHOT;
 	result = verdict(skb, s, &p, eth.h_dest[0] & 1, from);
-	if (result == ACCEPT)
-		return put_into_lo(skb);
-	if (result == DROP || !hide_addresses(skb, &p))
+	return result == ACCEPT ? put_into_lo(skb) : give_back(skb, s, &p, result, from);
+}
+
+/* enter_pod is for packets from outside of the pod. They stay, unless they are for another fraction. */
+SEC("tc")
+int enter_pod(struct __sk_buff *skb)
+{
+	struct segment *s = this_segment();
+	struct packet p = {};
+	int to;
+
+	if (!s || !others(s) || skb->pkt_type != PACKET_HOST || !read_packet(skb, &p, 1))
+		return TC_ACT_UNSPEC;
+	if (p.icmp || p.own != (OWN_SOURCE | OWN_DESTINATION))
+		return TC_ACT_UNSPEC;
+	to = call(skb, s, &p);
+	if (to == LOCAL)
+		return TC_ACT_UNSPEC;
+	if (to == NOWHERE || !hide_call(skb, &p))
 		return TC_ACT_SHOT;
-	switch (result) {
-	case REJECT:
-		return reject(skb, s, &p, from);
-	case RETURN:
-		return send_by_nic(skb, s, from);
-	case ASK_ALL:
-		return send_by_nic(skb, s, TO_ALL);
-	}
-	return TC_ACT_SHOT;
+	return send_by_nic(skb, s, to);
 }
 
 /* Programs with this licence may call all helpers that are used. */

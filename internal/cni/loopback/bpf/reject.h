@@ -11,11 +11,12 @@ static __always_inline int swap_ends(struct __sk_buff *skb, const struct packet 
 {
 	__be32 addresses[2] = {p->daddr, p->saddr};
 	__be16 ports[2] = {p->dport, p->sport};
+	struct in6_addr addresses6[2] = {p->daddr6, p->saddr6};
 
 	if (bpf_skb_store_bytes(skb, p->offset, ports, sizeof(ports), 0) < 0)
 		return 0;
 	if (p->ipv6)
-		return 1;
+		return bpf_skb_store_bytes(skb, ETH_HLEN + offsetof(struct ipv6hdr, saddr), addresses6, sizeof(addresses6), 0) == 0;
 	return bpf_skb_store_bytes(skb, ETH_HLEN + offsetof(struct iphdr, saddr), addresses, sizeof(addresses), 0) == 0;
 }
 
@@ -44,4 +45,15 @@ static __always_inline int reject(struct __sk_buff *skb, const struct segment *s
 	    !replace(skb, p, TCP_FLAGS, old, bpf_htons(0x5000 | flags), 2))
 		return TC_ACT_SHOT;
 	return send_by_nic(skb, s, to);
+}
+
+/* mark_returned marks a SYN as returned to its sender, or clears the mark. */
+static __always_inline int mark_returned(struct __sk_buff *skb, const struct packet *p, int returned)
+{
+	__be16 old, new;
+
+	if (bpf_skb_load_bytes(skb, p->offset + TCP_FLAGS, &old, sizeof(old)) < 0)
+		return 0;
+	new = returned ? old | bpf_htons(TCP_RETURNED << 8) : old & ~bpf_htons(TCP_RETURNED << 8);
+	return old == new || replace(skb, p, TCP_FLAGS, old, new, sizeof(new));
 }

@@ -77,6 +77,17 @@ static __always_inline void refuse4(struct __sk_buff *skb, const struct flow *f,
 	pass_into_lo(skb, bpf_htons(ETH_P_IP), &ip, sizeof(ip), &t.tcp);
 }
 
+static __always_inline struct in6_addr address6(__be32 number)
+{
+	struct in6_addr loopback = {.in6_u.u6_addr32[3] = bpf_htonl(1)}, *known;
+	struct alias a = {.alias = number, .ipv6 = 1};
+
+	if (!number)
+		return loopback;
+	known = bpf_map_lookup_elem(&hostlo_aliases, &a);
+	return known ? *known : alias6(number);
+}
+
 static __always_inline void refuse6(struct __sk_buff *skb, const struct flow *f, __u32 isn)
 {
 	struct pseudo6 t = {
@@ -90,8 +101,8 @@ static __always_inline void refuse6(struct __sk_buff *skb, const struct flow *f,
 		.hop_limit = 64,
 	};
 
-	ip.saddr.in6_u.u6_addr32[3] = ip.daddr.in6_u.u6_addr32[3] = bpf_htonl(1);
-	t.saddr = t.daddr = ip.saddr;
+	t.saddr = ip.saddr = address6(f->there);
+	t.daddr = ip.daddr = address6(f->here);
 	fill_refusal(&t.tcp, f, isn);
 	t.tcp.check = checksum(&t, sizeof(t));
 	pass_into_lo(skb, bpf_htons(ETH_P_IPV6), &ip, sizeof(ip), &t.tcp);
@@ -102,13 +113,16 @@ struct refusing {
 	const struct segment *segment;
 };
 
-/* refuse_if_all refuses a connect that all present others have refused. */
+/*
+ * refuse_if_all refuses a connect that all present others have refused. A client outside
+ * repeats its SYN.
+ */
 static long refuse_if_all(void *map, struct flow *f, struct refusal *r, struct refusing *to)
 {
 	__u32 all = others(to->segment), isn = r->isn;
 	struct flow flow = *f;
 
-	if (flow.protocol != IPPROTO_TCP || (r->by & all) != all)
+	if (flow.protocol != IPPROTO_TCP || r->outside || (r->by & all) != all)
 		return 0;
 	bpf_map_delete_elem(map, &flow);
 	if (flow.ipv6)

@@ -9,7 +9,8 @@ static __always_inline __u32 fill_tuple(struct bpf_sock_tuple *t, const struct p
 {
 	__builtin_memset(t, 0, sizeof(*t));
 	if (p->ipv6) {
-		t->ipv6.saddr[3] = t->ipv6.daddr[3] = bpf_htonl(1);
+		__builtin_memcpy(t->ipv6.saddr, &p->saddr6, sizeof(p->saddr6));
+		__builtin_memcpy(t->ipv6.daddr, &p->daddr6, sizeof(p->daddr6));
 		t->ipv6.sport = sport;
 		t->ipv6.dport = p->dport;
 		return sizeof(t->ipv6);
@@ -30,6 +31,8 @@ static __always_inline struct packet reversed(const struct packet *p, __be16 spo
 		.sport = p->dport,
 		.dport = sport,
 		.ipv6 = p->ipv6,
+		.saddr6 = p->daddr6,
+		.daddr6 = p->saddr6,
 	};
 
 	return answer;

@@ -21,16 +21,43 @@ struct {
 	__type(value, struct udp_flow);
 } hostlo_udp SEC(".maps");
 
-/*
- * udp_peer is the fraction that has last sent from the other end, or 0. It is not the
- * owner of an ephemeral port: another fraction may have a server there, and clients do
- * not repeat a datagram.
- */
-static __always_inline __u32 udp_peer(const struct segment *s, const struct flow *f)
-{
-	struct udp_flow *known = bpf_map_lookup_elem(&hostlo_udp, f);
+/* The aliases of others' addresses that clients have called, by the client and both ports. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct flow);
+	__type(value, __be32);
+} hostlo_called SEC(".maps");
 
-	return known && others(s) & bit(known->peer) ? known->peer : 0;
+__u32 serves_udp;		/* this fraction has served a client of another one, so most need no lookup of it */
+
+/* keep_called is for a datagram for another fraction's address. */
+static __always_inline void keep_called(const struct packet *p, __be16 port)
+{
+	struct flow f;
+
+	flow_received(&f, p, port);
+	f.here = 0;
+	bpf_map_update_elem(&hostlo_called, &f, &p->daddr, BPF_ANY);
+}
+
+/*
+ * answer_from_called has a datagram sent from the address that the client has called: a
+ * server on any address answers from the one that the kernel chooses.
+ */
+__noinline int answer_from_called(struct __sk_buff *skb, struct packet *p)
+{
+	__be32 *called;
+	struct flow f;
+
+	if (!p)
+		return 0;
+	flow_sent(&f, p);
+	f.here = 0;
+	called = bpf_map_lookup_elem(&hostlo_called, &f);
+	if (!called || (*called == p->saddr && !(p->own & OWN_SOURCE)))
+		return 1;
+	return set_alias(skb, p, SOURCE, *called);
 }
 
 /* served_flow is the flow of a server here with a client that is a member, or NULL. */
@@ -42,12 +69,12 @@ static __always_inline struct udp_flow *served_flow(const struct segment *s, con
 }
 
 /*
- * use_udp_flow returns whether the flow belongs to the sending socket. If it belongs to
- * a former socket with the same port, use_udp_flow clears the flow.
+ * use_udp_flow returns whether the flow, if known, belongs to the sending socket. If it
+ * belongs to a former socket with the same port, use_udp_flow clears the flow.
  */
-static __always_inline int use_udp_flow(struct __sk_buff *skb, const struct flow *f)
+static __always_inline int use_udp_flow(struct __sk_buff *skb, const struct flow *f, struct udp_flow *known)
 {
-	struct udp_flow *known = bpf_map_lookup_elem(&hostlo_udp, f), new = {};
+	struct udp_flow new = {};
 	__u64 cookie = bpf_get_socket_cookie(skb);
 
 	if (known && known->cookie == cookie)
@@ -84,6 +111,7 @@ __noinline int claim_udp_port(struct __sk_buff *skb, const struct packet *p, __u
 			return port;
 		if (!new_one || known || gets_udp_answer(skb, p, port))
 			continue;
+		serves_udp = 1;
 		bpf_map_update_elem(&hostlo_udp, &f, &new, BPF_ANY);
 		return port;
 	}
@@ -123,6 +151,7 @@ static __always_inline __be16 learn_udp_peer(struct __sk_buff *skb, const struct
 		if (port)
 			return port;
 	}
+	serves_udp = 1;
 	if (known)
 		known->peer = from;
 	else
