@@ -15,7 +15,7 @@ func Advise(input Input, notes []string) Document {
 	a := advice.Of(input.Run, input.Samples)
 	data := adviceData(input.Run, a)
 	doc := Document{
-		Command: "advise", Title: "Advice from " + titleOf(input.Run), Run: input.Run.ID, Dir: input.Dir,
+		Command: "advise", Series: seriesOf(input.Run), Title: "Advice: " + titleOf(input.Run), Run: input.Run.ID, Dir: input.Dir,
 		Setting: settingOf(input.Run, input.Samples), Data: data, Records: adviceRecords(data),
 		Warnings: append(runWarnings(input.Run, input.Samples), notes...), Methods: adviceMethods(a.Family),
 		Provenance: provenanceTable(facts(input.Dir, input.Run, input.Samples)),
@@ -29,7 +29,7 @@ func Advise(input Input, notes []string) Document {
 		doc.Answer = "This run carries no advice. The last table says what to measure."
 	}
 	g := Group{ID: "choices", Title: "Choices"}
-	g.add(choiceTable(data), reasonTable(data), commandTable(data))
+	g.add(choiceTable(data, input.Run), reasonTable(data), commandTable(data))
 	if chart := choiceChart(data); len(chart.Categories) > 0 {
 		g.Charts = []Chart{chart}
 	}
@@ -155,7 +155,7 @@ func capital(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-func choiceTable(d advised) Table {
+func choiceTable(d advised, run result.Run) Table {
 	t := Table{ID: "choices-main", Title: "Choices, the surest gain first", Columns: []Column{
 		{Name: "from", Header: true}, {Name: "to"}, {Name: "metric, order"}, {Name: "cases", Numeric: true, Page: true}, {Name: "n", Numeric: true},
 		{Name: "ratio", Numeric: true}, {Name: "verdict"},
@@ -169,7 +169,11 @@ func choiceTable(d advised) Table {
 			verdict += fmt.Sprintf(": needs %d more", c.Needs)
 		}
 		row := textRow(c.From, c.To, c.Metric+", "+string(c.Order), fmt.Sprint(c.Cases), fmt.Sprint(c.N), withInterval(c.Ratio, c.Interval), verdict)
-		row[0].Series, row[1].Series = c.From, c.To
+		for i, name := range []string{c.From, c.To} {
+			if hasConfiguration(run, name) {
+				row[i].Series = name
+			}
+		}
 		t.Rows = append(t.Rows, row)
 	}
 	return t
@@ -193,9 +197,9 @@ func commandTable(d advised) Table {
 	t := Table{ID: "choices-do", Title: "How", Columns: []Column{{Name: "advice", Header: true}, {Name: "command"}}}
 	seen := map[string]bool{}
 	for _, c := range d.Choices {
-		if c.Verdict == stats.Better && !seen[c.Advice] {
-			seen[c.Advice] = true
-			t.Rows = append(t.Rows, textRow(c.Advice, c.Command))
+		if c.Verdict == stats.Better && !seen[c.Action] {
+			seen[c.Action] = true
+			t.Rows = append(t.Rows, textRow(c.Action, c.Command))
 		}
 	}
 	return t
@@ -218,7 +222,7 @@ func choiceChart(d advised) Chart {
 		if c.Order == result.LIB {
 			r, i = inverse(r), Interval{inverse(i.High), inverse(i.Low), i.Confidence}
 		}
-		chart.Categories = append(chart.Categories, fmt.Sprintf("%s → %s, %s", c.From, c.To, c.Metric))
+		chart.Categories = append(chart.Categories, fmt.Sprintf("%s → %s, %s", c.From, c.To, quantity(c.Metric)))
 		series.add(r, i)
 	}
 	chart.Series = []ChartSeries{series}

@@ -54,7 +54,7 @@ func TestReadme(t *testing.T) {
 func TestReadmeOfAdvice(t *testing.T) {
 	const file, indent = "../../docs/advise.md", "    "
 	for _, part := range []struct{ run, from, to string }{
-		{"quickstart", "Advice from ", "\nProvenance\n"},
+		{"quickstart", "Advice: ", "\nProvenance\n"},
 		{"multilevel-disk", "What to measure", "\nProvenance\n"},
 	} {
 		run, samples, err := result.Load("../../docs/results/runs/" + part.run)
