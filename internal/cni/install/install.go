@@ -1,0 +1,125 @@
+// Package install puts the CNI plugins and their network configuration on a Kubernetes node,
+// keeps them there, and says whether pods can get their NICs.
+//
+// What the plugins do belongs to their packages. The credentials of the node come from its
+// host.
+package install
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Node is where a node's container runtime looks for plugins and networks.
+type Node struct {
+	Binary  string   // file of the plugins
+	Plugins []string // names that the binary gets
+	BinDir  string   // directory of plugins
+	Config  string   // file of the network configuration list
+	ConfDir string   // directory of network configuration lists
+}
+
+// Ensure installs what is missing or differs: the plugins first, and the configuration once the
+// plugin of the network can work, because a runtime reports its node ready when it has one. A
+// configuration stays when the plugin cannot work any more. The error says why it cannot.
+func (n Node) Ensure(ctx context.Context) error {
+	binary, err := os.ReadFile(n.Binary)
+	if err != nil {
+		return fmt.Errorf("read plugins: %w", err)
+	}
+	for _, name := range n.Plugins {
+		if err := ensure(filepath.Join(n.BinDir, name), binary, 0o755); err != nil {
+			return fmt.Errorf("install plugin %s: %w", name, err)
+		}
+	}
+	config, err := os.ReadFile(n.Config)
+	if err != nil {
+		return fmt.Errorf("read network configuration: %w", err)
+	}
+	if err := n.status(ctx, config); err != nil {
+		return err
+	}
+	if err := ensure(filepath.Join(n.ConfDir, filepath.Base(n.Config)), config, 0o600); err != nil {
+		return fmt.Errorf("install network configuration: %w", err)
+	}
+	return nil
+}
+
+// ensure gives the file at path the content, whole or not at all.
+func ensure(path string, content []byte, mode os.FileMode) (err error) {
+	if present, err := os.ReadFile(path); err == nil && bytes.Equal(present, content) {
+		return nil
+	}
+	// Runtimes read every name with the extension of a configuration.
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".part-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Chmod(mode), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// status asks the first plugin of a configuration list whether it can add a pod.
+func (n Node) status(ctx context.Context, list []byte) error {
+	plugin, stdin, err := statusRequest(list)
+	if err != nil {
+		return fmt.Errorf("read network configuration %s: %w", n.Config, err)
+	}
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, filepath.Join(n.BinDir, plugin))
+	cmd.Env = append(os.Environ(), "CNI_COMMAND=STATUS", "CNI_PATH="+n.BinDir)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("ask plugin %s for its status: %w", plugin, reason(out.Bytes(), err))
+	}
+	return nil
+}
+
+// statusVersion is the first version of CNI that has STATUS.
+const statusVersion = "1.1.0"
+
+// statusRequest returns the first plugin of a configuration list, and its input for STATUS.
+func statusRequest(list []byte) (plugin string, stdin []byte, err error) {
+	var l struct {
+		Name    string
+		Plugins []map[string]any
+	}
+	if err := json.Unmarshal(list, &l); err != nil {
+		return "", nil, err
+	}
+	if len(l.Plugins) == 0 {
+		return "", nil, errors.New("it has no plugins: want a network configuration list")
+	}
+	first := l.Plugins[0]
+	plugin, _ = first["type"].(string)
+	if plugin == "" || strings.ContainsRune(plugin, '/') {
+		return "", nil, fmt.Errorf("type %q of its first plugin: want the name of a plugin", plugin)
+	}
+	first["name"], first["cniVersion"] = l.Name, statusVersion
+	stdin, err = json.Marshal(first)
+	return plugin, stdin, err
+}
+
+// reason returns the error that a plugin has printed, or else how it ended.
+func reason(out []byte, err error) error {
+	var e struct{ Msg, Details string }
+	if json.Unmarshal(out, &e) == nil && e.Msg != "" {
+		return errors.New(e.Msg)
+	}
+	return fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
+}
