@@ -101,6 +101,18 @@ test-kvm: test-deps build ## test on a host with KVM and vhost-net, which is a g
 test-trade: test-deps build trade-bundle ## load the trading application on this host, as unnest bench does (root, five minutes)
 	UNNEST_PRIVILEGED=1 go test -tags trade -count=1 -timeout 45m -run '^TestTrade$$' -v ./internal/e2e
 
+.PHONY: kubernetes
+kubernetes: go ## build the programs of a Kubernetes cluster into the user's cache (11 minutes, once)
+	@hack/kubernetes
+
+.PHONY: images
+images: binaries ## write the container images of this project into bin/images, as OCI archives
+	@go run ./hack/images bin bin/images
+
+.PHONY: test-kubernetes
+test-kubernetes: test-deps build kubernetes images ## test BrFusion on a Kubernetes cluster of two guests (root)
+	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 30m -run '^TestKubernetes$$' -v ./internal/e2e
+
 .PHONY: test-upgrade
 test-upgrade: ## test that the daemon takes over what that of the commit FROM has left (root)
 	@hack/test-upgrade

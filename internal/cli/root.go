@@ -11,6 +11,7 @@ import (
 	"unnest/internal/cli/advise"
 	"unnest/internal/cli/bench"
 	"unnest/internal/cli/clean"
+	"unnest/internal/cli/cluster"
 	"unnest/internal/cli/compare"
 	"unnest/internal/cli/doctor"
 	"unnest/internal/cli/hostd"
@@ -43,7 +44,9 @@ func newRootCmd(streams terminal.Streams) *cobra.Command {
 		}},
 		{"Remove the duplicated network layer:", []*cobra.Command{hostd.NewCmd(streams, nil)}},
 		{"Plan what pods cost on VMs:", []*cobra.Command{plan.NewCmd(streams, nil)}},
-		{"Set up this machine and its guests:", []*cobra.Command{doctor.NewCmd(streams, nil), vm.NewCmd(streams), clean.NewCmd(streams, nil)}},
+		{"Set up this machine and its guests:", []*cobra.Command{
+			doctor.NewCmd(streams, nil), vm.NewCmd(streams), cluster.NewCmd(streams), clean.NewCmd(streams, nil),
+		}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
 		for _, c := range g.commands {

@@ -13,6 +13,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -119,6 +121,9 @@ type Options struct {
 	Emulated bool
 	Export   string // prepared directory (share.Export) that the guest can mount over 9p; empty: none
 	Tenant   string // empty: the only one of the default policy
+	// Extras returns what the guest has beyond others. It is called with the guest's address on
+	// the tenant's network. Nil: nothing.
+	Extras func(address netip.Addr) (Extras, error)
 	// Snapshots restores the guest where it can. Nil: it boots.
 	Snapshots *guest.Snapshots
 	// Nesting gives the guest the same processor as one with Nested, so that the figures
@@ -127,6 +132,12 @@ type Options struct {
 	// Nested is the image of the guest that LaunchNested can run in this one. Image must
 	// have a hypervisor then (guest.HypervisorRecipe). Nil: none.
 	Nested *guest.Image
+}
+
+// Extras are what a guest has beyond others.
+type Extras struct {
+	Files     map[string]string // by absolute path, mode 0600
+	Addresses []netip.Addr      // from which it may send on the tenant's network, besides its own
 }
 
 // Node is a guest of the fleet.
@@ -167,6 +178,13 @@ func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
+	var extras Extras
+	if o.Extras != nil {
+		if extras, err = o.Extras(netip.MustParseAddr(p.tenantIP)); err != nil {
+			return nil, err
+		}
+	}
+	maps.Copy(config.Seed.Files, extras.Files)
 	if o.Snapshots != nil {
 		if config.Snapshot, err = o.Snapshots.For(ctx, config); ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -185,7 +203,7 @@ func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
 	}
 	o.Snapshots.Report(g)
 	n := &Node{g, index, p.tenantIP}
-	if err := n.save(f.Lab.Dir, o, credentials); err != nil {
+	if err := n.save(f.Lab.Dir, o, credentials, extras.Addresses...); err != nil {
 		return nil, errors.Join(err, g.Kill())
 	}
 	return n, nil

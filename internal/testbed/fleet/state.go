@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -40,8 +41,8 @@ type nodeState struct {
 const stateFile = "node.json"
 
 // save writes the state of the guest for other processes of ours, and its record for
-// the host daemon.
-func (n *Node) save(stateDir string, o Options, c identity.Credentials) error {
+// the host daemon, with further addresses on the tenant's network.
+func (n *Node) save(stateDir string, o Options, c identity.Credentials, more ...netip.Addr) error {
 	hostKey, err := ssh.NewPublicKey(n.Seed.HostKey.Public())
 	if err != nil {
 		return err
@@ -54,7 +55,9 @@ func (n *Node) save(stateDir string, o Options, c identity.Credentials) error {
 		return err
 	}
 	p := addressesOf(n.Index)
-	nics := []daemon.BootNIC{p.managementNIC(), p.tenantNIC()}
+	tenant := p.tenantNIC()
+	tenant.Addresses = append(tenant.Addresses, more...)
+	nics := []daemon.BootNIC{p.managementNIC(), tenant}
 	if o.Nested != nil {
 		nics = append(nics, p.nestedNIC())
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +27,7 @@ type Image struct {
 type Builder struct {
 	Cache    string            // directory of the images
 	Files    map[string]string // executables to add: path in the image -> file here
+	Contents map[string][]byte // files to add, also in place of ours: path in the image -> content
 	Progress func(step string) // called with each step; may be nil
 }
 
@@ -90,6 +92,7 @@ func (b *Builder) readFiles(arch Arch) (map[string][]byte, error) {
 		}
 		files[target] = content
 	}
+	maps.Copy(files, b.Contents)
 	return files, nil
 }
 

@@ -1,0 +1,144 @@
+// Package cluster is the command "unnest cluster": a Kubernetes cluster for people and tests,
+// with guests as nodes.
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"unnest/internal/cli/terminal"
+	"unnest/internal/cli/usage"
+	"unnest/internal/testbed/cluster"
+)
+
+// NewCmd returns the command with its subcommands.
+func NewCmd(streams terminal.Streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cluster",
+		Short: "Start and remove a Kubernetes cluster with guests as nodes",
+		Long: `Start and remove a Kubernetes cluster on this machine. Its nodes are guests, and its
+pods have a NIC of their own (BrFusion). etcd, the API server, the controller manager
+and the scheduler run in a network namespace of the cluster. "make kubernetes" builds
+the programs that it needs.`,
+		Example: `  unnest cluster up
+  export KUBECONFIG=$PWD/kubeconfig
+  unnest cluster kubeconfig >$KUBECONFIG
+  bin/kubernetes/kubectl get nodes
+  unnest cluster down`,
+	}
+	cmd.AddCommand(newUpCmd(streams), newDownCmd(streams), newKubeconfigCmd(streams), newLoadCmd(streams), newStatusCmd(streams), newForwardCmd())
+	return cmd
+}
+
+func newDownCmd(streams terminal.Streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "Remove the cluster and everything in it",
+		Args:  usage.Args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			removed, err := cluster.Down(cmd.Context())
+			switch {
+			case err != nil:
+				return err
+			case removed:
+				fmt.Fprintln(streams.Err, "the cluster is down")
+			default:
+				fmt.Fprintln(streams.Err, "no cluster is up")
+			}
+			return nil
+		},
+	}
+}
+
+func newKubeconfigCmd(streams terminal.Streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "kubeconfig",
+		Short: "Print the credentials of the cluster's administrator",
+		Long: `Print the credentials of the cluster's administrator, as kubectl and other clients
+read them. They work on this machine until the cluster is down.`,
+		Args: usage.Args(),
+		RunE: func(*cobra.Command, []string) error {
+			c, err := cluster.View()
+			if err != nil {
+				return err
+			}
+			content, err := os.ReadFile(c.Kubeconfig())
+			if err == nil {
+				_, err = streams.Out.Write(content)
+			}
+			return err
+		},
+	}
+}
+
+func newLoadCmd(streams terminal.Streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "load ARCHIVE...",
+		Short: "Give every node the container images of archives",
+		Long: `Give every node the container images of archives: OCI archives, or those of "docker
+save". Pods find such an image by its name, unless they have imagePullPolicy Always.`,
+		Example: `  unnest cluster load bin/images/unnest-cni.tar`,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, archives []string) error {
+			c, err := cluster.View()
+			if err != nil {
+				return err
+			}
+			for _, path := range archives {
+				if err := c.Load(cmd.Context(), func() (io.ReadCloser, error) { return os.Open(path) }); err != nil {
+					return err
+				}
+				fmt.Fprintf(streams.Err, "every node has the images of %s\n", path)
+			}
+			return nil
+		},
+	}
+}
+
+func newStatusCmd(streams terminal.Streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show the control plane and the nodes",
+		Args:  usage.Args(),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return status(cmd.Context(), streams) },
+	}
+}
+
+// status prints the components, and the nodes as the API server knows them.
+func status(ctx context.Context, streams terminal.Streams) error {
+	c, err := cluster.View()
+	if err != nil {
+		return err
+	}
+	names, health := c.Health(ctx)
+	for _, name := range names {
+		state := "ready"
+		if err := health[name]; err != nil {
+			state = err.Error()
+		}
+		if _, err := fmt.Fprintf(streams.Out, "%-24s %s\n", name, state); err != nil {
+			return err
+		}
+	}
+	nodes, err := c.Kubectl(ctx, "get", "nodes", "--output=wide", "--request-timeout=10s")
+	if err == nil {
+		_, err = fmt.Fprintf(streams.Out, "\n%s", nodes)
+	}
+	return err
+}
+
+// newForwardCmd returns the command of the process that package cluster starts next to the
+// API server.
+func newForwardCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:    cluster.ForwardCommand[1] + " DIRECTORY",
+		Short:  "Pass connections on to the API server",
+		Hidden: true,
+		Args:   usage.Args("DIRECTORY"),
+		RunE:   func(cmd *cobra.Command, _ []string) error { return cluster.Forward(cmd.Context()) },
+	}
+}

@@ -1,0 +1,62 @@
+package cluster
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"unnest/internal/cli/terminal"
+)
+
+// execute runs "unnest cluster" with args and returns its output.
+func execute(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	cmd := NewCmd(terminal.Streams{In: strings.NewReader(""), Out: &out, Err: &errOut})
+	cmd.SetArgs(args)
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(io.Discard)
+	err = cmd.ExecuteContext(t.Context())
+	return out.String(), errOut.String(), err
+}
+
+// Wrong usage is refused before anything is made.
+func TestWrongUsage(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"up", "--nodes", "0"}, "--nodes 0: want 1 to 50"},
+		{[]string{"up", "--nodes", "51"}, "--nodes 51: want 1 to 50"},
+		{[]string{"up", "--vcpus", "0"}, "--vcpus 0: want 1 to 255"},
+		{[]string{"up", "--memory", "512"}, "--memory 512: want at least 768 MiB"},
+		{[]string{"up", "--slots", "0"}, "--slots 0: want 1 to 128"},
+		{[]string{"up", "--slots", "129"}, "--slots 129: want 1 to 128"},
+		{[]string{"up", "--pool", "-1"}, "--pool -1: want 0 or more"},
+		{[]string{"up", "--port", "65536"}, "--port 65536: want 0 to 65535"},
+		{[]string{"up", "--network", "flannel"}, "want one of brfusion, bridge"},
+		{[]string{"up", "--proxy-mode", "ipvs"}, "want one of iptables, nftables"},
+		{[]string{"up", "node1"}, `unexpected argument "node1"`},
+		{[]string{"up", "--kubernetes", "/nowhere"}, "run `make kubernetes`"},
+		{[]string{"kubeconfig"}, "no cluster is up"},
+		{[]string{"status"}, "no cluster is up"},
+		{[]string{"load"}, "at least 1 arg"},
+		{[]string{"load", "image.tar"}, "no cluster is up"},
+	} {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "state")
+			t.Setenv("UNNEST_STATE", dir)
+			stdout, _, err := execute(t, tt.args...)
+			if err == nil || !strings.Contains(err.Error(), tt.want) || stdout != "" {
+				t.Errorf("got %v, stdout %q; want %q", err, stdout, tt.want)
+			}
+			if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("something was made (%v)", err)
+			}
+		})
+	}
+}

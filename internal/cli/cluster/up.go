@@ -1,0 +1,111 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"unnest/internal/cli/terminal"
+	"unnest/internal/cli/usage"
+	"unnest/internal/measure/bench"
+	"unnest/internal/testbed/cluster"
+	"unnest/internal/testbed/guest"
+)
+
+// maxNodes is the largest number of nodes: each takes a gigabyte of memory and more.
+const maxNodes = 50
+
+// upOptions are what the command line asks for.
+type upOptions struct {
+	cluster.Options
+	accel    string
+	programs string
+	memory   int // MiB
+	cold     bool
+}
+
+func newUpCmd(streams terminal.Streams) *cobra.Command {
+	o := upOptions{Options: cluster.Options{Network: cluster.BrFusion, ProxyMode: "iptables"}}
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start a cluster and wait until its nodes are ready",
+		Long: `Start a cluster and wait until its nodes are ready. A pod gets the network of
+--network, unless it has the RuntimeClass brfusion or bridge.`,
+		Args: usage.Args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			return up(cmd.Context(), streams, o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&o.Nodes, "nodes", 2, "number of nodes")
+	flags.IntVar(&o.VCPUs, "vcpus", 2, "virtual processors of each node")
+	flags.IntVar(&o.memory, "memory", 1536, "memory of each node, in `MIB`")
+	flags.IntVar(&o.Slots, "slots", 32, "pods on each node at most; as many NICs can be plugged into it")
+	flags.IntVar(&o.Pool, "pool", 4, "`N` of the slots of each node have a NIC plugged in advance, for the next pods")
+	flags.Var(usage.Choice(&o.Network, cluster.BrFusion, cluster.Bridge), "network", "network of pods without a RuntimeClass")
+	flags.Var(usage.Choice(&o.ProxyMode, "iptables", "nftables"), "proxy-mode", "how kube-proxy translates addresses of Services")
+	flags.IntVar(&o.Port, "port", 0, "port of the API server on 127.0.0.1 (default a free one)")
+	flags.StringVar(&o.programs, "kubernetes", "", "`directory` with the programs of Kubernetes (default kubernetes next to unnest)")
+	flags.DurationVar(&o.Wait, "wait", 5*time.Minute, "time limit for the nodes to become ready")
+	flags.BoolVar(&o.cold, "cold", false, "boot the nodes, do not restore them from a snapshot")
+	flags.Var(usage.Choice(&o.accel, "auto", "kvm", "tcg"), "accel", "accelerator (default auto: kvm where it works)")
+	return cmd
+}
+
+func (o upOptions) check() error {
+	switch {
+	case o.Nodes < 1 || o.Nodes > maxNodes:
+		return usage.Errorf("--nodes %d: want 1 to %d", o.Nodes, maxNodes)
+	case o.VCPUs < 1 || o.VCPUs > 255:
+		return usage.Errorf("--vcpus %d: want 1 to 255", o.VCPUs)
+	case o.memory < 768:
+		return usage.Errorf("--memory %d: want at least 768 MiB", o.memory)
+	case o.Slots < 1 || o.Slots > guest.MaxSlots:
+		return usage.Errorf("--slots %d: want 1 to %d", o.Slots, guest.MaxSlots)
+	case o.Pool < 0:
+		return usage.Errorf("--pool %d: want 0 or more", o.Pool)
+	case o.Port < 0 || o.Port > 65535:
+		return usage.Errorf("--port %d: want 0 to 65535", o.Port)
+	}
+	return nil
+}
+
+func up(ctx context.Context, streams terminal.Streams, o upOptions) error {
+	accel, err := guest.ChooseAccel(guest.Accel(o.accel))
+	if err != nil {
+		return err
+	}
+	binaries, err := bench.BinariesDir()
+	if err != nil {
+		return err
+	}
+	if o.programs == "" {
+		o.programs = filepath.Join(binaries, "kubernetes")
+	}
+	if o.Programs, err = cluster.FindPrograms(o.programs); err != nil {
+		return err
+	}
+	o.Progress = func(step string) { fmt.Fprintln(streams.Err, step) }
+	if o.Image, err = cluster.BuildImage(ctx, binaries, o.Programs, o.Progress); err != nil {
+		return err
+	}
+	o.Accel, o.Memory, o.Unnest = accel.Accel, int64(o.memory)<<20, filepath.Join(binaries, "unnest")
+	if !o.cold {
+		o.Snapshots = &guest.Snapshots{Cache: guest.CacheDir(), Progress: o.Progress}
+	}
+	c, err := cluster.Up(ctx, o.Options)
+	if err != nil {
+		return err
+	}
+	if err := c.Lab.Release(); err != nil {
+		return err
+	}
+	fmt.Fprintf(streams.Err, "accelerator %s (%s); `unnest cluster kubeconfig` prints the credentials\n", accel.Accel, accel.Reason)
+	return nil
+}

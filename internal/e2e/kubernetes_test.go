@@ -1,0 +1,388 @@
+//go:build kubernetes
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"unnest/internal/testbed/cluster"
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/lab"
+)
+
+// kubernetes is a cluster of two nodes, as `unnest cluster up` makes it.
+type kubernetes struct {
+	*nodes
+	whole                   *testing.T
+	unnest, kubectl, config string
+}
+
+// podLimit is how long kubectl waits for a pod, on a busy machine.
+const podLimit = "--timeout=4m"
+
+// Pods of a real cluster have a NIC of their own, and what Kubernetes promises about pods holds
+// for them. The subtests are steps in this order.
+func TestKubernetes(t *testing.T) {
+	unnest := unnestBinary(t)
+	k := &kubernetes{nodes: &nodes{t: t, binaries: filepath.Dir(unnest)}, whole: t, unnest: unnest}
+	k.kubectl = filepath.Join(k.binaries, "kubernetes", "kubectl")
+	t.Cleanup(k.remove)
+	k.step("up is killed", k.upKilled)
+	if !k.step("up", k.up) {
+		return
+	}
+	for _, s := range []struct {
+		name string
+		run  func()
+	}{
+		{"pods become ready", k.podsReady},
+		{"each pod has its NIC", k.ownNICs},
+		{"every pod reaches every pod", k.podToPod},
+		{"Services", k.services},
+		{"exec, logs, port-forward", k.access},
+		{"the daemon is killed", k.daemonKilled},
+		{"the DaemonSet installs the plugins", k.daemonSet},
+		{"pods are deleted", k.deleted},
+	} {
+		k.step(s.name, s.run)
+	}
+	k.step("down", k.down)
+}
+
+// step runs a part of the test and prints how long it took.
+func (k *kubernetes) step(name string, f func()) bool {
+	outer := k.t
+	defer func() { k.t = outer }()
+	return outer.Run(name, func(t *testing.T) {
+		k.t = t
+		begin := time.Now()
+		f()
+		t.Logf("%s: %.1f s", name, time.Since(begin).Seconds())
+	})
+}
+
+// A killed `unnest cluster up` leaves processes and namespaces, which the next one removes.
+func (k *kubernetes) upKilled() {
+	r := launch(k.t, k.unnest, "cluster", "up")
+	k.within(10*time.Minute, "the API server starts", func() bool {
+		select {
+		case <-r.ended:
+			k.t.Fatalf("it ended:\n%s", r.out.String())
+		default:
+		}
+		_, err := os.Stat(filepath.Join(lab.Root(), cluster.LabName, "kubernetes", "kube-apiserver.log"))
+		return err == nil
+	})
+	r.kill(k.t)
+}
+
+func (k *kubernetes) up() {
+	out, err := exec.Command(k.unnest, "cluster", "up").CombinedOutput()
+	k.t.Logf("unnest cluster up:\n%s", out)
+	k.check(err)
+	l, err := lab.View(cluster.LabName)
+	k.check(err)
+	k.fleet, err = fleet.Open(l)
+	k.check(err)
+	k.config = filepath.Join(filepath.Dir(l.Dir), "kubeconfig") // not in the directory of a test that ends before others
+	k.check(os.WriteFile(k.config, []byte(mustRun(k.t, k.unnest, "cluster", "kubeconfig")), 0o600))
+	if out, err := exec.Command(k.unnest, "cluster", "up").CombinedOutput(); err == nil || !strings.Contains(string(out), "is up already") {
+		k.t.Errorf("a second cluster: %v: %s", err, out)
+	}
+	status := mustRun(k.t, k.unnest, "cluster", "status")
+	if n := len(regexp.MustCompile(`(?m)^[a-z-]+ +ready$`).FindAllString(status, -1)); n != 4 {
+		k.t.Errorf("%d components are ready, want 4:\n%s", n, status)
+	}
+	if n := len(regexp.MustCompile(`(?m)^node[12] +Ready `).FindAllString(status, -1)); n != 2 {
+		k.t.Errorf("%d nodes are ready, want 2:\n%s", n, status)
+	}
+}
+
+// ctl runs kubectl, which must succeed.
+func (k *kubernetes) ctl(args ...string) string {
+	k.t.Helper()
+	return mustRun(k.t, append([]string{k.kubectl, "--kubeconfig=" + k.config}, args...)...)
+}
+
+func (k *kubernetes) apply(objects ...map[string]any) {
+	k.t.Helper()
+	list, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": objects})
+	k.check(err)
+	cmd := exec.Command(k.kubectl, "--kubeconfig="+k.config, "apply", "-f", "-")
+	cmd.Stdin = bytes.NewReader(list)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		k.t.Fatalf("apply: %v: %s", err, out)
+	}
+}
+
+// in runs a shell script in a pod, which must succeed.
+func (k *kubernetes) in(pod, script string) string {
+	k.t.Helper()
+	return k.ctl("exec", pod, "--", "sh", "-c", script)
+}
+
+// The pods of the test: on each node one with its own NIC, and one behind the guest's bridge.
+var kubernetesPods = []string{"own-node1", "own-node2", "bridge-node1", "bridge-node2"}
+
+// webPod is a pod that serves its name on port 8080. The kubelet probes it in all three ways.
+func webPod(name string) map[string]any {
+	network, node, _ := strings.Cut(name, "-")
+	script := "busybox mkdir /www; echo " + name + " >/www/index.html; echo " + name + " serves; exec httpd -f -p 8080 -h /www"
+	spec := map[string]any{
+		"nodeSelector": map[string]string{"kubernetes.io/hostname": node}, "terminationGracePeriodSeconds": 1,
+		"containers": []any{map[string]any{
+			"name": "web", "image": cluster.ToolsImage, "command": []string{"sh", "-c", script},
+			"startupProbe":   map[string]any{"exec": map[string]any{"command": []string{"cat", "/www/index.html"}}, "failureThreshold": 60, "timeoutSeconds": 30},
+			"readinessProbe": map[string]any{"httpGet": map[string]any{"path": "/", "port": 8080}, "periodSeconds": 5, "timeoutSeconds": 10},
+			"livenessProbe":  map[string]any{"tcpSocket": map[string]any{"port": 8080}, "timeoutSeconds": 10, "failureThreshold": 10},
+		}},
+	}
+	if network == "bridge" {
+		spec["runtimeClassName"] = cluster.Bridge
+	}
+	return map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "labels": map[string]string{"app": "web"}}, "spec": spec}
+}
+
+func (k *kubernetes) podsReady() {
+	var pods []map[string]any
+	for _, name := range kubernetesPods {
+		pods = append(pods, webPod(name))
+	}
+	k.apply(pods...)
+	k.ctl("wait", "--for=condition=Ready", "pod", "--selector=app=web", podLimit)
+}
+
+// address returns the address of a pod.
+func (k *kubernetes) address(pod string) netip.Addr {
+	k.t.Helper()
+	a, err := netip.ParseAddr(k.ctl("get", "pod", pod, "--output=jsonpath={.status.podIP}"))
+	k.check(err)
+	return a
+}
+
+// ownNICs checks that the host's daemon knows the pods' NICs, and that a pod has a virtio device.
+func (k *kubernetes) ownNICs() {
+	for _, node := range []string{"node1", "node2"} {
+		pod := "own-" + node
+		if device := k.in(pod, "cat /sys/class/net/eth0/device/uevent"); !strings.Contains(device, "DRIVER=virtio_net") {
+			k.t.Errorf("%s: its interface is %q, want a virtio NIC", pod, device)
+		}
+		if link := k.in("bridge-"+node, "ls /sys/class/net/eth0"); strings.Contains(link, "device") {
+			k.t.Errorf("bridge-%s has a device of its own", node)
+		}
+		if s := k.guestStatus(node); s.Attachments != 1 {
+			k.t.Errorf("%s has %d pods with a NIC, want 1", node, s.Attachments)
+		}
+		status := mustRun(k.t, k.unnest, "hostd", "status", "--state", k.fleet.Lab.Dir)
+		if a := k.address(pod); !strings.Contains(status, a.String()+"/") {
+			k.t.Errorf("%s has the address %s, which the daemon does not know:\n%s", pod, a, status)
+		}
+	}
+}
+
+func (k *kubernetes) podToPod() {
+	var script strings.Builder
+	for _, to := range kubernetesPods {
+		fmt.Fprintf(&script, "echo $(wget -q -O - -T 20 http://%s:8080/ || echo no answer of %s)\n", k.address(to), to)
+	}
+	want := strings.Join(kubernetesPods, "\n") + "\n"
+	for _, from := range kubernetesPods {
+		if got := k.in(from, script.String()); got != want {
+			k.t.Errorf("from %s: got\n%swant\n%s", from, got, want)
+		}
+	}
+}
+
+// services reaches pods by a ClusterIP and by a port of a node, and the API server by its Service.
+func (k *kubernetes) services() {
+	k.apply(map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "web"}, "spec": map[string]any{
+		"type": "NodePort", "selector": map[string]string{"app": "web"}, "ports": []any{map[string]any{"port": 80, "targetPort": 8080, "nodePort": 30080}},
+	}})
+	address := k.ctl("get", "service", "web", "--output=jsonpath={.spec.clusterIP}")
+	k.eventually("all pods are backends", func() bool {
+		return len(strings.Fields(k.ctl("get", "endpointslices", "--selector=kubernetes.io/service-name=web",
+			"--output=jsonpath={.items[*].endpoints[*].addresses[0]}"))) == len(kubernetesPods)
+	})
+	get := "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do wget -q -O - -T 20 http://" + address + "/ || echo no answer; done"
+	seen := map[string]bool{}
+	for _, from := range kubernetesPods {
+		k.eventually("Service from "+from, func() bool { // kube-proxy writes its rules a moment later
+			got := strings.Fields(k.in(from, get))
+			for _, name := range got {
+				seen[name] = true
+			}
+			ok := len(got) == 12 && !slices.ContainsFunc(got, func(name string) bool { return !slices.Contains(kubernetesPods, name) })
+			if !ok {
+				k.t.Logf("from %s: %q", from, got)
+			}
+			return ok
+		})
+	}
+	for _, name := range kubernetesPods {
+		if !seen[name] {
+			k.t.Errorf("%s was never the backend in %d requests", name, 12*len(kubernetesPods))
+		}
+	}
+	for _, node := range []string{"10.201.0.2", "10.201.0.3"} {
+		got := mustRun(k.t, "nsenter", "--net="+k.fleet.Lab.HostNS(), "curl", "-sS", "--max-time", "30", "http://"+net.JoinHostPort(node, "30080")+"/")
+		if !slices.Contains(kubernetesPods, strings.TrimSpace(got)) {
+			k.t.Errorf("port 30080 of %s answers %q", node, got)
+		}
+	}
+	if got := k.in("own-node1", "nc -w 20 10.96.0.1 443 </dev/null && echo open"); got != "open\n" {
+		k.t.Errorf("the API server at its Service: %q", got)
+	}
+}
+
+func (k *kubernetes) access() {
+	cmd := exec.Command(k.kubectl, "--kubeconfig="+k.config, "exec", "-i", "own-node1", "--", "cat")
+	cmd.Stdin = strings.NewReader("through the kubelet")
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "through the kubelet" {
+		k.t.Errorf("exec: %q, %v", out, err)
+	}
+	if out := k.ctl("logs", "own-node2"); out != "own-node2 serves\n" {
+		k.t.Errorf("logs: %q", out)
+	}
+	forward := launch(k.t, k.kubectl, "--kubeconfig="+k.config, "port-forward", "pod/own-node2", ":8080")
+	var port string
+	k.eventually("port-forward listens", func() bool {
+		if found := regexp.MustCompile(`127\.0\.0\.1:(\d+)`).FindStringSubmatch(forward.out.String()); found != nil {
+			port = found[1]
+		}
+		return port != ""
+	})
+	if out := mustRun(k.t, "curl", "-sS", "--max-time", "60", "http://127.0.0.1:"+port+"/"); out != "own-node2\n" {
+		k.t.Errorf("port-forward: %q", out)
+	}
+	forward.kill(k.t)
+}
+
+// daemonKilled kills the host daemon while a connection is in use. A pod that is made
+// meanwhile starts when there is a daemon again.
+func (k *kubernetes) daemonKilled() {
+	k.in("own-node2", "nc -l -p 9000 >/tmp/received 2>/tmp/error </dev/null &")
+	send := "while echo $i; do i=$((i+1)); sleep 0.2; done | nc " + k.address("own-node2").String() + " 9000 >/tmp/sent 2>&1 &"
+	k.in("own-node1", "i=1; { "+send+" } >/dev/null 2>&1 </dev/null")
+	received := func() int {
+		n, _ := strconv.Atoi(strings.TrimSpace(k.in("own-node2", "tail -n 1 /tmp/received")))
+		return n
+	}
+	progresses := func(when string) {
+		begin := received()
+		k.eventually("the connection transfers "+when, func() bool { return received() >= begin+5 })
+	}
+	progresses("at first")
+	k.killDaemon()
+	progresses("without a daemon")
+	late := webPod("own-node1")
+	late["metadata"] = map[string]any{"name": "late"}
+	k.apply(late)
+	k.eventually("the pod's network is refused", func() bool {
+		return strings.Contains(k.ctl("get", "events", "--field-selector=involvedObject.name=late"), "FailedCreatePodSandBox")
+	})
+	k.startDaemon()
+	progresses("with a new daemon")
+	k.ctl("wait", "--for=condition=Ready", "pod/late", podLimit)
+	if lines := k.in("own-node2", "cat /tmp/received | busybox wc -l"); strings.TrimSpace(lines) != strconv.Itoa(received()) {
+		k.t.Logf("%s lines, the last is %d", strings.TrimSpace(lines), received())
+	}
+}
+
+// daemonSet installs the plugins on nodes that have lost them, from an image and the manifests
+// of this project.
+func (k *kubernetes) daemonSet() {
+	mustRun(k.t, k.unnest, "cluster", "load", filepath.Join(k.binaries, "images", "unnest-cni.tar"))
+	c, err := cluster.View()
+	k.check(err)
+	const plugin = "/usr/lib/cni/brfusion" // in Debian
+	for _, node := range []string{"node1", "node2"} {
+		_, err := c.OnNode(k.t.Context(), node, "rm", plugin)
+		k.check(err)
+	}
+	manifest, err := os.ReadFile("../../deploy/kubernetes/unnest.yaml")
+	k.check(err)
+	manifest = bytes.ReplaceAll(manifest, []byte("path: /opt/cni/bin"), []byte("path: "+filepath.Dir(plugin)))
+	path := filepath.Join(k.t.TempDir(), "unnest.yaml")
+	k.check(os.WriteFile(path, manifest, 0o600))
+	k.ctl("apply", "--filename="+path)
+	k.ctl("--namespace=unnest-system", "rollout", "status", "daemonset/unnest-cni", podLimit)
+	for _, node := range []string{"node1", "node2"} {
+		networks, err := c.OnNode(k.t.Context(), node, "ls", plugin, "/etc/cni/net.d/10-unnest.conflist")
+		k.check(err)
+		k.t.Logf("%s: %s", node, networks)
+	}
+	k.ctl("delete", "--filename="+path, "--wait", podLimit)
+	again := webPod("own-node2")
+	again["metadata"] = map[string]any{"name": "again"}
+	k.apply(again)
+	k.ctl("wait", "--for=condition=Ready", "pod/again", podLimit)
+}
+
+// deleted deletes the pods. Their NICs, addresses and rules are given back.
+func (k *kubernetes) deleted() {
+	addresses := []netip.Addr{k.address("own-node1"), k.address("own-node2"), k.address("late"), k.address("again")}
+	k.ctl("delete", "pod", "--all", "--wait", podLimit)
+	for _, node := range []string{"node1", "node2"} {
+		k.eventually(node+" has no pod with a NIC", func() bool { return k.guestStatus(node).Attachments == 0 })
+	}
+	rules := mustRun(k.t, "nsenter", "--net="+k.fleet.Lab.HostNS(), "nft", "list", "table", "bridge", "unnest-antispoof")
+	for _, a := range addresses {
+		if strings.Contains(rules, a.String()+" ") {
+			k.t.Errorf("a rule for %s is left:\n%s", a, rules)
+		}
+	}
+	c, err := cluster.View()
+	k.check(err)
+	for _, node := range []string{"node1", "node2"} {
+		links, err := c.OnNode(k.t.Context(), node, "ip", "-o", "link")
+		if err != nil || strings.Contains(string(links), "unsv") {
+			k.t.Errorf("%s: links of the service path are left: %s, %v", node, links, err)
+		}
+	}
+}
+
+// down removes the cluster. unnestBinary checks that nothing is left.
+func (k *kubernetes) down() {
+	k.saveLogs()
+	mustRun(k.t, k.unnest, "cluster", "down")
+	if out, err := exec.Command(k.kubectl, "--kubeconfig="+k.config, "get", "nodes").CombinedOutput(); err == nil {
+		k.t.Errorf("after down, the API server answers: %s", out)
+	}
+}
+
+// saveLogs keeps the logs of a cluster on which the test has failed.
+func (k *kubernetes) saveLogs() {
+	c, err := cluster.View()
+	if err != nil || !k.whole.Failed() {
+		return
+	}
+	dir, err := os.MkdirTemp("", "unnest-kubernetes-")
+	k.check(err)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	err = c.SaveLogs(ctx, dir)
+	k.whole.Logf("logs are in %s (%v)", dir, err)
+}
+
+// remove removes what a failed test has left.
+func (k *kubernetes) remove() {
+	k.t = k.whole
+	k.saveLogs()
+	if _, err := cluster.Down(context.Background()); err != nil {
+		k.t.Error(err)
+	}
+}

@@ -1,0 +1,258 @@
+package cluster
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+
+	"unnest/internal/cni/netconf"
+	"unnest/internal/testbed/lab"
+)
+
+func makeKeys(t *testing.T) keys {
+	t.Helper()
+	k, err := newKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// certificate returns the certificate of a pair, which must be the authority's, for the usage.
+func (k keys) certificate(t *testing.T, p pair, usage x509.ExtKeyUsage) *x509.Certificate {
+	t.Helper()
+	both, err := tls.X509KeyPair(p.cert, p.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(k.caPEM())
+	if _, err := both.Leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
+		t.Errorf("verify %s: %v", both.Leaf.Subject, err)
+	}
+	return both.Leaf
+}
+
+func TestCredentials(t *testing.T) {
+	k := makeKeys(t)
+	p, err := k.client("system:node:node1", "system:nodes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := k.certificate(t, p, x509.ExtKeyUsageClientAuth); c.Subject.CommonName != "system:node:node1" || !slices.Equal(c.Subject.Organization, []string{"system:nodes"}) {
+		t.Errorf("the user is %s", c.Subject)
+	}
+	if p, err = k.server("api", "10.96.0.1", "localhost"); err != nil {
+		t.Fatal(err)
+	}
+	c := k.certificate(t, p, x509.ExtKeyUsageServerAuth)
+	if err := errors.Join(c.VerifyHostname("10.96.0.1"), c.VerifyHostname("localhost")); err != nil {
+		t.Error(err)
+	}
+	if c.VerifyHostname("10.96.0.2") == nil {
+		t.Error("the server's certificate is for another address, too")
+	}
+	if other := makeKeys(t); bytes.Equal(other.caPEM(), k.caPEM()) || bytes.Equal(other.tokens, k.tokens) {
+		t.Error("two clusters have the same keys")
+	}
+}
+
+// A node has credentials of its own only, and every file that the scripts of its image read.
+func TestNodeFiles(t *testing.T) {
+	c := &Cluster{keys: makeKeys(t), options: Options{Nodes: 2, Slots: 16, Network: BrFusion, ProxyMode: "nftables"}}
+	files, err := c.nodeFiles("node2", netip.MustParseAddr("10.201.0.3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, script := range []string{"node/kubelet", "node/kube-proxy"} {
+		content, err := nodeFiles.ReadFile(script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for word := range strings.FieldsFuncSeq(string(content), func(r rune) bool { return strings.ContainsRune(" \n=<;", r) }) {
+			if strings.HasPrefix(word, "/etc/kubernetes/") && files[word] == "" {
+				t.Errorf("%s reads %s, which a node does not have", script, word)
+			}
+		}
+	}
+	var config map[string]any
+	if err := json.Unmarshal([]byte(files["/etc/kubernetes/kubelet.json"]), &config); err != nil || config["maxPods"] != 16.0 {
+		t.Errorf("the kubelet takes %v pods (%v), want one for each slot", config["maxPods"], err)
+	}
+	if got := files["/etc/kubernetes/node"]; got != "address=10.201.0.3 proxy_mode=nftables\n" {
+		t.Errorf("the node's variables are %q", got)
+	}
+	if got := files["/etc/kubernetes/routes"]; got != "10.244.2.0/24 10.201.0.2\n" {
+		t.Errorf("the node's routes are %q", got)
+	}
+	server := k8sServer(t, c.keys, files)
+	if err := server.VerifyHostname("10.201.0.3"); err != nil {
+		t.Error(err)
+	}
+	for path, content := range files {
+		if strings.Contains(content, string(c.keys.tokens)) {
+			t.Errorf("%s has the key of the tokens", path)
+		}
+	}
+}
+
+func k8sServer(t *testing.T, k keys, files map[string]string) *x509.Certificate {
+	t.Helper()
+	p := pair{[]byte(files["/etc/kubernetes/kubelet.crt"]), []byte(files["/etc/kubernetes/kubelet.key"])}
+	return k.certificate(t, p, x509.ExtKeyUsageServerAuth)
+}
+
+// The container runtime accepts both networks, and our plugin its configuration.
+func TestNetworks(t *testing.T) {
+	c := &Cluster{keys: makeKeys(t), options: Options{Nodes: 1, Network: Bridge}}
+	files, err := c.nodeFiles("node1", netip.MustParseAddr("10.201.0.2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{"net.d": "bridge", "bridge.d": "bridge", "brfusion.d": "brfusion"} {
+		list, err := libcni.ConfListFromBytes([]byte(files["/etc/cni/"+dir+"/10-pods.conflist"]))
+		if err != nil {
+			t.Fatalf("%s: %v", dir, err)
+		}
+		if list.Name != want || list.Plugins[0].Network.Type != want {
+			t.Errorf("%s: network %s of plugin %s, want %s", dir, list.Name, list.Plugins[0].Network.Type, want)
+		}
+	}
+	var list struct{ Plugins []map[string]any }
+	if err := json.Unmarshal([]byte(brfusionNetwork()), &list); err != nil {
+		t.Fatal(err)
+	}
+	list.Plugins[0]["name"], list.Plugins[0]["cniVersion"] = BrFusion, "1.0.0"
+	config, err := netconf.ParseBrFusion(asJSON(list.Plugins[0]))
+	if err != nil || config.CheckKeys() != nil {
+		t.Errorf("the plugin refuses its configuration: %v, %v", err, config.CheckKeys())
+	}
+	if len(config.Services) != 1 || config.Services[0].String() != serviceRange {
+		t.Errorf("the plugin serves the ranges %v, want %s", config.Services, serviceRange)
+	}
+}
+
+// Every file in the arguments of the control plane is one that is written, or that a component
+// makes. All of them are in the directory of the cluster, by which the lab finds the processes.
+func TestControlPlane(t *testing.T) {
+	dir := t.TempDir()
+	l := &lab.Lab{Name: LabName, Dir: dir}
+	c := &Cluster{Lab: l, keys: makeKeys(t)}
+	if err := os.Mkdir(c.path(""), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.writeCredentials(); err != nil {
+		t.Fatal(err)
+	}
+	etcd, api, clients := controlPlane(c.path(""))
+	for _, p := range append([]component{etcd, api}, clients...) {
+		named := false
+		for _, argument := range p.arguments {
+			_, value, _ := strings.Cut(argument, "=")
+			if !filepath.IsAbs(value) {
+				continue
+			}
+			named = named || strings.HasPrefix(value, dir)
+			info, err := os.Stat(value)
+			if argument == "--data-dir="+c.path("etcd") {
+				continue
+			}
+			if err != nil {
+				t.Errorf("%s: %v", p.name, err)
+			} else if info.Mode().Perm() != 0o600 {
+				t.Errorf("%s: others can read %s: %v", p.name, value, info.Mode())
+			}
+		}
+		if !named {
+			t.Errorf("%s: no argument names %s", p.name, dir)
+		}
+	}
+}
+
+// The process between a client and the API server passes both directions on, each until its end.
+func TestJoin(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() { // echoes when the client has ended its direction
+		server, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer server.Close()
+		content, _ := io.ReadAll(server)
+		_, _ = server.Write(content)
+	}()
+	to, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, from := net.Pipe()
+	go func() {
+		_, _ = client.Write([]byte("hello"))
+		client.Close()
+	}()
+	join(to, from)
+	if got, err := io.ReadAll(to); string(got) != "hello" || err != nil {
+		t.Errorf("got %q, %v, want the echo", got, err)
+	}
+}
+
+func TestNoCluster(t *testing.T) {
+	t.Setenv("UNNEST_STATE", t.TempDir())
+	if _, err := View(); err == nil || err.Error() != "no cluster is up: start one by `unnest cluster up`" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestFindPrograms(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range programs[1:] {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(t.TempDir(), "kubernetes")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := FindPrograms(link); err == nil || !strings.Contains(err.Error(), programs[0]) || !strings.HasSuffix(err.Error(), ": run `make kubernetes`") {
+		t.Errorf("without %s: got %v", programs[0], err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, programs[0]), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := FindPrograms(link); got != dir || err != nil {
+		t.Errorf("got %s, %v, want %s", got, err, dir)
+	}
+}
+
+// An Up that fails leaves nothing but its logs.
+func TestUpFails(t *testing.T) {
+	if os.Getuid() == 0 && os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("makes network namespaces: set UNNEST_PRIVILEGED=1")
+	}
+	t.Setenv("UNNEST_STATE", t.TempDir())
+	t.Setenv("TMPDIR", t.TempDir())
+	_, err := Up(t.Context(), Options{Programs: t.TempDir(), Unnest: filepath.Join(t.TempDir(), "unnest"), Nodes: 1})
+	if err == nil {
+		t.Fatal("without programs, a cluster came up")
+	}
+	if names, listErr := lab.List(); listErr != nil || len(names) > 0 {
+		t.Errorf("labs left: %v, %v", names, listErr)
+	}
+}

@@ -1,0 +1,229 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/testbed/lab"
+)
+
+// The addresses of the API server: for nodes, and its Service's for pods.
+const (
+	apiAddress   = lab.TenantGateway + ":6443"
+	apiURL       = "https://" + apiAddress
+	apiService   = "10.96.0.1"
+	serviceRange = "10.96.0.0/16"
+	etcdURL      = "http://127.0.0.1:2379"
+)
+
+// The administrators of the cluster are in this group.
+const administrators = "system:masters"
+
+// component is a program of the control plane.
+type component struct {
+	name      string
+	health    string // URL that answers 200 when it is ready
+	arguments []string
+}
+
+// controlPlane returns etcd, the API server and its two clients, with their files in the
+// directory dir.
+func controlPlane(dir string) (etcd, api component, clients []component) {
+	file := func(name string) string { return filepath.Join(dir, name) }
+	etcd = component{"etcd", etcdURL + "/health", []string{
+		"--data-dir=" + file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
+		"--listen-client-urls=" + etcdURL, "--advertise-client-urls=" + etcdURL, "--listen-peer-urls=http://127.0.0.1:2380",
+	}}
+	api = component{"kube-apiserver", apiURL + "/readyz", []string{
+		"--etcd-servers=" + etcdURL, "--bind-address=" + lab.TenantGateway, "--advertise-address=" + lab.TenantGateway, "--secure-port=6443",
+		"--tls-cert-file=" + file("apiserver.crt"), "--tls-private-key-file=" + file("apiserver.key"), "--client-ca-file=" + file("ca.crt"),
+		"--kubelet-client-certificate=" + file("kubelet-client.crt"), "--kubelet-client-key=" + file("kubelet-client.key"),
+		"--kubelet-certificate-authority=" + file("ca.crt"), "--kubelet-preferred-address-types=InternalIP",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-signing-key-file=" + file("tokens.key"), "--service-account-key-file=" + file("tokens.key"),
+		"--service-cluster-ip-range=" + serviceRange, "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged",
+	}}
+	client := func(name, kubeconfig, port string, more ...string) component {
+		config := file(kubeconfig)
+		return component{name, "https://127.0.0.1:" + port + "/healthz", append([]string{
+			"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
+			"--leader-elect=false", "--bind-address=127.0.0.1",
+			"--tls-cert-file=" + file("apiserver.crt"), "--tls-private-key-file=" + file("apiserver.key"),
+		}, more...)}
+	}
+	return etcd, api, []component{
+		client("kube-controller-manager", "controller-manager.conf", "10257",
+			"--root-ca-file="+file("ca.crt"), "--service-account-private-key-file="+file("tokens.key"), "--use-service-account-credentials"),
+		client("kube-scheduler", "scheduler.conf", "10259"),
+	}
+}
+
+// startControlPlane starts all components and waits until they are ready.
+func (c *Cluster) startControlPlane(ctx context.Context) error {
+	if err := c.writeCredentials(); err != nil {
+		return err
+	}
+	etcd, api, clients := controlPlane(c.path(""))
+	for _, part := range []component{etcd, api} {
+		if err := c.start(ctx, part); err != nil {
+			return err
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, part := range clients {
+		g.Go(func() error { return c.start(ctx, part) })
+	}
+	return g.Wait()
+}
+
+// writeCredentials writes the files of the control plane.
+func (c *Cluster) writeCredentials() error {
+	server, err := c.keys.server("kube-apiserver", lab.TenantGateway, apiService, "127.0.0.1", "localhost",
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+	if err != nil {
+		return err
+	}
+	kubelet, err := c.keys.client("kube-apiserver", administrators)
+	if err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{
+		"ca.crt": c.keys.caPEM(), "tokens.key": c.keys.tokens, "apiserver.crt": server.cert, "apiserver.key": server.key,
+		"kubelet-client.crt": kubelet.cert, "kubelet-client.key": kubelet.key,
+	} {
+		if err := os.WriteFile(c.path(name), content, 0o600); err != nil {
+			return fmt.Errorf("write credentials: %w", err)
+		}
+	}
+	return errors.Join(
+		c.writeKubeconfig("controller-manager.conf", apiURL, "system:kube-controller-manager"),
+		c.writeKubeconfig("scheduler.conf", apiURL, "system:kube-scheduler"))
+}
+
+// startLimit is how long a component may take until it is ready, on a busy machine.
+const startLimit = 3 * time.Minute
+
+// start starts a component in the host's namespace of the lab and waits until it is ready. The
+// component ends with the lab.
+func (c *Cluster) start(ctx context.Context, p component) error {
+	ended, err := c.launch(p)
+	if err == nil {
+		ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("not ready within %v", startLimit))
+		defer cancel()
+		err = c.awaitHealth(ctx, p, ended)
+	}
+	if err != nil {
+		return fmt.Errorf("start %s: %w%s", p.name, err, lastLine(c.path(p.name+".log")))
+	}
+	return nil
+}
+
+func (c *Cluster) launch(p component) (ended <-chan error, err error) {
+	log, err := os.Create(c.path(p.name + ".log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(filepath.Join(c.options.Programs, p.name), p.arguments...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	if err := lab.Do(c.Lab.HostNS(), cmd.Start); err != nil {
+		return nil, err
+	}
+	exit := make(chan error, 1)
+	go func() { exit <- cmd.Wait() }()
+	return exit, nil
+}
+
+// awaitHealth waits until the component is ready or has ended.
+func (c *Cluster) awaitHealth(ctx context.Context, p component, ended <-chan error) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	for {
+		if ask(ctx, client, p.health) == nil {
+			return nil
+		}
+		select {
+		case err := <-ended:
+			return fmt.Errorf("it ended (%v)", err)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// client returns an HTTP client in the host's namespace of the lab, with the credentials of
+// the API server, which may read everything.
+func (c *Cluster) client() (*http.Client, error) {
+	pair, err := tls.LoadX509KeyPair(c.path("kubelet-client.crt"), c.path("kubelet-client.key"))
+	if err != nil {
+		return nil, err
+	}
+	ca, err := os.ReadFile(c.path("ca.crt"))
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DialContext: c.Lab.Dial, DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots},
+	}}, nil
+}
+
+// ask returns an error unless the URL answers with status 200.
+func ask(ctx context.Context, client *http.Client, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, answer.Status)
+	}
+	return nil
+}
+
+// lastLine quotes the last line of a log.
+func lastLine(path string) string {
+	content, err := os.ReadFile(path)
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	if err != nil || lines[len(lines)-1] == "" {
+		return ""
+	}
+	return "; its log ends: " + lines[len(lines)-1]
+}
+
+// Health returns the components of the control plane and what is wrong with each; nil: nothing.
+func (c *Cluster) Health(ctx context.Context) (names []string, health map[string]error) {
+	etcd, api, clients := controlPlane(c.path(""))
+	health = map[string]error{}
+	client, err := c.client()
+	for _, p := range append([]component{etcd, api}, clients...) {
+		names = append(names, p.name)
+		if health[p.name] = err; err == nil {
+			health[p.name] = ask(ctx, client, p.health)
+		}
+	}
+	return names, health
+}

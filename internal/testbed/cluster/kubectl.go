@@ -1,0 +1,177 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/place"
+)
+
+// Kubectl runs kubectl as the administrator and returns its output.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return c.kubectl(ctx, nil, args...)
+}
+
+// Apply creates or changes objects.
+func (c *Cluster) Apply(ctx context.Context, objects ...map[string]any) error {
+	list := map[string]any{"apiVersion": "v1", "kind": "List", "items": objects}
+	_, err := c.kubectl(ctx, asJSON(list), "apply", "--filename=-")
+	return err
+}
+
+func (c *Cluster) kubectl(ctx context.Context, stdin []byte, args ...string) (string, error) {
+	var out bytes.Buffer
+	p, err := place.Local{}.Start(ctx, place.Command{
+		Args:  append([]string{c.kubectlPath(), "--kubeconfig=" + c.Kubeconfig()}, args...),
+		Stdin: bytes.NewReader(stdin), Stdout: &out,
+	})
+	if err == nil {
+		err = p.Wait()
+	}
+	if ctx.Err() != nil {
+		err = errors.Join(err, context.Cause(ctx))
+	}
+	if err != nil {
+		return out.String(), fmt.Errorf("kubectl %s: %w", args[0], err)
+	}
+	return out.String(), nil
+}
+
+// programsLink is a link to the directory of Kubernetes' programs, for later commands.
+const programsLink = "programs"
+
+func (c *Cluster) kubectlPath() string { return filepath.Join(c.path(programsLink), "kubectl") }
+
+// awaitNode waits until the node has registered and is ready.
+func (c *Cluster) awaitNode(ctx context.Context, n *fleet.Node) error {
+	limit := "--timeout=" + c.options.Wait.String()
+	if _, err := c.Kubectl(ctx, "wait", "--for=create", "node/"+n.Name, limit); err != nil {
+		return err
+	}
+	_, err := c.Kubectl(ctx, "wait", "--for=condition=Ready", "node/"+n.Name, limit)
+	return err
+}
+
+// runtimeClasses let a pod choose its network.
+func runtimeClasses() (all []map[string]any) {
+	for _, name := range []string{BrFusion, Bridge} {
+		all = append(all, map[string]any{
+			"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": map[string]any{"name": name}, "handler": name,
+		})
+	}
+	return all
+}
+
+// keepLogs saves the logs of a cluster that could not be made, and names them in the error.
+func (c *Cluster) keepLogs(cause error) error {
+	dir, err := os.MkdirTemp("", "unnest-cluster-logs-")
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		err = c.SaveLogs(ctx, dir)
+	}
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	return fmt.Errorf("%w; its logs are in %s", cause, dir)
+}
+
+// nodeLogs are the logs in each node.
+var nodeLogs = []string{"kubelet.log", "kube-proxy.log", "containerd.log"}
+
+// SaveLogs copies the logs of all components into a directory. It leaves out those of nodes
+// that do not answer.
+func (c *Cluster) SaveLogs(ctx context.Context, dir string) (err error) {
+	for _, pattern := range []string{"*.log", "kubernetes/*.log", "guests/*/*.log"} {
+		found, globErr := filepath.Glob(filepath.Join(c.Lab.Dir, pattern))
+		err = errors.Join(err, globErr)
+		for _, path := range found {
+			name, _ := filepath.Rel(c.Lab.Dir, path)
+			content, readErr := os.ReadFile(path)
+			err = errors.Join(err, readErr, write(filepath.Join(dir, name), content))
+		}
+	}
+	names, listErr := c.Lab.Guests()
+	for _, name := range names {
+		for _, log := range nodeLogs {
+			if content, readErr := c.OnNode(ctx, name, "cat", "/var/log/"+log); readErr == nil {
+				err = errors.Join(err, write(filepath.Join(dir, "guests", name, log), content))
+			}
+		}
+	}
+	return errors.Join(err, listErr)
+}
+
+func write(path string, content []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(path, content, 0o600)
+}
+
+// OnNode runs a command on a node and returns its output.
+func (c *Cluster) OnNode(ctx context.Context, name string, args ...string) ([]byte, error) {
+	ssh, err := c.reach(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer ssh.Close()
+	return place.Output(ctx, ssh, args...)
+}
+
+func (c *Cluster) reach(ctx context.Context, name string) (*place.SSH, error) {
+	if c.fleet == nil {
+		return nil, fmt.Errorf("reach node %s: the cluster has none", name)
+	}
+	n, err := c.fleet.Find(name)
+	if err != nil {
+		return nil, err
+	}
+	return c.fleet.Reach(ctx, n)
+}
+
+// Load gives every node the images of an archive (OCI, or as of `docker save`). open is called
+// once for each node.
+func (c *Cluster) Load(ctx context.Context, open func() (io.ReadCloser, error)) error {
+	names, err := c.Lab.Guests()
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, name := range names {
+		g.Go(func() error {
+			archive, err := open()
+			if err != nil {
+				return err
+			}
+			defer archive.Close()
+			if err := c.load(ctx, name, archive); err != nil {
+				return fmt.Errorf("load images into node %s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func (c *Cluster) load(ctx context.Context, name string, archive io.Reader) error {
+	ssh, err := c.reach(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer ssh.Close()
+	p, err := ssh.Start(ctx, place.Command{Args: []string{"ctr", "--namespace", "k8s.io", "images", "import", "-"}, Stdin: archive})
+	if err != nil {
+		return err
+	}
+	return p.Wait()
+}

@@ -1,0 +1,146 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/lab"
+)
+
+// launchNodes starts the guests, which boot and wait for the API server.
+func (c *Cluster) launchNodes(ctx context.Context) (nodes []*fleet.Node, err error) {
+	o := c.options
+	for k := range o.Nodes {
+		name := fmt.Sprintf("node%d", k+1)
+		n, err := c.fleet.Launch(ctx, fleet.Options{
+			Name: name, Image: o.Image, Accel: o.Accel, VCPUs: o.VCPUs, Memory: o.Memory, Slots: o.Slots, Pool: o.Pool, Snapshots: o.Snapshots,
+			Extras: func(address netip.Addr) (fleet.Extras, error) { return c.extras(name, address) },
+		})
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, nil
+}
+
+// extras returns what a node has beyond other guests. It routes packets of pods behind its
+// bridge, so the host must accept and route their addresses.
+func (c *Cluster) extras(name string, address netip.Addr) (e fleet.Extras, err error) {
+	subnet := bridgeSubnet(address)
+	for a := subnet.Addr().Next(); subnet.Contains(a); a = a.Next() {
+		e.Addresses = append(e.Addresses, a)
+	}
+	if e.Files, err = c.nodeFiles(name, address); err != nil {
+		return e, err
+	}
+	err = lab.Do(c.Lab.HostNS(), func() error {
+		to := net.IPNet{IP: subnet.Addr().AsSlice(), Mask: net.CIDRMask(subnet.Bits(), 32)}
+		return netlink.RouteReplace(&netlink.Route{Dst: &to, Gw: address.AsSlice()})
+	})
+	if err != nil {
+		return e, fmt.Errorf("route to pods of %s: %w", name, err)
+	}
+	return e, nil
+}
+
+// nodeFiles returns the files of a node with its address for others: credentials,
+// configuration and networks.
+func (c *Cluster) nodeFiles(name string, address netip.Addr) (map[string]string, error) {
+	user := "system:node:" + name
+	kubelet, err := c.keys.client(user, "system:nodes")
+	if err != nil {
+		return nil, err
+	}
+	server, err := c.keys.server(user, name, address.String())
+	if err != nil {
+		return nil, err
+	}
+	proxy, err := c.keys.client("system:kube-proxy")
+	if err != nil {
+		return nil, err
+	}
+	networks := map[string]string{BrFusion: brfusionNetwork(), Bridge: bridgeNetwork(address)}
+	return map[string]string{
+		"/etc/kubernetes/node":            fmt.Sprintf("address=%s proxy_mode=%s\n", address, c.options.ProxyMode),
+		"/etc/kubernetes/routes":          routes(address, c.options.Nodes),
+		"/etc/kubernetes/ca.crt":          string(c.keys.caPEM()),
+		"/etc/kubernetes/kubelet.crt":     string(server.cert),
+		"/etc/kubernetes/kubelet.key":     string(server.key),
+		"/etc/kubernetes/kubelet.conf":    string(c.keys.kubeconfig(apiURL, kubelet)),
+		"/etc/kubernetes/kubelet.json":    kubeletConfig(c.options.Slots),
+		"/etc/kubernetes/kube-proxy.conf": string(c.keys.kubeconfig(apiURL, proxy)),
+		// The first configuration of the default network's directory is that of all pods.
+		"/etc/cni/net.d/10-pods.conflist":      networks[c.options.Network],
+		"/etc/cni/brfusion.d/10-pods.conflist": networks[BrFusion],
+		"/etc/cni/bridge.d/10-pods.conflist":   networks[Bridge],
+	}, nil
+}
+
+// kubeletConfig is the configuration of a kubelet on a node with room for some NICs. There is
+// no registry, so images that are removed are lost.
+func kubeletConfig(slots int) string {
+	return string(asJSON(map[string]any{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+		"authentication": map[string]any{
+			"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true},
+			"x509": map[string]any{"clientCAFile": "/etc/kubernetes/ca.crt"},
+		},
+		"authorization": map[string]any{"mode": "Webhook"},
+		"tlsCertFile":   "/etc/kubernetes/kubelet.crt", "tlsPrivateKeyFile": "/etc/kubernetes/kubelet.key",
+		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock", "cgroupDriver": "cgroupfs",
+		"resolvConf": "", "maxPods": slots, "imageGCHighThresholdPercent": 100,
+		"evictionHard": map[string]string{"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "1%"},
+	}))
+}
+
+// brfusionNetwork gives a pod a NIC of its own, and a path to Services through the guest.
+func brfusionNetwork() string {
+	return network(BrFusion, map[string]any{
+		"type": "brfusion", "server": net.JoinHostPort(lab.ManagementGateway, fleet.DaemonPort), "credentials": "/etc/unnest",
+		"ipam": map[string]any{"type": "hostd"}, "services": map[string]any{"ranges": []string{serviceRange}},
+		"capabilities": map[string]bool{"bandwidth": true, "ips": true, "mac": true},
+	})
+}
+
+// bridgeNetwork puts pods behind a bridge of the guest, which routes their packets.
+func bridgeNetwork(node netip.Addr) string {
+	return network(Bridge, map[string]any{
+		"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+		"ipam": map[string]any{
+			"type": "host-local", "ranges": []any{[]any{map[string]string{"subnet": bridgeSubnet(node).String()}}},
+			"routes": []any{map[string]string{"dst": "0.0.0.0/0"}},
+		},
+	})
+}
+
+// network returns a configuration list of a plugin. portmap publishes host ports.
+func network(name string, plugin map[string]any) string {
+	ports := map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}}
+	return string(asJSON(map[string]any{"cniVersion": "1.0.0", "name": name, "plugins": []any{plugin, ports}}))
+}
+
+// bridgeSubnet is the subnet of the pods behind the bridge of a node.
+func bridgeSubnet(node netip.Addr) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, node.As4()[3], 0}), 24)
+}
+
+// routes are the ways to the bridges' subnets of the other nodes, as lines of subnet and
+// gateway. The nodes of a new lab have addresses in sequence.
+func routes(node netip.Addr, nodes int) string {
+	var lines strings.Builder
+	other := netip.MustParseAddr(lab.TenantGateway).Next()
+	for range nodes {
+		if other != node {
+			fmt.Fprintln(&lines, bridgeSubnet(other), other)
+		}
+		other = other.Next()
+	}
+	return lines.String()
+}
