@@ -80,8 +80,8 @@ func (k *kubernetes) upKilled() {
 	r := launch(k.t, k.unnest, "cluster", "up")
 	k.within(10*time.Minute, "the API server starts", func() bool {
 		select {
-		case <-r.ended:
-			k.t.Fatalf("it ended:\n%s", r.out.String())
+		case err := <-r.ended:
+			k.t.Fatalf("it ended (%v):\n%s", err, r.out.String())
 		default:
 		}
 		_, err := os.Stat(filepath.Join(lab.Root(), cluster.LabName, "kubernetes", "kube-apiserver.log"))

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -160,7 +161,7 @@ func (c *Cluster) awaitHealth(ctx context.Context, p component, ended <-chan err
 		}
 		select {
 		case err := <-ended:
-			return fmt.Errorf("it ended (%v)", err)
+			return fmt.Errorf("it ended: %w", cmp.Or(err, errors.New("exit status 0")))
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-time.After(100 * time.Millisecond):
