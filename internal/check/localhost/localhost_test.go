@@ -26,7 +26,7 @@ import (
 // validates the cases, not an implementation.
 func TestOneNamespacePasses(t *testing.T) {
 	t.Parallel() // waits most of the time
-	for _, count := range []int{2, 3, 8} {
+	for _, count := range []int{2, 8} {
 		t.Run(fmt.Sprint(count), func(t *testing.T) {
 			t.Parallel()
 			n := newNamespace(t)
