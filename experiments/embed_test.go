@@ -14,7 +14,7 @@ import (
 var comes = []string{
 	"aa", "applications", "applications-levels", "applications-pod", "architectures", "boot", "boot-kernel", "brfusion", "collocation", "collocation-baseline", "collocation-quick", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
 	"multilevel-application", "multilevel-application-short", "multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
-	"network", "quickstart", "restored", "restored-suites", "selftest", "startup",
+	"network", "overcommitment", "quickstart", "restored", "restored-suites", "selftest", "startup",
 }
 
 func TestOpen(t *testing.T) {

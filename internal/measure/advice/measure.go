@@ -14,8 +14,8 @@ var studies = []Measurement{
 	{LocalNetwork, "", "unnest bench hostlo"},
 	{Storage, "", "unnest bench multilevel-disk"},
 	{Levels, "", "unnest bench levels"},
-	{Overcommitment, "", "unnest bench levels-reserved  # then: unnest compare --any-size LEVELS-RUN RESERVED-RUN"},
-	{Neighbours, "", "unnest bench collocation"},
+	{Overcommitment, "", "unnest bench overcommitment"},
+	{Neighbours, "", "unnest bench collocation-quick"},
 }
 
 // missing says what to measure: more blocks where a choice is open, and the subjects of

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"unnest/internal/measure/collocation"
+	"unnest/internal/measure/stack"
 	"unnest/internal/measure/stats"
 )
 
@@ -56,12 +57,12 @@ func keeps(all map[mix]map[int]visit, m mix, i int, l load) string {
 // need is what a load needs alone: of a processor, and of the network.
 type need struct{ cpu, network float64 }
 
-// needs returns the means over the blocks, by load.
+// needs returns the means over the blocks, by load. The host itself is no domain to place.
 func needs(all map[mix]map[int]visit) map[load]need {
 	of := map[load]need{}
 	for m, blocks := range all {
 		one := anyOf(blocks)
-		if len(one.loads) != 1 || m.idle > 0 {
+		if len(one.loads) != 1 || m.idle > 0 || one.loads[0].kind == string(stack.HOST) {
 			continue
 		}
 		var n need
