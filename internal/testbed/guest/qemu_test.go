@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -51,6 +52,31 @@ func TestArguments(t *testing.T) {
 func optionPerLine(args []string) string {
 	line := strings.ReplaceAll(strings.Join(args, "\x00"), ",vhost=on", "")
 	return strings.ReplaceAll(strings.ReplaceAll(line, "\x00-", "\n-"), "\x00", " ")
+}
+
+// Emulated hardware has no paravirtual device, and no guest with it is restored.
+func TestEmulatedArguments(t *testing.T) {
+	c := Config{Name: "hvm1", Dir: "/d", Image: Image{Root: "/cache/root.ext4"}, Accel: TCG, VCPUs: 2, Memory: 1 << 30, Emulated: true, NICs: []NIC{{MAC: "52:54:00:c8:00:01"}}}
+	line := optionPerLine(c.arguments())
+	for _, want := range []string{"-device ide-hd,drive=root,bus=ide.0\n", "-device e1000,netdev=nic0,mac=52:54:00:c8:00:01,romfile="} {
+		if !strings.Contains(line, want) {
+			t.Errorf("no %q in\n%s", want, line)
+		}
+	}
+	if strings.Contains(strings.ReplaceAll(line, "virtio-net-pci.vectors", ""), "virtio") || strings.Contains(line, "vhost") {
+		t.Errorf("a paravirtual device in\n%s", line)
+	}
+	if c.Accel = KVM; !strings.Contains(optionPerLine(c.arguments()), "-cpu host,kvm=off\n") {
+		t.Errorf("the guest sees KVM:\n%s", optionPerLine(c.arguments()))
+	}
+	if err := c.checkFreezable(); !errors.Is(err, ErrBootOnly) {
+		t.Errorf("it can be restored: %v", err)
+	}
+	c.Arch, c.Accel = S390X, TCG
+	c.Image.Arch = S390X
+	if err := c.check(); err == nil || !strings.Contains(err.Error(), "emulated hardware is of amd64") {
+		t.Errorf("another architecture: %v", err)
+	}
 }
 
 func TestArgumentsChoose(t *testing.T) {

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -40,6 +41,7 @@ func TestDigests(t *testing.T) {
 		{"program of the container image", func(r *Recipe, _ map[string][]byte) { r.Image = r.Image[1:] }, true, false},
 		{"package", func(r *Recipe, _ map[string][]byte) { r.Packages = append(r.Packages, "nginx") }, true, true},
 		{"architecture", func(r *Recipe, _ map[string][]byte) { r.Arch = S390X }, true, true},
+		{"emulated hardware", func(r *Recipe, _ map[string][]byte) { *r = r.Emulated() }, true, true},
 		{"whole root in containers", func(r *Recipe, _ map[string][]byte) { r.Whole = true }, true, false},
 		{"release", func(r *Recipe, _ map[string][]byte) { r.Suite = "trixie" }, true, true},
 		{"what is left out", func(r *Recipe, _ map[string][]byte) { r.Excluded = r.Excluded[1:] }, true, true},
@@ -118,5 +120,27 @@ func TestRecipes(t *testing.T) {
 	}
 	if _, err := ArchRecipe("pdp11"); err == nil || !strings.Contains(err.Error(), `"pdp11"`) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Drivers of emulated hardware are kept, of their directories little else.
+func TestEmulatedRecipe(t *testing.T) {
+	r := DefaultRecipe().Emulated()
+	kept := func(path string) bool {
+		return !slices.ContainsFunc(r.Excluded, func(pattern string) bool {
+			pattern = strings.ReplaceAll(strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*"), `\[!`, "[^")
+			return regexp.MustCompile("^" + strings.ReplaceAll(pattern, `\]`, "]") + "$").MatchString("/lib/modules/6.1/kernel/drivers/" + path)
+		})
+	}
+	for path, want := range map[string]bool{
+		"ata/ahci.ko": true, "ata/libata.ko": true, "scsi/sd_mod.ko": true, "scsi/scsi_mod.ko": true, "net/ethernet/intel/e1000/e1000.ko": true,
+		"scsi/megaraid/megaraid_sas.ko": false, "net/ethernet/broadcom/tg3.ko": false, "gpu/drm/drm.ko": false, "net/virtio_net.ko": true,
+	} {
+		if kept(path) != want {
+			t.Errorf("%s is kept: %v, want %v", path, !want, want)
+		}
+	}
+	if slices.Contains(DefaultRecipe().Modules, "e1000") || !slices.Contains(r.Modules, "e1000") {
+		t.Errorf("modules %q", r.Modules)
 	}
 }
