@@ -147,6 +147,11 @@ generate: test-deps go ## generate code again; fail if it was out of date
 bench-harness: build ## measure the overhead of the harness (root)
 	bin/unnest bench harness
 
+.PHONY: bench-load
+bench-load: build ## compare the load generator with httperf and wrk on one server (root)
+	@hack/deps httperf wrk
+	bin/unnest bench generators
+
 .PHONY: bench-latency
 bench-latency: build ## compare the latency of BrFusion and of no container (root)
 	bin/unnest bench latency

@@ -68,6 +68,7 @@ func (s *domainStudy) begin(ctx context.Context) (err error) {
 	if s.processors, s.generators, _, err = splitProcessors(); err != nil {
 		return err
 	}
+	s.fleet.Pausing = true
 	if s.host, err = newHost(ctx, s.lab, s.images.builder, s.images.recipe); err != nil {
 		return err
 	}

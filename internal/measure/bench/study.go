@@ -88,6 +88,8 @@ func newStudy(spec *experiment.Spec, o Options) (study, error) {
 			kinds["probes start and add"] = &starts{Bench: b}
 		case spec.OfDomains():
 			kinds["domains"] = newDomainStudy(b)
+		case spec.Suite == generatorsSuite:
+			kinds["workloads"] = &generators{newServices(b)}
 		case spec.Suite == harnessSuite:
 			kinds["workloads"] = &harness{newServices(b)}
 		default:

@@ -30,7 +30,10 @@ import (
 type Fleet struct {
 	Lab *lab.Lab
 	// Policy is the configuration of the host daemon. Change it before StartDaemon only.
-	Policy     policy.Policy
+	Policy policy.Policy
+	// Pausing keeps logins to guests that are paused for long. Without it, the host ends a connection
+	// after two minutes and a half in which its guest does not answer.
+	Pausing    bool
 	key        ssh.Signer
 	authority  *identity.Authority
 	segmentKey string

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -119,7 +120,16 @@ func (f *Fleet) Find(name string) (*Node, error) {
 
 // Login waits until the guest, which this process launched, is ready.
 func (f *Fleet) Login(ctx context.Context, n *Node) (*place.SSH, guest.BootTimes, error) {
-	return n.WaitReady(ctx, f.Lab.Dial, f.key)
+	return n.WaitReady(ctx, f.dial, f.key)
+}
+
+// dial connects to a guest.
+func (f *Fleet) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := f.Lab.Dial(ctx, network, address)
+	if tcp, ok := conn.(*net.TCPConn); ok && err == nil && f.Pausing {
+		err = tcp.SetKeepAlive(false)
+	}
+	return conn, err
 }
 
 // Reach logs in to a guest that is ready. Another process may have launched it.
