@@ -51,7 +51,12 @@ func brfusionPlugin(keys map[string]any) map[string]any {
 	return p
 }
 
-// Our plugin and the reference plugin pass the same checks in the same guest.
+// whatItDoes are the checks of what a plugin does with pods. How it refuses wrong parameters does
+// not depend on its configuration, so one configuration is checked for that.
+const whatItDoes = "--run '^(add|del|check|parallel|crash|status|gc|chain)(-|$)' "
+
+// Our plugin and the reference plugin pass the same checks in the same guest. Each version of the
+// specification is checked once, the newest also on a trunk.
 func TestConformance(t *testing.T) {
 	n := newNodes(t, func(f *fleet.Fleet) { f.Policy.Tenants[0].Limits.RequestsPerSecond = 0 })
 	m := n.boot(fleet.Options{Name: "node1", VCPUs: 2, Slots: 24, Pool: 4})
@@ -68,18 +73,18 @@ func TestConformance(t *testing.T) {
 	}{
 		{"reference bridge", network("1.0.0", map[string]any{"type": "bridge", "bridge": "cni9", "isGateway": true, "ipam": hostLocal}),
 			"--spare-links 1 --version 1.0.0 --kills 1"},
-		{"brfusion", network("1.1.0", brfusionPlugin(nil)), "--peer 10.201.0.1 --spare-links 4 --kills 3"},
-		{"brfusion with host-local", network("1.0.0", brfusionPlugin(map[string]any{"ipam": inTenant})), "--peer 10.201.0.1 --spare-links 4 --version 1.0.0 --kills 1"},
-		{"brfusion on a trunk", network("1.1.0", brfusionPlugin(map[string]any{"mode": "trunk"})), "--peer 10.201.0.1 --spare-links 5 --version 1.1.0 --kills 2"},
+		{"brfusion", network("1.1.0", brfusionPlugin(nil)), "--peer 10.201.0.1 --spare-links 4 --kills 2 --version 0.3.1 --version 0.4.0 --version 1.1.0"},
+		{"brfusion with host-local", network("1.0.0", brfusionPlugin(map[string]any{"ipam": inTenant})), whatItDoes + "--peer 10.201.0.1 --spare-links 4 --version 1.0.0 --kills 1"},
+		{"brfusion on a trunk", network("1.1.0", brfusionPlugin(map[string]any{"mode": "trunk"})), whatItDoes + "--peer 10.201.0.1 --spare-links 5 --version 1.1.0 --kills 2"},
 		{"brfusion in a chain", network("1.0.0", brfusionPlugin(nil), map[string]any{"type": "tuning"},
-			map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}}), "--peer 10.201.0.1 --spare-links 4 --version 1.0.0 --kills 1"},
+			map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}}), whatItDoes + "--peer 10.201.0.1 --spare-links 4 --version 1.0.0 --kills 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m.putJSON("/tmp/network.conflist", c.list)
 			begin := time.Now()
 			out, err := m.try("unnest-conformance --cni-path /usr/lib/cni "+c.flags+" /tmp/network.conflist", "")
 			lines := strings.Split(strings.TrimSpace(out), "\n")
-			if err != nil || strings.Count(out, "pass") < 30 {
+			if err != nil || strings.Count(out, "pass") < 26 {
 				failed := slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return !strings.HasPrefix(l, "fail") })
 				t.Errorf("%v:\n%s\nthese failed:\n%s", err, out, strings.Join(failed, "\n")) // at the end of a long output
 			}

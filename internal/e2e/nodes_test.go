@@ -155,7 +155,7 @@ func (m *node) run(script string) string {
 
 // try runs a shell script in the guest and returns its output.
 func (m *node) try(script, stdin string) (string, error) {
-	ctx, cancel := context.WithTimeout(m.nodes.t.Context(), 8*time.Minute)
+	ctx, cancel := context.WithTimeout(m.nodes.t.Context(), 20*time.Minute)
 	defer cancel()
 	var out output
 	p, err := m.ssh.Start(ctx, place.Command{

@@ -33,7 +33,7 @@ const connectTime = 8 * time.Second
 // that its answer arrives.
 func deadline(method string) time.Duration {
 	switch method {
-	case hostdpb.HostDaemon_Check_FullMethodName, hostdpb.HostDaemon_Status_FullMethodName, hostdpb.HostDaemon_Renew_FullMethodName:
+	case hostdpb.HostDaemon_Status_FullMethodName, hostdpb.HostDaemon_Renew_FullMethodName:
 		return 10 * time.Second
 	case hostdpb.HostDaemon_GC_FullMethodName:
 		return 2 * time.Minute
