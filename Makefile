@@ -63,7 +63,7 @@ trade: ## build and test the trading application, apps/trade/target/trade.war (r
 	mvn -B -ntp -q -f apps/trade/pom.xml verify
 
 .PHONY: trade-bundle
-trade-bundle: trade ## pack bin/trade.tgz for bench multilevel-application: the application, WildFly and JMeter (root)
+trade-bundle: trade ## pack bin/trade.tar for bench multilevel-application: the application, WildFly and JMeter (root)
 	@hack/deps unzip
 	@hack/trade
 

@@ -29,7 +29,7 @@ cases:
 `
 
 // WildFly serves the application, JMeter loads it, every answer is right, and the database
-// balances. The samples have the intervals, and the report draws them. It needs bin/trade.tgz, and
+// balances. The samples have the intervals, and the report draws them. It needs bin/trade.tar, and
 // runs by make test-trade.
 func TestTrade(t *testing.T) {
 	unnest := unnestBinary(t)

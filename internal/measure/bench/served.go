@@ -156,9 +156,6 @@ type instance struct {
 	err   error
 }
 
-// startLimit is how long a server may take to start. An emulated guest takes a minute.
-const startLimit = 5 * time.Minute
-
 // serve starts the server of a case, and waits until it is ready.
 func (w *workspace) serve(ctx context.Context, k experiment.Case, script string) (_ *instance, err error) {
 	server := k.Local.Server
@@ -179,8 +176,6 @@ func (w *workspace) serve(ctx context.Context, k experiment.Case, script string)
 			one.end()
 		}
 	}()
-	limit := time.NewTimer(startLimit)
-	defer limit.Stop()
 	select {
 	case text := <-said:
 		if !strings.HasSuffix(text, server.Ready) {
@@ -189,10 +184,8 @@ func (w *workspace) serve(ctx context.Context, k experiment.Case, script string)
 		return one, nil
 	case <-one.ended:
 		return nil, one.blame(fmt.Errorf("it ended at once: %w", one.err))
-	case <-limit.C:
-		return nil, one.blame(fmt.Errorf("it is not ready after %v", startLimit))
 	case <-ctx.Done():
-		return nil, one.blame(context.Cause(ctx))
+		return nil, one.blame(fmt.Errorf("it is not ready: %w", context.Cause(ctx)))
 	}
 }
 
