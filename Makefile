@@ -121,6 +121,15 @@ test-upgrade: ## test that the daemon takes over what that of the commit FROM ha
 profile-hostlo: build ## profile a round trip between two fractions; write docs/results/hostlo-latency.md (root)
 	UNNEST_PRIVILEGED=1 go test -tags profile -count=1 -timeout 15m -run '^TestHostloProfile$$' -v ./internal/e2e -profile-report $(CURDIR)/docs/results/hostlo-latency.md
 
+.PHONY: bench-loopback
+bench-loopback: ## compare round trips with Hostlo's programs of the commit FROM and of today, interleaved (root, a minute)
+	git show $(FROM):internal/cni/loopback/loopback_bpfel.o >bin/loopback-from.o
+	UNNEST_PRIVILEGED=1 go test -tags profile -count=1 -timeout 15m -run '^TestComparePrograms$$' -v ./internal/cni/loopback -old-programs $(CURDIR)/bin/loopback-from.o
+
+.PHONY: localhost-large
+localhost-large: ## run the localhost cases of load in full size, in network namespaces (root, minutes)
+	UNNEST_PRIVILEGED=1 UNNEST_LOCALHOST_LARGE=1 go test -count=1 -timeout 60m -run '^TestLocalhostCases$$' -v ./internal/cni/loopback
+
 .PHONY: fuzz
 fuzz: go ## fuzz each target until it has had FUZZ_TIME (1h) in all; some need root
 	@FUZZ_TIME=$(FUZZ_TIME) hack/fuzz

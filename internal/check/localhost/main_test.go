@@ -2,7 +2,6 @@ package localhost_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"runtime"
 	"strconv"
@@ -14,26 +13,11 @@ import (
 
 	"unnest/internal/check"
 	"unnest/internal/check/localhost"
-	"unnest/internal/check/localhost/agent"
+	"unnest/internal/check/localhost/agenttest"
 	"unnest/internal/testbed/place"
 )
 
-// TestMain acts as an agent, or as its server, if the test binary is called as one.
-func TestMain(m *testing.M) {
-	var err error
-	switch {
-	case len(os.Args) == 2 && os.Args[1] == "agent":
-		err = agent.Execute(context.Background(), os.Stdin, os.Stdout)
-	case len(os.Args) == 3 && os.Args[1] == "serve":
-		err = agent.RunServer(context.Background(), os.Args[2], os.Stdin, os.Stdout)
-	default:
-		os.Exit(m.Run())
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
+func TestMain(m *testing.M) { agenttest.Main(m) }
 
 // namespace is an unnamed network namespace with only a loopback. It ends with the test.
 type namespace struct{ netns.NsHandle }

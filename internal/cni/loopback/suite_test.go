@@ -9,26 +9,11 @@ import (
 	"time"
 
 	"unnest/internal/check/localhost"
-	"unnest/internal/check/localhost/agent"
+	"unnest/internal/check/localhost/agenttest"
 	"unnest/internal/testbed/place"
 )
 
-// TestMain acts as an agent, or as its server, if the test binary is called as one.
-func TestMain(m *testing.M) {
-	var err error
-	switch {
-	case len(os.Args) == 2 && os.Args[1] == "agent":
-		err = agent.Execute(context.Background(), os.Stdin, os.Stdout)
-	case len(os.Args) == 3 && os.Args[1] == "serve":
-		err = agent.RunServer(context.Background(), os.Args[2], os.Stdin, os.Stdout)
-	default:
-		os.Exit(m.Run())
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
+func TestMain(m *testing.M) { agenttest.Main(m) }
 
 // The localhost cases that depend on many clients, equal ports, or the pod's own addresses, pass.
 func TestLocalhostCases(t *testing.T) {

@@ -16,6 +16,10 @@
 #define TCP_ACK 0x10
 #define TCP_RETURNED 0x08	/* a reserved bit in the byte of the header's length: returned to its sender */
 
+/* Offsets of headers after an IP header without options. */
+#define USUAL4 (ETH_HLEN + sizeof(struct iphdr))
+#define USUAL6 (ETH_HLEN + sizeof(struct ipv6hdr))
+
 #define OWN_SOURCE 1
 #define OWN_DESTINATION 2
 
@@ -52,6 +56,17 @@ static __always_inline int is_refused(const struct packet *p)
 	return (p->flags & (TCP_SYN | TCP_RST | TCP_ACK)) == (TCP_RST | TCP_ACK) && p->seq == 0;
 }
 
+/* load loads bytes at a constant offset. It calls the helper only for what is not at hand. */
+static __always_inline long load(struct __sk_buff *skb, __u32 offset, void *to, __u32 size)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+
+	if (data + offset + size > end)
+		return bpf_skb_load_bytes(skb, offset, to, size);
+	__builtin_memcpy(to, data + offset, size);
+	return 0;
+}
+
 /* read_ports parses the start of a TCP or UDP header. */
 static __always_inline int read_ports(struct __sk_buff *skb, __u32 offset, struct packet *p)
 {
@@ -62,10 +77,12 @@ static __always_inline int read_ports(struct __sk_buff *skb, __u32 offset, struc
 	} h = {};
 
 	if (p->protocol == IPPROTO_TCP) {
-		if (bpf_skb_load_bytes(skb, offset, &h, 14) < 0)
+		if ((offset == USUAL4 ? load(skb, USUAL4, &h, 14) : offset == USUAL6 ? load(skb, USUAL6, &h, 14) :
+		     bpf_skb_load_bytes(skb, offset, &h, 14)) < 0)
 			return 0;
 	} else if (p->protocol == IPPROTO_UDP) {
-		if (bpf_skb_load_bytes(skb, offset, &h, 4) < 0)
+		if ((offset == USUAL4 ? load(skb, USUAL4, &h, 4) : offset == USUAL6 ? load(skb, USUAL6, &h, 4) :
+		     bpf_skb_load_bytes(skb, offset, &h, 4)) < 0)
 			return 0;
 	} else {
 		return 0;
@@ -120,7 +137,8 @@ static __always_inline int is_unicast4(__be32 address)
  */
 static __always_inline int read_ipv4_header(struct __sk_buff *skb, __u32 offset, struct iphdr *ip, int own)
 {
-	if (bpf_skb_load_bytes(skb, offset, ip, sizeof(*ip)) < 0 || ip->frag_off & bpf_htons(0x3fff))
+	if ((offset == ETH_HLEN ? load(skb, ETH_HLEN, ip, sizeof(*ip)) : bpf_skb_load_bytes(skb, offset, ip, sizeof(*ip))) < 0 ||
+	    ip->frag_off & bpf_htons(0x3fff))
 		return 0;
 	if (own)
 		return is_unicast4(ip->saddr) && is_unicast4(ip->daddr);
@@ -195,8 +213,10 @@ static __always_inline int is_unicast6(const struct in6_addr *a)
 
 static __always_inline int read_ipv6_header(struct __sk_buff *skb, __u32 offset, struct ipv6hdr *ip, int own)
 {
-	if (bpf_skb_load_bytes(skb, offset, ip, sizeof(*ip)) < 0)
+	if ((offset == ETH_HLEN ? load(skb, ETH_HLEN, ip, sizeof(*ip)) : bpf_skb_load_bytes(skb, offset, ip, sizeof(*ip))) < 0)
 		return 0;
+	if (is_loopback6(&ip->saddr) && is_loopback6(&ip->daddr))
+		return 1;
 	if (own)
 		return is_unicast6(&ip->saddr) && is_unicast6(&ip->daddr);
 	return (is_loopback6(&ip->saddr) || is_alias6(&ip->saddr)) && (is_loopback6(&ip->daddr) || is_alias6(&ip->daddr));
@@ -233,6 +253,10 @@ static __always_inline void set_addresses6(struct packet *p, const struct in6_ad
 {
 	p->saddr6 = *saddr;
 	p->daddr6 = *daddr;
+	if (is_loopback6(saddr) && is_loopback6(daddr)) {
+		p->saddr = p->daddr = p->own = 0;
+		return;
+	}
 	p->saddr = number6(saddr);
 	p->daddr = number6(daddr);
 	p->own = (is_own6(saddr) ? OWN_SOURCE : 0) | (is_own6(daddr) ? OWN_DESTINATION : 0);
@@ -286,7 +310,7 @@ static __always_inline int read_ipv6(struct __sk_buff *skb, struct packet *p, in
 /*
  * read_packet returns whether the packet may pass between fractions. Pings, fragments,
  * other protocols and packets with other than loopback addresses and aliases may not,
- * unless own is set. The verifier
+ * unless own is set. p is zero before. The verifier
  * checks a global function once, and not at each call, and takes its arguments for
  * unknown.
  */
@@ -294,7 +318,6 @@ __noinline int read_packet(struct __sk_buff *skb, struct packet *p, int own)
 {
 	if (!p)
 		return 0;
-	__builtin_memset(p, 0, sizeof(*p));
 	if (skb->protocol == bpf_htons(ETH_P_IP))
 		return read_ipv4(skb, p, own);
 	if (skb->protocol == bpf_htons(ETH_P_IPV6))

@@ -7,7 +7,6 @@
 /* fill_tuple returns the length of the part that it fills. */
 static __always_inline __u32 fill_tuple(struct bpf_sock_tuple *t, const struct packet *p, __be16 sport)
 {
-	__builtin_memset(t, 0, sizeof(*t));
 	if (p->ipv6) {
 		__builtin_memcpy(t->ipv6.saddr, &p->saddr6, sizeof(p->saddr6));
 		__builtin_memcpy(t->ipv6.daddr, &p->daddr6, sizeof(p->daddr6));
@@ -15,6 +14,7 @@ static __always_inline __u32 fill_tuple(struct bpf_sock_tuple *t, const struct p
 		t->ipv6.dport = p->dport;
 		return sizeof(t->ipv6);
 	}
+	__builtin_memset(t, 0, sizeof(*t));
 	t->ipv4.saddr = p->saddr;
 	t->ipv4.daddr = p->daddr;
 	t->ipv4.sport = sport;
