@@ -113,6 +113,10 @@ images: binaries ## write the container images of this project into bin/images, 
 test-kubernetes: test-deps build kubernetes images ## test BrFusion on a Kubernetes cluster of two guests (root)
 	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 30m -run '^TestKubernetes$$' -v ./internal/e2e
 
+.PHONY: test-kafka
+test-kafka: test-deps build ## load a Kafka broker in a guest, a container and a pod (root, a few minutes)
+	UNNEST_PRIVILEGED=1 go test -tags kafka -count=1 -timeout 30m -run '^TestKafka$$' -v ./internal/e2e
+
 .PHONY: test-upgrade
 test-upgrade: ## test that the daemon takes over what that of the commit FROM has left (root)
 	@hack/test-upgrade

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,6 +93,58 @@ func TestApplicationsReport(t *testing.T) {
 	}
 	if got := strings.Join(charts, "|"); !strings.Contains(got, "CPU time of the VM's process on the host, mean") || !strings.Contains(got, "CPU time of the server's process, mean") || len(charts) != 4 {
 		t.Errorf("stacked charts %s", got)
+	}
+}
+
+// kafkaRun is nginxRun with Kafka: its tool prints no deviation, and counts messages.
+func kafkaRun() (result.Run, []result.Sample) {
+	run, samples := nginxRun()
+	c := &run.Cases[0]
+	c.Name, c.Group, c.Title, c.Tool = "kafka", "kafka", "Kafka", "kafka"
+	c.Metrics = slices.DeleteFunc(slices.Clone(c.Metrics), func(m result.Metric) bool { return m.Name == "latency_stddev" || m.Name == "naive_latency_mean" })
+	c.Metrics[2] = result.Metric{Name: "message_rate", Unit: "messages/s", Order: result.HIB}
+	var kept []result.Sample
+	for _, s := range samples {
+		s.Case = "kafka"
+		if s.Metric == "response_rate" {
+			s.Metric, s.Unit = "message_rate", "messages/s"
+		}
+		if slices.ContainsFunc(c.Metrics, func(m result.Metric) bool { return m.Name == s.Metric }) {
+			kept = append(kept, s)
+		}
+	}
+	return run, kept
+}
+
+// The report of an application pictures what a packet crosses. The paper's CPU usage stands
+// directly above the stacked bars: it is the last table that is not folded away.
+func TestKafkaReport(t *testing.T) {
+	run, samples := kafkaRun()
+	doc := Build(run, samples, Options{Papers: AllPapers()})
+	if len(doc.Paths) != len(run.Configurations) || len(doc.Paths[0].Hops) == 0 || len(doc.Paths[0].Spent) == 0 {
+		t.Errorf("paths %+v", doc.Paths)
+	}
+	var open []Table
+	for _, table := range doc.Groups[0].Tables {
+		if !table.Minor {
+			open = append(open, table)
+		}
+	}
+	if len(open) != 3 || open[2].ID != "g1-kafka-paper-cpu" {
+		t.Fatalf("%d tables", len(open))
+	}
+	for table, wants := range map[int][]string{
+		1: {"latency, BrFusion over NAT|Kafka|0.50", "0.88 (11.8 % lower)", "latency stddev over latency, NoCont|Kafka|", "(5.9 % of the mean)"},
+		2: {"usage: VM CPU, NAT over NoCont|Kafka|4.00|1.10 (about 9.6 % higher)", "usage: guest soft, BrFusion over NAT|Kafka|0.25|0.33 (67.0 % lower)", "usage: guest total, BrFusion over NAT|Kafka|0.25|0.95 (4.7 % lower)"},
+	} {
+		for _, want := range wants {
+			if got := rowsText(open[table]); !strings.Contains(got, want) {
+				t.Errorf("no %q in\n%s", want, got)
+			}
+		}
+		if notes := strings.Join(open[table].Notes, " "); !strings.Contains(notes, "kafka-producer-perf-test.sh at 120,000 messages/s") {
+			t.Errorf("notes: %s", notes)
+		}
 	}
 }
 

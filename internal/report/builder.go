@@ -198,6 +198,7 @@ func (b *builder) group(i int, cases []result.Case) (Group, []Estimate) {
 	g.add(tables...)
 	g.Charts = append(g.Charts, charts...)
 	g.add(b.minorTables(g, names, families)...)
+	g.add(b.publishedUsageTable(g, cases, families))
 	tables, charts = cpuTime(g, families)
 	g.add(tables...)
 	g.Charts = append(g.Charts, charts...)

@@ -20,22 +20,33 @@ var paperMetrics = map[string][2]string{
 // publishedRatioTable lists our ratios with the paper's; it is empty when nothing
 // matches.
 func (b *builder) publishedRatioTable(g Group, cases []result.Case, families map[string][]Estimate) Table {
+	t := b.published(cases, families, ratiosFor)
+	t.ID, t.Title = g.ID+"-paper", g.Title+": this run and the ratios of the paper"
+	return t
+}
+
+// publishedUsageTable lists our ratios of CPU usage with the paper's, and stands next to the
+// CPU time; it is empty when nothing matches.
+func (b *builder) publishedUsageTable(g Group, cases []result.Case, families map[string][]Estimate) Table {
+	t := b.published(cases, families, usageRatios)
+	t.ID, t.Title = g.ID+"-paper-cpu", g.Title+": CPU usage of this run and of the paper"
+	t.Notes = append(t.Notes, "CPU usage is the mean CPU time per answer or message times their number per second: of client and server and in the guest, that of the whole VMs inside; of the VM, that of its process on the host; of guests, that of the VMs' processes outside the kernel. It has no interval.")
+	return t
+}
+
+// published lists the ratios of the paper for which ours has some.
+func (b *builder) published(cases []result.Case, families map[string][]Estimate, ours func(papers.Ratio, map[string][]Estimate) []ourRatio) Table {
 	t := Table{
-		ID: g.ID + "-paper", Title: g.Title + ": this run and the ratios of the paper",
 		Columns: []Column{{Name: "ratio", Header: true}, {Name: labelColumn(families[cases[0].Primary]), Header: true}, {Name: "this run", Numeric: true}, {Name: "paper", Numeric: true}},
 	}
 	var sections []string
-	usage := false
 	for _, p := range b.opts.Papers.Ratios {
 		if strings.ToLower(p.Benchmark) != groupKey(cases[0]) {
 			continue
 		}
 		before := len(t.Rows)
-		for _, ours := range ratiosFor(p, families) {
-			t.Rows = append(t.Rows, ratioRow(p, ours, len(t.Rows) > before))
-		}
-		for _, ours := range usageRatios(p, families) {
-			t.Rows, usage = append(t.Rows, ratioRow(p, ours, len(t.Rows) > before)), true
+		for _, one := range ours(p, families) {
+			t.Rows = append(t.Rows, ratioRow(p, one, len(t.Rows) > before))
 		}
 		if len(t.Rows) > before && !slices.Contains(sections, "§"+p.Section) {
 			sections = append(sections, "§"+p.Section)
@@ -46,14 +57,14 @@ func (b *builder) publishedRatioTable(g Group, cases []result.Case, families map
 		"Paper: Bacou, Todeschi, Tchana, Hagimont, Nested Virtualization Without the Nest, ICPP 2019, " + list(sections) +
 			", from the text. The paper ran " + paperTool(cases[0]) + " on two Xeon E5-2420 v2 with KVM and vhost. On another machine, above all with an emulated processor, compare the ranking of the configurations rather than the ratios.",
 	}
-	if usage {
-		t.Notes = append(t.Notes, "CPU usage is the mean CPU time per answer times the answers per second: of client and server, that of the whole VMs inside; of guests, that of the VMs' processes on the host outside the kernel. It has no interval.")
-	}
 	return t
 }
 
-// paperUsage are our metrics whose sum is a CPU usage of Bacou et al. 2019, §5.3.4.
+// paperUsage are our metrics whose sum is a CPU usage of Bacou et al. 2019, §5.2.3 and §5.3.4.
 var paperUsage = map[string][]string{
+	"VM CPU":                {"vm_usr", "vm_sys", "vm_guest"},
+	"guest soft":            {"guest_soft"},
+	"guest total":           {"guest_usr", "guest_sys", "guest_soft"},
 	"client and server sys": {"guest_sys"},
 	"client and server CPU": {"guest_usr", "guest_sys", "guest_soft"},
 	"guest CPU":             {"vm_usr", "vm_guest"},
@@ -61,15 +72,18 @@ var paperUsage = map[string][]string{
 
 // usageRatios returns our ratios of a CPU usage for p.
 func usageRatios(p papers.Ratio, families map[string][]Estimate) (all []ourRatio) {
-	parts := paperUsage[p.Metric]
+	parts, rates := paperUsage[p.Metric], families["response_rate"]
+	if rates == nil {
+		rates = families["message_rate"]
+	}
 	usage := func(c, configuration string) Number {
 		var means []Number
 		for _, name := range parts {
 			means = append(means, find(families[name], c, configuration).Mean)
 		}
-		return sum(means) * find(families["response_rate"], c, configuration).Mean
+		return sum(means) * find(rates, c, configuration).Mean
 	}
-	for _, e := range families["response_rate"] {
+	for _, e := range rates {
 		ours := ourRatio{e.Label, usage(e.Case, p.Configuration) / usage(e.Case, p.Baseline), interval(stats.Interval{})}
 		if e.Configuration == p.Configuration && ours.ratio.Defined() {
 			all = append(all, ours)
@@ -85,6 +99,8 @@ func paperTool(c result.Case) string {
 		return "wrk2 at 10,000 requests/s"
 	case "memcached":
 		return "memtier_benchmark"
+	case "kafka":
+		return "kafka-producer-perf-test.sh at 120,000 messages/s"
 	}
 	return "Netperf for 20 s"
 }
@@ -99,6 +115,9 @@ type ourRatio struct {
 // ratiosFor returns our ratios for p, one for each size that p is about.
 func ratiosFor(p papers.Ratio, families map[string][]Estimate) []ourRatio {
 	metric := paperMetrics[p.Metric]
+	if p.Metric == "deviation" && families[metric[0]] == nil {
+		return runDeviations(p, families[metric[1]])
+	}
 	var all []ourRatio
 	var order result.Order
 	for _, e := range families[metric[0]] {
@@ -121,6 +140,17 @@ func ratiosFor(p papers.Ratio, families map[string][]Estimate) []ourRatio {
 	ours := extreme(all, func(x, y ourRatio) int { return cmp.Compare(x.ratio, y.ratio) })
 	ours.label = fmt.Sprintf("%s (%s)", ours.label, p.Extent)
 	return []ourRatio{ours}
+}
+
+// runDeviations returns the deviation of a mean over the repetitions, for a tool that prints none
+// of its latencies: that of the paper is over ten runs (Figure 5).
+func runDeviations(p papers.Ratio, means []Estimate) (all []ourRatio) {
+	for _, e := range means {
+		if e.Configuration == p.Configuration && e.Mean > 0 && e.StdDev.Defined() {
+			all = append(all, ourRatio{e.Label, e.StdDev / e.Mean, interval(stats.Interval{})})
+		}
+	}
+	return all
 }
 
 // ratioOf returns the ratio of an estimate to a baseline, or without one to another

@@ -128,7 +128,7 @@ func nestedIn(network stack.Network, in machine) (hops []Hop, ok bool) {
 	return nil, false
 }
 
-// pathOf returns the hops of a configuration of the suite network, none if they are not
+// pathOf returns the hops between client and server in a configuration, none if they are not
 // known.
 func pathOf(c result.Configuration) []Hop {
 	s, err := stack.Parse(c.Stack)
@@ -190,7 +190,7 @@ func podPath(network stack.Network) []Hop {
 func (b *builder) paths(estimates []Estimate) []Path {
 	all := estimates
 	estimates = primaries(estimates)
-	if len(estimates) == 0 || estimates[0].Suite != networkSuite {
+	if len(estimates) == 0 || !slices.Contains(networkSuites, estimates[0].Suite) {
 		return nil
 	}
 	var paths []Path
@@ -244,5 +244,5 @@ func spent(hops []Hop, estimates []Estimate, configuration string) []Spent {
 	return all
 }
 
-// networkSuite is the suite whose cases cross a network.
-const networkSuite = "network"
+// networkSuites are the suites whose cases cross a network.
+var networkSuites = []string{"network", "applications"}

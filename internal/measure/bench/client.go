@@ -77,12 +77,15 @@ func (s *services) newClient(ctx context.Context, e experiment.Execution, delay 
 }
 
 // clientCommand returns the place and the command of the client of e. The load generator has
-// its path in the guests' images only in guests.
+// its path in the guests' images only in guests, and with the guests' programs on this host.
 func (s *services) clientCommand(e experiment.Execution) (place.Place, []string) {
 	one := s.instances[e.Configuration.Name]
 	command := lookup(e.Case).Client(e.Case.Params, one.endpoint(e.Case))
-	if one.client != nil {
+	switch {
+	case one.client != nil:
 		return one.client, command
+	case len(workload.ExtraOf(lookup(e.Case)).Packages) > 0:
+		return s.programs.inside, command
 	}
 	if command[0] == workload.Generator {
 		command[0] = filepath.Join(s.options.Binaries, filepath.Base(workload.Generator))

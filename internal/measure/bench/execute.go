@@ -19,6 +19,7 @@ func (s *services) Execute(ctx context.Context, e experiment.Execution) (experim
 	m := one.machines
 	ctx, done := whileAlive(ctx, m...)
 	defer done()
+	defer one.served(ctx, e.Case)
 	if err := one.serving(ctx, e.Case); err != nil {
 		return experiment.Outcome{}, err
 	}
@@ -39,7 +40,7 @@ func (s *services) Execute(ctx context.Context, e experiment.Execution) (experim
 	defer c.kill()
 	out, err := load(ctx, c)
 	if err != nil {
-		return experiment.Outcome{}, m.explain(err)
+		return experiment.Outcome{}, one.explain(e.Case, err)
 	}
 	if after.host, err = hostTimes(); err != nil {
 		return experiment.Outcome{}, err

@@ -26,6 +26,7 @@ import (
 // directory.
 type host struct {
 	lab    *lab.Lab
+	netns  string   // path of the network namespace
 	work   string   // on this host, /mnt inside
 	lock   *os.File // of work
 	holder *exec.Cmd
@@ -62,12 +63,18 @@ wait $!
 `
 
 // newHost enters the root directory of a recipe.
-func newHost(ctx context.Context, l *lab.Lab, b guest.Builder, r guest.Recipe) (_ *host, err error) {
+func newHost(ctx context.Context, l *lab.Lab, b guest.Builder, r guest.Recipe) (*host, error) {
+	return newHostIn(ctx, l, l.HostNS(), "", b, r)
+}
+
+// newHostIn enters the root directory of a recipe in a network namespace of the lab. The name
+// distinguishes the hosts of a lab.
+func newHostIn(ctx context.Context, l *lab.Lab, netns, name string, b guest.Builder, r guest.Recipe) (_ *host, err error) {
 	root, err := b.Root(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	h := &host{lab: l, work: filepath.Join(b.Cache, workPrefix+l.ID()), ended: make(chan struct{})}
+	h := &host{lab: l, netns: netns, work: filepath.Join(b.Cache, workPrefix+l.ID()+name), ended: make(chan struct{})}
 	if h.lock, err = claimWork(h.work); err != nil {
 		return nil, err
 	}
@@ -82,7 +89,7 @@ func newHost(ctx context.Context, l *lab.Lab, b guest.Builder, r guest.Recipe) (
 	}
 	namespaces := "/proc/" + strconv.Itoa(h.holder.Process.Pid) + "/ns/"
 	h.inside = place.Within{
-		Place: place.Local{NetNS: l.HostNS()},
+		Place: place.Local{NetNS: netns},
 		Enter: []string{"nsenter", "--mount=" + namespaces + "mnt", "--pid=" + namespaces + "pid_for_children"},
 		Env: []string{
 			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "HOME=/tmp",
@@ -105,7 +112,7 @@ func (h *host) hold(root string) error {
 	}
 	var stderr strings.Builder
 	h.holder.Stderr = &stderr
-	if err := lab.Do(h.lab.HostNS(), h.holder.Start); err != nil {
+	if err := lab.Do(h.netns, h.holder.Start); err != nil {
 		h.holder = nil
 		return err
 	}

@@ -1,26 +1,17 @@
 package bench
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
-	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/stack"
-	"unnest/internal/measure/suite"
 	"unnest/internal/measure/workload"
 	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/place"
 )
 
 // images are the guest images and root directories that the configurations need.
@@ -37,8 +28,8 @@ type images struct {
 
 func newImages(b *Bench) images {
 	i := images{bench: b, recipe: guest.DefaultRecipe(), foreign: map[stack.Arch]guest.Image{}, files: map[string]string{}}
-	if slices.ContainsFunc(b.spec.Cases, func(c experiment.Case) bool { return c.Local != nil }) {
-		i.recipe = guest.SuiteRecipe(packages(b.spec))
+	if all := packages(b.spec); len(all) > 0 || slices.ContainsFunc(b.spec.Cases, func(c experiment.Case) bool { return c.Local != nil }) {
+		i.recipe = guest.SuiteRecipe(all)
 	}
 	i.recipe = i.recipe.With(serverPackages(b.spec)...)
 	if emulates(b.spec) {
@@ -179,6 +170,8 @@ func packages(spec *experiment.Spec) (all []string) {
 	for _, c := range spec.Cases {
 		if c.Local != nil {
 			all = append(all, strings.Fields(c.Local.Package)...)
+		} else if c.Probe == "" {
+			all = append(all, workload.ExtraOf(lookup(c)).Packages...)
 		}
 	}
 	slices.Sort(all)
@@ -188,10 +181,7 @@ func packages(spec *experiment.Spec) (all []string) {
 // addFiles downloads the files that no Debian package has.
 func (i *images) addFiles(ctx context.Context) error {
 	for _, c := range i.bench.spec.Cases {
-		if c.Local == nil {
-			continue
-		}
-		for _, f := range c.Local.Files {
+		for _, f := range filesOf(c) {
 			path, err := i.find(ctx, f)
 			if err != nil {
 				return fmt.Errorf("case %s: %w", c.Name, err)
@@ -204,61 +194,4 @@ func (i *images) addFiles(ctx context.Context) error {
 	}
 	maps.Copy(i.builder.Files, i.files)
 	return nil
-}
-
-// find returns the path of a file that is built or downloaded.
-func (i *images) find(ctx context.Context, f suite.File) (string, error) {
-	if f.Built == "" {
-		return fetch(ctx, http.DefaultClient, f, i.builder.Cache)
-	}
-	path := filepath.Join(i.bench.options.Binaries, f.Built)
-	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("%w: run `make %s`", err, f.Make)
-	}
-	return path, nil
-}
-
-// mavenCentral is the repository of files with Maven coordinates.
-const mavenCentral = "https://repo1.maven.org/maven2/"
-
-// maxFetched is the largest file that is downloaded, in bytes.
-const maxFetched = 64 << 20
-
-// fetch returns the path of the file in the cache, and downloads it first when it
-// is not there.
-func fetch(ctx context.Context, client *http.Client, f suite.File, cache string) (string, error) {
-	target := filepath.Join(cache, "file-"+f.SHA256)
-	if _, err := os.Stat(target); err == nil {
-		return target, nil
-	}
-	parts := strings.Split(f.Maven, ":")
-	if len(parts) != 3 {
-		return "", fmt.Errorf("file %q: want Maven coordinates GROUP:ARTIFACT:VERSION", f.Maven)
-	}
-	group, artifact, version := parts[0], parts[1], parts[2]
-	url := mavenCentral + path.Join(strings.ReplaceAll(group, ".", "/"), artifact, version, artifact+"-"+version+".jar")
-	content, err := download(ctx, client, url)
-	if err != nil {
-		return "", fmt.Errorf("fetch %s: %w", url, err)
-	}
-	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != f.SHA256 {
-		return "", fmt.Errorf("fetch %s: its SHA-256 is %x, want %s", url, sum, f.SHA256)
-	}
-	return target, place.Local{}.Put(ctx, target, 0o644, bytes.NewReader(content))
-}
-
-func download(ctx context.Context, client *http.Client, url string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := client.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the server answers %s", answer.Status)
-	}
-	return io.ReadAll(io.LimitReader(answer.Body, maxFetched))
 }

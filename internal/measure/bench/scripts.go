@@ -93,15 +93,15 @@ func (s *scripts) openWorkspace(ctx context.Context, c stack.Configuration) erro
 
 // findPackages records the versions of the tools' packages, which are the same in all
 // our machines and containers.
-func (s *scripts) findPackages(ctx context.Context, p place.Place) error {
-	names := packages(s.spec)
+func (b *Bench) findPackages(ctx context.Context, p place.Place) error {
+	names := packages(b.spec)
 	if len(names) == 0 {
 		return nil
 	}
 	out, err := place.Output(ctx, p, append([]string{"dpkg-query", "--show", "--showformat", "${Package} ${Version}\n"}, names...)...)
 	for line := range strings.Lines(string(out)) {
 		if name, version, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-			s.facts.Tools[name] = version
+			b.facts.Tools[name] = version
 		}
 	}
 	return err

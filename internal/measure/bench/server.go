@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,6 +26,10 @@ import (
 // serverTimeout bounds the end of a server, and the start of the next one until it
 // accepts clients. The first start includes a login.
 const serverTimeout = 30 * time.Second
+
+// slowServerTimeout is the same for a server that runs only while its client does: a Java program
+// takes half a minute to start in an emulated guest.
+const slowServerTimeout = 3 * time.Minute
 
 // server is a server of a configuration. A shell stays in its place from block to block
 // and restarts it on demand, so that a restart needs no login and no engine.
@@ -48,7 +50,7 @@ type server struct {
 // serverScript restarts its arguments, the server, for each line that it reads. It prints
 // the line when the previous process has been reaped and its ports are free, and the ID of the
 // server's process before the server prints anything. It also prints when the server ends
-// without being told to.
+// without being told to. A line with stop only ends the previous process.
 const serverScript = `serve() {
 	trap 'kill -s KILL "$server"; wait "$server"; exit' TERM
 	sh -c 'echo $$; exec "$@"' sh "$@" </dev/null & server=$!
@@ -59,6 +61,7 @@ exec 2>&1
 while read -r round; do
 	[ -z "$serving" ] || { kill "$serving"; wait "$serving"; } 2>/dev/null
 	echo "$round"
+	case $round in *stop*) serving=; continue ;; esac
 	serve "$@" & serving=$!
 done
 `
@@ -66,10 +69,14 @@ done
 // serverEnd follows the exit code of a server that ended without being told to.
 const serverEnd = ": the server has ended"
 
-// startServers starts or restarts the servers, and waits until each accepts clients.
+// startServers starts or restarts the servers, and waits until each accepts clients. It leaves
+// out those that run only while their client does.
 func (s *service) startServers(ctx context.Context) error {
 	var g errgroup.Group
 	for _, one := range s.servers {
+		if one.command.alone {
+			continue
+		}
 		g.Go(func() error { return s.startServer(ctx, one) })
 	}
 	return g.Wait()
@@ -83,13 +90,38 @@ func (s *service) startServer(ctx context.Context, one *server) error {
 	return one.failed
 }
 
-// serving returns nil if the server of a case runs. A server whose start failed is started
-// again.
+// serving returns nil if the server of a case runs. A server whose start failed, or that runs only
+// while its client does, is started.
 func (s *service) serving(ctx context.Context, c experiment.Case) error {
-	if one := s.serverOf(c); one != nil && one.failed != nil {
+	if one := s.serverOf(c); one != nil && (one.failed != nil || one.command.alone) {
 		return s.startServer(ctx, one)
 	}
 	return nil
+}
+
+// served ends the server of a case if it runs only while its client does.
+func (s *service) served(ctx context.Context, c experiment.Case) {
+	if one := s.serverOf(c); one != nil && one.command.alone && one.running() {
+		// After an error, the next start waits for the same.
+		_ = one.tell(context.WithoutCancel(ctx), "stop")
+	}
+}
+
+// explain adds to the error of a client that its server has ended, if it has. The server is
+// started again for the next client.
+func (s *service) explain(c experiment.Case, err error) error {
+	if one := s.serverOf(c); one != nil && one.running() {
+		if printed, ended := strings.CutSuffix(one.output.String(), serverEnd); ended {
+			one.failed = fmt.Errorf("server %s has ended: %s", one.command, inLine(printed))
+			err = fmt.Errorf("%w; %w", err, one.failed)
+		}
+	}
+	return s.machines.explain(err)
+}
+
+// inLine joins the lines of what a server printed.
+func inLine(printed string) string {
+	return strings.ReplaceAll(strings.TrimSpace(printed), "\n", "; ")
 }
 
 // serverOf returns the server that a case needs.
@@ -119,11 +151,7 @@ func (s *server) start(ctx context.Context, p place.Place) error {
 			return err
 		}
 	}
-	s.round++
-	round := fmt.Sprintf("unnest round %d", s.round)
-	gone := s.output.await(round + "\n")
-	_, _ = io.WriteString(s.stdin, round+"\n") // a failure means that the shell has ended: wait reports that
-	if _, err := s.wait(ctx, gone, "the previous instance has not ended"); err != nil {
+	if err := s.tell(ctx, "round"); err != nil {
 		return err
 	}
 	process, err := s.wait(ctx, s.output.await("\n"), "its process has not started")
@@ -136,9 +164,19 @@ func (s *server) start(ctx context.Context, p place.Place) error {
 		return err
 	}
 	if printed, ended := strings.CutSuffix(printed, serverEnd); ended {
-		return fmt.Errorf("it ended at once: %s", strings.ReplaceAll(strings.TrimSpace(printed), "\n", "; "))
+		return fmt.Errorf("it ended at once: %s", inLine(printed))
 	}
 	return nil
+}
+
+// tell gives the shell a line, and waits until the previous instance has ended.
+func (s *server) tell(ctx context.Context, what string) error {
+	s.round++
+	line := fmt.Sprintf("unnest %s %d", what, s.round)
+	gone := s.output.await(line + "\n")
+	_, _ = io.WriteString(s.stdin, line+"\n") // a failure means that the shell has ended: wait reports that
+	_, err := s.wait(ctx, gone, "the previous instance has not ended")
+	return err
 }
 
 // running reports whether the shell runs.
@@ -201,56 +239,4 @@ func (s *server) wait(ctx context.Context, text <-chan string, late string) (str
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-}
-
-// watch is a writer that searches its input for texts.
-type watch struct {
-	mu    sync.Mutex
-	tail  []byte // the last watchedBytes written since the last text that was found
-	texts []string
-	found chan string
-}
-
-// watchedBytes is how much of the input is kept to search and to quote.
-const watchedBytes = 4096
-
-// await returns a channel that receives the input up to the end of the first of texts
-// that occurs. It replaces earlier calls, and searches only behind the text that was
-// found last.
-func (w *watch) await(texts ...string) <-chan string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.texts, w.found = texts, make(chan string, 1)
-	w.search()
-	return w.found
-}
-
-func (w *watch) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.tail = append(w.tail, p...)
-	w.search()
-	if extra := len(w.tail) - watchedBytes; extra > 0 {
-		w.tail = append(w.tail[:0], w.tail[extra:]...)
-	}
-	return len(p), nil
-}
-
-func (w *watch) search() {
-	end := -1
-	for _, text := range w.texts {
-		if i := bytes.Index(w.tail, []byte(text)); i >= 0 && (end < 0 || i+len(text) < end) {
-			end = i + len(text)
-		}
-	}
-	if end >= 0 {
-		w.found <- string(w.tail[max(0, end-watchedBytes):end])
-		w.tail, w.texts = w.tail[end:], nil
-	}
-}
-
-func (w *watch) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return string(bytes.TrimSpace(w.tail))
 }

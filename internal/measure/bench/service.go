@@ -103,6 +103,7 @@ type serverCommand struct {
 	args  []string
 	ready string // what the server prints when it accepts clients
 	name  string // for people; empty: the arguments
+	alone bool   // it runs only while its client does
 }
 
 // firstPort is the lowest port of a server.
@@ -127,7 +128,11 @@ func (s *services) assignPorts(listen string) servers {
 		if len(w.Programs()) > 0 { // its arguments are a script
 			command.name = fmt.Sprintf("%s on port %d", w.Name(), port)
 		}
-		assigned.list = append(assigned.list, &server{key: key, command: command, timeout: serverTimeout})
+		one := &server{key: key, command: command, timeout: serverTimeout}
+		if one.command.alone = workload.ExtraOf(w).Alone; one.command.alone {
+			one.timeout = slowServerTimeout
+		}
+		assigned.list = append(assigned.list, one)
 		port++
 	}
 	return assigned

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/stack"
+	"unnest/internal/measure/workload"
 	"unnest/internal/testbed/place"
 )
 
@@ -21,6 +23,7 @@ type services struct {
 	instances map[string]*service   // by configuration
 	next      *experiment.Execution // the execution that follows, if known
 	early     *client               // its client, started in advance
+	programs  *host                 // the guests' programs in the network of the clients; nil: not needed
 }
 
 func newServices(b *Bench) *services {
@@ -46,10 +49,30 @@ func (s *services) needs() needs { return needs{machines: true, daemon: true, sl
 
 func (s *services) begin(ctx context.Context) error {
 	s.client = place.Local{NetNS: s.lab.ClientNS()}
+	if err := s.enterPrograms(ctx); err != nil {
+		return err
+	}
 	if err := s.findClientTools(ctx); err != nil {
 		return err
 	}
+	if err := s.findPackages(ctx, s.machines(s.spec.Configurations[0]).servers().place); err != nil {
+		return err
+	}
 	return s.findTools(ctx)
+}
+
+// enterPrograms makes the guests' programs usable for clients that run outside all machines, if they
+// need more than this host has.
+func (s *services) enterPrograms(ctx context.Context) (err error) {
+	outside := slices.ContainsFunc(s.spec.Configurations, func(c stack.Configuration) bool { return c.Drive != stack.Pod })
+	if !outside || len(packages(s.spec)) == 0 {
+		return nil
+	}
+	builder := s.images.builder
+	builder.Files = maps.Clone(builder.Files)
+	builder.Files[workload.Generator] = filepath.Join(s.options.Binaries, filepath.Base(workload.Generator))
+	s.programs, err = newHostIn(ctx, s.lab, s.lab.ClientNS(), "-clients", builder, s.images.recipe)
+	return err
 }
 
 // start starts the container of c, if it has one, and one server for each kind that
@@ -105,5 +128,9 @@ func (s *services) Down() error {
 			one.meter.stop()
 		}
 	}
-	return s.Bench.Down()
+	if s.programs == nil {
+		return s.Bench.Down()
+	}
+	s.programs.end()
+	return errors.Join(s.Bench.Down(), s.programs.clean())
 }

@@ -7,17 +7,10 @@
 package load
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"net"
-	"os/signal"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
@@ -68,105 +61,6 @@ var clients = map[string]func(Job) connector{"apache": documentClients, "memcach
 
 // answerTimeout bounds the wait for one answer.
 const answerTimeout = 10 * time.Second
-
-// Main runs the program with its arguments and returns the exit code. It prints the report, or
-// an error in its place, to stdout. With the flag wait it prints workload.Prepared to stderr
-// before the load, and begins when it reads a line.
-func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
-	defer stop()
-	connect, job, err := parse(args, stderr)
-	var report workload.LoadReport
-	if err == nil {
-		runtime.GOMAXPROCS(job.Threads)
-		report, err = run(ctx, job, connect(job), func() error { return job.waits(ctx, stdin, stderr) })
-	}
-	if err != nil {
-		report = workload.LoadReport{Error: err.Error()}
-	}
-	if encodeErr := json.NewEncoder(stdout).Encode(report); err == nil && encodeErr == nil {
-		return 0
-	}
-	return 1
-}
-
-func parse(args []string, stderr io.Writer) (func(Job) connector, Job, error) {
-	var j Job
-	if len(args) == 0 || clients[args[0]] == nil {
-		return nil, j, fmt.Errorf("want apache, memcached or nginx as first argument, got %q", args)
-	}
-	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.StringVar(&j.Target, "target", "", "`HOST:PORT` of the server")
-	flags.IntVar(&j.Threads, "threads", 1, "threads")
-	flags.IntVar(&j.Connections, "connections", 1, "connections over all threads")
-	flags.IntVar(&j.Size, "size", 32, "`bytes` of values or of the file")
-	flags.IntVar(&j.Rate, "rate", 0, "requests/s; 0: each connection sends when it has its answer")
-	flags.DurationVar(&j.Warmup, "warmup", 0, "load before the measured part")
-	flags.DurationVar(&j.Duration, "duration", time.Second, "of the measured part")
-	flags.BoolVar(&j.Wait, "wait", false, "print a line when the server is prepared, and begin when a line is read")
-	flags.DurationVar(&j.Patience, "patience", 0, "of apache: count a request without an answer after this time as failed; 0: a failure ends the load")
-	flags.BoolVar(&j.Keep, "keep", false, "of apache: keep connections open")
-	flags.Func("sources", "of apache: `addresses` that the connections come from, separated by commas", j.addSources)
-	if err := flags.Parse(args[1:]); err != nil {
-		return nil, j, err
-	}
-	if j.Target == "" || flags.NArg() > 0 || min(j.Threads, j.Connections, j.Size) < 1 || j.Rate < 0 || j.Warmup < 0 || j.Duration <= 0 {
-		return nil, j, errors.New("want -target and numbers over 0")
-	}
-	if args[0] != "apache" && (j.Patience != 0 || j.Keep || len(j.Sources) > 0) || j.Patience < 0 {
-		return nil, j, errors.New("-patience, -keep and -sources are of apache only, and -patience is at least 0")
-	}
-	return clients[args[0]], j, j.raiseDescriptors()
-}
-
-func (j *Job) addSources(list string) error {
-	for address := range strings.SplitSeq(list, ",") {
-		if address != "" && net.ParseIP(address) == nil {
-			return fmt.Errorf("%q: want IP addresses", address)
-		}
-		if address != "" {
-			j.Sources = append(j.Sources, address)
-		}
-	}
-	return nil
-}
-
-// raiseDescriptors lets the process have as many file descriptors as it may, if the connections
-// need more.
-func (j *Job) raiseDescriptors() error {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("read the limit of file descriptors: %w", err)
-	}
-	if limit.Cur >= uint64(2*j.Connections) {
-		return nil
-	}
-	limit.Cur = limit.Max
-	return unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
-}
-
-// waits says that the server is prepared and waits to be told to begin.
-func (j Job) waits(ctx context.Context, stdin io.Reader, stderr io.Writer) error {
-	if !j.Wait {
-		return nil
-	}
-	fmt.Fprintln(stderr, workload.Prepared)
-	told := make(chan error, 1)
-	go func() {
-		_, err := bufio.NewReader(stdin).ReadString('\n')
-		told <- err
-	}()
-	select {
-	case err := <-told:
-		if err != nil {
-			return fmt.Errorf("wait to be told to begin: %w", err)
-		}
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
 
 // generator is a load that runs.
 type generator struct {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/workload"
 )
 
 // Profile is the size of the cases.
@@ -77,13 +78,7 @@ type Server struct {
 var ServerStart = result.Metric{Name: "server_start", Unit: "s", Order: result.LIB}
 
 // File is a file that a case needs and no Debian package has: of Maven Central, or built.
-type File struct {
-	Built  string // name among the files that make builds
-	Make   string // the target of make that builds it
-	Maven  string // coordinates on Maven Central, group:artifact:version of a jar
-	SHA256 string // hexadecimal
-	Path   string // absolute path where the case expects it
-}
+type File = workload.File
 
 // All returns the cases of every suite, suite by suite, in the order of the paper.
 func All() []Case {

@@ -27,13 +27,16 @@ const Prepared = "prepared"
 // servers themselves print nothing then.
 const listening = "the server accepts connections"
 
+// freePort takes a port from the arguments and refuses one that is in use.
+const freePort = `port=$1; shift
+listens() { busybox grep -qs "$(printf ':%04X 0*:0000 0A' "$port")" /proc/net/tcp /proc/net/tcp6; }
+if listens; then echo "port $port is in use by another program"; exit 98; fi
+`
+
 // serverScript replaces itself with a server, the arguments behind its port, and prints
 // listening when a socket listens on the port. It refuses a port that is in use, because the
 // socket of another program would look like the server's.
-const serverScript = `port=$1; shift
-listens() { busybox grep -qs "$(printf ':%04X 0*:0000 0A' "$port")" /proc/net/tcp /proc/net/tcp6; }
-if listens; then echo "port $port is in use by another program"; exit 98; fi
-while kill -0 $$ 2>/dev/null; do listens && echo "` + listening + `" && exit; busybox sleep 0.1; done &
+const serverScript = freePort + `while kill -0 $$ 2>/dev/null; do listens && echo "` + listening + `" && exit; busybox sleep 0.1; done &
 exec "$@"
 `
 
@@ -42,7 +45,7 @@ type LoadReport struct {
 	Error     string              `json:"error,omitempty"` // why there is no result
 	Seconds   float64             `json:"seconds"`         // that were measured
 	Planned   float64             `json:"planned"`         // requests that the schedule has for these seconds; 0: no schedule
-	Answers   float64             `json:"answers"`         // checked answers of the whole load, with the warm-up
+	Answers   float64             `json:"answers"`         // checked answers since the load was told to begin, with the warm-up
 	LateP99   float64             `json:"late_p99"`        // µs by which the generator handed out requests too late
 	Latencies map[string]Latency  `json:"latencies"`       // by kind of request, and of all kinds together
 	Naive     map[string]*Latency `json:"naive,omitempty"` // the same from the time at which a request was sent
@@ -119,8 +122,10 @@ type Latency struct {
 	Mean   float64 `json:"mean"`
 	StdDev float64 `json:"stddev"`
 	P50    float64 `json:"p50"`
+	P95    float64 `json:"p95,omitempty"` // of Kafka only
 	P99    float64 `json:"p99"`
 	P999   float64 `json:"p999"`
+	Max    float64 `json:"max,omitempty"` // of Kafka only
 }
 
 // The limits of a load.

@@ -111,9 +111,36 @@ type Workload interface {
 	ParseVersion(output []byte) (string, error)
 }
 
+// File is a file that no Debian package has: of Maven Central, or built.
+type File struct {
+	Built  string // name among the files that make builds
+	Make   string // the target of make that builds it
+	Maven  string // coordinates on Maven Central, group:artifact:version of a jar
+	SHA256 string // of its content, in hexadecimal
+	Path   string // in guests and containers
+}
+
+// Extra is what a workload needs that no guest has.
+type Extra struct {
+	Packages []string // of Debian
+	Files    []File
+	// Alone means that the server runs only while its client does, because it takes memory and
+	// CPU time also when it has nothing to do.
+	Alone bool
+}
+
+// ExtraOf returns what w needs that no guest has. The client of such a workload is Generator,
+// and needs the same.
+func ExtraOf(w Workload) Extra {
+	if more, ok := w.(interface{ Extra() Extra }); ok {
+		return more.Extra()
+	}
+	return Extra{}
+}
+
 // All returns all workloads, sorted by name.
 func All() []Workload {
-	return []Workload{newApache(), iperf3{}, newMemcached(), newNginx(), sockperf{}}
+	return []Workload{newApache(), iperf3{}, newKafka(), newMemcached(), newNginx(), sockperf{}}
 }
 
 // Lookup returns the workload called name, or an error that lists the names.

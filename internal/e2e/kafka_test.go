@@ -1,0 +1,55 @@
+//go:build kafka
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"unnest/internal/measure/result"
+)
+
+// broker loads Kafka in a guest, in a container of it, and in a pod.
+const broker = `name: small
+suite: applications
+configurations:
+  - {name: NoCont,   stack: vm}
+  - {name: NAT,      stack: vm/containerd, network: nat}
+  - {name: SameNode, stack: vm/containerd, network: localhost, drive: pod}
+cases:
+  - {name: kafka, title: Kafka, workload: kafka, warmup: 3s, duration: 3s, timeout: 4m, options: {rate: 300}}
+repetitions: 1
+warmup: 0
+`
+
+// A real broker has every message that Kafka's own tool has sent to it, in a VM, behind NAT and
+// over the loopback of a pod. It runs only while it is measured.
+func TestKafka(t *testing.T) {
+	unnest := unnestBinary(t)
+	file, dir := filepath.Join(t.TempDir(), "small.yaml"), filepath.Join(t.TempDir(), "run")
+	if err := os.WriteFile(file, []byte(broker), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := launch(t, unnest, "bench", "--noisy", file, "-o", dir)
+	if code := r.end(t, bringUp); code != 0 {
+		t.Fatalf("exit code %d:\n%s", code, r.out.String())
+	}
+	assertNothingLeft(t)
+	run, samples, err := result.Load(dir)
+	if err != nil || run.State != result.Complete || run.Tools["kafka"] == "" || run.Tools["openjdk-17-jre-headless"] == "" {
+		t.Errorf("run %q with tools %v, %v", run.State, run.Tools, err)
+	}
+	for _, configuration := range []string{"NoCont", "NAT", "SameNode"} {
+		for _, metric := range []string{"latency_mean", "latency_p50", "latency_max", "message_rate", "reached", "guest_soft", "vm_usr", "server_usr"} {
+			i := slices.IndexFunc(samples, func(s result.Sample) bool { return s.Configuration == configuration && s.Metric == metric })
+			if i < 0 {
+				t.Errorf("%s has no %s", configuration, metric)
+			} else if !strings.HasSuffix(metric, "soft") && !(samples[i].Value > 0) {
+				t.Errorf("%+v", samples[i])
+			}
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package workload
+
+import (
+	"cmp"
+	_ "embed"
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"unnest/internal/measure/result"
+)
+
+// kafka is a broker that is its own controller (KRaft), loaded by Kafka's own producer
+// performance tool (Bacou et al. 2019, Table 1): messages of 100 bytes at a constant rate, in
+// batches of up to 8,192 bytes.
+type kafka struct{ load }
+
+func newKafka() kafka { return kafka{load{name: "kafka", size: 100, maxSize: 1 << 19}} }
+
+const (
+	kafkaBatch = 8192 // bytes
+	kafkaTopic = "unnest"
+	// kafkaHost is the name under which clients find the broker. A broker tells its clients
+	// where it is, and behind NAT it does not know that; the clients resolve the name.
+	kafkaHost = "broker"
+	// kafkaHosts is the file that resolves kafkaHost.
+	kafkaHosts = "/tmp/unnest-kafka-hosts"
+	// kafkaController is the distance of the controller's port, on the loopback, from the broker's.
+	kafkaController = 20000
+	kafkaStarted    = "Kafka Server started"
+)
+
+// What Kafka needs besides its jars. The path of the program has Java's version, so that no
+// other Java can run.
+const (
+	kafkaJava    = "/usr/lib/jvm/java-17-openjdk-amd64/bin/java"
+	kafkaPackage = "openjdk-17-jre-headless"
+	kafkaDir     = "/usr/local/share/kafka"
+)
+
+func (kafka) Programs() []string { return []string{kafkaJava} }
+
+// kafkaJars are Kafka and what it imports: Maven coordinates, and the SHA-256 of the jar.
+//
+//go:embed kafka.jars
+var kafkaJars string
+
+// Extra is what a workload needs that no guest has.
+func (kafka) Extra() Extra {
+	x := Extra{Packages: []string{kafkaPackage}, Alone: true}
+	for line := range strings.Lines(kafkaJars) {
+		if fields := strings.Fields(line); len(fields) == 2 && fields[0] != "#" {
+			x.Files = append(x.Files, File{Maven: fields[0], SHA256: fields[1], Path: kafkaJar(fields[0])})
+		}
+	}
+	return x
+}
+
+// kafkaJar is the path of a jar with these Maven coordinates in guests and containers.
+func kafkaJar(maven string) string {
+	parts := strings.Split(maven, ":")
+	return path.Join(kafkaDir, strings.Join(parts[1:], "-")+".jar")
+}
+
+// kafkaProgram is the command line of a class of Kafka. Only the first compiler is used: the second
+// one takes minutes in an emulated guest. An error is one line, without a trace of the stack.
+func kafkaProgram(heap string, more ...string) []string {
+	var jars []string
+	for _, f := range newKafka().Extra().Files {
+		jars = append(jars, f.Path)
+	}
+	args := []string{kafkaJava, "-Xmx" + heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData",
+		"-XX:-StackTraceInThrowable", "-Djava.net.preferIPv4Stack=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+		"-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory", "-cp", strings.Join(jars, ":")}
+	return append(args, more...)
+}
+
+// kafkaScript writes the broker's directory before it replaces itself with the broker. It
+// formats the directory itself: Kafka's own program for that takes as long as a start.
+const kafkaScript = `dir=$1 conf=$2 meta=$3; shift 3
+` + freePort + `[ -x "$1" ] || { echo "there is no $1: install the Debian package ` + kafkaPackage + `"; exit 127; }
+busybox rm -rf "$dir" && busybox mkdir -p "$dir/data" && echo "$conf" >"$dir/server.properties" && echo "$meta" >"$dir/data/meta.properties" || exit
+exec "$@"
+`
+
+// kafkaProperties has one node and no copies. The cleaner, which nothing here needs, would take
+// half of the heap.
+const kafkaProperties = `process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://%[1]s:%[2]d,CONTROLLER://127.0.0.1:%[3]d
+advertised.listeners=PLAINTEXT://` + kafkaHost + `:%[2]d
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+controller.listener.names=CONTROLLER
+controller.quorum.voters=1@127.0.0.1:%[3]d
+log.dirs=%[4]s/data
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+log.cleaner.enable=false
+auto.create.topics.enable=false`
+
+const kafkaMeta = "version=1\ncluster.id=unnest0000000000000000\nnode.id=1"
+
+func (kafka) Server(_ Params, listen Endpoint) []string {
+	dir := fmt.Sprintf("/tmp/unnest-kafka-%d", listen.Port)
+	conf := fmt.Sprintf(kafkaProperties, cmp.Or(listen.Address, "0.0.0.0"), listen.Port, listen.Port+kafkaController, dir)
+	args := []string{"sh", "-c", kafkaScript, "kafka", dir, conf, kafkaMeta, strconv.Itoa(listen.Port)}
+	return append(args, kafkaProgram("192m", "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
+		"kafka.Kafka", dir+"/server.properties")...)
+}
+
+func (kafka) Ready() string { return kafkaStarted }
+
+// kafkaPreparation is about what a broker and the producer take to start, in an emulated guest.
+const kafkaPreparation = 40 * time.Second
+
+func (kafka) Wall(p Params) time.Duration { return p.Warmup + p.Duration + kafkaPreparation }
+
+func (k kafka) Validate(p Params) error {
+	switch err := k.load.Validate(p); {
+	case p.Rate == 0:
+		return errors.New("kafka: rate is missing: give the messages per second")
+	case err != nil:
+		return err
+	case p.Threads != 0 || p.Connections != 0:
+		return errors.New("kafka: options threads and connections: leave them out, the tool has one producer")
+	case p.Warmup < time.Second:
+		return fmt.Errorf("kafka: warmup %v: want at least 1s, in which the producer connects", p.Warmup)
+	}
+	return nil
+}
+
+// Messages returns how many messages a load sends, and how many of them before it is measured.
+func Messages(rate int, warmup, duration time.Duration) (all, before int) {
+	count := func(d time.Duration) int { return int(d.Seconds() * float64(rate)) }
+	return count(warmup + duration), count(warmup)
+}
+
+// Client is the load generator with the tool as its last arguments. Acknowledgement and
+// lingering are those of 2019, when the paper was written; later versions of Kafka have other defaults.
+func (k kafka) Client(p Params, target Endpoint) []string {
+	all, before := Messages(p.Rate, p.Warmup, p.Duration)
+	number := strconv.Itoa
+	generator := []string{Generator, k.name, "-target", target.Address + ":" + number(target.Port), "-topic", kafkaTopic, "-hosts", kafkaHosts, "-name", kafkaHost,
+		"-rate", number(p.Rate), "-warmup", p.Warmup.String(), "-duration", p.Duration.String(), "-wait"}
+	tool := kafkaProgram("128m", "-Djdk.net.hosts.file="+kafkaHosts, "org.apache.kafka.tools.ProducerPerformance",
+		"--topic", kafkaTopic, "--num-records", number(all), "--warmup-records", number(before), "--record-size", number(cmp.Or(p.Size, k.size)),
+		"--throughput", number(p.Rate), "--producer-props", "bootstrap.servers="+kafkaHost+":"+number(target.Port), "batch.size="+number(kafkaBatch),
+		"linger.ms=0", "acks=1", "delivery.timeout.ms=15000", "request.timeout.ms=10000", "max.block.ms=15000")
+	return append(append(generator, "--"), tool...)
+}
+
+func (k kafka) Metrics(Params) []result.Metric {
+	var metrics []result.Metric
+	for _, name := range []string{"mean", "p50", "p95", "p99", "p999", "max"} {
+		metrics = append(metrics, result.Metric{Name: "latency_" + name, Unit: "us", Order: result.LIB})
+	}
+	return append(metrics, result.Metric{Name: "message_rate", Unit: "messages/s", Order: result.HIB},
+		result.Metric{Name: "reached", Unit: "%", Order: result.HIB})
+}
+
+// Primary is the metric of the paper.
+func (kafka) Primary(Params) string { return "latency_mean" }
+
+// Parse parses the report of the load generator, which has read that of the tool.
+func (k kafka) Parse(_ Params, stdout []byte) (Output, error) {
+	r, err := readLoad(stdout)
+	if err != nil {
+		return Output{}, fmt.Errorf("%s: %w", k.name, err)
+	}
+	all := r.Latencies[AllRequests]
+	if !(r.Planned > 0) {
+		return Output{}, fmt.Errorf("%s: the report is of a load without a schedule", k.name)
+	}
+	values := []Value{{"latency_mean", all.Mean}, {"latency_p50", all.P50}}
+	for _, tail := range []struct {
+		name     string
+		value    float64
+		requests float64
+	}{{"p95", all.P95, 20}, {"p99", all.P99, 100}, {"p999", all.P999, 1000}} {
+		if all.Count >= tail.requests*tailObservations {
+			values = append(values, Value{"latency_" + tail.name, tail.value})
+		}
+	}
+	values = append(values, Value{"latency_max", all.Max}, Value{"message_rate", all.Count / r.Seconds}, Value{"reached", 100 * all.Count / r.Planned})
+	return finish(k.name, values, r.Answers)
+}
+
+// VersionArgs lists the jars, because Kafka takes ten seconds to say its version in an emulated guest.
+func (kafka) VersionArgs() []string { return []string{"ls", kafkaDir} }
+
+func (k kafka) ParseVersion(output []byte) (string, error) {
+	return parseVersion(k.name, kafkaVersion, output)
+}
