@@ -172,7 +172,7 @@ func TestApplicationImages(t *testing.T) {
 	if got, want := contained(spec), []string{"/usr/bin/memcached", "/usr/sbin/nginx"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := contained(open(t, "applications-pod")), []string{"/usr/bin/memcached", "/usr/sbin/nginx", workload.Generator}; !slices.Equal(got, want) {
+	if got, want := contained(open(t, "applications-pod")), []string{"/usr/bin/memcached", "/usr/lib/jvm/java-17-openjdk-amd64/bin/java", "/usr/sbin/nginx", workload.Generator}; !slices.Equal(got, want) {
 		t.Errorf("pod: got %q, want %q", got, want)
 	}
 	for _, others := range []*experiment.Spec{open(t, "quickstart"), mustParse(t, strings.Replace(twoApplications, "vm/containerd", "metal/containerd", 1))} {
