@@ -1,12 +1,10 @@
 package daemon
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -33,32 +31,8 @@ type podPolicies struct {
 	ports   map[string]policyPort      // on the tenants' bridges, by interface
 }
 
-type tenantPolicies struct {
-	bridges  []string
-	required bool // a pod without policy may do nothing
-	unread   bool // what a client has said cannot be read: all pods may do nothing
-	pods     map[string]podPolicy
-	session  *policySession // of the client; nil: none is connected
-}
-
-// podPolicy is what the file has of a pod.
-type podPolicy struct {
-	Addresses []netip.Addr         `json:"addresses"`
-	Ingress   *isolation.Direction `json:"ingress,omitempty"`
-	Egress    *isolation.Direction `json:"egress,omitempty"`
-}
-
-type policyPort struct {
-	tenant    string
-	addresses []netip.Addr
-}
-
 func newPodPolicies(stateDir string, log *slog.Logger) *podPolicies {
 	return &podPolicies{stateDir: stateDir, log: log, tenants: map[string]*tenantPolicies{}, ports: map[string]policyPort{}}
-}
-
-func policiesPath(stateDir, tenant string) string {
-	return filepath.Join(stateDir, "policies", tenant+".json")
 }
 
 // filter returns the packet filter, nil if no tenant has policies.
@@ -78,7 +52,9 @@ func (p *podPolicies) configure(tenants []policy.Tenant) (opened bool, err error
 			continue
 		}
 		made := &tenantPolicies{bridges: append([]string{t.Bridge}, t.Bridges...), required: t.NetworkPolicy == policy.PolicyRequired}
-		if made.pods, err = readPolicies(policiesPath(p.stateDir, t.Name)); err != nil {
+		pods, err := readPolicies(policiesPath(p.stateDir, t.Name))
+		made.set(pods)
+		if err != nil {
 			made.unread = true
 			p.log.Error("read policies: the pods have no connections until a client has sent them", "tenant", t.Name, "error", err)
 		}
@@ -125,37 +101,6 @@ func (p *podPolicies) open() error {
 	return err
 }
 
-// forgetEnded forgets the policies of pods that have no port, so that who gets their
-// addresses has no policy of another pod.
-func (t *tenantPolicies) forgetEnded(ports map[string]policyPort) {
-	used := map[netip.Addr]bool{}
-	for _, port := range ports {
-		for _, a := range port.addresses {
-			used[a] = true
-		}
-	}
-	for name, pod := range t.pods {
-		if t.required && !slices.ContainsFunc(pod.Addresses, func(a netip.Addr) bool { return used[a] }) {
-			delete(t.pods, name)
-		}
-	}
-}
-
-func readPolicies(path string) (map[string]podPolicy, error) {
-	pods := map[string]podPolicy{}
-	content, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return pods, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(content, &pods)
-	}
-	if err != nil {
-		return map[string]podPolicy{}, fmt.Errorf("read %s: %w", path, err)
-	}
-	return pods, nil
-}
-
 // tenantOf returns the tenant that has policies and a bridge, "" if none.
 func (p *podPolicies) tenantOf(bridge string) string {
 	for name, t := range p.tenants {
@@ -177,16 +122,6 @@ func (p *podPolicies) effective(iface string) isolation.Port {
 		filtered.Ingress, filtered.Egress = &isolation.Direction{}, &isolation.Direction{}
 	}
 	return filtered
-}
-
-// of returns the policy of the pod that has one of the addresses.
-func (t *tenantPolicies) of(addresses []netip.Addr) (podPolicy, bool) {
-	for _, pod := range t.pods {
-		if slices.ContainsFunc(pod.Addresses, func(a netip.Addr) bool { return slices.Contains(addresses, a) }) {
-			return pod, true
-		}
-	}
-	return podPolicy{}, false
 }
 
 // connect filters a port before it is on its bridge.
@@ -218,9 +153,9 @@ func (p *podPolicies) disconnect(iface string) error {
 	}
 	delete(p.ports, iface)
 	if t := p.tenants[port.tenant]; t.required {
-		for name, pod := range t.pods {
-			if slices.ContainsFunc(pod.Addresses, func(a netip.Addr) bool { return slices.Contains(port.addresses, a) }) {
-				delete(t.pods, name)
+		for _, a := range port.addresses {
+			if name := t.names[a]; name != "" {
+				t.forget(name)
 				t.session.tell(name)
 			}
 		}
@@ -228,17 +163,14 @@ func (p *podPolicies) disconnect(iface string) error {
 	return p.table.Remove(iface)
 }
 
-// commit puts policies of all pods of a tenant into force, and keeps them for the next
-// daemon. It returns the number of ports that have one.
+// commit puts policies of all pods of a tenant into force, and keeps those of the pods here
+// for the next daemon. It returns the number of pods that have a port and a policy.
 func (p *podPolicies) commit(session *policySession, pods map[string]podPolicy) (nics int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := p.tenants[session.tenant]
 	if t.session != session {
 		return 0, errSuperseded
-	}
-	if err := writeJSON(policiesPath(p.stateDir, session.tenant), pods); err != nil {
-		return 0, err
 	}
 	before := map[string]isolation.Port{}
 	for name, port := range p.ports {
@@ -247,32 +179,27 @@ func (p *podPolicies) commit(session *policySession, pods map[string]podPolicy) 
 		}
 	}
 	old, unread := t.pods, t.unread
-	t.pods, t.unread = pods, false
+	t.set(pods)
+	t.unread = false
 	var changed []isolation.Port
+	kept := map[string]podPolicy{} // those of other hosts' pods are not worth a file
 	for name, was := range before {
 		if now := p.effective(name); !reflect.DeepEqual(was, now) {
 			changed = append(changed, now)
 		}
-		if _, ok := t.of(p.ports[name].addresses); ok {
-			nics++
+		for _, a := range p.ports[name].addresses {
+			if pod, ok := pods[t.names[a]]; ok {
+				kept[t.names[a]] = pod
+			}
 		}
 	}
-	if len(changed) > 0 {
-		if err := p.table.Set(changed...); err != nil {
-			t.pods, t.unread = old, unread
-			return 0, err
-		}
+	err = writeJSON(policiesPath(p.stateDir, session.tenant), kept)
+	if err == nil && len(changed) > 0 {
+		err = p.table.Set(changed...)
 	}
-	return nics, nil
-}
-
-// present returns the policies of a session's tenant as they are in force.
-func (p *podPolicies) present(session *policySession) map[string]podPolicy {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	pods := map[string]podPolicy{}
-	for name, pod := range p.tenants[session.tenant].pods {
-		pods[name] = pod
+	if err != nil {
+		t.set(old)
+		t.unread = unread
 	}
-	return pods
+	return len(kept), err
 }

@@ -93,13 +93,26 @@ func (d *daemon) authenticatePolicy(srv any, stream grpc.ServerStream, info *grp
 	err := coded(d.host.contain(info.FullMethod, func() error {
 		tenant, err := d.identifyPolicy(stream.Context())
 		if err != nil {
-			d.logs.of("").Warn("refuse", "peer", peerAddress(stream.Context()), "error", err)
+			d.refusePolicy(stream.Context(), err)
 			return err
 		}
 		return handler(srv, policyStream{stream, context.WithValue(stream.Context(), policyCallerKey{}, tenant)})
 	}))
 	d.metrics.Request("Apply", grpcstatus.Code(err), begin)
 	return err
+}
+
+// refusePolicy logs and counts a refused stream. As with requests, the connection ends if
+// there are too many.
+func (d *daemon) refusePolicy(ctx context.Context, err error) {
+	guest := ""
+	if p, _ := peer.FromContext(ctx); p != nil {
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+			guest, _ = identity.GuestName(info.State)
+		}
+	}
+	d.limitRefusals(ctx, guest)
+	d.logs.of(guest).Warn("refuse", "peer", peerAddress(ctx), "guest", guest, "error", err)
 }
 
 // policyStream is a stream whose caller is known.

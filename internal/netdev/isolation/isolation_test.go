@@ -300,9 +300,10 @@ func TestWatch(t *testing.T) {
 				restored <- g
 			})
 		}()
-		for end := time.Now().Add(patience); n.dial(3, "tcp", netip.AddrPortFrom(v4(1), 80)) != nil; {
+		always := func() string { return n.nft("", "list", "chain", "bridge", "unnest-isolation", "always") }
+		for end := time.Now().Add(patience); strings.Contains(always(), "\t\taccept\n"); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatal("not restored at its start")
+				t.Fatalf("not restored at its start:\n%s", always())
 			}
 		}
 		for what, script := range map[string]string{
