@@ -149,3 +149,27 @@ func TestReachDamagedHostKey(t *testing.T) {
 		t.Errorf("damaged key: got %v", err)
 	}
 }
+
+// The daemon lets the guest's NIC on the tenant's network, and no other, send from further
+// addresses.
+func TestStateOfRouter(t *testing.T) {
+	f := openFleet(t)
+	n := newNode(t, f)
+	pod := netip.MustParseAddr("10.244.4.1")
+	if err := n.save(f.Lab.Dir, Options{}, issued, pod); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(daemon.RecordPath(f.Lab.Dir, n.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var record daemon.GuestRecord
+	if err := json.Unmarshal(content, &record); err != nil {
+		t.Fatal(err)
+	}
+	tenant := addressesOf(3).tenantNIC()
+	tenant.Addresses = append(tenant.Addresses, pod)
+	if diff := cmp.Diff([]daemon.BootNIC{addressesOf(3).managementNIC(), tenant}, record.NICs, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Errorf("the guest's NICs differ (-want +got):\n%s", diff)
+	}
+}
