@@ -17,7 +17,7 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-func TestMain(m *testing.M) { agenttest.Main(m) }
+func TestMain(m *testing.M) { os.Exit(agenttest.Main(m)) }
 
 // namespace is an unnamed network namespace with only a loopback. It ends with the test.
 type namespace struct{ netns.NsHandle }

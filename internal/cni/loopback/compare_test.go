@@ -9,7 +9,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -146,7 +145,7 @@ func TestComparePrograms(t *testing.T) {
 	for _, v := range versions {
 		v.findPrograms()
 	}
-	fmt.Fprintf(os.Stdout, "%-22s %20s %20s %18s\n", "", "programs, old", "programs, new", "new/old, whole")
+	t.Logf("%-22s %20s %20s %18s", "", "programs, old", "programs, new", "new/old, whole")
 	for _, network := range []string{"tcp4", "tcp6", "udp4", "udp6"} {
 		for _, server := range []segment.Fraction{1, 2} {
 			compareRoundTrips(t, versions, network, server)
@@ -183,7 +182,7 @@ func compareRoundTrips(t *testing.T, versions []*compared, network string, serve
 	}
 	where := map[segment.Fraction]string{1: "within", 2: "across"}[server]
 	mean, half := interval(logs)
-	fmt.Fprintf(os.Stdout, "%-6s %-15s %14.0f ns/trip %12.0f ns/trip %8.2f [%.2f, %.2f]\n", network, where,
+	t.Logf("%-6s %-15s %14.0f ns/trip %12.0f ns/trip %8.2f [%.2f, %.2f]", network, where,
 		median(programs[0]), median(programs[1]), math.Exp(mean), math.Exp(mean-half), math.Exp(mean+half))
 }
 

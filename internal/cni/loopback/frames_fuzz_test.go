@@ -216,3 +216,48 @@ func FuzzLeaveLo(f *testing.F) {
 		}
 	})
 }
+
+// What comes from outside and leaves for the segment has aliases, and names this fraction as its
+// sender; all else stays.
+func FuzzEnterPod(f *testing.F) {
+	z := newFuzzedPrograms(f)
+	own := netip.MustParseAddr("10.1.2.3")
+	if err := z.HostloAddresses.Put(own.As16(), uint32(1500)); err != nil {
+		f.Fatal(err)
+	}
+	seedFrames(f, segment.Address{}, segment.Address{2, 0, 0, 0, 0, 2})
+	outside := netip.MustParseAddr("10.9.9.9")
+	for _, payload := range [][]byte{
+		{0x80, 0, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x60, 2, 0xff, 0xff, 0, 0, 0, 0, 2, 4, 0xff, 0xff},
+		{0x80, 0, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4},
+	} {
+		protocol := byte(unix.IPPROTO_TCP)
+		if len(payload) == 12 {
+			protocol = unix.IPPROTO_UDP
+		}
+		frame := []byte{0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, byte(20 + len(payload)), 0, 1, 0, 0, 64, protocol, 0, 0}
+		frame = append(append(frame, outside.AsSlice()...), own.AsSlice()...)
+		f.Add(append(frame, payload...))
+	}
+	passed := wantSome(f)
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		if !runs(frame) {
+			return
+		}
+		verdict, out, known := z.run(t, z.EnterPod, frame)
+		if known != z.state {
+			t.Errorf("the segment is %+v", known)
+		}
+		switch {
+		case verdict == unspecified, verdict == shot: // stays in the fraction, or is beyond the limit
+		case verdict != redirected:
+			t.Errorf("verdict is %d", int32(verdict))
+		case !isLoopback(out):
+			t.Error("a packet without aliases leaves")
+		case fractionOf(out[6:12]) != 1:
+			t.Errorf("it leaves as % x", out[6:12])
+		default:
+			*passed++
+		}
+	})
+}

@@ -209,3 +209,23 @@ func TestAllPortsInTimeWait(t *testing.T) {
 		}
 	}
 }
+
+// A connect succeeds, or is refused, although the reflector has dropped its first SYN and all
+// refusals of it, as its limit of broadcasts may.
+func TestDroppedSYN(t *testing.T) {
+	w := newWorld(t, 3)
+	for _, l := range loopbacks {
+		network := "tcp" + l.family
+		w.listen(1, network, net.JoinHostPort(l.address, "8132"))
+		for port, want := range map[string]error{"8132": nil, "8133": unix.ECONNREFUSED} {
+			before := w.sent[2].Load()
+			w.frozen[2].Store(true)
+			ended := w.start(2, dialer(), network, net.JoinHostPort(l.address, port))
+			w.eventually("a SYN is sent", func() bool { return w.sent[2].Load() > before })
+			w.frozen[2].Store(false)
+			if err := <-ended; !errors.Is(err, want) {
+				t.Errorf("%s: got %v, want %v", net.JoinHostPort(l.address, port), err, want)
+			}
+		}
+	}
+}

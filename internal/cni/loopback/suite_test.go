@@ -13,7 +13,7 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-func TestMain(m *testing.M) { agenttest.Main(m) }
+func TestMain(m *testing.M) { os.Exit(agenttest.Main(m)) }
 
 // The localhost cases that depend on many clients, equal ports, or the pod's own addresses, pass.
 func TestLocalhostCases(t *testing.T) {

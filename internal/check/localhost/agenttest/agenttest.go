@@ -10,9 +10,9 @@ import (
 	"unnest/internal/check/localhost/agent"
 )
 
-// Main runs the tests, and ends the process. If the binary is called with the argument
-// "agent", or by an agent that starts a server, it acts as that instead.
-func Main(m *testing.M) {
+// Main runs the tests, and returns the exit code of the process. If the binary is called with
+// the argument "agent", or by an agent that starts a server, it acts as that instead.
+func Main(m *testing.M) int {
 	var err error
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == "agent":
@@ -20,10 +20,11 @@ func Main(m *testing.M) {
 	case len(os.Args) == 3 && os.Args[1] == "serve":
 		err = agent.RunServer(context.Background(), os.Args[2], os.Stdin, os.Stdout)
 	default:
-		os.Exit(m.Run())
+		return m.Run()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
