@@ -117,6 +117,10 @@ test-kubernetes: test-deps build kubernetes images ## test BrFusion on a Kuberne
 test-kafka: test-deps build ## load a Kafka broker in a guest, a container and a pod (root, a few minutes)
 	UNNEST_PRIVILEGED=1 go test -tags kafka -count=1 -timeout 30m -run '^TestKafka$$' -v ./internal/e2e
 
+.PHONY: test-collocation
+test-collocation: build ## test domains that run side by side, of which one is killed (root, 3 minutes)
+	UNNEST_PRIVILEGED=1 go test -tags collocation -count=1 -timeout 30m -run '^TestCollocation$$' -v ./internal/e2e
+
 .PHONY: test-upgrade
 test-upgrade: ## test that the daemon takes over what that of the commit FROM has left (root)
 	@hack/test-upgrade
