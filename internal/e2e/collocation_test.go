@@ -64,7 +64,9 @@ func TestCollocation(t *testing.T) {
 			}
 		}
 	}
-	idle := func(s result.Sample) bool { return s.Configuration == "CON-idle" && s.Tags[collocation.ActiveTag] == "false" }
+	idle := func(s result.Sample) bool {
+		return s.Configuration == "CON-idle" && s.Tags[collocation.ActiveTag] == "false"
+	}
 	if i := slices.IndexFunc(samples, idle); i < 0 || samples[i].Tags[collocation.DomainTag] != "hvm1" {
 		t.Error("no sample of the idle neighbour")
 	}

@@ -66,7 +66,15 @@ func (s *domainStudy) raise(ctx context.Context, e experiment.Execution) (peak l
 		}
 		step, err := s.step(ctx, e, here, rates)
 		if err != nil && len(steps) == 0 {
-			return loadStep{}, err
+			slower := rate / 4 // a domain on a busy machine may be as slow
+			if ctx.Err() != nil || ramp.Step > 0 || slower == 0 {
+				return loadStep{}, err
+			}
+			ramp.First = slower
+			if here, err = s.present(ctx, e.Configuration); err != nil {
+				return loadStep{}, err
+			}
+			continue
 		}
 		if err != nil { // the servers have collapsed: the load is beyond the highest throughput
 			if ctx.Err() != nil {

@@ -10,7 +10,8 @@ import (
 // doubles until the server does not follow, and then rises from the last rate that it followed
 // by a tenth of it, so that it takes as many steps on slow and on fast machines.
 type Ramp struct {
-	Step int // requests/s; 0: doubling first
+	Step  int // requests/s; 0: doubling first
+	First int // rate, when it doubles; 0: 20 requests/s
 
 	rates   []int
 	results []float64
@@ -30,7 +31,7 @@ const (
 func (r *Ramp) Next() (rate int, ok bool) {
 	n := len(r.rates)
 	if n == 0 {
-		return cmp.Or(r.Step, firstRate), true
+		return cmp.Or(r.Step, r.First, firstRate), true
 	}
 	last := r.rates[n-1]
 	followedLast := r.results[n-1] >= followed*float64(last)

@@ -44,6 +44,9 @@ func TestRamp(t *testing.T) {
 			t.Errorf("%s: rates %v, peak at %d; want %v, %d", tt.name, rates, rates[r.Peak()], tt.rates, tt.peak)
 		}
 	}
+	if rate, ok := (&Ramp{First: 5}).Next(); rate != 5 || !ok {
+		t.Errorf("first rate %d, want 5", rate)
+	}
 	if (&Ramp{}).Peak() != -1 {
 		t.Error("no step is no peak")
 	}
