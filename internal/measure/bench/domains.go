@@ -247,7 +247,7 @@ func (s *domainStudy) findFullLoad(ctx context.Context, of fullOf, k experiment.
 	s.full[of] = peak.loads[0].throughput()
 	text := fmt.Sprintf("The full load of %s with documents of %d B was %.0f requests/s.", strings.ToUpper(string(of.kind)), of.size, s.full[of])
 	if peak.limit != "" {
-		text += " It is that of the load generator: " + peak.limit + "."
+		text += " The load generator was at its limit or late: " + peak.limit + "."
 	}
 	s.note(text)
 	return nil
