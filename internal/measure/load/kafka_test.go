@@ -23,24 +23,24 @@ const toolMode = "UNNEST_TEST_PRODUCER"
 
 func TestMain(m *testing.M) {
 	if mode := os.Getenv(toolMode); mode != "" {
-		os.Exit(fakeTool(mode, os.Args[1:]))
+		os.Exit(fakeTool(mode, os.Args[1:], os.Stdout))
 	}
 	os.Exit(m.Run())
 }
 
 // fakeTool sends 100 messages to the broker whose address is in the file, 40 of them in the warm-up.
-func fakeTool(mode string, args []string) int {
+func fakeTool(mode string, args []string, stdout io.Writer) int {
 	if mode == "crash" {
-		fmt.Println("Error: Could not find or load main class")
+		_, _ = fmt.Fprintln(stdout, "Error: Could not find or load main class")
 		return 1
 	}
 	if mode == "stuck" {
-		fmt.Println("org.apache.kafka.common.errors.TimeoutException: Topic unnest not present in metadata after 15000 ms.")
+		_, _ = fmt.Fprintln(stdout, "org.apache.kafka.common.errors.TimeoutException: Topic unnest not present in metadata after 15000 ms.")
 		time.Sleep(10 * time.Minute)
 	}
 	hosts, err := os.ReadFile(args[0])
 	if address, name, _ := strings.Cut(string(hosts), " "); err != nil || address != "127.0.0.1" || name != "broker\n" {
-		fmt.Println("the file of hosts:", string(hosts), err)
+		_, _ = fmt.Fprintln(stdout, "the file of hosts:", string(hosts), err)
 		return 1
 	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(args[1]), kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -53,7 +53,7 @@ func fakeTool(mode string, args []string) int {
 	}
 	for i := range sent {
 		if err := client.ProduceSync(context.Background(), &kgo.Record{Topic: "unnest", Value: make([]byte, 100)}).FirstErr(); err != nil {
-			fmt.Println("Exception:", err)
+			_, _ = fmt.Fprintln(stdout, "Exception:", err)
 			return 1
 		}
 		if i == 40 {
@@ -65,7 +65,7 @@ func fakeTool(mode string, args []string) int {
 	if acknowledged == 0 {
 		acknowledged = 100
 	}
-	fmt.Printf("%d%s\n60 steady state%s\n", acknowledged, rest, rest)
+	_, _ = fmt.Fprintf(stdout, "%d%s\n60 steady state%s\n", acknowledged, rest, rest)
 	return 0
 }
 
