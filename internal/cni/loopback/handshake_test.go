@@ -161,7 +161,7 @@ func TestCookiesKeepThePort(t *testing.T) {
 			second.Close()
 		}
 		if !inTime {
-			t.Skip("the machine is too busy: no two connects within half a second")
+			t.Log("the machine is too busy: no two connects within half a second, in 20 tries")
 		}
 	}
 }
