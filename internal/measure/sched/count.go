@@ -96,7 +96,7 @@ func (c *Counting) load() error {
 
 func (c *Counting) attach() error {
 	o := c.objects
-	for _, p := range []*ebpf.Program{o.OnWakeup, o.OnWakeupNew, o.OnSoftirqEntry, o.OnSoftirqExit, o.OnSwitch} {
+	for _, p := range []*ebpf.Program{o.OnWakeup, o.OnWakeupNew, o.OnExec, o.OnSoftirqEntry, o.OnSoftirqExit, o.OnSwitch} {
 		l, err := link.AttachTracing(link.TracingOptions{Program: p})
 		if err != nil {
 			return fmt.Errorf("attach %s: %w", p, err)

@@ -39,6 +39,7 @@ const (
 	schedMapProcesses       = "processes"
 	schedMapSoftirq         = "softirq"
 	schedMapTasks           = "tasks"
+	schedProgOnExec         = "on_exec"
 	schedProgOnSoftirqEntry = "on_softirq_entry"
 	schedProgOnSoftirqExit  = "on_softirq_exit"
 	schedProgOnSwitch       = "on_switch"
@@ -93,6 +94,7 @@ type schedSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type schedProgramSpecs struct {
+	OnExec         *ebpf.ProgramSpec `ebpf:"on_exec"`
 	OnSoftirqEntry *ebpf.ProgramSpec `ebpf:"on_softirq_entry"`
 	OnSoftirqExit  *ebpf.ProgramSpec `ebpf:"on_softirq_exit"`
 	OnSwitch       *ebpf.ProgramSpec `ebpf:"on_switch"`
@@ -173,6 +175,7 @@ type schedVariables struct {
 //
 // It can be passed to loadSchedObjects or ebpf.CollectionSpec.LoadAndAssign.
 type schedPrograms struct {
+	OnExec         *ebpf.Program `ebpf:"on_exec"`
 	OnSoftirqEntry *ebpf.Program `ebpf:"on_softirq_entry"`
 	OnSoftirqExit  *ebpf.Program `ebpf:"on_softirq_exit"`
 	OnSwitch       *ebpf.Program `ebpf:"on_switch"`
@@ -183,6 +186,7 @@ type schedPrograms struct {
 
 func (p *schedPrograms) Close() error {
 	return _SchedClose(
+		p.OnExec,
 		p.OnSoftirqEntry,
 		p.OnSoftirqExit,
 		p.OnSwitch,

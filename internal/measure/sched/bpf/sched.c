@@ -156,7 +156,9 @@ static __always_inline void put(__u32 tid, __u32 domain, __u32 state, __u64 sinc
 {
 	struct task t = {.since = since, .domain = domain, .state = state};
 
-	if (bpf_map_update_elem(&tasks, &tid, &t, flags) == -7 /* E2BIG */)
+	long err = bpf_map_update_elem(&tasks, &tid, &t, flags);
+
+	if (err && err != -17 /* EEXIST: an event came before the seed */)
 		__sync_fetch_and_add(&lost, 1);
 }
 
@@ -206,7 +208,8 @@ static __always_inline void enter(struct task_struct *p, __u64 now)
 		return;
 	c->executions++;
 	t = bpf_map_lookup_elem(&tasks, &tid);
-	if (!t) {
+	if (!t) { /* no event has made it runnable: it has waited since the start */
+		c->waiting += now - started;
 		put(tid, domain, RUNNING, now, BPF_ANY);
 		return;
 	}
@@ -254,6 +257,20 @@ int BPF_PROG(on_wakeup, struct task_struct *p) { return awake(p); }
 
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(on_wakeup_new, struct task_struct *p) { return awake(p); }
+
+/* on_exec follows a thread that takes the ID of its process. */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *p, int old)
+{
+	__u32 tid = old;
+	struct task *t = bpf_map_lookup_elem(&tasks, &tid);
+
+	if (!t || p->pid == old)
+		return 0;
+	put(p->pid, t->domain, t->state, t->since, BPF_ANY);
+	bpf_map_delete_elem(&tasks, &tid);
+	return 0;
+}
 
 SEC("tp_btf/softirq_entry")
 int BPF_PROG(on_softirq_entry, unsigned int vector)
