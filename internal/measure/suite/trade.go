@@ -185,8 +185,9 @@ func parseTrade(output []byte) (t tradeRun, err error) {
 		return t, errors.New("no output")
 	}
 	first, rest, _ := bytes.Cut(output, []byte("\n"))
+	const longest = 24 * 60 * 60
 	var dry, measured int
-	if _, err := fmt.Sscanf(string(first)+"\n", tradeDurations, &dry, &measured); err != nil || dry < 0 || measured <= 0 {
+	if _, err := fmt.Sscanf(string(first)+"\n", tradeDurations, &dry, &measured); err != nil || dry < 0 || dry > longest || measured <= 0 || measured > longest {
 		return t, fmt.Errorf("the first line is %s, want the durations", workload.Quote(first))
 	}
 	t.dry, t.measured = time.Duration(dry)*time.Second, time.Duration(measured)*time.Second
@@ -214,6 +215,7 @@ func parseRequests(results []byte) (all []request, err error) {
 	}
 	r := csv.NewReader(bytes.NewReader(lines))
 	r.FieldsPerRecord, r.ReuseRecord = strings.Count(tradeColumns, ",")+1, true
+	const latest = 1e12 * 4 // ms since the epoch, so that no time overflows
 	wrong, first := 0, ""
 	for {
 		fields, err := r.Read()
@@ -225,7 +227,7 @@ func parseRequests(results []byte) (all []request, err error) {
 		}
 		begin, err := strconv.ParseInt(fields[0], 10, 64)
 		took, tookErr := strconv.ParseInt(fields[1], 10, 64)
-		if err != nil || tookErr != nil || begin <= 0 || took < 0 {
+		if err != nil || tookErr != nil || begin <= 0 || begin > latest || took < 0 || took > latest {
 			return nil, fmt.Errorf("JMeter's results: %q is no time of a request", fields)
 		}
 		if fields[2] == tradeSetup && fields[4] == "true" {
