@@ -148,7 +148,7 @@ func (k kafka) Client(p Params, target Endpoint) []string {
 	tool := kafkaProgram("128m", "-Djdk.net.hosts.file="+kafkaHosts, "org.apache.kafka.tools.ProducerPerformance",
 		"--topic", kafkaTopic, "--num-records", number(all), "--warmup-records", number(before), "--record-size", number(cmp.Or(p.Size, k.size)),
 		"--throughput", number(p.Rate), "--producer-props", "bootstrap.servers="+kafkaHost+":"+number(target.Port), "batch.size="+number(kafkaBatch),
-		"linger.ms=0", "acks=1", "delivery.timeout.ms=15000", "request.timeout.ms=10000", "max.block.ms=15000")
+		"linger.ms=0", "acks=1")
 	return append(append(generator, "--"), tool...)
 }
 

@@ -21,7 +21,7 @@ func TestKafkaArguments(t *testing.T) {
 	for _, want := range []string{
 		"/usr/local/bin/unnest-load kafka -target 10.0.0.2:5201 -topic unnest -hosts /tmp/unnest-kafka-hosts -name broker -rate 1200 -warmup 4s -duration 6s -wait -- /usr/lib/jvm/java-17-openjdk-amd64/bin/java ",
 		" -Djdk.net.hosts.file=/tmp/unnest-kafka-hosts org.apache.kafka.tools.ProducerPerformance --topic unnest --num-records 12000 --warmup-records 4800 --record-size 100 --throughput 1200 ",
-		" bootstrap.servers=broker:5201 batch.size=8192 linger.ms=0 acks=1 ",
+		" bootstrap.servers=broker:5201 batch.size=8192 linger.ms=0 acks=1",
 	} {
 		if !strings.Contains(client, want) {
 			t.Errorf("no %q in\n%s", want, client)
