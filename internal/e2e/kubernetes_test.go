@@ -197,7 +197,7 @@ func (k *kubernetes) ownNICs() {
 func (k *kubernetes) podToPod() {
 	var script strings.Builder
 	for _, to := range kubernetesPods {
-		fmt.Fprintf(&script, "echo $(wget -q -O - -T 20 http://%s:8080/ || echo no answer of %s)\n", k.address(to), to)
+		fmt.Fprintf(&script, "echo $(busybox timeout 20 wget -q -O - http://%s:8080/ || echo no answer of %s)\n", k.address(to), to)
 	}
 	want := strings.Join(kubernetesPods, "\n") + "\n"
 	for _, from := range kubernetesPods {
@@ -217,7 +217,7 @@ func (k *kubernetes) services() {
 		return len(strings.Fields(k.ctl("get", "endpointslices", "--selector=kubernetes.io/service-name=web",
 			"--output=jsonpath={.items[*].endpoints[*].addresses[0]}"))) == len(kubernetesPods)
 	})
-	get := "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do wget -q -O - -T 20 http://" + address + "/ || echo no answer; done"
+	get := "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do busybox timeout 20 wget -q -O - http://" + address + "/ || echo no answer; done"
 	seen := map[string]bool{}
 	for _, from := range kubernetesPods {
 		k.eventually("Service from "+from, func() bool { // kube-proxy writes its rules a moment later
