@@ -98,6 +98,7 @@ func podImages(busybox []byte) []oci.Image {
 		"/bin/busybox": busybox,
 		// Without it, names make the static busybox look for shared libraries, and crash.
 		"/etc/nsswitch.conf": []byte("hosts: files dns\nprotocols: files\nservices: files\n"),
+		"/tmp/.keep":         nil, // the directory is for pods
 	}
 	links := map[string]string{}
 	for _, name := range []string{"sh", "cat", "httpd", "ip", "ls", "nc", "nslookup", "ping", "sleep", "wget"} {
