@@ -106,7 +106,8 @@ func hostPort(t *testing.T, m *node) {
 	})
 	m.run("nerdctl run --detach --name web --network ports --publish 8088:8080 " + image +
 		" sh -c 'echo from the pod >/tmp/index.html; exec busybox httpd -f -v -p 8080 -h /tmp'")
-	out := mustRun(t, "nsenter", "--net="+n.fleet.Lab.ClientNS(), "curl", "-sS", "--max-time", "10", "http://"+m.TenantIP+":8088/")
+	// The server may not listen yet.
+	out := mustRun(t, "nsenter", "--net="+n.fleet.Lab.ClientNS(), "curl", "-sS", "--max-time", "60", "--retry", "60", "--retry-delay", "1", "--retry-connrefused", "http://"+m.TenantIP+":8088/")
 	if out != "from the pod\n" {
 		t.Errorf("the port of the guest answers %q", out)
 	}

@@ -27,7 +27,8 @@ func TestBrFusionAcrossGuests(t *testing.T) {
 	for client, server := range map[string]string{"node1": "node2", "node2": "node1"} {
 		address := strings.TrimSpace(mustRun(t, unnest, "vm", "ssh", server,
 			"nerdctl", "inspect", "--format", "{{.NetworkSettings.IPAddress}}", "web"))
-		out := mustRun(t, unnest, "vm", "ssh", client, "nerdctl", "exec", "web", "busybox", "wget", "-q", "-O", "-", "http://"+address+":8080/")
+		out := mustRun(t, unnest, "vm", "ssh", client, "nerdctl", "exec", "web", "sh", "-c", // the server may not listen yet
+			"for i in $(busybox seq 300); do busybox wget -q -O - http://"+address+":8080/ && exit; busybox sleep .2; done; exit 1")
 		if out != "hello from "+server+"\n" {
 			t.Errorf("%s at %s answers %q to %s", server, address, out, client)
 		}
