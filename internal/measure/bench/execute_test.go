@@ -1,7 +1,10 @@
 package bench
 
 import (
+	"context"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +12,7 @@ import (
 
 	"unnest/internal/measure/cputime"
 	"unnest/internal/measure/workload"
+	"unnest/internal/testbed/place"
 )
 
 func TestPerOperation(t *testing.T) {
@@ -33,6 +37,44 @@ func TestPerOperation(t *testing.T) {
 		if i >= len(names) || v.Metric != names[i] {
 			t.Errorf("value %d is of %s, which is not metric %d of %v", i, v.Metric, i, names)
 		}
+	}
+}
+
+// logged is this host, and logs the start of meters.
+type logged struct {
+	place.Local
+	log string
+}
+
+func (l logged) Start(ctx context.Context, c place.Command) (place.Process, error) {
+	if slices.Contains(c.Args, processMeter) {
+		if err := os.WriteFile(l.log, []byte("meter\n"), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return l.Local.Start(ctx, c)
+}
+
+// The first reading of CPU times is over before a client starts, which may load the server before it
+// is told to begin.
+func TestMetersStartBeforeClients(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	b := generatorBench(t, `echo client >>"`+log+`"; echo prepared >&2; read -r line; echo '{"error":"no load"}'; exit 1`)
+	one, served := b.instances["NAT"], newServer(t, "echo Server listening on 5001; exec sleep 61.75")
+	served.key, _ = serverKey(cache)
+	one.place, one.servers, one.machines = logged{log: log}, []*server{served}, machines{&machine{}}
+	if err := one.startServer(t.Context(), served); err != nil {
+		t.Fatal(err)
+	}
+	_, err := b.Execute(t.Context(), newExecution("NAT", cache, 0))
+	if one.meter != nil {
+		defer one.meter.stop()
+	}
+	if err == nil || !strings.Contains(err.Error(), "no load") {
+		t.Errorf("got %v", err)
+	}
+	if content, err := os.ReadFile(log); err != nil || string(content) != "meter\nclient\n" {
+		t.Errorf("started %q, %v", content, err)
 	}
 }
 

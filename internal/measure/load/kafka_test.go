@@ -66,10 +66,29 @@ func fakeTool(mode string, args []string, stdout io.Writer) int {
 		acknowledged = 100
 	}
 	_, _ = fmt.Fprintf(stdout, "%d%s\n60 steady state%s\n", acknowledged, rest, rest)
+	if mode == "early" {
+		if err := os.WriteFile(args[0]+ended, nil, 0o600); err != nil {
+			return 1
+		}
+	}
 	return 0
 }
 
-// produced runs the generator with the fake tool against a broker, and returns its report.
+// ended follows the name of the file of hosts in the name of that which says that the tool ends.
+const ended = ".ended"
+
+// late tells the generator to begin when a file is there.
+type late string
+
+func (l late) Read(p []byte) (int, error) {
+	for _, err := os.Stat(string(l)); err != nil; _, err = os.Stat(string(l)) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return copy(p, "\n"), nil
+}
+
+// produced runs the generator with the fake tool against a broker, and returns its report. Without stdin,
+// the generator is told to begin when the tool ends.
 func produced(t *testing.T, mode string, stdin io.Reader) (r workload.LoadReport, stderr string) {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
@@ -82,6 +101,9 @@ func produced(t *testing.T, mode string, stdin io.Reader) (r workload.LoadReport
 		t.Fatal(err)
 	}
 	hosts, target := filepath.Join(t.TempDir(), "hosts"), cluster.ListenAddrs()[0]
+	if stdin == nil {
+		stdin = late(hosts + ended)
+	}
 	t.Setenv(toolMode, mode)
 	var out, said strings.Builder
 	code := Main([]string{"kafka", "-target", target, "-topic", "unnest", "-hosts", hosts, "-name", "broker", "-rate", "20", "-warmup", "2s", "-duration", "3s", "-wait", "--",
@@ -119,6 +141,9 @@ func TestProduceFails(t *testing.T) {
 		})
 	}
 	if r, _ := produced(t, "works", strings.NewReader("")); !strings.HasPrefix(r.Error, "wait to be told to begin") {
+		t.Errorf("got %+v", r)
+	}
+	if r, _ := produced(t, "early", nil); r.Error != "the broker had all 100 messages before the load was told to begin: lengthen warmup and duration" {
 		t.Errorf("got %+v", r)
 	}
 	var out strings.Builder
