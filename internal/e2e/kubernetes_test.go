@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"unnest/internal/hostd/policy"
 	"unnest/internal/testbed/cluster"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/lab"
@@ -55,6 +56,7 @@ func TestKubernetes(t *testing.T) {
 		{"Services", k.services},
 		{"exec, logs, port-forward", k.access},
 		{"the daemon is killed", k.daemonKilled},
+		{"NetworkPolicy", k.networkPolicies},
 		{"the DaemonSet installs the plugins", k.daemonSet},
 		{"pods are deleted", k.deleted},
 	} {
@@ -154,7 +156,7 @@ func webPod(name string) map[string]any {
 	if network == "bridge" {
 		spec["runtimeClassName"] = cluster.Bridge
 	}
-	return map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "labels": map[string]string{"app": "web"}}, "spec": spec}
+	return map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "labels": map[string]string{"app": "web", "pod": name}}, "spec": spec}
 }
 
 func (k *kubernetes) podsReady() {
@@ -274,31 +276,119 @@ func (k *kubernetes) access() {
 // daemonKilled kills the host daemon while a connection is in use. A pod that is made
 // meanwhile starts when there is a daemon again.
 func (k *kubernetes) daemonKilled() {
-	k.in("own-node2", "nc -l -p 9000 >/tmp/received 2>/tmp/error </dev/null &")
-	send := "while echo $i; do i=$((i+1)); sleep 0.2; done | nc " + k.address("own-node2").String() + " 9000 >/tmp/sent 2>&1 &"
-	k.in("own-node1", "i=1; { "+send+" } >/dev/null 2>&1 </dev/null")
-	received := func() int {
-		n, _ := strconv.Atoi(strings.TrimSpace(k.in("own-node2", "tail -n 1 /tmp/received")))
-		return n
-	}
-	progresses := func(when string) {
-		begin := received()
-		k.eventually("the connection transfers "+when, func() bool { return received() >= begin+5 })
-	}
-	progresses("at first")
+	// nc tells the end of its input to the other nc, which then ends.
+	k.in("own-node2", "{ sleep infinity | nc -l -p 9000; } >/tmp/received 2>/tmp/error </dev/null &")
+	send := "{ i=1; while echo $i; do i=$((i+1)); sleep 0.2; done | nc " + k.address("own-node2").String() + " 9000; }"
+	k.in("own-node1", send+" >/tmp/sent 2>&1 </dev/null &") // a shell within would keep the output of exec open
+	k.progresses("at first")
 	k.killDaemon()
-	progresses("without a daemon")
+	k.progresses("without a daemon")
 	late := webPod("own-node1")
-	late["metadata"] = map[string]any{"name": "late"}
+	late["metadata"] = map[string]any{"name": "late", "labels": map[string]string{"pod": "late"}}
 	k.apply(late)
 	k.eventually("the pod's network is refused", func() bool {
 		return strings.Contains(k.ctl("get", "events", "--field-selector=involvedObject.name=late"), "FailedCreatePodSandBox")
 	})
+	k.fleet.Policy.Tenants[0].NetworkPolicy = policy.PolicyOptional // for networkPolicies
 	k.startDaemon()
-	progresses("with a new daemon")
+	k.progresses("with a new daemon")
 	k.ctl("wait", "--for=condition=Ready", "pod/late", podLimit)
-	if lines := k.in("own-node2", "cat /tmp/received | busybox wc -l"); strings.TrimSpace(lines) != strconv.Itoa(received()) {
-		k.t.Logf("%s lines, the last is %d", strings.TrimSpace(lines), received())
+	for n, line := range strings.Split(strings.TrimSpace(k.in("own-node2", "cat /tmp/received")), "\n") {
+		if line != strconv.Itoa(n+1) {
+			k.t.Fatalf("the connection has transferred %q as line %d", line, n+1)
+		}
+	}
+}
+
+// received returns how many lines the connection of daemonKilled has transferred.
+func (k *kubernetes) received() int {
+	n, _ := strconv.Atoi(strings.TrimSpace(k.in("own-node2", "busybox tail -n 1 /tmp/received")))
+	return n
+}
+
+// progresses waits until the connection of daemonKilled has transferred more.
+func (k *kubernetes) progresses(when string) {
+	k.t.Helper()
+	begin := k.received()
+	k.eventually("the connection transfers "+when, func() bool { return k.received() >= begin+5 })
+}
+
+// networkPolicies runs the policy client on the host. It lets own-node2 have no connections, and
+// then those of one pod. What the client has set stays when it is killed.
+func (k *kubernetes) networkPolicies() {
+	dir := filepath.Join(filepath.Dir(k.fleet.Lab.Dir), "policy")
+	mustRun(k.t, k.unnest, "hostd", "--config", filepath.Join(k.fleet.Lab.Dir, "hostd.yaml"), "--state", k.fleet.Lab.Dir, "policy", "enroll", fleet.Tenant, "--out", dir)
+	client := k.policyClient(dir)
+	to := k.address("own-node2")
+	k.wantReach(to, "own-node1", "late", "bridge-node1", "bridge-node2")
+	k.apply(ingressPolicy("deny"))
+	k.wantNoReach(to, "own-node1", "late", "bridge-node1", "bridge-node2")
+	k.progresses("though new ones are denied")
+	k.apply(ingressPolicy("allow", map[string]any{
+		"from":  []any{map[string]any{"podSelector": map[string]any{"matchLabels": map[string]string{"pod": "own-node1"}}}},
+		"ports": []any{map[string]any{"port": 8080}},
+	}))
+	k.wantReach(to, "own-node1")
+	client.kill(k.t)
+	k.wantReach(to, "own-node1")
+	k.wantNoReach(to, "late", "bridge-node1", "bridge-node2")
+	k.wantReach(k.address("late"), "own-node2") // the policies are for what own-node2 receives
+	if ready := k.ctl("get", "pod", "own-node2", "--output=jsonpath={.status.containerStatuses[0].ready} {.status.containerStatuses[0].restartCount}"); ready != "true 0" {
+		k.t.Errorf("the kubelet's probes of a pod with policies: ready and restarts are %q", ready)
+	}
+	client = k.policyClient(dir)
+	k.ctl("delete", "networkpolicy", "--all")
+	k.wantReach(to, "late", "bridge-node1", "bridge-node2")
+	client.kill(k.t)
+}
+
+// policyClient starts the policy client where the host daemon runs, and waits until the daemon
+// has everything of it. dir has its credentials.
+func (k *kubernetes) policyClient(dir string) *running {
+	k.t.Helper()
+	config, err := os.ReadFile(k.config)
+	k.check(err)
+	config = regexp.MustCompile(`https://127\.0\.0\.1:\d+`).ReplaceAll(config, []byte("https://"+lab.TenantGateway+":6443"))
+	k.check(os.WriteFile(dir+".kubeconfig", config, 0o600))
+	r := launch(k.t, "nsenter", "--net="+k.fleet.Lab.HostNS(), k.unnest, "hostd", "policy", "run",
+		"--server", net.JoinHostPort(lab.ManagementGateway, fleet.DaemonPort), "--credentials", dir, "--kubeconfig", dir+".kubeconfig")
+	k.whole.Cleanup(func() { _ = r.Process.Kill() })
+	k.eventually("policies are in force", func() bool { return strings.Contains(r.out.String(), "policies are in force") })
+	return r
+}
+
+// ingressPolicy lets own-node2 have the connections of the rules only.
+func ingressPolicy(name string, rules ...any) map[string]any {
+	return map[string]any{
+		"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{
+			"podSelector": map[string]any{"matchLabels": map[string]string{"pod": "own-node2"}}, "policyTypes": []string{"Ingress"}, "ingress": append([]any{}, rules...),
+		},
+	}
+}
+
+// reaches reports whether a pod gets a connection to port 8080 of an address.
+func (k *kubernetes) reaches(from string, to netip.Addr) bool {
+	k.t.Helper()
+	return k.in(from, "nc -w 10 "+to.String()+" 8080 </dev/null >/dev/null 2>&1 && echo open || echo closed") == "open\n"
+}
+
+func (k *kubernetes) wantReach(to netip.Addr, from ...string) {
+	k.t.Helper()
+	for _, pod := range from {
+		k.eventually(pod+" reaches "+to.String(), func() bool { return k.reaches(pod, to) })
+	}
+}
+
+// wantNoReach waits until the first pod does not reach the address. From then on the others do
+// not either, because all rules take effect at once.
+func (k *kubernetes) wantNoReach(to netip.Addr, from ...string) {
+	k.t.Helper()
+	k.eventually(from[0]+" does not reach "+to.String(), func() bool { return !k.reaches(from[0], to) })
+	for _, pod := range from[1:] {
+		if k.reaches(pod, to) {
+			k.t.Errorf("%s reaches %s, which a policy forbids", pod, to)
+		}
 	}
 }
 
@@ -339,10 +429,12 @@ func (k *kubernetes) deleted() {
 	for _, node := range []string{"node1", "node2"} {
 		k.eventually(node+" has no pod with a NIC", func() bool { return k.guestStatus(node).Attachments == 0 })
 	}
-	rules := mustRun(k.t, "nsenter", "--net="+k.fleet.Lab.HostNS(), "nft", "list", "table", "bridge", "unnest-antispoof")
-	for _, a := range addresses {
-		if strings.Contains(rules, a.String()+" ") {
-			k.t.Errorf("a rule for %s is left:\n%s", a, rules)
+	for _, table := range []string{"unnest-antispoof", "unnest-isolation"} {
+		rules := mustRun(k.t, "nsenter", "--net="+k.fleet.Lab.HostNS(), "nft", "list", "table", "bridge", table)
+		for _, a := range addresses {
+			if regexp.MustCompile(regexp.QuoteMeta(a.String()) + `\b`).MatchString(rules) {
+				k.t.Errorf("a rule for %s is left:\n%s", a, rules)
+			}
 		}
 	}
 	c, err := cluster.View()
