@@ -100,6 +100,12 @@ func InNetNS(path string, f func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if unix.Gettid() == unix.Getpid() {
+			// The first thread does not end, and its namespace is that of the process for others.
+			defer runtime.UnlockOSThread()
+			done <- InNetNS(path, f) // on another thread, as this one waits
+			return
+		}
 		ns, err := netns.GetFromPath(path)
 		if err == nil {
 			err = errors.Join(netns.Set(ns), ns.Close())
