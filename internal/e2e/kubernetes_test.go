@@ -317,7 +317,7 @@ func (k *kubernetes) progresses(when string) {
 // then those of one pod. What the client has set stays when it is killed. It is not for bridge-node2,
 // whose packets stay in the guest.
 func (k *kubernetes) networkPolicies() {
-	dir := filepath.Join(filepath.Dir(k.fleet.Lab.Dir), "policy")
+	dir := filepath.Join(k.t.TempDir(), "policy")
 	mustRun(k.t, k.unnest, "hostd", "--config", filepath.Join(k.fleet.Lab.Dir, "hostd.yaml"), "--state", k.fleet.Lab.Dir, "policy", "enroll", fleet.Tenant, "--out", dir)
 	client := k.policyClient(dir)
 	to := k.address("own-node2")
