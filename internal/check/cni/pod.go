@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,6 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"unnest/internal/testbed/place"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -37,18 +38,16 @@ const netnsDir = "/run/netns/"
 func newPod() (*pod, error) {
 	p := &pod{id: fmt.Sprintf("conformance-%08x-%d", rand.Uint32(), podCount.Add(1))}
 	p.path = netnsDir + p.id
-	made := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends in the new namespace
+	made := place.InNetNS("/proc/thread-self/ns/net", func() error { // NewNamed moves the thread
 		h, err := netns.NewNamed(p.id)
 		if err == nil {
 			err = h.Close()
 		}
-		made <- err
-	}()
-	if err := <-made; err != nil {
+		return err
+	})
+	if made != nil {
 		_ = os.Remove(p.path)
-		return nil, fmt.Errorf("create network namespace %s: %w", p.id, err)
+		return nil, fmt.Errorf("create network namespace %s: %w", p.id, made)
 	}
 	links, err := p.linkNames()
 	if err != nil {

@@ -3,7 +3,6 @@ package localhost_test
 import (
 	"context"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"unnest/internal/check"
 	"unnest/internal/check/localhost"
 	"unnest/internal/check/localhost/agenttest"
+	"unnest/internal/netdev/thread"
 	"unnest/internal/testbed/place"
 )
 
@@ -28,11 +28,11 @@ func newNamespace(t *testing.T) namespace {
 		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
 	}
 	var made netns.NsHandle
-	var err error
-	onThread(func() {
+	err := thread.Do(func() (err error) {
 		if made, err = netns.New(); err == nil {
 			err = setUpLoopback()
 		}
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -57,25 +57,14 @@ func setUpLoopback() error {
 	return netlink.LinkSetUp(lo)
 }
 
-// onThread calls do on a thread that ends afterwards.
-func onThread(do func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // never unlocked
-		do()
-	}()
-	<-done
-}
-
 // inside calls do in the namespace. Sockets that do opens stay in the namespace.
 func (n namespace) inside(t *testing.T, do func() error) {
 	t.Helper()
-	var err error
-	onThread(func() {
-		if err = netns.Set(n.NsHandle); err == nil {
-			err = do()
+	err := thread.Do(func() error {
+		if err := netns.Set(n.NsHandle); err != nil {
+			return err
 		}
+		return do()
 	})
 	if err != nil {
 		t.Fatal(err)

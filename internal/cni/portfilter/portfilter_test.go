@@ -7,13 +7,14 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"golang.org/x/sys/unix"
+
+	"unnest/internal/netdev/thread"
 )
 
 // world is a container behind a guest, with a daemon and another server on the host.
@@ -115,9 +116,7 @@ func (w *world) serve(host string, port int) {
 
 // connect connects from a namespace as a user.
 func connect(n ns.NetNS, uid int, host string, port int) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine, because its user has changed
+	return thread.Do(func() error { // which ends, because its user has changed
 		err := n.Set()
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); err == nil && errno != 0 {
 			err = errno
@@ -129,9 +128,8 @@ func connect(n ns.NetNS, uid int, host string, port int) error {
 				err = c.Close()
 			}
 		}
-		done <- err
-	}()
-	return <-done
+		return err
+	})
 }
 
 // want fails unless only root of the guest reaches the daemon, and all reach the other port.

@@ -212,8 +212,10 @@ func (g *generator) follow(ctx context.Context, i int, due <-chan int) error {
 // handOut gives each request to its connection when it is due. It has a thread of its own,
 // which sleeps in the kernel: Go's timers are late by up to a millisecond.
 func (g *generator) handOut(ctx context.Context, total int, due []chan int) {
-	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	defer func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) }() // as the thread had it: it may be the first one
 	for request := range total {
 		at := g.schedule.At(request)
 		for left := at - time.Since(g.start); left > 0 && ctx.Err() == nil; left = at - time.Since(g.start) {

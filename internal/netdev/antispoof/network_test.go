@@ -7,13 +7,14 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"unnest/internal/netdev/thread"
 )
 
 var (
@@ -40,10 +41,7 @@ func inNetwork(t *testing.T, f func(*network)) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
 	}
-	done := make(chan struct{})
-	go func() { // t.Fatal ends this goroutine, and its thread with it
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	_ = thread.Do(func() error { // t.Fatal ends its goroutine, and the thread with it
 		n := &network{t: t, guest: map[string]int{}}
 		n.guests = n.newNS()
 		defer n.guests.Close()
@@ -66,8 +64,8 @@ func inNetwork(t *testing.T, f func(*network)) {
 		n.check(err)
 		n.check(netlink.LinkSetNoMaster(p4))
 		f(n)
-	}()
-	<-done
+		return nil
+	})
 }
 
 func (n *network) check(err error) {

@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"unnest/internal/netdev/thread"
 )
 
 // host is a fresh network namespace, in which the test runs, and others with one
@@ -33,10 +34,7 @@ func inHost(t *testing.T, f func(*host)) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
 	}
-	done := make(chan struct{})
-	go func() { // t.Fatal ends this goroutine, and its thread with it
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	_ = thread.Do(func() error { // t.Fatal ends its goroutine, and the thread with it
 		h := &host{t: t}
 		h.ns = h.newNS()
 		filter, err := Open(Tenants)
@@ -44,8 +42,8 @@ func inHost(t *testing.T, f func(*host)) {
 		defer filter.Close()
 		h.filter = filter
 		f(h)
-	}()
-	<-done
+		return nil
+	})
 }
 
 func (h *host) check(err error) {

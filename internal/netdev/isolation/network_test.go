@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"unnest/internal/netdev/thread"
 )
 
 // network is a bridge in the namespace host with the ports p1 to p4, each to a namespace of
@@ -37,10 +38,7 @@ func inNetwork(t *testing.T, f func(*network)) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
 	}
-	done := make(chan struct{})
-	go func() { // t.Fatal ends this goroutine, and its thread with it
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	_ = thread.Do(func() error { // t.Fatal ends its goroutine, and the thread with it
 		n := &network{t: t, pods: map[int]netns.NsHandle{}}
 		n.host = n.newNS()
 		defer n.host.Close()
@@ -56,8 +54,8 @@ func inNetwork(t *testing.T, f func(*network)) {
 			defer ns.Close()
 		}
 		f(n)
-	}()
-	<-done
+		return nil
+	})
 }
 
 func (n *network) check(err error) {
@@ -172,20 +170,22 @@ func (n *network) dial(pod int, protocol string, to netip.AddrPort) net.Conn {
 	defer cancel()
 	done := make(chan net.Conn, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked
 		defer close(done)
-		if netns.Set(n.namespace(pod)) != nil {
-			return
-		}
-		c, err := new(net.Dialer).DialContext(ctx, protocol, to.String())
-		if err == nil {
-			if err = exchange(c, "hello", patience); err == nil {
-				done <- c
-				return
+		err := thread.Do(func() error {
+			if err := netns.Set(n.namespace(pod)); err != nil {
+				return err
 			}
-			c.Close()
-		}
-		if ctx.Err() == nil {
+			c, err := new(net.Dialer).DialContext(ctx, protocol, to.String())
+			if err != nil {
+				return err
+			}
+			if err := exchange(c, "hello", patience); err != nil {
+				return errors.Join(err, c.Close())
+			}
+			done <- c
+			return nil
+		})
+		if err != nil && ctx.Err() == nil {
 			n.t.Errorf("%d to %s: %v", pod, to, err)
 		}
 	}()

@@ -2,7 +2,6 @@ package nft
 
 import (
 	"os"
-	"runtime"
 	"testing"
 	"time"
 
@@ -10,6 +9,8 @@ import (
 	"github.com/mdlayher/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"unnest/internal/netdev/thread"
 )
 
 // message returns one of the kernel's.
@@ -65,10 +66,7 @@ func TestMissedEvents(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
 	}
-	done := make(chan struct{})
-	go func() { // t.Fatal ends this goroutine, and its thread with it
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	_ = thread.Do(func() error { // t.Fatal ends its goroutine, and the thread with it
 		check := func(err error) { t.Helper(); must(t, err) }
 		ns, err := netns.New()
 		check(err)
@@ -104,6 +102,6 @@ func TestMissedEvents(t *testing.T) {
 		if restored != 1 || w.pending || w.behind != 0 || time.Since(w.restored) > time.Minute {
 			t.Errorf("restored %d times: %+v", restored, w)
 		}
-	}()
-	<-done
+		return nil
+	})
 }

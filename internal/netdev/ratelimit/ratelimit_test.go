@@ -3,7 +3,6 @@ package ratelimit
 import (
 	"net"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"unnest/internal/netdev/thread"
 )
 
 // host is a fresh network namespace, in which the test runs, with the interface
@@ -25,10 +26,7 @@ func inHost(t *testing.T, f func(*host)) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
 	}
-	done := make(chan struct{})
-	go func() { // t.Fatal ends this goroutine, and its thread with it
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	_ = thread.Do(func() error { // t.Fatal ends its goroutine, and the thread with it
 		h := &host{t: t}
 		var err error
 		h.pod, err = netns.New()
@@ -39,8 +37,8 @@ func inHost(t *testing.T, f func(*host)) {
 		defer h.ns.Close()
 		h.plug()
 		f(h)
-	}()
-	<-done
+		return nil
+	})
 }
 
 func (h *host) check(err error) {

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
-	"runtime/debug"
 
 	"golang.org/x/sys/unix"
+
+	"unnest/internal/netdev/thread"
 )
 
 // Namespace is a mount namespace, as a file such as /proc/1/ns/mnt. "" is that of this
@@ -17,29 +17,16 @@ type Namespace string
 
 // Do calls f in the namespace, on a thread of its own. Goroutines that f starts are not in
 // it. Files that f opens stay in the namespace.
-func (n Namespace) Do(f func() error) (err error) {
+func (n Namespace) Do(f func() error) error {
 	if n == "" {
 		return f()
 	}
-	var bug any
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		defer func() {
-			if p := recover(); p != nil { // it is the caller's to contain
-				bug = fmt.Sprintf("%v\n%s", p, debug.Stack())
-			}
-		}()
-		if err = n.enter(); err == nil {
-			err = f()
+	return thread.Do(func() error {
+		if err := n.enter(); err != nil {
+			return err
 		}
-	}()
-	<-ended
-	if bug != nil {
-		panic(bug)
-	}
-	return err
+		return f()
+	})
 }
 
 // enter moves the calling thread, which shares its current directory with the others

@@ -4,12 +4,13 @@ import (
 	"errors"
 	"net"
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"unnest/internal/netdev/thread"
 )
 
 // inNewNS runs f in a fresh network namespace with the bridge br0. It ends with
@@ -19,25 +20,23 @@ func inNewNS(t *testing.T, f func()) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root and /dev/net/tun: set UNNEST_PRIVILEGED=1")
 	}
-	done := make(chan struct{})
-	go func() { // t.Fatal ends this goroutine, and its thread with it
-		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	err := thread.Do(func() error { // t.Fatal ends its goroutine, and the thread with it
 		ns, err := netns.New()
 		if err != nil {
-			t.Error(err)
-			return
+			return err
 		}
 		defer ns.Close()
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = "br0"
 		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
-			t.Error(err)
-			return
+			return err
 		}
 		f()
-	}()
-	<-done
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // links lists the names of the devices of the namespace, except lo.

@@ -10,11 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"unnest/internal/netdev/thread"
 )
 
 // killDelay is how long Wait waits for the output of a killed command.
@@ -97,26 +98,16 @@ func (p *localProcess) Wait() error {
 // InNetNS runs f on a thread of its own in the network namespace at path. A process that
 // f starts stays there; goroutines that f starts do not.
 func InNetNS(path string, f func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		if unix.Gettid() == unix.Getpid() {
-			// The first thread does not end, and its namespace is that of the process for others.
-			defer runtime.UnlockOSThread()
-			done <- InNetNS(path, f) // on another thread, as this one waits
-			return
-		}
+	return thread.Do(func() error {
 		ns, err := netns.GetFromPath(path)
 		if err == nil {
 			err = errors.Join(netns.Set(ns), ns.Close())
 		}
 		if err != nil {
-			done <- fmt.Errorf("enter network namespace %s: %w", path, err)
-			return
+			return fmt.Errorf("enter network namespace %s: %w", path, err)
 		}
-		done <- f()
-	}()
-	return <-done
+		return f()
+	})
 }
 
 // tail keeps the last tailSize bytes that are written to it.
