@@ -76,6 +76,13 @@ func (t *progress) Report(e experiment.Event) {
 	}
 }
 
+// note prints a line.
+func (t *progress) note(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.line(text)
+}
+
 // extended names the least precise ratio of the added block.
 func (t *progress) extended(e experiment.Event) {
 	text, blocks := fmt.Sprintf("%d more executions", e.Planned-e.Done), 1

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -147,7 +146,7 @@ func measure(ctx context.Context, o Options, s *experiment.Spec, dir *result.Dir
 	}); err != nil {
 		return false, err
 	}
-	return true, experiment.Run(ctx, s, dir, b, progress)
+	return true, experiment.Run(ctx, s, dir, b, &firstReport{progress: progress, path: dir.Path()})
 }
 
 // tidy removes the remains of killed runs from this machine. It returns a note if other
@@ -176,10 +175,10 @@ func finish(o Options, path string, why error) error {
 	}
 	if len(input.Samples) > 0 {
 		doc := document.Build(input, notes)
-		html := filepath.Join(path, "report.html")
+		html := filepath.Join(path, reportFile)
 		err = errors.Join(
 			report.Text(o.Streams.Out, doc, report.TextOptions{Width: o.Streams.OutWidth, Colour: o.Streams.Colour, Brief: true}),
-			document.WriteFile(html, func(w io.Writer) error { return report.HTML(w, doc) }),
+			writeReport(html, doc),
 			aa(o.Streams.Out, input.Run, input.Samples))
 		if err == nil {
 			_, err = fmt.Fprintf(o.Streams.Out, "\nrun directory  %s\nreport         %s\nall tables     unnest report %s\n", path, html, path)

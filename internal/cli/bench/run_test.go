@@ -339,3 +339,24 @@ func TestCreate(t *testing.T) {
 		t.Errorf("a directory that is named: got %v, want ErrLocked", err)
 	}
 }
+
+// The first report is there as soon as a run goes on for precision only, and is written once.
+func TestFirstReport(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run")
+	createRun(t, path, small, result.Running, 2)
+	var log bytes.Buffer
+	r := &firstReport{progress: newProgress(&log, 0), path: path}
+	html := filepath.Join(path, reportFile)
+	r.Report(experiment.Event{Kind: experiment.Begun, Planned: 2})
+	if _, err := os.Stat(html); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("before the least number of blocks: %v", err)
+	}
+	r.Report(experiment.Event{Kind: experiment.Extended, Planned: 4})
+	if text, err := os.ReadFile(html); err != nil || !bytes.Contains(text, []byte("</html>")) {
+		t.Errorf("the first report: %v: %.40q", err, text)
+	}
+	r.Report(experiment.Event{Kind: experiment.Extended, Planned: 6})
+	if got := strings.Count(log.String(), "first report: "+html); got != 1 {
+		t.Errorf("the report was named %d times: %s", got, &log)
+	}
+}

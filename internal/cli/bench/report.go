@@ -1,0 +1,46 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"unnest/internal/cli/document"
+	"unnest/internal/measure/experiment"
+	"unnest/internal/report"
+)
+
+const reportFile = "report.html"
+
+func writeReport(path string, doc report.Document) error {
+	return document.WriteFile(path, func(w io.Writer) error { return report.HTML(w, doc) })
+}
+
+// firstReport writes the report of a run that has its least number of blocks and goes on for
+// precision, so that nobody has to wait for the end.
+type firstReport struct {
+	*progress
+	path string // of the run directory
+	done bool
+}
+
+// Report shows the event. It runs between two executions, so that it disturbs none.
+func (r *firstReport) Report(e experiment.Event) {
+	if e.Kind == experiment.Extended && !r.done {
+		r.done = true
+		r.note(r.write())
+	}
+	r.progress.Report(e)
+}
+
+func (r *firstReport) write() string {
+	input, notes, err := document.Load(r.path)
+	path := filepath.Join(r.path, reportFile)
+	if err == nil {
+		err = writeReport(path, document.Build(input, notes))
+	}
+	if err != nil {
+		return fmt.Sprintf("write first report: %v", err)
+	}
+	return fmt.Sprintf("first report: %s; further blocks make it more precise; Ctrl-C keeps it", path)
+}
