@@ -155,7 +155,12 @@ func (m *node) run(script string) string {
 
 // try runs a shell script in the guest and returns its output.
 func (m *node) try(script, stdin string) (string, error) {
-	ctx, cancel := context.WithTimeout(m.nodes.t.Context(), 20*time.Minute)
+	return m.within(20*time.Minute, script, stdin)
+}
+
+// within is try with a limit.
+func (m *node) within(limit time.Duration, script, stdin string) (string, error) {
+	ctx, cancel := context.WithTimeout(m.nodes.t.Context(), limit)
 	defer cancel()
 	var out output
 	p, err := m.ssh.Start(ctx, place.Command{
@@ -165,6 +170,13 @@ func (m *node) try(script, stdin string) (string, error) {
 		err = p.Wait()
 	}
 	return out.String(), err
+}
+
+// kernel returns what tells why a guest hangs: its blocked tasks, what its processors do, and the
+// end of its kernel's log.
+func (m *node) kernel() string {
+	out, err := m.within(time.Minute, "echo w >/proc/sysrq-trigger; echo l >/proc/sysrq-trigger; sleep 1; cat /proc/interrupts; dmesg | tail -n 150", "")
+	return fmt.Sprintf("%s%v", out, err)
 }
 
 // output is a buffer for both streams of a command, which are copied at the same time. It can
