@@ -63,6 +63,7 @@ func TestOnKVM(t *testing.T) {
 		{"vmm", "qemu.test -test.v", true, []string{"PASS: TestPlugAsOtherUser"}},
 		{"vhost", "e2e.test -test.v -test.run '^TestVHost$'", true, nil},
 		{"brfusion", "e2e.test -test.v -test.run '^(TestGuestReboots|TestOneGuest)$/^Modes$'", true, nil},
+		{"restore", "e2e.test -test.v -test.run '^TestRestoredGuests$'", true, nil},
 		{"hostlo", "e2e.test -test.v -test.run '^TestHostlo$'", true, nil},
 		{"daemon", "daemon.test -test.v", true, []string{"PASS: TestSegmentsAndRestarts"}},
 		{"containers", "e2e.test -test.v -test.run '^TestBrFusionAcrossGuests$'", true, nil},

@@ -39,6 +39,7 @@ type restoreSoak struct {
 	seen   map[string]string // what identifies a guest -> guest
 	times  []time.Duration   // from launch to login, of guests that were not killed
 	ahead  []time.Duration   // clocks, without the uncertainty of asking
+	asked  []int             // how often each guest was asked for its time until its clock was right
 	killed int               // guests while they were restored
 	failed []string
 }
@@ -141,6 +142,11 @@ func (s *restoreSoak) use(m *node, after time.Duration) {
 	if err != nil || ahead.Abs() > clockTolerance+uncertain {
 		s.fail("%s: the clock is %v ahead (within %v), %v", m.Name, ahead, uncertain, err)
 	}
+	console, err := os.ReadFile(filepath.Join(m.Dir, "console.log"))
+	asked := strings.Count(string(console), "unnest-boot clock ")
+	if err != nil || asked == 0 {
+		s.fail("%s: it was asked for its time %d times, %v", m.Name, asked, err)
+	}
 	out, err := place.Output(ctx, ssh, "sh", "-c", identityScript)
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	if err != nil || lines[0] != m.Name {
@@ -148,7 +154,7 @@ func (s *restoreSoak) use(m *node, after time.Duration) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.times, s.ahead = append(s.times, took), append(s.ahead, max(ahead.Abs()-uncertain, 0))
+	s.times, s.ahead, s.asked = append(s.times, took), append(s.ahead, max(ahead.Abs()-uncertain, 0)), append(s.asked, asked)
 	for _, line := range lines {
 		if strings.Contains(line, ":") || strings.Contains(line, "/") {
 			continue // addresses are free again after a round
@@ -215,6 +221,7 @@ For contributors: what %[1]d restores in a row showed. ` + "`make soak-restore`"
 | guests with a name, key, certificate, boot ID, machine ID or random bytes of another | %[6]d |
 | clocks that were wrong by more than 100 ms | %[13]d |
 | largest error of a clock, beyond what asking for it leaves uncertain | %.0[7]f ms |
+| questions for its time until a guest's clock was right, median and largest | %[16]d, %[17]d |
 | launch to login, median and largest, with the others and the checks at the same time | %.1[8]f s, %.1[9]f s |
 | processes, directories or parts of snapshots left | %[10]d |
 
@@ -225,6 +232,7 @@ is killed with probability 1/4, up to 2 s after its launch.
 // report writes the result as a page.
 func (s *restoreSoak) report(seed uint64, restored, rounds, commands int, took time.Duration) string {
 	slices.Sort(s.times)
+	slices.Sort(s.asked)
 	count := func(word string) (n int) {
 		for _, f := range s.failed {
 			if strings.Contains(f, word) {
@@ -235,5 +243,6 @@ func (s *restoreSoak) report(seed uint64, restored, rounds, commands int, took t
 	}
 	return fmt.Sprintf(soakPage, restored, rounds, s.killed, commands, count("not ready"), count("have the same"),
 		slices.Max(s.ahead).Seconds()*1000, s.times[len(s.times)/2].Seconds(), s.times[len(s.times)-1].Seconds(), count("left"),
-		took.Round(time.Second), seed, count("the clock is"), *soakGuests, *soakMemory)
+		took.Round(time.Second), seed, count("the clock is"), *soakGuests, *soakMemory,
+		s.asked[len(s.asked)/2], s.asked[len(s.asked)-1])
 }

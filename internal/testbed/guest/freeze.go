@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"unnest/internal/vmm/qmp"
@@ -86,64 +84,4 @@ func (c *control) whileWriting(ctx context.Context) (context.Context, func()) {
 		}
 	}()
 	return ctx, func() { cancel(nil); events.Close() }
-}
-
-// The clocks of guest and host are compared until an answer arrives within clockError,
-// at most clockTries times.
-const (
-	clockError = 20 * time.Millisecond
-	clockTries = 30
-)
-
-// awaitFrozen waits until the guest waits to be frozen, and returns how far its clock is
-// ahead of the host's.
-func (c *control) awaitFrozen(ctx context.Context) (ahead time.Duration, err error) {
-	var asked time.Time
-	best, tries := time.Duration(-1), 0
-	ask := func() error {
-		tries++
-		asked = time.Now()
-		return c.say("clock %d", tries)
-	}
-	err = c.lines(ctx, func(line string) (bool, error) {
-		now := time.Now()
-		_, text, ok := strings.Cut(line, bootMark)
-		what, rest, _ := strings.Cut(text, " ")
-		switch {
-		case strings.Contains(line, "Kernel panic"):
-			return true, errors.New(line)
-		case !ok:
-		case what == "failed:":
-			return true, errors.New(rest)
-		case what == "frozen":
-			return false, ask()
-		case what == "clock":
-			guest, err := parseClock(rest, tries)
-			if err != nil {
-				return true, err
-			}
-			if took := now.Sub(asked); best < 0 || took < best {
-				best, ahead = took, guest.Sub(asked.Add(took/2))
-			}
-			if best <= 2*clockError || tries == clockTries {
-				return true, nil
-			}
-			return false, ask()
-		}
-		return false, nil
-	})
-	return ahead, err
-}
-
-// parseClock parses the answer to question n: its number and the guest's time in
-// seconds, with nine decimals.
-func parseClock(text string, n int) (time.Time, error) {
-	number, clock, _ := strings.Cut(text, " ")
-	seconds, fraction, _ := strings.Cut(clock, ".")
-	s, err := strconv.ParseInt(seconds, 10, 64)
-	ns, nsErr := strconv.ParseInt(fraction, 10, 64)
-	if err = errors.Join(err, nsErr); err != nil || number != strconv.Itoa(n) || len(fraction) != 9 {
-		return time.Time{}, fmt.Errorf("the guest answers %q to question %d for its time", text, n)
-	}
-	return time.Unix(s, ns), nil
 }

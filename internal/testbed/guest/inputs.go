@@ -13,7 +13,7 @@ import (
 )
 
 // snapshotFormat changes when snapshots of earlier versions must not be restored.
-const snapshotFormat = "unnest snapshot 1"
+const snapshotFormat = "unnest snapshot 2"
 
 // inputs returns everything that the snapshot for guests like c depends on: our format,
 // QEMU and its command line, the files of the image, and this machine's processor and

@@ -28,7 +28,8 @@ type fileMark struct {
 	Sum      string    `json:"sum"` // of samples: see sampleSum
 }
 
-// lag is how far the guest's clock is behind when it runs again.
+// lag is how far the guest's clock is behind when it runs again, unless QEMU lost the processor
+// between the clocks and its events.
 func (m manifest) lag(now time.Time) time.Duration { return now.Sub(m.Stopped) - m.Ahead }
 
 // errDamaged is the error for a snapshot whose files are not those that were written.

@@ -155,6 +155,7 @@ var overlayPaths = map[string]string{
 	"initrd-init":   "initrd:/init",
 	"inittab":       "/etc/inittab",
 	"boot":          "/etc/unnest/boot",
+	"clock":         "/etc/unnest/clock",
 	"engine":        "/etc/unnest/engine",
 	"freeze":        "/etc/unnest/freeze",
 	"nest":          "/etc/unnest/nest",

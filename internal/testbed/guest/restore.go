@@ -11,11 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// restoreLimit is how long QEMU may take to start and to read the state of the devices.
-const restoreLimit = 30 * time.Second
+// restoreLimit is how long QEMU may take to start and to read the state of the devices, and the
+// guest until its clock is right.
+const restoreLimit = time.Minute
 
-// restore starts a guest from c.Snapshot. When it returns, the guest runs, and has been
-// told to take its seed.
+// restore starts a guest from c.Snapshot. When it returns, the guest runs, its clock is right, and
+// it has been told to take its seed.
 func (c Config) restore(ctx context.Context) (_ *Guest, err error) {
 	ctx, cancel := context.WithTimeout(ctx, restoreLimit)
 	defer cancel()
@@ -100,8 +101,7 @@ func copyData(to int, from *os.File, size int64) error {
 	return errors.Join(err, unix.Munmap(mapped))
 }
 
-// thaw loads the state of the devices, lets the guest run, and tells it how long its
-// clock has stood still.
+// thaw loads the state of the devices, lets the guest run, and sets its clock.
 func (g *Guest) thaw(ctx context.Context, control *control) error {
 	devices, err := os.Open(g.Snapshot.path(deviceFile))
 	if err != nil {
@@ -114,5 +114,5 @@ func (g *Guest) thaw(ctx context.Context, control *control) error {
 	if g.resumed, err = control.monitor.Cont(ctx); err != nil {
 		return err
 	}
-	return control.say("restore %+.6f", g.Snapshot.lag(g.resumed).Seconds())
+	return control.setClock(ctx, g.Snapshot.lag(g.resumed))
 }

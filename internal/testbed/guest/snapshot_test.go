@@ -196,17 +196,6 @@ func rewrite(path string, at int64) error {
 	return errors.Join(err, f.Close(), os.Chtimes(path, info.ModTime(), info.ModTime()))
 }
 
-func TestParseClock(t *testing.T) {
-	if got, err := parseClock("7 1795362946.063712394", 7); err != nil || !got.Equal(time.Unix(1795362946, 63712394)) {
-		t.Errorf("got %v, %v", got, err)
-	}
-	for _, text := range []string{"", "7", "6 1795362946.063712394", "7 1795362946", "7 1795362946.06", "7 x.063712394", "7 1.0637123x4"} {
-		if got, err := parseClock(text, 7); err == nil {
-			t.Errorf("%q: got %v", text, got)
-		}
-	}
-}
-
 // A disk over a small or a large one has one L1 entry for each half gigabyte.
 func TestOverlayDisk(t *testing.T) {
 	for size, entries := range map[int64]byte{1 << 20: 1, 4 << 30: 8, 4<<30 + 512: 9} {
