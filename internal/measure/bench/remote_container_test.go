@@ -87,7 +87,7 @@ func smallArchive(t *testing.T) *guest.Archive {
 	t.Helper()
 	root := t.TempDir()
 	write(t, filepath.Join(root, "etc/passwd"), "root:x:0:0::/root:/bin/sh\n")
-	a, err := guest.NewArchive(t.Context(), root, guest.AMD64, nil)
+	a, err := guest.NewArchive(t.Context(), root, guest.AMD64)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -140,13 +141,13 @@ func TestCheckProgram(t *testing.T) {
 	program := filepathOf(t, "true")
 	script := []byte("#!/bin/sh\n")
 	for _, a := range Arches() {
-		err := a.checkBinary("/a/program", program)
+		err := a.checkBinary("/a/program", bytes.NewReader(program))
 		if own := string(a) == runtime.GOARCH; (err == nil) != own {
 			t.Errorf("%s: a program of this machine: got %v", a, err)
 		} else if !own && (!strings.Contains(err.Error(), "/a/program") || !strings.Contains(err.Error(), "GOARCH="+string(a))) {
 			t.Errorf("%s: got %v; want the program and the fix", a, err)
 		}
-		if err := a.checkBinary("/a/script", script); err != nil {
+		if err := a.checkBinary("/a/script", bytes.NewReader(script)); err != nil {
 			t.Errorf("%s: a script: %v", a, err)
 		}
 	}

@@ -42,16 +42,20 @@ func (b *Builder) Archive(ctx context.Context, r Recipe) (*Archive, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := b.readFiles(r.Arch)
+	files, err := b.sources(r.Arch)
 	if err != nil {
 		return nil, err
 	}
-	return NewArchive(ctx, root, r.Arch, files)
+	return newArchive(ctx, root, r.Arch, files)
 }
 
-// NewArchive makes the image of a root directory, with added files by their path. It
-// reads everything once, for the digest.
-func NewArchive(ctx context.Context, root string, arch Arch, files map[string][]byte) (*Archive, error) {
+// NewArchive makes the image of a root directory. It reads everything once, for the digest.
+func NewArchive(ctx context.Context, root string, arch Arch) (*Archive, error) {
+	return newArchive(ctx, root, arch, nil)
+}
+
+// newArchive is NewArchive with added files by their path.
+func newArchive(ctx context.Context, root string, arch Arch, files map[string]source) (*Archive, error) {
 	a, err := newImage(ctx, arch, func(ctx context.Context, w io.Writer) error { return writeRoot(ctx, w, root, files) })
 	if err != nil {
 		return nil, fmt.Errorf("pack container image of %s: %w", root, err)
@@ -119,7 +123,7 @@ func (c *counter) Write(p []byte) (int, error) {
 
 // writeRoot writes an archive of root and the added files in a fixed order. It leaves
 // out extended attributes: the suites need none of those in Debian's packages.
-func writeRoot(ctx context.Context, to io.Writer, root string, files map[string][]byte) error {
+func writeRoot(ctx context.Context, to io.Writer, root string, files map[string]source) error {
 	w := tar.NewWriter(to)
 	links := map[uint64]string{} // inode -> its first name
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -151,7 +155,7 @@ func writeRoot(ctx context.Context, to io.Writer, root string, files map[string]
 		return err
 	}
 	for _, target := range slices.Sorted(maps.Keys(files)) {
-		if err := writeFile(w, filepath.Clean(target)[1:], 0o755, files[target]); err != nil {
+		if err := files[target].pack(w, filepath.Clean(target)[1:]); err != nil {
 			return err
 		}
 	}
@@ -199,6 +203,21 @@ func writeEntry(w *tar.Writer, path, name string, d fs.DirEntry, links map[uint6
 	}
 	_, err = io.Copy(w, f)
 	return err
+}
+
+// pack writes the file into an archive, as executable.
+func (s source) pack(w *tar.Writer, name string) error {
+	from, size, err := s.open()
+	if err != nil {
+		return err
+	}
+	if err := from.Close(); err != nil {
+		return err
+	}
+	if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755, Size: size}); err != nil {
+		return err
+	}
+	return s.copyTo(w)
 }
 
 func writeFile(w *tar.Writer, name string, mode int64, content []byte) error {

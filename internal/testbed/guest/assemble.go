@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,7 +20,7 @@ const (
 )
 
 // assemble writes the kernel, the initrd and the root image of r into dir.
-func (b *Builder) assemble(ctx context.Context, r Recipe, debian string, added map[string][]byte, dir string) error {
+func (b *Builder) assemble(ctx context.Context, r Recipe, debian string, added map[string]source, dir string) error {
 	b.report("assembling the guest image")
 	root := filepath.Join(dir, "root")
 	// With hard links, our files replace names and leave the unpacked Debian as it is.
@@ -36,8 +35,7 @@ func (b *Builder) assemble(ctx context.Context, r Recipe, debian string, added m
 		return err
 	}
 	delete(files, "initrd:/init")
-	maps.Copy(files, added)
-	if err := addFiles(root, files); err != nil {
+	if err := errors.Join(addFiles(root, files), addSources(root, added)); err != nil {
 		return err
 	}
 	images := filepath.Join(root, "usr/share/unnest/images")
@@ -90,25 +88,6 @@ func kernelRelease(root string) (string, error) {
 		return "", fmt.Errorf("find kernel in %s: want one vmlinuz, found %d", root, len(found))
 	}
 	return strings.TrimPrefix(filepath.Base(found[0]), "vmlinuz-"), nil
-}
-
-// addFiles writes executable files into root. It replaces existing files and links
-// without changing what they are linked to.
-func addFiles(root string, files map[string][]byte) error {
-	for path, content := range files {
-		target := filepath.Join(root, path)
-		err := os.MkdirAll(filepath.Dir(target), 0o755)
-		if err == nil {
-			err = os.Remove(target)
-		}
-		if err == nil || errors.Is(err, fs.ErrNotExist) {
-			err = os.WriteFile(target, content, 0o755)
-		}
-		if err != nil {
-			return fmt.Errorf("add %s to the guest image: %w", path, err)
-		}
-	}
-	return nil
 }
 
 // rootSize returns the size of a root file system with content bytes of files, in whole

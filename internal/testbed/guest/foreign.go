@@ -1,9 +1,7 @@
 package guest
 
 import (
-	"bytes"
 	"context"
-	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
@@ -63,17 +61,4 @@ func configure(root string) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// checkBinary refuses an ELF file of another architecture. path and content are those
-// of the file.
-func (a Arch) checkBinary(path string, content []byte) error {
-	f, err := elf.NewFile(bytes.NewReader(content))
-	if err != nil {
-		return nil // a script
-	}
-	if f.Machine != a.traits().elf {
-		return fmt.Errorf("add %s to the guest image: it is for %s, the guest is %s: build it with GOARCH=%s", path, f.Machine, a.or(), a.or())
-	}
-	return nil
 }

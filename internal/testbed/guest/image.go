@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,11 +38,11 @@ func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 	if err := r.Arch.check(); err != nil {
 		return Image{}, err
 	}
-	files, err := b.readFiles(r.Arch)
+	files, err := b.sources(r.Arch)
 	if err != nil {
 		return Image{}, err
 	}
-	digest, err := r.Digest(files)
+	digest, err := r.Digest(sums(files))
 	if err != nil {
 		return Image{}, err
 	}
@@ -76,24 +75,6 @@ func (b *Builder) report(format string, args ...any) {
 	if b.Progress != nil {
 		b.Progress(fmt.Sprintf(format, args...))
 	}
-}
-
-// readFiles reads the files to add. Those in ELF format must be of the guest's
-// architecture.
-func (b *Builder) readFiles(arch Arch) (map[string][]byte, error) {
-	files := map[string][]byte{}
-	for target, path := range b.Files {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("read file for the guest image: %w: run `make build`", err)
-		}
-		if err := arch.checkBinary(path, content); err != nil {
-			return nil, err
-		}
-		files[target] = content
-	}
-	maps.Copy(files, b.Contents)
-	return files, nil
 }
 
 // Root returns the directory with the unpacked Debian packages of a recipe, without the

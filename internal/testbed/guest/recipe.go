@@ -127,8 +127,8 @@ func (r Recipe) rootDigest() string {
 	return digest(r.Suite, r.Packages, r.Excluded)
 }
 
-// Digest identifies the whole image: the recipe, our own files in it, the content of the
-// files added to it, and the options of its file system.
+// Digest identifies the whole image: the recipe, our own files in it, the files added to it,
+// by their digests, and the options of its file system.
 func (r Recipe) Digest(files map[string][]byte) (string, error) {
 	own, err := overlayFiles()
 	if err != nil {
