@@ -20,9 +20,8 @@ func (e *ExitError) Error() string {
 	if e.Code < 0 {
 		text = fmt.Sprintf("%s on %s: killed", e.Args[0], e.Place)
 	}
-	if e.Stderr != "" {
-		lines := strings.Split(e.Stderr, "\n")
-		text += ": " + strings.Join(lines[max(0, len(lines)-3):], " | ")
+	if lines := complaint(e.Stderr, 3); len(lines) > 0 {
+		text += ": " + strings.Join(lines, " | ")
 	}
 	return text
 }
