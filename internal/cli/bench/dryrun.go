@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -42,8 +44,8 @@ func dryRun(o Options) error {
 	if n := len(s.Warmups()); n > 0 {
 		warmup = fmt.Sprintf("%d executions to warm up, then ", n)
 	}
-	_, err = fmt.Fprintf(out, "%s: %s%d blocks × %d cases × %d configurations = %d executions\naccelerator %s (%s); seed %d%s\n\n",
-		s.Name, warmup, s.Repetitions, len(s.Cases), len(s.Configurations), len(f.schedule), accel.Accel, accel.Reason, seed, random)
+	_, err = fmt.Fprintf(out, "%s: %s%d blocks × %d cases × %d configurations%s = %d executions\naccelerator %s (%s); seed %d%s\n\n",
+		s.Name, warmup, s.Repetitions, len(s.Cases), len(s.Configurations), f.seldom(), len(f.schedule), accel.Accel, accel.Reason, seed, random)
 	return errors.Join(err, f.printBlock(out), f.printTotal(out))
 }
 
@@ -90,6 +92,16 @@ type forecast struct {
 	schedule []experiment.Execution
 }
 
+// seldom says which cases are in the first blocks only.
+func (f forecast) seldom() (text string) {
+	for _, c := range f.spec.Cases {
+		if c.Blocks > 0 {
+			text += fmt.Sprintf(", case %s in %d blocks only,", c.Name, c.Blocks)
+		}
+	}
+	return strings.TrimSuffix(text, ",")
+}
+
 // printBlock lists the first block in order. It prints the name of a case once.
 func (f forecast) printBlock(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -123,6 +135,12 @@ func (f forecast) sum(schedule []experiment.Execution) (total time.Duration, lea
 	return total, learned
 }
 
+// further is the expected duration of a block beyond the schedule, if all cases are in it.
+func (f forecast) further() time.Duration {
+	cases, _ := f.sum(slices.DeleteFunc(slices.Clone(f.schedule), func(x experiment.Execution) bool { return x.Block > 0 || x.Case.Blocks > 0 }))
+	return cases + f.spec.Renewal()
+}
+
 // printTotal prints the expected duration of the run, and the warnings.
 func (f forecast) printTotal(w io.Writer) error {
 	blocks, learned := f.sum(f.schedule)
@@ -135,7 +153,7 @@ func (f forecast) printTotal(w io.Writer) error {
 		(blocks + warmup).Round(time.Second), learned, len(f.schedule), f.past.runs, runsDir)
 	if more := f.spec.Limit - f.spec.Repetitions; f.spec.Until > 0 && more > 0 {
 		text += fmt.Sprintf("Up to %d more blocks follow for cases of which a ratio is not known to ± %.3g %%: %s more at most.\n",
-			more, 100*f.spec.Until, (blocks / time.Duration(f.spec.Repetitions) * time.Duration(more)).Round(time.Second))
+			more, 100*f.spec.Until, (f.further() * time.Duration(more)).Round(time.Second))
 	}
 	if f.past.unreadable > 0 {
 		text += fmt.Sprintf("Ignored %d unreadable runs in %s.\n", f.past.unreadable, runsDir)

@@ -62,6 +62,20 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
+// A case in some blocks only is neither counted in the others nor in the further ones.
+func TestDryRunOfSeldomCase(t *testing.T) {
+	const seldom = "  - {name: tcp, workload: iperf3, protocol: tcp, sizes: [1024], duration: 100s, timeout: 300s, repetitions: 2}\n"
+	got := dry(t, small+seldom+"repetitions: 6\nuntil: 5%\nlimit: 7\n", nil)
+	for _, want := range []string{
+		"4 executions to warm up, then 6 blocks × 2 cases × 2 configurations, case tcp/1024 in 2 blocks only = 16 executions\n",
+		"1 more blocks follow for cases of which a ratio is not known to ± 5 %: 5s more at most.\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in:\n%s", want, got)
+		}
+	}
+}
+
 // Durations are learned from earlier runs with the same accelerator, and the list shows
 // from how many executions.
 func TestDryRunLearns(t *testing.T) {

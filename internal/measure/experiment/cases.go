@@ -51,6 +51,11 @@ func (f *file) forbid(g group, why string, keys ...string) (ok bool) {
 
 // add adds a case whose executions can end within its time limit.
 func (f *file) add(g group, c Case) bool {
+	if g.blocks > f.spec.Repetitions {
+		f.Fail(g.path+".repetitions", "want at most the %d of the file, got %d", f.spec.Repetitions, g.blocks)
+		return false
+	}
+	c.Blocks = g.blocks
 	if c.Timeout <= c.Wall {
 		what := "an execution takes"
 		if c.Local != nil {

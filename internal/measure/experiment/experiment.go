@@ -60,6 +60,7 @@ type Case struct {
 	Wall    time.Duration // expected duration of the client
 	Lead    time.Duration // part of Wall in which the client idles before its load
 	Timeout time.Duration // limit of one execution
+	Blocks  int           // the case is in the first so many blocks only, and Until adds none; 0: in all
 }
 
 // Warnings returns the reasons why the results will be weak.
@@ -75,8 +76,8 @@ func (s *Spec) Warnings() []string {
 	return warnings
 }
 
-// Repeat sets the number of repetitions, to which Until adds none. It fails when a run
-// cannot have so many.
+// Repeat sets the number of repetitions of every case, to which Until adds none. It fails
+// when a run cannot have so many.
 func (s *Spec) Repeat(n int) error {
 	if n < 1 || n > maxRepetitions {
 		return fmt.Errorf("experiment %s: %d repetitions: want 1 to %d", s.Name, n, maxRepetitions)
@@ -84,8 +85,17 @@ func (s *Spec) Repeat(n int) error {
 	if executions := n * len(s.Cases) * len(s.Configurations); executions > maxExecutions {
 		return fmt.Errorf("experiment %s: %d repetitions are %d executions: want at most %d", s.Name, n, executions, maxExecutions)
 	}
-	s.Repetitions, s.Until, s.Fixed = n, 0, true
+	s.Repetitions = n
+	s.fix()
 	return nil
+}
+
+// fix gives every case all blocks, and no more.
+func (s *Spec) fix() {
+	s.Until, s.Fixed = 0, true
+	for i := range s.Cases {
+		s.Cases[i].Blocks = 0
+	}
 }
 
 // AddMetrics adds to every case the metrics that the bench measures itself, such as CPU
@@ -102,7 +112,7 @@ func (s *Spec) NewRun(id string, seed uint64, started time.Time) result.Run {
 	run := result.Run{
 		ID: id, Experiment: s.Name, Title: s.Title, Description: s.Description, File: s.Text,
 		State: result.Running, Started: started.UTC(), Seed: seed,
-		Repetitions: s.Repetitions, Fixed: s.Fixed, Interleaved: true, Planned: s.Repetitions * len(s.Cases) * len(s.Configurations),
+		Repetitions: s.Repetitions, Fixed: s.Fixed, Interleaved: true, Planned: len(Schedule(s, seed)),
 		Baselines: s.Baselines,
 	}
 	for _, c := range s.Configurations {
@@ -145,8 +155,8 @@ func fromRun(dir string, run result.Run, suites suites) (*Spec, error) {
 		return nil, fmt.Errorf("read the experiment of the run: %w", err)
 	}
 	s.Repetitions = run.Repetitions
-	if s.Fixed = run.Fixed; s.Fixed {
-		s.Until = 0
+	if run.Fixed {
+		s.fix()
 	}
 	for i, c := range s.Cases {
 		j := slices.IndexFunc(run.Cases, func(r result.Case) bool { return r.Name == c.Name })

@@ -31,7 +31,7 @@ type Precision struct {
 // interval of the ratio of its primary metric to a baseline is wider than spec.Until in a
 // configuration, and while there are fewer than stats.MinRepetitions blocks. It leaves out
 // a configuration without any sample of the case, because a further execution would fail
-// too.
+// too, and a case with repetitions of its own.
 //
 // It depends only on spec, seed and the samples of earlier blocks, so a resumed run
 // decides as the interrupted one did. It always includes a case that has samples of this
@@ -50,6 +50,9 @@ func extension(spec *Spec, seed uint64, samples []result.Sample, block int) ([]E
 	var reasons []Precision
 	for _, i := range rand.New(rand.NewPCG(seed, extraCases+uint64(block))).Perm(len(spec.Cases)) {
 		c := spec.Cases[i]
+		if c.Blocks > 0 {
+			continue
+		}
 		values, begun := earlier(byCase[c.Name], c.Primary, block)
 		worst, wide := leastPrecise(spec, c, values)
 		if !begun && !wide {

@@ -37,6 +37,7 @@ type group struct {
 	sizes    []int
 	percents []int         // intensities; nil: none
 	timeout  time.Duration // 0: that of the file
+	blocks   int           // 0: all
 	probe    Probe
 	suite    string
 	only     []string // cases of the suite; nil: all
@@ -161,6 +162,7 @@ func (f *file) group(path string, n ast.Node) {
 		"options":     f.options(p),
 		"probe":       yamldoc.Scalar(f.Document, &g.probe, text[Probe]),
 		"suite":       yamldoc.Scalar(f.Document, &g.suite, yamldoc.Name),
+		"repetitions": yamldoc.Scalar(f.Document, &g.blocks, yamldoc.Count(1, maxRepetitions)),
 		"only":        f.NotEmpty(yamldoc.Scalars(f.Document, &g.only, yamldoc.Name)),
 		"except":      f.NotEmpty(yamldoc.Scalars(f.Document, &g.except, yamldoc.Name)),
 	})

@@ -124,7 +124,7 @@ func TestParseRefuses(t *testing.T) {
 		{"workload: sockperf", "workload: netperf", `x.yaml:9: cases[0].workload: `},
 		{"protocol: udp", "protocol: sctp", `x.yaml:10: cases[0].protocol: sockperf: protocol "sctp": want udp or tcp`},
 		{"protocol: udp", "protcol: udp", `x.yaml:10: cases[0].protcol: unknown key: did you mean protocol?`},
-		{"protocol: udp", "colour: red", `x.yaml:10: cases[0].colour: unknown key: want one of duration, except, intensities, name, only, options, probe, protocol, sizes, suite, timeout, title, warmup, workload`},
+		{"protocol: udp", "colour: red", `x.yaml:10: cases[0].colour: unknown key: want one of duration, except, intensities, name, only, options, probe, protocol, repetitions, sizes, suite, timeout, title, warmup, workload`},
 		{"protocol: udp", `"co\nlour": red`, `x.yaml:10: cases[0]."co\nlour": unknown key: want one of`},
 		{"protocol: udp", "options: [a]", `x.yaml:10: cases[0].options: want keys and values such as clients, connections, nodelay, got a list`},
 		{"protocol: udp", "options: {nodelay: maybe}", `x.yaml:10: cases[0].options.nodelay: want true or false, got "maybe"`},

@@ -44,6 +44,7 @@ func (e Execution) String() string { return e.Configuration.Name + " " + e.Case.
 // the configurations of a case follow each other, so that compared values are measured
 // close in time. Their order is random and balanced: with n configurations, each one has
 // each position once in n blocks, and precedes each other one equally often in 2n.
+// A case with fewer repetitions than spec is in the first blocks only.
 func Schedule(spec *Spec, seed uint64) []Execution {
 	r := rand.New(rand.NewPCG(seed, 0))
 	orders := make([][][]int, len(spec.Cases))
@@ -53,6 +54,9 @@ func Schedule(spec *Spec, seed uint64) []Execution {
 	schedule := make([]Execution, 0, spec.Repetitions*len(spec.Cases)*len(spec.Configurations))
 	for block := range spec.Repetitions {
 		for _, i := range r.Perm(len(spec.Cases)) {
+			if n := spec.Cases[i].Blocks; n > 0 && block >= n {
+				continue
+			}
 			for _, j := range orders[i][block] {
 				schedule = append(schedule, Execution{Configuration: spec.Configurations[j], Case: spec.Cases[i], Block: block, Repetition: block})
 			}
