@@ -90,7 +90,7 @@ func TestConformance(t *testing.T) {
 			lines := strings.Split(strings.TrimSpace(out), "\n")
 			if err != nil || strings.Count(out, "pass") < 26 {
 				failed := slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return !strings.HasPrefix(l, "fail") })
-				t.Errorf("%v:\n%s\nkernel of the guest:\n%s\nthese failed:\n%s", err, out, m.kernel(), strings.Join(failed, "\n")) // at the end of a long output
+				t.Errorf("%v:\n%s\n%s\nthese failed:\n%s", err, out, m.kernel(), strings.Join(failed, "\n")) // at the end of a long output
 			}
 			t.Logf("%v: %s", time.Since(begin).Round(time.Second), lines[len(lines)-1])
 		})

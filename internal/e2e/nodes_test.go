@@ -172,13 +172,6 @@ func (m *node) within(limit time.Duration, script, stdin string) (string, error)
 	return out.String(), err
 }
 
-// kernel returns what tells why a guest hangs: its blocked tasks, what its processors do, and the
-// end of its kernel's log.
-func (m *node) kernel() string {
-	out, err := m.within(time.Minute, "echo w >/proc/sysrq-trigger; echo l >/proc/sysrq-trigger; sleep 1; cat /proc/interrupts; dmesg | tail -n 150", "")
-	return fmt.Sprintf("%s%v", out, err)
-}
-
 // output is a buffer for both streams of a command, which are copied at the same time. It can
 // be read while the command runs.
 type output struct {
