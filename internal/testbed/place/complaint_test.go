@@ -16,6 +16,11 @@ func TestComplaint(t *testing.T) {
 			"nerdctl on guest node1: exit code 1: pull image docker.io/library/busybox:latest: failed to do request: dial tcp: no route",
 		},
 		{
+			"printed by nerdctl 1.7.7", `time="2026-11-23T03:14:48Z" level=info msg="trying next host" error="failed to do request: Head \"https://registry-1.docker.io/v2/library/alpine/manifests/latest\": dial tcp: lookup registry-1.docker.io on 10.255.255.53:53: dial udp 10.255.255.53:53: connect: network is unreachable" host=registry-1.docker.io
+time="2026-11-23T03:14:48Z" level=fatal msg="failed to resolve reference \"docker.io/library/alpine:latest\": failed to do request: Head \"https://registry-1.docker.io/v2/library/alpine/manifests/latest\": dial tcp: lookup registry-1.docker.io on 10.255.255.53:53: dial udp 10.255.255.53:53: connect: network is unreachable"`,
+			`nerdctl on guest node1: exit code 1: pull image docker.io/library/alpine:latest: failed to do request: Head "https://registry-1.docker.io/v2/library/alpine/manifests/latest": dial tcp: lookup registry-1.docker.io on 10.255.255.53:53: dial udp 10.255.255.53:53: connect: network is unreachable`,
+		},
+		{
 			"full disk", bar + `time="2026-11-23T02:00:01Z" level=fatal msg="failed to extract layer: no space left on device"`,
 			"nerdctl on guest node1: exit code 1: pull image docker.io/library/busybox:latest: failed to extract layer: no space left on device",
 		},
