@@ -64,7 +64,10 @@ func produce(ctx context.Context, args []string, stdin io.Reader, stderr io.Writ
 	if err == nil && has == first {
 		err = fmt.Errorf("the broker had all %d messages before the load was told to begin: lengthen warmup and duration", all)
 	}
-	report := summary.Report(j.Rate)
+	if err != nil {
+		return workload.LoadReport{}, err
+	}
+	report, err := summary.Report(j.Rate)
 	report.Answers = float64(has - first)
 	return report, err
 }

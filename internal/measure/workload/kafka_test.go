@@ -95,9 +95,27 @@ func TestParseProduced(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(1e-3, 0)); diff != "" {
 		t.Errorf("summary (-want +got):\n%s", diff)
 	}
-	report := got.Report(1200)
+	report, err := got.Report(1200)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if all := report.Latencies[AllRequests]; all.Mean != 3050 || all.P999 != 39000 || all.Max != 41000 || all.Count != 7200 || !(report.Planned > 7200) {
 		t.Errorf("got %+v: want µs, and a rate that was not quite reached", report)
+	}
+}
+
+// A tool that was behind its schedule at the end of the warm-up has no result. One that ends early by
+// less than it can count was not faster than asked.
+func TestProducedCatchesUp(t *testing.T) {
+	if r, err := (Produced{Messages: 3600, Rate: 666}).Report(600); err == nil || r.Seconds != 0 ||
+		err.Error() != "the producer was 0.6 s behind its schedule when the measured part began, and sent 666 messages/s to catch up, not 600: lengthen warmup" {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	for _, rate := range []float64{605, 600, 300} {
+		r, err := Produced{Messages: 3600, Rate: rate}.Report(600)
+		if want := 3600 / min(rate, 600); err != nil || r.Seconds != want || r.Planned != 600*want {
+			t.Errorf("%v messages/s: got %+v, %v", rate, r, err)
+		}
 	}
 }
 

@@ -73,12 +73,22 @@ func complaint(output []byte) []byte {
 	return lastLine(bytes.TrimSpace(output))
 }
 
-// Report returns the summary as that of a load at a rate, in µs.
-func (p Produced) Report(rate int) LoadReport {
+// aheadLimit is the share of the measured time by which the tool may end early: it counts in whole ms.
+const aheadLimit = 0.01
+
+// Report returns the summary as that of a load at a rate, in µs. The tool keeps to its rate on average since
+// its start: if it was behind its schedule at the end of the warm-up, it sends the messages that are
+// measured faster than asked, together with those that had waited. That is an error.
+func (p Produced) Report(rate int) (LoadReport, error) {
 	y := p.Latency
 	for _, ms := range []*float64{&y.Mean, &y.P50, &y.P95, &y.P99, &y.P999, &y.Max} {
 		*ms *= 1000
 	}
-	seconds := p.Messages / p.Rate
-	return LoadReport{Seconds: seconds, Planned: float64(rate) * seconds, Latencies: map[string]Latency{AllRequests: y}}
+	planned, seconds := p.Messages/float64(rate), p.Messages/p.Rate
+	if seconds < planned*(1-aheadLimit) {
+		return LoadReport{}, fmt.Errorf("the producer was %.1f s behind its schedule when the measured part began, and sent %.0f messages/s to catch up, not %d: lengthen warmup",
+			planned-seconds, p.Rate, rate)
+	}
+	seconds = max(seconds, planned)
+	return LoadReport{Seconds: seconds, Planned: float64(rate) * seconds, Latencies: map[string]Latency{AllRequests: y}}, nil
 }
