@@ -189,6 +189,7 @@ func (i *images) addFiles(ctx context.Context) error {
 			i.files[f.Path] = path
 		}
 	}
+	i.addDerived(ctx)
 	if slices.Contains(contained(i.bench.spec), workload.Generator) {
 		i.files[workload.Generator] = filepath.Join(i.bench.options.Binaries, filepath.Base(workload.Generator))
 	}

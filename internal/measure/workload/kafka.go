@@ -50,13 +50,18 @@ var kafkaJars string
 
 // Extra is what a workload needs that no guest has.
 func (kafka) Extra() Extra {
-	x := Extra{Packages: []string{kafkaPackage}, Alone: true}
+	x := Extra{Packages: []string{kafkaPackage}, Alone: true, Derived: kafkaClasses()}
+	x.Files = kafkaFiles()
+	return x
+}
+
+func kafkaFiles() (files []File) {
 	for line := range strings.Lines(kafkaJars) {
 		if fields := strings.Fields(line); len(fields) == 2 && fields[0] != "#" {
-			x.Files = append(x.Files, File{Maven: fields[0], SHA256: fields[1], Path: kafkaJar(fields[0])})
+			files = append(files, File{Maven: fields[0], SHA256: fields[1], Path: kafkaJar(fields[0])})
 		}
 	}
-	return x
+	return files
 }
 
 // kafkaJar is the path of a jar with these Maven coordinates in guests and containers.
@@ -65,14 +70,14 @@ func kafkaJar(maven string) string {
 	return path.Join(kafkaDir, strings.Join(parts[1:], "-")+".jar")
 }
 
-// kafkaProgram is the command line of a class of Kafka. Only the first compiler is used: the second
+// kafkaProgram is the command line of a class of Kafka, with an option about class data. Only the first compiler is used: the second
 // one takes minutes in an emulated guest. An error is one line, without a trace of the stack.
-func kafkaProgram(heap string, more ...string) []string {
+func kafkaProgram(heap, classes string, more ...string) []string {
 	var jars []string
-	for _, f := range newKafka().Extra().Files {
+	for _, f := range kafkaFiles() {
 		jars = append(jars, f.Path)
 	}
-	args := []string{kafkaJava, "-Xmx" + heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData",
+	args := []string{kafkaJava, "-Xmx" + heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", classes, "-Xlog:disable", "-XX:-UsePerfData",
 		"-XX:-StackTraceInThrowable", "-Djava.net.preferIPv4Stack=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
 		"-Dlog4j2.loggerContextFactory=org.apache.logging.log4j.simple.SimpleLoggerContextFactory", "-cp", strings.Join(jars, ":")}
 	return append(args, more...)
@@ -82,7 +87,7 @@ func kafkaProgram(heap string, more ...string) []string {
 // formats the directory itself: Kafka's own program for that takes as long as a start.
 const kafkaScript = `dir=$1 conf=$2 meta=$3; shift 3
 ` + freePort + `[ -x "$1" ] || { echo "there is no $1: install the Debian package ` + kafkaPackage + `"; exit 127; }
-busybox rm -rf "$dir" && busybox mkdir -p "$dir/data" && echo "$conf" >"$dir/server.properties" && echo "$meta" >"$dir/data/meta.properties" || exit
+busybox rm -rf "$dir" && busybox mkdir -p "$dir/data" && busybox echo "$conf" >"$dir/server.properties" && busybox echo "$meta" >"$dir/data/meta.properties" || exit
 exec "$@"
 `
 
@@ -104,17 +109,21 @@ auto.create.topics.enable=false`
 const kafkaMeta = "version=1\ncluster.id=unnest0000000000000000\nnode.id=1"
 
 func (kafka) Server(_ Params, listen Endpoint) []string {
+	return kafkaBroker(listen, loadClasses(brokerClasses))
+}
+
+func kafkaBroker(listen Endpoint, classes string) []string {
 	dir := fmt.Sprintf("/tmp/unnest-kafka-%d", listen.Port)
 	conf := fmt.Sprintf(kafkaProperties, cmp.Or(listen.Address, "0.0.0.0"), listen.Port, listen.Port+kafkaController, dir)
 	args := []string{"sh", "-c", kafkaScript, "kafka", dir, conf, kafkaMeta, strconv.Itoa(listen.Port)}
-	return append(args, kafkaProgram("192m", "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
+	return append(args, kafkaProgram("192m", classes, "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",
 		"kafka.Kafka", dir+"/server.properties")...)
 }
 
 func (kafka) Ready() string { return kafkaStarted }
 
 // kafkaPreparation is about what a broker and the producer take to start, in an emulated guest.
-const kafkaPreparation = 40 * time.Second
+const kafkaPreparation = 25 * time.Second
 
 func (kafka) Wall(p Params) time.Duration { return p.Warmup + p.Duration + kafkaPreparation }
 
@@ -141,15 +150,19 @@ func Messages(rate int, warmup, duration time.Duration) (all, before int) {
 // Client is the load generator with the tool as its last arguments. Acknowledgement and
 // lingering are those of 2019, when the paper was written; later versions of Kafka have other defaults.
 func (k kafka) Client(p Params, target Endpoint) []string {
-	all, before := Messages(p.Rate, p.Warmup, p.Duration)
 	number := strconv.Itoa
 	generator := []string{Generator, k.name, "-target", target.Address + ":" + number(target.Port), "-topic", kafkaTopic, "-hosts", kafkaHosts, "-name", kafkaHost,
 		"-rate", number(p.Rate), "-warmup", p.Warmup.String(), "-duration", p.Duration.String(), "-wait"}
-	tool := kafkaProgram("128m", "-Djdk.net.hosts.file="+kafkaHosts, "org.apache.kafka.tools.ProducerPerformance",
+	return append(append(generator, "--"), k.tool(p, target.Port, loadClasses(producerClasses))...)
+}
+
+func (k kafka) tool(p Params, port int, classes string) []string {
+	all, before := Messages(p.Rate, p.Warmup, p.Duration)
+	number := strconv.Itoa
+	return kafkaProgram("128m", classes, "-Djdk.net.hosts.file="+kafkaHosts, "org.apache.kafka.tools.ProducerPerformance",
 		"--topic", kafkaTopic, "--num-records", number(all), "--warmup-records", number(before), "--record-size", number(cmp.Or(p.Size, k.size)),
-		"--throughput", number(p.Rate), "--producer-props", "bootstrap.servers="+kafkaHost+":"+number(target.Port), "batch.size="+number(kafkaBatch),
+		"--throughput", number(p.Rate), "--producer-props", "bootstrap.servers="+kafkaHost+":"+number(port), "batch.size="+number(kafkaBatch),
 		"linger.ms=0", "acks=1")
-	return append(append(generator, "--"), tool...)
 }
 
 func (k kafka) Metrics(Params) []result.Metric {

@@ -124,9 +124,16 @@ type File struct {
 type Extra struct {
 	Packages []string // of Debian
 	Files    []File
+	Derived  Derived
 	// Alone means that the server runs only while its client does, because it takes memory and
 	// CPU time also when it has nothing to do.
 	Alone bool
+}
+
+// Derived are files that a script makes of the other ones, once for each version of the packages.
+type Derived struct {
+	Script string   // for sh in the guests' root directory, with a loopback; its argument is an empty directory
+	Paths  []string // of the files in guests and containers; the script makes one with each name
 }
 
 // ExtraOf returns what w needs that no guest has. The client of such a workload is Generator,

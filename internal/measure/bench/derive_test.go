@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"unnest/internal/measure/workload"
+	"unnest/internal/testbed/guest"
+)
+
+// derivedImages are images of the cases of Kafka, whose root directory has packages but no programs.
+func derivedImages(t *testing.T) (i *images, root string) {
+	t.Helper()
+	b := &Bench{spec: mustParse(t, kafkaCases), options: Options{Binaries: "/bin"}}
+	all := newImages(b)
+	i = &all
+	i.builder = guest.Builder{Cache: t.TempDir(), Progress: func(string) {}}
+	root = t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "var/lib/dpkg"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(root, "var/lib/dpkg/status"), "Package: java\nVersion: 17\n")
+	return i, root
+}
+
+// What a case makes of its files is made again when the script, a file or a package has changed.
+func TestDerivedKey(t *testing.T) {
+	_, root := derivedImages(t)
+	key := func(script, file string) string {
+		t.Helper()
+		k, err := derivedKey(root, workload.Derived{Script: script}, map[string]string{"/a.jar": file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	seen := map[string]bool{key("one", "file-1"): true, key("two", "file-1"): true, key("one", "file-2"): true}
+	write(t, filepath.Join(root, "var/lib/dpkg/status"), "Package: java\nVersion: 18\n")
+	if seen[key("one", "file-1")] = true; len(seen) != 4 {
+		t.Errorf("keys %v", seen)
+	}
+}
+
+// A script that fails leaves nothing, and its error is one line.
+func TestDeriveFails(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
+	}
+	i, root := derivedImages(t)
+	cached := func(name string) string { return filepath.Join(i.builder.Cache, "file-"+name) }
+	for _, dir := range []string{"proc", "dev", "tmp", "usr/local"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := inRoot(t.Context(), root, workload.Derived{Script: "true", Paths: []string{"/a.jsa"}}, nil, cached)
+	if err == nil || !strings.Contains(err.Error(), "No such file or directory") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v", err)
+	}
+	if left, err := os.ReadDir(i.builder.Cache); err != nil || len(left) > 0 {
+		t.Errorf("it leaves %v, %v", left, err)
+	}
+	if mounts, err := os.ReadFile("/proc/self/mounts"); err != nil || strings.Contains(string(mounts), root) {
+		t.Errorf("it leaves mounts: %v", err)
+	}
+}
