@@ -37,7 +37,7 @@ func ApacheFile(size int) string { return "/" + strconv.Itoa(size) }
 
 // apacheScript writes the server's directory before serverScript.
 const apacheScript = `dir=$1 sizes=$2 conf=$3; shift 3
-busybox mkdir -p "$dir/html" && echo "$conf" >"$dir/apache.conf" || exit
+busybox mkdir -p "$dir/html" && busybox echo "$conf" >"$dir/apache.conf" || exit
 for size in $sizes; do busybox seq 1 400000 | busybox head -c "$size" >"$dir/html/$size" || exit; done
 busybox chmod -R a+rX "$dir"
 ` + serverScript

@@ -60,7 +60,7 @@ const NginxFile = "/file"
 
 // nginxScript writes the server's directory before serverScript.
 const nginxScript = `dir=$1 size=$2 conf=$3; shift 3
-busybox mkdir -p "$dir/html" && busybox seq 1 200000 | busybox head -c "$size" >"$dir/html` + NginxFile + `" && echo "$conf" >"$dir/nginx.conf" || exit
+busybox mkdir -p "$dir/html" && busybox seq 1 200000 | busybox head -c "$size" >"$dir/html` + NginxFile + `" && busybox echo "$conf" >"$dir/nginx.conf" || exit
 ` + serverScript
 
 // nginxConfiguration has one worker, as nginx has by default: the server's only process, so
