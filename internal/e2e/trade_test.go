@@ -50,7 +50,7 @@ func TestTrade(t *testing.T) {
 	for _, s := range samples {
 		if s.Metric == "throughput" {
 			measured++
-			if !(s.Value > 0) || len(s.Intervals) != 4 {
+			if !(s.Value > 0) || len(s.Intervals) != 3 {
 				t.Errorf("%s: %+v", s.Configuration, s)
 			}
 		}

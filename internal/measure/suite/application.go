@@ -34,7 +34,7 @@ func application() []Case {
 			Ready: "WFLYSRV0025", Broken: []string{"WFLYSRV0026", "WFLYSRV0056"},
 			Versions: "trade/versions",
 		},
-		Run:       script("exec trade/load \"$ADDRESS\" \"$PORT\" {{.Pick 4 16}} {{.Pick 12 180}} {{.Pick 24 180}}" + tradeJava + "\n"),
+		Run:       script("exec trade/load \"$ADDRESS\" \"$PORT\" {{.Pick 4 16}} {{.Pick 6 180}} {{.Pick 18 180}}" + tradeJava + "\n"),
 		Parse:     readTrade,
 		Intervals: tradeIntervals,
 		Wall:      wall(100*time.Second, 8*time.Minute),
