@@ -179,8 +179,8 @@ bench-hostlo: build ## compare the networks between two containers of a pod, on 
 	bin/unnest bench hostlo-quick
 
 .PHONY: bench-boot
-bench-boot: build ## compare guests that are booted and restored: times, and memory of four (root)
-	dir=runs/$$(date +%Y%m%d-%H%M%S)-boot; bin/unnest bench boot -o $$dir >/dev/null; bin/unnest report $$dir
+bench-boot: build ## compare guests that are booted and restored: times, and memory of four; REPETITIONS of each (10) (root)
+	dir=runs/$$(date +%Y%m%d-%H%M%S)-boot; bin/unnest bench boot $(if $(REPETITIONS),--repetitions $(REPETITIONS)) -o $$dir >/dev/null && bin/unnest report $$dir
 
 .PHONY: bench-restored
 bench-restored: build ## compare what booted and restored guests measure (root)
