@@ -57,6 +57,12 @@ func processParts(vm, server Breakdown) []part {
 	}
 }
 
+// nodeParts returns the CPU time of each metric of the nodes of a cluster. Guests of a node count
+// as user time.
+func nodeParts(nodes Breakdown) []part {
+	return []part{{"node_usr", nodes.Usr + nodes.Guest}, {"node_sys", nodes.Sys}, {"node_soft", nodes.Soft}}
+}
+
 // Metrics returns the metrics of Values, in µs of CPU time per operation. There is none for the time that a guest runs its
 // own guests.
 func Metrics() []result.Metric { return metrics(parts(Breakdown{}, Breakdown{})) }
@@ -69,6 +75,14 @@ func metrics(parts []part) (all []result.Metric) {
 		all = append(all, result.Metric{Name: m.metric, Unit: "us/op", Order: result.LIB})
 	}
 	return all
+}
+
+// NodeMetrics returns the metrics of NodeValues.
+func NodeMetrics() []result.Metric { return metrics(nodeParts(Breakdown{})) }
+
+// NodeValues is Values for all nodes of a cluster that take part, together.
+func NodeValues(nodes Breakdown, operations float64) ([]workload.Value, error) {
+	return values(nodeParts(nodes), operations)
 }
 
 // Values divides the CPU time of host and guest during an execution by its operations:

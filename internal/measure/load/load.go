@@ -34,6 +34,8 @@ type Job struct {
 
 	Patience time.Duration // with an answer for a request from when it is due; 0: a failure ends the load
 	Keep     bool          // connections open from request to request; memcached and nginx always do
+	Protocol string        // of a peer: tcp or udp
+	Peer     bool          // the server is of this program, and tells what its machine does
 	Sources  []string      // addresses that the connections come from in turn; none: that of the route
 }
 
@@ -57,7 +59,12 @@ type patient interface {
 type connector func(connection int) client
 
 // clients return the connector of a job.
-var clients = map[string]func(Job) connector{"apache": documentClients, "memcached": memcachedClients, "nginx": httpClients}
+var clients = map[string]func(Job) connector{
+	"apache": documentClients, "memcached": memcachedClients, "nginx": httpClients,
+	modeEcho: peerClients(modeEcho), modeConnect: peerClients(modeConnect), modeStream: peerClients(modeStream),
+}
+
+var peers = map[string]bool{modeEcho: true, modeConnect: true, modeStream: true}
 
 // answerTimeout bounds the wait for one answer.
 const answerTimeout = 10 * time.Second
@@ -87,7 +94,15 @@ func run(ctx context.Context, j Job, connect connector, wait func() error) (work
 	if err := g.each(ctx, func(ctx context.Context, i int) error { return g.clients[i].prepare(ctx) }); err != nil {
 		return workload.LoadReport{}, err
 	}
-	if err := wait(); err != nil {
+	both, err := dialMachines(ctx, j)
+	if err == nil {
+		err = wait()
+	}
+	if err != nil {
+		return workload.LoadReport{}, err
+	}
+	machinesBefore, err := both.read()
+	if err != nil {
 		return workload.LoadReport{}, err
 	}
 	before, err := used()
@@ -104,9 +119,11 @@ func run(ctx context.Context, j Job, connect connector, wait func() error) (work
 	}
 	elapsed := time.Since(g.start)
 	after, errUsed := used()
+	machinesAfter, errRead := both.read()
 	report := g.recorder.Report(planned)
+	report.Before, report.After = machinesBefore, machinesAfter
 	report.CPU, report.Elapsed, report.Processors = (after - before).Seconds(), elapsed.Seconds(), runtime.NumCPU()
-	return report, errors.Join(err, errUsed)
+	return report, errors.Join(err, errUsed, errRead)
 }
 
 // used is the CPU time of this process.

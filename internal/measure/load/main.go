@@ -26,8 +26,15 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	load := request
-	if len(args) > 0 && args[0] == "kafka" {
+	switch command := first(args); command {
+	case "kafka":
 		load = produce
+	case "serve", "hold", "describe":
+		if err := aside(ctx, command, args[1:], stdin, stdout, stderr); err != nil {
+			fmt.Fprintln(stderr, err)
+			return 1
+		}
+		return 0
 	}
 	report, err := load(ctx, args, stdin, stderr)
 	if err != nil {
@@ -37,6 +44,26 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return 0
 	}
 	return 1
+}
+
+func first(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
+}
+
+// aside does what a load between two pods needs: it serves a peer, keeps a container alive, or
+// describes the machine.
+func aside(ctx context.Context, command string, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	switch command {
+	case "serve":
+		return serve(ctx, args, stdin, stdout, stderr)
+	case "describe":
+		return describe(stdout)
+	}
+	<-ctx.Done()
+	return nil
 }
 
 // request loads a server whose requests are ours.
@@ -51,8 +78,8 @@ func request(ctx context.Context, args []string, stdin io.Reader, stderr io.Writ
 
 func parse(args []string, stderr io.Writer) (func(Job) connector, Job, error) {
 	var j Job
-	if len(args) == 0 || clients[args[0]] == nil {
-		return nil, j, fmt.Errorf("want apache, kafka, memcached or nginx as first argument, got %q", args)
+	if clients[first(args)] == nil {
+		return nil, j, fmt.Errorf("want apache, connect, describe, echo, hold, kafka, memcached, nginx, serve or stream as first argument, got %q", args)
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -64,7 +91,8 @@ func parse(args []string, stderr io.Writer) (func(Job) connector, Job, error) {
 	flags.DurationVar(&j.Warmup, "warmup", 0, "load before the measured part")
 	flags.DurationVar(&j.Duration, "duration", time.Second, "of the measured part")
 	flags.BoolVar(&j.Wait, "wait", false, "print a line when the server is prepared, and begin when a line is read")
-	flags.DurationVar(&j.Patience, "patience", 0, "of apache: count a request without an answer after this time as failed; 0: a failure ends the load")
+	flags.DurationVar(&j.Patience, "patience", 0, "of apache, and of echo over udp: count a request without an answer after this time as failed; 0: a failure ends the load")
+	flags.StringVar(&j.Protocol, "protocol", string(workload.TCP), "of echo: tcp or udp")
 	flags.BoolVar(&j.Keep, "keep", false, "of apache: keep connections open")
 	flags.Func("sources", "of apache: `addresses` that the connections come from, separated by commas", j.addSources)
 	if err := flags.Parse(args[1:]); err != nil {
@@ -73,9 +101,14 @@ func parse(args []string, stderr io.Writer) (func(Job) connector, Job, error) {
 	if j.Target == "" || flags.NArg() > 0 || min(j.Threads, j.Connections, j.Size) < 1 || j.Rate < 0 || j.Warmup < 0 || j.Duration <= 0 {
 		return nil, j, errors.New("want -target and numbers over 0")
 	}
-	if args[0] != "apache" && (j.Patience != 0 || j.Keep || len(j.Sources) > 0) || j.Patience < 0 {
+	udp := j.Protocol == string(workload.UDP)
+	if args[0] != "apache" && (j.Patience != 0 && !udp || j.Keep || len(j.Sources) > 0) || j.Patience < 0 {
 		return nil, j, errors.New("-patience, -keep and -sources are of apache only, and -patience is at least 0")
 	}
+	if udp != (j.Patience > 0) && args[0] == modeEcho || udp && args[0] != modeEcho || j.Size < 8 && peers[args[0]] {
+		return nil, j, errors.New("-protocol udp is of echo only, with -patience, and messages have 8 bytes or more")
+	}
+	j.Peer = peers[args[0]]
 	return clients[args[0]], j, j.raiseDescriptors()
 }
 

@@ -56,6 +56,16 @@ type LoadReport struct {
 	CPU        float64            `json:"cpu,omitempty"`        // seconds that the generator used during the load
 	Elapsed    float64            `json:"elapsed,omitempty"`    // seconds of the load
 	Processors int                `json:"processors,omitempty"` // that the generator may use
+
+	// Of a load between two peers: their machines, the client's first, before and after the load.
+	Before []MachineReading `json:"before,omitempty"`
+	After  []MachineReading `json:"after,omitempty"`
+}
+
+// MachineReading is what the kernel of a machine counts.
+type MachineReading struct {
+	Boot string `json:"boot"` // ID of its boot: equal ones are of the same machine
+	Stat string `json:"stat"` // the line cpu of /proc/stat
 }
 
 // The causes of requests without an answer.

@@ -147,7 +147,7 @@ func ExtraOf(w Workload) Extra {
 
 // All returns all workloads, sorted by name.
 func All() []Workload {
-	return []Workload{newApache(), iperf3{}, newKafka(), newMemcached(), newNginx(), sockperf{}}
+	return []Workload{newApache(), connect, echo, iperf3{}, newKafka(), newMemcached(), newNginx(), sockperf{}, stream}
 }
 
 // Lookup returns the workload called name, or an error that lists the names.

@@ -88,7 +88,7 @@ func TestLookup(t *testing.T) {
 		}
 	}
 	_, err := Lookup("netperf")
-	if want := `workload "netperf": unknown, want one of apache, iperf3, kafka, memcached, nginx, sockperf`; err == nil || err.Error() != want {
+	if want := `workload "netperf": unknown, want one of apache, connect, echo, iperf3, kafka, memcached, nginx, sockperf, stream`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
