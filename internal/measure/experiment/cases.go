@@ -149,7 +149,11 @@ func (f *file) addWorkload(g group) {
 		f.Fail(g.path+".workload", "%v", err)
 		return
 	}
-	if !f.checkDomainCase(g) {
+	if !f.checkDomainCase(g) || !f.checkPeers(g, w) {
+		return
+	}
+	if f.spec.Pairs != nil {
+		f.addPairs(g, w)
 		return
 	}
 	if g.percents != nil {
@@ -191,7 +195,7 @@ func (f *file) addSize(path string, g group, w workload.Workload, size int) bool
 			Suite: f.spec.Suite, Name: g.name, Group: g.name, Size: size, Title: cmp.Or(g.title, g.name),
 			Tool: g.workload, Primary: w.Primary(p), Metrics: w.Metrics(p),
 		},
-		Params: p, Wall: w.Wall(p), Lead: w.Lead(), Timeout: cmp.Or(g.timeout, f.timeout),
+		Params: p, Wall: w.Wall(p), Lead: w.Lead(), Timeout: cmp.Or(g.timeout, f.timeout), Pair: g.pair,
 	}
 	if f.spec.OfDomains() {
 		c.ofDomains()

@@ -27,7 +27,11 @@ func (f *file) check() {
 		return
 	}
 	f.checkConfigurations()
+	if !f.leaveOut() {
+		return
+	}
 	f.checkBaselines()
+	f.checkPairs()
 	f.checkCases()
 	f.checkUntil()
 	s := &f.spec

@@ -33,6 +33,7 @@ type Spec struct {
 	Overcommit     Overcommit // empty: Full
 	Configurations []stack.Configuration
 	Cases          []Case
+	Pairs          []Pair  // of nodes of a cluster, each with all cases
 	Repetitions    int     // blocks
 	Until          float64 // add blocks while half of the interval of a ratio is above this fraction of it, 0: never
 	Limit          int     // with Until: of all blocks
@@ -61,6 +62,7 @@ type Case struct {
 	Lead    time.Duration // part of Wall in which the client idles before its load
 	Timeout time.Duration // limit of one execution
 	Blocks  int           // the case is in the first so many blocks only, and Until adds none; 0: in all
+	Pair    Pair          // of nodes, in a cluster
 }
 
 // Warnings returns the reasons why the results will be weak.
@@ -130,6 +132,9 @@ func (s *Spec) NewRun(id string, seed uint64, started time.Time) result.Run {
 // cases (see Resources), and the profile if a case is of a suite.
 func (s *Spec) options(c stack.Configuration) map[string]string {
 	options := c.Options()
+	if c.Stack.Pod() {
+		return options // the nodes are the cluster's
+	}
 	if r, err := s.Resources(c); err == nil && r.VCPUs > 0 && r.Memory > 0 {
 		options["vcpus"], options["memory"] = strconv.Itoa(r.VCPUs), stack.FormatBytes(r.Memory)
 	}

@@ -25,6 +25,7 @@ type file struct {
 	profile suite.Profile // overrides that of the file unless empty
 	timeout time.Duration
 	groups  []group
+	leftOut []string // names of configurations
 }
 
 // group is one entry of cases: a workload, a probe, or cases of a suite.
@@ -42,6 +43,7 @@ type group struct {
 	suite    string
 	only     []string // cases of the suite; nil: all
 	except   []string
+	pair     Pair
 }
 
 // Parse reads an experiment file; name identifies it in errors. Each error gives file,
@@ -97,6 +99,8 @@ func (f *file) decode(root ast.Node) {
 		"guest":          f.guest,
 		"overcommit":     yamldoc.Scalar(f.Document, &s.Overcommit, oneOf(Full, Reserved)),
 		"configurations": f.NotEmpty(f.List(f.configuration)),
+		"pairs":          f.NotEmpty(yamldoc.Scalars(f.Document, &s.Pairs, ParsePair)),
+		"leave_out":      f.NotEmpty(yamldoc.Scalars(f.Document, &f.leftOut, yamldoc.Text)),
 		"cases":          f.NotEmpty(f.List(f.group)),
 		"repetitions":    yamldoc.Scalar(f.Document, &s.Repetitions, yamldoc.Count(1, maxRepetitions)),
 		"until":          yamldoc.Scalar(f.Document, &s.Until, parsePercent),

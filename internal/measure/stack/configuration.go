@@ -29,12 +29,23 @@ const (
 	HostloPlain    Network = "hostlo-plain" // the same as in the paper: every frame goes to every machine
 )
 
+// The networks of a pod of a cluster, besides HostNetwork and BrFusion.
+const (
+	PodNetwork Network = "pod"     // that of a pod without a RuntimeClass
+	Service    Network = "service" // the same, reached at the address of a Service
+)
+
 // Reached reports whether a container on the network has its own address.
 func (n Network) Reached() bool {
 	return n == BrFusion || n == BrFusionCold || n == BrFusionTrunk
 }
 
 func (n Network) known() bool { return n == "" || networks[n] != "" }
+
+// OfCluster reports whether a pod of a cluster can have the network.
+func (n Network) OfCluster() bool {
+	return n == HostNetwork || n == BrFusion || n == PodNetwork || n == Service
+}
 
 // ofPod reports whether the network is only between the containers of a pod.
 func (n Network) ofPod() bool {
@@ -175,6 +186,8 @@ var (
 		Localhost:      ", on its pod's loopback",
 		OverlayNetwork: ", on a VXLAN overlay",
 		Hostlo:         ", on its pod's loopback, which the VMM backs",
+		PodNetwork:     ", on the network of pods",
+		Service:        ", on the network of pods, reached by a Service",
 		HostloPlain:    ", on its pod's loopback, which the VMM backs by sending all frames to all",
 	}
 	storages = map[Storage]string{Overlay: ", files in layers over its image", Volume: ", files in a mounted directory"}

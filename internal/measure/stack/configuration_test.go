@@ -27,6 +27,7 @@ func TestConfigurations(t *testing.T) {
 			Configuration{Name: "ssh:host=ssh://me@[fe80::1]:2222,identity=/home/me/key=1", Stack: Stack{SSH},
 				Host: "ssh://me@[fe80::1]:2222", Identity: "/home/me/key=1"}},
 		{"Hostlo=vm/containerd:network=hostlo,drive=pod", Configuration{Name: "Hostlo", Stack: Stack{VM, Containerd}, Network: Hostlo, Drive: Pod}},
+		{"pod=kubernetes:network=pod", Configuration{Name: "pod", Stack: Stack{Kubernetes}, Network: PodNetwork}},
 		{"esxi=ssh/containerd:storage=overlay,host=ssh://192.0.2.1",
 			Configuration{Name: "esxi", Stack: Stack{SSH, Containerd}, Storage: Overlay, Host: "ssh://192.0.2.1"}},
 	} {
@@ -85,8 +86,13 @@ func TestConfigurationRefuses(t *testing.T) {
 		"vm:drive=pod":                             "drive pod needs a container in a VM",
 		"vm/containerd:drive=pod":                  "drive pod needs a network between the pod's containers: want localhost, nat, overlay, hostlo or hostlo-plain",
 		"vm/containerd:network=brfusion,drive=pod": "drive pod needs a network between the pod's containers",
-		"a b=vm": `character ' ' in its name`,
-		"vm/kvm": `unknown layer "kvm"`,
+		"a b=vm":                                `character ' ' in its name`,
+		"vm/kvm":                                `unknown layer "kvm"`,
+		"kubernetes":                            `network "": a pod of a cluster has host, pod, service or brfusion`,
+		"kubernetes:network=nat":                `network "nat": a pod of a cluster has host, pod, service or brfusion`,
+		"kubernetes:network=pod,drive=remote":   "drive, vcpus and memory: leave them out",
+		"kubernetes:network=pod,storage=volume": "storage volume needs a container",
+		"vm/containerd:network=service":         "network service is of a cluster: use stack kubernetes",
 	} {
 		if c, err := read(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("read(%q) = %+v, %v; want an error with %q", text, c, err, want)
@@ -96,9 +102,11 @@ func TestConfigurationRefuses(t *testing.T) {
 
 func TestDescribe(t *testing.T) {
 	for text, want := range map[string]string{
-		"NoCont":   "in a VM, no container",
-		"NAT":      "in a containerd container in a VM, behind a bridge and NAT",
-		"BrFusion": "in a containerd container in a VM, with a NIC of its own from the VMM",
+		"kubernetes:network=host":    "in a pod of a Kubernetes cluster, on its machine's network",
+		"kubernetes:network=service": "in a pod of a Kubernetes cluster, on the network of pods, reached by a Service",
+		"NoCont":                     "in a VM, no container",
+		"NAT":                        "in a containerd container in a VM, behind a bridge and NAT",
+		"BrFusion":                   "in a containerd container in a VM, with a NIC of its own from the VMM",
 		"metal/docker:network=host,storage=overlay": "in a docker container on the host, on its machine's network, files in layers over its image",
 		"vm/docker:storage=volume":                  "in a docker container in a VM, files in a mounted directory",
 		"vm/vm:start=booted":                        "in a VM in a VM, no container, the VM booted for it alone",

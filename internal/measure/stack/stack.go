@@ -19,19 +19,22 @@ const (
 	SSH        Layer = "ssh"        // an existing machine, reached over SSH
 	Containerd Layer = "containerd" // a container run by containerd
 	Docker     Layer = "docker"     // a container run by Docker
+	Kubernetes Layer = "kubernetes" // a pod of an existing cluster
 )
 
-const knownLayers = "metal, vm, ssh, containerd or docker"
+const knownLayers = "metal, vm, ssh, kubernetes, containerd or docker"
 
 // Container reports whether the layer is a container engine.
 func (l Layer) Container() bool { return l == Containerd || l == Docker }
 
-func (l Layer) known() bool { return l == Metal || l == VM || l == SSH || l.Container() }
+func (l Layer) known() bool {
+	return l == Metal || l == VM || l == SSH || l == Kubernetes || l.Container()
+}
 
 // Stack is an ordered list of layers from the host up. The host itself is included only
 // without a virtual machine: "metal", "metal/containerd", but "vm", "vm/vm",
 // "vm/containerd". A machine reached over SSH includes the layers below it: "ssh",
-// "ssh/containerd".
+// "ssh/containerd". A pod of a cluster includes everything below it: "kubernetes".
 type Stack []Layer
 
 // Parse parses the notation of a stack: layers from the host up, joined by "/".
@@ -77,6 +80,8 @@ func (s Stack) validateLayer(i int, l Layer) error {
 	switch {
 	case !l.known():
 		return fmt.Errorf("unknown layer %q: want %s", string(l), knownLayers)
+	case l == Kubernetes && len(s) > 1:
+		return fmt.Errorf("layer kubernetes is a pod with all layers below it: it can only stand alone")
 	case (l == Metal || l == SSH) && i > 0:
 		return fmt.Errorf("layer %s is above another one: it can only be the first", l)
 	case i == 0 && l.Container():
@@ -116,9 +121,15 @@ func (s Stack) Engine() (engine Layer, ok bool) {
 // Remote reports whether the stack is on a machine reached over SSH.
 func (s Stack) Remote() bool { return len(s) > 0 && s[0] == SSH }
 
+// Pod reports whether the stack is a pod of an existing cluster.
+func (s Stack) Pod() bool { return len(s) > 0 && s[0] == Kubernetes }
+
 // Describe describes the stack: "in a containerd container in a VM".
 func (s Stack) Describe() string {
 	machine := "on the host"
+	if s.Pod() {
+		return "in a pod of a Kubernetes cluster"
+	}
 	if s.Remote() {
 		machine = "on a machine reached over SSH"
 	}

@@ -21,6 +21,7 @@ func TestStacks(t *testing.T) {
 		{"vm/vm/containerd", 2, Containerd, "in a containerd container in a VM in a VM"},
 		{"vm/vm/vm/vm", 4, "", "in a VM in a VM in a VM in a VM, no container"},
 		{"ssh", 0, "", "on a machine reached over SSH, no container"},
+		{"kubernetes", 0, "", "in a pod of a Kubernetes cluster"},
 		{"ssh/containerd", 0, Containerd, "in a containerd container on a machine reached over SSH"},
 	} {
 		s, err := Parse(test.text)
@@ -46,13 +47,15 @@ func TestStacks(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                        "stack is empty",
-		"kvm":                     `unknown layer "kvm": want metal, vm, ssh, containerd or docker`,
+		"kvm":                     `unknown layer "kvm": want metal, vm, ssh, kubernetes, containerd or docker`,
 		"vm/":                     `unknown layer ""`,
 		"VM":                      `unknown layer "VM"`,
 		"containerd":              "want metal/containerd or vm/containerd",
 		"metal/vm":                "leave out metal",
 		"vm/metal":                "layer metal is above another",
 		"vm/ssh":                  "layer ssh is above another",
+		"vm/kubernetes":           "layer kubernetes is a pod with all layers below it: it can only stand alone",
+		"kubernetes/containerd":   "it can only stand alone",
 		"ssh/vm":                  "unnest starts no VM on a machine reached over SSH",
 		"vm/docker/vm":            "layer vm is above a container",
 		"vm/docker/vm/x":          "layer vm is above a container",

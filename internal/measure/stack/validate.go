@@ -91,6 +91,16 @@ func (c Configuration) validateHost() error {
 }
 
 func (c Configuration) validateNetwork() error {
+	switch {
+	case c.Stack.Pod() && !c.Network.OfCluster():
+		return fmt.Errorf("network %q: a pod of a cluster has host, pod, service or brfusion", string(c.Network))
+	case c.Stack.Pod() && (c.Drive != "" || c.VCPUs != 0 || c.Memory != 0):
+		return errors.New("drive, vcpus and memory: leave them out, the client is a pod and the nodes are the cluster's")
+	case c.Stack.Pod():
+		return nil
+	case c.Network == PodNetwork || c.Network == Service:
+		return fmt.Errorf("network %s is of a cluster: use stack kubernetes", c.Network)
+	}
 	if !c.Network.known() {
 		return fmt.Errorf("unknown network %q: want host, nat, brfusion, brfusion-cold, brfusion-trunk, localhost, overlay, hostlo or hostlo-plain", string(c.Network))
 	}
