@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 
+	"unnest/internal/measure/workload"
 	"unnest/internal/testbed/oci"
 )
 
@@ -22,20 +23,37 @@ func main() {
 	}
 }
 
-// write writes the image of the CNI plugins, with their installer, into the directory dir.
-func write(binaries, dir string) (err error) {
-	content, err := os.ReadFile(filepath.Join(binaries, "unnest-cni"))
-	if err != nil {
-		return fmt.Errorf("make image: %w: run `make build`", err)
-	}
+// programs are those that have an image, with their path in it and what it runs.
+var programs = []struct {
+	binary, image, path, archive string
+	arguments                    []string
+}{
+	{"unnest-cni", "localhost/unnest/cni:1", "/unnest-cni", "unnest-cni.tar", []string{"install"}},
+	{"unnest-load", workload.PeerImage, workload.Generator, "unnest-load.tar", []string{"hold"}},
+}
+
+// write writes the images into the directory dir.
+func write(binaries, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	image := oci.Image{
-		Name: "localhost/unnest/cni:1", Arch: runtime.GOARCH,
-		Files: map[string][]byte{"/unnest-cni": content}, Entrypoint: []string{"/unnest-cni", "install"},
+	for _, p := range programs {
+		content, err := os.ReadFile(filepath.Join(binaries, p.binary))
+		if err != nil {
+			return fmt.Errorf("make image: %w: run `make build`", err)
+		}
+		image := oci.Image{
+			Name: p.image, Arch: runtime.GOARCH,
+			Files: map[string][]byte{p.path: content}, Entrypoint: append([]string{p.path}, p.arguments...),
+		}
+		if err := writeFile(image, filepath.Join(dir, p.archive)); err != nil {
+			return err
+		}
 	}
-	path := filepath.Join(dir, "unnest-cni.tar")
+	return nil
+}
+
+func writeFile(image oci.Image, path string) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err

@@ -58,6 +58,7 @@ func TestKubernetes(t *testing.T) {
 		{"the daemon is killed", k.daemonKilled},
 		{"NetworkPolicy", k.networkPolicies},
 		{"the DaemonSet installs the plugins", k.daemonSet},
+		{"unnest bench cluster", k.benchCluster},
 		{"pods are deleted", k.deleted},
 	} {
 		k.step(s.name, s.run)

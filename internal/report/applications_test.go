@@ -91,7 +91,8 @@ func TestApplicationsReport(t *testing.T) {
 			charts = append(charts, c.Title)
 		}
 	}
-	if got := strings.Join(charts, "|"); !strings.Contains(got, "CPU time of the VM's process on the host, mean") || !strings.Contains(got, "CPU time of the server's process, mean") || len(charts) != 4 {
+	if got := strings.Join(charts, "|"); !strings.Contains(got, "CPU time of the VM's process on the host, mean") || !strings.Contains(got, "CPU time of the server's process, mean") ||
+		!strings.Contains(got, "CPU time on the nodes, mean") || len(charts) != 5 {
 		t.Errorf("stacked charts %s", got)
 	}
 }

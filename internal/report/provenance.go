@@ -39,6 +39,8 @@ func accelerator(run result.Run) string {
 		return "accelerator unknown"
 	case "none":
 		return "no guest"
+	case result.ClusterNodes:
+		return "nodes of a cluster"
 	}
 	return run.Accelerator
 }
@@ -85,7 +87,7 @@ func facts(dir string, run result.Run, samples []result.Sample) []fact {
 		{"repetitions", fmt.Sprint(run.Repetitions)},
 		{"executions planned", fmt.Sprint(run.Planned)},
 		{"samples", fmt.Sprint(len(samples))},
-		{"guest boots", fmt.Sprint(len(boots))},
+		{map[bool]string{true: "node boots", false: "guest boots"}[run.Accelerator == result.ClusterNodes], fmt.Sprint(len(boots))},
 		{"order", map[bool]string{true: "random, interleaved in blocks", false: "separate blocks of time"}[run.Interleaved]},
 		{"seed", fmt.Sprint(run.Seed)},
 		{"noise", observe(run, samples).fact()},
@@ -93,8 +95,12 @@ func facts(dir string, run result.Run, samples []result.Sample) []fact {
 		{"baselines", strings.Join(run.Baselines, ", ")},
 	}
 	fs = append(fs, machineFacts("host", run.Host)...)
+	machine := "guest "
+	if run.Accelerator == result.ClusterNodes {
+		machine = "node "
+	}
 	for _, g := range run.Guests {
-		fs = append(fs, machineFacts("guest "+g.Name, g)...)
+		fs = append(fs, machineFacts(machine+g.Name, g)...)
 	}
 	for _, c := range run.Configurations {
 		fs = append(fs, fact{"configuration " + c.Name, joined(c.Stack, configurationText(c))})

@@ -114,11 +114,14 @@ var cpuParts = []cpuMetric{
 	{"vm_guest", "guest", "time that the VM's process spent in the guest"},
 	{"server_usr", "usr", "user time of the server"},
 	{"server_sys", "sys", "kernel time of the server"},
+	{"node_usr", "usr", "user time on the nodes"},
+	{"node_sys", "sys", "kernel time on the nodes"},
+	{"node_soft", "soft", "software interrupt time on the nodes"},
 }
 
 // cpuSides are the prefixes of cpuParts that share a table, with what they are the time of.
 var cpuSides = [][]cpuSide{
-	{{"host", "on the host"}, {"guest", "in the guest"}},
+	{{"host", "on the host"}, {"guest", "in the guest"}, {"node", "on the nodes"}},
 	{{"vm", "of the VM's process on the host"}, {"server", "of the server's process"}},
 }
 

@@ -13,6 +13,7 @@ import (
 	"unnest/experiments"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
+	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/suite"
 )
 
@@ -63,6 +64,7 @@ Ctrl-C stops and removes everything that was started. To continue, use --resume.
   unnest bench multilevel-disk --profile paper
   unnest bench ./my-experiment.yaml -o results/mine
   unnest bench --resume runs/20260314-092653-quickstart`,
+		Args: cobra.ArbitraryArgs, // take checks them
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, flag := range []string{"resume", "output"} {
 				if f := cmd.Flags().Lookup(flag); f.Changed && f.Value.String() == "" {
@@ -86,6 +88,7 @@ Ctrl-C stops and removes everything that was started. To continue, use --resume.
 	flags.BoolVar(&o.DryRun, "dry-run", false, "print the executions and their expected duration, and run nothing")
 	flags.BoolVar(&cold, "cold", true, "boot the guests; --cold=false restores them from a snapshot, which is faster")
 	flags.Var(usage.Choice(&o.Accel, "auto", "kvm", "tcg"), "accel", "accelerator of the guests (default auto: kvm where it works)")
+	cmd.AddCommand(newClusterCmd(streams, nil))
 	return cmd
 }
 
@@ -129,7 +132,11 @@ func run(ctx context.Context, o Options) error {
 // list prints the names and titles of the built-in experiments.
 func list(w io.Writer) error {
 	for _, name := range experiments.List() {
-		spec, err := load(name, "")
+		file, data, err := experiments.Open(name)
+		if err != nil {
+			return err
+		}
+		spec, err := experiment.Parse(file, data)
 		if err != nil {
 			return err
 		}

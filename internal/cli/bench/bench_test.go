@@ -13,6 +13,7 @@ import (
 	"unnest/experiments"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
+	"unnest/internal/measure/experiment"
 )
 
 // execute runs the command with args and returns its output.
@@ -130,7 +131,7 @@ func TestMisspeltExperiment(t *testing.T) {
 	}
 }
 
-// Listed experiments can be loaded and have a title.
+// Listed experiments can be parsed and have a title.
 func TestList(t *testing.T) {
 	stdout, stderr, err := execute(t, nil, "--list")
 	if err != nil || stderr != "" {
@@ -139,7 +140,11 @@ func TestList(t *testing.T) {
 	var listed []string
 	for line := range strings.Lines(stdout) {
 		name, title, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if s, err := load(name, ""); err != nil || s.Name != name || strings.TrimSpace(title) != s.Title || s.Title == "" {
+		file, data, err := experiments.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := experiment.Parse(file, data); err != nil || s.Name != name || strings.TrimSpace(title) != s.Title || s.Title == "" {
 			t.Errorf("%q: %v", line, err)
 		}
 		listed = append(listed, name)

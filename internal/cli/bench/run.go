@@ -46,7 +46,7 @@ func start(ctx context.Context, o Options) error {
 	if !begun {
 		return errors.Join(err, discard(path))
 	}
-	return finish(o, path, err)
+	return finish(o.Streams, path, "unnest bench", err)
 }
 
 // asked returns the experiment of the options.
@@ -97,7 +97,7 @@ func resume(ctx context.Context, o Options) error {
 	if err == nil && (dir.Run().State != result.Complete || len(dir.Run().Failures) > 0) {
 		_, err = measure(ctx, o, spec, dir)
 	}
-	return finish(o, o.Resume, errors.Join(err, dir.Close()))
+	return finish(o.Streams, o.Resume, "unnest bench", errors.Join(err, dir.Close()))
 }
 
 // measure brings the experiment up, runs it and takes it down. begun reports whether the
@@ -167,8 +167,8 @@ func tidy(ctx context.Context, streams terminal.Streams) (notes []string, err er
 	return notes, err
 }
 
-// finish reports the run, complete or not, and returns its error why.
-func finish(o Options, path string, why error) error {
+// finish reports the run of a command, complete or not, and returns its error why.
+func finish(streams terminal.Streams, path, command string, why error) error {
 	input, notes, err := document.Load(path)
 	if err != nil {
 		return errors.Join(why, err)
@@ -177,15 +177,15 @@ func finish(o Options, path string, why error) error {
 		doc := document.Build(input, notes)
 		html := filepath.Join(path, reportFile)
 		err = errors.Join(
-			report.Text(o.Streams.Out, doc, report.TextOptions{Width: o.Streams.OutWidth, Colour: o.Streams.Colour, Brief: true}),
+			report.Text(streams.Out, doc, report.TextOptions{Width: streams.OutWidth, Colour: streams.Colour, Brief: true}),
 			writeReport(html, doc),
-			aa(o.Streams.Out, input.Run, input.Samples))
+			aa(streams.Out, input.Run, input.Samples))
 		if err == nil {
-			_, err = fmt.Fprintf(o.Streams.Out, "\nrun directory  %s\nreport         %s\nall tables     unnest report %s\n", path, html, path)
+			_, err = fmt.Fprintf(streams.Out, "\nrun directory  %s\nreport         %s\nall tables     unnest report %s\n", path, html, path)
 		}
 	}
 	if why != nil {
-		why = fmt.Errorf("%w; the samples are kept: continue with `unnest bench --resume %s`", why, path)
+		why = fmt.Errorf("%w; the samples are kept: continue with `%s --resume %s`", why, command, path)
 	}
 	return errors.Join(why, err)
 }

@@ -78,6 +78,8 @@ func newStudy(spec *experiment.Spec, o Options) (study, error) {
 	kinds := map[string]study{}
 	for _, c := range spec.Cases {
 		switch {
+		case spec.OfCluster():
+			return nil, fmt.Errorf("experiment %s: its configurations are pods of a cluster: run it by `unnest bench cluster`", spec.Name)
 		case c.Local != nil && c.Local.Server != nil:
 			kinds["suites with servers"] = newServed(b)
 		case c.Local != nil:

@@ -113,7 +113,7 @@ type Run struct {
 	Disturbed      int               `json:"disturbed,omitempty"` // executions that were repeated because of what else the machine did
 	Interleaved    bool              `json:"interleaved"`         // false: configurations were measured in separate blocks of time
 	Planned        int               `json:"planned"`             // executions planned
-	Accelerator    string            `json:"accelerator"`         // "kvm", "tcg" or "none"
+	Accelerator    string            `json:"accelerator"`         // "kvm", "tcg", "none" or ClusterNodes
 	AccelReason    string            `json:"accelerator_reason,omitempty"`
 	Host           Machine           `json:"host"`
 	Guests         []Machine         `json:"guests,omitempty"`
@@ -127,6 +127,10 @@ type Run struct {
 	Notes          []string          `json:"notes,omitempty"`    // further facts for readers, such as other work on the machine
 	Failures       []Failure         `json:"failures,omitempty"` // executions given up after their retries
 }
+
+// ClusterNodes is the accelerator of runs in pods of an existing cluster: nobody knows what is
+// below its nodes, which are the guests of the run.
+const ClusterNodes = "cluster"
 
 // Machine is one host or guest of a run.
 type Machine struct {
