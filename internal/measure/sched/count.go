@@ -126,12 +126,12 @@ func (c *Counting) seed() error {
 // Stop ends the count and returns what was counted.
 func (c *Counting) Stop() (_ Reading, err error) {
 	defer func() { err = errors.Join(err, c.close()) }()
-	now, err := monotonic()
+	if err := c.objects.Stopped.Set(uint64(1)); err != nil {
+		return Reading{}, fmt.Errorf("stop counting: %w", err)
+	}
+	now, err := monotonic() // no event counts after it, however long this process had to wait
 	if err != nil {
 		return Reading{}, err
-	}
-	if err := c.objects.Stopped.Set(now); err != nil {
-		return Reading{}, fmt.Errorf("stop counting: %w", err)
 	}
 	after, err := hostTimes()
 	if err != nil {

@@ -20,7 +20,7 @@ type Domain struct {
 // Counters are what a domain had while it was counted.
 type Counters struct {
 	CPU         time.Duration // on all processors, with the interrupts that came meanwhile
-	Waiting     time.Duration // of all threads: runnable, but not running; some percent too low on an overloaded host
+	Waiting     time.Duration // of all threads: runnable, but not running
 	Softirq     time.Duration // software interrupts that interrupted the domain; part of CPU
 	Executions  uint64        // how often a thread was given a processor
 	Voluntary   uint64        // switches because a thread had to wait for something

@@ -26,8 +26,11 @@ type schedCounters struct {
 type schedTask struct {
 	_      structs.HostLayout
 	Since  uint64
+	Ran    uint64
 	Domain uint32
 	State  uint32
+	Cpu    uint32
+	_      [4]byte
 }
 
 // Names of all BPF objects in the ELF.
@@ -36,6 +39,7 @@ type schedTask struct {
 const (
 	schedMapCounts          = "counts"
 	schedMapGroups          = "groups"
+	schedMapLast            = "last"
 	schedMapProcesses       = "processes"
 	schedMapSoftirq         = "softirq"
 	schedMapTasks           = "tasks"
@@ -109,6 +113,7 @@ type schedProgramSpecs struct {
 type schedMapSpecs struct {
 	Counts    *ebpf.MapSpec `ebpf:"counts"`
 	Groups    *ebpf.MapSpec `ebpf:"groups"`
+	Last      *ebpf.MapSpec `ebpf:"last"`
 	Processes *ebpf.MapSpec `ebpf:"processes"`
 	Softirq   *ebpf.MapSpec `ebpf:"softirq"`
 	Tasks     *ebpf.MapSpec `ebpf:"tasks"`
@@ -146,6 +151,7 @@ func (o *schedObjects) Close() error {
 type schedMaps struct {
 	Counts    *ebpf.Map `ebpf:"counts"`
 	Groups    *ebpf.Map `ebpf:"groups"`
+	Last      *ebpf.Map `ebpf:"last"`
 	Processes *ebpf.Map `ebpf:"processes"`
 	Softirq   *ebpf.Map `ebpf:"softirq"`
 	Tasks     *ebpf.Map `ebpf:"tasks"`
@@ -155,6 +161,7 @@ func (m *schedMaps) Close() error {
 	return _SchedClose(
 		m.Counts,
 		m.Groups,
+		m.Last,
 		m.Processes,
 		m.Softirq,
 		m.Tasks,

@@ -45,12 +45,17 @@ struct task_group {
 	struct cgroup_subsys_state css;
 };
 
+struct sched_entity {
+	__u64 sum_exec_runtime;
+};
+
 struct task_struct {
 	int pid;
 	int tgid;
 	int on_cpu;
 	int on_rq;
 	unsigned int __state;
+	struct sched_entity se;
 	struct css_set *cgroups;
 	struct task_group *sched_task_group;
 };
@@ -63,7 +68,7 @@ struct bpf_iter__task {
 /* v1: domains are control groups of the hierarchy of version 1 that has controller cpu. */
 volatile const bool v1;
 
-/* Events count from started to stopped, in ns of the monotonic clock. 0: not yet. */
+/* Events count from started, in ns of the monotonic clock, until stopped. 0: not yet. */
 volatile __u64 started;
 volatile __u64 stopped;
 
@@ -87,12 +92,17 @@ struct {
 
 /* tasks holds what each thread does, by its ID. Its memory is allocated ahead, because
  * the scheduler's locks are held where it grows. */
-enum state { BLOCKED, WAITING, RUNNING };
+/* Some kernels run no program when certain threads give a processor up: on a VM of a cloud, those
+ * of process 1. Then a thread has LEFT, and the next one has entered, without an event: what the
+ * kernel says that they have run fills the gap. */
+enum state { BLOCKED, WAITING, RUNNING, LEFT };
 
 struct task {
 	__u64 since; /* it is in this state */
+	__u64 ran;   /* ns in all its life, at its last event */
 	__u32 domain;
 	__u32 state;
+	__u32 cpu; /* where it runs */
 };
 
 struct {
@@ -126,6 +136,14 @@ struct {
 	__type(value, __u64);
 } softirq SEC(".maps");
 
+/* last holds the thread that has entered this CPU last. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} last SEC(".maps");
+
 static __always_inline bool counting(void) { return started && !stopped; }
 
 static __always_inline struct cgroup *group_of(struct task_struct *p)
@@ -152,14 +170,42 @@ static __always_inline __u32 domain_of(struct task_struct *p)
 	return 0;
 }
 
-static __always_inline void put(__u32 tid, __u32 domain, __u32 state, __u64 since, __u64 flags)
+static __always_inline void put(struct task_struct *p, __u32 domain, __u32 state, __u64 since, __u64 flags)
 {
-	struct task t = {.since = since, .domain = domain, .state = state};
-
+	struct task t = {.since = since,
+			 .ran = p->se.sum_exec_runtime,
+			 .domain = domain,
+			 .state = state,
+			 .cpu = bpf_get_smp_processor_id()};
+	__u32 tid = p->pid;
 	long err = bpf_map_update_elem(&tasks, &tid, &t, flags);
 
 	if (err && err != -17 /* EEXIST: an event came before the seed */)
 		__sync_fetch_and_add(&lost, 1);
+}
+
+/* unseen is how long a task has run since its last event. */
+static __always_inline __u64 unseen(struct task_struct *p, struct task *t, __u64 now)
+{
+	__u64 ran = p->se.sum_exec_runtime - t->ran, most = now - t->since;
+
+	return ran < most ? ran : most;
+}
+
+/* began returns since when a task runs, and counts its execution if no event has. */
+static __always_inline __u64 began(struct task_struct *p, struct task *t, __u64 now, struct counters *c)
+{
+	__u64 since;
+
+	if (!t)
+		return started; /* a task without an event has run since the start */
+	if (t->state == RUNNING)
+		return t->since;
+	since = now - unseen(p, t, now);
+	c->executions++;
+	if (t->state == WAITING)
+		c->waiting += since - t->since;
+	return since;
 }
 
 /* leave ends an execution of a task, which can go on running if it is runnable. */
@@ -167,18 +213,15 @@ static __always_inline void leave(struct task_struct *p, __u64 now, bool runnabl
 {
 	__u32 tid = p->pid, domain;
 	struct task *t = bpf_map_lookup_elem(&tasks, &tid);
-	__u64 since = started; /* a task without an event has run since the start */
 	struct counters *c;
 
 	if (!tid)
 		return;
 	domain = t ? t->domain : domain_of(p);
-	if (t)
-		since = t->state == RUNNING ? t->since : now;
 	c = bpf_map_lookup_elem(&counts, &domain);
 	if (!c)
 		return;
-	c->cpu += now - since;
+	c->cpu += now - began(p, t, now, c);
 	if (runnable)
 		c->involuntary++;
 	else
@@ -187,9 +230,10 @@ static __always_inline void leave(struct task_struct *p, __u64 now, bool runnabl
 		bpf_map_delete_elem(&tasks, &tid);
 	} else if (t) {
 		t->since = now;
+		t->ran = p->se.sum_exec_runtime;
 		t->state = runnable ? WAITING : BLOCKED;
 	} else {
-		put(tid, domain, runnable ? WAITING : BLOCKED, now, BPF_ANY);
+		put(p, domain, runnable ? WAITING : BLOCKED, now, BPF_ANY);
 	}
 }
 
@@ -210,14 +254,35 @@ static __always_inline void enter(struct task_struct *p, __u64 now)
 	t = bpf_map_lookup_elem(&tasks, &tid);
 	if (!t) { /* no event has made it runnable: it has waited since the start */
 		c->waiting += now - started;
-		put(tid, domain, RUNNING, now, BPF_ANY);
+		put(p, domain, RUNNING, now, BPF_ANY);
 		return;
 	}
 	if (t->state == WAITING)
 		c->waiting += now - t->since;
+	else if (t->state != BLOCKED) /* it has left without an event */
+		c->cpu += unseen(p, t, now);
 	t->since = now;
+	t->ran = p->se.sum_exec_runtime;
 	t->state = RUNNING;
 	t->domain = domain;
+	t->cpu = bpf_get_smp_processor_id();
+}
+
+/* pass notes that a CPU goes from one task to another. The one that the CPU went to before has
+ * left without an event, if it is not the one that leaves now. */
+static __always_inline void pass(struct task_struct *prev, struct task_struct *next)
+{
+	__u32 zero = 0, *tid = bpf_map_lookup_elem(&last, &zero);
+	struct task *t;
+
+	if (!tid)
+		return;
+	if (*tid && *tid != (__u32)prev->pid) {
+		t = bpf_map_lookup_elem(&tasks, tid);
+		if (t && t->state == RUNNING && t->cpu == bpf_get_smp_processor_id())
+			t->state = LEFT;
+	}
+	*tid = next->pid;
 }
 
 SEC("tp_btf/sched_switch")
@@ -229,6 +294,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	if (!counting())
 		return 0;
 	now = bpf_ktime_get_ns();
+	pass(prev, next);
 	leave(prev, now, preempt || !prev_state, prev_state & TASK_DEAD);
 	enter(next, now);
 	return 0;
@@ -238,16 +304,23 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 static __always_inline int awake(struct task_struct *p)
 {
 	__u32 tid = p->pid;
+	struct counters *c;
 	struct task *t;
+	__u64 now;
 
 	if (!counting())
 		return 0;
 	t = bpf_map_lookup_elem(&tasks, &tid);
-	if (t && t->state == BLOCKED) {
-		t->since = bpf_ktime_get_ns();
+	now = bpf_ktime_get_ns();
+	if (t && (t->state == BLOCKED || t->state == LEFT)) {
+		c = bpf_map_lookup_elem(&counts, &t->domain);
+		if (c && t->state == LEFT)
+			c->cpu += unseen(p, t, now);
+		t->since = now;
+		t->ran = p->se.sum_exec_runtime;
 		t->state = WAITING;
 	} else if (!t && !p->on_cpu) {
-		put(tid, domain_of(p), WAITING, bpf_ktime_get_ns(), BPF_ANY);
+		put(p, domain_of(p), WAITING, now, BPF_ANY);
 	}
 	return 0;
 }
@@ -267,7 +340,7 @@ int BPF_PROG(on_exec, struct task_struct *p, int old)
 
 	if (!t || p->pid == old)
 		return 0;
-	put(p->pid, t->domain, t->state, t->since, BPF_ANY);
+	put(p, t->domain, t->state, t->since, BPF_ANY);
 	bpf_map_delete_elem(&tasks, &tid);
 	return 0;
 }
@@ -312,9 +385,9 @@ int seed(struct bpf_iter__task *ctx)
 	if (!p || !p->pid)
 		return 0;
 	if (p->on_cpu)
-		put(p->pid, domain_of(p), RUNNING, started, BPF_NOEXIST);
+		put(p, domain_of(p), RUNNING, started, BPF_NOEXIST);
 	else if (!p->__state && p->on_rq)
-		put(p->pid, domain_of(p), WAITING, started, BPF_NOEXIST);
+		put(p, domain_of(p), WAITING, started, BPF_NOEXIST);
 	return 0;
 }
 
