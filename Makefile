@@ -122,6 +122,11 @@ test-kafka: test-deps build ## load a Kafka broker in a guest, a container and a
 test-collocation: build ## test domains that run side by side, of which one is killed (root, 3 minutes)
 	UNNEST_PRIVILEGED=1 go test -tags collocation -count=1 -timeout 30m -run '^TestCollocation$$' -v ./internal/e2e
 
+.PHONY: test-xen
+test-xen: build ## test domains of Xen on a host that the test boots (root, minutes; needs 4 GiB of memory)
+	UNNEST_PRIVILEGED=1 go test -tags xen -count=1 -timeout 60m -run '^TestDomains$$' -v ./internal/testbed/xen
+	UNNEST_PRIVILEGED=1 go test -tags xen -count=1 -timeout 90m -run '^TestXen$$' -v ./internal/e2e
+
 .PHONY: test-upgrade
 test-upgrade: ## test that the daemon takes over what that of the commit FROM has left (root)
 	@hack/test-upgrade

@@ -10,7 +10,7 @@ import (
 // layersOf returns what is under a benchmark of a suite, none if it is not known.
 func layersOf(c result.Configuration) []Hop {
 	s, err := stack.Parse(c.Stack)
-	if err != nil || s.Remote() || s.Level() > 3 || c.Options["arch"] != "" {
+	if err != nil || s.Remote() || s.Xen() || s.Level() > 3 || c.Options["arch"] != "" {
 		return nil
 	}
 	level := s.Level()

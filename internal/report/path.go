@@ -132,7 +132,7 @@ func nestedIn(network stack.Network, in machine) (hops []Hop, ok bool) {
 // known.
 func pathOf(c result.Configuration) []Hop {
 	s, err := stack.Parse(c.Stack)
-	if err != nil || s.Remote() || s.Level() > 1 {
+	if err != nil || s.Remote() || s.Xen() || s.Level() > 1 {
 		return nil
 	}
 	network, drive := stack.Network(c.Options["network"]), stack.Drive(c.Options["drive"])

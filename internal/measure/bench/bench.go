@@ -65,6 +65,7 @@ type Bench struct {
 	nodes   []*fleet.Node
 	booting map[string]*fleet.Node // guests that were launched, by machineKey; not logged in to yet
 	running map[string]*machine    // by machineKey
+	xens    map[string]*xenHost    // by xenKey and address
 	booted  int                    // guests so far
 	nests   bool                   // a configuration is of level 2: guests of level 1 have the same processor
 }

@@ -15,6 +15,7 @@ import (
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/lab"
 	"unnest/internal/testbed/place"
+	"unnest/internal/testbed/xen"
 )
 
 // domain is a guest domain with a server. It is up for the whole run. Where an execution does not
@@ -25,6 +26,7 @@ type domain struct {
 	port    int // of its server
 	group   *group
 	machine *machine
+	xen     *xen.Domain // in place of group: it is a domain of Xen
 	service *service
 	paused  bool
 	stale   bool // its server has to be started again
@@ -35,12 +37,17 @@ const firstDomainPort = 8081
 
 // bringUpDomain starts the VM or the container of a domain, and its server.
 func (s *domainStudy) bringUpDomain(ctx context.Context, d *domain) (err error) {
-	if d.group, err = makeGroup(groupRoot, path.Join(groupOf(s.lab.ID()), d.name), s.processors); err != nil {
-		return err
+	if !d.kind.Stack().Xen() {
+		if d.group, err = makeGroup(groupRoot, path.Join(groupOf(s.lab.ID()), d.name), s.processors); err != nil {
+			return err
+		}
 	}
-	if d.kind.Stack().Level() > 0 {
+	switch {
+	case d.group == nil:
+		err = s.startXen(ctx, d)
+	case d.kind.Stack().Level() > 0:
 		err = s.startVM(ctx, d)
-	} else {
+	default:
 		d.machine = s.onHost
 	}
 	if err != nil {
@@ -160,12 +167,30 @@ func (g *group) within(p place.Place) place.Place {
 	return place.Within{Place: p, Enter: slices.Concat([]string{"sh", "-c", join, "join"}, g.joined, []string{"--"}), Name: p.String()}
 }
 
+// pausable is a VM whose processors can be stopped.
+type pausable interface {
+	Pause(ctx context.Context) error
+	Resume(ctx context.Context) error
+}
+
+// vm is the VM of a domain; nil: it has none.
+func (d *domain) vm() pausable {
+	switch {
+	case d.xen != nil:
+		return d.xen
+	case d.machine.node != nil:
+		return d.machine.node
+	}
+	return nil
+}
+
 // pause stops the VM of a domain, if it has one and runs.
 func (d *domain) pause(ctx context.Context) error {
-	if d.machine.node == nil || d.paused {
+	vm := d.vm()
+	if vm == nil || d.paused {
 		return nil
 	}
-	if err := d.machine.node.Pause(ctx); err != nil {
+	if err := vm.Pause(ctx); err != nil {
 		return d.machine.explain(err)
 	}
 	d.paused = true
@@ -175,7 +200,7 @@ func (d *domain) pause(ctx context.Context) error {
 // serve lets a domain take part in an execution: its VM runs and its server listens.
 func (s *domainStudy) serve(ctx context.Context, d *domain) error {
 	if d.paused {
-		if err := d.machine.node.Resume(ctx); err != nil {
+		if err := d.vm().Resume(ctx); err != nil {
 			return d.machine.explain(err)
 		}
 		d.paused = false
@@ -203,6 +228,12 @@ func (s *domainStudy) Restart(ctx context.Context) error {
 			continue
 		}
 		d.service.stopServers()
+		if d.xen != nil {
+			if err := s.restartXen(ctx, d); err != nil {
+				return err
+			}
+			continue
+		}
 		err := errors.Join(d.machine.leave(), d.machine.node.Kill(), s.lab.RemoveGuest(d.machine.node.Name))
 		if err != nil {
 			return err

@@ -37,6 +37,7 @@ type domainStudy struct {
 	domains    map[string]*domain
 	full       map[fullOf]float64 // requests/s
 	mu         sync.Mutex         // while domains start
+	onXen      *xenHost           // that the domains are on; nil: they are on this host
 }
 
 // fullOf is what a full load is of: the throughput that a domain of the type reaches alone.
@@ -57,7 +58,7 @@ func (s *domainStudy) check(c stack.Configuration) error {
 	if c.Domains == nil {
 		return errors.New("key domains is missing")
 	}
-	return nil
+	return s.checkXenDomains(c)
 }
 
 func (s *domainStudy) needs() needs { return needs{} }
@@ -172,11 +173,7 @@ func (s *domainStudy) present(ctx context.Context, c stack.Configuration) ([]*do
 	weights := c.Weights()
 	for i, name := range names {
 		d := s.domains[name]
-		limit := 0
-		if d.kind == stack.CON {
-			limit = s.spec.Guest.VCPUs
-		}
-		if err := errors.Join(d.group.weigh(weights[i]), d.group.limit(limit)); err != nil {
+		if err := s.share(ctx, d, weights[i]); err != nil {
 			return nil, err
 		}
 		if err := s.serve(ctx, d); err != nil {

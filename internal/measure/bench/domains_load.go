@@ -145,7 +145,9 @@ func (s *domainStudy) step(ctx context.Context, e experiment.Execution, here []*
 	defer kill()
 	groups := map[string]*group{}
 	for _, d := range here {
-		groups[d.name] = d.group
+		if d.group != nil {
+			groups[d.name] = d.group
+		}
 	}
 	before, err := s.dropped(ctx, here)
 	if err != nil {

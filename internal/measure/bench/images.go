@@ -21,6 +21,7 @@ type images struct {
 	recipe  guest.Recipe
 	inner   guest.Image // of the guests that cases run in
 	outer   guest.Image // of the guests that run other guests
+	xen     guest.Image // of the Xen host that a run boots, and of the domains of all Xen hosts
 	foreign map[stack.Arch]guest.Image
 	archive *guest.Archive    // of containers on the user's hosts
 	files   map[string]string // of the cases; images without our binaries have these only
@@ -54,7 +55,7 @@ func serverPackages(spec *experiment.Spec) (packages []string) {
 // emulates reports whether a domain has emulated hardware.
 func emulates(spec *experiment.Spec) bool {
 	return slices.ContainsFunc(spec.Configurations, func(c stack.Configuration) bool {
-		return slices.ContainsFunc(c.Domains, func(d stack.Domain) bool { return d.Type.Emulated() })
+		return slices.Contains(c.Stack, stack.XenHVM) || slices.ContainsFunc(c.Domains, func(d stack.Domain) bool { return d.Type.Emulated() })
 	})
 }
 
@@ -132,6 +133,9 @@ func (i *images) buildFor(ctx context.Context, c stack.Configuration) (err error
 		builder := guest.Builder{Cache: i.builder.Cache, Progress: i.builder.Progress, Files: i.files}
 		i.archive, err = builder.Archive(ctx, i.recipe)
 	case c.Stack.Remote():
+	case c.Stack.Xen():
+		i.xen, err = i.builder.Build(ctx, i.recipe.Xen())
+		i.bench.facts.Image = i.xen.Digest
 	case c.Architecture() != stack.X8664:
 		err = i.buildForeign(ctx, c.Architecture())
 	case c.Level() == 0:

@@ -22,7 +22,7 @@ func (b *Bench) bootMachines(ctx context.Context, n needs) error {
 			return err
 		}
 		for _, key := range keys {
-			if c.Level() == 0 || b.booting[key] != nil {
+			if c.Level() == 0 || c.Stack.Xen() || b.booting[key] != nil {
 				continue
 			}
 			if b.booting[key], err = b.launch(ctx, c, n); err != nil {
@@ -63,6 +63,9 @@ func machineKey(spec *experiment.Spec, c stack.Configuration) (string, error) {
 	}
 	if c.Stack.Remote() {
 		return c.Host, nil
+	}
+	if c.Stack.Xen() {
+		return xenKey + c.Host + " " + c.Name, nil
 	}
 	sizes, err := spec.Machines(c)
 	if err != nil {
@@ -112,6 +115,9 @@ func (b *Bench) bringUpMachine(ctx context.Context, key string, c stack.Configur
 	case c.Stack.Remote():
 		name = "ssh"
 		m, err = b.remote(ctx, c)
+	case c.Stack.Xen():
+		name = containerName(c)
+		m, err = b.xenDomain(ctx, c)
 	case c.Level() == 0:
 		if b.host, err = newHost(ctx, b.lab, b.images.builder, b.images.recipe); err == nil {
 			m = b.host.machine()

@@ -9,6 +9,7 @@ import (
 
 	"unnest/internal/measure/stack"
 	"unnest/internal/testbed/place"
+	"unnest/internal/testbed/xen"
 )
 
 // The time limits of login and clean-up on a host that the user has named. An emulated
@@ -22,6 +23,7 @@ const (
 type remote struct {
 	configuration stack.Configuration // says how to log in
 	place         place.Place
+	ssh           *place.SSH        // the connection
 	dir           string            // of this run, on the host
 	hold          io.Closer         // releases the lock of dir; nil: not locked
 	engine        string            // command of its container engine; empty: not needed
@@ -40,7 +42,7 @@ func newRemote(ctx context.Context, c stack.Configuration, run string) (_ *remot
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &remote{configuration: c, place: onRemote(in, c), dir: workOnRemotes + run}
+	r := &remote{configuration: c, place: onRemote(in, c), ssh: in, dir: workOnRemotes + run}
 	m := &machine{
 		place: r.place, work: r.dir, gone: in.Done(),
 		died: func() error {
@@ -96,9 +98,11 @@ exec cat >/dev/null
 // removal is a shell function that removes the directory of a run and the containers
 // whose names begin with the directory's. The user may not be allowed to remove files
 // that root in a container wrote to a volume, so a container removes them. Processes
-// that live on must not inherit descriptor 9, which can be the directory's lock.
-const removal = `remove() {
+// that live on must not inherit descriptor 9, which can be the directory's lock. Domains of
+// Xen go with the directory, too.
+var removal = xen.Removal() + `remove() {
 	dir=$1 name=${1##*/} engine= image=
+	remove_domains "$dir" || return 1
 	if [ -s "$dir/.engine" ]; then
 		{ read -r engine && read -r image; } <"$dir/.engine"
 		all=$("$engine" ps --all --format '{{.Names}}' 9<&-) || return 1
@@ -114,7 +118,7 @@ const removal = `remove() {
 // reap removes what dead runs left on the host: directories of this user that nobody
 // locks, with their containers.
 func (r *remote) reap(ctx context.Context) error {
-	const script = removal + `code=0
+	script := removal + `code=0
 for left in "${1%/*}"/unnest-run-*; do
 	[ -d "$left" ] && [ ! -L "$left" ] && [ -O "$left" ] || continue
 	(exec 9<"$left" && { ! flock -n 9 || remove "$left"; }) || [ ! -e "$left" ] || code=1
@@ -137,7 +141,7 @@ func (r *remote) leave(ctx context.Context, in *place.SSH) (err error) {
 		if err != nil {
 			return fmt.Errorf("%s is left on %s: %w", r.dir, r.configuration.Host, err)
 		}
-		in, r.place = again, onRemote(again, r.configuration)
+		in, r.ssh, r.place = again, again, onRemote(again, r.configuration)
 	}
 	err = r.remove(ctx)
 	if r.hold != nil {

@@ -42,6 +42,8 @@ func (s *served) check(c stack.Configuration) error {
 	_, contained := c.Stack.Engine()
 	remote := c.Drive == stack.Remote
 	switch {
+	case c.Stack.Xen():
+		return fmt.Errorf("stack %s: the server is not installed in domains of Xen: use metal or vm, or a container in it", c.Stack)
 	case c.Stack.Remote():
 		return fmt.Errorf("stack %s: the server is not installed on hosts of yours: use metal or vm, or a container in it", c.Stack)
 	case c.Architecture() != stack.X8664:

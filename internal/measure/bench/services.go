@@ -33,6 +33,9 @@ func newServices(b *Bench) *services {
 func (s *services) check(c stack.Configuration) error {
 	_, contained := c.Stack.Engine()
 	switch stacked := c.Stack.String(); {
+	case c.Stack.Xen() && c.Host != "":
+		return fmt.Errorf("stack %s at %s: clients cannot reach its domains: leave host out, and this run boots a Xen host", c.Stack, c.Host)
+	case c.Stack.Xen():
 	case stacked != "vm" && stacked != "vm/containerd" && stacked != "metal" && stacked != "metal/containerd":
 		return fmt.Errorf("stack %s: clients cannot reach it yet: use vm or metal, or a containerd container in it", stacked)
 	case c.Architecture() != stack.X8664:

@@ -71,7 +71,7 @@ func Check(spec *experiment.Spec) error {
 func newStudy(spec *experiment.Spec, o Options) (study, error) {
 	b := &Bench{
 		spec: spec, options: o, facts: Facts{Tools: map[string]string{}},
-		booting: map[string]*fleet.Node{}, running: map[string]*machine{},
+		booting: map[string]*fleet.Node{}, running: map[string]*machine{}, xens: map[string]*xenHost{},
 		nests: slices.ContainsFunc(spec.Configurations, func(c stack.Configuration) bool { return c.Level() > 1 }),
 	}
 	b.images = newImages(b)

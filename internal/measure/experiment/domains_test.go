@@ -62,7 +62,7 @@ func TestDomains(t *testing.T) {
 
 func TestDomainsRefused(t *testing.T) {
 	for _, tt := range []struct{ old, new, want string }{
-		{"{type: hvm}", "{type: xen}", "configurations[0].domains[0].type: want hvm or pvm or con or hvmcon or pvmcon or host"},
+		{"{type: hvm}", "{type: xen}", "configurations[0].domains[0].type: want hvm or pvm or con or hvmcon or pvmcon or host or xen-pv or xen-pvh or xen-hvm"},
 		{"{type: hvm}", "{weight: 7}", "configurations[0].domains[0]: key type is missing"},
 		{"domains: [{type: hvm}]", "stack: vm", "configurations[0]: key domains is missing"},
 		{"domains: [{type: hvm}]", "neighbours: 1", "configurations[0].neighbours: key domains is missing"},

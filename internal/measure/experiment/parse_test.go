@@ -139,7 +139,7 @@ func TestParseRefuses(t *testing.T) {
 		{"name: NoCont", "name: other", `x.yaml:4: configurations[0]: key stack is missing`},
 		{"{name: NoCont}", "{stack: vm}", `x.yaml:4: configurations[0]: key name is missing`},
 		{"{name: NoCont}", "NoCont", `x.yaml:4: configurations[0]: want keys and values such as arch, domains, drive, got "NoCont"`},
-		{"stack: vm/containerd", "stack: vm/kvm", `x.yaml:5: configurations[1].stack: stack "vm/kvm": unknown layer "kvm": want metal, vm, ssh, kubernetes, containerd or docker`},
+		{"stack: vm/containerd", "stack: vm/kvm", `x.yaml:5: configurations[1].stack: stack "vm/kvm": unknown layer "kvm": want metal, vm, ssh, xen-pv, xen-pvh, xen-hvm, kubernetes, containerd or docker`},
 		{"stack: vm/containerd", "stack: metal/containerd", `x.yaml:5: configurations[1]: configuration "fused": network brfusion needs a container in a VM: its VMM plugs the NIC; use a stack such as vm/containerd`},
 		{", network: brfusion", "", `x.yaml:5: configurations[1]: key network is missing: want host, nat or brfusion`},
 		{"suite: network\n", "", `x.yaml:1: key suite is missing`},

@@ -14,27 +14,33 @@ type DomainType string
 
 // The types of domains.
 const (
-	HVM    DomainType = "hvm"    // a VM with emulated devices: e1000 NIC and AHCI disk, no paravirtual clock
-	PVM    DomainType = "pvm"    // a VM with paravirtual devices: virtio
-	CON    DomainType = "con"    // a container on the host
-	HVMCON DomainType = "hvmcon" // a container in an HVM
-	PVMCON DomainType = "pvmcon" // a container in a PVM
-	HOST   DomainType = "host"   // processes on the host itself, for reference: Dom0 of Xen
+	HVM    DomainType = "hvm"     // a VM with emulated devices: e1000 NIC and AHCI disk, no paravirtual clock
+	PVM    DomainType = "pvm"     // a VM with paravirtual devices: virtio
+	CON    DomainType = "con"     // a container on the host
+	HVMCON DomainType = "hvmcon"  // a container in an HVM
+	PVMCON DomainType = "pvmcon"  // a container in a PVM
+	HOST   DomainType = "host"    // processes on the host itself, for reference: Dom0 of Xen
+	XPV    DomainType = "xen-pv"  // a domain of Xen: see Layer
+	XPVH   DomainType = "xen-pvh" // likewise
+	XHVM   DomainType = "xen-hvm" // likewise
 )
 
 // DomainTypes lists the types.
-func DomainTypes() []DomainType { return []DomainType{HVM, PVM, CON, HVMCON, PVMCON, HOST} }
+func DomainTypes() []DomainType {
+	return []DomainType{HVM, PVM, CON, HVMCON, PVMCON, HOST, XPV, XPVH, XHVM}
+}
 
 // domainStacks are the layers of each type.
 var domainStacks = map[DomainType]Stack{
 	HVM: {VM}, PVM: {VM}, CON: {Metal, Containerd}, HVMCON: {VM, Containerd}, PVMCON: {VM, Containerd}, HOST: {Metal},
+	XPV: {XenPV}, XPVH: {XenPVH}, XHVM: {XenHVM},
 }
 
 // Stack returns the layers of a domain of the type.
 func (t DomainType) Stack() Stack { return slices.Clone(domainStacks[t]) }
 
 // Emulated reports whether the devices of the domain's VM are emulated hardware.
-func (t DomainType) Emulated() bool { return t == HVM || t == HVMCON }
+func (t DomainType) Emulated() bool { return t == HVM || t == HVMCON || t == XHVM }
 
 // Domain is one of the domains that a configuration runs next to each other.
 type Domain struct {
@@ -159,7 +165,7 @@ func (c Configuration) validateDomains() error {
 	for i, d := range c.Domains {
 		switch {
 		case domainStacks[d.Type] == nil:
-			return fmt.Errorf("unknown type of domain %q: want hvm, pvm, con, hvmcon, pvmcon or host", string(d.Type))
+			return fmt.Errorf("unknown type of domain %q: want hvm, pvm, con, hvmcon, pvmcon, host, xen-pv, xen-pvh or xen-hvm", string(d.Type))
 		case d.Weight < 0 || d.Weight == 1 || d.Weight > maxWeight:
 			return fmt.Errorf("weight %d of domain %d: want 2 to %d", d.Weight, i+1, maxWeight)
 		case d.Idle && d.Size > 0:

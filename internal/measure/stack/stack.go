@@ -17,24 +17,31 @@ const (
 	Metal      Layer = "metal"      // the host's operating system itself
 	VM         Layer = "vm"         // a virtual machine of the layer below
 	SSH        Layer = "ssh"        // an existing machine, reached over SSH
+	XenPV      Layer = "xen-pv"     // a paravirtual domain of a Xen host
+	XenPVH     Layer = "xen-pvh"    // a domain of a Xen host with hardware virtualization and without emulated devices
+	XenHVM     Layer = "xen-hvm"    // a domain of a Xen host with hardware virtualization and emulated devices
 	Containerd Layer = "containerd" // a container run by containerd
 	Docker     Layer = "docker"     // a container run by Docker
 	Kubernetes Layer = "kubernetes" // a pod of an existing cluster
 )
 
-const knownLayers = "metal, vm, ssh, kubernetes, containerd or docker"
+const knownLayers = "metal, vm, ssh, xen-pv, xen-pvh, xen-hvm, kubernetes, containerd or docker"
 
 // Container reports whether the layer is a container engine.
 func (l Layer) Container() bool { return l == Containerd || l == Docker }
 
+// Xen reports whether the layer is a domain of a Xen host.
+func (l Layer) Xen() bool { return l == XenPV || l == XenPVH || l == XenHVM }
+
 func (l Layer) known() bool {
-	return l == Metal || l == VM || l == SSH || l == Kubernetes || l.Container()
+	return l == Metal || l == VM || l == SSH || l == Kubernetes || l.Xen() || l.Container()
 }
 
 // Stack is an ordered list of layers from the host up. The host itself is included only
 // without a virtual machine: "metal", "metal/containerd", but "vm", "vm/vm",
 // "vm/containerd". A machine reached over SSH includes the layers below it: "ssh",
 // "ssh/containerd". A pod of a cluster includes everything below it: "kubernetes".
+// A domain of a Xen host is a stack of its own: "xen-pv".
 type Stack []Layer
 
 // Parse parses the notation of a stack: layers from the host up, joined by "/".
@@ -82,7 +89,7 @@ func (s Stack) validateLayer(i int, l Layer) error {
 		return fmt.Errorf("unknown layer %q: want %s", string(l), knownLayers)
 	case l == Kubernetes && len(s) > 1:
 		return fmt.Errorf("layer kubernetes is a pod with all layers below it: it can only stand alone")
-	case (l == Metal || l == SSH) && i > 0:
+	case (l == Metal || l == SSH || l.Xen()) && i > 0:
 		return fmt.Errorf("layer %s is above another one: it can only be the first", l)
 	case i == 0 && l.Container():
 		return fmt.Errorf("the container has no machine: want metal/%s or vm/%s", l, l)
@@ -90,6 +97,8 @@ func (s Stack) validateLayer(i int, l Layer) error {
 		return fmt.Errorf("leave out metal: vm is on the host")
 	case l == VM && i > 0 && s[i-1] == SSH:
 		return fmt.Errorf("unnest starts no VM on a machine reached over SSH: start it by hand, and use stack ssh with its address")
+	case i > 0 && s[i-1].Xen():
+		return fmt.Errorf("layer %s is above a domain of Xen: a domain can only be the last", l)
 	case i > 0 && s[i-1].Container():
 		return fmt.Errorf("layer %s is above a container: a container can only be the last", l)
 	}
@@ -98,11 +107,11 @@ func (s Stack) validateLayer(i int, l Layer) error {
 
 // Level returns the degree of virtualization, the number of hypervisors under the running
 // operating system. Containers do not count, nor do the unknown layers below a machine
-// reached over SSH.
+// reached over SSH, or below a Xen host.
 func (s Stack) Level() int {
 	level := 0
 	for _, l := range s {
-		if l == VM {
+		if l == VM || l.Xen() {
 			level++
 		}
 	}
@@ -124,6 +133,11 @@ func (s Stack) Remote() bool { return len(s) > 0 && s[0] == SSH }
 // Pod reports whether the stack is a pod of an existing cluster.
 func (s Stack) Pod() bool { return len(s) > 0 && s[0] == Kubernetes }
 
+// Xen reports whether the stack is a domain of a Xen host.
+func (s Stack) Xen() bool { return len(s) > 0 && s[0].Xen() }
+
+var xenKinds = map[Layer]string{XenPV: "PV", XenPVH: "PVH", XenHVM: "HVM"}
+
 // Describe describes the stack: "in a containerd container in a VM".
 func (s Stack) Describe() string {
 	machine := "on the host"
@@ -133,7 +147,9 @@ func (s Stack) Describe() string {
 	if s.Remote() {
 		machine = "on a machine reached over SSH"
 	}
-	if level := s.Level(); level > 0 {
+	if s.Xen() {
+		machine = "in a " + xenKinds[s[0]] + " domain of Xen"
+	} else if level := s.Level(); level > 0 {
 		machine = "in a VM" + strings.Repeat(" in a VM", level-1)
 	}
 	if engine, ok := s.Engine(); ok {

@@ -47,7 +47,7 @@ func TestStacks(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                        "stack is empty",
-		"kvm":                     `unknown layer "kvm": want metal, vm, ssh, kubernetes, containerd or docker`,
+		"kvm":                     `unknown layer "kvm": want metal, vm, ssh, xen-pv, xen-pvh, xen-hvm, kubernetes, containerd or docker`,
 		"vm/":                     `unknown layer ""`,
 		"VM":                      `unknown layer "VM"`,
 		"containerd":              "want metal/containerd or vm/containerd",

@@ -49,6 +49,8 @@ func (c Configuration) validateMachine() error {
 		return fmt.Errorf("unknown architecture %q: want x86_64, s390x or aarch64", string(c.Arch))
 	}
 	switch {
+	case c.Arch != "" && c.Stack.Xen():
+		return fmt.Errorf("architecture %s: domains of Xen have that of their host: leave it out", c.Arch)
 	case c.Arch != "" && c.Level() == 0:
 		return fmt.Errorf("architecture %s needs a VM: an existing machine has its own", c.Arch)
 	case c.VCPUs < 0 || c.VCPUs > MaxVCPUs:
@@ -65,7 +67,7 @@ func (c Configuration) validateStart() error {
 		return nil
 	case starts[c.Start] == "":
 		return fmt.Errorf("unknown start %q: want booted or restored", string(c.Start))
-	case c.Level() == 0:
+	case c.Level() == 0 || c.Stack.Xen():
 		return fmt.Errorf("start %s needs a VM: use a stack such as vm or vm/containerd", c.Start)
 	case c.Start == Restored && (c.Level() > 1 || c.Architecture() != X8664):
 		return fmt.Errorf("start restored: only a VM of %s that runs no VM can be restored: want booted", X8664)
@@ -77,9 +79,9 @@ func (c Configuration) validateHost() error {
 	switch {
 	case c.Stack.Remote() && c.Host == "":
 		return fmt.Errorf("stack %s has no host: add host=ssh://user@address:port", c.Stack)
-	case !c.Stack.Remote() && c.Host != "":
+	case !c.Stack.Remote() && !c.Stack.Xen() && c.Host != "":
 		return fmt.Errorf("host %s needs a machine reached over SSH: use stack ssh or ssh/containerd", c.Host)
-	case !c.Stack.Remote() && c.Identity != "":
+	case c.Host == "" && c.Identity != "":
 		return fmt.Errorf("identity %s needs a machine reached over SSH: use stack ssh or ssh/containerd", c.Identity)
 	case strings.ContainsFunc(c.Identity, func(r rune) bool { return r == ',' || !unicode.IsPrint(r) }):
 		return fmt.Errorf("identity %q: want the path of a file without commas", c.Identity)

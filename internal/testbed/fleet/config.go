@@ -54,7 +54,14 @@ func (f *Fleet) config(o Options, p addresses, c identity.Credentials, dir strin
 	if o.Nested != nil {
 		config.Disks = guest.NestingDisks(*o.Nested)
 	}
-	if (o.Nested != nil || o.Nesting) && o.Accel == guest.TCG {
+	if o.Image.Hypervisor != "" { // the domains of a Xen host have its root file system
+		config.Disks = []guest.Disk{guest.RootDisk(o.Image)}
+	}
+	switch {
+	case o.Accel != guest.TCG:
+	case o.Image.Hypervisor != "":
+		config.CPU = guest.XenCPU
+	case o.Nested != nil || o.Nesting:
 		config.CPU = guest.NestingCPU
 	}
 	return config, nil

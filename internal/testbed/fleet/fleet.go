@@ -245,3 +245,6 @@ func (f *Fleet) freeIndex() (int, error) {
 	}
 	return 0, fmt.Errorf("lab %s is full: it has room for %d guests", f.Lab.Name, maxGuests)
 }
+
+// Key logs in to guests of the fleet.
+func (f *Fleet) Key() ssh.Signer { return f.key }

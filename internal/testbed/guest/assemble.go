@@ -34,6 +34,9 @@ func (b *Builder) assemble(ctx context.Context, r Recipe, debian string, added m
 	if err := b.kernel(ctx, r, root, files["initrd:/init"], dir); err != nil {
 		return err
 	}
+	if err := r.hypervisor(root, dir); err != nil {
+		return err
+	}
 	delete(files, "initrd:/init")
 	if err := errors.Join(addFiles(root, files), addSources(root, added)); err != nil {
 		return err

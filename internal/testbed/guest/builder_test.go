@@ -138,7 +138,7 @@ func TestBuildTakesCached(t *testing.T) {
 		t.Fatal(err)
 	}
 	image, err := (&Builder{Cache: cache}).Build(t.Context(), r)
-	want := Image{"", digest, dir + "/vmlinux", dir + "/vmlinuz", dir + "/initrd", dir + "/root.ext4"}
+	want := Image{"", digest, dir + "/vmlinux", dir + "/vmlinuz", dir + "/initrd", dir + "/root.ext4", ""}
 	if err != nil || image != want {
 		t.Errorf("got %+v, %v; want %+v", image, err, want)
 	}

@@ -20,6 +20,7 @@ type Image struct {
 	Compressed string // path of the same kernel as Debian ships it
 	Initrd     string
 	Root       string // path of a raw ext4 image
+	Hypervisor string `json:",omitempty"` // Xen, which QEMU enters; empty: QEMU enters Kernel
 }
 
 // Builder makes guest images and keeps them in Cache.
@@ -48,7 +49,10 @@ func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 	}
 	dir := filepath.Join(b.Cache, "image-"+digest)
 	file := func(name string) string { return filepath.Join(dir, name) }
-	image := Image{r.Arch, digest, file("vmlinux"), file("vmlinuz"), file("initrd"), file("root.ext4")}
+	image := Image{Arch: r.Arch, Digest: digest, Kernel: file("vmlinux"), Compressed: file("vmlinuz"), Initrd: file("initrd"), Root: file("root.ext4")}
+	if r.xen() {
+		image.Hypervisor = file(hypervisorFile)
+	}
 	if cached(dir) {
 		return image, nil
 	}

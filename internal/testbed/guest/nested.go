@@ -20,8 +20,11 @@ const NestingCPU = "EPYC,+svm,+npt"
 
 // NestingDisks are the disks that pass the image of an inner guest to the outer one.
 func NestingDisks(inner Image) []Disk {
-	return []Disk{{inner.Kernel, "unnest-kernel"}, {inner.Initrd, "unnest-initrd"}, {inner.Root, "unnest-root"}}
+	return []Disk{{inner.Kernel, "unnest-kernel"}, {inner.Initrd, "unnest-initrd"}, RootDisk(inner)}
 }
+
+// RootDisk is the disk that passes the root file system of an image to a guest.
+func RootDisk(i Image) Disk { return Disk{i.Root, "unnest-root"} }
 
 // In the outer guest, nestedDir has the files of the inner guest, and nestedTAP is the TAP
 // of its NIC: see rootfs/nest.

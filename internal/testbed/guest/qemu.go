@@ -98,12 +98,11 @@ func (c Config) machineArguments() []string {
 		"-name", "guest=" + c.Name, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-machine", t.machine + c.memoryBackend(), "-accel", c.accelArgument(), "-cpu", c.cpuArgument(),
 		"-smp", strconv.Itoa(c.VCPUs), "-m", strconv.FormatInt(c.Memory>>20, 10) + "M",
-		"-kernel", c.Image.Kernel, "-initrd", c.Image.Initrd, "-append", c.kernelArguments(),
-		"-drive", "if=none,id=root," + c.rootDisk(),
-		"-device", c.rootDevice(),
 	}
+	args = append(args, c.entryArguments()...)
+	args = append(args, "-drive", "if=none,id=root,"+c.rootDisk(), "-device", c.rootDevice())
 	disks := c.Disks
-	if t.firmware {
+	if c.seedByFirmware() {
 		args = append(args, "-fw_cfg", "name=opt/unnest/seed,file="+c.path(seedFile))
 	} else {
 		disks = append([]Disk{{c.path(seedFile), "unnest-seed"}}, disks...)

@@ -1,0 +1,194 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"unnest/internal/measure/stack"
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/place"
+	"unnest/internal/testbed/xen"
+)
+
+// xenHost is a Xen host that is up, with the domains of this run.
+type xenHost struct {
+	xen.Host
+	dom0    *machine
+	domains int  // that were created so far
+	own     bool // this run has booted it
+}
+
+// The name of the Xen host that a run boots, and the prefix of the keys of Xen hosts.
+const (
+	xenNode = "xen"
+	xenKey  = "xen "
+)
+
+// xenHost returns the Xen host of a configuration, and brings it up first if it is not up: the one
+// that the configuration names, or a guest with Xen.
+func (b *Bench) xenHost(ctx context.Context, c stack.Configuration) (_ *xenHost, err error) {
+	key := xenKey + c.Host
+	if h := b.xens[key]; h != nil {
+		return h, nil
+	}
+	bringUp := b.bootXen
+	if c.Host != "" {
+		bringUp = b.reachXen
+	}
+	h, err := bringUp(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	b.running[key] = h.dom0 // Down leaves it
+	name := xenNode
+	if c.Host != "" {
+		name = "ssh"
+	}
+	if h.dom0.facts, h.dom0.boot, err = describeMachine(ctx, h.Dom0, name); err != nil {
+		return nil, h.dom0.explain(err)
+	}
+	h.Key = b.fleet.Key()
+	facts, err := h.Prepare(ctx)
+	if err == nil {
+		err = h.SetImage(ctx, b.images.xen, b.options.Progress.Phase)
+	}
+	if err != nil {
+		return nil, h.dom0.explain(err)
+	}
+	b.facts.Guests = append(b.facts.Guests, h.dom0.facts)
+	b.facts.Tools["xen"] = facts.Version
+	b.xens[key] = h
+	return h, nil
+}
+
+// bootXen boots a guest with Xen, which has room for the domains of all configurations.
+func (b *Bench) bootXen(ctx context.Context, _ stack.Configuration) (*xenHost, error) {
+	o, err := b.xenOptions()
+	if err != nil {
+		return nil, err
+	}
+	b.options.Progress.Phase("boot the Xen host")
+	node, err := b.fleet.Launch(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	b.nodes = append(b.nodes, node)
+	in, _, err := b.fleet.Login(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	b.note("This run booted the Xen host itself, as a guest of QEMU with accelerator " + string(o.Accel) + ".")
+	p := place.Within{Place: in, Env: []string{"LC_ALL=C"}, Name: in.String()}
+	m := &machine{
+		place: p, gone: node.Done(), died: node.Err, node: node, address: node.TenantIP,
+		close: func() error { _ = in.Close(); return nil }, // the guest is killed anyway
+	}
+	h := &xenHost{dom0: m, own: true}
+	h.Host = xen.Host{Dom0: p, Dial: in.Client().DialContext, Dir: workOnRemotes + b.lab.Name, Uplink: "eth0"}
+	return h, nil
+}
+
+// xenOptions are those of the guest with Xen. Dom0 has as many processors as the domain with most.
+func (b *Bench) xenOptions() (fleet.Options, error) {
+	o := fleet.Options{
+		Name: xenNode, Image: b.images.xen, Accel: b.options.Accel, VCPUs: 2, Memory: guest.XenMemory,
+		Extras: func(netip.Addr) (fleet.Extras, error) { return fleet.Extras{Addresses: xen.Addresses()}, nil },
+	}
+	domains := map[string]bool{}
+	for _, c := range b.spec.Configurations {
+		names := c.DomainNames()
+		if c.Domains == nil {
+			names = []string{c.Name}
+		}
+		for i, one := range c.Singles() {
+			if !one.Stack.Xen() || one.Host != "" || domains[names[i]] {
+				continue
+			}
+			domains[names[i]] = true
+			size, err := b.spec.Resources(one)
+			if err != nil {
+				return o, err
+			}
+			o.VCPUs, o.Memory = max(o.VCPUs, size.VCPUs), o.Memory+size.Memory+xenOverhead
+		}
+	}
+	return o, nil
+}
+
+// xenOverhead is the memory that Xen and dom0 need for a domain.
+const xenOverhead = 48 << 20
+
+// reachXen logs in to a Xen host of the user's.
+func (b *Bench) reachXen(ctx context.Context, c stack.Configuration) (*xenHost, error) {
+	r, m, err := newRemote(ctx, c, b.lab.Name+".xen")
+	if err != nil {
+		return nil, err
+	}
+	b.note(fmt.Sprintf("Unnest does not see what else runs on %s: noise there only widens the intervals.", c.Host))
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		return r.ssh.Client().DialContext(ctx, network, address)
+	}
+	return &xenHost{dom0: m, Host: xen.Host{Dom0: r.place, Dial: dial, Dir: r.dir}}, nil
+}
+
+// xenDomain creates the domain of a configuration on its Xen host.
+func (b *Bench) xenDomain(ctx context.Context, c stack.Configuration) (*machine, error) {
+	h, err := b.xenHost(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	size, err := b.spec.Resources(c)
+	if err != nil {
+		return nil, err
+	}
+	config := xen.Config{Name: containerName(c), Kind: kindOf(c.Stack), VCPUs: size.VCPUs, Memory: size.Memory}
+	b.options.Progress.Phase("create domain " + config.Name)
+	_, m, err := h.bringUp(ctx, config)
+	return m, err
+}
+
+// kindOf is the kind of the domain of a stack.
+func kindOf(s stack.Stack) xen.Kind { return xen.Kind(strings.TrimPrefix(string(s[0]), "xen-")) }
+
+// bringUp creates a domain and logs in to it.
+func (h *xenHost) bringUp(ctx context.Context, c xen.Config) (*xen.Domain, *machine, error) {
+	h.domains++
+	c.Number = h.domains
+	d, err := h.Create(ctx, c)
+	if err != nil {
+		return nil, nil, h.dom0.explain(err)
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, domainTimeout, fmt.Errorf("it is not ready after %v", domainTimeout))
+	defer cancel()
+	in, err := d.Login(limited)
+	if err != nil {
+		return nil, nil, h.dom0.explain(err)
+	}
+	m := &machine{
+		place: place.Within{Place: in, Env: []string{"LC_ALL=C", "HOME=/tmp"}, Name: in.String()},
+		work:  "/var/lib/unnest/work", gone: in.Done(),
+		died: func() error {
+			if !in.Lost() {
+				return nil
+			}
+			if err := h.dom0.explain(d.Err(context.Background())); err != nil {
+				return err
+			}
+			return fmt.Errorf("domain %s no longer answers", c.Name)
+		},
+		close: func() error { _ = in.Close(); return nil }, // the domain is destroyed with the others
+	}
+	if h.own {
+		m.address = d.Address
+	}
+	return d, m, nil
+}
+
+// domainTimeout is how long a domain may take until it is ready. In an emulated Xen host it takes
+// half a minute.
+const domainTimeout = 5 * time.Minute

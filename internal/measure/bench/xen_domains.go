@@ -1,0 +1,143 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"unnest/internal/measure/collocation"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stack"
+	"unnest/internal/measure/workload"
+	"unnest/internal/testbed/place"
+	"unnest/internal/testbed/xen"
+)
+
+// checkXenDomains refuses domains of Xen next to others: Xen divides the processors of its host
+// among its domains, and this host's kernel knows only the one QEMU that they are all in.
+func (s *domainStudy) checkXenDomains(c stack.Configuration) error {
+	for _, one := range s.spec.Configurations {
+		for _, d := range one.Domains {
+			if d.Type.Stack().Xen() != c.Domains[0].Type.Stack().Xen() {
+				return fmt.Errorf("domains of Xen have a host of their own: write the others into another file")
+			}
+		}
+	}
+	return nil
+}
+
+// startXen creates the domain d on the Xen host of this run. The host's processors are those that
+// the study gives domains.
+func (s *domainStudy) startXen(ctx context.Context, d *domain) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := stack.Configuration{Name: d.name, Stack: d.kind.Stack()}
+	h, err := s.xenHost(ctx, c)
+	if err != nil {
+		return err
+	}
+	if s.onXen == nil {
+		if err := s.xenGroup(h); err != nil {
+			return err
+		}
+	}
+	s.onXen, s.counters = h, []counter{h.countProcessors}
+	size, err := s.spec.Resources(c)
+	if err != nil {
+		return err
+	}
+	own, m, err := h.bringUp(ctx, xen.Config{Name: d.name, Kind: kindOf(c.Stack), VCPUs: size.VCPUs, Memory: size.Memory})
+	if err != nil {
+		return err
+	}
+	d.xen, d.machine = own, m
+	if m.facts, m.boot, err = describeMachine(ctx, m.place, d.name); err != nil {
+		return m.explain(err)
+	}
+	s.running[d.name] = m
+	s.facts.Guests = append(s.facts.Guests, m.facts)
+	return nil
+}
+
+// xenGroup keeps the Xen host off the processors of the load generators.
+func (s *domainStudy) xenGroup(h *xenHost) error {
+	g, err := makeGroup(groupRoot, groupOf(s.lab.ID())+"/"+xenNode, s.processors)
+	if err != nil {
+		return err
+	}
+	return g.join(h.dom0.node.PID)
+}
+
+// share gives a domain its weight, and a container its limit.
+func (s *domainStudy) share(ctx context.Context, d *domain, weight int) error {
+	if d.xen != nil {
+		return d.xen.Weigh(ctx, weight)
+	}
+	limit := 0
+	if d.kind == stack.CON {
+		limit = s.spec.Guest.VCPUs
+	}
+	return errors.Join(d.group.weigh(weight), d.group.limit(limit))
+}
+
+// countProcessors counts what the domains, and dom0, have of the processors by Xen's own account.
+func (h *xenHost) countProcessors(map[string]*group) (func() (map[string][]workload.Value, error), error) {
+	var printed bytes.Buffer
+	ctx, stop := context.WithCancel(context.Background())
+	process, err := h.Dom0.Start(ctx, place.Command{Args: xen.TopArgs(), Stdout: &printed})
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	begin := time.Now()
+	return func() (map[string][]workload.Value, error) {
+		time.Sleep(max(0, topWindow-time.Since(begin)))
+		stop()
+		_ = process.Wait() // it was killed
+		samples, err := xen.ParseTop(printed.String())
+		if err != nil {
+			return nil, h.dom0.explain(err)
+		}
+		return h.processorValues(samples), nil
+	}, nil
+}
+
+// topWindow is the shortest time in which xentop prints a sample.
+const topWindow = 3 * time.Second
+
+// processorValues averages the samples of each domain of the run. All others, dom0 first, are the host.
+func (h *xenHost) processorValues(samples []xen.Sample) map[string][]workload.Value {
+	all, sums, host := map[string][]workload.Value{}, map[string]float64{}, 0.0
+	for _, s := range samples {
+		for name, percent := range s.Percent {
+			if domain, own := h.Own(name); own {
+				sums[domain] += percent
+			} else {
+				host += percent
+			}
+		}
+	}
+	n := float64(len(samples))
+	for name, sum := range sums {
+		all[name] = []workload.Value{{Metric: collocation.Utilisation, Value: sum / n}}
+	}
+	all[ofHost] = []workload.Value{{Metric: collocation.HostCPU, Value: host / n}}
+	return all
+}
+
+// restartXen creates a domain again that has ended.
+func (s *domainStudy) restartXen(ctx context.Context, d *domain) error {
+	if err := s.onXen.dom0.died(); err != nil {
+		return err
+	}
+	if err := errors.Join(d.machine.leave(), d.xen.Destroy(ctx)); err != nil {
+		return err
+	}
+	delete(s.running, d.name)
+	s.facts.Guests = slices.DeleteFunc(s.facts.Guests, func(m result.Machine) bool { return m.Name == d.name })
+	d.paused, d.stale = false, false
+	return s.bringUpDomain(ctx, d)
+}

@@ -1,0 +1,133 @@
+//go:build xen
+
+package xen
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/lab"
+	"unnest/internal/testbed/place"
+)
+
+// patience is for a machine that is busy with other things: there each step takes minutes.
+const patience = 15 * time.Minute
+
+// bootHost boots a Xen host, and returns it with the connection to dom0.
+func bootHost(t *testing.T, image guest.Image) (*Host, *place.SSH) {
+	t.Helper()
+	l, err := lab.Create("xentest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	f, err := fleet.Open(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	choice, err := guest.ChooseAccel(guest.AccelAuto)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := f.Launch(t.Context(), fleet.Options{Name: "xen1", Image: image, Accel: choice.Accel, VCPUs: 2, Memory: guest.XenMemory + 2*(512+48)<<20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Kill() })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	in, _, err := f.Login(ctx, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.Close() })
+	return &Host{Dom0: in, Dial: in.Client().DialContext, Dir: "/var/tmp/unnest-run-test", Key: f.Key(), Uplink: "eth0"}, in
+}
+
+// Debian's Xen is the hypervisor of a guest, which creates PV and PVH domains. Commands run in
+// them, Xen says what they use, and a run that knows nothing of them removes them.
+func TestDomains(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") == "" {
+		t.Skip("set UNNEST_PRIVILEGED=1, as root")
+	}
+	begin := time.Now()
+	step := func(what string) { t.Logf("%4.0f s %s", time.Since(begin).Seconds(), what) }
+	b := guest.Builder{Cache: guest.CacheDir(), Progress: step}
+	image, err := b.Build(t.Context(), guest.DefaultRecipe().Xen())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, _ := bootHost(t, image)
+	step("dom0 is up")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	facts, err := h.Prepare(ctx)
+	if err != nil || len(facts.Kinds) != 3 || !strings.HasPrefix(facts.Version, "4.17") {
+		t.Fatalf("got %+v, %v", facts, err)
+	}
+	if _, err := h.Prepare(ctx); err == nil || !strings.Contains(err.Error(), "another run") {
+		t.Errorf("a second run on the host: %v", err)
+	}
+	if err := h.SetImage(ctx, image, step); err != nil || !strings.HasPrefix(h.Image.Root, "/dev/") {
+		t.Fatalf("image %+v, %v", h.Image, err)
+	}
+	for i, kind := range []Kind{PV, PVH} {
+		d, err := h.Create(ctx, Config{Name: string(kind), Kind: kind, Number: i + 1, VCPUs: 1, Memory: 512 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		step("created " + string(kind))
+		in, err := d.Login(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := place.Output(ctx, in, "sh", "-ec", "hostname; cat /sys/hypervisor/guest_type; echo x >/root/x; stat -f -c %T /var/lib/unnest/work")
+		if want := fmt.Sprintf("%s\n%s\next2/ext3\n", kind, strings.ToUpper(string(kind))); err != nil || string(out) != want {
+			t.Errorf("got %q, %v; want %q", out, err, want)
+		}
+		if err := in.Close(); err != nil {
+			t.Error(err)
+		}
+		step("entered " + string(kind))
+	}
+	if samples, err := top(ctx, h); err != nil || samples[0].Percent["unnest-run-test-pv"] == 0 && samples[0].Seconds["unnest-run-test-pv"] == 0 {
+		t.Errorf("got %+v, %v", samples, err)
+	}
+	if all, err := h.List(ctx); err != nil || len(all) != 2 {
+		t.Errorf("domains %+v, %v", all, err)
+	}
+	next := Host{Dom0: h.Dom0, Dir: h.Dir}
+	if err := next.Remove(ctx); err != nil {
+		t.Error(err)
+	}
+	if all, err := h.List(ctx); err != nil || len(all) != 0 {
+		t.Errorf("left: %+v, %v", all, err)
+	}
+	if out, err := place.Output(ctx, h.Dom0, "sh", "-c", "losetup --all; ls -A "+h.Dir+"; ls -d /sys/class/net/unnest0 2>&1"); !strings.HasPrefix(string(out), "ls: ") {
+		t.Errorf("left: %s, %v", out, err)
+	}
+}
+
+// top reads what xentop prints until it is killed.
+func top(ctx context.Context, h *Host) ([]Sample, error) {
+	var printed bytes.Buffer
+	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
+	defer stop()
+	process, err := h.Dom0.Start(ctx, place.Command{Args: TopArgs(), Stdout: &printed})
+	if err != nil {
+		return nil, err
+	}
+	_ = process.Wait() // it was killed
+	return ParseTop(printed.String())
+}
