@@ -14,7 +14,7 @@ import (
 // kernel returns what tells why a guest hangs: its blocked tasks, one on a line, and the threads
 // of its QEMU, after the end of its kernel's log.
 func (m *node) kernel() string {
-	out, err := m.within(time.Minute, "echo w >/proc/sysrq-trigger; echo l >/proc/sysrq-trigger; sleep 1; cat /proc/interrupts; dmesg | tail -n 300", "")
+	out, err := m.whileItPrints(time.Minute, "echo w >/proc/sysrq-trigger; echo l >/proc/sysrq-trigger; sleep 1; cat /proc/interrupts; dmesg | tail -n 300")
 	if err != nil {
 		out += fmt.Sprintf("look at the kernel of %s: %v\n", m.Name, err)
 	}

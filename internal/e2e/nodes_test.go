@@ -155,16 +155,24 @@ func (m *node) run(script string) string {
 
 // try runs a shell script in the guest and returns its output.
 func (m *node) try(script, stdin string) (string, error) {
-	return m.within(20*time.Minute, script, stdin)
+	ctx, cancel := context.WithTimeout(m.nodes.t.Context(), 20*time.Minute)
+	defer cancel()
+	return m.execute(ctx, new(output), script, stdin)
 }
 
-// within is try with a limit.
-func (m *node) within(limit time.Duration, script, stdin string) (string, error) {
-	ctx, cancel := context.WithTimeout(m.nodes.t.Context(), limit)
+// whileItPrints is try without a limit, for a script that prints as it goes on. It ends a script
+// that has printed nothing for the given time.
+func (m *node) whileItPrints(silence time.Duration, script string) (string, error) {
+	ctx, cancel := context.WithCancel(m.nodes.t.Context())
 	defer cancel()
-	var out output
+	silent := time.AfterFunc(silence, cancel)
+	defer silent.Stop()
+	return m.execute(ctx, &output{written: func() { silent.Reset(silence) }}, script, "")
+}
+
+func (m *node) execute(ctx context.Context, out *output, script, stdin string) (string, error) {
 	p, err := m.ssh.Start(ctx, place.Command{
-		Args: []string{"sh", "-c", script}, Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &out,
+		Args: []string{"sh", "-c", script}, Stdin: strings.NewReader(stdin), Stdout: out, Stderr: out,
 	})
 	if err == nil {
 		err = p.Wait()
@@ -175,11 +183,16 @@ func (m *node) within(limit time.Duration, script, stdin string) (string, error)
 // output is a buffer for both streams of a command, which are copied at the same time. It can
 // be read while the command runs.
 type output struct {
+	written func() // if not nil, called at each Write
+
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
 func (o *output) Write(p []byte) (int, error) {
+	if o.written != nil {
+		o.written()
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.Write(p)
