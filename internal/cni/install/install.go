@@ -24,32 +24,36 @@ type Node struct {
 	BinDir  string   // directory of plugins
 	Config  string   // file of the network configuration list
 	ConfDir string   // directory of network configuration lists
+
+	count func(ctx context.Context, plugin string, stdin []byte) (NICs, error)
 }
 
 // Ensure installs what is missing or differs: the plugins first, and the configuration once the
 // plugin of the network can work, because a runtime reports its node ready when it has one. A
-// configuration stays when the plugin cannot work any more. The error says why it cannot.
-func (n Node) Ensure(ctx context.Context) error {
+// configuration stays when the plugin cannot work any more. The error says why it cannot; that
+// pods have all NICs is none.
+func (n Node) Ensure(ctx context.Context) (NICs, error) {
 	binary, err := os.ReadFile(n.Binary)
 	if err != nil {
-		return fmt.Errorf("read plugins: %w", err)
+		return NICs{}, fmt.Errorf("read plugins: %w", err)
 	}
 	for _, name := range n.Plugins {
 		if err := ensure(filepath.Join(n.BinDir, name), binary, 0o755); err != nil {
-			return fmt.Errorf("install plugin %s: %w", name, err)
+			return NICs{}, fmt.Errorf("install plugin %s: %w", name, err)
 		}
 	}
 	config, err := os.ReadFile(n.Config)
 	if err != nil {
-		return fmt.Errorf("read network configuration: %w", err)
+		return NICs{}, fmt.Errorf("read network configuration: %w", err)
 	}
-	if err := n.status(ctx, config); err != nil {
-		return err
+	nics, err := n.status(ctx, config)
+	if err != nil {
+		return nics, err
 	}
 	if err := ensure(filepath.Join(n.ConfDir, filepath.Base(n.Config)), config, 0o600); err != nil {
-		return fmt.Errorf("install network configuration: %w", err)
+		return nics, fmt.Errorf("install network configuration: %w", err)
 	}
-	return nil
+	return nics, nil
 }
 
 // ensure gives the file at path the content, whole or not at all.
@@ -74,12 +78,22 @@ func ensure(path string, content []byte, mode os.FileMode) (err error) {
 	return os.Rename(f.Name(), path)
 }
 
-// status asks the first plugin of a configuration list whether it can add a pod.
-func (n Node) status(ctx context.Context, list []byte) error {
+// status asks the host daemon for the NICs of pods, and the first plugin of a configuration list
+// whether it can add a pod. The plugin says no if pods have all NICs, so it is not asked then.
+func (n Node) status(ctx context.Context, list []byte) (NICs, error) {
 	plugin, stdin, err := statusRequest(list)
 	if err != nil {
-		return fmt.Errorf("read network configuration %s: %w", n.Config, err)
+		return NICs{}, fmt.Errorf("read network configuration %s: %w", n.Config, err)
 	}
+	nics, err := n.count(ctx, plugin, stdin)
+	if err != nil || nics.full() {
+		return nics, err
+	}
+	return nics, n.ask(ctx, plugin, stdin)
+}
+
+// ask runs a plugin for STATUS.
+func (n Node) ask(ctx context.Context, plugin string, stdin []byte) error {
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, filepath.Join(n.BinDir, plugin))
 	cmd.Env = append(os.Environ(), "CNI_COMMAND=STATUS", "CNI_PATH="+n.BinDir)

@@ -25,6 +25,7 @@ func newNode(t *testing.T) (n Node, dir string) {
 	n = Node{
 		Binary: filepath.Join(dir, "unnest-cni"), Plugins: []string{"brfusion", "hostlo"},
 		BinDir: filepath.Join(dir, "bin"), Config: filepath.Join(dir, "10-pods.conflist"), ConfDir: filepath.Join(dir, "net.d"),
+		count: func(context.Context, string, []byte) (NICs, error) { return NICs{}, nil },
 	}
 	script := "#!/bin/sh\n[ $CNI_COMMAND = STATUS ] && [ $CNI_PATH = " + n.BinDir + " ] && cat >" + dir + "/asked || exit 3\n" +
 		"[ ! -e " + dir + "/broken ] || { echo '{\"code\": 50, \"msg\": \"no daemon\"}'; exit 1; }\n"
@@ -65,13 +66,14 @@ func TestEnsure(t *testing.T) {
 	if err := os.WriteFile(broken, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Ensure(t.Context()); err == nil || err.Error() != "ask plugin brfusion for its status: no daemon" {
+	if _, err := n.Ensure(t.Context()); err == nil || err.Error() != "ask plugin brfusion for its status: no daemon" {
 		t.Errorf("got %v", err)
 	}
 	n.want(t, "without a daemon", "brfusion hostlo", "")
-	if err := errors.Join(os.Remove(broken), n.Ensure(t.Context())); err != nil {
+	if err := os.Remove(broken); err != nil {
 		t.Fatal(err)
 	}
+	n.ensure(t)
 	n.want(t, "with a daemon", "brfusion hostlo", "10-pods.conflist")
 	asked, err := os.ReadFile(filepath.Join(dir, "asked"))
 	if want := `{"cniVersion":"1.1.0","name":"pods","server":"10.0.0.1:7443","type":"brfusion"}`; string(asked) != want || err != nil {
@@ -83,10 +85,11 @@ func TestEnsure(t *testing.T) {
 		t.Fatal(err)
 	}
 	installed := filepath.Join(n.ConfDir, "10-pods.conflist")
-	err = errors.Join(os.Remove(filepath.Join(n.BinDir, "hostlo")), os.WriteFile(installed, []byte("{}"), 0o600), n.Ensure(t.Context()))
+	err = errors.Join(os.Remove(filepath.Join(n.BinDir, "hostlo")), os.WriteFile(installed, []byte("{}"), 0o600))
 	if err != nil {
 		t.Fatal(err)
 	}
+	n.ensure(t)
 	n.want(t, "repaired", "brfusion hostlo", "10-pods.conflist")
 	if content, err := os.ReadFile(installed); string(content) != network || err != nil {
 		t.Errorf("the network is %s, %v", content, err)
@@ -98,10 +101,43 @@ func TestEnsure(t *testing.T) {
 	if err := os.WriteFile(broken, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Ensure(t.Context()); err == nil {
+	if _, err := n.Ensure(t.Context()); err == nil {
 		t.Error("without a daemon: no error")
 	}
 	n.want(t, "without a daemon again", "brfusion hostlo", "10-pods.conflist")
+}
+
+func (n Node) ensure(t *testing.T) NICs {
+	t.Helper()
+	nics, err := n.Ensure(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nics
+}
+
+// A node whose pods have all NICs is healthy, though its plugin would add no pod. One that has
+// none to give is not.
+func TestEnsureOnFullNode(t *testing.T) {
+	n, dir := newNode(t)
+	if err := os.WriteFile(filepath.Join(dir, "broken"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	full := NICs{Known: true, Attached: 8, Limited: "no free slot"}
+	n.count = func(_ context.Context, plugin string, stdin []byte) (NICs, error) {
+		if plugin != "brfusion" || !strings.Contains(string(stdin), "10.0.0.1:7443") {
+			t.Errorf("counts the NICs of %s with %s", plugin, stdin)
+		}
+		return full, nil
+	}
+	if got := n.ensure(t); got != full {
+		t.Errorf("got %+v, want %+v", got, full)
+	}
+	n.want(t, "full", "brfusion hostlo", "10-pods.conflist")
+	full.Attached = 0
+	if _, err := n.Ensure(t.Context()); err == nil {
+		t.Error("without any NIC: no error")
+	}
 }
 
 func TestStatusRequest(t *testing.T) {
@@ -121,15 +157,15 @@ func TestStatusRequest(t *testing.T) {
 func TestHealth(t *testing.T) {
 	results := make(chan error)
 	var log bytes.Buffer
-	ensure := func(ctx context.Context) error {
+	ensure := func(ctx context.Context) (NICs, error) {
 		select {
 		case err := <-results:
-			return err
+			return NICs{}, err
 		case <-ctx.Done():
-			return ctx.Err()
+			return NICs{}, ctx.Err()
 		}
 	}
-	k := keeper{ensure: ensure, log: slog.New(slog.NewTextHandler(&log, nil)), cause: errors.New("not checked yet")}
+	k := keeper{ensure: ensure, log: slog.New(slog.NewTextHandler(&log, nil)), now: health{err: errors.New("not checked yet")}}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +174,7 @@ func TestHealth(t *testing.T) {
 	l.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- k.run(ctx, address, time.Millisecond) }()
+	go func() { ended <- k.run(ctx, address, "", time.Millisecond) }()
 	want := func(status int, text string) {
 		t.Helper()
 		var got string
@@ -170,8 +206,9 @@ func TestHealth(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "") // not in a pod
 	var out bytes.Buffer
-	for _, args := range [][]string{{"now"}, {"-interval", "0s"}, {"-color"}} {
+	for _, args := range [][]string{{"now"}, {"-interval", "0s"}, {"-reserve", "-1"}, {"-color"}, {"-node", "node1"}} {
 		if code := Main(t.Context(), args, &out); code != 2 {
 			t.Errorf("%v: exit code %d, want 2", args, code)
 		}

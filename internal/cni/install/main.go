@@ -24,8 +24,9 @@ const usage = `Installs the plugins and a network configuration on this node, an
   unnest-cni install [flags]
 
 It installs the configuration once the plugin can work: it then reaches the host daemon, and
-its credentials are valid. GET /healthz answers 200, or 503 with the cause. At its end, plugins
-and configuration stay, because running pods need them.
+its credentials are valid. GET /healthz answers 200, or 503 with the cause. With -node it reports
+the node's condition UnnestNetworkReady, and its NICs as the resource unnest.io/nic. At its end,
+plugins and configuration stay, because running pods need them.
 
 `
 
@@ -38,23 +39,35 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 		fmt.Fprint(stderr, usage)
 		flags.PrintDefaults()
 	}
-	n := Node{Binary: "/proc/self/exe", Plugins: []string{"brfusion", "hostlo"}}
+	n := Node{Binary: "/proc/self/exe", Plugins: []string{"brfusion", "hostlo"}, count: count}
 	flags.StringVar(&n.BinDir, "bin-dir", "/opt/cni/bin", "`DIRECTORY` of the node's plugins")
 	flags.StringVar(&n.Config, "config", "/etc/unnest-network/10-unnest.conflist", "`FILE` with the network configuration list")
 	flags.StringVar(&n.ConfDir, "conf-dir", "/etc/cni/net.d", "`DIRECTORY` of the node's network configurations")
 	listen := flags.String("listen", "127.0.0.1:9478", "`ADDRESS:PORT` of /healthz")
+	metrics := flags.String("metrics", "", "`ADDRESS:PORT` of /metrics, for Prometheus; empty: none")
+	node := flags.String("node", "", "`NAME` of the node to report to the API server; empty: do not report")
+	reserve := flags.Int("reserve", 0, "NICs for pods that do not ask for unnest.io/nic")
 	interval := flags.Duration("interval", 10*time.Second, "time between two checks")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	if flags.NArg() > 0 || *interval <= 0 {
-		fmt.Fprintf(stderr, "arguments %q, -interval %v: want no arguments and a positive time; unnest-cni install -help shows the usage\n", flags.Args(), *interval)
+	if flags.NArg() > 0 || *interval <= 0 || *reserve < 0 {
+		fmt.Fprintf(stderr, "arguments %q, -interval %v, -reserve %d: want no arguments, a positive time and no negative number; unnest-cni install -help shows the usage\n",
+			flags.Args(), *interval, *reserve)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	k := keeper{ensure: n.Ensure, log: slog.New(slog.NewTextHandler(stderr, nil)), cause: errors.New("not checked yet")}
-	if err := k.run(ctx, *listen, *interval); err != nil {
+	k := keeper{ensure: n.Ensure, log: slog.New(slog.NewTextHandler(stderr, nil)), now: health{err: errors.New("not checked yet")}}
+	if *node != "" {
+		r, err := newReporter(*node, *reserve)
+		if err != nil {
+			fmt.Fprintln(stderr, err)
+			return 2
+		}
+		k.report = r.report
+	}
+	if err := k.run(ctx, *listen, *metrics, *interval); err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
 	}
@@ -63,32 +76,42 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 
 // keeper checks a node again and again.
 type keeper struct {
-	ensure func(context.Context) error
-	log    *slog.Logger
+	ensure   func(context.Context) (NICs, error)
+	report   func(context.Context, health) error // nil: none
+	log      *slog.Logger
+	reported string // why the last report failed; "": it did not
 
-	mu    sync.Mutex
-	cause error // why pods cannot get their NICs; nil: they can
+	mu  sync.Mutex
+	now health
 }
 
-// run checks at every interval, and serves /healthz, until ctx ends.
-func (k *keeper) run(ctx context.Context, listen string, interval time.Duration) error {
-	l, err := net.Listen("tcp", listen)
-	if err != nil {
-		return fmt.Errorf("serve /healthz: %w", err)
+// run checks at every interval, and serves /healthz and /metrics, until ctx ends.
+func (k *keeper) run(ctx context.Context, listen, metrics string, interval time.Duration) error {
+	failed := make(chan error, 2)
+	for _, s := range []struct {
+		path, address string
+		handler       http.HandlerFunc
+	}{{"/healthz", listen, k.health}, {"/metrics", metrics, k.metrics}} {
+		if s.address == "" {
+			continue
+		}
+		l, err := net.Listen("tcp", s.address)
+		if err != nil {
+			return fmt.Errorf("serve %s: %w", s.path, err)
+		}
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET "+s.path, s.handler)
+		server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+		defer server.Close()
+		go func() { failed <- fmt.Errorf("serve %s: %w", s.path, server.Serve(l)) }()
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", k.health)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(l) }()
-	defer server.Close()
 	for {
 		k.check(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-failed:
-			return fmt.Errorf("serve /healthz: %w", err)
+			return err
 		case <-time.After(interval):
 		}
 	}
@@ -97,17 +120,17 @@ func (k *keeper) run(ctx context.Context, listen string, interval time.Duration)
 // checkLimit bounds one check. The plugin waits for a daemon that restarts.
 const checkLimit = time.Minute
 
-// check checks the node, and logs a change.
+// check checks the node, logs a change, and reports it.
 func (k *keeper) check(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
-	err := k.ensure(limited)
+	nics, err := k.ensure(limited)
 	if ctx.Err() != nil {
 		return
 	}
 	k.mu.Lock()
-	before := k.cause
-	k.cause = err
+	before := k.now.err
+	k.now = health{nics, err}
 	k.mu.Unlock()
 	switch {
 	case err != nil && (before == nil || before.Error() != err.Error()):
@@ -115,15 +138,41 @@ func (k *keeper) check(ctx context.Context) {
 	case err == nil && before != nil:
 		k.log.Info("pods can get NICs")
 	}
+	k.tell(ctx, health{nics, err})
+}
+
+// tell reports to the API server. A failure does not keep pods from getting NICs.
+func (k *keeper) tell(ctx context.Context, h health) {
+	if k.report == nil {
+		return
+	}
+	text := ""
+	if err := k.report(ctx, h); err != nil {
+		text = err.Error()
+	}
+	if ctx.Err() == nil && text != k.reported {
+		k.reported = text
+		if text != "" {
+			k.log.Error("the node's status is not reported; trying again", "cause", text)
+		}
+	}
+}
+
+func (k *keeper) found() health {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.now
 }
 
 func (k *keeper) health(w http.ResponseWriter, _ *http.Request) {
-	k.mu.Lock()
-	cause := k.cause
-	k.mu.Unlock()
-	if cause != nil {
+	if cause := k.found().err; cause != nil {
 		http.Error(w, strings.ReplaceAll(cause.Error(), "\n", "; "), http.StatusServiceUnavailable)
 		return
 	}
 	_, _ = io.WriteString(w, "ok\n") // an error is the client's
+}
+
+func (k *keeper) metrics(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	_ = k.found().metrics(w) // an error is the client's
 }

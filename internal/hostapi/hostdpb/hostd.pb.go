@@ -1296,7 +1296,8 @@ type StatusResponse struct {
 	Limited      string        `protobuf:"bytes,10,opt,name=limited,proto3" json:"limited,omitempty"`
 	SegmentModes []SegmentMode `protobuf:"varint,11,rep,packed,name=segment_modes,json=segmentModes,proto3,enum=unnest.hostd.v1.SegmentMode" json:"segment_modes,omitempty"` // that the tenant may have, the default first; none: no segments
 	// Why a JoinSegment that creates a segment would be refused now; else empty.
-	SegmentsLimited string `protobuf:"bytes,12,opt,name=segments_limited,json=segmentsLimited,proto3" json:"segments_limited,omitempty"`
+	SegmentsLimited string    `protobuf:"bytes,12,opt,name=segments_limited,json=segmentsLimited,proto3" json:"segments_limited,omitempty"`
+	Nics            *NICCount `protobuf:"bytes,13,opt,name=nics,proto3" json:"nics,omitempty"` // unset: the daemon does not count them
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1415,6 +1416,68 @@ func (x *StatusResponse) GetSegmentsLimited() string {
 	return ""
 }
 
+func (x *StatusResponse) GetNics() *NICCount {
+	if x != nil {
+		return x.Nics
+	}
+	return nil
+}
+
+// NICCount is how many NICs the guest's pods have, and can still get.
+type NICCount struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Attached uint32                 `protobuf:"varint,1,opt,name=attached,proto3" json:"attached,omitempty"`
+	// As many as slots and limits allow, and with StatusRequest.allocate also addresses. Other
+	// guests of the tenant share its limits and addresses.
+	Free          uint32 `protobuf:"varint,2,opt,name=free,proto3" json:"free,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NICCount) Reset() {
+	*x = NICCount{}
+	mi := &file_hostd_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NICCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NICCount) ProtoMessage() {}
+
+func (x *NICCount) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NICCount.ProtoReflect.Descriptor instead.
+func (*NICCount) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *NICCount) GetAttached() uint32 {
+	if x != nil {
+		return x.Attached
+	}
+	return 0
+}
+
+func (x *NICCount) GetFree() uint32 {
+	if x != nil {
+		return x.Free
+	}
+	return 0
+}
+
 type RenewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// PKCS #10 in DER, at most 2 KiB: a new key of the curve P-256, self-signed with
@@ -1427,7 +1490,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_hostd_proto_msgTypes[16]
+	mi := &file_hostd_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1502,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[16]
+	mi := &file_hostd_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1515,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{16}
+	return file_hostd_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RenewRequest) GetCertificateRequest() []byte {
@@ -1471,7 +1534,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_hostd_proto_msgTypes[17]
+	mi := &file_hostd_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1546,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[17]
+	mi := &file_hostd_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1559,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{17}
+	return file_hostd_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RenewResponse) GetCertificate() []byte {
@@ -1520,7 +1583,7 @@ type SegmentSpec struct {
 
 func (x *SegmentSpec) Reset() {
 	*x = SegmentSpec{}
-	mi := &file_hostd_proto_msgTypes[18]
+	mi := &file_hostd_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1532,7 +1595,7 @@ func (x *SegmentSpec) String() string {
 func (*SegmentSpec) ProtoMessage() {}
 
 func (x *SegmentSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[18]
+	mi := &file_hostd_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1545,7 +1608,7 @@ func (x *SegmentSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentSpec.ProtoReflect.Descriptor instead.
 func (*SegmentSpec) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{18}
+	return file_hostd_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SegmentSpec) GetPod() string {
@@ -1592,7 +1655,7 @@ type CreateSegmentRequest struct {
 
 func (x *CreateSegmentRequest) Reset() {
 	*x = CreateSegmentRequest{}
-	mi := &file_hostd_proto_msgTypes[19]
+	mi := &file_hostd_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1667,7 @@ func (x *CreateSegmentRequest) String() string {
 func (*CreateSegmentRequest) ProtoMessage() {}
 
 func (x *CreateSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[19]
+	mi := &file_hostd_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1680,7 @@ func (x *CreateSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSegmentRequest.ProtoReflect.Descriptor instead.
 func (*CreateSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{19}
+	return file_hostd_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CreateSegmentRequest) GetSegment() *SegmentSpec {
@@ -1637,7 +1700,7 @@ type CreateSegmentResponse struct {
 
 func (x *CreateSegmentResponse) Reset() {
 	*x = CreateSegmentResponse{}
-	mi := &file_hostd_proto_msgTypes[20]
+	mi := &file_hostd_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1649,7 +1712,7 @@ func (x *CreateSegmentResponse) String() string {
 func (*CreateSegmentResponse) ProtoMessage() {}
 
 func (x *CreateSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[20]
+	mi := &file_hostd_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1662,7 +1725,7 @@ func (x *CreateSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSegmentResponse.ProtoReflect.Descriptor instead.
 func (*CreateSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{20}
+	return file_hostd_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateSegmentResponse) GetSegment() *Segment {
@@ -1690,7 +1753,7 @@ type JoinSegmentRequest struct {
 
 func (x *JoinSegmentRequest) Reset() {
 	*x = JoinSegmentRequest{}
-	mi := &file_hostd_proto_msgTypes[21]
+	mi := &file_hostd_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1702,7 +1765,7 @@ func (x *JoinSegmentRequest) String() string {
 func (*JoinSegmentRequest) ProtoMessage() {}
 
 func (x *JoinSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[21]
+	mi := &file_hostd_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1715,7 +1778,7 @@ func (x *JoinSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinSegmentRequest.ProtoReflect.Descriptor instead.
 func (*JoinSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{21}
+	return file_hostd_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *JoinSegmentRequest) GetSegment() *SegmentSpec {
@@ -1748,7 +1811,7 @@ type JoinSegmentResponse struct {
 
 func (x *JoinSegmentResponse) Reset() {
 	*x = JoinSegmentResponse{}
-	mi := &file_hostd_proto_msgTypes[22]
+	mi := &file_hostd_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1760,7 +1823,7 @@ func (x *JoinSegmentResponse) String() string {
 func (*JoinSegmentResponse) ProtoMessage() {}
 
 func (x *JoinSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[22]
+	mi := &file_hostd_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1773,7 +1836,7 @@ func (x *JoinSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinSegmentResponse.ProtoReflect.Descriptor instead.
 func (*JoinSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{22}
+	return file_hostd_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *JoinSegmentResponse) GetEndpoint() *Endpoint {
@@ -1813,7 +1876,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_hostd_proto_msgTypes[23]
+	mi := &file_hostd_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +1888,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[23]
+	mi := &file_hostd_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +1901,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{23}
+	return file_hostd_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Endpoint) GetContainerId() string {
@@ -1956,7 +2019,7 @@ type LeaveSegmentRequest struct {
 
 func (x *LeaveSegmentRequest) Reset() {
 	*x = LeaveSegmentRequest{}
-	mi := &file_hostd_proto_msgTypes[24]
+	mi := &file_hostd_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1968,7 +2031,7 @@ func (x *LeaveSegmentRequest) String() string {
 func (*LeaveSegmentRequest) ProtoMessage() {}
 
 func (x *LeaveSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[24]
+	mi := &file_hostd_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1981,7 +2044,7 @@ func (x *LeaveSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveSegmentRequest.ProtoReflect.Descriptor instead.
 func (*LeaveSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{24}
+	return file_hostd_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LeaveSegmentRequest) GetContainerId() string {
@@ -2006,7 +2069,7 @@ type LeaveSegmentResponse struct {
 
 func (x *LeaveSegmentResponse) Reset() {
 	*x = LeaveSegmentResponse{}
-	mi := &file_hostd_proto_msgTypes[25]
+	mi := &file_hostd_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2018,7 +2081,7 @@ func (x *LeaveSegmentResponse) String() string {
 func (*LeaveSegmentResponse) ProtoMessage() {}
 
 func (x *LeaveSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[25]
+	mi := &file_hostd_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2031,7 +2094,7 @@ func (x *LeaveSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveSegmentResponse.ProtoReflect.Descriptor instead.
 func (*LeaveSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{25}
+	return file_hostd_proto_rawDescGZIP(), []int{26}
 }
 
 type SegmentStatusRequest struct {
@@ -2044,7 +2107,7 @@ type SegmentStatusRequest struct {
 
 func (x *SegmentStatusRequest) Reset() {
 	*x = SegmentStatusRequest{}
-	mi := &file_hostd_proto_msgTypes[26]
+	mi := &file_hostd_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2056,7 +2119,7 @@ func (x *SegmentStatusRequest) String() string {
 func (*SegmentStatusRequest) ProtoMessage() {}
 
 func (x *SegmentStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[26]
+	mi := &file_hostd_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2069,7 +2132,7 @@ func (x *SegmentStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentStatusRequest.ProtoReflect.Descriptor instead.
 func (*SegmentStatusRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{26}
+	return file_hostd_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SegmentStatusRequest) GetPod() string {
@@ -2095,7 +2158,7 @@ type SegmentStatusResponse struct {
 
 func (x *SegmentStatusResponse) Reset() {
 	*x = SegmentStatusResponse{}
-	mi := &file_hostd_proto_msgTypes[27]
+	mi := &file_hostd_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2107,7 +2170,7 @@ func (x *SegmentStatusResponse) String() string {
 func (*SegmentStatusResponse) ProtoMessage() {}
 
 func (x *SegmentStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[27]
+	mi := &file_hostd_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,7 +2183,7 @@ func (x *SegmentStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentStatusResponse.ProtoReflect.Descriptor instead.
 func (*SegmentStatusResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{27}
+	return file_hostd_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SegmentStatusResponse) GetSegment() *Segment {
@@ -2144,7 +2207,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_hostd_proto_msgTypes[28]
+	mi := &file_hostd_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2156,7 +2219,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[28]
+	mi := &file_hostd_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2169,7 +2232,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{28}
+	return file_hostd_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Segment) GetPod() string {
@@ -2230,7 +2293,7 @@ type Fraction struct {
 
 func (x *Fraction) Reset() {
 	*x = Fraction{}
-	mi := &file_hostd_proto_msgTypes[29]
+	mi := &file_hostd_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2305,7 @@ func (x *Fraction) String() string {
 func (*Fraction) ProtoMessage() {}
 
 func (x *Fraction) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[29]
+	mi := &file_hostd_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2318,7 @@ func (x *Fraction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fraction.ProtoReflect.Descriptor instead.
 func (*Fraction) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{29}
+	return file_hostd_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Fraction) GetFraction() uint32 {
@@ -2318,7 +2381,7 @@ type AttachVolumeRequest struct {
 
 func (x *AttachVolumeRequest) Reset() {
 	*x = AttachVolumeRequest{}
-	mi := &file_hostd_proto_msgTypes[30]
+	mi := &file_hostd_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2393,7 @@ func (x *AttachVolumeRequest) String() string {
 func (*AttachVolumeRequest) ProtoMessage() {}
 
 func (x *AttachVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[30]
+	mi := &file_hostd_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2406,7 @@ func (x *AttachVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachVolumeRequest.ProtoReflect.Descriptor instead.
 func (*AttachVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{30}
+	return file_hostd_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AttachVolumeRequest) GetPod() string {
@@ -2376,7 +2439,7 @@ type AttachVolumeResponse struct {
 
 func (x *AttachVolumeResponse) Reset() {
 	*x = AttachVolumeResponse{}
-	mi := &file_hostd_proto_msgTypes[31]
+	mi := &file_hostd_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2388,7 +2451,7 @@ func (x *AttachVolumeResponse) String() string {
 func (*AttachVolumeResponse) ProtoMessage() {}
 
 func (x *AttachVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[31]
+	mi := &file_hostd_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2401,7 +2464,7 @@ func (x *AttachVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachVolumeResponse.ProtoReflect.Descriptor instead.
 func (*AttachVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{31}
+	return file_hostd_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AttachVolumeResponse) GetVolume() *Volume {
@@ -2426,7 +2489,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_hostd_proto_msgTypes[32]
+	mi := &file_hostd_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2438,7 +2501,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[32]
+	mi := &file_hostd_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2451,7 +2514,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{32}
+	return file_hostd_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Volume) GetPod() string {
@@ -2506,7 +2569,7 @@ type DetachVolumeRequest struct {
 
 func (x *DetachVolumeRequest) Reset() {
 	*x = DetachVolumeRequest{}
-	mi := &file_hostd_proto_msgTypes[33]
+	mi := &file_hostd_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2518,7 +2581,7 @@ func (x *DetachVolumeRequest) String() string {
 func (*DetachVolumeRequest) ProtoMessage() {}
 
 func (x *DetachVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[33]
+	mi := &file_hostd_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2531,7 +2594,7 @@ func (x *DetachVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachVolumeRequest.ProtoReflect.Descriptor instead.
 func (*DetachVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{33}
+	return file_hostd_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DetachVolumeRequest) GetPod() string {
@@ -2556,7 +2619,7 @@ type DetachVolumeResponse struct {
 
 func (x *DetachVolumeResponse) Reset() {
 	*x = DetachVolumeResponse{}
-	mi := &file_hostd_proto_msgTypes[34]
+	mi := &file_hostd_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2568,7 +2631,7 @@ func (x *DetachVolumeResponse) String() string {
 func (*DetachVolumeResponse) ProtoMessage() {}
 
 func (x *DetachVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[34]
+	mi := &file_hostd_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2581,7 +2644,7 @@ func (x *DetachVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachVolumeResponse.ProtoReflect.Descriptor instead.
 func (*DetachVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{34}
+	return file_hostd_proto_rawDescGZIP(), []int{35}
 }
 
 type AttachSharedMemoryRequest struct {
@@ -2596,7 +2659,7 @@ type AttachSharedMemoryRequest struct {
 
 func (x *AttachSharedMemoryRequest) Reset() {
 	*x = AttachSharedMemoryRequest{}
-	mi := &file_hostd_proto_msgTypes[35]
+	mi := &file_hostd_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2608,7 +2671,7 @@ func (x *AttachSharedMemoryRequest) String() string {
 func (*AttachSharedMemoryRequest) ProtoMessage() {}
 
 func (x *AttachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[35]
+	mi := &file_hostd_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2621,7 +2684,7 @@ func (x *AttachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachSharedMemoryRequest.ProtoReflect.Descriptor instead.
 func (*AttachSharedMemoryRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{35}
+	return file_hostd_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AttachSharedMemoryRequest) GetPod() string {
@@ -2661,7 +2724,7 @@ type AttachSharedMemoryResponse struct {
 
 func (x *AttachSharedMemoryResponse) Reset() {
 	*x = AttachSharedMemoryResponse{}
-	mi := &file_hostd_proto_msgTypes[36]
+	mi := &file_hostd_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2673,7 +2736,7 @@ func (x *AttachSharedMemoryResponse) String() string {
 func (*AttachSharedMemoryResponse) ProtoMessage() {}
 
 func (x *AttachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[36]
+	mi := &file_hostd_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2686,7 +2749,7 @@ func (x *AttachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachSharedMemoryResponse.ProtoReflect.Descriptor instead.
 func (*AttachSharedMemoryResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{36}
+	return file_hostd_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AttachSharedMemoryResponse) GetMemory() *SharedMemory {
@@ -2711,7 +2774,7 @@ type SharedMemory struct {
 
 func (x *SharedMemory) Reset() {
 	*x = SharedMemory{}
-	mi := &file_hostd_proto_msgTypes[37]
+	mi := &file_hostd_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2723,7 +2786,7 @@ func (x *SharedMemory) String() string {
 func (*SharedMemory) ProtoMessage() {}
 
 func (x *SharedMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[37]
+	mi := &file_hostd_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2736,7 +2799,7 @@ func (x *SharedMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SharedMemory.ProtoReflect.Descriptor instead.
 func (*SharedMemory) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{37}
+	return file_hostd_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SharedMemory) GetPod() string {
@@ -2777,7 +2840,7 @@ type DetachSharedMemoryRequest struct {
 
 func (x *DetachSharedMemoryRequest) Reset() {
 	*x = DetachSharedMemoryRequest{}
-	mi := &file_hostd_proto_msgTypes[38]
+	mi := &file_hostd_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2789,7 +2852,7 @@ func (x *DetachSharedMemoryRequest) String() string {
 func (*DetachSharedMemoryRequest) ProtoMessage() {}
 
 func (x *DetachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[38]
+	mi := &file_hostd_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2802,7 +2865,7 @@ func (x *DetachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachSharedMemoryRequest.ProtoReflect.Descriptor instead.
 func (*DetachSharedMemoryRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{38}
+	return file_hostd_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DetachSharedMemoryRequest) GetPod() string {
@@ -2827,7 +2890,7 @@ type DetachSharedMemoryResponse struct {
 
 func (x *DetachSharedMemoryResponse) Reset() {
 	*x = DetachSharedMemoryResponse{}
-	mi := &file_hostd_proto_msgTypes[39]
+	mi := &file_hostd_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2839,7 +2902,7 @@ func (x *DetachSharedMemoryResponse) String() string {
 func (*DetachSharedMemoryResponse) ProtoMessage() {}
 
 func (x *DetachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[39]
+	mi := &file_hostd_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2852,7 +2915,7 @@ func (x *DetachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachSharedMemoryResponse.ProtoReflect.Descriptor instead.
 func (*DetachSharedMemoryResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{39}
+	return file_hostd_proto_rawDescGZIP(), []int{40}
 }
 
 // ApplyRequest has one of its fields. A message has at most 64 KiB.
@@ -2868,7 +2931,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_hostd_proto_msgTypes[40]
+	mi := &file_hostd_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +2943,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[40]
+	mi := &file_hostd_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +2956,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{40}
+	return file_hostd_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ApplyRequest) GetPod() *PodPolicy {
@@ -2938,7 +3001,7 @@ type PodPolicy struct {
 
 func (x *PodPolicy) Reset() {
 	*x = PodPolicy{}
-	mi := &file_hostd_proto_msgTypes[41]
+	mi := &file_hostd_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2950,7 +3013,7 @@ func (x *PodPolicy) String() string {
 func (*PodPolicy) ProtoMessage() {}
 
 func (x *PodPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[41]
+	mi := &file_hostd_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2963,7 +3026,7 @@ func (x *PodPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodPolicy.ProtoReflect.Descriptor instead.
 func (*PodPolicy) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{41}
+	return file_hostd_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PodPolicy) GetPod() string {
@@ -3004,7 +3067,7 @@ type PolicyDirection struct {
 
 func (x *PolicyDirection) Reset() {
 	*x = PolicyDirection{}
-	mi := &file_hostd_proto_msgTypes[42]
+	mi := &file_hostd_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3016,7 +3079,7 @@ func (x *PolicyDirection) String() string {
 func (*PolicyDirection) ProtoMessage() {}
 
 func (x *PolicyDirection) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[42]
+	mi := &file_hostd_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3029,7 +3092,7 @@ func (x *PolicyDirection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyDirection.ProtoReflect.Descriptor instead.
 func (*PolicyDirection) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{42}
+	return file_hostd_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PolicyDirection) GetAllow() []*PolicyRule {
@@ -3049,7 +3112,7 @@ type PolicyRule struct {
 
 func (x *PolicyRule) Reset() {
 	*x = PolicyRule{}
-	mi := &file_hostd_proto_msgTypes[43]
+	mi := &file_hostd_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3061,7 +3124,7 @@ func (x *PolicyRule) String() string {
 func (*PolicyRule) ProtoMessage() {}
 
 func (x *PolicyRule) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[43]
+	mi := &file_hostd_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3074,7 +3137,7 @@ func (x *PolicyRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyRule.ProtoReflect.Descriptor instead.
 func (*PolicyRule) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{43}
+	return file_hostd_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PolicyRule) GetPeers() []string {
@@ -3103,7 +3166,7 @@ type PolicyService struct {
 
 func (x *PolicyService) Reset() {
 	*x = PolicyService{}
-	mi := &file_hostd_proto_msgTypes[44]
+	mi := &file_hostd_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3115,7 +3178,7 @@ func (x *PolicyService) String() string {
 func (*PolicyService) ProtoMessage() {}
 
 func (x *PolicyService) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[44]
+	mi := &file_hostd_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3128,7 +3191,7 @@ func (x *PolicyService) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyService.ProtoReflect.Descriptor instead.
 func (*PolicyService) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{44}
+	return file_hostd_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PolicyService) GetProtocol() Protocol {
@@ -3166,7 +3229,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_hostd_proto_msgTypes[45]
+	mi := &file_hostd_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3178,7 +3241,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[45]
+	mi := &file_hostd_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3191,7 +3254,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{45}
+	return file_hostd_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ApplyResponse) GetPods() uint32 {
@@ -3289,7 +3352,7 @@ const file_hostd_proto_rawDesc = "" +
 	"GCResponse\x125\n" +
 	"\aremoved\x18\x01 \x03(\v2\x1b.unnest.hostd.v1.AttachmentR\aremoved\"+\n" +
 	"\rStatusRequest\x12\x1a\n" +
-	"\ballocate\x18\x01 \x01(\bR\ballocate\"\x9e\x03\n" +
+	"\ballocate\x18\x01 \x01(\bR\ballocate\"\xcd\x03\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
 	"\x05guest\x18\x02 \x01(\tR\x05guest\x12\x1d\n" +
@@ -3306,7 +3369,11 @@ const file_hostd_proto_rawDesc = "" +
 	"\alimited\x18\n" +
 	" \x01(\tR\alimited\x12A\n" +
 	"\rsegment_modes\x18\v \x03(\x0e2\x1c.unnest.hostd.v1.SegmentModeR\fsegmentModes\x12)\n" +
-	"\x10segments_limited\x18\f \x01(\tR\x0fsegmentsLimited\"?\n" +
+	"\x10segments_limited\x18\f \x01(\tR\x0fsegmentsLimited\x12-\n" +
+	"\x04nics\x18\r \x01(\v2\x19.unnest.hostd.v1.NICCountR\x04nics\":\n" +
+	"\bNICCount\x12\x1a\n" +
+	"\battached\x18\x01 \x01(\rR\battached\x12\x12\n" +
+	"\x04free\x18\x02 \x01(\rR\x04free\"?\n" +
 	"\fRenewRequest\x12/\n" +
 	"\x13certificate_request\x18\x01 \x01(\fR\x12certificateRequest\"1\n" +
 	"\rRenewResponse\x12 \n" +
@@ -3496,7 +3563,7 @@ func file_hostd_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_hostd_proto_goTypes = []any{
 	(Mode)(0),                          // 0: unnest.hostd.v1.Mode
 	(NICState)(0),                      // 1: unnest.hostd.v1.NICState
@@ -3520,36 +3587,37 @@ var file_hostd_proto_goTypes = []any{
 	(*GCResponse)(nil),                 // 19: unnest.hostd.v1.GCResponse
 	(*StatusRequest)(nil),              // 20: unnest.hostd.v1.StatusRequest
 	(*StatusResponse)(nil),             // 21: unnest.hostd.v1.StatusResponse
-	(*RenewRequest)(nil),               // 22: unnest.hostd.v1.RenewRequest
-	(*RenewResponse)(nil),              // 23: unnest.hostd.v1.RenewResponse
-	(*SegmentSpec)(nil),                // 24: unnest.hostd.v1.SegmentSpec
-	(*CreateSegmentRequest)(nil),       // 25: unnest.hostd.v1.CreateSegmentRequest
-	(*CreateSegmentResponse)(nil),      // 26: unnest.hostd.v1.CreateSegmentResponse
-	(*JoinSegmentRequest)(nil),         // 27: unnest.hostd.v1.JoinSegmentRequest
-	(*JoinSegmentResponse)(nil),        // 28: unnest.hostd.v1.JoinSegmentResponse
-	(*Endpoint)(nil),                   // 29: unnest.hostd.v1.Endpoint
-	(*LeaveSegmentRequest)(nil),        // 30: unnest.hostd.v1.LeaveSegmentRequest
-	(*LeaveSegmentResponse)(nil),       // 31: unnest.hostd.v1.LeaveSegmentResponse
-	(*SegmentStatusRequest)(nil),       // 32: unnest.hostd.v1.SegmentStatusRequest
-	(*SegmentStatusResponse)(nil),      // 33: unnest.hostd.v1.SegmentStatusResponse
-	(*Segment)(nil),                    // 34: unnest.hostd.v1.Segment
-	(*Fraction)(nil),                   // 35: unnest.hostd.v1.Fraction
-	(*AttachVolumeRequest)(nil),        // 36: unnest.hostd.v1.AttachVolumeRequest
-	(*AttachVolumeResponse)(nil),       // 37: unnest.hostd.v1.AttachVolumeResponse
-	(*Volume)(nil),                     // 38: unnest.hostd.v1.Volume
-	(*DetachVolumeRequest)(nil),        // 39: unnest.hostd.v1.DetachVolumeRequest
-	(*DetachVolumeResponse)(nil),       // 40: unnest.hostd.v1.DetachVolumeResponse
-	(*AttachSharedMemoryRequest)(nil),  // 41: unnest.hostd.v1.AttachSharedMemoryRequest
-	(*AttachSharedMemoryResponse)(nil), // 42: unnest.hostd.v1.AttachSharedMemoryResponse
-	(*SharedMemory)(nil),               // 43: unnest.hostd.v1.SharedMemory
-	(*DetachSharedMemoryRequest)(nil),  // 44: unnest.hostd.v1.DetachSharedMemoryRequest
-	(*DetachSharedMemoryResponse)(nil), // 45: unnest.hostd.v1.DetachSharedMemoryResponse
-	(*ApplyRequest)(nil),               // 46: unnest.hostd.v1.ApplyRequest
-	(*PodPolicy)(nil),                  // 47: unnest.hostd.v1.PodPolicy
-	(*PolicyDirection)(nil),            // 48: unnest.hostd.v1.PolicyDirection
-	(*PolicyRule)(nil),                 // 49: unnest.hostd.v1.PolicyRule
-	(*PolicyService)(nil),              // 50: unnest.hostd.v1.PolicyService
-	(*ApplyResponse)(nil),              // 51: unnest.hostd.v1.ApplyResponse
+	(*NICCount)(nil),                   // 22: unnest.hostd.v1.NICCount
+	(*RenewRequest)(nil),               // 23: unnest.hostd.v1.RenewRequest
+	(*RenewResponse)(nil),              // 24: unnest.hostd.v1.RenewResponse
+	(*SegmentSpec)(nil),                // 25: unnest.hostd.v1.SegmentSpec
+	(*CreateSegmentRequest)(nil),       // 26: unnest.hostd.v1.CreateSegmentRequest
+	(*CreateSegmentResponse)(nil),      // 27: unnest.hostd.v1.CreateSegmentResponse
+	(*JoinSegmentRequest)(nil),         // 28: unnest.hostd.v1.JoinSegmentRequest
+	(*JoinSegmentResponse)(nil),        // 29: unnest.hostd.v1.JoinSegmentResponse
+	(*Endpoint)(nil),                   // 30: unnest.hostd.v1.Endpoint
+	(*LeaveSegmentRequest)(nil),        // 31: unnest.hostd.v1.LeaveSegmentRequest
+	(*LeaveSegmentResponse)(nil),       // 32: unnest.hostd.v1.LeaveSegmentResponse
+	(*SegmentStatusRequest)(nil),       // 33: unnest.hostd.v1.SegmentStatusRequest
+	(*SegmentStatusResponse)(nil),      // 34: unnest.hostd.v1.SegmentStatusResponse
+	(*Segment)(nil),                    // 35: unnest.hostd.v1.Segment
+	(*Fraction)(nil),                   // 36: unnest.hostd.v1.Fraction
+	(*AttachVolumeRequest)(nil),        // 37: unnest.hostd.v1.AttachVolumeRequest
+	(*AttachVolumeResponse)(nil),       // 38: unnest.hostd.v1.AttachVolumeResponse
+	(*Volume)(nil),                     // 39: unnest.hostd.v1.Volume
+	(*DetachVolumeRequest)(nil),        // 40: unnest.hostd.v1.DetachVolumeRequest
+	(*DetachVolumeResponse)(nil),       // 41: unnest.hostd.v1.DetachVolumeResponse
+	(*AttachSharedMemoryRequest)(nil),  // 42: unnest.hostd.v1.AttachSharedMemoryRequest
+	(*AttachSharedMemoryResponse)(nil), // 43: unnest.hostd.v1.AttachSharedMemoryResponse
+	(*SharedMemory)(nil),               // 44: unnest.hostd.v1.SharedMemory
+	(*DetachSharedMemoryRequest)(nil),  // 45: unnest.hostd.v1.DetachSharedMemoryRequest
+	(*DetachSharedMemoryResponse)(nil), // 46: unnest.hostd.v1.DetachSharedMemoryResponse
+	(*ApplyRequest)(nil),               // 47: unnest.hostd.v1.ApplyRequest
+	(*PodPolicy)(nil),                  // 48: unnest.hostd.v1.PodPolicy
+	(*PolicyDirection)(nil),            // 49: unnest.hostd.v1.PolicyDirection
+	(*PolicyRule)(nil),                 // 50: unnest.hostd.v1.PolicyRule
+	(*PolicyService)(nil),              // 51: unnest.hostd.v1.PolicyService
+	(*ApplyResponse)(nil),              // 52: unnest.hostd.v1.ApplyResponse
 }
 var file_hostd_proto_depIdxs = []int32{
 	0,  // 0: unnest.hostd.v1.AttachNICRequest.mode:type_name -> unnest.hostd.v1.Mode
@@ -3560,68 +3628,69 @@ var file_hostd_proto_depIdxs = []int32{
 	0,  // 5: unnest.hostd.v1.NIC.mode:type_name -> unnest.hostd.v1.Mode
 	10, // 6: unnest.hostd.v1.ListNICsResponse.nics:type_name -> unnest.hostd.v1.NIC
 	10, // 7: unnest.hostd.v1.CheckResponse.nic:type_name -> unnest.hostd.v1.NIC
-	29, // 8: unnest.hostd.v1.CheckResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
+	30, // 8: unnest.hostd.v1.CheckResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
 	18, // 9: unnest.hostd.v1.GCRequest.valid:type_name -> unnest.hostd.v1.Attachment
 	18, // 10: unnest.hostd.v1.GCResponse.removed:type_name -> unnest.hostd.v1.Attachment
 	2,  // 11: unnest.hostd.v1.StatusResponse.segment_modes:type_name -> unnest.hostd.v1.SegmentMode
-	2,  // 12: unnest.hostd.v1.SegmentSpec.mode:type_name -> unnest.hostd.v1.SegmentMode
-	3,  // 13: unnest.hostd.v1.SegmentSpec.span:type_name -> unnest.hostd.v1.SegmentSpan
-	24, // 14: unnest.hostd.v1.CreateSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
-	34, // 15: unnest.hostd.v1.CreateSegmentResponse.segment:type_name -> unnest.hostd.v1.Segment
-	24, // 16: unnest.hostd.v1.JoinSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
-	29, // 17: unnest.hostd.v1.JoinSegmentResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
-	1,  // 18: unnest.hostd.v1.Endpoint.state:type_name -> unnest.hostd.v1.NICState
-	2,  // 19: unnest.hostd.v1.Endpoint.mode:type_name -> unnest.hostd.v1.SegmentMode
-	34, // 20: unnest.hostd.v1.SegmentStatusResponse.segment:type_name -> unnest.hostd.v1.Segment
-	2,  // 21: unnest.hostd.v1.Segment.mode:type_name -> unnest.hostd.v1.SegmentMode
-	35, // 22: unnest.hostd.v1.Segment.fractions:type_name -> unnest.hostd.v1.Fraction
-	38, // 23: unnest.hostd.v1.AttachVolumeResponse.volume:type_name -> unnest.hostd.v1.Volume
-	4,  // 24: unnest.hostd.v1.Volume.transport:type_name -> unnest.hostd.v1.VolumeTransport
-	43, // 25: unnest.hostd.v1.AttachSharedMemoryResponse.memory:type_name -> unnest.hostd.v1.SharedMemory
-	47, // 26: unnest.hostd.v1.ApplyRequest.pod:type_name -> unnest.hostd.v1.PodPolicy
-	47, // 27: unnest.hostd.v1.ApplyRequest.more:type_name -> unnest.hostd.v1.PodPolicy
-	48, // 28: unnest.hostd.v1.PodPolicy.ingress:type_name -> unnest.hostd.v1.PolicyDirection
-	48, // 29: unnest.hostd.v1.PodPolicy.egress:type_name -> unnest.hostd.v1.PolicyDirection
-	49, // 30: unnest.hostd.v1.PolicyDirection.allow:type_name -> unnest.hostd.v1.PolicyRule
-	50, // 31: unnest.hostd.v1.PolicyRule.services:type_name -> unnest.hostd.v1.PolicyService
-	5,  // 32: unnest.hostd.v1.PolicyService.protocol:type_name -> unnest.hostd.v1.Protocol
-	6,  // 33: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
-	11, // 34: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
-	13, // 35: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
-	15, // 36: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
-	17, // 37: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
-	20, // 38: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
-	22, // 39: unnest.hostd.v1.HostDaemon.Renew:input_type -> unnest.hostd.v1.RenewRequest
-	25, // 40: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
-	27, // 41: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
-	30, // 42: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
-	32, // 43: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
-	36, // 44: unnest.hostd.v1.HostDaemon.AttachVolume:input_type -> unnest.hostd.v1.AttachVolumeRequest
-	39, // 45: unnest.hostd.v1.HostDaemon.DetachVolume:input_type -> unnest.hostd.v1.DetachVolumeRequest
-	41, // 46: unnest.hostd.v1.HostDaemon.AttachSharedMemory:input_type -> unnest.hostd.v1.AttachSharedMemoryRequest
-	44, // 47: unnest.hostd.v1.HostDaemon.DetachSharedMemory:input_type -> unnest.hostd.v1.DetachSharedMemoryRequest
-	46, // 48: unnest.hostd.v1.HostPolicy.Apply:input_type -> unnest.hostd.v1.ApplyRequest
-	8,  // 49: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
-	12, // 50: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
-	14, // 51: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
-	16, // 52: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
-	19, // 53: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
-	21, // 54: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
-	23, // 55: unnest.hostd.v1.HostDaemon.Renew:output_type -> unnest.hostd.v1.RenewResponse
-	26, // 56: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
-	28, // 57: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
-	31, // 58: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
-	33, // 59: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
-	37, // 60: unnest.hostd.v1.HostDaemon.AttachVolume:output_type -> unnest.hostd.v1.AttachVolumeResponse
-	40, // 61: unnest.hostd.v1.HostDaemon.DetachVolume:output_type -> unnest.hostd.v1.DetachVolumeResponse
-	42, // 62: unnest.hostd.v1.HostDaemon.AttachSharedMemory:output_type -> unnest.hostd.v1.AttachSharedMemoryResponse
-	45, // 63: unnest.hostd.v1.HostDaemon.DetachSharedMemory:output_type -> unnest.hostd.v1.DetachSharedMemoryResponse
-	51, // 64: unnest.hostd.v1.HostPolicy.Apply:output_type -> unnest.hostd.v1.ApplyResponse
-	49, // [49:65] is the sub-list for method output_type
-	33, // [33:49] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	22, // 12: unnest.hostd.v1.StatusResponse.nics:type_name -> unnest.hostd.v1.NICCount
+	2,  // 13: unnest.hostd.v1.SegmentSpec.mode:type_name -> unnest.hostd.v1.SegmentMode
+	3,  // 14: unnest.hostd.v1.SegmentSpec.span:type_name -> unnest.hostd.v1.SegmentSpan
+	25, // 15: unnest.hostd.v1.CreateSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
+	35, // 16: unnest.hostd.v1.CreateSegmentResponse.segment:type_name -> unnest.hostd.v1.Segment
+	25, // 17: unnest.hostd.v1.JoinSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
+	30, // 18: unnest.hostd.v1.JoinSegmentResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
+	1,  // 19: unnest.hostd.v1.Endpoint.state:type_name -> unnest.hostd.v1.NICState
+	2,  // 20: unnest.hostd.v1.Endpoint.mode:type_name -> unnest.hostd.v1.SegmentMode
+	35, // 21: unnest.hostd.v1.SegmentStatusResponse.segment:type_name -> unnest.hostd.v1.Segment
+	2,  // 22: unnest.hostd.v1.Segment.mode:type_name -> unnest.hostd.v1.SegmentMode
+	36, // 23: unnest.hostd.v1.Segment.fractions:type_name -> unnest.hostd.v1.Fraction
+	39, // 24: unnest.hostd.v1.AttachVolumeResponse.volume:type_name -> unnest.hostd.v1.Volume
+	4,  // 25: unnest.hostd.v1.Volume.transport:type_name -> unnest.hostd.v1.VolumeTransport
+	44, // 26: unnest.hostd.v1.AttachSharedMemoryResponse.memory:type_name -> unnest.hostd.v1.SharedMemory
+	48, // 27: unnest.hostd.v1.ApplyRequest.pod:type_name -> unnest.hostd.v1.PodPolicy
+	48, // 28: unnest.hostd.v1.ApplyRequest.more:type_name -> unnest.hostd.v1.PodPolicy
+	49, // 29: unnest.hostd.v1.PodPolicy.ingress:type_name -> unnest.hostd.v1.PolicyDirection
+	49, // 30: unnest.hostd.v1.PodPolicy.egress:type_name -> unnest.hostd.v1.PolicyDirection
+	50, // 31: unnest.hostd.v1.PolicyDirection.allow:type_name -> unnest.hostd.v1.PolicyRule
+	51, // 32: unnest.hostd.v1.PolicyRule.services:type_name -> unnest.hostd.v1.PolicyService
+	5,  // 33: unnest.hostd.v1.PolicyService.protocol:type_name -> unnest.hostd.v1.Protocol
+	6,  // 34: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
+	11, // 35: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
+	13, // 36: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
+	15, // 37: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
+	17, // 38: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
+	20, // 39: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
+	23, // 40: unnest.hostd.v1.HostDaemon.Renew:input_type -> unnest.hostd.v1.RenewRequest
+	26, // 41: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
+	28, // 42: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
+	31, // 43: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
+	33, // 44: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
+	37, // 45: unnest.hostd.v1.HostDaemon.AttachVolume:input_type -> unnest.hostd.v1.AttachVolumeRequest
+	40, // 46: unnest.hostd.v1.HostDaemon.DetachVolume:input_type -> unnest.hostd.v1.DetachVolumeRequest
+	42, // 47: unnest.hostd.v1.HostDaemon.AttachSharedMemory:input_type -> unnest.hostd.v1.AttachSharedMemoryRequest
+	45, // 48: unnest.hostd.v1.HostDaemon.DetachSharedMemory:input_type -> unnest.hostd.v1.DetachSharedMemoryRequest
+	47, // 49: unnest.hostd.v1.HostPolicy.Apply:input_type -> unnest.hostd.v1.ApplyRequest
+	8,  // 50: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
+	12, // 51: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
+	14, // 52: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
+	16, // 53: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
+	19, // 54: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
+	21, // 55: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
+	24, // 56: unnest.hostd.v1.HostDaemon.Renew:output_type -> unnest.hostd.v1.RenewResponse
+	27, // 57: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
+	29, // 58: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
+	32, // 59: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
+	34, // 60: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
+	38, // 61: unnest.hostd.v1.HostDaemon.AttachVolume:output_type -> unnest.hostd.v1.AttachVolumeResponse
+	41, // 62: unnest.hostd.v1.HostDaemon.DetachVolume:output_type -> unnest.hostd.v1.DetachVolumeResponse
+	43, // 63: unnest.hostd.v1.HostDaemon.AttachSharedMemory:output_type -> unnest.hostd.v1.AttachSharedMemoryResponse
+	46, // 64: unnest.hostd.v1.HostDaemon.DetachSharedMemory:output_type -> unnest.hostd.v1.DetachSharedMemoryResponse
+	52, // 65: unnest.hostd.v1.HostPolicy.Apply:output_type -> unnest.hostd.v1.ApplyResponse
+	50, // [50:66] is the sub-list for method output_type
+	34, // [34:50] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_hostd_proto_init() }
@@ -3635,7 +3704,7 @@ func file_hostd_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_proto_rawDesc), len(file_hostd_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   46,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -219,6 +219,7 @@ func (d *daemon) Status(ctx context.Context, r *hostdpb.StatusRequest) (*hostdpb
 		Protocol: protocol, Tenant: c.tenant.Name, Pool: uint32(s.Pool), PoolTarget: uint32(s.PoolTarget),
 		SlotsQuarantined: uint32(s.SlotsQuarantined), Limited: c.tenant.limited(s, r.GetAllocate()),
 		SegmentModes: wireModes(c.tenant.now().SegmentModes()), SegmentsLimited: d.segmentsLimited(c.tenant, s),
+		Nics: &hostdpb.NICCount{Attached: uint32(s.Attachments), Free: uint32(c.tenant.freeNICs(s, r.GetAllocate()))},
 	}, nil
 }
 
@@ -235,6 +236,23 @@ func (t *tenant) limited(s status.Guest, allocate bool) string {
 		return exhausted(stats)
 	}
 	return ""
+}
+
+// freeNICs returns how many more NICs the guest's pods can get, with allocate also an address of
+// each family for each.
+func (t *tenant) freeNICs(s status.Guest, allocate bool) int {
+	stats, owned := t.stats()
+	free := min(s.SlotsFree+s.Pool, t.now().FreeNICs(s.Attachments, owned))
+	if !allocate {
+		return free
+	}
+	for _, r := range stats.Ranges {
+		free = int(min(uint64(free), r.Free))
+	}
+	if held, each := t.held(s.Name); each > 0 {
+		free = min(free, t.now().FreeAddresses(held)/each)
+	}
+	return free
 }
 
 // segmentsLimited says why the daemon would refuse a segment now, "" when it would not.

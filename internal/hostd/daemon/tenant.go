@@ -144,6 +144,13 @@ func (t *tenant) stats() (ipam.Stats, int) {
 	return t.pool.Stats(time.Now()), len(t.owned)
 }
 
+// held returns how many addresses a guest's pods have, and how many another one would be given.
+func (t *tenant) held(guest string) (held, each int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pool.Held(guest + "/"), t.pool.Families()
+}
+
 func (t *tenant) releaseAll(guest string) {
 	for _, o := range t.of(guest) {
 		t.release(o)

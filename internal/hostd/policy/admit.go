@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -117,6 +118,23 @@ func (t Tenant) AdmitNIC(guestNICs, tenantNICs int) error {
 	return cmp.Or(
 		admit("guest", guestNICs, "NICs", t.Limits.NICs, "remove pods"),
 		admit("tenant "+t.Name, tenantNICs, "NICs", t.Limits.TenantNICs, "remove pods"))
+}
+
+// FreeNICs returns how many more NICs the limits allow a guest with guestNICs, of a tenant with
+// tenantNICs.
+func (t Tenant) FreeNICs(guestNICs, tenantNICs int) int {
+	return min(free(guestNICs, t.Limits.NICs), free(tenantNICs, t.Limits.TenantNICs))
+}
+
+// FreeAddresses returns how many more addresses the limits allow a guest whose pods have held.
+func (t Tenant) FreeAddresses(held int) int { return free(held, t.Limits.Addresses) }
+
+// free returns how many more a limit allows; 0: there is no limit.
+func free(have, limit int) int {
+	if limit == 0 {
+		return math.MaxInt
+	}
+	return max(0, limit-have)
 }
 
 // AdmitAddresses returns an error that wraps ErrLimit unless a guest whose other pods have

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"unnest/internal/hostd/policy"
@@ -47,6 +48,25 @@ func TestAdmitNIC(t *testing.T) {
 		err := policy.Tenant{Limits: tt.limits}.AdmitNIC(tt.guest, tt.tenant)
 		if (err == nil) != tt.admit || err != nil && !errors.Is(err, policy.ErrLimit) {
 			t.Errorf("%+v with %d and %d: got %v, want admitted: %t", tt.limits, tt.guest, tt.tenant, err, tt.admit)
+		}
+	}
+}
+
+// What AdmitNIC and AdmitAddresses still allow.
+func TestFree(t *testing.T) {
+	for _, tt := range []struct {
+		limits              policy.Limits
+		guest, tenant, held int
+		nics, addresses     int
+	}{
+		{policy.Limits{}, 1000, 1000, 1000, math.MaxInt, math.MaxInt},
+		{policy.Limits{NICs: 5, Addresses: 8}, 2, 1000, 3, 3, 5},
+		{policy.Limits{NICs: 5, TenantNICs: 9}, 2, 8, 3, 1, math.MaxInt},
+		{policy.Limits{NICs: 5, TenantNICs: 9, Addresses: 2}, 6, 7, 3, 0, 0},
+	} {
+		p := policy.Tenant{Limits: tt.limits}
+		if nics, addresses := p.FreeNICs(tt.guest, tt.tenant), p.FreeAddresses(tt.held); nics != tt.nics || addresses != tt.addresses {
+			t.Errorf("%+v: got %d NICs and %d addresses, want %d and %d", tt, nics, addresses, tt.nics, tt.addresses)
 		}
 	}
 }

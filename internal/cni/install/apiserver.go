@@ -1,0 +1,139 @@
+package install
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// serviceAccount is the directory with a pod's credentials for the API server.
+const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// heartbeat is the time after which an unchanged status is reported again.
+const heartbeat = 5 * time.Minute
+
+// reporter reports a node's status to the API server.
+type reporter struct {
+	node    string
+	server  string // URL
+	account string // directory
+	reserve int    // NICs for pods that do not ask for one
+	now     func() time.Time
+
+	known      NICs // that the daemon counted last
+	said       string
+	saidAt     time.Time
+	ready      bool
+	transition time.Time
+}
+
+// newReporter returns a reporter with the API server that the kubelet names to containers.
+func newReporter(node string, reserve int) (*reporter, error) {
+	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
+	if host == "" || port == "" {
+		return nil, errors.New("-node: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: want a pod of Kubernetes")
+	}
+	return &reporter{node: node, server: "https://" + net.JoinHostPort(host, port), account: serviceAccount, reserve: reserve, now: time.Now}, nil
+}
+
+// report tells the API server what a check has found, unless it knows already.
+func (r *reporter) report(ctx context.Context, h health) error {
+	now := r.now()
+	c := h.condition(now)
+	if r.transition.IsZero() || c.ready != r.ready {
+		r.ready, r.transition = c.ready, now
+	}
+	capacity, known := h.capacity(r.known, r.reserve)
+	if h.nics.Known {
+		r.known = h.nics
+	}
+	says := fmt.Sprint(c, capacity, known)
+	if says == r.said && now.Sub(r.saidAt) < heartbeat {
+		return nil
+	}
+	if err := r.patch(ctx, r.status(c, capacity, known, now)); err != nil {
+		return fmt.Errorf("report status of node %s: %w", r.node, err)
+	}
+	r.said, r.saidAt = says, now
+	return nil
+}
+
+// status is the part of the node's status that is ours.
+func (r *reporter) status(c condition, capacity int, known bool, now time.Time) map[string]any {
+	state := "False"
+	if c.ready {
+		state = "True"
+	}
+	status := map[string]any{"conditions": []any{map[string]any{
+		"type": ConditionType, "status": state, "reason": c.reason, "message": c.message,
+		"lastHeartbeatTime": now.UTC().Format(time.RFC3339), "lastTransitionTime": r.transition.UTC().Format(time.RFC3339),
+	}}}
+	if known {
+		nics := map[string]string{Resource: strconv.Itoa(capacity)}
+		// The kubelet takes over the capacity as allocatable, but some seconds later.
+		status["capacity"], status["allocatable"] = nics, nics
+	}
+	return status
+}
+
+// patch merges status into the node's. A strategic merge leaves other conditions alone. The
+// libraries of Kubernetes would make the plugin, which runs for each pod, twice as large.
+func (r *reporter) patch(ctx context.Context, status map[string]any) error {
+	body, err := json.Marshal(map[string]any{"status": status})
+	if err != nil {
+		return err
+	}
+	client, token, err := r.client()
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPatch, r.server+"/api/v1/nodes/"+url.PathEscape(r.node)+"/status", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/strategic-merge-patch+json")
+	request.Header.Set("Authorization", "Bearer "+token)
+	answer, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode == http.StatusOK {
+		return nil
+	}
+	var said struct{ Message string }
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	_ = json.Unmarshal(text, &said) // the status line will do
+	return fmt.Errorf("the API server answers %s: %s", answer.Status, said.Message)
+}
+
+// client returns a client of the API server, and the token, which the kubelet replaces.
+func (r *reporter) client() (*http.Client, string, error) {
+	token, err := os.ReadFile(filepath.Join(r.account, "token"))
+	if err != nil {
+		return nil, "", fmt.Errorf("read token: %w", err)
+	}
+	ca, err := os.ReadFile(filepath.Join(r.account, "ca.crt"))
+	if err != nil {
+		return nil, "", fmt.Errorf("read certificate of the API server: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(ca) {
+		return nil, "", fmt.Errorf("read certificate of the API server: %s/ca.crt has none", r.account)
+	}
+	tls := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+	return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: tls}}, string(bytes.TrimSpace(token)), nil
+}

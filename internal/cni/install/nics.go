@@ -1,0 +1,47 @@
+package install
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"unnest/internal/cni/brfusion"
+	"unnest/internal/cni/hostclient"
+	"unnest/internal/cni/netconf"
+	"unnest/internal/hostapi/hostdpb"
+)
+
+// NICs are the NICs of a node's pods.
+type NICs struct {
+	Known          bool // the daemon counts them, and they are what limits the network
+	Attached, Free int
+	Limited        string    // why there is none more; "": there is
+	Expires        time.Time // the node's certificate; zero: unknown
+}
+
+// full reports whether pods have all NICs.
+func (n NICs) full() bool { return n.Known && n.Attached > 0 && n.Limited != "" }
+
+// count asks the host daemon for the NICs of a network. On a trunk, slots do not limit them.
+func count(ctx context.Context, plugin string, stdin []byte) (n NICs, err error) {
+	if plugin != brfusion.Plugin.Name {
+		return n, nil
+	}
+	c, err := netconf.ParseBrFusion(stdin)
+	if err != nil {
+		return n, err
+	}
+	d, err := hostclient.Dial(c.Server, c.Credentials)
+	if err != nil {
+		return n, err
+	}
+	defer d.Close()
+	n.Expires = d.Certificate.NotAfter
+	s, err := d.Status(ctx, &hostdpb.StatusRequest{Allocate: !c.IPAM.Delegated()})
+	if err != nil {
+		return n, fmt.Errorf("ask for the NICs of pods: %w", err)
+	}
+	n.Known = s.GetNics() != nil && c.Mode == netconf.Hotplug
+	n.Attached, n.Free, n.Limited = int(s.GetNics().GetAttached()), int(s.GetNics().GetFree()), s.GetLimited()
+	return n, nil
+}
