@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -27,6 +29,10 @@ const (
 )
 
 var errConnections = errors.New("too many connections")
+
+// errFromPod keeps a pod from using credentials of its node that have come to it. Its NIC sends
+// from its own addresses only.
+var errFromPod = errors.New("the connection comes from a pod's address: only the guest itself may use its credentials")
 
 // limitedListener bounds connections, so that no guest can use up the daemon's
 // descriptors. Before the handshake a connection counts for its address, which every
@@ -211,8 +217,12 @@ func (d *daemon) admitConnection(raw net.Conn, s tls.ConnectionState) error {
 	limit, guest := connections, ""
 	if name, err := identity.GuestName(s); err == nil {
 		guest = name
-		if c, err := d.client(name); err == nil && c.tenant != nil && c.tenant.now().Limits.Connections > 0 {
-			limit = c.tenant.now().Limits.Connections
+		if c, err := d.client(name); err == nil && c.tenant != nil {
+			if from, err := netip.ParseAddrPort(raw.RemoteAddr().String()); err == nil && c.tenant.hasPod(from.Addr()) {
+				d.logs.of(guest).Warn("refuse", "peer", from, "guest", guest, "error", errFromPod)
+				return errFromPod
+			}
+			limit = cmp.Or(c.tenant.now().Limits.Connections, limit)
 		}
 	}
 	c, ok := raw.(*limitedConn)

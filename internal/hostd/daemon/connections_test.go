@@ -2,12 +2,15 @@ package daemon
 
 import (
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	grpcstatus "google.golang.org/grpc/status"
 
 	"unnest/internal/hostapi/hostdpb"
 )
@@ -97,5 +100,52 @@ func TestConnectionsOfGuest(t *testing.T) {
 		if time.Since(begin) > time.Minute {
 			t.Fatal("a closed connection still counts")
 		}
+	}
+}
+
+// fromListener accepts connections as if they came from an address.
+type fromListener struct {
+	net.Listener
+	from net.Addr
+}
+
+func (l fromListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return fromConn{c, l.from}, err
+}
+
+type fromConn struct {
+	net.Conn
+	from net.Addr
+}
+
+func (c fromConn) RemoteAddr() net.Addr { return c.from }
+
+// A pod that has got hold of its node's credentials cannot use them from its own address.
+func TestCredentialsInPod(t *testing.T) {
+	dir := t.TempDir()
+	d, log := testDaemon(t, dir)
+	config, c := issue(t, dir, "node1")
+	withRecord(t, dir, c)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serveOn(t, d, dir, fromListener{l, &net.TCPAddr{IP: net.IPv4(10, 9, 0, 7), Port: 1000}})
+	ask := func() error {
+		_, err := dial(t, l.Addr().String(), config).Status(t.Context(), &hostdpb.StatusRequest{})
+		return err
+	}
+	if err := ask(); !strings.Contains(err.Error(), "VMM") {
+		t.Errorf("the guest is not served: %v", err)
+	}
+	if _, err := d.tenant("default").take("node1/c1/eth0", []netip.Prefix{netip.MustParsePrefix("10.9.0.7/24")}, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(); grpcstatus.Code(err) != codes.Unavailable || strings.Contains(err.Error(), "VMM") {
+		t.Errorf("a pod is served: %v", err)
+	}
+	if len(log.with("refuse", "peer=10.9.0.7:1000", "guest=node1", "from a pod's address")) == 0 {
+		t.Errorf("the log does not say so: %q", log.with(""))
 	}
 }

@@ -70,11 +70,17 @@ func testDaemon(t *testing.T, dir string) (*daemon, *logLines) {
 // serveTest has a daemon serve guests until the test ends.
 func serveTest(t *testing.T, d *daemon, dir string) (address string) {
 	t.Helper()
-	tlsConfig, err := serverTLS(dir, d.config.Policy.Listen.Addr())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	serveOn(t, d, dir, l)
+	return l.Addr().String()
+}
+
+func serveOn(t *testing.T, d *daemon, dir string, l net.Listener) {
+	t.Helper()
+	tlsConfig, err := serverTLS(dir, d.config.Policy.Listen.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +96,6 @@ func serveTest(t *testing.T, d *daemon, dir string) (address string) {
 			t.Error(err)
 		}
 	})
-	return l.Addr().String()
 }
 
 func scrape(d *daemon) string {

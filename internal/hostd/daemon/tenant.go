@@ -151,6 +151,13 @@ func (t *tenant) held(guest string) (held, each int) {
 	return t.pool.Held(guest + "/"), t.pool.Families()
 }
 
+// hasPod reports whether an address is that of a pod.
+func (t *tenant) hasPod(a netip.Addr) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pool.Holds(a)
+}
+
 func (t *tenant) releaseAll(guest string) {
 	for _, o := range t.of(guest) {
 		t.release(o)

@@ -293,6 +293,12 @@ func guestOf(owner string) string {
 // of the owner itself.
 func (p *Pool) Held(owner string) int { return p.held[guestOf(owner)] - len(p.owners[owner]) }
 
+// Holds reports whether an owner has the address.
+func (p *Pool) Holds(a netip.Addr) bool {
+	_, held := p.holders[a.Unmap().WithZone("")]
+	return held
+}
+
 // Families returns how many addresses Allocate gives to an owner.
 func (p *Pool) Families() int { return len(p.families) }
 
