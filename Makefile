@@ -105,12 +105,20 @@ test-trade: test-deps build trade-bundle ## load the trading application on this
 kubernetes: go ## build the programs of a Kubernetes cluster into the user's cache (11 minutes, once)
 	@hack/kubernetes
 
+.PHONY: helm
+helm: go ## build helm into the user's cache (minutes, once)
+	@hack/helm
+
+.PHONY: manifest
+manifest: helm ## render deploy/kubernetes/unnest.yaml from deploy/chart
+	@hack/manifest
+
 .PHONY: images
 images: binaries ## write the container images of this project into bin/images, as OCI archives
 	@go run ./hack/images bin bin/images
 
 .PHONY: test-kubernetes
-test-kubernetes: test-deps build kubernetes images ## test BrFusion on a Kubernetes cluster of two guests (root)
+test-kubernetes: test-deps build kubernetes helm images ## test BrFusion on a Kubernetes cluster of two guests (root)
 	go test -tags kubernetes -count=1 -timeout 10m -run '^TestRunOnAPIServer$$' -v ./internal/kube/policyclient
 	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 30m -run '^TestKubernetes$$' -v ./internal/e2e
 

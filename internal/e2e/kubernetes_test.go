@@ -60,6 +60,11 @@ func TestKubernetes(t *testing.T) {
 		{"the DaemonSet installs the plugins", k.daemonSet},
 		{"unnest bench cluster", k.benchCluster},
 		{"pods are deleted", k.deleted},
+		{"the manifest is the chart's", k.manifest},
+		{"helm installs the chart", k.chart},
+		{"NICs run out", k.nicsRunOut},
+		{"a node's credentials in pods", k.credentialsInPods},
+		{"helm removes the chart", k.unchart},
 	} {
 		k.step(s.name, s.run)
 	}

@@ -1,0 +1,200 @@
+//go:build kubernetes
+
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"unnest/internal/testbed/cluster"
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/lab"
+)
+
+const (
+	cniImage  = "localhost/unnest/cni:1"
+	nicsClass = "unnest-nic" // the RuntimeClass of the chart
+)
+
+// chart installs the chart by helm. The nodes then have a NIC resource and a condition; the
+// DaemonSet may report nothing else, and only about its own node.
+func (k *kubernetes) chart() {
+	mustRun(k.t, k.unnest, "cluster", "load", filepath.Join(k.binaries, "images", "unnest-cni.tar"))
+	k.helm("install", "unnest", "../../deploy/chart", "--set=node.binDir=/usr/lib/cni", "--wait", "--timeout=4m")
+	for _, node := range []string{"node1", "node2"} {
+		s := k.guestStatus(node)
+		k.eventually(node+" has its NICs as a resource", func() bool {
+			return k.nics(node) == s.Slots-s.SlotsForeign-s.SlotsQuarantined
+		})
+		want := fmt.Sprintf("True pods have %d NICs and can get %d more; the node's credentials are valid for ", s.Attachments, k.nics(node)-s.Attachments)
+		k.eventually(node+" has its condition", func() bool { return strings.HasPrefix(k.condition(node), want) })
+	}
+	answer := mustRun(k.t, "nsenter", "--net="+k.fleet.Lab.HostNS(), "curl", "-sS", "--max-time", "60", "http://10.201.0.2:9479/metrics")
+	if !strings.Contains(answer, "unnest_node_ready 1\n") || !strings.Contains(answer, "unnest_node_nics{state=\"free\"} ") {
+		k.t.Errorf("the metrics of a node are %q", answer)
+	}
+	k.reports()
+}
+
+func (k *kubernetes) helm(args ...string) {
+	k.t.Helper()
+	mustRun(k.t, append([]string{filepath.Join(k.binaries, "helm"), "--kubeconfig=" + k.config, "--namespace=default"}, args...)...)
+}
+
+// nics returns how many NICs a node has for pods that ask for one; -1: it has no such resource.
+func (k *kubernetes) nics(node string) int {
+	k.t.Helper()
+	n, err := strconv.Atoi(k.ctl("get", "node", node, `--output=jsonpath={.status.allocatable.unnest\.io/nic}`))
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// condition returns the status and the message of a node's condition.
+func (k *kubernetes) condition(node string) string {
+	k.t.Helper()
+	return k.ctl("get", "node", node, `--output=jsonpath={range .status.conditions[?(@.type=="UnnestNetworkReady")]}{.status} {.message}{end}`)
+}
+
+// reports tries what a guest that has been taken over could do with the token of its pod.
+func (k *kubernetes) reports() {
+	pod := k.ctl("--namespace=unnest-system", "get", "pods", "--field-selector=spec.nodeName=node1", "--output=name")
+	token := strings.TrimSpace(k.ctl("--namespace=unnest-system", "create", "token", "unnest-cni",
+		"--bound-object-kind=Pod", "--bound-object-name="+strings.TrimPrefix(strings.TrimSpace(pod), "pod/")))
+	config, err := k.withToken(token)
+	k.check(err)
+	as := func(args ...string) (string, error) {
+		out, err := exec.Command(k.kubectl, append([]string{"--kubeconfig=" + config}, args...)...).CombinedOutput()
+		return string(out), err
+	}
+	own := `{"status":{"conditions":[{"type":"UnnestNetworkReady","status":"True","reason":"NICsAvailable","message":"by hand"}],"capacity":{"unnest.io/nic":"7"},"allocatable":{"unnest.io/nic":"7"}}}`
+	if out, err := as("patch", "node", "node1", "--subresource=status", "--patch="+own); err != nil {
+		k.t.Errorf("a node's own report is refused: %v: %s", err, out)
+	}
+	for _, tt := range []struct{ node, patch, want string }{
+		{"node2", own, "its own node only"},
+		{"node1", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, "the condition UnnestNetworkReady only"},
+		{"node1", `{"status":{"capacity":{"cpu":"100"}}}`, "the resource unnest.io/nic only"},
+		{"node1", `{"status":{"allocatable":{"memory":null}}}`, "the resource unnest.io/nic only"},
+		{"node1", `{"status":{"addresses":[{"type":"InternalIP","address":"10.201.0.3"}]}}`, "conditions and resources of nodes only"},
+		{"node1", `{"metadata":{"labels":{"tenant":"other"}}}`, "the metadata of nodes"},
+	} {
+		if out, err := as("patch", "node", tt.node, "--subresource=status", "--patch="+tt.patch); err == nil || !strings.Contains(out, tt.want) {
+			k.t.Errorf("%s of %s: got %v, %s, want a refusal with %q", tt.patch, tt.node, err, out, tt.want)
+		}
+	}
+	for _, args := range [][]string{
+		{"get", "pods", "--all-namespaces"}, {"get", "nodes"}, {"get", "secrets", "--all-namespaces"}, {"--namespace=unnest-system", "get", "configmaps"},
+		{"patch", "node", "node1", `--patch={"spec":{"unschedulable":true}}`},
+	} {
+		if out, err := as(args...); err == nil || !strings.Contains(out, "is forbidden") && !strings.Contains(out, "cannot get resource") {
+			k.t.Errorf("%v: got %v, %s, want a refusal", args, err, out)
+		}
+	}
+}
+
+// withToken writes a configuration for the holder of a token and returns its path.
+func (k *kubernetes) withToken(token string) (string, error) {
+	var c map[string]any
+	content, err := os.ReadFile(k.config)
+	if err != nil {
+		return "", err
+	}
+	if err := json.Unmarshal(content, &c); err != nil { // as `unnest cluster kubeconfig` writes it
+		return "", err
+	}
+	c["users"] = []any{map[string]any{"name": "unnest", "user": map[string]any{"token": token}}}
+	content, err = json.Marshal(c)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(k.t.TempDir(), "kubeconfig")
+	return path, os.WriteFile(path, content, 0o600)
+}
+
+// nicsRunOut lets node1 have one NIC for pods that ask for one. The second pod waits with a
+// reason that a person understands, and starts when the first is gone.
+func (k *kubernetes) nicsRunOut() {
+	k.helm("upgrade", "unnest", "../../deploy/chart", "--reuse-values", "--set=node.reservedNICs="+strconv.Itoa(k.nics("node2")-1), "--wait", "--timeout=4m")
+	k.eventually("node1 has one NIC", func() bool { return k.nics("node1") == 1 })
+	pod := func(name string, spec map[string]any) map[string]any {
+		p := webPod("own-node1")
+		p["metadata"] = map[string]any{"name": name}
+		for key, value := range spec {
+			p["spec"].(map[string]any)[key] = value
+		}
+		return p
+	}
+	k.apply(pod("nic1", map[string]any{"runtimeClassName": nicsClass}))
+	k.ctl("wait", "--for=condition=Ready", "pod/nic1", podLimit)
+	asks := pod("nic2", nil) // without the class
+	container := asks["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)
+	container["resources"] = map[string]any{"limits": map[string]string{"unnest.io/nic": "1"}}
+	k.apply(asks, pod("nic3", map[string]any{"runtimeClassName": nicsClass}))
+	for _, name := range []string{"nic2", "nic3"} {
+		var why string
+		k.eventually(name+" waits for a NIC", func() bool {
+			why = k.ctl("get", "pod", name, `--output=jsonpath={.status.phase} {range .status.conditions[?(@.type=="PodScheduled")]}{.reason} {.message}{end}`)
+			return strings.HasPrefix(why, "Pending Unschedulable ") && strings.Contains(why, "1 Insufficient unnest.io/nic")
+		})
+		k.t.Logf("%s: %s", name, why)
+	}
+	k.ctl("delete", "pod", "nic1", "nic3", "--wait", podLimit)
+	k.ctl("wait", "--for=condition=Ready", "pod/nic2", podLimit)
+	k.ctl("delete", "pod", "nic2", "--wait", podLimit)
+}
+
+// credentialsInPods gives pods the credentials of their node. They cannot use them, though the
+// node can: neither a pod with its own NIC nor one behind the guest's bridge.
+func (k *kubernetes) credentialsInPods() {
+	server := lab.ManagementGateway + ":" + fleet.DaemonPort
+	renew := func(name string, more map[string]any) map[string]any {
+		spec := map[string]any{
+			"nodeSelector": map[string]string{"kubernetes.io/hostname": "node1"}, "restartPolicy": "Never",
+			"containers": []any{map[string]any{
+				"name": "renew", "image": cniImage, "imagePullPolicy": "Never",
+				"command":      []string{"/unnest-cni", "renew", "-server=" + server, "-credentials=/credentials"},
+				"volumeMounts": []any{map[string]any{"name": "credentials", "mountPath": "/credentials"}},
+			}},
+			"volumes": []any{map[string]any{"name": "credentials", "hostPath": map[string]any{"path": "/etc/unnest", "type": "Directory"}}},
+		}
+		for key, value := range more {
+			spec[key] = value
+		}
+		return map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name}, "spec": spec}
+	}
+	k.apply(renew("thief-own", nil), renew("thief-bridge", map[string]any{"runtimeClassName": cluster.Bridge}))
+	for _, name := range []string{"thief-own", "thief-bridge"} {
+		k.ctl("wait", "--for=jsonpath={.status.phase}=Failed", "pod/"+name, podLimit)
+		k.t.Logf("%s: %s", name, k.ctl("logs", name))
+	}
+	k.apply(renew("node", map[string]any{"hostNetwork": true})) // the attempt itself works
+	k.ctl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/node", podLimit)
+	k.ctl("delete", "pod", "thief-own", "thief-bridge", "node", "--wait", podLimit)
+}
+
+// unchart removes the chart: plugins and networks stay, and nothing of ours in the API.
+func (k *kubernetes) unchart() {
+	k.helm("uninstall", "unnest", "--wait", "--timeout=4m")
+	all := k.ctl("get", "namespaces,clusterroles,clusterrolebindings,runtimeclasses,validatingadmissionpolicies,validatingadmissionpolicybindings", "--output=name")
+	if strings.Contains(all, "unnest") {
+		k.t.Errorf("the chart has left:\n%s", all)
+	}
+}
+
+// manifest checks that the plain manifest is what helm makes of the chart.
+func (k *kubernetes) manifest() {
+	cmd := exec.Command("../../hack/manifest", "-check")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		k.t.Errorf("%v:\n%s", err, out.String())
+	}
+}
