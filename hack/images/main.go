@@ -28,7 +28,7 @@ var programs = []struct {
 	binary, image, path, archive string
 	arguments                    []string
 }{
-	{"unnest-cni", "localhost/unnest/cni:1", "/unnest-cni", "unnest-cni.tar", []string{"install"}},
+	{"unnest-cni", "localhost/unnest/cni:2", "/unnest-cni", "unnest-cni.tar", []string{"install"}},
 	{"unnest-load", workload.PeerImage, workload.Generator, "unnest-load.tar", []string{"hold"}},
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	cniImage  = "localhost/unnest/cni:1"
+	cniImage  = "localhost/unnest/cni:2"
 	nicsClass = "unnest-nic" // the RuntimeClass of the chart
 )
 
