@@ -79,17 +79,20 @@ func ensure(path string, content []byte, mode os.FileMode) (err error) {
 }
 
 // status asks the host daemon for the NICs of pods, and the first plugin of a configuration list
-// whether it can add a pod. The plugin says no if pods have all NICs, so it is not asked then.
+// whether it can add a pod. Being asked, the plugin also renews the node's certificate.
 func (n Node) status(ctx context.Context, list []byte) (NICs, error) {
 	plugin, stdin, err := statusRequest(list)
 	if err != nil {
 		return NICs{}, fmt.Errorf("read network configuration %s: %w", n.Config, err)
 	}
 	nics, err := n.count(ctx, plugin, stdin)
-	if err != nil || nics.full() {
+	if err != nil {
 		return nics, err
 	}
-	return nics, n.ask(ctx, plugin, stdin)
+	if err := n.ask(ctx, plugin, stdin); err != nil && !nics.full() { // then it cannot, which is no fault
+		return nics, err
+	}
+	return nics, nil
 }
 
 // ask runs a plugin for STATUS.

@@ -134,6 +134,9 @@ func TestEnsureOnFullNode(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, full)
 	}
 	n.want(t, "full", "brfusion hostlo", "10-pods.conflist")
+	if _, err := os.Stat(filepath.Join(dir, "asked")); err != nil {
+		t.Errorf("the plugin was not asked, so it did not renew the certificate: %v", err)
+	}
 	full.Attached = 0
 	if _, err := n.Ensure(t.Context()); err == nil {
 		t.Error("without any NIC: no error")
