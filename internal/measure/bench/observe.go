@@ -12,7 +12,7 @@ import (
 // descendants are the experiment. What runs on a host of the user is not seen; its
 // hypervisor may even be a process of this machine.
 func (b *Bench) Observe(e experiment.Execution) (func() (noise.Reading, error), error) {
-	if e.Configuration.Host != "" {
+	if e.Configuration.Stack.Remote() || e.Configuration.Host != "" {
 		return func() (noise.Reading, error) { return noise.Reading{}, nil }, nil
 	}
 	before, err := procfs.Read()

@@ -1,0 +1,45 @@
+package xen
+
+import (
+	"fmt"
+	"strings"
+)
+
+// mac is the domain's address on the bridge, of the range that Xen has.
+func (c Config) mac() string { return fmt.Sprintf("00:16:3e:75:6e:%02x", c.Number) }
+
+// commandLine is that of the kernel.
+func (c Config) commandLine() string {
+	console, more := "hvc0", ""
+	if c.Kind == HVM { // its drivers for Xen would take the place of the emulated devices
+		console, more = "ttyS0", " nopv xen_nopv"
+	}
+	return "console=" + console + more + " rdinit=/domain-init quiet panic=-1 net.ifnames=0 mitigations=off random.trust_cpu=on"
+}
+
+// text is the domain's configuration for xl. @root@ and @disk@ stand for its disks.
+func (c Config) text(name, kernel, dir string) string {
+	disk, nic, block := "xvd", "", ",script="+dir+"/block"
+	if c.Kind == HVM {
+		disk, nic, block = "hd", ",type=ioemu,model=e1000", "" // an emulated disk has no script
+	}
+	lines := []string{
+		fmt.Sprintf("name = %q", name),
+		fmt.Sprintf("type = %q", c.Kind),
+		fmt.Sprintf("kernel = %q", kernel),
+		fmt.Sprintf("ramdisk = %q", dir+"/"+c.Name+".initrd"),
+		fmt.Sprintf("extra = %q", c.commandLine()),
+		fmt.Sprintf("memory = %d", c.Memory>>20),
+		fmt.Sprintf("vcpus = %d", c.VCPUs),
+		fmt.Sprintf("disk = [ 'format=raw,vdev=%sa,access=ro%s,target=@root@', 'format=raw,vdev=%sb,access=rw%s,target=@disk@' ]", disk, block, disk, block),
+		fmt.Sprintf("vif = [ 'mac=%s,bridge=unnest0,script=%s/vif%s' ]", c.mac(), dir, nic),
+		"on_poweroff = \"destroy\"", "on_reboot = \"destroy\"", "on_crash = \"destroy\"",
+	}
+	if c.Weight > 0 {
+		lines = append(lines, fmt.Sprintf("cpu_weight = %d", c.Weight))
+	}
+	if c.Kind == HVM {
+		lines = append(lines, "serial = \"pty\"", "vga = \"none\"", "hdtype = \"ahci\"", "xen_platform_pci = 0")
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
