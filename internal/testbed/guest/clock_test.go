@@ -14,12 +14,12 @@ import (
 )
 
 // guestClock plays the script clock in a guest whose clock is ahead of the host's. Reading a line
-// takes it until read(), and its answers arrive after print(). A step takes the time set() too much.
+// takes the time hear(), and its answers arrive after say(). A step is too short by set().
 type guestClock struct {
-	ahead            time.Duration
-	read, print, set func() time.Duration
-	steps            int
-	gone             bool // on its way
+	ahead          time.Duration
+	hear, say, set func() time.Duration
+	steps          int
+	gone           bool // on its way
 }
 
 func (g *guestClock) run(console io.ReadWriteCloser) {
@@ -28,9 +28,9 @@ func (g *guestClock) run(console io.ReadWriteCloser) {
 		command, value, _ := strings.Cut(lines.Text(), " ")
 		switch command {
 		case "clock":
-			time.Sleep(g.read())
+			time.Sleep(g.hear())
 			now := time.Now().Add(g.ahead)
-			time.Sleep(g.print())
+			time.Sleep(g.say())
 			_, _ = fmt.Fprintf(console, "unnest-boot clock %s %d.%06d\n", value, now.Unix(), now.Nanosecond()/1000)
 		case "step":
 			step, err := time.ParseDuration(strings.TrimPrefix(value, "+") + "s")
@@ -72,14 +72,14 @@ func TestSetClock(t *testing.T) {
 		steps int // 0: any number
 		want  string
 	}{
-		{"at once", guestClock{ahead: -lag, read: constant(time.Millisecond), print: constant(time.Millisecond), set: constant(0)}, 1, ""},
-		{"first answer is slow", guestClock{ahead: -lag, read: late(time.Second), print: constant(time.Millisecond), set: constant(0)}, 1, ""},
-		{"QEMU's events are late", guestClock{ahead: -lag - 305*time.Millisecond, read: constant(time.Millisecond), print: constant(0), set: constant(0)}, 2, ""},
-		{"date sets it late", guestClock{ahead: -lag, read: constant(0), print: constant(0), set: late(305*time.Millisecond, 80*time.Millisecond)}, 3, ""},
-		{"every way is slow, not always", guestClock{ahead: -lag + 200*time.Millisecond, read: busy(time.Second), print: busy(time.Second), set: busy(300 * time.Millisecond)}, 0, ""},
-		{"never known", guestClock{ahead: -lag, read: constant(60 * time.Millisecond), print: constant(60 * time.Millisecond), set: constant(0)}, 1,
+		{"at once", guestClock{ahead: -lag, hear: constant(time.Millisecond), say: constant(time.Millisecond), set: constant(0)}, 1, ""},
+		{"first answer is slow", guestClock{ahead: -lag, hear: late(time.Second), say: constant(time.Millisecond), set: constant(0)}, 1, ""},
+		{"QEMU's events are late", guestClock{ahead: -lag - 305*time.Millisecond, hear: constant(time.Millisecond), say: constant(0), set: constant(0)}, 2, ""},
+		{"date sets it late", guestClock{ahead: -lag, hear: constant(0), say: constant(0), set: late(305*time.Millisecond, 80*time.Millisecond)}, 3, ""},
+		{"every way is slow, not always", guestClock{ahead: -lag + 200*time.Millisecond, hear: busy(time.Second), say: busy(time.Second), set: busy(300 * time.Millisecond)}, 0, ""},
+		{"never known", guestClock{ahead: -lag, hear: constant(60 * time.Millisecond), say: constant(60 * time.Millisecond), set: constant(0)}, 1,
 			"set its clock: after 100 attempts it may be wrong by -60ms to 60ms, want at most 50ms; restore it"},
-		{"always set late", guestClock{ahead: -lag, read: constant(0), print: constant(0), set: constant(time.Second)}, clockTries / 2, "it may be wrong by -1s to -1s"},
+		{"always set late", guestClock{ahead: -lag, hear: constant(0), say: constant(0), set: constant(time.Second)}, clockTries / 2, "it may be wrong by -1s to -1s"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
