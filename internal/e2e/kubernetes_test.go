@@ -54,6 +54,7 @@ func TestKubernetes(t *testing.T) {
 		{"each pod has its NIC", k.ownNICs},
 		{"every pod reaches every pod", k.podToPod},
 		{"Services", k.services},
+		{"DNS", k.dns},
 		{"exec, logs, port-forward", k.access},
 		{"the daemon is killed", k.daemonKilled},
 		{"NetworkPolicy", k.networkPolicies},
@@ -112,8 +113,8 @@ func (k *kubernetes) up() {
 		k.t.Errorf("a second cluster: %v: %s", err, out)
 	}
 	status := mustRun(k.t, k.unnest, "cluster", "status")
-	if n := len(regexp.MustCompile(`(?m)^[a-z-]+ +ready$`).FindAllString(status, -1)); n != 4 {
-		k.t.Errorf("%d components are ready, want 4:\n%s", n, status)
+	if n := len(regexp.MustCompile(`(?m)^[a-z-]+ +ready$`).FindAllString(status, -1)); n != 5 {
+		k.t.Errorf("%d components are ready, want 5:\n%s", n, status)
 	}
 	if n := len(regexp.MustCompile(`(?m)^node[12] +Ready `).FindAllString(status, -1)); n != 2 {
 		k.t.Errorf("%d nodes are ready, want 2:\n%s", n, status)

@@ -116,6 +116,10 @@ func (c *Cluster) build(ctx context.Context) error {
 	if err := c.Apply(ctx, runtimeClasses()...); err != nil {
 		return err
 	}
+	if err := c.startDNS(ctx); err != nil {
+		return err
+	}
+	c.report("DNS is ready")
 	return c.await(ctx, nodes)
 }
 

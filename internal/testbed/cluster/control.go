@@ -220,7 +220,7 @@ func (c *Cluster) Health(ctx context.Context) (names []string, health map[string
 	etcd, api, clients := controlPlane(c.path(""))
 	health = map[string]error{}
 	client, err := c.client()
-	for _, p := range append([]component{etcd, api}, clients...) {
+	for _, p := range append([]component{etcd, api, c.dns()}, clients...) {
 		names = append(names, p.name)
 		if health[p.name] = err; err == nil {
 			health[p.name] = ask(ctx, client, p.health)

@@ -34,7 +34,7 @@ var nodePaths = map[string]string{
 var nodePackages = []string{"conntrack", "ethtool", "nftables"}
 
 // programs are the files that the directory of Kubernetes' programs must have.
-var programs = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet"}
+var programs = []string{dnsProgram, "etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet"}
 
 // FindPrograms returns the absolute path of the directory, without symbolic links, if it has
 // all programs.

@@ -95,6 +95,7 @@ func kubeletConfig(slots int) string {
 		"authorization": map[string]any{"mode": "Webhook"},
 		"tlsCertFile":   "/etc/kubernetes/kubelet.crt", "tlsPrivateKeyFile": "/etc/kubernetes/kubelet.key",
 		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock", "cgroupDriver": "cgroupfs",
+		"clusterDNS": []string{dnsService}, "clusterDomain": dnsDomain,
 		"resolvConf": "", "maxPods": slots, "imageGCHighThresholdPercent": 100,
 		"evictionHard": map[string]string{"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "1%"},
 	}))
