@@ -23,6 +23,7 @@ type Image struct {
 	Files      map[string][]byte // by absolute path; all are executable
 	Links      map[string]string // symbolic links: absolute path -> target
 	Entrypoint []string
+	Args       []string // of the entrypoint, unless the container has its own
 }
 
 // blob is a part of an archive, which its digest names.
@@ -68,7 +69,7 @@ func (i Image) layout() (map[string][]byte, error) {
 	layer := blob{mediaType + "layer.v1.tar", content.Bytes()}
 	config := jsonBlob(mediaType+"config.v1+json", map[string]any{
 		"os": "linux", "architecture": i.Arch,
-		"config": map[string]any{"Entrypoint": i.Entrypoint, "Env": []string{"PATH=/usr/bin:/bin"}, "WorkingDir": "/"},
+		"config": i.config(),
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + layer.digest()}},
 	})
 	manifest := jsonBlob(mediaType+"manifest.v1+json", map[string]any{
@@ -83,6 +84,15 @@ func (i Image) layout() (map[string][]byte, error) {
 		files["/blobs/sha256/"+b.digest()] = b.content
 	}
 	return files, nil
+}
+
+// config is what a container of the image runs by default.
+func (i Image) config() map[string]any {
+	c := map[string]any{"Entrypoint": i.Entrypoint, "Env": []string{"PATH=/usr/bin:/bin"}, "WorkingDir": "/"}
+	if len(i.Args) > 0 {
+		c["Cmd"] = i.Args
+	}
+	return c
 }
 
 func jsonBlob(kind string, v any) blob {

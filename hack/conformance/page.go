@@ -1,0 +1,121 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// reasons say why tests with an outcome fail or are left out; the first that matches a title counts.
+var reasons = []struct {
+	outcome string
+	title   *regexp.Regexp
+	why     string
+}{
+	{
+		leftOut,
+		regexp.MustCompile(`^\[sig-network\] Netpol NetworkPolicy between server and client`),
+		"not run: asks through [Services](../brfusion.md#limit-the-connections-of-pods), where policies on ingress see the guest",
+	},
+}
+
+const intro = `# Upstream's tests of Kubernetes' network
+
+For people who want to know which promises of Kubernetes hold for pods with a NIC of their own. This page is written
+by ` + "`go run ./hack/conformance`" + ` from the results of ` + "`make test-kubernetes-conformance`" + `, which runs upstream's
+` + "`e2e.test`" + ` on a [cluster](../kubernetes.md) whose default network is BrFusion: two nodes, kube-proxy, no other network plugin.
+
+`
+
+const images = `No registry can be reached from the machine of the run, so the nodes have stand-ins for upstream's images: agnhost is
+built from upstream's source and stands on Debian instead of Alpine; jessie-dnsutils is the same image; busybox and pause are Debian's busybox.
+
+`
+
+// render returns the page about the results.
+func render(s suites) string {
+	var b strings.Builder
+	b.WriteString(intro)
+	conformance, netpol := split(s.Cases)
+	b.WriteString("| tests | passed | failed | left out |\n|---|---|---|---|\n")
+	summary(&b, "`[Conformance]` of sig-network, and of Pods", conformance)
+	summary(&b, "NetworkPolicy (`[sig-network] Netpol`)", netpol)
+	b.WriteString("\n" + images)
+	if len(s.Facts) > 0 {
+		b.WriteString("| | |\n|---|---|\n")
+		for _, p := range s.Facts {
+			fmt.Fprintf(&b, "| %s | %s |\n", strings.TrimPrefix(p.Name, "unnest."), cell(p.Value))
+		}
+		b.WriteString("\n")
+	}
+	listed(&b, "Failed", failed, s.Cases)
+	listed(&b, "Left out", leftOut, s.Cases)
+	listed(&b, "Passed", passed, s.Cases)
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func split(all []testcase) (conformance, netpol []testcase) {
+	for _, c := range all {
+		if c.netpol() {
+			netpol = append(netpol, c)
+		} else {
+			conformance = append(conformance, c)
+		}
+	}
+	return conformance, netpol
+}
+
+func summary(b *strings.Builder, name string, all []testcase) {
+	n := map[string]int{}
+	for _, c := range all {
+		n[c.outcome()]++
+	}
+	fmt.Fprintf(b, "| %s | %d | %d | %d |\n", name, n[passed], n[failed], n[leftOut])
+}
+
+// listed lists the tests with an outcome, with the reason for each that has not passed.
+func listed(b *strings.Builder, heading, outcome string, all []testcase) {
+	column, begun := "reason", false
+	if outcome == passed {
+		column = "s"
+	}
+	for _, c := range all {
+		if c.outcome() != outcome {
+			continue
+		}
+		if !begun {
+			fmt.Fprintf(b, "## %s\n\n| test | %s |\n|---|---|\n", heading, column)
+			begun = true
+		}
+		value := fmt.Sprintf("%.0f", c.Seconds)
+		if outcome != passed {
+			value = c.reason()
+		}
+		fmt.Fprintf(b, "| %s | %s |\n", cell(c.title()), cell(value))
+	}
+	if begun {
+		b.WriteString("\n")
+	}
+}
+
+// reason says why the test has not passed: what we know, or else the test's message.
+func (c testcase) reason() string {
+	for _, r := range reasons {
+		if r.outcome == c.outcome() && r.title.MatchString(c.title()) {
+			return r.why
+		}
+	}
+	switch {
+	case c.cutOff():
+		return "the time of the run was over"
+	case c.outcome() == leftOut:
+		return "not run yet"
+	case c.Failure == nil:
+		return "no message"
+	}
+	return cmp.Or(c.Failure.Message, "no message")
+}
+
+// cell escapes what ends a cell of a table.
+func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }

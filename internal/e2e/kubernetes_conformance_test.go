@@ -1,0 +1,206 @@
+//go:build kubernetes
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"unnest/internal/hostd/policy"
+	"unnest/internal/testbed/cluster"
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/oci"
+)
+
+// The images of upstream's tests, of Kubernetes 1.34, for which we have stand-ins.
+const (
+	agnhostImage = "registry.k8s.io/e2e-test-images/agnhost:2.56"
+	busyboxImage = "registry.k8s.io/e2e-test-images/busybox:1.37.0-1"
+)
+
+// imageTags are further names of images that the nodes have.
+var imageTags = map[string]string{
+	"registry.k8s.io/e2e-test-images/jessie-dnsutils:1.7": agnhostImage,
+	"registry.k8s.io/pause:3.10.1":                        "localhost/unnest/pause:1",
+}
+
+// The tests of upstream that run by default. hack/conformance writes a page about them.
+const (
+	conformanceFocus = `\[sig-network\].*\[Conformance\]|\[sig-node\] Pods .*\[Conformance\]|\[sig-network\] Netpol API`
+	conformanceSkip  = `\[Serial\]|\[Disruptive\]|\[Feature:SCTPConnectivity\]`
+)
+
+// Upstream's tests pass on a cluster whose pods have their own NIC. UNNEST_E2E_FOCUS is a regular
+// expression of the tests to run, UNNEST_E2E_TIME how long they may take, UNNEST_E2E_RESULTS a directory
+// that keeps the results.
+func TestKubernetesConformance(t *testing.T) {
+	unnest := unnestBinary(t)
+	k := &kubernetes{nodes: &nodes{t: t, binaries: filepath.Dir(unnest)}, whole: t, unnest: unnest}
+	k.kubectl = filepath.Join(k.binaries, "kubernetes", "kubectl")
+	t.Cleanup(k.remove)
+	if !k.step("up", k.up) {
+		return
+	}
+	k.enforcePolicies()
+	if k.step("images", k.loadTestImages) {
+		k.step("e2e.test", k.upstream)
+	}
+}
+
+// enforcePolicies makes the host enforce the NetworkPolicies of the cluster.
+func (k *kubernetes) enforcePolicies() {
+	k.killDaemon()
+	k.fleet.Policy.Tenants[0].NetworkPolicy = policy.PolicyOptional
+	k.startDaemon()
+	dir := filepath.Join(k.t.TempDir(), "policy")
+	mustRun(k.t, k.unnest, "hostd", "--config", filepath.Join(k.fleet.Lab.Dir, "hostd.yaml"), "--state", k.fleet.Lab.Dir, "policy", "enroll", fleet.Tenant, "--out", dir)
+	k.policyClient(dir)
+}
+
+// loadTestImages gives the nodes stand-ins for upstream's images.
+func (k *kubernetes) loadTestImages() {
+	dir := filepath.Join(k.binaries, "kubernetes-e2e")
+	agnhost, busybox := k.testImages(dir)
+	c, err := cluster.View()
+	k.check(err)
+	for _, image := range []oci.Image{agnhost, busybox} {
+		var archive bytes.Buffer
+		k.check(image.Write(&archive))
+		k.check(c.Load(k.t.Context(), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }))
+	}
+	for _, node := range []string{"node1", "node2"} {
+		for to, from := range imageTags {
+			_, err := c.OnNode(k.t.Context(), node, "ctr", "--namespace", "k8s.io", "images", "tag", from, to)
+			k.check(err)
+		}
+	}
+}
+
+// testImages makes the images from what hack/kubernetes-e2e has left in dir.
+func (k *kubernetes) testImages(dir string) (agnhost, busybox oci.Image) {
+	root := filepath.Join(dir, "root")
+	agnhost = oci.Image{
+		Name: agnhostImage, Arch: runtime.GOARCH, Entrypoint: []string{"/agnhost"}, Args: []string{"pause"},
+		Files: map[string][]byte{}, Links: map[string]string{"/agnhost-2": "agnhost"},
+	}
+	for _, name := range []string{"agnhost", "localhost.crt", "localhost.key"} {
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		k.check(err)
+		agnhost.Files["/"+name] = content
+	}
+	for _, top := range []string{"usr", "bin", "sbin", "lib", "lib64"} {
+		k.addTree(&agnhost, root, top)
+	}
+	program := filepath.Join(root, "bin/busybox")
+	content, err := os.ReadFile(program)
+	k.check(err)
+	files := map[string][]byte{
+		"/bin/busybox": content, "/etc/nsswitch.conf": []byte("hosts: files dns\nprotocols: files\nservices: files\n"),
+		"/etc/passwd": []byte("root:x:0:0:root:/:/bin/sh\n"), "/tmp/.keep": nil,
+	}
+	for _, path := range []string{"/etc/nsswitch.conf", "/etc/passwd", "/tmp/.keep"} {
+		agnhost.Files[path] = files[path]
+	}
+	busybox = oci.Image{Name: busyboxImage, Arch: runtime.GOARCH, Files: files, Links: map[string]string{}, Args: []string{"sh"}}
+	agnhost.Links["/bin/nc"] = "nc.openbsd"
+	for _, applet := range strings.Fields(mustRun(k.t, program, "--list")) {
+		if applet != "busybox" {
+			busybox.Links["/bin/"+applet] = "busybox"
+		}
+		has := func(dir string) bool { return agnhost.Files[dir+applet] != nil || agnhost.Links[dir+applet] != "" }
+		if !slices.ContainsFunc([]string{"/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/"}, has) {
+			agnhost.Links["/bin/"+applet] = "busybox"
+		}
+	}
+	return agnhost, busybox
+}
+
+// addTree adds the files and links under root/top to the image.
+func (k *kubernetes) addTree(image *oci.Image, root, top string) {
+	k.check(filepath.WalkDir(filepath.Join(root, top), func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := strings.TrimPrefix(path, root)
+		switch d.Type() {
+		case fs.ModeSymlink:
+			image.Links[name], err = os.Readlink(path)
+		case 0:
+			if strings.Contains(name, "/gconv/") {
+				break // character sets, which no test uses
+			}
+			image.Files[name], err = os.ReadFile(path)
+		}
+		return err
+	}))
+}
+
+// upstream runs e2e.test, and keeps its results.
+func (k *kubernetes) upstream() {
+	results := os.Getenv("UNNEST_E2E_RESULTS")
+	if results == "" {
+		results = k.t.TempDir()
+	}
+	k.check(os.MkdirAll(results, 0o755))
+	focus := os.Getenv("UNNEST_E2E_FOCUS")
+	if focus == "" {
+		focus = conformanceFocus
+	}
+	limit := os.Getenv("UNNEST_E2E_TIME")
+	if limit == "" {
+		limit = "3h"
+	}
+	stamp := time.Now().UTC().Format("20060102-150405")
+	log, err := os.Create(filepath.Join(results, "e2e-"+stamp+".log"))
+	k.check(err)
+	defer log.Close()
+	ctx, cancel := context.WithTimeout(k.t.Context(), 3*time.Hour)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(k.binaries, "kubernetes-e2e", "e2e.test"),
+		"--kubeconfig="+k.config, "--kubectl-path="+k.kubectl, "--provider=skeleton", "--num-nodes=2", "--dns-domain=cluster.local",
+		"--report-dir="+results, "--report-prefix="+stamp, "--ginkgo.focus="+focus, "--ginkgo.skip="+conformanceSkip,
+		"--ginkgo.timeout="+limit, "--ginkgo.no-color", "--ginkgo.v=false", "--disable-log-dump")
+	cmd.Dir, cmd.Stdout, cmd.Stderr = results, log, log
+	err = cmd.Run()
+	text, readErr := os.ReadFile(log.Name())
+	k.check(readErr)
+	k.t.Logf("end of %s:\n%s", log.Name(), text[max(0, len(text)-3000):])
+	k.check(os.WriteFile(filepath.Join(results, "junit_facts.xml"), k.facts(), 0o644))
+	if err != nil {
+		k.t.Errorf("e2e.test: %v", err)
+	}
+}
+
+// facts are properties of the run, as JUnit has them.
+func (k *kubernetes) facts() []byte {
+	type property struct {
+		Name  string `xml:"name,attr"`
+		Value string `xml:"value,attr"`
+	}
+	var file struct {
+		XMLName xml.Name   `xml:"testsuites"`
+		Facts   []property `xml:"testsuite>properties>property"`
+	}
+	add := func(name, value string) {
+		file.Facts = append(file.Facts, property{"unnest." + name, strings.TrimSpace(value)})
+	}
+	add("date", time.Now().UTC().Format(time.DateOnly))
+	add("commit", mustRun(k.t, "git", "rev-parse", "--short=12", "HEAD"))
+	add("Kubernetes", k.ctl("get", "nodes", "--output=jsonpath={.items[0].status.nodeInfo.kubeletVersion}"))
+	add("nodes", k.ctl("get", "nodes", "--output=jsonpath={.items[0].status.nodeInfo.osImage}, {.items[0].status.nodeInfo.kernelVersion}, {.items[0].status.nodeInfo.containerRuntimeVersion}"))
+	add("kube-proxy", "iptables")
+	content, err := xml.MarshalIndent(file, "", " ")
+	k.check(err)
+	return content
+}
