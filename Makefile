@@ -120,7 +120,20 @@ images: binaries ## write the container images of this project into bin/images, 
 .PHONY: test-kubernetes
 test-kubernetes: test-deps build kubernetes helm images ## test BrFusion on a Kubernetes cluster of two guests (root)
 	go test -tags kubernetes -count=1 -timeout 10m -run '^TestRunOnAPIServer$$' -v ./internal/kube/policyclient
+	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 10m -run '^TestDNSServer$$' -v ./internal/testbed/cluster
 	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 30m -run '^TestKubernetes$$' -v ./internal/e2e
+
+RESULTS ?= runs/kubernetes-conformance
+
+.PHONY: test-kubernetes-conformance
+test-kubernetes-conformance: test-deps build kubernetes ## run upstream's tests of Kubernetes' network, write the page about them (root, an hour)
+	hack/kubernetes-e2e
+	failed=0; UNNEST_PRIVILEGED=1 UNNEST_E2E_RESULTS=$(abspath $(RESULTS)) go test -tags kubernetes -count=1 -timeout 4h \
+		-run '^TestKubernetesConformance$$' -v ./internal/e2e || failed=$$?; go run ./hack/conformance $(RESULTS)/junit_*.xml; exit $$failed
+
+.PHONY: test-kubernetes-disruption
+test-kubernetes-disruption: test-deps build kubernetes images ## kill what serves pods of a Kubernetes cluster, and its nodes (root)
+	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 1h -run '^TestKubernetesDisruption$$' -v ./internal/e2e
 
 .PHONY: test-kafka
 test-kafka: test-deps build ## load a Kafka broker in a guest, a container and a pod (root, a few minutes)
