@@ -59,10 +59,12 @@ const whatItDoes = "--run '^(add|del|check|parallel|crash|status|gc|chain)(-|$)'
 const silence = 5 * time.Minute
 
 // Our plugin and the reference plugin pass the same checks in the same guest. Each version of the
-// specification is checked once, the newest also on a trunk.
+// specification is checked once, the newest also on a trunk. The guest has one processor: with two
+// emulated ones its kernel once stopped answering in the middle of an unplug, for an unknown
+// reason. TestChurn plugs in parallel on two.
 func TestConformance(t *testing.T) {
 	n := newNodes(t, func(f *fleet.Fleet) { f.Policy.Tenants[0].Limits.RequestsPerSecond = 0 })
-	m := n.boot(fleet.Options{Name: "node1", VCPUs: 2, Slots: 24, Pool: 4})
+	m := n.boot(fleet.Options{Name: "node1", VCPUs: 1, Slots: 24, Pool: 4})
 	m.put("unnest-conformance")
 	m.run("modprobe -a bridge veth iptable_nat 8021q")
 	hostLocal := map[string]any{"type": "host-local", "ranges": [][]map[string]string{{{"subnet": "10.77.0.0/24"}}}, "routes": []map[string]string{{"dst": "0.0.0.0/0"}}}
