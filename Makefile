@@ -121,7 +121,7 @@ images: binaries ## write the container images of this project into bin/images, 
 test-kubernetes: test-deps build kubernetes helm images ## test BrFusion on a Kubernetes cluster of two guests (root)
 	go test -tags kubernetes -count=1 -timeout 10m -run '^TestRunOnAPIServer$$' -v ./internal/kube/policyclient
 	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 10m -run '^TestDNSServer$$' -v ./internal/testbed/cluster
-	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 30m -run '^TestKubernetes$$' -v ./internal/e2e
+	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 45m -run '^TestKubernetes$$' -v ./internal/e2e
 
 RESULTS ?= runs/kubernetes-conformance
 

@@ -65,7 +65,7 @@ func (k *kubernetes) benchNamespaces() []string {
 func (k *kubernetes) benchCluster() {
 	mustRun(k.t, k.unnest, "cluster", "load", filepath.Join(k.binaries, "images", "unnest-load.tar"))
 	one := k.clusterRun()
-	r := k.bench(one.file, "--repetitions", "3", "-o", one.dir)
+	r := k.bench(one.file, "--repetitions", "2", "-o", one.dir)
 	k.within(10*time.Minute, "some executions are done", func() bool { k.runs(r); return one.executions() >= 3 })
 	r.interrupt(k.t)
 	if left := k.benchNamespaces(); len(left) > 0 {
@@ -129,7 +129,7 @@ func (k *kubernetes) checkRun(one clusterRun, printed string) {
 	k.t.Helper()
 	run, samples, err := result.Load(one.dir)
 	k.check(err)
-	if run.State != result.Complete || one.executions() != 36 || len(run.Guests) != 2 || run.Accelerator != result.ClusterNodes {
+	if run.State != result.Complete || one.executions() != 24 || len(run.Guests) != 2 || run.Accelerator != result.ClusterNodes {
 		k.t.Errorf("%s, %d executions, nodes %+v, accelerator %s", run.State, one.executions(), run.Guests, run.Accelerator)
 	}
 	spent := map[string]float64{}

@@ -131,7 +131,7 @@ func awaitGone(ctx context.Context, left func() (string, error)) error {
 			return nil
 		}
 		if pause(ctx) != nil {
-			return fmt.Errorf("%s is still there after %v (%v)", name, removeLimit, err)
+			return fmt.Errorf("%s is still there after %v: %w", name, removeLimit, errors.Join(err, ctx.Err()))
 		}
 	}
 }
