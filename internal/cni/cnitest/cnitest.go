@@ -7,9 +7,11 @@ package cnitest
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -57,6 +59,28 @@ func New(t testing.TB, plugin string, others ...string) *Lab {
 	l.issueCredentials()
 	l.Must(onLink(l.Guest, "lo", netlink.LinkSetUp))
 	return l
+}
+
+// Plain builds the test program of the calling package without the race detector, with which
+// each call of a plugin takes several times as long.
+func Plain(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "plain")
+	c := exec.Command("go", "test", "-c", "-trimpath", "-vet=off", "-o", path, ".")
+	c.Env = append(os.Environ(), "CGO_ENABLED=0") // as `make build` does, which shares its cache
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("build tests without the race detector: %v: %s", err, out)
+	}
+	return path
+}
+
+// Use replaces the programs of the lab by one that has been built as Plain does.
+func (l *Lab) Use(program string, names ...string) {
+	l.t.Helper()
+	for _, name := range names {
+		path := filepath.Join(l.Dir, name)
+		l.Must(errors.Join(os.Remove(path), os.Symlink(program, path)))
+	}
 }
 
 // NewNS makes a network namespace and closes it at the end of the test.
