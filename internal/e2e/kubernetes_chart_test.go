@@ -169,10 +169,10 @@ func (k *kubernetes) credentialsInPods() {
 // unchart removes the chart: plugins and networks stay, and nothing of ours in the API.
 func (k *kubernetes) unchart() {
 	k.helm("uninstall", "unnest", "--wait", "--timeout=4m")
-	all := k.ctl("get", "namespaces,clusterroles,clusterrolebindings,runtimeclasses,validatingadmissionpolicies,validatingadmissionpolicybindings", "--output=name")
-	if strings.Contains(all, "unnest") {
-		k.t.Errorf("the chart has left:\n%s", all)
-	}
+	k.eventually("nothing of ours is in the API", func() bool {
+		return !strings.Contains(k.ctl("get", "namespaces,clusterroles,clusterrolebindings,runtimeclasses,"+
+			"validatingadmissionpolicies,validatingadmissionpolicybindings", "--output=name"), "unnest")
+	})
 }
 
 // manifest checks that the plain manifest is what helm makes of the chart.
