@@ -157,8 +157,10 @@ func kindOf(s stack.Stack) xen.Kind { return xen.Kind(strings.TrimPrefix(string(
 
 // bringUp creates a domain and logs in to it.
 func (h *xenHost) bringUp(ctx context.Context, c xen.Config) (*xen.Domain, *machine, error) {
-	h.domains++
-	c.Number = h.domains
+	if c.Number == 0 {
+		h.domains++
+		c.Number = h.domains
+	}
 	d, err := h.Create(ctx, c)
 	if err != nil {
 		return nil, nil, h.dom0.explain(err)
@@ -176,7 +178,9 @@ func (h *xenHost) bringUp(ctx context.Context, c xen.Config) (*xen.Domain, *mach
 			if !in.Lost() {
 				return nil
 			}
-			if err := h.dom0.explain(d.Err(context.Background())); err != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+			defer cancel()
+			if err := h.dom0.explain(d.Err(ctx)); err != nil {
 				return err
 			}
 			return fmt.Errorf("domain %s no longer answers", c.Name)

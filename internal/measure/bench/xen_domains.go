@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"unnest/internal/measure/collocation"
@@ -49,7 +50,11 @@ func (s *domainStudy) startXen(ctx context.Context, d *domain) error {
 	if err != nil {
 		return err
 	}
-	own, m, err := h.bringUp(ctx, xen.Config{Name: d.name, Kind: kindOf(c.Stack), VCPUs: size.VCPUs, Memory: size.Memory})
+	config := xen.Config{Name: d.name, Kind: kindOf(c.Stack), VCPUs: size.VCPUs, Memory: size.Memory}
+	if d.xen != nil { // it is created again
+		config.Number = d.xen.Number
+	}
+	own, m, err := h.bringUp(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -83,20 +88,27 @@ func (s *domainStudy) share(ctx context.Context, d *domain, weight int) error {
 	return errors.Join(d.group.weigh(weight), d.group.limit(limit))
 }
 
-// countProcessors counts what the domains, and dom0, have of the processors by Xen's own account.
+// countProcessors counts what the domains, and dom0, have of the processors by Xen's own account. It
+// begins when xentop has printed its first table, which has no interval yet.
 func (h *xenHost) countProcessors(map[string]*group) (func() (map[string][]workload.Value, error), error) {
-	var printed bytes.Buffer
-	ctx, stop := context.WithCancel(context.Background())
-	process, err := h.Dom0.Start(ctx, place.Command{Args: xen.TopArgs(), Stdout: &printed})
+	printed := &lockedBuffer{}
+	ctx, kill := context.WithCancel(context.Background())
+	process, err := h.Dom0.Start(ctx, place.Command{Args: xen.TopArgs(), Stdout: printed})
 	if err != nil {
-		stop()
+		kill()
 		return nil, err
 	}
-	begin := time.Now()
-	return func() (map[string][]workload.Value, error) {
-		time.Sleep(max(0, topWindow-time.Since(begin)))
-		stop()
+	stop := func() {
+		kill()
 		_ = process.Wait() // it was killed
+	}
+	if !waitFor(func() bool { return xen.Tables(printed.String()) > 0 }) {
+		stop()
+		return nil, h.dom0.explain(fmt.Errorf("xentop prints nothing for %v", topPatience))
+	}
+	return func() (map[string][]workload.Value, error) {
+		waitFor(func() bool { _, err := xen.ParseTop(printed.String()); return err == nil })
+		stop()
 		samples, err := xen.ParseTop(printed.String())
 		if err != nil {
 			return nil, h.dom0.explain(err)
@@ -105,8 +117,36 @@ func (h *xenHost) countProcessors(map[string]*group) (func() (map[string][]workl
 	}, nil
 }
 
-// topWindow is the shortest time in which xentop prints a sample.
-const topWindow = 3 * time.Second
+// topPatience is how long xentop may take to print. It prints each second, but an emulated dom0 is slow.
+const topPatience = time.Minute
+
+// waitFor waits until true is returned, for topPatience.
+func waitFor(done func() bool) bool {
+	for end := time.Now().Add(topPatience); !done(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+// lockedBuffer can be read while a process writes to it.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
 
 // processorValues averages the samples of each domain of the run. All others, dom0 first, are the host.
 func (h *xenHost) processorValues(samples []xen.Sample) map[string][]workload.Value {

@@ -135,6 +135,9 @@ func TestParseTop(t *testing.T) {
 	if err != nil || len(samples) != 2 {
 		t.Fatalf("got %+v, %v", samples, err)
 	}
+	if n := Tables(whole); n != 3 || Tables("") != 0 {
+		t.Errorf("%d tables", n)
+	}
 	first := samples[0]
 	if first.Percent["Domain-0"] != 119.8 || first.Percent["unnest-run-test-pv"] != 61.2 || first.Percent["unnest-run-test-pvh"] != 0 ||
 		first.Seconds["Domain-0"] != 870 || samples[1].Percent["unnest-run-test-pv"] != 35.2 {

@@ -11,6 +11,9 @@ import (
 // is killed. ParseTop reads its output.
 func TopArgs() []string { return []string{"xentop", "--batch", "--full-name", "--delay=1"} }
 
+// Tables counts the tables that have begun in the output of xentop.
+func Tables(printed string) int { return strings.Count(printed, " NAME ") }
+
 // Sample is what xentop says about one interval.
 type Sample struct {
 	Percent map[string]float64 // of one processor, by the name of the domain
