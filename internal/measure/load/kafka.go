@@ -99,10 +99,14 @@ type broker struct {
 	topic  string
 }
 
+// brokerPatience is how long the broker may take for an answer that is not measured. In an emulated guest on
+// a busy machine, the start of the producer next to it keeps it for more than 10 s.
+const brokerPatience = time.Minute
+
 // broker connects to the target, whatever address the broker says that it has.
 func (j produceJob) broker(context.Context) (*broker, error) {
 	var dialer net.Dialer
-	client, err := kgo.NewClient(kgo.SeedBrokers(j.Target), kgo.RequestRetries(3), kgo.RetryTimeout(answerTimeout),
+	client, err := kgo.NewClient(kgo.SeedBrokers(j.Target), kgo.RequestRetries(3), kgo.RetryTimeout(brokerPatience), kgo.RequestTimeoutOverhead(brokerPatience),
 		kgo.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, network, j.Target)
 		}))
