@@ -3,7 +3,9 @@ package guest
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 )
 
@@ -64,11 +66,15 @@ func overlayDisk(backing string, size int64) ([]byte, error) {
 
 // writeOverlayDisk writes the file path.
 func writeOverlayDisk(path, backing string) error {
-	info, err := os.Stat(backing)
+	f, err := os.Open(backing)
 	if err != nil {
 		return err
 	}
-	disk, err := overlayDisk(backing, info.Size())
+	size, err := f.Seek(0, io.SeekEnd) // Stat does not tell the size of a block device
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	disk, err := overlayDisk(backing, size)
 	if err != nil {
 		return err
 	}
