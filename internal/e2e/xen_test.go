@@ -19,7 +19,6 @@ var xenExperiments = map[string]struct {
 }{
 	"Sysbench": {`name: xen-short
 profile: quick
-suite: sysbench
 guest: {vcpus: 1, memory: 512MiB}
 configurations:
   - {name: PV,  stack: xen-pv}
