@@ -243,12 +243,12 @@ func (b *Bench) describe(ctx context.Context) error {
 		}
 		seen[r.node] = true
 		out, err := b.output(ctx, name, workload.Generator, "describe")
-		m := result.Machine{Name: r.node}
-		if err == nil {
-			err = json.Unmarshal(out, &m)
-		}
 		if err != nil {
 			return fmt.Errorf("describe node %s: %w", r.node, err)
+		}
+		m, err := machineOf(r.node, out)
+		if err != nil {
+			return err
 		}
 		b.facts.Nodes = append(b.facts.Nodes, m)
 		if p := pods[name]; p != nil {
@@ -256,4 +256,13 @@ func (b *Bench) describe(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// machineOf reads the description of a node, which does not know its name in the cluster.
+func machineOf(node string, printed []byte) (m result.Machine, _ error) {
+	if err := json.Unmarshal(printed, &m); err != nil {
+		return m, fmt.Errorf("describe node %s: %w", node, err)
+	}
+	m.Name = node
+	return m, nil
 }

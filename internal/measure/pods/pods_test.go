@@ -232,3 +232,13 @@ clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}], users: [{name: u
 		}
 	}
 }
+
+// The name of a node is that in the cluster.
+func TestMachineOf(t *testing.T) {
+	if m, err := machineOf("n1", []byte(`{"name":"","kernel":"6.1","vcpus":2}`)); err != nil || m.Name != "n1" || m.Kernel != "6.1" || m.VCPUs != 2 {
+		t.Errorf("got %+v, %v", m, err)
+	}
+	if _, err := machineOf("n1", []byte("sh: not found")); err == nil || !strings.HasPrefix(err.Error(), "describe node n1: ") {
+		t.Errorf("got %v", err)
+	}
+}
