@@ -199,7 +199,7 @@ func (d *disruption) daemonSets() {
 		c, err := cluster.View()
 		d.check(err)
 		for _, node := range []string{"node1", "node2"} {
-			_, err := c.OnNode(d.t.Context(), node, "sh", "-c", "kill -9 $(busybox pgrep -f '^/unnest-cni install')")
+			_, err := c.OnNode(d.t.Context(), node, "sh", "-c", "kill -9 $(grep -lsz '^/unnest-cni$' /proc/[0-9]*/cmdline | cut -d/ -f3)")
 			d.check(err)
 		}
 		rolled()
