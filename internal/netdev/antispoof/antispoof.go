@@ -24,7 +24,6 @@ import (
 	"sync"
 
 	"github.com/google/nftables"
-	"github.com/mdlayher/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
@@ -38,7 +37,7 @@ type Table struct {
 	owner *nft.Owner
 
 	mu    sync.Mutex
-	conn  *nftables.Conn  // for changes; nil: not open
+	conn  *nft.Connection
 	ports map[string]Port // in the kernel, by interface
 }
 
@@ -51,7 +50,7 @@ func Open() (_ *Table, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("open network namespace: %w", err)
 	}
-	t := &Table{ns: ns, owner: nft.NewOwner(marks, tables...)}
+	t := &Table{ns: ns, conn: nft.Connect(ns), owner: nft.NewOwner(marks, tables...)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -72,7 +71,7 @@ func Open() (_ *Table, err error) {
 func (t *Table) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return errors.Join(t.disconnect(), t.ns.Close())
+	return errors.Join(t.conn.Close(), t.ns.Close())
 }
 
 // Set guards a port as given, atomically, in place of an earlier Set.
@@ -125,7 +124,7 @@ func (t *Table) replace(iface string, p *Port) error {
 		wanted = p.elements()
 		stale = slices.DeleteFunc(stale, func(e element) bool { return slices.Contains(wanted, e) })
 	}
-	err := t.transact(func(c *nftables.Conn) error {
+	err := t.conn.Transact(func(c *nftables.Conn) error {
 		err := errors.Join(t.owner.Mark(c), change(c.SetDeleteElements, stale))
 		if p != nil {
 			addChains(c, *p)
@@ -156,7 +155,7 @@ func (t *Table) rebuild(ports map[string]Port) error {
 	for _, p := range ports {
 		wanted = append(wanted, p.elements()...)
 	}
-	err = t.transact(func(c *nftables.Conn) error {
+	err = t.conn.Transact(func(c *nftables.Conn) error {
 		err := errors.Join(t.owner.Replace(c), fillTables(c, counts))
 		for _, p := range ports {
 			addChains(c, p)
@@ -168,55 +167,6 @@ func (t *Table) rebuild(ports map[string]Port) error {
 	}
 	t.ports = ports
 	return nil
-}
-
-// sendBuffer holds a transaction with ten thousand ports: the kernel takes a
-// transaction as one message.
-const sendBuffer = 64 << 20
-
-// receiveBuffer holds the kernel's replies to its messages.
-const receiveBuffer = 128 << 20
-
-// transact applies all changes that f adds to the connection, or none. It keeps the
-// connection open, because closing waits until the kernel has freed what was
-// deleted. After an error it closes the connection, which may hold replies that
-// would be taken for those of the next transaction.
-func (t *Table) transact(f func(*nftables.Conn) error) (err error) {
-	if t.conn == nil {
-		large := func(c *netlink.Conn) error {
-			return errors.Join(c.SetWriteBuffer(sendBuffer), c.SetReadBuffer(receiveBuffer))
-		}
-		if t.conn, err = t.connect(nftables.AsLasting(), nftables.WithSockOptions(large)); err != nil {
-			return fmt.Errorf("open nftables: %w", err)
-		}
-	}
-	if err = f(t.conn); err == nil {
-		err = t.conn.Flush()
-	}
-	if err != nil {
-		err = errors.Join(err, t.disconnect())
-	}
-	return err
-}
-
-func (t *Table) disconnect() error {
-	c := t.conn
-	t.conn = nil
-	if c == nil {
-		return nil
-	}
-	return c.CloseLasting()
-}
-
-func (t *Table) connect(options ...nftables.ConnOption) (c *nftables.Conn, err error) {
-	err = nft.WithNS(t.ns, func(fd int) error {
-		if fd != 0 {
-			options = append(options, nftables.WithNetNSFd(fd))
-		}
-		c, err = nftables.New(options...)
-		return err
-	})
-	return c, err
 }
 
 // Watch restores the filter within a second when others have changed it, until ctx

@@ -22,7 +22,7 @@ func (t *Table) Ports() ([]Port, error) {
 
 // elements lists those elements of the kernel's sets that have the form of ours.
 func (t *Table) elements() ([]element, error) {
-	c, err := t.connect()
+	c, err := t.conn.New()
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (t *Table) Drops() (map[string]uint64, error) {
 // DropsOf returns how many frames of each port were dropped on its bridge. The kernel
 // forgets the number after an hour without another.
 func (t *Table) DropsOf() (map[string]uint64, error) {
-	c, err := t.connect()
+	c, err := t.conn.New()
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (t *Table) DropsOf() (map[string]uint64, error) {
 
 // counts returns the counters in the kernel by table and reason.
 func (t *Table) counts() (map[count]nftables.CounterObj, error) {
-	c, err := t.connect()
+	c, err := t.conn.New()
 	if err != nil {
 		return nil, err
 	}

@@ -151,7 +151,7 @@ func (g *group) learn(d direction) (rules [][]expr.Any) {
 
 // flows returns the kernel's elements of the groups' sets, of the interfaces that match.
 func (t *Table) flows(match func(iface string) bool) (map[*nftables.Set][]nftables.SetElement, error) {
-	c, err := t.connect()
+	c, err := t.conn.New()
 	if err != nil {
 		return nil, err
 	}

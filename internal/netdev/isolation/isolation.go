@@ -63,7 +63,7 @@ type Table struct {
 	owner *nft.Owner
 
 	mu     sync.Mutex
-	conn   *nftables.Conn // for changes; nil: not open
+	conn   *nft.Connection
 	ports  map[string]Port
 	groups map[string]*group
 	peers  map[string]*nftables.Set // in use, by name
@@ -78,7 +78,7 @@ func Open(ports []Port) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open network namespace: %w", err)
 	}
-	t := &Table{ns: ns, owner: nft.NewOwner(ownerID, table)}
+	t := &Table{ns: ns, conn: nft.Connect(ns), owner: nft.NewOwner(ownerID, table)}
 	all := map[string]Port{}
 	for _, p := range ports {
 		all[p.Interface] = p
@@ -93,7 +93,7 @@ func Open(ports []Port) (*Table, error) {
 func (t *Table) Close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return errors.Join(t.disconnect(), t.ns.Close())
+	return errors.Join(t.conn.Close(), t.ns.Close())
 }
 
 // Set filters ports as given, atomically, in place of an earlier Set.
@@ -134,7 +134,7 @@ func (t *Table) change(next map[string]Port, changed []string) error {
 	if err != nil {
 		return err
 	}
-	err = t.transact(func(c *nftables.Conn) error {
+	err = t.conn.Transact(func(c *nftables.Conn) error {
 		err := errors.Join(t.owner.Mark(c), t.addGroups(c, next), t.addPeers(c, next))
 		for _, name := range changed {
 			_, had := t.ports[name]
@@ -181,7 +181,7 @@ func (t *Table) rebuild(ports map[string]Port) error {
 		known = nil // of sets that are not ours: to filter matters more
 	}
 	t.groups = map[string]*group{}
-	err = t.transact(func(c *nftables.Conn) error {
+	err = t.conn.Transact(func(c *nftables.Conn) error {
 		err := errors.Join(t.owner.Replace(c), addBase(c, counts), t.addGroups(c, ports), t.addPeers(c, ports))
 		for _, p := range ports {
 			err = errors.Join(err, t.addPort(c, p, true))
@@ -207,4 +207,19 @@ func (t *Table) Watch(ctx context.Context, restored func(by nft.Generation, err 
 		defer t.mu.Unlock()
 		return t.rebuild(t.ports)
 	}, restored)
+}
+
+// Drop deletes the filter of an earlier process from the calling thread's network
+// namespace.
+func Drop() error {
+	c, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("open nftables: %w", err)
+	}
+	c.AddTable(table) // else there may be nothing to delete
+	c.DelTable(table)
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("delete packet filter %s: %w", table.Name, err)
+	}
+	return nil
 }

@@ -180,7 +180,7 @@ func (t *Table) Drops() map[string]uint64 {
 
 // counts returns the counters in the kernel by name, as far as they can be read.
 func (t *Table) counts() map[string]nftables.CounterObj {
-	c, err := t.connect()
+	c, err := t.conn.New()
 	if err != nil {
 		return nil
 	}

@@ -1,7 +1,7 @@
 // Package nft builds the sets and rules of the host's packet filters from parts of
 // frames and names of interfaces.
 //
-// What is filtered belongs to the packages antispoof and bridge.
+// What is filtered belongs to the packages antispoof, isolation and bridge.
 package nft
 
 import (
