@@ -122,6 +122,7 @@ test-kubernetes: test-deps build kubernetes helm images ## test BrFusion on a Ku
 	go test -tags kubernetes -count=1 -timeout 10m -run '^TestRunOnAPIServer$$' -v ./internal/kube/policyclient
 	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 10m -run '^TestDNSServer$$' -v ./internal/testbed/cluster
 	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 45m -run '^TestKubernetes$$' -v ./internal/e2e
+	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 20m -run '^TestKubernetesDualStack$$' -v ./internal/e2e
 
 RESULTS ?= runs/kubernetes-conformance
 

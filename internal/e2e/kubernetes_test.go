@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,6 +29,8 @@ type kubernetes struct {
 	*nodes
 	whole                   *testing.T
 	unnest, kubectl, config string
+	options                 []string // of `unnest cluster up`
+	pods                    []string // that serve their names
 }
 
 // podLimit is how long kubectl waits for a pod, on a busy machine.
@@ -39,7 +40,7 @@ const podLimit = "--timeout=4m"
 // for them. The subtests are steps in this order.
 func TestKubernetes(t *testing.T) {
 	unnest := unnestBinary(t)
-	k := &kubernetes{nodes: &nodes{t: t, binaries: filepath.Dir(unnest)}, whole: t, unnest: unnest}
+	k := &kubernetes{nodes: &nodes{t: t, binaries: filepath.Dir(unnest)}, whole: t, unnest: unnest, pods: kubernetesPods}
 	k.kubectl = filepath.Join(k.binaries, "kubernetes", "kubectl")
 	t.Cleanup(k.remove)
 	k.step("up is killed", k.upKilled)
@@ -55,6 +56,10 @@ func TestKubernetes(t *testing.T) {
 		{"every pod reaches every pod", k.podToPod},
 		{"Services", k.services},
 		{"DNS", k.dns},
+		{"session affinity", k.sessionAffinity},
+		{"externalTrafficPolicy", k.localTraffic},
+		{"hostPort", k.hostPort},
+		{"egress", k.egress},
 		{"exec, logs, port-forward", k.access},
 		{"the daemon is killed", k.daemonKilled},
 		{"NetworkPolicy", k.networkPolicies},
@@ -100,12 +105,16 @@ func (k *kubernetes) upKilled() {
 }
 
 func (k *kubernetes) up() {
-	out, err := exec.Command(k.unnest, "cluster", "up").CombinedOutput()
+	out, err := exec.Command(k.unnest, append([]string{"cluster", "up"}, k.options...)...).CombinedOutput()
 	k.t.Logf("unnest cluster up:\n%s", out)
 	k.check(err)
 	l, err := lab.View(cluster.LabName)
 	k.check(err)
 	k.fleet, err = fleet.Open(l)
+	k.check(err)
+	content, err := os.ReadFile(filepath.Join(l.Dir, "hostd.yaml"))
+	k.check(err)
+	k.fleet.Policy, err = policy.Parse("hostd.yaml", content) // for daemons that the test starts
 	k.check(err)
 	k.config = filepath.Join(filepath.Dir(l.Dir), "kubeconfig") // not in the directory of a test that ends before others
 	k.check(os.WriteFile(k.config, []byte(mustRun(k.t, k.unnest, "cluster", "kubeconfig")), 0o600))
@@ -150,7 +159,9 @@ var kubernetesPods = []string{"own-node1", "own-node2", "bridge-node1", "bridge-
 // webPod is a pod that serves its name on port 8080. The kubelet probes it in all three ways.
 func webPod(name string) map[string]any {
 	network, node, _ := strings.Cut(name, "-")
-	script := "busybox mkdir /www; echo " + name + " >/www/index.html; echo " + name + " serves; exec httpd -f -p 8080 -h /www"
+	script := "busybox mkdir -p /www/cgi-bin; echo " + name + " >/www/index.html; " +
+		`printf '#!/bin/sh\nprintf "Content-Type: text/plain\\r\\n\\r\\n%s\\n" "$REMOTE_ADDR"\n' >/www/cgi-bin/client; ` +
+		"busybox chmod +x /www/cgi-bin/client; echo " + name + " serves; exec httpd -f -p 8080 -h /www"
 	spec := map[string]any{
 		"nodeSelector": map[string]string{"kubernetes.io/hostname": node}, "terminationGracePeriodSeconds": 1,
 		"containers": []any{map[string]any{
@@ -168,9 +179,10 @@ func webPod(name string) map[string]any {
 
 func (k *kubernetes) podsReady() {
 	var pods []map[string]any
-	for _, name := range kubernetesPods {
+	for _, name := range k.pods {
 		pods = append(pods, webPod(name))
 	}
+	publishHostPort(pods[0])
 	k.apply(pods...)
 	k.ctl("wait", "--for=condition=Ready", "pod", "--selector=app=web", podLimit)
 }
@@ -181,6 +193,23 @@ func (k *kubernetes) address(pod string) netip.Addr {
 	a, err := netip.ParseAddr(k.ctl("get", "pod", pod, "--output=jsonpath={.status.podIP}"))
 	k.check(err)
 	return a
+}
+
+// addresses returns the addresses of a pod in all families of the cluster.
+func (k *kubernetes) addresses(pod string) (all []netip.Addr) {
+	k.t.Helper()
+	return k.parse(k.ctl("get", "pod", pod, "--output=jsonpath={.status.podIPs[*].ip}"))
+}
+
+// parse parses addresses.
+func (k *kubernetes) parse(text string) (all []netip.Addr) {
+	k.t.Helper()
+	for word := range strings.FieldsSeq(text) {
+		a, err := netip.ParseAddr(word)
+		k.check(err)
+		all = append(all, a)
+	}
+	return all
 }
 
 // ownNICs checks that the host's daemon knows the pods' NICs, and that a pod has a virtio device.
@@ -205,55 +234,17 @@ func (k *kubernetes) ownNICs() {
 
 func (k *kubernetes) podToPod() {
 	var script strings.Builder
-	for _, to := range kubernetesPods {
-		fmt.Fprintf(&script, "echo $(busybox timeout 20 wget -q -O - http://%s:8080/ || echo no answer of %s)\n", k.address(to), to)
-	}
-	want := strings.Join(kubernetesPods, "\n") + "\n"
-	for _, from := range kubernetesPods {
-		if got := k.in(from, script.String()); got != want {
-			k.t.Errorf("from %s: got\n%swant\n%s", from, got, want)
+	var want strings.Builder
+	for _, to := range k.pods {
+		for _, a := range k.addresses(to) {
+			fmt.Fprintf(&script, "echo $(busybox timeout 20 wget -q -O - http://%s/ || echo no answer of %s)\n", netip.AddrPortFrom(a, 8080), to)
+			fmt.Fprintln(&want, to)
 		}
 	}
-}
-
-// services reaches pods by a ClusterIP and by a port of a node, and the API server by its Service.
-func (k *kubernetes) services() {
-	k.apply(map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "web"}, "spec": map[string]any{
-		"type": "NodePort", "selector": map[string]string{"app": "web"}, "ports": []any{map[string]any{"port": 80, "targetPort": 8080, "nodePort": 30080}},
-	}})
-	address := k.ctl("get", "service", "web", "--output=jsonpath={.spec.clusterIP}")
-	k.eventually("all pods are backends", func() bool {
-		return len(strings.Fields(k.ctl("get", "endpointslices", "--selector=kubernetes.io/service-name=web",
-			"--output=jsonpath={.items[*].endpoints[*].addresses[0]}"))) == len(kubernetesPods)
-	})
-	get := "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do busybox timeout 20 wget -q -O - http://" + address + "/ || echo no answer; done"
-	seen := map[string]bool{}
-	for _, from := range kubernetesPods {
-		k.eventually("Service from "+from, func() bool { // kube-proxy writes its rules a moment later
-			got := strings.Fields(k.in(from, get))
-			for _, name := range got {
-				seen[name] = true
-			}
-			ok := len(got) == 12 && !slices.ContainsFunc(got, func(name string) bool { return !slices.Contains(kubernetesPods, name) })
-			if !ok {
-				k.t.Logf("from %s: %q", from, got)
-			}
-			return ok
-		})
-	}
-	for _, name := range kubernetesPods {
-		if !seen[name] {
-			k.t.Errorf("%s was never the backend in %d requests", name, 12*len(kubernetesPods))
+	for _, from := range k.pods {
+		if got := k.in(from, script.String()); got != want.String() {
+			k.t.Errorf("from %s: got\n%swant\n%s", from, got, want.String())
 		}
-	}
-	for _, node := range []string{"10.201.0.2", "10.201.0.3"} {
-		got := mustRun(k.t, "nsenter", "--net="+k.fleet.Lab.HostNS(), "curl", "-sS", "--max-time", "30", "http://"+net.JoinHostPort(node, "30080")+"/")
-		if !slices.Contains(kubernetesPods, strings.TrimSpace(got)) {
-			k.t.Errorf("port 30080 of %s answers %q", node, got)
-		}
-	}
-	if got := k.in("own-node1", "nc -w 20 10.96.0.1 443 </dev/null && echo open"); got != "open\n" {
-		k.t.Errorf("the API server at its Service: %q", got)
 	}
 }
 

@@ -124,6 +124,9 @@ func status(ctx context.Context, streams terminal.Streams) error {
 			return err
 		}
 	}
+	if _, err := fmt.Fprintf(streams.Out, "%-24s %s\n", "addresses", c.IPFamilies()); err != nil {
+		return err
+	}
 	nodes, err := c.Kubectl(ctx, "get", "nodes", "--output=wide", "--request-timeout=10s")
 	if err == nil {
 		_, err = fmt.Fprintf(streams.Out, "\n%s", nodes)

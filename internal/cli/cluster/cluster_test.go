@@ -40,6 +40,7 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"up", "--port", "65536"}, "--port 65536: want 0 to 65535"},
 		{[]string{"up", "--network", "flannel"}, "want one of brfusion, bridge"},
 		{[]string{"up", "--proxy-mode", "ipvs"}, "want one of iptables, nftables"},
+		{[]string{"up", "--ip-families", "ipv5"}, "want one of ipv4, ipv6, ipv4,ipv6"},
 		{[]string{"up", "node1"}, `unexpected argument "node1"`},
 		{[]string{"up", "--kubernetes", "/nowhere"}, "run `make kubernetes`"},
 		{[]string{"kubeconfig"}, "no cluster is up"},

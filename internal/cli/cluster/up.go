@@ -28,7 +28,7 @@ type upOptions struct {
 }
 
 func newUpCmd(streams terminal.Streams) *cobra.Command {
-	o := upOptions{Options: cluster.Options{Network: cluster.BrFusion, ProxyMode: "iptables"}}
+	o := upOptions{Options: cluster.Options{Network: cluster.BrFusion, ProxyMode: "iptables", IPFamilies: cluster.IPv4}}
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start a cluster and wait until its nodes are ready",
@@ -50,6 +50,7 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 	flags.IntVar(&o.Pool, "pool", 4, "`N` of the slots of each node have a NIC plugged in advance, for the next pods")
 	flags.Var(usage.Choice(&o.Network, cluster.BrFusion, cluster.Bridge), "network", "network of pods without a RuntimeClass")
 	flags.Var(usage.Choice(&o.ProxyMode, "iptables", "nftables"), "proxy-mode", "how kube-proxy translates addresses of Services")
+	flags.Var(usage.Choice(&o.IPFamilies, cluster.IPv4, cluster.IPv6, cluster.DualStack), "ip-families", "families of the addresses of pods and Services")
 	flags.IntVar(&o.Port, "port", 0, "port of the API server on 127.0.0.1 (default a free one)")
 	flags.StringVar(&o.programs, "kubernetes", "", "`directory` with the programs of Kubernetes (default kubernetes next to unnest)")
 	flags.DurationVar(&o.Wait, "wait", 5*time.Minute, "time limit for the nodes to become ready")

@@ -42,10 +42,12 @@ type Options struct {
 	Pool      int   // of these, plugged in advance
 	Network   string
 	ProxyMode string // kube-proxy's: iptables or nftables
-	Port      int    // of the API server on 127.0.0.1; 0: a free one
-	Wait      time.Duration
-	Snapshots *guest.Snapshots  // nil: nodes boot
-	Progress  func(step string) // called with each step
+	// IPFamilies are those of pods and Services: IPv4, IPv6 or DualStack. Empty: IPv4.
+	IPFamilies string
+	Port       int // of the API server on 127.0.0.1; 0: a free one
+	Wait       time.Duration
+	Snapshots  *guest.Snapshots  // nil: nodes boot
+	Progress   func(step string) // called with each step
 }
 
 // Cluster is a cluster whose lab this process has open.
@@ -95,6 +97,9 @@ func (c *Cluster) build(ctx context.Context) error {
 	}
 	if err == nil {
 		c.fleet, err = fleet.Open(c.Lab)
+	}
+	if err == nil {
+		err = c.addFamilies()
 	}
 	if err == nil {
 		err = c.fleet.StartDaemon(ctx, c.options.Unnest)
@@ -168,8 +173,12 @@ func View() (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	families, err := readFamilies(l)
+	if err != nil {
+		return nil, fmt.Errorf("read the cluster's families of addresses: %w", err)
+	}
 	f, err := fleet.Open(l)
-	return &Cluster{Lab: l, fleet: f}, err
+	return &Cluster{Lab: l, fleet: f, options: Options{IPFamilies: families}}, err
 }
 
 // Down removes the cluster, and what killed commands have left of one. It reports whether

@@ -131,7 +131,7 @@ func TestNetworks(t *testing.T) {
 		}
 	}
 	var list struct{ Plugins []map[string]any }
-	if err := json.Unmarshal([]byte(brfusionNetwork()), &list); err != nil {
+	if err := json.Unmarshal([]byte(brfusionNetwork(familiesOf(DualStack))), &list); err != nil {
 		t.Fatal(err)
 	}
 	list.Plugins[0]["name"], list.Plugins[0]["cniVersion"] = BrFusion, "1.0.0"
@@ -139,8 +139,8 @@ func TestNetworks(t *testing.T) {
 	if err != nil || config.CheckKeys() != nil {
 		t.Errorf("the plugin refuses its configuration: %v, %v", err, config.CheckKeys())
 	}
-	if len(config.Services) != 1 || config.Services[0].String() != serviceRange {
-		t.Errorf("the plugin serves the ranges %v, want %s", config.Services, serviceRange)
+	if want := []netip.Prefix{family4.services, family6.services}; !slices.Equal(config.Services, want) {
+		t.Errorf("the plugin serves the ranges %v, want %v", config.Services, want)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestControlPlane(t *testing.T) {
 	if err := c.writeCredentials(); err != nil {
 		t.Fatal(err)
 	}
-	etcd, api, clients := controlPlane(c.path(""))
+	etcd, api, clients := controlPlane(c.path(""), c.families())
 	for _, p := range append([]component{etcd, api}, clients...) {
 		named := false
 		for _, argument := range p.arguments {

@@ -20,14 +20,10 @@ import (
 	"unnest/internal/testbed/lab"
 )
 
-// The addresses of the API server: for nodes, and its Service's for pods.
-const (
-	apiAddress   = lab.TenantGateway + ":6443"
-	apiURL       = "https://" + apiAddress
-	apiService   = "10.96.0.1"
-	serviceRange = "10.96.0.0/16"
-	etcdURL      = "http://127.0.0.1:2379"
-)
+const etcdURL = "http://127.0.0.1:2379"
+
+// apiURL is the URL of the API server for nodes.
+func (c *Cluster) apiURL() string { return "https://" + c.families()[0].server() }
 
 // The administrators of the cluster are in this group.
 const administrators = "system:masters"
@@ -41,20 +37,21 @@ type component struct {
 
 // controlPlane returns etcd, the API server and its two clients, with their files in the
 // directory dir.
-func controlPlane(dir string) (etcd, api component, clients []component) {
+func controlPlane(dir string, families []family) (etcd, api component, clients []component) {
 	file := func(name string) string { return filepath.Join(dir, name) }
 	etcd = component{"etcd", etcdURL + "/health", []string{
 		"--data-dir=" + file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls=" + etcdURL, "--advertise-client-urls=" + etcdURL, "--listen-peer-urls=http://127.0.0.1:2380",
 	}}
-	api = component{"kube-apiserver", apiURL + "/readyz", []string{
-		"--etcd-servers=" + etcdURL, "--bind-address=" + lab.TenantGateway, "--advertise-address=" + lab.TenantGateway, "--secure-port=6443",
+	host := families[0].host.Addr().String()
+	api = component{"kube-apiserver", "https://" + families[0].server() + "/readyz", []string{
+		"--etcd-servers=" + etcdURL, "--bind-address=" + host, "--advertise-address=" + host, "--secure-port=6443",
 		"--tls-cert-file=" + file("apiserver.crt"), "--tls-private-key-file=" + file("apiserver.key"), "--client-ca-file=" + file("ca.crt"),
 		"--kubelet-client-certificate=" + file("kubelet-client.crt"), "--kubelet-client-key=" + file("kubelet-client.key"),
 		"--kubelet-certificate-authority=" + file("ca.crt"), "--kubelet-preferred-address-types=InternalIP",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-signing-key-file=" + file("tokens.key"), "--service-account-key-file=" + file("tokens.key"),
-		"--service-cluster-ip-range=" + serviceRange, "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--service-cluster-ip-range=" + strings.Join(serviceRanges(families), ","), "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged",
 	}}
 	client := func(name, kubeconfig, port string, more ...string) component {
@@ -77,7 +74,7 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 	if err := c.writeCredentials(); err != nil {
 		return err
 	}
-	etcd, api, clients := controlPlane(c.path(""))
+	etcd, api, clients := controlPlane(c.path(""), c.families())
 	for _, part := range []component{etcd, api} {
 		if err := c.start(ctx, part); err != nil {
 			return err
@@ -92,8 +89,11 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 
 // writeCredentials writes the files of the control plane.
 func (c *Cluster) writeCredentials() error {
-	server, err := c.keys.server("kube-apiserver", lab.TenantGateway, apiService, "127.0.0.1", "localhost",
-		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+	names := []string{"127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
+	for _, f := range c.families() {
+		names = append(names, f.host.Addr().String(), f.api().String())
+	}
+	server, err := c.keys.server("kube-apiserver", names...)
 	if err != nil {
 		return err
 	}
@@ -110,8 +110,8 @@ func (c *Cluster) writeCredentials() error {
 		}
 	}
 	return errors.Join(
-		c.writeKubeconfig("controller-manager.conf", apiURL, "system:kube-controller-manager"),
-		c.writeKubeconfig("scheduler.conf", apiURL, "system:kube-scheduler"))
+		c.writeKubeconfig("controller-manager.conf", c.apiURL(), "system:kube-controller-manager"),
+		c.writeKubeconfig("scheduler.conf", c.apiURL(), "system:kube-scheduler"))
 }
 
 // startLimit is how long a component may take until it is ready, on a busy machine.
@@ -217,7 +217,7 @@ func lastLine(path string) string {
 
 // Health returns the components of the control plane and what is wrong with each; nil: nothing.
 func (c *Cluster) Health(ctx context.Context) (names []string, health map[string]error) {
-	etcd, api, clients := controlPlane(c.path(""))
+	etcd, api, clients := controlPlane(c.path(""), c.families())
 	health = map[string]error{}
 	client, err := c.client()
 	for _, p := range append([]component{etcd, api, c.dns()}, clients...) {

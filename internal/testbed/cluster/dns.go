@@ -3,15 +3,14 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
-
-	"unnest/internal/testbed/lab"
+	"strings"
 )
 
 // The cluster's DNS server runs next to the API server. Pods ask it by its Service.
 const (
 	dnsProgram = "coredns"
-	dnsService = "10.96.0.10"
 	dnsDomain  = "cluster.local"
 	dnsUser    = "system:coredns"
 	dnsReady   = "127.0.0.1:8181"
@@ -19,7 +18,7 @@ const (
 
 // corefile is CoreDNS's configuration. It answers for the cluster only: the namespace in which it
 // runs reaches no other server.
-func corefile(kubeconfig string) string {
+func corefile(families []family, kubeconfig string) string {
 	return fmt.Sprintf(`.:53 {
 	bind %s
 	errors
@@ -31,7 +30,7 @@ func corefile(kubeconfig string) string {
 	cache 30
 	loadbalance
 }
-`, lab.TenantGateway, dnsReady, dnsDomain, kubeconfig)
+`, strings.Join(hosts(families), " "), dnsReady, dnsDomain, kubeconfig)
 }
 
 func (c *Cluster) dns() component {
@@ -41,20 +40,26 @@ func (c *Cluster) dns() component {
 // startDNS starts the DNS server, with rights of its own and a Service, and waits until it has read
 // the cluster's Services.
 func (c *Cluster) startDNS(ctx context.Context) error {
-	if err := c.writeKubeconfig("coredns.conf", apiURL, dnsUser); err != nil {
+	if err := c.writeKubeconfig("coredns.conf", c.apiURL(), dnsUser); err != nil {
 		return err
 	}
-	if err := os.WriteFile(c.path("Corefile"), []byte(corefile(c.path("coredns.conf"))), 0o600); err != nil {
+	if err := os.WriteFile(c.path("Corefile"), []byte(corefile(c.families(), c.path("coredns.conf"))), 0o600); err != nil {
 		return fmt.Errorf("write configuration of DNS: %w", err)
 	}
-	if err := c.Apply(ctx, dnsObjects()...); err != nil {
+	if err := c.Apply(ctx, dnsObjects(c.families())...); err != nil {
 		return err
 	}
 	return c.start(ctx, c.dns())
 }
 
+func hosts(families []family) []string {
+	return all(families, func(f family) netip.Addr { return f.host.Addr() })
+}
+
+func dnsServices(families []family) []string { return all(families, family.dns) }
+
 // dnsObjects are the rights of the DNS server and its Service, which selects no pods.
-func dnsObjects() []map[string]any {
+func dnsObjects(families []family) []map[string]any {
 	named := func(version, kind string, metadata, rest map[string]any) map[string]any {
 		rest["apiVersion"], rest["kind"], rest["metadata"] = version, kind, metadata
 		return rest
@@ -63,14 +68,14 @@ func dnsObjects() []map[string]any {
 	read := func(group string, resources ...string) map[string]any {
 		return map[string]any{"apiGroups": []string{group}, "resources": resources, "verbs": []string{"list", "watch"}}
 	}
-	service := func(labels map[string]string) map[string]any {
-		return map[string]any{"namespace": "kube-system", "name": "kube-dns", "labels": labels}
+	service := func(name string, labels map[string]string) map[string]any {
+		return map[string]any{"namespace": "kube-system", "name": name, "labels": labels}
 	}
 	ports := []any{
 		map[string]any{"name": "dns", "port": 53, "protocol": "UDP"}, map[string]any{"name": "dns-tcp", "port": 53, "protocol": "TCP"},
 	}
 	const rbac = "rbac.authorization.k8s.io"
-	return []map[string]any{
+	objects := []map[string]any{
 		named(rbac+"/v1", "ClusterRole", user, map[string]any{"rules": []any{
 			read("", "services", "pods", "namespaces"), read("discovery.k8s.io", "endpointslices"),
 		}}),
@@ -78,11 +83,15 @@ func dnsObjects() []map[string]any {
 			"roleRef":  map[string]any{"apiGroup": rbac, "kind": "ClusterRole", "name": dnsUser},
 			"subjects": []any{map[string]any{"apiGroup": rbac, "kind": "User", "name": dnsUser}},
 		}),
-		named("v1", "Service", service(map[string]string{"k8s-app": "kube-dns"}), map[string]any{
-			"spec": map[string]any{"clusterIP": dnsService, "ports": ports},
-		}),
-		named("discovery.k8s.io/v1", "EndpointSlice", service(map[string]string{"kubernetes.io/service-name": "kube-dns"}), map[string]any{
-			"addressType": "IPv4", "ports": ports, "endpoints": []any{map[string]any{"addresses": []string{lab.TenantGateway}}},
+		named("v1", "Service", service("kube-dns", map[string]string{"k8s-app": "kube-dns"}), map[string]any{
+			"spec": map[string]any{"clusterIPs": dnsServices(families), "ipFamilyPolicy": "PreferDualStack", "ports": ports},
 		}),
 	}
+	for _, f := range families {
+		name := "kube-dns-" + strings.ToLower(f.name)
+		objects = append(objects, named("discovery.k8s.io/v1", "EndpointSlice", service(name, map[string]string{"kubernetes.io/service-name": "kube-dns"}), map[string]any{
+			"addressType": f.name, "ports": ports, "endpoints": []any{map[string]any{"addresses": []string{f.host.Addr().String()}}},
+		}))
+	}
+	return objects
 }

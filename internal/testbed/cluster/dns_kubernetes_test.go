@@ -44,7 +44,7 @@ func TestDNSServer(t *testing.T) {
 	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return c.Lab.Dial(ctx, network, net.JoinHostPort(lab.TenantGateway, "53"))
 	}}
-	for name, want := range map[string]string{"kubernetes.default": apiService, "kube-dns.kube-system": dnsService, "web.default": "10.96.7.7"} {
+	for name, want := range map[string]string{"kubernetes.default": family4.api().String(), "kube-dns.kube-system": family4.dns().String(), "web.default": "10.96.7.7"} {
 		resolves(t, resolver, name+".svc."+dnsDomain+".", want)
 	}
 	if names, err := resolver.LookupAddr(t.Context(), "10.96.7.7"); err != nil || !slices.Equal(names, []string{"web.default.svc.cluster.local."}) {

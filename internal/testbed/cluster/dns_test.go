@@ -2,38 +2,52 @@ package cluster
 
 import (
 	"encoding/json"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
-
-	"unnest/internal/testbed/lab"
 )
 
-// Pods ask the address of the Service, whose ports and backend are those of the DNS server.
+// Pods ask the addresses of the Service, whose ports and backends are those of the DNS server.
 func TestDNS(t *testing.T) {
-	var config struct{ ClusterDNS []string }
-	if err := json.Unmarshal([]byte(kubeletConfig(1)), &config); err != nil {
-		t.Fatal(err)
-	}
-	objects := map[string]map[string]any{}
-	for _, o := range dnsObjects() {
-		objects[o["kind"].(string)] = o
-	}
-	spec := objects["Service"]["spec"].(map[string]any)
-	if !slices.Equal(config.ClusterDNS, []string{spec["clusterIP"].(string)}) {
-		t.Errorf("pods ask %v, the Service has the address %v", config.ClusterDNS, spec["clusterIP"])
-	}
-	if !netip.MustParsePrefix(serviceRange).Contains(netip.MustParseAddr(dnsService)) {
-		t.Errorf("%s is not in %s", dnsService, serviceRange)
-	}
-	slice := objects["EndpointSlice"]
-	if !reflect.DeepEqual(slice["ports"], spec["ports"]) {
-		t.Errorf("the Service has the ports %v, its backend %v", spec["ports"], slice["ports"])
-	}
-	backend := slice["endpoints"].([]any)[0].(map[string]any)["addresses"].([]string)
-	if text := corefile("/run/coredns.conf"); !slices.Equal(backend, []string{lab.TenantGateway}) || !strings.Contains(text, "bind "+lab.TenantGateway+"\n") {
-		t.Errorf("the backend is %v, the server's configuration\n%s", backend, text)
+	for names, want := range map[string]struct{ services, hosts []string }{
+		"":        {[]string{"10.96.0.10"}, []string{"10.201.0.1"}},
+		IPv4:      {[]string{"10.96.0.10"}, []string{"10.201.0.1"}},
+		IPv6:      {[]string{"fd00:10:96::a"}, []string{"fd00:10:201::1"}},
+		DualStack: {[]string{"10.96.0.10", "fd00:10:96::a"}, []string{"10.201.0.1", "fd00:10:201::1"}},
+	} {
+		families := familiesOf(names)
+		var config struct{ ClusterDNS []string }
+		if err := json.Unmarshal([]byte(kubeletConfig(1, families)), &config); err != nil {
+			t.Fatal(err)
+		}
+		var spec map[string]any
+		var backends []string
+		for _, o := range dnsObjects(families) {
+			switch o["kind"] {
+			case "Service":
+				spec = o["spec"].(map[string]any)
+			case "EndpointSlice":
+				if !reflect.DeepEqual(o["ports"], spec["ports"]) {
+					t.Errorf("%s: the Service has the ports %v, its backend %v", names, spec["ports"], o["ports"])
+				}
+				address := o["endpoints"].([]any)[0].(map[string]any)["addresses"].([]string)[0]
+				if isIPv6 := strings.Contains(address, ":"); isIPv6 != (o["addressType"] == "IPv6") {
+					t.Errorf("%s: the address %s has the type %s", names, address, o["addressType"])
+				}
+				backends = append(backends, address)
+			}
+		}
+		if !slices.Equal(config.ClusterDNS, want.services) || !reflect.DeepEqual(spec["clusterIPs"], want.services) {
+			t.Errorf("%s: pods ask %v, the Service has the addresses %v, want %v", names, config.ClusterDNS, spec["clusterIPs"], want.services)
+		}
+		if text := corefile(families, "/run/coredns.conf"); !slices.Equal(backends, want.hosts) || !strings.Contains(text, "bind "+strings.Join(want.hosts, " ")+"\n") {
+			t.Errorf("%s: the backends are %v, want %v; the server's configuration is\n%s", names, backends, want.hosts, text)
+		}
+		for _, f := range families {
+			if !f.services.Contains(f.dns()) || !f.services.Contains(f.api()) {
+				t.Errorf("%s and %s are not in %s", f.dns(), f.api(), f.services)
+			}
+		}
 	}
 }

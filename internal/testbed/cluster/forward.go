@@ -53,6 +53,11 @@ func Forward(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	families, err := readFamilies(l)
+	if err != nil {
+		return err
+	}
+	server := familiesOf(families)[0].server()
 	socket := os.NewFile(3, "listener")
 	listener, err := net.FileListener(socket)
 	if err != nil {
@@ -65,14 +70,14 @@ func Forward(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(err, context.Cause(ctx))
 		}
-		go pass(ctx, l, from)
+		go pass(ctx, l, server, from)
 	}
 }
 
-// pass connects from with the API server, and closes it when both directions have ended.
-func pass(ctx context.Context, l *lab.Lab, from net.Conn) {
+// pass connects from with the server, and closes it when both directions have ended.
+func pass(ctx context.Context, l *lab.Lab, server string, from net.Conn) {
 	defer from.Close()
-	to, err := l.Dial(ctx, "tcp", apiAddress)
+	to, err := l.Dial(ctx, "tcp", server)
 	if err != nil {
 		return // the client sees that the connection ends
 	}

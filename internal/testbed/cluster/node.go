@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
-
-	"github.com/vishvananda/netlink"
 
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/lab"
@@ -33,18 +30,11 @@ func (c *Cluster) launchNodes(ctx context.Context) (nodes []*fleet.Node, err err
 // extras returns what a node has beyond other guests. It routes packets of pods behind its
 // bridge, so the host must accept and route their addresses.
 func (c *Cluster) extras(name string, address netip.Addr) (e fleet.Extras, err error) {
-	subnet := bridgeSubnet(address)
-	for a := subnet.Addr().Next(); subnet.Contains(a); a = a.Next() {
-		e.Addresses = append(e.Addresses, a)
-	}
+	e.Addresses = moreAddresses(c.families(), address)
 	if e.Files, err = c.nodeFiles(name, address); err != nil {
 		return e, err
 	}
-	err = lab.Do(c.Lab.HostNS(), func() error {
-		to := net.IPNet{IP: subnet.Addr().AsSlice(), Mask: net.CIDRMask(subnet.Bits(), 32)}
-		return netlink.RouteReplace(&netlink.Route{Dst: &to, Gw: address.AsSlice()})
-	})
-	if err != nil {
+	if err := c.routeTo(address); err != nil {
 		return e, fmt.Errorf("route to pods of %s: %w", name, err)
 	}
 	return e, nil
@@ -58,7 +48,9 @@ func (c *Cluster) nodeFiles(name string, address netip.Addr) (map[string]string,
 	if err != nil {
 		return nil, err
 	}
-	server, err := c.keys.server(user, name, address.String())
+	families := c.families()
+	names := append([]string{name}, all(families, func(f family) netip.Addr { return f.node(address) })...)
+	server, err := c.keys.server(user, names...)
 	if err != nil {
 		return nil, err
 	}
@@ -66,16 +58,16 @@ func (c *Cluster) nodeFiles(name string, address netip.Addr) (map[string]string,
 	if err != nil {
 		return nil, err
 	}
-	networks := map[string]string{BrFusion: brfusionNetwork(), Bridge: bridgeNetwork(address)}
+	networks := map[string]string{BrFusion: brfusionNetwork(families), Bridge: bridgeNetwork(families, address)}
 	return map[string]string{
-		"/etc/kubernetes/node":            fmt.Sprintf("address=%s proxy_mode=%s\n", address, c.options.ProxyMode),
-		"/etc/kubernetes/routes":          routes(address, c.options.Nodes),
+		"/etc/kubernetes/node":            nodeVariables(families, address, c.options.ProxyMode),
+		"/etc/kubernetes/routes":          routes(families, address, c.options.Nodes),
 		"/etc/kubernetes/ca.crt":          string(c.keys.caPEM()),
 		"/etc/kubernetes/kubelet.crt":     string(server.cert),
 		"/etc/kubernetes/kubelet.key":     string(server.key),
-		"/etc/kubernetes/kubelet.conf":    string(c.keys.kubeconfig(apiURL, kubelet)),
-		"/etc/kubernetes/kubelet.json":    kubeletConfig(c.options.Slots),
-		"/etc/kubernetes/kube-proxy.conf": string(c.keys.kubeconfig(apiURL, proxy)),
+		"/etc/kubernetes/kubelet.conf":    string(c.keys.kubeconfig(c.apiURL(), kubelet)),
+		"/etc/kubernetes/kubelet.json":    kubeletConfig(c.options.Slots, families),
+		"/etc/kubernetes/kube-proxy.conf": string(c.keys.kubeconfig(c.apiURL(), proxy)),
 		// The first configuration of the default network's directory is that of all pods.
 		"/etc/cni/net.d/10-pods.conflist":      networks[c.options.Network],
 		"/etc/cni/brfusion.d/10-pods.conflist": networks[BrFusion],
@@ -85,7 +77,7 @@ func (c *Cluster) nodeFiles(name string, address netip.Addr) (map[string]string,
 
 // kubeletConfig is the configuration of a kubelet on a node with room for some NICs. There is
 // no registry, so images that are removed are lost.
-func kubeletConfig(slots int) string {
+func kubeletConfig(slots int, families []family) string {
 	return string(asJSON(map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"authentication": map[string]any{
@@ -95,28 +87,32 @@ func kubeletConfig(slots int) string {
 		"authorization": map[string]any{"mode": "Webhook"},
 		"tlsCertFile":   "/etc/kubernetes/kubelet.crt", "tlsPrivateKeyFile": "/etc/kubernetes/kubelet.key",
 		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock", "cgroupDriver": "cgroupfs",
-		"clusterDNS": []string{dnsService}, "clusterDomain": dnsDomain,
+		"clusterDNS": dnsServices(families), "clusterDomain": dnsDomain,
 		"resolvConf": "", "maxPods": slots, "imageGCHighThresholdPercent": 100,
 		"evictionHard": map[string]string{"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "1%"},
 	}))
 }
 
 // brfusionNetwork gives a pod a NIC of its own, and a path to Services through the guest.
-func brfusionNetwork() string {
+func brfusionNetwork(families []family) string {
 	return network(BrFusion, map[string]any{
 		"type": "brfusion", "server": net.JoinHostPort(lab.ManagementGateway, fleet.DaemonPort), "credentials": "/etc/unnest",
-		"ipam": map[string]any{"type": "hostd"}, "services": map[string]any{"ranges": []string{serviceRange}},
+		"ipam": map[string]any{"type": "hostd"}, "services": map[string]any{"ranges": serviceRanges(families)},
 		"capabilities": map[string]bool{"bandwidth": true, "ips": true, "mac": true},
 	})
 }
 
 // bridgeNetwork puts pods behind a bridge of the guest, which routes their packets.
-func bridgeNetwork(node netip.Addr) string {
+func bridgeNetwork(families []family, node netip.Addr) string {
+	var ranges, routes []any
+	for _, f := range families {
+		ranges = append(ranges, []any{map[string]string{"subnet": f.bridgeSubnet(node).String()}})
+		routes = append(routes, map[string]string{"dst": netip.PrefixFrom(f.bridges, 0).Masked().String()})
+	}
 	return network(Bridge, map[string]any{
 		"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
 		"ipam": map[string]any{
-			"type": "host-local", "ranges": []any{[]any{map[string]string{"subnet": bridgeSubnet(node).String()}}},
-			"routes": []any{map[string]string{"dst": "0.0.0.0/0"}},
+			"type": "host-local", "ranges": ranges, "routes": routes,
 		},
 	})
 }
@@ -125,23 +121,4 @@ func bridgeNetwork(node netip.Addr) string {
 func network(name string, plugin map[string]any) string {
 	ports := map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}}
 	return string(asJSON(map[string]any{"cniVersion": "1.0.0", "name": name, "plugins": []any{plugin, ports}}))
-}
-
-// bridgeSubnet is the subnet of the pods behind the bridge of a node.
-func bridgeSubnet(node netip.Addr) netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, node.As4()[3], 0}), 24)
-}
-
-// routes are the ways to the bridges' subnets of the other nodes, as lines of subnet and
-// gateway. The nodes of a new lab have addresses in sequence.
-func routes(node netip.Addr, nodes int) string {
-	var lines strings.Builder
-	other := netip.MustParseAddr(lab.TenantGateway).Next()
-	for range nodes {
-		if other != node {
-			fmt.Fprintln(&lines, bridgeSubnet(other), other)
-		}
-		other = other.Next()
-	}
-	return lines.String()
 }

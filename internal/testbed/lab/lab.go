@@ -22,15 +22,17 @@ import (
 
 // The addresses of every lab. Labs are isolated from each other, so all use the same.
 const (
-	ManagementBridge  = "mgmt0"         // guests' first NIC; the host daemon listens on its address
-	ManagementGateway = "10.200.0.1"    //
-	ManagementPrefix  = 24              //
-	TenantBridge      = "br0"           // guests' second NIC and the pods' own NICs
-	TenantGateway     = "10.201.0.1"    //
-	TenantPrefix      = 16              //
-	ClientAddress     = "10.202.0.2"    // the client, in its own namespace
-	clientGateway     = "10.202.0.1"    //
-	clientNetwork     = "10.202.0.0/30" //
+	ManagementBridge  = "mgmt0"          // guests' first NIC; the host daemon listens on its address
+	ManagementGateway = "10.200.0.1"     //
+	ManagementPrefix  = 24               //
+	TenantBridge      = "br0"            // guests' second NIC and the pods' own NICs
+	TenantGateway     = "10.201.0.1"     //
+	TenantPrefix      = 16               //
+	TenantGateway6    = "fd00:10:201::1" // after AddIPv6
+	TenantPrefix6     = 64               //
+	ClientAddress     = "10.202.0.2"     // the client, in its own namespace
+	clientGateway     = "10.202.0.1"     //
+	clientNetwork     = "10.202.0.0/30"  //
 	MTU               = 1500
 )
 

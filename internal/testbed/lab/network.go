@@ -129,22 +129,35 @@ func (l *Lab) buildHost() error {
 	if err := linkUp("lo"); err != nil {
 		return err
 	}
-	filter, err := bridge.Open(bridge.Lab)
-	if err != nil {
-		return err
-	}
-	defer filter.Close()
-	err = filter.Ensure([]bridge.Network{
-		{Bridge: ManagementBridge, MTU: MTU, Gateways: gateway(ManagementGateway, ManagementPrefix)},
-		{Bridge: TenantBridge, MTU: MTU, Gateways: gateway(TenantGateway, TenantPrefix)},
-	})
-	if err != nil {
+	if err := ensureBridges(gateway(TenantGateway, TenantPrefix)); err != nil {
 		return err
 	}
 	if err := l.addClientLink(); err != nil {
 		return err
 	}
 	return masqueradeClients()
+}
+
+// ensureBridges makes the bridges, or gives that of the tenant other addresses.
+func ensureBridges(tenant []netip.Prefix) error {
+	filter, err := bridge.Open(bridge.Lab)
+	if err != nil {
+		return err
+	}
+	defer filter.Close()
+	return filter.Ensure([]bridge.Network{
+		{Bridge: ManagementBridge, MTU: MTU, Gateways: gateway(ManagementGateway, ManagementPrefix)},
+		{Bridge: TenantBridge, MTU: MTU, Gateways: tenant},
+	})
+}
+
+// AddIPv6 gives the tenant's bridge an IPv6 address, too.
+func (l *Lab) AddIPv6() error {
+	both := append(gateway(TenantGateway, TenantPrefix), gateway(TenantGateway6, TenantPrefix6)...)
+	if err := Do(l.HostNS(), func() error { return ensureBridges(both) }); err != nil {
+		return fmt.Errorf("add IPv6 to lab %s: %w", l.Name, err)
+	}
+	return nil
 }
 
 func gateway(address string, bits int) []netip.Prefix {

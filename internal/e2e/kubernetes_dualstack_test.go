@@ -1,0 +1,112 @@
+//go:build kubernetes
+
+package e2e
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"unnest/internal/hostd/policy"
+	"unnest/internal/testbed/cluster"
+	"unnest/internal/testbed/fleet"
+)
+
+// With IPv4 and IPv6, and kube-proxy in its mode nftables, a pod with a NIC of its own has what
+// Kubernetes promises in both families.
+func TestKubernetesDualStack(t *testing.T) {
+	unnest := unnestBinary(t)
+	k := &kubernetes{
+		nodes: &nodes{t: t, binaries: filepath.Dir(unnest)}, whole: t, unnest: unnest,
+		options: []string{"--ip-families", cluster.DualStack, "--proxy-mode", "nftables"},
+		pods:    []string{"own-node1", "twin-node1", "own-node2", "bridge-node2"},
+	}
+	k.kubectl = filepath.Join(k.binaries, "kubernetes", "kubectl")
+	t.Cleanup(k.remove)
+	if !k.step("up", k.up) {
+		return
+	}
+	for _, s := range []struct {
+		name string
+		run  func()
+	}{
+		{"pods become ready", k.podsReady},
+		{"each pod has addresses of both families", k.bothFamilies},
+		{"every pod reaches every pod", k.podToPod},
+		{"Services", k.services},
+		{"DNS", k.dns},
+		{"session affinity", k.sessionAffinity},
+		{"externalTrafficPolicy", k.localTraffic},
+		{"hostPort", k.hostPort},
+		{"egress", k.egress},
+		{"exec, logs, port-forward", k.access},
+		{"NetworkPolicy", k.addressPolicies},
+	} {
+		k.step(s.name, s.run)
+	}
+	k.step("down", k.down)
+}
+
+// bothFamilies checks that pods, nodes and Services have addresses of both families, that kube-proxy
+// has the mode nftables, and that a pod's NIC does not detect duplicates of its IPv6 address.
+func (k *kubernetes) bothFamilies() {
+	for _, pod := range k.pods {
+		if a := k.addresses(pod); len(a) != 2 || !a[0].Is4() || !a[1].Is6() {
+			k.t.Fatalf("%s has the addresses %v, want one of each family", pod, a)
+		}
+		// RFC 4862 calls an address tentative until its uniqueness is known.
+		if got := k.in(pod, "ip -6 address show dev eth0"); strings.Contains(got, "tentative") {
+			k.t.Errorf("%s: an address is not usable yet: %s", pod, got)
+		}
+	}
+	for _, pod := range []string{"own-node1", "twin-node1", "own-node2"} { // index, prefix length, scope global, IFA_F_PERMANENT | IFA_F_NODAD
+		if got := k.in(pod, "cat /proc/net/if_inet6"); !regexp.MustCompile(`(?m)^fd\w{30} \w+ 40 00 82 +eth0$`).MatchString(got) {
+			k.t.Errorf("%s: its NIC detects duplicates:\n%s", pod, got)
+		}
+	}
+	for _, node := range []string{"node1", "node2"} {
+		if a := k.nodeAddresses(node); len(a) != 2 || !a[0].Is4() || !a[1].Is6() {
+			k.t.Errorf("%s has the addresses %v, want one of each family", node, a)
+		}
+		c, err := cluster.View()
+		k.check(err)
+		for _, table := range []string{"ip", "ip6"} {
+			_, err := c.OnNode(k.t.Context(), node, "nft", "list", "table", table, "kube-proxy")
+			k.check(err)
+		}
+	}
+	required := service("both", map[string]string{"app": "web"}, map[string]any{})
+	required["spec"].(map[string]any)["ipFamilyPolicy"] = "RequireDualStack"
+	k.apply(required)
+	if a := k.clusterIPs("both"); len(a) != 2 || !a[0].Is4() || !a[1].Is6() {
+		k.t.Errorf("a Service has the addresses %v, want one of each family", a)
+	}
+}
+
+// addressPolicies lets own-node2 have connections from one pod's addresses, in both families.
+func (k *kubernetes) addressPolicies() {
+	k.killDaemon()
+	k.fleet.Policy.Tenants[0].NetworkPolicy = policy.PolicyOptional
+	k.startDaemon()
+	dir := filepath.Join(k.t.TempDir(), "policy")
+	mustRun(k.t, k.unnest, "hostd", "--config", filepath.Join(k.fleet.Lab.Dir, "hostd.yaml"), "--state", k.fleet.Lab.Dir, "policy", "enroll", fleet.Tenant, "--out", dir)
+	client := k.policyClient(dir)
+	var from []any
+	for _, a := range k.addresses("own-node1") {
+		from = append(from, map[string]any{"ipBlock": map[string]any{"cidr": a.String() + map[bool]string{true: "/32", false: "/128"}[a.Is4()]}})
+	}
+	k.apply(ingressPolicy("allow", map[string]any{"from": from, "ports": []any{map[string]any{"port": 8080}}}))
+	for _, to := range k.addresses("own-node2") {
+		k.wantNoReach(to, "twin-node1")
+		k.wantReach(to, "own-node1")
+	}
+	if ready := k.ctl("get", "pod", "own-node2", "--output=jsonpath={.status.containerStatuses[0].ready} {.status.containerStatuses[0].restartCount}"); ready != "true 0" {
+		k.t.Errorf("the kubelet's probes of a pod with policies: ready and restarts are %q", ready)
+	}
+	k.ctl("delete", "networkpolicy", "--all")
+	for _, to := range k.addresses("own-node2") {
+		k.wantReach(to, "twin-node1")
+	}
+	client.kill(k.t)
+}
