@@ -84,7 +84,7 @@ func dnsObjects(families []family) []map[string]any {
 			"subjects": []any{map[string]any{"apiGroup": rbac, "kind": "User", "name": dnsUser}},
 		}),
 		named("v1", "Service", service("kube-dns", map[string]string{"k8s-app": "kube-dns"}), map[string]any{
-			"spec": map[string]any{"clusterIPs": dnsServices(families), "ipFamilyPolicy": "PreferDualStack", "ports": ports},
+			"spec": map[string]any{"clusterIP": dnsServices(families)[0], "clusterIPs": dnsServices(families), "ipFamilyPolicy": "PreferDualStack", "ports": ports},
 		}),
 	}
 	for _, f := range families {

@@ -38,7 +38,7 @@ func TestDNS(t *testing.T) {
 				backends = append(backends, address)
 			}
 		}
-		if !slices.Equal(config.ClusterDNS, want.services) || !reflect.DeepEqual(spec["clusterIPs"], want.services) {
+		if !slices.Equal(config.ClusterDNS, want.services) || spec["clusterIP"] != want.services[0] || !reflect.DeepEqual(spec["clusterIPs"], want.services) {
 			t.Errorf("%s: pods ask %v, the Service has the addresses %v, want %v", names, config.ClusterDNS, spec["clusterIPs"], want.services)
 		}
 		if text := corefile(families, "/run/coredns.conf"); !slices.Equal(backends, want.hosts) || !strings.Contains(text, "bind "+strings.Join(want.hosts, " ")+"\n") {
