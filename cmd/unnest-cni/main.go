@@ -1,6 +1,7 @@
 // Command unnest-cni is the CNI plugins of Unnest: it runs the plugin by whose name
-// it is called. With the argument renew it renews the guest's certificate, with install it
-// installs the plugins on a Kubernetes node.
+// it is called. With the argument renew it renews the guest's certificate, with credentials it
+// installs those that the VMM hands to the guest, and with install the plugins on a Kubernetes
+// node.
 package main
 
 import (
@@ -8,6 +9,7 @@ import (
 	"os"
 
 	"unnest/internal/cni/brfusion"
+	"unnest/internal/cni/credentials"
 	"unnest/internal/cni/hostlo"
 	"unnest/internal/cni/install"
 	"unnest/internal/cni/plugin"
@@ -17,6 +19,9 @@ import (
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == renewal.Verb {
 		os.Exit(renewal.Main(context.Background(), os.Args[2:], os.Stdout, os.Stderr))
+	}
+	if len(os.Args) > 1 && os.Args[1] == credentials.Verb {
+		os.Exit(credentials.Main(context.Background(), os.Args[2:], os.Stdout, os.Stderr))
 	}
 	if len(os.Args) > 1 && os.Args[1] == install.Verb {
 		os.Exit(install.Main(context.Background(), os.Args[2:], os.Stderr))

@@ -58,11 +58,15 @@ the credentials, a CNI network configuration, and the plugin if unnest-cni is ne
 unnest. The command prints the line that copies the archive into the guest. A daemon that
 runs takes over the guest at once. The rest of the file stays as it is, with its comments.
 
+With --credentials vmm the archive has no credentials: the daemon hands them to the guest in
+its CD-ROM drive unnest-credentials, and unnest-cni credentials installs them there.
+
 The key addresses lets the daemon guard the guest's own NIC: give the guest's addresses on
 the tenant's network with --address.`,
 		Example: `  unnest hostd guest add node1 --qmp /run/qemu/node1.hostd.qmp --address 10.201.0.8
   unnest hostd guest add node2 --libvirt node2 --address 10.201.0.9
-  unnest hostd guest add node3 --tenant shop --qmp /run/qemu/node3.hostd.qmp --tap node3 --mac 52:54:00:12:34:56 --address 10.202.0.8`,
+  unnest hostd guest add node3 --qmp /run/qemu/node3.hostd.qmp --address 10.201.0.10 --credentials vmm
+  unnest hostd guest add node4 --tenant shop --qmp /run/qemu/node4.hostd.qmp --tap node4 --mac 52:54:00:12:34:56 --address 10.202.0.8`,
 		Args: usage.Args("GUEST"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Name = args[0]
@@ -82,6 +86,7 @@ the tenant's network with --address.`,
 	f.StringSliceVar(&o.addresses, "address", nil, "own `address` of the guest on the tenant's network; can be repeated")
 	f.StringVar(&o.TAP, "tap", "", "`interface` of the host that is the guest's own NIC (default: the daemon asks the VMM)")
 	f.StringVar(&o.MAC, "mac", "", "`MAC` of the guest's own NIC")
+	f.StringVar(&o.Guest.Credentials, "credentials", "", "\"vmm\": the `source` of the credentials is the guest's drive, not the archive (default: the archive)")
 	f.StringVar(&o.out, "out", "", "`file` for the archive (default: GUEST.tar)")
 	f.StringVar(&o.server, "server", "", "`address:port` of the daemon, as the guest sees it (default: the key listen)")
 	f.StringVar(&o.plugin, "plugin", "", "the program unnest-cni for the guest, a `file` (default: next to unnest)")
@@ -160,6 +165,9 @@ func (o *guestOptions) complete(p *policy.Policy) (b bundle.Bundle, err error) {
 		}
 		o.Addresses = append(o.Addresses, a)
 	}
+	if o.Guest.Credentials != "" && o.Guest.Credentials != policy.CredentialsVMM {
+		return b, usage.Errorf("--credentials %q: want vmm", o.Guest.Credentials)
+	}
 	if o.out == "" {
 		o.out = o.Name + ".tar"
 	}
@@ -190,8 +198,11 @@ func (o *guestOptions) findPlugin() string {
 	return plugin
 }
 
-// pack enrols the guest and writes the archive.
+// pack enrols the guest, unless the daemon does, and writes the archive.
 func (o *guestOptions) pack(p policy.Policy, b bundle.Bundle) (err error) {
+	if o.Guest.Credentials == policy.CredentialsVMM {
+		return b.Create(o.out)
+	}
 	if err := os.MkdirAll(o.State, 0o700); err != nil {
 		return fmt.Errorf("open state directory: %w", err)
 	}

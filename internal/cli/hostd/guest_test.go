@@ -231,6 +231,30 @@ func TestGuestWithoutDaemon(t *testing.T) {
 	}
 }
 
+// A guest that gets its credentials from the VMM is not enrolled, and its archive has none.
+func TestGuestThroughVMM(t *testing.T) {
+	h := newHost(t)
+	out := filepath.Join(h.dir, "x.tar")
+	add := []string{"guest", "add", "node2", "--out", out, "--credentials"}
+	for _, wrong := range [][]string{{"file", "--qmp", "/q"}, {"vmm", "--libvirt", "d2"}} {
+		if _, err := h.run(append(add, wrong...)...); err == nil {
+			t.Errorf("%q: there was no error", wrong)
+		}
+	}
+	h.mustRun(append(add, "vmm", "--qmp", "/run/q")...)
+	archive, err := os.ReadFile(out)
+	if err != nil || !strings.Contains(h.read(), "credentials: vmm") || bytes.Contains(archive, []byte("etc/unnest")) {
+		t.Errorf("error %v, the archive has %d bytes, the file:\n%s", err, len(archive), h.read())
+	}
+	if daemon.HasRecord(h.state, "node2") {
+		t.Error("the guest is enrolled")
+	}
+	h.mustRun("guest", "remove", "node2")
+	if strings.Contains(h.read(), "node2") {
+		t.Errorf("got:\n%s", h.read())
+	}
+}
+
 // On a terminal, remove asks; anything but yes changes nothing.
 func TestConfirm(t *testing.T) {
 	h := newHost(t)

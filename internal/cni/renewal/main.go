@@ -69,16 +69,16 @@ func run(ctx context.Context, server netip.AddrPort, dir string, ifDue bool, std
 	case err != nil:
 		return fmt.Errorf("renew certificate: %w", err)
 	}
-	if err := use(ctx, server, dir); err != nil {
+	if err := Use(ctx, server, dir); err != nil {
 		return fmt.Errorf("use the renewed certificate: %w", err)
 	}
 	_, err = fmt.Fprintf(stdout, "renewed the certificate of %s: valid until %s\n", c.Subject.CommonName, c.NotAfter.Format(time.DateOnly))
 	return err
 }
 
-// use calls the daemon with the credentials in dir, which begins the grace of the earlier
+// Use calls the daemon with the credentials in dir, which begins the grace of the earlier
 // ones. Any answer of the daemon will do, such as that it cannot reach the VMM.
-func use(ctx context.Context, server netip.AddrPort, dir string) error {
+func Use(ctx context.Context, server netip.AddrPort, dir string) error {
 	d, err := hostclient.Dial(server, dir)
 	if err != nil {
 		return err

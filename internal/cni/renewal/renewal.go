@@ -78,7 +78,7 @@ func Renew(ctx context.Context, d hostclient.Client, credentials string) (*x509.
 }
 
 func renew(ctx context.Context, d hostclient.Client, credentials string, ifDue bool) error {
-	unlock, err := lock(credentials)
+	unlock, err := Lock(credentials)
 	if err != nil {
 		return err
 	}
@@ -107,9 +107,9 @@ func renew(ctx context.Context, d hostclient.Client, credentials string, ifDue b
 	return err
 }
 
-// lock keeps other renewals of the credentials out until unlock is called or the process
-// ends.
-func lock(credentials string) (unlock func(), err error) {
+// Lock keeps others from replacing the credentials until unlock is called or the process
+// ends. It does not wait for others.
+func Lock(credentials string) (unlock func(), err error) {
 	dir, err := os.Open(credentials)
 	if err != nil {
 		return nil, err

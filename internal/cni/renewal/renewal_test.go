@@ -239,15 +239,15 @@ func TestCommand(t *testing.T) {
 
 func TestLock(t *testing.T) {
 	dir := t.TempDir()
-	unlock, err := lock(dir)
+	unlock, err := Lock(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lock(dir); !errors.Is(err, errBusy) {
+	if _, err := Lock(dir); !errors.Is(err, errBusy) {
 		t.Errorf("second lock: got %v", err)
 	}
 	unlock()
-	if unlock, err = lock(dir); err != nil {
+	if unlock, err = Lock(dir); err != nil {
 		t.Fatal(err)
 	}
 	unlock()

@@ -21,7 +21,7 @@ import (
 
 // Bundle is the content of an archive. Paths in it are relative to the guest's root.
 type Bundle struct {
-	Credentials string         // directory with the files of package identity
+	Credentials string         // directory with the files of package identity; empty: none
 	Server      netip.AddrPort // of the daemon, as the guest sees it
 	Plugin      string         // the program unnest-cni; empty: none
 	PluginDir   string         // where the guest's container engine looks for plugins
@@ -67,13 +67,8 @@ func (b Bundle) Create(file string) (err error) {
 }
 
 func (b Bundle) write(w *tar.Writer) error {
-	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: credentialsDir, Mode: 0o700, ModTime: time.Now()}); err != nil {
+	if err := b.writeCredentials(w); err != nil {
 		return err
-	}
-	for _, name := range []string{identity.CAFile, identity.CertificateFile, identity.KeyFile} {
-		if err := addFile(w, credentialsDir+name, 0o600, filepath.Join(b.Credentials, name)); err != nil {
-			return err
-		}
 	}
 	text := fmt.Sprintf(network, networkName, b.Server)
 	if err := add(w, networkFile, 0o644, int64(len(text)), strings.NewReader(text)); err != nil {
@@ -83,6 +78,21 @@ func (b Bundle) write(w *tar.Writer) error {
 		return nil
 	}
 	return addFile(w, path.Join(strings.TrimPrefix(path.Clean(b.PluginDir), "/"), "brfusion"), 0o755, b.Plugin)
+}
+
+func (b Bundle) writeCredentials(w *tar.Writer) error {
+	if b.Credentials == "" {
+		return nil
+	}
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: credentialsDir, Mode: 0o700, ModTime: time.Now()}); err != nil {
+		return err
+	}
+	for _, name := range []string{identity.CAFile, identity.CertificateFile, identity.KeyFile} {
+		if err := addFile(w, credentialsDir+name, 0o600, filepath.Join(b.Credentials, name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func addFile(w *tar.Writer, name string, mode int64, from string) error {

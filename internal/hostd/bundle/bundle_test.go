@@ -84,6 +84,13 @@ func TestCreate(t *testing.T) {
 	if err := b.Create(file); !errors.Is(err, os.ErrExist) {
 		t.Errorf("the file exists: got %v", err)
 	}
+	b.Credentials = ""
+	if err := b.Create(file + "1"); err != nil {
+		t.Fatal(err)
+	}
+	if names, _ := content(t, file+"1"); !slices.Equal(names, want[4:]) {
+		t.Errorf("without credentials: got %q, want %q", names, want[4:])
+	}
 	b.Credentials = "/nowhere"
 	if err := b.Create(file + "2"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no credentials: got %v", err)

@@ -1,6 +1,6 @@
 // Package certificates decides which certificates of a guest the daemon accepts: the one
-// that the guest was enrolled with, and those that the guest has renewed it by, until they
-// are superseded or revoked. Only certificates of the set are accepted, so whatever leaves
+// that the guest was enrolled with, those that the VMM has handed to it, and those that the
+// guest has renewed them by, until they are superseded or revoked. Only certificates of the set are accepted, so whatever leaves
 // it is refused.
 //
 // Certificates themselves, where the set is kept, and the clock do not belong here.
@@ -39,7 +39,7 @@ type Certificate struct {
 	SHA256  string    `json:"sha256"`           // fingerprint
 	Serial  string    `json:"serial,omitempty"` // hex; empty: not known
 	Expires time.Time `json:"expires,omitzero"` // zero: not known
-	Unused  bool      `json:"unused,omitempty"` // renewed, and the guest has not called with it
+	Unused  bool      `json:"unused,omitempty"` // renewed or offered, and the guest has not called with it
 	Until   time.Time `json:"until,omitzero"`   // superseded: end of its grace
 	Revoked time.Time `json:"revoked,omitzero"`
 }
@@ -66,7 +66,9 @@ func (c Certificate) live(now time.Time) bool {
 
 // Set are the certificates of a guest, the oldest first. The methods return new sets.
 type Set struct {
-	Enrolled     string        `json:"enrolled"` // fingerprint of the certificate that began the set
+	// Enrolled is the fingerprint of the certificate that began the set. A set that began
+	// empty has 64 random hex digits.
+	Enrolled     string        `json:"enrolled"`
 	Certificates []Certificate `json:"certificates"`
 }
 
@@ -132,14 +134,19 @@ func (s Set) Renew(present string, c Certificate, now time.Time) (Set, error) {
 	s = s.clone()
 	c.Unused = true
 	s.Certificates = append(s.Certificates, c)
+	return s.trim(present, c.SHA256, now), nil
+}
+
+// trim removes certificates other than two until there are not too many.
+func (s Set) trim(present, next string, now time.Time) Set {
 	for s.countLive(now) > Live {
-		i := s.dispensable(present, c.SHA256, now)
+		i := s.dispensable(present, next, now)
 		if i < 0 { // in a damaged file the present one is there several times
 			break
 		}
 		s.Certificates = slices.Delete(s.Certificates, i, i+1)
 	}
-	return s.forget(now), nil
+	return s.forget(now)
 }
 
 // dispensable returns the index of an accepted certificate other than two, -1 if there is
@@ -197,7 +204,7 @@ func (s Set) Revoke(serial string, now time.Time) (_ Set, revoked []Certificate,
 		}
 		c.Revoked = now
 	}
-	if !found {
+	if !found && serial != "" {
 		return s, nil, fmt.Errorf("%w %.80s", ErrNoSerial, serial)
 	}
 	return s, revoked, nil

@@ -134,6 +134,8 @@ type host struct {
 	own      *ownNICs
 	segments *segments.Registry
 	shares   *shares.Registry
+	// offer says what has to be in the drive of a guest with a medium in it.
+	offer func(r GuestRecord, label string) (offer, error)
 }
 
 // Serve runs the daemon until ctx ends, and then up to 5 s longer for the requests
@@ -204,6 +206,7 @@ func newDaemon(c Config) (*daemon, error) {
 		host: &host{dial: dialVMM, metrics: m, panics: newLimitedLog(c.Logger), ports: newPorts(c.Logger), segments: segments.New(c.Logger), shares: shares.New(c.Logger, owner, c.Mounts)},
 	}
 	d.host.own = &ownNICs{ports: d.host.ports, found: map[string]ownNIC{}}
+	d.host.offer = d.offer
 	d.host.ports.policies = newPodPolicies(owner, c.Logger)
 	m.Read(reporter{d})
 	m.Built(c.Build)

@@ -62,8 +62,8 @@ func openOutput(out string) (*os.Root, error) {
 // enrolling returns the record of a guest that may be enrolled. Of a guest of the
 // configuration it has only the name.
 func enrolling(stateDir string, p policy.Policy, guest string) (GuestRecord, error) {
-	if slices.ContainsFunc(p.Guests, func(g policy.Guest) bool { return g.Name == guest }) {
-		return GuestRecord{Name: guest}, nil
+	if i := slices.IndexFunc(p.Guests, func(g policy.Guest) bool { return g.Name == guest }); i >= 0 {
+		return GuestRecord{Name: guest, Credentials: p.Guests[i].Credentials}, nil
 	}
 	r, err := readEnrolled(stateDir, guest)
 	if errors.Is(err, ErrNoRecord) || err == nil && r.Tenant == "" {
@@ -108,6 +108,12 @@ func Unenroll(ctx context.Context, stateDir, guest string) error {
 	if _, err := Revoke(ctx, stateDir, guest, ""); err != nil && !errors.Is(err, ErrNoRecord) {
 		return err
 	}
+	return removeRecord(stateDir, guest)
+}
+
+// removeRecord removes the record of a guest with its certificates, none of which is accepted
+// after that, also if the guest is enrolled again.
+func removeRecord(stateDir, guest string) error {
 	dir := filepath.Dir(RecordPath(stateDir, guest))
 	for _, path := range []string{RecordPath(stateDir, guest), certificatesPath(stateDir, guest)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

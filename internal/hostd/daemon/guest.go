@@ -54,13 +54,14 @@ type guest struct {
 	awake atomic.Bool
 	pid   atomic.Int64 // of the VMM's process while it is connected; 0: unknown
 
-	vmm       vmm.VMM
-	own       []vmm.NIC // on TAPs that only the VMM knows
-	nics      *nics
-	shares    *shareSlots
-	waiting   map[hotplug.RequestID]func(hotplug.Reply) // the requests under way
-	lastID    hotplug.RequestID
-	repairing bool // an observe is scheduled
+	vmm         vmm.VMM
+	own         []vmm.NIC // on TAPs that only the VMM knows
+	nics        *nics
+	shares      *shareSlots
+	waiting     map[hotplug.RequestID]func(hotplug.Reply) // the requests under way
+	lastID      hotplug.RequestID
+	repairing   bool   // an observe is scheduled
+	offerFailed string // why the last offer of credentials failed; "": it did not
 }
 
 func newGuest(r GuestRecord, t *tenant, h *host, unplugTime time.Duration, log *slog.Logger) *guest {
@@ -103,6 +104,7 @@ func (g *guest) serve(ctx context.Context) error {
 	defer cancel()
 	defer g.vmm.Close()
 	defer g.pid.Store(0)
+	defer g.endOffer(ctx)
 	if err := g.guardBootNICs(); err != nil {
 		return err
 	}
@@ -118,6 +120,7 @@ func (g *guest) serve(ctx context.Context) error {
 		failed <- g.host.contain("events of guest "+g.record.Name, func() error { g.forward(ctx); return nil })
 	})
 	close(g.ready)
+	g.handOver(ctx)
 	for {
 		select {
 		case f := <-g.inbox:

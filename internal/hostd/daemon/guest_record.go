@@ -35,8 +35,9 @@ type GuestRecord struct {
 	Libvirt *Domain  `json:"libvirt,omitempty"` // instead of QMP
 	Pool    int      `json:"pool"`              // warm NICs to keep
 	// CertificateSHA256 is the fingerprint of the certificate issued to this
-	// guest (identity.Credentials). An earlier guest of the same name has another.
-	// Those that the guest has renewed it by are in a file of their own.
+	// guest (identity.Credentials), or 64 random hex digits if the daemon has enrolled it. An
+	// earlier guest of the same name has another. Those that the guest has renewed it by, or
+	// that the VMM has handed to it, are in a file of their own.
 	CertificateSHA256  string    `json:"certificate_sha256"`
 	CertificateSerial  string    `json:"certificate_serial,omitempty"` // empty: not known
 	CertificateExpires time.Time `json:"certificate_expires,omitzero"` // zero: known once the guest has called
@@ -47,6 +48,10 @@ type GuestRecord struct {
 	Unguarded bool `json:"unguarded,omitempty"`
 	// Export is the directory that the guest mounts by 9p, for volumes.
 	Export string `json:"export,omitempty"`
+	// Credentials is policy.CredentialsVMM if the daemon hands the guest its credentials. In
+	// a record without tenant it says that they end with the guest's entry in the
+	// configuration.
+	Credentials string `json:"credentials,omitempty"`
 }
 
 // Domain identifies a guest of libvirt.
@@ -72,9 +77,15 @@ func RecordPath(stateDir, guest string) string {
 }
 
 // WriteRecord writes r to its place in a state directory, whole or not at all,
-// and creates missing directories.
+// and creates missing directories. A guest that gets its credentials from the VMM needs no
+// certificate before.
 func WriteRecord(stateDir string, r GuestRecord) error {
 	path := RecordPath(stateDir, r.Name)
+	if r.Credentials == policy.CredentialsVMM && r.CertificateSHA256 == "" {
+		if err := r.beginSet(stateDir); err != nil {
+			return fmt.Errorf("write guest record %s: %w", path, err)
+		}
+	}
 	if err := r.check(); err != nil {
 		return fmt.Errorf("write guest record %s: %w", path, err)
 	}
@@ -174,6 +185,7 @@ func configuredRecord(c policy.Guest, enrolled GuestRecord) GuestRecord {
 		Name: c.Name, Tenant: c.Tenant, Index: c.Index, QMP: c.QMP, Ports: c.Ports, Pool: c.Pool,
 		CertificateSHA256: enrolled.CertificateSHA256, CertificateSerial: enrolled.CertificateSerial, CertificateExpires: enrolled.CertificateExpires,
 		NICs: []BootNIC{{TAP: c.TAP, MAC: c.MAC, Addresses: c.Addresses, DHCP: true}}, Export: c.Export, Unguarded: c.Unguarded,
+		Credentials: c.Credentials,
 	}
 	if c.Libvirt != nil {
 		r.Libvirt = &Domain{Socket: c.Libvirt.Socket, Name: c.Libvirt.Domain}
@@ -201,6 +213,8 @@ func (r GuestRecord) check() error {
 		return errors.New("want one of qmp and libvirt")
 	case r.Libvirt == nil && !filepath.IsAbs(r.QMP):
 		return fmt.Errorf("qmp %q: want an absolute path", r.QMP)
+	case r.Credentials != "" && r.Credentials != policy.CredentialsVMM:
+		return fmt.Errorf("credentials %q: want %s or none", r.Credentials, policy.CredentialsVMM)
 	case r.Export != "" && (!filepath.IsAbs(r.Export) || filepath.Clean(r.Export) != r.Export):
 		return fmt.Errorf("export %q: want an absolute path", r.Export)
 	case err != nil || len(sum) != 32:

@@ -105,6 +105,7 @@ func (d *daemon) watchGuests(ctx context.Context, scanned func()) {
 }
 
 func (d *daemon) scan(ctx context.Context, logged map[string]string) {
+	d.host.try("enroll guests of the VMM", d.enrollGuests)
 	names, err := guestNames(d.config.StateDir)
 	if errors.Is(err, fs.ErrNotExist) && len(d.all()) == 0 {
 		err = nil // no guest yet
@@ -167,6 +168,9 @@ func (d *daemon) removeMissing(present map[string]bool) {
 			if err := errors.Join(d.remove(g.record), d.host.shares.CloseExport(g.record.Export)); err != nil {
 				d.config.Logger.Warn("remove guest", "guest", g.record.Name, "error", err)
 				continue
+			}
+			if g.record.Credentials != "" {
+				d.logEnrollment("revoke the certificates of a guest that was removed", g.record.Name, removeRecord(d.config.StateDir, g.record.Name))
 			}
 			d.forget(g.record.Name)
 		default:

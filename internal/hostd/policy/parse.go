@@ -153,18 +153,19 @@ func (f *file) limits(l *Limits) yamldoc.Key {
 func (f *file) guest(path string, n ast.Node) {
 	var g Guest
 	f.Mapping(path, n, map[string]yamldoc.Key{
-		"name":      yamldoc.Scalar(f.Document, &g.Name, parseLabel),
-		"tenant":    yamldoc.Scalar(f.Document, &g.Tenant, parseLabel),
-		"qmp":       yamldoc.Scalar(f.Document, &g.QMP, parsePath),
-		"libvirt":   f.domain(&g),
-		"ports":     yamldoc.Scalars(f.Document, &g.Ports, parsePort),
-		"pool":      yamldoc.Scalar(f.Document, &g.Pool, yamldoc.Count(0, maxPorts)),
-		"index":     yamldoc.Scalar(f.Document, &g.Index, yamldoc.Count(1, MaxIndex)),
-		"tap":       yamldoc.Scalar(f.Document, &g.TAP, parseInterface),
-		"mac":       yamldoc.Scalar(f.Document, &g.MAC, parseMAC),
-		"addresses": yamldoc.Scalars(f.Document, &g.Addresses, parseAddr),
-		"unguarded": yamldoc.Scalar(f.Document, &g.Unguarded, yamldoc.Bool),
-		"export":    yamldoc.Scalar(f.Document, &g.Export, parseDirectory),
+		"name":        yamldoc.Scalar(f.Document, &g.Name, parseLabel),
+		"tenant":      yamldoc.Scalar(f.Document, &g.Tenant, parseLabel),
+		"qmp":         yamldoc.Scalar(f.Document, &g.QMP, parsePath),
+		"libvirt":     f.domain(&g),
+		"ports":       yamldoc.Scalars(f.Document, &g.Ports, parsePort),
+		"pool":        yamldoc.Scalar(f.Document, &g.Pool, yamldoc.Count(0, maxPorts)),
+		"index":       yamldoc.Scalar(f.Document, &g.Index, yamldoc.Count(1, MaxIndex)),
+		"tap":         yamldoc.Scalar(f.Document, &g.TAP, parseInterface),
+		"mac":         yamldoc.Scalar(f.Document, &g.MAC, parseMAC),
+		"addresses":   yamldoc.Scalars(f.Document, &g.Addresses, parseAddr),
+		"unguarded":   yamldoc.Scalar(f.Document, &g.Unguarded, yamldoc.Bool),
+		"export":      yamldoc.Scalar(f.Document, &g.Export, parseDirectory),
+		"credentials": yamldoc.Scalar(f.Document, &g.Credentials, parseCredentials),
 	})
 	f.policy.Guests = append(f.policy.Guests, g)
 }

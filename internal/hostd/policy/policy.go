@@ -162,7 +162,14 @@ type Guest struct {
 	// from its start. Volumes are mounted there if the guest's memory is not shared. The
 	// daemon mounts a read-only file system on it, before the guest starts.
 	Export string `yaml:"export,omitempty"`
+	// Credentials is CredentialsVMM or empty, which means that the operator enrolls the guest
+	// and copies its credentials.
+	Credentials string `yaml:"credentials,omitempty"`
 }
+
+// CredentialsVMM lets the daemon hand the guest its credentials through the VMM, which
+// vouches that it is this guest.
+const CredentialsVMM = "vmm"
 
 // Domain is a guest of libvirt.
 type Domain struct {

@@ -33,6 +33,7 @@ var (
 	parsePath          = word("an absolute path", isPath)
 	parseLogLevel      = word(LogInfo+" or "+LogDebug, func(l string) bool { return l == LogInfo || l == LogDebug })
 	parseNetworkPolicy = word(PolicyOptional+" or "+PolicyRequired, func(p string) bool { return p == PolicyOptional || p == PolicyRequired })
+	parseCredentials   = word(CredentialsVMM, func(c string) bool { return c == CredentialsVMM })
 	parseSegmentMode   = word(SegmentUnicast+" or "+SegmentPlain, func(m string) bool { return m == SegmentUnicast || m == SegmentPlain })
 
 	parseAddr = yamldoc.Parser("an IP address, such as 10.201.0.8", netip.ParseAddr,
