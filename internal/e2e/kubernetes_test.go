@@ -53,6 +53,7 @@ func TestKubernetes(t *testing.T) {
 	}{
 		{"pods become ready", k.podsReady},
 		{"each pod has its NIC", k.ownNICs},
+		{"the VMM hands over credentials", k.vouched},
 		{"every pod reaches every pod", k.podToPod},
 		{"Services", k.services},
 		{"DNS", k.dns},
@@ -70,6 +71,7 @@ func TestKubernetes(t *testing.T) {
 		{"helm installs the chart", k.chart},
 		{"NICs run out", k.nicsRunOut},
 		{"a node's credentials in pods", k.credentialsInPods},
+		{"the chart gets credentials", k.credentialsOfChart},
 		{"helm removes the chart", k.unchart},
 	} {
 		k.step(s.name, s.run)

@@ -25,6 +25,7 @@ var nodeFiles embed.FS
 var nodePaths = map[string]string{
 	"node/inittab":         "/etc/inittab",
 	"node/engine":          "/etc/unnest/engine",
+	"node/credentials":     "/etc/unnest/credentials",
 	"node/kubelet":         "/etc/unnest/kubelet",
 	"node/kube-proxy":      "/etc/unnest/kube-proxy",
 	"node/containerd.toml": "/etc/containerd/config.toml",
@@ -73,7 +74,7 @@ func BuildImage(ctx context.Context, binaries, programs string, step func(string
 		}
 		b.Contents[path] = content
 	}
-	recipe := guest.DefaultRecipe().With(nodePackages...)
+	recipe := guest.DefaultRecipe().With(nodePackages...).WithDrives()
 	root, err := b.Root(ctx, recipe)
 	if err != nil {
 		return guest.Image{}, err

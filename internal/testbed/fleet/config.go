@@ -39,17 +39,21 @@ func (f *Fleet) config(o Options, p addresses, c identity.Credentials, dir strin
 	if err != nil {
 		return guest.Config{}, err
 	}
-	config.Shares, config.Export, config.Emulated = o.Shares, o.Export, o.Emulated
+	config.Shares, config.Export, config.Emulated, config.CredentialDrive = o.Shares, o.Export, o.Emulated, o.Vouched
 	config.Seed.Files = map[string]string{
-		"/etc/unnest/ca.crt":                                    string(f.authority.CertificatePEM()),
-		"/etc/unnest/client.crt":                                string(c.CertificatePEM),
-		"/etc/unnest/client.key":                                string(c.KeyPEM),
 		"/etc/unnest/brfusion.json":                             asJSON(brfusion("1.1.0", map[string]any{"name": Network})), // for STATUS
 		"/etc/cni/net.d/50-" + Network + ".conflist":            cniConfig(Network, nil),
 		"/etc/cni/net.d/51-" + ColdNetwork + ".conflist":        cniConfig(ColdNetwork, map[string]any{"pool": false}),
 		"/etc/cni/net.d/52-" + TrunkNetwork + ".conflist":       cniConfig(TrunkNetwork, map[string]any{"mode": "trunk"}),
 		"/etc/cni/net.d/53-" + HostloNetwork + ".conflist":      f.hostloConfig(HostloNetwork, netconf.Unicast),
 		"/etc/cni/net.d/54-" + HostloPlainNetwork + ".conflist": f.hostloConfig(HostloPlainNetwork, netconf.Plain),
+	}
+	if !o.Vouched {
+		maps.Copy(config.Seed.Files, map[string]string{
+			"/etc/unnest/ca.crt":     string(f.authority.CertificatePEM()),
+			"/etc/unnest/client.crt": string(c.CertificatePEM),
+			"/etc/unnest/client.key": string(c.KeyPEM),
+		})
 	}
 	if o.Nested != nil {
 		config.Disks = guest.NestingDisks(*o.Nested)

@@ -120,6 +120,9 @@ type Options struct {
 	Slots  int   // NICs that can be hot-plugged at the same time
 	Pool   int   // number of them that the host daemon keeps plugged in advance
 	Shares int   // volumes and shared memory that can be plugged at the same time
+	// Vouched lets the host daemon hand the guest its credentials through the VMM, in a drive for
+	// which the image needs drivers (Recipe.WithDrives). Otherwise they are in the seed.
+	Vouched bool
 	// Emulated gives the guest emulated hardware in place of paravirtual devices.
 	Emulated bool
 	Export   string // prepared directory (share.Export) that the guest can mount over 9p; empty: none
@@ -172,9 +175,11 @@ func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
-	credentials, err := f.authority.Issue(o.Name)
-	if err != nil {
-		return nil, err
+	var credentials identity.Credentials
+	if !o.Vouched {
+		if credentials, err = f.authority.Issue(o.Name); err != nil {
+			return nil, err
+		}
 	}
 	p := addressesOf(index)
 	config, err := f.config(o, p, credentials, dir)

@@ -17,6 +17,7 @@ import (
 
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostd/daemon"
+	"unnest/internal/hostd/policy"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/place"
 	"unnest/internal/vmm/qemu"
@@ -62,10 +63,14 @@ func (n *Node) save(stateDir string, o Options, c identity.Credentials, more ...
 	if o.Nested != nil {
 		nics = append(nics, p.nestedNIC())
 	}
+	from := ""
+	if o.Vouched {
+		from = policy.CredentialsVMM
+	}
 	return daemon.WriteRecord(stateDir, daemon.GuestRecord{
 		Name: n.Name, Tenant: cmp.Or(o.Tenant, Tenant), Index: n.Index, PID: n.PID, QMP: n.DaemonQMP(),
 		Ports: qemu.Ports(n.Slots), Pool: o.Pool, CertificateSHA256: c.Fingerprint, CertificateSerial: c.Serial, CertificateExpires: c.Expires,
-		NICs: nics, Export: o.Export,
+		NICs: nics, Export: o.Export, Credentials: from,
 	})
 }
 

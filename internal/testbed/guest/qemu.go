@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"unnest/internal/netdev/tap"
+	"unnest/internal/vmm/qemu"
 )
 
 // Config says how to start a guest.
@@ -32,8 +33,11 @@ type Config struct {
 	// Emulated gives the guest emulated hardware in place of paravirtual devices: an AHCI disk
 	// and e1000 NICs, and no clock of KVM. Its image needs their drivers: see Recipe.Emulated.
 	Emulated bool
-	NICs     []NIC
-	Disks    []Disk // in addition to the root disk; read-only
+	// CredentialDrive gives the guest a drive into which the host daemon puts its credentials.
+	// Its image needs drivers: see Recipe.WithDrives.
+	CredentialDrive bool
+	NICs            []NIC
+	Disks           []Disk // in addition to the root disk; read-only
 	// Snapshot is a frozen guest to restore in place of a boot; nil: boot.
 	Snapshot *Snapshot
 	// NotRestored says why a guest that was to be restored boots.
@@ -84,6 +88,9 @@ func (c Config) arguments() []string {
 		args = append(args, "-device", port(slot))
 	}
 	args = append(args, c.shareArguments()...)
+	if c.CredentialDrive {
+		args = append(args, "-device", "ide-cd,id="+qemu.CredentialDrive)
+	}
 	args = append(args, c.snapshotArguments()...)
 	if n := c.vectors(); n < vectorsWanted {
 		args = append(args, "-global", "virtio-net-pci.vectors="+strconv.Itoa(n))

@@ -73,11 +73,19 @@ var emulatedDrivers = []string{"ahci", "sd_mod", "e1000"}
 // Emulated returns the recipe with drivers for emulated hardware. Of the directories that other
 // guests do not need, it keeps a small part.
 func (r Recipe) Emulated() Recipe {
+	r = r.WithDrives()
 	r.Modules = slices.Concat(r.Modules, emulatedDrivers)
+	for i, path := range r.Excluded {
+		r.Excluded[i] = strings.Replace(path, "/net/ethernet/*", "/net/ethernet/[!i]*", 1)
+	}
+	return r
+}
+
+// WithDrives returns the recipe with drivers for ATA disks and CD-ROM drives.
+func (r Recipe) WithDrives() Recipe {
 	r.Excluded = slices.Clone(r.Excluded)
 	for i, path := range r.Excluded {
-		path = strings.Replace(path, "/scsi/*", "/scsi/[!s]*", 1)
-		r.Excluded[i] = strings.Replace(path, "/net/ethernet/*", "/net/ethernet/[!i]*", 1)
+		r.Excluded[i] = strings.Replace(path, "/scsi/*", "/scsi/[!s]*", 1)
 	}
 	r.Excluded = slices.DeleteFunc(r.Excluded, func(path string) bool { return strings.HasSuffix(path, "/ata/*") })
 	return r
