@@ -45,9 +45,14 @@ func (j *job) hold(o Hold) (Held, error) {
 				return fmt.Errorf("connection %d of %d: %w", i+1, o.Times, err)
 			}
 			mu.Lock()
-			defer mu.Unlock()
 			conns = append(conns, c)
-			return nil
+			mu.Unlock()
+			if !o.AtOnce {
+				return nil
+			}
+			// The kernel accepts faster than a slow server does: after some thousands its backlog
+			// would be full, and clients would give up, on any loopback.
+			return j.echoed(c, message(uint64(i), 1))
 		})
 	}
 	if err := all.Wait(); err != nil {

@@ -175,7 +175,9 @@ type Hold struct {
 	Address string `json:"address"`
 	Local   string `json:"local,omitempty"`
 	Times   int    `json:"times"`
-	AtOnce  bool   `json:"at_once,omitempty"` // many at the same time
+	// AtOnce opens many at the same time. An Echo server has answered on each before the next
+	// one is opened in its place.
+	AtOnce bool `json:"at_once,omitempty"`
 }
 
 // Held is the answer to Hold.
