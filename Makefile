@@ -157,6 +157,10 @@ test-upgrade: ## test that the daemon takes over what that of the commit FROM ha
 profile-hostlo: build ## profile a round trip between two fractions; write docs/results/hostlo-latency.md (root)
 	UNNEST_PRIVILEGED=1 go test -tags profile -count=1 -timeout 15m -run '^TestHostloProfile$$' -v ./internal/e2e -profile-report $(CURDIR)/docs/results/hostlo-latency.md
 
+.PHONY: bench-poll
+bench-poll: test-deps build ## measure polling by vhost-net on a host with KVM, which is a guest; write docs/results/poll.md (root, 8 minutes)
+	UNNEST_PRIVILEGED=1 UNNEST_ON_KVM='^poll$$' go test -tags kvm -count=1 -timeout 40m -run '^TestOnKVM$$' -v ./internal/e2e -poll-blocks 6 -poll-report $(CURDIR)/docs/results/poll.md
+
 .PHONY: bench-loopback
 bench-loopback: ## compare round trips with Hostlo's programs of the commit FROM and of today, interleaved (root, a minute)
 	git show $(FROM):internal/cni/loopback/loopback_bpfel.o >bin/loopback-from.o
@@ -165,6 +169,10 @@ bench-loopback: ## compare round trips with Hostlo's programs of the commit FROM
 .PHONY: localhost-large
 localhost-large: ## run the localhost cases of load in full size, in network namespaces (root, minutes)
 	UNNEST_PRIVILEGED=1 UNNEST_LOCALHOST_LARGE=1 go test -count=1 -timeout 60m -run '^TestLocalhostCases$$' -v ./internal/cni/loopback
+
+.PHONY: test-hostlo-large
+test-hostlo-large: build ## run the localhost cases of load in full size, over GUESTS (2) guests (root, an hour where guests are emulated)
+	UNNEST_PRIVILEGED=1 UNNEST_HOSTLO_GUESTS=$(GUESTS) go test -tags chaos -count=1 -timeout 4h -run '^TestHostloLarge$$' -v ./internal/e2e
 
 .PHONY: fuzz
 fuzz: go ## fuzz each target until it has had FUZZ_TIME (1h) in all; some need root

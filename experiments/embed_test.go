@@ -15,7 +15,7 @@ import (
 var comes = []string{
 	"aa", "applications", "applications-kafka", "applications-levels", "applications-pod", "architectures", "boot", "boot-kernel", "brfusion", "cluster", "collocation", "collocation-baseline", "collocation-quick", "collocation-xen", "generators", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
 	"multilevel-application", "multilevel-application-short", "multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
-	"network", "overcommitment", "quickstart", "restored", "restored-suites", "selftest", "startup", "xen", "xen-network",
+	"network", "overcommitment", "poll", "quickstart", "restored", "restored-suites", "selftest", "startup", "xen", "xen-network",
 }
 
 func TestOpen(t *testing.T) {

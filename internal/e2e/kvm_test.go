@@ -30,6 +30,7 @@ var hostPackages = []string{"ca-certificates", "e2fsprogs", "mmdebstrap", "nftab
 // image is a disk of this guest.
 const setUpHost = `set -e
 modprobe -a kvm_amd vhost_net tun bridge
+mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug
 mkdir -p /mnt/export /work/internal/e2e
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=524288,ro volumes /mnt/export
 cp -r /mnt/export/bin /mnt/export/cache /work
@@ -62,6 +63,7 @@ func TestOnKVM(t *testing.T) {
 		{"doctor", "unnest doctor", false, []string{`accelerator +ok .*kvm: /dev/kvm opens`, `vhost-net +ok `}},
 		{"vmm", "qemu.test -test.v", true, []string{"PASS: TestPlugAsOtherUser"}},
 		{"vhost", "e2e.test -test.v -test.run '^TestVHost$'", true, nil},
+		{"poll", pollCommand(), true, nil},
 		{"brfusion", "e2e.test -test.v -test.run '^(TestGuestReboots|TestOneGuest)$/^Modes$'", true, nil},
 		{"restore", "e2e.test -test.v -test.run '^TestRestoredGuests$'", true, nil},
 		{"hostlo", "e2e.test -test.v -test.run '^TestHostlo$'", true, nil},
@@ -83,8 +85,19 @@ func TestOnKVM(t *testing.T) {
 					t.Errorf("want %q in the output", want)
 				}
 			}
+			if c.name == "poll" && *pollReport != "" {
+				h.publishPoll(t, pollInGuest)
+			}
 		})
 	}
+}
+
+// pollInGuest is where TestPoll writes in the guest, without the suffix.
+const pollInGuest = "/work/poll"
+
+// pollCommand runs TestPoll in the guest with the rounds that this test was told.
+func pollCommand() string {
+	return fmt.Sprintf("e2e.test -test.v -test.run '^TestPoll$' -poll-halt -poll-blocks %d -poll-report %s.md", *pollBlocks, pollInGuest)
 }
 
 // exportTo returns a directory with what a guest needs to be a host: our binaries, these tests

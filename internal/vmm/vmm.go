@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 )
 
 // VMM is a connection to the hypervisor of one guest. It is safe for concurrent
@@ -53,6 +54,9 @@ type TAP struct {
 	Name  string
 	File  *os.File // nil with PersistentTAPs; the caller closes its own copy
 	VHost *os.File // /dev/vhost-net, to let the kernel move the frames, or nil; as File
+	// Poll is how long the kernel's thread waits for the next frame before it sleeps, in whole
+	// microseconds; only with VHost.
+	Poll time.Duration
 }
 
 // Device is a virtio NIC.

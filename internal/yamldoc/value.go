@@ -72,3 +72,9 @@ var (
 	// DurationOrZero is like Duration, but also accepts 0.
 	DurationOrZero = Or(Duration, "0", "0s")
 )
+
+// Microseconds returns a parser of whole microseconds from 0 to most.
+func Microseconds(most time.Duration) func(string) (time.Duration, error) {
+	return Parser(fmt.Sprintf("whole microseconds from 0 to %v, such as 50us", most), time.ParseDuration,
+		func(d time.Duration) bool { return 0 <= d && d <= most && d%time.Microsecond == 0 })
+}

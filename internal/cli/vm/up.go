@@ -28,6 +28,7 @@ type upOptions struct {
 	slots  int
 	shares int
 	pool   int
+	poll   time.Duration
 	wait   time.Duration
 	cold   bool
 }
@@ -52,6 +53,7 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 	flags.IntVar(&o.slots, "slots", 8, "NICs that can be plugged into each running guest")
 	flags.IntVar(&o.shares, "shares", 0, "volumes and pieces of shared memory that can be plugged into each running guest")
 	flags.IntVar(&o.pool, "pool", policy.DefaultPool, "`N` of the slots of each guest have a NIC plugged in advance, for the next pods")
+	flags.DurationVar(&o.poll, "vhost-poll", 0, "`TIME` for which vhost-net polls for the next frame of each NIC, in whole microseconds (default 0: it does not poll)")
 	flags.DurationVar(&o.wait, "wait", 2*time.Minute, "time limit of the boot of a guest")
 	flags.BoolVar(&o.cold, "cold", false, "boot the guests, do not restore them from a snapshot")
 	flags.Var(usage.Choice(&o.accel, "auto", "kvm", "tcg"), "accel", "accelerator (default auto: kvm where it works)")
@@ -70,6 +72,8 @@ func (o upOptions) check() error {
 		return usage.Errorf("--shares %d: want 0 to %d", o.shares, guest.MaxShares)
 	case o.pool < 0:
 		return usage.Errorf("--pool %d: want 0 or more", o.pool)
+	case o.poll < 0 || o.poll > policy.MaxVHostPoll || o.poll%time.Microsecond != 0:
+		return usage.Errorf("--vhost-poll %v: want whole microseconds from 0 to %v", o.poll, policy.MaxVHostPoll)
 	}
 	return nil
 }
@@ -101,7 +105,7 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 	for _, name := range o.names {
 		n, err := f.Launch(ctx, fleet.Options{
 			Name: name, Image: image, Accel: accel.Accel, VCPUs: o.vcpus, Memory: int64(o.memory) << 20, Slots: o.slots, Pool: o.pool,
-			Shares: o.shares, Snapshots: snapshots,
+			Shares: o.shares, VHostPoll: o.poll, Snapshots: snapshots,
 		})
 		if err != nil {
 			return errors.Join(err, g.Wait())

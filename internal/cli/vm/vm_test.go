@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
@@ -70,6 +71,9 @@ func TestUpOptions(t *testing.T) {
 		{"too many processors", func(o *upOptions) { o.vcpus = 256 }, "--vcpus 256: want 1 to 255"},
 		{"little memory", func(o *upOptions) { o.memory = 255 }, "--memory 255: want at least 256 MiB"},
 		{"negative pool", func(o *upOptions) { o.pool = -1 }, "--pool -1: want 0 or more"},
+		{"polling", func(o *upOptions) { o.poll = 50 * time.Microsecond }, ""},
+		{"polling too long", func(o *upOptions) { o.poll = 11 * time.Millisecond }, "--vhost-poll 11ms: want whole microseconds from 0 to 10ms"},
+		{"half a microsecond", func(o *upOptions) { o.poll = 500 }, "--vhost-poll 500ns: want whole microseconds from 0 to 10ms"},
 		{"negative slots", func(o *upOptions) { o.slots = -1 }, "--slots -1: want 0 to 128"},
 		{"too many slots", func(o *upOptions) { o.slots = guest.MaxSlots + 1 }, "--slots 129: want 0 to 128"},
 		{"negative shares", func(o *upOptions) { o.shares = -1 }, "--shares -1: want 0 to 8"},

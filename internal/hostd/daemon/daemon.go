@@ -149,6 +149,9 @@ func Serve(ctx context.Context, c Config) error {
 	if c.UnplugTimeout == 0 {
 		c.UnplugTimeout = defaultUnplugTime
 	}
+	if err := checkPolling(c.Policy); err != nil {
+		return err
+	}
 	d, err := newDaemon(c)
 	if err != nil {
 		return err

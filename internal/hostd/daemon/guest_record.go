@@ -46,6 +46,9 @@ type GuestRecord struct {
 	NICs []BootNIC `json:"nics,omitempty"`
 	// Unguarded lets NICs without a TAP in this record send anything.
 	Unguarded bool `json:"unguarded,omitempty"`
+	// VHostPoll is that of the guest's NICs in place of the tenant's (policy.Tenant). 0: the
+	// tenant's.
+	VHostPoll time.Duration `json:"vhost_poll_ns,omitempty"`
 	// Export is the directory that the guest mounts by 9p, for volumes.
 	Export string `json:"export,omitempty"`
 	// Credentials is policy.CredentialsVMM if the daemon hands the guest its credentials. In
@@ -207,6 +210,8 @@ func (r GuestRecord) check() error {
 		return fmt.Errorf("index %d: want 1 to %d", r.Index, maxIndex)
 	case len(r.Ports) > 255:
 		return fmt.Errorf("%d ports: want at most 255", len(r.Ports))
+	case r.VHostPoll < 0 || r.VHostPoll > policy.MaxVHostPoll:
+		return fmt.Errorf("vhost_poll_ns %d: want 0 to %d", r.VHostPoll, policy.MaxVHostPoll)
 	case r.Pool < 0:
 		return fmt.Errorf("pool %d: want 0 or more", r.Pool)
 	case (r.QMP == "") == (r.Libvirt == nil):

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -81,11 +82,15 @@ func (n *nics) addTAP(a hotplug.AddTAP) (err error) {
 
 func (n *nics) addNetdev(ctx context.Context, a hotplug.NetdevAdd) error {
 	defer n.plug.closeTAP()
+	poll := cmp.Or(n.record.VHostPoll, n.tenant.now().VHostPoll)
+	if err := tap.CheckPoll(poll); err != nil {
+		return &vmm.RefusedError{Err: err}
+	}
 	vhost := tap.OpenVHost()
 	if vhost != nil {
 		defer vhost.Close()
 	}
-	return n.vmm.AddNetdev(ctx, a.ID, vmm.TAP{Name: a.TAP, File: n.plug.tap, VHost: vhost})
+	return n.vmm.AddNetdev(ctx, a.ID, vmm.TAP{Name: a.TAP, File: n.plug.tap, VHost: vhost, Poll: poll})
 }
 
 func (n *nics) addDevice(ctx context.Context, a hotplug.DeviceAdd) error {

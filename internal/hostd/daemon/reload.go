@@ -65,6 +65,9 @@ func (d *daemon) reload(ctx context.Context, wg *sync.WaitGroup, c Change) {
 // change changes the daemon to a policy that policy.Policy.Reload has made. The scan then
 // takes over guests that are new or have changed, and removes those that are gone.
 func (d *daemon) change(ctx context.Context, wg *sync.WaitGroup, next policy.Policy) error {
+	if err := checkPolling(next); err != nil {
+		return err
+	}
 	made := map[string]*tenant{}
 	for _, p := range next.Tenants {
 		t := d.tenant(p.Name)

@@ -2,11 +2,14 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
 
+	"unnest/internal/hostd/policy"
 	"unnest/internal/netdev/share"
+	"unnest/internal/netdev/tap"
 )
 
 // warnOfConfiguration logs what an operator may not expect of a configuration: a state
@@ -35,6 +38,16 @@ func (d *daemon) warnOfConfiguration() {
 		}
 	}
 	d.warnOfBridges()
+}
+
+// checkPolling refuses a policy by which vhost-net polls if the host has none.
+func checkPolling(p policy.Policy) error {
+	for _, t := range p.Tenants {
+		if err := tap.CheckPoll(t.VHostPoll); err != nil {
+			return fmt.Errorf("tenant %s: vhostPoll: %w", t.Name, err)
+		}
+	}
+	return nil
 }
 
 func (d *daemon) warnOfBridges() {

@@ -176,6 +176,9 @@ func (f *file) checkGuests() {
 			f.Fail(path+".tenant", "%v", err)
 			continue
 		}
+		if g.Libvirt != nil && t.VHostPoll > 0 {
+			f.Fail(path+".libvirt", "libvirt cannot make vhost-net poll, as vhostPoll of tenant %s says: remove that key, or move the guest to another tenant", t.Name)
+		}
 		for j, a := range g.Addresses {
 			at := fmt.Sprintf("%s.addresses[%d]", path, j)
 			f.unique(addresses, at, a.String())

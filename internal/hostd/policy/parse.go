@@ -104,6 +104,7 @@ func (f *file) tenant(path string, n ast.Node) {
 		}),
 		"volumes":          yamldoc.Scalar(f.Document, &t.Volumes, parseDirectory),
 		"volumesUnbounded": yamldoc.Scalar(f.Document, &t.VolumesUnbounded, yamldoc.Bool),
+		"vhostPoll":        yamldoc.Scalar(f.Document, &t.VHostPoll, yamldoc.Microseconds(MaxVHostPoll)),
 		"networkPolicy":    yamldoc.Scalar(f.Document, &t.NetworkPolicy, parseNetworkPolicy),
 	})
 	if !f.Has(path + ".limits.addresses") {

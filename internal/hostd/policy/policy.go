@@ -60,10 +60,18 @@ type Tenant struct {
 	// VolumesUnbounded allows Volumes in a file system that is not the tenant's own,
 	// which its guests can fill.
 	VolumesUnbounded bool `yaml:"volumesUnbounded,omitempty"`
+	// VHostPoll is how long the kernel thread of a NIC that is plugged from now on waits
+	// for the next frame before it sleeps, in whole microseconds up to MaxVHostPoll. 0: not
+	// at all, as QEMU's default. It needs vhost-net, and QEMU without libvirt.
+	VHostPoll time.Duration `yaml:"vhostPoll,omitempty"`
 	// NetworkPolicy lets a client say which connections the pods may have: PolicyOptional,
 	// PolicyRequired or empty, which means no client may.
 	NetworkPolicy string `yaml:"networkPolicy,omitempty"`
 }
+
+// MaxVHostPoll is the longest time for which vhost-net may poll: it keeps a processor of the
+// host busy.
+const MaxVHostPoll = 10 * time.Millisecond
 
 // What a pod may do as long as no client has said so.
 const (

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"unnest/internal/hostd/policy"
 )
@@ -41,6 +42,7 @@ func TestReload(t *testing.T) {
 			func(p policy.Policy) bool {
 				return p.Tenants[1].Limits.NICs == 3 && p.Tenants[1].Bridges[0] == "br-x"
 			}},
+		{"polling", "bridge: br-b", "bridge: br-b, vhostPoll: 200us", nil, func(p policy.Policy) bool { return p.Tenants[1].VHostPoll == 200*time.Microsecond }},
 		{"a tenant is added", "guests:\n", "  - {name: c, bridge: br-c}\nguests:\n", nil,
 			func(p policy.Policy) bool { return p.Tenants[2].Name == "c" }},
 		{"a tenant with its guest is removed", "  - {name: b, bridge: br-b, ranges: [{subnet: 10.2.0.0/16}]}\nguests:\n  - {name: node1, tenant: a, index: 1, qmp: /q1}\n  - {name: node2, tenant: b, index: 2, qmp: /q2}\n", "", []string{"tenants b"},

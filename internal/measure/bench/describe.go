@@ -88,7 +88,8 @@ func (b *Bench) findTool(ctx context.Context, p place.Place, tool string) error 
 // kernel's boot.
 func describeMachine(ctx context.Context, p place.Place, name string) (result.Machine, string, error) {
 	const script = `uname -r; uname -m; nproc; cat /proc/sys/kernel/random/boot_id; ` +
-		`sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo; sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1`
+		`sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo; sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1; ` +
+		`sed 's/^/halt_poll_ns /' /sys/module/kvm/parameters/halt_poll_ns 2>/dev/null || true`
 	out, err := place.Output(ctx, p, "sh", "-c", script)
 	if err != nil {
 		return result.Machine{}, "", fmt.Errorf("describe %s: %w", name, err)
@@ -106,6 +107,8 @@ func describeMachine(ctx context.Context, p place.Place, name string) (result.Ma
 		return result.Machine{}, "", fmt.Errorf("describe %s: %w", name, err)
 	}
 	m.Memory = memory << 10
+	_, after, _ := strings.Cut(string(out), "\nhalt_poll_ns ")
+	m.HaltPoll = strings.TrimSpace(after)
 	return m, lines[3], nil
 }
 

@@ -21,7 +21,7 @@ func (b *Bench) launch(ctx context.Context, c stack.Configuration, n needs) (*fl
 	b.booted++
 	o := fleet.Options{
 		Name: nodeName(b.booted), Image: b.images.inner, Accel: b.options.Accel,
-		VCPUs: sizes[1].VCPUs, Memory: sizes[1].Memory, Slots: n.slots, Pool: n.pool, Nesting: b.nests,
+		VCPUs: sizes[1].VCPUs, Memory: sizes[1].Memory, Slots: n.slots, Pool: n.pool, Nesting: b.nests, VHostPoll: c.VHostPoll,
 	}
 	if c.Start == stack.Restored || c.Start == "" && b.options.Restore {
 		o.Snapshots = b.snapshots()

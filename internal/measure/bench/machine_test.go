@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/stack"
@@ -47,6 +48,10 @@ func TestMachineKeyOfGuests(t *testing.T) {
 			t.Errorf("%s shares the guest %q", name, k)
 		}
 		own[k] = true
+	}
+	k, err := machineKey(spec, stack.Configuration{Name: "polls", Stack: stack.Stack{stack.VM}, VHostPoll: time.Microsecond})
+	if err != nil || own[k] {
+		t.Errorf("a guest whose vhost-net polls: got %q, %v; want one of its own", k, err)
 	}
 }
 

@@ -44,7 +44,7 @@ func (b *Bench) bootMachines(ctx context.Context, n needs) error {
 }
 
 // machineKeys names the machines of a configuration. Configurations with the same key
-// share the machine; one with a start shares none. A pod on two machines has its servers in
+// share the machine; one with a start, or whose vhost-net polls, shares none. A pod on two machines has its servers in
 // one of its own.
 func machineKeys(spec *experiment.Spec, c stack.Configuration) ([]string, error) {
 	key, err := machineKey(spec, c)
@@ -75,7 +75,7 @@ func machineKey(spec *experiment.Spec, c stack.Configuration) (string, error) {
 		return "host", nil
 	}
 	key := fmt.Sprintf("%s %v", c.Architecture(), sizes[1:])
-	if c.Start != "" {
+	if c.Start != "" || c.VHostPoll != 0 {
 		key += ", of " + c.Name
 	}
 	return key, nil

@@ -124,17 +124,18 @@ func (f *file) configuration(path string, n ast.Node) {
 	var domains []stack.Domain
 	neighbours := 0
 	f.Mapping(path, n, map[string]yamldoc.Key{
-		"name":     yamldoc.Scalar(f.Document, &c.Name, yamldoc.Name),
-		"stack":    yamldoc.Scalar(f.Document, &c.Stack, stack.Parse),
-		"network":  yamldoc.Scalar(f.Document, &own.Network, text[stack.Network]),
-		"storage":  yamldoc.Scalar(f.Document, &own.Storage, text[stack.Storage]),
-		"drive":    yamldoc.Scalar(f.Document, &own.Drive, text[stack.Drive]),
-		"start":    yamldoc.Scalar(f.Document, &own.Start, text[stack.Start]),
-		"arch":     yamldoc.Scalar(f.Document, &own.Arch, text[stack.Arch]),
-		"vcpus":    yamldoc.Scalar(f.Document, &own.VCPUs, yamldoc.Count(1, stack.MaxVCPUs)),
-		"memory":   yamldoc.Scalar(f.Document, &own.Memory, stack.ParseBytes),
-		"host":     yamldoc.Scalar(f.Document, &own.Host, yamldoc.Text),
-		"identity": yamldoc.Scalar(f.Document, &own.Identity, yamldoc.Text),
+		"name":       yamldoc.Scalar(f.Document, &c.Name, yamldoc.Name),
+		"stack":      yamldoc.Scalar(f.Document, &c.Stack, stack.Parse),
+		"network":    yamldoc.Scalar(f.Document, &own.Network, text[stack.Network]),
+		"storage":    yamldoc.Scalar(f.Document, &own.Storage, text[stack.Storage]),
+		"drive":      yamldoc.Scalar(f.Document, &own.Drive, text[stack.Drive]),
+		"start":      yamldoc.Scalar(f.Document, &own.Start, text[stack.Start]),
+		"arch":       yamldoc.Scalar(f.Document, &own.Arch, text[stack.Arch]),
+		"vcpus":      yamldoc.Scalar(f.Document, &own.VCPUs, yamldoc.Count(1, stack.MaxVCPUs)),
+		"memory":     yamldoc.Scalar(f.Document, &own.Memory, stack.ParseBytes),
+		"vhost_poll": yamldoc.Scalar(f.Document, &own.VHostPoll, yamldoc.Microseconds(stack.MaxVHostPoll)),
+		"host":       yamldoc.Scalar(f.Document, &own.Host, yamldoc.Text),
+		"identity":   yamldoc.Scalar(f.Document, &own.Identity, yamldoc.Text),
 
 		"domains":    f.NotEmpty(f.List(f.domain(&domains))),
 		"neighbours": yamldoc.Scalar(f.Document, &neighbours, yamldoc.Count(0, maxNeighbours)),
@@ -144,6 +145,7 @@ func (f *file) configuration(path string, n ast.Node) {
 	}
 	c.Network, c.Storage, c.Drive = cmp.Or(own.Network, c.Network), cmp.Or(own.Storage, c.Storage), cmp.Or(own.Drive, c.Drive)
 	c.Start, c.Arch, c.VCPUs, c.Memory, c.Host, c.Identity = own.Start, own.Arch, own.VCPUs, own.Memory, own.Host, own.Identity
+	c.VHostPoll = own.VHostPoll
 	if f.addDomains(path, &c, domains, neighbours) {
 		f.spec.Configurations = append(f.spec.Configurations, c)
 	}

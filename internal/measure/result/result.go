@@ -142,6 +142,10 @@ type Machine struct {
 	Arch   string `json:"arch"`
 	// Start is how a guest of ours began: Booted or Restored. Empty: unknown, or no guest.
 	Start string `json:"start,omitempty"`
+	// HaltPoll is for how many nanoseconds KVM at most polls before it gives up the processor of
+	// a guest that has nothing to do: the parameter halt_poll_ns of its module. Empty: unknown, or
+	// the machine has no KVM.
+	HaltPoll string `json:"halt_poll_ns,omitempty"`
 }
 
 // The ways in which guests begin.

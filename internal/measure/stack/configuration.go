@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Network is the way to reach a container from outside its machine.
@@ -92,25 +93,29 @@ const (
 	AArch64 Arch = "aarch64"
 )
 
-// Limits of a configuration.
+// Limits of a configuration. MaxVHostPoll is also that of the host daemon.
 const (
-	MaxVCPUs  = 1024
-	maxMemory = 1 << 50 // bytes
+	MaxVCPUs     = 1024
+	MaxVHostPoll = 10 * time.Millisecond
+	maxMemory    = 1 << 50 // bytes
 )
 
 // Configuration is a stack with its options: one column of a result table.
 type Configuration struct {
-	Name     string // the paper's name, such as "BrFusion", or the notation
-	Stack    Stack
-	Network  Network // only with a container
-	Storage  Storage // only with a container
-	Drive    Drive
-	Start    Start  // of its VMs, only with one
-	Arch     Arch   // of every VM, only with one
-	VCPUs    int    // of the guest, or usable by a case without guest. 0: as in the experiment
-	Memory   int64  // bytes, likewise
-	Host     string // address of a stack on ssh, see ParseHost
-	Identity string // private key file of a stack on ssh. Empty: ssh's default
+	Name    string // the paper's name, such as "BrFusion", or the notation
+	Stack   Stack
+	Network Network // only with a container
+	Storage Storage // only with a container
+	Drive   Drive
+	Start   Start // of its VMs, only with one
+	Arch    Arch  // of every VM, only with one
+	VCPUs   int   // of the guest, or usable by a case without guest. 0: as in the experiment
+	Memory  int64 // bytes, likewise
+	// VHostPoll is how long vhost-net polls for the next frame of each NIC of the VMs, in whole
+	// microseconds. The configuration then has VMs of its own. 0: not at all.
+	VHostPoll time.Duration
+	Host      string // address of a stack on ssh, see ParseHost
+	Identity  string // private key file of a stack on ssh. Empty: ssh's default
 
 	// Domains run next to each other, each with the stack of its type. Stack is that of the
 	// first one. Nil: the configuration is a single stack.
@@ -131,6 +136,9 @@ func (c Configuration) options() []option {
 	}
 	if c.Memory != 0 {
 		set = append(set, option{"memory", FormatBytes(c.Memory)})
+	}
+	if c.VHostPoll != 0 {
+		set = append(set, option{"vhost_poll", c.VHostPoll.String()})
 	}
 	set = append(set, option{"host", c.Host}, option{"identity", c.Identity}, option{"domains", c.domainNotation()})
 	return slices.DeleteFunc(set, func(o option) bool { return o.value == "" })
@@ -220,6 +228,9 @@ func (c Configuration) Describe() string {
 	}
 	if c.Memory != 0 {
 		words += ", " + FormatBytes(c.Memory) + " of memory"
+	}
+	if c.VHostPoll != 0 {
+		words += ", vhost-net polls for " + c.VHostPoll.String()
 	}
 	if c.Host != "" {
 		words += ", at " + c.Host

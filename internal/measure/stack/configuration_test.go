@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -26,6 +27,8 @@ func TestConfigurations(t *testing.T) {
 		{"ssh:host=ssh://me@[fe80::1]:2222,identity=/home/me/key=1",
 			Configuration{Name: "ssh:host=ssh://me@[fe80::1]:2222,identity=/home/me/key=1", Stack: Stack{SSH},
 				Host: "ssh://me@[fe80::1]:2222", Identity: "/home/me/key=1"}},
+		{"polls=vm/containerd:network=hostlo,drive=pod,vhost_poll=50µs",
+			Configuration{Name: "polls", Stack: Stack{VM, Containerd}, Network: Hostlo, Drive: Pod, VHostPoll: 50 * time.Microsecond}},
 		{"Hostlo=vm/containerd:network=hostlo,drive=pod", Configuration{Name: "Hostlo", Stack: Stack{VM, Containerd}, Network: Hostlo, Drive: Pod}},
 		{"pod=kubernetes:network=pod", Configuration{Name: "pod", Stack: Stack{Kubernetes}, Network: PodNetwork}},
 		{"esxi=ssh/containerd:storage=overlay,host=ssh://192.0.2.1",
@@ -66,6 +69,11 @@ func TestConfigurationRefuses(t *testing.T) {
 		"vm:drive=near":                     `unknown drive "near": want local, remote or pod`,
 		"vm:arch=amd64":                     `unknown architecture "amd64": want x86_64, s390x or aarch64`,
 		"metal:arch=s390x":                  "architecture s390x needs a VM",
+		"vm:vhost_poll=11ms":                "vhost_poll 11ms: want 0 to 10ms",
+		"vm:vhost_poll=-1us":                "vhost_poll -1µs: want 0 to 10ms",
+		"vm/vm:vhost_poll=1us":              "vhost_poll 1µs needs a VM on this host: use a stack such as vm or vm/containerd",
+		"ssh:vhost_poll=1us,host=ssh://h":   "vhost_poll 1µs needs a VM",
+		"metal/containerd:vhost_poll=1us":   "vhost_poll 1µs needs a VM",
 		"vm:start=warm":                     `unknown start "warm": want booted or restored`,
 		"metal/containerd:start=booted":     "start booted needs a VM: use a stack such as vm or vm/containerd",
 		"ssh:start=restored,host=ssh://h":   "start restored needs a VM",
@@ -109,6 +117,7 @@ func TestDescribe(t *testing.T) {
 		"BrFusion":                   "in a containerd container in a VM, with a NIC of its own from the VMM",
 		"metal/docker:network=host,storage=overlay": "in a docker container on the host, on its machine's network, files in layers over its image",
 		"vm/docker:storage=volume":                  "in a docker container in a VM, files in a mounted directory",
+		"vm:vhost_poll=50us":                        "in a VM, no container, vhost-net polls for 50µs",
 		"vm/vm:start=booted":                        "in a VM in a VM, no container, the VM booted for it alone",
 		"vm/containerd:network=nat,start=restored":  "in a containerd container in a VM, behind a bridge and NAT, the VM restored from a snapshot for it alone",
 		"metal.local":                               "on the host, no container, driven locally",

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // read parses the output of String, "BrFusion=vm/containerd:network=brfusion", to check
@@ -53,6 +54,8 @@ func (c *Configuration) set(key, value string) (err error) {
 		c.VCPUs, err = strconv.Atoi(value)
 	case "memory":
 		c.Memory, err = ParseBytes(value)
+	case "vhost_poll":
+		c.VHostPoll, err = time.ParseDuration(value)
 	case "host":
 		c.Host = value
 	case "identity":

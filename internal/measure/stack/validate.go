@@ -53,6 +53,10 @@ func (c Configuration) validateMachine() error {
 		return fmt.Errorf("architecture %s: domains of Xen have that of their host: leave it out", c.Arch)
 	case c.Arch != "" && c.Level() == 0:
 		return fmt.Errorf("architecture %s needs a VM: an existing machine has its own", c.Arch)
+	case c.VHostPoll != 0 && (c.Level() != 1 || c.Stack.Xen()):
+		return fmt.Errorf("vhost_poll %v needs a VM on this host: use a stack such as vm or vm/containerd", c.VHostPoll)
+	case c.VHostPoll < 0 || c.VHostPoll > MaxVHostPoll:
+		return fmt.Errorf("vhost_poll %v: want 0 to %v", c.VHostPoll, MaxVHostPoll)
 	case c.VCPUs < 0 || c.VCPUs > MaxVCPUs:
 		return fmt.Errorf("vcpus %d: want a whole number from 1 to %d", c.VCPUs, MaxVCPUs)
 	case c.Memory < 0 || c.Memory > maxMemory:

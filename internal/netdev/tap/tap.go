@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -99,11 +100,26 @@ func configure(d Device) error {
 // open it. Call it for every NIC, so that all NICs that are compared have the same
 // backend.
 func OpenVHost() *os.File {
-	f, err := os.OpenFile("/dev/vhost-net", os.O_RDWR, 0)
+	f, err := openVHost()
 	if err != nil {
 		return nil
 	}
 	return f
+}
+
+func openVHost() (*os.File, error) { return os.OpenFile("/dev/vhost-net", os.O_RDWR, 0) }
+
+// CheckPoll returns an error if vhost-net is to poll, but this process cannot open it. QEMU
+// itself would not poll, and say nothing.
+func CheckPoll(poll time.Duration) error {
+	if poll == 0 {
+		return nil
+	}
+	f, err := openVHost()
+	if err != nil {
+		return fmt.Errorf("poll by vhost-net for %v: %w; modprobe vhost_net, or do without polling", poll, err)
+	}
+	return f.Close()
 }
 
 // VHost reports whether OpenVHost succeeds.

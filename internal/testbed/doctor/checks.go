@@ -85,7 +85,7 @@ func virtualization(ctx context.Context, p Probes) []Check {
 	}
 	accelerator := Check{Name: "accelerator", State: OK, Found: string(choice.Accel) + ": " + choice.Reason}
 	if choice.Accel == guest.KVM {
-		return []Check{qemu, accelerator, nested(p)}
+		return []Check{qemu, accelerator, nested(p), haltPolling(p)}
 	}
 	accelerator.State = Limited
 	accelerator.Remedy = "enable virtualization in the firmware; on a virtual machine, enable nested virtualization on its host"
@@ -112,6 +112,15 @@ func nested(p Probes) Check {
 		return works("nested virtualization", "", err, "modprobe -r "+module+" && modprobe "+module+" nested=1")
 	}
 	return works("nested virtualization", "", errors.New("neither kvm_intel nor kvm_amd has a parameter nested"), "use --accel tcg, which emulates svm")
+}
+
+const haltPollFile = "/sys/module/kvm/parameters/halt_poll_ns"
+
+// haltPolling reports how long KVM polls for work of a guest that has none. Nothing here changes
+// it: it is a setting of the whole host.
+func haltPolling(p Probes) Check {
+	value, err := p.ReadFile(haltPollFile)
+	return works("halt polling", "kvm has halt_poll_ns="+strings.TrimSpace(value), err, "use Linux 4.0 or newer")
 }
 
 // kernel checks the parts of the host's kernel that make networks.

@@ -43,9 +43,12 @@ func whole() Probes {
 	}
 }
 
-// files returns a ReadFile that knows only the given files.
+// files returns a ReadFile that knows only the given files, and how long KVM polls.
 func files(known map[string]string) func(string) (string, error) {
 	return func(path string) (string, error) {
+		if path == haltPollFile {
+			return "200000\n", nil
+		}
 		text, ok := known[path]
 		if !ok {
 			return "", errAbsent
@@ -75,7 +78,7 @@ func TestExamineWholeMachine(t *testing.T) {
 	}
 	want := []string{
 		"root", "memory", "disk", "processors",
-		"qemu", "accelerator", "nested virtualization",
+		"qemu", "accelerator", "nested virtualization", "halt polling",
 		"tun", "network namespaces", "bridge", "veth", "nftables", "vhost-net", "ebpf", "btf",
 		"mmdebstrap", "mkfs.ext4", "xz", "dpkg-deb", "sockperf", "iperf3",
 		"docker", "containerd", "podman", "nerdctl",
@@ -128,6 +131,15 @@ func TestExamine(t *testing.T) {
 		{"nested on, Intel", parameters(map[string]string{"kvm_intel": "Y\n"}), nil},
 		{"nested unknown", parameters(nil), []Check{
 			{"nested virtualization", Missing, "neither kvm_intel nor kvm_amd has a parameter nested", "use --accel tcg, which emulates svm", false}}},
+		{"KVM without halt polling", func(p *Probes) {
+			read := p.ReadFile
+			p.ReadFile = func(path string) (string, error) {
+				if path == haltPollFile {
+					return "", errAbsent
+				}
+				return read(path)
+			}
+		}, []Check{{"halt polling", Missing, "no such file or directory", "use Linux 4.0 or newer", false}}},
 		{"no tun", device("/dev/net/tun"), []Check{
 			{"tun", Missing, "no such file or directory", "modprobe tun; start a container with --device /dev/net/tun --cap-add NET_ADMIN", true}}},
 		{"no vhost-net", device("/dev/vhost-net"), []Check{

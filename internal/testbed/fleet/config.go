@@ -40,6 +40,7 @@ func (f *Fleet) config(o Options, p addresses, c identity.Credentials, dir strin
 		return guest.Config{}, err
 	}
 	config.Shares, config.Export, config.Emulated, config.CredentialDrive = o.Shares, o.Export, o.Emulated, o.Vouched
+	config.VHostPoll = o.VHostPoll
 	config.Seed.Files = map[string]string{
 		"/etc/unnest/brfusion.json":                             asJSON(brfusion("1.1.0", map[string]any{"name": Network})), // for STATUS
 		"/etc/cni/net.d/50-" + Network + ".conflist":            cniConfig(Network, nil),

@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 
@@ -123,6 +124,9 @@ type Options struct {
 	// Vouched lets the host daemon hand the guest its credentials through the VMM, in a drive for
 	// which the image needs drivers (Recipe.WithDrives). Otherwise they are in the seed.
 	Vouched bool
+	// VHostPoll is how long vhost-net waits for the next frame of each NIC of the guest before it
+	// sleeps. 0: not at all; for NICs that are plugged, as the policy says.
+	VHostPoll time.Duration
 	// Emulated gives the guest emulated hardware in place of paravirtual devices.
 	Emulated bool
 	Export   string // prepared directory (share.Export) that the guest can mount over 9p; empty: none

@@ -5,6 +5,7 @@
 package guest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"unnest/internal/netdev/tap"
 	"unnest/internal/vmm/qmp"
 )
 
@@ -82,10 +84,12 @@ func (c Config) check() error {
 		return fmt.Errorf("KVM runs guests of %s here, the guest is %s: use --accel auto or tcg", runtime.GOARCH, a)
 	case c.Emulated && a != AMD64:
 		return fmt.Errorf("emulated hardware is of amd64, the guest is %s", a)
+	case c.Emulated && c.VHostPoll > 0:
+		return fmt.Errorf("poll by vhost-net for %v: emulated NICs do not use vhost-net", c.VHostPoll)
 	case c.Image.Arch.or() != a:
 		return fmt.Errorf("the image is for %s, the guest is %s", c.Image.Arch.or(), a)
 	}
-	return c.checkShares()
+	return cmp.Or(tap.CheckPoll(c.VHostPoll), c.checkShares())
 }
 
 // Restored reports whether the guest was restored from a snapshot. Else it has booted.

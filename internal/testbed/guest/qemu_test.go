@@ -4,8 +4,11 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"unnest/internal/netdev/tap"
 )
 
 // The whole command line, except for the in-kernel network backend, which depends on
@@ -52,6 +55,23 @@ func TestArguments(t *testing.T) {
 func optionPerLine(args []string) string {
 	line := strings.ReplaceAll(strings.Join(args, "\x00"), ",vhost=on", "")
 	return strings.ReplaceAll(strings.ReplaceAll(line, "\x00-", "\n-"), "\x00", " ")
+}
+
+// A guest with polling has it in each NIC, or does not start: QEMU without vhost-net would not
+// poll, and say nothing.
+func TestVHostPoll(t *testing.T) {
+	c := Config{Name: "g", Dir: "/d", Image: Image{Root: "/cache/root.ext4"}, Accel: TCG, VCPUs: 1, Memory: 1 << 30, NICs: []NIC{{}, {}}, VHostPoll: 50 * time.Microsecond}
+	err, line := c.check(), strings.Join(c.arguments(), " ")
+	if got := strings.Count(line, ",vhost=on,poll-us=50 "); tap.VHost() && (err != nil || got != 2) {
+		t.Errorf("got %v and %d NICs that poll in %s, want 2", err, got, line)
+	}
+	if !tap.VHost() && (err == nil || !strings.Contains(err.Error(), "poll by vhost-net for 50µs: open /dev/vhost-net: ")) {
+		t.Errorf("without vhost-net: got %v", err)
+	}
+	c.Emulated = true
+	if err := c.check(); err == nil || !strings.Contains(err.Error(), "emulated NICs do not use vhost-net") {
+		t.Errorf("emulated hardware: got %v", err)
+	}
 }
 
 // Emulated hardware has no paravirtual device, and no guest with it is restored.

@@ -84,7 +84,6 @@ func (v *VMM) AddNetdev(ctx context.Context, id string, t vmm.TAP) error {
 }
 
 func (v *VMM) addNetdev(ctx context.Context, id string, t vmm.TAP) error {
-	args := map[string]any{"type": "tap", "id": id, "fd": descriptor(id), "vhost": t.VHost != nil}
 	if err := v.client.SendFD(ctx, descriptor(id), t.File); err != nil {
 		return err
 	}
@@ -92,10 +91,21 @@ func (v *VMM) addNetdev(ctx context.Context, id string, t vmm.TAP) error {
 		if err := v.client.SendFD(ctx, vhostDescriptor(id), t.VHost); err != nil {
 			return err
 		}
+	}
+	return v.client.NetdevAdd(ctx, netdev(id, t))
+}
+
+// netdev is QEMU's description of a netdev whose descriptors it has.
+func netdev(id string, t vmm.TAP) map[string]any {
+	args := map[string]any{"type": "tap", "id": id, "fd": descriptor(id), "vhost": t.VHost != nil}
+	if t.VHost != nil {
 		// Without vhostforce, QEMU 7.2 aborts if vhost-net does not work, and the guest is lost.
 		args["vhostfd"], args["vhostforce"] = vhostDescriptor(id), true
+		if t.Poll > 0 {
+			args["poll-us"] = t.Poll.Microseconds()
+		}
 	}
-	return v.client.NetdevAdd(ctx, args)
+	return args
 }
 
 // AddDevice plugs a NIC. With addr=0 QEMU refuses a second device on an occupied

@@ -346,6 +346,24 @@ func TestPlugAsOtherUser(t *testing.T) {
 	}
 }
 
+// Only a netdev with vhost-net polls.
+func TestNetdev(t *testing.T) {
+	poll := 50 * time.Microsecond
+	for _, test := range []struct {
+		tap  vmm.TAP
+		want map[string]any
+	}{
+		{vmm.TAP{Poll: poll}, map[string]any{"type": "tap", "id": "net1", "fd": "tap-net1", "vhost": false}},
+		{vmm.TAP{VHost: os.Stdin}, map[string]any{"type": "tap", "id": "net1", "fd": "tap-net1", "vhost": true, "vhostfd": "vhost-net1", "vhostforce": true}},
+		{vmm.TAP{VHost: os.Stdin, Poll: poll}, map[string]any{
+			"type": "tap", "id": "net1", "fd": "tap-net1", "vhost": true, "vhostfd": "vhost-net1", "vhostforce": true, "poll-us": int64(50)}},
+	} {
+		if diff := cmp.Diff(test.want, netdev("net1", test.tap)); diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", test.tap, diff)
+		}
+	}
+}
+
 // If vhost-net does not work, QEMU refuses the netdev instead of aborting, and leaves nothing
 // behind. Without vhost-net the same ID works.
 func TestVHostThatFails(t *testing.T) {
