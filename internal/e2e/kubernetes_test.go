@@ -162,7 +162,7 @@ var kubernetesPods = []string{"own-node1", "own-node2", "bridge-node1", "bridge-
 func webPod(name string) map[string]any {
 	network, node, _ := strings.Cut(name, "-")
 	script := "busybox mkdir -p /www/cgi-bin; echo " + name + " >/www/index.html; " +
-		`printf '#!/bin/sh\nprintf "Content-Type: text/plain\\r\\n\\r\\n%s\\n" "$REMOTE_ADDR"\n' >/www/cgi-bin/client; ` +
+		`printf '#!/bin/sh\necho "Content-Type: text/plain"; echo; echo "$REMOTE_ADDR"\n' >/www/cgi-bin/client; ` +
 		"busybox chmod +x /www/cgi-bin/client; echo " + name + " serves; exec httpd -f -p 8080 -h /www"
 	spec := map[string]any{
 		"nodeSelector": map[string]string{"kubernetes.io/hostname": node}, "terminationGracePeriodSeconds": 1,
