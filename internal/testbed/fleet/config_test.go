@@ -13,6 +13,8 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"unnest/internal/cni/netconf"
+	"unnest/internal/hostapi/identity"
+	"unnest/internal/hostd/daemon"
 	"unnest/internal/hostd/policy"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"
@@ -195,5 +197,28 @@ func TestConfig(t *testing.T) {
 	again, err := f.config(o, p, credentials, "/state/node1")
 	if err != nil || again.Seed.HostKey.Equal(c.Seed.HostKey) {
 		t.Errorf("two guests have the same host key (%v)", err)
+	}
+}
+
+// A guest for which the VMM vouches has no credentials in its files, has a drive also when it
+// is frozen, and is enrolled without a certificate.
+func TestVouched(t *testing.T) {
+	f, o := openFleet(t), Options{Name: "node1", Image: guest.Image{Root: "/cache/root.ext4"}, Accel: guest.TCG, VCPUs: 1, Memory: 1 << 30, Vouched: true}
+	c, err := f.config(o, addressesOf(3), identity.Credentials{}, "/state/node1")
+	if err != nil || !c.CredentialDrive {
+		t.Fatalf("got %+v, %v", c, err)
+	}
+	for path := range c.Seed.Files {
+		if strings.HasPrefix(path, "/etc/unnest/client") || strings.HasPrefix(path, "/etc/unnest/ca") {
+			t.Errorf("the seed has %s", path)
+		}
+	}
+	n := newNode(t, f)
+	if err := n.save(f.Lab.Dir, o, identity.Credentials{}); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(daemon.RecordPath(f.Lab.Dir, n.Name))
+	if err != nil || !strings.Contains(string(content), `"credentials": "vmm"`) {
+		t.Errorf("record is %s, %v", content, err)
 	}
 }

@@ -99,6 +99,21 @@ func TestEmulatedArguments(t *testing.T) {
 	}
 }
 
+// A guest whose credentials come from the VMM has a drive, also when it is frozen.
+func TestCredentialDrive(t *testing.T) {
+	c := Config{Name: "node1", Dir: "/d", Image: Image{Root: "/cache/root.ext4"}, Accel: TCG, VCPUs: 2, Memory: 1 << 30}
+	const drive = "-device ide-cd,id=unnest-credentials"
+	if strings.Contains(optionPerLine(c.arguments()), drive) {
+		t.Error("every guest has a drive")
+	}
+	c.CredentialDrive = true
+	for _, c := range []Config{c, c.frozen(&Snapshot{Dir: "/s", making: true})} {
+		if line := optionPerLine(c.arguments()); !strings.Contains(line, drive) {
+			t.Errorf("no drive in\n%s", line)
+		}
+	}
+}
+
 func TestArgumentsChoose(t *testing.T) {
 	tests := []struct {
 		name   string
