@@ -64,6 +64,7 @@ func TestKubernetes(t *testing.T) {
 		{"exec, logs, port-forward", k.access},
 		{"the daemon is killed", k.daemonKilled},
 		{"NetworkPolicy", k.networkPolicies},
+		{"NetworkPolicy through Services", k.servicePolicies},
 		{"the DaemonSet installs the plugins", k.daemonSet},
 		{"unnest bench cluster", k.benchCluster},
 		{"pods are deleted", k.deleted},
@@ -341,6 +342,53 @@ func (k *kubernetes) networkPolicies() {
 	k.ctl("delete", "networkpolicy", "--all")
 	k.wantReach(to, "late", "bridge-node1", "bridge-node2")
 	client.kill(k.t)
+}
+
+// servicePolicies is networkPolicies through a Service, of pods that began with policies: the
+// pod of another node, one of the same node, and the pod itself.
+func (k *kubernetes) servicePolicies() {
+	dir := filepath.Join(k.t.TempDir(), "policy")
+	mustRun(k.t, k.unnest, "hostd", "--config", filepath.Join(k.fleet.Lab.Dir, "hostd.yaml"), "--state", k.fleet.Lab.Dir, "policy", "enroll", fleet.Tenant, "--out", dir)
+	client := k.policyClient(dir)
+	defer func() { client.kill(k.t) }()
+	names := []string{"svc-server", "svc-near", "svc-far"}
+	for _, name := range names {
+		p := webPod("own-node2")
+		if name == "svc-far" {
+			p = webPod("own-node1")
+		}
+		p["metadata"] = map[string]any{"name": name, "labels": map[string]string{"pod": name}}
+		k.apply(p)
+	}
+	k.apply(map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "guarded"}, "spec": map[string]any{
+		"selector": map[string]string{"pod": "svc-server"}, "ports": []any{map[string]any{"port": 8080}},
+	}})
+	for _, name := range names {
+		k.ctl("wait", "--for=condition=Ready", "pod/"+name, podLimit)
+	}
+	service, err := netip.ParseAddr(k.ctl("get", "service", "guarded", "--output=jsonpath={.spec.clusterIP}"))
+	k.check(err)
+	k.wantReach(service, names...)
+	policyOf := func(pod string, policy map[string]any) map[string]any {
+		policy["spec"].(map[string]any)["podSelector"] = map[string]any{"matchLabels": map[string]string{"pod": pod}}
+		return policy
+	}
+	k.apply(policyOf("svc-server", ingressPolicy("deny")))
+	k.wantNoReach(service, "svc-near", "svc-far")
+	k.wantReach(service, "svc-server") // a pod reaches itself
+	k.apply(policyOf("svc-server", ingressPolicy("allow", map[string]any{
+		"from": []any{map[string]any{"podSelector": map[string]any{"matchLabels": map[string]string{"pod": "svc-near"}}}},
+	})))
+	k.wantReach(service, "svc-near")
+	k.wantNoReach(service, "svc-far")
+	egress := policyOf("svc-near", ingressPolicy("egress"))
+	egress["spec"].(map[string]any)["policyTypes"] = []string{"Egress"}
+	delete(egress["spec"].(map[string]any), "ingress")
+	k.apply(egress)
+	k.wantNoReach(service, "svc-near")
+	k.ctl("delete", "networkpolicy", "--all")
+	k.wantReach(service, "svc-near", "svc-far")
+	k.ctl("delete", "service/guarded", "pod/svc-server", "pod/svc-near", "pod/svc-far", "--wait", podLimit)
 }
 
 // policyClient starts the policy client where the host daemon runs, and waits until the daemon

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -146,6 +147,7 @@ func request(c netconf.BrFusion, args *skel.CmdArgs) *hostdpb.AttachNICRequest {
 	r := &hostdpb.AttachNICRequest{
 		ContainerId: args.ContainerID, Interface: args.IfName, Bridge: c.Bridge, Network: c.Name,
 		Allocate: !c.IPAM.Delegated(), Cold: c.Cold, Dhcp: c.IPAM.Type == netconf.DHCP, Mtu: uint32(c.MTU),
+		Services: len(c.Services) > 0,
 	}
 	if c.Mode == netconf.Trunk {
 		r.Mode = hostdpb.Mode_MODE_TRUNK
@@ -226,7 +228,15 @@ func pathOf(c netconf.BrFusion, args *skel.CmdArgs, ips []*types100.IPConfig, mt
 // services makes the service path, and adds its ends to the result, which does not
 // list their addresses.
 func (a *addition) services(context.Context) error {
-	ends, err := pathOf(a.config, a.CmdArgs, a.result.IPs, a.eth.Mtu).Add(a.Pod)
+	path := pathOf(a.config, a.CmdArgs, a.result.IPs, a.eth.Mtu)
+	for _, s := range a.nic.GetServiceAddresses() { // an earlier daemon gives none
+		source, err := netip.ParseAddr(s)
+		if err != nil {
+			return fmt.Errorf("read the host daemon's answer: service address: %w", err)
+		}
+		path.Sources = append(path.Sources, source)
+	}
+	ends, err := path.Add(a.Pod)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package brfusion_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -226,6 +228,45 @@ func TestResultBefore(t *testing.T) {
 	}
 	l.Run("DEL", l.config())
 	l.wantNothing()
+}
+
+// The guest answers for the pod's service address as long as the pod is there.
+func TestServiceAddress(t *testing.T) {
+	l := newLab(t)
+	l.daemon.services = []string{"10.201.0.50", "fd00:201::50"}
+	l.Must(l.Guest.Do(func(ns.NetNS) error {
+		own := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "own0"}}
+		a, err := netlink.ParseAddr("10.201.0.8/16")
+		if err != nil {
+			return err
+		}
+		return errors.Join(netlink.LinkAdd(own), netlink.AddrAdd(own, a), netlink.LinkSetUp(own))
+	}))
+	answers := func() (all []netlink.Neigh) {
+		l.Must(l.Guest.Do(func(ns.NetNS) (err error) {
+			own, err := netlink.LinkByName("own0")
+			if err == nil {
+				all, err = netlink.NeighProxyList(own.Attrs().Index, netlink.FAMILY_ALL)
+			}
+			return err
+		}))
+		return all
+	}
+	config := l.config(with("services", services))
+	checked := l.WithResult(config, l.Add(config))
+	if got := answers(); len(got) != 1 || got[0].IP.String() != "10.201.0.50" {
+		t.Errorf("the guest answers for %v, want 10.201.0.50", got)
+	}
+	l.Succeeds("CHECK", checked)
+	l.Succeeds("DEL", config)
+	if got := answers(); len(got) != 0 {
+		t.Errorf("after DEL the guest answers for %v", got)
+	}
+	l.Add(l.config())
+	if last := l.daemon.requests[len(l.daemon.requests)-1]; last.GetServices() {
+		t.Error("a pod without services asks for service addresses")
+	}
+	l.Succeeds("DEL", l.config())
 }
 
 func TestCheckOfHostAndServices(t *testing.T) {

@@ -38,6 +38,7 @@ type fakeDaemon struct {
 	limited   string
 	noCarrier bool // the host's end of the NIC stays down
 	detaches  int
+	services  []string // the service addresses that it gives
 }
 
 // start serves, at the same address as before.
@@ -102,6 +103,9 @@ func (d *fakeDaemon) grant(r *hostdpb.AttachNICRequest, answer *hostdpb.AttachNI
 	nic.Network, nic.Addresses = r.GetNetwork(), r.GetAddresses()
 	if r.GetMode() == hostdpb.Mode_MODE_TRUNK {
 		nic.Mode, nic.Vlan, nic.TrunkMac, nic.Mac = r.GetMode(), 100, nic.GetMac(), "02:00:00:00:01:00"
+	}
+	if r.GetServices() {
+		nic.ServiceAddresses = d.services
 	}
 	if r.GetAllocate() {
 		answer.Addresses = []*hostdpb.Address{

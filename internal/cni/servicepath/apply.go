@@ -53,12 +53,12 @@ func (s side) apply() error {
 	return nil
 }
 
-// delRules removes the rules of both families, as far as they exist.
-func delRules() error {
+// delRules removes the rules of a table of both families, as far as they exist.
+func delRules(table int) error {
 	for _, v6 := range []bool{false, true} {
-		err := netlink.RuleDel(answerRule(v6))
+		err := netlink.RuleDel(markRule(v6, table))
 		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
-			return fmt.Errorf("delete rule for answers: %w", err)
+			return fmt.Errorf("delete rule for marked packets: %w", err)
 		}
 	}
 	return nil

@@ -15,8 +15,8 @@ const (
 	podEnd      = "svc0"
 	guestPrefix = "unsv"             // of the guest's end; a hash of the owner follows
 	aliasPrefix = "unnest-service: " // of the guest's end; network/container/interface follows
-	// mark is the bit of a packet's and a connection's mark for "came in over svc0".
-	// Only the pod's own network namespace uses it.
+	// mark is, in the pod, the bit of a packet's and a connection's mark for "came in over
+	// svc0". In the guest the bit means "a path's connection to a service".
 	mark = 0x0100_0000
 	// answers is the routing table for marked packets.
 	answers = 0x756e
@@ -117,7 +117,7 @@ func (s *side) addFamily(from netip.Addr, ranges []netip.Prefix, ends Ends) {
 		}
 	}
 	s.addRoute(ends.Pod, netlink.Route{Dst: ipNet(all), Gw: via.AsSlice(), Table: answers})
-	s.rules = append(s.rules, answerRule(from.Is6()))
+	s.rules = append(s.rules, markRule(from.Is6(), answers))
 }
 
 func (s *side) addRoute(link *netlink.LinkAttrs, r netlink.Route) {
@@ -136,14 +136,11 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// answerRule routes marked packets by the table answers.
-func answerRule(v6 bool) *netlink.Rule {
+// markRule routes marked packets by a table.
+func markRule(v6 bool, table int) *netlink.Rule {
 	mask := uint32(mark)
 	r := netlink.NewRule()
-	r.Priority, r.Table, r.Mark, r.Mask, r.Family = rulePriority, answers, mark, &mask, netlink.FAMILY_V4
-	if v6 {
-		r.Family = netlink.FAMILY_V6
-	}
+	r.Priority, r.Table, r.Mark, r.Mask, r.Family = rulePriority, table, mark, &mask, familyOf(v6)
 	return r
 }
 

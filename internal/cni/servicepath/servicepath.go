@@ -51,6 +51,9 @@ type Path struct {
 	Addresses []netip.Addr   // the pod's, on its own NIC
 	Ranges    []netip.Prefix // destinations that the pod reaches over the path
 	MTU       int            // bytes; 0: the kernel's default
+	// Sources are addresses that only this pod's connections to services have outside the
+	// guest. In a family without one they have the guest's.
+	Sources []netip.Addr
 }
 
 // Ends are both ends of a path's veth.
@@ -93,6 +96,9 @@ func (p Path) add(pod ns.NetNS) (Ends, error) {
 		return Ends{}, fmt.Errorf("in the guest: %w", err)
 	}
 	if err := filterGuest(ends.Guest.Name); err != nil {
+		return Ends{}, err
+	}
+	if err := p.addSources(ends.Guest); err != nil {
 		return Ends{}, err
 	}
 	err = pod.Do(func(ns.NetNS) error {
@@ -157,7 +163,7 @@ func (p Path) check(pod ns.NetNS) error {
 	inGuest, inPod := p.layout(ends)
 	err = inGuest.check()
 	if err == nil {
-		err = errors.Join(checkChains(guestChains(t, hairpins(t))), checkHairpin(ends.Guest.Name))
+		err = errors.Join(checkChains(guestChains(t, hairpins(t))), checkHairpin(ends.Guest.Name), checkSources(ends.Guest))
 	}
 	if err != nil {
 		return fmt.Errorf("in the guest: %w", err)
@@ -178,14 +184,14 @@ func (p Path) check(pod ns.NetNS) error {
 // none. The routes of both sides end with the veth. Pod may be nil when its network
 // namespace is gone or unknown.
 func Del(o Owner, pod ns.NetNS) error {
-	err := errors.Join(delLink(o.guestEnd()), unfilterGuest(o.guestEnd()))
+	err := errors.Join(delLink(o.guestEnd()), unfilterGuest(o.guestEnd()), delSources(func(path string) bool { return path == o.guestEnd() }))
 	if pod != nil {
 		err = errors.Join(err, pod.Do(func(ns.NetNS) error {
 			l, err := podnic.FindLink(podEnd)
 			if l != nil || err != nil { // a path that is left is another attachment's
 				return err
 			}
-			return errors.Join(delRules(), dropTable())
+			return errors.Join(delRules(answers), dropTable())
 		}))
 	}
 	if err != nil {
@@ -227,8 +233,9 @@ func Reap(network string, valid func(Owner) bool) error {
 		}
 	}
 	if len(left) == 0 {
-		return errors.Join(failed, dropTable())
+		return errors.Join(failed, delSources(func(string) bool { return true }), delRules(outside), dropTable())
 	}
+	failed = errors.Join(failed, delSources(func(path string) bool { return !left[path] }))
 	entries, err := listHairpins()
 	failed = errors.Join(failed, err)
 	for _, link := range entries {

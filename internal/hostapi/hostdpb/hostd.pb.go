@@ -343,12 +343,15 @@ type AttachNICRequest struct {
 	// The pod's addresses, if the guest's own IPAM chooses them. The NIC may send
 	// from these only. Refused if another attachment of the tenant has one of them. At
 	// most 16.
-	Addresses     []string   `protobuf:"bytes,6,rep,name=addresses,proto3" json:"addresses,omitempty"`  // ADDRESS/PREFIX-LENGTH
-	Allocate      bool       `protobuf:"varint,7,opt,name=allocate,proto3" json:"allocate,omitempty"`   // choose the addresses from the tenant's ranges, one of each family
-	Cold          bool       `protobuf:"varint,8,opt,name=cold,proto3" json:"cold,omitempty"`           // plug a new NIC even if one is in the pool
-	Dhcp          bool       `protobuf:"varint,9,opt,name=dhcp,proto3" json:"dhcp,omitempty"`           // let the NIC ask for an address by DHCP
-	Bandwidth     *Bandwidth `protobuf:"bytes,10,opt,name=bandwidth,proto3" json:"bandwidth,omitempty"` // unset: only the tenant's limit
-	Mtu           uint32     `protobuf:"varint,11,opt,name=mtu,proto3" json:"mtu,omitempty"`            // bytes; 0: the tenant's, which is also the maximum
+	Addresses []string   `protobuf:"bytes,6,rep,name=addresses,proto3" json:"addresses,omitempty"`  // ADDRESS/PREFIX-LENGTH
+	Allocate  bool       `protobuf:"varint,7,opt,name=allocate,proto3" json:"allocate,omitempty"`   // choose the addresses from the tenant's ranges, one of each family
+	Cold      bool       `protobuf:"varint,8,opt,name=cold,proto3" json:"cold,omitempty"`           // plug a new NIC even if one is in the pool
+	Dhcp      bool       `protobuf:"varint,9,opt,name=dhcp,proto3" json:"dhcp,omitempty"`           // let the NIC ask for an address by DHCP
+	Bandwidth *Bandwidth `protobuf:"bytes,10,opt,name=bandwidth,proto3" json:"bandwidth,omitempty"` // unset: only the tenant's limit
+	Mtu       uint32     `protobuf:"varint,11,opt,name=mtu,proto3" json:"mtu,omitempty"`            // bytes; 0: the tenant's, which is also the maximum
+	// The pod connects to services through the guest: the daemon chooses NIC.service_addresses,
+	// if the tenant has policies and ranges of addresses.
+	Services      bool `protobuf:"varint,12,opt,name=services,proto3" json:"services,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -458,6 +461,13 @@ func (x *AttachNICRequest) GetMtu() uint32 {
 		return x.Mtu
 	}
 	return 0
+}
+
+func (x *AttachNICRequest) GetServices() bool {
+	if x != nil {
+		return x.Services
+	}
+	return false
 }
 
 // Bandwidth limits a NIC, seen from the pod, as in CNI's conventions. 0: none.
@@ -638,23 +648,26 @@ func (x *Address) GetGateway() string {
 // NIC is one NIC of the guest. When AttachNIC returns, the VMM has plugged it;
 // the guest's kernel may need another moment to find it.
 type NIC struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
-	Interface     string                 `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
-	Mac           string                 `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"` // identifies the NIC in the guest: six pairs of lower-case hex digits, with colons
-	Bridge        string                 `protobuf:"bytes,4,opt,name=bridge,proto3" json:"bridge,omitempty"`
-	Mtu           uint32                 `protobuf:"varint,5,opt,name=mtu,proto3" json:"mtu,omitempty"`   // bytes
-	Slot          uint32                 `protobuf:"varint,6,opt,name=slot,proto3" json:"slot,omitempty"` // number of the root port, from 1
-	State         NICState               `protobuf:"varint,7,opt,name=state,proto3,enum=unnest.hostd.v1.NICState" json:"state,omitempty"`
-	Network       string                 `protobuf:"bytes,8,opt,name=network,proto3" json:"network,omitempty"`
-	Addresses     []string               `protobuf:"bytes,9,rep,name=addresses,proto3" json:"addresses,omitempty"` // from which it may send, ADDRESS/PREFIX-LENGTH
-	Mode          Mode                   `protobuf:"varint,10,opt,name=mode,proto3,enum=unnest.hostd.v1.Mode" json:"mode,omitempty"`
-	Vlan          uint32                 `protobuf:"varint,11,opt,name=vlan,proto3" json:"vlan,omitempty"`                        // of MODE_TRUNK: 1 to 4094; slot is then 0
-	TrunkMac      string                 `protobuf:"bytes,12,opt,name=trunk_mac,json=trunkMac,proto3" json:"trunk_mac,omitempty"` // of MODE_TRUNK: of the trunk NIC, on which the guest creates the VLAN
-	Pod           string                 `protobuf:"bytes,13,opt,name=pod,proto3" json:"pod,omitempty"`                           // of MODE_SEGMENT
-	Fraction      uint32                 `protobuf:"varint,14,opt,name=fraction,proto3" json:"fraction,omitempty"`                // of MODE_SEGMENT: 1 to 16
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	Interface   string                 `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
+	Mac         string                 `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"` // identifies the NIC in the guest: six pairs of lower-case hex digits, with colons
+	Bridge      string                 `protobuf:"bytes,4,opt,name=bridge,proto3" json:"bridge,omitempty"`
+	Mtu         uint32                 `protobuf:"varint,5,opt,name=mtu,proto3" json:"mtu,omitempty"`   // bytes
+	Slot        uint32                 `protobuf:"varint,6,opt,name=slot,proto3" json:"slot,omitempty"` // number of the root port, from 1
+	State       NICState               `protobuf:"varint,7,opt,name=state,proto3,enum=unnest.hostd.v1.NICState" json:"state,omitempty"`
+	Network     string                 `protobuf:"bytes,8,opt,name=network,proto3" json:"network,omitempty"`
+	Addresses   []string               `protobuf:"bytes,9,rep,name=addresses,proto3" json:"addresses,omitempty"` // from which it may send, ADDRESS/PREFIX-LENGTH
+	Mode        Mode                   `protobuf:"varint,10,opt,name=mode,proto3,enum=unnest.hostd.v1.Mode" json:"mode,omitempty"`
+	Vlan        uint32                 `protobuf:"varint,11,opt,name=vlan,proto3" json:"vlan,omitempty"`                        // of MODE_TRUNK: 1 to 4094; slot is then 0
+	TrunkMac    string                 `protobuf:"bytes,12,opt,name=trunk_mac,json=trunkMac,proto3" json:"trunk_mac,omitempty"` // of MODE_TRUNK: of the trunk NIC, on which the guest creates the VLAN
+	Pod         string                 `protobuf:"bytes,13,opt,name=pod,proto3" json:"pod,omitempty"`                           // of MODE_SEGMENT
+	Fraction    uint32                 `protobuf:"varint,14,opt,name=fraction,proto3" json:"fraction,omitempty"`                // of MODE_SEGMENT: 1 to 16
+	// From which the guest sends the pod's connections to services, by its own NIC, one of each
+	// family. Others see the pod in them, as in addresses. The guest answers for them there.
+	ServiceAddresses []string `protobuf:"bytes,15,rep,name=service_addresses,json=serviceAddresses,proto3" json:"service_addresses,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *NIC) Reset() {
@@ -783,6 +796,13 @@ func (x *NIC) GetFraction() uint32 {
 		return x.Fraction
 	}
 	return 0
+}
+
+func (x *NIC) GetServiceAddresses() []string {
+	if x != nil {
+		return x.ServiceAddresses
+	}
+	return nil
 }
 
 type DetachNICRequest struct {
@@ -3282,7 +3302,7 @@ var File_hostd_proto protoreflect.FileDescriptor
 
 const file_hostd_proto_rawDesc = "" +
 	"\n" +
-	"\vhostd.proto\x12\x0funnest.hostd.v1\"\xde\x02\n" +
+	"\vhostd.proto\x12\x0funnest.hostd.v1\"\xfa\x02\n" +
 	"\x10AttachNICRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x16\n" +
@@ -3295,7 +3315,8 @@ const file_hostd_proto_rawDesc = "" +
 	"\x04dhcp\x18\t \x01(\bR\x04dhcp\x128\n" +
 	"\tbandwidth\x18\n" +
 	" \x01(\v2\x1a.unnest.hostd.v1.BandwidthR\tbandwidth\x12\x10\n" +
-	"\x03mtu\x18\v \x01(\rR\x03mtu\"\x97\x01\n" +
+	"\x03mtu\x18\v \x01(\rR\x03mtu\x12\x1a\n" +
+	"\bservices\x18\f \x01(\bR\bservices\"\x97\x01\n" +
 	"\tBandwidth\x12!\n" +
 	"\fingress_rate\x18\x01 \x01(\x04R\vingressRate\x12#\n" +
 	"\ringress_burst\x18\x02 \x01(\x04R\fingressBurst\x12\x1f\n" +
@@ -3307,7 +3328,7 @@ const file_hostd_proto_rawDesc = "" +
 	"\taddresses\x18\x02 \x03(\v2\x18.unnest.hostd.v1.AddressR\taddresses\"=\n" +
 	"\aAddress\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x18\n" +
-	"\agateway\x18\x02 \x01(\tR\agateway\"\x89\x03\n" +
+	"\agateway\x18\x02 \x01(\tR\agateway\"\xb6\x03\n" +
 	"\x03NIC\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x10\n" +
@@ -3323,7 +3344,8 @@ const file_hostd_proto_rawDesc = "" +
 	"\x04vlan\x18\v \x01(\rR\x04vlan\x12\x1b\n" +
 	"\ttrunk_mac\x18\f \x01(\tR\btrunkMac\x12\x10\n" +
 	"\x03pod\x18\r \x01(\tR\x03pod\x12\x1a\n" +
-	"\bfraction\x18\x0e \x01(\rR\bfraction\"S\n" +
+	"\bfraction\x18\x0e \x01(\rR\bfraction\x12+\n" +
+	"\x11service_addresses\x18\x0f \x03(\tR\x10serviceAddresses\"S\n" +
 	"\x10DetachNICRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\"\x13\n" +

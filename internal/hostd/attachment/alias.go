@@ -95,6 +95,9 @@ func (r Record) text(full bool) string {
 	for _, a := range r.Addresses {
 		field("a", a.String(), true)
 	}
+	for _, a := range r.Services {
+		field("v", a.String(), true)
+	}
 	if r.DHCP {
 		field("d", "1", true)
 	}
@@ -121,6 +124,10 @@ func parseRecord(text string) (r Record, err error) {
 			var a netip.Prefix
 			a, err = netip.ParsePrefix(value)
 			r.Addresses = append(r.Addresses, a)
+		case "v":
+			var a netip.Addr
+			a, err = netip.ParseAddr(value)
+			r.Services = append(r.Services, a)
 		case "d":
 			r.DHCP = true
 		case "s":

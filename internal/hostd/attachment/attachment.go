@@ -78,6 +78,7 @@ type Record struct {
 	// Of a NIC.
 	Bridge    string
 	Addresses []netip.Prefix // from which the pod may send
+	Services  []netip.Addr   // from which the guest may send, by its own NIC, for the pod
 	DHCP      bool           // the pod may ask for an address
 	MTU       int            // bytes, as the pod was told
 	Bandwidth policy.Bandwidth

@@ -49,6 +49,10 @@ func TestAlias(t *testing.T) {
 			Addresses: []netip.Prefix{netip.MustParsePrefix("10.201.0.9/16"), netip.MustParsePrefix("fd00::9/64")},
 			Bandwidth: policy.Bandwidth{IngressRate: 1, IngressBurst: 2, EgressRate: 3, EgressBurst: 4},
 		},
+		"unnest:c1/eth0 n=pods,b=br0,m=1500,a=10.201.0.9/16,v=10.201.0.10,v=fd00::a": {
+			Network: "pods", Bridge: "br0", MTU: 1500, Addresses: []netip.Prefix{netip.MustParsePrefix("10.201.0.9/16")},
+			Services: []netip.Addr{netip.MustParseAddr("10.201.0.10"), netip.MustParseAddr("fd00::a")},
+		},
 	} {
 		if got := Alias(key, r); got != want {
 			t.Errorf("alias of %+v is %q, want %q", r, got, want)

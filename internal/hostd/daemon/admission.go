@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/segment"
@@ -23,6 +24,7 @@ type wantedNIC struct {
 	key      attachment.Key
 	record   attachment.Record
 	allocate bool // choose the addresses
+	services bool // choose service addresses
 	cold     bool // plug a new NIC
 	trunk    bool // a VLAN on the trunk instead of a NIC
 }
@@ -41,15 +43,18 @@ var errNoQueues = errors.New("the guest's VMM opens TAPs by name, and the queue 
 // that it has.
 func (n *nics) attach(ctx context.Context, w wantedNIC, answer func(attached, error)) {
 	chosen, err := n.admit(w)
+	for _, a := range chosen {
+		w.record.Addresses = append(w.record.Addresses, a.Prefix)
+	}
+	record := n.withAddresses(w.key, w.record)
+	if err == nil && w.services {
+		record.Services, err = n.admitServices(w.key, record)
+	}
 	if err != nil {
 		n.releaseUnused(w.key)
 		answer(attached{}, err)
 		return
 	}
-	for _, a := range chosen {
-		w.record.Addresses = append(w.record.Addresses, a.Prefix)
-	}
-	record := n.withAddresses(w.key, w.record)
 	event := func(id hotplug.RequestID) hotplug.Event {
 		if w.trunk {
 			return hotplug.Attach{Request: id, Key: attachment.TrunkKey}
@@ -88,18 +93,32 @@ func (n *nics) admit(w wantedNIC) ([]ipam.Address, error) {
 	return n.tenant.take(n.owner(w.key), w.record.Addresses, w.allocate)
 }
 
+// admitServices chooses service addresses. An alias that has no room for them does without:
+// the pod's connections to services then have the guest's address.
+func (n *nics) admitServices(key attachment.Key, r attachment.Record) (chosen []netip.Addr, err error) {
+	if r.Services, err = n.tenant.takeServices(n.owner(key)); err != nil {
+		return nil, err
+	}
+	if attachment.Check(key, r) != nil {
+		n.tenant.releaseServices(n.owner(key))
+		return nil, nil
+	}
+	return r.Services, nil
+}
+
 // withAddresses returns a record with the addresses that key has, if it has none itself.
 func (n *nics) withAddresses(key attachment.Key, r attachment.Record) attachment.Record {
-	if len(r.Addresses) > 0 {
-		return r
-	}
+	had := n.trunk.ports[key].record
 	for _, s := range n.state.Slots() {
 		if s.Key == key {
-			r.Addresses = s.Record.Addresses
+			had = s.Record
 		}
 	}
-	if v, ok := n.trunk.ports[key]; ok {
-		r.Addresses = v.record.Addresses
+	if len(r.Addresses) == 0 {
+		r.Addresses = had.Addresses
+	}
+	if len(r.Services) == 0 {
+		r.Services = had.Services
 	}
 	return r
 }

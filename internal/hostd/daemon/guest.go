@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -167,11 +168,20 @@ func (g *guest) guardBootNICs() error {
 		if n.TAP == "" {
 			continue
 		}
-		if err := g.host.ports.guard(n.TAP, n.MAC, n.Addresses, n.DHCP, g.tenant.multicasts()); err != nil {
+		if err := g.guardOwn(n.TAP, n.MAC, n.Addresses, n.DHCP); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// guardOwn limits a NIC that the guest has from its start to addresses, and to the service
+// addresses of its pods.
+func (g *guest) guardOwn(tap, mac string, addresses []netip.Addr, dhcp bool) error {
+	return g.host.ports.guardOwn(tap, ownGuard{
+		mac: mac, addresses: addresses, dhcp: dhcp, multicasts: g.tenant.multicasts(),
+		pods: []string{g.record.tapPrefix(), g.record.vlanPrefix()},
+	})
 }
 
 // forward passes the VMM's events to run until the connection or ctx ends.

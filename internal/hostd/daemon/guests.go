@@ -197,7 +197,7 @@ func (d *daemon) remove(r GuestRecord) error {
 		d.host.shares.RemoveGuest(r.Tenant, r.Name, r.Export))
 	for _, n := range r.NICs {
 		if n.TAP != "" {
-			err = errors.Join(err, d.host.ports.unguard(n.TAP))
+			err = errors.Join(err, d.host.ports.unguardOwn(n.TAP))
 		}
 	}
 	err = errors.Join(err, d.host.own.forget(r.Name))

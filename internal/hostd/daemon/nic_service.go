@@ -68,7 +68,7 @@ func (d *daemon) AttachNIC(ctx context.Context, r *hostdpb.AttachNICRequest) (*h
 // wantedNIC checks a request and returns the NIC that it asks for, as far as the tenant
 // may have it.
 func (d *daemon) wantedNIC(t *tenant, r *hostdpb.AttachNICRequest) (w wantedNIC, err error) {
-	w = wantedNIC{allocate: r.GetAllocate(), cold: r.GetCold(), trunk: r.GetMode() == hostdpb.Mode_MODE_TRUNK}
+	w = wantedNIC{allocate: r.GetAllocate(), services: r.GetServices(), cold: r.GetCold(), trunk: r.GetMode() == hostdpb.Mode_MODE_TRUNK}
 	if w.key, err = attachmentKey(attachment.NIC, r.GetContainerId(), r.GetInterface()); err != nil {
 		return w, err
 	}

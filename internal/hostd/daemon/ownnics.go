@@ -43,7 +43,7 @@ func (o *ownNICs) forget(guest string) (err error) {
 		}
 		delete(o.found, tap)
 		if n.unguarded == "" {
-			err = errors.Join(err, o.ports.unguard(tap))
+			err = errors.Join(err, o.ports.unguardOwn(tap))
 		}
 	}
 	return err
@@ -95,7 +95,7 @@ func (g *guest) guardOwnNICs(ctx context.Context, addresses []netip.Addr, done m
 		case len(addresses) == 0:
 			own.unguarded = "the configuration does not say from which addresses the guest may send: add its addresses"
 		default:
-			if err := g.host.ports.guard(n.TAP, n.MAC, addresses, true, g.tenant.multicasts()); err != nil {
+			if err := g.guardOwn(n.TAP, n.MAC, addresses, true); err != nil {
 				g.log.Warn("guard the guest's own NIC", "tap", n.TAP, "error", err)
 				continue // the next time
 			}

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"sync"
 
@@ -26,13 +26,15 @@ type podPolicies struct {
 	log      *slog.Logger
 
 	mu      sync.Mutex
-	table   *isolation.Table           // nil: no tenant has policies
-	tenants map[string]*tenantPolicies // those that have, by name
-	ports   map[string]policyPort      // on the tenants' bridges, by interface
+	table   *isolation.Table                 // nil: no tenant has policies
+	tenants map[string]*tenantPolicies       // those that have, by name
+	ports   map[string]policyPort            // on the tenants' bridges, by interface
+	spoken  map[string]map[netip.Addr]string // service addresses, with their pods' ports, by the TAP of a guest's own NIC
+	inForce []isolation.Port
 }
 
 func newPodPolicies(stateDir string, log *slog.Logger) *podPolicies {
-	return &podPolicies{stateDir: stateDir, log: log, tenants: map[string]*tenantPolicies{}, ports: map[string]policyPort{}}
+	return &podPolicies{stateDir: stateDir, log: log, tenants: map[string]*tenantPolicies{}, ports: map[string]policyPort{}, spoken: map[string]map[netip.Addr]string{}}
 }
 
 // filter returns the packet filter, nil if no tenant has policies.
@@ -86,18 +88,37 @@ func (p *podPolicies) open() error {
 	if err != nil {
 		return fmt.Errorf("list links: %w", err)
 	}
-	var ports []isolation.Port
 	for _, l := range links {
 		key, r, ok := attachment.ParseAlias(l.Attrs().Alias)
 		if tenant := p.tenantOf(r.Bridge); ok && key.Kind == attachment.NIC && tenant != "" {
-			p.ports[l.Attrs().Name] = policyPort{tenant, r.Addrs()}
-			ports = append(ports, p.effective(l.Attrs().Name))
+			p.ports[l.Attrs().Name] = policyPort{tenant, r.Addrs(), r.Services}
 		}
 	}
 	for _, t := range p.tenants {
 		t.forgetEnded(p.ports)
 	}
-	p.table, err = isolation.Open(ports)
+	if err := p.readSpoken(); err != nil {
+		p.log.Warn("read the service addresses of the filter of an earlier daemon: their connections may end", "error", err)
+	}
+	p.inForce = p.wanted()
+	p.table, err = isolation.Open(p.inForce)
+	return err
+}
+
+// readSpoken reads the service addresses that an earlier daemon has filtered, so that they stay
+// filtered until the guests are taken over.
+func (p *podPolicies) readSpoken() error {
+	left, err := isolation.Addresses()
+	for tap, addresses := range left {
+		p.spoken[tap] = map[netip.Addr]string{}
+		for iface, port := range p.ports {
+			for _, a := range port.services {
+				if slices.Contains(addresses, a) {
+					p.spoken[tap][a] = iface
+				}
+			}
+		}
+	}
 	return err
 }
 
@@ -111,19 +132,6 @@ func (p *podPolicies) tenantOf(bridge string) string {
 	return ""
 }
 
-// effective returns what a port may do now.
-func (p *podPolicies) effective(iface string) isolation.Port {
-	port := p.ports[iface]
-	t := p.tenants[port.tenant]
-	filtered := isolation.Port{Interface: iface, Group: port.tenant}
-	if pod, ok := t.of(port.addresses); ok {
-		filtered.Ingress, filtered.Egress = pod.Ingress, pod.Egress
-	} else if t.required || t.unread {
-		filtered.Ingress, filtered.Egress = &isolation.Direction{}, &isolation.Direction{}
-	}
-	return filtered
-}
-
 // connect filters a port before it is on its bridge.
 func (p *podPolicies) connect(iface string, r attachment.Record) error {
 	if p == nil {
@@ -135,8 +143,8 @@ func (p *podPolicies) connect(iface string, r attachment.Record) error {
 	if tenant == "" {
 		return nil
 	}
-	p.ports[iface] = policyPort{tenant, r.Addrs()}
-	return p.table.Set(p.effective(iface))
+	p.ports[iface] = policyPort{tenant, r.Addrs(), r.Services}
+	return p.update()
 }
 
 // disconnect ends the filter of a port whose pod has ended. If policies are required, it
@@ -160,7 +168,22 @@ func (p *podPolicies) disconnect(iface string) error {
 			}
 		}
 	}
-	return p.table.Remove(iface)
+	return p.update()
+}
+
+// speak filters what a guest sends by its own NIC from the service addresses of its pods, and
+// receives for them. It is given the pods' ports.
+func (p *podPolicies) speak(tap string, pods map[netip.Addr]string) error {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.table == nil || len(pods) == 0 && len(p.spoken[tap]) == 0 {
+		return nil
+	}
+	p.spoken[tap] = pods
+	return p.update()
 }
 
 // commit puts policies of all pods of a tenant into force, and keeps those of the pods here
@@ -172,30 +195,23 @@ func (p *podPolicies) commit(session *policySession, pods map[string]podPolicy) 
 	if t.session != session {
 		return 0, errSuperseded
 	}
-	before := map[string]isolation.Port{}
-	for name, port := range p.ports {
-		if port.tenant == session.tenant {
-			before[name] = p.effective(name)
-		}
-	}
 	old, unread := t.pods, t.unread
 	t.set(pods)
 	t.unread = false
-	var changed []isolation.Port
 	kept := map[string]podPolicy{} // those of other hosts' pods are not worth a file
-	for name, was := range before {
-		if now := p.effective(name); !reflect.DeepEqual(was, now) {
-			changed = append(changed, now)
+	for _, port := range p.ports {
+		if port.tenant != session.tenant {
+			continue
 		}
-		for _, a := range p.ports[name].addresses {
+		for _, a := range port.addresses {
 			if pod, ok := pods[t.names[a]]; ok {
 				kept[t.names[a]] = pod
 			}
 		}
 	}
 	err = writeJSON(policiesPath(p.stateDir, session.tenant), kept)
-	if err == nil && len(changed) > 0 {
-		err = p.table.Set(changed...)
+	if err == nil {
+		err = p.update()
 	}
 	if err != nil {
 		t.set(old)

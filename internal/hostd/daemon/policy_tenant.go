@@ -32,6 +32,7 @@ type podPolicy struct {
 type policyPort struct {
 	tenant    string
 	addresses []netip.Addr
+	services  []netip.Addr // the pod's service addresses
 }
 
 func policiesPath(stateDir, tenant string) string {

@@ -31,6 +31,7 @@ type ports struct {
 
 	dropped  portDrops
 	policies *podPolicies // nil: none
+	services services
 
 	mu     sync.Mutex
 	filter *antispoof.Table // nil until the first port opens it
@@ -161,6 +162,9 @@ func (p *ports) correct(port, mac string, r attachment.Record, alias string, mul
 	if err := p.policies.connect(port, r); err != nil {
 		return err
 	}
+	if err := p.setServices(port, r.Services); err != nil {
+		return err
+	}
 	if err := bridge.Join(link, r.Bridge, hw); err != nil {
 		return err
 	}
@@ -187,7 +191,7 @@ func (p *ports) disconnect(port, mac string) error {
 		// A trunk's program would drop the frames of the next pod.
 		err = errors.Join(netlink.LinkSetDown(link), netlink.LinkSetNoMaster(link), tc.Detach(link), netlink.LinkSetAlias(link, attachment.WarmAlias))
 	}
-	return errors.Join(err, p.policies.disconnect(port), ratelimit.Clear(port), p.guard(port, mac, nil, false, 0))
+	return errors.Join(err, p.setServices(port, nil), p.policies.disconnect(port), ratelimit.Clear(port), p.guard(port, mac, nil, false, 0))
 }
 
 // delete deletes a port, also one in use, with its limits and its guard. A port that
@@ -201,7 +205,7 @@ func (p *ports) delete(name string) error {
 	if findErr != nil && !errors.As(findErr, new(netlink.LinkNotFoundError)) && !errors.Is(findErr, unix.ENODEV) {
 		err = errors.Join(err, fmt.Errorf("delete %s: %w", name, findErr))
 	}
-	return errors.Join(err, p.policies.disconnect(name), p.unguard(name))
+	return errors.Join(err, p.setServices(name, nil), p.policies.disconnect(name), p.unguard(name))
 }
 
 func (p *ports) deletePrefixed(prefixes ...string) error {

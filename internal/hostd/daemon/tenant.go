@@ -76,11 +76,45 @@ func (t *tenant) take(owner string, asked []netip.Prefix, allocate bool) ([]ipam
 	return t.pool.Allocate(owner, time.Now())
 }
 
+// servicesOf is the owner of the service addresses of an attachment.
+func servicesOf(owner string) string { return owner + "/services" }
+
+// takeServices chooses service addresses for an attachment, one of each family, which may
+// have them already. Without policies nobody needs to tell pods apart, so there are none.
+func (t *tenant) takeServices(owner string) (chosen []netip.Addr, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.NetworkPolicy == "" || t.pool.Families() == 0 {
+		return nil, nil
+	}
+	services := servicesOf(owner)
+	if err := t.AdmitAddresses(t.pool.Held(services), t.pool.Families()); err != nil {
+		return nil, err
+	}
+	all, err := t.pool.Allocate(services, time.Now())
+	for _, a := range all {
+		chosen = append(chosen, a.Prefix.Addr())
+	}
+	return chosen, err
+}
+
 // release ends an attachment: the addresses that a NIC has carried cool down.
 func (t *tenant) release(owner string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.owned, owner)
+	t.free(owner)
+	t.free(servicesOf(owner))
+}
+
+func (t *tenant) releaseServices(owner string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.free(servicesOf(owner))
+}
+
+// free releases the addresses of an owner.
+func (t *tenant) free(owner string) {
 	if len(t.pool.Owned(owner)) > 0 {
 		t.pool.Release(owner, time.Now())
 		t.file.changed()
@@ -123,10 +157,16 @@ func (t *tenant) hold(owner string, r attachment.Record) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.owned[owner] = ratelimit.Queue(bandwidth(r))
-	if err := t.pool.Claim(owner, r.Addresses, time.Now()); err != nil {
-		return err
+	services := make([]netip.Prefix, len(r.Services))
+	for i, a := range r.Services {
+		services[i] = netip.PrefixFrom(a, a.BitLen())
 	}
-	t.pool.Use(owner)
+	for o, addresses := range map[string][]netip.Prefix{owner: r.Addresses, servicesOf(owner): services} {
+		if err := t.pool.Claim(o, addresses, time.Now()); err != nil {
+			return err
+		}
+		t.pool.Use(o)
+	}
 	return nil
 }
 

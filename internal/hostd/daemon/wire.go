@@ -115,6 +115,9 @@ func describeRecord(nic *hostdpb.NIC, r attachment.Record) {
 	for _, a := range r.Addresses {
 		nic.Addresses = append(nic.Addresses, a.String())
 	}
+	for _, a := range r.Services {
+		nic.ServiceAddresses = append(nic.ServiceAddresses, a.String())
+	}
 }
 
 var states = map[hotplug.Status]hostdpb.NICState{

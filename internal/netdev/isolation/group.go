@@ -3,6 +3,7 @@ package isolation
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -84,7 +85,7 @@ func (t *Table) id() uint32 {
 }
 
 // addGroups adds the groups of ports that the kernel does not have yet.
-func (t *Table) addGroups(c *nftables.Conn, ports map[string]Port) error {
+func (t *Table) addGroups(c *nftables.Conn, ports map[key]Port) error {
 	var errs []error
 	for _, p := range ports {
 		if t.groups[p.Group] != nil || p.Group == "" {
@@ -149,8 +150,8 @@ func (g *group) learn(d direction) (rules [][]expr.Any) {
 	return rules
 }
 
-// flows returns the kernel's elements of the groups' sets, of the interfaces that match.
-func (t *Table) flows(match func(iface string) bool) (map[*nftables.Set][]nftables.SetElement, error) {
+// flows returns the kernel's elements of the groups' sets, of the ports that match.
+func (t *Table) flows(match func(key) bool) (map[*nftables.Set][]nftables.SetElement, error) {
 	c, err := t.conn.New()
 	if err != nil {
 		return nil, err
@@ -163,11 +164,23 @@ func (t *Table) flows(match func(iface string) bool) (map[*nftables.Set][]nftabl
 				return nil, fmt.Errorf("list set %s of packet filter: %w", s.Name, err)
 			}
 			for _, e := range slices.DeleteFunc(elements, func(e nftables.SetElement) bool { return len(e.Key) != int(s.KeyType.Bytes) }) {
-				if name, _, _ := strings.Cut(string(e.Key[:unix.IFNAMSIZ]), "\x00"); match(name) {
+				if isOf(e.Key, s.KeyType, match) {
 					found[s] = append(found[s], nftables.SetElement{Key: e.Key, Timeout: max(e.Expires, time.Second)})
 				}
 			}
 		}
 	}
 	return found, nil
+}
+
+// isOf reports whether a port matches that has a connection, or an address of whose interface
+// has.
+func isOf(flow []byte, kind nftables.SetDatatype, match func(key) bool) bool {
+	name, _, _ := strings.Cut(string(flow[:unix.IFNAMSIZ]), "\x00")
+	length := 16
+	if kind.Bytes < unix.IFNAMSIZ+2*16 {
+		length = 4
+	}
+	local, _ := netip.AddrFromSlice(flow[unix.IFNAMSIZ : unix.IFNAMSIZ+length])
+	return match(key{iface: name}) || match(key{name, local})
 }

@@ -33,11 +33,22 @@ import (
 // Port says which connections one interface may have.
 type Port struct {
 	Interface string // in the table's network namespace; need not exist
-	Group     string // whose sets keep its connections: 1 to 63 of a-z, 0-9 and inner hyphens
+	// Address, if it is valid, limits the port to what the interface sends from it and receives
+	// for it.
+	Address netip.Addr
+	Group   string // whose sets keep its connections: 1 to 63 of a-z, 0-9 and inner hyphens
 	// Ingress are the connections that others may begin with the port, Egress those that
 	// the port may begin. nil: every one.
 	Ingress, Egress *Direction
 }
+
+// key identifies a port.
+type key struct {
+	iface   string
+	address netip.Addr
+}
+
+func (p Port) key() key { return key{p.Interface, p.Address} }
 
 // Direction is the isolation of a port in one direction.
 type Direction struct {
@@ -64,7 +75,7 @@ type Table struct {
 
 	mu     sync.Mutex
 	conn   *nft.Connection
-	ports  map[string]Port
+	ports  map[key]Port
 	groups map[string]*group
 	peers  map[string]*nftables.Set // in use, by name
 	lastID uint32                   // of a set
@@ -79,9 +90,9 @@ func Open(ports []Port) (*Table, error) {
 		return nil, fmt.Errorf("open network namespace: %w", err)
 	}
 	t := &Table{ns: ns, conn: nft.Connect(ns), owner: nft.NewOwner(ownerID, table)}
-	all := map[string]Port{}
+	all := map[key]Port{}
 	for _, p := range ports {
-		all[p.Interface] = p
+		all[p.key()] = p
 	}
 	if err := t.rebuild(all); err != nil {
 		return nil, errors.Join(err, t.Close())
@@ -101,24 +112,25 @@ func (t *Table) Set(ports ...Port) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	next := maps.Clone(t.ports)
-	var changed []string
+	var changed []key
 	for _, p := range ports {
-		next[p.Interface] = p
-		changed = append(changed, p.Interface)
+		next[p.key()] = p
+		changed = append(changed, p.key())
 	}
 	return t.change(next, changed)
 }
 
-// Remove ends the filter of ports: they may have every connection. It forgets theirs.
-func (t *Table) Remove(interfaces ...string) error {
+// Remove ends the filter of ports, of which it needs interface and address: they may have
+// every connection. It forgets theirs.
+func (t *Table) Remove(ports ...Port) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	next := maps.Clone(t.ports)
-	var changed []string
-	for _, name := range interfaces {
-		if _, ok := next[name]; ok {
-			delete(next, name)
-			changed = append(changed, name)
+	var changed []key
+	for _, p := range ports {
+		if _, ok := next[p.key()]; ok {
+			delete(next, p.key())
+			changed = append(changed, p.key())
 		}
 	}
 	if len(changed) == 0 {
@@ -129,18 +141,18 @@ func (t *Table) Remove(interfaces ...string) error {
 
 // change changes some ports in the kernel. If that fails, because someone else has changed
 // the table, it rebuilds it.
-func (t *Table) change(next map[string]Port, changed []string) error {
+func (t *Table) change(next map[key]Port, changed []key) error {
 	stale, err := t.stale(next, changed)
 	if err != nil {
 		return err
 	}
 	err = t.conn.Transact(func(c *nftables.Conn) error {
 		err := errors.Join(t.owner.Mark(c), t.addGroups(c, next), t.addPeers(c, next))
-		for _, name := range changed {
-			_, had := t.ports[name]
-			p, has := next[name]
+		for _, k := range changed {
+			_, had := t.ports[k]
+			p, has := next[k]
 			if had && !has {
-				err = errors.Join(err, removePort(c, name))
+				err = errors.Join(err, removePort(c, k))
 			}
 			if has {
 				err = errors.Join(err, t.addPort(c, p, !had))
@@ -160,23 +172,23 @@ func (t *Table) change(next map[string]Port, changed []string) error {
 }
 
 // stale returns the connections of ports that are removed.
-func (t *Table) stale(next map[string]Port, changed []string) (map[*nftables.Set][]nftables.SetElement, error) {
-	removed := slices.DeleteFunc(slices.Clone(changed), func(name string) bool { _, stays := next[name]; return stays })
+func (t *Table) stale(next map[key]Port, changed []key) (map[*nftables.Set][]nftables.SetElement, error) {
+	removed := slices.DeleteFunc(slices.Clone(changed), func(k key) bool { _, stays := next[k]; return stays })
 	if len(removed) == 0 {
 		return nil, nil
 	}
-	return t.flows(func(iface string) bool { return slices.Contains(removed, iface) })
+	return t.flows(func(k key) bool { return slices.Contains(removed, k) })
 }
 
 // rebuild replaces the table in one transaction, whatever was there before, and keeps the
 // connections and counts that it can read.
-func (t *Table) rebuild(ports map[string]Port) error {
+func (t *Table) rebuild(ports map[key]Port) error {
 	counts := t.counts()
 	t.groups, t.peers, t.lastID = map[string]*group{}, map[string]*nftables.Set{}, firstID
 	for _, p := range ports {
 		t.group(p.Group)
 	}
-	known, err := t.flows(func(iface string) bool { _, has := ports[iface]; return has })
+	known, err := t.flows(func(k key) bool { _, has := ports[k]; return has })
 	if err != nil {
 		known = nil // of sets that are not ours: to filter matters more
 	}

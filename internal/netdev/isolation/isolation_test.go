@@ -89,8 +89,66 @@ func TestConnections(t *testing.T) {
 				n.connects(tt.name, c.from, c.to, c.protocol, c.port, tt.allowed(c))
 			}
 		}
-		n.check(n.table.Remove("p1", "p9"))
+		n.check(n.table.Remove(Port{Interface: "p1"}, Port{Interface: "p9"}))
 		n.connects("removed", 2, 1, "tcp", 80, true)
+	})
+}
+
+// An address of an interface has rules of its own; the interface's other addresses do not.
+func TestAddress(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		n.in(1, func() { n.address("eth0", 11) })
+		for _, number := range []int{1, 2, 3} {
+			n.serve(number, "tcp", 80)
+			n.serve(number, "udp", 80)
+		}
+		address := func(egress *Direction) []Port {
+			p := Port{Interface: "p1", Group: "shop", Ingress: none, Egress: egress}
+			p4, p6 := p, p
+			p4.Address, p6.Address = v4(11), v6(11)
+			return []Port{p4, p6}
+		}
+		n.open()
+		n.check(n.table.Set(address(allow(Rule{pod(2), nil}))...))
+		try := func(what string, two, three bool) {
+			t.Helper()
+			for _, protocol := range []string{"tcp", "udp"} {
+				n.second = map[int]byte{1: 11}
+				n.connects(what, 1, 2, protocol, 80, two)
+				n.connects(what, 1, 3, protocol, 80, three)
+				n.second = map[int]byte{1: 1} // the kernel may choose either
+				n.connects(what+", another address", 1, 3, protocol, 80, true)
+			}
+			n.connects(what+", another address", 2, 1, "tcp", 80, true)
+		}
+		try("one peer", true, false)
+		n.connects("to the address", 2, 11, "tcp", 80, false)
+		n.second = map[int]byte{1: 11}
+		c := n.dial(1, "tcp", netip.AddrPortFrom(v4(2), 80))
+		if c == nil {
+			t.Fatal("the peer does not connect")
+		}
+		defer c.Close()
+		n.check(n.table.Set(address(none)...))
+		if err := exchange(c, "isolated", patience); err != nil {
+			t.Errorf("a connection ended with a change of the rules: %v", err)
+		}
+		try("no peer", false, false)
+		left, err := Addresses()
+		n.check(err)
+		if want := map[string][]netip.Addr{"p1": {v4(11), v6(11)}}; !cmp.Equal(left, want, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })) {
+			t.Errorf("addresses with rules of their own: %v, want %v", left, want)
+		}
+		n.open(append(address(none), Port{Interface: "p2", Group: "shop"})...)
+		if err := exchange(c, "taken over", patience); err != nil {
+			t.Errorf("a connection ended with another process: %v", err)
+		}
+		try("taken over", false, false)
+		n.check(n.table.Remove(address(nil)...))
+		try("removed", true, true)
+		if rules := n.nft("", "list", "table", "bridge", "unnest-isolation"); strings.Contains(rules, `"p1" . 10.0.0.11`) {
+			t.Errorf("connections of the address are left:\n%s", rules)
+		}
 	})
 }
 
@@ -144,7 +202,7 @@ func TestRemoveForgets(t *testing.T) {
 			t.Fatal("does not connect")
 		}
 		defer c.Close()
-		n.check(n.table.Remove("p1"))
+		n.check(n.table.Remove(Port{Interface: "p1"}))
 		if flows := n.nft("", "list", "set", "bridge", "unnest-isolation", "udp4-shop"); strings.Contains(flows, `"p1"`) || !strings.Contains(flows, `"p2"`) {
 			t.Errorf("known after the removal of p1:\n%s", flows)
 		}
@@ -327,7 +385,7 @@ func TestWatch(t *testing.T) {
 		}
 		for range 5 {
 			n.check(n.table.Set(isolatedPort, Port{Interface: "p3", Group: "shop"}))
-			n.check(n.table.Remove("p3"))
+			n.check(n.table.Remove(Port{Interface: "p3"}))
 		}
 		stop()
 		if err := <-ended; err != nil {

@@ -23,10 +23,11 @@ import (
 // its own, a pod with the addresses 10.0.0.N and fd00::N. The host has 10.0.0.254 and
 // fd00::fe.
 type network struct {
-	t     *testing.T
-	host  netns.NsHandle
-	pods  map[int]netns.NsHandle
-	table *Table
+	second map[int]byte // addresses from which pods dial; none: their first
+	t      *testing.T
+	host   netns.NsHandle
+	pods   map[int]netns.NsHandle
+	table  *Table
 }
 
 // patience is for what must happen, on any machine.
@@ -175,7 +176,7 @@ func (n *network) dial(pod int, protocol string, to netip.AddrPort) net.Conn {
 			if err := netns.Set(n.namespace(pod)); err != nil {
 				return err
 			}
-			c, err := new(net.Dialer).DialContext(ctx, protocol, to.String())
+			c, err := (&net.Dialer{LocalAddr: n.local(pod, protocol, to.Addr())}).DialContext(ctx, protocol, to.String())
 			if err != nil {
 				return err
 			}
@@ -203,6 +204,22 @@ func (n *network) dial(pod int, protocol string, to netip.AddrPort) net.Conn {
 			}
 		}
 	}
+}
+
+// local returns the pod's second address if it is to dial from that.
+func (n *network) local(pod int, protocol string, to netip.Addr) net.Addr {
+	number, ok := n.second[pod]
+	if !ok {
+		return nil
+	}
+	a := v4(number)
+	if to.Is6() {
+		a = v6(number)
+	}
+	if protocol == "udp" {
+		return net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 0))
+	}
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(a, 0))
 }
 
 // undone waits for a dial that was given up. One of UDP waits for its answer.

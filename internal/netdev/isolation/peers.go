@@ -35,7 +35,7 @@ func peerSet(f family, all []netip.Prefix) (name string, peers []netip.Prefix) {
 }
 
 // peerSets returns the peers of all rules by the names of their sets.
-func peerSets(ports map[string]Port) map[string][]netip.Prefix {
+func peerSets(ports map[key]Port) map[string][]netip.Prefix {
 	wanted := map[string][]netip.Prefix{}
 	for _, p := range ports {
 		for _, d := range []*Direction{p.Ingress, p.Egress} {
@@ -55,7 +55,7 @@ func peerSets(ports map[string]Port) map[string][]netip.Prefix {
 }
 
 // addPeers adds the sets of peers that the kernel does not have yet.
-func (t *Table) addPeers(c *nftables.Conn, ports map[string]Port) error {
+func (t *Table) addPeers(c *nftables.Conn, ports map[key]Port) error {
 	var errs []error
 	for name, peers := range peerSets(ports) {
 		if t.peers[name] != nil {
@@ -74,7 +74,7 @@ func (t *Table) addPeers(c *nftables.Conn, ports map[string]Port) error {
 }
 
 // deletePeers deletes the sets of peers that no port needs.
-func (t *Table) deletePeers(c *nftables.Conn, ports map[string]Port) {
+func (t *Table) deletePeers(c *nftables.Conn, ports map[key]Port) {
 	wanted := peerSets(ports)
 	for name, s := range t.peers {
 		if wanted[name] == nil {

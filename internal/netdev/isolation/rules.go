@@ -3,6 +3,7 @@ package isolation
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/nftables"
@@ -16,12 +17,18 @@ import (
 // table filters frames on bridges.
 var table = &nftables.Table{Family: nftables.TableFamilyBridge, Name: "unnest-isolation"}
 
-// The maps have a chain for each port and direction. An ID of a set is unique in a
-// transaction.
+// The maps have a chain for each port and direction: of whole interfaces, and of addresses of
+// each family. An ID of a set is unique in a transaction.
 var (
-	egress  = nft.NewMap(1, table, "egress", nftables.TypeIFName)
-	ingress = nft.NewMap(2, table, "ingress", nftables.TypeIFName)
+	egress    = nft.NewMap(1, table, "egress", nftables.TypeIFName)
+	ingress   = nft.NewMap(2, table, "ingress", nftables.TypeIFName)
+	egressOf  = []*nftables.Set{mapOf(4, "egress", families[0]), mapOf(5, "egress", families[1])}
+	ingressOf = []*nftables.Set{mapOf(6, "ingress", families[0]), mapOf(7, "ingress", families[1])}
 )
+
+func mapOf(id uint32, direction string, f family) *nftables.Set {
+	return nft.NewMap(id, table, fmt.Sprintf("%s-of%d", direction, f.version), nftables.TypeIFName, f.kind)
+}
 
 const ownerID, firstID = 3, 10
 
@@ -44,10 +51,18 @@ func addBase(c *nftables.Conn, counts map[string]nftables.CounterObj) error {
 		old := counts[counterPrefix+reason]
 		c.AddObj(&nftables.CounterObj{Table: table, Name: counterPrefix + reason, Packets: old.Packets, Bytes: old.Bytes})
 	}
-	err := errors.Join(c.AddSet(egress, nil), c.AddSet(ingress, nil))
+	var err error
+	for _, m := range slices.Concat([]*nftables.Set{egress, ingress}, egressOf, ingressOf) {
+		err = errors.Join(err, c.AddSet(m, nil))
+	}
 	addChain(c, "always", always)
-	addHook(c, "prerouting", nftables.ChainHookPrerouting, nft.Verdict(egress, nft.InInterface))
-	addHook(c, "postrouting", nftables.ChainHookPostrouting, nft.Verdict(ingress, nft.OutInterface))
+	from, to := [][]expr.Any{nft.Verdict(egress, nft.InInterface)}, [][]expr.Any{nft.Verdict(ingress, nft.OutInterface)}
+	for i, f := range families {
+		from = append(from, nft.Rule(f.is, nft.Verdict(egressOf[i], nft.InInterface, f.source)))
+		to = append(to, nft.Rule(f.is, nft.Verdict(ingressOf[i], nft.OutInterface, f.destination)))
+	}
+	addHook(c, "prerouting", nftables.ChainHookPrerouting, from)
+	addHook(c, "postrouting", nftables.ChainHookPostrouting, to)
 	return err
 }
 
@@ -61,9 +76,9 @@ var always = [][]expr.Any{
 	nft.Rule(families[0].is, isUDP, nft.Is(udpPorts, 0, 67, 0, 68), nft.Accept()),
 }
 
-func addHook(c *nftables.Conn, name string, hook *nftables.ChainHook, rule []expr.Any) {
+func addHook(c *nftables.Conn, name string, hook *nftables.ChainHook, rules [][]expr.Any) {
 	p := priority
-	fill(c, &nftables.Chain{Table: table, Name: name, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: &p}, [][]expr.Any{rule})
+	fill(c, &nftables.Chain{Table: table, Name: name, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: &p}, rules)
 }
 
 func addChain(c *nftables.Conn, name string, rules [][]expr.Any) {
@@ -79,36 +94,51 @@ func fill(c *nftables.Conn, chain *nftables.Chain, rules [][]expr.Any) {
 	}
 }
 
-// portChain names a port's chain. The interface's name is in hexadecimal digits, because
-// nft does not read every character.
-func portChain(d direction, iface string) string { return fmt.Sprintf("%s-%x", d.name, iface) }
+// portChain names a port's chain. Names are in hexadecimal digits, because nft does not read
+// every character.
+func portChain(d direction, k key) string {
+	name := fmt.Sprintf("%s-%x", d.name, k.iface)
+	if k.address.IsValid() {
+		name += fmt.Sprintf("-%x", k.address.AsSlice())
+	}
+	return name
+}
 
 // addPort adds or replaces the chains of a port.
 func (t *Table) addPort(c *nftables.Conn, p Port, fresh bool) error {
 	g := t.group(p.Group)
-	addChain(c, portChain(out, p.Interface), t.portRules(g, out, p.Egress))
-	addChain(c, portChain(in, p.Interface), t.portRules(g, in, p.Ingress))
+	addChain(c, portChain(out, p.key()), t.portRules(g, out, p.Egress))
+	addChain(c, portChain(in, p.key()), t.portRules(g, in, p.Ingress))
 	if !fresh {
 		return nil
 	}
-	return changeMaps(c.SetAddElements, p.Interface)
+	return changeMaps(c.SetAddElements, p.key())
 }
 
-func removePort(c *nftables.Conn, iface string) error {
-	err := changeMaps(c.SetDeleteElements, iface)
+func removePort(c *nftables.Conn, k key) error {
+	err := changeMaps(c.SetDeleteElements, k)
 	for _, d := range []direction{out, in} {
-		chain := &nftables.Chain{Table: table, Name: portChain(d, iface)}
+		chain := &nftables.Chain{Table: table, Name: portChain(d, k)}
 		c.FlushChain(chain)
 		c.DelChain(chain)
 	}
 	return err
 }
 
-func changeMaps(f func(*nftables.Set, []nftables.SetElement) error, iface string) error {
-	jump := func(d direction) []nftables.SetElement {
-		return []nftables.SetElement{{Key: nft.Name(iface), VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: portChain(d, iface)}}}
+func changeMaps(f func(*nftables.Set, []nftables.SetElement) error, k key) error {
+	from, to := egress, ingress
+	if k.address.IsValid() {
+		i := 0
+		if k.address.Is6() {
+			i = 1
+		}
+		from, to = egressOf[i], ingressOf[i]
 	}
-	return errors.Join(f(egress, jump(out)), f(ingress, jump(in)))
+	element := append(nft.Name(k.iface), k.address.AsSlice()...)
+	jump := func(d direction) []nftables.SetElement {
+		return []nftables.SetElement{{Key: element, VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: portChain(d, k)}}}
+	}
+	return errors.Join(f(from, jump(out)), f(to, jump(in)))
 }
 
 // A port receives so many ICMP errors per second that no rule allows, such as that a packet

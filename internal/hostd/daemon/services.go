@@ -1,0 +1,114 @@
+package daemon
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+
+	"unnest/internal/hostd/attachment"
+)
+
+// services are the service addresses of pods: a guest may send from those of its own pods, by
+// the NICs that it has from its start. They outlast a connection to the guest's VMM.
+type services struct {
+	mu  sync.Mutex
+	of  map[string][]netip.Addr // by a pod's port; nil: not read yet
+	own map[string]ownGuard     // of guests' own NICs, by TAP
+}
+
+// ownGuard is the guard of a guest's own NIC, without service addresses.
+type ownGuard struct {
+	mac        string
+	addresses  []netip.Addr
+	dhcp       bool
+	multicasts int
+	pods       []string // prefixes of its pods' ports
+}
+
+// guardOwn guards a NIC that a guest has from its start.
+func (p *ports) guardOwn(tap string, g ownGuard) error {
+	s := &p.services
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.read(); err != nil {
+		return err
+	}
+	if s.own == nil {
+		s.own = map[string]ownGuard{}
+	}
+	s.own[tap] = g
+	return p.guardServices(tap, g)
+}
+
+// unguardOwn ends the guard of such a NIC.
+func (p *ports) unguardOwn(tap string) error {
+	s := &p.services
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.own, tap)
+	return errors.Join(p.policies.speak(tap, nil), p.unguard(tap))
+}
+
+func (p *ports) guardServices(tap string, g ownGuard) error {
+	addresses, pods := slices.Clone(g.addresses), map[netip.Addr]string{}
+	for port, all := range p.services.of {
+		if isPort(port, g.pods...) {
+			addresses = append(addresses, all...)
+			for _, a := range all {
+				pods[a] = port
+			}
+		}
+	}
+	// The filter of a pod's connections first: they may begin once the guest may send.
+	if err := p.policies.speak(tap, pods); err != nil {
+		return err
+	}
+	return p.guard(tap, g.mac, addresses, g.dhcp, g.multicasts)
+}
+
+// setServices gives the pod behind a port service addresses, in place of those that it has.
+func (p *ports) setServices(port string, addresses []netip.Addr) (err error) {
+	s := &p.services
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.read(); err != nil {
+		return err
+	}
+	was := s.of[port]
+	if slices.Equal(was, addresses) {
+		return nil
+	}
+	defer func() {
+		if err != nil { // the next call tries again
+			s.of[port] = was
+		}
+	}()
+	s.of[port] = addresses
+	for tap, g := range s.own {
+		if isPort(port, g.pods...) {
+			err = errors.Join(err, p.guardServices(tap, g))
+		}
+	}
+	return err
+}
+
+// read reads the addresses of the pods that an earlier daemon has connected.
+func (s *services) read() error {
+	if s.of != nil {
+		return nil
+	}
+	links, err := netlinksafe.LinkList()
+	if err != nil {
+		return err
+	}
+	s.of = map[string][]netip.Addr{}
+	for _, l := range links {
+		if key, r, ok := attachment.ParseAlias(l.Attrs().Alias); ok && key.Kind == attachment.NIC && len(r.Services) > 0 {
+			s.of[l.Attrs().Name] = r.Services
+		}
+	}
+	return nil
+}
