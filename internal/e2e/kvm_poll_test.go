@@ -44,7 +44,13 @@ type polling struct {
 	cases   []pollCase
 	trips   map[pollCase][]stats.Observation // µs
 	busy    map[pollCase]float64             // µs of vhost-net's threads
+	polls   map[pollCase]float64             // of KVM for work of a guest
 	answers map[pollCase]float64
+}
+
+// forget forgets what was measured.
+func (p *polling) forget() {
+	p.trips, p.busy, p.polls, p.answers = map[pollCase][]stats.Observation{}, map[pollCase]float64{}, map[pollCase]float64{}, map[pollCase]float64{}
 }
 
 // pollTimes are those of the segments' NICs; the first is the baseline.
@@ -53,7 +59,8 @@ var pollTimes = []time.Duration{0, 50 * time.Microsecond, 200 * time.Microsecond
 // TestPoll measures round trips between two fractions: with and without polling by vhost-net,
 // and by KVM when a guest has nothing to do. TestOnKVM runs it in a guest that is the host.
 func TestPoll(t *testing.T) {
-	p := &polling{nodes: newNodes(t, nil), trips: map[pollCase][]stats.Observation{}, busy: map[pollCase]float64{}, answers: map[pollCase]float64{}}
+	p := &polling{nodes: newNodes(t, nil)}
+	p.forget()
 	p.usual = p.haltPoll()
 	p.in = p.bootAll(2, fleet.Options{Slots: 4, Memory: 768 << 20})
 	halts := []string{p.usual}
@@ -70,7 +77,7 @@ func TestPoll(t *testing.T) {
 	for _, c := range p.cases[:2] {
 		p.measure(c) // for the first packets, which look for the server
 	}
-	p.trips, p.busy, p.answers = map[pollCase][]stats.Observation{}, map[pollCase]float64{}, map[pollCase]float64{}
+	p.forget()
 	for block := range *pollBlocks {
 		for _, i := range rand.Perm(len(p.cases)) {
 			c := p.cases[i]
@@ -152,9 +159,7 @@ func (p *polling) measure(c pollCase) float64 {
 	out, err := w.Parse(params, []byte(p.in[0].run("ip netns exec "+p.name(c.poll)+" "+strings.Join(args, " "))))
 	p.check(err)
 	p.busy[c] += (p.vhostTicks() - busy) * 1e4 // a tick is 10 ms
-	if polls := p.haltPolls() - polled; (polls > 0) != (c.halt != "0") {
-		p.t.Errorf("with halt_poll_ns %s, KVM has polled %d times", c.halt, polls)
-	}
+	p.polls[c] += float64(p.haltPolls() - polled)
 	values := map[string]float64{}
 	for _, v := range out.Values {
 		values[v.Metric] = v.Value
@@ -201,11 +206,11 @@ func (p *polling) report() {
 	var table, csvOut strings.Builder
 	rows := csv.NewWriter(&csvOut)
 	p.check(rows.Write([]string{"protocol", "halt_poll_ns", "poll_us", "round", "median round trip, us"}))
-	pollRow(&table, "", "halt_poll_ns", "poll-us", "median round trip, µs", "ratio", "verdict", "vhost-net, µs of processor")
-	pollRow(&table, "---", "---:", "---:", "---:", "---:", "---", "---:")
+	pollRow(&table, "", "halt_poll_ns", "poll-us", "median round trip, µs", "ratio", "verdict", "vhost-net, µs of processor", "polls of KVM")
+	pollRow(&table, "---", "---:", "---:", "---:", "---:", "---", "---:", "---:")
 	for _, c := range p.cases {
 		pollRow(&table, strings.ToUpper(string(c.protocol)), c.halt, fmt.Sprint(c.poll.Microseconds()), p.estimate(c),
-			ratioText(effects, c, family), verdictText(effects, c, family), fmt.Sprintf("%.0f", p.busy[c]/p.answers[c]))
+			ratioText(effects, c, family), verdictText(effects, c, family), fmt.Sprintf("%.0f", p.busy[c]/p.answers[c]), fmt.Sprintf("%.2f", p.polls[c]/p.answers[c]))
 		for _, o := range p.trips[c] {
 			p.check(rows.Write([]string{string(c.protocol), c.halt, fmt.Sprint(c.poll.Microseconds()), fmt.Sprint(o.Block), strconv.FormatFloat(o.Value, 'g', -1, 64)}))
 		}
@@ -294,7 +299,9 @@ Median round trips of 64 B, one at a time for 1 s, by sockperf between two fract
 %[5]s in both guests and their host, %[6]d rounds. The fractions of each setting are in the same two guests; KVM's setting changes between
 executions. Values are geometric means over the rounds with 95 %% intervals. The ratios are to the first row of the
 protocol with the usual setting, in the same round, by [the rule of all reports](../explanation/statistics.md), with %.1[8]f %%
-intervals. The last column is the time of vhost-net's threads of both guests for a round trip.
+intervals. The last columns are the time of vhost-net's threads of both guests, and how often KVM has polled for either guest, for
+a round trip. KVM polls for guests whose last pauses were shorter than halt_poll_ns. A kernel that polls in spite of 0 has read the parameter when
+the guests started.
 
 %[7]s
 `
