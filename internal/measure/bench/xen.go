@@ -194,5 +194,5 @@ func (h *xenHost) bringUp(ctx context.Context, c xen.Config) (*xen.Domain, *mach
 }
 
 // domainTimeout is how long a domain may take until it is ready. In an emulated Xen host it takes
-// half a minute.
-const domainTimeout = 5 * time.Minute
+// half a minute, and on a machine that is busy with other things seven minutes were seen.
+const domainTimeout = 15 * time.Minute

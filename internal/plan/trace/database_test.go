@@ -14,7 +14,7 @@ import (
 )
 
 // packing makes a database with the tables that AzureTracesForPacking2020.md describes.
-func packing(t *testing.T, statements ...string) string {
+func packing(t testing.TB, statements ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "packing_trace zone?a.sqlite")
 	db, err := sql.Open("sqlite", "file:"+strings.NewReplacer(" ", "%20", "?", "%3f").Replace(path))

@@ -22,7 +22,12 @@ func readParquet(ctx context.Context, paths []string, o *Options, rep *Report) (
 	return gather(paths, o, rep, func(path string, g *grouping) error { return readParquetFile(ctx, path, g, o, rep) })
 }
 
-func readParquetFile(ctx context.Context, path string, g *grouping, o *Options, rep *Report) error {
+func readParquetFile(ctx context.Context, path string, g *grouping, o *Options, rep *Report) (err error) {
+	defer func() { // the library takes offsets and lengths of a file to be right
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("not a complete parquet file: %v: fetch it again", cause)
+		}
+	}()
 	file, err := os.Open(path)
 	if err != nil {
 		return fatal{err}

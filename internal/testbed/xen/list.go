@@ -32,14 +32,17 @@ func ParseList(printed string) (all []Entry, err error) {
 		if len(fields) != 6 {
 			return nil, fmt.Errorf("read xl list: line %q: want name, ID, memory, VCPUs, state and time", line)
 		}
-		id, idErr := strconv.Atoi(fields[1])
-		memory, memoryErr := strconv.ParseInt(fields[2], 10, 64)
-		vcpus, vcpusErr := strconv.Atoi(fields[3])
+		id, idErr := strconv.ParseUint(fields[1], 10, 16)
+		memory, memoryErr := strconv.ParseUint(fields[2], 10, 43) // in bytes it is a positive int64
+		vcpus, vcpusErr := strconv.ParseUint(fields[3], 10, 16)
 		seconds, timeErr := time.ParseDuration(fields[5] + "s")
+		if timeErr == nil && seconds < 0 {
+			timeErr = fmt.Errorf("time %s: want a time from 0", fields[5])
+		}
 		if err := errors.Join(idErr, memoryErr, vcpusErr, timeErr); err != nil {
 			return nil, fmt.Errorf("read xl list: line %q: %w", line, err)
 		}
-		all = append(all, Entry{fields[0], id, memory << 20, vcpus, fields[4], seconds})
+		all = append(all, Entry{fields[0], int(id), int64(memory) << 20, int(vcpus), fields[4], seconds})
 	}
 	return all, nil
 }

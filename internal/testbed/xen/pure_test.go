@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -99,7 +100,7 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-func read(t *testing.T, name string) string {
+func read(t testing.TB, name string) string {
 	t.Helper()
 	content, err := os.ReadFile("testdata/" + name)
 	if err != nil {
@@ -121,7 +122,7 @@ func TestParseList(t *testing.T) {
 			t.Errorf("%s: alive %v", state, !alive)
 		}
 	}
-	for _, damaged := range []string{"", "Name ID\nDomain-0 0", "Name\nd x 512 1 r----- 1.0", "Name\nd 1 512 1 r----- soon", "not running"} {
+	for _, damaged := range []string{"", "Name ID\nDomain-0 0", "Name\nd x 512 1 r----- 1.0", "Name\nd 1 512 1 r----- soon", "Name\nd 1 -512 1 r----- 1.0", "Name\nd 1 17592186044416 1 r----- 1.0", "Name\nd 1 512 1 r----- -1.0", "not running"} {
 		if all, err := ParseList(damaged); err == nil {
 			t.Errorf("%q: got %+v", damaged, all)
 		}
@@ -159,7 +160,7 @@ func TestParseTop(t *testing.T) {
 	if again, err := ParseTop(unlimited); err != nil || again[0].Percent["Domain-0"] != 119.8 {
 		t.Errorf("no limit: got %+v, %v", again, err)
 	}
-	for _, damaged := range []string{"", "xentop: not found\n", "NAME STATE\na b\nNAME STATE\n", strings.ReplaceAll(whole, "119.8", "much")} {
+	for _, damaged := range []string{"", "xentop: not found\n", "NAME STATE\na b\nNAME STATE\n", strings.ReplaceAll(whole, "119.8", "much"), strings.ReplaceAll(whole, "119.8", "NaN"), strings.ReplaceAll(whole, "119.8", "-1.0")} {
 		if samples, err := ParseTop(damaged); err == nil {
 			t.Errorf("%q: got %+v", damaged, samples)
 		}
@@ -167,10 +168,19 @@ func TestParseTop(t *testing.T) {
 }
 
 func FuzzParseTop(f *testing.F) {
+	f.Add(read(f, "xentop"))
 	f.Add(" NAME STATE CPU(sec) CPU(%)\n Domain-0 -----r 868 0.0\n NAME STATE CPU(sec) CPU(%)\n Domain-0 -----r 869 99.9\n")
 	f.Fuzz(func(t *testing.T, printed string) {
-		if samples, err := ParseTop(printed); err == nil && len(samples) == 0 {
+		samples, err := ParseTop(printed)
+		if err == nil && len(samples) == 0 {
 			t.Errorf("%q: neither sample nor error", printed)
+		}
+		for _, s := range samples {
+			for name, percent := range s.Percent {
+				if seconds := s.Seconds[name]; !(percent >= 0) || !(seconds >= 0) || math.IsInf(percent+seconds, 0) {
+					t.Errorf("%q: domain %q has %v %%, %v s", printed, name, percent, seconds)
+				}
+			}
 		}
 	})
 }
@@ -185,4 +195,28 @@ func TestFullNames(t *testing.T) {
 			t.Errorf("%s is %q", other, name)
 		}
 	}
+}
+
+func FuzzParseList(f *testing.F) {
+	f.Add(read(f, "list"))
+	f.Add("Name ID Mem VCPUs State Time(s)\nd 1 512 1 r----- 1e30\n")
+	f.Add("Name ID Mem VCPUs State Time(s)\nd -1 9223372036854775807 -1 r----- -1\n")
+	f.Fuzz(func(t *testing.T, printed string) {
+		all, err := ParseList(printed)
+		for _, e := range all {
+			if err == nil && (e.Name == "" || e.ID < 0 || e.Memory < 0 || e.VCPUs < 0 || e.Time < 0) {
+				t.Errorf("%q: got %+v", printed, e)
+			}
+		}
+	})
+}
+
+func FuzzParseFacts(f *testing.F) {
+	f.Add("4.17.7\nxen-3.0-x86_64 hvm-3.0-x86_32 hvm-3.0-x86_32p hvm-3.0-x86_64 \n")
+	f.Add("\n\n")
+	f.Fuzz(func(t *testing.T, printed string) {
+		if facts, err := parseFacts(printed); err == nil && facts.Version == "" {
+			t.Errorf("%q: got %+v", printed, facts)
+		}
+	})
 }

@@ -2,6 +2,7 @@ package xen
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,6 +64,9 @@ func (s Sample) add(columns, fields []string) error {
 		value, err := strconv.ParseFloat(fields[i], 64)
 		if err != nil {
 			return err
+		}
+		if !(value >= 0) || math.IsInf(value, 1) {
+			return fmt.Errorf("%s is %v: want a number from 0", name, value)
 		}
 		to[fields[0]] = value
 	}

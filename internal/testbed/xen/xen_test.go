@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,41 @@ func bootHost(t *testing.T, image guest.Image) (*Host, *place.SSH) {
 	return &Host{Dom0: in, Dial: in.Client().DialContext, Dir: "/var/tmp/unnest-run-test", Key: f.Key(), Uplink: "eth0"}, in
 }
 
+// hostWith builds an image, and boots a Xen host of it.
+func hostWith(t *testing.T, recipe guest.Recipe, step func(string)) (*Host, guest.Image) {
+	t.Helper()
+	b := guest.Builder{Cache: guest.CacheDir(), Progress: step}
+	image, err := b.Build(t.Context(), recipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, _ := bootHost(t, image)
+	step("dom0 is up")
+	return h, image
+}
+
+// An HVM domain has emulated devices only, for which its image has drivers.
+func TestHVM(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") == "" {
+		t.Skip("set UNNEST_PRIVILEGED=1, as root")
+	}
+	begin := time.Now()
+	step := func(what string) { t.Logf("%4.0f s %s", time.Since(begin).Seconds(), what) }
+	h, image := hostWith(t, guest.DefaultRecipe().Xen().Emulated(), step)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if facts, err := h.Prepare(ctx); err != nil || !slices.Contains(facts.Kinds, HVM) {
+		t.Fatalf("got %+v, %v", facts, err)
+	}
+	if err := h.SetImage(ctx, image, step); err != nil {
+		t.Fatal(err)
+	}
+	enter(ctx, t, h, Config{Name: string(HVM), Kind: HVM, Number: 1, VCPUs: 1, Memory: 512 << 20}, step)
+	if err := h.Remove(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 // Debian's Xen is the hypervisor of a guest, which creates PV and PVH domains. Commands run in
 // them, Xen says what they use, and a run that knows nothing of them removes them.
 func TestDomains(t *testing.T) {
@@ -63,13 +99,7 @@ func TestDomains(t *testing.T) {
 	}
 	begin := time.Now()
 	step := func(what string) { t.Logf("%4.0f s %s", time.Since(begin).Seconds(), what) }
-	b := guest.Builder{Cache: guest.CacheDir(), Progress: step}
-	image, err := b.Build(t.Context(), guest.DefaultRecipe().Xen())
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, _ := bootHost(t, image)
-	step("dom0 is up")
+	h, image := hostWith(t, guest.DefaultRecipe().Xen(), step)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	facts, err := h.Prepare(ctx)
@@ -83,29 +113,12 @@ func TestDomains(t *testing.T) {
 		t.Fatalf("image %+v, %v", h.Image, err)
 	}
 	for i, kind := range []Kind{PV, PVH} {
-		d, err := h.Create(ctx, Config{Name: string(kind), Kind: kind, Number: i + 1, VCPUs: 1, Memory: 512 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
-		step("created " + string(kind))
-		in, err := d.Login(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := place.Output(ctx, in, "sh", "-ec", "hostname; cat /sys/hypervisor/guest_type; echo x >/root/x; stat -f -c %T /var/lib/unnest/work")
-		if want := fmt.Sprintf("%s\n%s\next2/ext3\n", kind, strings.ToUpper(string(kind))); err != nil || string(out) != want {
-			t.Errorf("got %q, %v; want %q", out, err, want)
-		}
-		if err := in.Close(); err != nil {
-			t.Error(err)
-		}
-		step("entered " + string(kind))
+		t.Run(string(kind), func(t *testing.T) {
+			enter(ctx, t, h, Config{Name: string(kind), Kind: kind, Number: i + 1, VCPUs: 1, Memory: 512 << 20}, step)
+		})
 	}
-	if samples, err := top(ctx, h); err != nil || samples[0].Percent["unnest-run-test-pv"] == 0 && samples[0].Seconds["unnest-run-test-pv"] == 0 {
-		t.Errorf("got %+v, %v", samples, err)
-	}
-	if all, err := h.List(ctx); err != nil || len(all) != 2 {
-		t.Errorf("domains %+v, %v", all, err)
+	if all, err := h.List(ctx); err != nil || len(all) == 0 {
+		t.Errorf("nothing to remove: %+v, %v", all, err)
 	}
 	next := Host{Dom0: h.Dom0, Dir: h.Dir}
 	if err := next.Remove(ctx); err != nil {
@@ -116,6 +129,36 @@ func TestDomains(t *testing.T) {
 	}
 	if out, err := place.Output(ctx, h.Dom0, "sh", "-c", "losetup --all; ls -A "+h.Dir+"; ls -d /sys/class/net/unnest0 2>&1"); !strings.HasPrefix(string(out), "ls: ") {
 		t.Errorf("left: %s, %v", out, err)
+	}
+}
+
+// enter creates a domain, runs commands in it, and reads what Xen says about it. The domain stays.
+func enter(ctx context.Context, t *testing.T, h *Host, c Config, step func(string)) {
+	d, err := h.Create(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	step("created " + c.Name)
+	in, err := d.Login(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	step("entered " + c.Name)
+	defer in.Close()
+	guestType := strings.ToUpper(string(c.Kind)) // of a kernel that knows that it runs on Xen
+	if c.Kind == HVM {
+		guestType = ""
+	}
+	out, err := place.Output(ctx, in, "sh", "-ec", "hostname; cat /sys/hypervisor/guest_type 2>/dev/null || echo; echo x >/root/x; stat -f -c %T /var/lib/unnest/work")
+	if want := fmt.Sprintf("%s\n%s\next2/ext3\n", c.Kind, guestType); err != nil || string(out) != want {
+		t.Errorf("got %q, %v; want %q", out, err, want)
+	}
+	name := "unnest-run-test-" + c.Name
+	if samples, err := top(ctx, h); err != nil || samples[0].Seconds[name] == 0 {
+		t.Errorf("got %+v, %v", samples, err)
+	}
+	if all, err := h.List(ctx); err != nil || !slices.ContainsFunc(all, func(e Entry) bool { return e.Name == name }) {
+		t.Errorf("domains %+v, %v", all, err)
 	}
 }
 
