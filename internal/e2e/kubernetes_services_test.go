@@ -188,7 +188,7 @@ func (k *kubernetes) egress() {
 		}))
 		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			host, _, _ := net.SplitHostPort(r.RemoteAddr)
-			fmt.Fprintln(w, host)
+			_, _ = fmt.Fprintln(w, host) // an error is the client's
 		})}
 		go func() { _ = server.Serve(listener) }()
 		for _, from := range k.pods {
