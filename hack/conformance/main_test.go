@@ -30,13 +30,16 @@ func testcaseXML(name, status, rest string) string {
 
 // The page counts each test in scope once, as in the last run that has not left it out.
 func TestPublish(t *testing.T) {
-	first := junit(t, testcaseXML(services, "failed", `<failure message="no answer&#xA;at line 5"></failure>`)+
+	first := junit(t, testcaseXML(services, "failed", `<failure message="">[FAILED] no answer&#xA;of pod&#xA;at line 5</failure>`)+
 		testcaseXML(pods, "passed", "")+testcaseXML("[It] [sig-storage] Volumes [Conformance]", "failed", ""))
 	second := junit(t, testcaseXML(pods, "skipped", "<skipped></skipped>")+testcaseXML(policy, "panicked", "")+
 		testcaseXML("[It] [sig-network] Proxy may not [Conformance]", "skipped", "")+
+		testcaseXML("[It] [sig-network] HostPort [Slow]", "skipped", "<skipped></skipped>")+
+		testcaseXML("[It] [sig-network] Firewall", "skipped", `<skipped message="skipped - Only for gce"></skipped>`)+
 		testcaseXML("[It] [sig-network] DNS is slow [Conformance]", "timedout", `<failure message="A suite timeout occurred"></failure>`))
 	kept, page := filepath.Join(t.TempDir(), "kept.xml"), filepath.Join(t.TempDir(), "page.md")
-	for _, paths := range [][]string{{first}, {second}, nil} {
+	third := junit(t, testcaseXML("[It] [sig-network] Firewall", "skipped", "<skipped></skipped>"))
+	for _, paths := range [][]string{{first}, {third, second}, {third}, nil} {
 		if err := publish(kept, page, paths); err != nil {
 			t.Fatal(err)
 		}
@@ -46,10 +49,11 @@ func TestPublish(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"and of Pods | 1 | 1 | 2 |\n", "Netpol`) | 0 | 1 | 0 |\n", "| date | 2026-11-23 |\n",
+		"and of Pods | 1 | 1 | 2 |\n", "| others of sig-network | 0 | 0 | 2 |\n", "Netpol`) | 0 | 1 | 0 |\n", "| date | 2026-11-23 |\n",
 		"## Failed\n\n| test | reason |\n|---|---|\n| [sig-network] Netpol should deny \\| all [Feature:NetworkPolicy] | no message |\n" +
-			"| [sig-network] Services should work [Conformance] [sig-network, Conformance] | no answer |\n\n",
+			"| [sig-network] Services should work [Conformance] [sig-network, Conformance] | no answer of pod |\n\n",
 		"## Left out\n\n| test | reason |\n|---|---|\n| [sig-network] DNS is slow [Conformance] | the time of the run was over |\n" +
+			"| [sig-network] Firewall | skips itself: Only for gce |\n| [sig-network] HostPort [Slow] | not run: slow |\n" +
 			"| [sig-network] Proxy may not [Conformance] | not run yet |\n",
 		"## Passed\n\n| test | s |\n|---|---|\n| [sig-node] Pods should be updated [NodeConformance] [Conformance] | 2 |\n",
 	} {

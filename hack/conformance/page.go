@@ -13,12 +13,20 @@ var reasons = []struct {
 	title   *regexp.Regexp
 	why     string
 }{
-	{
-		leftOut,
-		regexp.MustCompile(`^\[sig-network\] Netpol NetworkPolicy between server and client`),
-		"not run: asks through [Services](../brfusion.md#limit-the-connections-of-pods), where policies on ingress see the guest",
-	},
+	{leftOut, tagged(`Feature:SCTPConnectivity`), "is for networks with SCTP"},
+	{leftOut, tagged(`Feature:IPv6DualStack`), "the cluster has IPv4 only"},
+	{leftOut, tagged(`Feature:LoadBalancer`), "needs the load balancer of a cloud"},
+	{leftOut, tagged(`Provider:GCE|Feature:KubeProxyDaemonSet\w+`), "needs Google's cloud"},
+	{leftOut, tagged(`Feature:Networking-(IPv4|IPv6|DNS)`), "needs the Internet"},
+	{leftOut, tagged(`Alpha|Feature:OffByDefault`), "needs a feature of Kubernetes that is off by default"},
+	{leftOut, tagged(`Privileged`), "needs an image that the nodes do not have"},
+	{leftOut, tagged(`Serial|Disruptive`), "not run: needs the cluster for itself"},
+	{leftOut, tagged(`Slow|Feature:Networking-Performance`), "not run: slow"},
+	{leftOut, tagged(`Feature:KubeProxyNFAcct`), "not run: is about metrics of kube-proxy"},
 }
+
+// tagged matches the titles with a tag.
+func tagged(tags string) *regexp.Regexp { return regexp.MustCompile(`\[(` + tags + `)\]`) }
 
 const intro = `# Upstream's tests of Kubernetes' network
 
@@ -29,7 +37,9 @@ by ` + "`go run ./hack/conformance`" + ` from the results of ` + "`make test-kub
 `
 
 const images = `No registry can be reached from the machine of the run, so the nodes have stand-ins for upstream's images: agnhost is
-built from upstream's source and stands on Debian instead of Alpine; jessie-dnsutils is the same image; busybox and pause are Debian's busybox.
+built from upstream's source and stands on Debian instead of Alpine; jessie-dnsutils is the same image; busybox and pause are Debian's busybox; nginx and httpd are agnhost,
+because the tests that name them only want a container that runs. Upstream waits five minutes for a pod, also where processors are
+emulated and have other work.
 
 `
 
@@ -37,9 +47,10 @@ built from upstream's source and stands on Debian instead of Alpine; jessie-dnsu
 func render(s suites) string {
 	var b strings.Builder
 	b.WriteString(intro)
-	conformance, netpol := split(s.Cases)
+	conformance, netpol, others := split(s.Cases)
 	b.WriteString("| tests | passed | failed | left out |\n|---|---|---|---|\n")
 	summary(&b, "`[Conformance]` of sig-network, and of Pods", conformance)
+	summary(&b, "others of sig-network", others)
 	summary(&b, "NetworkPolicy (`[sig-network] Netpol`)", netpol)
 	b.WriteString("\n" + images)
 	if len(s.Facts) > 0 {
@@ -55,15 +66,18 @@ func render(s suites) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-func split(all []testcase) (conformance, netpol []testcase) {
+func split(all []testcase) (conformance, netpol, others []testcase) {
 	for _, c := range all {
-		if c.netpol() {
+		switch {
+		case c.netpol():
 			netpol = append(netpol, c)
-		} else {
+		case c.conformance():
 			conformance = append(conformance, c)
+		default:
+			others = append(others, c)
 		}
 	}
-	return conformance, netpol
+	return conformance, netpol, others
 }
 
 func summary(b *strings.Builder, name string, all []testcase) {
@@ -107,15 +121,23 @@ func (c testcase) reason() string {
 		}
 	}
 	switch {
-	case c.cutOff():
+	case c.cutOff(), c.Status == "interrupted":
 		return "the time of the run was over"
+	case c.skipsItself():
+		return "skips itself: " + strings.TrimPrefix(c.Skipped.Message, selfSkipped)
 	case c.outcome() == leftOut:
 		return "not run yet"
 	case c.Failure == nil:
 		return "no message"
 	}
+	if late.MatchString(c.Failure.Message) {
+		return "a pod was not ready in five minutes, the limit of upstream; see the load of the host"
+	}
 	return cmp.Or(c.Failure.Message, "no message")
 }
+
+// late matches the messages of tests that have waited for pods.
+var late = regexp.MustCompile(`^Timed out after 300.* expected pod to be running and ready|(^|: )error waiting for deployment`)
 
 // cell escapes what ends a cell of a table.
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }

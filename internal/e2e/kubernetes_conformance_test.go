@@ -4,12 +4,11 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"encoding/xml"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -32,18 +31,14 @@ const (
 // imageTags are further names of images that the nodes have.
 var imageTags = map[string]string{
 	"registry.k8s.io/e2e-test-images/jessie-dnsutils:1.7": agnhostImage,
+	"registry.k8s.io/e2e-test-images/nginx:1.14-4":        agnhostImage, // only has to run
+	"registry.k8s.io/e2e-test-images/httpd:2.4.38-4":      agnhostImage, // only has to run
 	"registry.k8s.io/pause:3.10.1":                        "localhost/unnest/pause:1",
 }
 
-// The tests of upstream that run by default. hack/conformance writes a page about them.
-const (
-	conformanceFocus = `\[sig-network\].*\[Conformance\]|\[sig-node\] Pods .*\[Conformance\]|\[sig-network\] Netpol API`
-	conformanceSkip  = `\[Serial\]|\[Disruptive\]|\[Feature:SCTPConnectivity\]`
-)
-
 // Upstream's tests pass on a cluster whose pods have their own NIC. UNNEST_E2E_FOCUS is a regular
-// expression of the tests to run, UNNEST_E2E_TIME how long they may take, UNNEST_E2E_RESULTS a directory
-// that keeps the results.
+// expression of the tests to run, UNNEST_E2E_TIME how long they may take, UNNEST_E2E_LANES how many run at
+// the same time, UNNEST_E2E_RESULTS a directory that keeps the results.
 func TestKubernetesConformance(t *testing.T) {
 	unnest := unnestBinary(t)
 	k := &kubernetes{nodes: &nodes{t: t, binaries: filepath.Dir(unnest)}, whole: t, unnest: unnest}
@@ -146,42 +141,6 @@ func (k *kubernetes) addTree(image *oci.Image, root, top string) {
 	}))
 }
 
-// upstream runs e2e.test, and keeps its results.
-func (k *kubernetes) upstream() {
-	results := os.Getenv("UNNEST_E2E_RESULTS")
-	if results == "" {
-		results = k.t.TempDir()
-	}
-	k.check(os.MkdirAll(results, 0o755))
-	focus := os.Getenv("UNNEST_E2E_FOCUS")
-	if focus == "" {
-		focus = conformanceFocus
-	}
-	limit := os.Getenv("UNNEST_E2E_TIME")
-	if limit == "" {
-		limit = "3h"
-	}
-	stamp := time.Now().UTC().Format("20060102-150405")
-	log, err := os.Create(filepath.Join(results, "e2e-"+stamp+".log"))
-	k.check(err)
-	defer log.Close()
-	ctx, cancel := context.WithTimeout(k.t.Context(), 3*time.Hour)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(k.binaries, "kubernetes-e2e", "e2e.test"),
-		"--kubeconfig="+k.config, "--kubectl-path="+k.kubectl, "--provider=skeleton", "--num-nodes=2", "--dns-domain=cluster.local",
-		"--report-dir="+results, "--report-prefix="+stamp, "--ginkgo.focus="+focus, "--ginkgo.skip="+conformanceSkip,
-		"--ginkgo.timeout="+limit, "--ginkgo.no-color", "--ginkgo.v=false", "--disable-log-dump")
-	cmd.Dir, cmd.Stdout, cmd.Stderr = results, log, log
-	err = cmd.Run()
-	text, readErr := os.ReadFile(log.Name())
-	k.check(readErr)
-	k.t.Logf("end of %s:\n%s", log.Name(), text[max(0, len(text)-3000):])
-	k.check(os.WriteFile(filepath.Join(results, "junit_facts.xml"), k.facts(), 0o644))
-	if err != nil {
-		k.t.Errorf("e2e.test: %v", err)
-	}
-}
-
 // facts are properties of the run, as JUnit has them.
 func (k *kubernetes) facts() []byte {
 	type property struct {
@@ -200,6 +159,12 @@ func (k *kubernetes) facts() []byte {
 	add("Kubernetes", k.ctl("get", "nodes", "--output=jsonpath={.items[0].status.nodeInfo.kubeletVersion}"))
 	add("nodes", k.ctl("get", "nodes", "--output=jsonpath={.items[0].status.nodeInfo.osImage}, {.items[0].status.nodeInfo.kernelVersion}, {.items[0].status.nodeInfo.containerRuntimeVersion}"))
 	add("kube-proxy", "iptables")
+	node, err := k.fleet.Find("node1")
+	k.check(err)
+	add("accelerator", string(node.Accel))
+	load, err := os.ReadFile("/proc/loadavg")
+	k.check(err)
+	add("processors of the host", fmt.Sprintf("%d, load of the last 15 minutes %s", runtime.NumCPU(), strings.Fields(string(load))[2]))
 	content, err := xml.MarshalIndent(file, "", " ")
 	k.check(err)
 	return content
