@@ -124,3 +124,26 @@ func hex(t *testing.T, decimal string) string {
 	}
 	return string(out)
 }
+
+// A domain that xl does not create is reported with the cause, which xl prints first, and not with
+// what xl could not do because of it.
+func TestCreationThatFails(t *testing.T) {
+	env, _ := withFakes(t, map[string]string{
+		"mkfs.ext4": "",
+		"losetup":   `[ "$1" = --detach ] || echo /dev/loop99`,
+		"xl":        `printf 'Parsing config\nlibxl: error: no memory\nlibxl: error: domain lost\nlibxl: error: cannot destroy\n' >&2; exit 3`,
+	})
+	dir := t.TempDir()
+	for name, content := range map[string]string{"initrd": "", "a.cpio": "", "a.in": "name = \"unnest-run-test-a\"\n", "root": ""} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := strings.Replace(createScript, "export PATH=", "#", 1)
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", script, "create", dir, "a", filepath.Join(dir, "root"))
+	cmd.Env = env
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != 3 || string(out) != "libxl: error: no memory\nlibxl: error: domain lost\n" {
+		t.Errorf("%v: %s", err, out)
+	}
+}
