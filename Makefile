@@ -158,13 +158,17 @@ profile-hostlo: build ## profile a round trip between two fractions; write docs/
 	UNNEST_PRIVILEGED=1 go test -tags profile -count=1 -timeout 15m -run '^TestHostloProfile$$' -v ./internal/e2e -profile-report $(CURDIR)/docs/results/hostlo-latency.md
 
 .PHONY: bench-poll
-bench-poll: test-deps build ## measure polling by vhost-net on a host with KVM, which is a guest; write docs/results/poll.md (root, 8 minutes)
-	UNNEST_PRIVILEGED=1 UNNEST_ON_KVM='^poll$$' go test -tags kvm -count=1 -timeout 40m -run '^TestOnKVM$$' -v ./internal/e2e -poll-blocks 6 -poll-report $(CURDIR)/docs/results/poll.md
+bench-poll: test-deps build ## measure polling by vhost-net on a host with KVM, which is a guest; write docs/results/poll.md (root, 15 minutes)
+	UNNEST_PRIVILEGED=1 UNNEST_ON_KVM='^poll$$' go test -tags kvm -count=1 -timeout 40m -run '^TestOnKVM$$' -v ./internal/e2e -poll-blocks 12 -poll-report $(CURDIR)/docs/results/poll.md
 
 .PHONY: bench-loopback
 bench-loopback: ## compare round trips with Hostlo's programs of the commit FROM and of today, interleaved (root, a minute)
 	git show $(FROM):internal/cni/loopback/loopback_bpfel.o >bin/loopback-from.o
 	UNNEST_PRIVILEGED=1 go test -tags profile -count=1 -timeout 15m -run '^TestComparePrograms$$' -v ./internal/cni/loopback -old-programs $(CURDIR)/bin/loopback-from.o
+
+.PHONY: bench-connections
+bench-connections: ## compare rates of short connections in a pod of two fractions and in an ordinary namespace, interleaved (root, a minute)
+	UNNEST_PRIVILEGED=1 go test -tags profile -count=1 -timeout 15m -run '^TestConnectionRates$$' -v ./internal/cni/loopback
 
 .PHONY: localhost-large
 localhost-large: ## run the localhost cases of load in full size, in network namespaces (root, minutes)

@@ -33,27 +33,34 @@ func address(f segment.Fraction, family string) string {
 // routedWorld is a world with n fractions that have joined, each with an interface eth0.
 func routedWorld(t testing.TB, n int) *world {
 	t.Helper()
+	w := ordinaryWorld(t, n)
+	all := segment.Set(0)
+	for f := range w.taps {
+		all = all.With(f)
+	}
+	w.join(all)
+	return w
+}
+
+// ordinaryWorld is a world with n fractions that have not joined, each with an interface eth0.
+func ordinaryWorld(t testing.TB, n int) *world {
+	t.Helper()
 	w := emptyWorld(t, n)
 	out, err := ns.TempNetNS()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { out.Close() })
-	all := segment.Set(0)
-	for f := range w.pods {
-		all = all.With(f)
-	}
 	w.pods[elsewhere] = out
 	w.set(elsewhere, "ipv4/ip_forward", "1")
 	w.set(elsewhere, "ipv6/conf/all/forwarding", "1")
 	w.in(elsewhere, func() error { return netlink.LinkSetUp(lo) })
-	for f := range all.All() {
+	for f := range w.taps {
 		w.route(f)
 	}
 	if t.Failed() {
 		t.FailNow()
 	}
-	w.join(all)
 	return w
 }
 

@@ -1,0 +1,126 @@
+//go:build profile
+
+package loopback
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/measure/stats"
+)
+
+// path is a way that short connections take in a pod, and the ordinary way that it is compared
+// with: in a network namespace without Hostlo.
+type path struct {
+	name             string
+	pod, ordinary    end
+	ratios           map[string]stats.Effect // by family
+	pods, ordinaries map[string][]stats.Observation
+}
+
+// end is where clients and their server are. If the address is empty, it is the loopback's.
+type end struct {
+	client, server segment.Fraction
+	address        func(family string) string
+}
+
+func loopbackOf(family string) string {
+	if family == "4" {
+		return "127.0.0.1"
+	}
+	return "::1"
+}
+
+// TestConnectionRates compares rates of short connections in a pod of two fractions with those
+// of an ordinary network namespace, in rounds of a random order. Each connection carries 200
+// bytes there and back. Eight clients connect at once.
+func TestConnectionRates(t *testing.T) {
+	const rounds, connections = 20, 800
+	pod, ordinary := routedWorld(t, 2), ordinaryWorld(t, 1)
+	own := func(family string) string { return address(1, family) }
+	outside := func(family string) string { return strings.TrimSuffix(address(1, family), "2") + "1" }
+	paths := []*path{
+		{name: "within a fraction", pod: end{1, 1, loopbackOf}, ordinary: end{1, 1, loopbackOf}},
+		{name: "across fractions", pod: end{1, 2, loopbackOf}, ordinary: end{1, 1, loopbackOf}},
+		{name: "to the outside", pod: end{1, elsewhere, outside}, ordinary: end{1, elsewhere, outside}},
+		{name: "from the outside", pod: end{elsewhere, 1, own}, ordinary: end{elsewhere, 1, own}},
+	}
+	port := 0
+	var ps []float64
+	for _, p := range paths {
+		p.pods, p.ordinaries, p.ratios = map[string][]stats.Observation{}, map[string][]stats.Observation{}, map[string]stats.Effect{}
+		for _, family := range []string{"4", "6"} {
+			port++
+			at := func(e end) string { return net.JoinHostPort(e.address(family), "820"+string(rune('0'+port))) }
+			pod.listen(p.pod.server, "tcp"+family, at(p.pod))
+			ordinary.listen(p.ordinary.server, "tcp"+family, at(p.ordinary))
+			pod.connectionRate(p.pod.client, "tcp"+family, at(p.pod), connections/4) // finds the server
+			for block := range rounds {
+				for _, i := range rand.Perm(2) {
+					if i == 0 {
+						p.pods[family] = append(p.pods[family], stats.Observation{Block: block, Value: pod.connectionRate(p.pod.client, "tcp"+family, at(p.pod), connections)})
+					} else {
+						p.ordinaries[family] = append(p.ordinaries[family], stats.Observation{Block: block, Value: ordinary.connectionRate(p.ordinary.client, "tcp"+family, at(p.ordinary), connections)})
+					}
+				}
+			}
+			e, err := stats.Compare(p.pods[family], p.ordinaries[family], true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.ratios[family] = e
+			ps = append(ps, e.P())
+		}
+	}
+	all := stats.Judge(ps, stats.DefaultAlpha)
+	t.Logf("| connections | IPv | pod, connections/s | ordinary | ratio, %.1f %% |", 100*all.Confidence())
+	for _, p := range paths {
+		for _, family := range []string{"4", "6"} {
+			e := p.ratios[family]
+			i, verdict := e.Judge(all, stats.DefaultMargin, true)
+			t.Logf("| %s | %s | %.0f | %.0f | %.2f [%.2f, %.2f], %s |", p.name, family,
+				median(stats.Values(p.pods[family])), median(stats.Values(p.ordinaries[family])), e.Ratio(), i.Low, i.High, verdict)
+		}
+	}
+}
+
+// connectionRate opens n connections from a fraction, eight at once, and returns how many it
+// opened in a second.
+func (w *world) connectionRate(from segment.Fraction, network, address string, n int) float64 {
+	w.t.Helper()
+	const clients = 8
+	failures := make([]error, clients)
+	message := strings.Repeat("x", 200)
+	var all sync.WaitGroup
+	start := time.Now()
+	for i := range clients {
+		all.Go(func() {
+			failures[i] = w.pods[from].Do(func(ns.NetNS) error {
+				for range n / clients {
+					d := dialer()
+					c, err := d.DialContext(w.t.Context(), network, address)
+					if err != nil {
+						return err
+					}
+					if err := errors.Join(echo(c, message), c.Close()); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+	}
+	all.Wait()
+	if err := errors.Join(failures...); err != nil {
+		w.t.Fatal(err)
+	}
+	return float64(n) / time.Since(start).Seconds()
+}
