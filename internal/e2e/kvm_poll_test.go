@@ -43,14 +43,14 @@ type polling struct {
 	usual   string // halt_poll_ns before the test
 	cases   []pollCase
 	trips   map[pollCase][]stats.Observation // µs
-	busy    map[pollCase]float64             // µs of vhost-net's threads
+	vhost   map[pollCase][]stats.Observation // processor time of vhost-net's threads for a round trip, µs
 	polls   map[pollCase]float64             // of KVM for work of a guest
 	answers map[pollCase]float64
 }
 
 // forget forgets what was measured.
 func (p *polling) forget() {
-	p.trips, p.busy, p.polls, p.answers = map[pollCase][]stats.Observation{}, map[pollCase]float64{}, map[pollCase]float64{}, map[pollCase]float64{}
+	p.trips, p.vhost, p.polls, p.answers = map[pollCase][]stats.Observation{}, map[pollCase][]stats.Observation{}, map[pollCase]float64{}, map[pollCase]float64{}
 }
 
 // pollTimes are those of the segments' NICs; the first is the baseline.
@@ -81,9 +81,10 @@ func TestPoll(t *testing.T) {
 	for block := range *pollBlocks {
 		for _, i := range rand.Perm(len(p.cases)) {
 			c := p.cases[i]
-			trip := p.measure(c)
-			t.Logf("round %d: %s, halt_poll_ns %s, poll-us %d: %.1f µs", block, c.protocol, c.halt, c.poll.Microseconds(), trip)
-			p.trips[c] = append(p.trips[c], stats.Observation{Block: block, Value: trip})
+			m := p.measure(c)
+			t.Logf("round %d: %s, halt_poll_ns %s, poll-us %d: %.1f µs, vhost-net %.0f µs", block, c.protocol, c.halt, c.poll.Microseconds(), m.trip, m.vhost)
+			p.trips[c] = append(p.trips[c], stats.Observation{Block: block, Value: m.trip})
+			p.vhost[c] = append(p.vhost[c], stats.Observation{Block: block, Value: m.vhost})
 		}
 	}
 	p.report()
@@ -147,8 +148,11 @@ func (p *polling) setVHostPoll(poll time.Duration) {
 	})
 }
 
-// measure returns the median round trip of an execution, in µs.
-func (p *polling) measure(c pollCase) float64 {
+// pollExecution is what an execution gave: its median round trip, and the processor time of
+// vhost-net's threads for a round trip, both in µs.
+type pollExecution struct{ trip, vhost float64 }
+
+func (p *polling) measure(c pollCase) pollExecution {
 	p.t.Helper()
 	p.setHaltPoll(c.halt)
 	w, err := workload.Lookup("sockperf")
@@ -158,14 +162,15 @@ func (p *polling) measure(c pollCase) float64 {
 	polled, busy := p.haltPolls(), p.vhostTicks()
 	out, err := w.Parse(params, []byte(p.in[0].run("ip netns exec "+p.name(c.poll)+" "+strings.Join(args, " "))))
 	p.check(err)
-	p.busy[c] += (p.vhostTicks() - busy) * 1e4 // a tick is 10 ms
+	busy = (p.vhostTicks() - busy) * 1e4 // a tick is 10 ms
 	p.polls[c] += float64(p.haltPolls() - polled)
 	values := map[string]float64{}
 	for _, v := range out.Values {
 		values[v.Metric] = v.Value
 	}
-	p.answers[c] += values["transaction_rate"] * params.Duration.Seconds()
-	return values["latency_p50"]
+	answers := values["transaction_rate"] * params.Duration.Seconds()
+	p.answers[c] += answers
+	return pollExecution{values["latency_p50"], busy / answers}
 }
 
 // haltPolls is how often KVM has polled for work of any guest, which debugfs counts.
@@ -189,30 +194,85 @@ func (p *polling) vhostTicks() (sum float64) {
 	return sum
 }
 
-// report prints a table, and publishes it if asked to. Ratios are to the first time of polling
-// with the usual halt_poll_ns. All are judged together.
-func (p *polling) report() {
+// pollFamily is a metric of all cases. Its ratios are to the first time of polling with the
+// usual halt_poll_ns, and are judged together.
+type pollFamily struct {
+	values  map[pollCase][]stats.Observation
+	effects map[pollCase]stats.Effect
+	stats.Family
+}
+
+func (p *polling) judge(values map[pollCase][]stats.Observation) pollFamily {
 	p.t.Helper()
-	effects, ps := map[pollCase]stats.Effect{}, []float64{}
+	f := pollFamily{values: values, effects: map[pollCase]stats.Effect{}}
+	ps := []float64{}
 	for _, c := range p.cases {
 		if base := (pollCase{c.protocol, p.usual, pollTimes[0]}); c != base {
-			e, err := stats.Compare(p.trips[c], p.trips[base], true)
+			e, err := stats.Compare(values[c], values[base], true)
 			p.check(err)
-			effects[c] = e
+			f.effects[c] = e
 			ps = append(ps, e.P())
 		}
 	}
-	family := stats.Judge(ps, stats.DefaultAlpha)
+	f.Family = stats.Judge(ps, stats.DefaultAlpha)
+	return f
+}
+
+// ratio returns the ratio of a case with its interval, bold where the interval excludes 1.
+func (f pollFamily) ratio(c pollCase) string {
+	e, ok := f.effects[c]
+	if !ok {
+		return "1"
+	}
+	i, verdict := e.Judge(f.Family, stats.DefaultMargin, false)
+	if !i.Defined() {
+		return fmt.Sprintf("%.2f", e.Ratio())
+	}
+	text := fmt.Sprintf("%.2f [%.2f, %.2f]", e.Ratio(), i.Low, i.High)
+	switch verdict {
+	case stats.Better, stats.Worse:
+		return "**" + text + "**"
+	case stats.Equal:
+		return text + ", equal"
+	}
+	return text
+}
+
+// differing names the cases whose interval excludes 1.
+func (p *polling) differing(f pollFamily) string {
+	var names []string
+	for _, c := range p.cases {
+		e, ok := f.effects[c]
+		if !ok {
+			continue
+		}
+		if _, verdict := e.Judge(f.Family, stats.DefaultMargin, false); verdict == stats.Better || verdict == stats.Worse {
+			names = append(names, fmt.Sprintf("%s with `halt_poll_ns` %s and `poll-us` %d (%.2f times)", strings.ToUpper(string(c.protocol)), c.halt, c.poll.Microseconds(), e.Ratio()))
+		}
+	}
+	if names == nil {
+		return "in none"
+	}
+	return fmt.Sprintf("in %d: %s", len(names), strings.Join(names, ", "))
+}
+
+// report prints a table, and publishes it if asked to.
+func (p *polling) report() {
+	p.t.Helper()
+	trips, vhost := p.judge(p.trips), p.judge(p.vhost)
 	var table, csvOut strings.Builder
 	rows := csv.NewWriter(&csvOut)
-	p.check(rows.Write([]string{"protocol", "halt_poll_ns", "poll_us", "round", "median round trip, us"}))
-	pollRow(&table, "", "halt_poll_ns", "poll-us", "median round trip, µs", "ratio", "verdict", "vhost-net, µs of processor", "polls of KVM")
-	pollRow(&table, "---", "---:", "---:", "---:", "---:", "---", "---:", "---:")
+	p.check(rows.Write([]string{"protocol", "halt_poll_ns", "poll_us", "round", "median round trip, us", "vhost-net for a round trip, us"}))
+	pollRow(&table, "", "halt_poll_ns", "poll-us", "median round trip, µs", "ratio", "vhost-net, µs of processor", "ratio", "polls of KVM")
+	pollRow(&table, "---", "---:", "---:", "---:", "---:", "---:", "---:", "---:")
 	for _, c := range p.cases {
-		pollRow(&table, strings.ToUpper(string(c.protocol)), c.halt, fmt.Sprint(c.poll.Microseconds()), p.estimate(c),
-			ratioText(effects, c, family), verdictText(effects, c, family), fmt.Sprintf("%.0f", p.busy[c]/p.answers[c]), fmt.Sprintf("%.2f", p.polls[c]/p.answers[c]))
-		for _, o := range p.trips[c] {
-			p.check(rows.Write([]string{string(c.protocol), c.halt, fmt.Sprint(c.poll.Microseconds()), fmt.Sprint(o.Block), strconv.FormatFloat(o.Value, 'g', -1, 64)}))
+		pollRow(&table, strings.ToUpper(string(c.protocol)), c.halt, fmt.Sprint(c.poll.Microseconds()), p.estimate(p.trips[c]), trips.ratio(c),
+			p.estimate(p.vhost[c]), vhost.ratio(c), fmt.Sprintf("%.2f", p.polls[c]/p.answers[c]))
+		for i, o := range p.trips[c] {
+			p.check(rows.Write([]string{
+				string(c.protocol), c.halt, fmt.Sprint(c.poll.Microseconds()), fmt.Sprint(o.Block),
+				strconv.FormatFloat(o.Value, 'g', -1, 64), strconv.FormatFloat(p.vhost[c][i].Value, 'g', -1, 64),
+			}))
 		}
 	}
 	rows.Flush()
@@ -223,8 +283,8 @@ func (p *polling) report() {
 	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	p.check(err)
 	name := strings.TrimSuffix(*pollReport, ".md")
-	page := fmt.Sprintf(pollPage, filepath.Base(name), family.Found, family.Tests, time.Now().UTC().Format(time.DateOnly), strings.TrimSpace(string(kernel)),
-		*pollBlocks, strings.TrimSpace(table.String()), 100*family.Confidence())
+	page := fmt.Sprintf(pollPage, filepath.Base(name), p.differing(trips), p.differing(vhost), trips.Tests, time.Now().UTC().Format(time.DateOnly),
+		strings.TrimSpace(string(kernel)), *pollBlocks, strings.TrimSpace(table.String()), 100*trips.Confidence(), 100*vhost.Confidence())
 	p.check(os.WriteFile(*pollReport, []byte(page), 0o644))
 	p.check(os.WriteFile(name+".csv", []byte(csvOut.String()), 0o644))
 }
@@ -233,10 +293,10 @@ func pollRow(out *strings.Builder, cells ...string) {
 	fmt.Fprintf(out, "| %s |\n", strings.Join(cells, " | "))
 }
 
-// estimate returns the geometric mean of a case's medians with its interval.
-func (p *polling) estimate(c pollCase) string {
+// estimate returns the geometric mean of all rounds with its interval.
+func (p *polling) estimate(values []stats.Observation) string {
 	p.t.Helper()
-	xs := stats.Values(p.trips[c])
+	xs := stats.Values(values)
 	s, err := stats.Summarize(xs)
 	p.check(err)
 	i, err := stats.CenterInterval(xs, stats.DefaultConfidence)
@@ -244,27 +304,6 @@ func (p *polling) estimate(c pollCase) string {
 		return fmt.Sprintf("%.0f", s.Center)
 	}
 	return fmt.Sprintf("%.0f [%.0f, %.0f]", s.Center, i.Low, i.High)
-}
-
-func ratioText(effects map[pollCase]stats.Effect, c pollCase, f stats.Family) string {
-	e, ok := effects[c]
-	if !ok {
-		return "1"
-	}
-	i := e.Interval(f.Confidence())
-	if !i.Defined() {
-		return fmt.Sprintf("%.2f", e.Ratio())
-	}
-	return fmt.Sprintf("%.2f [%.2f, %.2f]", e.Ratio(), i.Low, i.High)
-}
-
-func verdictText(effects map[pollCase]stats.Effect, c pollCase, f stats.Family) string {
-	e, ok := effects[c]
-	if !ok {
-		return "baseline"
-	}
-	_, v := e.Judge(f, stats.DefaultMargin, false)
-	return string(v)
 }
 
 // publishPoll copies the page that TestPoll has written in the guest.
@@ -277,17 +316,19 @@ func (m *node) publishPoll(t *testing.T, inGuest string) {
 	}
 }
 
-// pollPage takes the name of the CSV file, the comparisons with a difference and all, date, kernel,
-// rounds, the table and the confidence of the ratios.
+// pollPage takes the name of the CSV file, the settings with another round trip and with another
+// processor time, the number of comparisons, date, kernel, rounds, the table, and the confidence
+// of both kinds of ratios.
 const pollPage = `# Polling by vhost-net and KVM
 
 This page is for operators who think of the option ` + "`vhostPoll`" + ` ([BrFusion](../brfusion.md#polling),
 [Hostlo](../hostlo.md#polling)). It says what the option did to round trips on a host with KVM that was itself emulated, and
 what that can and cannot tell. ` + "`make bench-poll`" + ` measures again and writes this page. [Every round](%[1]s.csv) is kept.
 
-**Result.** %[2]d of %[3]d settings differ from the usual one, in which vhost-net does not poll and KVM's ` + "`halt_poll_ns`" + ` is the
-kernel's. The table says which, and in which direction. **These figures are of an emulated host. They do not say
-what polling gains on a real one**: measure there, by ` + "`unnest bench poll`" + `.
+**Result.** %[4]d settings were compared with the usual one, in which vhost-net does not poll and KVM's ` + "`halt_poll_ns`" + ` is
+the kernel's. The round trip is shown to differ %[2]s. The processor time of vhost-net for a round trip is shown to differ
+%[3]s. **These figures are of an emulated host. They do not say what polling gains on a real one**:
+measure there, by ` + "`unnest bench poll`" + `.
 
 | what distorts | how |
 |---|---|
@@ -295,13 +336,14 @@ what polling gains on a real one**: measure there, by ` + "`unnest bench poll`" 
 | The host has two processors for two guests, the threads of vhost-net, and the client | A thread that polls takes the processor from a guest that has work. vhost-net stops polling when another thread wants the processor, so with less to run, polls would be longer |
 | Other work shares the two real processors | Both emulated processors stand still at times. The order of the settings is random in each round, so that this meets all alike |
 
-Median round trips of 64 B, one at a time for 1 s, by sockperf between two fractions of a pod (Hostlo), one vCPU each, %[4]s, kernel
-%[5]s in both guests and their host, %[6]d rounds. The fractions of each setting are in the same two guests; KVM's setting changes between
-executions. Values are geometric means over the rounds with 95 %% intervals. The ratios are to the first row of the
-protocol with the usual setting, in the same round, by [the rule of all reports](../explanation/statistics.md), with %.1[8]f %%
-intervals. The last columns are the time of vhost-net's threads of both guests, and how often KVM has polled for either guest, for
-a round trip. KVM polls for guests whose last pauses were shorter than halt_poll_ns. A kernel that polls in spite of 0 has read the parameter when
-the guests started.
+Median round trips of 64 B, one at a time for 1 s, by sockperf between two fractions of a pod (Hostlo), one vCPU each, %[5]s, kernel
+%[6]s in both guests and their host, %[7]d rounds. The fractions of each setting are in the same two guests; KVM's setting changes between
+executions. The processor time is that of vhost-net's threads of both guests, divided by the round trips. Values are geometric means
+over the rounds with 95 %% intervals. Ratios are to the first row of the protocol, in the same round, by
+[the rule of all reports](../explanation/statistics.md). The intervals of round trips are at %.1[9]f %%, those of processor times
+at %.1[10]f %%, and a ratio is bold where its interval excludes 1. The last column is how often KVM has polled for either guest
+for a round trip. KVM polls for guests whose last pauses were shorter than ` + "`halt_poll_ns`" + `. A kernel that polls in spite of 0 has read the
+parameter when the guests started.
 
-%[7]s
+%[8]s
 `
