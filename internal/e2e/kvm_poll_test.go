@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -238,22 +239,22 @@ func (f pollFamily) ratio(c pollCase) string {
 	return text
 }
 
-// differing names the cases whose interval excludes 1.
+// differing says in how many cases the interval excludes 1, and how large their ratios are.
 func (p *polling) differing(f pollFamily) string {
-	var names []string
+	var ratios []float64
 	for _, c := range p.cases {
 		e, ok := f.effects[c]
 		if !ok {
 			continue
 		}
 		if _, verdict := e.Judge(f.Family, stats.DefaultMargin, false); verdict == stats.Better || verdict == stats.Worse {
-			names = append(names, fmt.Sprintf("%s with `halt_poll_ns` %s and `poll-us` %d (%.2f times)", strings.ToUpper(string(c.protocol)), c.halt, c.poll.Microseconds(), e.Ratio()))
+			ratios = append(ratios, e.Ratio())
 		}
 	}
-	if names == nil {
+	if ratios == nil {
 		return "in none"
 	}
-	return fmt.Sprintf("in %d: %s", len(names), strings.Join(names, ", "))
+	return fmt.Sprintf("in %d: it is %.2f to %.2f times as long", len(ratios), slices.Min(ratios), slices.Max(ratios))
 }
 
 // report prints a table, and publishes it if asked to.
