@@ -4,6 +4,7 @@ package bound
 
 import (
 	"cmp"
+	"slices"
 
 	"unnest/internal/plan/cluster"
 )
@@ -41,6 +42,7 @@ type Result struct {
 	Continuous       int64 // if fractions of VMs could be bought
 	LargeItem        int64 // the same, but large items do not share a VM
 	ColumnGeneration int64 // linear relaxation over all ways to fill a VM, at least LargeItem; 0: not computed
+	Apart            int64 // the inequalities of the above, and those of pods that must be apart; 0: there are none
 	WholeVMs         int64 // all of the above with whole VMs; 0: not computed
 	Best             int64 // the largest of them
 
@@ -76,6 +78,8 @@ type Result struct {
 //     111, 2001, §2). A VM holds at most all items.
 //   - LargeItem: superadditive functions of the sizes in each dimension; see inequalities.
 //   - ColumnGeneration: the best of all weights; see columnGeneration.
+//   - Apart: the best combination of all weights found before and of those of pods that must not
+//     share a VM, of which a VM holds one; see apart.
 //   - WholeVMs: the cheapest whole VMs that satisfy all inequalities found before; see
 //     integerProgram.
 //
@@ -101,16 +105,26 @@ func Of(u cluster.User, c cluster.Catalogue, o Options) Result {
 	large, prices := p.combine(rows)
 	r.LargeItem = max(r.Continuous, large)
 	r.Best = r.LargeItem
+	apart := p.apart(u, o.Whole, leftOut)
+	keepApart := func() {
+		if len(apart) > 0 {
+			bound, _ := p.combine(slices.Concat(rows, apart))
+			r.Apart = max(r.Apart, bound)
+			r.Best = max(r.Best, bound)
+		}
+	}
+	keepApart()
 	open := func() bool { return o.Known == 0 || r.Best < o.Known }
 	if len(p.demands) <= o.MaxTypes && open() {
 		g := p.columnGeneration(o, r.LargeItem, prices)
 		r.ColumnGeneration, r.Exact, r.Rounds = g.bound, g.exact, g.rounds
-		r.Best = g.bound
+		r.Best = max(r.Best, g.bound)
 		rows = append(rows, g.proofs...)
+		keepApart()
 		r.relaxation, r.fillings = p, g.fillings
 	}
 	if open() && !o.Columns {
-		r.WholeVMs = p.newIntegerProgram(rows, 5*o.MaxNodes).solve(r.Best, o.Known)
+		r.WholeVMs = p.newIntegerProgram(slices.Concat(rows, apart), 5*o.MaxNodes).solve(r.Best, o.Known)
 		r.Best = r.WholeVMs
 	}
 	return r

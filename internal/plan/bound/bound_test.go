@@ -168,8 +168,9 @@ func randomCase(rng *rand.Rand) (cluster.User, cluster.Catalogue) {
 
 // piece is what goes on one VM as one.
 type piece struct {
-	pod  int
-	size cluster.Resources
+	pod   int
+	apart int32
+	size  cluster.Resources
 }
 
 // pieces returns what cannot be split, of the pods that are not left out.
@@ -179,10 +180,10 @@ func pieces(u cluster.User, whole bool, leftOut []int) []piece {
 		switch {
 		case slices.Contains(leftOut, i):
 		case whole || p.Whole:
-			all = append(all, piece{i, p.Request()})
+			all = append(all, piece{i, p.Apart, p.Request()})
 		default:
 			for _, c := range p.Containers {
-				all = append(all, piece{i, c.Request})
+				all = append(all, piece{i, p.Apart, c.Request})
 			}
 			first := &all[len(all)-len(p.Containers)]
 			first.size = first.size.Add(p.Overhead)
@@ -212,11 +213,14 @@ func optimum(u cluster.User, c cluster.Catalogue, whole bool, leftOut []int) int
 // cheapestVM returns the price of the cheapest VM that holds a set of pieces.
 func cheapestVM(all []piece, set int, c cluster.Catalogue) int64 {
 	var sum cluster.Resources
-	pods := map[int]bool{}
+	pods, numbers := map[int]bool{}, map[int32]int{}
 	for i, p := range all {
 		if set>>i&1 > 0 {
+			if other, taken := numbers[p.apart]; taken && p.apart > 0 && other != p.pod {
+				return math.MaxInt64 / 2
+			}
 			sum = sum.Add(p.size)
-			pods[p.pod] = true
+			pods[p.pod], numbers[p.apart] = true, p.pod
 		}
 	}
 	price := int64(math.MaxInt64 / 2)
@@ -265,6 +269,79 @@ func TestBoundNeverAboveOptimum(t *testing.T) {
 				t.Errorf("bounds are not as tight as they were: mean gaps %v", gaps)
 			}
 		})
+	}
+}
+
+// Pods that must be apart need as many VMs, of models that hold them.
+func TestBoundApart(t *testing.T) {
+	catalogue := cluster.Catalogue{
+		{Size: cluster.Resources{CPU: 10, Memory: 10}, Price: 1},
+		{Size: cluster.Resources{CPU: 100, Memory: 100}, Price: 5},
+	}
+	replicas := func(n int, number int32, cpu ...int64) (pods []cluster.Pod) {
+		for range n {
+			p := cluster.Pod{Apart: number}
+			for _, size := range cpu {
+				p.Containers = append(p.Containers, cluster.Container{Request: cluster.Resources{CPU: size, Memory: 1}})
+			}
+			pods = append(pods, p)
+		}
+		return pods
+	}
+	tests := []struct {
+		name string
+		pods []cluster.Pod
+		want int64
+	}{
+		{"twenty small pods", replicas(20, 1, 1), 20},
+		{"of three large and two small ones, the small ones need other VMs", slices.Concat(replicas(3, 1, 20), replicas(2, 1, 1)), 17},
+		{"two numbers share VMs", slices.Concat(replicas(20, 1, 1), replicas(12, 2, 1)), 20},
+		{"two large VMs hold the others", slices.Concat(replicas(4, 1, 2), replicas(20, 0, 8)), 12},
+		{"a pod that is split counts once", replicas(6, 1, 6, 3, 1), 6},
+		{"a pod without anything does not count", slices.Concat(replicas(20, 1), replicas(3, 1, 1)), 3},
+		{"pods that nothing holds do not count", slices.Concat(replicas(20, 1, 101), replicas(3, 1, 1)), 3},
+	}
+	for _, tt := range tests {
+		if r := Of(cluster.User{Pods: tt.pods}, catalogue, Options{}); r.Best != tt.want {
+			t.Errorf("%s: %+v, want %d", tt.name, r, tt.want)
+		}
+	}
+}
+
+// TestBoundApartNeverAboveOptimum tries all plans of random users with pods that must be apart.
+func TestBoundApartNeverAboveOptimum(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 12))
+	var with, without, tight, n float64
+	for range 4000 {
+		u, c := randomCase(rng)
+		free := cluster.User{Pods: slices.Clone(u.Pods)}
+		for i := range u.Pods {
+			u.Pods[i].Apart = int32(rng.IntN(3))
+		}
+		whole := rng.IntN(2) == 0
+		o := Options{Whole: whole, MaxNodes: []int{0, 0, 30}[rng.IntN(3)], MaxTypes: []int{0, 0, -1}[rng.IntN(3)]}
+		r := Of(u, c, o)
+		best := optimum(u, c, whole, r.LeftOut)
+		if r.Best > best {
+			t.Fatalf("%+v above the optimum %d:\n%+v\n%+v", r, best, u, c)
+		}
+		if best == 0 {
+			continue
+		}
+		ignored := Of(free, c, o)
+		if r.Best < r.Apart || r.LargeItem != ignored.LargeItem || r.Apart > 0 && r.Apart < r.LargeItem {
+			t.Fatalf("%+v, and without pods that must be apart %+v:\n%+v\n%+v", r, ignored, u, c)
+		}
+		n++
+		with += 1 - float64(r.Best)/float64(best)
+		without += 1 - float64(ignored.Best)/float64(best)
+		if r.Best == best {
+			tight++
+		}
+	}
+	t.Logf("%.0f users; mean gap %.2f %%, without the inequalities %.2f %%; equal to the optimum: %.1f %%", n, 100*with/n, 100*without/n, 100*tight/n)
+	if with > without/3 {
+		t.Errorf("mean gap %.2f %%, and without the inequalities %.2f %%: want less than a third", 100*with/n, 100*without/n)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // items weigh total, and the items on a VM of the m-th offer weigh at most most[m].
 type inequality struct {
 	dimension int
-	f         func(int64) int64
+	f         func(int64) int64 // nil: the weights are no function of a size
 	total     int64
 	most      []int64
 }
@@ -20,7 +20,7 @@ type inequality struct {
 // min Σ price(m)·x(m) subject to Σ most(m)·x(m) ≥ total for each of them. It solves the dual,
 // with a row for each offer and a column for each inequality. The floating-point solution
 // only gives the weights of Farley's bound. combine also returns the price of each item in
-// that solution, in units of the highest price.
+// that solution, in units of the highest price, without what inequalities with no f add.
 func (p *relaxation) combine(from []inequality) (int64, []float64) {
 	each := make([]float64, len(p.demands))
 	highestPrice := float64(p.highestPrice())
@@ -47,6 +47,9 @@ func (p *relaxation) combine(from []inequality) (int64, []float64) {
 		q := from[j-len(slack)]
 		sum.add(q, lp.x[row]/-lp.value())
 		for i, d := range p.demands {
+			if q.f == nil {
+				break
+			}
 			each[i] += lp.x[row] * float64(q.f(d.size[q.dimension])) / float64(q.total)
 		}
 	}
