@@ -37,7 +37,6 @@ type kubectlDump struct {
 	rep     *Report
 	seen    map[podName]seenPod
 	daemons map[podName]*daemon
-	asks    extended
 	rules   rules
 }
 
@@ -197,7 +196,7 @@ func (t *kubectlDump) pod(raw []byte) error {
 		err = t.daemon(p, pod.Request())
 	case user == "":
 		why = NoOwner
-	case why == kept && t.asks.add(p):
+	case why == kept && t.rep.asks.add(p):
 		why = Extended
 		t.rep.Bound = append(t.rep.Bound, p.Spec.NodeName)
 	}

@@ -76,7 +76,7 @@ func (t *kubectlDump) finish(users []cluster.User) []cluster.User {
 	for i := range users {
 		users[i].PerVM = sum
 	}
-	t.rep.Remarks = append(t.rep.Remarks, t.asks.remarks()...)
+	t.rep.Remarks = append(t.rep.Remarks, t.rep.asks.remarks()...)
 	return users
 }
 

@@ -168,6 +168,9 @@ func TestKubectlExtended(t *testing.T) {
 	if diff := cmp.Diff(want, rep.Remarks); diff != "" {
 		t.Errorf("remarks (-want +got):\n%s", diff)
 	}
+	if _, _, err := readText(t, listJSON(gpu, huge), Options{}); err == nil || !strings.Contains(err.Error(), "(2 requests what no VM has: hugepages-2Mi, nvidia.com/gpu)") {
+		t.Errorf("all pods request what no VM has: %v", err)
+	}
 }
 
 // While a container is resized in place, it counts as the larger of what it has and asks for.

@@ -3,6 +3,8 @@ package trace
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"unnest/internal/plan/cluster"
@@ -30,6 +32,7 @@ type Report struct {
 	Containers int
 
 	excluded, notes [reasons]int
+	asks            extended
 }
 
 // Count is a number of rows.
@@ -126,7 +129,11 @@ func (r *Report) nothing(paths []string) error {
 	}
 	var why []string
 	for _, c := range r.Excluded {
-		why = append(why, fmt.Sprintf("%d %s", c.Rows, c.Reason))
+		text := fmt.Sprintf("%d %s", c.Rows, c.Reason)
+		if names := slices.Sorted(maps.Keys(r.asks)); c.Reason == Extended && len(names) > 0 {
+			text += ": " + strings.Join(names, ", ")
+		}
+		why = append(why, text)
 	}
 	if r.Broken > 0 {
 		why = append(why, fmt.Sprintf("%d broken, the first %s", r.Broken, r.Examples[0]))
