@@ -4,22 +4,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"unnest/internal/plan/summary"
 	"unnest/internal/plan/trace"
 )
 
-// A cluster of 50 nodes is answered in under 2 s of CPU time. The first ten lines say what one pays, could
-// pay, and does next.
+// The first ten lines say what one pays, could pay, and does next.
 func TestCluster(t *testing.T) {
-	begin := cpuTime(t)
 	text := must(t, "--trace", "generated:eks=50")
-	if took := cpuTime(t) - begin; took > 2*time.Second && os.Getenv("UNNEST_PRIVILEGED") == "" { // not under the race detector
-		t.Errorf("took %v of CPU time, want at most 2 s", took)
-	}
 	first := strings.Join(strings.SplitAfterN(text, "\n", 11)[:10], "")
 	for _, want := range []string{"You pay 26.564 $/h (19,392 $ a month) for 50 nodes.", "You could pay ", "Splitting ", "- Do next: in us-east-1"} {
 		if !strings.Contains(words(first), want) {
@@ -32,16 +25,6 @@ func TestCluster(t *testing.T) {
 			t.Errorf("the text lacks %q:\n%s", want, text)
 		}
 	}
-}
-
-// cpuTime returns what this process has used of the processors.
-func cpuTime(t *testing.T) time.Duration {
-	t.Helper()
-	var r syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
 func clusterOf(t *testing.T, args ...string) *summary.Today {
