@@ -67,8 +67,9 @@ func (r Recipe) With(packages ...string) Recipe {
 	return r
 }
 
-// emulatedDrivers are the drivers of emulated hardware, for the root disk and the first NIC.
-var emulatedDrivers = []string{"ahci", "sd_mod", "e1000"}
+// emulatedDrivers are the drivers of emulated hardware, for the root disk and the first NIC. The
+// root disk of an HVM domain of Xen is a CD-ROM of an IDE controller.
+var emulatedDrivers = []string{"ahci", "sd_mod", "ata_piix", "sr_mod", "e1000"}
 
 // Emulated returns the recipe with drivers for emulated hardware. Of the directories that other
 // guests do not need, it keeps a small part.

@@ -19,9 +19,10 @@ func (c Config) commandLine() string {
 
 // text is the domain's configuration for xl. @root@ and @disk@ stand for its disks.
 func (c Config) text(name, kernel, dir string) string {
-	disk, nic, block := "xvd", "", ",script="+dir+"/block"
+	disk, root, nic, block := "xvd", "", "", ",script="+dir+"/block"
 	if c.Kind == HVM {
-		disk, nic, block = "hd", ",type=ioemu,model=e1000", "" // an emulated disk has no script
+		// Of emulated drives, only CD-ROMs can be read-only (XSA-142). QEMU opens disks itself, without a script.
+		disk, root, nic, block = "hd", ",devtype=cdrom", ",type=ioemu,model=e1000", ",backendtype=qdisk"
 	}
 	lines := []string{
 		fmt.Sprintf("name = %q", name),
@@ -31,7 +32,7 @@ func (c Config) text(name, kernel, dir string) string {
 		fmt.Sprintf("extra = %q", c.commandLine()),
 		fmt.Sprintf("memory = %d", c.Memory>>20),
 		fmt.Sprintf("vcpus = %d", c.VCPUs),
-		fmt.Sprintf("disk = [ 'format=raw,vdev=%sa,access=ro%s,target=@root@', 'format=raw,vdev=%sb,access=rw%s,target=@disk@' ]", disk, block, disk, block),
+		fmt.Sprintf("disk = [ 'format=raw,vdev=%sa,access=ro%s%s,target=@root@', 'format=raw,vdev=%sb,access=rw%s,target=@disk@' ]", disk, root, block, disk, block),
 		fmt.Sprintf("vif = [ 'mac=%s,bridge=unnest0,script=%s/vif%s' ]", c.mac(), dir, nic),
 		"on_poweroff = \"destroy\"", "on_reboot = \"destroy\"", "on_crash = \"destroy\"",
 	}
