@@ -44,11 +44,9 @@ func families(models []string) (names []string) {
 
 // models returns the models of the catalogues that options name, in their nominal sizes.
 func models(opts Options) (all cluster.Catalogue, err error) {
-	prices := catalogue.Prices{Term: opts.Term}
-	if opts.UnitPrices != "" {
-		if prices.VCPU, prices.GiB, err = catalogue.ParsePrices(opts.UnitPrices); err != nil {
-			return nil, usage.Errorf("--unit-prices %w", err)
-		}
+	prices, err := unitPrices(opts)
+	if err != nil {
+		return nil, err
 	}
 	for _, name := range opts.Catalogues {
 		c, err := oneCatalogue(prices, name)
@@ -58,6 +56,17 @@ func models(opts Options) (all cluster.Catalogue, err error) {
 		all = append(all, c...)
 	}
 	return choose(all, opts.Models)
+}
+
+// unitPrices returns the prices of models without one.
+func unitPrices(opts Options) (prices catalogue.Prices, err error) {
+	prices.Term = opts.Term
+	if opts.UnitPrices != "" {
+		if prices.VCPU, prices.GiB, err = catalogue.ParsePrices(opts.UnitPrices); err != nil {
+			return prices, usage.Errorf("--unit-prices %w", err)
+		}
+	}
+	return prices, nil
 }
 
 // priceDates says where the prices of built-in catalogues are from.

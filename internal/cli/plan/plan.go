@@ -123,7 +123,7 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.Shard, "shard", "", "plan only part `I/N` of the users, with I from 0; unnest plan merge combines the parts")
 	f.StringArrayVar(&o.Catalogues, "catalogue", nil, "take VM models from `NAME|FILE`: "+catalogue.Paper+" of the paper, a family of AWS such as m6i, of Google such as gcp-n2 or of Azure such as azure-dsv5, or a CSV file; may be repeated (default: bacou; with nodes, the families of their models)")
 	f.StringVar(&o.Term, "price", "", "use the prices of the column price_`TERM` of catalogues, such as spot or savings_1y (default: on demand)")
-	f.StringVar(&o.UnitPrices, "unit-prices", "", "for models of catalogue files without a price: dollars for an hour of `VCPU,GIB`, such as 0.02,0.0025")
+	f.StringVar(&o.UnitPrices, "unit-prices", "", "for models of catalogue files without a price, and nodes that name no model: dollars for an hour of `VCPU,GIB`, such as 0.02,0.0025")
 	f.StringSliceVar(&o.Models, "model", nil, "use only these `MODELS` of the catalogue (default: all)")
 	f.Var(usage.Choice(&o.KubeReserved, "none", "gke", "eks", "aks"), "kube-reserved", "subtract what the kubelet reserves on each VM (default: none, as in the paper; with nodes, that of their provider)")
 	f.StringVar(&o.SystemReserved, "system-reserved", "", "subtract `VCPU,MEMORY` from each VM, such as 0.1,200Mi")

@@ -97,6 +97,7 @@ func (s setting) cluster(users []cluster.User, r trace.Report) (c input, err err
 	if c.today, err = s.newToday(users, r); err != nil {
 		return c, err
 	}
+	c.readings[0].Remarks = append(c.readings[0].Remarks, c.today.remarks...)
 	c.users, c.count = c.today.users(), len(c.today.Pools)
 	return c, nil
 }

@@ -25,36 +25,22 @@ type today struct {
 	nodes      int
 	provider   string
 	term       string
+	prices     []string // besides those of built-in catalogues
+	remarks    []string
 	limited    bool // no model is larger than those of the nodes
 }
 
 // newToday divides the cluster of a dump.
 func (s setting) newToday(users []cluster.User, r trace.Report) (*today, error) {
-	t := &today{pools: map[string]fleet.Pool{}, rules: r.Rules, nodes: len(r.Nodes), provider: provider(r.Nodes), term: s.opts.Term, catalogues: s.opts.Catalogues}
-	if len(t.catalogues) == 0 {
-		names := slices.Clone(s.opts.Models)
-		for _, n := range r.Nodes {
-			names = append(names, n.Model)
-		}
-		t.catalogues = families(names)
-	}
-	if len(t.catalogues) == 0 {
-		return nil, fmt.Errorf("the nodes are of the models %s, of which no built-in catalogue has prices: name prices with --catalogue FILE, or leave the nodes out of the dump", strings.Join(modelsOf(r.Nodes), ", "))
-	}
-	opts := s.opts
-	opts.Catalogues = t.catalogues
-	if _, err := models(opts); err != nil { // names of models that do not exist
-		return nil, err
-	}
-	opts.Models = nil // they limit what is bought, not what nodes cost
-	all, err := models(opts)
+	t := &today{pools: map[string]fleet.Pool{}, rules: r.Rules, nodes: len(r.Nodes), provider: provider(r.Nodes), term: s.opts.Term}
+	nodes, all, err := t.models(s.opts, r.Nodes)
 	if err != nil {
 		return nil, err
 	}
 	if t.limited = len(s.opts.Catalogues) == 0 && len(s.opts.Models) == 0; t.limited {
-		all = fleet.NotLarger(all, r.Nodes)
+		all = fleet.NotLarger(all, nodes)
 	}
-	reserve, err := reservation(s.opts, fleet.Provider(r.Nodes))
+	reserve, err := reservation(s.opts, fleet.Provider(nodes))
 	if err != nil {
 		return nil, err
 	}
@@ -63,11 +49,80 @@ func (s setting) newToday(users []cluster.User, r trace.Report) (*today, error) 
 	for _, u := range users {
 		pods = append(pods, u.Pods...)
 	}
-	t.Fleet, err = fleet.New(fleet.Cluster{Nodes: r.Nodes, Pods: pods, DaemonSets: r.DaemonSets, Bound: r.Bound, Selectors: r.Selectors, Buy: s.opts.Models}, all, reserve)
+	t.Fleet, err = fleet.New(fleet.Cluster{Nodes: nodes, Pods: pods, DaemonSets: r.DaemonSets, Bound: r.Bound, Selectors: r.Selectors, Buy: s.opts.Models}, all, reserve)
 	for _, p := range t.Pools {
 		t.pools[p.User.Name] = p
 	}
 	return t, err
+}
+
+// models returns the models on sale, in their nominal sizes, and the nodes with the models that
+// they are of. --model limits what is bought, not what nodes cost.
+func (t *today) models(opts Options, nodes []cluster.Node) ([]cluster.Node, cluster.Catalogue, error) {
+	named := len(opts.Catalogues) > 0
+	if !named {
+		names := slices.Clone(opts.Models)
+		for _, n := range nodes {
+			names = append(names, n.Model)
+		}
+		opts.Catalogues = families(names)
+	}
+	t.catalogues = opts.Catalogues
+	if opts.UnitPrices != "" {
+		t.prices = append(t.prices, "--unit-prices "+opts.UnitPrices)
+	}
+	if len(opts.Catalogues) == 0 {
+		if opts.UnitPrices == "" {
+			return nil, nil, unknownModels(nodes)
+		}
+		t.catalogues = []string{"the sizes of the nodes"}
+		return sized(opts, nodes)
+	}
+	if _, err := models(opts); err != nil { // names of models that do not exist
+		return nil, nil, err
+	}
+	opts.Models = nil
+	all, err := models(opts)
+	if err != nil || !named {
+		return nodes, all, err
+	}
+	nodes, n := fleet.Identify(nodes, all)
+	if n > 0 {
+		t.remarks = append(t.remarks, fmt.Sprintf("%d nodes without the label node.kubernetes.io/instance-type are taken for the smallest model of their size.", n))
+	}
+	return nodes, all, nil
+}
+
+// sized returns models of the sizes of the nodes that name none.
+func sized(opts Options, nodes []cluster.Node) ([]cluster.Node, cluster.Catalogue, error) {
+	prices, err := unitPrices(opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	nodes, all := fleet.Sizes(nodes)
+	if len(all) == 0 {
+		return nil, nil, unknownModels(nodes)
+	}
+	for i, m := range all {
+		if all[i].Price, err = prices.Of(m.Size); err != nil {
+			return nil, nil, err
+		}
+	}
+	_, err = choose(all, opts.Models)
+	return nodes, all, err
+}
+
+// unknownModels returns the error for nodes without prices.
+func unknownModels(nodes []cluster.Node) error {
+	const fix = "name models with --catalogue FILE, or leave the nodes out of the dump"
+	names := map[string]bool{}
+	for _, n := range nodes {
+		if n.Model == "" {
+			return fmt.Errorf("node %s has no label node.kubernetes.io/instance-type, so its price is not known: say what a vCPU and a GiB cost for an hour with --unit-prices, such as 0.02,0.0025, %s", n.Name, fix)
+		}
+		names[n.Model] = true
+	}
+	return fmt.Errorf("no built-in catalogue has prices of %s, which the nodes are: %s", strings.Join(slices.Sorted(maps.Keys(names)), ", "), fix)
 }
 
 // provider returns the cloud of the nodes, such as aws, gce or azure; empty: unknown.
@@ -78,14 +133,6 @@ func provider(nodes []cluster.Node) string {
 		}
 	}
 	return ""
-}
-
-func modelsOf(nodes []cluster.Node) []string {
-	names := map[string]bool{}
-	for _, n := range nodes {
-		names[cmp.Or(n.Model, "unknown")] = true
-	}
-	return slices.Sorted(maps.Keys(names))
 }
 
 // users returns the pools as users.
@@ -160,7 +207,7 @@ func placement(u cluster.User, plan cluster.Plan, c cluster.Catalogue) []summary
 // summary sums up what the cluster costs and could cost.
 func (t *today) summary(pools []summary.PoolCost) *summary.Today {
 	s := &summary.Today{Provider: t.provider, Nodes: t.nodes, Pools: pools, Catalogues: t.catalogues, Reserved: t.reserved, Largest: t.limited, Waiting: t.Waiting, Elsewhere: t.Elsewhere}
-	s.Prices = priceDates(t.catalogues)
+	s.Prices = append(priceDates(t.catalogues), t.prices...)
 	if t.term != "" {
 		s.Prices = append(s.Prices, "column price_"+t.term)
 	}

@@ -3,6 +3,7 @@ package plan
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -86,7 +87,7 @@ func TestClusterOptions(t *testing.T) {
 		t.Errorf("a pool cannot be explained:\n%s", text)
 	}
 	if _, err := execute(t.Context(), t, "--trace", "kubectl:"+file(t, "z.json", strings.NewReplacer("m6i.", "z9.", "r6i.", "z9.", "g5.", "z9g.").Replace(text.String()))); err == nil ||
-		!strings.Contains(err.Error(), "the nodes are of the models z9.2xlarge, z9.4xlarge, z9.xlarge, z9g.xlarge, of which no built-in catalogue has prices: name prices with --catalogue FILE") {
+		!strings.Contains(err.Error(), "no built-in catalogue has prices of z9.2xlarge, z9.4xlarge, z9.xlarge, z9g.xlarge, which the nodes are: name models with --catalogue FILE") {
 		t.Errorf("nodes without prices: error %v", err)
 	}
 	one := must(t, "--trace", "csv:"+file(t, "pods.csv", pods), "--owner", "cluster", "--json")
@@ -95,6 +96,37 @@ func TestClusterOptions(t *testing.T) {
 	}
 	if _, err := execute(t.Context(), t, "--trace", "generated:eks=2"); err == nil || !strings.Contains(err.Error(), "want one eks=NODES or eks=NODES,SEED") {
 		t.Errorf("two nodes: error %v", err)
+	}
+}
+
+// Nodes of a private cloud name no model. Their size is matched with a catalogue, or priced.
+func TestClusterWithoutModels(t *testing.T) {
+	var text strings.Builder
+	if err := (trace.SyntheticCluster{Seed: 1, Nodes: 12}).WriteDump(&text); err != nil {
+		t.Fatal(err)
+	}
+	dump := "kubectl:" + file(t, "private.json", strings.ReplaceAll(text.String(), `"node.kubernetes.io/instance-type"`, `"flavor"`))
+	if _, err := execute(t.Context(), t, "--trace", dump); err == nil || !strings.Contains(err.Error(), "has no label node.kubernetes.io/instance-type, so its price is not known: say what a vCPU and a GiB cost for an hour with --unit-prices") {
+		t.Errorf("no prices: error %v", err)
+	}
+	priced := decode(t, must(t, "--trace", dump, "--unit-prices", "0.03,0.004", "--json")).Today
+	if priced == nil || priced.Now == 0 || !(priced.Bound <= priced.Split && priced.Split <= priced.Packed && priced.Packed <= priced.Now) ||
+		!slices.Equal(priced.Catalogues, []string{"the sizes of the nodes"}) || !slices.Equal(priced.Prices, []string{"--unit-prices 0.03,0.004"}) {
+		t.Errorf("sizes of the nodes: %+v", priced)
+	}
+	for model := range priced.Pools[0].PackedVMs {
+		if !strings.Contains(model, "vcpu-") {
+			t.Errorf("buys %s, which is no size of a node", model)
+		}
+	}
+	r := decode(t, must(t, "--trace", dump, "--catalogue", "m6i", "--catalogue", "r6i", "--json"))
+	if remarks := strings.Join(r.Traces[0].Remarks, " "); r.Today == nil || r.Today.Now == 0 || !strings.Contains(remarks, "nodes without the label node.kubernetes.io/instance-type are taken for the smallest model of their size.") {
+		t.Errorf("matched with a catalogue: %+v, remarks %s", r.Today, remarks)
+	}
+	for _, bad := range []struct{ value, want string }{{"1", "--unit-prices \"1\": want dollars"}, {"900000000,0", "correct the prices of a vCPU"}} {
+		if _, err := execute(t.Context(), t, "--trace", dump, "--unit-prices", bad.value); err == nil || !strings.Contains(err.Error(), bad.want) {
+			t.Errorf("--unit-prices %s: error %v, want %q", bad.value, err, bad.want)
+		}
 	}
 }
 

@@ -166,7 +166,7 @@ func (t table) model(row []string) (m cluster.Model, sold bool, err error) {
 	case text == "" && t.prices.Term != "":
 		return m, false, nil
 	case text == "" && t.prices.VCPU+t.prices.GiB > 0:
-		m.Price, err = t.prices.of(m.Nominal)
+		m.Price, err = t.prices.Of(m.Nominal)
 		return m, true, err
 	}
 	if m.Price, err = parsePrice(text); err != nil {
@@ -177,8 +177,8 @@ func (t table) model(row []string) (m cluster.Model, sold bool, err error) {
 
 func parsePrice(text string) (int64, error) { return parseDecimal(strings.TrimPrefix(text, "$")) }
 
-// of returns the price of a size, by its vCPUs and memory.
-func (p Prices) of(size cluster.Resources) (int64, error) {
+// Of returns the price of a size, by its vCPUs and memory.
+func (p Prices) Of(size cluster.Resources) (int64, error) {
 	const gib = 1 << 30
 	price := float64(size.CPU)/cluster.VCPU*float64(p.VCPU) + float64(size.Memory)/gib*float64(p.GiB)
 	if price > 1e9*cluster.Dollar {
