@@ -114,11 +114,11 @@ func sized(opts Options, nodes []cluster.Node) ([]cluster.Node, cluster.Catalogu
 
 // unknownModels returns the error for nodes without prices.
 func unknownModels(nodes []cluster.Node) error {
-	const fix = "name models with --catalogue FILE, or leave the nodes out of the dump"
+	const fix = "name models with --catalogue FILE"
 	names := map[string]bool{}
 	for _, n := range nodes {
 		if n.Model == "" {
-			return fmt.Errorf("node %s has no label node.kubernetes.io/instance-type, so its price is not known: say what a vCPU and a GiB cost for an hour with --unit-prices, such as 0.02,0.0025, %s", n.Name, fix)
+			return fmt.Errorf("node %s has no label node.kubernetes.io/instance-type, so its price is not known: say what a vCPU and a GiB cost for an hour (--unit-prices 0.02,0.0025), or %s", n.Name, fix)
 		}
 		names[n.Model] = true
 	}

@@ -106,7 +106,7 @@ func TestClusterWithoutModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	dump := "kubectl:" + file(t, "private.json", strings.ReplaceAll(text.String(), `"node.kubernetes.io/instance-type"`, `"flavor"`))
-	if _, err := execute(t.Context(), t, "--trace", dump); err == nil || !strings.Contains(err.Error(), "has no label node.kubernetes.io/instance-type, so its price is not known: say what a vCPU and a GiB cost for an hour with --unit-prices") {
+	if _, err := execute(t.Context(), t, "--trace", dump); err == nil || !strings.Contains(err.Error(), "has no label node.kubernetes.io/instance-type, so its price is not known: say what a vCPU and a GiB cost for an hour (--unit-prices 0.02,0.0025), or name models with --catalogue FILE") {
 		t.Errorf("no prices: error %v", err)
 	}
 	priced := decode(t, must(t, "--trace", dump, "--unit-prices", "0.03,0.004", "--json")).Today
