@@ -67,7 +67,7 @@ func TestXen(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := launch(t, unnest, "bench", "--noisy", file, "-o", dir)
-			if code := r.end(t, 3*bringUp); code != 0 {
+			if code := r.end(t, 6*bringUp); code != 0 {
 				t.Fatalf("exit code %d:\n%s", code, r.out.String())
 			}
 			assertNothingLeft(t)

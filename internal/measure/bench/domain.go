@@ -125,10 +125,11 @@ func (s *domainStudy) startService(ctx context.Context, d *domain) error {
 	command := serverCommand{
 		args: workload.DocumentServer(s.sizes(), listen), ready: s.apache.Ready(), name: fmt.Sprintf("apache of %s", d.name),
 	}
-	d.service = &service{
-		machines: machines{m}, place: in, address: m.address,
-		servers: []*server{{key: d.name, command: command, timeout: serverTimeout}},
+	one := &server{key: d.name, command: command, timeout: serverTimeout}
+	if d.kind.Stack()[0].Xen() {
+		one.timeout = slowServerTimeout
 	}
+	d.service = &service{machines: machines{m}, place: in, address: m.address, servers: []*server{one}}
 	return d.service.startServers(ctx)
 }
 

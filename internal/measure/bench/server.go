@@ -27,8 +27,9 @@ import (
 // accepts clients. The first start includes a login.
 const serverTimeout = 30 * time.Second
 
-// slowServerTimeout is the same for a server that runs only while its client does: a Java program
-// takes half a minute to start in an emulated guest.
+// slowServerTimeout is the same for a server that runs only while its client does, and for one in a
+// domain of Xen: in an emulated guest, a Java program takes half a minute to start, as does Apache in
+// one of two domains that start side by side.
 const slowServerTimeout = 3 * time.Minute
 
 // server is a server of a configuration. A shell stays in its place from block to block
