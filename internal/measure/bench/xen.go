@@ -82,6 +82,7 @@ func (b *Bench) bootXen(ctx context.Context, _ stack.Configuration) (*xenHost, e
 	if err != nil {
 		return nil, err
 	}
+	in.Patient()
 	b.note("This run booted the Xen host itself, as a guest of QEMU with accelerator " + string(o.Accel) + ".")
 	p := place.Within{Place: in, Env: []string{"LC_ALL=C"}, Name: in.String()}
 	m := &machine{

@@ -93,6 +93,13 @@ type answerTime struct {
 
 var defaultAnswerTime = answerTime{stopped: 2 * time.Second, late: 30 * time.Second}
 
+// Patient gives the machine half a minute to answer after the end of any context, which an emulated
+// host of emulated machines needs. It returns s. Call it before the first command.
+func (s *SSH) Patient() *SSH {
+	s.answer.stopped = s.answer.late
+	return s
+}
+
 func (p answerTime) after(ctx context.Context) time.Duration {
 	if errors.Is(errors.Join(ctx.Err(), context.Cause(ctx)), context.DeadlineExceeded) {
 		return p.late

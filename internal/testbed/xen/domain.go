@@ -164,7 +164,7 @@ func (d *Domain) Login(ctx context.Context) (*place.SSH, error) {
 	for {
 		in, err := place.DialSSH(ctx, "domain "+d.Name, net.JoinHostPort(d.Address, "22"), d.host.Dial, guest.ClientConfig(d.host.Key, key))
 		if err == nil {
-			return in, nil
+			return in.Patient(), nil
 		}
 		if gone := d.Err(ctx); gone != nil {
 			return nil, gone
