@@ -80,7 +80,7 @@ func TestLoadStep(t *testing.T) {
 	e := experiment.Execution{Configuration: s.Configurations[1], Case: s.Cases[0]}
 	hvm, pvm, idle := &domain{name: "hvm1"}, &domain{name: "pvm1"}, &domain{name: "pvm2"}
 	report := func(count, planned float64, failures map[string]float64) workload.LoadReport {
-		return workload.LoadReport{Seconds: 2, Planned: planned, Bytes: 4000, Failures: failures,
+		return workload.LoadReport{Seconds: 2, Planned: planned, Served: count - 2, Bytes: 4000, Failures: failures,
 			Latencies: map[string]workload.Latency{workload.AllRequests: {Count: count, Mean: 100, P99: 300}}}
 	}
 	step := loadStep{boot: "id", here: []*domain{hvm, pvm, idle}, dropped: 3, limit: "it is late", busy: 0.5,
@@ -102,11 +102,11 @@ func TestLoadStep(t *testing.T) {
 		}
 		return -1
 	}
-	if sum := find(o.Values, collocation.Aggregate); sum != 65 {
-		t.Errorf("sum %v, want 15 + 50", sum)
+	if sum := find(o.Values, collocation.Aggregate); sum != 63 {
+		t.Errorf("sum %v, want 14 + 49: answers that came later do not count", sum)
 	}
 	first := o.Parts[0]
-	if first.Tags[collocation.SizeTag] != "7168" || first.Tags[collocation.ActiveTag] != "true" || find(first.Values, collocation.Server) != 15 ||
+	if first.Tags[collocation.SizeTag] != "7168" || first.Tags[collocation.ActiveTag] != "true" || find(first.Values, collocation.Server) != 14 ||
 		find(first.Values, collocation.Failed) != 25 || find(first.Values, collocation.Intensity) != 50 || find(first.Values, collocation.Network) != 2000 {
 		t.Errorf("%+v", first)
 	}

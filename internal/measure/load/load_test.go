@@ -273,7 +273,7 @@ func TestWait(t *testing.T) {
 	target := s.serve(t)
 	var stdout, stderr bytes.Buffer
 	code := Main([]string{"memcached", "-target", target, "-wait"}, strings.NewReader(""), &stdout, &stderr)
-	if code != 1 || stdout.String() != `{"error":"wait to be told to begin: EOF","seconds":0,"planned":0,"answers":0,"late_p99":0,"latencies":null}`+"\n" {
+	if code != 1 || stdout.String() != `{"error":"wait to be told to begin: EOF","seconds":0,"planned":0,"answers":0,"served":0,"late_p99":0,"latencies":null}`+"\n" {
 		t.Errorf("exit code %d, %s", code, stdout.String())
 	}
 	if s.gets.Load() != 0 || s.sets.Load() != memcachedKeys {

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -9,7 +10,7 @@ import (
 func TestApacheArguments(t *testing.T) {
 	target := Endpoint{Address: "10.0.0.2", Port: 8081}
 	got := join(DomainClient(Params{Duration: 3 * time.Second, Warmup: time.Second, Size: 4096}, target, 150, []string{"10.202.1.1", "10.202.1.2"}))
-	if want := "/usr/local/bin/unnest-load apache -target 10.0.0.2:8081 -threads 1 -connections 100 -size 4096 -rate 150 -warmup 1s -duration 3s -wait -patience 2s -sources 10.202.1.1,10.202.1.2"; got != want {
+	if want := "/usr/local/bin/unnest-load apache -target 10.0.0.2:8081 -threads 1 -connections 100 -size 4096 -rate 150 -warmup 1s -duration 3s -wait -patience 10s -sources 10.202.1.1,10.202.1.2"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	// A server has the documents of the study and the asked ones, each once.
@@ -21,6 +22,17 @@ func TestApacheArguments(t *testing.T) {
 		if got, err := newApache().ParseVersion([]byte(version)); got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v", version, got, err)
 		}
+	}
+}
+
+// A domain that answers too late to count has no throughput.
+func TestParseDomainLoad(t *testing.T) {
+	const report = `{"seconds":3,"planned":30,"elapsed":9,"served":%d,"latencies":{"all":{"count":10,"mean":5e6}}}`
+	if r, err := ParseDomainLoad(fmt.Appendf(nil, report, 4)); err != nil || r.Served != 4 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if _, err := ParseDomainLoad(fmt.Appendf(nil, report, 0)); err == nil || err.Error() != "apache: all answers came after the measured 3 s" {
+		t.Errorf("got %v", err)
 	}
 }
 

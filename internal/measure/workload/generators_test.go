@@ -39,7 +39,7 @@ func TestPeers(t *testing.T) {
 	open, closed := Params{Duration: 3 * time.Second, Size: 1024, Rate: 100}, Params{Duration: 3 * time.Second, Size: 1024, Connections: 10}
 	httperf, wrk := Peers()[0], Peers()[1]
 	for got, want := range map[string]string{
-		join(httperf.Command(open, target)):  "httperf --hog --server 10.0.0.2 --port 5001 --uri /1024 --rate 100 --num-conns 300 --num-calls 1 --timeout 2",
+		join(httperf.Command(open, target)):  "httperf --hog --server 10.0.0.2 --port 5001 --uri /1024 --rate 100 --num-conns 300 --num-calls 1 --timeout 10",
 		join(wrk.Command(closed, target)):    "wrk --threads 1 --connections 10 --duration 3s http://10.0.0.2:5001/1024",
 		join(OwnCommand(open, target)[1:]):   "apache -target 10.0.0.2:5001 -threads 1 -connections 100 -size 1024 -rate 100 -warmup 0s -duration 3s",
 		join(OwnCommand(closed, target)[1:]): "apache -target 10.0.0.2:5001 -threads 1 -connections 10 -size 1024 -rate 0 -warmup 0s -duration 3s -keep",

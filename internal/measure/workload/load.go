@@ -46,13 +46,14 @@ type LoadReport struct {
 	Seconds   float64             `json:"seconds"`         // that were measured
 	Planned   float64             `json:"planned"`         // requests that the schedule has for these seconds; 0: no schedule
 	Answers   float64             `json:"answers"`         // checked answers since the load was told to begin, with the warm-up
+	Served    float64             `json:"served"`          // checked answers that came in the measured part, whenever their requests were due
 	LateP99   float64             `json:"late_p99"`        // µs by which the generator handed out requests too late
 	Latencies map[string]Latency  `json:"latencies"`       // by kind of request, and of all kinds together
 	Naive     map[string]*Latency `json:"naive,omitempty"` // the same from the time at which a request was sent
 
 	// Of a load that counts requests without an answer in place of ending at the first one.
 	Failures   map[string]float64 `json:"failures,omitempty"`   // requests of the measured part, by cause
-	Bytes      float64            `json:"bytes,omitempty"`      // that were sent and received for the answers of the measured part
+	Bytes      float64            `json:"bytes,omitempty"`      // that were sent and received for the served answers
 	CPU        float64            `json:"cpu,omitempty"`        // seconds that the generator used during the load
 	Elapsed    float64            `json:"elapsed,omitempty"`    // seconds of the load
 	Processors int                `json:"processors,omitempty"` // that the generator may use

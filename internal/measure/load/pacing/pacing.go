@@ -58,11 +58,14 @@ type Recorder struct {
 	naive     *hdrhistogram.Histogram
 	late      *hdrhistogram.Histogram
 	failures  map[string]float64 // by cause
-	bytes     float64
+	served    int                // answers that came from the time from on and before to
+	bytes     float64            // of these
 }
 
-// NewRecorder returns a recorder for the requests that are due from the time from on and
-// before to.
+// NewRecorder returns a recorder for the requests that are due, and for the answers that come,
+// from the time from on and before to. The latencies are those of the requests. The served
+// answers and their bytes count by when they come: a server at its limit answers requests of that
+// time long after its end.
 func NewRecorder(from, to time.Duration) *Recorder {
 	return &Recorder{from: from, to: to, latencies: map[string]*hdrhistogram.Histogram{}, failures: map[string]float64{}, naive: newHistogram(), late: newHistogram()}
 }
@@ -80,10 +83,13 @@ func record(h *hdrhistogram.Histogram, d time.Duration) {
 // Add records an answered request.
 func (r *Recorder) Add(q Request) {
 	r.answers++
+	if q.Done >= r.from && q.Done < r.to {
+		r.served++
+		r.bytes += float64(q.Bytes)
+	}
 	if q.Due < r.from || q.Due >= r.to {
 		return
 	}
-	r.bytes += float64(q.Bytes)
 	for _, kind := range []string{workload.AllRequests, q.Kind} {
 		if r.latencies[kind] == nil {
 			r.latencies[kind] = newHistogram()
@@ -108,7 +114,7 @@ func (r *Recorder) Late(d time.Duration) { record(r.late, d) }
 // part; 0: without a schedule.
 func (r *Recorder) Report(planned int) workload.LoadReport {
 	report := workload.LoadReport{
-		Seconds: (r.to - r.from).Seconds(), Planned: float64(planned), Answers: float64(r.answers),
+		Seconds: (r.to - r.from).Seconds(), Planned: float64(planned), Answers: float64(r.answers), Served: float64(r.served),
 		LateP99: micros(r.late.ValueAtQuantile(99)), Latencies: map[string]workload.Latency{}, Bytes: r.bytes,
 	}
 	if len(r.failures) > 0 {

@@ -114,3 +114,20 @@ func TestRecorder(t *testing.T) {
 		}
 	}
 }
+
+// Answers are served when they come: a server that answers 50 of 100 requests/s serves 50/s,
+// though it answers all requests of the measured part later.
+func TestServed(t *testing.T) {
+	r := NewRecorder(time.Second, 3*time.Second)
+	for i := range 300 {
+		due := time.Duration(i) * 10 * ms
+		r.Add(Request{workload.Get, due, due, time.Duration(i+1) * 20 * ms, 100})
+	}
+	report := r.Report(200)
+	if got := report.Latencies[workload.AllRequests].Count; got != 200 {
+		t.Errorf("%v requests of the measured part are answered, want all 200", got)
+	}
+	if report.Served != 100 || report.Bytes != 10_000 {
+		t.Errorf("%v answers with %v bytes served, want 100 with 10000", report.Served, report.Bytes)
+	}
+}
