@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"unnest/internal/measure/advice"
@@ -17,7 +18,7 @@ func Advise(input Input, notes []string) Document {
 	doc := Document{
 		Command: "advise", Series: seriesOf(input.Run), Title: "Advice: " + titleOf(input.Run), Run: input.Run.ID, Dir: input.Dir,
 		Setting: settingOf(input.Run, input.Samples), Data: data, Records: adviceRecords(data),
-		Warnings: append(runWarnings(input.Run, input.Samples), notes...), Methods: adviceMethods(a.Family),
+		Warnings: slices.Concat(runWarnings(input.Run, input.Samples), domainWarnings(input.Samples), notes), Methods: adviceMethods(a.Family),
 		Provenance: provenanceTable(facts(input.Dir, input.Run, input.Samples)),
 	}
 	for _, c := range data.Choices {

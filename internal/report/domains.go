@@ -190,10 +190,10 @@ func (b *builder) domainHeadlines(f collocation.Findings) (said []string) {
 }
 
 // domainWarnings name what bounded the load besides the domains, once for each cause.
-func (b *builder) domainWarnings() []string {
+func domainWarnings(samples []result.Sample) []string {
 	limits, failed := map[string]bool{}, map[string]int{}
 	dropped := 0.0
-	for _, s := range b.samples {
+	for _, s := range samples {
 		if s.Metric != collocation.Aggregate && s.Metric != collocation.Conntrack {
 			continue
 		}

@@ -93,10 +93,12 @@ func TestDomainReport(t *testing.T) {
 	if !strings.Contains(doc.Answer, "PVM-1k") && !strings.Contains(doc.Answer, "HVM-PVM") || !strings.Contains(doc.Answer, "HVM-HVM") {
 		t.Errorf("answer %q", doc.Answer)
 	}
-	warnings := strings.Join(doc.Warnings, "\n")
-	for _, want := range []string{"load generator was at its limit", "dropped 144 packets"} {
-		if !strings.Contains(warnings, want) {
-			t.Errorf("no %q in %s", want, warnings)
+	for _, d := range []Document{doc, Advise(Input{Dir: "runs/r1", Run: run, Samples: samples}, nil)} {
+		warnings := strings.Join(d.Warnings, "\n")
+		for _, want := range []string{"load generator was at its limit", "dropped 144 packets"} {
+			if !strings.Contains(warnings, want) {
+				t.Errorf("%s: no %q in %s", d.Title, want, warnings)
+			}
 		}
 	}
 	for _, e := range doc.Estimates {

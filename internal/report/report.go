@@ -84,7 +84,7 @@ func Build(run result.Run, samples []result.Sample, o Options) Document {
 		doc.Headlines = []string{"This run has no samples to compare."}
 	}
 	doc.Figures = doc.Figures[:min(len(doc.Figures), maxFigures)]
-	doc.Warnings = slices.Concat(runWarnings(run, b.samples), b.domainWarnings(), b.unknown, unscored, run.Notes, o.Notes)
+	doc.Warnings = slices.Concat(runWarnings(run, b.samples), domainWarnings(b.samples), b.unknown, unscored, run.Notes, o.Notes)
 	doc.Failures, doc.EstimateWarnings = failureTable(run), warningTable(doc.Estimates)
 	doc.Provenance = provenanceTable(facts(o.Dir, run, b.samples))
 	return doc
