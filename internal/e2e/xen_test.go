@@ -49,7 +49,7 @@ configurations:
   - {name: PV,    domains: [{type: xen-pv}]}
   - {name: PV-PV, domains: [{type: xen-pv}, {type: xen-pv}]}
 cases:
-  - {name: web, workload: apache, sizes: [1KiB], intensities: [50%], warmup: 500ms, duration: 4s, options: {clients: "2"}}
+  - {name: web, workload: apache, sizes: [1KiB], intensities: [50%], warmup: 1s, duration: 10s, options: {clients: "2"}}
 repetitions: 1
 warmup: 0
 retries: 3

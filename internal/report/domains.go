@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/result"
@@ -27,7 +26,7 @@ func (b *builder) addDomains(doc *Document) {
 	g := Group{ID: "domains", Title: "Who disturbs whom"}
 	g.add(b.effectTable("domains-alone", "A domain alone, over the host itself", f.Alone),
 		b.effectTable("domains-idle", "The active domain next to idle neighbours, over the same one alone", f.Idle),
-		b.pairTable(f.Pairs), b.peakTable(f.Peaks), b.paperDomains(f), b.domainTable())
+		b.pairTable(f.Pairs), b.effectTable("domains-same", "A pair of two types, over a pair of one of them", ofSame(f.Pairs)), b.peakTable(f.Peaks), b.paperDomains(f), b.domainTable())
 	g.Charts = b.domainCharts(f)
 	doc.Groups = append([]Group{g}, doc.Groups...)
 	said := b.domainHeadlines(f)
@@ -96,17 +95,20 @@ func percentText(x float64) string { return strconv.FormatFloat(100*x, 'f', 1, 6
 func (b *builder) pairTable(pairs []collocation.Pair) Table {
 	t := Table{ID: "domains-pairs", Title: "Active domains side by side: aggregate throughput and fairness, 95 % intervals", Columns: []Column{
 		{Name: "load", Header: true}, {Name: "configuration", Header: true}, {Name: "over sum of singles", Numeric: true}, {Name: "over best single", Numeric: true},
-		{Name: "over pairs of one type", Numeric: true}, {Name: "Jain's index", Numeric: true, Wide: true}, {Name: "largest deviation", Numeric: true}}}
+		{Name: "Jain's index", Numeric: true, Wide: true}, {Name: "largest deviation", Numeric: true}}}
 	for _, p := range pairs {
-		var same []string
-		for _, r := range p.OfSame {
-			same = append(same, r.Reference+": "+effectCell(r.Effect).Text)
-		}
-		row := []Cell{{Text: loadLabel(p.Load)}, {Text: p.Configuration, Series: p.Configuration}, optionalCell(p.OfSum), optionalCell(p.OfSingle)}
-		t.Rows = append(t.Rows, append(row, Cell{Text: strings.Join(same, "; "), Missing: len(same) == 0},
-			spreadCell(p.Jain, decimalText(3)), spreadCell(p.Deviation, percentText)))
+		t.Rows = append(t.Rows, []Cell{{Text: loadLabel(p.Load)}, {Text: p.Configuration, Series: p.Configuration}, optionalCell(p.OfSum), optionalCell(p.OfSingle),
+			spreadCell(p.Jain, decimalText(3)), spreadCell(p.Deviation, percentText)})
 	}
 	return t
+}
+
+// ofSame compares the pairs of two types with those of one.
+func ofSame(pairs []collocation.Pair) (all []collocation.Ratio) {
+	for _, p := range pairs {
+		all = append(all, p.OfSame...)
+	}
+	return all
 }
 
 func (b *builder) peakTable(peaks []collocation.Peak) Table {

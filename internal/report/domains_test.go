@@ -70,7 +70,8 @@ func TestDomainReport(t *testing.T) {
 	}
 	for id, wants := range map[string][]string{
 		"domains-idle":  {"1024 B at 100 %|HVM-idle|HVM|0.90"},
-		"domains-pairs": {"1024 B at 50 %|HVM-HVM|0.70", "102400 B at 100 %|HVM-PVM|0.80", "HVM-HVM: 1.14", "0.0 %"},
+		"domains-pairs": {"1024 B at 50 %|HVM-HVM|0.70", "102400 B at 100 %|HVM-PVM|0.80", "0.0 %"},
+		"domains-same":  {"1024 B at 50 %|HVM-PVM|HVM-HVM|1.14"},
 		"domains-peaks": {"HVM-PVM|1024 B|100 %|100"},
 		"domains-paper": {"4b|1 KB|HVM-HVM|alone|+13 %", "6a|1 KB|HVM-PVM|HVM-HVM|+25 %", "17587 responses/s"},
 		"domains-each":  {"web@50/1024|HVM-idle|hvm2|"},
