@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/stack"
 	"unnest/internal/measure/stats"
 )
 
@@ -36,7 +37,7 @@ func runWarnings(run result.Run, samples []result.Sample) []string {
 	if len(run.Failures) > 0 {
 		warn("%s failed after retries: see the failures.", plural(len(run.Failures), "execution"))
 	}
-	if run.Accelerator == "tcg" {
+	if run.Accelerator == "tcg" && slices.ContainsFunc(run.Configurations, inGuest) {
 		warn("Guests ran under TCG, which emulates the processor: times and ratios differ under KVM.")
 	}
 	if all := overcommitted(run); len(all) > 0 {
@@ -123,3 +124,6 @@ func warningText(w stats.Warning) string {
 	}
 	return w.Err.Error() // Unusable
 }
+
+// inGuest tells whether a configuration has a virtual machine.
+func inGuest(c result.Configuration) bool { return !strings.HasPrefix(c.Stack, string(stack.Metal)) }
