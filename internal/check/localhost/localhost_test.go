@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
 
 	"unnest/internal/check/localhost"
 	"unnest/internal/check/localhost/agent"
@@ -270,10 +274,24 @@ func takeAddresses(t *testing.T, n namespace) {
 func TestLostAgent(t *testing.T) {
 	n := newNamespace(t)
 	fractions := n.fractions(t, 2)
-	fractions[1].Args = []string{"sh", "-c", `exec 3<&0; "$0" agent <&3 & sleep 0.5; kill -9 $!`, fractions[1].Args[0]}
+	file := filepath.Join(t.TempDir(), "pid")
+	fractions[1].Args = []string{"sh", "-c", `echo $$ >"$1"; exec "$0" agent`, fractions[1].Args[0], file}
+	kill := sync.OnceFunc(func() {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	})
 	start := time.Now()
 	err := localhost.Run(t.Context(), localhost.Options{Fractions: fractions, Only: regexp.MustCompile("^(ping|tcp)/"), Patience: time.Second},
-		func(localhost.Outcome) {})
+		func(localhost.Outcome) { kill() })
 	if !errors.Is(err, agent.ErrLost) || !strings.Contains(err.Error(), "fraction 2 is lost") {
 		t.Errorf("got %v, want fraction 2 lost", err)
 	}
