@@ -191,6 +191,8 @@ func (t *kubectlDump) pod(raw []byte) error {
 		why = Repeated
 	case p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed":
 		why = Finished
+	case p.Metadata.Deletion != "":
+		why = Terminating
 	case why == kept && p.daemonSet() != "":
 		why = Daemon
 		err = t.daemon(p, pod.Request())

@@ -18,6 +18,7 @@ type podKubectl struct {
 		Name      string            `json:"name"`
 		Namespace string            `json:"namespace"`
 		UID       string            `json:"uid"`
+		Deletion  string            `json:"deletionTimestamp"`
 		Labels    map[string]string `json:"labels"`
 		Notes     map[string]string `json:"annotations"`
 		Owners    []ownerKubectl    `json:"ownerReferences"`

@@ -205,6 +205,19 @@ func TestKubectlOverflow(t *testing.T) {
 	}
 }
 
+// A pod that is being deleted needs no place, and neither does one of a DaemonSet.
+func TestKubectlTerminating(t *testing.T) {
+	for _, kind := range []string{"ReplicaSet", "DaemonSet"} {
+		gone := `{"kind":"Pod","metadata":{"name":"old","namespace":"n","deletionTimestamp":"2026-11-23T21:20:00Z",
+			"ownerReferences":[{"kind":"` + kind + `","name":"o","controller":true}]},
+			"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"3"}}}]},"status":{"phase":"Running"}}`
+		users, rep, err := readText(t, listJSON(gone, podJSON("web", "", "")), Options{})
+		if err != nil || rep.excluded[Terminating] != 1 || len(users) != 1 || len(users[0].Pods) != 1 || users[0].PerVM != (cluster.PerVM{}) {
+			t.Errorf("%s: %s, %v, %v; want only web", kind, shortly(rep), users, err)
+		}
+	}
+}
+
 // A pod without requests takes the place of a pod.
 func TestKubectlBestEffort(t *testing.T) {
 	users, rep, err := readText(t, strings.Replace(podJSON("web", "", ""), `"cpu":"1","memory":"1Gi"`, "", 1), Options{})
