@@ -21,12 +21,13 @@ func (b *builder) domainCharts(f collocation.Findings) []Chart {
 			charts = append(charts, c)
 		}
 	}
+	add(b.ratioChart("domains-kept", "Pairs over the sum of what their domains answer alone", sums(f.Pairs)))
 	alone := func(domains []string) bool { return len(domains) == 1 }
 	for _, m := range []struct{ figure, metric string }{
 		{"1a", collocation.Utilisation}, {"1b", collocation.Network}, {"1c", collocation.Server}, {"2a", "cpu_per_execution"}, {"2b", "executions"}} {
 		add(b.domainChart(m.figure, m.metric, alone))
 	}
-	add(b.idleChart(f.Idle))
+	add(b.ratioChart("domains-fig-3a", "The active domain next to idle neighbours over the same one alone (Fig. 3a)", f.Idle))
 	for _, size := range b.caseSizes() {
 		add(b.intensityChart("4", "two domains of one type", size, f.Pairs, func(p collocation.Pair) bool { return p.Identical }))
 		add(b.intensityChart("6", "domains of different types", size, f.Pairs, func(p collocation.Pair) bool { return len(p.OfSame) > 0 && !p.Identical }))
@@ -109,9 +110,19 @@ func (b *builder) domainChart(figure, metric string, wants func(domains []string
 	return c
 }
 
-// idleChart draws the throughput next to idle neighbours over that alone.
-func (b *builder) idleChart(ratios []collocation.Ratio) Chart {
-	c := Chart{ID: "domains-fig-3a", Kind: Ratios, Title: "The active domain next to idle neighbours over the same one alone (Fig. 3a)", Axis: "ratio of the throughput (higher is better)"}
+// sums are the ratios of pairs over the sum of what their domains answer alone.
+func sums(pairs []collocation.Pair) (ratios []collocation.Ratio) {
+	for _, p := range pairs {
+		if p.OfSum != nil {
+			ratios = append(ratios, *p.OfSum)
+		}
+	}
+	return ratios
+}
+
+// ratioChart draws ratios of the throughput by load.
+func (b *builder) ratioChart(id, title string, ratios []collocation.Ratio) Chart {
+	c := Chart{ID: id, Kind: Ratios, Title: title, Axis: "ratio of the throughput (higher is better)"}
 	for _, r := range ratios {
 		if label := loadLabel(r.Load); !slices.Contains(c.Categories, label) {
 			c.Categories = append(c.Categories, label)

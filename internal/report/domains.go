@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,10 +30,8 @@ func (b *builder) addDomains(doc *Document) {
 		b.pairTable(f.Pairs), b.effectTable("domains-same", "A pair of two types, over a pair of one of them", ofSame(f.Pairs)), b.peakTable(f.Peaks), b.paperDomains(f), b.domainTable())
 	g.Charts = b.domainCharts(f)
 	doc.Groups = append([]Group{g}, doc.Groups...)
-	said := b.domainHeadlines(f)
-	doc.Headlines = append(said, doc.Headlines...)
-	if len(said) > 0 {
-		doc.Answer, doc.Headlines = said[0], doc.Headlines[1:]
+	if answer, said := domainHeadlines(f); answer != "" {
+		doc.Answer, doc.Headlines, doc.Figures = answer, said, pairFigures(f)
 	}
 	doc.Methods = append(doc.Methods, domainMethods...)
 }
@@ -160,35 +159,87 @@ func (b *builder) domainTable() Table {
 	return t
 }
 
-// domainHeadlines say which pair gains and which loses most, and what idle neighbours take.
-func (b *builder) domainHeadlines(f collocation.Findings) (said []string) {
-	var best, worst *collocation.Pair
-	for i, p := range f.Pairs {
-		if p.OfSum == nil || !p.OfSum.Effect.Testable() {
+// domainHeadlines say which pair keeps and which loses most, what each pair keeps under full
+// load, and what idle neighbours take. The answer is empty if no pair was measured. They replace
+// the comparisons with a baseline: that a pair answers more than one domain is no finding.
+func domainHeadlines(f collocation.Findings) (answer string, said []string) {
+	pairs := keptByPairs(f.Pairs)
+	if len(pairs) == 0 {
+		return "", nil
+	}
+	say := func(p collocation.Pair, what string) string {
+		return fmt.Sprintf("%s: %s with %s answer %s of what its domains answer alone.", what, p.Configuration, loadLabel(p.Load), effectText(p.OfSum.Effect))
+	}
+	answer = say(pairs[0], "The pair that keeps most") + " " + say(pairs[len(pairs)-1], "The one that loses most")
+	for _, load := range fullest(f.Pairs) {
+		var kept []string
+		for _, p := range pairs {
+			if p.Size == load.Size && p.Intensity == load.Intensity {
+				kept = append(kept, p.Configuration+" "+effectText(p.OfSum.Effect))
+			}
+		}
+		if len(kept) > 0 {
+			said = append(said, fmt.Sprintf("%s, over what the domains answer alone: %s.", loadLabel(load), list(kept)))
+		}
+	}
+	tested := 0
+	var changed []string
+	for _, r := range f.Idle {
+		if e := r.Effect; e.Testable() {
+			tested++
+			if !e.Interval(stats.DefaultConfidence).Contains(1) {
+				changed = append(changed, fmt.Sprintf("%s with %s %s", r.Configuration, loadLabel(r.Load), effectText(e)))
+			}
+		}
+	}
+	switch {
+	case tested > 0 && len(changed) == 0:
+		said = append(said, fmt.Sprintf("Idle neighbours: %s with the same domain alone, no difference found.", plural(tested, "comparison")))
+	case len(changed) > 0:
+		said = append(said, fmt.Sprintf("Idle neighbours: %s with the same domain alone, %s found: %s.", plural(tested, "comparison"), plural(len(changed), "difference"), list(changed)))
+	}
+	return answer, said
+}
+
+// keptByPairs are the pairs that can be judged, those that keep most of what their domains answer
+// alone first.
+func keptByPairs(pairs []collocation.Pair) []collocation.Pair {
+	pairs = slices.DeleteFunc(slices.Clone(pairs), func(p collocation.Pair) bool { return p.OfSum == nil || !p.OfSum.Effect.Testable() })
+	slices.SortStableFunc(pairs, func(a, b collocation.Pair) int { return cmp.Compare(b.OfSum.Effect.Ratio(), a.OfSum.Effect.Ratio()) })
+	return pairs
+}
+
+// fullest are the loads of the highest intensity of each size.
+func fullest(pairs []collocation.Pair) (loads []collocation.Load) {
+	for _, p := range pairs {
+		i := slices.IndexFunc(loads, func(l collocation.Load) bool { return l.Size == p.Size })
+		if i < 0 {
+			loads, i = append(loads, p.Load), len(loads)
+		}
+		loads[i].Intensity = max(loads[i].Intensity, p.Intensity)
+	}
+	return loads
+}
+
+// pairFigures are what each pair keeps under the full load with the largest document.
+func pairFigures(f collocation.Findings) (figures []KeyFigure) {
+	loads := fullest(f.Pairs)
+	largest := slices.MaxFunc(loads, func(a, b collocation.Load) int { return cmp.Compare(a.Size, b.Size) })
+	for _, p := range keptByPairs(f.Pairs) {
+		if p.Size != largest.Size || p.Intensity != largest.Intensity {
 			continue
 		}
-		if best == nil || p.OfSum.Effect.Ratio() > best.OfSum.Effect.Ratio() {
-			best = &f.Pairs[i]
-		}
-		if worst == nil || p.OfSum.Effect.Ratio() < worst.OfSum.Effect.Ratio() {
-			worst = &f.Pairs[i]
-		}
+		e := p.OfSum.Effect
+		i := interval(e.Interval(stats.DefaultConfidence))
+		figures = append(figures, KeyFigure{Value: ratio(Number(e.Ratio())) + "×", Label: p.Configuration + " / alone", Detail: loadLabel(p.Load) + span(i),
+			Series: p.Configuration, Open: e.Interval(stats.DefaultConfidence).Contains(1)})
 	}
-	if best != nil {
-		say := func(p *collocation.Pair, what string) string {
-			e := p.OfSum.Effect
-			return fmt.Sprintf("%s: %s with %s answer %s of what its domains answer alone.", what, p.Configuration, loadLabel(p.Load),
-				timesWithInterval(Number(e.Ratio()), interval(e.Interval(stats.DefaultConfidence))))
-		}
-		said = append(said, say(best, "The pair that keeps most")+" "+say(worst, "The one that loses most"))
-	}
-	for _, r := range f.Idle {
-		if e := r.Effect; e.Testable() && !e.Interval(stats.DefaultConfidence).Contains(1) {
-			said = append(said, fmt.Sprintf("Idle neighbours: %s with %s answers %s of what it answers alone.", r.Configuration, loadLabel(r.Load),
-				timesWithInterval(Number(e.Ratio()), interval(e.Interval(stats.DefaultConfidence)))))
-		}
-	}
-	return said
+	return figures
+}
+
+// effectText prints a ratio with its interval.
+func effectText(e stats.Effect) string {
+	return timesWithInterval(Number(e.Ratio()), interval(e.Interval(stats.DefaultConfidence)))
 }
 
 // domainWarnings name what bounded the load besides the domains, once for each cause.

@@ -94,6 +94,18 @@ func TestDomainReport(t *testing.T) {
 	if !strings.Contains(doc.Answer, "PVM-1k") && !strings.Contains(doc.Answer, "HVM-PVM") || !strings.Contains(doc.Answer, "HVM-HVM") {
 		t.Errorf("answer %q", doc.Answer)
 	}
+	said := strings.Join(doc.Headlines, "\n")
+	for _, want := range []string{"102400 B at 100 %, over what the domains answer alone: HVM-PVM 0.80×", " and HVM-HVM 0.70×", "Idle neighbours: 4 comparisons with the same domain alone, 4 differences found: HVM-idle with 1024 B at 50 % 0.90×"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("no %q in\n%s", want, said)
+		}
+	}
+	if len(doc.Headlines) != 3 || strings.Contains(said, "at 50 %, over") || strings.Contains(said, "HVM is") {
+		t.Errorf("headlines besides those of both documents and of idle neighbours:\n%s", said)
+	}
+	if f := doc.Figures; len(f) != 2 || f[0].Label != "HVM-PVM / alone" || f[0].Value != "0.80×" || f[0].Open || f[1].Value != "0.70×" {
+		t.Errorf("figures %+v", f)
+	}
 	for _, d := range []Document{doc, Advise(Input{Dir: "runs/r1", Run: run, Samples: samples}, nil)} {
 		warnings := strings.Join(d.Warnings, "\n")
 		for _, want := range []string{"load generator was at its limit", "dropped 144 packets"} {

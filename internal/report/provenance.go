@@ -105,6 +105,9 @@ func facts(dir string, run result.Run, samples []result.Sample) []fact {
 	for _, c := range run.Configurations {
 		fs = append(fs, fact{"configuration " + c.Name, joined(c.Stack, configurationText(c))})
 	}
+	for _, text := range run.Conditions {
+		fs = append(fs, fact{"condition", text})
+	}
 	fs = append(fs, fact{"guest image", run.Image})
 	for _, tool := range slices.Sorted(maps.Keys(run.Tools)) {
 		fs = append(fs, fact{tool, run.Tools[tool]})

@@ -142,6 +142,7 @@ func measure(ctx context.Context, o Options, s *experiment.Spec, dir *result.Dir
 		r.Accelerator, r.AccelReason = string(accel.Accel), accel.Reason
 		r.Host, r.Guests, r.Image, r.Tools = host, facts.Guests, facts.Image, facts.Tools
 		r.Notes = append(r.Notes, slices.Concat(notes, facts.Notes)...)
+		r.Conditions = append(r.Conditions, facts.Conditions...)
 		r.Version, r.Revision = build.Version, build.Revision
 	}); err != nil {
 		return false, err

@@ -41,7 +41,9 @@ type Facts struct {
 	Guests []result.Machine
 	Tools  map[string]string // tool -> version
 	Image  string            // digest of the guest image
-	Notes  []string          // what else a reader has to know
+	Notes  []string          // what casts doubt on the figures
+	// Conditions are what held for all executions.
+	Conditions []string
 }
 
 // Running is an experiment that is up.

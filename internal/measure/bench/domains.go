@@ -91,7 +91,7 @@ func (s *domainStudy) begin(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("find the version of %s: %w", s.apache.Name(), err)
 	}
-	s.note(fmt.Sprintf("The domains had processor %s of this machine, the load generators processor %s.", s.processors, s.generators))
+	s.holds(fmt.Sprintf("The domains had processor %s of this machine, the load generators processor %s.", s.processors, s.generators))
 	if err := s.startDomains(ctx); err != nil {
 		return err
 	}
@@ -243,9 +243,9 @@ func (s *domainStudy) findFullLoad(ctx context.Context, of fullOf, k experiment.
 	}
 	s.full[of] = peak.loads[0].throughput()
 	text := fmt.Sprintf("The full load of %s with documents of %d B was %.0f requests/s.", strings.ToUpper(string(of.kind)), of.size, s.full[of])
+	s.holds(text)
 	if peak.limit != "" {
-		text += " The load generator was at its limit or late: " + peak.limit + "."
+		s.note(text + " The load generator was at its limit or late: " + peak.limit + ".")
 	}
-	s.note(text)
 	return nil
 }

@@ -47,6 +47,13 @@ func (b *Bench) note(text string) {
 	}
 }
 
+// holds adds a condition to the facts, once.
+func (b *Bench) holds(text string) {
+	if !slices.Contains(b.facts.Conditions, text) {
+		b.facts.Conditions = append(b.facts.Conditions, text)
+	}
+}
+
 // enginesOf lists the commands that can serve a stack's engine layer on a user's host:
 // first the engine that the layer is called after, then engines with the same command
 // line.

@@ -124,8 +124,9 @@ type Run struct {
 	Baselines      []string          `json:"baselines"`          // configurations that the others are compared with, the main one first
 	Configurations []Configuration   `json:"configurations"`
 	Cases          []Case            `json:"cases"`
-	Notes          []string          `json:"notes,omitempty"`    // further facts for readers, such as other work on the machine
-	Failures       []Failure         `json:"failures,omitempty"` // executions given up after their retries
+	Notes          []string          `json:"notes,omitempty"`      // what casts doubt on the figures, such as other work on the machine
+	Conditions     []string          `json:"conditions,omitempty"` // what held for all executions, such as who had which processor
+	Failures       []Failure         `json:"failures,omitempty"`   // executions given up after their retries
 }
 
 // ClusterNodes is the accelerator of runs in pods of an existing cluster: nobody knows what is

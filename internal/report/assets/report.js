@@ -21,7 +21,11 @@
   });
   const categoryAxis = (chart, c, rotate = 0) => ({
     type: "category", data: shortened(chart.categories),
-    axisLabel: { ...axisText(c), interval: 0, hideOverlap: rotate === 0, rotate }, axisTick: { show: false },
+    axisLabel: {
+      ...axisText(c), interval: 0, hideOverlap: rotate === 0, rotate,
+      // Long names have several lines.
+      ...(rotate === 0 && { width: Math.max(60, (document.getElementById(chart.id).clientWidth - 60) / chart.categories.length - 10), overflow: "break", lineHeight: 15 }),
+    }, axisTick: { show: false },
     axisLine: { lineStyle: { color: c.soft } },
   });
 
