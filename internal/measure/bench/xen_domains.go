@@ -67,7 +67,7 @@ func (s *domainStudy) startXen(ctx context.Context, d *domain) error {
 	return nil
 }
 
-// xenGroup keeps the Xen host off the processors of the load generators.
+// xenGroup keeps the Xen host on the processors of the domains.
 func (s *domainStudy) xenGroup(h *xenHost) error {
 	g, err := makeGroup(groupRoot, groupOf(s.lab.ID())+"/"+xenNode, s.processors)
 	if err != nil {
