@@ -159,26 +159,30 @@ func (b *builder) domainTable() Table {
 	return t
 }
 
-// domainHeadlines say which pair keeps and which loses most, what each pair keeps under full
-// load, and what idle neighbours take. The answer is empty if no pair was measured. They replace
+// domainHeadlines say which pair keeps and which loses most under full load, what each other pair
+// keeps there, and what idle neighbours take. The answer is empty if no pair was measured. They replace
 // the comparisons with a baseline: that a pair answers more than one domain is no finding.
 func domainHeadlines(f collocation.Findings) (answer string, said []string) {
 	pairs := keptByPairs(f.Pairs)
 	if len(pairs) == 0 {
 		return "", nil
 	}
-	say := func(p collocation.Pair, what string) string {
-		return fmt.Sprintf("%s: %s with %s answer %s of what its domains answer alone.", what, p.Configuration, loadLabel(p.Load), effectText(p.OfSum.Effect))
+	loads := fullest(f.Pairs)
+	full := slices.DeleteFunc(slices.Clone(pairs), func(p collocation.Pair) bool {
+		return !slices.ContainsFunc(loads, func(l collocation.Load) bool { return l.Size == p.Size && l.Intensity == p.Intensity })
+	})
+	if len(full) == 0 {
+		return "", nil
 	}
-	answer = say(pairs[0], "The pair that keeps most") + " " + say(pairs[len(pairs)-1], "The one that loses most")
-	for _, load := range fullest(f.Pairs) {
+	answer = keptAnswer(full)
+	for _, load := range loads {
 		var kept []string
 		for _, p := range pairs {
 			if p.Size == load.Size && p.Intensity == load.Intensity {
 				kept = append(kept, p.Configuration+" "+effectText(p.OfSum.Effect))
 			}
 		}
-		if len(kept) > 0 {
+		if len(kept) > 1 { // else the answer or a table has it
 			said = append(said, fmt.Sprintf("%s, over what the domains answer alone: %s.", loadLabel(load), list(kept)))
 		}
 	}
@@ -199,6 +203,23 @@ func domainHeadlines(f collocation.Findings) (answer string, said []string) {
 		said = append(said, fmt.Sprintf("Idle neighbours: %s with the same domain alone, %s found: %s.", plural(tested, "comparison"), plural(len(changed), "difference"), list(changed)))
 	}
 	return answer, said
+}
+
+// keptAnswer says what the first and the last of the pairs keep; if there is only one pair, what
+// it keeps with each document.
+func keptAnswer(pairs []collocation.Pair) string {
+	first, last := pairs[0], pairs[len(pairs)-1]
+	if !slices.ContainsFunc(pairs, func(p collocation.Pair) bool { return p.Configuration != first.Configuration }) {
+		var kept []string
+		for _, p := range pairs {
+			kept = append(kept, fmt.Sprintf("%s with %s", effectText(p.OfSum.Effect), loadLabel(p.Load)))
+		}
+		return fmt.Sprintf("%s, over what the domains answer alone: %s.", first.Configuration, list(kept))
+	}
+	say := func(what string, p collocation.Pair) string {
+		return fmt.Sprintf("%s: %s with %s answer %s of what its domains answer alone.", what, p.Configuration, loadLabel(p.Load), effectText(p.OfSum.Effect))
+	}
+	return say("The pair that keeps most", first) + " " + say("The one that loses most", last)
 }
 
 // keptByPairs are the pairs that can be judged, those that keep most of what their domains answer

@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -118,6 +119,22 @@ func TestDomainReport(t *testing.T) {
 		if e.Metric == collocation.Server || e.Metric == collocation.Utilisation {
 			t.Fatalf("an estimate mixes domains: %+v", e)
 		}
+	}
+}
+
+// The answer of a run with one pair is what that pair keeps with each document.
+func TestAnswerOfOnePair(t *testing.T) {
+	run, samples := domainRun(6)
+	run.Configurations = slices.DeleteFunc(run.Configurations, func(c result.Configuration) bool { return c.Name == "HVM-PVM" || c.Name == "PVM-1k" })
+	samples = slices.DeleteFunc(samples, func(s result.Sample) bool { return s.Configuration == "HVM-PVM" || s.Configuration == "PVM-1k" })
+	doc := Build(run, samples, Options{})
+	for _, want := range []string{"HVM-HVM, over what the domains answer alone: 0.70×", "with 1024 B at 100 % and 0.70×", "with 102400 B at 100 %."} {
+		if !strings.Contains(doc.Answer, want) {
+			t.Errorf("no %q in %q", want, doc.Answer)
+		}
+	}
+	if len(doc.Headlines) != 1 {
+		t.Errorf("headlines besides that of idle neighbours: %q", doc.Headlines)
 	}
 }
 
