@@ -13,7 +13,7 @@ import (
 
 // comes lists the built-in experiments.
 var comes = []string{
-	"aa", "applications", "applications-kafka", "applications-levels", "applications-pod", "architectures", "boot", "boot-kernel", "brfusion", "cluster", "collocation", "collocation-baseline", "collocation-quick", "collocation-xen", "generators", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
+	"aa", "applications", "applications-kafka", "applications-levels", "applications-pod", "architectures", "boot", "boot-kernel", "brfusion", "cluster", "collocation", "collocation-baseline", "collocation-pairs", "collocation-quick", "collocation-xen", "generators", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
 	"multilevel-application", "multilevel-application-short", "multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
 	"network", "overcommitment", "poll", "quickstart", "restored", "restored-suites", "selftest", "startup", "xen", "xen-network",
 }
@@ -231,7 +231,7 @@ func TestHostlo(t *testing.T) {
 // form has some of each, and what each of its pairs is compared with.
 func TestCollocation(t *testing.T) {
 	for name, want := range map[string]struct{ configurations, cases, domains int }{
-		"collocation": {12, 70, 6}, "collocation-baseline": {15, 7, 15}, "collocation-quick": {14, 4, 14},
+		"collocation": {12, 70, 6}, "collocation-baseline": {15, 7, 15}, "collocation-pairs": {9, 2, 6}, "collocation-quick": {14, 4, 14},
 	} {
 		s := parsed(t, name, "")
 		domains := map[string]bool{}

@@ -12,6 +12,7 @@ import (
 	"unnest/internal/measure/stack"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/place"
+	"unnest/internal/testbed/xen"
 )
 
 // machine is an operating system under test that is up: this host, a guest, a guest
@@ -29,6 +30,7 @@ type machine struct {
 	engine  bool            // its container engine has been started
 	meter   *meter          // of a guest's CPU time; nil: not started yet
 	node    *fleet.Node     // the guest on this host that it is, or is in; nil: none
+	domain  *xen.Domain     // the domain of Xen that it is; nil: none
 
 	// container starts a container with these options of the engine's run command.
 	container   func(ctx context.Context, name string, options ...string) (place.Place, error)

@@ -10,19 +10,24 @@ import (
 	"unnest/internal/testbed/fleet"
 )
 
-// Restart boots the guests again that have died or no longer answer, with everything
-// that the configurations have in them, see experiment.Restarter. It does not restart a
-// host of the user: the process that locks its directory there may still live.
+// Restart boots the guests again that have died or no longer answer, and creates domains of Xen
+// again, with everything that the configurations have in them, see experiment.Restarter. It does not
+// restart a host of the user: the process that locks its directory there may still live. Keys sort
+// the guest with Xen before its domains, so it is up again, or gone, when they are created.
 func (s *scripts) Restart(ctx context.Context) error {
 	for _, key := range slices.Sorted(maps.Keys(s.running)) {
 		m := s.running[key]
 		if m.died == nil || m.died() == nil {
 			continue
 		}
-		if m.node == nil {
+		remove := s.remove
+		switch {
+		case m.domain != nil:
+			remove = s.destroy
+		case m.node == nil:
 			return errors.New("it is not a guest of this run")
 		}
-		if err := s.remove(key, m); err != nil {
+		if err := remove(ctx, key, m); err != nil {
 			return err
 		}
 		if err := s.restore(ctx, m); err != nil {
@@ -32,9 +37,21 @@ func (s *scripts) Restart(ctx context.Context) error {
 	return nil
 }
 
-// remove removes a guest that has died from the lab.
-func (b *Bench) remove(key string, m *machine) error {
+// destroy ends a domain of Xen that no longer answers. If its host was removed, so was the domain.
+func (b *Bench) destroy(ctx context.Context, key string, m *machine) error {
 	delete(b.running, key)
+	for _, h := range b.xens {
+		if h.has(m.domain) {
+			return errors.Join(m.leave(), m.domain.Destroy(ctx))
+		}
+	}
+	return m.leave()
+}
+
+// remove removes a guest that has died from the lab.
+func (b *Bench) remove(_ context.Context, key string, m *machine) error {
+	delete(b.running, key)
+	delete(b.xens, key) // if it was a Xen host
 	b.nodes = slices.DeleteFunc(b.nodes, func(n *fleet.Node) bool { return n == m.node })
 	return errors.Join(m.leave(), m.node.Kill(), b.lab.RemoveGuest(m.node.Name))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,8 +20,8 @@ import (
 type xenHost struct {
 	xen.Host
 	dom0    *machine
-	domains int  // that were created so far
-	own     bool // this run has booted it
+	domains []*xen.Domain // that were created so far, those of one name once
+	own     bool          // this run has booted it
 }
 
 // The name of the Xen host that a run boots, and the prefix of the keys of Xen hosts.
@@ -60,7 +61,9 @@ func (b *Bench) xenHost(ctx context.Context, c stack.Configuration) (_ *xenHost,
 	if err != nil {
 		return nil, h.dom0.explain(err)
 	}
-	b.facts.Guests = append(b.facts.Guests, h.dom0.facts)
+	if !slices.Contains(b.facts.Guests, h.dom0.facts) { // else it was restarted
+		b.facts.Guests = append(b.facts.Guests, h.dom0.facts)
+	}
 	b.facts.Tools["xen"] = facts.Version
 	b.xens[key] = h
 	return h, nil
@@ -149,32 +152,49 @@ func (b *Bench) xenDomain(ctx context.Context, c stack.Configuration) (*machine,
 	}
 	config := xen.Config{Name: containerName(c), Kind: kindOf(c.Stack), VCPUs: size.VCPUs, Memory: size.Memory}
 	b.options.Progress.Phase("create domain " + config.Name)
-	_, m, err := h.bringUp(ctx, config)
-	return m, err
+	return h.bringUp(ctx, config)
 }
 
 // kindOf is the kind of the domain of a stack.
 func kindOf(s stack.Stack) xen.Kind { return xen.Kind(strings.TrimPrefix(string(s[0]), "xen-")) }
 
-// bringUp creates a domain and logs in to it.
-func (h *xenHost) bringUp(ctx context.Context, c xen.Config) (*xen.Domain, *machine, error) {
-	if c.Number == 0 {
-		h.domains++
-		c.Number = h.domains
+// has reports whether a domain was created on the host.
+func (h *xenHost) has(d *xen.Domain) bool { return slices.Contains(h.domains, d) }
+
+// create creates a domain. If there was one of its name, it gets the number of that one.
+func (h *xenHost) create(ctx context.Context, c xen.Config) (*xen.Domain, error) {
+	i := slices.IndexFunc(h.domains, func(d *xen.Domain) bool { return d.Name == c.Name })
+	if c.Number = i + 1; i < 0 {
+		c.Number = len(h.domains) + 1
 	}
 	d, err := h.Create(ctx, c)
 	if err != nil {
-		return nil, nil, h.dom0.explain(err)
+		return nil, h.dom0.explain(err)
+	}
+	if i < 0 {
+		h.domains = append(h.domains, d)
+	} else {
+		h.domains[i] = d
+	}
+	return d, nil
+}
+
+// bringUp creates a domain and logs in to it.
+func (h *xenHost) bringUp(ctx context.Context, c xen.Config) (*machine, error) {
+	d, err := h.create(ctx, c)
+	if err != nil {
+		return nil, err
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, domainTimeout, fmt.Errorf("it is not ready after %v", domainTimeout))
 	defer cancel()
 	in, err := d.Login(limited)
 	if err != nil {
-		return nil, nil, h.dom0.explain(err)
+		return nil, h.dom0.explain(err)
 	}
 	m := &machine{
-		place: place.Within{Place: in, Env: []string{"LC_ALL=C", "HOME=/tmp"}, Name: in.String()},
-		work:  "/var/lib/unnest/work", gone: in.Done(),
+		domain: d,
+		place:  place.Within{Place: in, Env: []string{"LC_ALL=C", "HOME=/tmp"}, Name: in.String()},
+		work:   "/var/lib/unnest/work", gone: in.Done(),
 		died: func() error {
 			if !in.Lost() {
 				return nil
@@ -186,12 +206,22 @@ func (h *xenHost) bringUp(ctx context.Context, c xen.Config) (*xen.Domain, *mach
 			}
 			return fmt.Errorf("domain %s no longer answers", c.Name)
 		},
-		close: func() error { _ = in.Close(); return nil }, // the domain is destroyed with the others
 	}
+	watched, stop := context.WithCancel(context.Background())
+	m.close = func() error { // the domain is destroyed with the others
+		stop()
+		_ = in.Close()
+		return nil
+	}
+	go func() {
+		if d.Watch(watched) == nil {
+			_ = in.Close()
+		}
+	}()
 	if h.own {
 		m.address = d.Address
 	}
-	return d, m, nil
+	return m, nil
 }
 
 // domainTimeout is how long a domain may take until it is ready. In an emulated Xen host it takes

@@ -51,14 +51,11 @@ func (s *domainStudy) startXen(ctx context.Context, d *domain) error {
 		return err
 	}
 	config := xen.Config{Name: d.name, Kind: kindOf(c.Stack), VCPUs: size.VCPUs, Memory: size.Memory}
-	if d.xen != nil { // it is created again
-		config.Number = d.xen.Number
-	}
-	own, m, err := h.bringUp(ctx, config)
+	m, err := h.bringUp(ctx, config)
 	if err != nil {
 		return err
 	}
-	d.xen, d.machine = own, m
+	d.xen, d.machine = m.domain, m
 	if m.facts, m.boot, err = describeMachine(ctx, m.place, d.name); err != nil {
 		return m.explain(err)
 	}

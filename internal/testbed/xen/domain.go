@@ -74,6 +74,7 @@ type Domain struct {
 	Address string // IP address
 	host    *Host
 	key     ed25519.PrivateKey // of its SSH server
+	vif     string             // what dom0 has while the domain lives
 }
 
 //go:embed scripts/create
@@ -113,6 +114,11 @@ func (h *Host) create(ctx context.Context, c Config) (*Domain, error) {
 	if err == nil {
 		err = place.Run(ctx, h.Dom0, "sh", "-c", createScript, "create", h.Dir, c.Name, h.Image.Root)
 	}
+	var id []byte
+	if err == nil {
+		id, err = place.Output(ctx, h.Dom0, "xl", "domid", h.name(c.Name))
+	}
+	d.vif = "/sys/class/net/vif" + strings.TrimSpace(string(id)) + ".0"
 	if err != nil {
 		return nil, errors.Join(err, d.Destroy(ctx))
 	}
@@ -173,6 +179,28 @@ func (d *Domain) Login(ctx context.Context) (*place.SSH, error) {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("log in to domain %s: %w: %w%s", d.Name, context.Cause(ctx), err, d.console())
 		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// watchInterval is how often Watch looks. In an emulated dom0 a command takes some 50 ms of a processor.
+const watchInterval = 30 * time.Second
+
+// Watch returns nil when the domain is gone, which dom0 shows by the end of its virtual NIC. It
+// returns an error if dom0 cannot be asked, or ctx has ended. Who is connected to the domain does
+// not learn from the connection that it is gone.
+func (d *Domain) Watch(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(watchInterval):
+		}
+		var exit *place.ExitError
+		if err := place.Run(ctx, d.host.Dom0, "test", "-e", d.vif); errors.As(err, &exit) && exit.Code == 1 {
+			return nil
+		} else if err != nil {
+			return err
 		}
 	}
 }
