@@ -214,8 +214,10 @@ func (h *xenHost) bringUp(ctx context.Context, c xen.Config) (*machine, error) {
 		return nil
 	}
 	go func() {
-		if d.Watch(watched) == nil {
-			_ = in.Close()
+		ctx, done := whileAlive(watched, h.dom0)
+		defer done()
+		if d.Watch(ctx) == nil || ctx.Err() != nil {
+			_ = in.Close() // nothing else ends the connection to a machine that is gone
 		}
 	}()
 	if h.own {

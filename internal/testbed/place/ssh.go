@@ -107,10 +107,38 @@ func (p answerTime) after(ctx context.Context) time.Duration {
 	return p.stopped
 }
 
+// open opens a session. Lost is true as soon as open fails, unless the server has refused the session.
+func (s *SSH) open() (*ssh.Session, error) {
+	type result struct {
+		session *ssh.Session
+		err     error
+	}
+	opened := make(chan result, 1)
+	go func() { // it can wait forever if the connection ends meanwhile: golang.org/x/crypto v0.58.0, mux.openChannel
+		session, err := s.client.NewSession()
+		opened <- result{session, err}
+	}()
+	select {
+	case r := <-opened:
+		var refused *ssh.OpenChannelError
+		if r.err == nil || errors.As(r.err, &refused) {
+			return r.session, r.err
+		}
+		_ = s.client.Close()
+		select {
+		case <-s.lost:
+		case <-time.After(defaultAnswerTime.stopped): // the machine that the connection goes through does not answer
+		}
+		return nil, r.err
+	case <-s.lost:
+		return nil, net.ErrClosed
+	}
+}
+
 // Start starts c as the leader of a session in the machine.
 func (s *SSH) Start(ctx context.Context, c Command) (Process, error) {
 	defer s.expectAnswer(ctx)()
-	session, err := s.client.NewSession()
+	session, err := s.open()
 	if err != nil {
 		return nil, fmt.Errorf("start %s on %s: %w", c.Args[0], s.name, err)
 	}
@@ -163,7 +191,7 @@ type sshProcess struct {
 func (p *sshProcess) kill(ctx context.Context, file string) {
 	defer close(p.killed)
 	defer p.place.expectAnswer(ctx)()
-	if session, err := p.place.client.NewSession(); err == nil {
+	if session, err := p.place.open(); err == nil {
 		_ = session.Run(quote(killCommand(file))) // fails if the process has ended
 		_ = session.Close()
 	}

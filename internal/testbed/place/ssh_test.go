@@ -101,6 +101,24 @@ func TestSSHConnectionLost(t *testing.T) {
 	}
 }
 
+// Who cannot start a command because the connection ends finds it lost at once.
+func TestSSHLostWhileStarting(t *testing.T) {
+	for range 20 {
+		s := newServer(t)
+		p, _ := s.dial(t)
+		hung := make(chan struct{})
+		go func() { s.hangUp(); close(hung) }()
+		var err error
+		for err == nil {
+			err = Run(t.Context(), p, "true")
+		}
+		<-hung
+		if err = Run(t.Context(), p, "true"); err == nil || !p.Lost() {
+			t.Fatalf("lost: %v after %v", p.Lost(), err)
+		}
+	}
+}
+
 // assertLost checks that the loss of the connection is noticed soon.
 func assertLost(t *testing.T, p *SSH) {
 	t.Helper()
