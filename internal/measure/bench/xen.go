@@ -86,6 +86,10 @@ func (b *Bench) bootXen(ctx context.Context, _ stack.Configuration) (*xenHost, e
 		return nil, err
 	}
 	in.Patient()
+	go func() { // nothing else ends the connections that go through it, those to the domains
+		<-node.Done()
+		_ = in.Close()
+	}()
 	b.note("This run booted the Xen host itself, as a guest of QEMU with accelerator " + string(o.Accel) + ".")
 	p := place.Within{Place: in, Env: []string{"LC_ALL=C"}, Name: in.String()}
 	m := &machine{
@@ -217,7 +221,7 @@ func (h *xenHost) bringUp(ctx context.Context, c xen.Config) (*machine, error) {
 		ctx, done := whileAlive(watched, h.dom0)
 		defer done()
 		if d.Watch(ctx) == nil || ctx.Err() != nil {
-			_ = in.Close() // nothing else ends the connection to a machine that is gone
+			_ = in.Close() // a connection does not notice that the machine is gone
 		}
 	}()
 	if h.own {
