@@ -117,6 +117,19 @@ func TestTextFitsTheWidth(t *testing.T) {
 	}
 }
 
+// The words of a last column stand on lines of their own below a first column that fills the line.
+func TestTextBelowAFullLine(t *testing.T) {
+	name, command := strings.Repeat("name ", 15)+"end", "unnest bench FILE with these domains"
+	table := Table{Title: "how", Columns: []Column{{Name: "advice", Header: true}, {Name: "command"}}, Rows: [][]Cell{{{Text: name}, {Text: command}}}}
+	var out strings.Builder
+	if err := Text(&out, Document{Title: "t", Groups: []Group{{Tables: []Table{table}}}}, TextOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "  "+name+"\n      "+command+"\n") {
+		t.Errorf("name and command are not on a line each:\n%s", out.String())
+	}
+}
+
 func TestAnswer(t *testing.T) {
 	steady := []float64{100, 101, 99, 100, 101, 99}
 	for name, tc := range map[string]struct {

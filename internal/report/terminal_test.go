@@ -10,8 +10,8 @@ import (
 	"unnest/internal/measure/result"
 )
 
-// TestTextFitsTerminal prints every published run, and a comparison of two, for a terminal of
-// 80 columns.
+// TestTextFitsTerminal prints every published run, a comparison of two and the advice from it for
+// a terminal of 80 columns.
 func TestTextFitsTerminal(t *testing.T) {
 	dirs, err := filepath.Glob("../../docs/results/runs/*")
 	if err != nil || len(dirs) == 0 {
@@ -26,6 +26,7 @@ func TestTextFitsTerminal(t *testing.T) {
 		shown := filepath.Join("docs/results/runs", filepath.Base(dir))
 		docs[shown] = Build(run, samples, Options{Dir: shown, Papers: AllPapers()})
 		docs[shown+", compared"] = Compare(Input{shown, run, samples}, Input{shown, run, samples}, Options{})
+		docs[shown+", advice"] = Advise(Input{shown, run, samples}, nil)
 	}
 	for name, doc := range docs {
 		var out bytes.Buffer

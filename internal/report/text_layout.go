@@ -162,6 +162,10 @@ func (p *textPrinter) row(style string, columns []Column, widths []int, cells []
 		p.print(style, line.String())
 	}
 	if below && cells[last] != "" {
-		p.wrapped(style, strings.Repeat(" ", widths[0]+4), cells[last])
+		indent := widths[0] + 4
+		if p.options.Width-indent < minLast {
+			indent = 6 // below a first column that fills the line
+		}
+		p.wrapped(style, strings.Repeat(" ", indent), cells[last])
 	}
 }
