@@ -73,8 +73,11 @@ type advisedChoice struct {
 	P        Number        `json:"p"`
 	Verdict  stats.Verdict `json:"verdict"`
 	Needs    int           `json:"needs,omitempty"`
+	Limited  bool          `json:"generator_limited,omitempty"` // the load generator was at its limit
 	Why      []string      `json:"why"`
 	Command  string        `json:"command"`
+
+	expectation string // what the ratio is, with %s for its value; empty: From and To say it
 }
 
 type advisedNextStep struct {
@@ -93,7 +96,7 @@ func adviceData(run result.Run, a advice.Advice) advised {
 		d.Choices = append(d.Choices, advisedChoice{
 			Subject: string(c.Subject), Advice: adviceOn(c), Action: c.Action, From: c.From, To: c.To, Suite: c.Suite, Metric: c.Metric,
 			Unit: c.Unit, Order: c.Order, Cases: c.Cases, N: c.Effect.N, Ratio: Number(c.Effect.Ratio()), Interval: interval(c.Interval),
-			P: Number(c.Effect.P()), Verdict: c.Verdict, Needs: c.Needs, Why: c.Why, Command: c.Command,
+			P: Number(c.Effect.P()), Verdict: c.Verdict, Needs: c.Needs, Limited: c.Limited, Why: c.Why, Command: c.Command, expectation: c.Expected,
 		})
 	}
 	for _, m := range a.Measure {
@@ -132,8 +135,8 @@ func (c advisedChoice) sentence() string {
 func (c advisedChoice) expected() string {
 	times := timesWithInterval(c.Ratio, c.Interval)
 	text := fmt.Sprintf("%s %s with %s is %s of that with %s", c.Suite, quantity(c.Metric), c.To, times, c.From)
-	if c.Unit == "1" {
-		text = fmt.Sprintf("%s keep %s of their throughput alone, summed, against %s", c.To, times, c.From)
+	if c.expectation != "" {
+		text = fmt.Sprintf(c.expectation, times)
 	}
 	if c.Verdict != stats.Equal {
 		text += ", " + change(c.Ratio)
@@ -143,10 +146,14 @@ func (c advisedChoice) expected() string {
 
 // over says what the ratio is the mean of.
 func (c advisedChoice) over() string {
-	if c.Cases == 1 {
-		return plural(c.N, "block")
+	text := plural(c.N, "block")
+	if c.Cases > 1 {
+		text = plural(c.Cases, "case") + ", " + text
 	}
-	return plural(c.Cases, "case") + ", " + plural(c.N, "block")
+	if c.Limited {
+		text += "; the load generator was at its limit"
+	}
+	return text
 }
 
 func capital(s string) string {
@@ -246,6 +253,6 @@ func adviceMethods(f stats.Family) []Method {
 		{"choice", "A change of one property of a configuration, or a set of domains on one host. Its ratio is the geometric mean, over cases and blocks, of the ratios within the blocks. Cases are those of a suite with the same metric; blocks are those that have all of them."},
 		{"verdict", fmt.Sprintf("The choices of a run are one family: of those that make a difference, %s are expected to be false ones (Benjamini and Hochberg, %d of %d found). The interval at the level that follows is the verdict. There is no advice where it contains 1 and reaches beyond %s.", percent(stats.DefaultAlpha), f.Found, f.Tests, percent(stats.DefaultMargin))},
 		{"sum of shares", "Of domains on one host: what each has of its throughput alone, summed. At 1 they do what one after the other would do in the same time; above, they use what the others leave; below, they disturb each other."},
-		{"order", "Gains come first, then costs, each by the bound of the interval that is nearest to 1: by what is sure of them."},
+		{"order", "Gains come first, then costs, each by the bound of the interval that is nearest to 1: by what is sure of them. Those for which the load generator was at its limit come last."},
 	}
 }

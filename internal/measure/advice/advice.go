@@ -45,6 +45,11 @@ type Choice struct {
 	Why     []string // what speaks for the cause, with figures of the run
 	Command string   // that does it
 
+	// Expected says what the ratio is, with %s for its value: "its throughput is %s of that
+	// alone". It is empty if the metric, From and To say it.
+	Expected string
+	Limited  bool // the load generator was at its limit: with faster clients the ratio may be another
+
 	Effect   stats.Effect // of To over From
 	Interval stats.Interval
 	Verdict  stats.Verdict
@@ -75,7 +80,9 @@ type Measurement struct {
 
 // Advice is what a run shows.
 type Advice struct {
-	Choices []Choice // the best first: gains by what is sure of them, then costs, then equals, then the undecided
+	// Choices are the best first: gains, then costs, then equals, then the undecided; of each
+	// those with a load generator at its limit last, and else by what is sure of them.
+	Choices []Choice
 	Measure []Measurement
 	Family  stats.Family // of the choices
 }
@@ -134,6 +141,12 @@ var ranks = map[stats.Verdict]int{stats.Better: 1, stats.Worse: 2, stats.Equal: 
 
 func order(choices []Choice) {
 	slices.SortStableFunc(choices, func(a, b Choice) int {
+		if ranks[a.Verdict] == ranks[b.Verdict] && a.Limited != b.Limited {
+			if b.Limited {
+				return -1
+			}
+			return 1
+		}
 		return cmp.Or(ranks[a.Verdict]-ranks[b.Verdict], cmp.Compare(b.Sure(), a.Sure()))
 	})
 }

@@ -230,7 +230,7 @@ func (h hosts) run(r *rand.Rand, blocks int, loads []load, scatter float64) (res
 	return run, samples
 }
 
-func sizeText(l load) string { return strings.TrimPrefix(l.String(), l.kind+" serving ") }
+func sizeText(l load) string { return strings.Trim(strings.TrimPrefix(l.String(), l.kind), "()") }
 
 func TestNeighbours(t *testing.T) {
 	small, large, other := load{"hvm", 1 << 10}, load{"pvm", 100 << 10}, load{"pvm", 1 << 10}
@@ -257,13 +257,13 @@ func TestNeighbours(t *testing.T) {
 		ratio   float64
 		why     string
 	}{
-		"put hvm serving 1KiB + pvm serving 100KiB on one host":                            {stats.Better, 1.7, "hvm serving 1KiB needs the processors more, pvm serving 100KiB the network"},
-		"put hvm serving 1KiB + pvm serving 1KiB on one host":                              {stats.Worse, 0.6, "both need the processors more than the network"},
-		"put hvm serving 1KiB + hvm serving 1KiB on one host":                              {stats.Equal, 1.0, "the same I/O path: both are hvm"},
-		"put pvm serving 100KiB + pvm serving 100KiB on one host":                          {stats.Worse, 0.8, "keeps 40 % of its throughput alone, and its threads wait for processors 60 % of the time"},
-		"leave 2 idle next to hvm serving 1KiB":                                            {stats.Worse, 0.9, "hvm serving 1KiB keeps 9"},
-		"of two hvm serving 1KiB and two pvm serving 100KiB, put one of each on each host": {stats.Better, 2 * 1.7 / 1.8, "different I/O paths: hvm and pvm"},
-		"of two hvm serving 1KiB and two pvm serving 1KiB, put one of each on each host":   {stats.Worse, 0.6, ""},
+		"put hvm(1KiB) + pvm(100KiB) on one host":                        {stats.Better, 1.7, "hvm(1KiB) needs the processors more, pvm(100KiB) the network"},
+		"put hvm(1KiB) + pvm(1KiB) on one host":                          {stats.Worse, 0.6, "both need the processors more than the network"},
+		"put 2 hvm(1KiB) on one host":                                    {stats.Equal, 1.0, "the same I/O path: both are hvm"},
+		"put 2 pvm(100KiB) on one host":                                  {stats.Worse, 0.8, "keeps 40 % of its throughput alone, and its threads wait for processors 60 % of the time"},
+		"leave 2 idle next to hvm(1KiB)":                                 {stats.Worse, 0.9, "hvm(1KiB) keeps 9"},
+		"of 2 hvm(1KiB) and 2 pvm(100KiB), put one of each on each host": {stats.Better, 2 * 1.7 / 1.8, "different I/O paths: hvm and pvm"},
+		"of 2 hvm(1KiB) and 2 pvm(1KiB), put one of each on each host":   {stats.Worse, 0.6, ""},
 	} {
 		c := find(action)
 		if c.Verdict != want.verdict || math.Abs(c.Effect.Ratio()/want.ratio-1) > 0.03 {
@@ -275,6 +275,23 @@ func TestNeighbours(t *testing.T) {
 	}
 	if first := a.Choices[0]; first.Verdict != stats.Better {
 		t.Errorf("first: %+v", first)
+	}
+}
+
+// A choice says that the load generator was at its limit, also if that was so with a load alone.
+func TestLimited(t *testing.T) {
+	loads := []load{{"con", 1 << 10}, {"hvm", 1 << 10}}
+	h := hosts{rates: map[load]float64{loads[0]: 9000, loads[1]: 900}, shares: map[string][2]float64{}}
+	for _, pair := range [][2]load{{loads[0], loads[0]}, {loads[0], loads[1]}, {loads[1], loads[1]}} {
+		h.shares[pairName(pair[0], pair[1])] = [2]float64{0.9, 0.9}
+	}
+	run, samples := h.run(rand.New(rand.NewPCG(3, 4)), 8, loads, 0.01)
+	samples = append(samples, result.Sample{Configuration: "con1", Suite: "collocation", Case: "http/1024", Metric: "generator_cpu", Value: 99, Block: 5,
+		Tags: map[string]string{collocation.LimitTag: "no processor left"}})
+	for _, c := range Of(run, samples).Choices {
+		if want := strings.Contains(c.To, "con"); c.Limited != want {
+			t.Errorf("%s: limited %t, want %t", c.Action, c.Limited, want)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package advice
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -22,20 +23,37 @@ func (l load) String() string {
 	if l.size == 0 {
 		return l.kind
 	}
-	return l.kind + " serving " + stack.FormatBytes(int64(l.size))
+	return fmt.Sprintf("%s(%s)", l.kind, stack.FormatBytes(int64(l.size)))
+}
+
+// named names loads: "hvm(1KiB) + pvm(1KiB)", or "2 hvm(1KiB)" where they are equal.
+func named(loads []load) string {
+	counts := map[string]int{}
+	for _, l := range loads {
+		counts[l.String()]++
+	}
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		if n := counts[name]; n > 1 {
+			name = fmt.Sprintf("%d %s", n, name)
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, " + ")
 }
 
 // mix is a set of domains on one host: the active loads in order, and how many are idle.
 type mix struct {
-	active string // the loads, joined
+	active string // the loads, as they are named
 	idle   int
 }
 
 // visit is what the active domains of a mix had in one block, at the case where they
 // together had most of what each has alone.
 type visit struct {
-	loads  []load
-	values []map[string]float64 // of each load, by metric
+	loads   []load
+	values  []map[string]float64 // of each load, by metric
+	limited bool                 // the load generator was at its limit, or late
 }
 
 // rate returns the throughput of the i-th load.
@@ -52,18 +70,21 @@ type domains struct {
 	metrics map[string]map[string]float64
 	idle    map[string]bool
 	size    map[string]int
+	limited bool
 }
 
-func (s study) executions() map[execution]domains {
-	all := map[execution]domains{}
+func (s study) executions() map[execution]*domains {
+	all := map[execution]*domains{}
+	limited := map[execution]bool{} // the tag is on samples of the whole execution
 	for _, x := range s.samples {
 		name := x.Tags[collocation.DomainTag]
+		k := execution{x.Configuration, x.Suite, x.Case, x.Block}
+		limited[k] = limited[k] || x.Tags[collocation.LimitTag] != ""
 		if name == "" {
 			continue
 		}
-		k := execution{x.Configuration, x.Suite, x.Case, x.Block}
-		if all[k].metrics == nil {
-			all[k] = domains{map[string]map[string]float64{}, map[string]bool{}, map[string]int{}}
+		if all[k] == nil {
+			all[k] = &domains{metrics: map[string]map[string]float64{}, idle: map[string]bool{}, size: map[string]int{}}
 		}
 		if all[k].metrics[name] == nil {
 			all[k].metrics[name] = map[string]float64{}
@@ -73,6 +94,9 @@ func (s study) executions() map[execution]domains {
 		if n, err := strconv.Atoi(x.Tags[collocation.SizeTag]); err == nil {
 			all[k].size[name] = n
 		}
+	}
+	for k, d := range all {
+		d.limited = limited[k]
 	}
 	return all
 }
@@ -123,10 +147,10 @@ func anyOf[V any](blocks map[int]V) V { return blocks[slices.Min(slices.Collect(
 
 // visit sorts the domains of one execution by load. An idle domain need not have samples,
 // if the configuration names it.
-func (s study) visit(k execution, d domains) (mix, visit) {
+func (s study) visit(k execution, d *domains) (mix, visit) {
 	size, sizes := s.sizeOf(k.suite, k.name), s.sizes(k.configuration)
 	idle := 0
-	var v visit
+	v := visit{limited: d.limited}
 	for _, name := range slices.Sorted(maps.Keys(d.metrics)) {
 		if d.idle[name] {
 			idle++
@@ -135,12 +159,7 @@ func (s study) visit(k execution, d domains) (mix, visit) {
 		v.loads = append(v.loads, load{strings.TrimRight(name, "0123456789"), cmp.Or(d.size[name], sizes[name], size)})
 		v.values = append(v.values, d.metrics[name])
 	}
-	var names []string
-	for _, l := range v.loads {
-		names = append(names, l.String())
-	}
-	slices.Sort(names)
-	return mix{strings.Join(names, " + "), max(idle, strings.Count(s.notation(k.configuration), "idle"))}, v
+	return mix{named(v.loads), max(idle, strings.Count(s.notation(k.configuration), "idle"))}, v
 }
 
 func (s study) sizeOf(suite, name string) int {

@@ -43,10 +43,11 @@ func (s study) neighbours() (choices []Choice) {
 		one := anyOf(all[m])
 		switch {
 		case len(one.loads) == 1 && m.idle > 0:
-			choices = append(choices, s.together(all, m, one, fmt.Sprintf("leave %d idle next to %s", m.idle, one.loads[0]),
-				"end idle neighbours of "+one.loads[0].String(), one.loads[0].String()+" alone")...)
+			choices = append(choices, s.together(all, m, one, fmt.Sprintf("leave %d idle next to %s", m.idle, m.active),
+				"end idle neighbours of "+m.active, m.active+" alone", fmt.Sprintf("its throughput with %d idle next to it is %%s of that alone", m.idle))...)
 		case len(one.loads) > 1 && m.idle == 0:
-			choices = append(choices, s.together(all, m, one, "put "+m.active+" on one host", "keep "+m.active+" apart", "one after the other")...)
+			choices = append(choices, s.together(all, m, one, "put "+m.active+" on one host", "keep "+m.active+" apart", "one after the other",
+				"their throughput side by side is %s of that one after the other")...)
 		}
 		if len(one.loads) == 2 && m.idle == 0 && one.loads[0] != one.loads[1] {
 			choices = append(choices, s.mixed(all, m, one)...)
@@ -56,7 +57,7 @@ func (s study) neighbours() (choices []Choice) {
 }
 
 // together compares the sum of shares of a mix with 1.
-func (s study) together(all map[mix]map[int]visit, m mix, one visit, action, instead, from string) []Choice {
+func (s study) together(all map[mix]map[int]visit, m mix, one visit, action, instead, from, expected string) []Choice {
 	ratios := map[int]float64{}
 	for block, v := range all[m] {
 		if _, sum, ok := shares(all, v, block); ok {
@@ -67,13 +68,13 @@ func (s study) together(all map[mix]map[int]visit, m mix, one visit, action, ins
 	if !ok {
 		return nil
 	}
-	return []Choice{s.neighbour(action, instead, from, m, e, s.reasons(all, m, one))}
+	return []Choice{s.neighbour(action, instead, from, expected, m, e, limited(all, m), s.reasons(all, m, one))}
 }
 
 // mixed compares two hosts that each have one of both loads with two hosts that have two of
 // one load.
 func (s study) mixed(all map[mix]map[int]visit, m mix, one visit) []Choice {
-	like := func(i int) mix { return mix{active: one.loads[i].String() + " + " + one.loads[i].String()} }
+	like := func(i int) mix { return mix{active: named([]load{one.loads[i], one.loads[i]})} }
 	ratios := map[int]float64{}
 	for block, v := range all[m] {
 		a, hasA := all[like(0)][block]
@@ -94,12 +95,29 @@ func (s study) mixed(all map[mix]map[int]visit, m mix, one visit) []Choice {
 	}
 	x, y := one.loads[0], one.loads[1]
 	return []Choice{s.neighbour(
-		fmt.Sprintf("of two %s and two %s, put one of each on each host", x, y),
-		fmt.Sprintf("put the two %s on one host, the two %s on another", x, y),
-		like(0).active+", "+like(1).active, m, e, s.reasons(all, m, one))}
+		fmt.Sprintf("of 2 %s and 2 %s, put one of each on each host", x, y),
+		fmt.Sprintf("put the 2 %s on one host and the 2 %s on another", x, y),
+		like(0).active+", "+like(1).active, "the throughput of mixed pairs is %s of that of equal pairs",
+		m, e, limited(all, m) || limited(all, like(0)) || limited(all, like(1)), s.reasons(all, m, one))}
 }
 
-func (s study) neighbour(action, instead, from string, m mix, e stats.Effect, why []string) Choice {
+// limited reports whether the load generator was at its limit in a mix, or with one of its
+// loads alone: with faster clients the shares may be others.
+func limited(all map[mix]map[int]visit, m mix) bool {
+	for block, v := range all[m] {
+		if v.limited {
+			return true
+		}
+		for _, l := range v.loads {
+			if single, ok := alone(all, l, block); ok && single.limited {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s study) neighbour(action, instead, from, expected string, m mix, e stats.Effect, limited bool, why []string) Choice {
 	to := m.active
 	if m.idle > 0 {
 		to += fmt.Sprintf(" + %d idle", m.idle)
@@ -107,6 +125,6 @@ func (s study) neighbour(action, instead, from string, m mix, e stats.Effect, wh
 	return Choice{
 		Subject: Neighbours, Action: action, Instead: instead, From: from, To: to, Suite: "collocation",
 		Metric: "sum_of_shares", Unit: "1", Order: result.HIB, Cases: 1,
-		Why: why, Command: "unnest bench FILE  # with these domains, to see it with your workload", Effect: e,
+		Expected: expected, Limited: limited, Why: why, Command: "unnest bench FILE  # with these domains, to see it with your workload", Effect: e,
 	}
 }
