@@ -108,6 +108,9 @@ func adviceData(run result.Run, a advice.Advice) advised {
 // adviceOn says what to do, or nothing where the verdict is not known.
 func adviceOn(c advice.Choice) string {
 	where := ""
+	if c.Starved != "" && c.Verdict == stats.Better {
+		where = fmt.Sprintf("if %s may have as little as %.0f %% of its throughput alone, ", c.Starved, 100*c.Share)
+	}
 	if len(c.Against) > 0 {
 		var against []string
 		for _, metric := range c.Against {
@@ -142,6 +145,17 @@ func (c advisedChoice) expected() string {
 		text += ", " + change(c.Ratio)
 	}
 	return text
+}
+
+// label names a choice in a chart.
+func (c advisedChoice) label() string {
+	switch {
+	case c.expectation == "":
+		return fmt.Sprintf("%s → %s, %s", c.From, c.To, quantity(c.Metric))
+	case c.From == advice.EqualPairs:
+		return "mixed: " + c.To
+	}
+	return c.To
 }
 
 // over says what the ratio is the mean of.
@@ -223,14 +237,14 @@ func measureTable(d advised) Table {
 
 // choiceChart draws the gain of each choice: above 1 is better.
 func choiceChart(d advised) Chart {
-	chart := Chart{ID: "choices-chart", Kind: Ratios, Title: "Gain of each choice, with its interval", Axis: "gain, as a ratio (above 1 is better)", Margin: stats.DefaultMargin}
+	chart := Chart{ID: "choices-chart", Kind: Forest, Title: "Gain of each choice, with its interval", Axis: "gain, as a ratio (above 1 is better)", Margin: stats.DefaultMargin}
 	series := ChartSeries{Name: "gain"}
 	for _, c := range d.Choices {
 		r, i := c.Ratio, c.Interval
 		if c.Order == result.LIB {
 			r, i = inverse(r), Interval{inverse(i.High), inverse(i.Low), i.Confidence}
 		}
-		chart.Categories = append(chart.Categories, fmt.Sprintf("%s → %s, %s", c.From, c.To, quantity(c.Metric)))
+		chart.Categories = append(chart.Categories, c.label())
 		series.add(r, i)
 	}
 	chart.Series = []ChartSeries{series}
@@ -253,6 +267,6 @@ func adviceMethods(f stats.Family) []Method {
 		{"choice", "A change of one property of a configuration, or a set of domains on one host. Its ratio is the geometric mean, over cases and blocks, of the ratios within the blocks. Cases are those of a suite with the same metric; blocks are those that have all of them."},
 		{"verdict", fmt.Sprintf("The choices of a run are one family: of those that make a difference, %s are expected to be false ones (Benjamini and Hochberg, %d of %d found). The interval at the level that follows is the verdict. There is no advice where it contains 1 and reaches beyond %s.", percent(stats.DefaultAlpha), f.Found, f.Tests, percent(stats.DefaultMargin))},
 		{"sum of shares", "Of domains on one host: what each has of its throughput alone, summed. At 1 they do what one after the other would do in the same time; above, they use what the others leave; below, they disturb each other."},
-		{"order", "Gains come first, then costs, each by the bound of the interval that is nearest to 1: by what is sure of them. Those for which the load generator was at its limit come last."},
+		{"order", "Gains come first, then costs, each by the bound of the interval that is nearest to 1: by what is sure of them. Those for which the load generator was at its limit, or a domain had less than half of its turn, come last."},
 	}
 }

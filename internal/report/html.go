@@ -122,7 +122,7 @@ func tone(badge string) string {
 // lying axis it stands below.
 func upright(c Chart) string {
 	switch c.Kind {
-	case Stack:
+	case Stack, Forest:
 		return ""
 	case CDF:
 		return "share of executions"

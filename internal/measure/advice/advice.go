@@ -48,7 +48,9 @@ type Choice struct {
 	// Expected says what the ratio is, with %s for its value: "its throughput is %s of that
 	// alone". It is empty if the metric, From and To say it.
 	Expected string
-	Limited  bool // the load generator was at its limit: with faster clients the ratio may be another
+	Starved  string  // the domain that keeps less than half of its turn; empty if none does
+	Share    float64 // what it keeps of its throughput alone
+	Limited  bool    // the load generator was at its limit: with faster clients the ratio may be another
 
 	Effect   stats.Effect // of To over From
 	Interval stats.Interval
@@ -81,7 +83,8 @@ type Measurement struct {
 // Advice is what a run shows.
 type Advice struct {
 	// Choices are the best first: gains, then costs, then equals, then the undecided; of each
-	// those with a load generator at its limit last, and else by what is sure of them.
+	// those with a load generator at its limit or a domain that is starved last, and else by
+	// what is sure of them.
 	Choices []Choice
 	Measure []Measurement
 	Family  stats.Family // of the choices
@@ -139,14 +142,19 @@ func oppose(choices []Choice) {
 // ranks orders the verdicts: what to do comes first.
 var ranks = map[stats.Verdict]int{stats.Better: 1, stats.Worse: 2, stats.Equal: 3, stats.Unknown: 4, stats.TooFew: 5}
 
+// doubts counts what makes a gain less of one.
+func (c Choice) doubts() (n int) {
+	if c.Limited {
+		n++
+	}
+	if c.Starved != "" && c.Verdict == stats.Better {
+		n++
+	}
+	return n
+}
+
 func order(choices []Choice) {
 	slices.SortStableFunc(choices, func(a, b Choice) int {
-		if ranks[a.Verdict] == ranks[b.Verdict] && a.Limited != b.Limited {
-			if b.Limited {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Or(ranks[a.Verdict]-ranks[b.Verdict], cmp.Compare(b.Sure(), a.Sure()))
+		return cmp.Or(ranks[a.Verdict]-ranks[b.Verdict], a.doubts()-b.doubts(), cmp.Compare(b.Sure(), a.Sure()))
 	})
 }

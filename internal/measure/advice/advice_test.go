@@ -295,6 +295,23 @@ func TestLimited(t *testing.T) {
 	}
 }
 
+// A gain that starves a domain names it and comes after one that does not, though it is larger.
+func TestStarved(t *testing.T) {
+	a, b := load{"con", 1 << 10}, load{"hvm", 1 << 10}
+	h := hosts{rates: map[load]float64{a: 9000, b: 900}, shares: map[string][2]float64{
+		pairName(a, a): {0.6, 0.6}, pairName(b, b): {0.5, 0.2}, pairName(a, b): {1.3, 0.2},
+	}}
+	run, samples := h.run(rand.New(rand.NewPCG(3, 4)), 8, []load{a, b}, 0.01)
+	choices := Of(run, samples).Choices
+	for i, want := range []struct {
+		to, starved string
+	}{{"2 con(1KiB)", ""}, {"con(1KiB) + hvm(1KiB)", "hvm(1KiB)"}} {
+		if c := choices[i]; c.Verdict != stats.Better || c.To != want.to || c.Starved != want.starved || c.Starved != "" && math.Abs(c.Share-0.2) > 0.01 {
+			t.Errorf("choice %d is %q, which starves %q to %v; want %q, %q", i, c.To, c.Starved, c.Share, want.to, want.starved)
+		}
+	}
+}
+
 // Of several intensities in a block the peak counts. A block without the single runs says
 // nothing.
 func TestPeakAndMissingSingles(t *testing.T) {

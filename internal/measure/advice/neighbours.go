@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
 )
 
 // alone finds the visit of a load that was alone on the host in a block.
@@ -43,10 +42,10 @@ func (s study) neighbours() (choices []Choice) {
 		one := anyOf(all[m])
 		switch {
 		case len(one.loads) == 1 && m.idle > 0:
-			choices = append(choices, s.together(all, m, one, fmt.Sprintf("leave %d idle next to %s", m.idle, m.active),
+			choices = append(choices, s.together(all, m, fmt.Sprintf("leave %d idle next to %s", m.idle, m.active),
 				"end idle neighbours of "+m.active, m.active+" alone", fmt.Sprintf("its throughput with %d idle next to it is %%s of that alone", m.idle))...)
 		case len(one.loads) > 1 && m.idle == 0:
-			choices = append(choices, s.together(all, m, one, "put "+m.active+" on one host", "keep "+m.active+" apart", "one after the other",
+			choices = append(choices, s.together(all, m, "put "+m.active+" on one host", "keep "+m.active+" apart", "one after the other",
 				"their throughput side by side is %s of that one after the other")...)
 		}
 		if len(one.loads) == 2 && m.idle == 0 && one.loads[0] != one.loads[1] {
@@ -57,7 +56,7 @@ func (s study) neighbours() (choices []Choice) {
 }
 
 // together compares the sum of shares of a mix with 1.
-func (s study) together(all map[mix]map[int]visit, m mix, one visit, action, instead, from, expected string) []Choice {
+func (s study) together(all map[mix]map[int]visit, m mix, action, instead, from, expected string) []Choice {
 	ratios := map[int]float64{}
 	for block, v := range all[m] {
 		if _, sum, ok := shares(all, v, block); ok {
@@ -68,8 +67,11 @@ func (s study) together(all map[mix]map[int]visit, m mix, one visit, action, ins
 	if !ok {
 		return nil
 	}
-	return []Choice{s.neighbour(action, instead, from, expected, m, e, limited(all, m), s.reasons(all, m, one))}
+	return []Choice{s.neighbour(all, m, Choice{Action: action, Instead: instead, From: from, Expected: expected, Effect: e})}
 }
+
+// EqualPairs is what mixed pairs are compared with.
+const EqualPairs = "equal pairs"
 
 // mixed compares two hosts that each have one of both loads with two hosts that have two of
 // one load.
@@ -94,11 +96,14 @@ func (s study) mixed(all map[mix]map[int]visit, m mix, one visit) []Choice {
 		return nil
 	}
 	x, y := one.loads[0], one.loads[1]
-	return []Choice{s.neighbour(
-		fmt.Sprintf("of 2 %s and 2 %s, put one of each on each host", x, y),
-		fmt.Sprintf("put the 2 %s on one host and the 2 %s on another", x, y),
-		like(0).active+", "+like(1).active, "the throughput of mixed pairs is %s of that of equal pairs",
-		m, e, limited(all, m) || limited(all, like(0)) || limited(all, like(1)), s.reasons(all, m, one))}
+	return []Choice{s.neighbour(all, m, Choice{
+		Action:   fmt.Sprintf("of 2 %s and 2 %s, put one of each on each host", x, y),
+		Instead:  fmt.Sprintf("put the 2 %s on one host and the 2 %s on another", x, y),
+		From:     EqualPairs,
+		Expected: "the throughput of mixed pairs is %s of that of equal pairs",
+		Limited:  limited(all, like(0)) || limited(all, like(1)),
+		Effect:   e,
+	})}
 }
 
 // limited reports whether the load generator was at its limit in a mix, or with one of its
@@ -117,14 +122,35 @@ func limited(all map[mix]map[int]visit, m mix) bool {
 	return false
 }
 
-func (s study) neighbour(action, instead, from, expected string, m mix, e stats.Effect, limited bool, why []string) Choice {
-	to := m.active
+// starved returns the load of a mix that keeps least of its throughput alone, with what it
+// keeps (geometric mean over the blocks), if this is less than half of its turn: the
+// n-th part, if the n domains of the mix took turns.
+func starved(all map[mix]map[int]visit, m mix) (name string, share float64) {
+	for i, l := range anyOf(all[m]).loads {
+		var kepts []float64
+		n := 1.0
+		for block, v := range all[m] {
+			if each, _, ok := shares(all, v, block); ok {
+				kepts, n = append(kepts, each[i]), float64(len(each))
+			}
+		}
+		if kept := math.Exp(meanLog(kepts)); kept < 0.5/n && (name == "" || kept < share) {
+			name, share = l.String(), kept
+		}
+	}
+	return name, share
+}
+
+// neighbour completes a choice about a mix.
+func (s study) neighbour(all map[mix]map[int]visit, m mix, c Choice) Choice {
+	c.To = m.active
 	if m.idle > 0 {
-		to += fmt.Sprintf(" + %d idle", m.idle)
+		c.To += fmt.Sprintf(" + %d idle", m.idle)
 	}
-	return Choice{
-		Subject: Neighbours, Action: action, Instead: instead, From: from, To: to, Suite: "collocation",
-		Metric: "sum_of_shares", Unit: "1", Order: result.HIB, Cases: 1,
-		Expected: expected, Limited: limited, Why: why, Command: "unnest bench FILE  # with these domains, to see it with your workload", Effect: e,
-	}
+	c.Subject, c.Suite, c.Metric, c.Unit, c.Order, c.Cases = Neighbours, "collocation", "sum_of_shares", "1", result.HIB, 1
+	c.Starved, c.Share = starved(all, m)
+	c.Limited = c.Limited || limited(all, m)
+	c.Why = s.reasons(all, m, anyOf(all[m]))
+	c.Command = "unnest bench FILE  # with these domains, to see it with your workload"
+	return c
 }

@@ -173,6 +173,36 @@
     return { ...base, legend: legendOf(chart, base.legend), xAxis: categoryAxis(chart, c, slant(chart)), yAxis: y, series };
   }
 
+  // A line for each category, which may have a long name: a point and its interval.
+  function forest(chart, c) {
+    const s = chart.series[0], [low, high] = extent(chart), colour = colourOf(chart, s);
+    const lie = (params, api) => {
+      const value = api.value(0);
+      if (Number.isNaN(value)) return undefined;
+      const [x, y] = api.coord([value, api.value(1)]);
+      const children = [point("circle", x, y, colour, c.page)];
+      if (!Number.isNaN(api.value(2)) && !Number.isNaN(api.value(3))) {
+        const [from, to] = [2, 3].map((i) => api.coord([api.value(i), api.value(1)])[0]);
+        const line = (x1, y1, x2, y2) => ({ type: "line", shape: { x1, y1, x2, y2 }, style: { stroke: colour, lineWidth: 1.5 } });
+        children.unshift(line(from, y, to, y), line(from, y - 4, from, y + 4), line(to, y - 4, to, y + 4));
+      }
+      return { type: "group", children };
+    };
+    const margin = chart.margin || 0, base = common(chart, c);
+    return {
+      ...base,
+      grid: { ...base.grid, bottom: 28 },
+      xAxis: { ...valueAxis(chart, c), ...around(Math.min(low, 1 - margin), Math.max(high, 1 + margin)), name: chart.axis, nameLocation: "middle", nameGap: 26, nameTextStyle: axisText(c) },
+      yAxis: { type: "category", inverse: true, data: chart.categories, axisLabel: { ...axisText(c), interval: 0, width: document.getElementById(chart.id).clientWidth / 2, overflow: "truncate" }, axisTick: { show: false }, axisLine: { show: false } },
+      series: [{
+        type: "custom", name: s.name, itemStyle: { color: colour }, encode: { x: 0, y: 1 }, clip: true, renderItem: lie,
+        data: s.values.map((v, i) => [v ?? NaN, i, s.low[i] ?? NaN, s.high[i] ?? NaN]),
+        markLine: { silent: true, symbol: "none", label: { show: false }, lineStyle: { color: c.soft, type: "solid", width: 1 }, data: [{ xAxis: 1 }] },
+        markArea: { silent: true, itemStyle: { color: c.soft, opacity: 0.14 }, data: [[{ xAxis: 1 - margin }, { xAxis: 1 + margin }]] },
+      }],
+    };
+  }
+
   function stacked(chart, c) {
     const base = common(chart, c);
     return {
@@ -237,13 +267,13 @@
     };
   }
 
-  const shapes = { stack: stacked, cdf: cumulative, lines };
+  const shapes = { stack: stacked, cdf: cumulative, lines, forest };
 
   function draw(chart) {
     const element = document.getElementById(chart.id);
     let instance = drawn.get(chart.id);
     if (!instance) {
-      if (chart.kind === "stack") element.style.height = `${80 + 22 * chart.categories.length}px`;
+      if (chart.kind === "stack" || chart.kind === "forest") element.style.height = `${80 + 22 * chart.categories.length}px`;
       instance = echarts.init(element, null, { renderer: "svg" });
       drawn.set(chart.id, instance);
       new ResizeObserver(() => instance.resize()).observe(element);
