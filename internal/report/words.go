@@ -144,7 +144,13 @@ func quantity(metric string) string {
 	if i := slices.IndexFunc(cpuParts, func(p cpuMetric) bool { return p.metric == metric }); i >= 0 {
 		return cpuParts[i].quantity
 	}
-	return strings.ReplaceAll(strings.TrimSuffix(strings.TrimSuffix(metric, "_mean"), "_avg"), "_", " ")
+	words := strings.Fields(strings.ReplaceAll(strings.TrimSuffix(strings.TrimSuffix(metric, "_mean"), "_avg"), "_", " "))
+	for i := range words {
+		if words[i] == "cpu" {
+			words[i] = "CPU"
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // better spells an order out.

@@ -34,6 +34,7 @@ func TestNumbersInWords(t *testing.T) {
 		{"level of a family", level(1 - 0.05/24), "99.79 %"},
 		{"no interval", bracket(Interval{missing, missing, missing}, 1), none},
 		{"quantity", quantity("latency_mean"), "latency"},
+		{"quantity with an abbreviation", quantity("cpu_per_execution"), "CPU per execution"},
 		{"quantity of the CPU", quantity("guest_soft"), "software interrupt time in the guest"},
 		{"list", list([]string{"a", "b", "c"}), "a, b and c"},
 		{"list of one", list([]string{"a"}), "a"},

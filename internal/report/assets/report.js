@@ -11,12 +11,14 @@
   const colours = () => ({ ink: css("--ink"), soft: css("--soft"), line: css("--line"), page: css("--page"), wash: css("--wash") });
   const escape = (text) => echarts.format.encodeHTML(String(text));
   const number = (v) => v === null ? "missing" : Math.abs(v) >= 1000 ? v.toFixed(0) : String(Number(v.toPrecision(4)));
+  // The numbers of an axis: 200 M for 200000000, so that they leave the room to the chart.
+  const tick = (v) => Math.abs(v) >= 1e9 ? `${number(v / 1e9)} G` : Math.abs(v) >= 1e6 ? `${number(v / 1e6)} M` : Math.abs(v) >= 1e4 ? `${number(v / 1e3)} k` : number(v);
 
   const family = getComputedStyle(document.body).fontFamily;
   const axisText = (c) => ({ color: c.soft, fontSize: 12, fontFamily: family });
   const valueAxis = (chart, c) => ({
     type: "value",
-    axisLabel: { ...axisText(c), hideOverlap: true, formatter: number }, axisLine: { show: false }, axisTick: { show: false },
+    axisLabel: { ...axisText(c), hideOverlap: true, formatter: tick }, axisLine: { show: false }, axisTick: { show: false },
     splitLine: { lineStyle: { color: c.line } },
   });
   const categoryAxis = (chart, c, rotate = 0) => ({
