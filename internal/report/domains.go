@@ -40,6 +40,7 @@ var domainMethods = []Method{
 	{"full load", "The highest throughput that one domain of a type reaches alone with documents of a size. It was found before the first block: the load rises until the throughput falls. An intensity is a share of it."},
 	{"sum of singles", "What the domains of a pair answer alone under the same intensity, added up within each block. 1 means that they do not disturb each other."},
 	{"Jain's index", "Fairness: 1 if the domains answer the same, 1/n if one of n answers everything. Domains that differ are compared by their share of what they answer alone."},
+	{"keeps least", "The domain that keeps least of what it answers alone under the same intensity, with the mean of this share over the blocks. The sum hides it where the other domain answers many times as much."},
 	{"largest deviation", "By how much the domain that answers least is behind the one that answers most."},
 }
 
@@ -94,12 +95,22 @@ func percentText(x float64) string { return strconv.FormatFloat(100*x, 'f', 1, 6
 func (b *builder) pairTable(pairs []collocation.Pair) Table {
 	t := Table{ID: "domains-pairs", Title: "Active domains side by side: aggregate throughput and fairness, 95 % intervals", Columns: []Column{
 		{Name: "load", Header: true}, {Name: "configuration", Header: true}, {Name: "over sum of singles", Numeric: true}, {Name: "over best single", Numeric: true},
-		{Name: "Jain's index", Numeric: true, Wide: true}, {Name: "largest deviation", Numeric: true}}}
+		{Name: "Jain's index", Numeric: true, Wide: true}, {Name: "largest deviation", Numeric: true, Wide: true}, {Name: "keeps least", Numeric: true}}}
 	for _, p := range pairs {
 		t.Rows = append(t.Rows, []Cell{{Text: loadLabel(p.Load)}, {Text: p.Configuration, Series: p.Configuration}, optionalCell(p.OfSum), optionalCell(p.OfSingle),
-			spreadCell(p.Jain, decimalText(3)), spreadCell(p.Deviation, percentText)})
+			spreadCell(p.Jain, decimalText(3)), spreadCell(p.Deviation, percentText), leastCell(p.Least)})
 	}
 	return t
+}
+
+// leastCell names the domain that keeps least, and what it keeps.
+func leastCell(k *collocation.Kept) Cell {
+	if k == nil {
+		return noValue
+	}
+	cell := spreadCell(k.Spread, percentText)
+	cell.Text = k.Domain + " " + cell.Text
+	return cell
 }
 
 // ofSame compares the pairs of two types with those of one.
@@ -179,7 +190,11 @@ func domainHeadlines(f collocation.Findings) (answer string, said []string) {
 		var kept []string
 		for _, p := range pairs {
 			if p.Size == load.Size && p.Intensity == load.Intensity {
-				kept = append(kept, p.Configuration+" "+effectText(p.OfSum.Effect))
+				text := p.Configuration + " " + effectText(p.OfSum.Effect)
+				if starves(p) {
+					text += fmt.Sprintf(" (%s only %.0f %%)", p.Least.Domain, 100*p.Least.Mean)
+				}
+				kept = append(kept, text)
 			}
 		}
 		if len(kept) > 1 { // else the answer or a table has it
@@ -205,6 +220,12 @@ func domainHeadlines(f collocation.Findings) (answer string, said []string) {
 	return answer, said
 }
 
+// starves reports whether a domain of the pair keeps less than half of what the pair keeps. The
+// sum hides that where the other domain answers many times as much.
+func starves(p collocation.Pair) bool {
+	return p.Least != nil && p.Least.Mean < p.OfSum.Effect.Ratio()/2
+}
+
 // keptAnswer says what the first and the last of the pairs keep; if there is only one pair, what
 // it keeps with each document.
 func keptAnswer(pairs []collocation.Pair) string {
@@ -217,7 +238,11 @@ func keptAnswer(pairs []collocation.Pair) string {
 		return fmt.Sprintf("%s, over what the domains answer alone: %s.", first.Configuration, list(kept))
 	}
 	say := func(what string, p collocation.Pair) string {
-		return fmt.Sprintf("%s: %s with %s answer %s of what its domains answer alone.", what, p.Configuration, loadLabel(p.Load), effectText(p.OfSum.Effect))
+		text := fmt.Sprintf("%s: %s with %s answers %s of what its domains answer alone", what, p.Configuration, loadLabel(p.Load), effectText(p.OfSum.Effect))
+		if starves(p) {
+			text += fmt.Sprintf(", but %s only %.0f %% of what it answers alone", p.Least.Domain, 100*p.Least.Mean)
+		}
+		return text + "."
 	}
 	return say("The pair that keeps most", first) + " " + say("The one that loses most", last)
 }
@@ -252,7 +277,11 @@ func pairFigures(f collocation.Findings) (figures []KeyFigure) {
 		}
 		e := p.OfSum.Effect
 		i := interval(e.Interval(stats.DefaultConfidence))
-		figures = append(figures, KeyFigure{Value: ratio(Number(e.Ratio())) + "×", Label: p.Configuration + " / alone", Detail: loadLabel(p.Load) + span(i),
+		detail := loadLabel(p.Load) + span(i)
+		if starves(p) {
+			detail += fmt.Sprintf("; %s only %.0f %%", p.Least.Domain, 100*p.Least.Mean)
+		}
+		figures = append(figures, KeyFigure{Value: ratio(Number(e.Ratio())) + "×", Label: p.Configuration + " / alone", Detail: detail,
 			Series: p.Configuration, Open: e.Interval(stats.DefaultConfidence).Contains(1)})
 	}
 	return figures

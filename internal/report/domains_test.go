@@ -138,6 +138,26 @@ func TestAnswerOfOnePair(t *testing.T) {
 	}
 }
 
+// A sum does not hide that one of its domains gets almost nothing.
+func TestStarvingPair(t *testing.T) {
+	run, samples := domainRun(6)
+	for i, s := range samples {
+		if s.Configuration == "HVM-PVM" && s.Metric == collocation.Server && strings.HasPrefix(s.Tags[collocation.DomainTag], "hvm") {
+			samples[i].Value /= 10
+		}
+	}
+	doc := Build(run, samples, Options{})
+	if !strings.Contains(doc.Answer, "but hvm1 only 8 % of what it answers alone.") {
+		t.Errorf("answer %q", doc.Answer)
+	}
+	if said := strings.Join(doc.Headlines, "\n"); !strings.Contains(said, "(hvm1 only 8 %)") || strings.Contains(said, "pvm1 only") {
+		t.Errorf("headlines %q", said)
+	}
+	if f := doc.Figures; !strings.HasSuffix(f[0].Detail, "; hvm1 only 8 %") || strings.Contains(f[1].Detail, "only") {
+		t.Errorf("figures %+v", f)
+	}
+}
+
 // A run without domains has no such section, and each domain has a line of its own in Go's format.
 func TestDomainLines(t *testing.T) {
 	run, samples := nginxRun()

@@ -45,6 +45,13 @@ type Pair struct {
 	// share of that alone.
 	Jain      Spread
 	Deviation Spread // the largest one, as a fraction
+	Least     *Kept  // the domain that keeps least; nil: what the domains answer alone was not measured
+}
+
+// Kept is what a domain answers next to others, as a fraction of what it answers alone.
+type Kept struct {
+	Domain string
+	Spread
 }
 
 // Spread is a mean over blocks with its interval, which is undefined below two blocks.
@@ -228,6 +235,7 @@ func (t *table) pair(c *cell) Pair {
 		p.OfSame = t.ofSame(c)
 	}
 	p.Jain, p.Deviation = c.fairness(p.Identical, alone)
+	p.Least = c.least(alone)
 	return p
 }
 
@@ -298,6 +306,23 @@ func (c *cell) fairness(identical bool, alone []*cell) (jain, deviation Spread) 
 		}
 	}
 	return spread(jains), spread(deviations)
+}
+
+// least is the active domain that keeps least of what it answers alone, on average over the
+// blocks.
+func (c *cell) least(alone []*cell) (least *Kept) {
+	for i, one := range alone {
+		var shares []float64
+		for block, served := range c.server[c.active[i]] {
+			if share := served / one.at(block); !math.IsNaN(share) && !math.IsInf(share, 0) {
+				shares = append(shares, share)
+			}
+		}
+		if s := spread(shares); s.N > 0 && (least == nil || s.Mean < least.Mean) {
+			least = &Kept{c.active[i], s}
+		}
+	}
+	return least
 }
 
 // at is the aggregate throughput in a block, NaN if there is none.

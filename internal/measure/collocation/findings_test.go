@@ -96,6 +96,11 @@ func TestFind(t *testing.T) {
 	if len(mixed.OfSame) != 2 || mixed.OfSum.Reference != "HVM+PVM" || mixed.Jain.N != 6 || !mixed.Deviation.Interval.Defined() {
 		t.Errorf("HVM-PVM: %+v", mixed)
 	}
+	if mixed.Least == nil || hvms.Least == nil || mixed.Least.Domain != "pvm1" || mixed.Least.N != 6 || !mixed.Least.Interval.Defined() {
+		t.Fatalf("least of HVM-PVM and HVM-HVM: %+v, %+v", mixed.Least, hvms.Least)
+	}
+	near("least of HVM-PVM", mixed.Least.Mean, 0.8)
+	near("least of HVM-HVM", hvms.Least.Mean, 0.6)
 	near("HVM-PVM over HVM-HVM", mixed.OfSame[0].Effect.Ratio(), 2.2/0.9)
 	for _, p := range f.Peaks {
 		want := 100
@@ -119,7 +124,7 @@ func TestFindWithoutSingles(t *testing.T) {
 	}
 	f := Find(run, pairs)
 	for _, p := range f.Pairs {
-		if p.OfSum != nil || p.OfSingle != nil || (p.Jain.N > 0) != p.Identical {
+		if p.OfSum != nil || p.OfSingle != nil || p.Least != nil || (p.Jain.N > 0) != p.Identical {
 			t.Errorf("%s: %+v", p.Configuration, p)
 		}
 	}
