@@ -20,7 +20,9 @@ type Options struct {
 	// Tolerance ends column generation when it can raise the bound by at most this
 	// fraction. 0: 0.001; negative: only when it cannot raise the bound.
 	Tolerance float64
-	MaxTypes  int // most distinct items for column generation; 0: 100; negative: never
+	// MaxTypes limits the distinct items for column generation. 0: 100, and up to 300 if there are
+	// many of each; negative: never.
+	MaxTypes  int
 	MaxRounds int // most rounds of column generation; 0: 1000
 	// MaxNodes limits the nodes of all knapsacks of column generation together. The search
 	// for whole VMs may use five times as many, divided by the number of inequalities.
@@ -30,10 +32,28 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.Tolerance = cmp.Or(o.Tolerance, 1e-3)
-	o.MaxTypes = cmp.Or(o.MaxTypes, 100)
 	o.MaxRounds = cmp.Or(o.MaxRounds, 1000)
 	o.MaxNodes = cmp.Or(o.MaxNodes, 1_000_000)
 	return o
+}
+
+// Limits of column generation for users with many types of items. Each round takes time that
+// grows with the square of the types. Patterns pay if there are many items of each type, because
+// then most VMs of a plan are whole ones of the linear program.
+const (
+	fewTypes   = 100
+	mostTypes  = 300
+	manyOfEach = 50
+	fewRounds  = 250 // for more than fewTypes
+)
+
+// generation returns the options for column generation, and whether there is to be any.
+func (o Options) generation(types, items int) (Options, bool) {
+	if o.MaxTypes != 0 || types <= fewTypes {
+		return o, types <= cmp.Or(o.MaxTypes, fewTypes)
+	}
+	o.MaxRounds = min(o.MaxRounds, fewRounds)
+	return o, types <= mostTypes && items >= manyOfEach*types
 }
 
 // Result is lower bounds of the cost of a user's VMs, in billionths of a dollar for an hour.
@@ -115,7 +135,7 @@ func Of(u cluster.User, c cluster.Catalogue, o Options) Result {
 	}
 	keepApart()
 	open := func() bool { return o.Known == 0 || r.Best < o.Known }
-	if len(p.demands) <= o.MaxTypes && open() {
+	if o, ok := o.generation(r.Types, r.Items); ok && open() {
 		g := p.columnGeneration(o, r.LargeItem, prices)
 		r.ColumnGeneration, r.Exact, r.Rounds = g.bound, g.exact, g.rounds
 		r.Best = max(r.Best, g.bound)

@@ -448,6 +448,41 @@ func TestBoundOfManyContainers(t *testing.T) {
 	}
 }
 
+// TestPatternsOfManyTypes: with more types than fewTypes there are patterns only if there are many
+// items of each. They make a cheaper plan than a search.
+func TestPatternsOfManyTypes(t *testing.T) {
+	few := manyPods(40*(fewTypes+10), fewTypes+10)
+	if r := Of(few, bacou, Options{}); r.Types <= fewTypes || r.Rounds > 0 {
+		t.Errorf("%d types of 40 items each: %d rounds, want none", r.Types, r.Rounds)
+	}
+	many := manyPods((manyOfEach+1)*(fewTypes+10), fewTypes+10)
+	r := Of(many, bacou, Options{})
+	if r.Types <= fewTypes || r.Rounds == 0 || r.Rounds > fewRounds {
+		t.Fatalf("%d types of %d items each: %d rounds, want 1 to %d", r.Types, manyOfEach+1, r.Rounds, fewRounds)
+	}
+	plan, ok := r.Plan(many, bacou, false)
+	if !ok {
+		t.Fatal("the patterns make no plan")
+	}
+	if !pack.Holds(many, bacou, plan) {
+		t.Error("the plan of the patterns does not hold the pods")
+	}
+	found, err := pack.Compare(many, bacou, pack.Options{Quick: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cost := costOf(plan, bacou); cost < r.Best || cost >= found.Best.Cost {
+		t.Errorf("the patterns cost %d, the search %d, the bound is %d", cost, found.Best.Cost, r.Best)
+	}
+}
+
+func costOf(plan cluster.Plan, c cluster.Catalogue) (sum int64) {
+	for _, vm := range plan.VMs {
+		sum += c[vm.Model].Price
+	}
+	return sum
+}
+
 // TestBoundBelowPlans compares with what the planners make of users that are too
 // large for all plans to be tried. It logs the mean gaps.
 func TestBoundBelowPlans(t *testing.T) {

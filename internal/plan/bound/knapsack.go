@@ -21,6 +21,9 @@ type knapsack struct {
 	best    int64   // weight of pattern
 	pattern []int64 // how many of each demand
 	open    int64   // upper bound of what was not searched
+
+	keep    int       // number of earlier patterns to keep
+	earlier [][]int64 // the last ones before pattern, in the order found
 }
 
 type candidate struct {
@@ -97,6 +100,7 @@ func (k *knapsack) solve() { k.search(0, k.full, 0, k.bound(0, k.full)) }
 // total weight is at most ceiling.
 func (k *knapsack) search(i int, room extent, weight, ceiling int64) {
 	if weight > k.best {
+		k.keepPattern()
 		k.best = weight
 		clear(k.pattern)
 		for j, g := range k.candidates[:i] {
@@ -123,6 +127,16 @@ func (k *knapsack) search(i int, room extent, weight, ceiling int64) {
 			k.search(i+1, rest, reached, bound)
 		}
 	}
+}
+
+func (k *knapsack) keepPattern() {
+	if k.keep == 0 {
+		return
+	}
+	if len(k.earlier) == k.keep {
+		k.earlier = slices.Delete(k.earlier, 0, 1)
+	}
+	k.earlier = append(k.earlier, slices.Clone(k.pattern))
 }
 
 // bound returns an upper bound of the weight of candidates from the i-th on in room: those that

@@ -114,6 +114,10 @@ const (
 	maxNodes = 50_000
 )
 
+// earlierPatterns is how many earlier patterns of each knapsack enter too, if there are more than
+// fewTypes. A round costs more than its knapsacks then, and several patterns make fewer rounds.
+const earlierPatterns = 4
+
 // fillings returns each item alone in the model that is cheapest for it.
 func (p *relaxation) fillings() []filling {
 	all := make([]filling, len(p.demands))
@@ -198,7 +202,7 @@ const maxWeight = 1 << 39
 type priced struct {
 	proof    inequality // of the weights
 	bound    int64      // from the proof
-	patterns [][]int64  // the best of each offer
+	patterns []filling  // the best of each offer, and earlier ones
 	cut      bool       // a knapsack ended early
 }
 
@@ -213,8 +217,13 @@ func (p *relaxation) price(weights []int64, nodes int) (priced, int) {
 	most := newCombination(len(p.offers)).most
 	for m, o := range p.offers {
 		k := newKnapsack(p.demands, weights, o.size, nodes)
+		if len(p.demands) > fewTypes {
+			k.keep = earlierPatterns
+		}
 		k.solve()
-		found.patterns = append(found.patterns, k.pattern)
+		for _, pattern := range append(k.earlier, k.pattern) {
+			found.patterns = append(found.patterns, filling{m, pattern})
+		}
 		found.cut = found.cut || k.open > k.best
 		found.proof.most = append(found.proof.most, max(k.best, k.open))
 		most[m].SetInt64(found.proof.most[m])
@@ -227,8 +236,7 @@ func (p *relaxation) price(weights []int64, nodes int) (priced, int) {
 // enter adds the patterns that improve the linear program, and reports whether there were any.
 func (g *generated) enter(p *relaxation, lp *simplex, prices []float64, found priced) bool {
 	entered := false
-	for m, pattern := range found.patterns {
-		f := filling{m, pattern}
+	for _, f := range found.patterns {
 		if c := p.column(f); c.improves(prices) {
 			lp.add(c)
 			g.fillings = append(g.fillings, f)

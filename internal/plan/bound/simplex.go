@@ -87,8 +87,9 @@ func (c column) improves(prices []float64) bool {
 // solve pivots until no column improves, at most so many times.
 func (s *simplex) solve(pivots int) {
 	stalled := 0
+	prices := s.prices()
 	for range pivots {
-		j := s.entering(stalled > 2*len(s.basis))
+		j := s.entering(prices, stalled > 2*len(s.basis))
 		if j < 0 {
 			return
 		}
@@ -101,14 +102,17 @@ func (s *simplex) solve(pivots int) {
 		if s.x[row] > minPivot {
 			stalled = 0
 		}
+		reduced := s.columns[j].reduced(prices)
 		s.pivot(row, j, direction)
+		for k, v := range s.inverse[row] {
+			prices[k] += reduced * v
+		}
 	}
 }
 
 // entering returns the column to enter, -1 if none improves: the one with the least reduced
 // cost, or with first the first one, which is Bland's rule against cycling.
-func (s *simplex) entering(first bool) int {
-	prices := s.prices()
+func (s *simplex) entering(prices []float64, first bool) int {
 	best, least := -1, 0.0
 	for j, c := range s.columns {
 		if !c.improves(prices) {
