@@ -122,9 +122,12 @@ func (c *chaos) replaceGuest() {
 
 // inHost runs a command in the network namespace of the lab's host.
 func (c *chaos) inHost(args ...string) (string, error) {
-	out, err := exec.Command("nsenter", append([]string{"--net=" + c.fleet.Lab.HostNS()}, args...)...).CombinedOutput()
+	var complaint bytes.Buffer // ip warns here of links that change while it lists them
+	cmd := exec.Command("nsenter", append([]string{"--net=" + c.fleet.Lab.HostNS()}, args...)...)
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
 	if err != nil {
-		err = fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, out)
+		err = fmt.Errorf("%s: %w: %s%s", strings.Join(args, " "), err, out, &complaint)
 	}
 	return string(out), err
 }
