@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"unnest/internal/netdev/checksum"
 	"unnest/internal/netdev/tap"
 )
 
@@ -52,6 +53,11 @@ func newFuzzedBridge(f *testing.F) *fuzzedBridge {
 		if err := table.Set(Port{"p1", mac1, addrs("10.0.0.1", "fd00::1"), false, -1}); err != nil {
 			return err
 		}
+		checksums, err := checksum.Load()
+		if err != nil {
+			return err
+		}
+		f.Cleanup(func() { checksums.Close() })
 		for name, fd := range map[string]*int{"p1": &z.from, "p2": &z.to} {
 			file, err := tap.Open(tap.Device{Name: name, Bridge: "br0", MTU: 1500})
 			if err != nil {
@@ -59,6 +65,13 @@ func newFuzzedBridge(f *testing.F) *fuzzedBridge {
 			}
 			f.Cleanup(func() { file.Close() })
 			*fd = int(file.Fd())
+		}
+		p1, err := netlink.LinkByName("p1")
+		if err != nil {
+			return err
+		}
+		if err := checksums.Attach(p1); err != nil {
+			return err
 		}
 		return netlink.LinkSetUp(bridge)
 	})

@@ -78,11 +78,6 @@ func clearRoot(tap netlink.Link) error {
 	return clearQdiscs(tap, func(q netlink.Qdisc) bool { return q.Type() == "tbf" && q.Attrs().Parent == netlink.HANDLE_ROOT })
 }
 
-// clearIngress ends the redirection of frames from a TAP.
-func clearIngress(tap netlink.Link) error {
-	return clearQdiscs(tap, func(q netlink.Qdisc) bool { return q.Type() == "ingress" })
-}
-
 func clearQdiscs(link netlink.Link, match func(netlink.Qdisc) bool) error {
 	all, err := netlink.QdiscList(link)
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"unnest/internal/netdev/tc"
 )
 
 const ifbPrefix = "shape-"
@@ -31,8 +33,8 @@ func setEgress(tap netlink.Link, b *bucket) error {
 	if err := netlink.LinkSetUp(ifb); err != nil {
 		return fmt.Errorf("set %s up: %w", ifb.Attrs().Name, err)
 	}
-	current, err := redirectsTo(tap)
-	if err != nil || current == ifb.Attrs().Index {
+	current, priority, err := redirectsTo(tap)
+	if err != nil || current == ifb.Attrs().Index && priority == redirectPriority {
 		return err
 	}
 	return redirect(tap, ifb)
@@ -70,17 +72,19 @@ func deleteIfb(name string) error {
 	return nil
 }
 
-var ingressHandle = netlink.MakeHandle(0xffff, 0)
+// redirectPriority is larger than that of package checksum: its program sees the frames first. That of
+// earlier versions was 1, in a qdisc ingress.
+const redirectPriority = 2
 
-// redirectsTo returns the index of the ifb device to which frames from the TAP are
-// redirected, or 0.
-func redirectsTo(tap netlink.Link) (int, error) {
-	filters, err := netlink.FilterList(tap, ingressHandle)
+// redirectsTo returns the index of the ifb device to which frames from the TAP are redirected, or 0,
+// and the priority of the filter that does it.
+func redirectsTo(tap netlink.Link) (index int, priority uint16, err error) {
+	filters, err := netlink.FilterList(tap, netlink.HANDLE_MIN_INGRESS)
 	if gone(err) {
-		return 0, nil
+		return 0, 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("list filters of %s: %w", tap.Attrs().Name, err)
+		return 0, 0, fmt.Errorf("list filters of %s: %w", tap.Attrs().Name, err)
 	}
 	for _, f := range filters {
 		u32, ok := f.(*netlink.U32)
@@ -89,11 +93,11 @@ func redirectsTo(tap netlink.Link) (int, error) {
 		}
 		for _, a := range u32.Actions {
 			if m, ok := a.(*netlink.MirredAction); ok {
-				return m.Ifindex, nil
+				return m.Ifindex, u32.Priority, nil
 			}
 		}
 	}
-	return 0, nil
+	return 0, 0, nil
 }
 
 // redirect sends frames from the TAP through the ifb device, which returns them.
@@ -101,17 +105,35 @@ func redirect(tap, ifb netlink.Link) error {
 	if err := clearIngress(tap); err != nil {
 		return err
 	}
-	index := tap.Attrs().Index
-	err := netlink.QdiscAdd(&netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: ingressHandle, Parent: netlink.HANDLE_INGRESS}})
-	if err == nil {
-		err = netlink.FilterAdd(&netlink.U32{
-			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: ingressHandle, Priority: 1, Protocol: unix.ETH_P_ALL},
-			ClassId:     netlink.MakeHandle(1, 1),
-			Actions:     []netlink.Action{netlink.NewMirredAction(ifb.Attrs().Index)},
-		})
+	if err := tc.Prepare(tap); err != nil {
+		return err
 	}
+	err := netlink.FilterAdd(&netlink.U32{
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: tap.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS, Priority: redirectPriority, Protocol: unix.ETH_P_ALL},
+		ClassId:     netlink.MakeHandle(1, 1),
+		Actions:     []netlink.Action{netlink.NewMirredAction(ifb.Attrs().Index)},
+	})
 	if err != nil {
 		return fmt.Errorf("redirect frames of %s through %s: %w", tap.Attrs().Name, ifb.Attrs().Name, err)
+	}
+	return nil
+}
+
+// clearIngress ends the redirection of frames from a TAP. Other filters stay, unless they are in the
+// qdisc of earlier versions.
+func clearIngress(tap netlink.Link) error {
+	if err := clearQdiscs(tap, func(q netlink.Qdisc) bool { return q.Type() == "ingress" }); err != nil {
+		return err
+	}
+	current, priority, err := redirectsTo(tap)
+	if err != nil || current == 0 {
+		return err
+	}
+	err = netlink.FilterDel(&netlink.U32{FilterAttrs: netlink.FilterAttrs{
+		LinkIndex: tap.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS, Priority: priority, Protocol: unix.ETH_P_ALL,
+	}})
+	if err != nil && !gone(err) {
+		return fmt.Errorf("end the redirection of frames of %s: %w", tap.Attrs().Name, err)
 	}
 	return nil
 }

@@ -99,7 +99,7 @@ func Reap() error {
 		if !slices.ContainsFunc(links, func(other netlink.Link) bool { return other.Attrs().Name == ifbName(l.Attrs().Name) }) {
 			continue
 		}
-		redirected, err := redirectsTo(l)
+		redirected, _, err := redirectsTo(l)
 		errs = append(errs, err)
 		used[ifbName(l.Attrs().Name)] = redirected != 0 || err != nil
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"unnest/internal/netdev/checksum"
+	"unnest/internal/netdev/tc"
 	"unnest/internal/netdev/thread"
 )
 
@@ -101,7 +103,7 @@ func (h *host) settings() (to, from *netlink.Tbf) {
 	tap, err := netlink.LinkByName("tap0")
 	h.check(err)
 	to = h.tbf(tap)
-	index, err := redirectsTo(tap)
+	index, _, err := redirectsTo(tap)
 	h.check(err)
 	if index == 0 {
 		return to, nil
@@ -131,7 +133,7 @@ func (h *host) tbf(link netlink.Link) *netlink.Tbf {
 // everyFrame checks that one filter redirects every frame, whatever its protocol.
 func (h *host) everyFrame(tap netlink.Link) {
 	h.t.Helper()
-	filters, err := netlink.FilterList(tap, ingressHandle)
+	filters, err := netlink.FilterList(tap, netlink.HANDLE_MIN_INGRESS)
 	h.check(err)
 	redirections := 0
 	for _, f := range filters {
@@ -204,6 +206,52 @@ func TestSet(t *testing.T) {
 			}
 			if got := h.links(); got != want {
 				t.Errorf("%s: interfaces %q, want %q", tt.name, got, want)
+			}
+		}
+	})
+}
+
+// Set replaces the qdisc of earlier versions, which had no room for package checksum, and keeps the
+// programs of others.
+func TestOtherFilters(t *testing.T) {
+	inHost(t, func(h *host) {
+		limits := Limits{EgressRate: 1e6}
+		h.check(Set("tap0", limits))
+		tap, err := netlink.LinkByName("tap0")
+		h.check(err)
+		ifb, err := netlink.LinkByName(ifbName("tap0"))
+		h.check(err)
+		h.check(tc.Detach(tap))
+		earlier := netlink.MakeHandle(0xffff, 0)
+		h.check(netlink.QdiscAdd(&netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: tap.Attrs().Index, Handle: earlier, Parent: netlink.HANDLE_INGRESS}}))
+		h.check(netlink.FilterAdd(&netlink.U32{
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: tap.Attrs().Index, Parent: earlier, Priority: 1, Protocol: unix.ETH_P_ALL},
+			ClassId:     netlink.MakeHandle(1, 1), Actions: []netlink.Action{netlink.NewMirredAction(ifb.Attrs().Index)},
+		}))
+		if _, priority, err := redirectsTo(tap); priority != 1 || err != nil {
+			t.Fatalf("the earlier filter has priority %d, %v: this shows nothing", priority, err)
+		}
+		h.check(Set("tap0", limits))
+		checksums, err := checksum.Load()
+		h.check(err)
+		defer checksums.Close()
+		h.check(checksums.Attach(tap))
+		for _, change := range []struct {
+			name string
+			do   func() error
+			from *bucket
+		}{
+			{"with a program", func() error { return nil }, &bucket{125e3, minBurst}},
+			{"cleared", func() error { return Clear("tap0") }, nil},
+			{"set again", func() error { return Set("tap0", limits) }, &bucket{125e3, minBurst}},
+		} {
+			h.check(change.do())
+			_, from := h.settings()
+			h.limited(change.name, h.fromPod(), from, change.from)
+			filters, err := netlink.FilterList(tap, netlink.HANDLE_MIN_INGRESS)
+			h.check(err)
+			if !slices.ContainsFunc(filters, func(f netlink.Filter) bool { return f.Type() == "bpf" && f.Attrs().Priority == checksum.Priority }) {
+				t.Errorf("%s: the program of another package is gone: %v", change.name, filters)
 			}
 		}
 	})

@@ -23,13 +23,21 @@ func Qdisc(l netlink.Link) *netlink.Clsact {
 	}}
 }
 
+// Prepare gives a link a clsact qdisc, unless it has one.
+func Prepare(l netlink.Link) error {
+	if err := netlink.QdiscAdd(Qdisc(l)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("add clsact to %s: %w", l.Attrs().Name, err)
+	}
+	return nil
+}
+
 // Attach attaches a program to a hook of a link (netlink.HANDLE_MIN_INGRESS or
 // HANDLE_MIN_EGRESS). The program's return value decides about the frame. It stays
 // as long as the link, listed under name, and atomically replaces a program of the
 // same priority.
 func Attach(l netlink.Link, hook uint32, priority uint16, name string, p *ebpf.Program) error {
-	if err := netlink.QdiscAdd(Qdisc(l)); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("add clsact to %s: %w", l.Attrs().Name, err)
+	if err := Prepare(l); err != nil {
+		return err
 	}
 	err := netlink.FilterReplace(&netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
@@ -41,6 +49,18 @@ func Attach(l netlink.Link, hook uint32, priority uint16, name string, p *ebpf.P
 		return fmt.Errorf("attach program to %s: %w", l.Attrs().Name, err)
 	}
 	return nil
+}
+
+// Remove removes the programs of a priority from a hook of a link. It is not an error if there are
+// none.
+func Remove(l netlink.Link, hook uint32, priority uint16) error {
+	err := netlink.FilterDel(&netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{
+		LinkIndex: l.Attrs().Index, Parent: hook, Priority: priority, Protocol: unix.ETH_P_ALL,
+	}})
+	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return fmt.Errorf("remove program from %s: %w", l.Attrs().Name, err)
 }
 
 // Detach removes clsact from a link, with all programs. It is not an error if the link has
