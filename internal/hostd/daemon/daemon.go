@@ -287,6 +287,8 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 		running.Go(func() { d.watchFilter(ctx, metrics.Isolation, t.Watch) })
 	}
 	running.Go(func() { d.followChanges(ctx) })
+	running.Go(func() { d.host.ports.followLinks(ctx) })
+	running.Go(func() { _, _ = d.host.ports.checksums.load() }) // ahead: who needs it says why it fails
 	scanned := make(chan struct{})
 	running.Go(func() { d.watchGuests(ctx, sync.OnceFunc(func() { close(scanned) })) })
 	failed := make(chan error, 1)

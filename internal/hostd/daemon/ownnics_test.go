@@ -153,6 +153,26 @@ func TestOwnNICJoinsLater(t *testing.T) {
 	l.eventually("the NIC is guarded", func() bool { return l.mayUse("own1", "v4", "10.9.0.201") })
 }
 
+// The frames of a guest's own NIC are checked, also if its TAP appears again while the daemon runs, as
+// it does each time the guest starts.
+func TestOwnNICsAreChecked(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	m := l.bootWithOwnNIC(1)
+	l.configuration(m.configure("tap: later, mac: 52:54:00:00:00:01, addresses: [10.9.0.201]"))
+	l.serve(patience)
+	l.eventually("the guest is taken over", func() bool { return l.mayUse("later", "v4", "10.9.0.201") })
+	for range 2 {
+		var f *os.File
+		l.do(func() (err error) {
+			f, err = tap.Open(tap.Device{Name: "later", Bridge: "br0", MTU: 1400})
+			return err
+		})
+		l.eventually("its frames are checked", func() bool { return slices.Equal(l.programs("later"), []string{"unnest_checksum"}) })
+		l.check(f.Close())
+	}
+}
+
 // A guest of the configuration that is not enrolled yet is guarded, too, until it is no
 // longer configured.
 func TestOwnNICsOfUnenrolledGuests(t *testing.T) {

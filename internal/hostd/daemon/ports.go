@@ -29,9 +29,10 @@ type ports struct {
 	// made passes the packet filter on, once it is open.
 	made chan *antispoof.Table
 
-	dropped  portDrops
-	policies *podPolicies // nil: none
-	services services
+	dropped   portDrops
+	checksums checksums
+	policies  *podPolicies // nil: none
+	services  services
 
 	mu     sync.Mutex
 	filter *antispoof.Table // nil until the first port opens it
@@ -163,6 +164,9 @@ func (p *ports) correct(port, mac string, r attachment.Record, alias string, mul
 		return err
 	}
 	if err := p.setServices(port, r.Services); err != nil {
+		return err
+	}
+	if err := p.checksums.attach(link); err != nil {
 		return err
 	}
 	if err := bridge.Join(link, r.Bridge, hw); err != nil {
@@ -319,6 +323,10 @@ func (p *ports) drops() map[string]uint64 {
 	}
 	counts, err := t.Drops()
 	if err != nil {
+		p.log.Warn("count dropped frames", "error", err)
+		return counts
+	}
+	if counts["checksum"], err = p.checksums.drops(); err != nil {
 		p.log.Warn("count dropped frames", "error", err)
 	}
 	return counts

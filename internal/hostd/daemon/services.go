@@ -40,7 +40,15 @@ func (p *ports) guardOwn(tap string, g ownGuard) error {
 		s.own = map[string]ownGuard{}
 	}
 	s.own[tap] = g
-	return p.guardServices(tap, g)
+	return errors.Join(p.guardServices(tap, g), p.checksums.attachOwn(tap))
+}
+
+// isOwn reports whether a TAP is that of a NIC that a guest has from its start.
+func (s *services) isOwn(tap string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, own := s.own[tap]
+	return own
 }
 
 // unguardOwn ends the guard of such a NIC.
@@ -49,7 +57,7 @@ func (p *ports) unguardOwn(tap string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.own, tap)
-	return errors.Join(p.policies.speak(tap, nil), p.unguard(tap))
+	return errors.Join(p.policies.speak(tap, nil), p.unguard(tap), p.checksums.detachOwn(tap))
 }
 
 func (p *ports) guardServices(tap string, g ownGuard) error {
