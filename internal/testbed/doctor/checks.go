@@ -126,12 +126,13 @@ func haltPolling(p Probes) Check {
 // kernel checks the parts of the host's kernel that make networks.
 func kernel(p Probes) []Check {
 	const btf = "/sys/kernel/btf/vmlinux"
-	checks := require(append([]Check{works("tun", "/dev/net/tun opens", p.OpenDevice("/dev/net/tun"),
-		"modprobe tun; start a container with --device /dev/net/tun --cap-add NET_ADMIN")}, inNamespace(p)...)...)
-	return append(checks,
-		works("vhost-net", "/dev/vhost-net opens", p.OpenDevice("/dev/vhost-net"), "modprobe vhost_net; without it, QEMU itself moves the packets"),
+	checks := append([]Check{works("tun", "/dev/net/tun opens", p.OpenDevice("/dev/net/tun"),
+		"modprobe tun; start a container with --device /dev/net/tun --cap-add NET_ADMIN")}, inNamespace(p)...)
+	checks = append(checks,
 		works("ebpf", "a tc program loads", p.LoadProgram(), "run as root on a kernel with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF"),
 		works("btf", btf, p.Stat(btf), "use a kernel with CONFIG_DEBUG_INFO_BTF"))
+	return append(require(checks...),
+		works("vhost-net", "/dev/vhost-net opens", p.OpenDevice("/dev/vhost-net"), "modprobe vhost_net; without it, QEMU itself moves the packets"))
 }
 
 // inNamespace checks network namespaces, and links and rules in one.

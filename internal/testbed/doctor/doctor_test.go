@@ -79,7 +79,7 @@ func TestExamineWholeMachine(t *testing.T) {
 	want := []string{
 		"root", "memory", "disk", "processors",
 		"qemu", "accelerator", "nested virtualization", "halt polling",
-		"tun", "network namespaces", "bridge", "veth", "nftables", "vhost-net", "ebpf", "btf",
+		"tun", "network namespaces", "bridge", "veth", "nftables", "ebpf", "btf", "vhost-net",
 		"mmdebstrap", "mkfs.ext4", "xz", "dpkg-deb", "sockperf", "iperf3",
 		"docker", "containerd", "podman", "nerdctl",
 	}
@@ -155,9 +155,9 @@ func TestExamine(t *testing.T) {
 		{"no veth", without("veth"), []Check{{"veth", Missing, "not supported", "modprobe veth", true}}},
 		{"no nftables", without("nftables"), []Check{{"nftables", Missing, "not supported", "modprobe nf_tables nft_masq nft_chain_nat", true}}},
 		{"no ebpf", func(p *Probes) { p.LoadProgram = func() error { return errors.New("not permitted") } }, []Check{
-			{"ebpf", Missing, "not permitted", "run as root on a kernel with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF", false}}},
+			{"ebpf", Missing, "not permitted", "run as root on a kernel with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF", true}}},
 		{"no btf", func(p *Probes) { p.Stat = func(string) error { return errAbsent } }, []Check{
-			{"btf", Missing, "no such file or directory", "use a kernel with CONFIG_DEBUG_INFO_BTF", false}}},
+			{"btf", Missing, "no such file or directory", "use a kernel with CONFIG_DEBUG_INFO_BTF", true}}},
 		{"no qemu", func(p *Probes) { p.LookPath = lacks("qemu-system-x86_64") }, []Check{
 			{"qemu", Missing, "no qemu-system-x86_64 in PATH", "apt-get install qemu-system-x86", true}}},
 		{"no mkfs", func(p *Probes) { p.LookPath = lacks("mkfs.ext4") }, []Check{
