@@ -18,10 +18,14 @@ const broadcastLimit = 100
 
 // sendFrames is a Perl script, because every Debian has Perl. It sends a frame, in hex, on the
 // interface with an index, a number of times or for a number of seconds, and prints how often
-// it has sent the frame.
+// it has sent the frame. A fifth argument is a virtio_net_hdr, in hex.
 const sendFrames = `use Errno;
-my ($index, $frame, $times, $seconds) = @ARGV;
+my ($index, $frame, $times, $seconds, $header) = @ARGV;
 socket(my $s, 17, 3, 0) or die "socket: $!"; # AF_PACKET, SOCK_RAW
+if ($header) {
+	setsockopt($s, 263, 15, 1) or die "setsockopt: $!"; # SOL_PACKET, PACKET_VNET_HDR
+	$frame = $header . $frame;
+}
 my $to = pack("S n i S C C a8", 17, 0, $index, 0, 0, 6, "");
 my ($sent, $end) = (0, time + $seconds);
 $frame = pack("H*", $frame);

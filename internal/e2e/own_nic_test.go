@@ -73,10 +73,10 @@ func (a ownNICAttack) check(err error) {
 	}
 }
 
-// send sends a frame from the guest's own NIC.
-func (a ownNICAttack) send(frame []byte) {
+// send sends a frame from the guest's own NIC, with a virtio_net_hdr if it is not nil.
+func (a ownNICAttack) send(frame, header []byte) {
 	a.t.Helper()
-	script := fmt.Sprintf("perl - $(cat /sys/class/net/%s/ifindex) %x 1 60", a.nic, frame)
+	script := fmt.Sprintf("perl - $(cat /sys/class/net/%s/ifindex) %x 1 60 %x", a.nic, frame, header)
 	if out, err := a.guest(script, sendFrames); err != nil || out != "1" {
 		a.t.Fatalf("send from %s: %v: %s", a.nic, err, out)
 	}
@@ -85,6 +85,11 @@ func (a ownNICAttack) send(frame []byte) {
 func hostileFrame(from net.HardwareAddr, etherType uint16, payload []byte, mark string) []byte {
 	head := binary.BigEndian.AppendUint16(slices.Concat([]byte{255, 255, 255, 255, 255, 255}, from), etherType)
 	return slices.Concat(head, payload, []byte(mark), make([]byte, 64))
+}
+
+// openChecksum is a virtio_net_hdr: the host is to write a checksum at an offset of the frame.
+func openChecksum(at byte) []byte {
+	return []byte{unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, 0, 0, 0, 0, 0, at, 0, 0, 0}
 }
 
 func arpReply(mac net.HardwareAddr, claimed netip.Addr) []byte {
@@ -125,18 +130,22 @@ func (a ownNICAttack) run() {
 		from    net.HardwareAddr
 		kind    uint16
 		payload []byte
+		header  []byte
 		passes  bool
 	}{
-		{"ARP for its own address", mac, unix.ETH_P_ARP, arpReply(mac, a.own), true},
-		{"ARP for a pod's address", mac, unix.ETH_P_ARP, arpReply(mac, a.pods), false},
-		{"a pod's IPv4 address", mac, unix.ETH_P_IP, udp4(a.pods, 1000, 2000), false},
-		{"an answer of a DHCP server", mac, unix.ETH_P_IP, udp4(a.own, 67, 68), false},
-		{"a router advertisement", mac, unix.ETH_P_IPV6, routerAdvertisement(mac), false},
-		{"another MAC", other, unix.ETH_P_IP, udp4(a.own, 1000, 2000), false},
+		{"ARP for its own address", mac, unix.ETH_P_ARP, arpReply(mac, a.own), nil, true},
+		{"ARP for a pod's address", mac, unix.ETH_P_ARP, arpReply(mac, a.pods), nil, false},
+		{"a pod's IPv4 address", mac, unix.ETH_P_IP, udp4(a.pods, 1000, 2000), nil, false},
+		{"an answer of a DHCP server", mac, unix.ETH_P_IP, udp4(a.own, 67, 68), nil, false},
+		{"a router advertisement", mac, unix.ETH_P_IPV6, routerAdvertisement(mac), nil, false},
+		{"another MAC", other, unix.ETH_P_IP, udp4(a.own, 1000, 2000), nil, false},
+		{"its own checksum, which is open", mac, unix.ETH_P_IP, udp4(a.own, 1000, 2000), openChecksum(14 + 20 + 6), true},
+		{"a checksum in place of its IPv4 address", mac, unix.ETH_P_IP, udp4(a.own, 1000, 2000), openChecksum(14 + 14), false},
+		{"a checksum in place of its port", mac, unix.ETH_P_IP, udp4(a.own, 1000, 2000), openChecksum(14 + 20), false},
 	} {
 		mark, end := fmt.Sprintf("frame%03d", i), fmt.Sprintf("ended%03d", i)
-		a.send(hostileFrame(c.from, c.kind, c.payload, mark))
-		a.send(hostileFrame(mac, unix.ETH_P_IP, udp4(a.own, 1000, 2000), end))
+		a.send(hostileFrame(c.from, c.kind, c.payload, mark), c.header)
+		a.send(hostileFrame(mac, unix.ETH_P_IP, udp4(a.own, 1000, 2000), end), nil)
 		if passes, ended := port.arrivesBefore(mark, end); passes != c.passes || !ended {
 			a.t.Errorf("%s from the guest's own NIC: arrives %v, want %v; the guest's own packet arrives %v", c.name, passes, c.passes, ended)
 		}
