@@ -163,7 +163,7 @@ bench-poll: test-deps build ## measure polling by vhost-net on a host with KVM, 
 	UNNEST_PRIVILEGED=1 UNNEST_ON_KVM='^poll$$' go test -tags kvm -count=1 -timeout 40m -run '^TestOnKVM$$' -v ./internal/e2e -poll-blocks 12 -poll-report $(CURDIR)/docs/results/poll.md
 
 .PHONY: bench-loopback
-bench-loopback: ## compare round trips with Hostlo's programs of the commit FROM and of today, interleaved (root, a minute)
+bench-loopback: ## compare round trips and short connections with Hostlo's programs of the commit FROM and of today, interleaved (root, a minute)
 	git show $(FROM):internal/cni/loopback/loopback_bpfel.o >bin/loopback-from.o
 	UNNEST_PRIVILEGED=1 go test -tags profile -count=1 -timeout 15m -run '^TestComparePrograms$$' -v ./internal/cni/loopback -old-programs $(CURDIR)/bin/loopback-from.o
 

@@ -126,7 +126,7 @@ func (c *compared) roundTrips(conn net.Conn, n int) round {
 	return round{float64(whole) / float64(n), float64(c.inPrograms()-before) / float64(n)}
 }
 
-// TestComparePrograms compares round trips with earlier programs and with today's, in rounds
+// TestComparePrograms compares round trips and short connections with earlier programs and with today's, in rounds
 // of a random order. Judge by what the programs take: the rest is the same code.
 func TestComparePrograms(t *testing.T) {
 	if *oldPrograms == "" {
@@ -151,6 +151,35 @@ func TestComparePrograms(t *testing.T) {
 			compareRoundTrips(t, versions, network, server)
 		}
 	}
+	for _, network := range []string{"tcp4", "tcp6"} {
+		compareConnections(t, versions, network)
+	}
+}
+
+// compareConnections compares what the programs take of a short connection within a fraction. There
+// are few, because earlier programs gave a fraction few ports.
+func compareConnections(t *testing.T, versions []*compared, network string) {
+	const rounds, connections = 20, 64
+	address := net.JoinHostPort(map[string]string{"tcp4": "127.0.0.1", "tcp6": "::1"}[network], "8142")
+	var programs [2][]float64
+	var logs []float64
+	for _, v := range versions {
+		v.listen(1, network, address)
+		v.connectionRate(1, network, address, connections)
+	}
+	for range rounds {
+		var took [2]float64
+		for _, i := range rand.Perm(2) {
+			before := versions[i].inPrograms()
+			versions[i].connectionRate(1, network, address, connections)
+			took[i] = float64(versions[i].inPrograms()-before) / connections
+			programs[i] = append(programs[i], took[i])
+		}
+		logs = append(logs, math.Log(took[1]/took[0]))
+	}
+	mean, half := interval(logs)
+	t.Logf("%-6s %-15s %14.0f ns/conn %12.0f ns/conn %8.2f [%.2f, %.2f] of the programs", network, "short, within",
+		median(programs[0]), median(programs[1]), math.Exp(mean), math.Exp(mean-half), math.Exp(mean+half))
 }
 
 func compareRoundTrips(t *testing.T, versions []*compared, network string, server segment.Fraction) {

@@ -43,8 +43,31 @@ static __always_inline void learn_end(const struct flow *f, __u32 fraction)
 	bpf_map_update_elem(&hostlo_tcp, f, &e, BPF_ANY);
 }
 
+#define FEW_SEGMENTS 16
+
+/*
+ * lasts: the connection has sent some segments. Its socket then keeps the end, which takes
+ * longer once than to find it a few times. Short connections do without.
+ */
+static __always_inline int lasts(struct bpf_sock *sk)
+{
+	struct bpf_tcp_sock *tcp = bpf_tcp_sock(sk);
+
+	return tcp && tcp->segs_out > FEW_SEGMENTS;
+}
+
+/*
+ * end_claim is for the answer to a SYN: the connection has a socket now, which the answer
+ * belongs to, unless the listener uses SYN cookies.
+ */
+static __always_inline void end_claim(struct __sk_buff *skb, struct end *claim)
+{
+	claim->since = skb->sk ? 0 : bpf_ktime_get_ns();
+}
+
 /* end_of finds the other end of the flow of a segment that this fraction sends. */
-static __always_inline void end_of(struct __sk_buff *skb, const struct packet *p, const struct flow *f, struct end *e)
+static __always_inline void end_of(struct __sk_buff *skb, const struct packet *p, const struct flow *f, __u32 fraction,
+				   struct end *e)
 {
 	struct bpf_sock *sk = sender(skb, p);
 	struct end *known = 0;
@@ -59,21 +82,11 @@ static __always_inline void end_of(struct __sk_buff *skb, const struct packet *p
 	known = bpf_map_lookup_elem(&hostlo_tcp, f);
 	if (!known)
 		return;
+	if (p->flags & TCP_SYN)
+		end_claim(skb, known);
 	*e = *known;
-	if (sk)
+	if (sk && (e->fraction != fraction || e->port || e->visible || lasts(sk)))
 		bpf_sk_storage_get(&hostlo_sockets, sk, e, BPF_SK_STORAGE_GET_F_CREATE);
-}
-
-/*
- * end_claim is for the answer to a SYN: the connection has a socket now, which the answer
- * belongs to, unless the listener uses SYN cookies.
- */
-static __always_inline void end_claim(struct __sk_buff *skb, const struct flow *f)
-{
-	struct end *claim = bpf_map_lookup_elem(&hostlo_tcp, f);
-
-	if (claim)
-		claim->since = skb->sk ? 0 : bpf_ktime_get_ns();
 }
 
 /* keep_end has the sender's socket keep an end that is not seen at another port. */
@@ -82,7 +95,7 @@ static __always_inline void keep_end(struct __sk_buff *skb, const struct packet 
 	struct bpf_sock *sk = sender(skb, p);
 	struct end e = {.fraction = fraction};
 
-	if (sk)
+	if (sk && lasts(sk))
 		bpf_sk_storage_get(&hostlo_sockets, sk, &e, BPF_SK_STORAGE_GET_F_CREATE);
 }
 
@@ -254,4 +267,19 @@ __noinline int claimed_port(struct __sk_buff *skb, const struct packet *p, __u32
 			return port;
 	}
 	return 0;
+}
+
+/*
+ * claim_own_port is claim_port for the usual SYN: that of a client of this fraction to a listener
+ * of this fraction, while no client is seen at another port. It returns whether it is such
+ * a SYN, and its client is seen at its own port. state and e are what end_at found there.
+ */
+static __always_inline int claim_own_port(const struct segment *s, int state, const struct flow *f, const struct end *e)
+{
+	struct end client = {.fraction = s->fraction};
+
+	if (has_claims || state != BPF_TCP_LISTEN)
+		return 0;
+	client.since = bpf_ktime_get_ns();
+	return may_claim(state, e, &client, 1) && claim(f, &client);
 }

@@ -85,6 +85,11 @@ static __always_inline int send_syn(struct __sk_buff *skb, const struct segment 
 	if (sk)
 		bpf_sk_storage_delete(&hostlo_sockets, sk);
 	state = end_at(skb, p, p->sport, &f, &e);
+	if (claim_own_port(s, state, &f, &e)) {
+		flow_sent(&f, p);
+		bpf_map_delete_elem(&hostlo_tcp, &f);
+		return LOCAL;
+	}
 	if (e.fraction == s->fraction)
 		e.fraction = 0;
 	if (is_connected(state) && (state == BPF_TCP_TIME_WAIT || e.fraction) && !has_listener(skb, p))
@@ -123,9 +128,7 @@ static __always_inline int send_tcp(struct __sk_buff *skb, const struct segment 
 	if (is_syn(p))
 		return send_syn(skb, s, p);
 	flow_sent(&f, p);
-	if (p->flags & TCP_SYN)
-		end_claim(skb, &f);
-	end_of(skb, p, &f, &e);
+	end_of(skb, p, &f, s->fraction, &e);
 	if (!e.fraction) {
 		state = tcp_state(skb, p);
 		if (state == BPF_TCP_ESTABLISHED)
