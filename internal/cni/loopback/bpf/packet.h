@@ -132,13 +132,14 @@ static __always_inline int is_unicast4(__be32 address)
 }
 
 /*
- * read_ipv4_header rejects fragments: only the first one has ports. own: a packet on lo
+ * read_ipv4_header rejects fragments, of which only the first one has ports, and headers that
+ * are too short, which raw sockets may send. own: a packet on lo
  * is between addresses of the pod, which may be others than loopback's.
  */
 static __always_inline int read_ipv4_header(struct __sk_buff *skb, __u32 offset, struct iphdr *ip, int own)
 {
 	if ((offset == ETH_HLEN ? load(skb, ETH_HLEN, ip, sizeof(*ip)) : bpf_skb_load_bytes(skb, offset, ip, sizeof(*ip))) < 0 ||
-	    ip->frag_off & bpf_htons(0x3fff))
+	    ip->ihl < 5 || ip->frag_off & bpf_htons(0x3fff))
 		return 0;
 	if (own)
 		return is_unicast4(ip->saddr) && is_unicast4(ip->daddr);
