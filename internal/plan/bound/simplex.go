@@ -104,6 +104,12 @@ func (s *simplex) solve(pivots int) {
 		}
 		reduced := s.columns[j].reduced(prices)
 		s.pivot(row, j, direction)
+		if len(s.basis) <= fewTypes {
+			prices = s.prices()
+			continue
+		}
+		// To compute them again takes the square of the rows. The rounding errors of this cost proofs
+		// that a plan is optimal, which large users do not reach.
 		for k, v := range s.inverse[row] {
 			prices[k] += reduced * v
 		}
