@@ -207,11 +207,10 @@ func (w *podWorker) open() (bool, error) {
 		return true, nil
 	}
 	w.pods, w.epoch = nil, epoch
-	var err error
-	w.shell, err = m.openShell("bash")
-	if err != nil && w.guest.lost(epoch) {
-		err = errLost
-	}
+	err := w.until(w.guest, epoch, "start a shell", func() (err error) {
+		w.shell, err = m.openShell("bash")
+		return err
+	})
 	return err == nil, err
 }
 
