@@ -55,7 +55,7 @@ func poor() doctor.Probes {
 }
 
 func TestRun(t *testing.T) {
-	const lacks = "this machine lacks what the quick start requires: root, qemu, tun, network namespaces, bridge, veth, nftables, mmdebstrap, mkfs.ext4, xz, dpkg-deb, sockperf, iperf3"
+	const lacks = "this machine lacks what the quick start requires: root, qemu, tun, network namespaces, bridge, veth, nftables, ebpf, mmdebstrap, mkfs.ext4, xz, dpkg-deb, sockperf, iperf3"
 	tests := []struct {
 		name   string
 		probes doctor.Probes
