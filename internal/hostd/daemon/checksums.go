@@ -94,13 +94,18 @@ func (p *ports) followLinks(ctx context.Context) {
 	}
 }
 
-func (p *ports) followLinksOnce(ctx context.Context) (failure error) {
+func (p *ports) followLinksOnce(ctx context.Context) error {
 	done := make(chan struct{})
 	defer close(done)
-	updates := make(chan netlink.LinkUpdate, 64)
+	updates, failures := make(chan netlink.LinkUpdate, 64), make(chan error, 1)
 	err := netlink.LinkSubscribeWithOptions(updates, done, netlink.LinkSubscribeOptions{
 		ListExisting:  true,
-		ErrorCallback: func(err error) { failure = err }, // before it closes updates
+		ErrorCallback: func(err error) { // before it closes updates, and when done is closed
+			select {
+			case failures <- err:
+			default: // the first one says why
+			}
+		},
 	})
 	if err != nil {
 		return err
@@ -112,7 +117,12 @@ func (p *ports) followLinksOnce(ctx context.Context) (failure error) {
 			return nil
 		case u, ok := <-updates:
 			if !ok {
-				return failure
+				select {
+				case err := <-failures:
+					return err
+				default:
+					return errors.New("the kernel sends no more events")
+				}
 			}
 			name := u.Attrs().Name
 			switch {
