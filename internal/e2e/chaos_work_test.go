@@ -207,10 +207,11 @@ func (w *podWorker) open() (bool, error) {
 		return true, nil
 	}
 	w.pods, w.epoch = nil, epoch
-	err := w.until(w.guest, epoch, "start a shell", func() (err error) {
-		w.shell, err = m.openShell("bash")
-		return err
-	})
+	var err error
+	w.shell, err = m.openShell("bash")
+	if err != nil && w.guest.lost(epoch) {
+		err = errLost
+	}
 	return err == nil, err
 }
 
