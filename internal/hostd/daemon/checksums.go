@@ -99,7 +99,7 @@ func (p *ports) followLinksOnce(ctx context.Context) error {
 	defer close(done)
 	updates, failures := make(chan netlink.LinkUpdate, 64), make(chan error, 1)
 	err := netlink.LinkSubscribeWithOptions(updates, done, netlink.LinkSubscribeOptions{
-		ListExisting:  true,
+		ListExisting: true,
 		ErrorCallback: func(err error) { // before it closes updates, and when done is closed
 			select {
 			case failures <- err:
