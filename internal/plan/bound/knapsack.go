@@ -2,6 +2,7 @@ package bound
 
 import (
 	"cmp"
+	"math"
 	"math/bits"
 	"slices"
 )
@@ -12,7 +13,7 @@ import (
 // (Martello and Toth, Knapsack Problems, §3.2.1; for the surrogate, Caprara and Toth 2001, §2).
 // Arithmetic is in integers; sizes are rounded down and room up, so that bounds hold.
 type knapsack struct {
-	candidates []candidate
+	candidates []*candidate
 	full       extent
 	shares     shares
 	nodes      int // left
@@ -27,11 +28,13 @@ type knapsack struct {
 }
 
 type candidate struct {
-	demand int
-	size   extent
-	most   int64 // number that fits
-	weight int64 // of one, at most maxWeight
-	scalar int64 // its size in the surrogate, of which a VM has resolution
+	demand  int
+	size    extent
+	parts   extent  // its size in each dimension of the surrogate
+	most    int64   // number that fits
+	weight  int64   // of one, at most maxWeight
+	scalar  int64   // its size in the surrogate, of which a VM has resolution
+	density float64 // about weight/scalar
 }
 
 // shares are the weights of the dimensions in the surrogate. They sum to 8.
@@ -52,12 +55,16 @@ func newKnapsack(demands []demand, weights []int64, full extent, nodes int) *kna
 	k := &knapsack{full: full, nodes: nodes, pattern: make([]int64, len(demands))}
 	for i, d := range demands {
 		if n := d.copies(full); n > 0 && weights[i] > 0 {
-			k.candidates = append(k.candidates, candidate{demand: i, size: d.size, most: n, weight: weights[i]})
+			k.candidates = append(k.candidates, &candidate{demand: i, size: d.size, parts: k.parts(d.size), most: n, weight: weights[i]})
 		}
 	}
 	k.taken = make([]int64, len(k.candidates))
+	counted := slices.ContainsFunc(k.candidates, func(g *candidate) bool { return g.size[podExtent] > 0 })
 	best, least := shares{}, int64(-1)
 	for _, s := range surrogates {
+		if s[podExtent] > 0 && !counted {
+			continue
+		}
 		k.mix(s)
 		if bound := k.bound(0, full); least < 0 || bound < least {
 			best, least = s, bound
@@ -70,10 +77,14 @@ func newKnapsack(demands []demand, weights []int64, full extent, nodes int) *kna
 // mix sets the surrogate, and sorts the candidates for it.
 func (k *knapsack) mix(s shares) {
 	k.shares = s
-	for i := range k.candidates {
-		k.candidates[i].scalar = k.scalar(k.candidates[i].size)
+	for _, g := range k.candidates {
+		g.scalar = k.mixed(g.parts)
+		g.density = float64(g.weight) / float64(g.scalar)
 	}
-	slices.SortFunc(k.candidates, func(a, b candidate) int {
+	slices.SortFunc(k.candidates, func(a, b *candidate) int {
+		if d := b.density - a.density; math.Abs(d) > 1e-9*b.density {
+			return cmp.Compare(d, 0)
+		}
 		if c := compareProducts(b.weight, a.scalar, a.weight, b.scalar); c != 0 {
 			return c
 		}
@@ -81,14 +92,21 @@ func (k *knapsack) mix(s shares) {
 	})
 }
 
-// scalar returns the size of e in the surrogate, rounded down in each dimension, so that it is
+// parts returns the size of e in each dimension of the surrogate, rounded down, so that it is
 // superadditive.
-func (k *knapsack) scalar(e extent) int64 {
-	sum := int64(0)
-	for d, share := range k.shares {
-		if share > 0 && k.full[d] > 0 {
-			sum += share * proportion(e[d], resolution, k.full[d])
+func (k *knapsack) parts(e extent) (parts extent) {
+	for d, full := range k.full {
+		if full > 0 {
+			parts[d] = proportion(e[d], resolution, full)
 		}
+	}
+	return parts
+}
+
+// mixed returns the size in the surrogate of what has these parts.
+func (k *knapsack) mixed(parts extent) (sum int64) {
+	for d, share := range k.shares {
+		sum += share * parts[d]
 	}
 	return sum
 }
@@ -142,7 +160,7 @@ func (k *knapsack) keepPattern() {
 // bound returns an upper bound of the weight of candidates from the i-th on in room: those that
 // fit, the heaviest for their scalar size first, the last in part.
 func (k *knapsack) bound(i int, room extent) int64 {
-	sum, left := int64(0), k.scalar(room)
+	sum, left := int64(0), k.mixed(k.parts(room))
 	for _, g := range k.candidates[i:] {
 		switch scalar := g.most * g.scalar; {
 		case !g.size.fits(room):

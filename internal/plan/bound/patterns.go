@@ -158,7 +158,13 @@ func (p *relaxation) master(fillings []filling) *simplex {
 }
 
 func (p *relaxation) column(f filling) column {
-	c := column{cost: float64(p.offers[f.offer].price) / float64(p.highestPrice())}
+	some := 0
+	for _, n := range f.n {
+		if n > 0 {
+			some++
+		}
+	}
+	c := column{float64(p.offers[f.offer].price) / float64(p.highestPrice()), make([]entry, 0, some)}
 	for i, n := range f.n {
 		if n > 0 {
 			c.entries = append(c.entries, entry{i, float64(n)})

@@ -9,6 +9,7 @@ type simplex struct {
 	basis   []int       // the basic column of each row
 	x       []float64   // value of the basic variable of each row
 	inverse [][]float64 // of the matrix of basic columns
+	some    []int       // for pivot: the columns of a row of inverse that are not 0, few at first
 }
 
 // column is one variable. Rows without an entry have 0.
@@ -71,7 +72,7 @@ func (s *simplex) prices() []float64 {
 }
 
 // reduced returns the reduced cost: the cost of a column less the price of its entries.
-func (c column) reduced(prices []float64) float64 {
+func (c *column) reduced(prices []float64) float64 {
 	r := c.cost
 	for _, e := range c.entries {
 		r -= e.value * prices[e.row]
@@ -80,8 +81,11 @@ func (c column) reduced(prices []float64) float64 {
 }
 
 // improves reports whether entering the column would lower the cost.
-func (c column) improves(prices []float64) bool {
-	return c.reduced(prices) < -costTolerance*max(1e-3, c.cost, -c.cost)
+func (c *column) improves(prices []float64) bool { return c.enters(c.reduced(prices)) }
+
+// enters is improves for a known reduced cost.
+func (c *column) enters(reduced float64) bool {
+	return reduced < -costTolerance*max(1e-3, c.cost, -c.cost)
 }
 
 // solve pivots until no column improves, at most so many times.
@@ -120,13 +124,13 @@ func (s *simplex) solve(pivots int) {
 // cost, or with first the first one, which is Bland's rule against cycling.
 func (s *simplex) entering(prices []float64, first bool) int {
 	best, least := -1, 0.0
-	for j, c := range s.columns {
-		if !c.improves(prices) {
+	for j := range s.columns {
+		c := &s.columns[j]
+		r := c.reduced(prices)
+		if r >= least || !c.enters(r) {
 			continue
 		}
-		if r := c.reduced(prices); best < 0 || r < least {
-			best, least = j, r
-		}
+		best, least = j, r
 		if first {
 			break
 		}
@@ -164,18 +168,30 @@ func (s *simplex) leaving(direction []float64) int {
 // pivot puts column j into the basis in a row.
 func (s *simplex) pivot(row, j int, direction []float64) {
 	scale := 1 / direction[row]
-	for k := range s.inverse[row] {
-		s.inverse[row][k] *= scale
+	from := s.inverse[row]
+	some := s.some[:0]
+	for k := range from {
+		from[k] *= scale
+		if from[k] != 0 {
+			some = append(some, k)
+		}
 	}
 	s.x[row] *= scale
 	for other, d := range direction {
 		if other == row || d == 0 {
 			continue
 		}
-		for k, v := range s.inverse[row] {
-			s.inverse[other][k] -= d * v
+		to := s.inverse[other][:len(from)]
+		if 2*len(some) < len(from) {
+			for _, k := range some {
+				to[k] -= d * from[k]
+			}
+		} else {
+			for k, v := range from {
+				to[k] -= d * v
+			}
 		}
 		s.x[other] -= d * s.x[row]
 	}
-	s.basis[row] = j
+	s.basis[row], s.some = j, some
 }

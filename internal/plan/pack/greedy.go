@@ -160,8 +160,8 @@ func (p *packing) fillByDot(items []int32, model int, weight [2]float64, budget 
 // that fits for a larger item.
 func (p *packing) bestFit(items []int32, model int, budget *int) []load {
 	var loads []load
-	var spaces []space
-	var r ranking
+	spaces, r := p.spaces[:0], &p.ranked
+	r.reset()
 	for _, u := range items {
 		var joins func(b int) bool
 		if p.items[u].apart > 0 {
@@ -180,6 +180,7 @@ func (p *packing) bestFit(items []int32, model int, budget *int) []load {
 		spaces[b].add(p.items[u])
 		r.set(b, -relative(spaces[b].free, p.largest), spaces[b].free, spaces[b].left())
 	}
+	p.spaces = spaces
 	*budget -= 16 * len(items)
 	for b := range loads {
 		used := p.catalogue[loads[b].model].Size.Sub(spaces[b].free)

@@ -32,6 +32,9 @@ type packing struct {
 	steps []Step
 	moves []Move // since the last step, if Options.Explain
 
+	spaces []space // for bestFit, which keeps the memory
+	ranked ranking // likewise
+
 	optimal bool // no plan costs less
 }
 

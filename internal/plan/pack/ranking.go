@@ -55,6 +55,9 @@ func mix(x uint64) uint32 {
 	return uint32((x ^ x>>31) >> 32)
 }
 
+// reset removes all bins.
+func (r *ranking) reset() { *r = ranking{nodes: r.nodes[:0]} }
+
 // set adds the bin, or updates its place.
 func (r *ranking) set(b int, score float64, free cluster.Resources, slots int32) {
 	n := int32(b + 1)
