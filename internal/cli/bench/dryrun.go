@@ -151,6 +151,9 @@ func (f forecast) printTotal(w io.Writer) error {
 	}
 	text := fmt.Sprintf("\nExpected duration: %s without booting guests. It is learned for %d of %d executions, from %d runs in %s.\n",
 		(blocks + warmup).Round(time.Second), learned, len(f.schedule), f.past.runs, runsDir)
+	if learned < len(f.schedule) && slices.ContainsFunc(f.schedule, func(x experiment.Execution) bool { return x.Case.Local != nil }) {
+		text += "An estimate is what a case of a suite takes on a slow emulated processor. Most cases take less than half of it.\n"
+	}
 	if more := f.spec.Limit - f.spec.Repetitions; f.spec.Until > 0 && more > 0 {
 		text += fmt.Sprintf("Up to %d more blocks follow for cases of which a ratio is not known to ± %.3g %%: %s more at most.\n",
 			more, 100*f.spec.Until, (f.further() * time.Duration(more)).Round(time.Second))
