@@ -3,6 +3,7 @@ package e2e
 import (
 	"crypto/ed25519"
 	"crypto/rand"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"unnest/internal/hostapi/identity"
+	"unnest/internal/hostapi/medium"
 	"unnest/internal/hostd/policy"
 	"unnest/internal/netdev/tap"
 	"unnest/internal/testbed/fleet"
@@ -21,8 +23,8 @@ import (
 	"unnest/internal/vmm/libvirt/libvirttest"
 )
 
-// A domain of a real libvirtd is a guest. Its pods get their NICs through libvirt, and keep
-// them when the daemon is killed.
+// A domain of a real libvirtd is a guest. It gets its credentials and its pods' NICs through
+// libvirt, and keeps them when the daemon is killed.
 func TestLibvirt(t *testing.T) {
 	const mac, tenantMAC, address, tenantAddress = "52:54:00:00:00:02", "52:54:00:00:00:03", "10.200.0.99", "10.201.0.99"
 	const ports, own = 6, 2 // root ports of the domain, and those that its own NICs take
@@ -31,18 +33,10 @@ func TestLibvirt(t *testing.T) {
 		libvirtd = libvirttest.Start(t, f.Lab.HostNS())
 		f.Policy.Guests = []policy.Guest{{
 			Name: "domain", Tenant: fleet.Tenant, Index: 77, Pool: 1, Addresses: []netip.Addr{netip.MustParseAddr(tenantAddress)},
-			Libvirt: &policy.Domain{Socket: libvirtd.Socket, Domain: "domain"},
+			Libvirt: &policy.Domain{Socket: libvirtd.Socket, Domain: "domain"}, Credentials: policy.CredentialsVMM,
 		}}
 	})
 	out := t.TempDir()
-	mustRun(t, filepath.Join(n.binaries, "unnest"), "hostd", "enroll", "domain",
-		"--config", filepath.Join(n.fleet.Lab.Dir, "hostd.yaml"), "--state", n.fleet.Lab.Dir, "--out", out)
-	files := map[string]string{}
-	for _, name := range []string{identity.CAFile, identity.CertificateFile, identity.KeyFile} {
-		content, err := os.ReadFile(filepath.Join(out, name))
-		n.check(err)
-		files["/etc/unnest/"+name] = string(content)
-	}
 	_, hostKey, err := ed25519.GenerateKey(rand.Reader)
 	n.check(err)
 	_, login, err := ed25519.GenerateKey(rand.Reader)
@@ -50,7 +44,7 @@ func TestLibvirt(t *testing.T) {
 	signer, err := ssh.NewSignerFromKey(login)
 	n.check(err)
 	seed, err := guest.Seed{
-		Hostname: "domain", HostKey: hostKey, Authorized: signer.PublicKey(), Files: files,
+		Hostname: "domain", HostKey: hostKey, Authorized: signer.PublicKey(),
 		Interfaces: []guest.Interface{
 			{MAC: mac, Name: "mgmt", Address: address + "/24"}, {MAC: tenantMAC, Name: "eth0", Address: tenantAddress + "/16", Gateway: lab.TenantGateway},
 		},
@@ -71,7 +65,8 @@ func TestLibvirt(t *testing.T) {
 	libvirtd.Boot(libvirttest.Domain{
 		Name: "domain", Kernel: n.image.Kernel, Initrd: n.image.Initrd, Root: n.image.Root, Seed: path,
 		Command: "console=ttyS0 quiet panic=-1 net.ifnames=0", Ports: ports,
-		NICs: []libvirttest.NIC{{TAP: "lvmgmt", MAC: mac}, {TAP: "lvtenant", MAC: tenantMAC}},
+		NICs:  []libvirttest.NIC{{TAP: "lvmgmt", MAC: mac}, {TAP: "lvtenant", MAC: tenantMAC}},
+		Drive: "sata",
 	})
 	key, err := ssh.NewPublicKey(hostKey.Public())
 	n.check(err)
@@ -82,8 +77,29 @@ func TestLibvirt(t *testing.T) {
 	})
 	t.Cleanup(func() { m.ssh.Close() })
 
-	if s := n.guestStatus("domain"); s.Slots != ports || s.SlotsForeign != own || s.SlotsQuarantined != 0 || s.SlotsFree != ports-own {
-		t.Errorf("got %+v, want %d slots, %d with the domain's own NICs, and the others free", s, ports, own)
+	// Its credentials come through libvirt. The guest's kernel has no driver for CD-ROM drives, so
+	// the test reads what QEMU has opened. TestKubernetes reads such a medium in a guest.
+	var c medium.Content
+	n.eventually("the medium is in the drive", func() (ok bool) {
+		c, ok = domainMedium(t, filepath.Base(n.fleet.Lab.Dir)+"/media/")
+		return ok
+	})
+	for name, content := range map[string][]byte{identity.CAFile: c.CA, identity.CertificateFile: c.Certificate, identity.KeyFile: c.Key} {
+		m.run(fmt.Sprintf("mkdir -p /etc/unnest && (umask 077; printf %%s '%s' >/etc/unnest/%s)", content, name))
+	}
+	m.run("/usr/lib/cni/brfusion renew -server " + c.Server.String())
+	n.eventually("the key that was in the drive is superseded, and the medium replaced", func() bool {
+		log, err := os.ReadFile(filepath.Join(n.fleet.Lab.Dir, "hostd.log"))
+		n.check(err)
+		return strings.Count(string(log), "hand over credentials") >= 2
+	})
+	media, err := os.ReadDir(filepath.Join(n.fleet.Lab.Dir, "media"))
+	if err != nil || len(media) > 0 {
+		t.Errorf("media left: %v, error %v", media, err)
+	}
+
+	if s := n.guestStatus("domain"); s.Slots != ports || s.SlotsForeign != own || s.SlotsQuarantined != 0 || s.SlotsFree+s.Pool != ports-own {
+		t.Errorf("got %+v, want %d slots, %d with the domain's own NICs, and the others free or with NICs of the pool", s, ports, own)
 	}
 	first := m.pod("p1", nil)[0]
 	m.wantReach("p1", gateway, true)
@@ -128,4 +144,31 @@ func TestLibvirt(t *testing.T) {
 		return taken == 0 && !hasPort(links)
 	})
 	n.eventually("libvirtd has noticed the end", func() bool { return strings.TrimSpace(libvirtd.Virsh("list", "--name")) == "" })
+}
+
+// domainMedium returns the content of the medium in a directory that a process has open, if there is
+// one. The file itself may be removed.
+func domainMedium(t *testing.T, dir string) (medium.Content, bool) {
+	t.Helper()
+	open, err := filepath.Glob("/proc/[0-9]*/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range open {
+		target, err := os.Readlink(path)
+		if err != nil || !strings.Contains(target, dir) {
+			continue
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		c, err := medium.Decode(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, true
+	}
+	return medium.Content{}, false
 }

@@ -42,7 +42,7 @@ func fakeGuest(t *testing.T) (g *guest, calls *int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(tenant.file.flush)
-	h := &host{dial: dialVMM, metrics: metrics.New(), panics: newLimitedLog(log), ports: &ports{log: log}, segments: segments.New(log), shares: shares.New(log, "", "")}
+	h := &host{dial: dialVMM(""), metrics: metrics.New(), panics: newLimitedLog(log), ports: &ports{log: log}, segments: segments.New(log), shares: shares.New(log, "", "")}
 	g = newGuest(goodRecord(), tenant, h, time.Second, log)
 	g.vmm = noSlots{}
 	if g.nics, err = newNICs(g); err != nil {

@@ -29,6 +29,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -99,6 +100,7 @@ type daemon struct {
 	hostdpb.UnimplementedHostDaemonServer
 	hostdpb.UnimplementedHostPolicyServer
 	config   Config
+	media    string // directory of media for libvirt, while they are inserted
 	host     *host
 	metrics  *metrics.Metrics
 	launch   func(*guest) // starts its run
@@ -166,6 +168,9 @@ func Serve(ctx context.Context, c Config) error {
 		return err
 	}
 	defer d.serveHTTP(local)()
+	if err := os.RemoveAll(d.media); err != nil {
+		return fmt.Errorf("remove media that an earlier daemon left: %w", err)
+	}
 	tlsConfig, err := serverTLS(c.StateDir, address.Addr())
 	if err != nil {
 		return err
@@ -203,10 +208,14 @@ func newDaemon(c Config) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
+	media, err := mediaDir(c.StateDir)
+	if err != nil {
+		return nil, err
+	}
 	d := &daemon{
-		config: c, metrics: m, since: time.Now(), reloaded: status.Configuration{Loaded: time.Now()}, expiries: newExpiries(), logs: &guestLogs{base: c.Logger, logs: map[string]*slog.Logger{}},
+		config: c, media: media, metrics: m, since: time.Now(), reloaded: status.Configuration{Loaded: time.Now()}, expiries: newExpiries(), logs: &guestLogs{base: c.Logger, logs: map[string]*slog.Logger{}},
 		tenants: map[string]*tenant{}, guests: map[string]*guest{},
-		host: &host{dial: dialVMM, metrics: m, panics: newLimitedLog(c.Logger), ports: newPorts(c.Logger), segments: segments.New(c.Logger), shares: shares.New(c.Logger, owner, c.Mounts)},
+		host: &host{dial: dialVMM(media), metrics: m, panics: newLimitedLog(c.Logger), ports: newPorts(c.Logger), segments: segments.New(c.Logger), shares: shares.New(c.Logger, owner, c.Mounts)},
 	}
 	d.host.own = &ownNICs{ports: d.host.ports, found: map[string]ownNIC{}}
 	d.host.offer = d.offer

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,20 +17,32 @@ import (
 	"unnest/internal/vmm/qemu"
 )
 
-// dialVMM connects to the guest's VMM. When the guest does not run the error
-// wraps vmm.ErrNotRunning.
-func dialVMM(ctx context.Context, r GuestRecord) (vmm.VMM, error) {
-	if r.Libvirt != nil {
-		return libvirt.Dial(ctx, r.Libvirt.Socket, r.Libvirt.Name)
+// dialVMM returns a function that connects to a guest's VMM. When the guest does not run its error
+// wraps vmm.ErrNotRunning. libvirt gets media in the directory media.
+func dialVMM(media string) func(context.Context, GuestRecord) (vmm.VMM, error) {
+	return func(ctx context.Context, r GuestRecord) (vmm.VMM, error) {
+		if r.Libvirt != nil {
+			return libvirt.Dial(ctx, r.Libvirt.Socket, r.Libvirt.Name, media)
+		}
+		v, err := dialQEMU(ctx, r)
+		if notListening(err) {
+			err = fmt.Errorf("%w: %w", vmm.ErrNotRunning, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return v, nil
 	}
-	v, err := dialQEMU(ctx, r)
-	if notListening(err) {
-		err = fmt.Errorf("%w: %w", vmm.ErrNotRunning, err)
+}
+
+// mediaDir returns the directory of media for libvirt. That of systemd's RuntimeDirectory= is in
+// memory, and QEMU's user can reach it, unlike the state directory of the unit.
+func mediaDir(stateDir string) (string, error) {
+	if dirs := os.Getenv("RUNTIME_DIRECTORY"); dirs != "" {
+		first, _, _ := strings.Cut(dirs, ":")
+		return filepath.Join(first, "media"), nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return v, nil
+	return filepath.Abs(filepath.Join(stateDir, "media"))
 }
 
 // notListening reports whether an error says that no process listens on a socket.

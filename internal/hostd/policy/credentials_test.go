@@ -11,7 +11,7 @@ func TestCredentials(t *testing.T) {
 		"qmp: /q, credentials: vmm}":                 "",
 		"qmp: /q}":                                   "",
 		"qmp: /q, credentials: file}":                "want vmm",
-		"libvirt: {domain: d}, credentials: vmm}":    "guests[0].credentials: needs qmp",
+		"libvirt: {domain: d}, credentials: vmm}":    "",
 		"libvirt: {domain: d, socket: /s}, pool: 1}": "",
 	} {
 		p, err := Parse("hostd.yaml", []byte(head+text))

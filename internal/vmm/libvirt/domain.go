@@ -21,11 +21,16 @@ type domainXML struct {
 
 type deviceXML struct {
 	XMLName xml.Name
-	Index   string `xml:"index,attr"` // of a controller
-	Model   string `xml:"model,attr"` // of a controller
-	Target  struct {
+	Index   string `xml:"index,attr"`  // of a controller
+	Model   string `xml:"model,attr"`  // of a controller
+	Device  string `xml:"device,attr"` // of a disk: its kind
+	Source  struct {
+		File string `xml:"file,attr"` // of a disk
+	} `xml:"source"`
+	Target struct {
 		Hotplug string `xml:"hotplug,attr"` // of a root port; "off": no
-		Dev     string `xml:"dev,attr"`     // of an interface: the host's end
+		Dev     string `xml:"dev,attr"`     // of an interface: the host's end; of a disk: its name
+		Bus     string `xml:"bus,attr"`     // of a disk
 	} `xml:"target"`
 	MAC struct {
 		Address string `xml:"address,attr"`

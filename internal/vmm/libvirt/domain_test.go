@@ -22,6 +22,12 @@ const sample = `<domain type='kvm' id='3'>
       <target dev='sda' bus='sata'/><alias name='sata0-0-0'/>
       <address type='drive' controller='0' bus='1' target='0' unit='0'/>
     </disk>
+    <disk type='file' device='cdrom'>
+      <driver name='qemu' type='raw'/>
+      <source file='/run/unnest/media/unnest-medium-0123456789abcdef' index='1'/>
+      <target dev='sdb' bus='scsi' tray='open'/><readonly/><alias name='ua-unnest-credentials'/>
+      <address type='drive' controller='0' bus='0' target='0' unit='1'/>
+    </disk>
     <controller type='pci' index='0' model='pcie-root'><alias name='pcie.0'/></controller>
     <controller type='pci' index='10' model='pcie-root-port'>
       <target chassis='10' port='0x19'/><alias name='pci.10'/>
@@ -133,4 +139,27 @@ func FuzzDomain(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestCredentialDrive(t *testing.T) {
+	devices, err := parseDomain(sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, ok := credentialDrive(devices)
+	if !ok || d.Source.File != "/run/unnest/media/unnest-medium-0123456789abcdef" {
+		t.Fatalf("got %+v, %v", d, ok)
+	}
+	for path, source := range map[string]string{"": "", "/a&b": `<source file="/a&amp;b"/>`} {
+		got, err := describeDrive(d, path)
+		want := `<disk type="file" device="cdrom"><driver name="qemu" type="raw"/>` + source +
+			`<target dev="sdb" bus="scsi"/><readonly/><alias name="ua-unnest-credentials"/></disk>`
+		if err != nil || got != want {
+			t.Errorf("%q: got %s, %v, want %s", path, got, err, want)
+		}
+	}
+	devices, err = parseDomain(strings.Replace(sample, "ua-unnest-credentials", "ua-data", 1))
+	if _, ok := credentialDrive(devices); ok || err != nil {
+		t.Errorf("another drive is taken for ours (%v)", err)
+	}
 }

@@ -27,6 +27,7 @@ import (
 type VMM struct {
 	client *rpc.Client
 	domain rpc.Domain
+	media  string   // directory of images, while they are inserted
 	buses  []uint64 // behind the root ports of slots 1, 2, ...
 	events chan vmm.Event
 	lost   atomic.Bool // events were dropped
@@ -39,9 +40,10 @@ const maxQueued = 4096
 
 // Dial connects to libvirtd's read-write unix socket, usually
 // /run/libvirt/libvirt-sock, for a running domain. If the domain does not run or
-// does not exist, the error wraps vmm.ErrNotRunning.
-func Dial(ctx context.Context, socket, domain string) (*VMM, error) {
-	v := &VMM{events: make(chan vmm.Event, maxQueued)}
+// does not exist, the error wraps vmm.ErrNotRunning. The directory media is made when a
+// medium is inserted. libvirtd and QEMU's user have to reach it by this path.
+func Dial(ctx context.Context, socket, domain, media string) (*VMM, error) {
+	v := &VMM{media: media, events: make(chan vmm.Event, maxQueued)}
 	var err error
 	if v.client, err = rpc.Dial(ctx, socket, v.handle); err != nil {
 		return nil, err

@@ -33,6 +33,7 @@ type host struct {
 	t      *testing.T
 	lab    *lab.Lab
 	daemon *libvirttest.Daemon
+	media  string
 }
 
 func newHost(t *testing.T) *host {
@@ -49,7 +50,7 @@ func newHost(t *testing.T) *host {
 			t.Error(err)
 		}
 	})
-	return &host{t: t, lab: l, daemon: libvirttest.Start(t, l.HostNS())}
+	return &host{t: t, lab: l, daemon: libvirttest.Start(t, l.HostNS()), media: filepath.Join(t.TempDir(), "media")}
 }
 
 // addTAP makes a persistent TAP on a bridge.
@@ -85,7 +86,7 @@ func (h *host) link(name string) netlink.Link {
 
 func (h *host) dial(domain string) *VMM {
 	h.t.Helper()
-	v, err := Dial(h.t.Context(), h.daemon.Socket, domain)
+	v, err := Dial(h.t.Context(), h.daemon.Socket, domain, h.media)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -205,12 +206,12 @@ func TestPlug(t *testing.T) {
 		}
 	}
 	h.link(b.TAP)
-	if _, err := Dial(t.Context(), h.daemon.Socket, "node1"); err == nil || !strings.Contains(err.Error(), "node1: guest does not run") {
+	if _, err := Dial(t.Context(), h.daemon.Socket, "node1", h.media); err == nil || !strings.Contains(err.Error(), "node1: guest does not run") {
 		t.Errorf("dial a domain that does not run: got %v", err)
 	}
 	h.daemon.Virsh("start", "node1")
 	wantDevices(t, h.dial("node1"), all[0])
-	_, err = Dial(t.Context(), h.daemon.Socket, "node2")
+	_, err = Dial(t.Context(), h.daemon.Socket, "node2", h.media)
 	if e, ok := errors.AsType[*rpc.Error](err); !ok || e.Code != rpc.CodeNoDomain {
 		t.Errorf("dial a domain that does not exist: got %v", err)
 	}
@@ -227,7 +228,7 @@ func TestDaemonHangs(t *testing.T) {
 	if _, err := v.Devices(ctx); !errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(*vmm.RefusedError)) {
 		t.Errorf("got %v, want a deadline exceeded", err)
 	}
-	if _, err := Dial(ctx, h.daemon.Socket, "node1"); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := Dial(ctx, h.daemon.Socket, "node1", h.media); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("dial: got %v, want a deadline exceeded", err)
 	}
 	h.daemon.Continue()

@@ -123,6 +123,8 @@ type Domain struct {
 	Seed    string // path of the file opt/unnest/seed in the guest's firmware configuration device
 	Ports   int    // pcie-root-ports; NICs use the first ones
 	NICs    []NIC
+	Drive   string // bus of the drive for credentials, "" for none
+	Medium  string // path of the image in it
 }
 
 // NIC is a NIC that a domain has from the start.

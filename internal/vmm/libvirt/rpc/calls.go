@@ -14,6 +14,7 @@ const (
 	procLookupByName  = 23
 	procAuthList      = 66
 	procAttachDevice  = 160 // DOMAIN_ATTACH_DEVICE_FLAGS
+	procUpdateDevice  = 174 // DOMAIN_UPDATE_DEVICE_FLAGS
 	procRegisterEvent = 316 // CONNECT_DOMAIN_EVENT_CALLBACK_REGISTER_ANY
 	procDetachAlias   = 392 // DOMAIN_DETACH_DEVICE_ALIAS, since libvirt 4.4
 
@@ -29,6 +30,10 @@ const authNone = int32(0)
 // affectLive is VIR_DOMAIN_AFFECT_LIVE: change the running domain, and not the
 // definition for its next start.
 const affectLive = int32(1)
+
+// changeNow is affectLive with VIR_DOMAIN_DEVICE_MODIFY_FORCE: also if the guest has locked
+// the tray.
+const changeNow = affectLive | 4
 
 // Domain identifies a domain in libvirt's calls.
 type Domain struct {
@@ -94,6 +99,13 @@ func (c *Client) AttachDevice(ctx context.Context, m Domain, xml string) error {
 // does not wait until it has. The event DeviceRemoved ends the unplug.
 func (c *Client) DetachDevice(ctx context.Context, m Domain, alias string) error {
 	_, err := c.call(ctx, procDetachAlias, m, alias, affectLive)
+	return err
+}
+
+// ChangeMedium replaces the medium of the CD-ROM drive that xml describes, in the running
+// domain.
+func (c *Client) ChangeMedium(ctx context.Context, m Domain, xml string) error {
+	_, err := c.call(ctx, procUpdateDevice, m, xml, changeNow)
 	return err
 }
 

@@ -1,0 +1,138 @@
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/template"
+
+	"unnest/internal/vmm"
+)
+
+var _ vmm.Drive = (*VMM)(nil)
+
+// CredentialDrive is the alias of the CD-ROM drive for credentials, on any bus.
+const CredentialDrive = userAlias + "unnest-credentials"
+
+// mediumPrefix begins the names of our images.
+const mediumPrefix = "unnest-medium-"
+
+// Medium returns the label of the medium in the drive. It is in the name of the image,
+// which libvirt remembers.
+func (v *VMM) Medium(ctx context.Context) (string, error) {
+	_, label, err := v.drive(ctx)
+	return label, err
+}
+
+func (v *VMM) drive(ctx context.Context) (d deviceXML, label string, err error) {
+	devices, err := v.xmlDevices(ctx)
+	if err != nil {
+		return d, "", err
+	}
+	d, ok := credentialDrive(devices)
+	if !ok {
+		return d, "", fmt.Errorf("%w: add <disk type='file' device='cdrom'> with <alias name='%s'/>", vmm.ErrNoDrive, CredentialDrive)
+	}
+	label, ours := strings.CutPrefix(filepath.Base(d.Source.File), mediumPrefix)
+	if d.Source.File != "" && !ours {
+		return d, "", fmt.Errorf("drive %s has another medium, %s: use another drive for that", CredentialDrive, d.Source.File)
+	}
+	if !ours {
+		label = ""
+	}
+	return d, label, nil
+}
+
+// InsertMedium copies the image to a file, because libvirt needs a path. It removes the file
+// when QEMU has opened it.
+func (v *VMM) InsertMedium(ctx context.Context, label string, image *os.File) (err error) {
+	d, _, err := v.drive(ctx)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(v.media, mediumPrefix+label)
+	if err := copyImage(path, image); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(path)) }()
+	if err := v.changeMedium(ctx, d, path); err != nil {
+		return fmt.Errorf("insert medium: %w", err)
+	}
+	return nil
+}
+
+// RemoveMedium empties the drive.
+func (v *VMM) RemoveMedium(ctx context.Context) error {
+	d, label, err := v.drive(ctx)
+	if err == nil && label != "" {
+		err = v.changeMedium(ctx, d, "")
+	}
+	if err != nil {
+		return fmt.Errorf("remove medium: %w", err)
+	}
+	return nil
+}
+
+// changeMedium replaces the medium of a drive by the image at a path, or by none, even if the
+// guest has locked the tray.
+func (v *VMM) changeMedium(ctx context.Context, d deviceXML, path string) error {
+	text, err := describeDrive(d, path)
+	if err != nil {
+		return err
+	}
+	return markRefused(v.client.ChangeMedium(ctx, v.domain, text))
+}
+
+// copyImage makes a file that only its owner may read. libvirt gives it to QEMU's user.
+func copyImage(path string, image *os.File) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("make medium: %w", err)
+		}
+	}()
+	// QEMU's user needs to pass through the directory, and to list nothing.
+	dir := filepath.Dir(path)
+	if err := errors.Join(os.MkdirAll(dir, 0o711), os.Chmod(dir, 0o711)); err != nil { // whatever the umask
+		return err
+	}
+	info, err := image.Stat()
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, io.NewSectionReader(image, 0, info.Size()))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
+func credentialDrive(devices []deviceXML) (deviceXML, bool) {
+	for _, d := range devices {
+		if d.XMLName.Local == "disk" && d.Device == "cdrom" && d.Alias.Name == CredentialDrive {
+			return d, true
+		}
+	}
+	return deviceXML{}, false
+}
+
+var driveXML = template.Must(template.New("drive").Funcs(template.FuncMap{"xml": escapeXML}).Parse(
+	`<disk type="file" device="cdrom"><driver name="qemu" type="raw"/>{{with .Path}}<source file="{{xml .}}"/>{{end}}` +
+		`<target dev="{{xml .Dev}}" bus="{{xml .Bus}}"/><readonly/><alias name="{{xml .Alias}}"/></disk>`))
+
+// describeDrive returns libvirt's description of a drive with another medium, or without one.
+func describeDrive(d deviceXML, path string) (string, error) {
+	var b strings.Builder
+	err := driveXML.Execute(&b, struct{ Path, Dev, Bus, Alias string }{path, d.Target.Dev, d.Target.Bus, d.Alias.Name})
+	if err != nil {
+		return "", fmt.Errorf("describe drive %s: %w", d.Alias.Name, err)
+	}
+	return b.String(), nil
+}

@@ -1,0 +1,104 @@
+package libvirt
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"unnest/internal/vmm"
+	"unnest/internal/vmm/libvirt/libvirttest"
+)
+
+func (h *host) wantMedium(v *VMM, label string) {
+	h.t.Helper()
+	if got, err := v.Medium(h.t.Context()); err != nil || got != label {
+		h.t.Errorf("medium is %q, error %v, want %q", got, err, label)
+	}
+	left, err := os.ReadDir(h.media)
+	if err != nil || len(left) > 0 {
+		h.t.Errorf("files left: %v, error %v", left, err)
+	}
+}
+
+// image returns a file with the content, open for reading only.
+func (h *host) image(content string) *os.File {
+	h.t.Helper()
+	path := filepath.Join(h.t.TempDir(), "image")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func (h *host) insert(v *VMM, label string) {
+	h.t.Helper()
+	if err := v.InsertMedium(h.t.Context(), label, h.image(strings.Repeat(label, 1024))); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// A medium is inserted, replaced and removed, on each bus, and no file of it is left. A new
+// connection finds it.
+func TestDrive(t *testing.T) {
+	h := newHost(t)
+	for _, bus := range []string{"sata", "scsi"} {
+		h.daemon.Boot(libvirttest.Domain{Name: bus, Ports: 1, Drive: bus})
+		v := h.dial(bus)
+		if err := os.MkdirAll(h.media, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		h.wantMedium(v, "")
+		if err := v.RemoveMedium(t.Context()); err != nil {
+			t.Errorf("empty drive: %v", err)
+		}
+		h.insert(v, "0123456789abcdef")
+		h.wantMedium(v, "0123456789abcdef")
+		h.insert(v, "fedcba9876543210")
+		h.wantMedium(h.dial(bus), "fedcba9876543210")
+		if info, err := os.Stat(h.media); err != nil || info.Mode().Perm() != 0o711 {
+			t.Errorf("directory %v, error %v, want mode 0711", info.Mode(), err)
+		}
+		if err := v.RemoveMedium(t.Context()); err != nil {
+			t.Error(err)
+		}
+		h.wantMedium(v, "")
+	}
+}
+
+// A domain without a drive, or with another medium in it, keeps what it has.
+func TestNoDrive(t *testing.T) {
+	h := newHost(t)
+	h.daemon.Boot(libvirttest.Domain{Name: "bare", Ports: 1})
+	v := h.dial("bare")
+	_, err := v.Medium(t.Context())
+	if !errors.Is(err, vmm.ErrNoDrive) || !strings.Contains(err.Error(), "<alias name='ua-unnest-credentials'/>") {
+		t.Errorf("medium without a drive: got %v", err)
+	}
+	if err := v.InsertMedium(t.Context(), "0123", h.image("x")); !errors.Is(err, vmm.ErrNoDrive) {
+		t.Errorf("insert without a drive: got %v", err)
+	}
+	other := filepath.Join(t.TempDir(), "other.iso")
+	if err := os.WriteFile(other, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.daemon.Boot(libvirttest.Domain{Name: "other", Ports: 1, Drive: "sata", Medium: other})
+	v = h.dial("other")
+	for what, err := range map[string]error{
+		"insert": v.InsertMedium(t.Context(), "0123", h.image("x")),
+		"remove": v.RemoveMedium(t.Context()),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "use another drive") {
+			t.Errorf("%s: got %v", what, err)
+		}
+	}
+	if text := h.daemon.Virsh("dumpxml", "other"); !strings.Contains(text, other) {
+		t.Error("the other medium is gone")
+	}
+}
