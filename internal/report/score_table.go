@@ -148,15 +148,19 @@ func (s *scored) headlines() []string {
 	}
 	subject := fmt.Sprintf("Suite %s, %s", s.sum.Name, plural(s.said.Cases, "case"))
 	var ratios []string
+	remark := "too few cases for intervals"
 	ranked := slices.DeleteFunc(slices.Clone(s.said.Totals), func(t Total) bool { return !t.Total.Defined() })
 	for _, t := range ranked {
 		if t.Configuration != s.sum.Baseline && t.GeoMean.Defined() {
 			ratios = append(ratios, fmt.Sprintf("%s with %s", timesWithInterval(t.GeoMean, t.Interval), t.Configuration))
+			if t.Interval.Low.Defined() {
+				remark = "intervals over cases"
+			}
 		}
 	}
 	var lines []string
 	if len(ratios) > 0 {
-		lines = append(lines, fmt.Sprintf("%s: the geometric mean of the ratios to %s (above 1 is better; intervals over cases) is %s.", subject, s.sum.Baseline, list(ratios)))
+		lines = append(lines, fmt.Sprintf("%s: the geometric mean of the ratios to %s (above 1 is better; %s) is %s.", subject, s.sum.Baseline, remark, list(ratios)))
 	}
 	slices.SortStableFunc(ranked, func(a, b Total) int { return cmp.Compare(b.Total, a.Total) })
 	var totals []string
