@@ -239,6 +239,10 @@ bench-sched: go ## measure what the program that counts domains costs; write doc
 bench-aa: build ## measure how often equal configurations are reported as different (root)
 	bin/unnest bench aa
 
+.PHONY: bench-decisions
+bench-decisions: build ## run the quickstart RUNS (10) times, and add what each decides to docs/results/quickstart-decisions.md (root)
+	@hack/decisions
+
 .PHONY: bench-plan
 bench-plan: build ## measure how fast traces are read and planned; set UNNEST_GOOGLE2011 for real data
 	bin/unnest plan bench

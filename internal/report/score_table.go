@@ -88,8 +88,11 @@ func geoMeanCell(t Total) Cell {
 func (s *scored) notes() []string {
 	var notes []string
 	if s.said.Cases > 0 && s.sum.Baseline != "" {
-		notes = append(notes, fmt.Sprintf("The geometric mean is over the ratios to %s in %s, inverted where lower is better: above 1 is better. "+
-			"In brackets is its %s interval over cases: how much the ratio differs from case to case.", s.sum.Baseline, plural(s.said.Cases, "case"), percent(score.Confidence)))
+		note := fmt.Sprintf("The geometric mean is over the ratios to %s in %s, inverted where lower is better: above 1 is better.", s.sum.Baseline, plural(s.said.Cases, "case"))
+		if slices.ContainsFunc(s.said.Totals, func(t Total) bool { return t.Interval.Low.Defined() }) {
+			note += fmt.Sprintf(" In brackets is its %s interval over cases: how much the ratio differs from case to case.", percent(score.Confidence))
+		}
+		notes = append(notes, note)
 	}
 	notes = append(notes, s.missingNotes()...)
 	for _, w := range s.sum.Warnings {

@@ -34,10 +34,7 @@ func TestSuites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Ratios of b to a: 100/50 = 2 and, as lower is better, 2/8 = 1/4. The t
-	// quantile at 97.5 % with one degree of freedom is 12.7062; the logarithms
-	// have a half difference of ln(8)/2.
-	mean, half := math.Log(0.5)/2, 12.706204736*math.Log(8)/2
+	// Ratios of b to a: 100/50 = 2 and, as lower is better, 2/8 = 1/4.
 	want := []Suite{{
 		Name: "s", Configurations: []string{"a", "b"}, Baseline: "a",
 		Cases: []Case{
@@ -47,7 +44,7 @@ func TestSuites(t *testing.T) {
 		Totals: map[string]Total{"a": {Raw: 0.25, Rounded: 0.25, Cases: 2}, "b": {Raw: 0, Rounded: 0, Cases: 2}},
 		GeoMeans: map[string]GeoMean{
 			"a": {Ratio: 1, Cases: 2},
-			"b": {Ratio: math.Sqrt(0.5), Low: math.Exp(mean - half), High: math.Exp(mean + half), Cases: 2},
+			"b": {Ratio: math.Sqrt(0.5), Cases: 2},
 		},
 		Warnings: []Warning{{CaseTurns, "without case unpack b (1.000) overtakes a (0.500)"}},
 	}, {
@@ -100,6 +97,25 @@ func TestNoCaseCounts(t *testing.T) {
 	}
 	if len(s.Warnings) != 1 || s.Warnings[0].Kind != NoTotal {
 		t.Errorf("got warnings %v, want %s", s.Warnings, NoTotal)
+	}
+}
+
+// Six cases have an interval, five do not. The logarithms of the ratios are ln 2 and 2 ln 2, three
+// times each, with a standard deviation of √0.3 ln 2. The t quantile at 97.5 % with five degrees of
+// freedom is 2.570582.
+func TestGeoMeanInterval(t *testing.T) {
+	var rows []Row
+	for i, ratio := range []float64{2, 4, 2, 4, 2, 4} {
+		name := string(rune('p' + i))
+		rows = append(rows, hib(name, "a", 1), hib(name, "b", ratio))
+	}
+	half := 2.570581836 * math.Sqrt(0.3/6) * math.Ln2
+	want := GeoMean{Ratio: 2 * math.Sqrt2, Low: math.Exp(1.5*math.Ln2 - half), High: math.Exp(1.5*math.Ln2 + half), Cases: 6}
+	if diff := cmp.Diff(want, one(t, rows, Options{}).GeoMeans["b"], cmpopts.EquateApprox(1e-8, 0)); diff != "" {
+		t.Errorf("six cases (-want +got):\n%s", diff)
+	}
+	if g := one(t, rows[:10], Options{}).GeoMeans["b"]; g.HasInterval() || g.Cases != 5 {
+		t.Errorf("five cases: got %+v, want no interval", g)
 	}
 }
 
