@@ -89,7 +89,7 @@ func (s *scored) notes() []string {
 	var notes []string
 	if s.said.Cases > 0 && s.sum.Baseline != "" {
 		note := fmt.Sprintf("The geometric mean is over the ratios to %s in %s, inverted where lower is better: above 1 is better.", s.sum.Baseline, plural(s.said.Cases, "case"))
-		if slices.ContainsFunc(s.said.Totals, func(t Total) bool { return t.Interval.Low.Defined() }) {
+		if s.hasIntervals() {
 			note += fmt.Sprintf(" In brackets is its %s interval over cases: how much the ratio differs from case to case.", percent(score.Confidence))
 		}
 		notes = append(notes, note)
@@ -144,6 +144,11 @@ func (s *scored) whyMissing(m score.Missing) string {
 	return e.Missing
 }
 
+// hasIntervals reports whether a geometric mean has an interval.
+func (s *scored) hasIntervals() bool {
+	return slices.ContainsFunc(s.said.Totals, func(t Total) bool { return t.Interval.Low.Defined() })
+}
+
 // headlines are the findings of a suite in plain words.
 func (s *scored) headlines() []string {
 	if s.said.Cases == 0 {
@@ -152,13 +157,13 @@ func (s *scored) headlines() []string {
 	subject := fmt.Sprintf("Suite %s, %s", s.sum.Name, plural(s.said.Cases, "case"))
 	var ratios []string
 	remark := "too few cases for intervals"
+	if s.hasIntervals() {
+		remark = "intervals over cases"
+	}
 	ranked := slices.DeleteFunc(slices.Clone(s.said.Totals), func(t Total) bool { return !t.Total.Defined() })
 	for _, t := range ranked {
 		if t.Configuration != s.sum.Baseline && t.GeoMean.Defined() {
 			ratios = append(ratios, fmt.Sprintf("%s with %s", timesWithInterval(t.GeoMean, t.Interval), t.Configuration))
-			if t.Interval.Low.Defined() {
-				remark = "intervals over cases"
-			}
 		}
 	}
 	var lines []string

@@ -16,16 +16,13 @@ const Confidence = 0.95
 // Low and High are Student's t interval of the mean of the logarithms. It shows how much
 // the ratio varies between cases, not how well each case was measured. It treats the
 // cases as an independent sample, so variants of one benchmark make it too narrow. It
-// needs six cases, because an interval of two says nothing and may end at a millionth;
-// without an interval, as for the baseline, both are 0.
+// needs stats.MinRepetitions cases, because an interval of two may begin at a millionth.
+// Without an interval, as for the baseline, both are 0.
 type GeoMean struct {
 	Ratio     float64
 	Low, High float64
 	Cases     int // number of cases that count and that both have
 }
-
-// intervalCases is the least number of cases for an interval.
-const intervalCases = 6
 
 // HasInterval reports whether there is an interval.
 func (g GeoMean) HasInterval() bool { return g.High > 0 }
@@ -62,7 +59,7 @@ func geoMean(logs []float64, baseline bool) GeoMean {
 		sum += l
 	}
 	g := GeoMean{Ratio: math.Exp(sum / float64(len(logs))), Cases: len(logs)}
-	if baseline || len(logs) < intervalCases {
+	if baseline || len(logs) < stats.MinRepetitions {
 		return g
 	}
 	i, err := stats.MeanInterval(logs, Confidence)

@@ -15,8 +15,8 @@ import (
 
 var _ vmm.Drive = (*VMM)(nil)
 
-// CredentialDrive is the alias of the CD-ROM drive for credentials, on any bus.
-const CredentialDrive = userAlias + "unnest-credentials"
+// credentialAlias is the alias of the CD-ROM drive for credentials, on any bus.
+const credentialAlias = userAlias + "unnest-credentials"
 
 // mediumPrefix begins the names of our images.
 const mediumPrefix = "unnest-medium-"
@@ -28,6 +28,7 @@ func (v *VMM) Medium(ctx context.Context) (string, error) {
 	return label, err
 }
 
+// drive returns the drive for credentials, and the label of the medium in it.
 func (v *VMM) drive(ctx context.Context) (d deviceXML, label string, err error) {
 	devices, err := v.xmlDevices(ctx)
 	if err != nil {
@@ -35,14 +36,14 @@ func (v *VMM) drive(ctx context.Context) (d deviceXML, label string, err error) 
 	}
 	d, ok := credentialDrive(devices)
 	if !ok {
-		return d, "", fmt.Errorf("%w: add <disk type='file' device='cdrom'> with <alias name='%s'/>", vmm.ErrNoDrive, CredentialDrive)
+		return d, "", fmt.Errorf("%w: add <disk type='file' device='cdrom'> with <alias name='%s'/>", vmm.ErrNoDrive, credentialAlias)
+	}
+	if d.Source.File == "" {
+		return d, "", nil
 	}
 	label, ours := strings.CutPrefix(filepath.Base(d.Source.File), mediumPrefix)
-	if d.Source.File != "" && !ours {
-		return d, "", fmt.Errorf("drive %s has another medium, %s: use another drive for that", CredentialDrive, d.Source.File)
-	}
 	if !ours {
-		label = ""
+		return d, "", fmt.Errorf("drive %s has another medium, %s: use another drive for that", credentialAlias, d.Source.File)
 	}
 	return d, label, nil
 }
@@ -116,7 +117,7 @@ func copyImage(path string, image *os.File) (err error) {
 
 func credentialDrive(devices []deviceXML) (deviceXML, bool) {
 	for _, d := range devices {
-		if d.XMLName.Local == "disk" && d.Device == "cdrom" && d.Alias.Name == CredentialDrive {
+		if d.XMLName.Local == "disk" && d.Device == "cdrom" && d.Alias.Name == credentialAlias {
 			return d, true
 		}
 	}
