@@ -122,7 +122,7 @@ test-kubernetes: test-deps build kubernetes helm images ## test BrFusion on a Ku
 	go test -tags kubernetes -count=1 -timeout 10m -run '^TestRunOnAPIServer$$' -v ./internal/kube/policyclient
 	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 10m -run '^TestDNSServer$$' -v ./internal/testbed/cluster
 	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 45m -run '^TestKubernetes$$' -v ./internal/e2e
-	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 20m -run '^TestKubernetesDualStack$$' -v ./internal/e2e
+	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 20m -run '^TestKubernetes(DualStack|IPv6)$$' -v ./internal/e2e
 
 RESULTS ?= runs/kubernetes-conformance
 
@@ -135,6 +135,10 @@ test-kubernetes-conformance: test-deps build kubernetes ## run upstream's tests 
 .PHONY: test-kubernetes-disruption
 test-kubernetes-disruption: test-deps build kubernetes images ## kill what serves pods of a Kubernetes cluster, and its nodes (root)
 	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 1h -run '^TestKubernetesDisruption$$' -v ./internal/e2e
+
+.PHONY: test-kubernetes-multus
+test-kubernetes-multus: test-deps build kubernetes ## test BrFusion as a second network, by the program MULTUS, which `go build ./cmd/multus` makes in Multus's tree (root)
+	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 30m -run '^TestKubernetesMultus$$' -v ./internal/e2e $(if $(MULTUS),-multus $(abspath $(MULTUS)))
 
 .PHONY: test-kafka
 test-kafka: test-deps build ## load a Kafka broker in a guest, a container and a pod (root, a few minutes)
@@ -230,6 +234,10 @@ bench-restored: build ## compare what booted and restored guests measure (root)
 .PHONY: bench-startup
 bench-startup: build ## measure how long containers take to start, 100 in each network (root)
 	bin/unnest bench startup
+
+.PHONY: bench-kubernetes-pods
+bench-kubernetes-pods: test-deps build kubernetes ## start 100 pods on a node at once, with BrFusion and with the bridge, REPETITIONS (6) times each; write docs/results/kubernetes-pods.md (root, an hour)
+	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 3h -run '^TestKubernetesPods$$' -v ./internal/e2e -pods-rounds $(or $(REPETITIONS),6) -pods-report $(CURDIR)/docs/results/kubernetes-pods.md
 
 .PHONY: bench-sched
 bench-sched: go ## measure what the program that counts domains costs; write docs/results/sched-cost.md (root)

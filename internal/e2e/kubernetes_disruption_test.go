@@ -263,9 +263,7 @@ func (d *disruption) namespace() {
 func (d *disruption) nodeReset() {
 	n, err := d.fleet.Find("node2")
 	d.check(err)
-	m := &node{Node: n, nodes: d.nodes}
-	m.ssh, err = d.fleet.Reach(d.t.Context(), n)
-	d.check(err)
+	m := d.reach(n)
 	before, err := m.bootID()
 	d.check(err)
 	d.check(m.reset())

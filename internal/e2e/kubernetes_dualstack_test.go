@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"net/netip"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -16,11 +17,22 @@ import (
 // With IPv4 and IPv6, and kube-proxy in its mode nftables, a pod with a NIC of its own has what
 // Kubernetes promises in both families.
 func TestKubernetesDualStack(t *testing.T) {
+	testFamilies(t, "each pod has addresses of both families", (*kubernetes).bothFamilies, "--ip-families", cluster.DualStack, "--proxy-mode", "nftables")
+}
+
+// With IPv6 only, and kube-proxy in its mode iptables, a pod with a NIC of its own has it, too.
+func TestKubernetesIPv6(t *testing.T) {
+	testFamilies(t, "each pod has an IPv6 address only", (*kubernetes).onlyIPv6, "--ip-families", cluster.IPv6)
+}
+
+// testFamilies tests a cluster with the options, and its families of addresses by a step of the
+// caller.
+func testFamilies(t *testing.T, what string, families func(*kubernetes), options ...string) {
+	t.Helper()
 	unnest := unnestBinary(t)
 	k := &kubernetes{
-		nodes: &nodes{t: t, binaries: filepath.Dir(unnest)}, whole: t, unnest: unnest,
-		options: []string{"--ip-families", cluster.DualStack, "--proxy-mode", "nftables"},
-		pods:    []string{"own-node1", "twin-node1", "own-node2", "bridge-node2"},
+		nodes: &nodes{t: t, binaries: filepath.Dir(unnest)}, whole: t, unnest: unnest, options: options,
+		pods: []string{"own-node1", "twin-node1", "own-node2", "bridge-node2"},
 	}
 	k.kubectl = filepath.Join(k.binaries, "kubernetes", "kubectl")
 	t.Cleanup(k.remove)
@@ -32,7 +44,7 @@ func TestKubernetesDualStack(t *testing.T) {
 		run  func()
 	}{
 		{"pods become ready", k.podsReady},
-		{"each pod has addresses of both families", k.bothFamilies},
+		{what, func() { families(k) }},
 		{"every pod reaches every pod", k.podToPod},
 		{"Services", k.services},
 		{"DNS", k.dns},
@@ -46,6 +58,25 @@ func TestKubernetesDualStack(t *testing.T) {
 		k.step(s.name, s.run)
 	}
 	k.step("down", k.down)
+}
+
+// onlyIPv6 checks that pods, nodes and Services have one address, of IPv6.
+func (k *kubernetes) onlyIPv6() {
+	have := map[string][]netip.Addr{"the API server's Service": k.clusterIPs("kubernetes")}
+	for _, pod := range k.pods {
+		have[pod] = k.addresses(pod)
+	}
+	for _, node := range []string{"node1", "node2"} {
+		have[node] = k.nodeAddresses(node)
+	}
+	for who, a := range have {
+		if len(a) != 1 || !a[0].Is6() {
+			k.t.Errorf("%s has the addresses %v, want one of IPv6", who, a)
+		}
+	}
+	if got := k.in("own-node1", "ip -4 address show dev eth0"); strings.Contains(got, "inet ") {
+		k.t.Errorf("a pod with a NIC of its own has an IPv4 address: %s", got)
+	}
 }
 
 // bothFamilies checks that pods, nodes and Services have addresses of both families, that kube-proxy

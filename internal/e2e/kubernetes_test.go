@@ -107,7 +107,8 @@ func (k *kubernetes) upKilled() {
 	r.kill(k.t)
 }
 
-func (k *kubernetes) up() {
+// start runs `unnest cluster up`, and finds what it has made.
+func (k *kubernetes) start() {
 	out, err := exec.Command(k.unnest, append([]string{"cluster", "up"}, k.options...)...).CombinedOutput()
 	k.t.Logf("unnest cluster up:\n%s", out)
 	k.check(err)
@@ -121,6 +122,10 @@ func (k *kubernetes) up() {
 	k.check(err)
 	k.config = filepath.Join(filepath.Dir(l.Dir), "kubeconfig") // not in the directory of a test that ends before others
 	k.check(os.WriteFile(k.config, []byte(mustRun(k.t, k.unnest, "cluster", "kubeconfig")), 0o600))
+}
+
+func (k *kubernetes) up() {
+	k.start()
 	if out, err := exec.Command(k.unnest, "cluster", "up").CombinedOutput(); err == nil || !strings.Contains(string(out), "is up already") {
 		k.t.Errorf("a second cluster: %v: %s", err, out)
 	}
