@@ -218,7 +218,8 @@ func (k *kubernetes) bothNetworks() {
 	from, to := k.networkStatus("one-node1"), k.networkStatus("two-node2")
 	for _, tt := range []struct{ client, server networkStatus }{{from[0], to[0]}, {from[1], to[1]}, {from[1], k.networkStatus("chosen-node2")[1]}} {
 		url := fmt.Sprintf("http://%s/cgi-bin/client", netip.AddrPortFrom(tt.server.IPs[0], 8080))
-		if got := strings.TrimSpace(k.in("one-node1", "busybox timeout 20 wget -q -O - "+url)); got != tt.client.IPs[0].String() {
+		got := k.in("one-node1", "busybox timeout 20 wget -q -O - "+url)
+		if from := clientAddress(got); from != tt.client.IPs[0].String() {
 			k.t.Errorf("%s has a client from %q, want %s", url, got, tt.client.IPs[0])
 		}
 	}

@@ -137,7 +137,7 @@ func (k *kubernetes) localTraffic() {
 	for _, to := range ports(k.nodeAddresses("node2"), 30081) {
 		k.eventually(to.String()+" answers", func() bool { return k.get(to, "/") == "own-node2" })
 		got, want := k.get(to, "/cgi-bin/client"), k.hostAddress(to.Addr())
-		if client, err := netip.ParseAddr(strings.Trim(got, "[]")); err != nil || client.Unmap().String() != want {
+		if clientAddress(got) != want {
 			k.t.Errorf("the client at %s has the address %q for the backend, want %s", to, got, want)
 		}
 	}
@@ -146,6 +146,12 @@ func (k *kubernetes) localTraffic() {
 			k.t.Errorf("%s, a node without a backend, answers %q", to, got)
 		}
 	}
+}
+
+// clientAddress is the address of a client in what a web pod says of it.
+func clientAddress(answer string) string {
+	a, _ := netip.ParseAddr(strings.Trim(strings.TrimSpace(answer), "[]"))
+	return a.Unmap().String()
 }
 
 // hostAddress is the host's address on the nodes' network, in the family of another address.
