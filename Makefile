@@ -122,7 +122,10 @@ test-kubernetes: test-deps build kubernetes helm images ## test BrFusion on a Ku
 	go test -tags kubernetes -count=1 -timeout 10m -run '^TestRunOnAPIServer$$' -v ./internal/kube/policyclient
 	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 10m -run '^TestDNSServer$$' -v ./internal/testbed/cluster
 	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 45m -run '^TestKubernetes$$' -v ./internal/e2e
-	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 20m -run '^TestKubernetes(DualStack|IPv6)$$' -v ./internal/e2e
+
+.PHONY: test-kubernetes-families
+test-kubernetes-families: test-deps build kubernetes ## test clusters with IPv4 and IPv6, and with IPv6 only (root, 6 to 10 minutes)
+	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 30m -run '^TestKubernetes(DualStack|IPv6)$$' -v ./internal/e2e
 
 RESULTS ?= runs/kubernetes-conformance
 

@@ -95,13 +95,10 @@ func (k *kubernetes) installMultus() {
 	k.apply(networkDefinition, multusRights, account)
 	k.ctl("create", "clusterrolebinding", "multus", "--clusterrole=multus", "--serviceaccount=default:multus")
 	k.ctl("wait", "--for=condition=Established", "crd/network-attachment-definitions.k8s.cni.cncf.io", podLimit)
-	config, err := os.ReadFile(k.config)
-	k.check(err)
 	own := filepath.Join(k.t.TempDir(), "kubeconfig")
-	config = regexp.MustCompile(`https://127\.0\.0\.1:\d+`).ReplaceAll(config, []byte("https://"+lab.TenantGateway+":6443"))
-	k.check(os.WriteFile(own, config, 0o600))
+	k.check(os.WriteFile(own, k.nodesConfig(), 0o600))
 	k.asUser(own, strings.TrimSpace(k.ctl("create", "token", "multus", "--duration=2h")))
-	config, err = os.ReadFile(own)
+	config, err := os.ReadFile(own)
 	k.check(err)
 	plugin, err := json.Marshal(map[string]any{
 		"cniVersion": "1.0.0", "name": "multus", "type": "multus", "kubeconfig": "/etc/kubernetes/multus.conf", "binDir": "/usr/lib/cni",

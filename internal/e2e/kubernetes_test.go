@@ -396,14 +396,20 @@ func (k *kubernetes) servicePolicies() {
 	k.ctl("delete", "service/guarded", "pod/svc-server", "pod/svc-near", "pod/svc-far", "--wait", podLimit)
 }
 
+// nodesConfig is the kubeconfig for those who reach the API server as the nodes do.
+func (k *kubernetes) nodesConfig() []byte {
+	k.t.Helper()
+	config, err := os.ReadFile(k.config)
+	k.check(err)
+	server := net.JoinHostPort(k.hostAddress(k.clusterIPs("kubernetes")[0]), "6443")
+	return regexp.MustCompile(`https://127\.0\.0\.1:\d+`).ReplaceAll(config, []byte("https://"+server))
+}
+
 // policyClient starts the policy client where the host daemon runs, and waits until the daemon
 // has everything of it. dir has its credentials.
 func (k *kubernetes) policyClient(dir string) *running {
 	k.t.Helper()
-	config, err := os.ReadFile(k.config)
-	k.check(err)
-	config = regexp.MustCompile(`https://127\.0\.0\.1:\d+`).ReplaceAll(config, []byte("https://"+lab.TenantGateway+":6443"))
-	k.check(os.WriteFile(dir+".kubeconfig", config, 0o600))
+	k.check(os.WriteFile(dir+".kubeconfig", k.nodesConfig(), 0o600))
 	r := launch(k.t, "nsenter", "--net="+k.fleet.Lab.HostNS(), k.unnest, "hostd", "policy", "run",
 		"--server", net.JoinHostPort(lab.ManagementGateway, fleet.DaemonPort), "--credentials", dir, "--kubeconfig", dir+".kubeconfig")
 	k.whole.Cleanup(func() { _ = r.Process.Kill() })

@@ -64,11 +64,18 @@ type Attachment struct {
 	log     io.Writer    // nil: none
 }
 
-// Add is the common part of ADD: it locks the attachment, opens the pod's network
+// Add is the common part of ADD: it waits for its turn, locks the attachment, opens the pod's network
 // namespace, in which no link may have the given name, prepares the connection to the
 // host daemon, and calls f. If a link has the name, the pod has its NIC already, which
 // the rollback of this ADD would release.
 func (k Kind) Add(ctx context.Context, c netconf.Base, args *skel.CmdArgs, name string, f func(*Attachment) error) error {
+	// Before the lock, which other attachments may share, and before the namespace is opened, which
+	// the runtime has removed if it has given up.
+	done, err := takeTurn(ctx, addTurn)
+	if err != nil {
+		return err
+	}
+	defer done()
 	unlock, err := lock(ctx, args)
 	if err != nil {
 		return err
@@ -158,6 +165,9 @@ func (a *Attachment) Release(ctx context.Context) error {
 // nil when its namespace is gone, unknown, or the guest's own. Every part is done
 // whether or not the others fail.
 func (k Kind) Delete(ctx context.Context, c netconf.Base, args *skel.CmdArgs, clean, moveOut func(pod ns.NetNS) error) error {
+	if done, err := takeTurn(ctx, delTurn); err == nil {
+		defer done()
+	}
 	unlock, err := lock(ctx, args)
 	if err != nil {
 		return err
