@@ -76,7 +76,8 @@ func (c *Cluster) nodeFiles(name string, address netip.Addr) (map[string]string,
 }
 
 // kubeletConfig is the configuration of a kubelet on a node with room for some NICs. There is
-// no registry, so images that are removed are lost.
+// no registry, so images that are removed are lost. An emulated node needs minutes for many pods that
+// start at once: with the default of two minutes, the kubelet gives all of them up and begins again.
 func kubeletConfig(slots int, families []family) string {
 	return string(asJSON(map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
@@ -88,7 +89,7 @@ func kubeletConfig(slots int, families []family) string {
 		"tlsCertFile":   "/etc/kubernetes/kubelet.crt", "tlsPrivateKeyFile": "/etc/kubernetes/kubelet.key",
 		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock", "cgroupDriver": "cgroupfs",
 		"clusterDNS": dnsServices(families), "clusterDomain": dnsDomain,
-		"resolvConf": "", "maxPods": slots, "imageGCHighThresholdPercent": 100,
+		"resolvConf": "", "maxPods": slots, "runtimeRequestTimeout": "10m", "imageGCHighThresholdPercent": 100,
 		"evictionHard": map[string]string{"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "1%"},
 	}))
 }
