@@ -97,10 +97,7 @@ func awaitLock(ctx context.Context, path string) (unlock func(), err error) {
 		}
 		return func() { _ = f.Close() }, nil
 	case <-ctx.Done():
-		go func() {
-			<-locked
-			_ = f.Close()
-		}()
+		go func() { _ = errors.Join(<-locked, f.Close()) }()
 		return nil, ctx.Err()
 	}
 }
