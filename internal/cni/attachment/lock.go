@@ -14,7 +14,6 @@ import (
 )
 
 const (
-	lockPoll = 20 * time.Millisecond
 	lockTime = 90 * time.Second // longer than most ADDs with their rollback
 	locks    = 256              // lock files; a fixed number, so that none has to be removed
 )
@@ -32,7 +31,7 @@ func lock(ctx context.Context, args *skel.CmdArgs) (unlock func(), err error) {
 	err = os.MkdirAll(filepath.Dir(path), 0o700)
 	if err == nil {
 		var f *os.File
-		if f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600); err == nil {
+		if f, err = openLock(path); err == nil {
 			unlock, err = flock(ctx, f)
 		}
 	}
@@ -42,17 +41,30 @@ func lock(ctx context.Context, args *skel.CmdArgs) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// flock locks f. The lock ends when unlock closes f, or with the process. On an error
-// flock closes f; when ctx ends, the error is EWOULDBLOCK.
+// flock locks f. It waits in the kernel, without using the processor. The lock ends when unlock closes
+// f, or with the process. On an error flock closes f; when ctx ends, the error wraps EWOULDBLOCK and
+// the cause.
 func flock(ctx context.Context, f *os.File) (unlock func(), err error) {
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) || ctx.Err() != nil {
+	unlock = func() { _ = f.Close() }
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return unlock, nil
+	}
+	if !errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, errors.Join(err, f.Close())
+	}
+	locked := make(chan error, 1)
+	go func() { locked <- unix.Flock(int(f.Fd()), unix.LOCK_EX) }()
+	select {
+	case err := <-locked:
+		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
-		time.Sleep(lockPoll)
+		return unlock, nil
+	case <-ctx.Done():
+		go func() { _ = errors.Join(<-locked, f.Close()) }() // a lock that comes now ends at once
+		return nil, errors.Join(unix.EWOULDBLOCK, context.Cause(ctx))
 	}
 }
+
+func openLock(path string) (*os.File, error) { return os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) }

@@ -17,15 +17,16 @@ import (
 const (
 	// addTurn is how long an ADD waits for its turn. The kubelet gives a pod's network four minutes.
 	addTurn = 3 * time.Minute
-	// delTurn is how long a DEL waits before it goes on without: it must not fail for others.
+	// delTurn is how long a DEL waits before it goes on without a turn: it must not fail because others
+	// are slow.
 	delTurn  = time.Minute
 	turnPoll = 10 * time.Millisecond
 	maxTurns = 16
 )
 
-// turns are how many ADDs and DELs work at the same time in this guest. Each waits for its NIC
-// most of the time. With many more, the guest has no time for any: each plugged NIC wakes all that
-// wait for theirs, and after a while all of them tell the kernel to look for new devices.
+// turns is the number of ADDs and DELs that work at the same time in this guest. An ADD mostly
+// waits for its NIC. If a hundred did so, each plugged NIC would wake all of them, and after
+// three seconds each would tell the kernel to rescan its PCI buses: none would get far.
 func turns() int { return min(2*runtime.NumCPU(), maxTurns) }
 
 // takeTurn waits until fewer than turns other commands work. Commands come in the order of their calls,
@@ -35,10 +36,14 @@ func takeTurn(ctx context.Context, limit time.Duration) (done func(), err error)
 	defer cancel()
 	dir := filepath.Join(StateDir, "turns")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("wait for a turn: %w", err)
+		return nil, turnError(limit, err)
 	}
 	// Only the first one in the queue looks for a turn that is free.
-	leave, err := awaitLock(ctx, filepath.Join(dir, "queue"))
+	queue, err := openLock(filepath.Join(dir, "queue"))
+	if err != nil {
+		return nil, turnError(limit, err)
+	}
+	leave, err := flock(ctx, queue)
 	if err != nil {
 		return nil, turnError(limit, err)
 	}
@@ -68,36 +73,7 @@ func takeTurn(ctx context.Context, limit time.Duration) (done func(), err error)
 // turnError asks the runtime to try again if only time has run out.
 func turnError(limit time.Duration, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return types.NewError(types.ErrTryAgainLater, fmt.Sprintf("no turn within %v: other commands of this guest's plugins are not done; try again", limit), "")
+		return types.NewError(types.ErrTryAgainLater, fmt.Sprintf("other commands of this guest's plugins did not end within %v: try again", limit), "")
 	}
 	return fmt.Errorf("wait for a turn: %w", err)
-}
-
-func openLock(path string) (*os.File, error) { return os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) }
-
-// awaitLock locks a file. Those that wait do not use the processor. When ctx ends first, the lock that
-// comes too late ends at once.
-func awaitLock(ctx context.Context, path string) (unlock func(), err error) {
-	f, err := openLock(path)
-	if err != nil {
-		return nil, err
-	}
-	locked := make(chan error, 1)
-	go func() {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX)
-		for errors.Is(err, unix.EINTR) {
-			err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
-		}
-		locked <- err
-	}()
-	select {
-	case err := <-locked:
-		if err != nil {
-			return nil, errors.Join(err, f.Close())
-		}
-		return func() { _ = f.Close() }, nil
-	case <-ctx.Done():
-		go func() { _ = errors.Join(<-locked, f.Close()) }()
-		return nil, ctx.Err()
-	}
 }
