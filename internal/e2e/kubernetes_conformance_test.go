@@ -40,10 +40,7 @@ var imageTags = map[string]string{
 // expression of the tests to run, UNNEST_E2E_TIME how long they may take, UNNEST_E2E_LANES how many run at
 // the same time, UNNEST_E2E_RESULTS a directory that keeps the results.
 func TestKubernetesConformance(t *testing.T) {
-	unnest := unnestBinary(t)
-	k := &kubernetes{nodes: &nodes{t: t, binaries: filepath.Dir(unnest)}, whole: t, unnest: unnest}
-	k.kubectl = filepath.Join(k.binaries, "kubernetes", "kubectl")
-	t.Cleanup(k.remove)
+	k := newKubernetes(t)
 	if !k.step("up", k.up) {
 		return
 	}

@@ -36,10 +36,7 @@ type disruption struct {
 // pods come and go. What pods had is given back after a drain, a forced deletion, the deletion of a
 // namespace, and the reset of a node.
 func TestKubernetesDisruption(t *testing.T) {
-	unnest := unnestBinary(t)
-	k := &kubernetes{nodes: &nodes{t: t, binaries: filepath.Dir(unnest)}, whole: t, unnest: unnest}
-	k.kubectl = filepath.Join(k.binaries, "kubernetes", "kubectl")
-	t.Cleanup(k.remove)
+	k := newKubernetes(t)
 	if !k.step("up", k.up) {
 		return
 	}

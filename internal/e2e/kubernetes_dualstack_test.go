@@ -29,13 +29,8 @@ func TestKubernetesIPv6(t *testing.T) {
 // caller.
 func testFamilies(t *testing.T, what string, families func(*kubernetes), options ...string) {
 	t.Helper()
-	unnest := unnestBinary(t)
-	k := &kubernetes{
-		nodes: &nodes{t: t, binaries: filepath.Dir(unnest)}, whole: t, unnest: unnest, options: options,
-		pods: []string{"own-node1", "twin-node1", "own-node2", "bridge-node2"},
-	}
-	k.kubectl = filepath.Join(k.binaries, "kubernetes", "kubectl")
-	t.Cleanup(k.remove)
+	k := newKubernetes(t, options...)
+	k.pods = []string{"own-node1", "twin-node1", "own-node2", "bridge-node2"}
 	if !k.step("up", k.up) {
 		return
 	}

@@ -57,15 +57,10 @@ type networkStatus struct {
 // With Multus, a pod behind the bridge of its node gets one or two NICs of its own as further
 // networks, and what Kubernetes knows about them is right.
 func TestKubernetesMultus(t *testing.T) {
-	unnest := unnestBinary(t)
+	k := newKubernetes(t, "--network", cluster.Bridge)
 	if *multusProgram == "" {
 		t.Fatal("want -multus: make test-kubernetes-multus MULTUS=PROGRAM sets it")
 	}
-	k := &kubernetes{
-		nodes: &nodes{t: t, binaries: filepath.Dir(unnest)}, whole: t, unnest: unnest, options: []string{"--network", cluster.Bridge},
-	}
-	k.kubectl = filepath.Join(k.binaries, "kubernetes", "kubectl")
-	t.Cleanup(k.remove)
 	if !k.step("up", k.up) {
 		return
 	}

@@ -48,11 +48,7 @@ var networksOfPods = []string{cluster.BrFusion, cluster.Bridge}
 // its own NIC, and if all are behind the bridge of the node. Both are measured in each round, in
 // random order.
 func TestKubernetesPods(t *testing.T) {
-	unnest := unnestBinary(t)
-	k := &kubernetes{nodes: &nodes{t: t, binaries: filepath.Dir(unnest)}, whole: t, unnest: unnest}
-	k.kubectl = filepath.Join(k.binaries, "kubernetes", "kubectl")
-	k.options = []string{"--nodes", "1", "--slots", "110", "--memory", "6144"}
-	t.Cleanup(k.remove)
+	k := newKubernetes(t, "--nodes", "1", "--slots", "110", "--memory", "6144")
 	p := &podStarts{kubernetes: k, rounds: map[string][]startTimes{}}
 	for round := range *podsRounds {
 		for _, i := range rand.Perm(len(networksOfPods)) {

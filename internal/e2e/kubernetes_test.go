@@ -33,16 +33,26 @@ type kubernetes struct {
 	pods                    []string // that serve their names
 }
 
+// newKubernetes returns a cluster that is not up yet. What it has left is removed at the end of the test.
+func newKubernetes(t *testing.T, options ...string) *kubernetes {
+	t.Helper()
+	unnest := unnestBinary(t)
+	binaries := filepath.Dir(unnest)
+	k := &kubernetes{
+		nodes: &nodes{t: t, binaries: binaries}, whole: t, unnest: unnest, kubectl: filepath.Join(binaries, "kubernetes", "kubectl"), options: options,
+	}
+	t.Cleanup(k.remove)
+	return k
+}
+
 // podLimit is how long kubectl waits for a pod, on a busy machine.
 const podLimit = "--timeout=4m"
 
 // Pods of a real cluster have a NIC of their own, and what Kubernetes promises about pods holds
 // for them. The subtests are steps in this order.
 func TestKubernetes(t *testing.T) {
-	unnest := unnestBinary(t)
-	k := &kubernetes{nodes: &nodes{t: t, binaries: filepath.Dir(unnest)}, whole: t, unnest: unnest, pods: kubernetesPods}
-	k.kubectl = filepath.Join(k.binaries, "kubernetes", "kubectl")
-	t.Cleanup(k.remove)
+	k := newKubernetes(t)
+	k.pods = kubernetesPods
 	k.step("up is killed", k.upKilled)
 	if !k.step("up", k.up) {
 		return
