@@ -140,7 +140,7 @@ test-kubernetes-disruption: test-deps build kubernetes images ## kill what serve
 	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 1h -run '^TestKubernetesDisruption$$' -v ./internal/e2e
 
 .PHONY: test-kubernetes-multus
-test-kubernetes-multus: test-deps build kubernetes ## test BrFusion as a second network, by the program MULTUS, which `go build ./cmd/multus` makes in Multus's tree (root)
+test-kubernetes-multus: test-deps build kubernetes ## test BrFusion as a further network of pods by Multus, whose thin plugin is the file MULTUS (root)
 	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 30m -run '^TestKubernetesMultus$$' -v ./internal/e2e $(if $(MULTUS),-multus $(abspath $(MULTUS)))
 
 .PHONY: test-kafka
@@ -239,8 +239,8 @@ bench-startup: build ## measure how long containers take to start, 100 in each n
 	bin/unnest bench startup
 
 .PHONY: bench-kubernetes-pods
-bench-kubernetes-pods: test-deps build kubernetes ## start 100 pods on a node at once, with BrFusion and with the bridge, REPETITIONS (6) times each; write docs/results/kubernetes-pods.md (root, an hour)
-	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 3h -run '^TestKubernetesPods$$' -v ./internal/e2e -pods-rounds $(or $(REPETITIONS),6) -pods-report $(CURDIR)/docs/results/kubernetes-pods.md
+bench-kubernetes-pods: test-deps build kubernetes ## start 100 pods on a node at once, with BrFusion and with the bridge, REPETITIONS (6) times each; write docs/results/kubernetes-pods.md (root, three hours where nodes are emulated)
+	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 6h -run '^TestKubernetesPods$$' -v ./internal/e2e -pods-rounds $(or $(REPETITIONS),6) -pods-report $(CURDIR)/docs/results/kubernetes-pods.md
 
 .PHONY: bench-sched
 bench-sched: go ## measure what the program that counts domains costs; write docs/results/sched-cost.md (root)
