@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
@@ -101,18 +100,14 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 	if !o.cold {
 		snapshots = &guest.Snapshots{Cache: guest.CacheDir(), Progress: report}
 	}
-	var g errgroup.Group
+	var guests []fleet.Options
 	for _, name := range o.names {
-		n, err := f.Launch(ctx, fleet.Options{
+		guests = append(guests, fleet.Options{
 			Name: name, Image: image, Accel: accel.Accel, VCPUs: o.vcpus, Memory: int64(o.memory) << 20, Slots: o.slots, Pool: o.pool,
 			Shares: o.shares, VHostPoll: o.poll, Snapshots: snapshots,
 		})
-		if err != nil {
-			return errors.Join(err, g.Wait())
-		}
-		g.Go(func() error { return await(ctx, streams, f, n, o.wait) })
 	}
-	if err := g.Wait(); err != nil {
+	if err := f.LaunchAll(ctx, guests, func(_ int, n *fleet.Node) error { return await(ctx, streams, f, n, o.wait) }); err != nil {
 		return err
 	}
 	fmt.Fprintf(streams.Err, "accelerator %s (%s); enter by `unnest vm ssh %s`\n", accel.Accel, accel.Reason, o.names[0])

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/stack"
 	"unnest/internal/measure/workload"
@@ -91,16 +89,15 @@ func (b *boots) Execute(ctx context.Context, e experiment.Execution) (_ experime
 			}
 		}
 	}()
-	begin := time.Now()
-	group, ctx := errgroup.WithContext(ctx)
-	for i := range guests {
-		o.Name = "boot-" + strings.ToLower(rand.Text()[:6])
-		if guests[i].node, err = b.fleet.Launch(ctx, o); err != nil {
-			return experiment.Outcome{}, errors.Join(err, group.Wait())
-		}
-		group.Go(func() error { return b.use(ctx, &guests[i], e.Case.Probe != experiment.Boot) })
+	options := slices.Repeat([]fleet.Options{o}, len(guests))
+	for i := range options {
+		options[i].Name = "boot-" + strings.ToLower(rand.Text()[:6])
 	}
-	if err := group.Wait(); err != nil {
+	begin := time.Now()
+	if err := b.fleet.LaunchAll(ctx, options, func(i int, n *fleet.Node) error {
+		guests[i].node = n
+		return b.use(ctx, &guests[i], e.Case.Probe != experiment.Boot)
+	}); err != nil {
 		return experiment.Outcome{}, err
 	}
 	ready := workload.Value{Metric: "ready", Value: time.Since(begin).Seconds()}

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,16 +13,16 @@ import (
 )
 
 // Some clients idle for seconds before they load the network (workload's Lead). The
-// client of the next execution is therefore started while the present one runs, so that
-// its idle time passes in parallel. Loads never overlap: a client that is not claimed
+// clients of the next two executions are therefore started while the present one runs, so that
+// their idle time passes in parallel. Loads never overlap: a client that is not claimed
 // shortly before it would begin to load is killed, and started again in its turn.
 //
 // A client in a guest is never started in advance: its start would take CPU time from
 // what is being measured in that guest.
 
 const (
-	claimGuard = 200 * time.Millisecond // a client must be claimed this long before its load begins
-	loadGap    = 400 * time.Millisecond // from the expected end of one client to the load of the next
+	claimGuard = 150 * time.Millisecond // a client must be claimed this long before its load begins
+	loadGap    = 250 * time.Millisecond // from the expected end of one client to the load of the next
 )
 
 // The states of a client.
@@ -93,19 +94,27 @@ func (s *services) clientCommand(e experiment.Execution) (place.Place, []string)
 	return s.client, command
 }
 
+// belongs reports whether the client was started for e.
+func (c *client) belongs(e experiment.Execution) bool { return c.execution.Key() == e.Key() }
+
+// claim reports whether the client idles still. It is not killed then before its load.
+func (c *client) claim() bool { return c.state.CompareAndSwap(idling, claimed) }
+
+// end is when the client is expected to end.
+func (c *client) end() time.Time { return c.started.Add(c.workload.Wall(c.execution.Case.Params)) }
+
 // kill ends the client and waits for its end.
 func (c *client) kill() {
 	c.stop()
 	<-c.done
 }
 
-// Next sets the execution that follows, see experiment.Lookahead.
-func (s *services) Next(e experiment.Execution) { s.next = &e }
+// Next sets the executions that follow, see experiment.Lookahead.
+func (s *services) Next(following []experiment.Execution) { s.next = following }
 
 // turn returns the client of e: the one started in advance, if it belongs to e and can
 // still be claimed, or a new one. It calls prepare before the client loads the network.
-// It also starts the client of the next execution in advance, if that one idles for long
-// enough.
+// It also starts clients of the next executions in advance.
 func (s *services) turn(ctx context.Context, e experiment.Execution, prepare func() error) (*client, error) {
 	c := s.claim(e)
 	switch {
@@ -126,10 +135,8 @@ func (s *services) turn(ctx context.Context, e experiment.Execution, prepare fun
 		c = s.newClient(ctx, e, 0, claimed)
 	}
 	c.begin()
-	if s.next != nil {
-		s.startEarly(ctx, *s.next, c.started.Add(c.workload.Wall(e.Case.Params)))
-		s.next = nil
-	}
+	s.startEarly(ctx, s.next, c.end())
+	s.next = nil
 	return c, nil
 }
 
@@ -149,34 +156,66 @@ func (s *services) startIdle(ctx context.Context, e experiment.Execution) *clien
 	return c
 }
 
-// claim returns the client that was started in advance, if it belongs to e and idles,
-// and kills any other.
-func (s *services) claim(e experiment.Execution) *client {
-	if c := s.early; c != nil && c.execution.Key() == e.Key() && c.state.CompareAndSwap(idling, claimed) {
-		s.early = nil
-		return c
+// claim returns the client of e that was started in advance, if it idles. It kills those that
+// belong neither to e nor to the executions that follow.
+func (s *services) claim(e experiment.Execution) (claimed *client) {
+	var others []*client
+	for _, c := range s.early {
+		switch {
+		case c.belongs(e) && c.claim():
+			claimed = c
+		case slices.ContainsFunc(s.next, c.belongs):
+			others = append(others, c)
+		default:
+			c.kill()
+		}
 	}
-	s.dropEarly()
-	return nil
+	s.early = others
+	return claimed
 }
 
-// dropEarly kills the client that was started in advance, if there is one.
+// dropEarly kills the clients that were started in advance.
 func (s *services) dropEarly() {
-	if s.early != nil {
-		s.early.kill()
-		s.early = nil
+	for _, c := range s.early {
+		c.kill()
+	}
+	s.early = nil
+}
+
+// startEarly starts the clients of executions that follow each other, so that the load of each
+// begins soon after the one before. The load before the first ends at end. A client that does not idle
+// for long enough is not started in advance, and the first in a guest ends the plan.
+func (s *services) startEarly(ctx context.Context, following []experiment.Execution, end time.Time) {
+	for _, e := range following {
+		w := lookup(e.Case)
+		switch {
+		case s.instances[e.Configuration.Name].client != nil:
+			return
+		case w.Lead() <= loadGap+claimGuard:
+			end = end.Add(w.Wall(e.Case.Params))
+		default:
+			end = s.startAfter(ctx, e, end).end()
+		}
 	}
 }
 
-// startEarly starts the client of e so that its load begins soon after end, the expected
-// end of the present client.
-func (s *services) startEarly(ctx context.Context, e experiment.Execution, end time.Time) {
+// startAfter returns the client of e that was started in advance, or starts one whose load begins
+// soon after end. It replaces a client that would have to be claimed before end.
+func (s *services) startAfter(ctx context.Context, e experiment.Execution, end time.Time) *client {
 	lead := lookup(e.Case).Lead()
-	if lead <= loadGap+claimGuard || s.instances[e.Configuration.Name].client != nil {
-		return
+	i := slices.IndexFunc(s.early, func(c *client) bool { return c.belongs(e) })
+	if i >= 0 {
+		c := s.early[i]
+		if !c.started.Add(lead - claimGuard).Before(end) {
+			return c
+		}
+		c.kill()
+		s.early = slices.Delete(s.early, i, i+1)
 	}
 	// The client outlives the present execution. Down kills it if it is never claimed.
-	s.early = s.newClient(context.WithoutCancel(ctx), e, max(0, time.Until(end.Add(loadGap-lead))), pending)
+	c := s.newClient(context.WithoutCancel(ctx), e, max(0, time.Until(end.Add(loadGap-lead))), pending)
+	s.early = append(s.early, c)
+	return c
 }
 
 func lookup(c experiment.Case) workload.Workload {

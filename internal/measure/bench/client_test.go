@@ -131,18 +131,20 @@ func assertNoOverlap(t *testing.T, p *clock) {
 	}
 }
 
-// If the execution that follows is known, its client idles during the present one, and
-// loads soon after it.
+// If the executions that follow are known, their clients idle during the present one, and
+// load soon after each other.
 func TestTurnAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &clock{}
 		b := newBench(p)
 		const executions = 5
+		var plan []experiment.Execution
 		for i := range executions {
-			if i+1 < executions {
-				b.Next(newExecution("BrFusion", pingPong, i+1))
-			}
-			execute(t.Context(), b, newExecution("BrFusion", pingPong, i))
+			plan = append(plan, newExecution("BrFusion", pingPong, i))
+		}
+		for i := range plan {
+			b.Next(plan[i+1 : min(i+3, len(plan))])
+			execute(t.Context(), b, plan[i])
 		}
 		if len(p.runs) != executions {
 			t.Fatalf("%d clients were started for %d executions", len(p.runs), executions)
@@ -155,6 +157,46 @@ func TestTurnAhead(t *testing.T) {
 			if i > 0 && r.loading.Sub(p.runs[i-1].end) != loadGap {
 				t.Errorf("client %d loads %v after the one before, want %v", i, r.loading.Sub(p.runs[i-1].end), loadGap)
 			}
+		}
+		if err := b.Down(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The load of a client that idles begins soon after that of one that does not, or after the restart
+// of the servers, because it was started two executions ahead, or during the restart.
+func TestTurnTwoAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &clock{}
+		b := newBench(p)
+		b.restart = 3 * time.Second
+		plan := []experiment.Execution{
+			newExecution("NAT", pingPong, 0), newExecution("BrFusion", stream, 0),
+			newExecution("BrFusion", pingPong, 0), newExecution("NAT", pingPong, 1),
+			newExecution("NAT", stream, 1), newExecution("NAT", pingPong, 2),
+		}
+		b.startEarly(t.Context(), plan[:1], time.Now().Add(b.restart))
+		time.Sleep(b.restart)
+		end := time.Now()
+		for i, e := range plan {
+			b.Next(plan[i+1 : min(i+3, len(plan))])
+			execute(t.Context(), b, e)
+		}
+		if len(p.runs) != len(plan) {
+			t.Fatalf("%d clients were started for %d executions", len(p.runs), len(plan))
+		}
+		assertNoOverlap(t, p)
+		slices.SortFunc(p.runs, func(a, b *run) int { return a.loading.Compare(b.loading) })
+		for i, r := range p.runs {
+			want := loadGap
+			if r.tool == "iperf3" {
+				want = 0
+			}
+			if got := r.loading.Sub(end); got != want || r.killed {
+				t.Errorf("client %d (%s) loads %v after the one before, want %v; killed: %v", i, r.tool, got, want, r.killed)
+			}
+			end = r.end
 		}
 		if err := b.Down(); err != nil {
 			t.Error(err)
@@ -225,7 +267,7 @@ func TestTurnOtherwise(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := &clock{took: tt.took}
 				b := newBench(p)
-				b.Next(second)
+				b.Next([]experiment.Execution{second})
 				tt.do(t.Context(), b)
 				if err := b.Down(); err != nil {
 					t.Error(err)
@@ -252,7 +294,7 @@ func TestTurnExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &clock{}
 		b := newBench(p)
-		b.Next(newExecution("BrFusion", pingPong, 0))
+		b.Next([]experiment.Execution{newExecution("BrFusion", pingPong, 0)})
 		execute(t.Context(), b, newExecution("NAT", stream, 0))
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -272,7 +314,7 @@ func TestTurnWithoutLead(t *testing.T) {
 		p := &clock{}
 		b := newBench(p)
 		for i := range 3 {
-			b.Next(newExecution("BrFusion", stream, i+1))
+			b.Next([]experiment.Execution{newExecution("BrFusion", stream, i+1)})
 			execute(t.Context(), b, newExecution("BrFusion", stream, i))
 			if b.early != nil {
 				t.Error("a client without idle time was started ahead")
@@ -293,7 +335,7 @@ func TestTurnInPod(t *testing.T) {
 			b.instances["Hostlo"] = &service{client: p, address: loopback, ports: b.instances["NAT"].ports}
 			idle := max(0, lookup(k).Lead()-claimGuard)
 			for i := range 3 {
-				b.Next(newExecution("Hostlo", k, i+1))
+				b.Next([]experiment.Execution{newExecution("Hostlo", k, i+1)})
 				start := time.Now()
 				c, err := b.turn(t.Context(), newExecution("Hostlo", k, i), func() error {
 					synctest.Wait()
@@ -354,9 +396,9 @@ func TestTurnNeverOverlaps(t *testing.T) {
 				switch r.IntN(5) {
 				case 0: // nothing is foretold
 				case 1:
-					b.Next(plan[r.IntN(len(plan))])
+					b.Next([]experiment.Execution{plan[r.IntN(len(plan))], plan[r.IntN(len(plan))]})
 				default:
-					b.Next(plan[min(i+1, len(plan)-1)])
+					b.Next(plan[min(i+1, len(plan)):min(i+1+r.IntN(3), len(plan))])
 				}
 				execute(t.Context(), b, e)
 				time.Sleep(time.Duration(r.Int64N(int64(time.Second))))

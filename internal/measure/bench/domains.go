@@ -163,7 +163,7 @@ func sizeOf(d stack.Domain, c experiment.Case) int {
 }
 
 // Renew has the servers restarted, each before its domain's next execution.
-func (s *domainStudy) Renew(context.Context) error {
+func (s *domainStudy) Renew(context.Context, experiment.Execution) error {
 	for _, d := range s.domains {
 		d.stale = true
 	}

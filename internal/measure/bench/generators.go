@@ -48,7 +48,7 @@ func (g *generators) begin(ctx context.Context) error {
 }
 
 // Next does nothing: no generator is started early.
-func (g *generators) Next(experiment.Execution) {}
+func (g *generators) Next([]experiment.Execution) {}
 
 // Execute loads the server of the first configuration, so that all load the same one.
 func (g *generators) Execute(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {

@@ -38,12 +38,23 @@ func (h *harness) check(c stack.Configuration) error {
 	return h.services.check(c)
 }
 
-// Next passes on the execution that follows, unless it is one by hand, which an early
-// start would disturb.
-func (h *harness) Next(e experiment.Execution) {
-	if e.Configuration.Name == through {
-		h.services.Next(e)
+// isByHand reports whether a client is run by hand. The early start of another one would disturb it.
+func isByHand(e experiment.Execution) bool { return e.Configuration.Name == byHand }
+
+// Next passes on the executions that follow, up to the first by hand.
+func (h *harness) Next(following []experiment.Execution) {
+	if i := slices.IndexFunc(following, isByHand); i >= 0 {
+		following = following[:i]
 	}
+	h.services.Next(following)
+}
+
+// Renew restarts the servers. It starts no client for an execution by hand.
+func (h *harness) Renew(ctx context.Context, first experiment.Execution) error {
+	if isByHand(first) {
+		return h.restartServers(ctx)
+	}
+	return h.services.Renew(ctx, first)
 }
 
 // Execute runs a client by hand or by services, and times that.

@@ -271,8 +271,8 @@ func TestRenew(t *testing.T) {
 		}
 	}
 	ahead := b.newClient(t.Context(), newExecution("NAT", pingPong, 1), 0, idling)
-	b.early = ahead
-	if err := b.Renew(t.Context()); err != nil {
+	b.early = []*client{ahead}
+	if err := b.Renew(t.Context(), newExecution("NAT", stream, 2)); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -294,7 +294,7 @@ func TestRenew(t *testing.T) {
 	broken.command.args = []string{"sh", "-c", "echo address already in use; exit 1"}
 	broken.stop()
 	<-broken.ended
-	if err := b.Renew(t.Context()); err != nil { // the others go on
+	if err := b.Renew(t.Context(), newExecution("NAT", stream, 3)); err != nil { // the others go on
 		t.Error(err)
 	}
 	broken.key, _ = serverKey(stream)
@@ -335,7 +335,7 @@ func TestRenewWithoutMachine(t *testing.T) {
 		"NAT": {machines: machines{s}, place: silent{}, servers: []*server{newServer(t, "")}},
 	}}
 	time.AfterFunc(100*time.Millisecond, func() { close(gone) })
-	if err := b.Renew(t.Context()); !errors.Is(err, died) || !errors.Is(err, experiment.ErrFatal) {
+	if err := b.Renew(t.Context(), experiment.Execution{}); !errors.Is(err, died) || !errors.Is(err, experiment.ErrFatal) {
 		t.Errorf("got %v", err)
 	}
 }

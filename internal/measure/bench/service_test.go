@@ -54,7 +54,15 @@ func TestSupported(t *testing.T) {
 		}, nil},
 		{"container on this host without a network", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.Metal, stack.Containerd} },
 			[]string{"host, nat or brfusion"}},
-		{"nested VM", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.VM, stack.VM} }, []string{"stack vm/vm", "use vm or metal"}},
+		{"nested VM", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.VM, stack.VM} }, nil},
+		{"container behind NAT in a nested VM", func(c *stack.Configuration) {
+			c.Stack, c.Network = stack.Stack{stack.VM, stack.VM, stack.Containerd}, stack.NAT
+		}, nil},
+		{"container with a NIC in a nested VM", func(c *stack.Configuration) {
+			c.Stack, c.Network = stack.Stack{stack.VM, stack.VM, stack.Containerd}, stack.BrFusion
+		}, []string{"stack vm/vm/containerd", "use network host or nat"}},
+		{"VM three levels deep", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.VM, stack.VM, stack.VM} },
+			[]string{"stack vm/vm/vm", "use metal, vm or vm/vm"}},
 		{"host behind SSH", func(c *stack.Configuration) { c.Stack, c.Host = stack.Stack{stack.SSH}, "ssh://192.0.2.1" }, []string{"stack ssh"}},
 		{"another engine", func(c *stack.Configuration) { c.Stack, c.Network = stack.Stack{stack.VM, stack.Docker}, stack.NAT },
 			[]string{"stack vm/docker"}},

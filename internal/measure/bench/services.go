@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/stack"
@@ -19,16 +20,20 @@ import (
 // over a network.
 type services struct {
 	*Bench
-	client    place.Place           // of clients that run outside all machines
-	instances map[string]*service   // by configuration
-	next      *experiment.Execution // the execution that follows, if known
-	early     *client               // its client, started in advance
-	programs  *host                 // the guests' programs in the network of the clients; nil: not needed
+	client    place.Place            // of clients that run outside all machines
+	instances map[string]*service    // by configuration
+	next      []experiment.Execution // the executions that follow, as far as they are known
+	early     []*client              // clients that were started in advance
+	restart   time.Duration          // what the last restart of the servers took
+	programs  *host                  // the guests' programs in the network of the clients; nil: not needed
 }
 
 func newServices(b *Bench) *services {
 	return &services{Bench: b, instances: map[string]*service{}}
 }
+
+// reachable are the stacks that clients reach over a network, besides domains of Xen.
+var reachable = []string{"metal", "metal/containerd", "vm", "vm/containerd", "vm/vm", "vm/vm/containerd"}
 
 func (s *services) check(c stack.Configuration) error {
 	_, contained := c.Stack.Engine()
@@ -36,8 +41,10 @@ func (s *services) check(c stack.Configuration) error {
 	case c.Stack.Xen() && c.Host != "":
 		return fmt.Errorf("stack %s at %s: clients cannot reach its domains: leave host out, and this run boots a Xen host", c.Stack, c.Host)
 	case c.Stack.Xen():
-	case stacked != "vm" && stacked != "vm/containerd" && stacked != "metal" && stacked != "metal/containerd":
-		return fmt.Errorf("stack %s: clients cannot reach it yet: use vm or metal, or a containerd container in it", stacked)
+	case !slices.Contains(reachable, stacked):
+		return fmt.Errorf("stack %s: clients cannot reach it yet: use metal, vm or vm/vm, or a containerd container in it", stacked)
+	case c.Level() > 1 && (c.Drive == stack.Pod || c.Network != "" && c.Network != stack.HostNetwork && c.Network != stack.NAT):
+		return fmt.Errorf("stack %s: the host gives a guest in a guest no NICs and no segments: use network host or nat, and no drive pod", stacked)
 	case c.Architecture() != stack.X8664:
 		return fmt.Errorf("arch %s: clients cannot reach such a guest yet: leave arch out", c.Architecture())
 	case c.Drive == stack.Local:
@@ -105,11 +112,20 @@ func ifFatal(ctx context.Context, err error) error {
 	return nil
 }
 
-// Renew restarts the servers of every configuration, see experiment.Renewer. It takes
-// the configurations in random order, so that none is always first. The containers
-// stay.
-func (s *services) Renew(ctx context.Context) error {
-	s.dropEarly() // it may have connected already
+// Renew restarts the servers of every configuration, see experiment.Renewer. The client of the
+// first execution idles meanwhile, unless it connects before.
+func (s *services) Renew(ctx context.Context, first experiment.Execution) error {
+	s.dropEarly() // they may have connected already
+	if first.Case.Params.Protocol == workload.UDP {
+		s.startEarly(ctx, []experiment.Execution{first}, time.Now().Add(s.restart))
+	}
+	return s.restartServers(ctx)
+}
+
+// restartServers takes the configurations in random order, so that none is always first. The
+// containers stay.
+func (s *services) restartServers(ctx context.Context) error {
+	begin := time.Now()
 	ctx, done := whileAlive(ctx, slices.Collect(maps.Values(s.running))...)
 	defer done()
 	names := slices.Collect(maps.Keys(s.instances))
@@ -119,6 +135,7 @@ func (s *services) Renew(ctx context.Context) error {
 			return fmt.Errorf("configuration %s: %w", name, err)
 		}
 	}
+	s.restart = time.Since(begin)
 	return nil
 }
 

@@ -124,18 +124,36 @@ func TestCheckProbes(t *testing.T) {
 	}
 }
 
-// The execution that follows is not passed on if it is one by hand, which an early
-// client would disturb.
+// No client is started ahead while one is run by hand, which it would disturb.
 func TestHarnessNext(t *testing.T) {
+	manual, unnest := newExecution(byHand, pingPong, 0), newExecution(through, pingPong, 0)
+	for _, tt := range []struct {
+		following []experiment.Execution
+		want      int
+	}{
+		{[]experiment.Execution{manual, unnest}, 0},
+		{[]experiment.Execution{unnest, manual}, 1},
+		{[]experiment.Execution{unnest, unnest}, 2},
+	} {
+		h := harness{newServices(&Bench{})}
+		h.Next(tt.following)
+		if len(h.next) != tt.want {
+			t.Errorf("%v: %d are foretold, want %d", tt.following, len(h.next), tt.want)
+		}
+	}
 	h := harness{newServices(&Bench{})}
-	h.Next(newExecution(byHand, pingPong, 0))
-	if h.next != nil {
-		t.Error("an execution by hand is to be started ahead")
+	for i, first := range []experiment.Execution{manual, unnest} {
+		h.instances = newBench(&clock{}).instances
+		h.instances[byHand], h.instances[through] = h.instances["NAT"], h.instances["NAT"]
+		h.services.client = &clock{}
+		if err := h.Renew(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		if len(h.early) != i {
+			t.Errorf("before %s: %d clients are started ahead, want %d", first, len(h.early), i)
+		}
 	}
-	h.Next(newExecution(through, pingPong, 0))
-	if h.next == nil {
-		t.Error("an execution through unnest is not foretold")
-	}
+	h.dropEarly()
 }
 
 // Missing binaries are reported before a guest image is made.

@@ -14,7 +14,7 @@ import (
 
 // attempt runs x once within its time limit, which does not include Renew.
 func (e *engine) attempt(ctx context.Context, x Execution) ([]result.Sample, error) {
-	if err := e.renew(ctx, blockOf(x)); err != nil {
+	if err := e.renew(ctx, x); err != nil {
 		return nil, err
 	}
 	limited, cancel := context.WithTimeout(ctx, x.Case.Timeout)
@@ -58,14 +58,15 @@ func (e *engine) again(n int) bool {
 		2*e.dir.Run().Disturbed < min(len(e.known), done+2*maxRepeats)
 }
 
-// renew calls Renew unless it was called for the block.
-func (e *engine) renew(ctx context.Context, block int) error {
+// renew calls Renew unless it was called for the block of x.
+func (e *engine) renew(ctx context.Context, x Execution) error {
+	block := blockOf(x)
 	bench, ok := e.bench.(Renewer)
 	if !ok || e.renewed == block {
 		return nil
 	}
 	start := time.Now()
-	if err := bench.Renew(ctx); err != nil {
+	if err := bench.Renew(ctx, x); err != nil {
 		return fmt.Errorf("prepare a block: %w", err)
 	}
 	e.estimate.observeRenewal(time.Since(start))

@@ -27,11 +27,11 @@ type Bench interface {
 	Execute(ctx context.Context, e Execution) (Outcome, error)
 }
 
-// Lookahead is implemented by a Bench that can prepare the next execution.
+// Lookahead is implemented by a Bench that can prepare the next executions.
 type Lookahead interface {
-	// Next announces the execution that follows the current one in the same block. It
-	// is a hint: another execution may follow, or none.
-	Next(e Execution)
+	// Next announces the executions that follow the current one in the same block, two at most.
+	// It is a hint: another execution may follow, or none.
+	Next(following []Execution)
 }
 
 // Renewer is implemented by a Bench with processes, such as servers, that outlive an
@@ -41,7 +41,7 @@ type Renewer interface {
 	// Renew replaces them. It is called before the first execution of each block, of the
 	// warm-up, and of the rest of a block when a run is resumed. If it fails, so does the
 	// execution, and Renew is called again before the next one.
-	Renew(ctx context.Context) error
+	Renew(ctx context.Context, first Execution) error
 }
 
 // Restarter is implemented by a Bench that can restart its machines.

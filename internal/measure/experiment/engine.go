@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"unnest/internal/measure/noise"
@@ -205,12 +206,21 @@ func (e *engine) execution(ctx context.Context, x Execution) error {
 	}
 }
 
-// announce tells the bench the second of the executions, if it belongs to the block of the
-// first: nothing of the next block can be prepared before Renew.
+// lookahead is the number of executions that are announced.
+const lookahead = 2
+
+// announce tells the bench the executions after the first that belong to its block: nothing of the
+// next block can be prepared before Renew.
 func (e *engine) announce(todo []Execution) {
-	if bench, ok := e.bench.(Lookahead); ok && len(todo) > 1 && todo[1].Block == todo[0].Block {
-		bench.Next(todo[1])
+	bench, ok := e.bench.(Lookahead)
+	if !ok {
+		return
 	}
+	following := todo[1:min(len(todo), 1+lookahead)]
+	if i := slices.IndexFunc(following, func(x Execution) bool { return x.Block != todo[0].Block }); i >= 0 {
+		following = following[:i]
+	}
+	bench.Next(slices.Clone(following))
 }
 
 // stops returns the reason if err, the error of x, stops the run, else nil. It restarts

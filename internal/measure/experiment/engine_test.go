@@ -24,16 +24,17 @@ import (
 // real bench cannot be made to fail on demand.
 type fakeBench struct {
 	calls     []Execution
+	first     []Execution                                                       // of the renewals
 	script    func(ctx context.Context, call int, x Execution) (Outcome, error) // nil: always good
 	renewals  []int                                                             // before which call each was
 	renew     func(renewal int) error                                           // nil: always good, and takes no time
 	observed  func(call int) noise.Reading                                      // nil: the machine is quiet
-	announced [][2]Execution                                                    // what comes, what follows
-	next      *Execution
+	announced [][]Execution                                                     // what comes, what follows
+	next      []Execution
 }
 
-func (b *fakeBench) Renew(context.Context) error {
-	b.renewals = append(b.renewals, len(b.calls))
+func (b *fakeBench) Renew(_ context.Context, first Execution) error {
+	b.renewals, b.first = append(b.renewals, len(b.calls)), append(b.first, first)
 	if b.renew != nil {
 		return b.renew(len(b.renewals))
 	}
@@ -49,13 +50,11 @@ func (b *fakeBench) Observe(Execution) (func() (noise.Reading, error), error) {
 	}, nil
 }
 
-func (b *fakeBench) Next(x Execution) { b.next = &x }
+func (b *fakeBench) Next(following []Execution) { b.next = following }
 
 func (b *fakeBench) Execute(ctx context.Context, x Execution) (Outcome, error) {
 	b.calls = append(b.calls, x)
-	if b.next != nil {
-		b.announced, b.next = append(b.announced, [2]Execution{x, *b.next}), nil
-	}
+	b.announced, b.next = append(b.announced, append([]Execution{x}, b.next...)), nil
 	if b.script != nil {
 		return b.script(ctx, len(b.calls), x)
 	}
@@ -70,6 +69,13 @@ func good(x Execution) Outcome {
 		o.Values = append(o.Values, workload.Value{Metric: m.Name, Value: float64(100 + i)})
 	}
 	return o
+}
+
+func keys(executions []Execution) (all []result.Execution) {
+	for _, x := range executions {
+		all = append(all, x.Key())
+	}
+	return all
 }
 
 // recorder records phases and events.
@@ -268,13 +274,21 @@ func TestRenewsOncePerBlock(t *testing.T) {
 		if diff := cmp.Diff([]int{0, warmup, warmup + block - 1}, r.bench.renewals); diff != "" {
 			t.Errorf("renewed after the resume before the calls (-want +got):\n%s", diff)
 		}
-		for _, pair := range r.bench.announced {
-			if pair[0].Block != pair[1].Block {
-				t.Errorf("%s of block %d was announced in block %d", pair[1], pair[1].Block, pair[0].Block)
+		for i, at := range r.bench.renewals {
+			if r.bench.first[i].Key() != r.bench.calls[at].Key() {
+				t.Errorf("renewal %d is for %s, and %s follows", i, r.bench.first[i], r.bench.calls[at])
 			}
 		}
-		if n := len(r.bench.announced); n != warmup-1+2*block-3 { // all but the last of the warm-up and of each block
-			t.Errorf("%d executions were announced", n)
+		for i, x := range r.bench.calls {
+			want := []Execution{x}
+			for _, y := range r.bench.calls[i+1 : min(i+1+lookahead, len(r.bench.calls))] {
+				if y.Block == x.Block {
+					want = append(want, y)
+				}
+			}
+			if diff := cmp.Diff(keys(want), keys(r.bench.announced[i])); diff != "" {
+				t.Errorf("execution %d and what was announced with it (-want +got):\n%s", i, diff)
+			}
 		}
 	})
 }

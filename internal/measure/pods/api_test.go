@@ -171,7 +171,7 @@ func TestRenew(t *testing.T) {
 	if _, err := b.Execute(t.Context(), x); err == nil || !strings.Contains(err.Error(), "was evicted: low on memory") {
 		t.Errorf("an execution with the evicted pod: %v", err)
 	}
-	if err := b.Renew(t.Context()); err != nil {
+	if err := b.Renew(t.Context(), experiment.Execution{}); err != nil {
 		t.Fatal(err)
 	}
 	if a.count("pods") != len(roles)+1 || b.broken[name] != nil {

@@ -18,7 +18,7 @@ import (
 
 // Renew makes pods that are gone again, and replaces all servers, see experiment.Renewer. A pod that
 // cannot be made fails the executions of this block that need it.
-func (b *Bench) Renew(ctx context.Context) error {
+func (b *Bench) Renew(ctx context.Context, _ experiment.Execution) error {
 	pods, err := b.list(ctx)
 	if err != nil {
 		return err

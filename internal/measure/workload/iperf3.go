@@ -30,7 +30,7 @@ const (
 	iperf3MaxWarmup = 60 * time.Second
 	// iperf3Overhead is the wall time of a client beyond warm-up and duration:
 	// process start, control connection, exchange of results.
-	iperf3Overhead = 50 * time.Millisecond
+	iperf3Overhead = 80 * time.Millisecond
 	// iperf3Connect bounds how long the client waits for the server, in ms.
 	iperf3Connect = "5000"
 )

@@ -28,9 +28,10 @@ const (
 
 	sockperfWarmup   = 400 * time.Millisecond // left out of the statistics at the start
 	sockperfCooldown = 50 * time.Millisecond  // left out at the end
-	sockperfLead     = 2 * time.Second        // sleep before the test
-	// sockperfOverhead is the wall time of a client beyond -t: 0.1 s to calibrate the TSC,
-	// the sleep, 0.1 s for late replies, process start.
+	// sockperfLead is the time before the first message: 0.1 s to calibrate the TSC, and a sleep of 2 s.
+	sockperfLead = 2100 * time.Millisecond
+	// sockperfOverhead is the wall time of a client beyond -t: the lead, 0.1 s for late replies,
+	// process start.
 	sockperfOverhead = 2250 * time.Millisecond
 	// stallLimit, plus two of the longest round trips, is the wait for an echo at the end
 	// of a run after which the message counts as lost.

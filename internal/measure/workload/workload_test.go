@@ -198,7 +198,7 @@ func TestMetricsAreWellFormed(t *testing.T) {
 
 func TestWall(t *testing.T) {
 	p := Params{Protocol: TCP, Size: 64, Duration: 2 * time.Second, Warmup: time.Second}
-	if got, want := (iperf3{}).Wall(p), 3050*time.Millisecond; got != want {
+	if got, want := (iperf3{}).Wall(p), 3080*time.Millisecond; got != want {
 		t.Errorf("iperf3: got %v, want %v", got, want)
 	}
 	if got, want := (sockperf{}).Wall(params(UDP, 64)), 3250*time.Millisecond; got != want {

@@ -17,9 +17,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/sync/errgroup"
 
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostd/policy"
@@ -38,6 +40,9 @@ type Fleet struct {
 	key        ssh.Signer
 	authority  *identity.Authority
 	segmentKey string
+
+	mu       sync.Mutex
+	starting map[string]int // guests without a state file: their indices, by name
 }
 
 // Open returns the fleet of l. It makes what is missing: the key to log in to guests,
@@ -157,28 +162,85 @@ type Node struct {
 	TenantIP string // of its NIC on the tenant bridge
 }
 
-// Launch starts a guest and returns at once. The guest is ready when Login succeeds. If
+// Launch starts a guest, and does not wait until it is ready: it is when Login succeeds. If
 // a step fails, no guest is left.
-func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
-	if err := identity.CheckGuestName(o.Name); err != nil {
-		return nil, err
+func (f *Fleet) Launch(ctx context.Context, o Options) (n *Node, err error) {
+	err = f.LaunchAll(ctx, []Options{o}, func(_ int, launched *Node) error {
+		n = launched
+		return nil
+	})
+	return n, err
+}
+
+// LaunchAll starts guests at the same time, with indices in their order. It calls use with each guest that
+// has started and its place in options, also at the same time. It returns the first error when all are done.
+func (f *Fleet) LaunchAll(ctx context.Context, options []Options, use func(i int, n *Node) error) error {
+	var indices []int
+	for _, o := range options {
+		index, err := f.reserve(o.Name)
+		if err != nil {
+			for _, reserved := range options[:len(indices)] {
+				err = errors.Join(err, f.giveBack(reserved.Name))
+			}
+			return err
+		}
+		indices = append(indices, index)
 	}
+	var g errgroup.Group
+	for i, o := range options {
+		g.Go(func() error {
+			n, err := f.launch(ctx, o, indices[i])
+			if err != nil {
+				return errors.Join(err, f.giveBack(o.Name))
+			}
+			f.started(o.Name)
+			return use(i, n)
+		})
+	}
+	return g.Wait()
+}
+
+// reserve makes the directory of a guest and returns its index.
+func (f *Fleet) reserve(name string) (int, error) {
+	if err := identity.CheckGuestName(name); err != nil {
+		return 0, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	index, err := f.freeIndex()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	dir := f.Lab.GuestDir(o.Name)
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	if err := os.Mkdir(f.Lab.GuestDir(name), 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			err = f.taken(o.Name)
+			err = f.taken(name)
 		}
-		return nil, fmt.Errorf("launch guest %s: %w", o.Name, err)
+		return 0, fmt.Errorf("launch guest %s: %w", name, err)
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.RemoveAll(dir))
-		}
-	}()
+	if f.starting == nil {
+		f.starting = map[string]int{}
+	}
+	f.starting[name] = index
+	return index, nil
+}
+
+// giveBack undoes reserve.
+func (f *Fleet) giveBack(name string) error {
+	err := os.RemoveAll(f.Lab.GuestDir(name))
+	f.started(name)
+	return err
+}
+
+// started ends the start of a guest: its index is in its state file, or free.
+func (f *Fleet) started(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.starting, name)
+}
+
+// launch starts the guest with an index, whose directory is there.
+func (f *Fleet) launch(ctx context.Context, o Options, index int) (_ *Node, err error) {
+	dir := f.Lab.GuestDir(o.Name)
 	var credentials identity.Credentials
 	if !o.Vouched {
 		if credentials, err = f.authority.Issue(o.Name); err != nil {
@@ -223,6 +285,9 @@ func (f *Fleet) Launch(ctx context.Context, o Options) (_ *Node, err error) {
 
 // taken says which guest has a name, and how to free it.
 func (f *Fleet) taken(name string) error {
+	if _, ok := f.starting[name]; ok {
+		return errors.New("a guest that starts now has the name: name each guest once")
+	}
 	_, err := f.Find(name)
 	switch {
 	case err == nil:
@@ -233,13 +298,16 @@ func (f *Fleet) taken(name string) error {
 	return err
 }
 
-// freeIndex returns the lowest index that is not used in the lab.
+// freeIndex returns the lowest index that is not used in the lab. The caller has f.mu.
 func (f *Fleet) freeIndex() (int, error) {
 	names, err := f.Lab.Guests()
 	if err != nil {
 		return 0, err
 	}
 	taken := map[int]bool{}
+	for _, index := range f.starting {
+		taken[index] = true
+	}
 	for _, name := range names {
 		state, err := readState(f.Lab.GuestDir(name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

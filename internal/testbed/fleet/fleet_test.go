@@ -161,8 +161,45 @@ func TestLaunchRefuses(t *testing.T) {
 			t.Errorf("%q: got %v, %v; want %q", tt.name, n, err, tt.want)
 		}
 	}
+	for _, tt := range []struct {
+		names []string
+		want  string
+	}{
+		{[]string{"one", "two", "one"}, "launch guest one: a guest that starts now has the name: name each guest once"},
+		{[]string{"one", "guest0"}, "the name belongs to a dead guest"},
+		{[]string{"one", "two"}, "network namespace"},
+	} {
+		var options []Options
+		for _, name := range tt.names {
+			options = append(options, Options{Name: name})
+		}
+		err := f.LaunchAll(t.Context(), options, func(i int, n *Node) error { t.Errorf("guest %d has started: %v", i, n); return nil })
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: got %v; want %q", tt.names, err, tt.want)
+		}
+	}
 	if names, err := f.Lab.Guests(); err != nil || strings.Join(names, " ") != "guest0" {
 		t.Errorf("guests are %v (%v), want guest0 alone", names, err)
+	}
+	if len(f.starting) > 0 {
+		t.Errorf("still starting: %v", f.starting)
+	}
+}
+
+// Guests that start together have different indices, in their order.
+func TestReserve(t *testing.T) {
+	f := openFleet(t)
+	writeStates(t, f, 2)
+	for i, name := range []string{"one", "two"} {
+		if got, err := f.reserve(name); err != nil || got != []int{1, 3}[i] {
+			t.Errorf("%s: got %d, %v; want %d", name, got, err, []int{1, 3}[i])
+		}
+	}
+	if err := f.giveBack("one"); err != nil {
+		t.Error(err)
+	}
+	if got, err := f.reserve("three"); err != nil || got != 1 {
+		t.Errorf("three: got %d, %v; want the index that was given back", got, err)
 	}
 }
 
