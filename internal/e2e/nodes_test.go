@@ -99,19 +99,32 @@ func (n *nodes) boot(o fleet.Options) *node {
 // bootAll boots count guests at the same time: node1, node2, and so on.
 func (n *nodes) bootAll(count int, o fleet.Options) (all []*node) {
 	n.t.Helper()
-	for k := range count {
-		o.Name = fmt.Sprintf("node%d", k+1)
-		all = append(all, n.launch(o))
+	options := slices.Repeat([]fleet.Options{n.complete(o)}, count)
+	for k := range options {
+		options[k].Name = fmt.Sprintf("node%d", k+1)
 	}
+	all = make([]*node, count)
+	n.check(n.fleet.LaunchAll(n.t.Context(), options, func(i int, launched *fleet.Node) error {
+		all[i] = &node{Node: launched, nodes: n}
+		return nil
+	}))
 	for _, m := range all {
 		m.login()
 	}
 	return all
 }
 
-// launch starts a guest, which is ready after login. Guests of the usual size are restored from
-// one snapshot; the others boot.
+// launch starts a guest, which is ready after login.
 func (n *nodes) launch(o fleet.Options) *node {
+	n.t.Helper()
+	launched, err := n.fleet.Launch(n.t.Context(), n.complete(o))
+	n.check(err)
+	return &node{Node: launched, nodes: n}
+}
+
+// complete sets the options that are missing. Guests of the usual size are restored from one snapshot;
+// the others boot.
+func (n *nodes) complete(o fleet.Options) fleet.Options {
 	n.t.Helper()
 	accel, err := guest.ChooseAccel("")
 	n.check(err)
@@ -125,9 +138,7 @@ func (n *nodes) launch(o fleet.Options) *node {
 	if o.Memory == 0 {
 		o.Memory = 1 << 30
 	}
-	launched, err := n.fleet.Launch(n.t.Context(), o)
-	n.check(err)
-	return &node{Node: launched, nodes: n}
+	return o
 }
 
 // bootLimit bounds the boot of a guest. A guest of a guest needs minutes on a busy machine.

@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/place"
 )
@@ -88,22 +86,25 @@ func (s *restoreSoak) options(name string) fleet.Options {
 
 // round restores count guests at the same time and kills a quarter of them on the way.
 func (s *restoreSoak) round(count int, prefix string) {
-	var g errgroup.Group
+	var options []fleet.Options
+	var kills []time.Duration // after the launch; negative: not at all
 	for k := range count {
-		m := s.launch(s.options(fmt.Sprint(prefix, k)))
-		if !m.Restored() {
-			s.fail("%s was not restored: %v", m.Name, m.NotRestored)
-		}
+		options = append(options, s.complete(s.options(fmt.Sprint(prefix, k))))
 		after := time.Duration(-1)
 		if s.random.IntN(4) == 0 {
 			after = time.Duration(s.random.IntN(2000)) * time.Millisecond
 		}
-		g.Go(func() error { s.use(m, after); return nil })
+		kills = append(kills, after)
 	}
-	_ = g.Wait()
-	for k := range count {
-		name := fmt.Sprint(prefix, k)
-		s.check(s.fleet.Lab.RemoveGuest(name))
+	s.check(s.fleet.LaunchAll(s.t.Context(), options, func(i int, launched *fleet.Node) error {
+		if !launched.Restored() {
+			s.fail("%s was not restored: %v", launched.Name, launched.NotRestored)
+		}
+		s.use(&node{Node: launched, nodes: s.nodes}, kills[i])
+		return nil
+	}))
+	for _, o := range options {
+		s.check(s.fleet.Lab.RemoveGuest(o.Name))
 	}
 	if left := qemus(s.t, s.fleet.Lab.Dir); len(left) > 0 {
 		s.fail("left after a round: %q", left)

@@ -68,7 +68,7 @@ func TestDryRunOfSeldomCase(t *testing.T) {
 	got := dry(t, small+seldom+"repetitions: 6\nuntil: 5%\nlimit: 7\n", nil)
 	for _, want := range []string{
 		"4 executions to warm up, then 6 blocks × 2 cases × 2 configurations, case tcp/1024 in 2 blocks only = 16 executions\n",
-		"1 more blocks follow for cases of which a ratio is not known to ± 5 %: 5s more at most.\n",
+		"1 more blocks follow for cases of which a ratio is not known to ± 5 %: 3s more at most.\n",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in:\n%s", want, got)

@@ -11,9 +11,9 @@ import (
 // the server, reaching the guest.
 const overhead = 250 * time.Millisecond
 
-// expected is the assumed duration of an execution of c. A bench may run most of the
-// client's idle time before it.
-func expected(c Case) time.Duration { return max(0, c.Wall+overhead-c.Lead*3/4) }
+// expected is the assumed duration of an execution of c. A bench may run the client's idle time
+// before it.
+func expected(c Case) time.Duration { return max(0, c.Wall+overhead-c.Lead) }
 
 // serverRenewal is the assumed time to restart the servers of a configuration.
 const serverRenewal = 250 * time.Millisecond

@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -172,8 +173,9 @@ func (f *Fleet) Launch(ctx context.Context, o Options) (n *Node, err error) {
 	return n, err
 }
 
-// LaunchAll starts guests at the same time, with indices in their order. It calls use with each guest that
-// has started and its place in options, also at the same time. It returns the first error when all are done.
+// LaunchAll starts guests, as many at the same time as there are processors, with indices in their order. It
+// calls use with each guest that has started and its place in options, at the same time for all. It returns
+// the first error when all are done.
 func (f *Fleet) LaunchAll(ctx context.Context, options []Options, use func(i int, n *Node) error) error {
 	var indices []int
 	for _, o := range options {
@@ -187,9 +189,12 @@ func (f *Fleet) LaunchAll(ctx context.Context, options []Options, use func(i int
 		indices = append(indices, index)
 	}
 	var g errgroup.Group
+	processors := make(chan struct{}, runtime.NumCPU())
 	for i, o := range options {
+		processors <- struct{}{} // in the order of the options
 		g.Go(func() error {
 			n, err := f.launch(ctx, o, indices[i])
+			<-processors
 			if err != nil {
 				return errors.Join(err, f.giveBack(o.Name))
 			}
