@@ -226,7 +226,7 @@ For contributors: what %[1]d restores in a row showed. ` + "`make soak-restore`"
 | launch to login, median and largest, with the others and the checks at the same time | %.1[8]f s, %.1[9]f s |
 | processes, directories or parts of snapshots left | %[10]d |
 
-The run took %[11]v on a host with 2 processors, under TCG, which other work shared. Its seed was %[12]d. A guest
+The run took %[11]v on a host with 2 processors, under TCG. Its seed was %[12]d. A guest
 is killed with probability 1/4, up to 2 s after its launch.
 `
 

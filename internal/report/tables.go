@@ -235,8 +235,10 @@ func verdictCell(e Estimate, few []string) Cell {
 }
 
 // minorTables list the other metrics of a group, a few per table: values and their
-// ratios to the main baseline.
+// ratios to the main baseline. A cell says its n if some executions of its row do not have the metric, such
+// as a percentile that needs more answers: those that have it are not a fair choice.
 func (b *builder) minorTables(g Group, names []string, families map[string][]Estimate) []Table {
+	main := slices.IndexFunc(names, func(name string) bool { return families[name][0].Primary })
 	var others []string
 	for _, name := range names {
 		if !isCPU(name) && !families[name][0].Primary && telling(families[name]) {
@@ -257,7 +259,13 @@ func (b *builder) minorTables(g Group, names []string, families map[string][]Est
 		for _, name := range chunk {
 			columns = append(columns, families[name])
 		}
-		tables = append(tables, b.pivot(t, columns, b.medianCell))
+		tables = append(tables, b.pivot(t, columns, func(e Estimate) Cell {
+			c := b.medianCell(e)
+			if e.N > 0 && main >= 0 && e.N < find(families[names[main]], e.Case, e.Configuration).N {
+				c.Text += fmt.Sprintf(", n = %d", e.N)
+			}
+			return c
+		}))
 	}
 	return tables
 }
