@@ -13,7 +13,7 @@ import (
 
 // comes lists the built-in experiments.
 var comes = []string{
-	"aa", "applications", "applications-kafka", "applications-levels", "applications-nested", "applications-pod", "architectures", "boot", "boot-kernel", "brfusion", "cluster", "collocation", "collocation-baseline", "collocation-pairs", "collocation-quick", "collocation-xen", "generators", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
+	"aa", "applications", "applications-kafka", "applications-levels", "applications-nested", "applications-pod", "applications-pod-kafka", "architectures", "boot", "boot-kernel", "brfusion", "cluster", "collocation", "collocation-baseline", "collocation-pairs", "collocation-quick", "collocation-xen", "generators", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
 	"multilevel-application", "multilevel-application-short", "multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
 	"network", "overcommitment", "poll", "quickstart", "restored", "restored-suites", "selftest", "startup", "xen", "xen-network",
 }
@@ -160,6 +160,8 @@ func TestApplications(t *testing.T) {
 		"applications-pod":    {"SameNode NAT Overlay Hostlo Hostlo-plain", 100},
 		"applications-nested": {"L0 L0.nat L1 L1.nat L2 L2.nat", 200},
 		"applications-kafka":  {"NoCont NAT BrFusion", 0},
+
+		"applications-pod-kafka": {"SameNode NAT Overlay Hostlo Hostlo-plain", 0},
 	} {
 		s := parsed(t, name, "")
 		if got := strings.Join(configurations(s), " "); got != want.configurations {
@@ -180,9 +182,9 @@ func TestApplications(t *testing.T) {
 		}
 		known := []string{"memcached", "memcached_rate", "nginx", "kafka"}
 		switch name {
-		case "applications-kafka":
+		case "applications-kafka", "applications-pod-kafka":
 			known = known[3:]
-		case "applications-nested":
+		case "applications-nested", "applications-pod":
 			known = known[:3]
 		}
 		if !slices.Equal(cases, known) || len(s.Warnings()) > 0 {

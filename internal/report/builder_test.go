@@ -211,6 +211,33 @@ func TestMissingCellsAreMissingAndNeverZero(t *testing.T) {
 	}
 }
 
+// A cell of a metric that some executions do not have says how many have it.
+func TestCellsOfFewerExecutions(t *testing.T) {
+	run, samples := synthetic(8)
+	samples = slices.DeleteFunc(samples, func(s result.Sample) bool {
+		return s.Configuration == "NAT" && s.Metric == "latency_p99" && s.Block > 2
+	})
+	var few, all int
+	for _, table := range build(run, samples).Groups[0].Tables {
+		for i, row := range table.Rows {
+			for j, c := range row {
+				switch {
+				case !strings.HasPrefix(table.Columns[j].Name, "latency_p99"):
+				case strings.HasSuffix(c.Text, ", n = 3"):
+					few++
+				case strings.Contains(c.Text, "n = "):
+					t.Errorf("row %d: %q", i, c.Text)
+				default:
+					all++
+				}
+			}
+		}
+	}
+	if few == 0 || all != 2*few {
+		t.Errorf("%d cells have n = 3, %d the n of their row; want one and two of three configurations", few, all)
+	}
+}
+
 func TestThinRuns(t *testing.T) {
 	run, samples := synthetic(1)
 	none := run
