@@ -106,22 +106,27 @@ func (p *pod) linkNames() (names map[string]bool, err error) {
 	})
 }
 
-// namesOf returns the names of all links. It retries while the list is changing.
-func namesOf(h *netlink.Handle) (map[string]bool, error) {
+// listed returns a list of the kernel. It asks again if the list has changed meanwhile.
+func listed[T any](list func() ([]T, error)) ([]T, error) {
 	for {
-		links, err := h.LinkList()
-		if errors.Is(err, netlink.ErrDumpInterrupted) {
-			continue
+		all, err := list()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return all, err
 		}
-		if err != nil {
-			return nil, fmt.Errorf("list links: %w", err)
-		}
-		names := map[string]bool{}
-		for _, l := range links {
-			names[l.Attrs().Name] = true
-		}
-		return names, nil
 	}
+}
+
+// namesOf returns the names of all links.
+func namesOf(h *netlink.Handle) (map[string]bool, error) {
+	links, err := listed(h.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	names := map[string]bool{}
+	for _, l := range links {
+		names[l.Attrs().Name] = true
+	}
+	return names, nil
 }
 
 // clean returns an error if the pod has links that it did not have when it was created.

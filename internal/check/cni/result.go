@@ -2,7 +2,6 @@ package cni
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -156,7 +155,7 @@ func verifyAddress(h *netlink.Handle, p *pod, ifname string, r *types100.Result,
 	if err != nil {
 		return err
 	}
-	addrs, err := h.AddrList(l, netlink.FAMILY_ALL)
+	addrs, err := listed(func() ([]netlink.Addr, error) { return h.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("list the addresses of %s: %w", ifname, err)
 	}
@@ -194,8 +193,8 @@ func routesTo(h *netlink.Handle, want *types.Route) ([]netlink.Route, error) {
 	if want.Dst.IP.To4() == nil {
 		fam = netlink.FAMILY_V6
 	}
-	all, err := h.RouteListFiltered(fam, filter, netlink.RT_FILTER_TABLE)
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+	all, err := listed(func() ([]netlink.Route, error) { return h.RouteListFiltered(fam, filter, netlink.RT_FILTER_TABLE) })
+	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
 	return slices.DeleteFunc(all, func(r netlink.Route) bool {

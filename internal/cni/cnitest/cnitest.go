@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"google.golang.org/grpc"
@@ -191,7 +192,7 @@ func (l *Lab) Links(n ns.NetNS) []string {
 	l.t.Helper()
 	var names []string
 	l.Must(n.Do(func(ns.NetNS) error {
-		links, err := netlink.LinkList()
+		links, err := netlinksafe.LinkList()
 		for _, link := range links {
 			if link.Attrs().Name != "lo" {
 				names = append(names, link.Attrs().Name)

@@ -75,6 +75,9 @@ func (s side) check() error {
 	}
 	for _, n := range s.neighbours {
 		have, err := netlink.NeighList(n.LinkIndex, netlink.FAMILY_ALL)
+		for errors.Is(err, netlink.ErrDumpInterrupted) { // the list has changed meanwhile
+			have, err = netlink.NeighList(n.LinkIndex, netlink.FAMILY_ALL)
+		}
 		if err != nil {
 			return fmt.Errorf("list neighbours of %s: %w", s.link, err)
 		}

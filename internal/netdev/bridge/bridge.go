@@ -25,6 +25,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -180,7 +181,7 @@ func (u *undo) addresses(bridge netlink.Link, gateways []netip.Prefix) error {
 // addressesOf lists the addresses of a bridge, except link-local ones, which the
 // kernel adds.
 func addressesOf(bridge netlink.Link) ([]netip.Prefix, error) {
-	all, err := netlink.AddrList(bridge, netlink.FAMILY_ALL)
+	all, err := netlinksafe.AddrList(bridge, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}

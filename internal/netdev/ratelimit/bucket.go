@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
 )
 
@@ -79,7 +80,7 @@ func clearRoot(tap netlink.Link) error {
 }
 
 func clearQdiscs(link netlink.Link, match func(netlink.Qdisc) bool) error {
-	all, err := netlink.QdiscList(link)
+	all, err := netlinksafe.QdiscList(link)
 	if err != nil {
 		return fmt.Errorf("list queueing disciplines of %s: %w", link.Attrs().Name, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -79,7 +80,7 @@ const redirectPriority = 2
 // redirectsTo returns the index of the ifb device to which frames from the TAP are redirected, or 0,
 // and the priority of the filter that does it.
 func redirectsTo(tap netlink.Link) (index int, priority uint16, err error) {
-	filters, err := netlink.FilterList(tap, netlink.HANDLE_MIN_INGRESS)
+	filters, err := netlinksafe.FilterList(tap, netlink.HANDLE_MIN_INGRESS)
 	if gone(err) {
 		return 0, 0, nil
 	}

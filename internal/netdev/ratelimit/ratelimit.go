@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -89,7 +90,7 @@ func Clear(iface string) error {
 // Reap removes the ifb devices whose TAP does not exist or does not use them. It
 // continues after errors. It must not run at the same time as Set.
 func Reap() error {
-	links, err := netlink.LinkList()
+	links, err := netlinksafe.LinkList()
 	if err != nil {
 		return fmt.Errorf("list interfaces: %w", err)
 	}
