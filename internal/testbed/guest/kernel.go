@@ -66,7 +66,7 @@ func buildInitrd(ctx context.Context, root, release string, modules []string, in
 	}
 	var b bytes.Buffer
 	w := cpio.NewWriter(&b)
-	for _, dir := range []string{"bin", "lib", "dev", "proc", "root"} {
+	for _, dir := range []string{"bin", "lib", "dev", "proc", "sys", "root"} {
 		err = errors.Join(err, w.WriteHeader(&cpio.Header{Name: dir, Mode: cpio.TypeDir | 0o755, Links: 2}))
 	}
 	add := func(name string, mode cpio.FileMode, content []byte) {
