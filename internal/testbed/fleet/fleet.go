@@ -18,7 +18,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -41,9 +40,6 @@ type Fleet struct {
 	key        ssh.Signer
 	authority  *identity.Authority
 	segmentKey string
-
-	mu       sync.Mutex
-	starting map[string]int // guests without a state file: their indices, by name
 }
 
 // Open returns the fleet of l. It makes what is missing: the key to log in to guests,
@@ -163,7 +159,7 @@ type Node struct {
 	TenantIP string // of its NIC on the tenant bridge
 }
 
-// Launch starts a guest, and does not wait until it is ready: it is when Login succeeds. If
+// Launch starts a guest. The guest is ready when Login succeeds, not when Launch returns. If
 // a step fails, no guest is left.
 func (f *Fleet) Launch(ctx context.Context, o Options) (n *Node, err error) {
 	err = f.LaunchAll(ctx, []Options{o}, func(_ int, launched *Node) error {
@@ -182,65 +178,48 @@ func (f *Fleet) LaunchAll(ctx context.Context, options []Options, use func(i int
 		index, err := f.reserve(o.Name)
 		if err != nil {
 			for _, reserved := range options[:len(indices)] {
-				err = errors.Join(err, f.giveBack(reserved.Name))
+				err = errors.Join(err, os.RemoveAll(f.Lab.GuestDir(reserved.Name)))
 			}
 			return err
 		}
 		indices = append(indices, index)
 	}
 	var g errgroup.Group
-	processors := make(chan struct{}, runtime.NumCPU())
+	starts := make(chan struct{}, runtime.NumCPU())
 	for i, o := range options {
-		processors <- struct{}{} // in the order of the options
+		starts <- struct{}{} // in the order of the options
 		g.Go(func() error {
 			n, err := f.launch(ctx, o, indices[i])
-			<-processors
+			<-starts
 			if err != nil {
-				return errors.Join(err, f.giveBack(o.Name))
+				return errors.Join(err, os.RemoveAll(f.Lab.GuestDir(o.Name)))
 			}
-			f.started(o.Name)
 			return use(i, n)
 		})
 	}
 	return g.Wait()
 }
 
-// reserve makes the directory of a guest and returns its index.
+// reserve makes the directory of a guest, with a state file that has its index only, and returns the index.
 func (f *Fleet) reserve(name string) (int, error) {
 	if err := identity.CheckGuestName(name); err != nil {
 		return 0, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	index, err := f.freeIndex()
 	if err != nil {
 		return 0, err
 	}
-	if err := os.Mkdir(f.Lab.GuestDir(name), 0o700); err != nil {
+	dir := f.Lab.GuestDir(name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			err = f.taken(name)
 		}
 		return 0, fmt.Errorf("launch guest %s: %w", name, err)
 	}
-	if f.starting == nil {
-		f.starting = map[string]int{}
+	if err := writeJSON(filepath.Join(dir, stateFile), nodeState{Index: index}); err != nil {
+		return 0, errors.Join(err, os.RemoveAll(dir))
 	}
-	f.starting[name] = index
 	return index, nil
-}
-
-// giveBack undoes reserve.
-func (f *Fleet) giveBack(name string) error {
-	err := os.RemoveAll(f.Lab.GuestDir(name))
-	f.started(name)
-	return err
-}
-
-// started ends the start of a guest: its index is in its state file, or free.
-func (f *Fleet) started(name string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.starting, name)
 }
 
 // launch starts the guest with an index, whose directory is there.
@@ -290,9 +269,6 @@ func (f *Fleet) launch(ctx context.Context, o Options, index int) (_ *Node, err 
 
 // taken says which guest has a name, and how to free it.
 func (f *Fleet) taken(name string) error {
-	if _, ok := f.starting[name]; ok {
-		return errors.New("a guest that starts now has the name: name each guest once")
-	}
 	_, err := f.Find(name)
 	switch {
 	case err == nil:
@@ -303,16 +279,13 @@ func (f *Fleet) taken(name string) error {
 	return err
 }
 
-// freeIndex returns the lowest index that is not used in the lab. The caller has f.mu.
+// freeIndex returns the lowest index that is not used in the lab.
 func (f *Fleet) freeIndex() (int, error) {
 	names, err := f.Lab.Guests()
 	if err != nil {
 		return 0, err
 	}
 	taken := map[int]bool{}
-	for _, index := range f.starting {
-		taken[index] = true
-	}
 	for _, name := range names {
 		state, err := readState(f.Lab.GuestDir(name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"
 )
 
@@ -165,7 +166,7 @@ func TestLaunchRefuses(t *testing.T) {
 		names []string
 		want  string
 	}{
-		{[]string{"one", "two", "one"}, "launch guest one: a guest that starts now has the name: name each guest once"},
+		{[]string{"one", "two", "one"}, "launch guest one: the name belongs to a dead guest"},
 		{[]string{"one", "guest0"}, "the name belongs to a dead guest"},
 		{[]string{"one", "two"}, "network namespace"},
 	} {
@@ -181,9 +182,6 @@ func TestLaunchRefuses(t *testing.T) {
 	if names, err := f.Lab.Guests(); err != nil || strings.Join(names, " ") != "guest0" {
 		t.Errorf("guests are %v (%v), want guest0 alone", names, err)
 	}
-	if len(f.starting) > 0 {
-		t.Errorf("still starting: %v", f.starting)
-	}
 }
 
 // Guests that start together have different indices, in their order.
@@ -195,11 +193,14 @@ func TestReserve(t *testing.T) {
 			t.Errorf("%s: got %d, %v; want %d", name, got, err, []int{1, 3}[i])
 		}
 	}
-	if err := f.giveBack("one"); err != nil {
+	if _, err := f.Find("one"); !errors.Is(err, guest.ErrDied) || !strings.Contains(err.Error(), "its start was interrupted") {
+		t.Errorf("got %v; want that its start was interrupted", err)
+	}
+	if err := f.Lab.RemoveGuest("one"); err != nil {
 		t.Error(err)
 	}
 	if got, err := f.reserve("three"); err != nil || got != 1 {
-		t.Errorf("three: got %d, %v; want the index that was given back", got, err)
+		t.Errorf("three: got %d, %v; want the index of the guest that was removed", got, err)
 	}
 }
 

@@ -24,7 +24,8 @@ import (
 )
 
 // nodeState is what another process needs to know of a guest. It is kept in the state
-// directory of the guest. Whether the guest still runs is not in it: ask the kernel.
+// directory of the guest. While the guest starts, it has the index only. Whether the guest
+// still runs is not in it: ask the kernel.
 type nodeState struct {
 	Index   int         `json:"index"`
 	PID     int         `json:"pid"`
@@ -108,7 +109,7 @@ func (f *Fleet) Find(name string) (*Node, error) {
 	if _, noDir := os.Stat(dir); errors.Is(noDir, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s: `unnest vm ls` lists them", ErrNoGuest, name)
 	}
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && n.PID == 0 {
 		return nil, fmt.Errorf("%w: %s: its start was interrupted", guest.ErrDied, name)
 	}
 	if err != nil {
