@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,6 +61,11 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 }
 
 func (o upOptions) check() error {
+	for i, name := range o.names {
+		if slices.Contains(o.names[:i], name) {
+			return usage.Errorf("NAME %s is there twice: name each guest once", name)
+		}
+	}
 	switch {
 	case o.vcpus < 1 || o.vcpus > 255:
 		return usage.Errorf("--vcpus %d: want 1 to 255", o.vcpus)
