@@ -235,8 +235,8 @@ func verdictCell(e Estimate, few []string) Cell {
 }
 
 // minorTables list the other metrics of a group, a few per table: values and their
-// ratios to the main baseline. A cell says its n if some executions of its row do not have the metric, such
-// as a percentile that needs more answers: those that have it are not a fair choice.
+// ratios to the main baseline. A cell says its n if some executions of its row lack the metric. They
+// may lack a percentile because they had too few answers, so the others are no fair sample.
 func (b *builder) minorTables(g Group, names []string, families map[string][]Estimate) []Table {
 	main := slices.IndexFunc(names, func(name string) bool { return families[name][0].Primary })
 	var others []string

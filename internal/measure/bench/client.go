@@ -97,7 +97,8 @@ func (s *services) clientCommand(e experiment.Execution) (place.Place, []string)
 // belongs reports whether the client was started for e.
 func (c *client) belongs(e experiment.Execution) bool { return c.execution.Key() == e.Key() }
 
-// claim reports whether the client idles still. It is not killed then before its load.
+// claim gives the client its turn if it still idles, and reports whether it does. A claimed client
+// is not killed before its load.
 func (c *client) claim() bool { return c.state.CompareAndSwap(idling, claimed) }
 
 // end is when the client is expected to end.

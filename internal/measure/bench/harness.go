@@ -38,7 +38,8 @@ func (h *harness) check(c stack.Configuration) error {
 	return h.services.check(c)
 }
 
-// isByHand reports whether a client is run by hand. The early start of another one would disturb it.
+// isByHand reports whether the client of e runs by hand. No other client may start meanwhile: it would
+// disturb what is measured.
 func isByHand(e experiment.Execution) bool { return e.Configuration.Name == byHand }
 
 // Next passes on the executions that follow, up to the first by hand.

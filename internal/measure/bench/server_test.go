@@ -319,6 +319,24 @@ func TestRenew(t *testing.T) {
 	}
 }
 
+// While servers restart, a client that uses UDP idles. One that uses TCP would connect to the old server.
+func TestRenewStartsClient(t *testing.T) {
+	overTCP := newCase("tcp_rr", "sockperf", workload.TCP)
+	for _, tt := range []struct {
+		first experiment.Case
+		early int
+	}{{pingPong, 1}, {overTCP, 0}, {stream, 0}} {
+		b := newBench(&clock{})
+		if err := b.Renew(t.Context(), newExecution("NAT", tt.first, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if len(b.early) != tt.early {
+			t.Errorf("%s: %d clients idle, want %d", tt.first.Name, len(b.early), tt.early)
+		}
+		b.dropEarly()
+	}
+}
+
 // The end of a machine is the error of starting its servers, and ends the wait.
 func TestRenewWithoutMachine(t *testing.T) {
 	died := errors.New("guest node1 died")

@@ -112,8 +112,9 @@ func ifFatal(ctx context.Context, err error) error {
 	return nil
 }
 
-// Renew restarts the servers of every configuration, see experiment.Renewer. The client of the
-// first execution idles meanwhile, unless it connects before.
+// Renew restarts the servers of every configuration, see experiment.Renewer. A client of the first
+// execution that uses UDP idles meanwhile. One that uses TCP connects when it starts, so it would meet the
+// old server.
 func (s *services) Renew(ctx context.Context, first experiment.Execution) error {
 	s.dropEarly() // they may have connected already
 	if first.Case.Params.Protocol == workload.UDP {

@@ -220,7 +220,7 @@ func (e *engine) announce(todo []Execution) {
 	if i := slices.IndexFunc(following, func(x Execution) bool { return x.Block != todo[0].Block }); i >= 0 {
 		following = following[:i]
 	}
-	bench.Next(slices.Clone(following))
+	bench.Next(following)
 }
 
 // stops returns the reason if err, the error of x, stops the run, else nil. It restarts
