@@ -155,12 +155,11 @@ func TestApplications(t *testing.T) {
 		configurations string
 		factor         int // of all requests
 	}{
-		"applications":        {"NoCont NAT BrFusion", 50},
-		"applications-levels": {"metal metal.host metal.nat vm vm.host vm.nat", 50},
-		"applications-pod":    {"SameNode NAT Overlay Hostlo Hostlo-plain", 100},
-		"applications-nested": {"L0 L0.nat L1 L1.nat L2 L2.nat", 200},
-		"applications-kafka":  {"NoCont NAT BrFusion", 0},
-
+		"applications":           {"NoCont NAT BrFusion", 50},
+		"applications-levels":    {"metal metal.host metal.nat vm vm.host vm.nat", 50},
+		"applications-pod":       {"SameNode NAT Overlay Hostlo Hostlo-plain", 100},
+		"applications-nested":    {"L0 L0.nat L1 L1.nat L2 L2.nat", 200},
+		"applications-kafka":     {"NoCont NAT BrFusion", 0},
 		"applications-pod-kafka": {"SameNode NAT Overlay Hostlo Hostlo-plain", 0},
 	} {
 		s := parsed(t, name, "")
