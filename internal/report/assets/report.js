@@ -31,6 +31,13 @@
     axisLine: { lineStyle: { color: c.soft } },
   });
 
+  // Categories below each other. Each name has one line, so that all of them have room.
+  const rowAxis = (chart, c) => ({
+    type: "category", inverse: true, data: shortened(chart.categories),
+    axisLabel: { ...axisText(c), interval: 0, width: document.getElementById(chart.id).clientWidth / 2, overflow: "truncate" },
+    axisTick: { show: false }, axisLine: { lineStyle: { color: c.soft } },
+  });
+
   // The names without the prefix that all of them share: "cpu" for sysbench-cpu.
   function shortened(names) {
     const prefix = names[0].slice(0, names[0].indexOf("-") + 1);
@@ -195,7 +202,7 @@
       ...base,
       grid: { ...base.grid, bottom: 28 },
       xAxis: { ...valueAxis(chart, c), ...around(Math.min(low, 1 - margin), Math.max(high, 1 + margin)), name: chart.axis, nameLocation: "middle", nameGap: 26, nameTextStyle: axisText(c) },
-      yAxis: { type: "category", inverse: true, data: chart.categories, axisLabel: { ...axisText(c), interval: 0, width: document.getElementById(chart.id).clientWidth / 2, overflow: "truncate" }, axisTick: { show: false }, axisLine: { show: false } },
+      yAxis: { ...rowAxis(chart, c), axisLine: { show: false } },
       series: [{
         type: "custom", name: s.name, itemStyle: { color: colour }, encode: { x: 0, y: 1 }, clip: true, renderItem: lie,
         data: s.values.map((v, i) => [v ?? NaN, i, s.low[i] ?? NaN, s.high[i] ?? NaN]),
@@ -211,7 +218,7 @@
       ...base,
       grid: { ...base.grid, top: 8, bottom: 56 },
       xAxis: { ...valueAxis(chart, c), name: chart.axis, nameLocation: "middle", nameGap: 24, nameTextStyle: axisText(c) },
-      yAxis: { ...categoryAxis(chart, c), inverse: true },
+      yAxis: rowAxis(chart, c),
       series: chart.series.map((s) => ({
         type: "bar", stack: "all", name: s.name, data: s.values, barMaxWidth: 18,
         itemStyle: { color: colourOf(chart, s), borderColor: c.page, borderWidth: 0.5 },
