@@ -128,7 +128,7 @@ func (s Snapshot) spentSince(earlier Snapshot, root int) (mine time.Duration, ot
 		switch {
 		case ours[p.id()]:
 			mine += p.spent
-		case p.spent > 0 && !p.kernel():
+		case p.spent > 0 && !p.kernel() && !p.left():
 			others = append(others, p)
 		}
 	}

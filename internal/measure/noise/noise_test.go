@@ -21,6 +21,9 @@ func TestParseProcess(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
+	if got, err := ParseProcess("4711 (a) Z 1" + rest); err != nil || !got.Ended {
+		t.Errorf("a zombie: got %+v, %v, want that it has ended", got, err)
+	}
 	for _, bad := range []string{"", "12 name S 42" + rest, "x (a) S 42" + rest, "1 (a) S", "1 (a) S x" + rest, "1 (a) S 42 1 1 0 -1 0 0 0 0 0 1 1 1 x 20 0 1 0 12345 0 0"} {
 		if got, err := ParseProcess(bad); err == nil {
 			t.Errorf("%q: got %+v, want an error", bad, got)
@@ -77,6 +80,8 @@ func TestOthers(t *testing.T) {
 		"the kernel":                   {func(m map[int]*Process) { m[2].Spent += second; m[5].Spent += second }, 0, 0},
 		"two others":                   {func(m map[int]*Process) { m[202].Spent += 200 * ms; m[200].Spent += 400 * ms }, 0.3, 200},
 		"a new process":                {func(m map[int]*Process) { m[300] = &Process{PID: 300, Parent: 203, Spent: second} }, 0.5, 300},
+		"init has to reap it":          {func(m map[int]*Process) { m[300] = &Process{PID: 300, Parent: 1, Spent: second, Ended: true} }, 0, 0},
+		"its parent has to reap it":    {func(m map[int]*Process) { m[300] = &Process{PID: 300, Parent: 203, Spent: second, Ended: true} }, 0.5, 300},
 		"a PID that is used again":     {func(m map[int]*Process) { m[201] = &Process{PID: 201, Parent: 203, Started: 9, Spent: second} }, 0.5, 201},
 		"short processes":              {func(m map[int]*Process) { m[200].Reaped += second }, 0.5, 200},
 		"the end of an old process":    {func(m map[int]*Process) { delete(m, 201); m[200].Reaped += time.Minute + 200*ms }, 0.1, 200},

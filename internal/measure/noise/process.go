@@ -14,6 +14,7 @@ import (
 type Process struct {
 	PID, Parent int
 	Started     uint64 // ticks after the boot; tells processes with the same PID apart
+	Ended       bool   // and its parent has not reaped it yet
 	Name        string
 	Spent       time.Duration // user and kernel time of all its threads
 	Reaped      time.Duration // the same of its children that have ended, and of theirs
@@ -24,6 +25,9 @@ const (
 	initProcess = 1 // parent of processes whose parents have ended
 	kthreadd    = 2 // parent of the kernel's threads
 )
+
+// left reports whether the process has ended and init has to reap it, so that nobody knows whose it was.
+func (p Process) left() bool { return p.Ended && p.Parent == initProcess }
 
 func (p Process) kernel() bool { return p.PID == kthreadd || p.Parent == kthreadd }
 
@@ -40,7 +44,7 @@ func ParseProcess(stat string) (Process, error) {
 	if open < 0 || end < open {
 		return Process{}, fmt.Errorf("parse stat of a process: %q has no name in parentheses", stat)
 	}
-	const first, parent, utime, stime, cutime, cstime, started = 3, 4, 14, 15, 16, 17, 22
+	const first, state, parent, utime, stime, cutime, cstime, started = 3, 3, 4, 14, 15, 16, 17, 22
 	fields := strings.Fields(stat[end+1:]) // from the third on
 	if len(fields) <= started-first {
 		return Process{}, fmt.Errorf("parse stat of a process: %d fields, want at least %d", len(fields)+first-1, started)
@@ -59,7 +63,7 @@ func ParseProcess(stat string) (Process, error) {
 	}
 	ticks := func(a, b int) time.Duration { return time.Duration(numbers[a]+numbers[b]) * cputime.Tick }
 	return Process{
-		PID: pid, Parent: int(numbers[parent]), Started: numbers[started], Name: stat[open+1 : end],
+		PID: pid, Parent: int(numbers[parent]), Started: numbers[started], Ended: fields[state-first] == "Z", Name: stat[open+1 : end],
 		Spent: ticks(utime, stime), Reaped: ticks(cutime, cstime),
 	}, nil
 }

@@ -10,6 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netns"
@@ -18,8 +21,12 @@ import (
 	"unnest/internal/netdev/thread"
 )
 
-// killDelay is how long Wait waits for the output of a killed command.
-const killDelay = time.Second
+// killDelay is how long Wait waits for the output of a killed command, and for its process group, at
+// which it looks every killPoll.
+const (
+	killDelay = time.Second
+	killPoll  = 5 * time.Millisecond
+)
 
 // Local is this machine, seen from one of its network namespaces.
 type Local struct {
@@ -46,6 +53,7 @@ func (l Local) Start(ctx context.Context, c Command) (Process, error) {
 	}
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error {
+		p.killed.Store(true)
 		if err := unix.Kill(-cmd.Process.Pid, unix.SIGKILL); !errors.Is(err, unix.ESRCH) {
 			return err
 		}
@@ -80,19 +88,44 @@ func (l Local) Put(_ context.Context, path string, mode fs.FileMode, content io.
 }
 
 type localProcess struct {
-	cmd   *exec.Cmd
-	place string
-	args  []string
-	tail  tail
+	cmd    *exec.Cmd
+	killed atomic.Bool // with its process group
+	place  string
+	args   []string
+	tail   tail
 }
 
+// Wait waits for the command. If it was killed, Wait waits for the rest of its process group, too: a large
+// process takes a while to die, and belongs to init by then, so nobody could tell any more whose it was.
 func (p *localProcess) Wait() error {
 	err := p.cmd.Wait()
+	if p.killed.Load() {
+		for end := time.Now().Add(killDelay); groupLives(p.cmd.Process.Pid) && time.Now().Before(end); {
+			time.Sleep(killPoll)
+		}
+	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return &ExitError{Place: p.place, Args: p.args, Code: exit.ExitCode(), Stderr: p.tail.String()}
 	}
 	return err
+}
+
+// groupLives reports whether a process of a group has not ended. One that init has not reaped yet has ended.
+func groupLives(group int) bool {
+	if errors.Is(unix.Kill(-group, 0), unix.ESRCH) {
+		return false
+	}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		stat, _ := os.ReadFile(path)
+		_, after, _ := strings.Cut(string(stat), ") ") // behind the name
+		fields := strings.Fields(after)                // state, parent, group
+		if len(fields) > 2 && fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X" {
+			return true
+		}
+	}
+	return false
 }
 
 // InNetNS runs f on a thread of its own in the network namespace at path. A process that

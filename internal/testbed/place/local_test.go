@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +61,35 @@ func TestLocalCancel(t *testing.T) {
 		}
 		if time.Now().After(end) {
 			t.Fatalf("child %s still runs: %s", child, state)
+		}
+	}
+}
+
+// When Wait returns, every process of a killed command has ended, also those that init has to reap.
+func TestLocalCancelAwaitsGroup(t *testing.T) {
+	const children = 50
+	for range 5 {
+		ctx, cancel := context.WithCancel(t.Context())
+		out, started := io.Pipe()
+		p, err := Local{}.Start(ctx, Command{
+			Args: []string{"sh", "-c", `for i in $(seq ` + strconv.Itoa(children) + `); do sleep 61.5 & done; echo $$; wait`}, Stdout: started,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var group int
+		if _, err := fmt.Fscan(out, &group); err != nil {
+			t.Fatal(err)
+		}
+		if !groupLives(group) {
+			t.Errorf("no process of group %d lives before it is killed", group)
+		}
+		cancel()
+		if err := p.Wait(); err == nil {
+			t.Error("got no error of a killed command")
+		}
+		if groupLives(group) {
+			t.Errorf("a process of group %d lives", group)
 		}
 	}
 }
