@@ -153,7 +153,7 @@ func (s *served) load(ctx context.Context, e experiment.Execution, w, from *work
 // instance is a server of a case that runs.
 type instance struct {
 	log   serverLog
-	stop  context.CancelFunc
+	stop  func()
 	ended chan struct{} // closed when it has ended, with err
 	err   error
 }
@@ -162,7 +162,8 @@ type instance struct {
 func (w *workspace) serve(ctx context.Context, k experiment.Case, script string) (_ *instance, err error) {
 	server := k.Local.Server
 	one := &instance{ended: make(chan struct{})}
-	ctx, one.stop = context.WithCancel(ctx)
+	ctx, stop := context.WithCancelCause(ctx)
+	one.stop = func() { stop(place.ErrDone) } // a busy emulated guest takes seconds to end a server
 	said := one.log.await(append([]string{server.Ready}, server.Broken...)...)
 	process, err := w.place.Start(ctx, place.Command{Args: w.command(k, script), Stdout: &one.log, Stderr: &one.log})
 	if err != nil {

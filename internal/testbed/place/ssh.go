@@ -88,7 +88,7 @@ func (s *SSH) Client() *ssh.Client { return s.client }
 // that, the connection is closed, with every command that runs over it.
 type answerTime struct {
 	stopped time.Duration // the context was cancelled: somebody waits
-	late    time.Duration // a time limit has passed: the machine may be busy
+	late    time.Duration // a time limit has passed, or ErrDone: the machine may be busy
 }
 
 var defaultAnswerTime = answerTime{stopped: 2 * time.Second, late: 30 * time.Second}
@@ -101,11 +101,16 @@ func (s *SSH) Patient() *SSH {
 }
 
 func (p answerTime) after(ctx context.Context) time.Duration {
-	if errors.Is(errors.Join(ctx.Err(), context.Cause(ctx)), context.DeadlineExceeded) {
+	why := errors.Join(ctx.Err(), context.Cause(ctx))
+	if errors.Is(why, context.DeadlineExceeded) || errors.Is(why, ErrDone) {
 		return p.late
 	}
 	return p.stopped
 }
+
+// ErrDone is a cause to end the context of a command whose work is done: nobody waits, so the machine has as
+// much time to end it as after a time limit.
+var ErrDone = errors.New("its work is done")
 
 // open opens a session. Lost is true as soon as open fails, unless the server has refused the session.
 func (s *SSH) open() (*ssh.Session, error) {

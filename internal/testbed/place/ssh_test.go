@@ -198,6 +198,21 @@ func TestSSHFrozenMachine(t *testing.T) {
 			t.Error("the connection was given up")
 		}
 	})
+	t.Run("nobody waits for a command whose work is done", func(t *testing.T) {
+		p, line := newServer(t).dial(t)
+		p.answer = answerTime{stopped: 10 * time.Millisecond, late: time.Minute}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		process, err := p.Start(ctx, Command{Args: []string{"sleep", "181.25"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		line.busy(400 * time.Millisecond)
+		cancel(ErrDone)
+		assertEnds(t, line, process.Wait)
+		if p.Lost() {
+			t.Error("the connection was given up")
+		}
+	})
 	t.Run("while a command runs in a container", func(t *testing.T) {
 		p, line := newServer(t).dial(t)
 		p.answer = answerTime{200 * time.Millisecond, 200 * time.Millisecond}
