@@ -59,3 +59,33 @@ func TestContainerEngineStuck(t *testing.T) {
 		t.Errorf("took %v to give up", d)
 	}
 }
+
+// recorder keeps the context of the first command.
+type recorder struct {
+	Place
+	first *context.Context
+}
+
+func (r recorder) Start(ctx context.Context, c Command) (Process, error) {
+	if *r.first == nil {
+		*r.first = ctx
+	}
+	return r.Place.Start(ctx, c)
+}
+
+// The engine ends for the reason for which its command ends, which says how long a machine may take.
+func TestContainerCause(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var outer context.Context
+	process, err := Container{Place: recorder{Local{}, &outer}, Engine: newEngine(t), Name: "web"}.Start(ctx, Command{Args: []string{"sleep", "181.25"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel(ErrDone)
+	if err := process.Wait(); err == nil {
+		t.Error("got no error of a killed command")
+	}
+	if cause := context.Cause(outer); cause != ErrDone {
+		t.Errorf("the engine ended by %v, want %v", cause, ErrDone)
+	}
+}
