@@ -2,6 +2,7 @@ package place
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,7 +86,7 @@ func TestContainerCause(t *testing.T) {
 	if err := process.Wait(); err == nil {
 		t.Error("got no error of a killed command")
 	}
-	if cause := context.Cause(outer); cause != ErrDone {
+	if cause := context.Cause(outer); !errors.Is(cause, ErrDone) {
 		t.Errorf("the engine ended by %v, want %v", cause, ErrDone)
 	}
 }
