@@ -322,6 +322,71 @@ func TestSuitesSSHGuest(t *testing.T) {
 	if err != nil || !slices.ContainsFunc(run.Notes, says.MatchString) || run.Tools["sysbench"] == "" {
 		t.Errorf("the notes do not name the container engine and the image: %v, %q, tools %v", err, run.Notes, run.Tools)
 	}
+	testServersOverSSH(t, inNamespace(l.HostNS(), home, unnest), "host: 'ssh://root@"+address+"', identity: "+filepath.Join(l.Dir, "ssh.key")+"}")
+}
+
+// Servers on a host behind SSH are loaded over the network. If the run is killed, they end.
+func testServersOverSSH(t *testing.T, enter []string, options string) {
+	t.Helper()
+	write := func(configurations ...string) (file, dir string) {
+		dir = t.TempDir()
+		text := "name: remote\nsuite: applications\nrepetitions: 2\nwarmup: 0\nconfigurations:\n"
+		for _, c := range configurations {
+			text += "  - {" + c + ", " + options + "\n"
+		}
+		text += "cases:\n  - {name: udp_rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s, timeout: 60s}\n"
+		if len(configurations) > 1 {
+			text += "  - {name: memcached, workload: memcached, duration: 1s, timeout: 60s, options: {threads: 1, connections: 4}}\n"
+		}
+		file = filepath.Join(dir, "remote.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file, filepath.Join(dir, "run")
+	}
+	bench := func(args ...string) *running {
+		return launch(t, slices.Concat(enter, []string{"bench", "--noisy"}, args)...)
+	}
+	unnest := enter[len(enter)-1]
+
+	file, dir := write("name: host, stack: ssh/containerd, network: host", "name: nat, stack: ssh/containerd, network: nat")
+	r := bench(file, "-o", dir)
+	if code := r.end(t, bringUp); code != 0 {
+		t.Fatalf("exit code %d:\n%s", code, r.out.String())
+	}
+	assertState(t, dir, result.Complete)
+	run, samples, err := result.Load(dir)
+	if err != nil || len(run.Guests) != 1 || run.Guests[0].Name != "ssh" || run.Tools["memcached"] == "" || run.Tools["sockperf"] == "" {
+		t.Errorf("%v, hosts %+v, tools %v", err, run.Guests, run.Tools)
+	}
+	values := map[string]int{}
+	for _, s := range samples {
+		if s.Value > 0 {
+			values[s.Configuration+" "+s.Metric]++
+		}
+	}
+	for _, want := range []string{"latency_mean", "response_rate", "guest_sys", "server_sys"} {
+		for _, c := range []string{"host", "nat"} {
+			if values[c+" "+want] < 2 {
+				t.Errorf("%s: %d values of %s, want 2", c, values[c+" "+want], want)
+			}
+		}
+	}
+	assertLeftInGuest(t, unnest, "")
+
+	file, dir = write("name: machine, stack: ssh")
+	r = bench(file, "--repetitions", "100", "-o", dir)
+	r.awaitExecutions(t, dir, 1)
+	r.kill(t)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Second) {
+		left := mustRun(t, unnest, "vm", "ssh", "node1", "sh", "-c", "pidof sockperf || true")
+		if strings.TrimSpace(left) == "" {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the killed run has left servers: processes %s", left)
+		}
+	}
 }
 
 // assertLeftInGuest checks that the guest has directories and containers of runs, and only those

@@ -78,20 +78,25 @@ func (s *services) newClient(ctx context.Context, e experiment.Execution, delay 
 }
 
 // clientCommand returns the place and the command of the client of e. The load generator has
-// its path in the guests' images only in guests, and with the guests' programs on this host.
+// its path in the guests' images only in guests, and with the guests' programs on this host. A machine
+// that is reached over SSH is loaded from the network of this process, others from that of the lab's clients.
 func (s *services) clientCommand(e experiment.Execution) (place.Place, []string) {
 	one := s.instances[e.Configuration.Name]
 	command := lookup(e.Case).Client(e.Case.Params, one.endpoint(e.Case))
+	from, programs := s.client, s.programs
+	if e.Configuration.Stack.Remote() {
+		from, programs = place.Local{}, s.programsHere
+	}
 	switch {
 	case one.client != nil:
 		return one.client, command
 	case len(workload.ExtraOf(lookup(e.Case)).Packages) > 0:
-		return s.programs.inside, command
+		return programs.inside, command
 	}
 	if command[0] == workload.Generator {
 		command[0] = filepath.Join(s.options.Binaries, filepath.Base(workload.Generator))
 	}
-	return s.client, command
+	return from, command
 }
 
 // belongs reports whether the client was started for e.

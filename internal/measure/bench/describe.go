@@ -12,12 +12,11 @@ import (
 
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stack"
-	"unnest/internal/measure/workload"
 	"unnest/internal/testbed/place"
 )
 
 // findClientTools records the versions of the clients' tools, where the clients run:
-// on this host, unless all run in pods. Of an application it records that of the server.
+// on this host, unless all run in pods.
 func (s *services) findClientTools(ctx context.Context) error {
 	var p place.Place = place.Local{}
 	if !slices.ContainsFunc(s.spec.Configurations, func(c stack.Configuration) bool { return c.Drive != stack.Pod }) {
@@ -25,13 +24,7 @@ func (s *services) findClientTools(ctx context.Context) error {
 	}
 	for _, c := range s.spec.Cases {
 		w := lookup(c)
-		if s.facts.Tools[w.Name()] != "" {
-			continue
-		}
-		if len(w.Programs()) > 0 {
-			if err := s.findServer(ctx, w); err != nil {
-				return err
-			}
+		if s.facts.Tools[w.Name()] != "" || len(w.Programs()) > 0 {
 			continue
 		}
 		out, err := place.Output(ctx, p, w.VersionArgs()...)
@@ -45,22 +38,30 @@ func (s *services) findClientTools(ctx context.Context) error {
 	return nil
 }
 
-// findServer records the version of an application's server.
-func (s *services) findServer(ctx context.Context, w workload.Workload) error {
-	out, err := place.Output(ctx, s.machines(s.spec.Configurations[0]).servers().place, w.VersionArgs()...)
-	if err != nil {
-		return fmt.Errorf("find the version of %s: %w", w.Name(), err)
+// findServers records the versions of the applications' servers and of their packages in p.
+func (s *services) findServers(ctx context.Context, p place.Place) error {
+	for _, c := range s.spec.Cases {
+		w := lookup(c)
+		if s.facts.Tools[w.Name()] != "" || len(w.Programs()) == 0 {
+			continue
+		}
+		out, err := place.Output(ctx, p, w.VersionArgs()...)
+		if err != nil {
+			return fmt.Errorf("find the version of %s: %w", w.Name(), err)
+		}
+		if s.facts.Tools[w.Name()], err = w.ParseVersion(out); err != nil {
+			return err
+		}
 	}
-	s.facts.Tools[w.Name()], err = w.ParseVersion(out)
-	return err
+	return s.findPackages(ctx, p)
 }
 
 var versionNumber = regexp.MustCompile(`\d+\.\d+[^\s,]*`)
 
 // findTools records the versions of the container engine, which are the same in all
-// machines, and of QEMU.
+// machines of the run, and of QEMU.
 func (b *Bench) findTools(ctx context.Context) error {
-	m := b.machines(b.spec.Configurations[0])[0]
+	m := b.ownMachines()[0]
 	for _, tool := range []string{"containerd", "runc", engine} {
 		if err := b.findTool(ctx, m.place, tool); err != nil {
 			return m.explain(err)

@@ -90,6 +90,17 @@ func (b *Bench) machines(c stack.Configuration) (all machines) {
 	return all
 }
 
+// ownMachines are those of the first configuration with machines of this run. It returns nil if all are
+// reached over SSH.
+func (b *Bench) ownMachines() machines {
+	for _, c := range b.spec.Configurations {
+		if !c.Stack.Remote() {
+			return b.machines(c)
+		}
+	}
+	return nil
+}
+
 // bringUpMachines returns the machines of a configuration and brings up those that
 // are not up yet.
 func (b *Bench) bringUpMachines(ctx context.Context, c stack.Configuration, n needs) (all machines, err error) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/stack"
 	"unnest/internal/measure/workload"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
@@ -156,6 +157,15 @@ func TestClientCommand(t *testing.T) {
 		if !strings.HasPrefix(strings.Join(args, " "), want) || (p.String() == "pod") != (name == "SameNode") {
 			t.Errorf("%s: %q in %s, want %s", name, args, p, want)
 		}
+	}
+	s.client = place.Within{Name: "clients of the lab"}
+	e := newExecution("NAT", cache, 0)
+	if p, _ := s.clientCommand(e); p.String() != "clients of the lab" {
+		t.Errorf("a VM is loaded from %s", p)
+	}
+	e.Configuration.Stack = stack.Stack{stack.SSH, stack.Docker}
+	if p, _ := s.clientCommand(e); p.String() != "this host" {
+		t.Errorf("a machine over SSH is loaded from %s, want the network of this process", p)
 	}
 }
 

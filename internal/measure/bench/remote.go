@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"strings"
 	"time"
 
 	"unnest/internal/measure/stack"
@@ -43,8 +45,12 @@ func newRemote(ctx context.Context, c stack.Configuration, run string) (_ *remot
 		return nil, nil, err
 	}
 	r := &remote{configuration: c, place: onRemote(in, c), ssh: in, dir: workOnRemotes + run}
+	address, _, err := net.SplitHostPort(in.Client().RemoteAddr().String())
+	if err != nil {
+		return nil, nil, errors.Join(err, in.Close())
+	}
 	m := &machine{
-		place: r.place, work: r.dir, gone: in.Done(),
+		place: r.place, address: address, work: r.dir, gone: in.Done(),
 		died: func() error {
 			if in.Lost() {
 				return fmt.Errorf("host %s no longer answers", c.Host)
@@ -62,6 +68,19 @@ func newRemote(ctx context.Context, c stack.Configuration, run string) (_ *remot
 // onRemote returns the host as a place for all its commands.
 func onRemote(in *place.SSH, c stack.Configuration) place.Place {
 	return place.Within{Place: in, Env: []string{"LC_ALL=C"}, Name: c.Host}
+}
+
+// listenAddress returns the address of a host at which it was logged in to, as the host sees it. A UDP server
+// that listens on all addresses could answer from another one. It returns "", for all addresses, if the host
+// does not say.
+func listenAddress(ctx context.Context, p place.Place) string {
+	// SSH_CONNECTION: address and port of the client, then of the server (ssh(1)).
+	out, err := place.Output(ctx, p, "sh", "-c", `set -- $SSH_CONNECTION; echo "$3"`)
+	address := strings.TrimSpace(string(out))
+	if err != nil || net.ParseIP(address) == nil {
+		return ""
+	}
+	return address
 }
 
 // claim makes the directory and locks it. A process on the host holds the lock. It ends

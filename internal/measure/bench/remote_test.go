@@ -18,6 +18,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
+
+	"unnest/internal/testbed/place"
 )
 
 // newKeys returns a key of each type.
@@ -146,5 +148,24 @@ func TestExplainLogin(t *testing.T) {
 	}
 	if err := explainLogin(nil, "", "", ""); err != nil {
 		t.Errorf("no error: %v", err)
+	}
+}
+
+// A server listens on the address at which its host was logged in to, as the host sees it.
+func TestListenAddress(t *testing.T) {
+	for connection, want := range map[string]string{
+		"192.0.2.7 50000 192.0.2.1 22":     "192.0.2.1",
+		"2001:db8::7 50000 2001:db8::1 22": "2001:db8::1",
+		"":                                 "",
+		"192.0.2.7 50000":                  "",
+		"a b c d":                          "",
+	} {
+		on := place.Within{Place: place.Local{}, Env: []string{"SSH_CONNECTION=" + connection}}
+		if got := listenAddress(t.Context(), on); got != want {
+			t.Errorf("%q: got %q, want %q", connection, got, want)
+		}
+	}
+	if got := listenAddress(t.Context(), place.Within{Place: place.Local{}, Enter: []string{"false"}}); got != "" {
+		t.Errorf("a host that does not answer: got %q", got)
 	}
 }

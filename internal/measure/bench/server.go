@@ -51,7 +51,8 @@ type server struct {
 // serverScript restarts its arguments, the server, for each line that it reads. It prints
 // the line when the previous process has been reaped and its ports are free, and the ID of the
 // server's process before the server prints anything. It also prints when the server ends
-// without being told to. A line with stop only ends the previous process.
+// without being told to. A line with stop only ends the previous process, as does the end of its input: with
+// the connection to a machine, the servers on it end.
 const serverScript = `serve() {
 	trap 'kill -s KILL "$server"; wait "$server"; exit' TERM
 	sh -c 'echo $$; exec "$@"' sh "$@" </dev/null & server=$!
@@ -65,6 +66,7 @@ while read -r round; do
 	case $round in *stop*) serving=; continue ;; esac
 	serve "$@" & serving=$!
 done
+[ -z "$serving" ] || kill "$serving" 2>/dev/null
 `
 
 // serverEnd follows the exit code of a server that ended without being told to.

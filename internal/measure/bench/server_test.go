@@ -76,6 +76,25 @@ func TestStartServer(t *testing.T) {
 	}
 }
 
+// A server on another machine ends with the connection, also if nobody can tell it any more.
+func TestServerEndsWithInput(t *testing.T) {
+	s := newServer(t, "echo Server listening on 5001; exec sleep 61.75")
+	if err := s.start(t.Context(), place.Local{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.stdin.(io.Closer).Close(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat("/proc/" + s.process); errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the server runs")
+		}
+	}
+}
+
 func TestStartServerWithoutProgram(t *testing.T) {
 	s := newServer(t, "")
 	s.command.args = []string{"no-such-server"}

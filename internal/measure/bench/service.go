@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"path"
 	"strconv"
@@ -27,29 +28,64 @@ type service struct {
 	address  string         // where the clients find the servers
 	ports    map[string]int // server, as serverKey, -> port
 	servers  []*server
-	meter    *meter // of the servers' CPU time; nil: not started yet
+	meter    *meter    // of the servers' CPU time; nil: not started yet
+	login    io.Closer // of the servers on a machine that is reached over SSH; nil: none
 }
 
 // newService starts the container of c, if it has one.
 func (s *services) newService(ctx context.Context, c stack.Configuration, all machines) (*service, error) {
 	m := all.servers()
 	listen := m.listen
+	if c.Stack.Remote() {
+		listen = listenAddress(ctx, m.place)
+	}
 	if c.Network != "" && c.Network != stack.HostNetwork {
 		listen = ""
 	}
 	servers := s.assignPorts(listen)
 	one := &service{machines: all, place: m.place, address: m.address, ports: servers.ports, servers: servers.list}
-	if c.Network == "" {
-		return one, nil
-	}
 	var err error
-	if one.place, err = m.contain(ctx, c, path.Join(m.work, containerName(c)), networkArgs(c.Network, servers.published)); err != nil {
-		return nil, err
+	if c.Network != "" {
+		if one.place, err = m.contain(ctx, c, path.Join(m.work, containerName(c)), networkArgs(c.Network, servers.published)); err != nil {
+			return nil, err
+		}
 	}
-	if c.Network.Reached() {
+	switch {
+	case c.Network.Reached():
 		one.address, err = podAddress(ctx, m, containerName(c))
+	case c.Stack.Remote():
+		err = one.logIn(ctx, c)
 	}
 	return one, err
+}
+
+// logIn logs in once more, for the commands in the place of the servers: sshd runs ten commands at a time over
+// a connection (MaxSessions in sshd_config), and each server is one.
+func (s *service) logIn(ctx context.Context, c stack.Configuration) error {
+	in, err := login(ctx, c)
+	if err != nil {
+		return err
+	}
+	s.login = in
+	if inside, ok := s.place.(place.Container); ok {
+		inside.Place = onRemote(in, c)
+		s.place = inside
+	} else {
+		s.place = onRemote(in, c)
+	}
+	return nil
+}
+
+// leave ends the servers and the commands in their place.
+func (s *service) leave() error {
+	s.stopServers()
+	if s.meter != nil {
+		s.meter.stop()
+	}
+	if s.login == nil {
+		return nil
+	}
+	return s.login.Close()
 }
 
 // networkArgs are the options of the engine's run command for a network. NAT is the

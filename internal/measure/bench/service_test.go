@@ -62,8 +62,11 @@ func TestSupported(t *testing.T) {
 			c.Stack, c.Network = stack.Stack{stack.VM, stack.VM, stack.Containerd}, stack.BrFusion
 		}, []string{"stack vm/vm/containerd", "use network host or nat"}},
 		{"VM three levels deep", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.VM, stack.VM, stack.VM} },
-			[]string{"stack vm/vm/vm", "use metal, vm or vm/vm"}},
-		{"host behind SSH", func(c *stack.Configuration) { c.Stack, c.Host = stack.Stack{stack.SSH}, "ssh://192.0.2.1" }, []string{"stack ssh"}},
+			[]string{"stack vm/vm/vm", "use metal, vm, vm/vm or ssh"}},
+		{"machine over SSH", func(c *stack.Configuration) { c.Stack, c.Host = stack.Stack{stack.SSH}, "ssh://192.0.2.1" }, nil},
+		{"container on a machine over SSH", func(c *stack.Configuration) {
+			c.Stack, c.Network, c.Host = stack.Stack{stack.SSH, stack.Docker}, stack.NAT, "ssh://192.0.2.1"
+		}, nil},
 		{"another engine", func(c *stack.Configuration) { c.Stack, c.Network = stack.Stack{stack.VM, stack.Docker}, stack.NAT },
 			[]string{"stack vm/docker"}},
 		{"driven from outside", func(c *stack.Configuration) { c.Drive = stack.Remote }, nil},
@@ -75,7 +78,7 @@ func TestSupported(t *testing.T) {
 			good := stack.Configuration{Name: "good", Stack: stack.Stack{stack.VM}}
 			c := stack.Configuration{Name: "mine", Stack: stack.Stack{stack.VM}}
 			tt.change(&c)
-			err := checkAll(newServices(&Bench{}), good, c)
+			err := checkAll(newServices(&Bench{spec: &experiment.Spec{}}), good, c)
 			if len(tt.want) == 0 && err != nil {
 				t.Error(err)
 			}
@@ -83,6 +86,28 @@ func TestSupported(t *testing.T) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// The servers of applications are in our container image, and not on every machine.
+func TestSupportedOverSSH(t *testing.T) {
+	const text = `name: mine
+suite: applications
+configurations:
+  - {name: mine, stack: %s, host: "ssh://192.0.2.1"}
+cases:
+  - {name: memcached, workload: memcached, duration: 1s}
+`
+	for stacked, want := range map[string]string{
+		"ssh":                           "stack ssh: the servers of applications come with our container image: use ssh/containerd or ssh/docker",
+		"ssh/docker, network: nat":      "",
+		"ssh/containerd":                "key network is missing: want host or nat",
+		"ssh/containerd, network: host": "",
+	} {
+		err := Check(mustParse(t, fmt.Sprintf(text, stacked)))
+		if (err != nil) != (want != "") || err != nil && !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", stacked, err, want)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -26,6 +27,9 @@ type services struct {
 	early     []*client              // clients that were started in advance
 	restart   time.Duration          // what the last restart of the servers took
 	programs  *host                  // the guests' programs in the network of the clients; nil: not needed
+
+	// The same in the network of this process, from which clients reach machines over SSH.
+	programsHere *host
 }
 
 func newServices(b *Bench) *services {
@@ -33,7 +37,7 @@ func newServices(b *Bench) *services {
 }
 
 // reachable are the stacks that clients reach over a network, besides domains of Xen.
-var reachable = []string{"metal", "metal/containerd", "vm", "vm/containerd", "vm/vm", "vm/vm/containerd"}
+var reachable = []string{"metal", "metal/containerd", "vm", "vm/containerd", "vm/vm", "vm/vm/containerd", "ssh", "ssh/containerd", "ssh/docker"}
 
 func (s *services) check(c stack.Configuration) error {
 	_, contained := c.Stack.Engine()
@@ -42,13 +46,17 @@ func (s *services) check(c stack.Configuration) error {
 		return fmt.Errorf("stack %s at %s: clients cannot reach its domains: leave host out, and this run boots a Xen host", c.Stack, c.Host)
 	case c.Stack.Xen():
 	case !slices.Contains(reachable, stacked):
-		return fmt.Errorf("stack %s: clients cannot reach it yet: use metal, vm or vm/vm, or a containerd container in it", stacked)
+		return fmt.Errorf("stack %s: clients cannot reach it yet: use metal, vm, vm/vm or ssh, or a containerd container in it", stacked)
+	case stacked == "ssh" && len(applications(s.spec)) > 0:
+		return errors.New("stack ssh: the servers of applications come with our container image: use ssh/containerd or ssh/docker")
 	case c.Level() > 1 && (c.Drive == stack.Pod || c.Network != "" && c.Network != stack.HostNetwork && c.Network != stack.NAT):
 		return fmt.Errorf("stack %s: the host gives a guest in a guest no NICs and no segments: use network host or nat, and no drive pod", stacked)
 	case c.Architecture() != stack.X8664:
 		return fmt.Errorf("arch %s: clients cannot reach such a guest yet: leave arch out", c.Architecture())
 	case c.Drive == stack.Local:
 		return errors.New("drive local: the clients of workloads run in a network of their own: leave it out")
+	case contained && c.Network == "" && c.Stack.Remote():
+		return errors.New("key network is missing: want host or nat")
 	case contained && c.Network == "":
 		return errors.New("key network is missing: want host, nat or brfusion")
 	}
@@ -65,7 +73,10 @@ func (s *services) begin(ctx context.Context) error {
 	if err := s.findClientTools(ctx); err != nil {
 		return err
 	}
-	if err := s.findPackages(ctx, s.machines(s.spec.Configurations[0]).servers().place); err != nil {
+	if s.ownMachines() == nil {
+		return nil
+	}
+	if err := s.findServers(ctx, s.ownMachines().servers().place); err != nil {
 		return err
 	}
 	return s.findTools(ctx)
@@ -74,14 +85,24 @@ func (s *services) begin(ctx context.Context) error {
 // enterPrograms makes the guests' programs usable for clients that run outside all machines, if they
 // need more than this host has.
 func (s *services) enterPrograms(ctx context.Context) (err error) {
-	outside := slices.ContainsFunc(s.spec.Configurations, func(c stack.Configuration) bool { return c.Drive != stack.Pod })
-	if !outside || len(packages(s.spec)) == 0 {
+	if len(packages(s.spec)) == 0 {
 		return nil
 	}
 	builder := s.images.builder
 	builder.Files = maps.Clone(builder.Files)
 	builder.Files[workload.Generator] = filepath.Join(s.options.Binaries, filepath.Base(workload.Generator))
-	s.programs, err = newHostIn(ctx, s.lab, s.lab.ClientNS(), "-clients", builder, s.images.recipe)
+	enter := func(netns, name string) (*host, error) {
+		return newHostIn(ctx, s.lab, netns, name, builder, s.images.recipe)
+	}
+	has := func(f func(stack.Configuration) bool) bool { return slices.ContainsFunc(s.spec.Configurations, f) }
+	if has(func(c stack.Configuration) bool { return c.Drive != stack.Pod && !c.Stack.Remote() }) {
+		if s.programs, err = enter(s.lab.ClientNS(), "-clients"); err != nil {
+			return err
+		}
+	}
+	if has(func(c stack.Configuration) bool { return c.Stack.Remote() }) {
+		s.programsHere, err = enter(fmt.Sprintf("/proc/%d/ns/net", os.Getpid()), "-clients-here")
+	}
 	return err
 }
 
@@ -99,6 +120,9 @@ func (s *services) start(ctx context.Context, c stack.Configuration) (err error)
 		return all.explain(err)
 	}
 	s.instances[c.Name] = one
+	if s.ownMachines() == nil {
+		_ = s.findServers(ctx, one.place) // without a server, its cases fail and say why
+	}
 	return ifFatal(ctx, one.startServers(ctx))
 }
 
@@ -141,17 +165,21 @@ func (s *services) restartServers(ctx context.Context) error {
 }
 
 // Down ends clients and servers, and takes the machines down.
-func (s *services) Down() error {
+func (s *services) Down() (err error) {
 	s.dropEarly()
 	for _, one := range s.instances {
-		one.stopServers()
-		if one.meter != nil {
-			one.meter.stop()
+		err = errors.Join(err, one.leave())
+	}
+	var entered []*host
+	for _, h := range []*host{s.programs, s.programsHere} {
+		if h != nil {
+			h.end()
+			entered = append(entered, h)
 		}
 	}
-	if s.programs == nil {
-		return s.Bench.Down()
+	err = errors.Join(err, s.Bench.Down())
+	for _, h := range entered { // the lab has ended every process that writes
+		err = errors.Join(err, h.clean())
 	}
-	s.programs.end()
-	return errors.Join(s.Bench.Down(), s.programs.clean())
+	return err
 }
