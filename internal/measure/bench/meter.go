@@ -15,7 +15,7 @@ import (
 type meter struct {
 	stdin io.Writer   // of the shell
 	lines chan string // of its output; closed when the shell has ended
-	stop  context.CancelFunc
+	stop  func()
 }
 
 // The scripts of meters. The first line of /proc/stat is the sum over all processors. A process
@@ -29,7 +29,8 @@ var errMeterEnded = errors.New("read CPU time: the shell that reads it has ended
 
 // startMeter starts a shell with a script in p. It runs until stop, or the end of ctx.
 func startMeter(ctx context.Context, p place.Place, script string) (*meter, error) {
-	ctx, stop := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := func() { cancel(place.ErrDone) } // else a busy machine would lose the connection
 	in, stdin := io.Pipe()
 	answers, out := io.Pipe()
 	process, err := p.Start(ctx, place.Command{Args: []string{"sh", "-c", script}, Stdin: in, Stdout: out})

@@ -14,11 +14,11 @@ import (
 	"unnest/internal/testbed/xen"
 )
 
-// The time limits of login and clean-up on a host that the user has named. An emulated
-// guest takes seconds to remove a container.
+// The time limits of login and clean-up on a host that the user has named. A busy emulated
+// guest takes half a minute to remove two containers.
 const (
 	loginTimeout = 20 * time.Second
-	leaveTimeout = 30 * time.Second
+	leaveTimeout = 90 * time.Second
 )
 
 // remote is a host that the user has named, logged in to.

@@ -203,7 +203,8 @@ func (s *server) startShell(ctx context.Context, p place.Place) error {
 		return err
 	}
 	closePipe := func() { _, _ = in.Close(), stdin.Close() }
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := func() { cancel(place.ErrDone) }
 	s.output = &watch{}
 	process, err := p.Start(ctx, place.Command{
 		Args:  append([]string{"sh", "-c", serverScript, "server"}, s.command.args...),
