@@ -90,8 +90,8 @@ func (b *Bench) machines(c stack.Configuration) (all machines) {
 	return all
 }
 
-// ownMachines are those of the first configuration with machines of this run. It returns nil if all are
-// reached over SSH.
+// ownMachines returns the machines of the first configuration that this run boots, or that is this host. It
+// returns nil if the user has named all machines.
 func (b *Bench) ownMachines() machines {
 	for _, c := range b.spec.Configurations {
 		if !c.Stack.Remote() {

@@ -29,8 +29,7 @@ var errMeterEnded = errors.New("read CPU time: the shell that reads it has ended
 
 // startMeter starts a shell with a script in p. It runs until stop, or the end of ctx.
 func startMeter(ctx context.Context, p place.Place, script string) (*meter, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := func() { cancel(place.ErrDone) } // else a busy machine would lose the connection
+	ctx, stop := place.UntilDone(ctx)
 	in, stdin := io.Pipe()
 	answers, out := io.Pipe()
 	process, err := p.Start(ctx, place.Command{Args: []string{"sh", "-c", script}, Stdin: in, Stdout: out})

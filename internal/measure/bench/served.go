@@ -162,8 +162,7 @@ type instance struct {
 func (w *workspace) serve(ctx context.Context, k experiment.Case, script string) (_ *instance, err error) {
 	server := k.Local.Server
 	one := &instance{ended: make(chan struct{})}
-	ctx, stop := context.WithCancelCause(ctx)
-	one.stop = func() { stop(place.ErrDone) } // a busy emulated guest takes seconds to end a server
+	ctx, one.stop = place.UntilDone(ctx) // a busy emulated guest takes seconds to end a server
 	said := one.log.await(append([]string{server.Ready}, server.Broken...)...)
 	process, err := w.place.Start(ctx, place.Command{Args: w.command(k, script), Stdout: &one.log, Stderr: &one.log})
 	if err != nil {

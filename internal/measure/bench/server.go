@@ -51,8 +51,8 @@ type server struct {
 // serverScript restarts its arguments, the server, for each line that it reads. It prints
 // the line when the previous process has been reaped and its ports are free, and the ID of the
 // server's process before the server prints anything. It also prints when the server ends
-// without being told to. A line with stop only ends the previous process, as does the end of its input: with
-// the connection to a machine, the servers on it end.
+// without being told to. A line with stop only ends the previous process. So does the end of its input: the
+// servers on a machine end with the connection to it.
 const serverScript = `serve() {
 	trap 'kill -s KILL "$server"; wait "$server"; exit' TERM
 	sh -c 'echo $$; exec "$@"' sh "$@" </dev/null & server=$!
@@ -203,8 +203,7 @@ func (s *server) startShell(ctx context.Context, p place.Place) error {
 		return err
 	}
 	closePipe := func() { _, _ = in.Close(), stdin.Close() }
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := func() { cancel(place.ErrDone) }
+	ctx, stop := place.UntilDone(context.WithoutCancel(ctx))
 	s.output = &watch{}
 	process, err := p.Start(ctx, place.Command{
 		Args:  append([]string{"sh", "-c", serverScript, "server"}, s.command.args...),

@@ -59,8 +59,8 @@ func (s *services) newService(ctx context.Context, c stack.Configuration, all ma
 	return one, err
 }
 
-// logIn logs in once more, for the commands in the place of the servers: sshd runs ten commands at a time over
-// a connection (MaxSessions in sshd_config), and each server is one.
+// logIn logs in once more, for the commands in the place of the servers. Each server is a command, and sshd
+// runs at most ten commands over a connection (MaxSessions in sshd_config).
 func (s *service) logIn(ctx context.Context, c stack.Configuration) error {
 	in, err := login(ctx, c)
 	if err != nil {

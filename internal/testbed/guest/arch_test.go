@@ -112,7 +112,7 @@ func TestArgumentsOfArchitectures(t *testing.T) {
 		}
 		for line := range strings.Lines(got) {
 			if strings.Contains(line, "drive=") && strings.Contains(line, "serial=") == strings.Contains(line, "drive=root") {
-				t.Errorf("%s: %s: want a serial number of each disk but root, as the initrd does", tt.arch, line)
+				t.Errorf("%s: %s: want a serial number for each disk except root: the initrd finds root by that", tt.arch, line)
 			}
 		}
 	}

@@ -40,7 +40,7 @@ func (c Container) Start(ctx context.Context, command Command) (Process, error) 
 	p := &containerProcess{outer: process, drop: drop, place: c.String(), args: command.Args, killed: make(chan struct{})}
 	p.stop = context.AfterFunc(ctx, func() {
 		defer close(p.killed)
-		defer drop(context.Cause(ctx)) // it says how long the engine may take to end
+		defer drop(context.Cause(ctx)) // the cause says how long the engine may take to end
 		killing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		defer cancel()
 		defer time.AfterFunc(containerAnswerTime.after(ctx), cancel).Stop()

@@ -76,17 +76,17 @@ func (r recorder) Start(ctx context.Context, c Command) (Process, error) {
 
 // The engine ends for the reason for which its command ends, which says how long a machine may take.
 func TestContainerCause(t *testing.T) {
-	ctx, cancel := context.WithCancelCause(t.Context())
+	ctx, done := UntilDone(t.Context())
 	var outer context.Context
 	process, err := Container{Place: recorder{Local{}, &outer}, Engine: newEngine(t), Name: "web"}.Start(ctx, Command{Args: []string{"sleep", "181.25"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cancel(ErrDone)
+	done()
 	if err := process.Wait(); err == nil {
 		t.Error("got no error of a killed command")
 	}
-	if cause := context.Cause(outer); !errors.Is(cause, ErrDone) {
-		t.Errorf("the engine ended by %v, want %v", cause, ErrDone)
+	if cause := context.Cause(outer); !errors.Is(cause, errDone) {
+		t.Errorf("the engine ended by %v, want %v", cause, errDone)
 	}
 }

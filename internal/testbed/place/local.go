@@ -119,8 +119,8 @@ func groupLives(group int) bool {
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {
 		stat, _ := os.ReadFile(path)
-		_, after, _ := strings.Cut(string(stat), ") ") // behind the name
-		fields := strings.Fields(after)                // state, parent, group
+		name := bytes.LastIndexByte(stat, ')')          // its end; it may hold parentheses
+		fields := strings.Fields(string(stat[name+1:])) // state, parent, group
 		if len(fields) > 2 && fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X" {
 			return true
 		}

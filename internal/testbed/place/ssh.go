@@ -88,7 +88,7 @@ func (s *SSH) Client() *ssh.Client { return s.client }
 // that, the connection is closed, with every command that runs over it.
 type answerTime struct {
 	stopped time.Duration // the context was cancelled: somebody waits
-	late    time.Duration // a time limit has passed, or ErrDone: the machine may be busy
+	late    time.Duration // a time limit has passed, or the work is done: the machine may be busy
 }
 
 var defaultAnswerTime = answerTime{stopped: 2 * time.Second, late: 30 * time.Second}
@@ -102,15 +102,21 @@ func (s *SSH) Patient() *SSH {
 
 func (p answerTime) after(ctx context.Context) time.Duration {
 	why := errors.Join(ctx.Err(), context.Cause(ctx))
-	if errors.Is(why, context.DeadlineExceeded) || errors.Is(why, ErrDone) {
+	if errors.Is(why, context.DeadlineExceeded) || errors.Is(why, errDone) {
 		return p.late
 	}
 	return p.stopped
 }
 
-// ErrDone is a cause to end the context of a command whose work is done: nobody waits, so the machine has as
-// much time to end it as after a time limit.
-var ErrDone = errors.New("its work is done")
+// errDone ends the context of a command whose work is done.
+var errDone = errors.New("its work is done")
+
+// UntilDone returns a context for a command, and a function that ends it when its work is done. Nobody
+// waits then, so the machine has as much time to end the command as after a time limit.
+func UntilDone(ctx context.Context) (_ context.Context, done func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	return ctx, func() { cancel(errDone) }
+}
 
 // open opens a session. Lost is true as soon as open fails, unless the server has refused the session.
 func (s *SSH) open() (*ssh.Session, error) {

@@ -201,13 +201,13 @@ func TestSSHFrozenMachine(t *testing.T) {
 	t.Run("nobody waits for a command whose work is done", func(t *testing.T) {
 		p, line := newServer(t).dial(t)
 		p.answer = answerTime{stopped: 10 * time.Millisecond, late: time.Minute}
-		ctx, cancel := context.WithCancelCause(t.Context())
+		ctx, done := UntilDone(t.Context())
 		process, err := p.Start(ctx, Command{Args: []string{"sleep", "181.25"}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		line.busy(400 * time.Millisecond)
-		cancel(ErrDone)
+		done()
 		assertEnds(t, line, process.Wait)
 		if p.Lost() {
 			t.Error("the connection was given up")
