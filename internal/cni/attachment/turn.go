@@ -25,8 +25,7 @@ const (
 )
 
 // turns is the number of ADDs and DELs that work at the same time in this guest. An ADD mostly
-// waits for its NIC. If a hundred did so, each plugged NIC would wake all of them, and after
-// three seconds each would tell the kernel to rescan its PCI buses: none would get far.
+// waits for its NIC. If a hundred did so, each plugged NIC would wake all of them: none would get far.
 func turns() int { return min(2*runtime.NumCPU(), maxTurns) }
 
 // takeTurn waits until fewer than turns other commands work. Commands come in the order of their calls,
