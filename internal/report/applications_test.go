@@ -149,6 +149,20 @@ func TestKafkaReport(t *testing.T) {
 	}
 }
 
+// The paper's figures of a container in one VM (§5.2) do not stand next to those of a pod whose
+// network has the same name.
+func TestPaperOfAnotherSetting(t *testing.T) {
+	run, samples := kafkaRun()
+	for i := range run.Configurations {
+		run.Configurations[i].Options = map[string]string{"drive": "pod"}
+	}
+	for _, table := range Build(run, samples, Options{Papers: AllPapers()}).Groups[0].Tables {
+		if strings.Contains(table.ID, "-paper") {
+			t.Errorf("table %s:\n%s", table.ID, rowsText(table))
+		}
+	}
+}
+
 // rowsText joins the cells of a table.
 func rowsText(t Table) string {
 	var rows []string

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/stack"
 	"unnest/internal/measure/stats"
 	"unnest/internal/report/papers"
 )
@@ -41,7 +42,7 @@ func (b *builder) published(cases []result.Case, families map[string][]Estimate,
 	}
 	var sections []string
 	for _, p := range b.opts.Papers.Ratios {
-		if strings.ToLower(p.Benchmark) != groupKey(cases[0]) {
+		if strings.ToLower(p.Benchmark) != groupKey(cases[0]) || !b.sameSetting(p) {
 			continue
 		}
 		before := len(t.Rows)
@@ -58,6 +59,15 @@ func (b *builder) published(cases []result.Case, families map[string][]Estimate,
 			", from the text. The paper ran " + paperTool(cases[0]) + " on two Xeon E5-2420 v2 with KVM and vhost. On another machine, above all with an emulated processor, compare the ranking of the configurations rather than the ratios.",
 	}
 	return t
+}
+
+// sameSetting reports whether our configuration is of the setting of p: §5.2 has a container in one VM and
+// a client on the host, §5.3 a pod with client and server.
+func (b *builder) sameSetting(p papers.Ratio) bool {
+	pod := slices.ContainsFunc(b.run.Configurations, func(c result.Configuration) bool {
+		return c.Name == p.Configuration && c.Options["drive"] == string(stack.Pod)
+	})
+	return !(pod && strings.HasPrefix(p.Section, "5.2")) && (pod || !strings.HasPrefix(p.Section, "5.3"))
 }
 
 // paperUsage are our metrics whose sum is a CPU usage of Bacou et al. 2019, §5.2.3 and §5.3.4.

@@ -15,7 +15,7 @@ func pods() (result.Run, []result.Sample) {
 	run := syntheticRun(6)
 	run.ID, run.Baselines, run.Configurations, run.Cases = "20260314-hostlo", []string{"SameNode"}, nil, nil
 	for _, name := range []string{"SameNode", "Hostlo"} {
-		run.Configurations = append(run.Configurations, result.Configuration{Name: name, Stack: "vm/containerd"})
+		run.Configurations = append(run.Configurations, result.Configuration{Name: name, Stack: "vm/containerd", Options: map[string]string{"drive": "pod"}})
 	}
 	latency := []result.Metric{{Name: "latency_mean", Unit: "us", Order: result.LIB}, {Name: "latency_stddev", Unit: "us", Order: result.LIB}}
 	stream := []result.Metric{{Name: "throughput", Unit: "Mbit/s", Order: result.HIB}}
