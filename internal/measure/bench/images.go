@@ -82,7 +82,10 @@ func contained(spec *experiment.Spec) []string {
 	switch {
 	case has(func(c stack.Configuration) bool { return c.Drive == stack.Pod }):
 		return append(programs, workload.Generator)
-	case has(func(c stack.Configuration) bool { _, engine := c.Stack.Engine(); return engine && c.Level() > 0 }):
+	case has(func(c stack.Configuration) bool {
+		_, engine := c.Stack.Engine()
+		return engine && (c.Level() > 0 || c.Stack.Remote())
+	}):
 		return programs
 	}
 	return nil

@@ -175,12 +175,14 @@ configurations: [{name: NoCont, stack: vm}, {name: NAT, stack: vm/containerd, ne
 cases: [{name: memcached, workload: memcached, duration: 1s}, {name: nginx, workload: nginx, duration: 1s, options: {rate: 10}}]
 `
 
-// The containers of guests have the programs of the cases, and the load generator if clients run
-// there. Other studies, and those without such containers, share the usual image.
+// The containers of guests and of machines over SSH have the programs of the cases, and the load
+// generator if clients run there. Other studies, and those without such containers, share the usual image.
 func TestApplicationImages(t *testing.T) {
-	spec := mustParse(t, twoApplications)
-	if got, want := contained(spec), []string{"/usr/bin/memcached", "/usr/sbin/nginx"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
+	overSSH := strings.Replace(twoApplications, "vm/containerd, network: nat", "ssh/docker, network: nat, host: 'ssh://h'", 1)
+	for _, text := range []string{twoApplications, strings.Replace(overSSH, "{name: NoCont, stack: vm}, ", "", 1)} {
+		if got, want := contained(mustParse(t, text)), []string{"/usr/bin/memcached", "/usr/sbin/nginx"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 	for name, want := range map[string][]string{
 		"applications-pod":       {"/usr/bin/memcached", "/usr/sbin/nginx", workload.Generator},

@@ -16,8 +16,8 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// remote logs in to the host of a configuration. Its containers have the user space
-// of our guests.
+// remote logs in to the host of a configuration. Its containers have the programs of our
+// guests.
 func (b *Bench) remote(ctx context.Context, c stack.Configuration) (*machine, error) {
 	run := b.lab.Name
 	layer, _ := c.Stack.Engine()

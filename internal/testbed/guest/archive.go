@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -16,8 +17,8 @@ import (
 	"syscall"
 )
 
-// Archive is a container image with the user space of our guests, for container engines
-// on hosts of users.
+// Archive is a container image with programs of our guests, for container engines on hosts of
+// users.
 type Archive struct {
 	Name string // of the image; its tag is the digest of the image's layer
 	Size int64  // of the layer, bytes
@@ -35,8 +36,9 @@ var notInArchive = []string{
 	"usr/bin/ctr", "usr/lib/cni", "usr/sbin/runc",
 }
 
-// Archive makes the image of the directory with the unpacked Debian packages of a
-// recipe, with the builder's files.
+// Archive makes the image that containers of a recipe have, from the directory with its unpacked
+// Debian packages: the whole of it, or only the recipe's binaries with the libraries that they
+// need. It adds the builder's files.
 func (b *Builder) Archive(ctx context.Context, r Recipe) (*Archive, error) {
 	root, err := b.Root(ctx, r)
 	if err != nil {
@@ -46,7 +48,25 @@ func (b *Builder) Archive(ctx context.Context, r Recipe) (*Archive, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newArchive(ctx, root, r.Arch, files)
+	if r.Whole {
+		return newArchive(ctx, root, r.Arch, files)
+	}
+	programs := slices.DeleteFunc(slices.Clone(r.Image), func(path string) bool { _, added := files[path]; return added })
+	paths, err := withLibraries(root, programs, r.Arch)
+	if err != nil {
+		return nil, err
+	}
+	a, err := newImage(ctx, r.Arch, func(_ context.Context, to io.Writer) error {
+		w := tar.NewWriter(to)
+		if err := errors.Join(writeLayer(w, root, paths), packAll(w, files)); err != nil {
+			return err
+		}
+		return w.Close()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pack container image with programs of %s: %w", root, err)
+	}
+	return a, nil
 }
 
 // NewArchive makes the image of a root directory. It reads everything once, for the digest.
@@ -154,12 +174,20 @@ func writeRoot(ctx context.Context, to io.Writer, root string, files map[string]
 	if err != nil {
 		return err
 	}
+	if err := packAll(w, files); err != nil {
+		return err
+	}
+	return w.Close()
+}
+
+// packAll writes files by their path, in a fixed order.
+func packAll(w *tar.Writer, files map[string]source) error {
 	for _, target := range slices.Sorted(maps.Keys(files)) {
 		if err := files[target].pack(w, filepath.Clean(target)[1:]); err != nil {
 			return err
 		}
 	}
-	return w.Close()
+	return nil
 }
 
 // writeEntry writes one file, directory or link. Further names of a file are links to

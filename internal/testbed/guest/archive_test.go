@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -137,6 +138,51 @@ func assertLayer(t *testing.T, layer []byte) {
 	} {
 		if h := headers[name]; h == nil || h.Typeflag != want.Typeflag || h.Linkname != want.Linkname || h.Mode != want.Mode {
 			t.Errorf("%s: got %+v, want %+v", name, h, want)
+		}
+	}
+}
+
+// The archive of a recipe whose containers have some programs has these, their libraries and the
+// builder's files, and nothing else of the guest.
+func TestArchiveOfPrograms(t *testing.T) {
+	const ours = "/usr/local/bin/load" // a program of the containers that the builder adds
+	libraries, err := withLibraries("/", []string{iperf3}, AMD64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := DefaultRecipe()
+	r.Image = []string{iperf3, ours}
+	b := &Builder{Cache: t.TempDir(), Files: map[string]string{ours: filepath.Join(t.TempDir(), "load")}}
+	files := map[string][]byte{"/etc/shadow": []byte("root"), "/usr/bin/containerd": []byte("engine")}
+	for _, path := range libraries {
+		if files[path], err = os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = errors.Join(addFiles(filepath.Join(b.Cache, "debian-"+r.rootDigest(), "root"), files), os.WriteFile(b.Files[ours], []byte("load"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := b.Archive(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := a.layer(t.Context(), &out); err != nil {
+		t.Fatal(err)
+	}
+	headers, contents := members(t, out.Bytes())
+	for _, path := range libraries {
+		if !bytes.Equal(contents[path[1:]], files[path]) || headers[path[1:]].Mode != 0o755 {
+			t.Errorf("%s is not the guest's", path)
+		}
+	}
+	if string(contents[ours[1:]]) != "load" || headers["bin/sh"] == nil {
+		t.Errorf("the program that the builder adds is %q, the shell %+v", contents[ours[1:]], headers["bin/sh"])
+	}
+	for name := range files {
+		if headers[name[1:]] != nil && !slices.Contains(libraries, name) {
+			t.Errorf("%s is there", name)
 		}
 	}
 }
