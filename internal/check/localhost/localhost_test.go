@@ -33,8 +33,10 @@ func TestOneNamespacePasses(t *testing.T) {
 	for _, count := range []int{2, 8} {
 		t.Run(fmt.Sprint(count), func(t *testing.T) {
 			t.Parallel()
-			n := newNamespace(t)
-			fractions := n.fractions(t, count)
+			fractions := newNamespace(t).fractions(t, count)
+			if count == 2 {
+				fractions = newNamespace(t).fractionsUnderTest(t, count)
+			}
 			outcomes := outcomesOf(t, localhost.Options{Fractions: fractions, Patience: 3 * time.Second})
 			for _, out := range outcomes {
 				if out.Verdict() == localhost.Fail && patiently(t, fractions, out.Case).Verdict() == localhost.Fail {

@@ -117,53 +117,6 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// The order of files and rows, and chance, change nothing. A fifth of the users is enough:
-// TestShards plans all of a trace twice.
-func TestDeterministic(t *testing.T) {
-	args := []string{"--trace", "generated:1,7", "--model", "large,xlarge,2xlarge", "--json", "--shard", "1/5"}
-	first := must(t, args...)
-	if second := must(t, args...); first != second {
-		t.Error("the same line has printed something else the second time")
-	}
-	lines := strings.Split(strings.TrimSpace(pods), "\n")
-	slices.Reverse(lines[9:])
-	other := decode(t, must(t, "--trace", "csv:"+file(t, "a.csv", strings.Join(lines, "\n")), "--json"))
-	if diff := cmp.Diff(decode(t, must(t, "--trace", "csv:"+file(t, "b.csv", pods), "--json")).Cost, other.Cost); diff != "" {
-		t.Errorf("another order of equal containers has another cost:\n%s", diff)
-	}
-}
-
-// All shards put together are what is planned at once, in any order.
-func TestShards(t *testing.T) {
-	dir := t.TempDir()
-	args := []string{"--trace", "generated:1", "--model", "large,xlarge", "--json"}
-	whole := must(t, args...)
-	var files []string
-	users := 0
-	for i := range 3 {
-		path := filepath.Join(dir, fmt.Sprint(i, ".json"))
-		must(t, append(args, "--shard", fmt.Sprintf("%d/3", i), "-o", path)...)
-		files = append(files, path)
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		part := len(decode(t, string(text)).PerUser)
-		if part == 0 {
-			t.Errorf("shard %d is empty", i)
-		}
-		users += part
-	}
-	if users != 507 {
-		t.Errorf("the shards have %d users, want 507", users)
-	}
-	for _, named := range [][]string{{files[2], files[0], files[1]}, {dir}} {
-		if diff := cmp.Diff(whole, must(t, append([]string{"merge", "--json"}, named...)...)); diff != "" {
-			t.Errorf("merge %v is not the whole:\n%s", named, diff)
-		}
-	}
-}
-
 // Pieces of a trace that share no users are put together as well.
 func TestMergePieces(t *testing.T) {
 	header, ann, _ := strings.Cut(pods, "\n")
