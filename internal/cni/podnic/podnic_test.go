@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -301,4 +302,32 @@ func TestAddVLANOnThisKernel(t *testing.T) {
 	})
 	wantNames(t, "pod", pod, nil)
 	wantNames(t, "guest", guest, []string{"ens1"})
+}
+
+// One command at a time tells the kernel to rescan; the others leave it to that one.
+func TestRescan(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rescan")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"", "1"} {
+		if want == "" {
+			err = unix.Flock(int(other.Fd()), unix.LOCK_EX)
+		} else {
+			err = other.Close()
+		}
+		if err := errors.Join(err, rescan(path)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("the kernel is told %q, %v, want %q", got, err, want)
+		}
+	}
+	if err := rescan(path + "/none"); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("got %v", err)
+	}
 }

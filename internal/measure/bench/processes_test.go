@@ -206,7 +206,7 @@ func TestApplicationImages(t *testing.T) {
 		}
 		return names
 	}
-	if got := names(spec); !slices.Contains(got, "vm_usr") || !slices.Contains(got, "host_usr") {
+	if got := names(mustParse(t, twoApplications)); !slices.Contains(got, "vm_usr") || !slices.Contains(got, "host_usr") {
 		t.Errorf("got %q", got)
 	}
 	if got := names(open(t, "quickstart")); slices.Contains(got, "server_usr") {
