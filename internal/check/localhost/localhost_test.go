@@ -23,6 +23,7 @@ import (
 
 	"unnest/internal/check/localhost"
 	"unnest/internal/check/localhost/agent"
+	"unnest/internal/cni/cnitest"
 	"unnest/internal/testbed/place"
 )
 
@@ -33,9 +34,10 @@ func TestOneNamespacePasses(t *testing.T) {
 	for _, count := range []int{2, 8} {
 		t.Run(fmt.Sprint(count), func(t *testing.T) {
 			t.Parallel()
-			fractions := newNamespace(t).fractions(t, count)
-			if count == 2 {
-				fractions = newNamespace(t).fractionsUnderTest(t, count)
+			n := newNamespace(t)
+			fractions := n.fractions(t, count)
+			if count > 2 { // the same code on more agents
+				fractions = n.fractionsOf(cnitest.Plain(t), count)
 			}
 			outcomes := outcomesOf(t, localhost.Options{Fractions: fractions, Patience: 3 * time.Second})
 			for _, out := range outcomes {

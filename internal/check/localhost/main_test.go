@@ -2,13 +2,9 @@ package localhost_test
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -21,31 +17,7 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-func TestMain(m *testing.M) {
-	code := agenttest.Main(m)
-	os.RemoveAll(programs)
-	os.Exit(code)
-}
-
-// programs is a directory for the program that the tests build.
-var programs string
-
-// program builds unnest-localhost without the race detector, under which the agents of some
-// thousand cases take several times as long.
-var program = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "localhost-test-")
-	if err != nil {
-		return "", err
-	}
-	programs = dir
-	path := filepath.Join(dir, "unnest-localhost")
-	c := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", path, "unnest/cmd/unnest-localhost")
-	c.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := c.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%v: %w: %s", c.Args, err, out)
-	}
-	return path, nil
-})
+func TestMain(m *testing.M) { os.Exit(agenttest.Main(m)) }
 
 // namespace is an unnamed network namespace with only a loopback. It ends with the test.
 type namespace struct{ netns.NsHandle }
@@ -116,31 +88,21 @@ func (n namespace) nft(t *testing.T, rules ...string) {
 	}
 }
 
-// fractions returns count fractions in the namespace. Their agents are unnest-localhost.
+// fractions returns count fractions in the namespace. Their agents are this test program.
 func (n namespace) fractions(t *testing.T, count int) []localhost.Fraction {
 	t.Helper()
-	path, err := program()
+	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return n.fractionsOf(count, path)
+	return n.fractionsOf(exe, count)
 }
 
-// fractionsUnderTest returns count fractions whose agents are this binary, as it was built: under
-// `make test` with the race detector.
-func (n namespace) fractionsUnderTest(t *testing.T, count int) []localhost.Fraction {
-	t.Helper()
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n.fractionsOf(count, path)
-}
-
-func (n namespace) fractionsOf(count int, path string) []localhost.Fraction {
+// fractionsOf is fractions with another program as agent.
+func (n namespace) fractionsOf(exe string, count int) []localhost.Fraction {
 	var fractions []localhost.Fraction
 	for range count {
-		fractions = append(fractions, localhost.Fraction{Place: n.place(), Args: []string{path, "agent"}})
+		fractions = append(fractions, localhost.Fraction{Place: n.place(), Args: []string{exe, "agent"}})
 	}
 	return fractions
 }
