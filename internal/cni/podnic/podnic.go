@@ -24,11 +24,15 @@ import (
 // ErrNotPlugged is wrapped when a NIC does not appear in time.
 var ErrNotPlugged = errors.New("not found")
 
-// rescanTime is the time after which the guest's kernel is told to rescan its PCI buses: it
+// rescanTime is the time after which the guest's kernel is told to rescan its PCI buses. The kernel
 // sometimes misses a NIC when many are plugged and unplugged at once. Usually it finds one within
-// 0.1 s, but in a guest whose processors are busy only after seconds. There, a rescan of a hundred
-// slots takes most of a minute, in which the kernel takes no other NIC.
+// 0.1 s; on busy processors it takes seconds. There, a rescan of a hundred slots takes most of a
+// minute, and the kernel finds no NIC meanwhile.
 const rescanTime = 15 * time.Second
+
+// otherRescan is the time between two looks whether the rescan of another command has ended. That
+// one may have passed the slot before the NIC was plugged.
+const otherRescan = time.Second
 
 // rescanFile tells the kernel to rescan its PCI buses.
 const rescanFile = "/sys/bus/pci/rescan"
@@ -38,14 +42,19 @@ const rescanFile = "/sys/bus/pci/rescan"
 func AwaitPlugged(ctx context.Context, mac net.HardwareAddr, wait time.Duration) (netlink.Link, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, ErrNotPlugged)
 	defer cancel()
-	soon, cancelSoon := context.WithTimeout(ctx, min(rescanTime, wait/2))
-	defer cancelSoon()
-	l, err := awaitMAC(soon, mac)
-	if err != nil && ctx.Err() == nil {
-		if err := rescan(rescanFile); err != nil {
+	l, err := awaitMACFor(ctx, min(rescanTime, wait/2), mac)
+	for rescanned := false; err != nil && !rescanned && ctx.Err() == nil; {
+		if rescanned, err = rescan(rescanFile); err != nil {
 			return nil, fmt.Errorf("rescan PCI buses for NIC %s: %w", mac, err)
 		}
-		l, err = awaitMAC(ctx, mac)
+		if rescanned {
+			l, err = awaitMAC(ctx, mac)
+		} else {
+			l, err = awaitMACFor(ctx, otherRescan, mac)
+		}
+	}
+	if err != nil && ctx.Err() != nil { // also if a part of the time has ended with it
+		err = fmt.Errorf("wait for NIC %s: %w", mac, context.Cause(ctx))
 	}
 	if errors.Is(err, ErrNotPlugged) {
 		return nil, fmt.Errorf("%w within %v; check that the guest's kernel has hot-plug (pciehp or acpiphp) and virtio_net", err, wait)
@@ -53,21 +62,29 @@ func AwaitPlugged(ctx context.Context, mac net.HardwareAddr, wait time.Duration)
 	return l, err
 }
 
-// rescan tells the kernel to rescan, unless another command of this guest does so: that one's rescan
-// finds all NICs.
-func rescan(path string) error {
+// rescan tells the kernel to rescan, unless another command of this guest is doing so. It returns
+// when the kernel has done it, and reports whether it has.
+func rescan(path string) (done bool, err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
-		return err
+		return false, err
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	switch {
 	case err == nil:
+		done = true
 		_, err = f.WriteString("1")
 	case errors.Is(err, unix.EWOULDBLOCK):
 		err = nil
 	}
-	return errors.Join(err, f.Close())
+	return done, errors.Join(err, f.Close())
+}
+
+// awaitMACFor is awaitMAC for a part of the time.
+func awaitMACFor(ctx context.Context, part time.Duration, mac net.HardwareAddr) (netlink.Link, error) {
+	ctx, cancel := context.WithTimeout(ctx, part)
+	defer cancel()
+	return awaitMAC(ctx, mac)
 }
 
 // awaitMAC returns the link with the given MAC. When ctx ends first, the error wraps
