@@ -28,7 +28,7 @@ func TestApplicationContainer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			layer, err := DefaultRecipe().Containing(w.Programs()...).layer(root)
+			layer, err := DefaultRecipe().Containing(w.Programs()...).layer(root, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

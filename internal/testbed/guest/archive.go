@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -51,22 +50,11 @@ func (b *Builder) Archive(ctx context.Context, r Recipe) (*Archive, error) {
 	if r.Whole {
 		return newArchive(ctx, root, r.Arch, files)
 	}
-	programs := slices.DeleteFunc(slices.Clone(r.Image), func(path string) bool { _, added := files[path]; return added })
-	paths, err := withLibraries(root, programs, r.Arch)
+	layer, err := r.layer(root, files)
 	if err != nil {
 		return nil, err
 	}
-	a, err := newImage(ctx, r.Arch, func(_ context.Context, to io.Writer) error {
-		w := tar.NewWriter(to)
-		if err := errors.Join(writeLayer(w, root, paths), packAll(w, files)); err != nil {
-			return err
-		}
-		return w.Close()
-	})
-	if err != nil {
-		return nil, fmt.Errorf("pack container image with programs of %s: %w", root, err)
-	}
-	return a, nil
+	return newImage(ctx, r.Arch, layerOf(layer))
 }
 
 // NewArchive makes the image of a root directory. It reads everything once, for the digest.

@@ -24,14 +24,11 @@ const ContainerImage = "localhost/unnest/tools:1"
 // root, with busybox as shell. If the container has the whole of root, the layer has
 // wholeMark only: see linkWhole.
 func writeContainerImage(ctx context.Context, path, root string, r Recipe) error {
-	layer, err := r.layer(root)
+	layer, err := r.layer(root, nil)
 	if err != nil {
 		return err
 	}
-	image, err := newImage(ctx, r.Arch, func(_ context.Context, w io.Writer) error {
-		_, err := w.Write(layer)
-		return err
-	})
+	image, err := newImage(ctx, r.Arch, layerOf(layer))
 	if err != nil {
 		return fmt.Errorf("make container image: %w", err)
 	}
@@ -43,14 +40,24 @@ func writeContainerImage(ctx context.Context, path, root string, r Recipe) error
 	return errors.Join(image.Write(ctx, f), f.Close())
 }
 
+// layerOf writes a layer that is in memory.
+func layerOf(content []byte) func(context.Context, io.Writer) error {
+	return func(_ context.Context, w io.Writer) error {
+		_, err := w.Write(content)
+		return err
+	}
+}
+
 // wholeMark is the only file of a container image that stands for the whole root file
 // system.
 const wholeMark = ".unnest-whole"
 
-func (r Recipe) layer(root string) ([]byte, error) {
+// layer packs the layer of writeContainerImage. The added files, by their path, are not in root.
+func (r Recipe) layer(root string, added map[string]source) ([]byte, error) {
 	write := func(w *tar.Writer) error { return writeFile(w, wholeMark, 0o644, nil) }
 	if !r.Whole {
-		files, err := withLibraries(root, r.Image, r.Arch)
+		programs := slices.DeleteFunc(slices.Clone(r.Image), func(path string) bool { _, ok := added[path]; return ok })
+		files, err := withLibraries(root, programs, r.Arch)
 		if err != nil {
 			return nil, err
 		}
@@ -58,7 +65,7 @@ func (r Recipe) layer(root string) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	if err := errors.Join(write(w), w.Close()); err != nil {
+	if err := errors.Join(write(w), packAll(w, added), w.Close()); err != nil {
 		return nil, fmt.Errorf("pack container image: %w", err)
 	}
 	return b.Bytes(), nil
