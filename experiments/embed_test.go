@@ -149,8 +149,7 @@ func TestRestored(t *testing.T) {
 }
 
 // The loads of Table 1 of Bacou et al., in the configurations of their Figures 5 to 7 and 11 to
-// 15. The rates are the paper's, divided by one factor for each study and
-// kind of server.
+// 15. The rates are the paper's, divided by one factor for each study and kind of server.
 func TestApplications(t *testing.T) {
 	for name, want := range map[string]struct {
 		configurations string
