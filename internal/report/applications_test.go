@@ -58,6 +58,10 @@ func TestApplicationsReport(t *testing.T) {
 			t.Errorf("warnings %q", e.Warnings)
 		}
 	}
+	const warned = "NGINX at a constant rate: the load did not always reach its rate, so latencies grow with its duration. The lowest values are 62 % with NAT."
+	if !slices.Contains(doc.Warnings, warned) {
+		t.Errorf("warnings of the report %q", doc.Warnings)
+	}
 	tables := map[string]Table{}
 	for _, table := range doc.Groups[0].Tables {
 		tables[table.ID] = table

@@ -128,7 +128,7 @@ func (e *Estimate) doubtRate(obs []stats.Observation) {
 	least := percent(slices.Min(slow) / 100)
 	e.Warnings = append(e.Warnings, fmt.Sprintf(
 		"the load did not reach its rate in %d of %s, in one only %s of it: requests waited for connections, so latencies grow with the duration", len(slow), plural(len(values), "block"), least))
-	e.doubts = append(e.doubts, least+" of its rate")
+	e.doubts = append(e.doubts, "down to "+least+" of its rate")
 }
 
 // interval copies an interval; one that is not defined has missing bounds.

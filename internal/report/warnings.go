@@ -44,12 +44,37 @@ func runWarnings(run result.Run, samples []result.Sample) []string {
 		warn("The host has %d processors, fewer than the vCPUs of a configuration: %s. The vCPUs share them, so figures per vCPU are too low.",
 			run.Host.VCPUs, strings.Join(all, ", "))
 	}
+	warnings = append(warnings, rateWarnings(run, samples)...)
 	for _, b := range run.Baselines {
 		if !hasConfiguration(run, b) {
 			warn("The baseline %s is not a configuration of this run: nothing is compared with it.", b)
 		}
 	}
 	return warnings
+}
+
+// rateWarnings name the configurations in which a load did not reach its rate in some execution,
+// one warning for each case.
+func rateWarnings(run result.Run, samples []result.Sample) (all []string) {
+	least := map[cellKey]float64{}
+	for _, s := range samples {
+		key := cellKey{s.Suite, s.Case, s.Configuration, reached}
+		if had, ok := least[key]; s.Metric == reached && s.Value < fullRate && (!ok || s.Value < had) {
+			least[key] = s.Value
+		}
+	}
+	for _, c := range run.Cases {
+		var slow []string
+		for _, conf := range run.Configurations {
+			if v, ok := least[cellKey{c.Suite, c.Name, conf.Name, reached}]; ok {
+				slow = append(slow, percent(v/100)+" with "+conf.Name)
+			}
+		}
+		if len(slow) > 0 {
+			all = append(all, fmt.Sprintf("%s: the load did not always reach its rate, so latencies grow with its duration. The lowest values are %s.", c.Title, list(slow)))
+		}
+	}
+	return all
 }
 
 // overcommitted names the configurations that have more vCPUs than the host of the run
