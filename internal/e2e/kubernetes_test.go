@@ -11,10 +11,12 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -42,7 +44,29 @@ func newKubernetes(t *testing.T, options ...string) *kubernetes {
 		nodes: &nodes{t: t, binaries: binaries}, whole: t, unnest: unnest, kubectl: filepath.Join(binaries, "kubernetes", "kubectl"), options: options,
 	}
 	t.Cleanup(k.remove)
+	k.removeOnSignal()
 	return k
+}
+
+// removeOnSignal removes the cluster after Ctrl-C, too, which ends the test without its cleanups.
+func (k *kubernetes) removeOnSignal() {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	k.t.Cleanup(func() {
+		signal.Stop(signals)
+		close(signals)
+	})
+	go func() {
+		received, ok := <-signals
+		if !ok {
+			return
+		}
+		fmt.Fprintf(os.Stderr, "%v: removing the cluster\n", received)
+		if _, err := cluster.Down(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(1)
+	}()
 }
 
 // podLimit is how long kubectl waits for a pod, on a busy machine.
