@@ -45,6 +45,7 @@ func TestKubernetesConformance(t *testing.T) {
 		return
 	}
 	k.enforcePolicies()
+	k.routeExternalIPs()
 	if k.step("images", k.loadTestImages) {
 		k.step("e2e.test", k.upstream)
 	}
@@ -58,6 +59,21 @@ func (k *kubernetes) enforcePolicies() {
 	dir := filepath.Join(k.t.TempDir(), "policy")
 	mustRun(k.t, k.unnest, "hostd", "--config", filepath.Join(k.fleet.Lab.Dir, "hostd.yaml"), "--state", k.fleet.Lab.Dir, "policy", "enroll", fleet.Tenant, "--out", dir)
 	k.policyClient(dir)
+}
+
+// externalIPs has the addresses outside the cluster that upstream's Services have (RFC 5737).
+const externalIPs = "203.0.113.0/24"
+
+// routeExternalIPs makes new pods reach externalIPs of Services as their cluster addresses.
+func (k *kubernetes) routeExternalIPs() {
+	c, err := cluster.View()
+	k.check(err)
+	for _, node := range []string{"node1", "node2"} {
+		_, err := c.OnNode(k.t.Context(), node, "sed", "-i", `s|"ranges": *\[|&"`+externalIPs+`",|`, "/etc/cni/net.d/10-pods.conflist")
+		k.check(err)
+		_, err = c.OnNode(k.t.Context(), node, "grep", "-q", externalIPs, "/etc/cni/net.d/10-pods.conflist")
+		k.check(err)
+	}
 }
 
 // loadTestImages gives the nodes stand-ins for upstream's images.
@@ -91,6 +107,9 @@ func (k *kubernetes) testImages(dir string) (agnhost, busybox oci.Image) {
 		k.check(err)
 		agnhost.Files["/"+name] = content
 	}
+	dns, err := os.ReadFile(filepath.Join(k.binaries, "kubernetes", "coredns"))
+	k.check(err)
+	agnhost.Files["/coredns"] = dns
 	for _, top := range []string{"usr", "bin", "sbin", "lib", "lib64"} {
 		k.addTree(&agnhost, root, top)
 	}
