@@ -23,6 +23,7 @@ var reasons = []struct {
 	{leftOut, tagged(`Serial|Disruptive`), "not run: needs the cluster for itself"},
 	{leftOut, tagged(`Slow|Feature:Networking-Performance`), "not run: slow"},
 	{leftOut, tagged(`Feature:KubeProxyNFAcct`), "not run: is about metrics of kube-proxy"},
+	{failed, regexp.MustCompile(`should preserve source pod IP`), "by design: a backend sees a [service address](../brfusion.md#services) in place of the client's"},
 }
 
 // tagged matches the titles with a tag.
