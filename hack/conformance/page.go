@@ -34,7 +34,7 @@ const intro = `# Upstream's tests of Kubernetes' network
 For people who want to know which promises of Kubernetes hold for pods with a NIC of their own. This page is written
 by ` + "`go run ./hack/conformance`" + ` from the results of ` + "`make test-kubernetes-conformance`" + `, which runs upstream's
 ` + "`e2e.test`" + ` on a [cluster](../kubernetes.md) whose default network is BrFusion: two nodes, kube-proxy, no other network plugin.
-What has not passed runs again with the next command. The page has the last result of each test.
+The command runs the tests that have not passed yet. The page has the last result of each test.
 
 `
 

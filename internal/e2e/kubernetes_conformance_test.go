@@ -61,10 +61,11 @@ func (k *kubernetes) enforcePolicies() {
 	k.policyClient(dir)
 }
 
-// externalIPs has the addresses outside the cluster that upstream's Services have (RFC 5737).
+// externalIPs has the addresses that upstream's Services have outside the cluster's Service range:
+// externalIPs, and those of a further ServiceCIDR (RFC 5737).
 const externalIPs = "203.0.113.0/24"
 
-// routeExternalIPs makes new pods reach externalIPs of Services as their cluster addresses.
+// routeExternalIPs gives new pods a path to externalIPs through their node, as to its Service range.
 func (k *kubernetes) routeExternalIPs() {
 	c, err := cluster.View()
 	k.check(err)
