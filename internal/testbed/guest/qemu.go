@@ -99,8 +99,17 @@ func (c Config) arguments() []string {
 	if n := c.vectors(); n < vectorsWanted {
 		args = append(args, "-global", "virtio-net-pci.vectors="+strconv.Itoa(n))
 	}
+	if c.Accel == TCG && t.bus == "pci" && !c.Emulated && !tap.VHost() {
+		args = append(args, "-global", noQueueEvents)
+	}
 	return args
 }
+
+// noQueueEvents makes a NIC tell QEMU's main loop about a filled queue without an event descriptor
+// for each queue. The main loop waits for every timer interrupt of an emulated processor, and
+// each time the host's kernel asks all descriptors: four of each NIC, with it one. With 100 NICs that
+// took a third of a processor. vhost-net needs those descriptors, and KVM does without the wait.
+const noQueueEvents = "virtio-net-pci.ioeventfd=off"
 
 // machineArguments are the arguments for processors, memory and disks.
 func (c Config) machineArguments() []string {
