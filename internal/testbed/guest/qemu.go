@@ -99,7 +99,7 @@ func (c Config) arguments() []string {
 	if n := c.vectors(); n < vectorsWanted {
 		args = append(args, "-global", "virtio-net-pci.vectors="+strconv.Itoa(n))
 	}
-	if c.Accel == TCG && t.bus == "pci" && !c.Emulated && !tap.VHost() {
+	if c.Accel == TCG && c.Slots > fewSlots && !tap.VHost() {
 		args = append(args, "-global", noQueueEvents)
 	}
 	return args
@@ -108,8 +108,12 @@ func (c Config) arguments() []string {
 // noQueueEvents makes a NIC tell QEMU's main loop about a filled queue without an event descriptor
 // for each queue. The main loop waits for every timer interrupt of an emulated processor, and
 // each time the host's kernel asks all descriptors: four of each NIC, with it one. With 100 NICs that
-// took a third of a processor. vhost-net needs those descriptors, and KVM does without the wait.
-const noQueueEvents = "virtio-net-pci.ioeventfd=off"
+// took a third of a processor. vhost-net needs those descriptors, KVM does not use the main loop for
+// timers, and with fewSlots the difference is too small to measure.
+const (
+	noQueueEvents = "virtio-net-pci.ioeventfd=off"
+	fewSlots      = 32
+)
 
 // machineArguments are the arguments for processors, memory and disks.
 func (c Config) machineArguments() []string {

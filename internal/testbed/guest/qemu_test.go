@@ -76,12 +76,16 @@ func TestVHostPoll(t *testing.T) {
 	}
 }
 
-// Only NICs that QEMU's main loop serves do without event descriptors: vhost-net needs them.
+// Only many NICs that QEMU's main loop serves do without event descriptors: vhost-net needs them.
 func TestNoQueueEvents(t *testing.T) {
-	for accel, want := range map[Accel]bool{TCG: !tap.VHost(), KVM: false} {
-		line := strings.Join(Config{Accel: accel, NICs: []NIC{{}}}.arguments(), " ")
-		if got := strings.HasSuffix(line, " -global virtio-net-pci.ioeventfd=off"); got != want || strings.Contains(line, "ioeventfd") != want {
-			t.Errorf("%s, vhost-net %v: got %v in %s, want %v", accel, tap.VHost(), got, line, want)
+	for _, tt := range []struct {
+		accel Accel
+		slots int
+		want  bool
+	}{{TCG, fewSlots, false}, {TCG, fewSlots + 1, !tap.VHost()}, {KVM, fewSlots + 1, false}} {
+		line := strings.Join(Config{Accel: tt.accel, VCPUs: 2, Slots: tt.slots}.arguments(), " ")
+		if got := strings.HasSuffix(line, " -global virtio-net-pci.ioeventfd=off"); got != tt.want || strings.Contains(line, "ioeventfd") != tt.want {
+			t.Errorf("%s, %d slots, vhost-net %v: got %v in %s, want %v", tt.accel, tt.slots, tap.VHost(), got, line, tt.want)
 		}
 	}
 }
