@@ -125,6 +125,7 @@ func machineFacts(name string, m result.Machine) []fact {
 		{name + " CPU", joined(m.CPU, m.Arch)},
 		{name + " start", m.Start},
 		{name + " halt_poll_ns", m.HaltPoll},
+		{name + " randomize_va_space", m.RandomAddresses},
 	}
 	if m.VCPUs > 0 {
 		fs = append(fs, fact{name + " size", fmt.Sprintf("%s, %s of memory", plural(m.VCPUs, "CPU"), mebibytes(m.Memory))})

@@ -90,7 +90,8 @@ func (b *Bench) findTool(ctx context.Context, p place.Place, tool string) error 
 func describeMachine(ctx context.Context, p place.Place, name string) (result.Machine, string, error) {
 	const script = `uname -r; uname -m; nproc; cat /proc/sys/kernel/random/boot_id; ` +
 		`sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo; sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1; ` +
-		`sed 's/^/halt_poll_ns /' /sys/module/kvm/parameters/halt_poll_ns 2>/dev/null || true`
+		`for file in /proc/sys/kernel/randomize_va_space /sys/module/kvm/parameters/halt_poll_ns; do ` +
+		`sed "s/^/${file##*/} /" $file 2>/dev/null || true; done`
 	out, err := place.Output(ctx, p, "sh", "-c", script)
 	if err != nil {
 		return result.Machine{}, "", fmt.Errorf("describe %s: %w", name, err)
@@ -108,8 +109,14 @@ func describeMachine(ctx context.Context, p place.Place, name string) (result.Ma
 		return result.Machine{}, "", fmt.Errorf("describe %s: %w", name, err)
 	}
 	m.Memory = memory << 10
-	_, after, _ := strings.Cut(string(out), "\nhalt_poll_ns ")
-	m.HaltPoll = strings.TrimSpace(after)
+	for _, line := range lines[6:] {
+		switch name, value, _ := strings.Cut(line, " "); name {
+		case "randomize_va_space":
+			m.RandomAddresses = value
+		case "halt_poll_ns":
+			m.HaltPoll = value
+		}
+	}
 	return m, lines[3], nil
 }
 

@@ -97,7 +97,7 @@ func (b *Bench) bootXen(ctx context.Context, _ stack.Configuration) (*xenHost, e
 		close: func() error { _ = in.Close(); return nil }, // the guest is killed anyway
 	}
 	h := &xenHost{dom0: m, own: true}
-	h.Host = xen.Host{Dom0: p, Dial: in.Client().DialContext, Dir: workOnRemotes + b.lab.Name, Uplink: "eth0"}
+	h.Host = xen.Host{Dom0: p, Dial: in.Client().DialContext, Dir: workOnRemotes + b.lab.Name, Uplink: "eth0", Emulated: o.Accel == guest.TCG}
 	return h, nil
 }
 

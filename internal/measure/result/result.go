@@ -147,6 +147,9 @@ type Machine struct {
 	// a guest that has nothing to do: the parameter halt_poll_ns of its module. Empty: unknown, or
 	// the machine has no KVM.
 	HaltPoll string `json:"halt_poll_ns,omitempty"`
+	// RandomAddresses is the kernel's setting randomize_va_space: 0 if all processes of a program have
+	// the same addresses, as in emulated guests of ours. Empty: unknown.
+	RandomAddresses string `json:"randomize_va_space,omitempty"`
 }
 
 // The ways in which guests begin.

@@ -32,7 +32,7 @@ func TestArguments(t *testing.T) {
 -m 1024M
 -kernel /cache/vmlinux
 -initrd /cache/initrd
--append console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off pcie_ports=compat tsc=reliable no_timer_check random.trust_cpu=on 8250.nr_uarts=1 i8042.noaux
+-append console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off pcie_ports=compat tsc=reliable no_timer_check random.trust_cpu=on 8250.nr_uarts=1 i8042.noaux norandmaps
 -drive if=none,id=root,format=raw,snapshot=on,cache=unsafe,file=/cache/root.ext4
 -device virtio-blk-pci,drive=root
 -fw_cfg name=opt/unnest/seed,file=/run/unnest/lab/guests/node1/seed.tar
@@ -141,6 +141,9 @@ func TestArgumentsChoose(t *testing.T) {
 		{"KVM shows the host's processor", Config{Accel: KVM}, []string{"-accel kvm", "-cpu host"}, "-accel tcg"},
 		{"CPU asked for", Config{Accel: TCG, CPU: "EPYC,+svm,+npt"}, []string{"-cpu EPYC,+svm,+npt"}, "-cpu max"},
 		{"frequency of the counter", Config{counterKHz: 2_600_000}, []string{"-append " + kernelCommandLine + " tsc_early_khz=2600000"}, ""},
+		{"fixed addresses under TCG", Config{Accel: TCG}, []string{"-append " + kernelCommandLine + " norandmaps"}, ""},
+		{"random addresses under KVM", Config{Accel: KVM}, []string{"-append " + kernelCommandLine}, "norandmaps"},
+		{"fixed addresses in an emulated guest", Config{Accel: KVM, inEmulated: true}, []string{"-append " + kernelCommandLine + " norandmaps"}, ""},
 		{"memory in MiB", Config{Memory: 1536 << 20}, []string{"-m 1536M"}, ""},
 		{"no NIC, no slot", Config{}, nil, "-netdev"},
 		{"no slot", Config{NICs: []NIC{{MAC: "02:00:00:00:00:01"}}}, []string{"-netdev tap,id=nic0,fd=3"}, "pcie-root-port"},

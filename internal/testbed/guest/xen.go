@@ -80,7 +80,11 @@ func (c Config) entryArguments() []string {
 	if c.Image.Hypervisor == "" {
 		return []string{"-kernel", c.Image.Kernel, "-initrd", c.Image.Initrd, "-append", c.kernelArguments()}
 	}
-	modules := []string{c.Image.Compressed + " " + dom0CommandLine, c.Image.Initrd}
+	line := dom0CommandLine
+	if c.Accel == TCG {
+		line += FixedAddresses
+	}
+	modules := []string{c.Image.Compressed + " " + line, c.Image.Initrd}
 	for i, m := range modules {
 		modules[i] = strings.ReplaceAll(m, ",", ",,") // a comma ends a module
 	}

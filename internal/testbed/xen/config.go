@@ -3,6 +3,8 @@ package xen
 import (
 	"fmt"
 	"strings"
+
+	"unnest/internal/testbed/guest"
 )
 
 // mac is the domain's address on the bridge, of the range that Xen has.
@@ -13,6 +15,9 @@ func (c Config) commandLine() string {
 	console, more := "hvc0", ""
 	if c.Kind == HVM { // its drivers for Xen would take the place of the emulated devices
 		console, more = "ttyS0", " nopv xen_nopv"
+	}
+	if c.emulated {
+		more += guest.FixedAddresses
 	}
 	return "console=" + console + more + " rdinit=/domain-init quiet panic=-1 net.ifnames=0 mitigations=off random.trust_cpu=on"
 }

@@ -66,6 +66,8 @@ type Config struct {
 	VCPUs  int
 	Memory int64 // bytes
 	Weight int   // of its processor time; 0: Xen's default, 256
+
+	emulated bool // the processors of its host are
 }
 
 // Domain is a domain that was created.
@@ -98,6 +100,7 @@ func (h *Host) create(ctx context.Context, c Config) (*Domain, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.emulated = h.Emulated
 	d := &Domain{Config: c, Address: addressOf(c.Number).String(), host: h, key: key}
 	own, err := d.archive()
 	if err != nil {

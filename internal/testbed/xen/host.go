@@ -26,7 +26,8 @@ type Host struct {
 	Image Image
 	Key   ssh.Signer // logs in to domains
 	// Uplink is the NIC of dom0 from whose network the domains are reached; empty: from dom0 only.
-	Uplink string
+	Uplink   string
+	Emulated bool // its processors
 }
 
 // Image are the files of the domains: paths in dom0, but Initrd is on this host.

@@ -61,6 +61,11 @@ func TestConfigText(t *testing.T) {
 			}
 		}
 	}
+	for _, emulated := range []bool{false, true} {
+		if text := (Config{Kind: PV, emulated: emulated}).text("n", "k", "i"); strings.Contains(text, " norandmaps ") != emulated {
+			t.Errorf("emulated processors %v:\n%s", emulated, text)
+		}
+	}
 	if text := (Config{Kind: PV}).text("n", "k", "i"); strings.Contains(text, "cpu_weight") || strings.Contains(text, "e1000") {
 		t.Errorf("default weight, PV:\n%s", text)
 	}
