@@ -103,7 +103,7 @@ func (k *kubernetes) testImages(dir string) (agnhost, busybox oci.Image) {
 		Name: agnhostImage, Arch: runtime.GOARCH, Entrypoint: []string{"/agnhost"}, Args: []string{"pause"},
 		Files: map[string][]byte{}, Links: map[string]string{"/agnhost-2": "agnhost"},
 	}
-	for _, name := range []string{"agnhost", "localhost.crt", "localhost.key"} {
+	for _, name := range []string{"agnhost", "agnhost-whole", "localhost.crt", "localhost.key"} {
 		content, err := os.ReadFile(filepath.Join(dir, name))
 		k.check(err)
 		agnhost.Files["/"+name] = content
