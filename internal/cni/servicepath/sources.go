@@ -141,19 +141,30 @@ func delProxy(s source) error {
 }
 
 // delOutside removes the routes of pods that have no path any more. An Add at the same time
-// makes the path's route first.
+// makes the path's route first, so paths are listed last. A guest has many pods: each list is
+// read once.
 func delOutside() (failed error) {
 	for _, v6 := range []bool{false, true} {
 		routes, err := netlinksafe.RouteListFiltered(familyOf(v6), &netlink.Route{Table: outside}, netlink.RT_FILTER_TABLE)
 		if err != nil {
 			return fmt.Errorf("list routes to pods: %w", err)
 		}
+		if len(routes) == 0 {
+			continue
+		}
+		paths, err := netlinksafe.RouteListFiltered(familyOf(v6), &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return fmt.Errorf("list routes to paths: %w", err)
+		}
+		reached := map[string]bool{}
+		for _, r := range paths {
+			reached[r.Dst.String()] = true
+		}
 		for _, r := range routes {
-			paths, err := netlinksafe.RouteListFiltered(familyOf(v6), &netlink.Route{Dst: r.Dst}, netlink.RT_FILTER_DST)
-			if err == nil && len(paths) == 0 {
-				err = netlink.RouteDel(&r)
+			if reached[r.Dst.String()] {
+				continue
 			}
-			if err != nil && !errors.Is(err, unix.ESRCH) {
+			if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
 				failed = errors.Join(failed, fmt.Errorf("delete route to %s: %w", r.Dst, err))
 			}
 		}
