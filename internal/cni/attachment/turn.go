@@ -20,8 +20,11 @@ const (
 	// delTurn is how long a DEL waits before it goes on without a turn: it must not fail because others
 	// are slow.
 	delTurn  = time.Minute
-	turnPoll = 10 * time.Millisecond
 	maxTurns = 16
+	// The first command in the queue looks for a free turn after a pause that doubles from turnPoll to
+	// maxTurnPoll. A look takes a millisecond of an emulated processor.
+	turnPoll    = 10 * time.Millisecond
+	maxTurnPoll = 160 * time.Millisecond
 )
 
 // turns is the number of ADDs and DELs that work at the same time in this guest. An ADD mostly
@@ -47,7 +50,7 @@ func takeTurn(ctx context.Context, limit time.Duration) (done func(), err error)
 		return nil, turnError(limit, err)
 	}
 	defer leave()
-	for {
+	for pause := turnPoll; ; pause = min(2*pause, maxTurnPoll) {
 		for n := range turns() {
 			f, err := openLock(filepath.Join(dir, strconv.Itoa(n)))
 			if err != nil {
@@ -64,7 +67,7 @@ func takeTurn(ctx context.Context, limit time.Duration) (done func(), err error)
 		select {
 		case <-ctx.Done():
 			return nil, turnError(limit, ctx.Err())
-		case <-time.After(turnPoll):
+		case <-time.After(pause):
 		}
 	}
 }
