@@ -10,11 +10,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -106,6 +108,10 @@ func (k *kubernetes) upstreamProcess(ctx context.Context, program, results strin
 		"--report-dir="+results, "--report-prefix="+prefix, "--ginkgo.focus=("+strings.Join(focus, "|")+")$",
 		"--ginkgo.timeout="+time.Until(deadline).String(), "--ginkgo.no-color", "--ginkgo.silence-skips", "--disable-log-dump")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = results, log, log
+	// After Ctrl-C the tests must not go on without the cluster, and report that as failures.
+	runtime.LockOSThread() // Pdeathsig refers to the thread
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	begin := time.Now()
 	err = cmd.Run()
 	k.t.Logf("%.0f s, %v: %s: %s", time.Since(begin).Seconds(), err, log.Name(), strings.Join(titles, "; "))
