@@ -51,7 +51,7 @@ func StartNested(ctx context.Context, c Config, outer Config, in place.Place, up
 	if err != nil {
 		return fail(err)
 	}
-	c.Accel, c.inEmulated = choice.Accel, outer.Accel == TCG || outer.inEmulated
+	c.Accel, c.inEmulated = choice.Accel, outer.emulated()
 	inside := c.inside().withCounter()
 	seed, err := c.Seed.Archive()
 	if err == nil {

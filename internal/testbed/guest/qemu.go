@@ -218,10 +218,13 @@ const kernelCommandLine = "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigation
 // of 17. No other processor pays for that, so there addresses stay random.
 const FixedAddresses = " norandmaps"
 
+// emulated reports whether the guest's processor is emulated, by its QEMU or below it.
+func (c Config) emulated() bool { return c.Accel == TCG || c.inEmulated }
+
 // kernelArguments is the command line of the kernel.
 func (c Config) kernelArguments() string {
 	line := c.Arch.traits().commandLine
-	if c.Accel == TCG || c.inEmulated {
+	if c.emulated() {
 		line += FixedAddresses
 	}
 	if c.counterKHz > 0 {

@@ -81,7 +81,7 @@ func (c Config) entryArguments() []string {
 		return []string{"-kernel", c.Image.Kernel, "-initrd", c.Image.Initrd, "-append", c.kernelArguments()}
 	}
 	line := dom0CommandLine
-	if c.Accel == TCG {
+	if c.emulated() {
 		line += FixedAddresses
 	}
 	modules := []string{c.Image.Compressed + " " + line, c.Image.Initrd}

@@ -26,6 +26,10 @@ func TestXenArguments(t *testing.T) {
 	if strings.Contains(args, "vmlinux") || strings.Contains(args, "fw_cfg") {
 		t.Errorf("has the entry of a guest without Xen:\n%s", args)
 	}
+	c.Accel = TCG
+	if emulated := strings.Join(c.machineArguments(), "\n"); strings.Contains(args, " norandmaps") || !strings.Contains(emulated, " norandmaps,/i,,1/initrd\n") {
+		t.Errorf("addresses of dom0's programs: %s\nunder TCG: %s", args, emulated)
+	}
 	c.Image.Hypervisor = ""
 	if args := c.machineArguments(); !slices.Contains(args, "/i/vmlinux") || !slices.Contains(args, "-fw_cfg") {
 		t.Errorf("without Xen: %q", args)

@@ -10,20 +10,20 @@ import (
 // mac is the domain's address on the bridge, of the range that Xen has.
 func (c Config) mac() string { return fmt.Sprintf("00:16:3e:75:6e:%02x", c.Number) }
 
-// commandLine is that of the kernel.
-func (c Config) commandLine() string {
+// commandLine is that of the kernel, on emulated processors or others.
+func (c Config) commandLine(emulated bool) string {
 	console, more := "hvc0", ""
 	if c.Kind == HVM { // its drivers for Xen would take the place of the emulated devices
 		console, more = "ttyS0", " nopv xen_nopv"
 	}
-	if c.emulated {
+	if emulated {
 		more += guest.FixedAddresses
 	}
 	return "console=" + console + more + " rdinit=/domain-init quiet panic=-1 net.ifnames=0 mitigations=off random.trust_cpu=on"
 }
 
 // text is the domain's configuration for xl. @root@ and @disk@ stand for its disks.
-func (c Config) text(name, kernel, dir string) string {
+func (c Config) text(name, kernel, dir string, emulated bool) string {
 	disk, root, nic, block := "xvd", "", "", ",script="+dir+"/block"
 	if c.Kind == HVM {
 		// Of emulated drives, only CD-ROMs can be read-only (XSA-142). QEMU opens disks itself, without a script.
@@ -34,7 +34,7 @@ func (c Config) text(name, kernel, dir string) string {
 		fmt.Sprintf("type = %q", c.Kind),
 		fmt.Sprintf("kernel = %q", kernel),
 		fmt.Sprintf("ramdisk = %q", dir+"/"+c.Name+".initrd"),
-		fmt.Sprintf("extra = %q", c.commandLine()),
+		fmt.Sprintf("extra = %q", c.commandLine(emulated)),
 		fmt.Sprintf("memory = %d", c.Memory>>20),
 		fmt.Sprintf("vcpus = %d", c.VCPUs),
 		fmt.Sprintf("disk = [ 'format=raw,vdev=%sa,access=ro%s%s,target=@root@', 'format=raw,vdev=%sb,access=rw%s,target=@disk@' ]", disk, root, block, disk, block),

@@ -66,8 +66,6 @@ type Config struct {
 	VCPUs  int
 	Memory int64 // bytes
 	Weight int   // of its processor time; 0: Xen's default, 256
-
-	emulated bool // the processors of its host are
 }
 
 // Domain is a domain that was created.
@@ -100,7 +98,6 @@ func (h *Host) create(ctx context.Context, c Config) (*Domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.emulated = h.Emulated
 	d := &Domain{Config: c, Address: addressOf(c.Number).String(), host: h, key: key}
 	own, err := d.archive()
 	if err != nil {
@@ -112,7 +109,7 @@ func (h *Host) create(ctx context.Context, c Config) (*Domain, error) {
 	file := h.Dir + "/" + c.Name
 	err = h.Dom0.Put(ctx, file+".cpio", 0o600, bytes.NewReader(own))
 	if err == nil {
-		err = h.Dom0.Put(ctx, file+".in", 0o600, strings.NewReader(c.text(h.name(c.Name), h.Image.Kernel, h.Dir)))
+		err = h.Dom0.Put(ctx, file+".in", 0o600, strings.NewReader(c.text(h.name(c.Name), h.Image.Kernel, h.Dir, h.Emulated)))
 	}
 	if err == nil {
 		err = place.Run(ctx, h.Dom0, "sh", "-c", createScript, "create", h.Dir, c.Name, h.Image.Root)

@@ -27,7 +27,7 @@ type Host struct {
 	Key   ssh.Signer // logs in to domains
 	// Uplink is the NIC of dom0 from whose network the domains are reached; empty: from dom0 only.
 	Uplink   string
-	Emulated bool // its processors
+	Emulated bool // its processors are emulated
 }
 
 // Image are the files of the domains: paths in dom0, but Initrd is on this host.

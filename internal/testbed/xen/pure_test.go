@@ -54,7 +54,7 @@ func TestConfigText(t *testing.T) {
 		PVH: {`type = "pvh"`, "console=hvc0", "vdev=xvda,access=ro,", "memory = 512", "vcpus = 2"},
 		HVM: {`type = "hvm"`, "console=ttyS0", "vdev=hda,access=ro,devtype=cdrom,backendtype=qdisk,target=@root@", "vdev=hdb,access=rw,backendtype=qdisk,target=@disk@", "type=ioemu,model=e1000", `hdtype = "ahci"`},
 	} {
-		text := Config{Name: "a", Kind: kind, Number: 2, VCPUs: 2, Memory: 512 << 20, Weight: 512}.text("unnest-run-a", "/boot/vmlinuz", "/d")
+		text := Config{Name: "a", Kind: kind, Number: 2, VCPUs: 2, Memory: 512 << 20, Weight: 512}.text("unnest-run-a", "/boot/vmlinuz", "/d", false)
 		for _, line := range append(want, `name = "unnest-run-a"`, `kernel = "/boot/vmlinuz"`, `ramdisk = "/d/a.initrd"`, "mac=00:16:3e:75:6e:02", `on_crash = "destroy"`) {
 			if !strings.Contains(text, line) {
 				t.Errorf("%s lacks %q:\n%s", kind, line, text)
@@ -62,11 +62,11 @@ func TestConfigText(t *testing.T) {
 		}
 	}
 	for _, emulated := range []bool{false, true} {
-		if text := (Config{Kind: PV, emulated: emulated}).text("n", "k", "i"); strings.Contains(text, " norandmaps ") != emulated {
+		if text := (Config{Kind: PV}).text("n", "k", "i", emulated); strings.Contains(text, " norandmaps ") != emulated {
 			t.Errorf("emulated processors %v:\n%s", emulated, text)
 		}
 	}
-	if text := (Config{Kind: PV}).text("n", "k", "i"); strings.Contains(text, "cpu_weight") || strings.Contains(text, "e1000") {
+	if text := (Config{Kind: PV}).text("n", "k", "i", false); strings.Contains(text, "cpu_weight") || strings.Contains(text, "e1000") {
 		t.Errorf("default weight, PV:\n%s", text)
 	}
 }
