@@ -39,7 +39,7 @@ The command runs the tests that have not passed yet. The page has the last resul
 `
 
 const images = `No registry can be reached from the machine of the run, so the nodes have stand-ins for upstream's images: agnhost is
-built from upstream's source, stands on Debian instead of Alpine, and has its most used commands in a program of their own, which starts faster; jessie-dnsutils is the same image; busybox and pause are Debian's busybox; nginx and httpd are agnhost,
+built from upstream's source and stands on Debian instead of Alpine. Its most used commands are in a second program, which starts faster. jessie-dnsutils is the same image; busybox and pause are Debian's busybox; nginx and httpd are agnhost,
 because the tests that name them only want a container that runs. Upstream waits five minutes for a pod, also where processors are
 emulated and have other work. The network's ` + "[list of Service ranges](../brfusion.md#services)" + ` has 203.0.113.0/24, too: the external addresses of the tests' Services.
 

@@ -21,8 +21,8 @@ const (
 	// are slow.
 	delTurn  = time.Minute
 	maxTurns = 16
-	// The first command in the queue looks for a free turn after a pause that doubles from turnPoll to
-	// maxTurnPoll. A look takes a millisecond of an emulated processor.
+	// The first command in the queue looks for a free turn again and again. The pause doubles from
+	// turnPoll to maxTurnPoll, because each look opens and locks up to maxTurns files.
 	turnPoll    = 10 * time.Millisecond
 	maxTurnPoll = 160 * time.Millisecond
 )

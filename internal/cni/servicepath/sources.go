@@ -140,9 +140,9 @@ func delProxy(s source) error {
 	return nil
 }
 
-// delOutside removes the routes of pods that have no path any more. An Add at the same time
-// makes the path's route first, so paths are listed last. A guest has many pods: each list is
-// read once.
+// delOutside removes the routes of pods that have no path any more. It lists the paths last, because
+// an Add at the same time makes the path's route first. It reads each list once, whatever
+// the number of pods.
 func delOutside() (failed error) {
 	for _, v6 := range []bool{false, true} {
 		routes, err := netlinksafe.RouteListFiltered(familyOf(v6), &netlink.Route{Table: outside}, netlink.RT_FILTER_TABLE)

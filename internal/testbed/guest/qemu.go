@@ -107,10 +107,10 @@ func (c Config) arguments() []string {
 }
 
 // noQueueEvents makes a NIC tell QEMU's main loop about a filled queue without an event descriptor
-// for each queue. The main loop waits for every timer interrupt of an emulated processor, and
-// each time the host's kernel asks all descriptors: four of each NIC, with it one. With 100 NICs that
-// took a third of a processor. vhost-net needs those descriptors, KVM does not use the main loop for
-// timers, and with fewSlots the difference is too small to measure.
+// for each queue. The main loop wakes for every timer interrupt of an emulated processor. Each time it
+// asks the host's kernel about four descriptors of each NIC, or about one with this option. With 100
+// NICs that took a third of a processor. vhost-net needs the descriptors. Under KVM the main
+// loop has no such timers. With fewSlots the difference is too small to measure.
 const (
 	noQueueEvents = "virtio-net-pci.ioeventfd=off"
 	fewSlots      = 32
@@ -212,10 +212,10 @@ func (c Config) vectors() int {
 const kernelCommandLine = "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off pcie_ports=compat " +
 	"tsc=reliable no_timer_check random.trust_cpu=on 8250.nr_uarts=1 i8042.noaux"
 
-// FixedAddresses is the argument of a kernel whose processor is emulated: programs and libraries are
-// at the same addresses in each process. QEMU keeps its translation of code for one address only,
-// so elsewhere it translated all code of each process anew: /bin/true then took 66 ms in place
-// of 17. No other processor pays for that, so there addresses stay random.
+// FixedAddresses is an argument for a kernel on an emulated processor. It gives programs and libraries
+// the same addresses in each process. At other addresses QEMU translates their code again:
+// /bin/true then took 67 ms in place of 18. A real processor does not translate, so its guests
+// keep random addresses.
 const FixedAddresses = " norandmaps"
 
 // emulated reports whether the guest's processor is emulated, by its QEMU or below it.

@@ -53,7 +53,7 @@ func bootHost(t *testing.T, image guest.Image) (*Host, *place.SSH) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = in.Close() })
-	return &Host{Dom0: in, Dial: in.Client().DialContext, Dir: "/var/tmp/unnest-run-test", Key: f.Key(), Uplink: "eth0"}, in
+	return &Host{Dom0: in, Dial: in.Client().DialContext, Dir: "/var/tmp/unnest-run-test", Key: f.Key(), Uplink: "eth0", Emulated: choice.Accel == guest.TCG}, in
 }
 
 // hostWith builds an image, and boots a Xen host of it.
@@ -149,8 +149,9 @@ func enter(ctx context.Context, t *testing.T, h *Host, c Config, step func(strin
 	if c.Kind == HVM {
 		guestType = ""
 	}
-	out, err := place.Output(ctx, in, "sh", "-ec", "hostname; cat /sys/hypervisor/guest_type 2>/dev/null || echo; echo x >/root/x; stat -f -c %T /var/lib/unnest/work")
-	if want := fmt.Sprintf("%s\n%s\next2/ext3\n", c.Kind, guestType); err != nil || string(out) != want {
+	out, err := place.Output(ctx, in, "sh", "-ec", "hostname; cat /sys/hypervisor/guest_type 2>/dev/null || echo; echo x >/root/x; stat -f -c %T /var/lib/unnest/work; grep -c norandmaps /proc/cmdline || true")
+	fixed := map[bool]int{true: 1}[h.Emulated]
+	if want := fmt.Sprintf("%s\n%s\next2/ext3\n%d\n", c.Kind, guestType, fixed); err != nil || string(out) != want {
 		t.Errorf("got %q, %v; want %q", out, err, want)
 	}
 	name := "unnest-run-test-" + c.Name

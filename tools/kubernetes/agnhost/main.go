@@ -1,7 +1,6 @@
-// Command agnhost is the program of upstream's test containers, with those of its commands whose
-// packages start fast: the tests call connect hundreds of times, and an emulated processor takes
-// most of a second to start the whole program. For another command it becomes the whole
-// program, /agnhost-whole.
+// Command agnhost is the program of upstream's test containers with a few of its commands. The tests
+// call connect hundreds of times, and an emulated processor takes most of a second to start the
+// whole program. For all other commands, agnhost executes the whole program, /agnhost-whole.
 package main
 
 import (
