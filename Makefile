@@ -155,7 +155,7 @@ test-collocation: build ## test domains that run side by side, of which one is k
 test-xen: build ## test domains of Xen on a host that the test boots (root, minutes; needs 4 GiB of memory)
 	UNNEST_PRIVILEGED=1 go test -tags xen -count=1 -timeout 60m -run '^Test(Domains|HVM)$$' -v ./internal/testbed/xen
 	UNNEST_PRIVILEGED=1 go test -tags xen -count=1 -timeout 60m -run '^TestXenRestart$$' -v ./internal/measure/bench
-	UNNEST_PRIVILEGED=1 go test -tags xen -count=1 -timeout 90m -run '^TestXen$$' -v ./internal/e2e
+	UNNEST_PRIVILEGED=1 go test -tags xen -count=1 -timeout 90m -run '^TestXen(Host)?$$' -v ./internal/e2e
 
 .PHONY: test-upgrade
 test-upgrade: ## test that the daemon takes over what that of the commit FROM has left (root)

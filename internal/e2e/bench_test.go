@@ -32,10 +32,18 @@ func executions(dir string) int {
 // awaitExecutions waits until the run in dir has n executions.
 func (r *running) awaitExecutions(t *testing.T, dir string, n int) {
 	t.Helper()
-	for end := time.Now().Add(bringUp); executions(dir) < n; time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
+	late := time.After(bringUp)
+	for executions(dir) < n {
+		select {
+		case err := <-r.ended:
+			if r.ended <- err; executions(dir) >= n {
+				return
+			}
+			t.Fatalf("ended before execution %d: %v:\n%s", n, err, r.out.String())
+		case <-late:
 			_ = r.Process.Signal(unix.SIGINT)
 			t.Fatalf("fewer than %d executions after %v; interrupted: %v:\n%s", n, bringUp, <-r.ended, r.out.String())
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

@@ -3,13 +3,23 @@
 package e2e
 
 import (
+	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
 
 	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/result"
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/lab"
+	"unnest/internal/testbed/place"
 )
 
 // The experiments with domains of Xen, each in the shortest form: one block.
@@ -30,6 +40,20 @@ warmup: 0
 retries: 1
 timeout: 10m
 `, []string{"throughput"}},
+	"HVM": {`name: xen-hvm
+profile: quick
+guest: {vcpus: 1, memory: 512MiB}
+configurations:
+  - {name: HVM, stack: xen-hvm}
+cases:
+  - {suite: sysbench}
+  - {name: udp_rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s, timeout: 2m}
+  - {name: tcp_stream, workload: iperf3, protocol: tcp, sizes: [16384], duration: 1s, timeout: 2m}
+repetitions: 1
+warmup: 0
+retries: 2
+timeout: 15m
+`, []string{"throughput", "latency_mean"}},
 	"Network": {`name: xen-network-short
 suite: network
 guest: {vcpus: 1, memory: 512MiB}
@@ -86,4 +110,113 @@ func TestXen(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A Xen host behind SSH, which the run has not booted, gets the image of the domains once. A run ends
+// what a killed one has left there.
+func TestXenHost(t *testing.T) {
+	unnest := unnestBinary(t)
+	in, enter, options := xenHost(t, unnest)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "xen.yaml")
+	text := "name: xen-host\nprofile: quick\nguest: {vcpus: 1, memory: 512MiB}\nconfigurations:\n  - {name: PV, stack: xen-pv, " + options +
+		"\ncases:\n  - {suite: sysbench, only: [sysbench-cpu]}\nrepetitions: 2\nwarmup: 0\nretries: 1\ntimeout: 10m\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	killed, whole := filepath.Join(dir, "killed"), filepath.Join(dir, "whole")
+	r := launch(t, append(enter, "bench", "--noisy", file, "-o", killed)...)
+	r.awaitExecutions(t, killed, 1)
+	r.kill(t)
+	if out := r.out.String(); !strings.Contains(out, "copy the image of domains") {
+		t.Errorf("the image was not copied:\n%s", out)
+	}
+	if left := xenDomains(t, in); len(left) != 1 {
+		t.Errorf("the killed run has left the domains %q, want one", left)
+	}
+	r = launch(t, append(enter, "bench", "--noisy", file, "-o", whole)...)
+	if code := r.end(t, 6*bringUp); code != 0 || strings.Contains(r.out.String(), "copy the image of domains") {
+		t.Fatalf("exit code %d, want 0, and the image not copied again:\n%s", code, r.out.String())
+	}
+	run, samples, err := result.Load(whole)
+	if err != nil || run.State != result.Complete || run.Tools["xen"] == "" || len(samples) == 0 {
+		t.Errorf("run %q with %d samples, tools %v, %v", run.State, len(samples), run.Tools, err)
+	}
+	if left := xenDomains(t, in); len(left) != 0 {
+		t.Errorf("left: domains %q", left)
+	}
+	if out, err := place.Output(t.Context(), in, "sh", "-c", "ls -A /var/tmp; ls /sys/class/net"); err != nil || strings.Contains(string(out), "unnest-run-") || strings.Contains(string(out), "unnest0") {
+		t.Errorf("left: %s, %v", out, err)
+	}
+}
+
+// xenDomains names the domains of runs on a Xen host.
+func xenDomains(t *testing.T, dom0 place.Place) (names []string) {
+	t.Helper()
+	out, err := place.Output(t.Context(), dom0, "xl", "list")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "unnest-run-") {
+			names = append(names, strings.Fields(line)[0])
+		}
+	}
+	return names
+}
+
+// xenHost builds the image that a run of sysbench needs, as the network of its host has no way to
+// Debian. It boots a guest with Xen that does not show the disk with the image of the domains. It returns
+// the connection to dom0, what runs the program in the network of the host, and the end of a
+// configuration that names the host.
+func xenHost(t *testing.T, unnest string) (in *place.SSH, enter []string, options string) {
+	t.Helper()
+	l, err := lab.Create("xenhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	f, err := fleet.Open(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image, err := (&guest.Builder{Cache: guest.CacheDir(), Progress: func(step string) { t.Log(step) }}).Build(t.Context(), guest.SuiteRecipe([]string{"sysbench"}).Xen())
+	if err != nil {
+		t.Fatal(err)
+	}
+	choice, err := guest.ChooseAccel(guest.AccelAuto)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := f.Launch(t.Context(), fleet.Options{Name: "xen1", Image: image, Accel: choice.Accel, VCPUs: 2, Memory: guest.XenMemory + (512+48)<<20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Kill() })
+	ctx, cancel := context.WithTimeout(t.Context(), 6*bringUp)
+	defer cancel()
+	if in, _, err = f.Login(ctx, n); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.Close() })
+	const hide = `for serial in /sys/block/vd*/serial; do mount --bind /dev/null "$serial"; done`
+	if err := place.Run(ctx, in, "sh", "-c", hide); err != nil {
+		t.Fatal(err)
+	}
+	hostKey, err := ssh.NewPublicKey(n.Seed.HostKey.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	home, _ := home(t)
+	address, _, err := net.SplitHostPort(n.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeKnownHosts(t, home, knownhosts.Line([]string{address}, hostKey))
+	options = "host: 'ssh://root@" + address + "', identity: " + filepath.Join(l.Dir, "ssh.key") + "}"
+	return in, inNamespace(l.HostNS(), home, unnest), options
 }

@@ -116,20 +116,21 @@ func bringUp(ctx context.Context, s study) (err error) {
 		if err := b.bootMachines(ctx, s.needs()); err != nil {
 			return err
 		}
-		var done context.CancelFunc
-		ctx, done = whileAlive(ctx, slices.Collect(maps.Values(b.running))...)
-		defer done()
+	}
+	alive, done := whileAlive(ctx, slices.Collect(maps.Values(b.running))...)
+	defer done()
+	if s.needs().machines {
 		phases.next("start containerd in the guest")
-		if err := b.startEngines(ctx); err != nil {
+		if err := b.startEngines(alive); err != nil {
 			return err
 		}
 	}
-	if err := s.begin(ctx); err != nil {
+	if err := s.begin(alive); err != nil {
 		return err
 	}
 	for _, c := range b.spec.Configurations {
 		phases.next("start " + c.Name)
-		if err := s.start(ctx, c); err != nil {
+		if err := b.startLiving(ctx, s, c); err != nil {
 			return fmt.Errorf("configuration %s: %w", c.Name, err)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 
+	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/stack"
 	"unnest/internal/testbed/fleet"
 )
 
@@ -30,7 +32,7 @@ func (s *scripts) Restart(ctx context.Context) error {
 		if err := remove(ctx, key, m); err != nil {
 			return err
 		}
-		if err := s.restore(ctx, m); err != nil {
+		if err := s.restore(ctx, key); err != nil {
 			return err
 		}
 	}
@@ -56,14 +58,18 @@ func (b *Bench) remove(_ context.Context, key string, m *machine) error {
 	return errors.Join(m.leave(), m.node.Kill(), b.lab.RemoveGuest(m.node.Name))
 }
 
-// restore starts what configurations had on a machine that was removed.
-func (s *scripts) restore(ctx context.Context, removed *machine) error {
+// restore brings a machine up again that was removed, and starts what configurations had on it. A
+// configuration that had not begun on it has its start before it.
+func (s *scripts) restore(ctx context.Context, key string) error {
 	for _, c := range s.spec.Configurations {
-		if s.workspaces[c.Name].machine != removed {
+		keys, err := machineKeys(s.spec, c)
+		if err == nil && !slices.Contains(keys, key) {
 			continue
 		}
-		_, err := s.bringUpMachines(ctx, c, s.needs())
 		if err == nil {
+			_, err = s.bringUpMachines(ctx, c, s.needs())
+		}
+		if err == nil && s.workspaces[c.Name] != nil {
 			err = s.start(ctx, c)
 		}
 		if err != nil {
@@ -71,4 +77,32 @@ func (s *scripts) restore(ctx context.Context, removed *machine) error {
 		}
 	}
 	return nil
+}
+
+// startLiving starts a configuration while all machines are alive. If a domain of Xen is gone
+// meanwhile, it creates it again and starts anew, as often as a domain may be created.
+func (b *Bench) startLiving(ctx context.Context, s study, c stack.Configuration) error {
+	for n := 1; ; n++ {
+		alive, done := whileAlive(ctx, slices.Collect(maps.Values(b.running))...)
+		err := s.start(alive, c)
+		done()
+		r, ok := s.(experiment.Restarter)
+		if err == nil || !ok || !b.lostDomain() || n == creations {
+			return err
+		}
+		b.options.Progress.Phase(err.Error())
+		if err := r.Restart(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// lostDomain reports whether a domain of Xen is gone or no longer answers.
+func (b *Bench) lostDomain() bool {
+	for _, m := range b.running {
+		if m.domain != nil && m.died() != nil {
+			return true
+		}
+	}
+	return false
 }

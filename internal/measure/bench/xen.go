@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/stack"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
@@ -155,8 +157,7 @@ func (b *Bench) xenDomain(ctx context.Context, c stack.Configuration) (*machine,
 		return nil, err
 	}
 	config := xen.Config{Name: containerName(c), Kind: kindOf(c.Stack), VCPUs: size.VCPUs, Memory: size.Memory}
-	b.options.Progress.Phase("create domain " + config.Name)
-	return h.bringUp(ctx, config)
+	return h.bringUp(ctx, config, b.options.Progress)
 }
 
 // kindOf is the kind of the domain of a stack.
@@ -183,8 +184,23 @@ func (h *xenHost) create(ctx context.Context, c xen.Config) (*xen.Domain, error)
 	return d, nil
 }
 
-// bringUp creates a domain and logs in to it.
-func (h *xenHost) bringUp(ctx context.Context, c xen.Config) (*machine, error) {
+// creations is how often a domain is created until it is ready. Of PVH and HVM domains on emulated
+// processors, one in three was gone before.
+const creations = 4
+
+// bringUp creates a domain and logs in to it. It creates a domain again that is gone before.
+func (h *xenHost) bringUp(ctx context.Context, c xen.Config, progress experiment.Progress) (*machine, error) {
+	for n := 1; ; n++ {
+		progress.Phase("create domain " + c.Name)
+		m, err := h.tryBringUp(ctx, c)
+		if !errors.Is(err, xen.ErrGone) || n == creations {
+			return m, err
+		}
+		progress.Phase(err.Error())
+	}
+}
+
+func (h *xenHost) tryBringUp(ctx context.Context, c xen.Config) (*machine, error) {
 	d, err := h.create(ctx, c)
 	if err != nil {
 		return nil, err
@@ -193,7 +209,7 @@ func (h *xenHost) bringUp(ctx context.Context, c xen.Config) (*machine, error) {
 	defer cancel()
 	in, err := d.Login(limited)
 	if err != nil {
-		return nil, h.dom0.explain(err)
+		return nil, errors.Join(h.dom0.explain(err), d.Destroy(ctx))
 	}
 	m := &machine{
 		domain: d,

@@ -51,7 +51,7 @@ func (s *domainStudy) startXen(ctx context.Context, d *domain) error {
 		return err
 	}
 	config := xen.Config{Name: d.name, Kind: kindOf(c.Stack), VCPUs: size.VCPUs, Memory: size.Memory}
-	m, err := h.bringUp(ctx, config)
+	m, err := h.bringUp(ctx, config, s.options.Progress)
 	if err != nil {
 		return err
 	}

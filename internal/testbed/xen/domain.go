@@ -74,7 +74,7 @@ type Domain struct {
 	Address string // IP address
 	host    *Host
 	key     ed25519.PrivateKey // of its SSH server
-	vif     string             // what dom0 has while the domain lives
+	id      string             // its number in Xen
 }
 
 //go:embed scripts/create
@@ -118,7 +118,7 @@ func (h *Host) create(ctx context.Context, c Config) (*Domain, error) {
 	if err == nil {
 		id, err = place.Output(ctx, h.Dom0, "xl", "domid", h.name(c.Name))
 	}
-	d.vif = "/sys/class/net/vif" + strings.TrimSpace(string(id)) + ".0"
+	d.id = strings.TrimSpace(string(id))
 	if err != nil {
 		return nil, errors.Join(err, d.Destroy(ctx))
 	}
@@ -197,7 +197,7 @@ func (d *Domain) Watch(ctx context.Context) error {
 		case <-time.After(watchInterval):
 		}
 		var exit *place.ExitError
-		if err := place.Run(ctx, d.host.Dom0, "test", "-e", d.vif); errors.As(err, &exit) && exit.Code == 1 {
+		if err := place.Run(ctx, d.host.Dom0, "test", "-e", "/sys/class/net/vif"+d.id+".0"); errors.As(err, &exit) && exit.Code == 1 {
 			return nil
 		} else if err != nil {
 			return err
@@ -205,7 +205,10 @@ func (d *Domain) Watch(ctx context.Context) error {
 	}
 }
 
-// Err says that the domain is gone. It returns nil while it runs.
+// ErrGone is wrapped by the error of a domain that has ended.
+var ErrGone = errors.New("gone")
+
+// Err wraps ErrGone, and quotes why, once the domain is gone. It returns nil while it runs.
 func (d *Domain) Err(ctx context.Context) error {
 	all, err := d.host.List(ctx)
 	if err != nil {
@@ -216,7 +219,28 @@ func (d *Domain) Err(ctx context.Context) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("domain %s is gone%s", d.Name, d.console())
+	return fmt.Errorf("domain %s is %w%s%s", d.Name, ErrGone, d.reason(), d.console())
+}
+
+// reason quotes the last line of Xen's log that is about the domain's processors, if there is one.
+func (d *Domain) reason() string {
+	ctx, cancel := context.WithTimeout(context.Background(), guestTimeout)
+	defer cancel()
+	out, err := place.Output(ctx, d.host.Dom0, "xl", "dmesg")
+	if err != nil {
+		return ""
+	}
+	return reasonOf(d.id, string(out))
+}
+
+// reasonOf is reason, from Xen's log. There "d3v0" is the first processor of the domain 3.
+func reasonOf(id, log string) (reason string) {
+	for line := range strings.Lines(log) {
+		if said, ok := strings.CutPrefix(line, "(XEN) d"+id+"v"); ok {
+			reason = "; Xen says: d" + id + "v" + strings.TrimSpace(said)
+		}
+	}
+	return reason
 }
 
 // console quotes the last lines of the domain's console, if dom0 keeps them.

@@ -225,3 +225,12 @@ func FuzzParseFacts(f *testing.F) {
 		}
 	})
 }
+
+func TestReasonOf(t *testing.T) {
+	const log = "(XEN) Freed 656kB init memory\n(XEN) d12v0 Triple fault - invoking HVM shutdown action 1\n(XEN) d1v0 began\n(XEN) d1v1 Triple fault - invoking HVM shutdown action 1\n(XEN) CPU:    0\n"
+	for id, want := range map[string]string{"1": "; Xen says: d1v1 Triple fault - invoking HVM shutdown action 1", "2": "", "12": "; Xen says: d12v0 Triple fault - invoking HVM shutdown action 1"} {
+		if got := reasonOf(id, log); got != want {
+			t.Errorf("domain %s: %q, want %q", id, got, want)
+		}
+	}
+}
