@@ -185,7 +185,7 @@ func (h *xenHost) create(ctx context.Context, c xen.Config) (*xen.Domain, error)
 }
 
 // creations is how often a domain is created until it is ready. Of PVH and HVM domains on emulated
-// processors, one in three was gone before.
+// processors, 4 of 15 were gone before.
 const creations = 4
 
 // bringUp creates a domain and logs in to it. It creates a domain again that is gone before.
