@@ -40,20 +40,6 @@ warmup: 0
 retries: 1
 timeout: 10m
 `, []string{"throughput"}},
-	"HVM": {`name: xen-hvm
-profile: quick
-guest: {vcpus: 1, memory: 512MiB}
-configurations:
-  - {name: HVM, stack: xen-hvm}
-cases:
-  - {suite: sysbench}
-  - {name: udp_rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s, timeout: 2m}
-  - {name: tcp_stream, workload: iperf3, protocol: tcp, sizes: [16384], duration: 1s, timeout: 2m}
-repetitions: 1
-warmup: 0
-retries: 2
-timeout: 15m
-`, []string{"throughput", "latency_mean"}},
 	"Network": {`name: xen-network-short
 suite: network
 guest: {vcpus: 1, memory: 512MiB}
@@ -112,8 +98,8 @@ func TestXen(t *testing.T) {
 	}
 }
 
-// A Xen host behind SSH, which the run has not booted, gets the image of the domains once. A run ends
-// what a killed one has left there.
+// A run copies the image of the domains to a Xen host behind SSH that it has not booted. The next run
+// does not copy it again, and ends the domain that a killed run has left there.
 func TestXenHost(t *testing.T) {
 	unnest := unnestBinary(t)
 	in, enter, options := xenHost(t, unnest)
@@ -165,10 +151,10 @@ func xenDomains(t *testing.T, dom0 place.Place) (names []string) {
 	return names
 }
 
-// xenHost builds the image that a run of sysbench needs, as the network of its host has no way to
-// Debian. It boots a guest with Xen that does not show the disk with the image of the domains. It returns
-// the connection to dom0, what runs the program in the network of the host, and the end of a
-// configuration that names the host.
+// xenHost boots a guest with Xen and hides the disk with the image of the domains, so the guest is like
+// a host of the user's. Before that it builds the image for sysbench, because no package can be
+// had from the network of the guest. It returns the connection to dom0, the command that runs a program
+// in that network, and the end of a configuration that names the host.
 func xenHost(t *testing.T, unnest string) (in *place.SSH, enter []string, options string) {
 	t.Helper()
 	l, err := lab.Create("xenhost")

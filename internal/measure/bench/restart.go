@@ -58,8 +58,8 @@ func (b *Bench) remove(_ context.Context, key string, m *machine) error {
 	return errors.Join(m.leave(), m.node.Kill(), b.lab.RemoveGuest(m.node.Name))
 }
 
-// restore brings a machine up again that was removed, and starts what configurations had on it. A
-// configuration that had not begun on it has its start before it.
+// restore brings up a machine again that was removed, and starts the configurations that ran on it.
+// It does not start those that have not been started yet: bringUp will.
 func (s *scripts) restore(ctx context.Context, key string) error {
 	for _, c := range s.spec.Configurations {
 		keys, err := machineKeys(s.spec, c)
@@ -79,8 +79,8 @@ func (s *scripts) restore(ctx context.Context, key string) error {
 	return nil
 }
 
-// startLiving starts a configuration while all machines are alive. If a domain of Xen is gone
-// meanwhile, it creates it again and starts anew, as often as a domain may be created.
+// startLiving starts a configuration, and stops as soon as a machine is gone. If that machine is a domain
+// of Xen and the study is a Restarter, it creates the domain again and tries once more, up to creations times.
 func (b *Bench) startLiving(ctx context.Context, s study, c stack.Configuration) error {
 	for n := 1; ; n++ {
 		alive, done := whileAlive(ctx, slices.Collect(maps.Values(b.running))...)

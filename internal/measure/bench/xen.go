@@ -184,11 +184,11 @@ func (h *xenHost) create(ctx context.Context, c xen.Config) (*xen.Domain, error)
 	return d, nil
 }
 
-// creations is how often a domain is created until it is ready. Of PVH and HVM domains on emulated
-// processors, 4 of 15 were gone before.
+// creations is how often a run creates a domain that is gone before it is ready, and how often it tries
+// to start a configuration. On emulated processors, 4 of 15 PVH and HVM domains were gone that early.
 const creations = 4
 
-// bringUp creates a domain and logs in to it. It creates a domain again that is gone before.
+// bringUp creates a domain and logs in to it. If the domain is gone before, it creates it again.
 func (h *xenHost) bringUp(ctx context.Context, c xen.Config, progress experiment.Progress) (*machine, error) {
 	for n := 1; ; n++ {
 		progress.Phase("create domain " + c.Name)
@@ -209,7 +209,10 @@ func (h *xenHost) tryBringUp(ctx context.Context, c xen.Config) (*machine, error
 	defer cancel()
 	in, err := d.Login(limited)
 	if err != nil {
-		return nil, errors.Join(h.dom0.explain(err), d.Destroy(ctx))
+		if err = h.dom0.explain(err); errors.Is(err, xen.ErrGone) {
+			err = errors.Join(err, d.Destroy(ctx)) // its files, for the next one
+		}
+		return nil, err
 	}
 	m := &machine{
 		domain: d,
