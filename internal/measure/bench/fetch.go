@@ -68,6 +68,9 @@ func fetch(ctx context.Context, client *http.Client, f suite.File, cache string)
 	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != f.SHA256 {
 		return "", fmt.Errorf("fetch %s: its SHA-256 is %x, want %s", url, sum, f.SHA256)
 	}
+	if err := os.MkdirAll(cache, 0o755); err != nil { // no image has been built yet
+		return "", err
+	}
 	return target, place.Local{}.Put(ctx, target, 0o644, bytes.NewReader(content))
 }
 

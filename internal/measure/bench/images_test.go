@@ -41,7 +41,7 @@ func TestFetch(t *testing.T) {
 		{"no coordinates", answer{}, suite.File{Maven: "tool", SHA256: "0"}, `file "tool": want Maven coordinates GROUP:ARTIFACT:VERSION`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cache := t.TempDir()
+			cache := filepath.Join(t.TempDir(), "cache") // which nobody has made yet
 			path, err := fetch(t.Context(), &http.Client{Transport: tt.answer}, tt.file, cache)
 			if tt.want != "" {
 				if err == nil || !strings.HasPrefix(err.Error(), tt.want) || strings.Contains(err.Error(), "%!") {
