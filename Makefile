@@ -98,8 +98,8 @@ test-kvm: test-deps build ## test on a host with KVM and vhost-net, which is a g
 	UNNEST_PRIVILEGED=1 go test -tags kvm -count=1 -timeout 90m -run '^TestOnKVM$$' -v ./internal/e2e
 
 .PHONY: test-trade
-test-trade: test-deps build trade-bundle ## load the trading application on this host, as unnest bench does (root, five minutes)
-	UNNEST_PRIVILEGED=1 go test -tags trade -count=1 -timeout 45m -run '^TestTrade$$' -v ./internal/e2e
+test-trade: test-deps build trade-bundle ## load the trading application on this host, in containers of a host behind SSH, and in guests of other architectures (root)
+	UNNEST_PRIVILEGED=1 go test -tags trade -count=1 -timeout 45m -run '^TestTrade(SSH|Foreign)?$$' -v ./internal/e2e
 
 .PHONY: kubernetes
 kubernetes: go ## build the programs of a Kubernetes cluster into the user's cache (11 minutes, once)
@@ -144,8 +144,8 @@ test-kubernetes-multus: test-deps build kubernetes ## test BrFusion as a further
 	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 30m -run '^TestKubernetesMultus$$' -v ./internal/e2e $(if $(MULTUS),-multus $(abspath $(MULTUS)))
 
 .PHONY: test-kafka
-test-kafka: test-deps build ## load a Kafka broker in a guest, a container and a pod (root, a few minutes)
-	UNNEST_PRIVILEGED=1 go test -tags kafka -count=1 -timeout 30m -run '^TestKafka$$' -v ./internal/e2e
+test-kafka: test-deps build ## load a Kafka broker in a guest, a container, a pod, and a container of a host behind SSH (root, a few minutes)
+	UNNEST_PRIVILEGED=1 go test -tags kafka -count=1 -timeout 30m -run '^TestKafka(SSH)?$$' -v ./internal/e2e
 
 .PHONY: test-collocation
 test-collocation: build ## test domains that run side by side, of which one is killed (root, 3 minutes)

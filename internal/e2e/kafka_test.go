@@ -61,3 +61,50 @@ func TestKafka(t *testing.T) {
 		}
 	}
 }
+
+// brokerOverSSH loads Kafka, NGINX and iperf3 in containers of a host behind SSH.
+const brokerOverSSH = `name: remote
+suite: applications
+repetitions: 1
+warmup: 0
+cases:
+  - {name: nginx, title: NGINX, workload: nginx, warmup: 1s, duration: 3s, timeout: 90s, options: {rate: 100}}
+  - {name: tcp_stream, title: TCP stream, workload: iperf3, protocol: tcp, sizes: [16384], duration: 2s, timeout: 60s}
+  - {name: kafka, title: Kafka, workload: kafka, warmup: 20s, duration: 6s, timeout: 6m, options: {rate: 600}}
+configurations:
+`
+
+// Kafka, NGINX and iperf3 serve clients on this host also from containers of a host behind SSH.
+func TestKafkaSSH(t *testing.T) {
+	unnest := unnestBinary(t)
+	bench, options := guestOverSSH(t, unnest, "--memory", "2048")
+	mustRun(t, unnest, "vm", "ssh", "node1", "/etc/unnest/engine")
+	file, dir := filepath.Join(t.TempDir(), "remote.yaml"), filepath.Join(t.TempDir(), "run")
+	text := brokerOverSSH
+	for _, network := range []string{"host", "nat"} {
+		text += "  - {name: " + network + ", stack: ssh/containerd, network: " + network + ", " + options + "}\n"
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := launch(t, append(bench, file, "-o", dir)...)
+	code := r.end(t, 25*time.Minute)
+	t.Log(r.out.String())
+	if code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	assertLeftInGuest(t, unnest, "")
+	_, samples, err := result.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, configuration := range []string{"host", "nat"} {
+		for _, want := range []struct{ key, metric string }{{"nginx", "latency_mean"}, {"tcp_stream", "throughput"}, {"kafka", "message_rate"}} {
+			if !slices.ContainsFunc(samples, func(s result.Sample) bool {
+				return s.Configuration == configuration && s.Case == want.key && s.Metric == want.metric && s.Value > 0
+			}) {
+				t.Errorf("%s has no %s of %s", configuration, want.metric, want.key)
+			}
+		}
+	}
+}

@@ -265,8 +265,54 @@ func TestSuitesSSHRefused(t *testing.T) {
 // A guest of Unnest can be measured as a host behind SSH, which dropbear serves.
 func TestSuitesSSHGuest(t *testing.T) {
 	unnest := unnestBinary(t)
-	mustRun(t, unnest, "vm", "up", "--pool", "0", "--vcpus", "2", "node1")
-	defer func() { mustRun(t, unnest, "vm", "down", "--all") }()
+	bench, options := guestOverSSH(t, unnest)
+
+	file, dir := writeExperiment(t, []string{gzipFile, memoryRead}, "{name: remote, stack: ssh, "+options+"}")
+	r := launch(t, append(bench, file, "-o", dir)...)
+	if code := r.end(t, bringUp); code != 0 {
+		t.Fatalf("exit code %d:\n%s", code, r.out.String())
+	}
+	if got := measured(t, dir); got["remote "+gzipFile] != 2 || len(got) != 1 {
+		t.Errorf("measured %v, want only gzip-file, because the guest has no sysbench", got)
+	}
+	assertLeftInGuest(t, unnest, "")
+
+	// Its container engine can be used as well. A killed run leaves containers, which the next
+	// run removes.
+	mustRun(t, unnest, "vm", "ssh", "node1", "/etc/unnest/engine")
+	begin := time.Now()
+	container := "stack: ssh/containerd, " + options + "}"
+	file, dir = writeExperiment(t, []string{memoryRead}, "{name: aufs, storage: overlay, "+container, "{name: mnt, storage: volume, "+container)
+	r = launch(t, append(bench, file, "-o", dir)...)
+	r.awaitExecutions(t, dir, 1)
+	t.Logf("image loaded and first execution measured after %v", time.Since(begin))
+	r.kill(t)
+	assertLeftInGuest(t, unnest, "unnest-run-")
+	r = launch(t, append(bench, "--resume", dir)...)
+	if code := r.end(t, bringUp); code != 0 || strings.Contains(r.out.String(), "load the image") {
+		t.Errorf("exit code %d, want 0, and the image not loaded again:\n%s", code, r.out.String())
+	}
+	assertLeftInGuest(t, unnest, "")
+	t.Logf("ended after %v", time.Since(begin))
+	assertMeasured(t, dir, []string{memoryRead}, "aufs", "mnt")
+	run, _, err := result.Load(dir)
+	says := regexp.MustCompile("^nerdctl version .* runs the containers on ssh://root@" + guestAddress + ".*`nerdctl rmi localhost/unnest/suite:[0-9a-f]+`")
+	if err != nil || !slices.ContainsFunc(run.Notes, says.MatchString) || run.Tools["sysbench"] == "" {
+		t.Errorf("the notes do not name the container engine and the image: %v, %q, tools %v", err, run.Notes, run.Tools)
+	}
+	testServersOverSSH(t, unnest, bench, options)
+}
+
+// guestAddress is that of the first guest of `unnest vm up`.
+const guestAddress = "10.200.0.2"
+
+// guestOverSSH starts a guest, with further options of `unnest vm up`, and takes it down when the test ends. It returns
+// the command line of `unnest bench` in the network that reaches the guest, and the keys host and identity of
+// configurations on it. The slices may be appended to.
+func guestOverSSH(t *testing.T, unnest string, more ...string) (bench []string, options string) {
+	t.Helper()
+	mustRun(t, slices.Concat([]string{unnest, "vm", "up", "--pool", "0", "--vcpus", "2"}, more, []string{"node1"})...)
+	t.Cleanup(func() { mustRun(t, unnest, "vm", "down", "--all") })
 	l, err := lab.View(labs(t)[0])
 	if err != nil {
 		t.Fatal(err)
@@ -285,66 +331,27 @@ func TestSuitesSSHGuest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const address = "10.200.0.2"
 	home, _ := home(t)
-	writeKnownHosts(t, home, knownhosts.Line([]string{address}, hostKey))
-
-	file, dir := writeExperiment(t, []string{gzipFile, memoryRead}, "{name: remote, stack: ssh, host: 'ssh://root@"+address+"', identity: "+filepath.Join(l.Dir, "ssh.key")+"}")
-	r := launch(t, inNamespace(l.HostNS(), home, unnest, "bench", "--noisy", file, "-o", dir)...)
-	if code := r.end(t, bringUp); code != 0 {
-		t.Fatalf("exit code %d:\n%s", code, r.out.String())
-	}
-	if got := measured(t, dir); got["remote "+gzipFile] != 2 || len(got) != 1 {
-		t.Errorf("measured %v, want only gzip-file, because the guest has no sysbench", got)
-	}
-	assertLeftInGuest(t, unnest, "")
-
-	// Its container engine can be used as well. A killed run leaves containers, which the next
-	// run removes.
-	mustRun(t, unnest, "vm", "ssh", "node1", "/etc/unnest/engine")
-	begin := time.Now()
-	options := "stack: ssh/containerd, host: 'ssh://root@" + address + "', identity: " + filepath.Join(l.Dir, "ssh.key") + "}"
-	file, dir = writeExperiment(t, []string{memoryRead}, "{name: aufs, storage: overlay, "+options, "{name: mnt, storage: volume, "+options)
-	r = launch(t, inNamespace(l.HostNS(), home, unnest, "bench", "--noisy", file, "-o", dir)...)
-	r.awaitExecutions(t, dir, 1)
-	t.Logf("image loaded and first execution measured after %v", time.Since(begin))
-	r.kill(t)
-	assertLeftInGuest(t, unnest, "unnest-run-")
-	r = launch(t, inNamespace(l.HostNS(), home, unnest, "bench", "--noisy", "--resume", dir)...)
-	if code := r.end(t, bringUp); code != 0 || strings.Contains(r.out.String(), "load the image") {
-		t.Errorf("exit code %d, want 0, and the image not loaded again:\n%s", code, r.out.String())
-	}
-	assertLeftInGuest(t, unnest, "")
-	t.Logf("ended after %v", time.Since(begin))
-	assertMeasured(t, dir, []string{memoryRead}, "aufs", "mnt")
-	run, _, err := result.Load(dir)
-	says := regexp.MustCompile("^nerdctl version .* runs the containers on ssh://root@" + address + ".*`nerdctl rmi localhost/unnest/suite:[0-9a-f]+`")
-	if err != nil || !slices.ContainsFunc(run.Notes, says.MatchString) || run.Tools["sysbench"] == "" {
-		t.Errorf("the notes do not name the container engine and the image: %v, %q, tools %v", err, run.Notes, run.Tools)
-	}
-	testServersOverSSH(t, inNamespace(l.HostNS(), home, unnest), "host: 'ssh://root@"+address+"', identity: "+filepath.Join(l.Dir, "ssh.key")+"}")
+	writeKnownHosts(t, home, knownhosts.Line([]string{guestAddress}, hostKey))
+	bench = inNamespace(l.HostNS(), home, unnest, "bench", "--noisy")
+	return slices.Clip(bench), "host: 'ssh://root@" + guestAddress + "', identity: " + filepath.Join(l.Dir, "ssh.key")
 }
 
 // Servers on a host behind SSH are loaded over the network. If the run is killed, they end.
-func testServersOverSSH(t *testing.T, enter []string, options string) {
+func testServersOverSSH(t *testing.T, unnest string, bench []string, options string) {
 	t.Helper()
 	write := func(configuration, more string) (file, dir string) {
 		dir = t.TempDir()
 		text := "name: remote\nsuite: applications\nrepetitions: 2\nwarmup: 0\nconfigurations:\n  - {" + configuration + ", " + options +
-			"\ncases:\n  - {name: udp_rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s, timeout: 60s}\n" + more
+			"}\ncases:\n  - {name: udp_rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s, timeout: 60s}\n" + more
 		file = filepath.Join(dir, "remote.yaml")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		return file, filepath.Join(dir, "run")
 	}
-	bench := func(args ...string) *running {
-		return launch(t, slices.Concat(enter, []string{"bench", "--noisy"}, args)...)
-	}
-	unnest := enter[len(enter)-1]
-
 	file, dir := write("name: nat, stack: ssh/containerd, network: nat", "  - {name: memcached, workload: memcached, duration: 1s, timeout: 60s, options: {threads: 1, connections: 4}}\n")
-	r := bench(file, "-o", dir)
+	r := launch(t, append(bench, file, "-o", dir)...)
 	if code := r.end(t, bringUp); code != 0 {
 		t.Fatalf("exit code %d:\n%s", code, r.out.String())
 	}
@@ -367,7 +374,7 @@ func testServersOverSSH(t *testing.T, enter []string, options string) {
 	assertLeftInGuest(t, unnest, "")
 
 	file, dir = write("name: machine, stack: ssh", "")
-	r = bench(file, "--repetitions", "100", "-o", dir)
+	r = launch(t, append(bench, file, "--repetitions", "100", "-o", dir)...)
 	r.awaitExecutions(t, dir, 1)
 	r.kill(t)
 	mustRun(t, unnest, "clean")

@@ -5,6 +5,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,15 +34,71 @@ cases:
 // runs by make test-trade.
 func TestTrade(t *testing.T) {
 	unnest := unnestBinary(t)
+	measureTrade(t, unnest, []string{unnest, "bench", "--noisy"}, trade)
+	assertNothingLeft(t)
+}
+
+// remoteTrade loads the trading application in containers of a host behind SSH.
+const remoteTrade = `name: trade
+repetitions: 1
+warmup: 0
+retries: 0
+cases:
+  - {suite: application, timeout: 10m}
+configurations:
+`
+
+// The same in containers of a host behind SSH, loaded in the container and from this host.
+func TestTradeSSH(t *testing.T) {
+	unnest := unnestBinary(t)
+	bench, options := guestOverSSH(t, unnest, "--memory", "2048")
+	mustRun(t, unnest, "vm", "ssh", "node1", "/etc/unnest/engine")
+	text := remoteTrade
+	for name, keys := range map[string]string{
+		"closed": "drive: local",
+		"local":  "drive: local, network: host",
+		"remote": "drive: remote, network: host",
+		"nat":    "drive: remote, network: nat",
+	} {
+		text += "  - {name: " + name + ", stack: ssh/containerd, " + keys + ", " + options + "}\n"
+	}
+	measureTrade(t, unnest, bench, text)
+	assertLeftInGuest(t, unnest, "")
+}
+
+// foreignTrade loads the trading application in guests of other architectures.
+const foreignTrade = `name: trade
+guest: {vcpus: 2, memory: 2GiB}
+repetitions: 1
+warmup: 0
+retries: 0
+configurations:
+  - {name: aarch64, stack: vm, arch: aarch64}
+  - {name: s390x, stack: vm, arch: s390x}
+cases:
+  - {suite: application, timeout: 20m}
+`
+
+// The same in guests whose processor is of another architecture.
+func TestTradeForeign(t *testing.T) {
+	unnest := unnestBinary(t)
+	measureTrade(t, unnest, []string{unnest, "bench", "--noisy"}, foreignTrade)
+	assertNothingLeft(t)
+}
+
+// measureTrade runs an experiment by the command bench, and checks that all configurations are measured.
+func measureTrade(t *testing.T, unnest string, bench []string, text string) {
+	t.Helper()
 	file, dir := filepath.Join(t.TempDir(), "trade.yaml"), filepath.Join(t.TempDir(), "run")
-	if err := os.WriteFile(file, []byte(trade), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := launch(t, unnest, "bench", "--noisy", file, "-o", dir)
-	if code := r.end(t, 30*time.Minute); code != 0 {
-		t.Fatalf("exit code %d:\n%s", code, r.out.String())
+	r := launch(t, slices.Concat(bench, []string{file, "-o", dir})...)
+	code := r.end(t, 40*time.Minute)
+	t.Log(r.out.String())
+	if code != 0 {
+		t.Fatalf("exit code %d", code)
 	}
-	assertNothingLeft(t)
 	run, samples, err := result.Load(dir)
 	if err != nil || run.State != result.Complete || run.Tools["wildfly"] == "" || run.Tools["jmeter"] == "" {
 		t.Fatalf("run %q with tools %v, %v", run.State, run.Tools, err)

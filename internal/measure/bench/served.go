@@ -18,16 +18,20 @@ import (
 
 // served is the study of cases of suites that load a server. Each execution starts the server
 // with a clean state, loads it, and ends it, so that one server runs at a time. The load runs
-// where the server does, or on this host in a network of its own (drive remote).
+// where the server does, or on this host (drive remote): in the lab's network of clients, or in that
+// of this process if the server is on a host that is reached over SSH.
 type served struct {
 	*scripts
-	client *workspace // of the load on this host; nil: none is there
+	client     *workspace // of the load in the lab's network of clients; nil: none is there
+	clientHere *workspace // of the load in the network of this process; nil: none is there
 }
 
 func newServed(b *Bench) *served {
 	s := &served{scripts: &scripts{Bench: b, workspaces: map[string]*workspace{}, published: map[string][]workload.Port{}}}
 	for _, c := range b.spec.Configurations {
-		s.published[c.Name] = []workload.Port{{Protocol: workload.TCP, Number: s.port(c)}}
+		if c.Drive == stack.Remote {
+			s.published[c.Name] = []workload.Port{{Protocol: workload.TCP, Number: s.port(c)}}
+		}
 	}
 	return s
 }
@@ -44,10 +48,10 @@ func (s *served) check(c stack.Configuration) error {
 	switch {
 	case c.Stack.Xen():
 		return fmt.Errorf("stack %s: the server is not installed in domains of Xen: use metal or vm, or a container in it", c.Stack)
-	case c.Stack.Remote():
-		return fmt.Errorf("stack %s: the server is not installed on hosts of yours: use metal or vm, or a container in it", c.Stack)
-	case c.Architecture() != stack.X8664:
-		return fmt.Errorf("arch %s: leave it out, the server runs in guests of %s", c.Architecture(), stack.X8664)
+	case c.Stack.Remote() && !contained:
+		return fmt.Errorf("stack %s: the server comes with our container image: use ssh/containerd or ssh/docker", c.Stack)
+	case c.Architecture() != stack.X8664 && (contained || remote || c.Level() != 1):
+		return fmt.Errorf("arch %s: its guests run no containers and no guests, and the load cannot reach them: use stack vm and drive local", c.Architecture())
 	case c.Drive == stack.Pod:
 		return errors.New("drive pod: the load runs in the configuration itself or on this host: want local or remote")
 	case remote && c.Level() > 1:
@@ -62,21 +66,35 @@ func (s *served) check(c stack.Configuration) error {
 	return nil
 }
 
-// begin prepares the load on this host, if a configuration has it there. It has the user space
+// begin prepares the load on this host, if configurations have it there. It has the user space
 // of the guests.
 func (s *served) begin(ctx context.Context) (err error) {
-	if !slices.ContainsFunc(s.spec.Configurations, func(c stack.Configuration) bool { return c.Drive == stack.Remote }) {
-		return nil
-	}
-	if s.host == nil {
-		if s.host, err = newHost(ctx, s.lab, s.images.builder, s.images.recipe); err != nil {
+	for _, c := range s.spec.Configurations {
+		switch {
+		case c.Drive != stack.Remote:
+		case c.Stack.Remote() && s.clientHere == nil:
+			s.clientHere, err = s.newClient(ctx, place.Local{}, "client-here")
+		case !c.Stack.Remote() && s.client == nil:
+			s.client, err = s.newClient(ctx, place.Local{NetNS: s.lab.ClientNS()}, "client")
+		}
+		if err != nil {
 			return err
 		}
 	}
-	inside := s.host.inside
-	inside.Place, inside.Name = place.Local{NetNS: s.lab.ClientNS()}, "this host, in the network of clients"
-	s.client = &workspace{machine: s.host.machine(), place: inside, dir: path.Join(s.host.machine().work, "client"), unsupported: map[string]error{}}
-	return s.client.prepareAll(ctx, s.spec.Cases, suite.Resources{})
+	return nil
+}
+
+// newClient prepares the load on this host in a network.
+func (s *served) newClient(ctx context.Context, in place.Local, name string) (_ *workspace, err error) {
+	if s.host == nil {
+		if s.host, err = newHost(ctx, s.lab, s.images.builder, s.images.recipe); err != nil {
+			return nil, err
+		}
+	}
+	inside, m := s.host.inside, s.host.machine()
+	inside.Place, inside.Name = in, "this host, in the network of clients"
+	w := &workspace{machine: m, place: inside, dir: path.Join(m.work, name), unsupported: map[string]error{}}
+	return w, w.prepareAll(ctx, s.spec.Cases, suite.Resources{})
 }
 
 // start prepares the cases in a configuration, and records the versions of their programs.
@@ -108,6 +126,9 @@ func (s *served) Execute(ctx context.Context, e experiment.Execution) (experimen
 	from, address := w, loopback
 	if e.Configuration.Drive == stack.Remote {
 		from, address = s.client, w.machine.address
+		if e.Configuration.Stack.Remote() {
+			from = s.clientHere
+		}
 	}
 	for _, one := range []*workspace{w, from} {
 		if err := one.unsupported[e.Case.Name]; err != nil {
@@ -130,7 +151,7 @@ func (s *served) load(ctx context.Context, e experiment.Execution, w, from *work
 	if err := place.Run(ctx, w.machine.place, "sync"); err != nil {
 		return o, err
 	}
-	variables := fmt.Sprintf("export ADDRESS=%s PORT=%d\n", address, s.port(e.Configuration))
+	variables := fmt.Sprintf("export ADDRESS=%s PORT=%d LISTEN=%s\n", address, s.port(e.Configuration), s.listen(ctx, e.Configuration, w))
 	begin := time.Now()
 	one, err := w.serve(ctx, e.Case, variables+local.Server.Start(profile, size))
 	if err != nil {
@@ -148,6 +169,18 @@ func (s *served) load(ctx context.Context, e experiment.Execution, w, from *work
 	}
 	values = append(values, workload.Value{Metric: suite.ServerStart.Name, Value: took.Seconds()})
 	return experiment.Outcome{Values: values, Boot: w.machine.boot, Intervals: local.Intervals(out)}, nil
+}
+
+// listen returns the address that the server listens on; empty: all. On a host of the user nobody but the load
+// needs to reach it.
+func (s *served) listen(ctx context.Context, c stack.Configuration, w *workspace) string {
+	switch {
+	case !c.Stack.Remote() || c.Network != stack.HostNetwork:
+		return ""
+	case c.Drive == stack.Remote:
+		return listenAddress(ctx, w.machine.place)
+	}
+	return loopback
 }
 
 // instance is a server of a case that runs.

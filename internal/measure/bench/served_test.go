@@ -179,11 +179,16 @@ func TestCheckServed(t *testing.T) {
 		"{name: vm.aufs.host}":                     "",
 		"{name: L2, stack: vm/vm}":                 "",
 		"{name: far, stack: vm/vm, drive: remote}": "use drive local",
-		"{name: own, stack: vm/containerd, network: brfusion, drive: remote}": "network brfusion: want host or nat",
-		"{name: closed, stack: vm/containerd, drive: remote}":                 "key network is missing",
-		"{name: pod, stack: vm/containerd, network: localhost, drive: pod}":   "drive pod",
-		"{name: z, stack: vm, arch: s390x}":                                   "arch s390x",
-		`{name: mine, stack: ssh, host: "ssh://root@192.0.2.1"}`:              "not installed on hosts of yours",
+		"{name: own, stack: vm/containerd, network: brfusion, drive: remote}":                        "network brfusion: want host or nat",
+		"{name: closed, stack: vm/containerd, drive: remote}":                                        "key network is missing",
+		"{name: pod, stack: vm/containerd, network: localhost, drive: pod}":                          "drive pod",
+		"{name: z, stack: vm, arch: s390x}":                                                          "",
+		"{name: z, stack: vm, arch: s390x, drive: remote}":                                           "the load cannot reach them: use stack vm and drive local",
+		"{name: z, stack: vm/vm, arch: aarch64}":                                                     "arch aarch64",
+		`{name: mine, stack: ssh, host: "ssh://root@192.0.2.1"}`:                                     "use ssh/containerd or ssh/docker",
+		`{name: mine, stack: ssh/docker, host: "ssh://root@192.0.2.1"}`:                              "",
+		`{name: mine, stack: ssh/docker, host: "ssh://root@192.0.2.1", drive: remote}`:               "key network is missing",
+		`{name: mine, stack: ssh/docker, host: "ssh://root@192.0.2.1", drive: remote, network: nat}`: "",
 	} {
 		spec := mustParse(t, "name: a\nconfigurations: ["+configuration+"]\ncases: [{suite: application}]\n")
 		err := Check(spec)

@@ -33,7 +33,7 @@ func (b *Builder) extract(ctx context.Context, r Recipe, target string) error {
 }
 
 // configuration is the version of extract and configure. It is part of the digest.
-const configuration = 2
+const configuration = 3
 
 // configure makes the files that the scripts of the packages would make.
 func configure(root string) error {
@@ -48,8 +48,9 @@ func configure(root string) error {
 	errs = append(errs, os.WriteFile(filepath.Join(root, "etc/shells"), []byte("/bin/sh\n/bin/bash\n"), 0o644), // debianutils
 		os.Chmod(filepath.Join(root, "tmp"), 0o777|os.ModeSticky), os.Chmod(filepath.Join(root, "var/tmp"), 0o777|os.ModeSticky))
 	for _, l := range []struct{ link, target string }{
-		{"usr/bin/awk", "mawk"},                    // mawk
-		{"usr/sbin/iptables", "xtables-nft-multi"}, // iptables, by update-alternatives
+		{"usr/bin/awk", "mawk"},                              // mawk
+		{"usr/bin/java", "../lib/jvm/default-java/bin/java"}, // openjdk-17-jre-headless, by update-alternatives
+		{"usr/sbin/iptables", "xtables-nft-multi"},           // iptables, by update-alternatives
 		{"usr/sbin/iptables-save", "xtables-nft-multi"},
 		{"usr/sbin/iptables-restore", "xtables-nft-multi"},
 		{"usr/sbin/ip6tables", "xtables-nft-multi"},
