@@ -42,13 +42,7 @@ func (v *VMM) InsertMedium(ctx context.Context, label string, image *os.File) er
 	node := mediumPrefix + label
 	err := markRefused(v.addMedium(ctx, node, image))
 	if err == nil {
-		err = markRefused(v.client.OpenTray(ctx, CredentialDrive))
-	}
-	if err == nil {
-		err = markRefused(v.client.Execute(ctx, "blockdev-insert-medium", map[string]any{"id": CredentialDrive, "node-name": node}, nil))
-	}
-	if err == nil {
-		err = markRefused(v.client.CloseTray(ctx, CredentialDrive))
+		err = markRefused(v.withOpenTray(ctx, "blockdev-insert-medium", map[string]any{"id": CredentialDrive, "node-name": node}))
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("insert medium: %w", err), v.RemoveMedium(ctx))
@@ -90,12 +84,25 @@ func (v *VMM) RemoveMedium(ctx context.Context) error {
 }
 
 func (v *VMM) ejectMedium(ctx context.Context) error {
-	err := v.client.OpenTray(ctx, CredentialDrive)
-	if err == nil {
-		err = v.client.Execute(ctx, "blockdev-remove-medium", map[string]any{"id": CredentialDrive}, nil)
+	return markRefused(v.withOpenTray(ctx, "blockdev-remove-medium", map[string]any{"id": CredentialDrive}))
+}
+
+// trayOpenings is how often the tray is opened for one command.
+const trayOpenings = 5
+
+// withOpenTray opens the tray, executes a command, and closes the tray. Firmware that looks for drives closes a tray,
+// also between our commands: then it is opened again.
+func (v *VMM) withOpenTray(ctx context.Context, command string, arguments map[string]any) error {
+	for opened := 1; ; opened++ {
+		err := v.client.OpenTray(ctx, CredentialDrive)
+		if err == nil {
+			err = v.client.Execute(ctx, command, arguments, nil)
+		}
+		if err == nil {
+			return v.client.CloseTray(ctx, CredentialDrive)
+		}
+		if d, _, queryErr := v.client.BlockDrive(ctx, CredentialDrive); queryErr != nil || d.TrayOpen || opened == trayOpenings {
+			return err
+		}
 	}
-	if err == nil {
-		err = v.client.CloseTray(ctx, CredentialDrive)
-	}
-	return markRefused(err)
 }

@@ -90,6 +90,28 @@ func TestDrive(t *testing.T) {
 	}
 }
 
+// Firmware of a guest that starts over and over closes the tray at any time.
+func TestDriveOfGuestThatResets(t *testing.T) {
+	m := boot(t, "ide-cd,id=unnest-credentials")
+	if err := m.owner.Execute(t.Context(), "cont", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	v := m.dial()
+	f := image(t, strings.Repeat("a1", 1024))
+	for range 200 {
+		if err := m.owner.Execute(t.Context(), "system_reset", nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := v.InsertMedium(t.Context(), "a1", f); err != nil {
+			t.Fatal(err)
+		}
+		if err := v.RemoveMedium(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.kill()
+}
+
 // The guest cannot write the medium, and a daemon that was killed at any step is followed
 // by one that repairs the drive.
 func TestDriveIsInterrupted(t *testing.T) {
