@@ -62,8 +62,8 @@ func TestKafka(t *testing.T) {
 	}
 }
 
-// brokerOverSSH loads Kafka, NGINX and iperf3 in containers of a host behind SSH.
-const brokerOverSSH = `name: remote
+// brokerInContainers loads Kafka, NGINX and iperf3 in containers.
+const brokerInContainers = `name: remote
 suite: applications
 repetitions: 1
 warmup: 0
@@ -74,36 +74,48 @@ cases:
 configurations:
 `
 
-// Kafka, NGINX and iperf3 serve clients on this host also from containers of a host behind SSH.
+// Kafka, NGINX and iperf3 serve clients on this host also from containers of a host behind SSH. First they do so from
+// a container of this host: that gets the packages and files, to which the network of the other run has no way.
 func TestKafkaSSH(t *testing.T) {
 	unnest := unnestBinary(t)
+	loadContainers(t, []string{unnest, "bench", "--noisy"}, map[string]string{"metal": "stack: metal/containerd, network: host"})
 	bench, options := guestOverSSH(t, unnest, "--memory", "2048")
 	mustRun(t, unnest, "vm", "ssh", "node1", "/etc/unnest/engine")
-	file, dir := filepath.Join(t.TempDir(), "remote.yaml"), filepath.Join(t.TempDir(), "run")
-	text := brokerOverSSH
-	for _, network := range []string{"host", "nat"} {
-		text += "  - {name: " + network + ", stack: ssh/containerd, network: " + network + ", " + options + "}\n"
+	loadContainers(t, bench, map[string]string{
+		"host": "stack: ssh/containerd, network: host, " + options,
+		"nat":  "stack: ssh/containerd, network: nat, " + options,
+	})
+	assertLeftInGuest(t, unnest, "")
+}
+
+// loadContainers loads the containers of configurations, whose keys have their names, and checks that all servers
+// have worked.
+func loadContainers(t *testing.T, bench []string, configurations map[string]string) {
+	t.Helper()
+	file, dir := filepath.Join(t.TempDir(), "containers.yaml"), filepath.Join(t.TempDir(), "run")
+	text := brokerInContainers
+	for name, keys := range configurations {
+		text += "  - {name: " + name + ", " + keys + "}\n"
 	}
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := launch(t, append(bench, file, "-o", dir)...)
+	r := launch(t, slices.Concat(bench, []string{file, "-o", dir})...)
 	code := r.end(t, 25*time.Minute)
 	t.Log(r.out.String())
 	if code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
-	assertLeftInGuest(t, unnest, "")
 	_, samples, err := result.Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, configuration := range []string{"host", "nat"} {
-		for _, want := range []struct{ key, metric string }{{"nginx", "latency_mean"}, {"tcp_stream", "throughput"}, {"kafka", "message_rate"}} {
+	for name := range configurations {
+		for _, want := range []struct{ name, metric string }{{"nginx", "latency_mean"}, {"tcp_stream", "throughput"}, {"kafka", "message_rate"}} {
 			if !slices.ContainsFunc(samples, func(s result.Sample) bool {
-				return s.Configuration == configuration && s.Case == want.key && s.Metric == want.metric && s.Value > 0
+				return s.Configuration == name && s.Case == want.name && s.Metric == want.metric && s.Value > 0
 			}) {
-				t.Errorf("%s has no %s of %s", configuration, want.metric, want.key)
+				t.Errorf("%s has no %s of %s", name, want.metric, want.name)
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/testbed/guest"
 )
 
 // trade loads the trading application on this host: without a container, in one, and from
@@ -51,6 +52,10 @@ configurations:
 // The same in containers of a host behind SSH, loaded in the container and from this host.
 func TestTradeSSH(t *testing.T) {
 	unnest := unnestBinary(t)
+	builder := guest.Builder{Cache: guest.CacheDir()} // the network of the run has no way to Debian's packages
+	if _, err := builder.Root(t.Context(), guest.SuiteRecipe([]string{"default-jre-headless"})); err != nil {
+		t.Fatal(err)
+	}
 	bench, options := guestOverSSH(t, unnest, "--memory", "2048")
 	mustRun(t, unnest, "vm", "ssh", "node1", "/etc/unnest/engine")
 	text := remoteTrade
