@@ -111,7 +111,7 @@ func loadContainers(t *testing.T, bench []string, configurations map[string]stri
 		t.Fatal(err)
 	}
 	for name := range configurations {
-		for _, want := range []struct{ name, metric string }{{"nginx", "latency_mean"}, {"tcp_stream", "throughput"}, {"kafka", "message_rate"}} {
+		for _, want := range []struct{ name, metric string }{{"nginx", "latency_mean"}, {"tcp_stream/16384", "throughput"}, {"kafka", "message_rate"}} {
 			if !slices.ContainsFunc(samples, func(s result.Sample) bool {
 				return s.Configuration == name && s.Case == want.name && s.Metric == want.metric && s.Value > 0
 			}) {
