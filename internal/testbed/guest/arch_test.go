@@ -242,6 +242,10 @@ func TestArchitectures(t *testing.T) {
 			if want := a.Uname() + "\nnode1\n"; err != nil || string(out) != want {
 				t.Errorf("got %q, %v; want %q", out, err, want)
 			}
+			version, err := place.Output(ctx, client, "dpkg-query", "--show", "--showformat", "${Status} ${Version}", "bash")
+			if err != nil || !strings.HasPrefix(string(version), "install ok installed 5.") {
+				t.Errorf("the version of bash: %q, %v", version, err)
+			}
 			if err := g.Kill(); err != nil {
 				t.Error(err)
 			}

@@ -19,7 +19,8 @@ func (r Recipe) foreign() bool { return r.Arch.or() != Arch(runtime.GOARCH) }
 func (b *Builder) extract(ctx context.Context, r Recipe, target string) error {
 	// The variant has no base packages. A guest needs these of the required packages that
 	// are not essential.
-	if err := b.mmdebstrap(ctx, r, target, "--variant=extract", "--include=?essential", "--include=mount,passwd,mawk"); err != nil {
+	if err := b.mmdebstrap(ctx, r, target, "--variant=extract", "--include=?essential", "--include=mount,passwd,mawk",
+		"--extract-hook="+recordPackages); err != nil {
 		return err
 	}
 	if err := configure(target); err != nil {
@@ -32,8 +33,15 @@ func (b *Builder) extract(ctx context.Context, r Recipe, target string) error {
 	return b.run(ctx, nil, "depmod", "--basedir", target, release)
 }
 
+// recordPackages enters the packages into the database of dpkg, which tells their versions. Only their installation
+// would do that.
+const recordPackages = `for deb in "$1"/var/cache/apt/archives/*.deb; do
+	dpkg-deb --field "$deb"
+	printf 'Status: install ok installed\n\n'
+done >"$1/var/lib/dpkg/status"`
+
 // configuration is the version of extract and configure. It is part of the digest.
-const configuration = 3
+const configuration = 4
 
 // configure makes the files that the scripts of the packages would make.
 func configure(root string) error {
