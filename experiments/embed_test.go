@@ -13,7 +13,7 @@ import (
 
 // comes lists the built-in experiments.
 var comes = []string{
-	"aa", "applications", "applications-kafka", "applications-levels", "applications-nested", "applications-pod", "applications-pod-kafka", "architectures", "boot", "boot-kernel", "brfusion", "cluster", "collocation", "collocation-baseline", "collocation-pairs", "collocation-quick", "collocation-xen", "generators", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
+	"aa", "applications", "applications-kafka", "applications-levels", "applications-nested", "applications-nested-kafka", "applications-pod", "applications-pod-kafka", "architectures", "boot", "boot-kernel", "brfusion", "cluster", "collocation", "collocation-baseline", "collocation-pairs", "collocation-quick", "collocation-xen", "generators", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
 	"multilevel-application", "multilevel-application-short", "multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
 	"network", "overcommitment", "poll", "quickstart", "restored", "restored-suites", "selftest", "startup", "xen", "xen-network",
 }
@@ -184,7 +184,7 @@ func TestApplications(t *testing.T) {
 		switch name {
 		case "applications-kafka", "applications-pod-kafka":
 			known = known[3:]
-		case "applications-nested", "applications-pod":
+		case "applications-nested", "applications-nested-kafka", "applications-pod":
 			known = known[:3]
 		}
 		if !slices.Equal(cases, known) || len(s.Warnings()) > 0 {
