@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -27,14 +25,7 @@ warmup: 0
 // wrong one. The report has the figures of the requests, and the CPU time per request.
 func TestApplications(t *testing.T) {
 	unnest := unnestBinary(t)
-	file, dir := filepath.Join(t.TempDir(), "small.yaml"), filepath.Join(t.TempDir(), "run")
-	if err := os.WriteFile(file, []byte(applications), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := launch(t, unnest, "bench", "--noisy", file, "-o", dir)
-	if code := r.end(t, bringUp); code != 0 {
-		t.Fatalf("exit code %d:\n%s", code, r.out.String())
-	}
+	dir := measureText(t, []string{unnest, "bench", "--noisy"}, applications, bringUp)
 	assertNothingLeft(t)
 	run, samples, err := result.Load(dir)
 	if err != nil || run.State != result.Complete || run.Tools["memcached"] == "" || run.Tools["nginx"] == "" {

@@ -3,8 +3,6 @@
 package e2e
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -30,16 +28,7 @@ warmup: 0
 // over the loopback of a pod. It runs only while it is measured.
 func TestKafka(t *testing.T) {
 	unnest := unnestBinary(t)
-	file, dir := filepath.Join(t.TempDir(), "small.yaml"), filepath.Join(t.TempDir(), "run")
-	if err := os.WriteFile(file, []byte(broker), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := launch(t, unnest, "bench", "--noisy", file, "-o", dir)
-	code := r.end(t, 25*time.Minute)
-	t.Log(r.out.String())
-	if code != 0 {
-		t.Fatalf("exit code %d", code)
-	}
+	dir := measureText(t, []string{unnest, "bench", "--noisy"}, broker, 25*time.Minute)
 	assertNothingLeft(t)
 	run, samples, err := result.Load(dir)
 	if err != nil || run.State != result.Complete || run.Tools["kafka"] == "" || run.Tools["openjdk-17-jre-headless"] == "" {
@@ -74,8 +63,8 @@ cases:
 configurations:
 `
 
-// Kafka, NGINX and iperf3 serve clients on this host also from containers of a host behind SSH. First they do so from
-// a container of this host: that gets the packages and files, to which the network of the other run has no way.
+// Kafka, NGINX and iperf3 serve clients on this host also from containers of a host behind SSH. The first run loads
+// a container of this host, and downloads the packages and files. The network of the second run has no way out.
 func TestKafkaSSH(t *testing.T) {
 	unnest := unnestBinary(t)
 	loadContainers(t, []string{unnest, "bench", "--noisy"}, map[string]string{"metal": "stack: metal/containerd, network: host"})
@@ -88,25 +77,15 @@ func TestKafkaSSH(t *testing.T) {
 	assertLeftInGuest(t, unnest, "")
 }
 
-// loadContainers loads the containers of configurations, whose keys have their names, and checks that all servers
-// have worked.
+// loadContainers loads the containers of configurations, and checks that all servers have worked. The map has the
+// keys of each configuration by its name.
 func loadContainers(t *testing.T, bench []string, configurations map[string]string) {
 	t.Helper()
-	file, dir := filepath.Join(t.TempDir(), "containers.yaml"), filepath.Join(t.TempDir(), "run")
 	text := brokerInContainers
 	for name, keys := range configurations {
 		text += "  - {name: " + name + ", " + keys + "}\n"
 	}
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := launch(t, slices.Concat(bench, []string{file, "-o", dir})...)
-	code := r.end(t, 25*time.Minute)
-	t.Log(r.out.String())
-	if code != 0 {
-		t.Fatalf("exit code %d", code)
-	}
-	_, samples, err := result.Load(dir)
+	_, samples, err := result.Load(measureText(t, bench, text, 25*time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

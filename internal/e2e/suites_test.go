@@ -29,6 +29,22 @@ const (
 	gzipFile    = "gzip-file"
 )
 
+// measureText runs an experiment by the command bench within a limit, and returns its run directory.
+func measureText(t *testing.T, bench []string, text string, limit time.Duration) (dir string) {
+	t.Helper()
+	file, dir := filepath.Join(t.TempDir(), "experiment.yaml"), filepath.Join(t.TempDir(), "run")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := launch(t, slices.Concat(bench, []string{file, "-o", dir})...)
+	code := r.end(t, limit)
+	t.Log(r.out.String())
+	if code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	return dir
+}
+
 // writeExperiment writes an experiment file with the named cases and with configurations in
 // YAML. It returns the path of the file and a run directory.
 func writeExperiment(t *testing.T, cases []string, configurations ...string) (file, dir string) {

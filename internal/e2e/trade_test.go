@@ -3,9 +3,6 @@
 package e2e
 
 import (
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,14 +11,17 @@ import (
 	"unnest/internal/testbed/guest"
 )
 
-// trade loads the trading application on this host: without a container, in one, and from
-// outside.
-const trade = `name: trade
+// tradeOnce measures each configuration once.
+const tradeOnce = `name: trade
 guest: {vcpus: 2, memory: 2GiB}
 repetitions: 1
 warmup: 0
 retries: 0
-configurations:
+`
+
+// trade loads the trading application on this host: without a container, in one, and from
+// outside.
+const trade = tradeOnce + `configurations:
   - {name: metal.local}
   - {name: metal.remote}
   - {name: metal.aufs}
@@ -35,16 +35,12 @@ cases:
 // runs by make test-trade.
 func TestTrade(t *testing.T) {
 	unnest := unnestBinary(t)
-	measureTrade(t, unnest, []string{unnest, "bench", "--noisy"}, trade)
+	measureTrade(t, unnest, []string{unnest, "bench", "--noisy"}, trade, 30*time.Minute)
 	assertNothingLeft(t)
 }
 
 // remoteTrade loads the trading application in containers of a host behind SSH.
-const remoteTrade = `name: trade
-repetitions: 1
-warmup: 0
-retries: 0
-cases:
+const remoteTrade = tradeOnce + `cases:
   - {suite: application, timeout: 10m}
 configurations:
 `
@@ -52,7 +48,7 @@ configurations:
 // The same in containers of a host behind SSH, loaded in the container and from this host.
 func TestTradeSSH(t *testing.T) {
 	unnest := unnestBinary(t)
-	builder := guest.Builder{Cache: guest.CacheDir()} // the network of the run has no way to Debian's packages
+	builder := guest.Builder{Cache: guest.CacheDir()} // the network of the run has no way out to Debian
 	if _, err := builder.Root(t.Context(), guest.SuiteRecipe([]string{"default-jre-headless"})); err != nil {
 		t.Fatal(err)
 	}
@@ -67,17 +63,12 @@ func TestTradeSSH(t *testing.T) {
 	} {
 		text += "  - {name: " + name + ", stack: ssh/containerd, " + keys + ", " + options + "}\n"
 	}
-	measureTrade(t, unnest, bench, text)
+	measureTrade(t, unnest, bench, text, 40*time.Minute)
 	assertLeftInGuest(t, unnest, "")
 }
 
 // foreignTrade loads the trading application in guests of other architectures.
-const foreignTrade = `name: trade
-guest: {vcpus: 2, memory: 2GiB}
-repetitions: 1
-warmup: 0
-retries: 0
-configurations:
+const foreignTrade = tradeOnce + `configurations:
   - {name: aarch64, stack: vm, arch: aarch64}
   - {name: s390x, stack: vm, arch: s390x}
 cases:
@@ -87,23 +78,14 @@ cases:
 // The same in guests whose processor is of another architecture.
 func TestTradeForeign(t *testing.T) {
 	unnest := unnestBinary(t)
-	measureTrade(t, unnest, []string{unnest, "bench", "--noisy"}, foreignTrade)
+	measureTrade(t, unnest, []string{unnest, "bench", "--noisy"}, foreignTrade, 40*time.Minute)
 	assertNothingLeft(t)
 }
 
 // measureTrade runs an experiment by the command bench, and checks that all configurations are measured.
-func measureTrade(t *testing.T, unnest string, bench []string, text string) {
+func measureTrade(t *testing.T, unnest string, bench []string, text string, limit time.Duration) {
 	t.Helper()
-	file, dir := filepath.Join(t.TempDir(), "trade.yaml"), filepath.Join(t.TempDir(), "run")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := launch(t, slices.Concat(bench, []string{file, "-o", dir})...)
-	code := r.end(t, 40*time.Minute)
-	t.Log(r.out.String())
-	if code != 0 {
-		t.Fatalf("exit code %d", code)
-	}
+	dir := measureText(t, bench, text, limit)
 	run, samples, err := result.Load(dir)
 	if err != nil || run.State != result.Complete || run.Tools["wildfly"] == "" || run.Tools["jmeter"] == "" {
 		t.Fatalf("run %q with tools %v, %v", run.State, run.Tools, err)

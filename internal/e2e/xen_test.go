@@ -72,14 +72,7 @@ func TestXen(t *testing.T) {
 	unnest := unnestBinary(t)
 	for name, e := range xenExperiments {
 		t.Run(name, func(t *testing.T) {
-			file, dir := filepath.Join(t.TempDir(), "xen.yaml"), filepath.Join(t.TempDir(), "run")
-			if err := os.WriteFile(file, []byte(e.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			r := launch(t, unnest, "bench", "--noisy", file, "-o", dir)
-			if code := r.end(t, 6*bringUp); code != 0 {
-				t.Fatalf("exit code %d:\n%s", code, r.out.String())
-			}
+			dir := measureText(t, []string{unnest, "bench", "--noisy"}, e.text, 6*bringUp)
 			assertNothingLeft(t)
 			run, samples, err := result.Load(dir)
 			if err != nil || run.State != result.Complete || run.Tools["xen"] == "" {

@@ -22,12 +22,14 @@ import (
 // of this process if the server is on a host that is reached over SSH.
 type served struct {
 	*scripts
-	client     *workspace // of the load in the lab's network of clients; nil: none is there
-	clientHere *workspace // of the load in the network of this process; nil: none is there
+	clients map[place.Local]*workspace // of the load on this host, by network
 }
 
 func newServed(b *Bench) *served {
-	s := &served{scripts: &scripts{Bench: b, workspaces: map[string]*workspace{}, published: map[string][]workload.Port{}}}
+	s := &served{
+		scripts: &scripts{Bench: b, workspaces: map[string]*workspace{}, published: map[string][]workload.Port{}},
+		clients: map[place.Local]*workspace{},
+	}
 	for _, c := range b.spec.Configurations {
 		if c.Drive == stack.Remote {
 			s.published[c.Name] = []workload.Port{{Protocol: workload.TCP, Number: s.port(c)}}
@@ -70,30 +72,35 @@ func (s *served) check(c stack.Configuration) error {
 // of the guests.
 func (s *served) begin(ctx context.Context) (err error) {
 	for _, c := range s.spec.Configurations {
-		switch {
-		case c.Drive != stack.Remote:
-		case c.Stack.Remote() && s.clientHere == nil:
-			s.clientHere, err = s.newClient(ctx, place.Local{}, "client-here")
-		case !c.Stack.Remote() && s.client == nil:
-			s.client, err = s.newClient(ctx, place.Local{NetNS: s.lab.ClientNS()}, "client")
+		in := s.clientNetwork(c)
+		if c.Drive != stack.Remote || s.clients[in] != nil {
+			continue
 		}
-		if err != nil {
+		if s.clients[in], err = s.newClient(ctx, in); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// clientNetwork returns this host in the network from which the server of a configuration is loaded.
+func (s *served) clientNetwork(c stack.Configuration) place.Local {
+	if c.Stack.Remote() {
+		return place.Local{}
+	}
+	return place.Local{NetNS: s.lab.ClientNS()}
+}
+
 // newClient prepares the load on this host in a network.
-func (s *served) newClient(ctx context.Context, in place.Local, name string) (_ *workspace, err error) {
+func (s *served) newClient(ctx context.Context, in place.Local) (_ *workspace, err error) {
 	if s.host == nil {
 		if s.host, err = newHost(ctx, s.lab, s.images.builder, s.images.recipe); err != nil {
 			return nil, err
 		}
 	}
 	inside, m := s.host.inside, s.host.machine()
-	inside.Place, inside.Name = in, "this host, in the network of clients"
-	w := &workspace{machine: m, place: inside, dir: path.Join(m.work, name), unsupported: map[string]error{}}
+	inside.Place, inside.Name = in, in.String()
+	w := &workspace{machine: m, place: inside, dir: path.Join(m.work, fmt.Sprintf("client%d", len(s.clients))), unsupported: map[string]error{}}
 	return w, w.prepareAll(ctx, s.spec.Cases, suite.Resources{})
 }
 
@@ -125,10 +132,7 @@ func (s *served) Execute(ctx context.Context, e experiment.Execution) (experimen
 	w := s.workspaces[e.Configuration.Name]
 	from, address := w, loopback
 	if e.Configuration.Drive == stack.Remote {
-		from, address = s.client, w.machine.address
-		if e.Configuration.Stack.Remote() {
-			from = s.clientHere
-		}
+		from, address = s.clients[s.clientNetwork(e.Configuration)], w.machine.address
 	}
 	for _, one := range []*workspace{w, from} {
 		if err := one.unsupported[e.Case.Name]; err != nil {

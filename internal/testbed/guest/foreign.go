@@ -33,10 +33,10 @@ func (b *Builder) extract(ctx context.Context, r Recipe, target string) error {
 	return b.run(ctx, nil, "depmod", "--basedir", target, release)
 }
 
-// recordPackages enters the packages into the database of dpkg, which tells their versions. Only their installation
-// would do that.
+// recordPackages enters the packages into the database of dpkg, so that dpkg-query tells their versions. Unpacking
+// them does not do that.
 const recordPackages = `for deb in "$1"/var/cache/apt/archives/*.deb; do
-	dpkg-deb --field "$deb"
+	dpkg-deb --field "$deb" || exit 1
 	printf 'Status: install ok installed\n\n'
 done >"$1/var/lib/dpkg/status"`
 
