@@ -144,8 +144,8 @@ test-kubernetes-multus: test-deps build kubernetes ## test BrFusion as a further
 	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 30m -run '^TestKubernetesMultus$$' -v ./internal/e2e $(if $(MULTUS),-multus $(abspath $(MULTUS)))
 
 .PHONY: test-kafka
-test-kafka: test-deps build ## load a Kafka broker in a guest, a container, a pod, and a container of a host behind SSH (root, a few minutes)
-	UNNEST_PRIVILEGED=1 go test -tags kafka -count=1 -timeout 30m -run '^TestKafka(SSH)?$$' -v ./internal/e2e
+test-kafka: test-deps build ## load a Kafka broker in a guest, a container, a pod, a container of a host behind SSH, and guests of other architectures (root, a few minutes)
+	UNNEST_PRIVILEGED=1 go test -tags kafka -count=1 -timeout 30m -run '^TestKafka(SSH|Foreign)?$$' -v ./internal/e2e
 
 .PHONY: test-collocation
 test-collocation: build ## test domains that run side by side, of which one is killed (root, 3 minutes)

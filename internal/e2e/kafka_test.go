@@ -51,37 +51,48 @@ func TestKafka(t *testing.T) {
 	}
 }
 
-// brokerInContainers loads Kafka, NGINX and iperf3 in containers.
-const brokerInContainers = `name: remote
+// allServers loads memcached, NGINX, iperf3 and Kafka.
+const allServers = `name: servers
 suite: applications
 repetitions: 1
 warmup: 0
 cases:
+  - {name: memcached, title: memcached, workload: memcached, warmup: 1s, duration: 3s, timeout: 90s, options: {connections: 20}}
   - {name: nginx, title: NGINX, workload: nginx, warmup: 1s, duration: 3s, timeout: 90s, options: {rate: 100}}
   - {name: tcp_stream, title: TCP stream, workload: iperf3, protocol: tcp, sizes: [16384], duration: 2s, timeout: 60s}
   - {name: kafka, title: Kafka, workload: kafka, warmup: 20s, duration: 6s, timeout: 6m, options: {rate: 600}}
 configurations:
 `
 
-// Kafka, NGINX and iperf3 serve clients on this host also from containers of a host behind SSH. The first run loads
+// All servers serve clients on this host also from containers of a host behind SSH. The first run loads
 // a container of this host, and downloads the packages and files. The network of the second run has no way out.
 func TestKafkaSSH(t *testing.T) {
 	unnest := unnestBinary(t)
-	loadContainers(t, []string{unnest, "bench", "--noisy"}, map[string]string{"metal": "stack: metal/containerd, network: host"})
+	loadServers(t, []string{unnest, "bench", "--noisy"}, map[string]string{"metal": "stack: metal/containerd, network: host"})
 	bench, options := guestOverSSH(t, unnest, "--memory", "2048")
 	mustRun(t, unnest, "vm", "ssh", "node1", "/etc/unnest/engine")
-	loadContainers(t, bench, map[string]string{
+	loadServers(t, bench, map[string]string{
 		"host": "stack: ssh/containerd, network: host, " + options,
 		"nat":  "stack: ssh/containerd, network: nat, " + options,
 	})
 	assertLeftInGuest(t, unnest, "")
 }
 
-// loadContainers loads the containers of configurations, and checks that all servers have worked. The map has the
+// The same in guests whose processor is of another architecture.
+func TestKafkaForeign(t *testing.T) {
+	unnest := unnestBinary(t)
+	loadServers(t, []string{unnest, "bench", "--noisy"}, map[string]string{
+		"aarch64": "stack: vm, arch: aarch64",
+		"s390x":   "stack: vm, arch: s390x",
+	})
+	assertNothingLeft(t)
+}
+
+// loadServers loads the servers of configurations, and checks that all have worked. The map has the
 // keys of each configuration by its name.
-func loadContainers(t *testing.T, bench []string, configurations map[string]string) {
+func loadServers(t *testing.T, bench []string, configurations map[string]string) {
 	t.Helper()
-	text := brokerInContainers
+	text := allServers
 	for name, keys := range configurations {
 		text += "  - {name: " + name + ", " + keys + "}\n"
 	}
@@ -90,7 +101,9 @@ func loadContainers(t *testing.T, bench []string, configurations map[string]stri
 		t.Fatal(err)
 	}
 	for name := range configurations {
-		for _, want := range []struct{ name, metric string }{{"nginx", "latency_mean"}, {"tcp_stream/16384", "throughput"}, {"kafka", "message_rate"}} {
+		for _, want := range []struct{ name, metric string }{
+			{"memcached", "response_rate"}, {"nginx", "latency_mean"}, {"tcp_stream/16384", "throughput"}, {"kafka", "message_rate"},
+		} {
 			if !slices.ContainsFunc(samples, func(s result.Sample) bool {
 				return s.Configuration == name && s.Case == want.name && s.Metric == want.metric && s.Value > 0
 			}) {

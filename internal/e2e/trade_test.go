@@ -67,10 +67,11 @@ func TestTradeSSH(t *testing.T) {
 	assertLeftInGuest(t, unnest, "")
 }
 
-// foreignTrade loads the trading application in guests of other architectures.
+// foreignTrade loads the trading application in guests of other architectures, from inside and from this host.
 const foreignTrade = tradeOnce + `configurations:
   - {name: aarch64, stack: vm, arch: aarch64}
   - {name: s390x, stack: vm, arch: s390x}
+  - {name: aarch64.remote, stack: vm, arch: aarch64, drive: remote}
 cases:
   - {suite: application, timeout: 20m}
 `

@@ -69,7 +69,7 @@ func (i *images) derive(ctx context.Context, c experiment.Case) error {
 		}
 	}
 	for _, target := range derived.Paths {
-		i.files[target] = cached(target)
+		i.derived[target] = cached(target)
 	}
 	return nil
 }

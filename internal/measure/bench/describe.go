@@ -59,12 +59,15 @@ func (s *services) findServers(ctx context.Context, p place.Place) error {
 var versionNumber = regexp.MustCompile(`\d+\.\d+[^\s,]*`)
 
 // findTools records the versions of the container engine, which are the same in all
-// machines of the run, and of QEMU.
+// machines of the run that have it, and of QEMU.
 func (b *Bench) findTools(ctx context.Context) error {
-	m := b.ownMachines()[0]
-	for _, tool := range []string{"containerd", "runc", engine} {
-		if err := b.findTool(ctx, m.place, tool); err != nil {
-			return m.explain(err)
+	i := slices.IndexFunc(b.spec.Configurations, func(c stack.Configuration) bool { return !c.Stack.Remote() && c.Architecture() == stack.X8664 })
+	if i >= 0 {
+		m := b.machines(b.spec.Configurations[i])[0]
+		for _, tool := range []string{"containerd", "runc", engine} {
+			if err := b.findTool(ctx, m.place, tool); err != nil {
+				return m.explain(err)
+			}
 		}
 	}
 	if len(b.nodes) == 0 {

@@ -32,6 +32,7 @@ func (b *Bench) launch(ctx context.Context, c stack.Configuration, n needs) (*fl
 			return nil, err
 		}
 		o.Image, o.Accel, o.Nesting = image, choice.Accel, false
+		o.Slots, o.Pool = 0, 0 // NICs cannot be plugged into it
 		b.facts.Notes = append(b.facts.Notes, fmt.Sprintf(
 			"The guest of %s has another architecture, %s, and is emulated (%s): its figures show the speed of QEMU, not of such a machine.", c.Name, c.Architecture(), choice.Accel))
 	}

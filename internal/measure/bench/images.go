@@ -25,10 +25,11 @@ type images struct {
 	foreign map[stack.Arch]guest.Image
 	archive *guest.Archive    // of containers on the user's hosts
 	files   map[string]string // of the cases; images without our binaries have these only
+	derived map[string]string // made of files, by programs of this machine's architecture
 }
 
 func newImages(b *Bench) images {
-	i := images{bench: b, recipe: guest.DefaultRecipe(), foreign: map[stack.Arch]guest.Image{}, files: map[string]string{}}
+	i := images{bench: b, recipe: guest.DefaultRecipe(), foreign: map[stack.Arch]guest.Image{}, files: map[string]string{}, derived: map[string]string{}}
 	if all := packages(b.spec); len(all) > 0 || slices.ContainsFunc(b.spec.Cases, func(c experiment.Case) bool { return c.Local != nil }) {
 		i.recipe = guest.SuiteRecipe(all)
 	}
@@ -42,11 +43,14 @@ func newImages(b *Bench) images {
 	return i
 }
 
-// serverPackages are the Debian packages of the servers that the default recipe lacks.
+// packageOfServer are the Debian packages of servers by their workload. The recipe of this machine's architecture has some.
+var packageOfServer = map[string]string{"apache": "apache2-bin", "memcached": "memcached", "nginx": "nginx"}
+
+// serverPackages are the Debian packages of the servers that the cases load.
 func serverPackages(spec *experiment.Spec) (packages []string) {
 	for _, c := range spec.Cases {
-		if c.Local == nil && c.Probe == "" && c.Tool == "apache" && len(packages) == 0 {
-			packages = append(packages, "apache2-bin")
+		if name := packageOfServer[c.Tool]; c.Local == nil && c.Probe == "" && name != "" {
+			packages = append(packages, name)
 		}
 	}
 	return packages
@@ -133,7 +137,8 @@ func (i *images) buildFor(ctx context.Context, c stack.Configuration) (err error
 	_, contained := c.Stack.Engine()
 	switch {
 	case c.Stack.Remote() && contained && i.archive == nil:
-		builder := guest.Builder{Cache: i.builder.Cache, Progress: i.builder.Progress, Files: i.files}
+		builder := guest.Builder{Cache: i.builder.Cache, Progress: i.builder.Progress, Files: maps.Clone(i.files)}
+		maps.Copy(builder.Files, i.derived)
 		i.archive, err = builder.Archive(ctx, i.recipe)
 	case c.Stack.Remote():
 	case c.Stack.Xen():
@@ -153,8 +158,8 @@ func (i *images) buildFor(ctx context.Context, c stack.Configuration) (err error
 	return err
 }
 
-// buildForeign makes the image of another architecture. It has the tools, but no
-// container engine of ours.
+// buildForeign makes the image of another architecture. It has the tools and the servers, but no
+// container engine of ours, and no files that programs of this machine have made.
 func (i *images) buildForeign(ctx context.Context, a stack.Arch) error {
 	if i.foreign[a] != (guest.Image{}) {
 		return nil
@@ -168,7 +173,7 @@ func (i *images) buildForeign(ctx context.Context, a stack.Arch) error {
 		return err
 	}
 	builder := guest.Builder{Cache: i.builder.Cache, Progress: i.builder.Progress, Files: i.files}
-	i.foreign[a], err = builder.Build(ctx, recipe.With(packages(i.bench.spec)...))
+	i.foreign[a], err = builder.Build(ctx, recipe.With(append(packages(i.bench.spec), serverPackages(i.bench.spec)...)...))
 	return err
 }
 
@@ -201,5 +206,6 @@ func (i *images) addFiles(ctx context.Context) error {
 		i.files[workload.Generator] = filepath.Join(i.bench.options.Binaries, filepath.Base(workload.Generator))
 	}
 	maps.Copy(i.builder.Files, i.files)
+	maps.Copy(i.builder.Files, i.derived)
 	return nil
 }

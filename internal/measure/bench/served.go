@@ -52,8 +52,8 @@ func (s *served) check(c stack.Configuration) error {
 		return fmt.Errorf("stack %s: the server is not installed in domains of Xen: use metal or vm, or a container in it", c.Stack)
 	case c.Stack.Remote() && !contained:
 		return fmt.Errorf("stack %s: the server comes with our container image: use ssh/containerd or ssh/docker", c.Stack)
-	case c.Architecture() != stack.X8664 && (contained || remote || c.Level() != 1):
-		return fmt.Errorf("arch %s: its guests run no containers and no guests, and the load cannot reach them: use stack vm and drive local", c.Architecture())
+	case c.Architecture() != stack.X8664 && (contained || c.Level() != 1):
+		return fmt.Errorf("arch %s: its guests run no containers and no guests: use stack vm", c.Architecture())
 	case c.Drive == stack.Pod:
 		return errors.New("drive pod: the load runs in the configuration itself or on this host: want local or remote")
 	case remote && c.Level() > 1:

@@ -71,7 +71,10 @@ func TestSupported(t *testing.T) {
 			[]string{"stack vm/docker"}},
 		{"driven from outside", func(c *stack.Configuration) { c.Drive = stack.Remote }, nil},
 		{"driven from inside", func(c *stack.Configuration) { c.Drive = stack.Local }, []string{"drive local", "leave it out"}},
-		{"another architecture", func(c *stack.Configuration) { c.Arch = stack.S390x }, []string{"s390x", "leave arch out"}},
+		{"another architecture", func(c *stack.Configuration) { c.Arch = stack.S390x }, nil},
+		{"container of another architecture", func(c *stack.Configuration) {
+			c.Stack, c.Network, c.Arch = stack.Stack{stack.VM, stack.Containerd}, stack.NAT, stack.S390x
+		}, []string{"arch s390x", "use stack vm"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -51,8 +51,8 @@ func (s *services) check(c stack.Configuration) error {
 		return errors.New("stack ssh: the servers of applications come with our container image: use ssh/containerd or ssh/docker")
 	case c.Level() > 1 && (c.Drive == stack.Pod || c.Network != "" && c.Network != stack.HostNetwork && c.Network != stack.NAT):
 		return fmt.Errorf("stack %s: the host gives a guest in a guest no NICs and no segments: use network host or nat, and no drive pod", stacked)
-	case c.Architecture() != stack.X8664:
-		return fmt.Errorf("arch %s: clients cannot reach such a guest yet: leave arch out", c.Architecture())
+	case c.Architecture() != stack.X8664 && stacked != "vm":
+		return fmt.Errorf("arch %s: its guests run no containers and no guests: use stack vm", c.Architecture())
 	case c.Drive == stack.Local:
 		return errors.New("drive local: the clients of workloads run in a network of their own: leave it out")
 	case contained && c.Network == "" && c.Stack.Remote():

@@ -121,7 +121,7 @@ func recipeOf(a Arch) Recipe {
 	}
 	if a != AMD64 {
 		r.Arch = a
-	} else { // the servers of applications, which run in such guests only
+	} else { // the servers of applications; guests of another architecture have them only where they are loaded
 		r.Packages = append(r.Packages, "memcached", "nginx")
 	}
 	return r
