@@ -32,7 +32,7 @@ var nodePaths = map[string]string{
 }
 
 // nodePackages are the Debian packages that nodes need beyond those of other guests.
-var nodePackages = []string{"conntrack", "ethtool", "nftables"}
+var nodePackages = []string{"conntrack", "crun", "ethtool", "nftables"}
 
 // programs are the files that the directory of Kubernetes' programs must have.
 var programs = []string{dnsProgram, "etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet"}
