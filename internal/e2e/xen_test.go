@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,7 +17,6 @@ import (
 	"unnest/internal/measure/result"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/lab"
 	"unnest/internal/testbed/place"
 )
 
@@ -150,52 +148,20 @@ func xenDomains(t *testing.T, dom0 place.Place) (names []string) {
 // in that network, and the end of a configuration that names the host.
 func xenHost(t *testing.T, unnest string) (in *place.SSH, enter []string, options string) {
 	t.Helper()
-	l, err := lab.Create("xenhost")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	f, err := fleet.Open(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	image, err := (&guest.Builder{Cache: guest.CacheDir(), Progress: func(step string) { t.Log(step) }}).Build(t.Context(), guest.SuiteRecipe([]string{"sysbench"}).Xen())
-	if err != nil {
-		t.Fatal(err)
-	}
-	choice, err := guest.ChooseAccel(guest.AccelAuto)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := f.Launch(t.Context(), fleet.Options{Name: "xen1", Image: image, Accel: choice.Accel, VCPUs: 2, Memory: guest.XenMemory + (512+48)<<20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = n.Kill() })
-	ctx, cancel := context.WithTimeout(t.Context(), 6*bringUp)
-	defer cancel()
-	if in, _, err = f.Login(ctx, n); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = in.Close() })
+	n := newNodes(t, nil)
+	var err error
+	n.image, err = (&guest.Builder{Cache: guest.CacheDir(), Progress: func(step string) { t.Log(step) }}).Build(t.Context(), guest.SuiteRecipe([]string{"sysbench"}).Xen())
+	n.check(err)
+	dom0 := n.boot(fleet.Options{Name: "xen1", VCPUs: 2, Memory: guest.XenMemory + (512+48)<<20})
+	in = dom0.ssh
 	const hide = `for serial in /sys/block/vd*/serial; do mount --bind /dev/null "$serial"; done`
-	if err := place.Run(ctx, in, "sh", "-c", hide); err != nil {
-		t.Fatal(err)
-	}
-	hostKey, err := ssh.NewPublicKey(n.Seed.HostKey.Public())
-	if err != nil {
-		t.Fatal(err)
-	}
+	n.check(place.Run(t.Context(), in, "sh", "-c", hide))
+	hostKey, err := ssh.NewPublicKey(dom0.Seed.HostKey.Public())
+	n.check(err)
 	home, _ := home(t)
-	address, _, err := net.SplitHostPort(n.Address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	address, _, err := net.SplitHostPort(dom0.Address)
+	n.check(err)
 	writeKnownHosts(t, home, knownhosts.Line([]string{address}, hostKey))
-	options = "host: 'ssh://root@" + address + "', identity: " + filepath.Join(l.Dir, "ssh.key") + "}"
-	return in, inNamespace(l.HostNS(), home, unnest), options
+	options = "host: 'ssh://root@" + address + "', identity: " + filepath.Join(n.fleet.Lab.Dir, "ssh.key") + "}"
+	return in, inNamespace(n.fleet.Lab.HostNS(), home, unnest), options
 }

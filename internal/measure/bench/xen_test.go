@@ -38,14 +38,19 @@ func TestXenOptions(t *testing.T) {
 	for name, test := range map[string]struct {
 		configurations, cases string
 		domains               int64
+		accel                 guest.Accel
+		processors            int
 	}{
 		"stacks": {"  - {name: PV, stack: xen-pv}\n  - {name: PVH, stack: xen-pvh}\n  - {name: VM, stack: vm}\n" +
-			"  - {name: R, stack: xen-pv, host: \"ssh://x\"}\n", sysbenchCases, 2},
-		"domains": {"  - {name: A, domains: [{type: xen-pv}]}\n  - {name: B, domains: [{type: xen-pv}, {type: xen-pv}, {type: xen-pvh}]}\n", apacheCases, 3},
+			"  - {name: R, stack: xen-pv, host: \"ssh://x\"}\n", sysbenchCases, 2, guest.KVM, 4},
+		"domains": {"  - {name: A, domains: [{type: xen-pv}]}\n  - {name: B, domains: [{type: xen-pv}, {type: xen-pv}, {type: xen-pvh}]}\n", apacheCases, 3, guest.KVM, 4},
+		// Such domains die if the emulated host has more processors.
+		"emulated hardware virtualization": {"  - {name: PV, stack: xen-pv}\n  - {name: HVM, stack: xen-hvm}\n", sysbenchCases, 2, guest.TCG, 1},
+		"emulated, PV only":                {"  - {name: PV, stack: xen-pv}\n  - {name: PVH, stack: xen-pvh, host: \"ssh://x\"}\n", sysbenchCases, 1, guest.TCG, 4},
 	} {
-		b := &Bench{spec: xenSpec(t, test.configurations, test.cases), images: images{xen: guest.Image{Digest: "x"}}}
+		b := &Bench{spec: xenSpec(t, test.configurations, test.cases), images: images{xen: guest.Image{Digest: "x"}}, options: Options{Accel: test.accel}}
 		o, err := b.xenOptions()
-		if want := guest.XenMemory + test.domains*(512<<20+xenOverhead); err != nil || o.Memory != want || o.VCPUs != 4 || o.Image.Digest != "x" {
+		if want := guest.XenMemory + test.domains*(512<<20+xenOverhead); err != nil || o.Memory != want || o.VCPUs != test.processors || o.Image.Digest != "x" {
 			t.Errorf("%s: got %d bytes, %d vCPUs, %v; want %d bytes", name, o.Memory, o.VCPUs, err, want)
 		}
 		if extras, err := o.Extras(xen.Addresses()[0]); err != nil || !slices.Equal(extras.Addresses, xen.Addresses()) {
