@@ -33,7 +33,7 @@ var upstreamTests = []string{
 const upstreamLeftOut = `\[(Serial|Disruptive|Slow|Alpha|Privileged|Provider:GCE)\]|\[Feature:[^N]|\[Feature:Networking-`
 
 // upstreamGroup is how many tests one process runs, and writes the results of when it has ended.
-const upstreamGroup = 4
+const upstreamGroup = 3
 
 // upstream runs e2e.test, and keeps its results. A test that has passed according to the results that
 // are there already does not run again.
