@@ -191,7 +191,7 @@ func (h *xenHost) create(ctx context.Context, c xen.Config) (*xen.Domain, error)
 }
 
 // creations is how often a run creates a domain that is gone before it is ready, and how often it tries
-// to start a configuration. On emulated processors, 4 of 15 PVH and HVM domains were gone that early.
+// to start a configuration. On two emulated processors, 4 of 15 PVH and HVM domains were gone that early.
 const creations = 4
 
 // bringUp creates a domain and logs in to it. If the domain is gone before, it creates it again.

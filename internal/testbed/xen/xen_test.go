@@ -41,7 +41,8 @@ func bootHost(t *testing.T, image guest.Image) (*Host, *place.SSH) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := f.Launch(t.Context(), fleet.Options{Name: "xen1", Image: image, Accel: choice.Accel, VCPUs: 2, Memory: guest.XenMemory + 2*(512+48)<<20})
+	// With two emulated processors, domains with hardware virtualization die: see docs/xen.md.
+	n, err := f.Launch(t.Context(), fleet.Options{Name: "xen1", Image: image, Accel: choice.Accel, VCPUs: 1, Memory: guest.XenMemory + 2*(512+48)<<20})
 	if err != nil {
 		t.Fatal(err)
 	}
