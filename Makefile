@@ -239,7 +239,7 @@ bench-startup: build ## measure how long containers take to start, 100 in each n
 	bin/unnest bench startup
 
 .PHONY: bench-kubernetes-pods
-bench-kubernetes-pods: test-deps build kubernetes ## start 100 pods on a node at once, with BrFusion and with the bridge, REPETITIONS (6) times each; write docs/results/kubernetes-pods.md (root, three hours where nodes are emulated)
+bench-kubernetes-pods: test-deps build kubernetes ## start 100 pods on a node at once, with BrFusion and with the bridge, REPETITIONS (6) times each; write docs/results/kubernetes-pods.md (root, half an hour to five hours where nodes are emulated)
 	UNNEST_PRIVILEGED=1 go test -tags kubernetes -count=1 -timeout 6h -run '^TestKubernetesPods$$' -v ./internal/e2e -pods-rounds $(or $(REPETITIONS),6) -pods-report $(CURDIR)/docs/results/kubernetes-pods.md
 
 .PHONY: bench-sched
