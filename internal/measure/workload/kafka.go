@@ -34,7 +34,7 @@ const (
 )
 
 // What Kafka needs besides its jars. The path of the program has Java's version, so that no
-// other Java can run. Debian's path ends with the architecture; kafkaScript finds that of another one.
+// other Java can run. Debian's path also has the architecture; kafkaScript finds that of another one.
 const (
 	kafkaJava    = "/usr/lib/jvm/java-17-openjdk-amd64/bin/java"
 	kafkaPackage = "openjdk-17-jre-headless"
@@ -86,10 +86,11 @@ func kafkaProgram(heap, classes string, more ...string) []string {
 // kafkaScript writes the broker's directory before it replaces itself with the broker. It
 // formats the directory itself: Kafka's own program for that takes as long as a start.
 const kafkaScript = `dir=$1 conf=$2 meta=$3; shift 3
-` + freePort + `[ -x "$1" ] || for other in "${1%-*/bin/java}"-*/bin/java; do [ ! -x "$other" ] || { shift; set -- "$other" "$@"; break; }; done
-[ -x "$1" ] || { echo "there is no $1: install the Debian package ` + kafkaPackage + `"; exit 127; }
+` + freePort + `java=$1; shift
+for other in "${java%-*/bin/java}"-*/bin/java; do [ -x "$java" ] || [ ! -x "$other" ] || java=$other; done
+[ -x "$java" ] || { echo "there is no $java: install the Debian package ` + kafkaPackage + `"; exit 127; }
 busybox rm -rf "$dir" && busybox mkdir -p "$dir/data" && busybox echo "$conf" >"$dir/server.properties" && busybox echo "$meta" >"$dir/data/meta.properties" || exit
-exec "$@"
+exec "$java" "$@"
 `
 
 // kafkaProperties has one node and no copies. The cleaner, which nothing here needs, would take
