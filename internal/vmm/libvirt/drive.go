@@ -11,6 +11,7 @@ import (
 	"text/template"
 
 	"unnest/internal/vmm"
+	"unnest/internal/vmm/libvirt/rpc"
 )
 
 var _ vmm.Drive = (*VMM)(nil)
@@ -78,14 +79,30 @@ func (v *VMM) RemoveMedium(ctx context.Context) error {
 	return nil
 }
 
+// trayOpenings is how often libvirt is asked to open the tray for one change.
+const trayOpenings = 5
+
 // changeMedium replaces the medium of a drive by the image at a path, or by none, even if the
-// guest has locked the tray.
+// guest has locked the tray. Firmware that looks for drives closes a tray, also between
+// libvirt's commands: then libvirt is asked again.
 func (v *VMM) changeMedium(ctx context.Context, d deviceXML, path string) error {
 	text, err := describeDrive(d, path)
 	if err != nil {
 		return err
 	}
-	return markRefused(v.client.ChangeMedium(ctx, v.domain, text))
+	for range trayOpenings {
+		if err = v.client.ChangeMedium(ctx, v.domain, text); !isTrayClosed(err) {
+			break
+		}
+	}
+	return markRefused(err)
+}
+
+// isTrayClosed recognizes QEMU's refusal to change a medium (qmp_blockdev_insert_medium and
+// qmp_blockdev_remove_medium of block/qapi-sysemu.c). libvirt has no error code for it.
+func isTrayClosed(err error) bool {
+	e, ok := errors.AsType[*rpc.Error](err)
+	return ok && strings.Contains(e.Message, "Tray of") && strings.Contains(e.Message, "is not open")
 }
 
 // copyImage makes a file that only its owner may read. libvirt gives it to QEMU's user.

@@ -72,6 +72,22 @@ func TestDrive(t *testing.T) {
 	}
 }
 
+// Firmware of a domain that starts over and over closes the tray at any time.
+func TestDriveOfDomainThatResets(t *testing.T) {
+	h := newHost(t)
+	h.daemon.Boot(libvirttest.Domain{Name: "resets", Ports: 1, Drive: "sata"})
+	v := h.dial("resets")
+	for range 50 {
+		h.daemon.Virsh("reset", "resets")
+		h.insert(v, "0123456789abcdef")
+		h.wantMedium(v, "0123456789abcdef")
+		if err := v.RemoveMedium(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		h.wantMedium(v, "")
+	}
+}
+
 // A domain without a drive, or with another medium in it, keeps what it has.
 func TestNoDrive(t *testing.T) {
 	h := newHost(t)
