@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"net"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -75,6 +76,11 @@ func TestRestore(t *testing.T) {
 			}
 		}
 		isolated("at first") // fills the sets that the rules change
+		h.in(pod, func() {   // the kernel forgets connections that both ends have closed
+			c, err := net.DialTimeout("tcp", "192.0.2.2:8000", reachLimit)
+			h.check(err)
+			t.Cleanup(func() { c.Close() })
+		})
 		h.send(outside, "udp", 1, []string{"10.1.77.7:9"})
 		list := func() string { return fixed(h.nft("", "list", "ruleset")) }
 		saved := h.nft("", "list", "ruleset")
