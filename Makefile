@@ -98,8 +98,8 @@ test-kvm: test-deps build ## test on a host with KVM and vhost-net, which is a g
 	UNNEST_PRIVILEGED=1 go test -tags kvm -count=1 -timeout 90m -run '^TestOnKVM$$' -v ./internal/e2e
 
 .PHONY: test-trade
-test-trade: test-deps build trade-bundle ## load the trading application on this host, in containers of a host behind SSH, and in guests of other architectures (root)
-	UNNEST_PRIVILEGED=1 go test -tags trade -count=1 -timeout 45m -run '^TestTrade(SSH|Foreign)?$$' -v ./internal/e2e
+test-trade: test-deps build trade-bundle ## load the trading application on this host, in containers of a host behind SSH, in guests of other architectures, and in domains of Xen (root)
+	UNNEST_PRIVILEGED=1 go test -tags trade -count=1 -timeout 75m -run '^TestTrade(SSH|Foreign|Xen)?$$' -v ./internal/e2e
 
 .PHONY: kubernetes
 kubernetes: go ## build the programs of a Kubernetes cluster into the user's cache (11 minutes, once)

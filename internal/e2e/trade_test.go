@@ -83,6 +83,21 @@ func TestTradeForeign(t *testing.T) {
 	assertNothingLeft(t)
 }
 
+// xenTrade loads the trading application in domains of Xen, from inside and from this host.
+const xenTrade = tradeOnce + `configurations:
+  - {name: pv, stack: xen-pv}
+  - {name: pv.remote, stack: xen-pv, drive: remote}
+cases:
+  - {suite: application, timeout: 20m}
+`
+
+// The same in domains of a Xen host that the run boots.
+func TestTradeXen(t *testing.T) {
+	unnest := unnestBinary(t)
+	measureTrade(t, unnest, []string{unnest, "bench", "--noisy"}, xenTrade, 40*time.Minute)
+	assertNothingLeft(t)
+}
+
 // measureTrade runs an experiment by the command bench, and checks that all configurations are measured.
 func measureTrade(t *testing.T, unnest string, bench []string, text string, limit time.Duration) {
 	t.Helper()

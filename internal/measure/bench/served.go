@@ -48,8 +48,8 @@ func (s *served) check(c stack.Configuration) error {
 	_, contained := c.Stack.Engine()
 	remote := c.Drive == stack.Remote
 	switch {
-	case c.Stack.Xen():
-		return fmt.Errorf("stack %s: the server is not installed in domains of Xen: use metal or vm, or a container in it", c.Stack)
+	case c.Stack.Xen() && c.Host != "" && remote:
+		return fmt.Errorf("stack %s at %s: the load cannot reach its domains from outside: use drive local, or leave host out", c.Stack, c.Host)
 	case c.Stack.Remote() && !contained:
 		return fmt.Errorf("stack %s: the server comes with our container image: use ssh/containerd or ssh/docker", c.Stack)
 	case c.Architecture() != stack.X8664 && (contained || c.Level() != 1):
