@@ -110,9 +110,18 @@ func facts(dir string, run result.Run, samples []result.Sample) []fact {
 	}
 	fs = append(fs, fact{"guest image", run.Image})
 	for _, tool := range slices.Sorted(maps.Keys(run.Tools)) {
-		fs = append(fs, fact{tool, run.Tools[tool]})
+		fs = append(fs, fact{tool, shortenDigest(run.Tools[tool])})
 	}
 	return append(fs, fact{"unnest", joined(run.Version, run.Revision)})
+}
+
+// shortenDigest keeps twelve digits of a digest, as container engines do. The run's file has all.
+func shortenDigest(version string) string {
+	const algorithm, digits = "sha256:", 12
+	if strings.HasPrefix(version, algorithm) && len(version) > len(algorithm)+digits {
+		return version[:len(algorithm)+digits]
+	}
+	return version
 }
 
 func configurationText(c result.Configuration) string {
