@@ -34,9 +34,7 @@ cases:
 // balances. The samples have the intervals, and the report draws them. It needs bin/trade.tar, and
 // runs by make test-trade.
 func TestTrade(t *testing.T) {
-	unnest := unnestBinary(t)
-	measureTrade(t, unnest, []string{unnest, "bench", "--noisy"}, trade, 30*time.Minute)
-	assertNothingLeft(t)
+	measureTradeHere(t, trade, 30*time.Minute)
 }
 
 // remoteTrade loads the trading application in containers of a host behind SSH.
@@ -78,9 +76,7 @@ cases:
 
 // The same in guests whose processor is of another architecture.
 func TestTradeForeign(t *testing.T) {
-	unnest := unnestBinary(t)
-	measureTrade(t, unnest, []string{unnest, "bench", "--noisy"}, foreignTrade, 40*time.Minute)
-	assertNothingLeft(t)
+	measureTradeHere(t, foreignTrade, 40*time.Minute)
 }
 
 // xenTrade loads the trading application in domains of Xen, from inside and from this host.
@@ -93,8 +89,14 @@ cases:
 
 // The same in domains of a Xen host that the run boots.
 func TestTradeXen(t *testing.T) {
+	measureTradeHere(t, xenTrade, 40*time.Minute)
+}
+
+// measureTradeHere runs an experiment on this host, and checks that nothing of it is left.
+func measureTradeHere(t *testing.T, text string, limit time.Duration) {
+	t.Helper()
 	unnest := unnestBinary(t)
-	measureTrade(t, unnest, []string{unnest, "bench", "--noisy"}, xenTrade, 40*time.Minute)
+	measureTrade(t, unnest, []string{unnest, "bench", "--noisy"}, text, limit)
 	assertNothingLeft(t)
 }
 
