@@ -212,3 +212,23 @@ func TestServedWithoutBundle(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// The server runs in domains of Xen. On a host of the user's, nothing outside reaches them.
+func TestServedInXen(t *testing.T) {
+	s := newServed(&Bench{spec: &experiment.Spec{}})
+	for _, tt := range []struct {
+		host string
+		from stack.Drive
+		want string
+	}{
+		{"", stack.Local, ""},
+		{"", stack.Remote, ""},
+		{"ssh://192.0.2.1", stack.Local, ""},
+		{"ssh://192.0.2.1", stack.Remote, "stack xen-pv at ssh://192.0.2.1: the load cannot reach its domains from outside"},
+	} {
+		err := s.check(stack.Configuration{Stack: stack.Stack{stack.XenPV}, Host: tt.host, Drive: tt.from})
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("host %q, drive %s: got %v, want %q", tt.host, tt.from, err, tt.want)
+		}
+	}
+}
