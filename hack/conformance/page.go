@@ -13,7 +13,6 @@ var reasons = []struct {
 	title   *regexp.Regexp
 	why     string
 }{
-	{leftOut, tagged(`Feature:SCTPConnectivity`), "is for networks with SCTP"},
 	{leftOut, tagged(`Feature:IPv6DualStack`), "the cluster has IPv4 only"},
 	{leftOut, tagged(`Feature:LoadBalancer`), "needs the load balancer of a cloud"},
 	{leftOut, tagged(`Provider:GCE|Feature:KubeProxyDaemonSet\w+`), "needs Google's cloud"},
