@@ -13,6 +13,7 @@ var reasons = []struct {
 	title   *regexp.Regexp
 	why     string
 }{
+	{leftOut, regexp.MustCompile(`node-(pod communication|Service): sctp`), "upstream skips it: its test cannot send SCTP from a node"},
 	{leftOut, tagged(`Feature:IPv6DualStack`), "the cluster has IPv4 only"},
 	{leftOut, tagged(`Feature:LoadBalancer`), "needs the load balancer of a cloud"},
 	{leftOut, tagged(`Provider:GCE|Feature:KubeProxyDaemonSet\w+`), "needs Google's cloud"},

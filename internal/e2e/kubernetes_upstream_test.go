@@ -30,7 +30,7 @@ var upstreamTests = []string{
 }
 
 // upstreamLeftOut are tests that the cluster cannot pass, or that disturb others. hack/conformance has the reasons.
-const upstreamLeftOut = `\[(Serial|Disruptive|Slow|Alpha|Privileged|Provider:GCE)\]|\[Feature:[^NS]|\[Feature:Networking-`
+const upstreamLeftOut = `\[(Serial|Disruptive|Slow|Alpha|Privileged|Provider:GCE)\]|\[Feature:[^NS]|\[Feature:Networking-|node-(pod communication|Service): sctp`
 
 // upstreamGroup is how many tests one process runs, and writes the results of when it has ended.
 const upstreamGroup = 3
