@@ -21,16 +21,20 @@ func setting(run result.Run) string {
 	return plural(run.Repetitions, "repetition") + ", " + accelerator(run)
 }
 
-// settingOf is setting where some cases went on until they were known.
+// settingOf is setting where cases had fewer blocks, or went on until they were known.
 func settingOf(run result.Run, samples []result.Sample) string {
-	most := run.Repetitions
+	blocks := map[string]int{}
 	for _, s := range samples {
-		most = max(most, s.Block+1)
+		blocks[s.Case] = max(blocks[s.Case], s.Block+1)
 	}
-	if most == run.Repetitions {
+	fewest, most := run.Repetitions, run.Repetitions
+	for _, n := range blocks {
+		fewest, most = min(fewest, n), max(most, n)
+	}
+	if fewest == most {
 		return setting(run)
 	}
-	return fmt.Sprintf("%d to %d repetitions, %s", run.Repetitions, most, accelerator(run))
+	return fmt.Sprintf("%d to %d repetitions, %s", fewest, most, accelerator(run))
 }
 
 func accelerator(run result.Run) string {

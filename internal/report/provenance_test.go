@@ -34,6 +34,11 @@ func TestSettingOfARunThatWentOn(t *testing.T) {
 	if got := Build(run, append(samples, further), Options{}).Setting; got != "6 to 12 repetitions, tcg" {
 		t.Errorf("got %q", got)
 	}
+	short := samples[0]
+	short.Case, short.Block = "broker", 1
+	if got := Build(run, append(samples, short), Options{}).Setting; got != "2 to 6 repetitions, tcg" {
+		t.Errorf("got %q", got)
+	}
 }
 
 // Provenance and methods say which guests were booted and which were restored. Runs of earlier
