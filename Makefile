@@ -133,7 +133,7 @@ RESULTS ?= runs/kubernetes-conformance
 test-kubernetes-conformance: test-deps build kubernetes ## run upstream's tests of Kubernetes' network that have not passed yet according to RESULTS, write the page about them (root, hours)
 	hack/kubernetes-e2e
 	failed=0; UNNEST_PRIVILEGED=1 UNNEST_E2E_RESULTS=$(abspath $(RESULTS)) go test -tags kubernetes -count=1 -timeout 4h \
-		-run '^TestKubernetesConformance$$' -v ./internal/e2e || failed=$$?; go run ./hack/conformance $(RESULTS)/junit_*.xml; exit $$failed
+		-run '^TestKubernetesConformance(DualStack)?$$' -v ./internal/e2e || failed=$$?; go run ./hack/conformance $(RESULTS)/junit_*.xml; exit $$failed
 
 .PHONY: test-kubernetes-disruption
 test-kubernetes-disruption: test-deps build kubernetes images ## kill what serves pods of a Kubernetes cluster, and its nodes (root)

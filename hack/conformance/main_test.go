@@ -34,7 +34,7 @@ func TestPublish(t *testing.T) {
 		testcaseXML(pods, "passed", "")+testcaseXML("[It] [sig-storage] Volumes [Conformance]", "failed", ""))
 	second := junit(t, testcaseXML(pods, "skipped", "<skipped></skipped>")+testcaseXML(policy, "panicked", "")+
 		testcaseXML("[It] [sig-network] Proxy may not [Conformance]", "skipped", "")+
-		testcaseXML("[It] [sig-network] HostPort [Slow]", "skipped", "<skipped></skipped>")+
+		testcaseXML("[It] [sig-network] HostPort [Feature:Networking-Performance]", "skipped", "<skipped></skipped>")+
 		testcaseXML("[It] [sig-network] Firewall", "skipped", `<skipped message="skipped - Only for gce"></skipped>`)+
 		testcaseXML("[It] [sig-network] DNS is slow [Conformance]", "timedout", `<failure message="A suite timeout occurred"></failure>`))
 	kept, page := filepath.Join(t.TempDir(), "kept.xml"), filepath.Join(t.TempDir(), "page.md")
@@ -53,7 +53,7 @@ func TestPublish(t *testing.T) {
 		"## Failed\n\n| test | reason |\n|---|---|\n| [sig-network] Netpol should deny \\| all [Feature:NetworkPolicy] | no message |\n" +
 			"| [sig-network] Services should work [Conformance] [sig-network, Conformance] | no answer of pod |\n\n",
 		"## Left out\n\n| test | reason |\n|---|---|\n| [sig-network] DNS is slow [Conformance] | the time of the run was over |\n" +
-			"| [sig-network] Firewall | skips itself: Only for gce |\n| [sig-network] HostPort [Slow] | not run: slow |\n" +
+			"| [sig-network] Firewall | skips itself: Only for gce |\n| [sig-network] HostPort [Feature:Networking-Performance] | not run: slow |\n" +
 			"| [sig-network] Proxy may not [Conformance] | not run yet |\n",
 		"## Passed\n\n| test | s |\n|---|---|\n| [sig-node] Pods should be updated [NodeConformance] [Conformance] | 2 |\n",
 	} {

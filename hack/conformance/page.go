@@ -14,14 +14,15 @@ var reasons = []struct {
 	why     string
 }{
 	{leftOut, regexp.MustCompile(`node-(pod communication|Service): sctp`), "upstream skips it: its test cannot send SCTP from a node"},
-	{leftOut, tagged(`Feature:IPv6DualStack`), "the cluster has IPv4 only"},
+	{leftOut, tagged(`Feature:IPv6DualStack`), "not run: needs a cluster with both families"},
 	{leftOut, tagged(`Feature:LoadBalancer`), "needs the load balancer of a cloud"},
 	{leftOut, tagged(`Provider:GCE|Feature:KubeProxyDaemonSet\w+`), "needs Google's cloud"},
 	{leftOut, tagged(`Feature:Networking-(IPv4|IPv6|DNS)`), "needs the Internet"},
 	{leftOut, tagged(`Alpha|Feature:OffByDefault`), "needs a feature of Kubernetes that is off by default"},
 	{leftOut, tagged(`Privileged`), "needs an image that the nodes do not have"},
-	{leftOut, tagged(`Serial|Disruptive`), "not run: needs the cluster for itself"},
-	{leftOut, tagged(`Slow|Feature:Networking-Performance`), "not run: slow"},
+	{leftOut, tagged(`Disruptive`), "not run: disrupts the cluster"},
+	{leftOut, regexp.MustCompile(`DNS configMap`), "needs a DNS server that runs as pods"},
+	{leftOut, tagged(`Feature:PerformanceDNS|Feature:Networking-Performance`), "not run: slow"},
 	{leftOut, tagged(`Feature:KubeProxyNFAcct`), "not run: is about metrics of kube-proxy"},
 	{failed, regexp.MustCompile(`should preserve source pod IP`), "by design: a backend sees a [service address](../brfusion.md#services) in place of the client's"},
 }
@@ -34,6 +35,7 @@ const intro = `# Upstream's tests of Kubernetes' network
 For people who want to know which promises of Kubernetes hold for pods with a NIC of their own. This page is written
 by ` + "`go run ./hack/conformance`" + ` from the results of ` + "`make test-kubernetes-conformance`" + `, which runs upstream's
 ` + "`e2e.test`" + ` on a [cluster](../kubernetes.md) whose default network is BrFusion: two nodes, kube-proxy, no other network plugin.
+The tests of ` + "`[Feature:IPv6DualStack]`" + ` run on a second cluster, which has IPv4 and IPv6.
 The command runs the tests that have not passed yet. The page has the last result of each test.
 
 `

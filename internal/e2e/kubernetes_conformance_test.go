@@ -39,15 +39,23 @@ var imageTags = map[string]string{
 // Upstream's tests pass on a cluster whose pods have their own NIC. UNNEST_E2E_FOCUS is a regular
 // expression of the tests to run, UNNEST_E2E_TIME how long they may take, UNNEST_E2E_LANES how many run at
 // the same time, UNNEST_E2E_RESULTS a directory that keeps the results.
-func TestKubernetesConformance(t *testing.T) {
-	k := newKubernetes(t)
+func TestKubernetesConformance(t *testing.T) { testConformance(t, false) }
+
+// So do those for clusters with both families.
+func TestKubernetesConformanceDualStack(t *testing.T) {
+	testConformance(t, true, "--ip-families", cluster.DualStack)
+}
+
+func testConformance(t *testing.T, dual bool, options ...string) {
+	t.Helper()
+	k := newKubernetes(t, options...)
 	if !k.step("up", k.up) {
 		return
 	}
 	k.enforcePolicies()
 	k.routeExternalIPs()
 	if k.step("images", k.loadTestImages) {
-		k.step("e2e.test", k.upstream)
+		k.step("e2e.test", func() { k.upstream(dual) })
 	}
 }
 

@@ -29,15 +29,21 @@ var upstreamTests = []string{
 	`\[sig-network\] Netpol `,
 }
 
-// upstreamLeftOut are tests that the cluster cannot pass, or that disturb others. hack/conformance has the reasons.
-const upstreamLeftOut = `\[(Serial|Disruptive|Slow|Alpha|Privileged|Provider:GCE)\]|\[Feature:[^NS]|\[Feature:Networking-|node-(pod communication|Service): sctp`
+// upstreamLeftOut are tests that the cluster cannot pass. hack/conformance has the reasons.
+const upstreamLeftOut = `\[(Disruptive|Alpha|Privileged|Provider:GCE)\]|\[Feature:(LoadBalancer|Networking-|KubeProxy|PerformanceDNS|OffByDefault)|DNS configMap|node-(pod communication|Service): sctp`
+
+// Tags of tests: of those for a cluster with both families, and of those that others disturb.
+const (
+	upstreamDualStack = "[Feature:IPv6DualStack]"
+	upstreamSerial    = "[Serial]"
+)
 
 // upstreamGroup is how many tests one process runs, and writes the results of when it has ended.
 const upstreamGroup = 3
 
 // upstream runs e2e.test, and keeps its results. A test that has passed according to the results that
-// are there already does not run again.
-func (k *kubernetes) upstream() {
+// are there already does not run again. dual: the cluster has both families, and runs the tests for such ones only.
+func (k *kubernetes) upstream(dual bool) {
 	results := cmp.Or(os.Getenv("UNNEST_E2E_RESULTS"), k.t.TempDir())
 	limit, err := time.ParseDuration(cmp.Or(os.Getenv("UNNEST_E2E_TIME"), "3h"))
 	k.check(err)
@@ -45,7 +51,7 @@ func (k *kubernetes) upstream() {
 	k.check(err)
 	k.check(os.MkdirAll(results, 0o755))
 	program := filepath.Join(k.binaries, "kubernetes-e2e", "e2e.test")
-	groups := upstreamGroups(mustRun(k.t, program, "--list-tests"), k.outcomes(results))
+	groups, serial := upstreamGroups(mustRun(k.t, program, "--list-tests"), k.outcomes(results), dual)
 	ctx, cancel := context.WithTimeout(k.t.Context(), limit)
 	defer cancel()
 	var next atomic.Int64
@@ -58,17 +64,25 @@ func (k *kubernetes) upstream() {
 		})
 	}
 	all.Wait()
-	k.check(os.WriteFile(filepath.Join(results, "junit_facts.xml"), k.facts(), 0o644))
+	for _, titles := range serial {
+		if ctx.Err() == nil {
+			k.upstreamProcess(ctx, program, results, titles)
+		}
+	}
+	if !dual {
+		k.check(os.WriteFile(filepath.Join(results, "junit_facts.xml"), k.facts(), 0o644))
+	}
 	outcomes := k.outcomes(results)
-	for _, title := range slices.Concat(groups...) {
+	for _, title := range slices.Concat(append(groups, serial...)...) {
 		if got := cmp.Or(outcomes[title], "not run"); got != "passed" {
 			k.t.Errorf("%s: %s", title, got)
 		}
 	}
 }
 
-// upstreamGroups returns the titles of the tests to run, in order. list is what e2e.test lists.
-func upstreamGroups(list string, outcomes map[string]string) (groups [][]string) {
+// upstreamGroups returns the titles of the tests to run, in order, those apart that run one after the other. list is
+// what e2e.test lists.
+func upstreamGroups(list string, outcomes map[string]string, dual bool) (groups, serial [][]string) {
 	patterns := upstreamTests
 	if focus := os.Getenv("UNNEST_E2E_FOCUS"); focus != "" {
 		patterns = []string{focus}
@@ -76,17 +90,23 @@ func upstreamGroups(list string, outcomes map[string]string) (groups [][]string)
 	taken, without := map[string]bool{}, regexp.MustCompile(upstreamLeftOut)
 	for _, pattern := range patterns {
 		focus := regexp.MustCompile(pattern)
-		var titles []string
+		var titles, alone []string
 		for line := range strings.Lines(list) {
 			_, title, _ := strings.Cut(strings.TrimSpace(line), ": ")
-			if focus.MatchString(title) && !without.MatchString(title) && !taken[title] && outcomes[title] != "passed" {
-				taken[title] = true
+			switch {
+			case !focus.MatchString(title) || without.MatchString(title) || strings.Contains(title, upstreamDualStack) != dual || taken[title] || outcomes[title] == "passed":
+				continue
+			case strings.Contains(title, upstreamSerial):
+				alone = append(alone, title)
+			default:
 				titles = append(titles, title)
 			}
+			taken[title] = true
 		}
 		groups = slices.AppendSeq(groups, slices.Chunk(titles, upstreamGroup))
+		serial = slices.AppendSeq(serial, slices.Chunk(alone, upstreamGroup))
 	}
-	return groups
+	return groups, serial
 }
 
 // upstreamProcess runs some tests, and keeps a log and a JUnit file without the tests that were not asked for.
@@ -105,7 +125,7 @@ func (k *kubernetes) upstreamProcess(ctx context.Context, program, results strin
 	deadline, _ := ctx.Deadline()
 	cmd := exec.Command(program,
 		"--kubeconfig="+k.config, "--kubectl-path="+k.kubectl, "--provider=skeleton", "--num-nodes=2", "--dns-domain=cluster.local",
-		"--report-dir="+results, "--report-prefix="+prefix, "--ginkgo.focus=("+strings.Join(focus, "|")+")$",
+		"--report-dir="+results, "--report-prefix="+prefix, "--ginkgo.focus=("+strings.Join(focus, "|")+`)\s*$`, // some titles end with a space
 		"--ginkgo.timeout="+time.Until(deadline).String(), "--ginkgo.no-color", "--ginkgo.silence-skips", "--disable-log-dump")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = results, log, log
 	// After Ctrl-C the tests must not go on without the cluster, and report that as failures.
