@@ -27,14 +27,15 @@ func settingOf(run result.Run, samples []result.Sample) string {
 	for _, s := range samples {
 		blocks[s.Case] = max(blocks[s.Case], s.Block+1)
 	}
-	fewest, most := run.Repetitions, run.Repetitions
+	fewest, most := run.Repetitions, 0
 	for _, n := range blocks {
 		fewest, most = min(fewest, n), max(most, n)
 	}
-	if fewest == most {
-		return setting(run)
+	if fewest < most {
+		return fmt.Sprintf("%d to %d repetitions, %s", fewest, most, accelerator(run))
 	}
-	return fmt.Sprintf("%d to %d repetitions, %s", fewest, most, accelerator(run))
+	run.Repetitions = fewest
+	return setting(run)
 }
 
 func accelerator(run result.Run) string {

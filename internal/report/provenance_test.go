@@ -38,6 +38,10 @@ func TestSettingOfARunThatWentOn(t *testing.T) {
 	if got := Build(run, two, Options{}).Setting; got != "2 to 6 repetitions, tcg" {
 		t.Errorf("got %q", got)
 	}
+	run.Repetitions = 10 // of which an interrupted run has 6
+	if got := Build(run, samples, Options{}).Setting; got != "6 repetitions, tcg" {
+		t.Errorf("got %q", got)
+	}
 }
 
 // Provenance and methods say which guests were booted and which were restored. Runs of earlier
