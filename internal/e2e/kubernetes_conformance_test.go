@@ -41,7 +41,7 @@ var imageTags = map[string]string{
 // the same time, UNNEST_E2E_RESULTS a directory that keeps the results.
 func TestKubernetesConformance(t *testing.T) { testConformance(t, false) }
 
-// So do those for clusters with both families.
+// Upstream's tests that need both families pass on a cluster that has them.
 func TestKubernetesConformanceDualStack(t *testing.T) {
 	testConformance(t, true, "--ip-families", cluster.DualStack)
 }

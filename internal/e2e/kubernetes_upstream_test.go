@@ -32,7 +32,7 @@ var upstreamTests = []string{
 // upstreamLeftOut are tests that the cluster cannot pass. hack/conformance has the reasons.
 const upstreamLeftOut = `\[(Disruptive|Alpha|Privileged|Provider:GCE)\]|\[Feature:(LoadBalancer|Networking-|KubeProxy|PerformanceDNS|OffByDefault)|DNS configMap|node-(pod communication|Service): sctp`
 
-// Tags of tests: of those for a cluster with both families, and of those that others disturb.
+// The tags of tests that need a cluster with both families, and of tests that run alone.
 const (
 	upstreamDualStack = "[Feature:IPv6DualStack]"
 	upstreamSerial    = "[Serial]"
@@ -42,7 +42,8 @@ const (
 const upstreamGroup = 3
 
 // upstream runs e2e.test, and keeps its results. A test that has passed according to the results that
-// are there already does not run again. dual: the cluster has both families, and runs the tests for such ones only.
+// are there already does not run again. dual: the cluster has both families,
+// and runs only the tests that need them.
 func (k *kubernetes) upstream(dual bool) {
 	results := cmp.Or(os.Getenv("UNNEST_E2E_RESULTS"), k.t.TempDir())
 	limit, err := time.ParseDuration(cmp.Or(os.Getenv("UNNEST_E2E_TIME"), "3h"))
@@ -80,8 +81,8 @@ func (k *kubernetes) upstream(dual bool) {
 	}
 }
 
-// upstreamGroups returns the titles of the tests to run, in order, those apart that run one after the other. list is
-// what e2e.test lists.
+// upstreamGroups returns the titles of the tests to run, in order. Those in serial run one after the other.
+// list is what e2e.test lists.
 func upstreamGroups(list string, outcomes map[string]string, dual bool) (groups, serial [][]string) {
 	patterns := upstreamTests
 	if focus := os.Getenv("UNNEST_E2E_FOCUS"); focus != "" {
