@@ -239,7 +239,7 @@ func (l *Lab) Guests() ([]string, error) {
 }
 
 // Close kills the processes of the lab, then unmounts the exports that its daemon has
-// prepared, and removes its namespaces, with all bridges, NICs and rules in them, and its
+// prepared, and removes its namespaces, with all bridges, NICs and rules in them, its routes and its
 // state directory. It tries every step and joins the errors. Only the lab's owner may call
 // it.
 func (l *Lab) Close() error {
@@ -248,7 +248,8 @@ func (l *Lab) Close() error {
 	for _, ns := range namespaces {
 		errs = append(errs, deleteNS(ns))
 	}
-	if err := share.CloseOwned(l.Dir); err != nil { // volumes may be mounted in the directory
+	// Volumes may be mounted in the directory, and it says which routes there are.
+	if err := errors.Join(share.CloseOwned(l.Dir), l.removeRoutes()); err != nil {
 		errs = append(errs, err, l.unlock())
 	} else {
 		errs = append(errs, l.removeDir())
