@@ -84,7 +84,7 @@ func (s *services) clientCommand(e experiment.Execution) (place.Place, []string)
 	one := s.instances[e.Configuration.Name]
 	command := lookup(e.Case).Client(e.Case.Params, one.endpoint(e.Case))
 	from, programs := s.client, s.programs
-	if e.Configuration.Stack.Remote() {
+	if e.Configuration.Host != "" {
 		from, programs = place.Local{}, s.programsHere
 	}
 	switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"path"
 	"slices"
 	"strings"
@@ -207,7 +208,7 @@ func (s *domainStudy) serve(ctx context.Context, d *domain) error {
 		d.paused = false
 	}
 	if !d.stale {
-		conn, err := s.lab.Dial(ctx, "tcp", d.address())
+		conn, err := s.dial(ctx, d.address())
 		if err == nil {
 			return conn.Close()
 		}
@@ -218,6 +219,14 @@ func (s *domainStudy) serve(ctx context.Context, d *domain) error {
 	}
 	d.stale = false
 	return nil
+}
+
+// dial connects to a server, as the load generators will.
+func (s *domainStudy) dial(ctx context.Context, address string) (net.Conn, error) {
+	if s.away() {
+		return new(net.Dialer).DialContext(ctx, "tcp", address)
+	}
+	return s.lab.Dial(ctx, "tcp", address)
 }
 
 func (d *domain) address() string { return fmt.Sprintf("%s:%d", d.machine.address, d.port) }

@@ -58,9 +58,13 @@ func newDomainStudy(b *Bench) *domainStudy {
 // processors would wait for each other, and its domains answer so little that the load generators
 // need next to nothing.
 func (s *domainStudy) divide() {
-	if s.spec.Configurations[0].Domains[0].Type.Stack().Xen() && !strings.Contains(s.processors, ",") && s.processors != s.generators {
+	if s.spec.Configurations[0].Domains[0].Type.Stack().Xen() && !s.away() && !strings.Contains(s.processors, ",") && s.processors != s.generators {
 		s.processors += "," + s.generators
 		s.holds(fmt.Sprintf("The Xen host had processors %s of this machine, of which the load generators used %s, too.", s.processors, s.generators))
+		return
+	}
+	if s.away() {
+		s.holds(fmt.Sprintf("The load generators had processor %s of this machine.", s.generators))
 		return
 	}
 	s.holds(fmt.Sprintf("The domains had processor %s of this machine, the load generators processor %s.", s.processors, s.generators))
@@ -89,11 +93,7 @@ func (s *domainStudy) begin(ctx context.Context) (err error) {
 	if _, s.onHost.boot, err = describeMachine(ctx, s.onHost.place, "host"); err != nil {
 		return err
 	}
-	clients := 1
-	for _, c := range s.spec.Cases {
-		clients = max(clients, c.Params.Clients)
-	}
-	if s.sources, err = s.lab.AddClients(clients); err != nil {
+	if err := s.addSources(); err != nil {
 		return err
 	}
 	out, err := place.Output(ctx, s.onHost.place, s.apache.VersionArgs()...)
@@ -109,6 +109,23 @@ func (s *domainStudy) begin(ctx context.Context) (err error) {
 	}
 	return s.findFullLoads(ctx)
 }
+
+// addSources gives the load generators an address for each client. In the network of this process they have
+// the one that it has.
+func (s *domainStudy) addSources() (err error) {
+	if s.away() {
+		return nil
+	}
+	clients := 1
+	for _, c := range s.spec.Cases {
+		clients = max(clients, c.Params.Clients)
+	}
+	s.sources, err = s.lab.AddClients(clients)
+	return err
+}
+
+// away reports whether the domains are on a host of the user's. They are loaded from the network of this process then.
+func (s *domainStudy) away() bool { return s.spec.Configurations[0].Host != "" }
 
 // startDomains brings up the domains of all configurations, as many at a time as this machine has
 // processors.
@@ -198,14 +215,18 @@ func (s *domainStudy) present(ctx context.Context, c stack.Configuration) ([]*do
 
 // clientPlace is where the load generators run: in the clients' network, on their processors.
 func (s *domainStudy) clientPlace() place.Place {
+	network := place.Local{NetNS: s.lab.ClientNS()}
+	if s.away() {
+		network = place.Local{}
+	}
 	return place.Within{
-		Place: place.Local{NetNS: s.lab.ClientNS()}, Enter: []string{"taskset", "--cpu-list", s.generators}, Name: "the clients",
+		Place: network, Enter: []string{"taskset", "--cpu-list", s.generators}, Name: "the clients",
 	}
 }
 
 // clientCommand is the command of a load generator.
 func (s *domainStudy) clientCommand(p workload.Params, d *domain, rate int) []string {
-	command := workload.DomainClient(p, workload.Endpoint{Address: d.machine.address, Port: d.port}, rate, s.sources[:max(p.Clients, 1)])
+	command := workload.DomainClient(p, workload.Endpoint{Address: d.machine.address, Port: d.port}, rate, s.sources[:min(max(p.Clients, 1), len(s.sources))])
 	command[0] = filepath.Join(s.options.Binaries, filepath.Base(workload.Generator))
 	return command
 }
@@ -248,7 +269,7 @@ func (s *domainStudy) findFullLoads(ctx context.Context) error {
 
 func (s *domainStudy) findFullLoad(ctx context.Context, of fullOf, k experiment.Case) error {
 	k.Params.Intensity, k.Params.Warmup, k.Params.Duration, k.Size = 0, stepWarmup, stepDuration, of.size
-	alone := stack.Configuration{Name: string(of.kind), Stack: of.kind.Stack(), Domains: []stack.Domain{{Type: of.kind}}}
+	alone := stack.Configuration{Name: string(of.kind), Stack: of.kind.Stack(), Host: s.spec.Configurations[0].Host, Domains: []stack.Domain{{Type: of.kind}}}
 	peak, err := s.raise(ctx, experiment.Execution{Configuration: alone, Case: k})
 	if err != nil {
 		return err

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/stack"
 	"unnest/internal/measure/workload"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
@@ -163,7 +162,7 @@ func TestClientCommand(t *testing.T) {
 	if p, _ := s.clientCommand(e); p.String() != "clients of the lab" {
 		t.Errorf("a VM is loaded from %s", p)
 	}
-	e.Configuration.Stack = stack.Stack{stack.SSH, stack.Docker}
+	e.Configuration.Host = "ssh://192.0.2.1"
 	if p, _ := s.clientCommand(e); p.String() != "this host" {
 		t.Errorf("a machine over SSH is loaded from %s, want the network of this process", p)
 	}

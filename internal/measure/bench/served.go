@@ -45,11 +45,12 @@ func (s *served) port(c stack.Configuration) int {
 }
 
 func (s *served) check(c stack.Configuration) error {
+	if err := s.checkXenHosts(c); err != nil {
+		return err
+	}
 	_, contained := c.Stack.Engine()
 	remote := c.Drive == stack.Remote
 	switch {
-	case c.Stack.Xen() && c.Host != "" && remote:
-		return fmt.Errorf("stack %s at %s: the load cannot reach its domains from outside: use drive local, or leave host out", c.Stack, c.Host)
 	case c.Stack.Remote() && !contained:
 		return fmt.Errorf("stack %s: the server comes with our container image: use ssh/containerd or ssh/docker", c.Stack)
 	case c.Architecture() != stack.X8664 && (contained || c.Level() != 1):
@@ -85,7 +86,7 @@ func (s *served) begin(ctx context.Context) (err error) {
 
 // clientNetwork returns this host in the network from which the server of a configuration is loaded.
 func (s *served) clientNetwork(c stack.Configuration) place.Local {
-	if c.Stack.Remote() {
+	if c.Host != "" {
 		return place.Local{}
 	}
 	return place.Local{NetNS: s.lab.ClientNS()}

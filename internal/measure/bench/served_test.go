@@ -213,22 +213,25 @@ func TestServedWithoutBundle(t *testing.T) {
 	}
 }
 
-// The server runs in domains of Xen. On a host of the user's, nothing outside reaches them.
+// The server runs in domains of Xen. This host reaches those of one host of the user's.
 func TestServedInXen(t *testing.T) {
-	s := newServed(&Bench{spec: &experiment.Spec{}})
+	xenAt := func(host string, from stack.Drive) stack.Configuration {
+		return stack.Configuration{Name: string(from), Stack: stack.Stack{stack.XenPV}, Host: host, Drive: from}
+	}
+	own, one, other := "", "ssh://192.0.2.1", "ssh://192.0.2.2"
 	for _, tt := range []struct {
-		host string
-		from stack.Drive
+		all  []stack.Configuration
 		want string
 	}{
-		{"", stack.Local, ""},
-		{"", stack.Remote, ""},
-		{"ssh://192.0.2.1", stack.Local, ""},
-		{"ssh://192.0.2.1", stack.Remote, "stack xen-pv at ssh://192.0.2.1: the load cannot reach its domains from outside"},
+		{[]stack.Configuration{xenAt(own, stack.Local), xenAt(own, stack.Remote)}, ""},
+		{[]stack.Configuration{xenAt(one, stack.Local), xenAt(one, stack.Remote)}, ""},
+		{[]stack.Configuration{xenAt(one, stack.Remote), xenAt(other, stack.Local)}, ""},
+		{[]stack.Configuration{xenAt(one, stack.Remote), xenAt(other, stack.Remote)}, "clients reach those of one Xen host at a time"},
 	} {
-		err := s.check(stack.Configuration{Stack: stack.Stack{stack.XenPV}, Host: tt.host, Drive: tt.from})
+		s := newServed(&Bench{spec: &experiment.Spec{Configurations: tt.all}})
+		err := s.check(tt.all[0])
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("host %q, drive %s: got %v, want %q", tt.host, tt.from, err, tt.want)
+			t.Errorf("%v: got %v, want %q", tt.all, err, tt.want)
 		}
 	}
 }

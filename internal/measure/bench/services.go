@@ -40,10 +40,11 @@ func newServices(b *Bench) *services {
 var reachable = []string{"metal", "metal/containerd", "vm", "vm/containerd", "vm/vm", "vm/vm/containerd", "ssh", "ssh/containerd", "ssh/docker"}
 
 func (s *services) check(c stack.Configuration) error {
+	if err := s.checkXenHosts(c); err != nil {
+		return err
+	}
 	_, contained := c.Stack.Engine()
 	switch stacked := c.Stack.String(); {
-	case c.Stack.Xen() && c.Host != "":
-		return fmt.Errorf("stack %s at %s: clients cannot reach its domains: leave host out, and this run boots a Xen host", c.Stack, c.Host)
 	case c.Stack.Xen():
 	case !slices.Contains(reachable, stacked):
 		return fmt.Errorf("stack %s: clients cannot reach it yet: use metal, vm, vm/vm or ssh, or a containerd container in it", stacked)
@@ -95,12 +96,12 @@ func (s *services) enterPrograms(ctx context.Context) (err error) {
 		return newHostIn(ctx, s.lab, netns, name, builder, s.images.recipe)
 	}
 	has := func(f func(stack.Configuration) bool) bool { return slices.ContainsFunc(s.spec.Configurations, f) }
-	if has(func(c stack.Configuration) bool { return c.Drive != stack.Pod && !c.Stack.Remote() }) {
+	if has(func(c stack.Configuration) bool { return c.Drive != stack.Pod && c.Host == "" }) {
 		if s.programs, err = enter(s.lab.ClientNS(), "-clients"); err != nil {
 			return err
 		}
 	}
-	if has(func(c stack.Configuration) bool { return c.Stack.Remote() }) {
+	if has(func(c stack.Configuration) bool { return c.Host != "" }) {
 		s.programsHere, err = enter(fmt.Sprintf("/proc/%d/ns/net", os.Getpid()), "-clients-here")
 	}
 	return err

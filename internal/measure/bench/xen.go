@@ -57,6 +57,9 @@ func (b *Bench) xenHost(ctx context.Context, c stack.Configuration) (_ *xenHost,
 	}
 	h.Key = b.fleet.Key()
 	facts, err := h.Prepare(ctx)
+	if err == nil && h.Reached && !h.own {
+		err = b.routeTo(h)
+	}
 	if err == nil {
 		err = h.SetImage(ctx, b.images.xen, b.options.Progress.Phase)
 	}
@@ -99,7 +102,7 @@ func (b *Bench) bootXen(ctx context.Context, _ stack.Configuration) (*xenHost, e
 		close: func() error { _ = in.Close(); return nil }, // the guest is killed anyway
 	}
 	h := &xenHost{dom0: m, own: true}
-	h.Host = xen.Host{Dom0: p, Dial: in.Client().DialContext, Dir: workOnRemotes + b.lab.Name, Uplink: "eth0", Emulated: o.Accel == guest.TCG}
+	h.Host = xen.Host{Dom0: p, Dial: in.Client().DialContext, Dir: workOnRemotes + b.lab.Name, Reached: true, Uplink: "eth0", Emulated: o.Accel == guest.TCG}
 	return h, nil
 }
 
@@ -149,7 +152,32 @@ func (b *Bench) reachXen(ctx context.Context, c stack.Configuration) (*xenHost, 
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		return r.ssh.Client().DialContext(ctx, network, address)
 	}
-	return &xenHost{dom0: m, Host: xen.Host{Dom0: r.place, Dial: dial, Dir: r.dir}}, nil
+	return &xenHost{dom0: m, Host: xen.Host{Dom0: r.place, Dial: dial, Dir: r.dir, Reached: b.reaches(c)}}, nil
+}
+
+// reaches reports whether a load on this host reaches the servers of a configuration: that of workloads does.
+func (b *Bench) reaches(c stack.Configuration) bool {
+	return c.Drive == stack.Remote || slices.ContainsFunc(b.spec.Cases, func(k experiment.Case) bool { return k.Local == nil && k.Probe == "" })
+}
+
+// routeTo gives this host a route to the domains of a Xen host of the user's, until the run ends.
+func (b *Bench) routeTo(h *xenHost) error {
+	via, err := netip.ParseAddr(h.dom0.address)
+	if err != nil || !via.Is4() {
+		return fmt.Errorf("its address %s is not of IPv4, which its domains have: name the host by an IPv4 address", h.dom0.address)
+	}
+	return b.lab.AddRoute(xen.Network(), via)
+}
+
+// checkXenHosts refuses a second Xen host of the user's if a load on this host reaches the domains: all Xen
+// hosts give their domains the same addresses.
+func (b *Bench) checkXenHosts(c stack.Configuration) error {
+	for _, other := range b.spec.Configurations {
+		if one := other.Singles()[0]; one.Stack.Xen() && one.Host != "" && c.Host != "" && one.Host != c.Host && b.reaches(c) && b.reaches(one) {
+			return fmt.Errorf("domains at %s and %s: clients reach those of one Xen host at a time: write the others into another file", c.Host, one.Host)
+		}
+	}
+	return nil
 }
 
 // xenDomain creates the domain of a configuration on its Xen host.
@@ -249,7 +277,7 @@ func (h *xenHost) tryBringUp(ctx context.Context, c xen.Config) (*machine, error
 			_ = in.Close() // a connection does not notice that the machine is gone
 		}
 	}()
-	if h.own {
+	if h.Reached {
 		m.address = d.Address
 	}
 	return m, nil

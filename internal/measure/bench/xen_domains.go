@@ -26,6 +26,9 @@ func (s *domainStudy) checkXenDomains(c stack.Configuration) error {
 				return fmt.Errorf("domains of Xen have a host of their own: write the others into another file")
 			}
 		}
+		if one.Host != c.Host {
+			return fmt.Errorf("its domains are at %q, those of %s at %q: all domains of a file have one host", c.Host, one.Name, one.Host)
+		}
 	}
 	return nil
 }
@@ -35,12 +38,12 @@ func (s *domainStudy) checkXenDomains(c stack.Configuration) error {
 func (s *domainStudy) startXen(ctx context.Context, d *domain) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := stack.Configuration{Name: d.name, Stack: d.kind.Stack()}
+	c := s.single(d)
 	h, err := s.xenHost(ctx, c)
 	if err != nil {
 		return err
 	}
-	if s.onXen == nil {
+	if s.onXen == nil && h.own {
 		if err := s.xenGroup(h); err != nil {
 			return err
 		}
@@ -62,6 +65,12 @@ func (s *domainStudy) startXen(ctx context.Context, d *domain) error {
 	s.running[d.name] = m
 	s.facts.Guests = append(s.facts.Guests, m.facts)
 	return nil
+}
+
+// single is the configuration of a domain alone.
+func (s *domainStudy) single(d *domain) stack.Configuration {
+	of := s.spec.Configurations[0]
+	return stack.Configuration{Name: d.name, Stack: d.kind.Stack(), Host: of.Host, Identity: of.Identity}
 }
 
 // xenGroup keeps the Xen host on the processors of the domains.

@@ -64,9 +64,13 @@ func TestCheckXen(t *testing.T) {
 		"suite":                 {"  - {name: PV, stack: xen-pv}\n", sysbenchCases, ""},
 		"suite, host":           {"  - {name: PV, stack: xen-pv, host: \"ssh://x\"}\n", sysbenchCases, ""},
 		"network":               {"  - {name: PV, stack: xen-pv}\n  - {name: VM, stack: vm}\n", networkCases, ""},
-		"network, host":         {"  - {name: PV, stack: xen-pv, host: \"ssh://x\"}\n", networkCases, "clients cannot reach its domains"},
+		"network, host":         {"  - {name: PV, stack: xen-pv, host: \"ssh://x\"}\n", networkCases, ""},
+		"network, two hosts":    {"  - {name: A, stack: xen-pv, host: \"ssh://x\"}\n  - {name: B, stack: xen-pvh, host: \"ssh://y\"}\n", networkCases, "one Xen host at a time"},
+		"suite, two hosts":      {"  - {name: A, stack: xen-pv, host: \"ssh://x\"}\n  - {name: B, stack: xen-pvh, host: \"ssh://y\"}\n", sysbenchCases, ""},
 		"domains":               {"  - {name: PV, domains: [{type: xen-pv}, {type: xen-hvm}]}\n", apacheCases, ""},
 		"domains of both hosts": {"  - {name: A, domains: [{type: xen-pv}]}\n  - {name: B, domains: [{type: pvm}]}\n", apacheCases, "have a host of their own"},
+		"domains, host":         {"  - {name: PV, domains: [{type: xen-pv}], host: \"ssh://x\"}\n", apacheCases, ""},
+		"domains, two hosts":    {"  - {name: A, domains: [{type: xen-pv}], host: \"ssh://x\"}\n  - {name: B, domains: [{type: xen-pv}]}\n", apacheCases, "all domains of a file have one host"},
 	} {
 		err := Check(xenSpec(t, test.configurations, test.cases))
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {

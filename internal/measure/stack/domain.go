@@ -101,9 +101,14 @@ func (c Configuration) Singles() (all []Configuration) {
 		return []Configuration{c}
 	}
 	for _, d := range c.Domains {
-		all = append(all, Configuration{Name: c.Name, Stack: d.Type.Stack()})
+		all = append(all, Configuration{Name: c.Name, Stack: d.Type.Stack(), Host: c.Host, Identity: c.Identity})
 	}
 	return all
+}
+
+// onXen reports whether the configuration is a domain of Xen, or has no others.
+func (c Configuration) onXen() bool {
+	return !slices.ContainsFunc(c.Singles(), func(one Configuration) bool { return !one.Stack.Xen() })
 }
 
 // domainNotation writes the domains: "hvm1+pvm1(1KiB)+hvm2(idle)".
@@ -177,6 +182,9 @@ func (c Configuration) validateDomains() error {
 	}
 	own := c
 	own.Domains, own.VCPUs, own.Memory = nil, 0, 0
+	if c.onXen() {
+		own.Host, own.Identity = "", ""
+	}
 	if set := own.options(); len(set) > 0 {
 		return fmt.Errorf("%s %s: domains have no such option: leave it out", set[0].key, set[0].value)
 	}

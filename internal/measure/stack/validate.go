@@ -83,7 +83,7 @@ func (c Configuration) validateHost() error {
 	switch {
 	case c.Stack.Remote() && c.Host == "":
 		return fmt.Errorf("stack %s has no host: add host=ssh://user@address:port", c.Stack)
-	case !c.Stack.Remote() && !c.Stack.Xen() && c.Host != "":
+	case !c.Stack.Remote() && !c.onXen() && c.Host != "":
 		return fmt.Errorf("host %s needs a machine reached over SSH: use stack ssh or ssh/containerd", c.Host)
 	case c.Host == "" && c.Identity != "":
 		return fmt.Errorf("identity %s needs a machine reached over SSH: use stack ssh or ssh/containerd", c.Identity)

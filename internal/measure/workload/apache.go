@@ -95,7 +95,11 @@ const DomainPatience = 10 * time.Second
 // of its own, from the client addresses, and counts failures.
 func DomainClient(p Params, target Endpoint, rate int, clients []string) []string {
 	p.Rate = rate
-	return append(newApache().Client(p, target), "-patience", DomainPatience.String(), "-sources", strings.Join(clients, ","))
+	args := append(newApache().Client(p, target), "-patience", DomainPatience.String())
+	if len(clients) > 0 {
+		args = append(args, "-sources", strings.Join(clients, ","))
+	}
+	return args
 }
 
 // ParseDomainLoad parses what the command of DomainClient prints. A load without a single answer

@@ -38,6 +38,9 @@ var (
 	gateway = network.Addr().Next()
 )
 
+// Network is that of the domains.
+func Network() netip.Prefix { return network }
+
 // MaxDomains is the largest number of domains of a host.
 const MaxDomains = 13
 

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path"
+	"strconv"
 	"strings"
 
 	"golang.org/x/crypto/ssh"
@@ -25,7 +26,10 @@ type Host struct {
 	Dir   string       // of the run, in dom0. Its name is the prefix of the names of the domains
 	Image Image
 	Key   ssh.Signer // logs in to domains
-	// Uplink is the NIC of dom0 from whose network the domains are reached; empty: from dom0 only.
+	// Reached says that dom0 forwards between its networks and the domains; else dom0 alone reaches them.
+	Reached bool
+	// Uplink is the NIC of dom0 that answers for the domains on its network; empty: who reaches them
+	// has a route to Network through dom0.
 	Uplink   string
 	Emulated bool // its processors are emulated
 }
@@ -56,7 +60,7 @@ func Removal() string { return removeScript }
 // Prepare prepares dom0: Xen's services and the bridge of the domains.
 func (h *Host) Prepare(ctx context.Context) (Facts, error) {
 	gateway := netip.PrefixFrom(gateway, network.Bits()).String()
-	out, err := place.Output(ctx, h.Dom0, "sh", "-c", dom0Script, "dom0", h.Dir, gateway, h.Uplink)
+	out, err := place.Output(ctx, h.Dom0, "sh", "-c", dom0Script, "dom0", h.Dir, gateway, strconv.FormatBool(h.Reached), h.Uplink)
 	if err != nil {
 		return Facts{}, fmt.Errorf("prepare Xen on %s: %w", h.Dom0, err)
 	}
