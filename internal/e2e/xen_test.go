@@ -3,7 +3,8 @@
 package e2e
 
 import (
-	"net"
+	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/place"
+	"unnest/internal/testbed/xen"
 )
 
 // The experiments with domains of Xen, each in the shortest form: one block.
@@ -72,59 +74,130 @@ func TestXen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := measureText(t, []string{unnest, "bench", "--noisy"}, e.text, 6*bringUp)
 			assertNothingLeft(t)
-			run, samples, err := result.Load(dir)
-			if err != nil || run.State != result.Complete || run.Tools["xen"] == "" {
-				t.Fatalf("run %q with tools %v, %v", run.State, run.Tools, err)
+			assertXenMetrics(t, dir, e.metrics...)
+		})
+	}
+}
+
+// A Xen host behind SSH that no run has booted has domains for suites, for workloads and for the collocation
+// study, and nothing is left on it.
+func TestXenHost(t *testing.T) {
+	unnest := unnestBinary(t)
+	in, enter, options := xenHost(t, unnest)
+	before := xenState(t, in)
+	bench := slices.Concat(enter, []string{"bench", "--noisy"})
+	for name, test := range map[string]func(t *testing.T){
+		"Sysbench": func(t *testing.T) { testXenHostKilled(t, in, bench, options) },
+		"Network": func(t *testing.T) {
+			dir := measureText(t, bench, fmt.Sprintf(xenHostNetwork, options, options), 6*bringUp)
+			assertXenMetrics(t, dir, "latency_mean", "throughput")
+		},
+		"Collocation": func(t *testing.T) {
+			dir := measureText(t, bench, fmt.Sprintf(xenHostCollocation, options, options), 6*bringUp)
+			assertXenMetrics(t, dir, collocation.Server, collocation.Utilisation, collocation.HostCPU)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test(t)
+			if after := xenState(t, in); after != before {
+				t.Errorf("the Xen host is\n%s\nwant\n%s", after, before)
 			}
-			for _, c := range run.Configurations {
-				for _, metric := range e.metrics {
-					if !slices.ContainsFunc(samples, func(s result.Sample) bool {
-						return s.Configuration == c.Name && s.Metric == metric && s.Value > 0
-					}) {
-						t.Errorf("%s has no %s", c.Name, metric)
-					}
-				}
+			if left := xenDomains(t, in); len(left) != 0 {
+				t.Errorf("left: domains %q", left)
+			}
+			if out := mustRun(t, slices.Concat(enter[:len(enter)-1], []string{"ip", "route"})...); strings.Contains(out, "10.201.255.208") {
+				t.Errorf("a route is left:\n%s", out)
 			}
 		})
 	}
 }
 
-// A run copies the image of the domains to a Xen host behind SSH that it has not booted. The next run
-// does not copy it again, and ends the domain that a killed run has left there.
-func TestXenHost(t *testing.T) {
-	unnest := unnestBinary(t)
-	in, enter, options := xenHost(t, unnest)
+// The studies of domains on the user's Xen host that clients of this host reach.
+const (
+	xenHostNetwork = `name: xen-host-network
+suite: network
+guest: {vcpus: 1, memory: 512MiB}
+configurations:
+  - {name: PV,  stack: xen-pv, %s
+  - {name: PVH, stack: xen-pvh, %s
+cases:
+  - {name: udp_rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s, timeout: 2m}
+  - {name: tcp_stream, workload: iperf3, protocol: tcp, sizes: [16384], duration: 1s, timeout: 2m}
+repetitions: 1
+warmup: 0
+retries: 2
+`
+	xenHostCollocation = `name: xen-host-pair
+suite: collocation
+guest: {vcpus: 1, memory: 512MiB}
+configurations:
+  - {name: PV,     domains: [{type: xen-pv}], %s
+  - {name: PV-PVH, domains: [{type: xen-pv}, {type: xen-pvh}], %s
+cases:
+  - {name: web, workload: apache, sizes: [1KiB], intensities: [50%%], warmup: 1s, duration: 10s, options: {clients: "2"}}
+repetitions: 1
+warmup: 0
+retries: 3
+timeout: 5m
+`
+)
+
+// assertXenMetrics checks that a run is complete and that each configuration has the metrics.
+func assertXenMetrics(t *testing.T, dir string, metrics ...string) {
+	t.Helper()
+	run, samples, err := result.Load(dir)
+	if err != nil || run.State != result.Complete || run.Tools["xen"] == "" {
+		t.Fatalf("run %q with tools %v, %v", run.State, run.Tools, err)
+	}
+	for _, c := range run.Configurations {
+		for _, metric := range metrics {
+			if !slices.ContainsFunc(samples, func(s result.Sample) bool {
+				return s.Configuration == c.Name && s.Metric == metric && s.Value > 0
+			}) {
+				t.Errorf("%s has no %s", c.Name, metric)
+			}
+		}
+	}
+}
+
+// testXenHostKilled kills a run. The next run does not copy the image again, and ends the domains that the
+// killed one has left.
+func testXenHostKilled(t *testing.T, in *place.SSH, bench []string, options string) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "xen.yaml")
 	text := "name: xen-host\nprofile: quick\nguest: {vcpus: 1, memory: 512MiB}\nconfigurations:\n  - {name: PV, stack: xen-pv, " + options +
+		"\n  - {name: PVH, stack: xen-pvh, " + options +
 		"\ncases:\n  - {suite: sysbench, only: [sysbench-cpu]}\nrepetitions: 2\nwarmup: 0\nretries: 1\ntimeout: 10m\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	killed, whole := filepath.Join(dir, "killed"), filepath.Join(dir, "whole")
-	r := launch(t, append(enter, "bench", "--noisy", file, "-o", killed)...)
+	r := launch(t, slices.Concat(bench, []string{file, "-o", killed})...)
 	r.awaitExecutions(t, killed, 1)
 	r.kill(t)
 	if out := r.out.String(); !strings.Contains(out, "copy the image of domains") {
 		t.Errorf("the image was not copied:\n%s", out)
 	}
-	if left := xenDomains(t, in); len(left) != 1 {
-		t.Errorf("the killed run has left the domains %q, want one", left)
+	if left := xenDomains(t, in); len(left) != 2 {
+		t.Errorf("the killed run has left the domains %q, want two", left)
 	}
-	r = launch(t, append(enter, "bench", "--noisy", file, "-o", whole)...)
+	r = launch(t, slices.Concat(bench, []string{file, "-o", whole})...)
 	if code := r.end(t, 6*bringUp); code != 0 || strings.Contains(r.out.String(), "copy the image of domains") {
 		t.Fatalf("exit code %d, want 0, and the image not copied again:\n%s", code, r.out.String())
 	}
-	run, samples, err := result.Load(whole)
-	if err != nil || run.State != result.Complete || run.Tools["xen"] == "" || len(samples) == 0 {
-		t.Errorf("run %q with %d samples, tools %v, %v", run.State, len(samples), run.Tools, err)
+	assertMeasured(t, whole, []string{"sysbench-cpu"}, "PV", "PVH")
+}
+
+// xenState is what runs change on a Xen host besides its domains: its interfaces, whether it forwards, and
+// its files, other than the images of domains, which stay.
+func xenState(t *testing.T, dom0 place.Place) string {
+	t.Helper()
+	out, err := place.Output(t.Context(), dom0, "sh", "-c",
+		"ls -A /var/tmp | grep -v ^unnest-images; ls /sys/class/net; cat /proc/sys/net/ipv4/ip_forward")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if left := xenDomains(t, in); len(left) != 0 {
-		t.Errorf("left: domains %q", left)
-	}
-	if out, err := place.Output(t.Context(), in, "sh", "-c", "ls -A /var/tmp; ls /sys/class/net"); err != nil || strings.Contains(string(out), "unnest-run-") || strings.Contains(string(out), "unnest0") {
-		t.Errorf("left: %s, %v", out, err)
-	}
+	return string(out)
 }
 
 // xenDomains names the domains of runs on a Xen host.
@@ -143,25 +216,33 @@ func xenDomains(t *testing.T, dom0 place.Place) (names []string) {
 }
 
 // xenHost boots a guest with Xen and hides the disk with the image of the domains, so the guest is like
-// a host of the user's. Before that it builds the image for sysbench, because no package can be
+// a host of the user's. Before that it builds the images of the studies, because no package can be
 // had from the network of the guest. It returns the connection to dom0, the command that runs a program
 // in that network, and the end of a configuration that names the host.
 func xenHost(t *testing.T, unnest string) (in *place.SSH, enter []string, options string) {
 	t.Helper()
 	n := newNodes(t, nil)
 	var err error
-	n.image, err = (&guest.Builder{Cache: guest.CacheDir(), Progress: func(step string) { t.Log(step) }}).Build(t.Context(), guest.SuiteRecipe([]string{"sysbench"}).Xen())
-	n.check(err)
-	dom0 := n.boot(fleet.Options{Name: "xen1", VCPUs: 2, Memory: guest.XenMemory + (512+48)<<20})
+	builder := &guest.Builder{Cache: guest.CacheDir(), Progress: func(step string) { t.Log(step) }}
+	for _, recipe := range []guest.Recipe{ // of the studies
+		guest.DefaultRecipe(), guest.DefaultRecipe().With("apache2-bin"), guest.SuiteRecipe([]string{"sysbench"}),
+	} {
+		_, err = builder.Root(t.Context(), recipe) // for the load generators
+		n.check(err)
+		n.image, err = builder.Build(t.Context(), recipe.Xen())
+		n.check(err)
+	}
+	dom0 := n.boot(fleet.Options{
+		Name: "xen1", VCPUs: 1 /* with two, PVH domains die: docs/xen.md */, Memory: guest.XenMemory + 2*(512+48)<<20,
+		Extras: func(netip.Addr) (fleet.Extras, error) { return fleet.Extras{Addresses: xen.Addresses()}, nil },
+	})
 	in = dom0.ssh
 	const hide = `for serial in /sys/block/vd*/serial; do mount --bind /dev/null "$serial"; done`
 	n.check(place.Run(t.Context(), in, "sh", "-c", hide))
 	hostKey, err := ssh.NewPublicKey(dom0.Seed.HostKey.Public())
 	n.check(err)
 	home, _ := home(t)
-	address, _, err := net.SplitHostPort(dom0.Address)
-	n.check(err)
-	writeKnownHosts(t, home, knownhosts.Line([]string{address}, hostKey))
-	options = "host: 'ssh://root@" + address + "', identity: " + filepath.Join(n.fleet.Lab.Dir, "ssh.key") + "}"
+	writeKnownHosts(t, home, knownhosts.Line([]string{dom0.TenantIP}, hostKey))
+	options = "host: 'ssh://root@" + dom0.TenantIP + "', identity: " + filepath.Join(n.fleet.Lab.Dir, "ssh.key") + "}"
 	return in, inNamespace(n.fleet.Lab.HostNS(), home, unnest), options
 }
