@@ -13,7 +13,7 @@ import (
 
 // comes lists the built-in experiments.
 var comes = []string{
-	"aa", "applications", "applications-architectures", "applications-kafka", "applications-levels", "applications-nested", "applications-nested-kafka", "applications-pod", "applications-pod-kafka", "architectures", "boot", "boot-kernel", "brfusion", "cluster", "collocation", "collocation-baseline", "collocation-pairs", "collocation-quick", "collocation-xen", "generators", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
+	"aa", "applications", "applications-architectures", "applications-kafka", "applications-levels", "applications-nested", "applications-nested-kafka", "applications-pod", "applications-pod-kafka", "applications-xen", "architectures", "boot", "boot-kernel", "brfusion", "cluster", "collocation", "collocation-baseline", "collocation-pairs", "collocation-quick", "collocation-xen", "generators", "harness", "hostlo", "hostlo-quick", "latency", "levels", "levels-reserved",
 	"multilevel-application", "multilevel-application-short", "multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
 	"network", "overcommitment", "poll", "quickstart", "restored", "restored-suites", "selftest", "startup", "xen", "xen-network",
 }
@@ -161,6 +161,7 @@ func TestApplications(t *testing.T) {
 		"applications-levels":        {"metal metal.host metal.nat vm vm.host vm.nat", 50, 200},
 		"applications-pod":           {"SameNode NAT Overlay Hostlo Hostlo-plain", 100, 0},
 		"applications-nested":        {"L0 L0.nat L1 L1.nat L2 L2.nat", 200, 0},
+		"applications-xen":           {"PV PVH HVM", 1000, 10_000},
 		"applications-kafka":         {"NoCont NAT BrFusion", 0, 200},
 		"applications-pod-kafka":     {"SameNode NAT Overlay Hostlo Hostlo-plain", 0, 1000},
 	} {
