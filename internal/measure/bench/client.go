@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/stack"
 	"unnest/internal/measure/workload"
 	"unnest/internal/testbed/place"
 )
@@ -75,6 +76,15 @@ func (s *services) newClient(ctx context.Context, e experiment.Execution, delay 
 		c.printed, c.err = run(ctx)
 	}()
 	return c
+}
+
+// clientNetwork returns this host in the network from which clients load a configuration: the network of this
+// process if the user has named its host, else that of the lab's clients.
+func (b *Bench) clientNetwork(c stack.Configuration) place.Local {
+	if c.Host != "" {
+		return place.Local{}
+	}
+	return place.Local{NetNS: b.lab.ClientNS()}
 }
 
 // clientCommand returns the place and the command of the client of e. The load generator has

@@ -58,16 +58,15 @@ func newDomainStudy(b *Bench) *domainStudy {
 // processors would wait for each other, and its domains answer so little that the load generators
 // need next to nothing.
 func (s *domainStudy) divide() {
-	if s.spec.Configurations[0].Domains[0].Type.Stack().Xen() && !s.away() && !strings.Contains(s.processors, ",") && s.processors != s.generators {
+	switch {
+	case s.away():
+		s.holds(fmt.Sprintf("The load generators had processor %s of this machine.", s.generators))
+	case s.spec.Configurations[0].Domains[0].Type.Stack().Xen() && !strings.Contains(s.processors, ",") && s.processors != s.generators:
 		s.processors += "," + s.generators
 		s.holds(fmt.Sprintf("The Xen host had processors %s of this machine, of which the load generators used %s, too.", s.processors, s.generators))
-		return
+	default:
+		s.holds(fmt.Sprintf("The domains had processor %s of this machine, the load generators processor %s.", s.processors, s.generators))
 	}
-	if s.away() {
-		s.holds(fmt.Sprintf("The load generators had processor %s of this machine.", s.generators))
-		return
-	}
-	s.holds(fmt.Sprintf("The domains had processor %s of this machine, the load generators processor %s.", s.processors, s.generators))
 }
 
 func (s *domainStudy) check(c stack.Configuration) error {
@@ -111,7 +110,7 @@ func (s *domainStudy) begin(ctx context.Context) (err error) {
 }
 
 // addSources gives the load generators an address for each client. In the network of this process they have
-// the one that it has.
+// only the address of this machine.
 func (s *domainStudy) addSources() (err error) {
 	if s.away() {
 		return nil
@@ -124,7 +123,7 @@ func (s *domainStudy) addSources() (err error) {
 	return err
 }
 
-// away reports whether the domains are on a host of the user's. They are loaded from the network of this process then.
+// away reports whether the domains are on a host of the user's. The network of this process loads them then.
 func (s *domainStudy) away() bool { return s.spec.Configurations[0].Host != "" }
 
 // startDomains brings up the domains of all configurations, as many at a time as this machine has
@@ -215,12 +214,8 @@ func (s *domainStudy) present(ctx context.Context, c stack.Configuration) ([]*do
 
 // clientPlace is where the load generators run: in the clients' network, on their processors.
 func (s *domainStudy) clientPlace() place.Place {
-	network := place.Local{NetNS: s.lab.ClientNS()}
-	if s.away() {
-		network = place.Local{}
-	}
 	return place.Within{
-		Place: network, Enter: []string{"taskset", "--cpu-list", s.generators}, Name: "the clients",
+		Place: s.clientNetwork(s.spec.Configurations[0]), Enter: []string{"taskset", "--cpu-list", s.generators}, Name: "the clients",
 	}
 }
 
@@ -269,7 +264,7 @@ func (s *domainStudy) findFullLoads(ctx context.Context) error {
 
 func (s *domainStudy) findFullLoad(ctx context.Context, of fullOf, k experiment.Case) error {
 	k.Params.Intensity, k.Params.Warmup, k.Params.Duration, k.Size = 0, stepWarmup, stepDuration, of.size
-	alone := stack.Configuration{Name: string(of.kind), Stack: of.kind.Stack(), Host: s.spec.Configurations[0].Host, Domains: []stack.Domain{{Type: of.kind}}}
+	alone := stack.Configuration{Name: string(of.kind), Stack: of.kind.Stack(), Domains: []stack.Domain{{Type: of.kind}}}
 	peak, err := s.raise(ctx, experiment.Execution{Configuration: alone, Case: k})
 	if err != nil {
 		return err

@@ -84,14 +84,6 @@ func (s *served) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// clientNetwork returns this host in the network from which the server of a configuration is loaded.
-func (s *served) clientNetwork(c stack.Configuration) place.Local {
-	if c.Host != "" {
-		return place.Local{}
-	}
-	return place.Local{NetNS: s.lab.ClientNS()}
-}
-
 // newClient prepares the load on this host in a network.
 func (s *served) newClient(ctx context.Context, in place.Local) (_ *workspace, err error) {
 	if s.host == nil {

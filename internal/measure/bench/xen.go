@@ -155,7 +155,7 @@ func (b *Bench) reachXen(ctx context.Context, c stack.Configuration) (*xenHost, 
 	return &xenHost{dom0: m, Host: xen.Host{Dom0: r.place, Dial: dial, Dir: r.dir, Reached: b.reaches(c)}}, nil
 }
 
-// reaches reports whether a load on this host reaches the servers of a configuration: that of workloads does.
+// reaches reports whether a load generator on this host loads a configuration. That of a workload does.
 func (b *Bench) reaches(c stack.Configuration) bool {
 	return c.Drive == stack.Remote || slices.ContainsFunc(b.spec.Cases, func(k experiment.Case) bool { return k.Local == nil && k.Probe == "" })
 }
@@ -164,17 +164,18 @@ func (b *Bench) reaches(c stack.Configuration) bool {
 func (b *Bench) routeTo(h *xenHost) error {
 	via, err := netip.ParseAddr(h.dom0.address)
 	if err != nil || !via.Is4() {
-		return fmt.Errorf("its address %s is not of IPv4, which its domains have: name the host by an IPv4 address", h.dom0.address)
+		return fmt.Errorf("its address %s is not an IPv4 address, and its domains have IPv4 only: name the host by an IPv4 address", h.dom0.address)
 	}
 	return b.lab.AddRoute(xen.Network(), via)
 }
 
-// checkXenHosts refuses a second Xen host of the user's if a load on this host reaches the domains: all Xen
-// hosts give their domains the same addresses.
+// checkXenHosts refuses a second Xen host of the user's if load generators on this host load the domains of both: domains
+// have the same addresses on every Xen host.
 func (b *Bench) checkXenHosts(c stack.Configuration) error {
+	reached := func(c stack.Configuration) bool { return c.Stack.Xen() && c.Host != "" && b.reaches(c) }
 	for _, other := range b.spec.Configurations {
-		if one := other.Singles()[0]; one.Stack.Xen() && one.Host != "" && c.Host != "" && one.Host != c.Host && b.reaches(c) && b.reaches(one) {
-			return fmt.Errorf("domains at %s and %s: clients reach those of one Xen host at a time: write the others into another file", c.Host, one.Host)
+		if other.Host != c.Host && reached(c) && reached(other) {
+			return fmt.Errorf("domains at %s and %s: clients reach those of one Xen host at a time: write the others into another file", c.Host, other.Host)
 		}
 	}
 	return nil

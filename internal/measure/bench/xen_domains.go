@@ -27,7 +27,7 @@ func (s *domainStudy) checkXenDomains(c stack.Configuration) error {
 			}
 		}
 		if one.Host != c.Host {
-			return fmt.Errorf("its domains are at %q, those of %s at %q: all domains of a file have one host", c.Host, one.Name, one.Host)
+			return fmt.Errorf("host %q, but %q in configuration %s: all domains of a file have one host", c.Host, one.Host, one.Name)
 		}
 	}
 	return nil

@@ -106,7 +106,7 @@ func (c Configuration) Singles() (all []Configuration) {
 	return all
 }
 
-// onXen reports whether the configuration is a domain of Xen, or has no others.
+// onXen reports whether the configuration has domains of Xen only.
 func (c Configuration) onXen() bool {
 	return !slices.ContainsFunc(c.Singles(), func(one Configuration) bool { return !one.Stack.Xen() })
 }

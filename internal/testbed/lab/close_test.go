@@ -13,17 +13,22 @@ import (
 	"unnest/internal/netdev/share"
 )
 
-// An export outlives the daemon that has prepared it, and must not outlive the lab: neither
-// if the lab is closed nor if its owner is killed. The files of its volumes stay.
-func TestCloseUnmountsExports(t *testing.T) {
-	for name, end := range map[string]func(*Lab) error{
+// ends are the ways in which a lab ends.
+func ends(t *testing.T) map[string]func(*Lab) error {
+	return map[string]func(*Lab) error{
 		"closed": (*Lab).Close,
 		"owner is killed": func(l *Lab) error {
 			err := l.unlock() // as the kernel does
 			_, reapErr := Reap(t.Context())
 			return errors.Join(err, reapErr)
 		},
-	} {
+	}
+}
+
+// An export outlives the daemon that has prepared it, and must not outlive the lab: neither
+// if the lab is closed nor if its owner is killed. The files of its volumes stay.
+func TestCloseUnmountsExports(t *testing.T) {
+	for name, end := range ends(t) {
 		t.Run(name, func(t *testing.T) {
 			privileged(t)
 			l, err := Create("test-lab")

@@ -248,7 +248,7 @@ func (l *Lab) Close() error {
 	for _, ns := range namespaces {
 		errs = append(errs, deleteNS(ns))
 	}
-	// Volumes may be mounted in the directory, and it says which routes there are.
+	// If this fails, the directory stays: volumes may be mounted in it, and it lists the routes.
 	if err := errors.Join(share.CloseOwned(l.Dir), l.removeRoutes()); err != nil {
 		errs = append(errs, err, l.unlock())
 	} else {

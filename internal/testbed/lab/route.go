@@ -17,8 +17,8 @@ import (
 // routeProtocol marks the routes of labs (rtm_protocol, rtnetlink(7)); no routing daemon has this number.
 const routeProtocol = 117
 
-// AddRoute routes a network through a neighbour of this process's network namespace, until the lab
-// is closed. Only one lab can have a route to a network at a time.
+// AddRoute adds a route through a neighbour to the network namespace of this process. Close removes it. Only one
+// lab at a time can have a route to a network.
 func (l *Lab) AddRoute(to netip.Prefix, via netip.Addr) error {
 	if err := l.addRoute(to, via); err != nil {
 		return fmt.Errorf("add route to %s via %s: %w", to, via, err)
@@ -26,8 +26,8 @@ func (l *Lab) AddRoute(to netip.Prefix, via netip.Addr) error {
 	return nil
 }
 
-// addRoute records the route before it adds it, and takes the record back if there was another lab's. What is
-// recorded is there.
+// addRoute records the route before it adds it, and removes the record if that fails. It does nothing if the lab has
+// recorded the route before.
 func (l *Lab) addRoute(to netip.Prefix, via netip.Addr) error {
 	before, err := os.ReadFile(l.routes())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

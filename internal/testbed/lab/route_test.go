@@ -31,14 +31,7 @@ func TestAddRoute(t *testing.T) {
 	inside("ip link set lo up; ip link add eth9 type bridge; ip addr add 192.0.2.1/24 dev eth9; ip link set eth9 up")
 	before := inside("ip route show table all")
 	network, dom0 := netip.MustParsePrefix("198.51.100.0/28"), netip.MustParseAddr("192.0.2.7")
-	for name, end := range map[string]func(*Lab) error{
-		"closed": (*Lab).Close,
-		"owner is killed": func(l *Lab) error {
-			err := l.unlock() // as the kernel does
-			_, reapErr := Reap(t.Context())
-			return errors.Join(err, reapErr)
-		},
-	} {
+	for name, end := range ends(t) {
 		t.Run(name, func(t *testing.T) {
 			l, err := Create("test-lab")
 			if err != nil {

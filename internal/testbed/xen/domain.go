@@ -38,7 +38,7 @@ var (
 	gateway = network.Addr().Next()
 )
 
-// Network is that of the domains.
+// Network returns the network of the domains.
 func Network() netip.Prefix { return network }
 
 // MaxDomains is the largest number of domains of a host.

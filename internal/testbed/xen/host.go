@@ -28,8 +28,8 @@ type Host struct {
 	Key   ssh.Signer // logs in to domains
 	// Reached says that dom0 forwards between its networks and the domains; else dom0 alone reaches them.
 	Reached bool
-	// Uplink is the NIC of dom0 that answers for the domains on its network; empty: who reaches them
-	// has a route to Network through dom0.
+	// Uplink is the NIC through which dom0 answers ARP for the domains. If it is empty, clients need a
+	// route to Network through dom0.
 	Uplink   string
 	Emulated bool // its processors are emulated
 }
