@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -20,6 +19,24 @@ import (
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/place"
 	"unnest/internal/testbed/xen"
+)
+
+// The cases of the studies in which clients of this host load domains.
+const (
+	xenNetworkCases = `cases:
+  - {name: udp_rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s, timeout: 2m}
+  - {name: tcp_stream, workload: iperf3, protocol: tcp, sizes: [16384], duration: 1s, timeout: 2m}
+repetitions: 1
+warmup: 0
+retries: 2
+`
+	xenCollocationCases = `cases:
+  - {name: web, workload: apache, sizes: [1KiB], intensities: [50%], warmup: 1s, duration: 10s, options: {clients: "2"}}
+repetitions: 1
+warmup: 0
+retries: 3
+timeout: 5m
+`
 )
 
 // The experiments with domains of Xen, each in the shortest form: one block.
@@ -45,26 +62,14 @@ suite: network
 guest: {vcpus: 1, memory: 512MiB}
 configurations:
   - {name: PV, stack: xen-pv}
-cases:
-  - {name: udp_rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s, timeout: 2m}
-  - {name: tcp_stream, workload: iperf3, protocol: tcp, sizes: [16384], duration: 1s, timeout: 2m}
-repetitions: 1
-warmup: 0
-retries: 2
-`, []string{"latency_mean", "throughput"}},
+` + xenNetworkCases, []string{"latency_mean", "throughput"}},
 	"Collocation": {`name: xen-pair
 suite: collocation
 guest: {vcpus: 1, memory: 512MiB}
 configurations:
   - {name: PV,    domains: [{type: xen-pv}]}
   - {name: PV-PV, domains: [{type: xen-pv}, {type: xen-pv}]}
-cases:
-  - {name: web, workload: apache, sizes: [1KiB], intensities: [50%], warmup: 1s, duration: 10s, options: {clients: "2"}}
-repetitions: 1
-warmup: 0
-retries: 3
-timeout: 5m
-`, []string{collocation.Server, collocation.Utilisation, collocation.HostCPU}},
+` + xenCollocationCases, []string{collocation.Server, collocation.Utilisation, collocation.HostCPU}},
 }
 
 // A run boots a Xen host, creates domains there, measures in them, and leaves nothing.
@@ -89,11 +94,11 @@ func TestXenHost(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T){
 		"Sysbench": func(t *testing.T) { testXenHostKilled(t, in, bench, options) },
 		"Network": func(t *testing.T) {
-			dir := measureText(t, bench, fmt.Sprintf(xenHostNetwork, options, options), 6*bringUp)
+			dir := measureText(t, bench, strings.ReplaceAll(xenHostNetwork, "HOST", options), 6*bringUp)
 			assertXenMetrics(t, dir, "latency_mean", "throughput")
 		},
 		"Collocation": func(t *testing.T) {
-			dir := measureText(t, bench, fmt.Sprintf(xenHostCollocation, options, options), 6*bringUp)
+			dir := measureText(t, bench, strings.ReplaceAll(xenHostCollocation, "HOST", options), 6*bringUp)
 			assertXenMetrics(t, dir, collocation.Server, collocation.Utilisation, collocation.HostCPU)
 		},
 	} {
@@ -112,34 +117,22 @@ func TestXenHost(t *testing.T) {
 	}
 }
 
-// The studies of domains on the user's Xen host that clients of this host reach.
+// Studies in which clients load domains on a Xen host of the user's. HOST is what names the host.
 const (
 	xenHostNetwork = `name: xen-host-network
 suite: network
 guest: {vcpus: 1, memory: 512MiB}
 configurations:
-  - {name: PV,  stack: xen-pv, %s
-  - {name: PVH, stack: xen-pvh, %s
-cases:
-  - {name: udp_rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s, timeout: 2m}
-  - {name: tcp_stream, workload: iperf3, protocol: tcp, sizes: [16384], duration: 1s, timeout: 2m}
-repetitions: 1
-warmup: 0
-retries: 2
-`
+  - {name: PV,  stack: xen-pv, HOST
+  - {name: PVH, stack: xen-pvh, HOST
+` + xenNetworkCases
 	xenHostCollocation = `name: xen-host-pair
 suite: collocation
 guest: {vcpus: 1, memory: 512MiB}
 configurations:
-  - {name: PV,     domains: [{type: xen-pv}], %s
-  - {name: PV-PVH, domains: [{type: xen-pv}, {type: xen-pvh}], %s
-cases:
-  - {name: web, workload: apache, sizes: [1KiB], intensities: [50%%], warmup: 1s, duration: 10s, options: {clients: "2"}}
-repetitions: 1
-warmup: 0
-retries: 3
-timeout: 5m
-`
+  - {name: PV,     domains: [{type: xen-pv}], HOST
+  - {name: PV-PVH, domains: [{type: xen-pv}, {type: xen-pvh}], HOST
+` + xenCollocationCases
 )
 
 // assertXenMetrics checks that a run is complete and that each configuration has the metrics.
@@ -166,7 +159,7 @@ func testXenHostKilled(t *testing.T, in *place.SSH, bench []string, options stri
 	dir := t.TempDir()
 	file := filepath.Join(dir, "xen.yaml")
 	text := "name: xen-host\nprofile: quick\nguest: {vcpus: 1, memory: 512MiB}\nconfigurations:\n  - {name: PV, stack: xen-pv, " + options +
-		"\n  - {name: PVH, stack: xen-pvh, " + options +
+		"\n  - {name: PVH, stack: xen-pvh, " + options + "\n  - {name: HVM, stack: xen-hvm, " + options +
 		"\ncases:\n  - {suite: sysbench, only: [sysbench-cpu]}\nrepetitions: 2\nwarmup: 0\nretries: 1\ntimeout: 10m\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -178,14 +171,15 @@ func testXenHostKilled(t *testing.T, in *place.SSH, bench []string, options stri
 	if out := r.out.String(); !strings.Contains(out, "copy the image of domains") {
 		t.Errorf("the image was not copied:\n%s", out)
 	}
-	if left := xenDomains(t, in); len(left) != 2 {
-		t.Errorf("the killed run has left the domains %q, want two", left)
+	if left := xenDomains(t, in); len(left) != 3 {
+		t.Errorf("the killed run has left the domains %q, want three", left)
 	}
 	r = launch(t, slices.Concat(bench, []string{file, "-o", whole})...)
 	if code := r.end(t, 6*bringUp); code != 0 || strings.Contains(r.out.String(), "copy the image of domains") {
 		t.Fatalf("exit code %d, want 0, and the image not copied again:\n%s", code, r.out.String())
 	}
-	assertMeasured(t, whole, []string{"sysbench-cpu"}, "PV", "PVH")
+	assertXenMetrics(t, whole, "throughput")
+	assertMeasured(t, whole, []string{"sysbench-cpu"}, "PV", "PVH", "HVM")
 }
 
 // xenState is what runs change on a Xen host besides its domains: its interfaces, whether it forwards, and
@@ -225,7 +219,7 @@ func xenHost(t *testing.T, unnest string) (in *place.SSH, enter []string, option
 	var err error
 	builder := &guest.Builder{Cache: guest.CacheDir(), Progress: func(step string) { t.Log(step) }}
 	for _, recipe := range []guest.Recipe{ // of the studies
-		guest.DefaultRecipe(), guest.DefaultRecipe().With("apache2-bin"), guest.SuiteRecipe([]string{"sysbench"}),
+		guest.DefaultRecipe(), guest.DefaultRecipe().With("apache2-bin"), guest.SuiteRecipe([]string{"sysbench"}).Emulated(),
 	} {
 		_, err = builder.Root(t.Context(), recipe) // for the load generators
 		n.check(err)
@@ -233,7 +227,7 @@ func xenHost(t *testing.T, unnest string) (in *place.SSH, enter []string, option
 		n.check(err)
 	}
 	dom0 := n.boot(fleet.Options{
-		Name: "xen1", VCPUs: 1 /* with two, PVH domains die: docs/xen.md */, Memory: guest.XenMemory + 2*(512+48)<<20,
+		Name: "xen1", VCPUs: 1 /* with two, PVH domains die: docs/xen.md */, Memory: guest.XenMemory + 3*(512+48)<<20,
 		Extras: func(netip.Addr) (fleet.Extras, error) { return fleet.Extras{Addresses: xen.Addresses()}, nil },
 	})
 	in = dom0.ssh
