@@ -221,8 +221,10 @@ func xenHost(t *testing.T, unnest string) (in *place.SSH, enter []string, option
 	for _, recipe := range []guest.Recipe{ // of the studies
 		guest.DefaultRecipe(), guest.DefaultRecipe().With("apache2-bin"), guest.SuiteRecipe([]string{"sysbench"}).Emulated(),
 	} {
-		_, err = builder.Root(t.Context(), recipe) // for the load generators
-		n.check(err)
+		for _, r := range []guest.Recipe{recipe, recipe.Xen()} { // of the load generators, and of the domains
+			_, err = builder.Root(t.Context(), r)
+			n.check(err)
+		}
 		n.image, err = builder.Build(t.Context(), recipe.Xen())
 		n.check(err)
 	}
