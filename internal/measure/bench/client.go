@@ -54,7 +54,7 @@ func (s *services) newClient(ctx context.Context, e experiment.Execution, delay 
 	c.state.Store(state)
 	from, command := s.clientCommand(e)
 	run := func(ctx context.Context) ([]byte, error) { return place.Output(ctx, from, command...) }
-	if len(c.workload.Programs()) > 0 {
+	if isGenerator(c.workload) {
 		c.generator = newGenerator()
 		run = func(ctx context.Context) ([]byte, error) { return c.generator.run(ctx, from, command) }
 	}
@@ -93,6 +93,9 @@ func (b *Bench) clientNetwork(c stack.Configuration) place.Local {
 func (s *services) clientCommand(e experiment.Execution) (place.Place, []string) {
 	one := s.instances[e.Configuration.Name]
 	command := lookup(e.Case).Client(e.Case.Params, one.endpoint(e.Case))
+	if workload.IsPeer(lookup(e.Case)) {
+		command = append(command, workload.WaitFlag)
+	}
 	from, programs := s.client, s.programs
 	if e.Configuration.Host != "" {
 		from, programs = place.Local{}, s.programsHere
@@ -108,6 +111,9 @@ func (s *services) clientCommand(e experiment.Execution) (place.Place, []string)
 	}
 	return from, command
 }
+
+// isGenerator reports whether the client of w is the load generator, which waits to be told to begin.
+func isGenerator(w workload.Workload) bool { return len(w.Programs()) > 0 || workload.IsPeer(w) }
 
 // belongs reports whether the client was started for e.
 func (c *client) belongs(e experiment.Execution) bool { return c.execution.Key() == e.Key() }
@@ -136,7 +142,7 @@ func (s *services) turn(ctx context.Context, e experiment.Execution, prepare fun
 	switch {
 	case c != nil:
 		context.AfterFunc(ctx, c.stop)
-	case len(lookup(e.Case).Programs()) > 0:
+	case isGenerator(lookup(e.Case)):
 		c = s.startPrepared(ctx, e)
 	case s.instances[e.Configuration.Name].client != nil:
 		c = s.startIdle(ctx, e)

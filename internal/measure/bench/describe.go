@@ -24,7 +24,7 @@ func (s *services) findClientTools(ctx context.Context) error {
 	}
 	for _, c := range s.spec.Cases {
 		w := lookup(c)
-		if s.facts.Tools[w.Name()] != "" || len(w.Programs()) > 0 {
+		if s.facts.Tools[w.Name()] != "" || isGenerator(w) {
 			continue
 		}
 		out, err := place.Output(ctx, p, w.VersionArgs()...)

@@ -74,10 +74,13 @@ func applications(spec *experiment.Spec) (programs []string) {
 	return slices.Compact(programs)
 }
 
-// contained are the programs of applications in the containers of guests: the servers and,
-// where clients run in a pod, the load generator.
+// contained are the programs in the containers of guests: the servers of applications and,
+// where clients run in a pod, the load generator. It is also the server of loads between two peers.
 func contained(spec *experiment.Spec) []string {
 	programs := applications(spec)
+	if slices.ContainsFunc(spec.Cases, func(c experiment.Case) bool { return c.Local == nil && c.Probe == "" && workload.IsPeer(lookup(c)) }) {
+		return append(programs, workload.Generator)
+	}
 	has := func(f func(stack.Configuration) bool) bool {
 		return len(programs) > 0 && slices.ContainsFunc(spec.Configurations, func(c stack.Configuration) bool {
 			return slices.ContainsFunc(c.Singles(), f)
@@ -98,12 +101,12 @@ func contained(spec *experiment.Spec) []string {
 // BuildImage returns the guest image with our binaries in it. binaries is the
 // directory that `make build` fills; step is called with each step of the build.
 func BuildImage(ctx context.Context, binaries string, step func(string)) (guest.Image, error) {
-	builder := imageBuilder(binaries, step)
+	builder := ImageBuilder(binaries, step)
 	return builder.Build(ctx, guest.DefaultRecipe())
 }
 
-// imageBuilder makes images with our binaries in them.
-func imageBuilder(binaries string, step func(string)) guest.Builder {
+// ImageBuilder makes images with our binaries in them, as BuildImage does.
+func ImageBuilder(binaries string, step func(string)) guest.Builder {
 	return guest.Builder{
 		Cache: guest.CacheDir(),
 		Files: map[string]string{
@@ -118,7 +121,7 @@ func imageBuilder(binaries string, step func(string)) guest.Builder {
 
 // build makes the images of all configurations.
 func (i *images) build(ctx context.Context) (err error) {
-	i.builder = imageBuilder(i.bench.options.Binaries, i.bench.options.Progress.Phase)
+	i.builder = ImageBuilder(i.bench.options.Binaries, i.bench.options.Progress.Phase)
 	if err := i.addFiles(ctx); err != nil {
 		return err
 	}

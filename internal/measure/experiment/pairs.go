@@ -113,17 +113,20 @@ func (f *file) checkPairs() {
 	}
 }
 
-// checkPeers refuses workloads that need more than pods, and those of pods elsewhere.
+// checkPeers refuses workloads that need more than the pods of a cluster, and those between two
+// containers where client and server have none.
 func (f *file) checkPeers(g group, w workload.Workload) bool {
-	if peer := workload.IsPeer(w); peer != f.spec.OfCluster() {
-		what := "is between pods: want stack kubernetes"
-		if !peer {
-			what = "needs more than pods: stack kubernetes has connect, echo and stream"
-		}
-		f.Fail(g.path+".workload", "%s %s", g.workload, what)
-		return false
+	what, outside := "", func(c stack.Configuration) bool { return c.Drive != stack.Pod }
+	switch peer, cluster := workload.IsPeer(w), f.spec.OfCluster(); {
+	case cluster && !peer:
+		what = "needs more than pods: stack kubernetes has connect, echo and stream"
+	case !cluster && peer && slices.ContainsFunc(f.spec.Configurations, outside):
+		what = "is between two containers: want drive: pod for all configurations, or stack kubernetes"
 	}
-	return true
+	if what != "" {
+		f.Fail(g.path+".workload", "%s %s", g.workload, what)
+	}
+	return what == ""
 }
 
 // addPairs adds a case for each pair of nodes and size of the group.

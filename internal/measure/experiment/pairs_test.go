@@ -51,6 +51,17 @@ func TestPairs(t *testing.T) {
 	}
 }
 
+// The loads between two peers are for the two containers of a pod, too.
+func TestPeersOfPod(t *testing.T) {
+	text := strings.Replace(small, "workload: sockperf", "workload: echo", 1)
+	text = strings.Replace(text, "  - {name: NoCont}\n", "", 1)
+	text = strings.Replace(text, "network: brfusion}", "network: hostlo, drive: pod}", 1)
+	s, err := Parse("x.yaml", []byte(text))
+	if err != nil || s.Cases[0].Tool != "echo" {
+		t.Errorf("got %+v, %v", s, err)
+	}
+}
+
 // Without pairs, the file has each case once: a command adds the nodes of a cluster.
 func TestNoPairs(t *testing.T) {
 	s, err := Parse("x.yaml", []byte(inCluster))
@@ -69,7 +80,7 @@ func TestPairsRefused(t *testing.T) {
 		small + `pairs: ["a:b"]` + "\n":                                         "pairs: they are of configurations with stack kubernetes: leave them out",
 		strings.Replace(inCluster, "workload: echo", "workload: sockperf", 1):   "sockperf needs more than pods: stack kubernetes has connect, echo and stream",
 		strings.Replace(inCluster, "stack: kubernetes", "stack: vm", 1):         "needs a container",
-		strings.Replace(small, "workload: sockperf", "workload: echo", 1):       "echo is between pods: want stack kubernetes",
+		strings.Replace(small, "workload: sockperf", "workload: echo", 1):       "echo is between two containers: want drive: pod for all configurations, or stack kubernetes",
 		strings.Replace(inCluster, "network: service", "network: localhost", 1): `network "localhost": a pod of a cluster has host, pod, service or brfusion`,
 	} {
 		if _, err := Parse("x.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {

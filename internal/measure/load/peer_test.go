@@ -26,7 +26,9 @@ func servePeers(t *testing.T) (address string, end func() int) {
 	in, stdin := io.Pipe()
 	out, stdout := io.Pipe()
 	code := make(chan int, 1)
-	go func() { code <- Main([]string{"serve", "-listen", address}, in, stdout, t.Output()) }()
+	go func() {
+		code <- Main([]string{"serve", "-listen", address, workload.AttachedFlag}, in, stdout, t.Output())
+	}()
 	ready := make([]byte, len(workload.PeerReady)+1)
 	if _, err := io.ReadFull(out, ready); err != nil || string(ready) != workload.PeerReady+"\n" {
 		t.Fatalf("the server prints %q, %v", ready, err)
@@ -48,7 +50,7 @@ func loadPeer(t *testing.T, args ...string) (report workload.LoadReport, code in
 	return report, code
 }
 
-// Each load gets answers and the CPU times of both machines, here the same. The server ends with its
+// Each load gets answers and the CPU times of both machines, here the same. An attached server ends with its
 // input.
 func TestPeers(t *testing.T) {
 	address, end := servePeers(t)

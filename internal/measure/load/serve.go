@@ -19,21 +19,24 @@ import (
 	"unnest/internal/measure/workload"
 )
 
-// serve answers peers until its input or the context ends: a container's engine closes the input
-// of a process when nobody waits for it any more.
+// serve answers peers until the context ends. With the flag attached it also ends with its input, which a
+// container's engine closes when nobody waits for the process any more.
 func serve(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	listen := flags.String("listen", ":17799", "`ADDRESS:PORT` of TCP and UDP")
+	attached := flags.Bool(strings.TrimPrefix(workload.AttachedFlag, "-"), false, "end when the input ends")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() {
-		defer cancel()
-		_, _ = io.Copy(io.Discard, stdin)
-	}()
+	if *attached {
+		go func() {
+			defer cancel()
+			_, _ = io.Copy(io.Discard, stdin)
+		}()
+	}
 	streams, err := net.Listen("tcp", *listen)
 	if err != nil {
 		return err

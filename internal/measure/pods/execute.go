@@ -96,7 +96,8 @@ func (b *Bench) restart(ctx context.Context, pod string, old *server) (*server, 
 	if err != nil {
 		return nil, err
 	}
-	return b.startServer(ctx, pod, w.Server(b.spec.Cases[0].Params, workload.Endpoint{Port: port}), w.Ready())
+	command := append(w.Server(b.spec.Cases[0].Params, workload.Endpoint{Port: port}), workload.AttachedFlag)
+	return b.startServer(ctx, pod, command, w.Ready())
 }
 
 // Execute runs the client of a case once, see experiment.Bench.

@@ -154,7 +154,7 @@ func Messages(rate int, warmup, duration time.Duration) (all, before int) {
 func (k kafka) Client(p Params, target Endpoint) []string {
 	number := strconv.Itoa
 	generator := []string{Generator, k.name, "-target", target.Address + ":" + number(target.Port), "-topic", kafkaTopic, "-hosts", kafkaHosts, "-name", kafkaHost,
-		"-rate", number(p.Rate), "-warmup", p.Warmup.String(), "-duration", p.Duration.String(), "-wait"}
+		"-rate", number(p.Rate), "-warmup", p.Warmup.String(), "-duration", p.Duration.String(), WaitFlag}
 	return append(append(generator, "--"), k.tool(p, target.Port, loadClasses(producerClasses))...)
 }
 

@@ -23,6 +23,9 @@ const Generator = "/usr/local/bin/unnest-load"
 // its data. It begins to load the server when it reads a line.
 const Prepared = "prepared"
 
+// WaitFlag makes the load generator wait until it reads a line.
+const WaitFlag = "-wait"
+
 // listening is what the servers' script prints when the server accepts connections. The
 // servers themselves print nothing then.
 const listening = "the server accepts connections"
@@ -241,7 +244,7 @@ func (l load) Client(p Params, target Endpoint) []string {
 	number := func(n, otherwise int) string { return strconv.Itoa(cmp.Or(n, otherwise)) }
 	return []string{Generator, l.name, "-target", target.Address + ":" + strconv.Itoa(target.Port),
 		"-threads", number(p.Threads, l.threads), "-connections", number(p.Connections, l.conns), "-size", number(p.Size, l.size),
-		"-rate", strconv.Itoa(p.Rate), "-warmup", p.Warmup.String(), "-duration", p.Duration.String(), "-wait"}
+		"-rate", strconv.Itoa(p.Rate), "-warmup", p.Warmup.String(), "-duration", p.Duration.String(), WaitFlag}
 }
 
 // Parse parses the report of the load generator.

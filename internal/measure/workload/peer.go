@@ -31,6 +31,9 @@ const PeerImage = "localhost/unnest/load:1"
 // PeerReady is what the server prints when it accepts clients.
 const PeerReady = "peers are served"
 
+// AttachedFlag makes the server end when its input ends.
+const AttachedFlag = "-attached"
+
 const (
 	peerMinSize    = 8     // of the number of a message
 	peerMaxUDPSize = 65507 // of a datagram
