@@ -4,21 +4,24 @@ package loopback
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
 
 	"unnest/internal/hostapi/segment"
 	"unnest/internal/measure/stats"
 )
 
 // path is a way that short connections take in a pod, and the ordinary way that it is compared
-// with: in a network namespace without Hostlo.
+// with, without Hostlo.
 type path struct {
 	name             string
 	pod, ordinary    end
@@ -39,17 +42,53 @@ func loopbackOf(family string) string {
 	return "::1"
 }
 
+// nicAddress is the address of the segment's NIC in a fraction that has not joined.
+func nicAddress(f segment.Fraction, family string) string {
+	if family == "4" {
+		return fmt.Sprintf("10.2.0.%d", f)
+	}
+	return fmt.Sprintf("fd02::%d", f)
+}
+
+// addressNIC makes the segment's NIC an ordinary one, with an address. Frames that ask for an
+// address of another fraction are not needed.
+func (w *world) addressNIC(f segment.Fraction) {
+	w.t.Helper()
+	w.in(f, func() error {
+		nic, err := netlink.LinkByName(nicName)
+		if err != nil {
+			return err
+		}
+		errs := []error{setUp(nicName, nicAddress(f, "4")+"/24", nicAddress(f, "6")+"/64")}
+		for other := range w.taps {
+			mac := segment.MAC(other)
+			for _, family := range []string{"4", "6"} {
+				errs = append(errs, netlink.NeighSet(&netlink.Neigh{LinkIndex: nic.Attrs().Index, State: netlink.NUD_PERMANENT,
+					IP: net.ParseIP(nicAddress(other, family)), HardwareAddr: mac[:]}))
+			}
+		}
+		return errors.Join(errs...)
+	})
+	if w.t.Failed() {
+		w.t.FailNow()
+	}
+}
+
 // TestConnectionRates compares rates of short connections in a pod of two fractions with those
-// of an ordinary network namespace, in rounds of a random order. Each connection carries 200
+// of ordinary network namespaces, in rounds of a random order. Each connection carries 200
 // bytes there and back. Eight clients connect at once.
 func TestConnectionRates(t *testing.T) {
 	const rounds, connections = 20, 800
-	pod, ordinary := routedWorld(t, 2), ordinaryWorld(t, 1)
+	pod, ordinary := routedWorld(t, 2), ordinaryWorld(t, 2)
+	for f := range ordinary.taps {
+		ordinary.addressNIC(f)
+	}
 	own := func(family string) string { return address(1, family) }
 	outside := func(family string) string { return strings.TrimSuffix(address(1, family), "2") + "1" }
 	paths := []*path{
 		{name: "within a fraction", pod: end{1, 1, loopbackOf}, ordinary: end{1, 1, loopbackOf}},
 		{name: "across fractions", pod: end{1, 2, loopbackOf}, ordinary: end{1, 1, loopbackOf}},
+		{name: "across fractions, compared with two namespaces that the same process connects", pod: end{1, 2, loopbackOf}, ordinary: end{1, 2, func(family string) string { return nicAddress(2, family) }}},
 		{name: "to the outside", pod: end{1, elsewhere, outside}, ordinary: end{1, elsewhere, outside}},
 		{name: "from the outside", pod: end{elsewhere, 1, own}, ordinary: end{elsewhere, 1, own}},
 	}
@@ -59,7 +98,7 @@ func TestConnectionRates(t *testing.T) {
 		p.pods, p.ordinaries, p.ratios = map[string][]stats.Observation{}, map[string][]stats.Observation{}, map[string]stats.Effect{}
 		for _, family := range []string{"4", "6"} {
 			port++
-			at := func(e end) string { return net.JoinHostPort(e.address(family), "820"+string(rune('0'+port))) }
+			at := func(e end) string { return net.JoinHostPort(e.address(family), strconv.Itoa(8200+port)) }
 			pod.listen(p.pod.server, "tcp"+family, at(p.pod))
 			ordinary.listen(p.ordinary.server, "tcp"+family, at(p.ordinary))
 			pod.connectionRate(p.pod.client, "tcp"+family, at(p.pod), connections/4) // finds the server
