@@ -83,6 +83,11 @@ func TestConnectionRates(t *testing.T) {
 	for f := range ordinary.taps {
 		ordinary.addressNIC(f)
 	}
+	for _, w := range []*world{pod, ordinary} {
+		for f := range w.pods {
+			w.set(f, "ipv4/tcp_tw_reuse", "1") // as on loopback: else the ports of clients run out
+		}
+	}
 	own := func(family string) string { return address(1, family) }
 	outside := func(family string) string { return strings.TrimSuffix(address(1, family), "2") + "1" }
 	paths := []*path{

@@ -42,6 +42,7 @@ type Choice struct {
 	Unit    string
 	Order   result.Order
 	Cases   int      // over which the ratio is a geometric mean
+	Case    string   // the name of the only one, where the cases of a suite disagree; else empty
 	Why     []string // what speaks for the cause, with figures of the run
 	Command string   // that does it
 

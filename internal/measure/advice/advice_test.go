@@ -295,6 +295,36 @@ func TestLimited(t *testing.T) {
 	}
 }
 
+// Under half of their full load two domains fit on a host if they keep all that they answer alone. Then
+// there is no gain, and what they lose is a cost.
+func TestPartLoad(t *testing.T) {
+	a, b := load{"hvm", 1 << 10}, load{"pvm", 1 << 10}
+	h := hosts{rates: map[load]float64{a: 90, b: 100}, shares: map[string][2]float64{
+		pairName(a, a): {1, 1}, pairName(b, b): {0.9, 0.5}, pairName(a, b): {1, 0.8},
+	}}
+	run, samples := h.run(rand.New(rand.NewPCG(3, 4)), 8, []load{a, b}, 0.01)
+	for i := range run.Cases {
+		run.Cases[i].Intensity = 20 + 30*i
+	}
+	choices := Of(run, samples).Choices
+	for to, want := range map[string]struct {
+		verdict stats.Verdict
+		ratio   float64
+	}{"2 hvm(1KiB)": {stats.Equal, 1}, "2 pvm(1KiB)": {stats.Worse, 0.7}, "hvm(1KiB) + pvm(1KiB)": {stats.Worse, 0.9}} {
+		i := slices.IndexFunc(choices, func(c Choice) bool { return c.To == to && c.From == EachOnAHost })
+		if i < 0 {
+			t.Errorf("no choice about %s in %+v", to, choices)
+			continue
+		}
+		c := choices[i]
+		expected := fmt.Sprintf(c.Expected, "R")
+		if c.Verdict != want.verdict || math.Abs(c.Effect.Ratio()/want.ratio-1) > 0.03 || c.Metric != "mean_of_shares" ||
+			expected != "at 50 % of their full load, their throughput on one host is R of that on a host each" {
+			t.Errorf("%s: %s, %v, %s, %s; want %s, %v", to, c.Verdict, c.Effect.Ratio(), c.Metric, expected, want.verdict, want.ratio)
+		}
+	}
+}
+
 // A gain that starves a domain names it and comes after one that does not, though it is larger.
 func TestStarved(t *testing.T) {
 	a, b := load{"con", 1 << 10}, load{"hvm", 1 << 10}

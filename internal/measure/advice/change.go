@@ -8,6 +8,7 @@ import (
 
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stack"
+	"unnest/internal/measure/stats"
 )
 
 // rule is a change of one property of a configuration.
@@ -71,25 +72,47 @@ func (s study) changes() (choices []Choice) {
 	return choices
 }
 
-// change returns one choice for each scope of the run.
+// change returns one choice for each scope of the run, or for each case of a scope in which the change
+// helps one case and harms another.
 func (s study) change(r rule, from, to string) (choices []Choice) {
 	for _, cases := range s.scopes() {
 		var ratios []map[int]float64
 		for _, c := range cases {
 			ratios = append(ratios, s.logRatios(from, to, c))
 		}
-		e, ok := effect(ratios)
-		if !ok {
+		add := func(name string, cases []result.Case, ratios []map[int]float64) {
+			e, ok := effect(ratios)
+			if !ok {
+				return
+			}
+			m := primary(cases[0])
+			choices = append(choices, Choice{
+				Subject: r.subject, Action: r.action, Instead: r.instead, From: from, To: to,
+				Suite: cases[0].Suite, Metric: m.Name, Unit: m.Unit, Order: m.Order, Cases: len(cases), Case: name,
+				Why: []string{r.why}, Command: r.command, Effect: e,
+			})
+		}
+		if !disagree(ratios) {
+			add("", cases, ratios)
 			continue
 		}
-		m := primary(cases[0])
-		choices = append(choices, Choice{
-			Subject: r.subject, Action: r.action, Instead: r.instead, From: from, To: to,
-			Suite: cases[0].Suite, Metric: m.Name, Unit: m.Unit, Order: m.Order, Cases: len(cases),
-			Why: []string{r.why}, Command: r.command, Effect: e,
-		})
+		for i, c := range cases {
+			add(c.Name, cases[i:i+1], ratios[i:i+1])
+		}
 	}
 	return choices
+}
+
+// disagree reports whether the ratio is above 1 in one case and below 1 in another, each known alone.
+func disagree(cases []map[int]float64) bool {
+	var above, below bool
+	for _, ratios := range cases {
+		e, ok := effect([]map[int]float64{ratios})
+		if ok && e.N >= stats.MinRepetitions && e.P() < stats.DefaultAlpha {
+			above, below = above || e.Log > 0, below || e.Log < 0
+		}
+	}
+	return above && below
 }
 
 // between returns the rule that leads from a to b, which must not differ otherwise.

@@ -32,9 +32,27 @@ func shares(all map[mix]map[int]visit, v visit, block int) (each []float64, sum 
 	return each, sum, sum > 0
 }
 
-// neighbours returns the choices about domains on one host, undecided.
+// partLoad returns the highest intensity of the run, in percent, or 0 if a case has the full load.
+func (s study) partLoad() (highest int) {
+	for _, c := range s.run.Cases {
+		if c.Intensity == 0 || c.Intensity >= 100 {
+			return 0
+		}
+		highest = max(highest, c.Intensity)
+	}
+	return highest
+}
+
+// neighbours returns the choices about domains on one host, undecided. Under a part of their full load,
+// domains leave room for others also when they are alone. What they do together is then not compared with
+// what one after the other would do, but with what they do on a host each.
 func (s study) neighbours() (choices []Choice) {
 	all := s.mixes()
+	from, expected := "one after the other", "their throughput side by side is %s of that one after the other"
+	if part := s.partLoad(); part > 0 {
+		from = EachOnAHost
+		expected = fmt.Sprintf("at %d %%%% of their full load, their throughput on one host is %%s of that on a host each", part)
+	}
 	mixes := slices.SortedFunc(maps.Keys(all), func(a, b mix) int {
 		return cmp.Or(strings.Compare(a.active, b.active), a.idle-b.idle)
 	})
@@ -45,8 +63,7 @@ func (s study) neighbours() (choices []Choice) {
 			choices = append(choices, s.together(all, m, fmt.Sprintf("leave %d idle next to %s", m.idle, m.active),
 				"end idle neighbours of "+m.active, m.active+" alone", fmt.Sprintf("its throughput with %d idle next to it is %%s of that alone", m.idle))...)
 		case len(one.loads) > 1 && m.idle == 0:
-			choices = append(choices, s.together(all, m, "put "+m.active+" on one host", "keep "+m.active+" apart", "one after the other",
-				"their throughput side by side is %s of that one after the other")...)
+			choices = append(choices, s.together(all, m, "put "+m.active+" on one host", "keep "+m.active+" apart", from, expected)...)
 		}
 		if len(one.loads) == 2 && m.idle == 0 && one.loads[0] != one.loads[1] {
 			choices = append(choices, s.mixed(all, m, one)...)
@@ -55,11 +72,17 @@ func (s study) neighbours() (choices []Choice) {
 	return choices
 }
 
-// together compares the sum of shares of a mix with 1.
+// EachOnAHost is what domains under a part of their full load are compared with.
+const EachOnAHost = "a host each"
+
+// together compares the sum of shares of a mix with 1, or their mean with that of a host each.
 func (s study) together(all map[mix]map[int]visit, m mix, action, instead, from, expected string) []Choice {
 	ratios := map[int]float64{}
 	for block, v := range all[m] {
 		if _, sum, ok := shares(all, v, block); ok {
+			if from == EachOnAHost {
+				sum /= float64(len(v.loads))
+			}
 			ratios[block] = math.Log(sum)
 		}
 	}
@@ -67,7 +90,11 @@ func (s study) together(all map[mix]map[int]visit, m mix, action, instead, from,
 	if !ok {
 		return nil
 	}
-	return []Choice{s.neighbour(all, m, Choice{Action: action, Instead: instead, From: from, Expected: expected, Effect: e})}
+	c := s.neighbour(all, m, Choice{Action: action, Instead: instead, From: from, Expected: expected, Effect: e})
+	if from == EachOnAHost {
+		c.Metric = "mean_of_shares"
+	}
+	return []Choice{c}
 }
 
 // EqualPairs is what mixed pairs are compared with.

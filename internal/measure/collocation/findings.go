@@ -305,7 +305,7 @@ func (c *cell) fairness(identical bool, alone []*cell) (jain, deviation Spread) 
 			jains, deviations = append(jains, j), append(deviations, stats.LargestDeviation(shares))
 		}
 	}
-	return spread(jains), spread(deviations)
+	return spread(jains).within(1/float64(len(c.active)), 1), spread(deviations).within(0, 1)
 }
 
 // least is the active domain that keeps least of what it answers alone, on average over the
@@ -318,7 +318,7 @@ func (c *cell) least(alone []*cell) (least *Kept) {
 				shares = append(shares, share)
 			}
 		}
-		if s := spread(shares); s.N > 0 && (least == nil || s.Mean < least.Mean) {
+		if s := spread(shares).within(0, math.Inf(1)); s.N > 0 && (least == nil || s.Mean < least.Mean) {
 			least = &Kept{c.active[i], s}
 		}
 	}
@@ -333,6 +333,16 @@ func (c *cell) at(block int) float64 {
 		}
 	}
 	return math.NaN()
+}
+
+// within cuts off from the interval what the quantity cannot be. The interval keeps its level, because the
+// true value is not there.
+func (s Spread) within(low, high float64) Spread {
+	if !s.Interval.Defined() {
+		return s
+	}
+	s.Interval.Low, s.Interval.High = max(s.Interval.Low, low), min(s.Interval.High, high)
+	return s
 }
 
 func meanOf(obs []stats.Observation) float64 { return spread(stats.Values(obs)).Mean }

@@ -135,3 +135,25 @@ func TestFindWithoutSingles(t *testing.T) {
 		t.Errorf("no samples: %+v", f)
 	}
 }
+
+// The interval of a share does not go below 0, nor that of an index above 1, where blocks scatter.
+func TestIntervalsWithinBounds(t *testing.T) {
+	run, samples := study(3)
+	for i, s := range samples {
+		if s.Configuration == "HVM-PVM" && s.Tags[DomainTag] == "hvm1" && s.Block > 0 {
+			samples[i].Value /= 1000
+		}
+	}
+	for _, p := range Find(run, samples).Pairs {
+		if p.Configuration != "HVM-PVM" {
+			continue
+		}
+		kept, jain, deviation := p.Least.Interval, p.Jain.Interval, p.Deviation.Interval
+		if kept.Low != 0 || kept.High <= p.Least.Mean || jain.Low != 0.5 || jain.High != 1 || deviation.Low != 0 || deviation.High != 1 {
+			t.Errorf("keeps %+v, Jain's index %+v, deviation %+v", kept, jain, deviation)
+		}
+	}
+	if one := spread([]float64{2}).within(0, 1); one.Interval.Defined() || one.Interval.High != 0 {
+		t.Errorf("one block: %+v", one)
+	}
+}
