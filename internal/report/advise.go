@@ -74,10 +74,18 @@ type advisedChoice struct {
 	Verdict  stats.Verdict `json:"verdict"`
 	Needs    int           `json:"needs,omitempty"`
 	Limited  bool          `json:"generator_limited,omitempty"` // the load generator was at its limit
+	Extremes []advisedCase `json:"extremes,omitempty"`          // where the cases disagree: lowest and highest ratio
 	Why      []string      `json:"why"`
 	Command  string        `json:"command"`
 
 	expectation string // what the ratio is, with %s for its value; empty: From and To say it
+}
+
+type advisedCase struct {
+	Case  string `json:"case"`
+	Ratio Number `json:"ratio"`
+
+	title string
 }
 
 type advisedNextStep struct {
@@ -93,10 +101,14 @@ func adviceData(run result.Run, a advice.Advice) advised {
 		d.Confidence = Number(a.Family.Confidence())
 	}
 	for _, c := range a.Choices {
+		var extremes []advisedCase
+		for _, e := range c.Extremes {
+			extremes = append(extremes, advisedCase{e.Case.Name, Number(e.Ratio), caseTitle(e.Case)})
+		}
 		d.Choices = append(d.Choices, advisedChoice{
 			Subject: string(c.Subject), Advice: adviceOn(c), Action: c.Action, From: c.From, To: c.To, Suite: c.Suite, Metric: c.Metric,
 			Unit: c.Unit, Order: c.Order, Cases: c.Cases, N: c.Effect.N, Ratio: Number(c.Effect.Ratio()), Interval: interval(c.Interval),
-			P: Number(c.Effect.P()), Verdict: c.Verdict, Needs: c.Needs, Limited: c.Limited, Why: c.Why, Command: c.Command, expectation: c.Expected,
+			P: Number(c.Effect.P()), Verdict: c.Verdict, Needs: c.Needs, Limited: c.Limited, Extremes: extremes, Why: c.Why, Command: c.Command, expectation: c.Expected,
 		})
 	}
 	for _, m := range a.Measure {
@@ -166,6 +178,10 @@ func (c advisedChoice) over() string {
 	}
 	if c.Limited {
 		text += "; the load generator was at its limit"
+	}
+	if len(c.Extremes) == 2 {
+		low, high := c.Extremes[0], c.Extremes[1]
+		text += fmt.Sprintf("; not the same in all cases: %s× for %s, %s× for %s", ratio(low.Ratio), low.title, ratio(high.Ratio), high.title)
 	}
 	return text
 }

@@ -42,22 +42,28 @@ type Choice struct {
 	Unit    string
 	Order   result.Order
 	Cases   int      // over which the ratio is a geometric mean
-	Case    string   // the name of the only one, where the cases of a suite disagree; else empty
 	Why     []string // what speaks for the cause, with figures of the run
 	Command string   // that does it
 
 	// Expected says what the ratio is, with %s for its value: "its throughput is %s of that
 	// alone". It is empty if the metric, From and To say it.
 	Expected string
-	Starved  string  // the domain that keeps less than half of its turn; empty if none does
-	Share    float64 // what it keeps of its throughput alone
-	Limited  bool    // the load generator was at its limit: with faster clients the ratio may be another
+	Starved  string      // the domain that keeps less than half of its turn; empty if none does
+	Share    float64     // what it keeps of its throughput alone
+	Extremes []CaseRatio // where the cases disagree: that with the lowest ratio and that with the highest; else nil
+	Limited  bool        // the load generator was at its limit: with faster clients the ratio may be another
 
 	Effect   stats.Effect // of To over From
 	Interval stats.Interval
 	Verdict  stats.Verdict
 	Needs    int      // further blocks that are expected to decide, where the verdict is not known
 	Against  []string // metrics by which the same change is a cost where this is a gain, or the reverse
+}
+
+// CaseRatio is the ratio of a choice in one case.
+type CaseRatio struct {
+	Case  result.Case
+	Ratio float64
 }
 
 // Decided reports whether the data carry advice.
@@ -84,7 +90,7 @@ type Measurement struct {
 // Advice is what a run shows.
 type Advice struct {
 	// Choices are the best first: gains, then costs, then equals, then the undecided; of each
-	// those with a load generator at its limit or a domain that is starved last, and else by
+	// those with a load generator at its limit, with a domain that is starved or with cases that disagree last, and else by
 	// what is sure of them.
 	Choices []Choice
 	Measure []Measurement
@@ -146,6 +152,9 @@ var ranks = map[stats.Verdict]int{stats.Better: 1, stats.Worse: 2, stats.Equal: 
 // doubts counts what makes a gain less of one.
 func (c Choice) doubts() (n int) {
 	if c.Limited {
+		n++
+	}
+	if c.Extremes != nil {
 		n++
 	}
 	if c.Starved != "" && c.Verdict == stats.Better {

@@ -104,6 +104,32 @@ func TestGainThatCosts(t *testing.T) {
 	}
 }
 
+// Where a change helps one case and harms another, the choice names both, and comes after one that
+// helps all.
+func TestExtremes(t *testing.T) {
+	run, samples := latencies(8, 0.02, map[string]float64{"NAT": 1.6, "BrFusion": 1}, nat, brfusion)
+	harmed := "udp_rr/1024"
+	run.Cases = append(run.Cases, run.Cases[0])
+	run.Cases[1].Name, run.Cases[1].Size = harmed, 1024
+	for _, s := range slices.Clone(samples) {
+		s.Case = harmed
+		samples = append(samples, s)
+	}
+	if c := Of(run, samples).Choices[0]; c.Extremes != nil || c.Cases != 2 {
+		t.Errorf("cases that agree: %+v", c)
+	}
+	for i, s := range samples {
+		if s.Case == harmed && s.Configuration == "BrFusion" {
+			samples[i].Value *= 2
+		}
+	}
+	c := Of(run, samples).Choices[0]
+	if len(c.Extremes) != 2 || c.Extremes[0].Case.Name == harmed || c.Extremes[1].Case.Name != harmed ||
+		math.Abs(c.Extremes[0].Ratio*1.6-1) > 0.05 || math.Abs(c.Extremes[1].Ratio*0.8-1) > 0.05 || c.doubts() != 1 {
+		t.Errorf("%+v, want %s to be harmed", c.Extremes, harmed)
+	}
+}
+
 func TestBetween(t *testing.T) {
 	c := func(stack string, options ...string) result.Configuration {
 		o := map[string]string{}

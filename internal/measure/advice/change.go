@@ -72,47 +72,48 @@ func (s study) changes() (choices []Choice) {
 	return choices
 }
 
-// change returns one choice for each scope of the run, or for each case of a scope in which the change
-// helps one case and harms another.
+// change returns one choice for each scope of the run.
 func (s study) change(r rule, from, to string) (choices []Choice) {
 	for _, cases := range s.scopes() {
 		var ratios []map[int]float64
 		for _, c := range cases {
 			ratios = append(ratios, s.logRatios(from, to, c))
 		}
-		add := func(name string, cases []result.Case, ratios []map[int]float64) {
-			e, ok := effect(ratios)
-			if !ok {
-				return
-			}
-			m := primary(cases[0])
-			choices = append(choices, Choice{
-				Subject: r.subject, Action: r.action, Instead: r.instead, From: from, To: to,
-				Suite: cases[0].Suite, Metric: m.Name, Unit: m.Unit, Order: m.Order, Cases: len(cases), Case: name,
-				Why: []string{r.why}, Command: r.command, Effect: e,
-			})
-		}
-		if !disagree(ratios) {
-			add("", cases, ratios)
+		e, ok := effect(ratios)
+		if !ok {
 			continue
 		}
-		for i, c := range cases {
-			add(c.Name, cases[i:i+1], ratios[i:i+1])
-		}
+		m := primary(cases[0])
+		choices = append(choices, Choice{
+			Subject: r.subject, Action: r.action, Instead: r.instead, From: from, To: to,
+			Suite: cases[0].Suite, Metric: m.Name, Unit: m.Unit, Order: m.Order, Cases: len(cases), Extremes: extremes(cases, ratios),
+			Why: []string{r.why}, Command: r.command, Effect: e,
+		})
 	}
 	return choices
 }
 
-// disagree reports whether the ratio is above 1 in one case and below 1 in another, each known alone.
-func disagree(cases []map[int]float64) bool {
-	var above, below bool
-	for _, ratios := range cases {
-		e, ok := effect([]map[int]float64{ratios})
-		if ok && e.N >= stats.MinRepetitions && e.P() < stats.DefaultAlpha {
-			above, below = above || e.Log > 0, below || e.Log < 0
+// extremes returns the cases with the lowest and the highest ratio if the first is below 1 and the second
+// above, each known from its own interval. Otherwise it returns nil.
+func extremes(cases []result.Case, ratios []map[int]float64) []CaseRatio {
+	var lowest, highest CaseRatio
+	for i, c := range cases {
+		e, ok := effect(ratios[i : i+1])
+		if !ok || e.N < stats.MinRepetitions || e.P() >= stats.DefaultAlpha {
+			continue
+		}
+		one := CaseRatio{c, e.Ratio()}
+		if e.Log < 0 && (lowest.Ratio == 0 || one.Ratio < lowest.Ratio) {
+			lowest = one
+		}
+		if e.Log > 0 && one.Ratio > highest.Ratio {
+			highest = one
 		}
 	}
-	return above && below
+	if lowest.Ratio == 0 || highest.Ratio == 0 {
+		return nil
+	}
+	return []CaseRatio{lowest, highest}
 }
 
 // between returns the rule that leads from a to b, which must not differ otherwise.
