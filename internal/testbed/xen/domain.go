@@ -246,7 +246,8 @@ func reasonOf(id, log string) (reason string) {
 	return reason
 }
 
-// console quotes the last lines of the domain's console, if dom0 keeps them.
+// console quotes the last lines of the domain's console, if dom0 keeps them. It keeps none of HVM domains, whose
+// console is in a QEMU.
 func (d *Domain) console() string {
 	ctx, cancel := context.WithTimeout(context.Background(), guestTimeout)
 	defer cancel()
