@@ -95,7 +95,7 @@ localhost: build ## check that a pod over GUESTS (2) guests has one localhost (r
 
 .PHONY: test-kvm
 test-kvm: test-deps build ## test on a host with KVM and vhost-net, which is a guest (root, half an hour)
-	UNNEST_PRIVILEGED=1 go test -tags kvm -count=1 -timeout 90m -run '^Test(Xen)?OnKVM$$' -v ./internal/e2e
+	UNNEST_PRIVILEGED=1 go test -tags kvm -count=1 -timeout 90m -run '^TestOnKVM$$' -v ./internal/e2e
 
 .PHONY: test-trade
 test-trade: test-deps build trade-bundle ## load the trading application on this host, in containers of a host behind SSH, in guests of other architectures, and in domains of Xen (root)

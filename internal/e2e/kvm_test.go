@@ -15,7 +15,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/measure/bench"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"
@@ -43,26 +42,18 @@ for disk in /sys/block/vd*; do
 done
 `
 
-// bootHost boots a guest that is the host of guests with the inner image. It has KVM, because TCG
-// emulates AMD's hardware virtualization, and vhost-net. Most machines that run our tests have neither.
-func (n *nodes) bootHost(inner guest.Image) *node {
-	n.t.Helper()
-	b := guest.Builder{Cache: guest.CacheDir(), Progress: func(step string) { n.t.Log(step) }}
+// A guest is the host of guests. It has KVM, because TCG emulates AMD's hardware
+// virtualization, and vhost-net. Most machines that run our tests have neither. UNNEST_ON_KVM
+// selects subtests by a regular expression.
+func TestOnKVM(t *testing.T) {
+	n := newNodes(t, nil)
+	inner := n.image
+	b := guest.Builder{Cache: guest.CacheDir(), Progress: func(step string) { t.Log(step) }}
 	var err error
-	n.image, err = b.Build(n.t.Context(), guest.HypervisorRecipe().With(hostPackages...))
+	n.image, err = b.Build(t.Context(), guest.HypervisorRecipe().With(hostPackages...))
 	n.check(err)
 	h := n.boot(fleet.Options{Name: "host", VCPUs: 2, Memory: 5 << 30, Export: n.exportTo(inner), Nested: &inner})
 	h.run(setUpHost)
-	return h
-}
-
-// inHost is the begin of a script that runs our programs and tests in such a guest.
-const inHost = "cd /work/internal/e2e && export UNNEST_PRIVILEGED=1 UNNEST_CACHE=/work/cache PATH=/work/bin:$PATH && "
-
-// UNNEST_ON_KVM selects subtests by a regular expression.
-func TestOnKVM(t *testing.T) {
-	n := newNodes(t, nil)
-	h := n.bootHost(n.image)
 	for _, c := range []struct {
 		name   string
 		script string
@@ -86,7 +77,7 @@ func TestOnKVM(t *testing.T) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
-			out := h.stream(t, inHost+c.script)
+			out := h.stream(t, "cd /work/internal/e2e && export UNNEST_PRIVILEGED=1 UNNEST_CACHE=/work/cache PATH=/work/bin:$PATH && "+c.script)
 			if c.tests && (!strings.Contains(out, "--- PASS") || strings.Contains(out, "--- SKIP")) {
 				t.Error("no test has passed, or one was skipped")
 			}
@@ -99,36 +90,6 @@ func TestOnKVM(t *testing.T) {
 				h.publishPoll(t, pollInGuest)
 			}
 		})
-	}
-}
-
-// xenOnKVM is an experiment on a Xen host that the run boots with KVM. A PV domain needs no hardware
-// virtualization in the Xen host.
-const xenOnKVM = `name: xen-on-kvm
-profile: quick
-guest: {vcpus: 1, memory: 512MiB}
-configurations:
-  - {name: PV, stack: xen-pv}
-cases:
-  - {suite: sysbench, only: [sysbench-cpu]}
-repetitions: 2
-warmup: 0
-retries: 1
-timeout: 10m
-`
-
-// A run boots a Xen host with KVM, and measures in a domain there.
-func TestXenOnKVM(t *testing.T) {
-	n := newNodes(t, nil)
-	b := bench.ImageBuilder(n.binaries, func(step string) { t.Log(step) })
-	inner, err := b.Build(t.Context(), guest.SuiteRecipe([]string{"sysbench"}).Xen())
-	n.check(err)
-	h := n.bootHost(inner)
-	out := h.stream(t, inHost+"cat >/work/xen.yaml <<'end'\n"+xenOnKVM+"end\nunnest bench --noisy /work/xen.yaml -o /work/xen && unnest report /work/xen")
-	for _, want := range []string{`\bkvm\b`, `sysbench-cpu`, `\bPV\b`} {
-		if !regexp.MustCompile(want).MatchString(out) {
-			t.Errorf("want %q in the output", want)
-		}
 	}
 }
 
@@ -153,9 +114,6 @@ func (n *nodes) exportTo(inner guest.Image) string {
 		mustRun(n.t, "cp", filepath.Join(n.binaries, name), bin)
 	}
 	mustRun(n.t, "cp", inner.Kernel, inner.Compressed, inner.Initrd, cache)
-	if inner.Hypervisor != "" {
-		mustRun(n.t, "cp", inner.Hypervisor, cache)
-	}
 	for _, p := range []string{"e2e", "vmm/qemu", "hostd/daemon"} {
 		name := filepath.Base(p) + ".test"
 		mustRun(n.t, "mv", goBuild(n.t, name, "test", "-c", "-tags", "kvm", "unnest/internal/"+p), bin)

@@ -101,12 +101,12 @@ func contained(spec *experiment.Spec) []string {
 // BuildImage returns the guest image with our binaries in it. binaries is the
 // directory that `make build` fills; step is called with each step of the build.
 func BuildImage(ctx context.Context, binaries string, step func(string)) (guest.Image, error) {
-	builder := ImageBuilder(binaries, step)
+	builder := imageBuilder(binaries, step)
 	return builder.Build(ctx, guest.DefaultRecipe())
 }
 
-// ImageBuilder makes images with our binaries in them, as BuildImage does.
-func ImageBuilder(binaries string, step func(string)) guest.Builder {
+// imageBuilder makes images with our binaries in them.
+func imageBuilder(binaries string, step func(string)) guest.Builder {
 	return guest.Builder{
 		Cache: guest.CacheDir(),
 		Files: map[string]string{
@@ -121,7 +121,7 @@ func ImageBuilder(binaries string, step func(string)) guest.Builder {
 
 // build makes the images of all configurations.
 func (i *images) build(ctx context.Context) (err error) {
-	i.builder = ImageBuilder(i.bench.options.Binaries, i.bench.options.Progress.Phase)
+	i.builder = imageBuilder(i.bench.options.Binaries, i.bench.options.Progress.Phase)
 	if err := i.addFiles(ctx); err != nil {
 		return err
 	}
