@@ -73,7 +73,7 @@ func (b *builder) top() (top int) {
 }
 
 // domainChart draws a metric of the domain of each configuration that wants accepts, by the size
-// of the document, under full load.
+// of the document, under the highest load of the run.
 func (b *builder) domainChart(figure, metric string, wants func(domains []string) bool) Chart {
 	c := Chart{ID: "domains-fig-" + figure, Kind: Bars}
 	domains, cases := b.domainsOf(), []result.Case{}
@@ -104,7 +104,11 @@ func (b *builder) domainChart(figure, metric string, wants func(domains []string
 			c.Series = append(c.Series, series)
 		}
 	}
-	c.Title = fmt.Sprintf("A domain alone: %s under full load (Fig. %s)", quantity(metric), figure)
+	load := "under full load"
+	if top := b.top(); top > 0 && top < 100 {
+		load = fmt.Sprintf("at %d %% of its full load", top)
+	}
+	c.Title = fmt.Sprintf("A domain alone: %s %s (Fig. %s)", quantity(metric), load, figure)
 	c.Axis = join(quantity(metric), shown(unit))
 	c.Words = describe(c, func(v Number) string { return number(v) + " " + shown(unit) })
 	return c

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/result"
@@ -90,7 +91,20 @@ func decimalText(places int) func(float64) string {
 	return func(x float64) string { return strconv.FormatFloat(x, 'f', places, 64) }
 }
 
-func percentText(x float64) string { return strconv.FormatFloat(100*x, 'f', 1, 64) + " %" }
+// percentCell is a fraction in percent: "45 % [37, 53]", "5.8 % [2.7, 9.0]".
+func percentCell(s collocation.Spread) Cell {
+	places := 0
+	if s.Mean < 0.1 {
+		places = 1
+	}
+	s.Mean, s.Interval.Low, s.Interval.High = 100*s.Mean, 100*s.Interval.Low, 100*s.Interval.High
+	cell := spreadCell(s, decimalText(places))
+	if s.N > 0 {
+		mean, bounds, _ := strings.Cut(cell.Text, " ")
+		cell.Text = strings.TrimSpace(mean + " % " + bounds)
+	}
+	return cell
+}
 
 func (b *builder) pairTable(pairs []collocation.Pair) Table {
 	t := Table{ID: "domains-pairs", Title: "Active domains side by side: aggregate throughput and fairness, 95 % intervals", Columns: []Column{
@@ -98,7 +112,7 @@ func (b *builder) pairTable(pairs []collocation.Pair) Table {
 		{Name: "Jain's index", Numeric: true, Wide: true}, {Name: "largest deviation", Numeric: true, Wide: true}, {Name: "keeps least", Numeric: true}}}
 	for _, p := range pairs {
 		t.Rows = append(t.Rows, []Cell{{Text: loadLabel(p.Load)}, {Text: p.Configuration, Series: p.Configuration}, optionalCell(p.OfSum), optionalCell(p.OfSingle),
-			spreadCell(p.Jain, decimalText(3)), spreadCell(p.Deviation, percentText), leastCell(p.Least)})
+			spreadCell(p.Jain, decimalText(3)), percentCell(p.Deviation), leastCell(p.Least)})
 	}
 	return t
 }
@@ -108,7 +122,7 @@ func leastCell(k *collocation.Kept) Cell {
 	if k == nil {
 		return noValue
 	}
-	cell := spreadCell(k.Spread, percentText)
+	cell := percentCell(k.Spread)
 	cell.Text = k.Domain + " " + cell.Text
 	return cell
 }
@@ -170,7 +184,7 @@ func (b *builder) domainTable() Table {
 	return t
 }
 
-// domainHeadlines say which pair keeps and which loses most under full load, what each other pair
+// domainHeadlines say which pair keeps and which loses most under the highest load, what each other pair
 // keeps there, and what idle neighbours take. The answer is empty if no pair was measured. They replace
 // the comparisons with a baseline: that a pair answers more than one domain is no finding.
 func domainHeadlines(f collocation.Findings) (answer string, said []string) {
@@ -267,7 +281,7 @@ func fullest(pairs []collocation.Pair) (loads []collocation.Load) {
 	return loads
 }
 
-// pairFigures are what each pair keeps under the full load with the largest document.
+// pairFigures are what each pair keeps under the highest load with the largest document.
 func pairFigures(f collocation.Findings) (figures []KeyFigure) {
 	loads := fullest(f.Pairs)
 	largest := slices.MaxFunc(loads, func(a, b collocation.Load) int { return cmp.Compare(a.Size, b.Size) })

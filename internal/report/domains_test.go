@@ -9,7 +9,38 @@ import (
 
 	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
 )
+
+// A run that has only a part of the full load does not say that it has the full load.
+func TestDomainChartOfPartLoad(t *testing.T) {
+	run, samples := domainRun(6)
+	run.Cases = slices.DeleteFunc(run.Cases, func(c result.Case) bool { return c.Intensity == 100 })
+	samples = slices.DeleteFunc(samples, func(s result.Sample) bool { return strings.HasPrefix(s.Case, "web@100") })
+	titles := map[string]string{}
+	for _, c := range Build(run, samples, Options{}).Groups[0].Charts {
+		titles[c.ID] = c.Title
+	}
+	if got := titles["domains-fig-1c"]; got != "A domain alone: server throughput at 50 % of its full load (Fig. 1c)" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestPercentCell(t *testing.T) {
+	for _, tt := range []struct {
+		s    collocation.Spread
+		want string
+	}{
+		{collocation.Spread{N: 6, Mean: 0.454, Interval: stats.Interval{Low: 0.374, High: 0.534, Confidence: 0.95}}, "45 % [37, 53]"},
+		{collocation.Spread{N: 6, Mean: 0.0581, Interval: stats.Interval{Low: 0.0274, High: 0.0899, Confidence: 0.95}}, "5.8 % [2.7, 9.0]"},
+		{collocation.Spread{N: 1, Mean: 0.5}, "50 %"},
+		{collocation.Spread{}, noValue.Text},
+	} {
+		if got := percentCell(tt.s).Text; got != tt.want {
+			t.Errorf("%+v: got %q, want %q", tt.s, got, tt.want)
+		}
+	}
+}
 
 // domainRun is a synthetic run: HVM and PVM alone, HVM next to an idle neighbour, and pairs that
 // answer 80 % of what they answer alone.
