@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"text/template"
+	"time"
 
 	"unnest/internal/vmm"
 	"unnest/internal/vmm/libvirt/rpc"
@@ -79,8 +80,12 @@ func (v *VMM) RemoveMedium(ctx context.Context) error {
 	return nil
 }
 
-// trayOpenings is how often libvirt is asked to open the tray for one change.
-const trayOpenings = 5
+// How often libvirt is asked to open the tray for one change, and how long to wait before the second
+// time. The wait doubles each time: firmware looks for drives for seconds on a busy machine.
+const (
+	trayOpenings = 9
+	trayPause    = 20 * time.Millisecond
+)
 
 // changeMedium replaces the medium of a drive by the image at a path, or by none, even if the
 // guest has locked the tray. Firmware that looks for drives closes a tray, also between
@@ -90,7 +95,14 @@ func (v *VMM) changeMedium(ctx context.Context, d deviceXML, path string) error 
 	if err != nil {
 		return err
 	}
-	for range trayOpenings {
+	for i := range trayOpenings {
+		if i > 0 {
+			select {
+			case <-ctx.Done():
+				return errors.Join(context.Cause(ctx), markRefused(err))
+			case <-time.After(trayPause << (i - 1)):
+			}
+		}
 		if err = v.client.ChangeMedium(ctx, v.domain, text); !isTrayClosed(err) {
 			break
 		}
