@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"text/template"
-	"time"
 
 	"unnest/internal/vmm"
 	"unnest/internal/vmm/libvirt/rpc"
@@ -80,12 +79,8 @@ func (v *VMM) RemoveMedium(ctx context.Context) error {
 	return nil
 }
 
-// How often libvirt is asked to open the tray for one change, and how long to wait before the second
-// time. The wait doubles each time: firmware looks for drives for seconds on a busy machine.
-const (
-	trayOpenings = 9
-	trayPause    = 20 * time.Millisecond
-)
+// trayOpenings is how often libvirt is asked to open the tray for one change.
+const trayOpenings = 5
 
 // changeMedium replaces the medium of a drive by the image at a path, or by none, even if the
 // guest has locked the tray. Firmware that looks for drives closes a tray, also between
@@ -95,14 +90,7 @@ func (v *VMM) changeMedium(ctx context.Context, d deviceXML, path string) error 
 	if err != nil {
 		return err
 	}
-	for i := range trayOpenings {
-		if i > 0 {
-			select {
-			case <-ctx.Done():
-				return errors.Join(context.Cause(ctx), markRefused(err))
-			case <-time.After(trayPause << (i - 1)):
-			}
-		}
+	for range trayOpenings {
 		if err = v.client.ChangeMedium(ctx, v.domain, text); !isTrayClosed(err) {
 			break
 		}
