@@ -216,7 +216,7 @@ func TestApplicationsIsShort(t *testing.T) {
 // The configurations of Figure 10 of Bacou et al. and the paper's own reflector, all
 // between the two containers of a pod. The studies of the paper have the size that §5.3.2 discusses.
 func TestHostlo(t *testing.T) {
-	for name, sizes := range map[string]int{"hostlo": 6, "hostlo-quick": 3, "hostlo-connections": 1} {
+	for name, want := range map[string]struct{ cases, size int }{"hostlo": {12, 1024}, "hostlo-quick": {6, 1024}, "hostlo-connections": {2, 200}} {
 		s := parsed(t, name, "")
 		if want := []string{"SameNode", "NAT", "Overlay", "Hostlo", "Hostlo-plain"}; !slices.Equal(configurations(s), want) {
 			t.Errorf("%s: configurations %q", name, configurations(s))
@@ -226,9 +226,9 @@ func TestHostlo(t *testing.T) {
 				t.Errorf("%s: %s", name, c)
 			}
 		}
-		single := name == "hostlo-connections" || slices.ContainsFunc(s.Cases, func(c experiment.Case) bool { return c.Size == 1024 })
-		if len(s.Cases) != 2*sizes || !single || s.Baselines[0] != "SameNode" {
-			t.Errorf("%s: %d cases, 1024 B among them: %v, baselines %q", name, len(s.Cases), single, s.Baselines)
+		has := slices.ContainsFunc(s.Cases, func(c experiment.Case) bool { return c.Size == want.size })
+		if len(s.Cases) != want.cases || !has || s.Baselines[0] != "SameNode" {
+			t.Errorf("%s: %d cases, %d B among them: %v, baselines %q", name, len(s.Cases), want.size, has, s.Baselines)
 		}
 		if len(s.Warnings()) > 0 {
 			t.Errorf("%s: %q", name, s.Warnings())

@@ -181,7 +181,7 @@ func (c advisedChoice) over() string {
 	}
 	if len(c.Extremes) == 2 {
 		low, high := c.Extremes[0], c.Extremes[1]
-		text += fmt.Sprintf("; not the same in all cases: %s× for %s, %s× for %s", ratio(low.Ratio), low.title, ratio(high.Ratio), high.title)
+		text += fmt.Sprintf("; not the same in all cases: from %s× for %s, to %s× for %s", ratio(low.Ratio), low.title, ratio(high.Ratio), high.title)
 	}
 	return text
 }

@@ -105,8 +105,8 @@ func (b *builder) domainChart(figure, metric string, wants func(domains []string
 		}
 	}
 	load := "under full load"
-	if top := b.top(); top > 0 && top < 100 {
-		load = fmt.Sprintf("at %d %% of its full load", top)
+	if part := collocation.PartLoad(b.run.Cases); part > 0 {
+		load = fmt.Sprintf("at %d %% of its full load", part)
 	}
 	c.Title = fmt.Sprintf("A domain alone: %s %s (Fig. %s)", quantity(metric), load, figure)
 	c.Axis = join(quantity(metric), shown(unit))

@@ -1,17 +1,13 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
-	"unnest/internal/report/papers"
 )
 
 // measures reports whether samples have a metric of a case.
@@ -75,12 +71,12 @@ func optionalCell(r *collocation.Ratio) Cell {
 	return effectCell(r.Effect)
 }
 
-// spreadCell is a mean with its interval; as prints a number.
-func spreadCell(s collocation.Spread, as func(float64) string) Cell {
+// spreadCell is a mean in a unit with its interval; as prints a number.
+func spreadCell(s collocation.Spread, unit string, as func(float64) string) Cell {
 	if s.N == 0 {
 		return noValue
 	}
-	text := as(s.Mean)
+	text := as(s.Mean) + unit
 	if s.Interval.Defined() {
 		text += fmt.Sprintf(" [%s, %s]", as(s.Interval.Low), as(s.Interval.High))
 	}
@@ -98,12 +94,7 @@ func percentCell(s collocation.Spread) Cell {
 		places = 1
 	}
 	s.Mean, s.Interval.Low, s.Interval.High = 100*s.Mean, 100*s.Interval.Low, 100*s.Interval.High
-	cell := spreadCell(s, decimalText(places))
-	if s.N > 0 {
-		mean, bounds, _ := strings.Cut(cell.Text, " ")
-		cell.Text = strings.TrimSpace(mean + " % " + bounds)
-	}
-	return cell
+	return spreadCell(s, " %", decimalText(places))
 }
 
 func (b *builder) pairTable(pairs []collocation.Pair) Table {
@@ -112,7 +103,7 @@ func (b *builder) pairTable(pairs []collocation.Pair) Table {
 		{Name: "Jain's index", Numeric: true, Wide: true}, {Name: "largest deviation", Numeric: true, Wide: true}, {Name: "keeps least", Numeric: true}}}
 	for _, p := range pairs {
 		t.Rows = append(t.Rows, []Cell{{Text: loadLabel(p.Load)}, {Text: p.Configuration, Series: p.Configuration}, optionalCell(p.OfSum), optionalCell(p.OfSingle),
-			spreadCell(p.Jain, decimalText(3)), percentCell(p.Deviation), leastCell(p.Least)})
+			spreadCell(p.Jain, "", decimalText(3)), percentCell(p.Deviation), leastCell(p.Least)})
 	}
 	return t
 }
@@ -139,7 +130,7 @@ func (b *builder) peakTable(peaks []collocation.Peak) Table {
 	t := Table{ID: "domains-peaks", Title: "Peak intensity: where the aggregate throughput is highest", Columns: numericColumns("configuration", "document", "intensity", "of the blocks, mean", "responses/s there")}
 	for _, p := range peaks {
 		t.Rows = append(t.Rows, []Cell{{Text: p.Configuration, Series: p.Configuration}, {Text: sizeLabel(p.Size)}, {Text: fmt.Sprintf("%d %%", p.Intensity)},
-			spreadCell(p.Blocks, decimalText(0)), spreadCell(p.Throughput, func(x float64) string { return number(Number(x)) })})
+			spreadCell(p.Blocks, "", decimalText(0)), spreadCell(p.Throughput, "", func(x float64) string { return number(Number(x)) })})
 	}
 	return t
 }
@@ -182,220 +173,4 @@ func (b *builder) domainTable() Table {
 		}
 	}
 	return t
-}
-
-// domainHeadlines say which pair keeps and which loses most under the highest load, what each other pair
-// keeps there, and what idle neighbours take. The answer is empty if no pair was measured. They replace
-// the comparisons with a baseline: that a pair answers more than one domain is no finding.
-func domainHeadlines(f collocation.Findings) (answer string, said []string) {
-	pairs := keptByPairs(f.Pairs)
-	if len(pairs) == 0 {
-		return "", nil
-	}
-	loads := fullest(f.Pairs)
-	full := slices.DeleteFunc(slices.Clone(pairs), func(p collocation.Pair) bool {
-		return !slices.ContainsFunc(loads, func(l collocation.Load) bool { return l.Size == p.Size && l.Intensity == p.Intensity })
-	})
-	if len(full) == 0 {
-		return "", nil
-	}
-	answer = keptAnswer(full)
-	for _, load := range loads {
-		var kept []string
-		for _, p := range pairs {
-			if p.Size == load.Size && p.Intensity == load.Intensity {
-				text := p.Configuration + " " + effectText(p.OfSum.Effect)
-				if starves(p) {
-					text += fmt.Sprintf(" (%s only %.0f %%)", p.Least.Domain, 100*p.Least.Mean)
-				}
-				kept = append(kept, text)
-			}
-		}
-		if len(kept) > 1 { // else the answer or a table has it
-			said = append(said, fmt.Sprintf("%s, over what the domains answer alone: %s.", loadLabel(load), list(kept)))
-		}
-	}
-	tested := 0
-	var changed []string
-	for _, r := range f.Idle {
-		if e := r.Effect; e.Testable() {
-			tested++
-			if !e.Interval(stats.DefaultConfidence).Contains(1) {
-				changed = append(changed, fmt.Sprintf("%s with %s %s", r.Configuration, loadLabel(r.Load), effectText(e)))
-			}
-		}
-	}
-	switch {
-	case tested > 0 && len(changed) == 0:
-		said = append(said, fmt.Sprintf("Idle neighbours: %s with the same domain alone, no difference found.", plural(tested, "comparison")))
-	case len(changed) > 0:
-		said = append(said, fmt.Sprintf("Idle neighbours: %s with the same domain alone, %s found: %s.", plural(tested, "comparison"), plural(len(changed), "difference"), list(changed)))
-	}
-	return answer, said
-}
-
-// starves reports whether a domain of the pair keeps less than half of what the pair keeps. The
-// sum hides that where the other domain answers many times as much.
-func starves(p collocation.Pair) bool {
-	return p.Least != nil && p.Least.Mean < p.OfSum.Effect.Ratio()/2
-}
-
-// keptAnswer says what the first and the last of the pairs keep; if there is only one pair, what
-// it keeps with each document.
-func keptAnswer(pairs []collocation.Pair) string {
-	first, last := pairs[0], pairs[len(pairs)-1]
-	if !slices.ContainsFunc(pairs, func(p collocation.Pair) bool { return p.Configuration != first.Configuration }) {
-		var kept []string
-		for _, p := range pairs {
-			kept = append(kept, fmt.Sprintf("%s with %s", effectText(p.OfSum.Effect), loadLabel(p.Load)))
-		}
-		return fmt.Sprintf("%s, over what the domains answer alone: %s.", first.Configuration, list(kept))
-	}
-	say := func(what string, p collocation.Pair) string {
-		text := fmt.Sprintf("%s: %s with %s answers %s of what its domains answer alone", what, p.Configuration, loadLabel(p.Load), effectText(p.OfSum.Effect))
-		if starves(p) {
-			text += fmt.Sprintf(", but %s only %.0f %% of what it answers alone", p.Least.Domain, 100*p.Least.Mean)
-		}
-		return text + "."
-	}
-	return say("The pair that keeps most", first) + " " + say("The one that loses most", last)
-}
-
-// keptByPairs are the pairs that can be judged, those that keep most of what their domains answer
-// alone first.
-func keptByPairs(pairs []collocation.Pair) []collocation.Pair {
-	pairs = slices.DeleteFunc(slices.Clone(pairs), func(p collocation.Pair) bool { return p.OfSum == nil || !p.OfSum.Effect.Testable() })
-	slices.SortStableFunc(pairs, func(a, b collocation.Pair) int { return cmp.Compare(b.OfSum.Effect.Ratio(), a.OfSum.Effect.Ratio()) })
-	return pairs
-}
-
-// fullest are the loads of the highest intensity of each size.
-func fullest(pairs []collocation.Pair) (loads []collocation.Load) {
-	for _, p := range pairs {
-		i := slices.IndexFunc(loads, func(l collocation.Load) bool { return l.Size == p.Size })
-		if i < 0 {
-			loads, i = append(loads, p.Load), len(loads)
-		}
-		loads[i].Intensity = max(loads[i].Intensity, p.Intensity)
-	}
-	return loads
-}
-
-// pairFigures are what each pair keeps under the highest load with the largest document.
-func pairFigures(f collocation.Findings) (figures []KeyFigure) {
-	loads := fullest(f.Pairs)
-	largest := slices.MaxFunc(loads, func(a, b collocation.Load) int { return cmp.Compare(a.Size, b.Size) })
-	for _, p := range keptByPairs(f.Pairs) {
-		if p.Size != largest.Size || p.Intensity != largest.Intensity {
-			continue
-		}
-		e := p.OfSum.Effect
-		i := interval(e.Interval(stats.DefaultConfidence))
-		detail := loadLabel(p.Load) + span(i)
-		if starves(p) {
-			detail += fmt.Sprintf("; %s only %.0f %%", p.Least.Domain, 100*p.Least.Mean)
-		}
-		figures = append(figures, KeyFigure{Value: ratio(Number(e.Ratio())) + "×", Label: p.Configuration + " / alone", Detail: detail,
-			Series: p.Configuration, Open: e.Interval(stats.DefaultConfidence).Contains(1)})
-	}
-	return figures
-}
-
-// effectText prints a ratio with its interval.
-func effectText(e stats.Effect) string {
-	return timesWithInterval(Number(e.Ratio()), interval(e.Interval(stats.DefaultConfidence)))
-}
-
-// domainWarnings name what bounded the load besides the domains, once for each cause.
-func domainWarnings(samples []result.Sample) []string {
-	limits, failed := map[string]bool{}, map[string]int{}
-	dropped := 0.0
-	for _, s := range samples {
-		if s.Metric != collocation.Aggregate && s.Metric != collocation.Conntrack {
-			continue
-		}
-		if s.Metric == collocation.Conntrack {
-			dropped += s.Value
-			continue
-		}
-		if s.Tags[collocation.LimitTag] != "" {
-			limits[s.Configuration+" "+s.Case] = true
-		}
-		if s.Tags[collocation.FailuresTag] != "" {
-			failed[s.Configuration+" "+s.Case]++
-		}
-	}
-	var warnings []string
-	if len(limits) > 0 {
-		warnings = append(warnings, "The load generator was at its limit, or late, in "+list(slices.Sorted(maps.Keys(limits)))+": the domains may answer more.")
-	}
-	if len(failed) > 0 {
-		warnings = append(warnings, "Requests had no answer in time in "+list(slices.Sorted(maps.Keys(failed)))+"; the tags of the samples name the causes.")
-	}
-	if dropped > 0 {
-		warnings = append(warnings, fmt.Sprintf("The tracking of connections dropped %.0f packets: it had no room. Raise nf_conntrack_max.", dropped))
-	}
-	return warnings
-}
-
-// paperDomains lists what the paper's text says next to what the run says of the same
-// configurations. It names them by the types of their domains.
-func (b *builder) paperDomains(f collocation.Findings) Table {
-	t := Table{ID: "domains-paper", Title: "This run and the text of the paper", Columns: []Column{
-		{Name: "figure", Header: true}, {Name: "document", Header: true}, {Name: "configuration", Header: true}, {Name: "over", Header: true}, {Name: "paper", Numeric: true}, {Name: "this run", Numeric: true}}}
-	for _, p := range b.opts.Papers.Collocations {
-		ours := oursFor(p, f)
-		if ours == "" {
-			continue
-		}
-		over := p.Baseline
-		if over == "" {
-			over = "-"
-		}
-		paper := string(p.Value) + " " + p.Form
-		if p.Form == "%" && p.Value.Float() > 0 {
-			paper = "+" + paper
-		}
-		t.Rows = append(t.Rows, []Cell{{Text: p.Figure}, {Text: fmt.Sprintf("%d KB", p.Size)}, {Text: p.Configuration}, {Text: over}, {Text: paper}, {Text: ours}})
-	}
-	t.Notes = []string{"Paper: Apache in HVMs, PVMs and containers on Xen 4.4 with an i7-3770, six clients with httperf; its Figures 1 to 6 have no numbers. On another hypervisor, and above all with an emulated processor, compare the signs rather than the numbers. This run: the intensity with the highest aggregate throughput."}
-	return t
-}
-
-// oursFor is the run's value for a printed one, at the load with the highest throughput; empty:
-// the run has none.
-func oursFor(p papers.Collocated, f collocation.Findings) string {
-	if p.Form != "%" {
-		for _, peak := range f.Peaks {
-			if peak.Configuration == p.Configuration && peak.Size == p.Size<<10 {
-				return spreadCell(peak.Throughput, func(x float64) string { return number(Number(x)) }).Text
-			}
-		}
-		return ""
-	}
-	best := ""
-	top := -1
-	for _, pair := range f.Pairs {
-		if pair.Configuration != p.Configuration || pair.Size != p.Size<<10 || pair.Intensity < top {
-			continue
-		}
-		for _, r := range append([]collocation.Ratio{}, pair.OfSame...) {
-			if r.Reference == p.Baseline {
-				best, top = changeText(r.Effect), pair.Intensity
-			}
-		}
-		if p.Baseline == "alone" && pair.OfSingle != nil {
-			best, top = changeText(pair.OfSingle.Effect), pair.Intensity
-		}
-	}
-	return best
-}
-
-// changeText prints a ratio as a change in percent with its interval.
-func changeText(e stats.Effect) string {
-	text := change(Number(e.Ratio()))
-	if i := e.Interval(stats.DefaultConfidence); i.Defined() {
-		text += fmt.Sprintf(" [%+.0f, %+.0f]", 100*(i.Low-1), 100*(i.High-1))
-	}
-	return text
 }

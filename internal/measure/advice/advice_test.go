@@ -337,16 +337,16 @@ func TestPartLoad(t *testing.T) {
 		verdict stats.Verdict
 		ratio   float64
 	}{"2 hvm(1KiB)": {stats.Equal, 1}, "2 pvm(1KiB)": {stats.Worse, 0.7}, "hvm(1KiB) + pvm(1KiB)": {stats.Worse, 0.9}} {
-		i := slices.IndexFunc(choices, func(c Choice) bool { return c.To == to && c.From == EachOnAHost })
+		i := slices.IndexFunc(choices, func(c Choice) bool { return c.To == to && c.Metric == meanOfShares })
 		if i < 0 {
 			t.Errorf("no choice about %s in %+v", to, choices)
 			continue
 		}
 		c := choices[i]
 		expected := fmt.Sprintf(c.Expected, "R")
-		if c.Verdict != want.verdict || math.Abs(c.Effect.Ratio()/want.ratio-1) > 0.03 || c.Metric != "mean_of_shares" ||
-			expected != "at 50 % of their full load, their throughput on one host is R of that on a host each" {
-			t.Errorf("%s: %s, %v, %s, %s; want %s, %v", to, c.Verdict, c.Effect.Ratio(), c.Metric, expected, want.verdict, want.ratio)
+		if c.Verdict != want.verdict || math.Abs(c.Effect.Ratio()/want.ratio-1) > 0.03 || c.From != "hosts of their own" ||
+			expected != "at 50 % of their full load, their throughput on one host is R of that on hosts of their own" {
+			t.Errorf("%s: %s, %v, %s, %s; want %s, %v", to, c.Verdict, c.Effect.Ratio(), c.From, expected, want.verdict, want.ratio)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/result"
 )
 
@@ -32,26 +33,15 @@ func shares(all map[mix]map[int]visit, v visit, block int) (each []float64, sum 
 	return each, sum, sum > 0
 }
 
-// partLoad returns the highest intensity of the run, in percent, or 0 if a case has the full load.
-func (s study) partLoad() (highest int) {
-	for _, c := range s.run.Cases {
-		if c.Intensity == 0 || c.Intensity >= 100 {
-			return 0
-		}
-		highest = max(highest, c.Intensity)
-	}
-	return highest
-}
-
 // neighbours returns the choices about domains on one host, undecided. Under a part of their full load,
 // domains leave room for others also when they are alone. What they do together is then not compared with
-// what one after the other would do, but with what they do on a host each.
+// what one after the other would do, but with what each does on a host of its own.
 func (s study) neighbours() (choices []Choice) {
 	all := s.mixes()
-	from, expected := "one after the other", "their throughput side by side is %s of that one after the other"
-	if part := s.partLoad(); part > 0 {
-		from = EachOnAHost
-		expected = fmt.Sprintf("at %d %%%% of their full load, their throughput on one host is %%s of that on a host each", part)
+	sideBySide := Choice{Metric: sumOfShares, From: "one after the other", Expected: "their throughput side by side is %s of that one after the other"}
+	if part := collocation.PartLoad(s.run.Cases); part > 0 {
+		sideBySide = Choice{Metric: meanOfShares, From: "hosts of their own",
+			Expected: fmt.Sprintf("at %d %%%% of their full load, their throughput on one host is %%s of that on hosts of their own", part)}
 	}
 	mixes := slices.SortedFunc(maps.Keys(all), func(a, b mix) int {
 		return cmp.Or(strings.Compare(a.active, b.active), a.idle-b.idle)
@@ -60,10 +50,13 @@ func (s study) neighbours() (choices []Choice) {
 		one := anyOf(all[m])
 		switch {
 		case len(one.loads) == 1 && m.idle > 0:
-			choices = append(choices, s.together(all, m, fmt.Sprintf("leave %d idle next to %s", m.idle, m.active),
-				"end idle neighbours of "+m.active, m.active+" alone", fmt.Sprintf("its throughput with %d idle next to it is %%s of that alone", m.idle))...)
+			choices = append(choices, s.together(all, m, Choice{Metric: sumOfShares, From: m.active + " alone",
+				Action: fmt.Sprintf("leave %d idle next to %s", m.idle, m.active), Instead: "end idle neighbours of " + m.active,
+				Expected: fmt.Sprintf("its throughput with %d idle next to it is %%s of that alone", m.idle)})...)
 		case len(one.loads) > 1 && m.idle == 0:
-			choices = append(choices, s.together(all, m, "put "+m.active+" on one host", "keep "+m.active+" apart", from, expected)...)
+			c := sideBySide
+			c.Action, c.Instead = "put "+m.active+" on one host", "keep "+m.active+" apart"
+			choices = append(choices, s.together(all, m, c)...)
 		}
 		if len(one.loads) == 2 && m.idle == 0 && one.loads[0] != one.loads[1] {
 			choices = append(choices, s.mixed(all, m, one)...)
@@ -72,15 +65,18 @@ func (s study) neighbours() (choices []Choice) {
 	return choices
 }
 
-// EachOnAHost is what domains under a part of their full load are compared with.
-const EachOnAHost = "a host each"
+// The metrics of choices about domains: of what each domain has of its throughput alone.
+const (
+	sumOfShares  = "sum_of_shares"
+	meanOfShares = "mean_of_shares"
+)
 
-// together compares the sum of shares of a mix with 1, or their mean with that of a host each.
-func (s study) together(all map[mix]map[int]visit, m mix, action, instead, from, expected string) []Choice {
+// together compares the metric of a choice about a mix with 1.
+func (s study) together(all map[mix]map[int]visit, m mix, c Choice) []Choice {
 	ratios := map[int]float64{}
 	for block, v := range all[m] {
 		if _, sum, ok := shares(all, v, block); ok {
-			if from == EachOnAHost {
+			if c.Metric == meanOfShares {
 				sum /= float64(len(v.loads))
 			}
 			ratios[block] = math.Log(sum)
@@ -90,11 +86,8 @@ func (s study) together(all map[mix]map[int]visit, m mix, action, instead, from,
 	if !ok {
 		return nil
 	}
-	c := s.neighbour(all, m, Choice{Action: action, Instead: instead, From: from, Expected: expected, Effect: e})
-	if from == EachOnAHost {
-		c.Metric = "mean_of_shares"
-	}
-	return []Choice{c}
+	c.Effect = e
+	return []Choice{s.neighbour(all, m, c)}
 }
 
 // EqualPairs is what mixed pairs are compared with.
@@ -127,6 +120,7 @@ func (s study) mixed(all map[mix]map[int]visit, m mix, one visit) []Choice {
 		Action:   fmt.Sprintf("of 2 %s and 2 %s, put one of each on each host", x, y),
 		Instead:  fmt.Sprintf("put the 2 %s on one host and the 2 %s on another", x, y),
 		From:     EqualPairs,
+		Metric:   sumOfShares,
 		Expected: "the throughput of mixed pairs is %s of that of equal pairs",
 		Limited:  limited(all, like(0)) || limited(all, like(1)),
 		Effect:   e,
@@ -174,7 +168,7 @@ func (s study) neighbour(all map[mix]map[int]visit, m mix, c Choice) Choice {
 	if m.idle > 0 {
 		c.To += fmt.Sprintf(" + %d idle", m.idle)
 	}
-	c.Subject, c.Suite, c.Metric, c.Unit, c.Order, c.Cases = Neighbours, "collocation", "sum_of_shares", "1", result.HIB, 1
+	c.Subject, c.Suite, c.Unit, c.Order, c.Cases = Neighbours, "collocation", "1", result.HIB, 1
 	c.Starved, c.Share = starved(all, m)
 	c.Limited = c.Limited || limited(all, m)
 	c.Why = s.reasons(all, m, anyOf(all[m]))

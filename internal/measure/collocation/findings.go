@@ -94,6 +94,17 @@ func Find(run result.Run, samples []result.Sample) Findings {
 	return f
 }
 
+// PartLoad returns the highest intensity of the cases, in percent, or 0 if a case has the full load.
+func PartLoad(cases []result.Case) (highest int) {
+	for _, c := range cases {
+		if c.Intensity == 0 || c.Intensity >= 100 {
+			return 0
+		}
+		highest = max(highest, c.Intensity)
+	}
+	return highest
+}
+
 const hostType = "host"
 
 // typeOf is the type of a domain with a name.
