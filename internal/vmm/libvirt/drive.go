@@ -79,20 +79,30 @@ func (v *VMM) RemoveMedium(ctx context.Context) error {
 	return nil
 }
 
-// trayOpenings is how often libvirt is asked to open the tray for one change.
-const trayOpenings = 5
+// For one change of the medium, libvirt is asked to open the tray, and then QEMU.
+const (
+	trayOpenings = 5 // of both
+	byLibvirt    = 2
+)
 
 // changeMedium replaces the medium of a drive by the image at a path, or by none, even if the
 // guest has locked the tray. Firmware that looks for drives closes a tray, also between
-// libvirt's commands: then libvirt is asked again.
+// libvirt's commands: then libvirt is asked again. A reset of a drive closes its tray without an event, so libvirt
+// believes that the tray is open, and never opens it again: then QEMU is asked, by libvirt.
 func (v *VMM) changeMedium(ctx context.Context, d deviceXML, path string) error {
 	text, err := describeDrive(d, path)
 	if err != nil {
 		return err
 	}
-	for range trayOpenings {
-		if err = v.client.ChangeMedium(ctx, v.domain, text); !isTrayClosed(err) {
+	for opened := 1; ; opened++ {
+		if err = v.client.ChangeMedium(ctx, v.domain, text); !isTrayClosed(err) || opened == trayOpenings {
 			break
+		}
+		if opened < byLibvirt {
+			continue
+		}
+		if err := v.client.OpenTray(ctx, v.domain, credentialAlias); err != nil {
+			return markRefused(err)
 		}
 	}
 	return markRefused(err)

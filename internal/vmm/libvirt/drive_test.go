@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"unnest/internal/vmm"
 	"unnest/internal/vmm/libvirt/libvirttest"
@@ -85,6 +86,37 @@ func TestDriveOfDomainThatResets(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.wantMedium(v, "")
+	}
+}
+
+// Firmware that starts a SCSI controller closes the tray, and no event tells libvirt, which believes from then on that the
+// tray is open.
+func TestDriveThatResets(t *testing.T) {
+	h := newHost(t)
+	h.daemon.Boot(libvirttest.Domain{Name: "scsi", Ports: 1, Drive: "scsi"})
+	v := h.dial("scsi")
+	open := func() (libvirt, qemu bool) {
+		return strings.Contains(h.daemon.Virsh("dumpxml", "scsi"), "tray='open'"),
+			strings.Contains(h.daemon.Virsh("qemu-monitor-command", "scsi", `{"execute":"query-block"}`), `"tray_open":true`)
+	}
+	for after := time.Duration(0); ; after += 20 * time.Millisecond {
+		h.daemon.Virsh("reset", "scsi")
+		time.Sleep(after) // between libvirt's look at the tray, because of the reset, and the firmware's start of the controller
+		if err := v.client.OpenTray(t.Context(), v.domain, credentialAlias); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if libvirt, qemu := open(); libvirt && !qemu {
+			break
+		}
+		if after > 2*time.Second {
+			t.Fatal("the firmware closed no tray without libvirt's knowledge")
+		}
+	}
+	h.insert(v, "0123456789abcdef")
+	h.wantMedium(v, "0123456789abcdef")
+	if libvirt, qemu := open(); libvirt || qemu {
+		t.Errorf("the tray is open: libvirt says %v, QEMU %v", libvirt, qemu)
 	}
 }
 

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -23,6 +24,9 @@ const (
 	procDeviceRemoved = 333
 	procRemovalFailed = 367
 )
+
+// procMonitorCommand is QEMU_PROC_DOMAIN_MONITOR_COMMAND of the program ofQEMU.
+const procMonitorCommand = 1
 
 // authNone is the authentication method of clients that need none.
 const authNone = int32(0)
@@ -107,6 +111,30 @@ func (c *Client) DetachDevice(ctx context.Context, m Domain, alias string) error
 func (c *Client) ChangeMedium(ctx context.Context, m Domain, xml string) error {
 	_, err := c.call(ctx, procUpdateDevice, m, xml, changeNow)
 	return err
+}
+
+// OpenTray opens the tray of a drive by QEMU's monitor, past libvirt, which learns of it by QEMU's event. libvirt marks the
+// domain as tainted by that ("custom-monitor" in its log). drive is QEMU's ID of it, which is the alias.
+func (c *Client) OpenTray(ctx context.Context, m Domain, drive string) error {
+	command, err := json.Marshal(map[string]any{"execute": "blockdev-open-tray", "arguments": map[string]any{"id": drive, "force": true}})
+	if err != nil {
+		return err
+	}
+	d, err := c.callProgram(ctx, ofQEMU, procMonitorCommand, m, string(command), noFlags)
+	if err != nil {
+		return err
+	}
+	var answer struct{ Error *struct{ Desc string } }
+	if text := d.string(); d.err == nil {
+		d.err = json.Unmarshal([]byte(text), &answer)
+	}
+	if d.err != nil {
+		return fmt.Errorf("decode the answer of QEMU's monitor: %w", d.err)
+	}
+	if answer.Error != nil {
+		return fmt.Errorf("open tray of %s: %s", drive, answer.Error.Desc)
+	}
+	return nil
 }
 
 // Event is a message that libvirt sends without a request.

@@ -62,7 +62,8 @@ func (h header) message(body []byte) []byte {
 }
 
 const (
-	program    = 0x20008086
+	program    = 0x20008086 // REMOTE_PROGRAM
+	ofQEMU     = 0x20008087 // QEMU_PROGRAM: what only libvirt's driver for QEMU has
 	version    = 1
 	headerSize = 24
 	maxMessage = 32 << 20 // with its length; libvirt's VIR_NET_MESSAGE_MAX
@@ -111,6 +112,10 @@ func (c *Client) Close() error { return c.conn.Close() }
 // call makes one call and returns the body of its reply. A refusal is an *Error.
 // When ctx ends, call returns its cause; the call may still take effect.
 func (c *Client) call(ctx context.Context, procedure uint32, args ...any) (*decoder, error) {
+	return c.callProgram(ctx, program, procedure, args...)
+}
+
+func (c *Client) callProgram(ctx context.Context, program, procedure uint32, args ...any) (*decoder, error) {
 	r, err := c.conn.RoundTrip(ctx, nil, func(serial uint32) ([]byte, error) {
 		return header{program, version, procedure, kindCall, serial, statusOK}.message(encode(args...)), nil
 	})
@@ -150,7 +155,7 @@ func receive(r io.Reader) (header, []byte, error) {
 }
 
 func (c *Client) dispatch(h header, body []byte) error {
-	if h.program != program || h.version != version {
+	if h.program != program && (h.program != ofQEMU || h.kind != kindReply) || h.version != version {
 		return fmt.Errorf("message of program %#x version %d, want %#x version %d", h.program, h.version, program, version)
 	}
 	switch h.kind {

@@ -135,6 +135,40 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+// The monitor's command goes to the program of libvirt's driver for QEMU, whose answer is text.
+func TestOpenTray(t *testing.T) {
+	m := Domain{Name: "node1", uuid: [16]byte{1, 2, 3}, id: 7}
+	var answer string
+	c, err := dialFake(t, nil, func(f *fake, h header, body []byte) bool {
+		if h.program != ofQEMU {
+			return f.welcome(h)
+		}
+		d := decoder{rest: body}
+		if got := d.domain(); h.procedure != procMonitorCommand || got != m {
+			t.Errorf("call %d for %+v", h.procedure, got)
+		}
+		if got, want := d.string(), `{"arguments":{"force":true,"id":"ua-x"},"execute":"blockdev-open-tray"}`; got != want {
+			t.Errorf("command %s, want %s", got, want)
+		}
+		f.reply(h, statusOK, encode(answer))
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ answer, want string }{
+		{`{"return":{},"id":"libvirt-1"}`, ""},
+		{`{"id":"libvirt-2","error":{"class":"DeviceNotFound","desc":"Device 'ua-x' not found"}}`, "open tray of ua-x: Device 'ua-x' not found"},
+		{`{"return"`, "decode the answer of QEMU's monitor"},
+	} {
+		answer = tt.answer
+		err := c.OpenTray(t.Context(), m, "ua-x")
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %q", tt.answer, err, tt.want)
+		}
+	}
+}
+
 // When a connection fails, waiting and later calls return the cause.
 func TestBadEnd(t *testing.T) {
 	event := encode(int32(1), Domain{Name: "node1"})
