@@ -74,9 +74,15 @@ func descriptor(netdev string) string      { return "tap-" + netdev }
 func vhostDescriptor(netdev string) string { return "vhost-" + netdev }
 
 // AddNetdev hands the descriptors of the TAP and of vhost-net to QEMU, which then needs no
-// access to /dev/vhost-net and can run as any user.
+// access to /dev/vhost-net and can run as any user. If QEMU has closed a descriptor before it used it, QEMU
+// gets it again. That was seen once, after a daemon was killed over and over: what a killed daemon hands over
+// may leave QEMU a name for a descriptor that is closed, and QEMU closes that number when the name is used again.
 func (v *VMM) AddNetdev(ctx context.Context, id string, t vmm.TAP) error {
-	err := markRefused(v.addNetdev(ctx, id, t))
+	err := v.addNetdev(ctx, id, t)
+	if qmp.IsBadDescriptor(err) {
+		err = v.addNetdev(ctx, id, t)
+	}
+	err = markRefused(err)
 	if errors.As(err, new(*vmm.RefusedError)) {
 		return errors.Join(err, v.closeDescriptors(ctx, id))
 	}

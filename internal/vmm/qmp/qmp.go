@@ -44,6 +44,13 @@ func IsNotFound(err error) bool {
 	return ok && e.Class == ClassDeviceNotFound
 }
 
+// IsBadDescriptor reports whether QEMU refused a netdev because it has closed a descriptor that it
+// was given (net_init_tap of net/tap.c). The error has no class of its own.
+func IsBadDescriptor(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && strings.Contains(e.Desc, "Bad file descriptor")
+}
+
 // IsUnplugPending reports whether QEMU refused device_del because an earlier one
 // still waits for the guest: DEVICE_DELETED is still to come. The error has no
 // class of its own, so this matches QEMU's words.
