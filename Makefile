@@ -154,7 +154,7 @@ test-collocation: build ## test domains that run side by side, of which one is k
 .PHONY: test-xen
 test-xen: build ## test domains of Xen on a host that the test boots (root, minutes; needs 4 GiB of memory)
 	UNNEST_PRIVILEGED=1 go test -tags xen -count=1 -timeout 60m -run '^Test(Domains|HVM)$$' -v ./internal/testbed/xen
-	UNNEST_PRIVILEGED=1 go test -tags xen -count=1 -timeout 60m -run '^TestXenRestart$$' -v ./internal/measure/bench
+	UNNEST_PRIVILEGED=1 go test -tags xen -count=1 -timeout 60m -run '^TestXen(Restart|Cost)$$' -v ./internal/measure/bench
 	UNNEST_PRIVILEGED=1 go test -tags xen -count=1 -timeout 90m -run '^TestXen(Host)?$$' -v ./internal/e2e
 
 .PHONY: test-upgrade
@@ -245,6 +245,10 @@ bench-kubernetes-pods: test-deps build kubernetes ## start 100 pods on a node at
 .PHONY: bench-sched
 bench-sched: go ## measure what the program that counts domains costs; write docs/results/sched-cost.md (root)
 	UNNEST_PRIVILEGED=1 go test -count=1 -timeout 10m -run '^TestCost$$' ./internal/measure/sched -cost $(CURDIR)/docs/results/sched-cost.md
+
+.PHONY: bench-xen-cost
+bench-xen-cost: build ## measure what counting domains of Xen costs them; write docs/results/xen-cost.md (root)
+	UNNEST_PRIVILEGED=1 go test -tags xen -count=1 -timeout 60m -run '^TestXenCost$$' ./internal/measure/bench -xen-cost $(CURDIR)/docs/results/xen-cost.md
 
 .PHONY: bench-aa
 bench-aa: build ## measure how often equal configurations are reported as different (root)

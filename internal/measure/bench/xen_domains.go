@@ -1,19 +1,13 @@
 package bench
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"time"
 
-	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stack"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/place"
 	"unnest/internal/testbed/xen"
 )
 
@@ -48,7 +42,9 @@ func (s *domainStudy) startXen(ctx context.Context, d *domain) error {
 			return err
 		}
 	}
-	s.onXen, s.counters = h, []counter{h.countProcessors}
+	if s.onXen != h {
+		s.onXen, s.counters = h, s.chooseXenCounters(ctx, h)
+	}
 	size, err := s.spec.Resources(c)
 	if err != nil {
 		return err
@@ -92,86 +88,6 @@ func (s *domainStudy) share(ctx context.Context, d *domain, weight int) error {
 		limit = s.spec.Guest.VCPUs
 	}
 	return errors.Join(d.group.weigh(weight), d.group.limit(limit))
-}
-
-// countProcessors counts what the domains, and dom0, have of the processors by Xen's own account. It
-// begins when xentop has printed its first table, which has no interval yet.
-func (h *xenHost) countProcessors(map[string]*group) (func() (map[string][]workload.Value, error), error) {
-	printed := &lockedBuffer{}
-	ctx, kill := context.WithCancel(context.Background())
-	process, err := h.Dom0.Start(ctx, place.Command{Args: xen.TopArgs(), Stdout: printed})
-	if err != nil {
-		kill()
-		return nil, err
-	}
-	stop := func() {
-		kill()
-		_ = process.Wait() // it was killed
-	}
-	if !waitFor(func() bool { return xen.Tables(printed.String()) > 0 }) {
-		stop()
-		return nil, h.dom0.explain(fmt.Errorf("xentop prints nothing for %v", topPatience))
-	}
-	return func() (map[string][]workload.Value, error) {
-		waitFor(func() bool { _, err := xen.ParseTop(printed.String()); return err == nil })
-		stop()
-		samples, err := xen.ParseTop(printed.String())
-		if err != nil {
-			return nil, h.dom0.explain(err)
-		}
-		return h.processorValues(samples), nil
-	}, nil
-}
-
-// topPatience is how long xentop may take to print. It prints each second, but an emulated dom0 is slow.
-const topPatience = time.Minute
-
-// waitFor waits until true is returned, for topPatience.
-func waitFor(done func() bool) bool {
-	for end := time.Now().Add(topPatience); !done(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			return false
-		}
-	}
-	return true
-}
-
-// lockedBuffer can be read while a process writes to it.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-// processorValues averages the samples of each domain of the run. All others, dom0 first, are the host.
-func (h *xenHost) processorValues(samples []xen.Sample) map[string][]workload.Value {
-	all, sums, host := map[string][]workload.Value{}, map[string]float64{}, 0.0
-	for _, s := range samples {
-		for name, percent := range s.Percent {
-			if domain, own := h.Own(name); own {
-				sums[domain] += percent
-			} else {
-				host += percent
-			}
-		}
-	}
-	n := float64(len(samples))
-	for name, sum := range sums {
-		all[name] = []workload.Value{{Metric: collocation.Utilisation, Value: sum / n}}
-	}
-	all[ofHost] = []workload.Value{{Metric: collocation.HostCPU, Value: host / n}}
-	return all
 }
 
 // restartXen creates a domain again that has ended.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,7 @@ func bootHost(t *testing.T, image guest.Image) (*Host, *place.SSH) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = in.Close() })
+	in.Patient() // dom0 is slow while domains compute
 	return &Host{Dom0: in, Dial: in.Client().DialContext, Dir: "/var/tmp/unnest-run-test", Key: f.Key(), Uplink: "eth0", Emulated: choice.Accel == guest.TCG}, in
 }
 
@@ -113,11 +115,13 @@ func TestDomains(t *testing.T) {
 	if err := h.SetImage(ctx, image, step); err != nil || !strings.HasPrefix(h.Image.Root, "/dev/") {
 		t.Fatalf("image %+v, %v", h.Image, err)
 	}
+	var domains []*Domain
 	for i, kind := range []Kind{PV, PVH} {
 		t.Run(string(kind), func(t *testing.T) {
-			enter(ctx, t, h, Config{Name: string(kind), Kind: kind, Number: i + 1, VCPUs: 1, Memory: 512 << 20}, step)
+			domains = append(domains, enter(ctx, t, h, Config{Name: string(kind), Kind: kind, Number: i + 1, VCPUs: 1, Memory: 512 << 20}, step))
 		})
 	}
+	t.Run("Trace", func(t *testing.T) { testTrace(ctx, t, h, domains[0], domains[1]) })
 	if all, err := h.List(ctx); err != nil || len(all) == 0 {
 		t.Errorf("nothing to remove: %+v, %v", all, err)
 	}
@@ -134,7 +138,7 @@ func TestDomains(t *testing.T) {
 }
 
 // enter creates a domain, runs commands in it, and reads what Xen says about it. The domain stays.
-func enter(ctx context.Context, t *testing.T, h *Host, c Config, step func(string)) {
+func enter(ctx context.Context, t *testing.T, h *Host, c Config, step func(string)) *Domain {
 	d, err := h.Create(ctx, c)
 	if err != nil {
 		t.Fatal(err)
@@ -165,6 +169,89 @@ func enter(ctx context.Context, t *testing.T, h *Host, c Config, step func(strin
 	if all, err := h.List(ctx); err != nil || !slices.ContainsFunc(all, func(e Entry) bool { return e.Name == name }) {
 		t.Errorf("domains %+v, %v", all, err)
 	}
+	return d
+}
+
+// testTrace compares what xentrace says of a domain that computes, and of one that does not, with what
+// Xen accounts to them. Xen has one processor. A recording that is killed does not prevent the next one.
+func testTrace(ctx context.Context, t *testing.T, h *Host, busy, idle *Domain) {
+	in, err := busy.Login(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	computing, stop := context.WithCancel(ctx)
+	process, err := in.Start(computing, place.Command{Args: []string{"sh", "-c", "while :; do :; done"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		stop()
+		_ = process.Wait() // it was killed
+	}()
+	killed, kill := context.WithCancel(ctx)
+	first, err := h.Trace(killed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill()
+	time.Sleep(5 * time.Second) // for what the end of ctx starts
+	if trace, err := first.Stop(); err == nil {
+		t.Errorf("a recording that was killed: %+v", trace)
+	}
+	tracing, err := h.Trace(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const slept = 10 * time.Second
+	begin, before := time.Now(), spent(ctx, t, h)
+	time.Sleep(slept)
+	after := spent(ctx, t, h)
+	trace, err := tracing.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("traced %v: %+v; accounts before and after %v, %v", trace.Window, trace.Domains, before, after)
+	if took := time.Since(begin); trace.Window < slept || trace.Window > took+2*time.Second {
+		t.Errorf("traced %v, want between %v and %v", trace.Window, slept, took)
+	}
+	of := func(d *Domain) Scheduled {
+		id, err := strconv.Atoi(d.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return trace.Domains[id]
+	}
+	var sum time.Duration
+	for _, d := range trace.Domains {
+		sum += d.CPU
+	}
+	if sum > trace.Window {
+		t.Errorf("domains had %v of one processor in %v", sum, trace.Window)
+	}
+	b, i := of(busy), of(idle)
+	if b.Executions == 0 || b.Preempted == 0 || b.CPU <= i.CPU || b.Waiting == 0 || len(trace.Domains) < 3 {
+		t.Errorf("domains that compute and not: %+v, %+v", b, i)
+	}
+	// The account is in tenths of a second. It begins after the first record, ends before the last one, and is of
+	// the sleep at least.
+	if took := after[busy.id] - before[busy.id]; b.CPU < took-200*time.Millisecond || b.CPU > took+trace.Window-slept+200*time.Millisecond {
+		t.Errorf("traced %v of %s, Xen's account has %v", b.CPU, busy.Name, took)
+	}
+}
+
+// spent returns the CPU time of all domains, by ID, by Xen's own account.
+func spent(ctx context.Context, t *testing.T, h *Host) map[string]time.Duration {
+	t.Helper()
+	all, err := h.List(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	times := map[string]time.Duration{}
+	for _, e := range all {
+		times[strconv.Itoa(e.ID)] = e.Time
+	}
+	return times
 }
 
 // top reads what xentop prints until it is killed.

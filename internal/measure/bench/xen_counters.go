@@ -1,0 +1,158 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"unnest/internal/measure/collocation"
+	"unnest/internal/measure/workload"
+	"unnest/internal/testbed/place"
+	"unnest/internal/testbed/xen"
+)
+
+// chooseXenCounters returns the counters that a Xen host allows. A host whose scheduler cannot be traced
+// costs the run those metrics and no more.
+func (s *domainStudy) chooseXenCounters(ctx context.Context, h *xenHost) []counter {
+	tracing, err := h.Trace(ctx)
+	if err == nil {
+		_, err = tracing.Stop()
+	}
+	if err != nil {
+		s.note(fmt.Sprintf("Executions and waiting of the domains were not counted: %v.", err))
+		return []counter{h.countProcessors}
+	}
+	return []counter{h.countProcessors, h.countExecutions}
+}
+
+// countExecutions counts what Xen's scheduler gives the domains and, as the host, all others.
+func (h *xenHost) countExecutions(map[string]*group) (func() (map[string][]workload.Value, error), error) {
+	tracing, err := h.Trace(context.Background()) // its own Stop ends it
+	if err != nil {
+		return nil, h.dom0.explain(err)
+	}
+	return func() (map[string][]workload.Value, error) {
+		trace, err := tracing.Stop()
+		if err != nil {
+			return nil, h.dom0.explain(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), topPatience)
+		defer cancel()
+		own, err := h.List(ctx)
+		if err != nil {
+			return nil, h.dom0.explain(err)
+		}
+		return h.executionValues(trace, own), nil
+	}, nil
+}
+
+// executionValues are the values of the domains of the run. All others, dom0 first, are the host.
+func (h *xenHost) executionValues(trace xen.Trace, own []xen.Entry) map[string][]workload.Value {
+	perSecond := func(n uint64) float64 { return float64(n) / trace.Window.Seconds() }
+	micros := func(d time.Duration) float64 { return d.Seconds() * 1e6 }
+	all, others := map[string][]workload.Value{}, maps.Clone(trace.Domains)
+	for _, e := range own {
+		d := trace.Domains[e.ID] // zero: it neither ran nor waited
+		delete(others, e.ID)
+		name, _ := h.Own(e.Name)
+		all[name] = []workload.Value{
+			{Metric: collocation.Executions, Value: perSecond(d.Executions)},
+			{Metric: collocation.PerExecution, Value: micros(d.PerExecution())},
+			{Metric: collocation.Waiting, Value: 100 * d.Waiting.Seconds() / trace.Window.Seconds()},
+			{Metric: collocation.Voluntary, Value: perSecond(d.Blocked)},
+			{Metric: collocation.Involuntary, Value: perSecond(d.Preempted)},
+		}
+	}
+	var host xen.Scheduled
+	for _, d := range others {
+		host.Add(d)
+	}
+	all[ofHost] = []workload.Value{
+		{Metric: collocation.HostExecutions, Value: perSecond(host.Executions)},
+		{Metric: collocation.HostPerExecution, Value: micros(host.PerExecution())},
+	}
+	return all
+}
+
+// countProcessors counts what the domains, and dom0, have of the processors by Xen's own account. It
+// begins when xentop has printed its first table, which has no interval yet.
+func (h *xenHost) countProcessors(map[string]*group) (func() (map[string][]workload.Value, error), error) {
+	printed := &lockedBuffer{}
+	ctx, kill := context.WithCancel(context.Background())
+	process, err := h.Dom0.Start(ctx, place.Command{Args: xen.TopArgs(), Stdout: printed})
+	if err != nil {
+		kill()
+		return nil, err
+	}
+	stop := func() {
+		kill()
+		_ = process.Wait() // it was killed
+	}
+	if !waitFor(func() bool { return xen.Tables(printed.String()) > 0 }) {
+		stop()
+		return nil, h.dom0.explain(fmt.Errorf("xentop prints nothing for %v", topPatience))
+	}
+	return func() (map[string][]workload.Value, error) {
+		waitFor(func() bool { _, err := xen.ParseTop(printed.String()); return err == nil })
+		stop()
+		samples, err := xen.ParseTop(printed.String())
+		if err != nil {
+			return nil, h.dom0.explain(err)
+		}
+		return h.processorValues(samples), nil
+	}, nil
+}
+
+// topPatience is how long xentop may take to print. It prints each second, but an emulated dom0 is slow.
+const topPatience = time.Minute
+
+// waitFor waits until true is returned, for topPatience.
+func waitFor(done func() bool) bool {
+	for end := time.Now().Add(topPatience); !done(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+// lockedBuffer can be read while a process writes to it.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// processorValues averages the samples of each domain of the run. All others, dom0 first, are the host.
+func (h *xenHost) processorValues(samples []xen.Sample) map[string][]workload.Value {
+	all, sums, host := map[string][]workload.Value{}, map[string]float64{}, 0.0
+	for _, s := range samples {
+		for name, percent := range s.Percent {
+			if domain, own := h.Own(name); own {
+				sums[domain] += percent
+			} else {
+				host += percent
+			}
+		}
+	}
+	n := float64(len(samples))
+	for name, sum := range sums {
+		all[name] = []workload.Value{{Metric: collocation.Utilisation, Value: sum / n}}
+	}
+	all[ofHost] = []workload.Value{{Metric: collocation.HostCPU, Value: host / n}}
+	return all
+}
