@@ -29,8 +29,9 @@ type path struct {
 	pods, ordinaries map[string][]stats.Observation
 }
 
-// end is where clients and their server are. If the address is empty, it is the loopback's.
+// end is where clients and their server are.
 type end struct {
+	world          *world
 	client, server segment.Fraction
 	address        func(family string) string
 }
@@ -60,7 +61,10 @@ func (w *world) addressNIC(f segment.Fraction) {
 			return err
 		}
 		errs := []error{setUp(nicName, nicAddress(f, "4")+"/24", nicAddress(f, "6")+"/64")}
-		for other := range w.taps {
+		for other := range w.pods {
+			if other == elsewhere {
+				continue
+			}
 			mac := segment.MAC(other)
 			for _, family := range []string{"4", "6"} {
 				errs = append(errs, netlink.NeighSet(&netlink.Neigh{LinkIndex: nic.Attrs().Index, State: netlink.NUD_PERMANENT,
@@ -74,28 +78,75 @@ func (w *world) addressNIC(f segment.Fraction) {
 	}
 }
 
+// bridgedWorld is a world with n fractions that have not joined. In place of a process, a bridge copies frames between
+// their NICs, each the end of a veth pair: the kernel does all of it.
+func bridgedWorld(t testing.TB, n int) *world {
+	t.Helper()
+	w := &world{t: t, pods: map[segment.Fraction]ns.NetNS{}}
+	const bridge, port = "hostlo", "port%d"
+	for f := elsewhere; f <= segment.Fraction(n); f++ {
+		pod, err := ns.TempNetNS()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = pod.Close() })
+		w.pods[f] = pod
+	}
+	w.in(elsewhere, func() error {
+		snooping := false
+		hub := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridge, MTU: bridgedMTU}, MulticastSnooping: &snooping}
+		errs := []error{netlink.LinkAdd(hub), setUp(bridge)}
+		for f := segment.Fraction(1); f <= segment.Fraction(n); f++ {
+			mac := segment.MAC(f)
+			name := fmt.Sprintf(port, f)
+			errs = append(errs, netlink.LinkAdd(&netlink.Veth{
+				LinkAttrs: netlink.LinkAttrs{Name: name, MTU: bridgedMTU, MasterIndex: hub.Index},
+				PeerName:  nicName, PeerNamespace: netlink.NsFd(w.pods[f].Fd()), PeerHardwareAddr: mac[:], PeerMTU: bridgedMTU,
+			}), setUp(name))
+		}
+		return errors.Join(errs...)
+	})
+	delete(w.pods, elsewhere)
+	for f := range w.pods {
+		w.in(f, func() error { return netlink.LinkSetUp(lo) })
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	return w
+}
+
+// bridgedMTU is that of TAPs.
+const bridgedMTU = 1500
+
 // TestConnectionRates compares rates of short connections in a pod of two fractions with those
 // of ordinary network namespaces, in rounds of a random order. Each connection carries 200
 // bytes there and back. Eight clients connect at once.
 func TestConnectionRates(t *testing.T) {
 	const rounds, connections = 20, 800
 	pod, ordinary := routedWorld(t, 2), ordinaryWorld(t, 2)
-	for f := range ordinary.taps {
+	bridgedPod, bridged := bridgedWorld(t, 2), bridgedWorld(t, 2)
+	bridgedPod.join(segment.Set(0).With(1).With(2))
+	for f := range bridged.pods {
 		ordinary.addressNIC(f)
+		bridged.addressNIC(f)
 	}
-	for _, w := range []*world{pod, ordinary} {
+	for _, w := range []*world{pod, ordinary, bridgedPod, bridged} {
 		for f := range w.pods {
 			w.set(f, "ipv4/tcp_tw_reuse", "1") // as on loopback: else the ports of clients run out
 		}
 	}
 	own := func(family string) string { return address(1, family) }
 	outside := func(family string) string { return strings.TrimSuffix(address(1, family), "2") + "1" }
+	second := func(family string) string { return nicAddress(2, family) }
 	paths := []*path{
-		{name: "within a fraction", pod: end{1, 1, loopbackOf}, ordinary: end{1, 1, loopbackOf}},
-		{name: "across fractions", pod: end{1, 2, loopbackOf}, ordinary: end{1, 1, loopbackOf}},
-		{name: "across fractions, compared with two namespaces that the same process connects", pod: end{1, 2, loopbackOf}, ordinary: end{1, 2, func(family string) string { return nicAddress(2, family) }}},
-		{name: "to the outside", pod: end{1, elsewhere, outside}, ordinary: end{1, elsewhere, outside}},
-		{name: "from the outside", pod: end{elsewhere, 1, own}, ordinary: end{elsewhere, 1, own}},
+		{name: "within a fraction", pod: end{pod, 1, 1, loopbackOf}, ordinary: end{ordinary, 1, 1, loopbackOf}},
+		{name: "across fractions", pod: end{pod, 1, 2, loopbackOf}, ordinary: end{ordinary, 1, 1, loopbackOf}},
+		{name: "across fractions, compared with two namespaces that the same process connects", pod: end{pod, 1, 2, loopbackOf}, ordinary: end{ordinary, 1, 2, second}},
+		{name: "across fractions that a bridge connects", pod: end{bridgedPod, 1, 2, loopbackOf}, ordinary: end{ordinary, 1, 1, loopbackOf}},
+		{name: "across fractions, compared with two namespaces, a bridge connects both", pod: end{bridgedPod, 1, 2, loopbackOf}, ordinary: end{bridged, 1, 2, second}},
+		{name: "to the outside", pod: end{pod, 1, elsewhere, outside}, ordinary: end{ordinary, 1, elsewhere, outside}},
+		{name: "from the outside", pod: end{pod, elsewhere, 1, own}, ordinary: end{ordinary, elsewhere, 1, own}},
 	}
 	port := 0
 	var ps []float64
@@ -104,15 +155,17 @@ func TestConnectionRates(t *testing.T) {
 		for _, family := range []string{"4", "6"} {
 			port++
 			at := func(e end) string { return net.JoinHostPort(e.address(family), strconv.Itoa(8200+port)) }
-			pod.listen(p.pod.server, "tcp"+family, at(p.pod))
-			ordinary.listen(p.ordinary.server, "tcp"+family, at(p.ordinary))
-			pod.connectionRate(p.pod.client, "tcp"+family, at(p.pod), connections/4) // finds the server
+			rate := func(e end, n int) float64 { return e.world.connectionRate(e.client, "tcp"+family, at(e), n) }
+			for _, e := range []end{p.pod, p.ordinary} {
+				e.world.listen(e.server, "tcp"+family, at(e))
+			}
+			rate(p.pod, connections/4) // finds the server
 			for block := range rounds {
 				for _, i := range rand.Perm(2) {
 					if i == 0 {
-						p.pods[family] = append(p.pods[family], stats.Observation{Block: block, Value: pod.connectionRate(p.pod.client, "tcp"+family, at(p.pod), connections)})
+						p.pods[family] = append(p.pods[family], stats.Observation{Block: block, Value: rate(p.pod, connections)})
 					} else {
-						p.ordinaries[family] = append(p.ordinaries[family], stats.Observation{Block: block, Value: ordinary.connectionRate(p.ordinary.client, "tcp"+family, at(p.ordinary), connections)})
+						p.ordinaries[family] = append(p.ordinaries[family], stats.Observation{Block: block, Value: rate(p.ordinary, connections)})
 					}
 				}
 			}
