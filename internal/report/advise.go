@@ -26,6 +26,11 @@ func Advise(input Input, notes []string) Document {
 			doc.Headlines = append(doc.Headlines, c.sentence())
 		}
 	}
+	for _, c := range data.Choices {
+		if c.Advice == "" && len(c.Extremes) == 2 {
+			doc.Headlines = append(doc.Headlines, c.byCase())
+		}
+	}
 	if doc.answerFirst(0); doc.Answer == "" {
 		doc.Answer = "This run carries no advice. The last table says what to measure."
 	}
@@ -117,7 +122,7 @@ func adviceData(run result.Run, a advice.Advice) advised {
 	return d
 }
 
-// adviceOn says what to do, or nothing where the verdict is not known.
+// adviceOn says what to do, or nothing where the verdict is not known, or where it hides that cases disagree.
 func adviceOn(c advice.Choice) string {
 	where := ""
 	if c.Starved != "" && c.Verdict == stats.Better {
@@ -136,6 +141,9 @@ func adviceOn(c advice.Choice) string {
 	case stats.Worse:
 		return where + c.Instead
 	case stats.Equal:
+		if c.Extremes != nil {
+			return "" // it makes a difference in single cases
+		}
 		return c.Action + ", or not: it makes no difference"
 	}
 	return ""
@@ -179,11 +187,21 @@ func (c advisedChoice) over() string {
 	if c.Limited {
 		text += "; the load generator was at its limit"
 	}
-	if len(c.Extremes) == 2 {
-		low, high := c.Extremes[0], c.Extremes[1]
-		text += fmt.Sprintf("; not the same in all cases: from %s× for %s, to %s× for %s", ratio(low.Ratio), low.title, ratio(high.Ratio), high.title)
+	if len(c.Extremes) == 2 && c.Advice != "" {
+		text += "; not the same in all cases: " + c.extremes()
 	}
 	return text
+}
+
+// extremes names the cases in which a choice is the largest gain and the largest cost.
+func (c advisedChoice) extremes() string {
+	low, high := c.Extremes[0], c.Extremes[1]
+	return fmt.Sprintf("from %s× for %s, to %s× for %s", ratio(low.Ratio), low.title, ratio(high.Ratio), high.title)
+}
+
+// byCase is the sentence of a choice that is a gain in one case and a cost in another, and that has no advice on their mean.
+func (c advisedChoice) byCase() string {
+	return fmt.Sprintf("Decide by your case: %s %s with %s over that with %s is %s (%s).", c.Suite, quantity(c.Metric), c.To, c.From, c.extremes(), c.over())
 }
 
 func capital(s string) string {

@@ -68,6 +68,27 @@ func TestAdviseInWords(t *testing.T) {
 	}
 }
 
+// Where a change helps one case and harms another, and their mean decides nothing, no advice on the mean hides that.
+func TestAdviseByCase(t *testing.T) {
+	in := twoNetworks(12, 0.7)
+	second := in.Run.Cases[0]
+	second.Name, second.Title = "udp_rr/1024", "1024 B"
+	in.Run.Cases = append(in.Run.Cases, second)
+	for _, s := range in.Samples[:len(in.Samples):len(in.Samples)] {
+		s.Case = second.Name
+		if s.Configuration == "BrFusion" {
+			s.Value /= 0.7 * 0.7
+		}
+		in.Samples = append(in.Samples, s)
+	}
+	doc := Advise(in, nil)
+	c := doc.Data.(advised).Choices[0]
+	if c.Verdict != stats.Equal || c.Advice != "" || !strings.HasPrefix(doc.Answer, "Decide by your case: network latency with BrFusion over that with NAT is from 0.70× for ") ||
+		!strings.Contains(doc.Answer, ", to 1.4") || !strings.Contains(doc.Answer, "(2 cases, 12 blocks)") {
+		t.Errorf("%q, choice %+v", doc.Answer, c)
+	}
+}
+
 // The chart shows gains: above 1 is better also where a lower value is.
 func TestAdviseChartShowsGains(t *testing.T) {
 	doc := Advise(twoNetworks(8, 0.75), nil)

@@ -128,6 +128,17 @@ func TestExtremes(t *testing.T) {
 		math.Abs(c.Extremes[0].Ratio*1.6-1) > 0.05 || math.Abs(c.Extremes[1].Ratio*0.8-1) > 0.05 || c.doubts() != 1 {
 		t.Errorf("%+v, want %s to be harmed", c.Extremes, harmed)
 	}
+	// The mean is not known, because what is gained in one case is lost in the other: more blocks decide nothing.
+	for i, s := range samples {
+		if s.Case == harmed && s.Configuration == "BrFusion" {
+			samples[i].Value *= []float64{1, 1.5}[s.Block%2]
+		}
+	}
+	a := Of(run, samples)
+	c = a.Choices[0]
+	if c.Verdict != stats.Unknown || len(c.Extremes) != 2 || slices.ContainsFunc(a.Measure, func(m Measurement) bool { return strings.Contains(m.Why, "not decided") }) {
+		t.Errorf("%+v, measure %+v", c, a.Measure)
+	}
 }
 
 func TestBetween(t *testing.T) {

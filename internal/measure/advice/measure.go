@@ -34,7 +34,7 @@ func missing(run result.Run, found, judged []Choice) (all []Measurement) {
 		}
 		open, blocks := 0, 0
 		for _, c := range judged {
-			if subject(c) && !c.Decided() {
+			if subject(c) && !c.Decided() && c.Extremes == nil { // where cases disagree, blocks decide nothing
 				open, blocks = open+1, max(blocks, c.Effect.N+c.Needs)
 			}
 		}
