@@ -22,6 +22,9 @@ func (c Config) commandLine(emulated bool) string {
 	return "console=" + console + more + " rdinit=/domain-init quiet panic=-1 net.ifnames=0 mitigations=off random.trust_cpu=on"
 }
 
+// consoleSuffix ends the name of the file, in the run's directory, in which QEMU keeps what an HVM domain prints.
+const consoleSuffix = ".console"
+
 // text is the domain's configuration for xl. @root@ and @disk@ stand for its disks.
 func (c Config) text(name, kernel, dir string, emulated bool) string {
 	disk, root, nic, block := "xvd", "", "", ",script="+dir+"/block"
@@ -45,7 +48,7 @@ func (c Config) text(name, kernel, dir string, emulated bool) string {
 		lines = append(lines, fmt.Sprintf("cpu_weight = %d", c.Weight))
 	}
 	if c.Kind == HVM {
-		lines = append(lines, "serial = \"pty\"", "vga = \"none\"", "hdtype = \"ahci\"", "xen_platform_pci = 0")
+		lines = append(lines, fmt.Sprintf("serial = %q", "file:"+dir+"/"+c.Name+consoleSuffix), "vga = \"none\"", "hdtype = \"ahci\"", "xen_platform_pci = 0")
 	}
 	return strings.Join(lines, "\n") + "\n"
 }

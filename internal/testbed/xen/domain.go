@@ -246,12 +246,15 @@ func reasonOf(id, log string) (reason string) {
 	return reason
 }
 
-// console quotes the last lines of the domain's console, if dom0 keeps them. It keeps none of HVM domains, whose
-// console is in a QEMU.
+// console quotes the last lines of the domain's console, if dom0 keeps them. That of an HVM domain is kept by QEMU.
 func (d *Domain) console() string {
 	ctx, cancel := context.WithTimeout(context.Background(), guestTimeout)
 	defer cancel()
-	out, err := place.Output(ctx, d.host.Dom0, "tail", "-n", "5", "/var/log/xen/console/guest-"+d.host.name(d.Name)+".log")
+	file := "/var/log/xen/console/guest-" + d.host.name(d.Name) + ".log"
+	if d.Kind == HVM {
+		file = d.host.Dir + "/" + d.Name + consoleSuffix
+	}
+	out, err := place.Output(ctx, d.host.Dom0, "tail", "-n", "5", file)
 	if err != nil || len(out) == 0 {
 		return ""
 	}
@@ -283,7 +286,7 @@ func (d *Domain) tell(ctx context.Context, verb string) error {
 
 // Destroy ends the domain, if it runs, and removes its files.
 func (d *Domain) Destroy(ctx context.Context) error {
-	const script = `! xl list "$2" >/dev/null 2>&1 || xl destroy "$2"; rm -f -- "$1".cpio "$1".in "$1".cfg "$1".initrd "$1".disk`
+	const script = `! xl list "$2" >/dev/null 2>&1 || xl destroy "$2"; rm -f -- "$1".cpio "$1".in "$1".cfg "$1".initrd "$1".disk "$1"` + consoleSuffix
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	if err := place.Run(ctx, d.host.Dom0, "sh", "-c", script, "destroy", d.host.Dir+"/"+d.Name, d.host.name(d.Name)); err != nil {

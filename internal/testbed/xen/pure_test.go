@@ -52,7 +52,7 @@ func TestConfigText(t *testing.T) {
 	for kind, want := range map[Kind][]string{
 		PV:  {`type = "pv"`, "console=hvc0", "vdev=xvda,access=ro,script=/d/block,target=@root@", "vdev=xvdb,access=rw,script=/d/block,target=@disk@", "script=/d/vif", "cpu_weight = 512"},
 		PVH: {`type = "pvh"`, "console=hvc0", "vdev=xvda,access=ro,", "memory = 512", "vcpus = 2"},
-		HVM: {`type = "hvm"`, "console=ttyS0", "vdev=hda,access=ro,devtype=cdrom,backendtype=qdisk,target=@root@", "vdev=hdb,access=rw,backendtype=qdisk,target=@disk@", "type=ioemu,model=e1000", `hdtype = "ahci"`},
+		HVM: {`type = "hvm"`, "console=ttyS0", "vdev=hda,access=ro,devtype=cdrom,backendtype=qdisk,target=@root@", "vdev=hdb,access=rw,backendtype=qdisk,target=@disk@", "type=ioemu,model=e1000", `hdtype = "ahci"`, `serial = "file:/d/a.console"`},
 	} {
 		text := Config{Name: "a", Kind: kind, Number: 2, VCPUs: 2, Memory: 512 << 20, Weight: 512}.text("unnest-run-a", "/boot/vmlinuz", "/d", false)
 		for _, line := range append(want, `name = "unnest-run-a"`, `kernel = "/boot/vmlinuz"`, `ramdisk = "/d/a.initrd"`, "mac=00:16:3e:75:6e:02", `on_crash = "destroy"`) {
