@@ -62,7 +62,7 @@ func (h *xenHost) executionValues(trace xen.Trace, own []xen.Entry) map[string][
 			{Metric: collocation.Executions, Value: perSecond(d.Executions)},
 			{Metric: collocation.PerExecution, Value: micros(d.PerExecution())},
 			{Metric: collocation.Waiting, Value: 100 * d.Waiting.Seconds() / trace.Window.Seconds()},
-			{Metric: collocation.Voluntary, Value: perSecond(d.Blocked)},
+			{Metric: collocation.Voluntary, Value: perSecond(d.Waited)},
 			{Metric: collocation.Involuntary, Value: perSecond(d.Preempted)},
 		}
 	}

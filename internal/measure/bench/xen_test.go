@@ -119,8 +119,8 @@ func TestProcessorValues(t *testing.T) {
 func TestExecutionValues(t *testing.T) {
 	h := &xenHost{Host: xen.Host{Dir: "/var/tmp/unnest-run-a"}}
 	values := h.executionValues(xen.Trace{Window: 2 * time.Second, Domains: map[int]xen.Scheduled{
-		0: {CPU: time.Second, Waiting: time.Second, Executions: 100, Blocked: 60, Preempted: 40},
-		3: {CPU: 500 * time.Millisecond, Waiting: 3 * time.Second, Executions: 50, Blocked: 20, Preempted: 30},
+		0: {CPU: time.Second, Waiting: time.Second, Executions: 100, Waited: 60, Preempted: 40},
+		3: {CPU: 500 * time.Millisecond, Waiting: 3 * time.Second, Executions: 50, Waited: 20, Preempted: 30},
 		5: {CPU: time.Second, Executions: 100},
 	}}, []xen.Entry{{Name: "unnest-run-a-xen-pv1", ID: 3}, {Name: "unnest-run-a-xen-pv2", ID: 4}})
 	for name, want := range map[string]map[string]float64{

@@ -21,7 +21,7 @@ type Scheduled struct {
 	CPU        time.Duration
 	Waiting    time.Duration // runnable, but not running
 	Executions uint64        // how often a virtual processor was given a processor
-	Blocked    uint64        // executions that ended because the virtual processor had nothing to do
+	Waited     uint64        // executions that ended because the virtual processor waits: for an event, or for dom0's emulation of a device
 	Preempted  uint64        // executions that ended because another one was given the processor
 }
 
@@ -30,7 +30,7 @@ func (s *Scheduled) Add(o Scheduled) {
 	s.CPU += o.CPU
 	s.Waiting += o.Waiting
 	s.Executions += o.Executions
-	s.Blocked += o.Blocked
+	s.Waited += o.Waited
 	s.Preempted += o.Preempted
 }
 
@@ -59,7 +59,8 @@ const (
 const (
 	running  = 0
 	runnable = 1
-	blocked  = 2
+	blocked  = 2 // waits for an event
+	offline  = 3 // waits for Xen or dom0: an HVM domain for the emulation of a device, a paused one for its end
 )
 
 // maxWindow is longer than anybody records.
@@ -109,10 +110,10 @@ func ParseTrace(records []byte, mhz float64) (Trace, error) {
 		switch {
 		case c.new == running:
 			d.Executions++
-		case c.old == running && c.new == blocked:
-			d.Blocked++
 		case c.old == running && c.new == runnable:
 			d.Preempted++
+		case c.old == running:
+			d.Waited++
 		}
 		all[int(c.domain)] = d
 	}

@@ -56,7 +56,7 @@ func TestParseTrace(t *testing.T) {
 	)
 	got, err := ParseTrace(trace, 1000)
 	want := Trace{Window: 1000, Domains: map[int]Scheduled{
-		0: {Blocked: 1},
+		0: {Waited: 1},
 		5: {CPU: 400 + 500, Waiting: 600 + 400, Executions: 2, Preempted: 1},
 		7: {CPU: 1000},
 	}}
@@ -89,9 +89,9 @@ func TestParseTraceOfXen(t *testing.T) {
 	}
 	got, err := ParseTrace(records, 1000)
 	want := Trace{Window: 41900140854, Domains: map[int]Scheduled{
-		0: {CPU: 11984594427, Waiting: 6463004275, Executions: 1131, Blocked: 742, Preempted: 389},
+		0: {CPU: 11984594427, Waiting: 6463004275, Executions: 1131, Waited: 742, Preempted: 389},
 		1: {CPU: 23950350554, Waiting: 17949790300, Executions: 1241, Preempted: 1241},
-		2: {CPU: 5931867331, Waiting: 16859445382, Executions: 762, Blocked: 103, Preempted: 659},
+		2: {CPU: 5931867331, Waiting: 16859445382, Executions: 762, Waited: 103, Preempted: 659},
 	}}
 	if diff := gocmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("differs (-want +got), %v:\n%s", err, diff)
@@ -136,10 +136,10 @@ func TestParseTraceBruteForce(t *testing.T) {
 		first, last := uint64(math.MaxUint64), uint64(0)
 		for domain := range uint32(3) {
 			for vcpu := range uint32(1 + r.IntN(2)) {
-				now, state := uint64(1), uint32(r.IntN(3))
+				now, state := uint64(1), uint32(r.IntN(4))
 				for range r.IntN(8) {
 					now += 1 + uint64(r.IntN(40))
-					next := (state + 1 + uint32(r.IntN(2))) % 3
+					next := (state + 1 + uint32(r.IntN(3))) % 4
 					events = append(events, event{now, domain, vcpu, state, next})
 					state, first, last = next, min(first, now), max(last, now)
 				}
@@ -174,11 +174,11 @@ func TestParseTraceBruteForce(t *testing.T) {
 				}
 				for _, e := range of {
 					switch [2]uint32{e.old, e.new} {
-					case [2]uint32{running, blocked}:
-						d.Blocked++
+					case [2]uint32{running, blocked}, [2]uint32{running, offline}:
+						d.Waited++
 					case [2]uint32{running, runnable}:
 						d.Preempted++
-					case [2]uint32{blocked, running}, [2]uint32{runnable, running}:
+					case [2]uint32{blocked, running}, [2]uint32{runnable, running}, [2]uint32{offline, running}:
 						d.Executions++
 					}
 				}
