@@ -189,7 +189,7 @@ func (d *Domain) Login(ctx context.Context) (*place.SSH, error) {
 // watchInterval is how often Watch looks. In an emulated dom0 a command takes some 50 ms of a processor.
 const watchInterval = 30 * time.Second
 
-// Watch returns nil when the domain is gone, which dom0 shows by the end of its virtual NIC. It
+// Watch returns nil when the domain is gone, which dom0 shows by the end of its NIC. It
 // returns an error if dom0 cannot be asked, or ctx has ended. Who is connected to the domain does
 // not learn from the connection that it is gone.
 func (d *Domain) Watch(ctx context.Context) error {
@@ -199,13 +199,24 @@ func (d *Domain) Watch(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-time.After(watchInterval):
 		}
-		var exit *place.ExitError
-		if err := place.Run(ctx, d.host.Dom0, "test", "-e", "/sys/class/net/vif"+d.id+".0"); errors.As(err, &exit) && exit.Code == 1 {
-			return nil
-		} else if err != nil {
+		if has, err := d.hasNIC(ctx); err != nil || !has {
 			return err
 		}
 	}
+}
+
+// hasNIC reports whether dom0 has the NIC of the domain. That of an HVM domain ends with its device model, a
+// QEMU in dom0 that may end alone: Xen goes on to list the domain, which waits for a device forever.
+func (d *Domain) hasNIC(ctx context.Context) (bool, error) {
+	name := "vif" + d.id + ".0"
+	if d.Kind == HVM {
+		name += "-emu"
+	}
+	err := place.Run(ctx, d.host.Dom0, "test", "-e", "/sys/class/net/"+name)
+	if exit, ok := errors.AsType[*place.ExitError](err); ok && exit.Code == 1 {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // ErrGone is wrapped by the error of a domain that has ended.
@@ -218,11 +229,24 @@ func (d *Domain) Err(ctx context.Context) error {
 		return err
 	}
 	for _, e := range all {
-		if e.Name == d.host.name(d.Name) && e.alive() {
-			return nil
+		if e.Name != d.host.name(d.Name) || !e.alive() {
+			continue
 		}
+		if has, err := d.hasNIC(ctx); err != nil || has {
+			return err
+		}
+		return fmt.Errorf("domain %s is %w: its NIC has ended, so it waits for its devices%s%s", d.Name, ErrGone, d.modelEnd(ctx), d.console())
 	}
 	return fmt.Errorf("domain %s is %w%s%s", d.Name, ErrGone, d.reason(), d.console())
+}
+
+// modelEnd quotes what dom0's kernel says last about device models, which are programs of QEMU for Xen.
+func (d *Domain) modelEnd(ctx context.Context) string {
+	out, err := place.Output(ctx, d.host.Dom0, "sh", "-c", "dmesg | grep 'xen-qemu\\|qemu-system' | tail -n 1")
+	if said := strings.TrimSpace(string(out)); err == nil && said != "" {
+		return "; dom0's kernel says: " + said
+	}
+	return ""
 }
 
 // reason quotes the last line of Xen's log that is about the domain's processors, if there is one.

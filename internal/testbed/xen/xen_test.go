@@ -5,6 +5,7 @@ package xen
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -88,7 +89,29 @@ func TestHVM(t *testing.T) {
 	if err := h.SetImage(ctx, image, step); err != nil {
 		t.Fatal(err)
 	}
-	enter(ctx, t, h, Config{Name: string(HVM), Kind: HVM, Number: 1, VCPUs: 1, Memory: 512 << 20}, step)
+	d := enter(ctx, t, h, Config{Name: string(HVM), Kind: HVM, Number: 1, VCPUs: 1, Memory: 512 << 20}, step)
+	if err := d.Err(ctx); err != nil {
+		t.Errorf("a domain that runs: %v", err)
+	}
+	// Its device model ends, as if it crashed. Xen goes on to list the domain.
+	if err := place.Run(ctx, h.Dom0, "sh", "-ec", `kill -SEGV "$(xenstore-read "/local/domain/$1/image/device-model-pid")"`, "kill", d.id); err != nil {
+		t.Fatal(err)
+	}
+	watching, stop := context.WithTimeout(ctx, 2*time.Minute)
+	defer stop()
+	if err := d.Watch(watching); err != nil {
+		t.Errorf("watch a domain without a device model: %v", err)
+	}
+	if err := d.Err(ctx); !errors.Is(err, ErrGone) || !strings.Contains(err.Error(), "waits for its devices") {
+		t.Errorf("a domain without a device model: %v", err)
+	}
+	step("its device model has ended")
+	if err := d.Destroy(ctx); err != nil {
+		t.Error(err)
+	}
+	if all, err := h.List(ctx); err != nil || len(all) != 0 {
+		t.Errorf("left: %+v, %v", all, err)
+	}
 	if err := h.Remove(ctx); err != nil {
 		t.Error(err)
 	}
