@@ -57,7 +57,7 @@ func TestDocuments(t *testing.T) {
 		_, _ = w.Write(numbers(1000))
 	})
 	r := documentLoad(t, address, "-rate", "50", "-patience", "60s", "-connections", "4", "-sources", "127.0.0.2,127.0.0.3")
-	// On a busy machine some requests of the last second are not sent in time, or not answered.
+	// On a busy machine some requests of the last second are not sent in time, or answered after its end.
 	count := r.Latencies[workload.AllRequests].Count
 	if r.Error != "" || r.Planned != 50 || count < 1 || count > 50 || len(r.Failures) > 0 {
 		t.Fatalf("report %+v", r)
@@ -65,8 +65,8 @@ func TestDocuments(t *testing.T) {
 	if n := connections.Load(); float64(n) < count || n > 50 || one.Load()+two.Load() != n || one.Load()-two.Load() > 1 || two.Load()-one.Load() > 1 {
 		t.Errorf("%d connections, %d and %d from the addresses", connections.Load(), one.Load(), two.Load())
 	}
-	if r.Bytes < 1000*count || r.Bytes > 50*2000 || !(r.CPU > 0) || r.Processors < 1 || r.Elapsed < 0.9 {
-		t.Errorf("%v bytes, CPU %v s of %v s on %d processors", r.Bytes, r.CPU, r.Elapsed, r.Processors)
+	if r.Served < 1 || r.Bytes < 1000*r.Served || r.Bytes > 2000*r.Served || r.Served > r.Answers || !(r.CPU > 0) || r.Processors < 1 || r.Elapsed < 0.9 {
+		t.Errorf("%v bytes of %v of %v answers, CPU %v s of %v s on %d processors", r.Bytes, r.Served, r.Answers, r.CPU, r.Elapsed, r.Processors)
 	}
 	before := connections.Load()
 	if r := documentLoad(t, address, "-rate", "20", "-connections", "2", "-keep"); r.Error != "" || connections.Load() != before+2 {
