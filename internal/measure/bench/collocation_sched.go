@@ -48,21 +48,30 @@ func countScheduler(groups map[string]*group) (func() (map[string][]workload.Val
 
 // schedulerValues returns the values of each domain, and those of the host.
 func schedulerValues(r sched.Reading) map[string][]workload.Value {
-	perSecond := func(n uint64) float64 { return float64(n) / r.Window.Seconds() }
 	percent := func(d time.Duration) float64 { return 100 * d.Seconds() / r.Window.Seconds() }
+	all := executionValues(r)
+	all[ofHost] = append(all[ofHost],
+		workload.Value{Metric: collocation.HostCPU, Value: percent(r.Rest.CPU)},
+		workload.Value{Metric: collocation.Steal, Value: percent(r.Steal)})
+	for name, d := range r.Domains {
+		all[name] = append(all[name], workload.Value{Metric: collocation.Softirq, Value: percent(d.Softirq)})
+	}
+	return all
+}
+
+// executionValues returns the values that the scheduler of any host gives: of each domain, and of the host.
+func executionValues(r sched.Reading) map[string][]workload.Value {
+	perSecond := func(n uint64) float64 { return float64(n) / r.Window.Seconds() }
 	micros := func(d time.Duration) float64 { return d.Seconds() * 1e6 }
 	all := map[string][]workload.Value{ofHost: {
-		{Metric: collocation.HostCPU, Value: percent(r.Rest.CPU)},
 		{Metric: collocation.HostExecutions, Value: perSecond(r.Rest.Executions)},
 		{Metric: collocation.HostPerExecution, Value: micros(r.Rest.PerExecution())},
-		{Metric: collocation.Steal, Value: percent(r.Steal)},
 	}}
 	for name, d := range r.Domains {
 		all[name] = []workload.Value{
 			{Metric: collocation.Executions, Value: perSecond(d.Executions)},
 			{Metric: collocation.PerExecution, Value: micros(d.PerExecution())},
-			{Metric: collocation.Waiting, Value: percent(d.Waiting)},
-			{Metric: collocation.Softirq, Value: percent(d.Softirq)},
+			{Metric: collocation.Waiting, Value: 100 * d.Waiting.Seconds() / r.Window.Seconds()},
 			{Metric: collocation.Voluntary, Value: perSecond(d.Voluntary)},
 			{Metric: collocation.Involuntary, Value: perSecond(d.Involuntary)},
 		}

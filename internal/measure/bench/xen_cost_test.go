@@ -16,7 +16,6 @@ import (
 	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/stats"
 	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/place"
 )
 
@@ -25,29 +24,11 @@ var xenCost = flag.String("xen-cost", "", "measure what counting domains of Xen 
 // A byte goes to a domain and back, through dom0, so dom0 and the domain wake each other. With -xen-cost it
 // measures how much longer that takes while xentop and xentrace count, in blocks in random order.
 func TestXenCost(t *testing.T) {
-	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
-		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
-	}
 	blocks, rounds := 1, 50
 	if *xenCost != "" {
 		blocks, rounds = 20, 400
 	}
-	spec := xenSpec(t, "  - {name: PV, stack: xen-pv}\n", "  - {suite: sysbench, only: [sysbench-cpu], timeout: 10m}\n")
-	spec.Guest.VCPUs = 1
-	choice, err := guest.ChooseAccel(guest.AccelAuto)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := Up(t.Context(), spec, Options{Lab: "xencost", Binaries: "../../../bin", Accel: choice.Accel, Progress: &names{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.Down(); err != nil {
-			t.Error(err)
-		}
-	})
-	s := r.(*scripts)
+	s, spec, accel := upPV(t, "xencost")
 	key, err := machineKey(spec, spec.Configurations[0])
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +95,7 @@ cases in random order:
 |---|---:|---:|
 %s
 The domain had %.0f executions/s while both counted. Xen %s as a guest of QEMU with accelerator %s and one processor, %s.
-`, "`make bench-xen-cost`", rounds, blocks, rows.String(), executions, s.facts.Tools["xen"], choice.Accel, time.Now().UTC().Format("2 January 2006"))
+`, "`make bench-xen-cost`", rounds, blocks, rows.String(), executions, s.facts.Tools["xen"], accel, time.Now().UTC().Format("2 January 2006"))
 	if err := os.WriteFile(*xenCost, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"unnest/internal/measure/collocation"
+	"unnest/internal/measure/sched"
 	"unnest/internal/measure/workload"
 	"unnest/internal/testbed/place"
 	"unnest/internal/testbed/xen"
 )
 
-// chooseXenCounters returns the counters that a Xen host allows. A host whose scheduler cannot be traced
-// costs the run those metrics and no more.
+// chooseXenCounters returns the counters that a Xen host allows. If the scheduler cannot be traced, the
+// run lacks those metrics and says so.
 func (s *domainStudy) chooseXenCounters(ctx context.Context, h *xenHost) []counter {
 	tracing, err := h.Trace(ctx)
 	if err == nil {
@@ -39,42 +40,34 @@ func (h *xenHost) countExecutions(map[string]*group) (func() (map[string][]workl
 		if err != nil {
 			return nil, h.dom0.explain(err)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), topPatience)
+		ctx, cancel := context.WithTimeout(context.Background(), dom0Patience)
 		defer cancel()
 		own, err := h.List(ctx)
 		if err != nil {
 			return nil, h.dom0.explain(err)
 		}
-		return h.executionValues(trace, own), nil
+		return executionValues(h.reading(trace, own)), nil
 	}, nil
 }
 
-// executionValues are the values of the domains of the run. All others, dom0 first, are the host.
-func (h *xenHost) executionValues(trace xen.Trace, own []xen.Entry) map[string][]workload.Value {
-	perSecond := func(n uint64) float64 { return float64(n) / trace.Window.Seconds() }
-	micros := func(d time.Duration) float64 { return d.Seconds() * 1e6 }
-	all, others := map[string][]workload.Value{}, maps.Clone(trace.Domains)
+// reading groups a trace by the domains of the run. All others, dom0 first, are the rest.
+func (h *xenHost) reading(trace xen.Trace, own []xen.Entry) sched.Reading {
+	r, others := sched.Reading{Window: trace.Window, Domains: map[string]sched.Counters{}}, maps.Clone(trace.Domains)
 	for _, e := range own {
-		d := trace.Domains[e.ID] // zero: it neither ran nor waited
-		delete(others, e.ID)
 		name, _ := h.Own(e.Name)
-		all[name] = []workload.Value{
-			{Metric: collocation.Executions, Value: perSecond(d.Executions)},
-			{Metric: collocation.PerExecution, Value: micros(d.PerExecution())},
-			{Metric: collocation.Waiting, Value: 100 * d.Waiting.Seconds() / trace.Window.Seconds()},
-			{Metric: collocation.Voluntary, Value: perSecond(d.Waited)},
-			{Metric: collocation.Involuntary, Value: perSecond(d.Preempted)},
-		}
+		r.Domains[name] = countersOf(trace.Domains[e.ID]) // zero: it neither ran nor waited
+		delete(others, e.ID)
 	}
-	var host xen.Scheduled
+	var rest xen.Scheduled
 	for _, d := range others {
-		host.Add(d)
+		rest.Add(d)
 	}
-	all[ofHost] = []workload.Value{
-		{Metric: collocation.HostExecutions, Value: perSecond(host.Executions)},
-		{Metric: collocation.HostPerExecution, Value: micros(host.PerExecution())},
-	}
-	return all
+	r.Rest = countersOf(rest)
+	return r
+}
+
+func countersOf(d xen.Scheduled) sched.Counters {
+	return sched.Counters{CPU: d.CPU, Waiting: d.Waiting, Executions: d.Executions, Voluntary: d.Waited, Involuntary: d.Preempted}
 }
 
 // countProcessors counts what the domains, and dom0, have of the processors by Xen's own account. It
@@ -93,7 +86,7 @@ func (h *xenHost) countProcessors(map[string]*group) (func() (map[string][]workl
 	}
 	if !waitFor(func() bool { return xen.Tables(printed.String()) > 0 }) {
 		stop()
-		return nil, h.dom0.explain(fmt.Errorf("xentop prints nothing for %v", topPatience))
+		return nil, h.dom0.explain(fmt.Errorf("xentop prints nothing for %v", dom0Patience))
 	}
 	return func() (map[string][]workload.Value, error) {
 		waitFor(func() bool { _, err := xen.ParseTop(printed.String()); return err == nil })
@@ -106,12 +99,12 @@ func (h *xenHost) countProcessors(map[string]*group) (func() (map[string][]workl
 	}, nil
 }
 
-// topPatience is how long xentop may take to print. It prints each second, but an emulated dom0 is slow.
-const topPatience = time.Minute
+// dom0Patience is how long a program in dom0 may take to answer. xentop prints each second, but an emulated dom0 is slow.
+const dom0Patience = time.Minute
 
-// waitFor waits until true is returned, for topPatience.
+// waitFor waits until true is returned, for dom0Patience.
 func waitFor(done func() bool) bool {
-	for end := time.Now().Add(topPatience); !done(); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(dom0Patience); !done(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			return false
 		}

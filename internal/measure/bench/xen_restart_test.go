@@ -14,8 +14,9 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// A domain that was destroyed is created again, and a Xen host that died boots again with its domain.
-func TestXenRestart(t *testing.T) {
+// upPV brings up a PV domain on a Xen host that it boots.
+func upPV(t *testing.T, lab string) (*scripts, *experiment.Spec, guest.Accel) {
+	t.Helper()
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
 	}
@@ -25,7 +26,7 @@ func TestXenRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Up(t.Context(), spec, Options{Lab: "xenrestart", Binaries: "../../../bin", Accel: choice.Accel, Progress: &names{}})
+	r, err := Up(t.Context(), spec, Options{Lab: lab, Binaries: "../../../bin", Accel: choice.Accel, Progress: &names{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,11 +35,17 @@ func TestXenRestart(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	s, x := r.(*scripts), experiment.Execution{Configuration: spec.Configurations[0], Case: spec.Cases[0]}
+	return r.(*scripts), spec, choice.Accel
+}
+
+// A domain that was destroyed is created again, and a Xen host that died boots again with its domain.
+func TestXenRestart(t *testing.T) {
+	s, spec, _ := upPV(t, "xenrestart")
+	x := experiment.Execution{Configuration: spec.Configurations[0], Case: spec.Cases[0]}
 	execute := func() (boot string, err error) {
 		ctx, cancel := context.WithTimeout(t.Context(), x.Case.Timeout)
 		defer cancel()
-		o, err := r.Execute(ctx, x)
+		o, err := s.Execute(ctx, x)
 		if err == nil && len(o.Values) == 0 {
 			t.Error("no value")
 		}

@@ -118,11 +118,11 @@ func TestProcessorValues(t *testing.T) {
 // Domains that are not of the run are the host's, and one of the run that was asleep had no execution.
 func TestExecutionValues(t *testing.T) {
 	h := &xenHost{Host: xen.Host{Dir: "/var/tmp/unnest-run-a"}}
-	values := h.executionValues(xen.Trace{Window: 2 * time.Second, Domains: map[int]xen.Scheduled{
+	values := executionValues(h.reading(xen.Trace{Window: 2 * time.Second, Domains: map[int]xen.Scheduled{
 		0: {CPU: time.Second, Waiting: time.Second, Executions: 100, Waited: 60, Preempted: 40},
 		3: {CPU: 500 * time.Millisecond, Waiting: 3 * time.Second, Executions: 50, Waited: 20, Preempted: 30},
 		5: {CPU: time.Second, Executions: 100},
-	}}, []xen.Entry{{Name: "unnest-run-a-xen-pv1", ID: 3}, {Name: "unnest-run-a-xen-pv2", ID: 4}})
+	}}, []xen.Entry{{Name: "unnest-run-a-xen-pv1", ID: 3}, {Name: "unnest-run-a-xen-pv2", ID: 4}}))
 	for name, want := range map[string]map[string]float64{
 		"xen-pv1": {collocation.Executions: 25, collocation.PerExecution: 10000, collocation.Waiting: 150, collocation.Voluntary: 10, collocation.Involuntary: 15},
 		"xen-pv2": {collocation.Executions: 0, collocation.PerExecution: 0, collocation.Waiting: 0, collocation.Voluntary: 0, collocation.Involuntary: 0},

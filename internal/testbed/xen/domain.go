@@ -205,8 +205,8 @@ func (d *Domain) Watch(ctx context.Context) error {
 	}
 }
 
-// hasNIC reports whether dom0 has the NIC of the domain. That of an HVM domain ends with its device model, a
-// QEMU in dom0 that may end alone: Xen goes on to list the domain, which waits for a device forever.
+// hasNIC reports whether dom0 has the NIC of the domain. The NIC of an HVM domain ends with its device model, a
+// QEMU in dom0. If only the device model ends, Xen still lists the domain, but the domain waits for its devices forever.
 func (d *Domain) hasNIC(ctx context.Context) (bool, error) {
 	name := "vif" + d.id + ".0"
 	if d.Kind == HVM {
@@ -235,18 +235,22 @@ func (d *Domain) Err(ctx context.Context) error {
 		if has, err := d.hasNIC(ctx); err != nil || has {
 			return err
 		}
-		return fmt.Errorf("domain %s is %w: its NIC has ended, so it waits for its devices%s%s", d.Name, ErrGone, d.modelEnd(ctx), d.console())
+		return fmt.Errorf("domain %s is %w: its NIC in dom0 has ended%s%s", d.Name, ErrGone, d.modelEnd(ctx), d.console())
 	}
 	return fmt.Errorf("domain %s is %w%s%s", d.Name, ErrGone, d.reason(), d.console())
 }
 
-// modelEnd quotes what dom0's kernel says last about device models, which are programs of QEMU for Xen.
+// modelEnd says that the device model of an HVM domain has ended, and quotes what dom0's kernel says last about such
+// programs of QEMU. Other domains have none.
 func (d *Domain) modelEnd(ctx context.Context) string {
+	if d.Kind != HVM {
+		return ""
+	}
 	out, err := place.Output(ctx, d.host.Dom0, "sh", "-c", "dmesg | grep 'xen-qemu\\|qemu-system' | tail -n 1")
 	if said := strings.TrimSpace(string(out)); err == nil && said != "" {
-		return "; dom0's kernel says: " + said
+		return " with its device model; dom0's kernel says: " + said
 	}
-	return ""
+	return " with its device model"
 }
 
 // reason quotes the last line of Xen's log that is about the domain's processors, if there is one.

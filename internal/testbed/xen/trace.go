@@ -34,14 +34,6 @@ func (s *Scheduled) Add(o Scheduled) {
 	s.Preempted += o.Preempted
 }
 
-// PerExecution returns the mean CPU time of an execution, 0 without executions.
-func (s Scheduled) PerExecution() time.Duration {
-	if s.Executions == 0 {
-		return 0
-	}
-	return s.CPU / time.Duration(s.Executions)
-}
-
 // idleDomain is the ID of the domain that has a processor while no other one has it.
 const idleDomain = 0x7fff
 

@@ -66,8 +66,10 @@ func TestParseTrace(t *testing.T) {
 	if got, err := ParseTrace(trace, 2000); err != nil || got.Window != 500 || got.Domains[5].CPU != 450 {
 		t.Errorf("at 2,000 MHz: %+v, %v", got, err)
 	}
-	if got.Domains[5].PerExecution() != 450 || got.Domains[7].PerExecution() != 0 {
-		t.Errorf("CPU time of an execution: %v, %v", got.Domains[5].PerExecution(), got.Domains[7].PerExecution())
+	sum := got.Domains[0]
+	sum.Add(got.Domains[5])
+	if want := (Scheduled{CPU: 900, Waiting: 1000, Executions: 2, Waited: 1, Preempted: 1}); sum != want {
+		t.Errorf("sum %+v, want %+v", sum, want)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 //go:embed scripts/trace
 var traceScript string
 
-// tracePatience is how long xentrace may take to begin. An emulated dom0 is slow.
+// tracePatience is how long xentrace may take to begin, and how long its records may take to come. An emulated dom0 is slow.
 const tracePatience = time.Minute
 
 // Tracing records what Xen's scheduler does.
@@ -65,10 +65,11 @@ func (t *Tracing) Stop() (Trace, error) {
 	return ParseTrace(t.printed.records.Bytes(), mhz)
 }
 
-// end ends the script.
+// end ends the script, and kills it if it does not end in time.
 func (t *Tracing) end() error {
-	err := t.input.Close()
+	defer time.AfterFunc(tracePatience, t.kill).Stop()
 	defer t.kill()
+	err := t.input.Close()
 	return errors.Join(t.process.Wait(), err)
 }
 

@@ -79,16 +79,16 @@ func (v *VMM) RemoveMedium(ctx context.Context) error {
 	return nil
 }
 
-// For one change of the medium, libvirt is asked to open the tray, and then QEMU.
+// How often the tray is opened for one change of the medium: first by libvirt, then by QEMU.
 const (
-	trayOpenings = 5 // of both
+	trayOpenings = 5 // by both
 	byLibvirt    = 2
 )
 
 // changeMedium replaces the medium of a drive by the image at a path, or by none, even if the
 // guest has locked the tray. Firmware that looks for drives closes a tray, also between
-// libvirt's commands: then libvirt is asked again. A reset of a drive closes its tray without an event, so libvirt
-// believes that the tray is open, and never opens it again: then QEMU is asked, by libvirt.
+// libvirt's commands: then libvirt is asked again. A reset of a drive closes its tray without an event. libvirt then
+// believes that the tray is open and does not open it, so libvirt is asked to have QEMU open it.
 func (v *VMM) changeMedium(ctx context.Context, d deviceXML, path string) error {
 	text, err := describeDrive(d, path)
 	if err != nil {

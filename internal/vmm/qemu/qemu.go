@@ -74,9 +74,10 @@ func descriptor(netdev string) string      { return "tap-" + netdev }
 func vhostDescriptor(netdev string) string { return "vhost-" + netdev }
 
 // AddNetdev hands the descriptors of the TAP and of vhost-net to QEMU, which then needs no
-// access to /dev/vhost-net and can run as any user. If QEMU has closed a descriptor before it used it, QEMU
-// gets it again. That was seen once, after a daemon was killed over and over: what a killed daemon hands over
-// may leave QEMU a name for a descriptor that is closed, and QEMU closes that number when the name is used again.
+// access to /dev/vhost-net and can run as any user. QEMU can close a descriptor before it uses it; then AddNetdev
+// sends the descriptor again, once. This was seen once, while a daemon was killed over and over. The likely cause:
+// QEMU kept the name of a closed descriptor. When that name came again, QEMU closed the old number, which was that of
+// the new descriptor.
 func (v *VMM) AddNetdev(ctx context.Context, id string, t vmm.TAP) error {
 	err := v.addNetdev(ctx, id, t)
 	if qmp.IsBadDescriptor(err) {

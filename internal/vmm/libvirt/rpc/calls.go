@@ -113,8 +113,8 @@ func (c *Client) ChangeMedium(ctx context.Context, m Domain, xml string) error {
 	return err
 }
 
-// OpenTray opens the tray of a drive by QEMU's monitor, past libvirt, which learns of it by QEMU's event. libvirt marks the
-// domain as tainted by that ("custom-monitor" in its log). drive is QEMU's ID of it, which is the alias.
+// OpenTray has QEMU open the tray of a drive. libvirt passes the command on to QEMU's monitor, and learns of the open tray
+// by QEMU's event. For that, libvirt marks the domain as tainted ("custom-monitor" in its log). drive is the alias of the drive.
 func (c *Client) OpenTray(ctx context.Context, m Domain, drive string) error {
 	command, err := json.Marshal(map[string]any{"execute": "blockdev-open-tray", "arguments": map[string]any{"id": drive, "force": true}})
 	if err != nil {
