@@ -10,6 +10,7 @@ import (
 
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/oci"
+	"unnest/internal/testbed/rootdir"
 )
 
 // The images that every node has. ToolsImage is busybox, with nc, httpd and wget.
@@ -79,7 +80,7 @@ func BuildImage(ctx context.Context, binaries, programs string, step func(string
 	if err != nil {
 		return guest.Image{}, err
 	}
-	busybox, err := os.ReadFile(filepath.Join(root, "bin/busybox"))
+	busybox, err := rootdir.Dir(root).ReadFile("bin/busybox")
 	if err != nil {
 		return guest.Image{}, fmt.Errorf("make images of pods: %w", err)
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"unnest/internal/testbed/rootdir"
 )
 
 // The least size of a root file system, and its least free space, in bytes. Its file is
@@ -41,11 +43,11 @@ func (b *Builder) assemble(ctx context.Context, r Recipe, debian string, added m
 	if err := errors.Join(addFiles(root, files), addSources(root, added)); err != nil {
 		return err
 	}
-	images := filepath.Join(root, "usr/share/unnest/images")
-	if err := os.MkdirAll(images, 0o755); err != nil {
+	image, err := rootdir.Dir(root).Entry("usr/share/unnest/images/tools.tar")
+	if err != nil {
 		return err
 	}
-	if err := writeContainerImage(ctx, filepath.Join(images, "tools.tar"), root, r); err != nil {
+	if err := writeContainerImage(ctx, image, root, r); err != nil {
 		return err
 	}
 	if r.Whole {
@@ -65,7 +67,7 @@ func (b *Builder) kernel(ctx context.Context, r Recipe, root string, init []byte
 	if err != nil {
 		return err
 	}
-	bzImage, err := os.ReadFile(filepath.Join(root, "boot/vmlinuz-"+release))
+	bzImage, err := rootdir.Dir(root).ReadFile("boot/vmlinuz-" + release)
 	if err != nil {
 		return fmt.Errorf("read kernel: %w", err)
 	}
@@ -86,11 +88,11 @@ func (b *Builder) kernel(ctx context.Context, r Recipe, root string, init []byte
 }
 
 func kernelRelease(root string) (string, error) {
-	found, err := filepath.Glob(filepath.Join(root, "boot/vmlinuz-*"))
-	if err != nil || len(found) != 1 {
-		return "", fmt.Errorf("find kernel in %s: want one vmlinuz, found %d", root, len(found))
+	found, err := rootdir.Dir(root).Only("boot/vmlinuz-*")
+	if err != nil {
+		return "", fmt.Errorf("find kernel: %w", err)
 	}
-	return strings.TrimPrefix(filepath.Base(found[0]), "vmlinuz-"), nil
+	return strings.TrimPrefix(filepath.Base(found), "vmlinuz-"), nil
 }
 
 // rootSize returns the size of a root file system with content bytes of files, in whole

@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"unnest/internal/testbed/rootdir"
 )
 
 // ContainerImage is the name of the container image in every guest. It has the tools of
@@ -96,19 +98,26 @@ func (b *Builder) linkWhole(ctx context.Context, root string) error {
 		return err
 	}
 	for _, dir := range notInContainer {
-		if err := clearDir(filepath.Join(part, dir)); err != nil {
+		if err := clearDir(rootdir.Dir(part), dir); err != nil {
 			return fmt.Errorf("make root of containers: %w", err)
 		}
 	}
-	target := filepath.Join(root, wholeRoot)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(target), 0o700), os.Rename(part, target)); err != nil {
+	target, err := rootdir.Dir(root).Entry(wholeRoot)
+	if err == nil {
+		err = os.Rename(part, target)
+	}
+	if err != nil {
 		return fmt.Errorf("make root of containers: %w", err)
 	}
 	return nil
 }
 
-// clearDir empties a directory, if it exists.
-func clearDir(dir string) error {
+// clearDir empties a directory of a root, if it exists.
+func clearDir(root rootdir.Dir, name string) error {
+	dir, err := root.Path(name)
+	if err != nil {
+		return err
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -141,11 +150,15 @@ func withLibraries(root string, files []string, arch Arch) ([]string, error) {
 }
 
 func neededBy(root, path string, arch Arch) ([]string, error) {
-	f, err := elf.Open(filepath.Join(root, path))
+	program, err := rootdir.Dir(root).Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer program.Close()
+	f, err := elf.NewFile(program)
+	if err != nil {
+		return nil, err
+	}
 	var needed []string
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
@@ -173,7 +186,7 @@ func neededBy(root, path string, arch Arch) ([]string, error) {
 func findLibrary(root, library string, arch Arch) (string, error) {
 	for _, dir := range arch.libraryPaths() {
 		path := filepath.Join("/", dir, library)
-		if _, err := os.Stat(filepath.Join(root, path)); err == nil {
+		if _, err := rootdir.Dir(root).Stat(path); err == nil {
 			return path, nil
 		}
 	}
@@ -190,7 +203,7 @@ func writeLayer(w *tar.Writer, root string, files []string) error {
 	err = errors.Join(err, writeFile(w, "etc/passwd", 0o644, []byte("root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")),
 		writeFile(w, "etc/group", 0o644, []byte("root:x:0:\nnogroup:x:65534:\n")))
 	for _, f := range files {
-		content, readErr := os.ReadFile(filepath.Join(root, f))
+		content, readErr := rootdir.Dir(root).ReadFile(f)
 		err = errors.Join(err, readErr, writeFile(w, f[1:], 0o755, content))
 	}
 	return err

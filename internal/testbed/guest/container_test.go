@@ -42,6 +42,51 @@ func TestWithLibraries(t *testing.T) {
 	}
 }
 
+// The loader of Debian's programs is an absolute link. The container image has the file that it
+// leads to in the guest, not the one of this host.
+func TestLayerHasLoaderOfItsRoot(t *testing.T) {
+	const loader = "/lib64/ld-linux-x86-64.so.2"
+	root := t.TempDir()
+	files, err := withLibraries("/", []string{iperf3}, AMD64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := map[string][]byte{}
+	for _, f := range files {
+		if own[f], err = os.ReadFile(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	host, err := filepath.EvalSymlinks(loader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own[loader] = slices.Concat(own[loader], []byte("of the guest"))
+	guest := own[loader]
+	delete(own, loader)
+	own[host] = guest
+	if err := errors.Join(addFiles(root, own), os.MkdirAll(filepath.Join(root, "lib64"), 0o755), os.Symlink(host, filepath.Join(root, loader))); err != nil {
+		t.Fatal(err)
+	}
+	layer, err := Recipe{Image: []string{iperf3}}.layer(root, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := tar.NewReader(bytes.NewReader(layer)); ; {
+		h, err := r.Next()
+		if err != nil {
+			t.Fatalf("%s: %v", loader, err)
+		}
+		if "/"+h.Name != loader {
+			continue
+		}
+		if content, err := io.ReadAll(r); err != nil || !bytes.Equal(content, guest) {
+			t.Errorf("%s has %d bytes (%v), want the %d of the guest's", loader, len(content), err, len(guest))
+		}
+		return
+	}
+}
+
 func TestWithLibrariesMissing(t *testing.T) {
 	root := t.TempDir()
 	content, err := os.ReadFile(iperf3)

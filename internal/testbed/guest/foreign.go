@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
+
+	"unnest/internal/testbed/rootdir"
 )
 
 // foreign reports whether binaries of the image do not run on this machine.
@@ -44,17 +45,23 @@ done >"$1/var/lib/dpkg/status"`
 const configuration = 4
 
 // configure makes the files that the scripts of the packages would make.
-func configure(root string) error {
+func configure(dir string) error {
+	root := rootdir.Dir(dir)
 	var errs []error
+	at := func(name string) string {
+		path, err := root.Path(name)
+		errs = append(errs, err)
+		return path
+	}
 	for _, d := range []string{"proc", "sys", "dev", "run", "tmp", "root", "etc", "mnt", "var/log", "var/lib", "var/tmp"} {
-		errs = append(errs, os.MkdirAll(filepath.Join(root, d), 0o755))
+		errs = append(errs, os.MkdirAll(at(d), 0o755))
 	}
 	for _, file := range []string{"passwd", "group"} { // base-passwd
-		content, err := os.ReadFile(filepath.Join(root, "usr/share/base-passwd", file+".master"))
-		errs = append(errs, err, os.WriteFile(filepath.Join(root, "etc", file), content, 0o644))
+		content, err := root.ReadFile("usr/share/base-passwd/" + file + ".master")
+		errs = append(errs, err, os.WriteFile(at("etc/"+file), content, 0o644))
 	}
-	errs = append(errs, os.WriteFile(filepath.Join(root, "etc/shells"), []byte("/bin/sh\n/bin/bash\n"), 0o644), // debianutils
-		os.Chmod(filepath.Join(root, "tmp"), 0o777|os.ModeSticky), os.Chmod(filepath.Join(root, "var/tmp"), 0o777|os.ModeSticky))
+	errs = append(errs, os.WriteFile(at("etc/shells"), []byte("/bin/sh\n/bin/bash\n"), 0o644), // debianutils
+		os.Chmod(at("tmp"), 0o777|os.ModeSticky), os.Chmod(at("var/tmp"), 0o777|os.ModeSticky))
 	for _, l := range []struct{ link, target string }{
 		{"usr/bin/awk", "mawk"},                              // mawk
 		{"usr/bin/java", "../lib/jvm/default-java/bin/java"}, // openjdk-17-jre-headless, by update-alternatives
@@ -65,7 +72,11 @@ func configure(root string) error {
 		{"usr/sbin/ip6tables-save", "xtables-nft-multi"},
 		{"usr/sbin/ip6tables-restore", "xtables-nft-multi"},
 	} {
-		if err := os.Symlink(l.target, filepath.Join(root, l.link)); err != nil && !errors.Is(err, os.ErrExist) {
+		path, err := root.Entry(l.link)
+		if err == nil {
+			err = os.Symlink(l.target, path)
+		}
+		if err != nil && !errors.Is(err, os.ErrExist) {
 			errs = append(errs, err)
 		}
 	}

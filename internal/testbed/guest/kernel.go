@@ -6,12 +6,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 
 	"github.com/cavaliergopher/cpio"
+
+	"unnest/internal/testbed/rootdir"
 )
 
 var errBzImage = errors.New("not an x86 bzImage with an xz payload")
@@ -75,7 +76,7 @@ func buildInitrd(ctx context.Context, root, release string, modules []string, in
 		err = errors.Join(err, writeErr)
 	}
 	read := func(path string) []byte {
-		content, readErr := os.ReadFile(filepath.Join(root, path))
+		content, readErr := rootdir.Dir(root).ReadFile(path)
 		err = errors.Join(err, readErr)
 		return content
 	}

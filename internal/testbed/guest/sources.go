@@ -10,8 +10,9 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
+
+	"unnest/internal/testbed/rootdir"
 )
 
 // source is the content of a file to add to an image. It is not kept in memory, because it can
@@ -118,8 +119,7 @@ func (s source) copyTo(w io.Writer) error {
 // without changing what they are linked to.
 func addSources(root string, files map[string]source) error {
 	for path, one := range files {
-		target := filepath.Join(root, path)
-		err := os.MkdirAll(filepath.Dir(target), 0o755)
+		target, err := rootdir.Dir(root).Entry(path)
 		if err == nil {
 			err = os.Remove(target)
 		}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"unnest/internal/testbed/rootdir"
 )
 
 // XenCPU is the processor that TCG shows to a Xen host. It has AMD's hardware virtualization with
@@ -40,21 +42,21 @@ func (r Recipe) hypervisor(root, dir string) error {
 	if !r.xen() {
 		return nil
 	}
-	found, err := filepath.Glob(filepath.Join(root, "boot/xen-*.gz"))
-	if err != nil || len(found) != 1 {
-		return fmt.Errorf("find Xen in %s/boot: want one xen-*.gz, found %d", root, len(found))
+	found, err := rootdir.Dir(root).Only("boot/xen-*.gz")
+	if err != nil {
+		return fmt.Errorf("find Xen: %w", err)
 	}
-	packed, err := os.ReadFile(found[0])
+	packed, err := rootdir.Dir(root).ReadFile(found)
 	if err != nil {
 		return fmt.Errorf("read Xen: %w", err)
 	}
 	unpack, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
-		return fmt.Errorf("uncompress %s: %w", found[0], err)
+		return fmt.Errorf("uncompress %s: %w", found, err)
 	}
 	elf, err := io.ReadAll(unpack)
 	if err != nil {
-		return fmt.Errorf("uncompress %s: %w", found[0], err)
+		return fmt.Errorf("uncompress %s: %w", found, err)
 	}
 	return os.WriteFile(filepath.Join(dir, hypervisorFile), elf, 0o644)
 }
