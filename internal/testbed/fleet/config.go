@@ -78,7 +78,7 @@ func (f *Fleet) baseConfig(o Options, dir, address string, nics []guest.NIC, int
 	_, hostKey, err := ed25519.GenerateKey(rand.Reader)
 	return guest.Config{
 		Name: o.Name, Dir: dir, Arch: o.Image.Arch, Image: o.Image, Accel: o.Accel, VCPUs: o.VCPUs, Memory: o.Memory, Slots: o.Slots,
-		Address: net.JoinHostPort(address, "22"), NICs: nics,
+		Address: net.JoinHostPort(address, "22"), NICs: nics, Progress: f.Progress,
 		Seed: guest.Seed{Hostname: o.Name, HostKey: hostKey, Authorized: f.key.PublicKey(), Interfaces: interfaces},
 	}, err
 }

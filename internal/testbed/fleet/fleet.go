@@ -36,7 +36,9 @@ type Fleet struct {
 	Policy policy.Policy
 	// Pausing keeps logins to guests that are paused for long. Without it, the host ends a connection
 	// after two minutes and a half in which its guest does not answer.
-	Pausing    bool
+	Pausing bool
+	// Progress is called with what a guest does that takes long to become ready. Nil: nobody is told.
+	Progress   func(step string)
 	key        ssh.Signer
 	authority  *identity.Authority
 	segmentKey string

@@ -78,8 +78,10 @@ var architectures = map[Arch]traits{
 		uname: "x86_64", triplet: "x86_64-linux-gnu", elf: elf.EM_X86_64,
 		kernel:  "linux-image-amd64",
 		modules: []string{"virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "virtio_net", "qemu_fw_cfg"},
-		// TCG clears and copies memory byte by byte if the processor has enhanced REP MOVSB/STOSB.
-		machine: "q35", cpu: "max,erms=off", bus: "pci", console: []string{"-serial", "chardev:console"},
+		// TCG clears and copies memory byte by byte if the processor has enhanced REP MOVSB/STOSB (erms).
+		// fsrm goes with it: Linux 6.1 hangs at boot on a processor that has fsrm without erms. QEMU's max
+		// has fsrm from version 8 on.
+		machine: "q35", cpu: "max,erms=off,fsrm=off", bus: "pci", console: []string{"-serial", "chardev:console"},
 		commandLine: kernelCommandLine, firmware: true, slots: true,
 	},
 	ARM64: {

@@ -80,7 +80,7 @@ func TestArgumentsOfArchitectures(t *testing.T) {
 		not  []string
 	}{
 		{AMD64, []string{
-			"-machine q35", "-cpu max,erms=off", "-serial chardev:console", "-device virtio-blk-pci,drive=root", "-fw_cfg name=opt/unnest/seed,file=/s/seed.tar",
+			"-machine q35", "-cpu max,erms=off,fsrm=off", "-serial chardev:console", "-device virtio-blk-pci,drive=root", "-fw_cfg name=opt/unnest/seed,file=/s/seed.tar",
 			"-drive if=none,id=disk0,format=raw,readonly=on,file=/more", "-device virtio-blk-pci,drive=disk0,serial=more",
 			"-device virtio-net-pci,netdev=nic0,mac=02:00:00:00:00:01,romfile=",
 		}, []string{"serial=unnest-seed"}},

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"unnest/internal/testbed/place"
+	"unnest/internal/vmm/qmp"
 )
 
 // BootTimes divides the time from launch to ready. Kernel and Userspace are measured by
@@ -26,9 +27,12 @@ type BootTimes struct {
 
 // WaitReady waits until a command can run over SSH and returns the connection. If the
 // guest ends first, panics, or is not ready when ctx ends, the error wraps ErrBoot and
-// quotes the console.
+// quotes the console. So it does if the guest hangs: it prints nothing for minutes, although
+// it has the processor, or takes many minutes in all. A long wait is reported to g.Progress.
 func (g *Guest) WaitReady(ctx context.Context, dial place.Dialer, key ssh.Signer) (*place.SSH, BootTimes, error) {
 	c := console{path: g.path(consoleFile)}
+	wait := newBootWait(g.limits(), g.sight())
+	var refused error // the last login
 	for {
 		if err := g.Err(); err != nil {
 			return nil, BootTimes{}, fmt.Errorf("%w: %w", ErrBoot, err)
@@ -45,12 +49,57 @@ func (g *Guest) WaitReady(ctx context.Context, dial place.Dialer, key ssh.Signer
 			if err == nil {
 				return client, c.times(g.started, g.resumed, time.Now()), nil
 			}
+			refused = err
+		}
+		s := g.sight()
+		due, hung := wait.see(s)
+		if hung != "" {
+			return nil, BootTimes{}, fmt.Errorf("%w: %s: %s; %s", ErrBoot, g.Name, hung, g.doing(ctx, wait.share(s), refused)+g.launchedBy())
+		}
+		if due && g.Progress != nil {
+			g.Progress(fmt.Sprintf("guest %s is not ready after %.0f s; %s", g.Name, s.at.Sub(wait.started).Seconds(), g.doing(ctx, wait.share(s), refused)))
 		}
 		if err := sleep(ctx, pollInterval); err != nil {
 			return nil, BootTimes{}, fmt.Errorf("%w: %s: not ready after %.0f s: %w%s",
 				ErrBoot, g.Name, time.Since(g.started).Seconds(), err, g.logTails())
 		}
 	}
+}
+
+// doing says what QEMU does, that SSH refuses a login, and how the logs end.
+func (g *Guest) doing(ctx context.Context, processors float64, refused error) string {
+	text := "QEMU runs in its outer guest"
+	if g.PID != 0 {
+		text = fmt.Sprintf("QEMU (pid %d) is %s and takes %.0f %% of a processor", g.PID, g.status(ctx), 100*processors)
+	}
+	if refused != nil {
+		text += fmt.Sprintf("; its services run, but SSH fails: %v", refused)
+	}
+	if tails := g.logTails(); tails != "" {
+		return text + tails
+	}
+	return text + "; its console is empty"
+}
+
+// status asks QEMU for its state, such as running or paused.
+func (g *Guest) status(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, statusLimit)
+	defer cancel()
+	var answer struct{ Status string }
+	if err := g.tell(ctx, "ask", func(c *qmp.Client) error { return c.Execute(ctx, "query-status", nil, &answer) }); err != nil {
+		return "silent on its monitor"
+	}
+	return answer.Status
+}
+
+const statusLimit = 5 * time.Second
+
+// launchedBy quotes QEMU's command line.
+func (g *Guest) launchedBy() string {
+	if g.PID == 0 {
+		return ""
+	}
+	return "; it was started by: " + strings.TrimSpace(strings.ReplaceAll(commandLine(g.PID), "\x00", " "))
 }
 
 // running returns since when the guest runs: its launch, or when it was restored.

@@ -133,6 +133,35 @@ func TestGuestBootIsCutShort(t *testing.T) {
 	}
 }
 
+// A guest that hangs is reported and then given up, with what QEMU does, the console's end and
+// QEMU's command line.
+func TestGuestThatHangs(t *testing.T) {
+	privileged(t)
+	image, l := testImage(t), testLab(t)
+	_, signer := testKey(t)
+	var steps []string
+	g := testGuest(t, l, image, signer, func(c *Config) {
+		c.patience = limits{notice: time.Second, silent: 5 * time.Second, all: patience}
+		c.Progress = func(step string) { steps = append(steps, step) }
+	})
+	awaitConsole(t, g, bootMark+"init")
+	if err := g.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := g.WaitReady(t.Context(), l.Dial, signer)
+	if !errors.Is(err, ErrBoot) {
+		t.Fatalf("got %v, want ErrBoot", err)
+	}
+	for _, want := range []string{"no output for 5s", "is paused and takes 0 % of a processor", "console.log ends: ", bootMark + "init", "qemu-system-x86_64 -name guest=node1"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in: %v", want, err)
+		}
+	}
+	if len(steps) != 3 || !strings.Contains(steps[0], "guest node1 is not ready after 1 s; QEMU (pid ") { // after 1, 2 and 4 s
+		t.Errorf("reported: %q", steps)
+	}
+}
+
 // Another process finds the guest by the PID of its QEMU, and refuses another process
 // with that PID.
 func TestAdopt(t *testing.T) {

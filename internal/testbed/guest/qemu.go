@@ -48,9 +48,12 @@ type Config struct {
 	NotRestored error
 	Seed        Seed
 	Address     string // host:port where SSH will answer
+	// Progress is called with what a guest does that takes long to become ready. Nil: nobody is told.
+	Progress func(step string) `json:"-"`
 
-	counterKHz int64 // of the processor's time stamp counter; 0: the guest's kernel measures it
-	inEmulated bool  // the guest runs in one whose processor is emulated
+	counterKHz int64  // of the processor's time stamp counter; 0: the guest's kernel measures it
+	inEmulated bool   // the guest runs in one whose processor is emulated
+	patience   limits // zero: by the accelerator
 }
 
 // NIC is a NIC that the guest has when it boots.

@@ -27,7 +27,7 @@ func TestArguments(t *testing.T) {
 -no-reboot
 -machine q35
 -accel tcg,thread=multi
--cpu max,erms=off
+-cpu max,erms=off,fsrm=off
 -smp 2
 -m 1024M
 -kernel /cache/vmlinux
@@ -137,7 +137,7 @@ func TestArgumentsChoose(t *testing.T) {
 		want   []string
 		lacks  string
 	}{
-		{"TCG shows everything it emulates well", Config{Accel: TCG}, []string{"-accel tcg,thread=multi", "-cpu max,erms=off"}, "-cpu host"},
+		{"TCG shows everything it emulates well", Config{Accel: TCG}, []string{"-accel tcg,thread=multi", "-cpu max,erms=off,fsrm=off"}, "-cpu host"},
 		{"KVM shows the host's processor", Config{Accel: KVM}, []string{"-accel kvm", "-cpu host"}, "-accel tcg"},
 		{"CPU asked for", Config{Accel: TCG, CPU: "EPYC,+svm,+npt"}, []string{"-cpu EPYC,+svm,+npt"}, "-cpu max"},
 		{"frequency of the counter", Config{counterKHz: 2_600_000}, []string{"-append " + kernelCommandLine + " tsc_early_khz=2600000"}, ""},
