@@ -21,12 +21,12 @@ PACKAGES := qemu-system-x86 mmdebstrap e2fsprogs xz-utils nftables iproute2 sock
 	ca-certificates containernetworking-plugins kmod
 
 # What the tests also need: a C compiler for the race detector, a second VMM, protoc, and
-# guests of other architectures.
+# guests of other architectures. Debian 13 has QEMU for s390x in a package of its own.
 TEST_PACKAGES := gcc libc6-dev libvirt-daemon libvirt-clients protobuf-compiler curl udhcpd unzip \
-	qemu-system-arm qemu-system-misc openssh-server openssh-client
+	qemu-system-arm 'qemu-system-s390x|qemu-system-misc' openssh-server openssh-client
 
-# The compiler of the trading application.
-TRADE_PACKAGES := openjdk-17-jdk-headless maven
+# The compiler of the trading application: OpenJDK 17 in Debian 12, 21 in Debian 13.
+TRADE_PACKAGES := default-jdk-headless maven
 
 # The compiler of the eBPF programs.
 GENERATE_PACKAGES := clang llvm libbpf-dev linux-libc-dev
