@@ -102,6 +102,7 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, leave(f.Lab)) }()
+	f.Progress = report
 	var snapshots *guest.Snapshots
 	if !o.cold {
 		snapshots = &guest.Snapshots{Cache: guest.CacheDir(), Progress: report}

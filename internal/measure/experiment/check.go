@@ -95,6 +95,10 @@ func (f *file) checkConfigurations() {
 			f.Fail(path, "key stack is missing, or key domains")
 			continue
 		}
+		if c.Release == "" && c.Level() > 0 {
+			c.Release = f.spec.Release
+			f.spec.Configurations[i].Release = c.Release
+		}
 		if err := c.Validate(); err != nil {
 			f.Fail(path, "%v", err)
 			continue

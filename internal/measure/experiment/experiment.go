@@ -30,7 +30,8 @@ type Spec struct {
 	Profile        suite.Profile // of the cases of suites
 	Baselines      []string      // configurations that the others are compared with, the main one first
 	Guest          Guest
-	Overcommit     Overcommit // empty: Full
+	Release        stack.Release // of Debian in each VM, unless its configuration has another one; empty: the default
+	Overcommit     Overcommit    // empty: Full
 	Configurations []stack.Configuration
 	Cases          []Case
 	Pairs          []Pair  // of nodes of a cluster, each with all cases

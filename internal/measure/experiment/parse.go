@@ -114,8 +114,9 @@ func (f *file) decode(root ast.Node) {
 
 func (f *file) guest(path string, n ast.Node) {
 	f.Mapping(path, n, map[string]yamldoc.Key{
-		"vcpus":  yamldoc.Scalar(f.Document, &f.spec.Guest.VCPUs, yamldoc.Count(1, stack.MaxVCPUs)),
-		"memory": yamldoc.Scalar(f.Document, &f.spec.Guest.Memory, stack.ParseBytes),
+		"vcpus":   yamldoc.Scalar(f.Document, &f.spec.Guest.VCPUs, yamldoc.Count(1, stack.MaxVCPUs)),
+		"memory":  yamldoc.Scalar(f.Document, &f.spec.Guest.Memory, stack.ParseBytes),
+		"release": yamldoc.Scalar(f.Document, &f.spec.Release, text[stack.Release]),
 	})
 }
 
@@ -131,6 +132,7 @@ func (f *file) configuration(path string, n ast.Node) {
 		"drive":      yamldoc.Scalar(f.Document, &own.Drive, text[stack.Drive]),
 		"start":      yamldoc.Scalar(f.Document, &own.Start, text[stack.Start]),
 		"arch":       yamldoc.Scalar(f.Document, &own.Arch, text[stack.Arch]),
+		"release":    yamldoc.Scalar(f.Document, &own.Release, text[stack.Release]),
 		"vcpus":      yamldoc.Scalar(f.Document, &own.VCPUs, yamldoc.Count(1, stack.MaxVCPUs)),
 		"memory":     yamldoc.Scalar(f.Document, &own.Memory, stack.ParseBytes),
 		"vhost_poll": yamldoc.Scalar(f.Document, &own.VHostPoll, yamldoc.Microseconds(stack.MaxVHostPoll)),
@@ -145,7 +147,7 @@ func (f *file) configuration(path string, n ast.Node) {
 	}
 	c.Network, c.Storage, c.Drive = cmp.Or(own.Network, c.Network), cmp.Or(own.Storage, c.Storage), cmp.Or(own.Drive, c.Drive)
 	c.Start, c.Arch, c.VCPUs, c.Memory, c.Host, c.Identity = own.Start, own.Arch, own.VCPUs, own.Memory, own.Host, own.Identity
-	c.VHostPoll = own.VHostPoll
+	c.VHostPoll, c.Release = own.VHostPoll, own.Release
 	if f.addDomains(path, &c, domains, neighbours) {
 		f.spec.Configurations = append(f.spec.Configurations, c)
 	}

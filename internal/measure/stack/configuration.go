@@ -93,6 +93,15 @@ const (
 	AArch64 Arch = "aarch64"
 )
 
+// Release is a release of Debian, by its code name.
+type Release string
+
+// The releases of guests. Empty is Bookworm.
+const (
+	Bookworm Release = "bookworm" // Debian 12
+	Trixie   Release = "trixie"   // Debian 13
+)
+
 // Limits of a configuration. MaxVHostPoll is also that of the host daemon.
 const (
 	MaxVCPUs     = 1024
@@ -107,10 +116,11 @@ type Configuration struct {
 	Network Network // only with a container
 	Storage Storage // only with a container
 	Drive   Drive
-	Start   Start // of its VMs, only with one
-	Arch    Arch  // of every VM, only with one
-	VCPUs   int   // of the guest, or usable by a case without guest. 0: as in the experiment
-	Memory  int64 // bytes, likewise
+	Start   Start   // of its VMs, only with one
+	Arch    Arch    // of every VM, only with one
+	Release Release // likewise
+	VCPUs   int     // of the guest, or usable by a case without guest. 0: as in the experiment
+	Memory  int64   // bytes, likewise
 	// VHostPoll is how long vhost-net polls for the next frame of each NIC of the VMs, in whole
 	// microseconds. The configuration then has VMs of its own. 0: not at all.
 	VHostPoll time.Duration
@@ -129,7 +139,7 @@ type option struct{ key, value string }
 func (c Configuration) options() []option {
 	set := []option{
 		{"network", string(c.Network)}, {"storage", string(c.Storage)}, {"drive", string(c.Drive)},
-		{"start", string(c.Start)}, {"arch", string(c.Arch)},
+		{"start", string(c.Start)}, {"arch", string(c.Arch)}, {"release", string(c.Release)},
 	}
 	if c.VCPUs != 0 {
 		set = append(set, option{"vcpus", strconv.Itoa(c.VCPUs)})
@@ -219,6 +229,9 @@ func (c Configuration) Describe() string {
 	words += starts[c.Start]
 	if c.Arch != "" {
 		words += ", on " + string(c.Arch)
+	}
+	if c.Release != "" {
+		words += ", with Debian " + string(c.Release)
 	}
 	switch {
 	case c.VCPUs == 1:

@@ -50,6 +50,8 @@ func (c *Configuration) set(key, value string) (err error) {
 		c.Start = Start(value)
 	case "arch":
 		c.Arch = Arch(value)
+	case "release":
+		c.Release = Release(value)
 	case "vcpus":
 		c.VCPUs, err = strconv.Atoi(value)
 	case "memory":

@@ -48,7 +48,16 @@ func (c Configuration) validateMachine() error {
 	default:
 		return fmt.Errorf("unknown architecture %q: want x86_64, s390x or aarch64", string(c.Arch))
 	}
+	switch c.Release {
+	case "", Bookworm, Trixie:
+	default:
+		return fmt.Errorf("unknown release %q: want bookworm or trixie", string(c.Release))
+	}
 	switch {
+	case c.Release == Trixie && c.onXen():
+		return errors.New("release trixie: Debian 13 has no Xen: want bookworm")
+	case c.Release != "" && (c.Level() != 1 || len(c.Domains) > 0 || c.Architecture() != X8664):
+		return fmt.Errorf("release %s needs a VM of %s on this host: use a stack such as vm or vm/containerd", c.Release, X8664)
 	case c.Arch != "" && c.Stack.Xen():
 		return fmt.Errorf("architecture %s: domains of Xen have that of their host: leave it out", c.Arch)
 	case c.Arch != "" && c.Level() == 0:

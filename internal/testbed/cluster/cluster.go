@@ -99,6 +99,9 @@ func (c *Cluster) build(ctx context.Context) error {
 		c.fleet, err = fleet.Open(c.Lab)
 	}
 	if err == nil {
+		c.fleet.Progress = c.options.Progress
+	}
+	if err == nil {
 		err = c.addFamilies()
 	}
 	if err == nil {

@@ -60,8 +60,8 @@ func (g *Guest) WaitReady(ctx context.Context, dial place.Dialer, key ssh.Signer
 			g.Progress(fmt.Sprintf("guest %s is not ready after %.0f s; %s", g.Name, s.at.Sub(wait.started).Seconds(), g.doing(ctx, wait.share(s), refused)))
 		}
 		if err := sleep(ctx, pollInterval); err != nil {
-			return nil, BootTimes{}, fmt.Errorf("%w: %s: not ready after %.0f s: %w%s",
-				ErrBoot, g.Name, time.Since(g.started).Seconds(), err, g.logTails())
+			return nil, BootTimes{}, fmt.Errorf("%w: %s: not ready after %.0f s: %w; %s",
+				ErrBoot, g.Name, time.Since(g.started).Seconds(), err, g.doing(context.WithoutCancel(ctx), wait.share(s), refused))
 		}
 	}
 }

@@ -98,6 +98,42 @@ func testGuest(t *testing.T, l *lab.Lab, image Image, signer ssh.Signer, change 
 	return g
 }
 
+// A guest with Debian 13 boots, and its container engine runs a container of the tools.
+func TestTrixie(t *testing.T) {
+	privileged(t)
+	recipe, err := DefaultRecipe().Of(Trixie)
+	if err != nil {
+		t.Fatal(err)
+	}
+	builder := Builder{Cache: CacheDir(), Progress: func(step string) { t.Log(step) }}
+	image, err := builder.Build(t.Context(), recipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := testLab(t)
+	_, signer := testKey(t)
+	g := testGuest(t, l, image, signer, func(c *Config) { c.Memory = 1 << 30 })
+	client, times, err := g.WaitReady(t.Context(), l.Dial, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	t.Logf("boot: %+v; %s", times, onDisk(t, image.Root))
+	for command, want := range map[string]string{
+		". /etc/os-release; echo $VERSION_ID": "13\n",
+		// The image has no nerdctl of ours, so the engine has nothing to load.
+		"rm /usr/share/unnest/images/*; touch /usr/share/unnest/images/none.tar; ln -s /bin/true /usr/local/bin/nerdctl; /etc/unnest/engine local && ctr version | grep -c Version": "2\n",
+	} {
+		out, err := place.Output(t.Context(), client, "sh", "-c", command)
+		if err != nil || string(out) != want {
+			t.Errorf("%s: %q, %v; want %q", command, out, err, want)
+		}
+	}
+	if err := g.PowerDown(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestGuest(t *testing.T) {
 	privileged(t)
 	image, l := testImage(t), testLab(t)

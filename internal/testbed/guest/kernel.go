@@ -11,11 +11,12 @@ import (
 	"strings"
 
 	"github.com/cavaliergopher/cpio"
+	"github.com/klauspost/compress/zstd"
 
 	"unnest/internal/testbed/rootdir"
 )
 
-var errBzImage = errors.New("not an x86 bzImage with an xz payload")
+var errBzImage = errors.New("not an x86 bzImage with an xz or zstd payload")
 
 // uncompressKernel returns the ELF kernel in a bzImage (Linux/x86 boot protocol,
 // Documentation/arch/x86/boot.rst, payload_offset and payload_length). QEMU enters it
@@ -25,17 +26,44 @@ func uncompressKernel(ctx context.Context, bzImage []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	xz := exec.CommandContext(ctx, "xz", "--decompress", "--stdout", "--single-stream")
-	xz.Stdin = bytes.NewReader(payload)
-	var out, problem bytes.Buffer
-	xz.Stdout, xz.Stderr = &out, &problem
-	if err := xz.Run(); err != nil {
-		return nil, fmt.Errorf("uncompress kernel: %w: %s", err, bytes.TrimSpace(problem.Bytes()))
+	elf, err := uncompress(ctx, payload)
+	if err != nil {
+		return nil, fmt.Errorf("uncompress kernel: %w", err)
 	}
-	return out.Bytes(), nil
+	return elf, nil
 }
 
-// kernelPayload returns the xz stream in a bzImage, without the four bytes of
+// The first bytes of a stream by xz and by zstd.
+const (
+	xzMagic   = "\xfd7zXZ\x00"
+	zstdMagic = "\x28\xb5\x2f\xfd"
+)
+
+// uncompress returns the content of a stream by xz or zstd, and anything else as it is. What follows
+// the stream is left out.
+func uncompress(ctx context.Context, stream []byte) ([]byte, error) {
+	switch {
+	case bytes.HasPrefix(stream, []byte(xzMagic)):
+		xz := exec.CommandContext(ctx, "xz", "--decompress", "--stdout", "--single-stream")
+		xz.Stdin = bytes.NewReader(stream)
+		var out, problem bytes.Buffer
+		xz.Stdout, xz.Stderr = &out, &problem
+		if err := xz.Run(); err != nil {
+			return nil, fmt.Errorf("%w: %s", err, bytes.TrimSpace(problem.Bytes()))
+		}
+		return out.Bytes(), nil
+	case bytes.HasPrefix(stream, []byte(zstdMagic)):
+		d, err := zstd.NewReader(nil)
+		if err != nil {
+			return nil, err
+		}
+		defer d.Close()
+		return d.DecodeAll(stream, nil)
+	}
+	return stream, nil
+}
+
+// kernelPayload returns the stream in a bzImage, without the four bytes of
 // uncompressed length that the kernel's build appends.
 func kernelPayload(image []byte) ([]byte, error) {
 	const headerEnd = 0x250
@@ -52,7 +80,7 @@ func kernelPayload(image []byte) ([]byte, error) {
 		return nil, errBzImage
 	}
 	payload := image[start : start+length-4]
-	if !bytes.HasPrefix(payload, []byte("\xfd7zXZ\x00")) {
+	if !bytes.HasPrefix(payload, []byte(xzMagic)) && !bytes.HasPrefix(payload, []byte(zstdMagic)) {
 		return nil, errBzImage
 	}
 	return payload, nil
@@ -84,8 +112,12 @@ func buildInitrd(ctx context.Context, root, release string, modules []string, in
 	add("init", 0o755, init)
 	var names strings.Builder
 	for _, path := range order {
-		add("lib/"+filepath.Base(path), 0o644, read(path))
-		fmt.Fprintln(&names, filepath.Base(path))
+		module, uncompressErr := uncompress(ctx, read(path)) // the first process cannot
+		err = errors.Join(err, uncompressErr)
+		name, _, _ := strings.Cut(filepath.Base(path), ".ko.")
+		name = strings.TrimSuffix(name, ".ko") + ".ko"
+		add("lib/"+name, 0o644, module)
+		fmt.Fprintln(&names, name)
 	}
 	add("lib/order", 0o644, []byte(names.String()))
 	if err = errors.Join(err, w.Close()); err != nil {

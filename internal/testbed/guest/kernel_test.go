@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-)
 
-const xzMagic = "\xfd7zXZ\x00"
+	"github.com/klauspost/compress/zstd"
+)
 
 // bzImageOf returns a kernel image: a setup code of some sectors, then, at an offset,
 // the payload and its uncompressed length.
@@ -114,4 +114,31 @@ func FuzzKernelPayload(f *testing.F) {
 			t.Errorf("got %d bytes with the error %v", len(payload), err)
 		}
 	})
+}
+
+// Streams are uncompressed by their first bytes. What follows them is left out.
+func TestUncompress(t *testing.T) {
+	content := strings.Repeat("content ", 100)
+	xz := exec.CommandContext(t.Context(), "xz", "--stdout")
+	xz.Stdin = strings.NewReader(content)
+	packed, err := xz.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, stream := range map[string][]byte{
+		"xz": packed, "xz, more follows": append(bytes.Clone(packed), 1, 2, 3, 4), "zstd": w.EncodeAll([]byte(content), nil), "none": []byte(content),
+	} {
+		if got, err := uncompress(t.Context(), stream); err != nil || string(got) != content {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+	}
+	for _, damaged := range []string{xzMagic, zstdMagic + "x"} {
+		if got, err := uncompress(t.Context(), []byte(damaged)); err == nil {
+			t.Errorf("%q: %d bytes", damaged, len(got))
+		}
+	}
 }

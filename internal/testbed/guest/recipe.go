@@ -58,6 +58,29 @@ func HypervisorRecipe() Recipe { return DefaultRecipe().With(HypervisorPackages.
 // daemon as a service.
 var HypervisorPackages = []string{"qemu-system-x86", "systemd"}
 
+// The releases of Debian that a guest can have. Published results are of the default one.
+const (
+	Bookworm = "bookworm" // Debian 12, the default
+	Trixie   = "trixie"   // Debian 13
+)
+
+// Releases lists the releases.
+func Releases() []string { return []string{Bookworm, Trixie} }
+
+// Of returns the recipe for another release of Debian.
+func (r Recipe) Of(release string) (Recipe, error) {
+	if !slices.Contains(Releases(), release) {
+		return Recipe{}, fmt.Errorf("release %q: want %s", release, strings.Join(Releases(), " or "))
+	}
+	r.Suite, r.Excluded = release, slices.Clone(r.Excluded)
+	for i, path := range r.Excluded { // since Debian 13, packages have all their files below /usr
+		if release != Bookworm && strings.HasPrefix(path, "/lib/") {
+			r.Excluded[i] = "/usr" + path
+		}
+	}
+	return r, nil
+}
+
 // With returns the recipe with more Debian packages. Their order and repetitions make
 // no difference.
 func (r Recipe) With(packages ...string) Recipe {
@@ -106,7 +129,7 @@ func (r Recipe) whole() Recipe {
 
 func recipeOf(a Arch) Recipe {
 	r := Recipe{
-		Suite: "bookworm",
+		Suite: Bookworm,
 		Packages: []string{
 			a.traits().kernel, "busybox-static", "kmod", "iproute2", "procps", "dropbear-bin",
 			"containerd", "runc", "containernetworking-plugins", "iptables",
