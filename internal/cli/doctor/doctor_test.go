@@ -25,7 +25,15 @@ func rich() doctor.Probes {
 	return doctor.Probes{
 		Root: true, CPUs: 2, CacheDir: "/root/.cache/unnest",
 		Accel:       func() (guest.Choice, error) { return guest.Choice{Accel: guest.TCG, Reason: "no /dev/kvm"}, nil },
-		ReadFile:    func(string) (string, error) { return "MemAvailable: 8388608 kB\n", nil },
+		ReadFile: func(path string) (string, error) {
+			switch path {
+			case "/etc/os-release":
+				return "ID=debian\nVERSION_ID=\"12\"\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n", nil
+			case "/proc/sys/kernel/osrelease":
+				return "6.1.0-30-amd64\n", nil
+			}
+			return "MemAvailable: 8388608 kB\n", nil
+		},
 		Stat:        func(string) error { return nil },
 		OpenDevice:  func(string) error { return nil },
 		LookPath:    func(program string) (string, error) { return "/usr/bin/" + program, nil },

@@ -1,9 +1,11 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,7 +31,36 @@ func machine(p Probes) []Check {
 		processors.State = Limited
 		processors.Remedy = fmt.Sprintf("use a machine with %d or more: guest and client share one, which changes every figure", wantCPUs)
 	}
-	return append(require(user, memory(p), disk(p)), processors)
+	return append(append(require(user, memory(p), disk(p)), processors), system(p)...)
+}
+
+// releases are the releases on which all tests of Unnest have run, by ID and VERSION_ID of os-release(5).
+var releases = []string{"debian 12", "debian 13"}
+
+// system names the release and its kernel.
+func system(p Probes) []Check {
+	release := Check{Name: "release", State: OK}
+	text, err := p.ReadFile("/etc/os-release")
+	values := osRelease(text)
+	release.Found = cmp.Or(values["PRETTY_NAME"], "unknown")
+	if err != nil {
+		release.Found = err.Error()
+	}
+	if !slices.Contains(releases, values["ID"]+" "+values["VERSION_ID"]) {
+		release.State, release.Remedy = Limited, "use Debian 12 or 13: Unnest is not tested on other releases"
+	}
+	version, err := p.ReadFile("/proc/sys/kernel/osrelease")
+	return []Check{release, works("kernel", "Linux "+strings.TrimSpace(version), err, "mount -t proc proc /proc")}
+}
+
+// osRelease reads the variables of os-release(5).
+func osRelease(text string) map[string]string {
+	values := map[string]string{}
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		values[key] = strings.Trim(value, `"'`)
+	}
+	return values
 }
 
 func memory(p Probes) Check {

@@ -46,8 +46,13 @@ func whole() Probes {
 // files returns a ReadFile that knows only the given files, and how long KVM polls.
 func files(known map[string]string) func(string) (string, error) {
 	return func(path string) (string, error) {
-		if path == haltPollFile {
+		switch path {
+		case haltPollFile:
 			return "200000\n", nil
+		case "/etc/os-release":
+			return "PRETTY_NAME=\"Debian GNU/Linux 13 (trixie)\"\nID=debian\nVERSION_ID='13'\n", nil
+		case "/proc/sys/kernel/osrelease":
+			return "6.12.0\n", nil
 		}
 		text, ok := known[path]
 		if !ok {
@@ -77,11 +82,11 @@ func TestExamineWholeMachine(t *testing.T) {
 		}
 	}
 	want := []string{
-		"root", "memory", "disk", "processors",
+		"root", "memory", "disk", "processors", "release", "kernel",
 		"qemu", "accelerator", "nested virtualization", "halt polling",
 		"tun", "network namespaces", "bridge", "veth", "nftables", "ebpf", "btf", "vhost-net",
 		"mmdebstrap", "mkfs.ext4", "xz", "dpkg-deb", "sockperf", "iperf3",
-		"docker", "containerd", "podman", "nerdctl",
+		"libvirt", "docker", "containerd", "podman", "nerdctl",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("checks differ (-want +got):\n%s", diff)
@@ -101,6 +106,12 @@ func TestExamine(t *testing.T) {
 	}{
 		{"ordinary user", func(p *Probes) { p.Root = false }, []Check{
 			{"root", Missing, "running as an ordinary user", "run unnest with sudo", true}}},
+		{"another release", osReleaseOf("ID=ubuntu\nVERSION_ID=\"24.04\"\nPRETTY_NAME=\"Ubuntu 24.04.1 LTS\"\n", nil), []Check{
+			{"release", Limited, "Ubuntu 24.04.1 LTS", "use Debian 12 or 13: Unnest is not tested on other releases", false}}},
+		{"no os-release", osReleaseOf("", errAbsent), []Check{
+			{"release", Limited, "no such file or directory", "use Debian 12 or 13: Unnest is not tested on other releases", false}}},
+		{"no libvirt", func(p *Probes) { p.LookPath = lacks("libvirtd") }, []Check{
+			{"libvirt", Missing, "no libvirtd in PATH", "apt-get install libvirt-daemon-system, for guests that libvirt runs", false}}},
 		{"one processor", func(p *Probes) { p.CPUs = 1 }, []Check{
 			{"processors", Limited, "1", "use a machine with 2 or more: guest and client share one, which changes every figure", false}}},
 		{"little memory", memoryOf("MemAvailable: 1572864 kB\n"), []Check{
@@ -192,6 +203,18 @@ func tcg() (guest.Choice, error) { return guest.Choice{Accel: guest.TCG, Reason:
 func memoryOf(meminfo string) func(*Probes) {
 	return func(p *Probes) {
 		p.ReadFile = files(map[string]string{"/proc/meminfo": meminfo, "/sys/module/kvm_amd/parameters/nested": "1"})
+	}
+}
+
+func osReleaseOf(text string, err error) func(*Probes) {
+	return func(p *Probes) {
+		read := p.ReadFile
+		p.ReadFile = func(path string) (string, error) {
+			if path == "/etc/os-release" {
+				return text, err
+			}
+			return read(path)
+		}
 	}
 }
 

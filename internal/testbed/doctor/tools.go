@@ -27,6 +27,7 @@ var tools = []tool{
 	{name: "dpkg-deb", install: "apt-get install dpkg", required: true},
 	{name: "sockperf", install: "apt-get install sockperf", required: true},
 	{name: "iperf3", install: "apt-get install iperf3", required: true},
+	{name: "libvirt", binary: "libvirtd", install: "apt-get install libvirt-daemon-system, for guests that libvirt runs"},
 	{name: "docker", install: "apt-get install docker.io", socket: "/var/run/docker.sock", daemon: "systemctl start docker (without systemd: dockerd &)"},
 	{name: "containerd", install: "apt-get install containerd", socket: containerdSocket, daemon: startContainerd},
 	{name: "podman", install: "apt-get install podman"},
