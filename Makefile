@@ -77,6 +77,12 @@ test: test-deps build bin/gotestsum ## run all tests, failed ones twice; fail if
 	@go list -test -deps ./... >/dev/null # downloads modules: messages of hack/test would prevent the second run
 	@hack/test-twice hack/test
 
+RELEASES ?= bookworm trixie
+
+.PHONY: test-hosts
+test-hosts: deps ## run make quickstart and make test on the Debian releases RELEASES (bookworm trixie), in roots made of packages (root, hours)
+	@hack/test-hosts $(RELEASES)
+
 .PHONY: soak
 soak: build ## add and delete 110 pods in one guest while the daemon is killed (root)
 	UNNEST_PRIVILEGED=1 UNNEST_SOAK=1 go test -count=1 -timeout 30m -run '^TestChurn$$' -v ./internal/e2e

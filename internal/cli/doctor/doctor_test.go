@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func rich() doctor.Probes {
 	return doctor.Probes{
 		Root: true, CPUs: 2, CacheDir: "/root/.cache/unnest",
-		Accel:       func() (guest.Choice, error) { return guest.Choice{Accel: guest.TCG, Reason: "no /dev/kvm"}, nil },
+		Accel: func() (guest.Choice, error) { return guest.Choice{Accel: guest.TCG, Reason: "no /dev/kvm"}, nil },
 		ReadFile: func(path string) (string, error) {
 			switch path {
 			case "/etc/os-release":

@@ -32,8 +32,8 @@ const (
 	keepGiB     = 20 // unless $UNNEST_CACHE_GIB says otherwise
 )
 
-// entryPrefixes begin the names of the directories of entries.
-var entryPrefixes = []string{"image-", "debian-", snapshotPrefix}
+// entryPrefixes begin the names of the directories of entries. The last one is of hack/host.
+var entryPrefixes = []string{"image-", "debian-", snapshotPrefix, "host-"}
 
 // Entries lists what the directory cache has.
 func Entries(ctx context.Context, cache string) (all []Entry, err error) {
