@@ -28,7 +28,8 @@ type VMM interface {
 	// ErrNotFound.
 	DeleteDevice(ctx context.Context, id string) error
 	// DeleteNetdev deletes a netdev, or what a failed AddNetdev has left of it,
-	// even if a device uses it. A missing netdev is not an error.
+	// even if a device uses it. A missing netdev is not an error. As long as a device
+	// uses it, the hypervisor may keep the TAP, so this alone does not cut a guest off.
 	DeleteNetdev(ctx context.Context, id string) error
 	// Devices lists the devices in the slots, whoever plugged them.
 	Devices(ctx context.Context) ([]Occupied, error)

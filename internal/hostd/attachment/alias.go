@@ -15,6 +15,10 @@ import (
 // alias of every TAP that does.
 const WarmAlias = "unnest:"
 
+// EndedAlias is the alias of a TAP that was taken off the network, but that a VMM still has.
+// It names no attachment.
+const EndedAlias = WarmAlias + "ended"
+
 // MaxAlias is the longest alias that the kernel keeps, in bytes (IFALIASZ in
 // include/uapi/linux/if.h, without the terminating NUL).
 const MaxAlias = 255

@@ -193,7 +193,7 @@ func (d *daemon) forget(name string) {
 
 // remove removes what the host has of a guest that is gone.
 func (d *daemon) remove(r GuestRecord) error {
-	err := errors.Join(d.host.ports.deletePrefixed(r.tapPrefix(), r.vlanPrefix()), d.host.segments.RemoveGuest(r.Name),
+	err := errors.Join(d.host.ports.retirePrefixed(r.tapPrefix(), r.vlanPrefix()), d.host.segments.RemoveGuest(r.Name),
 		d.host.shares.RemoveGuest(r.Tenant, r.Name, r.Export))
 	for _, n := range r.NICs {
 		if n.TAP != "" {
@@ -223,7 +223,7 @@ func (d *daemon) deleteOrphans() {
 		d.config.Logger.Error("ports of unknown guests are left as they are: a guest's record cannot be read", "ports", orphans, "error", unread)
 	default:
 		for _, name := range orphans {
-			d.config.Logger.Info("delete orphan", "port", name, "error", d.host.ports.delete(name))
+			d.config.Logger.Info("delete orphan", "port", name, "error", d.host.ports.retire(name))
 		}
 	}
 }

@@ -143,6 +143,8 @@ func (n *nics) performAction(ctx context.Context, action hotplug.Action) hotplug
 		return n.deleteDevice(bound, a)
 	case hotplug.NetdevDel:
 		n.checkRemoved(ctx, a, n.vmm.DeleteNetdev(bound, a.ID))
+	case hotplug.CutTAP:
+		n.checkRemoved(ctx, a, n.cutTAP(a.TAP))
 	case hotplug.DelTAP:
 		n.checkRemoved(ctx, a, n.deleteTAP(a.TAP))
 	case hotplug.Released:
@@ -206,6 +208,16 @@ func (n *nics) disconnect(a hotplug.Disconnect) error {
 		return err
 	}
 	return n.host.ports.disconnect(a.TAP, a.MAC)
+}
+
+// cutTAP takes the host's end of a NIC that is still there off the network: its TAP, or an
+// endpoint's queue.
+func (n *nics) cutTAP(name string) error {
+	if endpoint, err := n.host.segments.ClosePort(name); endpoint {
+		return err
+	}
+	_, err := n.host.ports.cut(name)
+	return err
 }
 
 // deleteTAP deletes the host's end of a NIC: its TAP, or an endpoint's queue.

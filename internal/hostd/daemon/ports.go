@@ -7,12 +7,10 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/netdev/antispoof"
@@ -196,79 +194,6 @@ func (p *ports) disconnect(port, mac string) error {
 		err = errors.Join(netlink.LinkSetDown(link), netlink.LinkSetNoMaster(link), tc.Detach(link), netlink.LinkSetAlias(link, attachment.WarmAlias))
 	}
 	return errors.Join(err, p.setServices(port, nil), p.policies.disconnect(port), ratelimit.Clear(port), p.guard(port, mac, nil, false, 0))
-}
-
-// delete deletes a port, also one in use, with its limits and its guard. A port that
-// does not exist is not an error.
-func (p *ports) delete(name string) error {
-	err := ratelimit.Clear(name)
-	link, findErr := netlink.LinkByName(name)
-	if findErr == nil {
-		findErr = netlink.LinkDel(link)
-	}
-	if findErr != nil && !errors.As(findErr, new(netlink.LinkNotFoundError)) && !errors.Is(findErr, unix.ENODEV) {
-		err = errors.Join(err, fmt.Errorf("delete %s: %w", name, findErr))
-	}
-	return errors.Join(err, p.setServices(name, nil), p.policies.disconnect(name), p.unguard(name))
-}
-
-func (p *ports) deletePrefixed(prefixes ...string) error {
-	names, err := portsWhere(func(l *netlink.LinkAttrs) bool { return isPort(l.Name, prefixes...) })
-	guarded, failed := p.guarded() // also ports that went with their VMM
-	err = errors.Join(err, failed)
-	for name := range guarded {
-		if isPort(name, prefixes...) && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	for _, name := range names {
-		err = errors.Join(err, p.delete(name))
-	}
-	return err
-}
-
-// held returns a TAP with the prefix that exists because a process has its descriptor; ""
-// if there is none. It does not see persistent TAPs.
-func (p *ports) held(prefix string) (string, error) {
-	links, err := netlinksafe.LinkList()
-	if err != nil {
-		return "", fmt.Errorf("list links: %w", err)
-	}
-	for _, l := range links {
-		if t, ok := l.(*netlink.Tuntap); ok && t.NonPersist && isPort(t.Name, prefix) {
-			return t.Name, nil
-		}
-	}
-	return "", nil
-}
-
-// orphans lists our ports that have none of the prefixes.
-func orphans(known []string) ([]string, error) {
-	return portsWhere(func(l *netlink.LinkAttrs) bool {
-		return strings.HasPrefix(l.Alias, attachment.WarmAlias) && !isPort(l.Name, known...)
-	})
-}
-
-func portsWhere(match func(*netlink.LinkAttrs) bool) (names []string, err error) {
-	links, err := netlinksafe.LinkList()
-	if err != nil {
-		return nil, fmt.Errorf("list links: %w", err)
-	}
-	for _, l := range links {
-		if match(l.Attrs()) {
-			names = append(names, l.Attrs().Name)
-		}
-	}
-	return names, nil
-}
-
-// isPort reports whether a link's name is a prefix followed by a digit: the prefix of
-// one guest may begin that of another.
-func isPort(name string, prefixes ...string) bool {
-	return slices.ContainsFunc(prefixes, func(prefix string) bool {
-		rest, ok := strings.CutPrefix(name, prefix)
-		return ok && rest != "" && '0' <= rest[0] && rest[0] <= '9'
-	})
 }
 
 func setAlias(port, alias string) error {

@@ -81,29 +81,6 @@ func TestAttachAndDetach(t *testing.T) {
 	m.wantNothing()
 }
 
-func TestGuestThatKeepsItsNIC(t *testing.T) {
-	l := newLab(t)
-	m := l.boot(1, 2)
-	l.serve(100 * time.Millisecond)
-	nic := m.mustAttach("c1")
-	if err := m.detach("c1"); status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "quarantined") {
-		t.Errorf("got %v, want DeadlineExceeded and the word", err)
-	}
-	m.wantNICs("1 c1 quarantined " + nic.GetMac())
-	l.wantTAPs()                 // the NIC is cut off
-	l.check(m.detach("c1"))      // and not the container's any more
-	second := m.mustAttach("c1") // which may have another
-	if second.GetSlot() != 2 {
-		t.Errorf("second NIC is %v", second)
-	}
-	if _, err := m.attach("c2"); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("attach with a quarantined slot: got %v", err)
-	}
-	m.reset() // the guest gives it up at last
-	l.eventually("the slot is free", func() bool { return m.free() == 1 })
-	m.wantNICs("2  warm " + second.GetMac())
-}
-
 func TestDaemonIsKilled(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 		t.Run(s.String(), func(t *testing.T) {
@@ -281,7 +258,10 @@ func TestOrphansAreReaped(t *testing.T) {
 	m.reset()
 	l.eventually("all is reaped", func() bool { return m.free() == 3 })
 	m.wantNICs("1  warm " + kept.GetMac())
-	l.wantTAPs("u1n1-1 unnest:", "u2n2-1 somebody's")
+	taps := l.taps() // the test has that of the guest without a record, so it is left, but leaves its name
+	if len(taps) != 3 || taps[0] != "u1n1-1 unnest:" || taps[1] != "u2n2-1 somebody's" || !strings.HasPrefix(taps[2], "unnest-") || !strings.HasSuffix(taps[2], " unnest:ended") {
+		t.Errorf("TAPs are %q", taps)
+	}
 	if n := m.netdevs(); strings.Count(n, "net") != 1+strings.Count(n, "virtio-net-pci") || !strings.Contains(n, "net1-1") {
 		t.Errorf("netdevs are %q, want net1-1 alone", n)
 	}

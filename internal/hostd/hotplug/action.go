@@ -66,10 +66,15 @@ type Disconnect struct {
 type DeviceDel struct{ ID string }
 
 // NetdevDel deletes a netdev in the VMM, also under a NIC that the guest has not
-// given up: that NIC then has its link down.
+// given up: that NIC then has its link down. The VMM may keep the TAP until that NIC is gone.
 type NetdevDel struct{ ID string }
 
-// DelTAP deletes a TAP, and what of a Connect would outlive it.
+// CutTAP takes the TAP or the queue of a NIC that is still there off the network, with what a
+// Connect has added. No frame passes any more, whatever guest and VMM do. A TAP that the VMM
+// keeps stays, marked so that no state takes it over; DelTAP follows when the NIC is gone.
+type CutTAP struct{ TAP string }
+
+// DelTAP deletes a TAP that no NIC has, and what of a Connect would outlive it.
 type DelTAP struct{ TAP string }
 
 // DeleteBackend deletes what was behind a volume or shared memory whose device is gone.
@@ -155,6 +160,8 @@ func (a Disconnect) String() string { return "disconnect TAP " + a.TAP }
 func (a DeviceDel) String() string { return "delete device " + a.ID }
 
 func (a NetdevDel) String() string { return "delete netdev " + a.ID }
+
+func (a CutTAP) String() string { return "cut TAP " + a.TAP }
 
 func (a DelTAP) String() string { return "delete TAP " + a.TAP }
 

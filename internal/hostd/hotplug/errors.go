@@ -18,7 +18,7 @@ var (
 	// ErrDeviceLost ends an Attach whose device the guest gave up at once.
 	ErrDeviceLost = errors.New("the guest gave the device up at once")
 	// ErrQuarantined ends the Detach of a NIC that the guest did not give up. The NIC
-	// is cut off: netdev and TAP are deleted, and the key has no attachment any more.
+	// is cut off: its TAP is off the network, and the key has no attachment any more.
 	// Only the slot is lost until the guest gives the device up.
 	ErrQuarantined = errors.New("the guest did not give the NIC up: it is cut off and its slot quarantined")
 	// ErrKept ends the Detach of a volume or memory that the guest did not give up. The

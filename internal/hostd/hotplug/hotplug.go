@@ -39,7 +39,7 @@
 //     alias last, so that the alias never promises more than is there. A Connect that
 //     fails leaves a Change as it was before; of a new attachment it may leave parts,
 //     which DelTAP removes with the TAP.
-//   - NetdevDel, DelTAP, DeleteBackend and Disconnect are performed even when an action
+//   - NetdevDel, CutTAP, DelTAP, DeleteBackend and Disconnect are performed even when an action
 //     before them failed, and succeed when there is nothing to do. The next Observed
 //     finds what they leave behind.
 //   - DeviceDel of a device that does not exist is a DeviceDeleted event. A DeviceDel
@@ -175,7 +175,7 @@ const (
 	Connecting                // the NIC is plugged, its TAP is being connected or its record changed
 	Plugged                   // the device is plugged and belongs to its key
 	Unplugging                // the guest has been asked to give the device up
-	Quarantined               // the guest did not give the device up: the port is taken, a NIC has no TAP
+	Quarantined               // the guest did not give the device up: the port is taken, a NIC is cut off
 	Cooling                   // no device, but the guest may still eject the next one: see the package comment
 	Foreign                   // the port has a device that this machine did not plug, such as a disk of the guest
 )

@@ -48,19 +48,34 @@ func (w *world) finish() {
 		w.failf("the drain has not ended")
 	}
 	w.checkAnswered()
-	for i := 0; w.faults != none && i < 20 && len(w.taps) > 1; i++ {
-		w.observe() // deletions that failed: the next looks find them
-		w.finishPending()
-	}
-	if len(w.taps) != 1 || len(w.netdevs) != 0 || len(w.linked) != 0 {
-		w.failf("left over: TAPs %v, netdevs %v, connected %v", w.taps, w.netdevs, w.linked)
-	}
+	w.checkLeftovers()
 	for _, s := range w.state.Slots() {
 		if s.Status != Free && s.Status != Quarantined && (s.Status != Foreign || s.Device != "usb1") {
 			w.failf("slot %d is %s in the end", s.Slot, s.Status)
 		}
 	}
 	w.giveUpAll()
+}
+
+// checkLeftovers checks that nothing is left but the TAPs that QEMU keeps for devices which
+// the guest has not given up.
+func (w *world) checkLeftovers() {
+	left := func() map[string]mark {
+		all := maps.Clone(w.taps)
+		maps.DeleteFunc(all, func(name string, m mark) bool {
+			o, _ := parseOccupant(name, w.config.Prefix)
+			_, kept := w.devices[o.DeviceID()]
+			return name == "tap0" || m.ended && kept
+		})
+		return all
+	}
+	for i := 0; w.faults != none && i < 20 && len(left()) > 0; i++ {
+		w.observe() // deletions that failed: the next looks find them
+		w.finishPending()
+	}
+	if len(left()) != 0 || len(w.netdevs) != 0 || len(w.linked) != 0 {
+		w.failf("left over: TAPs %v, netdevs %v, connected %v", left(), w.netdevs, w.linked)
+	}
 }
 
 // fillPool refills until no NIC is wanted, and checks that the pool is full and that its
@@ -103,6 +118,7 @@ func (w *world) giveUpAll() {
 		}
 	}
 	w.finishPending()
+	w.checkLeftovers()
 	taken := 0
 	for _, s := range w.state.Slots() {
 		if s.Status != Free {

@@ -103,9 +103,7 @@ func (m *machine) observe(s *Slot, seen *sighting) {
 	switch {
 	case s.Device == "" || s.Status == Plugging:
 	case !seen.has(s):
-		if s.Status != Quarantined { // its TAP should be gone: removeLeftovers checks
-			delete(seen.taps, s.Generation)
-		}
+		delete(seen.taps, s.Generation)
 		m.deleted(s)
 	case m.config.Shares:
 	case (s.Status == Plugged || s.Status == Warm) && !seen.hasTAP(s):
@@ -170,8 +168,11 @@ func (m *machine) removeLeftovers(s *Slot, seen *sighting) {
 			m.rescan()
 			m.do(DeviceDel{ID: o.DeviceID()})
 		}
+		if hasTAP && seen.devices[g] {
+			m.do(CutTAP{TAP: o.TAP(m.config.Prefix)})
+		}
 		m.do(NetdevDel{ID: o.NetdevID()})
-		if hasTAP {
+		if hasTAP && !seen.devices[g] {
 			m.do(DelTAP{TAP: o.TAP(m.config.Prefix)})
 		}
 	}

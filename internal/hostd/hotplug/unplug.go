@@ -81,7 +81,7 @@ func (e UnplugTimedOut) apply(m *machine) {
 func (m *machine) quarantine(s *Slot) {
 	err := ErrKept
 	if !m.config.Shares {
-		m.tearDown(s)
+		m.cutOff(s)
 		err = ErrQuarantined
 	}
 	s.Status = Quarantined
@@ -109,7 +109,11 @@ func (e DeviceDeleted) apply(m *machine) {
 // that this state never saw.
 func (m *machine) deleted(s *Slot) {
 	m.reportLost(s, false)
-	if s.Status != Foreign && (s.Status != Quarantined || m.config.Shares) {
+	switch {
+	case s.Status == Foreign:
+	case s.Status == Quarantined && !m.config.Shares:
+		m.deleteNIC(s)
+	default:
 		m.tearDown(s)
 	}
 	m.failAttach(s, ErrDeviceLost)
@@ -151,12 +155,25 @@ func (m *machine) endEarlierCooldowns(asked uint64) {
 	}
 }
 
-// tearDown deletes the host's part of a device.
+// tearDown deletes the host's part of a device that is gone.
 func (m *machine) tearDown(s *Slot) {
 	if m.config.Shares {
 		m.do(DeleteBackend{Key: s.Key})
 	} else {
-		m.do(NetdevDel{ID: s.NetdevID()}, DelTAP{TAP: s.TAP(m.config.Prefix)})
+		m.deleteNIC(s)
 	}
+	m.release(s)
+}
+
+// deleteNIC deletes the host's part of a NIC. The VMM is told first: then it has closed the
+// TAP.
+func (m *machine) deleteNIC(s *Slot) {
+	m.do(NetdevDel{ID: s.NetdevID()}, DelTAP{TAP: s.TAP(m.config.Prefix)})
+}
+
+// cutOff ends the attachment of a NIC that the guest keeps. The host acts first: whether the
+// VMM obeys, or answers, does not matter.
+func (m *machine) cutOff(s *Slot) {
+	m.do(CutTAP{TAP: s.TAP(m.config.Prefix)}, NetdevDel{ID: s.NetdevID()})
 	m.release(s)
 }

@@ -36,6 +36,7 @@ type world struct {
 	config  Config
 	state   State
 	up      bool // QEMU runs
+	keeps   bool // QEMU has a TAP open until the NIC is gone, as QEMU 10
 	actions []Action
 	events  []Event // not yet fed
 	timers  []Timer // running
@@ -44,6 +45,7 @@ type world struct {
 	queues    map[string]bool   // TAPs that were made for endpoints
 	linked    map[string]string // TAP -> the attachment that its bridge and filter are for
 	netdevs   map[string]string // ID -> TAP
+	open      map[string]string // TAP that QEMU has -> device that keeps it, if any
 	devices   map[string]int    // ID -> slot
 	pending   map[string]bool   // devices that the guest has been asked for
 	ejections []int             // slots that the guest will empty, with the faults acpi
@@ -59,6 +61,7 @@ type world struct {
 // mark is what is written on a TAP.
 type mark struct {
 	warm   bool
+	ended  bool
 	key    attachment.Key
 	record string
 }
@@ -79,10 +82,11 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), faults: faults(seed % uint64(faultKinds)),
 		config: Config{Prefix: "g1n", Slots: 3, MAC: [3]byte{2, 0, 1}, UnplugTimeout: time.Second, UnplugTries: 2, Cooldown: 2 * time.Second},
-		taps:   map[string]mark{"tap0": {}}, queues: map[string]bool{}, linked: map[string]string{}, netdevs: map[string]string{},
+		taps:   map[string]mark{"tap0": {}}, queues: map[string]bool{}, linked: map[string]string{}, netdevs: map[string]string{}, open: map[string]string{},
 		devices: map[string]int{}, pending: map[string]bool{}, requests: map[RequestID]*request{},
 	}
 	w.config.Pool = w.rng.IntN(4)
+	w.keeps = w.chance(50)
 	if w.chance(10) {
 		w.devices["usb1"] = 1 + w.rng.IntN(3)
 	}
@@ -439,7 +443,10 @@ func (w *world) perform() {
 			w.queues[a.TAP] = endpoint
 		})
 	case NetdevAdd:
-		w.plugStep(a.Occupant, StepNetdev, func() { create(w, w.netdevs, a.ID, a.TAP) })
+		w.plugStep(a.Occupant, StepNetdev, func() {
+			create(w, w.netdevs, a.ID, a.TAP)
+			w.open[a.TAP] = ""
+		})
 	case DeviceAdd:
 		w.plugStep(a.Occupant, StepDevice, func() { w.addDevice(a) })
 	case DeviceDel:
@@ -456,12 +463,20 @@ func (w *world) perform() {
 	case NetdevDel:
 		w.checkDead(a.ID)
 		if w.up {
-			delete(w.netdevs, a.ID)
+			w.deleteNetdev(a.ID)
 		}
 	case DelTAP:
 		w.checkDead(a.TAP)
+		if device := w.open[a.TAP]; device != "" && w.devices[device] > 0 {
+			w.failf("%s, but QEMU has it for %s", a, device)
+		}
 		if w.faults != crashes || w.chance(90) { // else it could not be deleted
 			w.deleteTAP(a.TAP)
+		}
+	case CutTAP:
+		w.checkDead(a.TAP)
+		if w.faults != crashes || w.chance(90) { // else it could not be cut
+			w.cutTAP(a.TAP)
 		}
 	case Released:
 		for name, owner := range w.linked {
@@ -473,6 +488,25 @@ func (w *world) perform() {
 		w.timers = append(w.timers, a.Timer)
 	case Reply:
 		w.answer(a)
+	}
+}
+
+// cutTAP takes a TAP off the network. It stays as long as QEMU has it.
+func (w *world) cutTAP(name string) {
+	delete(w.linked, name)
+	if _, open := w.open[name]; open {
+		w.rename(name, mark{ended: true})
+		return
+	}
+	w.deleteTAP(name)
+}
+
+// deleteNetdev deletes a netdev. QEMU closes its TAP, unless a device keeps it.
+func (w *world) deleteNetdev(id string) {
+	tap, there := w.netdevs[id]
+	delete(w.netdevs, id)
+	if there && !(w.keeps && w.open[tap] != "") {
+		delete(w.open, tap)
 	}
 }
 
@@ -542,6 +576,7 @@ func (w *world) addDevice(a DeviceAdd) {
 		w.failf("device %s plugged on netdev %s, which is not there", a.ID, a.Netdev)
 	}
 	create(w, w.devices, a.ID, a.Slot)
+	w.open[w.netdevs[a.Netdev]] = a.ID
 	w.look()
 }
 
@@ -617,6 +652,15 @@ func (w *world) delDevice(id string) {
 func (w *world) giveUp(id string) {
 	delete(w.devices, id)
 	delete(w.pending, id)
+	for tap, device := range w.open {
+		switch {
+		case device != id:
+		case slices.Contains(slices.Collect(maps.Values(w.netdevs)), tap):
+			w.open[tap] = ""
+		default:
+			delete(w.open, tap)
+		}
+	}
 	w.events = append(w.events, DeviceDeleted{Device: ""}, DeviceDeleted{Device: id})
 }
 
@@ -639,7 +683,7 @@ func (w *world) answer(a Reply) {
 func (w *world) gone() {
 	w.up = false
 	w.netdevs, w.pending, w.ejections = map[string]string{}, map[string]bool{}, nil
-	w.devices = map[string]int{}
+	w.devices, w.open = map[string]int{}, map[string]string{}
 	w.events = slices.DeleteFunc(w.events, func(e Event) bool { return w.chance(50) && isDeletion(e) })
 }
 

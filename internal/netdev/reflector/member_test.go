@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -287,14 +286,69 @@ func TestCreateFails(t *testing.T) {
 	l.works(t, "after failures")
 }
 
+// Nothing passes any more, and the name is free, although VMs have queues. To a VM its queue
+// is idle, not broken: QEMU would spin, or exit.
 func TestDelete(t *testing.T) {
 	l := newLab(t, 2, reflector.Options{})
 	in(t, l.ns, func() error {
 		return errors.Join(l.segment.Delete(), absent("hl0"), l.segment.Delete())
 	})
-	if _, err := l.vms[1].Write(make([]byte, 100)); !errors.Is(err, unix.EBADFD) && !errors.Is(err, os.ErrClosed) {
-		t.Errorf("a VM writes to it: %v", err)
+	l.vms[2].receive(t, time.Millisecond) // what came before
+	if _, err := l.vms[1].Write(make([]byte, 100)); !errors.Is(err, unix.EIO) {
+		t.Errorf("a VM writes to it: %v, want an I/O error", err)
 	}
+	if got := l.vms[2].receive(t, 50*time.Millisecond); got != nil {
+		t.Errorf("a VM receives % x", got)
+	}
+	raw, err := l.vms[1].SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = raw.Control(func(fd uintptr) {
+		if err := unix.IoctlSetPointerInt(int(fd), unix.TUNSETVNETHDRSZ, 10); err != nil {
+			t.Errorf("a VM resets its NIC: %v", err)
+		}
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		if n, err := unix.Poll(poll, 0); n != 0 || err != nil {
+			t.Errorf("a VM polls: %d, %#x, %v; want nothing", n, poll[0].Revents, err)
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	in(t, l.ns, func() (err error) {
+		l.segment, err = reflector.Create(reflector.Options{Name: "hl0"})
+		return err
+	})
+	left := l.vms
+	l.vms = map[segment.Fraction]wire{}
+	l.join(t, 1)
+	l.join(t, 2)
+	l.works(t, "created again")
+	if n := l.taps(t); n != 2 {
+		t.Errorf("%d TAPs, want that of the segment and the one that VMs keep", n)
+	}
+	for _, vm := range left {
+		vm.Close()
+	}
+	if n := l.taps(t); n != 1 {
+		t.Errorf("%d TAPs after the VMs' end, want that of the segment", n)
+	}
+}
+
+// taps counts the TAPs of the lab.
+func (l *lab) taps(t *testing.T) (n int) {
+	t.Helper()
+	in(t, l.ns, func() error {
+		links, err := netlink.LinkList()
+		for _, link := range links {
+			if link.Type() == "tuntap" {
+				n++
+			}
+		}
+		return err
+	})
+	return n
 }
 
 // QEMU sets the header of 10 bytes when it takes a descriptor, for all queues.

@@ -245,16 +245,3 @@ func (s *Segment) Close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// Delete deletes the TAP, if it exists, even if VMs have queues, and closes the
-// Segment.
-func (s *Segment) Delete() error {
-	err := netlink.LinkDel(&netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Index: s.index}})
-	if errors.Is(err, unix.ENODEV) {
-		err = nil
-	}
-	if err := errors.Join(err, s.Close()); err != nil {
-		return fmt.Errorf("delete segment %s: %w", s.name, err)
-	}
-	return nil
-}

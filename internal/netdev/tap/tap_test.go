@@ -9,6 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"unnest/internal/netdev/thread"
 )
@@ -171,6 +172,46 @@ func TestOpenSharedDescriptor(t *testing.T) {
 		}
 		if got := links(t); got != "br0" {
 			t.Errorf("the last descriptor is closed, but devices are left: %s", got)
+		}
+	})
+}
+
+// A TAP that a process has is taken off the network, but stays in order for that process. Any
+// other one is deleted.
+func TestRemove(t *testing.T) {
+	inNewNS(t, func() {
+		for _, persistent := range []bool{false, true} {
+			f, err := Open(Device{Name: "tap0", Bridge: "br0", MTU: 1500, Persistent: persistent})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if left, err := Remove("tap0"); !left || err != nil {
+					t.Errorf("persistent %t: left %t, error %v; want it left", persistent, left, err)
+				}
+			}
+			link, err := netlink.LinkByName("tap0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a := link.Attrs(); a.Flags&net.FlagUp != 0 || a.MasterIndex != 0 {
+				t.Errorf("persistent %t: flags are %v, master is %d; want it down and on no bridge", persistent, a.Flags, a.MasterIndex)
+			}
+			if _, err := f.Write(make([]byte, 100)); !errors.Is(err, unix.EIO) {
+				t.Errorf("persistent %t: its process writes: %v, want an I/O error", persistent, err)
+			}
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+			if left, err := Remove("tap0"); left || err != nil {
+				t.Errorf("persistent %t, closed: left %t, error %v", persistent, left, err)
+			}
+			if got := links(t); got != "br0" {
+				t.Errorf("persistent %t: there is %s", persistent, got)
+			}
+		}
+		if _, err := Remove("br0"); err == nil || !strings.Contains(err.Error(), "remove TAP br0") {
+			t.Errorf("not a TAP: got %v", err)
 		}
 	})
 }

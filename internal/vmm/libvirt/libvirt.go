@@ -101,8 +101,7 @@ func (v *VMM) handle(e rpc.Event) error {
 // AddNetdev does nothing: libvirt makes the netdev with the device.
 func (v *VMM) AddNetdev(context.Context, string, vmm.TAP) error { return nil }
 
-// DeleteNetdev does nothing: libvirt deletes the netdev with the device. To cut off
-// a NIC that the guest does not release, delete its TAP.
+// DeleteNetdev does nothing: libvirt deletes the netdev with the device.
 func (v *VMM) DeleteNetdev(context.Context, string) error { return nil }
 
 // AddDevice attaches a NIC to the running domain, not to its definition: the NIC is

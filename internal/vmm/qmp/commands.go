@@ -9,7 +9,7 @@ func (c *Client) NetdevAdd(ctx context.Context, args map[string]any) error {
 }
 
 // NetdevDel deletes the network backend with the ID. If a NIC still uses it, the
-// NIC's link goes down.
+// NIC's link goes down; QEMU 10 closes the backend's files only with the NIC.
 func (c *Client) NetdevDel(ctx context.Context, id string) error {
 	return c.Execute(ctx, "netdev_del", map[string]any{"id": id}, nil)
 }

@@ -1,0 +1,59 @@
+package tap
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Remove takes a TAP off the network: down and on no bridge, it passes no frame in either
+// direction, whatever the process does that has its descriptor. Then Remove deletes the TAP,
+// unless a process has it; left says that one has. A TAP that does not exist is not an error.
+//
+// Such a process can be a QEMU whose guest does not give its NIC up: QEMU 10 keeps the
+// descriptor after netdev_del. If the TAP were deleted, QEMU's main loop would spin, because
+// poll(2) reports an error, and QEMU would exit when the guest resets the NIC ("TUNSETVNETHDRSZ
+// ioctl() failed"). The TAP disappears with the descriptor, unless it is persistent.
+func Remove(name string) (left bool, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("remove TAP %s: %w", name, err)
+		}
+	}()
+	link, err := netlinksafe.LinkByName(name)
+	if _, is := link.(*netlink.Tuntap); err == nil && !is {
+		return false, fmt.Errorf("its type is %s", link.Type())
+	}
+	if err == nil {
+		err = errors.Join(netlink.LinkSetDown(link), netlink.LinkSetNoMaster(link))
+	}
+	if err == nil {
+		left, err = inUse(name)
+	}
+	if err == nil && !left {
+		err = netlink.LinkDel(link)
+	}
+	if errors.As(err, new(netlink.LinkNotFoundError)) || errors.Is(err, unix.ENODEV) { // its process has closed it
+		return false, nil
+	}
+	return left, err
+}
+
+// RetiredName is for a TAP of an index that Remove has left, so that another can have its name.
+// It is the name of no TAP of a guest.
+func RetiredName(index int) string { return fmt.Sprintf("unnest-%d", index) }
+
+// inUse reports whether a process has the only queue of a TAP.
+func inUse(name string) (bool, error) {
+	fd, err := OpenQueue(name, 0)
+	if errors.Is(err, unix.EBUSY) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return false, unix.Close(fd)
+}
