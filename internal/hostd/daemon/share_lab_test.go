@@ -133,7 +133,7 @@ func (l *lab) servers() (n int) {
 	l.check(err)
 	for _, path := range paths {
 		line, _ := os.ReadFile(path)
-		if strings.Contains(string(line), "virtiofsd") && strings.Contains(string(line), "source="+l.dir+"/") {
+		if strings.Contains(string(line), "virtiofsd") && strings.Contains(string(line), "="+l.dir+"/") {
 			n++
 		}
 	}

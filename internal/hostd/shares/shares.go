@@ -40,6 +40,7 @@ type Registry struct {
 	directories sync.Mutex
 	openGroups  func() *share.Groups // once; nil if the host has none
 	groups      atomic.Pointer[share.Groups]
+	warnLocks   sync.Once
 
 	mu    sync.Mutex
 	items map[itemKey]*item

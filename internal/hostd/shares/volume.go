@@ -100,6 +100,11 @@ func (g *Guest) serve(ctx context.Context, port int, key attachment.Key, volume 
 		return err
 	}
 	g.servers[key] = server
+	if p := server.Program; !p.HostLocks {
+		g.registry.warnLocks.Do(func() {
+			g.registry.log.Warn("locks of files in volumes do not hold between guests: this virtiofsd has no locks of the host", "virtiofsd", p.Path)
+		})
+	}
 	return nil
 }
 

@@ -9,8 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,23 +16,12 @@ import (
 
 // Server is a process that serves one volume to one guest by virtiofs.
 type Server struct {
+	Program Program
+
 	cmd    *exec.Cmd
 	output *os.File // its output: a file, which outlives this process
 	ended  chan struct{}
 }
-
-// serverPath is QEMU's own virtiofsd in Debian 12. Its successor for QEMU 8 has another
-// path and other options.
-const serverPath = "/usr/lib/qemu/virtiofsd"
-
-// ErrNoServer is wrapped when QEMU's own virtiofsd is not installed.
-var ErrNoServer = errors.New("virtiofsd is not installed: install Debian 12's package qemu-system-common")
-
-// serverOptions keep fractions consistent: guests do not cache names and attributes,
-// and read data again when a file is opened or has changed. Locks are the host's: a
-// program that would wait for a lock gets an error, rather than a lock that the other
-// fractions do not see. Guests cannot make device nodes.
-const serverOptions = "cache=auto,timeout=0,posix_lock,flock,sandbox=namespace,modcaps=-mknod,log_level=err"
 
 // Serve starts a virtiofsd for a volume's directory. It also returns the VMM's end of
 // the connection, which the caller closes when the VMM has its own copy. The server
@@ -42,24 +29,25 @@ const serverOptions = "cache=auto,timeout=0,posix_lock,flock,sandbox=namespace,m
 // waits for a VMM, because it is connected from the start. Its files are limited to
 // maxFiles, and the other resources by start, which starts the command.
 func Serve(dir string, start func(*exec.Cmd) error) (_ *Server, vmm *os.File, err error) {
-	if _, err := os.Stat(serverPath); err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrNoServer, err)
+	program, err := FindProgram()
+	if err != nil {
+		return nil, nil, err
+	}
+	arguments, err := program.arguments(dir, fileLimit())
+	if err != nil {
+		return nil, nil, fmt.Errorf("serve volume %s: %w", dir, err)
 	}
 	listener, vmm, err := connected()
 	if err != nil {
 		return nil, nil, fmt.Errorf("serve volume %s: %w", dir, err)
 	}
 	defer listener.Close()
-	// A comma would end the option source.
-	if strings.ContainsRune(dir, ',') {
-		return nil, nil, errors.Join(fmt.Errorf("serve volume %s: want a path without comma", dir), vmm.Close())
-	}
 	fd, err := unix.MemfdCreate("virtiofsd", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("serve volume %s: %w", dir, err), vmm.Close())
 	}
-	s := &Server{output: os.NewFile(uintptr(fd), "virtiofsd"), ended: make(chan struct{})}
-	s.cmd = exec.Command(serverPath, "-f", "--fd=3", "--rlimit-nofile="+strconv.FormatUint(fileLimit(), 10), "-o", "source="+dir, "-o", serverOptions)
+	s := &Server{Program: program, output: os.NewFile(uintptr(fd), "virtiofsd"), ended: make(chan struct{})}
+	s.cmd = exec.Command(program.Path, arguments...)
 	s.cmd.ExtraFiles = []*os.File{listener} // descriptor 3
 	s.cmd.Stderr = s.output
 	s.cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
