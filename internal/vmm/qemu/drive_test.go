@@ -112,6 +112,27 @@ func TestDriveOfGuestThatResets(t *testing.T) {
 	m.kill()
 }
 
+// A daemon that is killed while it hands a file over leaves no descriptor after the next has
+// connected. What others have added stays.
+func TestLeftDescriptors(t *testing.T) {
+	m := boot(t, "ide-cd,id=unnest-credentials")
+	if err := m.owner.Execute(t.Context(), "cont", nil, nil); err != nil { // paused, QEMU keeps descriptors
+		t.Fatal(err)
+	}
+	v, f := m.dial(), image(t, "left")
+	if _, err := v.client.AddFD(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.owner.SendFD(t.Context(), "other", f); err != nil {
+		t.Fatal(err)
+	}
+	v.Close()
+	m.dial()
+	if n := m.descriptors("/memfd:image (deleted)"); n != 1 {
+		t.Errorf("QEMU has %d descriptors of the file, want the other's", n)
+	}
+}
+
 // The guest cannot write the medium, and a daemon that was killed at any step is followed
 // by one that repairs the drive.
 func TestDriveIsInterrupted(t *testing.T) {

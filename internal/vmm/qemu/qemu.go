@@ -39,7 +39,8 @@ func numbered(prefix string, n int) []string {
 
 // Dial connects to the QMP socket of a QEMU. ports are the IDs of the
 // pcie-root-ports of slots 1, 2, and so on; all have to exist. QEMU serves one
-// connection to a socket at a time.
+// connection to a socket at a time. Descriptors that a killed daemon has left in QEMU are
+// removed.
 func Dial(ctx context.Context, socket string, ports []string) (_ *VMM, err error) {
 	client, err := qmp.Dial(ctx, socket)
 	if err != nil {
@@ -49,7 +50,7 @@ func Dial(ctx context.Context, socket string, ports []string) (_ *VMM, err error
 		client: client, ports: slices.Clone(ports),
 		events: client.Subscribe(qmp.EventDeviceDeleted, qmp.EventUnplugGuestError, qmp.EventReset),
 	}
-	if err := v.checkPorts(ctx); err != nil {
+	if err := errors.Join(v.checkPorts(ctx), client.RemoveLeftFDs(ctx)); err != nil {
 		return nil, errors.Join(fmt.Errorf("QEMU at %s: %w", socket, err), v.Close())
 	}
 	return v, nil

@@ -23,6 +23,9 @@ func (c *Client) SendFD(ctx context.Context, name string, f *os.File) error {
 	return nil
 }
 
+// addedFD marks the descriptors of AddFD.
+const addedFD = "unnest"
+
 // FD is a descriptor that QEMU keeps in an fdset until it is removed.
 type FD struct {
 	Set    int `json:"fdset-id"`
@@ -34,7 +37,7 @@ type FD struct {
 // it needs a unix socket, and the caller keeps f.
 func (c *Client) AddFD(ctx context.Context, f *os.File) (FD, error) {
 	var fd FD
-	if err := c.execute(ctx, "add-fd", map[string]any{}, &fd, f); err != nil {
+	if err := c.execute(ctx, "add-fd", map[string]any{"opaque": addedFD}, &fd, f); err != nil {
 		return fd, fmt.Errorf("add descriptor: %w", err)
 	}
 	return fd, nil
@@ -44,6 +47,30 @@ func (c *Client) AddFD(ctx context.Context, f *os.File) (FD, error) {
 // when the guest runs next.
 func (c *Client) RemoveFD(ctx context.Context, fd FD) error {
 	return c.Execute(ctx, "remove-fd", map[string]any{"fdset-id": fd.Set, "fd": fd.Number}, nil)
+}
+
+// RemoveLeftFDs removes all descriptors that AddFD has added. If a caller ends before RemoveFD,
+// QEMU 7.2 removes them with the last connection to any of its sockets, QEMU 10 never.
+func (c *Client) RemoveLeftFDs(ctx context.Context) error {
+	var sets []struct {
+		ID  int `json:"fdset-id"`
+		FDs []struct {
+			Number int `json:"fd"`
+			Opaque string
+		}
+	}
+	if err := c.Execute(ctx, "query-fdsets", nil, &sets); err != nil {
+		return err
+	}
+	var err error
+	for _, set := range sets {
+		for _, fd := range set.FDs {
+			if fd.Opaque == addedFD {
+				err = errors.Join(err, c.RemoveFD(ctx, FD{Set: set.ID, Number: fd.Number}))
+			}
+		}
+	}
+	return err
 }
 
 // PID returns the process that serves the connection: QEMU, or the process that
