@@ -41,6 +41,9 @@ func Start(t testing.TB, netns string) *Daemon {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root and libvirtd: set UNNEST_PRIVILEGED=1")
 	}
+	if err := checkPrograms(); err != nil {
+		t.Fatal(err)
+	}
 	dir, err := os.MkdirTemp("", "libvirt") // t.TempDir can be too long for a socket
 	if err != nil {
 		t.Fatal(err)
@@ -62,11 +65,31 @@ func Start(t testing.TB, netns string) *Daemon {
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL,
 	}
-	ended := d.launch(cmd, netns)
+	if err := d.await(d.launch(cmd, netns)); err != nil {
+		t.Fatalf("start libvirtd: %v", err)
+	}
+	return d
+}
+
+// checkPrograms names the package of a program that is missing.
+func checkPrograms() error {
+	for program, name := range map[string]string{"libvirtd": "libvirt-daemon", "virsh": "libvirt-clients"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("%w; install %s", err, name)
+		}
+	}
+	return nil
+}
+
+// await waits until libvirtd answers.
+func (d *Daemon) await(ended <-chan struct{}) error {
 	for begin := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		_, err := d.virsh("version")
 		if err == nil {
-			return d
+			return nil
+		}
+		if strings.Contains(err.Error(), "no connection driver available") {
+			return errors.New("it has no driver for QEMU; install libvirt-daemon-driver-qemu")
 		}
 		select {
 		case <-ended:
@@ -76,8 +99,14 @@ func Start(t testing.TB, netns string) *Daemon {
 			}
 		}
 		text, _ := os.ReadFile(d.path("log"))
-		t.Fatalf("start libvirtd: %v\n%s", err, text)
+		return fmt.Errorf("%w; the end of its log:\n%s", err, tail(string(text), 10))
 	}
+}
+
+// tail returns the last lines of a text.
+func tail(text string, lines int) string {
+	all := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
 // launch starts cmd from a thread that waits for it: Pdeathsig kills the child when
