@@ -45,7 +45,7 @@ func (p *ports) cut(name string) (left bool, err error) {
 
 // retire deletes a port, or cuts it if a VMM has it. Then it leaves the name to others.
 func (p *ports) retire(name string) error {
-	link, err := netlink.LinkByName(name)
+	link, _ := netlink.LinkByName(name) // if there is none, its rules are left
 	if _, is := link.(*netlink.Tuntap); !is {
 		return p.delete(name)
 	}
