@@ -22,7 +22,8 @@ PACKAGES := qemu-system-x86 mmdebstrap e2fsprogs xz-utils nftables iproute2 sock
 
 # What the tests also need: a C compiler for the race detector, a second VMM, protoc, and
 # guests of other architectures. Debian 13 has QEMU for s390x in a package of its own.
-TEST_PACKAGES := gcc libc6-dev libvirt-daemon libvirt-clients protobuf-compiler curl udhcpd unzip \
+TEST_PACKAGES := gcc libc6-dev libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients \
+	'virtiofsd|qemu-system-common' protobuf-compiler curl udhcpd unzip \
 	qemu-system-arm 'qemu-system-s390x|qemu-system-misc' openssh-server openssh-client
 
 # The compiler of the trading application: OpenJDK 17 in Debian 12, 21 in Debian 13.
