@@ -161,7 +161,7 @@ test-collocation: build ## test domains that run side by side, of which one is k
 .PHONY: test-xen
 test-xen: build ## test domains of Xen on a host that the test boots (root, minutes; needs 4 GiB of memory)
 	UNNEST_PRIVILEGED=1 go test -tags xen -count=1 -timeout 60m -run '^Test(Domains|HVM)$$' -v ./internal/testbed/xen
-	UNNEST_PRIVILEGED=1 go test -tags xen -count=1 -timeout 60m -run '^TestXen(Restart|Cost)$$' -v ./internal/measure/bench
+	UNNEST_PRIVILEGED=1 go test -tags xen -count=1 -timeout 60m -run '^TestXen(Restart|Cost)$$' -v ./internal/measure/study/scripts ./internal/measure/study/domains
 	UNNEST_PRIVILEGED=1 go test -tags xen -count=1 -timeout 90m -run '^TestXen(Host)?$$' -v ./internal/e2e
 
 .PHONY: test-upgrade
@@ -255,7 +255,7 @@ bench-sched: go ## measure what the program that counts domains costs; write doc
 
 .PHONY: bench-xen-cost
 bench-xen-cost: build ## measure what counting domains of Xen costs them; write docs/results/xen-cost.md (root)
-	UNNEST_PRIVILEGED=1 go test -tags xen -count=1 -timeout 60m -run '^TestXenCost$$' ./internal/measure/bench -xen-cost $(CURDIR)/docs/results/xen-cost.md
+	UNNEST_PRIVILEGED=1 go test -tags xen -count=1 -timeout 60m -run '^TestXenCost$$' ./internal/measure/study/domains -xen-cost $(CURDIR)/docs/results/xen-cost.md
 
 .PHONY: bench-aa
 bench-aa: build ## measure how often equal configurations are reported as different (root)

@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"unnest/internal/cni/timer"
+	"unnest/internal/measure/study/startup/timer"
 )
 
 func main() {

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"unnest/internal/hostd/policy"
-	"unnest/internal/measure/bench"
+	"unnest/internal/measure/machines/guestimage"
 	"unnest/internal/testbed/guest"
 )
 
@@ -126,7 +126,7 @@ type page struct {
 // containerd.
 func (p *page) prepareVM() {
 	p.t.Helper()
-	image, err := bench.BuildImage(p.t.Context(), filepath.Dir(unnestBinary(p.t)), func(string) {})
+	image, err := guestimage.Build(p.t.Context(), filepath.Dir(unnestBinary(p.t)), func(string) {})
 	p.check(err)
 	_, hostKey, err := ed25519.GenerateKey(rand.Reader)
 	p.check(err)

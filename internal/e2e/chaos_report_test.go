@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/bench"
+	"unnest/internal/measure/machines/machine"
 	"unnest/internal/testbed/guest"
 )
 
@@ -86,7 +86,7 @@ deleted has to be reported by CHECK. At the end all pods are deleted, and nothin
 // facts are what one has to know to judge the run, and to repeat it.
 func (c *chaos) facts() [][2]string {
 	c.t.Helper()
-	host, err := bench.DescribeHost(c.t.Context())
+	host, err := machine.DescribeHost(c.t.Context())
 	c.check(err)
 	accel, err := guest.ChooseAccel("")
 	c.check(err)

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/bench"
 	"unnest/internal/measure/cputime"
+	"unnest/internal/measure/machines/machine"
 	"unnest/internal/measure/stats"
 	"unnest/internal/testbed/cluster"
 	"unnest/internal/testbed/guest"
@@ -178,7 +178,7 @@ func (p *podStarts) report() {
 	if *podsReport == "" || first == "" {
 		return
 	}
-	host, err := bench.DescribeHost(p.t.Context())
+	host, err := machine.DescribeHost(p.t.Context())
 	p.check(err)
 	accel, err := guest.ChooseAccel("")
 	p.check(err)

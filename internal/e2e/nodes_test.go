@@ -20,7 +20,7 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"unnest/internal/measure/bench"
+	"unnest/internal/measure/machines/guestimage"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"
@@ -43,7 +43,7 @@ func newNodes(t *testing.T, prepare func(*fleet.Fleet)) *nodes {
 	t.Helper()
 	n := &nodes{t: t, binaries: filepath.Dir(unnestBinary(t))}
 	var err error
-	n.image, err = bench.BuildImage(t.Context(), n.binaries, func(string) {})
+	n.image, err = guestimage.Build(t.Context(), n.binaries, func(string) {})
 	n.check(err)
 	l, err := lab.Create("run-e2e-" + strings.ToLower(rand.Text()[:6]))
 	n.check(err)

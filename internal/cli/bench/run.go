@@ -16,6 +16,9 @@ import (
 	"unnest/internal/cli/version"
 	"unnest/internal/measure/bench"
 	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/machines"
+	"unnest/internal/measure/machines/guestimage"
+	"unnest/internal/measure/machines/machine"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/suite"
 	"unnest/internal/report"
@@ -107,7 +110,7 @@ func measure(ctx context.Context, o Options, s *experiment.Spec, dir *result.Dir
 	if err != nil {
 		return false, err
 	}
-	binaries, err := bench.BinariesDir()
+	binaries, err := guestimage.BinariesDir()
 	if err != nil {
 		return false, err
 	}
@@ -126,14 +129,14 @@ func measure(ctx context.Context, o Options, s *experiment.Spec, dir *result.Dir
 		fmt.Fprintln(o.Streams.Err, "warning: "+w)
 	}
 	progress := newProgress(o.Streams.Err, o.Streams.ErrWidth)
-	b, err := bench.Up(ctx, s, bench.Options{
+	b, err := bench.Up(ctx, s, machines.Options{
 		Lab: "run-" + strings.ToLower(rand.Text()[:8]), Accel: accel.Accel, Binaries: binaries, Progress: progress, Restore: o.Restore,
 	})
 	if err != nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, b.Down()) }()
-	host, err := bench.DescribeHost(ctx)
+	host, err := machine.DescribeHost(ctx)
 	if err != nil {
 		return false, err
 	}

@@ -14,7 +14,7 @@ import (
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
-	"unnest/internal/measure/bench"
+	"unnest/internal/measure/machines/thishost"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"
 )
@@ -61,7 +61,7 @@ within the last hour, stays.`,
 
 func run(ctx context.Context, o Options) error {
 	labs, err := lab.Clean(ctx, o.DryRun)
-	work, workErr := bench.CleanWork(guest.CacheDir(), o.DryRun)
+	work, workErr := thishost.CleanWork(guest.CacheDir(), o.DryRun)
 	pruned, pruneErr := prune(ctx, o)
 	return errors.Join(err, workErr, pruneErr, list(o, labs, work, pruned), cacheLine(ctx, o))
 }

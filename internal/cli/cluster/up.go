@@ -10,7 +10,7 @@ import (
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
-	"unnest/internal/measure/bench"
+	"unnest/internal/measure/machines/guestimage"
 	"unnest/internal/testbed/cluster"
 	"unnest/internal/testbed/guest"
 )
@@ -82,7 +82,7 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) error {
 	if err != nil {
 		return err
 	}
-	binaries, err := bench.BinariesDir()
+	binaries, err := guestimage.BinariesDir()
 	if err != nil {
 		return err
 	}

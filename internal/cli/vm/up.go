@@ -13,7 +13,7 @@ import (
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
 	"unnest/internal/hostd/policy"
-	"unnest/internal/measure/bench"
+	"unnest/internal/measure/machines/guestimage"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"
@@ -88,12 +88,12 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 	if err != nil {
 		return err
 	}
-	binaries, err := bench.BinariesDir()
+	binaries, err := guestimage.BinariesDir()
 	if err != nil {
 		return err
 	}
 	report := func(step string) { fmt.Fprintln(streams.Err, step) }
-	image, err := bench.BuildImage(ctx, binaries, report)
+	image, err := guestimage.Build(ctx, binaries, report)
 	if err != nil {
 		return err
 	}

@@ -33,9 +33,9 @@ type endpoint struct {
 func requestEndpoint(ctx context.Context, d hostclient.Client, c netconf.Hostlo, args *skel.CmdArgs) (endpoint, error) {
 	s := &hostdpb.SegmentSpec{Pod: c.Segment.Name, Key: c.Segment.Key, Network: c.Name}
 	switch c.Segment.Mode {
-	case netconf.Unicast:
+	case segment.Unicast:
 		s.Mode = hostdpb.SegmentMode_SEGMENT_MODE_UNICAST
-	case netconf.Plain:
+	case segment.Plain:
 		s.Mode = hostdpb.SegmentMode_SEGMENT_MODE_PLAIN
 	}
 	answer, err := d.JoinSegment(ctx, &hostdpb.JoinSegmentRequest{Segment: s, ContainerId: args.ContainerID, Interface: args.IfName})

@@ -6,12 +6,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-)
 
-// Modes of a segment: which fractions get a frame.
-const (
-	Unicast = "unicast" // the one it is addressed to
-	Plain   = "plain"   // all, also the sender, as in the paper
+	"unnest/internal/hostapi/segment"
 )
 
 // DefaultInterface is the endpoint's name in a pod whose interface another plugin
@@ -150,8 +146,8 @@ func (s Segment) check(k keys) error {
 		return fmt.Errorf("%s %q: want a letter or digit, and up to %d of them, _, . and -", k.name, s.Name, maxName-1)
 	case s.Key != "" && (len(s.Key) < minKey || len(s.Key) > maxKey || strings.ContainsFunc(s.Key, func(r rune) bool { return r <= ' ' || r > '~' })):
 		return fmt.Errorf("%s: want %d to %d ASCII characters without blanks", k.key, minKey, maxKey)
-	case s.Mode != "" && s.Mode != Unicast && s.Mode != Plain:
-		return fmt.Errorf("%s %q: want %q or %q", k.mode, s.Mode, Unicast, Plain)
+	case s.Mode != "" && s.Mode != segment.Unicast && s.Mode != segment.Plain:
+		return fmt.Errorf("%s %q: want %q or %q", k.mode, s.Mode, segment.Unicast, segment.Plain)
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"unnest/internal/hostapi/segment"
 )
 
 const leastHostlo = `{"cniVersion":"1.0.0","name":"split","type":"hostlo","server":"10.200.0.1:7443"}`
@@ -105,7 +107,7 @@ func FuzzHostlo(f *testing.F) {
 		}
 		s := c.Segment
 		if !c.Server.IsValid() || c.Interface == "" || len(c.Interface) > 15 || len(s.Name) > maxName || len(s.Key) > maxKey ||
-			(s.Name == "") != (s.Key == "") || s.Mode != "" && s.Mode != Unicast && s.Mode != Plain {
+			(s.Name == "") != (s.Key == "") || s.Mode != "" && s.Mode != segment.Unicast && s.Mode != segment.Plain {
 			t.Errorf("accepted %s, %s as %+v", in, args, c)
 		}
 	})

@@ -21,6 +21,12 @@ const MaxFractions = 16
 // Ethernet header.
 const MTU = 65521
 
+// Modes of a segment: which fractions get a frame.
+const (
+	Unicast = "unicast" // the one it is addressed to
+	Plain   = "plain"   // all, also the sender, as in the paper
+)
+
 // Fraction numbers the part of a pod that is on one VM: 1 to MaxFractions.
 type Fraction uint8
 

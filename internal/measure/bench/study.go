@@ -8,59 +8,56 @@ import (
 
 	"unnest/internal/measure/cputime"
 	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/machines"
+	"unnest/internal/measure/machines/guestimage"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/fleet"
+	"unnest/internal/measure/study/boot"
+	"unnest/internal/measure/study/clientserver"
+	"unnest/internal/measure/study/domains"
+	"unnest/internal/measure/study/generators"
+	"unnest/internal/measure/study/harness"
+	"unnest/internal/measure/study/scripts"
+	"unnest/internal/measure/study/served"
+	"unnest/internal/measure/study/startup"
 )
 
-// study is one kind of experiment. Its machines belong to the Bench in it.
+// study is one kind of experiment. It embeds its machines.
 type study interface {
 	Running
-	bench() *Bench
-	// check returns an error unless the study can measure the configuration.
-	check(c stack.Configuration) error
-	// needs says what Up prepares before begin.
-	needs() needs
-	// begin follows when the machines of all configurations are up.
-	begin(ctx context.Context) error
-	// start starts what is measured in a configuration.
-	start(ctx context.Context, c stack.Configuration) error
+	Machines() *machines.Set
+	// Check returns an error unless the study can measure the configuration.
+	Check(c stack.Configuration) error
+	// Needs says what Up prepares before begin.
+	Needs() machines.Needs
+	// Begin follows when the machines of all configurations are up.
+	Begin(ctx context.Context) error
+	// Start starts what is measured in a configuration.
+	Start(ctx context.Context, c stack.Configuration) error
 }
-
-// needs are the demands of a study on its guests.
-type needs struct {
-	machines bool // those of the configurations are up before the first execution
-	daemon   bool // the host daemon runs, for containers with NICs of their own
-	pool     int  // NICs that the host daemon keeps plugged in advance
-	slots    int  // NICs that can be plugged into a guest
-}
-
-// slots is enough for one NIC in each configuration and for those that are being
-// unplugged.
-const slots = 8
 
 // Metrics lists what the study of spec measures in addition to its workloads.
 func Metrics(spec *experiment.Spec) []result.Metric {
-	switch s, _ := newStudy(spec, Options{}); s.(type) {
-	case *services:
-		if len(applications(spec)) > 0 {
-			return append(cpuMetrics(), cputime.ProcessMetrics()...)
+	switch s, _ := newStudy(spec, machines.Options{}); s.(type) {
+	case *clientserver.Study:
+		if len(guestimage.Applications(spec)) > 0 {
+			return append(clientserver.Metrics(), cputime.ProcessMetrics()...)
 		}
-		return cpuMetrics()
-	case *harness:
-		return append(cpuMetrics(), wall)
+		return clientserver.Metrics()
+	case *harness.Study:
+		return append(clientserver.Metrics(), harness.Wall)
 	}
 	return nil
 }
 
 // Check returns an error unless Up can bring spec up.
 func Check(spec *experiment.Spec) error {
-	s, err := newStudy(spec, Options{})
+	s, err := newStudy(spec, machines.Options{})
 	if err != nil {
 		return err
 	}
 	for _, c := range spec.Configurations {
-		if err := s.check(c); err != nil {
+		if err := s.Check(c); err != nil {
 			return fmt.Errorf("configuration %s: %w", c.Name, err)
 		}
 	}
@@ -68,34 +65,29 @@ func Check(spec *experiment.Spec) error {
 }
 
 // newStudy returns the study that the cases of spec belong to.
-func newStudy(spec *experiment.Spec, o Options) (study, error) {
-	b := &Bench{
-		spec: spec, options: o, facts: Facts{Tools: map[string]string{}},
-		booting: map[string]*fleet.Node{}, running: map[string]*machine{}, xens: map[string]*xenHost{},
-		nests: slices.ContainsFunc(spec.Configurations, func(c stack.Configuration) bool { return c.Level() > 1 }),
-	}
-	b.images = newImages(b)
+func newStudy(spec *experiment.Spec, o machines.Options) (study, error) {
+	b := machines.New(spec, o)
 	kinds := map[string]study{}
 	for _, c := range spec.Cases {
 		switch {
 		case spec.OfCluster():
 			return nil, fmt.Errorf("experiment %s: its configurations are pods of a cluster: run it by `unnest bench cluster`", spec.Name)
 		case c.Local != nil && c.Local.Server != nil:
-			kinds["suites with servers"] = newServed(b)
+			kinds["suites with servers"] = served.New(b)
 		case c.Local != nil:
-			kinds["suites"] = &scripts{Bench: b, workspaces: map[string]*workspace{}}
+			kinds["suites"] = scripts.New(b)
 		case c.Probe == experiment.Boot || c.Probe == experiment.Ready || c.Probe == experiment.ReadyFour:
-			kinds["probes boot and ready"] = &boots{Bench: b}
+			kinds["probes boot and ready"] = &boot.Study{Set: b}
 		case c.Probe != "":
-			kinds["probes start and add"] = &starts{Bench: b}
+			kinds["probes start and add"] = &startup.Study{Set: b}
 		case spec.OfDomains():
-			kinds["domains"] = newDomainStudy(b)
-		case spec.Suite == generatorsSuite:
-			kinds["workloads"] = &generators{newServices(b)}
-		case spec.Suite == harnessSuite:
-			kinds["workloads"] = &harness{newServices(b)}
+			kinds["domains"] = domains.New(b)
+		case spec.Suite == generators.Suite:
+			kinds["workloads"] = generators.New(b)
+		case spec.Suite == harness.Suite:
+			kinds["workloads"] = harness.New(b)
 		default:
-			kinds["workloads"] = newServices(b)
+			kinds["workloads"] = clientserver.New(b)
 		}
 	}
 	if len(kinds) > 1 {

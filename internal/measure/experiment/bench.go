@@ -18,6 +18,12 @@ var ErrFatal = errors.New("the machine is gone")
 // execution nor those of later blocks are retried, and the run continues.
 var ErrUnsupported = errors.New("the case cannot run in this configuration")
 
+// ErrDied is wrapped by a Bench's error if a server or a container ended right after its
+// start. The error names it, where it ran, its last output and its exit status. The execution is
+// retried. If all attempts, two at least, end like this and none has worked before, the run stops and
+// can be resumed.
+var ErrDied = errors.New("it ended at once")
+
 // Bench has the configurations running and executes one case in one of them at a
 // time. It must refuse options of a configuration that it does not implement.
 type Bench interface {

@@ -24,8 +24,9 @@ const retryPause = time.Second
 //   - complete, and Run returns nil: every execution has its samples or is unsupported,
 //     with the reason among the run's failures;
 //   - interrupted, because ctx ended: the error wraps its cause;
-//   - failed, because of a disk error, an error that wraps ErrFatal without a restart, or
-//     because nothing succeeds any more, see tally.hopeless;
+//   - failed, because of a disk error, an error that wraps ErrFatal without a restart, because
+//     a server died in all attempts, see ErrDied, or because nothing succeeds any more, see
+//     tally.hopeless;
 //   - failed with ErrIncomplete, because some executions were given up.
 //
 // spec must be the experiment that dir holds; see FromRun.
@@ -148,8 +149,7 @@ func (e *engine) executions(ctx context.Context) error {
 	}
 }
 
-// warmUp runs the warm-up executions. A failed one is not retried, because its case
-// runs again in the blocks.
+// warmUp runs the warm-up executions.
 func (e *engine) warmUp(ctx context.Context) error {
 	schedule := e.spec.Warmups()
 	if len(schedule) > 0 {
@@ -157,15 +157,33 @@ func (e *engine) warmUp(ctx context.Context) error {
 	}
 	for i, x := range schedule {
 		e.announce(schedule[i:])
+		if err := e.warmUpBy(ctx, x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// warmUpBy runs a warm-up execution. It retries one whose server died: if every attempt ends like
+// this, so will those in the blocks. Another failure is not retried, because the case runs again
+// in the blocks.
+func (e *engine) warmUpBy(ctx context.Context, x Execution) error {
+	for n := 1; ; n++ {
 		_, err := e.attempt(ctx, x)
 		if err := e.stops(ctx, x, err); err != nil {
 			return err
 		}
-		if err != nil {
-			e.report(Event{Kind: Retried, Execution: x, Attempt: 1, Err: err})
+		if err == nil {
+			return nil
+		}
+		e.report(Event{Kind: Retried, Execution: x, Attempt: n, Err: err})
+		if n > e.spec.Retries || !errors.Is(err, ErrDied) {
+			return nil
+		}
+		if err := sleep(ctx, time.Duration(n)*retryPause); err != nil {
+			return err
 		}
 	}
-	return nil
 }
 
 // execution tries x until it has its samples or is given up.
@@ -228,6 +246,9 @@ func (e *engine) announce(todo []Execution) {
 func (e *engine) stops(ctx context.Context, x Execution, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	if attempts := e.tally.deathsOf(pair(x), err); attempts > max(1, e.spec.Retries) && !e.tally.worked[pair(x)] {
+		return fmt.Errorf("configuration %s, case %s, all %d attempts: %w", x.Configuration.Name, x.Case.Name, attempts, err)
 	}
 	if !errors.Is(err, ErrFatal) {
 		return nil

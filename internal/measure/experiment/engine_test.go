@@ -629,6 +629,57 @@ func TestFatalErrorInWarmup(t *testing.T) {
 	})
 }
 
+// A server that ends at once in every attempt stops the run, in the warm-up and in the first block. The
+// error says in which configuration, and the run can be resumed.
+func TestServerThatDiesAlways(t *testing.T) {
+	for warmup, want := range map[int]int{0: 3, 1: 3} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, func(s *Spec) { s.Warmup = warmup })
+			dead := 0
+			r.bench.script = func(_ context.Context, _ int, x Execution) (Outcome, error) {
+				if x.Configuration.Name != "fused" {
+					return good(x), nil
+				}
+				dead++
+				return Outcome{}, fmt.Errorf("start server web on guest node1: %w: stack smashing detected; exit code 134", ErrDied)
+			}
+			if err := r.run(t.Context()); !errors.Is(err, ErrDied) || dead != want {
+				t.Errorf("error %v after %d attempts", err, dead)
+			}
+			r.wantState(result.Failed, "configuration fused, case ")
+			r.wantState(result.Failed, "all 3 attempts: start server web on guest node1: it ended at once: stack smashing detected; exit code 134")
+
+			r.bench = fakeBench{}
+			if err := r.run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			r.wantState(result.Complete, "")
+		})
+	}
+}
+
+// A server that ends at once and then works does not stop the run, nor does one that had worked before.
+func TestServerThatDiesSometimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(s *Spec) { s.Warmup = 1 })
+		tries := map[string]int{}
+		r.bench.script = func(_ context.Context, _ int, x Execution) (Outcome, error) {
+			key := fmt.Sprint(x.Warmup, x.Key())
+			tries[key]++
+			if x.Block == 0 && tries[key] <= 2 || x.Block == 1 && x.Configuration.Name == "fused" && x.Case.Name == "udp_rr/64" {
+				return Outcome{}, ErrDied
+			}
+			return good(x), nil
+		}
+		if err := r.run(t.Context()); !errors.Is(err, ErrIncomplete) {
+			t.Errorf("error %v", err)
+		}
+		if run, _ := r.load(); len(run.Failures) != 1 || run.Failures[0].Attempts != 3 || run.Failures[0].Block != 1 {
+			t.Errorf("failures %v", run.Failures)
+		}
+	})
+}
+
 func TestRunStopsWhenNothingSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)

@@ -66,6 +66,16 @@ type Case struct {
 	Pair    Pair          // of nodes, in a cluster
 }
 
+// Workload returns the workload of a case that has one. It panics if there is none of its name, which
+// Parse refuses.
+func (c Case) Workload() workload.Workload {
+	w, err := workload.Lookup(c.Tool)
+	if err != nil {
+		panic(err)
+	}
+	return w
+}
+
 // Warnings returns the reasons why the results will be weak.
 func (s *Spec) Warnings() []string {
 	var warnings []string

@@ -16,13 +16,14 @@ type tally struct {
 
 	worked      map[result.Execution]bool  // pairs with samples
 	failed      map[result.Execution]bool  // pairs given up the last time
+	deaths      map[result.Execution]int   // attempts since the last that did not end with ErrDied
 	since       map[result.Execution]bool  // supported pairs given up since the last success
 	unsupported map[result.Execution]error // pairs that cannot work, and why
 }
 
 func newTally() tally {
 	return tally{
-		worked: map[result.Execution]bool{}, failed: map[result.Execution]bool{}, since: map[result.Execution]bool{},
+		worked: map[result.Execution]bool{}, failed: map[result.Execution]bool{}, deaths: map[result.Execution]int{}, since: map[result.Execution]bool{},
 		unsupported: map[result.Execution]error{},
 	}
 }
@@ -37,7 +38,19 @@ func (t *tally) succeeded(p result.Execution) {
 	t.inRow, t.broken = 0, 0
 	clear(t.since)
 	delete(t.failed, p)
+	delete(t.deaths, p)
 	t.worked[p] = true
+}
+
+// deathsOf counts an attempt at the pair that ended with err, nil if it succeeded. It returns the number
+// of attempts in a row that ended with ErrDied.
+func (t *tally) deathsOf(p result.Execution, err error) int {
+	if !errors.Is(err, ErrDied) {
+		delete(t.deaths, p)
+		return 0
+	}
+	t.deaths[p]++
+	return t.deaths[p]
 }
 
 // gaveUp counts an execution of the pair that was given up.

@@ -143,7 +143,7 @@ func TestUpFails(t *testing.T) {
 func TestNoJobs(t *testing.T) {
 	a, c := newAPI(t)
 	a.forbid = "jobs"
-	b := &Bench{cluster: c, spec: spec(t), plan: newPlan("unnest-x", "ns", "i:1", time.Hour, nil)}
+	b := &Set{cluster: c, spec: spec(t), plan: newPlan("unnest-x", "ns", "i:1", time.Hour, nil)}
 	if err := b.takeLease(t.Context()); err != nil || b.plan.owner != nil || len(b.facts.Notes) != 1 || !strings.Contains(b.facts.Notes[0], "its pods end after 1h0m0s") {
 		t.Errorf("got %v, owner %v, notes %q", err, b.plan.owner, b.facts.Notes)
 	}
@@ -154,7 +154,7 @@ func TestRenew(t *testing.T) {
 	a, c := newAPI(t)
 	s := spec(t)
 	roles := rolesOf(s)
-	b := &Bench{
+	b := &Set{
 		cluster: c, spec: s, plan: newPlan("unnest-x", "ns", "i:1", time.Hour, roles), options: Options{Wait: time.Minute},
 		addresses: map[string]string{}, servers: map[string]*server{}, broken: map[string]error{},
 	}

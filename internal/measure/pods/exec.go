@@ -15,7 +15,7 @@ import (
 )
 
 // exec runs a command in a pod until it ends. Its end is not waited for when ctx ends.
-func (b *Bench) exec(ctx context.Context, pod string, command []string, s remotecommand.StreamOptions) error {
+func (b *Set) exec(ctx context.Context, pod string, command []string, s remotecommand.StreamOptions) error {
 	url := b.cluster.pods.api.Post().Resource("pods").Namespace(b.plan.namespace).Name(pod).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: containerName, Command: command, Stdin: s.Stdin != nil, Stdout: true, Stderr: true}, b.cluster.parameters).URL()
 	sockets, err := remotecommand.NewWebSocketExecutor(b.cluster.config, "GET", url.String())
@@ -37,7 +37,7 @@ func (b *Bench) exec(ctx context.Context, pod string, command []string, s remote
 }
 
 // output returns what a command in a pod prints, also of one that fails.
-func (b *Bench) output(ctx context.Context, pod string, command ...string) ([]byte, error) {
+func (b *Set) output(ctx context.Context, pod string, command ...string) ([]byte, error) {
 	var out, errOut bytes.Buffer
 	err := b.exec(ctx, pod, command, remotecommand.StreamOptions{Stdout: &out, Stderr: &errOut})
 	if text := inLine(errOut.String()); err != nil && text != "" {
@@ -55,7 +55,7 @@ type server struct {
 }
 
 // startServer starts a server in a pod and waits until it accepts clients.
-func (b *Bench) startServer(ctx context.Context, pod string, command []string, readyText string) (*server, error) {
+func (b *Set) startServer(ctx context.Context, pod string, command []string, readyText string) (*server, error) {
 	in, stdin := io.Pipe()
 	s := &server{stdin: stdin, ended: make(chan struct{}), text: &text{want: readyText, seen: make(chan struct{})}}
 	// The server outlives the start.

@@ -18,7 +18,7 @@ import (
 
 // Renew makes pods that are gone again, and replaces all servers, see experiment.Renewer. A pod that
 // cannot be made fails the executions of this block that need it.
-func (b *Bench) Renew(ctx context.Context, _ experiment.Execution) error {
+func (b *Set) Renew(ctx context.Context, _ experiment.Execution) error {
 	pods, err := b.list(ctx)
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func (b *Bench) Renew(ctx context.Context, _ experiment.Execution) error {
 }
 
 // again makes a pod in the place of one that is gone.
-func (b *Bench) again(ctx context.Context, r role) error {
+func (b *Set) again(ctx context.Context, r role) error {
 	name := b.plan.names[r]
 	pods := b.cluster.pods
 	if err := pods.delete(ctx, b.plan.namespace, name); err != nil && !apierrors.IsNotFound(err) {
@@ -58,7 +58,7 @@ func (b *Bench) again(ctx context.Context, r role) error {
 
 // startServers starts or restarts all servers. The errors of those that do not start are in broken,
 // too.
-func (b *Bench) startServers(ctx context.Context) error {
+func (b *Set) startServers(ctx context.Context) error {
 	old := map[string]*server{}
 	for r, name := range b.plan.names {
 		if r.side == serverSide && b.broken[name] == nil {
@@ -86,7 +86,7 @@ func (b *Bench) startServers(ctx context.Context) error {
 }
 
 // restart stops a server, if there is one, and starts it again.
-func (b *Bench) restart(ctx context.Context, pod string, old *server) (*server, error) {
+func (b *Set) restart(ctx context.Context, pod string, old *server) (*server, error) {
 	if old != nil {
 		if err := old.stop(ctx); err != nil {
 			return nil, err
@@ -101,7 +101,7 @@ func (b *Bench) restart(ctx context.Context, pod string, old *server) (*server, 
 }
 
 // Execute runs the client of a case once, see experiment.Bench.
-func (b *Bench) Execute(ctx context.Context, x experiment.Execution) (experiment.Outcome, error) {
+func (b *Set) Execute(ctx context.Context, x experiment.Execution) (experiment.Outcome, error) {
 	network := networkOf(x.Configuration)
 	from := b.plan.names[role{network, clientSide, x.Case.Pair.Client}]
 	to := b.plan.names[role{network, serverSide, x.Case.Pair.Server}]
@@ -117,7 +117,7 @@ func (b *Bench) Execute(ctx context.Context, x experiment.Execution) (experiment
 	return outcome, err
 }
 
-func (b *Bench) load(ctx context.Context, x experiment.Execution, from, to string) (o experiment.Outcome, _ error) {
+func (b *Set) load(ctx context.Context, x experiment.Execution, from, to string) (o experiment.Outcome, _ error) {
 	if s := b.servers[to]; s == nil || !s.running() {
 		s, err := b.restart(ctx, to, s)
 		if err != nil {
@@ -187,7 +187,7 @@ func between(before, after workload.MachineReading) (cputime.Breakdown, error) {
 }
 
 // explain adds to an error that a pod is gone, if one is, and why.
-func (b *Bench) explain(ctx context.Context, err error, names ...string) error {
+func (b *Set) explain(ctx context.Context, err error, names ...string) error {
 	for _, name := range names {
 		p := &corev1.Pod{}
 		getErr := b.cluster.pods.get(ctx, b.plan.namespace, name, p)

@@ -20,7 +20,7 @@ const (
 
 // takeLease makes the object that owns everything else, and renews it until ctx ends. A user who may
 // make no jobs gets a note: what such a run leaves when it is killed only ends by itself.
-func (b *Bench) takeLease(ctx context.Context) error {
+func (b *Set) takeLease(ctx context.Context) error {
 	job := b.plan.leaseObject(leaseTime)
 	err := b.cluster.jobs.create(ctx, b.plan.namespace, job)
 	if apierrors.IsForbidden(err) {
@@ -67,7 +67,7 @@ func (c *Cluster) sweep(ctx context.Context) {
 const removeLimit = 3 * time.Minute
 
 // Down removes everything that Up has made, and waits until it is gone.
-func (b *Bench) Down() error {
+func (b *Set) Down() error {
 	b.stopLease()
 	ctx, cancel := context.WithTimeout(context.Background(), removeLimit)
 	defer cancel()
@@ -82,7 +82,7 @@ func (b *Bench) Down() error {
 }
 
 // remove removes the namespace last: its controller looks only now and then whether pods are left.
-func (b *Bench) remove(ctx context.Context) error {
+func (b *Set) remove(ctx context.Context) error {
 	c, namespace := b.cluster, b.plan.namespace
 	var err error
 	for _, name := range b.made {

@@ -45,9 +45,9 @@ type Facts struct {
 	Notes []string
 }
 
-// Bench is an experiment that is up in a cluster. It implements experiment.Bench and
+// Set holds the pods of an experiment that is up in a cluster. It implements experiment.Bench and
 // experiment.Renewer.
-type Bench struct {
+type Set struct {
 	cluster       *Cluster
 	spec          *experiment.Spec
 	options       Options
@@ -67,10 +67,10 @@ func Metrics() []result.Metric { return cputime.NodeMetrics() }
 
 // Up makes the pods of spec, which has pairs of nodes, and starts the servers. When a step fails, or
 // ctx ends, it removes everything again.
-func Up(ctx context.Context, c *Cluster, spec *experiment.Spec, o Options) (_ *Bench, err error) {
+func Up(ctx context.Context, c *Cluster, spec *experiment.Spec, o Options) (_ *Set, err error) {
 	run := "unnest-" + strings.ToLower(rand.Text()[:8])
 	roles := rolesOf(spec)
-	b := &Bench{
+	b := &Set{
 		cluster: c, spec: spec, options: o,
 		facts:    Facts{Tools: map[string]string{"kubernetes": c.Version}},
 		services: map[string]string{}, addresses: map[string]string{}, servers: map[string]*server{}, broken: map[string]error{},
@@ -109,7 +109,7 @@ func Up(ctx context.Context, c *Cluster, spec *experiment.Spec, o Options) (_ *B
 }
 
 // Facts returns where and with what the experiment runs.
-func (b *Bench) Facts() Facts { return b.facts }
+func (b *Set) Facts() Facts { return b.facts }
 
 // rolesOf lists the pods that the configurations need on the pairs' nodes.
 func rolesOf(spec *experiment.Spec) (roles []role) {
@@ -136,7 +136,7 @@ func networkOf(c stack.Configuration) stack.Network {
 }
 
 // makePods makes pods and waits until they run.
-func (b *Bench) makePods(ctx context.Context, roles []role) error {
+func (b *Set) makePods(ctx context.Context, roles []role) error {
 	var names []string
 	for _, r := range roles {
 		pod := b.plan.pod(r)
@@ -154,7 +154,7 @@ func (b *Bench) makePods(ctx context.Context, roles []role) error {
 }
 
 // list returns the pods of the run by name.
-func (b *Bench) list(ctx context.Context) (map[string]*corev1.Pod, error) {
+func (b *Set) list(ctx context.Context) (map[string]*corev1.Pod, error) {
 	var list corev1.PodList
 	if err := b.cluster.pods.list(ctx, b.plan.namespace, metav1.ListOptions{LabelSelector: runLabel + "=" + b.plan.run}, &list); err != nil {
 		return nil, allowed(err, "list pods", "ask for the rights in docs/bench-cluster.md")
@@ -167,7 +167,7 @@ func (b *Bench) list(ctx context.Context) (map[string]*corev1.Pod, error) {
 }
 
 // awaitPods waits until pods run, and notes their addresses.
-func (b *Bench) awaitPods(ctx context.Context, names []string) error {
+func (b *Set) awaitPods(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, b.options.Wait, fmt.Errorf("not within %v", b.options.Wait))
 	defer cancel()
 	for {
@@ -199,7 +199,7 @@ func (b *Bench) awaitPods(ctx context.Context, names []string) error {
 }
 
 // lastWarning is the latest warning about a pod, if the user may see events.
-func (b *Bench) lastWarning(pod string) string {
+func (b *Set) lastWarning(pod string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	var events corev1.EventList
@@ -212,7 +212,7 @@ func (b *Bench) lastWarning(pod string) string {
 }
 
 // makeServices makes a Service for each server of the configurations that have one.
-func (b *Bench) makeServices(ctx context.Context) error {
+func (b *Set) makeServices(ctx context.Context) error {
 	if !slices.ContainsFunc(b.spec.Configurations, func(c stack.Configuration) bool { return c.Network == stack.Service }) {
 		return nil
 	}
@@ -230,7 +230,7 @@ func (b *Bench) makeServices(ctx context.Context) error {
 }
 
 // describe records the nodes and the image.
-func (b *Bench) describe(ctx context.Context) error {
+func (b *Set) describe(ctx context.Context) error {
 	pods, err := b.list(ctx)
 	if err != nil {
 		return err

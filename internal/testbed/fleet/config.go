@@ -9,8 +9,8 @@ import (
 	"maps"
 	"net"
 
-	"unnest/internal/cni/netconf"
 	"unnest/internal/hostapi/identity"
+	"unnest/internal/hostapi/segment"
 	"unnest/internal/netdev/tap"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"
@@ -46,8 +46,8 @@ func (f *Fleet) config(o Options, p addresses, c identity.Credentials, dir strin
 		"/etc/cni/net.d/50-" + Network + ".conflist":            cniConfig(Network, nil),
 		"/etc/cni/net.d/51-" + ColdNetwork + ".conflist":        cniConfig(ColdNetwork, map[string]any{"pool": false}),
 		"/etc/cni/net.d/52-" + TrunkNetwork + ".conflist":       cniConfig(TrunkNetwork, map[string]any{"mode": "trunk"}),
-		"/etc/cni/net.d/53-" + HostloNetwork + ".conflist":      f.hostloConfig(HostloNetwork, netconf.Unicast),
-		"/etc/cni/net.d/54-" + HostloPlainNetwork + ".conflist": f.hostloConfig(HostloPlainNetwork, netconf.Plain),
+		"/etc/cni/net.d/53-" + HostloNetwork + ".conflist":      f.hostloConfig(HostloNetwork, segment.Unicast),
+		"/etc/cni/net.d/54-" + HostloPlainNetwork + ".conflist": f.hostloConfig(HostloPlainNetwork, segment.Plain),
 	}
 	if !o.Vouched {
 		maps.Copy(config.Seed.Files, map[string]string{

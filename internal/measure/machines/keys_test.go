@@ -1,0 +1,166 @@
+package machines
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"unnest/internal/measure/benchtest"
+	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/machines/machine"
+	"unnest/internal/measure/stack"
+	"unnest/internal/testbed/guest"
+)
+
+// Configurations share a guest of the right size, unless they say how it begins.
+func TestMachineKeyOfGuests(t *testing.T) {
+	spec := &experiment.Spec{Guest: experiment.Guest{VCPUs: 1, Memory: 1 << 30}}
+	key := func(name string, start stack.Start) string {
+		t.Helper()
+		k, err := machineKey(spec, stack.Configuration{Name: name, Stack: stack.Stack{stack.VM}, Start: start})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	if a, b := key("NoCont", ""), key("NAT", ""); a != b {
+		t.Errorf("without a start: %q and %q, want the same", a, b)
+	}
+	own := map[string]bool{key("NoCont", ""): true}
+	for name, start := range map[string]stack.Start{"booted-a": stack.Booted, "booted-b": stack.Booted, "restored-a": stack.Restored, "restored-b": stack.Restored} {
+		k := key(name, start)
+		if own[k] {
+			t.Errorf("%s shares the guest %q", name, k)
+		}
+		own[k] = true
+	}
+	k, err := machineKey(spec, stack.Configuration{Name: "polls", Stack: stack.Stack{stack.VM}, VHostPoll: time.Microsecond})
+	if err != nil || own[k] {
+		t.Errorf("a guest whose vhost-net polls: got %q, %v; want one of its own", k, err)
+	}
+}
+
+// A guest that has booted is not measured as a restored one.
+func TestCheckStart(t *testing.T) {
+	full := errors.New("no space")
+	booted := &guest.Guest{Config: guest.Config{Name: "node1", NotRestored: full}}
+	if err := checkStart(stack.Configuration{Start: stack.Restored}, booted); !errors.Is(err, full) || err.Error() != "restore guest node1: no space" {
+		t.Errorf("got %v", err)
+	}
+	for _, start := range []stack.Start{"", stack.Booted} {
+		if err := checkStart(stack.Configuration{Start: start}, booted); err != nil {
+			t.Errorf("start %q: %v", start, err)
+		}
+	}
+}
+
+// Configurations on one host share its machine, unless they need different engines.
+func TestMachineKeyOfRemotes(t *testing.T) {
+	key := func(host string, layers ...stack.Layer) string {
+		t.Helper()
+		k, err := machineKey(&experiment.Spec{}, stack.Configuration{Stack: layers, Host: host})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	plain := key("ssh://h", stack.SSH)
+	if k := key("ssh://h", stack.SSH, stack.Containerd); k != plain {
+		t.Errorf("without and with a container: %q and %q, want the same", plain, k)
+	}
+	if k := key("ssh://h", stack.SSH, stack.Docker); k == plain {
+		t.Errorf("by two engines: %q for both", k)
+	}
+	if k := key("ssh://i", stack.SSH); k == plain {
+		t.Errorf("two hosts: %q for both", k)
+	}
+}
+
+// Machines start their engines at the same time, each once. An error names the configuration.
+func TestStartEngines(t *testing.T) {
+	spec := benchtest.Parse(t, `name: x
+suite: network
+guest: {vcpus: 1, memory: 1GiB}
+configurations:
+  - {name: NoCont, stack: vm}
+  - {name: NAT, stack: vm/containerd, network: nat}
+  - {name: Host, stack: vm/containerd, network: host}
+  - {name: a, stack: vm/containerd, network: nat, start: booted}
+cases: [{name: rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s}]
+`)
+	b := &Set{Spec: spec, running: map[string]*machine.Machine{}}
+	begun, all := make(chan string, 3), make(chan struct{})
+	broken := errors.New("no containerd")
+	for _, c := range spec.Configurations {
+		keys, err := machineKeys(spec, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.running[keys[0]] = &machine.Machine{StartEngine: func(context.Context) error {
+			begun <- c.Name
+			<-all
+			if c.Name == "a" {
+				return broken
+			}
+			return nil
+		}}
+	}
+	go func() { // none ends before both have begun
+		for range 2 {
+			<-begun
+		}
+		close(all)
+	}()
+	if err := b.StartEngines(t.Context()); !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "configuration a: ") {
+		t.Errorf("got %v", err)
+	}
+	if len(begun) > 0 {
+		t.Errorf("%s starts its engine again", <-begun)
+	}
+}
+
+const manyPods = `name: pods
+suite: network
+configurations:
+  - {name: NoCont, stack: vm}
+  - {name: small, stack: vm/containerd, network: overlay, drive: pod, memory: 512MiB}
+  - {name: SameNode, stack: vm/containerd, network: localhost, drive: pod}
+  - {name: NAT, stack: vm/containerd, network: nat, drive: pod}
+  - {name: Overlay, stack: vm/containerd, network: overlay, drive: pod}
+  - {name: Hostlo}
+  - {name: metal, stack: metal}
+cases:
+  - {name: udp_rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s}
+`
+
+// The clients of a split pod share the machine of other configurations of that size;
+// its servers have another. Guests of other sizes are not shared.
+func TestMachineKeys(t *testing.T) {
+	spec := benchtest.Parse(t, manyPods)
+	keys := map[string][]string{}
+	for _, c := range spec.Configurations {
+		var err error
+		if keys[c.Name], err = machineKeys(spec, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, n := range map[string]int{"NoCont": 1, "SameNode": 1, "metal": 1, "NAT": 2, "Overlay": 2, "Hostlo": 2, "small": 2} {
+		if len(keys[name]) != n {
+			t.Errorf("%s stands on %q, want %d machines", name, keys[name], n)
+		}
+	}
+	if !slices.Equal(keys["NAT"], keys["Overlay"]) || !slices.Equal(keys["NAT"], keys["Hostlo"]) {
+		t.Errorf("pods of the same size stand on different machines: %q", keys)
+	}
+	if !slices.Equal(keys["NAT"][:1], keys["SameNode"]) || !slices.Equal(keys["NoCont"], keys["SameNode"]) {
+		t.Errorf("the first machine is not shared: %q", keys)
+	}
+	for _, key := range append(keys["small"], keys["metal"]...) {
+		if slices.Contains(keys["NAT"], key) {
+			t.Errorf("machine %q is of two sizes: %q", key, keys)
+		}
+	}
+}

@@ -1,0 +1,220 @@
+// Package thishost runs commands and containers on this host in the user space of the guests, and removes the
+// work directories that dead runs have left.
+package thishost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/measure/machines/cgroup"
+	"unnest/internal/measure/machines/machine"
+	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/lab"
+	"unnest/internal/testbed/place"
+)
+
+// Host is this host with the user space of our guests, so that every level runs the
+// same tools: the guests' root directory, read-only, in a mount namespace, a process
+// namespace and the network namespace of the lab. Everything in it ends with the
+// process that holds the namespaces. The command line of that process names the lab's
+// directory.
+type Host struct {
+	lab    *lab.Lab
+	netns  string   // path of the network namespace
+	work   string   // on this host, /mnt inside
+	lock   *os.File // of work
+	holder *exec.Cmd
+	ended  chan struct{} // closed when the holder has ended
+	Inside place.Within
+}
+
+// hostScript makes the mounts and holds the namespaces, as the first process of its
+// process namespace: all others end with it. The overlay discards what CNI plugins
+// write below /var/lib. chroot would not be enough: a container's commands enter its
+// mount namespace, and runc in a chroot leaves the host's root there.
+const hostScript = `set -e
+root=$1 work=$2
+mount --bind "$root" "$root"
+mount -o remount,bind,ro "$root"
+mount --rbind /sys "$root/sys"
+mount --rbind /dev "$root/dev"
+mount -t proc proc "$root/proc"
+mount -t tmpfs -o mode=1777 tmp "$root/tmp"
+mount -t tmpfs run "$root/run"
+mount -t tmpfs -o mode=0700 home "$root/root"
+mount --bind "$work" "$root/mnt"
+mount -t tmpfs -o mode=0755 programs "$root/usr/local"
+mkdir -p "$root/run/lib/upper" "$root/run/lib/work"
+mount -t overlay overlay -o "lowerdir=$root/var/lib,upperdir=$root/run/lib/upper,workdir=$root/run/lib/work" "$root/var/lib"
+cd "$root"
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+pivot_root . .
+umount -l .
+trap exit TERM
+echo ready
+sleep infinity &
+wait $!
+`
+
+// New enters the root directory of a recipe in a network namespace of the lab. The name
+// distinguishes the hosts of a lab.
+func New(ctx context.Context, l *lab.Lab, netns, name string, b guest.Builder, r guest.Recipe) (_ *Host, err error) {
+	root, err := b.Root(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	h := &Host{lab: l, netns: netns, work: filepath.Join(b.Cache, WorkPrefix+l.ID()+name), ended: make(chan struct{})}
+	if h.lock, err = ClaimWork(h.work); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			h.End()
+			err = errors.Join(err, h.Clean())
+		}
+	}()
+	if err := h.hold(root); err != nil {
+		return nil, fmt.Errorf("enter %s: %w", root, err)
+	}
+	namespaces := "/proc/" + strconv.Itoa(h.holder.Process.Pid) + "/ns/"
+	h.Inside = place.Within{
+		Place: place.Local{NetNS: netns},
+		Enter: []string{"nsenter", "--mount=" + namespaces + "mnt", "--pid=" + namespaces + "pid_for_children"},
+		Env: []string{
+			"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "HOME=/tmp",
+			"NERDCTL_TOML=/mnt/nerdctl.toml",
+		},
+		Name: "this host",
+	}
+	return h, h.putBinaries(ctx, b.Files)
+}
+
+// hold starts the process that holds the namespaces, and waits for their mounts.
+func (h *Host) hold(root string) error {
+	// unshare makes the mounts private.
+	h.holder = exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child",
+		"bash", "-c", hostScript, "unnest-host", root, h.work, h.lab.Dir)
+	h.holder.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	ready, err := h.holder.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	var stderr strings.Builder
+	h.holder.Stderr = &stderr
+	if err := lab.Do(h.netns, h.holder.Start); err != nil {
+		h.holder = nil
+		return err
+	}
+	printed, _ := io.ReadAll(io.LimitReader(ready, int64(len("ready\n"))))
+	go func() {
+		defer close(h.ended)
+		_ = h.holder.Wait() // it is killed
+	}()
+	if len(printed) > 0 {
+		return nil
+	}
+	<-h.ended
+	return errors.New(strings.TrimSpace(stderr.String()))
+}
+
+// Machine is the host as a machine of configurations. Its servers listen on one
+// address, because a UDP server on a host with several addresses could answer from
+// another one.
+func (h *Host) Machine() *machine.Machine {
+	return &machine.Machine{
+		Place: h.Inside, Address: lab.TenantGateway, Listen: lab.TenantGateway, Work: "/mnt/work",
+		StartContainer: h.container, StartEngine: h.startEngine,
+	}
+}
+
+// putBinaries writes our binaries that guests have below /usr/local.
+func (h *Host) putBinaries(ctx context.Context, binaries map[string]string) error {
+	for target, path := range binaries {
+		if !strings.HasPrefix(target, "/usr/local/") {
+			continue
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		err = h.Inside.Put(ctx, target, 0o755, f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startEngine starts a containerd of this run, which ends with the namespaces.
+func (h *Host) startEngine(ctx context.Context) error {
+	const script = `set -e
+socket=$1
+mkdir -p /mnt/cni "${socket%/*}"
+cat >/mnt/nerdctl.toml <<END
+address = "$socket"
+data_root = "/mnt/nerdctl"
+cni_path = "/usr/lib/cni"
+cni_netconfpath = "/mnt/cni"
+END
+cat >/mnt/containerd.toml <<END
+version = 2
+root = "/mnt/containerd"
+state = "/run/containerd"
+disabled_plugins = ["io.containerd.grpc.v1.cri"]
+END
+setsid containerd --config /mnt/containerd.toml --address "$socket" >/mnt/containerd.log 2>&1 </dev/null &
+for i in $(seq 100); do nerdctl info >/dev/null 2>&1 && exit; sleep 0.1; done
+echo "containerd does not answer: $(tail -n 2 /mnt/containerd.log)" >&2
+exit 1
+`
+	return place.Run(ctx, h.Inside, "bash", "-c", script, "start", "/run"+h.lab.Dir+"/containerd.sock")
+}
+
+// container starts a container whose root is an overlay over the host's user space.
+func (h *Host) container(ctx context.Context, name string, options ...string) (place.Place, error) {
+	const script = `set -e
+dir=/mnt/containers/$1 group=$2
+shift 2
+mkdir -p "$dir/upper" "$dir/work" "$dir/merged"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$dir/upper,workdir=$dir/work" "$dir/merged"
+exec nerdctl run --detach --cgroup-parent "/$group" --volume /usr/local:/usr/local:ro "$@" \
+	--rootfs "$dir/merged" /bin/sh -c 'trap exit TERM; while :; do sleep 3600 & wait; done'
+`
+	args := append([]string{"bash", "-c", script, "container", name, cgroup.OfLab(h.lab.ID()), "--name", name}, options...)
+	if err := place.Run(ctx, h.Inside, args...); err != nil {
+		return nil, err
+	}
+	return place.Container{Place: h.Inside, Engine: machine.Engine, Name: name}, nil
+}
+
+// endTimeout is how long everything inside may take to end.
+const endTimeout = 5 * time.Second
+
+// End ends the holder, and with it everything inside.
+func (h *Host) End() {
+	if h.holder == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	_ = place.Run(ctx, h.Inside, "kill", "1") // this command is killed, too
+	select {
+	case <-h.ended:
+	case <-ctx.Done():
+		_ = h.holder.Process.Kill()
+		<-h.ended
+	}
+}
+
+// Clean removes the work directory. Every process that writes to it must have ended.
+func (h *Host) Clean() error { return errors.Join(removeWork(h.work), h.lock.Close()) }

@@ -1,0 +1,51 @@
+package domains
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"unnest/internal/measure/collocation"
+	"unnest/internal/measure/machines"
+	"unnest/internal/testbed/xen"
+)
+
+// What is not of the run is the host's: dom0, and domains of others.
+func TestProcessorValues(t *testing.T) {
+	h := xenCounters{&machines.XenHost{Host: xen.Host{Dir: "/var/tmp/unnest-run-a"}}}
+	values := h.processorValues([]xen.Sample{
+		{Percent: map[string]float64{"Domain-0": 90, "unnest-run-a-xen-pv1": 40, "unnest-run-b-pv": 6}},
+		{Percent: map[string]float64{"Domain-0": 100, "unnest-run-a-xen-pv1": 60, "unnest-run-b-pv": 4}},
+	})
+	for name, want := range map[string]float64{"xen-pv1": 50, ofHost: 100} {
+		if v := values[name]; len(v) != 1 || v[0].Value != want {
+			t.Errorf("%q: got %v, want %v", name, v, want)
+		}
+	}
+	if len(values) != 2 || values["xen-pv1"][0].Metric != collocation.Utilisation || values[ofHost][0].Metric != collocation.HostCPU {
+		t.Errorf("got %v", values)
+	}
+}
+
+// Domains that are not of the run are the host's, and one of the run that was asleep had no execution.
+func TestExecutionValues(t *testing.T) {
+	h := xenCounters{&machines.XenHost{Host: xen.Host{Dir: "/var/tmp/unnest-run-a"}}}
+	values := executionValues(h.reading(xen.Trace{Window: 2 * time.Second, Domains: map[int]xen.Scheduled{
+		0: {CPU: time.Second, Waiting: time.Second, Executions: 100, Waited: 60, Preempted: 40},
+		3: {CPU: 500 * time.Millisecond, Waiting: 3 * time.Second, Executions: 50, Waited: 20, Preempted: 30},
+		5: {CPU: time.Second, Executions: 100},
+	}}, []xen.Entry{{Name: "unnest-run-a-xen-pv1", ID: 3}, {Name: "unnest-run-a-xen-pv2", ID: 4}}))
+	for name, want := range map[string]map[string]float64{
+		"xen-pv1": {collocation.Executions: 25, collocation.PerExecution: 10000, collocation.Waiting: 150, collocation.Voluntary: 10, collocation.Involuntary: 15},
+		"xen-pv2": {collocation.Executions: 0, collocation.PerExecution: 0, collocation.Waiting: 0, collocation.Voluntary: 0, collocation.Involuntary: 0},
+		ofHost:    {collocation.HostExecutions: 100, collocation.HostPerExecution: 10000},
+	} {
+		if diff := cmp.Diff(want, byMetric(t, values[name])); diff != "" {
+			t.Errorf("%q differs (-want +got):\n%s", name, diff)
+		}
+	}
+	if len(values) != 3 {
+		t.Errorf("got %v", values)
+	}
+}

@@ -1,0 +1,162 @@
+package startup
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/machines/machine"
+	"unnest/internal/measure/stack"
+	"unnest/internal/measure/study/startup/timer"
+	"unnest/internal/measure/workload"
+	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/lab"
+	"unnest/internal/testbed/place"
+)
+
+// Execute starts one container, or runs one plugin alone, and removes it.
+func (s *Study) Execute(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
+	m := s.Of(e.Configuration).Servers()
+	ctx, done := machine.WhileAlive(ctx, m)
+	defer done()
+	run := s.startContainer
+	if e.Case.Probe == experiment.Add {
+		run = runPlugin
+	}
+	values, err := run(ctx, m.Place, e.Configuration.Network)
+	if err != nil {
+		return experiment.Outcome{}, m.Explain(err)
+	}
+	return experiment.Outcome{Values: values, Boot: m.Boot}, nil
+}
+
+// startContainer starts a container and waits for its message.
+func (s *Study) startContainer(ctx context.Context, in place.Place, n stack.Network) (_ []workload.Value, err error) {
+	name := newName()
+	args := append([]string{machine.Engine, "--cni-path", timedPlugins, "run", "--detach", "--name", name}, machine.NetworkArgs(n, startPorts)...)
+	args = append(args, guest.ContainerImage,
+		"/bin/busybox", "nc", lab.TenantGateway, strconv.Itoa(inboxPort), "-e", "/bin/busybox", "echo", name)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, removeContainer(context.WithoutCancel(ctx), in, name))
+		}
+	}()
+	var id bytes.Buffer
+	ordered := time.Now()
+	process, err := in.Start(ctx, place.Command{Args: args, Stdout: &id})
+	if err != nil {
+		return nil, err
+	}
+	if err := process.Wait(); err != nil {
+		return nil, err
+	}
+	arrived, err := s.inbox.await(ctx, name)
+	if err != nil {
+		return nil, silentContainer(ctx, place.Container{Place: in, Engine: machine.Engine, Name: name}, err)
+	}
+	if err := removeContainer(ctx, in, name); err != nil {
+		return nil, err
+	}
+	times, err := pluginTimes(ctx, in, strings.TrimSpace(id.String()))
+	return append(times, workload.Value{Metric: "start", Value: arrived.Sub(ordered).Seconds()}), err
+}
+
+// silentContainer adds to err that a container, from which no message came, has ended.
+func silentContainer(ctx context.Context, c place.Container, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeLimit)
+	defer cancel()
+	return machine.WithContainerEnd(ctx, c, err)
+}
+
+// startPorts are published by a container behind NAT, as by one that runs a server.
+var startPorts = []workload.Port{{Protocol: workload.TCP, Number: 8080}}
+
+// newName returns a name that no container had before.
+func newName() string { return "start-" + strings.ToLower(rand.Text()[:12]) }
+
+// removeLimit is the time limit of the removal of a container.
+const removeLimit = 30 * time.Second
+
+// removeContainer removes a container, if it exists.
+func removeContainer(ctx context.Context, in place.Place, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, removeLimit)
+	defer cancel()
+	err := place.Run(ctx, in, machine.Engine, "rm", "--force", name)
+	var exit *place.ExitError
+	if errors.As(err, &exit) && strings.Contains(exit.Stderr, "no such container") {
+		return nil
+	}
+	return err
+}
+
+// pluginAlone adds the network of plugin $2 with configuration $3 to the network
+// namespace $1, and deletes it again.
+const pluginAlone = `set -e
+ip netns add "$1"
+trap 'ip netns delete "$1"' EXIT
+export CNI_CONTAINERID="$1" CNI_NETNS="/run/netns/$1" CNI_IFNAME=eth0 CNI_PATH="${2%/*}"
+for command in ADD DEL; do
+	answer=$(CNI_COMMAND=$command "$2" <"$3") || { echo "$command: $answer" >&2; exit 1; }
+done`
+
+// runPlugin runs the plugin of a network alone.
+func runPlugin(ctx context.Context, in place.Place, n stack.Network) ([]workload.Value, error) {
+	plugin := "brfusion"
+	if n == stack.NAT {
+		plugin = "bridge"
+	}
+	name := newName()
+	if err := place.Run(ctx, in, "sh", "-c", pluginAlone, "sh", name, timedPlugins+"/"+plugin, pluginConfig(n)); err != nil {
+		return nil, err
+	}
+	return pluginTimes(ctx, in, name)
+}
+
+// pluginTimes returns the times of the plugins for a container that has been removed:
+// the sum of all ADDs, and that of all DELs.
+func pluginTimes(ctx context.Context, in place.Place, container string) ([]workload.Value, error) {
+	journal, err := place.Output(ctx, in, "sh", "-c", `cat "$1" && : >"$1"`, "sh", timer.Journal)
+	if err != nil {
+		return nil, err
+	}
+	return sumRuns(journal, container)
+}
+
+// sumRuns adds up the journal's lines of one container. A runtime may add a prefix to
+// the container's ID.
+func sumRuns(journal []byte, container string) ([]workload.Value, error) {
+	var add, del time.Duration
+	lines := json.NewDecoder(bytes.NewReader(journal))
+	for {
+		var r timer.Run
+		if err := lines.Decode(&r); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("read the times of the CNI plugins: %w", err)
+		}
+		if container == "" || !strings.HasSuffix(r.Container, container) {
+			continue
+		}
+		if r.Exit != 0 {
+			return nil, fmt.Errorf("CNI plugin %s ended its %s with exit code %d", r.Plugin, r.Command, r.Exit)
+		}
+		switch r.Command {
+		case "ADD":
+			add += time.Duration(r.Duration)
+		case "DEL":
+			del += time.Duration(r.Duration)
+		}
+	}
+	if add == 0 || del == 0 {
+		return nil, fmt.Errorf("CNI plugins were not timed: no ADD and DEL of container %q in %q", container, journal)
+	}
+	return []workload.Value{{Metric: "add", Value: add.Seconds()}, {Metric: "del", Value: del.Seconds()}}, nil
+}
