@@ -152,7 +152,7 @@ func TestParseRefuses(t *testing.T) {
 		{"suite: network", "suite: network\nseed: 0", `x.yaml:3: seed: want a whole number above 0, got "0"`},
 		{"suite: network", "suite: network\nguest: {memory: 1GB}", `x.yaml:3: guest.memory: want a positive number of bytes such as 1280 or 64KiB, got "1GB"`},
 		{"suite: network", "suite: network\nguest: {memory: 9223372036854775807GiB}", `x.yaml:3: guest.memory: want a positive number`},
-		{"suite: network", "suite: network\nguest:", `x.yaml:3: guest: want keys and values such as memory, vcpus, got nothing`},
+		{"suite: network", "suite: network\nguest:", `x.yaml:3: guest: want keys and values such as memory, release, vcpus, got nothing`},
 		{"suite: network", "suite: &a network", `x.yaml:2: suite: want a single value, got a YAML anchor, alias or tag, which is not supported`},
 		{"suite: network", "suite: network\n  broken", `x.yaml:`},
 		{"suite: network", "suite: network\nuntil: 3", `x.yaml:3: until: want a percentage between 0% and 100% such as 3% or 0.5%, got "3"`},

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -94,5 +95,27 @@ func TestRunNotesResources(t *testing.T) {
 		if diff := cmp.Diff(want, run.Configurations[i].Options); diff != "" {
 			t.Errorf("configuration %d (-want +got):\n%s", i, diff)
 		}
+	}
+}
+
+// The release of guests is that of their configuration, else that of all. A place without a VM has none.
+func TestRelease(t *testing.T) {
+	spec, err := Parse("x.yaml", []byte(`name: x
+suite: network
+guest: {release: trixie}
+configurations: [{name: host, stack: metal}, {name: new, stack: vm}, {name: old, stack: vm, release: bookworm}]
+cases: [{name: a, workload: sockperf, protocol: udp, sizes: [64], duration: 1s}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []stack.Release{"", stack.Trixie, stack.Bookworm} {
+		if c := spec.Configurations[i]; c.Release != want {
+			t.Errorf("%s: release %q, want %q", c.Name, c.Release, want)
+		}
+	}
+	nested := strings.Replace(spec.Text, "stack: metal", "stack: vm/vm", 1)
+	if _, err := Parse("x.yaml", []byte(nested)); err == nil || !strings.Contains(err.Error(), "release trixie needs a VM of x86_64 on this host") {
+		t.Errorf("a VM in a VM: %v", err)
 	}
 }

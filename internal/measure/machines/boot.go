@@ -76,6 +76,9 @@ func machineKey(spec *experiment.Spec, c stack.Configuration) (string, error) {
 		return "host", nil
 	}
 	key := fmt.Sprintf("%s %v", c.Architecture(), sizes[1:])
+	if c.Release != "" {
+		key += ", of " + string(c.Release)
+	}
 	if c.Start != "" || c.VHostPoll != 0 {
 		key += ", of " + c.Name
 	}

@@ -23,7 +23,7 @@ func (b *Set) launch(ctx context.Context, c stack.Configuration, n Needs) (*flee
 	}
 	b.booted++
 	o := fleet.Options{
-		Name: nodeName(b.booted), Image: b.Images.Inner, Accel: b.Options.Accel,
+		Name: nodeName(b.booted), Image: b.Images.Of(c), Accel: b.Options.Accel,
 		VCPUs: sizes[1].VCPUs, Memory: sizes[1].Memory, Slots: n.Slots, Pool: n.Pool, Nesting: b.nests, VHostPoll: c.VHostPoll,
 	}
 	if c.Start == stack.Restored || c.Start == "" && b.Options.Restore {
@@ -163,7 +163,7 @@ func newGuest(ctx context.Context, f *fleet.Fleet, n *fleet.Node, died func() er
 			return nil
 		},
 		Close:       func() error { _ = in.Close(); return nil }, // the guest is killed anyway
-		StartEngine: func(ctx context.Context) error { return place.Run(ctx, in, "/etc/unnest/engine") },
+		StartEngine: func(ctx context.Context) error { return f.StartEngine(ctx, n, in) },
 		StartContainer: func(ctx context.Context, name string, options ...string) (place.Place, error) {
 			args := append([]string{machine.Engine, "run", "--detach", "--name", name}, options...)
 			if err := place.Run(ctx, in, append(args, guest.ContainerImage)...); err != nil {

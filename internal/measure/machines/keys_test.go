@@ -37,6 +37,13 @@ func TestMachineKeyOfGuests(t *testing.T) {
 		}
 		own[k] = true
 	}
+	trixie := stack.Configuration{Name: "a", Stack: stack.Stack{stack.VM}, Release: stack.Trixie}
+	also := stack.Configuration{Name: "b", Stack: stack.Stack{stack.VM, stack.Containerd}, Release: stack.Trixie}
+	a, err := machineKey(spec, trixie)
+	b, other := machineKey(spec, also)
+	if err := errors.Join(err, other); err != nil || a != b || own[a] {
+		t.Errorf("two of one release: %q and %q, %v; want a guest of their own", a, b, err)
+	}
 	k, err := machineKey(spec, stack.Configuration{Name: "polls", Stack: stack.Stack{stack.VM}, VHostPoll: time.Microsecond})
 	if err != nil || own[k] {
 		t.Errorf("a guest whose vhost-net polls: got %q, %v; want one of its own", k, err)

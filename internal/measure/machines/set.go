@@ -84,6 +84,7 @@ func (b *Set) Open(ctx context.Context) (err error) {
 	if b.Fleet, err = fleet.Open(b.Lab); err != nil {
 		return err
 	}
+	b.Fleet.Progress = b.Options.Progress.Phase
 	err = b.Images.Build(ctx, b.Options.Progress.Phase, b.Note)
 	b.facts.Image = b.Images.Digest
 	return err

@@ -20,6 +20,7 @@ import (
 	"unnest/internal/measure/machines/output"
 	"unnest/internal/measure/machines/thishost"
 	"unnest/internal/measure/workload"
+	"unnest/internal/testbed/rootdir"
 )
 
 // rootScript runs a script in a root directory, which stays as it is, with files of ours and nothing
@@ -79,7 +80,7 @@ func (i *Images) derive(ctx context.Context, c experiment.Case) error {
 // derivedKey identifies what the files are made of: the script, the other files, and the packages of the root.
 func derivedKey(root string, d workload.Derived, files map[string]string) (string, error) {
 	hash := sha256.New()
-	packages, err := os.ReadFile(filepath.Join(root, "var/lib/dpkg/status"))
+	packages, err := rootdir.Dir(root).ReadFile("var/lib/dpkg/status")
 	if err != nil {
 		return "", err
 	}

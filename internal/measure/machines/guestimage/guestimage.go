@@ -29,6 +29,7 @@ type Images struct {
 	Outer    guest.Image // of the guests that run other guests
 	Xen      guest.Image // of the Xen host that a run boots, and of the domains of all Xen hosts
 	Foreign  map[stack.Arch]guest.Image
+	Releases map[stack.Release]guest.Image // of the guests with another Debian than Inner
 	Archive  *guest.Archive    // of containers on the user's hosts
 	files    map[string]string // of the cases; images without our binaries have these only
 	derived  map[string]string // made of files, by programs of this machine's architecture
@@ -36,7 +37,7 @@ type Images struct {
 
 // New says what the configurations of spec need. build makes it.
 func New(spec *experiment.Spec, binaries string) Images {
-	i := Images{spec: spec, binaries: binaries, Recipe: guest.DefaultRecipe(), Foreign: map[stack.Arch]guest.Image{}, files: map[string]string{}, derived: map[string]string{}}
+	i := Images{spec: spec, binaries: binaries, Recipe: guest.DefaultRecipe(), Foreign: map[stack.Arch]guest.Image{}, Releases: map[stack.Release]guest.Image{}, files: map[string]string{}, derived: map[string]string{}}
 	if all := Packages(spec); len(all) > 0 || slices.ContainsFunc(spec.Cases, func(c experiment.Case) bool { return c.Local != nil }) {
 		i.Recipe = guest.SuiteRecipe(all)
 	}
@@ -162,6 +163,8 @@ func (i *Images) buildFor(ctx context.Context, c stack.Configuration) (err error
 		err = i.buildForeign(ctx, c.Architecture())
 	case c.Level() == 0:
 		_, err = i.Builder.Root(ctx, i.Recipe)
+	case i.another(c.Release):
+		err = i.buildRelease(ctx, c.Release)
 	default:
 		i.Inner, err = i.Builder.Build(ctx, i.Recipe)
 		i.Digest = i.Inner.Digest
@@ -170,6 +173,32 @@ func (i *Images) buildFor(ctx context.Context, c stack.Configuration) (err error
 		i.Outer, err = i.Builder.Build(ctx, guest.HypervisorRecipe())
 	}
 	return err
+}
+
+// Of returns the image of the guest that the cases of a configuration run in.
+func (i *Images) Of(c stack.Configuration) guest.Image {
+	if i.another(c.Release) {
+		return i.Releases[c.Release]
+	}
+	return i.Inner
+}
+
+// another reports whether a release is not that of the recipe.
+func (i *Images) another(r stack.Release) bool { return r != "" && string(r) != i.Recipe.Suite }
+
+// buildRelease makes the image with another release of Debian.
+func (i *Images) buildRelease(ctx context.Context, r stack.Release) error {
+	recipe, err := i.Recipe.Of(string(r))
+	if err != nil {
+		return err
+	}
+	if i.Releases[r], err = i.Builder.Build(ctx, recipe); err != nil {
+		return fmt.Errorf("release %s: %w", r, err)
+	}
+	if i.Digest == "" {
+		i.Digest = i.Releases[r].Digest
+	}
+	return nil
 }
 
 // buildForeign makes the image of another architecture. It has the tools and the servers, but no

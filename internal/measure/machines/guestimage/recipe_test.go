@@ -7,6 +7,7 @@ import (
 
 	"unnest/internal/measure/benchtest"
 	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/stack"
 	"unnest/internal/measure/workload"
 	"unnest/internal/testbed/guest"
 )
@@ -53,5 +54,16 @@ func TestDomainImages(t *testing.T) {
 	r = New(benchtest.Parse(t, strings.Replace(benchtest.Mixes, "type: hvm", "type: pvmcon", 1)), "").Recipe
 	if slices.Contains(r.Modules, "e1000") || !slices.Contains(r.Image, "/usr/sbin/apache2") {
 		t.Errorf("recipe without an HVM, with a container in a VM: %+v", r)
+	}
+}
+
+// A configuration has the image of its release, the others that of the default.
+func TestImageOfRelease(t *testing.T) {
+	i := New(benchtest.Parse(t, twoApplications), "/bin")
+	i.Inner, i.Releases[stack.Trixie] = guest.Image{Digest: "12"}, guest.Image{Digest: "13"}
+	for release, want := range map[stack.Release]string{"": "12", stack.Bookworm: "12", stack.Trixie: "13"} {
+		if got := i.Of(stack.Configuration{Release: release}).Digest; got != want {
+			t.Errorf("release %q: image %s, want %s", release, got, want)
+		}
 	}
 }

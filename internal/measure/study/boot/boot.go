@@ -70,7 +70,7 @@ func (b *Study) Start(ctx context.Context, c stack.Configuration) error {
 // guestOptions are the options of the guests of a configuration.
 func (b *Study) guestOptions(c stack.Configuration) (fleet.Options, error) {
 	size, err := b.Spec.Resources(c)
-	o := fleet.Options{Image: b.Images.Inner, Accel: b.Options.Accel, VCPUs: size.VCPUs, Memory: size.Memory, Slots: machines.Slots}
+	o := fleet.Options{Image: b.Images.Of(c), Accel: b.Options.Accel, VCPUs: size.VCPUs, Memory: size.Memory, Slots: machines.Slots}
 	switch c.Name {
 	case bzImage:
 		o.Image.Kernel = o.Image.Compressed
