@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected output of the scripts")
@@ -57,7 +58,7 @@ func writeRun(dir string) error {
 			Metrics: []result.Metric{{Name: "latency_mean", Unit: "us", Order: result.LIB}},
 		}},
 	}
-	d, err := result.Create(dir, run)
+	d, err := rundir.Create(dir, run)
 	if err != nil {
 		return err
 	}

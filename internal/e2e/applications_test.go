@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 )
 
 // applications loads memcached and NGINX in a guest, and in a container on this host.
@@ -27,7 +28,7 @@ func TestApplications(t *testing.T) {
 	unnest := unnestBinary(t)
 	dir := measureText(t, []string{unnest, "bench", "--noisy"}, applications, bringUp)
 	assertNothingLeft(t)
-	run, samples, err := result.Load(dir)
+	run, samples, err := rundir.Load(dir)
 	if err != nil || run.State != result.Complete || run.Tools["memcached"] == "" || run.Tools["nginx"] == "" {
 		t.Errorf("run %q with tools %v, %v", run.State, run.Tools, err)
 	}

@@ -13,12 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 	"unnest/internal/testbed/lab"
 )
 
 // executions returns the number of executions of the run in dir that have samples.
 func executions(dir string) int {
-	journal, err := result.LoadJournal(dir)
+	journal, err := rundir.LoadJournal(dir)
 	if err != nil {
 		return 0
 	}
@@ -89,7 +90,7 @@ func TestInterruptKillResume(t *testing.T) {
 
 func assertState(t *testing.T, dir string, want result.State) {
 	t.Helper()
-	run, _, err := result.Load(dir)
+	run, _, err := rundir.Load(dir)
 	if err != nil || run.State != want {
 		t.Errorf("run state: got %q, %v; want %q", run.State, err, want)
 	}
@@ -113,7 +114,7 @@ func assertReport(t *testing.T, unnest, dir, terminal string) {
 			}
 		}
 	}
-	run, samples, err := result.Load(dir)
+	run, samples, err := rundir.Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 )
 
 // neighbours runs a container alone, next to an idle VM with emulated devices, and next to an
@@ -46,7 +47,7 @@ func TestCollocation(t *testing.T) {
 		t.Fatalf("exit code %d:\n%s", code, r.out.String())
 	}
 	assertNothingLeft(t)
-	run, samples, err := result.Load(dir)
+	run, samples, err := rundir.Load(dir)
 	if err != nil || run.State != result.Complete || run.Tools["apache"] == "" {
 		t.Errorf("run %q with tools %v, %v", run.State, run.Tools, err)
 	}

@@ -9,8 +9,8 @@ import (
 	"unnest/internal/testbed/guest"
 )
 
-// hostPackages are what a guest and its container need of a host.
-const hostPackages = "qemu-system-x86,e2fsprogs,mmdebstrap,xz-utils,nftables,iproute2,kmod"
+// releasePackages are what a guest and its container need of a host.
+const releasePackages = "qemu-system-x86,e2fsprogs,mmdebstrap,xz-utils,nftables,iproute2,kmod"
 
 // On a host with Debian 13, so with its QEMU, a guest boots, and a container in it gets a NIC of its own
 // from the host daemon. A second guest is restored from a snapshot that this QEMU has made.
@@ -33,7 +33,7 @@ done
 		t.Fatal(err)
 	}
 	begin := time.Now()
-	out := mustRun(t, filepath.Join(root, "hack/host"), "--share", filepath.Dir(unnest), "--share", guest.CacheDir(), "--with", hostPackages,
+	out := mustRun(t, filepath.Join(root, "hack/host"), "--share", filepath.Dir(unnest), "--share", guest.CacheDir(), "--with", releasePackages,
 		"trixie", "env", "UNNEST_CACHE="+guest.CacheDir(), "bash", "-c", script, "_", unnest)
 	t.Logf("%.0f s", time.Since(begin).Seconds())
 	if want := "release 13\nqemu 10\n" + strings.Repeat("driver of eth0: virtio_net\n", 2); out != want {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 )
 
 // broker loads Kafka in a guest, in a container of it, and in a pod.
@@ -30,7 +31,7 @@ func TestKafka(t *testing.T) {
 	unnest := unnestBinary(t)
 	dir := measureText(t, []string{unnest, "bench", "--noisy"}, broker, 25*time.Minute)
 	assertNothingLeft(t)
-	run, samples, err := result.Load(dir)
+	run, samples, err := rundir.Load(dir)
 	if err != nil || run.State != result.Complete || run.Tools["kafka"] == "" || run.Tools["openjdk-17-jre-headless"] == "" {
 		t.Errorf("run %q with tools %v, %v", run.State, run.Tools, err)
 	}
@@ -96,7 +97,7 @@ func loadServers(t *testing.T, bench []string, configurations map[string]string)
 	for name, keys := range configurations {
 		text += "  - {name: " + name + ", " + keys + "}\n"
 	}
-	_, samples, err := result.Load(measureText(t, bench, text, 25*time.Minute))
+	_, samples, err := rundir.Load(measureText(t, bench, text, 25*time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

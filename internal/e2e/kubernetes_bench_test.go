@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 )
 
 // shortCluster has few and short executions: 12 in a repetition.
@@ -51,7 +52,7 @@ func (k *kubernetes) bench(args ...string) *running {
 
 // executions counts the samples of the primary metrics that are stored.
 func (r clusterRun) executions() int {
-	samples, _ := os.ReadFile(filepath.Join(r.dir, result.SamplesFile))
+	samples, _ := os.ReadFile(filepath.Join(r.dir, rundir.SamplesFile))
 	return bytes.Count(samples, []byte(`"metric":"latency_mean"`)) + bytes.Count(samples, []byte(`"metric":"throughput"`))
 }
 
@@ -102,7 +103,7 @@ func (k *kubernetes) evicted(one clusterRun) {
 	if code := r.end(k.t, 15*time.Minute); code != 1 && code != 0 {
 		k.t.Fatalf("exit code %d:\n%s", code, r.out.String())
 	}
-	run, _, err := result.Load(one.dir)
+	run, _, err := rundir.Load(one.dir)
 	k.check(err)
 	if len(run.Failures) == 0 || one.executions()+len(run.Failures) != run.Planned {
 		k.t.Errorf("%d of %d executions, failures %+v:\n%s", one.executions(), run.Planned, run.Failures, r.out.String())
@@ -127,7 +128,7 @@ func (k *kubernetes) evict(namespace, pod string) {
 // checkRun checks that a run is complete, and that other commands read it.
 func (k *kubernetes) checkRun(one clusterRun, printed string) {
 	k.t.Helper()
-	run, samples, err := result.Load(one.dir)
+	run, samples, err := rundir.Load(one.dir)
 	k.check(err)
 	if run.State != result.Complete || one.executions() != 24 || len(run.Guests) != 2 || run.Accelerator != result.ClusterNodes {
 		k.t.Errorf("%s, %d executions, nodes %+v, accelerator %s", run.State, one.executions(), run.Guests, run.Accelerator)

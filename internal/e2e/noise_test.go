@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 )
 
 // On a busy machine a run waits before it begins, and a run that does not wait says first that
@@ -58,7 +58,7 @@ warmup: 0
 	if got := strings.Join(strings.Fields(body), " "); !regexp.MustCompile(want).MatchString(got) {
 		t.Errorf("the report begins with:\n%s\n\n%s\nwant: %s…", head, body, want)
 	}
-	run, samples, err := result.Load(dir)
+	run, samples, err := rundir.Load(dir)
 	if err != nil || run.Disturbed != 0 || len(samples) == 0 {
 		t.Fatalf("run %+v, %d samples, %v; want no repeated execution", run, len(samples), err)
 	}

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"
 )
@@ -182,7 +183,7 @@ func TestSuitesSSH(t *testing.T) {
 	mustRun(t, inNamespace(namespace, home, unnest, "bench", "--noisy", file, "-o", dir)...)
 	assertState(t, dir, result.Complete)
 	assertMeasured(t, dir, []string{gzipFile}, "remote")
-	if run, _, err := result.Load(dir); err != nil || len(run.Guests) != 1 || run.Guests[0].Name != "ssh" {
+	if run, _, err := rundir.Load(dir); err != nil || len(run.Guests) != 1 || run.Guests[0].Name != "ssh" {
 		t.Errorf("hosts of the run: %v, %+v; want ssh", err, run.Guests)
 	}
 
@@ -190,7 +191,7 @@ func TestSuitesSSH(t *testing.T) {
 	mustRun(t, inNamespace(namespace, home, unnest, "bench", "--noisy", file, "-o", dir)...)
 	assertState(t, dir, result.Complete)
 	assertMeasured(t, dir, []string{memoryRead}, "metal.local")
-	run, _, err := result.Load(dir)
+	run, _, err := rundir.Load(dir)
 	if err != nil || len(run.Failures) != 2 {
 		t.Fatalf("%d failures, %v; want 2 of the omitted case", len(run.Failures), err)
 	}
@@ -295,7 +296,7 @@ func TestSuitesSSHGuest(t *testing.T) {
 	assertLeftInGuest(t, unnest, "")
 	t.Logf("ended after %v", time.Since(begin))
 	assertMeasured(t, dir, []string{memoryRead}, "aufs", "mnt")
-	run, _, err := result.Load(dir)
+	run, _, err := rundir.Load(dir)
 	says := regexp.MustCompile("^nerdctl version .* runs the containers on ssh://root@" + guestAddress + ".*`nerdctl rmi localhost/unnest/suite:[0-9a-f]+`")
 	if err != nil || !slices.ContainsFunc(run.Notes, says.MatchString) || run.Tools["sysbench"] == "" {
 		t.Errorf("the notes do not name the container engine and the image: %v, %q, tools %v", err, run.Notes, run.Tools)
@@ -356,7 +357,7 @@ func testServersOverSSH(t *testing.T, unnest string, bench []string, options str
 		t.Fatalf("exit code %d:\n%s", code, r.out.String())
 	}
 	assertState(t, dir, result.Complete)
-	run, samples, err := result.Load(dir)
+	run, samples, err := rundir.Load(dir)
 	if err != nil || len(run.Guests) != 1 || run.Guests[0].Name != "ssh" || run.Tools["memcached"] == "" || run.Tools["sockperf"] == "" {
 		t.Errorf("%v, hosts %+v, tools %v", err, run.Guests, run.Tools)
 	}

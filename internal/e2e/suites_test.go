@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 	"unnest/internal/measure/suite"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"
@@ -71,7 +72,7 @@ func writeExperiment(t *testing.T, cases []string, configurations ...string) (fi
 // measured returns the number of executions by "configuration case".
 func measured(t *testing.T, dir string) map[string]int {
 	t.Helper()
-	_, samples, err := result.Load(dir)
+	_, samples, err := rundir.Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func TestSuitesMatrix(t *testing.T) {
 	assertWorkGone(t, runs)
 	assertState(t, dir, result.Complete)
 	assertMeasured(t, dir, cases, names...)
-	run, samples, err := result.Load(dir)
+	run, samples, err := rundir.Load(dir)
 	if err != nil || run.Tools["sysbench"] == "" || run.Image == "" || len(run.Guests) != 1 {
 		t.Errorf("provenance is incomplete: %v, %+v", err, run)
 	}
@@ -180,7 +181,7 @@ func TestSuitesLevels(t *testing.T) {
 	}
 	assertState(t, dir, result.Complete)
 	assertMeasured(t, dir, []string{primes}, "L0", "L1", "L2")
-	run, samples, err := result.Load(dir)
+	run, samples, err := rundir.Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +279,7 @@ func TestSuitesGuestDies(t *testing.T) {
 	}
 	assertState(t, dir, result.Complete)
 	assertMeasured(t, dir, []string{primes}, "metal.local", "vm.local", "vm.mnt")
-	run, _, err := result.Load(dir)
+	run, _, err := rundir.Load(dir)
 	if err != nil || !slices.ContainsFunc(run.Notes, regexp.MustCompile("^The machine of vm.(local|mnt) was restarted in case "+primes+": .*guest died: node1").MatchString) {
 		t.Errorf("no note says that a guest died: %v, %q", err, run.Notes)
 	}

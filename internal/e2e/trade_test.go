@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 	"unnest/internal/testbed/guest"
 )
 
@@ -104,7 +105,7 @@ func measureTradeHere(t *testing.T, text string, limit time.Duration) {
 func measureTrade(t *testing.T, unnest string, bench []string, text string, limit time.Duration) {
 	t.Helper()
 	dir := measureText(t, bench, text, limit)
-	run, samples, err := result.Load(dir)
+	run, samples, err := rundir.Load(dir)
 	if err != nil || run.State != result.Complete || run.Tools["wildfly"] == "" || run.Tools["jmeter"] == "" {
 		t.Fatalf("run %q with tools %v, %v", run.State, run.Tools, err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/place"
@@ -144,7 +145,7 @@ configurations:
 // assertXenMetrics checks that a run is complete and that each configuration has the metrics.
 func assertXenMetrics(t *testing.T, dir string, metrics ...string) {
 	t.Helper()
-	run, samples, err := result.Load(dir)
+	run, samples, err := rundir.Load(dir)
 	if err != nil || run.State != result.Complete || run.Tools["xen"] == "" {
 		t.Fatalf("run %q with tools %v, %v", run.State, run.Tools, err)
 	}

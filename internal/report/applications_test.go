@@ -1,4 +1,4 @@
-package report
+package report_test
 
 import (
 	"slices"
@@ -6,7 +6,11 @@ import (
 	"testing"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/report/document"
+	"unnest/internal/report/estimate"
+	"unnest/internal/report/naming"
 	"unnest/internal/report/papers"
+	"unnest/internal/report/runs"
 )
 
 // nginxRun is a synthetic run of NGINX at a constant rate: BrFusion is as fast as NoCont, NAT
@@ -18,8 +22,8 @@ func nginxRun() (result.Run, []result.Sample) {
 		{Name: "reached", Unit: "%", Order: result.HIB}, {Name: "naive_latency_mean", Unit: "us", Order: result.LIB},
 		{Name: "response_rate", Unit: "responses/s", Order: result.HIB},
 	}
-	for _, p := range cpuParts {
-		metrics = append(metrics, result.Metric{Name: p.metric, Unit: "us/op", Order: result.LIB})
+	for _, p := range naming.CPUTimes {
+		metrics = append(metrics, result.Metric{Name: p.Metric, Unit: "us/op", Order: result.LIB})
 	}
 	run.Cases = []result.Case{{Suite: "applications", Name: "nginx", Group: "nginx", Title: "NGINX at a constant rate", Tool: "nginx", Primary: "latency_mean", Metrics: metrics}}
 	run.Planned = 18
@@ -48,11 +52,11 @@ func nginxRun() (result.Run, []result.Sample) {
 // next to ours.
 func TestApplicationsReport(t *testing.T) {
 	run, samples := nginxRun()
-	doc := Build(run, samples, Options{Papers: AllPapers()})
-	for _, e := range doc.Estimates {
-		doubtful := strings.Contains(strings.Join(doubtsOf(e), ";"), "62 % of its rate")
+	doc := runs.Build(run, samples, runs.Options{Papers: papers.All()})
+	for _, e := range dataOf(doc).Estimates {
+		doubtful := strings.Contains(strings.Join(estimate.DoubtsOf(e), ";"), "62 % of its rate")
 		if want := e.Configuration == "NAT" && e.Metric != "reached"; doubtful != want {
-			t.Errorf("%s of %s: doubts %q, want those of a rate: %v", e.Metric, e.Configuration, doubtsOf(e), want)
+			t.Errorf("%s of %s: doubts %q, want those of a rate: %v", e.Metric, e.Configuration, estimate.DoubtsOf(e), want)
 		}
 		if doubtful && !strings.Contains(strings.Join(e.Warnings, ";"), "the load did not reach its rate in 1 of 6 blocks, in one only 62 % of it") {
 			t.Errorf("warnings %q", e.Warnings)
@@ -62,7 +66,7 @@ func TestApplicationsReport(t *testing.T) {
 	if !slices.Contains(doc.Warnings, warned) {
 		t.Errorf("warnings of the report %q", doc.Warnings)
 	}
-	tables := map[string]Table{}
+	tables := map[string]document.Table{}
 	for _, table := range doc.Groups[0].Tables {
 		tables[table.ID] = table
 	}
@@ -91,7 +95,7 @@ func TestApplicationsReport(t *testing.T) {
 	}
 	var charts []string
 	for _, c := range doc.Groups[0].Charts {
-		if c.Kind == Stack {
+		if c.Kind == document.Stack {
 			charts = append(charts, c.Title)
 		}
 	}
@@ -125,11 +129,11 @@ func kafkaRun() (result.Run, []result.Sample) {
 // directly above the stacked bars: it is the last table that is not folded away.
 func TestKafkaReport(t *testing.T) {
 	run, samples := kafkaRun()
-	doc := Build(run, samples, Options{Papers: AllPapers()})
-	if len(doc.Paths) != len(run.Configurations) || len(doc.Paths[0].Hops) == 0 || len(doc.Paths[0].Spent) == 0 {
-		t.Errorf("paths %+v", doc.Paths)
+	doc := runs.Build(run, samples, runs.Options{Papers: papers.All()})
+	if len(dataOf(doc).Paths) != len(run.Configurations) || len(dataOf(doc).Paths[0].Hops) == 0 || len(dataOf(doc).Paths[0].Spent) == 0 {
+		t.Errorf("paths %+v", dataOf(doc).Paths)
 	}
-	var open []Table
+	var open []document.Table
 	for _, table := range doc.Groups[0].Tables {
 		if !table.Minor {
 			open = append(open, table)
@@ -160,7 +164,7 @@ func TestPaperOfAnotherSetting(t *testing.T) {
 	for i := range run.Configurations {
 		run.Configurations[i].Options = map[string]string{"drive": "pod"}
 	}
-	for _, table := range Build(run, samples, Options{Papers: AllPapers()}).Groups[0].Tables {
+	for _, table := range runs.Build(run, samples, runs.Options{Papers: papers.All()}).Groups[0].Tables {
 		if strings.Contains(table.ID, "-paper") {
 			t.Errorf("table %s:\n%s", table.ID, rowsText(table))
 		}
@@ -168,7 +172,7 @@ func TestPaperOfAnotherSetting(t *testing.T) {
 }
 
 // rowsText joins the cells of a table.
-func rowsText(t Table) string {
+func rowsText(t document.Table) string {
 	var rows []string
 	for _, row := range t.Rows {
 		var cells []string
@@ -178,32 +182,4 @@ func rowsText(t Table) string {
 		rows = append(rows, strings.Join(cells, "|"))
 	}
 	return strings.Join(rows, "\n")
-}
-
-// The CPU usage of the paper is a sum of parts, and in cores: ours is the CPU time per answer
-// times the answers per second.
-func TestUsageRatios(t *testing.T) {
-	estimate := func(metric, configuration string, mean Number) Estimate {
-		return Estimate{Case: "memcached", Label: "memcached", Metric: metric, Configuration: configuration, Mean: mean}
-	}
-	families := map[string][]Estimate{"response_rate": {estimate("response_rate", "SameNode", 1000), estimate("response_rate", "Hostlo", 500)}}
-	for _, metric := range []string{"guest_usr", "guest_sys", "guest_soft"} {
-		families[metric] = []Estimate{estimate(metric, "SameNode", 10), estimate(metric, "Hostlo", 40)}
-	}
-	p := papers.Ratio{Section: "5.3.4", Benchmark: "Memcached", Metric: "client and server CPU", Configuration: "Hostlo", Baseline: "SameNode", Value: "53.2", Form: "% higher"}
-	if got := usageRatios(p, families); len(got) != 1 || got[0].ratio != 2 || got[0].label != "memcached" {
-		t.Errorf("got %+v, want four times the time for half of the answers", got)
-	}
-	row := ratioRow(p, usageRatios(p, families)[0], false)
-	if got := rowsText(Table{Rows: [][]Cell{row}}); got != "usage: client and server CPU, Hostlo over SameNode|memcached|2.00|1.53 (53.2 % higher)" {
-		t.Errorf("got %s", got)
-	}
-	p.Metric = "guest CPU" // not measured here
-	if got := usageRatios(p, families); got != nil {
-		t.Errorf("got %+v", got)
-	}
-	p.Metric = "latency"
-	if got := usageRatios(p, families); got != nil {
-		t.Errorf("got %+v", got)
-	}
 }

@@ -1,4 +1,4 @@
-package report
+package report_test
 
 import (
 	"path/filepath"
@@ -6,7 +6,12 @@ import (
 	"testing"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 	"unnest/internal/measure/stats"
+	"unnest/internal/report/document"
+	"unnest/internal/report/estimate"
+	"unnest/internal/report/papers"
+	"unnest/internal/report/runs"
 )
 
 // TestNoVerdictContradictsAnInterval builds the report of every published run and looks for
@@ -18,24 +23,24 @@ func TestNoVerdictContradictsAnInterval(t *testing.T) {
 	}
 	verdicts := map[stats.Verdict]int{}
 	for _, dir := range dirs {
-		run, samples, err := result.Load(dir)
+		run, samples, err := rundir.Load(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		doc := Build(run, samples, Options{Papers: AllPapers()})
-		for _, e := range doc.Estimates {
+		doc := runs.Build(run, samples, runs.Options{Papers: papers.All()})
+		for _, e := range dataOf(doc).Estimates {
 			for _, c := range e.Comparisons {
 				verdicts[c.Verdict]++
 				contradiction(t, doc.Run, e, c)
-				if base := find(sameMetric(doc.Estimates, e), e.Case, c.Baseline); !c.first {
-					mirrored(t, e, c, *base.against(e.Configuration))
+				if base := estimate.Find(sameMetric(dataOf(doc).Estimates, e), e.Case, c.Baseline); !c.First {
+					mirrored(t, e, c, *base.Against(e.Configuration))
 				}
 			}
 			if e.Step == nil || e.Step.Comparison == nil {
 				continue
 			}
 			contradiction(t, doc.Run, e, *e.Step.Comparison)
-			if c := e.against(e.Step.Below); c != nil && (c.Verdict != e.Step.Comparison.Verdict || c.Badge != e.Step.Comparison.Badge) {
+			if c := e.Against(e.Step.Below); c != nil && (c.Verdict != e.Step.Comparison.Verdict || c.Badge != e.Step.Comparison.Badge) {
 				t.Errorf("%s: %s in %s: table %q, step %q", doc.Run, e.Case, e.Configuration, c.Badge, e.Step.Comparison.Badge)
 			}
 		}
@@ -47,7 +52,7 @@ func TestNoVerdictContradictsAnInterval(t *testing.T) {
 	}
 }
 
-func sameMetric(estimates []Estimate, e Estimate) (same []Estimate) {
+func sameMetric(estimates []estimate.Estimate, e estimate.Estimate) (same []estimate.Estimate) {
 	for _, o := range estimates {
 		if o.Suite == e.Suite && o.Case == e.Case && o.Metric == e.Metric {
 			same = append(same, o)
@@ -57,7 +62,7 @@ func sameMetric(estimates []Estimate, e Estimate) (same []Estimate) {
 }
 
 // contradiction compares a verdict with its interval, as a number and as printed.
-func contradiction(t *testing.T, run string, e Estimate, c Comparison) {
+func contradiction(t *testing.T, run string, e estimate.Estimate, c estimate.Comparison) {
 	t.Helper()
 	i := c.Interval
 	if !i.Low.Defined() {
@@ -71,16 +76,16 @@ func contradiction(t *testing.T, run string, e Estimate, c Comparison) {
 	if excludes != different || different && (c.Verdict == stats.Better) != ((c.Ratio > 1) == (e.Order == result.HIB)) {
 		t.Errorf("%s: %s in %s against %s: verdict %q, interval %+v", run, e.Case, e.Configuration, c.Baseline, c.Verdict, i)
 	}
-	if text := withInterval(c.Ratio, i); different && strings.Contains(text, "1.0000") {
+	if text := document.RatioWithInterval(c.Ratio, i); different && strings.Contains(text, "1.0000") {
 		t.Errorf("%s: %s in %s against %s: verdict %q beside %q", run, e.Case, e.Configuration, c.Baseline, c.Verdict, text)
 	}
-	if c.Equivalent == stats.Yes && stats.Within(stats.Interval{Low: float64(i.Low), High: float64(i.High), Confidence: 1}, c.margin) != stats.Yes {
+	if c.Equivalent == stats.Yes && stats.Within(stats.Interval{Low: float64(i.Low), High: float64(i.High), Confidence: 1}, 0.035) != stats.Yes {
 		t.Errorf("%s: %s in %s: equivalent, interval %+v", run, e.Case, e.Configuration, i)
 	}
 }
 
 // mirrored compares c, a mirrored comparison, with the one it mirrors.
-func mirrored(t *testing.T, e Estimate, c, of Comparison) {
+func mirrored(t *testing.T, e estimate.Estimate, c, of estimate.Comparison) {
 	t.Helper()
 	opposite := map[stats.Verdict]stats.Verdict{stats.Better: stats.Worse, stats.Worse: stats.Better}
 	want, has := opposite[of.Verdict]

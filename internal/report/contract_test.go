@@ -1,4 +1,4 @@
-package report
+package report_test
 
 import (
 	"bytes"
@@ -15,6 +15,14 @@ import (
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/score"
 	"unnest/internal/measure/stats"
+	"unnest/internal/report/advice"
+	"unnest/internal/report/comparison"
+	"unnest/internal/report/document"
+	"unnest/internal/report/means"
+	"unnest/internal/report/plans"
+	"unnest/internal/report/provenance"
+	"unnest/internal/report/render"
+	"unnest/internal/report/scores"
 )
 
 // contract is what programs rely on in one kind of document. Keys and columns may be added
@@ -34,13 +42,13 @@ var ofRuns = contract{2, "schema_version title run setting baselines series grou
 
 // contractDocuments is one document of each kind with its contract.
 func contractDocuments(t *testing.T) map[string]struct {
-	Document
+	document.Document
 	contract
 } {
 	t.Helper()
 	run, samples := synthetic(6)
 	later, laterSamples := later()
-	means, err := CompareMeans(stats.Moments{N: 6, Mean: 1068.5, StdErr: 2.4}, stats.Moments{N: 6, Mean: 1041.3, StdErr: 18.6})
+	means, err := means.Build(stats.Moments{N: 6, Mean: 1068.5, StdErr: 2.4}, stats.Moments{N: 6, Mean: 1041.3, StdErr: 18.6})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,30 +60,30 @@ func contractDocuments(t *testing.T) map[string]struct {
 		t.Fatal(err)
 	}
 	return map[string]struct {
-		Document
+		document.Document
 		contract
 	}{
 		"report":  {build(run, samples), ofRuns},
 		"startup": {build(startup(24)), ofRuns},
 		"levels":  {buildNested(), ofRuns},
 		"suite":   {buildSuite(), ofRuns},
-		"compare": {Compare(Input{"a", run, samples}, Input{"b", later, laterSamples}, Options{}), ofRuns},
+		"compare": {comparison.Build(provenance.Source{Dir: "a", Run: run, Samples: samples}, provenance.Source{Dir: "b", Run: later, Samples: laterSamples}, nil), ofRuns},
 		"summary": {means, contract{1, "schema_version a b t df p df_truncated p_truncated delta_percent minimum_detectable minimum_detectable_percent",
 			"mean_a standard_error_a n_a mean_b standard_error_b n_b t df p df_truncated p_truncated delta_percent minimum_detectable minimum_detectable_percent"}},
-		"score": {Scores(scored), contract{1, "schema_version suites", "suite case order unit configuration quantity value"}},
-		"advise": {Advise(twoNetworks(8, 0.75), nil), contract{1, "schema_version run experiment tests found confidence choices measure",
+		"score": {scores.Build(scored), contract{1, "schema_version suites", "suite case order unit configuration quantity value"}},
+		"advise": {advice.Build(provenance.Source{Run: run, Samples: samples}, nil), contract{1, "schema_version run experiment tests found confidence choices measure",
 			"subject advice from to suite metric order cases n ratio low high confidence p verdict needs command"}},
-		"plan": {Plan(threeUsers()), contract{1, "schema_version users users_saving pods containers cost savings per_user settings traces",
+		"plan": {plans.Plan(threeUsers()), contract{1, "schema_version users users_saving pods containers cost savings per_user settings traces",
 			"user pods containers pods_left_out pods_split_hostlo pods_split_best kubernetes resize hostlo spread whole best bound"}},
-		"frontier": {Frontier(choices()), contract{1, "schema_version users pods containers total per_user settings", "user pods containers pods_left_out cost cut pods_split"}},
-		"replay":   {Replay(comingAndGoing()), contract{1, "schema_version users stays containers plans per_user settings", "user stays containers plan cost vms_bought containers_migrated"}},
+		"frontier": {plans.Frontier(choices()), contract{1, "schema_version users pods containers total per_user settings", "user pods containers pods_left_out cost cut pods_split"}},
+		"replay":   {plans.Replay(comingAndGoing()), contract{1, "schema_version users stays containers plans per_user settings", "user stays containers plan cost vms_bought containers_migrated"}},
 	}
 }
 
 func TestJSONContract(t *testing.T) {
 	for name, doc := range contractDocuments(t) {
 		var out bytes.Buffer
-		if err := JSON(&out, doc.Document); err != nil {
+		if err := render.JSON(&out, doc.Document); err != nil {
 			t.Fatal(err)
 		}
 		var got map[string]any
@@ -103,7 +111,7 @@ func TestCSVContract(t *testing.T) {
 	}
 	for name, doc := range contractDocuments(t) {
 		var out bytes.Buffer
-		if err := CSV(&out, doc.Document); err != nil {
+		if err := render.CSV(&out, doc.Document); err != nil {
 			t.Fatal(err)
 		}
 		rows, err := csv.NewReader(&out).ReadAll() // fails if rows differ in length
@@ -127,8 +135,8 @@ func TestCSVContract(t *testing.T) {
 func TestGoBenchContract(t *testing.T) {
 	for name, doc := range contractDocuments(t) {
 		var out bytes.Buffer
-		err := GoBench(&out, doc.Document)
-		if doc.Source.ID == "" {
+		err := render.GoBench(&out, doc.Document)
+		if doc.Samples.Run == "" {
 			if err == nil {
 				t.Errorf("%s: benchmark format without samples", name)
 			}

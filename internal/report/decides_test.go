@@ -1,4 +1,4 @@
-package report
+package report_test
 
 import (
 	"math/rand/v2"
@@ -6,7 +6,11 @@ import (
 	"testing"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 	"unnest/internal/measure/stats"
+	"unnest/internal/report/estimate"
+	"unnest/internal/report/papers"
+	"unnest/internal/report/runs"
 )
 
 // TestQuickstartDecides repeats published runs with blocks drawn from their own. At least 9
@@ -16,7 +20,7 @@ func TestQuickstartDecides(t *testing.T) {
 	const draws = 100
 	r := rand.New(rand.NewPCG(20261122, 0))
 	for _, name := range []string{"quickstart", "brfusion"} {
-		run, samples, err := result.Load("../../docs/results/runs/" + name)
+		run, samples, err := rundir.Load("../../docs/results/runs/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,9 +31,9 @@ func TestQuickstartDecides(t *testing.T) {
 		samples = slices.DeleteFunc(samples, func(s result.Sample) bool { return s.Metric != primary[s.Case] })
 		decided := map[string]int{}
 		for range draws {
-			doc := Build(run, drawBlocks(r, samples), Options{Papers: AllPapers()})
-			nat := find(doc.Estimates, "udp_rr/1280", "NAT").against("NoCont")
-			fused := find(doc.Estimates, "udp_rr/1280", "BrFusion").against("NAT")
+			doc := runs.Build(run, drawBlocks(r, samples), runs.Options{Papers: papers.All()})
+			nat := estimate.Find(dataOf(doc).Estimates, "udp_rr/1280", "NAT").Against("NoCont")
+			fused := estimate.Find(dataOf(doc).Estimates, "udp_rr/1280", "BrFusion").Against("NAT")
 			if nat.Verdict == stats.Worse {
 				decided["NAT against NoCont"]++
 			}

@@ -1,4 +1,4 @@
-package report
+package report_test
 
 import (
 	"bytes"
@@ -9,7 +9,13 @@ import (
 
 	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
+	"unnest/internal/report/advice"
+	"unnest/internal/report/document"
+	"unnest/internal/report/papers"
+	"unnest/internal/report/provenance"
+	"unnest/internal/report/render"
+	"unnest/internal/report/render/html"
+	"unnest/internal/report/runs"
 )
 
 // A run that has only a part of the full load does not say that it has the full load.
@@ -18,27 +24,11 @@ func TestDomainChartOfPartLoad(t *testing.T) {
 	run.Cases = slices.DeleteFunc(run.Cases, func(c result.Case) bool { return c.Intensity == 100 })
 	samples = slices.DeleteFunc(samples, func(s result.Sample) bool { return strings.HasPrefix(s.Case, "web@100") })
 	titles := map[string]string{}
-	for _, c := range Build(run, samples, Options{}).Groups[0].Charts {
+	for _, c := range runs.Build(run, samples, runs.Options{}).Groups[0].Charts {
 		titles[c.ID] = c.Title
 	}
 	if got := titles["domains-fig-1c"]; got != "A domain alone: server throughput at 50 % of its full load (Fig. 1c)" {
 		t.Errorf("got %q", got)
-	}
-}
-
-func TestPercentCell(t *testing.T) {
-	for _, tt := range []struct {
-		s    collocation.Spread
-		want string
-	}{
-		{collocation.Spread{N: 6, Mean: 0.454, Interval: stats.Interval{Low: 0.374, High: 0.534, Confidence: 0.95}}, "45 % [37, 53]"},
-		{collocation.Spread{N: 6, Mean: 0.0581, Interval: stats.Interval{Low: 0.0274, High: 0.0899, Confidence: 0.95}}, "5.8 % [2.7, 9.0]"},
-		{collocation.Spread{N: 1, Mean: 0.5}, "50 %"},
-		{collocation.Spread{}, noValue.Text},
-	} {
-		if got := percentCell(tt.s).Text; got != tt.want {
-			t.Errorf("%+v: got %q, want %q", tt.s, got, tt.want)
-		}
 	}
 }
 
@@ -95,7 +85,7 @@ func domainRun(blocks int) (result.Run, []result.Sample) {
 
 func TestDomainReport(t *testing.T) {
 	run, samples := domainRun(6)
-	doc := Build(run, samples, Options{Papers: AllPapers()})
+	doc := runs.Build(run, samples, runs.Options{Papers: papers.All()})
 	tables := map[string]string{}
 	for _, table := range doc.Groups[0].Tables {
 		tables[table.ID] = rowsText(table)
@@ -138,7 +128,7 @@ func TestDomainReport(t *testing.T) {
 	if f := doc.Figures; len(f) != 2 || f[0].Label != "HVM-PVM / alone" || f[0].Value != "0.80×" || f[0].Open || f[1].Value != "0.70×" {
 		t.Errorf("figures %+v", f)
 	}
-	for _, d := range []Document{doc, Advise(Input{Dir: "runs/r1", Run: run, Samples: samples}, nil)} {
+	for _, d := range []document.Document{doc, advice.Build(provenance.Source{Dir: "runs/r1", Run: run, Samples: samples}, nil)} {
 		warnings := strings.Join(d.Warnings, "\n")
 		for _, want := range []string{"load generator was at its limit", "dropped 144 packets"} {
 			if !strings.Contains(warnings, want) {
@@ -146,7 +136,7 @@ func TestDomainReport(t *testing.T) {
 			}
 		}
 	}
-	for _, e := range doc.Estimates {
+	for _, e := range dataOf(doc).Estimates {
 		if e.Metric == collocation.Server || e.Metric == collocation.Utilisation {
 			t.Fatalf("an estimate mixes domains: %+v", e)
 		}
@@ -158,7 +148,7 @@ func TestAnswerOfOnePair(t *testing.T) {
 	run, samples := domainRun(6)
 	run.Configurations = slices.DeleteFunc(run.Configurations, func(c result.Configuration) bool { return c.Name == "HVM-PVM" || c.Name == "PVM-1k" })
 	samples = slices.DeleteFunc(samples, func(s result.Sample) bool { return s.Configuration == "HVM-PVM" || s.Configuration == "PVM-1k" })
-	doc := Build(run, samples, Options{})
+	doc := runs.Build(run, samples, runs.Options{})
 	for _, want := range []string{"HVM-HVM, over what the domains answer alone: 0.70×", "with 1024 B at 100 % and 0.70×", "with 102400 B at 100 %."} {
 		if !strings.Contains(doc.Answer, want) {
 			t.Errorf("no %q in %q", want, doc.Answer)
@@ -177,7 +167,7 @@ func TestStarvingPair(t *testing.T) {
 			samples[i].Value /= 10
 		}
 	}
-	doc := Build(run, samples, Options{})
+	doc := runs.Build(run, samples, runs.Options{})
 	if !strings.Contains(doc.Answer, "but hvm1 only 8 % of what it answers alone.") {
 		t.Errorf("answer %q", doc.Answer)
 	}
@@ -192,12 +182,12 @@ func TestStarvingPair(t *testing.T) {
 // A run without domains has no such section, and each domain has a line of its own in Go's format.
 func TestDomainLines(t *testing.T) {
 	run, samples := nginxRun()
-	if doc := Build(run, samples, Options{}); doc.Groups[0].ID == "domains" {
+	if doc := runs.Build(run, samples, runs.Options{}); doc.Groups[0].ID == "domains" {
 		t.Error("a run without domains has a section on them")
 	}
 	run, samples = domainRun(1)
 	var b bytes.Buffer
-	if err := GoBench(&b, Build(run, samples, Options{})); err != nil {
+	if err := render.GoBench(&b, runs.Build(run, samples, runs.Options{})); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"/size=1024/domain=hvm2/config=HVM-HVM\t1", "/size=1024/config=HVM-HVM\t1"} {
@@ -206,9 +196,9 @@ func TestDomainLines(t *testing.T) {
 		}
 	}
 	for _, format := range []func() error{
-		func() error { return HTML(&b, Build(run, samples, Options{})) },
-		func() error { return Markdown(&b, Build(run, samples, Options{})) },
-		func() error { return CSV(&b, Build(run, samples, Options{})) },
+		func() error { return html.Print(&b, runs.Build(run, samples, runs.Options{})) },
+		func() error { return render.Markdown(&b, runs.Build(run, samples, runs.Options{})) },
+		func() error { return render.CSV(&b, runs.Build(run, samples, runs.Options{})) },
 	} {
 		if err := format(); err != nil {
 			t.Error(err)

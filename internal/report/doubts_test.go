@@ -1,11 +1,11 @@
-package report
+package report_test
 
 import (
 	"slices"
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/stats"
+	"unnest/internal/report/document"
 )
 
 // A doubt stands in the row that it is about, on a page and on a terminal.
@@ -22,11 +22,11 @@ func TestDoubtsAreInTheirRow(t *testing.T) {
 		}
 	}
 	main := build(run, samples).Groups[0].Tables[0]
-	page := main.forPage()
-	if last := page.Columns[len(page.Columns)-1]; last.Name != "doubts" || slices.ContainsFunc(page.Columns, func(c Column) bool { return c.Name == "verdict" }) {
+	page := main.ForPage()
+	if last := page.Columns[len(page.Columns)-1]; last.Name != "doubts" || slices.ContainsFunc(page.Columns, func(c document.Column) bool { return c.Name == "verdict" }) {
 		t.Errorf("columns of the page: %+v", page.Columns)
 	}
-	columns, grid := compact(main)
+	columns, grid := main.ForTerminal()
 	if last := columns[len(columns)-1]; last.Name != "verdict" {
 		t.Errorf("last column on a terminal: %+v", last)
 	}
@@ -42,46 +42,19 @@ func TestDoubtsAreInTheirRow(t *testing.T) {
 	for i := range samples {
 		samples[i].Value = min(samples[i].Value, 104)
 	}
-	if doc := build(run, samples); slices.ContainsFunc(doc.Groups[0].Tables[0].Columns, func(c Column) bool { return c.Name == "doubts" }) {
+	if doc := build(run, samples); slices.ContainsFunc(doc.Groups[0].Tables[0].Columns, func(c document.Column) bool { return c.Name == "doubts" }) {
 		t.Error("a table without doubts has a column of doubts")
 	}
 }
 
 // A missing value has its reason in the row.
 func TestMissingSaysWhy(t *testing.T) {
-	page := build(holed()).Groups[0].Tables[0].forPage()
+	page := build(holed()).Groups[0].Tables[0].ForPage()
 	found := false
 	for _, row := range page.Rows {
 		found = found || strings.Contains(row[len(row)-1].Text, "failed 3 times")
 	}
 	if !found {
 		t.Errorf("no row says why its value is missing: %+v", page.Rows)
-	}
-}
-
-func TestTallies(t *testing.T) {
-	for _, tc := range []struct {
-		of      tally
-		want    string
-		decided bool
-	}{
-		{tally{worse: 5, faster: true}, "slower in all", true},
-		{tally{worse: 1, open: 17, faster: true}, "not known in 17, slower in 1", false},
-		{tally{worse: 2, better: 3, equal: 2, open: 1}, "better in 3, worse in 2, equal in 2, not known in 1", true},
-	} {
-		if got := tc.of.String(); got != tc.want || tc.of.decided() != tc.decided {
-			t.Errorf("%+v: %q, decided %v", tc.of, got, tc.of.decided())
-		}
-	}
-}
-
-// The tone of a badge follows from its word, which every verdict has.
-func TestTone(t *testing.T) {
-	for verdict, want := range map[stats.Verdict]string{stats.Better: "good", stats.Worse: "bad", stats.Equal: "same", stats.Unknown: "open", stats.TooFew: "open"} {
-		for _, unit := range []string{"us", "1"} {
-			if got := tone(badge(Estimate{Unit: unit}, Comparison{Verdict: verdict, Interval: Interval{Low: 0.99, High: 1.01}})); got != want {
-				t.Errorf("%s of %s: tone %q, want %q", verdict, unit, got, want)
-			}
-		}
 	}
 }

@@ -1,4 +1,6 @@
-package report
+// Package report_test tests whole reports: what the builders make and the renderers print. Each
+// package has the tests of what it does alone.
+package report_test
 
 import (
 	"bytes"
@@ -13,6 +15,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/report/comparison"
+	"unnest/internal/report/document"
+	"unnest/internal/report/provenance"
+	"unnest/internal/report/record"
+	"unnest/internal/report/render"
+	"unnest/internal/report/render/html"
+	"unnest/internal/report/render/text"
+	"unnest/internal/report/runs"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -67,63 +77,81 @@ func later() (result.Run, []result.Sample) {
 	return run, samples
 }
 
-func build(run result.Run, samples []result.Sample) Document {
-	return Build(run, samples, Options{Dir: "runs/20260314-brfusion"})
+// dataOf is what stands behind a document that is made of runs.
+func dataOf(doc document.Document) record.Data { return doc.Data.(record.Data) }
+
+func build(run result.Run, samples []result.Sample) document.Document {
+	return runs.Build(run, samples, runs.Options{Dir: "runs/20260314-brfusion"})
+}
+
+// What every page embeds.
+var (
+	library = asset("echarts/echarts.min.js")
+	script  = asset("report.js")
+	style   = asset("report.css")
+)
+
+func asset(name string) string {
+	text, err := os.ReadFile("render/html/assets/" + name)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
 }
 
 // bare prints the page without the library, style and script that it embeds.
-func bare(w io.Writer, doc Document) error {
+func bare(w io.Writer, doc document.Document) error {
 	var page bytes.Buffer
-	if err := HTML(&page, doc); err != nil {
+	if err := html.Print(&page, doc); err != nil {
 		return err
 	}
-	_, err := strings.NewReplacer(chartLibrary, "LIBRARY", pageStyle, "STYLE", pageScript, "SCRIPT").WriteString(w, page.String())
+	_, err := strings.NewReplacer(library, "LIBRARY", style, "STYLE", script, "SCRIPT").WriteString(w, page.String())
 	return err
 }
 
-func width(columns int, o TextOptions) func(io.Writer, Document) error {
+func width(columns int, o text.Options) func(io.Writer, document.Document) error {
 	o.Width = columns
-	return func(w io.Writer, doc Document) error { return Text(w, doc, o) }
+	return func(w io.Writer, doc document.Document) error { return text.Print(w, doc, o) }
 }
 
 func TestGolden(t *testing.T) {
 	full, small, gaps := build(synthetic(6)), build(few()), build(holed())
 	runA, samplesA := synthetic(6)
 	runB, samplesB := later()
-	compared := Compare(Input{"runs/a", runA, samplesA}, Input{"runs/b", runB, samplesB}, Options{})
+	compared := comparison.Build(provenance.Source{Dir: "runs/a", Run: runA, Samples: samplesA}, provenance.Source{Dir: "runs/b", Run: runB, Samples: samplesB}, nil)
 	spread, levels, suite := build(startup(24)), buildNested(), buildSuite()
 	tests := []struct {
 		file  string
-		print func(io.Writer, Document) error
-		doc   Document
+		print func(io.Writer, document.Document) error
+		doc   document.Document
 	}{
-		{"full.txt", width(120, TextOptions{}), full},
-		{"narrow.txt", width(80, TextOptions{Brief: true}), full},
-		{"colour.txt", width(120, TextOptions{Brief: true, Colour: true}), small},
-		{"holed.txt", width(120, TextOptions{}), gaps},
-		{"startup.txt", width(80, TextOptions{Brief: true}), spread},
-		{"startup.md", Markdown, spread},
+		{"full.txt", width(120, text.Options{}), full},
+		{"narrow.txt", width(80, text.Options{Brief: true}), full},
+		{"colour.txt", width(120, text.Options{Brief: true, Colour: true}), small},
+		{"holed.txt", width(120, text.Options{}), gaps},
+		{"startup.txt", width(80, text.Options{Brief: true}), spread},
+		{"startup.md", render.Markdown, spread},
 		{"startup.html", bare, spread},
-		{"startup.csv", CSV, spread},
-		{"compared.txt", width(120, TextOptions{}), compared},
-		{"full.md", Markdown, full},
+		{"startup.csv", render.CSV, spread},
+		{"compared.txt", width(120, text.Options{}), compared},
+		{"full.md", render.Markdown, full},
 		{"holed.html", bare, gaps},
 		{"compared.html", bare, compared},
-		{"small.json", JSON, small},
-		{"small.csv", CSV, small},
-		{"compared.csv", CSV, Compare(Input{"runs/a", runA, samplesA}, Input{"runs/b", runB, samplesB}, Options{})},
-		{"levels.txt", width(120, TextOptions{}), levels},
-		{"levels.md", Markdown, levels},
+		{"small.json", render.JSON, small},
+		{"small.csv", render.CSV, small},
+		{"compared.csv", render.CSV, comparison.Build(provenance.Source{Dir: "runs/a", Run: runA, Samples: samplesA}, provenance.Source{Dir: "runs/b", Run: runB, Samples: samplesB}, nil)},
+		{"levels.txt", width(120, text.Options{}), levels},
+		{"levels.md", render.Markdown, levels},
 		{"levels.html", bare, levels},
-		{"levels.csv", CSV, levels},
-		{"levels.json", JSON, levels},
-		{"suite.txt", width(120, TextOptions{}), suite},
-		{"suite.md", Markdown, suite},
+		{"levels.csv", render.CSV, levels},
+		{"levels.json", render.JSON, levels},
+		{"suite.txt", width(120, text.Options{}), suite},
+		{"suite.md", render.Markdown, suite},
 		{"suite.html", bare, suite},
-		{"suite.csv", CSV, suite},
-		{"suite.json", JSON, suite},
-		{"small.bench.txt", GoBench, small},
-		{"small.pkb.jsonl", PKB, small},
+		{"suite.csv", render.CSV, suite},
+		{"suite.json", render.JSON, suite},
+		{"small.bench.txt", render.GoBench, small},
+		{"small.pkb.jsonl", render.PKB, small},
 	}
 	for _, tt := range tests {
 		t.Run(tt.file, func(t *testing.T) {
@@ -159,7 +187,7 @@ func TestReportsAreDeterministic(t *testing.T) {
 	run, samples := synthetic(4)
 	reversed := slices.Clone(samples)
 	slices.Reverse(reversed)
-	for _, f := range Formats {
+	for _, f := range render.Formats {
 		var first, second, third bytes.Buffer
 		for _, out := range []struct {
 			to      *bytes.Buffer
@@ -175,17 +203,5 @@ func TestReportsAreDeterministic(t *testing.T) {
 		if f.Name != "gobench" && f.Name != "pkb" && first.String() != third.String() {
 			t.Errorf("%s: the report depends on the order of the samples", f.Name)
 		}
-	}
-}
-
-func TestFormatNamed(t *testing.T) {
-	for _, f := range Formats {
-		got, err := FormatNamed(f.Name)
-		if err != nil || got.Extension != f.Extension {
-			t.Errorf("format %s: %v, %v", f.Name, got.Extension, err)
-		}
-	}
-	if _, err := FormatNamed("pdf"); err == nil || !strings.Contains(err.Error(), `"pdf"`) || !strings.Contains(err.Error(), "markdown") {
-		t.Errorf("unknown format: error %v should name it and those there are", err)
 	}
 }

@@ -1,4 +1,4 @@
-package report
+package report_test
 
 import (
 	"fmt"
@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/report/document"
+	"unnest/internal/report/papers"
+	"unnest/internal/report/runs"
 )
 
 // tradeRun is a synthetic run of the application stack in three configurations of Table 1 of
@@ -45,9 +48,9 @@ func tradeRun() (result.Run, []result.Sample) {
 // and 3 of Lubomski et al.; the scores stand next to those of Table 7.
 func TestIntervals(t *testing.T) {
 	run, samples := tradeRun()
-	doc := Build(run, samples, Options{Papers: AllPapers()})
-	got := map[string]Chart{}
-	var tables []Table
+	doc := runs.Build(run, samples, runs.Options{Papers: papers.All()})
+	got := map[string]document.Chart{}
+	var tables []document.Table
 	for _, g := range doc.Groups {
 		for _, c := range g.Charts {
 			got[c.Title] = c
@@ -56,7 +59,7 @@ func TestIntervals(t *testing.T) {
 	}
 	for title, want := range map[string]int{"Trading application: throughput over time, driven locally": 1, "Trading application: throughput over time, driven from outside": 2} {
 		c, ok := got[title]
-		if !ok || len(c.Series) != want || c.Kind != Lines {
+		if !ok || len(c.Series) != want || c.Kind != document.Lines {
 			t.Errorf("%s: %+v; of %d charts", title, c, len(got))
 			continue
 		}
@@ -79,7 +82,7 @@ func TestIntervals(t *testing.T) {
 	if !found {
 		t.Errorf("no table of the intervals: %+v", tables)
 	}
-	if len(doc.Suites) != 1 || doc.Suites[0].Totals[0].Published == nil || doc.Suites[0].Totals[0].Published.Table != 7 {
-		t.Errorf("the scores of Table 7 are missing: %+v", doc.Suites)
+	if len(dataOf(doc).Suites) != 1 || dataOf(doc).Suites[0].Totals[0].Published == nil || dataOf(doc).Suites[0].Totals[0].Published.Table != 7 {
+		t.Errorf("the scores of Table 7 are missing: %+v", dataOf(doc).Suites)
 	}
 }

@@ -1,4 +1,4 @@
-package report
+package report_test
 
 import (
 	"fmt"
@@ -13,7 +13,15 @@ import (
 
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
+	"unnest/internal/report/document"
 	"unnest/internal/report/papers"
+	"unnest/internal/report/runs"
+)
+
+// Metrics of FitzGerald 2014.
+const (
+	rate = "throughput"
+	took = "latency_mean"
 )
 
 // nested is a run at three levels of virtualization, with over-commitment (L0,
@@ -30,10 +38,10 @@ func nested(repetitions int) (result.Run, []result.Sample) {
 	} {
 		run.Configurations = append(run.Configurations, result.Configuration{Name: c.name, Stack: c.stack, Options: map[string]string{"vcpus": c.vcpus}})
 	}
-	both := []result.Metric{{Name: throughput, Unit: "1/s", Order: result.HIB}, {Name: response, Unit: "us", Order: result.LIB}}
+	both := []result.Metric{{Name: rate, Unit: "1/s", Order: result.HIB}, {Name: took, Unit: "us", Order: result.LIB}}
 	run.Cases = []result.Case{
-		{Suite: "sysbench", Name: "cpu", Group: "cpu", Title: "SysBench CPU", Tool: "sysbench", Primary: throughput, Metrics: both},
-		{Suite: "sysbench", Name: "memory_write", Group: "memory_write", Title: "SysBench memory write", Tool: "sysbench", Primary: throughput, Metrics: both[:1]},
+		{Suite: "sysbench", Name: "cpu", Group: "cpu", Title: "SysBench CPU", Tool: "sysbench", Primary: rate, Metrics: both},
+		{Suite: "sysbench", Name: "memory_write", Group: "memory_write", Title: "SysBench memory write", Tool: "sysbench", Primary: rate, Metrics: both[:1]},
 	}
 	rng := rand.New(rand.NewPCG(7, 11))
 	level := map[string]float64{"L0": 1, "L1": 0.99, "L1-3": 0.99, "L2": 0.9, "L2-2": 0.9}
@@ -44,8 +52,8 @@ func nested(repetitions int) (result.Run, []result.Sample) {
 				speed := level[conf.Name] * (1 + 0.005*rng.NormFloat64())
 				for _, m := range c.Metrics {
 					value := 3200 / speed
-					if m.Name == throughput {
-						value = 310 * speed * float64(vcpus(conf))
+					if m.Name == rate {
+						value = 310 * speed * float64(conf.VCPUs())
 					}
 					samples = append(samples, result.Sample{
 						Run: run.ID, Configuration: conf.Name, Suite: c.Suite, Case: c.Name, Metric: m.Name, Unit: m.Unit, Order: m.Order,
@@ -85,55 +93,15 @@ func sysbenchRow(architecture, level string, overcommitted bool, test string, th
 	return papers.SysbenchRow{Architecture: architecture, Level: level, Overcommitted: overcommitted, Test: test, Throughput: throughput, Response: response}
 }
 
-func buildNested() Document {
+func buildNested() document.Document {
 	run, samples := nested(6)
-	return Build(run, samples, Options{Dir: "runs/20260314-levels", Papers: Papers{Levels: thesis}})
-}
-
-func TestNestings(t *testing.T) {
-	conf := func(name, stack string, options ...string) result.Configuration {
-		c := result.Configuration{Name: name, Stack: stack, Options: map[string]string{}}
-		for _, o := range options {
-			key, value, _ := strings.Cut(o, "=")
-			c.Options[key] = value
-		}
-		return c
-	}
-	tests := []struct {
-		name           string
-		configurations []result.Configuration
-		want           []string // name, level, below
-	}{
-		{"one level", []result.Configuration{conf("NoCont", "vm"), conf("by-hand", "vm")}, nil},
-		{"containers are not levels", []result.Configuration{conf("vm.local", "vm"), conf("vm.aufs", "vm/docker"), conf("metal.aufs", "metal/containerd")}, nil},
-		{"the thesis, in any order", []result.Configuration{conf("L2", "vm/vm"), conf("L0", "metal"), conf("L1", "vm")},
-			[]string{"L0 0 ", "L1 1 L0", "L2 2 L1"}},
-		{"a level left out", []result.Configuration{conf("L0", "metal"), conf("L2", "vm/vm")}, []string{"L0 0 ", "L2 2 L0"}},
-		{"what stands above the VMs is shared", []result.Configuration{
-			conf("metal.local", "metal"), conf("metal.aufs", "metal/docker"), conf("vm.local", "vm"), conf("vm.aufs", "vm/docker")},
-			[]string{"metal.local 0 ", "vm.local 1 metal.local", "metal.aufs 0 ", "vm.aufs 1 metal.aufs"}},
-		{"options are shared, but for the size", []result.Configuration{
-			conf("a", "metal/docker", "network=nat"), conf("b", "vm/docker", "network=nat", "vcpus=2", "memory=1GiB"), conf("c", "vm/docker", "network=host")},
-			[]string{"a 0 ", "b 1 a"}},
-		{"two of a level share the one below", []result.Configuration{conf("L0", "metal"), conf("L1", "vm"), conf("L1-3", "vm"), conf("L2", "vm/vm"), conf("L2-2", "vm/vm")},
-			[]string{"L0 0 ", "L1 1 L0", "L1-3 1 L0", "L2 2 L1", "L2-2 2 L1-3"}},
-		{"a machine reached over SSH has no known level", []result.Configuration{conf("far", "ssh"), conf("L1", "vm")}, nil},
-	}
-	for _, tt := range tests {
-		var got []string
-		for _, r := range levelRows(nestings(result.Run{Configurations: tt.configurations})) {
-			got = append(got, fmt.Sprintf("%s %d %s", r.name, r.level, r.below))
-		}
-		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
-		}
-	}
+	return runs.Build(run, samples, runs.Options{Dir: "runs/20260314-levels", Papers: papers.Figures{Levels: thesis}})
 }
 
 // Each step is what package stats says of the samples.
 func TestStepsAreThoseOfTheSamples(t *testing.T) {
 	run, samples := nested(6)
-	doc := Build(run, samples, Options{})
+	doc := runs.Build(run, samples, runs.Options{})
 	moments := func(configuration, metric string) stats.Moments {
 		s, err := stats.Summarize(valuesOf(samples, "cpu", configuration, metric))
 		if err != nil {
@@ -141,7 +109,7 @@ func TestStepsAreThoseOfTheSamples(t *testing.T) {
 		}
 		return s.Moments
 	}
-	for _, metric := range []string{throughput, response} {
+	for _, metric := range []string{rate, took} {
 		for _, pair := range [][2]string{{"L0", "L1"}, {"L0", "L1-3"}, {"L1", "L2"}, {"L1-3", "L2-2"}} {
 			below, above := moments(pair[0], metric), moments(pair[1], metric)
 			s := estimateOf(t, doc, "cpu", pair[1], metric).Step
@@ -154,28 +122,28 @@ func TestStepsAreThoseOfTheSamples(t *testing.T) {
 				t.Errorf("%s, %v: %+v, want %+v", metric, pair, s, welch)
 			}
 			e := estimateOf(t, doc, "cpu", pair[1], metric)
-			if c := e.against(pair[0]); c != nil && (s.Comparison.Badge != c.Badge || s.Comparison.Interval != c.Interval) {
+			if c := e.Against(pair[0]); c != nil && (s.Comparison.Badge != c.Badge || s.Comparison.Interval != c.Interval) {
 				t.Errorf("%s, %v: the step has the comparison %+v, the table %+v", metric, pair, s.Comparison, c)
 			} else if c == nil && !strings.HasSuffix(s.Comparison.Family, "against the level below") {
 				t.Errorf("%s, %v: family %q", metric, pair, s.Comparison.Family)
 			}
 		}
 	}
-	worse := estimateOf(t, doc, "cpu", "L2", throughput).Step
-	if worse.Comparison.Verdict != stats.Worse || worse.T >= 0 || estimateOf(t, doc, "cpu", "L2", response).Step.Comparison.Verdict != stats.Worse {
+	worse := estimateOf(t, doc, "cpu", "L2", rate).Step
+	if worse.Comparison.Verdict != stats.Worse || worse.T >= 0 || estimateOf(t, doc, "cpu", "L2", took).Step.Comparison.Verdict != stats.Worse {
 		t.Errorf("a tenth less throughput, and as much more response time: %+v", worse)
 	}
 }
 
 func TestFiguresPerVCPU(t *testing.T) {
 	run, samples := nested(6)
-	doc := Build(run, samples, Options{})
-	total, below := estimateOf(t, doc, "cpu", "L1-3", throughput), estimateOf(t, doc, "cpu", "L0", throughput)
+	doc := runs.Build(run, samples, runs.Options{})
+	total, below := estimateOf(t, doc, "cpu", "L1-3", rate), estimateOf(t, doc, "cpu", "L0", rate)
 	want := (float64(total.Mean)/3)/(float64(below.Mean)/4) - 1
 	if s := total.Step; s.VCPUs != 3 || !near(s.PerVCPU, float64(total.Mean)/3) || math.Abs(float64(s.ChangePerVCPU)-want) > 1e-12 {
 		t.Errorf("per vCPU: %+v, want a change of %v", s, want)
 	}
-	if s := estimateOf(t, doc, "cpu", "L1-3", response).Step; s.PerVCPU.Defined() {
+	if s := estimateOf(t, doc, "cpu", "L1-3", took).Step; s.PerVCPU.Defined() {
 		t.Errorf("a response time was divided by the vCPUs: %+v", s)
 	}
 	for name, options := range map[string]map[string]string{"all the same": {"vcpus": "4"}, "unknown": nil} {
@@ -183,7 +151,7 @@ func TestFiguresPerVCPU(t *testing.T) {
 		for i := range run.Configurations {
 			run.Configurations[i].Options = options
 		}
-		doc := Build(run, samples, Options{})
+		doc := runs.Build(run, samples, runs.Options{})
 		g := levelGroup(t, doc, "cpu")
 		for _, c := range g.Tables[0].Columns {
 			if strings.Contains(c.Name, "vCPU") {
@@ -194,10 +162,10 @@ func TestFiguresPerVCPU(t *testing.T) {
 }
 
 // levelGroup finds the section of a case by levels.
-func levelGroup(t *testing.T, doc Document, name string) Group {
+func levelGroup(t *testing.T, doc document.Document, name string) document.Group {
 	t.Helper()
 	title := map[string]string{"cpu": "SysBench CPU", "memory_write": "SysBench memory write"}[name]
-	i := slices.IndexFunc(doc.Groups, func(g Group) bool { return g.Title == title+": levels of virtualization" })
+	i := slices.IndexFunc(doc.Groups, func(g document.Group) bool { return g.Title == title+": levels of virtualization" })
 	if i < 0 {
 		t.Fatalf("no section on %s by levels", name)
 	}
@@ -211,13 +179,13 @@ func TestLevelCharts(t *testing.T) {
 		t.Fatalf("%d charts, want throughput and response time", len(g.Charts))
 	}
 	c := g.Charts[0]
-	if diff := cmp.Diff([]string{"L0", "L1", "L2"}, c.Categories); diff != "" || c.Kind != Levels || len(c.Series) != 2 {
+	if diff := cmp.Diff([]string{"L0", "L1", "L2"}, c.Categories); diff != "" || c.Kind != document.Levels || len(c.Series) != 2 {
 		t.Fatalf("chart %+v", c)
 	}
 	if c.Series[1].Name != "L0 → L1-3 → L2-2" {
 		t.Errorf("second series %q", c.Series[1].Name)
 	}
-	e := estimateOf(t, doc, "cpu", "L2-2", throughput)
+	e := estimateOf(t, doc, "cpu", "L2-2", rate)
 	if s := c.Series[1]; s.Values[2] != e.Mean || s.Low[2] != e.Mean-e.StdErr || s.High[2] != e.Mean+e.StdErr || s.Values[0] != c.Series[0].Values[0] {
 		t.Errorf("series %+v, want mean and standard error of %+v", s, e)
 	}
@@ -232,22 +200,22 @@ func TestPublishedMatchesLevels(t *testing.T) {
 		configuration, metric string
 		want                  string // architecture, mean, ΔL
 	}{
-		{"L0", throughput, "S390x 1068.5 –; x86_64 1251.9 –"},
-		{"L1", throughput, "S390x 1041.3 -2.55 %; x86_64 1238.3 -1.09 %"},
-		{"L2", response, "S390x 3820 -0.65 %; x86_64 3330 +3.20 %"}, // in us, as ours
-		{"L1-3", throughput, "x86_64 927.61 -25.90 %"},
-		{"L2-2", throughput, "x86_64 574.66 -38.05 %"}, // printed -38.04, cut
+		{"L0", rate, "S390x 1068.5 –; x86_64 1251.9 –"},
+		{"L1", rate, "S390x 1041.3 -2.55 %; x86_64 1238.3 -1.09 %"},
+		{"L2", took, "S390x 3820 -0.65 %; x86_64 3330 +3.20 %"}, // in us, as ours
+		{"L1-3", rate, "x86_64 927.61 -25.90 %"},
+		{"L2-2", rate, "x86_64 574.66 -38.05 %"}, // printed -38.04, cut
 	}
 	for _, tt := range tests {
 		var got []string
 		for _, p := range estimateOf(t, doc, "cpu", tt.configuration, tt.metric).Step.Published {
-			got = append(got, fmt.Sprintf("%s %s %s", p.Architecture, asPrinted(p.Mean), changeCell(p.Change).Text))
+			got = append(got, fmt.Sprintf("%s %s %s", p.Architecture, fmt.Sprintf("%.6g", float64(p.Mean)), document.ChangeCell(p.Change).Text))
 		}
 		if strings.Join(got, "; ") != tt.want {
 			t.Errorf("%s in %s: got %q, want %q", tt.metric, tt.configuration, got, tt.want)
 		}
 	}
-	if p := estimateOf(t, doc, "memory_write", "L1", throughput).Step.Published; p != nil {
+	if p := estimateOf(t, doc, "memory_write", "L1", rate).Step.Published; p != nil {
 		t.Errorf("memory write has published means: %+v", p)
 	}
 	if n := len(levelGroup(t, doc, "memory_write").Tables); n != 2 {
@@ -261,7 +229,7 @@ func TestPublishedMatchesLevels(t *testing.T) {
 	for i := range samples {
 		samples[i].Configuration = "x" + samples[i].Configuration
 	}
-	for _, e := range Build(run, samples, Options{Papers: Papers{Levels: thesis}}).Estimates {
+	for _, e := range dataOf(runs.Build(run, samples, runs.Options{Papers: papers.Figures{Levels: thesis}})).Estimates {
 		if e.Step == nil || e.Step.Published != nil {
 			t.Errorf("%s, not named after a level: %+v", e.Configuration, e.Step)
 		}
@@ -275,12 +243,12 @@ func TestLevelsWithHoles(t *testing.T) {
 		return s.Configuration == "L2" || s.Configuration == "L2-2" && s.Block > 0
 	})
 	for i := range samples {
-		if c := samples[i].Configuration; samples[i].Metric == throughput && (c == "L0" || c == "L1") {
+		if c := samples[i].Configuration; samples[i].Metric == rate && (c == "L0" || c == "L1") {
 			samples[i].Value = 1000
 		}
 	}
 	run.State = result.Interrupted
-	g := levelGroup(t, Build(run, samples, Options{}), "cpu")
+	g := levelGroup(t, runs.Build(run, samples, runs.Options{}), "cpu")
 	want := map[string]string{
 		"throughput L0 → L1":     "not known: nothing varies",
 		"throughput L0 → L1-3":   "slower",
@@ -297,7 +265,7 @@ func TestLevelsWithHoles(t *testing.T) {
 	if c := tests.Rows[0][2].Text; c != "+0.00 %" {
 		t.Errorf("change between equal constants: %q", c)
 	}
-	if !tests.Rows[2][5].Missing || tests.Rows[2][5].Text != none {
+	if !tests.Rows[2][5].Missing || tests.Rows[2][5].Text != document.None {
 		t.Errorf("p without samples: %+v", tests.Rows[2][5])
 	}
 	if g.Charts[0].Series[0].Values[2].Defined() {
@@ -311,37 +279,6 @@ func TestBootNotes(t *testing.T) {
 	for name, want := range map[string]bool{"L1": true, "L1-3": true, "L2-2": true, "L2": false, "L0": false} {
 		if got := strings.Contains(notes, name+" (6 times in 3 boots)"); got != want {
 			t.Errorf("note on the boots of %s: %v, want %v\n%s", name, got, want, notes)
-		}
-	}
-}
-
-func TestPublishedMatches(t *testing.T) {
-	tests := []struct {
-		test string
-		of   result.Case
-		want bool
-	}{
-		{"cpu", result.Case{Name: "cpu", Tool: "sysbench"}, true},
-		{"cpu", result.Case{Name: "sysbench-cpu", Tool: "sh"}, true},
-		{"memory (write)", result.Case{Name: "sysbench-memory-write"}, true},
-		{"memory (write)", result.Case{Name: "memory_write/16", Group: "memory_write", Tool: "sysbench"}, true},
-		{"memory (write)", result.Case{Name: "sysbench-memory-read", Tool: "sysbench"}, false},
-		{"cpu", result.Case{Name: "cpu", Tool: "stress-ng"}, false},
-		{"cpu", result.Case{Name: "sysbench-cpus", Tool: "sysbench"}, false},
-	}
-	for _, tt := range tests {
-		if got := testMatches(tt.test, tt.of); got != tt.want {
-			t.Errorf("%q of %+v: %v", tt.test, tt.of, got)
-		}
-	}
-	for _, unit := range []string{"MiB/s", "Mbit/s"} {
-		if _, _, ok := publishedMean(thesis[0], result.Metric{Name: throughput, Unit: unit}); ok {
-			t.Errorf("transactions per second match %s", unit)
-		}
-	}
-	for name, want := range map[string]bool{"L1": true, "L1-3": true, "L1.small": true, "L10": false, "xL1": false} {
-		if got := namedAfter(name, "L1"); got != want {
-			t.Errorf("%s is named after L1: %v", name, got)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package report
+package report_test
 
 import (
 	"fmt"
@@ -7,6 +7,10 @@ import (
 
 	"unnest/internal/measure/noise"
 	"unnest/internal/measure/result"
+	"unnest/internal/report/comparison"
+	"unnest/internal/report/document"
+	"unnest/internal/report/provenance"
+	"unnest/internal/report/runs"
 )
 
 // noisy returns a synthetic run in which every n-th execution was disturbed. Others were not.
@@ -47,7 +51,7 @@ func TestNoiseInReport(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			run, samples := noisy(tc.n, tc.repeated, tc.disturbance)
-			doc := Build(run, samples, Options{})
+			doc := runs.Build(run, samples, runs.Options{})
 			if !strings.HasPrefix(doc.Answer, tc.answer) {
 				t.Errorf("answer %q, want %q…", doc.Answer, tc.answer)
 			}
@@ -61,11 +65,11 @@ func TestNoiseInReport(t *testing.T) {
 func TestNoiseInProvenance(t *testing.T) {
 	run, samples := noisy(2, 0, noise.Reading{Elapsed: 1, Others: 0.9, Stalled: 0.5, Switches: 3000, MHz: 3000})
 	const want = "other processes 0.46 processors on average, 0.90 at most; hypervisor 0.00 processors; 2000 context switches per second; a task waited for a processor 40 % of the time; 2400 to 3000 MHz"
-	if got := valueOf(facts("", run, samples), "noise"); got != want {
+	if got := factOf(provenance.Facts("", run, samples), "noise"); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	run, samples = synthetic(6)
-	if got := valueOf(facts("", run, samples), "noise"); got != "" {
+	if got := factOf(provenance.Facts("", run, samples), "noise"); got != "" {
 		t.Errorf("nobody looked, but: %q", got)
 	}
 }
@@ -73,11 +77,21 @@ func TestNoiseInProvenance(t *testing.T) {
 func TestNoiseInComparison(t *testing.T) {
 	a, samplesA := synthetic(6)
 	b, samplesB := noisy(1, 0, noise.Reading{Elapsed: 1, Others: 0.9})
-	doc := Compare(Input{Run: a, Samples: samplesA}, Input{Run: b, Samples: samplesB}, Options{})
+	doc := comparison.Build(provenance.Source{Run: a, Samples: samplesA}, provenance.Source{Run: b, Samples: samplesB}, nil)
 	if !strings.HasPrefix(doc.Answer, "B: Too noisy to conclude: in 126 of 126 executions, other processes used 0.90 processors") {
 		t.Errorf("got %q", doc.Answer)
 	}
 	if strings.Contains(fmt.Sprint(doc.Warnings), "noise") {
 		t.Errorf("noise counts as a difference in the set-up: %q", doc.Warnings)
 	}
+}
+
+// factOf returns the value of a fact, nothing if there is none.
+func factOf(facts []document.Fact, name string) string {
+	for _, f := range facts {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return ""
 }

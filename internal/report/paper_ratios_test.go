@@ -1,4 +1,4 @@
-package report
+package report_test
 
 import (
 	"math/rand/v2"
@@ -7,6 +7,7 @@ import (
 
 	"unnest/internal/measure/result"
 	"unnest/internal/report/papers"
+	"unnest/internal/report/runs"
 )
 
 // pods is a synthetic run of a pod's two containers at two sizes: Hostlo takes twice
@@ -52,7 +53,7 @@ func pods() (result.Run, []result.Sample) {
 // Each published ratio is listed with our ratios of its sizes, unless we have none.
 func TestPublishedRatios(t *testing.T) {
 	run, samples := pods()
-	doc := Build(run, samples, Options{Papers: Papers{Ratios: []papers.Ratio{
+	doc := runs.Build(run, samples, runs.Options{Papers: papers.Figures{Ratios: []papers.Ratio{
 		{Section: "1", Benchmark: "UDP_RR", Metric: "latency", Configuration: "Hostlo", Baseline: "SameNode", Extent: "worst", Value: "2.1", Form: "times"},
 		{Section: "1", Benchmark: "UDP_RR", Metric: "latency", Configuration: "Hostlo", Baseline: "SameNode", Extent: "best", Value: "1", Form: "times"},
 		{Section: "5.3.2", Benchmark: "UDP_RR", Metric: "latency", Configuration: "Hostlo", Baseline: "SameNode", Extent: "about", Value: "2", Form: "times"},
@@ -98,7 +99,7 @@ func TestPublishedRatios(t *testing.T) {
 	if !strings.HasPrefix(doc.Headlines[0], "UDP ping-pong, 1024 B:") {
 		t.Errorf("with Hostlo, headlines are about the paper's 1024 B: %q", doc.Headlines)
 	}
-	for _, g := range Build(run, samples, Options{}).Groups {
+	for _, g := range runs.Build(run, samples, runs.Options{}).Groups {
 		for _, table := range g.Tables {
 			if strings.Contains(table.Title, "paper") {
 				t.Errorf("%s with nothing published", table.Title)

@@ -1,4 +1,4 @@
-package report
+package report_test
 
 import (
 	"bytes"
@@ -11,6 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/plan/summary"
+	"unnest/internal/report/document"
+	"unnest/internal/report/plans"
+	"unnest/internal/report/render"
 )
 
 // dollars are whole thousandths of a dollar.
@@ -97,7 +100,7 @@ func TestUseFindings(t *testing.T) {
 			"Then: in <ann>, set requests by use and replace 5 m6i.large by 2 m6i.large: costs 0.100 $/h more."},
 	} {
 		c := sizedCluster(tt.packed, tt.split)
-		doc := Plan(c)
+		doc := plans.Plan(c)
 		if !strings.HasSuffix(doc.Answer, tt.answer) || doc.Headlines[1] != tt.lastOne {
 			t.Errorf("answer\n%s\nwant\n%s\nheadlines %q", doc.Answer, tt.answer, doc.Headlines)
 		}
@@ -109,20 +112,17 @@ func TestUseFindings(t *testing.T) {
 			t.Errorf("the measures save %s, want %s", sum, c.Today.Now-split)
 		}
 	}
-	warnings := strings.Join(Plan(sizedCluster(300, 200)).Warnings, "\n")
+	warnings := strings.Join(plans.Plan(sizedCluster(300, 200)).Warnings, "\n")
 	for _, want := range []string{"Some use is a single measurement", "Without a use, so that their requests stay: 2 of 9 containers.", "Right-sizing requests more for 1 of 9 containers", "Not right-sized: 1 pod with requests of the pod as a whole.",
 		"Not right-sized: the pods of 1 pools or users", "Use of 3 containers was read that no planned pod has"} {
 		if !strings.Contains(warnings, want) {
 			t.Errorf("warnings lack %q:\n%s", want, warnings)
 		}
 	}
-	if words := shareWords(nil); words != "no measure saves anything" {
-		t.Errorf("without savings: %s", words)
-	}
 }
 
 func TestClusterFindings(t *testing.T) {
-	doc := Plan(aCluster())
+	doc := plans.Plan(aCluster())
 	const answer = "You pay 1000.900 $/h (730,657 $ a month) for 12 nodes. You could pay 1000.600 $/h (730,438 $ a month), -0.03 %, with the same whole pods on 9 VMs. " +
 		"Splitting 2 pods over VMs makes that 1000.500 $/h (730,365 $ a month), -0.04 %."
 	if doc.Answer != answer {
@@ -140,7 +140,7 @@ func TestClusterFindings(t *testing.T) {
 	}
 	c := aCluster()
 	c.Today = &summary.Today{Nodes: 1}
-	if doc := Plan(c); doc.Headlines[0] != "Do nothing: no plan that was found costs less." || !strings.Contains(doc.Answer, "saves nothing. Splitting pods saves nothing more.") {
+	if doc := plans.Plan(c); doc.Headlines[0] != "Do nothing: no plan that was found costs less." || !strings.Contains(doc.Answer, "saves nothing. Splitting pods saves nothing more.") {
 		t.Errorf("without savings: %s %q", doc.Answer, doc.Headlines)
 	}
 }
@@ -148,9 +148,9 @@ func TestClusterFindings(t *testing.T) {
 // Every plan is printed in every format: names are escaped, JSON is the summary itself,
 // CSV has one width, and samples are refused.
 func TestPlansInEveryFormat(t *testing.T) {
-	for name, doc := range map[string]Document{"plan": Plan(threeUsers()), "cluster": Plan(aCluster()), "use": Plan(sizedCluster(300, 200)), "frontier": Frontier(choices()), "replay": Replay(comingAndGoing()), "empty": Plan(summary.Sum(nil, planSettings, nil, nil))} {
+	for name, doc := range map[string]document.Document{"plan": plans.Plan(threeUsers()), "cluster": plans.Plan(aCluster()), "use": plans.Plan(sizedCluster(300, 200)), "frontier": plans.Frontier(choices()), "replay": plans.Replay(comingAndGoing()), "empty": plans.Plan(summary.Sum(nil, planSettings, nil, nil))} {
 		printed := map[string]string{}
-		for _, f := range Formats {
+		for _, f := range render.Formats {
 			var out bytes.Buffer
 			if err := f.Print(&out, doc); (err != nil) != (f.Name == "gobench" || f.Name == "pkb") {
 				t.Errorf("%s as %s: %v", name, f.Name, err)
@@ -165,7 +165,7 @@ func TestPlansInEveryFormat(t *testing.T) {
 		if err := errors.Join(err, json.Unmarshal(data, &want), json.Unmarshal([]byte(printed["json"]), &got)); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		want.(map[string]any)["schema_version"] = float64(DataVersion)
+		want.(map[string]any)["schema_version"] = float64(plans.Version)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: JSON (-want +got):\n%s", name, diff)
 		}
@@ -176,7 +176,7 @@ func TestPlansInEveryFormat(t *testing.T) {
 }
 
 func TestPlanFindings(t *testing.T) {
-	doc := Plan(threeUsers())
+	doc := plans.Plan(threeUsers())
 	want := []string{
 		"2 users, 3 pods, 7 containers. Each user has VMs of their own.",
 		"best costs 0.672 $/h (-25.00 %). It is 5.66 % above the bound, and proved optimal for 1 of 2 users.",
@@ -195,17 +195,8 @@ func TestPlanFindings(t *testing.T) {
 		}
 	}
 	for _, c := range doc.Groups[1].Charts {
-		if len(c.Series) != 2 || len(c.Series[0].Values) == 0 || c.Kind == Lines && len(c.Series[0].X) != len(c.Series[0].Values) {
+		if len(c.Series) != 2 || len(c.Series[0].Values) == 0 || c.Kind == document.Lines && len(c.Series[0].X) != len(c.Series[0].Values) {
 			t.Errorf("chart %s: %+v", c.ID, c)
 		}
-	}
-}
-
-// A line falls from the share of users who save to 0.
-func TestSavingCurve(t *testing.T) {
-	s := savingCurve(threeUsers()).Series[1]
-	want := []Number{0, 25, 25, 25, 25}
-	if len(s.X) != len(want) || s.Values[0] != 100 || s.Values[len(want)-1] != 0 {
-		t.Errorf("best: %v over %v", s.Values, s.X)
 	}
 }

@@ -1,4 +1,4 @@
-package report
+package report_test
 
 import (
 	"bytes"
@@ -7,19 +7,24 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
+	"unnest/internal/report/advice"
+	"unnest/internal/report/papers"
+	"unnest/internal/report/provenance"
+	"unnest/internal/report/render/text"
+	"unnest/internal/report/runs"
 )
 
 // TestReadme compares the quickstart's output in the README, up to its first table, with the
 // report of the samples that are kept. -update writes it again.
 func TestReadme(t *testing.T) {
 	const readme, indent = "../../README.md", "    "
-	run, samples, err := result.Load("../../docs/results/runs/quickstart")
+	run, samples, err := rundir.Load("../../docs/results/runs/quickstart")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := Text(&out, Build(run, samples, Options{Dir: "runs/" + run.ID, Papers: AllPapers()}), TextOptions{Brief: true}); err != nil {
+	if err := text.Print(&out, runs.Build(run, samples, runs.Options{Dir: "runs/" + run.ID, Papers: papers.All()}), text.Options{Brief: true}); err != nil {
 		t.Fatal(err)
 	}
 	const second = "UDP ping-pong: this run and the ratios of the paper"
@@ -64,12 +69,12 @@ func TestReadmeOfAdvice(t *testing.T) {
 		{"quickstart", "Advice: ", "\nProvenance\n"},
 		{"multilevel-disk", "What to measure", "\nProvenance\n"},
 	} {
-		run, samples, err := result.Load("../../docs/results/runs/" + part.run)
+		run, samples, err := rundir.Load("../../docs/results/runs/" + part.run)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		if err := Text(&out, Advise(Input{Dir: "docs/results/runs/" + part.run, Run: run, Samples: samples}, nil), TextOptions{}); err != nil {
+		if err := text.Print(&out, advice.Build(provenance.Source{Dir: "docs/results/runs/" + part.run, Run: run, Samples: samples}, nil), text.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		_, text, _ := strings.Cut(out.String(), part.from)

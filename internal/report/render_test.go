@@ -1,4 +1,4 @@
-package report
+package report_test
 
 import (
 	"bytes"
@@ -10,15 +10,20 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/net/html"
+	xhtml "golang.org/x/net/html"
 	"golang.org/x/perf/benchfmt"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/report/document"
+	"unnest/internal/report/render"
+	"unnest/internal/report/render/html"
+	"unnest/internal/report/render/text"
+	"unnest/internal/report/runs"
 )
 
 // hostile is the synthetic run with names that try to be markup, with line
 // breaks and with escape sequences.
-func hostile() Document {
+func hostile() document.Document {
 	const markup = `</script><script>alert(1)</script><img src=x onerror="alert(1)">`
 	run, samples := synthetic(6)
 	name := func(s string) string { return s + markup + "\x1b[2J\n| a | **b**" }
@@ -39,29 +44,29 @@ func hostile() Document {
 		samples[i].Tags = map[string]string{"a|b": "c|,|d"}
 	}
 	run.Failures = []result.Failure{{Configuration: run.Configurations[0].Name, Case: run.Cases[0].Name, Error: name("failure")}}
-	return Build(run, samples, Options{Dir: name("dir"), Notes: []string{name("note")}})
+	return runs.Build(run, samples, runs.Options{Dir: name("dir"), Notes: []string{name("note")}})
 }
 
 // elements counts the elements of a page by their tag.
 func elements(t *testing.T, page string) map[string]int {
 	t.Helper()
 	count := map[string]int{}
-	z := html.NewTokenizer(strings.NewReader(page))
+	z := xhtml.NewTokenizer(strings.NewReader(page))
 	for {
 		switch z.Next() {
-		case html.ErrorToken:
+		case xhtml.ErrorToken:
 			return count
-		case html.StartTagToken, html.SelfClosingTagToken:
+		case xhtml.StartTagToken, xhtml.SelfClosingTagToken:
 			name, _ := z.TagName()
 			count[string(name)]++
 		}
 	}
 }
 
-func printed(t *testing.T, doc Document) string {
+func printed(t *testing.T, doc document.Document) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := HTML(&b, doc); err != nil {
+	if err := html.Print(&b, doc); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -78,7 +83,7 @@ func TestHTMLEscapesNames(t *testing.T) {
 	}
 	_, island, _ := strings.Cut(got, `id="report-data">`)
 	island, _, _ = strings.Cut(island, "</script>")
-	var data struct{ Charts []Chart }
+	var data struct{ Charts []document.Chart }
 	if err := json.Unmarshal([]byte(strings.ReplaceAll(island, "null", "0")), &data); err != nil {
 		t.Fatalf("parse the data of the charts: %v", err)
 	}
@@ -96,9 +101,9 @@ func TestHTMLIsSelfContained(t *testing.T) {
 			t.Errorf("page has %d %s elements", count[tag], tag)
 		}
 	}
-	markup := strings.NewReplacer(chartLibrary, "", pageScript, "", pageStyle, "").Replace(got)
+	markup := strings.NewReplacer(library, "", script, "", style, "").Replace(got)
 	for _, outside := range []string{"src=", "href=\"http", "url(", "@import"} {
-		if strings.Contains(markup+pageStyle+pageScript, outside) {
+		if strings.Contains(markup+style+script, outside) {
 			t.Errorf("page refers to something outside: %s", outside)
 		}
 	}
@@ -110,25 +115,25 @@ func TestHTMLIsSelfContained(t *testing.T) {
 // What the charts show, the tables say.
 func TestHTMLSaysEverythingWithoutJavaScript(t *testing.T) {
 	doc := build(synthetic(6))
-	got := strings.ReplaceAll(printed(t, doc), noBreak, " ")
-	for _, e := range doc.Estimates {
-		if e.Primary && !strings.Contains(got, ">"+number(e.Center)+"</td>") {
-			t.Errorf("no cell holds the value %s of %s in %s", number(e.Center), e.Case, e.Configuration)
+	got := strings.ReplaceAll(printed(t, doc), document.NoBreak, " ")
+	for _, e := range dataOf(doc).Estimates {
+		if e.Primary && !strings.Contains(got, ">"+document.Rounded(e.Center)+"</td>") {
+			t.Errorf("no cell holds the value %s of %s in %s", document.Rounded(e.Center), e.Case, e.Configuration)
 		}
 	}
 	for _, h := range doc.Headlines {
-		if !strings.Contains(got, "<li>"+html.EscapeString(h)+"</li>") {
+		if !strings.Contains(got, "<li>"+xhtml.EscapeString(h)+"</li>") {
 			t.Errorf("page lacks the headline %q", h)
 		}
 	}
-	if empty := printed(t, build(result.Run{ID: "r"}, nil)); strings.Contains(empty, chartLibrary) {
+	if empty := printed(t, build(result.Run{ID: "r"}, nil)); strings.Contains(empty, library) {
 		t.Error("a page without charts carries the chart library")
 	}
 }
 
 func TestTextCannotSteerTheTerminal(t *testing.T) {
 	var b bytes.Buffer
-	if err := Text(&b, hostile(), TextOptions{Width: 120}); err != nil {
+	if err := text.Print(&b, hostile(), text.Options{Width: 120}); err != nil {
 		t.Fatal(err)
 	}
 	if strings.ContainsRune(b.String(), '\x1b') {
@@ -138,7 +143,7 @@ func TestTextCannotSteerTheTerminal(t *testing.T) {
 
 func TestMarkdownEscapesNames(t *testing.T) {
 	var b bytes.Buffer
-	if err := Markdown(&b, hostile()); err != nil {
+	if err := render.Markdown(&b, hostile()); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(b.String(), "<script>") || strings.Contains(b.String(), "**b**") {
@@ -162,19 +167,19 @@ func TestMarkdownEscapesNames(t *testing.T) {
 func TestCSVIsTidy(t *testing.T) {
 	doc := build(holed())
 	var b bytes.Buffer
-	if err := CSV(&b, doc); err != nil {
+	if err := render.CSV(&b, doc); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := csv.NewReader(&b).ReadAll()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(rows[0], csvColumns) {
+	if !slices.Equal(rows[0], strings.Fields(runColumns)) {
 		t.Errorf("columns %v", rows[0])
 	}
-	want := map[string]int{rowEstimate: len(doc.Estimates)}
-	for _, e := range doc.Estimates {
-		want[rowComparison] += len(e.Comparisons)
+	want := map[string]int{"estimate": len(dataOf(doc).Estimates)}
+	for _, e := range dataOf(doc).Estimates {
+		want["comparison"] += len(e.Comparisons)
 	}
 	field := map[string]int{}
 	for i, name := range rows[0] {
@@ -186,7 +191,7 @@ func TestCSVIsTidy(t *testing.T) {
 		if row[field["n"]] == "0" && (row[field["estimate"]] != "" || row[field["low"]] != "") {
 			t.Errorf("row without samples has numbers: %v", row)
 		}
-		if row[field["schema_version"]] != "2" || (row[field["kind"]] == rowComparison) != (row[field["baseline"]] != "") {
+		if row[field["schema_version"]] != "2" || (row[field["kind"]] == "comparison") != (row[field["baseline"]] != "") {
 			t.Errorf("row %v", row)
 		}
 	}
@@ -199,7 +204,7 @@ func TestCSVIsTidy(t *testing.T) {
 func TestGoBenchParsesBack(t *testing.T) {
 	run, samples := synthetic(6)
 	var b bytes.Buffer
-	if err := GoBench(&b, build(run, samples)); err != nil {
+	if err := render.GoBench(&b, build(run, samples)); err != nil {
 		t.Fatal(err)
 	}
 	r := benchfmt.NewReader(&b, "report")
@@ -240,7 +245,7 @@ func TestGoBenchParsesBack(t *testing.T) {
 
 func TestGoBenchWithHostileNamesParses(t *testing.T) {
 	var b bytes.Buffer
-	if err := GoBench(&b, hostile()); err != nil {
+	if err := render.GoBench(&b, hostile()); err != nil {
 		t.Fatal(err)
 	}
 	r := benchfmt.NewReader(&b, "report")
@@ -260,10 +265,13 @@ func TestGoBenchWithHostileNamesParses(t *testing.T) {
 
 func TestPKBLabels(t *testing.T) {
 	var b bytes.Buffer
-	if err := PKB(&b, hostile()); err != nil {
+	if err := render.PKB(&b, hostile()); err != nil {
 		t.Fatal(err)
 	}
-	var s pkbSample
+	var s struct {
+		Metric, Unit, Test, Labels string
+		Timestamp                  float64
+	}
 	if err := json.NewDecoder(&b).Decode(&s); err != nil {
 		t.Fatal(err)
 	}

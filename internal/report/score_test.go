@@ -1,7 +1,6 @@
-package report
+package report_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -11,7 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/report/document"
 	"unnest/internal/report/papers"
+	"unnest/internal/report/runs"
 )
 
 // multilevel is a run of a suite in six configurations of Lubomski et al., Table
@@ -32,14 +33,14 @@ func multilevel(repetitions int) (result.Run, []result.Sample) {
 		}
 		run.Configurations = append(run.Configurations, result.Configuration{Name: c.name, Stack: c.stack, Options: options})
 	}
-	rate := []result.Metric{{Name: throughput, Unit: "MB/s", Order: result.HIB}}
+	rates := []result.Metric{{Name: rate, Unit: "MB/s", Order: result.HIB}}
 	seconds := []result.Metric{{Name: "seconds", Unit: "s", Order: result.LIB}}
 	run.Cases = []result.Case{
 		{Suite: "disk", Name: "sqlite", Title: "Insertions into a database", Tool: "sqlite3", Primary: "seconds", Metrics: seconds},
-		{Suite: "disk", Name: "dbench-1", Title: "File server load of 1 clients", Tool: "dbench", Primary: throughput,
-			Metrics: append(rate[:1:1], result.Metric{Name: "latency_max", Unit: "ms", Order: result.LIB})},
-		{Suite: "disk", Name: "dbench-12", Title: "File server load of 12 clients", Tool: "dbench", Primary: throughput, Metrics: rate},
-		{Suite: "disk", Name: "postmark", Tool: "postmark", Primary: throughput, Metrics: []result.Metric{{Name: throughput, Unit: "transactions/s", Order: result.HIB}}},
+		{Suite: "disk", Name: "dbench-1", Title: "File server load of 1 clients", Tool: "dbench", Primary: rate,
+			Metrics: append(rates[:1:1], result.Metric{Name: "latency_max", Unit: "ms", Order: result.LIB})},
+		{Suite: "disk", Name: "dbench-12", Title: "File server load of 12 clients", Tool: "dbench", Primary: rate, Metrics: rates},
+		{Suite: "disk", Name: "postmark", Tool: "postmark", Primary: rate, Metrics: []result.Metric{{Name: rate, Unit: "transactions/s", Order: result.HIB}}},
 		{Suite: "disk", Name: "gzip-file", Title: "Compression of a file by gzip", Tool: "gzip", Primary: "seconds", Metrics: seconds},
 	}
 	for i := range run.Cases {
@@ -82,8 +83,8 @@ func multilevelSamples(run result.Run) []result.Sample {
 }
 
 // paperDisk is what Lubomski et al. print of sqlite and gzip-file, Tables 5 and 6.
-func paperDisk() Options {
-	o := Options{Dir: "runs/20260314-disk"}
+func paperDisk() runs.Options {
+	o := runs.Options{Dir: "runs/20260314-disk"}
 	names := map[string]string{"SQLite": "sqlite", "Gzip Compression": "gzip-file"}
 	for _, s := range papers.DiskScores() {
 		if name := names[s.Case]; name != "" {
@@ -95,13 +96,13 @@ func paperDisk() Options {
 	return o
 }
 
-func buildSuite() Document {
+func buildSuite() document.Document {
 	run, samples := multilevel(6)
-	return Build(run, samples, paperDisk())
+	return runs.Build(run, samples, paperDisk())
 }
 
 // groupTitled finds a section by its title.
-func groupTitled(t *testing.T, doc Document, title string) Group {
+func groupTitled(t *testing.T, doc document.Document, title string) document.Group {
 	t.Helper()
 	for _, g := range doc.Groups {
 		if g.Title == title {
@@ -109,7 +110,7 @@ func groupTitled(t *testing.T, doc Document, title string) Group {
 		}
 	}
 	t.Fatalf("no section %q", title)
-	return Group{}
+	return document.Group{}
 }
 
 // The scores and totals of Tables 5 and 6 come out of a run with the results
@@ -127,19 +128,19 @@ func TestPaperScoresComeOut(t *testing.T) {
 		samples = append(samples, result.Sample{Run: run.ID, Configuration: s.Configuration, Suite: "disk", Case: s.Case,
 			Metric: m.Name, Unit: m.Unit, Order: m.Order, Value: s.Value.Float()})
 	}
-	doc := Build(run, samples, Options{})
+	doc := runs.Build(run, samples, runs.Options{})
 	for _, s := range papers.DiskScores() {
 		e := estimateOf(t, doc, s.Case, s.Configuration, "figure")
-		if got := decimal(e.Score.Score, 2); got != string(s.Score) || !e.Score.Counted {
+		if got := document.Decimal(e.Score.Score, 2); got != string(s.Score) || !e.Score.Counted {
 			t.Errorf("%s in %s: score %s, printed %s", s.Case, s.Configuration, got, s.Score)
 		}
 	}
-	if len(doc.Suites) != 1 || doc.Suites[0].Cases != 18 || doc.Suites[0].Baseline != "metal.local" {
-		t.Fatalf("suites %+v", doc.Suites)
+	if len(dataOf(doc).Suites) != 1 || dataOf(doc).Suites[0].Cases != 18 || dataOf(doc).Suites[0].Baseline != "metal.local" {
+		t.Fatalf("suites %+v", dataOf(doc).Suites)
 	}
 	checked := 0
 	for _, printed := range papers.Totals() {
-		for _, total := range doc.Suites[0].Totals {
+		for _, total := range dataOf(doc).Suites[0].Totals {
 			if printed.Suite == "disk" && printed.Configuration == total.Configuration {
 				checked++
 				if !near(total.Rounded, printed.Total.Float()) {
@@ -153,48 +154,6 @@ func TestPaperScoresComeOut(t *testing.T) {
 	}
 }
 
-func TestScoredSuites(t *testing.T) {
-	local := func(name string) result.Case { return result.Case{Suite: "s", Name: name, Group: name} }
-	sized := func(group string, size int) result.Case {
-		return result.Case{Suite: "network", Name: fmt.Sprintf("%s/%d", group, size), Group: group, Size: size}
-	}
-	conf := func(profile string, names ...string) []result.Configuration {
-		var all []result.Configuration
-		for _, name := range names {
-			all = append(all, result.Configuration{Name: name, Options: map[string]string{"profile": profile}})
-		}
-		return all
-	}
-	tests := []struct {
-		name           string
-		configurations []result.Configuration
-		cases          []result.Case
-		want           string
-	}{
-		{"cases of a suite", conf("quick", "a", "b"), []result.Case{local("x"), local("y")}, "s: x y"},
-		{"one case", conf("quick", "a", "b"), []result.Case{local("x")}, ""},
-		{"one configuration", conf("quick", "a"), []result.Case{local("x"), local("y")}, ""},
-		{"loads of another study", conf("", "NoCont", "NAT"), []result.Case{sized("udp_rr", 64), sized("tcp_stream", 64)}, ""},
-		{"loads in the paper's configurations", conf("", "vm.remote", "vm.aufs.nat"), []result.Case{sized("udp_rr", 64), sized("tcp_stream", 64)}, "network: udp_rr/64 tcp_stream/64"},
-		{"swept loads", conf("", "vm.remote", "vm.aufs.nat"), []result.Case{sized("udp_rr", 64), sized("udp_rr", 256), sized("tcp_stream", 64)}, ""},
-		{"two suites", conf("quick", "a", "b"), []result.Case{local("x"), {Suite: "t", Name: "z"}, local("y")}, "s: x y"},
-		{"no configurations", nil, []result.Case{local("x"), local("y")}, ""},
-	}
-	for _, tt := range tests {
-		var got []string
-		for _, cases := range scoredSuites(result.Run{Configurations: tt.configurations, Cases: tt.cases}) {
-			line := cases[0].Suite + ":"
-			for _, c := range cases {
-				line += " " + c.Name
-			}
-			got = append(got, line)
-		}
-		if strings.Join(got, "; ") != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
-	}
-}
-
 // What is missing is a hole with its reason, and counts for nobody.
 func TestMissingScores(t *testing.T) {
 	run, samples := multilevel(6)
@@ -204,7 +163,7 @@ func TestMissingScores(t *testing.T) {
 		}
 	}
 	samples = slices.DeleteFunc(samples, func(s result.Sample) bool { return s.Configuration == "metal.mnt" })
-	doc := Build(run, samples, Options{})
+	doc := runs.Build(run, samples, runs.Options{})
 	scores := groupTitled(t, doc, "Suite disk: scores").Tables[0]
 	want := []string{
 		"metal.mnt: no results in any case. The scores are relative to the other configurations.",
@@ -214,13 +173,13 @@ func TestMissingScores(t *testing.T) {
 	if diff := cmp.Diff(want, scores.Notes[1:4]); diff != "" {
 		t.Errorf("notes (-want +got):\n%s", diff)
 	}
-	if c := scores.Rows[3][7]; !c.Missing || c.Text != none {
+	if c := scores.Rows[3][7]; !c.Missing || c.Text != document.None {
 		t.Errorf("score of a failed case: %+v", c)
 	}
-	if e := estimateOf(t, doc, "postmark", "vm.local", throughput); e.Score.Counted || !e.Score.Score.Defined() {
+	if e := estimateOf(t, doc, "postmark", "vm.local", rate); e.Score.Counted || !e.Score.Score.Defined() {
 		t.Errorf("score of a case that another configuration lacks: %+v", e.Score)
 	}
-	if s := doc.Suites[0]; s.Cases != 3 || len(s.Missing) != 5+2 || s.Totals[2].Total.Defined() {
+	if s := dataOf(doc).Suites[0]; s.Cases != 3 || len(s.Missing) != 5+2 || s.Totals[2].Total.Defined() {
 		t.Errorf("%d cases, %d missing, total without results %v", s.Cases, len(s.Missing), s.Totals[2])
 	}
 	for _, c := range groupTitled(t, doc, "Suite disk: scores").Charts {
@@ -235,7 +194,7 @@ func TestScoresWithoutTotals(t *testing.T) {
 	samples = slices.DeleteFunc(samples, func(s result.Sample) bool {
 		return (s.Configuration == "metal.local") == (s.Case != "postmark")
 	})
-	doc := Build(run, samples, Options{})
+	doc := runs.Build(run, samples, runs.Options{})
 	g := groupTitled(t, doc, "Suite disk: scores")
 	if len(g.Charts) != 0 || g.Tables[0].Sums != 0 || len(g.Tables[0].Rows) != 5 {
 		t.Errorf("%d charts, %d rows of totals where no case counts", len(g.Charts), g.Tables[0].Sums)
@@ -243,14 +202,14 @@ func TestScoresWithoutTotals(t *testing.T) {
 	if want := "Suite disk has no totals: no case has results in every configuration."; doc.Headlines[0] != want {
 		t.Errorf("headline %q", doc.Headlines[0])
 	}
-	if empty := Build(run, nil, Options{}); len(empty.Suites) > 0 {
-		t.Errorf("scores without samples: %+v", empty.Suites)
+	if empty := runs.Build(run, nil, runs.Options{}); len(dataOf(empty).Suites) > 0 {
+		t.Errorf("scores without samples: %+v", dataOf(empty).Suites)
 	}
 	_, samples = multilevel(6)
 	samples = slices.DeleteFunc(samples, func(s result.Sample) bool { return s.Configuration == "metal.local" })
-	doc = Build(run, samples, Options{})
-	if doc.Suites[0].Baseline != "metal.aufs" || !slices.ContainsFunc(doc.Warnings, func(w string) bool { return strings.Contains(w, "metal.local has no results in the suites") }) {
-		t.Errorf("baseline %q, warnings %q", doc.Suites[0].Baseline, doc.Warnings)
+	doc = runs.Build(run, samples, runs.Options{})
+	if dataOf(doc).Suites[0].Baseline != "metal.aufs" || !slices.ContainsFunc(doc.Warnings, func(w string) bool { return strings.Contains(w, "metal.local has no results in the suites") }) {
+		t.Errorf("baseline %q, warnings %q", dataOf(doc).Suites[0].Baseline, doc.Warnings)
 	}
 }
 
@@ -258,16 +217,16 @@ func TestScoresWithoutTotals(t *testing.T) {
 // called.
 func TestFamiliesOfASuite(t *testing.T) {
 	run, samples := multilevel(6)
-	doc := Build(run, samples, Options{})
+	doc := runs.Build(run, samples, runs.Options{})
 	count := map[string]int{}
-	for _, e := range doc.Estimates {
+	for _, e := range dataOf(doc).Estimates {
 		for _, c := range e.Comparisons {
-			if e.Primary && c.first {
+			if e.Primary && c.First {
 				count[c.Family]++
 			}
 		}
 	}
-	for _, f := range doc.Families {
+	for _, f := range dataOf(doc).Families {
 		if n, has := count[f.Name]; has && f.Tests > n {
 			t.Errorf("%+v: %d comparisons", f, n)
 		}
@@ -279,7 +238,7 @@ func TestFamiliesOfASuite(t *testing.T) {
 
 func TestSuiteTable(t *testing.T) {
 	run, samples := multilevel(2)
-	g := groupTitled(t, Build(run, samples, Options{}), "Suite disk: case by case")
+	g := groupTitled(t, runs.Build(run, samples, runs.Options{}), "Suite disk: case by case")
 	main := g.Tables[0]
 	if len(main.Rows) != 5*6 || len(g.Tables) != 2 || !g.Tables[1].Minor || len(g.Tables[1].Rows) != 6 {
 		t.Fatalf("%d rows in %d tables", len(main.Rows), len(g.Tables))
@@ -294,7 +253,7 @@ func TestSuiteTable(t *testing.T) {
 	run, samples = multilevel(1)
 	for i, name := range run.Baselines {
 		want := "No verdict against " + name + ": it takes 6 blocks that vary."
-		if got := groupTitled(t, Build(run, samples, Options{}), "Suite disk: case by case").Tables[0].Notes; len(got) != 2 || got[i] != want {
+		if got := groupTitled(t, runs.Build(run, samples, runs.Options{}), "Suite disk: case by case").Tables[0].Notes; len(got) != 2 || got[i] != want {
 			t.Errorf("notes of one repetition %q, want %q", got, want)
 		}
 	}
@@ -306,7 +265,7 @@ func TestSuiteTable(t *testing.T) {
 		}
 	}
 	run, samples = multilevel(6)
-	main = groupTitled(t, Build(run, samples, Options{}), "Suite disk: case by case").Tables[0]
+	main = groupTitled(t, runs.Build(run, samples, runs.Options{}), "Suite disk: case by case").Tables[0]
 	verdicts := map[string]string{}
 	for _, row := range main.Rows {
 		verdicts[row[0].Text+" "+row[2].Text] = row[7].Text
@@ -331,65 +290,71 @@ func TestSuiteCharts(t *testing.T) {
 		t.Fatalf("chart %+v", c)
 	}
 	vm := c.Series[2]
-	of := estimateOf(t, doc, "sqlite", "vm.local", "seconds").against("metal.local")
+	of := estimateOf(t, doc, "sqlite", "vm.local", "seconds").Against("metal.local")
 	if vm.Name != "vm.local" || !near(vm.Values[0], 1/float64(of.Ratio)) || !near(vm.Low[0], 1/float64(of.Interval.High)) || vm.Low[0] > vm.Values[0] || vm.High[0] < vm.Values[0] {
 		t.Errorf("sqlite in %s: %v [%v, %v], compared %+v", vm.Name, vm.Values[0], vm.Low[0], vm.High[0], of)
 	}
-	if of := estimateOf(t, doc, "dbench-1", "vm.local", throughput).against("metal.local"); vm.Values[1] != of.Ratio {
+	if of := estimateOf(t, doc, "dbench-1", "vm.local", rate).Against("metal.local"); vm.Values[1] != of.Ratio {
 		t.Errorf("dbench-1: %v, want %v", vm.Values[1], of.Ratio)
 	}
 }
 
+// totalsOf are the totals of a run's suite by configuration, from its samples: the sum of the
+// means over the highest in their case, those of cases where lower is better subtracted. Cases
+// that some configuration lacks do not count.
+func totalsOf(run result.Run, samples []result.Sample) map[string]float64 {
+	totals := map[string]float64{}
+	for _, c := range run.Cases {
+		means, highest := map[string]float64{}, 0.0
+		for _, conf := range run.Configurations {
+			values := valuesOf(samples, c.Name, conf.Name, c.Primary)
+			for _, v := range values {
+				means[conf.Name] += v / float64(len(values))
+			}
+			highest = max(highest, means[conf.Name])
+		}
+		if len(means) < len(run.Configurations) {
+			continue
+		}
+		sign := 1.0
+		if c.Metrics[0].Order == result.LIB {
+			sign = -1
+		}
+		for name, mean := range means {
+			totals[name] += sign * mean / highest
+		}
+	}
+	return totals
+}
+
+// The bars are the totals that follow from the samples: one for each configuration, and side by
+// side those of configurations that differ in their storage only.
 func TestScoreCharts(t *testing.T) {
-	doc := buildSuite()
-	charts := groupTitled(t, doc, "Suite disk: scores").Charts
+	run, samples := multilevel(6)
+	charts := groupTitled(t, buildSuite(), "Suite disk: scores").Charts
 	if len(charts) != 3 {
 		t.Fatalf("%d charts, want totals, geometric means and storage", len(charts))
 	}
-	for i, total := range doc.Suites[0].Totals {
-		if charts[0].Categories[i] != total.Configuration || charts[0].Series[0].Values[i] != total.Total {
-			t.Errorf("bar %d: %s %v, want %+v", i, charts[0].Categories[i], charts[0].Series[0].Values[i], total)
+	want := totalsOf(run, samples)
+	bars := charts[0]
+	if diff := cmp.Diff([]string{"metal.local", "metal.aufs", "metal.mnt", "vm.local", "vm.aufs", "vm.mnt"}, bars.Categories); diff != "" {
+		t.Fatalf("bars (-want +got):\n%s", diff)
+	}
+	for i, name := range bars.Categories {
+		if !near(bars.Series[0].Values[i], want[name]) {
+			t.Errorf("bar of %s: %v, want %v", name, bars.Series[0].Values[i], want[name])
 		}
 	}
-	pairs, totals := charts[2], doc.Suites[0].Totals
+	pairs := charts[2]
 	if diff := cmp.Diff([]string{"metal", "vm"}, pairs.Categories); diff != "" {
-		t.Fatalf("pairs %s", diff)
+		t.Fatalf("pairs (-want +got):\n%s", diff)
 	}
-	for i, want := range [][2]Number{{totals[1].Total, totals[4].Total}, {totals[2].Total, totals[5].Total}} {
-		if got := pairs.Series[i]; got.Name != [2]string{"aufs", "mnt"}[i] || got.Values[0] != want[0] || got.Values[1] != want[1] {
-			t.Errorf("series %+v, want %v", got, want)
-		}
-	}
-}
-
-func TestPairs(t *testing.T) {
-	conf := func(name, network, storage string) result.Configuration {
-		return result.Configuration{Name: name, Stack: strings.SplitN(name, ".", 2)[0] + "/containerd", Options: map[string]string{"network": network, "storage": storage, "drive": "remote"}}
-	}
-	run := result.Run{Configurations: []result.Configuration{
-		conf("metal.aufs.nat", "nat", "overlay"), conf("metal.aufs.host", "host", "overlay"), conf("metal.mnt.nat", "nat", "volume"),
-		conf("vm.mnt.host", "host", "volume"), conf("vm.aufs.nat", "nat", "overlay"), {Name: "metal.remote", Stack: "metal"},
-	}}
-	tests := []struct {
-		of   int
-		want []string
-	}{
-		{0, []string{"metal.nat: metal.aufs.nat metal.mnt.nat"}},
-		{1, []string{"metal.aufs: metal.aufs.nat metal.aufs.host"}},
-	}
-	for _, tt := range tests {
-		var got []string
-		for _, c := range run.Configurations {
-			if p, ok := alternatives[tt.of].partner(run.Configurations, c); ok {
-				got = append(got, alternatives[tt.of].category(c.Name, p.Name)+": "+c.Name+" "+p.Name)
+	for i, storage := range []string{"aufs", "mnt"} {
+		for k, machine := range pairs.Categories {
+			if got := pairs.Series[i]; got.Name != storage || !near(got.Values[k], want[machine+"."+storage]) {
+				t.Errorf("%s of %s: %v, want %v", machine, got.Name, got.Values[k], want[machine+"."+storage])
 			}
 		}
-		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", alternatives[tt.of].option, diff)
-		}
-	}
-	if got := alternatives[0].category("layered", "mounted"); got != "layered, mounted" {
-		t.Errorf("category of names with nothing in common: %q", got)
 	}
 }
 
@@ -413,7 +378,7 @@ func TestPublishedScores(t *testing.T) {
 		t.Errorf("notes %q", paper.Notes)
 	}
 	run, samples := multilevel(6)
-	if n := len(groupTitled(t, Build(run, samples, Options{}), "Suite disk: scores").Tables); n != 1 {
+	if n := len(groupTitled(t, runs.Build(run, samples, runs.Options{}), "Suite disk: scores").Tables); n != 1 {
 		t.Errorf("%d tables with nothing published", n)
 	}
 	for i := range run.Configurations {
@@ -423,12 +388,12 @@ func TestPublishedScores(t *testing.T) {
 		samples[i].Configuration = "x" + samples[i].Configuration
 	}
 	run.Baselines = nil
-	doc = Build(run, samples, paperDisk())
+	doc = runs.Build(run, samples, paperDisk())
 	if n := len(groupTitled(t, doc, "Suite disk: scores").Tables); n != 1 {
 		t.Errorf("%d tables on configurations that are not the paper's", n)
 	}
-	if doc.Suites[0].Baseline != "xmetal.local" {
-		t.Errorf("baseline %q without one in the run, want the first", doc.Suites[0].Baseline)
+	if dataOf(doc).Suites[0].Baseline != "xmetal.local" {
+		t.Errorf("baseline %q without one in the run, want the first", dataOf(doc).Suites[0].Baseline)
 	}
 }
 
@@ -441,7 +406,7 @@ func TestSuiteLevels(t *testing.T) {
 		t.Fatalf("%d sections, %d tables by level", len(doc.Groups), len(g.Tables))
 	}
 	row, step := g.Tables[0].Rows[1], estimateOf(t, doc, "sqlite", "vm.aufs", "seconds").Step
-	if row[2].Text != "metal.aufs → vm.aufs" || row[3].Text != changeCell(step.Change).Text || row[8].Badge != "slower" {
+	if row[2].Text != "metal.aufs → vm.aufs" || row[3].Text != document.ChangeCell(step.Change).Text || row[8].Badge != "slower" {
 		t.Errorf("row %+v, step %+v", row, step)
 	}
 	if failed := g.Tables[0].Rows[3*3+2]; failed[8].Short != "vm.mnt missing" || !failed[3].Missing {
@@ -458,7 +423,7 @@ func TestSuiteLevels(t *testing.T) {
 		samples[i].Configuration = names[samples[i].Configuration]
 	}
 	run.Baselines = []string{"L0"}
-	if doc = Build(run, samples, Options{}); len(doc.Groups) != 2+5 {
+	if doc = runs.Build(run, samples, runs.Options{}); len(doc.Groups) != 2+5 {
 		t.Errorf("%d sections on a suite at the thesis' levels, want scores, cases and one for each case", len(doc.Groups))
 	}
 }

@@ -1,4 +1,4 @@
-package report
+package report_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/report/naming"
 )
 
 // started is when the synthetic run began.
@@ -47,8 +48,8 @@ func syntheticRun(repetitions int) result.Run {
 		},
 	}
 	latency := []result.Metric{{Name: "latency_mean", Unit: "us", Order: result.LIB}, {Name: "latency_p99", Unit: "us", Order: result.LIB}, {Name: "loss", Unit: "%", Order: result.LIB}}
-	for _, p := range cpuParts[:7] { // of host and guest
-		latency = append(latency, result.Metric{Name: p.metric, Unit: "us/op", Order: result.LIB})
+	for _, p := range naming.CPUTimes[:7] { // of host and guest
+		latency = append(latency, result.Metric{Name: p.Metric, Unit: "us/op", Order: result.LIB})
 	}
 	for _, size := range []int{64, 256, 1024, 1280} {
 		run.Cases = append(run.Cases, result.Case{Suite: "network", Name: fmt.Sprintf("udp_rr/%d", size), Group: "udp_rr", Size: size,

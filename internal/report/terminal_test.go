@@ -1,4 +1,4 @@
-package report
+package report_test
 
 import (
 	"bytes"
@@ -7,7 +7,14 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
+	"unnest/internal/report/advice"
+	"unnest/internal/report/comparison"
+	"unnest/internal/report/document"
+	"unnest/internal/report/papers"
+	"unnest/internal/report/provenance"
+	"unnest/internal/report/render/text"
+	"unnest/internal/report/runs"
 )
 
 // TestTextFitsTerminal prints every published run, a comparison of two and the advice from it for
@@ -17,20 +24,20 @@ func TestTextFitsTerminal(t *testing.T) {
 	if err != nil || len(dirs) == 0 {
 		t.Fatalf("published runs: %d, error %v", len(dirs), err)
 	}
-	docs := map[string]Document{}
+	docs := map[string]document.Document{}
 	for _, dir := range dirs {
-		run, samples, err := result.Load(dir)
+		run, samples, err := rundir.Load(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		shown := filepath.Join("docs/results/runs", filepath.Base(dir))
-		docs[shown] = Build(run, samples, Options{Dir: shown, Papers: AllPapers()})
-		docs[shown+", compared"] = Compare(Input{shown, run, samples}, Input{shown, run, samples}, Options{})
-		docs[shown+", advice"] = Advise(Input{shown, run, samples}, nil)
+		docs[shown] = runs.Build(run, samples, runs.Options{Dir: shown, Papers: papers.All()})
+		docs[shown+", compared"] = comparison.Build(provenance.Source{Dir: shown, Run: run, Samples: samples}, provenance.Source{Dir: shown, Run: run, Samples: samples}, nil)
+		docs[shown+", advice"] = advice.Build(provenance.Source{Dir: shown, Run: run, Samples: samples}, nil)
 	}
 	for name, doc := range docs {
 		var out bytes.Buffer
-		if err := Text(&out, doc, TextOptions{}); err != nil {
+		if err := text.Print(&out, doc, text.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(out.String()) {

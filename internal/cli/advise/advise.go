@@ -9,7 +9,7 @@ import (
 	"unnest/internal/cli/document"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
-	"unnest/internal/report"
+	"unnest/internal/report/advice"
 )
 
 // Options are the arguments and flags of the command.
@@ -59,5 +59,5 @@ func run(_ context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
-	return opts.Output.Print(opts.Streams, report.Advise(input, notes))
+	return opts.Output.Print(opts.Streams, advice.Build(input, notes))
 }

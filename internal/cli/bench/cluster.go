@@ -19,6 +19,7 @@ import (
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/pods"
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 	"unnest/internal/measure/workload"
 )
 
@@ -189,7 +190,7 @@ func (o clusterOptions) plan(ctx context.Context, c *pods.Cluster, text []byte) 
 
 // resumeCluster continues a run.
 func resumeCluster(ctx context.Context, o clusterOptions) error {
-	dir, err := result.Open(o.Resume)
+	dir, err := rundir.Open(o.Resume)
 	if err != nil {
 		return err
 	}
@@ -217,7 +218,7 @@ func resumeCluster(ctx context.Context, o clusterOptions) error {
 
 // measureCluster brings the experiment up, runs it and takes it down. begun reports whether the
 // executions began.
-func measureCluster(ctx context.Context, o clusterOptions, c *pods.Cluster, s *experiment.Spec, dir *result.Dir) (begun bool, err error) {
+func measureCluster(ctx context.Context, o clusterOptions, c *pods.Cluster, s *experiment.Spec, dir *rundir.Dir) (begun bool, err error) {
 	fmt.Fprintf(o.Streams.Err, "%s: %d executions; Kubernetes %s\n", s.Name, dir.Run().Planned, c.Version)
 	for _, p := range s.Pairs {
 		fmt.Fprintln(o.Streams.Err, "  "+p.Describe())

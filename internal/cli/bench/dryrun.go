@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 	"unnest/internal/testbed/guest"
 )
 
@@ -67,7 +67,7 @@ func learn(dir, accel string) (h history, err error) {
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
-		run, samples, err := result.Load(path)
+		run, samples, err := rundir.Load(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

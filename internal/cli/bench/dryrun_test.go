@@ -10,6 +10,7 @@ import (
 
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 )
 
 // dry runs the command in a new directory that prepare fills.
@@ -85,7 +86,7 @@ func TestDryRunLearns(t *testing.T) {
 		createRun(t, filepath.Join("runs", "kvm"), small, result.Complete, 12)
 		createRun(t, filepath.Join("runs", "broken"), "name: [\n", result.Complete, 2)
 		for path, accel := range map[string]string{"1": "tcg", "2": "tcg", "kvm": "kvm", "broken": "tcg"} {
-			dir, err := result.Open(filepath.Join("runs", path))
+			dir, err := rundir.Open(filepath.Join("runs", path))
 			if err != nil {
 				t.Fatal(err)
 			}

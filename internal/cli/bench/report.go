@@ -7,13 +7,14 @@ import (
 
 	"unnest/internal/cli/document"
 	"unnest/internal/measure/experiment"
-	"unnest/internal/report"
+	page "unnest/internal/report/document"
+	"unnest/internal/report/render/html"
 )
 
 const reportFile = "report.html"
 
-func writeReport(path string, doc report.Document) error {
-	return document.WriteFile(path, func(w io.Writer) error { return report.HTML(w, doc) })
+func writeReport(path string, doc page.Document) error {
+	return document.WriteFile(path, func(w io.Writer) error { return html.Print(w, doc) })
 }
 
 // firstReport writes the report of a run that has its least number of blocks and goes on for

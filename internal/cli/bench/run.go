@@ -20,8 +20,9 @@ import (
 	"unnest/internal/measure/machines/guestimage"
 	"unnest/internal/measure/machines/machine"
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 	"unnest/internal/measure/suite"
-	"unnest/internal/report"
+	"unnest/internal/report/render/text"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"
 )
@@ -63,13 +64,13 @@ func asked(o Options) (*experiment.Spec, error) {
 
 // create creates the run directory wanted, or if that is empty, proposed. It appends a
 // number to proposed if another run of the same second has that name.
-func create(wanted string, run func(path string) result.Run, proposed string) (*result.Dir, error) {
+func create(wanted string, run func(path string) result.Run, proposed string) (*rundir.Dir, error) {
 	if wanted != "" {
-		return result.Create(wanted, run(wanted))
+		return rundir.Create(wanted, run(wanted))
 	}
 	for path, n := proposed, 2; ; path, n = fmt.Sprintf("%s-%d", proposed, n), n+1 {
-		dir, err := result.Create(path, run(path))
-		if !errors.Is(err, result.ErrHoldsRun) && !errors.Is(err, result.ErrLocked) {
+		dir, err := rundir.Create(path, run(path))
+		if !errors.Is(err, rundir.ErrHoldsRun) && !errors.Is(err, rundir.ErrLocked) {
 			return dir, err
 		}
 	}
@@ -78,8 +79,8 @@ func create(wanted string, run func(path string) result.Run, proposed string) (*
 // discard removes the run in path, which has no sample, and the directory if it has no
 // other files.
 func discard(path string) error {
-	err := os.Remove(filepath.Join(path, result.RunFile))
-	err = errors.Join(err, os.Remove(filepath.Join(path, result.SamplesFile)))
+	err := os.Remove(filepath.Join(path, rundir.RunFile))
+	err = errors.Join(err, os.Remove(filepath.Join(path, rundir.SamplesFile)))
 	if errDir := os.Remove(path); !errors.Is(errDir, os.ErrExist) {
 		err = errors.Join(err, errDir)
 	}
@@ -88,7 +89,7 @@ func discard(path string) error {
 
 // resume continues a run.
 func resume(ctx context.Context, o Options) error {
-	dir, err := result.Open(o.Resume)
+	dir, err := rundir.Open(o.Resume)
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func resume(ctx context.Context, o Options) error {
 
 // measure brings the experiment up, runs it and takes it down. begun reports whether the
 // executions began.
-func measure(ctx context.Context, o Options, s *experiment.Spec, dir *result.Dir) (begun bool, err error) {
+func measure(ctx context.Context, o Options, s *experiment.Spec, dir *rundir.Dir) (begun bool, err error) {
 	accel, err := guest.ChooseAccel(guest.Accel(o.Accel))
 	if err != nil {
 		return false, err
@@ -181,7 +182,7 @@ func finish(streams terminal.Streams, path, command string, why error) error {
 		doc := document.Build(input, notes)
 		html := filepath.Join(path, reportFile)
 		err = errors.Join(
-			report.Text(streams.Out, doc, report.TextOptions{Width: streams.OutWidth, Colour: streams.Colour, Brief: true}),
+			text.Print(streams.Out, doc, text.Options{Width: streams.OutWidth, Colour: streams.Colour, Brief: true}),
 			writeReport(html, doc),
 			aa(streams.Out, input.Run, input.Samples))
 		if err == nil {

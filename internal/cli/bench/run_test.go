@@ -14,6 +14,7 @@ import (
 	"unnest/internal/cli/terminal"
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 )
 
 // content returns the contents of the files in dir; directories have "/".
@@ -53,7 +54,7 @@ func createRun(t *testing.T, path, text string, state result.State, n int) {
 // createRunOf creates a run directory of spec, with n samples.
 func createRunOf(t *testing.T, path string, spec *experiment.Spec, state result.State, n int) {
 	t.Helper()
-	dir, err := result.Create(path, spec.NewRun("r1", 1, time.Unix(1000, 0)))
+	dir, err := rundir.Create(path, spec.NewRun("r1", 1, time.Unix(1000, 0)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,13 +101,13 @@ func TestStartWithoutDirectory(t *testing.T) {
 		}, "", nil, "create run directory"},
 		{"holds a run", func(t *testing.T, dir string) {
 			createRun(t, filepath.Join(dir, "run"), small, result.Interrupted, 2)
-		}, "run", result.ErrHoldsRun, "continue it with --resume"},
+		}, "run", rundir.ErrHoldsRun, "continue it with --resume"},
 		{"holds a journal", func(t *testing.T, dir string) {
 			path := filepath.Join(dir, "run")
-			if err := errors.Join(os.Mkdir(path, 0o700), os.WriteFile(filepath.Join(path, result.SamplesFile), []byte("{}\n"), 0o600)); err != nil {
+			if err := errors.Join(os.Mkdir(path, 0o700), os.WriteFile(filepath.Join(path, rundir.SamplesFile), []byte("{}\n"), 0o600)); err != nil {
 				t.Fatal(err)
 			}
-		}, "run", result.ErrHoldsRun, "continue it with --resume"},
+		}, "run", rundir.ErrHoldsRun, "continue it with --resume"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -230,7 +231,7 @@ func TestResumeComplete(t *testing.T) {
 func TestResumeUnsupported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run")
 	createRun(t, path, small, result.Complete, 11)
-	dir, err := result.Open(path)
+	dir, err := rundir.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +285,7 @@ func TestResumeRefuses(t *testing.T) {
 			}
 			run := spec.NewRun("r1", 1, time.Unix(1000, 0))
 			run.File, run.Configurations = "", run.Configurations[1:] // of a version without a file of the study
-			dir, err := result.Create(path, run)
+			dir, err := rundir.Create(path, run)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -292,18 +293,18 @@ func TestResumeRefuses(t *testing.T) {
 		}, []string{"study boot has changed", "start a new run"}},
 		{"being written", func(t *testing.T, path string) {
 			createRun(t, path, small, result.Interrupted, 2)
-			dir, err := result.Open(path)
+			dir, err := rundir.Open(path)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { dir.Close() })
-		}, []string{result.ErrLocked.Error()}},
+		}, []string{rundir.ErrLocked.Error()}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "run")
 			tt.prepare(t, path)
-			samples, _ := os.ReadFile(filepath.Join(path, result.SamplesFile))
+			samples, _ := os.ReadFile(filepath.Join(path, rundir.SamplesFile))
 			var out, errOut bytes.Buffer
 			err := resume(t.Context(), Options{Streams: terminal.Streams{Out: &out, Err: &errOut}, Resume: path})
 			if err == nil {
@@ -314,7 +315,7 @@ func TestResumeRefuses(t *testing.T) {
 					t.Errorf("%q is not in: %v", w, err)
 				}
 			}
-			if after, _ := os.ReadFile(filepath.Join(path, result.SamplesFile)); !bytes.Equal(samples, after) {
+			if after, _ := os.ReadFile(filepath.Join(path, rundir.SamplesFile)); !bytes.Equal(samples, after) {
 				t.Errorf("the samples have changed from %q to %q", samples, after)
 			}
 		})
@@ -335,7 +336,7 @@ func TestCreate(t *testing.T) {
 			t.Errorf("got %s with the run %s, want %s", dir.Path(), dir.Run().ID, want)
 		}
 	}
-	if _, err := create(proposed, run, proposed); !errors.Is(err, result.ErrLocked) {
+	if _, err := create(proposed, run, proposed); !errors.Is(err, rundir.ErrLocked) {
 		t.Errorf("a directory that is named: got %v, want ErrLocked", err)
 	}
 }

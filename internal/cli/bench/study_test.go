@@ -9,7 +9,7 @@ import (
 
 	"unnest/experiments"
 	"unnest/internal/measure/bench"
-	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 )
 
 const small = `name: small
@@ -105,12 +105,12 @@ func TestPlannedWithoutFile(t *testing.T) {
 		}
 		s.Text, s.Repetitions = "", 7
 		path := filepath.Join(t.TempDir(), "run")
-		dir, err := result.Create(path, s.NewRun("r1", 5, time.Unix(1000, 0)))
+		dir, err := rundir.Create(path, s.NewRun("r1", 5, time.Unix(1000, 0)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		dir.Close()
-		if dir, err = result.Open(path); err != nil {
+		if dir, err = rundir.Open(path); err != nil {
 			t.Fatal(err)
 		}
 		run := dir.Run()

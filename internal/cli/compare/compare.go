@@ -12,7 +12,7 @@ import (
 	"unnest/internal/cli/document"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
-	"unnest/internal/report"
+	"unnest/internal/report/comparison"
 )
 
 // Options are the arguments and flags of the command.
@@ -75,9 +75,9 @@ func run(_ context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
-	if difference := report.SizeDifference(a.Run, b.Run); difference != "" && !opts.AnySize {
+	if difference := comparison.SizeDifference(a.Run, b.Run); difference != "" && !opts.AnySize {
 		return fmt.Errorf("compare %s with %s: %s; to compare different sizes, add --any-size", opts.B, opts.A, difference)
 	}
-	doc := report.Compare(a, b, report.Options{Notes: slices.Concat(notesA, notesB)})
+	doc := comparison.Build(a, b, slices.Concat(notesA, notesB))
 	return opts.Output.Print(opts.Streams, doc)
 }

@@ -9,7 +9,7 @@ import (
 
 	"unnest/internal/cli/usage"
 	"unnest/internal/measure/stats"
-	"unnest/internal/report"
+	"unnest/internal/report/means"
 )
 
 // compareSummaries compares the means in opts.A and opts.B.
@@ -22,7 +22,7 @@ func compareSummaries(opts Options) error {
 	if err != nil {
 		return err
 	}
-	doc, err := report.CompareMeans(a, b)
+	doc, err := means.Build(a, b)
 	if errors.Is(err, stats.ErrNoVariance) {
 		return usage.Errorf("arguments A and B: both standard errors are 0, so there is no test: give at least one above 0, with more digits if it was rounded")
 	}

@@ -15,12 +15,14 @@ import (
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
 	"unnest/internal/measure/result"
-	"unnest/internal/report"
+	"unnest/internal/measure/result/rundir"
+	"unnest/internal/report/render"
+	"unnest/internal/report/runs"
 )
 
 func TestLoadTellsWhatJournalLacks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	d, err := result.Create(dir, result.Run{ID: "r1"})
+	d, err := rundir.Create(dir, result.Run{ID: "r1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +34,7 @@ func TestLoadTellsWhatJournalLacks(t *testing.T) {
 	if err != nil || input.Run.ID != "r1" || len(input.Samples) != 1 || input.Dir != dir || notes != nil {
 		t.Fatalf("got %+v, %v, %v", input, notes, err)
 	}
-	journal, err := os.OpenFile(filepath.Join(dir, result.SamplesFile), os.O_APPEND|os.O_WRONLY, 0)
+	journal, err := os.OpenFile(filepath.Join(dir, rundir.SamplesFile), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +73,7 @@ func TestFormat(t *testing.T) {
 
 // An extension that no format has is an error, before anything is written.
 func TestUnknownExtension(t *testing.T) {
-	doc := report.Build(result.Run{ID: "r1", Title: "A run"}, nil, report.Options{})
+	doc := runs.Build(result.Run{ID: "r1", Title: "A run"}, nil, runs.Options{})
 	file := filepath.Join(t.TempDir(), "report.pdf")
 	for _, err := range []error{Output{File: file}.Check(), Output{File: file}.Print(terminal.Streams{}, doc)} {
 		want := ": unknown extension .pdf: want .txt (text), .csv (csv), .json (json), .md (markdown), .html (html), .bench.txt (gobench), .pkb.jsonl (pkb), or add --format"
@@ -89,8 +91,8 @@ func TestUnknownExtension(t *testing.T) {
 
 // Whatever the flags, the document goes to one place only.
 func TestPrint(t *testing.T) {
-	doc := report.Build(result.Run{ID: "r1", Title: "A run"}, nil, report.Options{})
-	for _, f := range report.Formats {
+	doc := runs.Build(result.Run{ID: "r1", Title: "A run"}, nil, runs.Options{})
+	for _, f := range render.Formats {
 		var out, want bytes.Buffer
 		if err := f.Print(&want, doc); err != nil {
 			t.Fatal(err)

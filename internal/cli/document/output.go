@@ -13,12 +13,14 @@ import (
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
-	"unnest/internal/report"
+	"unnest/internal/report/document"
+	"unnest/internal/report/render"
+	"unnest/internal/report/render/text"
 )
 
 // Output says how a document is printed and where to.
 type Output struct {
-	Format string // a name of report.Formats; empty: by the extension of File, else text
+	Format string // a name of render.Formats; empty: by the extension of File, else text
 	File   string // empty: standard output
 	JSON   bool   // the same as Format json
 }
@@ -26,7 +28,7 @@ type Output struct {
 // AddFlags gives cmd the flags --format and --output.
 func (o *Output) AddFlags(cmd *cobra.Command) {
 	var names []string
-	for _, f := range report.Formats {
+	for _, f := range render.Formats {
 		names = append(names, f.Name)
 	}
 	cmd.Flags().VarP(usage.Choice(&o.Format, names...), "format", "f", "output format (default: by the extension of --output, else text)")
@@ -59,7 +61,7 @@ func CheckFile(name string) error {
 }
 
 // Print prints doc. Text takes the width and the colours of the terminal.
-func (o Output) Print(streams terminal.Streams, doc report.Document) error {
+func (o Output) Print(streams terminal.Streams, doc document.Document) error {
 	format, err := o.format()
 	if err != nil {
 		return err
@@ -68,7 +70,7 @@ func (o Output) Print(streams terminal.Streams, doc report.Document) error {
 		return WriteFile(o.File, func(w io.Writer) error { return format.Print(w, doc) })
 	}
 	if format.Name == "text" {
-		err = report.Text(streams.Out, doc, report.TextOptions{Width: streams.OutWidth, Colour: streams.Colour})
+		err = text.Print(streams.Out, doc, text.Options{Width: streams.OutWidth, Colour: streams.Colour})
 	} else {
 		err = format.Print(streams.Out, doc)
 	}
@@ -80,16 +82,16 @@ func (o Output) Print(streams terminal.Streams, doc report.Document) error {
 
 // format returns the format asked for, by name or by the extension of the file. A file
 // without an extension is text.
-func (o Output) format() (report.Format, error) {
+func (o Output) format() (render.Format, error) {
 	switch {
 	case o.JSON:
-		return report.FormatNamed("json")
+		return render.FormatNamed("json")
 	case o.Format != "":
-		return report.FormatNamed(o.Format)
+		return render.FormatNamed(o.Format)
 	}
-	var best report.Format
+	var best render.Format
 	var known []string
-	for _, f := range report.Formats {
+	for _, f := range render.Formats {
 		known = append(known, fmt.Sprintf("%s (%s)", f.Extension, f.Name))
 		if strings.HasSuffix(o.File, f.Extension) && len(f.Extension) > len(best.Extension) {
 			best = f
@@ -101,5 +103,5 @@ func (o Output) format() (report.Format, error) {
 	if extension := filepath.Ext(o.File); extension != "" {
 		return best, usage.Errorf("--output %s: unknown extension %s: want %s, or add --format", o.File, extension, strings.Join(known, ", "))
 	}
-	return report.FormatNamed("text")
+	return render.FormatNamed("text")
 }

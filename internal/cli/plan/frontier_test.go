@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 	"unnest/internal/plan/summary"
 )
 
@@ -127,7 +128,7 @@ func hostloRun(t *testing.T, configurations ...string) string {
 	for _, name := range []string{"udp_rr/64", "udp_rr/1024", "tcp_stream"} {
 		run.Cases = append(run.Cases, result.Case{Suite: "network", Name: name})
 	}
-	d, err := result.Create(dir, run)
+	d, err := rundir.Create(dir, run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +174,7 @@ func TestCutPriceErrors(t *testing.T) {
 	trace := "csv:" + file(t, "pods.csv", pods)
 	both := hostloRun(t, "SameNode", "Hostlo")
 	broken := hostloRun(t, "SameNode", "Hostlo")
-	if err := os.WriteFile(filepath.Join(broken, result.SamplesFile), []byte("{}\n{}\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(broken, rundir.SamplesFile), []byte("{}\n{}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {

@@ -10,7 +10,7 @@ import (
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
 	"unnest/internal/plan/summary"
-	"unnest/internal/report"
+	"unnest/internal/report/provenance"
 )
 
 // The comparison of Bacou et al., §5.3.2, that a run must have: containers of a pod that
@@ -83,7 +83,7 @@ func compares(dir string, run result.Run) error {
 
 // caseLatency returns the latencies of a case, and whether both configurations have
 // some.
-func caseLatency(name string, input report.Input) (summary.CaseLatency, bool, error) {
+func caseLatency(name string, input provenance.Source) (summary.CaseLatency, bool, error) {
 	of := map[string][]stats.Observation{}
 	units := map[string]bool{}
 	c := summary.CaseLatency{Case: name}

@@ -12,7 +12,7 @@ import (
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
 	"unnest/internal/plan/summary"
-	"unnest/internal/report"
+	"unnest/internal/report/plans"
 )
 
 func newMergeCmd(streams terminal.Streams) *cobra.Command {
@@ -41,7 +41,7 @@ of pieces of a trace that share no users.`,
 			if err != nil {
 				return fmt.Errorf("merge: %w", err)
 			}
-			return output.write(streams, report.Plan(merged))
+			return output.write(streams, plans.Plan(merged))
 		},
 	}
 	output.addFlags(cmd)
@@ -94,7 +94,7 @@ func readPiece(file string) (summary.Piece, error) {
 	var version struct {
 		Schema int `json:"schema_version"` // 0: of a version without it
 	}
-	if err := json.Unmarshal(data, &version); err != nil || version.Schema > report.DataVersion {
+	if err := json.Unmarshal(data, &version); err != nil || version.Schema > plans.Version {
 		return summary.Piece{}, fmt.Errorf("%s: schema_version %d is of a later unnest: merge with that one", file, version.Schema)
 	}
 	if p.PerUser == nil || len(p.Settings.Catalogue) == 0 {

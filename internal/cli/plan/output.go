@@ -12,7 +12,8 @@ import (
 	"unnest/internal/plan/cluster"
 	"unnest/internal/plan/pack"
 	"unnest/internal/plan/summary"
-	"unnest/internal/report"
+	page "unnest/internal/report/document"
+	"unnest/internal/report/render/html"
 )
 
 // Output says how a plan is printed and where to.
@@ -32,9 +33,9 @@ func (o *Output) addFlags(cmd *cobra.Command) {
 func (o Output) check() error { return errors.Join(o.Check(), document.CheckFile(o.HTML)) }
 
 // write prints doc, and its page if there is one.
-func (o Output) write(streams terminal.Streams, doc report.Document) error {
+func (o Output) write(streams terminal.Streams, doc page.Document) error {
 	if o.HTML != "" {
-		if err := document.WriteFile(o.HTML, func(w io.Writer) error { return report.HTML(w, doc) }); err != nil {
+		if err := document.WriteFile(o.HTML, func(w io.Writer) error { return html.Print(w, doc) }); err != nil {
 			return err
 		}
 	}

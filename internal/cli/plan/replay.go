@@ -13,7 +13,7 @@ import (
 	"unnest/internal/plan/replay"
 	"unnest/internal/plan/summary"
 	"unnest/internal/plan/trace"
-	"unnest/internal/report"
+	"unnest/internal/report/plans"
 )
 
 // Defaults of --replay. AWS bills a Linux VM by the second, for at least a minute.
@@ -64,7 +64,7 @@ func (s setting) replay(ctx context.Context, opts Options, p *progress) error {
 		Settings: newSettings(opts, s), Traces: []summary.Reading{newReading(read)}, PerUser: all,
 	}
 	r.Add()
-	return opts.Output.write(opts.Streams, report.Replay(r))
+	return opts.Output.write(opts.Streams, plans.Replay(r))
 }
 
 // play replays the pods of one user, in every way.

@@ -12,7 +12,8 @@ import (
 	"unnest/internal/plan/manifest"
 	"unnest/internal/plan/study"
 	"unnest/internal/plan/summary"
-	"unnest/internal/report"
+	page "unnest/internal/report/document"
+	"unnest/internal/report/plans"
 )
 
 // run reads, plans and prints. It writes nothing before all is planned.
@@ -58,7 +59,7 @@ func run(ctx context.Context, opts Options) error {
 			return fmt.Errorf("plan: %w", err)
 		}
 		p.clear()
-		return opts.Output.write(opts.Streams, report.Frontier(result))
+		return opts.Output.write(opts.Streams, plans.Frontier(result))
 	}
 	if c.today != nil {
 		s.catalogue = c.today.Models
@@ -100,7 +101,7 @@ func run(ctx context.Context, opts Options) error {
 			return err
 		}
 	}
-	return opts.Output.write(opts.Streams, report.Plan(result))
+	return opts.Output.write(opts.Streams, plans.Plan(result))
 }
 
 // writable returns an error unless all output files can be written.
@@ -128,21 +129,21 @@ func parts(all []planned) (users []summary.User, split []manifest.Pod, pools []s
 }
 
 // explain plans one user and explains every step.
-func (s setting) explain(c input, name string) (report.Document, error) {
+func (s setting) explain(c input, name string) (page.Document, error) {
 	s.today = c.today
 	var near []string
 	namespace := cluster.User{Name: name}
-	explain := func(u cluster.User) (report.Document, error) {
+	explain := func(u cluster.User) (page.Document, error) {
 		s.plan.Explain = true
 		models, err := s.models(u)
 		if err != nil {
-			return report.Document{}, err
+			return page.Document{}, err
 		}
-		plans, low, err := study.Of(u, models, s.plan, s.start(u)...)
+		compared, low, err := study.Of(u, models, s.plan, s.start(u)...)
 		if err != nil {
-			return report.Document{}, err
+			return page.Document{}, err
 		}
-		return report.Explain(plans, models, summary.Dollars(low)), nil
+		return plans.Explain(compared, models, summary.Dollars(low)), nil
 	}
 	for u := range c.users {
 		if u.Name == name {
@@ -161,14 +162,14 @@ func (s setting) explain(c input, name string) (report.Document, error) {
 		return explain(namespace)
 	}
 	if len(near) == 0 {
-		return report.Document{}, fmt.Errorf("explain %s: the trace has no users", name)
+		return page.Document{}, fmt.Errorf("explain %s: the trace has no users", name)
 	}
 	slices.Sort(near)
 	more := ""
 	if len(near) > 3 {
 		near, more = near[:3], " …; --json lists all"
 	}
-	return report.Document{}, fmt.Errorf("explain %s: the trace has no such user: want one such as %s%s", name, strings.Join(near, ", "), more)
+	return page.Document{}, fmt.Errorf("explain %s: the trace has no such user: want one such as %s%s", name, strings.Join(near, ", "), more)
 }
 
 // mayFill returns an error unless the directory is empty or does not exist.

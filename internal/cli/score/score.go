@@ -11,7 +11,7 @@ import (
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
 	"unnest/internal/measure/score"
-	"unnest/internal/report"
+	"unnest/internal/report/scores"
 )
 
 // Options are the arguments and flags of the command.
@@ -74,5 +74,5 @@ func run(_ context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
-	return opts.Output.Print(opts.Streams, report.Scores(suites))
+	return opts.Output.Print(opts.Streams, scores.Build(suites))
 }

@@ -5,7 +5,7 @@
 // the choices of a run are one family, and the interval of a choice at the level of the
 // family is its verdict. Where the data decide nothing, the advice says what to measure.
 //
-// The package is pure. How advice is worded and printed belongs to package report.
+// The package is pure. How advice is worded belongs to package advice of report.
 package advice
 
 import (

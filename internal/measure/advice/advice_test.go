@@ -11,6 +11,7 @@ import (
 
 	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 	"unnest/internal/measure/stats"
 )
 
@@ -185,7 +186,7 @@ func TestPublishedRuns(t *testing.T) {
 	}
 	found := map[Subject]int{}
 	for _, dir := range dirs {
-		run, samples, err := result.Load(dir)
+		run, samples, err := rundir.Load(dir)
 		if err != nil {
 			t.Fatal(err)
 		}

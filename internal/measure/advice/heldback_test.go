@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 	"unnest/internal/measure/stats"
 )
 
@@ -165,7 +166,7 @@ func published(t *testing.T, page *bytes.Buffer, splits int) (all tally) {
 	}
 	fmt.Fprintf(page, "%d splits of each published run:\n\n| run | choices judged in a split | advice on | advice right | interval holds | best configuration right | behind |\n|---|---:|---:|---:|---:|---:|---:|\n", splits)
 	for _, dir := range dirs {
-		run, samples, err := result.Load(dir)
+		run, samples, err := rundir.Load(dir)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,7 @@
 //
 // It follows the study of Apache servers in HVMs, PVMs and containers on Xen 4.4. It is pure:
 // the samples are those of package result. Starting domains and loading them belongs to package
-// bench, words and figures to package report.
+// bench, words and figures to package domains.
 package collocation
 
 import (

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 	"unnest/internal/measure/stack"
 	"unnest/internal/measure/workload"
 )
@@ -98,7 +98,7 @@ func TestParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := result.Create(t.TempDir()+"/run", s.NewRun("id", 1, time.Now()))
+	dir, err := rundir.Create(t.TempDir()+"/run", s.NewRun("id", 1, time.Now()))
 	if err != nil {
 		t.Fatal(err)
 	}

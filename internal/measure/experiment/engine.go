@@ -9,6 +9,7 @@ import (
 
 	"unnest/internal/measure/noise"
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 )
 
 // ErrIncomplete is wrapped by the error of a run that reached its end but gave up some
@@ -30,7 +31,7 @@ const retryPause = time.Second
 //   - failed with ErrIncomplete, because some executions were given up.
 //
 // spec must be the experiment that dir holds; see FromRun.
-func Run(ctx context.Context, spec *Spec, dir *result.Dir, bench Bench, progress Progress) error {
+func Run(ctx context.Context, spec *Spec, dir *rundir.Dir, bench Bench, progress Progress) error {
 	run := dir.Run()
 	if run.File != spec.Text {
 		return fmt.Errorf("run experiment %s: directory %s holds a run of another experiment file", spec.Name, dir.Path())
@@ -55,7 +56,7 @@ func Run(ctx context.Context, spec *Spec, dir *result.Dir, bench Bench, progress
 
 type engine struct {
 	spec     *Spec
-	dir      *result.Dir
+	dir      *rundir.Dir
 	bench    Bench
 	progress Progress
 

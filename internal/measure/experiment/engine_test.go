@@ -17,6 +17,7 @@ import (
 
 	"unnest/internal/measure/noise"
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 	"unnest/internal/measure/workload"
 )
 
@@ -117,7 +118,7 @@ func newRigOf(t *testing.T, text string, change func(*Spec)) *rig {
 	if change != nil {
 		change(r.spec)
 	}
-	dir, err := result.Create(r.path, r.spec.NewRun("r1", 42, time.Now()))
+	dir, err := rundir.Create(r.path, r.spec.NewRun("r1", 42, time.Now()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +131,7 @@ func newRigOf(t *testing.T, text string, change func(*Spec)) *rig {
 // run starts or resumes the run in its directory.
 func (r *rig) run(ctx context.Context) error {
 	r.t.Helper()
-	dir, err := result.Open(r.path)
+	dir, err := rundir.Open(r.path)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func (r *rig) run(ctx context.Context) error {
 
 func (r *rig) load() (result.Run, []result.Sample) {
 	r.t.Helper()
-	run, samples, err := result.Load(r.path)
+	run, samples, err := rundir.Load(r.path)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -375,7 +376,7 @@ func TestRenewalTakesTime(t *testing.T) {
 func TestNothingToRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
-		dir, err := result.Open(r.path)
+		dir, err := rundir.Open(r.path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -552,7 +553,7 @@ func (b *restartingBench) Restart(context.Context) error {
 // runRestarting runs the rig's experiment on a bench that can restart.
 func (r *rig) runRestarting(b *restartingBench) error {
 	r.t.Helper()
-	dir, err := result.Open(r.path)
+	dir, err := rundir.Open(r.path)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -924,7 +925,7 @@ func TestMetricsOfTheBench(t *testing.T) {
 
 func TestRunStopsWhenTheJournalCannotBeWritten(t *testing.T) {
 	r := newRig(t, nil)
-	dir, err := result.Open(r.path)
+	dir, err := rundir.Open(r.path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -944,7 +945,7 @@ func TestRunStopsWhenTheJournalCannotBeWritten(t *testing.T) {
 
 func TestRunRefusesAnotherExperiment(t *testing.T) {
 	r := newRig(t, nil)
-	dir, err := result.Open(r.path)
+	dir, err := rundir.Open(r.path)
 	if err != nil {
 		t.Fatal(err)
 	}

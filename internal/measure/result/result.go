@@ -1,12 +1,14 @@
-// Package result reads and writes run directories: the provenance of a run (run.json) and
-// its samples (samples.jsonl, an append-only journal).
+// Package result holds the values of a run: its provenance (Run), its samples, and the journal
+// of their executions. Package rundir keeps them in files.
 //
 // The experiment engine writes them, reports and comparisons read them. The statistics
-// of samples belong to package stats, their output to package report.
+// of samples belong to package stats, their output to the packages of report.
 package result
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 )
 
@@ -165,4 +167,18 @@ type Failure struct {
 	Block         int    `json:"block"`
 	Attempts      int    `json:"attempts"`
 	Error         string `json:"error"`
+}
+
+// Has reports whether the run has a configuration of that name.
+func (r Run) Has(configuration string) bool {
+	return slices.ContainsFunc(r.Configurations, func(c Configuration) bool { return c.Name == configuration })
+}
+
+// VCPUs returns the number of vCPUs that the options of c name, 0 when it is not known.
+func (c Configuration) VCPUs() int {
+	n, err := strconv.Atoi(c.Options["vcpus"])
+	if err != nil || n < 1 {
+		return 0
+	}
+	return n
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 	"unnest/internal/measure/stats"
 )
 
@@ -51,7 +52,7 @@ func residuals(t *testing.T) noise {
 		t.Fatalf("published runs: %d, error %v", len(dirs), err)
 	}
 	for _, dir := range dirs {
-		run, samples, err := result.Load(dir)
+		run, samples, err := rundir.Load(dir)
 		if err != nil {
 			t.Fatal(err)
 		}

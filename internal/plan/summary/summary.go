@@ -6,7 +6,7 @@
 // pods come and go. All are values: shards that Merge puts together equal one run byte
 // for byte, because costs are whole billionths of a dollar.
 //
-// Packing belongs to package pack, wording to package report, reading traces and files to
+// Packing belongs to package pack, wording to package plans, reading traces and files to
 // the caller.
 package summary
 

@@ -9,7 +9,7 @@
 //   - the study of collocated HVMs, PVMs and containers on Xen 4.4, the text of §IV to §VI.
 //
 // Numbers are as printed, misprints included. The embedded CSV files name their
-// sources. Comparing the figures with ours belongs to package report.
+// sources. Comparing the figures with ours belongs to the packages that build reports.
 package papers
 
 import (

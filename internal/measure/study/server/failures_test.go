@@ -15,6 +15,7 @@ import (
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/machines/machine"
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/result/rundir"
 	"unnest/internal/measure/workload"
 	"unnest/internal/testbed/place"
 )
@@ -191,12 +192,12 @@ esac
 func runOnly(t *testing.T, spec *experiment.Spec, b experiment.Bench) (result.Run, []result.Sample, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "run")
-	dir, err := result.Create(path, spec.NewRun("r", 1, time.Now()))
+	dir, err := rundir.Create(path, spec.NewRun("r", 1, time.Now()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	runErr := errors.Join(experiment.Run(t.Context(), spec, dir, b, new(benchtest.Phases)), dir.Close())
-	run, samples, err := result.Load(path)
+	run, samples, err := rundir.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,251 @@
+// Package rundir reads and writes run directories: the provenance of a run (run.json) and its
+// samples (samples.jsonl, an append-only journal).
+package rundir
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/measure/result"
+)
+
+// The files of a run directory.
+const (
+	RunFile     = "run.json"      // the Run
+	SamplesFile = "samples.jsonl" // the journal
+)
+
+// Reasons why a run directory cannot be used.
+var (
+	ErrHoldsRun = errors.New("directory already holds a run")
+	ErrLocked   = errors.New("another process is writing this run")
+)
+
+// Dir is a run directory that is open for writing and locked. It is not safe for
+// concurrent use.
+type Dir struct {
+	path    string
+	run     result.Run
+	journal *os.File        // holds the lock
+	size    int64           // bytes of complete executions in journal
+	samples []result.Sample // as in journal
+	dropped string
+	broken  error // why the journal can no longer be appended to
+}
+
+// Create creates the run directory path, with its parents, and writes run to it. It
+// returns ErrHoldsRun if path holds a run already, and ErrLocked if another process has
+// just created one.
+func Create(path string, run result.Run) (*Dir, error) {
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return nil, fmt.Errorf("create run directory: %w", err)
+	}
+	return lock(path, os.O_RDWR|os.O_CREATE, func(d *Dir) error {
+		_, err := os.Stat(filepath.Join(d.path, RunFile))
+		info, errJournal := d.journal.Stat()
+		if errJournal != nil {
+			return fmt.Errorf("create run directory: %w", errJournal)
+		}
+		if err == nil || info.Size() > 0 {
+			return fmt.Errorf("create run in %s: %w: continue it with --resume, or name another directory", d.path, ErrHoldsRun)
+		}
+		return d.writeRun(run)
+	})
+}
+
+// Open opens the run in the directory path to continue it. It truncates the journal after
+// the last complete execution, see Dropped.
+func Open(path string) (*Dir, error) {
+	return lock(path, os.O_RDWR, func(d *Dir) error {
+		run, journal, err := read(d.path)
+		if err != nil {
+			return err
+		}
+		d.run, d.samples, d.size, d.dropped = run, journal.Samples, journal.Size, journal.Dropped
+		if d.dropped != "" {
+			return d.cut(d.size)
+		}
+		return nil
+	})
+}
+
+// lock opens and locks the journal, which is never replaced, unlike run.json, and calls
+// init on the locked directory.
+func lock(path string, flags int, init func(*Dir) error) (*Dir, error) {
+	f, err := os.OpenFile(filepath.Join(path, SamplesFile), flags|os.O_APPEND, 0o644)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("open run directory %s: it holds no run: %w", path, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open run directory: %w", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = ErrLocked
+	}
+	d := &Dir{path: path, journal: f}
+	if err != nil {
+		err = fmt.Errorf("lock run directory %s: %w", path, err)
+	} else {
+		err = init(d)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return d, nil
+}
+
+// Path returns the path given to Create or Open.
+func (d *Dir) Path() string { return d.path }
+
+// Run returns the run as last written.
+func (d *Dir) Run() result.Run { return d.run }
+
+// Samples returns the samples in the journal, in order.
+func (d *Dir) Samples() []result.Sample { return slices.Clone(d.samples) }
+
+// Dropped describes the incomplete execution that Open removed, see Journal.
+func (d *Dir) Dropped() string { return d.dropped }
+
+// Close releases the lock.
+func (d *Dir) Close() error { return d.journal.Close() }
+
+// Update applies change to the run and replaces run.json atomically.
+func (d *Dir) Update(change func(*result.Run)) error {
+	run := d.run
+	change(&run)
+	return d.writeRun(run)
+}
+
+// Append adds the samples of one execution to the journal, with one write and one fsync.
+// A reader sees all of them or none. It refuses an execution that the journal has
+// already. If the disk is full, the earlier samples are kept and Append may be called
+// again.
+func (d *Dir) Append(samples []result.Sample) error {
+	if len(samples) == 0 {
+		return nil
+	}
+	lines, err := d.encode(samples)
+	if err != nil {
+		return fmt.Errorf("append to %s: %w", d.path, err)
+	}
+	if err := d.write(lines); err != nil {
+		return d.explain(err)
+	}
+	d.size += int64(len(lines))
+	d.samples = append(d.samples, samples...)
+	return nil
+}
+
+// encode checks that samples are of this run and new to it.
+func (d *Dir) encode(samples []result.Sample) ([]byte, error) {
+	lines, err := result.EncodeExecution(samples)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range samples {
+		if s.Run != d.run.ID {
+			return nil, fmt.Errorf("sample of run %q: this is run %q", s.Run, d.run.ID)
+		}
+	}
+	twice := func(s result.Sample) bool { return s.Execution() == samples[0].Execution() }
+	if slices.ContainsFunc(d.samples, twice) {
+		return nil, fmt.Errorf("%s is already in the journal", samples[0].Execution())
+	}
+	return lines, nil
+}
+
+// write adds lines to the journal, or restores it.
+func (d *Dir) write(lines []byte) error {
+	if d.broken != nil {
+		return d.broken
+	}
+	_, err := d.journal.Write(lines)
+	if err == nil {
+		err = d.journal.Sync()
+	}
+	if err == nil {
+		return nil
+	}
+	if errCut := d.cut(d.size); errCut != nil {
+		d.broken = fmt.Errorf("an earlier write was incomplete: %w", errCut)
+	}
+	return err
+}
+
+// cut truncates the journal to size bytes.
+func (d *Dir) cut(size int64) error {
+	err := d.journal.Truncate(size)
+	if err == nil {
+		err = d.journal.Sync()
+	}
+	if err != nil {
+		err = fmt.Errorf("truncate journal: %w", err)
+	}
+	return err
+}
+
+// explain adds the fix for a full disk to err.
+func (d *Dir) explain(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fmt.Errorf("write to %s: %w: the %d samples so far are kept; free some space and continue with --resume", d.path, err, len(d.samples))
+	}
+	return fmt.Errorf("write to %s: %w", d.path, err)
+}
+
+// writeRun replaces run.json.
+func (d *Dir) writeRun(run result.Run) error {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(run); err != nil {
+		return fmt.Errorf("encode run %s: %w", run.ID, err)
+	}
+	if err := replace(filepath.Join(d.path, RunFile), buf.Bytes()); err != nil {
+		return d.explain(err)
+	}
+	d.run = run
+	return nil
+}
+
+// replace writes content to a new file in the same directory, and renames it to path.
+func replace(path string, content []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	success := false
+	defer func() {
+		if !success {
+			err = errors.Join(err, f.Close(), os.Remove(f.Name()))
+		}
+	}()
+	if _, err := f.Write(content); err != nil {
+		return err
+	}
+	if err := errors.Join(f.Chmod(0o644), f.Sync()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	success = true
+	return errors.Join(f.Close(), syncDir(filepath.Dir(path)))
+}
+
+// syncDir makes a rename in path durable.
+func syncDir(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

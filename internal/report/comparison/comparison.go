@@ -1,0 +1,159 @@
+// Package comparison builds the report on how one run differs from another.
+package comparison
+
+import (
+	"fmt"
+	"slices"
+
+	"unnest/internal/measure/result"
+	"unnest/internal/report/document"
+	"unnest/internal/report/estimate"
+	"unnest/internal/report/naming"
+	"unnest/internal/report/provenance"
+	"unnest/internal/report/record"
+)
+
+// separateBlocks warns that the runs were not interleaved.
+const separateBlocks = "The two runs were measured at different times: a change of the machine in between looks like a difference between the runs. To choose between two versions, measure both in one run."
+
+// Build reports how run b differs from run a, metric by metric, in the cases and
+// configurations that both have. It depends only on its arguments.
+func Build(a, b provenance.Source, notes []string) document.Document {
+	d := estimate.Between(a.Run, b.Run, a.Samples, b.Samples)
+	doc := document.Document{
+		Command: "compare", Title: compareTitle(a.Run, b.Run), Run: a.Run.ID + ", " + b.Run.ID, Dir: joinDirs(a.Dir, b.Dir), Setting: settings(a.Run, b.Run),
+		Series: naming.Series(a.Run), Methods: estimate.Methods(false),
+	}
+	computed := record.Data{Baselines: []string{estimate.SideA}, Families: d.Families}
+	for i, cases := range d.A.Groups() {
+		group, estimates := compareGroup(d, i, cases)
+		if len(group.Tables) > 0 {
+			doc.Groups = append(doc.Groups, group)
+			computed.Estimates = append(computed.Estimates, estimates...)
+		}
+	}
+	doc.PutSettings()
+	doc.Headlines = compareHeadlines(computed.Estimates)
+	doc.AnswerFirst(0)
+	doc.SayBefore(attributed(provenance.Observe(a.Run, d.A.Samples).Verdict(), provenance.Observe(b.Run, d.B.Samples).Verdict()))
+	differences, facts := compareProvenance(a, b, d.A.Samples, d.B.Samples)
+	doc.Warnings = slices.Concat([]string{separateBlocks}, differences, d.Warnings,
+		attributed(slices.Concat(provenance.Warnings(a.Run, d.A.Samples), d.A.Unknown), slices.Concat(provenance.Warnings(b.Run, d.B.Samples), d.B.Unknown)),
+		onlyOne(a.Run, b.Run), notes)
+	doc.Provenance = facts
+	doc.Failures = provenance.FailureTable(result.Run{Failures: slices.Concat(a.Run.Failures, b.Run.Failures)})
+	computed.Doubts = estimate.WarningTable(computed.Estimates)
+	computed.Put(&doc)
+	return doc
+}
+
+// compareGroup makes the i-th section, on cases, and the estimates of both sides.
+func compareGroup(d *estimate.Difference, i int, cases []result.Case) (document.Group, []estimate.Estimate) {
+	g := document.Group{ID: document.Anchor(fmt.Sprint("g", i+1), naming.GroupKey(cases[0])), Title: naming.Group(cases[0])}
+	var all []estimate.Estimate
+	for _, name := range d.A.MetricNames(cases) {
+		as, bs := d.Estimates(cases, name)
+		if len(bs) == 0 {
+			continue
+		}
+		all = append(append(all, as...), bs...)
+		if bs[0].Primary {
+			g.Tables = append(g.Tables, compareTable(d, g, as, bs))
+			g.Charts = append(g.Charts, compareChart(d.A.Run, g, bs))
+		}
+	}
+	return g, all
+}
+
+func compareTable(d *estimate.Difference, g document.Group, as, bs []estimate.Estimate) document.Table {
+	first := bs[0]
+	t := document.Table{
+		ID:    g.ID + "-main",
+		Title: fmt.Sprintf("%s: %s %s", g.Title, first.Metric, naming.Scale(first.Unit, first.Order)),
+	}
+	estimate.LabelRows(&t, bs)
+	few := estimate.TooFewAgainst([]string{estimate.SideA}, bs)
+	t.Notes = estimate.TooFewNotes(few)
+	estimate.CountColumn(&t, "n A", as, d.A.Run.Repetitions)
+	estimate.CountColumn(&t, "n B", bs, d.B.Run.Repetitions)
+	estimate.CenterColumn(&t, "A", as)
+	estimate.CenterColumn(&t, "B", bs)
+	estimate.RatioColumn(&t, "B / A", bs, estimate.SideA)
+	t.Column(document.Column{Name: "verdict", Console: true}, func(i int) document.Cell { return compareVerdict(as[i], bs[i], few) })
+	estimate.DoubtColumn(&t, as, bs)
+	return t
+}
+
+// compareVerdict is the verdict on b against a, or which of them is missing.
+func compareVerdict(a, b estimate.Estimate, few []string) document.Cell {
+	for _, side := range []estimate.Estimate{a, b} {
+		if side.N == 0 {
+			return document.Cell{Text: side.Run + " missing", Missing: true}
+		}
+	}
+	return estimate.VerdictCell(b, few)
+}
+
+func compareChart(run result.Run, g document.Group, bs []estimate.Estimate) document.Chart {
+	chart := document.Chart{
+		ID: g.ID + "-ratio", Kind: document.Ratios, Categories: estimate.Labels(bs),
+		Title: fmt.Sprintf("%s: %s of B over that of A%s", g.Title, naming.Quantity(bs[0].Metric), estimate.WithLevel(bs, estimate.SideA)),
+		Axis:  fmt.Sprintf("ratio of B to A (%s)", naming.Better(bs[0].Order)),
+	}
+	estimate.AddRatios(&chart, run, bs, estimate.SideA, estimate.PlainRatio)
+	return chart
+}
+
+// onlyOne warns of cases and configurations that only one run has.
+func onlyOne(a, b result.Run) []string {
+	var warnings []string
+	warn := func(what string, a, b []string) {
+		for _, side := range []struct {
+			name string
+			only []string
+		}{{estimate.SideA, document.Without(a, b)}, {estimate.SideB, document.Without(b, a)}} {
+			if len(side.only) > 0 {
+				warnings = append(warnings, fmt.Sprintf("Left out: %s %s, only in %s.", what, document.List(side.only), side.name))
+			}
+		}
+	}
+	warn("case", caseNames(a), caseNames(b))
+	warn("configuration", configurationNames(a), configurationNames(b))
+	return warnings
+}
+
+func caseNames(run result.Run) (names []string) {
+	for _, c := range run.Cases {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func configurationNames(run result.Run) (names []string) {
+	for _, c := range run.Configurations {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// SizeDifference says in what size two runs differ, so that their figures are not of the
+// same work: the profile, the vCPUs or the memory of a configuration, or the title of a
+// case. It is empty if they do not.
+func SizeDifference(a, b result.Run) string {
+	for _, ca := range a.Configurations {
+		i := slices.IndexFunc(b.Configurations, func(c result.Configuration) bool { return c.Name == ca.Name })
+		for _, option := range []string{"profile", "vcpus", "memory"} {
+			if i >= 0 && ca.Options[option] != b.Configurations[i].Options[option] {
+				return fmt.Sprintf("%s of %s is %q in A and %q in B", option, ca.Name, ca.Options[option], b.Configurations[i].Options[option])
+			}
+		}
+	}
+	for _, ca := range a.Cases {
+		for _, cb := range b.Cases {
+			if ca.Suite == cb.Suite && ca.Name == cb.Name && ca.Title != cb.Title {
+				return fmt.Sprintf("case %s is %q in A and %q in B", ca.Name, ca.Title, cb.Title)
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,127 @@
+// Package document is what stands on a page of a report: sentences, tables, charts, and the
+// numbers in them, printed. It knows no subject. Printing a document belongs to package render.
+package document
+
+import (
+	"slices"
+	"strings"
+)
+
+// Document is a report before it is printed.
+type Document struct {
+	Command     string      // that made it, default report
+	Title       string      //
+	Description string      // a paragraph
+	Run         string      // run identifier; two in a comparison
+	Dir         string      // run directory
+	Setting     string      // "6 repetitions, tcg": printed with every table and chart
+	Answer      string      // the main finding in one sentence
+	Diagram     Diagram     // of what is compared
+	Headlines   []string    // the findings in plain words
+	Figures     []KeyFigure // the few numbers to remember
+	Warnings    []string
+	Series      []Series // what has a colour of its own
+	Groups      []Group
+	Failures    Table
+	Provenance  Table
+	File        string   // the file that it was made from
+	Methods     []Method // how to read the report
+
+	SchemaVersion int        // of Data
+	Data          any        // what JSON prints: an object
+	Records       [][]string // what CSV prints: a line of columns, then rows
+	Samples       Samples    // what the formats of benchmarks print
+}
+
+// PutSettings prints the setting of the document with every table and chart.
+func (d *Document) PutSettings() {
+	for _, g := range d.Groups {
+		for i := range g.Tables {
+			g.Tables[i].Setting = d.Setting
+		}
+		for i := range g.Charts {
+			g.Charts[i].Setting = d.Setting
+		}
+	}
+}
+
+// AnswerFirst makes the headline at i the answer, if there is one.
+func (d *Document) AnswerFirst(i int) {
+	if i < len(d.Headlines) {
+		d.Answer = d.Headlines[i]
+		d.Headlines = slices.Delete(d.Headlines, i, i+1)
+	}
+}
+
+// SayBefore puts sentences before the answer.
+func (d *Document) SayBefore(sentences []string) {
+	d.Answer = strings.TrimSpace(strings.Join(append(sentences, d.Answer), " "))
+}
+
+// RunName names the run of a document, if it has one.
+func (d Document) RunName() string {
+	if d.Run == "" {
+		return ""
+	}
+	return "run " + d.Run
+}
+
+// KeyFigure is one number worth a line of its own.
+type KeyFigure struct {
+	Value  string `json:"value"`  // "1.52×"
+	Label  string `json:"label"`  // "NAT / NoCont"
+	Detail string `json:"detail"` // "UDP ping-pong, 1280 B, latency (1.49 to 1.55)"
+	Series string `json:"series"` // whose figure it is
+	Badge  string `json:"badge,omitempty"`
+	Open   bool   `json:"open,omitempty"` // the verdict is not known
+}
+
+// Slots is the number of distinct colours of Series.
+const Slots = 8
+
+// Series is one thing that is compared in charts and tables.
+type Series struct {
+	Name  string `json:"name"`
+	Stack string `json:"stack,omitempty"`
+	Slot  int    `json:"slot"` // colour and mark, below Slots
+}
+
+// Method explains one term of the report.
+type Method struct {
+	Term string `json:"term"`
+	Text string `json:"text"`
+}
+
+// Group is a section: charts and tables on one subject.
+type Group struct {
+	ID     string  `json:"id"` // usable as an anchor
+	Title  string  `json:"title"`
+	Charts []Chart `json:"charts,omitempty"`
+	Tables []Table `json:"tables"`
+}
+
+// Add appends the tables that have rows.
+func (g *Group) Add(tables ...Table) {
+	for _, t := range tables {
+		if len(t.Rows) > 0 {
+			g.Tables = append(g.Tables, t)
+		}
+	}
+}
+
+// Fact is a name with a value.
+type Fact struct{ Name, Value string }
+
+// ProvenanceTable lists the facts that have a value.
+func ProvenanceTable(facts []Fact) Table {
+	t := Table{ID: "provenance", Title: "Provenance", Columns: []Column{{Name: "fact", Header: true}, {Name: "value"}}}
+	for _, f := range facts {
+		if f.Value != "" {
+			t.Rows = append(t.Rows, TextRow(f.Name, f.Value))
+		}
+	}
+	return t
+}
+
+// MaxFigures is the number of key figures that fit on two lines.
+const MaxFigures = 8

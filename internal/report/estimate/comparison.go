@@ -1,0 +1,170 @@
+package estimate
+
+import (
+	"cmp"
+	"errors"
+
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
+	"unnest/internal/report/document"
+)
+
+// Comparison is an Estimate against that of a baseline, judged with its Family.
+type Comparison struct {
+	Baseline   string            `json:"baseline"`
+	Family     string            `json:"family"`
+	N          int               `json:"n"`      // blocks: those of both sides if Paired, else of the side that has fewer
+	Paired     bool              `json:"paired"` // by blocks
+	Ratio      document.Number   `json:"ratio"`  // geometric mean of the ratios of the blocks
+	Interval   document.Interval `json:"interval"`
+	P          document.Number   `json:"p"`
+	Detectable document.Number   `json:"detectable"`      // relative difference that such a run detects with a probability of 80 %
+	Needs      int               `json:"needs,omitempty"` // further blocks, where the verdict is not known
+	Verdict    stats.Verdict     `json:"verdict,omitempty"`
+	Equivalent stats.Answer      `json:"equivalent,omitempty"` // within the margin of the claim, if there is one for this pair
+	Badge      string            `json:"badge,omitempty"`      // the verdict in a word or two
+	Words      string            `json:"words"`                // the verdict in plain words
+	Short      string            `json:"short"`
+	Warnings   []string          `json:"doubts,omitempty"`
+	doubts     []string          // Warnings in a few words
+	effect     stats.Effect
+	margin     float64 // within which the sides count as equal
+	First      bool    `json:"-"` // the comparison of the pair the other way round comes later, or never
+}
+
+// Family is a set of comparisons that are judged together.
+type Family struct {
+	Name       string          `json:"name"`
+	Tests      int             `json:"tests"`
+	Found      int             `json:"found"`      // tests that show a difference
+	Level      document.Number `json:"level"`      // of each test
+	Confidence document.Number `json:"confidence"` // of each interval
+}
+
+// Claim is a claim of equivalence: Configuration is within Margin, a fraction, of
+// Baseline.
+type Claim struct {
+	Configuration, Baseline string
+	Margin                  float64
+}
+
+// compare estimates the ratio of a to b, which name names; judge adds the rest. Either side may
+// be empty.
+func compare(a, b []stats.Observation, name string, interleaved bool) Comparison {
+	c := Comparison{Baseline: name, Ratio: document.Missing, Interval: document.NoInterval, P: document.Missing, Detectable: document.Missing, First: true}
+	if len(a) == 0 || len(b) == 0 {
+		return c
+	}
+	e, err := stats.Compare(a, b, interleaved)
+	switch {
+	case errors.Is(err, stats.ErrNotPositive):
+		long, short := warningWords(stats.Warning{Kind: stats.NoRatio, Err: err})
+		c.Warnings, c.doubts = []string{long}, []string{short}
+		return c
+	case err != nil:
+		c.Warnings = []string{err.Error()}
+		c.doubts = c.Warnings
+		return c
+	}
+	c.effect, c.N, c.Paired = e, e.N, e.Paired
+	c.Ratio, c.P = document.Number(e.Ratio()), document.Number(e.P())
+	return c
+}
+
+// judged is a comparison of an estimate in the family that judges it.
+type judged struct {
+	of     *Estimate
+	c      *Comparison
+	family string
+}
+
+// judge gives every comparison its interval and its verdict, together with the others of
+// its family, and returns the families in the order of first appearance.
+func judge(all []judged, claim Claim) []Family {
+	var order []string
+	ps := map[string][]float64{}
+	for _, j := range all {
+		if ps[j.family] == nil {
+			order = append(order, j.family)
+		}
+		ps[j.family] = append(ps[j.family], float64(j.c.P))
+	}
+	families := make([]Family, len(order))
+	of := map[string]stats.Family{}
+	for i, name := range order {
+		f := stats.Judge(ps[name], stats.DefaultAlpha)
+		of[name] = f
+		families[i] = Family{Name: name, Tests: f.Tests, Found: f.Found, Level: document.Number(f.Level), Confidence: document.Number(f.Confidence())}
+	}
+	for _, j := range all {
+		j.c.judge(of[j.family], *j.of, claim)
+		j.c.Family = j.family
+	}
+	return families
+}
+
+// maxNeeds limits the number of further blocks that is worth computing.
+const maxNeeds = 1000
+
+// judge judges c, a comparison of e.
+func (c *Comparison) judge(f stats.Family, e Estimate, claim Claim) {
+	if c.N == 0 {
+		return
+	}
+	claimed := e.Primary && claim.Configuration == e.Configuration && claim.Baseline == c.Baseline
+	c.margin = stats.DefaultMargin
+	if claimed {
+		c.margin = claim.Margin
+	}
+	var i stats.Interval
+	i, c.Verdict = c.effect.Judge(f, c.margin, e.Order == result.HIB)
+	c.Interval = ConfidenceInterval(i)
+	c.Detectable = document.Number(c.effect.Detectable(f.Level, stats.DefaultPower))
+	if claimed && i.Defined() {
+		c.Equivalent = stats.Within(i, claim.Margin)
+	}
+	switch {
+	case c.Verdict == stats.Unknown:
+		c.Needs = max(1, c.effect.BlocksToDecide(f.Level, c.margin, maxNeeds)-c.N)
+	case c.Verdict == stats.TooFew:
+		c.Needs = max(0, stats.MinRepetitions-c.N)
+	}
+	c.Badge = badge(e, *c)
+	c.Words, c.Short = verdictWords(e, *c)
+}
+
+// mirror returns c the other way round: the baseline against the configuration, whose
+// estimate is e.
+func (c Comparison) mirror(e Estimate, baseline string) Comparison {
+	m := c
+	m.Baseline, m.First, m.Equivalent = baseline, false, ""
+	m.effect.Log = -c.effect.Log
+	m.Ratio, m.Interval = c.Ratio.Inverse(), c.Interval.Inverse()
+	switch c.Verdict {
+	case stats.Better:
+		m.Verdict = stats.Worse
+	case stats.Worse:
+		m.Verdict = stats.Better
+	}
+	if m.Verdict != "" {
+		m.Badge = badge(e, m)
+		m.Words, m.Short = verdictWords(e, m)
+	}
+	return m
+}
+
+// familyOf names the family of a comparison with a baseline: the primary metrics of all
+// cases against the main baseline are one family, and the other metrics and baselines are
+// families of their own.
+func familyOf(e Estimate, against string) string {
+	metric := e.Metric
+	if e.Primary {
+		metric = "primary"
+	}
+	return metric + " against " + cmp.Or(against, "nothing")
+}
+
+// Known reports whether c has a verdict other than "not known".
+func (c Comparison) Known() bool {
+	return c.Verdict == stats.Better || c.Verdict == stats.Worse || c.Verdict == stats.Equal
+}

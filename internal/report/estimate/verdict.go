@@ -1,0 +1,124 @@
+package estimate
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"unnest/internal/measure/stats"
+	"unnest/internal/report/document"
+	"unnest/internal/report/naming"
+)
+
+// badge is the verdict of a comparison of e in a word or two.
+func badge(e Estimate, c Comparison) string {
+	switch c.Verdict {
+	case stats.Better:
+		return map[bool]string{true: "faster", false: "better"}[Speed(e)]
+	case stats.Worse:
+		return map[bool]string{true: "slower", false: "worse"}[Speed(e)]
+	case stats.Equal:
+		return "equal within " + document.PercentUp(spread(c.Interval))
+	}
+	return "not known" + needs(c)
+}
+
+// Speed reports whether e is a time or a rate, so that better is faster.
+func Speed(e Estimate) bool {
+	unit, _ := strings.CutSuffix(e.Unit, "/op")
+	_, isTime := naming.Milliseconds[unit]
+	return isTime || strings.HasSuffix(e.Unit, "/s")
+}
+
+// needs says how many further blocks would make c known.
+func needs(c Comparison) string {
+	switch {
+	case c.Needs == 0:
+		return ": nothing varies"
+	case c.Needs >= maxNeeds-c.N:
+		return fmt.Sprintf(": needs over %d more", maxNeeds)
+	}
+	return fmt.Sprintf(": needs %d more", c.Needs)
+}
+
+// spread is the largest relative distance of an interval from 1.
+func spread(i document.Interval) float64 { return math.Max(float64(i.High), 1/float64(i.Low)) - 1 }
+
+// verdictWords says in plain words what a comparison shows, in sentences without the
+// last full stop, and shortly.
+func verdictWords(e Estimate, c Comparison) (long, short string) {
+	long, short = difference(e, c)
+	switch c.Equivalent {
+	case stats.Yes:
+		if c.Verdict != stats.Equal {
+			short += ", but within " + document.Percent(c.margin)
+		}
+		long += fmt.Sprintf(". Shown to be within %s of %s", document.Percent(c.margin), c.Baseline)
+	case stats.No, stats.Undecided:
+		long += fmt.Sprintf(". Not shown to be within %s of %s", document.Percent(c.margin), c.Baseline)
+	}
+	return long, short
+}
+
+func difference(e Estimate, c Comparison) (long, short string) {
+	switch c.Verdict {
+	case stats.Better, stats.Worse:
+		return c.Badge + ": " + magnitude(e, c), c.Badge + " than " + c.Baseline
+	case stats.Equal:
+		short = "equal to " + c.Baseline + strings.TrimPrefix(c.Badge, "equal")
+		return short, short
+	}
+	short = "not known against " + c.Baseline + needs(c)
+	if !c.Detectable.Defined() {
+		return short, short
+	}
+	blocks := "blocks"
+	if c.Needs == 1 {
+		blocks = "block"
+	}
+	return fmt.Sprintf("%s %s. Runs like this one find differences of %s in 80 %% of cases", short, blocks, document.Percent(float64(c.Detectable))), short
+}
+
+// magnitude says by how much e differs from the baseline.
+func magnitude(e Estimate, c Comparison) string {
+	if c.Ratio >= 2 {
+		return fmt.Sprintf("%s the %s of %s", document.Change(c.Ratio), naming.Quantity(e.Metric), c.Baseline)
+	}
+	return fmt.Sprintf("%s %s than %s", document.Change(c.Ratio), naming.Quantity(e.Metric), c.Baseline)
+}
+
+// DoubtsOf are the doubts about an estimate and its comparisons in a few words, each once.
+func DoubtsOf(e Estimate) []string {
+	all := slices.Clone(e.doubts)
+	for _, c := range e.Comparisons {
+		if c.First {
+			all = append(all, c.doubts...)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// warningWords words a warning as one sentence without a period, and in a few words. Too few
+// blocks have no short word, because there is no verdict to doubt.
+func warningWords(w stats.Warning) (long, short string) {
+	switch w.Kind {
+	case stats.FewRepetitions:
+		return fmt.Sprintf("fewer than %d blocks (%d): no interval and no verdict", stats.MinRepetitions, w.N), ""
+	case stats.Repeated:
+		return fmt.Sprintf("several values of one block count as one, because they are not independent (values: %d, blocks: %d)", w.N, w.Of), "several values per block"
+	case stats.NoVariance:
+		return fmt.Sprintf("all %d values are %v: the resolution of the tool may be too coarse", w.N, w.Value), "all values equal"
+	case stats.Noisy:
+		return fmt.Sprintf("noisy: the standard deviation is %.0f %% of the mean", 100*w.Value), "noisy: " + document.Percent(w.Value)
+	case stats.Outliers:
+		return fmt.Sprintf("%d of %d values lie more than %v scaled median absolute deviations from the median", w.N, w.Of, stats.OutlierMADs), document.Plural(w.N, "outlier")
+	case stats.Drift:
+		return fmt.Sprintf("the values drift over the %d blocks (Mann-Kendall, p = %.2g)", w.N, w.Value), "drifts"
+	case stats.NoRatio:
+		long = fmt.Sprintf("no ratio: %v", w.Err)
+		return long, long
+	}
+	return w.Err.Error(), w.Err.Error() // Unusable
+}

@@ -1,0 +1,192 @@
+package plans
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"unnest/internal/plan/summary"
+	"unnest/internal/report/document"
+)
+
+// putToday makes the document answer what a cluster costs, what it could cost, and what to do
+// next.
+func putToday(d *document.Document, c summary.Plan) {
+	t := *c.Today
+	d.Title = "What the cluster costs, and what it could cost"
+	d.Description = "The cost of the VMs of a cluster for an hour: as they are, with the same whole pods packed on other VMs, and with containers of a pod on several VMs as well."
+	d.Answer = todayAnswer(t)
+	if c.Use != nil {
+		d.Answer = sizedAnswer(t, c.Use.Saves)
+	}
+	d.Headlines = append(todaySteps(t), fmt.Sprintf("%s, %s, %s. The plan with splits is %s above the bound, and proved optimal for %s.", document.Plural(len(t.Pools), "pool"), document.Plural(c.Pods, "pod"), document.Plural(c.Containers, "container"),
+		fraction(gap(t)), document.Plural(optimalPools(c), "pool")))
+	d.Figures = todayFigures(t)
+	d.Warnings = append(todayWarnings(t), d.Warnings...)
+	g := document.Group{ID: "cluster", Title: "The cluster today, and packed"}
+	g.Add(poolTable(t), stepTable(t), stayTable(t), ruleTable(t))
+	d.Groups = append([]document.Group{g}, slices.DeleteFunc(d.Groups, func(g document.Group) bool { return g.ID == "savings" })...)
+	d.Methods = append([]document.Method{
+		{Term: "pool", Text: "Nodes in one zone with equal taints and labels that pods select by. Each pod stays in its pool. A user in the other tables is a pool."},
+		{Term: "pack", Text: "The best packing found of whole pods on any models of the catalogue. Hostlo is not needed."},
+		{Term: "split", Text: "The best packing found of containers, which needs Hostlo."},
+		{Term: "month", Text: fmt.Sprintf("%d hours.", summary.HoursOfMonth)},
+	}, d.Methods...)
+}
+
+// monthly prints a cost for an hour and a month.
+func monthly(d summary.Dollars) string {
+	return fmt.Sprintf("%s $/h (%s $ a month)", d, thousands(int64(inDollars(d)*summary.HoursOfMonth+.5)))
+}
+
+// thousands prints a number from 0 in groups of three digits.
+func thousands(n int64) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+func todayAnswer(t summary.Today) string {
+	now := fmt.Sprintf("You pay %s for %s.", monthly(t.Now), document.Plural(t.Nodes, "node"))
+	packing := "Packing the same whole pods on other VMs saves nothing."
+	if t.Packed < t.Now {
+		packing = fmt.Sprintf("You could pay %s, %s, with the same whole pods on %s.", monthly(t.Packed), costChange(t.Packed, t.Now),
+			document.Plural(vmsOf(t, func(p summary.PoolCost) map[string]int { return p.PackedVMs }), "VM"))
+	}
+	splitting := "Splitting pods saves nothing more."
+	if t.Split < t.Packed {
+		splitting = fmt.Sprintf("Splitting %s over VMs makes that %s, %s.", document.Plural(t.PodsSplit, "pod"), monthly(t.Split), costChange(t.Split, t.Now))
+	}
+	return strings.Join([]string{now, packing, splitting}, " ")
+}
+
+// sizedAnswer is todayAnswer where the use is known.
+func sizedAnswer(t summary.Today, saves []summary.Share) string {
+	_, split, _, _ := t.Could()
+	return fmt.Sprintf("You pay %s for %s. You could pay %s, %s: %s.", monthly(t.Now), document.Plural(t.Nodes, "node"), monthly(split), costChange(split, t.Now), shareWords(saves))
+}
+
+// gap returns how far the last plan is above its bound.
+func gap(t summary.Today) float64 {
+	_, split, bound, _ := t.Could()
+	return summary.Ratio(split-bound, bound)
+}
+
+// optimalPools counts the pools whose last plan is proved optimal.
+func optimalPools(c summary.Plan) int {
+	if c.Use == nil {
+		return c.Optimal
+	}
+	n := 0
+	for _, p := range c.Today.Pools {
+		if last := p.Final(); p.Pods > 0 && last.Split == last.Bound {
+			n++
+		}
+	}
+	return n
+}
+
+// vmsOf counts VMs of all pools and the nodes that stay.
+func vmsOf(t summary.Today, of func(summary.PoolCost) map[string]int) (n int) {
+	for _, p := range t.Pools {
+		for _, count := range of(p) {
+			n += count
+		}
+	}
+	for _, s := range t.Stay {
+		n += s.Nodes
+	}
+	return n
+}
+
+// shownSteps is how many steps are findings; the table has all.
+const shownSteps = 3
+
+func todaySteps(t summary.Today) []string {
+	var lines []string
+	_, _, bound, _ := t.Could()
+	for i, s := range t.Steps[:min(len(t.Steps), shownSteps)] {
+		first := "Then"
+		if i == 0 {
+			first = "Do next"
+		}
+		lines = append(lines, fmt.Sprintf("%s: %s: %s.", first, stepWords(s), stepSaves(s)))
+	}
+	if len(t.Steps) == 0 {
+		lines = append(lines, "Do nothing: no plan that was found costs less.")
+	} else if rest := len(t.Steps) - shownSteps; rest > 0 {
+		lines = append(lines, fmt.Sprintf("%s more below. No plan that keeps the rules costs less than %s $/h.", document.Plural(rest, "step"), bound))
+	}
+	return lines
+}
+
+func stepSaves(s summary.NextStep) string {
+	if s.Saves < 0 {
+		return fmt.Sprintf("costs %s $/h more", -s.Saves)
+	}
+	return fmt.Sprintf("saves %s $/h", s.Saves)
+}
+
+func stepWords(s summary.NextStep) string {
+	words := fmt.Sprintf("in %s, replace %s by %s", s.Pool, modelWords(s.From), modelWords(s.To))
+	if s.Action == summary.StepSize {
+		words = fmt.Sprintf("in %s, set requests by use and replace %s by %s", s.Pool, modelWords(s.From), modelWords(s.To))
+	}
+	if s.Action == summary.StepSplit {
+		words += fmt.Sprintf(" and split %s", document.Plural(s.PodsSplit, "pod"))
+	}
+	return words
+}
+
+// modelWords lists VMs such as "2 m6i.large, 1 m6i.xlarge".
+func modelWords(vms map[string]int) string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(vms)) {
+		words = append(words, fmt.Sprintf("%d %s", vms[name], name))
+	}
+	if len(words) == 0 {
+		return "nothing"
+	}
+	return strings.Join(words, ", ")
+}
+
+func todayFigures(t summary.Today) []document.KeyFigure {
+	figures := []document.KeyFigure{
+		{Value: t.Now.String() + " $/h", Label: "you pay", Detail: monthly(t.Now)},
+		{Value: costChange(t.Packed, t.Now), Label: "whole pods, packed", Detail: monthly(t.Packed), Series: "whole"},
+		{Value: costChange(t.Split, t.Now), Label: "with splitting as well", Detail: monthly(t.Split), Series: "best"},
+	}
+	if s := t.Sized; s != nil {
+		figures = append(figures, document.KeyFigure{Value: costChange(s.Split, t.Now), Label: "with requests by use as well", Detail: monthly(s.Split)})
+	}
+	return figures
+}
+
+func todayWarnings(t summary.Today) []string {
+	var warnings []string
+	for _, r := range t.Rules {
+		if r.How == "NOT HONOURED" {
+			warnings = append(warnings, fmt.Sprintf("Not honoured: %s, of %s.", r.What, document.Plural(r.Pods, "pod")))
+		}
+	}
+	for _, s := range t.Stay {
+		if s.Unpriced > 0 {
+			warnings = append(warnings, fmt.Sprintf("Without a price, and in no sum: %s (%s).", document.Plural(s.Unpriced, "node"), s.Why))
+		}
+	}
+	for _, p := range t.Pools {
+		if p.Stays != "" {
+			warnings = append(warnings, fmt.Sprintf("Pool %s stays as it is: %s.", p.Name, p.Stays))
+		}
+	}
+	if t.Waiting > 0 {
+		warnings = append(warnings, fmt.Sprintf("Not planned: %s without a node.", document.Plural(t.Waiting, "pod")))
+	}
+	if t.Elsewhere > 0 {
+		warnings = append(warnings, fmt.Sprintf("Not planned: %s on nodes that the dump lacks.", document.Plural(t.Elsewhere, "pod")))
+	}
+	return warnings
+}
