@@ -12,7 +12,7 @@ const (
 	Stack  = "stack"  // parts that add up
 	CDF    = "cdf"    // cumulative distributions, as stairs
 	Totals = "totals" // as Bars, of sums, which may be below zero
-	Levels = "levels" // as Bars, of means with their standard errors by level of virtualization
+	Levels = "levels" // as Bars, of means with their standard errors by level
 	Lines  = "lines"  // values over X, joined by straight lines
 	Forest = "forest" // as Ratios, of one series, lying: a line for each category
 )

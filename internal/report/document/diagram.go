@@ -4,7 +4,7 @@ package document
 // nothing is pictured.
 type Diagram struct {
 	Title  string
-	Marked string // what the boxes of kind Marked are, empty if there are none
+	Marked string // what boxes of kind nested are, empty if there are none
 	Notes  []string
 	Rows   []DiagramRow
 }

@@ -119,7 +119,7 @@ func ChangeCell(v Number) Cell {
 		return NoValue
 	}
 	places := 2
-	if math.Abs(float64(v)) >= 10 { // as the +2577.2 % of FitzGerald 2014
+	if math.Abs(float64(v)) >= 10 { // such as +2577.2 %
 		places = 1
 	}
 	return Cell{Text: fmt.Sprintf("%+.*f %%", places, 100*float64(v))}
