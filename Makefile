@@ -24,7 +24,7 @@ PACKAGES := qemu-system-x86 mmdebstrap e2fsprogs xz-utils nftables iproute2 sock
 # guests of other architectures. Debian 13 has QEMU for s390x in a package of its own.
 TEST_PACKAGES := gcc libc6-dev libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients \
 	'virtiofsd|qemu-system-common' protobuf-compiler curl udhcpd unzip \
-	qemu-system-arm 'qemu-system-s390x|qemu-system-misc' openssh-server openssh-client
+	qemu-system-arm 'qemu-system-s390x|qemu-system-misc' openssh-server openssh-client sqlite3
 
 # The compiler of the trading application: OpenJDK 17 in Debian 12, 21 in Debian 13.
 TRADE_PACKAGES := default-jdk-headless maven
@@ -266,8 +266,11 @@ bench-decisions: build ## run the quickstart RUNS (10) times, and add what each 
 	@hack/decisions
 
 .PHONY: bench-plan
-bench-plan: build ## measure how fast traces are read and planned; set UNNEST_GOOGLE2011 for real data
-	bin/unnest plan bench
+bench-plan: go ## measure how fast traces are read and planned, and how good the plans are; set UNNEST_GOOGLE2011 for real data
+	go test -run '^$$' -bench 'Read|Google2011' -benchtime 1x -count 5 ./internal/plan/trace
+	go test -run '^$$' -bench Costs -benchtime 1x ./internal/plan/costing
+	go test -run '^$$' -bench 'Plan/(piece|file)' -benchtime 1x -count 5 -timeout 1h ./internal/cli/plan
+	go test -run '^$$' -bench 'Plan/(owner|equal|scale)' -benchtime 1x -timeout 4h ./internal/cli/plan
 
 .PHONY: publish
 publish: build ## keep the samples of RUN in docs/results/runs/NAME and write docs/results/NAME.md; without both, write all such pages again

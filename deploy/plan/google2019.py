@@ -1,4 +1,4 @@
-"""Converts the JSON lines of clusterdata-2019 to Parquet for unnest plan.
+"""Converts the JSON lines of clusterdata-2019 to CSV for unnest plan.
 
     spark-submit google2019.py DIR MICROSECONDS SHARDS OUT
 
@@ -61,7 +61,7 @@ def main(directory, microseconds, shards, out):
     rows = spark.sql(ROWS).selectExpr("*", f"pmod(xxhash64(user), {int(shards)}) AS shard")
     # In the order of the reader google2019, because packing depends on it.
     rows.repartition("shard").sortWithinPartitions("shard", "collection", "instance").drop("collection", "instance") \
-        .write.partitionBy("shard").parquet(out)
+        .write.partitionBy("shard").option("header", True).option("escape", '"').option("compression", "gzip").csv(out)
     spark.stop()
 
 

@@ -110,8 +110,11 @@ func (r *result) problem(format string, args ...any) {
 	r.problems = append(r.problems, fmt.Sprintf(format, args...))
 }
 
-// ofRealData matches tests of data that we may not publish. They may be skipped.
-var ofRealData = regexp.MustCompile(` Test\w*Google2011\w*$`)
+// Tests of data that we may not publish, and of a program that Debian does not have, may be skipped.
+var (
+	ofRealData = regexp.MustCompile(` Test\w*Google2011\w*$`)
+	ofDuckDB   = regexp.MustCompile(` TestConvertParquet$`)
+)
 
 // judge returns what to print, and what is wrong, with a line for each cause.
 func (r *result) judge() (text string, problem error) {
@@ -135,6 +138,10 @@ func (r *result) judge() (text string, problem error) {
 	for _, name := range r.skipped {
 		if ofRealData.MatchString(name) {
 			fmt.Fprintf(&out, "warning: %s was skipped: set UNNEST_GOOGLE2011 to run it\n", name)
+			continue
+		}
+		if ofDuckDB.MatchString(name) {
+			fmt.Fprintf(&out, "warning: %s was skipped: pip install duckdb to run it\n", name)
 			continue
 		}
 		r.problem("%s was skipped, although UNNEST_PRIVILEGED=1 does not allow that", name)

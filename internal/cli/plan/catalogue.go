@@ -1,174 +1,81 @@
 package plan
 
 import (
-	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"unnest/internal/cli/usage"
 	"unnest/internal/plan/catalogue"
 	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/pack"
 )
 
-// loadCatalogue returns the models on sale, with what is allocatable to pods.
-func loadCatalogue(opts Options) (cluster.Catalogue, error) {
-	opts.Catalogues = catalogueNames(opts)
-	all, err := models(opts)
-	if err != nil {
-		return nil, err
+// takeOffer reads what is on sale.
+func (c *command) takeOffer() (err error) {
+	if c.offer, err = readOffer(c.opts.Catalogues); err != nil {
+		return err
 	}
-	if all = catalogue.WithoutGPUs(all); len(all) == 0 {
-		return nil, errors.New("all models of the catalogue have GPUs, on which no pods are planned: name another catalogue as well")
+	if c.setting.Models, err = c.offer.Allocatable(); err != nil {
+		return err
 	}
-	reserve, err := reservation(opts, catalogue.ReserveNothing)
-	if err != nil {
-		return nil, err
-	}
-	return catalogue.Allocatable(all, reserve)
+	c.setting.OwnDaemons, c.setting.Packing.Host = c.offer.OwnDaemons, c.offer.Host
+	_, err = pack.Kubernetes(cluster.User{}, c.setting.Models, c.setting.Packing) // checks the options
+	return err
 }
 
-// families returns the built-in catalogues of models such as m6i.large.
-func families(models []string) (names []string) {
-	for _, m := range models {
-		if family := catalogue.Family(m); family != "" && !slices.Contains(names, family) {
-			names = append(names, family)
-		}
-	}
-	return names
-}
-
-// models returns the models of the catalogues that options name, in their nominal sizes.
-func models(opts Options) (all cluster.Catalogue, err error) {
-	prices, err := unitPrices(opts)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range opts.Catalogues {
-		c, err := oneCatalogue(prices, name)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, c...)
-	}
-	return choose(all, opts.Models)
-}
-
-// unitPrices returns the prices of models without one.
-func unitPrices(opts Options) (prices catalogue.Prices, err error) {
-	prices.Term = opts.Term
-	if opts.UnitPrices != "" {
-		if prices.VCPU, prices.GiB, err = catalogue.ParsePrices(opts.UnitPrices); err != nil {
-			return prices, usage.Errorf("--unit-prices %w", err)
-		}
-	}
-	return prices, nil
-}
-
-// priceDates says where the prices of built-in catalogues are from.
-func priceDates(names []string) (notes []string) {
+// readOffer reads catalogues, and the offer of a YAML file among them.
+func readOffer(names []string) (catalogue.Offer, error) {
+	offer := catalogue.Offer{BillingMinimum: catalogue.BillingMinimum}
+	read, dirs := "", map[string]string{}
 	for _, name := range names {
-		if note := catalogue.PriceDate(name); note != "" && !slices.Contains(notes, note) {
-			notes = append(notes, note)
+		if extension := filepath.Ext(name); extension != ".yaml" && extension != ".yml" {
+			offer.Catalogues = append(offer.Catalogues, catalogue.Table{Name: name})
+			continue
 		}
-	}
-	return notes
-}
-
-// catalogueNames returns the catalogues of the options.
-func catalogueNames(opts Options) []string {
-	if len(opts.Catalogues) > 0 {
-		return opts.Catalogues
-	}
-	if byDefault := families(opts.Models); len(byDefault) > 0 {
-		return byDefault
-	}
-	return []string{catalogue.Paper}
-}
-
-// reservation returns what the options reserve on each VM. Unless they name the formula of the
-// kubelet, it is the default.
-func reservation(opts Options, byDefault catalogue.Reservation) (reserve catalogue.Reserve, err error) {
-	reserve.Kube = byDefault
-	switch opts.KubeReserved {
-	case "":
-	case "none":
-		reserve.Kube = catalogue.ReserveNothing
-	default:
-		reserve.Kube = catalogue.Reservation(opts.KubeReserved)
-	}
-	if opts.SystemReserved != "" {
-		if reserve.System, _, err = parseResources("system-reserved", opts.SystemReserved, false); err != nil {
-			return reserve, err
+		if read != "" {
+			return offer, usage.Errorf("--catalogue %s and %s: want one YAML file: write all into it", read, name)
 		}
-	}
-	if opts.Daemons != "" {
-		reserve.DaemonSets, reserve.DaemonPods, err = parseResources("daemonsets", opts.Daemons, true)
-	}
-	return reserve, err
-}
-
-// oneCatalogue returns the built-in catalogue of that name, or reads the file.
-func oneCatalogue(prices catalogue.Prices, name string) (cluster.Catalogue, error) {
-	if !slices.Contains(catalogue.Names(), name) {
 		data, err := os.ReadFile(name)
-		if err == nil {
-			return prices.Parse(name, data)
+		if err != nil {
+			return offer, fmt.Errorf("catalogue: %w", err)
 		}
-		if !os.IsNotExist(err) {
-			return nil, fmt.Errorf("catalogue: %w", err)
+		read = name
+		before := offer.Catalogues
+		if offer, err = catalogue.ParseOffer(name, data); err != nil {
+			return offer, err
+		}
+		for _, t := range offer.Catalogues {
+			dirs[t.Name] = filepath.Dir(name)
+		}
+		offer.Catalogues = append(before, offer.Catalogues...)
+	}
+	for i, t := range offer.Catalogues {
+		if err := readTable(&offer.Catalogues[i], dirs[t.Name]); err != nil {
+			return offer, err
 		}
 	}
-	return prices.Builtin(name)
+	return offer, nil
 }
 
-// choose keeps the named models; no names keep all.
-func choose(c cluster.Catalogue, names []string) (cluster.Catalogue, error) {
-	if len(names) == 0 {
-		return c, nil
+// readTable reads a catalogue that is not built in. A name in a YAML file is relative to dir.
+func readTable(t *catalogue.Table, dir string) error {
+	if slices.Contains(catalogue.Names(), t.Name) {
+		return nil
 	}
-	var kept cluster.Catalogue
-	for _, name := range names {
-		at := slices.IndexFunc(c, func(m cluster.Model) bool { return m.Name == name })
-		if at < 0 {
-			var known []string
-			for _, m := range c {
-				known = append(known, m.Name)
-			}
-			return nil, fmt.Errorf("model %q is not in the catalogue: want one of %s", name, strings.Join(known, ", "))
-		}
-		kept = append(kept, c[at])
+	if dir != "" && !filepath.IsAbs(t.Name) && strings.ContainsAny(t.Name, "./") {
+		t.Name = filepath.Join(dir, t.Name)
 	}
-	return kept, nil
-}
-
-// parseResources reads VCPU,MEMORY or VCPU,MEMORY,PODS in the notation of Kubernetes.
-func parseResources(flag, text string, pods bool) (r cluster.Resources, n int, err error) {
-	want, form := 2, "VCPU,MEMORY, such as 4,16Gi"
-	if pods {
-		want, form = 3, "VCPU,MEMORY,PODS, such as 0.3,500Mi,4"
+	data, err := os.ReadFile(t.Name)
+	switch {
+	case os.IsNotExist(err):
+		_, err = catalogue.Builtin(t.Name) // which says what is built in
+		return err
+	case err != nil:
+		return fmt.Errorf("catalogue: %w", err)
 	}
-	wrong := usage.Errorf("--%s %s: want %s", flag, text, form)
-	parts := strings.Split(text, ",")
-	if len(parts) != want {
-		return r, 0, wrong
-	}
-	cpu, errCPU := resource.ParseQuantity(parts[0])
-	memory, errMemory := resource.ParseQuantity(parts[1])
-	if errCPU != nil || errMemory != nil || cpu.Sign() < 0 || memory.Sign() < 0 {
-		return r, 0, wrong
-	}
-	if cpu.Cmp(resource.MustParse("1M")) > 0 || memory.Cmp(resource.MustParse("1Pi")) > 0 {
-		return r, 0, wrong
-	}
-	if pods {
-		if n, err = strconv.Atoi(parts[2]); err != nil || n < 0 {
-			return r, 0, wrong
-		}
-	}
-	return cluster.Resources{CPU: cpu.ScaledValue(resource.Nano), Memory: memory.Value()}, n, nil
+	t.CSV = append([]byte{}, data...)
+	return nil
 }

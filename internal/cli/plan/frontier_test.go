@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +21,10 @@ import (
 func frontierOf(t *testing.T, args ...string) summary.Frontier {
 	t.Helper()
 	var f summary.Frontier
-	if err := json.Unmarshal([]byte(must(t, append(args, "--frontier", "--json")...)), &f); err != nil {
+	if !slices.Contains(args, "--links") {
+		args = append(args, "--links", "all")
+	}
+	if err := json.Unmarshal([]byte(must(t, append(args, "--json")...)), &f); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -79,7 +83,7 @@ func TestFrontierLinks(t *testing.T) {
 		"user,pod,a,b,weight\n":                  `has no rows`,
 		"":                                       `the first line must name user,pod,a,b,weight`,
 	} {
-		_, err := execute(t.Context(), t, "--trace", trace, "--frontier", "--links", file(t, "links.csv", content))
+		_, err := execute(t.Context(), t, "--trace", trace, "--links", file(t, "links.csv", content))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %s", content, err, want)
 		}
@@ -109,16 +113,16 @@ func TestFrontierAnnotations(t *testing.T) {
 		"a:b=NaN":  "want A:B=WEIGHT",
 		"a:b=1,,c": "want A:B=WEIGHT",
 	} {
-		_, err := execute(t.Context(), t, "--trace", "kubectl:"+dump(annotation), "--links", "annotations", "--frontier")
+		_, err := execute(t.Context(), t, "--trace", "kubectl:"+dump(annotation), "--links", "annotations")
 		if err == nil || !strings.Contains(err.Error(), "pods.json item 1: pod web: annotation unnest.io/links: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want one with %q", annotation, err, want)
 		}
 	}
 }
 
-// hostloRun writes a run of two cases: udp_rr/64 takes twice as long through Hostlo as
+// latencyRun writes a run of two cases: udp_rr/64 takes twice as long through Hostlo as
 // in SameNode, udp_rr/1024 eight times; a third case has no latencies.
-func hostloRun(t *testing.T, configurations ...string) string {
+func latencyRun(t *testing.T, configurations ...string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "run")
 	run := result.Run{ID: "r1", State: result.Complete, Accelerator: "kvm", Started: time.Unix(0, 0)}
@@ -151,8 +155,8 @@ func hostloRun(t *testing.T, configurations ...string) string {
 // The ratio is 2 and 8, so 4; a link of weight 1 takes 3 × 0.5 vCPU more when it is
 // cut, at 0.056 $ each.
 func TestCutPrice(t *testing.T) {
-	trace, dir := "csv:"+file(t, "pods.csv", pods), hostloRun(t, "SameNode", "Hostlo", "NAT")
-	f := frontierOf(t, "--trace", trace, "--hostlo-run", dir, "--link-cpu", "0.5")
+	trace, dir := "csv:"+file(t, "pods.csv", pods), latencyRun(t, "SameNode", "Hostlo", "NAT")
+	f := frontierOf(t, "--trace", trace, "--hostlo-run", dir+",link-cpu=0.5")
 	if p := f.Price; p == nil || !near(p.Latency.Ratio, 4) || !near(p.Price, 3*.5*.056) || len(p.Latency.Cases) != 2 || p.Latency.Accelerator != "kvm" {
 		t.Fatalf("price %+v", p)
 	}
@@ -162,7 +166,7 @@ func TestCutPrice(t *testing.T) {
 	if *f.Priced != (summary.Priced{Cost: f.Whole}) { // 0.084 is above the 0.056 that a cut saves
 		t.Errorf("at the price: %+v, want nothing cut", f.Priced)
 	}
-	f = frontierOf(t, "--trace", trace, "--hostlo-run", dir, "--link-cpu", "0.5", "--hostlo-case", "udp_rr/64")
+	f = frontierOf(t, "--trace", trace, "--hostlo-run", dir+",link-cpu=0.5,case=udp_rr/64")
 	if !near(f.Price.Price, .028) || f.Priced.Users != 2 || f.Priced.Cut != 4 || f.Priced.Cuts != dollarsOf(t, "0.112") || f.Priced.Split != 2 {
 		t.Errorf("with the case of ratio 2: %+v, %+v", f.Price, f.Priced)
 	}
@@ -172,8 +176,8 @@ func near(a, b float64) bool { return a-b < 1e-9 && b-a < 1e-9 }
 
 func TestCutPriceErrors(t *testing.T) {
 	trace := "csv:" + file(t, "pods.csv", pods)
-	both := hostloRun(t, "SameNode", "Hostlo")
-	broken := hostloRun(t, "SameNode", "Hostlo")
+	both := latencyRun(t, "SameNode", "Hostlo")
+	broken := latencyRun(t, "SameNode", "Hostlo")
 	if err := os.WriteFile(filepath.Join(broken, rundir.SamplesFile), []byte("{}\n{}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -181,18 +185,17 @@ func TestCutPriceErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--frontier", "--hostlo-run", "nowhere"}, "no such directory"},
-		{[]string{"--frontier", "--hostlo-run", t.TempDir()}, "not a run directory"},
-		{[]string{"--frontier", "--hostlo-run", broken}, "samples.jsonl"},
-		{[]string{"--frontier", "--hostlo-run", hostloRun(t, "NAT", "SameNode")}, "has no configuration Hostlo, only NAT, SameNode: name a run that compares"},
-		{[]string{"--frontier", "--hostlo-run", both, "--hostlo-case", "udp"}, `has no case "udp": want one of udp_rr/64, udp_rr/1024`},
-		{[]string{"--frontier", "--hostlo-run", both, "--hostlo-case", "tcp_stream"}, "has no latency_mean of both SameNode and Hostlo in the case tcp_stream"},
-		{[]string{"--frontier", "--hostlo-run", both, "--link-cpu", "0"}, "want a number of vCPUs above 0"},
-		{[]string{"--hostlo-run", both}, "need --frontier: add it"},
-		{[]string{"--links", "annotations"}, "need --frontier: add it"},
-		{[]string{"--frontier", "--links", "annotations"}, "only kubectl dumps have annotations"},
-		{[]string{"--frontier", "--link-cpu", "1"}, "need --hostlo-run: add it"},
-		{[]string{"--frontier", "--shard", "0/2"}, "if any flags in the group"},
+		{[]string{"--links", "all", "--hostlo-run", "nowhere"}, "no such directory"},
+		{[]string{"--links", "all", "--hostlo-run", t.TempDir()}, "not a run directory"},
+		{[]string{"--links", "all", "--hostlo-run", broken}, "samples.jsonl"},
+		{[]string{"--links", "all", "--hostlo-run", latencyRun(t, "NAT", "SameNode")}, "has no configuration Hostlo, only NAT, SameNode: name a run that compares"},
+		{[]string{"--links", "all", "--hostlo-run", both + ",case=udp"}, `has no case "udp": want one of udp_rr/64, udp_rr/1024`},
+		{[]string{"--links", "all", "--hostlo-run", both + ",case=tcp_stream"}, "has no latency_mean of both SameNode and Hostlo in the case tcp_stream"},
+		{[]string{"--links", "all", "--hostlo-run", both + ",link-cpu=0"}, "want a number of vCPUs above 0"},
+		{[]string{"--links", "all", "--hostlo-run", both + ",speed=2"}, `unknown key "speed": want DIR[,case=CASE][,link-cpu=VCPUS]`},
+		{[]string{"--hostlo-run", both}, "needs --links: add --links all"},
+		{[]string{"--links", "annotations"}, "only kubectl dumps have annotations"},
+		{[]string{"--links", "all", "--shard", "0/2"}, "if any flags in the group"},
 	}
 	for _, tt := range tests {
 		_, err := execute(t.Context(), t, append([]string{"--trace", trace}, tt.args...)...)
@@ -203,9 +206,10 @@ func TestCutPriceErrors(t *testing.T) {
 }
 
 func TestFrontierPrinted(t *testing.T) {
-	html := filepath.Join(t.TempDir(), "frontier.html")
+	html, plain := filepath.Join(t.TempDir(), "frontier.html"), filepath.Join(t.TempDir(), "frontier.txt")
 	trace := "csv:" + file(t, "pods.csv", strings.ReplaceAll(pods, "ann", "<b>&ann"))
-	text := words(must(t, "--trace", trace, "--frontier", "--hostlo-run", hostloRun(t, "SameNode", "Hostlo"), "--html", html))
+	must(t, "--trace", trace, "--links", "all", "--hostlo-run", latencyRun(t, "SameNode", "Hostlo"), "-o", html, "-o", plain)
+	text := words(read(t, plain))
 	for _, want := range []string{
 		"nothing cut 1.008 0 % 0 0", "0.056 0.784 -22.22 % 4 2", "udp_rr/1024 10.25 us 81.99 us 8.00 7.81-8.19 6",
 		"A link of weight 1 keeps 0.01 vCPU busy or waiting within a VM, and 4.000 times that when it is cut. A vCPU costs 0.056 $/h, so a cut of weight 1 costs 0.00168 $/h.",
@@ -245,9 +249,9 @@ func checkPage(t *testing.T, path string, wanted ...string) {
 
 // A frontier of nobody can be printed.
 func TestFrontierEmpty(t *testing.T) {
-	html := filepath.Join(t.TempDir(), "frontier.html")
-	text := must(t, "--trace", "csv:"+file(t, "pods.csv", "user,pod,container,cpu,memory\ncyd,huge,x,100,1Gi\n"), "--frontier", "--html", html)
-	if _, err := os.Stat(html); err != nil || !strings.Contains(words(text), "nothing cut 0.000 0 %") {
-		t.Errorf("%v, printed %s", err, text)
+	html, plain := filepath.Join(t.TempDir(), "frontier.html"), filepath.Join(t.TempDir(), "frontier.txt")
+	must(t, "--trace", "csv:"+file(t, "pods.csv", "user,pod,container,cpu,memory\ncyd,huge,x,100,1Gi\n"), "--links", "all", "-o", html, "-o", plain)
+	if _, err := os.Stat(html); err != nil || !strings.Contains(words(read(t, plain)), "nothing cut 0.000 0 %") {
+		t.Errorf("%v, printed %s", err, read(t, plain))
 	}
 }

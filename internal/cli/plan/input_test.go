@@ -21,7 +21,7 @@ func TestBestEffortTakesPlaces(t *testing.T) {
 		items = append(items, kubePod(fmt.Sprint("p", i), "", "", ""))
 	}
 	trace := "kubectl:" + file(t, "pods.json", kubeList(items...))
-	r := decode(t, must(t, "--trace", trace, "--catalogue", "m5", "--model", "m5.large", "--json"))
+	r := decode(t, must(t, "--trace", trace, "--catalogue", offer(t, "models: [m5.large]"), "--json"))
 	if want := dollarsOf(t, "0.192"); r.Cost.Best != want || r.Bound != want || r.Pods != 30 {
 		t.Errorf("30 pods on VMs for 29 cost %s, bound %s; want two VMs, %s", r.Cost.Best, r.Bound, want)
 	}
@@ -33,7 +33,7 @@ func TestDaemonSetsOnEveryVM(t *testing.T) {
 		return kubePod("cni-"+node, `,"ownerReferences":[{"kind":"DaemonSet","name":"cni","uid":"1"}]`, `"cpu":"1200m","memory":"1Gi"`, `,"nodeName":"`+node+`"`)
 	}
 	trace := "kubectl:" + file(t, "pods.json", kubeList(kubePod("a", "", `"cpu":"1500m"`, ""), kubePod("b", "", `"cpu":"1500m"`, ""), daemon("x"), daemon("y")))
-	args := []string{"--trace", trace, "--model", "xlarge"}
+	args := []string{"--trace", trace, "--catalogue", offer(t, "models: [xlarge]")}
 	r := decode(t, must(t, append(args, "--json")...))
 	if want := dollarsOf(t, "0.448"); r.Cost.Best != want || r.Bound != want || r.Pods != 2 {
 		t.Errorf("cost %s, bound %s of %d pods; want two VMs, %s", r.Cost.Best, r.Bound, r.Pods, want)
@@ -41,9 +41,9 @@ func TestDaemonSetsOnEveryVM(t *testing.T) {
 	if text := words(must(t, args...)); !strings.Contains(text, "Counted on every VM, from the dump: shop/cni (1.2 vCPU, 1 GiB, 1 pods).") {
 		t.Errorf("the text does not say what is on every VM:\n%s", text)
 	}
-	text := words(must(t, append(args, "--daemonsets", "0,0,0")...))
-	if !strings.Contains(text, "--daemonsets replaces what the DaemonSets of the dump request: shop/cni.") || !strings.Contains(text, "best 0.224") {
-		t.Errorf("--daemonsets does not replace the dump's:\n%s", text)
+	text := words(must(t, "--trace", trace, "--catalogue", offer(t, "models: [xlarge]\ndaemonsets: {vcpu: 0, memory: 0, pods: 0}")))
+	if !strings.Contains(text, "The catalogue's file replaces what the DaemonSets of the dump request: shop/cni.") || !strings.Contains(text, "best 0.224") {
+		t.Errorf("the file does not replace the dump's:\n%s", text)
 	}
 	if _, err := execute(t.Context(), t, "--trace", "kubectl:"+file(t, "large.json", kubeList(kubePod("a", "", "", ""), strings.ReplaceAll(daemon("x"), "1200m", "200"))), "--json"); err == nil ||
 		!strings.Contains(err.Error(), "no VM of the catalogue has room for what runs on every VM, 200 vCPU, 1 GiB, 1 pods") {
@@ -69,7 +69,7 @@ func TestOverflow(t *testing.T) {
 		{one, file(t, "dearer.csv", "model,vcpu,memory,price,pods\ndear,1,1 GiB,190000000,\n"), ""},
 		{one + moreUsers(60), file(t, "most.csv", "model,vcpu,memory,price,pods\ndear,1,1 GiB,190000000,\n"), "which cannot be added up: correct the prices"},
 	} {
-		for _, more := range [][]string{{"--json"}, {"--oversize", "cut", "--json"}, {"--frontier", "--json"}} {
+		for _, more := range [][]string{{"--json"}, {"--oversize", "cut", "--json"}, {"--links", "all", "--json"}} {
 			_, err := execute(t.Context(), t, append(more, "--trace", "csv:"+file(t, "pods.csv", tt.trace), "--catalogue", tt.catalogue)...)
 			if tt.want == "" && err == nil {
 				continue
@@ -93,7 +93,7 @@ func moreUsers(n int) (rows string) {
 func TestRemarksArePrinted(t *testing.T) {
 	trace := "csv:" + file(t, "pods.csv", pods)
 	const want = "csv has no times: all containers are priced as if they ran at the same time."
-	for _, args := range [][]string{nil, {"--frontier"}, {"--json"}} {
+	for _, args := range [][]string{nil, {"--links", "all"}, {"--json"}} {
 		if text := words(must(t, append(args, "--trace", trace)...)); !strings.Contains(text, want) {
 			t.Errorf("%v: the output lacks %q:\n%s", args, want, text)
 		}

@@ -6,14 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
-
-	"unnest/internal/cli/usage"
-	"unnest/internal/plan/trace"
 )
 
 // liveCluster stands for a cluster that kubectl reads, in the place of a path.
@@ -44,11 +39,12 @@ func (e partlyError) Error() string { return e.first }
 // kubectl returns what kubectl prints.
 func kubectl(ctx context.Context, opts Options, args ...string) ([]byte, error) {
 	args = slices.Clone(args)
-	if opts.Kubeconfig != defaultKubeconfig {
-		args = append(args, "--kubeconfig", opts.Kubeconfig)
+	file, cluster, named := strings.Cut(opts.Kubeconfig, ",context=")
+	if file != defaultKubeconfig {
+		args = append(args, "--kubeconfig", file)
 	}
-	if opts.Context != "" {
-		args = append(args, "--context", opts.Context)
+	if named {
+		args = append(args, "--context", cluster)
 	}
 	var out, complaint bytes.Buffer
 	cmd := exec.CommandContext(ctx, "kubectl", args...)
@@ -66,53 +62,4 @@ func kubectl(ctx context.Context, opts Options, args ...string) ([]byte, error) 
 		return out.Bytes(), partlyError{cmp.Or(first, err.Error())}
 	}
 	return out.Bytes(), nil
-}
-
-// opened is a source that can be read.
-type opened struct {
-	format  string
-	paths   []string
-	options trace.Options
-	remark  string
-}
-
-// open returns how to read a source, with what it prints on standard input if it is no file.
-func (s setting) open(ctx context.Context, from source) (o opened, err error) {
-	o = opened{format: from.format, paths: from.paths, options: s.options(from.format)}
-	switch {
-	case len(from.paths) == 1 && from.paths[0] == liveCluster:
-		var text []byte
-		if text, o.remark, err = dump(ctx, s.opts); err != nil {
-			return o, err
-		}
-		o.stream(bytes.NewReader(text))
-	case from.format == generated:
-		cluster, err := syntheticCluster(from.paths)
-		if err != nil {
-			return o, err
-		}
-		var text bytes.Buffer
-		if err := cluster.WriteDump(&text); err != nil {
-			return o, err
-		}
-		o.format, o.options = "kubectl", s.options("kubectl")
-		o.stream(&text)
-	}
-	return o, nil
-}
-
-// stream makes r what is read.
-func (o *opened) stream(r io.Reader) { o.paths, o.options.Stdin = []string{"-"}, r }
-
-// eksNodes begins the path of a generated cluster.
-const eksNodes = "eks="
-
-func syntheticCluster(paths []string) (c trace.SyntheticCluster, err error) {
-	nodes, seed, _ := strings.Cut(strings.TrimPrefix(paths[0], eksNodes), ",")
-	n, err := strconv.Atoi(nodes)
-	first, errSeed := strconv.ParseUint(cmp.Or(seed, "1"), 10, 64)
-	if err != nil || errSeed != nil || n < 3 || n > 10_000 || len(paths) > 1 {
-		return c, usage.Errorf("--trace %s:%s: want one eks=NODES or eks=NODES,SEED with 3 to 10000 nodes, such as eks=50", generated, strings.Join(paths, " "))
-	}
-	return trace.SyntheticCluster{Seed: first, Nodes: n}, nil
 }

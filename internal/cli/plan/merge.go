@@ -26,7 +26,7 @@ once. A directory stands for the .json files in it.
 Shards of one trace (--shard I/N) must be complete. Results without --shard must be
 of pieces of a trace that share no users.`,
 		Example: `  unnest plan merge 0.json 1.json 2.json
-  unnest plan merge out/ --json -o all.json --html all.html`,
+  unnest plan merge out/ -o all.json -o all.html`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage.Errorf("missing argument FILE.json")
@@ -77,7 +77,7 @@ func resultFiles(path string) ([]string, error) {
 	}
 	files, err := filepath.Glob(filepath.Join(path, "*.json"))
 	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("%s: has no .json files: write them with unnest plan --shard I/N --json -o %s", path, filepath.Join(path, "I.json"))
+		err = fmt.Errorf("%s: has no .json files: write them with unnest plan --shard I/N -o %s", path, filepath.Join(path, "I.json"))
 	}
 	return files, err
 }

@@ -1,20 +1,19 @@
 // Package plan is the commands "unnest plan", which plans the pods of a trace on VMs, and
-// "unnest plan merge" and "unnest plan bench" (Bacou et al., Nested Virtualization Without the
-// Nest, ICPP 2019, §5.3.1). It reads flags and files, and runs the packages of internal/plan on
-// all users. It neither plans nor words results.
+// "unnest plan merge" (Bacou et al., Nested Virtualization Without the Nest, ICPP 2019, §5.3.1). It
+// turns flags into values, reads files, and prints documents. What pods cost is decided by package
+// plan/costing, words by package report.
 package plan
 
 import (
 	"context"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
+	"unnest/internal/measure/latency"
 	"unnest/internal/plan/catalogue"
-	"unnest/internal/plan/pack"
 	"unnest/internal/plan/trace"
 )
 
@@ -22,64 +21,54 @@ import (
 type Options struct {
 	Streams terminal.Streams
 
-	Traces        []string // FORMAT:PATH
-	At            string   // an instant, or FROM..TO; empty: the default of trace.Options
-	Owner         string   // namespace, label=KEY or cluster; empty: see addFlags
-	Kubeconfig    string   // of a cluster to read with kubectl; empty: none
-	Context       string   // of the kubeconfig
-	MaxBroken     int
-	MaxContainers int
-	Shard         string // I/N; empty: all users
+	Traces     []string // FORMAT:PATH or PATH
+	Columns    string   // a file; empty: the format is one of trace.Formats
+	At         string   // an instant, or FROM..TO; empty: the default of trace.Options
+	Owner      string   // namespace, label=KEY or cluster; empty: see addFlags
+	Kubeconfig string   // FILE[,context=CONTEXT] of a cluster to read with kubectl; empty: none
+	Shard      string   // I/N; empty: all users
 
-	Catalogues     []string // names or files; empty: see addFlags
-	Models         []string // of the catalogues; empty: all
-	Term           string   // of prices; empty: on demand
-	UnitPrices     string   // VCPU,GIB
-	KubeReserved   string
-	SystemReserved string // VCPU,MEMORY
-	Daemons        string // VCPU,MEMORY,PODS
-	Host           string // VCPU,MEMORY
-	Plan           pack.Options
+	Catalogues []string // names, CSV files, and at most one YAML file
+	Oversize   string   // empty: drop
+	Packing    []string // KEY=VALUE
 
 	Uses     []string // FORMAT:PATH, or FORMAT with Kubeconfig
 	Headroom int      // percent
 
-	Frontier   bool
-	Links      string  // all, annotations, or a file
-	HostloRun  string  // a run directory; empty: cuts have no price
-	HostloCase string  // of that run; empty: all with figures
-	LinkCPU    float64 // vCPUs that a link of weight 1 uses within a VM
-
-	Replay     bool
-	Minimum    time.Duration // shortest time that a VM is billed for
-	Migrations int           // containers that may move at an event
-
 	Explain   string // a user
-	Manifests string // a directory
-	VMs       string // a directory
-	Requests  string // a directory
-	Scheme    string // planner of the manifests
-	Output    Output
+	Links     string // all, annotations, or a file; empty: no frontier
+	HostloRun string // DIR[,case=CASE][,link-cpu=VCPUS]; empty: cuts have no price
+	Replay    string // containers that may move at an event; empty: no replay
+
+	Write  string // [SCHEME:]DIR; empty: nothing
+	Output Output
 }
 
-// NewCmd returns the command with its subcommands. If runF is not nil, it runs in place of the
+// defaultHeadroom is the percentage that the Vertical Pod Autoscaler adds to use.
+const defaultHeadroom = 15
+
+// defaultMigrations is how many containers may move at an event of --replay.
+const defaultMigrations = "10"
+
+// NewCmd returns the command with its subcommand. If runF is not nil, it runs in place of the
 // command.
 func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
 	if runF == nil {
 		runF = run
 	}
-	opts := Options{Streams: streams, Scheme: "best", Links: linksAll, LinkCPU: defaultLinkCPU, Headroom: defaultHeadroom, Minimum: defaultMinimum, Migrations: defaultMigrations}
+	opts := Options{Streams: streams}
 	cmd := &cobra.Command{
-		Use:   "plan --trace FORMAT:PATH",
+		Use:   "plan --trace [FORMAT:]PATH",
 		Short: "Compute what pods cost on VMs, whole and split over several VMs",
 		Long: `Compute what the pods of a cluster cost on VMs: whole, as Kubernetes places them,
 and with the containers of a pod split over several VMs.
 
-  unnest plan --trace FORMAT:PATH [flags]
+  unnest plan --trace [FORMAT:]PATH [flags]
 
 FORMAT is one of ` + strings.Join(trace.Formats(), ", ") + `,
-or generated:SCALE for random users like those of the Google trace of 2011. PATH is a
-file, a directory, a glob, or - for standard input. Traces of one format are read
+or generated:SCALE for random users like those of the Google trace of 2011. The content
+tells dumps of kubectl and tables whose first line names the columns of a format. PATH is
+a file, a directory, a glob, or - for standard input. Traces of one format are read
 together.
 
 Each user has VMs of their own. The plans are:
@@ -95,84 +84,60 @@ Each user has VMs of their own. The plans are:
   best        the best packing found of containers
   bound       a lower bound of the cost of any plan`,
 		Example: `  unnest plan --trace generated:1
-  unnest plan --trace google2011:clusterdata-2011-2 --html plan.html
-  kubectl get nodes,pods,pdb -A -o json | unnest plan --trace kubectl:-
+  unnest plan --trace google2011:clusterdata-2011-2 -o plan.html
+  kubectl get nodes,pods,pdb -A -o json | unnest plan --trace -
   unnest plan --kubeconfig default
-  unnest plan --trace kubectl:pods.json --catalogue m6i --kube-reserved eks
-  unnest plan --trace kubectl:pods.json --explain default
-  unnest plan --trace kubectl:pods.json --frontier --links links.csv --hostlo-run runs/hostlo
-  unnest plan --trace google2011:clusterdata-2011-2 --replay --at 0..1h --migrations 20
-  unnest plan --trace parquet:users --shard 0/8 --json -o 0.json`,
-		Args: usage.Args(),
+  unnest plan --trace pods.json --catalogue m6i --catalogue reserved.yaml
+  unnest plan --trace pods.json --explain default
+  unnest plan --trace pods.json --links links.csv --hostlo-run runs/hostlo
+  unnest plan --trace google2011:clusterdata-2011-2 --replay=20 --at 0..1h
+  unnest plan --trace jobs.csv --columns jobs.yaml
+  unnest plan --trace users.csv --shard 0/8 -o 0.json`,
+		Args: noBench,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runF(cmd.Context(), opts) },
 	}
 	opts.addFlags(cmd)
-	cmd.AddCommand(newMergeCmd(streams), newBenchCmd(streams))
+	cmd.SetFlagErrorFunc(flagError)
+	cmd.AddCommand(newMergeCmd(streams))
 	return cmd
 }
 
 func (o *Options) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&o.Traces, "trace", nil, "read `FORMAT:PATH`; may be repeated")
+	f.StringArrayVar(&o.Traces, "trace", nil, "read `[FORMAT:]PATH`; may be repeated")
+	f.StringVar(&o.Columns, "columns", "", "read a trace whose columns the YAML `FILE` maps to users, pods, containers and requests; its format is the name of the file")
 	f.StringVar(&o.At, "at", "", "keep what ran at this `TIME` of the trace, such as 0 or 50m, or in FROM..TO (default: 0 for google2011 and google2019, else everything)")
 	f.StringVar(&o.Owner, "owner", "", "who pays for VMs: `namespace|label=KEY|cluster` (default: cluster for kubectl, else the users of the trace)")
-	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "read nodes, pods and disruption budgets with kubectl from the cluster of `FILE`, or of kubectl's default")
-	f.StringVar(&o.Context, "context", "", "use this `CONTEXT` of --kubeconfig")
-	f.IntVar(&o.MaxBroken, "max-broken", 0, "accept this many broken `LINES` (default: 100, or 1 in 1000 if that is more)")
-	f.IntVar(&o.MaxContainers, "max-containers", 0, "stop above this many `CONTAINERS`, to limit memory (default 20 million)")
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "read nodes, pods and disruption budgets with kubectl from the cluster of `FILE[,context=CONTEXT]`, or of kubectl's default")
 	f.StringVar(&o.Shard, "shard", "", "plan only part `I/N` of the users, with I from 0; unnest plan merge combines the parts")
-	f.StringArrayVar(&o.Catalogues, "catalogue", nil, "take VM models from `NAME|FILE`: "+catalogue.Paper+" of the paper, a family of AWS such as m6i, of Google such as gcp-n2 or of Azure such as azure-dsv5, or a CSV file; may be repeated (default: bacou; with nodes, the families of their models)")
-	f.StringVar(&o.Term, "price", "", "use the prices of the column price_`TERM` of catalogues, such as spot or savings_1y (default: on demand)")
-	f.StringVar(&o.UnitPrices, "unit-prices", "", "for models of catalogue files without a price, and nodes that name no model: dollars for an hour of `VCPU,GIB`, such as 0.02,0.0025")
-	f.StringSliceVar(&o.Models, "model", nil, "use only these `MODELS` of the catalogue (default: all)")
-	f.Var(usage.Choice(&o.KubeReserved, "none", "gke", "eks", "aks"), "kube-reserved", "subtract what the kubelet reserves on each VM (default: none, as in the paper; with nodes, that of their provider)")
-	f.StringVar(&o.SystemReserved, "system-reserved", "", "subtract `VCPU,MEMORY` from each VM, such as 0.1,200Mi")
-	f.StringVar(&o.Daemons, "daemonsets", "", "subtract `VCPU,MEMORY,PODS` from each VM, such as 0.3,500Mi,4")
-	f.StringVar(&o.Host, "host", "", "limit physical hosts to `VCPU,MEMORY`, such as 96,384Gi; a pod stays on one host (default: no limit)")
-	o.addChoices(cmd)
+	f.StringArrayVar(&o.Catalogues, "catalogue", nil, "take VM models from `NAME|FILE`: "+catalogue.Paper+" of the paper, a family of AWS such as m6i, of Google such as gcp-n2 or of Azure such as azure-dsv5, or a CSV file; a YAML file has prices, models and what is reserved; may be repeated (default: bacou; with nodes, the families of their models)")
+	f.Var(usage.Choice(&o.Oversize, "drop", "cut", "refuse"), "oversize", "what to do with pods that no model holds (default: drop)")
+	f.StringSliceVar(&o.Packing, "packing", nil, "choices that the paper leaves open, as `KEY=VALUE`: requested and wasted are relative to the vm or the largest, moving goes by vm or container, emptying begins with the VM that is wasted, filled, cheapest or bought first, at most so many rounds, effort items of best for each container")
+	f.StringArrayVar(&o.Uses, "use", nil, "also plan with requests that follow from use, of `FORMAT:PATH`; with --kubeconfig metrics and vpa need no path; the formats are "+strings.Join(trace.UseFormats, ", ")+"; may be repeated")
+	f.IntVar(&o.Headroom, "headroom", defaultHeadroom, "request this `PERCENT` more than --use measures")
 	f.StringVar(&o.Explain, "explain", "", "show where the pods of `USER` go, and what each move saves")
-	f.StringVar(&o.Manifests, "write-manifests", "", "write a YAML file for each split pod to the new or empty `DIR`")
-	f.StringVar(&o.VMs, "write-vms", "", "write the VMs for a cluster with nodes to the new or empty `DIR`: for Karpenter, eksctl and Terraform, and where each pod goes")
-	f.Var(usage.Choice(&o.Scheme, "best", "spread", "hostlo", "whole"), "scheme", "plan that --write-manifests and --write-vms write")
-	o.addFrontier(cmd)
-	o.addReplay(cmd)
-	o.addUse(cmd)
+	f.StringVar(&o.Links, "links", "", "show the cost of VMs against the traffic between VMs, which is `all|annotations|FILE`: the same for every two containers of a pod; the annotation "+trace.LinksAnnotation+" of pods in a kubectl dump; or a CSV file with the columns "+strings.Join(trace.LinkColumns, ","))
+	f.StringVar(&o.HostloRun, "hostlo-run", "", "for --links, derive a price of traffic between VMs from the latencies of "+latency.SameNode+" and "+latency.Hostlo+" in the run directory `DIR[,case=CASE][,link-cpu=VCPUS]`; a link of weight 1 uses 0.01 vCPUs within a VM")
+	f.StringVar(&o.Replay, "replay", "", "let the pods of the trace come and go (google2011, or sorted columns), and show what the VMs cost over that time; so many `CONTAINERS` move when pods come or go")
+	f.Lookup("replay").NoOptDefVal = defaultMigrations
+	f.StringVar(&o.Write, "write", "", "write to the new or empty directory `[PLAN:]DIR` what the plan best, spread, hostlo or whole (default: best) needs: manifests of split pods; the VMs of a cluster with nodes, for Karpenter, eksctl and Terraform; patches with the requests of --use")
 	o.Output.addFlags(cmd)
-	for _, other := range []string{"json", "shard", "write-manifests", "write-vms", "frontier", "replay"} {
+	for _, other := range []string{"json", "shard", "write", "links", "replay", "use"} {
 		cmd.MarkFlagsMutuallyExclusive("explain", other)
 	}
-	for _, other := range []string{"shard", "write-manifests", "write-vms", "replay"} {
-		cmd.MarkFlagsMutuallyExclusive("frontier", other)
+	for _, other := range []string{"shard", "write", "replay", "use"} {
+		cmd.MarkFlagsMutuallyExclusive("links", other)
 	}
-	for _, other := range []string{"shard", "write-manifests", "write-vms"} {
+	for _, other := range []string{"shard", "write", "use"} {
 		cmd.MarkFlagsMutuallyExclusive("replay", other)
 	}
+	cmd.MarkFlagsMutuallyExclusive("use", "shard")
 }
 
-func (o *Options) addFrontier(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.BoolVar(&o.Frontier, "frontier", false, "show the cost of VMs against the traffic between VMs")
-	f.StringVar(&o.Links, "links", linksAll, "take the traffic between containers from `all|annotations|FILE`: the same for every two containers of a pod; the annotation "+trace.LinksAnnotation+" of pods in a kubectl dump; or a CSV file with the columns "+strings.Join(trace.LinkColumns, ","))
-	f.StringVar(&o.HostloRun, "hostlo-run", "", "derive a price of traffic between VMs from the latencies of "+sameNode+" and "+throughHostlo+" in the run directory `DIR`")
-	f.StringVar(&o.HostloCase, "hostlo-case", "", "use only the latencies of this `CASE`, such as udp_rr/1024 (default: all)")
-	f.Float64Var(&o.LinkCPU, "link-cpu", defaultLinkCPU, "assume that a link of weight 1 uses this many `VCPUS` within a VM, for --hostlo-run")
-}
-
-// addChoices adds the flags for what the paper leaves open.
-func (o *Options) addChoices(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.Var(usage.Choice((*string)(&o.Plan.Oversize), "drop", "cut", "refuse"), "oversize", "what to do with pods that no model holds (default: drop)")
-	f.Var(usage.Choice((*string)(&o.Plan.Requested), "vm", "largest"), "requested", "what most requested is relative to (default: vm)")
-	f.Var(usage.Choice((*string)(&o.Plan.Wasted), "vm", "largest"), "wasted", "what most wasted is relative to (default: vm)")
-	f.Var(usage.Choice((*string)(&o.Plan.Moving), "vm", "container"), "moving", "hostlo empties one VM after the other, or moves every container once (default: vm)")
-	f.Var(usage.Choice((*string)(&o.Plan.Emptying), "wasted", "filled", "cheapest", "bought"), "emptying", "order of the VMs for --moving vm (default: wasted)")
-	f.IntVar(&o.Plan.Rounds, "rounds", 0, "limit the `ROUNDS` of moving (default: until nothing changes)")
-	f.IntVar(&o.Plan.Effort, "effort", 0, "let best, whole and spread look at this many `ITEMS` for each container (default 1000)")
-}
-
-func (o *Options) addReplay(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.BoolVar(&o.Replay, "replay", false, "let the pods of the trace come and go (google2011), and show what the VMs cost over that time")
-	f.DurationVar(&o.Minimum, "billing-minimum", defaultMinimum, "bill a VM for at least this `TIME`")
-	f.IntVar(&o.Migrations, "migrations", defaultMigrations, "let this many `CONTAINERS` move when pods come or go, for --replay")
+// noBench is usage.Args without arguments, and says where the former subcommand bench is.
+func noBench(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 && args[0] == "bench" {
+		return usage.Errorf("unnest plan bench is a Go benchmark now: run make bench-plan")
+	}
+	return usage.Args()(cmd, args)
 }

@@ -80,6 +80,22 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
+// read returns the text of a file.
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// offer writes a YAML file for --catalogue.
+func offer(t *testing.T, text string) string {
+	t.Helper()
+	return file(t, "offer.yaml", text+"\n")
+}
+
 // decode reads a result.
 func decode(t *testing.T, text string) summary.Plan {
 	t.Helper()
@@ -175,8 +191,8 @@ func TestInterrupt(t *testing.T) {
 		interrupted <- time.Now()
 		cancel(stopped)
 	})
-	_, err := execute(ctx, t, "--trace", "generated:1000", "--json", "-o", filepath.Join(dir, "out.json"),
-		"--html", filepath.Join(dir, "out.html"), "--write-manifests", filepath.Join(dir, "manifests"))
+	_, err := execute(ctx, t, "--trace", "generated:1000", "-o", filepath.Join(dir, "out.json"),
+		"-o", filepath.Join(dir, "out.html"), "--write", filepath.Join(dir, "manifests"))
 	if took := time.Since(<-interrupted); !errors.Is(err, stopped) || took > time.Minute {
 		t.Errorf("ended %v after the interrupt with %v, want %v at once", took, err, stopped)
 	}
@@ -213,17 +229,26 @@ func TestInputErrors(t *testing.T) {
 		{[]string{"--trace", "kubctl:x"}, `unknown format "kubctl": did you mean kubectl?; the formats are alibaba2017,`},
 		{[]string{"--trace", "google2011:-"}, "read google2011 from standard input: this format is not a single stream"},
 		{[]string{"--trace", "generated:1", "--oversize", "wrong"}, "want one of drop, cut, refuse"},
-		{[]string{"--trace", "generated:1", "--requested", "wrong"}, "want one of vm, largest"},
-		{[]string{"--trace", "generated:1", "--wasted", "wrong"}, "want one of vm, largest"},
-		{[]string{"--trace", "generated:1", "--moving", "wrong"}, "want one of vm, container"},
-		{[]string{"--trace", "generated:1", "--emptying", "wrong"}, "want one of wasted, filled, cheapest, bought"},
-		{[]string{"--trace", "generated:1", "--kube-reserved", "wrong"}, "want one of none, gke, eks"},
-		{[]string{"--trace", "generated:1", "--scheme", "wrong"}, "want one of best, spread, hostlo, whole"},
+		{[]string{"--trace", "generated:1", "--packing", "requested=wrong"}, "--packing requested=wrong: want one of vm, largest"},
+		{[]string{"--trace", "generated:1", "--packing", "wasted=wrong"}, "want one of vm, largest"},
+		{[]string{"--trace", "generated:1", "--packing", "moving=wrong"}, "want one of vm, container"},
+		{[]string{"--trace", "generated:1", "--packing", "emptying=wrong"}, "want one of wasted, filled, cheapest, bought"},
+		{[]string{"--trace", "generated:1", "--packing", "rounds=2,effort=-1"}, "--packing effort=-1: want a whole number from 0"},
+		{[]string{"--trace", "generated:1", "--packing", "speed=1"}, `--packing "speed=1" is unknown: want KEY=VALUE with one of the keys requested, wasted, moving, emptying, rounds, effort`},
+		{[]string{"--trace", "generated:1", "--catalogue", offer(t, "kube_reserved: wrong")}, "offer.yaml:1: kube_reserved: want one of none, gke, eks"},
+		{[]string{"--trace", "generated:1", "--write", "best:"}, "want [PLAN:]DIR, such as whole:vms"},
 		{[]string{"--trace", "generated:1", "--owner", "wrong"}, "want namespace, label=KEY or cluster"},
-		{[]string{"--trace", "generated:1", "--frontier", "--links", "wrong"}, "name a CSV file, all or annotations"},
+		{[]string{"--trace", "generated:1", "--links", "wrong"}, "name a CSV file, all or annotations"},
 		{[]string{"--trace", "generated:1", "--catalogue", "wrong"}, "want one of azure-dpsv5, "},
-		{[]string{"--trace", "generated:1", "--model", "wrong"}, "want one of large, xlarge, 2xlarge, 4xlarge, 12xlarge, 24xlarge"},
-		{[]string{"bench", "--only", "wrong"}, "want one of piece, file, scales, owner, equal, costs"},
+		{[]string{"--trace", "generated:1", "--catalogue", offer(t, "models: [wrong]")}, "want one of large, xlarge, 2xlarge, 4xlarge, 12xlarge, 24xlarge"},
+		{[]string{"bench"}, "unnest plan bench is a Go benchmark now: run make bench-plan"},
+		{[]string{"--trace", "parquet:users"}, "Parquet files are not read: write a CSV file with DuckDB, as docs/plan.md shows"},
+		{[]string{"--trace", "google2011", "--json"}, "want FORMAT:PATH, such as csv:pods.csv"},
+		{[]string{"--trace", "generated:1", "-o", "a.json", "-o", "b.html", "--json"}, "the extension of each file chooses its format: omit them"},
+		{[]string{"--trace", "generated:1", "--replay=x"}, "want a number of containers from 0"},
+		{[]string{"--trace", "generated:1", "--catalogue", offer(t, "price: spot"), "--catalogue", offer(t, "price: spot")}, "want one YAML file: write all into it"},
+		{[]string{"--trace", "x:y", "--columns", file(t, "own.yaml", "tables: []\n")}, "own.yaml:1: tables: the list is empty"},
+		{[]string{"--trace", "x:y", "--columns", "nowhere.yaml"}, "--columns: open nowhere.yaml: no such file"},
 	} {
 		if _, err := execute(t.Context(), t, tt.args...); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v: error %v, want one with %q", tt.args, err, tt.want)
@@ -265,15 +290,16 @@ func TestProgress(t *testing.T) {
 
 func TestHTML(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plan.html")
-	must(t, "--trace", "csv:"+file(t, "pods.csv", strings.ReplaceAll(pods, "ann", "<b>&ann")), "--html", path)
+	must(t, "--trace", "csv:"+file(t, "pods.csv", strings.ReplaceAll(pods, "ann", "<b>&ann")), "-o", path)
 	checkPage(t, path, `"0-5 %","5-10 %","10-15 %","15-20 %","20-25 %"`, ">1.008<", "&lt;b&gt;&amp;ann", "requests no memory")
 }
 
 // A page of nobody has no values that cannot be drawn.
 func TestEmpty(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "plan.html")
+	path, plain := filepath.Join(t.TempDir(), "plan.html"), filepath.Join(t.TempDir(), "plan.txt")
 	trace := "csv:" + file(t, "pods.csv", "user,pod,container,cpu,memory\ncyd,huge,x,100,1Gi\n")
-	out := must(t, "--trace", trace, "--html", path)
+	must(t, "--trace", trace, "-o", path, "-o", plain)
+	out := read(t, plain)
 	if !strings.Contains(out, "0 users, 0 pods") || !strings.Contains(out, "Left out: 1 pod") {
 		t.Errorf("printed %s", out)
 	}
@@ -289,14 +315,14 @@ func TestManifests(t *testing.T) {
 		t.Fatal(err)
 	}
 	trace := "csv:" + file(t, "pods.csv", strings.ReplaceAll(pods, "dan,three", "Dan=,3"))
-	must(t, "--trace", trace, "--write-manifests", dir)
+	must(t, "--trace", trace, "--write", dir)
 	got := map[string]string{}
-	entries, err := os.ReadDir(dir)
+	entries, err := os.ReadDir(filepath.Join(dir, "manifests"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		data, err := os.ReadFile(filepath.Join(dir, "manifests", e.Name()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -324,7 +350,7 @@ func TestManifests(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("manifests (-want +got):\n%s", diff)
 	}
-	if _, err := execute(t.Context(), t, "--trace", trace, "--write-manifests", dir); err == nil || !strings.Contains(err.Error(), "is not empty: name a new directory") {
+	if _, err := execute(t.Context(), t, "--trace", trace, "--write", dir); err == nil || !strings.Contains(err.Error(), "is not empty: name a new directory") {
 		t.Errorf("a second time: got %v, want a refusal", err)
 	}
 }
@@ -371,15 +397,51 @@ func TestJobs(t *testing.T) {
 		t.Fatalf("%v: %v", args, err)
 	}
 	shard, err := parseShard(opts.Shard)
-	if err != nil || shard.Of != j.Spec.Completions || shard.Of != j.Spec.Parallelism || opts.Output.File != "/data/out/7.json" || !opts.Output.JSON {
+	if err != nil || shard.Of != j.Spec.Completions || shard.Of != j.Spec.Parallelism || !slices.Equal(opts.Output.Files, []string{"/data/out/7.json"}) {
 		t.Errorf("%+v of %+v, %v: want a shard for each of the completions, as JSON in a file", shard, j, err)
 	}
 	merge := load("merge.yaml").Spec.Template.Spec.Containers[0].Args
 	mergeCmd := newMergeCmd(terminal.Streams{})
-	if merge[0] != "plan" || merge[1] != "merge" || mergeCmd.ParseFlags(merge[2:]) != nil || !slices.Equal(mergeCmd.Flags().Args(), []string{filepath.Dir(opts.Output.File)}) {
-		t.Errorf("%v: want to merge %s", merge, filepath.Dir(opts.Output.File))
+	if merge[0] != "plan" || merge[1] != "merge" || mergeCmd.ParseFlags(merge[2:]) != nil || !slices.Equal(mergeCmd.Flags().Args(), []string{filepath.Dir(opts.Output.Files[0])}) {
+		t.Errorf("%v: want to merge %s", merge, filepath.Dir(opts.Output.Files[0]))
 	}
 }
+
+// The YAML files of docs/plan.md are ones that the command takes.
+func TestDocumentedFiles(t *testing.T) {
+	page := read(t, "../../../docs/plan.md")
+	block := func(name string) string {
+		_, text, ok := strings.Cut(page, "```yaml\n# "+name+": ")
+		text, _, closed := strings.Cut(text, "```")
+		if !ok || !closed {
+			t.Fatalf("docs/plan.md has no %s", name)
+		}
+		return "# " + text
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"jobs.yaml": block("jobs.yaml"), "offer.yaml": block("offer.yaml"),
+		"jobs.csv":    "team,job,task,millicpus,mb,started,ended\nred,j,a,500,1024,0,10\nred,j,b,500,1024,5,\n",
+		"flavors.csv": "model,vcpu,memory,price,pods,arch,gpus,offered,price_spot,price_savings_1y\nown.large,2,8 GiB,0.1,29,,,,0.04,\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	jobs := []string{"--trace", filepath.Join(dir, "jobs.csv"), "--columns", filepath.Join(dir, "jobs.yaml"), "--json"}
+	if r := decode(t, must(t, jobs...)); r.Users != 1 || r.Containers != 2 {
+		t.Errorf("jobs.yaml: %d users, %d containers", r.Users, r.Containers)
+	}
+	if r := decode(t, must(t, append(jobs, "--at", "7s")...)); r.Containers != 2 || r.Traces[0].Format != "jobs" {
+		t.Errorf("at 7 s: %d containers of %s", r.Containers, r.Traces[0].Format)
+	}
+	if r := decode(t, must(t, append(jobs, "--catalogue", filepath.Join(dir, "offer.yaml"))...)); r.Cost.Best != dollarsOf(t, "0.04") || r.Settings.KubeReserved != "gke" || r.Settings.Host != "96 vCPU, 384 GiB" {
+		t.Errorf("offer.yaml: best costs %s, settings %+v", r.Cost.Best, r.Settings)
+	}
+}
+
+// googleVariable names the directory with part 0 of the Google trace of 2011.
+const googleVariable = "UNNEST_GOOGLE2011"
 
 // The embedded piece always, and the real one where UNNEST_GOOGLE2011 names it. The
 // figures of the real one are docs/results/plan-google2011.md.

@@ -15,11 +15,11 @@ func TestPrices(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--catalogue", own, "--unit-prices", "0.02,0.005"}, "0.06"},
-		{[]string{"--catalogue", own, "--unit-prices", "0.05,0.005"}, "0.1"},
-		{[]string{"--catalogue", own, "--price", "spot"}, "0.03"},
-		{[]string{"--catalogue", own, "--price", "savings_1y"}, "0.07"},
-		{[]string{"--catalogue", "gcp-e2", "--price", "spot"}, "0.0201"},
+		{[]string{"--catalogue", own, "--catalogue", offer(t, "unit_prices: {vcpu: 0.02, gib: 0.005}")}, "0.06"},
+		{[]string{"--catalogue", own, "--catalogue", offer(t, "unit_prices: {vcpu: 0.05, gib: 0.005}")}, "0.1"},
+		{[]string{"--catalogue", own, "--catalogue", offer(t, "price: spot")}, "0.03"},
+		{[]string{"--catalogue", own, "--catalogue", offer(t, "price: savings_1y")}, "0.07"},
+		{[]string{"--catalogue", "gcp-e2", "--catalogue", offer(t, "price: spot")}, "0.0201"},
 		{[]string{"--catalogue", "azure-dpsv5"}, "0.077"},
 		{[]string{"--catalogue", "g5", "--catalogue", "c7g"}, "0.0725"},
 	} {
@@ -32,15 +32,17 @@ func TestPrices(t *testing.T) {
 		want string
 	}{
 		{[]string{"--catalogue", own}, `price "" of b`},
-		{[]string{"--catalogue", own, "--unit-prices", "1"}, `--unit-prices "1": want dollars for an hour of a vCPU and of a GiB`},
-		{[]string{"--price", "spot"}, "bacou: has no column price_spot: its terms are the price on demand"},
+		{[]string{"--catalogue", own, "--catalogue", offer(t, "unit_prices: {vcpu: 1}")}, "unit_prices: key gib is missing"},
+		{[]string{"--catalogue", own, "--catalogue", offer(t, "unit_prices: {vcpu: x, gib: 1}")}, `unit_prices.vcpu: want dollars for an hour, such as 0.02, got "x"`},
+		{[]string{"--catalogue", own, "--catalogue", offer(t, "unit_prices: {vcpu: 0, gib: 0}")}, "unit_prices: want a price above 0 of a vCPU or of a GiB"},
+		{[]string{"--catalogue", offer(t, "price: spot")}, "bacou: has no column price_spot: its terms are the price on demand"},
 		{[]string{"--catalogue", "g5"}, "all models of the catalogue have GPUs"},
 	} {
 		if _, err := execute(t.Context(), t, append(tt.args, "--trace", from)...); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v: error %v, want %q", tt.args, err, tt.want)
 		}
 	}
-	text := words(must(t, "--trace", from, "--catalogue", "m7i", "--catalogue", "m7g", "--kube-reserved", "eks"))
+	text := words(must(t, "--trace", from, "--catalogue", "m7i", "--catalogue", "m7g", "--catalogue", offer(t, "kube_reserved: eks")))
 	for _, want := range []string{"The catalogue has models for amd64 and arm64. The plans assume that every image runs on all of them.", "catalogue m7i, m7g", "prices AWS price list of 2026-07-20", "reserved for the kubelet eks"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, text)

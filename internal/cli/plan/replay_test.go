@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"unnest/internal/cli/terminal"
 	"unnest/internal/plan/summary"
 )
 
@@ -52,19 +50,20 @@ func replayOf(t *testing.T, args ...string) summary.Replay {
 func TestReplay(t *testing.T) {
 	trace := googleTrace(t)
 	tests := []struct {
+		offer              string
 		args               []string
 		kubernetes, shared float64
 		hour               int // index of the moment at which job 3 is there
 	}{
-		{nil, 1.84986667, 1.79386667, 15},
-		{[]string{"--billing-minimum", "1s"}, 1.84803111, 1.79203111, 15},
-		{[]string{"--at", "15m..45m"}, 0.476, 0.448, 30},
+		{"", nil, 1.84986667, 1.79386667, 15},
+		{"billing_minimum: 1s\n", nil, 1.84803111, 1.79203111, 15},
+		{"", []string{"--at", "15m..45m"}, 0.476, 0.448, 30},
 	}
 	for _, tt := range tests {
-		r := replayOf(t, append([]string{"--trace", trace, "--model", "large,xlarge,2xlarge,4xlarge"}, tt.args...)...)
+		r := replayOf(t, append([]string{"--trace", trace, "--catalogue", offer(t, tt.offer+"models: [large, xlarge, 2xlarge, 4xlarge]")}, tt.args...)...)
 		for i, want := range []float64{tt.kubernetes, tt.shared, tt.shared} {
 			if got := float64(r.Plans[i].Cost) / 1e9; got-want > 1e-7 || want-got > 1e-7 {
-				t.Errorf("%v: %s costs %v, want %v", tt.args, r.Plans[i].Plan, got, want)
+				t.Errorf("%s%v: %s costs %v, want %v", tt.offer, tt.args, r.Plans[i].Plan, got, want)
 			}
 		}
 		if rate := r.Plans[0].Rates; len(rate) != summary.Moments || rate[0] != 896e6 || rate[tt.hour] != 1008e6 {
@@ -74,7 +73,7 @@ func TestReplay(t *testing.T) {
 }
 
 func TestReplayText(t *testing.T) {
-	text := words(must(t, "--trace", googleTrace(t), "--replay", "--migrations", "3"))
+	text := words(must(t, "--trace", googleTrace(t), "--replay=3"))
 	for _, want := range []string{
 		"2 users, 4 stays of pods with 5 containers, from 0s to 2h0m0s of the trace",
 		"Left out: 1 stay of a pod too large for any VM (oversize: drop)",
@@ -94,13 +93,13 @@ func TestReplayErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--trace", "generated:1", "--replay"}, "want google2011:PATH, the only format that is read as events over time"},
+		{[]string{"--trace", "generated:1", "--replay"}, "want google2011:PATH or sorted columns: only events sorted by time can be replayed"},
+		{[]string{"--trace", "csv:" + file(t, "pods.csv", pods), "--replay"}, "want google2011 or columns with the key sorted"},
 		{[]string{"--trace", trace, "--replay", "--at", "0"}, "want two times, such as 0..1h"},
-		{[]string{"--trace", trace, "--replay", "--billing-minimum", "0s"}, "want a time above 0"},
-		{[]string{"--trace", trace, "--replay", "--migrations", "-1"}, "want 0 or more"},
-		{[]string{"--trace", trace, "--migrations", "1"}, "need --replay: add it"},
+		{[]string{"--trace", trace, "--replay", "--catalogue", offer(t, "billing_minimum: 0s")}, "billing_minimum: want a time above 0, such as 1m"},
+		{[]string{"--trace", trace, "--replay=-1"}, "want a number of containers from 0"},
 		{[]string{"--trace", trace, "--replay", "--oversize", "refuse"}, "replay: user bob: pod 5 needs"},
-		{[]string{"--trace", trace, "--replay", "--frontier"}, "if any flags in the group"},
+		{[]string{"--trace", trace, "--replay", "--links", "all"}, "if any flags in the group"},
 		{[]string{"--trace", trace, "--replay", "--shard", "0/2"}, "if any flags in the group"},
 		{[]string{"--trace", trace, "--replay", "-o", "x.pdf"}, "unknown extension .pdf: want .txt (text)"},
 		{[]string{"--trace", "google2011:nowhere", "--replay"}, "no such file or directory"},
@@ -114,7 +113,7 @@ func TestReplayErrors(t *testing.T) {
 
 // Interrupted, a replay and a frontier return at once and have written nothing.
 func TestModesInterrupt(t *testing.T) {
-	for _, args := range [][]string{{"--trace", googleTrace(t), "--replay"}, {"--trace", "generated:1000", "--frontier"}} {
+	for _, args := range [][]string{{"--trace", googleTrace(t), "--replay"}, {"--trace", "generated:1000", "--links", "all"}} {
 		out := filepath.Join(t.TempDir(), "out.json")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		stopped := errors.New("stopped")
@@ -131,45 +130,5 @@ func TestModesInterrupt(t *testing.T) {
 		if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%v: %v: a file is left", args, err)
 		}
-	}
-}
-
-// benchVariable makes the test program the command "plan bench".
-const benchVariable = "UNNEST_TEST_PLAN_BENCH"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(benchVariable) == "" {
-		os.Exit(m.Run())
-	}
-	cmd := NewCmd(terminal.System(), nil)
-	cmd.SetArgs([]string{"bench", "--containers", "100", "--scales", "1", "--google2011", ""})
-	if err := cmd.Execute(); err != nil {
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-// A benchmark whose reader goes away removes what it has generated.
-func TestBenchReaderGone(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Close()
-	defer w.Close()
-	dir := t.TempDir()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), program)
-	cmd.Env = append(os.Environ(), benchVariable+"=1", "TMPDIR="+dir)
-	cmd.Stdout = w
-	err = cmd.Run()
-	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 1 {
-		t.Errorf("ended with %v, want exit code 1", err)
-	}
-	if left, err := os.ReadDir(dir); len(left) > 0 || err != nil {
-		t.Errorf("left %v, %v", left, err)
 	}
 }

@@ -4,184 +4,163 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
-	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/costing"
 	"unnest/internal/plan/manifest"
-	"unnest/internal/plan/study"
 	"unnest/internal/plan/summary"
+	"unnest/internal/plan/trace"
 	page "unnest/internal/report/document"
 	"unnest/internal/report/plans"
 )
 
 // run reads, plans and prints. It writes nothing before all is planned.
 func run(ctx context.Context, opts Options) error {
-	s, err := newSetting(ctx, opts)
+	c, err := parse(opts)
 	if err != nil {
 		return err
 	}
-	if err := opts.writable(); err != nil {
+	if err := c.writable(); err != nil {
 		return err
-	}
-	var price *summary.CutPrice
-	if opts.HostloRun != "" {
-		latency, err := readLatency(opts.HostloRun, opts.HostloCase)
-		if err != nil {
-			return err
-		}
-		price = summary.NewCutPrice(latency, opts.LinkCPU, s.catalogue)
 	}
 	p := newProgress(opts.Streams.Err, opts.Streams.ErrWidth)
 	defer p.clear()
-	if opts.Replay {
-		return s.replay(ctx, opts, p)
-	}
-	c, err := s.read(ctx, p)
-	if err != nil {
-		return err
-	}
-	if s.today = c.today; s.today != nil {
-		s.plan.Bundle = 0 // every container has a place
-	}
-	if opts.Explain != "" {
-		doc, err := s.explain(c, opts.Explain)
-		if err != nil {
-			return err
-		}
-		p.clear()
-		return opts.Output.write(opts.Streams, doc)
-	}
-	if opts.Frontier {
-		result, err := s.frontier(ctx, c, price, newSettings(opts, s), p)
-		if err != nil {
-			return fmt.Errorf("plan: %w", err)
-		}
-		p.clear()
-		return opts.Output.write(opts.Streams, plans.Frontier(result))
-	}
-	if c.today != nil {
-		s.catalogue = c.today.Models
-	}
-	if c.users, err = s.readUse(ctx, c, p); err != nil {
-		return err
-	}
-	all, err := s.compare(ctx, c, p)
-	if err != nil {
-		return fmt.Errorf("plan: %w", err)
-	}
+	doc, err := c.document(ctx, p)
 	p.clear()
-	users, split, pools := parts(all)
-	if err := summary.Addable(users); err != nil {
-		return fmt.Errorf("plan: %w", err)
+	if err != nil {
+		return err
 	}
-	result := summary.Sum(users, newSettings(opts, s), c.readings, s.shard)
-	if c.today != nil {
-		result.Today = c.today.summary(pools)
-	}
-	if s.sizing != nil {
-		result.TakeUse(s.useSummary(all))
-	}
-	if opts.Requests != "" {
-		if err := writeFiles(opts.Requests, "requests", manifest.Requests(result.Use.Changes)); err != nil {
-			return err
-		}
-	}
-	if opts.Manifests != "" {
-		if err := writeFiles(opts.Manifests, "manifests", manifest.Files(split)); err != nil {
-			return err
-		}
-	}
-	if opts.VMs != "" {
-		if c.today == nil {
-			return errors.New("--write-vms: the input has no nodes: name a dump of kubectl get nodes,pods -A -o json")
-		}
-		if err := writeFiles(opts.VMs, "VMs", manifest.VMs(*result.Today, opts.Scheme == "whole")); err != nil {
-			return err
-		}
-	}
-	return opts.Output.write(opts.Streams, plans.Plan(result))
+	return opts.Output.write(opts.Streams, doc)
 }
 
 // writable returns an error unless all output files can be written.
-func (o Options) writable() error {
-	for dir, what := range map[string]string{o.Manifests: "manifests", o.VMs: "VMs", o.Requests: "requests"} {
-		if dir == "" {
-			continue
-		}
-		if err := mayFill(dir, what); err != nil {
+func (c *command) writable() error {
+	if c.target.dir != "" {
+		if err := mayFill(c.target.dir); err != nil {
 			return err
 		}
 	}
-	return o.Output.check()
+	return c.opts.Output.check()
 }
 
-func parts(all []planned) (users []summary.User, split []manifest.Pod, pools []summary.PoolCost) {
-	for _, p := range all {
-		if p.pool != nil {
-			pools = append(pools, *p.pool)
-		}
-		users = append(users, p.row)
-		split = append(split, p.split...)
+// document returns what the flags ask for.
+func (c *command) document(ctx context.Context, p *progress) (doc page.Document, err error) {
+	if err := c.guess(ctx); err != nil {
+		return doc, err
 	}
-	return users, split, pools
-}
-
-// explain plans one user and explains every step.
-func (s setting) explain(c input, name string) (page.Document, error) {
-	s.today = c.today
-	var near []string
-	namespace := cluster.User{Name: name}
-	explain := func(u cluster.User) (page.Document, error) {
-		s.plan.Explain = true
-		models, err := s.models(u)
+	if c.opts.Replay != "" {
+		return c.replay(ctx, p)
+	}
+	var price *summary.CutPrice
+	if c.hostlo.dir != "" {
+		latency, err := c.hostlo.read()
 		if err != nil {
-			return page.Document{}, err
+			return doc, err
 		}
-		compared, low, err := study.Of(u, models, s.plan, s.start(u)...)
-		if err != nil {
-			return page.Document{}, err
-		}
-		return plans.Explain(compared, models, summary.Dollars(low)), nil
+		price = summary.NewCutPrice(latency, c.hostlo.linkCPU, c.setting.Models)
 	}
-	for u := range c.users {
-		if u.Name == name {
-			return explain(u)
-		}
-		near = append(near, u.Name)
-		for _, p := range u.Pods {
-			if p.Origin != nil && p.Origin.Namespace == name {
-				p.Name = p.Origin.Name
-				namespace.Pods, namespace.PerVM = append(namespace.Pods, p), u.PerVM
-			}
-		}
-	}
-	if len(namespace.Pods) > 0 {
-		s.today = nil
-		return explain(namespace)
-	}
-	if len(near) == 0 {
-		return page.Document{}, fmt.Errorf("explain %s: the trace has no users", name)
-	}
-	slices.Sort(near)
-	more := ""
-	if len(near) > 3 {
-		near, more = near[:3], " …; --json lists all"
-	}
-	return page.Document{}, fmt.Errorf("explain %s: the trace has no such user: want one such as %s%s", name, strings.Join(near, ", "), more)
-}
-
-// mayFill returns an error unless the directory is empty or does not exist.
-func mayFill(dir, what string) error {
-	entries, err := os.ReadDir(dir)
+	in, err := c.read(ctx, p)
 	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil
 	case err != nil:
-		return fmt.Errorf("write %s: %w: name a new directory", what, err)
-	case len(entries) > 0:
-		return fmt.Errorf("write %s: %s is not empty: name a new directory", what, dir)
+		return doc, err
+	case c.opts.Explain != "":
+		e, err := c.setting.Explain(in.users, c.opts.Explain)
+		return plans.Explain(e.Plans, e.Models, summary.Dollars(e.Bound)), err
+	case c.links.from != "":
+		return c.frontier(ctx, in, price, p)
 	}
-	return nil
+	return c.plans(ctx, in, p)
+}
+
+// replay returns what VMs cost while pods come and go.
+func (c *command) replay(ctx context.Context, p *progress) (doc page.Document, err error) {
+	from := c.sources[0]
+	p.phase("reading " + strings.Join(from.paths, ", "))
+	histories, period, read, err := trace.ReadHistory(ctx, from.format, from.paths, c.trace)
+	if err != nil {
+		return doc, err
+	}
+	how := costing.Replayed{From: period.From, To: period.To, Minimum: c.offer.BillingMinimum, Migrations: c.migrations}
+	all, err := c.setting.Replays(ctx, histories, how, func(n int) { p.users(n, len(histories)) })
+	if err != nil {
+		return doc, fmt.Errorf("replay: %w", err)
+	}
+	r := summary.Replay{
+		From: period.From.Seconds(), To: period.To.Seconds(), Minimum: how.Minimum.Seconds(), Migrations: how.Migrations,
+		Settings: c.settings(), Traces: []summary.Reading{newReading(read)}, PerUser: all,
+	}
+	r.Add()
+	return plans.Replay(r), nil
+}
+
+// frontier returns the cost of VMs against the communication between them.
+func (c *command) frontier(ctx context.Context, in input, price *summary.CutPrice, p *progress) (doc page.Document, err error) {
+	users, use, err := c.links.joined(in.users)
+	if err != nil {
+		return doc, fmt.Errorf("plan: %w", err)
+	}
+	all, err := c.setting.Choices(ctx, users, c.links.pairs, func(n int) { p.users(n, in.count) })
+	if err != nil {
+		return doc, fmt.Errorf("plan: %w", err)
+	}
+	return plans.Frontier(summary.NewFrontier(all, use, price, c.settings(), in.readings)), nil
+}
+
+// plans returns the plans of all users, and writes the files of the target.
+func (c *command) plans(ctx context.Context, in input, p *progress) (doc page.Document, err error) {
+	users, samples, err := c.readUse(ctx, in.users, p)
+	if err != nil {
+		return doc, err
+	}
+	all, err := c.setting.Plans(ctx, users, func(n int) { p.users(n, in.count) })
+	if err != nil {
+		return doc, fmt.Errorf("plan: %w", err)
+	}
+	rows, split, pools := costing.Parts(all)
+	if err := summary.Addable(rows); err != nil {
+		return doc, fmt.Errorf("plan: %w", err)
+	}
+	result := summary.Sum(rows, c.settings(), in.readings, c.shard)
+	if c.setting.Today != nil {
+		result.Today = c.setting.Today.Summary(pools)
+	}
+	if c.setting.Sizing != nil {
+		result.TakeUse(costing.Use(c.setting.Sizing, all, c.sourcesOfUse(), c.opts.Headroom, samples))
+	}
+	if c.target.dir != "" {
+		files, err := c.files(result, split)
+		if err == nil {
+			err = writeFiles(c.target.dir, files)
+		}
+		if err != nil {
+			return doc, err
+		}
+	}
+	return plans.Plan(result), nil
+}
+
+// files returns what --write writes: manifests of split pods, VMs of a cluster, and requests by
+// use. That there is nothing is an error.
+func (c *command) files(r summary.Plan, split []manifest.Pod) ([]manifest.File, error) {
+	all := below("manifests", manifest.Files(split))
+	if r.Today != nil {
+		all = append(all, below("vms", manifest.VMs(*r.Today, c.target.scheme == "whole"))...)
+	}
+	if r.Use != nil {
+		all = append(all, below("requests", manifest.Requests(r.Use.Changes))...)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("--write: the plan splits no pod, and the input has neither nodes nor a use: there is nothing to write; name a dump of kubectl get nodes,pods -A -o json, or omit --write")
+	}
+	return all, nil
+}
+
+// below puts files into a directory.
+func below(dir string, files []manifest.File) []manifest.File {
+	files = slices.Clone(files)
+	for i := range files {
+		files[i].Name = dir + "/" + files[i].Name
+	}
+	return files
 }

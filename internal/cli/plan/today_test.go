@@ -28,7 +28,7 @@ func TestClusterOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := "kubectl:" + file(t, "cluster.json", text.String())
-	all, few := clusterOf(t, "--trace", from), clusterOf(t, "--trace", from, "--model", "m6i.4xlarge,m6i.2xlarge,r6i.xlarge")
+	all, few := clusterOf(t, "--trace", from), clusterOf(t, "--trace", from, "--catalogue", offer(t, "models: [m6i.4xlarge, m6i.2xlarge, r6i.xlarge]"))
 	if !all.Largest || few.Largest || all.Now != few.Now || all.Reserved != "eks" {
 		t.Errorf("limited %v and %v, now %s and %s, reserved %s", all.Largest, few.Largest, all.Now, few.Now, all.Reserved)
 	}
@@ -61,12 +61,12 @@ func TestClusterWithoutModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	dump := "kubectl:" + file(t, "private.json", strings.ReplaceAll(text.String(), `"node.kubernetes.io/instance-type"`, `"flavor"`))
-	if _, err := execute(t.Context(), t, "--trace", dump); err == nil || !strings.Contains(err.Error(), "has no label node.kubernetes.io/instance-type, so its price is not known: say what a vCPU and a GiB cost for an hour (--unit-prices 0.02,0.0025), or name models with --catalogue FILE") {
+	if _, err := execute(t.Context(), t, "--trace", dump); err == nil || !strings.Contains(err.Error(), "has no label node.kubernetes.io/instance-type, so its price is not known: say what a vCPU and a GiB cost for an hour (unit_prices: {vcpu: 0.02, gib: 0.0025} in a YAML file for --catalogue), or name models with --catalogue FILE") {
 		t.Errorf("no prices: error %v", err)
 	}
-	priced := decode(t, must(t, "--trace", dump, "--unit-prices", "0.03,0.004", "--json")).Today
+	priced := decode(t, must(t, "--trace", dump, "--catalogue", offer(t, "unit_prices: {vcpu: 0.03, gib: 0.004}"), "--json")).Today
 	if priced == nil || priced.Now == 0 || !(priced.Bound <= priced.Split && priced.Split <= priced.Packed && priced.Packed <= priced.Now) ||
-		!slices.Equal(priced.Catalogues, []string{"the sizes of the nodes"}) || !slices.Equal(priced.Prices, []string{"--unit-prices 0.03,0.004"}) {
+		!slices.Equal(priced.Catalogues, []string{"the sizes of the nodes"}) || !slices.Equal(priced.Prices, []string{"0.03 $/h for a vCPU and 0.004 $/h for a GiB"}) {
 		t.Errorf("sizes of the nodes: %+v", priced)
 	}
 	for model := range priced.Pools[0].PackedVMs {
@@ -78,10 +78,8 @@ func TestClusterWithoutModels(t *testing.T) {
 	if remarks := strings.Join(r.Traces[0].Remarks, " "); r.Today == nil || r.Today.Now == 0 || !strings.Contains(remarks, "nodes without the label node.kubernetes.io/instance-type are taken for the smallest model of their size.") {
 		t.Errorf("matched with a catalogue: %+v, remarks %s", r.Today, remarks)
 	}
-	for _, bad := range []struct{ value, want string }{{"1", "--unit-prices \"1\": want dollars"}, {"900000000,0", "correct the prices of a vCPU"}} {
-		if _, err := execute(t.Context(), t, "--trace", dump, "--unit-prices", bad.value); err == nil || !strings.Contains(err.Error(), bad.want) {
-			t.Errorf("--unit-prices %s: error %v, want %q", bad.value, err, bad.want)
-		}
+	if _, err := execute(t.Context(), t, "--trace", dump, "--catalogue", offer(t, "unit_prices: {vcpu: 900000000, gib: 0}")); err == nil || !strings.Contains(err.Error(), "correct the prices of a vCPU") {
+		t.Errorf("prices that are too high: error %v", err)
 	}
 }
 
@@ -107,7 +105,7 @@ func TestKubeconfig(t *testing.T) {
 	t.Setenv("PATH", dir+":/usr/bin:/bin")
 	script("echo \"$*\" > " + dir + "/args\ncat " + dump)
 	want := clusterOf(t, "--trace", "kubectl:"+dump)
-	got := clusterOf(t, "--kubeconfig", "/k", "--context", "prod")
+	got := clusterOf(t, "--kubeconfig", "/k,context=prod")
 	args, err := os.ReadFile(filepath.Join(dir, "args"))
 	if err != nil || string(args) != "get nodes,pods,poddisruptionbudgets -A -o json --kubeconfig /k --context prod\n" || got.Split != want.Split {
 		t.Errorf("kubectl %q, %v; cost %s, want %s", args, err, got.Split, want.Split)
@@ -131,19 +129,26 @@ func TestKubeconfig(t *testing.T) {
 // none.
 func TestWriteVMs(t *testing.T) {
 	for _, scheme := range []string{"best", "whole"} {
-		dir := filepath.Join(t.TempDir(), "vms")
-		must(t, "--trace", "generated:eks=12", "--write-vms", dir, "--scheme", scheme)
+		dir := filepath.Join(t.TempDir(), "out")
+		must(t, "--trace", "generated:eks=12", "--write", scheme+":"+dir)
 		for _, name := range []string{"karpenter.json", "eksctl-nodegroups.json", "nodegroups.tf.json", "placement.json"} {
-			text, err := os.ReadFile(filepath.Join(dir, name))
+			text, err := os.ReadFile(filepath.Join(dir, "vms", name))
 			if err != nil || !strings.Contains(string(text), "us-east-1a") || name != "nodegroups.tf.json" && name != "placement.json" && !strings.Contains(string(text), "dedicated") {
 				t.Errorf("%s of %s: %v:\n%.500s", name, scheme, err, text)
 			}
 		}
-		if _, err := execute(t.Context(), t, "--trace", "generated:eks=12", "--write-vms", dir); err == nil || !strings.Contains(err.Error(), "write VMs: "+dir+" is not empty") {
+		if split, err := os.ReadDir(filepath.Join(dir, "manifests")); scheme == "whole" && !os.IsNotExist(err) {
+			t.Errorf("manifests of whole pods: %v, %v", split, err)
+		}
+		if _, err := execute(t.Context(), t, "--trace", "generated:eks=12", "--write", dir); err == nil || !strings.Contains(err.Error(), "--write: "+dir+" is not empty") {
 			t.Errorf("a second time: error %v", err)
 		}
 	}
-	if _, err := execute(t.Context(), t, "--trace", "csv:"+file(t, "pods.csv", pods), "--write-vms", filepath.Join(t.TempDir(), "vms")); err == nil || !strings.Contains(err.Error(), "--write-vms: the input has no nodes") {
+	none := filepath.Join(t.TempDir(), "none")
+	if _, err := execute(t.Context(), t, "--trace", "csv:"+file(t, "pods.csv", pods), "--write", "whole:"+none); err == nil || !strings.Contains(err.Error(), "there is nothing to write; name a dump of kubectl get nodes,pods -A -o json") {
 		t.Errorf("without nodes: error %v", err)
+	}
+	if _, err := os.Stat(none); !os.IsNotExist(err) {
+		t.Errorf("a directory is left: %v", err)
 	}
 }

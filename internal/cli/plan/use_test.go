@@ -59,7 +59,7 @@ func dumpAndUse(t *testing.T, nodes int, percent int64) (dump, metrics string) {
 func TestUse(t *testing.T) {
 	dump, metrics := dumpAndUse(t, 12, 40)
 	dir := filepath.Join(t.TempDir(), "requests")
-	r := decode(t, must(t, "--trace", dump, "--use", metrics, "--write-requests", dir, "--json"))
+	r := decode(t, must(t, "--trace", dump, "--use", metrics, "--write", dir, "--json"))
 	c, u := r.Today, r.Use
 	if u == nil || c.Sized == nil {
 		t.Fatal("the result has no use")
@@ -99,7 +99,7 @@ func TestUse(t *testing.T) {
 			t.Errorf("pool %s places %d of %d pods", p.Name, len(placed), p.Pods)
 		}
 	}
-	patches, err := filepath.Glob(filepath.Join(dir, "ns-*_statefulset_app-*.json"))
+	patches, err := filepath.Glob(filepath.Join(dir, "requests", "ns-*_statefulset_app-*.json"))
 	if err != nil || len(patches) == 0 {
 		t.Fatalf("no patches: %v", err)
 	}
@@ -155,9 +155,9 @@ func TestUseOptions(t *testing.T) {
 		{[]string{"--trace", dump, "--use", "vap:x"}, `unknown format "vap"`},
 		{[]string{"--trace", dump, "--use", "metrics"}, "want FORMAT:PATH, such as metrics:use.json"},
 		{[]string{"--trace", dump, "--use", "prometheus-cpu", "--kubeconfig", "default"}, "want FORMAT:PATH"},
-		{[]string{"--trace", dump, "--headroom", "5"}, "need --use"},
+		{[]string{"--trace", dump, "--headroom", "5"}, "needs --use"},
 		{[]string{"--trace", dump, "--use", metrics, "--headroom", "-1"}, "want a percentage from 0 to 1000"},
-		{[]string{"--trace", "csv:" + file(t, "pods.csv", pods), "--use", metrics}, "want kubectl:PATH"},
+		{[]string{"--trace", "csv:" + file(t, "pods.csv", pods), "--use", metrics}, "want a dump of kubectl"},
 		{[]string{"--trace", dump, "--use", of}, "none of the "},
 		{[]string{"--trace", dump, "--use", "vpa:" + file(t, "v.json", "{}")}, "--use vpa: "},
 	} {

@@ -19,7 +19,7 @@ import (
 // The order of files and rows, and chance, change nothing. A fifth of the users is enough:
 // TestShards plans all of a trace twice.
 func TestDeterministic(t *testing.T) {
-	args := []string{"--trace", "generated:1,7", "--model", "large,xlarge,2xlarge", "--json", "--shard", "1/5"}
+	args := []string{"--trace", "generated:1,7", "--catalogue", offer(t, "models: [large, xlarge, 2xlarge]"), "--json", "--shard", "1/5"}
 	first := must(t, args...)
 	if second := must(t, args...); first != second {
 		t.Error("the same line has printed something else the second time")
@@ -35,7 +35,7 @@ func TestDeterministic(t *testing.T) {
 // All shards put together are what is planned at once, in any order.
 func TestShards(t *testing.T) {
 	dir := t.TempDir()
-	args := []string{"--trace", "generated:1", "--model", "large,xlarge", "--json"}
+	args := []string{"--trace", "generated:1", "--catalogue", offer(t, "models: [large, xlarge]"), "--json"}
 	whole := must(t, args...)
 	var files []string
 	users := 0

@@ -148,14 +148,6 @@ func TestColumns(t *testing.T) {
 			t.Errorf("%+v %q: error %v, want %q", tt.prices, tt.text, err, tt.want)
 		}
 	}
-	if vcpu, gib, err := ParsePrices("0.02, $0.0025"); err != nil || vcpu != 20_000_000 || gib != 2_500_000 {
-		t.Errorf("prices %d, %d, %v", vcpu, gib, err)
-	}
-	for _, text := range []string{"", "1", "0,0", "x,1", "1,-1"} {
-		if _, _, err := ParsePrices(text); err == nil {
-			t.Errorf("%q is accepted", text)
-		}
-	}
 }
 
 func TestParseCatalogue(t *testing.T) {

@@ -187,17 +187,6 @@ func (p Prices) Of(size cluster.Resources) (int64, error) {
 	return int64(price + .5), nil
 }
 
-// ParsePrices reads the price of a vCPU and of a GiB for an hour in dollars, such as 0.02,0.0025.
-func ParsePrices(text string) (vcpu, gib int64, err error) {
-	a, b, ok := strings.Cut(text, ",")
-	vcpu, errA := parsePrice(strings.TrimSpace(a))
-	gib, errB := parsePrice(strings.TrimSpace(b))
-	if !ok || errA != nil || errB != nil || vcpu+gib == 0 {
-		return 0, 0, fmt.Errorf("%q: want dollars for an hour of a vCPU and of a GiB, such as 0.02,0.0025", text)
-	}
-	return vcpu, gib, nil
-}
-
 // WithoutGPUs returns the models on which pods are planned.
 func WithoutGPUs(c cluster.Catalogue) cluster.Catalogue {
 	return slices.DeleteFunc(slices.Clone(c), func(m cluster.Model) bool { return m.GPUs > 0 })

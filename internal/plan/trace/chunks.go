@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-func parseFile[T any](ctx context.Context, path string, o *Options, p parse[T], out chan<- batch[T]) {
-	l := &lines[T]{path: display(path), parse: p, send: func(b batch[T]) bool {
+func parseFile[T any](ctx context.Context, path string, o *Options, p parse[T], out chan<- batch[T], records <-chan []T) {
+	l := &lines[T]{path: display(path), parse: p, free: records, send: func(b batch[T]) bool {
 		select {
 		case out <- b:
 			return true

@@ -68,13 +68,6 @@ func quotedColumn(line []byte) (field, rest []byte, more bool) {
 	return field, nil, false
 }
 
-func exactly(line []byte, into [][]byte, what string) error {
-	if n := columns(line, into); n != len(into) {
-		return fmt.Errorf("has %d columns: want %d, as %s has", n, len(into), what)
-	}
-	return nil
-}
-
 // header finds columns by their names, and skips other columns.
 type header struct {
 	want  []string

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/parquet-go/parquet-go"
-
 	"unnest/internal/plan/cluster"
 )
 
@@ -31,10 +29,19 @@ func written(t *testing.T, name string, content []byte) string {
 	return path
 }
 
-// fuzzFile checks what holds of every file: no panic, a report that adds up, no request below zero.
-func fuzzFile(f *testing.F, format string) {
+// What holds of every file, of the format that its content tells: no panic, a report that adds up,
+// no request below zero.
+func FuzzFile(f *testing.F) {
+	for _, path := range []string{"azure/vms.csv", "csv/pods.csv", "openb/openb_pod_list_default.csv", "dlrm/disaggregated_DLRM_trace.csv", "kubectl/pods.json"} {
+		seedFile(f, "testdata/"+path)
+	}
 	f.Fuzz(func(t *testing.T, content []byte) {
-		users, report, err := Read(t.Context(), format, []string{written(t, "trace", content)}, Options{})
+		path := written(t, "trace", content)
+		format, _, err := Guess(t.Context(), path, nil)
+		if err != nil {
+			return
+		}
+		users, report, err := Read(t.Context(), format, []string{path}, Options{})
 		if err != nil {
 			return
 		}
@@ -47,29 +54,6 @@ func fuzzFile(f *testing.F, format string) {
 			}
 		}
 	})
-}
-
-func FuzzAzure(f *testing.F) {
-	path := packing(f, "PRAGMA page_size = 512", azureVM, azureType, "INSERT INTO vmType VALUES (0,1,16,0.25,0.5,NULL,0.1,0.1)", "INSERT INTO vm VALUES (1,7,1,0,-1.5,2.5), (2,7,1,0,NULL,NULL)")
-	seedFile(f, path)
-	fuzzFile(f, "azure")
-}
-
-func FuzzParquet(f *testing.F) {
-	type row struct {
-		User      string  `parquet:"user"`
-		Pod       string  `parquet:"pod"`
-		Container string  `parquet:"container"`
-		CPU       float64 `parquet:"cpu"`
-		Memory    *int64  `parquet:"memory,optional"`
-	}
-	memory := int64(1 << 30)
-	path := filepath.Join(f.TempDir(), "pods.parquet")
-	if err := parquet.WriteFile(path, []row{{"u", "p", "c", 0.5, &memory}, {"u", "p", "d", 2, nil}}); err != nil {
-		f.Fatal(err)
-	}
-	seedFile(f, path)
-	fuzzFile(f, "parquet")
 }
 
 func FuzzLinks(f *testing.F) {
@@ -136,10 +120,10 @@ func fuzzOwners(f *testing.F, newParse func() parse[ownerRow]) {
 
 func FuzzOwners2011(f *testing.F) {
 	seed(f, "google2011/job_events/part-00000-of-00001.csv")
-	fuzzOwners(f, parseJob2011)
+	fuzzOwners(f, builtinColumns("google2011").parseOwners)
 }
 
 func FuzzOwners2019(f *testing.F) {
 	seed(f, "google2019/collection_events-000000000000.json")
-	fuzzOwners(f, parseCollection2019)
+	fuzzOwners(f, builtinColumns("google2019").parseOwners)
 }

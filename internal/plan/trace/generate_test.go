@@ -138,6 +138,37 @@ func TestWriteCSV(t *testing.T) {
 	}
 }
 
+// BenchmarkRead reads a generated file of a million containers, next to a plain scan of the same
+// bytes, which no reader beats.
+func BenchmarkRead(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "generated.csv")
+	var text bytes.Buffer
+	if err := WriteCSV(&text, first(Synthetic{Seed: 1, Scale: 8}.Users(), 3800)); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("read", func(b *testing.B) {
+		for b.Loop() {
+			_, report, err := Read(b.Context(), "csv", []string{path}, Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(report.Rows), "rows")
+		}
+		b.SetBytes(int64(text.Len()))
+	})
+	b.Run("scan", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := Scan(b.Context(), []string{path}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.SetBytes(int64(text.Len()))
+	})
+}
+
 // first yields the first n.
 func first(users iter.Seq[cluster.User], n int) iter.Seq[cluster.User] {
 	return func(yield func(cluster.User) bool) {

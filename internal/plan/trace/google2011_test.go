@@ -107,15 +107,15 @@ func BenchmarkGoogle2011Scan(b *testing.B) {
 
 // BenchmarkParseTask2011 parses a line without reading it from a file.
 func BenchmarkParseTask2011(b *testing.B) {
-	o := Options{}
-	if err := o.complete("google2011"); err != nil {
+	o, c := Options{}, builtinColumns("google2011")
+	if err := o.complete(c); err != nil {
 		b.Fatal(err)
 	}
-	p := parseTask2011(&o, o.Period.span(1000))
+	p := c.parse(&o)
 	line := []byte("0,2,3418309,1,4155527081,1,70s3v5qRyCO/1PCdI6fVXnrW8FU/w+5CKRSa72xgcIo=,3,9,0.125,0.07446,0.0004244,0")
 	b.SetBytes(int64(len(line)))
 	b.ReportAllocs()
-	var e event2011
+	var e record
 	for b.Loop() {
 		if _, err := p(line, &e); err != nil {
 			b.Fatal(err)

@@ -13,26 +13,30 @@ import (
 	"unnest/internal/plan/cluster"
 )
 
-// ReadHistory reads when each pod was present. The format must have events sorted by time:
+// ReadHistory reads when each pod was present. The format must have events sorted by time, such as
 // google2011. Options.Period limits the time, by default all of the trace; a pod present
 // before the period begins with it. ReadHistory returns the period it found. A pod that
 // returns is named POD#2, and so on. Users are sorted by name; that there are none is an
 // error.
 func ReadHistory(ctx context.Context, format string, paths []string, o Options) ([]cluster.History, Period, Report, error) {
 	rep := Report{Format: format}
-	if format != "google2011" {
-		return nil, Period{}, rep, fmt.Errorf("replay %s: want google2011, the only format that is read as events over time", format)
+	c, err := o.columns(format)
+	if err != nil {
+		return nil, Period{}, rep, err
+	}
+	if !c.sorted || len(c.tables[0].pod) > 1 {
+		return nil, Period{}, rep, fmt.Errorf("replay %s: want google2011 or columns with the key sorted: only events sorted by time can be replayed", format)
 	}
 	if o.Period == nil {
 		o.Period = &Period{0, math.MaxInt64}
 	}
-	if err := o.complete(format); err != nil {
+	if err := o.complete(c); err != nil {
 		return nil, Period{}, rep, err
 	}
-	h := &history{span: o.Period.span(1000), jobs: map[int64]*stay2011{}, before: map[int64]int{}, most: o.MaxContainers, rep: &rep}
-	jobs, err := eachTask2011(ctx, paths, &o, h.span, &rep, h.event)
+	h := &history{c: c, span: o.Period.span(c.time.tick), pods: map[ident]*stay{}, before: map[ident]int{}, most: o.MaxContainers, rep: &rep}
+	owners, err := c.each(ctx, paths, &o, &rep, h.event)
 	if err == nil {
-		err = h.finish(ctx, jobs, &o)
+		err = h.finish(ctx, owners, &o)
 	}
 	if err != nil {
 		return nil, Period{}, rep, err
@@ -56,24 +60,25 @@ func ReadHistory(ctx context.Context, format string, paths []string, o Options) 
 }
 
 type history struct {
+	c *Columns
 	span
 	last       int64 // time of the last event
-	jobs       map[int64]*stay2011
-	before     map[int64]int // past stays of a job
-	over       []*stay2011
+	pods       map[ident]*stay
+	before     map[ident]int // past stays of a pod
+	over       []*stay
 	containers int
 	most       int
 	rep        *Report
 }
 
-// stay2011 is a job while at least one of its tasks runs, or a past one.
-type stay2011 struct {
-	job      int64
+// stay is a pod while at least one of its tasks runs, or a past one.
+type stay struct {
+	pod      ident
 	owner    string
-	number   int // of the stays of the job, from 0
+	number   int // of the stays of the pod, from 0
 	from, to int64
 	running  int
-	tasks    map[int64]*taskStay
+	tasks    map[ident]*taskStay
 }
 
 type taskStay struct {
@@ -82,7 +87,7 @@ type taskStay struct {
 }
 
 // event applies one event, at or before the end of the span.
-func (h *history) event(e *event2011) error {
+func (h *history) event(e *record) error {
 	h.last = max(h.last, e.at)
 	switch e.change {
 	case starts:
@@ -92,28 +97,28 @@ func (h *history) event(e *event2011) error {
 		h.end(e)
 	case updates:
 		h.rep.excluded[Update]++
-		if s := h.jobs[e.task.collection]; s != nil && s.tasks[e.task.index] != nil && e.why == kept {
-			s.tasks[e.task.index].grow(e.request)
+		if s := h.pods[e.task[0]]; s != nil && s.tasks[e.task[1]] != nil && e.why == kept {
+			s.tasks[e.task[1]].grow(e.request)
 		}
 	}
 	return nil
 }
 
-func (h *history) start(e *event2011) error {
+func (h *history) start(e *record) error {
 	if e.why != kept {
 		h.rep.count(e.request)
 		return nil
 	}
-	s := h.jobs[e.task.collection]
+	s := h.pods[e.task[0]]
 	if s == nil {
-		s = &stay2011{job: e.task.collection, number: h.before[e.task.collection], from: max(e.at, h.from), tasks: map[int64]*taskStay{}}
-		h.jobs[e.task.collection] = s
+		s = &stay{pod: e.task[0], number: h.before[e.task[0]], from: max(e.at, h.from), tasks: map[ident]*taskStay{}}
+		h.pods[e.task[0]] = s
 	}
 	s.owner = cmp.Or(s.owner, e.user)
-	t := s.tasks[e.task.index]
+	t := s.tasks[e.task[1]]
 	if t == nil {
 		t = &taskStay{request: e.request}
-		s.tasks[e.task.index] = t
+		s.tasks[e.task[1]] = t
 		if h.containers++; h.containers > h.most {
 			return tooMany(h.most)
 		}
@@ -130,59 +135,59 @@ func (h *history) start(e *event2011) error {
 
 func (t *taskStay) grow(q request) { t.Resources = larger(t.Resources, q.Resources) }
 
-func (h *history) end(e *event2011) {
-	s := h.jobs[e.task.collection]
-	if s == nil || s.tasks[e.task.index] == nil || !s.tasks[e.task.index].runs {
+func (h *history) end(e *record) {
+	s := h.pods[e.task[0]]
+	if s == nil || s.tasks[e.task[1]] == nil || !s.tasks[e.task[1]].runs {
 		return
 	}
-	s.tasks[e.task.index].runs = false
+	s.tasks[e.task[1]].runs = false
 	s.running--
 	if e.at <= h.from {
-		delete(s.tasks, e.task.index)
+		delete(s.tasks, e.task[1])
 		h.containers--
 		h.rep.excluded[Superseded]++
 	}
 	if s.running > 0 {
 		return
 	}
-	delete(h.jobs, s.job)
+	delete(h.pods, s.pod)
 	if len(s.tasks) > 0 {
 		h.close(s, e.at)
 	}
 }
 
-func (h *history) close(s *stay2011, at int64) {
-	h.before[s.job]++
+func (h *history) close(s *stay, at int64) {
+	h.before[s.pod]++
 	s.to = at
 	h.over = append(h.over, s)
 }
 
 // finish ends the stays that go on at the end of the span, and finds the owners of all.
-func (h *history) finish(ctx context.Context, jobs []string, o *Options) error {
+func (h *history) finish(ctx context.Context, owners []string, o *Options) error {
 	if h.to == math.MaxInt64 {
 		h.to = h.last
 	}
-	for _, job := range slices.Sorted(maps.Keys(h.jobs)) {
-		h.close(h.jobs[job], h.to)
+	for _, pod := range slices.SortedFunc(maps.Keys(h.pods), ident.compare) {
+		h.close(h.pods[pod], h.to)
 	}
-	users := map[int64]string{}
+	users := map[ident]string{}
 	for _, s := range h.over {
 		if s.owner == "" {
-			users[s.job] = ""
+			users[s.pod] = ""
 		}
 	}
-	if err := findOwners(ctx, jobs, users, o, parseJob2011); err != nil {
+	if err := h.c.fillOwners(ctx, owners, users, o); err != nil {
 		return err
 	}
 	for _, s := range h.over {
-		s.owner = cmp.Or(s.owner, users[s.job])
+		s.owner = cmp.Or(s.owner, users[s.pod])
 	}
 	return nil
 }
 
 func (h *history) histories() []cluster.History {
-	slices.SortFunc(h.over, func(a, b *stay2011) int {
-		return cmp.Or(cmp.Compare(a.owner, b.owner), cmp.Compare(a.from, b.from), cmp.Compare(a.job, b.job), cmp.Compare(a.number, b.number))
+	slices.SortFunc(h.over, func(a, b *stay) int {
+		return cmp.Or(cmp.Compare(a.owner, b.owner), cmp.Compare(a.from, b.from), a.pod.compare(b.pod), cmp.Compare(a.number, b.number))
 	})
 	var all []cluster.History
 	for _, s := range h.over {
@@ -199,16 +204,17 @@ func (h *history) histories() []cluster.History {
 	return all
 }
 
-func (h *history) pod(s *stay2011) cluster.Pod {
-	p := cluster.Pod{Name: strconv.FormatInt(s.job, 10)}
+func (h *history) pod(s *stay) cluster.Pod {
+	p := cluster.Pod{Name: s.pod.String()}
 	if s.number > 0 {
 		p.Name += "#" + strconv.Itoa(s.number+1)
 	}
-	for _, i := range slices.Sorted(maps.Keys(s.tasks)) {
+	for _, i := range slices.SortedFunc(maps.Keys(s.tasks), ident.compare) {
 		h.rep.count(s.tasks[i].request)
-		p.Containers = append(p.Containers, cluster.Container{Name: index(int(i)), Request: s.tasks[i].Resources})
+		_, name := h.c.tables[0].podName(taskID{s.pod, i}, nil)
+		p.Containers = append(p.Containers, cluster.Container{Name: name, Request: s.tasks[i].Resources})
 	}
 	return p
 }
 
-func (h *history) time(µs int64) time.Duration { return time.Duration(µs) * time.Microsecond }
+func (h *history) time(t int64) time.Duration { return time.Duration(t * h.c.time.tick) }

@@ -106,7 +106,7 @@ func TestReadHistory(t *testing.T) {
 }
 
 func TestReadHistoryErrors(t *testing.T) {
-	if _, _, _, err := ReadHistory(t.Context(), "csv", []string{"x"}, Options{}); err == nil || !strings.Contains(err.Error(), "want google2011, the only format that is read as events over time") {
+	if _, _, _, err := ReadHistory(t.Context(), "csv", []string{"x"}, Options{}); err == nil || !strings.Contains(err.Error(), "want google2011 or columns with the key sorted: only events sorted by time can be replayed") {
 		t.Errorf("csv: %v", err)
 	}
 	if _, _, _, err := ReadHistory(t.Context(), "google2011", events2011(t, comings), Options{MaxContainers: 3}); err == nil || !strings.Contains(err.Error(), "more than 3 containers") {

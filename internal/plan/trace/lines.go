@@ -49,7 +49,7 @@ func eachLine[T any](ctx context.Context, files []string, o *Options, rep *Repor
 	defer workers.Wait()
 	defer cancel()
 
-	pending := make(chan chan batch[T], max(o.Workers-1, 0))
+	pending, free := make(chan chan batch[T], max(o.Workers-1, 0)), make(chan []T, 2*max(o.Workers, 1))
 	workers.Go(func() {
 		defer close(pending)
 		for _, path := range files {
@@ -61,7 +61,7 @@ func eachLine[T any](ctx context.Context, files []string, o *Options, rep *Repor
 			}
 			workers.Go(func() {
 				defer close(out)
-				parseFile(ctx, path, o, newParse(), out)
+				parseFile(ctx, path, o, newParse(), out, free)
 			})
 		}
 	})
@@ -70,7 +70,7 @@ func eachLine[T any](ctx context.Context, files []string, o *Options, rep *Repor
 		if !more {
 			return context.Cause(ctx)
 		}
-		err := applyFile(ctx, out, o, rep, apply)
+		err := applyFile(ctx, out, free, o, rep, apply)
 		if errors.Is(err, errPast) {
 			rep.Unread = append(rep.Unread, files[i:]...)
 			return nil
@@ -92,7 +92,8 @@ func inFile(path string, err error) error {
 	return fmt.Errorf("%s: %w", display(path), err)
 }
 
-func applyFile[T any](ctx context.Context, out <-chan batch[T], o *Options, rep *Report, apply func(*T) error) error {
+// applyFile applies the batches of a file, and gives the memory of their records to the next ones.
+func applyFile[T any](ctx context.Context, out <-chan batch[T], free chan<- []T, o *Options, rep *Report, apply func(*T) error) error {
 	for b := range out {
 		rep.Rows += b.rows + b.broken
 		rep.Broken += b.broken
@@ -111,6 +112,10 @@ func applyFile[T any](ctx context.Context, out <-chan batch[T], o *Options, rep 
 				return err
 			}
 		}
+		select {
+		case free <- b.records[:0]:
+		default:
+		}
 	}
 	return context.Cause(ctx)
 }
@@ -120,6 +125,7 @@ type lines[T any] struct {
 	path  string
 	parse parse[T]
 	send  func(batch[T]) bool
+	free  <-chan []T // memory of records that were applied
 
 	next   batch[T]
 	line   int // number of the last one
@@ -147,7 +153,11 @@ func (l *lines[T]) one(line []byte) bool {
 	}
 	b := &l.next
 	if cap(b.records) == 0 {
-		b.records = make([]T, 0, batchSize)
+		select {
+		case b.records = <-l.free:
+		default:
+			b.records = make([]T, 0, batchSize)
+		}
 	}
 	b.records = b.records[:len(b.records)+1]
 	why, err := l.parse(line, &b.records[len(b.records)-1])

@@ -34,7 +34,7 @@ type namedLink struct {
 // ReadLinks reads a CSV file with the columns LinkColumns.
 func ReadLinks(ctx context.Context, path string) (*Links, error) {
 	o := Options{}
-	if err := o.complete("csv"); err != nil {
+	if err := o.complete(&Columns{}); err != nil {
 		return nil, err
 	}
 	type row struct {

@@ -3,12 +3,8 @@ package trace
 import (
 	"fmt"
 	"math"
-	"slices"
 	"time"
 )
-
-// timeless are the formats without times.
-var timeless = []string{"csv", "kubectl", "parquet"}
 
 // saw notes a time in the trace, in a unit of so many nanoseconds.
 func (o *Options) saw(t, unit int64) {
@@ -21,8 +17,7 @@ func (o *Options) saw(t, unit int64) {
 
 // timeRemarks says which moment the users are of, if that is not plain from the period that
 // the caller chose. A nil period was not chosen.
-func (o *Options) timeRemarks(format string, chosen *Period) []string {
-	hasTimes := !slices.Contains(timeless, format)
+func (o *Options) timeRemarks(format string, hasTimes bool, chosen *Period) []string {
 	switch {
 	case !hasTimes && chosen != nil:
 		return []string{fmt.Sprintf("--at has no effect on %s, which has no times.", format)}

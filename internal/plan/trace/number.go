@@ -189,26 +189,6 @@ func (o *Options) request(cpu, memory amount) request {
 	return request{Resources: r}
 }
 
-// field is a column with its unit: see amountOf.
-type field struct {
-	column string
-	text   []byte
-	unit   int64
-	shift  int
-}
-
-func (o *Options) parseRequest(cpu, memory field) (request, error) {
-	c, err := amountOf(cpu.column, cpu.text, cpu.unit, cpu.shift)
-	if err != nil {
-		return request{}, err
-	}
-	m, err := amountOf(memory.column, memory.text, memory.unit, memory.shift)
-	if err != nil {
-		return request{}, err
-	}
-	return o.request(c, m), nil
-}
-
 // most is larger than any machine, and small enough that sums do not overflow.
 var most = cluster.Resources{CPU: 1e6 * cluster.VCPU, Memory: 1 << 50}
 

@@ -20,6 +20,8 @@ var archives = []struct{ magic, name, fix string }{
 	{"\x28\xb5\x2f\xfd", "compressed with zstd", "run unzstd on it"},
 	{"\xfd7zXZ\x00", "compressed with xz", "run unxz on it"},
 	{"BZh", "compressed with bzip2", "run bunzip2 on it"},
+	{"SQLite format 3\x00", "an SQLite database", "write a CSV file of it with sqlite3, as docs/plan.md shows,"},
+	{"PAR1", "a Parquet file", "write a CSV file of it with DuckDB, as docs/plan.md shows,"},
 }
 
 // open opens a file, or standard input, and decompresses gzip, which it tells by the
@@ -84,7 +86,7 @@ func (c *lineCounter) Write(p []byte) (int, error) {
 
 func decompress(path string, r io.Reader) (io.Reader, error) {
 	plain := bufio.NewReaderSize(r, 1<<16)
-	head, err := plain.Peek(6)
+	head, err := plain.Peek(16)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -260,7 +260,8 @@ func TestReadRefuses(t *testing.T) {
 		"text.json":                          "NAME READY\n",
 		"table.zip":                          "PK\x03\x04....",
 		"table.tar":                          strings.Repeat("x", 257) + "ustar" + strings.Repeat("x", 300),
-		"old.sqlite":                         "SQLite format 2",
+		"packing.sqlite":                     "SQLite format 3\x00",
+		"pods.parquet":                       "PAR1",
 		"memory.csv":                         csvHead + "u,p,c,1,4GG\n",
 		"memories.csv":                       csvHead + strings.Repeat("u,p,c,1,4GG\n", 3) + "u,p,c,1,1\n",
 		"rows.csv":                           csvHead,
@@ -291,7 +292,7 @@ func TestReadRefuses(t *testing.T) {
 		{"alibaba2017", "batch_task.csv", Options{}, "has 9 columns: want 8, as an alibaba2017"},
 		{"alibaba2018", "many.csv", Options{}, "has 5 columns: want 9 for an alibaba2018"},
 		{"openb", "batch_task.csv", Options{}, "lacks the column name: the first line must name"},
-		{"dlrm", "many.csv", Options{}, "lacks the column instance_sn"},
+		{"dlrm", "many.csv", Options{}, "lacks the column app_name: the first line must name app_name,instance_sn,"},
 		{"csv", "head.csv", Options{}, `head.csv line 1: the header "user,pod,cpu,memory" lacks the column container`},
 		{"csv", "nothing-*.csv", Options{}, `nothing-*.csv": check the directory`},
 		{"csv", "nothing.csv", Options{}, "no such file or directory: name a file, a directory or a glob"},
@@ -313,9 +314,10 @@ func TestReadRefuses(t *testing.T) {
 		{"kubectl", "nodes.json", Options{}, "nodes.json: has 1 objects and no pod: make it with kubectl get pods -A -o json"},
 		{"kubectl", "nolist.json", Options{}, "has no list of pods"},
 		{"kubectl", "text.json", Options{}, "not JSON at byte 1"},
-		{"parquet", "many.csv", Options{}, "not a complete parquet file"},
-		{"azure", "many.csv", Options{}, "not an SQLite database"},
-		{"azure", "damaged.csv.gz", Options{}, "is compressed: gunzip it first"},
+		{"csv", "pods.parquet", Options{}, "pods.parquet: is a Parquet file: write a CSV file of it with DuckDB, as docs/plan.md shows, first"},
+		{"azure", "packing.sqlite", Options{}, "packing.sqlite: is an SQLite database: write a CSV file of it with sqlite3, as docs/plan.md shows, first"},
+		{"azure", "many.csv", Options{}, "lacks the column tenantId"},
+		{"azure", "damaged.csv.gz", Options{}, "the file is damaged; fetch it again"},
 	} {
 		t.Run(c.format+" "+c.path, func(t *testing.T) {
 			path := filepath.Join(dir, c.path)
@@ -383,7 +385,7 @@ func TestReadStdin(t *testing.T) {
 		{"csv", csvHead + "u,p,c,1,4GG\n", `standard input line 2: memory "4GG": want`},
 		{"kubectl", `{"items":[]}`, "standard input: the list of pods is empty"},
 		{"google2011", "", "read google2011 from standard input: this format is not a single stream: name its files; formats that can be streamed are alibaba2017,"},
-		{"parquet", "", "this format is not a single stream"},
+		{"google2019", "", "this format is not a single stream"},
 	} {
 		_, _, err := Read(t.Context(), c.format, []string{"-"}, Options{Stdin: strings.NewReader(c.text)})
 		if err == nil || !strings.Contains(err.Error(), c.want) {

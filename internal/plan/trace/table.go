@@ -1,135 +1,311 @@
 package trace
 
 import (
-	"context"
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
 	"math"
-
-	"unnest/internal/plan/cluster"
+	"slices"
+	"strings"
+	"unique"
 )
 
-// rowTable is one container of a table with a header.
-type rowTable struct {
-	user, pod, name string
-	gpu             bool
+// ident is a name in a trace: a whole number, or a text. Equal names are equal, whatever file they
+// are from.
+type ident struct {
+	n    int64
+	text unique.Handle[string] // the zero value: n
+}
+
+// textIdent returns a name that is a text.
+func textIdent(text []byte) ident { return ident{text: unique.Make(string(text))} }
+
+// String returns the name. Low numbers share their memory.
+func (i ident) String() string {
+	if i.text == (unique.Handle[string]{}) {
+		return index(int(i.n))
+	}
+	return i.text.Value()
+}
+
+// taskID names a task by at most two columns, such as the job and the index.
+type taskID [2]ident
+
+// record is a row of a table.
+type record struct {
+	of        *table
+	user      string
+	pod, name string  // of a row that is a task
+	task      taskID  // of an event
+	inside    *taskID // likewise, the pod that the task is in; nil: see table.pod
+	instances int64
+	at        int64 // of an event
 	request
+	change change // of an event
+	gpu    bool
 }
 
-// readTable reads files in which each row is a container.
-func readTable(ctx context.Context, paths []string, o *Options, rep *Report, parser func(*Options) parse[rowTable]) ([]cluster.User, error) {
-	files, err := expand(paths)
-	if err != nil {
-		return nil, err
-	}
-	g := newGrouping(o)
-	err = eachLine(ctx, files, o, rep, func() parse[rowTable] { return parser(o) }, func(r *rowTable) error {
-		if !rep.count(r.request) {
-			return nil
-		}
-		if r.gpu {
-			rep.notes[GPU]++
-		}
-		return g.add(r.user, r.pod, r.name, r.Resources)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return g.sorted(), nil
+// parser reads the rows of a file.
+type parser struct {
+	c     *Columns
+	o     *Options
+	span  span
+	seen  names
+	last  int64 // time of the last row
+	begun bool
 }
 
-// readOpenB reads the pod lists openb_pod_list_*.csv of cluster-trace-gpu-v2023 in
-// github.com/alibaba/clusterdata (README.md there): CPUs in thousandths, memory in
-// MiB, times in seconds. Each row is a pod of one container. The trace names no
-// owners: all pods belong to the user "openb". GPUs are noted and not planned. A period contains the
-// pods that were scheduled and not yet deleted.
-func readOpenB(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
-	return readTable(ctx, paths, o, rep, parseOpenB)
+func (c *Columns) newParser(o *Options) *parser {
+	return &parser{c: c, o: o, span: o.Period.span(max(c.time.tick, 1)), seen: names{}}
 }
 
-func parseOpenB(o *Options) parse[rowTable] {
-	s := o.Period.span(1e9)
-	h := needs("name", "cpu_milli", "memory_mib", "scheduled_time", "deletion_time").orNot("num_gpu")
-	return func(line []byte, r *rowTable) (Reason, error) {
-		c, why, err := h.read(line)
+// parse returns how to read lines.
+func (c *Columns) parse(o *Options) parse[record] {
+	p, split := c.newParser(o), c.splitter(c.tables)
+	return func(line []byte, r *record) (Reason, error) {
+		t, cells, why, err := split(line)
 		if err != nil || why != kept {
 			return why, err
 		}
-		r.user, r.pod, r.gpu = "openb", string(c[0]), some(c[5])
-		r.name = r.pod
-		if r.request, err = o.parseRequest(field{"CPU request", c[1], cluster.VCPU / 1000, 0}, field{"memory request", c[2], 1 << 20, 0}); err != nil {
-			return kept, err
+		*r = record{of: t}
+		if t.event >= 0 {
+			return p.event(cells, r)
 		}
-		return o.within(s, c[3], math.MaxInt64, c[4])
+		return p.whole(cells, r)
 	}
 }
 
-// readDLRM reads disaggregated_DLRM_trace.csv of cluster-trace-gpu-v2025 in
-// github.com/alibaba/clusterdata (README.md there): CPUs in vCPUs, memory in GiB,
-// times in seconds, empty before and after the trace. The application is the user,
-// an instance is a pod of one container. GPUs are noted and not planned.
-func readDLRM(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
-	return readTable(ctx, paths, o, rep, parseDLRM)
-}
-
-func parseDLRM(o *Options) parse[rowTable] {
-	s := o.Period.span(1e9)
-	h, users := needs("instance_sn", "app_name", "cpu_request", "memory_request", "scheduled_time", "deletion_time").orNot("gpu_request"), names{}
-	return func(line []byte, r *rowTable) (Reason, error) {
-		c, why, err := h.read(line)
-		if err != nil || why != kept {
-			return why, err
-		}
-		r.user, r.pod, r.gpu = users.of(c[1]), string(c[0]), some(c[6])
-		r.name = r.pod
-		if r.request, err = o.parseRequest(field{"CPU request", c[2], cluster.VCPU, 0}, field{"memory request", c[3], 1 << 30, 0}); err != nil {
-			return kept, err
-		}
-		return o.within(s, c[4], math.MinInt64, c[5])
+// event reads a row that is an event of a task.
+func (p *parser) event(cells [][]byte, r *record) (Reason, error) {
+	t := r.of
+	if err := p.eventTime(cells, r); err != nil {
+		return kept, err
 	}
-}
-
-// some reports whether a number is above 0.
-func some(text []byte) bool {
-	n, err := parseNumber(text)
-	return err == nil && n.why == kept && n.mantissa > 0
-}
-
-// within returns Outside for a row that runs from start to end outside the span. An empty
-// start stands for unstarted; an empty end is after the trace.
-func (o *Options) within(s span, start []byte, unstarted int64, end []byte) (Reason, error) {
-	from, err := second("start time", start, unstarted)
+	err := p.names(cells, r)
 	if err != nil {
 		return kept, err
 	}
-	to, err := second("end time", end, math.MaxInt64)
+	if r.request, err = t.request(cells, p.o); err != nil {
+		return kept, err
+	}
+	c, known := t.changes[string(cells[t.event])]
+	switch {
+	case !known && !t.rest:
+		return kept, fmt.Errorf("%s %q: want one of %s", t.cells[t.event], clip(cells[t.event]), t.events())
+	case !known:
+		c = starts
+	}
+	r.change = c
+	switch {
+	case t.reserved.of(cells):
+		return Reserved, nil
+	case r.at > p.span.to:
+		return Outside, nil
+	case c == nothing:
+		return OtherEvent, nil
+	}
+	return kept, nil
+}
+
+// eventTime reads the time of an event, and checks the order of sorted traces.
+func (p *parser) eventTime(cells [][]byte, r *record) (err error) {
+	column, clock := r.of.cells[r.of.time], p.c.time
+	if r.at, err = whole(column, cells[r.of.time]); err != nil {
+		return err
+	}
+	if r.at > math.MaxInt64/clock.ticks {
+		return inColumn(column, cells[r.of.time], errTooLarge)
+	}
+	r.at *= clock.ticks
+	p.o.saw(r.at, clock.tick)
+	switch {
+	case !p.c.sorted:
+		return nil
+	case !p.begun && r.at > p.span.to:
+		return errPast
+	case r.at < p.last:
+		return fatal{fmt.Errorf("time goes back from %d to %d %s: sort the file by its column %q", p.last, r.at, clock.unit, column)}
+	}
+	p.last, p.begun = r.at, true
+	return nil
+}
+
+// whole reads a row that is a task from its start to its end.
+func (p *parser) whole(cells [][]byte, r *record) (Reason, error) {
+	t := r.of
+	r.user = p.user(cells, t)
+	if r.user == "" && !t.user.unknown {
+		return kept, errors.New("the user has no name")
+	}
+	var err error
+	if r.pod, err = p.text(t, cells, t.pod); err != nil {
+		return kept, err
+	}
+	if r.name = r.pod; len(t.task) > 1 {
+		if r.name, err = p.text(t, cells, t.container); err != nil {
+			return kept, err
+		}
+	}
+	if r.request, err = t.request(cells, p.o); err != nil {
+		return kept, err
+	}
+	r.instances = 1
+	if t.instances >= 0 {
+		if r.instances, err = instances(t.cells[t.instances], cells[t.instances]); err != nil {
+			return kept, err
+		}
+	}
+	r.gpu = t.gpus >= 0 && some(cells[t.gpus])
+	if r.user == "" {
+		return NoOwner, nil
+	}
+	return p.within(cells, t)
+}
+
+// within returns Outside for a row that runs outside the span.
+func (p *parser) within(cells [][]byte, t *table) (Reason, error) {
+	from, err := p.c.time.moment(t.starts, cells, p.o)
 	if err != nil {
 		return kept, err
 	}
-	for _, t := range []int64{from, to} {
-		if t != math.MaxInt64 && t != math.MinInt64 {
-			o.saw(t, 1e9)
+	to := int64(math.MaxInt64)
+	if t.ends.ref >= 0 {
+		if to, err = p.c.time.moment(t.ends, cells, p.o); err != nil {
+			return kept, err
 		}
 	}
-	if !o.Period.all() && (len(start) == 0 && unstarted == math.MaxInt64 || !s.overlaps(from, to)) {
+	waits := t.waiting.of(cells) || from == math.MaxInt64
+	if !p.o.Period.all() && (waits || !p.span.overlaps(from, to)) {
 		return Outside, nil
 	}
 	return kept, nil
 }
 
-// second reads a time in seconds, and rounds it to whole seconds.
-func second(column string, text []byte, empty int64) (int64, error) {
+func (p *parser) user(cells [][]byte, t *table) string {
+	if t.user.ref < 0 {
+		return t.user.is
+	}
+	return p.seen.of(cells[t.user.ref])
+}
+
+// names reads the names of an event.
+func (p *parser) names(cells [][]byte, r *record) (err error) {
+	t := r.of
+	r.user = p.user(cells, t)
+	if r.task, err = p.task(t, cells, t.task); err != nil {
+		return err
+	}
+	if len(t.inside) == 0 {
+		return nil
+	}
+	for _, at := range t.inside {
+		if len(cells[at]) == 0 || cells[at][0] == '-' {
+			return nil
+		}
+	}
+	pod, err := p.task(t, cells, t.inside)
+	if err == nil && pod[0] != (ident{}) {
+		r.inside = &pod
+	}
+	return err
+}
+
+// task reads the columns that name something.
+func (p *parser) task(t *table, cells [][]byte, columns []ref) (id taskID, err error) {
+	for i, at := range columns {
+		switch {
+		case t.numbers:
+			id[i].n, err = whole(t.cells[at], cells[at])
+		case len(cells[at]) == 0:
+			err = fmt.Errorf("the %s has no name", t.called(at))
+		default:
+			id[i] = textIdent(cells[at])
+		}
+		if err != nil {
+			return id, err
+		}
+	}
+	return id, nil
+}
+
+// text returns the name that some of the columns of a task make, with / between them.
+func (p *parser) text(t *table, cells [][]byte, places []int) (name string, err error) {
+	for i, place := range places {
+		at := t.task[place]
+		if len(cells[at]) == 0 {
+			return "", fmt.Errorf("the %s has no name", t.called(at))
+		}
+		if t.numbers {
+			if _, err := whole(t.cells[at], cells[at]); err != nil {
+				return "", err
+			}
+		}
+		switch {
+		case i > 0:
+			name += "/" + p.seen.of(cells[at])
+		case len(t.task) == 1: // each row has another
+			name = string(cells[at])
+		default:
+			name = p.seen.of(cells[at])
+		}
+	}
+	return name, nil
+}
+
+// called returns what a column names.
+func (t *table) called(at ref) string {
+	if at == t.task[t.pod[0]] {
+		return "pod"
+	}
+	return "container"
+}
+
+// compare orders tasks by their numbers, else by their texts.
+func (id taskID) compare(other taskID) int {
+	if id[0] == other[0] {
+		return id[1].compare(other[1])
+	}
+	return id[0].compare(other[0])
+}
+
+func (i ident) compare(other ident) int {
+	if i.text == other.text {
+		return cmp.Compare(i.n, other.n)
+	}
+	return cmp.Compare(i.String(), other.String())
+}
+
+// events returns the known events, for messages.
+func (t *table) events() string { return strings.Join(slices.Sorted(maps.Keys(t.changes)), ", ") }
+
+// podName returns the name of the pod of a task, and of its container.
+func (t *table) podName(task taskID, inside *taskID) (pod, container string) {
+	if inside != nil {
+		return inside.join([]int{0, 1}[:len(t.inside)]), task.join([]int{0, 1}[:len(t.task)])
+	}
+	return task.join(t.pod), task.join(t.container)
+}
+
+// join returns the texts of some columns, with / between them.
+func (id taskID) join(places []int) string {
+	if len(places) == 1 {
+		return id[places[0]].String()
+	}
+	var texts []string
+	for _, i := range places {
+		texts = append(texts, id[i].String())
+	}
+	return strings.Join(texts, "/")
+}
+
+func instances(column string, text []byte) (int64, error) {
 	n, err := parseNumber(text)
-	if err != nil {
-		return 0, inColumn(column, text, err)
+	if err == nil && n.why == kept {
+		var value int64
+		if value, err = n.times(1); err == nil {
+			return value, nil
+		}
 	}
-	if len(text) == 0 || n.why == NotANumber {
-		return empty, nil
-	}
-	value, err := n.times(1)
-	if err != nil {
-		return 0, inColumn(column, text, err)
-	}
-	if n.why == Negative {
-		return -value, nil
-	}
-	return value, nil
+	return 0, inColumn(column, text, errors.New("want a whole number from 0"))
 }

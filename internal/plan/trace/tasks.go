@@ -31,6 +31,7 @@ const (
 	starts change = iota
 	ends
 	updates
+	nothing
 	changes
 )
 

@@ -1,7 +1,7 @@
 // Package trace reads cluster traces and dumps into users, pods and containers. Bacou et
 // al., Nested Virtualization Without the Nest, ICPP 2019, §5.3.1, reads the Google trace
-// of 2011; the other formats are newer public traces, the output of kubectl, and two
-// formats of our own.
+// of 2011; the other formats are newer public traces, the output of kubectl, and a format
+// of our own. A trace is a table whose Columns say what they mean, except for kubectl's.
 //
 // Reading streams. Several files are decompressed and parsed at once, and applied in the
 // order of their names, so the result does not depend on the number of workers. Memory
@@ -21,7 +21,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"runtime"
 	"slices"
@@ -60,6 +59,8 @@ type Options struct {
 	MaxContainers int
 	// Workers is the number of files read at once. Zero: one for each processor.
 	Workers int
+	// Columns are those of a trace that is not public. Nil: the format is one of Formats.
+	Columns *Columns
 	// Stdin is read for the path "-".
 	Stdin io.Reader
 
@@ -78,52 +79,56 @@ func At(t time.Duration) *Period { return &Period{t, t} }
 // WholeCluster is the name of the user of Options.OneOwner.
 const WholeCluster = "cluster"
 
-type reader func(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error)
-
-var readers = map[string]reader{
-	"google2011":  readGoogle2011,
-	"google2019":  readGoogle2019,
-	"alibaba2017": readAlibaba2017,
-	"alibaba2018": readAlibaba2018,
-	"openb":       readOpenB,
-	"dlrm":        readDLRM,
-	"azure":       readAzure,
-	"kubectl":     readKubectl,
-	"csv":         readCSV,
-	"parquet":     readParquet,
-}
+// kubectlFormat is the format of dumps of a cluster, which are not a table.
+const kubectlFormat = "kubectl"
 
 // Formats returns the names that Read knows, sorted.
-func Formats() []string { return slices.Sorted(maps.Keys(readers)) }
+func Formats() []string {
+	names := append(builtinNames(), kubectlFormat)
+	slices.Sort(names)
+	return names
+}
 
 // streams are the formats that can be read from standard input: one table of text.
-var streams = []string{"alibaba2017", "alibaba2018", "csv", "dlrm", "kubectl", "openb"}
+func streams() (names []string) {
+	for _, name := range Formats() {
+		if name == kubectlFormat || builtinColumns(name).streams() {
+			names = append(names, name)
+		}
+	}
+	return names
+}
 
-// Read reads files of a format. Paths are files, directories, globs, or "-" for
-// Options.Stdin. Users are sorted by name; that there are none is an error. The report
-// is filled as far as reading came, also with an error.
+// Read reads files of a format, which is one of Formats or the name of Options.Columns. Paths are
+// files, directories, globs, or "-" for Options.Stdin. Users are sorted by name; that there are
+// none is an error. The report is filled as far as reading came, also with an error.
 func Read(ctx context.Context, format string, paths []string, o Options) ([]cluster.User, Report, error) {
 	rep := Report{Format: format}
-	read, known := readers[format]
+	c, err := o.columns(format)
 	switch {
-	case !known:
-		return nil, rep, fmt.Errorf("unknown trace format %q: choose one of %s", format, strings.Join(Formats(), ", "))
+	case err != nil:
+		return nil, rep, err
 	case len(paths) == 0:
 		return nil, rep, fmt.Errorf("read %s: no file is named: name a file, a directory or a glob", format)
-	case slices.Contains(paths, stdinPath) && !slices.Contains(streams, format):
+	case slices.Contains(paths, stdinPath) && !c.streams():
 		return nil, rep, fmt.Errorf("read %s from standard input: this format is not a single stream: name its files; formats that can be streamed are %s",
-			format, strings.Join(streams, ", "))
+			format, strings.Join(streams(), ", "))
 	}
 	chosen := o.Period
-	if err := o.complete(format); err != nil {
+	if err := o.complete(c); err != nil {
 		return nil, rep, err
 	}
-	users, err := read(ctx, paths, &o, &rep)
-	if err == nil && o.OneOwner && format != "kubectl" {
+	var users []cluster.User
+	if c.kubectl {
+		users, err = readKubectl(ctx, paths, &o, &rep)
+	} else {
+		users, err = c.read(ctx, paths, &o, &rep)
+	}
+	if err == nil && o.OneOwner && !c.kubectl {
 		users = oneOwner(users)
 	}
 	rep.complete(users)
-	rep.Remarks = append(rep.Remarks, o.timeRemarks(format, chosen)...)
+	rep.Remarks = append(rep.Remarks, o.timeRemarks(format, c.timed(), chosen)...)
 	if err == nil && len(users) == 0 {
 		err = rep.nothing(paths)
 	}
@@ -131,6 +136,19 @@ func Read(ctx context.Context, format string, paths []string, o Options) ([]clus
 		return nil, rep, err
 	}
 	return users, rep, nil
+}
+
+// columns returns the columns of a format.
+func (o Options) columns(format string) (*Columns, error) {
+	switch c := builtinColumns(format); {
+	case format == kubectlFormat:
+		return &Columns{name: format, kubectl: true}, nil
+	case o.Columns != nil && o.Columns.name == format:
+		return o.Columns, nil
+	case c != nil:
+		return c, nil
+	}
+	return nil, fmt.Errorf("unknown trace format %q: choose one of %s", format, strings.Join(Formats(), ", "))
 }
 
 // oneOwner returns all pods as those of one user.
@@ -149,7 +167,7 @@ func oneOwner(users []cluster.User) []cluster.User {
 }
 
 // complete replaces zeros by the defaults.
-func (o *Options) complete(format string) error {
+func (o *Options) complete(c *Columns) error {
 	if o.Largest == (cluster.Resources{}) {
 		o.Largest = largest
 	}
@@ -158,16 +176,19 @@ func (o *Options) complete(format string) error {
 	}
 	if o.Period == nil {
 		o.Period = &Period{math.MinInt64, math.MaxInt64}
-		if strings.HasPrefix(format, "google") {
+		if c.atZero {
 			o.Period = At(0)
 		}
 	}
 	if o.Period.From > o.Period.To {
 		return fmt.Errorf("period from %v to %v: it ends before it begins", o.Period.From, o.Period.To)
 	}
+	if c.maxBroken > 0 && o.MaxBroken == 0 {
+		o.MaxBroken, o.MaxBrokenShare = c.maxBroken, -1 // the number alone decides
+	}
 	o.MaxBroken = cmp.Or(o.MaxBroken, 100)
 	o.MaxBrokenShare = cmp.Or(o.MaxBrokenShare, 1e-3)
-	o.MaxContainers = cmp.Or(o.MaxContainers, 20_000_000)
+	o.MaxContainers = cmp.Or(o.MaxContainers, c.maxContainers, 20_000_000)
 	o.latest = new(atomic.Int64)
 	o.latest.Store(math.MinInt64)
 	if o.Workers <= 0 {

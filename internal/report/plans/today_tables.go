@@ -45,7 +45,7 @@ func poolTable(t summary.Today) document.Table {
 		table.Notes = append(table.Notes, fmt.Sprintf("On every VM of %s: %s.", p.Name, p.PerVM))
 	}
 	if t.Largest {
-		table.Notes = append(table.Notes, "No VM is larger than the largest of today. --model or --catalogue allow others.")
+		table.Notes = append(table.Notes, "No VM is larger than the largest of today. --catalogue allows others.")
 	}
 	return table
 }

@@ -117,7 +117,7 @@ func requestTable(u summary.Use) document.Table {
 			fmt.Sprintf("%s of %s/%s (%s)", c.Container, c.Namespace, c.Workload, c.Kind)))
 	}
 	if rest := len(u.Changes) - shownRequests; rest > 0 {
-		t.Notes = []string{fmt.Sprintf("%s more: --json and --write-requests have all.", document.Plural(rest, "change"))}
+		t.Notes = []string{fmt.Sprintf("%s more: --json and --write have all.", document.Plural(rest, "change"))}
 	}
 	return t
 }

@@ -1,0 +1,55 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/summary"
+	"unnest/internal/plan/trace"
+)
+
+func newReading(r trace.Report) summary.Reading {
+	reading := summary.Reading{
+		Format: r.Format, Files: r.Files, Unread: len(r.Unread), Rows: r.Rows, Kept: r.Kept, Broken: r.Broken,
+		Users: r.Users, Pods: r.Pods, Containers: r.Containers,
+		Excluded: reasons(r.Excluded), Notes: reasons(r.Notes), Remarks: r.Remarks, Examples: []string{},
+	}
+	for _, b := range r.Examples {
+		reading.Examples = append(reading.Examples, b.String())
+	}
+	return reading
+}
+
+func reasons(counts []trace.Count) []summary.Reason {
+	list := []summary.Reason{}
+	for _, c := range counts {
+		list = append(list, summary.Reason{Why: c.Reason.String(), Rows: c.Rows})
+	}
+	return list
+}
+
+// reading says what was read of a trace whose users are not the pools of a cluster.
+func (c *command) reading(r trace.Report, users []cluster.User) summary.Reading {
+	reading := newReading(r)
+	if len(r.Nodes) > 0 {
+		reading.Remarks = append(reading.Remarks, "The nodes are not used: only a cluster as a whole, as with --owner cluster, is compared with its nodes.")
+	}
+	if len(r.DaemonSets) > 0 && len(users) > 0 {
+		reading.Remarks = append(reading.Remarks, c.daemonRemark(r.DaemonSets, users[0].PerVM))
+	}
+	return reading
+}
+
+// daemonRemark says what counts on every VM.
+func (c *command) daemonRemark(sets []cluster.DaemonSet, v cluster.PerVM) string {
+	var names []string
+	for _, d := range sets {
+		names = append(names, d.Name)
+	}
+	list := strings.Join(names, ", ")
+	if c.setting.OwnDaemons {
+		return "The catalogue's file replaces what the DaemonSets of the dump request: " + list + "."
+	}
+	return fmt.Sprintf("Counted on every VM, from the dump: %s (%s).", list, v)
+}

@@ -1,0 +1,77 @@
+package costing
+
+import (
+	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/pack"
+	"unnest/internal/plan/study"
+	"unnest/internal/plan/summary"
+	"unnest/internal/plan/use"
+)
+
+// rightSize plans a user with requests by use.
+func (s Setting) rightSize(u cluster.User, c cluster.Catalogue, before pack.Comparison, p *Planned) error {
+	after, low, comparable, err := study.Sized(s.Sizing.User(u), c, s.bundled(), before, s.start(u)...)
+	if err != nil {
+		return err
+	}
+	p.Kept = !comparable
+	p.User.Sized = &summary.SizedCosts{Whole: p.User.Cost.Whole, Best: p.User.Cost.Best, Bound: p.User.Bound}
+	if comparable {
+		p.User.Sized = &summary.SizedCosts{Whole: summary.Dollars(after.Whole.Cost), Best: summary.Dollars(after.Best.Cost), Bound: summary.Dollars(low)}
+	}
+	if p.Pool != nil {
+		s.Today.rightSize(p.Pool, before, after, low, comparable)
+	}
+	return nil
+}
+
+// rightSize adds the plan of a pool with requests by use. The plan before counts where it holds
+// the pods.
+func (t *Today) rightSize(c *summary.PoolCost, before, after pack.Comparison, low int64, comparable bool) {
+	sized := c.PoolPlan
+	c.Sized = &sized
+	if !comparable {
+		if c.Stays == "" {
+			c.SizedStays = "a pod would be too large for every VM"
+		}
+		return
+	}
+	models := t.pools[c.Name].Catalogue
+	if grown(before.User, after.User) {
+		sized = summary.PoolPlan{Packed: 1 << 62, Split: 1 << 62, Bound: 1 << 62}
+	}
+	sized.Bound = summary.Dollars(low)
+	cheaper(&sized, after, models)
+	sized.Bound = min(sized.Bound, sized.Split)
+}
+
+// grown reports whether a pod requests more of something than before.
+func grown(before, after cluster.User) bool {
+	for i, p := range after.Pods {
+		if !p.Request().Fits(before.Pods[i].Request()) {
+			return true
+		}
+	}
+	return false
+}
+
+// Use says what the requests by use are: from which sources, with so many percent of headroom and
+// at least so many samples of each container.
+func Use(z *use.Sizing, all []Planned, sources []string, headroom, samples int) summary.Use {
+	u := summary.Use{Headroom: headroom, Percentile: use.Percentile, Samples: samples, Containers: z.Containers, Known: z.Known, Lowered: z.Lowered, Raised: z.Raised,
+		Fixed: z.Fixed, Unmatched: z.Unmatched, Requested: amount(z.Before), Sized: amount(z.After), Changes: []summary.Request{}, Sources: sources}
+	for _, p := range all {
+		if p.Kept {
+			u.Kept++
+		}
+	}
+	for _, c := range z.Changes {
+		u.Changes = append(u.Changes, summary.Request{Namespace: c.Namespace, Kind: c.Kind, Workload: c.Workload.Name, Container: c.Container, Sidecar: c.Sidecar, Pods: c.Pods,
+			From: amount(c.From), To: amount(c.To)})
+	}
+	return u
+}
+
+func amount(r cluster.Resources) summary.Amount {
+	return summary.Amount{VCPU: float64(r.CPU) / cluster.VCPU, GiB: float64(r.Memory) / (1 << 30)}
+}

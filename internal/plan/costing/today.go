@@ -1,0 +1,137 @@
+package costing
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+
+	"unnest/internal/plan/catalogue"
+	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/fleet"
+	"unnest/internal/plan/pack"
+	"unnest/internal/plan/summary"
+)
+
+// Today is a cluster with nodes, whose cost is compared with plans.
+type Today struct {
+	fleet.Fleet
+	Remarks []string // sentences on what the figures assume
+
+	pools      map[string]fleet.Pool // by name
+	catalogues []string
+	reserved   string
+	rules      []cluster.Rule
+	nodes      int
+	provider   string
+	term       string
+	prices     []string // where they are from
+	limited    bool     // no model is larger than those of the nodes
+}
+
+// NewToday divides a cluster into pools. Without catalogues and models, what is on sale are the
+// families of the nodes up to the largest model of today. Models limit what is bought, not what
+// nodes cost.
+func NewToday(c fleet.Cluster, rules []cluster.Rule, o catalogue.Offer) (*Today, error) {
+	t := &Today{pools: map[string]fleet.Pool{}, rules: rules, nodes: len(c.Nodes), provider: provider(c.Nodes), term: o.Prices.Term}
+	m, err := onSale(c.Nodes, o)
+	if err != nil {
+		return nil, err
+	}
+	t.catalogues, t.prices, t.Remarks = m.catalogues, m.prices, m.remarks
+	if t.limited = len(o.Catalogues) == 0 && len(o.Models) == 0; t.limited {
+		m.models = fleet.NotLarger(m.models, m.nodes)
+	}
+	reserve := o.Reserve(fleet.Provider(m.nodes))
+	t.reserved = string(cmp.Or(reserve.Kube, "none"))
+	c.Nodes, c.Buy = m.nodes, o.Models
+	t.Fleet, err = fleet.New(c, m.models, reserve)
+	for _, p := range t.Pools {
+		t.pools[p.User.Name] = p
+	}
+	return t, err
+}
+
+// Users returns the pools as users.
+func (t *Today) Users() iter.Seq[cluster.User] {
+	return func(yield func(cluster.User) bool) {
+		for _, p := range t.Pools {
+			if !yield(p.User) {
+				return
+			}
+		}
+	}
+}
+
+// pool compares the plans of a pool with its nodes.
+func (t *Today) pool(plans pack.Comparison, bound int64) *summary.PoolCost {
+	p := t.pools[plans.User.Name]
+	now := summary.Dollars(p.Now)
+	c := summary.PoolCost{Name: p.User.Name, Pods: len(p.User.Pods), Now: now, Nodes: p.Nodes, PerVM: p.User.PerVM.String(), Zone: p.Zone, Spot: p.Spot, Labels: p.Labels, Taints: p.Taints,
+		PoolPlan: summary.PoolPlan{Packed: now, Split: now, Bound: min(summary.Dollars(bound), now), PackedVMs: p.Nodes, SplitVMs: p.Nodes}}
+	if len(plans.Left) > 0 {
+		c.Stays = fmt.Sprintf("pod %s %s", plans.Left[0].Pod, plans.Left[0].Reason)
+		c.Bound = now
+		return &c
+	}
+	cheaper(&c.PoolPlan, plans, p.Catalogue)
+	return &c
+}
+
+// cheaper replaces the plan of a pool by those of a study that cost less.
+func cheaper(c *summary.PoolPlan, plans pack.Comparison, models cluster.Catalogue) {
+	if cost := summary.Dollars(plans.Whole.Cost); cost < c.Packed {
+		c.Packed, c.PackedVMs = cost, modelCount(plans.Whole.Plan, models)
+		if c.Split >= c.Packed {
+			c.Split, c.SplitVMs, c.PodsSplit = c.Packed, c.PackedVMs, 0
+			c.Placement = placement(plans.User, plans.Whole.Plan, models)
+		}
+	}
+	if cost := summary.Dollars(plans.Best.Cost); cost < c.Split {
+		c.Split, c.SplitVMs, c.PodsSplit = cost, modelCount(plans.Best.Plan, models), plans.Best.Plan.Split()
+		c.Placement = placement(plans.User, plans.Best.Plan, models)
+	}
+}
+
+// modelCount returns the number of VMs by model.
+func modelCount(plan cluster.Plan, c cluster.Catalogue) map[string]int {
+	n := map[string]int{}
+	for _, vm := range plan.VMs {
+		n[c[vm.Model].Name]++
+	}
+	return n
+}
+
+// placement lists the VMs of a plan with their pods.
+func placement(u cluster.User, plan cluster.Plan, c cluster.Catalogue) []summary.PlacedVM {
+	var vms []summary.PlacedVM
+	for _, vm := range plan.VMs {
+		placed := summary.PlacedVM{Model: c[vm.Model].Name}
+		for _, part := range summary.ByPod(vm.Parts) {
+			pod := summary.PlacedPod{Pod: u.Pods[part.Pod].Name}
+			if len(part.Containers) < len(u.Pods[part.Pod].Containers) {
+				for _, k := range part.Containers {
+					pod.Containers = append(pod.Containers, u.Pods[part.Pod].Containers[k].Name)
+				}
+			}
+			placed.Pods = append(placed.Pods, pod)
+		}
+		vms = append(vms, placed)
+	}
+	return vms
+}
+
+// Summary sums up what the cluster costs and could cost.
+func (t *Today) Summary(pools []summary.PoolCost) *summary.Today {
+	s := &summary.Today{Provider: t.provider, Nodes: t.nodes, Pools: pools, Catalogues: t.catalogues, Reserved: t.reserved, Largest: t.limited, Waiting: t.Waiting, Elsewhere: t.Elsewhere, Prices: t.prices}
+	if t.term != "" {
+		s.Prices = append(s.Prices, "column price_"+t.term)
+	}
+	for _, stay := range t.Stay {
+		s.Stay = append(s.Stay, summary.Stay{Why: stay.Why, Nodes: stay.Nodes, Pods: stay.Pods, Cost: summary.Dollars(stay.Price), Unpriced: stay.Unpriced})
+	}
+	for _, r := range t.rules {
+		s.Rules = append(s.Rules, summary.Rule{What: r.What, How: string(r.How), Pods: r.Pods})
+	}
+	s.Add()
+	return s
+}
