@@ -30,9 +30,9 @@ type Images struct {
 	Xen      guest.Image // of the Xen host that a run boots, and of the domains of all Xen hosts
 	Foreign  map[stack.Arch]guest.Image
 	Releases map[stack.Release]guest.Image // of the guests with another Debian than Inner
-	Archive  *guest.Archive    // of containers on the user's hosts
-	files    map[string]string // of the cases; images without our binaries have these only
-	derived  map[string]string // made of files, by programs of this machine's architecture
+	Archive  *guest.Archive                // of containers on the user's hosts
+	files    map[string]string             // of the cases; images without our binaries have these only
+	derived  map[string]string             // made of files, by programs of this machine's architecture
 }
 
 // New says what the configurations of spec need. build makes it.
