@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 )
 
 // applications loads memcached and NGINX in a guest, and in a container on this host.

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 	"unnest/internal/testbed/lab"
 )
 

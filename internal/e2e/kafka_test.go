@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 )
 
 // broker loads Kafka in a guest, in a container of it, and in a pod.

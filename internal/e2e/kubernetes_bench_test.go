@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 )
 
 // shortCluster has few and short executions: 12 in a repetition.

@@ -23,7 +23,7 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"
 )

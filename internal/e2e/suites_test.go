@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 	"unnest/internal/measure/suite"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 	"unnest/internal/testbed/guest"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/place"

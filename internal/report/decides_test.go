@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 	"unnest/internal/measure/stats"
 	"unnest/internal/report/estimate"
 	"unnest/internal/report/papers"

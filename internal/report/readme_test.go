@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 	"unnest/internal/report/advice"
 	"unnest/internal/report/papers"
 	"unnest/internal/report/provenance"

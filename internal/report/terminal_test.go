@@ -7,7 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 	"unnest/internal/report/advice"
 	"unnest/internal/report/comparison"
 	"unnest/internal/report/document"

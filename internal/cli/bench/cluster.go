@@ -19,7 +19,7 @@ import (
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/pods"
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 	"unnest/internal/measure/workload"
 )
 

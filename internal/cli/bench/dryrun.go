@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 	"unnest/internal/testbed/guest"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 )
 
 // dry runs the command in a new directory that prepare fills.

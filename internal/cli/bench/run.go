@@ -20,7 +20,7 @@ import (
 	"unnest/internal/measure/machines/guestimage"
 	"unnest/internal/measure/machines/machine"
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 	"unnest/internal/measure/suite"
 	"unnest/internal/report/render/text"
 	"unnest/internal/testbed/guest"

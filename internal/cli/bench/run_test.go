@@ -14,7 +14,7 @@ import (
 	"unnest/internal/cli/terminal"
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 )
 
 // content returns the contents of the files in dir; directories have "/".

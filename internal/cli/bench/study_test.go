@@ -9,7 +9,7 @@ import (
 
 	"unnest/experiments"
 	"unnest/internal/measure/bench"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 )
 
 const small = `name: small

@@ -11,7 +11,7 @@ import (
 	"io/fs"
 	"os"
 
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 	"unnest/internal/report/document"
 	"unnest/internal/report/papers"
 	"unnest/internal/report/provenance"

@@ -11,7 +11,7 @@ import (
 
 	"unnest/internal/measure/collocation"
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 	"unnest/internal/measure/stats"
 )
 

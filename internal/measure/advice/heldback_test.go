@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 	"unnest/internal/measure/stats"
 )
 

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 	"unnest/internal/measure/stack"
 	"unnest/internal/measure/workload"
 )

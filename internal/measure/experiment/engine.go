@@ -9,7 +9,7 @@ import (
 
 	"unnest/internal/measure/noise"
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 )
 
 // ErrIncomplete is wrapped by the error of a run that reached its end but gave up some

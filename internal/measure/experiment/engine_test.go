@@ -17,7 +17,7 @@ import (
 
 	"unnest/internal/measure/noise"
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 	"unnest/internal/measure/workload"
 )
 

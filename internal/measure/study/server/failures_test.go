@@ -15,7 +15,7 @@ import (
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/machines/machine"
 	"unnest/internal/measure/result"
-	"unnest/internal/measure/result/rundir"
+	"unnest/internal/measure/rundir"
 	"unnest/internal/measure/workload"
 	"unnest/internal/testbed/place"
 )
